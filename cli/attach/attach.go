@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/netip"
@@ -265,14 +266,10 @@ func parseRoute(text string) (attach.Route, error) {
 	return r, nil
 }
 
-// checkNotEmpty returns an error if a flag has an empty value, which would count as if the
-// flag were missing. Scripts whose variables are empty give such flags.
-func checkNotEmpty(flags *pflag.FlagSet) (err error) {
+// checkNotZero returns an error if a flag is 0, which would count as if the flag were missing.
+func checkNotZero(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
-		switch f.Value.String() {
-		case "", "[]":
-			err = hint.Usagef("--%s: its value is missing", f.Name)
-		case "0":
+		if f.Value.String() == "0" {
 			err = hint.Usagef("--%s 0: want more, or leave it out", f.Name)
 		}
 	})
@@ -280,7 +277,7 @@ func checkNotEmpty(flags *pflag.FlagSet) (err error) {
 }
 
 func (f *flags) run(cmd *cobra.Command, args []string) error {
-	if err := checkNotEmpty(cmd.Flags()); err != nil {
+	if err := cmp.Or(hint.CheckValues(cmd.Flags()), checkNotZero(cmd.Flags())); err != nil {
 		return err
 	}
 	if err := f.parse(args); err != nil {

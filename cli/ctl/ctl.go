@@ -21,28 +21,28 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// name is the command that takes the name of its target before the words of
-// what is to be done.
+// name is the name of the command ctl.
 const name = "ctl"
 
-// flags are what all commands of `cleat ctl` share.
+// flags are the flags of all subcommands of `cleat ctl`.
 type flags struct {
 	target string
 	asJSON bool
 }
 
+// New returns the command ctl.
 func New() *cobra.Command {
 	f := &flags{}
 	cmd := &cobra.Command{
 		Use:   "ctl [NAME|PID|PATH] COMMAND",
-		Short: "ask and tell a running \"cleat run\"",
-		Long: `Lists what the helper of a running "cleat run" carries, opens and closes its
-ports and replaces its policy. NAME is what --name gave, PID the process id of
-"cleat run" or of its command, PATH the socket of --control; where only one is
-running none is needed.
+		Short: "query and control a running \"cleat run\"",
+		Long: `Lists the flows of a running "cleat run", opens and closes its ports, and
+replaces its policy. NAME is the value of --name, PID the process id of
+"cleat run" or of its command, PATH the socket of --control. If only one is
+running, it needs no name.
 
-Only the same user and root are listened to, and only from the network
-namespace that "cleat run" was started in: not from inside.`,
+Only the same user and root are admitted, and only from the network namespace in
+which "cleat run" was started, not from inside.`,
 		Example: `  cleat ctl ls
   cleat ctl flows
   cleat ctl web flows --json
@@ -52,7 +52,7 @@ namespace that "cleat run" was started in: not from inside.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
 	}
 	p := cmd.PersistentFlags()
-	p.StringVar(&f.target, "target", "", "`NAME|PID|PATH` of the helper, as before the command")
+	p.StringVar(&f.target, "target", "", "`NAME|PID|PATH`, as before the subcommand")
 	p.BoolVar(&f.asJSON, "json", false, "print JSON")
 	complete.Flag(cmd, "target", completeTargets)
 	cmd.ValidArgsFunction = completeTargets
@@ -60,9 +60,9 @@ namespace that "cleat run" was started in: not from inside.`,
 	return cmd
 }
 
-// Args moves a target that stands before the command, as in `cleat ctl web
-// flows`, behind its flag, where cobra looks for it. Completion gets the same,
-// unless the target is what is being completed.
+// Args replaces a target before the subcommand, as in `cleat ctl web flows`, by the flag
+// --target, which the library understands. It does so for completion as well, unless the target
+// itself is being completed.
 func Args(args []string) []string {
 	at := 0
 	if len(args) > 0 && (args[0] == cobra.ShellCompRequestCmd || args[0] == cobra.ShellCompNoDescRequestCmd) {
@@ -75,10 +75,10 @@ func Args(args []string) []string {
 	return append(moved, args[at+2:]...)
 }
 
-// subcommands are the commands of `cleat ctl`, which are no targets.
+// subcommands are the subcommands of `cleat ctl`. A target can't have such a name.
 var subcommands = []string{"ls", "flows", "stats", "forward", "policy", "stop", "help"}
 
-// completeTargets offers the helpers that are running.
+// completeTargets completes the names of running instances.
 func completeTargets(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -94,15 +94,14 @@ func completeTargets(cmd *cobra.Command, args []string, _ string) ([]string, cob
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// with connects to the target and calls do.
+// with connects to the target, or the only running instance, and calls do.
 func (f *flags) with(ctx context.Context, do func(*control.Client) error) error {
 	ref := f.target
 	if ref == "" {
-		only, err := onlyHelper(ctx)
-		if err != nil {
+		var err error
+		if ref, err = onlyInstance(ctx); err != nil {
 			return err
 		}
-		ref = only
 	}
 	c, err := control.Dial(ctx, ref)
 	if err != nil {
@@ -112,22 +111,22 @@ func (f *flags) with(ctx context.Context, do func(*control.Client) error) error 
 	return withHint(ctx, ref, do(c))
 }
 
-// onlyHelper is the name of the one helper that is running.
-func onlyHelper(ctx context.Context) (string, error) {
+// onlyInstance returns the name of the only running instance.
+func onlyInstance(ctx context.Context) (string, error) {
 	all, err := control.List(ctx)
 	switch {
 	case err != nil:
 		return "", err
 	case len(all) == 0:
-		return "", hint.With(errors.New("nothing is running that could be asked"), "start something with `cleat run -- CMD`")
+		return "", hint.With(errors.New("no `cleat run` is running in this network namespace"), "start one with `cleat run -- CMD`")
 	case len(all) > 1:
-		return "", hint.With(hint.Usagef("%d helpers are running: which one?", len(all)),
-			fmt.Sprintf("name it, e.g. `cleat ctl %s flows`; running: %s", columns.Word(all[0].Name), strings.Join(helperNames(all), ", ")))
+		return "", hint.With(hint.Usagef("%d instances of `cleat run` are running", len(all)),
+			fmt.Sprintf("name one, e.g. `cleat ctl %s flows`; running: %s", columns.Word(all[0].Name), strings.Join(instanceNames(all), ", ")))
 	}
 	return all[0].Name, nil
 }
 
-func helperNames(all []control.Info) []string {
+func instanceNames(all []control.Info) []string {
 	var names []string
 	for _, info := range all {
 		names = append(names, info.Name)
@@ -135,29 +134,29 @@ func helperNames(all []control.Info) []string {
 	return names
 }
 
-// withHint adds to a helper's refusal, or to its absence, what to type.
+// withHint adds a hint to an error of an instance, or to that there is none.
 func withHint(ctx context.Context, ref string, err error) error {
 	var e *control.Error
 	switch {
 	case errors.As(err, &e) && e.Kind == control.KindRequest:
 		return hint.With(hint.Usage(err), e.Hint)
 	case errors.As(err, &e) && e.Kind == control.KindVersion:
-		return hint.With(err, "the helper is of another version of cleat: use that one's `cleat ctl`, or start it again")
+		return hint.With(err, "it is another version of cleat: use `cleat ctl` of that version, or restart it")
 	case errors.As(err, &e):
 		return hint.With(err, e.Hint)
 	case errors.Is(err, control.ErrAmbiguous):
-		return hint.With(err, "give the process id: cleat ctl ls")
+		return hint.With(err, "use the process id, which `cleat ctl ls` lists")
 	case errors.Is(err, control.ErrNotRunning):
 		all, listErr := control.List(ctx)
 		if listErr != nil || len(all) == 0 {
-			return hint.With(err, "none is running in this network namespace; start one with `cleat run -- CMD`")
+			return hint.With(err, "no `cleat run` is running in this network namespace; start one with `cleat run -- CMD`")
 		}
-		return hint.With(err, hint.DidYouMean(ref, helperNames(all)))
+		return hint.With(err, hint.DidYouMean(ref, instanceNames(all)))
 	}
 	return err
 }
 
-// print writes v as JSON, or what text makes of it.
+// print writes v as JSON with --json, or calls text.
 func (f *flags) print(w io.Writer, v any, text func(io.Writer) error) error {
 	if f.asJSON {
 		return term.WriteJSON(w, v)
@@ -168,18 +167,18 @@ func (f *flags) print(w io.Writer, v any, text func(io.Writer) error) error {
 func (f *flags) listCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
-		Short:   "list what is running",
+		Short:   "list running instances",
 		Example: "  cleat ctl ls\n  cleat ctl ls --json | jq -r '.[].name'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if f.target != "" {
-				return hint.Usagef("ls lists all: it takes no target")
+				return hint.Usagef("ls lists all instances and takes no target")
 			}
 			all, err := control.List(cmd.Context())
 			if err != nil {
 				return err
 			}
-			return f.print(cmd.OutOrStdout(), term.OrEmpty(all), func(w io.Writer) error { return helpersText(w, all) })
+			return f.print(cmd.OutOrStdout(), term.OrEmpty(all), func(w io.Writer) error { return listText(w, all) })
 		},
 	}
 }
@@ -187,9 +186,9 @@ func (f *flags) listCmd() *cobra.Command {
 func (f *flags) flowsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "flows",
-		Short: "list the connections under way",
-		Long: `Lists TCP connections, UDP conversations and pings, oldest first: who began
-them, whereto, by what name, and the payload that went each way.`,
+		Short: "list open flows",
+		Long: `Lists TCP connections, UDP flows and pings, oldest first: direction, source,
+destination with its name, state, and the payload in each direction.`,
 		Example: "  cleat ctl flows\n  cleat ctl web flows --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -207,7 +206,7 @@ them, whereto, by what name, and the payload that went each way.`,
 func (f *flags) statsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "stats",
-		Short:   "print the counters",
+		Short:   "print counters",
 		Example: "  cleat ctl stats\n  cleat ctl web stats --json",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -225,24 +224,23 @@ func (f *flags) statsCmd() *cobra.Command {
 func (f *flags) forwardCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "forward COMMAND",
-		Short:   "list, open and close ports of the host that lead inside",
+		Short:   "list, open and close forwarded ports",
 		Example: "  cleat ctl forward ls\n  cleat ctl web forward add 127.0.0.1:8080:80\n  cleat ctl web forward rm 127.0.0.1:8080:80",
 		Args:    hint.NoCommand,
 		RunE:    func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
 	}
-	rm := f.forwardChangeCmd("rm", "close ports", `Closes ports, named as they were opened. Connections that came in by them live
-on.`, func(ctx context.Context, c *control.Client, w control.Forward) (control.Forward, error) {
+	rm := f.forwardChangeCmd("rm", "close ports", `Closes ports, which are named as they were opened. Their connections stay open.`, func(ctx context.Context, c *control.Client, w control.Forward) (control.Forward, error) {
 		return w, c.RemoveForward(ctx, w)
 	})
 	rm.ValidArgsFunction = f.completeForwards
 	cmd.AddCommand(f.forwardListCmd(), rm,
-		f.forwardChangeCmd("add", "open ports", `Opens ports as --publish does at the start, and prints what each listens on.`, func(ctx context.Context, c *control.Client, w control.Forward) (control.Forward, error) {
+		f.forwardChangeCmd("add", "open ports", `Opens ports like --publish of "cleat run", and prints where each listens.`, func(ctx context.Context, c *control.Client, w control.Forward) (control.Forward, error) {
 			return c.AddForward(ctx, w)
 		}))
 	return cmd
 }
 
-// completeForwards offers the ports that are open.
+// completeForwards completes open ports.
 func (f *flags) completeForwards(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var open []string
 	err := f.with(cmd.Context(), func(c *control.Client) error {
@@ -261,7 +259,7 @@ func (f *flags) completeForwards(cmd *cobra.Command, _ []string, _ string) ([]st
 func (f *flags) forwardListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
-		Short:   "list the open ports",
+		Short:   "list open ports",
 		Example: "  cleat ctl forward ls",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -276,11 +274,11 @@ func (f *flags) forwardListCmd() *cobra.Command {
 	}
 }
 
-// forwardChangeCmd is `cleat ctl forward add` or `rm`. Ports that were changed
-// before one fails stay changed, and are printed.
+// forwardChangeCmd returns the command forward add or rm. If a port fails, those before it stay
+// changed and are printed.
 func (f *flags) forwardChangeCmd(name, short, long string, change func(context.Context, *control.Client, control.Forward) (control.Forward, error)) *cobra.Command {
 	return &cobra.Command{
-		Use:     name + " [IP:]HOST:PORT[/udp]…",
+		Use:     name + " [ADDRESS:]PORT:PORT[/udp]…",
 		Short:   short,
 		Long:    long,
 		Example: fmt.Sprintf("  cleat ctl forward %s 8080:80\n  cleat ctl web forward %s 5353:53/udp 8000-8010:9000-9010", name, name),
@@ -293,7 +291,7 @@ func (f *flags) forwardChangeCmd(name, short, long string, change func(context.C
 				}
 			}
 			if len(p.Auto) > 0 {
-				return hint.With(hint.Usagef("auto can be given at the start only"), "cleat run -p auto")
+				return hint.With(hint.Usagef("auto is only for `cleat run`"), "cleat run -p auto")
 			}
 			return f.with(cmd.Context(), func(c *control.Client) error {
 				var done []control.Forward
@@ -319,9 +317,9 @@ func (f *flags) forwardChangeCmd(name, short, long string, change func(context.C
 func (f *flags) policyCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "policy COMMAND",
-		Short: "show and replace the rules",
-		Long: `Shows and replaces the rules of what may be reached. They hold for flows that
-begin from then on; those under way live on.`,
+		Short: "show and change the rules",
+		Long: `Shows and changes the rules about what may be reached. They apply to new flows;
+open flows stay open.`,
 		Example: "  cleat ctl policy show >rules\n  cleat ctl web policy set rules\n  cleat ctl web policy allow example.com:443/tcp",
 		Args:    hint.NoCommand,
 		RunE:    func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
@@ -333,7 +331,7 @@ begin from then on; those under way live on.`,
 func (f *flags) policyShowCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show",
-		Short:   "print the rules in force",
+		Short:   "print the current rules",
 		Example: "  cleat ctl web policy show",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -351,8 +349,8 @@ func (f *flags) policyShowCmd() *cobra.Command {
 func (f *flags) policySetCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "set FILE",
-		Short:   "replace the rules by those of a file",
-		Long:    `Replaces all rules by those of FILE, - for standard input.`,
+		Short:   "replace all rules",
+		Long:    `Replaces all rules by those of FILE, or of standard input for "-".`,
 		Example: "  cleat ctl web policy set rules",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -365,12 +363,12 @@ func (f *flags) policySetCmd() *cobra.Command {
 	}
 }
 
-// policyAddCmd is `cleat ctl policy allow` or `deny`.
+// policyAddCmd returns the command policy allow or deny.
 func (f *flags) policyAddCmd(name string, allow bool) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " RULE…",
-		Short:   name + " more",
-		Long:    fmt.Sprintf("Adds rules to those in force, as --%s does at the start.", name),
+		Short:   "add rules that " + name,
+		Long:    fmt.Sprintf("Adds rules to the current ones, like --%s of \"cleat run\".", name),
 		Example: fmt.Sprintf("  cleat ctl web policy %s 192.0.2.0/24:80,443/tcp\n  cleat ctl web policy %s '*.example.com'", name, name),
 		Args:    cobra.MinimumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -390,14 +388,14 @@ func (f *flags) policyAddCmd(name string, allow bool) *cobra.Command {
 	}
 }
 
-// setPolicy replaces the rules in force by what change makes of them.
+// setPolicy replaces the current rules by what change returns for them.
 func (f *flags) setPolicy(ctx context.Context, change func(policy.Rules) policy.Rules) error {
 	return f.with(ctx, func(c *control.Client) error {
 		text, err := c.Policy(ctx)
 		if err != nil {
 			return err
 		}
-		rules, err := policy.Parse("the policy in force", strings.NewReader(text))
+		rules, err := policy.Parse("current policy", strings.NewReader(text))
 		if err != nil {
 			return err
 		}
@@ -412,9 +410,9 @@ func (f *flags) setPolicy(ctx context.Context, change func(policy.Rules) policy.
 func (f *flags) stopCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:   "stop",
-		Short: "end it",
-		Long: `Ends it as SIGTERM does: "cleat run -- CMD" passes the signal to CMD and ends
-when CMD does; "cleat run --netns" ends at once.`,
+		Short: "stop an instance",
+		Long: `Stops an instance as SIGTERM does: "cleat run -- CMD" passes the signal to CMD
+and ends when CMD does; "cleat run --netns" ends at once.`,
 		Example: "  cleat ctl web stop",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

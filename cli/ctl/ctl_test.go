@@ -65,7 +65,7 @@ func TestHostileHelpersTexts(t *testing.T) {
 	stats := control.Stats{Kept: map[string]uint64{evil: 1}, Unspliced: map[string]uint64{evil: 1}}
 	for name, print := range map[string]func(io.Writer) error{
 		"ls": func(w io.Writer) error {
-			return helpersText(w, []control.Info{{Name: evil, Command: []string{evil}}, {Name: evil, Namespace: evil}})
+			return listText(w, []control.Info{{Name: evil, Command: []string{evil}}, {Name: evil, Namespace: evil}})
 		},
 		"flows": func(w io.Writer) error {
 			return flowsText(w, []control.Flow{{Protocol: evil, Name: evil, State: evil, Tier: evil, Why: evil}}, time.Now())

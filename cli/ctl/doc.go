@@ -1,3 +1,3 @@
-// Package ctl has the command ctl, which queries and controls running instances of `cleat
-// run`.
+// Package ctl has the command ctl, which queries and controls running instances of `cleat run`
+// (package sandbox/control).
 package ctl

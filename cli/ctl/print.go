@@ -12,21 +12,21 @@ import (
 	"cleat/sandbox/control"
 )
 
-// helpersText is `cleat ctl ls`.
-func helpersText(w io.Writer, all []control.Info) error {
+// listText writes the table of `cleat ctl ls`.
+func listText(w io.Writer, all []control.Info) error {
 	t := term.NewTable(w)
 	t.Row("NAME", "PID", "UID", "STARTED", "COMMAND")
 	for _, i := range all {
-		what := strings.Join(i.Command, " ")
-		if what == "" {
-			what = "serves " + i.Namespace
+		command := strings.Join(i.Command, " ")
+		if command == "" {
+			command = "serves " + i.Namespace
 		}
-		t.Row(i.Name, fmt.Sprint(i.PID), fmt.Sprint(i.UID), i.Started.Format(time.DateTime), what)
+		t.Row(i.Name, fmt.Sprint(i.PID), fmt.Sprint(i.UID), i.Started.Format(time.DateTime), command)
 	}
 	return t.Flush()
 }
 
-// flowsText is `cleat ctl flows`.
+// flowsText writes the table of `cleat ctl flows`.
 func flowsText(w io.Writer, flows []control.Flow, now time.Time) error {
 	t := term.NewTable(w)
 	t.Row("PROTOCOL", "BEGAN", "FROM", "TO", "STATE", "TIER", "AGE", "OUTBOUND", "INBOUND")
@@ -48,7 +48,7 @@ func flowsText(w io.Writer, flows []control.Flow, now time.Time) error {
 	return t.Flush()
 }
 
-// forwardsText is `cleat ctl forward ls`.
+// forwardsText writes the table of `cleat ctl forward ls`.
 func forwardsText(w io.Writer, all []control.Forward) error {
 	t := term.NewTable(w)
 	t.Row("PROTOCOL", "HOST", "INSIDE", "BY")
@@ -66,13 +66,13 @@ func forwardsText(w io.Writer, all []control.Forward) error {
 	return t.Flush()
 }
 
-// writeStats is `cleat ctl stats`.
+// writeStats writes the output of `cleat ctl stats`.
 func writeStats(w io.Writer, s control.Stats) error {
 	_, err := io.WriteString(columns.Text(w), run.StatsText(s))
 	return err
 }
 
-// writePolicy is `cleat ctl policy show`.
+// writePolicy writes the output of `cleat ctl policy show`.
 func writePolicy(w io.Writer, text string) error {
 	_, err := io.WriteString(columns.Text(w), text)
 	return err

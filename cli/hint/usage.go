@@ -74,6 +74,17 @@ func CommandNames(cmd *cobra.Command) []string {
 	return names
 }
 
+// CheckValues returns an error if a flag was given an empty value, which would count as if the
+// flag were missing. Scripts whose variables are empty give such flags.
+func CheckValues(flags *pflag.FlagSet) (err error) {
+	flags.Visit(func(f *pflag.Flag) {
+		if v := f.Value.String(); err == nil && (v == "" || v == "[]") {
+			err = Usagef("--%s: its value is missing", f.Name)
+		}
+	})
+	return err
+}
+
 // FlagError returns an error of the library about a flag as a UsageError with a hint.
 func FlagError(cmd *cobra.Command, err error) error {
 	var unknown *pflag.NotExistError

@@ -21,10 +21,10 @@ const (
 	dnsPort    = 53
 )
 
-// config turns the flags into what the library takes. It opens nothing but
-// the policy file.
+// config returns the configuration and the rules that the flags ask for. It opens only the
+// policy file.
 func (f *flags) config() (sandbox.Config, policy.Rules, error) {
-	cfg := sandbox.Config{Interface: f.link, MTU: f.mtu, Queues: f.queues, MapRoot: f.mapRoot}
+	cfg := sandbox.Config{Interface: f.device, MTU: f.mtu, Queues: f.queues, MapRoot: f.mapRoot}
 	if f.tier != "auto" {
 		cfg.Tier = sandbox.Tier(f.tier)
 	}
@@ -51,8 +51,8 @@ func (f *flags) config() (sandbox.Config, policy.Rules, error) {
 	return cfg, rules, f.checkLoopback(&cfg)
 }
 
-// rules are those of --policy, then those of --allow and --deny, and what
-// --host-sockets says.
+// rules returns the rules of --policy, followed by those of --allow and --deny, with the value
+// of --host-sockets.
 func (f *flags) rules() (policy.Rules, error) {
 	var rules policy.Rules
 	if f.policy != "" {
@@ -77,41 +77,41 @@ func (f *flags) rules() (policy.Rules, error) {
 	if f.hostSockets == "" {
 		return rules, nil
 	}
-	may, err := policy.ParseHostSockets(f.hostSockets)
+	given, err := policy.ParseHostSockets(f.hostSockets)
 	switch {
 	case err != nil:
 		return rules, hint.With(hint.Usagef("--host-sockets %q: want none, tcp or tcp,udp", f.hostSockets), hint.DidYouMean(f.hostSockets, []string{"none", "tcp", "tcp,udp"}))
-	case rules.HostSockets != policy.HostSocketsAsked && rules.HostSockets != may:
-		return rules, hint.Usagef("--host-sockets %s: the policy %s says %s: leave one of them out", may, f.policy, rules.HostSockets)
+	case rules.HostSockets != policy.HostSocketsAsked && rules.HostSockets != given:
+		return rules, hint.Usagef("--host-sockets %s: the policy %s has %s: leave one of them out", given, f.policy, rules.HostSockets)
 	}
-	rules.HostSockets = may
+	rules.HostSockets = given
 	return rules, nil
 }
 
-// checkLoopback refuses an --allow of loopback addresses that nothing leads to:
-// inside they are the command's own.
+// checkLoopback returns an error if an --allow names loopback addresses of the host that
+// nothing maps: inside, they are the command's own.
 func (f *flags) checkLoopback(cfg *sandbox.Config) error {
-	leads := func(a netip.Addr) bool {
+	mapped := func(a netip.Addr) bool {
 		if a.Is4() && cfg.HostLoopback4.IsValid() || a.Is6() && cfg.HostLoopback6.IsValid() {
 			return true
 		}
 		return slices.ContainsFunc(cfg.Mappings, func(m sandbox.Mapping) bool { return m.Host.IsLoopback() && m.Host.Is4() == a.Is4() })
 	}
 	for _, text := range f.allow {
-		if rule, err := policy.ParseRule(true, text); err == nil && rule.Prefix.Addr().IsLoopback() && !leads(rule.Prefix.Addr()) {
-			return hint.With(hint.Usagef("--allow %s: inside, that is the command's own loopback, which it reaches anyhow", text),
-				"for the host's add e.g. --host-loopback 192.0.2.1, and let the command connect to that")
+		if rule, err := policy.ParseRule(true, text); err == nil && rule.Prefix.Addr().IsLoopback() && !mapped(rule.Prefix.Addr()) {
+			return hint.With(hint.Usagef("--allow %s: inside, that is the command's own loopback, which it can always reach", text),
+				"for the host's loopback, add e.g. --host-loopback 192.0.2.1 and connect to that address")
 		}
 	}
 	return nil
 }
 
-// RuleHint shows what rules look like.
+// RuleHint adds examples of rules to an error.
 func RuleHint(err error) error {
 	return hint.With(err, "rules look like 192.0.2.0/24, '[2001:db8::1]:443/tcp', example.com:80,443 or '*.example.com'")
 }
 
-// ReadPolicy reads a policy file, "-" for standard input.
+// ReadPolicy reads a policy file, or standard input for "-".
 func ReadPolicy(name string) (policy.Rules, error) {
 	file := os.Stdin
 	if name != "-" {
@@ -129,7 +129,7 @@ func ReadPolicy(name string) (policy.Rules, error) {
 }
 
 func (f *flags) setAddresses(cfg *sandbox.Config) error {
-	for _, text := range f.addr {
+	for _, text := range f.addresses {
 		switch text {
 		case "ipv4=off":
 			cfg.NoIPv4 = true
@@ -140,10 +140,10 @@ func (f *flags) setAddresses(cfg *sandbox.Config) error {
 		}
 		p, err := parsePrefix(text)
 		if err != nil {
-			return hint.With(hint.Usagef("--addr %q: want an address with the length of its network, ipv4=off or ipv6=off", text), "for example --addr 10.9.0.5/24 --addr ipv6=off")
+			return hint.With(hint.Usagef("--addr %q: want an address with a prefix length, ipv4=off or ipv6=off", text), "e.g. --addr 10.9.0.5/24 --addr ipv6=off")
 		}
 		if p.Addr().Is4() && p.Bits() < 31 && p.Addr() == p.Masked().Addr() {
-			return hint.With(hint.Usagef("--addr %s: that is the network, not an address in it", text), fmt.Sprintf("for example --addr %s/%d", p.Addr().Next(), p.Bits()))
+			return hint.With(hint.Usagef("--addr %s: this is the network, not an address in it", text), fmt.Sprintf("e.g. --addr %s/%d", p.Addr().Next(), p.Bits()))
 		}
 		if err := oneEach("addr", text, &cfg.Addr4, &cfg.Addr6, p, p.Addr().Is4()); err != nil {
 			return err
@@ -153,30 +153,30 @@ func (f *flags) setAddresses(cfg *sandbox.Config) error {
 	case cfg.NoIPv4 && cfg.NoIPv6:
 		return hint.Usagef("--addr: both families are off")
 	case cfg.NoIPv4 && cfg.Addr4.IsValid(), cfg.NoIPv6 && cfg.Addr6.IsValid():
-		return hint.Usagef("--addr: the family of an address is off")
+		return hint.Usagef("--addr: an address of a family that is off")
 	}
 	return nil
 }
 
-// parsePrefix reads an address with the length of its network.
+// parsePrefix parses an address with a prefix length.
 func parsePrefix(text string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(text)
 	if err == nil && p.Addr().Is4In6() {
-		err = errors.New("IPv4 in IPv6")
+		err = errors.New("IPv4-mapped IPv6 address")
 	}
 	return p, err
 }
 
-// parseAddr reads an address without a zone.
+// parseAddr parses an address without a zone.
 func parseAddr(text string) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if err == nil && (a.Zone() != "" || a.Is4In6()) {
-		err = fmt.Errorf("address %q: zones and IPv4 in IPv6 can't be used here", text)
+		err = fmt.Errorf("address %q: want one without a zone that is not IPv4-mapped", text)
 	}
 	return a, err
 }
 
-// oneEach stores v at the place of its family, once.
+// oneEach stores v in at4 or at6. It returns an error if there is a value already.
 func oneEach[T comparable](flag, text string, at4, at6 *T, v T, is4 bool) error {
 	at := at6
 	if is4 {
@@ -184,14 +184,14 @@ func oneEach[T comparable](flag, text string, at4, at6 *T, v T, is4 bool) error 
 	}
 	var none T
 	if *at != none {
-		return hint.Usagef("--%s %q: one of each family can be given", flag, text)
+		return hint.Usagef("--%s %q: only one address of each family is possible", flag, text)
 	}
 	*at = v
 	return nil
 }
 
 func (f *flags) setGateways(cfg *sandbox.Config) error {
-	for _, text := range f.gateway {
+	for _, text := range f.gateways {
 		a, err := parseAddr(text)
 		if err != nil {
 			return hint.Usagef("--gateway %q: want an IP address", text)
@@ -207,21 +207,21 @@ func (f *flags) setDNS(cfg *sandbox.Config) error {
 	for _, text := range f.dns {
 		if text == "off" {
 			if len(f.dns) > 1 {
-				return hint.Usagef("--dns off: nothing else can be given with it")
+				return hint.Usagef("--dns off can't be combined with servers")
 			}
 			cfg.DNS.Off = true
 			return nil
 		}
 		server, err := parseServer(text)
 		if err != nil {
-			return hint.With(hint.Usagef("--dns %q: want an IP address, with a port if it isn't %d, or off", text, dnsPort), "for example --dns 192.0.2.53 or --dns '[2001:db8::53]:5353'")
+			return hint.With(hint.Usagef("--dns %q: want an IP address, with a port unless it is %d, or off", text, dnsPort), "e.g. --dns 192.0.2.53 or --dns '[2001:db8::53]:5353'")
 		}
 		cfg.DNS.Servers = append(cfg.DNS.Servers, server)
 	}
 	return nil
 }
 
-// parseServer reads ADDR, [ADDR]:PORT or ADDR:PORT.
+// parseServer parses ADDRESS or ADDRESS:PORT, with an IPv6 address in brackets.
 func parseServer(text string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return netip.AddrPortFrom(a, dnsPort), nil
@@ -237,13 +237,13 @@ func (f *flags) setHostLoopback(cfg *sandbox.Config) error {
 	for _, text := range f.hostLoopback {
 		if text == "off" {
 			if len(f.hostLoopback) > 1 {
-				return hint.Usagef("--host-loopback off: nothing else can be given with it")
+				return hint.Usagef("--host-loopback off can't be combined with addresses")
 			}
 			return nil
 		}
 		a, err := parseAddr(text)
 		if err != nil || a.IsLoopback() || a.IsUnspecified() || a.IsMulticast() {
-			return hint.With(hint.Usagef("--host-loopback %q: want an address that the command can send to, or off", text), "for example --host-loopback 192.0.2.1")
+			return hint.With(hint.Usagef("--host-loopback %q: want a unicast address that is not loopback, or off", text), "e.g. --host-loopback 192.0.2.1")
 		}
 		if err := oneEach("host-loopback", text, &cfg.HostLoopback4, &cfg.HostLoopback6, a, a.Is4()); err != nil {
 			return err
@@ -258,7 +258,7 @@ func (f *flags) setMappings(cfg *sandbox.Config) error {
 		a, errA := parseAddr(inside)
 		b, errB := parseAddr(host)
 		if errA != nil || errB != nil || a.Is4() != b.Is4() {
-			return hint.With(hint.Usagef("--map %q: want two addresses of one family", text), "for example --map 192.0.2.7=198.51.100.7: to 192.0.2.7 means to 198.51.100.7")
+			return hint.With(hint.Usagef("--map %q: want two addresses of one family", text), "e.g. --map 192.0.2.7=198.51.100.7 sends traffic for 192.0.2.7 to 198.51.100.7")
 		}
 		cfg.Mappings = append(cfg.Mappings, sandbox.Mapping{Guest: a, Host: b})
 	}
@@ -272,22 +272,22 @@ func (f *flags) setOutbound(cfg *sandbox.Config) error {
 				return err
 			}
 			if !ownAddress(a) {
-				return hint.With(hint.Usagef("--outbound %s: no address of this host", text), "`ip -brief address` lists them")
+				return hint.With(hint.Usagef("--outbound %s: not an address of this host", text), "`ip -brief address` lists addresses and links")
 			}
 			continue
 		}
 		if cfg.OutboundInterface != "" {
-			return hint.Usagef("--outbound %q: one link can be given", text)
+			return hint.Usagef("--outbound %q: only one link is possible", text)
 		}
 		if _, err := net.InterfaceByName(text); err != nil {
-			return hint.With(hint.Usagef("--outbound %q: neither an address nor a link of this host", text), "`ip -brief address` lists them")
+			return hint.With(hint.Usagef("--outbound %q: neither an address nor a link of this host", text), "`ip -brief address` lists addresses and links")
 		}
 		cfg.OutboundInterface = text
 	}
 	return nil
 }
 
-// ownAddress tells whether a socket can be bound to an address.
+// ownAddress reports whether a socket can be bound to an address.
 func ownAddress(a netip.Addr) bool {
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
 	if err != nil {
@@ -297,7 +297,7 @@ func ownAddress(a netip.Addr) bool {
 	return true
 }
 
-// checkFamilies refuses what needs a family that is off.
+// checkFamilies returns an error if a flag has an address of a family that is off.
 func (f *flags) checkFamilies(cfg *sandbox.Config) error {
 	off := func(a netip.Addr) bool {
 		return a.IsValid() && (cfg.NoIPv4 && a.Is4() || cfg.NoIPv6 && a.Is6())
@@ -319,18 +319,18 @@ func (f *flags) checkFamilies(cfg *sandbox.Config) error {
 	for _, flag := range []string{"gateway", "host-loopback", "outbound", "publish", "map"} {
 		for _, a := range addresses[flag] {
 			if off(a) {
-				return hint.Usagef("--%s: the family of %s is off (--addr)", flag, a)
+				return hint.Usagef("--%s: the family of %s is off by --addr", flag, a)
 			}
 		}
 	}
 	return nil
 }
 
-// namespace reads the value of --netns.
+// namespace returns the namespace of --netns.
 func (f *flags) namespace() (sandbox.Namespace, error) {
 	if pid, err := strconv.Atoi(f.netns); err == nil {
 		if _, err := os.Stat(fmt.Sprintf("/proc/%d/ns", pid)); pid <= 0 || err != nil {
-			return sandbox.Namespace{}, hint.With(hint.Usagef("--netns %s: there is no such process", f.netns), namespaceHint)
+			return sandbox.Namespace{}, hint.With(hint.Usagef("--netns %s: no such process", f.netns), namespaceHint)
 		}
 		return sandbox.Namespace{PID: pid}, nil
 	}
@@ -340,11 +340,11 @@ func (f *flags) namespace() (sandbox.Namespace, error) {
 	}
 	if _, err := os.Stat(path); err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
-			return sandbox.Namespace{}, hint.With(hint.Usagef("--netns %s: there is no %s", f.netns, path), namespaceHint)
+			return sandbox.Namespace{}, hint.With(hint.Usagef("--netns %s: no such file: %s", f.netns, path), namespaceHint)
 		}
 		return sandbox.Namespace{}, fmt.Errorf("--netns %s: %w", f.netns, err)
 	}
 	return sandbox.Namespace{Path: path}, nil
 }
 
-const namespaceHint = "give the id of a process in it, or a path such as /proc/PID/ns/net"
+const namespaceHint = "use the id of a process in the namespace, or a path such as /proc/PID/ns/net"

@@ -85,27 +85,27 @@ func TestRunConfig(t *testing.T) {
 func TestRunConfigRefuses(t *testing.T) {
 	for _, tt := range []struct{ name, words, want string }{
 		{"both families off", "--addr ipv4=off,ipv6=off", "both families are off"},
-		{"an address of a family that is off", "--addr ipv4=off --addr 192.0.2.5/24", "the family of an address is off"},
+		{"an address of a family that is off", "--addr ipv4=off --addr 192.0.2.5/24", "an address of a family that is off"},
 		{"an address without length", "--addr 192.0.2.5", `--addr "192.0.2.5"`},
-		{"two of a family", "--addr 192.0.2.5/24 --addr 192.0.2.6/24", "one of each family"},
+		{"two of a family", "--addr 192.0.2.5/24 --addr 192.0.2.6/24", "only one address of each family"},
 		{"IPv4 in IPv6", "--addr ::ffff:192.0.2.5/100", "--addr"},
 		{"a gateway by name", "--gateway router", `--gateway "router"`},
-		{"two gateways", "--gateway 192.0.2.1,192.0.2.2", "one of each family"},
+		{"two gateways", "--gateway 192.0.2.1,192.0.2.2", "only one address of each family"},
 		{"a gateway of a family that is off", "--addr ipv6=off --gateway 2001:db8::1", "--gateway: the family of 2001:db8::1 is off"},
 		{"a resolver by name", "--dns dns.example.com", `--dns "dns.example.com"`},
 		{"a resolver's port", "--dns 192.0.2.53:0", "--dns"},
-		{"a resolver and off", "--dns off,192.0.2.53", "nothing else can be given"},
-		{"loopback at loopback", "--host-loopback 127.0.0.1", "an address that the command can send to"},
-		{"loopback twice", "--host-loopback 192.0.2.1,192.0.2.2", "one of each family"},
-		{"loopback and off", "--host-loopback 192.0.2.1,off", "nothing else can be given"},
+		{"a resolver and off", "--dns off,192.0.2.53", "can't be combined with servers"},
+		{"loopback at loopback", "--host-loopback 127.0.0.1", "a unicast address that is not loopback"},
+		{"loopback twice", "--host-loopback 192.0.2.1,192.0.2.2", "only one address of each family"},
+		{"loopback and off", "--host-loopback 192.0.2.1,off", "can't be combined with addresses"},
 		{"loopback of a family that is off", "--addr ipv4=off --host-loopback 192.0.2.1", "the family of 192.0.2.1 is off"},
 		{"a mapping of two families", "--map 192.0.2.1=::1", "two addresses of one family"},
 		{"half a mapping", "--map 192.0.2.1", "two addresses of one family"},
 		{"a mapping of a family that is off", "--addr ipv4=off --map 192.0.2.1=192.0.2.2", "the family of 192.0.2.1 is off"},
 		{"an unknown link", "--outbound nosuch0", "neither an address nor a link"},
 		{"two links", "--outbound lo,lo", "one link"},
-		{"an address of another host", "--outbound 192.0.2.9", "no address of this host"},
-		{"the network's own address", "--addr 10.9.0.0/24", "that is the network"},
+		{"an address of another host", "--outbound 192.0.2.9", "not an address of this host"},
+		{"the network's own address", "--addr 10.9.0.0/24", "this is the network"},
 		{"outbound of a family that is off", "--addr ipv6=off --outbound ::1", "is off"},
 		{"a port of a family that is off", "--addr ipv6=off -p [::1]:80", "--publish: the family of ::1 is off"},
 		{"auto of a family that is off", "--addr ipv4=off -p 127.0.0.1:auto", "--publish: the family of 127.0.0.1 is off"},
@@ -140,7 +140,7 @@ func TestRunConfigError(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, err = sandbox.New(cfg)
-			err = libraryError(err)
+			err = configError(err)
 			if err == nil || !exit.IsUsage(err) {
 				t.Fatalf("error %v, want a usage error", err)
 			}
@@ -193,11 +193,11 @@ func TestRunCheckUse(t *testing.T) {
 		{"a command", flags{}, []string{"true"}, ""},
 		{"a namespace", flags{netns: "1"}, nil, ""},
 		{"nothing", flags{}, nil, "no command given"},
-		{"both", flags{netns: "1"}, []string{"true"}, "can't be given together with a command"},
-		{"root in a namespace", flags{netns: "1", mapRoot: true}, nil, "--map-root is for a command"},
+		{"both", flags{netns: "1"}, []string{"true"}, "can't be combined with a command"},
+		{"root in a namespace", flags{netns: "1", mapRoot: true}, nil, "--map-root needs a command"},
 		{"another network", flags{net: "bridge"}, []string{"true"}, "unknown kind of network"},
 		{"another tier", flags{tier: "tap"}, []string{"true"}, "unknown tier"},
-		{"a name without control", flags{control: "off", name: "web"}, []string{"true"}, "--control off refuses"},
+		{"a name without control", flags{control: "off", name: "web"}, []string{"true"}, "--control off disables"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if tt.f.net == "" {
@@ -206,7 +206,7 @@ func TestRunCheckUse(t *testing.T) {
 			if tt.f.tier == "" {
 				tt.f.tier = "auto"
 			}
-			err := tt.f.checkUse(tt.args)
+			err := tt.f.check(tt.args)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !exit.IsUsage(err) || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("error %v, want %q", err, tt.want)
 			}

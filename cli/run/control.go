@@ -17,7 +17,7 @@ import (
 	"cleat/sandbox/control"
 )
 
-// carrier is what of a sandbox.Network is asked and told while it runs.
+// carrier has the methods of a running sandbox.Network that target needs.
 type carrier interface {
 	Flows() ([]sandbox.FlowInfo, error)
 	Stats() sandbox.Stats
@@ -27,23 +27,23 @@ type carrier interface {
 	Forwards() []sandbox.Forward
 }
 
-// target is a running `cleat run` as "cleat ctl" sees it. It is safe for
-// concurrent use.
+// target is a running `cleat run` for "cleat ctl", a control.Target. It is safe for concurrent
+// use.
 type target struct {
 	info  control.Info
 	net   carrier
 	rules *policy.Policy
 	stop  func()
 
-	mu    sync.Mutex
-	given []sandbox.Forward // forwards that somebody asked for; others are automatic
+	mu       sync.Mutex
+	explicit []sandbox.Forward // by --publish or "cleat ctl forward add"; others are automatic
 }
 
-// newTarget describes r, whose network is prepared.
+// newTarget returns the target of r, whose network is prepared.
 func newTarget(r *runner, args []string, namespace string) *target {
 	cfg := r.net.Config()
 	tier, why := r.net.Tier()
-	t := &target{net: r.net, rules: r.rules, stop: func() { r.stop() }, given: r.net.Forwards()}
+	t := &target{net: r.net, rules: r.rules, stop: func() { r.stop() }, explicit: r.net.Forwards()}
 	t.info = control.Info{
 		Name: r.flags.name, PID: os.Getpid(), UID: os.Getuid(), Command: args, Namespace: namespace,
 		Started: time.Now(), MTU: cfg.MTU, Tier: string(tier), Why: why,
@@ -59,18 +59,18 @@ func newTarget(r *runner, args []string, namespace string) *target {
 	return t
 }
 
-// explicit are the forwards that somebody asked for.
-func (t *target) explicit() []control.Forward {
+// explicitForwards returns the forwards that are not automatic.
+func (t *target) explicitForwards() []control.Forward {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	var all []control.Forward
-	for _, f := range t.given {
+	for _, f := range t.explicit {
 		all = append(all, WireForward(f))
 	}
 	return all
 }
 
-// Info implements control.Target, as do the others.
+// Info implements control.Target, as the following methods do.
 func (t *target) Info() control.Info { return t.info }
 
 func (t *target) Flows() ([]control.Flow, error) {
@@ -94,15 +94,15 @@ func (t *target) Flows() ([]control.Flow, error) {
 	return all, nil
 }
 
-// shortName cuts a name that is longer than DNS permits (253 bytes, RFC 1035 section 2.3.4),
-// because bytes in it are written as escapes: with the guest's longest names an answer would not
-// hold all flows.
+// shortName cuts a name that is longer than DNS permits (253 bytes, RFC 1035 section 2.3.4).
+// Escapes make names longer: with the longest ones that a guest can choose, the flows would not
+// fit into an answer.
 func shortName(name string) string {
-	const most = 253
-	if len(name) <= most {
+	const limit = 253
+	if len(name) <= limit {
 		return name
 	}
-	return name[:most] + "…"
+	return name[:limit] + "…"
 }
 
 func (t *target) Stats() control.Stats { return wireStats(t.net.Stats()) }
@@ -113,7 +113,7 @@ func (t *target) Forwards() ([]control.Forward, error) {
 	var all []control.Forward
 	for _, f := range t.net.Forwards() {
 		w := WireForward(f)
-		w.Auto = !slices.Contains(t.given, f)
+		w.Auto = !slices.Contains(t.explicit, f)
 		all = append(all, w)
 	}
 	return all, nil
@@ -128,14 +128,13 @@ func (t *target) AddForward(w control.Forward) (control.Forward, error) {
 	defer t.mu.Unlock()
 	f.Listen, err = t.net.Forward(f)
 	if err != nil {
-		return w, adviseForward(err)
+		return w, forwardError(err)
 	}
-	t.given = append(t.given, f)
+	t.explicit = append(t.explicit, f)
 	return WireForward(f), nil
 }
 
-// RemoveForward closes a port. Without an address, and without a guest's port,
-// it is the only one that listens on the host's port.
+// RemoveForward closes a port.
 func (t *target) RemoveForward(w control.Forward) error {
 	f, err := sandboxForward(w)
 	if err != nil {
@@ -145,20 +144,20 @@ func (t *target) RemoveForward(w control.Forward) error {
 	defer t.mu.Unlock()
 	for _, have := range t.net.Forwards() {
 		if sameForward(have, f) {
-			t.given = slices.DeleteFunc(t.given, func(g sandbox.Forward) bool { return g == have })
+			t.explicit = slices.DeleteFunc(t.explicit, func(g sandbox.Forward) bool { return g == have })
 			return t.net.Unforward(have)
 		}
 	}
-	return &control.Error{Kind: control.KindRequest, Message: fmt.Sprintf("there is no forward %s", w), Hint: "cleat ctl forward ls shows which there are"}
+	return &control.Error{Kind: control.KindRequest, Message: fmt.Sprintf("no such forward: %s", w), Hint: "`cleat ctl forward ls` lists them"}
 }
 
-// sameForward tells whether have is what was asked for: a forward at all
-// addresses may be shown with the unspecified one.
+// sameForward reports whether two forwards are equal. A forward at all addresses may have the
+// unspecified address or none.
 func sameForward(have, want sandbox.Forward) bool {
-	all := func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
+	anyAddr := func(a netip.Addr) bool { return !a.IsValid() || a.IsUnspecified() }
 	a, b := have.Listen.Addr(), want.Listen.Addr()
 	return have.Protocol == want.Protocol && have.Listen.Port() == want.Listen.Port() && have.To.Port() == want.To.Port() &&
-		(a == b || all(a) && all(b)) && have.Interface == want.Interface
+		(a == b || anyAddr(a) && anyAddr(b)) && have.Interface == want.Interface
 }
 
 func (t *target) Policy() (string, error) {
@@ -179,24 +178,24 @@ func (t *target) SetPolicy(text string) error {
 
 func (t *target) Stop() { t.stop() }
 
-// adviseForward adds to why a port could not be opened what to do about it.
-func adviseForward(err error) error {
+// forwardError returns the control error of a port that could not be opened, with a hint.
+func forwardError(err error) error {
 	e := &control.Error{Kind: control.KindFailed, Message: err.Error()}
 	if all := hint.All(setupError(err)); len(all) > 0 {
 		e.Hint = all[0]
 	}
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) && os.Getuid() == 0 {
-		e.Hint = "the helper gave up its rights when it began: give the port at the start, with cleat run -p"
+		e.Hint = "the helper gave up its rights at the start: publish the port with `cleat run -p`"
 	}
 	return e
 }
 
-// WireForward is f as the control protocol has it.
+// WireForward converts a forward to the control protocol's form.
 func WireForward(f sandbox.Forward) control.Forward {
 	return control.Forward{Protocol: f.Protocol.String(), Listen: control.EndpointOf(f.Listen), Interface: f.Interface, To: control.EndpointOf(f.To)}
 }
 
-// sandboxForward is w as the library has it.
+// sandboxForward converts a forward to the library's form.
 func sandboxForward(w control.Forward) (sandbox.Forward, error) {
 	f := sandbox.Forward{Protocol: sandbox.TCP, Listen: w.Listen.AddrPort(), Interface: w.Interface, To: w.To.AddrPort()}
 	switch w.Protocol {
@@ -209,7 +208,7 @@ func sandboxForward(w control.Forward) (sandbox.Forward, error) {
 	return f, nil
 }
 
-// wireStats are the counters as the control protocol has them.
+// wireStats converts counters to the control protocol's form.
 func wireStats(s sandbox.Stats) control.Stats {
 	return control.Stats{
 		TunInPackets: s.TunInPackets, TunOutPackets: s.TunOutPackets, TunInBytes: s.TunInBytes, TunOutBytes: s.TunOutBytes,

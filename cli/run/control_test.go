@@ -113,8 +113,8 @@ func TestTargetForwards(t *testing.T) {
 	if err := target.RemoveForward(typed); err != nil {
 		t.Errorf("remove: %v", err)
 	}
-	if len(carrier.forwards) != 1 || len(target.given) != 0 {
-		t.Errorf("after removing: %v, given %v", carrier.forwards, target.given)
+	if len(carrier.forwards) != 1 || len(target.explicit) != 0 {
+		t.Errorf("after removing: %v, given %v", carrier.forwards, target.explicit)
 	}
 }
 
@@ -122,7 +122,7 @@ func TestTargetForwardFails(t *testing.T) {
 	target, _ := newTestTarget(t)
 	low := "8080:80"
 	if os.Getuid() == 0 {
-		low = "with cleat run -p" // root could have had it at the start
+		low = "with `cleat run -p`" // root could have had it at the start
 	}
 	for port, want := range map[uint16]string{80: low, 81: "ss -ltunp"} {
 		_, err := target.AddForward(control.Forward{Protocol: "tcp", Listen: control.Endpoint{Port: port}, To: control.Endpoint{Port: 1}})

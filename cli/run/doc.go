@@ -1,3 +1,3 @@
-// Package run has the commands run and seccomp-profile, which give a program a network of
-// its own.
+// Package run has the command run, which gives a program or a namespace a network of its own
+// (package sandbox), and seccomp-profile, which belongs to it.
 package run

@@ -17,9 +17,9 @@ import (
 	"cleat/sandbox/control"
 )
 
-// eventLog prints what `cleat run` has to say, in a goroutine of its own: who
-// carries bytes can't wait for a terminal. What comes faster than it is read is
-// counted instead. It is safe for concurrent use.
+// eventLog prints the messages of `cleat run` in a goroutine of its own, since the threads that
+// carry traffic can't wait for a terminal. Messages that arrive faster than they are read are
+// dropped and counted. It is safe for concurrent use.
 type eventLog struct {
 	asJSON  bool
 	lines   chan []byte
@@ -27,31 +27,31 @@ type eventLog struct {
 	ended   chan struct{}
 }
 
-// eventQueue is how many lines may wait, each about 200 bytes.
+// eventQueue is the number of lines that may wait, each of about 200 bytes.
 const eventQueue = 256
 
-// newEventLog begins to print to w; close ends it.
+// newEventLog starts to print to w, until close is called.
 func newEventLog(w io.Writer, asJSON bool) *eventLog {
 	s := &eventLog{asJSON: asJSON, lines: make(chan []byte, eventQueue), ended: make(chan struct{})}
 	go func() {
 		defer close(s.ended)
 		for line := range s.lines {
-			w.Write(line) // a reader that has gone away is no reason to end
+			w.Write(line) // without a reader, the network goes on
 			if n := s.dropped.Swap(0); n > 0 {
-				w.Write(s.format(event{Event: "dropped", Count: n}, fmt.Sprintf("%d more that came too fast to print", n)))
+				w.Write(s.format(event{Event: "dropped", Count: n}, fmt.Sprintf("%d more messages were dropped: too fast to print", n)))
 			}
 		}
 	}()
 	return s
 }
 
-// close prints what waits. Nothing can be said afterwards.
+// close prints the waiting lines. The log can't be used afterwards.
 func (s *eventLog) close() {
 	close(s.lines)
 	<-s.ended
 }
 
-// event is a line of --json.
+// event is a message, as --json prints it.
 type event struct {
 	Event   string           `json:"event"` // "ready", "published", "refused", "warning", "stats", "dropped"
 	Time    *time.Time       `json:"time,omitempty"`
@@ -63,7 +63,7 @@ type event struct {
 	Count   int64            `json:"count,omitempty"`
 }
 
-// refusedFlow is a flow that did not come about.
+// refusedFlow is a flow that the policy refused.
 type refusedFlow struct {
 	Protocol    string         `json:"protocol"`
 	Source      netip.AddrPort `json:"source,omitzero"`
@@ -72,7 +72,7 @@ type refusedFlow struct {
 	Rule        string         `json:"rule,omitempty"`
 }
 
-// put queues a line; it never blocks.
+// put queues a message. It never blocks.
 func (s *eventLog) put(e event, text string) {
 	select {
 	case s.lines <- s.format(e, text):
@@ -85,7 +85,7 @@ func (s *eventLog) format(e event, text string) []byte {
 	if s.asJSON {
 		line, err := json.Marshal(e)
 		if err != nil {
-			panic(err) // events hold nothing that can't be written
+			panic(err) // events can always be marshalled
 		}
 		return append(line, '\n')
 	}
@@ -96,15 +96,15 @@ func (s *eventLog) format(e event, text string) []byte {
 	return b.Bytes()
 }
 
-// ready says that the network is there: with --json always, otherwise what
-// somebody must know who could not foresee it.
+// ready reports that the network is up, and the forwarded ports. Without --json and --verbose
+// it omits what the command line states.
 func (s *eventLog) ready(info control.Info, forwards []control.Forward, f *flags) {
 	if s.asJSON || f.verbose || f.netns != "" {
 		text := fmt.Sprintf("the network of %s is up: cleat ctl %s", info.Namespace, info.Name)
 		switch {
 		case f.netns != "":
-			// Whose resolv.conf it is, is not ours to write.
-			text = fmt.Sprintf("the network of %s is up%s; Ctrl-C ends it", info.Namespace, resolverText(info.Resolvers))
+			// The container's resolv.conf is not written.
+			text = fmt.Sprintf("the network of %s is up%s; stop it with Ctrl-C", info.Namespace, resolverText(info.Resolvers))
 		case f.control == "off":
 			text = fmt.Sprintf("the network of %s is up", info.Namespace)
 		}
@@ -117,15 +117,15 @@ func (s *eventLog) ready(info control.Info, forwards []control.Forward, f *flags
 	}
 }
 
-// resolverText says what resolv.conf should name.
+// resolverText names the server for resolv.conf.
 func resolverText(resolvers []netip.Addr) string {
 	if len(resolvers) == 0 {
 		return ""
 	}
-	return fmt.Sprintf(", its resolver %s", resolvers[0])
+	return fmt.Sprintf(", with the name server %s", resolvers[0])
 }
 
-// refused tells of a flow that a rule, or the lack of one, has refused.
+// refused reports a flow that the policy refused.
 func (s *eventLog) refused(f sandbox.Flow, d policy.Decision) {
 	e := event{Event: "refused", Message: d.Reason, Refused: &refusedFlow{
 		Protocol: f.Protocol.String(), Source: f.Source, Destination: f.Destination, Names: d.Names}}
@@ -139,34 +139,35 @@ func (s *eventLog) refused(f sandbox.Flow, d policy.Decision) {
 	s.put(e, fmt.Sprintf("refused: %s to %s: %s", f.Protocol, to, d.Reason))
 }
 
+// warn reports a warning.
 func (s *eventLog) warn(message string) {
 	s.put(event{Event: "warning", Message: message}, "warning: "+message)
 }
 
-// stats prints the counters at the end.
+// stats reports the counters.
 func (s *eventLog) stats(c control.Stats) {
 	s.put(event{Event: "stats", Stats: &c}, StatsText(c))
 }
 
-// logger makes of the library's warnings lines of ours.
-func (s *eventLog) logger() *slog.Logger { return slog.New(&sayHandler{say: s}) }
+// logger returns a logger whose warnings and errors become messages.
+func (s *eventLog) logger() *slog.Logger { return slog.New(&logHandler{events: s}) }
 
-// sayHandler is a slog.Handler that keeps to warnings and errors.
-type sayHandler struct {
-	say   *eventLog
-	attrs string
+// logHandler is a slog.Handler for warnings and errors.
+type logHandler struct {
+	events *eventLog
+	attrs  string
 }
 
-func (h *sayHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+func (h *logHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
 
-func (h *sayHandler) Handle(_ context.Context, r slog.Record) error {
+func (h *logHandler) Handle(_ context.Context, r slog.Record) error {
 	text := r.Message + h.attrs
 	r.Attrs(func(a slog.Attr) bool { text += attrText(a); return true })
-	h.say.warn(text)
+	h.events.warn(text)
 	return nil
 }
 
-func (h *sayHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *logHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	with := *h
 	for _, a := range attrs {
 		with.attrs += attrText(a)
@@ -174,6 +175,6 @@ func (h *sayHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &with
 }
 
-func (h *sayHandler) WithGroup(string) slog.Handler { return h }
+func (h *logHandler) WithGroup(string) slog.Handler { return h }
 
 func attrText(a slog.Attr) string { return fmt.Sprintf(" %s=%v", a.Key, a.Value) }

@@ -25,20 +25,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// runner is one `cleat run` under way.
+// runner is a running `cleat run`.
 type runner struct {
 	flags  *flags
-	say    *eventLog
+	events *eventLog
 	rules  *policy.Policy
 	net    *sandbox.Network
-	server *control.Server // nil: --control off
+	server *control.Server // nil with --control off
 	target *target
-	stop   func() // what "cleat ctl stop" does
+	stop   func() // ends it, for "cleat ctl stop"
 }
 
-// run is `cleat run`: check everything, build the network, seal, and carry.
+// run checks the flags, makes the network, and carries its traffic until the command, or the
+// namespace of --netns, has ended.
 func (f *flags) run(ctx context.Context, args []string, stderr io.Writer) error {
-	if err := f.checkUse(args); err != nil {
+	if err := f.check(args); err != nil {
 		return err
 	}
 	cfg, rules, err := f.config()
@@ -51,14 +52,14 @@ func (f *flags) run(ctx context.Context, args []string, stderr io.Writer) error 
 			return err
 		}
 	}
-	r := &runner{flags: f, say: newEventLog(stderr, f.asJSON)}
-	defer r.say.close()
+	r := &runner{flags: f, events: newEventLog(stderr, f.json)}
+	defer r.events.close()
 	if r.rules, err = policy.New(policy.Config{Rules: rules}); err != nil {
 		return hint.Usage(err)
 	}
-	cfg.Policy, cfg.Log = r.rules, r.say.logger()
+	cfg.Policy, cfg.Log = r.rules, r.events.logger()
 	if f.verbose {
-		cfg.OnRefused = r.say.refused
+		cfg.OnRefused = r.events.refused
 	}
 	capture, err := f.openCapture()
 	if err != nil {
@@ -77,7 +78,7 @@ func (f *flags) run(ctx context.Context, args []string, stderr io.Writer) error 
 	// Threads that move bytes keep a processor while they are busy; others need one as well.
 	runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1)
 	if r.net, err = sandbox.New(cfg); err != nil {
-		return libraryError(err)
+		return configError(err)
 	}
 	defer r.net.Close()
 	if err := r.listen(); err != nil {
@@ -106,15 +107,15 @@ func (f *flags) openListener(cfg *sandbox.Config) (err error) {
 	err = fmt.Errorf("--listener %s: %w", f.listener, err)
 	switch {
 	case errors.Is(err, fs.ErrExist), errors.Is(err, localsock.ErrTaken):
-		return hint.With(err, "name another path")
+		return hint.With(err, "choose another path")
 	case errors.Is(err, sandbox.ErrDirectoryNotPrivate):
-		return hint.With(err, "who reaches the socket gets host sockets: put it into a directory of yours, e.g. `mkdir -m 700 "+filepath.Join(filepath.Dir(f.listener), "private")+"`")
+		return hint.With(err, "whoever reaches the socket gets host sockets: put it in a directory of your own, e.g. `mkdir -m 700 "+filepath.Join(filepath.Dir(f.listener), "private")+"`")
 	}
 	return err
 }
 
-// listen opens the control socket. By default its name is our process id; where
-// another PID namespace's helper has that already, a number is appended.
+// listen opens the control socket. Its default name is the process id. If a helper in another
+// PID namespace has that name, a number is appended.
 func (r *runner) listen() error {
 	f := r.flags
 	var err error
@@ -138,14 +139,14 @@ func (r *runner) listen() error {
 	}
 	switch {
 	case errors.Is(err, control.ErrTaken):
-		return hint.With(err, "choose another name, or see what is running: cleat ctl ls")
+		return hint.With(err, "choose another name; `cleat ctl ls` lists those in use")
 	case errors.Is(err, fs.ErrExist):
-		return hint.With(err, "it is no socket: remove it, or give another path")
+		return hint.With(err, "it is not a socket: remove it, or choose another path")
 	}
 	return err
 }
 
-// join serves a namespace that exists, until it ends or a signal comes.
+// join serves an existing namespace until it ends or a signal arrives.
 func (r *runner) join(ctx context.Context, ns sandbox.Namespace) error {
 	if err := r.net.Join(ctx, ns); err != nil {
 		return setupError(err)
@@ -166,7 +167,7 @@ func (r *runner) join(ctx context.Context, ns sandbox.Namespace) error {
 	return err
 }
 
-// command runs args in a network of its own.
+// command runs a command in a network of its own.
 func (r *runner) command(ctx context.Context, args []string) error {
 	path, err := LookUp(args[0])
 	if err != nil {
@@ -176,25 +177,24 @@ func (r *runner) command(ctx context.Context, args []string) error {
 	cmd.Args = args
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.ExtraFiles = inheritedFiles()
-	inherited := cmd.ExtraFiles
 	if err := r.net.Wrap(cmd); err != nil {
 		return setupError(err)
 	}
-	signals := catchSignals() // before there is a process that they are meant for
+	signals := catchSignals() // before the process exists that they are meant for
 	if err := cmd.Start(); err != nil {
 		return setupError(fmt.Errorf("start %q: %w", args[0], sandbox.StartError(err)))
 	}
-	letGo(inherited)
-	r.stop = func() { cmd.Process.Signal(syscall.SIGTERM) } // it may have ended
+	closeInherited(cmd.ExtraFiles)
+	r.stop = func() { cmd.Process.Signal(syscall.SIGTERM) } // an error means that it has ended
 	if err := r.prepare(ctx, args, cmd.Process.Pid, fmt.Sprintf("/proc/%d/ns/net", cmd.Process.Pid)); err != nil {
-		cmd.Process.Kill() // it waits for the network
+		cmd.Process.Kill() // it is waiting for the network
 		cmd.Wait()
 		if s, ok := signals.pending(); ok {
 			return exit.Status(exit.Signal + int(s))
 		}
 		return err
 	}
-	go signals.passTo(cmd.Process)
+	go signals.forward(cmd.Process)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	carried := make(chan error, 1)
@@ -206,41 +206,40 @@ func (r *runner) command(ctx context.Context, args []string) error {
 	return cmp.Or(err, exitOf(waited))
 }
 
-// carryFor is carry for a command: should the network fail, the command lives
-// on without. The error is that the command could not be executed.
+// carryFor calls carry for a command. If the network fails, the command goes on without it.
+// The error means that the command could not be executed.
 func (r *runner) carryFor(ctx context.Context) error {
 	err := r.carry(ctx)
 	var setup *sandbox.SetupError
 	switch {
 	case err == nil:
 	case !errors.As(err, &setup):
-		r.say.warn(fmt.Sprintf("the command has no network any more: %v", err))
+		r.events.warn(fmt.Sprintf("the command has lost its network: %v", err))
 	case errors.Is(err, fs.ErrNotExist):
-		return exit.With(exit.NotFound, hint.With(err, "the interpreter that its first line names, or its dynamic linker, is missing"))
+		return exit.With(exit.NotFound, hint.With(err, "the interpreter in its first line, or its dynamic linker, is missing"))
 	default:
 		return exit.With(exit.NotExecutable, setupError(err))
 	}
 	return nil
 }
 
-// prepare opens everything, says which ports there are, and gives up all
-// rights that carrying bytes does not take. command is the process id of the
-// command that args started; 0: none.
+// prepare opens what the network needs, reports the forwarded ports, and gives up all rights
+// that carrying traffic does not need. command is the process id of the command, or 0.
 func (r *runner) prepare(ctx context.Context, args []string, command int, namespace string) error {
 	if err := r.net.Prepare(ctx); err != nil {
 		return setupError(err)
 	}
 	r.target = newTarget(r, args, namespace)
-	r.say.ready(r.target.Info(), r.target.explicit(), r.flags)
+	r.events.ready(r.target.Info(), r.target.explicitForwards(), r.flags)
 	tier, _ := r.net.Tier()
 	seal := sandbox.SealConfig{SignalPID: command, Supervise: tier == sandbox.TierSeccomp, Containers: r.net.Config().RuntimeListener != nil}
 	if err := sandbox.Seal(seal); err != nil {
-		return fmt.Errorf("give up rights before the command begins: %w", err)
+		return fmt.Errorf("give up rights before the command starts: %w", err)
 	}
 	return nil
 }
 
-// carry moves bytes and takes orders until the network ends.
+// carry carries traffic and serves the control socket until the network ends.
 func (r *runner) carry(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
@@ -252,21 +251,21 @@ func (r *runner) carry(ctx context.Context) error {
 	if r.server != nil {
 		serving.Go(func() {
 			if err := r.server.Serve(ctx, r.target); err != nil {
-				r.say.warn(err.Error())
+				r.events.warn(err.Error())
 			}
 		})
 	}
 	return r.net.Run(ctx)
 }
 
-// end prints what is asked for when all is over.
+// end prints the counters of --stats.
 func (r *runner) end() {
 	if r.flags.stats {
-		r.say.stats(wireStats(r.net.Stats()))
+		r.events.stats(wireStats(r.net.Stats()))
 	}
 }
 
-// setupError adds what to do about a network that could not be made.
+// setupError adds a hint to the error of a network that could not be set up.
 func setupError(err error) error {
 	var setup *sandbox.SetupError
 	var file *os.PathError
@@ -274,37 +273,37 @@ func setupError(err error) error {
 	case errors.As(err, &setup):
 		return hint.With(err, setup.Hint())
 	case errors.As(err, &file) && errors.Is(err, syscall.EACCES):
-		return hint.With(err, "it is another user's: run it as that user, or with sudo")
+		return hint.With(err, "the namespace belongs to another user: run this as that user, or with sudo")
 	case errors.Is(err, syscall.EADDRINUSE):
-		return hint.With(err, "another program listens there: publish another port, or :PORT for any free one; `ss -ltunp` shows which")
+		return hint.With(err, "another program uses the port (see `ss -ltunp`): publish another one, or :PORT for any free port")
 	case errors.Is(err, syscall.EADDRNOTAVAIL):
-		return hint.With(err, "this host has no such address; `ip -brief address` lists those it has")
+		return hint.With(err, "this host has no such address; `ip -brief address` lists its addresses")
 	case errors.Is(err, syscall.EACCES):
-		return hint.With(err, "ports below net.ipv4.ip_unprivileged_port_start (1024) are root's: publish a higher one, e.g. -p 8080:80")
+		return hint.With(err, "only root may use ports below net.ipv4.ip_unprivileged_port_start (1024): publish a higher one, e.g. -p 8080:80")
 	}
 	return err
 }
 
-// LookUp finds a program as the shell does, with the shell's exit codes.
+// LookUp finds a program as a shell does. Its errors have the exit codes of shells.
 func LookUp(name string) (string, error) {
 	path, err := exec.LookPath(name)
 	switch {
 	case err == nil:
 		if info, err := os.Stat(path); err == nil && info.IsDir() {
-			return "", exit.With(exit.NotExecutable, fmt.Errorf("run %q: it is a directory", name))
+			return "", exit.With(exit.NotExecutable, fmt.Errorf("run %q: is a directory", name))
 		}
 		return path, nil
 	case errors.Is(err, exec.ErrDot):
-		return "", exit.With(exit.NotFound, hint.With(fmt.Errorf("run %q: %w", name, exec.ErrNotFound), "to run the file of this name, give it as ./"+name))
+		return "", exit.With(exit.NotFound, hint.With(fmt.Errorf("run %q: %w", name, exec.ErrNotFound), "to run the file of this name, type ./"+name))
 	case errors.Is(err, fs.ErrPermission):
 		return "", exit.With(exit.NotExecutable, fmt.Errorf("run %q: %w", name, syscall.EACCES))
 	case errors.Is(err, exec.ErrNotFound), errors.Is(err, fs.ErrNotExist):
-		return "", exit.With(exit.NotFound, fmt.Errorf("run %q: there is no such program", name))
+		return "", exit.With(exit.NotFound, fmt.Errorf("run %q: no such program", name))
 	}
 	return "", exit.With(exit.NotExecutable, fmt.Errorf("run %q: %w", name, errors.Unwrap(err)))
 }
 
-// exitOf is how we end when the command ended with err.
+// exitOf returns the exit status of a command whose Wait returned err.
 func exitOf(err error) error {
 	var status *exec.ExitError
 	if !errors.As(err, &status) {
@@ -316,23 +315,23 @@ func exitOf(err error) error {
 	return exit.Status(status.ExitCode())
 }
 
-// inheritedFiles are the files beyond standard error that our caller passed to
-// us (a jobserver, sockets of systemd), in their places, for the command.
+// inheritedFiles returns the files beyond standard error that this process inherited, such as
+// those of a make jobserver or of systemd's socket activation, in the order of ExtraFiles.
 func inheritedFiles() []*os.File {
-	const most = 256 // beyond, the kernel passes them on without us
+	const limit = 256 // the kernel passes on higher ones by itself
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return nil // without /proc there are none that one could know of
+		return nil // without /proc they are unknown
 	}
 	var files []*os.File
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
-		if err != nil || fd < 3 || fd >= most {
+		if err != nil || fd < 3 || fd >= limit {
 			continue
 		}
 		flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0)
 		if err != nil || flags&unix.FD_CLOEXEC != 0 {
-			continue // our own are all closed on exec
+			continue // opened by this process
 		}
 		for len(files) < fd-2 {
 			files = append(files, nil)
@@ -342,9 +341,9 @@ func inheritedFiles() []*os.File {
 	return files
 }
 
-// letGo closes what the command has of its own by now: were we to hold the other
-// end of a pipe open, its reader would wait for us.
-func letGo(inherited []*os.File) {
+// closeInherited closes the files that the command has as well. If this process kept the write
+// end of a pipe open, its reader would wait for the end of this process.
+func closeInherited(inherited []*os.File) {
 	for _, f := range inherited {
 		if f != nil {
 			f.Close()
@@ -352,10 +351,10 @@ func letGo(inherited []*os.File) {
 	}
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		return // a courtesy
+		return // readers of standard output wait longer, no more
 	}
 	defer null.Close()
 	for fd := range 2 {
-		unix.Dup3(int(null.Fd()), fd, 0) // as before, it stays open on failure
+		unix.Dup3(int(null.Fd()), fd, 0) // on failure, the old file stays open
 	}
 }

@@ -13,20 +13,19 @@ import (
 	"cleat/sandbox/control"
 )
 
-// Published is what --publish asks for.
+// Published collects the values of --publish.
 type Published struct {
 	Forwards []sandbox.Forward
 	Auto     []sandbox.AutoForward
 }
 
-// publishForms are what --publish takes, for messages.
-const publishForms = "want [IP:]HOSTPORT:PORT[/udp], a range such as 8000-8010:9000-9010, :PORT for any free port, or auto"
+const publishHint = "want [ADDRESS:]PORT:PORT[/udp], a range such as 8000-8010:9000-9010, :PORT for any free port of the host, or auto"
 
-// add reads one value of --publish.
+// Add parses a value of --publish and adds it.
 func (p *Published) Add(text string) error {
 	spec, err := parsePublish(text)
 	if err != nil {
-		return hint.With(hint.Usagef("--publish %q: %w", text, err), publishForms)
+		return hint.With(hint.Usagef("--publish %q: %w", text, err), publishHint)
 	}
 	if spec.auto {
 		auto := sandbox.AutoForward{
@@ -35,7 +34,7 @@ func (p *Published) Add(text string) error {
 		}
 		for _, o := range p.Auto {
 			if o.Listen == auto.Listen && o.Interface == auto.Interface && (o.TCP && auto.TCP || o.UDP && auto.UDP) {
-				return hint.Usagef("--publish %q: auto is asked for twice", text)
+				return hint.Usagef("--publish %q: auto is given twice", text)
 			}
 		}
 		p.Auto = append(p.Auto, auto)
@@ -43,14 +42,14 @@ func (p *Published) Add(text string) error {
 	}
 	for _, f := range spec.forwards() {
 		if other, clash := p.clash(f); clash {
-			return hint.Usagef("--publish %q: port %d is published twice, to port %d too", text, f.Listen.Port(), other.To.Port())
+			return hint.Usagef("--publish %q: port %d is published twice, also to port %d", text, f.Listen.Port(), other.To.Port())
 		}
 		p.Forwards = append(p.Forwards, f)
 	}
 	return nil
 }
 
-// clash finds a forward that listens at the same place.
+// clash returns a forward that listens at the same address and port as f, if there is one.
 func (p *Published) clash(f sandbox.Forward) (sandbox.Forward, bool) {
 	for _, o := range p.Forwards {
 		same := o.Listen.Addr() == f.Listen.Addr() || !o.Listen.Addr().IsValid() || !f.Listen.Addr().IsValid()
@@ -61,32 +60,32 @@ func (p *Published) clash(f sandbox.Forward) (sandbox.Forward, bool) {
 	return sandbox.Forward{}, false
 }
 
-// names tells whether the command line says where a forward listens.
+// names reports whether the command line states where a forward listens.
 func (p *Published) names(w control.Forward) bool {
 	return slices.ContainsFunc(p.Forwards, func(f sandbox.Forward) bool {
-		asked := WireForward(f)
-		return asked.Protocol == w.Protocol && asked.Listen == w.Listen && asked.Interface == w.Interface
+		given := WireForward(f)
+		return given.Protocol == w.Protocol && given.Listen == w.Listen && given.Interface == w.Interface
 	})
 }
 
-// publishSpec is one value of --publish.
+// publishSpec is a parsed value of --publish.
 type publishSpec struct {
-	protocol sandbox.Protocol // 0: not said
-	listen   netip.Addr       // invalid: all
+	protocol sandbox.Protocol // 0: none is given
+	listen   netip.Addr       // invalid: all addresses
 	link     string
-	host     sandbox.PortRange // 0-0: any free
+	host     sandbox.PortRange // 0-0: any free port
 	guest    sandbox.PortRange
 	auto     bool
-	except   []sandbox.PortRange // of auto
+	except   []sandbox.PortRange // with auto
 }
 
-// parsePublish reads [IP[%LINK]:]HOST:GUEST[/PROTOCOL], with ranges, and
-// [IP[%LINK]:]auto[,~PORTS…][/PROTOCOL].
+// parsePublish parses [ADDRESS[%LINK]:]HOST:GUEST[/PROTOCOL], where HOST and GUEST are ports or
+// ranges, and [ADDRESS[%LINK]:]auto[,~PORTS…][/PROTOCOL].
 func parsePublish(text string) (publishSpec, error) {
 	var s publishSpec
-	rest, protocol, said := strings.Cut(text, "/")
+	rest, protocol, ok := strings.Cut(text, "/")
 	switch {
-	case !said:
+	case !ok:
 	case protocol == "tcp":
 		s.protocol = sandbox.TCP
 	case protocol == "udp":
@@ -95,19 +94,19 @@ func parsePublish(text string) (publishSpec, error) {
 		return s, fmt.Errorf("protocol %q: want tcp or udp", protocol)
 	}
 	address, ports := splitAddress(rest)
-	if err := s.where(address); err != nil {
+	if err := s.parseAddress(address); err != nil {
 		return s, err
 	}
 	if words := strings.Split(ports, ","); words[0] == "auto" {
-		return s, s.automatic(words[1:])
+		return s, s.parseAuto(words[1:])
 	}
 	if s.protocol == 0 {
 		s.protocol = sandbox.TCP
 	}
-	return s, s.ports(ports)
+	return s, s.parsePorts(ports)
 }
 
-// splitAddress takes HOST:GUEST, HOST or auto off the end of a spec.
+// splitAddress splits HOST:GUEST, HOST or auto from the address in front.
 func splitAddress(s string) (address, ports string) {
 	last := strings.LastIndexByte(s, ':')
 	if last < 0 {
@@ -126,11 +125,11 @@ func splitAddress(s string) (address, ports string) {
 	return s[:before], s[before+1:]
 }
 
-// isPorts tells a port or range, which may be empty, from an address.
+// isPorts reports whether s is a port, a range or empty, and not an address.
 func isPorts(s string) bool { return strings.Trim(s, "0123456789-") == "" }
 
-// where reads the address and the link that a spec listens at.
-func (s *publishSpec) where(text string) error {
+// parseAddress parses ADDRESS%LINK.
+func (s *publishSpec) parseAddress(text string) error {
 	if text == "" {
 		return nil
 	}
@@ -162,7 +161,8 @@ func (s *publishSpec) where(text string) error {
 	return nil
 }
 
-func (s *publishSpec) automatic(words []string) error {
+// parseAuto parses the exclusions after auto.
+func (s *publishSpec) parseAuto(words []string) error {
 	s.auto = true
 	for _, w := range words {
 		ports, ok := strings.CutPrefix(w, "~")
@@ -178,7 +178,8 @@ func (s *publishSpec) automatic(words []string) error {
 	return nil
 }
 
-func (s *publishSpec) ports(text string) error {
+// parsePorts parses HOST:GUEST.
+func (s *publishSpec) parsePorts(text string) error {
 	host, guest, both := strings.Cut(text, ":")
 	if !both {
 		guest = host
@@ -188,19 +189,19 @@ func (s *publishSpec) ports(text string) error {
 		return err
 	}
 	if host == "" || host == "0" {
-		return nil // any free port for each of the guest's
+		return nil // any free port for each port of the guest
 	}
 	if s.host, err = parsePortRange(host); err != nil {
 		return err
 	}
 	h, g := s.host.Last-s.host.First, s.guest.Last-s.guest.First
 	if h != g {
-		return fmt.Errorf("%s of the host for %d of the guest: want as many", term.Count(int(h)+1, "port"), int(g)+1)
+		return fmt.Errorf("%s of the host for %d of the guest: want equal numbers", term.Count(int(h)+1, "port"), int(g)+1)
 	}
 	return nil
 }
 
-// forwards are the single ports of a spec.
+// forwards returns a forward for each port.
 func (s publishSpec) forwards() []sandbox.Forward {
 	var all []sandbox.Forward
 	for i := 0; i <= int(s.guest.Last)-int(s.guest.First); i++ {
@@ -218,7 +219,7 @@ func (s publishSpec) forwards() []sandbox.Forward {
 	return all
 }
 
-// parsePortRange reads "80" or "8000-8010".
+// parsePortRange parses "80" or "8000-8010".
 func parsePortRange(text string) (sandbox.PortRange, error) {
 	first, last, isRange := strings.Cut(text, "-")
 	if !isRange {
@@ -227,7 +228,7 @@ func parsePortRange(text string) (sandbox.PortRange, error) {
 	a, errA := strconv.ParseUint(first, 10, 16)
 	b, errB := strconv.ParseUint(last, 10, 16)
 	if errA != nil || errB != nil || a == 0 || a > b {
-		return sandbox.PortRange{}, fmt.Errorf("port %q: want a number from 1 to 65535, or a range of them", text)
+		return sandbox.PortRange{}, fmt.Errorf("port %q: want a number from 1 to 65535, or a range", text)
 	}
 	return sandbox.PortRange{First: uint16(a), Last: uint16(b)}, nil
 }

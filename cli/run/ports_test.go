@@ -87,8 +87,8 @@ func TestPublishRefuses(t *testing.T) {
 		{"no link", "192.0.2.1%:80", "name of a link"},
 		{"auto with a port", "auto,22", `"22" after auto`},
 		{"auto with no exclusion", "auto,~", `port ""`},
-		{"auto twice", "auto/tcp auto,~22", "auto is asked for twice"},
-		{"twice", "8080:80 8080:81", "port 8080 is published twice, to port 80 too"},
+		{"auto twice", "auto/tcp auto,~22", "auto is given twice"},
+		{"twice", "8080:80 8080:81", "port 8080 is published twice, also to port 80"},
 		{"twice, once at all addresses", "127.0.0.1:8080:80 8080:81", "published twice"},
 		{"within a range", "8080 8000-8100", "published twice"},
 	} {

@@ -15,20 +15,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// NewProfile returns the command seccomp-profile.
 func NewProfile() *cobra.Command {
 	var base, listener string
 	cmd := &cobra.Command{
-		Use:                   "seccomp-profile --listener PATH [--base FILE]",
+		Use:                   "seccomp-profile --listener FILE [--base FILE]",
 		DisableFlagsInUseLine: true,
-		Short:                 "print a seccomp profile for use with `cleat run --listener`",
-		Long: `Prints a seccomp profile, in the form that Docker, Podman and OCI runtimes take,
-which has a container's runtime hand its system calls about connections to
-"cleat run --tier seccomp --listener PATH". Start that first: where nobody
-listens, the runtime does not start the container.
+		Short:                 "print a seccomp profile for `cleat run --listener`",
+		Long: `Prints a seccomp profile for Docker, Podman and OCI runtimes. With it, a
+container's runtime passes the container's socket calls to
+"cleat run --tier seccomp --listener FILE". Start that first: the runtime does
+not start a container if nobody listens.
 
-Without --base, all other system calls are allowed. Give your engine's own
-profile to keep what that refuses.`,
-		Example: `  # a container of Podman's with the profile that it has otherwise
+Without --base, all other system calls are allowed. Use your engine's own
+profile as the base to keep its restrictions.`,
+		Example: `  # a container of Podman, with the restrictions of its default profile
   cleat seccomp-profile --listener /run/user/1000/web.sock \
     --base /usr/share/containers/seccomp.json > web.json
   podman run --security-opt seccomp=web.json …`,
@@ -37,15 +38,15 @@ profile to keep what that refuses.`,
 			return printProfile(cmd.OutOrStdout(), base, listener)
 		},
 	}
-	cmd.Flags().StringVar(&listener, "listener", "", "`PATH` of the Unix socket that \"cleat run --listener\" has")
-	cmd.Flags().StringVar(&base, "base", "", "add to the profile in `FILE` (- for standard input)")
+	cmd.Flags().StringVar(&listener, "listener", "", "`FILE` of the Unix socket, as in \"cleat run --listener\"")
+	cmd.Flags().StringVar(&base, "base", "", "extend the profile in `FILE`, or standard input for -")
 	complete.Words(cmd, "listener")
 	return cmd
 }
 
 func printProfile(out io.Writer, base, listener string) error {
 	if listener == "" {
-		return hint.With(hint.Usagef("no --listener given"), "give the path that `cleat run --listener` has")
+		return hint.With(hint.Usagef("no --listener given"), "use the path of `cleat run --listener`")
 	}
 	path, err := filepath.Abs(listener)
 	if err != nil {

@@ -7,24 +7,24 @@ import (
 	"syscall"
 )
 
-// passed are the signals that are meant for the command when we get them.
-var passed = []os.Signal{
+// forwarded are the signals that this process passes to the command.
+var forwarded = []os.Signal{
 	syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT, syscall.SIGTERM,
 	syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGALRM, syscall.SIGCONT,
 }
 
-// signals are those that we catch on the command's behalf.
+// signals catches signals for the command.
 type signals struct {
 	caught chan os.Signal
-	stat   *os.File // /proc/self/stat, open before Seal; nil: no /proc
+	stat   *os.File // /proc/self/stat, opened before Seal; nil without /proc
 }
 
-// catchSignals begins to catch. What is ignored (nohup) stays so, for the
-// command too. SIGPIPE is caught and dropped: when nobody reads our standard
-// error any more, the command keeps its network.
+// catchSignals starts to catch signals. Those that are ignored (nohup) stay ignored, for the
+// command as well. SIGPIPE is caught and dropped: if nobody reads standard error any more, the
+// command keeps its network.
 func catchSignals() *signals {
 	s := &signals{caught: make(chan os.Signal, 16)}
-	for _, sig := range append(passed, syscall.SIGPIPE) {
+	for _, sig := range append(forwarded, syscall.SIGPIPE) {
 		if !signal.Ignored(sig) {
 			signal.Notify(s.caught, sig)
 		}
@@ -33,8 +33,7 @@ func catchSignals() *signals {
 	return s
 }
 
-// pending is a signal that came and would have ended a command that does not
-// expect it.
+// pending returns a caught signal whose default action ends a process, if there is one.
 func (s *signals) pending() (syscall.Signal, bool) {
 	for {
 		select {
@@ -48,23 +47,23 @@ func (s *signals) pending() (syscall.Signal, bool) {
 	}
 }
 
-// passTo hands signals on to p. It never returns.
-func (s *signals) passTo(p *os.Process) {
+// forward passes signals to p. It never returns.
+func (s *signals) forward(p *os.Process) {
 	for sig := range s.caught {
 		if sig == syscall.SIGPIPE || fromKeyboard(sig) && s.foreground() {
 			continue
 		}
-		p.Signal(sig) // it may have ended
+		p.Signal(sig) // an error means that it has ended
 	}
 }
 
-// fromKeyboard tells the signals that a terminal sends to all processes in its
-// foreground, so that the command has got them itself.
+// fromKeyboard reports whether a terminal sends the signal to all processes in its foreground,
+// so that the command receives it without our help.
 func fromKeyboard(sig os.Signal) bool { return sig == syscall.SIGINT || sig == syscall.SIGQUIT }
 
-// foreground tells whether we are in the foreground of a terminal. A signal of
-// the keyboard's kind that somebody else sends to us alone is not told apart
-// there, and not passed on.
+// foreground reports whether this process is in the foreground of a terminal. Then a SIGINT or
+// SIGQUIT that another process sends to this one alone looks as if it came from the keyboard,
+// and is not forwarded.
 func (s *signals) foreground() bool {
 	if s.stat == nil {
 		return false
@@ -77,8 +76,8 @@ func (s *signals) foreground() bool {
 	return inForeground(buf[:n])
 }
 
-// inForeground reads a line of /proc/PID/stat: "PID (COMM) STATE PPID PGRP
-// SESSION TTY_NR TPGID …".
+// inForeground reports whether a line of /proc/PID/stat has the terminal's foreground process
+// group: "PID (COMM) STATE PPID PGRP SESSION TTY_NR TPGID …".
 func inForeground(stat []byte) bool {
 	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	return len(f) >= 6 && bytes.Equal(f[2], f[5])

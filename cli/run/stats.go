@@ -13,8 +13,7 @@ import (
 	"cleat/sandbox/control"
 )
 
-// StatsText is a table of the counters. What counts trouble is shown only where
-// there was some.
+// StatsText formats the counters. Those that count errors are omitted if they are 0.
 func StatsText(s control.Stats) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', tabwriter.AlignRight)
@@ -31,14 +30,14 @@ func StatsText(s control.Stats) string {
 	}
 	fmt.Fprintf(&b, "flows: %d TCP%s, %d UDP, %d ping; %d open\n", s.TCPFlows, spliced, s.UDPFlows, s.ICMPFlows, s.Open)
 	if s.Substituted+s.Lent+s.Datagram > 0 {
-		fmt.Fprintf(&b, "by sockets of the host's: %s, %s, %d UDP\n",
+		fmt.Fprintf(&b, "by host sockets: %s, %s, %d UDP\n",
 			term.Count(s.Substituted, "connection"), term.Count(s.Lent, "listener"), s.Datagram)
 	}
 	b.WriteString(ledgerText(s.Ledger))
 	for _, way := range []struct {
 		by   string
 		many map[string]uint64
-	}{{"by sockets of the inside", s.Kept}, {"by the device", s.Unspliced}} {
+	}{{"by sockets of the command", s.Kept}, {"by the device", s.Unspliced}} {
 		for _, why := range slices.Sorted(maps.Keys(way.many)) {
 			fmt.Fprintf(&b, "%d TCP %s: %s\n", way.many[why], way.by, columns.Plain(why))
 		}
@@ -48,15 +47,15 @@ func StatsText(s control.Stats) string {
 		what string
 	}{
 		{s.Refused, "flows refused by rules"},
-		{s.OverLimit, "flows or packets turned away by limits"},
-		{s.Retransmits, "segments sent again to the inside"},
-		{s.Dropped, "packets the device did not take"},
-		{s.Returned, "packets of spliced connections that took the device"},
-		{s.Intruders, "connections led to the splice gate that nobody let through"},
-		{s.HandedOver, "packets handed from one queue's thread to another"},
+		{s.OverLimit, "flows or packets over limits"},
+		{s.Retransmits, "segments retransmitted to the inside"},
+		{s.Dropped, "packets dropped by the device"},
+		{s.Returned, "packets of spliced connections that crossed the device"},
+		{s.Intruders, "connections to the splice gate that were not admitted"},
+		{s.HandedOver, "packets passed from one queue's thread to another"},
 		{s.Malformed, "malformed packets from the inside"},
 		{s.Spoofed, "packets from the inside with a forged source"},
-		{s.Unsupported, "packets of protocols that can't be carried"},
+		{s.Unsupported, "packets of unsupported protocols"},
 	} {
 		if c.n > 0 {
 			fmt.Fprintf(&b, "%s: %d\n", c.what, c.n)
@@ -65,12 +64,12 @@ func StatsText(s control.Stats) string {
 	return b.String()
 }
 
-// ledgerText is a line about what the inside makes the helper spend.
+// ledgerText formats the resources that the helper uses for the guest.
 func ledgerText(u ledger.Usage) string {
 	refused := ""
 	if u.Refused > 0 {
 		refused = fmt.Sprintf("; refused %d times", u.Refused)
 	}
-	return fmt.Sprintf("helper spends: %d of %d descriptors, %s of %s, %d of %d goroutines%s\n",
+	return fmt.Sprintf("helper uses: %d of %d descriptors, %s of %s, %d of %d goroutines%s\n",
 		u.Used.Descriptors, u.Limit.Descriptors, term.Bytes(uint64(u.Used.Bytes)), term.Bytes(uint64(u.Limit.Bytes)), u.Used.Goroutines, u.Limit.Goroutines, refused)
 }

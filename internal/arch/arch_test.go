@@ -54,7 +54,7 @@ var rooms = map[string]room{
 	"cli/keep":          {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "netns/find", "network/attach", "network/keep"}},
 	"cli/man":           {faces, []string{"cli/help", "cli/term"}},
 	"cli/mptcp":         {faces, []string{"cli/complete", "cli/container", "cli/exit", "cli/hint", "cli/run", "cli/term", "link", "mptcp", "mptcp/upgrade", "netns"}},
-	"cli/run":           {faces, []string{"cli/complete", "cli/exit", "cli/hint", "cli/term", "policy", "sandbox", "sandbox/control"}},
+	"cli/run":           {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/term", "policy", "sandbox", "sandbox/control"}},
 	"cli/term":          {faces, nil},
 	"cli/term/termtest": {faces, nil},
 	"cli/traffic":       {faces, []string{"cli/hint", "cli/term", "traffic"}},

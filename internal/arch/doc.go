@@ -13,7 +13,7 @@
 //	          bench          bench and its subcommands, recommend                → complete, container, exit, help, hint, term; bench and its rooms, lab, netns, traffic
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
 //	          traffic        traffic and its subcommands                         → hint, term; traffic
-//	          run            run, seccomp-profile                                → complete, exit, hint, term; policy, sandbox, sandbox/control
+//	          run            run, seccomp-profile                                → complete, exit, help, hint, term; policy, sandbox, sandbox/control
 //	          ctl            ctl and its subcommands                             → run, complete, hint, term; policy, sandbox/control
 //	          tunnel         tunnel and its subcommands                          → complete, exit, hint, term; tunnel and its rooms, link, internal/seal
 //	          mptcp          mptcp and its subcommands                           → run, complete, container, exit, hint, term; mptcp, mptcp/upgrade, link, netns

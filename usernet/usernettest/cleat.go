@@ -59,7 +59,7 @@ func Supervised(program string, restrict func() (int, error)) (p Path, replaced 
 
 // replacedBy is what a helper's counters say about its own sockets.
 func replacedBy(said string) int {
-	_, rest, found := strings.Cut(said, "by sockets of the host's: ")
+	_, rest, found := strings.Cut(said, "by host sockets: ")
 	var connections, listeners, clients int
 	if found {
 		fmt.Sscanf(rest, "%d connections, %d listeners, %d clients", &connections, &listeners, &clients)
