@@ -18,7 +18,7 @@ func FuzzParse(f *testing.F) {
 			return
 		}
 		if p, err := o.Plan(devices); err == nil {
-			_ = p.Spec.Check()
+			_ = p.Spec.Validate()
 		}
 	})
 }

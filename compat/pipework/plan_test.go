@@ -118,7 +118,7 @@ func TestPlan(t *testing.T) {
 			if notes := strings.Join(p.Notes, "\n"); (r.note == "") != (notes == "") || !strings.Contains(notes, r.note) {
 				t.Errorf("pipework %s: notes %q, want %q", r.args, notes, r.note)
 			}
-			if err := p.Spec.Check(); err != nil {
+			if err := p.Spec.Validate(); err != nil {
 				t.Errorf("pipework %s: attaching refuses it: %v", r.args, err)
 			}
 		})
@@ -187,7 +187,7 @@ func TestExplain(t *testing.T) {
 		{"Ethernet address", &attach.TakenError{Resource: attach.EthernetAddress, Name: "02:00:5e:10:00:01"}, "another MAC"},
 		{"way out", fmt.Errorf("move eth0: %w", attach.ErrDefaultRoute), "without --direct-phys"},
 		{"no filter", &attach.SpecError{Param: "vlan", Run: "ip link set br1 type bridge vlan_filtering 1"}, "as root: ip link set br1"},
-		{"host name", attach.Spec{Kind: "bridge", Parent: "br1", DHCP: true, DHCPHostName: "a b"}.Check(), "another one with -H"},
+		{"host name", attach.Spec{Kind: "bridge", Parent: "br1", DHCP: true, DHCPHostName: "a b"}.Validate(), "another one with -H"},
 		{"lack", &link.Lack{Remedy: "modprobe macvlan"}, "modprobe macvlan"},
 	}
 	for _, r := range rows {

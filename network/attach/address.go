@@ -15,66 +15,68 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// notTheHosts refuses an address that the host itself has, unless it moves with
-// the device.
+// checkNotHosts rejects an address that the host itself has, unless it moves with the device.
 func (p *planner) checkNotHosts(a netip.Addr) error {
 	if p.spec.Kind == "phys" || p.spec.Kind == "ipoib" || a.IsLinkLocalUnicast() {
 		return nil
 	}
-	if hasAddress(p.host, a) {
+	if p.host.isLocal(a) {
 		return &TakenError{Resource: "address", Name: a.String(), Owner: "the host itself"}
 	}
 	return nil
 }
 
-// hasAddress tells whether a namespace has an address: packets to it are for
-// itself then.
-func hasAddress(s *namespace, a netip.Addr) bool {
-	routes, err := s.RouteGet(a.AsSlice())
+// isLocal reports whether the namespace has the address, so that packets to it stay there.
+func (n *namespace) isLocal(a netip.Addr) bool {
+	routes, err := n.RouteGet(a.AsSlice())
 	if err != nil {
-		return false // it has not even a way there
+		return false // there is no route at all
 	}
 	return slices.ContainsFunc(routes, func(r netlink.Route) bool { return r.Type == unix.RTN_LOCAL })
 }
 
-// besides notes when the container has a link to ip's network already: of two routes
-// alike the kernel takes the older one.
+// noteSameNetwork notes if the container has another link to the network of ip. Of two equal
+// routes the kernel uses the older one.
 func (p *planner) noteSameNetwork(ip netip.Prefix) error {
-	r, l, err := routeTo(p.cont, ip.Addr(), &netlink.RouteGetOptions{FIBMatch: true})
-	if err != nil || r == nil || r.Type == unix.RTN_LOCAL || r.Gw != nil || r.Via != nil {
+	r, l, err := p.cont.routeTo(ip.Addr(), &netlink.RouteGetOptions{FIBMatch: true})
+	if r == nil || r.Type == unix.RTN_LOCAL || r.Gw != nil || r.Via != nil {
 		return err
 	}
 	if r.Dst == nil || r.Dst.IP.IsUnspecified() {
 		return nil // a default route without a gateway
 	}
-	p.note("%s reaches %s by %s already, and will send to others in it by that, not by %s", p.container.Name, ip.Masked(), l.Attrs().Name, p.spec.Name)
+	p.note("%s already reaches %s through %s and will use that, not %s, for other addresses in it", p.container.Name, ip.Masked(), l.Attrs().Name, p.spec.Name)
 	return nil
 }
 
-// addresses sets them: after the neighbours were asked, where that is wanted.
+// addresses plans to add the addresses: first a check for duplicates, if requested, at last an
+// announcement.
 func (p *planner) addresses() error {
 	how, err := p.duplicateCheck()
 	if err != nil {
 		return err
 	}
 	var all []netip.Addr
+	var add []Step
 	for _, ip := range p.spec.Addresses {
 		all = append(all, ip.Addr())
+		add = append(add, Address{Link: p.spec.Name, Prefix: ip})
 	}
-	if how != CheckNone && len(all) > 0 {
+	if len(all) == 0 {
+		return nil
+	}
+	if how != CheckNone {
 		p.add(CheckAddresses{Link: p.spec.Name, Parent: p.lowerDevice(), Addrs: all, How: how})
 	}
-	for _, ip := range p.spec.Addresses {
-		p.add(Address{Link: p.spec.Name, Prefix: ip})
-	}
-	if len(all) > 0 && p.hasNeighbours() {
+	p.add(add...)
+	if p.hasNeighbours() {
 		p.add(Announce{Link: p.spec.Name, Parent: p.lowerDevice(), Addrs: all})
 	}
 	return nil
 }
 
-// SetLink changes what a device brought with it; it is restored when that goes
-// home.
+// SetLink changes properties of the link in the container. Those of a moved device are
+// restored when it moves back.
 type SetLink struct {
 	Link string   `json:"link"`
 	MTU  int      `json:"mtu,omitempty"` // bytes
@@ -95,12 +97,12 @@ func (s SetLink) String() string {
 func (s SetLink) do(r *run) error {
 	if s.MTU != 0 {
 		if err := r.cont.LinkSetMTU(byIndex(r.linkIndex), s.MTU); err != nil {
-			return fmt.Errorf("mtu: %w", err)
+			return fmt.Errorf("set MTU: %w", err)
 		}
 	}
 	if s.MAC != (link.MAC{}) {
 		if err := r.cont.LinkSetHardwareAddr(byIndex(r.linkIndex), s.MAC[:]); err != nil {
-			return fmt.Errorf("address: %w", err)
+			return fmt.Errorf("set Ethernet address: %w", err)
 		}
 	}
 	return nil
@@ -114,14 +116,14 @@ type Up struct {
 func (s Up) String() string { return fmt.Sprintf("bring %s up", s.Link) }
 
 func (s Up) check(r *run) error {
-	if w := r.att.Spec; w.Kind != "macvlan" || w.MAC == (link.MAC{}) || r.macOwner() == "" {
+	if spec := r.att.Spec; spec.Kind != "macvlan" || spec.MAC == (link.MAC{}) || r.macOwner() == "" {
 		return nil
 	}
 	return r.macTaken()
 }
 
-// do finds out, too, whether a macvlan's address is another's on the same parent
-// (macvlan_open, drivers/net/macvlan.c).
+// do fails if a macvlan's address belongs to another device on the same parent (macvlan_open,
+// drivers/net/macvlan.c).
 func (s Up) do(r *run) error {
 	err := r.cont.LinkSetUp(byIndex(r.linkIndex))
 	if errors.Is(err, unix.EADDRINUSE) {
@@ -130,27 +132,26 @@ func (s Up) do(r *run) error {
 	return err
 }
 
-// Address gives the link in the container an address.
+// Address adds an address to the link in the container.
 type Address struct {
 	Link   string       `json:"link"`
 	Prefix netip.Prefix `json:"prefix"`
 }
 
-func (s Address) String() string { return fmt.Sprintf("give %s the address %s", s.Link, s.Prefix) }
+func (s Address) String() string { return fmt.Sprintf("add address %s to %s", s.Prefix, s.Link) }
 
 func (s Address) do(r *run) error {
-	err := addAddr(r.cont, r.linkIndex, s.Prefix)
+	err := r.cont.addAddr(r.linkIndex, s.Prefix)
 	if errors.Is(err, unix.EEXIST) {
 		return &TakenError{Resource: "address", Name: s.Prefix.Addr().String(), Owner: "another link of the container"}
 	}
 	if errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("IPv6 is switched off there (net.ipv6.conf.%s.disable_ipv6): %w", s.Link, err)
+		return fmt.Errorf("IPv6 is disabled on the link (net.ipv6.conf.%s.disable_ipv6): %w", s.Link, err)
 	}
 	return err
 }
 
-// addrMade is an address of ours on a link that was there before, or that others
-// use, too.
+// undoAddress removes an address from a link that stays, or that others use as well.
 type undoAddress struct {
 	NS     nsRef  `json:"where"`
 	Index  int    `json:"index"`
@@ -158,41 +159,58 @@ type undoAddress struct {
 }
 
 func (m *undoAddress) undo(u *undoer) error {
-	s, err := u.namespace(m.NS)
-	if errors.Is(err, errNamespaceGone) {
-		return nil
-	}
-	if err != nil {
+	n, err := u.namespace(m.NS)
+	if n == nil {
 		return err
 	}
 	a, err := netlink.ParseAddr(m.Prefix)
 	if err != nil {
 		return fmt.Errorf("remove address: %w", err)
 	}
-	err = s.AddrDel(byIndex(m.Index), a)
+	err = n.AddrDel(byIndex(m.Index), a)
 	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
-		return u.failed(s, fmt.Errorf("remove address %s: %w", m.Prefix, err))
+		return u.failed(n, fmt.Errorf("remove address %s: %w", m.Prefix, err))
 	}
 	return nil
 }
 
-func hasAddr(s *namespace, l netlink.Link, p netip.Prefix) (bool, error) {
-	all, err := s.AddrList(l, familyOf(p.Addr()))
+// prefixes returns the addresses of a link.
+func (n *namespace) prefixes(l netlink.Link) ([]netip.Prefix, error) {
+	all, err := n.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
-		return false, fmt.Errorf("list addresses of %q: %w", l.Attrs().Name, err)
+		return nil, fmt.Errorf("list addresses of %q: %w", l.Attrs().Name, err)
 	}
+	var prefixes []netip.Prefix
 	for _, a := range all {
 		bits, _ := a.Mask.Size()
-		if addrOf(a.IP) == p.Addr() && bits == p.Bits() {
-			return true, nil
-		}
+		prefixes = append(prefixes, netip.PrefixFrom(addrOf(a.IP), bits))
 	}
-	return false, nil
+	return prefixes, nil
 }
 
-// addAddr gives a link an address that can be used at once: whether somebody else
-// has it is asked elsewhere, if at all.
-func addAddr(s *namespace, index int, p netip.Prefix) error {
+// hasAddr reports whether a link has an address.
+func (n *namespace) hasAddr(l netlink.Link, p netip.Prefix) (bool, error) {
+	all, err := n.prefixes(l)
+	return slices.Contains(all, p), err
+}
+
+// addressOn returns the first address of a device that matches; zero if there is none or the
+// device does not exist.
+func (n *namespace) addressOn(device string, match func(netip.Prefix) bool) (netip.Addr, error) {
+	l, err := n.find(device)
+	if l == nil {
+		return netip.Addr{}, err
+	}
+	all, err := n.prefixes(l)
+	if i := slices.IndexFunc(all, match); i >= 0 {
+		return all[i].Addr(), nil
+	}
+	return netip.Addr{}, err
+}
+
+// addAddr adds an address that can be used at once: the kernel does not check it for
+// duplicates.
+func (n *namespace) addAddr(index int, p netip.Prefix) error {
 	a, err := netlink.ParseAddr(p.String())
 	if err != nil {
 		return err
@@ -200,7 +218,7 @@ func addAddr(s *namespace, index int, p netip.Prefix) error {
 	if p.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
-	return s.AddrAdd(byIndex(index), a)
+	return n.AddrAdd(byIndex(index), a)
 }
 
 func familyOf(a netip.Addr) int {
@@ -210,52 +228,53 @@ func familyOf(a netip.Addr) int {
 	return unix.AF_INET6
 }
 
-// SwitchOnIPv6 has the link in the container speak IPv6 where new links don't:
-// Docker switches it off in the network of every container whose own networks have
-// none. Of the container's other links it changes nothing.
+// ipVersion returns 4 or 6.
+func ipVersion(a netip.Addr) int {
+	if a.Is4() {
+		return 4
+	}
+	return 6
+}
+
+// SwitchOnIPv6 enables IPv6 on the link. Docker disables it for new links in the namespace of a
+// container whose own networks have no IPv6. The container's other links stay as they are.
 type SwitchOnIPv6 struct {
 	Link string `json:"link"`
 }
 
-func (s SwitchOnIPv6) String() string { return fmt.Sprintf("switch IPv6 on for %s", s.Link) }
+func (s SwitchOnIPv6) String() string { return "enable IPv6 on " + s.Link }
 
-// do needs no undoing: a link's settings go with it, from the namespace, too.
+// do records nothing, because a link's settings go when it leaves the namespace.
 func (s SwitchOnIPv6) do(r *run) error {
-	return r.cont.ns.Do(func() error { return os.WriteFile(disableIPv6Path(s.Link), []byte("0"), 0) })
+	return r.cont.ns.Do(func() error { return os.WriteFile(ipv6Path(s.Link, "disable_ipv6"), []byte("0"), 0) })
 }
 
-// disablesIPv6 is the setting by which a link speaks no IPv6; "default" is what new
-// links get.
-func disableIPv6Path(name string) string {
-	return filepath.Join("/proc/sys/net/ipv6/conf", name, "disable_ipv6")
+// ipv6Path returns the path of a link's IPv6 parameter. The parameters of "default" apply to
+// new links.
+func ipv6Path(link, param string) string {
+	return filepath.Join("/proc/sys/net/ipv6/conf", link, param)
 }
 
-// setIPv6 sets what a link does about IPv6, where the kernel knows of that.
-func setIPv6(s *namespace, name, what, value string) error {
-	err := s.ns.Do(func() error {
-		return os.WriteFile(filepath.Join(filepath.Dir(disableIPv6Path(name)), what), []byte(value), 0)
-	})
+// setIPv6 sets an IPv6 parameter of a link if the kernel supports IPv6.
+func (n *namespace) setIPv6(link, param, value string) error {
+	err := n.ns.Do(func() error { return os.WriteFile(ipv6Path(link, param), []byte(value), 0) })
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	return err
 }
 
-// ipv6 sees to it that the link can have IPv6 addresses if it is to.
+// ipv6 plans to enable IPv6 on the link if that is necessary.
 func (p *planner) ipv6() error {
-	if !slices.ContainsFunc(p.spec.Addresses, func(ip netip.Prefix) bool { return ip.Addr().Is6() }) {
+	if !slices.ContainsFunc(p.spec.Addresses, isIPv6) {
 		return nil
 	}
-	off := false
-	err := p.cont.ns.Do(func() (err error) {
-		off, err = sysctlOn(disableIPv6Path("default"))
-		return err
-	})
+	disabled, err := p.cont.sysctlOn(ipv6Path("default", "disable_ipv6"))
 	if errors.Is(err, fs.ErrNotExist) {
 		return &link.Lack{What: "IPv6", Reason: "the kernel was started without it (ipv6.disable=1)", Remedy: "leave the IPv6 addresses out"}
 	}
-	if off {
-		p.note("IPv6 is switched off in the container: it is on for %s alone", p.spec.Name)
+	if disabled {
+		p.note("IPv6 is disabled in the container; only %s has it", p.spec.Name)
 		p.add(SwitchOnIPv6{Link: p.spec.Name})
 	}
 	return err

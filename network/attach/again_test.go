@@ -24,7 +24,7 @@ import (
 // again attaches once more what is wanted; the container is found by its engine's name.
 func (w *world) again(a *attach.Attachment, trial func() error) error {
 	return w.do(func() error {
-		cfg := w.config().WithTrial(trial)
+		cfg := w.config().WithHook(trial)
 		find := cfg.Find
 		cfg.Find = func(ctx context.Context, ref string) (attach.Container, *netns.NS, error) {
 			if ref != "test:web" {
@@ -39,7 +39,7 @@ func (w *world) again(a *attach.Attachment, trial func() error) error {
 
 func (w *world) extend(id string, trial func() error) (got attach.LeaseReport, err error) {
 	err = w.do(func() error {
-		got, err = attach.MaintainLease(w.t.Context(), w.config().WithTrial(trial), id)
+		got, err = attach.MaintainLease(w.t.Context(), w.config().WithHook(trial), id)
 		return err
 	})
 	return got, err
@@ -95,7 +95,7 @@ func TestExtend(t *testing.T) {
 		t.Errorf("extend: %+v, %v", e, err)
 	}
 	time.Sleep(e.Next) // by a clock that cannot be set
-	if e, err = w.extend(id, nil); err != nil || e.Next <= time.Second || !strings.HasPrefix(e.Done, "extended") {
+	if e, err = w.extend(id, nil); err != nil || e.Next <= time.Second || !strings.HasPrefix(e.Done, "renewed") {
 		t.Errorf("extended: %+v, %v", e, err)
 	}
 	if now := w.list()[0].Lease; !now.Expires.After(got.Lease.Expires) {
@@ -189,7 +189,7 @@ func TestExtendChanges(t *testing.T) {
 	}
 	points := 0
 	e, err := w.extend(first(), func() error { points++; return nil })
-	if err != nil || !strings.Contains(e.Done, "with other routes") {
+	if err != nil || !strings.Contains(e.Done, "routes") {
 		t.Errorf("extended: %+v, %v", e, err)
 	}
 	changed("extended")
@@ -206,7 +206,7 @@ func TestExtendChanges(t *testing.T) {
 	}
 	for k := range points {
 		id := first()
-		if _, err := w.extend(id, stopAt(k)); !errors.Is(err, attach.ErrStop) {
+		if _, err := w.extend(id, stopAt(k)); !errors.Is(err, attach.ErrKilled) {
 			t.Fatalf("not stopped at point %d of %d: %v", k, points, err)
 		}
 		if k%2 == 0 { // the next keeper goes on
@@ -270,7 +270,7 @@ func TestAgainKilled(t *testing.T) {
 		if k == 0 {
 			must(t, w.again(got.Attachment, count))
 		} else {
-			if err := w.again(got.Attachment, stopAt(k-1)); !errors.Is(err, attach.ErrStop) {
+			if err := w.again(got.Attachment, stopAt(k-1)); !errors.Is(err, attach.ErrKilled) {
 				t.Fatalf("not stopped at point %d of %d: %v", k-1, points, err)
 			}
 			w.repair()
@@ -419,7 +419,7 @@ func TestRouteCantComeBack(t *testing.T) {
 	must(t, err)
 	must(t, h.AddrDel(own, addr))
 	notes, err := w.detachNotes()
-	if err != nil || !strings.Contains(strings.Join(notes, "\n"), "can't be put back") {
+	if err != nil || !strings.Contains(strings.Join(notes, "\n"), "can't be restored") {
 		t.Errorf("%q, %v", notes, err)
 	}
 }

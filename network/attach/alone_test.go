@@ -149,7 +149,7 @@ func TestNeighbourTable(t *testing.T) {
 	t.Cleanup(func() { w.detach("eth0", nil) })
 	notes := strings.Join(got.Notes, "\n")
 	t.Log(notes)
-	typed := regexp.MustCompile(`has 6\d of at most 64 entries and was full \d+ times: .*sysctl -w net\.ipv4\.neigh\.default\.gc_thresh3=(\d+)`).FindStringSubmatch(notes)
+	typed := regexp.MustCompile(`has 6\d of at most 64 entries and was full \d+ times; .*sysctl -w net\.ipv4\.neigh\.default\.gc_thresh3=(\d+)`).FindStringSubmatch(notes)
 	if typed == nil {
 		t.Fatalf("notes: %q", got.Notes)
 	}

@@ -15,55 +15,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config is where attachments are kept and how containers are found.
+// Config says where attachments are kept and how containers are found.
 type Config struct {
 	Store *Store
-	// Find resolves what a person types to a container and its network namespace,
-	// which the caller then owns.
+	// Find resolves what a person types to a container and its network namespace, which the
+	// caller then owns.
 	Find func(ctx context.Context, ref string) (Container, *netns.NS, error)
 
-	// Background has neighbours be told when Attach has returned already; whoever ends this
-	// process waits for it. nil: Attach waits.
+	// Background, if set, lets Attach return before neighbours are notified. The caller must
+	// wait for it before the process exits.
 	Background *sync.WaitGroup
 
-	reattach *Attachment  // that is attached once more, if it is wanted still
-	testHook func() error // of tests, see run
+	reattach *Attachment  // see Reattach
+	testHook func() error // called before and after each record and step
 }
 
-// Result is what was done, or would be.
+// Result is what Attach did, or would do.
 type Result struct {
 	Attachment *Attachment
 	Steps      []Step
 	Notes      []string
-	Lease      *dhcp.Lease // what a DHCP server gave; nil: none was asked
+	Lease      *dhcp.Lease // nil without DHCP
 }
 
-// errStop is what a test's trial returns to have everything end as if the process
-// were killed.
+// errKilled is returned by a test hook to make the operation end as if its process were
+// killed.
 var errKilled = errors.New("stopped as if killed")
 
-// Preview plans an attachment, and changes nothing.
-func Preview(ctx context.Context, cfg Config, ref string, want Spec) (*Result, error) {
-	o, err := open(ctx, cfg, ref, want)
+// Preview plans an attachment without changing anything.
+func Preview(ctx context.Context, cfg Config, ref string, spec Spec) (*Result, error) {
+	o, err := open(ctx, cfg, ref, spec)
 	if err != nil {
 		return nil, err
 	}
 	defer o.close()
-	if want.Name, err = o.chooseName(want); err != nil {
+	if spec.Name, err = o.chooseName(spec); err != nil {
 		return nil, err
 	}
-	p, err := o.plan(want)
+	p, err := o.plan(spec)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{ctx: ctx, store: cfg.Store, att: o.attachment(p), host: o.host, cont: o.cont}
+	r := &run{session: o.session, ctx: ctx, att: p.attachment(), cont: o.cont}
 	if err := r.checkSteps(p.steps); err != nil {
 		return nil, err
 	}
 	return &Result{Attachment: r.att, Steps: p.steps, Notes: append(p.notes, missingKinds(p.steps)...)}, nil
 }
 
-// lacks says what of steps can't be done here, as the kernel lacks a kind of link.
+// missingKinds returns a note for each kind of link that the steps need and the kernel lacks.
 func missingKinds(steps []Step) (notes []string) {
 	for _, s := range steps {
 		var kinds []string
@@ -83,18 +83,18 @@ func missingKinds(steps []Step) (notes []string) {
 		for _, k := range kinds {
 			var lack *link.Lack
 			if errors.As(link.Probe(k), &lack) {
-				notes = append(notes, "this can't be done here: "+lack.Error())
+				notes = append(notes, "not possible on this machine: "+lack.Error())
 			}
 		}
 	}
 	return notes
 }
 
-// Attach gives a container a link. On error, of the context's too, everything is
-// as it was. What is wrong with what is wanted is a *SpecError; what others have
-// is a *TakenError; what the machine can't do is a *link.Lack.
-func Attach(ctx context.Context, cfg Config, ref string, want Spec) (*Result, error) {
-	o, err := open(ctx, cfg, ref, want)
+// Attach gives a container a link. On error, including that of an ended context, everything
+// is as before. The error is a *SpecError for a mistake in spec, a *TakenError if a name, an
+// address or a network is in use, and a *link.Lack if the machine can't do it.
+func Attach(ctx context.Context, cfg Config, ref string, spec Spec) (*Result, error) {
+	o, err := open(ctx, cfg, ref, spec)
 	if err != nil {
 		return nil, err
 	}
@@ -103,15 +103,15 @@ func Attach(ctx context.Context, cfg Config, ref string, want Spec) (*Result, er
 	if err := cfg.Store.prepare(); err != nil {
 		return nil, err
 	}
-	j, notes, err := o.reserve(ctx, &want)
+	j, notes, err := o.reserve(ctx, &spec)
 	if err != nil {
 		return nil, err
 	}
-	r := &run{ctx: ctx, store: cfg.Store, journal: j, host: o.host, cont: o.cont, testHook: cfg.testHook, notes: notes}
+	r := &run{session: o.session, ctx: ctx, journal: j, cont: o.cont, notes: notes}
 	finish = func() { r.announcing.Wait(); o.close() }
-	p, err := o.plan(want)
+	p, err := o.plan(spec)
 	if err == nil {
-		r.att = o.attachment(p)
+		r.att = p.attachment()
 		r.notes = append(r.notes, p.notes...)
 		err = r.attach(p.steps)
 	}
@@ -128,25 +128,26 @@ func Attach(ctx context.Context, cfg Config, ref string, want Spec) (*Result, er
 	return &Result{Attachment: r.att, Steps: append(p.steps, r.leaseSteps...), Notes: r.notes, Lease: r.lease}, nil
 }
 
-// Reattach attaches what is wanted once more: its container, or the machine, began anew,
-// or somebody removed its link. What is left of it goes first. On error it stays wanted.
-// ErrNotAttached: it was detached meanwhile, or something else is wanted by its name.
+// Reattach makes the link of an attachment again, after its container or the machine was
+// restarted or somebody removed the link. It first removes what is left of the old one. On
+// error the attachment remains. The error wraps ErrNotAttached if the attachment was detached
+// or replaced in the meantime.
 func Reattach(ctx context.Context, cfg Config, a *Attachment) (*Result, error) {
 	cfg.reattach = a
 	return Attach(ctx, cfg, a.Container.QualifiedName(), a.Spec)
 }
 
-// operation is what attaching and planning have open.
+// operation is an attach, or the planning of one.
 type operation struct {
+	*session
 	cfg       Config
 	container Container
-	host      *namespace
 	cont      *namespace
 }
 
-// open finds the container, and refuses what can't be before anything is touched.
-func open(ctx context.Context, cfg Config, ref string, want Spec) (*operation, error) {
-	if err := want.Check(); err != nil {
+// open finds the container and rejects what can't work before anything is changed.
+func open(ctx context.Context, cfg Config, ref string, spec Spec) (*operation, error) {
+	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
 	c, ns, err := cfg.Find(ctx, ref)
@@ -154,39 +155,36 @@ func open(ctx context.Context, cfg Config, ref string, want Spec) (*operation, e
 		return nil, err
 	}
 	o := &operation{cfg: cfg, container: c}
-	if o.cont, err = newNamespace(ns, c.Path); err != nil {
+	if o.session, err = newSession(cfg.Store, cfg.testHook); err != nil {
+		return nil, errors.Join(err, ns.Close())
+	}
+	if o.cont, err = o.session.open(ns, c.Path); err != nil {
+		o.close()
 		return nil, err
 	}
-	if o.host, err = hostNamespace(); err != nil {
-		o.cont.close()
-		return nil, err
-	}
-	switch again := cfg.reattach; {
+	switch a := cfg.reattach; {
 	case c.HostNetwork || o.host.ref.Inode == o.cont.ref.Inode:
+		err = &SpecError{Param: "CONTAINER", Value: ref, Reason: "uses the host's own network, so nothing can be attached to it"}
+	case a != nil && a.Container.OwnerUID != c.OwnerUID:
+		err = fmt.Errorf("attach %s again: %w: another user's container has its name now", a.label(), ErrContainerGone)
+	}
+	if err != nil {
 		o.close()
-		return nil, &SpecError{Param: "CONTAINER", Value: ref, Reason: "has the host's own network: there is nothing to attach"}
-	case again != nil && again.Container.OwnerUID != c.OwnerUID:
-		o.close()
-		return nil, fmt.Errorf("attach %s again: %w: its name is one of another user's container now", again.label(), ErrContainerGone)
+		return nil, err
 	}
 	return o, nil
 }
 
-func (o *operation) close() {
-	o.host.close()
-	o.cont.close()
-}
-
-func (o *operation) plan(want Spec) (*planner, error) {
-	p := &planner{spec: want, container: o.container, id: idOf(o.container, want.Name), host: o.host, cont: o.cont, store: o.cfg.Store}
+func (o *operation) plan(spec Spec) (*planner, error) {
+	p := &planner{session: o.session, spec: spec, container: o.container, id: idOf(o.container, spec.Name), cont: o.cont}
 	return p, p.plan()
 }
 
-func (o *operation) attachment(p *planner) *Attachment {
-	return &Attachment{Version: attachmentVersion, ID: p.id, Created: time.Now().UTC().Truncate(time.Second), BootID: p.store.BootID(), Container: o.container, Spec: p.spec}
+func (p *planner) attachment() *Attachment {
+	return &Attachment{Version: attachmentVersion, ID: p.id, Created: time.Now().UTC().Truncate(time.Second), BootID: p.store.BootID(), Container: p.container, Spec: p.spec}
 }
 
-// complete does all that there is to do.
+// attach takes all steps and completes the journal.
 func (r *run) attach(steps []Step) error {
 	if err := r.journal.Append(entry{Begin: &header{Attachment: r.att, Host: r.host.ref, Container: r.cont.ref}}); err != nil {
 		return err
@@ -214,33 +212,31 @@ func (r *run) attach(steps []Step) error {
 	return r.journal.Close()
 }
 
-// notePromiscuous says so when a macvlan's parent has more addresses than it can
-// tell apart.
+// notePromiscuous notes that a macvlan's parent has more addresses than it can filter.
 func (r *run) notePromiscuous() {
 	if r.att.Spec.Kind != "macvlan" || r.att.Spec.Mode == passthru {
 		return
 	}
 	if l, err := r.host.find(r.att.Spec.Parent); err == nil && l != nil && l.Attrs().Promisc > 0 {
-		r.notes = append(r.notes, fmt.Sprintf("%s is promiscuous: it can't filter so many Ethernet addresses, and takes every packet; ipvlan needs none", r.att.Spec.Parent))
+		r.notes = append(r.notes, fmt.Sprintf("%s is promiscuous: it can't filter this many Ethernet addresses, so it receives every packet; ipvlan needs no additional addresses", r.att.Spec.Parent))
 	}
 }
 
-// alive tells whether the container still has its namespace: our own descriptor
-// keeps that there, whether or not anybody lives in it.
+// containerExists reports whether the container still has its namespace. Our own descriptor
+// keeps the namespace alive in any case.
 func (r *run) containerExists() bool {
 	var st unix.Stat_t
 	return unix.Stat(r.cont.ref.Path, &st) == nil && st.Ino == r.cont.ref.Inode
 }
 
-// takeBack undoes what was done before err.
+// rollBack undoes the steps that were taken before err occurred.
 func (r *run) rollBack(err error) error {
-	u := newUndoer(r.store, r.host, r.testHook)
-	defer u.close()
-	if back := u.all(r.undos); back != nil {
-		if !errors.Is(back, errKilled) {
-			back = fmt.Errorf("taking it back failed, too; the next cleat command that changes wiring tries again: %w", back)
+	u := &undoer{session: r.session}
+	if undoErr := u.all(r.undos); undoErr != nil {
+		if !errors.Is(undoErr, errKilled) {
+			undoErr = fmt.Errorf("roll back: %w; the next cleat command that changes networking tries again", undoErr)
 		}
-		return errors.Join(err, back, r.journal.Close())
+		return errors.Join(err, undoErr, r.journal.Close())
 	}
 	return errors.Join(err, r.journal.Remove())
 }

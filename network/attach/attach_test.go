@@ -53,7 +53,7 @@ func TestInterrupted(t *testing.T) {
 	before := w.snapshot()
 	ctx, cancel := context.WithCancel(t.Context())
 	points := 0
-	cfg := w.config().WithTrial(func() error {
+	cfg := w.config().WithHook(func() error {
 		if points++; points == 12 {
 			cancel()
 		}
@@ -144,7 +144,7 @@ func TestNamesAtOnce(t *testing.T) {
 func TestOthersThingsStay(t *testing.T) {
 	w := newWorld(t)
 	want := attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}
-	if _, err := w.attach(want, stopAt(8)); !errors.Is(err, attach.ErrStop) {
+	if _, err := w.attach(want, stopAt(8)); !errors.Is(err, attach.ErrKilled) {
 		t.Fatal(err)
 	}
 	h := handle(t, w.web)
@@ -264,7 +264,7 @@ func TestBridgeWithOthersPorts(t *testing.T) {
 	must(t, find(t, w.host, "nic").SetMaster("br0"))
 	must(t, w.do(func() error {
 		_, notes, err := attach.Detach(t.Context(), w.config(), "web", "eth0")
-		if want := []string{"bridge br0 stays: nic is a port of it"}; !slices.Equal(notes, want) {
+		if want := []string{"bridge br0 is kept, because it has the port nic"}; !slices.Equal(notes, want) {
 			t.Errorf("notes %q, want %q", notes, want)
 		}
 		return err
@@ -457,7 +457,7 @@ func TestRenamedLinkIsStillAttached(t *testing.T) {
 	}
 	want.Name = "eth0"
 	var taken *attach.TakenError
-	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Holder == nil || taken.Owner != "an attached link of web" {
+	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Holder == nil || taken.Owner != "an attachment of web" {
 		t.Errorf("attached under the old name again: %v", err)
 	}
 	must(t, w.detach("eth0", nil))

@@ -11,28 +11,29 @@ import (
 	"cleat/internal/statedir"
 )
 
-// Attachment is one link of one container as it is wanted. It is kept as a file
-// until it is detached.
+// Attachment is one link of one container as it was requested. Its file exists until it is
+// detached.
 type Attachment struct {
-	Version   int       `json:"version"` // of this form: attachmentVersion
-	ID        string    `json:"id"`      // the file's name
+	Version   int       `json:"version"` // of the file's format
+	ID        string    `json:"id"`      // name of the file
 	Created   time.Time `json:"made"`
-	BootID    string    `json:"boot,omitempty"` // boot id of the kernel under which its link was made; "": of an earlier cleat
+	BootID    string    `json:"boot,omitempty"` // of the boot in which the link was made; "": made by an early version of cleat
 	Container Container `json:"container"`
 	Spec      Spec      `json:"want"`
 }
 
-// attachmentVersion is the form of Attachment; a file of a later one is refused.
+// attachmentVersion is the current version of the format. Files of later versions are
+// rejected.
 const attachmentVersion = 1
 
-// NeedsKeeper tells whether an attachment is for a keeper: to be made again, which Spec.Keep
-// says, or with a lease to be extended.
+// NeedsKeeper reports whether a keeper has to watch the attachment, to make it again or to
+// renew its lease.
 func (a *Attachment) NeedsKeeper() bool { return a.Spec.Keep || a.Spec.DHCP }
 
-// called is what people call an attachment.
+// label returns a name for messages, e.g. "eth0 of web".
 func (a *Attachment) label() string { return a.Spec.Name + " of " + a.Container.ShortName() }
 
-// called is the same of an id, as far as is known.
+// label returns a name for messages of the attachment with this id.
 func (s *Store) label(id string) string {
 	if a := s.lastKnown(id); a != nil {
 		return a.label()
@@ -40,7 +41,7 @@ func (s *Store) label(id string) string {
 	return id
 }
 
-// Keep writes down what is wanted.
+// Keep writes the attachment's file.
 type Keep struct {
 	Path string `json:"path"`
 }
@@ -54,7 +55,7 @@ func (s Keep) do(r *run) error {
 	}
 	before, err := os.ReadFile(s.Path)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read what was wanted before: %w", err)
+		return fmt.Errorf("read attachment: %w", err)
 	}
 	if err := r.record(Undo{File: &undoFile{Path: s.Path, Temp: statedir.TempPath(s.Path), Text: text, Before: before}}); err != nil {
 		return err
@@ -62,14 +63,14 @@ func (s Keep) do(r *run) error {
 	return statedir.WriteFile(s.Path, text)
 }
 
-// fileWritten is a file that was replaced as a whole by way of another.
+// undoFile restores a file that was replaced by statedir.WriteFile.
 type undoFile struct {
 	Path   string `json:"path"`
-	Temp   string `json:"temp"`             // what is written first
-	Text   []byte `json:"text"`             // what is in it then
-	Before []byte `json:"before,omitempty"` // what was in it; nil: it was not there
+	Temp   string `json:"temp"`
+	Text   []byte `json:"text"`             // the new content
+	Before []byte `json:"before,omitempty"` // the old content; nil: the file did not exist
 
-	// Detached says that nothing is wanted any more, whatever the file says now.
+	// Detached means that the file is removed, whatever it contains.
 	Detached bool `json:"-"`
 }
 
@@ -81,13 +82,12 @@ func (m *undoFile) undo(*undoer) error {
 		return statedir.Remove(m.Path)
 	}
 	now, err := os.ReadFile(m.Path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !bytes.Equal(now, m.Text) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist), err == nil && !bytes.Equal(now, m.Text):
 		return nil
-	}
-	if err != nil {
-		return fmt.Errorf("put file back: %w", err)
-	}
-	if m.Before == nil {
+	case err != nil:
+		return fmt.Errorf("restore file: %w", err)
+	case m.Before == nil:
 		return statedir.Remove(m.Path)
 	}
 	return statedir.WriteFile(m.Path, m.Before)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bridge is a pair whose other end is a port of a bridge.
+// bridge plans a pair whose other end is a port of a bridge.
 func (p *planner) bridge() error {
 	mtu, err := p.useBridge()
 	if err != nil {
@@ -23,7 +23,7 @@ func (p *planner) bridge() error {
 			return err
 		}
 	}
-	if err := p.peerFree(); err != nil {
+	if err := p.checkPeer(); err != nil {
 		return err
 	}
 	p.pair("veth", mtu)
@@ -31,11 +31,12 @@ func (p *planner) bridge() error {
 	return nil
 }
 
-// useBridge has the bridge, and returns the MTU of its ports; 0: the kernel's.
+// useBridge plans to use the bridge. It returns the MTU of its ports; 0 means the kernel's
+// default.
 func (p *planner) useBridge() (mtu int, err error) {
 	l, err := p.host.find(p.spec.Parent)
 	if err != nil {
-		return 0, fmt.Errorf("find bridge %q: %w", p.spec.Parent, err)
+		return 0, err
 	}
 	mtu = p.spec.MTU
 	if l == nil {
@@ -48,14 +49,14 @@ func (p *planner) useBridge() (mtu int, err error) {
 	br, ok := l.(*netlink.Bridge)
 	switch {
 	case !ok:
-		return 0, &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "is there and no bridge, but of kind " + l.Type(), AttachTo: "macvlan " + columns.Word(p.spec.Parent)}
+		return 0, &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "is not a bridge, but of kind " + l.Type(), AttachTo: "macvlan " + columns.Word(p.spec.Parent)}
 	case p.spec.VLAN != 0 && (br.VlanFiltering == nil || !*br.VlanFiltering):
 		return 0, &SpecError{Param: "vlan", Value: strconv.Itoa(p.spec.VLAN), Reason: "bridge " + p.spec.Parent + " does not filter VLANs",
 			Run: "ip link set " + columns.Word(p.spec.Parent) + " type bridge vlan_filtering 1"}
 	case mtu == 0:
 		mtu = l.Attrs().MTU
 	case mtu != l.Attrs().MTU:
-		p.note("MTU %d is not that of bridge %s, %d: longer packets are lost between the two", mtu, p.spec.Parent, l.Attrs().MTU)
+		p.note("MTU %d differs from that of bridge %s, %d; packets larger than the smaller one are lost", mtu, p.spec.Parent, l.Attrs().MTU)
 	}
 	if err := p.checkBridgeMAC(l); err != nil {
 		return 0, err
@@ -65,11 +66,11 @@ func (p *planner) useBridge() (mtu int, err error) {
 	return mtu, nil
 }
 
-// uplinkMTU is the MTU of the device that the host's default route goes by; 0
-// without one.
+// uplinkMTU returns the MTU of the device of the host's default route; 0 if there is no such
+// route or the MTU is the kernel's default.
 func (p *planner) uplinkMTU() int {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		r, err := defaultRoute(p.host, family)
+		r, err := p.host.defaultRoute(family)
 		if err != nil || r == nil {
 			continue
 		}
@@ -80,11 +81,11 @@ func (p *planner) uplinkMTU() int {
 	return 0
 }
 
-// ethernetMTU is what the kernel gives new devices (ETH_DATA_LEN).
+// ethernetMTU is the kernel's default for new devices (ETH_DATA_LEN).
 const ethernetMTU = 1500
 
-// UseBridge has a bridge on the host. If it is not there it is made, and removed
-// with the last attachment that uses it.
+// UseBridge makes the attachment a user of a bridge on the host. If the bridge does not
+// exist, it is created, and removed with its last user.
 type UseBridge struct {
 	Name          string `json:"name"`
 	MTU           int    `json:"mtu,omitempty"`
@@ -93,9 +94,9 @@ type UseBridge struct {
 
 func (s UseBridge) String() string {
 	if s.VLANFiltering {
-		return fmt.Sprintf("use bridge %s, made if absent, that filters VLANs", s.Name)
+		return fmt.Sprintf("use bridge %s with VLAN filtering (created if absent)", s.Name)
 	}
-	return fmt.Sprintf("use bridge %s, made if absent", s.Name)
+	return fmt.Sprintf("use bridge %s (created if absent)", s.Name)
 }
 
 func (s UseBridge) do(r *run) error { return r.use(s) }
@@ -107,125 +108,110 @@ func (s UseBridge) exists(r *run) (bool, error) {
 	return l != nil, err
 }
 
-// make gives the bridge an address of its own, which then stays as it is: without,
-// it is the lowest of the ports', and changes with them.
-func (s UseBridge) create(r *run, note func(Undo) error) error {
+// create gives the bridge a MAC address of its own. Without one, the bridge has the lowest
+// of its ports', which changes with them.
+func (s UseBridge) create(r *run, record func(Undo) error) error {
 	foreign, err := r.host.find(s.Name)
 	if err != nil {
-		return fmt.Errorf("find bridge %q: %w", s.Name, err)
+		return err
 	}
 	if foreign != nil {
-		return pinBridge(r.host, foreign, note)
+		return pinBridge(r.host, foreign, record)
 	}
-	m := undoBridge{undoLink{NS: r.host.ref, Name: s.Name, MAC: randomMAC(unicast)}}
-	if err := note(Undo{Bridge: &m}); err != nil {
-		return err
-	}
-	spec := link.BridgeSpec{Attrs: link.Attrs{Name: s.Name, MTU: s.MTU, MAC: m.MAC}, VLANFiltering: s.VLANFiltering}
-	l, err := link.Create(r.host.ns, spec, link.Target{})
+	m := undoLink{NS: r.host.ref, Name: s.Name, MAC: randomMAC(unicast), Type: "bridge"}
+	recordBridge := func(m undoLink) error { return record(Undo{Bridge: &undoBridge{m}}) }
+	l, err := r.host.createLink(recordBridge, m, false, func(name string) (*link.Link, error) {
+		spec := link.BridgeSpec{Attrs: link.Attrs{Name: name, MTU: s.MTU, MAC: m.MAC}, VLANFiltering: s.VLANFiltering}
+		return link.Create(r.host.ns, spec, link.Target{})
+	})
 	if err != nil {
-		return err
-	}
-	m.Index, m.Type = l.Index(), "bridge"
-	if err := note(Undo{Bridge: &m}); err != nil {
 		return err
 	}
 	return r.host.LinkSetUp(byIndex(l.Index()))
 }
 
-// keepBridge sees to it that somebody else's bridge stays as it is while it has
-// our ports: a bridge whose address nobody set takes the lowest of its ports', and
-// loses it with the last of them, and with the MTU it is the same.
-func pinBridge(s *namespace, l netlink.Link, note func(Undo) error) error {
+// pinBridge keeps a bridge that somebody else created as it is while it has ports of ours. A
+// bridge whose MAC address nobody has set takes the lowest of its ports', and loses it with
+// the last port. The same holds for the MTU.
+func pinBridge(n *namespace, l netlink.Link, record func(Undo) error) error {
 	a := l.Attrs()
-	if err := note(Undo{BridgeMTU: &undoBridgeMTU{NS: s.ref, Index: a.Index, MTU: a.MTU}}); err != nil {
+	if err := record(Undo{BridgeMTU: &undoBridgeMTU{NS: n.ref, Index: a.Index, MTU: a.MTU}}); err != nil {
 		return err
 	}
 	if macOf(l) == (link.MAC{}) {
 		return nil // it has none yet
 	}
-	return s.LinkSetHardwareAddr(byIndex(a.Index), a.HardwareAddr) // the same, but set
+	return n.LinkSetHardwareAddr(byIndex(a.Index), a.HardwareAddr) // the same address, but now it is set
 }
 
-// bridgeKept is a bridge of somebody else's that had ports of ours.
+// undoBridgeMTU restores the MTU of a bridge that somebody else created. The kernel changes it
+// when the last port leaves.
 type undoBridgeMTU struct {
 	NS    nsRef `json:"where"`
 	Index int   `json:"index"`
 	MTU   int   `json:"mtu"`
 }
 
-// undo puts the MTU back that the kernel changes when the last port leaves.
 func (m *undoBridgeMTU) undo(u *undoer) error {
-	s, err := u.namespace(m.NS)
-	if errors.Is(err, errNamespaceGone) {
-		return nil
-	}
-	if err != nil {
+	n, err := u.namespace(m.NS)
+	if n == nil {
 		return err
 	}
-	l, err := s.LinkByIndex(m.Index)
-	if isNotFound(err) {
-		return nil
-	}
-	if err != nil || l.Type() != "bridge" || l.Attrs().MTU == m.MTU {
+	l, err := n.findIndex(m.Index)
+	if l == nil || l.Type() != "bridge" || l.Attrs().MTU == m.MTU {
 		return err
 	}
-	port, err := firstPort(s, m.Index)
-	if err != nil || port != "" {
+	ports, err := n.ports(m.Index)
+	if err != nil || len(ports) > 0 {
 		return err
 	}
-	return s.LinkSetMTU(l, m.MTU)
+	return n.LinkSetMTU(l, m.MTU)
 }
 
-// firstPort is the name of a port of a bridge; "" without any.
-func firstPort(s *namespace, bridge int) (string, error) {
-	all, err := s.LinkList()
+// ports returns the names of a bridge's ports.
+func (n *namespace) ports(bridge int) (names []string, err error) {
+	all, err := n.LinkList()
 	if err != nil {
-		return "", fmt.Errorf("list ports of bridge: %w", err)
+		return nil, fmt.Errorf("list links of %s: %w", n.ns, err)
 	}
-	for _, p := range all {
-		if p.Attrs().MasterIndex == bridge {
-			return p.Attrs().Name, nil
+	for _, l := range all {
+		if l.Attrs().MasterIndex == bridge {
+			names = append(names, l.Attrs().Name)
 		}
 	}
-	return "", nil
+	return names, nil
 }
 
-// bridgeMade is a bridge of ours. One that somebody else's links are ports of
-// stays, as his.
+// undoBridge removes a bridge unless it has ports of somebody else.
 type undoBridge struct {
 	undoLink
 }
 
 func (m *undoBridge) undo(u *undoer) error {
-	s, err := u.namespace(m.NS)
-	if errors.Is(err, errNamespaceGone) {
-		return nil
+	n, err := u.namespace(m.NS)
+	if n == nil {
+		return err
 	}
+	l, err := m.find(n)
+	if l == nil {
+		return err
+	}
+	ports, err := n.ports(l.Attrs().Index)
 	if err != nil {
 		return err
 	}
-	l, err := m.find(s)
-	if err != nil || l == nil {
-		return err
-	}
-	port, err := firstPort(s, l.Attrs().Index)
-	if err != nil {
-		return err
-	}
-	if port != "" {
-		u.note("bridge %s stays: %s is a port of it", m.Name, port)
+	if len(ports) > 0 {
+		u.note("bridge %s is kept, because it has the port %s", m.Name, ports[0])
 		return nil
 	}
 	return m.undoLink.undo(u)
 }
 
-// Port makes the other end of a pair a port of a bridge on the host, and brings
-// it up.
+// Port makes the other end of a pair a port of a bridge on the host and brings it up.
 type Port struct {
 	Link   string `json:"link"`
-	Bridge string `json:"bridge,omitempty"` // "": of none
-	VLAN   int    `json:"vlan,omitempty"`   // the one that it is in, without tags; 0: the bridge's default
+	Bridge string `json:"bridge,omitempty"` // "": it only brings the link up
+	VLAN   int    `json:"vlan,omitempty"`   // untagged; 0: the bridge's default
 }
 
 func (s Port) String() string {
@@ -233,45 +219,39 @@ func (s Port) String() string {
 	case s.Bridge == "":
 		return fmt.Sprintf("bring %s up on the host", s.Link)
 	case s.VLAN != 0:
-		return fmt.Sprintf("make %s a port of %s in VLAN %d", s.Link, s.Bridge, s.VLAN)
+		return fmt.Sprintf("make %s a port of bridge %s in VLAN %d", s.Link, s.Bridge, s.VLAN)
 	}
-	return fmt.Sprintf("make %s a port of %s", s.Link, s.Bridge)
+	return fmt.Sprintf("make %s a port of bridge %s", s.Link, s.Bridge)
 }
 
-// foretell counts the ports of the bridge.
 func (s Port) check(r *run) error {
 	if s.Bridge == "" {
 		return nil
 	}
 	br, err := r.host.find(s.Bridge)
-	if err != nil || br == nil {
+	if br == nil {
 		return err
 	}
-	all, err := r.host.LinkList()
-	if err != nil {
-		return fmt.Errorf("list links of %s: %w", r.host.ns, err)
+	ports, err := r.host.ports(br.Attrs().Index)
+	if err == nil && len(ports) >= maxBridgePorts {
+		err = ErrBridgeFull
 	}
-	ports := 0
-	for _, l := range all {
-		if l.Attrs().MasterIndex == br.Attrs().Index {
-			ports++
-		}
-	}
-	if ports >= maxBridgePorts {
-		return ErrBridgeFull
-	}
-	return nil
+	return err
 }
 
 func (s Port) do(r *run) error {
 	l := byIndex(r.peerIndex)
 	if s.Bridge != "" {
-		br, err := r.host.LinkByName(s.Bridge)
+		br, err := r.host.mustFind(s.Bridge)
 		if err != nil {
-			return fmt.Errorf("find bridge %q: %w", s.Bridge, err)
+			return err
 		}
-		if err := r.host.LinkSetMasterByIndex(l, br.Attrs().Index); err != nil {
-			return portError(err)
+		err = r.host.LinkSetMasterByIndex(l, br.Attrs().Index)
+		if errors.Is(err, unix.EXFULL) { // from br_add_if, which has no port number left
+			err = fmt.Errorf("%w: %w", ErrBridgeFull, err)
+		}
+		if err != nil {
+			return err
 		}
 	}
 	if s.VLAN != 0 {
@@ -282,7 +262,7 @@ func (s Port) do(r *run) error {
 	return r.host.LinkSetUp(l)
 }
 
-// vlan takes the port out of the bridge's default VLAN and into ours.
+// vlan moves the port from the bridge's default VLAN to that of the attachment.
 func (s Port) vlan(r *run) error {
 	p, err := link.Find(r.host.ns, s.Link)
 	if err != nil {
@@ -300,17 +280,8 @@ func (s Port) vlan(r *run) error {
 	return p.AddVLAN(link.PortVLAN{ID: s.VLAN, PVID: true, Untagged: true})
 }
 
-// bridgePorts is the most that a bridge can have (BR_PORT_BITS, net/bridge/br_private.h).
+// maxBridgePorts is the kernel's limit (BR_PORT_BITS, net/bridge/br_private.h).
 const maxBridgePorts = 1<<10 - 1
 
-// ErrBridgeFull says that a bridge has all the ports that the kernel allows.
-var ErrBridgeFull = fmt.Errorf("the bridge is full: Linux has %d ports a bridge", maxBridgePorts)
-
-// portError explains why a bridge takes no port: br_add_if says EXFULL when the
-// numbers are used up.
-func portError(err error) error {
-	if errors.Is(err, unix.EXFULL) {
-		return fmt.Errorf("%w: %w", ErrBridgeFull, err)
-	}
-	return err
-}
+// ErrBridgeFull means that a bridge has all the ports that the kernel allows.
+var ErrBridgeFull = fmt.Errorf("the bridge is full: Linux allows %d ports per bridge", maxBridgePorts)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 
@@ -12,7 +13,7 @@ import (
 	"cleat/link"
 )
 
-// claims gives the addresses to this attachment alone.
+// claims plans to claim the attachment's addresses on the parent's network.
 func (p *planner) claims() error {
 	if p.spec.Parent == "" {
 		return nil
@@ -33,45 +34,56 @@ func (p *planner) claims() error {
 	return nil
 }
 
-// ClaimAddress marks an address as given out on one network of the host's, so
-// that no other container gets it.
+// ClaimAddress reserves an address on a network of the host, so that no other attachment
+// gets it.
 type ClaimAddress struct {
 	Network  string `json:"network"` // the bridge or parent on the host
 	Addr     string `json:"address"`
-	Ethernet bool   `json:"ethernet,omitempty"` // it is an Ethernet address that a person chose
+	Ethernet bool   `json:"ethernet,omitempty"` // Addr is an Ethernet address
 }
 
 func (s ClaimAddress) String() string {
-	return fmt.Sprintf("claim %s %s on %s", s.what(), s.Addr, s.Network)
+	return fmt.Sprintf("claim %s %s on %s", s.resource(), s.Addr, s.Network)
 }
 
-func (s ClaimAddress) what() string {
+func (s ClaimAddress) resource() string {
 	if s.Ethernet {
 		return EthernetAddress
 	}
 	return "address"
 }
 
-// claim is the mark of who has an address on a network of the host's: a link to his id.
-func (r *run) claim(network, addr string) string {
+// claimPath returns the path of a claim. A claim is a symbolic link whose target is the id of
+// the attachment that has the address. Creating it is one system call, which fails if the
+// claim exists.
+func (r *run) claimPath(network, addr string) string {
 	return r.store.claimFile(r.host.ref.key()+" "+network, addr)
 }
 
+// claimsOf returns the paths of an attachment's claims.
+func (s *Store) claimsOf(id string) ([]string, error) {
+	paths, err := filepath.Glob(s.RunPath("claims", "*"))
+	return slices.DeleteFunc(paths, func(path string) bool {
+		owner, err := os.Readlink(path)
+		return err != nil || owner != id
+	}), err
+}
+
 func (s ClaimAddress) check(r *run) error {
-	holder, err := os.Readlink(r.claim(s.Network, s.Addr))
-	if err != nil || holder == r.att.ID || !r.store.inUse(holder, r.host) {
+	owner, err := os.Readlink(r.claimPath(s.Network, s.Addr))
+	if err != nil || owner == r.att.ID || !r.inUse(owner) {
 		return nil
 	}
-	return r.store.taken(s.what(), s.Addr, holder)
+	return r.store.taken(s.resource(), s.Addr, owner)
 }
 
 func (s ClaimAddress) do(r *run) error {
-	path := r.claim(s.Network, s.Addr)
+	path := r.claimPath(s.Network, s.Addr)
 	for range 2 {
-		holder, err := os.Readlink(path)
-		if err == nil && holder != r.att.ID {
-			if !r.store.retireIfGone(r.ctx, holder, r.host, r.testHook) {
-				return r.store.taken(s.what(), s.Addr, holder)
+		owner, err := os.Readlink(path)
+		if err == nil && owner != r.att.ID {
+			if !r.retireIfGone(r.ctx, owner) {
+				return r.store.taken(s.resource(), s.Addr, owner)
 			}
 			continue
 		}
@@ -82,23 +94,22 @@ func (s ClaimAddress) do(r *run) error {
 			return err
 		}
 	}
-	return &TakenError{Resource: s.what(), Name: s.Addr}
+	return &TakenError{Resource: s.resource(), Name: s.Addr}
 }
 
-// claimMade is a symbolic link of ours that leads nowhere: making one takes the
-// name and says who, in one system call.
+// undoClaim removes a claim.
 type undoClaim struct {
 	Path string `json:"path"`
-	ID   string `json:"id"` // who
+	ID   string `json:"id"`
 }
 
 func (m *undoClaim) undo(*undoer) error {
-	id, err := os.Readlink(m.Path)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && id != m.ID {
+	owner, err := os.Readlink(m.Path)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && owner != m.ID {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("give up claim: %w", err)
+		return fmt.Errorf("remove claim: %w", err)
 	}
 	return statedir.Remove(m.Path)
 }

@@ -9,43 +9,40 @@ import (
 	"cleat/internal/statedir"
 )
 
-// Container is who is wired: a container, or whatever else has a network namespace.
+// Container is a container, or anything else that has a network namespace.
 type Container struct {
 	Ref      string `json:"ref"`              // as it was typed
 	Engine   string `json:"engine,omitempty"` // e.g. "docker"; "netns" for a named namespace, "pid", "path"
 	ID       string `json:"id,omitempty"`     // the engine's
-	Name     string `json:"name"`             // short and for people; with Engine it is the same as long as it is the same container to them
-	PID      int    `json:"pid,omitempty"`    // of a process inside; 0: none is known
-	OwnerUID int    `json:"owner,omitempty"`  // uid of whose engine it is
-	Path     string `json:"path"`             // where its network namespace can be opened as long as it lives
+	Name     string `json:"name"`             // with Engine it identifies the container, even after a restart
+	PID      int    `json:"pid,omitempty"`    // of a process in the container; 0: unknown
+	OwnerUID int    `json:"owner,omitempty"`  // user who runs the engine
+	Path     string `json:"path"`             // of its network namespace, valid while the container runs
 
-	SilentEngines string `json:"-"` // engines that were asked for it and did not answer, as text
-	HostNetwork   bool   `json:"-"` // its engine gave it the network of the machine itself
-	SharedWith    string `json:"-"` // others that have the same network, as text: what is attached is theirs, too
+	SilentEngines string `json:"-"` // engines that did not answer when the container was looked up
+	HostNetwork   bool   `json:"-"` // the engine gave it the host's network
+	SharedWith    string `json:"-"` // other containers in the same network namespace
 }
 
-// Returns reports whether the container can come back under its name. A process can't: its
-// number, in a path too, is another's then.
+// CanReturn reports whether the container can be restarted under its name. A process can't:
+// its number, also as part of a path, will belong to another process.
 func (c Container) CanReturn() bool {
 	return c.Engine != "pid" && (c.Engine != "path" || !strings.HasPrefix(filepath.Clean(c.Path), "/proc/"))
 }
 
-// checkReturns refuses to keep what somebody else could put another network in the place of.
-func (c Container) checkReturns() error {
-	if c.Engine != "path" || !c.CanReturn() {
-		return nil
-	}
-	if err := statedir.Check(filepath.Dir(c.Path)); err != nil {
-		return &SpecError{Param: "keep", Reason: "others could put another network at " + c.Path}
+// checkCanKeep rejects a path at which other users could put another network namespace.
+func (c Container) checkCanKeep() error {
+	if c.Engine == "path" && c.CanReturn() && statedir.Check(filepath.Dir(c.Path)) != nil {
+		return &SpecError{Param: "keep", Reason: "other users could put another network namespace at " + c.Path}
 	}
 	return nil
 }
 
-// Reference is what only this container is called: "podman:web".
+// QualifiedName returns a name that no other container has, e.g. "podman:web".
 func (c Container) QualifiedName() string { return c.Engine + ":" + c.Name }
 
-// Word is what the container is called where a command takes it: with its engine in front
-// if it is in a part of that, of a user's or a namespace.
+// ShortName returns the name as a command accepts it. It includes the engine if the
+// container belongs to another user or to a namespace of the engine.
 func (c Container) ShortName() string {
 	if c.Engine != "path" && strings.Contains(c.Name, "/") {
 		return c.QualifiedName()
@@ -53,14 +50,14 @@ func (c Container) ShortName() string {
 	return c.Name
 }
 
-// answersTo tells whether a person may mean this container by ref.
-func (c Container) answersTo(ref string) bool {
-	const shortID = 4 // hexadecimal digits that are enough, if nobody else has them
+// matches reports whether ref can refer to the container.
+func (c Container) matches(ref string) bool {
+	const minIDDigits = 4 // of an id's beginning
 	return ref == c.Ref || ref == c.Name || ref == c.Path || c.PID != 0 && ref == strconv.Itoa(c.PID) ||
-		len(ref) >= shortID && strings.HasPrefix(c.ID, ref) || ref == c.QualifiedName()
+		len(ref) >= minIDDigits && strings.HasPrefix(c.ID, ref) || ref == c.QualifiedName()
 }
 
-// waited says who was silent when the container was looked for.
+// silenceNote says which engines delayed the lookup of the container.
 func (c Container) silenceNote() string {
-	return fmt.Sprintf("%s was waited for in vain: who gives %s for a name has nobody else asked", c.SilentEngines, c.QualifiedName())
+	return fmt.Sprintf("%s did not answer; with the name %s no other engine is asked", c.SilentEngines, c.QualifiedName())
 }

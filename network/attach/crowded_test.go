@@ -8,8 +8,8 @@ func TestCrowded(t *testing.T) {
 		return entries + " 00000001 00000002 00000003 00000004 00000005 00000006 00000007 00000008 00000009 0000000a 0000000b " + fulls + "\n"
 	}
 	table := neighbourTable{"IPv4", "", "net.ipv4.neigh.default.gc_thresh3"}
-	const has = "the kernel's table of IPv4 neighbours, which all namespaces share, has "
-	const then = ": when it is full nobody finds a new neighbour; as root: sysctl -w net.ipv4.neigh.default.gc_thresh3=4096"
+	const has = "the kernel's IPv4 neighbour table, which all namespaces share, has "
+	const then = "; when it is full, no new neighbour can be reached; as root: sysctl -w net.ipv4.neigh.default.gc_thresh3=4096"
 	for _, tt := range []struct{ name, stat, most, want string }{
 		{"room", head + line("00000333", "00000000"), "1024\n", ""},
 		{"nearly full", head + line("00000334", "00000000") + line("00000334", "00000000"), "1024\n", has + "820 of at most 1024 entries" + then},

@@ -10,74 +10,73 @@ import (
 	"cleat/network/journal"
 )
 
-// Detach undoes an attachment and forgets it. One whose container is gone, or that
-// the machine's end took, is just forgotten. It is found as by Lookup.
+// Detach undoes an attachment and forgets it. If the container is gone, or the machine was
+// restarted, less is left to undo. The attachment is found as by Lookup. The notes say what
+// could not be restored.
 //
-// Once it has begun it is not taken back: whoever finds it half done finishes it.
+// Once it has begun, detaching is never rolled back. If it is interrupted, the next command
+// completes it.
 func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []string, error) {
-	s := cfg.Store
-	a, unread, err := Lookup(ctx, cfg, ref, name)
+	a, lookupNotes, err := Lookup(ctx, cfg, ref, name)
 	if err != nil {
-		// The link may be there, half made by a command that was killed. What can't be
-		// undone now the next command tries.
-		notes, _ := Repair(ctx, s)
+		// The link may exist, half made by a command that was killed. What can't be undone
+		// now, the next command tries again.
+		notes, _ := Repair(ctx, cfg.Store)
 		return nil, notes, err
 	}
-	if err := s.prepare(); err != nil {
+	if err := cfg.Store.prepare(); err != nil {
 		return nil, nil, err
 	}
-	host, err := hostNamespace()
+	s, err := newSession(cfg.Store, cfg.testHook)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer host.close()
-	j, notes, err := s.takeLive(ctx, a, host, cfg.testHook)
-	notes = append(unread, notes...)
+	defer s.close()
+	j, notes, err := s.takeJournal(ctx, a)
+	notes = append(lookupNotes, notes...)
 	if err != nil {
 		return nil, notes, err
 	}
 	if j == nil {
-		return a, notes, errors.Join(statedir.Remove(s.file(a.ID)), s.DeleteKeeperReport(a.ID))
+		return a, notes, errors.Join(statedir.Remove(s.store.file(a.ID)), s.store.DeleteKeeperReport(a.ID))
 	}
-	u := newUndoer(s, host, cfg.testHook)
-	u.detaching = true
-	more, err := s.undoJournal(j, u)
+	u := &undoer{session: s, detaching: true}
+	err = u.undoJournal(j)
 	if err == nil {
-		err = s.DeleteKeeperReport(a.ID)
+		err = s.store.DeleteKeeperReport(a.ID)
 	}
 	if err != nil {
 		err = errors.Join(fmt.Errorf("detach %s from %s: %w", a.Spec.Name, ref, err), j.Close())
 	}
-	return a, append(notes, more...), err
+	return a, append(notes, u.notes...), err
 }
 
-// takeLive makes an attachment's journal one of an operation that is under way;
-// nil: there is none, nor anything that it would undo, as the machine was started anew since.
-func (s *Store) takeLive(ctx context.Context, a *Attachment, host *namespace, trial func() error) (*journal.Journal, []string, error) {
-	id := a.ID
-	unlock, err := s.lock(ctx)
+// takeJournal turns an attachment's journal into that of a detach in progress. It returns a
+// nil journal if there is nothing to undo because the machine was restarted.
+func (s *session) takeJournal(ctx context.Context, a *Attachment) (*journal.Journal, []string, error) {
+	unlock, err := s.store.lock(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer unlock()
-	notes, err := s.repair(host, trial)
+	notes, err := s.repair()
 	if err != nil {
 		return nil, notes, err
 	}
-	if path := s.operationOn(id); path != "" {
+	if path := s.store.operationOn(a.ID); path != "" {
 		return nil, notes, fmt.Errorf("detach %s: %w", a.label(), busyError(path))
 	}
-	j, err := journal.Open(s.liveJournal(id))
+	j, err := journal.Open(s.store.liveJournal(a.ID))
 	if errors.Is(err, fs.ErrNotExist) {
-		j, more, err := s.rebuildJournal(a, host)
+		j, more, err := s.rebuildJournal(a)
 		return j, append(notes, more...), err
 	}
 	if err != nil {
 		return nil, notes, err
 	}
-	more, err := s.completeJournal(j, a, host)
+	more, err := s.completeJournal(j, a)
 	if err == nil {
-		err = j.Rename(s.opJournal(id) + detached)
+		err = j.Rename(s.store.opJournal(a.ID) + detached)
 	}
 	if err != nil {
 		return nil, notes, errors.Join(err, j.Close())

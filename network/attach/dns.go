@@ -61,14 +61,11 @@ type undoResolvConf struct {
 func (m *undoResolvConf) undo(u *undoer) error {
 	var ns *netns.NS
 	if resolvconf.InContainer(m.Path) {
-		s, err := u.namespace(m.NS)
-		if errors.Is(err, errNamespaceGone) {
-			return nil // the process is gone as well
+		n, err := u.namespace(m.NS)
+		if n == nil {
+			return err // if the namespace is gone, so is the process
 		}
-		if err != nil {
-			return err
-		}
-		ns = s.ns
+		ns = n.ns
 	}
 	err := m.Revert(ns)
 	if err != nil && ns != nil {

@@ -5,15 +5,15 @@ import (
 	"fmt"
 )
 
-// SpecError says that something wanted can't be.
+// SpecError means that a parameter of a Spec is invalid, here or in general.
 type SpecError struct {
-	Param    string   // as the flag of `cleat attach` is called, or "kind"
+	Param    string   // the flag of `cleat attach` without dashes, "kind", "PARENT" or "CONTAINER"
 	Value    string   // what was given
-	Reason   string   // what is wrong with it
-	Allowed  []string // what would do; may be empty
+	Reason   string   // a sentence without its subject, which is Param or Value
+	Allowed  []string // valid values; may be empty
 	Use      string   // what to give instead of Value; may be empty
-	Run      string   // a command for root that makes it possible; may be empty
-	AttachTo string   // KIND and PARENT that would do what is wanted; may be empty
+	Run      string   // a command for root that makes the value valid; may be empty
+	AttachTo string   // KIND and PARENT that have the intended effect; may be empty
 }
 
 func (e *SpecError) Error() string {
@@ -23,40 +23,41 @@ func (e *SpecError) Error() string {
 	return fmt.Sprintf("%s %q: %s", e.Param, e.Value, e.Reason)
 }
 
-// EthernetAddress is what of a TakenError: whoever has it, --mac is to be another.
+// EthernetAddress is the Resource of a TakenError about --mac.
 const EthernetAddress = "Ethernet address"
 
-// TakenError says that a name, an address or a network is somebody else's already.
+// TakenError means that a name, an address, a route or a network is already in use.
 type TakenError struct {
-	Resource string // "link", "address", "network", "route", EthernetAddress
+	Resource string // "link", "address", "network", "route" or EthernetAddress
 	Name     string
-	Owner    string // who has it, in words; may be empty
+	Owner    string // who uses it, in words; may be empty
 
-	Holder *Attachment // that has it; nil: it is none of ours, or can't be told
+	Holder *Attachment // that uses it; nil if it is not an attachment
 }
 
 func (e *TakenError) Error() string {
 	if e.Owner == "" {
-		return fmt.Sprintf("%s %s is taken", e.Resource, e.Name)
+		return fmt.Sprintf("%s %s is already in use", e.Resource, e.Name)
 	}
-	return fmt.Sprintf("%s %s is taken by %s", e.Resource, e.Name, e.Owner)
+	return fmt.Sprintf("%s %s is in use by %s", e.Resource, e.Name, e.Owner)
 }
 
-// taken says that an attachment has something, or whoever else by is.
-func (s *Store) taken(what, name, by string) *TakenError {
-	e := &TakenError{Resource: what, Name: name, Owner: by, Holder: s.lastKnown(by)}
+// taken returns a TakenError. owner is the id of an attachment, or a description of
+// something else.
+func (s *Store) taken(resource, name, owner string) *TakenError {
+	e := &TakenError{Resource: resource, Name: name, Owner: owner, Holder: s.lastKnown(owner)}
 	switch {
 	case e.Holder == nil:
-	case what == "link":
-		e.Owner = "an attached link of " + e.Holder.Container.ShortName()
+	case resource == "link":
+		e.Owner = "an attachment of " + e.Holder.Container.ShortName()
 	default:
 		e.Owner = e.Holder.label()
 	}
 	return e
 }
 
-// ErrNotAttached says that there is no such attachment.
+// ErrNotAttached means that there is no such attachment.
 var ErrNotAttached = errors.New("not attached")
 
-// ErrGone says that the container ended meanwhile.
+// ErrContainerGone means that the container ended during the operation.
 var ErrContainerGone = errors.New("the container is gone")

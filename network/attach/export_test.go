@@ -6,29 +6,29 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ErrStop has an operation end as if its process were killed.
-var ErrStop = errKilled
+// ErrKilled makes an operation end as if its process were killed.
+var ErrKilled = errKilled
 
-// WithTrial has f called before and after each record and step.
-func (c Config) WithTrial(f func() error) Config {
-	c.testHook = f
+// WithHook returns c with a hook that is called before and after each record and step.
+func (c Config) WithHook(hook func() error) Config {
+	c.testHook = hook
 	return c
 }
 
-// RepairTrial is Repair with f called before each thing undone.
-func RepairTrial(ctx context.Context, s *Store, f func() error) ([]string, error) {
-	host, err := hostNamespace()
+// RepairWithHook is Repair with a hook that is called before each record is undone.
+func RepairWithHook(ctx context.Context, store *Store, hook func() error) ([]string, error) {
+	s, err := newSession(store, hook)
 	if err != nil {
 		return nil, err
 	}
-	defer host.close()
-	unlock, err := s.lock(ctx)
+	defer s.close()
+	unlock, err := store.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return s.repair(host, f)
+	return s.repair()
 }
 
-// Physical tells whether a device leads out of the machine.
-func Physical(l netlink.Link) bool { return (&planner{}).physical(l) }
+// IsPhysical reports whether a device leads to other machines.
+func IsPhysical(l netlink.Link) bool { return (&planner{}).physical(l) }

@@ -31,15 +31,15 @@ func FuzzFiles(f *testing.F) {
 		}
 		if a, err := readAttachment(path); err == nil {
 			_ = a.label() + a.Container.QualifiedName()
-			a.Container.answersTo("web")
-			_ = a.Spec.Check()
+			a.Container.matches("web")
+			_ = a.Spec.Validate()
 		}
 		records, err := journal.Read(path)
 		if lines := bytes.Count(text, []byte("\n")); err == nil && len(records) != lines {
 			t.Errorf("%d records of %d lines", len(records), lines)
 		}
-		_, undos, _, _ := parseJournal(records)
-		for _, one := range undos {
+		all, _ := parse(records)
+		for _, one := range all.undos {
 			if _, err := json.Marshal(one); err != nil {
 				t.Errorf("can't be written again: %v", err)
 			}
@@ -48,7 +48,7 @@ func FuzzFiles(f *testing.F) {
 			now, _ := dhcp.Now()
 			l.Next(now)
 			l.Pending.after(&l.Lease, &dhcp.Lease{Address: netip.MustParsePrefix("192.0.2.9/24")}, 1500)
-			newsOf(&l.Lease, &l.Lease)
+			changedText(&l.Lease, &l.Lease)
 		}
 	})
 }

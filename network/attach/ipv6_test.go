@@ -17,7 +17,7 @@ func TestSwitchesOnIPv6(t *testing.T) {
 	noIPv6(t, w, nil)
 	got, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24", "2001:db8::10/64")}, nil)
 	must(t, err)
-	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "it is on for eth0 alone") {
+	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "only eth0 has it") {
 		t.Errorf("notes %q", got.Notes)
 	}
 	all := lookInto(t, w.web)

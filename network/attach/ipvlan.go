@@ -4,6 +4,7 @@ import (
 	"fmt"
 )
 
+// ipvlan plans an ipvlan device on the parent.
 func (p *planner) ipvlan() error {
 	parent, err := p.lowerLink()
 	if err != nil {
@@ -14,15 +15,15 @@ func (p *planner) ipvlan() error {
 	return nil
 }
 
-// SameMode keeps the mode of a parent's ipvlan devices: a device that is made with
-// another changes that of all.
+// SameMode rejects an ipvlan device whose mode differs from that of others on the parent. The
+// kernel would change the mode of all of them.
 type SameMode struct {
 	Parent string `json:"parent"`
 	Mode   string `json:"mode"`
 }
 
 func (s SameMode) String() string {
-	return fmt.Sprintf("see to it that all ipvlan devices of %s have mode %s", s.Parent, s.Mode)
+	return fmt.Sprintf("check that all ipvlan devices on %s have mode %s", s.Parent, s.Mode)
 }
 
 func (s SameMode) do(r *run) error { return r.use(s) }
@@ -30,11 +31,11 @@ func (s SameMode) do(r *run) error { return r.use(s) }
 func (s SameMode) key() string { return "ipvlan " + s.Parent + " " + s.Mode }
 
 func (s SameMode) exists(r *run) (bool, error) {
-	for _, mode := range modesOf("ipvlan") {
+	for _, mode := range Modes("ipvlan") {
 		other := SameMode{Parent: s.Parent, Mode: mode}
 		if mode != s.Mode && sharedReady(r.store.sharedDir(r.sharedKey(other))) {
 			return false, &SpecError{Param: "mode", Value: s.Mode, Allowed: []string{mode},
-				Reason: fmt.Sprintf("the ipvlan devices of %s have mode %s, and all of a parent have the same", s.Parent, mode)}
+				Reason: fmt.Sprintf("the ipvlan devices on %s have mode %s, and all on one parent must have the same", s.Parent, mode)}
 		}
 	}
 	return true, nil

@@ -2,24 +2,27 @@ package attach
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+
+	"cleat/network/journal"
 )
 
-// entry is one record of a journal.
+// entry is one record of a journal: one of the fields is set.
 type entry struct {
 	Begin *header  `json:"begin,omitempty"` // the first
 	Undo  *Undo    `json:"undo,omitempty"`
-	Made  *outcome `json:"made,omitempty"` // the last, of an attachment that is complete
+	Made  *outcome `json:"made,omitempty"` // after the last step of an attach
 }
 
-// begin says what the operation is.
+// header says what the operation is.
 type header struct {
 	Attachment *Attachment `json:"attachment"`
 	Host       nsRef       `json:"host"`
 	Container  nsRef       `json:"container"`
 }
 
-// made is what came of it.
+// outcome is the result of a complete attach.
 type outcome struct {
 	Index int      `json:"index"` // of the link in the container
 	Peer  string   `json:"peer,omitempty"`
@@ -27,21 +30,37 @@ type outcome struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// parse takes a journal's records apart.
-func parseJournal(records []json.RawMessage) (first header, undos []Undo, last *outcome, err error) {
-	for i, raw := range records {
+// records is the content of a journal.
+type records struct {
+	header
+	undos   []Undo
+	outcome *outcome // nil: the attach is not complete
+}
+
+// parse decodes the records of a journal. On error it returns only the header.
+func parse(lines []json.RawMessage) (records, error) {
+	var all records
+	for i, line := range lines {
 		var e entry
-		if err := json.Unmarshal(raw, &e); err != nil {
-			return first, nil, nil, fmt.Errorf("decode record %d: %w", i+1, err)
+		if err := json.Unmarshal(line, &e); err != nil {
+			return records{header: all.header}, fmt.Errorf("decode record %d: %w", i+1, err)
 		}
 		switch {
 		case e.Begin != nil:
-			first = *e.Begin
+			all.header = *e.Begin
 		case e.Undo != nil:
-			undos = append(undos, *e.Undo)
+			all.undos = append(all.undos, *e.Undo)
 		case e.Made != nil:
-			last = e.Made
+			all.outcome = e.Made
 		}
 	}
-	return first, undos, last, nil
+	return all, nil
+}
+
+// readJournal reads a journal. If it is damaged, readJournal returns the records that it can
+// read, beside an error.
+func readJournal(path string) (records, error) {
+	lines, err := journal.Read(path)
+	all, parseErr := parse(lines)
+	return all, errors.Join(err, parseErr)
 }

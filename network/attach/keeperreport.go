@@ -6,28 +6,28 @@ import (
 	"cleat/internal/statedir"
 )
 
-// Report is what a keeper last did about an attachment.
+// KeeperReport is what a keeper did last about an attachment. It is lost when the machine
+// restarts.
 type KeeperReport struct {
-	Action       string    `json:"did,omitempty"` // "": nothing yet
-	ActionTime   time.Time `json:"at,omitzero"`   // when it did
+	Action       string    `json:"did,omitempty"` // "": none yet
+	ActionTime   time.Time `json:"at,omitzero"`
 	Error        string    `json:"error,omitempty"`
-	FailingSince time.Time `json:"since,omitzero"`     // when what can't be done failed first
-	Failures     int       `json:"failures,omitempty"` // times, since then
-	Next         time.Time `json:"next,omitzero"`      // when it is tried again; zero: when something happens
+	FailingSince time.Time `json:"since,omitzero"`
+	Failures     int       `json:"failures,omitempty"` // since FailingSince
+	Next         time.Time `json:"next,omitzero"`      // time of the next attempt; zero: when something changes
 }
 
-// report is the file in which that is kept.
 func (s *Store) reportPath(id string) string { return s.RunPath("kept", id+".json") }
 
-// SaveReport replaces what was said before. It need not outlive the machine's end.
+// SaveKeeperReport replaces the report about an attachment.
 func (s *Store) SaveKeeperReport(id string, r KeeperReport) error {
 	return statedir.WriteJSON(s.reportPath(id), r)
 }
 
-// Report is nil where no keeper has said anything.
+// KeeperReport returns the report about an attachment; nil if there is none.
 func (s *Store) KeeperReport(id string) (*KeeperReport, error) {
 	return statedir.ReadJSON[KeeperReport](s.reportPath(id))
 }
 
-// DeleteKeeperReport forgets what was said of an attachment that is no more.
+// DeleteKeeperReport removes the report about an attachment if there is one.
 func (s *Store) DeleteKeeperReport(id string) error { return statedir.Remove(s.reportPath(id)) }

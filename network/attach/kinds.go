@@ -6,37 +6,37 @@ import (
 	"cleat/internal/spell"
 )
 
-// kind is what there is to know of a kind of attachment besides how it is planned.
+// kind describes a kind of attachment.
 type kind struct {
 	name           string
-	parent         string   // what PARENT is; "" for kinds that have none
-	parentRequired bool     // PARENT must be given
-	modes          []string // the first is what "" means
+	parent         string // what PARENT is; "": the kind has none
+	parentRequired bool
+	modes          []string // the first is the default
 	hasVLAN        bool     // may be in a VLAN
-	hasMAC         bool     // may be given an address
+	hasMAC         bool     // has an Ethernet address that may be set
 	plan           func(*planner) error
 }
 
-// kindTable has the kinds in the order of tables.
+// kindTable returns all kinds in the order in which help lists them.
 func kindTable() []kind {
 	return []kind{
-		{name: "bridge", parent: "a bridge, made if it is not there", parentRequired: true, hasVLAN: true, hasMAC: true, plan: (*planner).bridge},
-		{name: "ovs", parent: "an Open vSwitch bridge, made if it is not there", parentRequired: true, modes: []string{"veth", "internal"}, hasVLAN: true, hasMAC: true, plan: (*planner).ovs},
+		{name: "bridge", parent: "a bridge, created if absent", parentRequired: true, hasVLAN: true, hasMAC: true, plan: (*planner).bridge},
+		{name: "ovs", parent: "an Open vSwitch bridge, created if absent", parentRequired: true, modes: []string{"veth", "internal"}, hasVLAN: true, hasMAC: true, plan: (*planner).ovs},
 		{name: "macvlan", parent: "a device of the host", parentRequired: true, modes: []string{"bridge", "vepa", "private", passthru, "source"}, hasVLAN: true, hasMAC: true, plan: (*planner).macvlan},
 		{name: "ipvlan", parent: "a device of the host", parentRequired: true, modes: []string{"l2", "l3", "l3s"}, hasVLAN: true, plan: (*planner).ipvlan},
 		{name: "vlan", parent: "a device of the host", parentRequired: true, hasVLAN: true, plan: (*planner).vlan},
 		{name: "vxlan", parent: "a device of the host for the outer packets", hasMAC: true, plan: (*planner).tunnel},
 		{name: "geneve", hasMAC: true, plan: (*planner).tunnel},
-		{name: "wireguard", plan: (*planner).bare},
+		{name: "wireguard", plan: (*planner).wireguard},
 		{name: "phys", parent: "a device of the host", parentRequired: true, hasMAC: true, plan: (*planner).phys},
 		{name: "ipoib", parent: "an InfiniBand device of the host", parentRequired: true, plan: (*planner).phys},
-		{name: "netkit", parent: "a bridge, made if it is not there (mode l2)", modes: []string{"l3", "l2"}, hasMAC: true, plan: (*planner).netkit},
+		{name: "netkit", parent: "a bridge, created if absent (mode l2)", modes: []string{"l3", "l2"}, hasMAC: true, plan: (*planner).netkit},
 		{name: "dummy", hasMAC: true, plan: (*planner).dummy},
 		{name: "tap", modes: []string{"tap", "tun"}, hasMAC: true, plan: (*planner).tap},
 	}
 }
 
-// Kinds are the names of the kinds of attachment.
+// Kinds returns the names of all kinds of attachment.
 func Kinds() []string {
 	var names []string
 	for _, k := range kindTable() {
@@ -45,19 +45,17 @@ func Kinds() []string {
 	return names
 }
 
-// Modes are the modes of a kind, the one that is meant without any first.
-func Modes(name string) []string { return modesOf(name) }
-
-// Parent says what PARENT is of a kind, "" if it has none, and whether it must be
-// given.
-func Parent(name string) (what string, needed bool) {
-	k, _ := findKind(name)
-	return k.parent, k.parentRequired
+// Modes returns the modes of a kind. The first is the default.
+func Modes(kind string) []string {
+	k, _ := findKind(kind)
+	return k.modes
 }
 
-func modesOf(name string) []string {
-	k, _ := findKind(name)
-	return k.modes
+// Parent describes the PARENT of a kind and reports whether it is required. The description
+// is empty if the kind has no PARENT.
+func Parent(kind string) (description string, required bool) {
+	k, _ := findKind(kind)
+	return k.parent, k.parentRequired
 }
 
 func findKind(name string) (kind, error) {
@@ -68,9 +66,9 @@ func findKind(name string) (kind, error) {
 	return kind{}, &SpecError{Param: "kind", Value: name, Reason: "no such kind", Allowed: spell.Order(name, Kinds())}
 }
 
-// bare is a link without an address of its own.
-func (p *planner) bare() error {
-	p.add(MakeLink{Kind: p.spec.Kind, Name: p.spec.Name, Params: p.params(), Rename: true})
+// wireguard plans a WireGuard link, which has no Ethernet address.
+func (p *planner) wireguard() error {
+	p.add(MakeLink{Kind: "wireguard", Name: p.spec.Name, Params: p.params(), Rename: true})
 	return nil
 }
 
@@ -79,7 +77,7 @@ func (p *planner) dummy() error {
 	return nil
 }
 
-// tap stays without a descriptor; who runs in the container opens it by name.
+// tap plans a persistent TUN or TAP device. A program in the container opens it by name.
 func (p *planner) tap() error {
 	s := MakeLink{Kind: "tun", Name: p.spec.Name, Params: p.params("mode", p.mode, "persist", "true"), Rename: true}
 	if p.mode == "tap" {

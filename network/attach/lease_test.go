@@ -276,7 +276,7 @@ func TestLeaseRouteTaken(t *testing.T) {
 	before := w.snapshot()
 	got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 	must(t, err)
-	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "route to 203.0.113.0/24 is left out: the container has one") {
+	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "route to 203.0.113.0/24 is ignored, because the container has one") {
 		t.Errorf("notes %q", notes)
 	}
 	if inside := lookInto(t, w.web); !slices.ContainsFunc(inside, func(line string) bool { return strings.HasPrefix(line, "route 192.0.2.0/24") }) {
@@ -289,16 +289,16 @@ func TestLeaseRouteTaken(t *testing.T) {
 // A host name is for a DHCP server, and must be one.
 func TestHostName(t *testing.T) {
 	for text, w := range map[string]attach.Spec{
-		"is for a DHCP server": {DHCPHostName: "app"},
+		"is only used with DHCP": {DHCPHostName: "app"},
 		"want letters, digits": {DHCPHostName: "a b", DHCP: true},
 	} {
 		w.Kind, w.Parent = "macvlan", "nic"
 		var bad *attach.SpecError
-		if err := w.Check(); !errors.As(err, &bad) || bad.Param != "host-name" || !strings.Contains(err.Error(), text) {
+		if err := w.Validate(); !errors.As(err, &bad) || bad.Param != "host-name" || !strings.Contains(err.Error(), text) {
 			t.Errorf("%+v: %v", w, err)
 		}
 	}
-	if err := (attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, DHCPHostName: "app"}).Check(); err != nil {
+	if err := (attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, DHCPHostName: "app"}).Validate(); err != nil {
 		t.Error(err)
 	}
 }
@@ -336,7 +336,7 @@ func TestHostileServer(t *testing.T) {
 	must(t, err)
 	w.wants("attached", []string{"10.0.0.0/8 via 198.51.100.2", "0.0.0.0/0 via 198.51.100.2", "2001:db8::7/64"},
 		[]string{"10.1.0.1/32", "10.1.9.0/24", "10.1.0.0/16 via 198", "mtu 576"})
-	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "route to 10.1.0.1/32 is left out") || !strings.Contains(notes, "MTU of 576") {
+	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "route to 10.1.0.1/32 is ignored") || !strings.Contains(notes, "MTU of 576") {
 		t.Errorf("notes: %s", notes)
 	}
 	must(t, w.detach("eth0", nil))

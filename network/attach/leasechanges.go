@@ -9,57 +9,51 @@ import (
 	"cleat/network/dhcp"
 )
 
-// unset is what of a lease is not on its link, and what is there of earlier ones. It is
-// kept with the lease, since what could not be set is to be tried again.
+// leaseChanges is the difference between a lease and its link. It is kept in the lease's file,
+// because a change that fails is tried again.
 type leaseChanges struct {
 	MTU          bool           `json:"mtu,omitempty"`
 	Address      bool           `json:"address,omitempty"`
 	Shim         bool           `json:"shim,omitempty"`    // the host's route to the address
 	Routes       []dhcp.Route   `json:"routes,omitempty"`  // of the lease
-	OwnRoutes    bool           `json:"besides,omitempty"` // routes that are wanted besides
+	OwnRoutes    bool           `json:"besides,omitempty"` // routes of the spec
 	DNS          bool           `json:"dns,omitempty"`
-	OldAddresses []netip.Prefix `json:"old_addresses,omitempty"`
-	OldRoutes    []dhcp.Route   `json:"old_routes,omitempty"`
+	OldAddresses []netip.Prefix `json:"old_addresses,omitempty"` // to be removed
+	OldRoutes    []dhcp.Route   `json:"old_routes,omitempty"`    // to be removed
 }
 
-// keptLease is a lease as it is kept.
-type leaseFile struct {
-	dhcp.Lease
-	Pending leaseChanges `json:"unset,omitzero"`
+func (c leaseChanges) any() bool {
+	return c.MTU || c.Address || c.Shim || c.OwnRoutes || c.DNS || len(c.Routes)+len(c.OldAddresses)+len(c.OldRoutes) > 0
 }
 
-func (u leaseChanges) any() bool {
-	return u.MTU || u.Address || u.Shim || u.OwnRoutes || u.DNS || len(u.Routes)+len(u.OldAddresses)+len(u.OldRoutes) > 0
-}
+// IsZero implements the interface of package encoding/json.
+func (c leaseChanges) IsZero() bool { return !c.any() }
 
-// IsZero is for encoding/json.
-func (u leaseChanges) IsZero() bool { return !u.any() }
-
-// with is what is unset when a lease takes the place of old, nil: of anything, on a link
-// that had this MTU in bytes before, 0: not known. What somebody set otherwise stays as
-// long as the server says the same, but for name servers.
-func (u leaseChanges) after(old, l *dhcp.Lease, mtu int) leaseChanges {
-	link := cmp.Or(mtu, math.MaxInt)
+// after returns the changes that are necessary once l replaces old, in addition to c. old is nil
+// if nothing is configured yet. mtu is that of the link before its first lease; 0 means unknown.
+// Except for name servers, what somebody else has changed stays until the server changes it.
+func (c leaseChanges) after(old, l *dhcp.Lease, mtu int) leaseChanges {
+	before := cmp.Or(mtu, math.MaxInt)
 	n := leaseChanges{
-		MTU:       u.MTU || old == nil || leaseMTU(old, link) != leaseMTU(l, link),
-		Address:   u.Address || old == nil || old.Address != l.Address,
-		Shim:      u.Shim || old == nil,
-		OwnRoutes: u.OwnRoutes || old == nil,
+		MTU:       c.MTU || old == nil || leaseMTU(old, before) != leaseMTU(l, before),
+		Address:   c.Address || old == nil || old.Address != l.Address,
+		Shim:      c.Shim || old == nil,
+		OwnRoutes: c.OwnRoutes || old == nil,
 		DNS:       true,
 	}
-	gone, before := u.OldRoutes, []dhcp.Route(nil)
-	n.OldAddresses = u.OldAddresses
+	oldAddresses, oldRoutes := slices.Clone(c.OldAddresses), c.OldRoutes
+	var configured []dhcp.Route
 	if old != nil {
-		gone, before = slices.Concat(gone, old.Routes), old.Routes
-		n.OldAddresses = append(slices.Clip(n.OldAddresses), old.Address)
+		configured = old.Routes
+		oldAddresses, oldRoutes = append(oldAddresses, old.Address), slices.Concat(oldRoutes, old.Routes)
 	}
-	n.OldAddresses = slices.DeleteFunc(slices.Clone(n.OldAddresses), func(p netip.Prefix) bool { return p == l.Address })
+	n.OldAddresses = slices.DeleteFunc(oldAddresses, func(p netip.Prefix) bool { return p == l.Address })
 	for _, route := range l.Routes {
-		if slices.Contains(u.Routes, route) || !slices.Contains(before, route) {
+		if slices.Contains(c.Routes, route) || !slices.Contains(configured, route) {
 			n.Routes = append(n.Routes, route)
 		}
 	}
-	for _, route := range gone {
+	for _, route := range oldRoutes {
 		if !slices.Contains(l.Routes, route) && !slices.Contains(n.OldRoutes, route) {
 			n.OldRoutes = append(n.OldRoutes, route)
 		}
@@ -67,7 +61,7 @@ func (u leaseChanges) after(old, l *dhcp.Lease, mtu int) leaseChanges {
 	return n
 }
 
-// leadsTo tells whether one of the routes goes to a network.
+// hasRouteTo reports whether one of the routes has this destination.
 func hasRouteTo(routes []dhcp.Route, to netip.Prefix) bool {
 	return slices.ContainsFunc(routes, func(r dhcp.Route) bool { return r.To == to })
 }

@@ -9,8 +9,10 @@ import (
 	"math"
 	"net/netip"
 	"slices"
+	"strings"
 	"time"
 
+	"cleat/internal/statedir"
 	"cleat/network/announce"
 	"cleat/network/dhcp"
 	"cleat/network/journal"
@@ -21,248 +23,231 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// LeaseReport is what MaintainLease did, and when it wants to be called again.
+// LeaseReport says what MaintainLease did and when to call it again.
 type LeaseReport struct {
-	Done       string        // "": there was nothing to do
-	Next       time.Duration // never: math.MaxInt64
-	NewAddress bool          // the link has an address that it had not before: neighbours may be told once more
-	// Waiting: the last attempt had no answer, and it is not yet time for the next.
-	Waiting bool
-	// Unset: not all that the lease says could be set. It is tried again whenever MaintainLease is
-	// called, which may be earlier than In.
-	Incomplete bool
+	Done       string        // "": nothing
+	Next       time.Duration // math.MaxInt64: never
+	NewAddress bool          // the link has another address, which may be announced once more
+	Waiting    bool          // the last attempt had no answer, and the next is not due yet
+	Incomplete bool          // parts of the lease could not be configured; every call tries again, even before Next
 }
 
 const never = time.Duration(math.MaxInt64)
 
-// MaintainLease does what is due about an attachment's lease: has it extended, and sets what
-// the server says otherwise than before. Of a lease that is over, or whose address a
-// server forbids, the address goes at once (RFC 2131 section 4.4.5), and another lease
-// is asked for; the link stays. An address that somebody removed is put back. The
-// error leaves the lease to be extended, or asked for, when In has passed. What has no
-// lease wants nothing, ever.
+// MaintainLease does what is due about an attachment's lease. It renews the lease and applies
+// what the server has changed. If the lease has expired, or a server forbids its address, it
+// removes the address at once (RFC 2131 section 4.4.5) and gets another lease; the link stays.
+// It restores an address that somebody has removed. After an error, the same is tried again
+// once Next has passed. An attachment without a lease needs nothing.
 func MaintainLease(ctx context.Context, cfg Config, id string) (LeaseReport, error) {
 	l, err := readLease(cfg.Store.leasePath(id))
 	if l == nil || err != nil {
 		return LeaseReport{Next: never}, err
 	}
-	t, err := newMaintainer(cfg, id)
+	m, err := newMaintainer(cfg, id)
 	if err != nil {
 		return LeaseReport{Next: never}, err
 	}
-	defer t.close()
-	t.pending = l.Pending
-	return t.run(ctx, &l.Lease)
+	defer m.close()
+	m.pending = l.Pending
+	return m.maintain(ctx, &l.Lease)
 }
 
-// tenancy is a lease that is being tended.
+// maintainer maintains the lease of an attachment.
 type maintainer struct {
-	u     *undoer
-	id    string
-	att   *Attachment
-	lease *undoLease
-	cont  *namespace
-	at    segment.Link
-
-	pending leaseChanges // as it is on file
+	*session
+	att     *Attachment
+	undo    *undoLease
+	cont    *namespace
+	at      segment.Link
+	pending leaseChanges // as in the lease's file
 }
 
 func newMaintainer(cfg Config, id string) (*maintainer, error) {
-	records, err := journal.Read(cfg.Store.liveJournal(id))
+	all, err := readJournal(cfg.Store.liveJournal(id))
 	if err != nil {
 		return nil, err
 	}
-	first, undos, _, err := parseJournal(records)
+	i := slices.IndexFunc(all.undos, func(one Undo) bool { return one.Lease != nil })
+	if i < 0 || all.Attachment == nil {
+		return nil, fmt.Errorf("maintain lease of %s: it is not in the journal", cfg.Store.label(id))
+	}
+	s, err := newSession(cfg.Store, cfg.testHook)
 	if err != nil {
 		return nil, err
 	}
-	i := slices.IndexFunc(undos, func(one Undo) bool { return one.Lease != nil })
-	if i < 0 || first.Attachment == nil {
-		return nil, fmt.Errorf("extend lease of %s: its journal has none", cfg.Store.label(id))
+	m := &maintainer{session: s, att: all.Attachment, undo: all.undos[i].Lease}
+	exists := false
+	if m.at, exists, err = m.undo.location(s); err == nil && !exists {
+		err = errors.New("the link is gone")
 	}
-	host, err := hostNamespace()
-	if err != nil {
-		return nil, err
-	}
-	t := &maintainer{u: newUndoer(cfg.Store, host, cfg.testHook), id: id, att: first.Attachment, lease: undos[i].Lease}
-	if t.cont, err = t.u.namespace(t.lease.NS); err == nil {
-		t.at, err = t.lease.location(t.u)
+	if err == nil {
+		m.cont, err = s.namespace(m.undo.NS)
 	}
 	if err != nil {
-		t.close()
-		return nil, fmt.Errorf("extend lease of %s: %w", t.att.label(), err)
+		s.close()
+		return nil, fmt.Errorf("maintain lease of %s: %w", m.att.label(), err)
 	}
-	return t, nil
+	return m, nil
 }
 
-func (t *maintainer) close() {
-	t.u.close()
-	t.u.host.close()
-}
-
-func (t *maintainer) run(ctx context.Context, l *dhcp.Lease) (LeaseReport, error) {
+func (m *maintainer) maintain(ctx context.Context, l *dhcp.Lease) (LeaseReport, error) {
 	now, err := dhcp.Now()
 	if err != nil {
 		return LeaseReport{Next: never}, err
 	}
 	step := l.Next(now)
 	if step.Action == dhcp.CallAcquire && step.In == 0 {
-		return t.reacquire(ctx, l, "its lease was over")
+		return m.reacquire(ctx, l, "the old one had expired")
 	}
-	_, there, err := segment.Address(t.at, l.Address.Addr())
+	_, exists, err := segment.Address(m.at, l.Address.Addr())
 	if err != nil {
 		return LeaseReport{Next: never}, err
 	}
-	if !there {
-		err := t.withJournal(ctx, func(r *run) error { return t.apply(r, nil, l) })
-		return LeaseReport{Done: fmt.Sprintf("put %s back, which somebody had removed", l.Address), NewAddress: true, Incomplete: t.pending.any()}, err
+	if !exists {
+		err := m.withJournal(ctx, func(r *run) error { return m.apply(r, nil, l) })
+		return LeaseReport{Done: fmt.Sprintf("restored the address %s, which somebody had removed", l.Address), NewAddress: true, Incomplete: m.pending.any()}, err
 	}
-	switch {
-	case step.In == 0:
-		return t.extend(ctx, l, step.Action)
-	case t.pending.any():
-		did := "set what its lease says"
-		err := t.withJournal(ctx, func(r *run) error { return t.apply(r, l, l) })
-		if err != nil {
-			did = ""
-		}
-		return LeaseReport{Done: did, Next: step.In, Incomplete: t.pending.any()}, err
+	if step.In == 0 {
+		return m.renew(ctx, l, step.Action)
 	}
-	return LeaseReport{Next: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
+	if !m.pending.any() {
+		return LeaseReport{Next: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
+	}
+	done := ""
+	if err = m.withJournal(ctx, func(r *run) error { return m.apply(r, l, l) }); err == nil {
+		done = "applied pending changes of the lease"
+	}
+	return LeaseReport{Done: done, Next: step.In, Incomplete: m.pending.any()}, err
 }
 
-// extend asks for more time, sets what is new, and only then keeps the lease: whoever
-// is killed in between, or who comes after him, does both once more.
-func (t *maintainer) extend(ctx context.Context, l *dhcp.Lease, how dhcp.Action) (LeaseReport, error) {
-	before, ask := *l, dhcp.Renew
-	if how == dhcp.CallRebind {
-		ask = dhcp.Rebind
+// renew renews the lease, applies what has changed and only then saves the lease. If the
+// process is killed before that, the next one does both again.
+func (m *maintainer) renew(ctx context.Context, l *dhcp.Lease, action dhcp.Action) (LeaseReport, error) {
+	before, request := *l, dhcp.Renew
+	if action == dhcp.CallRebind {
+		request = dhcp.Rebind
 	}
-	err := ask(ctx, t.at, l)
+	err := request(ctx, m.at, l)
 	if errors.Is(err, dhcp.ErrNak) || errors.Is(err, dhcp.ErrExpired) {
-		return t.reacquire(ctx, &before, err.Error())
+		return m.reacquire(ctx, &before, err.Error())
 	}
-	did := ""
+	done := ""
 	if err == nil {
-		did = fmt.Sprintf("extended its lease of %s%s", l.Address, newsOf(&before, l))
+		done = fmt.Sprintf("renewed the lease of %s%s", l.Address, changedText(&before, l))
 	}
-	err = errors.Join(err, t.withJournal(ctx, func(r *run) error {
-		if did != "" {
-			return t.apply(r, &before, l)
+	err = errors.Join(err, m.withJournal(ctx, func(r *run) error {
+		if done != "" {
+			return m.apply(r, &before, l)
 		}
-		return errors.Join(t.save(l), r.checkpoint())
+		return errors.Join(m.save(l), r.checkpoint())
 	}))
 	now, clockErr := dhcp.Now()
 	if clockErr != nil {
 		return LeaseReport{Next: never}, errors.Join(err, clockErr)
 	}
-	return LeaseReport{Done: did, Next: l.Next(now).In, Incomplete: t.pending.any()}, err
+	return LeaseReport{Done: done, Next: l.Next(now).In, Incomplete: m.pending.any()}, err
 }
 
-// newsOf says what a server has changed; "": nothing.
-func newsOf(before, now *dhcp.Lease) string {
-	text := ""
-	for _, one := range []struct {
-		what string
+// changedText lists what a server has changed; "" if nothing.
+func changedText(before, now *dhcp.Lease) string {
+	var changed []string
+	for _, part := range []struct {
+		name string
 		same bool
-	}{{"length of its network", before.Address == now.Address}, {"MTU", before.MTU == now.MTU},
+	}{{"prefix length", before.Address == now.Address}, {"MTU", before.MTU == now.MTU},
 		{"routes", slices.Equal(before.Routes, now.Routes)}, {"name servers", slices.Equal(before.DNS, now.DNS)}} {
-		if !one.same {
-			text += ", with other " + one.what
+		if !part.same {
+			changed = append(changed, part.name)
 		}
 	}
-	return text
+	if len(changed) == 0 {
+		return ""
+	}
+	return ", with new " + strings.Join(changed, ", ")
 }
 
-// anew takes the address off the link and asks for another; the link stays what it is.
-func (t *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, why string) (LeaseReport, error) {
+// reacquire removes the address from the link and gets another lease.
+func (m *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, reason string) (LeaseReport, error) {
 	old := *l
-	l.Expires = l.Got.Wall // so that it counts as over, whatever comes in between
-	if err := t.withJournal(ctx, func(r *run) error {
-		if err := t.save(l); err != nil {
+	l.Expires = l.Got.Wall // from now on it counts as expired
+	if err := m.withJournal(ctx, func(r *run) error {
+		if err := m.save(l); err != nil {
 			return err
 		}
 		if err := r.checkpoint(); err != nil {
 			return err
 		}
-		return t.drop(&old)
+		return m.remove(&old)
 	}); err != nil {
 		return LeaseReport{}, err
 	}
-	got, err := dhcp.Acquire(ctx, t.at, dhcp.Config{Client: l.Client, Check: announce.Fast(), Wish: l.Address.Addr(), Keep: func(claim *dhcp.Lease) error {
-		return t.withJournal(ctx, func(r *run) error { return r.keepLease(t.lease.Path, unconfirmed(claim, l)) })
-	}})
+	// Until the new lease is configured, its file says that it has expired, so that the next
+	// process asks again.
+	save := func(granted *dhcp.Lease) error {
+		unconfirmed := l
+		if granted != nil {
+			g := *granted
+			g.Got, g.Expires = l.Got, l.Expires
+			unconfirmed = &g
+		}
+		return m.withJournal(ctx, func(r *run) error { return r.recordLease(m.undo.Path, unconfirmed) })
+	}
+	lease, err := dhcp.Acquire(ctx, m.at, dhcp.Config{Client: l.Client, Check: announce.Fast(), Wish: l.Address.Addr(), Keep: save})
 	if err != nil {
-		return LeaseReport{}, fmt.Errorf("%s: %w", why, err)
+		return LeaseReport{}, fmt.Errorf("%s: %w", reason, err)
 	}
-	unset := t.withJournal(ctx, func(r *run) error { return t.apply(r, nil, got) })
-	if unset != nil && !t.pending.any() || t.pending.Address {
-		return LeaseReport{}, unset
+	applyErr := m.withJournal(ctx, func(r *run) error { return m.apply(r, nil, lease) })
+	if applyErr != nil && !m.pending.any() || m.pending.Address {
+		return LeaseReport{}, applyErr
 	}
-	t.announce(ctx, got.Address)
-	now, err := dhcp.Now()
-	return LeaseReport{Done: fmt.Sprintf("got a lease of %s: %s", got.Address, why), Next: got.Next(now).In, NewAddress: true, Incomplete: t.pending.any()}, errors.Join(unset, err)
-}
-
-// claimed is what is kept of an address that a server may count as ours: as long as it is
-// not on the link with all that comes with it, it counts as over, so that whoever comes next
-// asks again. nil: there is none, but the one that is over.
-func unconfirmed(claim, over *dhcp.Lease) *dhcp.Lease {
-	if claim == nil {
-		return over
-	}
-	c := *claim
-	c.Got, c.Expires = over.Got, over.Expires
-	return &c
-}
-
-// tell announces an address; that nobody hears is no reason for anything.
-func (t *maintainer) announce(ctx context.Context, p netip.Prefix) {
-	ctx, cancel := context.WithTimeout(ctx, announceWithin)
+	announceCtx, cancel := context.WithTimeout(ctx, announceWithin)
 	defer cancel()
-	_ = announce.Address(ctx, t.at, announce.Repeat{}, p)
+	_ = announce.Address(announceCtx, m.at, announce.Repeat{}, lease.Address) // neighbours may be unreachable
+	now, err := dhcp.Now()
+	return LeaseReport{Done: fmt.Sprintf("got a new lease of %s: %s", lease.Address, reason), Next: lease.Next(now).In, NewAddress: true, Incomplete: m.pending.any()}, errors.Join(applyErr, err)
 }
 
-// change does something to a complete attachment, with a journal that goes on where it
-// ended. Nobody detaches it meanwhile; fs.ErrNotExist when somebody has.
-func (t *maintainer) withJournal(ctx context.Context, f func(*run) error) error {
-	s := t.u.store
-	unlock, err := s.lock(ctx)
+// withJournal changes a complete attachment: f appends to its journal. The lock keeps others
+// from detaching it. The error is fs.ErrNotExist if it has been detached.
+func (m *maintainer) withJournal(ctx context.Context, f func(*run) error) error {
+	unlock, err := m.store.lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if path := s.operationOn(t.id); path != "" {
+	if path := m.store.operationOn(m.att.ID); path != "" {
 		return busyError(path)
 	}
-	j, err := journal.Open(s.liveJournal(t.id))
+	j, err := journal.Open(m.store.liveJournal(m.att.ID))
 	if err != nil {
 		return err
 	}
-	r := &run{ctx: ctx, store: s, journal: j, att: t.att, host: t.u.host, cont: t.cont, testHook: t.u.testHook, linkIndex: t.lease.Index}
+	r := &run{session: m.session, ctx: ctx, journal: j, att: m.att, cont: m.cont, linkIndex: m.undo.Index}
 	return errors.Join(f(r), j.Close())
 }
 
-// adopt sets a lease in the place of old, nil: of anything, and then keeps it, with what
-// could not be set: who is killed in between leaves the file as it was.
-func (t *maintainer) apply(r *run, old, l *dhcp.Lease) error {
-	left, failed := t.setChanges(r, t.pending.after(old, l, t.lease.MTU), l)
-	if errors.Is(failed, errKilled) {
-		return failed
+// apply configures lease l, which replaces old, and saves it together with the changes that
+// failed. old is nil if nothing is configured. If the process is killed before that, the file
+// is unchanged.
+func (m *maintainer) apply(r *run, old, l *dhcp.Lease) error {
+	pending, err := m.makeChanges(r, m.pending.after(old, l, m.undo.MTU), l)
+	if errors.Is(err, errKilled) {
+		return err
 	}
-	t.pending = left
-	return errors.Join(failed, t.save(l), r.checkpoint())
+	m.pending = pending
+	return errors.Join(err, m.save(l), r.checkpoint())
 }
 
-// save keeps a lease, with what is unset of it.
-func (t *maintainer) save(l *dhcp.Lease) error {
-	return saveLease(t.lease.Path, &leaseFile{*l, t.pending})
+// save saves a lease and the pending changes.
+func (m *maintainer) save(l *dhcp.Lease) error {
+	return statedir.WriteJSON(m.undo.Path, leaseFile{*l, m.pending})
 }
 
-// set has the link as a lease says where it is not. What fails is said, and left.
-func (t *maintainer) setChanges(r *run, what leaseChanges, l *dhcp.Lease) (left leaseChanges, err error) {
+// makeChanges makes changes to the link and returns those that failed.
+func (m *maintainer) makeChanges(r *run, c leaseChanges, l *dhcp.Lease) (failed leaseChanges, err error) {
 	var errs []error
-	do := func(f func() error) bool { // false: it is not done
+	try := func(f func() error) (ok bool) {
 		if len(errs) > 0 && errors.Is(errs[len(errs)-1], errKilled) {
 			return false
 		}
@@ -272,82 +257,82 @@ func (t *maintainer) setChanges(r *run, what leaseChanges, l *dhcp.Lease) (left 
 		}
 		return err == nil
 	}
-	left.MTU = what.MTU && !do(func() error { return t.setMTU(r, l) })
-	left.Address = what.Address && !do(func() error { return t.setAddress(r, l) })
-	for _, old := range what.OldAddresses { // after the new one is there, so that there is always one
-		if left.Address || !do(func() error { return t.dropAddress(old) }) {
-			left.OldAddresses = append(left.OldAddresses, old)
+	failed.MTU = c.MTU && !try(func() error { return m.setMTU(r, l) })
+	failed.Address = c.Address && !try(func() error { return m.addAddress(r, l) })
+	for _, old := range c.OldAddresses { // last, so that the link always has an address
+		if failed.Address || !try(func() error { return m.removeAddress(old) }) {
+			failed.OldAddresses = append(failed.OldAddresses, old)
 		}
 	}
-	for _, route := range what.Routes {
-		if !do(func() error { return t.setRoute(r, what.OldRoutes, route) }) {
-			left.Routes = append(left.Routes, route)
+	for _, route := range c.Routes {
+		if !try(func() error { return m.addRoute(r, c.OldRoutes, route) }) {
+			failed.Routes = append(failed.Routes, route)
 		}
 	}
-	for _, old := range what.OldRoutes {
+	for _, old := range c.OldRoutes {
 		replaced := hasRouteTo(l.Routes, old.To)
-		if replaced && hasRouteTo(left.Routes, old.To) || !replaced && !do(func() error { return t.dropRoutes([]dhcp.Route{old}) }) {
-			left.OldRoutes = append(left.OldRoutes, old)
+		if replaced && hasRouteTo(failed.Routes, old.To) || !replaced && !try(func() error { return m.removeRoutes([]dhcp.Route{old}) }) {
+			failed.OldRoutes = append(failed.OldRoutes, old)
 		}
 	}
-	left.OwnRoutes = what.OwnRoutes && !do(func() error { return t.wantedRoutes(r) })
-	left.DNS = what.DNS && !do(func() error { return t.setDNS(r, l) })
-	left.Shim = what.Shim && !do(func() error { return t.setShim(r, l) })
-	return left, errors.Join(errs...)
+	failed.OwnRoutes = c.OwnRoutes && !try(func() error { return m.addOwnRoutes(r) })
+	failed.DNS = c.DNS && !try(func() error { return m.writeDNS(r, l) })
+	failed.Shim = c.Shim && !try(func() error { return m.addShimRoute(r, l) })
+	return failed, errors.Join(errs...)
 }
 
-func (t *maintainer) setMTU(r *run, l *dhcp.Lease) error {
-	if t.att.Spec.MTU != 0 {
+func (m *maintainer) setMTU(r *run, l *dhcp.Lease) error {
+	if m.att.Spec.MTU != 0 {
 		return nil
 	}
-	nl, err := t.cont.LinkByIndex(t.lease.Index)
+	nl, err := m.cont.LinkByIndex(m.undo.Index)
 	if err != nil {
-		return fmt.Errorf("find %q in the container: %w", t.att.Spec.Name, err)
+		return fmt.Errorf("find link %q in the container: %w", m.att.Spec.Name, err)
 	}
-	want := t.att.Spec.leaseMTU(l, cmp.Or(t.lease.MTU, nl.Attrs().MTU))
-	if nl.Attrs().MTU == want {
+	mtu := m.att.Spec.leaseMTU(l, cmp.Or(m.undo.MTU, nl.Attrs().MTU))
+	if nl.Attrs().MTU == mtu {
 		return nil
 	}
-	return t.do(r, SetLink{Link: t.att.Spec.Name, MTU: want})
+	return r.doSteps([]Step{SetLink{Link: m.att.Spec.Name, MTU: mtu}})
 }
 
-func (t *maintainer) setAddress(r *run, l *dhcp.Lease) error {
-	err := t.do(r, Address{Link: t.att.Spec.Name, Prefix: l.Address})
+func (m *maintainer) addAddress(r *run, l *dhcp.Lease) error {
+	err := r.doSteps([]Step{Address{Link: m.att.Spec.Name, Prefix: l.Address}})
 	if errors.As(err, new(*TakenError)) {
-		return nil // it is there
+		return nil // the link has it
 	}
 	return err
 }
 
-// setRoute sets one of a lease's routes, in the place of an old one to the same network
-// at once.
-func (t *maintainer) setRoute(r *run, old []dhcp.Route, route dhcp.Route) error {
-	there, err := t.hasRoute(route)
-	if err != nil || there {
+// addRoute adds a route of the lease. It replaces an old route to the same destination in one
+// step.
+func (m *maintainer) addRoute(r *run, old []dhcp.Route, route dhcp.Route) error {
+	exists, err := m.hasRoute(route)
+	if err != nil || exists {
 		return err
 	}
 	if hasRouteTo(old, route.To) {
-		text := t.routeRecord(route)
-		if err := r.record(Undo{Route: &undoRoute{NS: t.cont.ref, Route: text}}); err != nil {
+		t := m.routeRecord(route)
+		if err := r.record(Undo{Route: &undoRoute{NS: m.cont.ref, Route: t}}); err != nil {
 			return err
 		}
-		if err := t.cont.RouteReplace(text.netlink()); err != nil {
-			return fmt.Errorf("route %s by %s: %w", route.To, t.att.Spec.Name, err)
+		if err := m.cont.RouteReplace(t.netlink()); err != nil {
+			return fmt.Errorf("route %s through %s: %w", route.To, m.att.Spec.Name, err)
 		}
 		return r.checkpoint()
 	}
-	steps, err := leaseRoute(r, t.att.Spec.Name, route)
+	steps, err := r.leaseRouteSteps(m.att.Spec.Name, route)
 	if err != nil {
 		return err
 	}
-	return t.do(r, steps...)
+	return r.doSteps(steps)
 }
 
-// wantedRoutes sets the IPv4 routes that were wanted besides the lease's, and that the
-// kernel took away with the last address.
-func (t *maintainer) wantedRoutes(r *run) error {
-	routes := slices.Clone(t.att.Spec.Routes)
-	for _, g := range t.att.Spec.Gateways {
+// addOwnRoutes adds the IPv4 routes of the spec, which the kernel has removed with the last
+// address.
+func (m *maintainer) addOwnRoutes(r *run) error {
+	routes := slices.Clone(m.att.Spec.Routes)
+	for _, g := range m.att.Spec.Gateways {
 		routes = append(routes, Route{To: defaultPrefix(familyOf(g)), Via: g})
 	}
 	var errs []error
@@ -355,7 +340,7 @@ func (t *maintainer) wantedRoutes(r *run) error {
 		if route.To.Addr().Is6() {
 			continue
 		}
-		err := t.setRoute(r, nil, dhcp.Route{To: route.To, Via: route.Via})
+		err := m.addRoute(r, nil, dhcp.Route{To: route.To, Via: route.Via})
 		if errs = append(errs, err); errors.Is(err, errKilled) {
 			break
 		}
@@ -363,15 +348,15 @@ func (t *maintainer) wantedRoutes(r *run) error {
 	return errors.Join(errs...)
 }
 
-func (t *maintainer) setDNS(r *run, l *dhcp.Lease) error {
-	if len(l.DNS) == 0 || len(t.att.Spec.DNS) > 0 {
+func (m *maintainer) writeDNS(r *run, l *dhcp.Lease) error {
+	if len(l.DNS) == 0 || len(m.att.Spec.DNS) > 0 {
 		return nil
 	}
-	path, err := t.att.Container.resolvConf()
+	path, err := m.att.Container.resolvConf()
 	if err != nil {
-		return nil // which was said when it was attached
+		return nil // a note of the attach says so
 	}
-	f, err := resolvconf.Open(path, t.cont.ns)
+	f, err := resolvconf.Open(path, m.cont.ns)
 	if err != nil {
 		return fmt.Errorf("write name servers: %w", err)
 	}
@@ -380,41 +365,38 @@ func (t *maintainer) setDNS(r *run, l *dhcp.Lease) error {
 	if err == nil && edit.IsNoop() {
 		return nil
 	}
-	return t.do(r, WriteDNS{Path: path, Servers: l.DNS})
+	return r.doSteps([]Step{WriteDNS{Path: path, Servers: l.DNS}})
 }
 
-// setShim has the host's packets for the address go by its shim.
-func (t *maintainer) setShim(r *run, l *dhcp.Lease) error {
-	if t.lease.Shim == "" {
+// addShimRoute routes the host's packets for the address through the shim.
+func (m *maintainer) addShimRoute(r *run, l *dhcp.Lease) error {
+	if m.undo.Shim == "" {
 		return nil
 	}
-	parent, err := r.host.LinkByIndex(t.lease.ParentIndex)
+	parent, err := r.host.LinkByIndex(m.undo.ParentIndex)
 	if err != nil {
-		return fmt.Errorf("find the device below %q: %w", t.att.Spec.Name, err)
+		return fmt.Errorf("find the parent of %q: %w", m.att.Spec.Name, err)
 	}
-	step, err := shimRouteFor(r, t.lease.Shim, parent.Attrs().Name, l)
-	if err != nil || step == nil {
+	route, err := r.leaseShimRoute(m.undo.Shim, parent.Attrs().Name, l)
+	if err != nil || route == nil {
 		return err
 	}
-	there, err := step.exists(r.host)
-	if err != nil || there {
+	exists, err := route.exists(r.host)
+	if err != nil || exists {
 		return err
 	}
-	return t.do(r, *step)
+	return r.doSteps([]Step{*route})
 }
 
-// do takes steps.
-func (t *maintainer) do(r *run, steps ...Step) error { return r.doSteps(steps) }
-
-// drop takes a lease's routes and address off the link, and what leads to it off the host.
-func (t *maintainer) drop(l *dhcp.Lease) error {
-	return errors.Join(t.dropRoutes(l.Routes), t.dropAddress(l.Address), t.lease.dropShim(t.u, l))
+// remove removes a lease's routes and address from the link, and the host's route to it.
+func (m *maintainer) remove(l *dhcp.Lease) error {
+	return errors.Join(m.removeRoutes(l.Routes), m.removeAddress(l.Address), m.undo.removeShimRoute(&undoer{session: m.session}, l))
 }
 
-func (t *maintainer) dropRoutes(routes []dhcp.Route) error {
+func (m *maintainer) removeRoutes(routes []dhcp.Route) error {
 	var errs []error
 	for _, route := range routes {
-		err := t.cont.RouteDel(t.routeRecord(route).netlink())
+		err := m.cont.RouteDel(m.routeRecord(route).netlink())
 		if err != nil && !errors.Is(err, unix.ESRCH) {
 			errs = append(errs, fmt.Errorf("remove route %s: %w", route.To, err))
 		}
@@ -422,70 +404,59 @@ func (t *maintainer) dropRoutes(routes []dhcp.Route) error {
 	return errors.Join(errs...)
 }
 
-func (t *maintainer) dropAddress(p netip.Prefix) error {
-	return (&undoAddress{NS: t.lease.NS, Index: t.lease.Index, Prefix: p.String()}).undo(t.u)
+func (m *maintainer) removeAddress(p netip.Prefix) error {
+	return (&undoAddress{NS: m.undo.NS, Index: m.undo.Index, Prefix: p.String()}).undo(&undoer{session: m.session})
 }
 
-// routeText is a route of a lease's as the kernel has it.
-func (t *maintainer) routeRecord(route dhcp.Route) routeRecord {
-	return AddRoute{Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}.record(t.lease.Index)
+// routeRecord returns the record of a lease's route.
+func (m *maintainer) routeRecord(route dhcp.Route) routeRecord {
+	return AddRoute{Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}.record(m.undo.Index)
 }
 
-// hasRoute tells whether the link has a route.
-func (t *maintainer) hasRoute(route dhcp.Route) (bool, error) {
-	at := &netlink.Route{LinkIndex: t.lease.Index, Table: unix.RT_TABLE_MAIN}
-	all, err := t.cont.RouteListFiltered(unix.AF_INET, at, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+// hasRoute reports whether the link has a route.
+func (m *maintainer) hasRoute(route dhcp.Route) (bool, error) {
+	filter := &netlink.Route{LinkIndex: m.undo.Index, Table: unix.RT_TABLE_MAIN}
+	all, err := m.cont.RouteListFiltered(unix.AF_INET, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 	if err != nil {
-		return false, fmt.Errorf("list routes of %s: %w", t.cont.ns, err)
+		return false, fmt.Errorf("list routes of %s: %w", m.cont.ns, err)
 	}
 	return slices.ContainsFunc(all, func(r netlink.Route) bool {
-		text, ok := recordRoute(r, unix.AF_INET)
-		return ok && text.To == route.To && text.Via == route.Via
+		t, ok := recordRoute(r, unix.AF_INET)
+		return ok && t.To == route.To && t.Via == route.Via
 	}), nil
 }
 
-// AnnounceAgain announces an attachment's addresses once more: RFC 5227 (section 2.3) wants
-// two announcements, 2 s apart, since one may get lost; attaching does not wait for the
-// second. On links without neighbours it does nothing.
+// AnnounceAgain announces an attachment's addresses a second time. RFC 5227 section 2.3
+// requires two announcements, 2 s apart, because one may be lost; attaching does not wait for
+// the second. On links without neighbours AnnounceAgain does nothing.
 func AnnounceAgain(ctx context.Context, store *Store, a *Attachment) error {
-	w := a.Spec
-	mode := w.Mode
-	if all := modesOf(w.Kind); mode == "" && len(all) > 0 {
-		mode = all[0]
-	}
-	if !hasNeighbours(w.Kind, mode) {
+	if !hasNeighbours(a.Spec.Kind, a.Spec.mode()) {
 		return nil
 	}
-	records, err := journal.Read(store.liveJournal(a.ID))
+	all, err := readJournal(store.liveJournal(a.ID))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
+	if err != nil || all.outcome == nil {
+		return err
+	}
+	s, err := newSession(store, nil)
 	if err != nil {
 		return err
 	}
-	first, _, last, err := parseJournal(records)
-	if err != nil || last == nil {
+	defer s.close()
+	cont, err := s.namespace(all.Container)
+	if cont == nil {
 		return err
 	}
-	host, err := hostNamespace()
-	if err != nil {
-		return err
-	}
-	defer host.close()
-	u := newUndoer(store, host, nil)
-	defer u.close()
-	cont, err := u.namespace(first.Container)
-	if err != nil {
-		return err
-	}
-	all := slices.Clone(w.Addresses)
+	addresses := slices.Clone(a.Spec.Addresses)
 	if l, err := readLease(store.leasePath(a.ID)); err == nil && l != nil {
-		all = append(all, l.Address)
+		addresses = append(addresses, l.Address)
 	}
-	at := segment.Link{NS: cont.ns, Index: last.Index}
-	all = slices.DeleteFunc(all, func(p netip.Prefix) bool { // somebody may have removed it
-		_, there, err := segment.Address(at, p.Addr())
-		return err != nil || !there
+	at := segment.Link{NS: cont.ns, Index: all.outcome.Index}
+	addresses = slices.DeleteFunc(addresses, func(p netip.Prefix) bool { // somebody may have removed it
+		_, exists, err := segment.Address(at, p.Addr())
+		return err != nil || !exists
 	})
-	return announce.Address(ctx, at, announce.Repeat{}, all...)
+	return announce.Address(ctx, at, announce.Repeat{}, addresses...)
 }

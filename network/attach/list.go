@@ -7,171 +7,152 @@ import (
 	"io/fs"
 
 	"cleat/network/dhcp"
-	"cleat/network/journal"
 
 	"golang.org/x/sys/unix"
 )
 
-// State is how an attachment is.
+// State is the condition of an attachment.
 type State string
 
 // The states of an attachment.
 const (
-	Attached State = "attached" // its link is there and up
-	Down     State = "down"     // its link is there, and somebody brought it down
-	Missing  State = "missing"  // its link is gone: somebody removed it
-	Gone     State = "gone"     // the container is gone, or it is another that has its name now
-	Wanted   State = "wanted"   // nothing is there: mostly, the machine was started anew since
-	Unknown  State = "unknown"  // we may not look into the container
-	Busy     State = "busy"     // a command is at work on it, or died at it
-	Broken   State = "broken"   // the journal of what was made is damaged or gone
+	Attached State = "attached" // the link exists and is up
+	Down     State = "down"     // the link exists, but somebody brought it down
+	Missing  State = "missing"  // somebody removed the link
+	Gone     State = "gone"     // the container is gone, or another one has its name
+	Wanted   State = "wanted"   // nothing exists, usually because the machine was restarted
+	Unknown  State = "unknown"  // this process may not look into the container
+	Busy     State = "busy"     // a command is working on it, or died doing so
+	Broken   State = "broken"   // the journal is damaged or missing
 )
 
-// Status is an attachment with what there is of it now.
+// Status is an attachment and what exists of it.
 type Status struct {
 	*Attachment
 	State   State    `json:"state"`
 	Index   int      `json:"index,omitempty"`   // of the link in the container
-	Address string   `json:"address,omitempty"` // its Ethernet address
+	Address string   `json:"address,omitempty"` // Ethernet address of the link
 	MTU     int      `json:"mtu,omitempty"`     // bytes
-	Peer    string   `json:"peer,omitempty"`    // its other end's name on the host
-	Steps   []string `json:"steps,omitempty"`   // that made it
-	Notes   []string `json:"notes,omitempty"`   // what was said of it
+	Peer    string   `json:"peer,omitempty"`    // name of the link's other end on the host
+	Steps   []string `json:"steps,omitempty"`   // that made the attachment
+	Notes   []string `json:"notes,omitempty"`   // of the attach, and about files that can't be read
 
-	Lease  *dhcp.Lease   `json:"lease,omitempty"`  // what a DHCP server gave
-	Keeper *KeeperReport `json:"keeper,omitempty"` // what a keeper did last; nil: none had to do with it
+	Lease  *dhcp.Lease   `json:"lease,omitempty"`  // nil without DHCP
+	Keeper *KeeperReport `json:"keeper,omitempty"` // nil if no keeper was needed
 }
 
-// List returns every attachment, by container and name, and also those that a command is at
-// work on or died at. It changes nothing. Files that can't be read are an error beside the
-// others.
+// List returns the status of every attachment, including those that a command is working on
+// or died doing so, sorted by id. It changes nothing. Files that can't be read are an error
+// beside the others.
 func List(ctx context.Context, store *Store) ([]Status, error) {
-	all, readErr := store.Attachments()
-	all, opsErr := store.withOperations(all)
-	host, err := hostNamespace()
+	attachments, readErr := store.Attachments()
+	attachments, opsErr := store.withOperations(attachments)
+	s, err := newSession(store, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer host.close()
-	u := newUndoer(store, host, nil)
-	defer u.close()
-	var out []Status
+	defer s.close()
+	var all []Status
 	errs := []error{readErr, opsErr}
-	for _, a := range all {
+	for _, a := range attachments {
 		if err := ctx.Err(); err != nil {
-			return out, err
+			return all, err
 		}
-		s, err := u.status(a)
+		st, err := s.status(a)
 		if err != nil {
-			s.State = Unknown
-			errs = append(errs, fmt.Errorf("look at %s: %w", a.label(), err))
+			errs = append(errs, fmt.Errorf("inspect %s: %w", a.label(), err))
 		}
-		out = append(out, s)
+		all = append(all, st)
 	}
-	return out, errors.Join(errs...)
+	return all, errors.Join(errs...)
 }
 
-// Inspect is one attachment, found as by Lookup.
+// Inspect returns the status of one attachment, found as by Lookup.
 func Inspect(ctx context.Context, cfg Config, ref, name string) (Status, error) {
 	a, notes, err := Lookup(ctx, cfg, ref, name)
 	if err != nil {
 		return Status{}, err
 	}
-	host, err := hostNamespace()
-	if err != nil {
-		return Status{}, err
-	}
-	defer host.close()
-	u := newUndoer(cfg.Store, host, nil)
-	defer u.close()
-	s, err := u.status(a)
-	s.Notes = append(s.Notes, notes...)
-	return s, err
+	st, err := StatusOf(cfg.Store, a)
+	st.Notes = append(st.Notes, notes...)
+	return st, err
 }
 
-// Look is how an attachment is now.
+// StatusOf returns the status of an attachment.
 func StatusOf(store *Store, a *Attachment) (Status, error) {
-	host, err := hostNamespace()
+	s, err := newSession(store, nil)
 	if err != nil {
 		return Status{}, err
 	}
-	defer host.close()
-	u := newUndoer(store, host, nil)
-	defer u.close()
-	return u.status(a)
+	defer s.close()
+	return s.status(a)
 }
 
-func (u *undoer) status(a *Attachment) (Status, error) {
-	s := Status{Attachment: a, State: Wanted}
+func (s *session) status(a *Attachment) (Status, error) {
+	st := Status{Attachment: a}
 	var err error
-	if s.Keeper, err = u.store.KeeperReport(a.ID); err != nil {
-		s.Notes = append(s.Notes, err.Error())
+	if st.Keeper, err = s.store.KeeperReport(a.ID); err != nil {
+		st.Notes = append(st.Notes, err.Error())
 	}
-	if u.store.operationOn(a.ID) != "" {
-		s.State = Busy
-		return s, nil
-	}
-	records, err := journal.Read(u.store.liveJournal(a.ID))
-	if errors.Is(err, fs.ErrNotExist) {
-		return u.withoutJournal(s)
-	}
+	st.State, err = s.inspect(&st)
 	if errors.Is(err, fs.ErrPermission) {
-		s.State = Unknown
-		return s, nil
+		return st, nil
 	}
-	first, _, last, parseErr := parseJournal(records)
-	if err := errors.Join(err, parseErr); err != nil || last == nil {
-		s.State, s.Notes = Broken, append(s.Notes, fmt.Sprintf("%s is damaged: `cleat detach` removes what can be known again without it", u.store.liveJournal(a.ID)))
-		return s, nil
-	}
-	s.Index, s.Peer, s.Steps, s.Notes = last.Index, last.Peer, last.Steps, append(last.Notes, s.Notes...)
-	cont, err := u.namespace(first.Container)
-	if errors.Is(err, errNamespaceGone) {
-		s.State = Gone
-		return s, nil
-	}
-	if errors.Is(err, fs.ErrPermission) {
-		s.State = Unknown
-		return s, nil
-	}
-	if err != nil {
-		return s, err
-	}
-	l, err := cont.LinkByIndex(last.Index)
-	switch {
-	case isNotFound(err):
-		s.State = Missing
-		return s, nil
-	case err != nil:
-		return s, err
-	}
-	switch l, err := readLease(u.store.leasePath(a.ID)); {
-	case err != nil:
-		s.Notes = append(s.Notes, err.Error())
-	case l != nil:
-		s.Lease = &l.Lease
-	}
-	s.Address, s.MTU, s.State = l.Attrs().HardwareAddr.String(), l.Attrs().MTU, Attached
-	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
-		s.State = Down
-	}
-	return s, nil
+	return st, err
 }
 
-// withoutJournal is the state of an attachment that has no journal: wanted alone, unless
-// somebody removed that.
-func (u *undoer) withoutJournal(s Status) (Status, error) {
-	there, err := u.store.linkSurvives(s.Attachment, u.host)
-	switch {
-	case errors.Is(err, fs.ErrPermission):
-		s.State = Unknown
-		return s, nil
-	case err != nil || !there:
-		return s, err
-	case u.store.operationOn(s.ID) != "": // it is being undone, journal and all
-		s.State = Busy
-		return s, nil
+// inspect sets the other fields of st and returns the state: Unknown with an error.
+func (s *session) inspect(st *Status) (State, error) {
+	if s.store.operationOn(st.ID) != "" {
+		return Busy, nil
 	}
-	s.State, s.Notes = Broken, append(s.Notes, fmt.Sprintf("%s is gone: `cleat detach` removes what can be known again without it", u.store.liveJournal(s.ID)))
-	return s, nil
+	path := s.store.liveJournal(st.ID)
+	broken := func(how string) (State, error) {
+		st.Notes = append(st.Notes, fmt.Sprintf("the journal %s is %s; `cleat detach` removes what it can identify without it", path, how))
+		return Broken, nil
+	}
+	all, err := readJournal(path)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		exists, err := s.linkSurvives(st.Attachment)
+		switch {
+		case err != nil:
+			return Unknown, err
+		case !exists:
+			return Wanted, nil
+		case s.store.operationOn(st.ID) != "": // it has taken the journal since
+			return Busy, nil
+		}
+		return broken("missing")
+	case errors.Is(err, fs.ErrPermission):
+		return Unknown, err
+	case err != nil || all.outcome == nil:
+		return broken("damaged")
+	}
+	st.Index, st.Peer, st.Steps, st.Notes = all.outcome.Index, all.outcome.Peer, all.outcome.Steps, append(all.outcome.Notes, st.Notes...)
+	cont, err := s.namespace(all.Container)
+	if err != nil {
+		return Unknown, err
+	}
+	if cont == nil {
+		return Gone, nil
+	}
+	l, err := cont.findIndex(st.Index)
+	if err != nil {
+		return Unknown, err
+	}
+	if l == nil {
+		return Missing, nil
+	}
+	lease, err := readLease(s.store.leasePath(st.ID))
+	if err != nil {
+		st.Notes = append(st.Notes, err.Error())
+	} else if lease != nil {
+		st.Lease = &lease.Lease
+	}
+	st.Address, st.MTU = l.Attrs().HardwareAddr.String(), l.Attrs().MTU
+	if l.Attrs().RawFlags&unix.IFF_UP == 0 {
+		return Down, nil
+	}
+	return Attached, nil
 }

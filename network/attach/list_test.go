@@ -46,7 +46,7 @@ func TestListBusy(t *testing.T) {
 		t.Errorf("detached: listed %v", got)
 	}
 
-	if _, err := w.attach(spec, stopAt(points/2)); !errors.Is(err, attach.ErrStop) {
+	if _, err := w.attach(spec, stopAt(points/2)); !errors.Is(err, attach.ErrKilled) {
 		t.Fatal(err)
 	}
 	busy("killed while attaching")
@@ -57,7 +57,7 @@ func TestListBusy(t *testing.T) {
 
 	_, err = w.attach(spec, nil)
 	must(t, err)
-	if err := w.detach("eth0", stopAt(3)); !errors.Is(err, attach.ErrStop) {
+	if err := w.detach("eth0", stopAt(3)); !errors.Is(err, attach.ErrKilled) {
 		t.Fatal(err)
 	}
 	busy("killed while detaching")

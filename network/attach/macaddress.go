@@ -3,6 +3,7 @@ package attach
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"slices"
 
 	"cleat/link"
@@ -11,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ethernets are the kinds whose PARENT is the Ethernet that they are on. Of two with the same
-// address there none works.
+// ethernetKinds are the kinds whose links are on the Ethernet of their parent. Two links with
+// the same address there don't work.
 var ethernetKinds = []string{"bridge", "ovs", "macvlan", "netkit"}
 
-// unknownTo refuses an Ethernet address that a bridge keeps for itself or a port, and notes
-// when it has heard somebody with it lately: he may have gone since.
+// checkBridgeMAC rejects an Ethernet address that belongs to an existing bridge or one of its
+// ports. If the bridge only has learned the address, its owner may be gone, so that is noted.
 func (p *planner) checkBridgeMAC(bridge netlink.Link) error {
 	if p.spec.MAC == (link.MAC{}) {
 		return nil
 	}
 	all, err := p.host.NeighList(0, unix.AF_BRIDGE)
 	if err != nil {
-		return fmt.Errorf("list what bridge %q knows: %w", p.spec.Parent, err)
+		return fmt.Errorf("list addresses known to bridge %q: %w", p.spec.Parent, err)
 	}
 	index := bridge.Attrs().Index
 	i := slices.IndexFunc(all, func(n netlink.Neigh) bool {
@@ -33,59 +34,65 @@ func (p *planner) checkBridgeMAC(bridge netlink.Link) error {
 	if i < 0 {
 		return nil
 	}
-	port, err := p.host.LinkByIndex(all[i].LinkIndex)
-	if isNotFound(err) {
-		return nil // it has just gone
-	}
-	if err != nil {
-		return fmt.Errorf("look for who has %s: %w", p.spec.MAC, err)
+	port, err := p.host.findIndex(all[i].LinkIndex)
+	if port == nil {
+		return err
 	}
 	name := port.Attrs().Name
-	holder := p.store.withMAC(p.spec, p.host)
+	holder := p.macHolder(p.spec)
 	switch {
 	case holder != nil && holder.ID == p.id:
-		return nil // it begins anew
+		return nil // it is made again
 	case holder != nil:
 		return p.store.taken(EthernetAddress, p.spec.MAC.String(), holder.ID)
 	case all[i].State&netlink.NUD_PERMANENT != 0:
 		return &TakenError{Resource: EthernetAddress, Name: p.spec.MAC.String(), Owner: "the host's " + name}
 	}
-	p.note("somebody behind port %s of bridge %s has had the Ethernet address %s lately: of two with the same none works", name, p.spec.Parent, p.spec.MAC)
+	p.note("bridge %s has recently seen the Ethernet address %s behind its port %s; two links with one address don't work", p.spec.Parent, p.spec.MAC, name)
 	return nil
 }
 
-// ethernetTaken says who has a macvlan's address.
+// macTaken returns the error for a macvlan whose address is in use.
 func (r *run) macTaken() error {
-	w := r.att.Spec
-	return r.store.taken(EthernetAddress, w.MAC.String(), cmp.Or(r.macOwner(), "another device on "+w.Parent))
+	spec := r.att.Spec
+	return r.store.taken(EthernetAddress, spec.MAC.String(), cmp.Or(r.macOwner(), "another device on "+spec.Parent))
 }
 
-// ethernetHolder is the id of whoever has it, or who else that is in words; "": nobody that
-// we see.
+// macOwner returns the id of the attachment that has a macvlan's address, or a description of
+// its owner; "" if none is visible.
 func (r *run) macOwner() string {
-	w := r.att.Spec
-	if holder := r.store.withMAC(w, r.host); holder != nil {
+	spec := r.att.Spec
+	if holder := r.macHolder(spec); holder != nil {
 		return holder.ID
 	}
-	if parent, err := r.host.find(w.Parent); err == nil && parent != nil && macOf(parent) == w.MAC {
-		return "the host's " + w.Parent
+	if parent, err := r.host.find(spec.Parent); err == nil && parent != nil && macOf(parent) == spec.MAC {
+		return "the host's " + spec.Parent
 	}
 	return ""
 }
 
-// withMAC is the attachment whose link has the Ethernet address wanted, where it is wanted;
-// nil: none.
-func (s *Store) withMAC(w Spec, host *namespace) *Attachment {
-	u := newUndoer(s, host, nil)
-	defer u.close()
-	all, _ := s.Attachments()
-	for _, a := range all {
-		if a.Spec.Parent != w.Parent || a.Spec.VLAN != w.VLAN {
-			continue
-		}
-		if has, err := u.status(a); err == nil && has.Address == w.MAC.String() {
-			return a
+// macHolder returns the attachment on the same network whose link has the spec's Ethernet
+// address; nil if there is none.
+func (s *session) macHolder(spec Spec) *Attachment {
+	for st := range s.neighbours(spec) {
+		if st.Address == spec.MAC.String() {
+			return st.Attachment
 		}
 	}
 	return nil
+}
+
+// neighbours yields the status of each attachment with the parent and VLAN of spec.
+func (s *session) neighbours(spec Spec) iter.Seq[Status] {
+	return func(yield func(Status) bool) {
+		all, _ := s.store.Attachments() // those that can be read
+		for _, a := range all {
+			if a.Spec.Parent != spec.Parent || a.Spec.VLAN != spec.VLAN {
+				continue
+			}
+			if st, err := s.status(a); err == nil && !yield(st) {
+				return
+			}
+		}
+	}
 }

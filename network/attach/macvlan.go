@@ -10,10 +10,10 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// passthru is the mode in which a macvlan has its parent for itself alone.
+// passthru is the mode in which a macvlan is the only one on its parent.
 const passthru = "passthru"
 
-// macvlan stands on a device, or on a VLAN of it.
+// macvlan plans a macvlan device on the parent.
 func (p *planner) macvlan() error {
 	parent, err := p.lowerLink()
 	if err != nil {
@@ -24,7 +24,7 @@ func (p *planner) macvlan() error {
 		s.MAC, s.Rename = link.MAC{}, true
 	}
 	if p.mode == "source" && p.spec.Params["sources"] == "" {
-		p.note("it hears nobody in mode source: name who may be heard with --set sources=ADDRESS,…")
+		p.note("in mode source the link receives nothing yet; allow senders with --set sources=ADDRESS,…")
 	}
 	s.Rename = s.Rename || p.needsTempName()
 	p.add(s)
@@ -34,57 +34,48 @@ func (p *planner) macvlan() error {
 	return nil
 }
 
-// notAlone says who is in the way where the kernel takes no macvlan: one in mode passthru has
-// its parent for itself alone (macvlan_common_newlink, drivers/net/macvlan.c).
+// explainPassthru replaces the kernel's error about mode passthru
+// (macvlan_common_newlink, drivers/net/macvlan.c) by one that says which device is in the way.
 func (r *run) explainPassthru(parent string, err error) error {
 	if l, findErr := r.host.find(parent); findErr != nil || l == nil {
 		return err
 	}
-	return cmp.Or(r.checkPassthru(parent), r.passthruError(parent, "a macvlan device of a network that is none of ours", ""))
+	return cmp.Or(r.checkPassthru(parent), r.passthruError(parent, "a macvlan device in another network namespace", ""))
 }
 
-// alone is nil if nobody that we see is in the way of a macvlan on parent.
+// checkPassthru returns an error if a macvlan device on parent excludes the new one, as far
+// as that is visible here.
 func (r *run) checkPassthru(parent string) error {
 	l, err := r.host.find(parent)
 	if err != nil || l == nil {
-		return nil // a VLAN that is to be made, or has just gone
+		return nil // a VLAN device that does not exist yet
 	}
-	if who, remedy := r.macvlanOwner(l.Attrs().Index, r.att.Spec.Mode != passthru); who != "" {
-		return r.passthruError(parent, who, remedy)
+	if owner, command := r.macvlanOwner(l.Attrs().Index, r.att.Spec.Mode != passthru); owner != "" {
+		return r.passthruError(parent, owner, command)
 	}
 	return nil
 }
 
-// inTheWay says who is.
-func (r *run) passthruError(parent, who, remedy string) error {
+func (r *run) passthruError(parent, owner, command string) error {
 	if r.att.Spec.Mode == passthru {
-		return &SpecError{Param: "mode", Value: passthru, Run: remedy,
-			Reason: fmt.Sprintf("%s is on %s already, which this mode has for itself alone; mode bridge shares it", who, parent)}
+		return &SpecError{Param: "mode", Value: passthru, Run: command,
+			Reason: fmt.Sprintf("needs %s for itself, but %s is on it; mode bridge can share it", parent, owner)}
 	}
-	return &SpecError{Param: "PARENT", Value: parent, Run: remedy, Reason: who + " has it for itself alone (macvlan in mode passthru)"}
+	return &SpecError{Param: "PARENT", Value: parent, Run: command, Reason: "is used exclusively by " + owner + " (macvlan in mode passthru)"}
 }
 
-// macvlanOn is who has a macvlan on the device with this number, of mode passthru if that is
-// asked for, and the command that removes it; "": nobody, or nobody that we see.
-func (r *run) macvlanOwner(parent int, alone bool) (who, remedy string) {
-	w := r.att.Spec
-	u := newUndoer(r.store, r.host, nil)
-	defer u.close()
-	all, _ := r.store.Attachments()
-	for _, a := range all {
-		if a.ID == r.att.ID || a.Spec.Kind != w.Kind || a.Spec.Parent != w.Parent || a.Spec.VLAN != w.VLAN || alone && a.Spec.Mode != passthru {
-			continue
-		}
-		if s, err := u.status(a); err == nil && s.Index != 0 {
-			return a.label(), "cleat detach " + columns.Word(a.Container.ShortName()) + " " + columns.Word(a.Spec.Name)
+// macvlanOwner returns a description of a macvlan device on the device with this index, or of
+// one in mode passthru, and the command that removes it if it is an attachment; "" if none is
+// visible.
+func (r *run) macvlanOwner(parent int, onlyPassthru bool) (owner, command string) {
+	for st := range r.neighbours(r.att.Spec) {
+		if st.ID != r.att.ID && st.Spec.Kind == "macvlan" && st.Index != 0 && (!onlyPassthru || st.Spec.Mode == passthru) {
+			return st.label(), "cleat detach " + columns.Word(st.Container.ShortName()) + " " + columns.Word(st.Spec.Name)
 		}
 	}
-	links, err := r.host.LinkList()
-	if err != nil {
-		return "", ""
-	}
+	links, _ := r.host.LinkList()
 	for _, l := range links {
-		if m, ok := l.(*netlink.Macvlan); ok && l.Attrs().ParentIndex == parent && (!alone || m.Mode == netlink.MACVLAN_MODE_PASSTHRU) {
+		if m, ok := l.(*netlink.Macvlan); ok && l.Attrs().ParentIndex == parent && (!onlyPassthru || m.Mode == netlink.MACVLAN_MODE_PASSTHRU) {
 			return "the host's " + l.Attrs().Name, ""
 		}
 	}

@@ -64,7 +64,7 @@ func attachAndDie(point, state, path string) int {
 		return attach.Container{Engine: "test", Name: "web", Path: path}, ns, err
 	}}
 	n := 0
-	cfg = cfg.WithTrial(func() error {
+	cfg = cfg.WithHook(func() error {
 		if n++; n > k {
 			return unix.Kill(os.Getpid(), unix.SIGKILL)
 		}

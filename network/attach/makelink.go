@@ -15,21 +15,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MakeLink makes a link in the container, directly and by one message to the
-// kernel where that can be.
-//
-// What it makes must be known again by whoever finds it half done. A link with an
-// address of its own is made with one that was chosen at random before. One
-// without is made under a name that was, and renamed: a moment (an RCU grace
-// period) later.
+// MakeLink creates a link in the container, if possible by a single message to the kernel.
 type MakeLink struct {
 	Kind    string            `json:"kind"` // of package link
 	Name    string            `json:"name"` // in the container
 	Params  map[string]string `json:"params,omitempty"`
 	MAC     link.MAC          `json:"mac,omitzero"`      // zero: it has none of its own
-	Peer    string            `json:"peer,omitempty"`    // the other end's name on the host, of a pair
-	PeerMAC link.MAC          `json:"peer_mac,omitzero"` // the other end's address
-	Rename  bool              `json:"rename,omitempty"`  // made under another name first
+	Peer    string            `json:"peer,omitempty"`    // name of the other end on the host, if it is a pair
+	PeerMAC link.MAC          `json:"peer_mac,omitzero"` // of the other end
+	Rename  bool              `json:"rename,omitempty"`  // it is created under another name first
 }
 
 func (s MakeLink) String() string {
@@ -55,72 +49,70 @@ func (s MakeLink) check(r *run) error {
 }
 
 func (s MakeLink) do(r *run) error {
-	if s.Peer != "" {
-		return s.pair(r)
+	m := undoLink{NS: r.cont.ref, Name: s.Name, MAC: s.MAC, Type: libraryType(s.Kind)}
+	in, target, temp := r.cont, link.Target{NS: r.cont.ns}, s.Rename
+	if s.Peer != "" { // removing the end on the host removes both
+		m.NS, m.Name, m.MAC = r.host.ref, s.Peer, s.PeerMAC
+		in, target, temp = r.host, link.Target{NS: r.host.ns, PeerNS: r.cont.ns}, s.PeerMAC == (link.MAC{})
 	}
-	m := undoLink{NS: r.cont.ref, Name: s.Name, MAC: s.MAC}
-	if s.Rename {
-		m.Name, m.MAC = tempName(), link.MAC{}
+	if name := s.Params["parent"]; name != "" {
+		parent, err := r.host.mustFind(name)
+		if err != nil {
+			return err
+		}
+		m.Parent = parent.Attrs().Index
 	}
-	if err := r.record(Undo{Link: &m}); err != nil {
-		return err
-	}
-	l, err := s.create(r, m.Name, link.Target{NS: r.cont.ns})
-	var bad *link.ParamError
-	if errors.As(err, &bad) && bad.Kind == "macvlan" && bad.Param == "mode" {
-		err = r.explainPassthru(s.Params["parent"], err)
-	}
+	record := func(m undoLink) error { return r.record(Undo{Link: &m}) }
+	l, err := in.createLink(record, m, temp, func(name string) (*link.Link, error) {
+		spec, err := s.parse(name)
+		if err != nil {
+			return nil, err
+		}
+		l, err := link.Create(r.host.ns, spec, target)
+		var bad *link.ParamError
+		switch {
+		case errors.Is(err, link.ErrExists):
+			err = fmt.Errorf("%w: %w", &TakenError{Resource: "link", Name: s.Name}, err)
+		case errors.As(err, &bad) && bad.Kind == "macvlan" && bad.Param == "mode":
+			err = r.explainPassthru(s.Params["parent"], err)
+		}
+		return l, err
+	})
 	if err != nil {
 		return err
 	}
 	r.linkIndex = l.Index()
-	known := undoLink{NS: r.cont.ref, Name: s.Name, MAC: s.MAC, Index: r.linkIndex, Type: libraryType(s.Kind)}
-	if name := s.Params["parent"]; name != "" {
-		parent, err := r.host.LinkByName(name)
+	if s.Peer != "" {
+		r.peer, r.peerIndex, r.linkIndex = s.Peer, l.Index(), l.PeerIndex()
+	}
+	return nil
+}
+
+// parse returns what is to be created under this name, which of a pair is that of the end on
+// the host.
+func (s MakeLink) parse(name string) (link.Spec, error) {
+	params := map[string]string{"name": name}
+	for k, v := range s.Params {
+		text, err := paramValue(v)
 		if err != nil {
-			return fmt.Errorf("find parent %q: %w", name, err)
+			return nil, err
 		}
-		known.Parent = parent.Attrs().Index
+		params[k] = text
 	}
-	if err := r.record(Undo{Link: &known}); err != nil || !s.Rename {
-		return err
+	macs := map[string]link.MAC{"mac": s.MAC}
+	if s.Peer != "" {
+		params["peer"] = s.Name
+		macs = map[string]link.MAC{"mac": s.PeerMAC, "peer_mac": s.MAC}
 	}
-	if err := r.cont.LinkSetName(byIndex(r.linkIndex), s.Name); err != nil {
-		if errors.Is(err, unix.EEXIST) {
-			return &TakenError{Resource: "link", Name: s.Name}
+	for k, mac := range macs {
+		if mac != (link.MAC{}) {
+			params[k] = mac.String()
 		}
-		return fmt.Errorf("rename it: %w", err)
 	}
-	return nil
+	return link.Parse(s.Kind, params)
 }
 
-// pair makes both ends; what undoes one undoes the other.
-func (s MakeLink) pair(r *run) error {
-	m := undoLink{NS: r.host.ref, Name: s.Peer, MAC: s.PeerMAC}
-	if s.PeerMAC == (link.MAC{}) {
-		m.Name = tempName()
-	}
-	if err := r.record(Undo{Link: &m}); err != nil {
-		return err
-	}
-	l, err := s.create(r, m.Name, link.Target{NS: r.host.ns, PeerNS: r.cont.ns})
-	if err != nil {
-		return err
-	}
-	known := undoLink{NS: m.NS, Name: s.Peer, MAC: s.PeerMAC, Index: l.Index(), Type: libraryType(s.Kind)}
-	if err := r.record(Undo{Link: &known}); err != nil {
-		return err
-	}
-	if s.PeerMAC == (link.MAC{}) {
-		if err := r.host.LinkSetName(byIndex(known.Index), s.Peer); err != nil {
-			return fmt.Errorf("rename it: %w", err)
-		}
-	}
-	r.peer, r.peerIndex, r.linkIndex = s.Peer, l.Index(), l.PeerIndex()
-	return nil
-}
-
-// libraryType is what the netlink library calls links of a kind.
+// libraryType returns the netlink library's name for a kind of link.
 func libraryType(kind string) string {
 	if kind == "tun" {
 		return (&netlink.Tuntap{}).Type()
@@ -128,48 +120,14 @@ func libraryType(kind string) string {
 	return kind
 }
 
-// create makes the link under a name; of a pair that is the end on the host.
-func (s MakeLink) create(r *run, name string, to link.Target) (*link.Link, error) {
-	params := maps.Clone(s.Params)
-	if params == nil {
-		params = map[string]string{}
-	}
-	for k, v := range params {
-		text, err := contents(v)
-		if err != nil {
-			return nil, err
-		}
-		params[k] = text
-	}
-	params["name"] = name
-	own, prefix := s.MAC, ""
-	if s.Peer != "" {
-		params["peer"], own, prefix = s.Name, s.PeerMAC, "peer_"
-	}
-	if own != (link.MAC{}) {
-		params["mac"] = own.String()
-	}
-	if prefix != "" && s.MAC != (link.MAC{}) {
-		params[prefix+"mac"] = s.MAC.String()
-	}
-	spec, err := link.Parse(s.Kind, params)
-	if err != nil {
-		return nil, err
-	}
-	l, err := link.Create(r.host.ns, spec, to)
-	if errors.Is(err, link.ErrExists) {
-		return nil, fmt.Errorf("%w: %w", &TakenError{Resource: "link", Name: s.Name}, err)
-	}
-	return l, err
-}
-
-// secret tells whether a parameter must not be shown.
+// secret reports whether the value of a parameter must not be shown.
 func secret(param string) bool { return param == "private_key" || param == "peers" }
 
-// contents is a parameter's value, or what is in the file that "@FILE" names.
-func contents(value string) (string, error) {
-	path, is := strings.CutPrefix(value, "@")
-	if !is {
+// paramValue returns the value of a parameter: that given, or the content of the file named
+// by "@FILE".
+func paramValue(value string) (string, error) {
+	path, isFile := strings.CutPrefix(value, "@")
+	if !isFile {
 		return value, nil
 	}
 	b, err := os.ReadFile(path)
@@ -179,89 +137,109 @@ func contents(value string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// linkMade is a link of ours. Before it is there we know its name and, where it
-// has one of its own, the address that was chosen for it at random; afterwards
-// its number, too.
+// createLink creates the link that m describes, in n, so that it can be identified by a
+// process that finds it half made. A link with a MAC address of its own, which was chosen at
+// random before, is created under its name. With temp, the link is created under a random
+// name and renamed, which takes an RCU grace period longer.
+func (n *namespace) createLink(record func(undoLink) error, m undoLink, temp bool, create func(name string) (*link.Link, error)) (*link.Link, error) {
+	first := m
+	first.Type, first.Parent = "", 0
+	if temp {
+		first.Name, first.MAC = tempName(), link.MAC{}
+	}
+	if err := record(first); err != nil {
+		return nil, err
+	}
+	l, err := create(first.Name)
+	if err != nil {
+		return nil, err
+	}
+	m.Index = l.Index()
+	if err := record(m); err != nil || !temp {
+		return l, err
+	}
+	err = n.LinkSetName(byIndex(m.Index), m.Name)
+	if errors.Is(err, unix.EEXIST) {
+		return nil, &TakenError{Resource: "link", Name: m.Name}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("rename link %s to %s: %w", first.Name, m.Name, err)
+	}
+	return l, nil
+}
+
+// undoLink removes a link. Before the link exists, the record has its name and, unless the
+// name is temporary, its MAC address; afterwards it has its index as well.
 type undoLink struct {
 	NS    nsRef    `json:"where"`
 	Name  string   `json:"name"`
 	MAC   link.MAC `json:"mac,omitzero"`
 	Index int      `json:"index,omitempty"`
 	Type  string   `json:"type,omitempty"`
-	// Parent is the number of the host's device that it stands on, which a container can't
-	// change as it can names and addresses; 0: of none.
+	// Parent is the index of the host's device on which the link stands. A container can't
+	// change it, as it can change names and addresses. 0 if there is none.
 	Parent int `json:"parent,omitempty"`
 }
 
-// tempPrefix begins the names that links without an address of their own are made
-// under; twelve random characters follow, so that nobody else has the name.
+// tempPrefix begins temporary names. Twelve random characters follow.
 const tempPrefix = "cl-"
 
 func (m *undoLink) undo(u *undoer) error {
-	s, err := u.namespace(m.NS)
-	if errors.Is(err, errNamespaceGone) {
-		return nil // and its links with it
-	}
-	if err != nil {
+	n, err := u.namespace(m.NS)
+	if n == nil {
 		return err
 	}
-	l, err := m.find(s)
+	l, err := m.find(n)
 	if err != nil {
 		return err
 	}
 	if l == nil {
-		if m.Index != 0 && s != u.host && !slices.Contains(u.removed, m.Index) {
-			u.noteMoved(m.Name)
+		if m.Index != 0 && n != u.host && !slices.Contains(u.removed, m.Index) {
+			u.noteMissing(m.Name)
 		}
 		return nil
 	}
-	err = s.LinkDel(byIndex(l.Attrs().Index))
+	err = n.LinkDel(byIndex(l.Attrs().Index))
 	if err != nil && !errors.Is(err, unix.ENODEV) {
-		return fmt.Errorf("remove link %q from %s: %w", l.Attrs().Name, s.ns, err)
+		return fmt.Errorf("remove link %q from %s: %w", l.Attrs().Name, n.ns, err)
 	}
-	if s != u.host {
+	if n != u.host {
 		u.removed = append(u.removed, l.Attrs().Index)
 	}
 	return nil
 }
 
-// find is the link if it is there; nil, nil otherwise. A number, which the kernel
-// counts up, can be asked for by whoever makes a link: name or address must fit,
-// too.
-func (m *undoLink) find(s *namespace) (netlink.Link, error) {
+// find returns the link; nil, nil if it does not exist. An index is not proof, because
+// whoever creates a link can choose it: name, MAC address or parent must match as well.
+func (m *undoLink) find(n *namespace) (netlink.Link, error) {
 	if m.Index == 0 {
-		l, err := s.find(m.Name)
-		if err != nil || l == nil {
+		l, err := n.find(m.Name)
+		if l == nil || !strings.HasPrefix(m.Name, tempPrefix) && !m.hasMAC(l) {
 			return nil, err
 		}
-		if strings.HasPrefix(m.Name, tempPrefix) || m.MAC != (link.MAC{}) && macOf(l) == m.MAC {
-			return l, nil
-		}
-		return nil, nil
+		return l, nil
 	}
-	l, err := s.LinkByIndex(m.Index)
-	if isNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find link %d in %s: %w", m.Index, s.ns, err)
+	l, err := n.findIndex(m.Index)
+	if l == nil {
+		return nil, err
 	}
 	a := l.Attrs()
-	outside := m.Parent != 0 && a.ParentIndex == m.Parent && a.NetNsID >= 0 // IFLA_LINK_NETNSID
-	same := a.Name == m.Name || m.MAC != (link.MAC{}) && macOf(l) == m.MAC || outside
-	if l.Type() != m.Type || !same {
+	hasParent := m.Parent != 0 && a.ParentIndex == m.Parent && a.NetNsID >= 0 // IFLA_LINK_NETNSID
+	if l.Type() != m.Type || a.Name != m.Name && !m.hasMAC(l) && !hasParent {
 		return nil, nil
 	}
 	return l, nil
 }
 
-// The first bytes of addresses that we choose: locally administered (IEEE 802c).
+func (m *undoLink) hasMAC(l netlink.Link) bool { return m.MAC != (link.MAC{}) && macOf(l) == m.MAC }
+
+// The first byte of addresses that cleat chooses: locally administered (IEEE 802c).
 const (
 	unicast  = 0x02
-	portSide = 0xfe // a bridge without an address of its own takes its ports' lowest: never this
+	portSide = 0xfe // for ports of a bridge: a bridge without a fixed address takes its ports' lowest
 )
 
-// randomMAC has 40 random bits.
+// randomMAC returns an address with 40 random bits.
 func randomMAC(first byte) link.MAC {
 	var m link.MAC
 	_, _ = rand.Read(m[:]) // never fails (crypto/rand)
@@ -269,5 +247,5 @@ func randomMAC(first byte) link.MAC {
 	return m
 }
 
-// tempName is a device name that nobody else has: 60 random bits.
-func tempName() string { return tempPrefix + strings.ToLower(rand.Text()[:12]) }
+// tempName returns a name that no other device has.
+func tempName() string { return tempPrefix + strings.ToLower(rand.Text()[:12]) } // 60 random bits

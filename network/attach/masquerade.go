@@ -15,9 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// masquerade makes the host the gateway of those on the bridge.
+// masquerade plans to make the host the gateway of the bridge's networks.
 func (p *planner) masquerade() error {
-	families := map[int]bool{}
 	for _, ip := range p.spec.Addresses {
 		if err := p.checkOverlap(ip); err != nil {
 			return err
@@ -27,21 +26,17 @@ func (p *planner) masquerade() error {
 			return err
 		}
 		p.add(BridgeAddress{Bridge: p.spec.Parent, Prefix: netip.PrefixFrom(gw, ip.Bits())})
-		family := 4
-		if ip.Addr().Is6() {
-			family = 6
+		if f := (Forwarding{Family: ipVersion(gw)}); !slices.Contains(p.steps, Step(f)) {
+			p.add(f)
 		}
-		if !families[family] {
-			p.add(Forwarding{Family: family})
-		}
-		families[family] = true
 		p.add(Masquerade{Bridge: p.spec.Parent, Network: ip.Masked()})
 	}
 	return nil
 }
 
-// gatewayIn is the gateway in an address's network: the one given, or the first
-// address. That is then the container's default gateway, too, if it has none.
+// gatewayIn returns the gateway of an address's network: that of the spec, or the first
+// address of the network. The latter becomes the container's default gateway if the container
+// has none.
 func (p *planner) gatewayIn(ip netip.Prefix) (netip.Addr, error) {
 	sameFamily := false
 	for _, g := range p.spec.Gateways {
@@ -52,29 +47,29 @@ func (p *planner) gatewayIn(ip netip.Prefix) (netip.Addr, error) {
 	}
 	first := ip.Masked().Addr().Next()
 	if slices.ContainsFunc(p.spec.Addresses, func(own netip.Prefix) bool { return own.Addr() == first }) {
-		return first, &SpecError{Param: "ip", Value: first.String(), Reason: "is what the host would have, as the gateway: give the container another address, or the host by --gw"}
+		return first, &SpecError{Param: "ip", Value: first.String(), Reason: "is the address that the host gets as the gateway; choose another one, or set the gateway with --gw"}
 	}
 	if sameFamily {
 		return first, nil
 	}
-	old, err := defaultRoute(p.cont, familyOf(first))
+	old, err := p.cont.defaultRoute(familyOf(first))
 	if err != nil {
 		return first, err
 	}
 	if old != nil {
-		p.note("the container has a default route already, which stays: give a gateway to have this one instead")
+		p.note("the container keeps its default route; --gw replaces it")
 		return first, nil
 	}
 	p.spec.Gateways = append(p.spec.Gateways, first)
 	return first, nil
 }
 
-// apart is nil if the host reaches ip's address by no other link than the bridge, by
-// routers at most: else the bridge would take a network from that link, and the host
-// could cut itself off.
+// checkOverlap rejects an address that the host reaches through another link without a
+// router. The bridge would take the network away from that link, and the host could cut
+// itself off.
 func (p *planner) checkOverlap(ip netip.Prefix) error {
-	r, l, err := routeTo(p.host, ip.Addr(), nil)
-	if err != nil || r == nil {
+	r, l, err := p.host.routeTo(ip.Addr(), nil)
+	if r == nil {
 		return err
 	}
 	switch {
@@ -86,26 +81,25 @@ func (p *planner) checkOverlap(ip netip.Prefix) error {
 	return &TakenError{Resource: "network", Name: ip.Masked().String(), Owner: "the host's " + l.Attrs().Name}
 }
 
-// BridgeAddress gives a bridge an address, so that the host is the gateway of
-// those on it.
+// BridgeAddress adds an address to a bridge, so that the host is the gateway of its network.
 type BridgeAddress struct {
 	Bridge string       `json:"bridge"`
 	Prefix netip.Prefix `json:"prefix"`
 }
 
 func (s BridgeAddress) String() string {
-	return fmt.Sprintf("give bridge %s the address %s", s.Bridge, s.Prefix)
+	return fmt.Sprintf("add address %s to bridge %s", s.Prefix, s.Bridge)
 }
 
 func (s BridgeAddress) check(r *run) error {
 	return ClaimAddress{Network: s.Bridge, Addr: s.Prefix.Addr().String()}.check(r)
 }
 
-// do refuses an address that a container on the bridge has.
+// do fails if a container on the bridge has the address.
 func (s BridgeAddress) do(r *run) error {
 	addr := s.Prefix.Addr().String()
-	if holder, err := os.Readlink(r.claim(s.Bridge, addr)); err == nil && !r.store.retireIfGone(r.ctx, holder, r.host, r.testHook) {
-		return r.store.taken("address", addr, holder)
+	if owner, err := os.Readlink(r.claimPath(s.Bridge, addr)); err == nil && !r.retireIfGone(r.ctx, owner) {
+		return r.store.taken("address", addr, owner)
 	}
 	return r.use(s)
 }
@@ -114,32 +108,34 @@ func (s BridgeAddress) key() string { return "address " + s.Bridge + " " + s.Pre
 
 func (s BridgeAddress) exists(r *run) (bool, error) {
 	l, err := r.host.find(s.Bridge)
-	if err != nil || l == nil {
+	if l == nil {
 		return false, err
 	}
-	return hasAddress(r.host, s.Prefix.Addr()), nil // without a list of all there are
+	return r.host.isLocal(s.Prefix.Addr()), nil // faster than listing all addresses
 }
 
-func (s BridgeAddress) create(r *run, note func(Undo) error) error {
-	l, err := r.host.LinkByName(s.Bridge)
+func (s BridgeAddress) create(r *run, record func(Undo) error) error {
+	l, err := r.host.mustFind(s.Bridge)
 	if err != nil {
-		return fmt.Errorf("find bridge %q: %w", s.Bridge, err)
-	}
-	if had, err := hasAddr(r.host, l, s.Prefix); err != nil || had {
 		return err
 	}
-	if err := note(Undo{Address: &undoAddress{NS: r.host.ref, Index: l.Attrs().Index, Prefix: s.Prefix.String()}}); err != nil {
+	if had, err := r.host.hasAddr(l, s.Prefix); err != nil || had {
 		return err
 	}
-	return addAddr(r.host, l.Attrs().Index, s.Prefix)
+	if err := record(Undo{Address: &undoAddress{NS: r.host.ref, Index: l.Attrs().Index, Prefix: s.Prefix.String()}}); err != nil {
+		return err
+	}
+	return r.host.addAddr(l.Attrs().Index, s.Prefix)
 }
 
-// Forwarding has the host pass packets of one family on.
+// Forwarding enables forwarding on the host for one address family.
 type Forwarding struct {
 	Family int `json:"family"` // 4 or 6
 }
 
-func (s Forwarding) String() string { return "have the host forward IPv" + fmt.Sprint(s.Family) }
+func (s Forwarding) String() string {
+	return fmt.Sprintf("enable IPv%d forwarding on the host", s.Family)
+}
 
 func (s Forwarding) do(r *run) error { return r.use(s) }
 
@@ -149,15 +145,18 @@ func (s Forwarding) conf() string { return fmt.Sprintf("/proc/sys/net/ipv%d/conf
 
 func (s Forwarding) path() string { return filepath.Join(s.conf(), "all/forwarding") }
 
-func (s Forwarding) exists(r *run) (on bool, err error) {
-	err = r.host.ns.Do(func() error {
-		on, err = sysctlOn(s.path())
+func (s Forwarding) exists(r *run) (bool, error) { return r.host.sysctlOn(s.path()) }
+
+// sysctlOn reports whether a parameter below /proc/sys is 1.
+func (n *namespace) sysctlOn(path string) (on bool, err error) {
+	err = n.ns.Do(func() error {
+		on, err = isOne(path)
 		return err
 	})
 	return on, err
 }
 
-func sysctlOn(path string) (bool, error) {
+func isOne(path string) (bool, error) {
 	b, err := os.ReadFile(path)
 	if err != nil {
 		return false, fmt.Errorf("read sysctl: %w", err)
@@ -165,11 +164,11 @@ func sysctlOn(path string) (bool, error) {
 	return strings.TrimSpace(string(b)) == "1", nil
 }
 
-// make switches it on where it is off. The kernel then sets it for every device,
-// and switches redirects, so what was different is noted.
-func (s Forwarding) create(r *run, note func(Undo) error) error {
+// create enables forwarding if it is disabled. The kernel then also sets it for every device
+// and changes accept_redirects, so settings that differed are recorded.
+func (s Forwarding) create(r *run, record func(Undo) error) error {
 	return r.host.ns.Do(func() error {
-		on, err := sysctlOn(s.path())
+		on, err := isOne(s.path())
 		if err != nil || on {
 			return err
 		}
@@ -177,14 +176,14 @@ func (s Forwarding) create(r *run, note func(Undo) error) error {
 		if m.Also, err = s.exceptions(); err != nil {
 			return err
 		}
-		if err := note(Undo{Sysctl: &m}); err != nil {
+		if err := record(Undo{Sysctl: &m}); err != nil {
 			return err
 		}
 		return os.WriteFile(s.path(), []byte("1"), 0)
 	})
 }
 
-// exceptions are settings that switching on and off again would lose.
+// exceptions returns the settings that enabling and disabling forwarding would lose.
 func (s Forwarding) exceptions() (map[string]string, error) {
 	all, err := os.ReadDir(s.conf())
 	if err != nil {
@@ -193,93 +192,88 @@ func (s Forwarding) exceptions() (map[string]string, error) {
 	also := map[string]string{}
 	for _, link := range all {
 		path := filepath.Join(s.conf(), link.Name(), "forwarding")
-		if on, err := sysctlOn(path); err == nil && on {
+		if on, err := isOne(path); err == nil && on {
 			also[path] = "1"
 		}
 	}
 	redirects := filepath.Join(s.conf(), "all/accept_redirects")
-	if on, err := sysctlOn(redirects); s.Family == 4 && err == nil && !on {
+	if on, err := isOne(redirects); s.Family == 4 && err == nil && !on {
 		also[redirects] = "0"
 	}
 	return also, nil
 }
 
-// sysctlSet is a parameter of a namespace's that was set.
+// undoSysctl restores parameters below /proc/sys, unless somebody else has changed them.
 type undoSysctl struct {
 	NS     nsRef             `json:"where"`
 	Path   string            `json:"path"`
 	Before string            `json:"was"`
 	Set    string            `json:"set"`
-	Also   map[string]string `json:"also,omitempty"` // what to set again after Was
+	Also   map[string]string `json:"also,omitempty"` // values to set after Before is restored
 }
 
 func (m *undoSysctl) undo(u *undoer) error {
-	s, err := u.namespace(m.NS)
-	if errors.Is(err, errNamespaceGone) {
-		return nil
-	}
-	if err != nil {
+	n, err := u.namespace(m.NS)
+	if n == nil {
 		return err
 	}
-	return s.ns.Do(func() error {
+	return n.ns.Do(func() error {
 		now, err := os.ReadFile(m.Path)
+		if err == nil && strings.TrimSpace(string(now)) == m.Set {
+			err = os.WriteFile(m.Path, []byte(m.Before), 0)
+		}
 		if err != nil {
-			return fmt.Errorf("put sysctl back: %w", err)
+			return fmt.Errorf("restore sysctl: %w", err)
 		}
-		if strings.TrimSpace(string(now)) == m.Set {
-			if err := os.WriteFile(m.Path, []byte(m.Before), 0); err != nil {
-				return fmt.Errorf("put sysctl back: %w", err)
-			}
-		}
-		for path, was := range m.Also {
-			err := os.WriteFile(path, []byte(was), 0)
-			if err != nil && !errors.Is(err, os.ErrNotExist) { // its device is gone
-				return fmt.Errorf("put sysctl back: %w", err)
+		for path, value := range m.Also {
+			err := os.WriteFile(path, []byte(value), 0)
+			if err != nil && !errors.Is(err, os.ErrNotExist) { // the device is gone
+				return fmt.Errorf("restore sysctl: %w", err)
 			}
 		}
 		return nil
 	})
 }
 
-// Masquerade gives what the network sends past its bridge the host's address
-// (a rule in a table of our own).
+// Masquerade gives packets that leave a network through another device than its bridge the
+// host's address.
 type Masquerade struct {
 	Bridge  string       `json:"bridge"`
 	Network netip.Prefix `json:"network"`
 }
 
 func (s Masquerade) String() string {
-	return fmt.Sprintf("masquerade %s past bridge %s", s.Network, s.Bridge)
+	return fmt.Sprintf("masquerade packets from %s that leave bridge %s", s.Network, s.Bridge)
 }
 
 func (s Masquerade) do(r *run) error { return r.use(s) }
 
 func (s Masquerade) key() string { return "masquerade " + s.Bridge + " " + s.Network.String() }
 
-// rulesOf is the table of one state directory's: what is in it is the business
-// of whoever holds the lock on that.
-func rulesOf(store *Store, host *namespace, n netip.Prefix) rules.Table {
+// rules returns the nftables table of the store for a network's address family. It is changed
+// only with the lock on the store's shared resources held.
+func (s *Store) rules(in *namespace, network netip.Prefix) rules.Table {
 	name := "cleat"
-	if !store.IsDefault() {
+	if !s.IsDefault() {
 		h := fnv.New32a()
-		h.Write([]byte(store.Path()))
+		h.Write([]byte(s.Path()))
 		name = fmt.Sprintf("cleat-%08x", h.Sum32())
 	}
-	return rules.Table{NS: host.ns, Name: name, IPv6: n.Addr().Is6()}
+	return rules.Table{NS: in.ns, Name: name, IPv6: network.Addr().Is6()}
 }
 
 func (s Masquerade) exists(r *run) (bool, error) {
-	return rulesOf(r.store, r.host, s.Network).Has(s.key())
+	return r.store.rules(r.host, s.Network).Has(s.key())
 }
 
-func (s Masquerade) create(r *run, note func(Undo) error) error {
-	if err := note(Undo{Rule: &undoRule{NS: r.host.ref, Network: s.Network, Comment: s.key()}}); err != nil {
+func (s Masquerade) create(r *run, record func(Undo) error) error {
+	if err := record(Undo{Rule: &undoRule{NS: r.host.ref, Network: s.Network, Comment: s.key()}}); err != nil {
 		return err
 	}
-	return rulesOf(r.store, r.host, s.Network).Masquerade(s.key(), s.Network, s.Bridge)
+	return r.store.rules(r.host, s.Network).Masquerade(s.key(), s.Network, s.Bridge)
 }
 
-// ruleMade is a rule of ours, known by its comment.
+// undoRule removes an nftables rule.
 type undoRule struct {
 	NS      nsRef        `json:"where"`
 	Network netip.Prefix `json:"network"`
@@ -287,12 +281,9 @@ type undoRule struct {
 }
 
 func (m *undoRule) undo(u *undoer) error {
-	s, err := u.namespace(m.NS)
-	if errors.Is(err, errNamespaceGone) {
-		return nil
-	}
-	if err != nil {
+	n, err := u.namespace(m.NS)
+	if n == nil {
 		return err
 	}
-	return rulesOf(u.store, s, m.Network).Remove(m.Comment)
+	return u.store.rules(n, m.Network).Remove(m.Comment)
 }

@@ -67,7 +67,7 @@ func TestDamagedJournal(t *testing.T) {
 				if k == len(lines)+1 { // gone
 					must(t, os.Remove(path))
 					notes, err := w.detachNotes()
-					if err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "the journal of what was made is gone") {
+					if err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "the journal is missing") {
 						t.Errorf("without a journal, detached: %q, %v", notes, err)
 					}
 					w.unchanged(before, "detached without a journal")
@@ -89,7 +89,7 @@ func TestDamagedJournal(t *testing.T) {
 					t.Errorf("%d of %d lines are left: %s, notes %q", k, len(lines), s.State, s.Notes)
 				}
 				notes, err := w.detachNotes()
-				if err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "the journal of what was made is damaged") || strings.Contains(notes[0], "is left") {
+				if err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "the journal is damaged") || strings.Contains(notes[0], "may remain") {
 					t.Errorf("%d of %d lines are left, detached: %q, %v", k, len(lines), notes, err)
 				}
 				w.unchanged(before, fmt.Sprintf("detached with %d of %d lines", k, len(lines)))
@@ -111,7 +111,7 @@ func TestDamagedJournalDoubt(t *testing.T) {
 			must(t, err)
 		}
 		must(t, os.Truncate(w.live(got.Attachment.ID), 0))
-		if notes, err := w.detachNotes(); err != nil || len(notes) != 1 || !strings.HasSuffix(notes[0], "; if eth0 is still there, it is left, as nothing tells that it is the one") {
+		if notes, err := w.detachNotes(); err != nil || len(notes) != 1 || !strings.HasSuffix(notes[0], "; eth0 may remain in the container, because nothing identifies it") {
 			t.Errorf("%v: %q, %v", want.Addresses, notes, err)
 		}
 		find(t, w.web, "eth0")
@@ -136,7 +136,7 @@ func TestNoJournal(t *testing.T) {
 		for _, g := range gone {
 			must(t, os.RemoveAll(g))
 		}
-		if s := w.list()[0]; s.State != attach.Broken || len(s.Notes) != 1 || !strings.HasPrefix(s.Notes[0], path+" is gone: ") {
+		if s := w.list()[0]; s.State != attach.Broken || len(s.Notes) != 1 || !strings.HasPrefix(s.Notes[0], "the journal "+path+" is missing; ") {
 			t.Errorf("without %q: %s, notes %q", lost, s.State, s.Notes)
 		}
 		var taken *attach.TakenError
@@ -147,7 +147,7 @@ func TestNoJournal(t *testing.T) {
 		if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Holder == nil {
 			t.Errorf("without %q, its name once more: %v", lost, err)
 		}
-		if notes, err := w.detachNotes(); err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "the journal of what was made is gone") {
+		if notes, err := w.detachNotes(); err != nil || len(notes) != 1 || !strings.HasPrefix(notes[0], "the journal is missing") {
 			t.Errorf("without %q, detached: %q, %v", lost, notes, err)
 		}
 		if _, err := link.Find(w.web, "eth0"); err == nil {
@@ -183,7 +183,7 @@ func TestDamagedJournalTaken(t *testing.T) {
 	got, err := w.attach(want, nil)
 	must(t, err)
 	must(t, os.Truncate(w.live(got.Attachment.ID), 0))
-	if _, err := w.attach(want, nil); err == nil || !strings.Contains(err.Error(), "address 192.0.2.10 is taken by eth0 of web") {
+	if _, err := w.attach(want, nil); err == nil || !strings.Contains(err.Error(), "address 192.0.2.10 is in use by eth0 of web") {
 		t.Errorf("its address once more: %v", err)
 	}
 	want.Addresses = prefixes("192.0.2.11/24")

@@ -16,10 +16,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkMoved is a device of the host's that went into a container: what it was, for
-// when it comes back. That is when we fetch it, or when the container's namespace
-// ends and the kernel puts it into the first one (default_device_exit_net,
-// net/core/dev.c), under the name that it had in the container, if that is free.
+// undoMove moves a device back from the container and restores its configuration. If the
+// container's namespace has ended, the kernel has already moved the device to the initial
+// namespace (default_device_exit_net, net/core/dev.c), under the name that it had in the
+// container if that was free.
 type undoMove struct {
 	From       nsRef         `json:"from"`
 	Name       string        `json:"name"`
@@ -32,21 +32,21 @@ type undoMove struct {
 	Up         bool          `json:"up"`
 	Addrs      []addrRecord  `json:"addresses,omitempty"`
 	Routes     []routeRecord `json:"routes,omitempty"`
-	Qdisc      *qdisc.Tree   `json:"qdisc,omitempty"` // at its root, if somebody set one
+	Qdisc      *qdisc.Tree   `json:"qdisc,omitempty"` // nil: the default, or one that can't be restored
 	Alias      string        `json:"alias,omitempty"`
-	AltNames   []string      `json:"altnames,omitempty"` // its other names
+	AltNames   []string      `json:"altnames,omitempty"`
 
 	To      nsRef  `json:"to"`
 	ToName  string `json:"to_name"`
-	ToIndex int    `json:"to_index,omitempty"` // 0: not known to have arrived
+	ToIndex int    `json:"to_index,omitempty"` // 0: the device may not have arrived
 }
 
-// remember takes down what there is to restore of a device.
-func recordDevice(s *namespace, l netlink.Link) (*undoMove, error) {
+// recordDevice returns the record of a device, without its destination.
+func recordDevice(n *namespace, l netlink.Link) (*undoMove, error) {
 	a := l.Attrs()
-	m := &undoMove{From: s.ref, Name: a.Name, Index: a.Index, Type: l.Type(), MAC: a.HardwareAddr.String(), PermMAC: a.PermHWAddr.String(),
+	m := &undoMove{From: n.ref, Name: a.Name, Index: a.Index, Type: l.Type(), MAC: a.HardwareAddr.String(), PermMAC: a.PermHWAddr.String(),
 		MTU: a.MTU, TxQueueLen: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0, Alias: a.Alias, AltNames: a.AltNames}
-	addrs, err := s.AddrList(l, netlink.FAMILY_ALL)
+	addrs, err := n.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %q: %w", a.Name, err)
 	}
@@ -56,7 +56,7 @@ func recordDevice(s *namespace, l netlink.Link) (*undoMove, error) {
 		}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := s.RouteListFiltered(family, &netlink.Route{LinkIndex: a.Index, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+		routes, err := n.RouteListFiltered(family, &netlink.Route{LinkIndex: a.Index, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 		if err != nil {
 			return nil, fmt.Errorf("list routes of %q: %w", a.Name, err)
 		}
@@ -66,23 +66,23 @@ func recordDevice(s *namespace, l netlink.Link) (*undoMove, error) {
 			}
 		}
 	}
-	if m.Qdisc, _, err = qdisc.Save(s.ns, a.Index); err != nil {
+	if m.Qdisc, _, err = qdisc.Save(n.ns, a.Index); err != nil {
 		return nil, err
 	}
-	// Those on the link first: others go by gateways that they lead to.
+	// Routes without a gateway first: the gateways of the others are reached through them.
 	slices.SortStableFunc(m.Routes, func(a, b routeRecord) int { return cmp.Compare(b.Scope, a.Scope) })
 	return m, nil
 }
 
-// rememberAddr leaves out what the kernel makes by itself: link-local addresses
-// and those from router advertisements.
-func recordAddr(a netlink.Addr) (addrRecord, bool) {
+// recordAddr returns the record of an address. ok is false for addresses that the kernel
+// creates itself: link-local ones and those from router advertisements.
+func recordAddr(a netlink.Addr) (t addrRecord, ok bool) {
 	ip := addrOf(a.IP)
 	if ip.Is6() && (ip.IsLinkLocalUnicast() || a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0) {
 		return addrRecord{}, false
 	}
 	bits, _ := a.Mask.Size()
-	t := addrRecord{Prefix: netip.PrefixFrom(ip, bits).String(), Label: a.Label, Scope: a.Scope,
+	t = addrRecord{Prefix: netip.PrefixFrom(ip, bits).String(), Label: a.Label, Scope: a.Scope,
 		Flags: a.Flags & (unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_HOMEADDRESS)}
 	if a.Peer != nil && addrOf(a.Peer.IP) != ip {
 		t.Peer = a.Peer.String()
@@ -96,27 +96,26 @@ func recordAddr(a netlink.Addr) (addrRecord, bool) {
 	return t, true
 }
 
-// undo fetches the device back, and makes it what it was.
 func (m *undoMove) undo(u *undoer) error {
 	home, err := u.namespace(m.From)
-	if errors.Is(err, errNamespaceGone) {
-		return nil
-	}
-	if err != nil {
+	if home == nil {
 		return err
 	}
 	l, err := m.retrieve(u, home)
-	if err != nil || l == nil {
+	if l == nil {
 		return err
 	}
 	return m.restore(u, home, l)
 }
 
-// fetch finds the device, in the container or at home, and sees to it that it is
-// at home under its name; nil, nil if it is nowhere.
+// retrieve finds the device in the container or on the host, and moves it home under its
+// name. It returns nil, nil if the device is in neither.
 func (m *undoMove) retrieve(u *undoer, home *namespace) (netlink.Link, error) {
 	away, err := u.namespace(m.To)
-	if err == nil {
+	if err != nil {
+		return nil, err
+	}
+	if away != nil {
 		l, err := m.findInContainer(away)
 		if err != nil {
 			return nil, err
@@ -124,13 +123,10 @@ func (m *undoMove) retrieve(u *undoer, home *namespace) (netlink.Link, error) {
 		if l != nil {
 			return m.bringHome(u, home, away, l)
 		}
-	} else if !errors.Is(err, errNamespaceGone) {
-		return nil, err
 	}
-	there := err == nil // the container is
 	l, err := m.findOnHost(u, home)
-	if l == nil && err == nil && there {
-		u.noteMoved(m.Name)
+	if l == nil && err == nil && away != nil {
+		u.noteMissing(m.Name)
 	}
 	return l, err
 }
@@ -138,22 +134,20 @@ func (m *undoMove) retrieve(u *undoer, home *namespace) (netlink.Link, error) {
 func (m *undoMove) findInContainer(away *namespace) (netlink.Link, error) {
 	if m.ToIndex == 0 {
 		l, err := away.find(m.ToName)
-		if err != nil || l == nil || !m.sameHardware(l) {
+		if l == nil || !m.sameHardware(l) {
 			return nil, err
 		}
 		return l, nil
 	}
-	l, err := away.LinkByIndex(m.ToIndex)
-	if isNotFound(err) {
-		return nil, nil
-	}
-	if err != nil || l.Type() != m.Type || !m.sameHardware(l) && l.Attrs().Name != m.ToName {
+	l, err := away.findIndex(m.ToIndex)
+	if l == nil || l.Type() != m.Type || !m.sameHardware(l) && l.Attrs().Name != m.ToName {
 		return nil, err
 	}
 	return l, nil
 }
 
-// sameAddress compares what makes a device the one it is, as far as it has that.
+// sameHardware reports whether l has the device's permanent address or, if the device has
+// none, its current one.
 func (m *undoMove) sameHardware(l netlink.Link) bool {
 	a := l.Attrs()
 	if m.PermMAC != "" || len(a.PermHWAddr) > 0 {
@@ -162,11 +156,10 @@ func (m *undoMove) sameHardware(l netlink.Link) bool {
 	return a.HardwareAddr.String() == m.MAC
 }
 
-// bring moves the device home. Where its name is taken meanwhile it comes under
-// the one that it had, or at least under one that is free.
+// bringHome moves the device home. If its name is in use there, it tries the name in the
+// container, then a random one.
 func (m *undoMove) bringHome(u *undoer, home, away *namespace, l netlink.Link) (netlink.Link, error) {
-	names := []string{m.Name, m.ToName, tempName()}
-	for _, name := range names {
+	for _, name := range []string{m.Name, m.ToName, tempName()} {
 		d, err := link.Find(away.ns, l.Attrs().Name)
 		if err != nil {
 			return nil, err
@@ -176,73 +169,72 @@ func (m *undoMove) bringHome(u *undoer, home, away *namespace, l netlink.Link) (
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("give %s back: %w", m.Name, err)
+			return nil, fmt.Errorf("move %s back: %w", m.Name, err)
 		}
 		if name != m.Name {
-			u.note("%s comes back as %s: its name was taken meanwhile", m.Name, name)
+			u.note("%s is back as %s, because its name is in use", m.Name, name)
 		}
 		return home.LinkByIndex(d.Index())
 	}
 	return nil, &TakenError{Resource: "link", Name: m.Name}
 }
 
-// move moves the device home. The container may have given it other names that links of the
-// host have, and go on doing so: then it goes by way of a namespace of our own.
+// moveHome moves the device home. If the container has given it alternative names that links
+// of the host have, and may give it more, the device takes a detour through a new namespace,
+// where they are removed.
 func (m *undoMove) moveHome(d *link.Link, home *namespace, name string) error {
 	err := d.Move(home.ns, name)
 	if !errors.Is(err, unix.EEXIST) || errors.Is(err, link.ErrExists) {
 		return err
 	}
-	between, err := netns.New("on its way home")
+	detour, err := netns.New("detour")
 	if err != nil {
 		return err
 	}
-	s, err := newNamespace(between, "")
+	n, err := newNamespace(detour, "")
 	if err != nil {
 		return err
 	}
-	defer s.close()
-	if err := d.Move(s.ns, tempName()); err != nil {
+	defer n.close()
+	if err := d.Move(n.ns, tempName()); err != nil {
 		return err
 	}
-	l, err := s.LinkByIndex(d.Index())
+	l, err := n.LinkByIndex(d.Index())
 	if err == nil {
-		err = m.restoreAltNames(s, l)
+		err = m.restoreAltNames(n, l)
 	}
 	return errors.Join(err, d.Move(home.ns, name))
 }
 
-// alsoCalled gives the device the other names that it had, and no more.
-func (m *undoMove) restoreAltNames(s *namespace, l netlink.Link) error {
+// restoreAltNames gives the device the alternative names that it had and removes others.
+func (m *undoMove) restoreAltNames(n *namespace, l netlink.Link) error {
 	var errs []error
 	for _, name := range l.Attrs().AltNames {
 		if !slices.Contains(m.AltNames, name) {
-			errs = append(errs, s.LinkDelAltName(l, name))
+			errs = append(errs, n.LinkDelAltName(l, name))
 		}
 	}
 	for _, name := range m.AltNames {
 		if !slices.Contains(l.Attrs().AltNames, name) {
-			errs = append(errs, s.LinkAddAltName(l, name))
+			errs = append(errs, n.LinkAddAltName(l, name))
 		}
 	}
 	if l.Attrs().Alias != m.Alias {
-		errs = append(errs, s.LinkSetAlias(l, m.Alias))
+		errs = append(errs, n.LinkSetAlias(l, m.Alias))
 	}
 	return errors.Join(errs...)
 }
 
-// atHome finds the device where it was, if it did not go or is back by itself.
+// findOnHost finds the device on the host, if it was not moved or the kernel has moved it
+// back, and gives it its name.
 func (m *undoMove) findOnHost(u *undoer, home *namespace) (netlink.Link, error) {
-	l, err := home.LinkByIndex(m.Index)
-	if err == nil && l.Attrs().Name == m.Name && m.sameHardware(l) {
-		return l, nil
-	}
-	if err != nil && !isNotFound(err) {
-		return nil, err
+	l, err := home.findIndex(m.Index)
+	if err != nil || l != nil && l.Attrs().Name == m.Name && m.sameHardware(l) {
+		return l, err
 	}
 	all, err := home.LinkList()
 	if err != nil {
-		return nil, fmt.Errorf("look for %s: %w", m.Name, err)
+		return nil, fmt.Errorf("find %s: %w", m.Name, err)
 	}
 	for _, l := range all {
 		if l.Type() != m.Type || !m.sameHardware(l) || m.PermMAC == "" && l.Attrs().Name != m.ToName && l.Attrs().Name != m.Name {
@@ -252,7 +244,7 @@ func (m *undoMove) findOnHost(u *undoer, home *namespace) (netlink.Link, error) 
 			return l, nil
 		}
 		if err := home.LinkSetName(l, m.Name); err != nil {
-			u.note("%s is back as %s, and can't have its name: %v", m.Name, l.Attrs().Name, err)
+			u.note("%s is back as %s and can't be renamed: %v", m.Name, l.Attrs().Name, err)
 			return l, nil
 		}
 		return home.LinkByIndex(l.Attrs().Index)
@@ -260,17 +252,17 @@ func (m *undoMove) findOnHost(u *undoer, home *namespace) (netlink.Link, error) 
 	return nil, nil
 }
 
-// restore gives the device what it had.
+// restore restores the configuration of the device.
 func (m *undoMove) restore(u *undoer, home *namespace, l netlink.Link) error {
 	var errs []error
 	a := l.Attrs()
 	if err := m.restoreAltNames(home, l); err != nil {
-		u.note("the other names of %s can't be put back: %v", m.Name, err)
+		u.note("the alternative names of %s can't be restored: %v", m.Name, err)
 	}
 	if a.MTU != m.MTU {
 		errs = append(errs, home.LinkSetMTU(l, m.MTU))
 	}
-	if hw := parseHardwareAddr(m.MAC); len(hw) == len(link.MAC{}) && a.HardwareAddr.String() != m.MAC {
+	if hw, _ := net.ParseMAC(m.MAC); len(hw) == len(link.MAC{}) && a.HardwareAddr.String() != m.MAC {
 		errs = append(errs, home.LinkSetHardwareAddr(l, hw))
 	}
 	if a.TxQLen != m.TxQueueLen {
@@ -278,7 +270,7 @@ func (m *undoMove) restore(u *undoer, home *namespace, l netlink.Link) error {
 	}
 	if m.Qdisc != nil {
 		if err := m.Qdisc.Restore(home.ns, a.Index); err != nil {
-			u.note("the queueing discipline %s of %s can't be put back: %v", m.Qdisc.Kind, m.Name, err)
+			u.note("the queueing discipline %s of %s can't be restored: %v", m.Qdisc.Kind, m.Name, err)
 		}
 	}
 	for _, t := range m.Addrs {
@@ -297,33 +289,24 @@ func (m *undoMove) restore(u *undoer, home *namespace, l netlink.Link) error {
 		t.Index = a.Index
 		err := home.RouteAdd(t.netlink())
 		if err != nil && !errors.Is(err, unix.EEXIST) {
-			u.note("the route to %s by %s can't be put back: %v", t.To, m.Name, err)
+			u.note("the route to %s through %s can't be restored: %v", t.To, m.Name, err)
 		}
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("make %s what it was: %w", m.Name, err)
+		return fmt.Errorf("restore %s: %w", m.Name, err)
 	}
 	return nil
 }
 
-// hardware is a link-layer address of any length; nil for none.
-func parseHardwareAddr(text string) net.HardwareAddr {
-	hw, err := net.ParseMAC(text)
-	if err != nil {
-		return nil
-	}
-	return hw
-}
-
-// addrText is an address as a journal remembers it.
+// addrRecord is an address in a journal.
 type addrRecord struct {
 	Prefix    string `json:"prefix"`
 	Peer      string `json:"peer,omitempty"`
-	Broadcast string `json:"broadcast,omitempty"` // of IPv4; "": none
+	Broadcast string `json:"broadcast,omitempty"` // IPv4 only; "": none
 	Label     string `json:"label,omitempty"`
 	Scope     int    `json:"scope,omitempty"`
 	Flags     int    `json:"flags,omitempty"`
-	Valid     int    `json:"valid,omitempty"`     // seconds; 0: for ever
+	Valid     int    `json:"valid,omitempty"`     // seconds; 0: forever
 	Preferred int    `json:"preferred,omitempty"` // seconds
 }
 
@@ -334,9 +317,9 @@ func (t addrRecord) netlink() (*netlink.Addr, error) {
 	}
 	a.Label, a.Scope, a.Flags, a.ValidLft, a.PreferedLft = t.Label, t.Scope, t.Flags, t.Valid, t.Preferred
 	if a.IP.To4() == nil {
-		a.Flags |= unix.IFA_F_NODAD // it was in use a moment ago
+		a.Flags |= unix.IFA_F_NODAD // it was in use before, so no check for duplicates
 	} else if a.Broadcast = net.ParseIP(t.Broadcast).To4(); a.Broadcast == nil {
-		a.Broadcast = net.IPv4zero // for none; without any the library makes one up
+		a.Broadcast = net.IPv4zero // none; with nil the library computes one
 	}
 	if t.Peer != "" {
 		if a.Peer, err = netlink.ParseIPNet(t.Peer); err != nil {

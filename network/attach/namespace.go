@@ -16,20 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is a network namespace as a journal remembers it: what it is, and where
-// it was to be found. The kernel gives inode numbers away again, and people names
-// and process ids; the cookie is the namespace's alone.
+// nsRef identifies a network namespace in a journal and says where it was found. Inode
+// numbers, names and process ids are reused; the cookie is unique.
 type nsRef struct {
 	Inode  uint64 `json:"inode"`
 	Cookie uint64 `json:"cookie,omitempty"` // 0: the kernel has none (before Linux 5.14)
 	Path   string `json:"path,omitempty"`
 }
 
-// errNoPlace says that a namespace is gone, or out of reach: nobody has it whose
-// files we can see.
-var errNamespaceGone = errors.New("the network namespace is gone")
-
-// placeOf is ns as a journal remembers it.
 func refOf(ns *netns.NS, path string) (nsRef, error) {
 	inode, err := ns.ID()
 	if err != nil {
@@ -42,110 +36,125 @@ func refOf(ns *netns.NS, path string) (nsRef, error) {
 	return nsRef{Inode: inode, Cookie: cookie, Path: path}, nil
 }
 
-// name is short, and another for each namespace.
-func (p nsRef) key() string { return strconv.FormatUint(cmp.Or(p.Cookie, p.Inode), 36) }
+// key returns a short text that differs for every namespace.
+func (n nsRef) key() string { return strconv.FormatUint(cmp.Or(n.Cookie, n.Inode), 36) }
 
-// is tells whether ns is the namespace remembered.
-func (p nsRef) matches(ns *netns.NS) bool {
-	got, err := refOf(ns, "")
-	return err == nil && got.Inode == p.Inode && got.Cookie == p.Cookie
+// same reports whether both references are to one namespace.
+func (n nsRef) same(other nsRef) bool { return n.Inode == other.Inode && n.Cookie == other.Cookie }
+
+// matches reports whether ns is the namespace.
+func (n nsRef) matches(ns *netns.NS) bool {
+	other, err := refOf(ns, "")
+	return err == nil && n.same(other)
 }
 
-// open finds the namespace: where we are, where it was, or with any process.
-// errNoPlace when it is nowhere.
-func (p nsRef) open(here *netns.NS) (*netns.NS, error) {
-	if p.matches(here) {
-		return netns.OpenAs(here.Path(), here.String())
-	}
-	if p.Path != "" {
-		if ns := p.openAt(p.Path); ns != nil {
+// open looks for the namespace at its path, then among the namespaces of all processes. It
+// returns nil, nil if the namespace is gone, or if no process that is visible here uses it.
+func (n nsRef) open() (*netns.NS, error) {
+	if n.Path != "" {
+		if ns := n.openAt(n.Path); ns != nil {
 			return ns, nil
 		}
-		if _, err := os.Stat(p.Path); errors.Is(err, fs.ErrPermission) {
-			return nil, fmt.Errorf("look into the container: %w", err)
+		if _, err := os.Stat(n.Path); errors.Is(err, fs.ErrPermission) {
+			return nil, fmt.Errorf("open namespace of the container: %w", err)
 		}
 	}
-	all, err := filepath.Glob("/proc/[0-9]*/ns/net")
+	paths, err := filepath.Glob("/proc/[0-9]*/ns/net")
 	if err != nil {
-		return nil, fmt.Errorf("look for a network namespace: %w", err)
+		return nil, fmt.Errorf("find network namespace: %w", err)
 	}
-	want := fmt.Sprintf("net:[%d]", p.Inode)
-	for _, path := range all {
-		if is, err := os.Readlink(path); err != nil || is != want {
+	target := fmt.Sprintf("net:[%d]", n.Inode)
+	for _, path := range paths {
+		if t, err := os.Readlink(path); err != nil || t != target {
 			continue
 		}
-		if ns := p.openAt(path); ns != nil {
+		if ns := n.openAt(path); ns != nil {
 			return ns, nil
 		}
 	}
-	return nil, errNamespaceGone
+	return nil, nil
 }
 
-// at is the namespace at path if it is this one.
-func (p nsRef) openAt(path string) *netns.NS {
+// openAt opens path; nil if it is another namespace.
+func (n nsRef) openAt(path string) *netns.NS {
 	ns, err := netns.Open(path)
 	if err != nil {
 		return nil
 	}
-	if !p.matches(ns) {
+	if !n.matches(ns) {
 		ns.Close()
 		return nil
 	}
 	return ns
 }
 
-// side is one of the namespaces that an operation works in, with a socket to it
-// that serves all the operation's requests.
+// namespace is an open namespace with a netlink socket to it.
 type namespace struct {
 	ns  *netns.NS
 	ref nsRef
 	*netlink.Handle
 }
 
-// newSide opens a socket to ns, which it owns from then on.
+// newNamespace opens a socket to ns. It takes ownership of ns.
 func newNamespace(ns *netns.NS, path string) (*namespace, error) {
-	s := &namespace{ns: ns}
+	n := &namespace{ns: ns}
 	var err error
-	if s.ref, err = refOf(ns, path); err == nil {
-		s.Handle, err = link.Handle(ns)
+	if n.ref, err = refOf(ns, path); err == nil {
+		n.Handle, err = link.Handle(ns)
 	}
 	if err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
-	return s, nil
+	return n, nil
 }
 
-// here is the side of the namespace that this process is in.
-func hostNamespace() (*namespace, error) {
-	ns, err := netns.Current()
-	if err != nil {
-		return nil, err
-	}
-	return newNamespace(ns, "")
+func (n *namespace) close() {
+	n.Handle.Close()
+	n.ns.Close()
 }
 
-func (s *namespace) close() {
-	s.Handle.Close()
-	s.ns.Close()
-}
-
-// find is the link of that name; nil, nil where there is none.
-func (s *namespace) find(name string) (netlink.Link, error) {
-	l, err := s.LinkByName(name)
+// find returns the link with this name; nil, nil if there is none.
+func (n *namespace) find(name string) (netlink.Link, error) {
+	l, err := n.LinkByName(name)
 	if isNotFound(err) {
 		return nil, nil
 	}
-	return l, err
+	if err != nil {
+		return nil, fmt.Errorf("find link %q in %s: %w", name, n.ns, err)
+	}
+	return l, nil
+}
+
+// mustFind is find for a link that must exist.
+func (n *namespace) mustFind(name string) (netlink.Link, error) {
+	l, err := n.LinkByName(name)
+	if err != nil {
+		return nil, fmt.Errorf("find link %q in %s: %w", name, n.ns, err)
+	}
+	return l, nil
+}
+
+// findIndex returns the link with this index; nil, nil if there is none.
+func (n *namespace) findIndex(index int) (netlink.Link, error) {
+	l, err := n.LinkByIndex(index)
+	if isNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find link %d in %s: %w", index, n.ns, err)
+	}
+	return l, nil
 }
 
 func isNotFound(err error) bool { return errors.As(err, new(netlink.LinkNotFoundError)) }
 
-// byIndex names a link to the netlink library by its number.
+// byIndex returns a link that stands for the one with this index in calls of the netlink
+// library.
 func byIndex(i int) netlink.Link {
 	return &netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: i}}
 }
 
-// macOf is the link's Ethernet address; zero where it has none of six bytes.
+// macOf returns a link's Ethernet address; zero if it has none.
 func macOf(l netlink.Link) link.MAC {
 	hw := l.Attrs().HardwareAddr
 	if len(hw) != len(link.MAC{}) {

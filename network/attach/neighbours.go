@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -15,25 +16,24 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// How thoroughly other machines are asked whether an address is theirs, as
-// Spec.CheckDuplicate has it.
+// Values of Spec.CheckDuplicate: how to check that no other machine uses an address.
 const (
-	CheckDefault  = ""         // fast for addresses on a physical parent, none elsewhere
-	CheckNone     = "none"     // not at all
-	CheckFast     = "fast"     // announce.Fast: a third of a second
-	CheckThorough = "thorough" // as RFC 5227 and RFC 4862 have it: four to eight seconds
+	CheckDefault  = ""         // fast if the parent is hardware, otherwise none
+	CheckNone     = "none"     // no check
+	CheckFast     = "fast"     // as announce.Fast: a third of a second
+	CheckThorough = "thorough" // as in RFC 5227 and RFC 4862: four to eight seconds
 )
 
-// CheckAddresses asks the neighbours whether somebody has the addresses already.
+// CheckAddresses checks that no neighbour uses the addresses.
 type CheckAddresses struct {
 	Link   string       `json:"link"`
-	Parent string       `json:"parent,omitempty"` // that a macvlan or ipvlan stands on
+	Parent string       `json:"parent,omitempty"` // device on which a macvlan or ipvlan stands
 	Addrs  []netip.Addr `json:"addresses"`
 	How    string       `json:"how"` // CheckFast or CheckThorough
 }
 
 func (s CheckAddresses) String() string {
-	return fmt.Sprintf("ask the neighbours of %s whether somebody has %s", s.Link, joinAddrs(s.Addrs))
+	return fmt.Sprintf("check that no neighbour of %s uses %s", s.Link, joinAddrs(s.Addrs))
 }
 
 func joinAddrs(all []netip.Addr) string {
@@ -44,13 +44,13 @@ func joinAddrs(all []netip.Addr) string {
 	return strings.Join(texts, ", ")
 }
 
-// do asks for all of them at the same time.
+// do checks all addresses at the same time.
 func (s CheckAddresses) do(r *run) error {
 	at, err := r.segment(s.Parent)
 	if err != nil {
 		return err
 	}
-	var timing announce.Timing // the zero one is the standards'
+	var timing announce.Timing // zero: as in the RFCs
 	if s.How == CheckFast {
 		timing = announce.Fast()
 	}
@@ -69,40 +69,39 @@ func (s CheckAddresses) do(r *run) error {
 		return err
 	}
 	if len(verdicts) > 0 && verdicts[0].NotApplicable != "" {
-		r.notes = append(r.notes, fmt.Sprintf("nobody can be asked for duplicate addresses: %s", verdicts[0].NotApplicable))
+		r.notes = append(r.notes, fmt.Sprintf("the addresses can't be checked for duplicates: %s", verdicts[0].NotApplicable))
 	}
 	return nil
 }
 
-// takenBy says who has an address.
+// takenBy returns the error for an address that a neighbour uses.
 func takenBy(c *announce.Conflict) error {
-	by := "another machine on that network"
+	owner := "another machine on the network"
 	switch {
 	case c.Parent != "":
-		by = c.Parent + ", the device below"
+		owner = c.Parent + ", the link's parent"
 	case c.MAC != (link.MAC{}):
-		by += ", " + c.MAC.String()
+		owner += ", " + c.MAC.String()
 	}
-	return &TakenError{Resource: "address", Name: c.Addr.String(), Owner: by}
+	return &TakenError{Resource: "address", Name: c.Addr.String(), Owner: owner}
 }
 
-// Announce tells the neighbours that the addresses are here now.
+// Announce announces the addresses to the neighbours.
 type Announce struct {
 	Link   string       `json:"link"`
-	Parent string       `json:"parent,omitempty"` // that a macvlan or ipvlan stands on
+	Parent string       `json:"parent,omitempty"` // device on which a macvlan or ipvlan stands
 	Addrs  []netip.Addr `json:"addresses"`
 }
 
 func (s Announce) String() string {
-	return fmt.Sprintf("tell the neighbours of %s of %s", s.Link, joinAddrs(s.Addrs))
+	return fmt.Sprintf("announce %s on %s", joinAddrs(s.Addrs), s.Link)
 }
 
-// announceWithin is how long the link may take to be ready. Mostly it takes the
-// kernel 1 to 4 ms, most of which the steps in between have used up; a link
-// without a carrier has no neighbours that could be told.
+// announceWithin bounds the time until the link is ready. The kernel usually takes 1 to 4 ms,
+// most of which passes during other steps. A link without a carrier has no neighbours.
 const announceWithin = 100 * time.Millisecond
 
-// do begins with it; what comes next does not wait for it.
+// do starts the announcement and does not wait for it.
 func (s Announce) do(r *run) error {
 	at, err := r.segment(s.Parent)
 	if err != nil {
@@ -115,16 +114,16 @@ func (s Announce) do(r *run) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), announceWithin)
 	r.announcing.Go(func() {
 		defer cancel()
-		// A link that goes down is somebody's wish, and that nobody has heard is no reason
-		// to take everything back: neighbours ask when their entries are old.
+		// An error is no reason to roll back: somebody may have brought the link down, and
+		// neighbours that miss the announcement ask once their entries are stale.
 		_ = announce.Address(ctx, at, announce.Repeat{}, prefixes...)
 	})
 	return nil
 }
 
-// hasNeighbours tells whether a kind's links are on a segment with others.
 func (p *planner) hasNeighbours() bool { return hasNeighbours(p.spec.Kind, p.mode) }
 
+// hasNeighbours reports whether links of a kind share an Ethernet segment with others.
 func hasNeighbours(kind, mode string) bool {
 	switch kind {
 	case "bridge", "ovs", "macvlan", "vlan", "vxlan", "geneve", "phys":
@@ -135,7 +134,7 @@ func hasNeighbours(kind, mode string) bool {
 	return false
 }
 
-// below is the device that a macvlan or ipvlan of the plan stands on, "" for other
+// lowerDevice returns the device on which the planned macvlan or ipvlan stands; "" for other
 // kinds.
 func (p *planner) lowerDevice() string {
 	for _, s := range p.steps {
@@ -146,17 +145,12 @@ func (p *planner) lowerDevice() string {
 	return ""
 }
 
-// checking is how thoroughly the neighbours are asked.
+// duplicateCheck returns the effective value of Spec.CheckDuplicate.
 func (p *planner) duplicateCheck() (string, error) {
 	if p.spec.CheckDuplicate != CheckDefault {
 		return p.spec.CheckDuplicate, nil
 	}
-	switch p.spec.Kind {
-	case "macvlan", "ipvlan", "vlan", "phys":
-	default:
-		return CheckNone, nil
-	}
-	if !p.hasNeighbours() {
+	if !slices.Contains([]string{"macvlan", "ipvlan", "vlan", "phys"}, p.spec.Kind) || !p.hasNeighbours() {
 		return CheckNone, nil
 	}
 	l, err := p.parent()
@@ -169,19 +163,19 @@ func (p *planner) duplicateCheck() (string, error) {
 	return CheckNone, nil
 }
 
-// physical tells whether a device leads to machines that are not this one: a card,
-// several, or a VLAN of one.
+// physical reports whether a device leads to other machines: a network card, several of them,
+// or a VLAN on one.
 func (p *planner) physical(l netlink.Link) bool {
-	for range 8 { // VLANs in VLANs
+	for range 8 { // VLANs can be stacked
 		switch l.Type() {
 		case "device", "bond", "team":
 			return true
 		case "vlan":
-			below, err := p.host.LinkByIndex(l.Attrs().ParentIndex)
+			lower, err := p.host.LinkByIndex(l.Attrs().ParentIndex)
 			if err != nil {
 				return false
 			}
-			l = below
+			l = lower
 		default:
 			return false
 		}

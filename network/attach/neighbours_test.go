@@ -120,7 +120,7 @@ func TestCheckInterrupted(t *testing.T) {
 func TestPhysical(t *testing.T) {
 	for kind, want := range map[string]bool{"device": true, "bond": true, "veth": false, "bridge": false} {
 		l := netlink.Link(&netlink.GenericLink{LinkType: kind})
-		if got := attach.Physical(l); got != want {
+		if got := attach.IsPhysical(l); got != want {
 			t.Errorf("%s: %v", kind, got)
 		}
 	}

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// neighbourTables are the kernel's tables of neighbours. All namespaces share them,
-// so that many containers fill them where each has few.
+// neighbourTables are the kernel's neighbour tables. All namespaces share them, so many
+// containers can fill them although each has few neighbours.
 var neighbourTables = []neighbourTable{
 	{"IPv4", "/proc/net/stat/arp_cache", "net.ipv4.neigh.default.gc_thresh3"},
 	{"IPv6", "/proc/net/stat/ndisc_cache", "net.ipv6.neigh.default.gc_thresh3"},
@@ -16,51 +16,47 @@ var neighbourTables = []neighbourTable{
 
 type neighbourTable struct {
 	family string
-	stat   string // path, which is there in the first namespace alone
-	limit  string // the parameter with how many entries it may have
+	stat   string // path of the statistics, which exists only in the initial namespace
+	limit  string // parameter with the largest number of entries
 }
 
-// crowded notes when a table is nearly full: then nobody finds anybody new, here or
-// in any other namespace.
+// noteNeighbourTables notes if a table is nearly full. When it is full, no namespace can reach
+// a new neighbour.
 func (p *planner) noteNeighbourTables() {
 	for _, t := range neighbourTables {
-		stat, err := os.ReadFile(t.stat)
-		if err != nil {
+		stat, statErr := os.ReadFile(t.stat)
+		limit, limitErr := os.ReadFile("/proc/sys/" + strings.ReplaceAll(t.limit, ".", "/"))
+		if statErr != nil || limitErr != nil {
 			continue
 		}
-		most, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(t.limit, ".", "/"))
-		if err != nil {
-			continue
-		}
-		if text := t.warning(string(stat), string(most)); text != "" {
+		if text := t.warning(string(stat), string(limit)); text != "" {
 			p.note("%s", text)
 		}
 	}
 }
 
-// warning is what there is to say of a table, "" for nothing.
-func (t neighbourTable) warning(stat, most string) string {
-	limit, err := strconv.Atoi(strings.TrimSpace(most))
+// warning returns the note about a table; "" if it has room.
+func (t neighbourTable) warning(stat, limitText string) string {
+	limit, err := strconv.Atoi(strings.TrimSpace(limitText))
 	if err != nil {
 		return ""
 	}
 	used, refused := tableUse(stat)
-	const nearly = 80 // percent
-	if used*100 <= limit*nearly {
+	const threshold = 80 // percent
+	if used*100 <= limit*threshold {
 		return ""
 	}
-	const roomier = 4 // times as many
-	text := fmt.Sprintf("the kernel's table of %s neighbours, which all namespaces share, has %d of at most %d entries", t.family, used, limit)
+	text := fmt.Sprintf("the kernel's %s neighbour table, which all namespaces share, has %d of at most %d entries", t.family, used, limit)
 	if refused > 0 {
 		text += fmt.Sprintf(" and was full %d times", refused)
 	}
-	return text + fmt.Sprintf(": when it is full nobody finds a new neighbour; as root: sysctl -w %s=%d", t.limit, limit*roomier)
+	const factor = 4
+	return text + fmt.Sprintf("; when it is full, no new neighbour can be reached; as root: sysctl -w %s=%d", t.limit, limit*factor)
 }
 
-// tableUse reads /proc/net/stat/arp_cache: names of columns, then hexadecimal
-// numbers, a line for each processor, of which "entries" is the same on all and
-// "table_fulls" counts the entries that were refused (neigh_stat_seq_show,
-// net/core/neighbour.c).
+// tableUse parses /proc/net/stat/arp_cache: a line with the names of the columns, then a line
+// of hexadecimal numbers for each processor. "entries" is the same on all; "table_fulls"
+// counts refused entries (neigh_stat_seq_show, net/core/neighbour.c).
 func tableUse(stat string) (entries, refused int) {
 	var names []string
 	for line := range strings.Lines(stat) {

@@ -1,7 +1,7 @@
 package attach
 
-// netkit is a pair: of frames, on a bridge if one is given, or of packets, which
-// the host routes.
+// netkit plans a netkit pair. In mode l2 it carries frames, and its other end can be a port of
+// a bridge; in mode l3 it carries packets, which the host routes.
 func (p *planner) netkit() error {
 	if p.spec.Parent != "" {
 		mtu, err := p.useBridge()

@@ -78,7 +78,7 @@ func TestDownIsNoted(t *testing.T) {
 			}
 			got, err := w.preview(want)
 			must(t, err)
-			if said := slices.Contains(got.Notes, want.Parent+" is down: nothing passes before `ip link set "+want.Parent+" up`"); said != down {
+			if said := slices.Contains(got.Notes, want.Parent+" is down; no packets pass before `ip link set "+want.Parent+" up`"); said != down {
 				t.Errorf("%s: notes %q, want one that %s is down: %v", want.Kind, got.Notes, want.Parent, down)
 			}
 		}
@@ -140,11 +140,11 @@ func TestPassthru(t *testing.T) {
 		host          bool // the first is the host's own
 		param, reason string
 	}{
-		{"shared, then alone", shared, alone, false, "mode", "eth0 of c0 is on nic already, which this mode has for itself alone"},
-		{"alone, then shared", alone, shared, false, "PARENT", "eth0 of c0 has it for itself alone"},
-		{"alone twice", alone, alone, false, "mode", "eth0 of c0 is on nic already"},
-		{"the host's, then alone", shared, alone, true, "mode", "the host's mine is on nic already"},
-		{"alone the host's, then shared", alone, shared, true, "PARENT", "the host's mine has it for itself alone"},
+		{"shared, then alone", shared, alone, false, "mode", "needs nic for itself, but eth0 of c0 is on it"},
+		{"alone, then shared", alone, shared, false, "PARENT", "is used exclusively by eth0 of c0"},
+		{"alone twice", alone, alone, false, "mode", "needs nic for itself, but eth0 of c0"},
+		{"the host's, then alone", shared, alone, true, "mode", "needs nic for itself, but the host's mine"},
+		{"alone the host's, then shared", alone, shared, true, "PARENT", "is used exclusively by the host's mine"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t)
@@ -181,7 +181,7 @@ func TestEthernetAddressKnown(t *testing.T) {
 	must(t, h.NeighAdd(&netlink.Neigh{LinkIndex: nic.Attrs().Index, Family: unix.AF_BRIDGE, Flags: netlink.NTF_MASTER, State: netlink.NUD_REACHABLE, HardwareAddr: heard[:]}))
 	got, err := w.preview(attach.Spec{Kind: "bridge", Parent: "br0", MAC: heard})
 	must(t, err)
-	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "somebody behind port nic of bridge br0 has had the Ethernet address 02:00:5e:10:00:01 lately") {
+	if len(got.Notes) != 1 || !strings.HasPrefix(got.Notes[0], "bridge br0 has recently seen the Ethernet address 02:00:5e:10:00:01 behind its port nic") {
 		t.Errorf("notes %q", got.Notes)
 	}
 	var taken *attach.TakenError
@@ -200,7 +200,7 @@ func TestEthernetAddressKnown(t *testing.T) {
 func TestWhoWasSilent(t *testing.T) {
 	w := newWorld(t)
 	w.container.SilentEngines = "docker"
-	const said = "docker was waited for in vain: who gives test:web for a name has nobody else asked"
+	const said = "docker did not answer; with the name test:web no other engine is asked"
 	got, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0"}, nil)
 	must(t, err)
 	notes, err := w.detachNotes()
@@ -217,7 +217,7 @@ func TestPlanSaysWhatIsLacking(t *testing.T) {
 		got, err := w.preview(attach.Spec{Kind: kind})
 		must(t, err)
 		lack := link.Probe(kind)
-		if said := len(got.Notes) > 0 && strings.HasPrefix(got.Notes[0], "this can't be done here: "); said != (lack != nil) {
+		if said := len(got.Notes) > 0 && strings.HasPrefix(got.Notes[0], "not possible on this machine: "); said != (lack != nil) {
 			t.Errorf("%s: notes %q, probe: %v", kind, got.Notes, lack)
 		}
 	}
@@ -238,7 +238,7 @@ func TestSecondLinkToANetwork(t *testing.T) {
 	} {
 		got, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Name: "two", Addresses: prefixes(c.ip)}, nil)
 		must(t, err)
-		if said := len(got.Notes) == 1 && strings.Contains(got.Notes[0], "by one already"); said != c.said {
+		if said := len(got.Notes) == 1 && strings.Contains(got.Notes[0], "already reaches"); said != c.said {
 			t.Errorf("%s: notes %q, want one that it is there already: %v", c.ip, got.Notes, c.said)
 		}
 		must(t, w.detach("two", nil))

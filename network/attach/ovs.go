@@ -9,19 +9,19 @@ import (
 	"cleat/link"
 )
 
-// ovs is a port of an Open vSwitch bridge: the other end of a pair, or the
-// switch's own.
+// ovs plans a port of an Open vSwitch bridge: the other end of a pair, or an internal port of
+// the switch.
 func (p *planner) ovs() error {
 	if _, err := program.Find(link.OVSControl); err != nil {
-		return &link.Lack{What: "Open vSwitch bridges", Reason: "there is no program ovs-vsctl", Remedy: "apt install openvswitch-switch"}
+		return &link.Lack{What: "Open vSwitch bridges", Reason: "ovs-vsctl is not installed", Remedy: "apt install openvswitch-switch"}
 	}
 	db := p.spec.Params["db"]
 	l, err := p.host.find(p.spec.Parent)
 	if err != nil {
-		return fmt.Errorf("find bridge %q: %w", p.spec.Parent, err)
+		return err
 	}
 	if l != nil && l.Type() != "openvswitch" {
-		return &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "is there and no Open vSwitch bridge, but of kind " + l.Type(), Use: "bridge"}
+		return &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "is not an Open vSwitch bridge, but of kind " + l.Type(), Use: "bridge"}
 	}
 	for name := range p.spec.Params {
 		if name != "db" {
@@ -37,29 +37,30 @@ func (p *planner) ovs() error {
 		p.add(OVSPort{Bridge: p.spec.Parent, Name: p.spec.Name, DB: db, Tag: p.spec.VLAN, Internal: true, MAC: p.mac(), MTU: mtu})
 		return nil
 	}
-	if err := p.peerFree(); err != nil {
+	if err := p.checkPeer(); err != nil {
 		return err
 	}
-	if p.spec.Peer != "" { // the switch may know a port whose link is gone
-		known, err := link.HasOVSPort(db, p.spec.Peer)
-		if err != nil {
+	if p.spec.Peer != "" { // the switch may have a port whose link is gone
+		if err := checkOVSPort(db, p.spec.Peer); err != nil {
 			return err
 		}
-		if known {
-			return &TakenError{Resource: "link", Name: p.spec.Peer, Owner: "another port of Open vSwitch"}
-		}
 	}
-	delete(p.spec.Params, "db")
-	p.pair("veth", mtu)
-	if db != "" {
-		p.spec.Params["db"] = db
-	}
+	p.pair("veth", mtu, "db", "")
 	p.add(OVSPort{Bridge: p.spec.Parent, Name: p.peer, DB: db, Tag: p.spec.VLAN})
 	return nil
 }
 
-// UseOVSBridge has an Open vSwitch bridge on the host, made if it is not there,
-// and removed with the last attachment that uses it.
+// checkOVSPort returns an error if Open vSwitch has a port with this name.
+func checkOVSPort(db, name string) error {
+	exists, err := link.HasOVSPort(db, name)
+	if err == nil && exists {
+		err = &TakenError{Resource: "link", Name: name, Owner: "another port of Open vSwitch"}
+	}
+	return err
+}
+
+// UseOVSBridge makes the attachment a user of an Open vSwitch bridge on the host. If the
+// bridge does not exist, it is created, and removed with its last user.
 type UseOVSBridge struct {
 	Name string `json:"name"`
 	DB   string `json:"db,omitempty"`
@@ -67,7 +68,7 @@ type UseOVSBridge struct {
 }
 
 func (s UseOVSBridge) String() string {
-	return fmt.Sprintf("use Open vSwitch bridge %s, made if absent", s.Name)
+	return fmt.Sprintf("use Open vSwitch bridge %s (created if absent)", s.Name)
 }
 
 func (s UseOVSBridge) do(r *run) error { return r.use(s) }
@@ -79,12 +80,12 @@ func (s UseOVSBridge) exists(r *run) (bool, error) {
 	return l != nil, err
 }
 
-func (s UseOVSBridge) create(r *run, note func(Undo) error) error {
-	if there, err := s.exists(r); err != nil || there {
+func (s UseOVSBridge) create(r *run, record func(Undo) error) error {
+	if exists, err := s.exists(r); err != nil || exists {
 		return err
 	}
 	m := undoOVS{DB: s.DB, Name: s.Name, MAC: randomMAC(unicast), Bridge: true, NS: r.host.ref}
-	if err := note(Undo{OVS: &m}); err != nil {
+	if err := record(Undo{OVS: &m}); err != nil {
 		return err
 	}
 	spec := link.OVSBridgeSpec{Attrs: link.Attrs{Name: s.Name, MAC: m.MAC, MTU: s.MTU}, DB: s.DB}
@@ -95,11 +96,11 @@ func (s UseOVSBridge) create(r *run, note func(Undo) error) error {
 	return r.host.LinkSetUp(byIndex(l.Index()))
 }
 
-// OVSPort makes a port of an Open vSwitch bridge: of the other end of a pair, or a
-// link of the switch's own, which then moves into the container.
+// OVSPort adds a port to an Open vSwitch bridge: the other end of a pair, or an internal port
+// of the switch, which it then moves into the container.
 type OVSPort struct {
 	Bridge   string   `json:"bridge"`
-	Name     string   `json:"name"` // to the switch
+	Name     string   `json:"name"`
 	DB       string   `json:"db,omitempty"`
 	Tag      int      `json:"tag,omitempty"`
 	Internal bool     `json:"internal,omitempty"`
@@ -113,19 +114,15 @@ func (s OVSPort) String() string {
 		tag = fmt.Sprintf(" in VLAN %d", s.Tag)
 	}
 	if s.Internal {
-		return fmt.Sprintf("make internal port %s of %s%s, and move it into the container", s.Name, s.Bridge, tag)
+		return fmt.Sprintf("make internal port %s of %s%s and move it into the container", s.Name, s.Bridge, tag)
 	}
 	return fmt.Sprintf("make %s a port of Open vSwitch bridge %s%s", s.Name, s.Bridge, tag)
 }
 
 func (s OVSPort) do(r *run) error {
-	if s.Internal { // its name may be one that a person chose
-		taken, err := link.HasOVSPort(s.DB, s.Name)
-		if err != nil {
+	if s.Internal { // the name may be one that somebody chose
+		if err := checkOVSPort(s.DB, s.Name); err != nil {
 			return err
-		}
-		if taken {
-			return &TakenError{Resource: "link", Name: s.Name, Owner: "another port of Open vSwitch"}
 		}
 	}
 	m := undoOVS{DB: s.DB, Name: s.Name, Port: s.Bridge, MAC: s.MAC, NS: r.host.ref}
@@ -150,47 +147,40 @@ func (s OVSPort) do(r *run) error {
 	return nil
 }
 
-// ovsMade is a bridge or port of ours. A port's name is ours alone: derived from
-// its attachment's, or that of no link when we made it, and the switch has each
-// name once.
+// undoOVS removes a bridge or a port of Open vSwitch. A port's name identifies it: it is
+// derived from the attachment's id, or was unused when the port was added.
 type undoOVS struct {
 	DB     string   `json:"db,omitempty"`
 	Name   string   `json:"name"`
 	MAC    link.MAC `json:"mac,omitzero"`
 	Bridge bool     `json:"bridge,omitempty"`
-	Port   string   `json:"port_of,omitempty"` // its bridge
-	NS     nsRef    `json:"where"`             // of the switch
+	Port   string   `json:"port_of,omitempty"` // the bridge of a port
+	NS     nsRef    `json:"where"`
 }
 
 func (m *undoOVS) undo(u *undoer) error {
 	if !m.Bridge {
 		err := link.RemoveOVSPort(m.DB, m.Port, m.Name)
 		if errors.Is(err, exec.ErrNotFound) {
-			u.note("there is no program %s any more: Open vSwitch keeps port %s of bridge %s", link.OVSControl, m.Name, m.Port)
+			u.note("port %s of Open vSwitch bridge %s is kept, because %s is not installed any more", m.Name, m.Port, link.OVSControl)
 			return nil
 		}
 		return err
 	}
-	s, err := u.namespace(m.NS)
-	if errors.Is(err, errNamespaceGone) {
-		return nil
-	}
-	if err != nil {
+	n, err := u.namespace(m.NS)
+	if n == nil {
 		return err
 	}
-	l, err := s.find(m.Name)
-	if err != nil || l == nil {
+	l, err := n.find(m.Name)
+	if l == nil || l.Type() != "openvswitch" || macOf(l) != m.MAC {
 		return err
-	}
-	if l.Type() != "openvswitch" || macOf(l) != m.MAC {
-		return nil
 	}
 	ports, err := link.OVSPorts(m.DB, m.Name)
 	if err != nil {
 		return err
 	}
 	if len(ports) > 0 {
-		u.note("Open vSwitch bridge %s stays: %s is a port of it", m.Name, ports[0])
+		u.note("Open vSwitch bridge %s is kept, because it has the port %s", m.Name, ports[0])
 		return nil
 	}
 	return link.RemoveOVSBridge(m.DB, m.Name)

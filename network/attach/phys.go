@@ -12,32 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrDefaultRoute says that the host's own way out would go.
-var ErrDefaultRoute = errors.New("the host's default route goes by it")
+// ErrDefaultRoute means that moving a device would cut the host off.
+var ErrDefaultRoute = errors.New("the host's default route uses it")
 
-// phys moves a device of the host's.
+// phys plans to move a device of the host into the container.
 func (p *planner) phys() error {
 	l, err := p.parent()
 	if err != nil {
 		return err
 	}
 	a := l.Attrs()
-	bad := SpecError{Param: "PARENT", Value: a.Name}
+	bad := &SpecError{Param: "PARENT", Value: a.Name}
 	switch {
 	case a.RawFlags&unix.IFF_LOOPBACK != 0:
 		bad.Reason = "is the loopback device, which can't be moved"
-		return &bad
+		return bad
 	case a.MasterIndex != 0:
 		bad.Reason, bad.Run = "is a port of another device", "ip link set "+columns.Word(a.Name)+" nomaster"
-		return &bad
+		return bad
 	case p.spec.Kind == "ipoib" && a.EncapType != "infiniband":
-		bad.Reason, bad.Use = "is no InfiniBand device, but of type "+a.EncapType, "phys"
-		return &bad
+		bad.Reason, bad.Use = "is not an InfiniBand device, but of type "+a.EncapType, "phys"
+		return bad
 	case p.spec.MAC != (link.MAC{}) && len(a.HardwareAddr) != len(link.MAC{}):
 		return &SpecError{Param: "mac", Value: p.spec.MAC.String(), Reason: a.Name + " has no Ethernet address"}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		r, err := defaultRoute(p.host, family)
+		r, err := p.host.defaultRoute(family)
 		if err != nil {
 			return err
 		}
@@ -50,7 +50,7 @@ func (p *planner) phys() error {
 		return err
 	}
 	if len(lost) > 0 {
-		p.note("%s will come back without its queueing disciplines (%s), classes and filters, which can't be put back: set them again then", a.Name, strings.Join(lost, ", "))
+		p.note("the queueing disciplines of %s (%s), with classes and filters, can't be restored; set them again when it is back", a.Name, strings.Join(lost, ", "))
 	}
 	p.add(MoveLink{Device: a.Name, Name: p.spec.Name})
 	if p.spec.MTU != 0 || p.spec.MAC != (link.MAC{}) {
@@ -59,7 +59,7 @@ func (p *planner) phys() error {
 	return nil
 }
 
-// MoveLink moves a device of the host's into the container.
+// MoveLink moves a device of the host into the container.
 type MoveLink struct {
 	Device string `json:"device"`
 	Name   string `json:"name"` // in the container
@@ -70,9 +70,9 @@ func (s MoveLink) String() string {
 }
 
 func (s MoveLink) do(r *run) error {
-	l, err := r.host.LinkByName(s.Device)
+	l, err := r.host.mustFind(s.Device)
 	if err != nil {
-		return fmt.Errorf("find it: %w", err)
+		return err
 	}
 	m, err := recordDevice(r.host, l)
 	if err != nil {
@@ -82,18 +82,19 @@ func (s MoveLink) do(r *run) error {
 	if err := r.record(Undo{Move: m}); err != nil {
 		return err
 	}
-	ours, err := link.Find(r.host.ns, s.Device)
+	device, err := link.Find(r.host.ns, s.Device)
 	if err != nil {
 		return err
 	}
-	if err := ours.Move(r.cont.ns, s.Name); err != nil {
-		if errors.Is(err, link.ErrExists) {
-			return fmt.Errorf("%w: %w", &TakenError{Resource: "link", Name: s.Name}, err)
-		}
+	err = device.Move(r.cont.ns, s.Name)
+	if errors.Is(err, link.ErrExists) {
+		err = fmt.Errorf("%w: %w", &TakenError{Resource: "link", Name: s.Name}, err)
+	}
+	if err != nil {
 		return err
 	}
-	r.linkIndex = ours.Index()
-	there := *m
-	there.ToIndex = r.linkIndex
-	return r.record(Undo{Move: &there})
+	r.linkIndex = device.Index()
+	moved := *m
+	moved.ToIndex = r.linkIndex
+	return r.record(Undo{Move: &moved})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/netip"
 	"net/url"
-	"os"
 	"path/filepath"
 	"slices"
 
@@ -18,58 +17,59 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// mend completes the journal of an attachment that somebody has cut, emptied or written
-// into, by what else there is to know: files that have the attachment's id, names that no
-// other link has, and what was wanted of the link. The notes say what may be left.
-func (s *Store) completeJournal(j *journal.Journal, a *Attachment, host *namespace) (notes []string, err error) {
-	records, err := j.Records()
+// notRestored ends the notes about a journal that can't be relied on.
+const notRestored = ": a default route and name servers that the container had before may not be restored"
+
+// completeJournal adds what is missing to the journal of an attachment that somebody has
+// truncated, emptied or written into. It finds that by other means: files with the
+// attachment's id, names that no other link has, and the properties of the link. The notes
+// say what may remain.
+func (s *session) completeJournal(j *journal.Journal, a *Attachment) (notes []string, err error) {
+	lines, err := j.Records()
 	damaged := errors.Is(err, journal.ErrDamaged)
 	if err != nil && !damaged {
 		return nil, err
 	}
-	first, undos, last, err := parseJournal(records)
+	all, err := parse(lines)
 	if err != nil {
 		return nil, err
 	}
-	if !damaged && first.Attachment != nil && last != nil {
+	if !damaged && all.Attachment != nil && all.outcome != nil {
 		return nil, nil
 	}
-	t := search{store: s, a: a, host: host, ref: nsRef{Path: a.Container.Path}, sameBoot: true}
-	if first.Attachment != nil {
-		t.ref = first.Container
+	f := finder{session: s, a: a, container: nsRef{Path: a.Container.Path}, sameBoot: true}
+	if all.Attachment != nil {
+		f.container = all.Container
 	}
-	more, found, err := t.undos()
+	more, found, err := f.undos()
 	if err != nil {
-		return nil, fmt.Errorf("look for what is left of %s: %w", a.label(), err)
+		return nil, err
 	}
-	if damaged { // with what can be read of it in front
+	if damaged { // keep what can be read of it
 		err = j.Clear()
-		for _, r := range records {
-			err = errors.Join(err, j.Append(r))
+		for _, line := range lines {
+			err = errors.Join(err, j.Append(line))
 		}
 	}
 	for _, one := range more {
 		err = errors.Join(err, j.Append(entry{Undo: &one}))
 	}
-	note := "the journal of what was made is damaged: a default route and name servers that the container had before may not come back"
-	if isLink := func(one Undo) bool { return one.Link != nil || one.Move != nil }; !found && !slices.ContainsFunc(undos, isLink) {
-		note += fmt.Sprintf("; if %s is still there, it is left, as nothing tells that it is the one", a.Spec.Name)
+	note := "the journal is damaged" + notRestored
+	if isLink := func(one Undo) bool { return one.Link != nil || one.Move != nil }; !found && !slices.ContainsFunc(all.undos, isLink) {
+		note += fmt.Sprintf("; %s may remain in the container, because nothing identifies it", a.Spec.Name)
 	}
 	return []string{note}, err
 }
 
-// remake makes such a journal for an attachment that has none, which is not the machine's
-// having begun anew. nil: it is, as nothing is left.
-func (s *Store) rebuildJournal(a *Attachment, host *namespace) (*journal.Journal, []string, error) {
-	t := search{store: s, a: a, host: host, ref: nsRef{Path: a.Container.Path}, sameBoot: a.BootID == s.BootID()}
-	undos, _, err := t.undos()
-	if err != nil {
-		return nil, nil, fmt.Errorf("look for what is left of %s: %w", a.label(), err)
+// rebuildJournal creates the journal of an attachment that has lost it. It returns a nil
+// journal if nothing of the attachment exists, as after a restart of the machine.
+func (s *session) rebuildJournal(a *Attachment) (*journal.Journal, []string, error) {
+	f := finder{session: s, a: a, container: nsRef{Path: a.Container.Path}, sameBoot: a.BootID == s.store.BootID()}
+	undos, _, err := f.undos()
+	if err != nil || len(undos) == 1 { // the attachment's file
+		return nil, nil, err
 	}
-	if len(undos) == 1 { // the file of what is wanted
-		return nil, nil, nil
-	}
-	j, err := journal.Create(s.opJournal(a.ID) + detached)
+	j, err := journal.Create(s.store.opJournal(a.ID) + detached)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -79,132 +79,124 @@ func (s *Store) rebuildJournal(a *Attachment, host *namespace) (*journal.Journal
 	if err != nil {
 		return nil, nil, errors.Join(err, j.Remove())
 	}
-	return j, []string{"the journal of what was made is gone: a default route and name servers that the container had before may not come back"}, nil
+	return j, []string{"the journal is missing" + notRestored}, nil
 }
 
-// outlived tells whether an attachment's link is there though its journal is not. After the
-// machine began anew it isn't, whatever has its name.
-func (s *Store) linkSurvives(a *Attachment, host *namespace) (bool, error) {
-	if a.BootID != s.BootID() {
+// linkSurvives reports whether the link of an attachment that has lost its journal exists.
+// After a restart of the machine it doesn't, whatever has its name.
+func (s *session) linkSurvives(a *Attachment) (bool, error) {
+	if a.BootID != s.store.BootID() {
 		return false, nil
 	}
-	t := search{store: s, a: a, host: host, ref: nsRef{Path: a.Container.Path}, sameBoot: true}
-	links, err := t.links()
+	f := finder{session: s, a: a, container: nsRef{Path: a.Container.Path}, sameBoot: true}
+	links, err := f.links()
 	return len(links) > 0, err
 }
 
-// tracer looks for what there is of an attachment without its journal.
-type search struct {
-	store    *Store
-	a        *Attachment
-	host     *namespace
-	ref      nsRef // of the container; without an inode number it is whatever is at the path now
-	sameBoot bool  // it was there since the machine began: else only what nobody else can have is its
+// finder finds what exists of an attachment without its journal.
+type finder struct {
+	*session
+	a         *Attachment
+	container nsRef // without an inode number it is the namespace that is at the path now
+	// sameBoot means that the link was made since the machine was started. If it was not,
+	// finder identifies links only by names that are unique to the attachment.
+	sameBoot bool
 }
 
-// undos are how to be rid of what is there, and whether the link is.
-func (t *search) undos() (all []Undo, found bool, err error) {
-	path := t.store.file(t.a.ID)
+// undos returns the records that undo what exists, and whether the link does.
+func (f *finder) undos() (all []Undo, found bool, err error) {
+	path := f.store.file(f.a.ID)
 	all = []Undo{{File: &undoFile{Path: path, Temp: statedir.TempPath(path)}}}
-	claims, err := filepath.Glob(t.store.RunPath("claims", "*"))
+	claims, err := f.store.claimsOf(f.a.ID)
 	if err != nil {
 		return nil, false, err
 	}
-	for _, c := range claims {
-		if id, err := os.Readlink(c); err == nil && id == t.a.ID {
-			all = append(all, Undo{Claim: &undoClaim{Path: c, ID: id}})
-		}
+	for _, path := range claims {
+		all = append(all, Undo{Claim: &undoClaim{Path: path, ID: f.a.ID}})
 	}
-	used, err := filepath.Glob(t.store.RunPath("shared", "*", "users", t.a.ID))
+	uses, err := filepath.Glob(f.store.RunPath("shared", "*", "users", f.a.ID))
 	if err != nil {
 		return nil, false, err
 	}
-	for _, u := range used {
-		key, err := url.PathUnescape(filepath.Base(filepath.Dir(filepath.Dir(u)))) // as fileName has it
+	for _, path := range uses {
+		key, err := url.PathUnescape(filepath.Base(filepath.Dir(filepath.Dir(path)))) // the inverse of fileName
 		if err != nil {
 			return nil, false, err
 		}
-		all = append(all, Undo{Use: &undoUse{Key: key, ID: t.a.ID}})
+		all = append(all, Undo{Use: &undoUse{Key: key, ID: f.a.ID}})
 	}
-	t.sameBoot = t.sameBoot || len(all) > 1
-	links, err := t.links()
+	f.sameBoot = f.sameBoot || len(all) > 1
+	links, err := f.links()
+	if err != nil {
+		return nil, false, fmt.Errorf("find what is left of %s: %w", f.a.label(), err)
+	}
 	for _, l := range links {
 		all = append(all, Undo{Link: &l})
 	}
-	return all, len(links) > 0, err
+	return all, len(links) > 0, nil
 }
 
-// links are the attachment's, in the container and on the host.
-func (t *search) links() ([]undoLink, error) {
-	cont, err := t.container()
-	if errors.Is(err, errNamespaceGone) {
-		return nil, nil // and its links with it
-	}
-	if err != nil {
+// links returns the attachment's links in the container and on the host.
+func (f *finder) links() ([]undoLink, error) {
+	cont, err := f.openContainer()
+	if cont == nil {
 		return nil, err
 	}
-	defer cont.close()
-	p := &planner{id: t.a.ID, cont: cont, store: t.store}
+	p := &planner{session: f.session, id: f.a.ID, cont: cont}
 	var all []undoLink
-	for _, l := range []struct {
-		at   *namespace
+	for _, c := range []struct {
+		in   *namespace
 		name string
-		is   func(netlink.Link) bool
-	}{
-		{t.host, p.hostName("ifb"), anyLink},
-		{t.host, p.hostName("veth"), anyLink},
-		{cont, t.a.Spec.Name, func(l netlink.Link) bool { return t.sameBoot && t.matchesSpec(cont, l) }},
-	} {
-		there, err := l.at.find(l.name)
+	}{{f.host, p.hostName("ifb")}, {f.host, p.hostName("veth")}, {cont, f.a.Spec.Name}} {
+		l, err := c.in.find(c.name)
 		if err != nil {
 			return nil, err
 		}
-		if there != nil && l.is(there) {
-			all = append(all, undoLink{NS: l.at.ref, Name: l.name, MAC: macOf(there), Index: there.Attrs().Index, Type: there.Type()})
+		if l == nil || c.in == cont && !(f.sameBoot && f.matchesSpec(cont, l)) {
+			continue
 		}
+		all = append(all, undoLink{NS: c.in.ref, Name: c.name, MAC: macOf(l), Index: l.Attrs().Index, Type: l.Type()})
 	}
 	return all, nil
 }
 
-// anyLink: its name is that of no other.
-func anyLink(netlink.Link) bool { return true }
-
-// container is its namespace, if that is there.
-func (t *search) container() (*namespace, error) {
-	var ns *netns.NS
-	var err error
-	if t.ref.Inode != 0 {
-		ns, err = t.ref.open(t.host.ns)
-	} else if ns, err = netns.Open(t.ref.Path); err != nil {
-		err = errNamespaceGone
+// openContainer returns the container's namespace; nil, nil if it is gone.
+func (f *finder) openContainer() (*namespace, error) {
+	ref := f.container
+	if ref.Inode == 0 {
+		ns, err := netns.Open(ref.Path)
+		if err != nil {
+			return nil, nil
+		}
+		defer ns.Close()
+		if ref, err = refOf(ns, ref.Path); err != nil {
+			return nil, err
+		}
 	}
-	if err != nil {
-		return nil, err
-	}
-	return newNamespace(ns, t.ref.Path)
+	return f.namespace(ref)
 }
 
-// wanted tells whether a link in the container is what was wanted: of the kind, on the
-// parent, and with all addresses, of which there must be one.
-func (t *search) matchesSpec(cont *namespace, l netlink.Link) bool {
-	w := t.a.Spec
-	kind := map[string]string{"bridge": "veth", "tap": libraryType("tun")}[w.Kind]
-	if l.Type() != cmp.Or(kind, w.Kind) || w.MAC != (link.MAC{}) && macOf(l) != w.MAC {
+// matchesSpec reports whether a link in the container is the one that the attachment
+// describes: of its kind, on its parent, and with all of its addresses. Without an address
+// there is not enough to identify it.
+func (f *finder) matchesSpec(cont *namespace, l netlink.Link) bool {
+	spec := f.a.Spec
+	kind := map[string]string{"bridge": "veth", "tap": libraryType("tun")}[spec.Kind]
+	if l.Type() != cmp.Or(kind, spec.Kind) || spec.MAC != (link.MAC{}) && macOf(l) != spec.MAC {
 		return false
 	}
-	if slices.Contains([]string{"macvlan", "ipvlan", "vlan"}, w.Kind) && (w.VLAN == 0 || w.Kind == "vlan") {
-		parent, err := t.host.find(w.Parent)
+	if slices.Contains([]string{"macvlan", "ipvlan", "vlan"}, spec.Kind) && (spec.VLAN == 0 || spec.Kind == "vlan") {
+		parent, err := f.host.find(spec.Parent)
 		if err != nil || parent == nil || parent.Attrs().Index != l.Attrs().ParentIndex {
 			return false
 		}
 	}
-	ips := w.Addresses
-	if lease, err := readLease(t.store.leasePath(t.a.ID)); err == nil && lease != nil {
-		ips = append(slices.Clip(ips), lease.Address)
+	addresses := spec.Addresses
+	if lease, err := readLease(f.store.leasePath(f.a.ID)); err == nil && lease != nil {
+		addresses = append(slices.Clip(addresses), lease.Address)
 	}
-	lacks := func(ip netip.Prefix) bool {
-		has, err := hasAddr(cont, l, ip)
+	return len(addresses) > 0 && !slices.ContainsFunc(addresses, func(p netip.Prefix) bool {
+		has, err := cont.hasAddr(l, p)
 		return err != nil || !has
-	}
-	return len(ips) > 0 && !slices.ContainsFunc(ips, lacks)
+	})
 }

@@ -12,49 +12,51 @@ import (
 	"cleat/network/journal"
 )
 
-// Repair undoes what operations left that died in the middle, and finishes the
-// detaching of those that died in that. Commands that change wiring begin with
-// it. The notes say what there was to say.
+// Repair undoes operations that died before they were complete, and completes detaches that
+// did. Commands that change networking begin with it. The notes say what could not be
+// undone or restored.
 func Repair(ctx context.Context, store *Store) (notes []string, err error) {
 	if err := store.prepare(); err != nil {
 		return nil, err
 	}
-	host, err := hostNamespace()
+	s, err := newSession(store, nil)
 	if err != nil {
 		return nil, err
 	}
-	defer host.close()
+	defer s.close()
 	unlock, err := store.lock(ctx)
 	if err != nil {
 		return nil, err
 	}
 	defer unlock()
-	return store.repair(host, nil)
+	return s.repair()
 }
 
-// repair needs the lock. What can't be undone stays for the next time and is a
-// note: it must not keep others from their work.
-func (s *Store) repair(host *namespace, trial func() error) (notes []string, err error) {
-	all, err := os.ReadDir(s.RunPath("ops"))
+// repair does what Repair does. It is called with the lock held. If an operation can't be
+// undone, repair adds a note and leaves its journal for the next time, so that one failure
+// doesn't block all commands.
+func (s *session) repair() (notes []string, err error) {
+	ops, err := os.ReadDir(s.store.RunPath("ops"))
 	if err != nil {
-		return nil, fmt.Errorf("look for what was left: %w", err)
+		return nil, fmt.Errorf("list operations: %w", err)
 	}
-	for _, e := range all {
-		j, err := journal.Open(s.opJournal(e.Name()))
+	for _, op := range ops {
+		j, err := journal.Open(s.store.opJournal(op.Name()))
 		if errors.Is(err, journal.ErrOwned) || errors.Is(err, fs.ErrNotExist) {
 			continue
 		}
 		if err != nil {
 			return notes, err
 		}
-		said, err := s.undoJournal(j, newUndoer(s, host, trial))
+		u := &undoer{session: s}
+		err = u.undoJournal(j)
 		if errors.Is(err, errKilled) {
 			return notes, errors.Join(err, j.Close())
 		}
-		notes = append(notes, said...)
+		notes = append(notes, u.notes...)
 		if err != nil {
-			id, _, _ := strings.Cut(e.Name(), "~")
-			notes = append(notes, fmt.Sprintf("what was left of %s can't be undone yet: %v", s.label(id), err))
+			id, _, _ := strings.Cut(op.Name(), "~")
+			notes = append(notes, fmt.Sprintf("what is left of %s can't be removed yet: %v", s.store.label(id), err))
 			if err := j.Close(); err != nil {
 				return notes, err
 			}
@@ -63,120 +65,102 @@ func (s *Store) repair(host *namespace, trial func() error) (notes []string, err
 	return notes, nil
 }
 
-// undoJournal undoes a journal that we own, and removes it. What becomes of the file
-// of what is wanted is in the journal's name.
-func (s *Store) undoJournal(j *journal.Journal, u *undoer) (notes []string, err error) {
-	defer u.close()
-	records, err := j.Records()
+// undoJournal undoes the records of a journal that this process owns, and removes the
+// journal. The suffix of the journal's name decides about the attachment's file.
+func (u *undoer) undoJournal(j *journal.Journal) error {
+	lines, err := j.Records()
 	if err != nil {
-		return nil, err
+		return err
 	}
-	_, undos, _, err := parseJournal(records)
+	all, err := parse(lines)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	var some []Undo
-	for _, one := range undos {
+	var undos []Undo
+	for _, one := range all.undos {
 		if one.File != nil {
 			if strings.HasSuffix(j.Path(), retired) {
 				continue
 			}
 			one.File.Detached = strings.HasSuffix(j.Path(), detached)
 		}
-		some = append(some, one)
+		undos = append(undos, one)
 	}
-	if err := u.all(some); err != nil {
-		return u.notes, err
+	if err := u.all(undos); err != nil {
+		return err
 	}
-	return u.notes, j.Remove()
+	return j.Remove()
 }
 
-// retire undoes what is left of an attachment whose link is gone: its container
-// ended or was made anew. That it is wanted stays. It needs the lock.
-func (s *Store) retire(id string, host *namespace, trial func() error) error {
-	j, err := journal.Open(s.liveJournal(id))
+// retire undoes an attachment whose link or container is gone, but keeps its file. It is
+// called with the lock held.
+func (s *session) retire(id string) error {
+	j, err := journal.Open(s.store.liveJournal(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	if err := j.Rename(s.opJournal(id) + retired); err != nil {
+	if err := j.Rename(s.store.opJournal(id) + retired); err != nil {
 		return errors.Join(err, j.Close())
 	}
-	if _, err := s.undoJournal(j, newUndoer(s, host, trial)); err != nil {
-		return errors.Join(fmt.Errorf("undo what is left of %s: %w", s.label(id), err), j.Close())
+	if err := (&undoer{session: s}).undoJournal(j); err != nil {
+		return errors.Join(fmt.Errorf("remove what is left of %s: %w", s.store.label(id), err), j.Close())
 	}
 	return nil
 }
 
-// linkThere tells whether an attachment is complete and its link is in its
-// container, by whatever name.
-func (s *Store) linkExists(id string, host *namespace) (bool, error) {
-	records, err := journal.Read(s.liveJournal(id))
+// linkExists reports whether an attachment is complete and its link is in its container,
+// under any name. If the journal is too damaged to tell, it reports true.
+func (s *session) linkExists(id string) (bool, error) {
+	all, err := readJournal(s.store.liveJournal(id))
 	if errors.Is(err, fs.ErrNotExist) {
-		a, err := s.Attachment(id)
+		a, err := s.store.Attachment(id)
 		if err != nil {
 			return false, nil
 		}
-		return s.linkSurvives(a, host)
+		return s.linkSurvives(a)
 	}
 	if err != nil && !errors.Is(err, journal.ErrDamaged) {
 		return false, err
 	}
-	first, _, last, err := parseJournal(records)
-	if err != nil || last == nil {
-		return true, nil // it may be, which a damaged journal does not tell
+	if all.outcome == nil {
+		return true, nil
 	}
-	u := newUndoer(s, host, nil)
-	defer u.close()
-	cont, err := u.namespace(first.Container)
-	if errors.Is(err, errNamespaceGone) {
-		return false, nil
-	}
-	if err != nil {
+	cont, err := s.namespace(all.Container)
+	if cont == nil {
 		return false, err
 	}
-	_, err = cont.LinkByIndex(last.Index)
-	if isNotFound(err) {
-		return false, nil
-	}
-	return err == nil, err
+	l, err := cont.findIndex(all.outcome.Index)
+	return l != nil, err
 }
 
-// tidyGone retires an attachment if its container or link is gone, and tells
-// whether it is out of the way. One that is under way is not.
-func (s *Store) retireIfGone(ctx context.Context, id string, host *namespace, trial func() error) bool {
-	unlock, err := s.lock(ctx)
+// retireIfGone retires an attachment if its link or container is gone. It reports whether
+// the attachment's addresses are free now.
+func (s *session) retireIfGone(ctx context.Context, id string) bool {
+	unlock, err := s.store.lock(ctx)
 	if err != nil {
 		return false
 	}
 	defer unlock()
-	return !s.inUse(id, host) && s.retire(id, host, trial) == nil && s.removeClaims(id)
+	return !s.inUse(id) && s.retire(id) == nil && s.store.removeClaims(id) == nil
 }
 
-// holds tells whether what an attachment has claimed is its own still.
-func (s *Store) inUse(id string, host *namespace) bool {
-	if s.operationOn(id) != "" {
+// inUse reports whether an attachment still needs the addresses that it has claimed.
+func (s *session) inUse(id string) bool {
+	if s.store.operationOn(id) != "" {
 		return true
 	}
-	there, err := s.linkExists(id, host)
-	return err != nil || there
+	exists, err := s.linkExists(id)
+	return err != nil || exists
 }
 
-// dropClaims removes claims that nobody has a record of.
-func (s *Store) removeClaims(id string) bool {
-	all, err := os.ReadDir(s.RunPath("claims"))
-	if err != nil {
-		return false
+// removeClaims removes an attachment's claims that no journal records.
+func (s *Store) removeClaims(id string) error {
+	claims, err := s.claimsOf(id)
+	for _, path := range claims {
+		err = errors.Join(err, statedir.Remove(path))
 	}
-	for _, e := range all {
-		path := s.RunPath("claims", e.Name())
-		if who, err := os.Readlink(path); err == nil && who == id {
-			if statedir.Remove(path) != nil {
-				return false
-			}
-		}
-	}
-	return true
+	return err
 }

@@ -14,27 +14,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// begin repairs what others left, chooses the link's name, and takes possession of
-// the attachment's id: a journal of that name. Whoever is at work on the same
-// attachment is waited for.
-func (o *operation) reserve(ctx context.Context, want *Spec) (*journal.Journal, []string, error) {
-	wanted := *want
+// reserve repairs what others left, sets the link's name in spec, and reserves the
+// attachment's id by creating its journal. It waits while another command works on the same
+// attachment.
+func (o *operation) reserve(ctx context.Context, spec *Spec) (*journal.Journal, []string, error) {
+	requested := *spec
 	for {
-		name, err := o.chooseName(wanted)
+		name, err := o.chooseName(requested)
 		if err != nil {
 			return nil, nil, err
 		}
-		id := idOf(o.container, name)
-		j, notes, err := o.tryReserve(ctx, id)
+		j, notes, err := o.tryReserve(ctx, idOf(o.container, name))
 		var busy busyError
 		switch {
 		case errors.Is(err, errNameTaken):
 			continue
 		case !errors.As(err, &busy):
-			want.Name = name
+			spec.Name = name
 			return j, notes, err
 		}
-		waited, err := waitFor(ctx, string(busy))
+		waited, err := waitForOwner(ctx, string(busy))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -44,66 +43,69 @@ func (o *operation) reserve(ctx context.Context, want *Spec) (*journal.Journal, 
 	}
 }
 
-// busyError is the path of a journal that has to go first.
+// busyError is the path of the journal of another operation on the attachment.
 type busyError string
 
-func (e busyError) Error() string { return "another cleat is at work on it: " + string(e) }
+func (e busyError) Error() string {
+	return "another cleat command is working on it, or died doing so: " + string(e)
+}
 
-// errMeanwhile: somebody has taken the name since it was found to be free.
-var errNameTaken = errors.New("another cleat has just attached it")
+// errNameTaken means that another command has taken the name since chooseName found it free.
+var errNameTaken = errors.New("another cleat command has just attached a link of this name")
 
-// possess is a busyError when somebody else has the id, and errMeanwhile when he is done.
+// tryReserve returns a busyError while another command works on the attachment, and
+// errNameTaken once that has attached it.
 func (o *operation) tryReserve(ctx context.Context, id string) (*journal.Journal, []string, error) {
-	s := o.cfg.Store
-	unlock, err := s.lock(ctx)
+	unlock, err := o.store.lock(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer unlock()
-	notes, err := s.repair(o.host, o.cfg.testHook)
+	notes, err := o.repair()
 	if err != nil {
 		return nil, nil, err
 	}
-	if path := s.operationOn(id); path != "" {
+	if path := o.store.operationOn(id); path != "" {
 		return nil, notes, busyError(path)
 	}
-	if there, err := s.linkExists(id, o.host); err != nil {
+	if exists, err := o.linkExists(id); err != nil {
 		return nil, notes, err
-	} else if there {
+	} else if exists {
 		return nil, notes, errNameTaken
 	}
 	if o.cfg.reattach != nil {
-		if err := s.checkUnchanged(o.cfg.reattach); err != nil {
+		if err := o.store.checkUnchanged(o.cfg.reattach); err != nil {
 			return nil, notes, err
 		}
 	}
-	j, err := journal.Create(s.opJournal(id))
+	j, err := journal.Create(o.store.opJournal(id))
 	if err != nil {
 		return nil, notes, err
 	}
-	if err := s.retire(id, o.host, o.cfg.testHook); err != nil {
+	if err := o.retire(id); err != nil {
 		return nil, nil, errors.Join(err, j.Remove())
 	}
 	return j, notes, nil
 }
 
-// stillWanted is what Reattach asks under the lock that detaching takes, too.
+// checkUnchanged returns an error if the attachment was detached or replaced. It is called
+// with the lock held, which detaching takes as well.
 func (s *Store) checkUnchanged(a *Attachment) error {
 	now, err := s.Attachment(a.ID)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && !reflect.DeepEqual(now.Spec, a.Spec) {
-		return fmt.Errorf("attach %s again: %w any more", a.label(), ErrNotAttached)
+		return fmt.Errorf("attach %s again: %w: it was detached or replaced", a.label(), ErrNotAttached)
 	}
 	return err
 }
 
-// waitFor waits until nobody owns the journal at path; false: nobody does.
-func waitFor(ctx context.Context, path string) (waited bool, err error) {
+// waitForOwner waits until no process owns the journal at path. It reports whether one did.
+func waitForOwner(ctx context.Context, path string) (waited bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return true, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("wait for another cleat: %w", err)
+		return false, fmt.Errorf("wait for another cleat command: %w", err)
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
 		waited = true
@@ -114,45 +116,45 @@ func waitFor(ctx context.Context, path string) (waited bool, err error) {
 	return waited, f.Close()
 }
 
-// chooseName fills in the container's name for the link, or sees whether the one
-// wanted is free. A port of Open vSwitch's own keeps its name in the container,
-// because the switch knows it by that: it must be free on the host, too.
-func (o *operation) chooseName(want Spec) (string, error) {
-	form, sides := "eth%d", []*namespace{o.cont}
-	if want.Kind == "ovs" && want.Mode == "internal" {
-		form, sides = "ovs-"+o.cont.ref.key()+"-%d", []*namespace{o.cont, o.host}
+// chooseName returns the link's name in the container: that of spec, if it is free, or the
+// first free one of a series. The name of an internal port of Open vSwitch must be free on
+// the host as well, because the switch knows the port by it.
+func (o *operation) chooseName(spec Spec) (string, error) {
+	format, places := "eth%d", []*namespace{o.cont}
+	if spec.Kind == "ovs" && spec.Mode == "internal" {
+		format, places = "ovs-"+o.cont.ref.key()+"-%d", []*namespace{o.cont, o.host}
 	}
-	if want.Name != "" {
-		holder, err := o.holder(want.Name, sides)
-		if err == nil && holder != "" {
-			err = o.cfg.Store.taken("link", want.Name, holder)
+	if spec.Name != "" {
+		owner, err := o.nameOwner(spec.Name, places)
+		if err == nil && owner != "" {
+			err = o.store.taken("link", spec.Name, owner)
 		}
-		return want.Name, err
+		return spec.Name, err
 	}
-	const enough = 1000 // links of one container that are called so
-	for i := range enough {
-		name := fmt.Sprintf(form, i)
-		if holder, err := o.holder(name, sides); err != nil || holder == "" {
+	const maxLinks = 1000
+	for i := range maxLinks {
+		name := fmt.Sprintf(format, i)
+		if owner, err := o.nameOwner(name, places); err != nil || owner == "" {
 			return name, err
 		}
 	}
-	return "", errors.New("the container has a thousand links")
+	return "", fmt.Errorf("name the link: the container has %d links", maxLinks)
 }
 
-// holder is who has a name: an attachment, whose link somebody may have given
-// another name since, another link, or a file that can't be read; "" if nobody has.
-func (o *operation) holder(name string, sides []*namespace) (string, error) {
+// nameOwner returns who has a name: the id of an attachment, even if its link has another
+// name by now, or a description of something else; "" if the name is free.
+func (o *operation) nameOwner(name string, places []*namespace) (string, error) {
 	id := idOf(o.container, name)
-	if there, err := o.cfg.Store.linkExists(id, o.host); err != nil || there {
+	if exists, err := o.linkExists(id); err != nil || exists {
 		return id, err
 	}
-	for _, s := range sides {
-		if l, err := s.find(name); err != nil || l != nil {
+	for _, n := range places {
+		if l, err := n.find(name); err != nil || l != nil {
 			return "a link of the container", err
 		}
 	}
-	if _, err := o.cfg.Store.Attachment(id); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return "what can't be read, and is not to be lost: " + err.Error(), nil
+	if _, err := o.store.Attachment(id); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "an attachment whose file is damaged: " + err.Error(), nil
 	}
 	return "", nil
 }

@@ -11,34 +11,42 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gateway is a default route, in the place of one that is there.
+// gateway plans a default route.
 func (p *planner) gateway(g netip.Addr) error {
-	family := familyOf(g)
-	old, err := defaultRoute(p.cont, family)
-	if err != nil {
-		return err
+	steps, note, err := p.cont.defaultRouteSteps(AddRoute{Link: p.spec.Name, Route: Route{To: defaultPrefix(familyOf(g)), Via: g}})
+	p.add(steps...)
+	if note != "" {
+		p.note("%s", note)
 	}
-	if old != nil {
-		via := viaText(old)
-		p.add(TakeRoute{Family: map[int]int{unix.AF_INET: 4, unix.AF_INET6: 6}[family], Via: via, route: *old})
-		p.note("the container has a default route already (%s): it goes, and comes back when this is detached", via)
-	}
-	p.add(AddRoute{Link: p.spec.Name, Route: Route{To: defaultPrefix(family), Via: g}})
-	return nil
+	return err
 }
 
-// AddRoute gives the container a route by the new link.
+// defaultRouteSteps returns the steps that add a default route and remove the one that it
+// replaces, if there is one. The note says so.
+func (n *namespace) defaultRouteSteps(add AddRoute) (steps []Step, note string, err error) {
+	old, err := n.defaultRoute(familyOf(add.Route.To.Addr()))
+	if old == nil {
+		return []Step{add}, "", err
+	}
+	via := "without a gateway"
+	if old.Via.IsValid() {
+		via = "via " + old.Via.String()
+	}
+	note = fmt.Sprintf("the container's default route (%s) is replaced until the link is detached", via)
+	return []Step{TakeRoute{Family: ipVersion(old.To.Addr()), Via: via, route: *old}, add}, note, nil
+}
+
+// AddRoute adds a route through the link to the container.
 type AddRoute struct {
 	Link  string `json:"link"`
 	Route Route  `json:"route"`
-	// OnLink has the kernel take the gateway for a neighbour though it is in none of
-	// the link's networks.
+	// OnLink makes the kernel accept a gateway that is in none of the link's networks.
 	OnLink bool `json:"on_link,omitempty"`
 }
 
-func (s AddRoute) String() string { return fmt.Sprintf("route %s by %s", s.Route, s.Link) }
+func (s AddRoute) String() string { return fmt.Sprintf("route %s through %s", s.Route, s.Link) }
 
-// text is the route by the link with this number.
+// record returns the route through the link with this index.
 func (s AddRoute) record(index int) routeRecord {
 	t := routeRecord{To: s.Route.To, Via: s.Route.Via, Index: index}
 	if !s.Route.Via.IsValid() {
@@ -50,8 +58,8 @@ func (s AddRoute) record(index int) routeRecord {
 	return t
 }
 
-// foretell looks for a route of the same metric: the kernel's choice, 0 or 1024 (IPv6). A
-// default route gives way.
+// check looks for a route with the metric that the kernel will choose: 0, or 1024 for IPv6. It
+// ignores default routes, because they are replaced.
 func (s AddRoute) check(r *run) error {
 	t := s.record(0)
 	if t.To.Bits() == 0 {
@@ -65,19 +73,19 @@ func (s AddRoute) check(r *run) error {
 	if err != nil {
 		return fmt.Errorf("list routes of %s: %w", r.cont.ns, err)
 	}
-	if !slices.ContainsFunc(all, func(has netlink.Route) bool { return has.Priority == metric }) {
+	if !slices.ContainsFunc(all, func(old netlink.Route) bool { return old.Priority == metric }) {
 		return nil
 	}
 	return s.taken()
 }
 
 func (s AddRoute) taken() error {
-	return &TakenError{Resource: "route", Name: s.Route.To.String(), Owner: "a route that the container has"}
+	return &TakenError{Resource: "route", Name: s.Route.To.String(), Owner: "an existing route of the container"}
 }
 
 func (s AddRoute) do(r *run) error {
 	t := s.record(r.linkIndex)
-	// It goes with the link, but what it took the place of comes back before that.
+	// The route goes with the link, but the one that it replaces is restored before that.
 	if err := r.record(Undo{Route: &undoRoute{NS: r.cont.ref, Route: t}}); err != nil {
 		return err
 	}
@@ -86,22 +94,21 @@ func (s AddRoute) do(r *run) error {
 		return s.taken()
 	}
 	if errors.Is(err, unix.ENETUNREACH) {
-		return fmt.Errorf("its gateway is on none of the link's networks: %w", err)
+		return fmt.Errorf("the gateway is in none of the link's networks: %w", err)
 	}
 	return err
 }
 
-// TakeRoute takes a default route of the container's away that is in the place of
-// the new one.
+// TakeRoute removes a default route of the container, which the new one replaces.
 type TakeRoute struct {
 	Family int    `json:"family"` // 4 or 6
-	Via    string `json:"via"`    // as it was when the plan was made
+	Via    string `json:"via"`    // as in the plan
 
 	route routeRecord
 }
 
 func (s TakeRoute) String() string {
-	return fmt.Sprintf("take the container's default route %s away", s.Via)
+	return fmt.Sprintf("remove the container's default route %s", s.Via)
 }
 
 func (s TakeRoute) do(r *run) error {
@@ -111,53 +118,39 @@ func (s TakeRoute) do(r *run) error {
 	return r.cont.RouteDel(s.route.netlink())
 }
 
-// defaultRoute is the container's default route that one of ours would collide
-// with: of the main table, metric 0 (1024 of IPv6's); nil if there is none.
-func defaultRoute(s *namespace, family int) (*routeRecord, error) {
-	all, err := s.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Dst: nil}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+// defaultRoute returns the default route that a new one would collide with: in the main table,
+// with metric 0, or up to 1024 for IPv6; nil if there is none.
+func (n *namespace) defaultRoute(family int) (*routeRecord, error) {
+	all, err := n.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Dst: nil}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 	if err != nil {
-		return nil, fmt.Errorf("list routes of %s: %w", s.ns, err)
+		return nil, fmt.Errorf("list routes of %s: %w", n.ns, err)
 	}
 	for _, r := range all {
 		t, ok := recordRoute(r, family)
-		if !ok || t.To.Bits() != 0 {
-			continue
-		}
-		if family == unix.AF_INET && t.Metric == 0 || family == unix.AF_INET6 && t.Metric <= 1024 {
+		if ok && t.To.Bits() == 0 && (t.Metric == 0 || family == unix.AF_INET6 && t.Metric <= 1024) {
 			return &t, nil
 		}
 	}
 	return nil, nil
 }
 
-func viaText(r *routeRecord) string {
-	if r.Via.IsValid() {
-		return "via " + r.Via.String()
-	}
-	return "without gateway"
-}
-
-// wayTo is the route of a side to an address and the link that it goes by; nil where
-// there is none.
-func routeTo(s *namespace, to netip.Addr, how *netlink.RouteGetOptions) (*netlink.Route, netlink.Link, error) {
-	routes, err := s.RouteGetWithOptions(to.AsSlice(), how)
+// routeTo returns the route to an address and the link that it uses; nil if there is none.
+func (n *namespace) routeTo(to netip.Addr, options *netlink.RouteGetOptions) (*netlink.Route, netlink.Link, error) {
+	routes, err := n.RouteGetWithOptions(to.AsSlice(), options)
 	if errors.Is(err, unix.ENETUNREACH) || errors.Is(err, unix.EHOSTUNREACH) || err == nil && len(routes) == 0 {
 		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, nil, fmt.Errorf("look for %s in %s: %w", to, s.ns, err)
+		return nil, nil, fmt.Errorf("find route to %s in %s: %w", to, n.ns, err)
 	}
-	l, err := s.LinkByIndex(routes[0].LinkIndex)
-	if isNotFound(err) {
-		return nil, nil, nil
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("look for %s in %s: %w", to, s.ns, err)
+	l, err := n.findIndex(routes[0].LinkIndex)
+	if l == nil {
+		return nil, nil, err
 	}
 	return &routes[0], l, nil
 }
 
-// routeText is a route as a journal remembers it.
+// routeRecord is a route in a journal.
 type routeRecord struct {
 	To       netip.Prefix `json:"to"` // a default route is 0.0.0.0/0 or ::/0
 	Via      netip.Addr   `json:"via,omitzero"`
@@ -172,12 +165,13 @@ type routeRecord struct {
 	MTU      int          `json:"mtu,omitempty"`
 }
 
-// rememberRoute takes what we can remember of a route; false: it has more to it.
-func recordRoute(r netlink.Route, family int) (routeRecord, bool) {
+// recordRoute returns the record of a route. ok is false if the route has properties that a
+// record can't hold.
+func recordRoute(r netlink.Route, family int) (t routeRecord, ok bool) {
 	if len(r.MultiPath) > 0 || r.NewDst != nil || r.Encap != nil || r.Via != nil {
 		return routeRecord{}, false
 	}
-	t := routeRecord{
+	t = routeRecord{
 		To: defaultPrefix(family), Via: addrOf(r.Gw), From: addrOf(r.Src), Index: r.LinkIndex, Table: r.Table, Metric: r.Priority,
 		Scope: int(r.Scope), Protocol: int(r.Protocol), Type: r.Type, Flags: r.Flags & unix.RTNH_F_ONLINK, MTU: r.MTU,
 	}
@@ -188,6 +182,7 @@ func recordRoute(r netlink.Route, family int) (routeRecord, bool) {
 	return t, t.To.IsValid()
 }
 
+// defaultPrefix returns 0.0.0.0/0 or ::/0.
 func defaultPrefix(family int) netip.Prefix {
 	if family == unix.AF_INET6 {
 		return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
@@ -200,7 +195,7 @@ func addrOf(ip net.IP) netip.Addr {
 	return a.Unmap()
 }
 
-// netlink is the route for the library.
+// netlink returns the route for the netlink library.
 func (t routeRecord) netlink() *netlink.Route {
 	r := &netlink.Route{
 		LinkIndex: t.Index, Table: t.Table, Priority: t.Metric, Scope: netlink.Scope(t.Scope),
@@ -216,48 +211,42 @@ func (t routeRecord) netlink() *netlink.Route {
 	return r
 }
 
-// routeMade is a route of ours on a link that was there before.
+// undoRoute removes a route.
 type undoRoute struct {
 	NS    nsRef       `json:"where"`
 	Route routeRecord `json:"route"`
 }
 
 func (m *undoRoute) undo(u *undoer) error {
-	s, err := u.namespace(m.NS)
-	if errors.Is(err, errNamespaceGone) {
-		return nil
-	}
-	if err != nil {
+	n, err := u.namespace(m.NS)
+	if n == nil {
 		return err
 	}
-	err = s.RouteDel(m.Route.netlink())
+	err = n.RouteDel(m.Route.netlink())
 	if err != nil && !errors.Is(err, unix.ESRCH) && !errors.Is(err, unix.ENODEV) {
-		return u.failed(s, fmt.Errorf("remove route %s: %w", m.Route.To, err))
+		return u.failed(n, fmt.Errorf("remove route %s: %w", m.Route.To, err))
 	}
 	return nil
 }
 
-// routeTaken is a route of somebody else's that had to go for one of ours.
+// undoRouteRemoval restores a route that was removed in favour of another.
 type undoRouteRemoval struct {
 	NS    nsRef       `json:"where"`
 	Route routeRecord `json:"route"`
 }
 
 func (m *undoRouteRemoval) undo(u *undoer) error {
-	s, err := u.namespace(m.NS)
-	if errors.Is(err, errNamespaceGone) {
-		return nil
-	}
-	if err != nil {
+	n, err := u.namespace(m.NS)
+	if n == nil {
 		return err
 	}
-	err = s.RouteAdd(m.Route.netlink())
+	err = n.RouteAdd(m.Route.netlink())
 	switch {
-	case err == nil, errors.Is(err, unix.EEXIST): // it is there, or another in its place
+	case err == nil, errors.Is(err, unix.EEXIST): // it exists, or another in its place
 		return nil
 	case errors.Is(err, unix.ENODEV), errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.ENETUNREACH):
-		u.note("the route to %s can't be put back: its link is gone or down", m.Route.To)
+		u.note("the route to %s can't be restored: its link is gone or down", m.Route.To)
 		return nil
 	}
-	return u.failed(s, fmt.Errorf("put route to %s back: %w", m.Route.To, err))
+	return u.failed(n, fmt.Errorf("restore route to %s: %w", m.Route.To, err))
 }

@@ -14,36 +14,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What several attachments use, such as a bridge, is made by the first and
-// removed with the last. It has a directory:
+// A resource that several attachments use, such as a bridge, is created by the first and
+// removed with the last. It has a directory in the store:
 //
-//	users/ID   an empty file for each attachment that uses it
-//	made       a journal of how to be rid of it
-//	ready      there once it is complete
+//	users/ID   an empty file for each attachment that uses the resource
+//	made       the journal that removes it
+//	ready      exists once the resource is complete
 //
-// Everything happens under the lock on the directory above, so whoever finds one
-// that is not ready knows that its maker died, or that its remover did. The last
-// user is the one for whom rmdir(users) succeeds: nobody counts.
+// All changes happen under the lock on the directory above. So a resource that is not ready
+// was left by a command that died while it created or removed the resource. The last user is
+// the one that can remove the directory "users"; nobody counts.
 
-// thing is something shared that can be made.
+// resource is something that several attachments can use.
 type resource interface {
-	// key names it; with the host's namespace it is unique.
+	// key identifies the resource in the host's namespace.
 	key() string
-	// there tells whether it is as make left it.
+	// exists reports whether the resource exists as create leaves it.
 	exists(r *run) (bool, error)
-	// make makes it, having noted before each piece how to be rid of that.
-	create(r *run, note func(Undo) error) error
+	// create creates the resource. It records each piece before creating it.
+	create(r *run, record func(Undo) error) error
 }
 
-// sharedUse is our use of a thing.
-type undoUse struct {
-	Key string `json:"key"`
-	ID  string `json:"id"` // the user
-}
-
-// share makes us a user of t, and makes t if it is not there.
-func (r *run) use(t resource) error {
-	key := r.sharedKey(t)
+// use makes the attachment a user of a resource, which is created if it does not exist.
+func (r *run) use(res resource) error {
+	key := r.sharedKey(res)
 	if err := r.record(Undo{Use: &undoUse{Key: key, ID: r.att.ID}}); err != nil {
 		return err
 	}
@@ -54,26 +48,24 @@ func (r *run) use(t resource) error {
 	defer unlock()
 	dir := r.store.sharedDir(key)
 	if sharedReady(dir) {
-		there, err := t.exists(r)
+		exists, err := res.exists(r)
 		if err != nil {
 			return err
 		}
-		if there {
+		if exists {
 			return touch(filepath.Join(dir, "users", r.att.ID))
 		}
 	}
-	u := newUndoer(r.store, r.host, nil)
-	defer u.close()
-	if err := u.removeShared(dir); err != nil {
+	if err := (&undoer{session: r.session}).removeShared(dir); err != nil {
 		return err
 	}
-	return r.createShared(dir, t)
+	return r.createShared(dir, res)
 }
 
-// sharedKey is the thing's name among those of all namespaces.
-func (r *run) sharedKey(t resource) string { return r.host.ref.key() + " " + t.key() }
+// sharedKey identifies a resource among those of all namespaces.
+func (r *run) sharedKey(res resource) string { return r.host.ref.key() + " " + res.key() }
 
-// sharedReady tells whether there is a complete thing with users.
+// sharedReady reports whether a resource is complete and has users.
 func sharedReady(dir string) bool {
 	for _, name := range []string{"users", "ready"} {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
@@ -83,9 +75,9 @@ func sharedReady(dir string) bool {
 	return true
 }
 
-func (r *run) createShared(dir string, t resource) error {
+func (r *run) createShared(dir string, res resource) error {
 	if err := os.MkdirAll(filepath.Join(dir, "users"), 0o755); err != nil {
-		return fmt.Errorf("share %s: %w", t.key(), err)
+		return fmt.Errorf("share %s: %w", res.key(), err)
 	}
 	if err := touch(filepath.Join(dir, "users", r.att.ID)); err != nil {
 		return err
@@ -98,7 +90,7 @@ func (r *run) createShared(dir string, t resource) error {
 		return err
 	}
 	defer j.Close()
-	err = t.create(r, func(one Undo) error {
+	err = res.create(r, func(one Undo) error {
 		if err := j.Append(entry{Undo: &one}); err != nil {
 			return err
 		}
@@ -113,9 +105,15 @@ func (r *run) createShared(dir string, t resource) error {
 func touch(path string) error {
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o644)
 	if err != nil {
-		return fmt.Errorf("mark use: %w", err)
+		return fmt.Errorf("create file: %w", err)
 	}
 	return f.Close()
+}
+
+// undoUse ends an attachment's use of a resource.
+type undoUse struct {
+	Key string `json:"key"`
+	ID  string `json:"id"` // the user
 }
 
 func (m *undoUse) undo(u *undoer) error {
@@ -133,34 +131,31 @@ func (m *undoUse) undo(u *undoer) error {
 		return nil
 	}
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("let go of %s: %w", m.Key, err)
+		return fmt.Errorf("stop using %s: %w", m.Key, err)
 	}
 	return u.removeShared(dir)
 }
 
-// unmake removes a thing that nobody uses, and what is known of it. The users of
-// one that has vanished stay: theirs is what is made in its place.
+// removeShared removes a resource that has no users, and its directory. If it is called for
+// a resource that has vanished, its users stay: they use the one created in its place.
 func (u *undoer) removeShared(dir string) error {
 	if err := statedir.Remove(filepath.Join(dir, "ready")); err != nil {
 		return err
 	}
-	records, err := journal.Read(filepath.Join(dir, "made"))
+	made := filepath.Join(dir, "made")
+	all, err := readJournal(made)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	_, undos, _, err := parseJournal(records)
-	if err != nil {
+	if err := u.all(all.undos); err != nil {
 		return err
 	}
-	if err := u.all(undos); err != nil {
-		return err
-	}
-	if err := statedir.Remove(filepath.Join(dir, "made")); err != nil {
+	if err := statedir.Remove(made); err != nil {
 		return err
 	}
 	err = os.Remove(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, unix.ENOTEMPTY) {
-		return fmt.Errorf("remove what was shared: %w", err)
+		return fmt.Errorf("remove directory of a shared resource: %w", err)
 	}
 	return nil
 }

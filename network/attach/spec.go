@@ -6,40 +6,49 @@ import (
 	"cleat/link"
 )
 
-// Spec is what is wanted of one attachment: data as it is typed and as it is kept.
+// Spec describes one attachment as it was requested. The zero value of a field means the
+// default.
 type Spec struct {
-	Kind           string         `json:"kind"`              // as in Kinds
-	Parent         string         `json:"parent,omitempty"`  // the bridge, or the device that it stands on, on the host
-	Name           string         `json:"name"`              // of the link in the container; "": the first free of eth0, eth1, …
-	Addresses      []netip.Prefix `json:"ip,omitempty"`      // addresses with their networks' lengths
-	Gateways       []netip.Addr   `json:"gateway,omitempty"` // of default routes, at most one a family
-	Peer           string         `json:"peer,omitempty"`    // name of the other end on the host, of kinds bridge and ovs; "": one of its own
-	MAC            link.MAC       `json:"mac,omitzero"`      // zero: chosen at random
-	MTU            int            `json:"mtu,omitempty"`     // bytes; 0: the parent's
+	Kind           string         `json:"kind"`              // one of Kinds
+	Parent         string         `json:"parent,omitempty"`  // device of the host: a bridge, or what the link stands on
+	Name           string         `json:"name"`              // of the link in the container; default: the first free of eth0, eth1, …
+	Addresses      []netip.Prefix `json:"ip,omitempty"`      // with the prefix lengths of their networks
+	Gateways       []netip.Addr   `json:"gateway,omitempty"` // of default routes, at most one per address family
+	Peer           string         `json:"peer,omitempty"`    // name of the link's other end on the host, for kinds bridge and ovs; default: a generated one
+	MAC            link.MAC       `json:"mac,omitzero"`      // default: random
+	MTU            int            `json:"mtu,omitempty"`     // bytes; default: the parent's
 	VLAN           int            `json:"vlan,omitempty"`    // 802.1Q, 1…4094; 0: none
-	Mode           string         `json:"mode,omitempty"`    // as in Modes; "": the first of them
-	Routes         []Route        `json:"routes,omitempty"`  // besides those that the addresses bring
+	Mode           string         `json:"mode,omitempty"`    // one of Modes; default: the first of them
+	Routes         []Route        `json:"routes,omitempty"`  // besides those of the addresses' networks
 	DNS            []netip.Addr   `json:"dns,omitempty"`     // name servers for the container's resolv.conf
-	RateBitsPerSec int64          `json:"rate,omitempty"`    // bit/s, in each direction; 0: no limit
-	BurstBytes     int            `json:"burst,omitempty"`   // bytes that may pass at once; 0: by the rate
+	RateBitsPerSec int64          `json:"rate,omitempty"`    // limit in each direction; 0: none
+	BurstBytes     int            `json:"burst,omitempty"`   // default: depends on the rate
 	HostShim       bool           `json:"host_shim,omitempty"`
 	Masquerade     bool           `json:"masquerade,omitempty"`
-	DHCP           bool           `json:"dhcp,omitempty"`      // IPv4 address, routes, MTU and name servers from a DHCP server
-	DHCPHostName   string         `json:"host_name,omitempty"` // what the DHCP server is told; "": the container's name
-	Keep           bool           `json:"keep,omitempty"`      // it is attached again when the container or the machine begins anew
-	// CheckDuplicate is how others are asked whether an address is theirs: one of the
-	// Check… constants.
+	DHCP           bool           `json:"dhcp,omitempty"`      // get IPv4 address, routes, MTU and name servers from a DHCP server
+	DHCPHostName   string         `json:"host_name,omitempty"` // sent to the DHCP server; default: the container's name
+	Keep           bool           `json:"keep,omitempty"`      // attach again when the container or the machine is restarted
+	// CheckDuplicate says how to check that an address is not in use: one of the Check…
+	// constants.
 	CheckDuplicate string            `json:"check_duplicate,omitempty"`
-	Params         map[string]string `json:"set,omitempty"` // parameters of the link, as link.Parse has them; "@FILE" stands for what is in a file
+	Params         map[string]string `json:"set,omitempty"` // parameters for link.Parse; "@FILE" stands for the content of a file
 }
 
-// Route is a route of the container's by the new link.
+// mode returns the effective mode; "" if the kind has none.
+func (s Spec) mode() string {
+	if modes := Modes(s.Kind); s.Mode == "" && len(modes) > 0 {
+		return modes[0]
+	}
+	return s.Mode
+}
+
+// Route is a route of the container through the link.
 type Route struct {
 	To  netip.Prefix `json:"to"`
-	Via netip.Addr   `json:"via,omitzero"` // zero: on the link
+	Via netip.Addr   `json:"via,omitzero"` // zero: the destination is on the link
 }
 
-// String is the route as ip(8) has it.
+// String returns the route as in ip(8).
 func (r Route) String() string {
 	if !r.Via.IsValid() {
 		return r.To.String()

@@ -11,55 +11,44 @@ import (
 	"cleat/network/segment"
 )
 
-// Step is one thing to be done. Its exported fields are all there is to know of
-// it, and String says it to people.
+// Step is one change that an attach makes. Its exported fields describe it completely;
+// String describes it to people.
 type Step interface {
 	fmt.Stringer
-	// do takes the step. Before it changes anything that does not go away with
-	// what another step made, it has r write down how to be rid of it.
+	// do makes the change. It first records how to undo whatever does not go away together
+	// with something made by an earlier step.
 	do(r *run) error
 }
 
-// Name is the kind of a step, e.g. "MakeLink".
+// checker is a step that can tell whether it would fail because something is already in
+// use, without changing anything.
+type checker interface{ check(r *run) error }
+
+// StepName returns the kind of a step, e.g. "MakeLink".
 func StepName(s Step) string {
 	return strings.TrimPrefix(fmt.Sprintf("%T", s), "attach.")
 }
 
-// foreteller is a step that can see, without being taken, that somebody else has what it
-// would take.
-type checker interface{ check(r *run) error }
-
-// run is one operation under way.
+// run is one attach, or one change of a complete attachment.
 type run struct {
-	ctx       context.Context
-	store     *Store
-	journal   *journal.Journal
-	att       *Attachment
-	host      *namespace
-	cont      *namespace
-	testHook  func() error // of tests: called before and after each record and step
-	undos     []Undo       // what is on record
-	linkIndex int          // number of the link in the container, once it is there
-	peer      string       // name of its other end on the host, of a pair
-	notes     []string
+	*session
+	ctx     context.Context
+	journal *journal.Journal
+	att     *Attachment
+	cont    *namespace
+	undos   []Undo // recorded so far
+	notes   []string
 
-	peerIndex int // number of that end
+	linkIndex int    // of the link in the container, once it exists
+	peer      string // name of the link's other end on the host, if it is a pair
+	peerIndex int
 
 	lease      *dhcp.Lease
-	leaseSteps []Step         // steps that others turned out to be made of
-	announcing sync.WaitGroup // what is being told to neighbours
+	leaseSteps []Step // steps that only the lease determined
+	announcing sync.WaitGroup
 }
 
-// point is where a test may have the operation fail, or stop as if it were
-// killed.
-func (r *run) checkpoint() error {
-	if r.testHook == nil {
-		return nil
-	}
-	return r.testHook()
-}
-
-// record writes down how to be rid of what comes next.
+// record writes down how to undo the next change.
 func (r *run) record(u Undo) error {
 	if err := r.checkpoint(); err != nil {
 		return err
@@ -71,10 +60,10 @@ func (r *run) record(u Undo) error {
 	return r.checkpoint()
 }
 
-// carryOut takes the steps in order.
+// doSteps takes steps in order, until one fails or the context ends.
 func (r *run) doSteps(steps []Step) error {
 	for _, s := range steps {
-		if err := r.ctx.Err(); err != nil {
+		if r.ctx.Err() != nil {
 			return context.Cause(r.ctx)
 		}
 		if err := s.do(r); err != nil {
@@ -87,21 +76,23 @@ func (r *run) doSteps(steps []Step) error {
 	return nil
 }
 
-// foretell is the error that steps would end with, as far as can be seen.
+// checkSteps returns the error with which steps would fail, as far as that can be known in
+// advance.
 func (r *run) checkSteps(steps []Step) error {
 	for _, s := range steps {
-		f, can := s.(checker)
-		if !can {
+		c, ok := s.(checker)
+		if !ok {
 			continue
 		}
-		if err := f.check(r); err != nil {
+		if err := c.check(r); err != nil {
 			return fmt.Errorf("%s: %w", s, err)
 		}
 	}
 	return nil
 }
 
-// segment is where the link is that the operation made.
+// segment returns where the link is. parent is the device that it stands on; "" if there is
+// none.
 func (r *run) segment(parent string) (segment.Link, error) {
 	at := segment.Link{NS: r.cont.ns, Index: r.linkIndex}
 	if r.peer != "" {
@@ -110,9 +101,9 @@ func (r *run) segment(parent string) (segment.Link, error) {
 	if parent == "" {
 		return at, nil
 	}
-	l, err := r.host.LinkByName(parent)
+	l, err := r.host.mustFind(parent)
 	if err != nil {
-		return at, fmt.Errorf("find %q: %w", parent, err)
+		return at, err
 	}
 	at.Parent, at.ParentIndex = r.host.ns, l.Attrs().Index
 	return at, nil

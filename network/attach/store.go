@@ -12,7 +12,6 @@ import (
 	"strings"
 
 	"cleat/internal/statedir"
-	"cleat/network/journal"
 )
 
 // Store holds the attachments of one state directory: the files that say what is wanted,
@@ -59,7 +58,7 @@ const (
 	retired  = "~retired"  // it stays
 )
 
-// busy returns the path of the journal of an operation on an attachment; "" if there is
+// operationOn returns the path of the journal of an operation on an attachment; "" if there is
 // none.
 func (s *Store) operationOn(id string) string {
 	for _, suffix := range []string{"", detached, retired} {
@@ -110,9 +109,8 @@ func (s *Store) lastKnown(id string) *Attachment {
 		return a
 	}
 	for _, path := range []string{s.liveJournal(id), s.opJournal(id)} {
-		records, _ := journal.Read(path) // the first record is enough
-		if first, _, _, _ := parseJournal(records); first.Attachment != nil {
-			return first.Attachment
+		if all, _ := readJournal(path); all.Attachment != nil { // the first record is enough
+			return all.Attachment
 		}
 	}
 	return nil
@@ -149,9 +147,9 @@ func (s *Store) Attachments() ([]*Attachment, error) {
 	return all, errors.Join(errs...)
 }
 
-// withOperations adds to all, by id, the attachments that only the journal of an operation
-// knows: one that is being made has no file of its own yet, and one that is being detached has
-// none any more. A journal without a record is left out: nothing has been done yet.
+// withOperations adds the attachments that only the journal of an operation knows: one that is
+// being made has no file yet, and one that is being detached may have none any more. A journal
+// without a record is ignored, because nothing has been done yet.
 func (s *Store) withOperations(all []*Attachment) ([]*Attachment, error) {
 	ops, err := os.ReadDir(s.RunPath("ops"))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -162,9 +160,8 @@ func (s *Store) withOperations(all []*Attachment) ([]*Attachment, error) {
 		if slices.ContainsFunc(all, func(a *Attachment) bool { return a.ID == id }) {
 			continue
 		}
-		records, _ := journal.Read(s.opJournal(op.Name()))
-		if first, _, _, _ := parseJournal(records); first.Attachment != nil {
-			all = append(all, first.Attachment)
+		if r, _ := readJournal(s.opJournal(op.Name())); r.Attachment != nil {
+			all = append(all, r.Attachment)
 		}
 	}
 	slices.SortFunc(all, func(a, b *Attachment) int { return strings.Compare(a.ID, b.ID) })

@@ -207,12 +207,12 @@ func TestQueuesLost(t *testing.T) {
 		must(t, err)
 		return strings.Join(got.Notes, "\n")
 	}
-	if notes := noted(); strings.Contains(notes, "come back") {
+	if notes := noted(); strings.Contains(notes, "queueing disciplines") {
 		t.Errorf("all of it comes back: %q", notes)
 	}
 	nic := find(t, w.host, "nic").Index()
 	must(t, handle(t, w.host).QdiscAdd(&netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: nic, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}}))
-	if notes := noted(); !strings.Contains(notes, "nic will come back without its queueing disciplines (") || !strings.Contains(notes, "ingress") {
+	if notes := noted(); !strings.Contains(notes, "the queueing disciplines of nic (") || !strings.Contains(notes, "ingress") {
 		t.Errorf("notes: %q", notes)
 	}
 }
@@ -299,7 +299,7 @@ func stopAt(k int) func() error {
 	return func() error {
 		n++
 		if n > k {
-			return attach.ErrStop
+			return attach.ErrKilled
 		}
 		return nil
 	}
@@ -309,7 +309,7 @@ func stopAt(k int) func() error {
 func (w *world) killEverywhere(want attach.Spec, points int, before []string) {
 	w.t.Helper()
 	for k := 0; k < points; k += stride() {
-		if _, err := w.attach(want, stopAt(k)); !errors.Is(err, attach.ErrStop) {
+		if _, err := w.attach(want, stopAt(k)); !errors.Is(err, attach.ErrKilled) {
 			w.t.Fatalf("stopped at point %d: %v", k, err)
 		}
 		w.repair()
@@ -322,11 +322,11 @@ func (w *world) killEverywhere(want attach.Spec, points int, before []string) {
 func (w *world) killWhileUndoing(want attach.Spec, name string, points int, before []string) {
 	w.t.Helper()
 	for k := 0; ; k += stride() {
-		if _, err := w.attach(want, stopAt(points-1)); !errors.Is(err, attach.ErrStop) {
+		if _, err := w.attach(want, stopAt(points-1)); !errors.Is(err, attach.ErrKilled) {
 			w.t.Fatal(err)
 		}
 		err := w.do(func() error {
-			_, err := attach.RepairTrial(w.t.Context(), w.store, stopAt(k))
+			_, err := attach.RepairWithHook(w.t.Context(), w.store, stopAt(k))
 			return err
 		})
 		w.repair()

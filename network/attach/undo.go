@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// Undo is how to be rid of one thing: one of the fields is set. Undoing finds
-// things as they are: not there (the step was not taken, or somebody was faster),
-// half there, or somebody else's under the same name, which is left alone. Doing
-// it twice is harmless.
+// Undo is a journal's record of one change: one of the fields is set. It is written before
+// the change, so undoing expects that the change was not made, was made in part, or was
+// reverted by somebody else. Something of another origin under the same name is left alone.
+// Undoing twice is harmless.
 type Undo struct {
 	Link         *undoLink         `json:"link,omitempty"`
 	Move         *undoMove         `json:"moved,omitempty"`
@@ -31,131 +31,75 @@ type Undo struct {
 	Lease        *undoLease        `json:"lease,omitempty"`
 }
 
-// MarshalJSON encodes what is set. The library would first learn about the types of all
-// fields, which takes longer than making a link.
-func (one Undo) MarshalJSON() ([]byte, error) {
-	set, v := map[string]any{}, reflect.ValueOf(one)
+// change is the type of the fields of Undo.
+type change interface{ undo(u *undoer) error }
+
+// change returns the field that is set and its name in JSON; nil if the record was written
+// by a later version.
+func (one Undo) change() (name string, c change) {
+	v := reflect.ValueOf(one)
 	for i := range v.NumField() {
 		if f := v.Field(i); !f.IsNil() {
-			name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
-			set[name] = f.Interface()
+			name, _, _ = strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+			return name, f.Interface().(change)
 		}
 	}
-	return json.Marshal(set)
+	return "", nil
 }
 
-func (one Undo) undo(u *undoer) error {
-	switch {
-	case one.Link != nil:
-		return one.Link.undo(u)
-	case one.Move != nil:
-		return one.Move.undo(u)
-	case one.Route != nil:
-		return one.Route.undo(u)
-	case one.RouteRemoval != nil:
-		return one.RouteRemoval.undo(u)
-	case one.Address != nil:
-		return one.Address.undo(u)
-	case one.File != nil:
-		return one.File.undo(u)
-	case one.ResolvConf != nil:
-		return one.ResolvConf.undo(u)
-	case one.Claim != nil:
-		return one.Claim.undo(u)
-	case one.Use != nil:
-		return one.Use.undo(u)
-	case one.Sysctl != nil:
-		return one.Sysctl.undo(u)
-	case one.Rule != nil:
-		return one.Rule.undo(u)
-	case one.Bridge != nil:
-		return one.Bridge.undo(u)
-	case one.BridgeMTU != nil:
-		return one.BridgeMTU.undo(u)
-	case one.Lease != nil:
-		return one.Lease.undo(u)
-	case one.OVS != nil:
-		return one.OVS.undo(u)
+// MarshalJSON encodes the field that is set. Package json would first analyze the types of
+// all fields, which takes longer than creating a link.
+func (one Undo) MarshalJSON() ([]byte, error) {
+	name, c := one.change()
+	if c == nil {
+		return []byte("{}"), nil
 	}
-	return errors.New("undo: a record of a later cleat")
+	return json.Marshal(map[string]any{name: c})
 }
 
-// undoer is one undoing under way.
+// undoer undoes the records of one journal.
 type undoer struct {
-	store    *Store
-	host     *namespace
-	testHook func() error
-	opened   []*namespace // opened so far
-	notes    []string
-
-	detaching bool  // for the first time: what can't be found is said
-	removed   []int // links in the container, by number; two records may be of one
-}
-
-func newUndoer(store *Store, here *namespace, trial func() error) *undoer {
-	return &undoer{store: store, host: here, testHook: trial}
-}
-
-func (u *undoer) close() {
-	for _, s := range u.opened {
-		s.close()
-	}
+	*session
+	notes     []string
+	detaching bool  // report links that are not where they were put
+	removed   []int // indexes of links in the container; two records may be about one link
 }
 
 func (u *undoer) note(format string, args ...any) {
-	if n := fmt.Sprintf(format, args...); !slices.Contains(u.notes, n) { // two records may be of one thing
+	if n := fmt.Sprintf(format, args...); !slices.Contains(u.notes, n) { // two records may be about one thing
 		u.notes = append(u.notes, n)
 	}
 }
 
-// failed is an error of undoing, or a note of it where that is in a container: what is there is
-// the container's to change, and keeps nobody from undoing the rest.
-func (u *undoer) failed(where *namespace, err error) error {
-	if where == u.host {
+// failed returns err if it is about the host. If it is about a container, failed only adds a
+// note: a container must not be able to keep the rest from being undone.
+func (u *undoer) failed(n *namespace, err error) error {
+	if n == u.host {
 		return err
 	}
-	u.note("can't be put back in the container: %v", err)
+	u.note("something in the container can't be restored: %v", err)
 	return nil
 }
 
-// noteMoved says of a link that is not where it was put that it may be somewhere else: a
-// container may move it to a namespace of its own, which nobody finds.
-func (u *undoer) noteMoved(name string) {
-	if !u.detaching {
-		return
+// noteMissing notes that a link is not in the container any more. The container may have
+// moved it to a namespace of its own, which can't be found.
+func (u *undoer) noteMissing(name string) {
+	if u.detaching {
+		u.note("%s was not in the container any more: somebody has removed it, or moved it to another network namespace, where it still works", name)
 	}
-	u.note("%s was not there any more: somebody has removed it, or moved it to another network namespace, where it goes on to work", name)
 }
 
-// side is the side of a place that is remembered; errNoPlace when it is gone.
-func (u *undoer) namespace(p nsRef) (*namespace, error) {
-	for _, s := range append(u.opened, u.host) {
-		if s.ref.Inode == p.Inode && s.ref.Cookie == p.Cookie {
-			return s, nil
-		}
-	}
-	ns, err := p.open(u.host.ns)
-	if err != nil {
-		return nil, err
-	}
-	s, err := newNamespace(ns, p.Path)
-	if err == nil {
-		u.opened = append(u.opened, s)
-	}
-	return s, err
-}
-
-// all undoes records, last first, all that it can.
+// all undoes records from the last to the first. It goes on after an error.
 func (u *undoer) all(undos []Undo) error {
 	var errs []error
 	for _, one := range slices.Backward(undos) {
-		if u.testHook != nil {
-			if err := u.testHook(); err != nil {
-				return errors.Join(append(errs, err)...)
-			}
+		if err := u.checkpoint(); err != nil {
+			return errors.Join(append(errs, err)...)
 		}
-		if err := one.undo(u); err != nil {
-			errs = append(errs, err)
+		if _, c := one.change(); c != nil {
+			errs = append(errs, c.undo(u))
+		} else {
+			errs = append(errs, errors.New("undo: the record was written by a later cleat"))
 		}
 	}
 	return errors.Join(errs...)

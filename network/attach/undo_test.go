@@ -10,8 +10,8 @@ import (
 // TestUndoWithoutOVS has it said what stays where the program that would remove it is gone.
 func TestUndoWithoutOVS(t *testing.T) {
 	t.Setenv("PATH", "")
-	u := newUndoer(nil, nil, nil)
-	if err := (&undoOVS{Name: "veth7", Port: "br0"}).undo(u); err != nil || len(u.notes) != 1 || !strings.Contains(u.notes[0], "port veth7 of bridge br0") {
+	u := &undoer{session: &session{}}
+	if err := (&undoOVS{Name: "veth7", Port: "br0"}).undo(u); err != nil || len(u.notes) != 1 || !strings.Contains(u.notes[0], "port veth7 of Open vSwitch bridge br0") {
 		t.Errorf("notes %q, %v", u.notes, err)
 	}
 }

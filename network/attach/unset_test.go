@@ -73,14 +73,14 @@ func TestExtendDNS(t *testing.T) {
 		w.due(got.Attachment.ID)
 		e, err := w.extend(got.Attachment.ID, stopAt(k))
 		switch whole = err == nil; {
-		case whole && !strings.Contains(e.Done, "with other name servers"):
+		case whole && !strings.Contains(e.Done, "with new name servers"):
 			t.Errorf("extended: %+v", e)
 		case whole:
 			fileIs(t, "extended:", conf, "search example.org\nnameserver 198.51.100.54\n")
 			if k < 4 {
 				t.Errorf("only %d points", k)
 			}
-		case !errors.Is(err, attach.ErrStop):
+		case !errors.Is(err, attach.ErrKilled):
 			t.Errorf("not stopped at point %d: %v", k, err)
 		case k%2 == 0: // the next keeper goes on
 			_, err := w.extend(got.Attachment.ID, nil)
@@ -123,7 +123,7 @@ func TestExtendUnset(t *testing.T) {
 	w.due(id)
 	e, err := w.extend(id, nil)
 	failed("renewed", e, err)
-	if !strings.HasPrefix(e.Done, "extended its lease") {
+	if !strings.HasPrefix(e.Done, "renewed the lease") {
 		t.Errorf("renewed: %+v", e)
 	}
 	e, err = w.extend(id, nil)
@@ -137,7 +137,7 @@ func TestExtendUnset(t *testing.T) {
 	must(t, os.Rename(conf+".away", conf))
 	k := 0
 	for ; ; k++ {
-		if e, err = w.extend(id, stopAt(k)); !errors.Is(err, attach.ErrStop) {
+		if e, err = w.extend(id, stopAt(k)); !errors.Is(err, attach.ErrKilled) {
 			break
 		}
 	}
@@ -213,7 +213,7 @@ func TestShimLease(t *testing.T) {
 	w.due(got.Attachment.ID)
 	k := 0
 	for ; ; k++ {
-		if _, err = w.extend(got.Attachment.ID, stopAt(k)); !errors.Is(err, attach.ErrStop) {
+		if _, err = w.extend(got.Attachment.ID, stopAt(k)); !errors.Is(err, attach.ErrKilled) {
 			break
 		}
 		if k%2 == 1 { // as it would not be before the lease is over once more
@@ -236,7 +236,7 @@ func TestShimLease(t *testing.T) {
 	}
 	w.wants("the route is taken", []string{"198.51.100.9/24"}, nil)
 	must(t, h.RouteDel(taken))
-	if e, err := w.extend(got.Attachment.ID, nil); err != nil || e.Incomplete || e.Done != "set what its lease says" {
+	if e, err := w.extend(got.Attachment.ID, nil); err != nil || e.Incomplete || e.Done != "applied pending changes of the lease" {
 		t.Errorf("the route is free: %+v, %v", e, err)
 	}
 	routed("set later", []string{"198.51.100.9"}, []string{"198.51.100.8"})
@@ -281,7 +281,7 @@ func TestShimLeaseMoved(t *testing.T) {
 func TestShimWantsAddress(t *testing.T) {
 	for _, w := range []attach.Spec{{DHCP: true}, {Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24")}}, {}} {
 		w.Kind, w.Parent, w.HostShim = "macvlan", "nic", true
-		if err := w.Check(); (err == nil) != (w.DHCP || len(w.Addresses) > 0) {
+		if err := w.Validate(); (err == nil) != (w.DHCP || len(w.Addresses) > 0) {
 			t.Errorf("%+v: %v", w, err)
 		}
 	}

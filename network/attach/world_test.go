@@ -119,7 +119,7 @@ func (w *world) do(f func() error) error { return w.host.Do(f) }
 
 func (w *world) attach(want attach.Spec, trial func() error) (got *attach.Result, err error) {
 	err = w.do(func() error {
-		got, err = attach.Attach(w.t.Context(), w.config().WithTrial(trial), "web", want)
+		got, err = attach.Attach(w.t.Context(), w.config().WithHook(trial), "web", want)
 		return err
 	})
 	return got, err
@@ -135,7 +135,7 @@ func (w *world) preview(want attach.Spec) (got *attach.Result, err error) {
 
 func (w *world) detach(name string, trial func() error) error {
 	return w.do(func() error {
-		_, _, err := attach.Detach(w.t.Context(), w.config().WithTrial(trial), "web", name)
+		_, _, err := attach.Detach(w.t.Context(), w.config().WithHook(trial), "web", name)
 		return err
 	})
 }

@@ -90,7 +90,7 @@ func TestUnappliedSettings(t *testing.T) {
 	must(t, h.RouteAdd(&all[0]))
 	w.eventually("it is applied", 10*time.Second, func() bool {
 		r := report()
-		return r.Error == "" && r.Action == "set what its lease says"
+		return r.Error == "" && r.Action == "applied pending changes of the lease"
 	})
 	if l := w.status("web").Lease; l == nil || len(l.Routes) != 1 || l.Routes[0].Via != netip.MustParseAddr("192.0.2.3") {
 		t.Errorf("the lease is %+v", l)
