@@ -290,7 +290,7 @@ func TestLeaseRouteTaken(t *testing.T) {
 func TestHostName(t *testing.T) {
 	for text, w := range map[string]attach.Spec{
 		"is only used with DHCP": {DHCPHostName: "app"},
-		"want letters, digits": {DHCPHostName: "a b", DHCP: true},
+		"want letters, digits":   {DHCPHostName: "a b", DHCP: true},
 	} {
 		w.Kind, w.Parent = "macvlan", "nic"
 		var bad *attach.SpecError
