@@ -45,7 +45,7 @@ func Run(args []string) int {
 // runHere executes a command line in this process.
 func runHere(args []string) int {
 	ctx := context.Background()
-	if !ownSignals(args) {
+	if !handlesSignals(args) {
 		var stop context.CancelFunc
 		ctx, stop = exit.Interruptible()
 		defer stop()
@@ -55,19 +55,19 @@ func runHere(args []string) int {
 
 // execute executes a command line with a given context and output.
 func execute(ctx context.Context, args []string, out, errs io.Writer) int {
-	root := newRootOf(args)
+	root := newRootFor(args)
 	root.SetOut(out)
 	root.SetErr(errs)
 	root.SetArgs(ctl.Args(args))
-	began := markBeginning(root)
+	started := trackStart(root)
 	cmd, err := root.ExecuteContextC(ctx)
-	if err != nil && !*began {
-		err = hint.BeforeStart(cmd, err) // cobra's own complaints about flags and arguments
+	if err != nil && !*started {
+		err = hint.BeforeStart(cmd, err)
 	}
 	return exit.Report(errs, err, context.Cause(ctx))
 }
 
-// The groups order the commands in the help of the root.
+// Groups of commands in the help of the root command.
 const (
 	groupMeasure = "measure"
 	groupRun     = "run"
@@ -75,13 +75,12 @@ const (
 	groupOther   = "other"
 )
 
-// ownSignals tells whether the command is one whose signals are for another to
-// answer.
-func ownSignals(args []string) bool { return len(args) > 0 && args[0] == run.Name }
+// handlesSignals reports whether the command handles signals itself.
+func handlesSignals(args []string) bool { return len(args) > 0 && args[0] == run.Name }
 
-// newRootOf is the root with all commands, or, for `cleat run` and for what changes
-// wiring, with that alone: it begins in a third of the time.
-func newRootOf(args []string) *cobra.Command {
+// newRootFor returns the root command for a command line. For run, attach and detach it has
+// only that command, so that the program starts in a third of the time.
+func newRootFor(args []string) *cobra.Command {
 	if len(args) == 0 {
 		return newRootCmd()
 	}
@@ -99,7 +98,7 @@ func newRootOf(args []string) *cobra.Command {
 	return root
 }
 
-// newRootCmd is the root with all its commands.
+// newRootCmd returns the root command with all commands.
 func newRootCmd() *cobra.Command {
 	root := newBareRootCmd()
 	add(root, groupMeasure, bench.New(), bench.NewRecommend(), doctor.New(), traffic.New())
@@ -110,30 +109,31 @@ func newRootCmd() *cobra.Command {
 	return root
 }
 
+// newBareRootCmd returns the root command without commands.
 func newBareRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cleat COMMAND",
-		Short: "measure container networks, wire containers, give a process a network of its own",
-		Long: `Cleat builds every kind of container network that this machine can make,
-measures them against each other, and says which to use and why. It works inside
-namespaces of its own: the host's network is not touched, and root is not needed
-except where the kernel demands it. It runs a command in a network of its own,
-without root, with a say in what that may reach. And it gives a running
-container a link of any kind, all or nothing, and takes it away again.
+		Short: "measure container networks, wire containers, give a process its own network",
+		Long: `Cleat builds every kind of container network that this machine supports,
+measures them against each other, and recommends one, with reasons. It works in
+namespaces of its own: it does not touch the host's network, and needs no root
+unless the kernel demands it. It runs a command in a network of its own, without
+root, and controls what the command can reach. And it gives running containers
+links of any kind, and removes them again; each change is atomic.
 
-Exit codes: 0 done, 1 failed, 2 used wrongly (nothing was started), 3 a
-regression was found, 4 another keeper runs (cleat keep), 130 stopped by Ctrl-C
-after writing what there was.`,
+Exit codes: 0 success, 1 failure, 2 usage error (nothing was started), 3 a
+regression was found, 4 another keeper runs (cleat keep), 130 interrupted by
+Ctrl-C after writing partial results.`,
 		Example: `  # which network is fastest here, in under three minutes
   cleat bench quick
 
-  # what the machine can make, and what it lacks for the rest
+  # which networks this machine supports, and what the others lack
   cleat bench list
 
-  # a shell with a network of its own
+  # a shell with its own network
   cleat run -- bash
 
-  # a running container on the network of eth0; what is wired to what
+  # put a running container on the network of eth0; draw the wiring
   cleat attach web macvlan eth0 --ip 192.0.2.10/24
   cleat graph`,
 		Version:           Version(),
@@ -154,7 +154,7 @@ after writing what there was.`,
 	return root
 }
 
-// add wires commands into the root under one heading of its help.
+// add adds commands to the root under a heading of its help.
 func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
 	for _, c := range cmds {
 		c.GroupID = group
@@ -162,21 +162,21 @@ func add(root *cobra.Command, group string, cmds ...*cobra.Command) {
 	}
 }
 
-// markBeginning lets the caller tell an error of a command from an error before
-// any command began: wrong flags, wrong arguments.
-func markBeginning(root *cobra.Command) *bool {
-	began := new(bool)
+// trackStart returns a flag that is set once a command has started. An error before that is
+// about flags or arguments.
+func trackStart(root *cobra.Command) *bool {
+	started := new(bool)
 	help.EachCommand(root, func(c *cobra.Command) {
 		if c.RunE == nil {
 			return
 		}
 		runE := c.RunE
 		c.RunE = func(cmd *cobra.Command, args []string) error {
-			*began = true
+			*started = true
 			return runE(cmd, args)
 		}
 	})
-	return began
+	return started
 }
 
 // Version returns the version that the build recorded, such as "v1.2.3".

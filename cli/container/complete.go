@@ -11,16 +11,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// PID is the process id that a person typed; 0: it is none.
-func PID(ref string) int {
-	pid, err := strconv.Atoi(ref)
-	if err != nil {
-		return 0
-	}
-	return pid
-}
-
-// CompleteTwo offers two containers, or names of namespaces.
+// CompleteTwo completes two containers or named namespaces.
 func CompleteTwo(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) >= 2 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -29,8 +20,8 @@ func CompleteTwo(cmd *cobra.Command, args []string, _ string) ([]string, cobra.S
 	return slices.DeleteFunc(words, func(w string) bool { return slices.Contains(args, w) }), cobra.ShellCompDirectiveDefault
 }
 
-// Complete offers what runs, and is wanted: by its name, and with its
-// engine in front where several have that.
+// Complete returns the names of running containers for which wanted is true, qualified by the
+// engine if they are ambiguous.
 func Complete(cmd *cobra.Command, wanted func(*find.Found) bool) []string {
 	all, _, err := find.All(cmd.Context())
 	if err != nil {
@@ -44,7 +35,7 @@ func Complete(cmd *cobra.Command, wanted func(*find.Found) bool) []string {
 	for _, f := range all {
 		switch {
 		case !wanted(f):
-		case f.Name == "" || count[f.Name] > 1 || PID(f.Name) != 0 || f.Owner != 0 && f.Owner != os.Geteuid():
+		case f.Name == "" || count[f.Name] > 1 || isNumber(f.Name) || f.Owner != 0 && f.Owner != os.Geteuid():
 			words = append(words, f.Ref())
 		default:
 			words = append(words, f.Name)
@@ -53,7 +44,13 @@ func Complete(cmd *cobra.Command, wanted func(*find.Found) bool) []string {
 	return Pasteable(words)
 }
 
-// Pasteable are the words that mean themselves to a shell, which is given them as they are.
+// Pasteable returns the words that need no quotes in a shell. The slice is modified.
 func Pasteable(words []string) []string {
 	return slices.DeleteFunc(words, func(w string) bool { return w != columns.Word(w) })
+}
+
+// isNumber reports whether a name could be taken for a process id.
+func isNumber(name string) bool {
+	_, err := strconv.Atoi(name)
+	return err == nil
 }

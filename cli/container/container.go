@@ -14,13 +14,13 @@ import (
 	"cleat/network/attach"
 )
 
-// Config is where attachments are kept here, and how containers are found.
+// Config returns the store of attachments, and how to find containers.
 func Config() (attach.Config, error) {
 	store, err := attach.OpenStore("")
 	return attach.Config{Store: store, Find: Find}, err
 }
 
-// Find resolves what a person types to a container and its namespace.
+// Find returns the container that ref names, and its network namespace.
 func Find(ctx context.Context, ref string) (attach.Container, *netns.NS, error) {
 	c := attach.Container{Ref: ref}
 	getenv := CallerOf(ctx).Getenv
@@ -40,8 +40,8 @@ func Find(ctx context.Context, ref string) (attach.Container, *netns.NS, error) 
 	return c, ns, nil
 }
 
-// attachable is what was found, as attachments remember it: its name is to be the
-// same after a restart, and nobody else's of the same engine.
+// attachable converts a container to the form that attachments store. Its name stays the same
+// after a restart, and is unique among the containers of the engine.
 func attachable(f *find.Found) (attach.Container, error) {
 	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, OwnerUID: f.Owner, SharedWith: strings.Join(sharers(f), ", "), SilentEngines: strings.Join(f.Silent, " and "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
 	switch f.Engine {
@@ -64,8 +64,8 @@ func attachable(f *find.Found) (attach.Container, error) {
 	return c, nil
 }
 
-// sharers are the containers that have the same network; a name for the network is
-// nobody else.
+// sharers returns the containers that share the network namespace. A name of the namespace
+// (package find lists those as well) is not a container.
 func sharers(f *find.Found) []string {
 	return slices.DeleteFunc(slices.Clone(f.SharesWith), func(ref string) bool {
 		return strings.HasPrefix(ref, find.Named+":")

@@ -9,12 +9,13 @@ import (
 	"cleat/network/survey"
 )
 
-// Names are the names of what runs, by the inode numbers of the networks:
-// the first of those that share one. Where engines can't be asked they have none.
+// Names returns the names of running containers by the inode numbers of their network
+// namespaces. Containers that share one are represented by the first. Containers of engines that
+// can't be queried are missing.
 func Names(ctx context.Context) map[uint64]survey.Name {
 	all, _, err := find.All(ctx)
 	if err != nil {
-		return nil // the command's end, which the survey notices, too
+		return nil // the context has ended, which the caller notices as well
 	}
 	names := map[uint64]survey.Name{}
 	for _, f := range all {
@@ -26,8 +27,8 @@ func Names(ctx context.Context) map[uint64]survey.Name {
 	return names
 }
 
-// shownName is what a container is called in drawings: another user's with the user's name in
-// front, as who has an engine chooses the names in it.
+// shownName returns the name of a container in drawings. A container of another user's engine is
+// qualified with the user's name, because users choose the names in their engines.
 func shownName(f *find.Found) string {
 	name := cmp.Or(f.Name, f.ID[:min(shortContainerID, len(f.ID))])
 	if f.Owner != 0 && f.Owner != os.Geteuid() {
@@ -36,5 +37,5 @@ func shownName(f *find.Found) string {
 	return name
 }
 
-// shortContainerID is how many characters of an id engines show.
+// shortContainerID is the number of characters of an id that engines print.
 const shortContainerID = 12

@@ -11,14 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Namespace opens the network of what a word of the command line names: a
-// container, a process, a named namespace, or a path.
+// Namespace opens the network namespace that ref names: that of a container or a process, a
+// named one, or one at a path.
 func Namespace(ctx context.Context, ref string) (*netns.NS, error) {
 	found, err := find.Container(ctx, ref, find.Options{})
 	var unasked *find.Unasked
 	switch {
 	case errors.As(err, &unasked):
-		return nil, err // it has hints of its own
+		return nil, err // it has hints
 	case err != nil:
 		return nil, EnterHint(err)
 	}
@@ -26,10 +26,10 @@ func Namespace(ctx context.Context, ref string) (*netns.NS, error) {
 	return ns, EnterHint(err)
 }
 
-// EnterHint says how to be allowed into a namespace.
+// EnterHint adds to a permission error how to enter a namespace.
 func EnterHint(err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return hint.With(err, "run it with sudo; for namespaces of your own run it as: nsenter --user --preserve-credentials --target PID cleat …")
+		return hint.With(err, "run it with sudo; for your own namespaces: nsenter --user --preserve-credentials --target PID cleat …")
 	}
 	return err
 }
