@@ -15,48 +15,46 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Flavour is the kind of lab.
+// Flavour is a kind of lab.
 type Flavour string
 
-// The flavours. The zero Flavour is User where user namespaces are allowed,
-// else Root.
+// The flavours. Auto is User where user namespaces are permitted, else Root.
 const (
 	Auto Flavour = ""
-	User Flavour = "user" // own user namespace: no root needed
+	User Flavour = "user" // a user namespace of its own: needs no root
 	Root Flavour = "root" // the initial user namespace: needs root
-	// None runs in place, in the namespaces the program was started in; for a
-	// machine that is a lab as a whole, such as a virtual one.
+	// None runs in the namespaces in which the program was started. It is for a machine
+	// that is a lab as a whole, such as a virtual one.
 	None Flavour = "none"
 )
 
-// flavourEnv tells the copy that it is inside, and of which flavour.
+// flavourEnv tells the copy that it is inside a lab, and which flavour the lab has.
 const flavourEnv = "CLEAT_LAB"
 
-// controlFD is where the copy finds its socket to the parent.
+// controlFD is the copy's socket to its parent.
 const controlFD = 3
 
-// Inside tells whether this process runs inside a lab, and in which.
+// Inside reports whether this process runs inside a lab, and the lab's flavour.
 func Inside() (Flavour, bool) {
 	f := Flavour(os.Getenv(flavourEnv))
 	return f, f == User || f == Root || f == None
 }
 
-// Config says how to enter a lab.
+// Config configures a lab.
 type Config struct {
 	Flavour Flavour
-	Args    []string // the copy's arguments after the program name; nil: our own
-	Env     []string // added to our own environment
-	// Extra are files for the copy, which finds them from descriptor 4 on.
+	Args    []string // the copy's arguments after the program name; nil: this process's
+	Env     []string // added to this process's environment
+	// Extra are files for the copy, as descriptor 4 and up.
 	Extra []*os.File
 }
 
-// Enter runs a copy of this program inside a new lab and waits for it. It
-// returns the copy's exit code. When ctx ends the copy gets SIGTERM and is waited
-// for. The error is a *Refused when the machine
-// does not let us make the namespaces.
+// Enter runs a copy of this program inside a new lab, waits for it and returns its exit
+// code. When ctx ends the copy gets SIGTERM. The error is a *Refused if the machine does
+// not permit the namespaces.
 //
-// The calling goroutine stays locked to its thread, because the copy's life is
-// bound to it (PR_SET_PDEATHSIG looks at threads, not processes).
+// The calling goroutine is locked to its thread, since PR_SET_PDEATHSIG binds the copy's
+// life to a thread, not to a process.
 func Enter(ctx context.Context, cfg Config) (int, error) {
 	flavour, err := chooseFlavour(cfg.Flavour)
 	if err != nil {
@@ -106,8 +104,8 @@ func Enter(ctx context.Context, cfg Config) (int, error) {
 	}
 }
 
-// namespaces are the clone flags of a flavour. The copy is in a process group
-// of its own, so that a Ctrl-C at the terminal reaches it once, through us.
+// namespaces returns the clone flags of a flavour. The copy has a process group of its
+// own, so that it gets a Ctrl-C at the terminal once, from its parent.
 func namespaces(f Flavour) *syscall.SysProcAttr {
 	attr := &syscall.SysProcAttr{
 		Cloneflags: unix.CLONE_NEWNET | unix.CLONE_NEWNS | unix.CLONE_NEWPID | unix.CLONE_NEWIPC | unix.CLONE_NEWUTS,
@@ -137,10 +135,10 @@ func exitCode(err error) (int, error) {
 	return status.ExitStatus(), nil
 }
 
-// Settle finishes the entry from the inside: it makes mounts private, mounts
-// what belongs to the new namespaces, and ends the process when the parent
-// goes. Call it once, first thing, when Inside says so. It returns the lab's
-// scratch directory, which vanishes with the lab.
+// Settle completes the entry inside the lab: it makes mounts private, mounts what belongs
+// to the new namespaces, and makes this process end with its parent. Call it once, first
+// thing, if Inside reports true. It returns the lab's scratch directory, which vanishes
+// with the lab.
 func Settle() (scratch string, err error) {
 	f, _ := Inside()
 	if f == None {
@@ -152,7 +150,7 @@ func Settle() (scratch string, err error) {
 	if err := mountProc(); err != nil {
 		return "", refused(f, err)
 	}
-	// Any directory that nothing else in the lab needs would do.
+	// Any directory would do that nothing else in the lab needs.
 	scratch = "/dev/shm"
 	if err := unix.Mount("tmpfs", scratch, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0700"); err != nil {
 		return "", refused(f, fmt.Errorf("mount a scratch directory: %w", err))
@@ -162,8 +160,8 @@ func Settle() (scratch string, err error) {
 	return scratch, nil
 }
 
-// mountProc makes mounts private, since a shared one would carry ours to the
-// host, and mounts the /proc of the new PID namespace.
+// mountProc mounts the /proc of the new PID namespace. It makes mounts private before,
+// since a shared mount would propagate to the host.
 func mountProc() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
@@ -189,7 +187,7 @@ func endWithParent() {
 	}
 }
 
-// String is the flavour as shown in reports.
+// String returns the flavour's name in reports.
 func (f Flavour) String() string {
 	if f == Auto {
 		return "auto"

@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The copy asks its parent to run a command on the host by one datagram on the
-// control socket: a hostRequest in JSON, with four descriptors: standard
-// input, output and error, and a socket whose life is the command's. The parent
-// answers on that socket with a hostReply when the command has ended; when the
-// copy closes its end the parent kills the command.
+// The copy asks its parent to run a command on the host by one datagram on the control
+// socket: a hostRequest in JSON and four descriptors, which are the command's standard
+// input, output and error, and a socket that lives as long as the command. The parent
+// sends a hostReply on that socket when the command has ended. It kills the command when
+// the copy closes its end.
 
 type hostRequest struct {
 	Args []string `json:"args"`
@@ -25,13 +25,13 @@ type hostRequest struct {
 }
 
 type hostReply struct {
-	Error string `json:"error"` // empty: exit status 0
+	Error string `json:"error"` // "": exit status 0
 }
 
-// maxHostMessage bounds one request or reply, in bytes.
+// maxHostMessage bounds a request or a reply, in bytes.
 const maxHostMessage = 64 << 10
 
-// serveHost is the parent's side; it returns when the copy's end closes.
+// serveHost is the parent's side. It returns when the copy closes its end.
 func serveHost(control int) {
 	for {
 		data, fds, err := receive(control)
@@ -73,8 +73,8 @@ func runForLab(data []byte, c Command, life *os.File) {
 	unix.Send(int(life.Fd()), answer, unix.MSG_NOSIGNAL)
 }
 
-// runHostCommand runs the command on a thread of its own, to which the
-// command's life is bound, and so to ours.
+// runHostCommand runs the command on a thread of its own. The command's life is bound to
+// the thread, and so to this process.
 func runHostCommand(c Command, life *os.File) error {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -87,22 +87,22 @@ func runHostCommand(c Command, life *os.File) error {
 	fd := int(life.Fd())
 	go func() {
 		defer close(done)
-		// Nothing is ever sent this way: a return means that the lab is done
-		// with the command.
+		// The copy never sends anything here: receive returns when the copy closes its
+		// end.
 		receive(fd)
 		cmd.Process.Kill()
 	}()
 	err := cmd.Wait()
-	// The descriptor must outlive who waits on it.
+	// The descriptor must stay open until receive has returned.
 	unix.Shutdown(fd, unix.SHUT_RD)
 	<-done
 	return err
 }
 
-// Host is the host's own namespaces, seen from inside a lab.
+// Host is the host's own namespaces, used from inside a lab.
 type Host struct{}
 
-// Start runs c on the host. Extra files of c do not get there.
+// Start runs c on the host, without its Extra files.
 func (Host) Start(c Command) (Proc, error) {
 	f, _ := Inside()
 	if f == None {
@@ -167,8 +167,8 @@ func (p *hostProc) Wait() error {
 	return p.err
 }
 
-// receive reads one datagram and the descriptors that came with it. The end of
-// the socket is io.EOF.
+// receive reads one datagram and its descriptors. It returns io.EOF at the end of the
+// socket.
 func receive(fd int) ([]byte, []int, error) {
 	data := make([]byte, maxHostMessage)
 	oob := make([]byte, unix.CmsgSpace(4*4))

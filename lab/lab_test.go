@@ -13,7 +13,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
 
-// pair is two nodes, wired by wire, with addresses 192.0.2.1 and .2.
+// pair makes two nodes, connected by wire, with addresses 192.0.2.1 and .2.
 func pair(t *testing.T, wire func(a, b lab.End) error) (a, b *lab.Node) {
 	t.Helper()
 	lab.Need(t)
@@ -90,7 +90,7 @@ func TestSwitch(t *testing.T) {
 	carries(t, a, b)
 }
 
-// output runs a command and returns what it printed.
+// output runs a command and returns its output.
 func output(t *testing.T, start func(lab.Command) (lab.Proc, error), args ...string) (string, error) {
 	t.Helper()
 	out, in, err := os.Pipe()
@@ -110,7 +110,7 @@ func output(t *testing.T, start func(lab.Command) (lab.Proc, error), args ...str
 	return string(text), p.Wait()
 }
 
-// What a host paces by default is no node's.
+// TestNodesAreUnpaced checks that a node does not inherit the host's congestion control.
 func TestNodesAreUnpaced(t *testing.T) {
 	lab.Need(t)
 	n, err := lab.NewNode("n")
@@ -120,14 +120,14 @@ func TestNodesAreUnpaced(t *testing.T) {
 	defer n.Close()
 	got, err := output(t, n.Start, "cat", "/proc/sys/net/ipv4/tcp_congestion_control")
 	if err != nil || strings.TrimSpace(got) != "reno" {
-		t.Errorf("TCP on a new node: %q, %v", got, err)
+		t.Errorf("congestion control of a new node: %q, %v", got, err)
 	}
 }
 
 func TestHostIsOutside(t *testing.T) {
 	lab.Need(t)
 	if f, _ := lab.Inside(); f == lab.None {
-		t.Skip("this machine as a whole is the lab: there is no outside")
+		t.Skip("this machine as a whole is the lab, so there is no host")
 	}
 	outside, err := output(t, lab.Host{}.Start, "readlink", "/proc/self/ns/net")
 	if err != nil {
@@ -145,10 +145,10 @@ func TestHostIsOutside(t *testing.T) {
 func TestHostReportsFailure(t *testing.T) {
 	lab.Need(t)
 	if _, err := output(t, lab.Host{}.Start, "false"); err == nil {
-		t.Error("a command that failed on the host counts as done")
+		t.Error("a command that failed on the host returned no error")
 	}
 	if _, err := output(t, lab.Host{}.Start, "/nonexistent"); err == nil {
-		t.Error("a command that does not exist counts as done")
+		t.Error("a missing command returned no error")
 	}
 }
 
@@ -167,7 +167,7 @@ func TestKill(t *testing.T) {
 			}
 			p.Kill()
 			if p.Wait() == nil {
-				t.Error("a killed program counts as done")
+				t.Error("a killed program returned no error")
 			}
 		})
 	}

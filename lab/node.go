@@ -9,17 +9,16 @@ import (
 	"cleat/netns"
 )
 
-// Node is a host or a container of the lab: a network namespace and what runs
-// in it.
+// Node is a host or a container of the lab: a network namespace with the programs in it.
 type Node struct {
 	NS *netns.NS
 }
 
-// NewNode makes a node whose loopback is up, that forwards nothing, and whose TCP has Reno
-// unless a socket says otherwise: a namespace begins with the host's own settings. Docker
-// changes the first. The second may be BBR, whose pacing stays with a connection that is
-// given another congestion control later, as iperf3 and all servers do: it costs half the
-// rate of a veth.
+// NewNode makes a node whose loopback is up. It does not forward packets, and its default
+// congestion control is Reno. A new namespace inherits both settings from the host.
+// Docker changes the first. The second may be BBR, and its pacing stays with a connection
+// that gets another congestion control later, as iperf3 and all servers do: that costs
+// half the rate of a veth.
 func NewNode(name string) (*Node, error) {
 	ns, err := netns.New(name)
 	if err != nil {
@@ -42,11 +41,10 @@ func NewNode(name string) (*Node, error) {
 	return n, nil
 }
 
-// String is the node's name.
+// String returns the node's name.
 func (n *Node) String() string { return n.NS.String() }
 
-// Close lets the namespace go. Its links vanish when the last process in it
-// has ended.
+// Close releases the namespace. Its links vanish when the last process in it has ended.
 func (n *Node) Close() error { return n.NS.Close() }
 
 // Start runs a program on the node.
@@ -59,9 +57,9 @@ func (n *Node) Start(c Command) (Proc, error) {
 	return &localProc{cmd: cmd}, nil
 }
 
-// Sysctl sets a parameter of the node's own network stack, named as under
-// /proc/sys, e.g. "net/ipv4/ip_forward". Parameters that are not per namespace
-// are refused by the kernel in a user lab; do not set them.
+// Sysctl sets a parameter of the node's own network stack, with its path below /proc/sys,
+// e.g. "net/ipv4/ip_forward". In a user lab the kernel refuses parameters that are not
+// per namespace.
 func (n *Node) Sysctl(name, value string) error {
 	return n.NS.Do(func() error {
 		if err := os.WriteFile("/proc/sys/"+name, []byte(value), 0); err != nil {
@@ -71,7 +69,7 @@ func (n *Node) Sysctl(name, value string) error {
 	})
 }
 
-// Address brings the named link up and gives it the addresses.
+// Address brings the named link up and adds addresses to it.
 func (n *Node) Address(name string, prefixes ...netip.Prefix) error {
 	l, err := link.Find(n.NS, name)
 	if err != nil {
@@ -85,7 +83,7 @@ func (n *Node) Address(name string, prefixes ...netip.Prefix) error {
 	return l.Up()
 }
 
-// End is one end of a cable: a link name on a node.
+// End is one end of a cable: a new link on a node.
 type End struct {
 	Node *Node
 	Name string
@@ -94,10 +92,10 @@ type End struct {
 // Cable is a veth pair between two nodes.
 type Cable struct {
 	MTU            int   // bytes; 0: 1500
-	RateBitsPerSec int64 // shaped in both directions; 0: as fast as it goes
+	RateBitsPerSec int64 // shaped in both directions; 0: unshaped
 }
 
-// Connect lays a cable from a to b and brings both ends up.
+// Connect makes a cable from a to b and brings both ends up.
 func Connect(a, b End, c Cable) error {
 	spec := link.VethSpec{
 		Attrs: link.Attrs{Name: a.Name, MTU: c.MTU},
@@ -153,7 +151,7 @@ func NewSwitch(name string, mtu int) (*Switch, error) {
 	return &Switch{Node: n, mtu: mtu}, nil
 }
 
-// Plug lays a cable from e to the next free port and returns the port's name.
+// Plug makes a cable from e to a new port and returns the port's name.
 func (s *Switch) Plug(e End, rateBitsPerSec int64) (string, error) {
 	port := fmt.Sprintf("port%d", s.ports)
 	s.ports++

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Refused says that the machine does not let us make a lab, which lock holds,
-// and how to lift it.
+// Refused is the error if the machine does not permit a lab.
 type Refused struct {
 	Flavour Flavour
 	Reason  string // e.g. "sysctl user.max_user_namespaces is 0"
@@ -26,10 +25,10 @@ func (r *Refused) Error() string {
 
 func (r *Refused) Unwrap() error { return r.Err }
 
-// Hint is the remedy, for the door.
+// Hint returns the remedy.
 func (r *Refused) Hint() string { return r.Remedy }
 
-// choose settles Auto by trying.
+// chooseFlavour returns the flavour to use. It decides Auto by a trial.
 func chooseFlavour(want Flavour) (Flavour, error) {
 	switch want {
 	case Root:
@@ -50,10 +49,9 @@ func chooseFlavour(want Flavour) (Flavour, error) {
 	return "", fmt.Errorf("unknown lab flavour %q: allowed: user, root", want)
 }
 
-// tryUser makes the namespaces of a user lab around a process that mounts
-// /proc in them, because some locks (AppArmor's) let the namespace be made and
-// then refuse everything in it. The child is this program, stopped short by
-// probeEnv.
+// probeUserLab makes the namespaces of a user lab around a process that mounts /proc in
+// them: some restrictions (AppArmor's) permit the namespace and then deny everything in
+// it. The process is this program, which probeEnv makes exit early.
 func probeUserLab() error {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), probeEnv+"=1")
@@ -69,9 +67,8 @@ func probeUserLab() error {
 
 const probeEnv = "CLEAT_LAB_PROBE"
 
-// AnswerProbe must be called first thing in main (and TestMain): when this
-// process was started to find out whether a user lab can be had, it says so and
-// exits.
+// AnswerProbe must be called first thing in main and in TestMain. If probeUserLab started
+// this process, it prints the result and exits.
 func AnswerProbe() {
 	if os.Getenv(probeEnv) == "" {
 		return
@@ -83,11 +80,11 @@ func AnswerProbe() {
 	os.Exit(0)
 }
 
-// locks are the ways a machine refuses user namespaces, most specific first.
-// Paths are relative to the root of the file system, for tests.
+// restrictions are sysctls that forbid user namespaces, the most specific first. Paths
+// are relative to the root of the file system, for tests.
 var restrictions = []struct {
-	path, is     string
-	lock, remedy string
+	path, value    string
+	reason, remedy string
 }{
 	{"proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
 		"AppArmor restricts unprivileged user namespaces (sysctl kernel.apparmor_restrict_unprivileged_userns is 1)",
@@ -100,7 +97,7 @@ var restrictions = []struct {
 		"sudo sysctl user.max_user_namespaces=10000, or run the command with sudo"},
 }
 
-// refused finds the lock behind err.
+// refused finds the reason behind err.
 func refused(f Flavour, err error) *Refused {
 	r := &Refused{Flavour: f, Err: err}
 	r.Reason, r.Remedy = reasonFor("/", err)
@@ -110,10 +107,10 @@ func refused(f Flavour, err error) *Refused {
 	return r
 }
 
-func reasonFor(root string, err error) (lock, remedy string) {
+func reasonFor(root string, err error) (reason, remedy string) {
 	for _, l := range restrictions {
-		if readTrimmed(root+l.path) == l.is {
-			return l.lock, l.remedy
+		if readTrimmed(root+l.path) == l.value {
+			return l.reason, l.remedy
 		}
 	}
 	var errno syscall.Errno

@@ -10,13 +10,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestWhichLock(t *testing.T) {
+func TestReasonFor(t *testing.T) {
 	for _, tt := range []struct {
-		name  string
-		files map[string]string
-		err   error
-		lock  string // part of it
-		fix   string // part of the remedy
+		name   string
+		files  map[string]string
+		err    error
+		reason string // part of it
+		fix    string // part of the remedy
 	}{
 		{"Ubuntu's AppArmor", map[string]string{"proc/sys/kernel/apparmor_restrict_unprivileged_userns": "1\n"}, unix.EACCES,
 			"AppArmor", "kernel.apparmor_restrict_unprivileged_userns=0"},
@@ -29,7 +29,7 @@ func TestWhichLock(t *testing.T) {
 		{"a container's seccomp filter", map[string]string{"proc/self/ns/user": "", "proc/self/status": "Name:\tx\nSeccomp:\t2\n"}, unix.EPERM,
 			"seccomp", "seccomp=unconfined"},
 		{"a kernel without them", nil, unix.EINVAL, "CONFIG_USER_NS", "sudo"},
-		{"a locked sysctl that is open", map[string]string{"proc/sys/kernel/unprivileged_userns_clone": "1\n", "proc/self/ns/user": ""}, unix.EPERM,
+		{"a sysctl that permits", map[string]string{"proc/sys/kernel/unprivileged_userns_clone": "1\n", "proc/self/ns/user": ""}, unix.EPERM,
 			"the kernel refused", "sudo"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -42,9 +42,9 @@ func TestWhichLock(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			lock, fix := reasonFor(root, tt.err)
-			if !strings.Contains(lock, tt.lock) || !strings.Contains(fix, tt.fix) {
-				t.Errorf("lock %q, remedy %q; want them to mention %q and %q", lock, fix, tt.lock, tt.fix)
+			reason, fix := reasonFor(root, tt.err)
+			if !strings.Contains(reason, tt.reason) || !strings.Contains(fix, tt.fix) {
+				t.Errorf("reason %q, remedy %q; want them to contain %q and %q", reason, fix, tt.reason, tt.fix)
 			}
 		})
 	}

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Command is a program to run on a node. Args[0] is the program's path.
+// Command is a program to run on a node. Args[0] is the program's name or path.
 type Command struct {
 	Args   []string
 	CPU    []int    // processors it may run on; nil: all
@@ -31,11 +31,11 @@ type Runner interface {
 
 // Proc is a running program. It is safe for concurrent use.
 type Proc interface {
-	// Wait blocks until the program has ended; a non-zero exit is an error.
+	// Wait blocks until the program has ended. A non-zero exit code is an error.
 	Wait() error
-	// Kill ends the program at once. Wait still has to be called.
+	// Kill kills the program. Wait must still be called.
 	Kill()
-	// PID is the process id in the lab, or 0 for a program on the host.
+	// PID returns the process id in the lab, or 0 for a program on the host.
 	PID() int
 }
 
@@ -60,9 +60,9 @@ func (c Command) cmd() *exec.Cmd {
 	return cmd
 }
 
-// startPinned starts cmd on the processors given: the child inherits the
-// affinity of the thread that makes it, and with it every thread the child
-// starts and, in Go programs, GOMAXPROCS. Call it on a locked thread.
+// startPinned starts cmd on the given processors. The child inherits the affinity of this
+// thread, and so does every thread it starts; in Go programs GOMAXPROCS follows. It must
+// be called on a locked thread.
 func startPinned(cmd *exec.Cmd, cpus []int) error {
 	if len(cpus) == 0 {
 		return cmd.Start()

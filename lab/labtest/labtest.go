@@ -1,16 +1,16 @@
-// Package labtest is the world outside for tests in a lab: addresses that stand
-// on the lab's own loopback, and servers at them.
+// Package labtest provides other machines for tests in a lab: addresses on the lab's own
+// loopback, and servers that listen there.
 //
 // # Theory of operation
 //
-// A lab's own network namespace (lab.RunTests) plays the host, and its loopback
-// everything else: a socket of the host connects to an address there as it would
-// to another machine's.
+// A lab's own network namespace (lab.RunTests) stands for the host, and its loopback for
+// everything outside the host: sockets connect to an address there as to that of another
+// machine.
 //
 // # Limits
 //
-// Nothing is lost, late or out of order out there; package lab's cables are for
-// that.
+// Packets are never lost, delayed or reordered. For that there are the cables of package
+// lab.
 package labtest
 
 import (
@@ -25,9 +25,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// World brings the lab's loopback up, which is down at first, and gives it the
-// addresses. It skips the test where there is no lab. It may be called by every
-// test of a package: what is there stays.
+// Outside adds addresses of other machines to the lab's loopback, and brings it up. It
+// skips the test if there is no lab. Every test of a package may call it; the addresses
+// stay.
 func Outside(t testing.TB, addrs ...string) {
 	t.Helper()
 	lab.Need(t)
@@ -41,18 +41,18 @@ func Outside(t testing.TB, addrs ...string) {
 	for _, a := range addrs {
 		ip := net.ParseIP(a)
 		if ip == nil {
-			t.Fatalf("%q is no address", a)
+			t.Fatalf("invalid address %q", a)
 		}
-		// On a loopback nothing has to be detected before an address can be used.
+		// On a loopback there is no duplicate address detection to wait for.
 		if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: netlink.NewIPNet(ip)}); err != nil {
 			t.Fatalf("add address %s to loopback: %v", a, err)
 		}
 	}
 }
 
-// Serve listens for TCP in a namespace, nil being the one we are in, until the
-// test ends. Each client is talked to on a goroutine of its own, and closed.
-// Port 0 is any that is free.
+// Serve listens for TCP in a namespace until the test ends; nil is the current namespace.
+// It calls talk for each client on a goroutine of its own, and then closes the
+// connection. Port 0 is any free port.
 func Serve(t testing.TB, in *netns.NS, address string, talk func(net.Conn)) netip.AddrPort {
 	t.Helper()
 	var l net.Listener
@@ -85,7 +85,7 @@ func Serve(t testing.TB, in *netns.NS, address string, talk func(net.Conn)) neti
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// Say is for Serve: to say one thing.
+// Reply returns a talk function for Serve that sends a text.
 func Reply(text string) func(net.Conn) {
 	return func(c net.Conn) { io.WriteString(c, text) }
 }

@@ -13,8 +13,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
 
-func TestTheWorldAnswers(t *testing.T) {
-	for range 2 { // as by several tests
+func TestOutside(t *testing.T) {
+	for range 2 { // as from several tests
 		labtest.Outside(t, "192.0.2.1", "2001:db8::1")
 	}
 	for _, address := range []string{"192.0.2.1:0", "[2001:db8::1]:0"} {
@@ -25,7 +25,7 @@ func TestTheWorldAnswers(t *testing.T) {
 		}
 		defer c.Close()
 		if b, err := io.ReadAll(c); string(b) != "hello" || err != nil {
-			t.Errorf("%s said %q, %v", at, b, err)
+			t.Errorf("%s sent %q, %v", at, b, err)
 		}
 	}
 }
@@ -40,6 +40,6 @@ func TestServeInANamespace(t *testing.T) {
 	at := labtest.Serve(t, ns, "0.0.0.0:18099", labtest.Reply("hello"))
 	if c, err := net.Dial("tcp", "127.0.0.1:18099"); err == nil {
 		c.Close()
-		t.Errorf("%s can be reached from here", at)
+		t.Errorf("%s can be reached from another namespace", at)
 	}
 }
