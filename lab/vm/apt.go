@@ -14,17 +14,15 @@ import (
 	"cleat/internal/program"
 )
 
-// ErrUnavailable says that the vm tier can't be had here for a reason that lies
-// outside the program: a program or keyring is missing, apt knows no Debian
-// mirror, or the mirror can't be reached.
+// ErrUnavailable: the vm tier can't run here for a reason outside the program. A program
+// or a keyring is missing, apt knows no Debian mirror, or the mirror can't be reached.
 var ErrUnavailable = errors.New("vm tier unavailable")
 
 // keyring holds the keys of Debian's archive (package debian-archive-keyring).
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
-// needs are the programs that this package runs, with the Debian packages that
-// have them.
-var needs = []struct{ program, pkg string }{
+// requiredPrograms are the programs that this package runs, with their Debian packages.
+var requiredPrograms = []struct{ program, pkg string }{
 	{"qemu-system-x86_64", "qemu-system-x86"},
 	{"apt-get", "apt"},
 	{"apt-cache", "apt"},
@@ -35,11 +33,11 @@ var needs = []struct{ program, pkg string }{
 	{"zstd", "zstd"},
 }
 
-// Check says what this machine lacks for the vm tier, as an ErrUnavailable that
-// names programs and the packages to install; nil when nothing is missing.
+// Check reports whether the vm tier can run on this machine. The error is an
+// ErrUnavailable that lists missing programs and the packages to install.
 func Check() error {
 	var missing, pkgs []string
-	for _, n := range needs {
+	for _, n := range requiredPrograms {
 		if _, err := program.Find(n.program); err != nil {
 			missing = append(missing, n.program)
 			pkgs = append(pkgs, n.pkg)
@@ -65,14 +63,14 @@ func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) 
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANG=C")
 	if err := cmd.Run(); err != nil {
 		if ctx.Err() != nil {
-			err = ctx.Err() // rather than that the program was killed
+			err = ctx.Err() // not "signal: killed"
 		}
 		return nil, fmt.Errorf("run %s: %w: %s", name, err, tail(diag.Bytes(), 2000))
 	}
 	return out.Bytes(), nil
 }
 
-// tail is the end of b, at most n bytes, for error messages.
+// tail returns the end of b, at most n bytes, for error messages.
 func tail(b []byte, n int) string {
 	if len(b) > n {
 		b = b[len(b)-n:]
@@ -80,15 +78,15 @@ func tail(b []byte, n int) string {
 	return strings.TrimSpace(string(b))
 }
 
-// archive is one suite of the Debian archive seen through a private apt state:
-// it reads none of the machine's lists and installs nothing.
+// archive is one suite of the Debian archive, with apt state of its own. It reads none of
+// the machine's package lists and installs nothing.
 type archive struct {
-	dir  string // of the state; the caller removes it
+	dir  string // of the apt state; the caller removes it
 	conf string
 }
 
-// openArchive fetches the package list of a suite from the first of uris that
-// carries it with a valid signature.
+// openArchive downloads the package list of a suite from the first of uris that has it
+// with a valid signature.
 func openArchive(ctx context.Context, dir, suite string, uris []string) (*archive, error) {
 	if len(uris) == 0 {
 		return nil, fmt.Errorf("%w: the apt configuration names no Debian archive", ErrUnavailable)
@@ -101,7 +99,7 @@ func openArchive(ctx context.Context, dir, suite string, uris []string) (*archiv
 	}
 	for name, text := range map[string]string{
 		a.conf:                       aptConf(dir),
-		filepath.Join(dir, "status"): "", // nothing is installed; apt makes dpkg's locks beside it
+		filepath.Join(dir, "status"): "", // no package is installed; apt makes dpkg's locks beside the file
 	} {
 		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
 			return nil, err
@@ -117,13 +115,13 @@ func openArchive(ctx context.Context, dir, suite string, uris []string) (*archiv
 		if err == nil {
 			return a, nil
 		}
-		failed = errors.Join(failed, fmt.Errorf("fetch package list of %s from %s: %w", suite, uri, unreachable(err)))
+		failed = errors.Join(failed, fmt.Errorf("fetch package list of %s from %s: %w", suite, uri, asUnavailable(err)))
 	}
 	return nil, failed
 }
 
-// aptConf is read after the machine's own apt configuration, so proxies and
-// credentials stay in force, while places and hooks are replaced.
+// aptConf is read after the machine's own apt configuration: proxies and credentials stay
+// in force, directories and hooks are replaced.
 func aptConf(dir string) string {
 	return fmt.Sprintf(`#clear APT::Update::Pre-Invoke;
 #clear APT::Update::Post-Invoke;
@@ -152,23 +150,22 @@ Acquire::IndexTargets::deb::Contents-deb::DefaultEnabled "false";
 `, dir)
 }
 
-// noRoute are the words with which apt's methods say that they got no answer,
-// as opposed to a wrong one.
-var noRoute = regexp.MustCompile(`Could not resolve|Could not connect|Unable to connect|Cannot initiate the connection|Temporary failure|timed out|Network is unreachable`)
+// unreachableMessage matches errors of apt's methods that got no answer at all.
+var unreachableMessage = regexp.MustCompile(`Could not resolve|Could not connect|Unable to connect|Cannot initiate the connection|Temporary failure|timed out|Network is unreachable`)
 
-// unreachable makes an ErrUnavailable of a failure to reach a mirror and leaves
-// every other error (a bad signature, say) as it is.
-func unreachable(err error) error {
-	if noRoute.MatchString(err.Error()) {
+// asUnavailable makes an ErrUnavailable of a failure to reach a mirror. It returns other
+// errors, such as a bad signature, as they are.
+func asUnavailable(err error) error {
+	if unreachableMessage.MatchString(err.Error()) {
 		return fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return err
 }
 
-// dependency finds the first alternative of each dependency in a control field.
+// dependency matches the first alternative of each dependency in a control field.
 var dependency = regexp.MustCompile(`(?:^|,)\s*([a-z0-9][a-z0-9.+-]+)`)
 
-// depends are the packages that a package depends on directly.
+// depends returns the direct dependencies of a package.
 func (a *archive) depends(ctx context.Context, pkg string) ([]string, error) {
 	out, err := run(ctx, a.dir, "apt-cache", "-c", a.conf, "--no-all-versions", "show", pkg)
 	if err != nil {
@@ -187,22 +184,21 @@ func (a *archive) depends(ctx context.Context, pkg string) ([]string, error) {
 	return deps, nil
 }
 
-// download fetches exactly the packages named and returns the paths of their
-// files.
+// download downloads exactly the named packages and returns the paths of their files.
 func (a *archive) download(ctx context.Context, pkgs []string) ([]string, error) {
 	debs := filepath.Join(a.dir, "debs")
 	args := append([]string{"-c", a.conf, "-q", "download"}, pkgs...)
 	if _, err := run(ctx, debs, "apt-get", args...); err != nil {
-		return nil, fmt.Errorf("download %s: %w", strings.Join(pkgs, " "), unreachable(err))
+		return nil, fmt.Errorf("download %s: %w", strings.Join(pkgs, " "), asUnavailable(err))
 	}
 	return filepath.Glob(filepath.Join(debs, "*.deb"))
 }
 
-// downloadAll fetches packages and everything they depend on.
+// downloadAll downloads packages with all dependencies.
 func (a *archive) downloadAll(ctx context.Context, pkgs []string) ([]string, error) {
 	args := append([]string{"-c", a.conf, "-q", "-y", "--download-only", "install"}, pkgs...)
 	if _, err := run(ctx, a.dir, "apt-get", args...); err != nil {
-		return nil, fmt.Errorf("download %s: %w", strings.Join(pkgs, " "), unreachable(err))
+		return nil, fmt.Errorf("download %s: %w", strings.Join(pkgs, " "), asUnavailable(err))
 	}
 	return filepath.Glob(filepath.Join(a.dir, "cache", "archives", "*.deb"))
 }

@@ -8,15 +8,15 @@ import (
 	"cleat/lab/vm"
 )
 
-// attachments are the ways to attach that only a kernel of this tier can: none of
-// them may be skipped there.
+// attachments are the ways to attach that only kernels of this tier support. None of them
+// may be skipped.
 var attachments = []string{
 	"bridge_in_a_VLAN", "macvlan_in_a_VLAN", "ipvlan_l2", "ipvlan_l3", "ipvlan_l3s", "vlan", "geneve", "wireguard", "dummy",
 	"netkit_l3", "netkit_l2_on_a_bridge", "ovs", "ovs_internal",
 }
 
-// TestAttach has each of those ways fail, and be killed, at some of its points, with
-// the newest kernel.
+// TestAttach makes each of these ways fail, and be killed, at some of its steps, with the
+// newest kernel.
 func TestAttach(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
@@ -35,9 +35,9 @@ func TestAttach(t *testing.T) {
 	})
 }
 
-// TestAttachAlone has what only a whole machine has: cards, which come back when
-// their container's namespace ends, and the table of neighbours that all namespaces
-// share. And ipvlan at a limited rate, with the newest kernel.
+// TestAttachAlone tests what needs a whole machine: network cards, which come back when
+// their container's namespace ends, and the neighbour table, which all namespaces share.
+// It also tests ipvlan with a rate limit. It uses the newest kernel.
 func TestAttachAlone(t *testing.T) {
 	t.Parallel()
 	cache := need(t)

@@ -19,71 +19,71 @@ import (
 	"cleat/internal/program"
 )
 
-// ErrGuestDied says that the guest ended without saying how its program did: a
-// kernel panic, a power-off, or an end before its time.
+// ErrGuestDied: the guest ended without reporting its program's exit status, by a kernel
+// panic, a power-off or an early exit.
 var ErrGuestDied = errors.New("guest died")
 
 const (
-	// defaultMemory is enough for the root file system, twice (archive and
-	// unpacked), and Open vSwitch.
+	// defaultMemory holds the root file system twice (archive and unpacked) and Open
+	// vSwitch.
 	defaultMemory = 1024 // MiB
 
-	// lastLine begins the last line that a guest prints, after a line feed of its
-	// own; its status follows.
-	lastLine = "cleat-guest: exit status "
+	// statusLine begins the last line of a guest's output, after an extra line feed. The
+	// exit status follows.
+	statusLine = "cleat-guest: exit status "
 
-	// processor is all that QEMU can emulate but fast string instructions, which
-	// are slow here: without them a guest takes a fifth less processor time.
-	processor = "max,erms=off,fsrm=off"
+	// cpuModel is everything that QEMU can emulate, without fast string instructions.
+	// They are slow under emulation: without them a guest needs a fifth less processor
+	// time.
+	cpuModel = "max,erms=off,fsrm=off"
 
-	// maxOutput bounds what is kept of a guest's output, in bytes. The rest of a
-	// program gone wild is read and dropped.
+	// maxOutput bounds the part of a guest's output that is kept, in bytes. The rest is
+	// read and dropped.
 	maxOutput = 64 << 20
 
-	// maxLog bounds what is quoted of the kernel's log in an error, in bytes.
+	// maxLog bounds the part of the kernel's log in an error, in bytes.
 	maxLog = 4000
 )
 
-// kernelArgs allow x32, and save the guest time or trouble: no mitigations, randomisation,
-// self tests, security modules or fifth level of page tables, no calibration of clocks that an emulated
-// machine can't give reliably, and a reboot (which ends QEMU) on a panic.
+// kernelArgs permit x32 and save the guest time: no mitigations, randomisation, self
+// tests, security modules or fifth level of page tables, and no calibration of clocks,
+// which an emulated machine can't provide reliably. A panic reboots, which ends QEMU.
 const kernelArgs = "console=ttyS0 mitigations=off nokaslr no_timer_check tsc=reliable lpj=10000000 " +
 	"syscall.x32=y cryptomgr.notests selinux=0 apparmor=0 audit=0 random.trust_cpu=on panic=-1 no5lvl quiet"
 
-// guestModules are there for other modules, which ask for them by an algorithm's
-// name that no index connects with theirs.
+// guestModules are requested by other modules, by the name of an algorithm that no index
+// maps to the module.
 var guestModules = []string{"crc32c*", "crypto_null", "gcm", "ccm", "ctr", "cbc", "ghash*", "aes*", "sha256*", "hmac", "authenc", "rng"}
 
-// Config says what to boot and what to run.
-// Names of modules that the kernel has built in or left out are skipped.
+// Config configures a guest. Modules that the kernel has built in, or does not have, are
+// skipped.
 type Config struct {
 	Kernel   Kernel
 	Userland string   // from FetchUserland
 	Files    []File   // added to the guest's root file system
-	Modules  []string // names or patterns (path.Match) of modules that are there when the kernel asks for them
-	Load     []string // modules loaded before the command, in this order, which need not be in Modules
-	Command  []string // run as root, with the first word a path in the guest
+	Modules  []string // names or patterns (path.Match) of modules that the kernel can load on request
+	Load     []string // modules loaded before the command, in this order; they need not be in Modules
+	Command  []string // run as root; the first word is a path in the guest
 	Env      []string // NAME=value, for the command
-	Memory   int      // MiB; 0 means 1024
+	Memory   int      // MiB; 0: 1024
 	Cards    int      // network cards (virtio-net), all on one wire that leads nowhere else
 
-	// Console gets the kernel's log and Output what the command prints, as it
-	// comes. Where nil, only Result has it.
+	// Console gets the kernel's log, and Output the command's output, as they come.
+	// Result has both in any case.
 	Console, Output io.Writer
 }
 
-// Result is what came of a guest.
+// Result is the result of a guest.
 type Result struct {
 	Status  int           // the command's exit status, 0…127 (anything above is 127)
-	Output  []byte        // what the command printed, at most 64 MiB
+	Output  []byte        // at most 64 MiB
 	Console []byte        // the kernel's log
 	Elapsed time.Duration // from the start of QEMU to its end
 }
 
-// Boot runs a command in a guest and waits for its end. A command that fails is
-// no error, but a Status. When ctx ends, QEMU is killed and the error is
-// ctx.Err(); like ErrGuestDied it comes with what the guest had printed so far.
-// Boot is safe for concurrent use.
+// Boot runs a command in a guest and waits for its end. A command that fails is no error,
+// but a Status. When ctx ends, QEMU is killed and the error is ctx.Err(). With that error
+// and with ErrGuestDied, Result has the output so far. Boot is safe for concurrent use.
 func Boot(ctx context.Context, cfg Config) (Result, error) {
 	if len(cfg.Command) == 0 {
 		return Result{}, errors.New("boot guest: no command given")
@@ -94,7 +94,7 @@ func Boot(ctx context.Context, cfg Config) (Result, error) {
 	}
 	defer initrd.Close()
 	if err := initramfs(initrd, cfg); err != nil {
-		return Result{}, fmt.Errorf("make root file system of guest: %w", err)
+		return Result{}, fmt.Errorf("make root file system: %w", err)
 	}
 	q := qemu{ctx: ctx, cfg: cfg, initrd: initrd}
 	start := time.Now()
@@ -103,14 +103,14 @@ func Boot(ctx context.Context, cfg Config) (Result, error) {
 	if err != nil {
 		return res, fmt.Errorf("boot kernel %s: %w", cfg.Kernel.Release, err)
 	}
-	res.Output, res.Status, err = verdict(res.Output, code)
+	res.Output, res.Status, err = checkExit(res.Output, code)
 	if err != nil {
-		return res, fmt.Errorf("boot kernel %s: %w; its last words: %s", cfg.Kernel.Release, err, tail(res.Console, maxLog))
+		return res, fmt.Errorf("boot kernel %s: %w; its log ends with: %s", cfg.Kernel.Release, err, tail(res.Console, maxLog))
 	}
 	return res, nil
 }
 
-// unnamedFile is a temporary file that is gone when it is closed.
+// unnamedFile makes a temporary file that vanishes when it is closed.
 func unnamedFile(prefix string) (*os.File, error) {
 	f, err := os.CreateTemp("", prefix)
 	if err != nil {
@@ -123,28 +123,21 @@ func unnamedFile(prefix string) (*os.File, error) {
 	return f, nil
 }
 
-// verdict compares QEMU's exit code (isa-debug-exit: status·2+1) with the
-// guest's last line, and returns the output without what the guest added.
-func verdict(output []byte, code int) ([]byte, int, error) {
-	rest, last, ok := cutLast(bytes.TrimRight(output, "\n"))
-	word, said := strings.CutPrefix(last, lastLine)
-	if !ok || !said {
-		return output, 0, fmt.Errorf("%w: QEMU ended with %d and the guest without its last line", ErrGuestDied, code)
+// checkExit compares QEMU's exit code (isa-debug-exit: status·2+1) with the guest's last
+// line. It returns the output without that line, and the status.
+func checkExit(output []byte, code int) ([]byte, int, error) {
+	text := bytes.TrimRight(output, "\n")
+	i := bytes.LastIndexByte(text, '\n')
+	last := string(text[i+1:])
+	word, ok := strings.CutPrefix(last, statusLine)
+	if i < 0 || !ok {
+		return output, 0, fmt.Errorf("%w: QEMU ended with %d, but the guest printed no exit status", ErrGuestDied, code)
 	}
 	status, err := strconv.Atoi(word)
 	if err != nil || code != status*2+1 {
-		return output, 0, fmt.Errorf("%w: QEMU ended with %d, the guest with %q", ErrGuestDied, code, last)
+		return output, 0, fmt.Errorf("%w: QEMU ended with %d, but the guest printed %q", ErrGuestDied, code, last)
 	}
-	return rest, status, nil
-}
-
-// cutLast cuts b around its last line feed.
-func cutLast(b []byte) (before []byte, after string, ok bool) {
-	i := bytes.LastIndexByte(b, '\n')
-	if i < 0 {
-		return nil, string(b), false
-	}
-	return b[:i], string(b[i+1:]), true
+	return text[:i], status, nil
 }
 
 // qemu is one run of QEMU.
@@ -152,27 +145,26 @@ type qemu struct {
 	ctx             context.Context
 	cfg             Config
 	initrd          *os.File
-	console, output bounded
+	console, output boundedWriter
 }
 
-// bounded keeps the first maxOutput bytes written and passes everything on.
-type bounded struct {
+// boundedWriter keeps the first maxOutput bytes and passes everything on.
+type boundedWriter struct {
 	buf  bytes.Buffer // not embedded: io.Copy would use its ReadFrom
 	next io.Writer
 }
 
-func (b *bounded) Write(p []byte) (int, error) {
+func (b *boundedWriter) Write(p []byte) (int, error) {
 	if room := maxOutput - b.buf.Len(); room > 0 {
 		b.buf.Write(p[:min(room, len(p))])
 	}
 	if b.next != nil {
-		b.next.Write(p) // a reader who is gone must not stall the guest
+		b.next.Write(p) // an error of the reader must not stall the guest
 	}
 	return len(p), nil
 }
 
-// run starts QEMU, reads both its serial ports until it ends, and returns its
-// exit code.
+// run starts QEMU, reads both serial ports until it ends, and returns its exit code.
 func (q *qemu) run() (int, error) {
 	q.console.next, q.output.next = q.cfg.Console, q.cfg.Output
 	consoleR, consoleW, err := os.Pipe()
@@ -197,8 +189,8 @@ func (q *qemu) run() (int, error) {
 	started := make(chan error)
 	ended := make(chan error, 1)
 	go func() {
-		// The signal comes when the thread that forked dies, not the process:
-		// this one has to live until QEMU has ended.
+		// Pdeathsig follows the thread that forked, not the process, so this thread must
+		// live until QEMU has ended.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -230,12 +222,12 @@ func (q *qemu) run() (int, error) {
 	return code, nil
 }
 
-// args is QEMU's command line. Its serial ports write to, and the root file
-// system is read from, the descriptors that run hands down.
+// args returns QEMU's command line. The serial ports and the root file system are the
+// descriptors that run passes to QEMU.
 func (q *qemu) args() []string {
 	args := []string{
 		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
-		"-M", "pc", "-accel", "tcg,thread=single", "-cpu", processor,
+		"-M", "pc", "-accel", "tcg,thread=single", "-cpu", cpuModel,
 		"-m", strconv.Itoa(cmp.Or(q.cfg.Memory, defaultMemory)),
 		"-kernel", q.cfg.Kernel.Image, "-initrd", "/dev/fd/5", "-append", kernelArgs,
 		"-chardev", "file,id=console,path=/dev/fd/3", "-serial", "chardev:console",
@@ -243,7 +235,7 @@ func (q *qemu) args() []string {
 		"-device", "isa-debug-exit,iobase=0x501,iosize=1",
 	}
 	for i := range q.cfg.Cards {
-		// Without a file for its ROM a card can't be booted from, and needs none.
+		// A card without ROM needs no ROM file and can't be booted from.
 		args = append(args, "-netdev", fmt.Sprintf("hubport,id=card%d,hubid=0", i), "-device", fmt.Sprintf("virtio-net-pci,netdev=card%d,romfile=", i))
 	}
 	return args

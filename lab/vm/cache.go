@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lockPoll is how often a run that waits for another to fill the cache looks
-// whether it has (flock has no form that a context can end).
+// lockPoll is how often a run that waits for the cache's lock tries again: flock can't be
+// ended by a context.
 const lockPoll = 200 * time.Millisecond
 
-// CacheDir is where fetched kernels are kept: cleat/vm in the user's cache
+// CacheDir returns the directory of fetched kernels: cleat/vm in the user's cache
 // directory.
 func CacheDir() (string, error) {
 	dir, err := os.UserCacheDir()
@@ -25,10 +25,10 @@ func CacheDir() (string, error) {
 	return filepath.Join(dir, "cleat", "vm"), nil
 }
 
-// entry returns the directory of one cache entry and, if it is not there yet,
-// has fill make it. fill gets the directory to make and one for its scraps; a
-// failed or killed fill leaves no entry.
-func entry(ctx context.Context, cache, name string, fill func(dir, scraps string) error) (string, error) {
+// cacheEntry returns the directory of a cache entry. If it does not exist, fill makes it.
+// fill gets the directory to fill and one for temporary files. If it fails or is killed,
+// there is no entry.
+func cacheEntry(ctx context.Context, cache, name string, fill func(dir, scraps string) error) (string, error) {
 	dir := filepath.Join(cache, name)
 	if _, err := os.Stat(dir); err == nil {
 		return dir, nil
@@ -36,16 +36,16 @@ func entry(ctx context.Context, cache, name string, fill func(dir, scraps string
 	if err := os.MkdirAll(cache, 0o755); err != nil {
 		return "", fmt.Errorf("make cache %s: %w", cache, err)
 	}
-	unlock, err := lock(ctx, filepath.Join(cache, "lock"))
+	unlock, err := lockFile(ctx, filepath.Join(cache, "lock"))
 	if err != nil {
 		return "", err
 	}
 	defer unlock()
 	if _, err := os.Stat(dir); err == nil {
-		return dir, nil // another run filled it meanwhile
+		return dir, nil // another run has filled it
 	}
-	// Whoever holds the lock owns every temporary directory: those that are
-	// there were left by a run that was killed.
+	// The holder of the lock owns every temporary directory. Existing ones are left from
+	// runs that were killed.
 	old, err := filepath.Glob(filepath.Join(cache, "tmp-*"))
 	if err != nil {
 		return "", err
@@ -72,8 +72,8 @@ func entry(ctx context.Context, cache, name string, fill func(dir, scraps string
 	return dir, os.Rename(made, dir)
 }
 
-// lock takes an exclusive lock on a file and returns what releases it.
-func lock(ctx context.Context, name string) (func(), error) {
+// lockFile takes an exclusive lock on a file and returns a function that releases it.
+func lockFile(ctx context.Context, name string) (func(), error) {
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("lock cache: %w", err)

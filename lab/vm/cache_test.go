@@ -16,7 +16,7 @@ func TestEntryIsFilledOnce(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 4 {
 		wg.Go(func() {
-			dir, err := entry(t.Context(), cache, "a", func(dir, scraps string) error {
+			dir, err := cacheEntry(t.Context(), cache, "a", func(dir, scraps string) error {
 				fills.Add(1)
 				return os.WriteFile(filepath.Join(dir, "x"), nil, 0o644)
 			})
@@ -35,13 +35,13 @@ func TestEntryIsFilledOnce(t *testing.T) {
 	}
 }
 
-func TestEntryLeavesNothingHalfDone(t *testing.T) {
+func TestEntryIsCompleteOrMissing(t *testing.T) {
 	cache := t.TempDir()
 	if err := os.Mkdir(filepath.Join(cache, "tmp-killed"), 0o755); err != nil {
 		t.Fatal(err)
 	}
 	broken := errors.New("broken")
-	_, err := entry(t.Context(), cache, "a", func(dir, scraps string) error {
+	_, err := cacheEntry(t.Context(), cache, "a", func(dir, scraps string) error {
 		os.WriteFile(filepath.Join(dir, "half"), nil, 0o644)
 		return broken
 	})
@@ -59,14 +59,14 @@ func TestEntryLeavesNothingHalfDone(t *testing.T) {
 
 func TestLockWaitEndsWithContext(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "lock")
-	unlock, err := lock(t.Context(), name)
+	unlock, err := lockFile(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer unlock()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := lock(ctx, name); !errors.Is(err, context.Canceled) {
+	if _, err := lockFile(ctx, name); !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v, want %v", err, context.Canceled)
 	}
 }

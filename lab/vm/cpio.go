@@ -11,8 +11,8 @@ import (
 // File is one file of the guest's root file system.
 type File struct {
 	Path string      // absolute, in the guest
-	Mode fs.FileMode // permissions; 0 means 0644
-	// Exactly one of the following says what is in it; none: it is empty.
+	Mode fs.FileMode // permissions; 0: 0644
+	// At most one of these gives the content; none: the file is empty.
 	Source string // a file on this machine
 	Data   []byte
 	Target string // of a symbolic link
@@ -25,8 +25,8 @@ const (
 	modeLink    = 0o120000
 )
 
-// cpioWriter writes an archive in the "newc" format, which the kernel unpacks
-// into its first root file system. It makes the directories that files need.
+// cpioWriter writes an archive in the "newc" format, which the kernel unpacks as its
+// first root file system. It adds the parent directories of files.
 type cpioWriter struct {
 	w    io.Writer
 	ino  int
@@ -39,7 +39,7 @@ func newCpioWriter(w io.Writer) *cpioWriter {
 	return &cpioWriter{w: w, dirs: map[string]bool{"/": true, ".": true}}
 }
 
-// dir adds a directory and its parents, once each.
+// dir adds a directory and its parents, unless they exist.
 func (c *cpioWriter) dir(name string) {
 	name = path.Clean("/" + name)
 	if c.dirs[name] {
@@ -71,8 +71,8 @@ func (c *cpioWriter) close() error {
 	return c.err
 }
 
-// entry writes one header, name and body, each padded to four bytes. Links
-// counts are 1 and owners root, as a kernel that only unpacks needs no more.
+// entry writes a header, a name and a body, each padded to four bytes. Link counts are 1
+// and owners root: the kernel ignores others when it unpacks.
 func (c *cpioWriter) entry(name string, mode uint32, size int64, body io.Reader) {
 	if c.err != nil {
 		return

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// readCpio is a plain reader of what cpioWriter writes: one line an entry.
+// readCpio parses an archive of cpioWriter: one line an entry.
 func readCpio(t *testing.T, b []byte) []string {
 	t.Helper()
 	var out []string
@@ -85,6 +85,6 @@ func TestCpioShortBody(t *testing.T) {
 	c := newCpioWriter(&bytes.Buffer{})
 	c.file("/x", 0, 10, strings.NewReader("short"))
 	if err := c.close(); err == nil {
-		t.Error("a body shorter than announced went unnoticed")
+		t.Error("a short body is no error")
 	}
 }

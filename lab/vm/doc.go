@@ -1,39 +1,36 @@
-// Package vm boots Debian's kernels in QEMU and runs one program in each: the
-// vm tier, for what the kernel at hand was built without.
+// Package vm boots Debian's kernels in QEMU and runs one program in each. This is the vm
+// tier, which tests features that the machine's own kernel was built without.
 //
 // # Theory of operation
 //
-// FetchKernel and FetchUserland fill a cache, one directory a suite. Packages
-// come through the machine's own apt-get, pointed at a private state and at the
-// Debian mirror that the machine's apt configuration names, so that signatures
-// are checked and proxies obeyed and nothing is installed. Of a kernel package
-// the cache keeps the uncompressed vmlinux (it boots faster than the bzImage
-// around it under software emulation) and the modules that have to do with
-// networks, decompressed and indexed by depmod. Of the userland it keeps
-// busybox and Open vSwitch with the libraries they load.
+// FetchKernel and FetchUserland fill a cache with one directory a suite. Packages are
+// downloaded by the machine's own apt-get, with state of its own, from the Debian mirror
+// in the machine's apt configuration. So signatures are checked, proxies are used, and
+// nothing is installed. Of a kernel package the cache keeps the uncompressed vmlinux,
+// which boots faster under emulation than the bzImage, and the modules for networking,
+// decompressed and indexed by depmod. Of the userland it keeps busybox and Open vSwitch
+// with their libraries.
 //
-// An entry is built in a directory beside its final place and renamed when it
-// is whole, under a lock that concurrent runs share, so an entry that exists is
-// complete. It is used for as long as it exists: a filled cache needs no
-// network. Remove the cache directory to get newer kernels.
+// An entry is built in a temporary directory and renamed when it is complete, under a
+// lock shared by concurrent runs. So an existing entry is complete. It is used as long as
+// it exists, without any network. Remove the cache directory to get newer kernels.
 //
-// Boot writes an initramfs (cpio "newc") of the userland, the modules, the
-// caller's files and an init script into a file without a name, and starts QEMU
-// on it. The guest has two serial ports: the kernel's log is on the first, the
-// program's output on the second. The script ends by printing a last line that
-// carries the exit status and by writing the same status to QEMU's
-// isa-debug-exit device. Both must arrive and agree; anything else is a guest
-// that died, and an error. QEMU gets SIGKILL when its starter dies (a parent
-// death signal, which is why the starting goroutine keeps its thread), so
-// nothing is left behind by a kill -9 either.
+// Boot writes an initramfs (cpio "newc") with the userland, the modules, the caller's
+// files and an init script into an unnamed file, and starts QEMU with it. The guest has
+// two serial ports: the first has the kernel's log, the second the program's output. The
+// script ends by printing a line with the exit status and writing the same status to
+// QEMU's isa-debug-exit device. Both must arrive and agree; otherwise the guest has died,
+// which is an error. QEMU gets SIGKILL when its parent dies (by a parent death signal,
+// for which the starting goroutine keeps its thread), so even kill -9 leaves nothing
+// behind.
 //
 // # Limits
 //
-// x86-64 only, one emulated processor, no network device that leads outside and
-// no disk. Emulation is many times slower than the processor: what runs
-// here is a test of features, never of speed. No privilege is needed.
+// x86-64 only, one emulated processor, no network device that leads outside, and no disk.
+// Emulation is many times slower than the processor, so only features are tested here,
+// never speed. It needs no privilege.
 //
 // Sources: Documentation/arch/x86/boot.rst (boot protocol 2.08 and later),
-// Documentation/driver-api/early-userspace/buffer-format.rst (newc),
-// apt.conf(5), sources.list(5), modules.dep(5), qemu-system-x86_64(1).
+// Documentation/driver-api/early-userspace/buffer-format.rst (newc), apt.conf(5),
+// sources.list(5), modules.dep(5), qemu-system-x86_64(1).
 package vm

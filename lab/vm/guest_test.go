@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// guest is a guest with the oldest kernel that runs a shell command.
+// guest configures a guest with the oldest kernel that runs a shell command.
 func guest(t *testing.T, command string) vm.Config {
 	t.Helper()
 	k, userland := fetch(t, need(t), vm.Suites[0])
@@ -36,7 +36,7 @@ func TestGuestStatus(t *testing.T) {
 	}{
 		{"success, much output", "echo hello; uname -s; yes | head -n 50000", 0, "hello\nLinux\n" + strings.Repeat("y\n", 50000)},
 		{"failure, no end of line", "echo no; printf end; exit 3", 3, "no\nend"},
-		{"killed by a signal", "echo up; kill -9 $$", 127, "up\nKilled\n"}, // says init
+		{"killed by a signal", "echo up; kill -9 $$", 127, "up\nKilled\n"}, // printed by init
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
@@ -64,7 +64,7 @@ func TestGuestPanicIsAnError(t *testing.T) {
 		t.Fatalf("got status %d and %v, want %v", res.Status, err, vm.ErrGuestDied)
 	}
 	if want := "sysrq triggered crash"; !strings.Contains(err.Error(), want) || !strings.Contains(console.String(), want) {
-		t.Errorf("neither error nor log quote the kernel's %q: %v", want, err)
+		t.Errorf("want %q in the error and in the log: %v", want, err)
 	}
 }
 
@@ -90,12 +90,12 @@ func TestGuestEndsWithContext(t *testing.T) {
 		t.Fatalf("got %v, want %v", err, context.Canceled)
 	}
 	if len(res.Output) == 0 {
-		t.Error("what the guest had printed is lost")
+		t.Error("the output of the guest is lost")
 	}
 }
 
-// helperEnv makes the test binary boot a guest that never ends; its value is
-// the cache directory.
+// helperEnv makes the test binary boot a guest that never ends. Its value is the cache
+// directory.
 const helperEnv = "CLEAT_VM_HELPER"
 
 func TestMain(m *testing.M) {
@@ -106,7 +106,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// bootForever is what the process does that TestGuestDiesWithItsStarter kills.
+// bootForever runs in the process that TestGuestDiesWithItsParent kills.
 func bootForever(cache string) error {
 	ctx := context.Background()
 	k, err := vm.FetchKernel(ctx, cache, vm.Suites[0])
@@ -124,7 +124,7 @@ func bootForever(cache string) error {
 	return err
 }
 
-func TestGuestDiesWithItsStarter(t *testing.T) {
+func TestGuestDiesWithItsParent(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
 	fetch(t, cache, vm.Suites[0])
@@ -159,18 +159,18 @@ func TestGuestDiesWithItsStarter(t *testing.T) {
 	var n int
 	err = unix.EINTR
 	for err == unix.EINTR {
-		n, err = unix.Poll([]unix.PollFd{{Fd: int32(qemu), Events: unix.POLLIN}}, int(qemuMayLinger/time.Millisecond))
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(qemu), Events: unix.POLLIN}}, int(qemuEndTimeout/time.Millisecond))
 	}
 	if err != nil || n != 1 {
 		unix.PidfdSendSignal(qemu, unix.SIGKILL, nil, 0)
-		t.Errorf("QEMU is still there %s after its starter was killed: %v", qemuMayLinger, err)
+		t.Errorf("QEMU still runs %s after its parent was killed: %v", qemuEndTimeout, err)
 	}
 }
 
-// qemuMayLinger is far more than a signal takes to be delivered.
-const qemuMayLinger = 30 * time.Second
+// qemuEndTimeout is far longer than the delivery of a signal takes.
+const qemuEndTimeout = 30 * time.Second
 
-// childrenOf are the process ids of the children of all threads of a process.
+// childrenOf returns the process ids of the children of all threads of a process.
 func childrenOf(t *testing.T, pid int) []int {
 	t.Helper()
 	lists, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))

@@ -1,9 +1,9 @@
 #!/bin/busybox sh
-# The first program in the guest. The kernel's log is on ttyS0; everything this
-# script and the command print goes to ttyS1.
+# The first program in the guest. ttyS0 has the kernel's log, ttyS1 the output of
+# this script and of the command.
 /bin/busybox mkdir -p /bin /sbin /usr/bin /usr/sbin /var
 /bin/busybox --install -s /bin
-# Lookalikes of programs that tests compare with, if they find them.
+# Tests use these programs as a reference where they exist; busybox's are none.
 cd /bin && ./busybox rm -f ip ipaddr iplink ipneigh iproute iprule iptunnel tc brctl ifconfig route arp vconfig tunctl
 export PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root
 mount -t proc proc /proc
@@ -21,7 +21,7 @@ stty -F /dev/ttyS1 raw -echo 115200
 exec </dev/null >/dev/ttyS1 2>&1
 hostname guest
 busybox ip link set lo up
-{{range .Modules}}modprobe {{quote .}} || echo "init: module "{{quote .}}" does not load"
+{{range .Modules}}modprobe {{quote .}} || echo "init: can't load module "{{quote .}}
 {{end}}{{range .Env}}export {{quote .}}
 {{end}}
 cd /root
@@ -29,8 +29,9 @@ cd /root
 status=$?
 [ $status -gt 127 ] && status=127
 printf '\n%s%s\n' {{quote .Last}} $status
-# QEMU ends on the byte written to its exit port, with whatever the serial port
-# still holds: the last close of a terminal waits until it has sent everything.
+# The byte written to the exit port ends QEMU at once, even if the serial port has
+# not sent everything. So close it before: the last close of a terminal waits for
+# its output.
 exec >/dev/null 2>&1
 printf "\\$(printf %o $status)" | dd of=/dev/port bs=1 seek=1281
 poweroff -f

@@ -19,8 +19,8 @@ import (
 //go:embed init.sh
 var scripts embed.FS
 
-// initramfs writes the guest's root file system: the userland, the modules
-// with what they need and their indexes, the kernel's configuration, the caller's files and /init.
+// initramfs writes the guest's root file system: the userland, the modules with their
+// dependencies and indexes, the kernel's configuration, the caller's files and /init.
 func initramfs(w io.Writer, cfg Config) error {
 	buf := bufio.NewWriterSize(w, 1<<20)
 	c := newCpioWriter(buf)
@@ -42,7 +42,7 @@ func initramfs(w io.Writer, cfg Config) error {
 		return err
 	}
 	c.file("/init", 0o755, int64(len(script)), bytes.NewReader(script))
-	// The kernel runs this program when it wants a module.
+	// The kernel runs this program to load a module.
 	c.link("/sbin/modprobe", "/bin/busybox")
 	for _, f := range cfg.Files {
 		if err := c.add(f); err != nil {
@@ -55,8 +55,8 @@ func initramfs(w io.Writer, cfg Config) error {
 	return buf.Flush()
 }
 
-// initScript fills in the program that the guest runs first. mods are the
-// modules that are there to load.
+// initScript returns the first program of the guest. mods are the modules that can be
+// loaded.
 func initScript(cfg Config, mods []string) ([]byte, error) {
 	t, err := template.New("init.sh").Funcs(template.FuncMap{"quote": shellQuote}).ParseFS(scripts, "init.sh")
 	if err != nil {
@@ -69,11 +69,11 @@ func initScript(cfg Config, mods []string) ([]byte, error) {
 		}
 	}
 	var b bytes.Buffer
-	err = t.Execute(&b, map[string]any{"Modules": load, "Env": cfg.Env, "Command": cfg.Command, "Last": lastLine})
+	err = t.Execute(&b, map[string]any{"Modules": load, "Env": cfg.Env, "Command": cfg.Command, "Last": statusLine})
 	return b.Bytes(), err
 }
 
-// shellQuote makes one word of the shell out of any string.
+// shellQuote quotes a string as one word of the shell.
 func shellQuote(s string) string {
 	return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'"
 }
@@ -91,7 +91,7 @@ func (c *cpioWriter) add(f File) error {
 	return nil
 }
 
-// copyFile adds a file of this machine; mode 0 stands for the file's own.
+// copyFile adds a file of this machine. Mode 0 is the file's own.
 func (c *cpioWriter) copyFile(name string, mode fs.FileMode, source string) error {
 	f, err := os.Open(source)
 	if err != nil {
@@ -109,7 +109,7 @@ func (c *cpioWriter) copyFile(name string, mode fs.FileMode, source string) erro
 	return nil
 }
 
-// tree adds the regular files below dir, with the same paths.
+// tree adds the regular files below dir at the same paths.
 func (c *cpioWriter) tree(dir string) error {
 	return filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {
 		if err != nil || !d.Type().IsRegular() {
@@ -123,9 +123,9 @@ func (c *cpioWriter) tree(dir string) error {
 	})
 }
 
-// modules adds modules with all they need, and depmod's indexes (of the whole
-// tree: a name that is indexed but absent fails to load, as one that is in no
-// index does). It returns the names of the modules it added.
+// modules adds modules with their dependencies, and depmod's indexes. The indexes are of
+// the whole tree: an indexed but absent module fails to load, like an unindexed one. It
+// returns the names of the added modules.
 func (c *cpioWriter) modules(k Kernel, patterns []string) ([]string, error) {
 	m, err := readModules(k.Modules)
 	if err != nil {

@@ -13,24 +13,24 @@ import (
 	"strings"
 )
 
-// layout is part of the names of cache entries: raise it when what an entry
-// holds changes, so that older ones are not mistaken for it.
-const layout = "1"
+// cacheVersion is part of the names of cache entries. Increment it when the content of an
+// entry changes, so that old entries are not used.
+const cacheVersion = "1"
 
-// Suites are the Debian suites whose kernels the vm tier is about: bookworm has
-// 6.1, trixie 6.12.
+// Suites are the Debian suites whose kernels the vm tier tests: bookworm has 6.1, trixie
+// 6.12.
 var Suites = []string{"bookworm", "trixie"}
 
 // Kernel is a kernel in the cache.
 type Kernel struct {
 	Suite   string // Debian suite, e.g. "bookworm"
-	Release string // what uname -r says, e.g. "6.1.0-50-amd64"
+	Release string // as uname -r prints it, e.g. "6.1.0-50-amd64"
 	Image   string // path of the uncompressed vmlinux
 	Config  string // path of its build configuration
 	Modules string // path of the directory with its modules (lib/modules/RELEASE)
 }
 
-// Version is the first two numbers of the release; 0, 0 if it has none.
+// Version returns the first two numbers of the release; 0, 0 if it has none.
 func (k Kernel) Version() (major, minor int) {
 	parts := strings.SplitN(k.Release, ".", 3)
 	if len(parts) < 2 {
@@ -41,17 +41,17 @@ func (k Kernel) Version() (major, minor int) {
 	return major, minor
 }
 
-// AtLeast says whether the kernel is of that version or newer.
+// AtLeast reports whether the kernel has that version or a newer one.
 func (k Kernel) AtLeast(major, minor int) bool {
 	a, b := k.Version()
 	return a > major || a == major && b >= minor
 }
 
-// FetchKernel returns the kernel of a suite, from the cache or else from the
-// Debian mirror (some 100 MB). It is safe for concurrent use, in one process or
-// several. The error is an ErrUnavailable where the machine can't have it.
+// FetchKernel returns the kernel of a suite, from the cache or from the Debian mirror
+// (some 100 MB). It is safe for concurrent use, in one process or several. The error
+// wraps ErrUnavailable if the machine can't provide it.
 func FetchKernel(ctx context.Context, cache, suite string) (Kernel, error) {
-	dir, err := entry(ctx, cache, "kernel-"+suite+"-"+layout, func(dir, scraps string) error {
+	dir, err := cacheEntry(ctx, cache, "kernel-"+suite+"-"+cacheVersion, func(dir, scraps string) error {
 		return fillKernel(ctx, suite, dir, scraps)
 	})
 	if err != nil {
@@ -59,7 +59,7 @@ func FetchKernel(ctx context.Context, cache, suite string) (Kernel, error) {
 	}
 	releases, err := filepath.Glob(filepath.Join(dir, "lib/modules/*"))
 	if err != nil || len(releases) != 1 {
-		return Kernel{}, fmt.Errorf("read cache entry %s: it holds %d kernels; remove it", dir, len(releases))
+		return Kernel{}, fmt.Errorf("read cache entry %s: %d kernels in it, want 1; remove the directory", dir, len(releases))
 	}
 	return Kernel{
 		Suite:   suite,
@@ -70,11 +70,11 @@ func FetchKernel(ctx context.Context, cache, suite string) (Kernel, error) {
 	}, nil
 }
 
-// kernelPackage matches the packages that a kernel is made of. Newer suites
-// split the image from the modules.
+// kernelPackage matches the packages of a kernel. Newer suites have the image and the
+// modules in separate packages.
 var kernelPackage = regexp.MustCompile(`^linux-(image|binary|modules|base)-\d`)
 
-// fillKernel fetches the newest kernel of a suite into a cache entry.
+// fillKernel downloads the newest kernel of a suite into a cache entry.
 func fillKernel(ctx context.Context, suite, dir, scraps string) error {
 	a, err := openSuite(ctx, scraps, suite)
 	if err != nil {
@@ -106,10 +106,10 @@ func fillKernel(ctx context.Context, suite, dir, scraps string) error {
 	if err := unpack(ctx, debs, tree); err != nil {
 		return err
 	}
-	return keepKernel(ctx, tree, dir)
+	return installKernel(ctx, tree, dir)
 }
 
-// openSuite opens the archive of a suite at the machine's own Debian mirror.
+// openSuite opens the archive of a suite at the machine's Debian mirror.
 func openSuite(ctx context.Context, scraps, suite string) (*archive, error) {
 	if err := Check(); err != nil {
 		return nil, err
@@ -121,8 +121,8 @@ func openSuite(ctx context.Context, scraps, suite string) (*archive, error) {
 	return openArchive(ctx, filepath.Join(scraps, "apt"), suite, uris)
 }
 
-// keepKernel moves what is wanted of an unpacked kernel into dir.
-func keepKernel(ctx context.Context, tree, dir string) error {
+// installKernel moves the needed files of an unpacked kernel into dir.
+func installKernel(ctx context.Context, tree, dir string) error {
 	from, release, err := findModules(tree)
 	if err != nil {
 		return err
@@ -140,13 +140,13 @@ func keepKernel(ctx context.Context, tree, dir string) error {
 	}
 	vmlinux, err := extractVmlinux(ctx, image)
 	if err != nil {
-		return fmt.Errorf("take apart image of kernel %s: %w", release, err)
+		return fmt.Errorf("extract kernel %s from its image: %w", release, err)
 	}
 	if err := os.WriteFile(filepath.Join(dir, "vmlinux"), vmlinux, 0o644); err != nil {
 		return err
 	}
 	to := filepath.Join(dir, "lib/modules", release)
-	if err := keepModules(from, to); err != nil {
+	if err := moveModules(from, to); err != nil {
 		return err
 	}
 	if err := decompressModules(ctx, to); err != nil {
@@ -156,8 +156,8 @@ func keepKernel(ctx context.Context, tree, dir string) error {
 	return err
 }
 
-// readKernelFile reads a file that older packages have in boot, with the release
-// in its name, and newer ones beside the modules.
+// readKernelFile reads a file of the kernel. Older packages have it in boot, with the
+// release in its name, newer ones beside the modules.
 func readKernelFile(tree, modules, name, release string) ([]byte, error) {
 	b, err := os.ReadFile(filepath.Join(tree, "boot", name+"-"+release))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -169,7 +169,7 @@ func readKernelFile(tree, modules, name, release string) ([]byte, error) {
 	return b, nil
 }
 
-// findModules finds lib/modules/RELEASE, which newer packages have below usr.
+// findModules finds lib/modules/RELEASE, which is below usr in newer packages.
 func findModules(tree string) (dir, release string, err error) {
 	var found []string
 	for _, lib := range []string{"lib", "usr/lib"} {
@@ -186,23 +186,23 @@ func findModules(tree string) (dir, release string, err error) {
 	return dir, filepath.Base(dir), nil
 }
 
-// keptModules are the parts of the module tree that networks are made of;
-// droppedModules, the drivers of hardware among them.
+// keptModuleDirs are the parts of the module tree that networks need; droppedModuleDirs
+// are hardware drivers in them.
 var (
-	keptModules    = []string{"arch", "crypto", "lib", "net", "drivers/net"}
-	droppedModules = []string{"drivers/net/ethernet", "drivers/net/wireless", "arch/x86/kvm"}
+	keptModuleDirs    = []string{"arch", "crypto", "lib", "net", "drivers/net"}
+	droppedModuleDirs = []string{"drivers/net/ethernet", "drivers/net/wireless", "arch/x86/kvm"}
 )
 
-// keepModules moves what is kept of a module tree from one directory to
-// another, with the lists that depmod reads.
-func keepModules(from, to string) error {
-	for _, d := range droppedModules {
+// moveModules moves the needed modules to another directory, with the lists that depmod
+// reads.
+func moveModules(from, to string) error {
+	for _, d := range droppedModuleDirs {
 		if err := os.RemoveAll(filepath.Join(from, "kernel", d)); err != nil {
 			return err
 		}
 	}
 	keep := []string{"modules.order", "modules.builtin", "modules.builtin.modinfo"}
-	for _, k := range keptModules {
+	for _, k := range keptModuleDirs {
 		keep = append(keep, filepath.Join("kernel", k))
 	}
 	for _, k := range keep {
@@ -216,8 +216,8 @@ func keepModules(from, to string) error {
 	return nil
 }
 
-// decompressModules decompresses all modules below dir in place: busybox's
-// modprobe and older kernels take plain ones only.
+// decompressModules decompresses all modules below dir in place: busybox's modprobe and
+// older kernels require that.
 func decompressModules(ctx context.Context, dir string) error {
 	bySuffix := map[string][]string{}
 	err := filepath.WalkDir(dir, func(p string, d fs.DirEntry, err error) error {

@@ -22,23 +22,22 @@ import (
 )
 
 const (
-	// suitesEnv names other suites than vm.Suites, e.g. "bookworm trixie sid".
+	// suitesEnv overrides vm.Suites, e.g. "bookworm trixie sid".
 	suitesEnv = "CLEAT_VM_SUITES"
 
-	// fetchWithin is for 100 MB from a slow mirror.
-	fetchWithin = 2 * time.Minute
+	// fetchTimeout allows for 100 MB from a slow mirror.
+	fetchTimeout = 2 * time.Minute
 
-	// guestWithin is for a guest that shares its processor with much else; with
-	// one of its own it takes less than a minute. The time limit of the test
-	// binary makes it shorter.
-	guestWithin = 8 * time.Minute
+	// guestTimeout allows for a guest that shares its processor. With a processor of its
+	// own it takes less than a minute. The deadline of the test binary shortens it.
+	guestTimeout = 8 * time.Minute
 
-	// afterwards is what a test needs when a guest was out of time, to report.
-	afterwards = 20 * time.Second
+	// reportTime is left for the test to report a guest's timeout.
+	reportTime = 20 * time.Second
 )
 
-// linkModules are what link kinds, queueing disciplines and rule sets are made
-// of; the kernel asks for them by name when a test makes a link.
+// linkModules implement kinds of links, queueing disciplines and rule sets. The kernel
+// requests them by name when a test uses one.
 var linkModules = []string{
 	"veth", "bridge", "macvlan", "macvtap", "ipvlan", "ipvtap", "8021q", "vxlan", "geneve", "wireguard", "netkit",
 	"dummy", "ifb", "vrf", "bonding", "tap", "xfrm_interface", "ipip", "sit", "ip_gre", "ip6_gre", "ip6_tunnel", "tunnel4", "tunnel6",
@@ -46,11 +45,11 @@ var linkModules = []string{
 	"mptcp_diag", "inet_diag", "tcp_diag", "udp_diag", "tcp_bbr", "tls", "libcurve25519", "libchacha20poly1305", "chacha*", "poly1305*", "curve25519*",
 }
 
-// loadedModules are not asked for by the kernel: a test finds them or does not.
+// loadedModules are never requested by the kernel, so they are loaded first.
 var loadedModules = []string{"tun", "fou", "br_netfilter"}
 
-// TestKernels runs the conformance suite of package link in a guest with each
-// kernel and prints what came of it, one row a kind and mode.
+// TestKernels runs the conformance suite of package link in a guest with each kernel and
+// prints the results, one row for each kind and mode.
 func TestKernels(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
@@ -59,7 +58,7 @@ func TestKernels(t *testing.T) {
 		suites = s
 	}
 	tab := table{}
-	var mu sync.Mutex // of tab
+	var mu sync.Mutex // guards tab
 	t.Cleanup(func() {
 		t.Logf("link kinds by kernel:\n%s", tab)
 		for _, note := range tab.notes() {
@@ -71,11 +70,11 @@ func TestKernels(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		tab.add(k, all)
-		tab.judge(t, k)
+		tab.check(t, k)
 	})
 }
 
-// need skips the test where the tier can't run and returns the cache directory.
+// need skips the test if the tier can't run here. It returns the cache directory.
 func need(t *testing.T) string {
 	t.Helper()
 	if testing.Short() {
@@ -91,11 +90,11 @@ func need(t *testing.T) string {
 	return cache
 }
 
-// fetch returns a suite's kernel and the userland, or skips the test where
-// they can't be had.
+// fetch returns a suite's kernel and the userland. It skips the test if they are
+// unavailable.
 func fetch(t *testing.T, cache, suite string) (vm.Kernel, string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), fetchWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), fetchTimeout)
 	defer cancel()
 	k, err := vm.FetchKernel(ctx, cache, suite)
 	skipOrFail(t, err)
@@ -104,8 +103,7 @@ func fetch(t *testing.T, cache, suite string) (vm.Kernel, string) {
 	return k, userland
 }
 
-// skipOrFail ends a test that can't go on; what lies outside the program is
-// no failure of it.
+// skipOrFail ends a test after an error. A reason outside the program is no failure.
 func skipOrFail(t *testing.T, err error) {
 	t.Helper()
 	if errors.Is(err, vm.ErrUnavailable) {
@@ -116,8 +114,8 @@ func skipOrFail(t *testing.T, err error) {
 	}
 }
 
-// buildTest builds the test binary of a package, statically: there is no C
-// library to link to in a guest.
+// buildTest builds the test binary of a package. It is static, since a guest has no C
+// library.
 func buildTest(t *testing.T, pkg string) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), filepath.Base(pkg)+".test")
@@ -132,7 +130,7 @@ func buildTest(t *testing.T, pkg string) string {
 	return out
 }
 
-// buildProgram builds the program itself, statically.
+// buildProgram builds cleat, statically.
 func buildProgram(t *testing.T) string {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "cleat")
@@ -144,10 +142,10 @@ func buildProgram(t *testing.T) string {
 	return out
 }
 
-// conformance is the test with one subtest a kind of link.
+// conformance is the test with one subtest for each kind of link.
 const conformance = "TestConformance"
 
-// table is what came of every test, by kernel release and name.
+// table has the outcome of every test, by kernel release and name.
 type table map[string]map[string]vm.Outcome
 
 func (tab table) add(k vm.Kernel, all []vm.Outcome) {
@@ -157,8 +155,8 @@ func (tab table) add(k vm.Kernel, all []vm.Outcome) {
 	}
 }
 
-// rows are the names of the tests that have no subtests on any kernel, sorted,
-// with the conformance suite in front.
+// rows returns the names of the tests without subtests on any kernel, sorted, with the
+// conformance suite first.
 func (tab table) rows() []string {
 	var all []vm.Outcome
 	for _, col := range tab {
@@ -180,8 +178,8 @@ func (tab table) rows() []string {
 	})
 }
 
-// at is what came of a test on a kernel: that of the nearest test around it
-// where it did not run itself.
+// at returns the outcome of a test on a kernel. If it did not run, that is the outcome of
+// the nearest test around it.
 func (tab table) at(release, test string) vm.Outcome {
 	for name := test; name != "."; name = path.Dir(name) {
 		if o, ok := tab[release][name]; ok && (name == test || o.Verdict != vm.Pass) {
@@ -213,46 +211,46 @@ func (tab table) String() string {
 	return b.String() + strings.Join(reasons, "\n")
 }
 
-// byVersion orders kernel releases.
+// byVersion compares kernel releases.
 func byVersion(a, b string) int {
 	majorA, minorA := vm.Kernel{Release: a}.Version()
 	majorB, minorB := vm.Kernel{Release: b}.Version()
 	return cmp.Or(cmp.Compare(majorA, majorB), cmp.Compare(minorA, minorB), strings.Compare(a, b))
 }
 
-// late are the kinds that a kernel older than a version lacks; every other kind
-// is in all of Debian's kernels.
-var late = map[string]struct{ major, minor int }{
+// sinceVersion has the first version of kinds that older kernels lack. All of Debian's kernels
+// have every other kind.
+var sinceVersion = map[string]struct{ major, minor int }{
 	"netkit": {6, 7},
 }
 
-// judge fails t for each part of the conformance suite that was skipped on a kernel
-// that has the kind, and for each kind that no part shows to work.
-func (tab table) judge(t *testing.T, k vm.Kernel) {
+// check reports each part of the conformance suite that was skipped on a kernel that has
+// the kind, and each kind that no test covers.
+func (tab table) check(t *testing.T, k vm.Kernel) {
 	t.Helper()
-	settled := map[string]bool{} // kinds that work, or that the kernel can't have
+	covered := map[string]bool{} // kinds that work, or that the kernel lacks
 	for _, row := range tab.rows() {
 		o := tab.at(k.Release, row)
 		kind, conforms := strings.CutPrefix(row, conformance+"/")
 		kind, _, _ = strings.Cut(kind, "/")
-		since, isLate := late[kind]
-		lacking := conforms && isLate && !k.AtLeast(since.major, since.minor)
+		since, isLater := sinceVersion[kind]
+		lacking := conforms && isLater && !k.AtLeast(since.major, since.minor)
 		switch {
-		case o.Test != row && o.Verdict != vm.Skip: // did not run: what ended before it is told of
+		case o.Test != row && o.Verdict != vm.Skip: // it did not run; the test around it is reported
 		case o.Verdict == vm.Pass, o.Verdict == vm.Skip && lacking:
-			settled[kind] = settled[kind] || conforms
+			covered[kind] = covered[kind] || conforms
 		case o.Verdict == vm.Skip && conforms:
 			t.Errorf("%s on %s: %s\n\t%s", row, k.Release, o.Verdict, strings.Join(o.Log, "\n\t"))
 		}
 	}
 	for _, kind := range link.Kinds() {
-		if !settled[kind] {
-			t.Errorf("on %s no test shows that links of kind %q work", k.Release, kind)
+		if !covered[kind] {
+			t.Errorf("on %s no test covers links of kind %q", k.Release, kind)
 		}
 	}
 }
 
-// notes are the answers of tests that are asked a question: their last words, by
+// notes returns the last log line of tests that only report what a kernel does, by
 // kernel.
 func (tab table) notes() []string {
 	var out []string

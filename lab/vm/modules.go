@@ -14,30 +14,30 @@ import (
 	"strings"
 )
 
-// modules is what depmod knows of one kernel.
+// modules are depmod's indexes of one kernel.
 type modules struct {
-	path  map[string]string   // name → path below lib/modules/RELEASE
-	needs map[string][]string // name → names it can't be loaded without, indirect ones too
-	soft  map[string][]string // name → names or aliases that it asks for once loaded
-	alias map[string][]string // alias → names; only aliases without wildcards
+	path     map[string]string   // name → path below lib/modules/RELEASE
+	requires map[string][]string // name → its dependencies, direct and indirect
+	soft     map[string][]string // name → names or aliases that it requests once loaded
+	alias    map[string][]string // alias → names; only aliases without wildcards
 }
 
-// moduleName is the kernel's name of a module file: without directory and
-// suffix, with '_' for '-'.
+// moduleName returns the kernel's name of a module file: without directory and suffix,
+// with '_' for '-'.
 func moduleName(file string) string {
 	name, _, _ := strings.Cut(filepath.Base(file), ".ko")
 	return strings.ReplaceAll(name, "-", "_")
 }
 
-// readModules reads depmod's lists in lib/modules/RELEASE.
+// readModules reads depmod's indexes in lib/modules/RELEASE.
 func readModules(dir string) (modules, error) {
-	m := modules{path: map[string]string{}, needs: map[string][]string{}, soft: map[string][]string{}, alias: map[string][]string{}}
+	m := modules{path: map[string]string{}, requires: map[string][]string{}, soft: map[string][]string{}, alias: map[string][]string{}}
 	for _, list := range []struct {
 		name  string
 		parse func(line string) error
 	}{
-		{"modules.dep", m.dep},
-		{"modules.softdep", m.softdep},
+		{"modules.dep", m.addDep},
+		{"modules.softdep", m.addSoftdep},
 		{"modules.alias", m.addAlias},
 	} {
 		f, err := os.Open(filepath.Join(dir, list.name))
@@ -72,8 +72,8 @@ func eachLine(r io.Reader, f func(string) error) error {
 	return sc.Err()
 }
 
-// dep reads "path: path path…".
-func (m modules) dep(line string) error {
+// addDep parses "path: path path…".
+func (m modules) addDep(line string) error {
 	file, needs, ok := strings.Cut(line, ":")
 	if !ok {
 		return fmt.Errorf("no colon in %q", line)
@@ -81,13 +81,13 @@ func (m modules) dep(line string) error {
 	name := moduleName(file)
 	m.path[name] = file
 	for _, n := range strings.Fields(needs) {
-		m.needs[name] = append(m.needs[name], moduleName(n))
+		m.requires[name] = append(m.requires[name], moduleName(n))
 	}
 	return nil
 }
 
-// softdep reads "softdep name pre: name… post: name…".
-func (m modules) softdep(line string) error {
+// addSoftdep parses "softdep name pre: name… post: name…".
+func (m modules) addSoftdep(line string) error {
 	words := strings.Fields(line)
 	if len(words) < 2 || words[0] != "softdep" {
 		return fmt.Errorf("not a soft dependency: %q", line)
@@ -100,7 +100,7 @@ func (m modules) softdep(line string) error {
 	return nil
 }
 
-// addAlias reads "alias alias name".
+// addAlias parses "alias alias name".
 func (m modules) addAlias(line string) error {
 	words := strings.Fields(line)
 	if len(words) != 3 || words[0] != "alias" {
@@ -112,8 +112,8 @@ func (m modules) addAlias(line string) error {
 	return nil
 }
 
-// match are the names of the modules that a pattern (path.Match) or alias
-// stands for; none for what is built in or left out.
+// match returns the names of the modules that match a pattern (path.Match) or alias; none
+// for modules that are built in or missing.
 func (m modules) match(pattern string) []string {
 	name := moduleName(pattern)
 	if _, ok := m.path[name]; ok {
@@ -131,8 +131,8 @@ func (m modules) match(pattern string) []string {
 	})
 }
 
-// closure are the names of the modules that patterns stand for and of all they
-// need or ask for, a module after those it needs and each once.
+// closure returns the modules that match patterns, with all that they require or request,
+// each once and after those it requires.
 func (m modules) closure(patterns []string) []string {
 	var names []string
 	seen := map[string]bool{}
@@ -142,7 +142,7 @@ func (m modules) closure(patterns []string) []string {
 			return
 		}
 		seen[name] = true
-		for _, need := range m.needs[name] {
+		for _, need := range m.requires[name] {
 			visit(need)
 		}
 		for _, wish := range m.soft[name] {

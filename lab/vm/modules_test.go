@@ -66,12 +66,12 @@ func TestModulesClosure(t *testing.T) {
 func TestModulesMalformed(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := readModules(dir); err == nil {
-		t.Error("a directory without modules.dep was read")
+		t.Error("a directory without modules.dep is no error")
 	}
 	if err := os.WriteFile(filepath.Join(dir, "modules.dep"), []byte("no colon\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := readModules(dir); err == nil {
-		t.Error("a line without a colon was read")
+		t.Error("a line without a colon is no error")
 	}
 }

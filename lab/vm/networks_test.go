@@ -8,9 +8,9 @@ import (
 	"cleat/lab/vm"
 )
 
-// wanted are the networks of the benchmark that only a kernel of this tier can
-// make: none of them may be skipped there.
-var wanted = []string{
+// required are the networks of the benchmark that only kernels of this tier support. None
+// of them may be skipped.
+var required = []string{
 	"ipvlan-l2/local", "ipvlan-l2/switched", "ipvlan-l3/local", "ipvlan-l3/switched", "ipvlan-l3s/local",
 	"ipvlan-l2-private/switched", "ipvlan-l2-vepa/switched", "ipvlan-l3-private/switched", "ipvlan-l3-vepa/switched",
 	"ipvlan-l3s-private/switched", "ipvlan-l3s-vepa/switched", "vlan/local", "vlan/switched",
@@ -18,14 +18,14 @@ var wanted = []string{
 	"geneve/local", "geneve/switched", "wireguard/local", "ipip/local", "gre/local", "gre/switched",
 }
 
-// TestNetworks wires every network of the benchmark in a guest with the newest kernel,
-// and passes connections over it. What a link of a kind does on each kernel is
-// TestKernels' matter: older ones get those networks that no other tier makes.
+// TestNetworks builds every network of the benchmark in a guest with the newest kernel,
+// and passes connections over it. Older kernels get the networks that no other tier
+// builds; TestKernels tests the kinds of links on each kernel.
 func TestNetworks(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
 	var names []string
-	for _, n := range wanted {
+	for _, n := range required {
 		name, _, _ := strings.Cut(n, "/")
 		names = append(names, name)
 	}
@@ -42,7 +42,7 @@ func passedWanted(t *testing.T, k vm.Kernel, all []vm.Outcome) {
 	for _, o := range all {
 		passed[strings.TrimPrefix(o.Test, "TestEveryNetwork/")] = o.Verdict == vm.Pass
 	}
-	want := slices.Clone(wanted)
+	want := slices.Clone(required)
 	if k.AtLeast(6, 7) {
 		want = append(want, "netkit/local", "netkit-l3/local")
 	}

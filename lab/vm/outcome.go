@@ -5,10 +5,10 @@ import (
 	"strings"
 )
 
-// Verdict is how a test ended.
+// Verdict is the result of a test.
 type Verdict string
 
-// The verdicts. Died is that of a test that began and never ended.
+// The verdicts. Died is the verdict of a test that began and never ended.
 const (
 	Pass Verdict = "pass"
 	Fail Verdict = "FAIL"
@@ -16,14 +16,13 @@ const (
 	Died Verdict = "DIED"
 )
 
-// Outcome is one test in the output of a Go test binary that was run with
-// -test.v=test2json: unlike plain -test.v it prints the verdict of a subtest at
-// once, not when the outermost test ends, so that a binary that dies has told
-// what it had found.
+// Outcome is the result of one test in the output of a Go test binary that ran with
+// -test.v=test2json. Unlike plain -test.v, that prints the verdict of a subtest at once,
+// not when the outermost test ends, so a binary that dies has printed the results so far.
 type Outcome struct {
 	Test    string // with its parents, slash-separated, as Go prints it
 	Verdict Verdict
-	Log     []string // what the test logged, without file and line
+	Log     []string // without file and line
 }
 
 var (
@@ -34,17 +33,17 @@ var (
 	verdicts = map[string]Verdict{"PASS": Pass, "FAIL": Fail, "SKIP": Skip}
 )
 
-// Readable takes the marks out of the output of a test binary that tell its own
-// lines from those of the code under test (^V, wherever in a line), so that each
-// of its lines begins a line.
+// Readable removes the marks (^V, anywhere in a line) by which a test binary
+// distinguishes its own lines from those of the tested code. Each of its lines then
+// begins a line.
 func Readable(output []byte) string {
 	s := strings.ReplaceAll(string(output), "\r\n", "\n")
 	s = strings.ReplaceAll(s, "\n\x16", "\n")
 	return strings.ReplaceAll(strings.TrimPrefix(s, "\x16"), "\x16", "\n")
 }
 
-// Outcomes reads what a Go test binary printed (made Readable), in the order in
-// which the tests began. Lines that no test logged are passed over.
+// Outcomes parses the Readable output of a Go test binary, in the order in which the
+// tests began. It ignores lines that no test logged.
 func Outcomes(output string) []Outcome {
 	var out []Outcome
 	index := map[string]int{}
@@ -73,7 +72,7 @@ func Outcomes(output string) []Outcome {
 	return out
 }
 
-// Leaves are the outcomes of tests that have no subtests.
+// Leaves returns the outcomes of tests without subtests.
 func Leaves(all []Outcome) []Outcome {
 	parent := map[string]bool{}
 	for _, o := range all {

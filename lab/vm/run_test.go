@@ -10,34 +10,35 @@ import (
 	"cleat/lab/vm"
 )
 
-// Guests run beside each other, as many as there are processors (-parallel): each takes one
-// and at most 1 GiB. Nothing that is tried in a guest depends on how long it takes.
+// Guests run at once, as many as there are processors (-parallel). Each uses one
+// processor and at most 1 GiB. No test in a guest depends on its speed.
 
-// trial is a test binary to be run in guests.
+// trial is a test binary to run in guests.
 type trial struct {
 	program string    // built by buildTest
-	args    []string  // which tests
-	files   []vm.File // besides the program
+	args    []string  // selects tests
+	files   []vm.File // besides program
 	env     []string
 	modules []string // besides linkModules
 	load    []string // besides loadedModules
 	cards   int      // network cards
 }
 
-// eachKernel runs the trial in a guest with each kernel, and gives judge what came of it.
-func (tr trial) eachKernel(t *testing.T, cache string, suites []string, judge func(*testing.T, vm.Kernel, []vm.Outcome)) {
+// eachKernel runs the trial in a guest with each kernel, and calls check with the
+// outcomes.
+func (tr trial) eachKernel(t *testing.T, cache string, suites []string, check func(*testing.T, vm.Kernel, []vm.Outcome)) {
 	t.Helper()
 	for _, suite := range suites {
 		t.Run(suite, func(t *testing.T) {
 			t.Parallel()
 			k, userland := fetch(t, cache, suite)
-			judge(t, k, tr.boot(t, k, userland))
+			check(t, k, tr.boot(t, k, userland))
 		})
 	}
 }
 
-// boot runs the trial in one guest and returns what its tests said. Those that failed fail
-// this one, and a guest in which one died is quoted.
+// boot runs the trial in one guest and returns the outcomes. It reports tests that
+// failed, and the guest's output if a test died.
 func (tr trial) boot(t *testing.T, k vm.Kernel, userland string) []vm.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guestLimit(t))
@@ -48,14 +49,14 @@ func (tr trial) boot(t *testing.T, k vm.Kernel, userland string) []vm.Outcome {
 		Files:    slices.Concat([]vm.File{{Path: "/root/test", Mode: 0o755, Source: tr.program}}, tr.files),
 		Modules:  slices.Concat(linkModules, tr.modules),
 		Load:     slices.Concat(loadedModules, tr.load),
-		// A guest's clock may run fast: ours ends it.
+		// A guest's clock may run fast, so the context ends it.
 		Command: slices.Concat([]string{"/root/test", "-test.v=test2json", "-test.timeout", "1h"}, tr.args),
 		Env:     slices.Concat([]string{"CLEAT_LAB=none"}, tr.env), // the guest as a whole is the lab
 		Cards:   tr.cards,
 	})
 	text := vm.Readable(res.Output)
 	if err != nil {
-		t.Fatalf("%v\nit printed:\n%s", err, text)
+		t.Fatalf("%v\nits output:\n%s", err, text)
 	}
 	all := vm.Outcomes(text)
 	failed, died := false, len(all) == 0
@@ -73,17 +74,17 @@ func (tr trial) boot(t *testing.T, k vm.Kernel, userland string) []vm.Outcome {
 	return all
 }
 
-// guestLimit is how long a guest may take.
+// guestLimit returns how long a guest may take.
 func guestLimit(t *testing.T) time.Duration {
 	deadline, ok := t.Deadline()
 	if !ok {
-		return guestWithin
+		return guestTimeout
 	}
-	return min(guestWithin, time.Until(deadline)-afterwards)
+	return min(guestTimeout, time.Until(deadline)-reportTime)
 }
 
-// atLeast fails the test when fewer have passed: a guest in which most are skipped has
-// tried nothing. It logs what was skipped.
+// atLeast reports an error if fewer tests have passed: a guest in which most tests are
+// skipped has tested nothing. It logs the skipped tests.
 func atLeast(t *testing.T, all []vm.Outcome, least int) {
 	t.Helper()
 	passed := 0
@@ -96,6 +97,6 @@ func atLeast(t *testing.T, all []vm.Outcome, least int) {
 		}
 	}
 	if passed < least {
-		t.Errorf("%d tests passed, want %d at least", passed, least)
+		t.Errorf("%d tests passed, want at least %d", passed, least)
 	}
 }

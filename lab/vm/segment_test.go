@@ -7,7 +7,7 @@ import (
 	"cleat/lab/vm"
 )
 
-// TestSegment tries announcements, checks for duplicates and DHCP on the kinds of links
+// TestSegment tests announcements, duplicate address detection and DHCP on kinds of links
 // that the development machine lacks, in a guest with each kernel.
 func TestSegment(t *testing.T) {
 	t.Parallel()

@@ -12,18 +12,18 @@ import (
 // source is one line or stanza of an apt configuration.
 type source struct {
 	types, uris, suites, components []string
-	signedBy                        string // path or key; empty: any trusted key
+	signedBy                        string // path or key; "": any trusted key
 }
 
-// debianSuites are the names under which Debian publishes its main archive.
-// Security updates live at another address and are of no use here.
+// debianSuites are the names under which Debian publishes its main archive. Security
+// updates are at another address and not needed here.
 var debianSuites = []string{
 	"bullseye", "bookworm", "trixie", "forky", "duke", "sid",
 	"oldoldstable", "oldstable", "stable", "testing", "unstable",
 }
 
-// isDebianArchive tells the Debian archive from third parties that use
-// Debian's suite names: those bring a key of their own.
+// isDebianArchive reports whether a source is the Debian archive. Third parties that use
+// the names of Debian's suites have a key of their own.
 func (s source) isDebianArchive() bool {
 	if !slices.Contains(s.types, "deb") || !slices.Contains(s.components, "main") {
 		return false
@@ -37,8 +37,8 @@ func (s source) isDebianArchive() bool {
 	})
 }
 
-// mirrors are the addresses of the Debian archive in the apt configuration
-// under dir (/etc/apt), in its order and each once.
+// mirrors returns the addresses of the Debian archive in the apt configuration under dir
+// (/etc/apt), in its order, each once.
 func mirrors(dir string) ([]string, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "sources.list.d", "*"))
 	if err != nil {
@@ -48,27 +48,24 @@ func mirrors(dir string) ([]string, error) {
 	for _, name := range append([]string{filepath.Join(dir, "sources.list")}, files...) {
 		parse := map[string]func(io.Reader) ([]source, error){".list": parseList, ".sources": parseDeb822}[filepath.Ext(name)]
 		if parse == nil {
-			continue // apt, too, ignores other extensions
+			continue // apt ignores other extensions, too
 		}
 		sources, err := parseFile(name, parse)
 		if err != nil {
 			return nil, err
 		}
 		for _, s := range sources {
-			if s.isDebianArchive() {
-				uris = append(uris, s.uris...)
+			for _, u := range s.uris {
+				if s.isDebianArchive() && !slices.Contains(uris, u) {
+					uris = append(uris, u)
+				}
 			}
 		}
 	}
-	seen := map[string]bool{}
-	return slices.DeleteFunc(uris, func(u string) bool {
-		known := seen[u]
-		seen[u] = true
-		return known
-	}), nil
+	return uris, nil
 }
 
-// parseFile parses one file; one that is not there has no sources.
+// parseFile parses one file. A missing file has no sources.
 func parseFile(name string, parse func(io.Reader) ([]source, error)) ([]source, error) {
 	f, err := os.Open(name)
 	if os.IsNotExist(err) {
@@ -81,7 +78,7 @@ func parseFile(name string, parse func(io.Reader) ([]source, error)) ([]source, 
 	return parse(f)
 }
 
-// parseList reads the one-line format: deb [option=value …] URI suite component….
+// parseList parses the one-line format: deb [option=value …] URI suite component….
 func parseList(r io.Reader) ([]source, error) {
 	var out []source
 	sc := bufio.NewScanner(r)
@@ -110,7 +107,7 @@ func parseList(r io.Reader) ([]source, error) {
 	return out, sc.Err()
 }
 
-// parseDeb822 reads stanzas of "Field: values", continued on indented lines.
+// parseDeb822 parses stanzas of "Field: values", continued on indented lines.
 func parseDeb822(r io.Reader) ([]source, error) {
 	var out []source
 	fields, last := map[string]string{}, ""

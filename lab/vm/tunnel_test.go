@@ -7,8 +7,8 @@ import (
 	"cleat/lab/vm"
 )
 
-// TestTunnel has cleat's tunnel and Linux' own GRE in UDP be each other's ends in a guest
-// with each kernel.
+// TestTunnel connects cleat's tunnel and Linux' own GRE in UDP in a guest with each
+// kernel.
 func TestTunnel(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
@@ -22,13 +22,13 @@ func TestTunnel(t *testing.T) {
 				t.Errorf("%s: %s", o.Test, o.Verdict)
 			}
 		}
-		atLeast(t, all, 5) // TestLinuxGRE itself is one
+		atLeast(t, all, 5) // TestLinuxGRE is one of them
 	})
 }
 
-// TestNetem holds the relay that delays and loses against the kernel's netem, which the
-// development machine has not, and runs the tunnel over paths that netem delays and
-// makes lose. One kernel will do: it is not the kernel that is tried.
+// TestNetem compares the relay, which delays and loses packets, with the kernel's netem,
+// which the development machine lacks. It also runs the tunnel over paths of netem. One
+// kernel suffices, since the kernel is not what it tests.
 func TestNetem(t *testing.T) {
 	t.Parallel()
 	cache := need(t)

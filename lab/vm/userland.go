@@ -13,17 +13,17 @@ import (
 	"strings"
 )
 
-// userlandSuite is the suite that the guest's programs come from. They talk to
-// kernels by interfaces that don't change, so one suite serves all kernels.
+// userlandSuite is the suite of the guest's programs. Their interfaces to the kernel are
+// stable, so one suite serves all kernels.
 const userlandSuite = "bookworm"
 
-// userlandPackages are fetched with all they depend on (some 25 MB), of which
-// userlandPrograms and what those load are kept.
+// userlandPackages are downloaded with all dependencies (some 25 MB). Of these
+// userlandPrograms and their libraries are kept.
 var userlandPackages = []string{"busybox-static", "openvswitch-switch"}
 
-// userlandPrograms are the programs in the guest: where they are in the
-// packages (a list, since the first may be a link that only an installed
-// package has) and their place in the guest.
+// userlandPrograms are the programs in the guest, with their paths in the packages and in
+// the guest. There are several paths in the packages if the first may be a link that only
+// an installed package has.
 var userlandPrograms = []struct {
 	to   string
 	from []string
@@ -42,15 +42,14 @@ var userlandPrograms = []struct {
 // userlandData are files that the programs read.
 var userlandData = []string{"usr/share/openvswitch/vswitch.ovsschema"}
 
-// guestLibs is where the guest's dynamic linker looks without a cache of its
-// own; the linker itself has its place in the ABI.
+// guestLibs is where the guest's dynamic linker searches without a cache. The linker's
+// own path is fixed by the ABI.
 const guestLibs = "lib/x86_64-linux-gnu"
 
-// FetchUserland returns the directory that holds the guest's root file system:
-// busybox, and Open vSwitch with its libraries. Cache, concurrency and errors
-// are those of FetchKernel.
+// FetchUserland returns a directory with the guest's root file system: busybox, and Open
+// vSwitch with its libraries. The cache, concurrency and errors are as for FetchKernel.
 func FetchUserland(ctx context.Context, cache string) (string, error) {
-	dir, err := entry(ctx, cache, "userland-"+userlandSuite+"-"+layout, func(dir, scraps string) error {
+	dir, err := cacheEntry(ctx, cache, "userland-"+userlandSuite+"-"+cacheVersion, func(dir, scraps string) error {
 		a, err := openSuite(ctx, scraps, userlandSuite)
 		if err != nil {
 			return err
@@ -66,7 +65,7 @@ func FetchUserland(ctx context.Context, cache string) (string, error) {
 		if err := unpack(ctx, debs, tree); err != nil {
 			return err
 		}
-		return keepUserland(tree, dir)
+		return installUserland(tree, dir)
 	})
 	if err != nil {
 		return "", fmt.Errorf("fetch userland: %w", err)
@@ -74,13 +73,13 @@ func FetchUserland(ctx context.Context, cache string) (string, error) {
 	return dir, nil
 }
 
-// keepUserland copies programs, what they load, and data from an unpacked tree.
-func keepUserland(tree, dir string) error {
+// installUserland copies programs, their libraries, and data from an unpacked tree.
+func installUserland(tree, dir string) error {
 	for _, p := range userlandPrograms {
 		if err := copyFirst(tree, p.from, filepath.Join(dir, p.to)); err != nil {
 			return err
 		}
-		if err := keepLibraries(tree, dir, filepath.Join(dir, p.to)); err != nil {
+		if err := installLibraries(tree, dir, filepath.Join(dir, p.to)); err != nil {
 			return fmt.Errorf("find libraries of %s: %w", p.to, err)
 		}
 	}
@@ -92,10 +91,10 @@ func keepUserland(tree, dir string) error {
 	return nil
 }
 
-// keepLibraries copies the interpreter and the libraries that an ELF file
-// needs, and what those need, unless they are there already.
-func keepLibraries(tree, dir, file string) error {
-	interp, needed, err := elfNeeds(file)
+// installLibraries copies the interpreter and the libraries that an ELF file needs,
+// directly and indirectly, unless they exist.
+func installLibraries(tree, dir, file string) error {
+	interp, needed, err := elfDependencies(file)
 	if err != nil {
 		return err
 	}
@@ -116,15 +115,15 @@ func keepLibraries(tree, dir, file string) error {
 		if err := copyFirst(tree, libraryPaths(lib), to); err != nil {
 			return err
 		}
-		if err := keepLibraries(tree, dir, to); err != nil {
+		if err := installLibraries(tree, dir, to); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// libraryPaths are the places of a library in Debian's packages, before and
-// after /lib became a link to /usr/lib.
+// libraryPaths returns the paths of a library in Debian's packages, before and after /lib
+// became a link to /usr/lib.
 func libraryPaths(lib string) []string {
 	var out []string
 	for _, d := range []string{guestLibs, "usr/" + guestLibs, "lib", "usr/lib", "lib64", "usr/lib64"} {
@@ -133,9 +132,9 @@ func libraryPaths(lib string) []string {
 	return out
 }
 
-// elfNeeds are the interpreter (empty: statically linked, or a library) and the
-// DT_NEEDED names of an ELF file.
-func elfNeeds(file string) (interp string, needed []string, err error) {
+// elfDependencies returns the interpreter and the DT_NEEDED names of an ELF file. A
+// statically linked program or a library has no interpreter ("").
+func elfDependencies(file string) (interp string, needed []string, err error) {
 	f, err := elf.Open(file)
 	if err != nil {
 		return "", nil, err
@@ -155,8 +154,8 @@ func elfNeeds(file string) (interp string, needed []string, err error) {
 	return interp, needed, err
 }
 
-// copyFirst copies the first of several files of a tree that is there and no
-// symbolic link out of it, with its mode.
+// copyFirst copies the first of several paths of a tree that is a regular file, or a link
+// to one inside the tree, with its mode.
 func copyFirst(tree string, from []string, to string) error {
 	root, err := os.OpenRoot(tree)
 	if err != nil {

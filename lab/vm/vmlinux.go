@@ -24,15 +24,15 @@ const (
 	endOfHeader      = 0x250
 
 	versionPayload     = 0x208 // the first protocol with the payload fields
-	defaultSetupSects  = 4     // what 0 in setup_sects stands for
+	defaultSetupSects  = 4     // meaning of 0 in setup_sects
 	bytesPerSetupSects = 512
 	sizeTrailer        = 4 // the uncompressed size, appended to the payload
 )
 
-// errNotBzImage says that a file is no kernel image we can take apart.
+// errNotBzImage: the kernel image has an unknown format.
 var errNotBzImage = errors.New("not a bzImage with boot protocol 2.08 or later")
 
-// payload is the compressed vmlinux inside a bzImage, with its size trailer.
+// payload returns the compressed vmlinux inside a bzImage, with its size trailer.
 func payload(bz []byte) ([]byte, error) {
 	if len(bz) < endOfHeader || string(bz[offMagic:offMagic+4]) != "HdrS" ||
 		binary.LittleEndian.Uint16(bz[offVersion:]) < versionPayload {
@@ -50,8 +50,8 @@ func payload(bz []byte) ([]byte, error) {
 	return bz[start:end], nil
 }
 
-// compressions are the formats Debian has used for kernels and modules. A
-// program reads standard input and writes standard output.
+// compressions are the formats that Debian has used for kernels. A command reads standard
+// input and writes standard output.
 var compressions = []struct {
 	suffix, magic string
 	command       []string // nil: the standard library
@@ -61,7 +61,7 @@ var compressions = []struct {
 	{".zst", "\x28\xb5\x2f\xfd", []string{"zstd", "-dcq"}},
 }
 
-// extractVmlinux takes the ELF kernel out of a bzImage.
+// extractVmlinux returns the ELF kernel inside a bzImage.
 func extractVmlinux(ctx context.Context, bz []byte) ([]byte, error) {
 	p, err := payload(bz)
 	if err != nil {
@@ -80,15 +80,15 @@ func extractVmlinux(ctx context.Context, bz []byte) ([]byte, error) {
 			return nil, fmt.Errorf("decompress kernel (%s): got %d bytes, want %d", c.suffix, len(image), size)
 		}
 		if !bytes.HasPrefix(image, []byte(elf.ELFMAG)) {
-			return nil, errors.New("decompress kernel: what is inside is no ELF file")
+			return nil, errors.New("decompress kernel: not an ELF file")
 		}
 		return image, nil
 	}
 	return nil, fmt.Errorf("decompress kernel: unknown compression % x", p[:6])
 }
 
-// decompress runs a payload through a program, or through gzip if there is
-// none. The size trailer is part of a gzip stream and foreign to the others.
+// decompress decompresses a payload by a command, or by gzip if command is nil. The size
+// trailer is part of a gzip stream, but not of the other formats.
 func decompress(ctx context.Context, p []byte, command []string) ([]byte, error) {
 	if command == nil {
 		z, err := gzip.NewReader(bytes.NewReader(p))

@@ -10,7 +10,7 @@ import (
 	"cleat/internal/program"
 )
 
-// bzImage wraps a compressed kernel as the boot protocol says.
+// bzImage wraps a compressed kernel as the boot protocol requires.
 func bzImage(sects byte, version uint16, offset int, compressed []byte) []byte {
 	real := int(sects)
 	if real == 0 {
@@ -25,7 +25,7 @@ func bzImage(sects byte, version uint16, offset int, compressed []byte) []byte {
 	return append(append(b, compressed...), "what follows the payload"...)
 }
 
-// gzipped is what the kernel's build makes: the size trailer is gzip's own.
+// gzipped compresses as the kernel's build does: the size trailer is gzip's own.
 func gzipped(t *testing.T, b []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -39,7 +39,7 @@ func gzipped(t *testing.T, b []byte) []byte {
 	return out.Bytes()
 }
 
-// compressed is the output of a program with the size trailer appended.
+// compressed compresses by a program and appends the size trailer.
 func compressed(t *testing.T, b []byte, name string, args ...string) []byte {
 	t.Helper()
 	if _, err := program.Find(name); err != nil {
@@ -80,7 +80,7 @@ func TestExtractVmlinux(t *testing.T) {
 	}
 }
 
-func TestExtractVmlinuxRefuses(t *testing.T) {
+func TestExtractVmlinuxErrors(t *testing.T) {
 	kernel := []byte("\x7fELF and more")
 	whole := bzImage(39, 0x20f, 716, gzipped(t, kernel))
 	wrongSize := gzipped(t, kernel)
@@ -88,7 +88,7 @@ func TestExtractVmlinuxRefuses(t *testing.T) {
 	tests := []struct {
 		name  string
 		image []byte
-		is    error // nil: any
+		is    error // nil: any error
 	}{
 		{"empty", nil, errNotBzImage},
 		{"ELF already", append(kernel, make([]byte, 1024)...), errNotBzImage},
