@@ -18,8 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engine moves bytes between one queue of the device and sockets: a loop on a
-// thread of its own. What other goroutines may touch goes through call.
+// engine moves bytes between one queue of the device and host sockets. It is a loop on a
+// thread of its own. Other goroutines use its state only through call.
 type engine struct {
 	group      *group
 	cfg        Config
@@ -29,34 +29,34 @@ type engine struct {
 	largePool  *pool
 	smallPool  *pool
 	stats      Stats
-	unspliced  map[string]uint64 // connections that took the device, by why
+	unspliced  map[string]uint64 // connections that took the device, by reason
 	tcp        tcpTable
 	splices    spliceTable
 	peekBuffer [4 << 10]byte
 	udp        udpTable
 	icmp       icmpTable
-	ctx        context.Context // while run runs
+	ctx        context.Context // set while run runs
 
 	forwards     map[forwardKey]*openForward
 	outForwards  map[*outForward]struct{}
-	runningHooks int // under way
+	runningHooks int // hooks that have not returned
 	controls     congestionControls
 	spin         spinner
 	trimTimer    timer
 
-	queueWanted     atomic.Bool  // to attach its queue
-	queueAttached   atomic.Bool  // it is
-	detachTimer     timer        // looks whether it still has to be
-	handedOverBytes atomic.Int64 // bytes handed over to it that wait
-	ownCost         account      // for what it has as long as it exists
+	queueWanted     atomic.Bool  // the queue should be attached
+	queueAttached   atomic.Bool  // the queue is attached
+	detachTimer     timer        // checks whether the queue is still needed
+	handedOverBytes atomic.Int64 // bytes handed over to this engine that wait
+	ownCost         account      // for what exists as long as the engine
 
-	mu      sync.Mutex // before run: who may touch the rest
+	mu      sync.Mutex // before run, protects all fields
 	running bool
 	ended   bool
 }
 
-// newEngine makes one for a queue. Its configuration has been checked, and its
-// memory is its share.
+// newEngine makes an engine for a queue. cfg has been checked, and limits are the
+// engine's share.
 func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, error) {
 	s := &engine{group: g, cfg: cfg, limits: limits, forwards: map[forwardKey]*openForward{}, outForwards: map[*outForward]struct{}{}, unspliced: map[string]uint64{}, ownCost: account{ledger: g.ledger}}
 	if !s.ownCost.charge(engineCost) {
@@ -75,7 +75,7 @@ func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, erro
 	return s, nil
 }
 
-// open makes what release frees, and makes the device's queue non-blocking.
+// open makes what release frees, and sets the device's queue to non-blocking.
 func (s *engine) open(tun *os.File) (err error) {
 	if s.largePool, err = newPool(largeBytes, s.limits.BufferBytes/largeBytes); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (s *engine) run(ctx context.Context) error {
 	return nil
 }
 
-// begin notes that from now on only the loop's thread may touch what there is.
+// start gives all state to the loop's thread.
 func (s *engine) start(ctx context.Context) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -131,10 +131,10 @@ func (s *engine) start(ctx context.Context) error {
 	return nil
 }
 
-// edge makes epoll report a change once.
+// edgeTriggered makes epoll report each change once.
 const edgeTriggered = unix.EPOLLET & 0xffffffff
 
-// end closes everything that run used.
+// shutdown closes everything that run used.
 func (s *engine) shutdown() {
 	s.mu.Lock()
 	s.running, s.ended = false, true
@@ -180,17 +180,15 @@ func (s *engine) discard() {
 	}
 }
 
-// batch is how many packets of 64 KiB are read from the device before
-// acknowledgements go back; more makes the guest wait, fewer cost a system call
-// each.
+// batchPackets is how many packets of 64 KiB are read from the device before
+// acknowledgements are sent. More makes the guest wait, fewer cost one system call each.
 const batchPackets = 16
 
-// maxBatch is the same for packets so small that they are not what takes time,
-// such as acknowledgements: left behind, they would hold up connections whose
-// windows are small, and only those.
+// maxBatchPackets is the limit for packets that are too small to take time, such as
+// acknowledgements. Leaving them behind would only delay connections with small windows.
 const maxBatchPackets = 256
 
-// round does what is to be done and waits when that was nothing.
+// round does all work there is, after waiting if there is none.
 func (s *engine) round() error {
 	if s.idle() {
 		if err := s.waitForWork(); err != nil {
@@ -224,26 +222,26 @@ func (s *engine) round() error {
 	return nil
 }
 
-// bytes is how many were moved so far.
+// movedBytes returns how many bytes were moved so far.
 func (s *engine) movedBytes() uint64 {
 	return s.stats.TunInBytes + s.stats.TunOutBytes + s.splices.movedBytes
 }
 
-// trimAfter is how long after the last bulk the packet memory is given back.
+// trimAfter is how long after the last bulk transfer its memory is freed.
 const trimAfter = 2 * time.Second
 
-// rested gives back what only bulk needs.
+// trimMemory frees what only bulk transfers need.
 func (s *engine) trimMemory() {
 	s.largePool.trim()
 	s.splices.pipes.trim()
 }
 
-// idle tells whether only the outside can bring work.
+// idle reports whether there is no work without a new event.
 func (s *engine) idle() bool {
 	return !s.dev.readable && !s.tcp.busy() && !s.splices.busy() && !s.udp.busy()
 }
 
-// input takes one packet from the guest.
+// input handles one packet from the guest.
 func (s *engine) input(frame []byte) {
 	var v packet.VNetHdr
 	var ip packet.IP
@@ -255,7 +253,7 @@ func (s *engine) input(frame []byte) {
 		s.dropForeign(&ip)
 		return
 	}
-	if ip.Routed { // the policy would judge a hop in place of the destination
+	if ip.Routed { // the policy would see a hop instead of the destination
 		s.stats.Unsupported++
 		s.unreachable(frame, packet.ErrorRoute)
 		return
@@ -267,7 +265,7 @@ func (s *engine) input(frame []byte) {
 	s.transport(frame, &v, &ip)
 }
 
-// transport takes a packet that is whole.
+// transport handles a packet that is not a fragment.
 func (s *engine) transport(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 	if v.Flags&packet.NeedsChecksum == 0 && v.GSOType == packet.GSONone && !checksumOK(ip) {
 		s.stats.Malformed++
@@ -286,8 +284,8 @@ func (s *engine) transport(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 	}
 }
 
-// intact verifies the checksum of a packet that the guest's kernel has not just
-// made: one that came to it from elsewhere, or was written raw.
+// checksumOK verifies the checksum of a packet that the guest's kernel has not just made:
+// one that it has forwarded, or that was written to a raw socket.
 func checksumOK(ip *packet.IP) bool {
 	switch ip.Protocol {
 	case packet.TCP, packet.ICMPv6:
@@ -301,9 +299,8 @@ func checksumOK(ip *packet.IP) bool {
 	return true
 }
 
-// foreign drops what does not come from the guest's address. An IPv6 stack says
-// things from its link-local or the unspecified address (RFC 4861): those are
-// no forgeries.
+// dropForeign counts a packet that does not come from the guest's address. An IPv6 stack
+// also uses its link-local and the unspecified address (RFC 4861): those are not spoofed.
 func (s *engine) dropForeign(ip *packet.IP) {
 	if ip.Src.Is6() && (ip.Src.IsUnspecified() || ip.Src.IsLinkLocalUnicast()) {
 		s.stats.Unsupported++
@@ -324,8 +321,8 @@ func (s *engine) gatewayFor(a netip.Addr) netip.Addr {
 	return ofFamily(a, s.cfg.Gateway4, s.cfg.Gateway6)
 }
 
-// call runs f where it may touch everything: on the loop's thread while run
-// runs, else here.
+// call calls f where it may use the engine's state: on the loop's thread while run runs,
+// else here.
 func (s *engine) call(f func()) error {
 	s.mu.Lock()
 	if s.ended {
@@ -351,7 +348,7 @@ func (s *engine) call(f func()) error {
 	}
 }
 
-// describe appends the flows of the moment.
+// describe appends the engine's open flows.
 func (s *engine) describe(all []FlowInfo) ([]FlowInfo, error) {
 	err := s.call(func() {
 		all = s.tcp.describe(all)
@@ -360,7 +357,7 @@ func (s *engine) describe(all []FlowInfo) ([]FlowInfo, error) {
 	return all, err
 }
 
-// counters are the engine's part of Stats; after run has returned, the last.
+// counters returns the engine's part of Stats. After run they keep their last values.
 func (s *engine) counters() Stats {
 	var now Stats
 	read := func() {
@@ -382,8 +379,8 @@ func (s *engine) counters() Stats {
 // openFlows returns the number of flows that are not finished.
 func (s *engine) openFlows() int { return s.tcp.openFlows + len(s.udp.flows) }
 
-// admit charges for one more flow and reports whether the limits permit that. A flow that is
-// turned away is counted.
+// admit charges for one more flow, and reports whether the limits allow it. It counts a
+// flow that they don't.
 func (s *engine) admit(c ledger.Cost) (account, bool) {
 	costs := account{ledger: s.group.ledger}
 	if s.group.flows.Load() < int64(s.limits.Flows) && costs.charge(c) {

@@ -16,48 +16,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Gate is sockets of the guest's own network namespace. With it a connection's
-// bytes need not cross the device: the guest's kernel has one end of it, the
-// host's another, and the Stack splices between two sockets. A family without a
+// Gate consists of sockets in the guest's network namespace. They let a connection's
+// bytes bypass the device: the guest's kernel has both ends of the guest's connection,
+// and the Stack splices between its socket there and the host's. A family without a
 // listener has no gate.
 type Gate struct {
-	// Listener4 and Listener6 are listening TCP sockets, transparent
-	// (IP_TRANSPARENT) and marked. The namespace's rules lead to them each SYN of
-	// the guest's that comes back out of the device, and what follows it; they
-	// leave what the guest sends first on its way to the device. The Stack uses
-	// them and leaves closing to the caller.
+	// Listener4 and Listener6 are listening TCP sockets, transparent (IP_TRANSPARENT) and
+	// marked. The namespace's rules must redirect to them each of the guest's SYNs that
+	// comes back out of the device, and the packets that follow it. The rules must let
+	// the guest's first SYN pass to the device. The Stack does not close the listeners.
 	Listener4, Listener6 *os.File
-	// Caller4 and Caller6 are unconnected TCP sockets, by which the Stack makes
-	// others (gateFamily.socket); nil: connections from outside take the device.
+	// Caller4 and Caller6 are unconnected TCP sockets, which the Stack uses to make
+	// others (gateFamily.socket). nil: connections from outside take the device.
 	Caller4, Caller6 *os.File
-	// Every connection takes the gate, also one to a port whose connections have
-	// lately been so short that the device was the faster way.
+	// Always makes every connection take the gate. Otherwise a connection takes the
+	// device, which is faster, if recent connections to its port were short.
 	Always bool
 }
 
-// gate is a Gate for all engines of a group.
+// gate is the Gate of all engines of a group.
 type gate struct {
 	v4, v6   gateFamily
-	maxFlows int64 // flows up to which there are descriptors for two sockets each
+	maxFlows int64 // with more flows there are not enough descriptors for two sockets each
 	always   bool
 	history  portHistory
-	breaker  // of SYNs to come through
+	breaker  // for SYNs that do not come through
 }
 
 // gateFamily is the gate of IPv4 or IPv6.
 type gateFamily struct {
-	listener     int // -1: there is none
+	listener     int // -1: none
 	caller       int
-	listenerAddr netip.AddrPort // the listener's address
-	listenerLost atomic.Bool    // the guest has destroyed the listener
+	listenerAddr netip.AddrPort
+	listenerLost atomic.Bool // the guest has destroyed the listener
 
 	ledger        *ledger.Ledger
 	mu            sync.Mutex
-	stock         []int     // unconnected sockets of the guest's namespace
-	callerRetryAt time.Time // when it may be waited for a caller again
+	stock         []int     // unconnected sockets in the guest's namespace
+	callerRetryAt time.Time // awaitCaller does not wait before
 }
 
-// newGate makes one whose descriptors are charged to a ledger.
+// newGate makes a gate that charges its descriptors to a ledger.
 func newGate(c *Gate, costs *ledger.Ledger) (*gate, error) {
 	if c == nil {
 		return nil, nil
@@ -97,7 +96,7 @@ func (g *gateFamily) open(listener, caller *os.File) error {
 	return nil
 }
 
-// close closes what the gate has made.
+// close closes the sockets that the gate has made.
 func (g *gate) close() {
 	if g == nil {
 		return
@@ -113,7 +112,7 @@ func (g *gate) close() {
 	}
 }
 
-// of is the part of a's family; nil: none.
+// family returns the gate for a's family, or nil if there is none.
 func (g *gate) family(a netip.Addr) *gateFamily {
 	if g == nil {
 		return nil
@@ -128,7 +127,7 @@ func (g *gate) family(a netip.Addr) *gateFamily {
 	return f
 }
 
-// keep puts a socket into the stock, or closes it.
+// stockSocket keeps a socket for later use, or closes it.
 func (g *gateFamily) stockSocket(fd int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -143,10 +142,10 @@ func (g *gateFamily) stockLocked(fd int) {
 	g.stock = append(g.stock, fd)
 }
 
-// mostStock bounds the sockets kept for later.
+// maxStock bounds the sockets kept for later use.
 const maxStock = 64
 
-// accept takes what waits at the gate.
+// accept accepts a connection at the gate.
 func (g *gateFamily) accept() (fd int, guest netip.AddrPort, errno unix.Errno) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -157,8 +156,8 @@ func (g *gateFamily) accept() (fd int, guest netip.AddrPort, errno unix.Errno) {
 	return fd, from.AddrPort(), 0
 }
 
-// errNoCaller says that no sockets can be made in the guest's namespace.
-var errNoCaller = errors.New("no socket inside")
+// errNoCaller means that no sockets can be made in the guest's namespace.
+var errNoCaller = errors.New("no socket in the guest's namespace")
 
 // arrival is a connection that was accepted at the gate.
 type arrival struct {
@@ -166,13 +165,13 @@ type arrival struct {
 	guest netip.AddrPort
 }
 
-// socket is an unconnected, transparent socket of the guest's namespace.
+// socket returns an unconnected, transparent socket in the guest's namespace.
 //
-// We are not in there, and must not enter: so the caller connects to the gate,
-// which makes a socket on its side, and both are disconnected. What accept(2)
-// has made has no port that it insists on (SOCK_BINDPORT_LOCK, sk_clone_lock in
-// net/core/sock.c) and, disconnected, can be bound like a new one. Connections
-// of the guest's that were met on the way are returned too.
+// We are not in that namespace and must not enter it. So the caller connects to the gate,
+// which makes a socket on its side, and both are disconnected. A socket that accept(2)
+// has made does not insist on its port (SOCK_BINDPORT_LOCK, sk_clone_lock in
+// net/core/sock.c). Once disconnected, it can be bound like a new one. Connections of the
+// guest's that were accepted on the way are returned as well.
 func (g *gateFamily) socket() (fd int, met []arrival, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -196,12 +195,12 @@ func (g *gateFamily) makeSocket() (met []arrival, err error) {
 	}
 	err = unix.Connect(g.caller, sockaddr(g.listenerAddr))
 	if err != nil && !errors.Is(err, unix.EINPROGRESS) {
-		return nil, fmt.Errorf("make socket inside: %w", err)
+		return nil, fmt.Errorf("make socket in the guest's namespace: %w", err)
 	}
 	defer sys.Disconnect(g.caller)
 	own, err := unix.Getsockname(g.caller)
 	if err != nil {
-		return nil, fmt.Errorf("make socket inside: %w", err)
+		return nil, fmt.Errorf("make socket in the guest's namespace: %w", err)
 	}
 	caller := addrPort(own)
 	for {
@@ -210,7 +209,7 @@ func (g *gateFamily) makeSocket() (met []arrival, err error) {
 			continue
 		}
 		if errno != 0 {
-			return met, fmt.Errorf("make socket inside: %w", errno)
+			return met, fmt.Errorf("make socket in the guest's namespace: %w", errno)
 		}
 		if from.AddrPort() == caller {
 			g.stockLocked(fd)
@@ -220,16 +219,15 @@ func (g *gateFamily) makeSocket() (met []arrival, err error) {
 	}
 }
 
-// callerWithin is how long a connection over loopback may take, in milliseconds. It
-// is there when connect returns, unless the kernel has put off what packets bring
-// about (ksoftirqd).
+// callerTimeoutMillis is how long a connection over loopback may take. It is complete
+// when connect returns, unless the kernel defers the processing of packets (ksoftirqd).
 const callerTimeoutMillis = 10
 
-// callerAgain is how long nobody waits for a caller after one that did not come:
-// the guest's rules may keep it away, and the loop has other things to do.
+// callerRetryDelay is how long awaitCaller does not wait after a caller did not arrive.
+// The guest's rules may keep the caller away, and the loop has other work.
 const callerRetryDelay = 30 * time.Second
 
-// awaitCaller waits until somebody is at the gate, and tells whether.
+// awaitCaller waits for a connection at the gate, and reports whether there is one.
 func (g *gateFamily) awaitCaller() bool {
 	if time.Now().Before(g.callerRetryAt) {
 		return false
@@ -241,8 +239,8 @@ func (g *gateFamily) awaitCaller() bool {
 	return err == nil && n > 0
 }
 
-// watchGate has the engine's loop wait for the gate's listeners, for connections that did not
-// come while their SYN was written.
+// watchGate adds the gate's listeners to the engine's loop, for connections that do not
+// arrive while their SYN is written.
 func (s *engine) watchGate() error {
 	if s.group.gate == nil {
 		return nil
@@ -252,7 +250,7 @@ func (s *engine) watchGate() error {
 			continue
 		}
 		s.tuneListener(f.listener)
-		resetOnClose(f.listener, true) // those that it accepts
+		resetOnClose(f.listener, true) // accepted sockets inherit it
 		l := &acceptor{s: s, fd: f.listener, accept: func() unix.Errno { return s.tcp.acceptArrivals(f) }, onLost: func() { f.listenerLost.Store(true) }}
 		if err := l.add(); err != nil {
 			return err
@@ -261,7 +259,7 @@ func (s *engine) watchGate() error {
 	return nil
 }
 
-// admitAll admits the connections that wait at the gate.
+// acceptArrivals accepts the connections that wait at the gate.
 func (t *tcpTable) acceptArrivals(g *gateFamily) unix.Errno {
 	for range acceptsPerRound {
 		fd, guest, errno := g.accept()
@@ -273,9 +271,9 @@ func (t *tcpTable) acceptArrivals(g *gateFamily) unix.Errno {
 	return 0
 }
 
-// admit joins a connection that came through the gate with the one that was let
-// through. Any other is reset, however it came there: the guest owns its
-// namespace and may lead to the gate what it likes.
+// matchArrival finds the flow whose SYN went through the gate, and splices it to the
+// arrival. An arrival without such a flow is reset: the guest owns its namespace and may
+// redirect anything to the gate.
 func (t *tcpTable) matchArrival(g *gateFamily, a arrival) {
 	own, errno := sys.LocalAddress(a.fd)
 	if errno != 0 {
@@ -297,7 +295,7 @@ func (t *tcpTable) matchArrival(g *gateFamily, a arrival) {
 	t.spliceArrival(g, nil, a.fd)
 }
 
-// join begins to splice f, if that waits for it.
+// spliceArrival splices f to an arrival if f waits for one.
 func (t *tcpTable) spliceArrival(g *gateFamily, f *tcpFlow, fd int) {
 	if f == nil || f.state != stateAtGate {
 		t.s.stats.Intruders++
@@ -308,13 +306,12 @@ func (t *tcpTable) spliceArrival(g *gateFamily, f *tcpFlow, fd int) {
 	f.splice(fd)
 }
 
-// segmentBytes is the longest segment that our socket in the guest's namespace
-// sends. With those of 64 KiB, as on loopback, a receiver whose buffer is smaller
-// hears of its next bytes by window probes only. They travel in
-// packets of 64 KiB all the same.
+// gateMSS is the longest segment that our socket in the guest's namespace sends. With
+// segments of 64 KiB, as on loopback, a receiver with a smaller buffer would get its next
+// bytes only by window probes. The segments travel in packets of 64 KiB all the same.
 const gateMSS = 8 << 10
 
-// lowerMSS lowers the maximum segment size that a SYN's options offer.
+// lowerMSS lowers the maximum segment size in a SYN's options to gateMSS.
 func lowerMSS(options []byte) {
 	const end, nop, mss = 0, 1, 2
 	for len(options) > 1 && options[0] != end {
@@ -331,8 +328,8 @@ func lowerMSS(options []byte) {
 	}
 }
 
-// throughGate sends the guest's SYN back to it, for its own kernel to answer, and
-// tells whether that could be tried. The host's socket is connected.
+// tryGate writes the guest's SYN back to the device, so that the guest's own kernel
+// answers it. It reports whether the SYN was written. The host's socket is connected.
 func (f *tcpFlow) tryGate() bool {
 	g := f.s.group.gate.family(f.peer.Addr())
 	if g == nil || f.syn == nil || !f.mayUse(g) {
@@ -342,7 +339,8 @@ func (f *tcpFlow) tryGate() bool {
 	if !f.s.dev.write(f.syn) {
 		return false
 	}
-	// The device is a function call: the guest's kernel has answered itself by now.
+	// Writing to the device is a function call: the guest's kernel has completed the
+	// handshake by now.
 	if fd, guest, errno := g.accept(); errno == 0 {
 		f.s.tcp.matchArrival(g, arrival{fd, guest})
 	}
@@ -352,7 +350,8 @@ func (f *tcpFlow) tryGate() bool {
 	return true
 }
 
-// Reasons why a connection goes by the device although there is a gate.
+// Reasons why a connection takes the device although there is a gate. They are keys of
+// Stats.Unspliced, so their text does not change.
 const (
 	reasonGateTimeout    = "the namespace did not lead it to us: it has rules of its own, or is busy"
 	reasonGatePaused     = "the last connections did not come through: tried again later"
@@ -380,7 +379,7 @@ func (f *tcpFlow) mayUse(g *gateFamily) bool {
 	return false
 }
 
-// byDevice notes why a connection takes the device.
+// takeDevice records why the connection takes the device.
 func (f *tcpFlow) takeDevice(why string) {
 	f.deviceReason = why
 	f.s.unspliced[why]++
@@ -390,22 +389,22 @@ func (f *tcpFlow) takeDevice(why string) {
 	}
 }
 
-// affordsJunction reports whether there are descriptors left for a second socket, and charges
-// for it.
+// chargeJunction charges for a second socket, and reports whether there are descriptors
+// left for it.
 func (f *tcpFlow) chargeJunction() bool {
 	f.junctionCharged = f.s.group.flows.Load() <= f.s.group.gate.maxFlows && f.costs.charge(junctionCost)
 	return f.junctionCharged
 }
 
-// notThroughGate goes on by the device.
+// gateTimedOut falls back to the device.
 func (f *tcpFlow) gateTimedOut() {
 	f.s.group.gate.failure()
 	f.takeDevice(reasonGateTimeout)
 	f.answerSYN()
 }
 
-// callThroughGate connects to the guest from a socket in its namespace that has
-// the client's address, and tells whether that could be tried.
+// connectThroughGate connects to the guest from a socket in its namespace that has the
+// client's address. It returns false if the connection has to take the device.
 func (f *tcpFlow) connectThroughGate() bool {
 	g := f.s.group.gate.family(f.peer.Addr())
 	if g == nil || !f.mayUse(g) {
@@ -438,11 +437,11 @@ func (f *tcpFlow) connectThroughGate() bool {
 	return true
 }
 
-// connectInside connects a socket of the guest's namespace. Where its queue is full
-// its kernel tries again after that.
+// connectInside connects a socket in the guest's namespace. If the listener's queue is
+// full, the kernel tries again in the background.
 func connectInside(fd int, to netip.AddrPort) error {
 	err := unix.Connect(fd, sockaddr(to))
-	if errors.Is(err, unix.EINPROGRESS) { // such a handshake is over, as a rule
+	if errors.Is(err, unix.EINPROGRESS) { // usually the handshake is complete by now
 		err = unix.Connect(fd, sockaddr(to))
 	}
 	if errors.Is(err, unix.EALREADY) || errors.Is(err, unix.EISCONN) {

@@ -12,25 +12,24 @@ import (
 	"cleat/packet"
 )
 
-// group is the engines of one Stack and what they share. The kernel gives a
-// packet to the queue that its flow's last packet toward the guest came from,
-// and otherwise to one by the flow's hash, which is the same in both directions
-// (tun_automq_select_queue, drivers/net/tun.c). So a connection that the guest
-// begins stays with the engine that gets its SYN. What comes to another engine
-// all the same is handed over: the answer to a SYN of ours, datagrams that were
-// put together from fragments, those of a port that another engine serves.
+// group is the engines of one Stack and what they share. The kernel gives a packet to the
+// queue that its flow's last packet to the guest came from. Without such a packet it
+// chooses a queue by the flow's hash, which is the same in both directions
+// (tun_automq_select_queue, drivers/net/tun.c). So a connection that the guest opens
+// stays with the engine that gets its SYN. A packet may still come to another engine: the
+// answer to a SYN of ours, a datagram that was reassembled from fragments, a datagram of
+// a port that another engine serves. It is handed over.
 //
-// While there are few connections one queue is enough, and better: a second
-// thread would be asleep when the next connection is its own. The others are
-// attached when there are several (IFF_ATTACH_QUEUE), and leave when they have
-// nothing.
+// One queue is better while there are few connections, because a second thread would be
+// asleep whenever a packet for it arrives. The other queues are attached when there are
+// several connections (IFF_ATTACH_QUEUE), and detached when they have none.
 type group struct {
 	engines     []*engine
-	gate        *gate // nil: all connections go by the device
+	gate        *gate // nil: all connections take the device
 	ledger      *ledger.Ledger
 	pipes       *pipeBudget
-	flows       atomic.Int64 // of all, in all protocols
-	connections atomic.Int64 // of TCP
+	flows       atomic.Int64 // open flows of all protocols
+	connections atomic.Int64 // open TCP connections
 	nextClient  atomic.Uint32
 
 	mu    sync.Mutex
@@ -38,33 +37,34 @@ type group struct {
 	ports map[portKey]*portOwner
 }
 
-// ownerKey is a flow for all engines.
+// ownerKey identifies a flow across engines.
 type ownerKey struct {
 	tcpKey
 	tcp bool
 }
 
-// portKey is a port of the guest's, or its echo requests' identifier.
+// portKey is a port of the guest, or the identifier of its echo requests.
 type portKey struct {
 	guest netip.AddrPort
 	proto packet.Protocol
 }
 
-// portOwner is the engine that has a port's host socket, and for how many flows.
+// portOwner is the engine that has the host socket of a port, and the number of its
+// flows.
 type portOwner struct {
 	engine *engine
 	flows  int
 }
 
-// spreadFrom is how many connections are worth a second thread.
+// spreadThreshold is how many connections are worth a second thread.
 const spreadThreshold = 4
 
-// lonely tells whether there is but one engine, so nothing to share.
+// single reports whether there is only one engine, so that nothing is shared.
 func (g *group) single() bool { return len(g.engines) == 1 }
 
-// claim makes e the owner of a flow unless another is, or has the guest's port,
-// which it returns. All flows of datagrams that one port begins go to the engine
-// that has its socket; other flows name no port.
+// claim makes e the owner of a flow. If another engine owns the flow or the guest's port,
+// claim returns that engine instead. All datagram flows that one port opens belong to the
+// engine that has the port's socket. For other flows port is zero.
 func (g *group) claim(e *engine, k ownerKey, port portKey) *engine {
 	if g.single() {
 		return nil
@@ -89,7 +89,7 @@ func (g *group) claim(e *engine, k ownerKey, port portKey) *engine {
 	return nil
 }
 
-// release ends what claim gave to e.
+// release undoes a claim.
 func (g *group) release(e *engine, k ownerKey, port portKey) {
 	if g.single() {
 		return
@@ -106,7 +106,7 @@ func (g *group) release(e *engine, k ownerKey, port portKey) {
 	}
 }
 
-// other is the engine that has a flow, if that is not e.
+// otherOwner returns the engine that owns a flow, unless it is e.
 func (g *group) otherOwner(e *engine, k ownerKey) *engine {
 	if g.single() {
 		return nil
@@ -119,8 +119,8 @@ func (g *group) otherOwner(e *engine, k ownerKey) *engine {
 	return nil
 }
 
-// forClient is the engine for a connection that comes in by a forward: each in
-// turn, of those whose queues are attached or about to be.
+// engineForClient returns the engine for a connection that comes in by a forward. The
+// engines take turns, except those whose queues are detached.
 func (g *group) engineForClient() *engine {
 	if g.connections.Load() < spreadThreshold {
 		return g.engines[0]
@@ -131,8 +131,8 @@ func (g *group) engineForClient() *engine {
 	return g.engines[0]
 }
 
-// onClientEngine calls f with the engine that takes the next client, on that
-// engine's thread. It is called on e's thread, and reports whether f is called.
+// onClientEngine calls f with the engine that takes the next client, on that engine's
+// thread. It is called on e's thread, and reports whether f is called.
 func (e *engine) onClientEngine(f func(*engine)) bool {
 	to := e.group.engineForClient()
 	if to == e {
@@ -142,8 +142,8 @@ func (e *engine) onClientEngine(f func(*engine)) bool {
 	return to.loop.post(func() { f(to) })
 }
 
-// connected counts one more connection, and has the other engines help when
-// there are several.
+// connectionOpened counts a connection, and attaches the other queues when there are
+// several.
 func (g *group) connectionOpened() {
 	if g.connections.Add(1) >= spreadThreshold {
 		g.spread()
@@ -158,10 +158,10 @@ func (g *group) spread() {
 	}
 }
 
-// leaveAfter is how often an engine looks whether it is still needed.
+// detachCheckInterval is how often an engine checks whether its queue is still needed.
 const detachCheckInterval = 2 * time.Second
 
-// attach has the kernel give the engine packets.
+// attach makes the kernel give the queue packets.
 func (e *engine) attach() {
 	if sys.AttachQueue(e.dev.fd) != nil {
 		e.queueWanted.Store(false) // the next connection tries again
@@ -171,7 +171,7 @@ func (e *engine) attach() {
 	e.loop.timers.set(&e.detachTimer, e.loop.after(detachCheckInterval))
 }
 
-// detach is the other way round, once the engine has nothing and few want it.
+// detach detaches the queue if the engine has no flows and there are few connections.
 func (e *engine) detach() {
 	g := e.group
 	if g.connections.Load() >= spreadThreshold || e.openFlows() > 0 || len(e.tcp.flows) > 0 {
@@ -179,21 +179,21 @@ func (e *engine) detach() {
 		return
 	}
 	if sys.DetachQueue(e.dev.fd) != nil {
-		return // it stays for good
+		return // it stays attached
 	}
 	e.queueAttached.Store(false)
 	e.queueWanted.Store(false)
-	if g.connections.Load() >= spreadThreshold { // they came while it left
+	if g.connections.Load() >= spreadThreshold { // opened in the meantime
 		g.spread()
 	}
 }
 
-// maxVisiting bounds what waits for an engine that others have it from, in
-// bytes.
+// maxHandedOver bounds the bytes that wait for an engine to which others have handed
+// them.
 const maxHandedOver = 4 << 20
 
-// handOver gives a packet of the guest's, with its virtio header, to the engine
-// whose flow it belongs to.
+// handOver passes a packet from the guest, with its virtio header, to the engine that
+// owns its flow.
 func (e *engine) handOver(to *engine, frame []byte) {
 	n := int64(len(frame))
 	cost := ledger.Cost{Bytes: len(frame)}

@@ -6,10 +6,10 @@ import (
 	"cleat/packet"
 )
 
-// icmpTable answers for the gateway, sends ICMP errors, and passes echo requests
-// on. Where the host allows no ping sockets (net.ipv4.ping_group_range), echo
-// requests are refused as "administratively prohibited": that is what they are.
-// Their flows are the udpTable's.
+// icmpTable answers pings to the gateway, sends ICMP errors, and passes on echo requests,
+// whose flows are in the udpTable. If the host allows no ping sockets
+// (net.ipv4.ping_group_range), echo requests are refused as "administratively
+// prohibited".
 type icmpTable struct {
 	s     *engine
 	frame [packet.VNetHdrBytes + packet.MaxICMPErrorBytes]byte
@@ -17,8 +17,8 @@ type icmpTable struct {
 
 func (t *icmpTable) init(s *engine) { t.s = s }
 
-// input takes an ICMP message from the guest. Messages to IPv6 neighbours (RFC 4861, RFC 3810)
-// are ignored.
+// input handles an ICMP message from the guest. It ignores messages to IPv6 neighbours
+// (RFC 4861, RFC 3810).
 func (t *icmpTable) input(frame []byte, ip *packet.IP) {
 	var e packet.Echo
 	if packet.ParseEcho(ip.Protocol, ip.Payload, &e) != nil {
@@ -37,7 +37,7 @@ func (t *icmpTable) input(frame []byte, ip *packet.IP) {
 	})
 }
 
-// answer is the gateway's own reply.
+// replyToPing is the gateway's reply.
 func (t *icmpTable) replyToPing(ip *packet.IP, e *packet.Echo) {
 	u := &t.s.udp
 	u.prepare()
@@ -51,8 +51,8 @@ func (t *icmpTable) replyToPing(ip *packet.IP, e *packet.Echo) {
 	u.writeICMP(ip.Dst, ip.Src, ip.Protocol, room, ip.TOS)
 }
 
-// echo hands a reply, which lies in room behind the headroom, to the guest with
-// the identifier that the guest knows.
+// deliverEcho passes an echo reply to the guest with the identifier that the guest has
+// used. The reply lies in room after the headroom.
 func (t *udpTable) deliverEcho(f *udpFlow, room []byte, tos uint8) {
 	var e packet.Echo
 	if packet.ParseEcho(f.proto, room[udpHeadroom:], &e) != nil || e.Request {
@@ -64,8 +64,8 @@ func (t *udpTable) deliverEcho(f *udpFlow, room []byte, tos uint8) {
 	f.received(len(room) - udpHeadroom)
 }
 
-// message completes an ICMP message, which lies in room behind the headroom, and
-// writes it, in fragments if need be.
+// writeICMP completes an ICMP message, which lies in room after the headroom, and writes
+// it, in fragments if necessary.
 func (t *udpTable) writeICMP(src, dst netip.Addr, proto packet.Protocol, room []byte, tos uint8) {
 	m := room[udpHeadroom:]
 	m[2], m[3] = 0, 0
@@ -82,8 +82,8 @@ func (t *udpTable) writeICMP(src, dst netip.Addr, proto packet.Protocol, room []
 	t.s.dev.write(frame)
 }
 
-// report answers a packet from the guest, behind its virtio header, with an ICMP
-// error from the gateway. mtu is for packet.ErrorTooBig.
+// report answers a packet from the guest, behind its virtio header, with an ICMP error
+// from the gateway. mtu is for packet.ErrorTooBig.
 func (t *icmpTable) report(frame []byte, why packet.ErrorKind, mtu int) {
 	if len(frame) <= packet.VNetHdrBytes {
 		return
@@ -96,7 +96,7 @@ func (t *icmpTable) report(frame []byte, why packet.ErrorKind, mtu int) {
 	t.send(&e, from, frame[packet.VNetHdrBytes:])
 }
 
-// send writes an ICMP error about a packet of the guest's.
+// send writes an ICMP error about a packet from the guest.
 func (t *icmpTable) send(e *packet.ICMPError, from netip.Addr, original []byte) {
 	if !from.IsValid() {
 		return

@@ -9,12 +9,12 @@ import (
 	"cleat/packet"
 )
 
-// maxCaptured is what a capture keeps of a packet: all.
+// maxCaptured is the most that a capture keeps of a packet, which is all of it.
 const maxCaptured = 65535
 
-// newCapture writes the file's header to w and returns what writes each frame:
-// as the packets that it stands for, with their checksums, in one Write. When w
-// fails the capture ends, and the network goes on.
+// newCapture writes the file's header to w and returns a function that writes a frame. A
+// frame is written as the packets that it stands for, with their checksums, in one Write.
+// If a Write fails the capture ends, and the network goes on.
 func newCapture(w io.Writer) (func(frame []byte), error) {
 	buf := make([]byte, packet.PcapFileBytes)
 	packet.PutPcapFile(buf, maxCaptured)
@@ -37,7 +37,7 @@ func newCapture(w io.Writer) (func(frame []byte), error) {
 	}, nil
 }
 
-// captured appends a frame's packets as records. What is no packet is kept as
+// captured appends a frame's packets as records. A frame that can't be parsed is kept as
 // it is.
 func captured(buf, frame []byte, at time.Time) []byte {
 	var h packet.VNetHdr

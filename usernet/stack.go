@@ -11,16 +11,16 @@ import (
 	"cleat/internal/sys"
 )
 
-// ErrClosed says that the Stack has ended or was never started.
+// ErrClosed is returned after the Stack has ended.
 var ErrClosed = errors.New("user-mode network is not running")
 
-// Stack moves bytes between a TUN device and sockets. Make it with New, then
-// call Run once. The other methods are safe for concurrent use and may be
-// called before Run.
+// Stack moves bytes between a TUN device and sockets. New makes one, and Run must be
+// called once. The other methods are safe for concurrent use and may be called before
+// Run.
 type Stack struct{ group *group }
 
-// New checks the configuration. It starts nothing, but detaches all queues but
-// the first.
+// New checks the configuration and makes a Stack. It starts nothing, but detaches all
+// queues except the first.
 func New(cfg Config) (*Stack, error) {
 	if cfg.TUN == nil {
 		return nil, errors.New("no TUN device given")
@@ -62,8 +62,8 @@ func New(cfg Config) (*Stack, error) {
 			return nil, err
 		}
 		e.dev.capture, e.controls = capture, controls
-		// What is no TUN device, or one of an old kernel, has its queue attached
-		// always.
+		// The queue of an old kernel, or of something other than a TUN device, can't be
+		// detached.
 		stays := i == 0 || sys.DetachQueue(e.dev.fd) != nil
 		e.queueAttached.Store(stays)
 		e.queueWanted.Store(stays)
@@ -72,7 +72,8 @@ func New(cfg Config) (*Stack, error) {
 	return s, nil
 }
 
-// complete fills in what was left zero. BufferBytes becomes each engine's share.
+// complete replaces zero fields with their defaults. BufferBytes becomes the share of one
+// engine.
 func (l Limits) complete(engines, descriptors int) (Limits, error) {
 	if l.Flows == 0 {
 		l.Flows = 1 << 16
@@ -82,7 +83,7 @@ func (l Limits) complete(engines, descriptors int) (Limits, error) {
 		l.BufferBytes = 64 << 20
 	}
 	if l.BufferBytes < engines<<20 {
-		return l, fmt.Errorf("limit of packet memory %d: want 1 MiB at least for each of %d queues", l.BufferBytes, engines)
+		return l, fmt.Errorf("packet memory of %d bytes: want at least 1 MiB for each of %d queues", l.BufferBytes, engines)
 	}
 	l.BufferBytes /= engines
 	if l.UDPIdle == 0 {
@@ -94,10 +95,10 @@ func (l Limits) complete(engines, descriptors int) (Limits, error) {
 	return l, nil
 }
 
-// Run moves bytes until ctx ends (nil), or the device is gone (nil), or waiting
-// itself fails. It may be called once. It locks a thread for each queue, which
-// keeps a Go processor while it is busy: GOMAXPROCS should leave one to others.
-// Flows that are open when it returns are reset.
+// Run moves bytes until ctx ends or the device is removed; then it returns nil. It
+// returns an error if waiting for events fails. Run locks a thread for each queue, which
+// keeps a Go processor while it is busy: GOMAXPROCS should leave one for other
+// goroutines. Flows that are open when Run ends are reset.
 func (s *Stack) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -116,7 +117,7 @@ func (s *Stack) Run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Close frees what New made, for a Stack that was never run. After Run it does
+// Close frees what New has made, for a Stack that was never run. After Run it does
 // nothing.
 func (s *Stack) Close() {
 	for _, e := range s.group.engines {
@@ -125,7 +126,7 @@ func (s *Stack) Close() {
 	s.group.gate.close()
 }
 
-// Flows describes all flows of the moment, in no particular order.
+// Flows describes all open flows, in no particular order.
 func (s *Stack) Flows() ([]FlowInfo, error) {
 	var all []FlowInfo
 	for _, e := range s.group.engines {
@@ -137,7 +138,7 @@ func (s *Stack) Flows() ([]FlowInfo, error) {
 	return all, nil
 }
 
-// Stats are the counters; after Run has returned, the last.
+// Stats returns the counters. After Run they keep their last values.
 func (s *Stack) Stats() Stats {
 	var sum Stats
 	for _, e := range s.group.engines {
@@ -146,7 +147,7 @@ func (s *Stack) Stats() Stats {
 	return sum
 }
 
-// add adds another's counters.
+// add adds the counters of o.
 func (s *Stats) add(o Stats) {
 	s.TunInPackets += o.TunInPackets
 	s.TunOutPackets += o.TunOutPackets

@@ -11,7 +11,7 @@ import (
 	"cleat/packet"
 )
 
-// tcpKey names a connection by its two ends as the guest sees them.
+// tcpKey identifies a connection by its two ends as the guest sees them.
 type tcpKey struct {
 	guest, peer         [16]byte
 	guestPort, peerPort uint16
@@ -21,65 +21,65 @@ func keyOf(guest, peer netip.AddrPort) tcpKey {
 	return tcpKey{guest.Addr().As16(), peer.Addr().As16(), guest.Port(), peer.Port()}
 }
 
-// tcpFlow joins a connection of the guest's to a socket of the host's.
+// tcpFlow connects the guest's end of a connection to a host socket.
 type tcpFlow struct {
 	s            *engine
 	key          tcpKey
 	guest        netip.AddrPort
-	peer         netip.AddrPort // what the guest calls the other end
-	host         netip.AddrPort // what the host calls it
+	peer         netip.AddrPort // the other end as the guest sees it
+	host         netip.AddrPort // the other end as the host sees it
 	inbound      bool
 	state        tcpState
 	hostFD       int // -1: none
-	insideFD     int // what was accepted inside (outward), until it is spliced; -1: none
+	insideFD     int // the socket that an outForward has accepted, until it is spliced; -1: none
 	handle       handle
-	cancelHook   func() // ends the hook's context; nil: no hook was asked
-	cancelCopy   func() // cuts the copying of a hook's Conn short; nil: none
+	cancelHook   func() // ends the hook's context; nil: no hook was called
+	cancelCopy   func() // ends the copying of a hook's Conn; nil: nothing is copied
 	started      int64
-	syn          []byte    // the guest's, with its virtio header, until the gate has taken it
-	junction     *junction // in state spliced
-	deviceReason string    // the connection goes by the device although there is a gate; "": nothing to say
+	syn          []byte    // the guest's SYN with its virtio header, as long as the gate may need it
+	junction     *junction // in stateSpliced
+	deviceReason string    // why the connection takes the device although there is a gate; may be ""
 
-	// From the guest, toward the host.
-	rcvNxt         uint32 // next byte from the guest
-	rcvEdge        uint32 // the first byte that it may not send yet
-	rcvStart       uint32 // its initial sequence number
-	windowBytes    int    // how far it may get ahead of the host's socket, bytes
+	// From the guest to the host.
+	rcvNxt         uint32 // next sequence number from the guest
+	rcvEdge        uint32 // first sequence number that the guest may not send yet
+	rcvStart       uint32 // the guest's initial sequence number
+	windowBytes    int    // how far the guest may get ahead of the host's socket
 	unackedBytes   int    // bytes taken since the last acknowledgement
-	windowScaled   bool   // both scale their windows
+	windowScaled   bool   // both ends scale their windows
 	queue          outQueue
-	hostFull       bool   // the socket has said EAGAIN
-	guestFIN       bool   // all of the guest's bytes are here
-	hostShutdown   bool   // and the host's peer has been told
+	hostFull       bool   // the host's socket has returned EAGAIN
+	guestFIN       bool   // all of the guest's bytes were received
+	hostShutdown   bool   // the sending side of the host's socket is closed
 	urgentSeq      uint32 // sequence number of the guest's last urgent byte
 	hasUrgent      bool
 	outBytes       uint64
-	hostKeepalives bool   // the host's kernel asks whether its peer lives
-	segmentsIn     uint32 // segments
-	censusRound    uint32 // in which it was last counted
+	hostKeepalives bool   // the host's socket sends keepalives
+	segmentsIn     uint32 // segments received from the guest
+	censusRound    uint32 // the last round in which the flow was counted
 
 	// While one direction is closed: see probeHalfClosed.
 	idle              idleness
 	segmentsInAtProbe uint32
-	unansweredProbes  int // probes
+	unansweredProbes  int
 
-	// From the host, toward the guest.
+	// From the host to the guest.
 	sndStart     uint32 // our initial sequence number
-	sndUna       uint32 // oldest byte without acknowledgement
-	sndNxt       uint32 // next byte to send
+	sndUna       uint32 // oldest sequence number that is not acknowledged
+	sndNxt       uint32 // next sequence number to send
 	guestWindow  int    // bytes from sndUna on that the guest has room for
 	guestShift   uint8
-	segmentBytes int // payload of a segment toward the guest
-	frameBytes   int // payload of a frame: a multiple of mss
+	segmentBytes int // maximum payload of a segment to the guest
+	frameBytes   int // maximum payload of a frame: a multiple of segmentBytes
 	sent         sentQueue
-	readable     bool // the socket may have something
-	hostHangup   bool // epoll has told of its end: it will not do so again
-	hostError    bool // epoll has told of an error, which reading does not if it came behind the end
-	urgentAhead  bool // the socket has an urgent byte ahead
-	hostEOF      bool // the socket has ended
+	readable     bool // the host's socket may have bytes or its end to read
+	hostHangup   bool // epoll has reported the end, and will not do so again
+	hostError    bool // epoll has reported an error; reading does not, if the error came after the end
+	urgentAhead  bool // the host's socket has an urgent byte to read
+	hostEOF      bool // the host's socket has ended
 	finSent      bool
 	dupAcks      int
-	recoverSeq   uint32 // repairing until this is acknowledged
+	recoverSeq   uint32 // recovering until this is acknowledged
 	recovering   bool
 	timeouts     int
 	rtt          rttEstimator
@@ -88,21 +88,21 @@ type tcpFlow struct {
 
 	timer           flowTimer
 	costs           account
-	junctionCharged bool // charged for a junction
-	ackOwed         bool // owes an acknowledgement
-	queued          bool // in the ready list
+	junctionCharged bool // costs include a junction
+	ackOwed         bool // an acknowledgement is owed
+	queued          bool // in the table's ready list
 }
 
-// tcpTable is all connections.
+// tcpTable holds the connections of one engine.
 type tcpTable struct {
 	s         *engine
 	flows     map[tcpKey]*tcpFlow
 	openFlows int        // not finished
-	ackOwed   []*tcpFlow // owe an acknowledgement
-	lastACKs  int64      // when all did last get theirs
-	ready     []*tcpFlow // have something for the guest, in turn
-	next      []*tcpFlow // ready's other half
-	finished  []*tcpFlow // finished, oldest first
+	ackOwed   []*tcpFlow // flows that owe an acknowledgement
+	lastACKs  int64      // when all owed ones were last sent, on the loop's clock
+	ready     []*tcpFlow // flows with something to read for the guest, in turn
+	next      []*tcpFlow // the other half of a double buffer for ready
+	finished  []*tcpFlow // oldest first
 	h         packet.TCPHeader
 
 	secret     maphash.Seed
@@ -111,8 +111,8 @@ type tcpTable struct {
 	// How many connections share the windows: see fairWindow.
 	censusRound  uint32
 	censusEnd    int64
-	activeFlows  int // in the last census
-	countedFlows int // in this one
+	activeFlows  int // counted in the last round
+	countedFlows int // counted in this round
 	shareBytes   int
 }
 
@@ -121,7 +121,8 @@ func (t *tcpTable) init(s *engine) {
 	t.sweepTimer.fire = t.sweep
 }
 
-// input takes a segment from the guest, which frame is.
+// input handles a segment from the guest. frame is the whole packet with its virtio
+// header.
 func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 	h := &t.h
 	if packet.ParseTCP(ip.Payload, h) != nil {
@@ -136,8 +137,7 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 		f = nil
 	}
 	if f != nil && (f.state == stateSpliced || f.state == stateAtGate && h.Flags&(packet.SYN|packet.RST) == 0) {
-		// The guest's kernel has not learned the way past the device, or has
-		// forgotten it.
+		// The guest's kernel does not have the route past the device yet, or any more.
 		t.s.stats.Returned++
 		t.s.dev.write(frame)
 		return
@@ -159,9 +159,9 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 	}
 }
 
-// succeeded tells whether a segment is the SYN of another connection between the
-// same two ports: after the end of f (RFC 6191), or because the guest has given
-// up without a word, as a kernel does that has heard nothing.
+// replacedBy reports whether a segment is the SYN of another connection between the same
+// two ports. The old one may have ended (RFC 6191). Or the guest has given up silently,
+// as a kernel does that got no answer.
 func (f *tcpFlow) replacedBy(h *packet.TCPHeader) bool {
 	if h.Flags&(packet.SYN|packet.ACK|packet.RST) != packet.SYN {
 		return false
@@ -169,7 +169,7 @@ func (f *tcpFlow) replacedBy(h *packet.TCPHeader) bool {
 	return f.state == stateFinished || (f.state < stateSYNACKSent || f.state == stateSpliced) && h.Seq != f.rcvStart
 }
 
-// begin takes the guest's first SYN.
+// openFlow opens a flow for the guest's first SYN.
 func (t *tcpTable) openFlow(guest, peer netip.AddrPort, h *packet.TCPHeader, frame []byte) {
 	if guest.Port() == 0 || peer.Port() == 0 || peer.Addr().IsMulticast() {
 		t.s.refuse(guest, peer, h)
@@ -190,7 +190,7 @@ func (t *tcpTable) openFlow(guest, peer netip.AddrPort, h *packet.TCPHeader, fra
 	f.synOptions(h)
 	f.state = stateJudging
 	if t.s.group.gate.family(peer.Addr()) != nil && len(frame) <= smallBytes && f.costs.charge(ledger.Cost{Bytes: len(frame)}) {
-		if frame[0]&packet.NeedsChecksum != 0 { // else it would not fit any more
+		if frame[0]&packet.NeedsChecksum != 0 { // the checksum is not computed yet, so options may change
 			lowerMSS(h.Options)
 		}
 		f.syn = bytes.Clone(frame)
@@ -198,7 +198,8 @@ func (t *tcpTable) openFlow(guest, peer netip.AddrPort, h *packet.TCPHeader, fra
 	f.cancelHook = t.s.judge(f.flow(), f.onVerdict)
 }
 
-// newFlow puts a connection into the table, unless another engine has it. The flow owns costs.
+// newFlow adds a flow to the table, unless another engine owns the connection: then it
+// returns that engine. The flow owns costs.
 func (t *tcpTable) newFlow(guest, peer netip.AddrPort, costs account) (*tcpFlow, *engine) {
 	if o := t.s.group.claim(t.s, ownerKey{keyOf(guest, peer), true}, portKey{}); o != nil {
 		return nil, o
@@ -216,7 +217,7 @@ func (t *tcpTable) newFlow(guest, peer netip.AddrPort, costs account) (*tcpFlow,
 	return f, nil
 }
 
-// count keeps the numbers of connections that are not finished.
+// count adds n to the numbers of open connections.
 func (t *tcpTable) count(n int) {
 	t.openFlows += n
 	t.s.group.flows.Add(int64(n))
@@ -227,7 +228,7 @@ func (t *tcpTable) count(n int) {
 	}
 }
 
-// flow is f as policies see it.
+// flow returns the connection as policies see it.
 func (f *tcpFlow) flow() Flow {
 	if f.inbound {
 		return Flow{Protocol: packet.TCP, Source: f.peer, Destination: f.guest, Inbound: true}
@@ -238,8 +239,8 @@ func (f *tcpFlow) flow() Flow {
 // maxFinished bounds the finished connections that are kept.
 const maxFinished = 1 << 12
 
-// finish keeps no more of f than is needed to answer a repeated FIN. A hook's
-// Conn ends by itself once the rest has been copied to it.
+// finish keeps only what is needed to answer a repeated FIN. A hook's Conn ends by itself
+// once the rest has been copied to it.
 func (f *tcpFlow) finish() {
 	t := &f.s.tcp
 	f.cancelCopy = nil
@@ -252,7 +253,7 @@ func (f *tcpFlow) finish() {
 	}
 }
 
-// drop ends f without a word.
+// drop ends the flow without sending anything to the guest.
 func (f *tcpFlow) drop() {
 	if f.state != stateFinished {
 		f.release()
@@ -261,7 +262,7 @@ func (f *tcpFlow) drop() {
 	f.s.tcp.forget(f)
 }
 
-// detach lets everything go that costs anything.
+// release frees everything but the flow's place in the table.
 func (f *tcpFlow) release() {
 	f.recordHistory()
 	for _, end := range []func(){f.cancelHook, f.cancelCopy} {
@@ -283,10 +284,10 @@ func (f *tcpFlow) release() {
 	f.sent.clear()
 	f.readable, f.queued = false, false
 	f.syn = nil
-	f.costs.refund(f.costs.cost.Minus(ledger.Cost{Bytes: tcpFlowCost.Bytes})) // it is in the table still
+	f.costs.refund(f.costs.cost.Minus(ledger.Cost{Bytes: tcpFlowCost.Bytes})) // the flow is still in the table
 }
 
-// forget takes f out of the table.
+// forget removes a flow from the table.
 func (t *tcpTable) forget(f *tcpFlow) {
 	if t.flows[f.key] == f {
 		delete(t.flows, f.key)
@@ -305,8 +306,7 @@ func (t *tcpTable) forget(f *tcpFlow) {
 	f.state = stateFinished
 }
 
-// closeAll resets every host socket and forgets what was finished; the guest's
-// end goes with its device.
+// closeAll resets all host sockets. The guest's ends are lost with its device.
 func (t *tcpTable) closeAll() {
 	for _, f := range t.flows {
 		if f.state != stateFinished {

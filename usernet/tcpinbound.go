@@ -9,21 +9,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// acknowledged takes the guest's acknowledgement and window. It is false for a
-// segment that must not be looked at further.
+// onACK handles the guest's acknowledgement and window. It returns false if the rest of
+// the segment must be ignored.
 func (f *tcpFlow) onACK(h *packet.TCPHeader) bool {
 	switch {
 	case f.state == stateSYNACKSent && h.Ack != f.sndNxt:
-		f.s.refuse(f.guest, f.peer, h) // not of our SYN
+		f.s.refuse(f.guest, f.peer, h) // not the acknowledgement of our SYN
 		return false
 	case f.state == stateSYNACKSent:
 		f.establish()
 		f.sndUna = h.Ack
 	case before(f.sndNxt, h.Ack):
-		f.oweACK() // of something never sent
+		f.oweACK() // of bytes that were never sent
 		return false
 	case before(h.Ack, f.sndUna):
-		return true // old, but its data may be new
+		return true // an old one, but the segment's bytes may be new
 	}
 	window := int(h.Window) << f.guestShift
 	if h.Ack == f.sndUna {
@@ -35,7 +35,7 @@ func (f *tcpFlow) onACK(h *packet.TCPHeader) bool {
 		return false
 	}
 	f.guestWindow = window
-	switch { // it lives: a closed window is no reason to give up
+	switch { // The guest answers: a closed window is no reason to give up.
 	case f.sndUna == f.sndNxt:
 		f.timeouts = 0
 	case window == 0:
@@ -45,7 +45,7 @@ func (f *tcpFlow) onACK(h *packet.TCPHeader) bool {
 	return true
 }
 
-// progress takes an acknowledgement of something new.
+// onNewACK handles an acknowledgement of new bytes.
 func (f *tcpFlow) onNewACK(ack uint32) {
 	f.sndUna = ack
 	f.dupAcks, f.timeouts, f.windowProbes = 0, 0, 0
@@ -62,8 +62,8 @@ func (f *tcpFlow) onNewACK(ack uint32) {
 	f.maybeFinish()
 }
 
-// duplicate counts acknowledgements that say nothing new; the third is a loss
-// (RFC 5681 section 3.2).
+// onDuplicateACK counts duplicate acknowledgements. The third one means a loss (RFC 5681
+// section 3.2).
 func (f *tcpFlow) onDuplicateACK(h *packet.TCPHeader, window int) {
 	if f.sent.len() == 0 || len(h.Payload) > 0 || window != f.guestWindow || h.Flags&packet.FIN != 0 {
 		return
@@ -74,7 +74,7 @@ func (f *tcpFlow) onDuplicateACK(h *packet.TCPHeader, window int) {
 	}
 }
 
-// enqueue puts f among those that pump looks at.
+// enqueue adds the flow to the table's ready list.
 func (f *tcpFlow) enqueue() {
 	if f.readable && !f.queued && f.state == stateEstablished {
 		f.queued = true
@@ -82,20 +82,19 @@ func (f *tcpFlow) enqueue() {
 	}
 }
 
-// busy tells whether pump could do more at once.
+// busy reports whether pump has work without a new event.
 func (t *tcpTable) busy() bool { return len(t.ready) > 0 && !t.s.largePool.empty() }
 
-// How much one connection may move toward the guest before the next has its
-// turn, in bytes: a few frames, so that a single one loses no time, and less
-// where there are many.
+// How many bytes one connection may move toward the guest before the next has its turn: a
+// few frames, so that a single connection loses no time, and fewer when there are many.
 const (
 	maxQuantum  = 4 << 16
 	minQuantum  = 1 << 17
 	totalQuanta = 2 << 20
 )
 
-// crowded tells whether there are so many connections that memory is scarce with
-// two frames of each on their way.
+// crowded reports whether there are so many connections that memory is scarce with two
+// frames of each in flight.
 func (t *tcpTable) crowded() bool {
 	return max(t.activeFlows, t.countedFlows)*4*largeBytes > len(t.s.largePool.arena)
 }
@@ -108,7 +107,7 @@ func (t *tcpTable) pump() {
 	t.ready, t.next = t.next[:0], t.ready
 	quantum := min(max(totalQuanta/len(t.next), minQuantum), maxQuantum)
 	if t.crowded() {
-		quantum = 1 // frame: who is first in a round would have two each time
+		quantum = 1 // one frame; otherwise the first connections of a round would always get two
 	}
 	for i, f := range t.next {
 		t.next[i] = nil
@@ -122,7 +121,7 @@ func (t *tcpTable) pump() {
 	}
 }
 
-// pump moves up to a quantum and tells whether there may be more at once.
+// pump moves up to a quantum, and reports whether there may be more at once.
 func (f *tcpFlow) pump(quantum int) bool {
 	for moved := 0; f.readable && !f.hostEOF && f.state == stateEstablished; {
 		if moved >= quantum {
@@ -130,10 +129,10 @@ func (f *tcpFlow) pump(quantum int) bool {
 		}
 		room := f.guestWindow - int(f.sndNxt-f.sndUna)
 		if f.sent.len() > 0 && (room < f.segmentBytes || f.s.largePool.scarce()) || f.recovering {
-			return false // its next acknowledgement brings room for whole segments
+			return false // the next acknowledgement brings room for whole segments
 		}
 		if room <= 0 {
-			if f.timer.kind == timerOff { // else the probes go on, ever more seldom
+			if f.timer.kind == timerOff { // otherwise the probes continue, with growing intervals
 				f.arm()
 			}
 			return false
@@ -151,13 +150,12 @@ func (f *tcpFlow) pump(quantum int) bool {
 	return false
 }
 
-// headroom is where the payload of a large buffer begins: behind the longest
-// headers.
+// tcpHeadroom is where the payload begins in a large buffer: after the longest headers.
 const tcpHeadroom = packet.VNetHdrBytes + packet.IPv6Bytes + packet.TCPBytes
 
-// forward reads up to limit bytes from the host's socket behind the place of
-// their headers and writes them to the guest. An urgent byte goes alone: reading
-// stops before it.
+// forward reads up to limit bytes from the host's socket and writes them to the guest. It
+// reads them into the buffer after the space for their headers. Reading stops before an
+// urgent byte, which is sent on its own.
 func (f *tcpFlow) forward(limit int) (n int, again bool) {
 	buf := f.s.largePool.get()
 	if buf == nil {
@@ -172,9 +170,9 @@ func (f *tcpFlow) forward(limit int) (n int, again bool) {
 		buf.free()
 		return 0, f.onEmptyRead(errno)
 	}
-	f.readable = n == limit || f.urgentAhead || f.hostHangup // else drained: epoll tells of more
+	f.readable = n == limit || f.urgentAhead || f.hostHangup // otherwise the socket is empty, and epoll reports more
 	f.urgentAhead = f.urgentAhead && !mark
-	// Where the end is near it travels with the last bytes.
+	// If the socket is at its end, the FIN travels with the last bytes.
 	last := f.hostHangup && n < limit && !f.urgentAhead && f.peekEOF()
 	f.transmit(buf, n, mark, last)
 	if last {
@@ -184,14 +182,14 @@ func (f *tcpFlow) forward(limit int) (n int, again bool) {
 	return n, true
 }
 
-// atEnd tells whether nothing but the end is left in the socket.
+// peekEOF reports whether only the end is left to read from the socket.
 func (f *tcpFlow) peekEOF() bool {
 	var b [1]byte
 	n, errno := sys.RecvNow(f.hostFD, b[:], unix.MSG_PEEK)
 	return n == 0 && errno == 0
 }
 
-// ended deals with a read that brought nothing and tells whether to read again.
+// onEmptyRead handles a read that returned no bytes, and reports whether to read again.
 func (f *tcpFlow) onEmptyRead(errno unix.Errno) (again bool) {
 	switch errno {
 	case unix.EINTR:
@@ -207,13 +205,13 @@ func (f *tcpFlow) onEmptyRead(errno unix.Errno) (again bool) {
 	return false
 }
 
-// transmit makes a frame of n payload bytes in buf, keeps it until it is
-// acknowledged, and writes it.
+// transmit writes a frame with n bytes of payload, which lie in buf, and keeps it until
+// it is acknowledged.
 func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	ip := packet.IPBytes(f.peer.Addr())
 	from := tcpHeadroom - packet.TCPBytes - ip - packet.VNetHdrBytes
 	to := tcpHeadroom + n
-	if to-from <= smallBytes { // do not keep 64 KiB for a few bytes
+	if to-from <= smallBytes { // do not hold 64 KiB for a few bytes
 		if small := f.s.smallPool.get(); small != nil {
 			to = copy(small.mem, buf.mem[from:to])
 			buf.free()
@@ -222,8 +220,9 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	}
 	frame := buf.mem[from:to]
 	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: f.sndNxt, Flags: packet.ACK}
-	// Where memory is scarce no other follows before it is acknowledged; a receiver
-	// that may expect more waits 40 ms (tcp_measure_rcv_mss, net/ipv4/tcp_input.c).
+	// PSH if no other frame follows before this one is acknowledged, as when memory is
+	// scarce. A receiver that may expect more delays its acknowledgement by 40 ms
+	// (tcp_measure_rcv_mss, net/ipv4/tcp_input.c).
 	if n < f.frameBytes || !f.readable || f.s.largePool.scarce() || f.s.tcp.crowded() {
 		h.Flags |= packet.PSH
 	}
@@ -256,13 +255,13 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	}
 }
 
-// sendFIN tells the guest that the other side has closed.
+// sendFIN tells the guest that the host's peer has closed.
 func (f *tcpFlow) sendFIN() {
 	f.sendEmpty(packet.FIN|packet.ACK, f.sndNxt)
 	f.sentFIN()
 }
 
-// sentFIN notes that a FIN is on its way.
+// sentFIN accounts for a FIN that was sent.
 func (f *tcpFlow) sentFIN() {
 	f.finSent = true
 	f.sndNxt++
@@ -273,10 +272,10 @@ func (f *tcpFlow) sentFIN() {
 	}
 }
 
-// retransmit writes the oldest frame again.
+// retransmit sends the oldest frame again.
 func (f *tcpFlow) retransmit() {
 	f.s.stats.Retransmits++
-	f.rtt.sampleStart = 0 // whose acknowledgement it will be can't be told (Karn)
+	f.rtt.sampleStart = 0 // an acknowledgement may now be of either copy (Karn's algorithm)
 	if f.sent.len() == 0 {
 		if f.finSent {
 			f.sendEmpty(packet.FIN|packet.ACK, f.sndNxt-1)

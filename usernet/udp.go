@@ -8,65 +8,64 @@ import (
 	"cleat/packet"
 )
 
-// Theory of operation of datagrams, which UDP and echo requests share.
+// UDP and echo requests share the handling of datagrams.
 //
-// Each address and port of the guest's (each identifier, for echo requests) has
-// one host socket that is not connected, whatever number of peers it talks to:
-// its mapping does not depend on the peer (RFC 4787 section 4.1), and 10,000
-// peers cost one descriptor. A connected socket would save 0.03 µs of 0.3 µs a
-// datagram where the kernel cuts runs into datagrams (BenchmarkSend in
-// internal/sys), and could not serve a second peer. Only who was written to gets
-// in (section 5, address and port-dependent filtering): each peer is a flow, and
-// what belongs to no flow is dropped.
+// Each address and port of the guest (for echo requests, each identifier) has one host
+// socket, which is not connected, for any number of peers. So its mapping does not depend
+// on the peer (RFC 4787 section 4.1), and 10,000 peers cost one descriptor. A connected
+// socket would save 0.03 µs of 0.3 µs a datagram when the kernel splits runs into
+// datagrams (BenchmarkSend in internal/sys), and could not serve a second peer. Only
+// peers that the guest has sent to may answer (section 5, address and port-dependent
+// filtering): each peer is a flow, and a datagram without a flow is dropped.
 //
-// Outbound: datagrams stay in the device's buffers while more are there to be
-// read. Then those of one socket go in one sendmmsg, a run of equal datagrams of
-// one flow as one message that the kernel cuts (UDP_SEGMENT), just as a
-// super-packet of the guest's is handed on whole. A kernel or a path that does
-// not take that gets datagrams one by one. DF, TTL and traffic class are the
-// socket's options, which change seldom. What a full socket does not take waits
-// in a queue, up to maxStalled.
+// Outbound: datagrams stay in the device's buffers while there are more to be read. Then
+// those of one socket are sent by one sendmmsg. A run of equal datagrams of one flow is
+// one message, which the kernel splits (UDP_SEGMENT), and so is a super-packet of the
+// guest. If a kernel or a path does not support that, each datagram is a message. DF, TTL
+// and traffic class are socket options, which change rarely. What a full socket does not
+// take is queued, up to maxQueued.
 //
-// Inbound: recvmmsg into fixed buffers with room for headers in front. The
-// kernel joins what it received (UDP_GRO), neighbours of one flow are joined
-// further, and all of it reaches the guest as one frame that its kernel cuts
-// (VIRTIO_NET_HDR_GSO_UDP_L4; a kernel before 6.2 refuses, and gets datagrams).
-// What is larger than the device's MTU is cut into fragments.
+// Inbound: recvmmsg receives into fixed buffers with room for headers in front. The
+// kernel joins datagrams (UDP_GRO), adjacent datagrams of one flow are joined further,
+// and all of them reach the guest as one frame, which its kernel splits
+// (VIRTIO_NET_HDR_GSO_UDP_L4; a kernel before 6.2 refuses, and gets single datagrams). A
+// datagram larger than the device's MTU is fragmented.
 //
-// Errors that the host's kernel hears of or makes itself (IP_RECVERR) become the
-// ICMP errors that the guest's kernel would have got.
+// Errors that the host's kernel receives or generates (IP_RECVERR) become the ICMP errors
+// that the guest's kernel would have received.
 //
-// States: judging (policy and hook think; a few datagrams wait) → open, relayed
-// (a Conn carries it), refused or silent (remembered for a second, so that not
-// each datagram is judged). A flow ends when nothing has come for a while, as in
-// Linux' connection tracking.
+// States: udpJudging (Policy and Hook decide; a few datagrams wait), then udpOpen,
+// udpRelayed (over a Conn), udpRefused or udpDropped. The last two are remembered for a
+// second, so that not each datagram is judged. A flow ends after some time without a
+// datagram, as in Linux' connection tracking.
 //
-// A datagram that a Forward brings in makes a flow as well, found by the client's
-// address and the host's address that it wrote to, from where it is answered.
+// A datagram that comes in by a Forward opens a flow as well. The flow is identified by
+// the client's address and by the host's address that the client has sent to, from which
+// it is answered.
 
-// udpTable is all flows of datagrams.
+// udpTable holds the datagram flows of one engine.
 type udpTable struct {
 	s        *engine
 	flows    map[tcpKey]*udpFlow
 	sockets  map[socketKey]*udpSocket
-	lastFlow *udpFlow // whose datagram came last from the guest
+	lastFlow *udpFlow // of the last datagram from the guest
 
-	gathered        []parcel // gathered from the device, in order
-	gatheredAtFlush int      // how many of them were there at the last flush
+	gathered        []parcel // parcels to send, in order
+	gatheredAtFlush int      // length of gathered at the last flush
 	outbox          *sys.Outbox
-	singleOutbox    *sys.Outbox // for one message
+	singleOutbox    *sys.Outbox // for a single message
 	runs            []outRun
-	batch           []*parcel    // of one socket
-	resumed         []*udpSocket // can take again what they have queued
+	batch           []*parcel    // the parcels of one socket
+	resumed         []*udpSocket // writable again, with queued parcels
 
-	ready, next    []*udpSocket // have something to receive
+	ready, next    []*udpSocket // with datagrams to receive
 	inbox          *sys.Inbox
-	inboxBuffers   [][]byte // the inbox' buffers, with headroom
+	inboxBuffers   [][]byte // the buffers of inbox, with headroom
 	errors         *sys.Errors
 	inRun          inboundRun
-	inboundFlows   int    // flows that have come in by forwards
-	scratch        []byte // where single packets are put together
-	fragmentBuffer []byte // where fragments are
+	inboundFlows   int    // flows that came in by forwards
+	scratch        []byte // for single packets
+	fragmentBuffer []byte // for fragments
 	noUSO          bool   // the guest's kernel refuses super-packets
 	fragmentID     uint32
 
@@ -79,17 +78,17 @@ func (t *udpTable) init(s *engine) {
 	t.expireTimer.fire = t.expireFragments
 }
 
-// Sizes of what is allocated when the first datagram comes.
+// Sizes of the buffers that are allocated for the first datagram.
 const (
-	maxGathered = 64 // datagrams: the most that Linux cuts a message into (UDP_MAX_SEGMENTS)
+	maxGathered = 64 // datagrams: the most that Linux splits a message into (UDP_MAX_SEGMENTS)
 	inboxSize   = 32 // messages of up to 64 KiB for one recvmmsg
-	udpHeadroom = 64 // bytes: a virtio, an IPv6 and a UDP header, and 4 to keep words aligned
+	udpHeadroom = 64 // bytes: a virtio, an IPv6 and a UDP header, and 4 for alignment
 	frameBytes  = udpHeadroom + 1<<16
 	errorBytes  = packet.MaxICMPErrorBytes
 )
 
-// prepare allocates what only a Stack with datagrams needs. Pages count only
-// once they have been written to.
+// prepare allocates the buffers that only datagrams need. The kernel allocates a page
+// when it is first written to.
 func (t *udpTable) prepare() {
 	if t.inbox != nil {
 		return
@@ -109,7 +108,7 @@ func (t *udpTable) prepare() {
 	t.inRun.pieces = make([][]byte, 0, inboxSize)
 }
 
-// input takes a datagram, or a super-packet of several, from the guest.
+// input handles a datagram, or a super-packet of several, from the guest.
 func (t *udpTable) input(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 	var h packet.UDPHeader
 	if packet.ParseUDP(ip.Payload, &h) != nil || h.SrcPort == 0 || h.DstPort == 0 {
@@ -134,29 +133,31 @@ func (t *udpTable) input(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 	})
 }
 
-// meansDF reports whether a guest's datagram, whose packets have so many bytes, must not be
-// fragmented on its way.
+// wantsDF reports whether a guest's datagram, whose packets have the given bytes, must
+// not be fragmented on its way.
 //
-// By default a kernel sets DF on every datagram that fits its link (IP_PMTUDISC_WANT), and our
-// link is longer than any. On an ordinary one it would have fragmented the datagram itself:
-// nothing would be lost, and the program would get no error (net/ipv4/udp.c, __udp4_lib_err). A
-// program that looks for the path's MTU asks for DF (IP_PMTUDISC_DO, IP_PMTUDISC_PROBE). The
-// kernel gives the IPv4 packets of the former an ID by __ip_select_ident, and those of the
-// latter 0 if the socket is not connected (ip_select_ident_segs, include/net/ip.h). Where that
-// does not tell, as in IPv6, DF is taken for meant up to Ethernet's MTU: programs that look for
-// an MTU by themselves (RFC 8899) do so below it.
+// By default a kernel sets DF on every datagram that fits its link (IP_PMTUDISC_WANT),
+// and our link is longer than any other. On an ordinary link it would have fragmented the
+// datagram itself: nothing would be lost, and the program would get no error
+// (net/ipv4/udp.c, __udp4_lib_err). A program that probes the path's MTU asks for DF
+// (IP_PMTUDISC_DO, IP_PMTUDISC_PROBE). In the default case the kernel takes the ID of an
+// IPv4 packet from __ip_select_ident, and for a probe the ID is 0 if the socket is not
+// connected (ip_select_ident_segs, include/net/ip.h). If the ID does not tell, as in
+// IPv6, DF is obeyed up to Ethernet's MTU: programs that probe the MTU themselves (RFC
+// 8899) do so below it.
 func wantsDF(ip *packet.IP, bytes int) bool {
 	const ethernet = 1500
 	return ip.DontFragment && (bytes <= ethernet || ip.Src.Is4() && ip.ID == 0)
 }
 
-// inDevice reports whether a frame is the one last read, which lies in the device's buffer.
+// inDevice reports whether a frame is the one last read, which lies in the device's
+// buffer.
 func (t *udpTable) inDevice(frame []byte) bool {
 	b := t.s.dev.buf
 	return b != nil && &b.mem[0] == &frame[0]
 }
 
-// take gives a parcel to its flow, or to a new one.
+// route passes a parcel to its flow, which it opens if necessary.
 func (t *udpTable) route(proto packet.Protocol, guest, peer netip.AddrPort, p parcel) {
 	f := t.lastFlow
 	if f == nil || f.guest != guest || f.peer != peer || f.proto != proto {
@@ -172,8 +173,8 @@ func (t *udpTable) route(proto packet.Protocol, guest, peer netip.AddrPort, p pa
 	f.take(&p)
 }
 
-// begin makes a flow for the guest's first datagram to a peer, or answers that
-// it can't.
+// openFlow opens a flow for the guest's first datagram to a peer. It returns nil if it
+// can't.
 func (t *udpTable) openFlow(proto packet.Protocol, guest, peer netip.AddrPort, frame []byte) *udpFlow {
 	if o := t.s.group.otherOwner(t.s, ownerKey{keyOf(guest, peer), false}); o != nil {
 		t.s.handOver(o, frame)
@@ -198,13 +199,13 @@ func (t *udpTable) openFlow(proto packet.Protocol, guest, peer netip.AddrPort, f
 	return f
 }
 
-// unicast tells whether an address can be one host's.
+// unicast reports whether an address can be that of a single host.
 func unicast(a netip.Addr) bool {
 	return !a.IsMulticast() && !a.IsUnspecified() && (!a.Is4() || a.As4()[0] < 240)
 }
 
-// enter puts a flow into the table and returns nil, or the engine that has such a flow already
-// or the guest's port.
+// insert adds a flow to the table and returns nil, or returns another engine that owns
+// the flow or the guest's port.
 func (t *udpTable) insert(f *udpFlow) *engine {
 	t.prepare()
 	f.t, f.host, f.started, f.noSegmentation = t, f.peer, t.s.loop.now, f.proto != packet.UDP
@@ -224,8 +225,8 @@ func (t *udpTable) insert(f *udpFlow) *engine {
 	return nil
 }
 
-// flush sends what was gathered, unless the last batch from the device was full
-// of datagrams: then the next will be, too, and a longer run costs less.
+// flush sends the gathered parcels, unless the last batch from the device was full of
+// datagrams. Then the next batch probably is, too, and a longer run costs less.
 func (t *udpTable) flush() {
 	more := t.s.dev.readable && len(t.gathered)-t.gatheredAtFlush >= batchPackets/2 && !t.s.largePool.scarce()
 	if len(t.gathered) > 0 && !more {
@@ -234,11 +235,10 @@ func (t *udpTable) flush() {
 	t.gatheredAtFlush = len(t.gathered)
 }
 
-// pump moves what has come for the guest, each socket one batch, and what
-// sockets can take again.
+// pump receives one batch from each ready socket, and sends what sockets have queued.
 func (t *udpTable) pump() {
 	if !t.s.dev.readable {
-		t.flush() // of what a hook has just let through
+		t.flush() // sends what a hook has just allowed
 	}
 	for i, k := range t.resumed {
 		t.resumed[i] = nil
@@ -254,10 +254,10 @@ func (t *udpTable) pump() {
 	}
 }
 
-// busy tells whether pump has more to do without a new event.
+// busy reports whether pump has work without a new event.
 func (t *udpTable) busy() bool { return len(t.ready) > 0 || len(t.resumed) > 0 }
 
-// closeAll ends all flows. Forwards are closed by those who have opened them.
+// closeAll ends all flows. Forwards are closed by engine.closeListeners.
 func (t *udpTable) closeAll() {
 	for _, f := range t.flows {
 		f.drop()

@@ -11,38 +11,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpState is what has become of a flow.
+// udpState is the state of a flow.
 type udpState uint8
 
 const (
-	udpJudging udpState = iota // policy and hook think
-	udpOpen                    // over a host socket
-	udpRelayed                 // over a Conn
-	udpRefused                 // answered by ICMP errors
+	udpJudging udpState = iota // Policy and Hook decide; a few datagrams wait
+	udpOpen                    // carried over a host socket
+	udpRelayed                 // carried over a Conn
+	udpRefused                 // answered with ICMP errors
 	udpDropped                 // not answered
 )
 
-// udpFlow is the datagrams between two endpoints, or the echo requests of one
-// identifier to one host; their identifier stands in the guest's port.
+// udpFlow is the datagrams between two endpoints, or the echo requests with one
+// identifier to one host. The identifier stands in the port of guest.
 type udpFlow struct {
 	t              *udpTable
 	proto          packet.Protocol // UDP, ICMP or ICMPv6
 	guest          netip.AddrPort
-	peer           netip.AddrPort // what the guest calls the other end
-	host           netip.AddrPort // what the host calls it
+	peer           netip.AddrPort // the other end as the guest sees it
+	host           netip.AddrPort // the other end as the host sees it
 	state          udpState
 	inbound        bool
-	refusal        packet.ErrorKind // of refusing
-	direct         bool             // to where the guest wants, over as many hops as it wants
-	bidirectional  bool             // datagrams have come from both
-	noSegmentation bool             // the path does not take runs of datagrams
+	refusal        packet.ErrorKind // the ICMP error to answer with
+	direct         bool             // not redirected, so the guest's TTL applies
+	bidirectional  bool             // datagrams have come from both ends
+	noSegmentation bool             // the path takes no runs of datagrams
 	sock           *udpSocket
-	path           path // what sock finds it by
+	path           path // identifies the flow in sock
 	to             sys.Address
 	relay          *udpRelay
-	cancel         func() // ends the hook's context; nil: no hook was asked
+	cancel         func() // ends the hook's context; nil: no hook was called
 	pending        []parcel
-	idleTimeout    time.Duration // of the verdict; 0: the default
+	idleTimeout    time.Duration // from the verdict; 0: the default
 	timer          timer
 	costs          account
 	started        int64
@@ -56,7 +56,7 @@ const (
 	refusedFor = time.Second
 )
 
-// flow is f as policies see it.
+// flow returns the flow as policies see it.
 func (f *udpFlow) flow() Flow {
 	if f.inbound {
 		return Flow{Protocol: f.proto, Source: f.peer, Destination: f.guest, Inbound: true}
@@ -64,7 +64,7 @@ func (f *udpFlow) flow() Flow {
 	return Flow{Protocol: f.proto, Source: f.guest, Destination: f.peer}
 }
 
-// owned is what the group knows the flow by.
+// ownerKeys returns the keys by which the group knows the flow.
 func (f *udpFlow) ownerKeys() (ownerKey, portKey) {
 	k := ownerKey{keyOf(f.guest, f.peer), false}
 	if f.inbound { // its socket is the forward's
@@ -73,7 +73,7 @@ func (f *udpFlow) ownerKeys() (ownerKey, portKey) {
 	return k, portKey{f.guest, f.proto}
 }
 
-// take does with a parcel what the flow's state asks for.
+// take handles a parcel as the state requires.
 func (f *udpFlow) take(p *parcel) {
 	switch f.state {
 	case udpJudging:
@@ -91,7 +91,7 @@ func (f *udpFlow) take(p *parcel) {
 	}
 }
 
-// judged goes on with what policy and hook have said.
+// onVerdict goes on after Policy and Hook have decided.
 func (f *udpFlow) onVerdict(v Verdict) {
 	f.idleTimeout, f.refusal = v.Idle, packet.ErrorProhibited
 	switch v.Action {
@@ -125,7 +125,7 @@ func (f *udpFlow) onVerdict(v Verdict) {
 	f.releasePending()
 }
 
-// release lets those datagrams go on that have waited for the verdict.
+// releasePending sends the datagrams that have waited for the verdict.
 func (f *udpFlow) releasePending() {
 	held := f.pending
 	f.pending = nil
@@ -136,7 +136,7 @@ func (f *udpFlow) releasePending() {
 	}
 }
 
-// connect finds the flow a host socket.
+// connect attaches the flow to a host socket.
 func (f *udpFlow) connect() {
 	f.state = udpOpen
 	err := f.t.attach(f)
@@ -154,7 +154,7 @@ func (f *udpFlow) connect() {
 	}
 }
 
-// touch puts the flow's end off.
+// touch restarts the flow's timeout.
 func (f *udpFlow) touch() {
 	if f.state == udpRefused || f.state == udpDropped {
 		return
@@ -162,7 +162,7 @@ func (f *udpFlow) touch() {
 	f.t.s.loop.timers.set(&f.timer, f.t.s.loop.after(f.lifetime()))
 }
 
-// patience is how long the flow lives without a datagram.
+// lifetime returns how long the flow lives without a datagram.
 func (f *udpFlow) lifetime() time.Duration {
 	switch {
 	case f.idleTimeout > 0:
@@ -173,7 +173,7 @@ func (f *udpFlow) lifetime() time.Duration {
 	return f.t.s.limits.UDPReply
 }
 
-// sent counts payload that has gone out; the guest answers an inbound flow by it.
+// sent counts payload from the guest, which answers an inbound flow.
 func (f *udpFlow) sent(bytes int) {
 	f.outBytes += uint64(bytes)
 	if f.inbound && !f.bidirectional && f.sock != nil {
@@ -183,7 +183,7 @@ func (f *udpFlow) sent(bytes int) {
 	f.touch()
 }
 
-// received counts payload that has come in.
+// received counts payload to the guest, which answers an outbound flow.
 func (f *udpFlow) received(bytes int) {
 	f.inBytes += uint64(bytes)
 	f.bidirectional = f.bidirectional || !f.inbound
@@ -225,7 +225,7 @@ func (f *udpFlow) drop() {
 	f.state = udpDropped
 }
 
-// describe names the state.
+// stateName returns the value of FlowInfo.State.
 func (f *udpFlow) stateName() string {
 	switch {
 	case f.state == udpJudging:
@@ -238,7 +238,7 @@ func (f *udpFlow) stateName() string {
 	return "unanswered"
 }
 
-// queued is the payload that waits for a full socket, in bytes.
+// queued returns the payload that waits for a full socket, in bytes.
 func (f *udpFlow) queued() int {
 	n := 0
 	if f.sock != nil {

@@ -14,16 +14,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpRelay carries a flow over a Conn that a policy or hook has given. A
-// goroutine writes, another reads. The reader needs room for the largest
-// datagram; a Conn that is an io.WriterTo spares it that, and has its datagrams
-// taken one a Write.
+// udpRelay carries a flow over the Conn of a verdict. One goroutine writes and another
+// reads. The reader needs a buffer for the largest datagram, unless the Conn is an
+// io.WriterTo, which passes each datagram in one Write.
 type udpRelay struct {
 	f           *udpFlow
 	conn        net.Conn
 	out         chan []byte
 	queuedBytes atomic.Int64  // bytes in out
-	done        chan struct{} // the loop has taken what was read
+	done        chan struct{} // the loop has taken the datagram of deliver
 	ctx         context.Context
 	stop        context.CancelFunc
 
@@ -31,16 +30,17 @@ type udpRelay struct {
 	costs  ledger.Cost
 }
 
-// How many datagrams, and bytes, wait for a Conn that is slow to write; those
-// beyond are dropped and counted. A resolver may ask hundreds of questions at
-// once from one socket.
+// How many datagrams, and bytes, wait for a Conn that is slow to write. Others are
+// dropped and counted. A program may send a resolver hundreds of queries at once from one
+// socket.
 const (
 	relayQueue       = 256
 	relayBytes       = 256 << 10
-	relayBufferBytes = 1 << 16 // for the longest datagram
+	relayBufferBytes = 1 << 16 // the longest datagram
 )
 
-// startRelay begins to carry a flow; nil: the limits don't permit that, and c was closed.
+// startRelay starts to carry a flow over c. It closes c and returns nil if the limits
+// don't allow it.
 func startRelay(f *udpFlow, c net.Conn) *udpRelay {
 	r := &udpRelay{f: f, conn: c, ledger: f.t.s.group.ledger, costs: relayCost}
 	if _, ok := c.(io.WriterTo); !ok {
@@ -76,7 +76,7 @@ func (r *udpRelay) send(p *parcel) {
 			continue
 		}
 		r.queuedBytes.Add(int64(len(piece)))
-		r.out <- bytes.Clone(piece) // nobody else sends: there is room
+		r.out <- bytes.Clone(piece) // this does not block: only the loop's thread sends, and there is room
 		r.f.sent(len(piece))
 	}
 }
@@ -84,14 +84,14 @@ func (r *udpRelay) send(p *parcel) {
 // datagramCost is the cost of a datagram that waits to be written.
 func datagramCost(b []byte) ledger.Cost { return ledger.Cost{Bytes: len(b)} }
 
-// write writes what is sent until the flow ends; from then on nothing more is sent.
+// write writes datagrams until the flow ends. After that send is not called.
 func (r *udpRelay) write() {
 	for r.ctx.Err() == nil {
 		select {
 		case <-r.ctx.Done():
 		case b := <-r.out:
 			r.queuedBytes.Add(-int64(len(b)))
-			_, _ = r.conn.Write(b) // a datagram may get lost; the reader hears of the end
+			_, _ = r.conn.Write(b) // a datagram may get lost; the reader sees the end
 			r.ledger.Refund(datagramCost(b))
 		}
 	}
@@ -105,7 +105,7 @@ func (r *udpRelay) write() {
 	}
 }
 
-// read hands what comes to the loop until the Conn ends, and the flow with it.
+// read delivers datagrams until the Conn ends, and then drops the flow.
 func (r *udpRelay) read() {
 	defer r.stop()
 	if c, ok := r.conn.(io.WriterTo); ok {
@@ -129,15 +129,15 @@ func (r *udpRelay) readAll() {
 				return
 			}
 		}
-		// Refused was an earlier datagram; it is not the end.
+		// ECONNREFUSED is about an earlier datagram, and not the end.
 		if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 			return
 		}
 	}
 }
 
-// hand gives a datagram to the loop and returns when that has taken it: while it
-// is busy, the Conn waits. It tells whether there is still a flow.
+// deliver passes a datagram to the loop and returns when the loop has taken it. So the
+// Conn waits while the loop is busy. It returns false if the flow has ended.
 func (r *udpRelay) deliver(b []byte) bool {
 	posted := r.f.t.s.loop.post(func() {
 		if r.f.relay == r {
@@ -159,14 +159,14 @@ func (r *udpRelay) deliver(b []byte) bool {
 	}
 }
 
-// relayed hands a datagram of the Conn's to the guest.
+// receiveFromConn writes a datagram from the Conn to the guest.
 func (f *udpFlow) receiveFromConn(b []byte) {
 	n := copy(f.t.scratch[udpHeadroom:], b)
 	f.t.deliver(f, f.t.scratch[:udpHeadroom+n], 0)
 	f.received(n)
 }
 
-// relayWriter takes a datagram a Write.
+// relayWriter delivers each Write as a datagram.
 type relayWriter struct{ *udpRelay }
 
 func (w relayWriter) Write(b []byte) (int, error) {

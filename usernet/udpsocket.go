@@ -13,17 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socketKey is what a guest's host socket is found by.
+// socketKey identifies the host socket for a port of the guest.
 type socketKey struct {
 	guest    netip.AddrPort
 	proto    packet.Protocol // of the host's side
 	v6       bool            // the host's family
 	loopback bool            // not bound to the outbound address or link
-	twin     uint16          // 0, unless two of the guest's peers are one to the host
+	twin     uint16          // 0, unless several of the guest's peers are the same one to the host
 }
 
-// path is where a socket's datagram comes from; and to which of the host's
-// addresses, where the socket is a forward's.
+// path identifies a flow of a socket: the peer's address and, for a forward's socket, the
+// host's address that the peer sends to.
 type path struct {
 	peer  sys.Address
 	local netip.Addr
@@ -34,34 +34,35 @@ type udpSocket struct {
 	t           *udpTable
 	fd          int // -1: closed
 	handle      handle
-	key         socketKey // not a forward's
-	forward     *Forward  // nil: for flows that the guest has begun
+	key         socketKey // unused for a forward
+	forward     *Forward  // nil: the socket is for flows that the guest has opened
 	v6          bool
 	flows       map[path]*udpFlow
-	lastFlow    *udpFlow // whose datagram came last
+	lastFlow    *udpFlow // of the last datagram received
 	readyQueued bool     // in the table's ready list
-	hasErrors   bool     // has error reports
-	full        bool     // has said EAGAIN
-	closing     bool     // a forward that was closed: ends with its last flow
-	queue       []parcel // what waits because of that
+	hasErrors   bool     // it has error reports to read
+	full        bool     // it has returned EAGAIN
+	closing     bool     // a closed forward: the socket closes with its last flow
+	queue       []parcel // waits until the socket is writable
 	costs       account
 
-	// Of a forward: see turnDeaf.
+	// Of a forward: see refuseClients.
 	answeredFlows   int   // flows in which the guest has answered
-	kernelChosePort bool  // the kernel has chosen the port
-	refuseTimer     timer // until clients are heard again
-	refuseAgainAt   int64 // on the loop's clock: not before
+	kernelChosePort bool  // so the port can't be restored after a disconnect
+	refuseTimer     timer // ends refuseClients
+	refuseAgainAt   int64 // on the loop's clock: refuseClients does nothing before
 
-	// What the socket's options are.
-	df, mayFragment bool // neither: as the kernel has it
+	// Options that are set on the socket.
+	df, mayFragment bool // neither: the kernel's default
 	ttl, tos        uint8
 }
 
-// Socket buffers, in bytes; the kernel lowers them to net.core.rmem_max and
-// wmem_max. A burst that comes while the processor is elsewhere has to fit.
+// udpSocketBuffer is the size of the socket's buffers in bytes, which the kernel limits
+// to net.core.rmem_max and wmem_max. A burst that arrives while the processor is busy
+// elsewhere has to fit.
 const udpSocketBuffer = 4 << 20
 
-// attach gives the flow the guest's host socket, which is made if need be.
+// attach gives the flow the host socket of the guest's port, and opens one if necessary.
 func (t *udpTable) attach(f *udpFlow) error {
 	to := withNumericZone(f.host)
 	a := to.Addr()
@@ -72,7 +73,7 @@ func (t *udpTable) attach(f *udpFlow) error {
 	key := socketKey{guest: f.guest, proto: f.proto, v6: a.Is6(), loopback: a.IsLoopback() && t.s.bindsOutbound()}
 	if f.proto != packet.UDP {
 		if key.proto = echoProtocol(a); key.proto != f.proto {
-			return errors.New("no echo requests between versions")
+			return errors.New("echo requests can't be redirected between IPv4 and IPv6")
 		}
 	}
 	f.path = path{peer: f.to}
@@ -90,16 +91,17 @@ func (t *udpTable) attach(f *udpFlow) error {
 			f.sock = k
 			return nil
 		}
-		key.twin++ // redirected to where another flow goes: its answers need a port of their own
+		key.twin++ // another flow was redirected to the same peer: its answers need a port of their own
 	}
 }
 
-// boundOutside tells whether sockets to the outside are bound to something.
+// bindsOutbound reports whether sockets for destinations outside the host are bound to an
+// address or link.
 func (s *engine) bindsOutbound() bool {
 	return s.cfg.OutboundInterface != "" || s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid()
 }
 
-// echoProtocol is the protocol of pings to an address.
+// echoProtocol returns the protocol of pings to an address.
 func echoProtocol(a netip.Addr) packet.Protocol {
 	if a.Is4() {
 		return packet.ICMP
@@ -107,7 +109,7 @@ func echoProtocol(a netip.Addr) packet.Protocol {
 	return packet.ICMPv6
 }
 
-// numbered is an address whose zone, if any, is a number.
+// withNumericZone replaces the zone of an address with its number.
 func withNumericZone(a netip.AddrPort) netip.AddrPort {
 	zone := a.Addr().Zone()
 	if _, err := strconv.ParseUint(zone, 10, 32); zone == "" || err == nil {
@@ -120,7 +122,7 @@ func withNumericZone(a netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(a.Addr().WithZone(strconv.Itoa(i.Index)), a.Port())
 }
 
-// openSocket makes a host socket for destinations such as a.
+// openSocket opens a host socket for destinations of a's kind.
 func (t *udpTable) openSocket(key socketKey, a netip.Addr) (*udpSocket, error) {
 	proto := 0
 	if key.proto != packet.UDP {
@@ -152,7 +154,7 @@ func (t *udpTable) openSocket(key socketKey, a netip.Addr) (*udpSocket, error) {
 	return k, nil
 }
 
-// begin sets the options that every socket has, and gives it a seat.
+// configure sets the options that every socket has, and adds the socket to the loop.
 func (k *udpSocket) configure(proto packet.Protocol) error {
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_RCVBUF, udpSocketBuffer)
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_SOCKET, unix.SO_SNDBUF, udpSocketBuffer)
@@ -166,8 +168,7 @@ func (k *udpSocket) configure(proto packet.Protocol) error {
 	return err
 }
 
-// option sets an option of either version. A forward's IPv6 socket may carry
-// both.
+// setOption sets an option of both IP versions. A forward's IPv6 socket may carry both.
 func (k *udpSocket) setOption(v4, v6, value int) {
 	if k.v6 {
 		_ = unix.SetsockoptInt(k.fd, unix.IPPROTO_IPV6, v6, value)
@@ -177,15 +178,15 @@ func (k *udpSocket) setOption(v4, v6, value int) {
 	}
 }
 
-// systemTTL is Linux' default: such packets keep the host's default.
+// systemTTL is Linux' default. Packets with this TTL are sent with the host's default.
 const systemTTL = 64
 
-// suits tells whether the socket's options are what a parcel wants.
+// hasOptions reports whether the socket has the options that a parcel needs.
 func (k *udpSocket) hasOptions(p *parcel) bool {
 	return k.df == p.dontFragment && k.mayFragment == !p.dontFragment && k.ttl == p.hops() && k.tos == p.tos
 }
 
-// adopt sets the socket's options as a parcel wants them.
+// setOptions sets the options that a parcel needs.
 func (k *udpSocket) setOptions(p *parcel) {
 	if k.df != p.dontFragment || k.mayFragment != !p.dontFragment {
 		k.df, k.mayFragment = p.dontFragment, !p.dontFragment
@@ -224,7 +225,7 @@ func (k *udpSocket) ready(events uint32) {
 	}
 }
 
-// list puts the socket among those that have something to receive.
+// markReady adds the socket to the table's ready list.
 func (k *udpSocket) markReady() {
 	if !k.readyQueued {
 		k.readyQueued = true
@@ -232,7 +233,7 @@ func (k *udpSocket) markReady() {
 	}
 }
 
-// detach takes a flow out; a socket without flows goes.
+// detach removes a flow. A socket without flows is closed.
 func (k *udpSocket) detach(f *udpFlow) {
 	if k.flows[f.path] == f {
 		delete(k.flows, f.path)

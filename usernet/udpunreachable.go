@@ -11,23 +11,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ICMP errors of the guest's kernel about datagrams that it got from us.
+// The guest's kernel sends ICMP errors about datagrams from us. They end an outbound
+// flow: the guest's socket is closed, and once ours is, the host's kernel answers later
+// datagrams with an error as well.
 //
-// An outbound flow ends: the guest's socket is closed, and once ours is, the host's kernel
-// answers what still comes as the guest's did.
-//
-// The client of a published port can't be told directly, for ICMP messages take a raw socket. But
-// the host's kernel sends one by itself for a port on which no socket receives. So where nobody
-// inside serves a port, the host's socket is connected to an address that nobody has, for a
-// second: it keeps the port from others and receives nothing, and a client that sends again is
-// refused. A socket that has lately brought somebody an answer is left alone, for others must not
-// suffer where the guest refuses one client.
+// The client of a published port can't be sent an error directly, because ICMP messages
+// need a raw socket. But the host's kernel sends an error itself for a port on which no
+// socket receives. So if nothing in the guest serves a published port, the host's socket
+// is connected to an unused address for a second. It keeps the port and receives nothing,
+// and a client that sends again is refused. A socket that has carried an answer to any
+// client is not connected, because other clients must not suffer when the guest refuses
+// one.
 const (
 	refuseFor      = time.Second
-	refuseInterval = 10 * time.Second // at most, so that a client that the guest refuses leaves others nine tenths
+	refuseInterval = 10 * time.Second // at least; so a client that the guest refuses leaves others nine tenths of the time
 )
 
-// reported takes an ICMP error of the guest's.
+// onGuestError handles an ICMP error from the guest.
 func (t *icmpTable) onGuestError(frame []byte, ip *packet.IP) {
 	var e packet.ICMPError
 	if packet.ParseICMPError(ip.Protocol, ip.Payload, &e) != nil || e.Original.Protocol != packet.UDP || e.Original.Offset > 0 || len(e.Original.Payload) < 4 {
@@ -56,11 +56,12 @@ func (t *icmpTable) onGuestError(frame []byte, ip *packet.IP) {
 	}
 }
 
-// turnDeaf has clients of a published port refused for a while, and reports whether they are.
+// refuseClients makes the host's kernel refuse clients of a published port for a while,
+// and reports whether it does.
 func (k *udpSocket) refuseClients() bool {
 	now := k.t.s.loop.now
-	// A port that the kernel chose would be lost when the socket is disconnected
-	// (SOCK_BINDPORT_LOCK, __udp_disconnect in net/ipv4/udp.c).
+	// Disconnecting would lose a port that the kernel has chosen (SOCK_BINDPORT_LOCK,
+	// __udp_disconnect in net/ipv4/udp.c).
 	if k.answeredFlows > 0 || k.closing || k.kernelChosePort || now < k.refuseAgainAt {
 		return false
 	}
@@ -76,14 +77,14 @@ func (k *udpSocket) refuseClients() bool {
 	return true
 }
 
-// Addresses of the host's that nobody sends from. A route leads there whatever the host's network
-// is like, and only root may bind a socket to port 1.
+// Addresses of the host that nothing sends from. They are reachable whatever the host's
+// network is like, and only root may bind a socket to port 1.
 var (
 	unusedAddr4 = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 255, 255, 254}), 1)
 	unusedAddr6 = netip.AddrPortFrom(netip.IPv6Loopback(), 1)
 )
 
-// listenAgain ends turnDeaf.
+// acceptClients ends refuseClients.
 func (k *udpSocket) acceptClients() {
 	if k.fd >= 0 {
 		_ = sys.Disconnect(k.fd)
