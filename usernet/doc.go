@@ -1,73 +1,142 @@
-// Package usernet is a network for a namespace without root: on one side a TUN
-// device, on the other ordinary sockets of the host.
+// Package usernet is a network for a network namespace, without root: a TUN device
+// on one side, ordinary sockets of the host on the other.
 //
-// # Theory of operation
+// The guest is whatever runs in the namespace. Its kernel sends IP packets to the
+// TUN device. A [Stack] reads them, opens a host socket for each connection, and
+// moves the bytes between the two. To the outside the guest's traffic looks like
+// that of the process that runs the Stack. Outbound means from the guest, inbound
+// means to it.
 //
-// A Stack is one engine for each queue of the device: a loop on a thread of its
-// own, with an epoll instance, non-blocking system calls that the Go scheduler
-// does not hear of, and a heap of timers. Engines share no flow; what comes to
-// the wrong one is handed over, and all but the first rest while there are few
-// connections (see group, and doc/adr/0005-queues-and-threads.md). A round
-// takes up to 1 MiB from the device (16 packets of 64 KiB, 256 small ones), gives
-// each connection that has something for the guest its turn, fires what is due,
-// and sends at most one acknowledgement a connection; some wait for an answer to
-// travel with. When nothing is ready it sleeps; after small packets it first
-// looks around for some 40 µs, as long as that has lately been worth it.
+// # Engines and queues
+//
+// A Stack has one engine for each queue of the device. An engine is a loop on a
+// thread of its own, with an epoll instance, non-blocking system calls that the Go
+// scheduler does not see, and a heap of timers. Engines share no flow. Each flow
+// has one owner, and a packet that arrives at another engine is handed over. While
+// there are few connections only the first queue is attached, because a second
+// thread would mostly sleep and wake up. See group, and
+// doc/adr/0005-queues-and-threads.md.
+//
+// An engine works in rounds (engine.round). A round
+//
+//  1. collects events from epoll,
+//  2. reads up to 1 MiB from the device (16 packets of 64 KiB, or up to 256 small
+//     ones) and handles each packet,
+//  3. gives each connection that has bytes for the guest its turn, up to a quantum,
+//  4. fires the timers that are due, and
+//  5. sends at most one acknowledgement for each connection.
+//
+// Without work the engine sleeps in epoll_wait. After small packets it first polls
+// for about 40 µs, as long as polling has paid off lately (spinner).
+//
+// The clock is read once for each call of epoll, and nothing is allocated for a
+// packet in steady state.
+//
+// # Packets
 //
 // The device carries packets of up to 64 KiB behind virtio headers, whatever its
-// MTU: the guest's kernel neither cuts its segments nor sums them up, and takes
-// ours in the same form. So one read or write moves 64 KiB, as it does between
-// two sockets of one host.
+// MTU. The guest's kernel neither splits its segments nor computes their checksums,
+// and accepts ours in the same form. So one read or write moves 64 KiB, as it does
+// between two sockets of one host.
 //
-// TCP is translated, not terminated by a stack of its own. The guest's kernel
+// # Flows
+//
+// A flow is a TCP connection, the datagrams between two endpoints, or the echo
+// requests with one identifier. The first packet of a flow is judged: by a [Policy],
+// and then by a [Hook] if there is one. The verdict allows, redirects, refuses or
+// drops the flow, or carries it over a Conn of the hook's. Nothing leaves before
+// that. The package has no notion of its own of what is allowed, of names, or of
+// special addresses: the Policy brings them.
+//
+// Inbound flows arrive at a [Forward], a port of the host that leads to a port of
+// the guest. [Stack.ForwardOut] is the reverse. [Stack.Lend] hands the listening
+// socket of a Forward to another program.
+//
+// # TCP
+//
+// There is no TCP stack of our own between two connections. The guest's kernel
 // sees segments whose other end is the host's socket:
 //
-//   - Its SYN is answered when the host's connect has succeeded, and not before:
-//     refused, unreachable and timed out look inside as they look outside.
-//   - Its bytes go from the device's buffer into the socket. What a full socket
-//     does not take waits in a queue that the offered window bounds; its right
-//     edge never moves back. What arrives too early is dropped, for a TUN device
-//     keeps the order.
-//   - The socket's bytes are read behind the place of their headers, which are
-//     then written in front of them; the frame is kept until it is acknowledged,
-//     and sent again after three duplicate acknowledgements (RFC 5681, RFC 6582)
-//     or a timeout (RFC 6298). No congestion control: the link is a function call.
-//   - FIN, RST, urgent byte and keepalive are passed on as what they mean to a
-//     socket: shutdown, SO_LINGER 0, MSG_OOB, SO_KEEPALIVE.
+//   - The guest's SYN is answered once the host's connect has succeeded. So refused,
+//     unreachable and timed out look the same inside as outside.
+//   - The guest's bytes go from the device's buffer into the host's socket. What a
+//     full socket does not take waits in a queue that the offered window bounds. The
+//     window's right edge never moves back. Segments that arrive too early are
+//     dropped, since a TUN device keeps the order.
+//   - The host socket's bytes are read into a buffer after the space for their
+//     headers, which are then filled in. The frame is kept until it is acknowledged.
+//     It is sent again after three duplicate acknowledgements (RFC 5681, RFC 6582)
+//     or a timeout (RFC 6298). There is no congestion control: the link is a
+//     function call.
+//   - FIN, RST, urgent byte and keepalive become what they mean to a socket:
+//     shutdown, SO_LINGER 0, MSG_OOB, SO_KEEPALIVE.
 //   - SACK and timestamps are not offered, so the guest does not use them.
 //
-// States: judging (policy and hook think) → connecting → answered → established
-// → finished; inbound: calling → established; with a Gate: connecting → gated →
-// spliced. Finished connections are kept for a second to answer a repeated FIN.
+// The states of a connection (tcpState), with the timer that runs in each
+// (timerKind):
 //
-// With a Gate, TCP connections bypass the device: the guest's SYN is written back
-// when the host's connect has succeeded, the namespace's rules lead it to the
-// Gate, and so the guest's kernel has both ends of the guest's connection. A
-// junction splices between the socket that the Gate accepts and the host's: pages
-// by way of a pipe where there is much, else bytes. A connection that comes to the
-// Gate and matches no SYN that was let through is reset. Inbound, a socket made
-// inside connects to the guest's server from the client's address. See
-// doc/tiers.md and doc/adr/0006-splice.md.
+//	outbound   judging ──► connecting ──► SYN-ACK sent ──► established ──► finished
+//	                       timerConnect   timerHandshake   timerRetransmit timerFinished
+//	                            │                          timerProbe
+//	                            ├──► at gate ──► spliced
+//	                            │    timerGate
+//	                            └──► connect expired
+//	                                 timerForget
+//	inbound    SYN sent ──► established
+//	           timerHandshake
 //
-// UDP has one host socket for each address and port of the guest's, and a flow
-// for each peer, with the timeouts of Linux' connection tracking. Echo requests
-// use ping sockets. Errors of the host's sockets become ICMP errors.
+// A connection has a single timer, because it never waits for two of these. While
+// established, the timer runs only if data or a FIN is not acknowledged
+// (timerRetransmit) or the guest's window is closed (timerProbe). A finished
+// connection is kept for a second to answer a repeated FIN. All connections are
+// checked every 15 s for being half closed and idle (tcpTable.sweep).
 //
-// Every flow is judged by a Policy, and then perhaps by a Hook, before anything
-// of it leaves. There is no built-in notion of what is allowed, of names, or of
-// special addresses: who makes the Stack brings them.
+// # Tiers
 //
-// Buffers: one mapping an engine, of its share of Limits.BufferBytes, in pieces for 64 KiB packets and,
-// a quarter more, for small ones. The device always keeps one; a packet's buffer
-// belongs to the device until a connection keeps it (steal) and copies nothing.
-// When all are in use nothing more is read toward the guest, and what the guest
-// sends is left for it to send again.
+// With [TierTUN] the bytes of a connection cross the device as packets. With
+// [TierSplice] they bypass it. This needs a [Gate]: sockets and rules in the guest's
+// namespace. Once the host's connect has succeeded, the guest's SYN is written back
+// to the device, and the rules redirect it to the Gate's listener. So the guest's
+// kernel has both ends of the guest's connection, and a junction moves the bytes
+// between the accepted socket and the host's: in pages through a pipe if there are
+// many, else in a buffer. A connection that arrives at the Gate and matches no such
+// SYN is reset. For an inbound connection, a socket in the guest's namespace
+// connects to the guest's server from the client's address. If a connection does
+// not come through the Gate in time, it takes the device; after several failures the
+// Gate is not tried for a while (breaker). See doc/tiers.md and
+// doc/adr/0006-splice.md.
+//
+// # UDP and ICMP
+//
+// Each address and port of the guest has one host socket, and each of its peers is
+// a flow, with the timeouts of Linux' connection tracking. Echo requests use ping
+// sockets. Errors of host sockets become ICMP errors to the guest. See udp.go.
+//
+// # Buffers
+//
+// Each engine has one memory mapping of its share of Limits.BufferBytes, in buffers
+// for packets of 64 KiB, and another of a quarter of that, in buffers for small
+// packets. A buffer has one owner at a time:
+//
+//   - The device always owns one, which receives the next packet. A flow that keeps
+//     the packet takes the buffer (device.steal), and the device gets another.
+//   - A connection owns the buffers of bytes that a full host socket has not taken
+//     (outQueue), and of frames that the guest has not acknowledged (sentQueue).
+//   - A lane of a junction owns the buffer or pipe of bytes on their way.
+//   - A parcel owns its buffer while it waits to be sent.
+//
+// If no buffer is free, nothing is read toward the guest, and the guest's bytes are
+// not acknowledged, so that it sends them again.
 //
 // # Limits
 //
-// Tried on Linux 6.1, 6.12 and 6.18. No multicast, no SCTP or other protocols, no IP options.
-// A fragment from the guest is put together first. One connection is moved by
-// one thread.
+// A guest is hostile. [Limits] bound its flows, packet memory, descriptors, other
+// memory and goroutines. Each flow is charged to a ledger before it opens, and
+// refunded when it ends.
+//
+// The package was tried on Linux 6.1, 6.12 and 6.18. It carries no multicast, no
+// protocols but TCP, UDP and echo requests, and no IP options. Fragments from the
+// guest are reassembled first. One connection is moved by one thread.
 //
 // # Sources
 //
