@@ -48,6 +48,15 @@ test: build setup ## run all tests, the vm tier too where QEMU is installed
 test-unit: tools ## run the quick tests: no root, no packages, no guests
 	$(GOTESTSUM) --packages=./... -- -short
 
+# Packages and stories that run programs of administrators. Debian's login gives root alone
+# a PATH with /usr/sbin and /sbin.
+.PHONY: test-path
+test-path: tools ## run tests of other programs (tc, ovs-vsctl, dockerd) with an ordinary user's PATH
+	PATH="$$(dirname "$$(command -v $(GO))"):/usr/local/bin:/usr/bin:/bin" $(GOTESTSUM) \
+	  --packages='./internal/program ./lab ./link ./netns/find ./bench/container ./bench/attacher ./compat/pipework' -- -count=1
+	PATH="$$(dirname "$$(command -v $(GO))"):/usr/local/bin:/usr/bin:/bin" $(GOTESTSUM) \
+	  --packages=./cli -- -count=1 -run 'TestScript/pipework|TestDoctorPath'
+
 .PHONY: test-vm
 test-vm: tools setup ## try every kind of link and the rootless data path under other kernels, in QEMU
 	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless|TestTiers|TestTunnel|TestNetem|TestSegment|TestAttach'
