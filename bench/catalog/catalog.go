@@ -1,6 +1,5 @@
-// Package catalog names every network that the benchmark knows and says what
-// each is for: pure data, shared by the wiring, the tables and the
-// recommendation.
+// Package catalog names every network that the benchmark knows, with its role and
+// needs. It is pure data, shared by the wiring, the tables and the recommendation.
 package catalog
 
 import (
@@ -8,25 +7,25 @@ import (
 	"slices"
 )
 
-// Role says what question a network answers; only networks of one role compete
-// for a recommendation.
+// Role is the question that a network answers. Only networks of one role compete for
+// a recommendation.
 type Role string
 
 // The roles.
 const (
 	Baseline  Role = "baseline"  // no container involved
 	Container Role = "container" // container to container, one host
-	Outside   Role = "outside"   // container to the world beyond the host, and back
-	Published Role = "published" // a container's port reached from elsewhere
+	Outside   Role = "outside"   // container to hosts beyond this one, and back
+	Published Role = "published" // a container's port, reached from elsewhere
 	Overlay   Role = "overlay"   // containers of different hosts as one network
-	Rootless  Role = "rootless"  // container to the world without root
-	Userspace Role = "userspace" // packets that pass through a program
-	Multipath Role = "multipath" // two hosts that several links join
-	Attacher  Role = "attacher"  // what gives a running container a link: no traffic of its own
-	Existing  Role = "existing"  // a path that was there before
+	Rootless  Role = "rootless"  // container to other hosts without root
+	Userspace Role = "userspace" // packets pass through a program
+	Multipath Role = "multipath" // two hosts joined by several links
+	Attacher  Role = "attacher"  // a program that gives a running container a link; it carries no traffic
+	Existing  Role = "existing"  // a path that existed before
 )
 
-// roles are the groups of tables in their order, with the heading of each.
+// roles are the groups of tables in their order, with their headings.
 var roles = [...]struct {
 	role  Role
 	title string
@@ -43,7 +42,7 @@ var roles = [...]struct {
 	{Baseline, "Baseline, no container"},
 }
 
-// Roles lists all roles in the order of tables: what people choose between
+// Roles returns all roles in the order of tables: networks that people choose between
 // first, baselines last.
 func Roles() []Role {
 	var out []Role
@@ -53,7 +52,7 @@ func Roles() []Role {
 	return out
 }
 
-// Title is the role as a heading; an unknown one is its own.
+// Title returns the role as a heading; for an unknown role, the role itself.
 func (r Role) Title() string {
 	for _, known := range roles {
 		if known.role == r {
@@ -69,8 +68,8 @@ func CompareRoles(a, b Role) int {
 	return cmp.Compare(slices.Index(all, a), slices.Index(all, b))
 }
 
-// ExistingPath is the name of a path between two namespaces that was not made
-// by the benchmark. Lookup knows it; All does not list it.
+// ExistingPath is the name of a path between two namespaces that the benchmark did not
+// make. Lookup knows it; All does not list it.
 const ExistingPath = "existing-path"
 
 // Entry describes one network.
@@ -81,13 +80,13 @@ type Entry struct {
 	Kinds    []string // link kinds of package link that it needs
 	Programs []string // commands it runs
 	OneHost  bool     // it can't reach from one host to another
-	Isolates bool     // it can't carry traffic between neighbours by design: NotApplicable says why
-	Why      string   // for Isolates: the reason
-	Restless bool     // its program keeps a processor busy when there is nothing to do: it is taken down after each measurement
-	Cold     bool     // it learns from its traffic what its links are like: each measurement begins with a new one
-	RootLab  bool     // its program changes the user it runs as, which needs a lab that root made
-	Borrows  bool     // its traffic is that of the host's own sockets: faster than any network can be, and no network of the container's
-	Caveats  []string // what does not work with it, for the recommendation
+	Isolates bool     // it can't carry traffic between neighbours by design
+	Why      string   // the reason for Isolates
+	Restless bool     // its program keeps a processor busy when idle, so it is closed after each measurement
+	Cold     bool     // it learns the properties of its links from traffic, so it is rebuilt for each measurement
+	RootLab  bool     // its program changes its user id, which needs a lab made by root
+	Borrows  bool     // its traffic uses the host's own sockets: faster than any network of the container
+	Caveats  []string // what does not work with it
 }
 
 const (
@@ -132,13 +131,13 @@ var entries = []Entry{
 
 	{Name: "macvlan-bridge", Title: "macvlan, mode bridge", Role: Container, Kinds: []string{"macvlan"}, Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
 	{Name: "macvlan-private", Title: "macvlan, mode private", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
-		Why: "private macvlan devices of one parent do not hear each other's broadcasts, ARP among them, not even by way of a hairpin switch", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
+		Why: "private macvlan devices of one parent do not receive each other's broadcasts, such as ARP, not even through a hairpin switch", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
 	{Name: "macvlan-vepa", Title: "macvlan, mode vepa", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
 		Why: "vepa sends neighbours' packets to the switch, which must hairpin them back (802.1Qbg)", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
 	{Name: "macvlan-passthru", Title: "macvlan, mode passthru", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
 		Why: "a parent carries one passthru device only", Caveats: []string{hostMacvlan, wifiMacvlan}},
 	{Name: "macvlan-source", Title: "macvlan, mode source", Role: Container, Kinds: []string{"macvlan"}, Isolates: true,
-		Why: "source macvlan devices of one parent do not switch between themselves: only frames from outside, from listed senders, are let in", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
+		Why: "source macvlan devices of one parent do not switch between themselves: they accept only frames of listed senders outside", Caveats: []string{hostMacvlan, wifiMacvlan, macCount}},
 
 	{Name: "ipvlan-l2", Title: "ipvlan, mode l2", Role: Container, Kinds: []string{"ipvlan"}, Caveats: []string{hostIPvlan, ipvlanDHCP}},
 	{Name: "ipvlan-l3", Title: "ipvlan, mode l3", Role: Container, Kinds: []string{"ipvlan"}, Caveats: []string{hostIPvlan, noBroadcast}},
@@ -179,44 +178,44 @@ var entries = []Entry{
 	{Name: "tap", Title: "two TAP devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
 	{Name: "cleat", Title: "cleat run, user-mode network", Role: Rootless, Kinds: []string{"tun"}},
 	{Name: "cleat-tun", Title: "cleat run --tier tun: everything through the device", Role: Rootless, Kinds: []string{"tun"}},
-	{Name: "cleat-seccomp", Title: "cleat run --tier seccomp: sockets of the host's", Role: Rootless, Kinds: []string{"tun"},
-		Caveats: []string{"for commands that cleat itself starts", "needs Linux 6.7 with Landlock"}},
+	{Name: "cleat-seccomp", Title: "cleat run --tier seccomp: host sockets", Role: Rootless, Kinds: []string{"tun"},
+		Caveats: []string{"only for commands that cleat itself starts", "needs Linux 6.7 with Landlock"}},
 	{Name: "pasta", Title: "pasta (passt), user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"pasta"}},
 	{Name: "slirp4netns", Title: "slirp4netns, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"slirp4netns"}},
 	{Name: "gvproxy", Title: "gvproxy and gvforwarder, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"gvproxy", "gvforwarder"}},
 	{Name: "nsnet", Title: "nsnet's test program, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"nsnet-test", "busybox", "unshare"},
 		Caveats: []string{"ports can't be published"}},
-	{Name: "bypass4netns", Title: "bypass4netns, sockets of the host's by seccomp", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"bypass4netns", "runc", "slirp4netns", "unshare"}, Borrows: true, Restless: true,
-		Caveats: []string{"needs the OCI runtime's help", "UDP goes through slirp4netns", "lets the original connect() go on, which another thread can change after the check"}},
+	{Name: "bypass4netns", Title: "bypass4netns: host sockets through seccomp", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"bypass4netns", "runc", "slirp4netns", "unshare"}, Borrows: true, Restless: true,
+		Caveats: []string{"needs the OCI runtime's help", "UDP goes through slirp4netns", "continues the original connect(), whose address another thread can change after the check"}},
 
 	{Name: "single", Title: "one of the links, nothing in between", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf"},
 		Caveats: []string{"the other links carry nothing"}},
-	{Name: "mptcp", Title: "MPTCP, the kernel's, an endpoint on every link", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "mptcp"},
-		Caveats: []string{"TCP only, of programs that ask for it", "the kernel uses at most nine links for a connection"}},
+	{Name: "mptcp", Title: "the kernel's MPTCP, an endpoint on every link", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "mptcp"},
+		Caveats: []string{"TCP only, for programs that ask for it", "the kernel uses at most nine links for a connection"}},
 	{Name: "tunnel", Title: "cleat tunnel over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}},
 	{Name: "mpt", Title: "MPT, GRE in UDP over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"mptsrv"},
-		Caveats: []string{"its weights are set by hand", "leaves a dead link after seconds"}},
+		Caveats: []string{"its weights are set by hand", "takes seconds to leave a dead link"}},
 	{Name: "mlvpn", Title: "MLVPN over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"mlvpn", "unshare"}, RootLab: true,
-		Caveats: []string{"its rates are set by hand", "leaves a dead link after seconds"}},
+		Caveats: []string{"its rates are set by hand", "takes seconds to leave a dead link"}},
 	{Name: "glorytun", Title: "glorytun over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"glorytun", "unshare", "nsenter"},
-		Caveats: []string{"it always encrypts", "its links' rates are set by hand, or at least a limit to them"}},
+		Caveats: []string{"it always encrypts", "the rates of its links, or a limit, are set by hand"}},
 
 	{Name: "cleat-attach", Title: "cleat attach", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true},
-	{Name: "cleat-keeper", Title: "cleat attach where cleat keep runs", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
-		Caveats: []string{"most of the work is the keeper's, whose processor time is not counted"}},
+	{Name: "cleat-keeper", Title: "cleat attach with cleat keep running", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
+		Caveats: []string{"the keeper does most of the work, and its processor time is not counted"}},
 	{Name: "cni-plugins", Title: "the reference CNI plugins, addresses by host-local", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
-		Caveats: []string{"knows no failure but its caller's: what was begun is not taken back"}},
+		Caveats: []string{"does not roll back a partial attach"}},
 	{Name: "docker-connect", Title: "docker network connect", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
-		Caveats: []string{"for Docker's own containers and networks", "the network is made beforehand, and most of the work is the daemon's"}},
+		Caveats: []string{"for Docker's own containers and networks", "the network is made beforehand, and the daemon does most of the work"}},
 }
 
-// All returns every entry, in the order of tables.
+// All returns every entry in the order of tables.
 func All() []Entry { return slices.Clone(entries) }
 
-// Lookup finds an entry by name.
+// Lookup returns the entry of a name.
 func Lookup(name string) (Entry, bool) {
 	if name == ExistingPath {
-		return Entry{Name: ExistingPath, Title: "a path that was there before", Role: Existing}, true
+		return Entry{Name: ExistingPath, Title: "a path that existed before", Role: Existing}, true
 	}
 	i := slices.IndexFunc(entries, func(e Entry) bool { return e.Name == name })
 	if i < 0 {
@@ -225,8 +224,8 @@ func Lookup(name string) (Entry, bool) {
 	return entries[i], true
 }
 
-// RoleOf is a network's role. What the catalogue does not know was not made by
-// the benchmark: it is Existing.
+// RoleOf returns a network's role. Networks that the catalogue does not know were not
+// made by the benchmark: they are Existing.
 func RoleOf(network string) Role {
 	if e, ok := Lookup(network); ok {
 		return e.Role
@@ -234,8 +233,8 @@ func RoleOf(network string) Role {
 	return Existing
 }
 
-// Place is a network's position in All; those that it does not list come last,
-// all in one place.
+// Place returns a network's position in All; all networks that it does not list share
+// the place after the last.
 func Place(network string) int {
 	if i := slices.IndexFunc(entries, func(e Entry) bool { return e.Name == network }); i >= 0 {
 		return i
@@ -243,7 +242,7 @@ func Place(network string) int {
 	return len(entries)
 }
 
-// Compare orders networks by their place, those of one place by name.
+// Compare orders networks by place, then by name.
 func Compare(a, b string) int {
 	return cmp.Or(cmp.Compare(Place(a), Place(b)), cmp.Compare(a, b))
 }

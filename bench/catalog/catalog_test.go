@@ -9,7 +9,7 @@ func TestEveryRoleHasATitleAndAPlace(t *testing.T) {
 	all := Roles()
 	for _, e := range All() {
 		if !slices.Contains(all, e.Role) {
-			t.Errorf("%s has the role %q, which no table shows", e.Name, e.Role)
+			t.Errorf("%s has the role %q, which is not among Roles", e.Name, e.Role)
 		}
 	}
 	for i, r := range all {

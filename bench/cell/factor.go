@@ -44,7 +44,7 @@ var factors = map[string]declaration{
 	"placement":     {text: "%", ordinary: "different-cores"},
 	"engine":        {ordinary: "cleat"},
 	"runtime":       {text: "in %", ordinary: Native, setting: true},
-	"direction":     {text: "%", perDevice: true},
+	"direction":     {text: "%", ordinary: "outbound", perDevice: true},
 
 	"contained":  {text: "% only", setting: true},
 	"crypto":     {text: "encryption %", ordinary: "off", setting: true},

@@ -397,7 +397,7 @@ func (w *writer) legend(shown []cell.Summary) {
 // then have no column for it, unless a note says it.
 func (w *writer) samplesText(sums []cell.Summary) string {
 	if len(sums) == 0 || slices.ContainsFunc(sums, func(s cell.Summary) bool { return s.N != sums[0].N }) ||
-		slices.ContainsFunc(w.all, func(n note) bool { return n.code == summary.CodeFewSamples }) {
+		slices.ContainsFunc(w.all, func(n note) bool { return n.code == summary.CodeFewSamples || n.code == summary.CodeOneSample }) {
 		return ""
 	}
 	return cell.Plural(sums[0].N, "sample")

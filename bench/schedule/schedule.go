@@ -1,30 +1,29 @@
-// Package schedule decides the order of measurements: randomised complete
-// blocks.
+// Package schedule orders measurements into randomised complete blocks.
 //
 // # Theory of operation
 //
-// A block runs every job once. Whatever drifts in a machine (temperature,
-// frequency, other guests of a hypervisor) then falls on all jobs alike, and
-// comparing jobs within a block removes what differs between blocks. The order
-// within a block is shuffled afresh, so that no job always follows the same
-// other one. Blocks numbered 0 warm up and do not count.
+// A block runs every job once. Drift of the machine (temperature, frequency, other
+// guests of a hypervisor) then affects all jobs alike, and comparing jobs within a
+// block removes what differs between blocks. The order within a block is shuffled
+// afresh, so that no job always follows the same other one. Blocks numbered 0 warm up
+// and do not count.
 //
-// The order of block number n depends on the seed and n only: the permuted
-// congruential generator PCG-DXSM with 128 bits of state (math/rand/v2.PCG, a
-// fixed algorithm) is seeded with (seed, n), and
-// Durstenfeld's form of the Fisher–Yates shuffle draws bounded numbers from it
-// by rejection. Both the bounding and the shuffle are spelled out here, because
-// Go may change those of math/rand/v2.Rand: a recorded seed stays good.
+// The order of block number n depends only on the seed and n. The permuted
+// congruential generator PCG-DXSM with 128 bits of state (math/rand/v2.PCG, a fixed
+// algorithm) is seeded with (seed, n), and Durstenfeld's form of the Fisher–Yates
+// shuffle draws bounded numbers from it by rejection. Both the bounding and the shuffle
+// are implemented here, because Go may change those of math/rand/v2.Rand: a recorded
+// seed must give the same order in later versions.
 //
-// Where building the wiring of all jobs at once costs too much, Grouped keeps
-// jobs of equal wiring together within each block: first the wirings are
-// shuffled, then the jobs of each. Every block still holds every job once.
+// If the networks of all jobs can't exist at once, Grouped keeps jobs of one network
+// together within each block: first the networks are shuffled, then the jobs of each.
+// Every block still holds every job once.
 //
 // # Limits
 //
-// Grouped restricts the randomisation, as a split plot does: jobs of one wiring
-// share a stretch of time, so drift within a block touches differences between
-// wirings more than differences within one.
+// Grouped restricts the randomisation, as a split plot does: jobs of one network run
+// close together in time, so drift within a block affects differences between networks
+// more than differences within one.
 //
 // Sources: M. O'Neill, PCG (HMC-CS-2014-0905); R. Durstenfeld, Algorithm 235
 // (CACM 7, 1964); Box, Hunter and Hunter, Statistics for Experimenters, ch. 4.
@@ -37,23 +36,23 @@ import (
 	mathrand "math/rand/v2"
 )
 
-// Block is one pass over all jobs, in the order to run them. A Number of 0
-// marks a warm-up; the blocks that count are numbered from 1.
+// Block is one pass over all jobs, in the order to run them. Number is 0 for a
+// warm-up; the blocks that count are numbered from 1.
 type Block[J any] struct {
 	Number int
 	Jobs   []J
 }
 
-// Plan says how many blocks there are and what shuffles them.
+// Plan says how many blocks there are, and the seed of their order.
 type Plan struct {
 	Repeat int // blocks that count
 	Warmup int // blocks before them that do not
 	Seed   uint64
 }
 
-// Blocks returns p.Warmup + p.Repeat blocks, each with all jobs in an order of
-// its own. Equal arguments give equal blocks, in this and every later version.
-// With several warm-up blocks, each has the same order.
+// Blocks returns p.Warmup + p.Repeat blocks, each with all jobs in an order of its
+// own; warm-up blocks share one order. Equal arguments give equal blocks, in this and
+// every later version.
 func Blocks[J any](jobs []J, p Plan) []Block[J] {
 	return Grouped(jobs, p, func(J) struct{} { return struct{}{} })
 }
@@ -69,7 +68,7 @@ func Grouped[J any, K comparable](jobs []J, p Plan, key func(J) K) []Block[J] {
 	return blocks
 }
 
-// order is the order of one block: groups shuffled, and the jobs of each.
+// order returns the jobs of one block: the groups shuffled, and the jobs of each.
 func order[J any, K comparable](jobs []J, seed uint64, block int, key func(J) K) []J {
 	random := mathrand.NewPCG(seed, uint64(block))
 	var keys []K
@@ -98,8 +97,8 @@ func shuffle[T any](s []T, random *mathrand.PCG) {
 	}
 }
 
-// below is uniform in [0, n), n > 0: numbers of the last, incomplete run of n
-// are drawn again.
+// below returns a uniformly random number in [0, n), n > 0. Numbers of the incomplete
+// run of n at one end of the range are drawn again.
 func below(random *mathrand.PCG, n uint64) uint64 {
 	reject := -n % n // 2^64 mod n
 	for {
@@ -109,11 +108,11 @@ func below(random *mathrand.PCG, n uint64) uint64 {
 	}
 }
 
-// maxSeed keeps seeds within what every JSON reader holds exactly (2^53 − 1,
-// RFC 8259 section 6).
+// maxSeed is the largest seed: every JSON reader holds it exactly (2^53 − 1, RFC 8259
+// section 6).
 const maxSeed = 1<<53 - 1
 
-// NewSeed returns a fresh seed, never 0, that survives every JSON reader.
+// NewSeed returns a fresh seed, at least 1 and at most maxSeed.
 func NewSeed() (uint64, error) {
 	var b [8]byte
 	if _, err := rand.Read(b[:]); err != nil {

@@ -18,9 +18,8 @@ func text(blocks []Block[string]) string {
 	return strings.TrimSpace(b.String())
 }
 
-// The vectors hold the promise that a recorded seed gives the same order in
-// every later version. They were computed by a second program, written from
-// the description in the package comment.
+// TestBlocksVectors checks that a recorded seed gives the same order in every later version.
+// The vectors were computed by a second program, written from the package comment.
 func TestBlocksVectors(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -44,7 +43,7 @@ func TestBlocksVectors(t *testing.T) {
 }
 
 func TestGroupedVector(t *testing.T) {
-	// the digits are the wirings
+	// the digits are the networks
 	jobs := []string{"a1", "b1", "c2", "d3", "e3", "f3"}
 	got := text(Grouped(jobs, Plan{Repeat: 2, Warmup: 1, Seed: 1}, func(j string) byte { return j[1] }))
 	if want := "0:c2e3d3f3b1a1 1:b1a1c2d3f3e3 2:c2b1a1e3d3f3"; got != want {
@@ -76,7 +75,7 @@ func TestEveryBlockIsComplete(t *testing.T) {
 	}
 }
 
-func TestGroupedKeepsWiringsTogether(t *testing.T) {
+func TestGroupedKeepsNetworksTogether(t *testing.T) {
 	wiring := func(j string) byte { return j[0] % 4 }
 	firsts := map[byte]bool{}
 	for _, b := range Grouped(letters("abcdefghijkl"), Plan{Repeat: 40, Seed: 9}, wiring) {
@@ -84,19 +83,19 @@ func TestGroupedKeepsWiringsTogether(t *testing.T) {
 		for i, j := range b.Jobs {
 			k := wiring(j)
 			if seen[k] && wiring(b.Jobs[i-1]) != k {
-				t.Fatalf("block %d builds wiring %d twice: %v", b.Number, k, b.Jobs)
+				t.Fatalf("block %d builds network %d twice: %v", b.Number, k, b.Jobs)
 			}
 			seen[k] = true
 		}
 		firsts[wiring(b.Jobs[0])] = true
 	}
 	if len(firsts) != 4 {
-		t.Errorf("only wirings %v ever come first", firsts)
+		t.Errorf("only networks %v ever come first", firsts)
 	}
 }
 
-// Each job comes about equally often at each position: the shuffle favours
-// none. The bound is 6 standard deviations of a binomial count.
+// TestShuffleIsUniform checks that each job comes about equally often at each position.
+// The bound is 6 standard deviations of a binomial count.
 func TestShuffleIsUniform(t *testing.T) {
 	const n, blocks = 5, 5000
 	var counts [n][n]int

@@ -12,7 +12,7 @@ type Point struct {
 	Value float64
 }
 
-// Values drops the blocks.
+// Values returns the values of points.
 func Values(points []Point) []float64 {
 	xs := make([]float64, len(points))
 	for i, p := range points {
@@ -21,21 +21,21 @@ func Values(points []Point) []float64 {
 	return xs
 }
 
-// minOthers is how many other cells an estimate of a block's effect needs: the
-// median of fewer follows a single cell's noise.
+// minOthers is the least number of other cells that a block's effect is estimated
+// from: the median of fewer follows the noise of a single cell.
 const minOthers = 3
 
-// CompareBlocks tests whether two cells of one run differ, like Compare, after it
-// has taken off the effect of each block as all the other cells show it. others
-// must hold neither of the two. With fewer than three others, or a value that
-// is not positive, it is Compare.
+// CompareBlocks tests whether two cells of one run differ, as Compare does, but
+// first removes the effect of each block, estimated from all other cells. others
+// must hold neither of the two cells. With fewer than three others, or a value that
+// is not positive, CompareBlocks is Compare.
 func CompareBlocks(first, second []Point, others [][]Point) Difference {
 	x, y := Values(first), Values(second)
 	effects := blockEffects(others)
 	if len(effects) == 0 || !positive(x) || !positive(y) {
 		return Compare(x, y)
 	}
-	d := Compare(without(first, effects), without(second, effects))
+	d := Compare(removeEffects(first, effects), removeEffects(second, effects))
 	m1, _ := Median(x)
 	m2, _ := Median(y)
 	d.Ratio, d.Aligned = m2/m1, true
@@ -43,8 +43,8 @@ func CompareBlocks(first, second []Point, others [][]Point) Difference {
 	return d
 }
 
-// without divides each value by its block's effect.
-func without(points []Point, effects map[int]float64) []float64 {
+// removeEffects divides each value by its block's effect.
+func removeEffects(points []Point, effects map[int]float64) []float64 {
 	xs := make([]float64, len(points))
 	for i, p := range points {
 		xs[i] = p.Value * math.Exp(-effects[p.Block])
@@ -52,9 +52,10 @@ func without(points []Point, effects map[int]float64) []float64 {
 	return xs
 }
 
-// blockEffects estimates how each block shifts the logarithm of all values: the
-// median over the cells of their departure from their own median, shrunk by the
-// share of its variance that is noise. Nil when nothing is left of it.
+// blockEffects estimates how much each block shifts the logarithm of all values. The
+// estimate is the median, over the cells, of the departure from the cell's own
+// median, shrunk by the share of its variance that is noise. It is nil if nothing
+// remains.
 func blockEffects(cells [][]Point) map[int]float64 {
 	departures := map[int][]float64{}
 	n := 0
@@ -88,10 +89,10 @@ func blockEffects(cells [][]Point) map[int]float64 {
 	return effects
 }
 
-// signal is the share of the variance of the effects that noise does not
+// signal returns the share of the variance of the effects that noise does not
 // explain, 0…1. The noise of a median of k values with variance s² is about
-// π/2·s²/k; s is taken from the median absolute deviation, so that a bimodal
-// cell does not hide the effect.
+// π/2·s²/k. s is estimated by the median absolute deviation, so that a bimodal cell
+// does not hide the effect.
 func signal(effects map[int]float64, departures map[int][]float64) float64 {
 	if len(effects) < 2 {
 		return 0
@@ -105,12 +106,12 @@ func signal(effects map[int]float64, departures map[int][]float64) float64 {
 		perBlock += float64(len(departures[block])) / float64(len(effects))
 	}
 	mad, _ := Median(rest)
-	s := 1.4826 * mad // of a normal distribution
+	s := 1.4826 * mad // for a normal distribution
 	noise := math.Pi / 2 * s * s / perBlock
 	_, stderr := MeanStdErr(slices.Collect(maps.Values(effects)))
-	seen := stderr * stderr * float64(len(effects))
-	if seen <= noise {
+	variance := stderr * stderr * float64(len(effects))
+	if variance <= noise {
 		return 0
 	}
-	return 1 - noise/seen
+	return 1 - noise/variance
 }

@@ -2,15 +2,14 @@ package stats
 
 import "cleat/bench/cell"
 
-// Effort is what one measurement cost and what it moved.
+// Effort is the cost of one measurement and the data that it moved.
 type Effort struct {
 	CPU      cell.CPU
 	Gigabits float64 // received, 10⁹ bits
 }
 
-// CoresPerGbit is the processor time of all measurements together over all the
-// gigabits they moved, so that a block counts by what it moved. Zero when nothing
-// was moved.
+// CoresPerGbit returns the processor time of all measurements over all the gigabits
+// they moved, so that each counts by what it moved. It is zero if nothing was moved.
 func CoresPerGbit(efforts []Effort) cell.CoresPerGbit {
 	var sum cell.CoresPerGbit
 	var gigabits float64

@@ -9,13 +9,13 @@ import (
 	"gonum.org/v1/gonum/stat/distuv"
 )
 
-// Difference is what two sets of values say about each other.
+// Difference is the result of comparing two sets of values.
 type Difference struct {
-	Ratio    float64  // median of the second over median of the first; NaN when either has a value ≤ 0
-	Interval Interval // of the ratio; NaN when Ratio is
-	P        float64  // two-sided; 1 where nothing could be tested
+	Ratio    float64  // median of the second over median of the first; NaN if either has a value ≤ 0
+	Interval Interval // of the ratio; NaN if Ratio is
+	P        float64  // two-sided; 1 if nothing could be tested
 	N1, N2   int
-	Aligned  bool // a block effect was taken off both
+	Aligned  bool // block effects were removed from both
 }
 
 // Compare tests whether two independent sets of values differ.
@@ -32,8 +32,8 @@ func Compare(first, second []float64) Difference {
 	return d
 }
 
-// mannWhitney returns the two-sided p value; 1 when a side is empty or all
-// values are equal.
+// mannWhitney returns the two-sided p value; 1 if a side is empty or all values are
+// equal.
 func mannWhitney(first, second []float64) float64 {
 	t := benchmath.DefaultThresholds
 	c := benchmath.AssumeNothing.Compare(
@@ -41,15 +41,15 @@ func mannWhitney(first, second []float64) float64 {
 	return min(c.P, 1)
 }
 
-// positive tells whether there are values and all are above zero, so that
-// ratios and logarithms exist.
+// positive reports whether there are values and all are finite and above zero, so
+// that ratios and logarithms exist.
 func positive(values []float64) bool {
 	return len(values) > 0 && !slices.ContainsFunc(values, func(x float64) bool { return !(x > 0) || math.IsInf(x, 1) })
 }
 
-// ratioInterval inverts the Mann–Whitney test: the sorted quotients of all
-// pairs, without the k−1 smallest and largest, where k is the largest number
-// that keeps the level.
+// ratioInterval inverts the Mann–Whitney test. The interval is the range of the
+// quotients of all pairs, without the k−1 smallest and largest, where k is the
+// largest number that keeps the level.
 func ratioInterval(first, second []float64) Interval {
 	quotients := make([]float64, 0, len(first)*len(second))
 	for _, x := range first {
@@ -58,13 +58,13 @@ func ratioInterval(first, second []float64) Interval {
 		}
 	}
 	slices.Sort(quotients)
-	k, level := quotientsOff(len(first), len(second))
+	k, level := trimmedQuotients(len(first), len(second))
 	return Interval{Low: quotients[k-1], High: quotients[len(quotients)-k], Level: level}
 }
 
-// quotientsOff returns which of the sorted quotients bound the interval, counted
-// from both ends from 1, and the level of that interval.
-func quotientsOff(n1, n2 int) (k int, level float64) {
+// trimmedQuotients returns which of the sorted quotients bound the interval, counted
+// from 1 from both ends, and the level of that interval.
+func trimmedQuotients(n1, n2 int) (k int, level float64) {
 	below := uDistribution(n1, n2)
 	k, level = 1, 1-2*below(0)
 	for 2*(k+1) <= n1*n2 && 1-2*below(k) >= Confidence {
@@ -74,8 +74,8 @@ func quotientsOff(n1, n2 int) (k int, level float64) {
 	return k, max(level, 0)
 }
 
-// uDistribution returns P(U ≤ u) under the null hypothesis without ties: exact up
-// to 50 values a side, as the test is, beyond it the normal approximation.
+// uDistribution returns P(U ≤ u) under the null hypothesis without ties. It is exact
+// up to 50 values a side, as the test is; beyond that it is the normal approximation.
 func uDistribution(n1, n2 int) func(u int) float64 {
 	if n1 <= moremath.MannWhitneyExactLimit && n2 <= moremath.MannWhitneyExactLimit {
 		d := moremath.UDist{N1: n1, N2: n2}
@@ -86,17 +86,16 @@ func uDistribution(n1, n2 int) func(u int) float64 {
 	return func(u int) float64 { return normal.CDF(float64(u) + 0.5) }
 }
 
-// Estimate is a mean with its standard error: all that is left of values which
-// were not kept.
+// Estimate is a mean with its standard error, for values that were not kept.
 type Estimate struct {
 	Mean, StdErr float64
 	N            int
 }
 
 // CompareEstimates tests two independent estimates by Welch's t test on the
-// logarithms of the means, with the errors carried over to first order. It is
-// for files that hold no values; unlike Compare it trusts in normal errors. The
-// ratio is that of the means. P is 1 when a side has fewer than two values.
+// logarithms of the means, with the errors propagated to first order. It is for
+// files that hold no values. Unlike Compare it assumes normal errors. The ratio is
+// that of the means. P is 1 if a side has fewer than two values.
 func CompareEstimates(first, second Estimate) Difference {
 	d := Difference{N1: first.N, N2: second.N, P: 1, Ratio: math.NaN(), Interval: Interval{Low: math.NaN(), High: math.NaN()}}
 	if !(first.Mean > 0) || !(second.Mean > 0) {

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// FuzzMergeHistograms merges histograms of samples that somebody else has made.
+// FuzzMergeHistograms merges arbitrary histograms.
 func FuzzMergeHistograms(f *testing.F) {
 	text := func(highest int64, digits int) string {
 		var t testing.T

@@ -8,15 +8,15 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// ErrNoHistogram says that there was nothing to merge.
+// ErrNoHistogram is returned if there is nothing to merge.
 var ErrNoHistogram = errors.New("no latency histogram")
 
-// MergeHistograms adds up histograms of nanoseconds as samples hold them (HDR V2
-// compressed, base64). Percentiles of the result are those of all transactions
-// together, which no mean of percentiles is. It fails on a text that is no
-// histogram or one of a wider range than samples have, and with ErrNoHistogram when there is
-// none or all are empty. It holds two histograms at a time: some hundred bytes of text may
-// be one of several hundred kilobytes.
+// MergeHistograms adds up histograms of nanoseconds in the form of samples (HDR V2
+// compressed, base64). Percentiles of the result are those of all transactions, which
+// a mean of percentiles is not. It returns an error for a text that is not a histogram
+// or whose range is wider than that of samples, and ErrNoHistogram if there is none or
+// all are empty. It holds two histograms at a time: a few hundred bytes of text can
+// decode to several hundred kilobytes.
 func MergeHistograms(encoded []string) (*hdrhistogram.Histogram, error) {
 	var sum *hdrhistogram.Histogram
 	for i, text := range encoded {
@@ -24,9 +24,9 @@ func MergeHistograms(encoded []string) (*hdrhistogram.Histogram, error) {
 		if err != nil {
 			return nil, fmt.Errorf("decode latency histogram %d: %w", i+1, err)
 		}
-		if h.HighestTrackableValue() > highestLatency || h.SignificantFigures() > mostDigits {
+		if h.HighestTrackableValue() > maxLatency || h.SignificantFigures() > maxDigits {
 			return nil, fmt.Errorf("decode latency histogram %d: it has %d digits up to %d ns, beyond %d digits up to %d ns",
-				i+1, h.SignificantFigures(), h.HighestTrackableValue(), mostDigits, highestLatency)
+				i+1, h.SignificantFigures(), h.HighestTrackableValue(), maxDigits, maxLatency)
 		}
 		if sum == nil {
 			sum = h
@@ -42,11 +42,11 @@ func MergeHistograms(encoded []string) (*hdrhistogram.Histogram, error) {
 	return sum, nil
 }
 
-// Bounds of the histograms of samples: with 4 digits, 100 s take 3 MB. Those of package
+// Bounds of the histograms of samples: 100 s with 4 digits take 3 MB. Those of package
 // traffic have 3 digits and end at 60 s.
 const (
-	highestLatency = int64(100 * time.Second)
-	mostDigits     = 4
+	maxLatency = int64(100 * time.Second)
+	maxDigits  = 4
 )
 
 // add returns the sum of two histograms, in a range that holds both.
@@ -67,16 +67,14 @@ func add(a, b *hdrhistogram.Histogram) (*hdrhistogram.Histogram, error) {
 	return a, nil
 }
 
-// Percentile is a percentile of merged histograms. perBlock are the same
-// percentile of each block alone. The interval is that of the median of those,
-// by order statistics, widened to hold the merged value: it says how far the
-// percentile of a block like these can be expected to lie, and so how well the
-// blocks agree. The merged value can be far from their median when a few blocks
-// hold all the slow transactions; straddles is false then, that is when the
-// interval had to be widened.
-func Percentile(merged float64, perBlock []float64) (interval Interval, straddles bool) {
+// Percentile returns the interval of a percentile of merged histograms. perBlock holds
+// the same percentile of each block alone. The interval is that of their median, by
+// order statistics, widened to hold the merged value: it shows where the percentile of
+// such a block can be expected, and so how well the blocks agree. inside is false if
+// the interval had to be widened, as when a few blocks hold all the slow transactions.
+func Percentile(merged float64, perBlock []float64) (interval Interval, inside bool) {
 	_, i := Median(perBlock)
-	if i.Level == 0 { // one block or none: nothing is known about the spread
+	if i.Level == 0 { // one block or none: the spread is unknown
 		return Interval{Low: merged, High: merged}, true
 	}
 	wide := i.include(merged)

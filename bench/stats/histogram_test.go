@@ -11,7 +11,7 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// encode makes the histogram of count values each.
+// encode returns the histogram of count values each.
 func encode(t *testing.T, highest int64, digits int, count int64, values ...int64) string {
 	t.Helper()
 	h := hdrhistogram.New(1, highest, digits)
@@ -62,7 +62,7 @@ func TestMergeHistogramsRefuses(t *testing.T) {
 		t.Errorf("empty: %v", err)
 	}
 	if _, err := MergeHistograms([]string{"no histogram"}); err == nil {
-		t.Error("took a text that is no histogram")
+		t.Error("no error for a text that is not a histogram")
 	}
 }
 
@@ -95,7 +95,7 @@ func TestCoresPerGbitSumsBlocks(t *testing.T) {
 	}
 }
 
-// Some hundred bytes can be a histogram of 50 MB.
+// TestMergeHistogramsIsBounded checks that a few hundred bytes that decode to 50 MB are refused.
 func TestMergeHistogramsIsBounded(t *testing.T) {
 	for name, h := range map[string]*hdrhistogram.Histogram{
 		"digits": hdrhistogram.New(1, 1e9, 5),

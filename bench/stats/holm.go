@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Holm corrects the p values of a family of tests (Holm 1979): rejecting those
-// whose corrected value is below α keeps the chance of any false rejection below
-// α. The result is in the order given; values are capped at 1.
+// Holm corrects the p values of a family of tests (Holm 1979). Rejecting those whose
+// corrected value is below α keeps the chance of any false rejection below α. The
+// result has the order of ps; values are capped at 1.
 func Holm(ps []float64) []float64 {
 	order := make([]int, len(ps))
 	for i := range order {

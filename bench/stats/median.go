@@ -7,17 +7,16 @@ import (
 	"gonum.org/v1/gonum/stat/combin"
 )
 
-// Confidence is the level that intervals reach or exceed where the number of
-// values allows, and 1 − Confidence the level of significance.
+// Confidence is the level that intervals reach or exceed if there are enough values.
+// 1 − Confidence is the level of significance.
 const Confidence = 0.95
 
-// MinForInterval is the smallest number of values for which a median has an
-// interval of at least 95 %: 1 − 2·2⁻⁶ = 96.9 %, with five it is 93.75 %.
+// MinForInterval is the smallest number of values for which a median has an interval
+// of at least 95 %: 1 − 2·2⁻⁶ = 96.9 %; with five values it is 93.75 %.
 const MinForInterval = 6
 
-// Interval is a confidence interval in the unit of the values it was made from.
-// Level is what it covers, from 0 to 1; it is below Confidence when there were
-// too few values.
+// Interval is a confidence interval in the unit of its values. Level is what it
+// covers, from 0 to 1; it is below Confidence if there are too few values.
 type Interval struct {
 	Low, High, Level float64
 }
@@ -29,7 +28,7 @@ func (i Interval) include(x float64) Interval {
 }
 
 // Median returns the median of the values and its interval by order statistics.
-// No value: NaN everywhere and level 0.
+// Without values it returns NaN and level 0.
 func Median(values []float64) (float64, Interval) {
 	n := len(values)
 	if n == 0 {
@@ -42,7 +41,7 @@ func Median(values []float64) (float64, Interval) {
 
 // orderStatistic returns the largest k ≥ 1 for which the interval from the k-th
 // smallest to the k-th largest of n values holds the median with at least
-// Confidence, and that probability; k = 1 where none does.
+// Confidence, and that probability. If there is none, k is 1.
 func orderStatistic(n int) (k int, level float64) {
 	outside := math.Pow(2, -float64(n)) // P(fewer than 1 value below the median)
 	level = 1 - 2*outside
@@ -57,7 +56,7 @@ func orderStatistic(n int) (k int, level float64) {
 	return k, max(level, 0)
 }
 
-// middle is the median of sorted values.
+// middle returns the median of sorted values.
 func middle(sorted []float64) float64 {
 	n := len(sorted)
 	if n%2 == 1 {
@@ -66,15 +65,14 @@ func middle(sorted []float64) float64 {
 	return sorted[n/2-1] + (sorted[n/2]-sorted[n/2-1])/2
 }
 
-// MeanStdErr returns the mean and its standard error (the sample's standard
-// deviation over √n); the error is 0 for fewer than two values, the mean NaN for
-// none.
+// MeanStdErr returns the mean and its standard error (the sample's standard deviation
+// over √n). The error is 0 for fewer than two values; the mean is NaN for none.
 func MeanStdErr(values []float64) (mean, stderr float64) {
 	n := float64(len(values))
 	if n == 0 {
 		return math.NaN(), 0
 	}
-	xs := slices.Sorted(slices.Values(values)) // a sum depends on its order
+	xs := slices.Sorted(slices.Values(values)) // the sum of floats depends on the order
 	for _, x := range xs {
 		mean += x / n
 	}

@@ -14,7 +14,7 @@ func near(t *testing.T, what string, got, want, tolerance float64) {
 	}
 }
 
-// upTo returns 1…n, shuffled by a fixed seed.
+// upTo returns 1…n, shuffled with a fixed seed.
 func upTo(n int) []float64 {
 	xs := make([]float64, n)
 	for i, p := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
@@ -140,21 +140,21 @@ func TestCompareKnown(t *testing.T) {
 
 func TestRatioIntervalLevel(t *testing.T) {
 	// 1 − 2·P(U ≤ k−1), from the table of U for 8 and 8: P(U ≤ 13) = 0.0249 (k = 14).
-	k, level := quotientsOff(8, 8)
+	k, level := trimmedQuotients(8, 8)
 	if k != 14 {
 		t.Errorf("k = %d, want 14", k)
 	}
 	near(t, "level", level, 0.9501, 0.001)
-	if k, level := quotientsOff(3, 3); k != 1 || math.Abs(level-0.9) > 1e-9 {
+	if k, level := trimmedQuotients(3, 3); k != 1 || math.Abs(level-0.9) > 1e-9 {
 		t.Errorf("3 and 3: k = %d, level %v; want 1 and 0.9", k, level)
 	}
-	if _, level := quotientsOff(60, 60); level < 0.95 || level > 0.952 {
+	if _, level := trimmedQuotients(60, 60); level < 0.95 || level > 0.952 {
 		t.Errorf("60 and 60: level %v", level)
 	}
 }
 
-// TestCompareProperties: neither the order nor the unit of the values matters;
-// scaling one side scales the ratio; swapping the sides inverts it.
+// TestCompareProperties checks that neither the order nor the unit of the values
+// matters, that scaling one side scales the ratio, and that swapping inverts it.
 func TestCompareProperties(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 6))
 	for range 50 {
@@ -163,11 +163,11 @@ func TestCompareProperties(t *testing.T) {
 		shuffled := slices.Clone(a)
 		r.Shuffle(len(shuffled), func(i, j int) { shuffled[i], shuffled[j] = shuffled[j], shuffled[i] })
 		if Compare(shuffled, b) != d {
-			t.Fatal("the order of the values matters")
+			t.Fatal("another order of the values gives another result")
 		}
 		unit := Compare(scaled(a, 8), scaled(b, 8)) // a power of two: exact
 		if unit.P != d.P || unit.Ratio != d.Ratio || unit.Interval != d.Interval {
-			t.Fatalf("the unit matters: %+v, %+v", unit, d)
+			t.Fatalf("in another unit: %+v, want %+v", unit, d)
 		}
 		double := Compare(a, scaled(b, 2))
 		near(t, "ratio", double.Ratio, 2*d.Ratio, 1e-12)
@@ -191,7 +191,7 @@ func TestCompareEstimates(t *testing.T) {
 	}
 }
 
-// normals draws n values with a relative deviation around the middle.
+// normals returns n values with a relative deviation around the middle.
 func normals(r *rand.Rand, n int, middle, deviation float64) []float64 {
 	xs := make([]float64, n)
 	for i := range xs {
@@ -208,8 +208,8 @@ func scaled(xs []float64, k float64) []float64 {
 	return ys
 }
 
-// run simulates 8 blocks of cells with the given medians: a block effect common
-// to all cells, noise for each.
+// run simulates 8 blocks of cells with the given medians, with a block effect common
+// to all cells and noise for each.
 func run(r *rand.Rand, blockDeviation, noise float64, medians ...float64) [][]Point {
 	cells := make([][]Point, len(medians))
 	for block := 1; block <= 8; block++ {
@@ -221,8 +221,8 @@ func run(r *rand.Rand, blockDeviation, noise float64, medians ...float64) [][]Po
 	return cells
 }
 
-// TestBlockEffects: a known effect is found, noise is not taken for one, and two
-// other cells are too few to say.
+// TestBlockEffects checks that a known effect is found, that noise is not taken for an
+// effect, and that two other cells are too few.
 func TestBlockEffects(t *testing.T) {
 	shifted := func(n int, shifts ...float64) [][]Point {
 		var cells [][]Point
@@ -252,18 +252,17 @@ func TestBlockEffects(t *testing.T) {
 		}
 		for _, e := range effects {
 			if math.Abs(e) > 0.03 {
-				t.Errorf("took noise of 2 %% for an effect of %.1f %%", 100*e)
+				t.Errorf("noise of 2 %% counts as an effect of %.1f %%", 100*e)
 			}
 		}
 	}
 	if nothing < 60 {
-		t.Errorf("only in %d of 200 runs without block effects none was seen", nothing)
+		t.Errorf("no effect was found in only %d of 200 runs without one", nothing)
 	}
 }
 
-// TestCompareBlocksHoldsItsLevel: two equal cells are called different in at
-// most 5 % of runs, be there block effects or not, and however many others
-// there are to estimate them from.
+// TestCompareBlocksHoldsItsLevel checks that two equal cells are called different in
+// at most 5 % of runs, with and without block effects, for any number of other cells.
 func TestCompareBlocksHoldsItsLevel(t *testing.T) {
 	tests := []struct {
 		name         string
@@ -300,9 +299,9 @@ func TestCompareBlocksHoldsItsLevel(t *testing.T) {
 	}
 }
 
-// TestCompareBlocksHasPower: a difference of 10 % is found through a block effect
-// of 10 % in nearly all runs at a level that survives Holm over 13 comparisons,
-// where without the blocks it is mostly missed.
+// TestCompareBlocksHasPower checks that a difference of 10 % is found despite block
+// effects of 10 % in nearly all runs, at a level that survives Holm over 13
+// comparisons. Without the blocks it is mostly missed.
 func TestCompareBlocksHasPower(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 10))
 	const runs = 500
@@ -321,7 +320,7 @@ func TestCompareBlocksHasPower(t *testing.T) {
 		t.Errorf("aligned: found in %d of %d runs", aligned, runs)
 	}
 	if plain > runs/2 {
-		t.Errorf("plain: found in %d of %d runs; then alignment is not needed", plain, runs)
+		t.Errorf("plain: found in %d of %d runs: alignment would not be needed", plain, runs)
 	}
 }
 
@@ -369,9 +368,9 @@ func TestBimodal(t *testing.T) {
 	}
 }
 
-// TestBimodalFalseAlarms states how often values without modes are called
-// bimodal: never more than 0.5 % for what is uniform or normal on either scale,
-// and 1 % with a long tail.
+// TestBimodalFalseAlarms checks how often values without modes are called bimodal: at
+// most 0.5 % of those that are uniform or normal on either scale, and 1 % with a long
+// tail.
 func TestBimodalFalseAlarms(t *testing.T) {
 	tests := []struct {
 		name string

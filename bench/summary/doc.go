@@ -1,40 +1,40 @@
-// Package summary turns the samples of a run into what people ask of it: the
-// summary of each cell, the comparison of two runs, and a recommendation.
+// Package summary turns the samples of a run into results: the summary of each cell,
+// the comparison of two runs, and recommendations.
 //
 // # Theory of operation
 //
-// [Summarize], [Compare] and [Recommend] are pure functions: the same samples in
-// any order give the same bytes. [Read] and [Write] are the only ones that touch
-// files.
+// [Summarize], [Compare] and [Recommend] are pure functions: the same samples in any
+// order give the same bytes. Only [Read] and [Write] touch files.
 //
-// What counts: samples of block 0 are the warm-up and never count. A sample
-// that is marked bad or failed does not count either, but is counted and shown.
-// A metric's n is the number of samples that count and hold the metric.
+// What counts: samples of block 0 are the warm-up and never count. A sample that is
+// marked bad or that failed does not count either, but the summary counts it and says
+// why. A metric's n is the number of samples that count and hold the metric.
 //
-// Summaries: the median and its interval come from package stats. Latency
-// percentiles are those of all histograms merged; their mean is that same
-// number, since a mean of percentiles means nothing, and their interval and
-// standard error tell how far the percentile of single blocks lies from another
-// (see stats.Percentile). Where a histogram is missing, the median of the
-// percentiles is shown, with a warning.
+// Summaries: the median and its interval come from package stats. Latency percentiles
+// are those of all histograms merged. Their mean is that same number, since a mean of
+// percentiles means nothing, and their interval and standard error show how far the
+// percentiles of single blocks lie apart (see stats.Percentile). Where a histogram is
+// missing, the median of the percentiles is used, with a warning.
+//
+// Warnings have a code, the number of samples that they concern, and a severity, so
+// that those of several samples, metrics or networks can be merged (cell.Warning).
 //
 // Comparing: two runs are matched cell by cell and metric by metric. Values are
-// compared as they are, since the blocks of one run have nothing to do with those
-// of the other. All p values of a comparison are corrected together.
+// compared as they are, since the blocks of one run have nothing to do with those of
+// the other. All p values of a comparison are corrected together. Two runs without a
+// common row can't be compared.
 //
-// Recommending: a role is a question ("container to container, one host"), and
-// only networks of one role and direction compete. Of the factors that the run
-// varied one combination is looked at, the one that most of the networks were
-// measured under, so that like is compared with like. There all pairs of
-// networks are tested, with the effect of the blocks taken off, and corrected
-// together; testing all pairs, not just the best against the rest, keeps the
-// choice of the best from spoiling the level. Whatever can't be told apart
-// from the best is named beside it, in the order of the catalogue, not by value.
+// Recommending: a role is a question ("container to container, one host"), and only
+// networks of one role and direction compete. Of the conditions that the run varied,
+// one combination is used, the one that most networks were measured under, so that like
+// is compared with like. All pairs of networks are tested, with the effects of blocks
+// removed, and corrected together: testing all pairs, not just the best against the
+// others, keeps the choice of the best from spoiling the level. Networks that can't be
+// told apart from the best are named beside it in catalogue order, not by value.
 //
 // # Limits
 //
-// Compare knows no difference between a change of the software and a change of
-// the day. It warns where the two environments differ, or the baselines do.
-// Summaries without samples can be compared only by their means and standard
-// errors, and not at all in processor time.
+// Compare can't tell a change of the software from a change of the day. It warns where
+// the two environments or the baselines differ. Summaries without samples can be
+// compared only by their means and standard errors, and not at all in processor time.
 package summary

@@ -205,7 +205,7 @@ func (q question) answer(r Results, all []set, g Goal) Advice {
 	}
 	a.exclude(q, r, all, candidates)
 	if len(candidates) == 0 {
-		a.explainMissing(q, all)
+		a.explainMissing(q, r, all)
 		return a
 	}
 	chosen, conditions, others := alike(candidates)
@@ -361,10 +361,13 @@ func workMetric(g Goal) cell.Metric {
 }
 
 // explainMissing fills in an answer without data.
-func (a *Advice) explainMissing(q question, all []set) {
+func (a *Advice) explainMissing(q question, r Results, all []set) {
 	var networks []string
-	disturbed := false
+	disturbed, interrupted := false, false
+	planned := r.Partial && r.planned(a.Goal.work())
 	for _, s := range all {
+		begun := s.Available || s.Reason == Interrupted
+		interrupted = interrupted || q.covers(s) && (planned && begun || s.Reason == Interrupted && s.Metric == workMetric(a.Goal))
 		if s.Available && q.covers(s) && !slices.Contains(networks, s.Network) {
 			networks = append(networks, s.Network)
 		}
@@ -373,17 +376,31 @@ func (a *Advice) explainMissing(q question, all []set) {
 	switch {
 	case disturbed:
 		a.Sentence = "No answer: no sample counts, since all were disturbed or failed."
+	case interrupted:
+		a.Sentence = "No answer: " + Interrupted + "."
 	case len(a.Unavailable)+len(a.NotApplicable) == 0:
 		a.Sentence = fmt.Sprintf("No answer: the work %q was not run.", a.Goal.work())
 		a.networks = networks
 		a.Missing = benchCommand(networks, a.Goal)
 	case len(a.Unavailable) == 0:
 		a.Sentence = "No answer: none of them can carry this traffic by design."
-	case slices.ContainsFunc(a.Unavailable, func(e Exclusion) bool { return e.Reason == Interrupted }):
-		a.Sentence = "No answer: " + Interrupted + "."
 	default:
 		a.Sentence = "No answer: none of them is available here."
 	}
+}
+
+// planned reports whether the experiment, if it is recorded, has work of that kind.
+func (r Results) planned(work string) bool {
+	experiment, _ := r.Environment["experiment"].(map[string]any)
+	groups, _ := experiment["groups"].([]any)
+	for _, g := range groups {
+		group, _ := g.(map[string]any)
+		works, _ := group["work"].([]any)
+		if slices.ContainsFunc(works, func(w any) bool { m, _ := w.(map[string]any); return m["kind"] == work }) {
+			return true
+		}
+	}
+	return false
 }
 
 // benchCommand returns the command that measures networks for some goals.

@@ -163,9 +163,13 @@ func TestInterrupted(t *testing.T) {
 	f := newFake(t, 1)
 	f.blocks = 0 // the warm-up alone
 	f.run(truth{Cell: cellOf("veth", "between"), gbit: 36}, truth{Cell: cellOf("bridge", "between"), gbit: 30})
-	a := ask(t, f.results(), catalog.Container, ForThroughput)
-	if want := "No answer: not measured: interrupted."; a.Sentence != want {
-		t.Errorf("%q, want %q", a.Sentence, want)
+	r := f.results()
+	r.Partial = true
+	r.Environment = map[string]any{"experiment": map[string]any{"groups": []any{map[string]any{"work": []any{map[string]any{"kind": "tcp"}, map[string]any{"kind": "rr"}}}}}}
+	for _, goal := range []Goal{ForThroughput, ForLatency} { // the run did not get to the second
+		if a := ask(t, r, catalog.Container, goal); a.Sentence != "No answer: not measured: interrupted." || a.Missing != "" {
+			t.Errorf("for %s: %q, missing %q", goal, a.Sentence, a.Missing)
+		}
 	}
 	if s := f.results().Summaries[0]; s.Reason != "not measured: interrupted" {
 		t.Errorf("reason %q", s.Reason)

@@ -243,8 +243,11 @@ func (g group) summarize(m cell.Metric, blocks int) cell.Summary {
 	g.latency(&s, &ci, xs)
 	s.CILow, s.CIHigh, s.CILevel = ci.Low, ci.High, ci.Level
 	s.CoresPerGbit = g.cores(m)
-	if s.N < stats.MinForInterval {
-		warn(&s, CodeFewSamples, float64(-s.N), fewSamples(s.N, ci.Level))
+	switch {
+	case s.N == 1:
+		warn(&s, CodeOneSample, 0, "1 sample: its spread is unknown")
+	case s.N < stats.MinForInterval:
+		warn(&s, CodeFewSamples, float64(-s.N), fmt.Sprintf("%d samples: the interval is their range and covers %.0f %%; 95 %% needs %d", s.N, 100*ci.Level, stats.MinForInterval))
 	}
 	if modes, ok := stats.Bimodal(xs); ok {
 		warn(&s, codeBimodal, 0, fmt.Sprintf("bimodal: %d samples near %s and %d near %s; the median stands for neither",
@@ -265,14 +268,6 @@ func (g group) summarize(m cell.Metric, blocks int) cell.Summary {
 // warn adds a warning to a summary.
 func warn(s *cell.Summary, code string, severity float64, text string) {
 	s.Warnings = append(s.Warnings, cell.Warning{Code: code, Severity: severity, Text: text})
-}
-
-// fewSamples warns of an interval that does not cover 95 %.
-func fewSamples(n int, level float64) string {
-	if n == 1 {
-		return "1 sample: its spread is unknown"
-	}
-	return fmt.Sprintf("%d samples: the interval is their range and covers %.0f %%; 95 %% needs %d", n, 100*level, stats.MinForInterval)
 }
 
 // latency replaces the numbers of a percentile by those of the merged

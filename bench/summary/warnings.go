@@ -10,6 +10,7 @@ import (
 
 // Codes of the warnings that this package makes.
 const (
+	CodeOneSample  = "one-sample"
 	CodeFewSamples = "few-samples" // too few for an interval of 95 %
 	codeBimodal    = "bimodal"
 	codeDisturbed  = "all-disturbed"
