@@ -45,7 +45,6 @@ type engine struct {
 	trimTimer    timer
 
 	queueWanted     atomic.Bool  // the queue should be attached
-	queueAttached   atomic.Bool  // the queue is attached
 	detachTimer     timer        // checks whether the queue is still needed
 	handedOverBytes atomic.Int64 // bytes handed over to this engine that wait
 	ownCost         account      // for what exists as long as the engine
@@ -71,7 +70,7 @@ func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, erro
 	s.tcp.init(s)
 	s.splices.init(s)
 	s.udp.init(s)
-	s.icmp.init(s)
+	s.icmp.s = s
 	return s, nil
 }
 

@@ -19,6 +19,13 @@ type Flow struct {
 	Inbound             bool // the flow was opened from outside, through a Forward
 }
 
+func newFlow(proto packet.Protocol, guest, peer netip.AddrPort, inbound bool) Flow {
+	if inbound {
+		guest, peer = peer, guest
+	}
+	return Flow{proto, guest, peer, inbound}
+}
+
 // Action is what to do with a flow.
 type Action uint8
 

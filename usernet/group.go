@@ -167,7 +167,6 @@ func (e *engine) attach() {
 		e.queueWanted.Store(false) // the next connection tries again
 		return
 	}
-	e.queueAttached.Store(true)
 	e.loop.timers.set(&e.detachTimer, e.loop.after(detachCheckInterval))
 }
 
@@ -181,7 +180,6 @@ func (e *engine) detach() {
 	if sys.DetachQueue(e.dev.fd) != nil {
 		return // it stays attached
 	}
-	e.queueAttached.Store(false)
 	e.queueWanted.Store(false)
 	if g.connections.Load() >= spreadThreshold { // opened in the meantime
 		g.spread()

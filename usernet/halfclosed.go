@@ -57,21 +57,17 @@ func (f *tcpFlow) halfClosed() bool { return f.guestFIN != (f.finSent && f.sndUn
 // probeHalfClosed asks both ends of an idle connection whether they still know it.
 func (f *tcpFlow) probeHalfClosed() {
 	idle := f.idle.update(f.movedBytes(), f.s.loop.now)
-	switch {
-	case idle < halfClosedIdle:
+	if idle < halfClosedIdle || f.segmentsIn != f.segmentsInAtProbe {
 		f.unansweredProbes = 0
+	}
+	if idle < halfClosedIdle {
 		return
-	case f.segmentsIn != f.segmentsInAtProbe:
-		f.unansweredProbes = 0
 	}
 	if idle >= maxHalfClosed || f.unansweredProbes >= maxProbes {
 		f.giveUp()
 		return
 	}
-	if !f.hostKeepalives && f.hostFD >= 0 {
-		f.hostKeepalives = true
-		enableKeepalives(f.hostFD)
-	}
+	f.probeHost()
 	f.segmentsInAtProbe = f.segmentsIn
 	f.unansweredProbes++
 	f.sendEmpty(packet.ACK, f.sndNxt-1) // as a keepalive (RFC 9293 section 3.8.4)

@@ -15,8 +15,6 @@ type icmpTable struct {
 	frame [packet.VNetHdrBytes + packet.MaxICMPErrorBytes]byte
 }
 
-func (t *icmpTable) init(s *engine) { t.s = s }
-
 // input handles an ICMP message from the guest. It ignores messages to IPv6 neighbours
 // (RFC 4861, RFC 3810).
 func (t *icmpTable) input(frame []byte, ip *packet.IP) {

@@ -64,9 +64,7 @@ func New(cfg Config) (*Stack, error) {
 		e.dev.capture, e.controls = capture, controls
 		// The queue of an old kernel, or of something other than a TUN device, can't be
 		// detached.
-		stays := i == 0 || sys.DetachQueue(e.dev.fd) != nil
-		e.queueAttached.Store(stays)
-		e.queueWanted.Store(stays)
+		e.queueWanted.Store(i == 0 || sys.DetachQueue(e.dev.fd) != nil)
 		g.engines = append(g.engines, e)
 	}
 	return s, nil

@@ -230,10 +230,7 @@ func (t *tcpTable) count(n int) {
 
 // flow returns the connection as policies see it.
 func (f *tcpFlow) flow() Flow {
-	if f.inbound {
-		return Flow{Protocol: packet.TCP, Source: f.peer, Destination: f.guest, Inbound: true}
-	}
-	return Flow{Protocol: packet.TCP, Source: f.guest, Destination: f.peer}
+	return newFlow(packet.TCP, f.guest, f.peer, f.inbound)
 }
 
 // maxFinished bounds the finished connections that are kept.

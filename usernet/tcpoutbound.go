@@ -63,11 +63,17 @@ func (f *tcpFlow) onRST(h *packet.TCPHeader) {
 }
 
 // onProbe answers a segment that is empty and out of order: a keepalive or a window
-// probe. A guest that sends keepalives wants to know about a dead peer, so the host's
-// socket sends them as well from now on.
+// probe. A guest that sends keepalives wants to know about a dead peer.
 func (f *tcpFlow) onProbe(h *packet.TCPHeader) {
 	f.oweACK()
-	if h.Seq == f.rcvNxt-1 && !f.hostKeepalives && f.hostFD >= 0 {
+	if h.Seq == f.rcvNxt-1 {
+		f.probeHost()
+	}
+}
+
+// probeHost makes the host's kernel send keepalives for the rest of the connection.
+func (f *tcpFlow) probeHost() {
+	if !f.hostKeepalives && f.hostFD >= 0 {
 		f.hostKeepalives = true
 		enableKeepalives(f.hostFD)
 	}

@@ -58,10 +58,7 @@ const (
 
 // flow returns the flow as policies see it.
 func (f *udpFlow) flow() Flow {
-	if f.inbound {
-		return Flow{Protocol: f.proto, Source: f.peer, Destination: f.guest, Inbound: true}
-	}
-	return Flow{Protocol: f.proto, Source: f.guest, Destination: f.peer}
+	return newFlow(f.proto, f.guest, f.peer, f.inbound)
 }
 
 // ownerKeys returns the keys by which the group knows the flow.
