@@ -173,7 +173,7 @@ func FuzzFrames(f *testing.F) {
 	for _, s := range []guesttest.Segment{
 		{From: guest4, To: peer4, Flags: packet.SYN, Options: guesttest.MSS(1460)},
 		{From: guest6, To: peer6, Flags: packet.SYN, Options: guesttest.Scale(7)},
-		{From: guest4, To: peer4, Flags: packet.ACK, Payload: []byte(text(3000)), Cut: 1400},
+		{From: guest4, To: peer4, Flags: packet.ACK, Payload: []byte(text(3000)), GSOSize: 1400},
 		{From: guest6, To: peer6, Flags: packet.ACK | packet.URG | packet.FIN, Urgent: 3, Payload: []byte("abc"), Checksum: guesttest.Complete},
 		{From: guest4, To: peer4, Flags: packet.RST, Checksum: guesttest.Wrong},
 	} {

@@ -225,7 +225,7 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 			if wrong := c.From(packet.SYN | packet.ACK)(p); wrong != "" {
 				return wrong
 			}
-			c.Accepted(p)
+			c.HandleSYN(p)
 			return ""
 		})
 		c.Send(packet.ACK, []byte("by the device"))
@@ -374,8 +374,8 @@ func TestForwardWithoutSocketInside(t *testing.T) {
 	g := newGateRig(t, false, func(c *Config) { c.Gate.Caller4 = nil })
 	client := g.client(g.forward(), netip.AddrPort{})
 	g.write(client, "by the device")
-	c := g.g.Called(netip.AddrPortFrom(loopback4, 80), 0)
-	c.Answer()
+	c := g.g.AwaitSYN(netip.AddrPortFrom(loopback4, 80), 0)
+	c.AnswerSYN()
 	if got := c.Expect(13); string(got) != "by the device" {
 		t.Errorf("the guest reads %q", got)
 	}

@@ -50,7 +50,7 @@ func TestConnectionOverTwoQueues(t *testing.T) {
 	l := r.listen()
 	c := r.conn(r.toward(l))
 	c.Send(packet.SYN, nil)
-	c.Accepted(r.g.Await(c.From(packet.SYN | packet.ACK)))
+	c.HandleSYN(r.g.Await(c.From(packet.SYN | packet.ACK)))
 	by(second, c, func() { c.Send(packet.ACK, []byte("from elsewhere")) })
 	host := r.accept(l)
 	r.reads(host, "from elsewhere")
@@ -110,8 +110,8 @@ func TestClientIsAnsweredOverTheOtherQueue(t *testing.T) {
 	var second *guesttest.Guest
 	r := newRig(t, queued(t, &second))
 	client := r.client(r.forward(), netip.AddrPort{})
-	c := r.g.Called(r.server(), 1000)
-	by(second, c, c.Answer)
+	c := r.g.AwaitSYN(r.server(), 1000)
+	by(second, c, c.AnswerSYN)
 	r.g.Await(c.Acks())
 	r.write(client, "hello")
 	if got := c.Expect(5); string(got) != "hello" {

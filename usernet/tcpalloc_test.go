@@ -47,7 +47,7 @@ func (r *rig) byHandOpen() (*guesttest.Conn, int) {
 	c.Send(packet.SYN, nil)
 	for {
 		if all := r.g.Settle(); len(all) > 0 {
-			c.Accepted(all[0])
+			c.HandleSYN(all[0])
 			break
 		}
 	}
@@ -91,7 +91,7 @@ func TestEstablishedConnectionsAllocateNothing(t *testing.T) {
 func (r *rig) allocationsOut(c *guesttest.Conn, host, size int) {
 	s := c.Segment(packet.ACK|packet.PSH, []byte(text(size)))
 	if size > 1400 {
-		s.Cut = 1400
+		s.GSOSize = 1400
 	}
 	frame, buf, got := s.Frame(), make([]byte, 1<<16), 0
 	seq := frame[tcpAt(r)+4:]
@@ -157,7 +157,7 @@ func TestStalledConnectionsAllocateNothing(t *testing.T) {
 	}
 	const size = 20000
 	s := c.Segment(packet.ACK|packet.PSH, []byte(text(size)))
-	s.Cut = 1400
+	s.GSOSize = 1400
 	frame, buf := s.Frame(), make([]byte, 1<<16)
 	seq := frame[tcpAt(r)+4:]
 	queued := 0

@@ -87,7 +87,7 @@ func TestFINIsRepeated(t *testing.T) {
 		r.g.Only(c.Carries(packet.FIN|packet.ACK, nil))
 		wait *= 2
 	}
-	c.ExpectedFIN()
+	c.CountFIN()
 	c.Send(packet.ACK, []byte("x"))
 	r.g.Only(c.Acks())
 	r.advance(maxRTO)
@@ -115,7 +115,7 @@ func TestFINWithDataIsRepeatedAlone(t *testing.T) {
 	r.g.Silent()
 	r.advance(minRTO)
 	r.g.Only(c.Carries(packet.FIN|packet.ACK, nil))
-	c.ExpectedFIN()
+	c.CountFIN()
 	c.Send(packet.ACK|packet.FIN, nil)
 	r.g.Only(c.Acks())
 	r.gone()
@@ -297,7 +297,7 @@ func TestRSTOfTheHostBeforeTheGuestAnswers(t *testing.T) {
 	l := r.listen()
 	c := r.conn(r.toward(l))
 	c.Send(packet.SYN, nil)
-	c.Accepted(r.g.Await(c.From(packet.SYN | packet.ACK)))
+	c.HandleSYN(r.g.Await(c.From(packet.SYN | packet.ACK)))
 	r.resetNow(r.accept(l))
 	r.until("the Stack has noticed", func() bool { f := r.flow(c); return f == nil || f.readable })
 	c.Send(packet.ACK, nil)

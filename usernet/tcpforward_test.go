@@ -50,7 +50,7 @@ func TestForwardIsAccepted(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		client := r.client(r.forward(), netip.AddrPort{})
 		r.write(client, "before the answer")
-		c := r.g.Called(r.server(), 1000)
+		c := r.g.AwaitSYN(r.server(), 1000)
 		if c.Peer.Addr() != r.gatewayOf() {
 			t.Errorf("the client appears as %s, want the gateway's address", c.Peer)
 		}
@@ -60,7 +60,7 @@ func TestForwardIsAccepted(t *testing.T) {
 		if mss := int(c.PeerOptions.MSS); mss != 1500-packet.IPBytes(r.guest)-packet.TCPBytes || !c.PeerOptions.HasScale {
 			t.Errorf("our SYN has %+v", c.PeerOptions)
 		}
-		c.Answer()
+		c.AnswerSYN()
 		if got := c.Expect(17); string(got) != "before the answer" {
 			t.Errorf("the guest reads %q", got)
 		}
@@ -86,7 +86,7 @@ func TestForwardIsAccepted(t *testing.T) {
 func TestForwardIsRefused(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		client := r.client(r.forward(), netip.AddrPort{})
-		c := r.g.Called(r.server(), 0)
+		c := r.g.AwaitSYN(r.server(), 0)
 		c.Send(packet.RST|packet.ACK, nil)
 		r.g.Silent()
 		r.isReset(client)
@@ -97,7 +97,7 @@ func TestForwardIsRefused(t *testing.T) {
 func TestForwardIsNotAnswered(t *testing.T) {
 	r := newRig(t)
 	client := r.client(r.forward(), netip.AddrPort{})
-	c := r.g.Called(r.server(), 0)
+	c := r.g.AwaitSYN(r.server(), 0)
 	wait := synTimeout
 	for range maxSYNTimeouts {
 		r.advance(wait)
@@ -133,7 +133,7 @@ func TestForwardIsAnsweredWrongly(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
 			client := r.client(r.forward(), netip.AddrPort{})
-			c := r.g.Called(r.server(), 5)
+			c := r.g.AwaitSYN(r.server(), 5)
 			c.Ack += tt.ack
 			c.SendAt(0, tt.flags, nil)
 			if tt.reset {
@@ -155,7 +155,7 @@ func TestForwardIsAnsweredWrongly(t *testing.T) {
 func TestForwardSYNACKIsRepeated(t *testing.T) {
 	r := newRig(t)
 	client := r.client(r.forward(), netip.AddrPort{})
-	c := r.g.Called(r.server(), 5)
+	c := r.g.AwaitSYN(r.server(), 5)
 	c.Accept()
 	c.SendAt(-1, packet.SYN|packet.ACK, nil) // our ACK was lost
 	r.g.Only(c.Acks())
@@ -178,7 +178,7 @@ func TestForwardClientLeavesBeforeTheAnswer(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			r := newRig(t)
 			client := r.client(r.forward(), netip.AddrPort{})
-			c := r.g.Called(r.server(), 5)
+			c := r.g.AwaitSYN(r.server(), 5)
 			tt.leave(r, client)
 			c.Send(packet.SYN|packet.ACK, nil)
 			if tt.reset {
@@ -205,9 +205,9 @@ func TestForwardTellsClientsApart(t *testing.T) {
 	at := r.forward()
 	first := r.client(at, netip.MustParseAddrPort("127.0.0.1:0"))
 	port := uint16(first.LocalAddr().(*net.TCPAddr).Port)
-	one := r.g.Called(r.server(), 100)
+	one := r.g.AwaitSYN(r.server(), 100)
 	second := r.client(at, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), port))
-	two := r.g.Called(r.server(), 200)
+	two := r.g.AwaitSYN(r.server(), 200)
 	if one.Peer.Port() != port || one.Peer.Addr() != two.Peer.Addr() || one.Peer == two.Peer {
 		t.Fatalf("clients appear as %s and %s", one.Peer, two.Peer)
 	}
@@ -228,7 +228,7 @@ func TestForwardUsesThePortOfAFinishedConnection(t *testing.T) {
 	at := r.forward()
 	client := r.client(at, netip.MustParseAddrPort("127.0.0.1:0"))
 	port := uint16(client.LocalAddr().(*net.TCPAddr).Port)
-	c := r.g.Called(r.server(), 100)
+	c := r.g.AwaitSYN(r.server(), 100)
 	c.Accept()
 	c.Send(packet.ACK|packet.FIN, nil)
 	r.g.Settle()
@@ -237,7 +237,7 @@ func TestForwardUsesThePortOfAFinishedConnection(t *testing.T) {
 	c.ExpectFIN()
 	r.gone()
 	r.client(at, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), port))
-	again := r.g.Called(r.server(), 300)
+	again := r.g.AwaitSYN(r.server(), 300)
 	if again.Peer != c.Peer {
 		t.Errorf("the next client appears as %s, want %s", again.Peer, c.Peer)
 	}
@@ -267,7 +267,7 @@ func TestForwardIsTurnedAway(t *testing.T) {
 			at := r.forward()
 			if tt.name == "by the limit of flows" {
 				r.client(at, netip.AddrPort{})
-				r.g.Called(r.server(), 0)
+				r.g.AwaitSYN(r.server(), 0)
 			}
 			// The kernel accepts before we do: mostly the connect succeeds.
 			d := net.Dialer{Timeout: patience}
@@ -286,7 +286,7 @@ func TestUnforward(t *testing.T) {
 	r := newRig(t)
 	at := r.forward()
 	client := r.client(at, netip.AddrPort{})
-	c := r.g.Called(r.server(), 5)
+	c := r.g.AwaitSYN(r.server(), 5)
 	c.Accept()
 	f := Forward{Protocol: packet.TCP, Listen: at}
 	if err := r.stack.Unforward(f); err != nil {
@@ -323,8 +323,8 @@ func TestForwardBeforeRun(t *testing.T) {
 	at := r.forward()
 	client := r.client(at, netip.AddrPort{})
 	r.run()
-	c := r.g.Called(r.server(), 5)
-	c.Answer()
+	c := r.g.AwaitSYN(r.server(), 5)
+	c.AnswerSYN()
 	r.write(client, "early")
 	if got := c.Expect(5); string(got) != "early" {
 		t.Errorf("the guest reads %q", got)
@@ -378,7 +378,7 @@ func TestWhoAForwardsClientAppearsAs(t *testing.T) {
 func TestUrgentByteThatNothingFollows(t *testing.T) {
 	r := newRig(t)
 	client := r.client(r.forward(), netip.AddrPort{})
-	c := r.g.Called(r.server(), 5)
+	c := r.g.AwaitSYN(r.server(), 5)
 	c.Accept()
 	r.write(client, "ab")
 	if got := c.Expect(2); string(got) != "ab" {

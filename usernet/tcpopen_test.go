@@ -424,7 +424,7 @@ func TestSYNWithData(t *testing.T) {
 	if taken > 5 {
 		t.Fatalf("the answer acknowledges %d bytes of 5", taken)
 	}
-	c.Accepted(p)
+	c.HandleSYN(p)
 	c.Seq = p.TCP.Ack
 	c.Send(packet.ACK, []byte("early")[taken:])
 	r.g.Only(c.Acks())
@@ -484,7 +484,7 @@ func TestAnswerIsAcknowledgedWrongly(t *testing.T) {
 			l := r.listen()
 			c := r.conn(r.toward(l))
 			c.Send(packet.SYN, nil)
-			c.Accepted(r.g.Await(c.From(packet.SYN | packet.ACK)))
+			c.HandleSYN(r.g.Await(c.From(packet.SYN | packet.ACK)))
 			c.Ack += tt.off
 			c.SendAt(0, packet.ACK, []byte("not yet"))
 			p := r.g.Only(c.From(packet.RST))

@@ -97,7 +97,7 @@ func TestOneSuperPacket(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		c, host := r.open()
 		s := c.Segment(packet.ACK|packet.PSH, []byte(text(60000)))
-		s.Cut = 1460
+		s.GSOSize = 1460
 		r.g.Send(s)
 		c.Seq += 60000
 		r.g.Await(c.Acks())

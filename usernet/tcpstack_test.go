@@ -113,7 +113,7 @@ func TestForwardListensWhereItIsTold(t *testing.T) {
 					continue
 				}
 				r.client(to, netip.AddrPort{})
-				c := r.g.Called(netip.AddrPortFrom(way.guest, 80), 7)
+				c := r.g.AwaitSYN(netip.AddrPortFrom(way.guest, 80), 7)
 				if c.Peer.Addr() != r.s.gatewayFor(way.guest) {
 					t.Errorf("the client of %s appears as %s", to, c.Peer)
 				}
@@ -130,7 +130,7 @@ func TestForwardToTheSamePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.client(at, netip.AddrPort{})
-	r.g.Called(netip.AddrPortFrom(r.guest, at.Port()), 7)
+	r.g.AwaitSYN(netip.AddrPortFrom(r.guest, at.Port()), 7)
 }
 
 func TestForwardToAnotherFamily(t *testing.T) {
@@ -141,7 +141,7 @@ func TestForwardToAnotherFamily(t *testing.T) {
 	}
 	client := r.client(at, netip.AddrPort{})
 	r.guest = rigGuest6
-	c := r.g.Called(r.server(), 7)
+	c := r.g.AwaitSYN(r.server(), 7)
 	if c.Peer.Addr() != rigGateway6 {
 		t.Errorf("the client appears as %s", c.Peer)
 	}
@@ -180,7 +180,7 @@ func TestConnectThatTakesTime(t *testing.T) {
 	for !answered || !refused {
 		switch p := r.g.Receive(); {
 		case one.From(packet.SYN|packet.ACK)(p) == "":
-			one.Accepted(p)
+			one.HandleSYN(p)
 			answered = true
 		case two.Resets()(p) == "":
 			refused = true

@@ -181,7 +181,7 @@ func (m *streamModel) send(from, n, back int) {
 	s.Ack = m.c.PeerStart + 1 + uint32(m.next-back)
 	s.Window = uint16((m.window + 1<<modelScale - 1) >> modelScale)
 	if len(payload) > 1400 {
-		s.Cut = 1400
+		s.GSOSize = 1400
 	}
 	m.g.Send(s)
 }

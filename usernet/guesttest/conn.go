@@ -8,29 +8,29 @@ import (
 	"cleat/packet"
 )
 
-// Conn is the guest's end of one TCP connection: the numbers that a script would
+// Conn is the guest's end of a TCP connection. It keeps the numbers that a script would
 // otherwise have to keep. Its fields may be changed at any time.
 type Conn struct {
 	Guest       *Guest
 	Local, Peer netip.AddrPort
-	Seq         uint32 // next to send
-	Ack         uint32 // next expected
-	Start       uint32 // own initial sequence number
-	PeerStart   uint32 // the peer's, once its SYN came
-	Window      uint16 // as the header has it
-	Options     []byte // of the SYN or SYN-ACK
+	Seq         uint32 // next sequence number to send
+	Ack         uint32 // next sequence number expected
+	Start       uint32 // our initial sequence number
+	PeerStart   uint32 // the peer's initial sequence number, once its SYN has arrived
+	Window      uint16 // as in the header, not scaled
+	Options     []byte // for the SYN or SYN-ACK
 	PeerOptions packet.TCPOptions
-	PeerWindow  uint16 // as the last header had it
-	PeerClosed  bool   // Expect or ExpectFIN has seen its FIN
+	PeerWindow  uint16 // as in the last header from the peer, not scaled
+	PeerClosed  bool   // Expect or ExpectFIN has received the peer's FIN
 }
 
-// Conn is a connection between two addresses that has not begun. It starts at
-// sequence number start.
+// Conn returns a connection between two addresses that is not open yet. Its initial
+// sequence number is start.
 func (g *Guest) Conn(local, peer netip.AddrPort, start uint32) *Conn {
 	return &Conn{Guest: g, Local: local, Peer: peer, Seq: start, Start: start, Window: 65535, Options: append(MSS(1460), Scale(7)...)}
 }
 
-// Segment is one with the connection's present numbers.
+// Segment returns a segment with the connection's current numbers.
 func (c *Conn) Segment(flags uint8, payload []byte) Segment {
 	s := Segment{From: c.Local, To: c.Peer, Seq: c.Seq, Ack: c.Ack, Flags: flags, Window: c.Window, Payload: payload}
 	if flags&packet.SYN != 0 {
@@ -42,21 +42,21 @@ func (c *Conn) Segment(flags uint8, payload []byte) Segment {
 	return s
 }
 
-// Send sends a segment and counts what it used of the sequence space.
+// Send sends a segment and advances Seq by the sequence space it uses.
 func (c *Conn) Send(flags uint8, payload []byte) {
 	c.Guest.Send(c.Segment(flags, payload))
 	c.Seq += uint32(len(payload)) + uint32(flags&packet.SYN>>1) + uint32(flags&packet.FIN)
 }
 
-// SendAt sends a segment offset bytes after the next in order (before it, if
-// negative) and counts nothing.
+// SendAt sends a segment offset bytes after the next sequence number (before it, if
+// negative). It does not change Seq.
 func (c *Conn) SendAt(offset int, flags uint8, payload []byte) {
 	s := c.Segment(flags, payload)
 	s.Seq += uint32(offset)
 	c.Guest.Send(s)
 }
 
-// From matches segments from the peer with the flags.
+// From matches segments from the peer with the given flags.
 func (c *Conn) From(flags uint8) Matcher { return FromTo(c.Peer, c.Local, flags) }
 
 // Acks matches an empty segment that acknowledges everything sent so far.
@@ -77,8 +77,8 @@ func (c *Conn) AcksAt(back int) Matcher {
 	})
 }
 
-// Carries matches a segment with exactly this payload, next in order, and with
-// the flags (PSH aside).
+// Carries matches a segment with exactly this payload, next in order, and with the given
+// flags (PSH aside).
 func (c *Conn) Carries(flags uint8, payload []byte) Matcher {
 	want := c.Ack
 	return And(c.From(flags), func(p *Packet) string {
@@ -92,8 +92,8 @@ func (c *Conn) Carries(flags uint8, payload []byte) Matcher {
 	})
 }
 
-// Resets matches a RST that a guest's kernel would take: with an
-// acknowledgement of its SYN, or exactly next in order.
+// Resets matches a RST that a guest's kernel would accept: with an acknowledgement of its
+// SYN, or exactly next in order.
 func (c *Conn) Resets() Matcher {
 	seq, ack, heard := c.Ack, c.Seq, c.PeerStart != 0 || c.Ack != 0
 	return func(p *Packet) string {
@@ -109,19 +109,19 @@ func (c *Conn) Resets() Matcher {
 	}
 }
 
-// Accepted takes the peer's SYN-ACK or SYN: its number, options and window.
-func (c *Conn) Accepted(p *Packet) {
+// HandleSYN takes the sequence number, options and window from the peer's SYN or SYN-ACK.
+func (c *Conn) HandleSYN(p *Packet) {
 	c.PeerStart, c.Ack = p.TCP.Seq, p.TCP.Seq+1
 	c.PeerOptions = packet.ParseTCPOptions(p.TCP.Options)
 	c.PeerWindow = p.TCP.Window
 }
 
-// Open does the handshake from the guest's side.
+// Open performs the handshake from the guest's side.
 func (c *Conn) Open() {
 	c.Guest.t.Helper()
 	c.Send(packet.SYN, nil)
 	want := c.Seq
-	c.Accepted(c.Guest.Await(And(c.From(packet.SYN|packet.ACK), func(p *Packet) string {
+	c.HandleSYN(c.Guest.Await(And(c.From(packet.SYN|packet.ACK), func(p *Packet) string {
 		if p.TCP.Ack != want {
 			return fmt.Sprintf("want ack %d", want)
 		}
@@ -130,9 +130,9 @@ func (c *Conn) Open() {
 	c.Send(packet.ACK, nil)
 }
 
-// Called waits for a peer's SYN to local and is the connection that it opens. The
-// guest has not answered yet.
-func (g *Guest) Called(local netip.AddrPort, start uint32) *Conn {
+// AwaitSYN waits for a SYN to local and returns its connection. The guest has not
+// answered yet.
+func (g *Guest) AwaitSYN(local netip.AddrPort, start uint32) *Conn {
 	g.t.Helper()
 	p := g.Await(func(p *Packet) string {
 		if p.IP.Protocol != packet.TCP || p.To() != local || p.TCP.Flags != packet.SYN {
@@ -141,23 +141,23 @@ func (g *Guest) Called(local netip.AddrPort, start uint32) *Conn {
 		return ""
 	})
 	c := g.Conn(local, p.From(), start)
-	c.Accepted(p)
+	c.HandleSYN(p)
 	return c
 }
 
-// Answer answers the peer's SYN.
-func (c *Conn) Answer() { c.Send(packet.SYN|packet.ACK, nil) }
+// AnswerSYN answers the peer's SYN.
+func (c *Conn) AnswerSYN() { c.Send(packet.SYN|packet.ACK, nil) }
 
-// Accept answers the peer's SYN and waits for an empty acknowledgement: that of
-// a peer that has nothing to say yet.
+// Accept answers the peer's SYN and waits for an empty acknowledgement, which is all that
+// a peer without data sends.
 func (c *Conn) Accept() {
 	c.Guest.t.Helper()
-	c.Answer()
+	c.AnswerSYN()
 	c.Guest.Await(c.Acks())
 }
 
-// Expect waits for n bytes from the peer in order, acknowledges each segment that
-// brings some, and returns them. A FIN may come with or after the last.
+// Expect waits for n bytes from the peer in order, acknowledges each segment, and returns
+// the bytes. A FIN may come with the last of them.
 func (c *Conn) Expect(n int) []byte {
 	c.Guest.t.Helper()
 	var got []byte
@@ -184,12 +184,12 @@ func (c *Conn) ExpectFIN() {
 		return
 	}
 	c.Guest.Await(c.Carries(packet.FIN|packet.ACK, nil))
-	c.ExpectedFIN()
+	c.CountFIN()
 	c.Send(packet.ACK, nil)
 }
 
-// ExpectedFIN counts the peer's FIN, which the script has taken itself.
-func (c *Conn) ExpectedFIN() {
+// CountFIN accounts for a FIN from the peer that the script has received itself.
+func (c *Conn) CountFIN() {
 	c.PeerClosed = true
 	c.Ack++
 }

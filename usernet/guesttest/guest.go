@@ -14,11 +14,11 @@ import (
 
 // Guest is the far end of a TUN device. It is for one goroutine.
 type Guest struct {
-	// Fence returns when the network under test has dealt with all that was
-	// sent to it. Settle and Silent need it.
+	// Fence returns when the network under test has handled everything that was sent to
+	// it. Settle, Only and Silent need it.
 	Fence func()
-	// Patience is how long Await waits before it fails the test; 10 s by default.
-	Patience time.Duration
+	// Timeout is how long Await waits before it fails the test; 10 s by default.
+	Timeout time.Duration
 
 	t   testing.TB
 	fd  int
@@ -26,8 +26,8 @@ type Guest struct {
 	buf []byte
 }
 
-// New makes a guest and the device that a network under test may use. Both are
-// closed when the test ends.
+// New makes a guest and the device for a network under test. Both are closed when the
+// test ends.
 func New(t testing.TB, mtu int) (*Guest, *os.File) {
 	t.Helper()
 	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
@@ -40,7 +40,7 @@ func New(t testing.TB, mtu int) (*Guest, *os.File) {
 			_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, room) // as far as net.core.wmem_max allows
 		}
 	}
-	g := &Guest{t: t, fd: pair[0], mtu: mtu, buf: make([]byte, 1<<17), Patience: 10 * time.Second}
+	g := &Guest{t: t, fd: pair[0], mtu: mtu, buf: make([]byte, 1<<17), Timeout: 10 * time.Second}
 	device := os.NewFile(uintptr(pair[1]), "scripted guest's device")
 	t.Cleanup(func() {
 		g.Remove()
@@ -49,14 +49,14 @@ func New(t testing.TB, mtu int) (*Guest, *os.File) {
 	return g, device
 }
 
-// Within is the same guest, whose failures are a subtest's.
+// Within returns the same guest for a subtest, which fails instead of the test.
 func (g *Guest) Within(t testing.TB) *Guest {
 	sub := *g
 	sub.t = t
 	return &sub
 }
 
-// Remove ends the device, as if its namespace had gone.
+// Remove removes the device, as when its namespace ends.
 func (g *Guest) Remove() {
 	if g.fd >= 0 {
 		_ = unix.Close(g.fd)
@@ -64,8 +64,8 @@ func (g *Guest) Remove() {
 	}
 }
 
-// SendFrame writes bytes as they are: virtio header and packet. It waits while
-// the device's queue is full.
+// SendFrame writes a virtio header and a packet as they are. It waits while the device's
+// queue is full.
 func (g *Guest) SendFrame(frame []byte) {
 	for {
 		_, err := unix.Write(g.fd, frame)
@@ -73,23 +73,23 @@ func (g *Guest) SendFrame(frame []byte) {
 		case err == nil:
 			return
 		case errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.ENOBUFS):
-			g.wait(unix.POLLOUT, "room in the device's queue")
+			g.waitReady(unix.POLLOUT, "room in the device's queue")
 		case !errors.Is(err, unix.EINTR):
 			g.t.Fatalf("send frame: %v", err)
 		}
 	}
 }
 
-// TrySendFrame writes bytes as they are and tells whether there was room.
+// TrySendFrame writes a frame as it is, and reports whether there was room for it.
 func (g *Guest) TrySendFrame(frame []byte) bool {
 	_, err := unix.Write(g.fd, frame)
 	return err == nil
 }
 
-// wait fails the test when patience ends before the socket is ready.
-func (g *Guest) wait(events int16, what string) {
+// waitReady waits until the socket is ready. It fails the test after Timeout.
+func (g *Guest) waitReady(events int16, what string) {
 	g.t.Helper()
-	end := time.Now().Add(g.Patience)
+	end := time.Now().Add(g.Timeout)
 	for {
 		poll := []unix.PollFd{{Fd: int32(g.fd), Events: events}}
 		n, err := unix.Poll(poll, int(max(0, time.Until(end)/time.Millisecond)))
@@ -100,19 +100,19 @@ func (g *Guest) wait(events int16, what string) {
 			g.t.Fatalf("wait for %s: %v", what, err)
 		}
 		if n == 0 && !time.Now().Before(end) {
-			g.t.Fatalf("waited in vain for %s", what)
+			g.t.Fatalf("timed out after %v waiting for %s", g.Timeout, what)
 		}
 	}
 }
 
-// TryReceive is the next packet; nil: none is there.
+// TryReceive returns the next packet, or nil if there is none now.
 func (g *Guest) TryReceive() *Packet {
 	g.t.Helper()
 	for {
 		n, err := unix.Read(g.fd, g.buf)
 		switch {
 		case err == nil && n > 0:
-			return g.checked(g.buf[:n])
+			return g.parse(g.buf[:n])
 		case err == nil, errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ECONNRESET):
 			return nil
 		case !errors.Is(err, unix.EINTR):
@@ -121,8 +121,8 @@ func (g *Guest) TryReceive() *Packet {
 	}
 }
 
-// TryReceiveFrame reads the next frame as it is, unchecked, and returns its
-// size; 0: none is there.
+// TryReceiveFrame reads the next frame without checking it, and returns its size, or 0 if
+// there is none now.
 func (g *Guest) TryReceiveFrame(b []byte) int {
 	n, err := unix.Read(g.fd, b)
 	if err != nil {
@@ -131,8 +131,7 @@ func (g *Guest) TryReceiveFrame(b []byte) int {
 	return n
 }
 
-// Discard throws away all packets that are there, without a look, and says how
-// many there were.
+// Discard reads and discards all waiting packets, and returns how many there were.
 func (g *Guest) Discard() int {
 	for count := 0; ; count++ {
 		if n, err := unix.Read(g.fd, g.buf); err != nil || n == 0 {
@@ -148,24 +147,24 @@ func (g *Guest) Receive() *Packet {
 		if p := g.TryReceive(); p != nil {
 			return p
 		}
-		g.wait(unix.POLLIN, "a packet")
+		g.waitReady(unix.POLLIN, "a packet")
 	}
 }
 
-// A Matcher says what is wrong with a packet; "": nothing.
+// Matcher checks a packet and returns what is wrong with it, or "".
 type Matcher func(*Packet) string
 
-// Await waits for a packet that matches and returns it. Others are skipped, and
-// named if the wait is in vain.
+// Await waits for a packet that matches and returns it. It skips others, and lists them
+// if it times out.
 func (g *Guest) Await(match Matcher) *Packet {
 	g.t.Helper()
-	end := time.Now().Add(g.Patience)
+	end := time.Now().Add(g.Timeout)
 	var skipped []string
 	for {
 		p := g.TryReceive()
 		if p == nil {
-			if !g.await(end) {
-				g.t.Fatalf("waited in vain; skipped %q", skipped)
+			if !g.waitPacket(end) {
+				g.t.Fatalf("timed out; skipped %q", skipped)
 			}
 			continue
 		}
@@ -177,15 +176,15 @@ func (g *Guest) Await(match Matcher) *Packet {
 	}
 }
 
-// await waits for the next packet, or until end.
-func (g *Guest) await(end time.Time) bool {
+// waitPacket waits for the next packet, and reports whether there is time left.
+func (g *Guest) waitPacket(end time.Time) bool {
 	poll := []unix.PollFd{{Fd: int32(g.fd), Events: unix.POLLIN}}
 	_, _ = unix.Poll(poll, int(max(0, time.Until(end)/time.Millisecond)))
 	return time.Now().Before(end)
 }
 
-// Settle lets the network deal with what was sent and returns all packets that
-// are there then, oldest first.
+// Settle waits until the network has handled what was sent, and returns all packets
+// received by then, oldest first.
 func (g *Guest) Settle() []*Packet {
 	g.t.Helper()
 	g.Fence()
@@ -196,7 +195,7 @@ func (g *Guest) Settle() []*Packet {
 	return all
 }
 
-// Only settles and fails the test unless exactly one packet came, and matches.
+// Only calls Settle, and fails the test unless exactly one packet came and matches.
 func (g *Guest) Only(match Matcher) *Packet {
 	g.t.Helper()
 	all := g.Settle()
@@ -209,16 +208,16 @@ func (g *Guest) Only(match Matcher) *Packet {
 	return all[0]
 }
 
-// Silent settles and fails the test if a packet came.
+// Silent calls Settle, and fails the test if a packet came.
 func (g *Guest) Silent() {
 	g.t.Helper()
 	if all := g.Settle(); len(all) > 0 {
-		g.t.Fatalf("got %v, want silence", all)
+		g.t.Fatalf("got %v, want no packet", all)
 	}
 }
 
-// MTU is the device's, in bytes.
+// MTU returns the device's MTU in bytes.
 func (g *Guest) MTU() int { return g.mtu }
 
-// frame is room for a packet of n bytes behind a virtio header.
-func frame(n int) []byte { return make([]byte, packet.VNetHdrBytes+n) }
+// newFrame returns a buffer for a packet of n bytes behind a virtio header.
+func newFrame(n int) []byte { return make([]byte, packet.VNetHdrBytes+n) }

@@ -9,31 +9,31 @@ import (
 	"time"
 )
 
-// Descriptors is the number of open files of this process.
+// Descriptors returns the number of open files of this process.
 func Descriptors(t testing.TB) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		t.Fatalf("count open files: %v", err)
 	}
-	return len(all) - 1 // without the one that reads
+	return len(all) - 1 // without the one being read
 }
 
-// warm opens once what the Go runtime keeps for ever.
-var warm = sync.OnceFunc(func() {
+// openRuntimeFiles makes the Go runtime open the files that it never closes.
+var openRuntimeFiles = sync.OnceFunc(func() {
 	if l, err := net.Listen("tcp4", "127.0.0.1:0"); err == nil {
 		l.Close()
 	}
 })
 
-// NoLeaks fails the test if, at its end, it has left files open or goroutines
-// running. Call it first of all: what is cleaned up later is not seen.
+// NoLeaks fails the test if it leaves files open or goroutines running at its end. Call
+// it first: it does not see what is cleaned up later.
 func NoLeaks(t testing.TB) {
 	t.Helper()
-	warm()
+	openRuntimeFiles()
 	files, goroutines := Descriptors(t), runtime.NumGoroutine()
 	t.Cleanup(func() {
-		// Goroutines that were told to end need a moment for it.
+		// Goroutines that are ending need a moment.
 		for end := time.Now().Add(10 * time.Second); time.Now().Before(end); runtime.Gosched() {
 			if Descriptors(t) <= files && runtime.NumGoroutine() <= goroutines {
 				return

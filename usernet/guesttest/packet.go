@@ -10,16 +10,16 @@ import (
 	"cleat/packet"
 )
 
-// Packet is one that came from the network under test. It owns its memory.
+// Packet is a packet from the network under test. It owns its memory.
 type Packet struct {
 	VNet  packet.VNetHdr
 	IP    packet.IP
-	TCP   packet.TCPHeader // of a TCP segment
-	ICMP  packet.ICMPError // of an ICMP error
+	TCP   packet.TCPHeader // valid for a TCP segment
+	ICMP  packet.ICMPError // valid for an ICMP error
 	Bytes []byte           // the packet without its virtio header
 }
 
-// String is a packet in a line.
+// String describes the packet in a line.
 func (p *Packet) String() string {
 	if p.IP.Protocol != packet.TCP {
 		return fmt.Sprintf("%s %s > %s, %d bytes", p.IP.Protocol, p.IP.Src, p.IP.Dst, len(p.IP.Payload))
@@ -29,11 +29,11 @@ func (p *Packet) String() string {
 		p.IP.Src, h.SrcPort, p.IP.Dst, h.DstPort, FlagNames(h.Flags), h.Seq, h.Ack, h.Window, h.Urgent, len(h.Payload))
 }
 
-// From and To are the ends of a TCP segment.
+// From and To return the ends of a TCP segment.
 func (p *Packet) From() netip.AddrPort { return netip.AddrPortFrom(p.IP.Src, p.TCP.SrcPort) }
 func (p *Packet) To() netip.AddrPort   { return netip.AddrPortFrom(p.IP.Dst, p.TCP.DstPort) }
 
-// FlagNames are the names of TCP flags.
+// FlagNames returns the names of TCP flags.
 func FlagNames(flags uint8) string {
 	var names []string
 	for i, name := range []string{"FIN", "SYN", "RST", "PSH", "ACK", "URG", "ECE", "CWR"} {
@@ -44,9 +44,9 @@ func FlagNames(flags uint8) string {
 	return strings.Join(names, "|")
 }
 
-// checked parses a frame and fails the test where the guest's kernel would drop
-// it or be misled.
-func (g *Guest) checked(raw []byte) *Packet {
+// parse parses a frame, and fails the test if the guest's kernel would drop or misread
+// it.
+func (g *Guest) parse(raw []byte) *Packet {
 	g.t.Helper()
 	raw = bytes.Clone(raw)
 	p := &Packet{}
@@ -58,7 +58,7 @@ func (g *Guest) checked(raw []byte) *Packet {
 		g.t.Fatalf("packet % x: %v", p.Bytes[:min(len(p.Bytes), 60)], err)
 	}
 	if n := p.IP.HeaderBytes + len(p.IP.Payload); n != len(p.Bytes) {
-		g.t.Fatalf("frame has a packet of %d bytes and %d behind it", n, len(p.Bytes)-n)
+		g.t.Fatalf("frame has a packet of %d bytes and %d bytes after it", n, len(p.Bytes)-n)
 	}
 	if p.IP.Src.Is4() && packet.Checksum(p.Bytes[:p.IP.HeaderBytes]) != 0 {
 		g.t.Fatal("packet has a wrong IPv4 header checksum")
@@ -71,7 +71,7 @@ func (g *Guest) checked(raw []byte) *Packet {
 		}
 		g.checkTCP(p)
 	case packet.ICMP, packet.ICMPv6:
-		_ = packet.ParseICMPError(p.IP.Protocol, p.IP.Payload, &p.ICMP) // an echo reply is none
+		_ = packet.ParseICMPError(p.IP.Protocol, p.IP.Payload, &p.ICMP) // an echo reply is not an error
 	}
 	if p.VNet.GSOType == packet.GSONone && len(p.Bytes) > g.mtu {
 		g.t.Fatalf("%v is longer than the MTU of %d", p, g.mtu)
@@ -79,8 +79,8 @@ func (g *Guest) checked(raw []byte) *Packet {
 	return p
 }
 
-// checkChecksum completes the checksum where the virtio header asks for it, and
-// verifies it.
+// checkChecksum completes the checksum if the virtio header requests that, and verifies
+// it.
 func (g *Guest) checkChecksum(p *Packet) {
 	g.t.Helper()
 	if p.IP.IsFragment() {
@@ -111,7 +111,7 @@ func (g *Guest) checkChecksum(p *Packet) {
 	}
 }
 
-// checkTCP verifies what the virtio header says about segments.
+// checkTCP verifies what the virtio header claims about segments.
 func (g *Guest) checkTCP(p *Packet) {
 	g.t.Helper()
 	header := len(p.IP.Payload) - len(p.TCP.Payload)
@@ -124,26 +124,25 @@ func (g *Guest) checkTCP(p *Packet) {
 	case p.VNet.GSOType != want:
 		g.t.Fatalf("%v has GSO type %d, want %d", p, p.VNet.GSOType, want)
 	case int(p.VNet.HeaderBytes) != p.IP.HeaderBytes+header:
-		g.t.Fatalf("%v says its headers have %d bytes, they have %d", p, p.VNet.HeaderBytes, p.IP.HeaderBytes+header)
+		g.t.Fatalf("%v claims %d bytes of headers, has %d", p, p.VNet.HeaderBytes, p.IP.HeaderBytes+header)
 	case int(p.VNet.GSOSize)+int(p.VNet.HeaderBytes) > g.mtu:
 		g.t.Fatalf("%v has segments of %d bytes, longer than the MTU of %d", p, int(p.VNet.GSOSize)+int(p.VNet.HeaderBytes), g.mtu)
 	case len(p.TCP.Payload) <= int(p.VNet.GSOSize):
-		g.t.Fatalf("%v is one segment, but says that it is to be cut by %d", p, p.VNet.GSOSize)
+		g.t.Fatalf("%v is a single segment, but has GSO size %d", p, p.VNet.GSOSize)
 	}
 	if p.TCP.Flags&packet.ACK == 0 && p.TCP.Ack != 0 {
-		g.t.Fatalf("%v acknowledges without ACK", p)
+		g.t.Fatalf("%v has an acknowledgement number without ACK", p)
 	}
 }
 
-// FromTo matches a TCP segment between two ends with exactly the flags, PSH
-// aside.
+// FromTo matches a TCP segment between two ends with exactly the given flags, PSH aside.
 func FromTo(from, to netip.AddrPort, flags uint8) Matcher {
 	return func(p *Packet) string {
 		switch {
 		case p.IP.Protocol != packet.TCP:
 			return "want TCP"
 		case p.From() != from || p.To() != to:
-			return fmt.Sprintf("want it from %s to %s", from, to)
+			return fmt.Sprintf("want %s to %s", from, to)
 		case p.TCP.Flags&^packet.PSH != flags&^packet.PSH:
 			return "want " + FlagNames(flags)
 		}
@@ -151,7 +150,7 @@ func FromTo(from, to netip.AddrPort, flags uint8) Matcher {
 	}
 }
 
-// And matches what all of the matchers do.
+// And matches what all matchers match.
 func And(all ...Matcher) Matcher {
 	return func(p *Packet) string {
 		for _, m := range all {
@@ -163,7 +162,7 @@ func And(all ...Matcher) Matcher {
 	}
 }
 
-// Unreachable matches an ICMP error of the kind about a packet between the two
+// Unreachable matches an ICMP error of the given kind about a packet between the two
 // addresses.
 func Unreachable(kind packet.ErrorKind, src, dst netip.Addr) Matcher {
 	want := packet.NewICMPError(kind, src.Is4(), 0)
@@ -172,7 +171,7 @@ func Unreachable(kind packet.ErrorKind, src, dst netip.Addr) Matcher {
 		case p.IP.Protocol != packet.ICMP && p.IP.Protocol != packet.ICMPv6:
 			return "want an ICMP error"
 		case p.IP.Dst != src:
-			return fmt.Sprintf("want it sent to %s", src)
+			return fmt.Sprintf("want destination %s", src)
 		case p.ICMP.Type != want.Type || p.ICMP.Code != want.Code:
 			return fmt.Sprintf("has type %d code %d, want %d, %d", p.ICMP.Type, p.ICMP.Code, want.Type, want.Code)
 		case p.ICMP.Original.Src != src || p.ICMP.Original.Dst != dst:

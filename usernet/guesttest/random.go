@@ -7,32 +7,34 @@ import (
 	"cleat/packet"
 )
 
-// Random makes frames as a hostile guest may send them. Most are sensible as far as their lengths
-// and checksums go, since arbitrary bytes would come no farther than the first length: segments of
-// a few connections with numbers that are right or nearly so, datagrams, ICMP messages, fragments,
-// garbage; and any of these with some bytes changed, or cut short. It is for one goroutine.
+// Random makes frames as a hostile guest may send them. Arbitrary bytes would be rejected
+// at the first length field, so most frames have valid lengths and checksums: segments of
+// a few connections with sequence numbers that are right or nearly right, datagrams, ICMP
+// messages, fragments. Some are garbage, and any may have some bytes changed or be
+// truncated. Random is for one goroutine.
 type Random struct {
 	*rand.Rand
-	// Gateway4 and Gateway6 get a third of the ICMP messages.
+	// Gateway4 and Gateway6 are the destinations of a third of the ICMP messages.
 	Gateway4, Gateway6 netip.Addr
 
-	ends [connections]struct{ guest, peer netip.AddrPort }
-	seen [connections]struct{ seq, ack uint32 } // what would be next
-	buf  []byte
+	conns [connections]struct{ guest, peer netip.AddrPort }
+	next  [connections]struct{ seq, ack uint32 } // next sequence numbers
+	buf   []byte
 }
 
-// connections is how many a Random has.
+// connections is the number of a Random's connections.
 const connections = 64
 
 // firstPort is the guest's port of the first connection.
 const firstPort = 40000
 
-// NewRandom makes frames that only the seed decides about. The connections are divided among the
-// peers, whose addresses say of which family they are; guest4 and guest6 are the guest's own.
+// NewRandom returns a Random whose frames depend only on the seed. The connections are
+// divided among the peers, whose addresses determine the family. guest4 and guest6 are
+// the guest's addresses.
 func NewRandom(seed uint64, guest4, guest6 netip.Addr, peers []netip.AddrPort) *Random {
 	r := &Random{Rand: rand.New(rand.NewPCG(seed, 0))}
-	for i := range r.ends {
-		e := &r.ends[i]
+	for i := range r.conns {
+		e := &r.conns[i]
 		e.peer = peers[i%len(peers)]
 		own := guest4
 		if e.peer.Addr().Is6() {
@@ -43,30 +45,30 @@ func NewRandom(seed uint64, guest4, guest6 netip.Addr, peers []netip.AddrPort) *
 	return r
 }
 
-// connection is one of the few that there are.
-func (r *Random) connection() (i int, guest, peer netip.AddrPort) {
-	i = r.IntN(len(r.ends))
-	return i, r.ends[i].guest, r.ends[i].peer
+// pick returns one of the connections.
+func (r *Random) pick() (i int, guest, peer netip.AddrPort) {
+	i = r.IntN(len(r.conns))
+	return i, r.conns[i].guest, r.conns[i].peer
 }
 
-// Learn takes the numbers of a connection from a packet that has come, with its virtio header.
+// Learn takes a connection's sequence numbers from a received frame.
 func (r *Random) Learn(frame []byte) {
 	var ip packet.IP
 	var h packet.TCPHeader
 	if len(frame) <= packet.VNetHdrBytes || packet.ParseIP(frame[packet.VNetHdrBytes:], &ip) != nil || ip.Protocol != packet.TCP || packet.ParseTCP(ip.Payload, &h) != nil {
 		return
 	}
-	if i := int(h.DstPort) - firstPort; i >= 0 && i < len(r.seen) {
-		r.seen[i].ack = h.Seq + uint32(len(h.Payload)) + uint32(h.Flags&packet.SYN>>1) + uint32(h.Flags&packet.FIN)
+	if i := int(h.DstPort) - firstPort; i >= 0 && i < len(r.next) {
+		r.next[i].ack = h.Seq + uint32(len(h.Payload)) + uint32(h.Flags&packet.SYN>>1) + uint32(h.Flags&packet.FIN)
 		if h.Flags&packet.ACK != 0 {
-			r.seen[i].seq = h.Ack
+			r.next[i].seq = h.Ack
 		}
 	}
 }
 
-// Frame is the next frame, with a virtio header, valid until the one after.
+// Frame returns the next frame with its virtio header. It is valid until the next call.
 func (r *Random) Frame() []byte {
-	i, guest, peer := r.connection()
+	i, guest, peer := r.pick()
 	var f []byte
 	switch kind := r.IntN(100); {
 	case kind < 65:
@@ -92,14 +94,14 @@ func (r *Random) Frame() []byte {
 }
 
 func (r *Random) garbage(n int) []byte {
-	r.buf = r.room(n + 1)
+	r.buf = r.buffer(n + 1)
 	for i := range r.buf {
 		r.buf[i] = byte(r.Uint32())
 	}
 	return r.buf
 }
 
-func (r *Random) room(n int) []byte {
+func (r *Random) buffer(n int) []byte {
 	if cap(r.buf) < n {
 		r.buf = make([]byte, n, 2*n)
 	}
@@ -108,8 +110,8 @@ func (r *Random) room(n int) []byte {
 	return r.buf
 }
 
-// size is a payload's: mostly small.
-func (r *Random) size() int {
+// payloadSize returns a random size, small in most cases.
+func (r *Random) payloadSize() int {
 	switch r.IntN(20) {
 	case 0:
 		return r.IntN(60000)
@@ -123,8 +125,8 @@ func (r *Random) size() int {
 
 func (r *Random) tcp(i int, guest, peer netip.AddrPort) []byte {
 	h := packet.TCPHeader{SrcPort: guest.Port(), DstPort: peer.Port(), Window: uint16(r.Uint32()) >> r.IntN(16), Urgent: uint16(r.IntN(2000))}
-	n := r.size()
-	h.Seq, h.Ack = r.seen[i].seq, r.seen[i].ack
+	n := r.payloadSize()
+	h.Seq, h.Ack = r.next[i].seq, r.next[i].ack
 	switch r.IntN(12) {
 	case 0, 1:
 		h.Flags, h.Seq = packet.SYN, r.Uint32()
@@ -153,7 +155,7 @@ func (r *Random) tcp(i int, guest, peer netip.AddrPort) []byte {
 	options := 4 * r.IntN(11) * int(h.Flags&packet.SYN>>1)
 	headers := packet.TCPBytes + options
 	at := packet.IPBytes(guest.Addr())
-	f := r.room(packet.VNetHdrBytes + at + headers + n)
+	f := r.buffer(packet.VNetHdrBytes + at + headers + n)
 	pkt := f[packet.VNetHdrBytes:]
 	packet.PutIP(pkt, guest.Addr(), peer.Addr(), packet.TCP, 0, headers+n)
 	packet.PutTCP(pkt[at:], &h)
@@ -161,12 +163,12 @@ func (r *Random) tcp(i int, guest, peer netip.AddrPort) []byte {
 	for o := range options {
 		pkt[at+packet.TCPBytes+o] = byte(r.IntN(12))
 	}
-	r.vnet(f, at, packet.TCPChecksumOffset, n, headers, guest.Addr().Is4())
+	r.putVNetHdr(f, at, packet.TCPChecksumOffset, n, headers, guest.Addr().Is4())
 	return f
 }
 
-// vnet writes the virtio header: nearly always one that asks for a checksum.
-func (r *Random) vnet(f []byte, at, offset, payload, headers int, is4 bool) {
+// putVNetHdr writes the virtio header, which nearly always requests a checksum.
+func (r *Random) putVNetHdr(f []byte, at, offset, payload, headers int, is4 bool) {
 	v := packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(at), ChecksumOffset: uint16(offset)}
 	if payload > 1460 {
 		v.GSOSize, v.HeaderBytes, v.GSOType = uint16(1+r.IntN(1460)), uint16(at+headers), packet.GSOUDP
@@ -184,20 +186,20 @@ func (r *Random) vnet(f []byte, at, offset, payload, headers int, is4 bool) {
 }
 
 func (r *Random) datagram(guest, peer netip.AddrPort) []byte {
-	n := r.size()
+	n := r.payloadSize()
 	at := packet.IPBytes(guest.Addr())
-	f := r.room(packet.VNetHdrBytes + at + packet.UDPBytes + n)
+	f := r.buffer(packet.VNetHdrBytes + at + packet.UDPBytes + n)
 	pkt := f[packet.VNetHdrBytes:]
 	packet.PutIP(pkt, guest.Addr(), peer.Addr(), packet.UDP, 0, packet.UDPBytes+n)
 	packet.PutUDP(pkt[at:], guest.Port(), peer.Port(), n)
-	r.vnet(f, at, packet.UDPChecksumOffset, n, packet.UDPBytes, guest.Addr().Is4())
+	r.putVNetHdr(f, at, packet.UDPChecksumOffset, n, packet.UDPBytes, guest.Addr().Is4())
 	return f
 }
 
 func (r *Random) icmp(guest, peer netip.AddrPort) []byte {
 	n := r.IntN(200)
 	at := packet.IPBytes(guest.Addr())
-	f := r.room(packet.VNetHdrBytes + at + packet.ICMPBytes + n)
+	f := r.buffer(packet.VNetHdrBytes + at + packet.ICMPBytes + n)
 	pkt := f[packet.VNetHdrBytes:]
 	proto := packet.ICMPv6
 	if guest.Addr().Is4() {
@@ -225,7 +227,7 @@ func (r *Random) fragment(guest, peer netip.AddrPort) []byte {
 	if r.IntN(10) == 0 {
 		ip.Offset = 65528 - 8*r.IntN(200)
 	}
-	f := r.room(packet.VNetHdrBytes + packet.IPv6Bytes + packet.FragmentBytes + n)
+	f := r.buffer(packet.VNetHdrBytes + packet.IPv6Bytes + packet.FragmentBytes + n)
 	at := ip.Put(f[packet.VNetHdrBytes:], n)
 	if ip.Offset == 0 && ip.Protocol == packet.UDP {
 		packet.PutUDP(f[packet.VNetHdrBytes+at:], guest.Port(), peer.Port(), max(0, n-packet.UDPBytes))

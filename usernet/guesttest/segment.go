@@ -7,35 +7,34 @@ import (
 	"cleat/packet"
 )
 
-// Segment is a TCP segment to send. Nothing is filled in: a zero field is sent
-// as zero.
+// Segment is a TCP segment to send. Nothing is filled in: a zero field is sent as zero.
 type Segment struct {
 	From, To netip.AddrPort
 	Seq, Ack uint32
 	Flags    uint8
 	Window   uint16 // as in the header, not scaled
 	Urgent   uint16
-	Options  []byte // padded to whole words
+	Options  []byte // padded to a multiple of 4 bytes
 	Payload  []byte
 
 	Checksum Checksum
-	Cut      int // GSO: the payload of each packet it stands for, bytes; 0: it is one
+	GSOSize  int // payload of each packet that the frame stands for, in bytes; 0: the frame is one packet
 }
 
-// Checksum says how a packet's checksum is sent.
+// Checksum says how to send a packet's checksum.
 type Checksum uint8
 
-// The ways. The zero way is that of a guest's kernel.
+// The zero value is what a guest's kernel does.
 const (
-	Partial  Checksum = iota // the pseudo header's sum, and NEEDS_CSUM
-	Complete                 // as on a wire
-	Wrong                    // as on a bad wire
+	Partial  Checksum = iota // the pseudo header's sum, with NEEDS_CSUM
+	Complete                 // correct
+	Wrong                    // incorrect
 )
 
 // Send writes a segment.
 func (g *Guest) Send(s Segment) { g.SendFrame(s.Frame()) }
 
-// Frame is the segment with its headers.
+// Frame returns the segment with all headers.
 func (s Segment) Frame() []byte {
 	options := append([]byte(nil), s.Options...)
 	for len(options)%4 != 0 {
@@ -43,7 +42,7 @@ func (s Segment) Frame() []byte {
 	}
 	header := packet.TCPBytes + len(options)
 	ip := packet.IPBytes(s.From.Addr())
-	b := frame(ip + header + len(s.Payload))
+	b := newFrame(ip + header + len(s.Payload))
 	pkt := b[packet.VNetHdrBytes:]
 	packet.PutIP(pkt, s.From.Addr(), s.To.Addr(), packet.TCP, 0, header+len(s.Payload))
 	tcp := pkt[ip:]
@@ -54,8 +53,8 @@ func (s Segment) Frame() []byte {
 	copy(tcp[packet.TCPBytes:], options)
 	copy(tcp[header:], s.Payload)
 	v := packet.VNetHdr{}
-	if s.Cut > 0 {
-		v.GSOType, v.GSOSize, v.HeaderBytes = packet.GSOTCPv4, uint16(s.Cut), uint16(ip+header)
+	if s.GSOSize > 0 {
+		v.GSOType, v.GSOSize, v.HeaderBytes = packet.GSOTCPv4, uint16(s.GSOSize), uint16(ip+header)
 		if s.From.Addr().Is6() {
 			v.GSOType = packet.GSOTCPv6
 		}
@@ -80,8 +79,8 @@ var (
 	Nop           = []byte{1}
 )
 
-// MSS is the option for the largest segment.
+// MSS returns the maximum segment size option.
 func MSS(bytes uint16) []byte { return binary.BigEndian.AppendUint16([]byte{2, 4}, bytes) }
 
-// Scale is the option for window scale.
+// Scale returns the window scale option.
 func Scale(shift uint8) []byte { return []byte{3, 3, shift} }
