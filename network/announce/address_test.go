@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"cleat/lab"
 	"cleat/link"
@@ -16,18 +15,18 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// before is the Ethernet address that somebody had who is gone.
-var before = link.MAC{0x02, 0, 0x5e, 0x10, 0, 0x99}
+// stale is the Ethernet address that had the addresses before.
+var stale = link.MAC{0x02, 0, 0x5e, 0x10, 0, 0x99}
 
-// TestAddress has a neighbour that remembers somebody else at the address.
+// A neighbour with a stale entry, and the switch, learn the new place of an address.
 func TestAddress(t *testing.T) {
-	on := func(spec link.Spec) func(*testing.T, *segmenttest.Bed) *link.Link {
-		return func(t *testing.T, b *segmenttest.Bed) *link.Link { return b.Container(t, "web", spec) }
+	on := func(spec link.Spec) func(*testing.T, *segmenttest.Network) *link.Link {
+		return func(t *testing.T, b *segmenttest.Network) *link.Link { return b.Container(t, "web", spec) }
 	}
-	for name, made := range map[string]func(*testing.T, *segmenttest.Bed) *link.Link{
+	for name, made := range map[string]func(*testing.T, *segmenttest.Network) *link.Link{
 		"macvlan": on(segmenttest.Macvlan()),
 		"ipvlan":  on(segmenttest.IPvlan()),
-		"veth": func(t *testing.T, b *segmenttest.Bed) *link.Link {
+		"veth": func(t *testing.T, b *segmenttest.Network) *link.Link {
 			return b.Plug(t, segmenttest.NewNS(t, "web"), "host0", link.MAC{})
 		},
 	} {
@@ -35,22 +34,22 @@ func TestAddress(t *testing.T) {
 			b := segmenttest.New(t)
 			l := made(t, b)
 			here := address("10")
-			segmenttest.Must(t, b.Out.AddAddr(address("9").v4))
+			segmenttest.Must(t, b.OutsideLink.AddAddr(address("9").v4))
 			here.each(func(p netip.Prefix) {
 				segmenttest.Must(t, l.AddAddr(p))
-				remember(t, b.Out, p.Addr(), before)
+				remember(t, b.OutsideLink, p.Addr(), stale)
 			})
-			segmenttest.Must(t, announce.Address(t.Context(), segment.Of(l, b.Uplink), announce.Repeat{}, here.v4, here.v6))
+			segmenttest.Must(t, announce.Address(t.Context(), segment.Of(l, b.Uplink), here.v4, here.v6))
 			want := segmenttest.MAC(t, l)
 			here.each(func(p netip.Prefix) {
-				segmenttest.Eventually(t, p.Addr().String()+" is known to be at "+want.String(), func() bool {
-					got, ok, err := b.Out.Neighbor(p.Addr())
+				segmenttest.Eventually(t, p.Addr().String()+" is cached at "+want.String(), func() bool {
+					got, ok, err := b.OutsideLink.Neighbor(p.Addr())
 					segmenttest.Must(t, err)
 					return ok && got == want
 				})
 			})
 			fdb := false
-			segmenttest.Eventually(t, "the switch knows where it is", func() bool {
+			segmenttest.Eventually(t, "the switch learns the place", func() bool {
 				fdb = fdb || strings.HasPrefix(portOf(t, b, want), "host")
 				return fdb
 			})
@@ -58,8 +57,8 @@ func TestAddress(t *testing.T) {
 	}
 }
 
-// portOf is the name of the switch's port behind which it has learnt mac to be.
-func portOf(t *testing.T, b *segmenttest.Bed, mac link.MAC) string {
+// portOf returns the name of the switch's port behind which it has learned mac.
+func portOf(t *testing.T, b *segmenttest.Network, mac link.MAC) string {
 	t.Helper()
 	h, err := link.Handle(b.Switch)
 	segmenttest.Must(t, err)
@@ -76,67 +75,60 @@ func portOf(t *testing.T, b *segmenttest.Bed, mac link.MAC) string {
 	return ""
 }
 
-// TestAddressAgain announces as often as it was asked to, until the end of the context.
+// An address can be announced a second time, to a neighbour that has learned another
+// owner since.
 func TestAddressAgain(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	here := address("10")
-	segmenttest.Must(t, b.Out.AddAddr(address("9").v4))
+	segmenttest.Must(t, b.OutsideLink.AddAddr(address("9").v4))
 	segmenttest.Must(t, l.AddAddr(here.v4))
-	done := make(chan error, 1)
-	go func() {
-		done <- announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{Times: 1 << 20, Every: 10 * time.Millisecond}, here.v4)
-	}()
-	for range 2 { // whoever forgets is told again
-		remember(t, b.Out, here.v4.Addr(), before)
-		segmenttest.Eventually(t, "the neighbour is told", func() bool {
-			got, ok, err := b.Out.Neighbor(here.v4.Addr())
+	for range 2 {
+		remember(t, b.OutsideLink, here.v4.Addr(), stale)
+		segmenttest.Must(t, announce.Address(t.Context(), segment.Of(l, nil), here.v4))
+		segmenttest.Eventually(t, "the neighbour learns the address", func() bool {
+			got, ok, err := b.OutsideLink.Neighbor(here.v4.Addr())
 			segmenttest.Must(t, err)
 			return ok && got == segmenttest.MAC(t, l)
 		})
 	}
-	segmenttest.Must(t, l.Down())
-	if err := <-done; !errors.Is(err, segment.ErrDown) {
-		t.Errorf("after the link went down: %v", err)
-	}
 }
 
-// TestAddressWaitsForTheKernel adds an IPv6 address that the kernel looks for duplicates
-// of: nobody may hear of it before that is over.
-func TestAddressWaitsForTheKernel(t *testing.T) {
+// An IPv6 address is not announced while the kernel looks for duplicates of it.
+func TestAddressWaitsForDAD(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	p := address("10").v6
 	addTentative(t, l, p)
-	remember(t, b.Out, p.Addr(), before)
-	segmenttest.Must(t, announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{}, p))
+	remember(t, b.OutsideLink, p.Addr(), stale)
+	segmenttest.Must(t, announce.Address(t.Context(), segment.Of(l, nil), p))
 	if flags := flagsOf(t, l, p.Addr()); flags&ifaTentative != 0 {
-		t.Error("it was announced while the kernel looked for duplicates")
+		t.Error("it was announced during duplicate address detection")
 	}
-	segmenttest.Eventually(t, "the neighbour is told", func() bool {
-		got, ok, err := b.Out.Neighbor(p.Addr())
+	segmenttest.Eventually(t, "the neighbour learns the address", func() bool {
+		got, ok, err := b.OutsideLink.Neighbor(p.Addr())
 		segmenttest.Must(t, err)
 		return ok && got == segmenttest.MAC(t, l)
 	})
 }
 
-// TestAddressOfSomebodyElse is one that the kernel found to be taken.
-func TestAddressOfSomebodyElse(t *testing.T) {
+// An address of which the kernel found a duplicate is a conflict.
+func TestAddressConflict(t *testing.T) {
 	b := segmenttest.New(t)
 	p := address("10").v6
-	segmenttest.Must(t, b.Out.AddAddr(p))
+	segmenttest.Must(t, b.OutsideLink.AddAddr(p))
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	addTentative(t, l, p)
 	var c *announce.Conflict
-	if err := announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{}, p); !errors.As(err, &c) || c.Addr != p.Addr() {
+	if err := announce.Address(t.Context(), segment.Of(l, nil), p); !errors.As(err, &c) || c.Addr != p.Addr() {
 		t.Errorf("got %v", err)
 	}
 }
 
-// Flags of addresses (include/uapi/linux/if_addr.h).
+// IFA_F_TENTATIVE (include/uapi/linux/if_addr.h).
 const ifaTentative = 0x40
 
-// addTentative adds an address as everybody else does.
+// addTentative adds an address with duplicate address detection.
 func addTentative(t *testing.T, l *link.Link, p netip.Prefix) {
 	t.Helper()
 	h, err := link.Handle(l.NS())
@@ -159,11 +151,11 @@ func flagsOf(t *testing.T, l *link.Link, addr netip.Addr) int {
 			return a.Flags
 		}
 	}
-	t.Fatalf("%s is not there", addr)
+	t.Fatalf("the link does not have %s", addr)
 	return 0
 }
 
-// TestNotApplicable tries links that have no neighbours to be asked.
+// Links without neighbours have none to ask or to notify.
 func TestNotApplicable(t *testing.T) {
 	lab.Need(t)
 	ns := segmenttest.NewNS(t, "web")
@@ -193,14 +185,14 @@ func TestNotApplicable(t *testing.T) {
 			if err != nil || v.NotApplicable == "" || v.Conflict != nil {
 				t.Errorf("check %s on %s: %+v, %v", p, name, v, err)
 			}
-			if err := announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{}, p); err != nil {
+			if err := announce.Address(t.Context(), segment.Of(l, nil), p); err != nil {
 				t.Errorf("announce %s on %s: %v", p, name, err)
 			}
 		})
 	}
 }
 
-// TestDown has a link that is down.
+// A link that is down is an error.
 func TestDown(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.Macvlan())
@@ -209,7 +201,7 @@ func TestDown(t *testing.T) {
 		if _, err := announce.Check(t.Context(), segment.Of(l, nil), p.Addr(), announce.Fast()); !errors.Is(err, segment.ErrDown) {
 			t.Errorf("check: %v", err)
 		}
-		if err := announce.Address(t.Context(), segment.Of(l, nil), announce.Repeat{}, p); !errors.Is(err, segment.ErrDown) {
+		if err := announce.Address(t.Context(), segment.Of(l, nil), p); !errors.Is(err, segment.ErrDown) {
 			t.Errorf("announce: %v", err)
 		}
 	})

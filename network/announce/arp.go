@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arpBytes is an ARP packet for IPv4 over Ethernet (RFC 826).
+// arpBytes is the size of an ARP packet for IPv4 over Ethernet (RFC 826).
 const arpBytes = 28
 
 // Operations of ARP (RFC 826).
@@ -20,22 +20,22 @@ const (
 
 // arp is an ARP packet for IPv4 over Ethernet.
 type arp struct {
-	op           uint16
-	senderMAC    link.MAC
-	sender       netip.Addr
-	targetMAC    link.MAC
-	targetedAddr netip.Addr
+	op        uint16
+	senderMAC link.MAC
+	sender    netip.Addr
+	targetMAC link.MAC
+	target    netip.Addr
 }
 
-// arpProbe asks whether somebody has addr, without saying so of the sender (RFC 5227
-// section 2.1.1).
+// arpProbe returns a probe for addr: a request without a sender address (RFC 5227 section
+// 2.1.1).
 func arpProbe(mac link.MAC, addr netip.Addr) []byte {
-	return arp{op: arpRequest, senderMAC: mac, sender: netip.IPv4Unspecified(), targetedAddr: addr}.bytes()
+	return arp{op: arpRequest, senderMAC: mac, sender: netip.IPv4Unspecified(), target: addr}.bytes()
 }
 
-// arpAnnouncement says that addr is at mac (RFC 5227 section 2.3).
+// arpAnnouncement returns an announcement that addr is at mac (RFC 5227 section 2.3).
 func arpAnnouncement(mac link.MAC, addr netip.Addr) []byte {
-	return arp{op: arpRequest, senderMAC: mac, sender: addr, targetedAddr: addr}.bytes()
+	return arp{op: arpRequest, senderMAC: mac, sender: addr, target: addr}.bytes()
 }
 
 func (a arp) bytes() []byte {
@@ -47,11 +47,11 @@ func (a arp) bytes() []byte {
 	b = append(b, a.senderMAC[:]...)
 	b = append(b, a.sender.AsSlice()...)
 	b = append(b, a.targetMAC[:]...)
-	return append(b, a.targetedAddr.AsSlice()...)
+	return append(b, a.target.AsSlice()...)
 }
 
-// parseARP reads an ARP packet; what is not for IPv4 over Ethernet is not ok. Frames
-// are padded: bytes behind it are ignored.
+// parseARP parses an ARP packet. ok is false if it is not for IPv4 over Ethernet. Bytes
+// behind the packet are padding of the frame and ignored.
 func parseARP(b []byte) (a arp, ok bool) {
 	if len(b) < arpBytes || binary.BigEndian.Uint16(b) != unix.ARPHRD_ETHER ||
 		binary.BigEndian.Uint16(b[2:]) != unix.ETH_P_IP || b[4] != 6 || b[5] != 4 {
@@ -61,6 +61,6 @@ func parseARP(b []byte) (a arp, ok bool) {
 	a.senderMAC = link.MAC(b[8:14])
 	a.sender = netip.AddrFrom4([4]byte(b[14:18]))
 	a.targetMAC = link.MAC(b[18:24])
-	a.targetedAddr = netip.AddrFrom4([4]byte(b[24:28]))
+	a.target = netip.AddrFrom4([4]byte(b[24:28]))
 	return a, a.op == arpRequest || a.op == arpReply
 }

@@ -5,6 +5,7 @@ import (
 	crand "crypto/rand"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"time"
@@ -15,122 +16,124 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrDeaf says that answers would not be heard: on ipvlan they go to the parent device,
-// which is in another namespace, and segment.Link.Parent does not say where.
-var ErrDeaf = errors.New("answers go to the parent device of ipvlan, and nobody said where that is")
+// ErrParentUnknown means that answers could not be received: on ipvlan they go to the parent
+// device, which is in a namespace that segment.Link.Parent does not name.
+var ErrParentUnknown = errors.New("the parent of an ipvlan device receives the answers, but its namespace is unknown")
 
-// ErrAddress says that an address can't belong to one host.
-var ErrAddress = errors.New("not the address of one host")
+// ErrNotUnicast means that an address can't belong to a single host.
+var ErrNotUnicast = errors.New("not a unicast address")
 
-// Verdict is what came of a Check. The zero Verdict is that nobody else has the address.
-type Verdict struct {
-	Conflict      *Conflict // who has it; nil: nobody answered
-	NotApplicable string    // why nobody can be asked on this link; "": they can
+// Result is the result of a Check. In the zero Result nobody else has the address.
+type Result struct {
+	Conflict      *Conflict // who has the address; nil: nobody answered
+	NotApplicable string    // why the link has no neighbours to ask; "": it has
 }
 
-// Check asks on a link's segment whether somebody else has an address, and returns when
-// somebody has said so or the time is over. The address need not be on the link yet. The
-// error wraps segment.ErrDown where the link is down, ErrDeaf, ErrAddress, or ctx's.
-func Check(ctx context.Context, l segment.Link, addr netip.Addr, t Timing) (Verdict, error) {
+// Check asks the neighbours on a link's segment whether one of them has an address. It returns
+// when one does, or after the time that t gives them. The link itself need not have the
+// address yet. The error wraps segment.ErrDown, ErrParentUnknown, ErrNotUnicast or the error
+// of ctx.
+func Check(ctx context.Context, l segment.Link, addr netip.Addr, t Timing) (Result, error) {
 	addr = addr.Unmap().WithZone("")
-	v, err := check(ctx, l, addr, t)
+	r, err := check(ctx, l, addr, t)
 	if err != nil {
-		return Verdict{}, fmt.Errorf("check for duplicates of %s: %w", addr, err)
+		return Result{}, fmt.Errorf("check for duplicates of %s: %w", addr, err)
 	}
-	return v, nil
+	return r, nil
 }
 
-func check(ctx context.Context, l segment.Link, addr netip.Addr, t Timing) (Verdict, error) {
+func check(ctx context.Context, l segment.Link, addr netip.Addr, t Timing) (Result, error) {
 	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
-		return Verdict{}, ErrAddress
+		return Result{}, ErrNotUnicast
 	}
-	f, err := segment.Ready(ctx, l)
+	info, err := segment.WaitReady(ctx, l)
 	switch {
 	case err != nil:
-		return Verdict{}, err
-	case f.NoARP != "":
-		return Verdict{NotApplicable: f.NoARP}, nil
-	case !f.Up:
-		return Verdict{}, fmt.Errorf("%s: %w", f.Name, segment.ErrDown)
+		return Result{}, err
+	case info.NoARPReason != "":
+		return Result{NotApplicable: info.NoARPReason}, nil
+	case !info.Up:
+		return Result{}, fmt.Errorf("%s: %w", info.Name, segment.ErrDown)
 	}
-	if c, err := takenBelow(f.Below, addr); c != nil || err != nil {
-		return Verdict{Conflict: c}, err
+	if c, err := conflictWithParent(info.Lower, addr); c != nil || err != nil {
+		return Result{Conflict: c}, err
 	}
-	s, err := settled(ctx, l, addr)
+	s, err := waitForDAD(ctx, l, addr)
 	if err != nil {
-		return Verdict{}, err
+		return Result{}, err
 	}
 	if t == (Timing{}) {
-		t = standard(addr)
+		t = rfcTiming(addr)
 	}
-	c, err := probe(ctx, l, f, question{addr: addr, mac: f.MAC, ours: s.there && !s.failed}, t)
+	c, err := probe(ctx, l, info, query{addr: addr, mac: info.MAC, own: s.exists && !s.failed}, t)
 	if err == nil && c == nil && s.failed {
 		c = &Conflict{Addr: addr}
 	}
-	return Verdict{Conflict: c}, err
+	return Result{Conflict: c}, err
 }
 
-// takenBelow looks the address up on the device below.
-func takenBelow(below segment.Link, addr netip.Addr) (*Conflict, error) {
-	if below.NS == nil {
+// conflictWithParent returns the conflict if the link's parent device has the address. It can't
+// be asked.
+func conflictWithParent(parent segment.Link, addr netip.Addr) (*Conflict, error) {
+	if parent.NS == nil {
 		return nil, nil
 	}
-	s, err := stateOf(below, addr)
-	if err != nil || !s.there {
+	s, err := dadStateOf(parent, addr)
+	if err != nil || !s.exists {
 		return nil, err
 	}
-	f, err := segment.Look(below)
+	info, err := segment.Inspect(parent)
 	if err != nil {
 		return nil, err
 	}
-	return &Conflict{Addr: addr, MAC: f.MAC, Parent: f.Name}, nil
+	return &Conflict{Addr: addr, MAC: info.MAC, Parent: info.Name}, nil
 }
 
-// question is who asks for what. It makes the probes and judges the answers.
-type question struct {
+// query makes the probes for one address and recognizes the answers.
+type query struct {
 	addr  netip.Addr
-	mac   link.MAC // of the link that asks
-	ours  bool     // the link has the address itself
+	mac   link.MAC // of the link
+	own   bool     // the link itself has the address
 	nonce nonce
 }
 
-// packet is the probe, and to whom it goes.
-func (q question) packet() (link.MAC, []byte) {
+// packet returns the probe and its destination.
+func (q query) packet() (link.MAC, []byte) {
 	if q.addr.Is4() {
 		return segment.Broadcast(), arpProbe(q.mac, q.addr)
 	}
 	return groupMAC(solicitedNode(q.addr)), ndProbe(q.addr, q.nonce)
 }
 
-// judge is the conflict that a packet tells of, if it does.
-func (q question) judge(b []byte, from link.MAC) *Conflict {
+// conflictIn returns the conflict that a received packet shows; nil if it shows none.
+func (q query) conflictIn(b []byte, from link.MAC) *Conflict {
 	if q.addr.Is4() {
-		return q.judgeARP(b)
+		return q.conflictInARP(b)
 	}
-	return q.judgeND(b, from)
+	return q.conflictInND(b, from)
 }
 
-func (q question) judgeARP(b []byte) *Conflict {
+func (q query) conflictInARP(b []byte) *Conflict {
 	a, ok := parseARP(b)
 	switch {
 	case !ok:
 		return nil
 	case a.sender == q.addr:
 		return q.unlessOurs(a.senderMAC)
-	case a.op == arpRequest && a.sender.IsUnspecified() && a.targetedAddr == q.addr && a.senderMAC != q.mac:
-		return q.taken(a.senderMAC) // probes for it, too
+	case a.op == arpRequest && a.sender.IsUnspecified() && a.target == q.addr && a.senderMAC != q.mac:
+		return q.conflict(a.senderMAC) // it probes for the address as well
 	}
 	return nil
 }
 
-func (q question) judgeND(b []byte, from link.MAC) *Conflict {
+func (q query) conflictInND(b []byte, from link.MAC) *Conflict {
 	m, ok := parseND(b)
 	if !ok || m.target != q.addr {
 		return nil
 	}
 	if m.typ == ndSolicitation {
 		if !m.src.IsUnspecified() || m.nonce == q.nonce {
-			return nil // looks for its neighbour; or is our own
+			return nil // address resolution, or our own probe
 		}
 		return q.unlessOurs(from)
 	}
@@ -140,116 +143,110 @@ func (q question) judgeND(b []byte, from link.MAC) *Conflict {
 	return q.unlessOurs(m.mac)
 }
 
-// unlessOurs is a conflict with mac, unless it is this very link that has the address.
-func (q question) unlessOurs(mac link.MAC) *Conflict {
-	if q.ours && mac == q.mac {
+// unlessOurs returns a conflict with mac, unless this link has the address.
+func (q query) unlessOurs(mac link.MAC) *Conflict {
+	if q.own && mac == q.mac {
 		return nil
 	}
-	return q.taken(mac)
+	return q.conflict(mac)
 }
 
-func (q question) taken(mac link.MAC) *Conflict { return &Conflict{Addr: q.addr, MAC: mac} }
+func (q query) conflict(mac link.MAC) *Conflict { return &Conflict{Addr: q.addr, MAC: mac} }
 
-// probe asks until somebody has the address or the time is over.
-func probe(ctx context.Context, l segment.Link, f segment.Facts, q question, t Timing) (*Conflict, error) {
-	if _, err := crand.Read(q.nonce[:]); err != nil {
-		return nil, fmt.Errorf("make nonce: %w", err)
-	}
-	ears, err := listen(l, f, q.addr)
+// probe sends probes until somebody answers or the time is over.
+func probe(ctx context.Context, l segment.Link, info segment.Info, q query, t Timing) (*Conflict, error) {
+	_, _ = crand.Read(q.nonce[:]) // never fails (crypto/rand)
+	sockets, err := listen(l, info, q.addr)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
-	heard := make(chan hearing, len(ears))
-	var all sync.WaitGroup
-	for _, ear := range ears {
-		all.Go(func() { heard <- q.hear(ctx, ear) })
+	answers := make(chan answer, len(sockets))
+	var receivers sync.WaitGroup
+	for _, s := range sockets {
+		receivers.Go(func() { answers <- q.receive(ctx, s) })
 	}
 	defer func() {
 		cancel()
-		all.Wait()
-		closeAll(ears)
+		receivers.Wait()
+		closeAll(sockets)
 	}()
-	return ask(ctx, ears[0], q, t.pauses(chance), heard)
-}
-
-// hearing is what a listener ended with.
-type hearing struct {
-	conflict *Conflict
-	err      error
-}
-
-// ask sends the probes and waits for answers.
-func ask(ctx context.Context, mouth *segment.Socket, q question, pauses []time.Duration, heard <-chan hearing) (*Conflict, error) {
 	to, p := q.packet()
+	pauses := t.pauses(rand.Float64)
 	for i, d := range pauses {
-		wait := time.NewTimer(d)
+		timer := time.NewTimer(d)
 		select {
-		case h := <-heard:
-			wait.Stop()
-			return h.conflict, h.err
+		case a := <-answers:
+			timer.Stop()
+			return a.conflict, a.err
 		case <-ctx.Done():
-			wait.Stop()
+			timer.Stop()
 			return nil, ctx.Err()
-		case <-wait.C:
+		case <-timer.C:
 		}
 		if i == len(pauses)-1 {
-			return nil, nil // that was for answers to the last
+			break // that was the wait for answers to the last probe
 		}
-		if err := mouth.Send(to, p); err != nil {
+		if err := sockets[0].Send(to, p); err != nil {
 			return nil, err
 		}
 	}
 	return nil, nil
 }
 
-// hear listens until it hears of a conflict or ctx has ended.
-func (q question) hear(ctx context.Context, ear *segment.Socket) hearing {
+// answer is what a receiver ended with.
+type answer struct {
+	conflict *Conflict
+	err      error
+}
+
+// receive receives packets until one shows a conflict or ctx ends.
+func (q query) receive(ctx context.Context, s *segment.Socket) answer {
 	buf := make([]byte, 1500)
 	for {
-		n, from, err := ear.Receive(ctx, buf, time.Time{})
+		n, from, err := s.Receive(ctx, buf, time.Time{})
 		if err != nil {
-			return hearing{err: err}
+			return answer{err: err}
 		}
-		if c := q.judge(buf[:n], from); c != nil {
-			return hearing{conflict: c}
+		if c := q.conflictIn(buf[:n], from); c != nil {
+			return answer{conflict: c}
 		}
 	}
 }
 
-// listen opens the sockets at which answers arrive; the first is the link's own.
-func listen(l segment.Link, f segment.Facts, addr netip.Addr) (ears []*segment.Socket, err error) {
-	places, etherType, filter := []segment.Link{l}, uint16(unix.ETH_P_IPV6), neighbourDiscovery()
+// listen opens the sockets that receive answers. The first is that of the link itself.
+func listen(l segment.Link, info segment.Info, addr netip.Addr) (sockets []*segment.Socket, err error) {
+	links, etherType, filter := []segment.Link{l}, uint16(unix.ETH_P_IPV6), neighbourDiscovery()
 	if addr.Is4() {
 		etherType, filter = unix.ETH_P_ARP, nil
-		if f.IPvlan() {
-			if f.Below.NS == nil {
-				return nil, ErrDeaf
+		if info.IPvlan() {
+			if info.Lower.NS == nil {
+				return nil, ErrParentUnknown
 			}
-			places = append(places, f.Below)
+			links = append(links, info.Lower)
 		}
 	}
 	defer func() {
 		if err != nil {
-			closeAll(ears)
+			closeAll(sockets)
 		}
 	}()
-	for _, at := range places {
+	for _, at := range links {
 		s, err := segment.Open(at, etherType, filter)
 		if err != nil {
-			return ears, err
+			return sockets, err
 		}
-		ears = append(ears, s)
+		sockets = append(sockets, s)
 		if addr.Is4() {
 			continue
 		}
 		for _, group := range []netip.Addr{allNodes(), solicitedNode(addr)} {
 			if err := s.Join(groupMAC(group)); err != nil {
-				return ears, err
+				return sockets, err
 			}
 		}
 	}
-	return ears, nil
+	return sockets, nil
 }
 
 func closeAll(sockets []*segment.Socket) {

@@ -14,46 +14,47 @@ import (
 	"cleat/network/segment/segmenttest"
 )
 
-// long is for tests in which somebody answers: it never passes.
+// long returns a timing for tests in which somebody answers.
 func long() announce.Timing {
-	return announce.Timing{Probes: 100, Min: 50 * time.Millisecond, Max: 50 * time.Millisecond}
+	return announce.Timing{Probes: 100, MinInterval: 50 * time.Millisecond, MaxInterval: 50 * time.Millisecond}
 }
 
-// kinds are links in a container, on the host's eth0.
+// kinds are links of a container on the host's eth0.
 var kinds = map[string]link.Spec{
 	"macvlan":         segmenttest.Macvlan(),
 	"macvlan private": link.MacvlanSpec{Attrs: link.Attrs{Name: "eth0"}, Parent: "eth0", Mode: link.MacvlanPrivate},
 	"ipvlan":          segmenttest.IPvlan(),
 }
 
-// TestCheck asks from a container for an address that a machine outside has, and for one
-// that nobody has.
+// A container asks for an address that a machine outside has, and for one that nobody
+// has.
 func TestCheck(t *testing.T) {
 	for name, spec := range kinds {
 		t.Run(name, func(t *testing.T) {
 			b := segmenttest.New(t)
 			taken, free := address("9"), address("10")
-			taken.each(func(p netip.Prefix) { segmenttest.Must(t, b.Out.AddAddr(p)) })
+			taken.each(func(p netip.Prefix) { segmenttest.Must(t, b.OutsideLink.AddAddr(p)) })
 			l := b.Container(t, "web", spec)
-			whose := segmenttest.MAC(t, b.Out)
-			taken.each(func(p netip.Prefix) { mustBeTaken(t, segment.Of(l, b.Uplink), p, whose) })
-			free.each(func(p netip.Prefix) { mustBeFree(t, segment.Of(l, b.Uplink), p) })
+			whose := segmenttest.MAC(t, b.OutsideLink)
+			taken.each(func(p netip.Prefix) { wantConflict(t, segment.Of(l, b.Uplink), p, whose) })
+			free.each(func(p netip.Prefix) { wantNoConflict(t, segment.Of(l, b.Uplink), p) })
 		})
 	}
 }
 
-// TestCheckOnAVeth has a container on the switch itself.
-func TestCheckOnAVeth(t *testing.T) {
+// A container is connected to the switch itself.
+func TestCheckVeth(t *testing.T) {
 	b := segmenttest.New(t)
 	taken := address("9")
-	taken.each(func(p netip.Prefix) { segmenttest.Must(t, b.Out.AddAddr(p)) })
+	taken.each(func(p netip.Prefix) { segmenttest.Must(t, b.OutsideLink.AddAddr(p)) })
 	l := b.Plug(t, segmenttest.NewNS(t, "web"), "web", link.MAC{})
-	taken.each(func(p netip.Prefix) { mustBeTaken(t, segment.Of(l, nil), p, segmenttest.MAC(t, b.Out)) })
-	address("10").each(func(p netip.Prefix) { mustBeFree(t, segment.Of(l, nil), p) })
+	taken.each(func(p netip.Prefix) { wantConflict(t, segment.Of(l, nil), p, segmenttest.MAC(t, b.OutsideLink)) })
+	address("10").each(func(p netip.Prefix) { wantNoConflict(t, segment.Of(l, nil), p) })
 }
 
-// TestCheckOnAVLAN has both in VLAN 7; the address of one outside of it is free.
-func TestCheckOnAVLAN(t *testing.T) {
+// A container asks in VLAN 7 for an address of a machine in it, and for one of a machine
+// outside of it.
+func TestCheckVLAN(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", link.VLANSpec{Attrs: link.Attrs{Name: "eth0"}, Parent: "eth0", ID: 7})
 	tagged, err := link.Create(b.Outside, link.VLANSpec{Attrs: link.Attrs{Name: "eth0.7"}, Parent: "eth0", ID: 7}, link.Target{})
@@ -62,13 +63,13 @@ func TestCheckOnAVLAN(t *testing.T) {
 	inside, outside := address("9"), address("10")
 	inside.each(func(p netip.Prefix) { segmenttest.Must(t, tagged.AddAddr(p)) })
 	outside.each(func(p netip.Prefix) { segmenttest.Must(t, b.Uplink.AddAddr(p)) })
-	inside.each(func(p netip.Prefix) { mustBeTaken(t, segment.Of(l, b.Uplink), p, segmenttest.MAC(t, tagged)) })
-	outside.each(func(p netip.Prefix) { mustBeFree(t, segment.Of(l, b.Uplink), p) })
+	inside.each(func(p netip.Prefix) { wantConflict(t, segment.Of(l, b.Uplink), p, segmenttest.MAC(t, tagged)) })
+	outside.each(func(p netip.Prefix) { wantNoConflict(t, segment.Of(l, b.Uplink), p) })
 }
 
-// TestCheckAmongSiblings asks for the address of another container of the same parent: on
-// ipvlan that has the same Ethernet address.
-func TestCheckAmongSiblings(t *testing.T) {
+// A container asks for the address of another one on the same parent, which on ipvlan has
+// the same Ethernet address.
+func TestCheckSibling(t *testing.T) {
 	for _, name := range []string{"macvlan", "ipvlan"} {
 		t.Run(name, func(t *testing.T) {
 			b := segmenttest.New(t)
@@ -76,19 +77,19 @@ func TestCheckAmongSiblings(t *testing.T) {
 			l := b.Container(t, "web", kinds[name])
 			taken := address("9")
 			taken.each(func(p netip.Prefix) { segmenttest.Must(t, sibling.AddAddr(p)) })
-			taken.each(func(p netip.Prefix) { mustBeTaken(t, segment.Of(l, b.Uplink), p, segmenttest.MAC(t, sibling)) })
-			// Its own address is nobody else's.
+			taken.each(func(p netip.Prefix) { wantConflict(t, segment.Of(l, b.Uplink), p, segmenttest.MAC(t, sibling)) })
+			// The link's own address is no conflict.
 			address("10").each(func(p netip.Prefix) {
 				segmenttest.Must(t, l.AddAddr(p))
-				mustBeFree(t, segment.Of(l, b.Uplink), p)
+				wantNoConflict(t, segment.Of(l, b.Uplink), p)
 			})
 		})
 	}
 }
 
-// TestCheckAgainstTheParent asks for the parent's own address, which nothing that a
-// container sends can reach.
-func TestCheckAgainstTheParent(t *testing.T) {
+// A container asks for the parent's own address. The parent receives nothing that a
+// container sends.
+func TestCheckParent(t *testing.T) {
 	for _, name := range []string{"macvlan", "ipvlan"} {
 		t.Run(name, func(t *testing.T) {
 			b := segmenttest.New(t)
@@ -106,47 +107,46 @@ func TestCheckAgainstTheParent(t *testing.T) {
 	}
 }
 
-// TestCheckOnIPvlanNeedsTheParent: answers would not be heard.
-func TestCheckOnIPvlanNeedsTheParent(t *testing.T) {
+// Without the parent, answers could not be received.
+func TestCheckIPvlanWithoutParent(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.IPvlan())
-	if v, err := announce.Check(t.Context(), segment.Of(l, nil), address("9").v4.Addr(), announce.Fast()); !errors.Is(err, announce.ErrDeaf) {
+	if v, err := announce.Check(t.Context(), segment.Of(l, nil), address("9").v4.Addr(), announce.Fast()); !errors.Is(err, announce.ErrParentUnknown) {
 		t.Errorf("got %+v, %v", v, err)
 	}
 }
 
-// TestCheckOfTwoAtOnce has two machines probe for one address that neither has: one of
-// them, at least, must hear of the other.
-func TestCheckOfTwoAtOnce(t *testing.T) {
+// Two machines probe for one address that neither has. At least one of them notices the
+// other.
+func TestCheckSimultaneous(t *testing.T) {
 	b := segmenttest.New(t)
 	one, two := b.Container(t, "one", segmenttest.Macvlan()), b.Container(t, "two", segmenttest.Macvlan())
 	address("10").each(func(p netip.Prefix) {
-		verdicts := make(chan announce.Verdict, 2)
+		results := make(chan announce.Result, 2)
 		for _, l := range []*link.Link{one, two} {
 			go func() {
-				v, err := announce.Check(t.Context(), segment.Of(l, b.Uplink), p.Addr(), announce.Timing{Probes: 20, Min: 50 * time.Millisecond, After: time.Second})
+				v, err := announce.Check(t.Context(), segment.Of(l, b.Uplink), p.Addr(), announce.Timing{Probes: 20, MinInterval: 50 * time.Millisecond, LastWait: time.Second})
 				if err != nil {
 					t.Error(err)
 				}
-				verdicts <- v
+				results <- v
 			}()
 		}
-		if a, b := <-verdicts, <-verdicts; a.Conflict == nil && b.Conflict == nil {
-			t.Errorf("%s: neither heard of the other", p)
+		if a, b := <-results, <-results; a.Conflict == nil && b.Conflict == nil {
+			t.Errorf("%s: neither noticed the other", p)
 		}
 	})
 }
 
-// TestCheckBelievesTheKernel has an IPv6 address that the kernel has found to be taken
-// by a machine that is gone since.
-func TestCheckBelievesTheKernel(t *testing.T) {
+// The kernel has found a duplicate of an IPv6 address, whose owner is gone since.
+func TestCheckAfterDAD(t *testing.T) {
 	b := segmenttest.New(t)
 	p := address("9").v6
-	segmenttest.Must(t, b.Out.AddAddr(p))
+	segmenttest.Must(t, b.OutsideLink.AddAddr(p))
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	addTentative(t, l, p)
-	segmenttest.Eventually(t, "the kernel finds it out", func() bool { return flagsOf(t, l, p.Addr())&ifaFailed != 0 })
-	segmenttest.Must(t, b.Out.Down())
+	segmenttest.Eventually(t, "the kernel finds the duplicate", func() bool { return flagsOf(t, l, p.Addr())&ifaFailed != 0 })
+	segmenttest.Must(t, b.OutsideLink.Down())
 	v, err := announce.Check(t.Context(), segment.Of(l, b.Uplink), p.Addr(), announce.Fast())
 	if err != nil || v.Conflict == nil || v.Conflict.MAC != (link.MAC{}) {
 		t.Errorf("%v, %v", v.Conflict, err)
@@ -155,14 +155,14 @@ func TestCheckBelievesTheKernel(t *testing.T) {
 
 const ifaFailed = 0x08 // IFA_F_DADFAILED
 
-// TestCheckEndsWithItsContext, and says so.
-func TestCheckEndsWithItsContext(t *testing.T) {
+// Check returns when its context ends.
+func TestCheckCanceled(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := announce.Check(ctx, segment.Of(l, b.Uplink), address("10").v4.Addr(), announce.Timing{Wait: time.Hour, Probes: 1, After: time.Hour})
+		_, err := announce.Check(ctx, segment.Of(l, b.Uplink), address("10").v4.Addr(), announce.Timing{InitialDelay: time.Hour, Probes: 1, LastWait: time.Hour})
 		done <- err
 	}()
 	cancel()
@@ -171,32 +171,32 @@ func TestCheckEndsWithItsContext(t *testing.T) {
 	}
 }
 
-func TestCheckOfNoAddress(t *testing.T) {
+func TestCheckNotUnicast(t *testing.T) {
 	for _, a := range []netip.Addr{{}, netip.IPv4Unspecified(), netip.IPv6LinkLocalAllNodes(), netip.MustParseAddr("224.0.0.1")} {
-		if _, err := announce.Check(t.Context(), segment.Link{}, a, announce.Fast()); !errors.Is(err, announce.ErrAddress) {
+		if _, err := announce.Check(t.Context(), segment.Link{}, a, announce.Fast()); !errors.Is(err, announce.ErrNotUnicast) {
 			t.Errorf("%s: %v", a, err)
 		}
 	}
 }
 
-func mustBeTaken(t *testing.T, at segment.Link, p netip.Prefix, whose link.MAC) {
+func wantConflict(t *testing.T, at segment.Link, p netip.Prefix, whose link.MAC) {
 	t.Helper()
 	v, err := announce.Check(t.Context(), at, p.Addr(), long())
 	segmenttest.Must(t, err)
 	switch {
 	case v.Conflict == nil:
-		t.Errorf("%s: nobody has it", p)
+		t.Errorf("%s: no conflict", p)
 	case v.Conflict.MAC != whose || v.Conflict.Addr != p.Addr():
 		t.Errorf("%s: %v, want %s", p, v.Conflict, whose)
 	case !strings.Contains(v.Conflict.Error(), p.Addr().String()+" is in use by "):
-		t.Errorf("it reads %q", v.Conflict)
+		t.Errorf("the error is %q", v.Conflict)
 	}
 }
 
-func mustBeFree(t *testing.T, at segment.Link, p netip.Prefix) {
+func wantNoConflict(t *testing.T, at segment.Link, p netip.Prefix) {
 	t.Helper()
 	v, err := announce.Check(t.Context(), at, p.Addr(), announce.Fast())
-	if err != nil || v != (announce.Verdict{}) {
+	if err != nil || v != (announce.Result{}) {
 		t.Errorf("%s: %v, %v", p, v.Conflict, err)
 	}
 }

@@ -2,16 +2,16 @@ package announce
 
 import "golang.org/x/net/bpf"
 
-// dropAll is the filter of a socket that only sends.
+// dropAll returns the filter of a socket that only sends.
 func dropAll() []bpf.Instruction { return []bpf.Instruction{bpf.RetConstant{Val: 0}} }
 
-// neighbourDiscovery lets solicitations and advertisements pass that have no extension
-// headers, which none has (RFC 4861 section 4).
+// neighbourDiscovery returns a filter that passes solicitations and advertisements. They
+// have no extension headers (RFC 4861 section 4).
 func neighbourDiscovery() []bpf.Instruction {
 	const (
-		nextHeader = 6  // its offset in IPv6
-		icmpv6     = 58 // its number
-		icmpType   = 40 // the offset of ICMPv6's type behind IPv6's header
+		nextHeader = 6  // offset in the IPv6 header
+		icmpv6     = 58 // protocol number
+		icmpType   = 40 // offset of the ICMPv6 type
 	)
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: nextHeader, Size: 1},

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sendICMP sends an ICMPv6 message from an address of the link to a group on it. The
-// kernel fills in the checksum (RFC 3542 section 3.1). The address must be usable: not
+// sendICMP sends an ICMPv6 message from an address of the link to a group on its segment.
+// The kernel fills in the checksum (RFC 3542 section 3.1). The address must not be
 // tentative.
 func sendICMP(l segment.Link, from, group netip.Addr, message []byte) error {
 	err := l.NS.Do(func() error {
@@ -37,7 +37,7 @@ func sendICMP(l segment.Link, from, group netip.Addr, message []byte) error {
 		return unix.Sendto(fd, message, 0, at(group))
 	})
 	if err != nil {
-		return fmt.Errorf("send ICMPv6 from %s by link %d in %s: %w", from, l.Index, l.NS, err)
+		return fmt.Errorf("send ICMPv6 from %s on link %d in %s: %w", from, l.Index, l.NS, err)
 	}
 	return nil
 }

@@ -8,8 +8,8 @@ import (
 	"cleat/packet"
 )
 
-// Types of messages and options of neighbour discovery (RFC 4861 sections 4.3, 4.4 and
-// 4.6.1, RFC 3971 section 5.3.2).
+// Message and option types of neighbour discovery (RFC 4861 sections 4.3, 4.4 and 4.6.1,
+// RFC 3971 section 5.3.2).
 const (
 	ndSolicitation  = 135
 	ndAdvertisement = 136
@@ -18,10 +18,10 @@ const (
 	ndOptionNonce     = 14
 
 	ndBytes       = 24 // ICMPv6 header, flags and target
-	ndOptionBytes = 8  // of both options
+	ndOptionBytes = 8  // of either option
 	ndNonceBytes  = 6
 
-	ndHops = 255 // of another hop limit a message came through a router (RFC 4861 section 7.1.1)
+	ndHops = 255 // a message with another hop limit came through a router (RFC 4861 section 7.1.1)
 )
 
 // Flags of an advertisement (RFC 4861 section 4.4).
@@ -30,31 +30,32 @@ const (
 	ndOverride = 1 << 29
 )
 
-// nonce tells a solicitation of ours that comes back from anybody else's (RFC 7527).
+// nonce distinguishes our own solicitation, if it comes back, from others (RFC 7527).
 type nonce [ndNonceBytes]byte
 
-// allNodes is who an unsolicited advertisement is for.
+// allNodes returns the group that receives unsolicited advertisements.
 func allNodes() netip.Addr { return netip.IPv6LinkLocalAllNodes() }
 
-// solicitedNode is the group in which the owner of addr is (RFC 4291 section 2.7.1).
+// solicitedNode returns the group that the owner of addr is in (RFC 4291 section 2.7.1).
 func solicitedNode(addr netip.Addr) netip.Addr {
 	group, a := netip.MustParseAddr("ff02::1:ff00:0").As16(), addr.As16()
 	copy(group[13:], a[13:])
 	return netip.AddrFrom16(group)
 }
 
-// groupMAC is the Ethernet address of an IPv6 group (RFC 2464 section 7).
+// groupMAC returns the Ethernet address of an IPv6 group (RFC 2464 section 7).
 func groupMAC(group netip.Addr) link.MAC {
 	a := group.As16()
 	return link.MAC{0x33, 0x33, a[12], a[13], a[14], a[15]}
 }
 
-// ndProbe asks whether somebody has addr (RFC 4862 section 5.4.2).
+// ndProbe returns a solicitation that asks whether somebody has addr (RFC 4862 section
+// 5.4.2).
 func ndProbe(addr netip.Addr, n nonce) []byte {
 	return ndMessage(netip.IPv6Unspecified(), solicitedNode(addr), ndSolicitation, 0, addr, ndOptionNonce, n)
 }
 
-// ndAnnouncement says that addr is at mac (RFC 4861 section 7.2.6).
+// ndAnnouncement returns an advertisement that addr is at mac (RFC 4861 section 7.2.6).
 func ndAnnouncement(mac link.MAC, addr netip.Addr, router bool) []byte {
 	flags := uint32(ndOverride)
 	if router {
@@ -63,7 +64,7 @@ func ndAnnouncement(mac link.MAC, addr netip.Addr, router bool) []byte {
 	return ndMessage(addr, allNodes(), ndAdvertisement, flags, addr, ndOptionTargetMAC, mac)
 }
 
-// ndMessage is a whole packet with one option.
+// ndMessage returns a packet with one option.
 func ndMessage(src, dst netip.Addr, typ uint8, flags uint32, target netip.Addr, option uint8, value [6]byte) []byte {
 	const length = ndBytes + ndOptionBytes
 	b := make([]byte, packet.IPBytes(src)+length)
@@ -78,17 +79,17 @@ func ndMessage(src, dst netip.Addr, typ uint8, flags uint32, target netip.Addr, 
 	return b
 }
 
-// nd is what a solicitation or advertisement says.
+// nd is a parsed solicitation or advertisement.
 type nd struct {
 	typ    uint8
 	src    netip.Addr
 	target netip.Addr
-	mac    link.MAC // of the target; zero: it does not say
-	nonce  nonce    // zero: it has none
+	mac    link.MAC // of the target; zero: the option is missing
+	nonce  nonce    // zero: the option is missing
 }
 
-// parseND reads a solicitation or advertisement as RFC 4861 sections 7.1.1 and 7.1.2
-// have it checked.
+// parseND parses a solicitation or advertisement. ok is false if it is invalid according
+// to RFC 4861 sections 7.1.1 and 7.1.2.
 func parseND(b []byte) (m nd, ok bool) {
 	var ip packet.IP
 	if packet.ParseIP(b, &ip) != nil || ip.Protocol != packet.ICMPv6 || ip.TTL != ndHops || ip.IsFragment() || len(ip.Payload) < ndBytes {

@@ -18,7 +18,7 @@ var (
 	random = nonce{1, 2, 3, 4, 5, 6}
 )
 
-// TestPackets holds what is sent against bytes written down from the RFCs.
+// TestPackets compares packets with bytes written down from the RFCs.
 func TestPackets(t *testing.T) {
 	for name, c := range map[string]struct {
 		got  []byte
@@ -47,13 +47,13 @@ func TestPackets(t *testing.T) {
 	}
 }
 
-// TestJudge tells others' packets from our own.
-func TestJudge(t *testing.T) {
+// TestConflictIn distinguishes packets of others from our own.
+func TestConflictIn(t *testing.T) {
 	request := func(from link.MAC, sender, target netip.Addr) []byte {
-		return arp{op: arpRequest, senderMAC: from, sender: sender, targetedAddr: target}.bytes()
+		return arp{op: arpRequest, senderMAC: from, sender: sender, target: target}.bytes()
 	}
 	reply := func(from link.MAC, sender netip.Addr) []byte {
-		return arp{op: arpReply, senderMAC: from, sender: sender, targetMAC: here, targetedAddr: netip.IPv4Unspecified()}.bytes()
+		return arp{op: arpReply, senderMAC: from, sender: sender, targetMAC: here, target: netip.IPv4Unspecified()}.bytes()
 	}
 	other4, other6 := netip.MustParseAddr("192.0.2.11"), netip.MustParseAddr("2001:db8::11")
 	without := ndMessage(netip.IPv6Unspecified(), solicitedNode(six), ndSolicitation, 0, six, 200, nonce{}) // an unknown option
@@ -64,28 +64,28 @@ func TestJudge(t *testing.T) {
 		from     link.MAC
 		conflict link.MAC // zero: none
 	}{
-		"its reply":                        {four, false, reply(there, four), there, there},
-		"its request for a third":          {four, false, request(there, four, other4), there, there},
-		"its announcement":                 {four, false, arpAnnouncement(there, four), there, there},
-		"its probe":                        {four, false, arpProbe(there, four), there, there},
-		"our probe, come back":             {four, false, arpProbe(here, four), here, link.MAC{}},
-		"a reply from our address":         {four, false, reply(here, four), here, here},
+		"reply":                            {four, false, reply(there, four), there, there},
+		"request for another address":      {four, false, request(there, four, other4), there, there},
+		"announcement":                     {four, false, arpAnnouncement(there, four), there, there},
+		"probe":                            {four, false, arpProbe(there, four), there, there},
+		"our probe, sent back":             {four, false, arpProbe(here, four), here, link.MAC{}},
+		"reply from our MAC":               {four, false, reply(here, four), here, here},
 		"our own reply":                    {four, true, reply(here, four), here, link.MAC{}},
-		"another's reply, though we have":  {four, true, reply(there, four), there, there},
-		"a reply for another":              {four, false, reply(there, other4), there, link.MAC{}},
-		"a question for it":                {four, false, request(there, other4, four), there, link.MAC{}},
-		"a probe for another":              {four, false, arpProbe(there, other4), there, link.MAC{}},
-		"its advertisement":                {six, false, ndAnnouncement(there, six, false), there, there},
-		"another's advertisement":          {six, false, ndAnnouncement(there, other6, false), there, link.MAC{}},
+		"another's reply for our address":  {four, true, reply(there, four), there, there},
+		"reply for another address":        {four, false, reply(there, other4), there, link.MAC{}},
+		"request for the address":          {four, false, request(there, other4, four), there, link.MAC{}},
+		"probe for another address":        {four, false, arpProbe(there, other4), there, link.MAC{}},
+		"advertisement":                    {six, false, ndAnnouncement(there, six, false), there, there},
+		"advertisement of another address": {six, false, ndAnnouncement(there, other6, false), there, link.MAC{}},
 		"our own advertisement":            {six, true, ndAnnouncement(here, six, false), here, link.MAC{}},
-		"advertisement from our address":   {six, false, ndAnnouncement(here, six, false), here, here},
-		"our solicitation, come back":      {six, false, ndProbe(six, random), here, link.MAC{}},
-		"a sibling's solicitation":         {six, false, ndProbe(six, nonce{9}), here, here},
-		"a solicitation without a nonce":   {six, false, without, there, there},
-		"a solicitation of who looks for":  {six, false, ndMessage(other6, solicitedNode(six), ndSolicitation, 0, six, ndOptionNonce, nonce{9}), there, link.MAC{}},
-		"an advertisement without address": {six, false, ndMessage(six, allNodes(), ndAdvertisement, 0, six, 200, there), there, there},
+		"advertisement from our MAC":       {six, false, ndAnnouncement(here, six, false), here, here},
+		"our solicitation, sent back":      {six, false, ndProbe(six, random), here, link.MAC{}},
+		"solicitation of a sibling":        {six, false, ndProbe(six, nonce{9}), here, here},
+		"solicitation without a nonce":     {six, false, without, there, there},
+		"address resolution":               {six, false, ndMessage(other6, solicitedNode(six), ndSolicitation, 0, six, ndOptionNonce, nonce{9}), there, link.MAC{}},
+		"advertisement without a MAC":      {six, false, ndMessage(six, allNodes(), ndAdvertisement, 0, six, 200, there), there, there},
 	} {
-		got := question{addr: c.addr, mac: here, ours: c.ours, nonce: random}.judge(c.packet, c.from)
+		got := query{addr: c.addr, mac: here, own: c.ours, nonce: random}.conflictIn(c.packet, c.from)
 		switch {
 		case (got != nil) != (c.conflict != link.MAC{}):
 			t.Errorf("%s: %v", name, got)
@@ -95,11 +95,11 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestFarAway drops what a router has forwarded, and what is broken.
-func TestFarAway(t *testing.T) {
+// parseND rejects what a router has forwarded, and invalid messages.
+func TestParseNDRejects(t *testing.T) {
 	good := ndAnnouncement(there, six, false)
 	if _, ok := parseND(good); !ok {
-		t.Fatal("a good one is refused")
+		t.Fatal("a valid message is rejected")
 	}
 	for name, change := range map[string]func([]byte){
 		"hop limit":     func(b []byte) { b[7] = 254 },
@@ -110,18 +110,18 @@ func TestFarAway(t *testing.T) {
 		b := append([]byte(nil), good...)
 		change(b)
 		if _, ok := parseND(b); ok {
-			t.Errorf("%s: taken", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 }
 
-func FuzzJudge(f *testing.F) {
+func FuzzConflictIn(f *testing.F) {
 	f.Add(arpProbe(there, four))
 	f.Add(ndProbe(six, random))
 	f.Add(ndAnnouncement(there, six, false))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		for _, a := range []netip.Addr{four, six} {
-			if c := (question{addr: a, mac: here, nonce: random}).judge(b, there); c != nil && c.Addr != a {
+			if c := (query{addr: a, mac: here, nonce: random}).conflictIn(b, there); c != nil && c.Addr != a {
 				t.Errorf("conflict about %s", c.Addr)
 			}
 		}
@@ -135,9 +135,9 @@ func TestPauses(t *testing.T) {
 		chance float64
 		want   []time.Duration
 	}{
-		"RFC 5227, soonest": {standard(four), 0, []time.Duration{0, s, s, 2 * s}},
-		"RFC 5227, middle":  {standard(four), 0.5, []time.Duration{s / 2, 3 * s / 2, 3 * s / 2, 2 * s}},
-		"RFC 4862":          {standard(six), 0.5, []time.Duration{s / 2, s}},
+		"RFC 5227, minimum": {rfcTiming(four), 0, []time.Duration{0, s, s, 2 * s}},
+		"RFC 5227, average": {rfcTiming(four), 0.5, []time.Duration{s / 2, 3 * s / 2, 3 * s / 2, 2 * s}},
+		"RFC 4862":          {rfcTiming(six), 0.5, []time.Duration{s / 2, s}},
 	} {
 		got := c.timing.pauses(func() float64 { return c.chance })
 		if len(got) != len(c.want) {

@@ -203,7 +203,7 @@ func (m *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, reason string
 	}
 	announceCtx, cancel := context.WithTimeout(ctx, announceWithin)
 	defer cancel()
-	_ = announce.Address(announceCtx, m.at, announce.Repeat{}, lease.Address) // neighbours may be unreachable
+	_ = announce.Address(announceCtx, m.at, lease.Address) // neighbours may be unreachable
 	now, err := dhcp.Now()
 	return LeaseReport{Done: fmt.Sprintf("got a new lease of %s: %s", lease.Address, reason), Next: lease.Next(now).In, NewAddress: true, Incomplete: m.pending.any()}, errors.Join(applyErr, err)
 }
@@ -458,5 +458,5 @@ func AnnounceAgain(ctx context.Context, store *Store, a *Attachment) error {
 		_, exists, err := segment.Address(at, p.Addr())
 		return err != nil || !exists
 	})
-	return announce.Address(ctx, at, announce.Repeat{}, addresses...)
+	return announce.Address(ctx, at, addresses...)
 }

@@ -54,7 +54,7 @@ func (s CheckAddresses) do(r *run) error {
 	if s.How == CheckFast {
 		timing = announce.Fast()
 	}
-	verdicts, errs := make([]announce.Verdict, len(s.Addrs)), make([]error, len(s.Addrs))
+	verdicts, errs := make([]announce.Result, len(s.Addrs)), make([]error, len(s.Addrs))
 	var wg sync.WaitGroup
 	for i, a := range s.Addrs {
 		wg.Go(func() { verdicts[i], errs[i] = announce.Check(r.ctx, at, a, timing) })
@@ -116,7 +116,7 @@ func (s Announce) do(r *run) error {
 		defer cancel()
 		// An error is no reason to roll back: somebody may have brought the link down, and
 		// neighbours that miss the announcement ask once their entries are stale.
-		_ = announce.Address(ctx, at, announce.Repeat{}, prefixes...)
+		_ = announce.Address(ctx, at, prefixes...)
 	})
 	return nil
 }

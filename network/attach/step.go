@@ -96,7 +96,7 @@ func (r *run) checkSteps(steps []Step) error {
 func (r *run) segment(parent string) (segment.Link, error) {
 	at := segment.Link{NS: r.cont.ns, Index: r.linkIndex}
 	if r.peer != "" {
-		at.Other, at.OtherIndex = r.host.ns, r.peerIndex
+		at.Peer, at.PeerIndex = r.host.ns, r.peerIndex
 	}
 	if parent == "" {
 		return at, nil

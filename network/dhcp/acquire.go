@@ -124,13 +124,13 @@ func inUse(ctx context.Context, at segment.Link, addr netip.Addr, t announce.Tim
 }
 
 // look is what the link is, if it is one for DHCP.
-func look(ctx context.Context, at segment.Link, doing string) (segment.Facts, error) {
-	f, err := segment.Ready(ctx, at)
+func look(ctx context.Context, at segment.Link, doing string) (segment.Info, error) {
+	f, err := segment.WaitReady(ctx, at)
 	switch {
 	case err != nil:
 		return f, fmt.Errorf("%s: %w", doing, err)
-	case f.NoARP != "":
-		return f, fmt.Errorf("%s on %s: %w: %s", doing, f.Name, ErrNotApplicable, f.NoARP)
+	case f.NoARPReason != "":
+		return f, fmt.Errorf("%s on %s: %w: %s", doing, f.Name, ErrNotApplicable, f.NoARPReason)
 	case !f.Up:
 		return f, fmt.Errorf("%s on %s: %w", doing, f.Name, segment.ErrDown)
 	}

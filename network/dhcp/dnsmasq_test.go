@@ -25,8 +25,8 @@ func TestDnsmasq(t *testing.T) {
 	if err != nil {
 		t.Skip("dnsmasq is not installed (apt-get install dnsmasq-base)")
 	}
-	onEthernet(t, func(t *testing.T, b *segmenttest.Bed, l *link.Link) {
-		leases := dnsmasq(t, path, b.Out)
+	onEthernet(t, func(t *testing.T, b *segmenttest.Network, l *link.Link) {
+		leases := dnsmasq(t, path, b.OutsideLink)
 		at := segment.Of(l, b.Uplink)
 		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{
 			Client: client("web"), Wish: netip.MustParseAddr("192.0.2.77"), Check: announce.Fast(),

@@ -72,7 +72,7 @@
 //		return err // "acquire lease on eth0: no DHCP server answered in 10s, asked 4 times"
 //	}
 //	// Set l.Address, l.MTU and l.Routes; then:
-//	if err := announce.Address(ctx, at, announce.Repeat{}, l.Address); err != nil {
+//	if err := announce.Address(ctx, at, l.Address); err != nil {
 //		return err
 //	}
 //	for {

@@ -49,7 +49,7 @@ func client(name string) dhcp.Client {
 
 // onEthernet makes a container's link of each kind: on the host's eth0, or a port of the
 // switch.
-func onEthernet(t *testing.T, f func(t *testing.T, b *segmenttest.Bed, l *link.Link)) {
+func onEthernet(t *testing.T, f func(t *testing.T, b *segmenttest.Network, l *link.Link)) {
 	for name, spec := range map[string]link.Spec{"macvlan": segmenttest.Macvlan(), "ipvlan": segmenttest.IPvlan(), "veth": nil} {
 		t.Run(name, func(t *testing.T) {
 			b := segmenttest.New(t)
@@ -64,8 +64,8 @@ func onEthernet(t *testing.T, f func(t *testing.T, b *segmenttest.Bed, l *link.L
 
 // TestLease is a lease's life: got, used, renewed and rebound by another process, given back.
 func TestLease(t *testing.T) {
-	onEthernet(t, func(t *testing.T, b *segmenttest.Bed, l *link.Link) {
-		s := serve(t, b.Out, time.Hour, dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{5, 0x78})))
+	onEthernet(t, func(t *testing.T, b *segmenttest.Network, l *link.Link) {
+		s := serve(t, b.OutsideLink, time.Hour, dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{5, 0x78})))
 		at := segment.Of(l, b.Uplink)
 		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web"), Check: announce.Fast()})
 		must(t, err)
@@ -73,7 +73,7 @@ func TestLease(t *testing.T) {
 		if lease.Address != netip.MustParsePrefix("192.0.2.10/24") || gateway != dhcptest.Addr().Addr() || lease.MTU != 1400 || lease.Expires.Sub(lease.Got.Wall) != time.Hour {
 			t.Errorf("%+v", lease)
 		}
-		f, err := segment.Look(at)
+		f, err := segment.Inspect(at)
 		must(t, err)
 		s.Do(func() {
 			if s.Last.HostName() != "web" || s.Last.IsBroadcast() != f.IPvlan() {
@@ -124,7 +124,7 @@ func handOver(t *testing.T, l *dhcp.Lease) *dhcp.Lease {
 // link goes at once.
 func TestReleaseIsHeard(t *testing.T) {
 	b := segmenttest.New(t)
-	s := serve(t, b.Out, time.Hour)
+	s := serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	at := segment.Of(l, b.Uplink)
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
@@ -138,8 +138,8 @@ func TestReleaseIsHeard(t *testing.T) {
 // TestReleaseWithoutAddress gives back what was granted and never heard of, from a link
 // without an address, and what there is no route for.
 func TestReleaseWithoutAddress(t *testing.T) {
-	onEthernet(t, func(t *testing.T, b *segmenttest.Bed, l *link.Link) {
-		s := serve(t, b.Out, time.Hour)
+	onEthernet(t, func(t *testing.T, b *segmenttest.Network, l *link.Link) {
+		s := serve(t, b.OutsideLink, time.Hour)
 		s.Do(func() { s.Unheard = true })
 		at := segment.Of(l, b.Uplink)
 		var kept []*dhcp.Lease
@@ -182,7 +182,7 @@ func TestReleaseWithoutAddress(t *testing.T) {
 // TestNotKept asks for nothing that can't be written down.
 func TestNotKept(t *testing.T) {
 	b := segmenttest.New(t)
-	s := serve(t, b.Out, time.Hour)
+	s := serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	full := errors.New("disk full")
 	if _, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Client: client("web"), Keep: func(*dhcp.Lease) error { return full }}); !errors.Is(err, full) {
@@ -196,13 +196,13 @@ func TestNotKept(t *testing.T) {
 // TestReleaseToNobody says that nobody can have heard.
 func TestReleaseToNobody(t *testing.T) {
 	b := segmenttest.New(t)
-	serve(t, b.Out, time.Hour)
+	serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	at := segment.Of(l, b.Uplink)
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
 	must(t, err)
 	must(t, l.AddAddr(lease.Address))
-	must(t, b.Out.Down())
+	must(t, b.OutsideLink.Down())
 	if err := dhcp.Release(t.Context(), at, lease); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
@@ -211,17 +211,17 @@ func TestReleaseToNobody(t *testing.T) {
 // TestOneMAC gives two clients with one Ethernet address leases of their own.
 func TestOneMAC(t *testing.T) {
 	mac := link.MAC{2, 0, 0x5e, 0x10, 0, 1}
-	for name, plug := range map[string]func(t *testing.T, b *segmenttest.Bed, name string) segment.Link{
-		"ipvlan": func(t *testing.T, b *segmenttest.Bed, name string) segment.Link {
+	for name, plug := range map[string]func(t *testing.T, b *segmenttest.Network, name string) segment.Link{
+		"ipvlan": func(t *testing.T, b *segmenttest.Network, name string) segment.Link {
 			return segment.Of(b.Container(t, name, segmenttest.IPvlan()), b.Uplink)
 		},
-		"ports of a switch": func(t *testing.T, b *segmenttest.Bed, name string) segment.Link {
+		"ports of a switch": func(t *testing.T, b *segmenttest.Network, name string) segment.Link {
 			return segment.Of(b.Plug(t, segmenttest.NewNS(t, name), name, mac), nil)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := segmenttest.New(t)
-			serve(t, b.Out, time.Hour)
+			serve(t, b.OutsideLink, time.Hour)
 			links := map[string]segment.Link{"one": plug(t, b, "one"), "two": plug(t, b, "two")}
 			got := make(chan netip.Prefix, len(links))
 			for name, at := range links {
@@ -246,7 +246,7 @@ func TestOneMAC(t *testing.T) {
 func TestShortLease(t *testing.T) {
 	t.Parallel()
 	b := segmenttest.New(t)
-	s := serve(t, b.Out, 4*time.Second)
+	s := serve(t, b.OutsideLink, 4*time.Second)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	at := segment.Of(l, b.Uplink)
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
@@ -302,7 +302,7 @@ func strs(all []dhcp.Action) (out []string) {
 // TestForbidden has a server take an address back.
 func TestForbidden(t *testing.T) {
 	b := segmenttest.New(t)
-	s := serve(t, b.Out, time.Hour)
+	s := serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	at := segment.Of(l, b.Uplink)
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
@@ -322,7 +322,7 @@ func TestForbidden(t *testing.T) {
 // TestDeclines has somebody use the address that the server gives away.
 func TestDeclines(t *testing.T) {
 	b := segmenttest.New(t)
-	s := serve(t, b.Out, time.Hour)
+	s := serve(t, b.OutsideLink, time.Hour)
 	squatter := b.Plug(t, segmenttest.NewNS(t, "squatter"), "squatter", link.MAC{})
 	must(t, squatter.AddAddr(netip.MustParsePrefix("192.0.2.10/24")))
 	l := b.Container(t, "web", segmenttest.Macvlan())
@@ -376,7 +376,7 @@ func TestNoServer(t *testing.T) {
 // TestLinkGoesDown while it waits.
 func TestLinkGoesDown(t *testing.T) {
 	b := segmenttest.New(t)
-	s := serve(t, b.Out, time.Hour)
+	s := serve(t, b.OutsideLink, time.Hour)
 	s.Do(func() { s.Mute = true })
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	done := make(chan error, 1)

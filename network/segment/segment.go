@@ -14,75 +14,74 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Link is where a link is, and where the link is that it stands on. Two Links may
-// be compared.
+// Link locates a link, its parent and its peer. Links can be compared.
 type Link struct {
 	NS    *netns.NS
 	Index int // of the link in NS
 
-	// Parent is the namespace, and ParentIndex the number there, of the link that a
-	// macvlan or ipvlan device stands on. Where both are in one namespace it may be
-	// left out: the kernel tells. It matters most to ipvlan, where what is sent to an
-	// address that no device has yet goes to the parent.
+	// Parent and ParentIndex locate the device on which a macvlan or ipvlan device
+	// stands. They may be left out if both are in one namespace, because the kernel
+	// reports it. They matter most to ipvlan, where packets to an address that no device
+	// has yet are delivered to the parent.
 	Parent      *netns.NS
 	ParentIndex int
 
-	// Other is the namespace, and OtherIndex the number there, of the other end of a
-	// pair. Where it is known it is waited for, too: a bridge drops what its port
-	// receives before the kernel has noticed that there is a carrier.
-	Other      *netns.NS
-	OtherIndex int
+	// Peer and PeerIndex locate the other end of a pair. If they are set, WaitReady waits
+	// for the peer as well: a bridge drops what its port receives before the kernel has
+	// noticed that the port has a carrier.
+	Peer      *netns.NS
+	PeerIndex int
 }
 
-// Of is the place of l, whose parent, nil if there is none, is below.
-func Of(l, below *link.Link) Link {
+// Of returns the location of l and of its parent, which may be nil.
+func Of(l, parent *link.Link) Link {
 	at := Link{NS: l.NS(), Index: l.Index()}
-	if below != nil {
-		at.Parent, at.ParentIndex = below.NS(), below.Index()
+	if parent != nil {
+		at.Parent, at.ParentIndex = parent.NS(), parent.Index()
 	}
 	return at
 }
 
-// Facts are what the kernel says of a link.
-type Facts struct {
+// Info is what the kernel reports about a link.
+type Info struct {
 	Name string
 	Kind string // as in link.Kinds; "device" for hardware
 	MAC  link.MAC
-	Up   bool // somebody has brought it up
-	// Running is that it carries packets: there is a cable, and the kernel has made what
-	// is behind it (a bridge's port) ready.
+	Up   bool // administratively up
+	// Running means that the link carries packets: it has a carrier, and the kernel has
+	// made what is behind it ready, such as a port of a bridge.
 	Running bool
-	// NoARP is why neighbours are not found by ARP and neighbour discovery on the
-	// link; "" where they are.
-	NoARP string
-	// Below is the link whose segment a macvlan or ipvlan device shares, and whose
-	// own addresses it can't ask for. Its NS is nil for other kinds, and where it is
-	// in a namespace that nobody named.
-	Below Link
+	// NoARPReason says why the link has no neighbours that can be found by ARP or
+	// neighbour discovery; "" if it has.
+	NoARPReason string
+	// Lower locates the device whose segment a macvlan or ipvlan device shares, and whose
+	// own addresses the device can't ask for. Its NS is nil for other kinds, and if its
+	// namespace is unknown.
+	Lower Link
 }
 
-// IPvlan tells whether all devices of one parent share an Ethernet address.
-func (f Facts) IPvlan() bool { return f.Kind == "ipvlan" || f.Kind == "ipvtap" }
+// IPvlan reports whether all devices on one parent share an Ethernet address.
+func (f Info) IPvlan() bool { return f.Kind == "ipvlan" || f.Kind == "ipvtap" }
 
-// Look asks the kernel what the link is.
-func Look(l Link) (Facts, error) {
+// Inspect asks the kernel about a link.
+func Inspect(l Link) (Info, error) {
 	nl, err := find(l.NS, l.Index)
 	if err != nil {
-		return Facts{}, err
+		return Info{}, err
 	}
 	a := nl.Attrs()
-	f := Facts{Name: a.Name, Kind: nl.Type(), Up: a.Flags&net.FlagUp != 0, Running: running(nl), NoARP: noARP(a), Below: l.below(nl)}
-	if len(a.HardwareAddr) == len(f.MAC) {
-		f.MAC = link.MAC(a.HardwareAddr)
+	info := Info{Name: a.Name, Kind: nl.Type(), Up: a.Flags&net.FlagUp != 0, Running: running(nl), NoARPReason: noARPReason(a), Lower: l.lower(nl)}
+	if len(a.HardwareAddr) == len(info.MAC) {
+		info.MAC = link.MAC(a.HardwareAddr)
 	}
-	if f.Running && l.Other != nil {
-		other, err := find(l.Other, l.OtherIndex)
+	if info.Running && l.Peer != nil {
+		other, err := find(l.Peer, l.PeerIndex)
 		if err != nil {
-			return f, err
+			return info, err
 		}
-		f.Running = running(other)
+		info.Running = running(other)
 	}
-	return f, nil
+	return info, nil
 }
 
 func find(ns *netns.NS, index int) (netlink.Link, error) {
@@ -99,33 +98,33 @@ func find(ns *netns.NS, index int) (netlink.Link, error) {
 }
 
 const (
-	// runningWithin is how long the kernel may take to make a new link ready. Its work is
-	// put off by up to a second when links change often (linkwatch_schedule_work,
+	// runningWithin bounds the time that the kernel needs to make a new link ready. It
+	// delays that work by up to a second if links change often (linkwatch_schedule_work,
 	// net/core/link_watch.c).
 	runningWithin = 2 * time.Second
 
-	runningPoll = 2 * time.Millisecond // mostly it takes a few
+	runningPoll = 2 * time.Millisecond // usually a few are enough
 )
 
-// Ready is Look, once the link is running: what is sent before is lost. It waits for up to
-// 2 s, after which Running is false; for a link that is down, or has no neighbours, not at
-// all. The error may be ctx's.
-func Ready(ctx context.Context, l Link) (Facts, error) {
+// WaitReady waits until the link is running, because packets sent before that are lost,
+// and then inspects it. It waits up to 2 s, after which Running is false; it does not
+// wait if the link is down or has no neighbours. The error may be that of ctx.
+func WaitReady(ctx context.Context, l Link) (Info, error) {
 	for end := time.Now().Add(runningWithin); ; {
-		f, err := Look(l)
-		if err != nil || f.Running || !f.Up || f.NoARP != "" || time.Now().After(end) {
-			return f, err
+		info, err := Inspect(l)
+		if err != nil || info.Running || !info.Up || info.NoARPReason != "" || time.Now().After(end) {
+			return info, err
 		}
 		select {
 		case <-ctx.Done():
-			return f, ctx.Err()
+			return info, ctx.Err()
 		case <-time.After(runningPoll):
 		}
 	}
 }
 
-// running does not believe IFF_RUNNING of a new pair: the kernel says so until it has
-// noticed that there was no carrier (linkwatch_do_dev, net/core/link_watch.c).
+// running ignores IFF_RUNNING of a pair: the kernel sets it until it notices that there
+// was no carrier (linkwatch_do_dev, net/core/link_watch.c).
 func running(nl netlink.Link) bool {
 	a := nl.Attrs()
 	switch nl.Type() {
@@ -135,21 +134,22 @@ func running(nl netlink.Link) bool {
 	return a.RawFlags&unix.IFF_RUNNING != 0
 }
 
-// noARP is why a link has no neighbours to be asked for, or not in a way known here.
-func noARP(a *netlink.LinkAttrs) string {
+// noARPReason returns Info.NoARPReason.
+func noARPReason(a *netlink.LinkAttrs) string {
 	switch {
 	case a.Flags&net.FlagLoopback != 0:
-		return "it is a loopback"
+		return "it is a loopback device"
 	case a.RawFlags&unix.IFF_NOARP != 0:
-		return "the kernel does without ARP on it"
+		return "ARP is disabled on it"
 	case a.EncapType != "ether" || len(a.HardwareAddr) != len(link.MAC{}):
 		return "it has no Ethernet addresses"
 	}
 	return ""
 }
 
-// below is the link that l stands on, as we were told or as the kernel knows it.
-func (l Link) below(nl netlink.Link) Link {
+// lower returns the location of the device on which l stands, as given or as the kernel
+// reports it.
+func (l Link) lower(nl netlink.Link) Link {
 	switch nl.Type() {
 	case "macvlan", "macvtap", "ipvlan", "ipvtap":
 	default:
@@ -165,7 +165,7 @@ func (l Link) below(nl netlink.Link) Link {
 	return Link{}
 }
 
-// Address tells whether an address is on the link, and with which of the kernel's flags
+// Address reports whether a link has an address, and returns the address's flags
 // (unix.IFA_F_…).
 func Address(l Link, addr netip.Addr) (flags int, there bool, err error) {
 	h, err := link.Handle(l.NS)

@@ -20,8 +20,9 @@ func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
 
 var must = segmenttest.Must
 
-// TestLook knows the link below a macvlan device, where it can be known, and of no other.
-func TestLook(t *testing.T) {
+// Inspect finds the parent of a macvlan device if that can be known, and none for other
+// devices.
+func TestInspect(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	beside, err := link.Create(b.Host, link.MacvlanSpec{Attrs: link.Attrs{Name: "beside"}, Parent: "eth0"}, link.Target{})
@@ -30,67 +31,67 @@ func TestLook(t *testing.T) {
 	for name, c := range map[string]struct {
 		at         segment.Link
 		kind       string
-		below      segment.Link
+		lower      segment.Link
 		up, hasARP bool
 	}{
-		"veth":                       {parent, "veth", segment.Link{}, true, true},
-		"macvlan, parent given":      {segment.Of(l, b.Uplink), "macvlan", parent, true, true},
-		"macvlan, parent elsewhere":  {segment.Of(l, nil), "macvlan", segment.Link{}, true, true},
-		"macvlan beside its parent":  {segment.Of(beside, nil), "macvlan", parent, false, true},
-		"veth, though told of below": {segment.Of(b.Uplink, l), "veth", segment.Link{}, true, true},
-		"loopback":                   {segment.Link{NS: b.Host, Index: 1}, "device", segment.Link{}, false, false},
+		"veth":                        {parent, "veth", segment.Link{}, true, true},
+		"macvlan, parent given":       {segment.Of(l, b.Uplink), "macvlan", parent, true, true},
+		"macvlan, parent elsewhere":   {segment.Of(l, nil), "macvlan", segment.Link{}, true, true},
+		"macvlan and parent together": {segment.Of(beside, nil), "macvlan", parent, false, true},
+		"veth with a parent given":    {segment.Of(b.Uplink, l), "veth", segment.Link{}, true, true},
+		"loopback":                    {segment.Link{NS: b.Host, Index: 1}, "device", segment.Link{}, false, false},
 	} {
-		f, err := segment.Look(c.at)
+		info, err := segment.Inspect(c.at)
 		must(t, err)
-		if f.Kind != c.kind || f.Below != c.below || f.Up != c.up || (f.NoARP == "") != c.hasARP {
-			t.Errorf("%s: %+v", name, f)
+		if info.Kind != c.kind || info.Lower != c.lower || info.Up != c.up || (info.NoARPReason == "") != c.hasARP {
+			t.Errorf("%s: %+v", name, info)
 		}
 	}
-	if _, err := segment.Look(segment.Link{NS: b.Host, Index: 999}); err == nil {
-		t.Error("there is a link 999")
+	if _, err := segment.Inspect(segment.Link{NS: b.Host, Index: 999}); err == nil {
+		t.Error("inspected link 999, which does not exist")
 	}
 }
 
-// TestReady waits for the other end of a cable.
-func TestReady(t *testing.T) {
+// WaitReady waits for the other end of a cable.
+func TestWaitReady(t *testing.T) {
 	lab.Need(t)
 	here, there := segmenttest.NewNS(t, "here"), segmenttest.NewNS(t, "there")
 	l, err := link.Create(here, link.VethSpec{Attrs: link.Attrs{Name: "eth0"}, Peer: link.Attrs{Name: "eth0"}}, link.Target{PeerNS: there})
 	must(t, err)
 	at := segment.Of(l, nil)
-	if f, err := segment.Ready(t.Context(), at); err != nil || f.Up || f.Running {
-		t.Errorf("down: %+v, %v", f, err)
+	if info, err := segment.WaitReady(t.Context(), at); err != nil || info.Up || info.Running {
+		t.Errorf("down: %+v, %v", info, err)
 	}
 	must(t, l.Up())
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := segment.Ready(ctx, at); !errors.Is(err, context.Canceled) {
+	if _, err := segment.WaitReady(ctx, at); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 	peer, err := link.Find(there, "eth0")
 	must(t, err)
-	done := make(chan segment.Facts)
+	done := make(chan segment.Info)
 	go func() {
-		f, err := segment.Ready(t.Context(), at)
+		info, err := segment.WaitReady(t.Context(), at)
 		if err != nil {
 			t.Error(err)
 		}
-		done <- f
+		done <- info
 	}()
 	must(t, peer.Up())
-	if f := <-done; !f.Running {
-		t.Errorf("both ends are up: %+v", f)
+	if info := <-done; !info.Running {
+		t.Errorf("both ends are up, but %+v", info)
 	}
 }
 
-// TestSocket sends a packet of a protocol for experiments from the machine outside to a
-// container, which has joined a group, and hears nothing of its own. A macvlan device drops
-// what is for groups that it is not in.
+// TestSocket sends packets of an experimental protocol from the machine outside to a
+// container, which has joined a group, and checks that the sender receives none of its
+// own. A macvlan device drops frames for groups that it has not joined.
 func TestSocket(t *testing.T) {
 	const experiment = 0x88b5 // IEEE 802.1 local experimental EtherType 1
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.Macvlan())
-	from, to := open(t, b.Out, experiment), open(t, l, experiment)
+	from, to := open(t, b.OutsideLink, experiment), open(t, l, experiment)
 	group := link.MAC{0x33, 0x33, 0xff, 0, 0, 7}
 	must(t, to.Join(group))
 	buf := make([]byte, 100)
@@ -98,14 +99,14 @@ func TestSocket(t *testing.T) {
 		must(t, from.Send(dst, []byte("hello")))
 		n, who, err := to.Receive(t.Context(), buf, time.Now().Add(10*time.Second))
 		must(t, err)
-		if string(buf[:5]) != "hello" || n < 5 || who != segmenttest.MAC(t, b.Out) {
+		if string(buf[:5]) != "hello" || n < 5 || who != segmenttest.MAC(t, b.OutsideLink) {
 			t.Errorf("to %s: %q from %s", dst, buf[:n], who)
 		}
 	}
 	if _, _, err := from.Receive(t.Context(), buf, time.Now().Add(20*time.Millisecond)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("at the end of the time: %v", err)
+		t.Errorf("at the deadline: %v", err)
 	}
-	// Even though there is something to be had.
+	// A packet is waiting.
 	ctx, cancel := context.WithCancel(t.Context())
 	must(t, to.Send(segment.Broadcast(), []byte("hello")))
 	must(t, to.Send(segment.Broadcast(), []byte("again")))
@@ -132,15 +133,15 @@ func open(t *testing.T, l *link.Link, etherType uint16) *segment.Socket {
 	return s
 }
 
-// TestAddress finds an address with its flags.
+// Address finds an address and its flags.
 func TestAddress(t *testing.T) {
 	b := segmenttest.New(t)
 	for _, p := range []netip.Prefix{netip.MustParsePrefix("192.0.2.9/24"), netip.MustParsePrefix("2001:db8::9/64")} {
-		if _, there, err := segment.Address(segment.Of(b.Out, nil), p.Addr()); err != nil || there {
-			t.Errorf("%s is there before, %v", p, err)
+		if _, there, err := segment.Address(segment.Of(b.OutsideLink, nil), p.Addr()); err != nil || there {
+			t.Errorf("%s exists before it is added, %v", p, err)
 		}
-		must(t, b.Out.AddAddr(p))
-		if flags, there, err := segment.Address(segment.Of(b.Out, nil), p.Addr()); err != nil || !there || flags&unix.IFA_F_PERMANENT == 0 {
+		must(t, b.OutsideLink.AddAddr(p))
+		if flags, there, err := segment.Address(segment.Of(b.OutsideLink, nil), p.Addr()); err != nil || !there || flags&unix.IFA_F_PERMANENT == 0 {
 			t.Errorf("%s: %t, %x, %v", p, there, flags, err)
 		}
 	}

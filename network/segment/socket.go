@@ -14,22 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrDown says that a link is down, so that nothing can be sent or heard.
+// ErrDown means that a link is down, so that it neither sends nor receives.
 var ErrDown = errors.New("link is down")
 
-// Broadcast is the Ethernet address of everybody on the segment.
+// Broadcast returns the Ethernet broadcast address.
 func Broadcast() link.MAC { return link.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff} }
 
-// Socket hears and sends packets of one protocol on one link. Close it.
+// Socket sends and receives packets of one protocol on one link.
 type Socket struct {
 	conn  *packet.Conn
 	index int
 	at    string // the link, for messages
 }
 
-// Open opens a socket for packets of an EtherType (unix.ETH_P_…) on a link. Where there
-// is a filter it sees them from their network header on, and drops those for which it
-// returns 0.
+// Open opens a socket for packets of an EtherType (unix.ETH_P_…) on a link. filter, if
+// not nil, is applied to packets from their network header on, and drops those for which
+// it returns 0.
 func Open(l Link, etherType uint16, filter []bpf.Instruction) (*Socket, error) {
 	s := &Socket{index: l.Index, at: fmt.Sprintf("link %d in %s", l.Index, l.NS)}
 	program, err := bpf.Assemble(filter)
@@ -42,20 +42,20 @@ func Open(l Link, etherType uint16, filter []bpf.Instruction) (*Socket, error) {
 		return err
 	})
 	if err != nil {
-		return nil, s.explain("open packet socket on", err)
+		return nil, s.wrap("open packet socket on", err)
 	}
 	return s, nil
 }
 
-// Close closes the socket; a Receive that waits ends.
+// Close closes the socket and ends a Receive in progress.
 func (s *Socket) Close() error { return s.conn.Close() }
 
-// Join has the link accept frames for an Ethernet group until the socket is closed.
-// Nobody beyond the link is told.
+// Join makes the link accept frames for an Ethernet group until the socket is closed. It
+// sends nothing.
 func (s *Socket) Join(group link.MAC) error {
 	rc, err := s.conn.SyscallConn()
 	if err != nil {
-		return s.explain("join group on", err)
+		return s.wrap("join group on", err)
 	}
 	req := unix.PacketMreq{Ifindex: int32(s.index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group))}
 	copy(req.Address[:], group[:])
@@ -64,29 +64,29 @@ func (s *Socket) Join(group link.MAC) error {
 		errno = unix.SetsockoptPacketMreq(int(fd), unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &req)
 	})
 	if err = errors.Join(err, errno); err != nil {
-		return s.explain("join group "+group.String()+" on", err)
+		return s.wrap("join group "+group.String()+" on", err)
 	}
 	return nil
 }
 
-// Send sends a packet, from its network header on, to an Ethernet address. The error
-// wraps ErrDown where the link is down.
+// Send sends a packet, which begins with its network header, to an Ethernet address. The
+// error wraps ErrDown if the link is down.
 func (s *Socket) Send(to link.MAC, p []byte) error {
 	if _, err := s.conn.WriteTo(p, &packet.Addr{HardwareAddr: to[:]}); err != nil {
-		return s.explain("send by", err)
+		return s.wrap("send on", err)
 	}
 	return nil
 }
 
-// Receive waits for a packet until a time or the end of ctx, and returns its size
-// and who sent the frame. Of one longer than buf the rest is lost. The error wraps os.ErrDeadlineExceeded when
-// the time has come, ctx's when that has ended, and ErrDown when the link went down.
+// Receive waits for a packet until a time or the end of ctx. It returns the packet's size
+// and the sender of its frame; what does not fit into buf is lost. The error wraps
+// os.ErrDeadlineExceeded, the error of ctx, or ErrDown if the link went down.
 func (s *Socket) Receive(ctx context.Context, buf []byte, until time.Time) (n int, from link.MAC, err error) {
-	if err := ctx.Err(); err != nil { // or who is sent much would never notice
-		return 0, from, s.explain("receive by", err)
+	if err := ctx.Err(); err != nil { // packets that are already queued would hide the end of ctx
+		return 0, from, s.wrap("receive on", err)
 	}
 	if err := s.conn.SetReadDeadline(until); err != nil {
-		return 0, from, s.explain("receive by", err)
+		return 0, from, s.wrap("receive on", err)
 	}
 	stop := context.AfterFunc(ctx, func() { s.conn.SetReadDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -100,12 +100,12 @@ func (s *Socket) Receive(ctx context.Context, buf []byte, until time.Time) (n in
 	if ctx.Err() != nil {
 		err = ctx.Err()
 	}
-	return 0, from, s.explain("receive by", err)
+	return 0, from, s.wrap("receive on", err)
 }
 
-func (s *Socket) explain(what string, err error) error {
+func (s *Socket) wrap(action string, err error) error {
 	if errors.Is(err, unix.ENETDOWN) {
-		return fmt.Errorf("%s %s: %w", what, s.at, ErrDown)
+		err = ErrDown
 	}
-	return fmt.Errorf("%s %s: %w", what, s.at, err)
+	return fmt.Errorf("%s %s: %w", action, s.at, err)
 }

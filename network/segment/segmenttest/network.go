@@ -1,4 +1,4 @@
-// Package segmenttest is a switch with machines and containers on it, for tests of what
+// Package segmenttest builds a switch with machines and containers, for tests of what
 // happens on a segment:
 //
 //	container ─ eth0 on host's eth0 ═══ switch ═══ eth0 ─ outside
@@ -6,7 +6,7 @@
 // # Limits
 //
 // It needs a lab (lab.RunTests), and skips tests where there is none or where the kernel
-// lacks a kind of link. No link gets IPv6 addresses of its own accord.
+// lacks a kind of link. No link gets IPv6 addresses by itself.
 package segmenttest
 
 import (
@@ -21,27 +21,27 @@ import (
 	"cleat/network/segment"
 )
 
-// Bed is a switch with two machines plugged in, both without addresses.
-type Bed struct {
+// Network is a switch to which two machines without addresses are connected.
+type Network struct {
 	Switch, Host, Outside *netns.NS
-	Uplink, Out           *link.Link // eth0 of Host and of Outside
+	Uplink, OutsideLink   *link.Link // eth0 of Host and of Outside
 }
 
-// New makes one, for as long as the test runs.
-func New(t testing.TB) *Bed {
+// New returns a Network that exists until the test ends.
+func New(t testing.TB) *Network {
 	t.Helper()
 	lab.Need(t)
-	b := &Bed{Switch: NewNS(t, "switch"), Host: NewNS(t, "host"), Outside: NewNS(t, "outside")}
+	b := &Network{Switch: NewNS(t, "switch"), Host: NewNS(t, "host"), Outside: NewNS(t, "outside")}
 	br, err := link.Create(b.Switch, link.BridgeSpec{Attrs: link.Attrs{Name: "switch"}}, link.Target{})
 	Must(t, err)
 	Must(t, br.Up())
-	b.Uplink, b.Out = b.Plug(t, b.Host, "host", link.MAC{}), b.Plug(t, b.Outside, "outside", link.MAC{})
+	b.Uplink, b.OutsideLink = b.Plug(t, b.Host, "host", link.MAC{}), b.Plug(t, b.Outside, "outside", link.MAC{})
 	return b
 }
 
-// Plug gives a machine an eth0 on the switch's port, with an Ethernet address if it is not
-// zero.
-func (b *Bed) Plug(t testing.TB, ns *netns.NS, port string, mac link.MAC) *link.Link {
+// Plug connects a machine to a port of the switch and returns the machine's eth0. A zero
+// mac means a random one.
+func (b *Network) Plug(t testing.TB, ns *netns.NS, port string, mac link.MAC) *link.Link {
 	t.Helper()
 	l, err := link.Create(ns, link.VethSpec{Attrs: link.Attrs{Name: "eth0", MAC: mac}, Peer: link.Attrs{Name: port}}, link.Target{PeerNS: b.Switch})
 	Must(t, err)
@@ -51,18 +51,17 @@ func (b *Bed) Plug(t testing.TB, ns *netns.NS, port string, mac link.MAC) *link.
 	Must(t, p.SetMaster("switch"))
 	Must(t, p.Up())
 	at := segment.Of(l, nil)
-	at.Other, at.OtherIndex = b.Switch, p.Index()
-	f, err := segment.Ready(t.Context(), at) // before, the switch drops what it should hear
+	at.Peer, at.PeerIndex = b.Switch, p.Index()
+	f, err := segment.WaitReady(t.Context(), at) // before that the switch drops packets
 	Must(t, err)
 	if !f.Running {
-		t.Fatalf("%s of %s never ran", f.Name, ns)
+		t.Fatalf("%s of %s does not carry packets", f.Name, ns)
 	}
 	return l
 }
 
-// Container makes a link that stands on the host's eth0, in a new namespace, and brings it
-// up.
-func (b *Bed) Container(t testing.TB, name string, spec link.Spec) *link.Link {
+// Container creates a link on the host's eth0 in a new namespace and brings it up.
+func (b *Network) Container(t testing.TB, name string, spec link.Spec) *link.Link {
 	t.Helper()
 	l, err := link.Create(b.Host, spec, link.Target{NS: NewNS(t, name)})
 	var lack *link.Lack
@@ -74,17 +73,17 @@ func (b *Bed) Container(t testing.TB, name string, spec link.Spec) *link.Link {
 	return l
 }
 
-// Macvlan is a container's eth0 with an Ethernet address of its own.
+// Macvlan returns a container's eth0 with an Ethernet address of its own.
 func Macvlan() link.Spec {
 	return link.MacvlanSpec{Attrs: link.Attrs{Name: "eth0"}, Parent: "eth0", Mode: link.MacvlanBridge}
 }
 
-// IPvlan is a container's eth0 with the host's Ethernet address.
+// IPvlan returns a container's eth0 with the host's Ethernet address.
 func IPvlan() link.Spec {
 	return link.IPvlanSpec{Attrs: link.Attrs{Name: "eth0"}, Parent: "eth0", Mode: link.IPvlanL2}
 }
 
-// NewNS is a namespace for as long as the test runs.
+// NewNS returns a namespace that exists until the test ends.
 func NewNS(t testing.TB, name string) *netns.NS {
 	t.Helper()
 	ns, err := netns.New(name)
@@ -97,15 +96,15 @@ func NewNS(t testing.TB, name string) *netns.NS {
 	return ns
 }
 
-// MAC is the Ethernet address of a link.
+// MAC returns the Ethernet address of a link.
 func MAC(t testing.TB, l *link.Link) link.MAC {
 	t.Helper()
-	f, err := segment.Look(segment.Of(l, nil))
+	f, err := segment.Inspect(segment.Of(l, nil))
 	Must(t, err)
 	return f.MAC
 }
 
-// Eventually waits for a condition, for up to 10 s.
+// Eventually waits for a condition, up to 10 s.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for end := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
@@ -115,7 +114,7 @@ func Eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// Must ends the test where there is an error.
+// Must fails the test if there is an error.
 func Must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
