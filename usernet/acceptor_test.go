@@ -15,7 +15,7 @@ import (
 )
 
 // watched reports whether an engine's loop waits for a descriptor.
-func (r *rig) watched(fd int) bool {
+func (r *rig) inLoop(fd int) bool {
 	r.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", r.s.loop.epfd))
 	if err != nil {
@@ -39,15 +39,15 @@ func destroy(t *testing.T, fd int) {
 
 // Who destroys the gate's listener inside does not make the loop turn for ever; connections
 // take the device from then on.
-func TestGateThatIsDestroyed(t *testing.T) {
+func TestGateListenerDestroyed(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, _ := g.through()
 	listener := g.stack.group.gate.v4.listener
-	if !g.watched(listener) {
+	if !g.inLoop(listener) {
 		t.Fatal("the loop does not wait for the gate")
 	}
 	destroy(t, listener)
-	g.until("the loop waits no more", func() bool { return !g.watched(listener) })
+	g.until("the loop waits no more", func() bool { return !g.inLoop(listener) })
 	g.carries(guest, host)
 	c, _ := g.port()
 	c.Open()
@@ -59,7 +59,7 @@ func TestGateThatIsDestroyed(t *testing.T) {
 }
 
 // outwardRig is a Stack with a port inside that leads to a server of the host's.
-func outwardRig(t *testing.T, change ...func(*Config)) (r *rig, inside netip.AddrPort, server *net.TCPListener) {
+func forwardOutRig(t *testing.T, change ...func(*Config)) (r *rig, inside netip.AddrPort, server *net.TCPListener) {
 	t.Helper()
 	r = newRig(t, change...)
 	listener := tcpFile(t, loopback4, true)
@@ -79,8 +79,8 @@ func outwardRig(t *testing.T, change ...func(*Config)) (r *rig, inside netip.Add
 	return r, addrPort(at), server
 }
 
-func TestOutward(t *testing.T) {
-	r, inside, server := outwardRig(t)
+func TestForwardOut(t *testing.T) {
+	r, inside, server := forwardOutRig(t)
 	dial := func() *net.TCPConn {
 		c, err := net.Dial("tcp", inside.String())
 		if err != nil {
@@ -109,8 +109,8 @@ func TestOutward(t *testing.T) {
 }
 
 // The guest may destroy a port of its namespace.
-func TestOutwardThatIsDestroyed(t *testing.T) {
-	r, inside, server := outwardRig(t)
+func TestForwardOutListenerDestroyed(t *testing.T) {
+	r, inside, server := forwardOutRig(t)
 	var fd int
 	r.do(func() {
 		for o := range r.s.outForwards {
@@ -128,9 +128,9 @@ func TestOutwardThatIsDestroyed(t *testing.T) {
 }
 
 // Clients inside count against the limits, and are reset beyond them.
-func TestOutwardIsLimited(t *testing.T) {
+func TestForwardOutLimits(t *testing.T) {
 	const most = 5
-	r, inside, server := outwardRig(t, func(c *Config) { c.Limits.Flows = most })
+	r, inside, server := forwardOutRig(t, func(c *Config) { c.Limits.Flows = most })
 	for range most {
 		c, err := net.Dial("tcp", inside.String())
 		if err != nil {
@@ -169,7 +169,7 @@ func (r *rig) carries(a, b *net.TCPConn) {
 }
 
 // A listener that lacks descriptors or memory stays readable. It is left alone for a while.
-func TestGuestListenerPausesWhereAcceptIsExhausted(t *testing.T) {
+func TestAcceptorPausesWhenExhausted(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		l := newTestLoop(t)
 		r, w := pipe2(t)
@@ -193,7 +193,7 @@ func TestGuestListenerPausesWhereAcceptIsExhausted(t *testing.T) {
 }
 
 // A connection that can't be accepted at the gate is an error of the gate's listener.
-func TestGateReportsAFailureToAccept(t *testing.T) {
+func TestGateAcceptError(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func heapGrowth(f func()) int {
 // A flow takes no more memory than it is charged for.
 func TestCosts(t *testing.T) {
 	var second *guesttest.Guest
-	r := newRig(t, queued(t, &second)) // with an owner for each flow
+	r := newRig(t, twoQueues(t, &second)) // with an owner for each flow
 	const many = 5000
 	r.do(func() {
 		r.s.udp.prepare() // what an engine is charged for
@@ -77,7 +77,7 @@ func TestDescriptorsAreLimited(t *testing.T) {
 	_, peer := r.udpServer()
 	before := guesttest.Descriptors(t) // with the engine's own, which count
 	for i := range uint16(100) {
-		r.say(5000+i, peer, "from a port of its own")
+		r.sendDatagram(5000+i, peer, "from a port of its own")
 	}
 	r.g.Settle()
 	if n := guesttest.Descriptors(t) - before; n > most-engineCost.Descriptors {
@@ -125,7 +125,7 @@ func TestRelayedDatagramsAreLimited(t *testing.T) {
 	})
 	grown := heapGrowth(func() {
 		for i := range 2000 {
-			r.say(uint16(5000+i%200), netip.AddrPortFrom(rigPeer4, 53), text(1400))
+			r.sendDatagram(uint16(5000+i%200), netip.AddrPortFrom(rigPeer4, 53), text(1400))
 		}
 		r.g.Settle()
 	})

@@ -123,14 +123,14 @@ func (s *sinks) Judge(f Flow) Verdict {
 }
 
 // hand is a Stack that a fuzzer runs by hand.
-type hand struct {
+type manualStack struct {
 	s *engine
 	g *guesttest.Guest
 }
 
-func newHand(t testing.TB, policy Policy) *hand {
+func newHand(t testing.TB, policy Policy) *manualStack {
 	t.Helper()
-	h := &hand{}
+	h := &manualStack{}
 	var tun *os.File
 	h.g, tun = guesttest.New(t, 1500)
 	stack, err := New(Config{
@@ -152,7 +152,7 @@ func newHand(t testing.TB, policy Policy) *hand {
 const fuzzFlows = 64
 
 // round runs the Stack once without waiting.
-func (h *hand) round(t testing.TB) {
+func (h *manualStack) round(t testing.TB) {
 	t.Helper()
 	h.s.loop.post(nothing)
 	if err := h.s.round(); err != nil {
@@ -164,7 +164,7 @@ func (h *hand) round(t testing.TB) {
 }
 
 // later lets time pass.
-func (h *hand) later(d time.Duration) { h.s.loop.start = h.s.loop.start.Add(-d) }
+func (h *manualStack) later(d time.Duration) { h.s.loop.start = h.s.loop.start.Add(-d) }
 
 // FuzzFrames throws arbitrary bytes at a Stack.
 func FuzzFrames(f *testing.F) {
@@ -296,10 +296,10 @@ func TestRandomGuest(t *testing.T) {
 
 // end lets time pass after which nobody answers any more: all flows must end by
 // themselves and leave nothing.
-func (h *hand) end(t testing.TB) {
+func (h *manualStack) end(t testing.TB) {
 	t.Helper()
 	// What the host's kernel and other goroutines still have to say takes its time.
-	for n, until := 0, time.Now().Add(patience); n < 200 || h.s.openFlows() > 0 && time.Now().Before(until); n++ {
+	for n, until := 0, time.Now().Add(testTimeout); n < 200 || h.s.openFlows() > 0 && time.Now().Before(until); n++ {
 		h.later(maxRTO)
 		h.round(t)
 		h.g.Discard()

@@ -102,11 +102,11 @@ func (g *gateRig) port() (*guesttest.Conn, *net.Dialer) {
 	}
 	local := l.Addr().(*net.TCPAddr)
 	l.Close()
-	return g.g.Conn(local.AddrPort(), g.gate, rand.Uint32()), &net.Dialer{LocalAddr: local, Timeout: patience}
+	return g.g.Conn(local.AddrPort(), g.gate, rand.Uint32()), &net.Dialer{LocalAddr: local, Timeout: testTimeout}
 }
 
 // knock sends the guest's SYN and waits until it comes back.
-func (g *gateRig) knock(c *guesttest.Conn) {
+func (g *gateRig) sendSYN(c *guesttest.Conn) {
 	g.Helper()
 	c.Send(packet.SYN, nil)
 	g.g.Await(func(p *guesttest.Packet) string {
@@ -121,7 +121,7 @@ func (g *gateRig) knock(c *guesttest.Conn) {
 func (g *gateRig) through() (guest, host *net.TCPConn, c *guesttest.Conn) {
 	g.Helper()
 	c, d := g.port()
-	g.knock(c)
+	g.sendSYN(c)
 	conn, err := d.Dial("tcp", g.gate.String())
 	if err != nil {
 		g.Fatal(err)
@@ -142,7 +142,7 @@ func (g *gateRig) stats() Stats { return g.stack.Stats() }
 // A receiver that does not read stops the sender, and what is held is not lost.
 
 // What the host refuses is refused by the device: the SYN never comes back.
-func TestGateStaysShutForTheRefused(t *testing.T) {
+func TestGateNotUsedForRefused(t *testing.T) {
 	g := newGateRig(t, false)
 	g.server.Close()
 	c, _ := g.port()
@@ -158,7 +158,7 @@ func TestGateStaysShutForTheRefused(t *testing.T) {
 func TestIntruderIsReset(t *testing.T) {
 	gates(t, func(t *testing.T, g *gateRig) {
 		for n := range uint64(3) {
-			g.comesToNothing(g.gate)
+			g.connectIsReset(g.gate)
 			if s := g.stats(); s.Intruders != n+1 || s.Spliced != 0 {
 				t.Errorf("counters %+v", s)
 			}
@@ -167,7 +167,7 @@ func TestIntruderIsReset(t *testing.T) {
 }
 
 // A second connection that looks like one that was let through is none.
-func TestIntruderWithTheSamePorts(t *testing.T) {
+func TestIntruderWithSamePorts(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
 	g.do(func() {
@@ -218,7 +218,7 @@ func must[T any](v T, err error) T {
 // Where the SYN does not come through, the device carries the connection; after
 
 // some of those nobody waits any more, and later it is tried again.
-func TestGateThatLeadsNowhere(t *testing.T) {
+func TestGateTimeout(t *testing.T) {
 	g := newGateRig(t, false)
 	byDevice := func(c *guesttest.Conn) (why string) {
 		g.g.Await(func(p *guesttest.Packet) string {
@@ -240,7 +240,7 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 	}
 	for range maxFailures {
 		c, _ := g.port()
-		g.knock(c)
+		g.sendSYN(c)
 		g.advance(gateTimeout)
 		if why := byDevice(c); why != reasonGateTimeout {
 			t.Errorf("it goes by the device: %q", why)
@@ -263,10 +263,10 @@ func TestGateThatLeadsNowhere(t *testing.T) {
 }
 
 // A guest that gave up while the gate was open leaves nothing.
-func TestGuestGivesUpAtTheGate(t *testing.T) {
+func TestGuestGivesUpAtGate(t *testing.T) {
 	g := newGateRig(t, false)
 	c, _ := g.port()
-	g.knock(c)
+	g.sendSYN(c)
 	c.Send(packet.RST, nil)
 	g.isReset(g.accept(g.server))
 	g.gone()
@@ -275,7 +275,7 @@ func TestGuestGivesUpAtTheGate(t *testing.T) {
 // Packets of a spliced connection that take the device go back to the guest's
 
 // kernel as they are.
-func TestStrayPacketsOfSplicedConnections(t *testing.T) {
+func TestPacketsOfSplicedConnectionsAreReturned(t *testing.T) {
 	g := newGateRig(t, false)
 	_, _, c := g.through()
 	c.Send(packet.ACK|packet.PSH, []byte("stray"))
@@ -293,11 +293,11 @@ func TestStrayPacketsOfSplicedConnections(t *testing.T) {
 // A SYN between the ports of a spliced connection, which the guest has forgotten,
 
 // begins another one.
-func TestSplicedIsSucceeded(t *testing.T) {
+func TestSplicedPortsReused(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
 	next := g.g.Conn(c.Local, c.Peer, c.Start+1<<20)
-	g.knock(next)
+	g.sendSYN(next)
 	g.isReset(host)
 	g.isReset(guest)
 	second := g.accept(g.server)
@@ -339,14 +339,14 @@ func TestForwardThroughGate(t *testing.T) {
 		t.Errorf("counters %+v", s)
 	}
 	inside.Close()
-	g.comesToNothing(at)
+	g.connectIsReset(at)
 	g.gone()
 }
 
 // comesToNothing fails the test unless a connection there is reset, be it before
 
 // connect returns.
-func (g *gateRig) comesToNothing(at netip.AddrPort) {
+func (g *gateRig) connectIsReset(at netip.AddrPort) {
 	g.Helper()
 	conn, err := net.Dial("tcp", at.String())
 	if errors.Is(err, unix.ECONNRESET) {
@@ -361,7 +361,7 @@ func (g *gateRig) comesToNothing(at netip.AddrPort) {
 // await waits for what kernels bring about.
 func (g *gateRig) await(what string, holds func() bool) {
 	g.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); {
 		if holds() {
 			return
 		}
@@ -370,7 +370,7 @@ func (g *gateRig) await(what string, holds func() bool) {
 }
 
 // Without a socket inside a client's connection takes the device.
-func TestForwardWithoutSocketInside(t *testing.T) {
+func TestForwardWithoutGuestSocket(t *testing.T) {
 	g := newGateRig(t, false, func(c *Config) { c.Gate.Caller4 = nil })
 	client := g.client(g.forward(), netip.AddrPort{})
 	g.write(client, "by the device")
@@ -395,7 +395,7 @@ func TestForwardWithoutSocketInside(t *testing.T) {
 // Where connections to a port have been short the next takes the device, until
 
 // one is long again.
-func TestGateIsForLongConnections(t *testing.T) {
+func TestGateForLongConnections(t *testing.T) {
 	g := newGateRig(t, false, func(c *Config) { c.Gate.Always = false })
 	for range shortThreshold {
 		guest, host, _ := g.through()
@@ -408,7 +408,7 @@ func TestGateIsForLongConnections(t *testing.T) {
 	}
 	g.do(func() { // however long the test has taken
 		for port, h := range g.s.group.gate.history.ports {
-			g.s.group.gate.history.ports[port] = portRecord{h.shortInRow, time.Now().Add(patience)}
+			g.s.group.gate.history.ports[port] = portRecord{h.shortInRow, time.Now().Add(testTimeout)}
 		}
 	})
 	c, _ := g.port()
@@ -429,7 +429,7 @@ func TestGateIsForLongConnections(t *testing.T) {
 	g.through()
 }
 
-func TestHabits(t *testing.T) {
+func TestPortHistory(t *testing.T) {
 	h := portHistory{ports: map[netip.AddrPort]portRecord{}}
 	port := netip.MustParseAddrPort("192.0.2.7:80")
 	now := time.Now()

@@ -13,7 +13,7 @@ import (
 )
 
 // queued is a Config whose device has a second queue, and the guest's end of it.
-func queued(t *testing.T, second **guesttest.Guest) func(*Config) {
+func twoQueues(t *testing.T, second **guesttest.Guest) func(*Config) {
 	return func(c *Config) {
 		var tun *os.File
 		*second, tun = guesttest.New(t, c.MTU)
@@ -30,7 +30,7 @@ func by(queue *guesttest.Guest, c *guesttest.Conn, f func()) {
 }
 
 // disowned fails the test unless the group of an ended Stack owns nothing.
-func (r *rig) disowned() {
+func (r *rig) nothingOwned() {
 	r.Helper()
 	r.stop()
 	g := r.stack.group
@@ -46,7 +46,7 @@ func (r *rig) disowned() {
 
 func TestConnectionOverTwoQueues(t *testing.T) {
 	var second *guesttest.Guest
-	r := newRig(t, queued(t, &second))
+	r := newRig(t, twoQueues(t, &second))
 	l := r.listen()
 	c := r.conn(r.toward(l))
 	c.Send(packet.SYN, nil)
@@ -67,12 +67,12 @@ func TestConnectionOverTwoQueues(t *testing.T) {
 	by(second, c, func() { c.Send(packet.RST, nil) })
 	r.isReset(host)
 	r.gone()
-	r.disowned()
+	r.nothingOwned()
 }
 
-func TestEachQueueServesWhatBeginsThere(t *testing.T) {
+func TestQueueOwnsFlowsItOpens(t *testing.T) {
 	var second *guesttest.Guest
-	r := newRig(t, queued(t, &second))
+	r := newRig(t, twoQueues(t, &second))
 	l := r.listen()
 	c := r.conn(r.toward(l))
 	c.Guest = second
@@ -86,12 +86,12 @@ func TestEachQueueServesWhatBeginsThere(t *testing.T) {
 	if s := r.stack.Stats(); err != nil || len(all) != 1 || s.TCPFlows != 1 || s.HandedOver != 0 || s.Open != 1 {
 		t.Errorf("flows %v (%v), counters %+v", all, err, s)
 	}
-	r.disowned()
+	r.nothingOwned()
 }
 
-func TestUnknownSegmentIsRefusedWhereItComes(t *testing.T) {
+func TestUnknownSegmentOnSecondQueue(t *testing.T) {
 	var second *guesttest.Guest
-	r := newRig(t, queued(t, &second))
+	r := newRig(t, twoQueues(t, &second))
 	c := r.conn(netip.AddrPortFrom(rigPeer4, 80))
 	c.Guest = second
 	c.Send(packet.ACK, []byte("anyone?"))
@@ -101,14 +101,14 @@ func TestUnknownSegmentIsRefusedWhereItComes(t *testing.T) {
 		}
 		return ""
 	})
-	r.disowned()
+	r.nothingOwned()
 }
 
 // The guest's kernel answers our SYN before the device has learnt by which queue
 // it came.
-func TestClientIsAnsweredOverTheOtherQueue(t *testing.T) {
+func TestSYNACKOnOtherQueue(t *testing.T) {
 	var second *guesttest.Guest
-	r := newRig(t, queued(t, &second))
+	r := newRig(t, twoQueues(t, &second))
 	client := r.client(r.forward(), netip.AddrPort{})
 	c := r.g.AwaitSYN(r.server(), 1000)
 	by(second, c, c.AnswerSYN)
@@ -117,12 +117,12 @@ func TestClientIsAnsweredOverTheOtherQueue(t *testing.T) {
 	if got := c.Expect(5); string(got) != "hello" {
 		t.Errorf("the guest reads %q", got)
 	}
-	r.disowned()
+	r.nothingOwned()
 }
 
-func TestClientsAreSpread(t *testing.T) {
+func TestClientsSpreadOverEngines(t *testing.T) {
 	var second *guesttest.Guest
-	r := newRig(t, queued(t, &second))
+	r := newRig(t, twoQueues(t, &second))
 	at := r.forward()
 	for range 2 * spreadThreshold {
 		r.client(at, netip.AddrPort{})
@@ -135,14 +135,14 @@ func TestClientsAreSpread(t *testing.T) {
 			t.Errorf("engine %d has %d clients (%v)", i, n, err)
 		}
 	}
-	r.disowned()
+	r.nothingOwned()
 }
 
 // A port of the guest's is one port of the host's, whatever queues its datagrams
 // come by (RFC 4787 section 4.1).
-func TestPortHasOneSocketForAllQueues(t *testing.T) {
+func TestOneSocketPerPortAcrossQueues(t *testing.T) {
 	var second *guesttest.Guest
-	r := newRig(t, queued(t, &second))
+	r := newRig(t, twoQueues(t, &second))
 	one, toOne := r.udpServer()
 	two, toTwo := r.udpServer()
 	local := netip.AddrPortFrom(r.guest, 5000)
@@ -173,14 +173,14 @@ func TestPortHasOneSocketForAllQueues(t *testing.T) {
 	if n := r.stack.Stats(); n.HandedOver != 2 || n.UDPFlows != 2 {
 		t.Errorf("counters %+v, want 2 packets handed over and 2 flows", n)
 	}
-	r.disowned()
+	r.nothingOwned()
 }
 
-func TestWhatWaitsForAnotherEngineIsBounded(t *testing.T) {
+func TestHandOverIsBounded(t *testing.T) {
 	var second *guesttest.Guest
-	r := newRig(t, queued(t, &second))
+	r := newRig(t, twoQueues(t, &second))
 	_, to := r.udpServer()
-	r.say(5000, to, "mine")
+	r.sendDatagram(5000, to, "mine")
 	r.fence()
 	asleep, awake := make(chan struct{}), make(chan struct{})
 	r.s.loop.post(func() { close(asleep); <-awake })
@@ -211,7 +211,7 @@ func TestWhatWaitsForAnotherEngineIsBounded(t *testing.T) {
 	if n := r.s.handedOverBytes.Load(); n != 0 {
 		t.Errorf("%d bytes still count as waiting", n)
 	}
-	r.disowned()
+	r.nothingOwned()
 }
 
 // Random frames come to random queues, so that every kind of handing over meets
@@ -264,5 +264,5 @@ func TestRandomGuestOnTwoQueues(t *testing.T) {
 		t.Error(err)
 	}
 	sinks.close()
-	(&rig{T: t, stack: stack, s: stack.group.engines[0], stop: func() {}}).disowned()
+	(&rig{T: t, stack: stack, s: stack.group.engines[0], stop: func() {}}).nothingOwned()
 }

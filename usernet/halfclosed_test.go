@@ -38,7 +38,7 @@ var halves = map[string]func(r *rig, c *guesttest.Conn, host *net.TCPConn){
 
 // A connection that is closed in one direction, and idle, is asked about: who has forgotten it
 // says so, and who is gone says nothing.
-func TestHalfClosedAndForgotten(t *testing.T) {
+func TestHalfClosedForgotten(t *testing.T) {
 	for half, closed := range halves {
 		for name, tt := range map[string]struct {
 			probes int
@@ -68,7 +68,7 @@ func TestHalfClosedAndForgotten(t *testing.T) {
 }
 
 // While both ends say that they know it, it stays, but not for ever.
-func TestHalfClosedAndAlive(t *testing.T) {
+func TestHalfClosedAlive(t *testing.T) {
 	for half, closed := range halves {
 		t.Run(half, func(t *testing.T) {
 			r := newRig(t)
@@ -102,7 +102,7 @@ func TestHalfClosedAndAlive(t *testing.T) {
 }
 
 // Bytes in the direction that is open put the end off.
-func TestHalfClosedAndBusy(t *testing.T) {
+func TestHalfClosedBusy(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	halves["by the guest"](r, c, host)
@@ -117,7 +117,7 @@ func TestHalfClosedAndBusy(t *testing.T) {
 }
 
 // What is open in both directions is nobody's business.
-func TestIdleStays(t *testing.T) {
+func TestIdleOpenConnectionStays(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	for range 100 {
@@ -131,7 +131,7 @@ func TestIdleStays(t *testing.T) {
 }
 
 // Spliced, it is the kernels who ask.
-func TestHalfClosedAndSpliced(t *testing.T) {
+func TestHalfClosedSpliced(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
 	if err := guest.CloseWrite(); err != nil {

@@ -119,7 +119,7 @@ func TestPing(t *testing.T) {
 	})
 }
 
-func TestPingThatTheHostForbids(t *testing.T) {
+func TestPingForbiddenByHost(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		if pingAllowed(r.guest) {
 			t.Skip("net.ipv4.ping_group_range allows ping sockets here")
@@ -131,7 +131,7 @@ func TestPingThatTheHostForbids(t *testing.T) {
 	})
 }
 
-func TestICMPThatNobodyAnswers(t *testing.T) {
+func TestICMPIgnored(t *testing.T) {
 	r := newRig(t)
 	unreachable := make([]byte, packet.VNetHdrBytes+packet.MaxICMPErrorBytes)
 	e := packet.NewICMPError(packet.ErrorPort, true, 0)
@@ -213,7 +213,7 @@ func TestCapture(t *testing.T) {
 	}
 }
 
-func TestCaptureThatFails(t *testing.T) {
+func TestCaptureWriteError(t *testing.T) {
 	file := new(memory)
 	r := newRig(t, func(c *Config) { c.Pcap = file })
 	r.do(func() { file.err = os.ErrClosed })

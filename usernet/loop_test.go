@@ -62,7 +62,7 @@ func write(t *testing.T, fd int) {
 	}
 }
 
-func TestLoopTellsWhatIsReady(t *testing.T) {
+func TestLoopDispatchesReady(t *testing.T) {
 	l := newTestLoop(t)
 	r, w := pipe2(t)
 	var e events
@@ -108,7 +108,7 @@ func (s *leaver) ready(uint32) {
 	}
 }
 
-func TestLoopDoesNotTellASuccessorOfItsPredecessorsEvent(t *testing.T) {
+func TestLoopDropsEventOfRemovedSource(t *testing.T) {
 	l := newTestLoop(t)
 	heir := &events{}
 	a, b := &leaver{l: l, heir: heir}, &leaver{l: l, heir: heir}
@@ -133,7 +133,7 @@ func TestLoopDoesNotTellASuccessorOfItsPredecessorsEvent(t *testing.T) {
 	}
 }
 
-func TestLoopUsesSeatsAgain(t *testing.T) {
+func TestLoopReusesRegistrations(t *testing.T) {
 	l := newTestLoop(t)
 	r, _ := pipe2(t)
 	for range 100 {
@@ -150,7 +150,7 @@ func TestLoopUsesSeatsAgain(t *testing.T) {
 	}
 }
 
-func TestLoopRunsWhatIsPosted(t *testing.T) {
+func TestLoopRunsPosted(t *testing.T) {
 	l := newTestLoop(t)
 	const posters, each = 8, 100
 	var wg sync.WaitGroup
@@ -177,7 +177,7 @@ func TestLoopRunsWhatIsPosted(t *testing.T) {
 	}
 }
 
-func TestLoopPostWakesAWaiter(t *testing.T) {
+func TestLoopPostWakesWait(t *testing.T) {
 	l := newTestLoop(t)
 	ran := false
 	go l.post(func() { ran = true })
@@ -188,7 +188,7 @@ func TestLoopPostWakesAWaiter(t *testing.T) {
 	}
 }
 
-func TestLoopClosedTakesNoMore(t *testing.T) {
+func TestLoopPostAfterClose(t *testing.T) {
 	guesttest.NoLeaks(t)
 	l, err := newLoop()
 	if err != nil {
@@ -213,7 +213,7 @@ func TestLoopWaitsForTimers(t *testing.T) {
 }
 
 // A client's descriptor that waits in a posted function must not get lost.
-func TestLoopRunsAtItsEndWhatWasPosted(t *testing.T) {
+func TestLoopDrainRunsPosted(t *testing.T) {
 	l, err := newLoop()
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@ func newTestPool(t *testing.T, size, count int) *pool {
 	return p
 }
 
-func TestPoolGivesAllItHasAndNoMore(t *testing.T) {
+func TestPoolExhausted(t *testing.T) {
 	const count = 16
 	p := newTestPool(t, largeBytes, count)
 	var all []*buffer
@@ -52,7 +52,7 @@ func TestPoolGivesAllItHasAndNoMore(t *testing.T) {
 	}
 }
 
-func TestPoolTrimmedIsUsable(t *testing.T) {
+func TestPoolUsableAfterTrim(t *testing.T) {
 	p := newTestPool(t, smallBytes, 64)
 	var all []*buffer
 	for b := p.get(); b != nil; b = p.get() {
@@ -75,7 +75,7 @@ func TestPoolTrimmedIsUsable(t *testing.T) {
 	}
 }
 
-func TestPoolAllocatesNothing(t *testing.T) {
+func TestPoolAllocations(t *testing.T) {
 	p := newTestPool(t, smallBytes, 4)
 	p.get().free()
 	if n := testing.AllocsPerRun(100, func() { p.get().free() }); n != 0 && !raceDetector {

@@ -42,7 +42,7 @@ func routed(from, to netip.AddrPort) []byte {
 
 // A packet that is to go on from its destination is not carried there: the policy has judged
 // a hop only.
-func TestRoutedPacketsGoNowhere(t *testing.T) {
+func TestSourceRoutedPacketsAreRefused(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		host, peer := r.udpServer()
 		r.g.SendFrame(routed(netip.AddrPortFrom(r.guest, 5000), peer))
@@ -56,7 +56,7 @@ func TestRoutedPacketsGoNowhere(t *testing.T) {
 				t.Errorf("counters %+v", s)
 			}
 		})
-		r.say(5000, peer, "straight")
-		r.hears(host, "straight") // and nothing came before
+		r.sendDatagram(5000, peer, "straight")
+		r.readsDatagram(host, "straight") // and nothing came before
 	})
 }

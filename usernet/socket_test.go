@@ -2,7 +2,7 @@ package usernet
 
 import "testing"
 
-func TestControlBeside(t *testing.T) {
+func TestLocalControl(t *testing.T) {
 	for _, tt := range []struct {
 		name, system string
 		allowed      []string

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestSplicedThroughAndBack(t *testing.T) {
+func TestSplicedBothWays(t *testing.T) {
 	gates(t, func(t *testing.T, g *gateRig) {
 		guest, host, _ := g.through()
 		g.write(guest, "a question")
@@ -90,7 +90,7 @@ func TestSplicedBackpressure(t *testing.T) {
 	guest, host, c := g.through()
 	sent := make(chan int64, 1)
 	go func() {
-		_ = guest.SetWriteDeadline(time.Now().Add(patience))
+		_ = guest.SetWriteDeadline(time.Now().Add(testTimeout))
 		n, _ := io.Copy(guest, io.LimitReader(rand.NewChaCha8([32]byte{7}), 64<<20))
 		sent <- n
 		guest.CloseWrite()

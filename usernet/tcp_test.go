@@ -28,7 +28,7 @@ var (
 )
 
 // patience is how long a test waits for the host's kernel before it fails.
-const patience = 10 * time.Second
+const testTimeout = 10 * time.Second
 
 // rig is a Stack between a scripted guest and the host's loopback.
 type rig struct {
@@ -110,16 +110,16 @@ func (r *rig) run() {
 			if err != nil {
 				r.Errorf("run: %v", err)
 			}
-		case <-time.After(patience):
+		case <-time.After(testTimeout):
 			r.Fatal("Run does not end")
 		}
-		r.allBack()
+		r.memoryReturned()
 	}
 	r.Cleanup(func() { r.stop() })
 }
 
 // allBack fails the test unless an ended Stack has all its memory.
-func (r *rig) allBack() {
+func (r *rig) memoryReturned() {
 	r.Helper()
 	if n := r.s.largePool.used; n != 1 { // the device's
 		r.Errorf("%d large buffers are in use at the end, want the device's only", n)
@@ -137,7 +137,7 @@ func (r *rig) allBack() {
 // and connections of theirs may outlive it for a moment.
 func allRefunded(t testing.TB, s *engine) {
 	t.Helper()
-	until := time.Now().Add(patience)
+	until := time.Now().Add(testTimeout)
 	for s.group.ledger.Usage().Used != (ledger.Cost{}) {
 		if time.Now().After(until) {
 			t.Errorf("charged at the end: %+v", s.group.ledger.Usage())
@@ -202,7 +202,7 @@ func (r *rig) advance(d time.Duration) {
 // until waits for a condition of the Stack's that the host's kernel brings about.
 func (r *rig) until(what string, holds func() bool) {
 	r.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(testTimeout); time.Now().Before(end); {
 		ok := false
 		r.do(func() { ok = holds() })
 		if ok {
@@ -224,7 +224,7 @@ func (r *rig) listen() *net.TCPListener {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { l.Close() })
-	_ = l.SetDeadline(time.Now().Add(patience))
+	_ = l.SetDeadline(time.Now().Add(testTimeout))
 	return l
 }
 
@@ -251,7 +251,7 @@ func (r *rig) accept(l *net.TCPListener) *net.TCPConn {
 
 func (r *rig) keep(c *net.TCPConn) *net.TCPConn {
 	r.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	return c
 }
 
@@ -340,7 +340,7 @@ func (r *rig) last(all []*guesttest.Packet, match guesttest.Matcher) *guesttest.
 	return p
 }
 
-func TestTCPThroughAndBack(t *testing.T) {
+func TestTCPBothWays(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		c, host := r.open()
 		c.Send(packet.ACK|packet.PSH, []byte("a question"))

@@ -21,7 +21,7 @@ func (r *rig) byHand() {
 	r.g.Fence = func() { r.rounds(8) }
 	r.Cleanup(func() {
 		r.s.shutdown()
-		r.allBack()
+		r.memoryReturned()
 	})
 }
 
@@ -69,7 +69,7 @@ func (r *rig) byHandOpen() (*guesttest.Conn, int) {
 // Offsets in a frame whose payload is to be changed in place.
 func tcpAt(r *rig) int { return packet.VNetHdrBytes + packet.IPBytes(r.guest) }
 
-func TestEstablishedConnectionsAllocateNothing(t *testing.T) {
+func TestEstablishedAllocations(t *testing.T) {
 	for _, v6 := range []bool{false, true} {
 		for _, size := range []int{1, 1400, 60000} {
 			name := map[bool]string{false: "IPv4, ", true: "IPv6, "}[v6] + map[int]string{1: "a byte", 1400: "a packet", 60000: "a super-packet"}[size]
@@ -148,7 +148,7 @@ func (r *rig) allocationsIn(c *guesttest.Conn, host, size int) {
 }
 
 // What a full socket leaves over waits in buffers that are used again.
-func TestStalledConnectionsAllocateNothing(t *testing.T) {
+func TestStalledAllocations(t *testing.T) {
 	r := newStack(t)
 	r.byHand()
 	c, host := r.byHandOpen()

@@ -133,7 +133,7 @@ func (r *rig) finished() *guesttest.Conn {
 	return c
 }
 
-func TestFINOfTheGuestRepeatedAfterTheEnd(t *testing.T) {
+func TestGuestFINRepeatedAfterFinish(t *testing.T) {
 	r := newRig(t)
 	c := r.finished()
 	c.SendAt(-1, packet.ACK|packet.FIN, nil)
@@ -150,7 +150,7 @@ func TestFINOfTheGuestRepeatedAfterTheEnd(t *testing.T) {
 	}
 }
 
-func TestPortsUsedAgain(t *testing.T) {
+func TestPortsReused(t *testing.T) {
 	tests := []struct {
 		name string
 		off  uint32 // of the new connection's first number from the old one's last
@@ -207,7 +207,7 @@ func TestFinishedConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-func TestRSTOfTheGuest(t *testing.T) {
+func TestGuestRST(t *testing.T) {
 	tests := []struct {
 		name   string
 		offset int
@@ -246,7 +246,7 @@ func TestRSTOfTheGuest(t *testing.T) {
 	}
 }
 
-func TestSYNInAnEstablishedConnection(t *testing.T) {
+func TestSYNWhileEstablished(t *testing.T) {
 	for name, off := range map[string]int{"its own": -1, "in the window": 100, "outside": 1 << 30} {
 		t.Run(name, func(t *testing.T) {
 			r := newRig(t)
@@ -271,7 +271,7 @@ func (r *rig) resetNow(host *net.TCPConn) {
 	host.Close()
 }
 
-func TestRSTOfTheHost(t *testing.T) {
+func TestHostRST(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		c, host := r.open()
 		r.resetNow(host)
@@ -282,7 +282,7 @@ func TestRSTOfTheHost(t *testing.T) {
 	})
 }
 
-func TestRSTOfTheHostAfterTheGuestsFIN(t *testing.T) {
+func TestHostRSTAfterGuestFIN(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	c.Send(packet.ACK|packet.FIN, nil)
@@ -292,7 +292,7 @@ func TestRSTOfTheHostAfterTheGuestsFIN(t *testing.T) {
 	r.gone()
 }
 
-func TestRSTOfTheHostBeforeTheGuestAnswers(t *testing.T) {
+func TestHostRSTBeforeGuestAnswers(t *testing.T) {
 	r := newRig(t)
 	l := r.listen()
 	c := r.conn(r.toward(l))
@@ -306,7 +306,7 @@ func TestRSTOfTheHostBeforeTheGuestAnswers(t *testing.T) {
 }
 
 // Epoll tells of data, end and RST at once; reading then says "end" and no more.
-func TestRSTOfTheHostBehindItsEnd(t *testing.T) {
+func TestHostRSTAfterItsFIN(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	c.Window = 0
@@ -328,7 +328,7 @@ func TestRSTOfTheHostBehindItsEnd(t *testing.T) {
 	r.gone()
 }
 
-func TestGuestSendsToAHostThatIsGone(t *testing.T) {
+func TestGuestSendsToClosedHost(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	host.Close()
@@ -338,14 +338,14 @@ func TestGuestSendsToAHostThatIsGone(t *testing.T) {
 	r.gone()
 }
 
-func TestRunsEndResetsTheHost(t *testing.T) {
+func TestRunEndResetsHost(t *testing.T) {
 	r := newRig(t)
 	_, host := r.open()
 	r.stop()
 	r.isReset(host)
 }
 
-func TestDeviceGoesAway(t *testing.T) {
+func TestDeviceRemoved(t *testing.T) {
 	r := newStack(t)
 	ended := make(chan error, 1)
 	r.g.Remove()
@@ -353,10 +353,10 @@ func TestDeviceGoesAway(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("run: %v, want nil", err)
 	}
-	r.allBack()
+	r.memoryReturned()
 }
 
-func TestHalfOpenConnectionIsFoundDead(t *testing.T) {
+func TestHalfOpenConnectionIsReset(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	c.Send(packet.ACK, []byte("x"))

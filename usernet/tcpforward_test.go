@@ -29,7 +29,7 @@ func (r *rig) forward() netip.AddrPort {
 // client connects to a forwarded port; from is its own address.
 func (r *rig) client(to netip.AddrPort, from netip.AddrPort) *net.TCPConn {
 	r.Helper()
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: testTimeout}
 	if from.IsValid() {
 		d.LocalAddr = net.TCPAddrFromAddrPort(from)
 	}
@@ -46,7 +46,7 @@ func (r *rig) server() netip.AddrPort { return netip.AddrPortFrom(r.guest, 80) }
 // gatewayOf is the address that stands for the host's loopback inside.
 func (r *rig) gatewayOf() netip.Addr { return r.s.gatewayFor(r.guest) }
 
-func TestForwardIsAccepted(t *testing.T) {
+func TestForwardAccepted(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		client := r.client(r.forward(), netip.AddrPort{})
 		r.write(client, "before the answer")
@@ -83,7 +83,7 @@ func TestForwardIsAccepted(t *testing.T) {
 	})
 }
 
-func TestForwardIsRefused(t *testing.T) {
+func TestForwardRefusedByGuest(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		client := r.client(r.forward(), netip.AddrPort{})
 		c := r.g.AwaitSYN(r.server(), 0)
@@ -94,7 +94,7 @@ func TestForwardIsRefused(t *testing.T) {
 	})
 }
 
-func TestForwardIsNotAnswered(t *testing.T) {
+func TestForwardUnanswered(t *testing.T) {
 	r := newRig(t)
 	client := r.client(r.forward(), netip.AddrPort{})
 	c := r.g.AwaitSYN(r.server(), 0)
@@ -113,7 +113,7 @@ func TestForwardIsNotAnswered(t *testing.T) {
 	r.gone()
 }
 
-func TestForwardIsAnsweredWrongly(t *testing.T) {
+func TestForwardInvalidAnswers(t *testing.T) {
 	tests := []struct {
 		name  string
 		flags uint8
@@ -164,7 +164,7 @@ func TestForwardSYNACKIsRepeated(t *testing.T) {
 	r.reads(client, "x")
 }
 
-func TestForwardClientLeavesBeforeTheAnswer(t *testing.T) {
+func TestForwardClientClosesEarly(t *testing.T) {
 	tests := []struct {
 		name  string
 		leave func(r *rig, client *net.TCPConn)
@@ -200,7 +200,7 @@ func TestForwardClientLeavesBeforeTheAnswer(t *testing.T) {
 }
 
 // Two clients that the gateway's address stands for, with the same port.
-func TestForwardTellsClientsApart(t *testing.T) {
+func TestForwardClientsWithSamePort(t *testing.T) {
 	r := newRig(t)
 	at := r.forward()
 	first := r.client(at, netip.MustParseAddrPort("127.0.0.1:0"))
@@ -223,7 +223,7 @@ func TestForwardTellsClientsApart(t *testing.T) {
 	}
 }
 
-func TestForwardUsesThePortOfAFinishedConnection(t *testing.T) {
+func TestForwardReusesFinishedPort(t *testing.T) {
 	r := newRig(t)
 	at := r.forward()
 	client := r.client(at, netip.MustParseAddrPort("127.0.0.1:0"))
@@ -243,7 +243,7 @@ func TestForwardUsesThePortOfAFinishedConnection(t *testing.T) {
 	}
 }
 
-func TestForwardIsTurnedAway(t *testing.T) {
+func TestForwardRefusedByPolicyOrLimit(t *testing.T) {
 	tests := []struct {
 		name   string
 		change func(*Config)
@@ -270,7 +270,7 @@ func TestForwardIsTurnedAway(t *testing.T) {
 				r.g.AwaitSYN(r.server(), 0)
 			}
 			// The kernel accepts before we do: mostly the connect succeeds.
-			d := net.Dialer{Timeout: patience}
+			d := net.Dialer{Timeout: testTimeout}
 			client, err := d.Dial("tcp", at.String())
 			if err == nil {
 				r.isReset(r.keep(client.(*net.TCPConn)))
@@ -307,7 +307,7 @@ func TestUnforward(t *testing.T) {
 	}
 }
 
-func TestForwardOfATakenPort(t *testing.T) {
+func TestForwardOfUsedPort(t *testing.T) {
 	r := newRig(t)
 	at := r.forward()
 	if _, err := r.stack.Forward(Forward{Protocol: packet.TCP, Listen: at}); !errors.Is(err, unix.EADDRINUSE) {
@@ -331,7 +331,7 @@ func TestForwardBeforeRun(t *testing.T) {
 	}
 }
 
-func TestWhoAForwardsClientAppearsAs(t *testing.T) {
+func TestForwardClientAddress(t *testing.T) {
 	s := &engine{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6}}
 	only4 := &engine{cfg: Config{Guest4: rigGuest4, Gateway4: rigGateway4}}
 	mapped := &engine{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6, ClientAliases: map[netip.Addr]netip.Addr{
@@ -375,7 +375,7 @@ func TestWhoAForwardsClientAppearsAs(t *testing.T) {
 }
 
 // An urgent byte at which everything before it was read already is no EPOLLIN.
-func TestUrgentByteThatNothingFollows(t *testing.T) {
+func TestUrgentByteAlone(t *testing.T) {
 	r := newRig(t)
 	client := r.client(r.forward(), netip.AddrPort{})
 	c := r.g.AwaitSYN(r.server(), 5)

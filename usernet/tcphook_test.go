@@ -18,7 +18,7 @@ import (
 func hooked(h Hook) func(*Config) { return func(cfg *Config) { cfg.Hook = h } }
 
 // carriesBack carries a word from the far end to the guest.
-func (r *rig) carriesBack(c *guesttest.Conn, host net.Conn) {
+func (r *rig) answerReachesGuest(c *guesttest.Conn, host net.Conn) {
 	r.Helper()
 	r.write(host, "answer")
 	if got := c.Expect(6); string(got) != "answer" {
@@ -36,7 +36,7 @@ func (r *rig) bothClose(c *guesttest.Conn, host net.Conn) {
 	r.gone()
 }
 
-func TestHookWithATCPConn(t *testing.T) {
+func TestHookTCPConn(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -56,7 +56,7 @@ func TestHookWithATCPConn(t *testing.T) {
 	host := r.accept(l.(*net.TCPListener))
 	c.Send(packet.ACK, []byte("through the proxy"))
 	r.reads(host, "greeting of the proxy's, through the proxy")
-	r.carriesBack(c, host)
+	r.answerReachesGuest(c, host)
 	r.bothClose(c, host)
 }
 
@@ -67,7 +67,7 @@ func piped(t *testing.T) (*rig, *guesttest.Conn, net.Conn) {
 	far := make(chan net.Conn, 1)
 	r := newRig(t, hooked(func(context.Context, Flow) Verdict {
 		near, other := net.Pipe()
-		_ = other.SetDeadline(time.Now().Add(patience))
+		_ = other.SetDeadline(time.Now().Add(testTimeout))
 		far <- other
 		return Verdict{Action: Use, Conn: near}
 	}))
@@ -76,15 +76,15 @@ func piped(t *testing.T) (*rig, *guesttest.Conn, net.Conn) {
 	return r, c, <-far
 }
 
-func TestHookWithAPipe(t *testing.T) {
+func TestHookPipe(t *testing.T) {
 	r, c, host := piped(t)
 	c.Send(packet.ACK, []byte("through the pipe"))
 	r.reads(host, "through the pipe")
-	r.carriesBack(c, host)
+	r.answerReachesGuest(c, host)
 	r.bothClose(c, host)
 }
 
-func TestHookWithAPipeThatTheGuestCloses(t *testing.T) {
+func TestHookPipeClosedByGuest(t *testing.T) {
 	r, c, host := piped(t)
 	c.Send(packet.ACK|packet.FIN, []byte("all of it"))
 	got, err := io.ReadAll(host)
@@ -96,7 +96,7 @@ func TestHookWithAPipeThatTheGuestCloses(t *testing.T) {
 	r.gone()
 }
 
-func TestHookWithAPipeAndAReset(t *testing.T) {
+func TestHookPipeReset(t *testing.T) {
 	r, c, host := piped(t)
 	c.Send(packet.RST, nil)
 	if _, err := io.ReadAll(host); err != nil {
@@ -105,7 +105,7 @@ func TestHookWithAPipeAndAReset(t *testing.T) {
 	r.gone()
 }
 
-func TestHookWithAPipeCarriesUrgentBytesAsOthers(t *testing.T) {
+func TestHookPipeUrgentByte(t *testing.T) {
 	r, c, host := piped(t)
 	s := c.Segment(packet.ACK|packet.URG, []byte("ab!d"))
 	s.Urgent = 3
@@ -151,14 +151,14 @@ func TestHookRedirects(t *testing.T) {
 	})
 }
 
-func TestHookThatSaysNothingKeepsToThePolicy(t *testing.T) {
+func TestHookZeroVerdictKeepsPolicy(t *testing.T) {
 	r := newRig(t, hooked(func(context.Context, Flow) Verdict { return Verdict{} }))
 	c, host := r.open()
 	c.Send(packet.ACK, []byte("x"))
 	r.reads(host, "x")
 }
 
-func TestHookIsNotAskedAboutWhatThePolicyRefuses(t *testing.T) {
+func TestHookNotCalledAfterRefusal(t *testing.T) {
 	r := newRig(t, func(cfg *Config) {
 		cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Refuse} })
 		cfg.Hook = func(context.Context, Flow) Verdict { panic("asked") }
@@ -169,31 +169,31 @@ func TestHookIsNotAskedAboutWhatThePolicyRefuses(t *testing.T) {
 }
 
 // closeTeller is a Conn that tells of its Close.
-type closeTeller struct {
+type closeNotifier struct {
 	net.Conn
 	once   sync.Once
 	closed chan struct{}
 }
 
-func (c *closeTeller) Close() error {
+func (c *closeNotifier) Close() error {
 	c.once.Do(func() { close(c.closed) })
 	return c.Conn.Close()
 }
 
 // await waits for the Close.
-func (c *closeTeller) await(t *testing.T) {
+func (c *closeNotifier) await(t *testing.T) {
 	t.Helper()
 	select {
 	case <-c.closed:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the late Conn is not closed")
 	}
 }
 
-func TestGuestIsFasterThanTheHook(t *testing.T) {
+func TestGuestResetsBeforeHookReturns(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
-	conn := &closeTeller{Conn: near, closed: make(chan struct{})}
+	conn := &closeNotifier{Conn: near, closed: make(chan struct{})}
 	var ended error
 	r := newRig(t, hooked(func(ctx context.Context, _ Flow) Verdict {
 		<-ctx.Done() // the guest's RST ends it
@@ -213,10 +213,10 @@ func TestGuestIsFasterThanTheHook(t *testing.T) {
 	r.until("no hook is under way", func() bool { return r.s.runningHooks == 0 })
 }
 
-func TestStackEndsBeforeTheHook(t *testing.T) {
+func TestStackEndsBeforeHookReturns(t *testing.T) {
 	near, far := net.Pipe()
 	defer far.Close()
-	conn := &closeTeller{Conn: near, closed: make(chan struct{})}
+	conn := &closeNotifier{Conn: near, closed: make(chan struct{})}
 	asked := make(chan struct{})
 	r := newRig(t, hooked(func(ctx context.Context, _ Flow) Verdict {
 		close(asked)
@@ -230,7 +230,7 @@ func TestStackEndsBeforeTheHook(t *testing.T) {
 	conn.await(t)
 }
 
-func TestHooksContextEndsWithTheFlow(t *testing.T) {
+func TestHookContextEndsWithFlow(t *testing.T) {
 	contexts := make(chan context.Context, 1)
 	r := newRig(t, hooked(func(ctx context.Context, _ Flow) Verdict { contexts <- ctx; return Verdict{} }))
 	c, host := r.open()
@@ -243,13 +243,13 @@ func TestHooksContextEndsWithTheFlow(t *testing.T) {
 	r.bothClose(c, host)
 	select {
 	case <-ctx.Done():
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("the context outlives the flow")
 	}
 }
 
 func TestTooManyHooks(t *testing.T) {
-	r := newRig(t, thinking)
+	r := newRig(t, blockedHook)
 	for range maxHooks {
 		c := r.conn(netip.AddrPortFrom(r.peer, 443))
 		c.Send(packet.SYN, nil)
@@ -263,7 +263,7 @@ func TestTooManyHooks(t *testing.T) {
 	}
 }
 
-func TestHooksContextEndsWithTheFlowOfDatagrams(t *testing.T) {
+func TestHookContextEndsWithUDPFlow(t *testing.T) {
 	contexts := make(chan context.Context, 1)
 	r := newRig(t, hooked(func(ctx context.Context, _ Flow) Verdict { contexts <- ctx; return Verdict{} }))
 	u, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
@@ -278,7 +278,7 @@ func TestHooksContextEndsWithTheFlowOfDatagrams(t *testing.T) {
 	frame[packet.VNetHdrBytes+packet.IPv4Bytes+packet.UDPChecksumOffset+1] = 0
 	r.g.SendFrame(frame)
 	ctx := <-contexts
-	_ = u.SetDeadline(time.Now().Add(patience))
+	_ = u.SetDeadline(time.Now().Add(testTimeout))
 	if _, _, err := u.ReadFromUDPAddrPort(make([]byte, 1<<16)); err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestHooksContextEndsWithTheFlowOfDatagrams(t *testing.T) {
 	r.advance(time.Hour)
 	select {
 	case <-ctx.Done():
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Error("the context outlives the flow")
 	}
 }

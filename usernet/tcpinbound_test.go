@@ -17,7 +17,7 @@ import (
 
 // beginAt makes the next outbound connection's own sequence numbers begin at
 // start. It is a policy that also leads to the loopback.
-func beginAt(r **rig, start uint32) func(*Config) {
+func startSequenceAt(r **rig, start uint32) func(*Config) {
 	return func(cfg *Config) {
 		cfg.Policy = judgeFunc(func(f Flow) Verdict {
 			t := (*r).s.tcp.flows[keyOf(f.Source, f.Destination)]
@@ -27,11 +27,11 @@ func beginAt(r **rig, start uint32) func(*Config) {
 	}
 }
 
-func TestOurNumbersWrap(t *testing.T) {
+func TestSequenceNumbersWrap(t *testing.T) {
 	for _, start := range []uint32{0xffffffff, 0xfffffffe, 0xfffffff0, 0x7ffffff0, 0} {
 		t.Run(fmt.Sprintf("%#x", start), func(t *testing.T) {
 			var r *rig
-			r = newStack(t, beginAt(&r, start))
+			r = newStack(t, startSequenceAt(&r, start))
 			r.run()
 			c, host := r.open(func(c *guesttest.Conn) { c.Window = 30 })
 			if c.PeerStart != start {
@@ -50,7 +50,7 @@ func TestOurNumbersWrap(t *testing.T) {
 	}
 }
 
-func TestLossIsRepairedByTheTimer(t *testing.T) {
+func TestRetransmitAfterTimeout(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		c, host := r.open()
 		r.write(host, "lost")
@@ -73,7 +73,7 @@ func TestLossIsRepairedByTheTimer(t *testing.T) {
 	})
 }
 
-func TestRepeatCarriesTheNewestAcknowledgement(t *testing.T) {
+func TestRetransmitCarriesNewestACK(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	r.write(host, "lost")
@@ -87,7 +87,7 @@ func TestRepeatCarriesTheNewestAcknowledgement(t *testing.T) {
 	}
 }
 
-func TestGuestThatNeverAcknowledgesIsGivenUp(t *testing.T) {
+func TestGiveUpWithoutACK(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	r.write(host, "lost")
@@ -118,7 +118,7 @@ func (r *rig) outstanding(c *guesttest.Conn, host io.Writer, pieces ...string) {
 	c.Ack = before
 }
 
-func TestThreeDuplicatesRepairALoss(t *testing.T) {
+func TestFastRetransmit(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		c, host := r.open()
 		r.outstanding(c, host, "one", "two", "three", "four")
@@ -153,7 +153,7 @@ func TestThreeDuplicatesRepairALoss(t *testing.T) {
 	})
 }
 
-func TestWhatIsNoDuplicate(t *testing.T) {
+func TestNotDuplicateACK(t *testing.T) {
 	tests := []struct {
 		name string
 		send func(c *guesttest.Conn)
@@ -187,7 +187,7 @@ func TestWhatIsNoDuplicate(t *testing.T) {
 	})
 }
 
-func TestAcknowledgementOfWhatWasNeverSent(t *testing.T) {
+func TestACKOfUnsentData(t *testing.T) {
 	for _, ahead := range []uint32{1, 1000, 1<<31 - 1} {
 		t.Run(fmt.Sprint(ahead), func(t *testing.T) {
 			r := newRig(t)
@@ -207,7 +207,7 @@ func TestAcknowledgementOfWhatWasNeverSent(t *testing.T) {
 	}
 }
 
-func TestOldAcknowledgementBringsItsData(t *testing.T) {
+func TestOldACKWithNewData(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	r.write(host, "abc")
@@ -225,7 +225,7 @@ func TestOldAcknowledgementBringsItsData(t *testing.T) {
 	}
 }
 
-func TestGuestsWindowIsClosed(t *testing.T) {
+func TestGuestWindowClosed(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		c, host := r.open(func(c *guesttest.Conn) { c.Window = 0 })
 		r.write(host, "patience")
@@ -268,7 +268,7 @@ func TestGuestsWindowIsClosed(t *testing.T) {
 	})
 }
 
-func TestProbesThatNobodyAnswers(t *testing.T) {
+func TestUnansweredWindowProbes(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open(func(c *guesttest.Conn) { c.Window = 0 })
 	r.write(host, "patience")
@@ -297,7 +297,7 @@ func TestWindowOpensWithData(t *testing.T) {
 	r.reads(host, "question")
 }
 
-func TestWindowIsUsedUpAndNotExceeded(t *testing.T) {
+func TestGuestWindowNotExceeded(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open(func(c *guesttest.Conn) { c.Options, c.Window = guesttest.MSS(1000), 3500 })
 	go func() { _, _ = io.WriteString(host, text(20000)) }()
@@ -319,7 +319,7 @@ func TestWindowIsUsedUpAndNotExceeded(t *testing.T) {
 	}
 }
 
-func TestGuestShrinksItsWindow(t *testing.T) {
+func TestGuestShrinksWindow(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open(func(c *guesttest.Conn) { c.Options, c.Window = guesttest.MSS(1000), 5000 })
 	r.outstanding(c, host, text(1000), text(1000), text(1000))
@@ -342,7 +342,7 @@ func TestGuestShrinksItsWindow(t *testing.T) {
 	r.last(r.g.Settle(), c.Carries(packet.ACK, []byte("behind")))
 }
 
-func TestTinyWindowsCarryEverything(t *testing.T) {
+func TestTinyWindows(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open(func(c *guesttest.Conn) { c.Options, c.Window = guesttest.MSS(1460), 7 })
 	go func() { _, _ = io.WriteString(host, text(500)) }()
@@ -410,7 +410,7 @@ func (r *rig) urgent(host *net.TCPConn, b string) {
 	}
 }
 
-func TestUrgentByteOfTheHost(t *testing.T) {
+func TestHostUrgentByte(t *testing.T) {
 	tests := []struct {
 		name                  string
 		before, urgent, after string
@@ -454,7 +454,7 @@ func TestUrgentByteOfTheHost(t *testing.T) {
 }
 
 // A guest whose processor is busy answers late, and is given the time.
-func TestLongRoundTripsLengthenTheTimer(t *testing.T) {
+func TestLongRoundTripRaisesTimeout(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	r.write(host, "first")

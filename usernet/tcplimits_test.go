@@ -36,7 +36,7 @@ func TestLimitOfFlows(t *testing.T) {
 	}, func(cfg *Config) { cfg.Limits.Flows = 2 })
 }
 
-func TestFinishedConnectionsAreNotInTheLimit(t *testing.T) {
+func TestFinishedConnectionsNotLimited(t *testing.T) {
 	r := newRig(t, func(cfg *Config) { cfg.Limits.Flows = 1 })
 	for range 5 {
 		r.finished()
@@ -51,7 +51,7 @@ func scarce(cfg *Config) {
 
 // A guest that acknowledges nothing on many connections takes what memory there
 // is; the others go on, and when it comes to its senses so do those.
-func TestGuestThatAcknowledgesNothing(t *testing.T) {
+func TestGuestAcknowledgesNothing(t *testing.T) {
 	r := newRig(t, scarce)
 	large := func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(65480), guesttest.Scale(14)...) }
 	deaf, deafHost := r.open(large)
@@ -104,7 +104,7 @@ func TestGuestThatAcknowledgesNothing(t *testing.T) {
 
 // The last frame that memory lets go asks for its acknowledgement: without PSH a
 // receiver would hold that back for what does not come.
-func TestScarceMemoryAsksForAcknowledgements(t *testing.T) {
+func TestPSHWhenMemoryIsScarce(t *testing.T) {
 	r := newRig(t, scarce)
 	c, host := r.open(func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(65480), guesttest.Scale(14)...) })
 	go func() { _, _ = io.WriteString(host, text(8<<20)) }()
@@ -127,7 +127,7 @@ func TestScarceMemoryAsksForAcknowledgements(t *testing.T) {
 }
 
 // In a crowd each has one frame a turn, and every frame asks.
-func TestCrowdTakesTurns(t *testing.T) {
+func TestCrowdedConnectionsTakeTurns(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open(func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(1460), guesttest.Scale(14)...) })
 	r.do(func() { r.s.tcp.activeFlows, r.s.tcp.censusEnd = 1000, math.MaxInt64 })
@@ -170,7 +170,7 @@ func (r *rig) flowFrame(c *guesttest.Conn) (n int) {
 }
 
 // Hosts that read nothing, on more connections than there is memory for.
-func TestHostsThatReadNothing(t *testing.T) {
+func TestHostsReadNothing(t *testing.T) {
 	r := newRig(t, scarce)
 	const flows = 24
 	type pair struct {
@@ -248,7 +248,7 @@ func TestHostsThatReadNothing(t *testing.T) {
 				if b != want {
 					t.Fatalf("the host reads %d bytes, want %d: the stream arrives changed", len(b), len(want))
 				}
-			case <-time.After(patience):
+			case <-time.After(testTimeout):
 				t.Fatal("the host does not come to the end")
 			}
 		}

@@ -99,7 +99,7 @@ func (r *rig) within(t *testing.T) *rig {
 	return &sub
 }
 
-func TestOurWindowIsScaledOnlyIfTheGuestDoes(t *testing.T) {
+func TestWindowScaledOnlyIfGuestScales(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		options []byte
@@ -127,7 +127,7 @@ func TestOurWindowIsScaledOnlyIfTheGuestDoes(t *testing.T) {
 	}
 }
 
-func TestSYNThatOpensNothing(t *testing.T) {
+func TestInvalidSYN(t *testing.T) {
 	tests := []struct {
 		name    string
 		port    uint16 // of the peer
@@ -201,7 +201,7 @@ func TestConnectRefused(t *testing.T) {
 	})
 }
 
-func TestConnectRefusedAcknowledgesDataOfTheSYN(t *testing.T) {
+func TestConnectRefusedAcknowledgesSYNData(t *testing.T) {
 	r := newRig(t)
 	l := r.listen()
 	c := r.conn(r.toward(l))
@@ -251,11 +251,11 @@ func TestConnectUnreachable(t *testing.T) {
 
 // thinking is a Stack whose hook thinks for ever, so that connections stay where
 // they are.
-func thinking(cfg *Config) {
+func blockedHook(cfg *Config) {
 	cfg.Hook = func(ctx context.Context, _ Flow) Verdict { <-ctx.Done(); return Verdict{} }
 }
 
-func TestHowAConnectFails(t *testing.T) {
+func TestConnectErrors(t *testing.T) {
 	tests := []struct {
 		err   unix.Errno
 		reset bool
@@ -290,11 +290,11 @@ func TestHowAConnectFails(t *testing.T) {
 				}
 			})
 		}
-	}, thinking)
+	}, blockedHook)
 }
 
 func TestConnectTimesOut(t *testing.T) {
-	r := newRig(t, thinking)
+	r := newRig(t, blockedHook)
 	c := r.conn(netip.AddrPortFrom(r.peer, 80))
 	c.Send(packet.SYN, nil)
 	r.g.Silent()
@@ -344,7 +344,7 @@ func (r *rig) deafListenerFD() deaf {
 		r.Fatal(err)
 	}
 	at := addrPort(own)
-	d := net.Dialer{Timeout: patience}
+	d := net.Dialer{Timeout: testTimeout}
 	c, err := d.Dial("tcp", at.String()) // a backlog of 0 holds one
 	if err != nil {
 		r.Fatal(err)
@@ -379,7 +379,7 @@ func TestSYNRepeatedWhileConnecting(t *testing.T) {
 	})
 }
 
-func TestConnectLimitEndsInSilence(t *testing.T) {
+func TestConnectTimeoutLimit(t *testing.T) {
 	r := newRig(t, func(cfg *Config) { cfg.Limits.TCPConnect = 5 * time.Second })
 	c := r.conn(r.deafListener())
 	c.Send(packet.SYN, nil)
@@ -395,8 +395,8 @@ func TestConnectLimitEndsInSilence(t *testing.T) {
 	}
 }
 
-func TestNewSYNWhileConnectingBeginsAnew(t *testing.T) {
-	r := newRig(t, thinking)
+func TestNewSYNWhileConnecting(t *testing.T) {
+	r := newRig(t, blockedHook)
 	c := r.conn(netip.AddrPortFrom(r.peer, 80))
 	c.Send(packet.SYN, nil)
 	r.g.Silent()
@@ -431,7 +431,7 @@ func TestSYNWithData(t *testing.T) {
 	r.reads(r.accept(l), "early")
 }
 
-func TestSYNRepeatedAfterTheAnswer(t *testing.T) {
+func TestSYNRepeatedAfterSYNACK(t *testing.T) {
 	r := newRig(t)
 	l := r.listen()
 	c := r.conn(r.toward(l))
@@ -446,7 +446,7 @@ func TestSYNRepeatedAfterTheAnswer(t *testing.T) {
 	r.accept(l)
 }
 
-func TestAnswerRepeatedUntilGivenUp(t *testing.T) {
+func TestSYNACKRepeatedUntilGivenUp(t *testing.T) {
 	r := newRig(t)
 	l := r.listen()
 	c := r.conn(r.toward(l))
@@ -468,7 +468,7 @@ func TestAnswerRepeatedUntilGivenUp(t *testing.T) {
 	r.gone()
 }
 
-func TestAnswerIsAcknowledgedWrongly(t *testing.T) {
+func TestInvalidACKOfSYNACK(t *testing.T) {
 	tests := []struct {
 		name string
 		off  uint32
@@ -499,7 +499,7 @@ func TestAnswerIsAcknowledgedWrongly(t *testing.T) {
 	}
 }
 
-func TestRSTToTheAnswer(t *testing.T) {
+func TestRSTAfterSYNACK(t *testing.T) {
 	r := newRig(t)
 	l := r.listen()
 	c := r.conn(r.toward(l))
@@ -511,7 +511,7 @@ func TestRSTToTheAnswer(t *testing.T) {
 	r.gone()
 }
 
-func TestPolicyTurnsAway(t *testing.T) {
+func TestPolicyRefusesOrDrops(t *testing.T) {
 	tests := []struct {
 		action Action
 		silent bool
@@ -550,7 +550,7 @@ func TestPolicySeesTheFlow(t *testing.T) {
 	})
 }
 
-func TestInitialSequenceNumbersGrowAndDiffer(t *testing.T) {
+func TestInitialSequenceNumbers(t *testing.T) {
 	r := newRig(t)
 	one := netip.MustParseAddrPort("192.0.2.2:1000")
 	two := netip.MustParseAddrPort("192.0.2.2:1001")

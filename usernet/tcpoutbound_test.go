@@ -22,7 +22,7 @@ type step struct {
 	ack      int // stream bytes that the guest sees acknowledged afterwards; the FIN counts 1
 }
 
-func TestSegmentsOutOfPlace(t *testing.T) {
+func TestSegmentsOutOfOrder(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
@@ -82,7 +82,7 @@ func TestSegmentsOutOfPlace(t *testing.T) {
 	}
 }
 
-func TestSegmentWithoutACKIsIgnored(t *testing.T) {
+func TestSegmentWithoutACK(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	c.SendAt(0, 0, []byte("nothing"))
@@ -105,7 +105,7 @@ func TestOneSuperPacket(t *testing.T) {
 	})
 }
 
-func TestBatchOfSegmentsIsAcknowledgedToTheLast(t *testing.T) {
+func TestBatchAcknowledgedToLastSegment(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	var sent strings.Builder
@@ -163,7 +163,7 @@ func (r *rig) fill(c *guesttest.Conn) string {
 	}
 }
 
-func TestHostThatDoesNotReadClosesTheWindow(t *testing.T) {
+func TestWindowClosesWhenHostDoesNotRead(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		c, host := r.narrow()
 		sent := r.fill(c)
@@ -209,7 +209,7 @@ func TestHostThatDoesNotReadClosesTheWindow(t *testing.T) {
 	})
 }
 
-func TestAllThatWasTakenArrivesAfterFIN(t *testing.T) {
+func TestQueuedDataArrivesAfterFIN(t *testing.T) {
 	r := newRig(t)
 	c, host := r.narrow()
 	sent := r.fill(c)
@@ -221,7 +221,7 @@ func TestAllThatWasTakenArrivesAfterFIN(t *testing.T) {
 	}
 }
 
-func TestSegmentIsCutAtTheWindow(t *testing.T) {
+func TestSegmentTrimmedToWindow(t *testing.T) {
 	r := newRig(t)
 	c, host := r.narrow()
 	var sent strings.Builder
@@ -284,7 +284,7 @@ func (r *rig) readUrgent(host *net.TCPConn) string {
 		r.Fatal(err)
 	}
 	var b [1]byte
-	end := time.Now().Add(patience)
+	end := time.Now().Add(testTimeout)
 	for n := 0; n == 0 && time.Now().Before(end); {
 		_ = raw.Control(func(fd uintptr) { n, _, _ = unix.Recvfrom(int(fd), b[:], unix.MSG_OOB|unix.MSG_DONTWAIT) })
 		if n == 1 {
@@ -296,7 +296,7 @@ func (r *rig) readUrgent(host *net.TCPConn) string {
 	return ""
 }
 
-func TestUrgentByteOfTheGuest(t *testing.T) {
+func TestGuestUrgentByte(t *testing.T) {
 	tests := []struct {
 		name     string
 		segments []string
@@ -353,7 +353,7 @@ func TestUrgentByteFarAheadIsForgotten(t *testing.T) {
 	r.reads(host, "efgh")
 }
 
-func TestUrgentByteWhileTheHostIsFull(t *testing.T) {
+func TestUrgentByteWhileHostIsFull(t *testing.T) {
 	r := newRig(t)
 	c, host := r.narrow()
 	var full bool
@@ -377,7 +377,7 @@ func TestUrgentByteWhileTheHostIsFull(t *testing.T) {
 	r.reads(host, "d")
 }
 
-func TestEdgeOfOurWindow(t *testing.T) {
+func TestWindowEdge(t *testing.T) {
 	r := newRig(t)
 	c, _ := r.open()
 	c.Send(packet.ACK, []byte("x"))
@@ -424,7 +424,7 @@ func TestEdgeOfOurWindow(t *testing.T) {
 
 // The edge of a scaled window is rounded up, so that segments smaller than a unit
 // push it on for ever: the queue has a bound of its own.
-func TestTinySegmentsToAHostThatDoesNotRead(t *testing.T) {
+func TestTinySegmentsWhileHostIsFull(t *testing.T) {
 	r := newRig(t)
 	c, host := r.narrow()
 	var sent strings.Builder
@@ -460,7 +460,7 @@ func TestTinySegmentsToAHostThatDoesNotRead(t *testing.T) {
 
 // A connection whose share has become small beside the window that it once had
 // must be told when its queue is empty: the guest waits for nothing else.
-func TestClosedWindowIsOpenedByAnEmptyQueue(t *testing.T) {
+func TestEmptyQueueOpensWindow(t *testing.T) {
 	r := newRig(t)
 	c, _ := r.open()
 	r.do(func() {

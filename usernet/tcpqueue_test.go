@@ -8,7 +8,7 @@ import (
 )
 
 // The queue toward a host against plain bytes.
-func TestOutQueueLikePlainBytes(t *testing.T) {
+func TestOutQueueAgainstBytes(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
@@ -63,7 +63,7 @@ func TestOutQueueLikePlainBytes(t *testing.T) {
 	}
 }
 
-func TestOutQueueKeepsUrgentBytesApart(t *testing.T) {
+func TestOutQueueUrgentByte(t *testing.T) {
 	p := newTestPool(t, smallBytes, 4)
 	var q outQueue
 	if q.append([]byte("x")) {
@@ -78,7 +78,7 @@ func TestOutQueueKeepsUrgentBytesApart(t *testing.T) {
 }
 
 // What is on its way to the guest, with numbers that wrap.
-func TestSentQueueFreesWhatIsAcknowledged(t *testing.T) {
+func TestSentQueueAcknowledge(t *testing.T) {
 	for _, start := range []uint32{0, 1 << 31, ^uint32(500), ^uint32(0)} {
 		t.Run(fmt.Sprintf("%#x", start), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(uint64(start), 0))

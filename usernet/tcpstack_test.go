@@ -39,7 +39,7 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-func TestStackThatNeverRuns(t *testing.T) {
+func TestStackNeverRun(t *testing.T) {
 	r := newStack(t)
 	at := r.forward()
 	r.stack.Close()
@@ -52,7 +52,7 @@ func TestStackThatNeverRuns(t *testing.T) {
 	}
 }
 
-func TestStackThatHasEnded(t *testing.T) {
+func TestStackEnded(t *testing.T) {
 	r := newRig(t)
 	r.open()
 	at := r.forward()
@@ -78,7 +78,7 @@ func TestStackThatHasEnded(t *testing.T) {
 	}
 }
 
-func TestForwardListensWhereItIsTold(t *testing.T) {
+func TestForwardListenAddress(t *testing.T) {
 	needIPv6(t)
 	tests := []struct {
 		name   string
@@ -151,7 +151,7 @@ func TestForwardToAnotherFamily(t *testing.T) {
 	r.reads(client, "x")
 }
 
-func TestForwardOfAnotherProtocol(t *testing.T) {
+func TestForwardProtocols(t *testing.T) {
 	r := newRig(t)
 	if _, err := r.stack.Forward(Forward{Protocol: packet.ICMP}); err == nil {
 		t.Error("ICMP has ports now")
@@ -160,7 +160,7 @@ func TestForwardOfAnotherProtocol(t *testing.T) {
 
 // The host's connect is under way when the answer comes: a second later, for the
 // kernel repeats its SYN only then.
-func TestConnectThatTakesTime(t *testing.T) {
+func TestSlowConnect(t *testing.T) {
 	r := newRig(t)
 	heard, lost := r.deafListenerFD(), r.deafListenerFD()
 	one, two := r.conn(heard.at), r.conn(lost.at)

@@ -36,7 +36,7 @@ type streamModel struct {
 
 const modelScale = 7 // as Conn offers it, and as we do
 
-func TestStreamsInAllPieces(t *testing.T) {
+func TestStreamsAgainstModel(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
 	for range 4 {
 		seeds = append(seeds, rand.Uint64())
@@ -63,7 +63,7 @@ func streams(r *rig, seed uint64) {
 	go m.hostReads(host, rand.New(rand.NewPCG(seed, 2)), read)
 	go m.hostWrites(host, rand.New(rand.NewPCG(seed, 3)))
 
-	end := time.Now().Add(patience)
+	end := time.Now().Add(testTimeout)
 	for step := 0; !m.done(); step++ {
 		if time.Now().After(end) {
 			r.Fatalf("no end: of %d bytes out %d are acknowledged (window to %d), of %d in %d came (window %d)",

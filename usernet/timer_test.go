@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-func TestTimersFireInTheirTime(t *testing.T) {
+func TestTimersFireAtDeadline(t *testing.T) {
 	var h timerHeap
 	var fired []string
 	named := func(name string) *timer {
@@ -44,7 +44,7 @@ func TestTimersFireInTheirTime(t *testing.T) {
 	}
 }
 
-func TestTimerSetsItselfAgain(t *testing.T) {
+func TestTimerSetByItsOwnFire(t *testing.T) {
 	var h timerHeap
 	var at []int64
 	var a timer
@@ -77,7 +77,7 @@ func TestTimerDropsAnother(t *testing.T) {
 }
 
 // The heap with its lazy moves against a plain list.
-func TestTimersLikeAPlainList(t *testing.T) {
+func TestTimersAgainstList(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			r := rand.New(rand.NewPCG(seed, 0))
@@ -135,7 +135,7 @@ func TestTimersLikeAPlainList(t *testing.T) {
 	}
 }
 
-func TestPuttingATimerOffAllocatesNothing(t *testing.T) {
+func TestTimerSetAllocations(t *testing.T) {
 	var h timerHeap
 	a := &timer{fire: func() {}}
 	now := int64(1)

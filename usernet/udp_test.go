@@ -28,7 +28,7 @@ func datagramFrame(from, to netip.AddrPort, payload []byte, segment int) []byte 
 }
 
 // say sends a datagram from the guest's port.
-func (r *rig) say(port uint16, to netip.AddrPort, payload string) {
+func (r *rig) sendDatagram(port uint16, to netip.AddrPort, payload string) {
 	r.g.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, port), to, []byte(payload), 0))
 }
 
@@ -40,7 +40,7 @@ func (r *rig) udpSocketOn(a netip.Addr) *net.UDPConn {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	_ = c.SetReadBuffer(2 << 20) // much is sent before it is read
 	return c
 }
@@ -60,7 +60,7 @@ func localPort(c *net.UDPConn) uint16 { return c.LocalAddr().(*net.UDPAddr).Addr
 
 // hears fails the test unless the host's socket gets exactly this datagram next,
 // and returns its sender.
-func (r *rig) hears(c *net.UDPConn, want string) netip.AddrPort {
+func (r *rig) readsDatagram(c *net.UDPConn, want string) netip.AddrPort {
 	r.Helper()
 	buf := make([]byte, 1<<16)
 	n, from, err := c.ReadFromUDPAddrPort(buf)
@@ -132,12 +132,12 @@ func (r *rig) udpFlows() (n int) {
 	return n
 }
 
-func TestUDPThroughAndBack(t *testing.T) {
+func TestUDPBothWays(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		host, peer := r.udpServer()
 		for i, question := range []string{"a question", "", text(1400), "another"} {
-			r.say(5000, peer, question)
-			from := r.hears(host, question)
+			r.sendDatagram(5000, peer, question)
+			from := r.readsDatagram(host, question)
 			answer := fmt.Sprint("answer ", i)
 			r.answer(host, from, answer)
 			r.gets(peer, 5000, answer)
@@ -155,8 +155,8 @@ func TestUDPOnlyContactedPeersGetIn(t *testing.T) {
 	r := newRig(t)
 	host, peer := r.udpServer()
 	stranger, _ := r.udpServer()
-	r.say(5000, peer, "hello")
-	from := r.hears(host, "hello")
+	r.sendDatagram(5000, peer, "hello")
+	from := r.readsDatagram(host, "hello")
 	r.answer(stranger, from, "let me in")
 	r.answer(host, from, "first")
 	r.answer(stranger, from, "please")
@@ -173,8 +173,8 @@ func TestUDPManyPeersOneDescriptor(t *testing.T) {
 	var from netip.AddrPort
 	for i := range peers {
 		peer := netip.AddrFrom4([4]byte{127, 1, byte(i >> 8), byte(i)})
-		r.say(5000, netip.AddrPortFrom(peer, localPort(host)), "hello")
-		at := r.hears(host, "hello")
+		r.sendDatagram(5000, netip.AddrPortFrom(peer, localPort(host)), "hello")
+		at := r.readsDatagram(host, "hello")
 		if from.IsValid() && at.Port() != from.Port() {
 			t.Fatalf("peer %d sees port %d, the first saw %d: the mapping depends on the peer", i, at.Port(), from.Port())
 		}
@@ -211,8 +211,8 @@ func TestUDPTimeouts(t *testing.T) {
 			})
 			before := guesttest.Descriptors(t)
 			host, peer := r.udpServer()
-			r.say(5000, peer, "hello")
-			from := r.hears(host, "hello")
+			r.sendDatagram(5000, peer, "hello")
+			from := r.readsDatagram(host, "hello")
 			if tt.answer {
 				r.answer(host, from, "yes")
 				r.gets(peer, 5000, "yes")
@@ -226,18 +226,18 @@ func TestUDPTimeouts(t *testing.T) {
 			if n := guesttest.Descriptors(t) - before; n != 1 { // the server's
 				t.Errorf("%d descriptors, want the server's only", n)
 			}
-			r.say(5000, peer, "again")
-			r.hears(host, "again")
+			r.sendDatagram(5000, peer, "again")
+			r.readsDatagram(host, "again")
 		})
 	}
 }
 
-func TestUDPTrafficPutsTheEndOff(t *testing.T) {
+func TestUDPTrafficRestartsTimeout(t *testing.T) {
 	r := newRig(t)
 	host, peer := r.udpServer()
 	for range 5 {
-		r.say(5000, peer, "hello")
-		r.hears(host, "hello")
+		r.sendDatagram(5000, peer, "hello")
+		r.readsDatagram(host, "hello")
 		r.advance(20 * time.Second)
 	}
 	if n := r.udpFlows(); n != 1 {
@@ -254,7 +254,7 @@ func TestUDPRefused(t *testing.T) {
 		})
 		to := netip.AddrPortFrom(r.peer, 9)
 		for range 3 {
-			r.say(5000, to, "hello")
+			r.sendDatagram(5000, to, "hello")
 			r.g.Only(guesttest.Unreachable(packet.ErrorProhibited, r.guest, r.peer))
 		}
 		r.do(func() {
@@ -265,12 +265,12 @@ func TestUDPRefused(t *testing.T) {
 		r.advance(refusedFor + time.Second)
 		r.until("the refusal is forgotten", func() bool { return len(r.s.udp.flows) == 0 })
 		r.do(func() { verdict = Verdict{Action: Drop} })
-		r.say(5000, to, "hello")
+		r.sendDatagram(5000, to, "hello")
 		r.g.Silent()
 	})
 }
 
-func TestUDPRedirectedFlowsOfOnePortStayApart(t *testing.T) {
+func TestUDPRedirectedFlowsOfOnePort(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Policy = nil })
 	host, _ := r.udpServer()
 	r.do(func() {
@@ -280,14 +280,14 @@ func TestUDPRedirectedFlowsOfOnePortStayApart(t *testing.T) {
 	})
 	for i := range 3 {
 		peer := netip.AddrPortFrom(r.peer, uint16(100+i))
-		r.say(5000, peer, fmt.Sprint(i))
-		from := r.hears(host, fmt.Sprint(i))
+		r.sendDatagram(5000, peer, fmt.Sprint(i))
+		from := r.readsDatagram(host, fmt.Sprint(i))
 		r.answer(host, from, fmt.Sprint("to ", i))
 		r.gets(peer, 5000, fmt.Sprint("to ", i))
 	}
 }
 
-func TestUDPRedirectToTheOtherFamily(t *testing.T) {
+func TestUDPRedirectToOtherFamily(t *testing.T) {
 	needIPv6(t)
 	r := newRig(t, func(c *Config) { c.Policy = nil })
 	host := r.udpSocketOn(loopback6)
@@ -297,8 +297,8 @@ func TestUDPRedirectToTheOtherFamily(t *testing.T) {
 		})
 	})
 	peer := netip.AddrPortFrom(r.peer, 53)
-	r.say(5000, peer, "hello")
-	r.answer(host, r.hears(host, "hello"), "yes")
+	r.sendDatagram(5000, peer, "hello")
+	r.answer(host, r.readsDatagram(host, "hello"), "yes")
 	r.gets(peer, 5000, "yes")
 }
 
@@ -306,13 +306,13 @@ func TestUDPFlowsAreLimited(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Limits.Flows = 4 })
 	host, peer := r.udpServer()
 	for i := range 4 {
-		r.say(uint16(5000+i), peer, "hello")
-		r.hears(host, "hello")
+		r.sendDatagram(uint16(5000+i), peer, "hello")
+		r.readsDatagram(host, "hello")
 	}
-	r.say(6000, peer, "one too many")
+	r.sendDatagram(6000, peer, "one too many")
 	r.g.Only(guesttest.Unreachable(packet.ErrorHost, r.guest, r.peer))
-	r.say(5000, peer, "an old one")
-	r.hears(host, "an old one")
+	r.sendDatagram(5000, peer, "an old one")
+	r.readsDatagram(host, "an old one")
 	if s := r.stack.Stats(); s.OverLimit != 1 || s.Open != 4 {
 		t.Errorf("%+v", s)
 	}
@@ -332,7 +332,7 @@ func TestUDPWithoutDescriptors(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	r.say(5000, peer, "hello")
+	r.sendDatagram(5000, peer, "hello")
 	p := r.g.Receive()
 	r.do(func() {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &before); err != nil {
@@ -346,6 +346,6 @@ func TestUDPWithoutDescriptors(t *testing.T) {
 		t.Errorf("%d over the limit, want 1", s.OverLimit)
 	}
 	r.advance(2 * time.Second)
-	r.say(5000, peer, "again")
-	r.hears(host, "again")
+	r.sendDatagram(5000, peer, "again")
+	r.readsDatagram(host, "again")
 }

@@ -9,7 +9,7 @@ import (
 	"cleat/usernet/guesttest"
 )
 
-func TestWhatDFMeans(t *testing.T) {
+func TestWantsDF(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		ip    packet.IP
@@ -45,12 +45,12 @@ func (r *rig) df() (df, mayFragment bool) {
 
 // A packet that came to another queue than its flow's keeps DF, and one that was put together
 // from fragments has none.
-func TestDFOnTheWay(t *testing.T) {
+func TestDFOnHostSocket(t *testing.T) {
 	var second *guesttest.Guest
-	r := newRig(t, queued(t, &second))
+	r := newRig(t, twoQueues(t, &second))
 	host, peer := r.udpServer()
-	r.say(5000, peer, "first") // so that the first queue's engine has the port
-	r.hears(host, "first")
+	r.sendDatagram(5000, peer, "first") // so that the first queue's engine has the port
+	r.readsDatagram(host, "first")
 	if df, _ := r.df(); !df {
 		t.Error("DF is lost")
 	}
@@ -58,12 +58,12 @@ func TestDFOnTheWay(t *testing.T) {
 	for _, p := range pieces {
 		r.g.SendFrame(p)
 	}
-	r.hears(host, text(3000))
+	r.readsDatagram(host, text(3000))
 	if df, may := r.df(); df || !may {
 		t.Error("what was put together from fragments must not be fragmented")
 	}
 	second.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte("elsewhere"), 0))
-	r.hears(host, "elsewhere")
+	r.readsDatagram(host, "elsewhere")
 	if df, _ := r.df(); !df {
 		t.Error("DF is lost between queues")
 	}
@@ -72,7 +72,7 @@ func TestDFOnTheWay(t *testing.T) {
 	ip[6], ip[10], ip[11] = 0, 0, 0
 	binary.BigEndian.PutUint16(ip[10:], packet.Checksum(ip))
 	second.SendFrame(plain)
-	r.hears(host, "plain")
+	r.readsDatagram(host, "plain")
 	if df, _ := r.df(); df {
 		t.Error("a packet without DF gets it")
 	}

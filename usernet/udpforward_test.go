@@ -53,8 +53,8 @@ func TestUDPForward(t *testing.T) {
 			if want := netip.AddrPortFrom(gateway, localPort(client)); shown != want {
 				t.Errorf("the client appears as %s, want %s", shown, want)
 			}
-			r.say(53, shown, "answer")
-			if from := r.hears(client, "answer"); from != at {
+			r.sendDatagram(53, shown, "answer")
+			if from := r.readsDatagram(client, "answer"); from != at {
 				t.Errorf("the answer comes from %s, want %s", from, at)
 			}
 		}
@@ -67,7 +67,7 @@ func TestUDPForward(t *testing.T) {
 	})
 }
 
-func TestUDPForwardAnswersFromTheAddressWrittenTo(t *testing.T) {
+func TestUDPForwardAnswersFromSameAddress(t *testing.T) {
 	for _, listen := range []string{"0.0.0.0:0", "any"} {
 		t.Run(listen, func(t *testing.T) {
 			r := newRig(t)
@@ -86,19 +86,19 @@ func TestUDPForwardAnswersFromTheAddressWrittenTo(t *testing.T) {
 			if shownOne == shownTwo {
 				t.Fatalf("both flows appear as %s", shownOne)
 			}
-			r.say(53, shownTwo, "from six")
-			if from := r.hears(client, "from six"); from != two {
+			r.sendDatagram(53, shownTwo, "from six")
+			if from := r.readsDatagram(client, "from six"); from != two {
 				t.Errorf("the answer comes from %s, want %s", from, two)
 			}
-			r.say(53, shownOne, "from five")
-			if from := r.hears(client, "from five"); from != one {
+			r.sendDatagram(53, shownOne, "from five")
+			if from := r.readsDatagram(client, "from five"); from != one {
 				t.Errorf("the answer comes from %s, want %s", from, one)
 			}
 		})
 	}
 }
 
-func TestUDPForwardOfBothFamilies(t *testing.T) {
+func TestUDPForwardBothFamilies(t *testing.T) {
 	needIPv6(t)
 	r := newRig(t)
 	at := r.publish(netip.AddrPort{})
@@ -108,14 +108,14 @@ func TestUDPForwardOfBothFamilies(t *testing.T) {
 	r.guest = rigGuest6
 	r.answer(client6, netip.AddrPortFrom(loopback6, at.Port()), "six")
 	shown6 := r.called("six")
-	r.say(53, shown6, "to six")
-	r.hears(client6, "to six")
+	r.sendDatagram(53, shown6, "to six")
+	r.readsDatagram(client6, "to six")
 	r.guest = rigGuest4
-	r.say(53, shown4, "to four")
-	r.hears(client4, "to four")
+	r.sendDatagram(53, shown4, "to four")
+	r.readsDatagram(client4, "to four")
 }
 
-func TestUDPForwardToAGuestOfTheOtherFamily(t *testing.T) {
+func TestUDPForwardToOtherFamily(t *testing.T) {
 	needIPv6(t)
 	r := newRig(t, func(c *Config) { c.Guest6 = netip.Addr{} })
 	at := r.publish(netip.AddrPortFrom(loopback6, 0))
@@ -125,8 +125,8 @@ func TestUDPForwardToAGuestOfTheOtherFamily(t *testing.T) {
 	if shown.Addr() != rigGateway4 {
 		t.Errorf("the client appears as %s", shown)
 	}
-	r.say(53, shown, "yes")
-	r.hears(client, "yes")
+	r.sendDatagram(53, shown, "yes")
+	r.readsDatagram(client, "yes")
 }
 
 func TestUDPUnforward(t *testing.T) {
@@ -141,8 +141,8 @@ func TestUDPUnforward(t *testing.T) {
 	r.answer(late, at, "too late")
 	r.answer(client, at, "still here")
 	r.called("still here")
-	r.say(53, shown, "yes")
-	r.hears(client, "yes")
+	r.sendDatagram(53, shown, "yes")
+	r.readsDatagram(client, "yes")
 	r.advance(121 * time.Second)
 	r.until("the flow has ended", func() bool { return len(r.s.udp.flows) == 0 })
 	// Now the port is free.
@@ -153,7 +153,7 @@ func TestUDPUnforward(t *testing.T) {
 	again.Close()
 }
 
-func TestUDPForwardIsJudged(t *testing.T) {
+func TestUDPForwardPolicy(t *testing.T) {
 	r := newRig(t)
 	var seen []Flow
 	r.do(func() {
@@ -175,7 +175,7 @@ func TestUDPForwardIsJudged(t *testing.T) {
 	})
 }
 
-func TestUDPForwardClosesWithTheStack(t *testing.T) {
+func TestUDPForwardClosesWithStack(t *testing.T) {
 	r := newRig(t)
 	r.publish(netip.AddrPortFrom(loopback4, 0))
 	at := r.publish(netip.AddrPortFrom(loopback4, 0))
@@ -185,7 +185,7 @@ func TestUDPForwardClosesWithTheStack(t *testing.T) {
 	r.stop() // the rig looks for leaks
 }
 
-func TestUDPForwardLeavesTheGuestRoom(t *testing.T) {
+func TestUDPForwardLeavesFlowsToGuest(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Limits.Flows = 8 })
 	at := r.publish(netip.AddrPortFrom(loopback4, 0))
 	for i := range 6 {
@@ -195,8 +195,8 @@ func TestUDPForwardLeavesTheGuestRoom(t *testing.T) {
 	r.answer(r.udpSocketOn(loopback4), at, "one too many")
 	r.until("it is turned away", func() bool { return r.s.stats.OverLimit == 1 })
 	host, peer := r.udpServer()
-	r.say(5000, peer, "the guest's own")
-	r.hears(host, "the guest's own")
+	r.sendDatagram(5000, peer, "the guest's own")
+	r.readsDatagram(host, "the guest's own")
 	r.advance(31 * time.Second)
 	r.until("the clients have gone", func() bool { return r.s.udp.inboundFlows == 0 })
 	r.answer(r.udpSocketOn(loopback4), at, "again")

@@ -67,7 +67,7 @@ func (c *scriptedConn) takes(t *testing.T, want string) {
 		if got != want {
 			t.Fatalf("the conn takes %q, want %q", got, want)
 		}
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the conn takes nothing")
 	}
 }
@@ -77,19 +77,19 @@ func (c *scriptedConn) isClosed(t *testing.T) {
 	t.Helper()
 	select {
 	case <-c.closed:
-	case <-time.After(patience):
+	case <-time.After(testTimeout):
 		t.Fatal("the conn is not closed")
 	}
 }
 
-func TestUDPOverAConn(t *testing.T) {
+func TestUDPOverConn(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		c := newScriptedConn()
 		r.do(func() {
 			r.s.cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Use, Conn: c} })
 		})
 		peer := netip.AddrPortFrom(r.peer, 53)
-		r.say(5000, peer, "question")
+		r.sendDatagram(5000, peer, "question")
 		c.takes(t, "question")
 		c.in <- []byte("answer")
 		r.gets(peer, 5000, "answer")
@@ -106,7 +106,7 @@ func TestUDPOverAConn(t *testing.T) {
 	})
 }
 
-func TestUDPConnIsClosedWithTheFlow(t *testing.T) {
+func TestUDPConnClosesWithFlow(t *testing.T) {
 	tests := []struct {
 		name string
 		end  func(r *rig)
@@ -120,7 +120,7 @@ func TestUDPConnIsClosedWithTheFlow(t *testing.T) {
 			r.do(func() {
 				r.s.cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Use, Conn: c} })
 			})
-			r.say(5000, netip.AddrPortFrom(r.peer, 53), "question")
+			r.sendDatagram(5000, netip.AddrPortFrom(r.peer, 53), "question")
 			c.takes(t, "question")
 			tt.end(r)
 			c.isClosed(t)
@@ -128,7 +128,7 @@ func TestUDPConnIsClosedWithTheFlow(t *testing.T) {
 	}
 }
 
-func TestUDPSlowConnDoesNotHoldUpTheRest(t *testing.T) {
+func TestUDPSlowConnDoesNotBlock(t *testing.T) {
 	r, c := newRig(t), newScriptedConn()
 	c.out = make(chan string) // nobody takes
 	r.do(func() {
@@ -140,11 +140,11 @@ func TestUDPSlowConnDoesNotHoldUpTheRest(t *testing.T) {
 		})
 	})
 	for range relayQueue + 10 {
-		r.say(5000, netip.AddrPortFrom(r.peer, 53), "question")
+		r.sendDatagram(5000, netip.AddrPortFrom(r.peer, 53), "question")
 	}
 	host, peer := r.udpServer()
-	r.say(5000, peer, "hello")
-	r.hears(host, "hello")
+	r.sendDatagram(5000, peer, "hello")
+	r.readsDatagram(host, "hello")
 	r.do(func() {
 		if n := r.s.stats.OverLimit; n < 9 || n > 10 { // one may be in the writer's hands
 			t.Errorf("%d dropped, want 9 or 10", n)
@@ -152,11 +152,11 @@ func TestUDPSlowConnDoesNotHoldUpTheRest(t *testing.T) {
 	})
 }
 
-func TestUDPUseWithoutConnIsRefused(t *testing.T) {
+func TestUDPUseWithoutConn(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Use} })
 	})
-	r.say(5000, netip.AddrPortFrom(r.peer, 53), "question")
+	r.sendDatagram(5000, netip.AddrPortFrom(r.peer, 53), "question")
 	r.g.Only(guesttest.Unreachable(packet.ErrorProhibited, r.guest, r.peer))
 }
 
@@ -175,7 +175,7 @@ func TestUDPHook(t *testing.T) {
 	})
 	host, peer := r.udpServer()
 	for i := range maxPending + 3 {
-		r.say(5000, peer, text(i+1))
+		r.sendDatagram(5000, peer, text(i+1))
 	}
 	if f := <-asked; f.Destination != peer || f.Source != netip.AddrPortFrom(r.guest, 5000) {
 		t.Errorf("asked about %+v", f)
@@ -183,20 +183,20 @@ func TestUDPHook(t *testing.T) {
 	r.fence()
 	answers <- Verdict{} // as the policy has it
 	for i := range maxPending {
-		r.hears(host, text(i+1))
+		r.readsDatagram(host, text(i+1))
 	}
-	r.say(5000, peer, "later")
-	r.hears(host, "later")
+	r.sendDatagram(5000, peer, "later")
+	r.readsDatagram(host, "later")
 	if s := r.stack.Stats(); s.OverLimit != 3 || s.UDPFlows != 1 {
 		t.Errorf("%+v", s)
 	}
 	// A flow that ends while the hook thinks takes what has waited with it.
-	r.say(5001, peer, "never mind")
+	r.sendDatagram(5001, peer, "never mind")
 	<-asked
 	r.advance(31 * time.Second)
 	r.until("the flow has ended", func() bool { return r.s.runningHooks == 0 })
 	// And so does the Stack.
-	r.say(5002, peer, "never mind")
+	r.sendDatagram(5002, peer, "never mind")
 	<-asked
 }
 
@@ -204,11 +204,11 @@ func TestUDPHookRefuses(t *testing.T) {
 	r := newRig(t, func(c *Config) {
 		c.Hook = func(context.Context, Flow) Verdict { return Verdict{Action: Refuse} }
 	})
-	r.say(5000, netip.AddrPortFrom(r.peer, 9), "hello")
+	r.sendDatagram(5000, netip.AddrPortFrom(r.peer, 9), "hello")
 	r.g.Await(guesttest.Unreachable(packet.ErrorProhibited, r.guest, r.peer))
 }
 
-func TestUDPOverARealConn(t *testing.T) {
+func TestUDPOverRealConn(t *testing.T) {
 	r := newRig(t)
 	host, _ := r.udpServer()
 	r.do(func() {
@@ -221,13 +221,13 @@ func TestUDPOverARealConn(t *testing.T) {
 		})
 	})
 	peer := netip.AddrPortFrom(r.peer, 53)
-	r.say(5000, peer, "question")
-	r.answer(host, r.hears(host, "question"), "answer")
+	r.sendDatagram(5000, peer, "question")
+	r.answer(host, r.readsDatagram(host, "question"), "answer")
 	r.gets(peer, 5000, "answer")
 	if errors.Is(host.Close(), net.ErrClosed) {
 		t.Fatal("closed before")
 	}
-	r.say(5000, peer, "question")
+	r.sendDatagram(5000, peer, "question")
 	r.fence()
 	if n := r.udpFlows(); n != 1 {
 		t.Errorf("%d flows after a refused datagram, want 1", n)
@@ -249,13 +249,13 @@ func (c pushingConn) WriteTo(w io.Writer) (n int64, err error) {
 	return n, nil
 }
 
-func TestUDPOverAConnThatWritesTo(t *testing.T) {
+func TestUDPOverWriterTo(t *testing.T) {
 	r, c := newRig(t), newScriptedConn()
 	r.do(func() {
 		r.s.cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Use, Conn: pushingConn{c}} })
 	})
 	peer := netip.AddrPortFrom(r.peer, 53)
-	r.say(5000, peer, "question")
+	r.sendDatagram(5000, peer, "question")
 	c.takes(t, "question")
 	c.in <- []byte("one")
 	c.in <- []byte(text(3000)[:1400])

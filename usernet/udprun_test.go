@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestUDPRunsKeepTheirOrder(t *testing.T) {
+func TestUDPRunsKeepOrder(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		host, peer := r.udpServer()
 		other, otherPeer := r.udpServer()
@@ -33,52 +33,52 @@ func TestUDPRunsKeepTheirOrder(t *testing.T) {
 			if size == 0 {
 				d = ""
 			}
-			r.say(5000, peer, d)
+			r.sendDatagram(5000, peer, d)
 			want = append(want, d)
 			if i%5 == 0 {
-				r.say(5001, otherPeer, d)
+				r.sendDatagram(5001, otherPeer, d)
 				wantOther = append(wantOther, d)
 			}
 		}
 		var from netip.AddrPort
 		for _, d := range want {
-			from = r.hears(host, d)
+			from = r.readsDatagram(host, d)
 		}
 		for _, d := range wantOther {
-			if at := r.hears(other, d); at == from {
+			if at := r.readsDatagram(other, d); at == from {
 				t.Fatal("two ports of the guest's share one of the host's")
 			}
 		}
 	})
 }
 
-func TestUDPSuperPacketIsCutByTheHost(t *testing.T) {
+func TestUDPSuperPacketSplitByHost(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		host, peer := r.udpServer()
 		payload := text(1000*7 + 300)
 		r.g.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte(payload), 1000))
 		for piece := range slices.Chunk([]byte(payload), 1000) {
-			r.hears(host, string(piece))
+			r.readsDatagram(host, string(piece))
 		}
 	})
 }
 
-func TestUDPSuperPacketThatTheHostRefusesIsCutHere(t *testing.T) {
+func TestUDPSuperPacketRefusedByHost(t *testing.T) {
 	r := newRig(t)
 	host, peer := r.udpServer()
 	// More datagrams than any kernel cuts at a time (UDP_MAX_SEGMENTS is 64 or 128).
 	payload := text(10 * 150)
 	r.g.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte(payload), 10))
 	for piece := range slices.Chunk([]byte(payload), 10) {
-		r.hears(host, string(piece))
+		r.readsDatagram(host, string(piece))
 	}
 }
 
 func TestUDPDatagramsBecomeSuperPackets(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		host, peer := r.udpServer()
-		r.say(5000, peer, "hello")
-		to := sys.MakeAddress(r.hears(host, "hello"), false)
+		r.sendDatagram(5000, peer, "hello")
+		to := sys.MakeAddress(r.readsDatagram(host, "hello"), false)
 		raw, err := host.SyscallConn()
 		if err != nil {
 			t.Fatal(err)
@@ -112,11 +112,11 @@ func TestUDPDatagramsBecomeSuperPackets(t *testing.T) {
 	})
 }
 
-func TestUDPNeighboursAreJoined(t *testing.T) {
+func TestUDPAdjacentDatagramsJoined(t *testing.T) {
 	r := newRig(t)
 	host, peer := r.udpServer()
-	r.say(5000, peer, "hello")
-	from := r.hears(host, "hello")
+	r.sendDatagram(5000, peer, "hello")
+	from := r.readsDatagram(host, "hello")
 	var want []string
 	r.do(func() { // while the loop waits for us, all of them arrive
 		for i := range 40 {
@@ -144,8 +144,8 @@ func TestUDPNeighboursAreJoined(t *testing.T) {
 func TestUDPKernelWithoutSuperPackets(t *testing.T) {
 	r := newRig(t)
 	host, peer := r.udpServer()
-	r.say(5000, peer, "hello")
-	from := r.hears(host, "hello")
+	r.sendDatagram(5000, peer, "hello")
+	from := r.readsDatagram(host, "hello")
 	r.do(func() {
 		r.s.udp.noUSO = true
 		for range 5 {
@@ -163,8 +163,8 @@ func TestUDPKernelWithoutSuperPackets(t *testing.T) {
 func TestUDPFullSocketWaits(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Limits.BufferBytes = 64 << 20 })
 	host, peer := r.udpServer()
-	r.say(5000, peer, "first")
-	r.hears(host, "first")
+	r.sendDatagram(5000, peer, "first")
+	r.readsDatagram(host, "first")
 	var k *udpSocket
 	r.do(func() {
 		for _, k = range r.s.udp.sockets {
@@ -172,7 +172,7 @@ func TestUDPFullSocketWaits(t *testing.T) {
 		}
 	})
 	for i := range maxQueued + 10 {
-		r.say(5000, peer, fmt.Sprint(i))
+		r.sendDatagram(5000, peer, fmt.Sprint(i))
 	}
 	r.fence()
 	r.do(func() {
@@ -182,7 +182,7 @@ func TestUDPFullSocketWaits(t *testing.T) {
 		k.awaitWritable() // the kernel says at once that there is room
 	})
 	for i := range maxQueued {
-		r.hears(host, fmt.Sprint(i))
+		r.readsDatagram(host, fmt.Sprint(i))
 	}
 	r.do(func() {
 		if r.s.largePool.used != 1 {
@@ -208,7 +208,7 @@ func rounds(t *testing.T, change ...func(*Config)) (r *rig, round func()) {
 	}
 }
 
-func TestUDPAllocatesNothing(t *testing.T) {
+func TestUDPAllocations(t *testing.T) {
 	tests := []struct {
 		name  string
 		frame func(from, to netip.AddrPort) []byte

@@ -31,7 +31,7 @@ func (r *rig) connectedUDP(to netip.AddrPort) *net.UDPConn {
 		r.Fatal(err)
 	}
 	r.Cleanup(func() { c.Close() })
-	_ = c.SetDeadline(time.Now().Add(patience))
+	_ = c.SetDeadline(time.Now().Add(testTimeout))
 	return c
 }
 
@@ -58,7 +58,7 @@ func (r *rig) isRefused(c *net.UDPConn) {
 }
 
 // The client of a published port that nobody serves inside is refused, as by a host.
-func TestUDPForwardThatNobodyServes(t *testing.T) {
+func TestUDPForwardUnserved(t *testing.T) {
 	for name, listen := range map[string]func() netip.AddrPort{
 		"IPv4": func() netip.AddrPort { return freeUDPPort(t, loopback4) },
 		"IPv6": func() netip.AddrPort { return freeUDPPort(t, loopback6) },
@@ -87,7 +87,7 @@ func TestUDPForwardThatNobodyServes(t *testing.T) {
 			r.rejects(shown, 53) // too soon to refuse everybody once more
 			r.write(client, "hello?")
 			r.called("hello?")
-			r.say(53, shown, "now")
+			r.sendDatagram(53, shown, "now")
 			got := make([]byte, 10)
 			if n, err := client.Read(got); string(got[:n]) != "now" {
 				t.Errorf("the client hears %q, %v", got[:n], err)
@@ -97,14 +97,14 @@ func TestUDPForwardThatNobodyServes(t *testing.T) {
 }
 
 // Where the guest serves one client and refuses another, the first does not suffer.
-func TestUDPForwardThatRefusesOne(t *testing.T) {
+func TestUDPForwardRefusesOneClient(t *testing.T) {
 	r := newRig(t)
 	at := r.publish(freeUDPPort(t, loopback4))
 	friend, other := r.udpSocketOn(loopback4), r.udpSocketOn(loopback4)
 	r.answer(friend, at, "hello")
 	shown := r.called("hello")
-	r.say(53, shown, "hello yourself")
-	r.hears(friend, "hello yourself")
+	r.sendDatagram(53, shown, "hello yourself")
+	r.readsDatagram(friend, "hello yourself")
 	r.answer(other, at, "me too")
 	r.rejects(r.called("me too"), 53)
 	r.answer(friend, at, "still there?")
@@ -112,7 +112,7 @@ func TestUDPForwardThatRefusesOne(t *testing.T) {
 }
 
 // A port that the kernel chose would be lost.
-func TestUDPForwardOfAnyPortStays(t *testing.T) {
+func TestUDPForwardKernelChosenPort(t *testing.T) {
 	r := newRig(t)
 	at := r.publish(netip.AddrPortFrom(loopback4, 0))
 	client := r.connectedUDP(at)
@@ -123,11 +123,11 @@ func TestUDPForwardOfAnyPortStays(t *testing.T) {
 }
 
 // Who still sends to a port that the guest has closed hears of it.
-func TestUDPGuestThatIsGone(t *testing.T) {
+func TestUDPGuestPortClosed(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		server, peer := r.udpServer()
-		r.say(5000, peer, "question")
-		from := r.hears(server, "question")
+		r.sendDatagram(5000, peer, "question")
+		from := r.readsDatagram(server, "question")
 		r.answer(server, from, "answer")
 		r.gets(peer, 5000, "answer")
 		r.rejects(peer, 5000)
@@ -139,11 +139,11 @@ func TestUDPGuestThatIsGone(t *testing.T) {
 }
 
 // What is no such error, or about nothing that there is, changes nothing.
-func TestUDPErrorsThatMeanNothing(t *testing.T) {
+func TestUDPIrrelevantErrors(t *testing.T) {
 	r := newRig(t)
 	server, peer := r.udpServer()
-	r.say(5000, peer, "question")
-	r.hears(server, "question")
+	r.sendDatagram(5000, peer, "question")
+	r.readsDatagram(server, "question")
 	r.rejects(peer, 5001)
 	r.rejects(netip.AddrPortFrom(peer.Addr(), peer.Port()+1), 5000)
 	short := echoFrame(r.guest, r.peer, 1, 1, nil)

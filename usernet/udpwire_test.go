@@ -98,7 +98,7 @@ func withHops(b []byte, hops, class uint8) []byte {
 	return b
 }
 
-func TestUDPHopLimitEndsAtTheGateway(t *testing.T) {
+func TestUDPHopLimitExceeded(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		own := loopback4
 		if r.guest.Is6() {
@@ -145,7 +145,7 @@ func TestUDPFragmentsBothWays(t *testing.T) {
 				for _, p := range pieces {
 					r.g.SendFrame(p)
 				}
-				from := r.hears(host, text(size))
+				from := r.readsDatagram(host, text(size))
 				answer := text(size)[1:]
 				r.answer(host, from, answer)
 				whole := packet.NewReassembler(1<<20, 0)
@@ -174,7 +174,7 @@ func TestUDPFragmentsBothWays(t *testing.T) {
 	}
 }
 
-func TestFragmentsThatStayAway(t *testing.T) {
+func TestIncompleteFragmentsExpire(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		_, peer := r.udpServer()
 		b := datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte(text(3000)), 0)
@@ -195,7 +195,7 @@ func TestUDPPortUnreachable(t *testing.T) {
 		host, peer := r.udpServer()
 		host.Close()
 		for range 3 { // an error does not hinder what follows
-			r.say(5000, peer, "hello")
+			r.sendDatagram(5000, peer, "hello")
 			p := r.g.Await(guesttest.Unreachable(packet.ErrorPort, r.guest, r.peer))
 			var h packet.UDPHeader
 			if err := packet.ParseUDP(p.ICMP.Original.Payload, &h); err != nil {
@@ -208,22 +208,22 @@ func TestUDPPortUnreachable(t *testing.T) {
 	})
 }
 
-func TestUDPErrorsOfOthersDoNotHinder(t *testing.T) {
+func TestUDPErrorDoesNotStopOtherFlows(t *testing.T) {
 	r := newRig(t)
 	gone, gonePeer := r.udpServer()
 	gone.Close()
 	host, peer := r.udpServer()
 	for i := range 50 {
-		r.say(5000, gonePeer, "hello")
-		r.say(5000, peer, fmt.Sprint(i))
-		r.hears(host, fmt.Sprint(i))
+		r.sendDatagram(5000, gonePeer, "hello")
+		r.sendDatagram(5000, peer, fmt.Sprint(i))
+		r.readsDatagram(host, fmt.Sprint(i))
 	}
 }
 
-func TestUDPToWhatIsNoHost(t *testing.T) {
+func TestUDPToNonUnicast(t *testing.T) {
 	r := newRig(t)
 	for _, to := range []string{"224.0.0.251:5353", "255.255.255.255:67", "0.0.0.0:9"} {
-		r.say(5000, netip.MustParseAddrPort(to), "anyone?")
+		r.sendDatagram(5000, netip.MustParseAddrPort(to), "anyone?")
 	}
 	r.g.Silent()
 	if s := r.stack.Stats(); s.Unsupported != 3 || s.UDPFlows != 0 {
@@ -238,7 +238,7 @@ func TestUDPManyErrorReports(t *testing.T) {
 	gone.Close()
 	const count = 3 * maxErrorReports
 	var k *udpSocket
-	r.say(5000, to, "hello")
+	r.sendDatagram(5000, to, "hello")
 	r.g.Await(guesttest.Unreachable(packet.ErrorPort, r.guest, to.Addr()))
 	r.do(func() {
 		for _, k = range r.s.udp.sockets {
