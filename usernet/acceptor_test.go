@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// watched reports whether an engine's loop waits for a descriptor.
+// inLoop reports whether an engine's loop waits for a descriptor.
 func (r *rig) inLoop(fd int) bool {
 	r.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", r.s.loop.epfd))
@@ -29,7 +29,8 @@ func (r *rig) inLoop(fd int) bool {
 	return false
 }
 
-// destroy does to a listening socket what SOCK_DESTROY does, as far as epoll is concerned.
+// destroy has the same effect on a listening socket as SOCK_DESTROY, as far as epoll is
+// concerned.
 func destroy(t *testing.T, fd int) {
 	t.Helper()
 	if err := unix.Shutdown(fd, unix.SHUT_RDWR); err != nil {
@@ -37,8 +38,8 @@ func destroy(t *testing.T, fd int) {
 	}
 }
 
-// Who destroys the gate's listener inside does not make the loop turn for ever; connections
-// take the device from then on.
+// A guest that destroys the gate's listener does not make the loop spin. Connections take
+// the device from then on.
 func TestGateListenerDestroyed(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, _ := g.through()
@@ -47,7 +48,7 @@ func TestGateListenerDestroyed(t *testing.T) {
 		t.Fatal("the loop does not wait for the gate")
 	}
 	destroy(t, listener)
-	g.until("the loop waits no more", func() bool { return !g.inLoop(listener) })
+	g.until("the loop stops waiting", func() bool { return !g.inLoop(listener) })
 	g.carries(guest, host)
 	c, _ := g.port()
 	c.Open()
@@ -58,7 +59,8 @@ func TestGateListenerDestroyed(t *testing.T) {
 	})
 }
 
-// outwardRig is a Stack with a port inside that leads to a server of the host's.
+// forwardOutRig is a Stack with a port in the guest's namespace that leads to a server of
+// the host's.
 func forwardOutRig(t *testing.T, change ...func(*Config)) (r *rig, inside netip.AddrPort, server *net.TCPListener) {
 	t.Helper()
 	r = newRig(t, change...)
@@ -68,7 +70,7 @@ func forwardOutRig(t *testing.T, change ...func(*Config)) (r *rig, inside netip.
 		t.Fatal(err)
 	}
 	server = r.listen()
-	fd, err := unix.FcntlInt(listener.Fd(), unix.F_DUPFD_CLOEXEC, 0) // which the Stack takes over
+	fd, err := unix.FcntlInt(listener.Fd(), unix.F_DUPFD_CLOEXEC, 0) // the Stack owns it
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -103,12 +105,12 @@ func TestForwardOut(t *testing.T) {
 	host.Close()
 	r.gone()
 
-	server.Close() // from now on the host refuses
+	server.Close() // the host refuses from now on
 	r.dialedReset(inside)
 	r.gone()
 }
 
-// The guest may destroy a port of its namespace.
+// The guest may destroy a port in its namespace.
 func TestForwardOutListenerDestroyed(t *testing.T) {
 	r, inside, server := forwardOutRig(t)
 	var fd int
@@ -123,11 +125,11 @@ func TestForwardOutListenerDestroyed(t *testing.T) {
 	}
 	guest, host := r.keep(c.(*net.TCPConn)), r.accept(server)
 	destroy(t, fd)
-	r.until("the port is given up", func() bool { return len(r.s.outForwards) == 0 })
+	r.until("the port is closed", func() bool { return len(r.s.outForwards) == 0 })
 	r.carries(guest, host)
 }
 
-// Clients inside count against the limits, and are reset beyond them.
+// Clients in the guest's namespace count against the limits, and are reset beyond them.
 func TestForwardOutLimits(t *testing.T) {
 	const most = 5
 	r, inside, server := forwardOutRig(t, func(c *Config) { c.Limits.Flows = most })
@@ -140,11 +142,11 @@ func TestForwardOutLimits(t *testing.T) {
 	}
 	r.dialedReset(inside)
 	if s := r.stack.Stats(); s.OverLimit != 1 {
-		t.Errorf("%d flows were turned away", s.OverLimit)
+		t.Errorf("%d flows over the limit", s.OverLimit)
 	}
 }
 
-// dialedReset fails the test unless a connection is reset: while it is made, or later.
+// dialedReset fails the test unless a connection is reset, during connect or later.
 func (r *rig) dialedReset(to netip.AddrPort) {
 	r.Helper()
 	c, err := net.Dial("tcp", to.String())
@@ -156,7 +158,7 @@ func (r *rig) dialedReset(to netip.AddrPort) {
 	}
 }
 
-// carries sends a word each way between the two ends of a connection.
+// carries sends a word in each direction between the two ends of a connection.
 func (r *rig) carries(a, b *net.TCPConn) {
 	r.Helper()
 	for _, way := range []struct {
@@ -168,7 +170,8 @@ func (r *rig) carries(a, b *net.TCPConn) {
 	}
 }
 
-// A listener that lacks descriptors or memory stays readable. It is left alone for a while.
+// A listener that lacks descriptors or memory stays readable. It is not tried again for a
+// while.
 func TestAcceptorPausesWhenExhausted(t *testing.T) {
 	for _, errno := range []unix.Errno{unix.EMFILE, unix.ENFILE, unix.ENOBUFS, unix.ENOMEM} {
 		l := newTestLoop(t)
@@ -192,7 +195,7 @@ func TestAcceptorPausesWhenExhausted(t *testing.T) {
 	}
 }
 
-// A connection that can't be accepted at the gate is an error of the gate's listener.
+// If a connection can't be accepted at the gate, the gate's listener reports an error.
 func TestGateAcceptError(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// heapGrowth is how many bytes f leaves allocated.
+// heapGrowth returns how many bytes f leaves allocated.
 func heapGrowth(f func()) int {
 	var before, after runtime.MemStats
 	runtime.GC()
@@ -32,7 +32,7 @@ func TestCosts(t *testing.T) {
 	r := newRig(t, twoQueues(t, &second)) // with an owner for each flow
 	const many = 5000
 	r.do(func() {
-		r.s.udp.prepare() // what an engine is charged for
+		r.s.udp.prepare() // charged to the engine
 		tcp := heapGrowth(func() {
 			for i := range many {
 				costs, ok := r.s.admit(tcpFlowCost)
@@ -52,22 +52,22 @@ func TestCosts(t *testing.T) {
 				r.s.udp.insert(&udpFlow{proto: packet.UDP, guest: netAddr(rigGuest4, 1024+i), peer: netAddr(rigPeer4, 80), costs: costs})
 			}
 		}) / many
-		t.Logf("a connection takes %d bytes, a flow of datagrams %d", tcp, udp)
+		t.Logf("a connection takes %d bytes, a UDP flow %d", tcp, udp)
 		if tcp > tcpFlowCost.Bytes || udp > udpFlowCost.Bytes {
-			t.Errorf("a connection takes %d bytes, charged for %d; a flow of datagrams %d, charged for %d", tcp, tcpFlowCost.Bytes, udp, udpFlowCost.Bytes)
+			t.Errorf("a connection takes %d bytes, charged %d; a UDP flow takes %d, charged %d", tcp, tcpFlowCost.Bytes, udp, udpFlowCost.Bytes)
 		}
 	})
 }
 
-// limited fails the test unless the guest costs no more than the limits, and has reached them.
+// limited fails the test unless the guest has reached the limits and not exceeded them.
 func (r *rig) limited() {
 	r.Helper()
 	u := r.s.group.ledger.Usage()
 	if u.Peak.Descriptors > u.Limit.Descriptors || u.Peak.Bytes > u.Limit.Bytes || u.Peak.Goroutines > u.Limit.Goroutines {
-		r.Errorf("the limits are exceeded: %+v", u)
+		r.Errorf("over the limits: %+v", u)
 	}
 	if u.Refused == 0 {
-		r.Errorf("no limit was reached: %+v", u)
+		r.Errorf("no limit reached: %+v", u)
 	}
 }
 
@@ -75,23 +75,23 @@ func TestDescriptorsAreLimited(t *testing.T) {
 	const most = 20
 	r := newRig(t, func(c *Config) { c.Limits.Descriptors = most })
 	_, peer := r.udpServer()
-	before := guesttest.Descriptors(t) // with the engine's own, which count
+	before := guesttest.Descriptors(t) // the engine's own descriptors count
 	for i := range uint16(100) {
 		r.sendDatagram(5000+i, peer, "from a port of its own")
 	}
 	r.g.Settle()
 	if n := guesttest.Descriptors(t) - before; n > most-engineCost.Descriptors {
-		t.Errorf("%d descriptors more, the limit is %d", n, most)
+		t.Errorf("%d more descriptors, limit %d", n, most)
 	}
 	r.limited()
 	r.do(func() {
 		if n := len(r.s.udp.sockets); n != most-engineCost.Descriptors {
-			t.Errorf("%d sockets, want as many as there may be", n)
+			t.Errorf("%d sockets, want as many as the limit allows", n)
 		}
 	})
 }
 
-// Hooks that don't answer are goroutines.
+// Hooks that don't return are goroutines.
 func TestGoroutinesAreLimited(t *testing.T) {
 	const most = 10
 	r := newRig(t, func(c *Config) {
@@ -103,15 +103,15 @@ func TestGoroutinesAreLimited(t *testing.T) {
 		r.conn(netip.AddrPortFrom(rigPeer4, 80)).Send(packet.SYN, nil)
 	}
 	if n := len(r.g.Settle()); n != 2*most {
-		t.Errorf("%d connections were refused, want %d", n, 2*most)
+		t.Errorf("%d connections refused, want %d", n, 2*most)
 	}
 	if n := runtime.NumGoroutine() - before; n > most {
-		t.Errorf("%d goroutines more, the limit is %d", n, most)
+		t.Errorf("%d more goroutines, limit %d", n, most)
 	}
 	r.limited()
 }
 
-// Datagrams that wait for a slow connection of a policy's take memory, however many flows they
+// Datagrams that wait for a slow Conn of a policy take memory, however many flows they
 // are divided among.
 func TestRelayedDatagramsAreLimited(t *testing.T) {
 	const most = 4 << 20
@@ -130,12 +130,12 @@ func TestRelayedDatagramsAreLimited(t *testing.T) {
 		r.g.Settle()
 	})
 	if grown > most+2<<20 {
-		t.Errorf("%d KiB more on the heap, the limit is %d", grown>>10, most>>10)
+		t.Errorf("%d KiB more on the heap, limit %d", grown>>10, most>>10)
 	}
 	r.limited()
 }
 
-// So do datagrams that were put together from fragments, and wait for a hook.
+// Reassembled datagrams that wait for a hook take memory as well.
 func TestHeldDatagramsAreLimited(t *testing.T) {
 	const most = 8 << 20
 	r := newRig(t, func(c *Config) {
@@ -152,18 +152,18 @@ func TestHeldDatagramsAreLimited(t *testing.T) {
 		r.g.Settle()
 	})
 	if grown > most+4<<20 {
-		t.Errorf("%d KiB more on the heap, the limit is %d", grown>>10, most>>10)
+		t.Errorf("%d KiB more on the heap, limit %d", grown>>10, most>>10)
 	}
 	r.limited()
 }
 
-// A Stack takes a quarter of what the kernel grants a user for pipes, and not more than it
+// A Stack takes a quarter of what the kernel grants a user for pipes, and no more than it
 // needs.
 func TestPipeBudget(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		bytes int   // of a pipe
-		user  int64 // bytes for all pipes of the user's
+		user  int64 // bytes for all pipes of the user
 		want  int64
 	}{
 		{"the kernel's defaults", pipeBytes, 64 << 20, maxPipes},
@@ -181,7 +181,7 @@ func TestPipeBudget(t *testing.T) {
 	p.budget.remaining.Store(2)
 	a, b := p.get(0), p.get(0)
 	if a == nil || b == nil || p.get(0) != nil {
-		t.Error("there are not just as many pipes as the budget says")
+		t.Error("got another number of pipes than the budget")
 	}
 	p.put(a)
 	p.discard(b)
@@ -191,7 +191,7 @@ func TestPipeBudget(t *testing.T) {
 	}
 }
 
-// Published ports count, those too that follow what the guest listens on.
+// Published ports count, including those that follow what the guest listens on.
 func TestForwardsAreLimited(t *testing.T) {
 	r := newRig(t, func(c *Config) { c.Limits.Descriptors = engineCost.Descriptors + 2*forwardCost.Descriptors })
 	publish := func() (Forward, error) {
@@ -214,6 +214,6 @@ func TestForwardsAreLimited(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := publish(); err != nil {
-		t.Errorf("after one was closed: %v", err)
+		t.Errorf("after closing one: %v", err)
 	}
 }

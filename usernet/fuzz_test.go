@@ -19,13 +19,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sinks are the host's ends of what a random guest gets through to: they say
-// something, listen to a part, and leave by RST, so that the host's kernel keeps
-// nothing.
+// sinks are the host's ends of a random guest's connections. They write something, read a
+// part, and close with RST, so that the host's kernel keeps nothing.
 type sinks struct {
 	tcp   net.Listener
 	udp   *net.UDPConn
-	wg    sync.WaitGroup // all but accept
+	wg    sync.WaitGroup // for all fields but accept
 	ended chan struct{}  // closed when accept has returned
 	mu    sync.Mutex
 	conns map[net.Conn]bool
@@ -50,7 +49,7 @@ func openSinks(t testing.TB) *sinks {
 func (s *sinks) close() {
 	s.tcp.Close()
 	s.udp.Close()
-	<-s.ended // from now on no connection is added
+	<-s.ended // no connection is added from now on
 	s.mu.Lock()
 	for c := range s.conns {
 		c.Close()
@@ -100,8 +99,7 @@ func echo(u *net.UDPConn) {
 	}
 }
 
-// judge gives each port of a destination its fate. Nothing leaves the host's
-// loopback.
+// judge decides by the port of the destination. Nothing leaves the host's loopback.
 func (s *sinks) Judge(f Flow) Verdict {
 	if f.Protocol == packet.ICMP || f.Protocol == packet.ICMPv6 {
 		return Verdict{Action: []Action{Refuse, Drop}[f.Source.Port()%2]}
@@ -112,9 +110,9 @@ func (s *sinks) Judge(f Flow) Verdict {
 	case 1:
 		return Verdict{Action: Drop}
 	case 2:
-		return Verdict{Action: Redirect, To: netip.MustParseAddrPort("127.0.0.1:1")} // nobody there
+		return Verdict{Action: Redirect, To: netip.MustParseAddrPort("127.0.0.1:1")} // no listener
 	case 3:
-		return Verdict{Action: Redirect, To: netip.MustParseAddrPort("255.255.255.255:9")} // unreachable to TCP
+		return Verdict{Action: Redirect, To: netip.MustParseAddrPort("255.255.255.255:9")} // unreachable for TCP
 	}
 	if f.Protocol == packet.UDP {
 		return Verdict{Action: Redirect, To: s.udp.LocalAddr().(*net.UDPAddr).AddrPort()}
@@ -122,7 +120,7 @@ func (s *sinks) Judge(f Flow) Verdict {
 	return Verdict{Action: Redirect, To: s.tcp.Addr().(*net.TCPAddr).AddrPort()}
 }
 
-// hand is a Stack that a fuzzer runs by hand.
+// manualStack is a Stack that a fuzzer runs step by step.
 type manualStack struct {
 	s *engine
 	g *guesttest.Guest
@@ -159,14 +157,14 @@ func (h *manualStack) round(t testing.TB) {
 		t.Fatal(err)
 	}
 	if n := h.s.openFlows(); n > fuzzFlows {
-		t.Fatalf("%d flows, the limit is %d", n, fuzzFlows)
+		t.Fatalf("%d flows, limit %d", n, fuzzFlows)
 	}
 }
 
-// later lets time pass.
+// later advances the clock.
 func (h *manualStack) later(d time.Duration) { h.s.loop.start = h.s.loop.start.Add(-d) }
 
-// FuzzFrames throws arbitrary bytes at a Stack.
+// FuzzFrames writes arbitrary bytes to a Stack.
 func FuzzFrames(f *testing.F) {
 	guest4, peer4 := netAddr(rigGuest4, 40000), netAddr(rigPeer4, 80)
 	guest6, peer6 := netAddr(rigGuest6, 40000), netAddr(rigPeer6, 86)
@@ -189,9 +187,9 @@ func FuzzFrames(f *testing.F) {
 	f.Cleanup(h.s.shutdown)
 	f.Fuzz(func(t *testing.T, frame []byte) {
 		if len(frame) == 0 || len(frame) > 1<<16+packet.VNetHdrBytes {
-			return // no device gives such
+			return // no device returns such a frame
 		}
-		for range 2 { // the second finds the state that the first has made
+		for range 2 { // the second time finds the state that the first has made
 			h.g.SendFrame(frame)
 			h.round(t)
 		}
@@ -202,7 +200,7 @@ func FuzzFrames(f *testing.F) {
 	})
 }
 
-// newRandom is a random guest of a rig.
+// newRandom returns the random guest of a rig.
 func newRandom(seed uint64) *guesttest.Random {
 	var peers []netip.AddrPort
 	for i := range 32 {
@@ -213,7 +211,7 @@ func newRandom(seed uint64) *guesttest.Random {
 	return r
 }
 
-// residentBytes is this process's memory.
+// residentBytes returns the memory of this process.
 func residentBytes(t testing.TB) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/statm")
@@ -228,8 +226,8 @@ func residentBytes(t testing.TB) int {
 	return pages * os.Getpagesize()
 }
 
-// framesToTry is how many frames a random guest sends: CLEAT_FUZZ_FRAMES, or
-// what takes a second or two.
+// framesToTry returns how many frames a random guest sends: CLEAT_FUZZ_FRAMES, or what
+// takes a second or two.
 func framesToTry(t testing.TB) int {
 	t.Helper()
 	s := os.Getenv("CLEAT_FUZZ_FRAMES")
@@ -276,7 +274,7 @@ func TestRandomGuest(t *testing.T) {
 			early = residentBytes(t)
 		}
 		if i%10_000 == 0 {
-			// Per flow a socket here and one at the sink, or a few that are closing.
+			// For each flow a socket here and one at the sink, or a few that are closing.
 			if n := guesttest.Descriptors(t); n > files+4*fuzzFlows {
 				t.Fatalf("%d open files after %d frames, %d at the start", n, i, files)
 			}
@@ -288,31 +286,31 @@ func TestRandomGuest(t *testing.T) {
 	s := h.s.stats
 	t.Logf("%d frames: %+v", frames, s)
 	if s.TCPFlows < 100 || s.UDPFlows < 10 || s.Retransmits == 0 || s.OverLimit == 0 {
-		t.Error("this test does not get far enough to try anything")
+		t.Error("the frames got nowhere: this test checks nothing")
 	}
 	sinks.close()
 	h.end(t)
 }
 
-// end lets time pass after which nobody answers any more: all flows must end by
-// themselves and leave nothing.
+// end advances the clock until all flows must have ended without an answer, and checks
+// that nothing is left.
 func (h *manualStack) end(t testing.TB) {
 	t.Helper()
-	// What the host's kernel and other goroutines still have to say takes its time.
+	// The host's kernel and other goroutines need a moment.
 	for n, until := 0, time.Now().Add(testTimeout); n < 200 || h.s.openFlows() > 0 && time.Now().Before(until); n++ {
 		h.later(maxRTO)
 		h.round(t)
 		h.g.Discard()
 	}
 	if n := h.s.openFlows(); n != 0 {
-		t.Errorf("%d flows never end: %+v", n, h.s.udp.describe(h.s.tcp.describe(nil)))
+		t.Errorf("%d flows did not end: %+v", n, h.s.udp.describe(h.s.tcp.describe(nil)))
 	}
 	if n := len(h.s.tcp.flows); n != 0 {
 		t.Errorf("%d connections are left in the table", n)
 	}
 	h.s.shutdown()
 	if h.s.largePool.used != 1 || h.s.smallPool.used != 0 {
-		t.Errorf("%d large and %d small buffers are in use at the end, want the device's only", h.s.largePool.used, h.s.smallPool.used)
+		t.Errorf("%d large and %d small buffers in use at the end, want only the device's", h.s.largePool.used, h.s.smallPool.used)
 	}
 	h.s.group.gate.close()
 	allRefunded(t, h.s)

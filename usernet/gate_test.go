@@ -15,13 +15,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// In these tests the guest lives on the host's loopback: what its kernel would do
-// with the SYN that comes back, connecting to the gate, the test does itself.
+// In these tests the guest lives on the host's loopback. The test does what the guest's
+// kernel would do with the SYN that comes back: it connects to the gate.
 
 // gateRig is a Stack with a gate.
 type gateRig struct {
 	*rig
-	gate   netip.AddrPort // what the guest calls its peer, whatever that is
+	gate   netip.AddrPort // also the peer's address as the guest sees it
 	server *net.TCPListener
 }
 
@@ -62,7 +62,7 @@ func newGateRig(t *testing.T, v6 bool, change ...func(*Config)) *gateRig {
 	return g
 }
 
-// tcpFile is a TCP socket on a free port, listening or not bound at all.
+// tcpFile returns a TCP socket, which listens on a free port or is not bound.
 func tcpFile(t *testing.T, at netip.Addr, listening bool) *os.File {
 	t.Helper()
 	kind := unix.AF_INET
@@ -91,9 +91,8 @@ func gates(t *testing.T, f func(t *testing.T, g *gateRig)) {
 	t.Run("IPv6", func(t *testing.T) { f(t, newGateRig(t, true)) })
 }
 
-// port is a free port of the guest's: the local end of a socket that will
-
-// connect, and the scripted connection that it stands for.
+// port returns a free port of the guest: a dialer for a socket that will use it, and the
+// scripted connection that the socket stands for.
 func (g *gateRig) port() (*guesttest.Conn, *net.Dialer) {
 	g.Helper()
 	l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(netip.AddrPortFrom(g.guest, 0)))
@@ -105,19 +104,19 @@ func (g *gateRig) port() (*guesttest.Conn, *net.Dialer) {
 	return g.g.Conn(local.AddrPort(), g.gate, rand.Uint32()), &net.Dialer{LocalAddr: local, Timeout: testTimeout}
 }
 
-// knock sends the guest's SYN and waits until it comes back.
+// sendSYN sends the guest's SYN and waits until it comes back.
 func (g *gateRig) sendSYN(c *guesttest.Conn) {
 	g.Helper()
 	c.Send(packet.SYN, nil)
 	g.g.Await(func(p *guesttest.Packet) string {
 		if p.From() != c.Local || p.To() != c.Peer || p.TCP.Flags != packet.SYN || p.TCP.Seq != c.Start {
-			return "it is not the guest's SYN"
+			return "want the guest's SYN"
 		}
 		return ""
 	})
 }
 
-// through is a spliced connection: the guest's end and the host's.
+// through returns a spliced connection: the guest's end and the host's.
 func (g *gateRig) through() (guest, host *net.TCPConn, c *guesttest.Conn) {
 	g.Helper()
 	c, d := g.port()
@@ -127,21 +126,13 @@ func (g *gateRig) through() (guest, host *net.TCPConn, c *guesttest.Conn) {
 		g.Fatal(err)
 	}
 	guest, host = g.keep(conn.(*net.TCPConn)), g.accept(g.server)
-	g.until("it is spliced", func() bool { f := g.flow(c); return f != nil && f.state == stateSpliced })
+	g.until("the connection is spliced", func() bool { f := g.flow(c); return f != nil && f.state == stateSpliced })
 	return guest, host, c
 }
 
 func (g *gateRig) stats() Stats { return g.stack.Stats() }
 
-// Much in both directions at once goes by pipes, and nothing of it is lost or
-
-// comes in another order.
-
-// sameBytes reads exactly size bytes that are want's, and then the end.
-
-// A receiver that does not read stops the sender, and what is held is not lost.
-
-// What the host refuses is refused by the device: the SYN never comes back.
+// If the host refuses a connection, the SYN never comes back.
 func TestGateNotUsedForRefused(t *testing.T) {
 	g := newGateRig(t, false)
 	g.server.Close()
@@ -154,7 +145,7 @@ func TestGateNotUsedForRefused(t *testing.T) {
 	}
 }
 
-// The guest may lead to the gate what it likes, and gains a reset.
+// The guest may redirect anything to the gate, and gets a reset.
 func TestIntruderIsReset(t *testing.T) {
 	gates(t, func(t *testing.T, g *gateRig) {
 		for n := range uint64(3) {
@@ -166,7 +157,7 @@ func TestIntruderIsReset(t *testing.T) {
 	})
 }
 
-// A second connection that looks like one that was let through is none.
+// A second connection that looks like an expected one is reset.
 func TestIntruderWithSamePorts(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
@@ -184,7 +175,7 @@ func TestIntruderWithSamePorts(t *testing.T) {
 	g.reads(host, "still here")
 }
 
-// tcpPair is one end of a connection with itself.
+// tcpPair returns one end of a connection with itself.
 func tcpPair(t *testing.T) (*os.File, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -215,9 +206,8 @@ func must[T any](v T, err error) T {
 	return v
 }
 
-// Where the SYN does not come through, the device carries the connection; after
-
-// some of those nobody waits any more, and later it is tried again.
+// If the SYN does not come through, the device carries the connection. After a few of
+// those the gate is not tried, until some time has passed.
 func TestGateTimeout(t *testing.T) {
 	g := newGateRig(t, false)
 	byDevice := func(c *guesttest.Conn) (why string) {
@@ -262,7 +252,7 @@ func TestGateTimeout(t *testing.T) {
 	})
 }
 
-// A guest that gave up while the gate was open leaves nothing.
+// A guest that gives up while its SYN is at the gate leaves nothing.
 func TestGuestGivesUpAtGate(t *testing.T) {
 	g := newGateRig(t, false)
 	c, _ := g.port()
@@ -272,9 +262,8 @@ func TestGuestGivesUpAtGate(t *testing.T) {
 	g.gone()
 }
 
-// Packets of a spliced connection that take the device go back to the guest's
-
-// kernel as they are.
+// Packets of a spliced connection that take the device are returned to the guest's kernel
+// unchanged.
 func TestPacketsOfSplicedConnectionsAreReturned(t *testing.T) {
 	g := newGateRig(t, false)
 	_, _, c := g.through()
@@ -290,9 +279,8 @@ func TestPacketsOfSplicedConnectionsAreReturned(t *testing.T) {
 	}
 }
 
-// A SYN between the ports of a spliced connection, which the guest has forgotten,
-
-// begins another one.
+// A SYN between the ports of a spliced connection that the guest has forgotten opens
+// another one.
 func TestSplicedPortsReused(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
@@ -306,9 +294,8 @@ func TestSplicedPortsReused(t *testing.T) {
 	g.gone()
 }
 
-// A client of a forward meets the guest's server from its own address, at a
-
-// socket that was made for it inside.
+// A forward's client connects to the guest's server from its own address, through a
+// socket made in the guest's namespace.
 func TestForwardThroughGate(t *testing.T) {
 	g := newGateRig(t, false)
 	inside, err := net.ListenTCP("tcp4", &net.TCPAddr{IP: loopback4.AsSlice()})
@@ -321,7 +308,7 @@ func TestForwardThroughGate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // a socket of the stock, and of those made since
+	for range 3 { // first with a stocked socket, then with new ones
 		client := g.client(at, netip.AddrPort{})
 		server := g.accept(inside)
 		from := client.LocalAddr().(*net.TCPAddr).AddrPort()
@@ -343,9 +330,7 @@ func TestForwardThroughGate(t *testing.T) {
 	g.gone()
 }
 
-// comesToNothing fails the test unless a connection there is reset, be it before
-
-// connect returns.
+// connectIsReset fails the test unless a connection is reset, during connect or later.
 func (g *gateRig) connectIsReset(at netip.AddrPort) {
 	g.Helper()
 	conn, err := net.Dial("tcp", at.String())
@@ -358,7 +343,7 @@ func (g *gateRig) connectIsReset(at netip.AddrPort) {
 	g.isReset(g.keep(conn.(*net.TCPConn)))
 }
 
-// await waits for what kernels bring about.
+// await waits for a condition that kernels bring about.
 func (g *gateRig) await(what string, holds func() bool) {
 	g.Helper()
 	for end := time.Now().Add(testTimeout); time.Now().Before(end); {
@@ -366,10 +351,10 @@ func (g *gateRig) await(what string, holds func() bool) {
 			return
 		}
 	}
-	g.Fatalf("waited in vain for %s", what)
+	g.Fatalf("timed out: %s", what)
 }
 
-// Without a socket inside a client's connection takes the device.
+// Without a socket in the guest's namespace a client's connection takes the device.
 func TestForwardWithoutGuestSocket(t *testing.T) {
 	g := newGateRig(t, false, func(c *Config) { c.Gate.Caller4 = nil })
 	client := g.client(g.forward(), netip.AddrPort{})
@@ -386,15 +371,8 @@ func TestForwardWithoutGuestSocket(t *testing.T) {
 	})
 }
 
-// Who asks whether the other end lives has the host's kernel ask too; who only
-
-// is silent does not.
-
-// Where packet memory is low, bytes pass without any of it.
-
-// Where connections to a port have been short the next takes the device, until
-
-// one is long again.
+// After short connections to a port the next one takes the device, until one is long
+// again.
 func TestGateForLongConnections(t *testing.T) {
 	g := newGateRig(t, false, func(c *Config) { c.Gate.Always = false })
 	for range shortThreshold {
@@ -436,7 +414,7 @@ func TestPortHistory(t *testing.T) {
 	short := func() {
 		for n := range shortThreshold + 3 {
 			if got, want := h.expectShort(port, now), n >= shortThreshold; got != want {
-				t.Errorf("after %d short ones the next is expected to be short: %v", n, got)
+				t.Errorf("after %d short connections another one is expected: %v", n, got)
 			}
 			h.record(port, 1000, now)
 			now = now.Add(time.Millisecond)
@@ -444,11 +422,11 @@ func TestPortHistory(t *testing.T) {
 	}
 	short()
 	if h.expectShort(netip.MustParseAddrPort("192.0.2.7:81"), now) {
-		t.Error("another port is expected to be the same")
+		t.Error("another port is expected to be short as well")
 	}
 	h.record(port, longFlowBytes, now)
 	if h.expectShort(port, now) {
-		t.Error("a long one has changed nothing")
+		t.Error("a long connection has changed nothing")
 	}
 	short()
 	if now = now.Add(shortGap); h.expectShort(port, now) {
@@ -459,13 +437,12 @@ func TestPortHistory(t *testing.T) {
 		h.record(netip.AddrPortFrom(port.Addr(), uint16(n+1)), 0, now)
 	}
 	if len(h.ports) > maxPortRecords {
-		t.Errorf("%d ports are remembered", len(h.ports))
+		t.Errorf("%d ports remembered", len(h.ports))
 	}
 }
 
-// Our socket in the guest's namespace is not to send segments that are longer
-
-// than a small receive buffer.
+// Our socket in the guest's namespace must not send segments that are longer than a small
+// receive buffer.
 func TestLowerMSS(t *testing.T) {
 	for _, tt := range []struct{ name, options, want string }{
 		{"none", "", ""},

@@ -12,7 +12,8 @@ import (
 	"cleat/usernet/guesttest"
 )
 
-// queued is a Config whose device has a second queue, and the guest's end of it.
+// twoQueues returns a configuration change that adds a second queue, and stores the
+// guest's end of it.
 func twoQueues(t *testing.T, second **guesttest.Guest) func(*Config) {
 	return func(c *Config) {
 		var tun *os.File
@@ -21,7 +22,7 @@ func twoQueues(t *testing.T, second **guesttest.Guest) func(*Config) {
 	}
 }
 
-// by sends through a queue of the device's what f sends on a connection.
+// by sends what f sends on a connection through the given queue of the device.
 func by(queue *guesttest.Guest, c *guesttest.Conn, f func()) {
 	own := c.Guest
 	c.Guest = queue
@@ -29,17 +30,17 @@ func by(queue *guesttest.Guest, c *guesttest.Conn, f func()) {
 	c.Guest = own
 }
 
-// disowned fails the test unless the group of an ended Stack owns nothing.
+// nothingOwned fails the test unless the group of an ended Stack owns nothing.
 func (r *rig) nothingOwned() {
 	r.Helper()
 	r.stop()
 	g := r.stack.group
 	if len(g.owner) != 0 || len(g.ports) != 0 || g.flows.Load() != 0 || g.connections.Load() != 0 {
-		r.Errorf("at the end %v and %v are owned, %d flows and %d connections counted", g.owner, g.ports, g.flows.Load(), g.connections.Load())
+		r.Errorf("left at the end: owners %v and %v, %d flows, %d connections", g.owner, g.ports, g.flows.Load(), g.connections.Load())
 	}
 	for _, e := range g.engines {
 		if e.largePool.used != 1 || e.smallPool.used != 0 {
-			r.Errorf("an engine has %d large and %d small buffers in use", e.largePool.used, e.smallPool.used)
+			r.Errorf("an engine uses %d large and %d small buffers", e.largePool.used, e.smallPool.used)
 		}
 	}
 }
@@ -104,8 +105,8 @@ func TestUnknownSegmentOnSecondQueue(t *testing.T) {
 	r.nothingOwned()
 }
 
-// The guest's kernel answers our SYN before the device has learnt by which queue
-// it came.
+// The guest's kernel answers our SYN before the device has learned which queue it came
+// from.
 func TestSYNACKOnOtherQueue(t *testing.T) {
 	var second *guesttest.Guest
 	r := newRig(t, twoQueues(t, &second))
@@ -127,7 +128,7 @@ func TestClientsSpreadOverEngines(t *testing.T) {
 	for range 2 * spreadThreshold {
 		r.client(at, netip.AddrPort{})
 	}
-	r.until("the other engine has clients", func() bool { return r.stack.group.engines[1].group.connections.Load() == 2*spreadThreshold })
+	r.until("the second engine has clients", func() bool { return r.stack.group.engines[1].group.connections.Load() == 2*spreadThreshold })
 	engines := r.stack.group.engines
 	for i, e := range engines {
 		n := 0
@@ -138,8 +139,8 @@ func TestClientsSpreadOverEngines(t *testing.T) {
 	r.nothingOwned()
 }
 
-// A port of the guest's is one port of the host's, whatever queues its datagrams
-// come by (RFC 4787 section 4.1).
+// A port of the guest is one port of the host, whichever queues its datagrams use (RFC
+// 4787 section 4.1).
 func TestOneSocketPerPortAcrossQueues(t *testing.T) {
 	var second *guesttest.Guest
 	r := newRig(t, twoQueues(t, &second))
@@ -205,7 +206,7 @@ func TestHandOverIsBounded(t *testing.T) {
 	s := done()
 	close(awake)
 	if s.HandedOver > maxHandedOver/60000 || s.HandedOver+s.OverLimit != sent {
-		t.Errorf("of %d packets %d were handed over and %d counted as too many", sent, s.HandedOver, s.OverLimit)
+		t.Errorf("%d packets, of which %d were handed over and %d over the limit", sent, s.HandedOver, s.OverLimit)
 	}
 	r.fence()
 	if n := r.s.handedOverBytes.Load(); n != 0 {
@@ -214,8 +215,8 @@ func TestHandOverIsBounded(t *testing.T) {
 	r.nothingOwned()
 }
 
-// Random frames come to random queues, so that every kind of handing over meets
-// every state. The race detector watches, and at the end nothing is owned.
+// Random frames arrive at random queues, so that every kind of handing over meets every
+// state, under the race detector. At the end nothing is owned.
 func TestRandomGuestOnTwoQueues(t *testing.T) {
 	guesttest.NoLeaks(t)
 	sinks := openSinks(t)
@@ -257,7 +258,7 @@ func TestRandomGuestOnTwoQueues(t *testing.T) {
 	s := stack.Stats()
 	t.Logf("%+v", s)
 	if s.HandedOver < 100 || s.TCPFlows < 30 || s.UDPFlows < 10 {
-		t.Error("this test does not get far enough to try anything")
+		t.Error("the frames got nowhere: this test checks nothing")
 	}
 	cancel()
 	if err := <-ended; err != nil {

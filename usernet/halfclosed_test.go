@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// isKeepalive is a segment that asks the guest whether it knows the connection.
+// isKeepalive matches a segment that probes whether the guest knows the connection.
 func isKeepalive(c *guesttest.Conn) guesttest.Matcher {
 	return func(p *guesttest.Packet) string {
 		if p.From() != c.Peer || p.To() != c.Local || p.TCP.Flags != packet.ACK || p.TCP.Seq != c.Ack-1 || len(p.TCP.Payload) != 0 {
-			return "want an empty segment before what the guest expects next"
+			return "want an empty segment at the byte before the next"
 		}
 		return ""
 	}
 }
 
-// halves are the two ways to have one direction closed.
+// halves are the two ways to close one direction.
 var halves = map[string]func(r *rig, c *guesttest.Conn, host *net.TCPConn){
 	"by the guest": func(r *rig, c *guesttest.Conn, host *net.TCPConn) {
 		c.Send(packet.ACK|packet.FIN, nil)
@@ -36,22 +36,22 @@ var halves = map[string]func(r *rig, c *guesttest.Conn, host *net.TCPConn){
 	},
 }
 
-// A connection that is closed in one direction, and idle, is asked about: who has forgotten it
-// says so, and who is gone says nothing.
+// A half-closed, idle connection is probed. A kernel that has forgotten it answers with
+// RST, and one that is gone does not answer.
 func TestHalfClosedForgotten(t *testing.T) {
 	for half, closed := range halves {
 		for name, tt := range map[string]struct {
 			probes int
 			answer func(c *guesttest.Conn)
 		}{
-			"a kernel that has forgotten": {1, func(c *guesttest.Conn) { c.Send(packet.RST, nil) }},
-			"one that is gone":            {maxProbes, func(*guesttest.Conn) {}},
+			"forgotten by the kernel": {1, func(c *guesttest.Conn) { c.Send(packet.RST, nil) }},
+			"kernel gone":             {maxProbes, func(*guesttest.Conn) {}},
 		} {
 			t.Run(half+", "+name, func(t *testing.T) {
 				r := newRig(t)
 				c, host := r.open()
 				closed(r, c, host)
-				r.advance(sweepInterval) // from now on it is idle
+				r.advance(sweepInterval) // idle from now on
 				r.g.Silent()
 				r.advance(halfClosedIdle - sweepInterval)
 				r.g.Silent()
@@ -67,7 +67,7 @@ func TestHalfClosedForgotten(t *testing.T) {
 	}
 }
 
-// While both ends say that they know it, it stays, but not for ever.
+// As long as both ends answer the connection stays, up to a limit.
 func TestHalfClosedAlive(t *testing.T) {
 	for half, closed := range halves {
 		t.Run(half, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestHalfClosedAlive(t *testing.T) {
 			}
 			r.do(func() {
 				if on, err := unix.GetsockoptInt(r.flow(c).hostFD, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on == 0 {
-					t.Errorf("the host's kernel does not ask: %v", err)
+					t.Errorf("the host's socket sends no keepalives: %v", err)
 				}
 			})
 			r.advance(2 * sweepInterval)
@@ -101,7 +101,7 @@ func TestHalfClosedAlive(t *testing.T) {
 	}
 }
 
-// Bytes in the direction that is open put the end off.
+// Bytes in the open direction restart the idle time.
 func TestHalfClosedBusy(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
@@ -116,7 +116,7 @@ func TestHalfClosedBusy(t *testing.T) {
 	r.g.Silent()
 }
 
-// What is open in both directions is nobody's business.
+// A connection that is open in both directions is not probed.
 func TestIdleOpenConnectionStays(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
@@ -130,7 +130,7 @@ func TestIdleOpenConnectionStays(t *testing.T) {
 	}
 }
 
-// Spliced, it is the kernels who ask.
+// Kernels probe spliced connections.
 func TestHalfClosedSpliced(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()

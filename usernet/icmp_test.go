@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// echoFrame is an echo request as the guest's kernel writes it.
+// echoFrame returns an echo request as the guest's kernel writes it.
 func echoFrame(from, to netip.Addr, id, seq uint16, payload []byte) []byte {
 	proto := echoProtocol(from)
 	ip := packet.IPBytes(from)
@@ -77,14 +77,14 @@ func TestGatewayAnswersLongPingsInFragments(t *testing.T) {
 			var ip packet.IP
 			var e packet.Echo
 			if packet.ParseIP(got, &ip) != nil || packet.ParseEcho(ip.Protocol, ip.Payload, &e) != nil || !bytes.Equal(e.Payload, []byte(text(5000))) || !checksumOK(&ip) {
-				t.Error("the fragments make no reply")
+				t.Error("no reply reassembled from the fragments")
 			}
 			return
 		}
 	})
 }
 
-// pingAllowed tells whether the host lets us have ping sockets.
+// pingAllowed reports whether the host allows us ping sockets.
 func pingAllowed(a netip.Addr) bool {
 	family, proto := unix.AF_INET, unix.IPPROTO_ICMP
 	if a.Is6() {
@@ -142,14 +142,14 @@ func TestICMPIgnored(t *testing.T) {
 	reply := echoFrame(rigGuest4, rigPeer4, 1, 1, nil)
 	reply[packet.VNetHdrBytes+packet.IPv4Bytes] = packet.ICMPEchoReply
 	for name, frame := range map[string][]byte{
-		"an error":              unreachable[:packet.VNetHdrBytes+n],
-		"a router solicitation": solicitation,
-		"an unasked reply":      reply,
-		"an echo to multicast":  echoFrame(rigGuest4, netip.MustParseAddr("224.0.0.1"), 1, 1, nil),
+		"error":                     unreachable[:packet.VNetHdrBytes+n],
+		"router solicitation":       solicitation,
+		"reply without a request":   reply,
+		"echo request to multicast": echoFrame(rigGuest4, netip.MustParseAddr("224.0.0.1"), 1, 1, nil),
 	} {
 		r.g.SendFrame(frame)
 		if all := r.g.Settle(); len(all) != 0 {
-			t.Errorf("%s is answered with %v", name, all)
+			t.Errorf("%s was answered with %v", name, all)
 		}
 	}
 }
@@ -166,7 +166,7 @@ func TestUnknownProtocolIsUnreachable(t *testing.T) {
 	})
 }
 
-// memory is a file that can be told to fail.
+// memory is a file whose Write can be made to fail.
 type memory struct {
 	bytes.Buffer
 	err error
@@ -195,7 +195,7 @@ func TestCapture(t *testing.T) {
 	r.stop()
 	b := file.Bytes()
 	if len(b) < packet.PcapFileBytes || binary.LittleEndian.Uint32(b) != 0xa1b23c4d {
-		t.Fatalf("no capture file: % x", b[:min(len(b), 24)])
+		t.Fatalf("not a capture file: % x", b[:min(len(b), 24)])
 	}
 	b = b[packet.PcapFileBytes:]
 	var sizes []int
@@ -203,7 +203,7 @@ func TestCapture(t *testing.T) {
 		n := int(binary.LittleEndian.Uint32(b[8:]))
 		var ip packet.IP
 		if err := packet.ParseIP(b[packet.PcapRecordBytes:packet.PcapRecordBytes+n], &ip); err != nil || !checksumOK(&ip) {
-			t.Fatalf("record of %d bytes: %v, or a wrong checksum", n, err)
+			t.Fatalf("record of %d bytes: %v, or wrong checksum", n, err)
 		}
 		sizes = append(sizes, n)
 		b = b[packet.PcapRecordBytes+n:]

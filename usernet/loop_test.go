@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// events notes what a loop has told it.
+// events records the events that a source gets.
 type events struct{ seen []uint32 }
 
 func (e *events) ready(ev uint32) { e.seen = append(e.seen, ev) }
@@ -26,7 +26,7 @@ func newTestLoop(t *testing.T) *loop {
 	return l
 }
 
-// pipe2 is a pipe's ends, reading first.
+// pipe2 returns a pipe's ends, the reading one first.
 func pipe2(t *testing.T) (r, w int) {
 	t.Helper()
 	var p [2]int
@@ -68,7 +68,7 @@ func TestLoopDispatchesReady(t *testing.T) {
 	var e events
 	ticket := add(t, l, r, &e)
 	if poll(t, l) {
-		t.Error("something is ready before anything happened")
+		t.Error("an event before anything happened")
 	}
 	write(t, w)
 	if !poll(t, l) || len(e.seen) != 1 || e.seen[0] != unix.EPOLLIN {
@@ -76,23 +76,23 @@ func TestLoopDispatchesReady(t *testing.T) {
 	}
 	forget(l, ticket, r)
 	if poll(t, l) || len(e.seen) != 1 {
-		t.Errorf("events %v after it was forgotten", e.seen)
+		t.Errorf("events %v after removal", e.seen)
 	}
 }
 
-// forget frees a descriptor's seat as closing it would.
+// forget frees a descriptor's registration, as closing it would.
 func forget(l *loop, t handle, fd int) {
 	_ = unix.EpollCtl(l.epfd, unix.EPOLL_CTL_DEL, fd, nil)
 	l.remove(t)
 }
 
-// leaver takes its neighbour's seat away when it hears something first.
+// leaver removes its neighbour when it gets its first event.
 type leaver struct {
 	l      *loop
 	other  *leaver
 	ticket handle
 	fd     int
-	heir   *events // gets the seat
+	heir   *events // reuses the registration
 	heard  int
 }
 
@@ -122,14 +122,14 @@ func TestLoopDropsEventOfRemovedSource(t *testing.T) {
 	write(t, w[1])
 	poll(t, l) // both events in one batch
 	if a.heard+b.heard != 1 {
-		t.Errorf("%d sources heard, want the first only", a.heard+b.heard)
+		t.Errorf("%d sources got events, want only the first", a.heard+b.heard)
 	}
 	if len(heir.seen) != 0 {
-		t.Error("the successor was told of an event of the batch before it sat down")
+		t.Error("the new source got an event from before its registration")
 	}
 	poll(t, l)
 	if len(heir.seen) != 1 {
-		t.Errorf("the successor heard %d events of its own, want 1", len(heir.seen))
+		t.Errorf("the new source got %d events of its own, want 1", len(heir.seen))
 	}
 }
 
@@ -140,13 +140,13 @@ func TestLoopReusesRegistrations(t *testing.T) {
 		forget(l, add(t, l, r, &events{}), r)
 	}
 	if n := len(l.registrations); n > 3 {
-		t.Errorf("%d seats for one descriptor", n)
+		t.Errorf("%d registrations for one descriptor", n)
 	}
 	if _, err := l.add(-1, unix.EPOLLIN, &events{}); err == nil {
-		t.Error("a bad descriptor is welcome")
+		t.Error("add accepts a bad descriptor")
 	}
-	if n := len(l.free); n != len(l.registrations)-2 { // the zero seat and the waker's
-		t.Errorf("%d of %d seats are free", n, len(l.registrations))
+	if n := len(l.free); n != len(l.registrations)-2 { // the zero handle's and the waker's
+		t.Errorf("%d of %d registrations are free", n, len(l.registrations))
 	}
 }
 
@@ -159,7 +159,7 @@ func TestLoopRunsPosted(t *testing.T) {
 		wg.Go(func() {
 			for range each {
 				if !l.post(func() { count++ }) {
-					t.Error("a living loop does not take it")
+					t.Error("post fails before close")
 				}
 			}
 		})
@@ -167,13 +167,13 @@ func TestLoopRunsPosted(t *testing.T) {
 	wg.Wait()
 	poll(t, l)
 	if count != posters*each {
-		t.Errorf("%d were run, want %d", count, posters*each)
+		t.Errorf("%d functions ran, want %d", count, posters*each)
 	}
 	l.post(func() { l.post(func() { count = -1 }) })
 	poll(t, l)
 	poll(t, l)
 	if count != -1 {
-		t.Error("what was posted by what was posted was not run")
+		t.Error("a function posted by a posted one did not run")
 	}
 }
 
@@ -196,7 +196,7 @@ func TestLoopPostAfterClose(t *testing.T) {
 	}
 	l.close()
 	if l.post(func() { t.Error("run") }) {
-		t.Error("a closed loop takes what is posted")
+		t.Error("post succeeds after close")
 	}
 }
 
@@ -205,14 +205,14 @@ func TestLoopWaitsForTimers(t *testing.T) {
 	fired := false
 	l.timers.set(&timer{fire: func() { fired = true }}, l.after(3*time.Millisecond))
 	for !fired {
-		if err := l.wait(); err != nil { // ends when the timer is due, not before by much
+		if err := l.wait(); err != nil { // ends when the timer is due, and not much before
 			t.Fatal(err)
 		}
 		l.timers.run(l.now)
 	}
 }
 
-// A client's descriptor that waits in a posted function must not get lost.
+// A posted function may carry a client's descriptor, which must not be lost.
 func TestLoopDrainRunsPosted(t *testing.T) {
 	l, err := newLoop()
 	if err != nil {
@@ -224,7 +224,7 @@ func TestLoopDrainRunsPosted(t *testing.T) {
 	}
 	l.drain()
 	if l.post(func() { ran++ }) || ran != 3 {
-		t.Errorf("%d functions ran, want the 3 posted before the end", ran)
+		t.Errorf("%d functions ran, want the 3 posted before drain", ran)
 	}
 	l.close()
 }

@@ -18,10 +18,10 @@ func TestPoolExhausted(t *testing.T) {
 	var all []*buffer
 	for i := range count {
 		if scarce := p.scarce(); scarce != (i > count/2) {
-			t.Errorf("with %d of %d in use: scarce %v", i, count, scarce)
+			t.Errorf("with %d of %d in use: scarce is %v", i, count, scarce)
 		}
 		if low := p.low(); low != (i > count/8*7) {
-			t.Errorf("with %d of %d in use: low %v", i, count, low)
+			t.Errorf("with %d of %d in use: low is %v", i, count, low)
 		}
 		b := p.get()
 		if b == nil || len(b.mem) != largeBytes || cap(b.mem) != largeBytes {
@@ -36,19 +36,19 @@ func TestPoolExhausted(t *testing.T) {
 		all = append(all, b)
 	}
 	if !p.empty() || p.get() != nil {
-		t.Error("there is one more")
+		t.Error("get returns more buffers than there are")
 	}
 	for i, b := range all {
 		if b.mem[0] != byte(i) || b.mem[largeBytes-1] != byte(i) {
-			t.Errorf("buffer %d was written over", i)
+			t.Errorf("buffer %d was overwritten", i)
 		}
 	}
 	all[3].free()
 	if p.empty() || p.used != count-1 {
-		t.Errorf("after one came back: empty %v, %d in use", p.empty(), p.used)
+		t.Errorf("after one was freed: empty is %v, %d in use", p.empty(), p.used)
 	}
 	if b := p.get(); b != all[3] {
-		t.Error("the one that came back last is not the next")
+		t.Error("get does not return the buffer freed last")
 	}
 }
 
@@ -59,10 +59,10 @@ func TestPoolUsableAfterTrim(t *testing.T) {
 		b.mem[0] = 1
 		all = append(all, b)
 	}
-	p.trim() // all are in use: nothing may happen
+	p.trim() // all are in use: trim must do nothing
 	for _, b := range all {
 		if b.mem[0] != 1 {
-			t.Fatal("a buffer in use was given back to the kernel")
+			t.Fatal("the memory of a buffer in use was freed")
 		}
 		b.free()
 	}

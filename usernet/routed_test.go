@@ -9,19 +9,18 @@ import (
 	"cleat/packet"
 )
 
-// routed is a frame with a datagram that names hops to pass behind the destination of its IP
-// header.
+// routed returns a frame with a datagram that names further hops after its destination.
 func routed(from, to netip.AddrPort) []byte {
 	frame := datagramFrame(from, to, []byte("ahoy"), 0)
 	const at = packet.VNetHdrBytes
 	var extra []byte
 	headers := packet.IPBytes(from.Addr())
 	if from.Addr().Is4() {
-		extra = []byte{131, 7, 4, 203, 0, 113, 1, 0} // a loose source route
+		extra = []byte{131, 7, 4, 203, 0, 113, 1, 0} // loose source route
 		frame[at] += byte(len(extra) / 4)
 	} else {
 		extra = append([]byte{frame[at+6], 2, 0, 1, 0, 0, 0, 0}, netip.MustParseAddr("2001:db8:2::1").AsSlice()...)
-		frame[at+6] = 43 // a routing header with one segment left
+		frame[at+6] = 43 // routing header with one segment left
 	}
 	frame = slices.Insert(frame, at+headers, extra...)
 	var v packet.VNetHdr
@@ -40,8 +39,7 @@ func routed(from, to netip.AddrPort) []byte {
 	return frame
 }
 
-// A packet that is to go on from its destination is not carried there: the policy has judged
-// a hop only.
+// A packet with further hops is refused, because the policy has seen only the first.
 func TestSourceRoutedPacketsAreRefused(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		host, peer := r.udpServer()
@@ -49,7 +47,7 @@ func TestSourceRoutedPacketsAreRefused(t *testing.T) {
 		answer := r.g.Receive()
 		var e packet.ICMPError
 		if err := packet.ParseICMPError(answer.IP.Protocol, answer.IP.Payload, &e); err != nil || !e.Original.Routed {
-			t.Errorf("%v is answered with %v", err, answer)
+			t.Errorf("%v was answered with %v", err, answer)
 		}
 		r.do(func() {
 			if s := r.s.stats; s.Unsupported != 1 || s.UDPFlows != 0 {

@@ -37,6 +37,7 @@ func TestSplicedBothWays(t *testing.T) {
 	})
 }
 
+// Bulk data in both directions at once goes through pipes, complete and in order.
 func TestSplicedBulk(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, _ := g.through()
@@ -62,29 +63,31 @@ func TestSplicedBulk(t *testing.T) {
 	g.do(func() {
 		p := &g.s.splices.pipes
 		if made := newPipeBudget().remaining.Load() - p.budget.remaining.Load(); made == 0 || len(p.free) != int(made) {
-			t.Errorf("%d pipes were made, %d are back", made, len(p.free))
+			t.Errorf("%d pipes were made, %d returned", made, len(p.free))
 		}
 	})
 }
 
+// sameBytes reads exactly size bytes, which must be those of want, and then the end.
 func sameBytes(from io.Reader, want io.Reader, size int) error {
 	a, b := make([]byte, 64<<10), make([]byte, 64<<10)
 	total := 0
 	for {
 		n, err := from.Read(a)
 		if _, wantErr := io.ReadFull(want, b[:n]); wantErr != nil || string(a[:n]) != string(b[:n]) {
-			return errors.New("the bytes are not those that were sent")
+			return errors.New("other bytes than were sent")
 		}
 		total += n
 		if errors.Is(err, io.EOF) && total == size {
 			return nil
 		}
 		if err != nil || total > size {
-			return errors.Join(errors.New("another end than that of all bytes"), err)
+			return errors.Join(errors.New("more bytes than were sent"), err)
 		}
 	}
 }
 
+// A receiver that does not read stops the sender, and held bytes are not lost.
 func TestSplicedBackpressure(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, c := g.through()
@@ -122,13 +125,13 @@ func TestSplicedReset(t *testing.T) {
 		guest.Close()
 		g.isReset(host)
 		g.gone()
-		// Behind the end: nobody has what was sent since.
+		// After the end: the peer has not got what was sent since.
 		guest, host, c := g.through()
 		if err := host.CloseWrite(); err != nil {
 			t.Fatal(err)
 		}
 		g.readsEOF(guest)
-		g.until("the end has passed", func() bool { return g.flow(c).junction.in.shutdownSent })
+		g.until("the end was passed on", func() bool { return g.flow(c).junction.in.shutdownSent })
 		_ = host.SetLinger(0)
 		host.Close()
 		g.gone()
@@ -183,6 +186,8 @@ func sendUrgent(t *testing.T, c *net.TCPConn, b byte) {
 	}
 }
 
+// If the guest sends keepalives, so does the host's kernel. A guest that is only
+// silent causes none.
 func TestSplicedKeepalive(t *testing.T) {
 	g := newGateRig(t, false)
 	asking, _, a := g.through()
@@ -190,20 +195,21 @@ func TestSplicedKeepalive(t *testing.T) {
 	if err := asking.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second}); err != nil {
 		t.Fatal(err)
 	}
-	g.until("somebody asked", func() bool {
+	g.until("a keepalive was sent", func() bool {
 		g.s.splices.sweep()
 		return g.flow(a).junction.hostKeepalives
 	})
 	g.do(func() {
 		if on, err := unix.GetsockoptInt(g.flow(a).junction.hostEnd.fd, unix.SOL_SOCKET, unix.SO_KEEPALIVE); err != nil || on != 1 {
-			t.Errorf("the host's socket does not ask: %d, %v", on, err)
+			t.Errorf("SO_KEEPALIVE of the host's socket is %d, %v", on, err)
 		}
 		if g.flow(b).junction.hostKeepalives {
-			t.Error("the other connection asks too")
+			t.Error("the other connection sends keepalives as well")
 		}
 	})
 }
 
+// If packet memory is low, bytes are moved without any of it.
 func TestSplicedWithoutMemory(t *testing.T) {
 	g := newGateRig(t, false)
 	guest, host, _ := g.through()
