@@ -18,8 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The addresses of a rig. What the guest sends to the peers is redirected to the
-// host's loopback.
+// The addresses of a rig. Connections to the peers are redirected to the host's loopback.
 var (
 	rigGuest4, rigGuest6     = netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("2001:db8::2")
 	rigGateway4, rigGateway6 = netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
@@ -27,16 +26,16 @@ var (
 	loopback4, loopback6     = netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()
 )
 
-// patience is how long a test waits for the host's kernel before it fails.
+// testTimeout is how long a test waits for the host's kernel before it fails.
 const testTimeout = 10 * time.Second
 
 // rig is a Stack between a scripted guest and the host's loopback.
 type rig struct {
 	*testing.T
 	stack       *Stack
-	s           *engine // its first
+	s           *engine // of the first engine
 	g           *guesttest.Guest
-	guest, peer netip.Addr // of the family that the test is about
+	guest, peer netip.Addr // of the family under test
 	ports       uint16
 	stop        func()
 }
@@ -46,7 +45,7 @@ type judgeFunc func(Flow) Verdict
 
 func (f judgeFunc) Judge(flow Flow) Verdict { return f(flow) }
 
-// toLoopback leads the peers' addresses to the host's loopback.
+// toLoopback redirects the peers' addresses to the host's loopback.
 func toLoopback(f Flow) Verdict {
 	switch f.Destination.Addr() {
 	case rigPeer4:
@@ -78,8 +77,8 @@ func newStack(t *testing.T, change ...func(*Config)) *rig {
 	return r
 }
 
-// newRig runs a Stack for tests of IPv4 until the test ends; then all of its
-// memory must have come back.
+// newRig runs a Stack for tests of IPv4 until the test ends. Then all of its memory must
+// have been returned.
 func newRig(t *testing.T, change ...func(*Config)) *rig {
 	t.Helper()
 	r := newStack(t, change...)
@@ -111,30 +110,30 @@ func (r *rig) run() {
 				r.Errorf("run: %v", err)
 			}
 		case <-time.After(testTimeout):
-			r.Fatal("Run does not end")
+			r.Fatal("Run does not return")
 		}
 		r.memoryReturned()
 	}
 	r.Cleanup(func() { r.stop() })
 }
 
-// allBack fails the test unless an ended Stack has all its memory.
+// memoryReturned fails the test unless an ended Stack has all its memory.
 func (r *rig) memoryReturned() {
 	r.Helper()
 	if n := r.s.largePool.used; n != 1 { // the device's
-		r.Errorf("%d large buffers are in use at the end, want the device's only", n)
+		r.Errorf("%d large buffers in use at the end, want only the device's", n)
 	}
 	if n := r.s.smallPool.used; n != 0 {
-		r.Errorf("%d small buffers are in use at the end", n)
+		r.Errorf("%d small buffers in use at the end", n)
 	}
 	if n := r.s.tcp.openFlows; n != 0 {
-		r.Errorf("%d connections are left at the end", n)
+		r.Errorf("%d connections left at the end", n)
 	}
 	allRefunded(r, r.s)
 }
 
-// allRefunded fails the test unless all that a Stack was charged with is refunded soon: hooks
-// and connections of theirs may outlive it for a moment.
+// allRefunded fails the test unless all charges of a Stack are refunded soon. Hooks and
+// their connections may outlive it for a moment.
 func allRefunded(t testing.TB, s *engine) {
 	t.Helper()
 	until := time.Now().Add(testTimeout)
@@ -168,7 +167,7 @@ func needIPv6(t *testing.T) {
 	l.Close()
 }
 
-// do runs f on the loop's thread.
+// do calls f on the loop's thread.
 func (r *rig) do(f func()) {
 	r.Helper()
 	if err := r.s.call(f); err != nil {
@@ -176,9 +175,9 @@ func (r *rig) do(f func()) {
 	}
 }
 
-// fence returns when the Stack has dealt with all packets that were sent. After
-// the first call there was a look at the device; what it saw is done when
-// nothing is readable and no acknowledgement owed any more.
+// fence returns when the Stack has handled all packets that were sent. The first call
+// ensures that the device was read since. What was read then is handled when the device
+// is not readable and no acknowledgement is owed.
 func (r *rig) fence() {
 	r.Helper()
 	r.do(func() {})
@@ -189,7 +188,7 @@ func (r *rig) fence() {
 	}
 }
 
-// advance lets time pass, and what is due happen.
+// advance advances the clock and fires the timers that are due.
 func (r *rig) advance(d time.Duration) {
 	r.Helper()
 	r.do(func() {
@@ -199,7 +198,7 @@ func (r *rig) advance(d time.Duration) {
 	r.fence()
 }
 
-// until waits for a condition of the Stack's that the host's kernel brings about.
+// until waits for a condition of the Stack that the host's kernel brings about.
 func (r *rig) until(what string, holds func() bool) {
 	r.Helper()
 	for end := time.Now().Add(testTimeout); time.Now().Before(end); {
@@ -209,7 +208,7 @@ func (r *rig) until(what string, holds func() bool) {
 			return
 		}
 	}
-	r.Fatalf("waited in vain until %s", what)
+	r.Fatalf("timed out: %s", what)
 }
 
 // listen opens a port of the host's loopback.
@@ -228,18 +227,18 @@ func (r *rig) listen() *net.TCPListener {
 	return l
 }
 
-// toward is what the guest calls a listener.
+// toward returns the address of a listener as the guest sees it.
 func (r *rig) toward(l net.Listener) netip.AddrPort {
 	return netip.AddrPortFrom(r.peer, uint16(l.Addr().(*net.TCPAddr).Port))
 }
 
-// conn is a connection from a fresh port of the guest's.
+// conn returns a connection from an unused port of the guest.
 func (r *rig) conn(peer netip.AddrPort) *guesttest.Conn {
 	r.ports++
 	return r.g.Conn(netip.AddrPortFrom(r.guest, r.ports), peer, rand.Uint32())
 }
 
-// accept takes a connection on the host.
+// accept accepts a connection on the host.
 func (r *rig) accept(l *net.TCPListener) *net.TCPConn {
 	r.Helper()
 	c, err := l.AcceptTCP()
@@ -255,7 +254,7 @@ func (r *rig) keep(c *net.TCPConn) *net.TCPConn {
 	return c
 }
 
-// open is an established connection: the guest's end and the host's.
+// open returns an established connection: the guest's end and the host's.
 func (r *rig) open(change ...func(*guesttest.Conn)) (*guesttest.Conn, *net.TCPConn) {
 	r.Helper()
 	l := r.listen()
@@ -267,23 +266,23 @@ func (r *rig) open(change ...func(*guesttest.Conn)) (*guesttest.Conn, *net.TCPCo
 	return c, r.accept(l)
 }
 
-// flow is the Stack's view of a connection; nil: none. Look at it in do.
+// flow returns the Stack's flow of a connection, or nil. Use it only in do.
 func (r *rig) flow(c *guesttest.Conn) *tcpFlow { return r.s.tcp.flows[keyOf(c.Local, c.Peer)] }
 
-// live is the number of connections.
+// live returns the number of open connections.
 func (r *rig) live() (n int) {
 	r.Helper()
 	r.do(func() { n = r.s.tcp.openFlows })
 	return n
 }
 
-// gone waits until the Stack has no connection any more.
+// gone waits until the Stack has no open connections.
 func (r *rig) gone() {
 	r.Helper()
 	r.until("no connection is left", func() bool { return r.s.tcp.openFlows == 0 })
 }
 
-// reads fails the test unless the host's end gets exactly these bytes next.
+// reads fails the test unless the host's end reads exactly these bytes next.
 func (r *rig) reads(host net.Conn, want string) {
 	r.Helper()
 	got := make([]byte, len(want))
@@ -292,7 +291,7 @@ func (r *rig) reads(host net.Conn, want string) {
 	}
 }
 
-// readsEOF fails the test unless the host's end comes to its end.
+// readsEOF fails the test unless the host's end reads the end next.
 func (r *rig) readsEOF(host net.Conn) {
 	r.Helper()
 	if n, err := host.Read(make([]byte, 1)); n != 0 || err != io.EOF {
@@ -315,10 +314,10 @@ func (r *rig) write(host io.Writer, data string) {
 	}
 }
 
-// netAddr is an address and a port.
+// netAddr returns an address and a port.
 func netAddr(a netip.Addr, port int) netip.AddrPort { return netip.AddrPortFrom(a, uint16(port)) }
 
-// text is n bytes that show where they belong.
+// text returns n bytes that depend on their position.
 func text(n int) string {
 	b := make([]byte, n)
 	for i := range b {
@@ -327,7 +326,7 @@ func text(n int) string {
 	return string(b)
 }
 
-// last is the last of some packets.
+// last returns the last packet and checks it.
 func (r *rig) last(all []*guesttest.Packet, match guesttest.Matcher) *guesttest.Packet {
 	r.Helper()
 	if len(all) == 0 {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// byHand makes ready a Stack that runs only when told to.
+// byHand prepares a Stack that runs only in rounds.
 func (r *rig) byHand() {
 	r.Helper()
 	r.s.ctx = context.Background()
@@ -27,7 +27,7 @@ func (r *rig) byHand() {
 
 func nothing() {}
 
-// rounds runs the Stack by hand. It never waits.
+// rounds runs the Stack step by step. It never waits.
 func (r *rig) rounds(n int) {
 	for range n {
 		r.s.loop.post(nothing)
@@ -37,8 +37,8 @@ func (r *rig) rounds(n int) {
 	}
 }
 
-// byHandOpen is an established connection of a Stack that runs by hand, and the
-// host's descriptor.
+// byHandOpen returns an established connection of such a Stack, and the host's
+// descriptor.
 func (r *rig) byHandOpen() (*guesttest.Conn, int) {
 	r.Helper()
 	l := r.listen()
@@ -66,7 +66,7 @@ func (r *rig) byHandOpen() (*guesttest.Conn, int) {
 	return c, fd
 }
 
-// Offsets in a frame whose payload is to be changed in place.
+// Offsets in a frame whose payload is changed in place.
 func tcpAt(r *rig) int { return packet.VNetHdrBytes + packet.IPBytes(r.guest) }
 
 func TestEstablishedAllocations(t *testing.T) {
@@ -113,7 +113,7 @@ func (r *rig) allocationsOut(c *guesttest.Conn, host, size int) {
 		r.Errorf("%v allocations a packet, want 0", n)
 	}
 	if want := (warm + runs + 1) * size; got != want {
-		r.Errorf("%d bytes came, want %d", got, want)
+		r.Errorf("%d bytes arrived, want %d", got, want)
 	}
 }
 
@@ -140,14 +140,14 @@ func (r *rig) allocationsIn(c *guesttest.Conn, host, size int) {
 		r.Errorf("%v allocations a packet, want 0", n)
 	}
 	if frames < warm+runs+1 {
-		r.Errorf("%d frames came, want %d", frames, warm+runs+1)
+		r.Errorf("%d frames arrived, want %d", frames, warm+runs+1)
 	}
 	if una := r.flow(c).sndUna; una != c.Ack {
 		r.Errorf("%d bytes are not acknowledged", c.Ack-una)
 	}
 }
 
-// What a full socket leaves over waits in buffers that are used again.
+// Buffers for what a full socket does not take are reused.
 func TestStalledAllocations(t *testing.T) {
 	r := newStack(t)
 	r.byHand()
@@ -187,6 +187,6 @@ func TestStalledAllocations(t *testing.T) {
 		t.Errorf("%v allocations for five packets, want 0", n)
 	}
 	if queued == 0 {
-		t.Error("nothing ever waited: this test tries nothing")
+		t.Error("nothing was queued: this test checks nothing")
 	}
 }

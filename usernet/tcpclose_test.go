@@ -60,7 +60,7 @@ func TestSimultaneousClose(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.g.Await(c.Carries(packet.FIN|packet.ACK, nil))
-	c.Send(packet.ACK|packet.FIN, nil) // crosses ours: it acknowledges nothing
+	c.Send(packet.ACK|packet.FIN, nil) // crosses our FIN, so it does not acknowledge it
 	r.g.Only(c.Acks())
 	r.readsEOF(host)
 	if n := r.live(); n != 1 {
@@ -110,7 +110,7 @@ func TestFINWithDataIsRepeatedAlone(t *testing.T) {
 		})
 		seen += len(p.TCP.Payload) + int(p.TCP.Flags&packet.FIN)
 	}
-	c.Ack += 3 // the guest has not seen the FIN
+	c.Ack += 3 // the guest has not received the FIN
 	c.Send(packet.ACK, nil)
 	r.g.Silent()
 	r.advance(minRTO)
@@ -121,7 +121,7 @@ func TestFINWithDataIsRepeatedAlone(t *testing.T) {
 	r.gone()
 }
 
-// finished is a connection that both sides have closed.
+// finished returns a connection that both sides have closed.
 func (r *rig) finished() *guesttest.Conn {
 	r.Helper()
 	c, host := r.open()
@@ -153,7 +153,7 @@ func TestGuestFINRepeatedAfterFinish(t *testing.T) {
 func TestPortsReused(t *testing.T) {
 	tests := []struct {
 		name string
-		off  uint32 // of the new connection's first number from the old one's last
+		off  uint32 // difference between the new connection's initial number and the old one's last
 	}{{"with a later number", 1000}, {"with an earlier number", ^uint32(1000)}, {"with the same number", 0}}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -199,7 +199,7 @@ func TestFinishedConnectionsAreBounded(t *testing.T) {
 	r.advance(finishedFor)
 	r.do(func() {
 		if n, m := len(r.s.tcp.finished), len(r.s.tcp.flows); n != 0 || m != 0 {
-			t.Errorf("%d finished connections, %d in the table after their time", n, m)
+			t.Errorf("%d finished connections, %d in the table after finishedFor", n, m)
 		}
 		if n := len(r.s.loop.timers); n != 0 {
 			t.Errorf("%d timers are left", n)
@@ -262,7 +262,7 @@ func TestSYNWhileEstablished(t *testing.T) {
 	}
 }
 
-// resetNow closes a connection of the host's by RST.
+// resetNow closes a connection of the host with RST.
 func (r *rig) resetNow(host *net.TCPConn) {
 	r.Helper()
 	if err := host.SetLinger(0); err != nil {
@@ -299,13 +299,13 @@ func TestHostRSTBeforeGuestAnswers(t *testing.T) {
 	c.Send(packet.SYN, nil)
 	c.HandleSYN(r.g.Await(c.From(packet.SYN | packet.ACK)))
 	r.resetNow(r.accept(l))
-	r.until("the Stack has noticed", func() bool { f := r.flow(c); return f == nil || f.readable })
+	r.until("the Stack has seen the RST", func() bool { f := r.flow(c); return f == nil || f.readable })
 	c.Send(packet.ACK, nil)
 	r.g.Await(c.Resets())
 	r.gone()
 }
 
-// Epoll tells of data, end and RST at once; reading then says "end" and no more.
+// Epoll reports data, end and RST at once; reading reports only the data and the end.
 func TestHostRSTAfterItsFIN(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
@@ -317,7 +317,7 @@ func TestHostRSTAfterItsFIN(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.resetNow(host)
-	r.until("the Stack has heard of the RST", func() bool { return r.flow(c).hostError })
+	r.until("the Stack has seen the RST", func() bool { return r.flow(c).hostError })
 	r.g.Settle()
 	c.Window = 1 << 15
 	c.Send(packet.ACK, nil)
@@ -333,7 +333,7 @@ func TestGuestSendsToClosedHost(t *testing.T) {
 	c, host := r.open()
 	host.Close()
 	c.ExpectFIN()
-	c.Send(packet.ACK, []byte("anyone?")) // the host's kernel answers by RST
+	c.Send(packet.ACK, []byte("anyone?")) // the host's kernel answers with RST
 	r.g.Await(c.Resets())
 	r.gone()
 }
@@ -361,12 +361,13 @@ func TestHalfOpenConnectionIsReset(t *testing.T) {
 	c, host := r.open()
 	c.Send(packet.ACK, []byte("x"))
 	r.g.Only(c.Acks())
-	// The guest has forgotten the connection and uses the port again.
+	// The guest has forgotten the connection and reuses the port. We acknowledge the SYN,
+	// and the RST that this causes ends the old connection (RFC 9293 figure 9).
 	anew := r.g.Conn(c.Local, c.Peer, c.Start+1<<20)
 	anew.Send(packet.SYN, nil)
-	p := r.g.Only(c.Acks()) // RFC 9293 figure 9: what does not fit is acknowledged,
+	p := r.g.Only(c.Acks())
 	r.g.Send(guesttest.Segment{From: c.Local, To: c.Peer, Seq: p.TCP.Ack, Flags: packet.RST})
-	r.g.Silent() // and the RST that it brings ends the old connection.
+	r.g.Silent()
 	r.reads(host, "x")
 	r.isReset(host)
 	r.gone()

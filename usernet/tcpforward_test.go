@@ -40,10 +40,10 @@ func (r *rig) client(to netip.AddrPort, from netip.AddrPort) *net.TCPConn {
 	return r.keep(c.(*net.TCPConn))
 }
 
-// server is the guest's listening port.
+// server returns the guest's listening port.
 func (r *rig) server() netip.AddrPort { return netip.AddrPortFrom(r.guest, 80) }
 
-// gatewayOf is the address that stands for the host's loopback inside.
+// gatewayOf returns the address that the guest sees for the host's loopback.
 func (r *rig) gatewayOf() netip.Addr { return r.s.gatewayFor(r.guest) }
 
 func TestForwardAccepted(t *testing.T) {
@@ -117,12 +117,12 @@ func TestForwardInvalidAnswers(t *testing.T) {
 	tests := []struct {
 		name  string
 		flags uint8
-		ack   uint32 // off the right one
+		ack   uint32 // offset from the right number
 		reset bool
 	}{
-		{"SYN-ACK of nothing", packet.SYN | packet.ACK, ^uint32(0), true},
-		{"SYN-ACK of what was never sent", packet.SYN | packet.ACK, 1, true},
-		{"ACK of what was never sent", packet.ACK, 100, true},
+		{"SYN-ACK without our SYN", packet.SYN | packet.ACK, ^uint32(0), true},
+		{"SYN-ACK of unsent data", packet.SYN | packet.ACK, 1, true},
+		{"ACK of unsent data", packet.ACK, 100, true},
 		{"ACK alone", packet.ACK, 0, false},
 		{"RST with a wrong ack", packet.RST | packet.ACK, 1, false},
 		{"RST without ack", packet.RST, 0, false},
@@ -199,7 +199,7 @@ func TestForwardClientClosesEarly(t *testing.T) {
 	}
 }
 
-// Two clients that the gateway's address stands for, with the same port.
+// Two clients with the same port, which both appear with the gateway's address.
 func TestForwardClientsWithSamePort(t *testing.T) {
 	r := newRig(t)
 	at := r.forward()
@@ -209,7 +209,7 @@ func TestForwardClientsWithSamePort(t *testing.T) {
 	second := r.client(at, netip.AddrPortFrom(netip.MustParseAddr("127.0.0.2"), port))
 	two := r.g.AwaitSYN(r.server(), 200)
 	if one.Peer.Port() != port || one.Peer.Addr() != two.Peer.Addr() || one.Peer == two.Peer {
-		t.Fatalf("clients appear as %s and %s", one.Peer, two.Peer)
+		t.Fatalf("the clients appear as %s and %s", one.Peer, two.Peer)
 	}
 	one.Accept()
 	two.Accept()
@@ -256,7 +256,7 @@ func TestForwardRefusedByPolicyOrLimit(t *testing.T) {
 				return Verdict{Action: Refuse}
 			})
 		}},
-		{"by policy in silence", func(cfg *Config) {
+		{"dropped by policy", func(cfg *Config) {
 			cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Drop} })
 		}},
 		{"by the limit of flows", func(cfg *Config) { cfg.Limits.Flows = 1 }},
@@ -269,7 +269,7 @@ func TestForwardRefusedByPolicyOrLimit(t *testing.T) {
 				r.client(at, netip.AddrPort{})
 				r.g.AwaitSYN(r.server(), 0)
 			}
-			// The kernel accepts before we do: mostly the connect succeeds.
+			// The kernel accepts before we do, so the connect usually succeeds.
 			d := net.Dialer{Timeout: testTimeout}
 			client, err := d.Dial("tcp", at.String())
 			if err == nil {
@@ -374,7 +374,7 @@ func TestForwardClientAddress(t *testing.T) {
 	}
 }
 
-// An urgent byte at which everything before it was read already is no EPOLLIN.
+// If everything before it was read already, an urgent byte causes no EPOLLIN.
 func TestUrgentByteAlone(t *testing.T) {
 	r := newRig(t)
 	client := r.client(r.forward(), netip.AddrPort{})

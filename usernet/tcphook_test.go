@@ -14,10 +14,10 @@ import (
 	"cleat/usernet/guesttest"
 )
 
-// hooked is a change of a configuration.
+// hooked returns a configuration change that sets the hook.
 func hooked(h Hook) func(*Config) { return func(cfg *Config) { cfg.Hook = h } }
 
-// carriesBack carries a word from the far end to the guest.
+// answerReachesGuest sends a word from the far end to the guest.
 func (r *rig) answerReachesGuest(c *guesttest.Conn, host net.Conn) {
 	r.Helper()
 	r.write(host, "answer")
@@ -26,7 +26,7 @@ func (r *rig) answerReachesGuest(c *guesttest.Conn, host net.Conn) {
 	}
 }
 
-// bothClose ends a connection in good order, the far end first.
+// bothClose closes a connection in order, the far end first.
 func (r *rig) bothClose(c *guesttest.Conn, host net.Conn) {
 	r.Helper()
 	host.Close()
@@ -60,8 +60,8 @@ func TestHookTCPConn(t *testing.T) {
 	r.bothClose(c, host)
 }
 
-// piped is a guest's connection by a hook that hands one end of a net.Pipe to the
-// Stack and the other to the test.
+// piped returns a guest's connection through a hook that gives one end of a net.Pipe to
+// the Stack and the other to the test.
 func piped(t *testing.T) (*rig, *guesttest.Conn, net.Conn) {
 	t.Helper()
 	far := make(chan net.Conn, 1)
@@ -168,7 +168,7 @@ func TestHookNotCalledAfterRefusal(t *testing.T) {
 	r.g.Only(c.Resets())
 }
 
-// closeTeller is a Conn that tells of its Close.
+// closeNotifier is a Conn that reports its Close.
 type closeNotifier struct {
 	net.Conn
 	once   sync.Once
@@ -180,7 +180,7 @@ func (c *closeNotifier) Close() error {
 	return c.Conn.Close()
 }
 
-// await waits for the Close.
+// await waits for Close.
 func (c *closeNotifier) await(t *testing.T) {
 	t.Helper()
 	select {
@@ -273,7 +273,7 @@ func TestHookContextEndsWithUDPFlow(t *testing.T) {
 	defer u.Close()
 	frame := datagramFrame(netAddr(rigGuest4, 5000), netAddr(rigPeer4, u.LocalAddr().(*net.UDPAddr).Port), []byte(text(100)), 0)
 	new(packet.VNetHdr).Put(frame)
-	// Without NEEDS_CSUM a sum of 0 says that there is none (RFC 768).
+	// Without NEEDS_CSUM a checksum of 0 means that there is none (RFC 768).
 	frame[packet.VNetHdrBytes+packet.IPv4Bytes+packet.UDPChecksumOffset] = 0
 	frame[packet.VNetHdrBytes+packet.IPv4Bytes+packet.UDPChecksumOffset+1] = 0
 	r.g.SendFrame(frame)

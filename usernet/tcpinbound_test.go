@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// beginAt makes the next outbound connection's own sequence numbers begin at
-// start. It is a policy that also leads to the loopback.
+// startSequenceAt makes the next outbound connection's initial sequence number equal to
+// start. It sets a policy, which also redirects to the loopback.
 func startSequenceAt(r **rig, start uint32) func(*Config) {
 	return func(cfg *Config) {
 		cfg.Policy = judgeFunc(func(f Flow) Verdict {
@@ -35,7 +35,7 @@ func TestSequenceNumbersWrap(t *testing.T) {
 			r.run()
 			c, host := r.open(func(c *guesttest.Conn) { c.Window = 30 })
 			if c.PeerStart != start {
-				t.Fatalf("we begin at %#x, want %#x", c.PeerStart, start)
+				t.Fatalf("initial sequence number %#x, want %#x", c.PeerStart, start)
 			}
 			go func() { _, _ = io.WriteString(host, text(400)) }()
 			if got := c.Expect(400); string(got) != text(400) {
@@ -83,7 +83,7 @@ func TestRetransmitCarriesNewestACK(t *testing.T) {
 	r.advance(minRTO)
 	p := r.last(r.g.Settle(), c.Carries(packet.ACK, []byte("lost")))
 	if p.TCP.Ack != c.Seq {
-		t.Errorf("the repeat acknowledges %d, want %d", p.TCP.Ack, c.Seq)
+		t.Errorf("the retransmission acknowledges %d, want %d", p.TCP.Ack, c.Seq)
 	}
 }
 
@@ -99,14 +99,14 @@ func TestGiveUpWithoutACK(t *testing.T) {
 	r.advance(maxRTO)
 	p := r.g.Only(c.From(packet.RST | packet.ACK))
 	if p.TCP.Seq != c.Ack+4 {
-		t.Errorf("RST at %d, want at %d, behind all that was sent", p.TCP.Seq, c.Ack+4)
+		t.Errorf("RST at %d, want at %d, after all that was sent", p.TCP.Seq, c.Ack+4)
 	}
 	r.isReset(host)
 	r.gone()
 }
 
-// outstanding sends pieces from the host, one segment each, which the guest sees
-// but does not acknowledge.
+// outstanding sends pieces from the host, one segment each, which the guest receives but
+// does not acknowledge.
 func (r *rig) outstanding(c *guesttest.Conn, host io.Writer, pieces ...string) {
 	r.Helper()
 	before := c.Ack
@@ -127,14 +127,14 @@ func TestFastRetransmit(t *testing.T) {
 		r.g.Silent()
 		c.Send(packet.ACK, nil)
 		r.g.Only(c.Carries(packet.ACK, []byte("one")))
-		t.Run("further ones bring nothing", func(t *testing.T) {
+		t.Run("further ones do nothing", func(t *testing.T) {
 			r := r.within(t)
 			for range 5 {
 				c.Send(packet.ACK, nil)
 			}
 			r.g.Silent()
 		})
-		t.Run("a partial one brings the next hole", func(t *testing.T) {
+		t.Run("a partial one causes the next retransmission", func(t *testing.T) {
 			r := r.within(t)
 			c.Ack += 3
 			c.Send(packet.ACK, nil)
@@ -158,9 +158,9 @@ func TestNotDuplicateACK(t *testing.T) {
 		name string
 		send func(c *guesttest.Conn)
 	}{
-		{"it carries data", func(c *guesttest.Conn) { c.Send(packet.ACK, []byte("x")) }},
-		{"it moves the window", func(c *guesttest.Conn) { c.Window -= 10; c.Send(packet.ACK, nil) }},
-		{"it is old", func(c *guesttest.Conn) { c.Ack--; c.Send(packet.ACK, nil); c.Ack++ }},
+		{"with data", func(c *guesttest.Conn) { c.Send(packet.ACK, []byte("x")) }},
+		{"with another window", func(c *guesttest.Conn) { c.Window -= 10; c.Send(packet.ACK, nil) }},
+		{"old", func(c *guesttest.Conn) { c.Ack--; c.Send(packet.ACK, nil); c.Ack++ }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -177,7 +177,7 @@ func TestNotDuplicateACK(t *testing.T) {
 			}
 		})
 	}
-	t.Run("nothing is outstanding", func(t *testing.T) {
+	t.Run("nothing outstanding", func(t *testing.T) {
 		r := newRig(t)
 		c, _ := r.open()
 		for range 6 {
@@ -233,7 +233,7 @@ func TestGuestWindowClosed(t *testing.T) {
 		r.g.Silent()
 		probe := guesttest.And(c.From(packet.ACK), func(p *guesttest.Packet) string {
 			if len(p.TCP.Payload) > 0 || p.TCP.Seq != c.Ack-1 {
-				return "want an empty one at the byte before"
+				return "want an empty segment at the byte before the next"
 			}
 			return ""
 		})
@@ -246,17 +246,17 @@ func TestGuestWindowClosed(t *testing.T) {
 			wait *= 2
 		}
 		r.advance(wait / 2)
-		r.g.Silent() // it asks less and less often
+		r.g.Silent() // the interval grows
 		for range 3 * maxTimeouts {
 			r.advance(maxRTO)
-			r.g.Only(probe) // but does so for ever
+			r.g.Only(probe) // but the probes continue for ever
 			c.Send(packet.ACK, nil)
 			r.g.Silent()
 		}
 		c.Window = 4 // 512 bytes
 		c.Send(packet.ACK, nil)
 		r.g.Only(c.Carries(packet.ACK, []byte("patience")))
-		t.Run("what is lost then is repeated soon", func(t *testing.T) {
+		t.Run("a loss after that is repaired soon", func(t *testing.T) {
 			r := r.within(t)
 			r.advance(minRTO)
 			r.g.Only(c.Carries(packet.ACK, []byte("patience")))
@@ -309,13 +309,13 @@ func TestGuestWindowNotExceeded(t *testing.T) {
 		got += len(p.TCP.Payload)
 	}
 	if got > 3500 {
-		t.Fatalf("%d bytes came, the window was 3500", got)
+		t.Fatalf("%d bytes arrived, the window was 3500", got)
 	}
 	c.Ack += uint32(got)
 	c.Send(packet.ACK, nil)
 	rest := c.Expect(20000 - got)
 	if string(rest) != text(20000)[got:] {
-		t.Error("the stream arrives changed")
+		t.Error("the stream was changed")
 	}
 }
 
@@ -324,14 +324,14 @@ func TestGuestShrinksWindow(t *testing.T) {
 	c, host := r.open(func(c *guesttest.Conn) { c.Options, c.Window = guesttest.MSS(1000), 5000 })
 	r.outstanding(c, host, text(1000), text(1000), text(1000))
 	c.Ack += 1000
-	c.Window = 500 // 2000 are on their way
+	c.Window = 500 // 2000 are in flight
 	c.Send(packet.ACK, nil)
 	r.write(host, "behind")
 	r.until("the Stack has seen the data", func() bool { return r.flow(c).readable })
 	r.g.Silent()
 	c.Window = 0
 	for range 3 * maxTimeouts {
-		c.Send(packet.ACK, nil) // it lives, but has no room
+		c.Send(packet.ACK, nil) // the guest answers, but has no room
 		r.g.Silent()
 		r.advance(maxRTO)
 		r.g.Only(c.Carries(packet.ACK, []byte(text(1000))))
@@ -363,7 +363,7 @@ func TestLargeFrames(t *testing.T) {
 					c.Options = append(guesttest.MSS(uint16(mss)), guesttest.Scale(7)...)
 				})
 				if int(c.PeerOptions.MSS) != mss {
-					t.Errorf("we take segments of %d, want %d", c.PeerOptions.MSS, mss)
+					t.Errorf("the SYN-ACK offers MSS %d, want %d", c.PeerOptions.MSS, mss)
 				}
 				const size = 500000
 				go func() { _, _ = io.WriteString(host, text(size)) }()
@@ -383,7 +383,7 @@ func TestLargeFrames(t *testing.T) {
 					c.Send(packet.ACK, nil)
 				}
 				if got.String() != text(size) {
-					t.Error("the stream arrives changed")
+					t.Error("the stream was changed")
 				}
 				if large < 60000 {
 					t.Errorf("the largest frame had %d bytes", large)
@@ -398,7 +398,7 @@ func TestLargeFrames(t *testing.T) {
 	}
 }
 
-// urgent sends one byte from the host as urgent.
+// urgent sends one urgent byte from the host.
 func (r *rig) urgent(host *net.TCPConn, b string) {
 	r.Helper()
 	raw, err := host.SyscallConn()
@@ -453,7 +453,7 @@ func TestHostUrgentByte(t *testing.T) {
 	}
 }
 
-// A guest whose processor is busy answers late, and is given the time.
+// A guest whose processor is busy answers late, and gets more time.
 func TestLongRoundTripRaisesTimeout(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
@@ -470,7 +470,7 @@ func TestLongRoundTripRaisesTimeout(t *testing.T) {
 	r.g.Silent()
 	r.advance(3 * minRTO) // 150 ms and four times half of that
 	r.g.Only(c.Carries(packet.ACK, []byte("second")))
-	t.Run("a repeat measures nothing", func(t *testing.T) {
+	t.Run("a retransmission is not measured", func(t *testing.T) {
 		r := r.within(t)
 		var before time.Duration
 		r.do(func() { before = r.flow(c).rtt.timeout() })
@@ -481,7 +481,7 @@ func TestLongRoundTripRaisesTimeout(t *testing.T) {
 		r.g.Silent()
 		r.do(func() {
 			if now := r.flow(c).rtt.timeout(); now != before {
-				t.Errorf("the timer was %v, now it is %v", before, now)
+				t.Errorf("the timeout was %v, now it is %v", before, now)
 			}
 		})
 	})

@@ -49,8 +49,8 @@ func scarce(cfg *Config) {
 	cfg.MTU = 65520
 }
 
-// A guest that acknowledges nothing on many connections takes what memory there
-// is; the others go on, and when it comes to its senses so do those.
+// A guest that acknowledges nothing on many connections uses all memory there is. Other
+// connections still move, and so do those once the guest acknowledges.
 func TestGuestAcknowledgesNothing(t *testing.T) {
 	r := newRig(t, scarce)
 	large := func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(65480), guesttest.Scale(14)...) }
@@ -65,14 +65,14 @@ func TestGuestAcknowledgesNothing(t *testing.T) {
 	r.until("much is on its way", func() bool { return r.flow(deaf).sent.bytes > 128<<10 })
 	r.until("no more can go", func() bool { return !r.s.tcp.busy() })
 
-	t.Run("others hear", func(t *testing.T) {
+	t.Run("other connections receive", func(t *testing.T) {
 		r := r.within(t)
 		r.write(otherHost, "hello")
 		if got := other.Expect(5); string(got) != "hello" {
 			t.Errorf("the guest reads %q", got)
 		}
 	})
-	t.Run("others speak", func(t *testing.T) {
+	t.Run("other connections send", func(t *testing.T) {
 		r := r.within(t)
 		other.Send(packet.ACK, []byte("hello"))
 		r.g.Await(other.Acks())
@@ -89,7 +89,7 @@ func TestGuestAcknowledgesNothing(t *testing.T) {
 				}
 				n := len(p.TCP.Payload)
 				if string(p.TCP.Payload) != want[got:got+n] {
-					t.Fatalf("the stream arrives changed at %d", got)
+					t.Fatalf("the stream was changed at %d", got)
 				}
 				got += n
 				deaf.Ack += uint32(n)
@@ -102,8 +102,8 @@ func TestGuestAcknowledgesNothing(t *testing.T) {
 	})
 }
 
-// The last frame that memory lets go asks for its acknowledgement: without PSH a
-// receiver would hold that back for what does not come.
+// The last frame before memory runs out has PSH. Otherwise the receiver would delay its
+// acknowledgement, waiting for data that does not come.
 func TestPSHWhenMemoryIsScarce(t *testing.T) {
 	r := newRig(t, scarce)
 	c, host := r.open(func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(65480), guesttest.Scale(14)...) })
@@ -126,7 +126,7 @@ func TestPSHWhenMemoryIsScarce(t *testing.T) {
 	r.resetNow(host)
 }
 
-// In a crowd each has one frame a turn, and every frame asks.
+// In a crowd each connection has one frame a turn, and every frame has PSH.
 func TestCrowdedConnectionsTakeTurns(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open(func(c *guesttest.Conn) { c.Options = append(guesttest.MSS(1460), guesttest.Scale(14)...) })
@@ -144,7 +144,7 @@ func TestCrowdedConnectionsTakeTurns(t *testing.T) {
 		}
 	}
 	if full == 0 {
-		t.Error("no full frame came")
+		t.Error("no full frame received")
 	}
 	turn := 0
 	r.do(func() {
@@ -162,7 +162,7 @@ func TestCrowdedConnectionsTakeTurns(t *testing.T) {
 	}
 }
 
-// flowFrame is the payload of a full frame.
+// flowFrame returns the payload of a full frame.
 func (r *rig) flowFrame(c *guesttest.Conn) (n int) {
 	r.Helper()
 	r.do(func() { n = r.flow(c).frameBytes })
@@ -215,7 +215,7 @@ func TestHostsReadNothing(t *testing.T) {
 	}
 	r.do(func() {
 		if !r.s.largePool.scarce() {
-			t.Errorf("only %d of %d buffers are in use: this test tries nothing", r.s.largePool.used, len(r.s.largePool.arena)/largeBytes)
+			t.Errorf("only %d of %d buffers in use: this test checks nothing", r.s.largePool.used, len(r.s.largePool.arena)/largeBytes)
 		}
 	})
 	t.Run("others go on", func(t *testing.T) {
@@ -246,10 +246,10 @@ func TestHostsReadNothing(t *testing.T) {
 			select {
 			case b := <-got:
 				if b != want {
-					t.Fatalf("the host reads %d bytes, want %d: the stream arrives changed", len(b), len(want))
+					t.Fatalf("the host reads %d bytes, want %d: the stream was changed", len(b), len(want))
 				}
 			case <-time.After(testTimeout):
-				t.Fatal("the host does not come to the end")
+				t.Fatal("the host does not read the end")
 			}
 		}
 	})

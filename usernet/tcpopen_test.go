@@ -20,17 +20,17 @@ func TestHandshakeOptions(t *testing.T) {
 		name    string
 		options []byte
 		segment int // payload of our segments
-		window  int // what a window of 1 in the header means; 0: too wide to try
+		window  int // what a window of 1 in the header means; 0: too large to try
 		scaled  bool
 	}{
 		{"none", nil, 536, 1, false},
-		{"MSS absent", guesttest.Scale(7), 536, 128, true},
+		{"no MSS", guesttest.Scale(7), 536, 128, true},
 		{"MSS 0", slices.Concat(guesttest.MSS(0), guesttest.Scale(7)), 536, 128, true},
 		{"MSS of 1", slices.Concat(guesttest.MSS(1), guesttest.Scale(7)), 64, 128, true},
 		{"MSS 64", slices.Concat(guesttest.MSS(64), guesttest.Scale(7)), 64, 128, true},
 		{"MSS 1000", slices.Concat(guesttest.MSS(1000), guesttest.Scale(7)), 1000, 128, true},
-		{"MSS huge", slices.Concat(guesttest.MSS(65535), guesttest.Scale(7)), 1460, 128, true},
-		{"MSS cut", []byte{1, 2, 4, 5}, 536, 1, false},
+		{"huge MSS", slices.Concat(guesttest.MSS(65535), guesttest.Scale(7)), 1460, 128, true},
+		{"truncated MSS", []byte{1, 2, 4, 5}, 536, 1, false},
 		{"no scale", guesttest.MSS(1460), 1460, 1, false},
 		{"scale 0", slices.Concat(guesttest.MSS(1460), guesttest.Scale(0)), 1460, 1, true},
 		{"scale 1", slices.Concat(guesttest.MSS(1460), guesttest.Scale(1)), 1460, 2, true},
@@ -46,11 +46,11 @@ func TestHandshakeOptions(t *testing.T) {
 		{"scale 12", slices.Concat(guesttest.MSS(1460), guesttest.Scale(12)), 1460, 4096, true},
 		{"scale 13", slices.Concat(guesttest.MSS(1460), guesttest.Scale(13)), 1460, 8192, true},
 		{"scale 14", slices.Concat(guesttest.MSS(1460), guesttest.Scale(14)), 1460, 16384, true},
-		{"scale 15 is 14", slices.Concat(guesttest.MSS(1460), guesttest.Scale(15)), 1460, 16384, true},
-		{"scale 255 is 14", slices.Concat(guesttest.MSS(1460), guesttest.Scale(255)), 1460, 16384, true},
+		{"scale 15 counts as 14", slices.Concat(guesttest.MSS(1460), guesttest.Scale(15)), 1460, 16384, true},
+		{"scale 255 counts as 14", slices.Concat(guesttest.MSS(1460), guesttest.Scale(255)), 1460, 16384, true},
 		{"timestamps and SACK", slices.Concat(guesttest.MSS(1460), guesttest.SACKPermitted, guesttest.Timestamps, guesttest.Nop, guesttest.Scale(7)), 1460, 128, true},
-		{"an unknown option", slices.Concat([]byte{253, 6, 1, 2, 3, 4}, guesttest.MSS(1000), guesttest.Scale(7)), 1000, 128, true},
-		{"an option that runs out", slices.Concat(guesttest.MSS(1000), []byte{3, 9, 7}), 1000, 1, false},
+		{"unknown option", slices.Concat([]byte{253, 6, 1, 2, 3, 4}, guesttest.MSS(1000), guesttest.Scale(7)), 1000, 128, true},
+		{"truncated option", slices.Concat(guesttest.MSS(1000), []byte{3, 9, 7}), 1000, 1, false},
 	}
 	r := newRig(t)
 	for _, tt := range tests {
@@ -58,12 +58,12 @@ func TestHandshakeOptions(t *testing.T) {
 			r := r.within(t)
 			c, host := r.open(func(c *guesttest.Conn) { c.Options = tt.options })
 			if o := c.PeerOptions; o.MSS != 1460 || o.HasScale != tt.scaled || o.SACKPermitted || o.Timestamps {
-				t.Errorf("the answer has %+v, want MSS 1460, scale %v, neither SACK nor timestamps", o, tt.scaled)
+				t.Errorf("the SYN-ACK has %+v, want MSS 1460, scale %v, neither SACK nor timestamps", o, tt.scaled)
 			}
 			r.write(host, text(5000))
 			p := r.g.Await(func(p *guesttest.Packet) string {
 				if len(p.TCP.Payload) < 5000 {
-					return "want all in one"
+					return "want all bytes in one segment"
 				}
 				return ""
 			})
@@ -81,7 +81,7 @@ func TestHandshakeOptions(t *testing.T) {
 				sent += len(p.TCP.Payload)
 			}
 			if sent > tt.window || tt.window-sent >= tt.segment {
-				t.Errorf("%d bytes came, the window was %d", sent, tt.window)
+				t.Errorf("%d bytes arrived, the window was %d", sent, tt.window)
 			}
 			c.Ack += uint32(sent)
 			c.Window = 0
@@ -90,12 +90,12 @@ func TestHandshakeOptions(t *testing.T) {
 	}
 }
 
-// within is r as part of a subtest.
+// within returns r for a subtest.
 func (r *rig) within(t *testing.T) *rig {
 	sub := *r
 	sub.T = t
 	sub.g = r.g.Within(t)
-	r.ports += 100 // the subtest's own
+	r.ports += 100 // the subtest's own peer
 	return &sub
 }
 
@@ -115,12 +115,12 @@ func TestWindowScaledOnlyIfGuestScales(t *testing.T) {
 			r.g.Only(c.Acks())
 			offered := int(c.PeerWindow) << tt.shift
 			if offered < minWindow-1 || offered > maxWindow {
-				t.Errorf("we offer %d bytes", offered)
+				t.Errorf("the window offered is %d bytes", offered)
 			}
 			var edge uint32
 			r.do(func() { edge = r.flow(c).rcvEdge })
 			if got := int(edge - c.Seq); got != offered {
-				t.Errorf("we take %d bytes, but offer %d", got, offered)
+				t.Errorf("%d bytes taken, but %d offered", got, offered)
 			}
 			r.reads(host, "x")
 		})
@@ -208,13 +208,14 @@ func TestConnectRefusedAcknowledgesSYNData(t *testing.T) {
 	l.Close()
 	c.Send(packet.SYN, []byte("early"))
 	p := r.g.Await(c.From(packet.RST | packet.ACK))
-	// RFC 9293 section 3.10.7.3: any acknowledgement between ISS and SND.NXT will do.
+	// RFC 9293 section 3.10.7.3: any acknowledgement between ISS and SND.NXT is valid.
 	if n := p.TCP.Ack - c.Start; n < 1 || n > 6 {
-		t.Errorf("RST acknowledges %d, the guest's SYN-SENT takes 1 to 6", n)
+		t.Errorf("RST acknowledges %d, valid in the guest's SYN-SENT are 1 to 6", n)
 	}
 }
 
-// Broadcast and multicast addresses are beyond TCP: the kernel says so at once.
+// TCP can't connect to broadcast and multicast addresses, and the kernel reports so at
+// once.
 func TestConnectUnreachable(t *testing.T) {
 	tests := []struct {
 		name string
@@ -236,7 +237,7 @@ func TestConnectUnreachable(t *testing.T) {
 			c.Send(packet.SYN, nil)
 			p := r.g.Only(guesttest.Unreachable(packet.ErrorNet, r.guest, r.peer))
 			var quoted packet.TCPHeader
-			// Of the header, an error has 8 bytes at least: ports and sequence number.
+			// An error quotes at least 8 bytes of the header: ports and sequence number.
 			full := append(slices.Clone(p.ICMP.Original.Payload), make([]byte, packet.TCPBytes)...)
 			full[12] = 5 << 4
 			if err := packet.ParseTCP(full, &quoted); err != nil || quoted.SrcPort != c.Local.Port() || quoted.DstPort != 80 || quoted.Seq != c.Start {
@@ -249,8 +250,7 @@ func TestConnectUnreachable(t *testing.T) {
 	}
 }
 
-// thinking is a Stack whose hook thinks for ever, so that connections stay where
-// they are.
+// blockedHook sets a hook that does not return, so that connections stay in their state.
 func blockedHook(cfg *Config) {
 	cfg.Hook = func(ctx context.Context, _ Flow) Verdict { <-ctx.Done(); return Verdict{} }
 }
@@ -307,14 +307,14 @@ func TestConnectTimesOut(t *testing.T) {
 	r.advance(ignoreFor)
 	r.g.Silent()
 	if n := r.live(); n != 0 {
-		t.Errorf("%d connections after the guest must have given up", n)
+		t.Errorf("%d connections after the guest has timed out", n)
 	}
 }
 
-// deaf is a port of the host's loopback whose queue is full: the kernel drops
+// fullBacklog is a port of the host's loopback whose backlog is full: the kernel drops
 // further SYNs.
 type deaf struct {
-	at     netip.AddrPort // as the guest calls it
+	at     netip.AddrPort // the address as the guest sees it
 	fd     int
 	closed func() // it was closed already
 }
@@ -345,7 +345,7 @@ func (r *rig) deafListenerFD() deaf {
 	}
 	at := addrPort(own)
 	d := net.Dialer{Timeout: testTimeout}
-	c, err := d.Dial("tcp", at.String()) // a backlog of 0 holds one
+	c, err := d.Dial("tcp", at.String()) // a backlog of 0 holds one connection
 	if err != nil {
 		r.Fatal(err)
 	}
@@ -364,7 +364,7 @@ func TestSYNRepeatedWhileConnecting(t *testing.T) {
 	if n := r.live(); n != 1 {
 		t.Errorf("%d connections, want 1", n)
 	}
-	t.Run("what is no SYN is no answer", func(t *testing.T) {
+	t.Run("a segment other than a SYN gets no answer", func(t *testing.T) {
 		for _, flags := range []uint8{packet.ACK, packet.ACK | packet.PSH, packet.FIN | packet.ACK} {
 			c.SendAt(1, flags, []byte("x"))
 		}
@@ -386,12 +386,12 @@ func TestConnectTimeoutLimit(t *testing.T) {
 	r.g.Silent()
 	fd := func() (fd int) { r.do(func() { fd = r.flow(c).hostFD }); return fd }
 	if fd() < 0 {
-		t.Fatal("no connect is under way")
+		t.Fatal("no connect in progress")
 	}
 	r.advance(5 * time.Second)
 	r.g.Silent()
 	if fd() >= 0 {
-		t.Error("the host still tries after the limit")
+		t.Error("the host still tries after the timeout")
 	}
 }
 
@@ -409,7 +409,7 @@ func TestNewSYNWhileConnecting(t *testing.T) {
 	var start uint32
 	r.do(func() { start = r.flow(c).rcvStart })
 	if start != c.Start {
-		t.Errorf("the connection begins at %d, the guest's second SYN at %d", start, c.Start)
+		t.Errorf("the initial sequence number is %d, that of the guest's second SYN %d", start, c.Start)
 	}
 }
 
@@ -422,7 +422,7 @@ func TestSYNWithData(t *testing.T) {
 	p := r.g.Await(c.From(packet.SYN | packet.ACK))
 	taken := p.TCP.Ack - (c.Start + 1)
 	if taken > 5 {
-		t.Fatalf("the answer acknowledges %d bytes of 5", taken)
+		t.Fatalf("the SYN-ACK acknowledges %d bytes of 5", taken)
 	}
 	c.HandleSYN(p)
 	c.Seq = p.TCP.Ack
@@ -458,7 +458,7 @@ func TestSYNACKRepeatedUntilGivenUp(t *testing.T) {
 		r.advance(wait)
 		p := r.g.Only(c.From(packet.SYN | packet.ACK))
 		if p.TCP.Seq != first.TCP.Seq {
-			t.Fatalf("repeat %d has another number: %v", i, p)
+			t.Fatalf("repetition %d has another number: %v", i, p)
 		}
 		wait = min(2*wait, maxRTO)
 	}
@@ -474,9 +474,9 @@ func TestInvalidACKOfSYNACK(t *testing.T) {
 		off  uint32
 	}{
 		{"the SYN itself", ^uint32(0)},
-		{"something old", ^uint32(100)},
-		{"something never sent", 1},
-		{"far ahead", 1 << 30},
+		{"old bytes", ^uint32(100)},
+		{"bytes never sent", 1},
+		{"bytes far ahead", 1 << 30},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -558,7 +558,7 @@ func TestInitialSequenceNumbers(t *testing.T) {
 	r.do(func() {
 		first, other := r.s.tcp.initialSequence(keyOf(one, peer)), r.s.tcp.initialSequence(keyOf(two, peer))
 		if first == other {
-			t.Error("two pairs of ends begin at the same number")
+			t.Error("two pairs of ends have the same initial number")
 		}
 		r.s.loop.now += int64(time.Second)
 		if later := r.s.tcp.initialSequence(keyOf(one, peer)); !before(first, later) {

@@ -14,29 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// step is one segment of a script: bytes [from, to) of the stream, in the
-// window or not, with a FIN behind them or not.
+// step is one segment of a script: bytes [from, to) of the stream, in the window or not,
+// with or without a FIN after them.
 type step struct {
 	from, to int
 	fin      bool
-	ack      int // stream bytes that the guest sees acknowledged afterwards; the FIN counts 1
+	ack      int // stream bytes that are acknowledged afterwards; the FIN counts 1
 }
 
 func TestSegmentsOutOfOrder(t *testing.T) {
 	tests := []struct {
 		name  string
 		steps []step
-		want  int // bytes that the host gets
+		want  int // bytes that the host reads
 		end   bool
 	}{
 		{"in order", []step{{0, 10, false, 10}, {10, 30, false, 30}}, 30, false},
-		{"the same again", []step{{0, 10, false, 10}, {0, 10, false, 10}, {10, 20, false, 20}}, 20, false},
-		{"the same with more", []step{{0, 10, false, 10}, {0, 20, false, 20}}, 20, false},
+		{"repeated", []step{{0, 10, false, 10}, {0, 10, false, 10}, {10, 20, false, 20}}, 20, false},
+		{"repeated with more", []step{{0, 10, false, 10}, {0, 20, false, 20}}, 20, false},
 		{"overlap at the front", []step{{0, 10, false, 10}, {5, 15, false, 15}}, 15, false},
-		{"wholly old", []step{{0, 20, false, 20}, {5, 10, false, 20}, {20, 21, false, 21}}, 21, false},
-		{"too early, then the gap", []step{{10, 20, false, 0}, {0, 10, false, 10}, {10, 20, false, 20}}, 20, false},
-		{"too early, then all", []step{{10, 20, false, 0}, {0, 20, false, 20}}, 20, false},
-		{"too early, then more than the gap", []step{{10, 20, false, 0}, {0, 15, false, 15}, {10, 20, false, 20}}, 20, false},
+		{"old", []step{{0, 20, false, 20}, {5, 10, false, 20}, {20, 21, false, 21}}, 21, false},
+		{"too early, then the missing bytes", []step{{10, 20, false, 0}, {0, 10, false, 10}, {10, 20, false, 20}}, 20, false},
+		{"too early, then everything", []step{{10, 20, false, 0}, {0, 20, false, 20}}, 20, false},
+		{"too early, then more than the missing bytes", []step{{10, 20, false, 0}, {0, 15, false, 15}, {10, 20, false, 20}}, 20, false},
 		{"backwards", []step{{20, 30, false, 0}, {10, 20, false, 0}, {0, 10, false, 10}, {10, 20, false, 20}, {20, 30, false, 30}}, 30, false},
 		{"one byte at a time", []step{{0, 1, false, 1}, {1, 2, false, 2}, {2, 3, false, 3}}, 3, false},
 		{"far beyond the window", []step{{1 << 30, 1<<30 + 10, false, 0}, {0, 10, false, 10}}, 10, false},
@@ -44,16 +44,16 @@ func TestSegmentsOutOfOrder(t *testing.T) {
 		{"long past", []step{{0, 10, false, 10}, {-(1 << 20), -(1<<20 - 10), false, 10}, {10, 20, false, 20}}, 20, false},
 		{"FIN with data", []step{{0, 10, true, 11}}, 10, true},
 		{"FIN alone", []step{{0, 0, true, 1}}, 0, true},
-		{"FIN again", []step{{0, 10, true, 11}, {0, 10, true, 11}, {10, 10, true, 11}}, 10, true},
-		{"FIN on what is old", []step{{0, 10, false, 10}, {5, 10, true, 11}}, 10, true},
+		{"FIN repeated", []step{{0, 10, true, 11}, {0, 10, true, 11}, {10, 10, true, 11}}, 10, true},
+		{"FIN on old data", []step{{0, 10, false, 10}, {5, 10, true, 11}}, 10, true},
 		{"FIN too early", []step{{10, 20, true, 0}, {0, 10, false, 10}, {10, 20, true, 21}}, 20, true},
-		{"FIN inside what is old", []step{{0, 10, false, 10}, {0, 5, true, 10}, {10, 20, false, 20}}, 20, false},
-		{"data behind the FIN", []step{{0, 10, true, 11}, {11, 20, false, 11}}, 10, true},
+		{"FIN inside old data", []step{{0, 10, false, 10}, {0, 5, true, 10}, {10, 20, false, 20}}, 20, false},
+		{"data after the FIN", []step{{0, 10, true, 11}, {11, 20, false, 11}}, 10, true},
 		{"data over the FIN", []step{{0, 10, true, 11}, {5, 20, false, 11}}, 10, true},
 	}
 	for _, wrap := range []uint32{0, 1, 5, 11, 15} {
 		for _, tt := range tests {
-			t.Run(fmt.Sprintf("%s, number 0 at %d", tt.name, wrap), func(t *testing.T) {
+			t.Run(fmt.Sprintf("%s, initial number %d", tt.name, wrap), func(t *testing.T) {
 				r := newRig(t)
 				c, host := r.open(func(c *guesttest.Conn) { c.Seq, c.Start = -wrap-1, -wrap-1 })
 				all := text(100)
@@ -68,7 +68,7 @@ func TestSegmentsOutOfOrder(t *testing.T) {
 					c.SendAt(s.from, flags, payload)
 					p := r.g.Only(c.From(packet.ACK))
 					if got := int(int32(p.TCP.Ack - c.Seq)); got != s.ack {
-						t.Fatalf("step %d: the guest sees %d acknowledged, want %d", i, got, s.ack)
+						t.Fatalf("step %d: %d acknowledged, want %d", i, got, s.ack)
 					}
 				}
 				if !tt.end {
@@ -109,7 +109,7 @@ func TestBatchAcknowledgedToLastSegment(t *testing.T) {
 	r := newRig(t)
 	c, host := r.open()
 	var sent strings.Builder
-	r.do(func() { // so that none is read before all are there
+	r.do(func() { // so that no segment is read before all are there
 		for range 40 {
 			c.Send(packet.ACK, []byte(text(500)))
 			sent.WriteString(text(500))
@@ -123,8 +123,8 @@ func TestBatchAcknowledgedToLastSegment(t *testing.T) {
 	r.reads(host, sent.String())
 }
 
-// narrow gives a connection small buffers on the host's side, so that little fits
-// in between.
+// narrow gives a connection small buffers on the host's side, so that little fits in
+// between.
 func (r *rig) narrow() (*guesttest.Conn, *net.TCPConn) {
 	r.Helper()
 	l := r.listen()
@@ -154,7 +154,7 @@ func (r *rig) fill(c *guesttest.Conn) string {
 			return sent.String()
 		}
 		if sent.Len() > 2*maxWindow {
-			r.Fatal("the window never closes")
+			r.Fatal("the window does not close")
 		}
 		part := chunk[:min(room, len(chunk))]
 		c.Send(packet.ACK, []byte(part))
@@ -170,7 +170,7 @@ func TestWindowClosesWhenHostDoesNotRead(t *testing.T) {
 		if c.PeerWindow != 0 {
 			t.Fatalf("the window is %d, want 0", c.PeerWindow)
 		}
-		t.Run("what comes beyond is not taken", func(t *testing.T) {
+		t.Run("data beyond the window is not taken", func(t *testing.T) {
 			r := r.within(t)
 			c.SendAt(0, packet.ACK, []byte("more"))
 			r.g.Only(c.Acks())
@@ -187,7 +187,7 @@ func TestWindowClosesWhenHostDoesNotRead(t *testing.T) {
 				}
 			}
 		})
-		t.Run("it opens by itself", func(t *testing.T) {
+		t.Run("the window opens again", func(t *testing.T) {
 			r := r.within(t)
 			done := make(chan struct{})
 			go func() {
@@ -264,19 +264,19 @@ func TestGuestProbesKeepalive(t *testing.T) {
 			c.Send(packet.ACK, []byte("x"))
 			r.g.Only(c.Acks())
 			if keepalive() != 0 {
-				t.Fatal("the host probes before the guest does")
+				t.Fatal("the host sends keepalives before the guest does")
 			}
 			c.SendAt(tt.offset, packet.ACK, []byte(tt.payload))
 			r.g.Only(c.Acks())
 			if keepalive() != 1 {
-				t.Error("the guest probes, the host does not")
+				t.Error("the guest sends keepalives, the host does not")
 			}
 			r.reads(host, "x")
 		})
 	}
 }
 
-// readUrgent is the urgent byte of a host's connection.
+// readUrgent returns the urgent byte of a host's connection.
 func (r *rig) readUrgent(host *net.TCPConn) string {
 	r.Helper()
 	raw, err := host.SyscallConn()
@@ -292,7 +292,7 @@ func (r *rig) readUrgent(host *net.TCPConn) string {
 		}
 		n = 0
 	}
-	r.Fatal("no urgent byte came")
+	r.Fatal("no urgent byte")
 	return ""
 }
 
@@ -301,7 +301,7 @@ func TestGuestUrgentByte(t *testing.T) {
 		name     string
 		segments []string
 		pointer  uint16 // of the first segment
-		plain    string // what the host reads beside it, from both sides
+		plain    string // what the host reads apart from it
 		urgent   string
 	}{
 		{"first", []string{"!bcd"}, 1, "bcd", "!"},
@@ -310,7 +310,7 @@ func TestGuestUrgentByte(t *testing.T) {
 		{"alone", []string{"!"}, 1, "", "!"},
 		{"in the next segment", []string{"abcd", "ef!h"}, 7, "abcdefh", "!"},
 		{"first of the next segment", []string{"abcd", "!fgh"}, 5, "abcdfgh", "!"},
-		{"no pointer", []string{"abcd"}, 0, "abcd", ""},
+		{"no urgent pointer", []string{"abcd"}, 0, "abcd", ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -385,12 +385,12 @@ func TestWindowEdge(t *testing.T) {
 	r.do(func() {
 		f := r.flow(c)
 		f.offerWindow()
-		const unit = 1 << windowShift // an edge is a multiple of it ahead
+		const unit = 1 << windowShift // the edge is a multiple of the unit ahead
 		start := f.rcvEdge
 		f.rcvNxt += 700
 		f.offerWindow()
 		if gain := int32(f.rcvEdge - start); gain < 0 || gain >= unit {
-			t.Errorf("the edge moves by %d for 700 bytes: not worth a segment", gain)
+			t.Errorf("the edge moves by %d for 700 bytes, which is not worth a segment", gain)
 		}
 		f.rcvNxt += 900
 		f.offerWindow()
@@ -422,8 +422,8 @@ func TestWindowEdge(t *testing.T) {
 	})
 }
 
-// The edge of a scaled window is rounded up, so that segments smaller than a unit
-// push it on for ever: the queue has a bound of its own.
+// The edge of a scaled window is rounded up, so that segments smaller than a unit push it
+// on. The queue has a bound of its own.
 func TestTinySegmentsWhileHostIsFull(t *testing.T) {
 	r := newRig(t)
 	c, host := r.narrow()
@@ -458,8 +458,8 @@ func TestTinySegmentsWhileHostIsFull(t *testing.T) {
 	r.readsEOF(host)
 }
 
-// A connection whose share has become small beside the window that it once had
-// must be told when its queue is empty: the guest waits for nothing else.
+// If a connection's share has become small compared with its earlier window, the guest
+// must get a window update when the queue is empty: it waits for nothing else.
 func TestEmptyQueueOpensWindow(t *testing.T) {
 	r := newRig(t)
 	c, _ := r.open()

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The queue toward a host against plain bytes.
+// The queue toward the host is compared with plain bytes.
 func TestOutQueueAgainstBytes(t *testing.T) {
 	for seed := range uint64(20) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -49,7 +49,7 @@ func TestOutQueueAgainstBytes(t *testing.T) {
 					}
 				}
 				if q.bytes != len(plain) {
-					t.Fatalf("%d bytes wait, want %d", q.bytes, len(plain))
+					t.Fatalf("%d bytes queued, want %d", q.bytes, len(plain))
 				}
 				if q.bytes == 0 && p.used != 0 {
 					t.Fatalf("an empty queue keeps %d buffers", p.used)
@@ -57,7 +57,7 @@ func TestOutQueueAgainstBytes(t *testing.T) {
 			}
 			q.clear()
 			if p.used != 0 {
-				t.Errorf("%d buffers did not come back", p.used)
+				t.Errorf("%d buffers were not freed", p.used)
 			}
 		})
 	}
@@ -67,17 +67,17 @@ func TestOutQueueUrgentByte(t *testing.T) {
 	p := newTestPool(t, smallBytes, 4)
 	var q outQueue
 	if q.append([]byte("x")) {
-		t.Error("an empty queue has a place to append to")
+		t.Error("append succeeds on an empty queue")
 	}
 	b := p.get()
 	q.push(outChunk{buf: b, to: copy(b.mem, "!"), urgent: true})
 	if q.append([]byte("x")) {
-		t.Error("a byte was put behind the urgent one as urgent too")
+		t.Error("a byte was appended to the urgent one")
 	}
 	q.clear()
 }
 
-// What is on its way to the guest, with numbers that wrap.
+// Frames on their way to the guest, with sequence numbers that wrap.
 func TestSentQueueAcknowledge(t *testing.T) {
 	for _, start := range []uint32{0, 1 << 31, ^uint32(500), ^uint32(0)} {
 		t.Run(fmt.Sprintf("%#x", start), func(t *testing.T) {
@@ -113,7 +113,7 @@ func TestSentQueueAcknowledge(t *testing.T) {
 			}
 			q.clear()
 			if p.used != 0 || q.len() != 0 || q.bytes != 0 {
-				t.Errorf("%d buffers, %d frames, %d bytes are left", p.used, q.len(), q.bytes)
+				t.Errorf("left at the end: %d buffers, %d frames, %d bytes", p.used, q.len(), q.bytes)
 			}
 		})
 	}

@@ -2,5 +2,5 @@
 
 package usernet
 
-// raceDetector tells whether tests run under it: it allocates.
+// raceDetector reports whether tests run under the race detector, which allocates.
 const raceDetector = true

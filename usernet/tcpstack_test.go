@@ -20,9 +20,9 @@ func TestNewRefuses(t *testing.T) {
 	}{
 		{"no device", func(cfg *Config) { cfg.TUN = nil }},
 		{"no address", func(cfg *Config) { cfg.Guest4, cfg.Guest6 = netip.Addr{}, netip.Addr{} }},
-		{"MTU below IPv4's least", func(cfg *Config) { cfg.MTU, cfg.Guest6 = 575, netip.Addr{} }},
-		{"MTU below IPv6's least", func(cfg *Config) { cfg.MTU = 1279 }},
-		{"MTU above the most", func(cfg *Config) { cfg.MTU = 65521 }},
+		{"MTU below the minimum of IPv4", func(cfg *Config) { cfg.MTU, cfg.Guest6 = 575, netip.Addr{} }},
+		{"MTU below the minimum of IPv6", func(cfg *Config) { cfg.MTU = 1279 }},
+		{"MTU above the maximum", func(cfg *Config) { cfg.MTU = 65521 }},
 		{"too little memory", func(cfg *Config) { cfg.Limits.BufferBytes = 1<<20 - 1 }},
 	}
 	for _, tt := range tests {
@@ -45,10 +45,10 @@ func TestStackNeverRun(t *testing.T) {
 	r.stack.Close()
 	r.stack.Close()
 	if _, err := net.Dial("tcp", at.String()); !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("the forward answers after Close: %v", err)
+		t.Errorf("the forward accepts after Close: %v", err)
 	}
 	if err := r.stack.Run(context.Background()); err == nil {
-		t.Error("it runs after Close")
+		t.Error("Run succeeds after Close")
 	}
 }
 
@@ -59,7 +59,7 @@ func TestStackEnded(t *testing.T) {
 	r.stop()
 	r.stack.Close()
 	if err := r.stack.Run(context.Background()); err == nil {
-		t.Error("it runs a second time")
+		t.Error("Run succeeds a second time")
 	}
 	if _, err := r.stack.Forward(Forward{Protocol: packet.TCP}); !errors.Is(err, ErrClosed) {
 		t.Errorf("forward: %v, want %v", err, ErrClosed)
@@ -74,7 +74,7 @@ func TestStackEnded(t *testing.T) {
 		t.Errorf("the last counters are %+v", s)
 	}
 	if _, err := net.Dial("tcp", at.String()); !errors.Is(err, unix.ECONNREFUSED) {
-		t.Errorf("the forward answers after the end: %v", err)
+		t.Errorf("the forward accepts after Run: %v", err)
 	}
 }
 
@@ -85,11 +85,11 @@ func TestForwardListenAddress(t *testing.T) {
 		listen netip.Addr
 		v4, v6 bool
 	}{
-		{"nowhere in particular", netip.Addr{}, true, true},
+		{"no address", netip.Addr{}, true, true},
 		{"all of IPv4", netip.IPv4Unspecified(), true, false},
-		{"all of IPv6, and IPv4", netip.IPv6Unspecified(), true, true},
+		{"all of IPv6 and IPv4", netip.IPv6Unspecified(), true, true},
 		{"loopback", loopback4, true, false},
-		{"loopback of IPv6", loopback6, false, true},
+		{"IPv6 loopback", loopback6, false, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -99,7 +99,7 @@ func TestForwardListenAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 			if at.Addr() != tt.listen || at.Port() == 0 {
-				t.Errorf("it listens at %s", at)
+				t.Errorf("listens at %s", at)
 			}
 			for _, way := range []struct {
 				to, guest netip.Addr
@@ -154,11 +154,11 @@ func TestForwardToAnotherFamily(t *testing.T) {
 func TestForwardProtocols(t *testing.T) {
 	r := newRig(t)
 	if _, err := r.stack.Forward(Forward{Protocol: packet.ICMP}); err == nil {
-		t.Error("ICMP has ports now")
+		t.Error("a forward of ICMP was opened")
 	}
 }
 
-// The host's connect is under way when the answer comes: a second later, for the
+// The host's connect is in progress when the answer arrives, a second later, because the
 // kernel repeats its SYN only then.
 func TestSlowConnect(t *testing.T) {
 	r := newRig(t)

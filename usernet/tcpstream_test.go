@@ -13,28 +13,28 @@ import (
 	"cleat/usernet/guesttest"
 )
 
-// A model of the two byte streams of one connection, driven by a guest that
-// cuts, repeats, reorders, loses and shrinks as chance has it. Whatever it does
-// within the rules of TCP, both streams must arrive unchanged, and what it sees
-// must keep those rules: repeats carry the same bytes, the window's edge never
-// moves back, the guest's window is never exceeded.
+// A model of the two byte streams of one connection, driven by a guest that splits,
+// repeats, reorders, loses and shrinks at random. Whatever it does within the rules of
+// TCP, both streams must arrive unchanged, and what it receives must keep those rules:
+// retransmissions carry the same bytes, the window's edge never moves back, the guest's
+// window is never exceeded.
 type streamModel struct {
 	*rig
 	c    *guesttest.Conn
 	rand *rand.Rand
 
-	out    []byte // guest's stream
-	una    int    // of out acknowledged; the FIN counts 1
-	edge   int    // of out allowed
-	sent   int    // of out, at most
-	in     []byte // host's stream
-	have   []bool // of in, and of the FIN behind it
-	next   int    // of in, first missing
-	window int    // what the guest says now, bytes
-	most   int    // of in, the farthest it ever allowed
+	out    []byte // the guest's stream
+	una    int    // bytes of out acknowledged; the FIN counts 1
+	edge   int    // bytes of out allowed
+	sent   int    // bytes of out sent, at most
+	in     []byte // the host's stream
+	have   []bool // bytes of in, and the FIN after it, that were received
+	next   int    // first missing byte of in
+	window int    // the guest's current window, bytes
+	most   int    // farthest byte of in that the guest ever allowed
 }
 
-const modelScale = 7 // as Conn offers it, and as we do
+const modelScale = 7 // scale as Conn offers it, and as we do
 
 func TestStreamsAgainstModel(t *testing.T) {
 	seeds := []uint64{1, 2, 3, 4, 5, 6, 7, 8}
@@ -66,13 +66,13 @@ func streams(r *rig, seed uint64) {
 	end := time.Now().Add(testTimeout)
 	for step := 0; !m.done(); step++ {
 		if time.Now().After(end) {
-			r.Fatalf("no end: of %d bytes out %d are acknowledged (window to %d), of %d in %d came (window %d)",
+			r.Fatalf("no end: of %d bytes out %d are acknowledged (window to %d), of %d in %d arrived (window %d)",
 				len(m.out), m.una, m.edge, len(m.in), m.next, m.window)
 		}
 		m.step(step%8 == 0)
 	}
 	if got := <-read; !bytes.Equal(got, m.out) {
-		r.Fatalf("the host read %d bytes, want %d: the stream arrives changed", len(got), len(m.out))
+		r.Fatalf("the host read %d bytes, want %d: the stream was changed", len(got), len(m.out))
 	}
 	r.gone()
 }
@@ -118,8 +118,7 @@ func (m *streamModel) hostWrites(host *net.TCPConn, r *rand.Rand) {
 
 func (m *streamModel) done() bool { return m.una == len(m.out)+1 && m.next == len(m.in)+1 }
 
-// step does something; every now and then something sensible, so that there is
-// an end.
+// step performs a random action. It makes progress often enough to come to an end.
 func (m *streamModel) step(sensible bool) {
 	if sensible {
 		m.window = 65535
@@ -130,11 +129,11 @@ func (m *streamModel) step(sensible bool) {
 		}
 	}
 	for _, p := range m.g.Settle() {
-		if sensible || m.rand.IntN(6) > 0 { // else it is lost
+		if sensible || m.rand.IntN(6) > 0 { // otherwise it is lost
 			m.take(p)
 		}
 	}
-	if m.done() { // the last acknowledgement may not be lost
+	if m.done() { // the last acknowledgement must not be lost
 		m.send(m.una, 0, 0)
 		m.g.Settle()
 	}
@@ -150,7 +149,7 @@ func (m *streamModel) senseless() {
 		m.send(m.una, m.rand.IntN(2000), m.rand.IntN(m.next+1))
 	case 3: // too early
 		m.send(m.una+m.rand.IntN(3000), m.rand.IntN(3000), 0)
-	case 4: // old, perhaps with something new
+	case 4: // old, perhaps with new bytes
 		m.send(max(0, m.una-m.rand.IntN(3000)), m.rand.IntN(6000), 0)
 	case 5: // a probe
 		m.send(m.una-1, 0, 0)
@@ -161,8 +160,8 @@ func (m *streamModel) senseless() {
 	}
 }
 
-// send sends out[from:from+n] as far as the stream goes and the window allows
-// (now and then a little farther), acknowledging all that came less back.
+// send sends out[from:from+n] as far as the stream and the window allow (sometimes a
+// little farther). It acknowledges everything received, less back.
 func (m *streamModel) send(from, n, back int) {
 	flags := uint8(packet.ACK)
 	var payload []byte
@@ -186,7 +185,7 @@ func (m *streamModel) send(from, n, back int) {
 	m.g.Send(s)
 }
 
-// take looks at a packet and believes it.
+// take checks a packet and updates the model.
 func (m *streamModel) take(p *guesttest.Packet) {
 	m.Helper()
 	if p.IP.Protocol != packet.TCP || p.TCP.Flags&^packet.PSH&^packet.FIN != packet.ACK {

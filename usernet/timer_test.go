@@ -20,7 +20,7 @@ func TestTimersFireAtDeadline(t *testing.T) {
 	h.set(off, 15)
 	h.set(dropped, 16)
 	h.set(a, 40) // put off
-	h.set(c, 5)  // brought forward
+	h.set(c, 5)  // moved forward
 	h.set(off, 0)
 	h.drop(dropped)
 	for _, step := range []struct {
@@ -40,7 +40,7 @@ func TestTimersFireAtDeadline(t *testing.T) {
 		}
 	}
 	if len(h) != 0 || h.next() != 0 {
-		t.Errorf("%d timers are left, the next at %d", len(h), h.next())
+		t.Errorf("%d timers left, the next at %d", len(h), h.next())
 	}
 }
 
@@ -72,11 +72,11 @@ func TestTimerDropsAnother(t *testing.T) {
 	h.set(b, 10)
 	h.set(a, 9)
 	h.run(10)
-	h.drop(a) // no harm
+	h.drop(a) // must be harmless
 	h.drop(b)
 }
 
-// The heap with its lazy moves against a plain list.
+// The heap with its lazy moves is compared with a plain list.
 func TestTimersAgainstList(t *testing.T) {
 	for seed := range uint64(50) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
@@ -127,7 +127,7 @@ func TestTimersAgainstList(t *testing.T) {
 				}
 				for i, timer := range h {
 					if timer.heapIndex != i+1 {
-						t.Fatalf("at %d: a timer in slot %d thinks it is in %d", now, i+1, timer.heapIndex)
+						t.Fatalf("at %d: a timer at heap index %d has index %d", now, i+1, timer.heapIndex)
 					}
 				}
 			}
