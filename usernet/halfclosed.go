@@ -10,7 +10,7 @@ import (
 // as it likes. A kernel that has both ends' sockets allows that. But a kernel forgets a
 // socket that its process has closed rather than shut down, 60 s after the FIN unless the
 // peer's FIN arrives (net.ipv4.tcp_fin_timeout). From here both look alike: a FIN from
-// the guest. Without a byte from the host's peer such a connection would stay for ever.
+// the guest. Without a byte from the host's peer such a connection would stay forever.
 // So after 60 s without a byte both ends are probed. A kernel that has forgotten the
 // connection answers with RST, one that is gone does not answer, and one whose process
 // still waits acknowledges.

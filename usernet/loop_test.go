@@ -182,7 +182,7 @@ func TestLoopPostWakesWait(t *testing.T) {
 	ran := false
 	go l.post(func() { ran = true })
 	for !ran {
-		if err := l.wait(); err != nil { // without a timer it would sleep for ever
+		if err := l.wait(); err != nil { // without a timer it would sleep forever
 			t.Fatal(err)
 		}
 	}

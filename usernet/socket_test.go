@@ -10,7 +10,7 @@ func TestLocalControl(t *testing.T) {
 	}{
 		{"the usual system", "cubic", []string{"reno", "cubic"}, ""},
 		{"reno is fine", "reno", []string{"reno"}, ""},
-		{"BBR, cubic for everybody", "bbr", []string{"reno", "bbr", "cubic"}, "cubic"},
+		{"BBR, cubic foreverybody", "bbr", []string{"reno", "bbr", "cubic"}, "cubic"},
 		{"BBR, cubic for root only", "bbr", []string{"reno", "bbr"}, "reno"},
 		{"an unreadable list", "bbr", nil, "reno"},
 	} {

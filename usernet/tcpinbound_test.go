@@ -249,7 +249,7 @@ func TestGuestWindowClosed(t *testing.T) {
 		r.g.Silent() // the interval grows
 		for range 3 * maxTimeouts {
 			r.advance(maxRTO)
-			r.g.Only(probe) // but the probes continue for ever
+			r.g.Only(probe) // but the probes continue forever
 			c.Send(packet.ACK, nil)
 			r.g.Silent()
 		}

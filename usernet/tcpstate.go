@@ -127,7 +127,7 @@ func (f *tcpFlow) timeout() {
 }
 
 // probeWindow asks the guest whether its window is still closed. It may stay
-// closed for ever, as long as the guest answers (RFC 9293 section 3.8.6.1).
+// closed forever, as long as the guest answers (RFC 9293 section 3.8.6.1).
 func (f *tcpFlow) probeWindow() {
 	f.sendEmpty(packet.ACK, f.sndUna-1)
 	f.windowProbes = min(f.windowProbes+1, 7)

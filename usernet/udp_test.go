@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// datagramFrame is a datagram as the guest's kernel writes it; a super-packet of
-// datagrams of segment bytes unless that is 0.
+// datagramFrame returns a datagram as the guest's kernel writes it, or a super-packet of
+// datagrams of segment bytes if segment is not 0.
 func datagramFrame(from, to netip.AddrPort, payload []byte, segment int) []byte {
 	ip := packet.IPBytes(from.Addr())
 	b := make([]byte, packet.VNetHdrBytes+ip+packet.UDPBytes+len(payload))
@@ -27,12 +27,12 @@ func datagramFrame(from, to netip.AddrPort, payload []byte, segment int) []byte 
 	return b
 }
 
-// say sends a datagram from the guest's port.
+// sendDatagram sends a datagram from the guest's port.
 func (r *rig) sendDatagram(port uint16, to netip.AddrPort, payload string) {
 	r.g.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, port), to, []byte(payload), 0))
 }
 
-// udpSocketOn is a host socket on an address; its reads have a deadline.
+// udpSocketOn returns a host socket on an address. Its reads have a deadline.
 func (r *rig) udpSocketOn(a netip.Addr) *net.UDPConn {
 	r.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(a, 0)))
@@ -41,11 +41,11 @@ func (r *rig) udpSocketOn(a netip.Addr) *net.UDPConn {
 	}
 	r.Cleanup(func() { c.Close() })
 	_ = c.SetDeadline(time.Now().Add(testTimeout))
-	_ = c.SetReadBuffer(2 << 20) // much is sent before it is read
+	_ = c.SetReadBuffer(2 << 20) // some tests send much before they read
 	return c
 }
 
-// udpServer is a host socket on the loopback, and what the guest calls it.
+// udpServer returns a host socket on the loopback, and its address as the guest sees it.
 func (r *rig) udpServer() (*net.UDPConn, netip.AddrPort) {
 	r.Helper()
 	at := loopback4
@@ -58,14 +58,14 @@ func (r *rig) udpServer() (*net.UDPConn, netip.AddrPort) {
 
 func localPort(c *net.UDPConn) uint16 { return c.LocalAddr().(*net.UDPAddr).AddrPort().Port() }
 
-// hears fails the test unless the host's socket gets exactly this datagram next,
-// and returns its sender.
+// readsDatagram fails the test unless the host's socket reads exactly this datagram next.
+// It returns the sender.
 func (r *rig) readsDatagram(c *net.UDPConn, want string) netip.AddrPort {
 	r.Helper()
 	buf := make([]byte, 1<<16)
 	n, from, err := c.ReadFromUDPAddrPort(buf)
 	if err != nil || string(buf[:n]) != want {
-		r.Fatalf("the host hears %q (%v), want %q", shortened(string(buf[:n])), err, shortened(want))
+		r.Fatalf("the host reads %q (%v), want %q", shortened(string(buf[:n])), err, shortened(want))
 	}
 	return netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 }
@@ -79,7 +79,7 @@ func (r *rig) answer(c *net.UDPConn, to netip.AddrPort, payload string) {
 	}
 }
 
-// datagrams are those that a packet stands for.
+// datagrams returns the datagrams that a packet stands for.
 func (r *rig) datagrams(p *guesttest.Packet) []string {
 	r.Helper()
 	var h packet.UDPHeader
@@ -113,7 +113,7 @@ func isUDP(from, to netip.AddrPort) guesttest.Matcher {
 	}
 }
 
-// gets waits for datagrams from a peer, which may come as super-packets.
+// gets waits for datagrams from a peer, which may come in super-packets.
 func (r *rig) gets(from netip.AddrPort, port uint16, want ...string) {
 	r.Helper()
 	var got []string
@@ -125,7 +125,7 @@ func (r *rig) gets(from netip.AddrPort, port uint16, want ...string) {
 	}
 }
 
-// udpFlows are the flows of datagrams.
+// udpFlows returns the datagram flows.
 func (r *rig) udpFlows() (n int) {
 	r.Helper()
 	r.do(func() { n = len(r.s.udp.flows) })
@@ -263,7 +263,7 @@ func TestUDPRefused(t *testing.T) {
 			}
 		})
 		r.advance(refusedFor + time.Second)
-		r.until("the refusal is forgotten", func() bool { return len(r.s.udp.flows) == 0 })
+		r.until("the refusal was forgotten", func() bool { return len(r.s.udp.flows) == 0 })
 		r.do(func() { verdict = Verdict{Action: Drop} })
 		r.sendDatagram(5000, to, "hello")
 		r.g.Silent()

@@ -17,10 +17,10 @@ func TestWantsDF(t *testing.T) {
 		want  bool
 	}{
 		{"IPv4 without DF", packet.IP{Src: rigGuest4}, 1000, false},
-		{"IPv4, as long as Ethernet takes", packet.IP{Src: rigGuest4, DontFragment: true, ID: 7}, 1500, true},
-		{"IPv4, longer: as any socket sends it", packet.IP{Src: rigGuest4, DontFragment: true, ID: 7}, 1501, false},
-		{"IPv4, longer, with ID 0: a socket that asked for DF", packet.IP{Src: rigGuest4, DontFragment: true}, 1501, true},
-		{"IPv6, as long as Ethernet takes", packet.IP{Src: rigGuest6, DontFragment: true}, 1500, true},
+		{"IPv4, Ethernet's MTU", packet.IP{Src: rigGuest4, DontFragment: true, ID: 7}, 1500, true},
+		{"IPv4, longer: DF as any socket sets it", packet.IP{Src: rigGuest4, DontFragment: true, ID: 7}, 1501, false},
+		{"IPv4, longer, ID 0: a socket that asked for DF", packet.IP{Src: rigGuest4, DontFragment: true}, 1501, true},
+		{"IPv6, Ethernet's MTU", packet.IP{Src: rigGuest6, DontFragment: true}, 1500, true},
 		{"IPv6, longer", packet.IP{Src: rigGuest6, DontFragment: true}, 1501, false},
 	} {
 		if got := wantsDF(&tt.ip, tt.bytes); got != tt.want {
@@ -29,7 +29,7 @@ func TestWantsDF(t *testing.T) {
 	}
 }
 
-// df is what the one host socket for datagrams does with DF.
+// df returns the DF setting of the only host socket for datagrams.
 func (r *rig) df() (df, mayFragment bool) {
 	r.Helper()
 	r.do(func() {
@@ -43,13 +43,13 @@ func (r *rig) df() (df, mayFragment bool) {
 	return df, mayFragment
 }
 
-// A packet that came to another queue than its flow's keeps DF, and one that was put together
-// from fragments has none.
+// A packet that arrives at another queue than its flow's keeps DF, and a reassembled one
+// has none.
 func TestDFOnHostSocket(t *testing.T) {
 	var second *guesttest.Guest
 	r := newRig(t, twoQueues(t, &second))
 	host, peer := r.udpServer()
-	r.sendDatagram(5000, peer, "first") // so that the first queue's engine has the port
+	r.sendDatagram(5000, peer, "first") // so that the first queue's engine owns the port
 	r.readsDatagram(host, "first")
 	if df, _ := r.df(); !df {
 		t.Error("DF is lost")
@@ -60,7 +60,7 @@ func TestDFOnHostSocket(t *testing.T) {
 	}
 	r.readsDatagram(host, text(3000))
 	if df, may := r.df(); df || !may {
-		t.Error("what was put together from fragments must not be fragmented")
+		t.Error("a reassembled datagram has DF")
 	}
 	second.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte("elsewhere"), 0))
 	r.readsDatagram(host, "elsewhere")
@@ -74,6 +74,6 @@ func TestDFOnHostSocket(t *testing.T) {
 	second.SendFrame(plain)
 	r.readsDatagram(host, "plain")
 	if df, _ := r.df(); df {
-		t.Error("a packet without DF gets it")
+		t.Error("a packet without DF is sent with it")
 	}
 }

@@ -11,7 +11,7 @@ import (
 	"cleat/usernet/guesttest"
 )
 
-// publish opens a UDP forward to port 53 of the guest's.
+// publish opens a UDP forward to port 53 of the guest.
 func (r *rig) publish(listen netip.AddrPort) netip.AddrPort {
 	r.Helper()
 	at, err := r.stack.Forward(Forward{Protocol: packet.UDP, Listen: listen, To: netip.AddrPortFrom(netip.Addr{}, 53)})
@@ -21,7 +21,7 @@ func (r *rig) publish(listen netip.AddrPort) netip.AddrPort {
 	return at
 }
 
-// called waits for a datagram to the guest's port 53 and returns its sender.
+// called waits for a datagram to port 53 of the guest and returns its sender.
 func (r *rig) called(want string) netip.AddrPort {
 	r.Helper()
 	p := r.g.Await(func(p *guesttest.Packet) string {
@@ -34,7 +34,7 @@ func (r *rig) called(want string) netip.AddrPort {
 	var h packet.UDPHeader
 	_ = packet.ParseUDP(p.IP.Payload, &h)
 	if got := r.datagrams(p); len(got) != 1 || got[0] != want {
-		r.Fatalf("the guest hears %q, want %q", got, want)
+		r.Fatalf("the guest receives %q, want %q", got, want)
 	}
 	return netip.AddrPortFrom(p.IP.Src, h.SrcPort)
 }
@@ -76,7 +76,7 @@ func TestUDPForwardAnswersFromSameAddress(t *testing.T) {
 				on = netip.MustParseAddrPort(listen)
 			}
 			at := r.publish(on)
-			// One socket writes to two addresses of the host: these are two flows.
+			// A socket that sends to two addresses of the host has two flows.
 			client := r.udpSocketOn(loopback4)
 			one, two := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.5"), at.Port()), netip.AddrPortFrom(netip.MustParseAddr("127.0.0.6"), at.Port())
 			r.answer(client, one, "to five")
@@ -165,7 +165,7 @@ func TestUDPForwardPolicy(t *testing.T) {
 	at := r.publish(netip.AddrPortFrom(loopback4, 0))
 	client := r.udpSocketOn(loopback4)
 	r.answer(client, at, "hello")
-	r.until("it is judged", func() bool { return len(seen) > 0 })
+	r.until("the flow is refused", func() bool { return len(seen) > 0 })
 	r.g.Silent()
 	want := Flow{Protocol: packet.UDP, Source: netip.AddrPortFrom(rigGateway4, localPort(client)), Destination: netip.AddrPortFrom(rigGuest4, 53), Inbound: true}
 	r.do(func() {
@@ -182,7 +182,7 @@ func TestUDPForwardClosesWithStack(t *testing.T) {
 	client := r.udpSocketOn(loopback4)
 	r.answer(client, at, "hello")
 	r.called("hello")
-	r.stop() // the rig looks for leaks
+	r.stop() // the rig checks for leaks
 }
 
 func TestUDPForwardLeavesFlowsToGuest(t *testing.T) {
@@ -193,12 +193,12 @@ func TestUDPForwardLeavesFlowsToGuest(t *testing.T) {
 		r.called(fmt.Sprint(i))
 	}
 	r.answer(r.udpSocketOn(loopback4), at, "one too many")
-	r.until("it is turned away", func() bool { return r.s.stats.OverLimit == 1 })
+	r.until("the client is refused", func() bool { return r.s.stats.OverLimit == 1 })
 	host, peer := r.udpServer()
 	r.sendDatagram(5000, peer, "the guest's own")
 	r.readsDatagram(host, "the guest's own")
 	r.advance(31 * time.Second)
-	r.until("the clients have gone", func() bool { return r.s.udp.inboundFlows == 0 })
+	r.until("the clients' flows have ended", func() bool { return r.s.udp.inboundFlows == 0 })
 	r.answer(r.udpSocketOn(loopback4), at, "again")
 	r.called("again")
 }

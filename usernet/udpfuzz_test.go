@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FuzzDatagrams gives a Stack frames with lengths in front, as a hostile guest
-// may write them: it must not panic, keep memory, or answer what can't be parsed.
+// FuzzDatagrams gives a Stack frames, each after its length, as a hostile guest may write
+// them. The Stack must not panic, keep memory, or answer frames that can't be parsed.
 func FuzzDatagrams(f *testing.F) {
 	frames := func(all ...[]byte) []byte {
 		var b []byte
@@ -94,18 +94,18 @@ func FuzzDatagrams(f *testing.F) {
 			}
 		}
 		if n := len(s.udp.flows); n != 0 {
-			t.Errorf("%d flows of datagrams are left after an hour", n)
+			t.Errorf("%d datagram flows left after an hour", n)
 		}
 		if s.udp.reassembler != nil && s.udp.reassembler.Bytes() != 0 {
-			t.Errorf("%d bytes of fragments are left after an hour", s.udp.reassembler.Bytes())
+			t.Errorf("%d bytes of fragments left after an hour", s.udp.reassembler.Bytes())
 		}
 		if len(s.udp.gathered) != 0 || len(s.udp.sockets) != 0 {
-			t.Errorf("%d datagrams and %d sockets are left", len(s.udp.gathered), len(s.udp.sockets))
+			t.Errorf("%d parcels and %d sockets left", len(s.udp.gathered), len(s.udp.sockets))
 		}
 	})
 }
 
-// toNobody leads a flow to a port of the loopback where nobody listens.
+// toNobody redirects a flow to a port of the loopback without a listener.
 func toNobody(f Flow) Verdict {
 	to := loopback4
 	if f.Destination.Addr().Is6() {

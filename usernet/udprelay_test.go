@@ -18,10 +18,10 @@ import (
 
 // scriptedConn is a Conn whose other end is two channels.
 type scriptedConn struct {
-	net.Conn // none: what is not below is not called
+	net.Conn // nil: other methods are not called
 	in       chan []byte
 	out      chan string
-	fail     error // what Read returns when in is closed
+	fail     error // returned by Read when in is closed
 	once     sync.Once
 	closed   chan struct{}
 }
@@ -65,20 +65,20 @@ func (c *scriptedConn) takes(t *testing.T, want string) {
 	select {
 	case got := <-c.out:
 		if got != want {
-			t.Fatalf("the conn takes %q, want %q", got, want)
+			t.Fatalf("the Conn gets %q, want %q", got, want)
 		}
 	case <-time.After(testTimeout):
-		t.Fatal("the conn takes nothing")
+		t.Fatal("the Conn gets nothing")
 	}
 }
 
-// isClosed waits until the Stack has closed it.
+// isClosed waits until the Stack has closed the Conn.
 func (c *scriptedConn) isClosed(t *testing.T) {
 	t.Helper()
 	select {
 	case <-c.closed:
 	case <-time.After(testTimeout):
-		t.Fatal("the conn is not closed")
+		t.Fatal("the Conn is not closed")
 	}
 }
 
@@ -93,7 +93,7 @@ func TestUDPOverConn(t *testing.T) {
 		c.takes(t, "question")
 		c.in <- []byte("answer")
 		r.gets(peer, 5000, "answer")
-		c.in <- nil // an error of a datagram's is not the end
+		c.in <- nil // an error about a datagram does not end the flow
 		r.g.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte("onetwo3"), 3))
 		c.takes(t, "one")
 		c.takes(t, "two")
@@ -111,8 +111,8 @@ func TestUDPConnClosesWithFlow(t *testing.T) {
 		name string
 		end  func(r *rig)
 	}{
-		{"by time", func(r *rig) { r.advance(31 * time.Second) }},
-		{"with the Stack", func(r *rig) { r.stop() }},
+		{"by timeout", func(r *rig) { r.advance(31 * time.Second) }},
+		{"by the end of the Stack", func(r *rig) { r.stop() }},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -130,7 +130,7 @@ func TestUDPConnClosesWithFlow(t *testing.T) {
 
 func TestUDPSlowConnDoesNotBlock(t *testing.T) {
 	r, c := newRig(t), newScriptedConn()
-	c.out = make(chan string) // nobody takes
+	c.out = make(chan string) // nothing takes them
 	r.do(func() {
 		r.s.cfg.Policy = judgeFunc(func(f Flow) Verdict {
 			if f.Destination.Port() == 53 {
@@ -146,7 +146,7 @@ func TestUDPSlowConnDoesNotBlock(t *testing.T) {
 	r.sendDatagram(5000, peer, "hello")
 	r.readsDatagram(host, "hello")
 	r.do(func() {
-		if n := r.s.stats.OverLimit; n < 9 || n > 10 { // one may be in the writer's hands
+		if n := r.s.stats.OverLimit; n < 9 || n > 10 { // the writer may have taken one
 			t.Errorf("%d dropped, want 9 or 10", n)
 		}
 	})
@@ -178,10 +178,10 @@ func TestUDPHook(t *testing.T) {
 		r.sendDatagram(5000, peer, text(i+1))
 	}
 	if f := <-asked; f.Destination != peer || f.Source != netip.AddrPortFrom(r.guest, 5000) {
-		t.Errorf("asked about %+v", f)
+		t.Errorf("the hook was called for %+v", f)
 	}
 	r.fence()
-	answers <- Verdict{} // as the policy has it
+	answers <- Verdict{} // as the policy decides
 	for i := range maxPending {
 		r.readsDatagram(host, text(i+1))
 	}
@@ -190,12 +190,12 @@ func TestUDPHook(t *testing.T) {
 	if s := r.stack.Stats(); s.OverLimit != 3 || s.UDPFlows != 1 {
 		t.Errorf("%+v", s)
 	}
-	// A flow that ends while the hook thinks takes what has waited with it.
+	// A flow that ends while the hook runs drops the datagrams that wait.
 	r.sendDatagram(5001, peer, "never mind")
 	<-asked
 	r.advance(31 * time.Second)
 	r.until("the flow has ended", func() bool { return r.s.runningHooks == 0 })
-	// And so does the Stack.
+	// So does the Stack.
 	r.sendDatagram(5002, peer, "never mind")
 	<-asked
 }
@@ -234,10 +234,10 @@ func TestUDPOverRealConn(t *testing.T) {
 	}
 }
 
-// pushingConn gives its datagrams by itself.
+// pushingConn delivers its datagrams through WriteTo.
 type pushingConn struct{ *scriptedConn }
 
-func (c pushingConn) Read([]byte) (int, error) { panic("read in spite of WriteTo") }
+func (c pushingConn) Read([]byte) (int, error) { panic("Read was called in spite of WriteTo") }
 
 func (c pushingConn) WriteTo(w io.Writer) (n int64, err error) {
 	for b := range c.in {

@@ -46,7 +46,7 @@ func TestUDPRunsKeepOrder(t *testing.T) {
 		}
 		for _, d := range wantOther {
 			if at := r.readsDatagram(other, d); at == from {
-				t.Fatal("two ports of the guest's share one of the host's")
+				t.Fatal("two ports of the guest share a host port")
 			}
 		}
 	})
@@ -66,7 +66,7 @@ func TestUDPSuperPacketSplitByHost(t *testing.T) {
 func TestUDPSuperPacketRefusedByHost(t *testing.T) {
 	r := newRig(t)
 	host, peer := r.udpServer()
-	// More datagrams than any kernel cuts at a time (UDP_MAX_SEGMENTS is 64 or 128).
+	// More datagrams than a kernel splits a message into (UDP_MAX_SEGMENTS is 64 or 128).
 	payload := text(10 * 150)
 	r.g.SendFrame(datagramFrame(netip.AddrPortFrom(r.guest, 5000), peer, []byte(payload), 10))
 	for piece := range slices.Chunk([]byte(payload), 10) {
@@ -97,7 +97,7 @@ func TestUDPDatagramsBecomeSuperPackets(t *testing.T) {
 		}
 		p := r.g.Await(isUDP(peer, netip.AddrPortFrom(r.guest, 5000)))
 		if p.VNet.GSOSize != 1200 {
-			t.Errorf("came in datagrams of %d, want a super-packet of such of 1200", p.VNet.GSOSize)
+			t.Errorf("received datagrams of %d, want a super-packet of datagrams of 1200", p.VNet.GSOSize)
 		}
 		var got, want []string
 		for got = r.datagrams(p); len(got) < 21; {
@@ -107,7 +107,7 @@ func TestUDPDatagramsBecomeSuperPackets(t *testing.T) {
 			want = append(want, string(piece))
 		}
 		if !slices.Equal(got, want) {
-			t.Error("the datagrams changed")
+			t.Error("other datagrams than were sent")
 		}
 	})
 }
@@ -118,7 +118,7 @@ func TestUDPAdjacentDatagramsJoined(t *testing.T) {
 	r.sendDatagram(5000, peer, "hello")
 	from := r.readsDatagram(host, "hello")
 	var want []string
-	r.do(func() { // while the loop waits for us, all of them arrive
+	r.do(func() { // all of them arrive while the loop waits for us
 		for i := range 40 {
 			d := fmt.Sprintf("%02d", i) + text(700)
 			if i == 20 {
@@ -134,10 +134,10 @@ func TestUDPAdjacentDatagramsJoined(t *testing.T) {
 		got = append(got, r.datagrams(r.g.Await(isUDP(peer, netip.AddrPortFrom(r.guest, 5000))))...)
 	}
 	if !slices.Equal(got, want) {
-		t.Fatal("the datagrams changed")
+		t.Fatal("other datagrams than were sent")
 	}
 	if frames > 3 { // a batch of 32, of which one ends a run, and the rest
-		t.Errorf("40 datagrams came in %d frames, want 3", frames)
+		t.Errorf("40 datagrams arrived in %d frames, want 3", frames)
 	}
 }
 
@@ -177,9 +177,9 @@ func TestUDPFullSocketWaits(t *testing.T) {
 	r.fence()
 	r.do(func() {
 		if n := r.s.stats.OverLimit; n != 10 || len(k.queue) != maxQueued {
-			t.Errorf("%d dropped, %d wait; want 10 and %d", n, len(k.queue), maxQueued)
+			t.Errorf("%d dropped, %d queued; want 10 and %d", n, len(k.queue), maxQueued)
 		}
-		k.awaitWritable() // the kernel says at once that there is room
+		k.awaitWritable() // the kernel reports at once that there is room
 	})
 	for i := range maxQueued {
 		r.readsDatagram(host, fmt.Sprint(i))
@@ -191,7 +191,7 @@ func TestUDPFullSocketWaits(t *testing.T) {
 	})
 }
 
-// rounds runs a Stack by hand on the test's own goroutine.
+// rounds runs a Stack step by step on the test's own goroutine.
 func rounds(t *testing.T, change ...func(*Config)) (r *rig, round func()) {
 	t.Helper()
 	r = newStack(t, change...)
@@ -277,7 +277,7 @@ func TestUDPAllocations(t *testing.T) {
 func BenchmarkUDPOutbound(b *testing.B) {
 	for _, size := range []int{64, 1400} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) {
-			// A Stack by itself: reading the device and sending, no guest's kernel.
+			// A Stack alone: it reads the device and sends, without a guest's kernel.
 			pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 			if err != nil {
 				b.Fatal(err)

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// freeUDPPort is a port of the host's that nobody has.
+// freeUDPPort returns an unused port of the host.
 func freeUDPPort(t *testing.T, on netip.Addr) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(on, 0)))
@@ -23,7 +23,7 @@ func freeUDPPort(t *testing.T, on netip.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(on, localPort(c))
 }
 
-// connectedUDP is a client whose socket hears of errors.
+// connectedUDP returns a client whose socket reports errors.
 func (r *rig) connectedUDP(to netip.AddrPort) *net.UDPConn {
 	r.Helper()
 	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
@@ -35,11 +35,11 @@ func (r *rig) connectedUDP(to netip.AddrPort) *net.UDPConn {
 	return c
 }
 
-// rejects has the guest's kernel say that nobody serves the port that a datagram from peer to
-// the guest's port came for.
+// rejects makes the guest's kernel report that nothing serves the port that a datagram
+// from peer was for.
 func (r *rig) rejects(peer netip.AddrPort, port uint16) {
 	r.Helper()
-	about := datagramFrame(peer, netip.AddrPortFrom(r.guest, port), []byte("what came"), 0)[packet.VNetHdrBytes:]
+	about := datagramFrame(peer, netip.AddrPortFrom(r.guest, port), []byte("a datagram"), 0)[packet.VNetHdrBytes:]
 	frame := make([]byte, packet.VNetHdrBytes+packet.MaxICMPErrorBytes)
 	e := packet.NewICMPError(packet.ErrorPort, r.guest.Is4(), 0)
 	n := packet.PutICMPError(frame[packet.VNetHdrBytes:], &e, r.guest, about)
@@ -49,15 +49,15 @@ func (r *rig) rejects(peer netip.AddrPort, port uint16) {
 	r.g.SendFrame(frame[:packet.VNetHdrBytes+n])
 }
 
-// isRefused fails the test unless the socket hears that nobody is there.
+// isRefused fails the test unless the socket reports ECONNREFUSED.
 func (r *rig) isRefused(c *net.UDPConn) {
 	r.Helper()
 	if n, err := c.Read(make([]byte, 10)); !errors.Is(err, unix.ECONNREFUSED) {
-		r.Fatalf("the client reads %d bytes (%v), want refused", n, err)
+		r.Fatalf("the client reads %d bytes (%v), want ECONNREFUSED", n, err)
 	}
 }
 
-// The client of a published port that nobody serves inside is refused, as by a host.
+// The client of a published port that nothing serves is refused, as by a host.
 func TestUDPForwardUnserved(t *testing.T) {
 	for name, listen := range map[string]func() netip.AddrPort{
 		"IPv4": func() netip.AddrPort { return freeUDPPort(t, loopback4) },
@@ -77,26 +77,26 @@ func TestUDPForwardUnserved(t *testing.T) {
 			client := r.connectedUDP(at)
 			r.write(client, "anybody?")
 			r.rejects(r.called("anybody?"), 53)
-			r.until("the flow is gone", func() bool { return len(r.s.udp.flows) == 0 })
+			r.until("the flow has ended", func() bool { return len(r.s.udp.flows) == 0 })
 			r.write(client, "really?")
 			r.isRefused(client)
 
 			r.advance(refuseFor)
 			r.write(client, "and now?")
 			shown := r.called("and now?")
-			r.rejects(shown, 53) // too soon to refuse everybody once more
+			r.rejects(shown, 53) // too soon to refuse all clients again
 			r.write(client, "hello?")
 			r.called("hello?")
 			r.sendDatagram(53, shown, "now")
 			got := make([]byte, 10)
 			if n, err := client.Read(got); string(got[:n]) != "now" {
-				t.Errorf("the client hears %q, %v", got[:n], err)
+				t.Errorf("the client reads %q, %v", got[:n], err)
 			}
 		})
 	}
 }
 
-// Where the guest serves one client and refuses another, the first does not suffer.
+// If the guest serves one client and refuses another, the first one is not affected.
 func TestUDPForwardRefusesOneClient(t *testing.T) {
 	r := newRig(t)
 	at := r.publish(freeUDPPort(t, loopback4))
@@ -122,7 +122,7 @@ func TestUDPForwardKernelChosenPort(t *testing.T) {
 	}
 }
 
-// Who still sends to a port that the guest has closed hears of it.
+// A host that still sends to a port that the guest has closed gets an error.
 func TestUDPGuestPortClosed(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		server, peer := r.udpServer()
@@ -131,14 +131,14 @@ func TestUDPGuestPortClosed(t *testing.T) {
 		r.answer(server, from, "answer")
 		r.gets(peer, 5000, "answer")
 		r.rejects(peer, 5000)
-		r.until("the flow is gone", func() bool { return len(r.s.udp.flows) == 0 && len(r.s.udp.sockets) == 0 })
+		r.until("the flow has ended", func() bool { return len(r.s.udp.flows) == 0 && len(r.s.udp.sockets) == 0 })
 		late := r.connectedUDP(from)
 		r.write(late, "late")
 		r.isRefused(late)
 	})
 }
 
-// What is no such error, or about nothing that there is, changes nothing.
+// Other messages, and errors about unknown flows, change nothing.
 func TestUDPIrrelevantErrors(t *testing.T) {
 	r := newRig(t)
 	server, peer := r.udpServer()
@@ -147,7 +147,7 @@ func TestUDPIrrelevantErrors(t *testing.T) {
 	r.rejects(peer, 5001)
 	r.rejects(netip.AddrPortFrom(peer.Addr(), peer.Port()+1), 5000)
 	short := echoFrame(r.guest, r.peer, 1, 1, nil)
-	short[packet.VNetHdrBytes+packet.IPv4Bytes] = 3 // unreachable, about nothing
+	short[packet.VNetHdrBytes+packet.IPv4Bytes] = 3 // unreachable, about an unknown flow
 	r.g.SendFrame(short)
 	r.g.Silent()
 	r.do(func() {

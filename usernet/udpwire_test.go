@@ -23,9 +23,9 @@ func TestUDPHopLimitAndTrafficClass(t *testing.T) {
 	}{
 		{"default", 64, 0, 64},
 		{"a second hop", 2, 0, 1},
-		{"with class and ECN", 2, 0xb9, 1},
+		{"with traffic class and ECN", 2, 0xb9, 1},
 		{"another system's default", 128, 0, 127},
-		{"default again", 64, 0x02, 64},
+		{"the default again", 64, 0x02, 64},
 	}
 	family(t, func(t *testing.T, r *rig) {
 		own := loopback4
@@ -112,7 +112,7 @@ func TestUDPHopLimitExceeded(t *testing.T) {
 	}, func(c *Config) { c.Policy = AllowAll{} })
 }
 
-// fragmentsOf cuts the packet of a frame, whose checksum it completes.
+// fragmentsOf splits a frame's packet into fragments. It completes the packet's checksum.
 func fragmentsOf(t *testing.T, b []byte, id uint32, mtu int) [][]byte {
 	t.Helper()
 	var v packet.VNetHdr
@@ -165,7 +165,7 @@ func TestUDPFragmentsBothWays(t *testing.T) {
 					var h packet.UDPHeader
 					if packet.ParseIP(got, &ip) != nil || packet.ParseUDP(ip.Payload, &h) != nil || string(h.Payload) != answer ||
 						packet.TransportChecksum(ip.Src, ip.Dst, packet.UDP, ip.Payload) != 0 {
-						t.Error("the fragments make another datagram")
+						t.Error("another datagram reassembled from the fragments")
 					}
 					return
 				}
@@ -184,7 +184,7 @@ func TestIncompleteFragmentsExpire(t *testing.T) {
 		r.g.Await(guesttest.Unreachable(packet.ErrorReassembly, r.guest, r.peer))
 		r.do(func() {
 			if r.s.udp.reassembler.Pending() != 0 || r.s.udp.expireTimer.deadline != 0 {
-				t.Errorf("%d unfinished, timer at %d", r.s.udp.reassembler.Pending(), r.s.udp.expireTimer.deadline)
+				t.Errorf("%d incomplete, timer at %d", r.s.udp.reassembler.Pending(), r.s.udp.expireTimer.deadline)
 			}
 		})
 	})
@@ -194,7 +194,7 @@ func TestUDPPortUnreachable(t *testing.T) {
 	family(t, func(t *testing.T, r *rig) {
 		host, peer := r.udpServer()
 		host.Close()
-		for range 3 { // an error does not hinder what follows
+		for range 3 { // an error does not affect later datagrams
 			r.sendDatagram(5000, peer, "hello")
 			p := r.g.Await(guesttest.Unreachable(packet.ErrorPort, r.guest, r.peer))
 			var h packet.UDPHeader
@@ -243,7 +243,7 @@ func TestUDPManyErrorReports(t *testing.T) {
 	r.do(func() {
 		for _, k = range r.s.udp.sockets {
 		}
-		for range count { // behind the loop's back, so that all reports wait at once
+		for range count { // without the loop, so that all reports wait at once
 			for unix.Sendto(k.fd, []byte("hello"), 0, sockaddr(to)) != nil {
 			}
 		}
