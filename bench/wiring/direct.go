@@ -25,9 +25,7 @@ func loopback(nw *Network) error {
 	if err != nil {
 		return err
 	}
-	for i := range nw.cfg.Pairs {
-		nw.addPair(n, "lo", n, endpoint(localhost, i), endpoint(localhost, i))
-	}
+	nw.addPairsTo(n, localhost, n, "lo")
 	return nil
 }
 
@@ -38,9 +36,7 @@ func ownAddress(nw *Network) error {
 	if err != nil {
 		return err
 	}
-	for i := range nw.cfg.Pairs {
-		nw.addPair(n, "lo", n, endpoint(hostAddr(1), i), endpoint(hostAddr(1), i))
-	}
+	nw.addPairsTo(n, hostAddr(1), n, "lo")
 	return nil
 }
 
@@ -78,24 +74,39 @@ func netkit(mode link.NetkitMode) func(*Network) error {
 // own, the relay of package traffic.
 func relayed(mode link.TunMode) func(*Network) error {
 	return func(nw *Network) error {
-		return nw.addDirectPairs(func(client, server *lab.Node) error { return nw.startRelay(mode, client, server) })
+		return nw.addDirectPairs(func(client, server *lab.Node) error {
+			var tuns []*link.Tun
+			for _, n := range []*lab.Node{client, server} {
+				t, err := nw.openTun(n, inside, mode, true)
+				if err != nil {
+					return err
+				}
+				tuns = append(tuns, t)
+			}
+			return nw.startRelay(client, tuns)
+		})
 	}
 }
 
-func (nw *Network) startRelay(mode link.TunMode, client, server *lab.Node) error {
+// openTun makes a TUN or TAP device, which lives as long as the network. With offloads it
+// passes the kernel's super-packets whole.
+func (nw *Network) openTun(n *lab.Node, name string, mode link.TunMode, offloads bool) (*link.Tun, error) {
+	t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: name, MTU: nw.cfg.MTU}, Mode: mode, VNetHdr: true})
+	if err != nil {
+		return nil, err
+	}
+	nw.cleanups = append(nw.cleanups, t.Close)
+	if offloads {
+		err = t.OffloadAll()
+	}
+	return t, err
+}
+
+// startRelay starts a relay between devices, of which each two are a pair.
+func (nw *Network) startRelay(on *lab.Node, tuns []*link.Tun, args ...string) error {
 	var files []*os.File
-	for _, n := range []*lab.Node{client, server} {
-		t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU}, Mode: mode, VNetHdr: true})
-		if err != nil {
-			return err
-		}
-		for _, f := range t.Files() {
-			defer f.Close() // the relay's copy keeps the device
-		}
-		if err := t.OffloadAll(); err != nil {
-			return err
-		}
+	for _, t := range tuns {
 		files = append(files, t.Files()...)
 	}
-	return nw.start(client, lab.Command{Args: []string{lab.Self, "traffic", "relay"}, Extra: files})
+	return nw.start(on, lab.Command{Args: append([]string{lab.Self, "traffic", "relay"}, args...), Extra: files})
 }

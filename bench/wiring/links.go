@@ -2,11 +2,9 @@ package wiring
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"strconv"
 	"strings"
 	"time"
@@ -161,44 +159,27 @@ func (nw *Network) relayLinks(h linkedHosts, links []multipath.Link) error {
 	if err != nil {
 		return err
 	}
-	var files []*os.File
+	var tuns []*link.Tun
 	var delays, losses []string
 	for i, l := range links {
 		for _, n := range []*lab.Node{h.left, h.right} {
-			t, err := nw.openRelayEnd(n, linkName(i), l)
+			// A lossy link gets packets of the MTU's size, each of which may be lost alone.
+			t, err := nw.openTun(n, linkName(i), link.TunEthernet, l.LossShare == 0)
 			if err != nil {
 				return err
 			}
-			for _, f := range t.Files() {
-				defer f.Close() // the relay's copy keeps the device
+			tuns = append(tuns, t)
+			if l.RateBitsPerSec > 0 {
+				if err := link.Shape(t.Link(), link.Shaping{RateBitsPerSec: int64(l.RateBitsPerSec)}); err != nil {
+					return err
+				}
 			}
-			files = append(files, t.Files()...)
 		}
 		delays = append(delays, l.Delay.String())
 		losses = append(losses, strconv.FormatFloat(l.LossShare, 'g', -1, 64))
 	}
-	return nw.start(middle, lab.Command{Args: []string{lab.Self, "traffic", "relay", "--pairs", strconv.Itoa(len(links)),
-		"--delay", strings.Join(delays, ","), "--loss", strings.Join(losses, ","), "--seed", strconv.FormatUint(rand.Uint64(), 10)}, Extra: files})
-}
-
-// openRelayEnd makes one end of a link. A link that only delays passes the kernel's
-// super-packets whole, as a cable does. One that loses gets packets of the MTU's size,
-// each of which may be lost alone.
-func (nw *Network) openRelayEnd(n *lab.Node, name string, l multipath.Link) (*link.Tun, error) {
-	t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: name, MTU: nw.cfg.MTU}, Mode: link.TunEthernet, VNetHdr: true})
-	if err != nil {
-		return nil, err
-	}
-	if l.LossShare == 0 {
-		err = t.OffloadAll()
-	}
-	if err == nil && l.RateBitsPerSec > 0 {
-		err = link.Shape(t.Link(), link.Shaping{RateBitsPerSec: int64(l.RateBitsPerSec)})
-	}
-	if err != nil {
-		return nil, errors.Join(err, t.Close())
-	}
-	return t, nil
+	return nw.startRelay(middle, tuns, "--pairs", strconv.Itoa(len(links)), "--delay", strings.Join(delays, ","),
+		"--loss", strings.Join(losses, ","), "--seed", strconv.FormatUint(rand.Uint64(), 10))
 }
 
 // play applies the events of the variant.

@@ -21,16 +21,8 @@ func single(nw *Network) error {
 	if err != nil {
 		return err
 	}
-	nw.addLinkedPairs(h, h.linkAddr(0, 2), linkName(0))
+	nw.addPairsTo(h.right, h.linkAddr(0, 2), h.left, linkName(0))
 	return nil
-}
-
-// addLinkedPairs makes the pairs: clients on the left, servers on the right at one
-// address.
-func (nw *Network) addLinkedPairs(h linkedHosts, server netip.Addr, device string) {
-	for i := range nw.cfg.Pairs {
-		nw.addPair(h.left, device, h.right, endpoint(server, i), endpoint(server, i))
-	}
 }
 
 // maxMPTCP is the kernel's highest value of both limits (MPTCP_PM_ADDR_MAX).
@@ -56,12 +48,13 @@ func mptcp(nw *Network) error {
 	if used < h.spec.Links {
 		nw.Notes = append(nw.Notes, fmt.Sprintf("the kernel uses %d of the %d links: it refused a further MPTCP endpoint", used, h.spec.Links))
 	}
-	nw.addLinkedPairs(h, h.linkAddr(0, 2), linkName(0))
+	nw.addPairsTo(h.right, h.linkAddr(0, 2), h.left, linkName(0))
+	listen := anyAddr
+	if h.ipv6 {
+		listen = netip.IPv6Unspecified()
+	}
 	for i := range nw.Pairs { // a subflow's address needs a listener, too
-		nw.Pairs[i].Listen = endpoint(anyAddr, i)
-		if h.ipv6 {
-			nw.Pairs[i].Listen = endpoint(netip.IPv6Unspecified(), i)
-		}
+		nw.Pairs[i].Listen = endpoint(listen, i)
 	}
 	return nil
 }
@@ -93,7 +86,7 @@ func (nw *Network) addTunnelledPairs(h linkedHosts, programs []lab.Proc) error {
 	if err := nw.awaitPath(h, endpoint(server, 0), programs); err != nil {
 		return err
 	}
-	nw.addLinkedPairs(h, server, tunnelDevice)
+	nw.addPairsTo(h.right, server, h.left, tunnelDevice)
 	return nil
 }
 

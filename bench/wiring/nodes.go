@@ -160,6 +160,13 @@ func (nw *Network) addPairs(join func(pair int, client, server *lab.Node) error)
 	return nil
 }
 
+// addPairsTo adds all pairs between two nodes. The servers have one address.
+func (nw *Network) addPairsTo(server *lab.Node, addr netip.Addr, client *lab.Node, device string) {
+	for i := range nw.cfg.Pairs {
+		nw.addPair(client, device, server, endpoint(addr, i), endpoint(addr, i))
+	}
+}
+
 // addPair adds a pair whose client sends through a device of its node.
 func (nw *Network) addPair(client *lab.Node, device string, server lab.Runner, listen, dial netip.AddrPort) {
 	nw.Pairs = append(nw.Pairs, Pair{Client: client, ClientNode: client, Device: device, Server: server, Listen: listen, Dial: dial})

@@ -154,32 +154,27 @@ func geneve(nw *Network) error {
 	})
 }
 
-func ipip(nw *Network) error {
-	return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
-		local, remote, err := outerAddrs(pair, end)
-		if err != nil {
-			return err
-		}
-		return createInside(end.host, c, link.IPIPSpec{Attrs: link.Attrs{Name: inside}, Local: local, Remote: remote}, addr)
-	})
+func ipip(local, remote netip.Addr) link.Spec {
+	return link.IPIPSpec{Attrs: link.Attrs{Name: inside}, Local: local, Remote: remote}
 }
 
-func gre(nw *Network) error {
-	return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
-		local, remote, err := outerAddrs(pair, end)
-		if err != nil {
-			return err
-		}
-		return createInside(end.host, c, link.GRESpec{Attrs: link.Attrs{Name: inside}, Local: local, Remote: remote}, addr)
-	})
+func gre(local, remote netip.Addr) link.Spec {
+	return link.GRESpec{Attrs: link.Attrs{Name: inside}, Local: local, Remote: remote}
 }
 
-// outerAddrs gives a pair's tunnel outer addresses of its own: the kernel tells tunnels
+// keyless gives each pair's tunnel outer addresses of its own: the kernel tells tunnels
 // without a key apart by these.
-func outerAddrs(pair int, end tunnelEnd) (local, remote netip.Addr, err error) {
-	of := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{198, 19, byte(host), byte(pair + 1)}) }
-	local, remote = of(end.number), of(3-end.number)
-	return local, remote, end.host.Address(uplink, withPrefix(local))
+func keyless(spec func(local, remote netip.Addr) link.Spec) func(*Network) error {
+	return func(nw *Network) error {
+		return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+			outer := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{198, 19, byte(host), byte(pair + 1)}) }
+			local, remote := outer(end.number), outer(3-end.number)
+			if err := end.host.Address(uplink, withPrefix(local)); err != nil {
+				return err
+			}
+			return createInside(end.host, c, spec(local, remote), addr)
+		})
+	}
 }
 
 // wireguardPort is the UDP port of the first pair; pair i uses wireguardPort+i.
