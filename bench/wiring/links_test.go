@@ -346,7 +346,7 @@ func TestFlap(t *testing.T) {
 	}
 }
 
-var errPlaying = errors.New("Play has not returned")
+var errPlaying = errors.New("no return from Play")
 
 func TestInvalidLinks(t *testing.T) {
 	lab.Need(t)

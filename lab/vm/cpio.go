@@ -10,12 +10,10 @@ import (
 
 // File is one file of the guest's root file system.
 type File struct {
-	Path string      // absolute, in the guest
-	Mode fs.FileMode // permissions; 0: 0644
-	// At most one of these gives the content; none: the file is empty.
-	Source string // a file on this machine
+	Path   string      // absolute, in the guest
+	Mode   fs.FileMode // permissions; 0: those of Source, or 0644
+	Source string      // a file on this machine; "": Data
 	Data   []byte
-	Target string // of a symbolic link
 }
 
 // Types of files as in st_mode.

@@ -58,12 +58,12 @@ func TestCpio(t *testing.T) {
 		{Path: "/init", Mode: 0o755, Data: []byte("abcde")},
 		{Path: "/usr/lib/x", Data: []byte("1234")},
 		{Path: "/usr/lib/empty"},
-		{Path: "/usr/y", Target: "lib/x"},
 	} {
 		if err := c.add(f); err != nil {
 			t.Fatal(err)
 		}
 	}
+	c.link("/usr/y", "lib/x")
 	c.dir("/usr")
 	if err := c.close(); err != nil {
 		t.Fatal(err)

@@ -80,14 +80,10 @@ func shellQuote(s string) string {
 
 // add adds one of the caller's files.
 func (c *cpioWriter) add(f File) error {
-	switch {
-	case f.Target != "":
-		c.link(f.Path, f.Target)
-	case f.Source != "":
+	if f.Source != "" {
 		return c.copyFile(f.Path, f.Mode, f.Source)
-	default:
-		c.file(f.Path, f.Mode, int64(len(f.Data)), bytes.NewReader(f.Data))
 	}
+	c.file(f.Path, f.Mode, int64(len(f.Data)), bytes.NewReader(f.Data))
 	return nil
 }
 

@@ -23,7 +23,6 @@ var Suites = []string{"bookworm", "trixie"}
 
 // Kernel is a kernel in the cache.
 type Kernel struct {
-	Suite   string // Debian suite, e.g. "bookworm"
 	Release string // as uname -r prints it, e.g. "6.1.0-50-amd64"
 	Image   string // path of the uncompressed vmlinux
 	Config  string // path of its build configuration
@@ -62,7 +61,6 @@ func FetchKernel(ctx context.Context, cache, suite string) (Kernel, error) {
 		return Kernel{}, fmt.Errorf("read cache entry %s: %d kernels in it, want 1; remove the directory", dir, len(releases))
 	}
 	return Kernel{
-		Suite:   suite,
 		Release: filepath.Base(releases[0]),
 		Image:   filepath.Join(dir, "vmlinux"),
 		Config:  filepath.Join(dir, "config"),
