@@ -1,13 +1,61 @@
 package link
 
-import "net/netip"
+import (
+	"net"
+	"net/netip"
+	"strings"
 
-// address is an IP address of one family; the two families of one parameter
-// are two attributes.
+	"golang.org/x/sys/unix"
+)
+
+// MAC is a 48-bit Ethernet address. The zero MAC means no address.
+type MAC [6]byte
+
+// ParseMAC parses an address such as 02:00:5e:10:00:01.
+func ParseMAC(s string) (MAC, error) {
+	hw, err := net.ParseMAC(s)
+	if err != nil || len(hw) != 6 {
+		return MAC{}, paramError("link", "mac", s, "six hexadecimal bytes, e.g. 02:00:5e:10:00:01")
+	}
+	return MAC(hw), nil
+}
+
+func (m MAC) String() string { return net.HardwareAddr(m[:]).String() }
+
+// MarshalText returns String, or nothing for the zero MAC.
+func (m MAC) MarshalText() ([]byte, error) {
+	if m == (MAC{}) {
+		return nil, nil
+	}
+	return []byte(m.String()), nil
+}
+
+// UnmarshalText parses the output of MarshalText.
+func (m *MAC) UnmarshalText(b []byte) error {
+	if len(b) == 0 {
+		*m = MAC{}
+		return nil
+	}
+	got, err := ParseMAC(string(b))
+	*m = got
+	return err
+}
+
+// nameRule describes the kernel's rule for device names in messages.
+const nameRule = "1…15 bytes without '/', ':' or white space"
+
+// validName reports whether the kernel accepts a device name (dev_valid_name,
+// net/core/dev.c).
+func validName(name string) bool {
+	return name != "" && len(name) < unix.IFNAMSIZ && name != "." && name != ".." && !strings.ContainsAny(name, "/: \t\n\v\f\r")
+}
+
+// address is an IP address of one family. A parameter that can be of either
+// family has two attributes, and so two fields.
 type address struct {
 	p           *netip.Addr
 	family      int  // 4 or 6
-	fixedFamily bool // the parameter can't be of the other family
+	fixedFamily bool // addresses of the other family are invalid
 }
 
 func ip4(p *netip.Addr) address     { return address{p: p, family: 4} }
@@ -44,7 +92,7 @@ func (v address) setText(s string) bool {
 
 func (v address) encode(linkNames) ([]byte, error) { return v.p.AsSlice(), nil }
 
-// decode takes the unspecified address for "none given", as the kernel does.
+// decode ignores the unspecified address, which the kernel reports for no address.
 func (v address) decode(b []byte, _ linkNames) error {
 	a, ok := netip.AddrFromSlice(b)
 	if !ok {
@@ -56,7 +104,7 @@ func (v address) decode(b []byte, _ linkNames) error {
 	return nil
 }
 
-// hardware is an Ethernet address; group is for those that must be multicast.
+// hardware is an Ethernet address: unicast, or multicast if group is set.
 type hardware struct {
 	p     *MAC
 	group bool
@@ -88,7 +136,7 @@ func (v hardware) decode(b []byte, _ linkNames) error {
 	return nil
 }
 
-// device is another link, named by people and numbered by the kernel.
+// device is the name of another link. Its attribute holds the interface index.
 type device struct {
 	p        *string
 	required bool

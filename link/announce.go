@@ -11,25 +11,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-const (
-	// devconfARPNotify is IPV4_DEVCONF_ARP_NOTIFY (include/uapi/linux/ip.h), the sysctl
-	// net.ipv4.conf.LINK.arp_notify.
-	devconfARPNotify = 22
+// devconfARPNotify is IPV4_DEVCONF_ARP_NOTIFY (include/uapi/linux/ip.h), the sysctl
+// net.ipv4.conf.LINK.arp_notify.
+const devconfARPNotify = 22
 
-	// inetConf is IFLA_INET_CONF (include/uapi/linux/if_link.h).
-	inetConf = 1
-)
-
-// AnnounceARP has the kernel send an ARP announcement (RFC 5227 section 3) of each IPv4
-// address that a link has: whoever has arp_notify on gets that when the link is given an
-// Ethernet address, even if it is the one that it has (inetdev_event,
-// net/ipv4/devinet.c; dev_set_mac_address, net/core/dev.c). arp_notify is as it was
-// afterwards, whatever happens to this process in between: all that there is to do is one
-// system call.
+// AnnounceARP makes the kernel send an ARP announcement (RFC 5227 section 3) for
+// each IPv4 address of a link. A link with arp_notify set sends them when it is
+// given an Ethernet address, even if it is the one that it has (inetdev_event,
+// net/ipv4/devinet.c; dev_set_mac_address, net/core/dev.c). AnnounceARP sets
+// arp_notify, the address and arp_notify's old value in one system call, so that
+// the sysctl is restored even if this process is killed.
 //
-// What was learnt of the link's neighbours is forgotten. The error is unix.ENETDOWN for a
-// link that is down, and unix.EOPNOTSUPP for a driver that does not let its address be
-// set; that of hardware may interrupt traffic for it.
+// The link's neighbour table is flushed. The error is unix.ENETDOWN for a link
+// that is down, and unix.EOPNOTSUPP for a driver that can't set the address. A
+// hardware driver may interrupt traffic while it sets the address.
 func AnnounceARP(ns *netns.NS, index int) error {
 	r, err := dial(ns)
 	if err != nil {
@@ -37,39 +32,41 @@ func AnnounceARP(ns *netns.NS, index int) error {
 	}
 	defer r.Close()
 	if err := r.announceARP(index); err != nil {
-		return fmt.Errorf("have link %d in %s announced: %w", index, ns, kernelError(err))
+		return fmt.Errorf("announce the addresses of link %d in %s: %w", index, ns, kernelError(err))
 	}
 	return nil
 }
 
 func (r *rtnl) announceARP(index int) error {
-	rep, err := r.byIndex(index)
+	info, err := r.byIndex(index)
 	if err != nil {
 		return err
 	}
-	if !rep.up {
+	if !info.up {
 		return unix.ENETDOWN
 	}
-	on, err := rep.arpNotify()
+	on, err := info.arpNotify()
 	if err != nil {
 		return err
 	}
-	again := attribute{Type: unix.IFLA_ADDRESS, Data: rep.top[unix.IFLA_ADDRESS]}
+	sameMAC := attribute{Type: unix.IFLA_ADDRESS, Data: info.top[unix.IFLA_ADDRESS]}
 	if on {
-		return r.changeLink(index, again)
+		return r.changeLink(index, sameMAC)
 	}
-	var switches [2]attribute
-	for value := range switches {
-		if switches[value], err = arpNotify(value); err != nil {
-			return err
-		}
+	turnOn, err := arpNotify(1)
+	if err != nil {
+		return err
 	}
-	return r.changeLink(index, switches[1], again, switches[0])
+	turnOff, err := arpNotify(0)
+	if err != nil {
+		return err
+	}
+	return r.changeLink(index, turnOn, sameMAC, turnOff)
 }
 
-// arpNotify reads the sysctl out of what the kernel says of a link.
-func (rep *linkInfo) arpNotify() (bool, error) {
-	families, err := attributeMap(rep.top[unix.IFLA_AF_SPEC])
+// arpNotify returns the sysctl from the kernel's description of a link.
+func (info *linkInfo) arpNotify() (bool, error) {
+	families, err := attributeMap(info.top[unix.IFLA_AF_SPEC])
 	if err != nil {
 		return false, err
 	}
@@ -77,18 +74,18 @@ func (rep *linkInfo) arpNotify() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	values, at := inet[inetConf], 4*(devconfARPNotify-1) // of 32 bits each, from number 1 on
+	values, at := inet[unix.IFLA_INET_CONF], 4*(devconfARPNotify-1) // 32 bits each, the first is number 1
 	if len(values) < at+4 {
 		return false, fmt.Errorf("read arp_notify: %w", unix.EOPNOTSUPP)
 	}
 	return binary.NativeEndian.Uint32(values[at:]) != 0, nil
 }
 
-// arpNotify is the sysctl with a value, as a link message has it (inet_set_link_af,
-// net/ipv4/devinet.c).
+// arpNotify returns the attribute of a link message that sets the sysctl
+// (inet_set_link_af, net/ipv4/devinet.c).
 func arpNotify(value int) (attribute, error) {
 	b := uint32Attr(devconfARPNotify, value)
-	for _, typ := range []uint16{inetConf, unix.AF_INET, unix.IFLA_AF_SPEC} {
+	for _, typ := range []uint16{unix.IFLA_INET_CONF, unix.AF_INET, unix.IFLA_AF_SPEC} {
 		var err error
 		if b, err = nest(typ, []attribute{b}); err != nil {
 			return b, err
@@ -97,8 +94,8 @@ func arpNotify(value int) (attribute, error) {
 	return b, nil
 }
 
-// changeLink sends one change of a link after the other, all by one system call, and goes
-// on where one is refused.
+// changeLink sends several changes of a link in one system call. The kernel
+// applies each of them, even if it refuses an earlier one.
 func (r *rtnl) changeLink(index int, changes ...attribute) error {
 	var all []netlink.Message
 	for _, c := range changes {

@@ -10,15 +10,16 @@ import (
 	"cleat/netns"
 )
 
-// BridgeNetfilter says which bridged packets pass netfilter's hooks, as if they
-// were routed. It holds for all bridges of one namespace.
+// BridgeNetfilter selects the bridged packets that pass netfilter's hooks as if
+// they were routed (CONFIG_BRIDGE_NETFILTER). It applies to all bridges of a
+// namespace.
 type BridgeNetfilter struct {
 	IPTables  bool // IPv4: net.bridge.bridge-nf-call-iptables
 	IP6Tables bool // IPv6: net.bridge.bridge-nf-call-ip6tables
 	ARPTables bool // ARP: net.bridge.bridge-nf-call-arptables
 }
 
-// values are the three sysctls, by name.
+// values returns the three sysctls by name.
 func (b *BridgeNetfilter) values() map[string]*bool {
 	return map[string]*bool{
 		"iptables":  &b.IPTables,
@@ -29,8 +30,8 @@ func (b *BridgeNetfilter) values() map[string]*bool {
 
 const bridgeNetfilterPath = "/proc/sys/net/bridge/bridge-nf-call-"
 
-// SetBridgeNetfilter sets all three sysctls of ns. Where the kernel has no
-// bridge netfilter the error is a *Lack.
+// SetBridgeNetfilter sets all three sysctls of ns. A kernel without bridge
+// netfilter is a *Lack.
 func SetBridgeNetfilter(ns *netns.NS, b BridgeNetfilter) error {
 	return ns.Do(func() error {
 		for name, on := range b.values() {
@@ -46,8 +47,8 @@ func SetBridgeNetfilter(ns *netns.NS, b BridgeNetfilter) error {
 	})
 }
 
-// ReadBridgeNetfilter reads the three sysctls of ns. Where the kernel has no
-// bridge netfilter the error is a *Lack: no bridged packet passes the hooks.
+// ReadBridgeNetfilter reads the three sysctls of ns. A kernel without bridge
+// netfilter is a *Lack: no bridged packet passes the hooks.
 func ReadBridgeNetfilter(ns *netns.NS) (BridgeNetfilter, error) {
 	var b BridgeNetfilter
 	err := ns.Do(func() error {

@@ -75,7 +75,7 @@ func tunPasses(t *testing.T, spec link.TunSpec) {
 		must(t, err)
 		t.Cleanup(func() { must(t, tun.Close()) })
 		if spec.VNetHdr {
-			must(t, tun.SetOffload(link.TunChecksum|link.TunTSO4|link.TunTSO6))
+			must(t, tun.OffloadAll())
 		}
 		files = append(files, tun.Files()...)
 		ends = append(ends, newEndpoint(t, up(t, tun.Link()), address))

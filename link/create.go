@@ -4,30 +4,32 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"os"
 
 	"cleat/netns"
 
 	"golang.org/x/sys/unix"
 )
 
-// maker is one run of Create.
+// creator is the state of one call of Create.
 type creator struct {
-	ns     *netns.NS // where parents are
-	to     Target    // filled in
+	ns     *netns.NS // namespace of parents and underlay
+	to     Target    // without nil
 	spec   Spec
 	remove func() error // becomes Link.remove
+	files  []*os.File   // becomes Link.files
 	sockets
 }
 
-// Where the outer half of a new link belongs.
+// How a driver finds the namespace that a link's outer half belongs to.
 const (
-	noUnderlay      = iota // the kind has none: it is made where it ends up
-	requestUnderlay        // the driver remembers the namespace the request came to
-	birthUnderlay          // the driver remembers the namespace the link was born in
+	noUnderlay      = iota // the kind has no outer half: create it where it ends up
+	requestUnderlay        // the namespace of the socket that the request came by
+	birthUnderlay          // the namespace in which the link was created
 )
 
-// newLink makes a link with one message, or, where the kernel can't make it in
-// another namespace than its underlay's, with two.
+// newLink creates a link with one message, or with two if the kernel can't
+// create the link in a different namespace from its underlay's.
 func (m *creator) newLink(q request, underlay int) error {
 	from := m.ns
 	if underlay == noUnderlay {
@@ -49,14 +51,14 @@ func (m *creator) newLink(q request, underlay int) error {
 	}
 	err = r.newLink(q, m.to.NS)
 	if errors.Is(err, unix.EEXIST) && linkExists(from, q.attrs.Name) && !linkExists(m.to.NS, q.attrs.Name) {
-		// Kernels before 6.15 look for the name in the namespace the request
-		// came to, not in the one it asks for.
+		// Kernels before 6.15 look for the name in the namespace that the request
+		// came from, not in the one that it asks for.
 		return m.createThenMove(r, q)
 	}
 	return err
 }
 
-// detour makes the link beside its parent under a name nobody else uses, and
+// createThenMove creates the link beside its parent under a unique name, and
 // then moves it.
 func (m *creator) createThenMove(r *rtnl, q request) error {
 	final := q.attrs.Name
@@ -74,31 +76,22 @@ func (m *creator) createThenMove(r *rtnl, q request) error {
 	return nil
 }
 
-// removeByName ends a link that has our own temporary name, if it is here.
+// removeByName removes the link with one of our temporary names, if it is in ns.
 func removeByName(ns *netns.NS, name string) error {
-	r, err := dial(ns)
-	if err != nil {
-		return err
-	}
-	defer r.Close()
-	i, err := r.index(name)
+	l, err := Find(ns, name)
 	if errors.Is(err, unix.ENODEV) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
-	return r.delLink(i)
+	return l.Close()
 }
 
-// has tells whether ns has a link of that name; if it can't be told, not.
+// linkExists reports whether ns has a link with that name. If it can't be
+// determined, the result is false.
 func linkExists(ns *netns.NS, name string) bool {
-	r, err := dial(ns)
-	if err != nil {
-		return false
-	}
-	defer r.Close()
-	_, err = r.find(name)
+	_, err := Find(ns, name)
 	return err == nil
 }
 
@@ -114,8 +107,8 @@ func sameNS(a, b *netns.NS) (bool, error) {
 	return i == j, err
 }
 
-// explain turns the kernel's refusal to create into the error a caller can
-// decide on.
+// explain converts the kernel's refusal to create a link into the error that
+// Create documents.
 func (m *creator) explain(err error) error {
 	kind, name := m.spec.Kind(), m.spec.attrs().Name
 	var param *ParamError
@@ -128,7 +121,7 @@ func (m *creator) explain(err error) error {
 	case errors.As(err, &ignored):
 		return ignored.lack()
 	case errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("create %s %q: %w", kind, name, m.existsError())
+		err = m.existsError()
 	case errors.As(err, &refusal) && errors.Is(err, unix.EOPNOTSUPP) && refusal.Message != unknownKindMessage:
 		return &Lack{What: fmt.Sprintf("this link of kind %q", kind), Reason: "the kernel says: " + refusal.Message}
 	case errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EPERM), errors.Is(err, unix.EACCES):
@@ -137,11 +130,11 @@ func (m *creator) explain(err error) error {
 	return fmt.Errorf("create %s %q: %w", kind, name, err)
 }
 
-// unknownKind is what the kernel says to a kind that it does not have
+// unknownKindMessage is the kernel's answer to a kind that it does not have
 // (rtnl_newlink, net/core/rtnetlink.c).
 const unknownKindMessage = "Unknown device type"
 
-// whatExists tells a name that is taken from an identity that is.
+// existsError distinguishes a name in use from an identity in use.
 func (m *creator) existsError() error {
 	if linkExists(m.to.NS, m.spec.attrs().Name) {
 		return ErrExists
@@ -152,7 +145,7 @@ func (m *creator) existsError() error {
 	return ErrConflict
 }
 
-// paired is a Spec whose link has another end with a name of its own.
+// paired is a Spec whose link has a peer with a name of its own.
 type paired interface {
 	peer() Attrs
 }

@@ -3,6 +3,7 @@ package link
 import (
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -11,8 +12,8 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// offloads are ethtool(8)'s short names for groups of the kernel's features.
-// Names that end in '-' stand for all features that begin with them.
+// offloads are ethtool(8)'s short names for groups of kernel features. A member
+// that ends in '-' stands for all features with that prefix.
 var offloads = map[string][]string{
 	"gro":    {"rx-gro"},
 	"gso":    {"tx-generic-segmentation"},
@@ -25,12 +26,11 @@ var offloads = map[string][]string{
 	"txvlan": {"tx-vlan-hw-insert"},
 }
 
-// SetOffload switches work of the network stack on or off for the link: gro,
-// gso, tso, uso, tx and rx (checksums), sg, rxvlan, txvlan as in ethtool(8), or
-// any one feature by the kernel's name. It is an error if the link can't do it
-// or the kernel keeps it as it was (tso needs tx and sg); a name that does not
-// exist is a *ParamError. Features that the link can't change are left alone as
-// long as one of the group can.
+// SetOffload turns an offload of the link on or off. name is gro, gso, tso, uso,
+// tx and rx (checksums), sg, rxvlan or txvlan as in ethtool(8), or a feature by
+// the kernel's name. Unknown names, and offloads that the link can't change, are
+// a *ParamError. It is also an error if the kernel keeps the old state: tso needs
+// tx and sg. Of a group, features that the link can't change are skipped.
 func (l *Link) SetOffload(name string, on bool) error {
 	w := l.current()
 	e, all, err := w.features()
@@ -45,7 +45,7 @@ func (l *Link) SetOffload(name string, on bool) error {
 		}
 	}
 	if len(wanted) == 0 {
-		return paramError("offload", "name", name, "what link "+w.name+" can change: "+firstFew(spell.Order(name, changeable(all))))
+		return paramError("offload", "name", name, "one that link "+w.name+" can change: "+firstFew(spell.Order(name, changeable(all))))
 	}
 	if err := e.Change(w.name, wanted); err != nil {
 		return fmt.Errorf("set offload %q of link %q: %w", name, w.name, err)
@@ -56,13 +56,13 @@ func (l *Link) SetOffload(name string, on bool) error {
 	}
 	for f := range wanted {
 		if now[f].Active != on {
-			return fmt.Errorf("set offload %q of link %q: the kernel keeps %s as it was: it depends on another offload", name, w.name, f)
+			return fmt.Errorf("set offload %q of link %q: %s did not change: it depends on another offload", name, w.name, f)
 		}
 	}
 	return nil
 }
 
-// some is the first of many words.
+// firstFew lists the first of many words.
 func firstFew(words []string) string {
 	const enough = 8 // one line
 	if len(words) > enough {
@@ -71,43 +71,13 @@ func firstFew(words []string) string {
 	return strings.Join(words, ", ")
 }
 
-// Offloads tells for each short name of SetOffload that the link has, and for
-// each of the kernel's features, whether it is on. A group is on when any of its
-// features is.
-func (l *Link) Offloads() (map[string]bool, error) {
-	w := l.current()
-	e, all, err := w.features()
-	if err != nil {
-		return nil, err
-	}
-	defer e.Close()
-	out := map[string]bool{}
-	for f, s := range all {
-		out[f] = s.Active
-	}
-	for name := range offloads {
-		for _, f := range featuresOf(name, all) {
-			out[name] = out[name] || all[f].Active
-		}
-	}
-	return out, nil
-}
-
-// tool opens ethtool in the link's namespace; close it.
+// openEthtool opens an ethtool socket in the link's namespace.
 func (w location) openEthtool() (*ethtool.Ethtool, error) {
-	var e *ethtool.Ethtool
-	err := w.ns.Do(func() error {
-		var err error
-		e, err = ethtool.NewEthtool()
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open ethtool in %s: %w", w.ns, err)
-	}
-	return e, nil
+	return openIn(w.ns, "ethtool", ethtool.NewEthtool)
 }
 
-// features opens ethtool in the link's namespace; close it.
+// features returns the link's features and the socket they were read from, which
+// the caller closes.
 func (w location) features() (*ethtool.Ethtool, map[string]ethtool.FeatureState, error) {
 	e, err := w.openEthtool()
 	if err != nil {
@@ -121,7 +91,7 @@ func (w location) features() (*ethtool.Ethtool, map[string]ethtool.FeatureState,
 	return e, all, nil
 }
 
-// groupOf are the features of a group or the one of that name.
+// featuresOf returns the features of a group, or the feature of that name.
 func featuresOf(name string, all map[string]ethtool.FeatureState) []string {
 	members, ok := offloads[name]
 	if !ok {
@@ -134,7 +104,7 @@ func featuresOf(name string, all map[string]ethtool.FeatureState) []string {
 	})
 }
 
-// changeable are the names that SetOffload would take.
+// changeable returns the names that SetOffload accepts.
 func changeable(all map[string]ethtool.FeatureState) []string {
 	var names []string
 	for _, name := range slices.Concat(slices.Sorted(maps.Keys(offloads)), slices.Sorted(maps.Keys(all))) {
@@ -143,4 +113,23 @@ func changeable(all map[string]ethtool.FeatureState) []string {
 		}
 	}
 	return names
+}
+
+// NominalSpeed returns the speed that the driver reports (ethtool's "Speed"), in
+// Mbit/s, or 0 if it reports none. Virtual devices report an arbitrary value.
+func (l *Link) NominalSpeed() (int, error) {
+	w := l.current()
+	e, err := w.openEthtool()
+	if err != nil {
+		return 0, err
+	}
+	defer e.Close()
+	speed, err := e.CmdGet(&ethtool.EthtoolCmd{}, w.name)
+	if err != nil {
+		return 0, fmt.Errorf("read the speed of link %q: %w", w.name, err)
+	}
+	if speed == math.MaxUint32 {
+		return 0, nil
+	}
+	return int(speed), nil
 }

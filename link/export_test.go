@@ -1,6 +1,21 @@
 package link
 
-// ParamNames are the parameters that Parse knows for a kind.
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	tbfBuffer = 28                   // offset of tc_tbf_qopt.buffer
+	schedTick = 64 * time.Nanosecond // unit of tc_tbf_qopt.buffer
+)
+
+// ParamNames returns the names of the parameters that Parse accepts for a kind.
 func ParamNames(kind string) []string {
 	k, _ := findKind(kind)
 	var names []string
@@ -10,4 +25,91 @@ func ParamNames(kind string) []string {
 		}
 	}
 	return names
+}
+
+// Params is the reverse of Parse: it returns every parameter that is not left
+// to the kernel, as text. Keys are hidden.
+func Params(spec Spec) map[string]string {
+	out := map[string]string{}
+	k := kindOf(spec)
+	defaults := k.defaults()
+	for i, f := range k.params(spec) {
+		if f.name != "" && f.val.text() != defaults[i].val.text() {
+			out[f.name] = redact(f.val, f.val.text())
+		}
+	}
+	return out
+}
+
+// Offloads reports which offloads are on, by the short names of SetOffload and by
+// the kernel's names of features. A group is on if any of its features is.
+func (l *Link) Offloads() (map[string]bool, error) {
+	w := l.current()
+	e, all, err := w.features()
+	if err != nil {
+		return nil, err
+	}
+	defer e.Close()
+	out := map[string]bool{}
+	for f, s := range all {
+		out[f] = s.Active
+	}
+	for name := range offloads {
+		for _, f := range featuresOf(name, all) {
+			out[name] = out[name] || all[f].Active
+		}
+	}
+	return out, nil
+}
+
+// ReadShaping returns the shaping of l; ok is false if l is not shaped. The burst
+// is exact up to the kernel's rounding.
+func ReadShaping(l *Link) (s Shaping, ok bool, err error) {
+	w := l.current()
+	r, err := dial(w.ns)
+	if err != nil {
+		return s, false, err
+	}
+	defer r.Close()
+	answers, err := r.execute(unix.RTM_GETQDISC, unix.NLM_F_DUMP, w.tcmsg(), nil)
+	if err != nil {
+		return s, false, fmt.Errorf("list queueing disciplines of link %q: %w", w.name, err)
+	}
+	for _, m := range answers {
+		if len(m.Data) < nl.SizeofTcMsg || int(binary.NativeEndian.Uint32(m.Data[4:])) != w.index {
+			continue
+		}
+		s, ok, err = parseShaping(m.Data[nl.SizeofTcMsg:])
+		if ok || err != nil {
+			return s, ok, err
+		}
+	}
+	return s, false, nil
+}
+
+func parseShaping(b []byte) (Shaping, bool, error) {
+	top, err := attributeMap(b)
+	if err != nil || cstring(top[unix.TCA_KIND]) != shapeQdiscKind {
+		return Shaping{}, false, err
+	}
+	inner, err := attributeMap(top[unix.TCA_OPTIONS])
+	if err != nil {
+		return Shaping{}, false, err
+	}
+	opt := inner[nl.TCA_TBF_PARMS]
+	if len(opt) < nl.SizeofTcTbfQopt {
+		return Shaping{}, false, errLength
+	}
+	rate := float64(binary.NativeEndian.Uint32(opt[tbfRate:]))
+	if wide := inner[nl.TCA_TBF_RATE64]; len(wide) == 8 {
+		rate = float64(binary.NativeEndian.Uint64(wide))
+	}
+	buffer := time.Duration(binary.NativeEndian.Uint32(opt[tbfBuffer:])) * schedTick
+	limit := float64(binary.NativeEndian.Uint32(opt[tbfLimit:]))
+	burst := rate * buffer.Seconds()
+	return Shaping{
+		RateBitsPerSec: int64(rate * 8),
+		BurstBytes:     int(math.Round(burst)),
+		Latency:        time.Duration((limit - burst) / rate * float64(time.Second)),
+	}, true, nil
 }

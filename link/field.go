@@ -11,54 +11,66 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// field is one parameter of a kind, or one attribute of it, mostly both: its
-// name in files and command lines, where the kernel keeps it, and the value
-// that converts between the three forms. A kind is little more than a table of
-// fields; validation, Parse, the request to the kernel and reading back all
-// follow from it.
+// field is a parameter of a kind, an attribute of it, or, mostly, both: its name
+// in files and command lines, where the kernel keeps it, and the value that
+// converts between the forms. Each kind has a table of fields. Validation,
+// Parse, the request to the kernel and reading back all follow from the table.
 type field struct {
-	name string // "" for an attribute that is no parameter of its own
-	attr uint16 // type within IFLA_INFO_DATA; 0 for a parameter that is no attribute
+	name string // "" for an attribute that is no parameter by itself
+	attr uint16 // type within IFLA_INFO_DATA; 0 for a parameter that is no attribute by itself
 	val  value
 }
 
-// value converts one variable of a spec. The zero of the variable means the
-// kernel's default and is left out of the request.
+// value converts one variable of a spec. The zero value of the variable selects
+// the kernel's default and is left out of requests.
 type value interface {
 	isZero() bool
 	valid() bool
-	allowed() string       // what valid accepts, for people
-	text() string          // as Parse reads it
-	setText(s string) bool // false: not of the form that allowed describes
+	allowed() string       // describes the valid values in messages
+	text() string          // as setText parses it
+	setText(s string) bool // reports whether s is valid
 	encode(linkNames) ([]byte, error)
 	decode([]byte, linkNames) error
 }
 
-// names converts link names and numbers in the namespace where a link's parent
-// or underlay is.
+// attributeOnly is the textual half of a value that is no parameter by itself.
+type attributeOnly struct{}
+
+func (attributeOnly) valid() bool         { return true }
+func (attributeOnly) allowed() string     { return "" }
+func (attributeOnly) text() string        { return "" }
+func (attributeOnly) setText(string) bool { return false }
+
+// parameterOnly is the binary half of a value that is no attribute by itself.
+type parameterOnly struct{}
+
+func (parameterOnly) encode(linkNames) ([]byte, error) { return nil, nil }
+func (parameterOnly) decode([]byte, linkNames) error   { return nil }
+
+// linkNames converts between link names and interface indexes, in the namespace
+// of a link's parent or underlay.
 type linkNames interface {
 	index(name string) (int, error)
 	name(index int) (string, error)
 }
 
-// errLength says that an attribute from the kernel has a size that its type
-// can't have.
+// errLength is an attribute from the kernel whose size does not fit its type.
 var errLength = errors.New("attribute of unexpected length")
 
-// check returns a *ParamError for the first field with an impossible value.
+// checkValues returns a *ParamError for the first field with an invalid value.
 func checkValues(kind string, fields []field) error {
 	for _, f := range fields {
 		if !f.val.valid() {
-			return &ParamError{Kind: kind, Param: f.name, Value: redact(f.val, f.val.text()), Allowed: f.val.allowed()}
+			return paramError(kind, f.name, redact(f.val, f.val.text()), f.val.allowed())
 		}
 	}
 	return nil
 }
 
-// secretive is a value that must not get into messages and reports.
+// secretValue is a value that must not appear in messages.
 type secretValue interface{ secret() }
 
-// show is text for messages and reports: what came from a secret stays hidden.
+// redact returns text, or a placeholder if v is secret.
 func redact(v value, text string) string {
 	if _, ok := v.(secretValue); ok && text != "" {
 		return hidden
@@ -68,13 +80,12 @@ func redact(v value, text string) string {
 
 const hidden = "(hidden)"
 
-// paramError is for conditions between fields.
 func paramError(kind, param string, value any, allowed string) error {
 	return &ParamError{Kind: kind, Param: param, Value: fmt.Sprint(value), Allowed: allowed}
 }
 
-// encodeFields is the payload of IFLA_INFO_DATA (or of another nest of the same
-// make).
+// encodeFields returns the fields that are set as the payload of IFLA_INFO_DATA,
+// or of another nest that a table of fields describes.
 func encodeFields(kind string, fields []field, n linkNames) ([]attribute, error) {
 	var out []attribute
 	for _, f := range fields {
@@ -93,7 +104,7 @@ func encodeFields(kind string, fields []field, n linkNames) ([]attribute, error)
 	return out, nil
 }
 
-// decodeFields fills the variables behind fields with what the kernel said.
+// decodeFields sets the variables of fields from the kernel's attributes.
 func decodeFields(fields []field, got map[uint16][]byte, n linkNames) error {
 	for _, f := range fields {
 		b, ok := got[f.attr]
@@ -107,29 +118,24 @@ func decodeFields(fields []field, got map[uint16][]byte, n linkNames) error {
 	return nil
 }
 
-// fill sets fields from text. It reports the first problem in the order of the
-// table, unknown names first.
+// setParams sets the variables of fields from text. It returns the first error:
+// unknown names first, then in the order of the table.
 func setParams(kind string, fields []field, params map[string]string) error {
-	known := map[string]field{}
-	var order []string
+	var valid []string
 	for _, f := range fields {
 		if f.name != "" {
-			known[f.name] = f
-			order = append(order, f.name)
+			valid = append(valid, f.name)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
-		if known[name].val == nil {
-			return &ParamError{Kind: kind, Param: name, Value: params[name], ValidParams: spell.Order(name, order)}
+		if !slices.Contains(valid, name) {
+			return &ParamError{Kind: kind, Param: name, Value: params[name], ValidParams: spell.Order(name, valid)}
 		}
 	}
-	for _, name := range order {
-		text, ok := params[name]
-		f := known[name]
-		if !ok || f.val.setText(text) {
-			continue
+	for _, f := range fields {
+		if text, ok := params[f.name]; ok && !f.val.setText(text) {
+			return paramError(kind, f.name, redact(f.val, text), f.val.allowed())
 		}
-		return &ParamError{Kind: kind, Param: name, Value: redact(f.val, text), Allowed: f.val.allowed()}
 	}
 	return nil
 }

@@ -12,26 +12,26 @@ import (
 // default.
 const GenevePort = 6081
 
-// GeneveSpec carries Ethernet frames in UDP, point to point (RFC 8926,
-// drivers/net/geneve.c). The outer packets leave from the namespace given to
-// Create, wherever the link itself ends up.
+// GeneveSpec is a point-to-point tunnel of Ethernet frames in UDP (RFC 8926,
+// drivers/net/geneve.c, CONFIG_GENEVE). The outer packets leave from the
+// namespace given to Create, wherever the link itself ends up.
 type GeneveSpec struct {
 	Attrs
-	VNI               int        // 0…2^24-1
-	Remote            netip.Addr // the other end; needed unless External
-	Port              int        // destination, UDP; 0: 6081
-	SourcePortLow     int        // source ports, both or neither (Linux 6.15); 0: the namespace's ephemeral range
-	SourcePortHigh    int        // inclusive
-	TTL               int        // of the outer packets; 0: the route's
-	TTLInherit        bool       // TTL of the inner packet; not with TTL
-	TOS               int        // of the outer packets; 1: inherit
-	DF                DontFragment
-	FlowLabel         int    // of outer IPv6 packets, 20 bits
-	UDPChecksum       Toggle // over IPv4
-	ZeroCsum6Tx       Toggle // send over IPv6 without checksum
-	ZeroCsum6Rx       Toggle // take over IPv6 without checksum
-	External          bool   // destination from each packet's metadata; no VNI or Remote
-	InnerProtoInherit bool   // carry IP packets without Ethernet header, and have no MAC (Linux 5.18)
+	VNI               int          // 0…2^24-1
+	Remote            netip.Addr   // the other endpoint; needed unless External
+	Port              int          // UDP destination port; 0: 6081
+	SourcePortLow     int          // UDP source ports, both or neither (Linux 6.15); 0: the namespace's ephemeral range
+	SourcePortHigh    int          // inclusive
+	TTL               int          // of the outer packets; 0: the route's
+	TTLInherit        bool         // copy the TTL of the inner packet; not with TTL
+	TOS               int          // of the outer packets; 1: inherit
+	DF                DontFragment // of the outer packets
+	FlowLabel         int          // of outer IPv6 packets, 20 bits
+	UDPChecksum       Toggle       // over IPv4
+	ZeroCsum6Tx       Toggle       // send over IPv6 without checksum
+	ZeroCsum6Rx       Toggle       // accept IPv6 packets without checksum
+	External          bool         // destination from each packet's metadata; no VNI or Remote
+	InnerProtoInherit bool         // carry IP packets without Ethernet header, and have no MAC (Linux 5.18)
 }
 
 // Kind implements Spec.
@@ -49,7 +49,7 @@ func (s GeneveSpec) Validate() error {
 	case s.Remote.IsValid() && (s.Remote.IsMulticast() || s.Remote.IsUnspecified()):
 		return bad("remote", s.Remote, "a unicast address")
 	case !s.Remote.IsValid() && !s.External:
-		return bad("remote", "", "the other end's address, or external")
+		return bad("remote", "", "the other endpoint's address, or external")
 	case s.External && s.Remote.IsValid():
 		return bad("remote", s.Remote, "none together with external")
 	case s.External && s.VNI != 0:
@@ -57,7 +57,7 @@ func (s GeneveSpec) Validate() error {
 	case s.TTLInherit && s.TTL != 0:
 		return bad("ttl", s.TTL, "0 together with ttl_inherit")
 	case s.FlowLabel != 0 && !s.Remote.Is6():
-		return bad("flowlabel", s.FlowLabel, "0 unless the other end is an IPv6 address")
+		return bad("flowlabel", s.FlowLabel, "0 unless remote is an IPv6 address")
 	case s.InnerProtoInherit && s.MAC != (MAC{}):
 		return bad("mac", s.MAC, "none together with inner_proto_inherit: there is no Ethernet header")
 	case s.SourcePortHigh < s.SourcePortLow:
@@ -68,40 +68,32 @@ func (s GeneveSpec) Validate() error {
 	return nil
 }
 
-func (s *GeneveSpec) params() []field { return append(s.Attrs.params(), s.fields()...) }
-
-func (s *GeneveSpec) fields() []field {
-	return []field{
+func (s *GeneveSpec) params() []field {
+	return append(s.Attrs.params(), []field{
 		{"vni", unix.IFLA_GENEVE_ID, u32(&s.VNI).between(0, 1<<24-1).required()},
 		{"remote", unix.IFLA_GENEVE_REMOTE, ip4(&s.Remote)},
 		{"", unix.IFLA_GENEVE_REMOTE6, ip6(&s.Remote)},
 		{"port", unix.IFLA_GENEVE_PORT, be16(&s.Port)},
 		{"source_port_low", 0, be16(&s.SourcePortLow)},
 		{"source_port_high", 0, be16(&s.SourcePortHigh)},
-		{"", nl.IFLA_GENEVE_PORT_RANGE, portRange{&s.SourcePortLow, &s.SourcePortHigh}},
+		{"", nl.IFLA_GENEVE_PORT_RANGE, portRange{low: &s.SourcePortLow, high: &s.SourcePortHigh}},
 		{"ttl", unix.IFLA_GENEVE_TTL, u8(&s.TTL)},
 		{"ttl_inherit", unix.IFLA_GENEVE_TTL_INHERIT, bool8(&s.TTLInherit)},
 		{"tos", unix.IFLA_GENEVE_TOS, u8(&s.TOS)},
 		{"df", unix.IFLA_GENEVE_DF, dontFragment(&s.DF)},
 		{"flowlabel", unix.IFLA_GENEVE_LABEL, be32(&s.FlowLabel).between(0, 1<<20-1)},
-		{"udp_csum", unix.IFLA_GENEVE_UDP_CSUM, toggle8(&s.UDPChecksum)},
-		{"udp_zero_csum6_tx", unix.IFLA_GENEVE_UDP_ZERO_CSUM6_TX, toggle8(&s.ZeroCsum6Tx)},
-		{"udp_zero_csum6_rx", unix.IFLA_GENEVE_UDP_ZERO_CSUM6_RX, toggle8(&s.ZeroCsum6Rx)},
+		{"udp_csum", unix.IFLA_GENEVE_UDP_CSUM, toggle{&s.UDPChecksum}},
+		{"udp_zero_csum6_tx", unix.IFLA_GENEVE_UDP_ZERO_CSUM6_TX, toggle{&s.ZeroCsum6Tx}},
+		{"udp_zero_csum6_rx", unix.IFLA_GENEVE_UDP_ZERO_CSUM6_RX, toggle{&s.ZeroCsum6Rx}},
 		{"external", unix.IFLA_GENEVE_COLLECT_METADATA, flag(&s.External)},
 		{"inner_proto_inherit", unix.IFLA_GENEVE_INNER_PROTO_INHERIT, flag(&s.InnerProtoInherit)},
-	}
+	}...)
 }
 
 func (s GeneveSpec) create(m *creator) error {
-	err := m.newLink(request{kind: "geneve", attrs: s.Attrs, fields: s.fields()}, requestUnderlay)
-	if errors.Is(err, unix.EBUSY) { // geneve_configure's word for a tunnel that is there
+	err := m.newLink(request{kind: "geneve", attrs: s.Attrs, fields: s.params()}, requestUnderlay)
+	if errors.Is(err, unix.EBUSY) { // geneve_configure returns EBUSY for an identity in use
 		return unix.EEXIST
 	}
 	return err
-}
-
-func (s GeneveSpec) read(r *reader) (Spec, error) {
-	var got GeneveSpec
-	err := r.into(&got.Attrs, got.fields())
-	return got, err
 }

@@ -19,25 +19,19 @@ type genl struct {
 	family genetlink.Family
 }
 
-// dialGenl finds the family, which makes the kernel load its module. A family
-// that the kernel does not have is fs.ErrNotExist.
+// dialGenl opens a socket for the family. Looking up the family makes the kernel
+// load its module. A family that the kernel does not have is fs.ErrNotExist.
 func dialGenl(ns *netns.NS, family string) (*genl, error) {
-	g := &genl{}
-	err := ns.Do(func() error {
-		var err error
-		g.conn, err = genetlink.Dial(nil)
-		return err
-	})
+	c, err := openIn(ns, "generic netlink", func() (*genetlink.Conn, error) { return genetlink.Dial(nil) })
 	if err != nil {
-		return nil, fmt.Errorf("open generic netlink in %s: %w", ns, err)
+		return nil, err
 	}
-	// Kernels before 4.12 have no extended acknowledgements; errors are then
-	// terse, that is all.
-	_ = g.conn.SetOption(netlink.ExtendedAcknowledge, true)
-	if g.family, err = g.conn.GetFamily(family); err != nil {
-		return nil, errors.Join(fmt.Errorf("find netlink family %q: %w", family, err), g.Close())
+	_ = c.SetOption(netlink.ExtendedAcknowledge, true) // optional, as in dial
+	f, err := c.GetFamily(family)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("find netlink family %q: %w", family, err), c.Close())
 	}
-	return g, nil
+	return &genl{c, f}, nil
 }
 
 func (g *genl) Close() error { return g.conn.Close() }

@@ -8,9 +8,10 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// IPIPSpec carries IPv4 packets in IPv4 packets (RFC 2003, net/ipv4/ipip.c). The
-// outer packets leave from the namespace given to Create, wherever the link
-// itself ends up. Two tunnels of one namespace must differ in their ends.
+// IPIPSpec is a tunnel of IPv4 packets in IPv4 packets (RFC 2003,
+// net/ipv4/ipip.c, CONFIG_NET_IPIP). The outer packets leave from the namespace
+// given to Create, wherever the link itself ends up. Two tunnels of one namespace
+// must differ in their endpoints.
 type IPIPSpec struct {
 	Attrs               // no MAC
 	Local    netip.Addr // IPv4; zero: by route
@@ -18,8 +19,8 @@ type IPIPSpec struct {
 	Parent   string     // device for the outer packets; "": by route
 	TTL      int        // of the outer packets; 0: of the inner packet
 	TOS      int        // of the outer packets; 1: inherit
-	PMTUDisc Toggle     // set DF on the outer packets; the kernel's default is on; off not with TTL
-	Mark     int        // mark for the route of the outer packets
+	PMTUDisc Toggle     // set DF on the outer packets; the kernel's default is on; can't be off with TTL
+	Mark     int        // firewall mark of the outer packets, for routing
 }
 
 // Kind implements Spec.
@@ -33,7 +34,7 @@ func (s IPIPSpec) Validate() error {
 	return checkTunnel("ipip", s.Attrs, s.Local, s.Remote, s.TTL, s.PMTUDisc)
 }
 
-// checkTunnel holds what ipip and gre have in common.
+// checkTunnel validates the parameters that ipip and gre share.
 func checkTunnel(kind string, a Attrs, local, remote netip.Addr, ttl int, pmtudisc Toggle) error {
 	switch {
 	case kind != "gretap" && a.MAC != (MAC{}):
@@ -51,49 +52,41 @@ func checkTunnel(kind string, a Attrs, local, remote netip.Addr, ttl int, pmtudi
 // iptunFwMark is IFLA_IPTUN_FWMARK (include/uapi/linux/if_tunnel.h).
 const iptunFwMark = 20
 
-func (s *IPIPSpec) params() []field { return append(s.Attrs.params(), s.fields()...) }
-
-func (s *IPIPSpec) fields() []field {
-	return []field{
+func (s *IPIPSpec) params() []field {
+	return append(s.Attrs.params(), []field{
 		{"local", nl.IFLA_IPTUN_LOCAL, ip4Only(&s.Local)},
 		{"remote", nl.IFLA_IPTUN_REMOTE, ip4Only(&s.Remote)},
 		{"parent", nl.IFLA_IPTUN_LINK, device{p: &s.Parent}},
 		{"ttl", nl.IFLA_IPTUN_TTL, u8(&s.TTL)},
 		{"tos", nl.IFLA_IPTUN_TOS, u8(&s.TOS)},
-		{"pmtudisc", nl.IFLA_IPTUN_PMTUDISC, toggle8(&s.PMTUDisc)},
+		{"pmtudisc", nl.IFLA_IPTUN_PMTUDISC, toggle{&s.PMTUDisc}},
 		{"fwmark", iptunFwMark, u32(&s.Mark)},
-	}
+	}...)
 }
 
 func (s IPIPSpec) create(m *creator) error {
-	return m.newLink(request{kind: "ipip", attrs: s.Attrs, fields: s.fields()}, birthUnderlay)
+	return m.newLink(request{kind: "ipip", attrs: s.Attrs, fields: s.params()}, birthUnderlay)
 }
 
-func (s IPIPSpec) read(r *reader) (Spec, error) {
-	var got IPIPSpec
-	err := r.into(&got.Attrs, got.fields())
-	return got, err
-}
-
-// GRESpec carries IP packets, or with Tap Ethernet frames, in GRE over IPv4
-// (RFC 2784, RFC 2890, net/ipv4/ip_gre.c). The outer packets leave from the
-// namespace given to Create, wherever the link itself ends up. Two tunnels of
-// one namespace must differ in their ends or keys.
+// GRESpec is a tunnel of IP packets, or with Tap of Ethernet frames, in GRE over
+// IPv4 (RFC 2784, RFC 2890, net/ipv4/ip_gre.c, CONFIG_NET_IPGRE). The outer
+// packets leave from the namespace given to Create, wherever the link itself ends
+// up. Two tunnels of one namespace must differ in their endpoints or keys.
 type GRESpec struct {
 	Attrs               // a MAC with Tap only
 	Tap      bool       // carry Ethernet frames: kind gretap
 	Local    netip.Addr // IPv4; zero: by route
 	Remote   netip.Addr // IPv4; multicast with Local only; zero: by route of the inner packet, without Tap
 	Parent   string     // device for the outer packets; "": by route
-	InKey    int        // what packets must carry, 32 bits; 0: no key
-	OutKey   int        // what packets are given, 32 bits; 0: no key
-	Checksum bool       // send and want one over each packet
-	Sequence bool       // send and want sequence numbers
+	InKey    int        // key that received packets must carry, 32 bits; 0: none
+	OutKey   int        // key of sent packets, 32 bits; 0: none
+	Checksum bool       // send and require a checksum of each packet
+	Sequence bool       // send and require sequence numbers
 	TTL      int        // of the outer packets; 0: of the inner packet
 	TOS      int        // of the outer packets; 1: inherit
-	PMTUDisc Toggle     // set DF on the outer packets; the kernel's default is on; off not with TTL
-	IgnoreDF bool       // fragment inner packets in spite of their DF bit; with PMTUDisc off only
-	Mark     int        // for the route of the outer packets
+	PMTUDisc Toggle     // set DF on the outer packets; the kernel's default is on; can't be off with TTL
+	IgnoreDF bool       // fragment inner packets despite their DF bit; needs PMTUDisc off
+	Mark     int        // firewall mark of the outer packets, for routing
 }
 
 // Kind implements Spec.
@@ -118,14 +111,6 @@ func (s GRESpec) Validate() error {
 	return checkTunnel(s.Kind(), s.Attrs, s.Local, s.Remote, s.TTL, s.PMTUDisc)
 }
 
-func (s *GRESpec) params() []field {
-	return append(s.Attrs.params(), append(s.fields(),
-		field{name: "key", val: sharedKey{&s.InKey, &s.OutKey}},
-		field{name: "csum", val: bool8(&s.Checksum)},
-		field{name: "seq", val: bool8(&s.Sequence)},
-	)...)
-}
-
 // The attributes of GRE that the netlink library does not name
 // (include/uapi/linux/if_tunnel.h).
 const (
@@ -133,44 +118,44 @@ const (
 	greFwMark   = 20 // IFLA_GRE_FWMARK
 )
 
-func (s *GRESpec) fields() []field {
-	return []field{
+func (s *GRESpec) params() []field {
+	return append(s.Attrs.params(), []field{
 		{"local", nl.IFLA_GRE_LOCAL, ip4Only(&s.Local)},
 		{"remote", nl.IFLA_GRE_REMOTE, ip4Only(&s.Remote)},
 		{"parent", nl.IFLA_GRE_LINK, device{p: &s.Parent}},
 		{"ikey", nl.IFLA_GRE_IKEY, be32(&s.InKey)},
 		{"okey", nl.IFLA_GRE_OKEY, be32(&s.OutKey)},
-		{"", nl.IFLA_GRE_IFLAGS, greFlags{&s.InKey, &s.Checksum, &s.Sequence}},
-		{"", nl.IFLA_GRE_OFLAGS, greFlags{&s.OutKey, &s.Checksum, &s.Sequence}},
+		{"", nl.IFLA_GRE_IFLAGS, greFlags{key: &s.InKey, csum: &s.Checksum, seq: &s.Sequence}},
+		{"", nl.IFLA_GRE_OFLAGS, greFlags{key: &s.OutKey, csum: &s.Checksum, seq: &s.Sequence}},
 		{"ttl", nl.IFLA_GRE_TTL, u8(&s.TTL)},
 		{"tos", nl.IFLA_GRE_TOS, u8(&s.TOS)},
-		{"pmtudisc", nl.IFLA_GRE_PMTUDISC, toggle8(&s.PMTUDisc)},
+		{"pmtudisc", nl.IFLA_GRE_PMTUDISC, toggle{&s.PMTUDisc}},
 		{"ignore_df", greIgnoreDF, bool8(&s.IgnoreDF)},
 		{"fwmark", greFwMark, u32(&s.Mark)},
-	}
+		{name: "key", val: sharedKey{in: &s.InKey, out: &s.OutKey}},
+		{name: "csum", val: bool8(&s.Checksum)},
+		{name: "seq", val: bool8(&s.Sequence)},
+	}...)
 }
 
 func (s GRESpec) create(m *creator) error {
-	return m.newLink(request{kind: s.Kind(), attrs: s.Attrs, fields: s.fields()}, birthUnderlay)
+	return m.newLink(request{kind: s.Kind(), attrs: s.Attrs, fields: s.params()}, birthUnderlay)
 }
 
-func (s GRESpec) read(r *reader) (Spec, error) {
-	got := GRESpec{Tap: s.Tap}
-	err := r.into(&got.Attrs, got.fields())
-	return got, err
+func (s *GRESpec) complete(_ *reader, asked Spec) error {
+	s.Tap = asked.(GRESpec).Tap
+	return nil
 }
 
-// greFlags are the bits of the GRE header that go with other parameters.
+// greFlags are the bits of the GRE header that announce a key, a checksum and a
+// sequence number.
 type greFlags struct {
+	attributeOnly
 	key       *int
 	csum, seq *bool
 }
 
-func (v greFlags) valid() bool         { return true }
-func (v greFlags) allowed() string     { return "" }
-func (v greFlags) text() string        { return "" }
-func (v greFlags) setText(string) bool { return false }
-func (v greFlags) isZero() bool        { return v.bits() == 0 }
+func (v greFlags) isZero() bool { return v.bits() == 0 }
 
 func (v greFlags) bits() uint16 {
 	var w uint16
@@ -196,14 +181,15 @@ func (v greFlags) decode(b []byte, _ linkNames) error {
 	return err
 }
 
-// bothKeys is the parameter for tunnels with one key for both directions.
-type sharedKey struct{ in, out *int }
+// sharedKey is the parameter for tunnels with one key for both directions.
+type sharedKey struct {
+	parameterOnly
+	in, out *int
+}
 
-func (v sharedKey) isZero() bool                     { return true }
-func (v sharedKey) valid() bool                      { return true }
-func (v sharedKey) allowed() string                  { return be32(v.in).allowed() }
-func (v sharedKey) encode(linkNames) ([]byte, error) { return nil, nil }
-func (v sharedKey) decode([]byte, linkNames) error   { return nil }
+func (v sharedKey) isZero() bool    { return true }
+func (v sharedKey) valid() bool     { return true }
+func (v sharedKey) allowed() string { return be32(v.in).allowed() }
 
 func (v sharedKey) text() string {
 	if *v.in != *v.out {

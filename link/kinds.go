@@ -8,35 +8,46 @@ import (
 	"cleat/internal/spell"
 )
 
-// kind is what the package knows about a kind of link besides its file: how to
-// read one from text, how to look into one, what to try in a probe, and what a
-// kernel needs for it.
+// kind is what the package knows about a kind of link besides its spec type.
 type kind struct {
 	name      string
 	parse     func(params map[string]string) (Spec, error)
 	params    func(Spec) []field
-	defaults  func() []field // of a spec with nothing set
-	probeSpec Spec           // has the parent sampleParent, if it has one
+	defaults  func() []field // parameters of a zero spec
+	read      func(r *reader, asked Spec) (Spec, error)
+	probeSpec Spec // what a probe creates; its parent, if it needs one, is probeParent
 	requires  requirement
 }
 
-// sampleParent is the link that a probe stands on.
+// probeParent is the name of the parent that a probe creates.
 const probeParent = "parent"
 
-// specPointer is the pointer type of a spec, which has the table of fields.
+// specPointer is the pointer type of a spec.
 type specPointer[S any] interface {
 	*S
 	params() []field
+	shared() *Attrs
 }
 
-// kindOf is the entry for specs of type S. The zero value that Parse starts
-// from is base.
-func newKind[S Spec, P specPointer[S]](name string, base, sample S, n requirement) kind {
+// completer is a pointer to a spec that has parameters outside IFLA_INFO_DATA,
+// or that the kernel reports in a different form. complete finishes a spec that
+// was filled from its table of fields. asked is the spec that the link was
+// created with.
+type completer interface {
+	complete(r *reader, asked Spec) error
+}
+
+// newKind returns the entry for specs of type S. Parse starts from base.
+func newKind[S Spec, P specPointer[S]](name string, base, probeSpec S, requires requirement) kind {
+	params := func(spec Spec) []field {
+		s := spec.(S)
+		return P(&s).params()
+	}
 	return kind{
 		name: name,
-		parse: func(params map[string]string) (Spec, error) {
+		parse: func(texts map[string]string) (Spec, error) {
 			s := base
-			if err := setParams(name, P(&s).params(), params); err != nil {
+			if err := setParams(name, P(&s).params(), texts); err != nil {
 				return nil, err
 			}
 			if err := s.Validate(); err != nil {
@@ -44,22 +55,34 @@ func newKind[S Spec, P specPointer[S]](name string, base, sample S, n requiremen
 			}
 			return s, nil
 		},
-		params: func(spec Spec) []field {
-			s := spec.(S)
-			return P(&s).params()
+		params:   params,
+		defaults: func() []field { return P(new(S)).params() },
+		read: func(r *reader, asked Spec) (Spec, error) {
+			p := P(new(S))
+			*p.shared() = r.info.attrs()
+			err := decodeFields(p.params(), r.info.data, r.origin)
+			if c, ok := any(p).(completer); ok && err == nil {
+				err = c.complete(r, asked)
+			}
+			want := params(asked)
+			for i, f := range p.params() {
+				if l, ok := f.val.(sorter); ok {
+					l.sortLike(want[i].val)
+				}
+			}
+			return *p, err
 		},
-		defaults:  func() []field { return P(new(S)).params() },
-		probeSpec: sample,
-		requires:  n,
+		probeSpec: probeSpec,
+		requires:  requires,
 	}
 }
 
-// kinds is the table of all kinds, in the order of Kinds.
+// kinds returns the table of all kinds, in the order of Kinds.
 func kinds() []kind {
 	name := Attrs{Name: "probe"}
 	peer := Attrs{Name: "peer"}
-	elsewhere := netip.MustParseAddr("192.0.2.1") // RFC 5737: nobody has it
-	ovsNeed := requirement{option: "CONFIG_OPENVSWITCH", module: "openvswitch", programs: "openvswitch-switch"}
+	remote := netip.MustParseAddr("192.0.2.1") // RFC 5737: documentation only
+	ovs := requirement{option: "CONFIG_OPENVSWITCH", module: "openvswitch", programs: "openvswitch-switch"}
 	return []kind{
 		newKind("veth", VethSpec{}, VethSpec{Attrs: name, Peer: peer}, requirement{option: "CONFIG_VETH", module: "veth"}),
 		newKind("bridge", BridgeSpec{}, BridgeSpec{Attrs: name}, requirement{option: "CONFIG_BRIDGE", module: "bridge"}),
@@ -68,21 +91,22 @@ func kinds() []kind {
 		newKind("ipvlan", IPvlanSpec{}, IPvlanSpec{Attrs: name, Parent: probeParent}, requirement{option: "CONFIG_IPVLAN", module: "ipvlan", since: "3.19"}),
 		newKind("vlan", VLANSpec{}, VLANSpec{Attrs: name, Parent: probeParent, ID: 2}, requirement{option: "CONFIG_VLAN_8021Q", module: "8021q"}),
 		newKind("vxlan", VXLANSpec{}, VXLANSpec{Attrs: name, VNI: 1, Port: VXLANPort}, requirement{option: "CONFIG_VXLAN", module: "vxlan", since: "3.7"}),
-		newKind("geneve", GeneveSpec{}, GeneveSpec{Attrs: name, VNI: 1, Remote: elsewhere}, requirement{option: "CONFIG_GENEVE", module: "geneve", since: "3.18"}),
-		newKind("openvswitch", OVSBridgeSpec{}, OVSBridgeSpec{Attrs: name}, ovsNeed),
-		newKind("openvswitch-port", OVSPortSpec{}, OVSPortSpec{Attrs: name, Bridge: "bridge"}, ovsNeed),
+		newKind("geneve", GeneveSpec{}, GeneveSpec{Attrs: name, VNI: 1, Remote: remote}, requirement{option: "CONFIG_GENEVE", module: "geneve", since: "3.18"}),
+		newKind("openvswitch", OVSBridgeSpec{}, OVSBridgeSpec{Attrs: name}, ovs),
+		newKind("openvswitch-port", OVSPortSpec{}, OVSPortSpec{Attrs: name, Bridge: "bridge"}, ovs),
 		newKind("netkit", NetkitSpec{}, NetkitSpec{Attrs: name, Peer: peer}, requirement{option: "CONFIG_NETKIT", since: "6.7"}),
 		newKind("wireguard", WireGuardSpec{}, WireGuardSpec{Attrs: name}, requirement{option: "CONFIG_WIREGUARD", module: "wireguard", since: "5.6"}),
-		newKind("ipip", IPIPSpec{}, IPIPSpec{Attrs: name, Remote: elsewhere}, requirement{option: "CONFIG_NET_IPIP", module: "ipip"}),
-		newKind("gre", GRESpec{}, GRESpec{Attrs: name, Remote: elsewhere}, requirement{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
-		newKind("gretap", GRESpec{Tap: true}, GRESpec{Attrs: name, Tap: true, Remote: elsewhere}, requirement{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
+		newKind("ipip", IPIPSpec{}, IPIPSpec{Attrs: name, Remote: remote}, requirement{option: "CONFIG_NET_IPIP", module: "ipip"}),
+		newKind("gre", GRESpec{}, GRESpec{Attrs: name, Remote: remote}, requirement{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
+		newKind("gretap", GRESpec{Tap: true}, GRESpec{Attrs: name, Tap: true, Remote: remote}, requirement{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
 		newKind("ifb", IFBSpec{}, IFBSpec{Attrs: name}, requirement{option: "CONFIG_IFB", module: "ifb"}),
 		newKind("dummy", DummySpec{}, DummySpec{Attrs: name}, requirement{option: "CONFIG_DUMMY", module: "dummy"}),
 		newKind("tun", TunSpec{}, TunSpec{Attrs: name}, requirement{option: "CONFIG_TUN", module: "tun"}),
 	}
 }
 
-// Kinds are the names that Parse and Probe know, in the order of tables.
+// Kinds returns the names that Parse and Probe accept, in the order in which
+// tables list them.
 func Kinds() []string {
 	var names []string
 	for _, k := range kinds() {
@@ -100,53 +124,50 @@ func findKind(name string) (kind, bool) {
 	return all[i], true
 }
 
-// Parse makes a Spec of the named kind from parameters as text, under the names
-// that ip-link(8) has for most of them. An unknown kind, an unknown parameter
-// and an impossible value are each a *ParamError that says what there is, the
-// most similar first.
+// kindOf returns the kind of a spec.
+func kindOf(spec Spec) kind {
+	k, _ := findKind(spec.Kind())
+	return k
+}
+
+// unknownKind is the error for a kind that does not exist. It lists the valid
+// ones, the most similar first.
+func unknownKind(name string) error {
+	return paramError("link", "kind", name, strings.Join(spell.Order(name, Kinds()), ", "))
+}
+
+// Parse builds a Spec of the named kind from parameters as text. Most parameters
+// have the names that ip-link(8) gives them. An unknown kind, an unknown
+// parameter and an invalid value are each a *ParamError that lists what is
+// valid, the most similar first.
 func Parse(kind string, params map[string]string) (Spec, error) {
 	k, ok := findKind(kind)
 	if !ok {
-		return nil, &ParamError{Kind: "link", Param: "kind", Value: kind, Allowed: strings.Join(spell.Order(kind, Kinds()), ", ")}
+		return nil, unknownKind(kind)
 	}
 	return k.parse(params)
 }
 
-// Params is the reverse of Parse: every parameter that is not left to the
-// kernel, as text. Keys are hidden.
-func Params(spec Spec) map[string]string {
-	out := map[string]string{}
-	k, ok := findKind(spec.Kind())
-	if !ok {
-		return out
-	}
-	blank := k.defaults()
-	for i, f := range k.params(spec) {
-		if f.name != "" && f.val.text() != blank[i].val.text() {
-			out[f.name] = redact(f.val, f.val.text())
-		}
-	}
-	return out
-}
-
-// verify compares what was asked for with what the kernel made of it. Kernels
-// ignore attributes that are newer than they are, and some drivers adjust
-// values in silence.
+// verify compares the spec that was asked for with what the kernel created.
+// Kernels ignore attributes that they don't know, and some drivers adjust values
+// silently.
 func verify(asked, got Spec) error {
-	k, ok := findKind(asked.Kind())
-	if !ok {
-		return nil
-	}
-	blank, have := k.defaults(), k.params(got)
+	k := kindOf(asked)
+	defaults, have := k.defaults(), k.params(got)
 	for i, f := range k.params(asked) {
-		want, is, none := f.val.text(), have[i].val.text(), blank[i].val.text()
+		want, actual, unset := f.val.text(), have[i].val.text(), defaults[i].val.text()
 		switch {
-		case f.name == "" || want == none || want == is:
-		case is == none:
+		case f.name == "" || want == unset || want == actual:
+		case actual == unset:
 			return &ignoredError{asked.Kind(), f.name}
 		default:
-			return paramError(asked.Kind(), f.name, redact(f.val, want), "what the kernel makes of it is "+redact(f.val, is))
+			return mismatch(asked.Kind(), f, want, redact(f.val, actual))
 		}
 	}
 	return nil
+}
+
+// mismatch is the error for a parameter that the kernel set to another value.
+func mismatch(kind string, f field, want, actual string) error {
+	return paramError(kind, f.name, redact(f.val, want), "the kernel changed it to "+actual)
 }

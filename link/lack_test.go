@@ -37,15 +37,15 @@ func TestLack(t *testing.T) {
 		{"not installed", fstest.MapFS{"boot/config-" + release: file("CONFIG_IPVLAN=m\n")}, ipvlan, unix.EOPNOTSUPP,
 			"not installed for Linux " + release, "apt install linux-image-" + release},
 		{"nothing is known", fstest.MapFS{}, ipvlan, unix.EOPNOTSUPP, "does not support", "modprobe ipvlan; failing that, a kernel with CONFIG_IPVLAN"},
-		{"built in all the same", fstest.MapFS{"boot/config-" + release: file("CONFIG_IPVLAN=y\n")}, ipvlan, unix.EOPNOTSUPP, "built in", ""},
-		{"too old", fstest.MapFS{}, requirement{option: "CONFIG_NETKIT", since: "6.7"}, unix.EOPNOTSUPP, "older than 6.7", "a kernel of 6.7 or later"},
+		{"built in but refused", fstest.MapFS{"boot/config-" + release: file("CONFIG_IPVLAN=y\n")}, ipvlan, unix.EOPNOTSUPP, "built in", ""},
+		{"too old", fstest.MapFS{}, requirement{option: "CONFIG_NETKIT", since: "6.7"}, unix.EOPNOTSUPP, "6.7 is the first release", "a kernel of 6.7 or later"},
 		{"no module of its own", fstest.MapFS{"boot/config-" + release: file("CONFIG_BRIDGE=m\n")}, requirement{option: "CONFIG_BRIDGE_VLAN_FILTERING"}, unix.EOPNOTSUPP,
 			"built without CONFIG_BRIDGE_VLAN_FILTERING", "linux-image-"},
 		{"privilege", fstest.MapFS{}, ipvlan, fmt.Errorf("create: %w", unix.EPERM), "CAP_NET_ADMIN", "run as root"},
 		{"a program", fstest.MapFS{}, requirement{programs: "openvswitch-switch"}, &exec.Error{Name: "ovs-vsctl", Err: exec.ErrNotFound},
 			"ovs-vsctl", "apt install openvswitch-switch"},
 		{"a device that may not be read", fstest.MapFS{}, requirement{}, openTun(unix.EACCES), "not readable", "chmod 0666 /dev/net/tun"},
-		{"no device", fstest.MapFS{}, requirement{}, openTun(unix.ENOENT), "there is no /dev/net/tun", "mknod"},
+		{"no device", fstest.MapFS{}, requirement{}, openTun(unix.ENOENT), "/dev/net/tun does not exist", "mknod"},
 		{"a device without driver", fstest.MapFS{}, requirement{}, openTun(unix.ENODEV), "does not support", "modprobe tun"},
 		{"something else", fstest.MapFS{}, ipvlan, unix.ENOMEM, unix.ENOMEM.Error(), ""},
 	} {
@@ -83,7 +83,7 @@ func TestOlder(t *testing.T) {
 // TestBlame points the kernel's finger at each attribute of a request in turn.
 func TestBlame(t *testing.T) {
 	s := MacvlanSpec{Attrs: Attrs{Name: "probe", MTU: 1500, MAC: MAC{2}}, Mode: MacvlanSource, BroadcastQueueLen: 7, Sources: ListOf(MAC{2})}
-	inner, err := encodeFields("macvlan", s.fields(), nil)
+	inner, err := encodeFields("macvlan", s.params(), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +101,7 @@ func TestBlame(t *testing.T) {
 		t.Fatal(err)
 	}
 	const header = unix.SizeofNlMsghdr + unix.SizeofIfInfomsg
-	q := request{kind: "macvlan", attrs: s.Attrs, fields: s.fields()}
+	q := request{kind: "macvlan", attrs: s.Attrs, fields: s.params()}
 	found := map[string]bool{}
 	for offset := range len(message) {
 		err := asParamError(q, top, opError("no", header+offset))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"os"
 	"sync"
 
 	"cleat/netns"
@@ -12,43 +13,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrExists says that a link of that name is already there.
-var ErrExists = errors.New("link exists")
-
-// ErrConflict says that another link has the same identity in the kernel under
-// another name: the same VNI and port, the same VLAN of one parent, the same
-// tunnel ends.
-var ErrConflict = errors.New("another link has the same parameters")
-
-// Spec is what a link should be: comparable data, one type a kind. The zero
-// value of every parameter means the kernel's default.
+// Spec describes a link: comparable data, one type per kind. The zero value of
+// every parameter selects the kernel's default.
 type Spec interface {
-	// Kind is the name of the kind as in Kinds; mostly the kernel's
+	// Kind returns the name of the kind as in Kinds. It is mostly the kernel's
 	// (IFLA_INFO_KIND), e.g. "macvlan".
 	Kind() string
 	// Validate returns a *ParamError for the first parameter that no kernel
-	// would accept.
+	// accepts.
 	Validate() error
 
-	// attrs are the parameters all kinds share.
+	// attrs returns the parameters that all kinds share.
 	attrs() Attrs
-	// create makes the link; on error nothing of it stays.
+	// create creates the link. On error it leaves nothing behind.
 	create(m *creator) error
-	// read converts what the kernel reports back into a Spec of the same type.
-	read(r *reader) (Spec, error)
 }
 
 // Attrs are the parameters that every kind has.
 type Attrs struct {
 	Name       string // 1…15 bytes, no '/' or space
 	MTU        int    // bytes; 0: the kernel's default for the kind
-	MAC        MAC    // zero: the kernel's choice
+	MAC        MAC    // zero: chosen by the kernel
 	TxQueueLen int    // packets; 0: the kernel's default
 }
 
 func (a Attrs) attrs() Attrs { return a }
 
-// params are the shared parameters; they are encoded by attributes, not here.
+func (a *Attrs) shared() *Attrs { return a }
+
+// params returns the shared parameters. Their attributes are not in
+// IFLA_INFO_DATA: Attrs.attributes encodes them.
 func (a *Attrs) params() []field {
 	return []field{
 		{name: "name", val: device{p: &a.Name, required: true}},
@@ -58,14 +52,14 @@ func (a *Attrs) params() []field {
 	}
 }
 
-// Target says where a new link ends up. The zero Target keeps it where it is
-// made.
+// Target names the namespaces in which a new link ends up. The zero Target is
+// the namespace given to Create.
 type Target struct {
 	NS     *netns.NS // nil: the namespace given to Create
-	PeerNS *netns.NS // of the other end, for veth and netkit; nil: as above
+	PeerNS *netns.NS // of the peer of a veth or netkit; nil: the namespace given to Create
 }
 
-// in fills what to leaves open.
+// withDefault returns to with ns in place of nil.
 func (to Target) withDefault(ns *netns.NS) Target {
 	if to.NS == nil {
 		to.NS = ns
@@ -76,39 +70,41 @@ func (to Target) withDefault(ns *netns.NS) Target {
 	return to
 }
 
-// Link is a link in the kernel. It is safe for concurrent use. It refers to
-// the namespaces it was given and must be closed before they are.
+// Link is a handle on a link in the kernel. It is safe for concurrent use. It
+// refers to the namespaces it was created with and must be closed before they
+// are.
 type Link struct {
-	spec   Spec
-	origin *netns.NS    // where its parent is
-	peerNS *netns.NS    // where its other end was made
-	remove func() error // how to end it, where it is not the kernel's own to end
-	peer   int          // number of its other end, of a pair, where that was made
+	spec   Spec         // nil: found, not created
+	origin *netns.NS    // namespace of its parent
+	peerNS *netns.NS    // namespace in which its peer was created
+	peer   int          // of a pair: index of the peer when it was created
+	remove func() error // removes the link, instead of RTM_DELLINK
+	files  []*os.File   // queues of a TUN device
 
-	mu sync.Mutex // guards where
+	mu sync.Mutex // guards location
 	location
 }
 
-// where is what Move changes.
+// location is where a link is. Move changes it.
 type location struct {
 	ns    *netns.NS
 	name  string
 	index int
 }
 
-// at is where the link is now.
+// current returns the link's location.
 func (l *Link) current() location {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.location
 }
 
-// Create makes the link that spec describes. It looks up parents in ns, which
-// is also where a tunnel's outer packets go. On error nothing stays behind, and
-// what was there before is untouched. A parameter that makes no sense is a
-// *ParamError; a name already in use is ErrExists; an identity already in use
-// is ErrConflict; what the kernel, the machine or our privilege can't do is a
-// *Lack.
+// Create creates the link that spec describes. It looks up parents in ns, which
+// is also the namespace that a tunnel's outer packets leave from. On error
+// nothing stays behind and existing links are untouched. An invalid parameter
+// is a *ParamError, a name in use is ErrExists, an identity in use is
+// ErrConflict, and what the kernel, the machine or the caller's privileges
+// don't allow is a *Lack.
 func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
@@ -118,18 +114,19 @@ func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
 	if err := spec.create(m); err != nil {
 		return nil, m.explain(err)
 	}
-	l, rep, err := findBy(&m.sockets, m.to.NS, spec.attrs().Name)
-	if err != nil && m.remove != nil {
-		err = errors.Join(err, m.remove())
-	}
+	l, info, err := findBy(&m.sockets, m.to.NS, spec.attrs().Name)
 	if err != nil {
-		return nil, err
+		errs := []error{err, closeFiles(m.files)}
+		if m.remove != nil {
+			errs = append(errs, m.remove())
+		}
+		return nil, errors.Join(errs...)
 	}
-	l.spec, l.origin, l.peerNS, l.remove = spec, ns, m.to.PeerNS, m.remove
+	l.spec, l.origin, l.peerNS, l.remove, l.files = spec, ns, m.to.PeerNS, m.remove, m.files
 	if _, ok := spec.(paired); ok {
-		l.peer = rep.number(unix.IFLA_LINK)
+		l.peer = info.number(unix.IFLA_LINK)
 	}
-	if err := l.finish(&m.sockets, rep); err != nil {
+	if err := l.finish(&m.sockets, info); err != nil {
 		return nil, errors.Join(m.explain(err), l.Close())
 	}
 	return l, nil
@@ -140,24 +137,23 @@ type configurer interface {
 	configure(l *Link) error
 }
 
-// finish is what there is to do once the kernel has the link: configure it and
-// see whether it is what was asked for. rep is what the kernel says of it so far.
-func (l *Link) finish(by *sockets, rep *linkInfo) error {
+// finish configures a new link, reads it back and compares it with its spec.
+// info is the kernel's report of the link before it is configured.
+func (l *Link) finish(by *sockets, info *linkInfo) error {
 	if c, ok := l.spec.(configurer); ok {
 		if err := c.configure(l); err != nil {
 			return err
 		}
-		rep = nil
+		info = nil
 	}
-	got, err := l.specBy(by, rep)
+	got, err := l.specBy(by, info)
 	if err != nil {
 		return err
 	}
 	return verify(l.spec, got)
 }
 
-// Find is the handle of a link that exists already, of whatever kind. Its Spec
-// can't be read.
+// Find returns a handle on an existing link of any kind. Its Spec can't be read.
 func Find(ns *netns.NS, name string) (*Link, error) {
 	var by sockets
 	defer by.close()
@@ -170,41 +166,33 @@ func findBy(by *sockets, ns *netns.NS, name string) (*Link, *linkInfo, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	rep, err := r.find(name)
+	info, err := r.find(name)
 	if err != nil {
 		return nil, nil, fmt.Errorf("find link %q in %s: %w", name, ns, err)
 	}
-	return &Link{origin: ns, peerNS: ns, location: location{ns, name, rep.index}}, rep, nil
+	return &Link{origin: ns, peerNS: ns, location: location{ns, name, info.index}}, info, nil
 }
 
-// Handle is a route netlink socket that talks to ns from any thread. Close it.
+// Handle opens a route netlink socket in ns that any thread may use. The caller
+// closes it.
 func Handle(ns *netns.NS) (*netlink.Handle, error) {
-	var h *netlink.Handle
-	err := ns.Do(func() error {
-		var err error
-		h, err = netlink.NewHandle(unix.NETLINK_ROUTE)
-		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open netlink in %s: %w", ns, err)
-	}
-	return h, nil
+	return openIn(ns, "netlink", func() (*netlink.Handle, error) { return netlink.NewHandle(unix.NETLINK_ROUTE) })
 }
 
-// Name is the link's name.
+// Name returns the link's name.
 func (l *Link) Name() string { return l.current().name }
 
-// NS is the namespace that the link is in.
+// NS returns the namespace that the link is in.
 func (l *Link) NS() *netns.NS { return l.current().ns }
 
-// Index is the link's number in its namespace.
+// Index returns the link's interface index in its namespace.
 func (l *Link) Index() int { return l.current().index }
 
-// PeerIndex is the number that the other end of a pair had where Create made it; 0 for
-// what is none, or was not made here.
+// PeerIndex returns the interface index that the peer of a pair had when Create
+// created it. It is 0 for a link that has no peer or was not created here.
 func (l *Link) PeerIndex() int { return l.peer }
 
-// Spec reads the link's parameters back from the kernel, in the type the link
+// Spec reads the link's parameters from the kernel, in the type that the link
 // was created with.
 func (l *Link) Spec() (Spec, error) {
 	var by sockets
@@ -212,15 +200,15 @@ func (l *Link) Spec() (Spec, error) {
 	return l.specBy(&by, nil)
 }
 
-func (l *Link) specBy(by *sockets, rep *linkInfo) (Spec, error) {
+func (l *Link) specBy(by *sockets, info *linkInfo) (Spec, error) {
 	if l.spec == nil {
-		return nil, fmt.Errorf("link %q was not made here: %w", l.Name(), errors.ErrUnsupported)
+		return nil, fmt.Errorf("link %q was not created by this process: %w", l.Name(), errors.ErrUnsupported)
 	}
-	r, err := newReader(l, by, rep)
+	r, err := newReader(l, by, info)
 	if err != nil {
 		return nil, err
 	}
-	got, err := l.spec.read(r)
+	got, err := kindOf(l.spec).read(r, l.spec)
 	if err != nil {
 		return nil, fmt.Errorf("read link %q: %w", l.Name(), err)
 	}
@@ -229,38 +217,32 @@ func (l *Link) specBy(by *sockets, rep *linkInfo) (Spec, error) {
 
 // Up brings the link up.
 func (l *Link) Up() error {
-	return l.do("bring link %q up", func(h *netlink.Handle, nl netlink.Link) error { return h.LinkSetUp(nl) })
+	return l.do("bring up", func(h *netlink.Handle, nl netlink.Link) error { return h.LinkSetUp(nl) })
 }
 
 // Down brings the link down.
 func (l *Link) Down() error {
-	return l.do("bring link %q down", func(h *netlink.Handle, nl netlink.Link) error { return h.LinkSetDown(nl) })
+	return l.do("bring down", func(h *netlink.Handle, nl netlink.Link) error { return h.LinkSetDown(nl) })
 }
 
-// AddAddr gives the link an address. IPv6 addresses skip duplicate address
-// detection, so that they can be used at once.
+// AddAddr adds an address to the link. IPv6 addresses skip duplicate address
+// detection, so that they are usable at once.
 func (l *Link) AddAddr(p netip.Prefix) error {
-	return l.do("add address to link %q", func(h *netlink.Handle, nl netlink.Link) error {
+	return l.do(fmt.Sprintf("add address %s to", p), func(h *netlink.Handle, nl netlink.Link) error {
 		a, err := netlink.ParseAddr(p.String())
 		if err != nil {
-			return fmt.Errorf("parse address: %w", err)
+			return err
 		}
 		if p.Addr().Is6() {
-			a.Flags = ifaFNoDAD
+			a.Flags = unix.IFA_F_NODAD
 		}
-		if err := h.AddrAdd(nl, a); err != nil {
-			return fmt.Errorf("%s: %w", p, err)
-		}
-		return nil
+		return h.AddrAdd(nl, a)
 	})
 }
 
-// ifaFNoDAD is IFA_F_NODAD (include/uapi/linux/if_addr.h).
-const ifaFNoDAD = 0x02
-
 // SetMaster makes the link a port of a bridge in the same namespace.
 func (l *Link) SetMaster(bridge string) error {
-	return l.do("make a bridge port of link %q", func(h *netlink.Handle, nl netlink.Link) error {
+	return l.do("make a bridge port of", func(h *netlink.Handle, nl netlink.Link) error {
 		br, err := h.LinkByName(bridge)
 		if err != nil {
 			return fmt.Errorf("find bridge %q: %w", bridge, err)
@@ -269,49 +251,41 @@ func (l *Link) SetMaster(bridge string) error {
 	})
 }
 
-// MTU is the link's MTU, in bytes.
+// MTU returns the link's MTU, in bytes.
 func (l *Link) MTU() (int, error) {
 	var mtu int
-	err := l.do("read mtu of link %q", func(_ *netlink.Handle, nl netlink.Link) error {
+	err := l.do("read mtu of", func(_ *netlink.Handle, nl netlink.Link) error {
 		mtu = nl.Attrs().MTU
 		return nil
 	})
 	return mtu, err
 }
 
-// SetMTU changes the MTU, in bytes.
+// SetMTU sets the MTU, in bytes.
 func (l *Link) SetMTU(mtu int) error {
-	return l.do("set mtu of link %q", func(h *netlink.Handle, nl netlink.Link) error {
-		if err := h.LinkSetMTU(nl, mtu); err != nil {
-			return fmt.Errorf("%d: %w", mtu, err)
-		}
-		return nil
-	})
+	return l.do(fmt.Sprintf("set mtu %d on", mtu), func(h *netlink.Handle, nl netlink.Link) error { return h.LinkSetMTU(nl, mtu) })
 }
 
-// SetMAC changes the Ethernet address.
+// SetMAC sets the Ethernet address.
 func (l *Link) SetMAC(mac MAC) error {
-	return l.do("set address of link %q", func(h *netlink.Handle, nl netlink.Link) error {
-		if err := h.LinkSetHardwareAddr(nl, mac[:]); err != nil {
-			return fmt.Errorf("%s: %w", mac, err)
-		}
-		return nil
+	return l.do(fmt.Sprintf("set address %s on", mac), func(h *netlink.Handle, nl netlink.Link) error {
+		return h.LinkSetHardwareAddr(nl, mac[:])
 	})
 }
 
-// setTxQueueLen is for kinds whose driver takes it only afterwards; 0 leaves
-// it.
-func setTxQueueLen(l *Link, packets int) error {
+// setTxQueueLen sets the queue length of a link whose driver ignores it in the
+// request that creates the link. 0 leaves the queue as it is.
+func (l *Link) setTxQueueLen(packets int) error {
 	if packets == 0 {
 		return nil
 	}
-	return l.do("set queue length of link %q", func(h *netlink.Handle, nl netlink.Link) error {
+	return l.do("set queue length of", func(h *netlink.Handle, nl netlink.Link) error {
 		return h.LinkSetTxQLen(nl, packets)
 	})
 }
 
-// Move puts the link into another namespace under the given name; "" keeps the
-// name. It comes out down and without addresses. A name in use there is
+// Move moves the link to another namespace under the given name; "" keeps the
+// name. The link arrives down and without addresses. A name in use there is
 // ErrExists, and the link stays where it was.
 func (l *Link) Move(to *netns.NS, name string) error {
 	l.mu.Lock()
@@ -325,29 +299,31 @@ func (l *Link) Move(to *netns.NS, name string) error {
 	}
 	defer r.Close()
 	if linkExists(to, name) {
-		return fmt.Errorf("move link %q to %s as %q: %w", l.name, to, name, ErrExists)
+		err = ErrExists
+	} else {
+		err = kernelError(r.moveAndRename(l.index, to, name))
 	}
-	if err := r.moveAndRename(l.index, to, name); err != nil {
-		return fmt.Errorf("move link %q to %s as %q: %w", l.name, to, name, kernelError(err))
+	if err != nil {
+		return fmt.Errorf("move link %q to %s as %q: %w", l.name, to, name, err)
 	}
-	there, err := Find(to, name)
+	moved, err := Find(to, name)
 	if err != nil {
 		return err
 	}
-	l.location = there.location
+	l.location = moved.location
 	return nil
 }
 
-// Close removes the link from the kernel. A link that is gone already is not
-// an error, nor is a namespace that is closed.
+// Close removes the link from the kernel. Closing a link that is already gone,
+// or whose namespace is closed, is not an error.
 func (l *Link) Close() error {
 	if l.remove != nil {
 		return l.remove()
 	}
-	return l.current().delete()
+	return errors.Join(l.current().delete(), closeFiles(l.files))
 }
 
-// delete removes whatever link is there.
+// delete removes the link at w.
 func (w location) delete() error {
 	r, err := dial(w.ns)
 	if errors.Is(err, unix.EBADF) {
@@ -363,22 +339,22 @@ func (w location) delete() error {
 	return nil
 }
 
-// do runs f with a handle into the link's namespace and the kernel's view of
-// the link. what has a %q for the link's name and begins the error.
-func (l *Link) do(what string, f func(*netlink.Handle, netlink.Link) error) error {
+// do calls f with a netlink handle in the link's namespace and the kernel's view
+// of the link. An error begins with action and the link's name.
+func (l *Link) do(action string, f func(*netlink.Handle, netlink.Link) error) error {
 	w := l.current()
-	what = fmt.Sprintf(what, w.name)
 	h, err := Handle(w.ns)
-	if err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+	if err == nil {
+		defer h.Close()
+		var nl netlink.Link
+		if nl, err = h.LinkByIndex(w.index); err != nil {
+			err = fmt.Errorf("find it in %s: %w", w.ns, err)
+		} else {
+			err = f(h, nl)
+		}
 	}
-	defer h.Close()
-	nl, err := h.LinkByIndex(w.index)
 	if err != nil {
-		return fmt.Errorf("%s: find it in %s: %w", what, w.ns, err)
-	}
-	if err := f(h, nl); err != nil {
-		return fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s link %q: %w", action, w.name, err)
 	}
 	return nil
 }

@@ -7,8 +7,8 @@ import (
 	"unique"
 )
 
-// List is an immutable sequence that can be compared with ==, so that specs
-// stay comparable. The zero List is empty. It is safe for concurrent use.
+// List is an immutable sequence that can be compared with ==, which keeps specs
+// comparable. The zero List is empty. It is safe for concurrent use.
 type List[T comparable] struct {
 	head unique.Handle[node[T]]
 }
@@ -18,7 +18,7 @@ type node[T comparable] struct {
 	rest  List[T]
 }
 
-// ListOf is the list of these elements.
+// ListOf returns a list of the elements.
 func ListOf[T comparable](elements ...T) List[T] {
 	var l List[T]
 	for _, e := range slices.Backward(elements) {
@@ -27,7 +27,7 @@ func ListOf[T comparable](elements ...T) List[T] {
 	return l
 }
 
-// All is a fresh slice of the elements.
+// All returns the elements in a new slice.
 func (l List[T]) All() []T {
 	var out []T
 	for l != (List[T]{}) {
@@ -38,7 +38,7 @@ func (l List[T]) All() []T {
 	return out
 }
 
-// String is the elements with commas between them, as Parse reads them.
+// String returns the elements separated by commas, as Parse accepts them.
 func (l List[T]) String() string {
 	var out []string
 	for _, e := range l.All() {
@@ -47,8 +47,8 @@ func (l List[T]) String() string {
 	return strings.Join(out, ",")
 }
 
-// orderedLike is got with the elements that want also has first and in want's
-// order: the kernel reports sets in an order of its own.
+// sortLike returns got in the order of want, followed by what want does not
+// have. The kernel reports sets in an order of its own.
 func sortLike[T comparable](want, got []T) List[T] {
 	var out []T
 	for _, e := range want {
@@ -64,14 +64,25 @@ func sortLike[T comparable](want, got []T) List[T] {
 	return ListOf(out...)
 }
 
-// list is a List as a parameter: elements separated by commas.
+// list is a List whose text has commas between the elements. Its attribute is a
+// nest of attributes of type attr, one per element and each size bytes long.
 type list[T comparable] struct {
 	p       *List[T]
 	parse   func(string) (T, bool)
-	element string // one element, for people
-	enc     func([]T) ([]byte, error)
-	dec     func([]byte) ([]T, error)
+	element string // describes an element in messages
+
+	attr      uint16
+	size      int
+	encodeOne func(T) []byte
+	decodeOne func([]byte) T // of size bytes
 }
+
+// sorter is a value that the kernel may report in a different order.
+type sorter interface {
+	sortLike(asked value)
+}
+
+func (v list[T]) sortLike(asked value) { *v.p = sortLike(asked.(list[T]).p.All(), v.p.All()) }
 
 func (v list[T]) isZero() bool    { return *v.p == List[T]{} }
 func (v list[T]) allowed() string { return v.element + ", separated by commas, each once" }
@@ -90,7 +101,7 @@ func (v list[T]) valid() bool {
 
 func (v list[T]) setText(s string) bool {
 	var all []T
-	for _, part := range strings.Split(s, ",") {
+	for part := range strings.SplitSeq(s, ",") {
 		e, ok := v.parse(strings.TrimSpace(part))
 		if !ok {
 			return false
@@ -101,10 +112,26 @@ func (v list[T]) setText(s string) bool {
 	return v.valid()
 }
 
-func (v list[T]) encode(linkNames) ([]byte, error) { return v.enc(v.p.All()) }
+func (v list[T]) encode(linkNames) ([]byte, error) {
+	var inner []attribute
+	for _, e := range v.p.All() {
+		inner = append(inner, attribute{Type: v.attr, Data: v.encodeOne(e)})
+	}
+	return pack(inner)
+}
 
 func (v list[T]) decode(b []byte, _ linkNames) error {
-	all, err := v.dec(b)
+	inner, err := unpack(b)
+	if err != nil {
+		return err
+	}
+	var all []T
+	for _, a := range inner {
+		if len(a.Data) != v.size {
+			return errLength
+		}
+		all = append(all, v.decodeOne(a.Data))
+	}
 	*v.p = ListOf(all...)
-	return err
+	return nil
 }

@@ -15,37 +15,35 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MPTCPEndpoint is an address that the kernel's path manager uses for further
-// subflows (ip-mptcp(8), net/mptcp/pm_netlink.c). Comparable data.
+// MPTCPEndpoint is an address that the kernel's path manager uses for additional
+// subflows (ip-mptcp(8), net/mptcp/pm_netlink.c, CONFIG_MPTCP). It is comparable
+// data.
 type MPTCPEndpoint struct {
 	Addr     netip.Addr `json:"address"`
-	ID       int        `json:"id"`                 // 1…255; 0: the kernel's choice
-	Port     int        `json:"port,omitempty"`     // to listen on, with Signal only; 0: that of the connection
-	Device   string     `json:"device,omitempty"`   // the link that has Addr; "": any, or one that is gone
-	Signal   bool       `json:"signal,omitempty"`   // tell the other end of it
+	ID       int        `json:"id"`                 // 1…255; 0: chosen by the kernel
+	Port     int        `json:"port,omitempty"`     // to listen on, with Signal only; 0: the connection's port
+	Device   string     `json:"device,omitempty"`   // the link that has Addr; "": any link, or a link that no longer exists
+	Signal   bool       `json:"signal,omitempty"`   // announce it to the peer
 	Subflow  bool       `json:"subflow,omitempty"`  // open subflows from it
-	Backup   bool       `json:"backup,omitempty"`   // use its subflows only when others fail
-	FullMesh bool       `json:"fullmesh,omitempty"` // with Subflow: to every address of the other end; not with Signal
+	Backup   bool       `json:"backup,omitempty"`   // use its subflows only if all others fail
+	FullMesh bool       `json:"fullmesh,omitempty"` // with Subflow: open one to each address of the peer; not with Signal
 }
 
-// MPTCPLimits bound what the path manager does for one connection. How large they
-// can be is the kernel's to say (MPTCPCapacity).
+// MPTCPLimits limit what the path manager does for one connection. The kernel
+// limits them in turn (MPTCPCapacity).
 type MPTCPLimits struct {
-	Subflows         int `json:"subflows"`          // further ones; the kernel's default is 2 (0 before 5.13)
-	AcceptedAddAddrs int `json:"add_addr_accepted"` // of the other end's addresses; the kernel's default is 0
+	Subflows         int `json:"subflows"`          // beyond the first; the kernel's default is 2 (0 before 5.13)
+	AcceptedAddAddrs int `json:"add_addr_accepted"` // announced addresses of the peer that are used; the kernel's default is 0
 }
 
 // Commands, attributes and flags of the path manager
 // (include/uapi/linux/mptcp_pm.h).
 const (
-	mptcpFamily = "mptcp_pm"
-
-	mptcpAddAddr    = 1 // MPTCP_PM_CMD_ADD_ADDR
-	mptcpDelAddr    = 2
-	mptcpGetAddr    = 3
-	mptcpFlushAddrs = 4
-	mptcpSetLimits  = 5
-	mptcpGetLimits  = 6
+	mptcpAddAddr   = 1 // MPTCP_PM_CMD_ADD_ADDR
+	mptcpDelAddr   = 2
+	mptcpGetAddr   = 3
+	mptcpSetLimits = 5
+	mptcpGetLimits = 6
 
 	mptcpAttrAddr       = 1 // MPTCP_PM_ATTR_ADDR
 	mptcpAttrRcvAddAddr = 2
@@ -73,7 +71,7 @@ func (e MPTCPEndpoint) validate() error {
 	case !e.Addr.IsValid() || e.Addr.IsUnspecified() || e.Addr.IsMulticast():
 		return bad("address", e.Addr, "a unicast IP address")
 	case e.ID < 0 || e.ID > 255:
-		return bad("id", e.ID, "1…255, or 0 for the kernel's choice")
+		return bad("id", e.ID, "1…255, or 0 to let the kernel choose")
 	case e.Port < 0 || e.Port > 65535:
 		return bad("port", e.Port, "0…65535")
 	case e.Port != 0 && !e.Signal:
@@ -96,32 +94,26 @@ func (e MPTCPEndpoint) flags() uint32 {
 	return f
 }
 
-// AddMPTCPEndpoint adds an endpoint to ns. One with the same address or ID is
-// ErrExists; a kernel without MPTCP is a *Lack.
+// AddMPTCPEndpoint adds an endpoint to ns. An endpoint with the same address or
+// ID is ErrExists; a kernel without MPTCP is a *Lack.
 func AddMPTCPEndpoint(ns *netns.NS, e MPTCPEndpoint) error {
 	if err := e.validate(); err != nil {
 		return err
 	}
-	m, err := dialMPTCP(ns)
-	if err != nil {
+	return withMPTCP(ns, fmt.Sprintf("add mptcp endpoint %s in", e.Addr), func(m *mptcpConn) error {
+		addr, err := m.encode(e)
+		if err != nil {
+			return err
+		}
+		if _, err = m.execute(mptcpAddAddr, netlink.Acknowledge, addr); err != nil && m.inUse(e) {
+			return ErrExists
+		}
 		return err
-	}
-	defer m.Close()
-	addr, err := m.encode(e)
-	if err != nil {
-		return err
-	}
-	if _, err = m.execute(mptcpAddAddr, netlink.Acknowledge, addr); err == nil {
-		return nil
-	}
-	if m.inUse(e) {
-		err = ErrExists
-	}
-	return fmt.Errorf("add mptcp endpoint %s in %s: %w", e.Addr, ns, kernelError(err))
+	})
 }
 
-// has tells whether the address or the ID is in use. Kernels do not tell by
-// their error: it is EEXIST, EBUSY or EINVAL, by version.
+// inUse reports whether the address or the ID is in use. The kernel's error does
+// not tell: by version it is EEXIST, EBUSY or EINVAL.
 func (m *mptcpConn) inUse(e MPTCPEndpoint) bool {
 	all, err := m.list()
 	return err == nil && slices.ContainsFunc(all, func(o MPTCPEndpoint) bool {
@@ -131,33 +123,23 @@ func (m *mptcpConn) inUse(e MPTCPEndpoint) bool {
 
 // DeleteMPTCPEndpoint removes the endpoint with this ID, and its subflows.
 func DeleteMPTCPEndpoint(ns *netns.NS, id int) error {
-	m, err := dialMPTCP(ns)
-	if err != nil {
+	return withMPTCP(ns, fmt.Sprintf("remove mptcp endpoint %d from", id), func(m *mptcpConn) error {
+		addr, err := nest(mptcpAttrAddr, []attribute{{Type: mptcpAddrID, Data: []byte{byte(id)}}})
+		if err == nil {
+			_, err = m.execute(mptcpDelAddr, netlink.Acknowledge, addr)
+		}
 		return err
-	}
-	defer m.Close()
-	addr, err := nest(mptcpAttrAddr, []attribute{{Type: mptcpAddrID, Data: []byte{byte(id)}}})
-	if err != nil {
-		return err
-	}
-	if _, err := m.execute(mptcpDelAddr, netlink.Acknowledge, addr); err != nil {
-		return fmt.Errorf("remove mptcp endpoint %d of %s: %w", id, ns, kernelError(err))
-	}
-	return nil
+	})
 }
 
 // MPTCPEndpoints lists the endpoints of ns, by ID.
 func MPTCPEndpoints(ns *netns.NS) ([]MPTCPEndpoint, error) {
-	m, err := dialMPTCP(ns)
-	if err != nil {
-		return nil, err
-	}
-	defer m.Close()
-	all, err := m.list()
-	if err != nil {
-		return nil, fmt.Errorf("list mptcp endpoints of %s: %w", ns, kernelError(err))
-	}
-	return all, nil
+	var all []MPTCPEndpoint
+	err := withMPTCP(ns, "list mptcp endpoints of", func(m *mptcpConn) (err error) {
+		all, err = m.list()
+		return err
+	})
+	return all, err
 }
 
 func (m *mptcpConn) list() ([]MPTCPEndpoint, error) {
@@ -177,39 +159,18 @@ func (m *mptcpConn) list() ([]MPTCPEndpoint, error) {
 	return out, nil
 }
 
-// FlushMPTCPEndpoints removes all endpoints of ns. Limits stay.
-func FlushMPTCPEndpoints(ns *netns.NS) error {
-	m, err := dialMPTCP(ns)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if _, err := m.execute(mptcpFlushAddrs, netlink.Acknowledge); err != nil {
-		return fmt.Errorf("flush mptcp endpoints of %s: %w", ns, kernelError(err))
-	}
-	return nil
-}
-
-// SetMPTCPLimits sets both limits of ns. One that the kernel finds too large is a
-// *ParamError.
+// SetMPTCPLimits sets both limits of ns. A limit that exceeds the kernel's
+// capacity is a *ParamError.
 func SetMPTCPLimits(ns *netns.NS, l MPTCPLimits) error {
 	for _, limit := range l.attributes() {
 		if limit.value < 0 {
 			return paramError("mptcp limits", limit.name, limit.value, "0 or more")
 		}
 	}
-	m, err := dialMPTCP(ns)
-	if err != nil {
-		return err
-	}
-	defer m.Close()
-	if err := m.setLimits(l); err != nil {
-		return fmt.Errorf("set mptcp limits of %s: %w", ns, err)
-	}
-	return nil
+	return withMPTCP(ns, "set mptcp limits of", func(m *mptcpConn) error { return m.setLimits(l) })
 }
 
-// mptcpLimit is one of the limits as a message has it.
+// mptcpLimit is one of the limits, as an attribute of a message.
 type mptcpLimit struct {
 	name  string
 	value int
@@ -223,7 +184,8 @@ func (l MPTCPLimits) attributes() []mptcpLimit {
 	}
 }
 
-// setLimits sets both, and tells which one the kernel points at when it refuses.
+// setLimits sets both limits. If the kernel refuses one, the error is a
+// *ParamError that names it.
 func (m *mptcpConn) setLimits(l MPTCPLimits) error {
 	var attrs []attribute
 	for _, limit := range l.attributes() {
@@ -235,7 +197,8 @@ func (m *mptcpConn) setLimits(l MPTCPLimits) error {
 		return err
 	}
 	limits := l.attributes()
-	// Older kernels (6.12) do not point: both have one maximum, so it is the higher.
+	// Older kernels (6.12) do not name the limit. Both have the same maximum, so it is
+	// the higher one.
 	refused := slices.MaxFunc(limits, func(a, b mptcpLimit) int { return cmp.Compare(a.value, b.value) })
 	if op.Offset > 0 {
 		at := attributeAt(attrs, op.Offset-unix.SizeofNlMsghdr-genlHeaderBytes)
@@ -252,32 +215,49 @@ func (m *mptcpConn) setLimits(l MPTCPLimits) error {
 
 // ReadMPTCPLimits reads both limits of ns.
 func ReadMPTCPLimits(ns *netns.NS) (MPTCPLimits, error) {
-	m, err := dialMPTCP(ns)
-	if err != nil {
-		return MPTCPLimits{}, err
-	}
-	defer m.Close()
-	answers, err := m.execute(mptcpGetLimits, 0)
-	if err != nil || len(answers) == 0 {
-		return MPTCPLimits{}, fmt.Errorf("read mptcp limits of %s: %w", ns, kernelError(err))
-	}
-	got, err := attributeMap(answers[0].Data)
-	if err != nil {
-		return MPTCPLimits{}, err
-	}
-	subflows, err1 := getUint(got[mptcpAttrSubflows], 4, false)
-	accepted, err2 := getUint(got[mptcpAttrRcvAddAddr], 4, false)
-	return MPTCPLimits{int(subflows), int(accepted)}, errors.Join(err1, err2)
+	var l MPTCPLimits
+	err := withMPTCP(ns, "read mptcp limits of", func(m *mptcpConn) error {
+		answers, err := m.execute(mptcpGetLimits, 0)
+		if err != nil {
+			return err
+		}
+		if len(answers) == 0 {
+			return errors.New("the kernel did not answer")
+		}
+		got, err := attributeMap(answers[0].Data)
+		if err != nil {
+			return err
+		}
+		subflows, err1 := getUint(got[mptcpAttrSubflows], 4, false)
+		accepted, err2 := getUint(got[mptcpAttrRcvAddAddr], 4, false)
+		l = MPTCPLimits{int(subflows), int(accepted)}
+		return errors.Join(err1, err2)
+	})
+	return l, err
 }
 
-// mptcp is a socket to the path manager of one namespace.
+// mptcpConn is a socket to the path manager of one namespace.
 type mptcpConn struct {
 	*genl
 	links *rtnl
 }
 
+// withMPTCP calls f with a socket to the path manager of ns. An error begins with
+// action and the namespace.
+func withMPTCP(ns *netns.NS, action string, f func(*mptcpConn) error) error {
+	m, err := dialMPTCP(ns)
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	if err := f(m); err != nil {
+		return fmt.Errorf("%s %s: %w", action, ns, kernelError(err))
+	}
+	return nil
+}
+
 func dialMPTCP(ns *netns.NS) (*mptcpConn, error) {
-	g, err := dialGenl(ns, mptcpFamily)
+	g, err := dialGenl(ns, "mptcp_pm")
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, newLack("mptcp", err)
 	}

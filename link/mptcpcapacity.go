@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"fmt"
 	"net/netip"
 	"sort"
 
@@ -12,36 +11,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MPTCPCapacity is how much of MPTCP the running kernel allows in one namespace.
+// MPTCPCapacity is how much MPTCP the running kernel allows in one namespace.
 type MPTCPCapacity struct {
-	Subflows  int `json:"subflows"`  // of one connection, beyond the first: the highest limit
+	Subflows  int `json:"subflows"`  // of one connection, beyond the first: the highest value of the limit
 	Endpoints int `json:"endpoints"` // in the kernel's list
 }
 
-// Bounds of the search: the attribute of a limit has 32 bits, the kernel's counters
-// have 8 (struct mptcp_pm_data, net/mptcp/protocol.h), and so have endpoints' ids.
+// Bounds of the search. The attribute of a limit has 32 bits, but the kernel's
+// counters (struct mptcp_pm_data, net/mptcp/protocol.h) and endpoint IDs have 8.
 const (
 	mptcpLimitBound    = 1 << 16
 	mptcpEndpointBound = 255
 )
 
-// ProbeMPTCPCapacity asks the kernel, by trying, how much it allows: limits, and
-// endpoints of addresses nobody has, until it refuses. It changes ns, which is to be
-// one that was made for this.
+// ProbeMPTCPCapacity finds the kernel's capacity by trial: it raises the limit and
+// adds endpoints of unused addresses until the kernel refuses. It changes ns,
+// which should be a scratch namespace.
 func ProbeMPTCPCapacity(ns *netns.NS) (MPTCPCapacity, error) {
-	m, err := dialMPTCP(ns)
-	if err != nil {
-		return MPTCPCapacity{}, err
-	}
-	defer m.Close()
-	most := MPTCPCapacity{}
-	if most.Subflows, err = m.maxSubflows(); err != nil {
-		return most, fmt.Errorf("find the highest mptcp limit in %s: %w", ns, err)
-	}
-	if most.Endpoints, err = m.maxEndpoints(); err != nil {
-		return most, fmt.Errorf("find how many mptcp endpoints there can be in %s: %w", ns, err)
-	}
-	return most, nil
+	var found MPTCPCapacity
+	err := withMPTCP(ns, "find the mptcp capacity of", func(m *mptcpConn) (err error) {
+		if found.Subflows, err = m.maxSubflows(); err != nil {
+			return err
+		}
+		found.Endpoints, err = m.maxEndpoints()
+		return err
+	})
+	return found, err
 }
 
 func (m *mptcpConn) maxSubflows() (int, error) {
@@ -56,12 +51,13 @@ func (m *mptcpConn) maxSubflows() (int, error) {
 	return max(refused-1, 0), failed
 }
 
-// mostEndpoints adds them one by one: what a kernel says when there are too many is
-// ERANGE or EINVAL, by version, and to neither is there another reason here.
+// maxEndpoints adds endpoints one by one. When there are too many, the error is
+// ERANGE, EINVAL or ENOSPC, by kernel version; a valid new endpoint gives these
+// errors no other cause.
 func (m *mptcpConn) maxEndpoints() (int, error) {
 	for n := range mptcpEndpointBound {
-		nobody := netip.AddrFrom4([4]byte{198, 18, 0, byte(n + 1)}) // RFC 2544
-		addr, err := m.encode(MPTCPEndpoint{Addr: nobody, Subflow: true})
+		unused := netip.AddrFrom4([4]byte{198, 18, 0, byte(n + 1)}) // RFC 2544
+		addr, err := m.encode(MPTCPEndpoint{Addr: unused, Subflow: true})
 		if err != nil {
 			return n, err
 		}
@@ -70,7 +66,7 @@ func (m *mptcpConn) maxEndpoints() (int, error) {
 		case errors.Is(err, unix.ERANGE), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENOSPC):
 			return n, nil
 		case err != nil:
-			return n, kernelError(err)
+			return n, err
 		}
 	}
 	return mptcpEndpointBound, nil

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -15,40 +16,38 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MPTCPConnection is a connection of programs' in a namespace, and the TCP
-// connections that it consists of.
+// MPTCPConnection is an MPTCP connection of a program, with its subflows.
 type MPTCPConnection struct {
-	Local              netip.AddrPort `json:"local"` // of the first subflow, when it began
+	Local              netip.AddrPort `json:"local"` // address of the first subflow when the connection began
 	Remote             netip.AddrPort `json:"remote"`
-	State              string         `json:"state"`              // of RFC 9293: ESTABLISHED …
-	Token              uint32         `json:"token"`              // its own number for itself, RFC 8684 section 3.2
-	UserID             int            `json:"uid"`                // whose socket it is
-	Fallback           bool           `json:"fallback"`           // it speaks plain TCP: the other end, or something between, knows no MPTCP
+	State              string         `json:"state"`              // as in RFC 9293, e.g. ESTABLISHED
+	Token              uint32         `json:"token"`              // identifies the connection on this host (RFC 8684 section 3.2)
+	UserID             int            `json:"uid"`                // owner of the socket
+	Fallback           bool           `json:"fallback"`           // plain TCP: the peer or a middlebox does not support MPTCP
 	ExtraSubflows      int            `json:"further_subflows"`   // beyond the first
-	ExtraSubflowsLimit int            `json:"further_limit"`      // the limit that it began with
-	BytesSent          uint64         `json:"bytes_sent"`         // payload; 0 from kernels before 6.5
+	ExtraSubflowsLimit int            `json:"further_limit"`      // the limit when the connection began
+	BytesSent          uint64         `json:"bytes_sent"`         // payload; 0 on kernels before 6.5
 	BytesReceived      uint64         `json:"bytes_received"`     // likewise
-	Subflows           []MPTCPSubflow `json:"subflows,omitempty"` // none where only root may see them, on older kernels
+	Subflows           []MPTCPSubflow `json:"subflows,omitempty"` // empty on older kernels, where only root may see them
 }
 
 // MPTCPSubflow is one TCP connection of an MPTCP connection.
 type MPTCPSubflow struct {
 	Local         netip.AddrPort `json:"local"`
 	Remote        netip.AddrPort `json:"remote"`
-	Device        string         `json:"device"` // the link that has the local address; "": none any more
+	Device        string         `json:"device"` // the link that has the local address; "": none has it any longer
 	State         string         `json:"state"`
-	LocalID       int            `json:"local_id"` // of the endpoints; 0: the connection's first addresses
+	LocalID       int            `json:"local_id"` // endpoint ID of the local address; 0: the connection's first
 	RemoteID      int            `json:"remote_id"`
-	Joined        bool           `json:"joined"` // it was added to the connection, which another began
-	Backup        bool           `json:"backup"` // it is used when others fail: either end wishes so
+	Joined        bool           `json:"joined"` // added to a connection that another subflow began
+	Backup        bool           `json:"backup"` // used only if all others fail, at the wish of either end
 	RTT           time.Duration  `json:"rtt_ns"`
-	BytesSent     uint64         `json:"bytes_sent"` // payload, what was sent again included
+	BytesSent     uint64         `json:"bytes_sent"` // payload, including retransmissions
 	BytesReceived uint64         `json:"bytes_received"`
 }
 
 // Constants of include/uapi/linux/inet_diag.h, sock_diag.h and mptcp.h.
 const (
-	sockDiagByFamily    = 20 // SOCK_DIAG_BY_FAMILY
 	diagRequestBytes    = 56 // struct inet_diag_req_v2
 	diagMessageBytes    = 72 // struct inet_diag_msg
 	diagRequestProtocol = 3  // INET_DIAG_REQ_PROTOCOL, for those above 255
@@ -81,20 +80,15 @@ var tcpStates = []string{
 	"CLOSED", "CLOSE-WAIT", "LAST-ACK", "LISTEN", "CLOSING", "SYN-RECEIVED",
 }
 
-// liveStates are all but CLOSED, LISTEN and TIME-WAIT, as bits.
+// liveStates are the bits of all states except CLOSED, LISTEN and TIME-WAIT.
 const liveStates = 1<<1 | 1<<2 | 1<<3 | 1<<4 | 1<<5 | 1<<8 | 1<<9 | 1<<11
 
-// MPTCPConnections lists the MPTCP connections of ns with their subflows, by their
-// addresses. The list is not of one instant: a subflow may be missing that was just
-// made.
+// MPTCPConnections lists the MPTCP connections of ns with their subflows, sorted
+// by address. The list is not a consistent snapshot: it may lack a new subflow.
 func MPTCPConnections(ns *netns.NS) ([]MPTCPConnection, error) {
-	var c *netlink.Conn
-	err := ns.Do(func() (err error) {
-		c, err = netlink.Dial(unix.NETLINK_SOCK_DIAG, nil)
-		return err
-	})
+	c, err := openIn(ns, "sock_diag", func() (*netlink.Conn, error) { return netlink.Dial(unix.NETLINK_SOCK_DIAG, nil) })
 	if err != nil {
-		return nil, fmt.Errorf("open sock_diag in %s: %w", ns, err)
+		return nil, err
 	}
 	defer c.Close()
 	devices, err := devicesByAddr(ns)
@@ -110,15 +104,12 @@ func MPTCPConnections(ns *netns.NS) ([]MPTCPConnection, error) {
 		}
 	}
 	slices.SortFunc(d.all, func(a, b MPTCPConnection) int {
-		if c := a.Local.Compare(b.Local); c != 0 {
-			return c
-		}
-		return a.Remote.Compare(b.Remote)
+		return cmp.Or(a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 	})
 	return d.all, nil
 }
 
-// deviceOfAddr is which link has an address, in ns.
+// devicesByAddr returns the name of the link that has each address in ns.
 func devicesByAddr(ns *netns.NS) (map[netip.Addr]string, error) {
 	h, err := Handle(ns)
 	if err != nil {
@@ -144,15 +135,15 @@ func devicesByAddr(ns *netns.NS) (map[netip.Addr]string, error) {
 	return out, nil
 }
 
-// mptcpDiag is one listing under way.
+// mptcpDiag is the state of one call of MPTCPConnections.
 type mptcpDiag struct {
 	conn    *netlink.Conn
 	devices map[netip.Addr]string
 	all     []MPTCPConnection
-	byToken map[uint32]int // place in all, by token
+	byToken map[uint32]int // index in all, by token
 }
 
-// dump adds connections, or, asked for TCP, puts subflows to them.
+// dump adds MPTCP connections, or, for protocol TCP, adds subflows to them.
 func (d *mptcpDiag) dump(protocol uint32, family byte) error {
 	b := make([]byte, diagRequestBytes)
 	b[0], b[1], b[2] = family, byte(unix.IPPROTO_TCP), 1<<(diagInfo-1)
@@ -165,7 +156,7 @@ func (d *mptcpDiag) dump(protocol uint32, family byte) error {
 		b = append(b, more...)
 	}
 	answers, err := d.conn.Execute(netlink.Message{
-		Header: netlink.Header{Type: sockDiagByFamily, Flags: netlink.Request | netlink.Dump},
+		Header: netlink.Header{Type: unix.SOCK_DIAG_BY_FAMILY, Flags: netlink.Request | netlink.Dump},
 		Data:   b,
 	})
 	if err != nil {
@@ -204,8 +195,8 @@ func (d *mptcpDiag) connection(b []byte, attrs map[uint16][]byte) {
 	})
 }
 
-// subflow puts a TCP connection to what it is a subflow of. One that is plain TCP,
-// or whose connection was not listed, is none.
+// subflow adds a TCP connection to the MPTCP connection that it is a subflow of. It
+// ignores plain TCP, and subflows of connections that were not listed.
 func (d *mptcpDiag) subflow(b []byte, attrs map[uint16][]byte) error {
 	ulp, err := attributeMap(attrs[diagULPInfo])
 	if err != nil || len(ulp[ulpMPTCP]) == 0 {
@@ -241,7 +232,7 @@ func (d *mptcpDiag) subflow(b []byte, attrs map[uint16][]byte) error {
 	return nil
 }
 
-// diagAddr reads a port and an address of struct inet_diag_sockid, which is at
+// diagAddr returns a port and an address of struct inet_diag_sockid, which is at
 // offset 4 of the message.
 func diagAddr(b []byte, port, addr int) netip.AddrPort {
 	ip := netip.AddrFrom4([4]byte(b[addr : addr+4]))

@@ -1,47 +1,51 @@
 package link
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
 
-// NetkitMode says whether a netkit pair carries packets or frames.
+// NetkitSpec is a pair of devices like veth that is designed for BPF programs
+// and has a shorter path between its ends (drivers/net/netkit.c, CONFIG_NETKIT,
+// Linux 6.7). Creating the link creates both ends; removing either end removes
+// both.
+type NetkitSpec struct {
+	Attrs                   // a MAC in mode l2 only
+	Peer       Attrs        // the other end; needs a name
+	Mode       NetkitMode   // "": the kernel's default, l3
+	Policy     NetkitPolicy // for packets that this end sends; "": the kernel's default, pass
+	PeerPolicy NetkitPolicy // for packets that the peer sends; "": the kernel's default, pass
+	Scrub      NetkitScrub  // for packets that this end sends; "": the kernel's default, default
+	PeerScrub  NetkitScrub  // for packets that the peer sends; "": the kernel's default, default
+}
+
+// NetkitMode selects whether a netkit pair carries packets or frames.
 type NetkitMode string
 
 // The modes of a netkit pair.
 const (
 	NetkitL2 NetkitMode = "l2" // Ethernet frames, with ARP
-	NetkitL3 NetkitMode = "l3" // IP packets; no ARP, no broadcast; the kernel's default
+	NetkitL3 NetkitMode = "l3" // IP packets; no ARP, no broadcast
 )
 
-// NetkitPolicy says what happens to a packet that no BPF program decided on.
+// NetkitPolicy is the fate of a packet that no BPF program decided on.
 type NetkitPolicy string
 
 // The policies of a netkit device.
 const (
-	NetkitPass NetkitPolicy = "pass" // let through; the kernel's default
-	NetkitDrop NetkitPolicy = "drop" // throw away
+	NetkitPass NetkitPolicy = "pass"
+	NetkitDrop NetkitPolicy = "drop"
 )
 
-// NetkitScrub says what is wiped from a packet's metadata on its way out of the
+// NetkitScrub selects the metadata that is cleared when a packet leaves the
 // namespace (Linux 6.12).
 type NetkitScrub string
 
 // The ways to scrub.
 const (
-	NetkitScrubDefault NetkitScrub = "default" // mark, priority and the like; the kernel's default
+	NetkitScrubDefault NetkitScrub = "default" // mark, priority and the like
 	NetkitScrubNone    NetkitScrub = "none"    // nothing
 )
-
-// NetkitSpec is a pair of devices like veth, made for BPF programs and with a
-// shorter way between them (drivers/net/netkit.c, Linux 6.7). Creating it makes
-// both ends; removing one removes both.
-type NetkitSpec struct {
-	Attrs                   // a MAC in mode l2 only
-	Peer       Attrs        // the other end; it must have a name
-	Mode       NetkitMode   // "": the kernel's, l3
-	Policy     NetkitPolicy // of what this end sends
-	PeerPolicy NetkitPolicy // of what the peer sends
-	Scrub      NetkitScrub
-	PeerScrub  NetkitScrub
-}
 
 // Kind implements Spec.
 func (NetkitSpec) Kind() string { return "netkit" }
@@ -61,27 +65,16 @@ func (s NetkitSpec) Validate() error {
 }
 
 func (s *NetkitSpec) params() []field {
-	return append(append(s.Attrs.params(), peerParams(&s.Peer)...), s.fields()...)
-}
-
-// The attributes of netkit that came after the first version
-// (include/uapi/linux/if_link.h), and the verdicts of enum netkit_action.
-const (
-	netkitScrub     = 6 // IFLA_NETKIT_SCRUB
-	netkitPeerScrub = 7 // IFLA_NETKIT_PEER_SCRUB
-)
-
-func (s *NetkitSpec) fields() []field {
 	policy := []option{{string(NetkitPass), unix.NETKIT_PASS}, {string(NetkitDrop), unix.NETKIT_DROP}}
 	scrub := []option{{string(NetkitScrubNone), 0}, {string(NetkitScrubDefault), 1}}
-	return []field{
+	return append(append(s.Attrs.params(), peerParams(&s.Peer)...), []field{
 		{"mode", unix.IFLA_NETKIT_MODE, choice[NetkitMode]{p: &s.Mode, size: 4, options: []option{
 			{string(NetkitL2), unix.NETKIT_L2}, {string(NetkitL3), unix.NETKIT_L3}}}},
 		{"policy", unix.IFLA_NETKIT_POLICY, choice[NetkitPolicy]{p: &s.Policy, size: 4, options: policy}},
 		{"peer_policy", unix.IFLA_NETKIT_PEER_POLICY, choice[NetkitPolicy]{p: &s.PeerPolicy, size: 4, options: policy}},
-		{"scrub", netkitScrub, choice[NetkitScrub]{p: &s.Scrub, size: 4, options: scrub}},
-		{"peer_scrub", netkitPeerScrub, choice[NetkitScrub]{p: &s.PeerScrub, size: 4, options: scrub}},
-	}
+		{"scrub", nl.IFLA_NETKIT_SCRUB, choice[NetkitScrub]{p: &s.Scrub, size: 4, options: scrub}},
+		{"peer_scrub", nl.IFLA_NETKIT_PEER_SCRUB, choice[NetkitScrub]{p: &s.PeerScrub, size: 4, options: scrub}},
+	}...)
 }
 
 func (s NetkitSpec) peer() Attrs { return s.Peer }
@@ -91,20 +84,16 @@ func (s NetkitSpec) create(m *creator) error {
 	if err != nil {
 		return err
 	}
-	return m.newLink(request{kind: "netkit", attrs: s.Attrs, fields: s.fields(), data: []attribute{peer}}, noUnderlay)
+	return m.newLink(request{kind: "netkit", attrs: s.Attrs, fields: s.params(), data: []attribute{peer}}, noUnderlay)
 }
 
-// read leaves Peer zero where the peer is no longer in the namespace that it was
-// created in. In mode l3 the addresses mean nothing and are left out.
-func (s NetkitSpec) read(r *reader) (Spec, error) {
-	var got NetkitSpec
-	if err := r.into(&got.Attrs, got.fields()); err != nil {
-		return nil, err
-	}
+// complete leaves Peer zero if the peer has left the namespace in which it was
+// created. In mode l3 the addresses have no meaning and are omitted.
+func (s *NetkitSpec) complete(r *reader, _ Spec) error {
 	var err error
-	got.Peer, err = r.peer("netkit")
-	if got.Mode == NetkitL3 {
-		got.MAC, got.Peer.MAC = MAC{}, MAC{}
+	s.Peer, err = r.peer("netkit")
+	if s.Mode == NetkitL3 {
+		s.MAC, s.Peer.MAC = MAC{}, MAC{}
 	}
-	return got, err
+	return err
 }

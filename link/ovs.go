@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -13,39 +14,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OVSBridgeSpec is an Open vSwitch bridge and its local port, a link of the same
-// name (ovs-vswitchd.conf.db(5), table Bridge). It is made in the namespace that
-// ovs-vswitchd runs in, which must be the one given to Create.
+// OVSBridgeSpec is an Open vSwitch bridge with its local port, a link of the same
+// name (ovs-vswitchd.conf.db(5), table Bridge; CONFIG_OPENVSWITCH, the package
+// openvswitch-switch). It is created in the namespace that ovs-vswitchd runs in,
+// which must be the one given to Create.
 type OVSBridgeSpec struct {
 	Attrs                       // MTU and MAC of the local port
-	DB            string        // of the switch: unix:PATH; "": the system's own
+	DB            string        // the switch's database: unix:PATH; "": the system's
 	DatapathType  OVSDatapath   // "": system
 	FailMode      OVSFailMode   // "": standalone
-	DatapathID    string        // 16 hexadecimal digits; "": from the MAC address
+	DatapathID    string        // 16 hexadecimal digits; "": derived from the MAC address
 	STP           bool          // 802.1D
 	RSTP          bool          // 802.1w; not with STP
-	McastSnooping bool          // IGMP
-	ForwardBPDU   bool          // pass on spanning tree frames
-	MACAgeing     time.Duration // in seconds, 15 s…3600 s; 0: 300 s
+	McastSnooping bool          // forward multicast by IGMP snooping
+	ForwardBPDU   bool          // forward spanning tree frames
+	MACAgeing     time.Duration // whole seconds, 15 s…3600 s; 0: 300 s
 	MACTableSize  int           // addresses, 10…1000000; 0: 8192
 }
 
-// OVSDatapath says who forwards packets.
+// OVSDatapath selects what forwards packets.
 type OVSDatapath string
 
 // The datapaths.
 const (
 	OVSSystem OVSDatapath = "system" // the kernel module openvswitch
-	OVSNetdev OVSDatapath = "netdev" // ovs-vswitchd itself, in user space: slow without DPDK
+	OVSNetdev OVSDatapath = "netdev" // ovs-vswitchd in user space; slow without DPDK
 )
 
-// OVSFailMode says what a bridge does without a controller.
+// OVSFailMode selects what a bridge does without a controller.
 type OVSFailMode string
 
 // The fail modes.
 const (
-	OVSStandalone OVSFailMode = "standalone" // it is a learning switch
-	OVSSecure     OVSFailMode = "secure"     // it forwards nothing but what flows say
+	OVSStandalone OVSFailMode = "standalone" // act as a learning switch
+	OVSSecure     OVSFailMode = "secure"     // forward only what flows match
 )
 
 // Kind implements Spec.
@@ -64,10 +66,10 @@ func (s OVSBridgeSpec) Validate() error {
 
 func (s *OVSBridgeSpec) params() []field {
 	return append(s.Attrs.params(),
-		field{name: "db", val: pattern[string]{&s.DB, ovsDB, "unix:PATH"}},
+		field{name: "db", val: pattern{p: &s.DB, expression: ovsDB, description: "unix:PATH"}},
 		field{name: "datapath_type", val: choice[OVSDatapath]{p: &s.DatapathType, options: []option{{text: "system"}, {text: "netdev"}}}},
 		field{name: "fail_mode", val: choice[OVSFailMode]{p: &s.FailMode, options: []option{{text: "standalone"}, {text: "secure"}}}},
-		field{name: "datapath_id", val: pattern[string]{&s.DatapathID, ovsDatapathID, "16 hexadecimal digits in lower case, not all 0"}},
+		field{name: "datapath_id", val: pattern{p: &s.DatapathID, expression: ovsDatapathID, description: "16 hexadecimal digits in lower case, not all 0"}},
 		field{name: "stp", val: bool8(&s.STP)},
 		field{name: "rstp", val: bool8(&s.RSTP)},
 		field{name: "mcast_snooping", val: bool8(&s.McastSnooping)},
@@ -90,7 +92,9 @@ func (s OVSBridgeSpec) create(m *creator) error {
 	set.add("datapath_type", string(s.DatapathType))
 	set.add("fail_mode", string(s.FailMode))
 	set.add("other_config:datapath-id", s.DatapathID)
-	set.add("other_config:hwaddr", macText(s.MAC))
+	if s.MAC != (MAC{}) {
+		set.add("other_config:hwaddr", s.MAC.String())
+	}
 	set.addBool("stp_enable", s.STP)
 	set.addBool("rstp_enable", s.RSTP)
 	set.addBool("mcast_snooping_enable", s.McastSnooping)
@@ -106,53 +110,51 @@ func (s OVSBridgeSpec) create(m *creator) error {
 
 func (s OVSBridgeSpec) configure(l *Link) error { return ovsConfigure(l, s.Attrs) }
 
-func (s OVSBridgeSpec) read(r *reader) (Spec, error) {
+func (s *OVSBridgeSpec) complete(_ *reader, asked Spec) error {
+	s.DB = asked.(OVSBridgeSpec).DB
 	rows, _, err := ovsRecords(s.DB, s.Name, "bridge")
 	if err != nil {
-		return nil, err
+		return err
 	}
 	br := rows[0]
 	other := br.strings("other_config")
 	ageing, _ := strconv.Atoi(other["mac-aging-time"])
-	size, _ := strconv.Atoi(other["mac-table-size"])
-	got := OVSBridgeSpec{
-		Attrs: r.info.attrs(), DB: s.DB,
-		DatapathType: OVSDatapath(br.string("datapath_type")), FailMode: OVSFailMode(br.string("fail_mode")),
-		DatapathID: br.string("datapath_id"),
-		STP:        br.bool("stp_enable"), RSTP: br.bool("rstp_enable"), McastSnooping: br.bool("mcast_snooping_enable"),
-		ForwardBPDU: other["forward-bpdu"] == "true",
-		MACAgeing:   time.Duration(ageing) * time.Second, MACTableSize: size,
-	}
-	return got, nil
+	s.DatapathType, s.FailMode = OVSDatapath(br.string("datapath_type")), OVSFailMode(br.string("fail_mode"))
+	s.DatapathID = br.string("datapath_id")
+	s.STP, s.RSTP, s.McastSnooping = br.bool("stp_enable"), br.bool("rstp_enable"), br.bool("mcast_snooping_enable")
+	s.ForwardBPDU = other["forward-bpdu"] == "true"
+	s.MACAgeing = time.Duration(ageing) * time.Second
+	s.MACTableSize, _ = strconv.Atoi(other["mac-table-size"])
+	return nil
 }
 
-// OVSPortSpec is a port of an Open vSwitch bridge (ovs-vswitchd.conf.db(5),
-// tables Port and Interface). With type internal it is a link of its own; with
-// type system it is a link that exists already, which closing the Link takes off
-// the bridge but does not remove.
+// OVSPortSpec is a port of an Open vSwitch bridge (ovs-vswitchd.conf.db(5), tables
+// Port and Interface; CONFIG_OPENVSWITCH, the package openvswitch-switch). Type
+// internal creates a link. Type system adds an existing link to the bridge;
+// closing the Link removes the port but not the link.
 type OVSPortSpec struct {
-	Attrs                  // MTU asked of the switch; MAC for type internal only
+	Attrs                  // a MAC with type internal only
 	DB         string      // of the switch: unix:PATH; "": the system's own
-	Bridge     string      // an OVS bridge
+	Bridge     string      // name of an OVS bridge
 	Type       OVSPortType // "": system
 	Tag        int         // VLAN of an access port; 0: none
 	Trunks     List[int]   // VLANs of a trunk port; empty: all
 	VLANMode   OVSVLANMode // "": access with Tag, trunk without
-	Protected  bool        // no traffic to other protected ports
-	OpenFlow   int         // port number asked for, 1…65279; 0: the switch's choice
-	IngressBps int         // bit/s that the port may send, in 1000; 0: no limit
+	Protected  bool        // exchange no traffic with other protected ports
+	OpenFlow   int         // OpenFlow port number, 1…65279; 0: chosen by the switch
+	IngressBps int         // rate that the port may send at, in bit/s, a multiple of 1000; 0: no limit
 }
 
-// OVSPortType says what a port is.
+// OVSPortType selects the link of a port.
 type OVSPortType string
 
 // The types of port.
 const (
-	OVSSystemPort   OVSPortType = "system"
-	OVSInternalPort OVSPortType = "internal"
+	OVSSystemPort   OVSPortType = "system"   // an existing link
+	OVSInternalPort OVSPortType = "internal" // a link that the switch creates
 )
 
-// OVSVLANMode says how a port treats tags.
+// OVSVLANMode selects how a port handles tags.
 type OVSVLANMode string
 
 // The VLAN modes of a port.
@@ -190,7 +192,7 @@ func (s OVSPortSpec) Validate() error {
 func (s *OVSPortSpec) params() []field {
 	vlan := func(t string) (int, bool) { n, err := strconv.Atoi(t); return n, err == nil && n >= 0 && n <= 4095 }
 	return append(s.Attrs.params(),
-		field{name: "db", val: pattern[string]{&s.DB, ovsDB, "unix:PATH"}},
+		field{name: "db", val: pattern{p: &s.DB, expression: ovsDB, description: "unix:PATH"}},
 		field{name: "bridge", val: device{p: &s.Bridge, required: true}},
 		field{name: "type", val: choice[OVSPortType]{p: &s.Type, options: []option{{text: "system"}, {text: "internal"}}}},
 		field{name: "tag", val: u16(&s.Tag).between(1, 4095)},
@@ -217,7 +219,9 @@ func (s OVSPortSpec) create(m *creator) error {
 	port.add("vlan_mode", string(s.VLANMode))
 	port.addBool("protected", s.Protected)
 	iface.add("type", string(s.Type))
-	iface.add("mac", strings.ReplaceAll(macText(s.MAC), ":", `\:`))
+	if s.MAC != (MAC{}) {
+		iface.add("mac", strings.ReplaceAll(s.MAC.String(), ":", `\:`))
+	}
 	iface.addInt("mtu_request", s.MTU)
 	iface.addInt("ofport_request", s.OpenFlow)
 	iface.addInt("ingress_policing_rate", s.IngressBps/1000)
@@ -242,47 +246,36 @@ func (s OVSPortSpec) create(m *creator) error {
 
 func (s OVSPortSpec) configure(l *Link) error { return ovsConfigure(l, s.Attrs) }
 
-func (s OVSPortSpec) read(r *reader) (Spec, error) {
+func (s *OVSPortSpec) complete(_ *reader, asked Spec) error {
+	s.DB = asked.(OVSPortSpec).DB
 	rows, br, err := ovsRecords(s.DB, s.Name, "port", "interface", "--", "port-to-br", s.Name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	port, iface := rows[0], rows[1]
-	got := OVSPortSpec{
-		Attrs: r.info.attrs(), DB: s.DB, Bridge: strings.TrimSpace(br),
-		Type: OVSPortType(iface.string("type")), Tag: port.int("tag"), Trunks: sortLike(s.Trunks.All(), port.ints("trunks")),
-		VLANMode: OVSVLANMode(port.string("vlan_mode")), Protected: port.bool("protected"),
-		OpenFlow: iface.int("ofport"), IngressBps: iface.int("ingress_policing_rate") * 1000,
+	s.Bridge, s.Type = strings.TrimSpace(br), OVSPortType(cmp.Or(iface.string("type"), string(OVSSystemPort)))
+	s.Tag, s.Trunks, s.VLANMode = port.int("tag"), ListOf(port.ints("trunks")...), OVSVLANMode(port.string("vlan_mode"))
+	s.Protected = port.bool("protected")
+	s.OpenFlow, s.IngressBps = iface.int("ofport"), iface.int("ingress_policing_rate")*1000
+	if s.Type != OVSInternalPort {
+		s.MAC, s.TxQueueLen = MAC{}, 0 // the link's, not the port's
 	}
-	if got.Type == "" {
-		got.Type = OVSSystemPort
-	}
-	if got.Type != OVSInternalPort {
-		got.MAC, got.TxQueueLen = MAC{}, 0 // the link's, not the port's
-	}
-	return got, nil
+	return nil
 }
 
-// ovsConfigure sets the MTU at once: the switch was asked to keep it
-// (mtu_request), but does not say when it has set it.
+// ovsConfigure sets the MTU directly. The switch applies mtu_request too, but does
+// not report when.
 func ovsConfigure(l *Link, a Attrs) error {
 	if a.MTU != 0 {
 		if err := l.SetMTU(a.MTU); err != nil {
 			return err
 		}
 	}
-	return setTxQueueLen(l, a.TxQueueLen)
+	return l.setTxQueueLen(a.TxQueueLen)
 }
 
-func macText(m MAC) string {
-	if m == (MAC{}) {
-		return ""
-	}
-	return m.String()
-}
-
-// ovsCreate runs a transaction that makes a link, and takes back what the switch
-// could not make.
+// ovsCreate runs a transaction that creates a link, and undoes it if the switch
+// could not create the link.
 func (m *creator) ovsCreate(db string, args []string) error {
 	out, err := ovsRun(db, args...)
 	if err == nil && linkExists(m.ns, m.spec.attrs().Name) {
@@ -292,7 +285,7 @@ func (m *creator) ovsCreate(db string, args []string) error {
 	case err != nil && strings.Contains(err.Error(), "already exists"):
 		return unix.EEXIST
 	case err == nil:
-		err = fmt.Errorf("open vswitch made no link: %s", strings.TrimSpace(out))
+		err = fmt.Errorf("open vswitch created no link: %s", strings.TrimSpace(out))
 	}
 	return errors.Join(err, m.remove())
 }

@@ -20,9 +20,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OVS is an Open vSwitch of our own: ovsdb-server and ovs-vswitchd as child
-// processes in one namespace, with a directory of their own. Both die with this
-// process. It is safe for concurrent use.
+// OVS is a private Open vSwitch: ovsdb-server and ovs-vswitchd as child processes
+// in one namespace, with a directory of their own. Both die with this process. OVS
+// is safe for concurrent use.
 type OVS struct {
 	dir   string
 	db    *child
@@ -31,20 +31,20 @@ type OVS struct {
 	err   error
 }
 
-// Where ovsdb-tool finds the layout of the database, when OVS_PKGDATADIR does
-// not say otherwise.
+// ovsSchemaDir is where the schema of the database is, unless OVS_PKGDATADIR is
+// set.
 const ovsSchemaDir = "/usr/share/openvswitch"
 
-// ovsStart and ovsStop bound how long the daemons may take. Under software
+// ovsStart and ovsStop limit how long the daemons may take. Under software
 // emulation they need a few seconds, and a starved guest's clock runs fast.
 const (
 	ovsStart = 2 * time.Minute
 	ovsStop  = 5 * time.Second
 )
 
-// ovsUptime is the time since boot from which ovs-vswitchd 3.1 counts processors. A switch
-// that starts earlier has no handler threads ("n-handler-threads to 0" in its log) and
-// forwards nothing.
+// ovsUptime is the uptime before which ovs-vswitchd 3.1 does not count processors.
+// A switch that starts earlier has no handler threads ("n-handler-threads to 0" in
+// its log) and forwards nothing.
 const ovsUptime = 11 * time.Second
 
 // awaitUptime blocks until the machine has been up for d.
@@ -61,9 +61,9 @@ func awaitUptime(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// StartOVS starts a switch in ns that keeps everything in dir, which must not
-// exist yet and is removed by Close. It blocks until the switch takes commands.
-// When ctx ends, the daemons are killed. Without the programs the error is a
+// StartOVS starts a switch in ns that keeps its files in dir. dir must not exist;
+// Close removes it. StartOVS blocks until the switch accepts commands. When ctx
+// ends, the daemons are killed. If the programs are not installed, the error is a
 // *Lack.
 func StartOVS(ctx context.Context, ns *netns.NS, dir string) (*OVS, error) {
 	if err := checkOVSPrograms(); err != nil {
@@ -74,7 +74,7 @@ func StartOVS(ctx context.Context, ns *netns.NS, dir string) (*OVS, error) {
 		return nil, err
 	}
 	if socket := filepath.Join(dir, ovsSocket); len(socket) >= len(unix.RawSockaddrUnix{}.Path) {
-		return nil, fmt.Errorf("start open vswitch: path of socket too long: %s", socket)
+		return nil, fmt.Errorf("start open vswitch: socket path too long: %s", socket)
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return nil, fmt.Errorf("start open vswitch: %w", err)
@@ -97,7 +97,8 @@ func checkOVSPrograms() error {
 	return nil
 }
 
-// DB names the switch's database for OVSBridgeSpec.DB and ovs-vsctl --db.
+// DB returns the address of the switch's database, for OVSBridgeSpec.DB and
+// ovs-vsctl --db.
 func (o *OVS) DB() string { return "unix:" + o.path(ovsSocket) }
 
 func (o *OVS) path(name string) string { return filepath.Join(o.dir, name) }
@@ -130,12 +131,13 @@ func (o *OVS) start(ctx context.Context, ns *netns.NS) error {
 	return o.vs.waitForSocket(within, o.path("ovs-vswitchd.ctl"))
 }
 
-// environ keeps the daemons and their tools out of the system's directories.
+// environ returns an environment that keeps the daemons and their tools out of the
+// system's directories.
 func (o *OVS) environ() []string {
 	return append(os.Environ(), "OVS_RUNDIR="+o.dir, "OVS_LOGDIR="+o.dir, "OVS_DBDIR="+o.dir, "OVS_SYSCONFDIR="+o.dir)
 }
 
-// run runs a tool to its end.
+// run runs a tool and waits for it.
 func (o *OVS) run(ctx context.Context, name string, args ...string) error {
 	cmd := program.CommandContext(ctx, name, args...)
 	cmd.Env = o.environ()
@@ -153,14 +155,14 @@ func (o *OVS) daemon(ctx context.Context, ns *netns.NS, name string, args ...str
 	return startChild(ns, cmd, o.path(name+".log"))
 }
 
-// Close stops the daemons, which removes the switch's bridges, and then the
+// Close stops the daemons, which removes the switch's bridges, and removes the
 // directory. Closing twice is harmless.
 func (o *OVS) Close() error {
 	o.close.Do(func() {
 		if o.vs != nil {
 			within, cancel := context.WithTimeout(context.Background(), ovsStop)
-			// Without cleanup the kernel keeps the datapath. If the daemon is
-			// gone or deaf, stop does what is left.
+			// Without --cleanup the kernel keeps the datapath. An error is ignored: stop
+			// ends a daemon that does not respond.
 			_ = o.run(within, "ovs-appctl", "--target="+o.path("ovs-vswitchd.ctl"), "exit", "--cleanup")
 			cancel()
 			o.vs.stop()
@@ -173,7 +175,7 @@ func (o *OVS) Close() error {
 	return o.err
 }
 
-// child is a process that dies with us.
+// child is a process that dies with this process.
 type child struct {
 	cmd  *exec.Cmd
 	log  string
@@ -181,8 +183,9 @@ type child struct {
 	err  error         // how it ended; valid once done is closed
 }
 
-// startChild starts cmd inside ns. A death signal is bound to the thread that
-// forked, so that thread waits inside the namespace until the child has ended.
+// startChild starts cmd in ns. The kernel sends the death signal when the thread
+// that forked ends, so that thread waits in the namespace until the child has
+// ended.
 func startChild(ns *netns.NS, cmd *exec.Cmd, log string) (*child, error) {
 	c := &child{cmd: cmd, log: log, done: make(chan struct{})}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
@@ -198,7 +201,7 @@ func startChild(ns *netns.NS, cmd *exec.Cmd, log string) (*child, error) {
 			close(c.done)
 			return nil
 		})
-		if err != nil { // never inside
+		if err != nil { // entering the namespace failed
 			started <- err
 		}
 	}()
@@ -208,7 +211,7 @@ func startChild(ns *netns.NS, cmd *exec.Cmd, log string) (*child, error) {
 	return c, nil
 }
 
-// answers waits until the child listens on a socket.
+// waitForSocket waits until the child listens on a socket.
 func (c *child) waitForSocket(ctx context.Context, socket string) error {
 	again := time.NewTicker(5 * time.Millisecond) // a daemon takes some 20 ms to start
 	defer again.Stop()
@@ -227,7 +230,7 @@ func (c *child) waitForSocket(ctx context.Context, socket string) error {
 	}
 }
 
-// lastWords is the end of the child's log.
+// logTail returns the last lines of the child's log.
 func (c *child) logTail() string {
 	b, err := os.ReadFile(c.log)
 	if err != nil {
@@ -237,9 +240,10 @@ func (c *child) logTail() string {
 	return strings.Join(lines[max(0, len(lines)-3):], "; ")
 }
 
-// stop ends the child, politely first, and returns when it has ended.
+// stop terminates the child, kills it if it does not end in time, and waits for
+// it.
 func (c *child) stop() {
-	// An error means that it has ended already.
+	// An error means that the child has already ended.
 	_ = c.cmd.Process.Signal(syscall.SIGTERM)
 	select {
 	case <-c.done:

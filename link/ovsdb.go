@@ -13,7 +13,8 @@ import (
 	"cleat/internal/program"
 )
 
-// ovsSettings are columns of a record, as ovs-vsctl takes them.
+// ovsSettings are columns of a record, as ovs-vsctl accepts them. The add methods
+// skip zero values.
 type ovsSettings []string
 
 func (s *ovsSettings) add(column, value string) {
@@ -34,7 +35,8 @@ func (s *ovsSettings) addBool(column string, value bool) {
 	}
 }
 
-// command sets the columns in the same transaction as the command before it.
+// command returns arguments that set the columns, in the same transaction as the
+// command before them.
 func (s ovsSettings) command(table, record string) []string {
 	if len(s) == 0 {
 		return nil
@@ -42,14 +44,14 @@ func (s ovsSettings) command(table, record string) []string {
 	return append([]string{"--", "set", table, record}, s...)
 }
 
-// ovsTimeout bounds each ovs-vsctl, which waits for ovs-vswitchd to carry a
-// change out.
+// ovsTimeout limits each ovs-vsctl, which waits until ovs-vswitchd has applied a
+// change.
 const ovsTimeout = 10 * time.Second
 
-// OVSControl is the program that tells Open vSwitch what to do.
+// OVSControl is the name of the program that configures Open vSwitch.
 const OVSControl = "ovs-vsctl"
 
-// ovsRun runs ovs-vsctl and returns what it prints.
+// ovsRun runs ovs-vsctl and returns its output.
 func ovsRun(db string, args ...string) (string, error) {
 	options := []string{fmt.Sprintf("--timeout=%d", ovsTimeout/time.Second)}
 	if db != "" {
@@ -65,8 +67,8 @@ func ovsRun(db string, args ...string) (string, error) {
 	return string(out) + stderr.String(), nil
 }
 
-// ovsRemove removes a bridge or port; one that is gone, or a switch that is, is
-// not an error.
+// ovsRemove removes a bridge or port. It is not an error if the bridge, the port or
+// the whole switch is already gone.
 func ovsRemove(db, command string, args ...string) error {
 	if path, ok := strings.CutPrefix(db, "unix:"); ok {
 		if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
@@ -80,11 +82,14 @@ func ovsRemove(db, command string, args ...string) error {
 // ovsRow is a record of the switch's database (RFC 7047 section 5.1).
 type ovsRow map[string]any
 
-// ovsRecords asks for the records called name in some tables, and in the same
-// run for what any command after "--" prints. One ovs-vsctl for all, because
-// starting it takes longer than answering.
+// ovsRecords returns the record called name of each table, and the output of the
+// command after "--" in tables, if there is one. It runs a single ovs-vsctl,
+// because starting the program takes longer than the queries.
 func ovsRecords(db, name string, tables ...string) (rows []ovsRow, rest string, err error) {
-	tables, command := split(tables, "--")
+	var command []string
+	if i := slices.Index(tables, "--"); i >= 0 {
+		tables, command = tables[:i], tables[i:]
+	}
 	args := []string{"--format=json"}
 	for _, t := range tables {
 		args = append(args, "--", "list", t, name)
@@ -102,14 +107,6 @@ func ovsRecords(db, name string, tables ...string) (rows []ovsRow, rest string, 
 		rows = append(rows, row)
 	}
 	return rows, out[d.InputOffset():], nil
-}
-
-// split cuts words before the first that is sep.
-func split(words []string, sep string) (before, from []string) {
-	if i := slices.Index(words, sep); i >= 0 {
-		return words[:i], words[i:]
-	}
-	return words, nil
 }
 
 func decodeOVSRow(d *json.Decoder) (ovsRow, error) {
@@ -130,12 +127,13 @@ func decodeOVSRow(d *json.Decoder) (ovsRow, error) {
 	return row, nil
 }
 
-// An empty optional column is an empty set, which is neither of these types.
+// string, bool and int return a column, or zero if it is an empty optional column,
+// which is encoded as an empty set.
 func (r ovsRow) string(column string) string { s, _ := r[column].(string); return s }
 func (r ovsRow) bool(column string) bool     { b, _ := r[column].(bool); return b }
 func (r ovsRow) int(column string) int       { n, _ := r[column].(float64); return int(n) }
 
-// tagged are the elements of a set or map: ["set", [...]].
+// tagged returns the elements of a set or map: ["set", [...]].
 func (r ovsRow) tagged(column string) []any {
 	pair, _ := r[column].([]any)
 	if len(pair) != 2 {
@@ -145,7 +143,7 @@ func (r ovsRow) tagged(column string) []any {
 	return elements
 }
 
-// ints is a set of integers; a set of one is written as the integer.
+// ints returns a set of integers. A set of one is encoded as the integer.
 func (r ovsRow) ints(column string) []int {
 	if n, ok := r[column].(float64); ok {
 		return []int{int(n)}
@@ -169,22 +167,22 @@ func (r ovsRow) strings(column string) map[string]string {
 	return out
 }
 
-// RemoveOVSPort takes a port off a bridge; one that is not there is no error. db
-// is as in OVSPortSpec.
+// RemoveOVSPort removes a port from a bridge. A missing port is not an error. db is
+// as in OVSPortSpec.
 func RemoveOVSPort(db, bridge, port string) error { return ovsRemove(db, "del-port", bridge, port) }
 
-// RemoveOVSBridge removes a bridge with its ports; one that is not there is no
+// RemoveOVSBridge removes a bridge with its ports. A missing bridge is not an
 // error. db is as in OVSBridgeSpec.
 func RemoveOVSBridge(db, name string) error { return ovsRemove(db, "del-br", name) }
 
-// OVSPorts are the names of a bridge's ports besides its own.
+// OVSPorts lists the names of a bridge's ports, except its local port.
 func OVSPorts(db, bridge string) ([]string, error) {
 	out, err := ovsRun(db, "list-ports", bridge)
 	return strings.Fields(out), err
 }
 
-// HasOVSPort tells whether the switch has a port of that name on any bridge. db is
-// as in OVSPortSpec.
+// HasOVSPort reports whether the switch has a port with that name on any bridge. db
+// is as in OVSPortSpec.
 func HasOVSPort(db, port string) (bool, error) {
 	out, err := ovsRun(db, "--bare", "--columns=name", "find", "port", "name="+port)
 	return strings.TrimSpace(out) != "", err

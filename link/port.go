@@ -9,36 +9,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BridgePort is how a bridge treats one of its ports (net/bridge/br_netlink.c).
-// Comparable data; the zero value is the kernel's default.
+// BridgePort holds the settings of a bridge port (net/bridge/br_netlink.c). It is
+// comparable data; its zero value is the kernel's default.
 type BridgePort struct {
 	Hairpin       bool   // send frames back out of this port
-	Isolated      bool   // exchange frames with ports that are not isolated only
-	Learning      Toggle // of addresses; the kernel's default is on
-	Flood         Toggle // of unicast to unknown addresses; the kernel's default is on
-	McastFlood    Toggle // of multicast; the kernel's default is on
-	BcastFlood    Toggle // of broadcast; the kernel's default is on
+	Isolated      bool   // exchange frames only with ports that are not isolated
+	Learning      Toggle // learn MAC addresses; the kernel's default is on
+	Flood         Toggle // send unicast frames for unknown addresses; the kernel's default is on
+	McastFlood    Toggle // send multicast frames; the kernel's default is on
+	BcastFlood    Toggle // send broadcast frames; the kernel's default is on
 	McastToUcast  bool   // copy multicast to each listener by unicast
-	BPDUGuard     bool   // shut the port down when a spanning tree frame comes in
-	RootBlock     bool   // never the way to the root bridge
-	FastLeave     bool   // drop a multicast listener at its first leave
-	ProxyARP      bool   // answer ARP for hosts behind other ports
+	BPDUGuard     bool   // shut the port down when it receives a spanning tree frame
+	RootBlock     bool   // never become the root port
+	FastLeave     bool   // remove a multicast listener at its first leave message
+	ProxyARP      bool   // answer ARP requests for hosts behind other ports
 	NeighSuppress bool   // answer ARP and ND from the neighbour table
-	Locked        bool   // take frames from known addresses only (Linux 5.18)
-	VLANTunnel    bool   // map VLANs to tunnel ids
+	Locked        bool   // accept frames from known addresses only (Linux 5.18)
+	VLANTunnel    bool   // map VLANs to tunnel IDs
 	GroupFwdMask  int    // like BridgeSpec.GroupFwdMask, for this port
 	Priority      int    // of the spanning tree, 0…63; 0: the kernel's default, 32
-	Cost          int    // of the spanning tree, 1…65535; 0: by speed
+	Cost          int    // of the spanning tree, 1…65535; 0: derived from the speed
 }
 
 func (p *BridgePort) fields() []field {
 	return []field{
 		{"hairpin", unix.IFLA_BRPORT_MODE, bool8Always(&p.Hairpin)},
 		{"isolated", unix.IFLA_BRPORT_ISOLATED, bool8Always(&p.Isolated)},
-		{"learning", unix.IFLA_BRPORT_LEARNING, toggle8(&p.Learning)},
-		{"flood", unix.IFLA_BRPORT_UNICAST_FLOOD, toggle8(&p.Flood)},
-		{"mcast_flood", unix.IFLA_BRPORT_MCAST_FLOOD, toggle8(&p.McastFlood)},
-		{"bcast_flood", unix.IFLA_BRPORT_BCAST_FLOOD, toggle8(&p.BcastFlood)},
+		{"learning", unix.IFLA_BRPORT_LEARNING, toggle{&p.Learning}},
+		{"flood", unix.IFLA_BRPORT_UNICAST_FLOOD, toggle{&p.Flood}},
+		{"mcast_flood", unix.IFLA_BRPORT_MCAST_FLOOD, toggle{&p.McastFlood}},
+		{"bcast_flood", unix.IFLA_BRPORT_BCAST_FLOOD, toggle{&p.BcastFlood}},
 		{"mcast_to_unicast", unix.IFLA_BRPORT_MCAST_TO_UCAST, bool8Always(&p.McastToUcast)},
 		{"guard", unix.IFLA_BRPORT_GUARD, bool8Always(&p.BPDUGuard)},
 		{"root_block", unix.IFLA_BRPORT_PROTECT, bool8Always(&p.RootBlock)},
@@ -53,13 +53,12 @@ func (p *BridgePort) fields() []field {
 	}
 }
 
-// Validate returns a *ParamError for the first parameter that no kernel would
-// accept.
+// Validate returns a *ParamError for the first setting that no kernel accepts.
 func (p BridgePort) Validate() error { return checkValues("bridge port", p.fields()) }
 
-// SetPort says how the bridge is to treat the link, which must be a port.
-// Switches left at Default, and numbers left 0, stay as they are. What the
-// kernel does not take is an error, and a *Lack if it does not know it.
+// SetPort changes the settings of a bridge port. Toggles that are Default and
+// numbers that are 0 stay as they are. It is an error if the kernel does not
+// apply a setting.
 func (l *Link) SetPort(p BridgePort) error {
 	if err := p.Validate(); err != nil {
 		return err
@@ -74,11 +73,11 @@ func (l *Link) SetPort(p BridgePort) error {
 	if err != nil {
 		return err
 	}
-	info, err := nest(unix.IFLA_PROTINFO, inner)
+	settings, err := nest(unix.IFLA_PROTINFO, inner)
 	if err != nil {
 		return err
 	}
-	_, err = r.execute(unix.RTM_SETLINK, unix.NLM_F_ACK, ifinfo(unix.AF_BRIDGE, w.index), []attribute{info})
+	_, err = r.execute(unix.RTM_SETLINK, unix.NLM_F_ACK, ifinfo(unix.AF_BRIDGE, w.index), []attribute{settings})
 	if err != nil {
 		return fmt.Errorf("set bridge port %q: %w", w.name, kernelError(err))
 	}
@@ -90,19 +89,19 @@ func (l *Link) SetPort(p BridgePort) error {
 }
 
 func verifyPort(asked, got BridgePort) error {
-	var blank BridgePort
-	have, none := got.fields(), blank.fields()
+	var unset BridgePort
+	have, none := got.fields(), unset.fields()
 	for i, f := range asked.fields() {
-		want, is := f.val.text(), have[i].val.text()
-		if want != none[i].val.text() && want != is {
-			return paramError("bridge port", f.name, want, "what the kernel makes of it is "+is)
+		want, actual := f.val.text(), have[i].val.text()
+		if want != none[i].val.text() && want != actual {
+			return mismatch("bridge port", f, want, actual)
 		}
 	}
 	return nil
 }
 
-// Port reads how the bridge treats the link. A link that is no port of a bridge
-// is an error.
+// Port reads the settings of a bridge port. It is an error if the link is no
+// bridge port.
 func (l *Link) Port() (BridgePort, error) {
 	var p BridgePort
 	w := l.current()
@@ -111,51 +110,50 @@ func (l *Link) Port() (BridgePort, error) {
 		return p, err
 	}
 	defer r.Close()
-	rep, err := r.byIndex(w.index)
+	info, err := r.byIndex(w.index)
 	if err != nil {
 		return p, fmt.Errorf("find link %q in %s: %w", w.name, w.ns, err)
 	}
-	if len(rep.slaveData) == 0 {
-		return p, fmt.Errorf("read bridge port %q: it is no port of a bridge", w.name)
+	if len(info.slaveData) == 0 {
+		return p, fmt.Errorf("read bridge port %q: not a bridge port", w.name)
 	}
-	if err := decodeFields(p.fields(), rep.slaveData, r); err != nil {
+	if err := decodeFields(p.fields(), info.slaveData, r); err != nil {
 		return p, fmt.Errorf("read bridge port %q: %w", w.name, err)
 	}
 	return p, nil
 }
 
-// PortVLAN is a VLAN that a port of a VLAN-filtering bridge is in.
+// PortVLAN is the membership of a bridge port in a VLAN.
 type PortVLAN struct {
 	ID       int  // 1…4094
-	PVID     bool // frames that come in without a tag belong to it
-	Untagged bool // its frames go out without a tag
+	PVID     bool // received frames without a tag belong to it
+	Untagged bool // its frames are sent without a tag
 }
 
-// AddVLAN puts a port of a VLAN-filtering bridge into a VLAN; of the bridge
-// itself, its own stack. A port has one PVID: a new one replaces the old.
+// AddVLAN adds a port of a VLAN-filtering bridge to a VLAN. On the bridge itself
+// it adds the host. A port has one PVID: a new one replaces the old.
 func (l *Link) AddVLAN(v PortVLAN) error {
 	if v.ID < 1 || v.ID > 4094 {
 		return paramError("bridge port", "vid", v.ID, "1…4094")
 	}
-	return vlanLack(l.do("add vlan to bridge port %q", func(h *netlink.Handle, nl netlink.Link) error {
+	return vlanLack(l.do(fmt.Sprintf("add vlan %d to", v.ID), func(h *netlink.Handle, nl netlink.Link) error {
 		own := nl.Type() == "bridge"
 		return h.BridgeVlanAdd(nl, uint16(v.ID), v.PVID, v.Untagged, own, !own)
 	}))
 }
 
-// DeleteVLAN takes a port out of a VLAN. One that it is not in is an error.
+// DeleteVLAN removes a port from a VLAN. It is an error if the port is not in it.
 func (l *Link) DeleteVLAN(id int) error {
-	return vlanLack(l.do("remove vlan from bridge port %q", func(h *netlink.Handle, nl netlink.Link) error {
+	return vlanLack(l.do(fmt.Sprintf("remove vlan %d from", id), func(h *netlink.Handle, nl netlink.Link) error {
 		own := nl.Type() == "bridge"
 		return h.BridgeVlanDel(nl, uint16(id), false, false, own, !own)
 	}))
 }
 
-// VLANs lists the VLANs that a port of a VLAN-filtering bridge is in, by
-// number.
+// VLANs lists the VLANs of a port of a VLAN-filtering bridge, by ID.
 func (l *Link) VLANs() ([]PortVLAN, error) {
 	var out []PortVLAN
-	err := l.do("list vlans of bridge port %q", func(h *netlink.Handle, nl netlink.Link) error {
+	err := l.do("list vlans of", func(h *netlink.Handle, nl netlink.Link) error {
 		all, err := h.BridgeVlanList()
 		if err != nil {
 			return err
@@ -169,7 +167,7 @@ func (l *Link) VLANs() ([]PortVLAN, error) {
 	return out, vlanLack(err)
 }
 
-// vlanLack explains a kernel whose bridges know no VLANs.
+// vlanLack returns a *Lack if the kernel has no VLAN filtering.
 func vlanLack(err error) error {
 	if errors.Is(err, unix.EOPNOTSUPP) {
 		return newLack("bridge-vlan", err)

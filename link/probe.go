@@ -3,44 +3,43 @@ package link
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 
-	"cleat/internal/spell"
 	"cleat/netns"
 )
 
-// probes has one cached probe a kind; features are no links, but can be lacking
-// all the same.
+// probes has a cached probe for each kind, and for the features that Probe knows
+// besides.
 var probes = func() map[string]func() error {
-	out := map[string]func() error{
-		"mptcp":            sync.OnceValue(func() error { return runProbe("mptcp", probeMPTCP) }),
-		"tbf":              sync.OnceValue(func() error { return runProbe("tbf", probeTBF) }),
-		"bridge-netfilter": sync.OnceValue(func() error { return runProbe("bridge-netfilter", probeBridgeNetfilter) }),
+	out := map[string]func() error{}
+	add := func(name string, try func(*netns.NS) error) {
+		out[name] = sync.OnceValue(func() error { return runProbe(name, try) })
 	}
 	for _, k := range kinds() {
-		out[k.name] = sync.OnceValue(func() error { return runProbe(k.name, k.probe) })
+		add(k.name, k.probe)
 	}
-	ovs := sync.OnceValue(func() error { return runProbe("openvswitch", probeOVS) })
-	out["openvswitch"], out["openvswitch-port"] = ovs, ovs
+	add("openvswitch", probeOVS)
+	out["openvswitch-port"] = out["openvswitch"]
+	add("mptcp", probeMPTCP)
+	add("tbf", probeTBF)
+	add("bridge-netfilter", probeBridgeNetfilter)
 	return out
 }()
 
-// Probe says whether links of that kind can be made here and now: nil, or a
-// *Lack with the reason and the remedy. Besides Kinds it knows the features
-// "tbf", "mptcp" and "bridge-netfilter". It makes one in a scratch namespace the
-// first time and remembers the answer; it is safe for concurrent use. An unknown
-// kind is a *ParamError.
+// Probe reports whether links of a kind can be created here: it returns nil, or a
+// *Lack with the reason and the remedy. Besides Kinds it accepts the features
+// "tbf", "mptcp" and "bridge-netfilter". The first call for a kind creates a link
+// in a scratch namespace; later calls return the same result. Probe is safe for
+// concurrent use. An unknown kind is a *ParamError.
 func Probe(kind string) error {
 	p, ok := probes[kind]
 	if !ok {
-		return &ParamError{Kind: "link", Param: "kind", Value: kind, Allowed: strings.Join(spell.Order(kind, Kinds()), ", ")}
+		return unknownKind(kind)
 	}
 	return p()
 }
 
-// inScratch runs try in a namespace of its own. Whatever goes wrong there is a
-// Lack.
+// runProbe calls try with a scratch namespace. Any error becomes a *Lack.
 func runProbe(kind string, try func(*netns.NS) error) error {
 	ns, err := netns.New("probe-" + kind)
 	if err == nil {
@@ -81,7 +80,8 @@ func (k kind) needsParent() bool {
 	return false
 }
 
-// probeOVS starts no daemons: it asks for the programs and for the kernel's half.
+// probeOVS looks for the programs and for the kernel's datapath. It starts no
+// daemons.
 func probeOVS(ns *netns.NS) error {
 	if err := checkOVSPrograms(); err != nil {
 		return err
@@ -108,7 +108,7 @@ func probeBridgeNetfilter(ns *netns.NS) error {
 		return err
 	}
 	if err := SetBridgeNetfilter(ns, now); err != nil {
-		return fmt.Errorf("write what was read: %w", err)
+		return fmt.Errorf("set the current values again: %w", err)
 	}
 	return nil
 }

@@ -15,38 +15,46 @@ import (
 
 type attribute = netlink.Attribute
 
-// rtnl is a route netlink socket in one namespace. It speaks in raw
-// attributes, because links have more of them than the netlink library's types,
-// and asks for extended acknowledgements, in which the kernel says what it
-// objects to.
+// rtnl is a route netlink socket in one namespace. It works with raw attributes,
+// because links have more of them than the types of the netlink library. It asks
+// for extended acknowledgements, in which the kernel names its objections.
 type rtnl struct {
 	conn    *netlink.Conn
 	ns      *netns.NS
-	parents map[int]string // names, by number, that were looked up on the way
+	parents map[int]string // names of links that were looked up, by index
 }
 
 func dial(ns *netns.NS) (*rtnl, error) {
-	var c *netlink.Conn
-	err := ns.Do(func() error {
-		var err error
-		c, err = netlink.Dial(unix.NETLINK_ROUTE, nil)
-		return err
-	})
+	c, err := openIn(ns, "route netlink", func() (*netlink.Conn, error) { return netlink.Dial(unix.NETLINK_ROUTE, nil) })
 	if err != nil {
-		return nil, fmt.Errorf("open route netlink in %s: %w", ns, err)
+		return nil, err
 	}
-	// Kernels before 4.12 have no extended acknowledgements; errors are then
-	// terse, that is all.
+	// Kernels before 4.12 have no extended acknowledgements. Errors are terse
+	// there.
 	_ = c.SetOption(netlink.ExtendedAcknowledge, true)
 	return &rtnl{conn: c, ns: ns, parents: map[int]string{}}, nil
 }
 
+// openIn opens a socket in ns. what names the socket in errors.
+func openIn[T any](ns *netns.NS, what string, open func() (T, error)) (T, error) {
+	var socket T
+	err := ns.Do(func() (err error) {
+		socket, err = open()
+		return err
+	})
+	if err != nil {
+		return socket, fmt.Errorf("open %s in %s: %w", what, ns, err)
+	}
+	return socket, nil
+}
+
 func (r *rtnl) Close() error { return r.conn.Close() }
 
-// sockets are those that one operation has open, one a namespace.
+// sockets are the sockets that one operation has open, one per namespace.
 type sockets struct{ open []*rtnl }
 
-// dial is the socket in ns, opened if it is not yet. It stays open until close.
+// dial returns the socket in ns. It opens the socket on first use and leaves it
+// open until close.
 func (s *sockets) dial(ns *netns.NS) (*rtnl, error) {
 	for _, r := range s.open {
 		if r.ns == ns {
@@ -74,7 +82,7 @@ func ifinfo(family byte, index int) []byte {
 	return b
 }
 
-// execute sends one request about a link and returns the answers.
+// execute sends a request and returns the answers.
 func (r *rtnl) execute(typ, flags uint16, header []byte, attrs []attribute) ([]netlink.Message, error) {
 	payload, err := pack(attrs)
 	if err != nil {
@@ -86,12 +94,12 @@ func (r *rtnl) execute(typ, flags uint16, header []byte, attrs []attribute) ([]n
 	})
 }
 
-// pack and unpack convert attributes to and from the bytes of a nest.
+// pack and unpack convert attributes to and from the payload of a nest.
 func pack(all []attribute) ([]byte, error) { return netlink.MarshalAttributes(all) }
 
 func unpack(b []byte) ([]attribute, error) { return netlink.UnmarshalAttributes(b) }
 
-// nest is an attribute that holds others.
+// nest returns an attribute that holds others.
 func nest(typ uint16, inner []attribute) (attribute, error) {
 	b, err := pack(inner)
 	return attribute{Type: typ | netlink.Nested, Data: b}, err
@@ -105,7 +113,7 @@ func stringAttr(typ uint16, s string) attribute {
 	return attribute{Type: typ, Data: append([]byte(s), 0)}
 }
 
-// attributes are the shared parameters as a link message has them.
+// attributes returns the parameters as attributes of a link message.
 func (a Attrs) attributes() []attribute {
 	out := []attribute{stringAttr(unix.IFLA_IFNAME, a.Name)}
 	if a.MTU != 0 {
@@ -120,17 +128,17 @@ func (a Attrs) attributes() []attribute {
 	return out
 }
 
-// request is a link to be made, in the kernel's terms.
+// request describes a new link in the kernel's terms.
 type request struct {
 	kind   string
 	attrs  Attrs
-	parent string      // becomes IFLA_LINK, looked up where the request is sent
-	top    []attribute // more attributes of the link itself
+	parent string      // becomes IFLA_LINK, looked up in the namespace of the socket
+	top    []attribute // further attributes of the link itself
 	fields []field     // IFLA_INFO_DATA
-	data   []attribute // more of IFLA_INFO_DATA
+	data   []attribute // further attributes in IFLA_INFO_DATA
 }
 
-// newLink makes a link directly in the namespace to.
+// newLink creates a link directly in the namespace to.
 func (r *rtnl) newLink(q request, to *netns.NS) error {
 	inner, err := encodeFields(q.kind, q.fields, r)
 	if err != nil {
@@ -160,8 +168,8 @@ func (r *rtnl) newLink(q request, to *netns.NS) error {
 	return asParamError(q, top, err)
 }
 
-// parent looks up the link that a new one is to stand on. Drivers refuse an MTU
-// that is larger than the parent's without saying so; this does.
+// parent looks up the parent of a new link. Drivers reject an MTU larger than the
+// parent's without giving the reason, so parent checks the MTU.
 func (r *rtnl) parent(q request) (*linkInfo, error) {
 	p, err := r.find(q.parent)
 	if errors.Is(err, unix.ENODEV) {
@@ -177,34 +185,32 @@ func (r *rtnl) parent(q request) (*linkInfo, error) {
 	return p, nil
 }
 
-// blame turns a refusal that points at an attribute of the request into a
-// *ParamError for the parameter behind it. attrs is what was sent.
+// asParamError converts a refusal that points at an attribute of the request into
+// a *ParamError for its parameter. attrs is what was sent.
 func asParamError(q request, attrs []attribute, err error) error {
 	var op *netlink.OpError
 	if !errors.As(err, &op) || op.Message == "" {
 		return err
 	}
-	header := unix.SizeofNlMsghdr + unix.SizeofIfInfomsg
-	path := attributeAt(attrs, op.Offset-header)
-	bad := func(f field) bool {
-		return f.name != "" && f.attr != 0 && slices.Equal(path, []uint16{unix.IFLA_LINKINFO, unix.IFLA_INFO_DATA, f.attr})
+	path := attributeAt(attrs, op.Offset-unix.SizeofNlMsghdr-unix.SizeofIfInfomsg)
+	refused := func(param string, v value, allowed string) error {
+		return paramError(q.kind, param, v.text(), allowed+"the kernel says: "+op.Message)
 	}
-	for typ, f := range map[uint16]field{
-		unix.IFLA_MTU:     {name: "mtu", val: u32(&q.attrs.MTU)},
-		unix.IFLA_ADDRESS: {name: "mac", val: hardware{p: &q.attrs.MAC}},
-	} {
-		if slices.Equal(path, []uint16{typ}) {
-			return &ParamError{Kind: q.kind, Param: f.name, Value: f.val.text(), Allowed: "the kernel says: " + op.Message}
+	switch {
+	case slices.Equal(path, []uint16{unix.IFLA_MTU}):
+		return refused("mtu", u32(&q.attrs.MTU), "")
+	case slices.Equal(path, []uint16{unix.IFLA_ADDRESS}):
+		return refused("mac", hardware{p: &q.attrs.MAC}, "")
+	}
+	for _, f := range q.fields {
+		if f.name != "" && f.attr != 0 && slices.Equal(path, []uint16{unix.IFLA_LINKINFO, unix.IFLA_INFO_DATA, f.attr}) {
+			return refused(f.name, f.val, f.val.allowed()+"; ")
 		}
-	}
-	if i := slices.IndexFunc(q.fields, bad); i >= 0 {
-		f := q.fields[i]
-		return &ParamError{Kind: q.kind, Param: f.name, Value: f.val.text(), Allowed: f.val.allowed() + "; the kernel says: " + op.Message}
 	}
 	return kernelError(err)
 }
 
-// plain is err with the kernel's own words, if it sent any.
+// kernelError returns err as a *KernelError if the kernel sent an explanation.
 func kernelError(err error) error {
 	var op *netlink.OpError
 	if !errors.As(err, &op) || op.Message == "" {
@@ -213,7 +219,7 @@ func kernelError(err error) error {
 	return &KernelError{Message: op.Message, Errno: op.Err}
 }
 
-// attributeAt is the path of types to the attribute that starts at offset.
+// attributeAt returns the types on the path to the attribute that starts at offset.
 func attributeAt(attrs []attribute, offset int) []uint16 {
 	for _, a := range attrs {
 		size := unix.NLA_HDRLEN + (len(a.Data)+unix.NLA_ALIGNTO-1)&^(unix.NLA_ALIGNTO-1)
@@ -233,7 +239,7 @@ func attributeAt(attrs []attribute, offset int) []uint16 {
 	return nil
 }
 
-// moveAndRename puts a link into another namespace under its final name.
+// moveAndRename moves a link into another namespace under its final name.
 func (r *rtnl) moveAndRename(index int, to *netns.NS, name string) error {
 	_, err := r.execute(unix.RTM_SETLINK, unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, index),
 		[]attribute{uint32Attr(unix.IFLA_NET_NS_FD, to.Fd()), stringAttr(unix.IFLA_IFNAME, name)})
@@ -245,23 +251,23 @@ func (r *rtnl) delLink(index int) error {
 	return err
 }
 
-// report is what the kernel says a link is.
+// linkInfo is the kernel's description of a link.
 type linkInfo struct {
 	index     int
 	name      string
 	kind      string
-	up        bool // somebody has brought it up
+	up        bool // IFF_UP
 	top       map[uint16][]byte
 	data      map[uint16][]byte // IFLA_INFO_DATA
 	slaveData map[uint16][]byte // IFLA_INFO_SLAVE_DATA
 }
 
-// find reports the link with this name.
+// find returns the link with this name.
 func (r *rtnl) find(name string) (*linkInfo, error) {
 	return r.get(ifinfo(unix.AF_UNSPEC, 0), []attribute{stringAttr(unix.IFLA_IFNAME, name)})
 }
 
-// byIndex reports the link with this number.
+// byIndex returns the link with this interface index.
 func (r *rtnl) byIndex(index int) (*linkInfo, error) {
 	return r.get(ifinfo(unix.AF_UNSPEC, index), nil)
 }
@@ -273,33 +279,33 @@ func (r *rtnl) get(header []byte, attrs []attribute) (*linkInfo, error) {
 	}
 	for _, m := range answers {
 		if m.Header.Type == unix.RTM_NEWLINK && len(m.Data) >= unix.SizeofIfInfomsg {
-			return parseReport(m.Data)
+			return parseLinkInfo(m.Data)
 		}
 	}
 	return nil, unix.ENODEV
 }
 
-func parseReport(b []byte) (*linkInfo, error) {
+func parseLinkInfo(b []byte) (*linkInfo, error) {
 	top, err := attributeMap(b[unix.SizeofIfInfomsg:])
 	if err != nil {
 		return nil, err
 	}
-	rep := &linkInfo{
-		index: int(binary.NativeEndian.Uint32(b[4:])),
-		name:  cstring(top[unix.IFLA_IFNAME]),
-		up:    binary.NativeEndian.Uint32(b[8:])&unix.IFF_UP != 0,
-		top:   top,
-	}
-	info, err := attributeMap(top[unix.IFLA_LINKINFO])
+	kind, err := attributeMap(top[unix.IFLA_LINKINFO])
 	if err != nil {
 		return nil, err
 	}
-	rep.kind = cstring(info[unix.IFLA_INFO_KIND])
-	if rep.data, err = attributeMap(info[unix.IFLA_INFO_DATA]); err != nil {
+	info := &linkInfo{
+		index: int(binary.NativeEndian.Uint32(b[4:])),
+		name:  cstring(top[unix.IFLA_IFNAME]),
+		kind:  cstring(kind[unix.IFLA_INFO_KIND]),
+		up:    binary.NativeEndian.Uint32(b[8:])&unix.IFF_UP != 0,
+		top:   top,
+	}
+	if info.data, err = attributeMap(kind[unix.IFLA_INFO_DATA]); err != nil {
 		return nil, err
 	}
-	rep.slaveData, err = attributeMap(info[unix.IFLA_INFO_SLAVE_DATA])
-	return rep, err
+	info.slaveData, err = attributeMap(kind[unix.IFLA_INFO_SLAVE_DATA])
+	return info, err
 }
 
 func cstring(b []byte) string {
@@ -307,8 +313,8 @@ func cstring(b []byte) string {
 	return string(s)
 }
 
-// attributeMap splits a nest. Of an attribute that is there twice, the last
-// counts.
+// attributeMap returns the attributes of a nest by type. If a type is present
+// twice, the last one wins.
 func attributeMap(b []byte) (map[uint16][]byte, error) {
 	all, err := unpack(b)
 	if err != nil {
@@ -321,37 +327,37 @@ func attributeMap(b []byte) (map[uint16][]byte, error) {
 	return out, nil
 }
 
-// number is the value of a 32-bit attribute, 0 where there is none.
-func (rep *linkInfo) number(attr uint16) int {
-	n, err := getUint(rep.top[attr], 4, false)
+// number returns the value of a 32-bit attribute, or 0 if the attribute is missing.
+func (info *linkInfo) number(attr uint16) int {
+	n, err := getUint(info.top[attr], 4, false)
 	if err != nil {
 		return 0
 	}
 	return int(n)
 }
 
-// attrs are the shared parameters.
-func (rep *linkInfo) attrs() Attrs {
-	a := Attrs{Name: rep.name, MTU: rep.number(unix.IFLA_MTU), TxQueueLen: rep.number(unix.IFLA_TXQLEN)}
-	if b := rep.top[unix.IFLA_ADDRESS]; len(b) == len(a.MAC) {
+// attrs returns the shared parameters.
+func (info *linkInfo) attrs() Attrs {
+	a := Attrs{Name: info.name, MTU: info.number(unix.IFLA_MTU), TxQueueLen: info.number(unix.IFLA_TXQLEN)}
+	if b := info.top[unix.IFLA_ADDRESS]; len(b) == len(a.MAC) {
 		a.MAC = MAC(b)
 	}
 	return a
 }
 
-// index and name make rtnl a names.
+// index and name implement linkNames.
 func (r *rtnl) index(name string) (int, error) {
-	rep, err := r.find(name)
+	info, err := r.find(name)
 	if err != nil {
 		return 0, fmt.Errorf("find link %q in %s: %w", name, r.ns, err)
 	}
-	return rep.index, nil
+	return info.index, nil
 }
 
 func (r *rtnl) name(index int) (string, error) {
-	rep, err := r.byIndex(index)
+	info, err := r.byIndex(index)
 	if err != nil {
 		return "", fmt.Errorf("find link %d in %s: %w", index, r.ns, err)
 	}
-	return rep.name, nil
+	return info.name, nil
 }

@@ -38,11 +38,6 @@ func TestShape(t *testing.T) {
 			}
 		})
 	}
-	must(t, link.Unshape(l))
-	must(t, link.Unshape(l)) // twice is harmless
-	if s, ok, err := link.ReadShaping(l); ok || err != nil {
-		t.Errorf("after Unshape: %+v, %v", s, err)
-	}
 }
 
 func TestShapeRefuses(t *testing.T) {

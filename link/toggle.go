@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Toggle is a switch whose default is the kernel's, not "off".
+// Toggle is a switch that can be on, off or left to the kernel.
 type Toggle string
 
-// The positions of a Toggle.
+// The values of a Toggle.
 const (
-	Default Toggle = "" // what the kernel does when not told
+	Default Toggle = "" // the kernel's default
 	On      Toggle = "on"
 	Off     Toggle = "off"
 )
@@ -24,8 +24,8 @@ func toggleOf(on bool) Toggle {
 	return Off
 }
 
-// boolean is a bool whose default is false: a number of size bytes, or, with
-// size 0, an attribute that is there or not.
+// boolean is a bool whose default is false: a number of size bytes or, with size
+// 0, an attribute that is present or absent.
 type boolean struct {
 	p      *bool
 	size   int
@@ -64,7 +64,7 @@ func (v boolean) decode(b []byte, _ linkNames) error {
 		*v.p = true
 		return nil
 	}
-	if v.size == 0 { // some drivers take a flag and report a byte
+	if v.size == 0 { // some drivers accept a flag and report a byte
 		v.size = 1
 	}
 	n, err := getUint(b, v.size, false)
@@ -82,14 +82,8 @@ func parseSwitch(s string) (on, ok bool) {
 	return false, false
 }
 
-// toggle is a Toggle in an attribute of size bytes; inverse is for attributes
-// that say "no …".
-type toggle struct {
-	p    *Toggle
-	size int
-}
-
-func toggle8(p *Toggle) toggle { return toggle{p, 1} }
+// toggle is a Toggle, in an attribute of one byte.
+type toggle struct{ p *Toggle }
 
 func (v toggle) isZero() bool    { return *v.p == Default }
 func (v toggle) valid() bool     { return *v.p == Default || *v.p == On || *v.p == Off }
@@ -107,30 +101,29 @@ func (v toggle) setText(s string) bool {
 }
 
 func (v toggle) encode(linkNames) ([]byte, error) {
-	n := uint32(0)
 	if *v.p == On {
-		n = 1
+		return []byte{1}, nil
 	}
-	return putUint(n, v.size, false), nil
+	return []byte{0}, nil
 }
 
 func (v toggle) decode(b []byte, _ linkNames) error {
-	n, err := getUint(b, v.size, false)
+	n, err := getUint(b, 1, false)
 	*v.p = toggleOf(n != 0)
 	return err
 }
 
-// option is one value of a choice: what people and what the kernel call it.
+// option is one value of a choice: its text and the kernel's number for it.
 type option struct {
 	text   string
 	number uint32
 }
 
-// choice is a string type with few values; "" is the kernel's default.
+// choice is one of a few strings; "" is the kernel's default.
 type choice[S ~string] struct {
 	p       *S
 	size    int
-	big     bool
+	big     bool // network byte order
 	options []option
 }
 

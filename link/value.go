@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// integer is an int in an attribute of size bytes.
+// integer is an int, in an attribute of size bytes.
 type integer struct {
 	p        *int
 	min, max int
 	size     int
 	big      bool // network byte order
-	always   bool // the kernel insists on the attribute, zero or not
-	none     bool // -1 stands for the kernel's 0, because 0 stands for its default
+	always   bool // send zero too
+	none     bool // -1 means the kernel's 0, because 0 means its default
 }
 
 func u8(p *int) integer   { return integer{p: p, max: 1<<8 - 1, size: 1} }
@@ -24,13 +24,13 @@ func u32(p *int) integer  { return integer{p: p, max: 1<<32 - 1, size: 4} }
 func be16(p *int) integer { return integer{p: p, max: 1<<16 - 1, size: 2, big: true} }
 func be32(p *int) integer { return integer{p: p, max: 1<<32 - 1, size: 4, big: true} }
 
-// in narrows the range of values other than the default.
+// between sets the range of valid values other than the default.
 func (v integer) between(low, high int) integer { v.min, v.max = low, high; return v }
 
-// required sends zero too: there is no default.
+// required sends zero too: the kernel has no default.
 func (v integer) required() integer { v.always = true; return v }
 
-// orNone lets -1 mean the kernel's zero.
+// orNone lets -1, as text "none", mean the kernel's zero.
 func (v integer) orNone() integer { v.none = true; return v }
 
 func (v integer) isZero() bool { return *v.p == 0 && !v.always }
@@ -119,14 +119,14 @@ func getUint(b []byte, size int, big bool) (uint32, error) {
 	return order.Uint32(b), nil
 }
 
-// period is a duration that the kernel counts in units; unit is also its
-// resolution.
+// period is a duration that the kernel counts in units. Durations between two
+// units are invalid.
 type period struct {
 	p    *time.Duration
 	unit time.Duration
 	min  time.Duration
 	max  time.Duration
-	none bool // negative stands for the kernel's 0
+	none bool // negative, as text "none", means the kernel's 0
 }
 
 func (v period) isZero() bool { return *v.p == 0 }
@@ -174,21 +174,16 @@ func (v period) decode(b []byte, _ linkNames) error {
 	return err
 }
 
-// bits packs several parameters into one attribute. A flag word (size 2 or 4)
-// holds what is set; a masked one is struct { flags, mask } as 802.1Q has it,
-// so that defaults can be left alone.
+// bits is an attribute of size bytes that holds several parameters as bits. A
+// masked attribute is struct { flags, mask }, as 802.1Q has it: bits outside the
+// mask keep their default.
 type bits struct {
+	attributeOnly
 	size    int
-	big     bool
 	masked  bool
 	flags   map[uint32]*bool
 	toggles map[uint32]*Toggle
 }
-
-func (v bits) valid() bool         { return true }
-func (v bits) allowed() string     { return "" }
-func (v bits) text() string        { return "" }
-func (v bits) setText(string) bool { return false }
 
 func (v bits) isZero() bool {
 	_, mask := v.flagsAndMask()
@@ -215,9 +210,9 @@ func (v bits) flagsAndMask() (flags, mask uint32) {
 
 func (v bits) encode(linkNames) ([]byte, error) {
 	flags, mask := v.flagsAndMask()
-	out := putUint(flags, v.size, v.big)
+	out := putUint(flags, v.size, false)
 	if v.masked {
-		out = append(out, putUint(mask, v.size, v.big)...)
+		out = append(out, putUint(mask, v.size, false)...)
 	}
 	return out, nil
 }
@@ -226,7 +221,7 @@ func (v bits) decode(b []byte, _ linkNames) error {
 	if v.masked && len(b) == 2*v.size {
 		b = b[:v.size]
 	}
-	n, err := getUint(b, v.size, v.big)
+	n, err := getUint(b, v.size, false)
 	for bit, p := range v.flags {
 		*p = n&bit != 0
 	}
@@ -236,25 +231,20 @@ func (v bits) decode(b []byte, _ linkNames) error {
 	return err
 }
 
-// pattern is a string type of a certain form; "" is the default.
-type pattern[S ~string] struct {
-	p           *S
+// pattern is a string that matches a regular expression; "" is the default.
+type pattern struct {
+	parameterOnly
+	p           *string
 	expression  func() *regexp.Regexp
-	description string // the form, for people
+	description string // in messages
 }
 
-func (v pattern[S]) isZero() bool                     { return *v.p == "" }
-func (v pattern[S]) valid() bool                      { return *v.p == "" || v.expression().MatchString(string(*v.p)) }
-func (v pattern[S]) allowed() string                  { return v.description }
-func (v pattern[S]) text() string                     { return string(*v.p) }
-func (v pattern[S]) encode(linkNames) ([]byte, error) { return []byte(*v.p), nil }
+func (v pattern) isZero() bool    { return *v.p == "" }
+func (v pattern) valid() bool     { return *v.p == "" || v.expression().MatchString(*v.p) }
+func (v pattern) allowed() string { return v.description }
+func (v pattern) text() string    { return *v.p }
 
-func (v pattern[S]) setText(s string) bool {
-	*v.p = S(s)
+func (v pattern) setText(s string) bool {
+	*v.p = s
 	return v.valid()
-}
-
-func (v pattern[S]) decode(b []byte, _ linkNames) error {
-	*v.p = S(cstring(b))
-	return nil
 }

@@ -1,15 +1,18 @@
 package link
 
-import "golang.org/x/sys/unix"
+import (
+	"github.com/vishvananda/netlink/nl"
+	"golang.org/x/sys/unix"
+)
 
-// VethSpec is a pair of Ethernet devices: what enters one leaves the other
-// (veth(4), drivers/net/veth.c). Creating it makes both ends; removing one
-// removes both.
+// VethSpec is a pair of Ethernet devices: a frame sent through one arrives at
+// the other (veth(4), drivers/net/veth.c, CONFIG_VETH). Creating the link creates
+// both ends; removing either end removes both.
 type VethSpec struct {
 	Attrs
-	Peer     Attrs // the other end; it must have a name
-	TxQueues int   // of both ends; 0: the kernel's default, one
-	RxQueues int   // of both ends; 0: the kernel's default, one
+	Peer     Attrs // the other end; needs a name
+	TxQueues int   // of each end, 1…4096; 0: the kernel's default, one
+	RxQueues int   // of each end, 1…4096; 0: the kernel's default, one
 }
 
 // Kind implements Spec.
@@ -25,7 +28,7 @@ func (s *VethSpec) params() []field {
 	)
 }
 
-// peerParams are the shared parameters of a pair's other end.
+// peerParams returns the shared parameters of the peer of a pair.
 func peerParams(a *Attrs) []field {
 	fields := a.params()
 	for i, f := range fields {
@@ -35,36 +38,27 @@ func peerParams(a *Attrs) []field {
 	return fields
 }
 
-// vethInfoPeer is VETH_INFO_PEER (include/uapi/linux/veth.h).
-const vethInfoPeer = 1
-
-// maxQueues is what rtnl_create_link accepts (net/core/rtnetlink.c).
+// maxQueues is the most that rtnl_create_link accepts (net/core/rtnetlink.c).
 const maxQueues = 4096
 
 func (s VethSpec) peer() Attrs { return s.Peer }
 
 func (s VethSpec) create(m *creator) error {
-	queues := s.queues()
-	peer, err := peerAttribute(vethInfoPeer, s.Peer, m, queues...)
+	var queues []attribute
+	if s.TxQueues > 0 {
+		queues = append(queues, uint32Attr(unix.IFLA_NUM_TX_QUEUES, s.TxQueues))
+	}
+	if s.RxQueues > 0 {
+		queues = append(queues, uint32Attr(unix.IFLA_NUM_RX_QUEUES, s.RxQueues))
+	}
+	peer, err := peerAttribute(nl.VETH_INFO_PEER, s.Peer, m, queues...)
 	if err != nil {
 		return err
 	}
 	return m.newLink(request{kind: "veth", attrs: s.Attrs, top: queues, data: []attribute{peer}}, noUnderlay)
 }
 
-func (s VethSpec) queues() []attribute {
-	var out []attribute
-	if s.TxQueues > 0 {
-		out = append(out, uint32Attr(unix.IFLA_NUM_TX_QUEUES, s.TxQueues))
-	}
-	if s.RxQueues > 0 {
-		out = append(out, uint32Attr(unix.IFLA_NUM_RX_QUEUES, s.RxQueues))
-	}
-	return out
-}
-
-// peerAttribute describes the other end of a pair: a link message within the
-// message.
+// peerAttribute describes the peer of a pair: a link message within the message.
 func peerAttribute(typ uint16, a Attrs, m *creator, more ...attribute) (attribute, error) {
 	inner := append(a.attributes(), more...)
 	inner = append(inner, uint32Attr(unix.IFLA_NET_NS_FD, m.to.PeerNS.Fd()))
@@ -73,17 +67,12 @@ func peerAttribute(typ uint16, a Attrs, m *creator, more ...attribute) (attribut
 	return n, err
 }
 
-// read leaves Peer zero where the peer is no longer in the namespace that it was
-// created in.
-func (s VethSpec) read(r *reader) (Spec, error) {
-	peer, err := r.peer("veth")
-	if err != nil {
-		return nil, err
-	}
-	return VethSpec{
-		Attrs:    r.info.attrs(),
-		Peer:     peer,
-		TxQueues: r.info.number(unix.IFLA_NUM_TX_QUEUES),
-		RxQueues: r.info.number(unix.IFLA_NUM_RX_QUEUES),
-	}, nil
+// complete leaves Peer zero if the peer has left the namespace in which it was
+// created.
+func (s *VethSpec) complete(r *reader, _ Spec) error {
+	s.TxQueues = r.info.number(unix.IFLA_NUM_TX_QUEUES)
+	s.RxQueues = r.info.number(unix.IFLA_NUM_RX_QUEUES)
+	var err error
+	s.Peer, err = r.peer("veth")
+	return err
 }

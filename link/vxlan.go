@@ -11,57 +11,58 @@ import (
 // The UDP ports of VXLAN.
 const (
 	VXLANPort      = 4789 // RFC 7348 section 8.1
-	VXLANPortLinux = 8472 // the kernel's default, older than the RFC
+	VXLANPortLinux = 8472 // the kernel's default, which predates the RFC
 )
 
-// VXLANSpec carries Ethernet frames in UDP (RFC 7348, drivers/net/vxlan/). The
-// outer packets leave from the namespace given to Create, wherever the link
-// itself ends up.
+// VXLANSpec is a VTEP: a device that carries Ethernet frames in UDP (RFC 7348,
+// drivers/net/vxlan/, CONFIG_VXLAN). The outer packets leave from the namespace
+// given to Create, wherever the link itself ends up.
 //
-// Where a frame goes is decided by the link's forwarding entries (AddFDB), and
-// without one by Remote or Group.
+// The link's forwarding entries (AddFDB) select the destination of a frame.
+// Frames without an entry go to Remote or Group.
 type VXLANSpec struct {
 	Attrs
-	VNI            int        // 0…2^24-1
-	Parent         string     // device for the outer packets; needed with Group; "": by route
-	Remote         netip.Addr // the one other end
-	Group          netip.Addr // multicast group of all ends; not with Remote
-	Local          netip.Addr // source of the outer packets; zero: by route
-	Port           int        // destination, UDP; 0: the kernel's default, 8472
-	SourcePortLow  int        // source ports, both or neither; 0: the namespace's ephemeral range
-	SourcePortHigh int        // inclusive
-	TTL            int        // of the outer packets; 0: the kernel's choice, 1 for multicast
-	TTLInherit     bool       // TTL of the inner packet; not with TTL
-	TOS            int        // of the outer packets; 1: inherit
-	DF             DontFragment
+	VNI            int           // 0…2^24-1
+	Parent         string        // device for the outer packets; needed with Group; "": by route
+	Remote         netip.Addr    // the only other VTEP
+	Group          netip.Addr    // multicast group of all VTEPs; not with Remote
+	Local          netip.Addr    // source of the outer packets; zero: by route
+	Port           int           // UDP destination port; 0: the kernel's default, 8472
+	SourcePortLow  int           // UDP source ports, both or neither; 0: the namespace's ephemeral range
+	SourcePortHigh int           // inclusive
+	TTL            int           // of the outer packets; 0: chosen by the kernel, 1 for multicast
+	TTLInherit     bool          // copy the TTL of the inner packet; not with TTL
+	TOS            int           // of the outer packets; 1: inherit
+	DF             DontFragment  // of the outer packets
 	FlowLabel      int           // of outer IPv6 packets, 20 bits
-	Learning       Toggle        // of other ends' MAC addresses; the kernel's default is on
-	Ageing         time.Duration // of what was learnt, in seconds; 0: the kernel's default, 300 s
-	MaxAddresses   int           // of what was learnt; 0: no limit
+	Learning       Toggle        // learn MAC addresses from received frames; the kernel's default is on
+	Ageing         time.Duration // of learnt addresses, whole seconds; 0: the kernel's default, 300 s
+	MaxAddresses   int           // limit of learnt addresses; 0: no limit
 	Proxy          bool          // answer ARP and ND from the neighbour table
-	L2Miss         bool          // tell netlink listeners of unknown MAC addresses
-	L3Miss         bool          // tell netlink listeners of unknown IP addresses
+	L2Miss         bool          // notify netlink listeners of unknown MAC addresses
+	L3Miss         bool          // notify netlink listeners of unknown IP addresses
 	RSC            bool          // route short circuit
 	UDPChecksum    Toggle        // over IPv4; the kernel's default is on
 	ZeroCsum6Tx    bool          // send over IPv6 without checksum
-	ZeroCsum6Rx    bool          // take over IPv6 without checksum
-	RemCsumTx      bool          // remote checksum offload
-	RemCsumRx      bool
-	GBP            bool   // group based policy extension
-	GPE            bool   // generic protocol extension; needs External
-	External       bool   // destination from each packet's metadata; no VNI, Remote or Group
-	VNIFilter      bool   // with External: take only VNIs that were added
-	LocalBypass    Toggle // hand packets for a VNI of this host straight to it; the kernel's default is on (Linux 6.5)
+	ZeroCsum6Rx    bool          // accept IPv6 packets without checksum
+	RemCsumTx      bool          // remote checksum offload, sending
+	RemCsumRx      bool          // remote checksum offload, receiving
+	GBP            bool          // group based policy extension
+	GPE            bool          // generic protocol extension; needs External
+	External       bool          // destination from each packet's metadata; no VNI, Remote or Group
+	VNIFilter      bool          // with External: accept only VNIs that were added
+	LocalBypass    Toggle        // deliver packets for a VNI of this host directly; the kernel's default is on (Linux 6.5)
 }
 
-// DontFragment says what to put into the outer IPv4 header's DF bit.
+// DontFragment selects the DF bit of the outer IPv4 header. "" is the kernel's
+// default, unset.
 type DontFragment string
 
-// The choices for DF.
+// The values of a DontFragment.
 const (
-	DFUnset   DontFragment = "unset" // the kernel's default
+	DFUnset   DontFragment = "unset"
 	DFSet     DontFragment = "set"
-	DFInherit DontFragment = "inherit" // from the inner packet
+	DFInherit DontFragment = "inherit" // copied from the inner packet
 )
 
 func dontFragment(p *DontFragment) choice[DontFragment] {
@@ -95,7 +96,7 @@ func (s VXLANSpec) Validate() error {
 	case s.SourcePortLow == 0 && s.SourcePortHigh != 0:
 		return bad("source_port_low", s.SourcePortLow, "1…65535 together with source_port_high")
 	case s.FlowLabel != 0 && !s.outer().Is6():
-		return bad("flowlabel", s.FlowLabel, "0 unless the other end is an IPv6 address")
+		return bad("flowlabel", s.FlowLabel, "0 unless remote or group is an IPv6 address")
 	case s.TTLInherit && s.TTL != 0:
 		return bad("ttl", s.TTL, "0 together with ttl_inherit")
 	case s.External && s.outer().IsValid():
@@ -112,7 +113,7 @@ func (s VXLANSpec) Validate() error {
 	return nil
 }
 
-// outer is the other end, or the group of other ends.
+// outer returns the destination of the outer packets: Group or Remote.
 func (s VXLANSpec) outer() netip.Addr {
 	if s.Group.IsValid() {
 		return s.Group
@@ -120,35 +121,33 @@ func (s VXLANSpec) outer() netip.Addr {
 	return s.Remote
 }
 
-func (s *VXLANSpec) params() []field { return append(s.Attrs.params(), s.fields()...) }
-
-func (s *VXLANSpec) fields() []field {
-	return []field{
+func (s *VXLANSpec) params() []field {
+	return append(s.Attrs.params(), []field{
 		{"vni", unix.IFLA_VXLAN_ID, u32(&s.VNI).between(0, 1<<24-1).required()},
 		{"parent", unix.IFLA_VXLAN_LINK, device{p: &s.Parent}},
 		{"remote", 0, ip4(&s.Remote)},
 		{"group", 0, ip4(&s.Group)},
-		{"", unix.IFLA_VXLAN_GROUP, remoteOrGroup{&s.Remote, &s.Group, 4}},
-		{"", unix.IFLA_VXLAN_GROUP6, remoteOrGroup{&s.Remote, &s.Group, 6}},
+		{"", unix.IFLA_VXLAN_GROUP, remoteOrGroup{remote: &s.Remote, group: &s.Group, family: 4}},
+		{"", unix.IFLA_VXLAN_GROUP6, remoteOrGroup{remote: &s.Remote, group: &s.Group, family: 6}},
 		{"local", unix.IFLA_VXLAN_LOCAL, ip4(&s.Local)},
 		{"", unix.IFLA_VXLAN_LOCAL6, ip6(&s.Local)},
 		{"port", unix.IFLA_VXLAN_PORT, be16(&s.Port)},
 		{"source_port_low", 0, be16(&s.SourcePortLow)},
 		{"source_port_high", 0, be16(&s.SourcePortHigh)},
-		{"", unix.IFLA_VXLAN_PORT_RANGE, portRange{&s.SourcePortLow, &s.SourcePortHigh}},
+		{"", unix.IFLA_VXLAN_PORT_RANGE, portRange{low: &s.SourcePortLow, high: &s.SourcePortHigh}},
 		{"ttl", unix.IFLA_VXLAN_TTL, u8(&s.TTL)},
 		{"ttl_inherit", unix.IFLA_VXLAN_TTL_INHERIT, flag(&s.TTLInherit)},
 		{"tos", unix.IFLA_VXLAN_TOS, u8(&s.TOS)},
 		{"df", unix.IFLA_VXLAN_DF, dontFragment(&s.DF)},
 		{"flowlabel", unix.IFLA_VXLAN_LABEL, be32(&s.FlowLabel).between(0, 1<<20-1)},
-		{"learning", unix.IFLA_VXLAN_LEARNING, toggle8(&s.Learning)},
+		{"learning", unix.IFLA_VXLAN_LEARNING, toggle{&s.Learning}},
 		{"ageing", unix.IFLA_VXLAN_AGEING, period{p: &s.Ageing, unit: time.Second, max: 1 << 24 * time.Second}},
 		{"max_addresses", unix.IFLA_VXLAN_LIMIT, u32(&s.MaxAddresses)},
 		{"proxy", unix.IFLA_VXLAN_PROXY, bool8(&s.Proxy)},
 		{"l2miss", unix.IFLA_VXLAN_L2MISS, bool8(&s.L2Miss)},
 		{"l3miss", unix.IFLA_VXLAN_L3MISS, bool8(&s.L3Miss)},
 		{"rsc", unix.IFLA_VXLAN_RSC, bool8(&s.RSC)},
-		{"udp_csum", unix.IFLA_VXLAN_UDP_CSUM, toggle8(&s.UDPChecksum)},
+		{"udp_csum", unix.IFLA_VXLAN_UDP_CSUM, toggle{&s.UDPChecksum}},
 		{"udp_zero_csum6_tx", unix.IFLA_VXLAN_UDP_ZERO_CSUM6_TX, bool8(&s.ZeroCsum6Tx)},
 		{"udp_zero_csum6_rx", unix.IFLA_VXLAN_UDP_ZERO_CSUM6_RX, bool8(&s.ZeroCsum6Rx)},
 		{"remcsum_tx", unix.IFLA_VXLAN_REMCSUM_TX, bool8(&s.RemCsumTx)},
@@ -157,42 +156,31 @@ func (s *VXLANSpec) fields() []field {
 		{"gpe", unix.IFLA_VXLAN_GPE, flag(&s.GPE)},
 		{"external", unix.IFLA_VXLAN_COLLECT_METADATA, bool8(&s.External)},
 		{"vnifilter", unix.IFLA_VXLAN_VNIFILTER, bool8(&s.VNIFilter)},
-		{"localbypass", unix.IFLA_VXLAN_LOCALBYPASS, toggle8(&s.LocalBypass)},
-	}
+		{"localbypass", unix.IFLA_VXLAN_LOCALBYPASS, toggle{&s.LocalBypass}},
+	}...)
 }
 
 func (s VXLANSpec) create(m *creator) error {
-	return m.newLink(request{kind: "vxlan", attrs: s.Attrs, fields: s.fields()}, requestUnderlay)
+	return m.newLink(request{kind: "vxlan", attrs: s.Attrs, fields: s.params()}, requestUnderlay)
 }
 
-func (s VXLANSpec) read(r *reader) (Spec, error) {
-	var got VXLANSpec
-	err := r.into(&got.Attrs, got.fields())
-	return got, err
-}
-
-// ends is one attribute for two parameters: a unicast remote end, or a
-// multicast group of them.
+// remoteOrGroup is one attribute for two parameters: a unicast destination or a
+// multicast group.
 type remoteOrGroup struct {
+	attributeOnly
 	remote, group *netip.Addr
 	family        int
 }
 
-func (v remoteOrGroup) set() *netip.Addr {
+func (v remoteOrGroup) address() address {
 	if v.group.IsValid() {
-		return v.group
+		return address{p: v.group, family: v.family}
 	}
-	return v.remote
+	return address{p: v.remote, family: v.family}
 }
 
-func (v remoteOrGroup) isZero() bool        { return address{p: v.set(), family: v.family}.isZero() }
-func (v remoteOrGroup) valid() bool         { return true }
-func (v remoteOrGroup) allowed() string     { return "" }
-func (v remoteOrGroup) text() string        { return "" }
-func (v remoteOrGroup) setText(string) bool { return false }
-func (v remoteOrGroup) encode(n linkNames) ([]byte, error) {
-	return address{p: v.set(), family: v.family}.encode(n)
-}
+func (v remoteOrGroup) isZero() bool                       { return v.address().isZero() }
+func (v remoteOrGroup) encode(n linkNames) ([]byte, error) { return v.address().encode(n) }
 
 func (v remoteOrGroup) decode(b []byte, n linkNames) error {
 	var a netip.Addr
@@ -207,13 +195,12 @@ func (v remoteOrGroup) decode(b []byte, n linkNames) error {
 }
 
 // portRange is struct ifla_vxlan_port_range and ifla_geneve_port_range.
-type portRange struct{ low, high *int }
+type portRange struct {
+	attributeOnly
+	low, high *int
+}
 
-func (v portRange) isZero() bool        { return *v.low == 0 && *v.high == 0 }
-func (v portRange) valid() bool         { return true }
-func (v portRange) allowed() string     { return "" }
-func (v portRange) text() string        { return "" }
-func (v portRange) setText(string) bool { return false }
+func (v portRange) isZero() bool { return *v.low == 0 && *v.high == 0 }
 
 func (v portRange) encode(linkNames) ([]byte, error) {
 	b := binary.BigEndian.AppendUint16(nil, uint16(*v.low))

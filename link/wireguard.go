@@ -9,43 +9,62 @@ import (
 	"strings"
 	"time"
 
-	"cleat/netns"
-
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
 )
 
-// WireGuardKey is a secret: a private or a preshared key. The zero key means
-// none. It prints as "(hidden)"; Text gives it away.
+// WireGuardSpec is an encrypted tunnel of IP packets in UDP
+// (wireguard.com/papers/wireguard.pdf, drivers/net/wireguard/,
+// CONFIG_WIREGUARD). The outer packets leave from the namespace given to Create,
+// wherever the link itself ends up.
+type WireGuardSpec struct {
+	Attrs                     // no MAC
+	PrivateKey   WireGuardKey // zero: none yet, and no traffic
+	ListenPort   int          // UDP port; 0: chosen by the kernel
+	FirewallMark int          // of the outer packets, for routing; 0: none
+	Peers        List[WireGuardPeer]
+}
+
+// WireGuardPeer is a remote peer. It is comparable data.
+type WireGuardPeer struct {
+	PublicKey    WireGuardPublic
+	PresharedKey WireGuardKey       // zero: none
+	Endpoint     netip.AddrPort     // zero: learnt from the peer's packets
+	AllowedIPs   List[netip.Prefix] // source addresses accepted from the peer, and destinations routed to it
+	Keepalive    time.Duration      // whole seconds, up to 65535 s; 0: none
+}
+
+// WireGuardKey is a secret: a private or a preshared key. The zero key means no
+// key. A key prints as "(hidden)"; Text reveals it.
 type WireGuardKey [32]byte
 
-// WireGuardPublic is a public key, which prints in base64 as wg(8) does.
+// WireGuardPublic is a public key. It prints in base64, as in wg(8).
 type WireGuardPublic [32]byte
 
-// NewWireGuardKey makes a private key.
+// NewWireGuardKey generates a private key.
 func NewWireGuardKey() (WireGuardKey, error) {
 	k, err := wgtypes.GeneratePrivateKey()
 	if err != nil {
-		return WireGuardKey{}, fmt.Errorf("make wireguard key: %w", err)
+		return WireGuardKey{}, fmt.Errorf("generate wireguard key: %w", err)
 	}
 	return WireGuardKey(k), nil
 }
 
-// String hides the key.
+// String returns a placeholder.
 func (k WireGuardKey) String() string { return hidden }
 
-// GoString hides the key.
+// GoString returns a placeholder.
 func (k WireGuardKey) GoString() string { return k.String() }
 
-// Text is the key in base64.
+// Text returns the key in base64.
 func (k WireGuardKey) Text() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// Public is the public key that belongs to a private one.
+// Public returns the public key of a private key.
 func (k WireGuardKey) Public() WireGuardPublic {
 	return WireGuardPublic(wgtypes.Key(k).PublicKey())
 }
 
-// String is the key in base64.
+// String returns the key in base64.
 func (k WireGuardPublic) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
 func parseKey(s string) ([32]byte, bool) {
@@ -56,16 +75,7 @@ func parseKey(s string) ([32]byte, bool) {
 	return [32]byte(b), true
 }
 
-// WireGuardPeer is another end. Comparable data.
-type WireGuardPeer struct {
-	PublicKey    WireGuardPublic
-	PresharedKey WireGuardKey       // zero: none
-	Endpoint     netip.AddrPort     // zero: learnt from its packets
-	AllowedIPs   List[netip.Prefix] // what it may send from, and what goes to it
-	Keepalive    time.Duration      // whole seconds up to 65535; 0: none
-}
-
-// text is the form that Parse reads: words NAME=VALUE.
+// text returns the peer as words NAME=VALUE, as Parse accepts it.
 func (p WireGuardPeer) text() string {
 	words := []string{"public_key=" + p.PublicKey.String()}
 	if p.PresharedKey != (WireGuardKey{}) {
@@ -83,7 +93,7 @@ func (p WireGuardPeer) text() string {
 	return strings.Join(words, " ")
 }
 
-// String is the peer without its preshared key.
+// String returns the peer without its preshared key.
 func (p WireGuardPeer) String() string {
 	p.PresharedKey = WireGuardKey{}
 	return p.text()
@@ -98,7 +108,7 @@ func (p WireGuardPeer) valid() bool {
 }
 
 func parsePeer(s string) (p WireGuardPeer, ok bool) {
-	for _, word := range strings.Fields(s) {
+	for word := range strings.FieldsSeq(s) {
 		name, value, _ := strings.Cut(word, "=")
 		var err error
 		good := true
@@ -125,7 +135,7 @@ func parsePeer(s string) (p WireGuardPeer, ok bool) {
 
 func parsePrefixes(s string) (List[netip.Prefix], error) {
 	var all []netip.Prefix
-	for _, part := range strings.Split(s, ",") {
+	for part := range strings.SplitSeq(s, ",") {
 		n, err := netip.ParsePrefix(part)
 		if err != nil {
 			return List[netip.Prefix]{}, err
@@ -133,18 +143,6 @@ func parsePrefixes(s string) (List[netip.Prefix], error) {
 		all = append(all, n)
 	}
 	return ListOf(all...), nil
-}
-
-// WireGuardSpec is an encrypted tunnel of IP packets in UDP
-// (wireguard.com/papers/wireguard.pdf, drivers/net/wireguard/). The outer
-// packets leave from the namespace given to Create, wherever the link itself
-// ends up.
-type WireGuardSpec struct {
-	Attrs                     // no MAC
-	PrivateKey   WireGuardKey // zero: none yet, and no traffic
-	ListenPort   int          // UDP; 0: the kernel's choice
-	FirewallMark int          // of the outer packets, for routing; 0: none
-	Peers        List[WireGuardPeer]
 }
 
 // Kind implements Spec.
@@ -163,10 +161,10 @@ func (s WireGuardSpec) Validate() error {
 
 func (s *WireGuardSpec) params() []field {
 	return append(s.Attrs.params(),
-		field{name: "private_key", val: secret{&s.PrivateKey}},
+		field{name: "private_key", val: secret{p: &s.PrivateKey}},
 		field{name: "listen_port", val: u16(&s.ListenPort)},
 		field{name: "fwmark", val: u32(&s.FirewallMark)},
-		field{name: "peers", val: peers{&s.Peers}},
+		field{name: "peers", val: peers{p: &s.Peers}},
 	)
 }
 
@@ -189,7 +187,7 @@ func (s WireGuardSpec) configure(l *Link) error {
 		cfg.Peers = append(cfg.Peers, p.config())
 	}
 	w := l.current()
-	c, err := wireGuardControl(w.ns)
+	c, err := openIn(w.ns, "wireguard control", wgctrl.New)
 	if err != nil {
 		return err
 	}
@@ -217,45 +215,28 @@ func (p WireGuardPeer) config() wgtypes.PeerConfig {
 	return out
 }
 
-// wireGuardControl opens the control socket in the link's namespace; close it.
-func wireGuardControl(ns *netns.NS) (*wgctrl.Client, error) {
-	var c *wgctrl.Client
-	err := ns.Do(func() error {
-		var err error
-		c, err = wgctrl.New()
+func (s *WireGuardSpec) complete(r *reader, asked Spec) error {
+	c, err := openIn(r.ns, "wireguard control", wgctrl.New)
+	if err != nil {
 		return err
-	})
-	if err != nil {
-		return nil, fmt.Errorf("open wireguard control in %s: %w", ns, err)
-	}
-	return c, nil
-}
-
-func (s WireGuardSpec) read(r *reader) (Spec, error) {
-	c, err := wireGuardControl(r.ns)
-	if err != nil {
-		return nil, err
 	}
 	defer c.Close()
 	d, err := c.Device(r.info.name)
 	if err != nil {
-		return nil, fmt.Errorf("read wireguard %q: %w", r.info.name, err)
+		return fmt.Errorf("read wireguard %q: %w", r.info.name, err)
 	}
-	asked := map[WireGuardPublic]WireGuardPeer{}
-	for _, p := range s.Peers.All() {
-		asked[p.PublicKey] = p
+	want := asked.(WireGuardSpec).Peers.All()
+	byKey := map[WireGuardPublic]WireGuardPeer{}
+	for _, p := range want {
+		byKey[p.PublicKey] = p
 	}
 	var all []WireGuardPeer
 	for _, p := range d.Peers {
-		all = append(all, readPeer(p, asked[WireGuardPublic(p.PublicKey)]))
+		all = append(all, readPeer(p, byKey[WireGuardPublic(p.PublicKey)]))
 	}
-	return WireGuardSpec{
-		Attrs:        r.info.attrs(),
-		PrivateKey:   WireGuardKey(d.PrivateKey),
-		ListenPort:   d.ListenPort,
-		FirewallMark: d.FirewallMark,
-		Peers:        sortLike(s.Peers.All(), all),
-	}, nil
+	s.PrivateKey, s.ListenPort, s.FirewallMark = WireGuardKey(d.PrivateKey), d.ListenPort, d.FirewallMark
+	s.Peers = sortLike(want, all)
+	return nil
 }
 
 func readPeer(p wgtypes.Peer, asked WireGuardPeer) WireGuardPeer {
@@ -279,15 +260,16 @@ func readPeer(p wgtypes.Peer, asked WireGuardPeer) WireGuardPeer {
 }
 
 // secret is a key as a parameter.
-type secret struct{ p *WireGuardKey }
+type secret struct {
+	parameterOnly
+	p *WireGuardKey
+}
 
-func (v secret) secret()                          {}
-func (v secret) isZero() bool                     { return *v.p == WireGuardKey{} }
-func (v secret) valid() bool                      { return true }
-func (v secret) allowed() string                  { return "32 bytes in base64" }
-func (v secret) text() string                     { return v.p.Text() }
-func (v secret) encode(linkNames) ([]byte, error) { return nil, nil }
-func (v secret) decode([]byte, linkNames) error   { return nil }
+func (v secret) secret()         {}
+func (v secret) isZero() bool    { return *v.p == WireGuardKey{} }
+func (v secret) valid() bool     { return true }
+func (v secret) allowed() string { return "32 bytes in base64" }
+func (v secret) text() string    { return v.p.Text() }
 
 func (v secret) setText(s string) bool {
 	k, ok := parseKey(s)
@@ -295,8 +277,11 @@ func (v secret) setText(s string) bool {
 	return ok
 }
 
-// peers is the list of peers as a parameter: separated by semicolons.
-type peers struct{ p *List[WireGuardPeer] }
+// peers is the list of peers as a parameter, separated by semicolons.
+type peers struct {
+	parameterOnly
+	p *List[WireGuardPeer]
+}
 
 func (v peers) secret()      {}
 func (v peers) isZero() bool { return *v.p == List[WireGuardPeer]{} }
@@ -326,7 +311,7 @@ func (v peers) text() string {
 
 func (v peers) setText(s string) bool {
 	var all []WireGuardPeer
-	for _, part := range strings.Split(s, ";") {
+	for part := range strings.SplitSeq(s, ";") {
 		p, ok := parsePeer(part)
 		if !ok {
 			return false
@@ -336,6 +321,3 @@ func (v peers) setText(s string) bool {
 	*v.p = ListOf(all...)
 	return v.valid()
 }
-
-func (v peers) encode(linkNames) ([]byte, error) { return nil, nil }
-func (v peers) decode([]byte, linkNames) error   { return nil }
