@@ -69,7 +69,7 @@ func (c client) run(ctx context.Context) (traffic.Result, error) {
 	return res, waitErr
 }
 
-// talk tells the client when to begin and reads its result.
+// talk sends the client the time to begin and reads its result.
 func (c client) talk(ctx context.Context, p *pipes) (traffic.Result, error) {
 	var res traffic.Result
 	out := bufio.NewReader(p.out.r)
@@ -82,7 +82,7 @@ func (c client) talk(ctx context.Context, p *pipes) (traffic.Result, error) {
 			return res, err
 		}
 		if _, err := fmt.Fprintln(p.in.w, at.UnixNano()); err != nil {
-			return res, fmt.Errorf("tell a client when to begin: %w", err)
+			return res, fmt.Errorf("send a client the time to begin: %w", err)
 		}
 	}
 	if err := json.NewDecoder(out).Decode(&res); err != nil {

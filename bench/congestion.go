@@ -52,7 +52,7 @@ func permitted(e experiment.Experiment, may func(congestion string) bool) experi
 }
 
 // mayUse reports whether a socket in the lab may use a congestion control. If that
-// can't be found out, it reports true: the measurement will tell.
+// can't be found out, it reports true: the measurement fails if not.
 func mayUse(congestion string) bool {
 	n, err := lab.NewNode("congestion")
 	if err != nil {

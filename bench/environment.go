@@ -52,8 +52,8 @@ func newEnvironment(cfg Config) (Environment, error) {
 	}, err
 }
 
-// note keeps the facts of a cell's network, under the network's name and what tells
-// this variant of it apart.
+// note records the facts of a cell's network, under the network's name with the details
+// that identify this variant.
 func (e *Environment) note(c cell.Cell, facts NetworkFacts) {
 	name := c.Network
 	var details []string
@@ -84,8 +84,8 @@ func (e *Environment) note(c cell.Cell, facts NetworkFacts) {
 	e.Networks[name] = facts
 }
 
-// linkDetails lists what tells a cell's links and tunnel apart from those of other
-// cells of the same network.
+// linkDetails returns the details that identify a cell's links and tunnel among those
+// of the same network.
 func linkDetails(c cell.Cell) []string {
 	details := []string{cell.Plural(c.Links, "link")}
 	for _, factor := range []string{"link_rate", "variant", "loss", "outer", "scheduler", "settings", "contained"} {

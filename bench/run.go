@@ -31,7 +31,7 @@ type Config struct {
 	Progress   Progress              // nil: none
 }
 
-// Progress is told how an experiment goes, from one goroutine. Its methods must
+// Progress receives the events of an experiment, from one goroutine. Its methods must
 // return quickly.
 type Progress interface {
 	// Start is called once, with the number of measurements to come.
@@ -343,7 +343,7 @@ func (r *run) absent(ctx context.Context, job experiment.Job, err error) error {
 	return nil
 }
 
-// isAbsence reports whether err says that a network can't be built here or can't
+// isAbsence reports whether err means that a network can't be built here or can't
 // carry the traffic, so that another attempt is pointless.
 func isAbsence(err error) bool {
 	return errors.As(err, new(*link.Lack)) || errors.As(err, new(*wiring.NotApplicable))
@@ -379,9 +379,9 @@ func Available() []Availability {
 	return out
 }
 
-// Possible returns a function that reports whether this lab has what a job needs,
-// as far as that can be told before it is tried. The function is not safe for
-// concurrent use.
+// Possible returns a function that reports whether this lab has what a job needs, as
+// far as that is known before it is tried. The function is not safe for concurrent
+// use.
 func Possible() func(experiment.Job) bool {
 	known := map[[2]string]bool{}
 	return func(j experiment.Job) bool {

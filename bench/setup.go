@@ -12,7 +12,7 @@ import (
 	"cleat/bench/wiring"
 )
 
-// phaseFactor tells the two times of a setup job apart.
+// phaseFactor distinguishes the two times of a setup job.
 const phaseFactor = "phase"
 
 // setup measures how long a network takes to make and to remove. Each phase is

@@ -300,7 +300,7 @@ func firstLine(ctx context.Context, f *os.File) (string, error) {
 func (b *testbed) stopServer(i int) {
 	if s := b.servers[i]; s != nil {
 		s.proc.Kill()
-		s.proc.Wait() // its status says nothing: it was killed
+		s.proc.Wait() // the status is that of the kill
 		b.servers[i] = nil
 	}
 }

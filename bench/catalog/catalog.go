@@ -62,12 +62,6 @@ func (r Role) Title() string {
 	return string(r)
 }
 
-// CompareRoles orders roles as Roles does.
-func CompareRoles(a, b Role) int {
-	all := Roles()
-	return cmp.Compare(slices.Index(all, a), slices.Index(all, b))
-}
-
 // ExistingPath is the name of a path between two namespaces that the benchmark did not
 // make. Lookup knows it; All does not list it.
 const ExistingPath = "existing-path"
@@ -233,16 +227,14 @@ func RoleOf(network string) Role {
 	return Existing
 }
 
-// Place returns a network's position in All; all networks that it does not list share
-// the place after the last.
-func Place(network string) int {
+// Compare orders networks as All does. Networks that All does not list come last, by
+// name.
+func Compare(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) }
+
+// place returns a network's position in All, or the place after the last.
+func place(network string) int {
 	if i := slices.IndexFunc(entries, func(e Entry) bool { return e.Name == network }); i >= 0 {
 		return i
 	}
 	return len(entries)
-}
-
-// Compare orders networks by place, then by name.
-func Compare(a, b string) int {
-	return cmp.Or(cmp.Compare(Place(a), Place(b)), cmp.Compare(a, b))
 }

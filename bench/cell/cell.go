@@ -1,6 +1,6 @@
 // Package cell holds the nouns of an experiment's results. A Cell is one
 // combination of factors, a Sample is one measurement of a cell, and a Summary
-// is what the samples of a cell say about one metric. Metrics and factors
+// combines the samples of a cell for one metric. Metrics and factors
 // declare here how files, tables and figures show them. The package does no
 // I/O.
 package cell
@@ -83,7 +83,7 @@ type Sample struct {
 func (s Sample) Warmup() bool { return s.Block == 0 }
 
 // Absent is a cell that could not be measured. It is a line of samples.jsonl
-// too; the key "absent" tells it from a Sample.
+// too; the key "absent" distinguishes it from a Sample.
 type Absent struct {
 	Cell
 	Work          string `json:"work"`
@@ -115,8 +115,7 @@ type CoresPerGbit struct {
 // Total returns the sum of the three parts.
 func (c CoresPerGbit) Total() float64 { return c.User + c.System + c.SoftIRQ }
 
-// Summary is what all blocks say about one metric of one cell: one element of
-// summary.json.
+// Summary is one metric of one cell over all blocks: one element of summary.json.
 type Summary struct {
 	Cell
 	Metric       Metric       `json:"metric"`

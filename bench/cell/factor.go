@@ -14,8 +14,8 @@ type Factor struct {
 	Of   func(Cell) string // a cell's level; "" where it is not set
 }
 
-// declaration says how tables and figures show a factor. The zero value is that
-// of an unknown factor: a condition written "NAME LEVEL".
+// declaration is how tables and figures show a factor. The zero value is that of an
+// undeclared factor: a condition written "NAME LEVEL".
 type declaration struct {
 	title     string // "" for the name with blanks
 	unit      string // of an axis
@@ -281,10 +281,14 @@ func Describe(fs []Factor, c Cell) string {
 // ordinary: "tunnel, in docker, encryption on".
 func (c Cell) Label() string {
 	label := c.Network
-	for _, f := range Factors([]Cell{c}) {
-		if level := f.Of(c); f.IsSetting() && !f.Ordinary(level) {
+	add := func(name, level string) {
+		if f := (Factor{Name: name}); f.IsSetting() && !f.Ordinary(level) {
 			label += ", " + f.Text(level)
 		}
+	}
+	add("runtime", c.Runtime)
+	for _, name := range slices.Sorted(maps.Keys(c.Factors)) {
+		add(name, c.Factors[name])
 	}
 	if c.Transport == "mptcp" && c.Network != c.Transport {
 		label += ", MPTCP"

@@ -54,10 +54,10 @@ type metric struct {
 	spread bool   // a narrow table has a column for the interval
 	mean   bool   // mean ± standard error is shown beside the median
 	rank   Rank
-	about  string // what the metric is, where the title does not say
+	about  string // what the metric is, if the title does not explain it
 }
 
-// Rank says how early a table that is too wide drops a column: the largest first.
+// Rank is the order in which a table that is too wide drops columns, the largest first.
 type Rank int
 
 // The ranks. The zero Rank is never dropped.
@@ -166,7 +166,7 @@ func (m Metric) Head() (over, under string) {
 	return cmp.Or(d.over, m.Title()), cmp.Or(d.under, d.scale.Unit)
 }
 
-// About returns what the metric is, where its title does not say; else "".
+// About returns what the metric is, if its title does not explain it; else "".
 func (m Metric) About() string { return m.declared().about }
 
 // Rank returns how early a table that is too wide drops the metric's column.

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// Warning is something that a reader of a number must know. Warnings of one
-// Code say the same of different samples or cells, and can be merged.
+// Warning is something that a reader of a number must know. Warnings of one Code
+// concern different samples or cells, and can be merged.
 type Warning struct {
 	Code     string  `json:"code"`               // the kind of warning
 	Count    int     `json:"count,omitempty"`    // samples concerned; 0: all of them, or none in particular

@@ -105,9 +105,9 @@ func newBars(in Input, sums []cell.Summary, signs map[Mark]string) bars {
 func (b bars) figures() []barFigure {
 	var out []barFigure
 	for _, m := range cell.Metrics() {
-		sums := slices.DeleteFunc(ofMetric(b.sums, m), func(s cell.Summary) bool {
+		sums := filter(ofMetric(b.sums, m), func(s cell.Summary) bool {
 			_, relative := b.by[Mark{s.Key(), cell.OfIdeal}]
-			return m == cell.Throughput && relative
+			return m != cell.Throughput || !relative
 		})
 		switch {
 		case len(sums) == 0 || m == cell.Ideal || m == cell.LatencyP99 || m == cell.LatencyP999:

@@ -86,7 +86,7 @@ func TestCurvesOverLinks(t *testing.T) {
 		{false, []string{"Throughput: 100 Mbit/s a link", "Throughput: 1 Gbit/s a link", "Throughput, of the ideal: 100 Mbit/s a link", "Throughput, of the ideal: 1 Gbit/s a link",
 			"Processor time: 100 Mbit/s a link", "Processor time: 1 Gbit/s a link"}, []string{""}},
 	} {
-		figures := Figures(linksInput(tt.containers))
+		figures := figuresOf(linksInput(tt.containers))
 		if got := titles(figures); !slices.Equal(got, tt.titles) {
 			t.Errorf("containers %t: figures %q, want %q", tt.containers, got, tt.titles)
 		}
@@ -98,7 +98,7 @@ func TestCurvesOverLinks(t *testing.T) {
 			t.Errorf("containers %t: panels %q, want %q", tt.containers, panels, tt.panels)
 		}
 	}
-	figures := Figures(linksInput(true))
+	figures := figuresOf(linksInput(true))
 	slow, fast := figures[0], figures[1]
 	if slow.XLabel != "links" || slow.YLabel != "Mbit/s" || fast.YLabel != "Gbit/s" {
 		t.Errorf("axes %s, %s and %s", slow.XLabel, slow.YLabel, fast.YLabel)
@@ -129,7 +129,7 @@ func TestCrowdedFigure(t *testing.T) {
 		}
 	}
 	var got []string
-	for _, p := range Figures(in)[0].Panels {
+	for _, p := range figuresOf(in)[0].Panels {
 		got = append(got, p.Title+": "+strings.Join(lineNames(p), "; "))
 	}
 	want := []string{"all networks: ideal; mptcp; tunnel",
@@ -149,8 +149,8 @@ func TestCrowdedFigure(t *testing.T) {
 // TestLinearAxis checks that links are evenly spaced, so that the ideal is a straight
 // line, and that a network without settings comes first in the legend.
 func TestLinearAxis(t *testing.T) {
-	f := Figures(linksInput(true))[0]
-	out := layOut(f, seriesNames([]Figure{f}))
+	f := figuresOf(linksInput(true))[0]
+	out := layOut(f, seriesNames([]figure{f}))
 	var at []float64
 	for _, p := range out.Panels[0].Curves[0].Points {
 		x, err := strconv.ParseFloat(strings.TrimSuffix(p.X, "%"), 64)
@@ -203,9 +203,9 @@ func TestMethodNamesRuntimes(t *testing.T) {
 // TestSpreadText checks the number of samples and the widest interval. The ideal is
 // computed and has neither.
 func TestSpreadText(t *testing.T) {
-	p := Panel{Series: []Series{
-		{Name: "ideal", Baseline: true, Points: []Point{{Y: 100, Low: 0, High: 200, N: 99, Label: "1"}}},
-		{Name: "native", Points: []Point{{Y: 90, Low: 80, High: 95, N: 10, Label: "1"}, {Y: 180, Low: 170, High: 190, N: 9, Label: "2"}}},
+	p := panel{Series: []series{
+		{Name: "ideal", Baseline: true, Points: []point{{Y: 100, Low: 0, High: 200, N: 99, Label: "1"}}},
+		{Name: "native", Points: []point{{Y: 90, Low: 80, High: 95, N: 10, Label: "1"}, {Y: 180, Low: 170, High: 190, N: 9, Label: "2"}}},
 	}}
 	if got, want := spreadText(p, "links"), "medians of 9 to 10 samples; the widest interval: 80.0–95.0, native at 1 links"; got != want {
 		t.Errorf("%q, want %q", got, want)
@@ -249,7 +249,7 @@ func TestIdealHasNoInterval(t *testing.T) {
 	}
 }
 
-func lineNames(p Panel) (names []string) {
+func lineNames(p panel) (names []string) {
 	for _, s := range p.Series {
 		names = append(names, s.Name)
 	}
@@ -258,7 +258,7 @@ func lineNames(p Panel) (names []string) {
 
 // checkLines checks the names of the curves, that each has twelve points, and that the
 // last is a share of the ideal.
-func checkLines(t *testing.T, p Panel, want map[string]float64, ideal float64) {
+func checkLines(t *testing.T, p panel, want map[string]float64, ideal float64) {
 	t.Helper()
 	if len(p.Series) != len(want) {
 		t.Errorf("curves %q, want %v", lineNames(p), want)

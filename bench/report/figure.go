@@ -10,32 +10,32 @@ import (
 	"cleat/internal/look"
 )
 
-// Figure is a set of plots that belong together and share their axes.
-type Figure struct {
+// figure is a set of plots that belong together and share their axes.
+type figure struct {
 	Title   string
 	Caption string // how to read it
 	XLabel  string // with the unit
 	YLabel  string
 	Linear  bool // the x axis is never logarithmic
-	Panels  []Panel
+	Panels  []panel
 	metric  cell.Metric
 }
 
-// Panel is one plot: curves over one numeric factor.
-type Panel struct {
+// panel is one plot: curves over one numeric factor.
+type panel struct {
 	Title  string // the conditions of the panel; may be empty
-	Series []Series
+	Series []series
 }
 
-// Series is one curve. Its points are in ascending order of X.
-type Series struct {
+// series is one curve. Its points are in ascending order of X.
+type series struct {
 	Name     string
 	Baseline bool // drawn as a reference
-	Points   []Point
+	Points   []point
 }
 
-// Point is one number with its interval, in the units of the axes.
-type Point struct {
+// point is one number with its interval, in the units of the axes.
+type point struct {
 	X, Y, Low, High float64
 	Label           string // the level of X as written
 	N               int    // samples
@@ -68,7 +68,7 @@ func findCurves(sums []cell.Summary) (c curves, ok bool) {
 	}
 	for _, part := range partition(without(fs, c.isX), numeric(c.x, sums)) {
 		for _, r := range rowsOf(part) {
-			line := slices.DeleteFunc(slices.Clone(part), func(s cell.Summary) bool { return s.Label() != r.label })
+			line := filter(part, func(s cell.Summary) bool { return s.Label() == r.label })
 			if levels(c.x, line) >= minLevels {
 				c.lines = append(c.lines, line)
 			}
@@ -79,23 +79,17 @@ func findCurves(sums []cell.Summary) (c curves, ok bool) {
 
 // numeric returns the summaries whose level of f has a place on an axis.
 func numeric(f cell.Factor, sums []cell.Summary) []cell.Summary {
-	return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool {
+	return filter(sums, func(s cell.Summary) bool {
 		_, ok := f.Position(f.Of(s.Cell))
-		return !ok
+		return ok
 	})
 }
 
-// Figures returns the numbers of in as curves, in the order of metrics. A figure
-// is one metric under the levels of the factors that part results; other
-// conditions make panels. A curve is a network with its settings, or, where there
-// is one such only, a level of another condition.
-func Figures(in Input) []Figure {
-	figures, _ := in.figures()
-	return figures
-}
-
-// figures returns the curves, and the marks of the numbers on them.
-func (in Input) figures() (out []Figure, drawn map[Mark]bool) {
+// figures returns the numbers of in as curves, in the order of metrics, and the marks
+// of the numbers on them. A figure is one metric under the levels of the factors that
+// part results; other conditions make panels. A curve is a network with its settings,
+// or, where there is one such only, a level of another condition.
+func (in Input) figures() (out []figure, drawn map[Mark]bool) {
 	all := in.available()
 	drawn = map[Mark]bool{}
 	for _, m := range cell.Metrics() {
@@ -111,29 +105,29 @@ func (in Input) figures() (out []Figure, drawn map[Mark]bool) {
 	return out, drawn
 }
 
-func (c curves) figures(m cell.Metric, all []cell.Summary) []Figure {
+// figures lays out the curves of a metric; all holds the summaries of every metric.
+func (c curves) figures(m cell.Metric, all []cell.Summary) []figure {
 	sums := slices.Concat(c.lines...)
 	outer, inner := splitConditions(without(varying(sums), c.isX), sums)
-	series := byLabel
+	by := byLabel
 	if f := longest(inner, sums); f.Of != nil && levels(byLabel, sums) == 1 {
-		series = f
+		by = f
 		inner = without(inner, func(g cell.Factor) bool { return g.Name == f.Name })
 	}
-	var out []Figure
+	var out []figure
 	for _, part := range partition(outer, sums) {
-		f := Figure{metric: m, Title: capital(m.Title()), XLabel: c.x.Axis(), Linear: c.x.IsLinear(), Caption: curveCaption(m, part)}
+		scale := axisScale(m, part)
+		f := figure{metric: m, Title: capital(m.Title()), XLabel: c.x.Axis(), YLabel: scale.Unit, Linear: c.x.IsLinear(), Caption: curveCaption(m, part)}
 		if text := cell.Describe(outer, part[0].Cell); text != "" {
 			f.Title += ": " + text
 		}
-		scale := axisScale(m, part)
-		f.YLabel = scale.Unit
-		for _, of := range panels(inner, series, part) {
-			p := Panel{Title: of.title}
-			if bound := c.bound(of.sums, all, scale); m == cell.Throughput && len(bound.Points) > 0 {
+		for _, shown := range panels(inner, by, part) {
+			p := panel{Title: shown.title}
+			if bound := c.bound(shown.sums, all, scale); m == cell.Throughput && len(bound.Points) > 0 {
 				p.Series = append(p.Series, bound)
 			}
-			for _, line := range partition([]cell.Factor{series}, of.sums) {
-				p.Series = append(p.Series, c.series(series, line, scale))
+			for _, line := range partition([]cell.Factor{by}, shown.sums) {
+				p.Series = append(p.Series, c.line(by, line, scale))
 			}
 			f.Panels = append(f.Panels, p)
 		}
@@ -189,16 +183,16 @@ type panelSums struct {
 // panels splits the sums of a figure by conditions. If there are more curves than
 // colours, a first panel compares the networks without further settings, and each
 // network with several settings has a panel of its own.
-func panels(conditions []cell.Factor, series cell.Factor, sums []cell.Summary) []panelSums {
+func panels(conditions []cell.Factor, by cell.Factor, sums []cell.Summary) []panelSums {
 	var out []panelSums
-	crowded := levels(series, sums) > look.Series
+	crowded := levels(by, sums) > look.Series
 	for _, part := range partition(conditions, sums) {
 		title := capital(cell.Describe(conditions, part[0].Cell))
 		if !crowded {
 			out = append(out, panelSums{title, part})
 			continue
 		}
-		plain := slices.DeleteFunc(slices.Clone(part), func(s cell.Summary) bool { return s.Label() != s.Network })
+		plain := filter(part, func(s cell.Summary) bool { return s.Label() == s.Network })
 		out = append(out, panelSums{joinWords(title, "all networks"), plain})
 		network := cell.Factor{Name: labelFactor, Of: func(c cell.Cell) string { return c.Network }}
 		for _, one := range partition([]cell.Factor{network}, part) {
@@ -230,11 +224,11 @@ func axisScale(m cell.Metric, sums []cell.Summary) cell.Scale {
 	return m.ScaleFor(top / 20) // Mbit/s up to 2 Gbit/s: the small end of the axis counts as well
 }
 
-// series returns the curve of some numbers.
-func (c curves) series(f cell.Factor, sums []cell.Summary, scale cell.Scale) Series {
-	s := Series{Name: f.Of(sums[0].Cell), Baseline: catalog.RoleOf(sums[0].Network) == catalog.Baseline}
+// line returns the curve of some numbers, named by their level of f.
+func (c curves) line(f cell.Factor, sums []cell.Summary, scale cell.Scale) series {
+	s := series{Name: f.Of(sums[0].Cell), Baseline: catalog.RoleOf(sums[0].Network) == catalog.Baseline}
 	if f.Name != labelFactor {
-		s = Series{Name: f.Text(s.Name)}
+		s = series{Name: f.Text(s.Name)}
 	}
 	for _, one := range sums {
 		level := c.x.Of(one.Cell)
@@ -242,30 +236,30 @@ func (c curves) series(f cell.Factor, sums []cell.Summary, scale cell.Scale) Ser
 		if y, isNumber := cell.Number(level); isNumber && y != x { // the axis has another unit
 			level = tickText(x)
 		}
-		s.Points = append(s.Points, Point{X: x, Y: one.Median / scale.Per, Low: one.CILow / scale.Per, High: one.CIHigh / scale.Per, Label: level, N: one.N})
+		s.Points = append(s.Points, point{X: x, Y: one.Median / scale.Per, Low: one.CILow / scale.Per, High: one.CIHigh / scale.Per, Label: level, N: one.N})
 	}
 	slices.SortStableFunc(s.Points, byX)
 	return s
 }
 
-func byX(a, b Point) int { return cmp.Compare(a.X, b.X) }
+func byX(a, b point) int { return cmp.Compare(a.X, b.X) }
 
 // bound returns the curve of the most that could be reached where sums were
 // measured, as a reference. Where networks differ in it, it is the highest.
-func (c curves) bound(sums, all []cell.Summary, scale cell.Scale) Series {
+func (c curves) bound(sums, all []cell.Summary, scale cell.Scale) series {
 	shown := map[string]bool{}
 	for _, s := range sums {
 		shown[s.Key()] = true
 	}
-	best := map[float64]Point{}
+	best := map[float64]point{}
 	for _, s := range ofMetric(all, cell.Ideal) {
 		level := c.x.Of(s.Cell)
 		x, _ := c.x.Position(level)
 		if y := s.Median / scale.Per; shown[s.Key()] && y > best[x].Y {
-			best[x] = Point{X: x, Y: y, Low: y, High: y, Label: level, N: s.N}
+			best[x] = point{X: x, Y: y, Low: y, High: y, Label: level, N: s.N}
 		}
 	}
-	return Series{Name: cell.Ideal.Title(), Baseline: true, Points: slices.SortedFunc(maps.Values(best), byX)}
+	return series{Name: cell.Ideal.Title(), Baseline: true, Points: slices.SortedFunc(maps.Values(best), byX)}
 }
 
 func curveCaption(m cell.Metric, sums []cell.Summary) string {

@@ -9,7 +9,7 @@ import (
 	"cleat/bench/cell"
 )
 
-func titles(fs []Figure) []string {
+func titles(fs []figure) []string {
 	var out []string
 	for _, f := range fs {
 		out = append(out, f.Title)
@@ -19,7 +19,7 @@ func titles(fs []Figure) []string {
 
 func TestFiguresByPairs(t *testing.T) {
 	in := pairsInput()
-	figures := slices.DeleteFunc(Figures(in), func(f Figure) bool { return !strings.HasPrefix(f.Title, "Throughput") })
+	figures := slices.DeleteFunc(figuresOf(in), func(f figure) bool { return !strings.HasPrefix(f.Title, "Throughput") })
 	want := []string{"Throughput: local, TCP", "Throughput: local, UDP", "Throughput: switched, TCP", "Throughput: switched, UDP"}
 	if got := titles(figures); !slices.Equal(got, want) {
 		t.Fatalf("figures %q, want %q", got, want)
@@ -49,7 +49,7 @@ func TestFiguresByPairs(t *testing.T) {
 }
 
 func TestUDPFigures(t *testing.T) {
-	figures := Figures(udpInput())
+	figures := figuresOf(udpInput())
 	if got := titles(figures); !slices.Equal(got, []string{"Throughput", "Loss", "Processor time"}) {
 		t.Fatalf("figures %q", got)
 	}
@@ -69,14 +69,14 @@ func TestUDPFigures(t *testing.T) {
 func TestFigureOfOneNetwork(t *testing.T) {
 	in := udpInput()
 	in.Summaries = slices.DeleteFunc(in.Summaries, func(s cell.Summary) bool { return s.Network != "veth" })
-	f := Figures(in)[0]
+	f := figuresOf(in)[0]
 	if len(f.Panels) != 2 || len(f.Panels[0].Series) != 3 || f.Panels[0].Series[0].Name != "1472 bytes" {
 		t.Errorf("%d panels, first %+v; want GSO off and on, with a curve for each of 3 sizes", len(f.Panels), f.Panels[0])
 	}
 }
 
 func TestNoFigureWithoutAnAxis(t *testing.T) {
-	if fs := Figures(quickInput()); len(fs) != 0 {
+	if fs := figuresOf(quickInput()); len(fs) != 0 {
 		t.Errorf("figures %q from cells that differ in the network only", titles(fs))
 	}
 }
@@ -109,7 +109,7 @@ func TestSplitBoundsPanels(t *testing.T) {
 			}
 		}
 	}
-	figures := slices.DeleteFunc(Figures(g.in), func(f Figure) bool { return f.YLabel != "Gbit/s" && f.YLabel != "Mbit/s" })
+	figures := slices.DeleteFunc(figuresOf(g.in), func(f figure) bool { return f.YLabel != "Gbit/s" && f.YLabel != "Mbit/s" })
 	if len(figures) != 2 {
 		t.Fatalf("figures %q, want one for each MTU", titles(figures))
 	}
@@ -190,4 +190,10 @@ func TestEnvironmentIsReadable(t *testing.T) {
 	if !strings.Contains(page, "cpupower") || !strings.Contains(page, "Findings on this host") {
 		t.Error("the findings are not shown")
 	}
+}
+
+// figuresOf returns the curves of in.
+func figuresOf(in Input) []figure {
+	figures, _ := in.figures()
+	return figures
 }

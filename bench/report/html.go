@@ -117,8 +117,8 @@ func newPage(in Input) page {
 	for _, f := range figures {
 		p.addLines(layOut(f, names))
 	}
-	p.Bars = newBars(in, slices.DeleteFunc(all, func(s cell.Summary) bool { return drawn[markOf(s)] }), signs).figures()
-	p.Tables = tables(arrange(in.available()), signs)
+	p.Bars = newBars(in, filter(all, func(s cell.Summary) bool { return !drawn[markOf(s)] }), signs).figures()
+	p.Tables = tables(arrange(all), signs)
 	return p
 }
 
@@ -142,7 +142,7 @@ func (p *page) addLines(f lineFigure) {
 
 // seriesNames lists the names of all curves once, which decides their colours:
 // baselines come last, since they have a colour of their own.
-func seriesNames(figures []Figure) []string {
+func seriesNames(figures []figure) []string {
 	var names, baselines []string
 	for _, f := range figures {
 		for _, p := range f.Panels {

@@ -96,13 +96,13 @@ func TestHTMLIsWholeAndAlone(t *testing.T) {
 				}
 			}
 			if got := strings.Contains(text, "Partial."); got != in.Partial {
-				t.Errorf("the report says partial: %t, want %t", got, in.Partial)
+				t.Errorf("marked as partial: %t, want %t", got, in.Partial)
 			}
 		})
 	}
 }
 
-// The answer stands before the figures, and those before the numbers.
+// TestHTMLOrder checks that the answer precedes the figures, and those the numbers.
 func TestHTMLOrder(t *testing.T) {
 	page := render(t, quickInput())
 	at := 0
@@ -136,7 +136,7 @@ func TestHTMLEscapes(t *testing.T) {
 	elements, text := parse(t, page)
 	for _, e := range elements {
 		if e.name == "script" || e.name == "b" && e.attrs["class"] != "" {
-			t.Errorf("an element <%s> was let in", e.name)
+			t.Errorf("an element <%s> was injected", e.name)
 		}
 	}
 	if !strings.Contains(text, hostile) {
@@ -144,7 +144,7 @@ func TestHTMLEscapes(t *testing.T) {
 	}
 }
 
-// Odd numbers must not break the layout.
+// TestHTMLWithOddNumbers checks that odd numbers do not break the layout.
 func TestHTMLWithOddNumbers(t *testing.T) {
 	for _, x := range []float64{0, -1, 1e-12, 1e300, math.NaN(), math.Inf(1)} {
 		in := quickInput()
@@ -201,7 +201,7 @@ func TestPathsAreShown(t *testing.T) {
 	}
 }
 
-// A single sample has no interval: nothing may be said of one.
+// TestOneSampleHasNoInterval checks that no interval is shown of a single sample.
 func TestOneSampleHasNoInterval(t *testing.T) {
 	g := newSynthetic("one")
 	g.add(cell.Cell{Network: "veth", Transport: "tcp"}, "tcp", 1, 0, cell.CoresPerGbit{User: 0.1}, map[cell.Metric]float64{cell.Throughput: 1e10})
@@ -212,7 +212,7 @@ func TestOneSampleHasNoInterval(t *testing.T) {
 	}
 	for _, text := range []string{"0 % interval", "whiskers are", "10.0–10.0"} {
 		if strings.Contains(b.String(), text) {
-			t.Errorf("says %q of a single sample", text)
+			t.Errorf("%q is shown of a single sample", text)
 		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"cleat/internal/columns"
 )
 
-// section is one table: what was measured under the same levels of the factors
+// section is one table: the numbers measured under the same levels of the factors
 // that part results (cell.Factor.PartsResults).
 type section struct {
 	title   string // those levels; "" where there is one section
@@ -112,7 +112,7 @@ func arrange(sums []cell.Summary) []section {
 			}
 		}
 		for _, role := range catalog.Roles() {
-			own := slices.DeleteFunc(slices.Clone(part), func(s cell.Summary) bool { return catalog.RoleOf(s.Network) != role })
+			own := filter(part, func(s cell.Summary) bool { return catalog.RoleOf(s.Network) == role })
 			s.groups = append(s.groups, groupRole(role, inner, own, len(own) < len(part))...)
 		}
 		out = append(out, s)
@@ -277,7 +277,7 @@ func kind(m cell.Metric) string {
 	return m.Title()
 }
 
-// better says which way a metric is good.
+// better returns the direction in which a metric improves.
 func better(m cell.Metric) string {
 	if m.LowerIsBetter() {
 		return "less is better"

@@ -11,7 +11,7 @@ import (
 	"cleat/internal/columns"
 )
 
-// lineFigure is a Figure laid out: horizontal positions are percentages of the
+// lineFigure is a figure laid out: horizontal positions are percentages of the
 // plot's width, vertical ones pixels.
 type lineFigure struct {
 	Title, Caption, XLabel, YLabel string
@@ -71,14 +71,14 @@ const (
 	nameWidth  = 8     // pixels for each column of a name
 )
 
-// layOut lays out a Figure. Colours follow the order of names, which is the same in
+// layOut lays out a figure. Colours follow the order of names, which is the same in
 // all figures of a report.
-func layOut(f Figure, names []string) lineFigure {
+func layOut(f figure, names []string) lineFigure {
 	out := lineFigure{Title: f.Title, Caption: f.Caption, XLabel: f.XLabel, YLabel: f.YLabel}
 	var xs []float64
 	low, top, most := 0.0, 0.0, 0
 	labels := map[float64]string{}
-	used := map[string]Series{}
+	used := map[string]series{}
 	for _, p := range f.Panels {
 		most = max(most, len(p.Series))
 		for _, s := range p.Series {
@@ -118,7 +118,7 @@ func layOut(f Figure, names []string) lineFigure {
 	return out
 }
 
-func seriesClass(s Series, i int) string {
+func seriesClass(s series, i int) string {
 	class := "s" + strconv.Itoa(i%len(markers)+1)
 	if i >= len(markers) {
 		class += " again"
@@ -129,7 +129,7 @@ func seriesClass(s Series, i int) string {
 	return class
 }
 
-func layOutPanel(f Figure, p Panel, names []string, x, y scale, labels map[float64]string, height int) linePanel {
+func layOutPanel(f figure, p panel, names []string, x, y scale, labels map[float64]string, height int) linePanel {
 	out := linePanel{Title: p.Title, Height: height, Below: height + axisRoom}
 	across := func(v float64) float64 { return edge + (1-2*edge)*x.at(v) }
 	down := func(v float64) float64 { return float64(height) * (1 - y.at(v)) }

@@ -9,8 +9,8 @@ import (
 	"cleat/bench/summary"
 )
 
-// Input is everything a report shows. The zero value is valid: its report says
-// that nothing was measured.
+// Input is everything a report shows. The zero value gives a report that nothing was
+// measured.
 type Input struct {
 	Preset         string            // "quick", …, or the experiment file's name
 	Host           string            // the machine's name; may be empty
@@ -22,7 +22,7 @@ type Input struct {
 	Recommendation []Advice          // the answers, most important first
 	Undecided      []string          // roles without a choice, a phrase each
 	Versus         *summary.Versus   // the subject of the experiment against its rivals; nil: it has no subject
-	Standings      map[Mark]Standing // the best of each role, and what can't be told apart from it
+	Standings      map[Mark]Standing // the best of each role, and numbers that can't be told apart from it
 	Environment    map[string]any    // environment.json as decoded by encoding/json
 	Partial        bool              // the run was interrupted
 	Notes          []string          // what a reader of the files must know, a sentence each
@@ -50,7 +50,7 @@ type Mark struct {
 	Metric cell.Metric
 }
 
-// Standing says how a number compares with the others of its role.
+// Standing is the rank of a number among the others of its role.
 type Standing int
 
 // The standings. A number without one is worse than the best, or was not compared.
@@ -96,7 +96,12 @@ func (in Input) available() []cell.Summary {
 
 // ofMetric returns the summaries of one metric.
 func ofMetric(sums []cell.Summary, m cell.Metric) []cell.Summary {
-	return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool { return s.Metric != m })
+	return filter(sums, func(s cell.Summary) bool { return s.Metric == m })
+}
+
+// filter returns the summaries that keep reports.
+func filter(sums []cell.Summary, keep func(cell.Summary) bool) []cell.Summary {
+	return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool { return !keep(s) })
 }
 
 // symbols returns the sign beside each number: * for the best of its role, or ~

@@ -3,6 +3,7 @@ package report
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -84,7 +85,9 @@ func headline(answers []summary.Advice) Advice {
 		out.Reasons = append(out.Reasons, first.Best.Network+" is at "+strings.Join(references, ", ")+".")
 	}
 	worse := slices.Clone(first.Worse)
-	slices.SortStableFunc(worse, func(a, b summary.Standing) int { return cmp.Compare(distance(a.Ratio), distance(b.Ratio)) })
+	slices.SortStableFunc(worse, func(a, b summary.Standing) int { // the nearest to the best first
+		return cmp.Compare(math.Abs(math.Log(a.Ratio)), math.Abs(math.Log(b.Ratio)))
+	})
 	for i, s := range worse {
 		if i == mostRatios {
 			out.Reasons = append(out.Reasons, fmt.Sprintf("%d more are further behind.", len(worse)-i))
@@ -101,14 +104,6 @@ func headline(answers []summary.Advice) Advice {
 	}
 	out.Trust = strings.Join(append([]string{first.Conditions}, first.Trust...), "; ")
 	return out
-}
-
-// distance returns how far a ratio is from one, in either direction.
-func distance(ratio float64) float64 {
-	if ratio > 0 && ratio < 1 {
-		return 1 / ratio
-	}
-	return ratio
 }
 
 // compared returns a network's number and its ratio to the best.

@@ -86,21 +86,21 @@ func (w *writer) results() error {
 		w.paragraph("", "Nothing was measured.", bold)
 		return nil
 	}
-	var figures []Figure
+	var figures []figure
 	if w.in.Versus != nil {
 		if err := w.in.Versus.Table(columns.Text(w.out)); err != nil {
 			return err
 		}
 		fmt.Fprintln(w.out)
 		own := catalog.RoleOf(w.in.Versus.Subject)
-		sums = slices.DeleteFunc(sums, func(s cell.Summary) bool { // those that the comparison shows
+		sums = filter(sums, func(s cell.Summary) bool { // the comparison shows the others
 			role := catalog.RoleOf(s.Network)
-			return role == own || role == catalog.Baseline
+			return role != own && role != catalog.Baseline
 		})
 	} else {
 		var drawn map[Mark]bool
 		figures, drawn = w.in.figures()
-		sums = slices.DeleteFunc(sums, func(s cell.Summary) bool { return drawn[markOf(s)] })
+		sums = filter(sums, func(s cell.Summary) bool { return !drawn[markOf(s)] })
 	}
 	for _, f := range figures {
 		if f.metric.Rank() != cell.RankDetail { // the page has them all
@@ -259,7 +259,7 @@ func (w *writer) paint(text, style string) string {
 
 // figure writes the panels of a figure as tables: a row for each position on the x
 // axis, a column for each curve, as many at once as fit.
-func (w *writer) figure(f Figure) {
+func (w *writer) figure(f figure) {
 	for _, p := range f.Panels {
 		heading := joinWords(f.Title, p.Title) + ": " + f.YLabel
 		note := spreadText(p, f.XLabel)
@@ -291,7 +291,7 @@ func everyColumn(n int) []int {
 }
 
 // curveRows returns a table of curves, with its head.
-func curveRows(xLabel string, curves []Series) [][]string {
+func curveRows(xLabel string, curves []series) [][]string {
 	labels := map[float64]string{}
 	head := []string{xLabel}
 	for _, s := range curves {
@@ -305,7 +305,7 @@ func curveRows(xLabel string, curves []Series) [][]string {
 		row := []string{labels[x]}
 		for _, s := range curves {
 			text := cell.None
-			if i := slices.IndexFunc(s.Points, func(p Point) bool { return p.X == x }); i >= 0 {
+			if i := slices.IndexFunc(s.Points, func(p point) bool { return p.X == x }); i >= 0 {
 				text = cell.Digits(s.Points[i].Y)
 			}
 			row = append(row, text)
@@ -317,9 +317,9 @@ func curveRows(xLabel string, curves []Series) [][]string {
 
 // spreadText returns what the numbers of a panel are, and the widest interval in
 // proportion to its number.
-func spreadText(p Panel, xLabel string) string {
+func spreadText(p panel, xLabel string) string {
 	least, most := 0, 0
-	var widest Point
+	var widest point
 	name, width := "", 0.0
 	for _, s := range p.Series {
 		for _, pt := range s.Points {

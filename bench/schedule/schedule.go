@@ -43,7 +43,7 @@ type Block[J any] struct {
 	Jobs   []J
 }
 
-// Plan says how many blocks there are, and the seed of their order.
+// Plan is the number of blocks and the seed of their order.
 type Plan struct {
 	Repeat int // blocks that count
 	Warmup int // blocks before them that do not

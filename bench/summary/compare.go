@@ -22,13 +22,13 @@ const DefaultThreshold = 0.05
 // of the datagrams sent. Relative changes of tiny losses mean nothing.
 const lossFloor = 0.001
 
-// CompareOptions say how two runs are compared.
+// CompareOptions are the options of Compare.
 type CompareOptions struct {
 	Threshold float64       // as a fraction, 0.05 for 5 %; 0: any significant change for the worse
 	Metrics   []cell.Metric // only these; empty: all
 }
 
-// Verdict is what a comparison says about one row.
+// Verdict is the result of comparing one row.
 type Verdict string
 
 // The verdicts.
@@ -66,7 +66,7 @@ type Row struct {
 	Verdict    Verdict     `json:"verdict"`
 }
 
-// Comparison is what two runs say about each other.
+// Comparison is the result of comparing two runs.
 type Comparison struct {
 	Threshold float64  `json:"threshold"`
 	Warnings  []string `json:"warnings"`
@@ -234,8 +234,8 @@ func compareWarnings(base, other Results) []string {
 	return append(out, environmentWarnings(base.Environment, other.Environment)...)
 }
 
-// shiftedBaselines warns of baselines that changed: the machine has changed then,
-// and the other rows say less about networks.
+// shiftedBaselines warns of baselines that changed: then the machine has changed, and
+// the other rows are less about networks.
 func shiftedBaselines(rows []Row) []string {
 	var out []string
 	for _, r := range rows {

@@ -100,7 +100,7 @@ type Advice struct {
 	Best      *Standing  `json:"best"`      // the best number; nil: nothing was measured
 	Ties      []Standing `json:"ties"`      // can't be told apart from the best; in catalogue order
 	Worse     []Standing `json:"worse"`     // significantly worse; in catalogue order
-	Reference []Standing `json:"reference"` // baselines, which nobody chooses
+	Reference []Standing `json:"reference"` // baselines: for reference, not for choice
 
 	Conditions    string      `json:"conditions"`     // the factors under which all were compared
 	NotCompared   []Exclusion `json:"not_compared"`   // measured under other factors only
@@ -156,7 +156,7 @@ func (q question) title() string {
 	return q.role.Title() + " (" + q.direction + ")"
 }
 
-// notChosen are the roles whose networks are no alternatives of each other.
+// notChosen are the roles whose networks are not alternatives of each other.
 var notChosen = []catalog.Role{catalog.Existing, catalog.Baseline, catalog.Multipath, catalog.Attacher}
 
 // questions returns those that the run has cells for. Cells without a number only
@@ -433,7 +433,7 @@ func (a *Advice) addTrust(r Results, chosen []set) {
 	}
 	a.Trust = append(a.Trust, line)
 	if least < stats.MinForInterval {
-		a.Trust = append(a.Trust, fmt.Sprintf("fewer than %d samples: only large differences can be told, if any", stats.MinForInterval))
+		a.Trust = append(a.Trust, fmt.Sprintf("fewer than %d samples: only large differences can be seen, if any", stats.MinForInterval))
 	}
 	if r.Partial {
 		a.Trust = append(a.Trust, "the run is partial")

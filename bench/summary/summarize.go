@@ -49,8 +49,8 @@ const (
 	Interrupted = "not measured: interrupted"
 )
 
-// Summarize returns what the samples of each cell say about each metric, and the
-// cells without a number with the reason. The result is ordered by catalogue,
+// Summarize returns a summary of each metric of each cell. Summaries without a number
+// hold the reason. The result is ordered by catalogue,
 // cell and metric. It does not depend on the order of the arguments, which are
 // not changed. If two kinds of work measured the same metric of one cell, the
 // factor "work" tells their summaries apart.
@@ -160,7 +160,7 @@ func groupSamples(samples []cell.Sample) []group {
 }
 
 // useDisturbed uses disturbed samples where a machine that was never quiet left
-// no others: a number with a warning says more than none.
+// no others: a number with a warning is better than none.
 func (g *group) useDisturbed() {
 	if len(g.good) > 0 {
 		return

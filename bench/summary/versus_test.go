@@ -117,7 +117,7 @@ func TestVersusTable(t *testing.T) {
 	}
 	for _, want := range []string{"network", "× loopback", "× best rival", "the program gvproxy is not installed"} {
 		if !strings.Contains(blocks[0], want) {
-			t.Errorf("the first block does not say %q:\n%s", want, blocks[0])
+			t.Errorf("the first block does not contain %q:\n%s", want, blocks[0])
 		}
 	}
 	row := func(block, network string) string {

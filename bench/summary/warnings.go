@@ -20,7 +20,7 @@ const (
 // samples.jsonl holds them all.
 const maxWarnings = 8
 
-// limitWarnings cuts a list of warnings to maxWarnings and says so.
+// limitWarnings cuts a list to maxWarnings, the last of which counts the others.
 func limitWarnings(ws []cell.Warning) []cell.Warning {
 	if len(ws) <= maxWarnings {
 		return ws

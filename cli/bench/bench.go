@@ -101,11 +101,9 @@ can't make are listed with what is missing.
 // Reading and checking them takes 16 ms.
 var presetList = sync.OnceValue(func() string {
 	text := "Presets, and how long they take with every network and program:\n"
-	for _, name := range experiment.PresetNames() {
-		if e, err := experiment.Load(name); err == nil { // a test loads them all
-			head := fmt.Sprintf("  %-18s %7s  ", name, about(e.Estimate(nil)))
-			text += columns.Paragraph(head, strings.Repeat(" ", len(head)), e.Title, 79)
-		}
+	for _, e := range experiment.Presets() {
+		head := fmt.Sprintf("  %-18s %7s  ", e.Name, about(e.Estimate(nil)))
+		text += columns.Paragraph(head, strings.Repeat(" ", len(head)), e.Title, 79)
 	}
 	return text + "A run that takes more than ten minutes says so before it starts.\n"
 })
