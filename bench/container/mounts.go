@@ -63,29 +63,29 @@ func newPrivateMounts(writes string) (*privateMounts, error) {
 		return nil, fmt.Errorf("make a pipe: %w", err)
 	}
 	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("make a private view of the files: %w", err)
+		return nil, fmt.Errorf("make private mounts: %w", err)
 	}
-	f := &privateMounts{holder: cmd, stdin: in}
+	m := &privateMounts{holder: cmd, stdin: in}
 	if line, _ := bufio.NewReader(out).ReadString('\n'); line != "ready\n" {
-		f.close()
-		return nil, fmt.Errorf("make a private view of the files: %s", strings.Join(strings.Fields(stderr.String()), " "))
+		m.close()
+		return nil, fmt.Errorf("make private mounts: %s", strings.Join(strings.Fields(stderr.String()), " "))
 	}
-	return f, nil
+	return m, nil
 }
 
 // enter returns the beginning of a command line that runs in the namespace.
-func (f *privateMounts) enter() []string {
-	return []string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", f.holder.Process.Pid), "--"}
+func (m *privateMounts) enter() []string {
+	return []string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", m.holder.Process.Pid), "--"}
 }
 
 // members returns the processes in the namespace besides the holder. Containers have
 // namespaces of their own.
-func (f *privateMounts) members() []int {
+func (m *privateMounts) members() []int {
 	own := func(pid string) string {
 		ns, _ := os.Readlink("/proc/" + pid + "/ns/mnt") // "": it has ended
 		return ns
 	}
-	holder := strconv.Itoa(f.holder.Process.Pid)
+	holder := strconv.Itoa(m.holder.Process.Pid)
 	here := own(holder)
 	entries, _ := os.ReadDir("/proc")
 	var found []int
@@ -106,9 +106,9 @@ const (
 
 // close waits until all processes in the namespace have ended, and releases it. It
 // returns the processes that it waited for.
-func (f *privateMounts) close() (gone []int) {
+func (m *privateMounts) close() (gone []int) {
 	for deadline := time.Now().Add(leaveTimeout); ; time.Sleep(leavePoll) {
-		still := f.members()
+		still := m.members()
 		for _, pid := range still {
 			if !slices.Contains(gone, pid) {
 				gone = append(gone, pid)
@@ -121,7 +121,7 @@ func (f *privateMounts) close() (gone []int) {
 			break
 		}
 	}
-	f.stdin.Close()
-	f.holder.Wait() // its exit status means nothing
+	m.stdin.Close()
+	m.holder.Wait() // its exit status means nothing
 	return gone
 }

@@ -167,34 +167,30 @@ func addVLAN(host *lab.Node, port string, v link.PortVLAN) error {
 	return onLink(host, port, func(l *link.Link) error { return l.AddVLAN(v) })
 }
 
-// containerToHost reaches a server of the host from a container, by the host's address.
-func containerToHost(nw *Network) error {
-	return nw.outbound(func(h containerHost) (*lab.Node, netip.Addr) { return h.host, hostAddr(1) })
-}
-
-// natOut reaches the outside node from a container, masqueraded.
-func natOut(nw *Network) error {
-	return nw.outbound(func(h containerHost) (*lab.Node, netip.Addr) { return h.outside, hostAddr(2) })
-}
-
-// outbound makes one container a pair, which reaches a server beyond its bridge.
-func (nw *Network) outbound(server func(containerHost) (*lab.Node, netip.Addr)) error {
-	h, err := nw.newContainerHost(false)
-	if err != nil {
-		return err
-	}
-	if err := writeRules(h.host, userlandProxy, publishedEndpoints(0)); err != nil {
-		return err
-	}
-	node, addr := server(h)
-	for i := range nw.cfg.Pairs {
-		c, err := nw.newContainerOn(h.host, "client", i, clientAddr(i))
+// outbound makes one container a pair, which reaches a server on the host, by the host's
+// address, or on the outside node, masqueraded.
+func outbound(toOutside bool) func(*Network) error {
+	return func(nw *Network) error {
+		h, err := nw.newContainerHost(false)
 		if err != nil {
 			return err
 		}
-		nw.addPair(c, inside, node, endpoint(addr, i), endpoint(addr, i))
+		if err := writeRules(h.host, userlandProxy, publishedEndpoints(0)); err != nil {
+			return err
+		}
+		server, addr := h.host, hostAddr(1)
+		if toOutside {
+			server, addr = h.outside, hostAddr(2)
+		}
+		for i := range nw.cfg.Pairs {
+			c, err := nw.newContainerOn(h.host, "client", i, clientAddr(i))
+			if err != nil {
+				return err
+			}
+			nw.addPair(c, inside, server, endpoint(addr, i), endpoint(addr, i))
+		}
+		return nil
 	}
-	return nil
 }
 
 // publishMode is how the host forwards connections to a published port that come from
@@ -206,92 +202,83 @@ const (
 	kernelNAT                        // by rules alone, as dockerd --userland-proxy=false does
 )
 
-// publish makes one container a pair, whose port the host publishes. The client
-// function returns ClientNode, Device and Dial of a pair. A proxy listens at proxyAddr
-// only: one that listened at all addresses would answer datagrams from another one.
-func (nw *Network) publish(m publishMode, proxyAddr netip.Addr, client func(h containerHost, pair int, server *lab.Node) (Pair, error)) error {
-	h, err := nw.newContainerHost(m == kernelNAT)
-	if err != nil {
-		return err
-	}
-	if err := writeRules(h.host, m, publishedEndpoints(nw.cfg.Pairs)); err != nil {
-		return err
-	}
-	if m == kernelNAT {
-		if err := h.host.Sysctl("net/ipv4/conf/"+containerBridge+"/route_localnet", "1"); err != nil {
-			return err
-		}
-	}
-	for i := range nw.cfg.Pairs {
-		server, err := nw.newContainerOn(h.host, "server", i, serverAddr(i))
+// clientFunc returns the client of a pair, and the device through which it sends.
+type clientFunc func(nw *Network, h containerHost, pair int, server *lab.Node) (client *lab.Node, device string, err error)
+
+// published makes one container a pair, whose port the host publishes, and a client that
+// dials the port at the given address of the host. A proxy listens at this address only:
+// one that listened at all addresses would answer datagrams from another one.
+func published(m publishMode, addr netip.Addr, client clientFunc) func(*Network) error {
+	return func(nw *Network) error {
+		h, err := nw.newContainerHost(m == kernelNAT)
 		if err != nil {
 			return err
 		}
-		if m == userlandProxy {
-			if err := nw.start(h.host, lab.Command{Args: []string{lab.Self, "traffic", "proxy",
-				"--listen", endpoint(proxyAddr, i).String(), "--to", endpoint(serverAddr(i), i).String()}}); err != nil {
+		if err := writeRules(h.host, m, publishedEndpoints(nw.cfg.Pairs)); err != nil {
+			return err
+		}
+		if m == kernelNAT {
+			if err := h.host.Sysctl("net/ipv4/conf/"+containerBridge+"/route_localnet", "1"); err != nil {
 				return err
 			}
 		}
-		p, err := client(h, i, server)
-		if err != nil {
-			return err
+		for i := range nw.cfg.Pairs {
+			server, err := nw.newContainerOn(h.host, "server", i, serverAddr(i))
+			if err != nil {
+				return err
+			}
+			if m == userlandProxy {
+				if err := nw.start(h.host, lab.Command{Args: []string{lab.Self, "traffic", "proxy",
+					"--listen", endpoint(addr, i).String(), "--to", endpoint(serverAddr(i), i).String()}}); err != nil {
+					return err
+				}
+			}
+			node, device, err := client(nw, h, i, server)
+			if err != nil {
+				return err
+			}
+			nw.addPair(node, device, server, endpoint(anyAddr, i), endpoint(addr, i))
 		}
-		nw.addPair(p.ClientNode, p.Device, server, endpoint(anyAddr, i), p.Dial)
+		return nil
+	}
+}
+
+// hostToContainer reaches a container from the host, by the container's own address.
+func hostToContainer(nw *Network) error {
+	if err := published(userlandProxy, hostAddr(1), fromHost(containerBridge))(nw); err != nil {
+		return err
+	}
+	for i := range nw.Pairs {
+		nw.Pairs[i].Dial = endpoint(serverAddr(i), i)
 	}
 	return nil
 }
 
-// hostToContainer reaches a container from the host, by the container's address.
-func hostToContainer(nw *Network) error {
-	return nw.publish(userlandProxy, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-		return Pair{ClientNode: h.host, Device: containerBridge, Dial: endpoint(serverAddr(i), i)}, nil
-	})
-}
-
-// publishedLoopback reaches a published port at the host's 127.0.0.1.
-func publishedLoopback(m publishMode) func(*Network) error {
-	return func(nw *Network) error {
-		return nw.publish(m, localhost, func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-			return Pair{ClientNode: h.host, Device: "lo", Dial: endpoint(localhost, i)}, nil
-		})
+func fromHost(device string) clientFunc {
+	return func(_ *Network, h containerHost, _ int, _ *lab.Node) (*lab.Node, string, error) {
+		return h.host, device, nil
 	}
 }
 
-// publishedHost reaches a published port from the host, by the host's address.
-func publishedHost(nw *Network) error {
-	return nw.publish(userlandProxy, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-		return Pair{ClientNode: h.host, Device: "lo", Dial: endpoint(hostAddr(1), i)}, nil
-	})
+func fromOutside(_ *Network, h containerHost, _ int, _ *lab.Node) (*lab.Node, string, error) {
+	return h.outside, uplink, nil
 }
 
-// publishedContainer reaches a published port from another container of the host.
-func publishedContainer(m publishMode) func(*Network) error {
-	return func(nw *Network) error {
-		return nw.publish(m, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-			c, err := nw.newContainerOn(h.host, "client", i, clientAddr(i))
-			return Pair{ClientNode: c, Device: inside, Dial: endpoint(hostAddr(1), i)}, err
-		})
-	}
+// fromContainer makes the client another container of the host.
+func fromContainer(nw *Network, h containerHost, pair int, _ *lab.Node) (*lab.Node, string, error) {
+	c, err := nw.newContainerOn(h.host, "client", pair, clientAddr(pair))
+	return c, inside, err
 }
 
-// publishedHairpin reaches a container's published port from the container itself.
-// Without the proxy the bridge must send frames back out of the port they came in by.
-func publishedHairpin(m publishMode) func(*Network) error {
-	return func(nw *Network) error {
-		return nw.publish(m, hostAddr(1), func(h containerHost, i int, server *lab.Node) (Pair, error) {
-			p := Pair{ClientNode: server, Device: inside, Dial: endpoint(hostAddr(1), i)}
-			if m == userlandProxy {
-				return p, nil
-			}
-			return p, onLink(h.host, containerPort("server", i), func(l *link.Link) error { return l.SetPort(link.BridgePort{Hairpin: true}) })
-		})
-	}
+// fromItself makes the server's container the client, too.
+func fromItself(_ *Network, _ containerHost, _ int, server *lab.Node) (*lab.Node, string, error) {
+	return server, inside, nil
 }
 
-// publishedOutside reaches a published port from the outside node.
-func publishedOutside(nw *Network) error {
-	return nw.publish(userlandProxy, hostAddr(1), func(h containerHost, i int, _ *lab.Node) (Pair, error) {
-		return Pair{ClientNode: h.outside, Device: uplink, Dial: endpoint(hostAddr(1), i)}, nil
+// fromItselfHairpin is fromItself without a proxy: the bridge must send frames back out of
+// the port they came in by.
+func fromItselfHairpin(_ *Network, h containerHost, pair int, server *lab.Node) (*lab.Node, string, error) {
+	return server, inside, onLink(h.host, containerPort("server", pair), func(l *link.Link) error {
+		return l.SetPort(link.BridgePort{Hairpin: true})
 	})
 }
