@@ -17,22 +17,22 @@ type Factor struct {
 // declaration is how tables and figures show a factor. The zero value is that of an
 // undeclared factor: a condition written "NAME LEVEL".
 type declaration struct {
-	title     string // "" for the name with blanks
-	unit      string // of an axis
-	text      string // a level in a list, % standing for it; "": "TITLE LEVEL"
-	noun      string // a level in a list is a count of these
-	ordinary  string // the level that goes without saying
-	rate      bool   // levels are rates in bit/s
-	setting   bool   // belongs to the network, as a part of its name; the others are conditions
-	perPart   bool   // its levels part results into tables and figures of their own
-	perDevice bool   // differs between networks by their nature: only cells of one network are compared
-	linear    bool   // an axis of it is never logarithmic
-	upper     bool   // levels are abbreviations
+	title      string // "" for the name with blanks
+	unit       string // of an axis
+	text       string // a level in a list, % standing for it; "": "TITLE LEVEL"
+	noun       string // a level in a list is a count of these
+	ordinary   string // the level that goes without saying
+	rate       bool   // levels are rates in bit/s
+	setting    bool   // belongs to the network, as a part of its name; the others are conditions
+	perPart    bool   // its levels part results into tables and figures of their own
+	perNetwork bool   // inherent to networks: cells of different networks are not compared in it
+	linear     bool   // an axis of it is never logarithmic
+	upper      bool   // levels are abbreviations
 }
 
-// factors are the declared factors. A test holds the names against the experiment's.
+// factors are the declared factors.
 var factors = map[string]declaration{
-	"topology":      {text: "%", ordinary: "local", perPart: true, perDevice: true},
+	"topology":      {text: "%", ordinary: "local", perPart: true, perNetwork: true},
 	"transport":     {text: "%", ordinary: "tcp", perPart: true, upper: true},
 	"work":          {perPart: true},
 	"mtu":           {title: "MTU", unit: "bytes"},
@@ -44,7 +44,7 @@ var factors = map[string]declaration{
 	"placement":     {text: "%", ordinary: "different-cores"},
 	"engine":        {ordinary: "cleat"},
 	"runtime":       {text: "in %", ordinary: Native, setting: true},
-	"direction":     {text: "%", ordinary: "outbound", perDevice: true},
+	"direction":     {text: "%", ordinary: "outbound", perNetwork: true},
 
 	"contained":  {text: "% only", setting: true},
 	"crypto":     {text: "encryption %", ordinary: "off", setting: true},
@@ -124,7 +124,7 @@ func Conditions(cells []Cell) []Factor {
 	return fs
 }
 
-// Varying returns the candidates that tell cells apart within one of the parts.
+// Varying returns the candidates that distinguish cells within one of the parts.
 // Candidates are tried in their order; one that follows from those before it
 // (the congestion control from the transport, say) is left out. A level that is
 // not set differs from others only within one network: elsewhere the factor
@@ -132,15 +132,15 @@ func Conditions(cells []Cell) []Factor {
 func Varying(candidates []Factor, parts ...[]Cell) []Factor {
 	var kept []Factor
 	for _, f := range candidates {
-		if slices.ContainsFunc(parts, func(cells []Cell) bool { return tellsApart(f, kept, cells) }) {
+		if slices.ContainsFunc(parts, func(cells []Cell) bool { return distinguishes(f, kept, cells) }) {
 			kept = append(kept, f)
 		}
 	}
 	return kept
 }
 
-// tellsApart reports whether two cells that are alike in the kept factors differ in f.
-func tellsApart(f Factor, kept []Factor, cells []Cell) bool {
+// distinguishes reports whether two cells that are alike in the kept factors differ in f.
+func distinguishes(f Factor, kept []Factor, cells []Cell) bool {
 	differs := func(id string, seen map[string]string, level string) bool {
 		before, ok := seen[id]
 		seen[id] = level
@@ -150,7 +150,7 @@ func tellsApart(f Factor, kept []Factor, cells []Cell) bool {
 	for _, c := range cells {
 		id, level := Levels(kept, c), f.Of(c)
 		if differs(id+c.Network, sameNetwork, level) ||
-			level != "" && !factors[f.Name].perDevice && differs(id, anyNetwork, level) {
+			level != "" && !factors[f.Name].perNetwork && differs(id, anyNetwork, level) {
 			return true
 		}
 	}
