@@ -50,7 +50,7 @@ func runDHCPServer(args []string) int {
 		if sig == syscall.SIGTERM {
 			break
 		}
-		s.Do(func() { s.Forbid, s.Unheard = sig == syscall.SIGUSR1, sig == syscall.SIGHUP })
+		s.Do(func() { s.SendNAK, s.NoAck = sig == syscall.SIGUSR1, sig == syscall.SIGHUP })
 	}
 	return 0
 }

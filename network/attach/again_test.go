@@ -56,7 +56,7 @@ func (w *world) due(id string) {
 	text, err := os.ReadFile(all[0])
 	must(w.t, err)
 	l := w.list()[0].Lease
-	old, now := l.Renew.Format(time.RFC3339Nano), l.Got.Wall.Format(time.RFC3339Nano)
+	old, now := l.Renew.Format(time.RFC3339Nano), l.Obtained.Wall.Format(time.RFC3339Nano)
 	must(w.t, os.WriteFile(all[0], []byte(strings.Replace(string(text), `"renew": "`+old, `"renew": "`+now, 1)), 0o644))
 }
 

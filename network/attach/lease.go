@@ -70,7 +70,7 @@ func (s GetLease) do(r *run) error {
 	if err := r.record(Undo{Lease: &m}); err != nil {
 		return err
 	}
-	lease, err := dhcp.Acquire(r.ctx, at, dhcp.Config{Client: s.Client, Check: announce.Fast(), Keep: func(l *dhcp.Lease) error {
+	lease, err := dhcp.Acquire(r.ctx, at, dhcp.Config{Client: s.Client, Check: announce.Fast(), Save: func(l *dhcp.Lease) error {
 		return r.recordLease(s.Path, l)
 	}})
 	if err != nil {

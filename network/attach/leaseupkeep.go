@@ -97,7 +97,7 @@ func (m *maintainer) maintain(ctx context.Context, l *dhcp.Lease) (LeaseReport, 
 		return LeaseReport{Next: never}, err
 	}
 	step := l.Next(now)
-	if step.Action == dhcp.CallAcquire && step.In == 0 {
+	if step.Action == dhcp.CallAcquire && step.Delay == 0 {
 		return m.reacquire(ctx, l, "the old one had expired")
 	}
 	_, exists, err := segment.Address(m.at, l.Address.Addr())
@@ -108,17 +108,17 @@ func (m *maintainer) maintain(ctx context.Context, l *dhcp.Lease) (LeaseReport, 
 		err := m.withJournal(ctx, func(r *run) error { return m.apply(r, nil, l) })
 		return LeaseReport{Done: fmt.Sprintf("restored the address %s, which somebody had removed", l.Address), NewAddress: true, Incomplete: m.pending.any()}, err
 	}
-	if step.In == 0 {
+	if step.Delay == 0 {
 		return m.renew(ctx, l, step.Action)
 	}
 	if !m.pending.any() {
-		return LeaseReport{Next: step.In, Waiting: l.Tried != dhcp.Stamp{}}, nil
+		return LeaseReport{Next: step.Delay, Waiting: l.LastAttempt != dhcp.Stamp{}}, nil
 	}
 	done := ""
 	if err = m.withJournal(ctx, func(r *run) error { return m.apply(r, l, l) }); err == nil {
 		done = "applied pending changes of the lease"
 	}
-	return LeaseReport{Done: done, Next: step.In, Incomplete: m.pending.any()}, err
+	return LeaseReport{Done: done, Next: step.Delay, Incomplete: m.pending.any()}, err
 }
 
 // renew renews the lease, applies what has changed and only then saves the lease. If the
@@ -146,7 +146,7 @@ func (m *maintainer) renew(ctx context.Context, l *dhcp.Lease, action dhcp.Actio
 	if clockErr != nil {
 		return LeaseReport{Next: never}, errors.Join(err, clockErr)
 	}
-	return LeaseReport{Done: done, Next: l.Next(now).In, Incomplete: m.pending.any()}, err
+	return LeaseReport{Done: done, Next: l.Next(now).Delay, Incomplete: m.pending.any()}, err
 }
 
 // changedText lists what a server has changed; "" if nothing.
@@ -170,7 +170,7 @@ func changedText(before, now *dhcp.Lease) string {
 // reacquire removes the address from the link and gets another lease.
 func (m *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, reason string) (LeaseReport, error) {
 	old := *l
-	l.Expires = l.Got.Wall // from now on it counts as expired
+	l.Expires = l.Obtained.Wall // from now on it counts as expired
 	if err := m.withJournal(ctx, func(r *run) error {
 		if err := m.save(l); err != nil {
 			return err
@@ -188,12 +188,12 @@ func (m *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, reason string
 		unconfirmed := l
 		if granted != nil {
 			g := *granted
-			g.Got, g.Expires = l.Got, l.Expires
+			g.Obtained, g.Expires = l.Obtained, l.Expires
 			unconfirmed = &g
 		}
 		return m.withJournal(ctx, func(r *run) error { return r.recordLease(m.undo.Path, unconfirmed) })
 	}
-	lease, err := dhcp.Acquire(ctx, m.at, dhcp.Config{Client: l.Client, Check: announce.Fast(), Wish: l.Address.Addr(), Keep: save})
+	lease, err := dhcp.Acquire(ctx, m.at, dhcp.Config{Client: l.Client, Check: announce.Fast(), Requested: l.Address.Addr(), Save: save})
 	if err != nil {
 		return LeaseReport{}, fmt.Errorf("%s: %w", reason, err)
 	}
@@ -205,7 +205,7 @@ func (m *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, reason string
 	defer cancel()
 	_ = announce.Address(announceCtx, m.at, lease.Address) // neighbours may be unreachable
 	now, err := dhcp.Now()
-	return LeaseReport{Done: fmt.Sprintf("got a new lease of %s: %s", lease.Address, reason), Next: lease.Next(now).In, NewAddress: true, Incomplete: m.pending.any()}, errors.Join(applyErr, err)
+	return LeaseReport{Done: fmt.Sprintf("got a new lease of %s: %s", lease.Address, reason), Next: lease.Next(now).Delay, NewAddress: true, Incomplete: m.pending.any()}, errors.Join(applyErr, err)
 }
 
 // withJournal changes a complete attachment: f appends to its journal. The lock keeps others

@@ -7,207 +7,100 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
-	"os"
 	"reflect"
 	"time"
 
-	"cleat/link"
 	"cleat/network/announce"
 	"cleat/network/segment"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// ErrNotApplicable says that there is no DHCP on a kind of link.
-var ErrNotApplicable = errors.New("no DHCP on such a link")
+// ErrNotApplicable means that a link of this kind has no DHCP.
+var ErrNotApplicable = errors.New("no DHCP on this kind of link")
 
-// Config is what to ask for, and how. The zero Config asks for any address.
+// Config says what to ask servers for. The zero Config asks for any address.
 type Config struct {
-	Client Client
-	Wish   netip.Addr // the address that would be best, e.g. of an earlier lease; servers need not heed it
-	// Broadcast has servers answer to everyone. On ipvlan they always do: the kernel
-	// would give what is sent to an address that no device has yet to the parent.
-	Broadcast bool
-	// Check is how long others are asked whether they use the address; the zero Timing:
-	// they are not. Where they do, it is declined, and another asked for.
-	Check  announce.Timing
-	Within time.Duration // how long servers are asked, without Check; 0: 10 s
-	// Keep is told what a server may count as ours from now on, before it is asked for
-	// that, and at last the lease: whoever keeps it where it outlives the process can give
-	// it back by Release even if Acquire fails or never returns. A lease that is not
-	// confirmed has Client, Address, Server and Hop alone; nil is none. An error of it ends
-	// Acquire. nil: nobody is told.
-	Keep func(*Lease) error
+	Client    Client
+	Requested netip.Addr // preferred address, e.g. that of an earlier lease; servers may ignore it
+	// Check says how long to check that no neighbour uses the granted address; zero means no
+	// check. An address in use is declined, and another one requested.
+	Check   announce.Timing
+	Timeout time.Duration // for the servers, without Check; 0: 10 s
+	// Save, if set, is called before a server is asked for an address, with the lease that the
+	// server may then count as granted, and at last with the lease itself; nil means none. If
+	// Save stores the lease outside of the process, Release can release it even if Acquire
+	// fails or never returns. A lease that is not confirmed has only Client, Address, Server
+	// and NextHop. An error of Save ends Acquire.
+	Save func(*Lease) error
 }
 
-const (
-	// acquireWithin is long enough for a server that asks around for 3 s first, and one
-	// lost message.
-	acquireWithin = 10 * time.Second
+// acquireTimeout is enough for a server that probes for 3 s before it offers an address, and
+// one lost message.
+const acquireTimeout = 10 * time.Second
 
-	// extendWithin is how long one attempt to extend a lease may take: two questions.
-	extendWithin = 10 * time.Second
-)
-
-// Acquire gets a lease for a link, which must be up and need have no address. It changes
-// nothing on the link: the address, routes and MTU are for the caller to set. It returns when
-// it has a lease, or when c.Within is over or ctx has ended: then the error is an *Error that
-// says what was seen. Other errors wrap segment.ErrDown, ErrNotApplicable, ErrClient,
-// announce.ErrDeaf, ctx's when that was cancelled, or are c.Keep's. After an error a server may
-// have given what c.Keep was told last.
+// Acquire gets a lease for a link, which must be up but needs no address. It does not configure
+// the link. It returns when it has a lease, after c.Timeout, or when ctx ends. If no lease was
+// granted, the error is an *Error that says what servers answered. Other errors wrap
+// segment.ErrDown, ErrNotApplicable, ErrClient, announce.ErrParentUnknown or the error of ctx,
+// or are those of c.Save. After an error a server may count the lease as granted with which
+// c.Save was last called.
 func Acquire(ctx context.Context, at segment.Link, c Config) (*Lease, error) {
-	const doing = "acquire lease"
-	f, err := look(ctx, at, doing)
+	r := driver{operation: "acquire lease", start: time.Now()}
+	info, err := r.waitReady(ctx, at)
 	if err != nil {
 		return nil, err
 	}
 	if err := c.Client.Validate(); err != nil {
-		return nil, fmt.Errorf("%s on %s: %w", doing, f.Name, err)
+		return nil, r.wrap(err)
 	}
-	if c.Within <= 0 {
-		c.Within = acquireWithin
+	if c.Timeout <= 0 {
+		c.Timeout = acquireTimeout
 	}
-	w, err := openRaw(at)
+	raw, err := openRaw(at)
 	if err != nil {
-		return nil, fmt.Errorf("%s on %s: %w", doing, f.Name, err)
+		return nil, r.wrap(err)
 	}
-	defer w.close()
+	defer raw.close()
 	began, err := Now()
 	if err != nil {
 		return nil, err
 	}
-	a := asker{client: c.Client, mac: f.MAC, broadcast: c.Broadcast || f.IPvlan()}
-	x := newExchange(a, c.Wish, rand.Float64, newXID)
-	told := teller{keep: c.Keep}
-	r := run{doing: doing, link: f.Name, wire: w, machine: x, start: time.Now(), sending: func() error { return told.tell(x.claim()) }}
-	talking, cancel := context.WithTimeout(ctx, c.Within)
+	x := newExchange(requester{client: c.Client, mac: info.MAC, broadcast: info.IPvlan()}, c.Requested, rand.Float64, newXID)
+	var saved *Lease
+	save := func(l *Lease) error {
+		if c.Save == nil || reflect.DeepEqual(l, saved) {
+			return nil
+		}
+		saved = l
+		return c.Save(l)
+	}
+	r.wire, r.sm, r.beforeSend = raw, x, func() error { return save(x.unconfirmedLease()) }
+	askCtx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	for {
-		if err := r.drive(talking); err != nil {
+		if err := r.drive(askCtx); err != nil {
 			return nil, err
 		}
-		taken, err := inUse(ctx, at, x.terms.address.Addr(), c.Check)
-		if err != nil {
-			return nil, fmt.Errorf("%s on %s: %w", doing, f.Name, err)
+		var checked announce.Result
+		if c.Check != (announce.Timing{}) {
+			if checked, err = announce.Check(ctx, at, x.terms.address.Addr(), c.Check); err != nil {
+				return nil, r.wrap(err)
+			}
 		}
-		if taken == nil {
+		conflict := checked.Conflict
+		if conflict == nil {
 			l := x.lease(began)
-			return l, told.tell(l)
+			return l, save(l)
 		}
-		if err := w.send(x.taken(r.now(), taken.MAC).ToBytes()); err != nil {
-			return nil, fmt.Errorf("%s on %s: decline %s: %w", doing, f.Name, taken.Addr, err)
+		if err := raw.send(x.declineInUse(r.now(), conflict.MAC).ToBytes()); err != nil {
+			return nil, r.wrap(fmt.Errorf("decline %s: %w", conflict.Addr, err))
 		}
 	}
 }
 
-// teller tells a Config's Keep what is new.
-type teller struct {
-	keep func(*Lease) error
-	last *Lease // that it was told
-}
-
-func (t *teller) tell(l *Lease) error {
-	if t.keep == nil || reflect.DeepEqual(l, t.last) {
-		return nil
-	}
-	t.last = l
-	return t.keep(l)
-}
-
-// inUse asks the neighbours, if they are to be asked.
-func inUse(ctx context.Context, at segment.Link, addr netip.Addr, t announce.Timing) (*announce.Conflict, error) {
-	if t == (announce.Timing{}) {
-		return nil, nil
-	}
-	v, err := announce.Check(ctx, at, addr, t)
-	return v.Conflict, err
-}
-
-// look is what the link is, if it is one for DHCP.
-func look(ctx context.Context, at segment.Link, doing string) (segment.Info, error) {
-	f, err := segment.WaitReady(ctx, at)
-	switch {
-	case err != nil:
-		return f, fmt.Errorf("%s: %w", doing, err)
-	case f.NoARPReason != "":
-		return f, fmt.Errorf("%s on %s: %w: %s", doing, f.Name, ErrNotApplicable, f.NoARPReason)
-	case !f.Up:
-		return f, fmt.Errorf("%s on %s: %w", doing, f.Name, segment.ErrDown)
-	}
-	return f, nil
-}
-
-// newXID is a number that others can't guess (RFC 2131 section 4.1).
+// newXID returns a transaction id that others can't guess (RFC 2131 section 4.1).
 func newXID() (xid dhcpv4.TransactionID) {
 	crand.Read(xid[:]) // never fails (package crypto/rand)
 	return xid
-}
-
-// machine is what is asked and what is made of the answers, without clock and network.
-type machine interface {
-	tick(now time.Duration) *dhcpv4.DHCPv4
-	next() time.Duration
-	receive(now time.Duration, from link.MAC, m *dhcpv4.DHCPv4)
-	over() bool
-	saw() *Seen
-}
-
-// run lets a machine talk.
-type run struct {
-	doing, link string // for messages
-	wire        wire
-	machine     machine
-	start       time.Time
-	sending     func() error // is called before each message; may be nil
-}
-
-func (r *run) now() time.Duration { return time.Since(r.start) }
-
-// drive talks until the machine is over, or ctx has ended, which is an error.
-func (r *run) drive(ctx context.Context) error {
-	for !r.machine.over() {
-		if m := r.machine.tick(r.now()); m != nil {
-			if err := r.send(m); err != nil {
-				return fmt.Errorf("%s on %s: %w", r.doing, r.link, err)
-			}
-		}
-		b, from, err := r.wire.receive(ctx, r.start.Add(r.machine.next()))
-		switch {
-		case errors.Is(err, os.ErrDeadlineExceeded) && ctx.Err() == nil:
-		case err != nil && ctx.Err() != nil:
-			return r.failed(ctx)
-		case err != nil:
-			return fmt.Errorf("%s on %s: %w", r.doing, r.link, err)
-		default:
-			r.take(b, from)
-		}
-	}
-	return nil
-}
-
-func (r *run) send(m *dhcpv4.DHCPv4) error {
-	if r.sending != nil {
-		if err := r.sending(); err != nil {
-			return err
-		}
-	}
-	return r.wire.send(m.ToBytes())
-}
-
-// take gives the machine what came in.
-func (r *run) take(b []byte, from link.MAC) {
-	m, err := dhcpv4.FromBytes(b)
-	if err != nil {
-		r.machine.saw().Broken++
-		return
-	}
-	r.machine.receive(r.now(), from, m)
-}
-
-// failed is the error when the time is over, or the caller wants no more.
-func (r *run) failed(ctx context.Context) error {
-	if errors.Is(ctx.Err(), context.Canceled) {
-		return fmt.Errorf("%s on %s: %w", r.doing, r.link, ctx.Err())
-	}
-	return &Error{Doing: r.doing, Link: r.link, Within: r.now(), Seen: *r.machine.saw()}
 }

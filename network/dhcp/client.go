@@ -9,44 +9,43 @@ import (
 	"strings"
 )
 
-// ErrClient says that a Client can't be sent.
-var ErrClient = errors.New("not a DHCP client's identity")
+// ErrClient means that a Client is invalid.
+var ErrClient = errors.New("invalid DHCP client")
 
-// Client is who asks, as servers see it. The same Client gets the same address again where
-// the server remembers it. Two on one segment must differ in ID, or, if they have none, in
+// Client identifies a client to servers. A server that remembers a Client gives it the
+// same address again. Two on one segment must differ in ID or, if they have none, in
 // their Ethernet addresses.
 type Client struct {
-	ID          Identifier `json:"id,omitempty"`           // option 61; empty: the Ethernet address stands for it
-	HostName    string     `json:"host_name,omitempty"`    // option 12; empty: not told
-	VendorClass string     `json:"vendor_class,omitempty"` // option 60; empty: not told
+	ID       Identifier `json:"id,omitempty"`        // option 61; empty: servers use the Ethernet address
+	HostName string     `json:"host_name,omitempty"` // option 12; empty: not sent
 }
 
-// Identifier is a client identifier: 2 to 255 bytes, the first of which is its type
-// (RFC 2132 section 9.14). Its text is hexadecimal.
+// Identifier is a client identifier: 2 to 255 bytes, of which the first is its type (RFC
+// 2132 section 9.14). Its text form is hexadecimal.
 type Identifier []byte
 
-// Parts of an Identifier for a machine with several links (RFC 4361 section 6.1).
+// Types in an Identifier for a machine with several links (RFC 4361 section 6.1).
 const (
-	typeDUID = 255 // the type: an IAID and a DUID follow
-	duidUUID = 4   // the type of the DUID: a UUID follows (RFC 6355 section 4)
+	typeDUID = 255 // of the identifier: an IAID and a DUID follow
+	duidUUID = 4   // of the DUID: a UUID follows (RFC 6355 section 4)
 )
 
-// IdentifierOf is that of one link of a container, in the form of RFC 4361: the container is
-// the DUID, the link's name in it the IAID. It stays what it is when the link gets another
-// Ethernet address or shares it with others, as on ipvlan. container is whatever stays the
-// same for as long as the address shall.
+// IdentifierOf returns the identifier of a link of a container, in the form of RFC 4361:
+// the container is the DUID, the name of the link the IAID. It does not depend on the
+// link's Ethernet address, which may change, or be shared as on ipvlan. container can be
+// any text; it should stay the same for as long as the address should.
 func IdentifierOf(container, ifname string) Identifier {
 	link, machine := sha256.Sum256([]byte(ifname)), sha256.Sum256([]byte(container))
 	uuid := machine[:16]
-	uuid[6] = uuid[6]&0x0f | 8<<4 // version 8: of one's own making (RFC 9562 section 5.8)
-	uuid[8] = uuid[8]&0x3f | 2<<6 // the variant that has versions
+	uuid[6] = uuid[6]&0x0f | 8<<4 // version 8: custom (RFC 9562 section 5.8)
+	uuid[8] = uuid[8]&0x3f | 2<<6 // the variant with versions
 	id := Identifier{typeDUID}
 	id = append(id, link[:4]...)
 	id = binary.BigEndian.AppendUint16(id, duidUUID)
 	return append(id, uuid...)
 }
 
-// String is the identifier in hexadecimal.
+// String returns the identifier in hexadecimal.
 func (id Identifier) String() string { return hex.EncodeToString(id) }
 
 // MarshalText implements encoding.TextMarshaler.
@@ -56,39 +55,38 @@ func (id Identifier) MarshalText() ([]byte, error) { return []byte(id.String()),
 func (id *Identifier) UnmarshalText(text []byte) error {
 	b, err := hex.DecodeString(string(text))
 	if err != nil {
-		return fmt.Errorf("read client identifier: %w", err)
+		return fmt.Errorf("parse client identifier: %w", err)
 	}
 	*id = b
 	return nil
 }
 
-// Limits of what a client says of itself.
+// Limits of a Client.
 const (
 	maxOptionBytes = 255 // RFC 2132 section 2
 	minIDBytes     = 2   // RFC 2132 section 9.14
 )
 
-// Validate returns an error that wraps ErrClient where a field can't be sent.
+// Validate returns an error that wraps ErrClient if a field is invalid.
 func (c Client) Validate() error {
 	switch {
 	case len(c.ID) > 0 && (len(c.ID) < minIDBytes || len(c.ID) > maxOptionBytes):
-		return fmt.Errorf("%w: an identifier has %d to %d bytes, not %d", ErrClient, minIDBytes, maxOptionBytes, len(c.ID))
+		return fmt.Errorf("%w: identifier of %d to %d bytes wanted, got %d", ErrClient, minIDBytes, maxOptionBytes, len(c.ID))
 	case c.HostName != "" && !validName(c.HostName):
-		return fmt.Errorf("%w: %q is no host name: letters, digits, '-' and '.'", ErrClient, c.HostName)
-	case len(c.VendorClass) > maxOptionBytes:
-		return fmt.Errorf("%w: a vendor class has up to %d bytes, not %d", ErrClient, maxOptionBytes, len(c.VendorClass))
+		return fmt.Errorf("%w: host name %q: want letters, digits, '-' and '.'", ErrClient, c.HostName)
 	}
 	return nil
 }
 
 // Limits of names (RFC 1035 section 2.3.4).
 const (
-	maxNameBytes  = 253 // without the last dot
+	maxNameBytes  = 253 // without the final dot
 	maxLabelBytes = 63
 )
 
-// validName tells whether s can be a host or domain name: what is else in it might mean
-// something else in a file that it ends up in. '_' is in use though RFC 952 has it not.
+// validName reports whether s can be a host or domain name. Other characters could have a
+// meaning in a file in which the name is used. '_' is common, though RFC 952 does not
+// allow it.
 func validName(s string) bool {
 	if s == "" || len(s) > maxNameBytes {
 		return false

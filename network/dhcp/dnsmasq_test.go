@@ -19,7 +19,7 @@ import (
 	"cleat/network/segment/segmenttest"
 )
 
-// TestDnsmasq has a lease from a server of others' making.
+// A server of another origin grants, renews and takes back a lease.
 func TestDnsmasq(t *testing.T) {
 	path, err := program.Find("dnsmasq")
 	if err != nil {
@@ -29,7 +29,7 @@ func TestDnsmasq(t *testing.T) {
 		leases := dnsmasq(t, path, b.OutsideLink)
 		at := segment.Of(l, b.Uplink)
 		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{
-			Client: client("web"), Wish: netip.MustParseAddr("192.0.2.77"), Check: announce.Fast(),
+			Client: client("web"), Requested: netip.MustParseAddr("192.0.2.77"), Check: announce.Fast(),
 		})
 		must(t, err)
 		want := []dhcp.Route{
@@ -45,7 +45,7 @@ func TestDnsmasq(t *testing.T) {
 		must(t, dhcp.Renew(t.Context(), at, lease))
 		must(t, dhcp.Rebind(t.Context(), at, lease))
 		if lease.Address != first.Address || !lease.Expires.After(first.Expires) {
-			t.Errorf("it was %+v and is %+v", first, lease)
+			t.Errorf("renewed %+v, got %+v", first, lease)
 		}
 		id := strings.Join(slices.Collect(func(yield func(string) bool) {
 			for pair := range slices.Chunk([]byte(lease.Client.ID.String()), 2) {
@@ -55,15 +55,16 @@ func TestDnsmasq(t *testing.T) {
 			}
 		}), ":")
 		if text := leases(); !strings.Contains(text, " 192.0.2.77 web "+id+"\n") {
-			t.Errorf("the server has written: %s", text)
+			t.Errorf("the server's leases: %s", text)
 		}
 		must(t, dhcp.Release(t.Context(), at, lease))
 		must(t, l.Close())
-		segmenttest.Eventually(t, "the server has it back", func() bool { return !strings.Contains(leases(), "192.0.2.77") })
+		segmenttest.Eventually(t, "the lease is released at the server", func() bool { return !strings.Contains(leases(), "192.0.2.77") })
 	})
 }
 
-// dnsmasq runs it on a link, and returns what is in its file of leases.
+// dnsmasq runs the server on a link. It returns a function that reads the server's file
+// of leases.
 func dnsmasq(t *testing.T, path string, l *link.Link) func() string {
 	t.Helper()
 	must(t, l.AddAddr(dhcptest.Addr()))
@@ -83,7 +84,7 @@ func dnsmasq(t *testing.T, path string, l *link.Link) func() string {
 		cmd.Process.Kill()
 		cmd.Wait()
 		if t.Failed() {
-			t.Logf("dnsmasq said:\n%s", log)
+			t.Logf("dnsmasq's output:\n%s", log)
 		}
 	})
 	return func() string {

@@ -9,262 +9,204 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// backoff is how long to wait for an answer before the question is asked again: twice as
-// long each time (RFC 2131 section 4.1).
+// backoff is the time between two transmissions of a message. It doubles every time (RFC 2131
+// section 4.1).
 type backoff struct {
 	first time.Duration
-	most  time.Duration // where doubling ends
+	max   time.Duration
 }
 
-// Back-off for who has no address and waits for it, and for who has one. The RFC says 4 s for
-// "10 Mb/s Ethernet internetworks", give or take 1 s, up to 64 s; who waits for a container
-// to start on today's networks asks earlier. A server that asks around before it offers
-// (dnsmasq: 3 s) is not hurt: its offer counts for all that was asked.
-func patient() backoff   { return backoff{4 * time.Second, 64 * time.Second} }
-func impatient() backoff { return backoff{time.Second, 64 * time.Second} }
+// The RFC says 4 s for "10 Mb/s Ethernet internetworks", give or take 1 s, up to 64 s. Somebody
+// who waits for a container to start on a faster network asks earlier. That does no harm to a
+// server that probes before it offers (dnsmasq: 3 s), because its offer answers all messages.
+func renewBackoff() backoff   { return backoff{4 * time.Second, 64 * time.Second} }
+func acquireBackoff() backoff { return backoff{time.Second, 64 * time.Second} }
 
-// after is the time after the n-th question, n from 1; chance is from [0, 1). It is off by up
-// to a quarter of first, so that many clients don't ask in step.
-func (b backoff) after(n int, chance float64) time.Duration {
+// after returns the time after the n-th message, with n from 1 and random in [0, 1). It varies
+// by up to a quarter of first, so that many clients don't send in step.
+func (b backoff) after(n int, random float64) time.Duration {
 	d := b.first
 	for range n - 1 {
-		if d >= b.most {
+		if d >= b.max {
 			break
 		}
 		d *= 2
 	}
-	return min(d, b.most) + time.Duration((chance*2-1)*float64(b.first)/4)
+	return min(d, b.max) + time.Duration((random*2-1)*float64(b.first)/4)
 }
 
-const (
-	// maxRequests is how often an offer is asked for that its server does not confirm.
-	maxRequests = 3
-
-	// maxRemembered bounds what is remembered of one kind of answers, for messages.
-	maxRemembered = 4
-)
-
-// phase is where an exchange is (RFC 2131 figure 5).
-type phase int
-
-const (
-	selecting phase = iota // asked for offers
-	requesting
-	checking // confirmed: is somebody using the address?
-)
-
-// exchange gets an address: a state machine without clock, chance or network of its own.
-// Times count from its beginning.
-type exchange struct {
-	asker
-	wish   netip.Addr
-	chance func() float64
-	newXID func() dhcpv4.TransactionID
-
-	phase     phase
-	xid       dhcpv4.TransactionID
-	tries     int                 // in this phase
-	due       time.Duration       // when to send again
-	terms     terms               // offered, or confirmed
-	requested time.Duration       // when they were first asked for
-	claimed   bool                // they may be ours: asked for, and not refused
-	restarts  int                 // offers that came to nothing
-	refused   map[netip.Addr]bool // in use by others
-	seen      Seen
+// attempt is what the state machines have in common.
+type attempt struct {
+	requester
+	random   func() float64
+	xid      dhcpv4.TransactionID
+	tries    int           // messages sent, in the current phase
+	sendAt   time.Duration // when to send the next
+	terms    terms         // offered or confirmed
+	observed Observations
 }
 
-func newExchange(a asker, wish netip.Addr, chance func() float64, newXID func() dhcpv4.TransactionID) *exchange {
-	return &exchange{asker: a, wish: wish, chance: chance, newXID: newXID, xid: newXID(), refused: map[netip.Addr]bool{}}
-}
+func (a *attempt) next() time.Duration         { return a.sendAt }
+func (a *attempt) observations() *Observations { return &a.observed }
 
-// next is when tick is to be called again.
-func (x *exchange) next() time.Duration { return x.due }
-
-// over tells whether an address is confirmed.
-func (x *exchange) over() bool { return x.phase == checking }
-
-func (x *exchange) saw() *Seen { return &x.seen }
-
-// tick is the message to send at a time, if it is time to.
-func (x *exchange) tick(now time.Duration) *dhcpv4.DHCPv4 {
-	if now < x.due || x.phase == checking {
-		return nil
-	}
-	if x.phase == requesting && x.tries == maxRequests {
-		remember(&x.seen.Silent, x.terms.server.String()+" offered "+x.terms.address.Addr().String()+" and confirmed nothing")
-		x.restart(now)
-		if now < x.due {
-			return nil
-		}
-	}
-	x.tries++
-	x.seen.Sent++
-	x.due = now + impatient().after(x.tries, x.chance())
-	if x.phase == selecting {
-		return x.discover(x.xid, now, x.wish)
-	}
-	if x.tries == 1 {
-		x.requested, x.claimed = now, true
-	}
-	return x.request(x.xid, now, &x.terms)
-}
-
-// restart begins anew, at once the first time, later the more often it had to.
-func (x *exchange) restart(now time.Duration) {
-	x.phase, x.tries, x.xid, x.due = selecting, 0, x.newXID(), now
-	if x.restarts > 0 {
-		x.due += impatient().after(x.restarts, x.chance())
-	}
-	x.restarts++
-}
-
-// receive takes a message in at a time. What is not for us is nothing.
-func (x *exchange) receive(now time.Duration, from link.MAC, m *dhcpv4.DHCPv4) {
-	if !x.isFor(m, x.xid) {
-		return
-	}
-	switch kind := m.MessageType(); {
-	case x.phase == selecting && kind == dhcpv4.MessageTypeOffer:
-		x.seen.Offers++
-		if t, ok := x.read(m, from); ok {
-			x.phase, x.tries, x.terms, x.due = requesting, 0, t, now
-		}
-	case x.phase != requesting || serverOf(m) != x.terms.server:
-	case kind == dhcpv4.MessageTypeNak:
-		remember(&x.seen.Nak, nakText(m))
-		x.claimed = false
-		x.restart(now)
-	case kind == dhcpv4.MessageTypeAck:
-		if t, ok := x.read(m, from); ok {
-			x.confirmed(t)
-		}
-	}
-}
-
-// confirmed takes what a server confirms, if that is what was asked for.
-func (x *exchange) confirmed(t terms) {
-	if got, want := t.address.Addr(), x.terms.address.Addr(); got != want {
-		remember(&x.seen.Refused, t.server.String()+": confirmed "+got.String()+" instead of "+want.String())
-		return
-	}
-	x.phase, x.terms = checking, t
-}
-
-// read checks an offer or acknowledgement, and remembers what is wrong with it.
-func (x *exchange) read(m *dhcpv4.DHCPv4, from link.MAC) (terms, bool) {
-	t, err := read(m, nil)
+// read returns the terms of an offer or acknowledgement. If they are invalid, it records why. old
+// is the lease that is being renewed, if any.
+func (a *attempt) read(m *dhcpv4.DHCPv4, from link.MAC, old *Lease) (t terms, ok bool) {
+	t, err := read(m, old)
 	if err != nil {
-		remember(&x.seen.Refused, nameOf(m)+": "+err.Error())
-		return terms{}, false
-	}
-	if x.refused[t.address.Addr()] {
-		remember(&x.seen.Refused, nameOf(m)+": "+t.address.Addr().String()+" again, which is in use")
-		return terms{}, false
+		a.observed.refuse(m, err.Error())
+		return t, false
 	}
 	t.hop = from
 	return t, true
 }
 
-// claim is what a server may count as ours: nil where nothing is, and as much of a lease as
-// it takes to give it back where that is not confirmed.
-func (x *exchange) claim() *Lease {
-	if !x.claimed {
-		return nil
-	}
-	return &Lease{Client: x.client, Address: x.terms.address, Server: x.terms.server, Hop: x.terms.hop}
+// phase is the phase of an exchange (RFC 2131 figure 5).
+type phase int
+
+const (
+	selecting phase = iota // waiting for offers
+	requesting
+	confirmed // the caller checks that nobody uses the address
+)
+
+// maxRequests is how often an offer is requested before its server is given up.
+const maxRequests = 3
+
+// exchange is the state machine that gets an address.
+type exchange struct {
+	attempt
+	requestedAddr netip.Addr // preferred address
+	newXID        func() dhcpv4.TransactionID
+
+	phase        phase
+	requestedAt  time.Duration       // when the terms were first requested
+	mayBeGranted bool                // they have been requested and not refused
+	restarts     int                 // offers that failed
+	inUse        map[netip.Addr]bool // addresses in use by others
 }
 
-// taken is the message that declines what was confirmed, because mac uses it. The exchange
-// begins anew. The ten seconds that RFC 2131 section 3.1.5 has one wait are to keep clients
-// from asking without end; here the whole is bounded, and the address is not taken twice.
-func (x *exchange) taken(now time.Duration, mac link.MAC) *dhcpv4.DHCPv4 {
+func newExchange(r requester, requested netip.Addr, random func() float64, newXID func() dhcpv4.TransactionID) *exchange {
+	return &exchange{attempt: attempt{requester: r, random: random, xid: newXID()}, requestedAddr: requested, newXID: newXID, inUse: map[netip.Addr]bool{}}
+}
+
+func (x *exchange) done() bool { return x.phase == confirmed }
+
+func (x *exchange) tick(now time.Duration) *dhcpv4.DHCPv4 {
+	if now < x.sendAt || x.done() {
+		return nil
+	}
+	if x.phase == requesting && x.tries == maxRequests {
+		appendRecent(&x.observed.Unconfirmed, x.terms.server.String()+" offered "+x.terms.address.Addr().String()+" but did not confirm it")
+		x.restart(now)
+		if now < x.sendAt {
+			return nil
+		}
+	}
+	x.tries++
+	x.observed.Sent++
+	x.sendAt = now + acquireBackoff().after(x.tries, x.random())
+	if x.phase == selecting {
+		return x.discover(x.xid, now, x.requestedAddr)
+	}
+	if x.tries == 1 {
+		x.requestedAt, x.mayBeGranted = now, true
+	}
+	return x.request(x.xid, now, &x.terms)
+}
+
+// restart begins again: at once the first time, then after growing delays.
+func (x *exchange) restart(now time.Duration) {
+	x.phase, x.tries, x.xid, x.sendAt = selecting, 0, x.newXID(), now
+	if x.restarts > 0 {
+		x.sendAt += acquireBackoff().after(x.restarts, x.random())
+	}
+	x.restarts++
+}
+
+// receive ignores messages that don't answer the current one.
+func (x *exchange) receive(now time.Duration, from link.MAC, m *dhcpv4.DHCPv4) {
+	if !x.answers(m, x.xid) {
+		return
+	}
+	switch kind := m.MessageType(); {
+	case x.phase == selecting && kind == dhcpv4.MessageTypeOffer:
+		x.observed.Offers++
+		if t, ok := x.readUnused(m, from); ok {
+			x.phase, x.tries, x.terms, x.sendAt = requesting, 0, t, now
+		}
+	case x.phase != requesting || serverOf(m) != x.terms.server:
+	case kind == dhcpv4.MessageTypeNak:
+		appendRecent(&x.observed.Nak, nakReason(m))
+		x.mayBeGranted = false
+		x.restart(now)
+	case kind == dhcpv4.MessageTypeAck:
+		t, ok := x.readUnused(m, from)
+		if got, want := t.address.Addr(), x.terms.address.Addr(); ok && got != want {
+			x.observed.refuse(m, "confirmed "+got.String()+" instead of "+want.String())
+		} else if ok {
+			x.phase, x.terms = confirmed, t
+		}
+	}
+}
+
+// readUnused is read for an address that nobody else is known to use.
+func (x *exchange) readUnused(m *dhcpv4.DHCPv4, from link.MAC) (terms, bool) {
+	t, ok := x.read(m, from, nil)
+	if ok && x.inUse[t.address.Addr()] {
+		x.observed.refuse(m, t.address.Addr().String()+" again, which is in use")
+		ok = false
+	}
+	return t, ok
+}
+
+// unconfirmedLease returns what a server may count as granted: enough of a lease to release it;
+// nil if there is nothing.
+func (x *exchange) unconfirmedLease() *Lease {
+	if !x.mayBeGranted {
+		return nil
+	}
+	return &Lease{Client: x.client, Address: x.terms.address, Server: x.terms.server, NextHop: x.terms.hop}
+}
+
+// declineInUse returns the message that declines the confirmed address, because mac uses it, and
+// restarts the exchange. RFC 2131 section 3.1.5 requires a pause of ten seconds, so that clients
+// don't ask forever; here the whole exchange is bounded, and the address is not accepted again.
+func (x *exchange) declineInUse(now time.Duration, mac link.MAC) *dhcpv4.DHCPv4 {
 	m := x.decline(x.newXID(), &x.terms)
 	addr := x.terms.address.Addr()
-	x.refused[addr], x.claimed = true, false
-	if x.wish == addr {
-		x.wish = netip.Addr{}
+	x.inUse[addr], x.mayBeGranted = true, false
+	if x.requestedAddr == addr {
+		x.requestedAddr = netip.Addr{}
 	}
-	remember(&x.seen.Taken, addr.String()+" by "+mac.String())
+	appendRecent(&x.observed.InUse, addr.String()+" by "+mac.String())
 	x.restart(now)
 	return m
 }
 
-// lease is what came of it, begun at a moment.
+// lease returns the lease of an exchange that began at this time.
 func (x *exchange) lease(began Stamp) *Lease {
 	l := &Lease{Client: x.client}
-	l.set(x.terms, began.add(x.requested), x.chance)
+	l.set(x.terms, began.add(x.requestedAt), x.random)
 	return l
 }
 
-// set puts what was granted at a moment into the lease. T1 and T2 are a little earlier than
-// the server says, so that not all its clients come at once (RFC 2131 section 4.4.5).
-func (l *Lease) set(t terms, got Stamp, chance func() float64) {
+// set sets what was granted for a request of this time. T1 and T2 are a little earlier than the
+// server says, so that not all of its clients renew at once (RFC 2131 section 4.4.5).
+func (l *Lease) set(t terms, requested Stamp, random func() float64) {
 	*l = Lease{
 		Client: l.Client, Address: t.address, Server: t.server, Routes: t.routes,
-		DNS: t.dns, Domain: t.domain, MTU: t.mtu, Hop: t.hop, Got: got, Notes: t.notes,
+		DNS: t.dns, Domain: t.domain, MTU: t.mtu, NextHop: t.hop, Obtained: requested, Notes: t.notes,
 	}
 	if t.lifetime == 0 {
 		return
 	}
-	t1 := t.t1 - fuzz(t.t1, chance())
-	t2 := t.t2 - fuzz(t.t2-t.t1, chance())
-	l.Renew, l.Rebind, l.Expires = got.Wall.Add(t1), got.Wall.Add(t2), got.Wall.Add(t.lifetime)
+	t1 := t.t1 - jitter(t.t1, random())
+	t2 := t.t2 - jitter(t.t2-t.t1, random())
+	l.Renew, l.Rebind, l.Expires = requested.Wall.Add(t1), requested.Wall.Add(t2), requested.Wall.Add(t.lifetime)
 }
 
-// fuzz is up to a twentieth of d.
-func fuzz(d time.Duration, chance float64) time.Duration {
-	return time.Duration(chance * float64(d) / 20)
-}
-
-// extension gets more time for a lease: the state machine of Renew and Rebind.
-type extension struct {
-	asker
-	lease  *Lease
-	chance func() float64
-
-	xid   dhcpv4.TransactionID
-	tries int
-	due   time.Duration
-	asked time.Duration // when first
-	done  bool
-	terms terms
-	seen  Seen
-}
-
-func (e *extension) next() time.Duration { return e.due }
-func (e *extension) over() bool          { return e.done }
-func (e *extension) saw() *Seen          { return &e.seen }
-
-// tick is the message to send at a time, if it is time to.
-func (e *extension) tick(now time.Duration) *dhcpv4.DHCPv4 {
-	if now < e.due || e.done {
-		return nil
-	}
-	if e.tries == 0 {
-		e.asked = now
-	}
-	e.tries++
-	e.seen.Sent++
-	e.due = now + patient().after(e.tries, e.chance())
-	return e.extend(e.xid, now, e.lease.Address.Addr())
-}
-
-// receive takes a message in.
-func (e *extension) receive(_ time.Duration, from link.MAC, m *dhcpv4.DHCPv4) {
-	if e.done || !e.isFor(m, e.xid) {
-		return
-	}
-	switch m.MessageType() {
-	case dhcpv4.MessageTypeNak:
-		remember(&e.seen.Nak, nakText(m))
-		e.done = true
-	case dhcpv4.MessageTypeAck:
-		t, err := read(m, e.lease)
-		if err != nil {
-			remember(&e.seen.Refused, nameOf(m)+": "+err.Error())
-			return
-		}
-		t.hop = from
-		e.terms, e.done = t, true
-	}
+// jitter returns up to a twentieth of d.
+func jitter(d time.Duration, random float64) time.Duration {
+	return time.Duration(random * float64(d) / 20)
 }

@@ -10,125 +10,159 @@ import (
 
 	"cleat/link"
 	"cleat/network/segment"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// ErrNoAddress says that the lease's address is not on the link, from which a server is
-// to be asked.
+// ErrNoAddress means that the link does not have the lease's address, from which a server is
+// asked.
 var ErrNoAddress = errors.New("the lease's address must be on the link")
 
-// ErrExpired says that a lease is over: its address must be taken off the link.
+// ErrExpired means that a lease has expired. Its address must be removed from the link.
 var ErrExpired = errors.New("the lease has expired")
 
-// Renew asks the lease's server for more time, from the lease's address, which must be on the
-// link. It waits up to 10 s, and not beyond T2. The lease is changed either way and wants to
-// be kept again: all that the server grants, or the time of the attempt. What the server
-// grants may differ from before in all but the address. The error is an *Error: ErrNoAnswer,
-// then Next says when to try again; or ErrNak, then take the address off the link and call
-// Acquire. Others wrap ErrExpired, ErrNoAddress, segment.ErrDown or ctx's when that was
-// cancelled.
+// attemptTime bounds one attempt to renew a lease. It is enough for two messages.
+const attemptTime = 10 * time.Second
+
+// Renew asks the server of a lease for more time, from the lease's address, which must be on the
+// link. It waits up to 10 s, but not beyond T2. It always changes the lease, which should be
+// saved again: to what the server grants, which can differ in all but the address, or to record
+// the attempt. The error is an *Error that wraps ErrNoAnswer, and then Next says when to try
+// again, or ErrNak, and then the address must be removed and another one acquired. Other errors
+// wrap ErrExpired, ErrNoAddress, segment.ErrDown or the error of ctx.
 func Renew(ctx context.Context, at segment.Link, l *Lease) error {
 	return l.extend(ctx, at, l.Server, "renew lease")
 }
 
-// Rebind is Renew with any server: the lease's own is silent.
+// Rebind is Renew with any server, for when that of the lease does not answer.
 func Rebind(ctx context.Context, at segment.Link, l *Lease) error {
 	return l.extend(ctx, at, broadcast(), "rebind lease")
 }
 
-func (l *Lease) extend(ctx context.Context, at segment.Link, server netip.Addr, doing string) error {
+func (l *Lease) extend(ctx context.Context, at segment.Link, server netip.Addr, operation string) error {
 	began, err := Now()
 	if err != nil {
 		return err
 	}
-	within := l.left(began)
-	if within <= 0 {
-		return fmt.Errorf("%s of %s: %w", doing, l.Address.Addr(), ErrExpired)
+	timeout := l.attemptTimeout(began)
+	if timeout <= 0 {
+		return fmt.Errorf("%s of %s: %w", operation, l.Address.Addr(), ErrExpired)
 	}
-	l.Tried = began
-	ctx, cancel := context.WithTimeout(ctx, within)
+	l.LastAttempt = began
+	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	f, err := look(ctx, at, doing)
+	r := driver{operation: operation, start: time.Now()}
+	info, err := r.waitReady(ctx, at)
 	if err != nil {
 		return err
 	}
-	w, err := l.open(ctx, at, f.Name, server)
+	raw, err := openRaw(at) // first, so that it receives every answer
 	if err != nil {
-		return fmt.Errorf("%s on %s: %w", doing, f.Name, err)
+		return r.wrap(err)
 	}
+	udp, err := l.openUDP(ctx, at, info.Name, server)
+	if err != nil {
+		raw.close()
+		return r.wrap(err)
+	}
+	w := leasedWire{raw, udp}
 	defer w.close()
-	e := &extension{asker: asker{client: l.Client, mac: f.MAC}, lease: l, chance: rand.Float64, xid: newXID()}
-	r := run{doing: doing, link: f.Name, wire: w, machine: e, start: time.Now()}
+	e := &renewal{attempt: attempt{requester: requester{client: l.Client, mac: info.MAC}, random: rand.Float64, xid: newXID()}, lease: l}
+	r.wire, r.sm = w, e
 	if err := r.drive(ctx); err != nil {
 		return err
 	}
-	if len(e.seen.Nak) > 0 {
-		return &Error{Doing: doing, Link: f.Name, Within: r.now(), Seen: e.seen}
+	if len(e.observed.Nak) > 0 {
+		return r.failure()
 	}
-	l.set(e.terms, began.add(e.asked), rand.Float64)
+	l.set(e.terms, began.add(e.askedAt), rand.Float64)
 	return nil
 }
 
-// open opens sockets on a link that has the lease's address.
-func (l *Lease) open(ctx context.Context, at segment.Link, device string, server netip.Addr) (wire, error) {
-	raw, err := openRaw(at) // first: it must hear whatever answers
-	if err != nil {
-		return nil, err
-	}
-	udp, err := l.openUDP(ctx, at, device, server)
-	if err != nil {
-		raw.close()
-		return nil, err
-	}
-	return leasedWire{raw, udp}, nil
+// renewal is the state machine of Renew and Rebind.
+type renewal struct {
+	attempt
+	lease    *Lease
+	askedAt  time.Duration // when the first message was sent
+	finished bool
 }
 
-// openUDP opens a socket at the lease's address, which must be on the link: the kernel lets
-// sockets have any address in a namespace that has none (__inet_dev_addr_type,
+func (e *renewal) done() bool { return e.finished }
+
+func (e *renewal) tick(now time.Duration) *dhcpv4.DHCPv4 {
+	if now < e.sendAt || e.finished {
+		return nil
+	}
+	if e.tries == 0 {
+		e.askedAt = now
+	}
+	e.tries++
+	e.observed.Sent++
+	e.sendAt = now + renewBackoff().after(e.tries, e.random())
+	return e.extend(e.xid, now, e.lease.Address.Addr())
+}
+
+func (e *renewal) receive(_ time.Duration, from link.MAC, m *dhcpv4.DHCPv4) {
+	if e.finished || !e.answers(m, e.xid) {
+		return
+	}
+	switch m.MessageType() {
+	case dhcpv4.MessageTypeNak:
+		appendRecent(&e.observed.Nak, nakReason(m))
+		e.finished = true
+	case dhcpv4.MessageTypeAck:
+		if t, ok := e.read(m, from, e.lease); ok {
+			e.terms, e.finished = t, true
+		}
+	}
+}
+
+// openUDP opens a socket at the lease's address. The address must be on the link, which the
+// kernel does not check in a namespace without addresses (__inet_dev_addr_type,
 // net/ipv4/fib_frontend.c).
 func (l *Lease) openUDP(ctx context.Context, at segment.Link, device string, server netip.Addr) (*udpWire, error) {
-	_, there, err := segment.Address(at, l.Address.Addr())
+	_, exists, err := segment.Address(at, l.Address.Addr())
 	if err != nil {
 		return nil, err
 	}
-	if !there {
+	if !exists {
 		return nil, fmt.Errorf("%w: %s", ErrNoAddress, l.Address.Addr())
 	}
 	return openUDP(ctx, at, device, l.Address.Addr(), server)
 }
 
-// flushWithin is how long a server may take to say its Ethernet address.
-const flushWithin = time.Second
+// flushTimeout bounds the time in which the kernel resolves a server's Ethernet address.
+const flushTimeout = time.Second
 
-// Release gives the lease back, or what Config.Keep was told of it. Its address should be
-// taken off the link next. It need not be there any more, nor a route to a server on another
-// network: then the message goes to Lease.Hop. Nothing answers; the error, which wraps
-// segment.ErrDown or ctx's, says that the server can't have heard.
+// Release releases a lease, or what Config.Save was called with. The caller should then remove
+// the address from the link. Neither the address nor a route to a server on another network need
+// exist any more: then the message goes to Lease.NextHop. Servers don't answer. The error, which
+// wraps segment.ErrDown or that of ctx, means that the server can't have received the message.
 func Release(ctx context.Context, at segment.Link, l *Lease) error {
-	const doing = "release lease"
-	ctx, cancel := context.WithTimeout(ctx, flushWithin)
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
-	f, err := look(ctx, at, doing)
+	r := driver{operation: "release lease"}
+	info, err := r.waitReady(ctx, at)
 	if err != nil {
 		return err
 	}
-	a := asker{client: l.Client, mac: f.MAC}
-	message := a.release(newXID(), l).ToBytes()
-	// From a socket of a device the kernel takes a server that it has no route to for a
+	message := requester{client: l.Client, mac: info.MAC}.release(newXID(), l).ToBytes()
+	// On a socket that is bound to a device, the kernel treats a server without a route as a
 	// neighbour (ip_route_output_key_hash_rcu, net/ipv4/route.c).
-	routed := l.Hop == (link.MAC{}) || l.Address.Contains(l.Server)
+	routed := l.NextHop == (link.MAC{}) || l.Address.Contains(l.Server)
 	if routed {
-		err = l.releaseRouted(ctx, at, f.Name, message)
+		err = l.releaseRouted(ctx, at, info.Name, message)
 	}
 	if !routed || errors.Is(err, ErrNoAddress) {
 		err = l.releaseRaw(at, message)
 	}
 	if err != nil {
-		return fmt.Errorf("%s of %s to %s: %w", doing, l.Address.Addr(), l.Server, err)
+		return fmt.Errorf("%s of %s to %s: %w", r.operation, l.Address.Addr(), l.Server, err)
 	}
 	return nil
 }
 
-// releaseRouted leaves it to the kernel to find the server.
+// releaseRouted lets the kernel find the way to the server.
 func (l *Lease) releaseRouted(ctx context.Context, at segment.Link, device string, message []byte) error {
 	w, err := l.openUDP(ctx, at, device, l.Server)
 	if err != nil {
@@ -141,12 +175,12 @@ func (l *Lease) releaseRouted(ctx context.Context, at segment.Link, device strin
 	return w.flush(ctx)
 }
 
-// releaseRaw sends to where the server's last word came from.
+// releaseRaw sends to where the server's last message came from.
 func (l *Lease) releaseRaw(at segment.Link, message []byte) error {
 	w, err := openRaw(at)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	return w.sendTo(l.Hop, l.Address.Addr(), l.Server, message)
+	return w.sendTo(l.NextHop, l.Address.Addr(), l.Server, message)
 }

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
 
 var must = segmenttest.Must
 
-// serve starts a server on a link, which gets the server's address.
+// serve starts a server on a link, and adds the server's address to the link.
 func serve(t *testing.T, l *link.Link, lifetime time.Duration, options ...dhcpv4.Modifier) *dhcptest.Server {
 	t.Helper()
 	must(t, l.AddAddr(dhcptest.Addr()))
@@ -42,13 +42,13 @@ func serve(t *testing.T, l *link.Link, lifetime time.Duration, options ...dhcpv4
 	return s
 }
 
-// client is that of a container.
+// client returns the identity of a container.
 func client(name string) dhcp.Client {
 	return dhcp.Client{ID: dhcp.IdentifierOf(name, "eth0"), HostName: name}
 }
 
-// onEthernet makes a container's link of each kind: on the host's eth0, or a port of the
-// switch.
+// onEthernet runs f with a container's link of each kind: on the host's eth0, or a port
+// of the switch.
 func onEthernet(t *testing.T, f func(t *testing.T, b *segmenttest.Network, l *link.Link)) {
 	for name, spec := range map[string]link.Spec{"macvlan": segmenttest.Macvlan(), "ipvlan": segmenttest.IPvlan(), "veth": nil} {
 		t.Run(name, func(t *testing.T) {
@@ -62,22 +62,21 @@ func onEthernet(t *testing.T, f func(t *testing.T, b *segmenttest.Network, l *li
 	}
 }
 
-// TestLease is a lease's life: got, used, renewed and rebound by another process, given back.
+// A lease is acquired, used, renewed and rebound by another process, and released.
 func TestLease(t *testing.T) {
 	onEthernet(t, func(t *testing.T, b *segmenttest.Network, l *link.Link) {
 		s := serve(t, b.OutsideLink, time.Hour, dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{5, 0x78})))
 		at := segment.Of(l, b.Uplink)
 		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web"), Check: announce.Fast()})
 		must(t, err)
-		gateway, _ := lease.Gateway()
-		if lease.Address != netip.MustParsePrefix("192.0.2.10/24") || gateway != dhcptest.Addr().Addr() || lease.MTU != 1400 || lease.Expires.Sub(lease.Got.Wall) != time.Hour {
+		if lease.Address != netip.MustParsePrefix("192.0.2.10/24") || len(lease.Routes) != 1 || lease.Routes[0].Via != dhcptest.Addr().Addr() || lease.MTU != 1400 || lease.Expires.Sub(lease.Obtained.Wall) != time.Hour {
 			t.Errorf("%+v", lease)
 		}
 		f, err := segment.Inspect(at)
 		must(t, err)
 		s.Do(func() {
 			if s.Last.HostName() != "web" || s.Last.IsBroadcast() != f.IPvlan() {
-				t.Errorf("it asked: %s", s.Last.Summary())
+				t.Errorf("message: %s", s.Last.Summary())
 			}
 		})
 
@@ -92,25 +91,25 @@ func TestLease(t *testing.T) {
 			if err := extend(t.Context(), at, lease); err != nil {
 				t.Fatalf("%s: %v", name, err)
 			}
-			if lease.Expires.Sub(lease.Got.Wall) != 2*time.Hour || lease.Got == before.Got || lease.Address != before.Address || lease.Client.HostName != "web" {
-				t.Errorf("%s: it was %+v and is %+v", name, before, lease)
+			if lease.Expires.Sub(lease.Obtained.Wall) != 2*time.Hour || lease.Obtained == before.Obtained || lease.Address != before.Address || lease.Client.HostName != "web" {
+				t.Errorf("%s: from %+v to %+v", name, before, lease)
 			}
 			s.Do(func() {
 				if !s.Last.ClientIPAddr.Equal(before.Address.Addr().AsSlice()) {
-					t.Errorf("%s: it asked: %s", name, s.Last.Summary())
+					t.Errorf("%s: message: %s", name, s.Last.Summary())
 				}
 			})
 			lease = handOver(t, lease)
 		}
 		must(t, dhcp.Release(t.Context(), at, lease))
-		must(t, l.Close()) // what had not been sent would be lost
-		segmenttest.Eventually(t, "the server has it back", func() bool {
+		must(t, l.Close()) // unsent messages would be lost
+		segmenttest.Eventually(t, "the lease is released at the server", func() bool {
 			return s.Leases() == 0
 		})
 	})
 }
 
-// handOver is the lease as another process would read it.
+// handOver returns the lease as another process would read it.
 func handOver(t *testing.T, l *dhcp.Lease) *dhcp.Lease {
 	t.Helper()
 	b, err := json.Marshal(l)
@@ -120,9 +119,9 @@ func handOver(t *testing.T, l *dhcp.Lease) *dhcp.Lease {
 	return &out
 }
 
-// TestReleaseIsHeard though the server's Ethernet address must be asked for first, and the
-// link goes at once.
-func TestReleaseIsHeard(t *testing.T) {
+// The server receives the release, although its Ethernet address must be resolved first
+// and the link goes at once.
+func TestReleaseIsSent(t *testing.T) {
 	b := segmenttest.New(t)
 	s := serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
@@ -132,18 +131,18 @@ func TestReleaseIsHeard(t *testing.T) {
 	must(t, l.AddAddr(lease.Address))
 	must(t, dhcp.Release(t.Context(), at, lease))
 	must(t, l.Close())
-	segmenttest.Eventually(t, "the server hears of it", func() bool { return s.Saw(dhcpv4.MessageTypeRelease) == 1 })
+	segmenttest.Eventually(t, "the server receives the release", func() bool { return s.Received(dhcpv4.MessageTypeRelease) == 1 })
 }
 
-// TestReleaseWithoutAddress gives back what was granted and never heard of, from a link
-// without an address, and what there is no route for.
+// A lease that was granted unnoticed is released from a link without an address, and to a
+// server without a route.
 func TestReleaseWithoutAddress(t *testing.T) {
 	onEthernet(t, func(t *testing.T, b *segmenttest.Network, l *link.Link) {
 		s := serve(t, b.OutsideLink, time.Hour)
-		s.Do(func() { s.Unheard = true })
+		s.Do(func() { s.NoAck = true })
 		at := segment.Of(l, b.Uplink)
 		var kept []*dhcp.Lease
-		asked := func() int { return s.Saw(dhcpv4.MessageTypeRequest) }
+		asked := func() int { return s.Received(dhcpv4.MessageTypeRequest) }
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() {
 			for s.Leases() == 0 && ctx.Err() == nil {
@@ -151,9 +150,9 @@ func TestReleaseWithoutAddress(t *testing.T) {
 			}
 			cancel()
 		}()
-		_, err := dhcp.Acquire(ctx, at, dhcp.Config{Client: client("web"), Keep: func(l *dhcp.Lease) error {
+		_, err := dhcp.Acquire(ctx, at, dhcp.Config{Client: client("web"), Save: func(l *dhcp.Lease) error {
 			if asked() > 0 {
-				t.Error("it was asked for before it was told")
+				t.Error("a request was sent before Save was called")
 			}
 			kept = append(kept, l)
 			return nil
@@ -161,40 +160,40 @@ func TestReleaseWithoutAddress(t *testing.T) {
 		if !errors.Is(err, context.Canceled) || len(kept) != 1 {
 			t.Fatalf("%v, told %+v", err, kept)
 		}
-		// It goes to the server's Ethernet address, which is known.
+		// The message goes to the server's Ethernet address, which is known.
 		deaf := map[string]string{"arp_ignore": "8", "drop_unicast_in_l2_multicast": "1"}
 		for name, value := range deaf {
 			must(t, b.Outside.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/all/"+name, []byte(value), 0) }))
 			must(t, b.Outside.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/eth0/"+name, []byte(value), 0) }))
 		}
 		must(t, dhcp.Release(t.Context(), at, handOver(t, kept[0])))
-		segmenttest.Eventually(t, "the server has it back", func() bool { return s.Leases() == 0 })
+		segmenttest.Eventually(t, "the lease is released at the server", func() bool { return s.Leases() == 0 })
 
-		s.Do(func() { s.Unheard, s.Options = false, []dhcpv4.Modifier{dhcpv4.WithNetmask(net.CIDRMask(32, 32))} })
+		s.Do(func() { s.NoAck, s.Options = false, []dhcpv4.Modifier{dhcpv4.WithNetmask(net.CIDRMask(32, 32))} })
 		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
 		must(t, err)
 		must(t, l.AddAddr(lease.Address))
 		must(t, dhcp.Release(t.Context(), at, lease))
-		segmenttest.Eventually(t, "the server, which there is no route to, has it back", func() bool { return s.Leases() == 0 })
+		segmenttest.Eventually(t, "the lease is released at a server without a route", func() bool { return s.Leases() == 0 })
 	})
 }
 
-// TestNotKept asks for nothing that can't be written down.
-func TestNotKept(t *testing.T) {
+// Nothing is requested that can't be saved.
+func TestSaveFails(t *testing.T) {
 	b := segmenttest.New(t)
 	s := serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	full := errors.New("disk full")
-	if _, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Client: client("web"), Keep: func(*dhcp.Lease) error { return full }}); !errors.Is(err, full) {
+	if _, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Client: client("web"), Save: func(*dhcp.Lease) error { return full }}); !errors.Is(err, full) {
 		t.Errorf("got %v", err)
 	}
-	if n := s.Saw(dhcpv4.MessageTypeRequest); n != 0 {
+	if n := s.Received(dhcpv4.MessageTypeRequest); n != 0 {
 		t.Errorf("%d requests", n)
 	}
 }
 
-// TestReleaseToNobody says that nobody can have heard.
-func TestReleaseToNobody(t *testing.T) {
+// A release that nobody can have received is an error.
+func TestReleaseFails(t *testing.T) {
 	b := segmenttest.New(t)
 	serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
@@ -208,41 +207,29 @@ func TestReleaseToNobody(t *testing.T) {
 	}
 }
 
-// TestOneMAC gives two clients with one Ethernet address leases of their own.
+// Two clients on ipvlan, which have one Ethernet address, get leases of their own.
 func TestOneMAC(t *testing.T) {
-	mac := link.MAC{2, 0, 0x5e, 0x10, 0, 1}
-	for name, plug := range map[string]func(t *testing.T, b *segmenttest.Network, name string) segment.Link{
-		"ipvlan": func(t *testing.T, b *segmenttest.Network, name string) segment.Link {
-			return segment.Of(b.Container(t, name, segmenttest.IPvlan()), b.Uplink)
-		},
-		"ports of a switch": func(t *testing.T, b *segmenttest.Network, name string) segment.Link {
-			return segment.Of(b.Plug(t, segmenttest.NewNS(t, name), name, mac), nil)
-		},
-	} {
-		t.Run(name, func(t *testing.T) {
-			b := segmenttest.New(t)
-			serve(t, b.OutsideLink, time.Hour)
-			links := map[string]segment.Link{"one": plug(t, b, "one"), "two": plug(t, b, "two")}
-			got := make(chan netip.Prefix, len(links))
-			for name, at := range links {
-				go func() {
-					l, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client(name), Broadcast: true})
-					if err != nil {
-						t.Error(err)
-						l = &dhcp.Lease{}
-					}
-					got <- l.Address
-				}()
+	b := segmenttest.New(t)
+	serve(t, b.OutsideLink, time.Hour)
+	addresses := make(chan netip.Prefix, 2)
+	for _, name := range []string{"one", "two"} {
+		at := segment.Of(b.Container(t, name, segmenttest.IPvlan()), b.Uplink)
+		go func() {
+			l, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client(name)})
+			if err != nil {
+				t.Error(err)
+				l = &dhcp.Lease{}
 			}
-			if one, two := <-got, <-got; one == two {
-				t.Errorf("both got %s", one)
-			}
-		})
+			addresses <- l.Address
+		}()
+	}
+	if one, two := <-addresses, <-addresses; one == two {
+		t.Errorf("both got %s", one)
 	}
 }
 
-// TestShortLease follows Next with a lease of 4 s: it is renewed, then its server falls
-// silent, and it is over when it must be.
+// Next is followed with a lease of 4 s: it is renewed, then its server falls silent, and
+// it expires in time.
 func TestShortLease(t *testing.T) {
 	t.Parallel()
 	b := segmenttest.New(t)
@@ -257,8 +244,8 @@ func TestShortLease(t *testing.T) {
 		now, err := dhcp.Now()
 		must(t, err)
 		step := lease.Next(now)
-		if step.In > 0 {
-			time.Sleep(step.In)
+		if step.Delay > 0 {
+			time.Sleep(step.Delay)
 			continue
 		}
 		did = append(did, step.Action)
@@ -267,7 +254,7 @@ func TestShortLease(t *testing.T) {
 		}
 		if len(did) == 1 {
 			must(t, dhcp.Renew(t.Context(), at, lease))
-			s.Do(func() { s.Mute = true })
+			s.Do(func() { s.Silent = true })
 			continue
 		}
 		extend := map[dhcp.Action]func(context.Context, segment.Link, *dhcp.Lease) error{dhcp.CallRenew: dhcp.Renew, dhcp.CallRebind: dhcp.Rebind}[step.Action]
@@ -276,16 +263,16 @@ func TestShortLease(t *testing.T) {
 		}
 	}
 	if got := strings.Join(strs(did), " "); got != "renew renew rebind acquire" {
-		t.Errorf("it did: %s", got)
+		t.Errorf("actions: %s", got)
 	}
 	if late := time.Since(lease.Expires); late < 0 || late > 2*time.Second {
-		t.Errorf("it was over %s after it should", late)
+		t.Errorf("it expired %s late", late)
 	}
 	if err := dhcp.Renew(t.Context(), at, lease); !errors.Is(err, dhcp.ErrExpired) {
-		t.Errorf("renewed afterwards: %v", err)
+		t.Errorf("renewed after that: %v", err)
 	}
-	s.Do(func() { s.Mute = false })
-	again, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web"), Wish: lease.Address.Addr()})
+	s.Do(func() { s.Silent = false })
+	again, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web"), Requested: lease.Address.Addr()})
 	must(t, err)
 	if again.Address != lease.Address {
 		t.Errorf("it got %s, after %s", again.Address, lease.Address)
@@ -299,8 +286,8 @@ func strs(all []dhcp.Action) (out []string) {
 	return out
 }
 
-// TestForbidden has a server take an address back.
-func TestForbidden(t *testing.T) {
+// A server takes an address back.
+func TestNAK(t *testing.T) {
 	b := segmenttest.New(t)
 	s := serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
@@ -308,26 +295,26 @@ func TestForbidden(t *testing.T) {
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
 	must(t, err)
 	must(t, l.AddAddr(lease.Address))
-	s.Do(func() { s.Forbid = true })
+	s.Do(func() { s.SendNAK = true })
 	for name, extend := range map[string]func(context.Context, segment.Link, *dhcp.Lease) error{"renew": dhcp.Renew, "rebind": dhcp.Rebind} {
 		if err := extend(t.Context(), at, lease); !errors.Is(err, dhcp.ErrNak) || !strings.Contains(err.Error(), name+` lease on eth0: refused by 192.0.2.1 ("not here")`) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web"), Within: 300 * time.Millisecond}); !errors.Is(err, dhcp.ErrNak) {
+	if _, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web"), Timeout: 300 * time.Millisecond}); !errors.Is(err, dhcp.ErrNak) {
 		t.Errorf("acquire: %v", err)
 	}
 }
 
-// TestDeclines has somebody use the address that the server gives away.
-func TestDeclines(t *testing.T) {
+// A machine uses the address that the server grants.
+func TestDecline(t *testing.T) {
 	b := segmenttest.New(t)
 	s := serve(t, b.OutsideLink, time.Hour)
 	squatter := b.Plug(t, segmenttest.NewNS(t, "squatter"), "squatter", link.MAC{})
 	must(t, squatter.AddAddr(netip.MustParsePrefix("192.0.2.10/24")))
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	var told []string
-	lease, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Client: client("web"), Check: announce.Fast(), Keep: func(l *dhcp.Lease) error {
+	lease, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Client: client("web"), Check: announce.Fast(), Save: func(l *dhcp.Lease) error {
 		text := "nothing"
 		if l != nil {
 			text = fmt.Sprintf("%s %t", l.Address.Addr(), !l.Expires.IsZero())
@@ -337,21 +324,21 @@ func TestDeclines(t *testing.T) {
 	}})
 	must(t, err)
 	if got := strings.Join(told, ", "); got != "192.0.2.10 false, nothing, 192.0.2.11 false, 192.0.2.11 true" {
-		t.Errorf("it told: %s", got)
+		t.Errorf("saved: %s", got)
 	}
-	if lease.Address.Addr() != netip.MustParseAddr("192.0.2.11") || s.Saw(dhcpv4.MessageTypeDecline) != 1 {
-		t.Errorf("it got %s, after %d were declined", lease.Address, s.Saw(dhcpv4.MessageTypeDecline))
+	if lease.Address.Addr() != netip.MustParseAddr("192.0.2.11") || s.Received(dhcpv4.MessageTypeDecline) != 1 {
+		t.Errorf("it got %s, after %d were declined", lease.Address, s.Received(dhcpv4.MessageTypeDecline))
 	}
 }
 
-// TestNoServer says what was seen.
+// Without a server the error says what was observed.
 func TestNoServer(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	at := segment.Of(l, b.Uplink)
-	_, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Within: 100 * time.Millisecond})
+	_, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Timeout: 100 * time.Millisecond})
 	var e *dhcp.Error
-	if !errors.Is(err, dhcp.ErrNoAnswer) || !errors.As(err, &e) || e.Seen.Sent != 1 || !strings.Contains(err.Error(), "acquire lease on eth0: no DHCP server answered in ") {
+	if !errors.Is(err, dhcp.ErrNoAnswer) || !errors.As(err, &e) || e.Observed.Sent != 1 || !strings.Contains(err.Error(), "acquire lease on eth0: no DHCP server answered within ") {
 		t.Errorf("got %v", err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -360,7 +347,7 @@ func TestNoServer(t *testing.T) {
 		t.Errorf("cancelled: %v", err)
 	}
 	if _, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: dhcp.Client{HostName: "a b"}}); !errors.Is(err, dhcp.ErrClient) {
-		t.Errorf("with a bad name: %v", err)
+		t.Errorf("with an invalid name: %v", err)
 	}
 	must(t, l.Down())
 	if _, err := dhcp.Acquire(t.Context(), at, dhcp.Config{}); !errors.Is(err, segment.ErrDown) {
@@ -373,18 +360,18 @@ func TestNoServer(t *testing.T) {
 	}
 }
 
-// TestLinkGoesDown while it waits.
+// The link goes down while an answer is awaited.
 func TestLinkGoesDown(t *testing.T) {
 	b := segmenttest.New(t)
 	s := serve(t, b.OutsideLink, time.Hour)
-	s.Do(func() { s.Mute = true })
+	s.Do(func() { s.Silent = true })
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	done := make(chan error, 1)
 	go func() {
-		_, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Within: time.Hour})
+		_, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Timeout: time.Hour})
 		done <- err
 	}()
-	segmenttest.Eventually(t, "it has asked", func() bool { return s.Saw(dhcpv4.MessageTypeDiscover) > 0 })
+	segmenttest.Eventually(t, "a message is sent", func() bool { return s.Received(dhcpv4.MessageTypeDiscover) > 0 })
 	must(t, l.Down())
 	if err := <-done; !errors.Is(err, segment.ErrDown) {
 		t.Errorf("got %v", err)

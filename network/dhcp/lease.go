@@ -8,87 +8,88 @@ import (
 	"cleat/link"
 )
 
-// Lease is an address for some time, and what comes with it: plain data, to be kept as JSON
-// and picked up by another process. It is not safe for concurrent use.
+// Lease is an address that is granted for some time, and what comes with it. It is plain
+// data that is saved as JSON and used by other processes. It is not safe for concurrent
+// use.
 type Lease struct {
 	Client  Client       `json:"client"`
-	Address netip.Prefix `json:"address"` // with the length of its subnet
-	Server  netip.Addr   `json:"server"`  // who gave it, and is asked for more
-	// Routes are those that the server wants, never empty of meaning: where it gives
-	// classless routes its routers don't count (RFC 3442).
+	Address netip.Prefix `json:"address"` // with the prefix length of its subnet
+	Server  netip.Addr   `json:"server"`  // that granted the lease
+	// Routes are the server's classless routes or, without those, one default route
+	// through its first valid router (RFC 3442).
 	Routes []Route      `json:"routes,omitempty"`
 	DNS    []netip.Addr `json:"dns,omitempty"`
 	Domain string       `json:"domain,omitempty"` // letters, digits, '-', '_' and '.' only
-	MTU    int          `json:"mtu,omitempty"`    // bytes, 576 to 65535; 0: not said
-	// Hop is who sent the frame with the server's last word: the server, or the router or
-	// relay on the way to it. Release goes there where the kernel knows no way.
-	Hop link.MAC `json:"hop,omitzero"`
+	MTU    int          `json:"mtu,omitempty"`    // bytes, 576 to 65535; 0: unspecified
+	// NextHop is the sender of the frame with the server's last message: the server, or a
+	// router or relay on the way to it. Release sends there if the kernel has no route.
+	NextHop link.MAC `json:"hop,omitzero"`
 
-	// Got is when it was asked for. The three times are by the clock of then: what
-	// they mean now is for Next to say.
-	Got     Stamp     `json:"got"`
-	Renew   time.Time `json:"renew,omitzero"`   // T1: from when on Server is asked to extend it
-	Rebind  time.Time `json:"rebind,omitzero"`  // T2: from when on any server is
-	Expires time.Time `json:"expires,omitzero"` // when the address must no longer be used; zero: never
+	// Obtained is when the lease was requested. The three times below are by the wall
+	// clock of that moment; Next translates them.
+	Obtained Stamp     `json:"got"`
+	Renew    time.Time `json:"renew,omitzero"`   // T1: when to ask Server for more time
+	Rebind   time.Time `json:"rebind,omitzero"`  // T2: when to ask any server
+	Expires  time.Time `json:"expires,omitzero"` // when the address must not be used any more; zero: never
 
-	Tried Stamp    `json:"tried,omitzero"`  // the last attempt to extend it that had no answer
-	Notes []string `json:"notes,omitempty"` // what of the server's answer was not taken as it was, and why
+	LastAttempt Stamp    `json:"tried,omitzero"`  // the last attempt to renew it that had no answer
+	Notes       []string `json:"notes,omitempty"` // what of the server's answer is ignored or replaced, and why
 }
 
-// Route is where packets for some addresses go.
+// Route is a route from a DHCP server.
 type Route struct {
 	To  netip.Prefix `json:"to"`
-	Via netip.Addr   `json:"via,omitzero"` // the router; invalid: they are neighbours
-	// OnLink says that the router is a neighbour though outside of the lease's subnet:
-	// the kernel must be told (RTNH_F_ONLINK).
+	Via netip.Addr   `json:"via,omitzero"` // the router; zero: the destination is on the link
+	// OnLink means that the router is a neighbour although it is outside of the lease's
+	// subnet. The kernel must be told (RTNH_F_ONLINK).
 	OnLink bool `json:"on_link,omitempty"`
 }
 
-// Action is what is to be done about a lease.
+// Action is what has to be done about a lease.
 type Action string
 
 // The actions.
 const (
-	Keep        Action = ""        // nothing, ever: it does not expire
+	NoAction    Action = ""        // the lease does not expire
 	CallRenew   Action = "renew"   // call Renew
 	CallRebind  Action = "rebind"  // call Rebind
-	CallAcquire Action = "acquire" // take the address off the link, then call Acquire
+	CallAcquire Action = "acquire" // remove the address from the link, then call Acquire
 )
 
-// Step is what is to be done next, and in how long.
+// Step is the next action and the time until it.
 type Step struct {
 	Action Action
-	In     time.Duration // 0: now; for Keep the longest there is
+	Delay  time.Duration // 0: now; with NoAction math.MaxInt64
 }
 
-// minRetry is the least time between two attempts to extend a lease (RFC 2131
-// section 4.4.5).
+// minRetry is the shortest time between two attempts to renew a lease (RFC 2131 section
+// 4.4.5).
 const minRetry = time.Minute
 
-// Next says what is to be done about the lease, seen from now, and when. It is a matter of
-// time that passed, of sleep too, and not of what clocks were set to meanwhile. As a
-// sleeping machine's timers sleep as well, whoever waits should ask again every minute.
+// Next returns the next step, seen from now. It counts the time that has passed,
+// including sleep, however clocks were set meanwhile. Timers stop while the machine
+// sleeps, so callers that wait should call Next again every minute.
 func (l *Lease) Next(now Stamp) Step {
 	if l.Expires.IsZero() {
-		return Step{Keep, math.MaxInt64}
+		return Step{NoAction, math.MaxInt64}
 	}
-	age, ok := now.since(l.Got)
-	t1, t2, end := l.Renew.Sub(l.Got.Wall), l.Rebind.Sub(l.Got.Wall), l.Expires.Sub(l.Got.Wall)
+	age, ok := now.since(l.Obtained)
+	t1, t2, end := l.Renew.Sub(l.Obtained.Wall), l.Rebind.Sub(l.Obtained.Wall), l.Expires.Sub(l.Obtained.Wall)
 	switch {
 	case !ok || age >= end:
 		return Step{Action: CallAcquire}
 	case age < t1:
 		return Step{CallRenew, t1 - age}
 	case age < t2:
-		return l.retry(age, t1, t2, CallRenew, CallRebind)
+		return l.retryStep(age, t1, t2, CallRenew, CallRebind)
 	}
-	return l.retry(age, t2, end, CallRebind, CallAcquire)
+	return l.retryStep(age, t2, end, CallRebind, CallAcquire)
 }
 
-// retry is the next step at an age from begin to end: to try, or, when that would be too
-// late, what comes then.
-func (l *Lease) retry(age, begin, end time.Duration, try, then Action) Step {
-	tried, ok := l.Tried.since(l.Got)
+// retryStep returns the next step at an age between begin and end: to try, or, if that
+// would be too late, what follows.
+func (l *Lease) retryStep(age, begin, end time.Duration, try, then Action) Step {
+	tried, ok := l.LastAttempt.since(l.Obtained)
 	if !ok || tried < begin || tried > age {
 		return Step{Action: try}
 	}
@@ -99,29 +100,20 @@ func (l *Lease) retry(age, begin, end time.Duration, try, then Action) Step {
 	return Step{try, max(at-age, 0)}
 }
 
-// left is how much time an attempt may take before the next phase begins.
-func (l *Lease) left(now Stamp) time.Duration {
+// attemptTimeout returns how long an attempt may take: until the next phase begins, and
+// at most attemptTime.
+func (l *Lease) attemptTimeout(now Stamp) time.Duration {
 	if l.Expires.IsZero() {
-		return extendWithin
+		return attemptTime
 	}
-	age, ok := now.since(l.Got)
+	age, ok := now.since(l.Obtained)
 	if !ok {
 		return 0
 	}
 	for _, end := range []time.Time{l.Rebind, l.Expires} {
-		if d := end.Sub(l.Got.Wall) - age; d > 0 {
-			return min(d, extendWithin)
+		if d := end.Sub(l.Obtained.Wall) - age; d > 0 {
+			return min(d, attemptTime)
 		}
 	}
 	return 0
-}
-
-// Gateway is the router of the default route, if there is one.
-func (l *Lease) Gateway() (netip.Addr, bool) {
-	for _, r := range l.Routes {
-		if r.To.Bits() == 0 && r.Via.IsValid() {
-			return r.Via, true
-		}
-	}
-	return netip.Addr{}, false
 }

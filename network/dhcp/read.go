@@ -14,32 +14,34 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// errOffer begins what is wrong with an offer or an acknowledgement.
-var errOffer = errors.New("refused")
+// errInvalid is wrapped by errors about offers and acknowledgements.
+var errInvalid = errors.New("invalid")
 
-// minLease is the shortest lease that is taken: of a shorter one half is over while a slow
-// server answers, and a hostile server would have us ask without end.
+// minLease is the shortest lease that is accepted. Half of a shorter one would pass
+// before a slow server answers, and a hostile server could make the client ask without
+// end.
 const minLease = 4 * time.Second
 
 const (
-	// minMTU is the least that is taken, in bytes: what every host must accept (RFC 791
-	// section 3.2). RFC 2132 section 5.1 allows 68, of which a server can only want that little
-	// gets through.
+	// minMTU is the smallest MTU in bytes that is accepted: what every host must be able
+	// to receive (RFC 791 section 3.2). RFC 2132 section 5.1 allows 68, with which a
+	// server could slow its clients down.
 	minMTU = 576
 
-	// minBits is the shortest prefix of a subnet: that of class A (RFC 791 section 3.2). With a
-	// shorter one the subnet would take what a default route is for.
-	minBits = 8
+	// minPrefixBits is the shortest prefix of a subnet: that of class A (RFC 791 section
+	// 3.2). A shorter one would take the place of a default route.
+	minPrefixBits = 8
 
-	// minRenew is the earliest T1, for leases of two minutes and more: a server could have its
-	// client ask all the time (RFC 2131 section 4.4.5 wants a minute between two requests).
+	// minRenew is the smallest T1 for leases of two minutes and more. With a smaller one,
+	// a server could make its client ask all the time (RFC 2131 section 4.4.5 requires a
+	// minute between two requests).
 	minRenew = time.Minute
 
 	maxRoutes      = 64
-	maxNameServers = 3 // MAXNS (resolv.conf(5)): a resolver asks no more
+	maxNameServers = 3 // MAXNS (resolv.conf(5)): the resolver uses no more
 )
 
-// terms are what an offer or acknowledgement grants, checked.
+// terms is what an offer or acknowledgement grants, validated.
 type terms struct {
 	address  netip.Prefix
 	server   netip.Addr
@@ -47,13 +49,13 @@ type terms struct {
 	dns      []netip.Addr
 	domain   string
 	mtu      int
-	hop      link.MAC      // who sent the frame
-	lifetime time.Duration // 0: for ever
+	hop      link.MAC      // sender of the frame
+	lifetime time.Duration // 0: unlimited
 	t1, t2   time.Duration
 	notes    []string
 }
 
-// maxNotes bounds what a server can have us keep.
+// maxNotes bounds the notes that a server can cause.
 const maxNotes = 16
 
 func (t *terms) note(format string, args ...any) {
@@ -62,8 +64,9 @@ func (t *terms) note(format string, args ...any) {
 	}
 }
 
-// read checks what a server's message grants. What it makes no sense without is an error;
-// other nonsense is left out, with a note. old is the lease that is extended, if one is.
+// read validates what a server's message grants. What is essential causes an error;
+// anything else that is invalid is left out, with a note. old is the lease that is being
+// renewed, if any.
 func read(m *dhcpv4.DHCPv4, old *Lease) (terms, error) {
 	var t terms
 	for _, part := range []func(*dhcpv4.DHCPv4, *Lease) error{t.readServer, t.readAddress, t.readTimes} {
@@ -77,21 +80,21 @@ func read(m *dhcpv4.DHCPv4, old *Lease) (terms, error) {
 	return t, nil
 }
 
-// serverOf is the server's identifier, or invalid.
+// serverOf returns the server's identifier; the zero Addr if it is invalid.
 func serverOf(m *dhcpv4.DHCPv4) netip.Addr {
-	a, _ := addr4(m.Options.Get(dhcpv4.OptionServerIdentifier))
-	if !isHost(a) {
+	a, _ := parseAddr(m.Options.Get(dhcpv4.OptionServerIdentifier))
+	if !isUnicast(a) {
 		return netip.Addr{}
 	}
 	return a
 }
 
-// nameOf is the server for messages.
-func nameOf(m *dhcpv4.DHCPv4) string {
+// serverName returns the server's identifier for messages.
+func serverName(m *dhcpv4.DHCPv4) string {
 	if a := serverOf(m); a.IsValid() {
 		return a.String()
 	}
-	return "a server that does not say which"
+	return "unidentified server"
 }
 
 func (t *terms) readServer(m *dhcpv4.DHCPv4, old *Lease) error {
@@ -103,31 +106,31 @@ func (t *terms) readServer(m *dhcpv4.DHCPv4, old *Lease) error {
 		t.server = old.Server
 		return nil
 	}
-	return fmt.Errorf("%w: it does not say which server it is from", errOffer)
+	return fmt.Errorf("%w: no server identifier", errInvalid)
 }
 
 func (t *terms) readAddress(m *dhcpv4.DHCPv4, old *Lease) error {
 	a, ok := netip.AddrFromSlice(m.YourIPAddr)
 	switch {
-	case !ok || !isHost(a) || a.IsLinkLocalUnicast(): // link-local ones are nobody's to give (RFC 3927 section 2.8)
-		return fmt.Errorf("%w: address %s", errOffer, m.YourIPAddr)
+	case !ok || !isUnicast(a) || a.IsLinkLocalUnicast(): // link-local addresses are not granted by servers (RFC 3927 section 2.8)
+		return fmt.Errorf("%w: address %s", errInvalid, m.YourIPAddr)
 	case a == t.server:
-		return fmt.Errorf("%w: address %s, the server's own", errOffer, a)
+		return fmt.Errorf("%w: address %s is the server's", errInvalid, a)
 	case old != nil && a != old.Address.Addr():
-		return fmt.Errorf("%w: address %s instead of %s", errOffer, a, old.Address.Addr())
+		return fmt.Errorf("%w: address %s instead of %s", errInvalid, a, old.Address.Addr())
 	}
 	bits, err := t.readMask(m, a, old)
 	if err != nil {
 		return err
 	}
 	t.address = netip.PrefixFrom(a, bits)
-	if bits < 31 && (a == t.address.Masked().Addr() || a == lastOf(t.address)) { // RFC 3021: /31 has none of these
-		return fmt.Errorf("%w: address %s is its network's own or for everyone in it", errOffer, t.address)
+	if bits < 31 && (a == t.address.Masked().Addr() || a == lastAddr(t.address)) { // a /31 has neither (RFC 3021)
+		return fmt.Errorf("%w: address %s is the network or broadcast address", errInvalid, t.address)
 	}
 	return nil
 }
 
-// readMask is the length of the subnet's prefix.
+// readMask returns the prefix length of the subnet.
 func (t *terms) readMask(m *dhcpv4.DHCPv4, a netip.Addr, old *Lease) (int, error) {
 	b := m.Options.Get(dhcpv4.OptionSubnetMask)
 	switch {
@@ -135,24 +138,23 @@ func (t *terms) readMask(m *dhcpv4.DHCPv4, a netip.Addr, old *Lease) (int, error
 		return old.Address.Bits(), nil
 	case !m.Options.Has(dhcpv4.OptionSubnetMask):
 		bits := classBits(a)
-		t.note("no subnet mask: /%d, from the address's class", bits)
+		t.note("no subnet mask; using /%d, as for the address's class", bits)
 		return bits, nil
 	case len(b) != 4:
-		return 0, fmt.Errorf("%w: a subnet mask of %d bytes", errOffer, len(b))
+		return 0, fmt.Errorf("%w: subnet mask of %d bytes", errInvalid, len(b))
 	}
 	mask := binary.BigEndian.Uint32(b)
 	bits := 0
 	for mask<<bits&(1<<31) != 0 {
 		bits++
 	}
-	if bits < minBits || mask != ^uint32(0)<<(32-bits) {
-		return 0, fmt.Errorf("%w: subnet mask %s", errOffer, netip.AddrFrom4([4]byte(b)))
+	if bits < minPrefixBits || mask != ^uint32(0)<<(32-bits) {
+		return 0, fmt.Errorf("%w: subnet mask %s", errInvalid, netip.AddrFrom4([4]byte(b)))
 	}
 	return bits, nil
 }
 
-// classBits is the length of the network's part where nothing is said of it (RFC 791
-// section 3.2).
+// classBits returns the prefix length that an address implies (RFC 791 section 3.2).
 func classBits(a netip.Addr) int {
 	switch first := a.As4()[0]; {
 	case first < 128:
@@ -163,26 +165,26 @@ func classBits(a netip.Addr) int {
 	return 24
 }
 
-// forever is a lease that does not end (RFC 2131 section 3.3).
+// forever is the lease time of a lease that does not end (RFC 2131 section 3.3).
 const forever = 0xffffffff
 
-// readTimes reads the length of the lease, T1 and T2; the latter two are as RFC 2131 section
-// 4.4.5 has them where what the server says makes no sense.
+// readTimes reads the lease time, T1 and T2. If T1 and T2 are invalid or absent, it uses
+// the defaults of RFC 2131 section 4.4.5.
 func (t *terms) readTimes(m *dhcpv4.DHCPv4, _ *Lease) error {
-	s, ok := number4(m.Options.Get(dhcpv4.OptionIPAddressLeaseTime))
+	s, ok := parseUint32(m.Options.Get(dhcpv4.OptionIPAddressLeaseTime))
 	if !ok {
-		return fmt.Errorf("%w: no lease time", errOffer)
+		return fmt.Errorf("%w: no lease time", errInvalid)
 	}
 	if s == forever {
 		return nil
 	}
 	t.lifetime = time.Duration(s) * time.Second
 	if t.lifetime < minLease {
-		return fmt.Errorf("%w: a lease of %s, %s at least", errOffer, t.lifetime, minLease)
+		return fmt.Errorf("%w: lease time of %s, want at least %s", errInvalid, t.lifetime, minLease)
 	}
 	t.t1, t.t2 = t.lifetime/2, t.lifetime/8*7
-	s1, ok1 := number4(m.Options.Get(dhcpv4.OptionRenewTimeValue))
-	s2, ok2 := number4(m.Options.Get(dhcpv4.OptionRebindingTimeValue))
+	s1, ok1 := parseUint32(m.Options.Get(dhcpv4.OptionRenewTimeValue))
+	s2, ok2 := parseUint32(m.Options.Get(dhcpv4.OptionRebindingTimeValue))
 	t1, t2 := t.t1, t.t2
 	if ok1 {
 		t1 = time.Duration(s1) * time.Second
@@ -193,7 +195,7 @@ func (t *terms) readTimes(m *dhcpv4.DHCPv4, _ *Lease) error {
 	if min(t.t1, minRenew) <= t1 && t1 < t2 && t2 < t.lifetime {
 		t.t1, t.t2 = t1, t2
 	} else {
-		t.note("T1 %s and T2 %s of a lease of %s: %s and %s instead", t1, t2, t.lifetime, t.t1, t.t2)
+		t.note("T1 %s and T2 %s don't fit a lease of %s; using %s and %s", t1, t2, t.lifetime, t.t1, t.t2)
 	}
 	return nil
 }
@@ -207,29 +209,29 @@ func (t *terms) readRoutes(m *dhcpv4.DHCPv4) {
 			}
 			if more := len(t.routes) - maxRoutes; more > 0 {
 				t.routes = t.routes[:maxRoutes]
-				t.note("%d more routes left out", more)
+				t.note("%d more routes ignored", more)
 			}
 			return
 		}
-		t.note("classless routes can't be read: the routers count instead")
+		t.note("malformed classless routes; using the routers instead")
 	}
-	routers, ok := list4(m.Options.Get(dhcpv4.OptionRouter))
+	routers, ok := parseAddrs(m.Options.Get(dhcpv4.OptionRouter))
 	if !ok {
-		t.note("routers can't be read")
+		t.note("malformed routers ignored")
 	}
 	for _, r := range routers {
-		if !isHost(r) || r == t.address.Addr() {
-			t.note("router %s left out", r)
+		if !isUnicast(r) || r == t.address.Addr() {
+			t.note("router %s ignored", r)
 			continue
 		}
-		// Others are for when the first is dead (RFC 2132 section 3.5), which nobody
+		// The others are for when the first is dead (RFC 2132 section 3.5), which nothing
 		// here would notice.
 		t.routes = append(t.routes, t.via(netip.PrefixFrom(netip.IPv4Unspecified(), 0), r))
 		return
 	}
 }
 
-// addRoute takes one classless route (RFC 3442). Bits behind the prefix don't count.
+// addRoute adds a classless route (RFC 3442). Bits beyond the prefix length are ignored.
 func (t *terms) addRoute(r *dhcpv4.Route) {
 	ones, _ := r.Dest.Mask.Size()
 	dst, ok1 := netip.AddrFromSlice(r.Dest.IP)
@@ -238,13 +240,13 @@ func (t *terms) addRoute(r *dhcpv4.Route) {
 	neighbours := via == netip.IPv4Unspecified()
 	switch {
 	case !ok1 || !ok2 || to.Addr().IsMulticast() || to.Addr().IsLoopback(),
-		!neighbours && (!isHost(via) || via == t.address.Addr()):
-		t.note("route to %s via %s left out", to, via)
+		!neighbours && (!isUnicast(via) || via == t.address.Addr()):
+		t.note("route to %s via %s ignored", to, via)
 		return
 	case neighbours && to == t.address.Masked():
-		return // the kernel makes this one, with the address
+		return // the kernel adds this route with the address
 	case slices.ContainsFunc(t.routes, func(r Route) bool { return r.To == to }):
-		t.note("another route to %s, via %s, left out", to, via)
+		t.note("another route to %s, via %s, ignored", to, via)
 		return
 	case neighbours:
 		t.routes = append(t.routes, Route{To: to})
@@ -258,29 +260,29 @@ func (t *terms) via(to netip.Prefix, router netip.Addr) Route {
 }
 
 func (t *terms) readNames(m *dhcpv4.DHCPv4) {
-	servers, ok := list4(m.Options.Get(dhcpv4.OptionDomainNameServer))
+	servers, ok := parseAddrs(m.Options.Get(dhcpv4.OptionDomainNameServer))
 	if !ok {
-		t.note("name servers can't be read")
+		t.note("malformed name servers ignored")
 	}
 	for _, a := range servers {
 		switch {
-		case !isHost(a):
-			t.note("name server %s left out", a)
+		case !isUnicast(a):
+			t.note("name server %s ignored", a)
 		case !slices.Contains(t.dns, a):
 			t.dns = append(t.dns, a)
 		}
 	}
 	if more := len(t.dns) - maxNameServers; more > 0 {
 		t.dns = t.dns[:maxNameServers]
-		t.note("%d more name servers left out", more)
+		t.note("%d more name servers ignored", more)
 	}
-	// Some servers end it with a zero byte (RFC 2132 section 2).
+	// Some servers append a zero byte (RFC 2132 section 2).
 	name := strings.TrimSuffix(strings.TrimRight(string(m.Options.Get(dhcpv4.OptionDomainName)), "\x00"), ".")
 	switch {
 	case validName(name):
 		t.domain = name
 	case name != "":
-		t.note("domain %.80q left out", name)
+		t.note("domain %.80q ignored", name)
 	}
 }
 
@@ -290,14 +292,14 @@ func (t *terms) readMTU(m *dhcpv4.DHCPv4) {
 		return
 	}
 	if len(b) != 2 || binary.BigEndian.Uint16(b) < minMTU {
-		t.note("mtu %x left out: two bytes and %d at least", b[:min(len(b), 8)], minMTU)
+		t.note("MTU %x ignored; want two bytes, at least %d", b[:min(len(b), 8)], minMTU)
 		return
 	}
 	t.mtu = int(binary.BigEndian.Uint16(b))
 }
 
-// isHost tells whether an IPv4 address can be one machine's on a network.
-func isHost(a netip.Addr) bool {
+// isUnicast reports whether an IPv4 address can belong to one host.
+func isUnicast(a netip.Addr) bool {
 	if !a.Is4() || a.IsMulticast() || a.IsLoopback() {
 		return false
 	}
@@ -305,23 +307,23 @@ func isHost(a netip.Addr) bool {
 	return first != 0 && first < 240 // "this network" and class E (RFC 1122 section 3.2.1.3, RFC 1112 section 4)
 }
 
-// lastOf is the highest address of a prefix.
-func lastOf(p netip.Prefix) netip.Addr {
+// lastAddr returns the last address of an IPv4 prefix.
+func lastAddr(p netip.Prefix) netip.Addr {
 	a := p.Addr().As4()
 	n := binary.BigEndian.Uint32(a[:]) | ^uint32(0)>>p.Bits()
 	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, n)))
 }
 
-// addr4 is an option that is one address.
-func addr4(b []byte) (netip.Addr, bool) {
+// parseAddr parses an option that is one address.
+func parseAddr(b []byte) (netip.Addr, bool) {
 	if len(b) != 4 {
 		return netip.Addr{}, false
 	}
 	return netip.AddrFrom4([4]byte(b)), true
 }
 
-// list4 is an option that is any number of addresses.
-func list4(b []byte) ([]netip.Addr, bool) {
+// parseAddrs parses an option that is a list of addresses.
+func parseAddrs(b []byte) ([]netip.Addr, bool) {
 	if len(b)%4 != 0 {
 		return nil, false
 	}
@@ -332,8 +334,8 @@ func list4(b []byte) ([]netip.Addr, bool) {
 	return out, true
 }
 
-// number4 is an option that is a number of four bytes.
-func number4(b []byte) (uint32, bool) {
+// parseUint32 parses an option that is a number of four bytes.
+func parseUint32(b []byte) (uint32, bool) {
 	if len(b) != 4 {
 		return 0, false
 	}

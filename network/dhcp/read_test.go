@@ -12,7 +12,7 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// ack is what a good server says.
+// ack is a valid acknowledgement.
 func ack() *dhcpv4.DHCPv4 {
 	m := &dhcpv4.DHCPv4{OpCode: dhcpv4.OpcodeBootReply, YourIPAddr: net.IP{192, 0, 2, 10}, Options: dhcpv4.Options{}}
 	m.UpdateOption(dhcpv4.OptMessageType(dhcpv4.MessageTypeAck))
@@ -52,16 +52,16 @@ func good() terms {
 	}
 }
 
-// TestRead is a table of what servers say.
+// TestRead checks what is made of valid and partly invalid messages.
 func TestRead(t *testing.T) {
 	const forever = 0xff
 	for name, c := range map[string]struct {
 		change func(*dhcpv4.DHCPv4)
-		want   func(*terms) // what is different from good
+		want   func(*terms) // difference from good
 		notes  string       // in the only note
 	}{
-		"good":     {func(*dhcpv4.DHCPv4) {}, func(*terms) {}, ""},
-		"for ever": {with(dhcpv4.OptionIPAddressLeaseTime, forever, forever, forever, forever), func(t *terms) { t.lifetime, t.t1, t.t2 = 0, 0, 0 }, ""},
+		"good":      {func(*dhcpv4.DHCPv4) {}, func(*terms) {}, ""},
+		"unlimited": {with(dhcpv4.OptionIPAddressLeaseTime, forever, forever, forever, forever), func(t *terms) { t.lifetime, t.t1, t.t2 = 0, 0, 0 }, ""},
 		"T1 and T2": {func(m *dhcpv4.DHCPv4) {
 			with(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 60)(m)
 			with(dhcpv4.OptionRebindingTimeValue, 0, 0, 0, 120)(m)
@@ -69,12 +69,12 @@ func TestRead(t *testing.T) {
 		"T1 after the end": {with(dhcpv4.OptionRenewTimeValue, 0, 1, 0, 0), func(*terms) {}, "T1 18h12m16s and T2"},
 		"T1 is 0":          {with(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 0), func(*terms) {}, "T1 0s"},
 		"T2 before T1":     {with(dhcpv4.OptionRebindingTimeValue, 0, 0, 0, 9), func(*terms) {}, "T2 9s"},
-		"no mask":          {without(dhcpv4.OptionSubnetMask), func(*terms) {}, "no subnet mask: /24"},
-		"the narrowest":    {with(dhcpv4.OptionSubnetMask, 255, 255, 255, 255), func(t *terms) { t.address = mustPrefix("192.0.2.10/32"); t.routes[0].OnLink = true }, ""},
+		"no mask":          {without(dhcpv4.OptionSubnetMask), func(*terms) {}, "no subnet mask; using /24"},
+		"smallest subnet":  {with(dhcpv4.OptionSubnetMask, 255, 255, 255, 255), func(t *terms) { t.address = mustPrefix("192.0.2.10/32"); t.routes[0].OnLink = true }, ""},
 		"mtu":              {with(dhcpv4.OptionInterfaceMTU, 5, 0x78), func(t *terms) { t.mtu = 1400 }, ""},
 		"mtu 576":          {with(dhcpv4.OptionInterfaceMTU, 2, 0x40), func(t *terms) { t.mtu = 576 }, ""},
-		"mtu 575":          {with(dhcpv4.OptionInterfaceMTU, 2, 0x3f), func(*terms) {}, "mtu 023f left out"},
-		"mtu 68":           {with(dhcpv4.OptionInterfaceMTU, 0, 68), func(*terms) {}, "mtu 0044 left out"},
+		"mtu 575":          {with(dhcpv4.OptionInterfaceMTU, 2, 0x3f), func(*terms) {}, "MTU 023f ignored"},
+		"mtu 68":           {with(dhcpv4.OptionInterfaceMTU, 0, 68), func(*terms) {}, "MTU 0044 ignored"},
 		"T1 of a second": {func(m *dhcpv4.DHCPv4) {
 			with(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 1)(m)
 			with(dhcpv4.OptionRebindingTimeValue, 0, 0, 14, 15)(m)
@@ -89,36 +89,36 @@ func TestRead(t *testing.T) {
 			for i := range maxRoutes {
 				t.routes = append(t.routes, Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24), Via: mustAddr("192.0.2.7")})
 			}
-		}, "100 more routes left out"},
+		}, "100 more routes ignored"},
 		"many name servers": {with(dhcpv4.OptionDomainNameServer, 192, 0, 2, 2, 192, 0, 2, 3, 192, 0, 2, 4, 192, 0, 2, 5, 192, 0, 2, 6), func(t *terms) {
 			t.dns = append(t.dns, mustAddr("192.0.2.4"))
-		}, "2 more name servers left out"},
-		"mtu 0":             {with(dhcpv4.OptionInterfaceMTU, 0, 0), func(*terms) {}, "mtu 0000"},
-		"mtu of three":      {with(dhcpv4.OptionInterfaceMTU, 1, 2, 3), func(*terms) {}, "mtu 010203"},
-		"no router":         {without(dhcpv4.OptionRouter), func(t *terms) { t.routes = nil }, ""},
-		"router far away":   {with(dhcpv4.OptionRouter, 198, 51, 100, 1), func(t *terms) { t.routes = []Route{{To: byDefault.To, Via: mustAddr("198.51.100.1"), OnLink: true}} }, ""},
-		"router is itself":  {with(dhcpv4.OptionRouter, 192, 0, 2, 10), func(t *terms) { t.routes = nil }, "router 192.0.2.10 left out"},
-		"router for many":   {with(dhcpv4.OptionRouter, 224, 0, 0, 1, 192, 0, 2, 1), func(*terms) {}, "router 224.0.0.1 left out"},
-		"router of three":   {with(dhcpv4.OptionRouter, 192, 0, 2), func(t *terms) { t.routes = nil }, "routers can't be read"},
-		"name server 0":     {with(dhcpv4.OptionDomainNameServer, 0, 0, 0, 0, 192, 0, 2, 2, 192, 0, 2, 3, 192, 0, 2, 2), func(*terms) {}, "name server 0.0.0.0"},
-		"name server at lo": {with(dhcpv4.OptionDomainNameServer, 127, 0, 0, 53), func(t *terms) { t.dns = nil }, "name server 127.0.0.53"},
-		"name server of 5":  {with(dhcpv4.OptionDomainNameServer, 1, 2, 3, 4, 5), func(t *terms) { t.dns = nil }, "name servers can't be read"},
-		"domain with zero":  {with(dhcpv4.OptionDomainName, 'a', '.', 'b', '.', 0), func(t *terms) { t.domain = "a.b" }, ""},
-		"a line too many":   {with(dhcpv4.OptionDomainName, []byte("a\nnameserver 203.0.113.1")...), func(t *terms) { t.domain = "" }, `domain "a\nnameserver 203.0.113.1" left out`},
+		}, "2 more name servers ignored"},
+		"mtu 0":                     {with(dhcpv4.OptionInterfaceMTU, 0, 0), func(*terms) {}, "MTU 0000"},
+		"mtu of three bytes":        {with(dhcpv4.OptionInterfaceMTU, 1, 2, 3), func(*terms) {}, "MTU 010203"},
+		"no router":                 {without(dhcpv4.OptionRouter), func(t *terms) { t.routes = nil }, ""},
+		"router outside the subnet": {with(dhcpv4.OptionRouter, 198, 51, 100, 1), func(t *terms) { t.routes = []Route{{To: byDefault.To, Via: mustAddr("198.51.100.1"), OnLink: true}} }, ""},
+		"own address as router":     {with(dhcpv4.OptionRouter, 192, 0, 2, 10), func(t *terms) { t.routes = nil }, "router 192.0.2.10 ignored"},
+		"multicast router":          {with(dhcpv4.OptionRouter, 224, 0, 0, 1, 192, 0, 2, 1), func(*terms) {}, "router 224.0.0.1 ignored"},
+		"router of three bytes":     {with(dhcpv4.OptionRouter, 192, 0, 2), func(t *terms) { t.routes = nil }, "malformed routers"},
+		"name server 0":             {with(dhcpv4.OptionDomainNameServer, 0, 0, 0, 0, 192, 0, 2, 2, 192, 0, 2, 3, 192, 0, 2, 2), func(*terms) {}, "name server 0.0.0.0"},
+		"loopback name server":      {with(dhcpv4.OptionDomainNameServer, 127, 0, 0, 53), func(t *terms) { t.dns = nil }, "name server 127.0.0.53"},
+		"name server of five bytes": {with(dhcpv4.OptionDomainNameServer, 1, 2, 3, 4, 5), func(t *terms) { t.dns = nil }, "malformed name servers"},
+		"domain with a zero byte":   {with(dhcpv4.OptionDomainName, 'a', '.', 'b', '.', 0), func(t *terms) { t.domain = "a.b" }, ""},
+		"domain with a newline":     {with(dhcpv4.OptionDomainName, []byte("a\nnameserver 203.0.113.1")...), func(t *terms) { t.domain = "" }, `domain "a\nnameserver 203.0.113.1" ignored`},
 		"classless routes": {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 7, 24, 198, 51, 100, 0, 0, 0, 0, 32, 203, 0, 113, 1, 192, 0, 2, 8), func(t *terms) {
 			t.routes = []Route{{To: byDefault.To, Via: mustAddr("192.0.2.7")}, {To: mustPrefix("198.51.100.0/24")}, {To: mustPrefix("203.0.113.1/32"), Via: mustAddr("192.0.2.8")}}
 		}, ""},
-		"its own network, too":    {with(dhcpv4.OptionClasslessStaticRoute, 24, 192, 0, 2, 0, 0, 0, 0, 0, 192, 0, 2, 1), func(*terms) {}, ""},
-		"bits behind the prefix":  {with(dhcpv4.OptionClasslessStaticRoute, 20, 198, 51, 255, 192, 0, 2, 7), func(t *terms) { t.routes = []Route{{To: mustPrefix("198.51.240.0/20"), Via: mustAddr("192.0.2.7")}} }, ""},
-		"a route twice":           {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 1, 0, 192, 0, 2, 7), func(*terms) {}, "another route to 0.0.0.0/0, via 192.0.2.7"},
-		"a route for groups":      {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 1, 4, 224, 192, 0, 2, 7), func(*terms) {}, "route to 224.0.0.0/4 via 192.0.2.7 left out"},
-		"a route via itself":      {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 1, 8, 10, 192, 0, 2, 10), func(*terms) {}, "route to 10.0.0.0/8 via 192.0.2.10 left out"},
-		"a route cut short":       {with(dhcpv4.OptionClasslessStaticRoute, 24, 198, 51), func(*terms) {}, "classless routes can't be read"},
-		"a prefix of 33":          {with(dhcpv4.OptionClasslessStaticRoute, 33, 1, 2, 3, 4, 5, 6, 7, 8, 9), func(*terms) {}, "classless routes can't be read"},
+		"with the subnet's route": {with(dhcpv4.OptionClasslessStaticRoute, 24, 192, 0, 2, 0, 0, 0, 0, 0, 192, 0, 2, 1), func(*terms) {}, ""},
+		"bits beyond the prefix":  {with(dhcpv4.OptionClasslessStaticRoute, 20, 198, 51, 255, 192, 0, 2, 7), func(t *terms) { t.routes = []Route{{To: mustPrefix("198.51.240.0/20"), Via: mustAddr("192.0.2.7")}} }, ""},
+		"duplicate route":         {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 1, 0, 192, 0, 2, 7), func(*terms) {}, "another route to 0.0.0.0/0, via 192.0.2.7"},
+		"multicast route":         {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 1, 4, 224, 192, 0, 2, 7), func(*terms) {}, "route to 224.0.0.0/4 via 192.0.2.7 ignored"},
+		"route via own address":   {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 1, 8, 10, 192, 0, 2, 10), func(*terms) {}, "route to 10.0.0.0/8 via 192.0.2.10 ignored"},
+		"truncated route":         {with(dhcpv4.OptionClasslessStaticRoute, 24, 198, 51), func(*terms) {}, "malformed classless routes"},
+		"prefix of 33 bits":       {with(dhcpv4.OptionClasslessStaticRoute, 33, 1, 2, 3, 4, 5, 6, 7, 8, 9), func(*terms) {}, "malformed classless routes"},
 		"no classless routes":     {with(dhcpv4.OptionClasslessStaticRoute), func(*terms) {}, ""},
-		"the shortest there is":   {with(dhcpv4.OptionIPAddressLeaseTime, 0, 0, 0, 4), func(t *terms) { t.lifetime, t.t1, t.t2 = 4*time.Second, 2*time.Second, 3500*time.Millisecond }, ""},
-		"the longest that ends":   {with(dhcpv4.OptionIPAddressLeaseTime, 255, 255, 255, 254), func(t *terms) { t.lifetime = 4294967294 * time.Second; t.t1, t.t2 = t.lifetime/2, t.lifetime/8*7 }, ""},
-		"a server of a link only": {with(dhcpv4.OptionServerIdentifier, 169, 254, 0, 1), func(t *terms) { t.server = mustAddr("169.254.0.1") }, ""},
+		"shortest lease":          {with(dhcpv4.OptionIPAddressLeaseTime, 0, 0, 0, 4), func(t *terms) { t.lifetime, t.t1, t.t2 = 4*time.Second, 2*time.Second, 3500*time.Millisecond }, ""},
+		"longest limited lease":   {with(dhcpv4.OptionIPAddressLeaseTime, 255, 255, 255, 254), func(t *terms) { t.lifetime = 4294967294 * time.Second; t.t1, t.t2 = t.lifetime/2, t.lifetime/8*7 }, ""},
+		"link-local server":       {with(dhcpv4.OptionServerIdentifier, 169, 254, 0, 1), func(t *terms) { t.server = mustAddr("169.254.0.1") }, ""},
 	} {
 		m := ack()
 		c.change(m)
@@ -140,7 +140,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// manyRoutes are n classless routes.
+// manyRoutes returns n classless routes.
 func manyRoutes(n int) (option []byte) {
 	for i := range n {
 		option = append(option, 24, 10, byte(i>>8), byte(i), 192, 0, 2, 7)
@@ -148,34 +148,34 @@ func manyRoutes(n int) (option []byte) {
 	return option
 }
 
-// TestRefused is a table of what makes no sense at all.
-func TestRefused(t *testing.T) {
+// TestReadInvalid checks messages that are rejected.
+func TestReadInvalid(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*dhcpv4.DHCPv4)
 		why    string
 	}{
-		"address 0":           {yiaddr(0, 0, 0, 0), "address 0.0.0.0"},
-		"this network":        {yiaddr(0, 1, 2, 3), "address 0.1.2.3"},
-		"group":               {yiaddr(224, 0, 0, 251), "address 224.0.0.251"},
-		"loopback":            {yiaddr(127, 0, 0, 1), "address 127.0.0.1"},
-		"link-local":          {yiaddr(169, 254, 7, 7), "address 169.254.7.7"},
-		"class E":             {yiaddr(240, 0, 0, 1), "address 240.0.0.1"},
-		"everyone":            {yiaddr(255, 255, 255, 255), "address 255.255.255.255"},
-		"the network's own":   {yiaddr(192, 0, 2, 0), "address 192.0.2.0/24"},
-		"everyone in it":      {yiaddr(192, 0, 2, 255), "address 192.0.2.255/24"},
-		"the server's":        {yiaddr(192, 0, 2, 1), "the server's own"},
-		"mask of seven bits":  {with(dhcpv4.OptionSubnetMask, 254, 0, 0, 0), "subnet mask 254.0.0.0"},
-		"mask 0":              {with(dhcpv4.OptionSubnetMask, 0, 0, 0, 0), "subnet mask 0.0.0.0"},
-		"mask with a hole":    {with(dhcpv4.OptionSubnetMask, 255, 0, 255, 0), "subnet mask 255.0.255.0"},
-		"mask upside down":    {with(dhcpv4.OptionSubnetMask, 0, 0, 0, 255), "subnet mask 0.0.0.255"},
-		"mask of three":       {with(dhcpv4.OptionSubnetMask, 255, 255, 255), "a subnet mask of 3 bytes"},
-		"no time":             {without(dhcpv4.OptionIPAddressLeaseTime), "no lease time"},
-		"time of two bytes":   {with(dhcpv4.OptionIPAddressLeaseTime, 14, 16), "no lease time"},
-		"time 0":              {with(dhcpv4.OptionIPAddressLeaseTime, 0, 0, 0, 0), "a lease of 0s"},
-		"time 3":              {with(dhcpv4.OptionIPAddressLeaseTime, 0, 0, 0, 3), "a lease of 3s"},
-		"no server":           {without(dhcpv4.OptionServerIdentifier), "which server"},
-		"server for everyone": {with(dhcpv4.OptionServerIdentifier, 255, 255, 255, 255), "which server"},
-		"server of one byte":  {with(dhcpv4.OptionServerIdentifier, 1), "which server"},
+		"address 0":               {yiaddr(0, 0, 0, 0), "address 0.0.0.0"},
+		"this network":            {yiaddr(0, 1, 2, 3), "address 0.1.2.3"},
+		"group":                   {yiaddr(224, 0, 0, 251), "address 224.0.0.251"},
+		"loopback":                {yiaddr(127, 0, 0, 1), "address 127.0.0.1"},
+		"link-local":              {yiaddr(169, 254, 7, 7), "address 169.254.7.7"},
+		"class E":                 {yiaddr(240, 0, 0, 1), "address 240.0.0.1"},
+		"everyone":                {yiaddr(255, 255, 255, 255), "address 255.255.255.255"},
+		"network address":         {yiaddr(192, 0, 2, 0), "address 192.0.2.0/24"},
+		"broadcast address":       {yiaddr(192, 0, 2, 255), "address 192.0.2.255/24"},
+		"the server's address":    {yiaddr(192, 0, 2, 1), "is the server's"},
+		"mask of seven bits":      {with(dhcpv4.OptionSubnetMask, 254, 0, 0, 0), "subnet mask 254.0.0.0"},
+		"mask 0":                  {with(dhcpv4.OptionSubnetMask, 0, 0, 0, 0), "subnet mask 0.0.0.0"},
+		"mask with a hole":        {with(dhcpv4.OptionSubnetMask, 255, 0, 255, 0), "subnet mask 255.0.255.0"},
+		"inverted mask":           {with(dhcpv4.OptionSubnetMask, 0, 0, 0, 255), "subnet mask 0.0.0.255"},
+		"mask of three bytes":     {with(dhcpv4.OptionSubnetMask, 255, 255, 255), "subnet mask of 3 bytes"},
+		"no lease time":           {without(dhcpv4.OptionIPAddressLeaseTime), "no lease time"},
+		"lease time of two bytes": {with(dhcpv4.OptionIPAddressLeaseTime, 14, 16), "no lease time"},
+		"time 0":                  {with(dhcpv4.OptionIPAddressLeaseTime, 0, 0, 0, 0), "lease time of 0s"},
+		"time 3":                  {with(dhcpv4.OptionIPAddressLeaseTime, 0, 0, 0, 3), "lease time of 3s"},
+		"no server":               {without(dhcpv4.OptionServerIdentifier), "no server identifier"},
+		"broadcast server":        {with(dhcpv4.OptionServerIdentifier, 255, 255, 255, 255), "no server identifier"},
+		"server of one byte":      {with(dhcpv4.OptionServerIdentifier, 1), "no server identifier"},
 	} {
 		m := ack()
 		c.change(m)
@@ -185,8 +185,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestReadExtended is what a server may leave out when it extends a lease, and what not change.
-func TestReadExtended(t *testing.T) {
+// TestReadRenewal checks what a server may leave out when it renews a lease, and what it
+// may not change.
+func TestReadRenewal(t *testing.T) {
 	old := &Lease{Address: mustPrefix("192.0.2.10/25"), Server: mustAddr("192.0.2.5")}
 	m := ack()
 	without(dhcpv4.OptionSubnetMask)(m)
@@ -201,7 +202,7 @@ func TestReadExtended(t *testing.T) {
 	}
 }
 
-// FuzzRead holds that whatever is taken makes sense.
+// FuzzRead checks that whatever is accepted is valid.
 func FuzzRead(f *testing.F) {
 	f.Add(uint32(0xc000020a), ack().Options.ToBytes())
 	m := ack()
@@ -214,13 +215,13 @@ func FuzzRead(f *testing.F) {
 		if m.Options.FromBytes(options) != nil {
 			return
 		}
-		_ = nakText(m)
+		_ = nakReason(m)
 		r, err := read(m, nil)
 		if err != nil {
 			return
 		}
-		if !isHost(r.address.Addr()) || r.address.Bits() < minBits || !isHost(r.server) {
-			t.Errorf("address %s from %s", r.address, r.server)
+		if !isUnicast(r.address.Addr()) || r.address.Bits() < minPrefixBits || !isUnicast(r.server) {
+			t.Errorf("address %s of %s", r.address, r.server)
 		}
 		if r.lifetime != 0 && (r.lifetime < minLease || r.t1 <= 0 || r.t1 >= r.t2 || r.t2 >= r.lifetime) {
 			t.Errorf("times %s %s %s", r.t1, r.t2, r.lifetime)
@@ -229,19 +230,19 @@ func FuzzRead(f *testing.F) {
 			t.Errorf("mtu %d, domain %q, %d notes", r.mtu, r.domain, len(r.notes))
 		}
 		for _, route := range r.routes {
-			if route.To != route.To.Masked() || route.Via.IsValid() && (!isHost(route.Via) || route.Via == r.address.Addr()) {
+			if route.To != route.To.Masked() || route.Via.IsValid() && (!isUnicast(route.Via) || route.Via == r.address.Addr()) {
 				t.Errorf("route %+v", route)
 			}
 		}
 		for _, a := range r.dns {
-			if !isHost(a) {
+			if !isUnicast(a) {
 				t.Errorf("name server %s", a)
 			}
 		}
 		l := &Lease{}
 		l.set(r, at(0), func() float64 { return 0.999 })
-		if s := l.Next(at(0)); s.In <= 0 {
-			t.Errorf("a new lease wants %q at once", s.Action)
+		if s := l.Next(at(0)); s.Delay <= 0 {
+			t.Errorf("a new lease is due for %q at once", s.Action)
 		}
 	})
 }

@@ -26,24 +26,24 @@ const (
 	clientPort = 68
 )
 
-// wire carries messages to servers and from them.
+// wire sends messages to servers and receives their answers.
 type wire interface {
 	send(message []byte) error
-	// receive waits for a message until a time, which is os.ErrDeadlineExceeded, or the
-	// end of ctx, whose error it is, and returns who sent its frame, too. The message is
-	// good until the next call. It is nil where something came in that is none.
+	// receive waits for a packet until a time, which is os.ErrDeadlineExceeded, or until
+	// ctx ends. It returns the DHCP message, which is valid until the next call, and the
+	// sender of its frame. The message is nil if the packet contains none.
 	receive(ctx context.Context, until time.Time) (message []byte, from link.MAC, err error)
 	close()
 }
 
-// rawWire is for a link without an address: whole packets, to everyone and from anyone.
+// rawWire is for a link without an address. It sends and receives whole packets.
 type rawWire struct {
 	socket *segment.Socket
 	buf    [2048]byte
 }
 
 func openRaw(at segment.Link) (*rawWire, error) {
-	s, err := segment.Open(at, unix.ETH_P_IP, toClients())
+	s, err := segment.Open(at, unix.ETH_P_IP, clientFilter())
 	if err != nil {
 		return nil, err
 	}
@@ -56,8 +56,8 @@ func (w *rawWire) send(message []byte) error {
 	return w.socket.Send(segment.Broadcast(), datagram(netip.IPv4Unspecified(), broadcast(), message))
 }
 
-// sendTo sends a message from an address, which the link need not have, to a server by way
-// of a neighbour; from the zero one by way of all of them.
+// sendTo sends a message to a server by way of hop, or to all neighbours if hop is zero.
+// The link need not have the source address.
 func (w *rawWire) sendTo(hop link.MAC, src, server netip.Addr, message []byte) error {
 	return w.socket.Send(cmp.Or(hop, segment.Broadcast()), datagram(src, server, message))
 }
@@ -70,7 +70,7 @@ func (w *rawWire) receive(ctx context.Context, until time.Time) ([]byte, link.MA
 	return payload(w.buf[:n]), from, nil
 }
 
-// datagram is the packet in which a client sends a message.
+// datagram returns the packet that carries a message from a client to a server.
 func datagram(src, dst netip.Addr, message []byte) []byte {
 	b := make([]byte, packet.IPv4Bytes+packet.UDPBytes+len(message))
 	ip := packet.IP{Src: src, Dst: dst, Protocol: packet.UDP, TTL: 64}
@@ -78,27 +78,28 @@ func datagram(src, dst netip.Addr, message []byte) []byte {
 	copy(u[packet.PutUDP(u, clientPort, serverPort, len(message)):], message)
 	sum := packet.TransportChecksum(src, dst, packet.UDP, u)
 	if sum == 0 {
-		sum = 0xffff // 0 would be "none" (RFC 768)
+		sum = 0xffff // 0 means no checksum (RFC 768)
 	}
 	binary.BigEndian.PutUint16(u[6:], sum)
 	return b
 }
 
-// payload is the message in a packet for a client; nil where there is none.
+// payload returns the message in a packet for a client; nil if there is none.
 func payload(b []byte) []byte {
 	var ip packet.IP
 	var u packet.UDPHeader
 	if packet.ParseIP(b, &ip) != nil || !ip.Src.Is4() || ip.Protocol != packet.UDP || ip.IsFragment() ||
-		packet.ParseUDP(ip.Payload, &u) != nil || u.DstPort != clientPort || !summed(&ip) {
+		packet.ParseUDP(ip.Payload, &u) != nil || u.DstPort != clientPort || !validChecksum(&ip) {
 		return nil
 	}
 	return u.Payload
 }
 
-// summed tells whether the checksum of a datagram is right, or is none. Of one from this
-// very machine, over a veth, only the pseudo header may be summed up yet: the rest is left
-// to hardware that it never comes to (CHECKSUM_PARTIAL, include/linux/skbuff.h).
-func summed(ip *packet.IP) bool {
+// validChecksum reports whether the checksum of a datagram is correct or absent. In a
+// datagram from this machine, over a veth, it may cover only the pseudo header, because
+// the rest is left to hardware that the datagram never reaches (CHECKSUM_PARTIAL,
+// include/linux/skbuff.h).
+func validChecksum(ip *packet.IP) bool {
 	length := int(binary.BigEndian.Uint16(ip.Payload[4:]))
 	segment, sum := ip.Payload[:length], binary.BigEndian.Uint16(ip.Payload[6:])
 	return sum == 0 || packet.TransportChecksum(ip.Src, ip.Dst, packet.UDP, segment) == 0 ||
@@ -107,12 +108,12 @@ func summed(ip *packet.IP) bool {
 
 func broadcast() netip.Addr { return netip.AddrFrom4([4]byte{255, 255, 255, 255}) }
 
-// toClients lets datagrams pass that may be for a client.
-func toClients() []bpf.Instruction {
+// clientFilter returns a filter that passes datagrams for a DHCP client.
+func clientFilter() []bpf.Instruction {
 	const (
-		protocol = 9 // offsets in IPv4's header
+		protocol = 9 // offsets in the IPv4 header
 		fragment = 6
-		udpTo    = 2 // and in UDP's
+		udpTo    = 2 // offset in the UDP header
 	)
 	return []bpf.Instruction{
 		bpf.LoadAbsolute{Off: protocol, Size: 1},
@@ -127,9 +128,10 @@ func toClients() []bpf.Instruction {
 	}
 }
 
-// leasedWire is for a link with the lease's address: the kernel finds the server, and a raw
-// one hears. A server says no to everyone (RFC 2131 section 4.1), which a socket with an
-// address does not get.
+// leasedWire is for a link with the lease's address. It sends through a UDP socket, so
+// that the kernel finds the server, and receives through a packet socket: a server
+// broadcasts a NAK (RFC 2131 section 4.1), which a socket with an address does not
+// receive.
 type leasedWire struct {
 	*rawWire
 	udp *udpWire
@@ -142,19 +144,19 @@ func (w leasedWire) close() {
 	w.udp.close()
 }
 
-// udpWire sends from an address of the link, by an ordinary socket. That is open as long as
-// answers may come, or the kernel would tell servers that nobody is there.
+// udpWire sends from an address of the link through a UDP socket. The socket stays open
+// while answers may arrive; without it the kernel would reject them with an ICMP error.
 type udpWire struct {
 	conn *net.UDPConn
 	to   netip.AddrPort
 }
 
-// openUDP opens a socket at an address of a link, to talk to a server.
+// openUDP opens a socket at an address of a link for messages to a server.
 func openUDP(ctx context.Context, at segment.Link, device string, addr, server netip.Addr) (*udpWire, error) {
 	w := &udpWire{to: netip.AddrPortFrom(server, serverPort)}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = prepare(int(fd), device) }), err)
+		return errors.Join(c.Control(func(fd uintptr) { err = setOptions(int(fd), device) }), err)
 	}}
 	err := at.NS.Do(func() error {
 		c, err := config.ListenPacket(ctx, "udp4", net.JoinHostPort(addr.String(), strconv.Itoa(clientPort)))
@@ -169,9 +171,9 @@ func openUDP(ctx context.Context, at segment.Link, device string, addr, server n
 	return w, nil
 }
 
-// prepare binds a socket to a device, and lets it have the port though another client, of
-// another device, has it.
-func prepare(fd int, device string) error {
+// setOptions binds a socket to a device, and allows it to share the port with a client on
+// another device.
+func setOptions(fd int, device string) error {
 	return errors.Join(
 		unix.BindToDevice(fd, device),
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1),
@@ -186,8 +188,8 @@ func (w *udpWire) send(message []byte) error {
 	return err
 }
 
-// flush waits until the kernel has sent what it was given: it may have to find out the
-// server's Ethernet address first, and forgets what waits for that with the link.
+// flush waits until the kernel has sent the message. The kernel may have to resolve the
+// server's Ethernet address first, and drops what waits for that when the link goes.
 func (w *udpWire) flush(ctx context.Context) error {
 	rc, err := w.conn.SyscallConn()
 	if err != nil {
@@ -208,4 +210,4 @@ func (w *udpWire) flush(ctx context.Context) error {
 	}
 }
 
-const flushPoll = 2 * time.Millisecond // an answer to ARP takes less
+const flushPoll = 2 * time.Millisecond // a reply to ARP takes less

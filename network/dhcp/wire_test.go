@@ -11,7 +11,7 @@ import (
 	"golang.org/x/net/bpf"
 )
 
-// toClient is a packet from a server.
+// toClient returns a packet from a server.
 func toClient(message []byte) []byte {
 	src, dst := mustAddr("192.0.2.1"), netip.AddrFrom4([4]byte{255, 255, 255, 255})
 	b := make([]byte, packet.IPv4Bytes+packet.UDPBytes+len(message))
@@ -21,10 +21,10 @@ func toClient(message []byte) []byte {
 	return b
 }
 
-// TestPayload takes datagrams for clients only, and those whose checksum says so.
+// payload accepts only datagrams for clients whose checksum is correct or absent.
 func TestPayload(t *testing.T) {
 	message := []byte("message!")
-	vm, err := bpf.NewVM(toClients())
+	vm, err := bpf.NewVM(clientFilter())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,16 +33,16 @@ func TestPayload(t *testing.T) {
 		taken    bool
 		filtered bool
 	}{
-		"good":                   {func([]byte) {}, true, false},
-		"no checksum":            {func(b []byte) { b[26], b[27] = 0, 0 }, true, false},
-		"checksum not made yet":  {func(b []byte) { copy(b[26:], pseudo(b)) }, true, false},
-		"wrong checksum":         {func(b []byte) { b[26] ^= 1 }, false, false},
-		"broken on the way":      {func(b []byte) { b[30] ^= 1 }, false, false},
-		"another port":           {func(b []byte) { b[23] = 69 }, false, true},
-		"TCP":                    {func(b []byte) { b[9] = 6 }, false, true},
-		"a fragment":             {func(b []byte) { b[6] = 0x20 }, false, true},
-		"shorter than it claims": {func(b []byte) { b[25]++ }, false, false},
-		"IPv6":                   {func(b []byte) { b[0] = 0x65 }, false, false},
+		"good":                          {func([]byte) {}, true, false},
+		"no checksum":                   {func(b []byte) { b[26], b[27] = 0, 0 }, true, false},
+		"checksum of the pseudo header": {func(b []byte) { copy(b[26:], pseudo(b)) }, true, false},
+		"wrong checksum":                {func(b []byte) { b[26] ^= 1 }, false, false},
+		"corrupted":                     {func(b []byte) { b[30] ^= 1 }, false, false},
+		"another port":                  {func(b []byte) { b[23] = 69 }, false, true},
+		"TCP":                           {func(b []byte) { b[9] = 6 }, false, true},
+		"a fragment":                    {func(b []byte) { b[6] = 0x20 }, false, true},
+		"truncated":                     {func(b []byte) { b[25]++ }, false, false},
+		"IPv6":                          {func(b []byte) { b[0] = 0x65 }, false, false},
 	} {
 		b := toClient(message)
 		c.change(b)
@@ -50,12 +50,12 @@ func TestPayload(t *testing.T) {
 			t.Errorf("%s: %q", name, got)
 		}
 		if n, err := vm.Run(b); err != nil || (n == 0) != c.filtered {
-			t.Errorf("%s: the filter lets %d bytes pass, %v", name, n, err)
+			t.Errorf("%s: the filter passes %d bytes, %v", name, n, err)
 		}
 	}
 }
 
-// pseudo is the checksum as the kernel leaves it for hardware to finish.
+// pseudo returns the checksum as the kernel leaves it for hardware to complete.
 func pseudo(b []byte) []byte {
 	var ip packet.IP
 	if packet.ParseIP(b, &ip) != nil {
@@ -64,7 +64,7 @@ func pseudo(b []byte) []byte {
 	return binary.BigEndian.AppendUint16(nil, packet.Fold(packet.PseudoSum(ip.Src, ip.Dst, packet.UDP, len(ip.Payload))))
 }
 
-// TestDatagram is a packet that a server's kernel takes.
+// A server's kernel accepts the packets of datagram.
 func TestDatagram(t *testing.T) {
 	b := datagram(netip.IPv4Unspecified(), broadcast(), []byte("question"))
 	var ip packet.IP
@@ -79,7 +79,7 @@ func TestDatagram(t *testing.T) {
 		t.Errorf("%+v %+v", ip, u)
 	}
 	if packet.Checksum(b[:packet.IPv4Bytes]) != 0 || packet.TransportChecksum(ip.Src, ip.Dst, packet.UDP, ip.Payload) != 0 {
-		t.Error("wrong checksums")
+		t.Error("wrong checksum")
 	}
 }
 

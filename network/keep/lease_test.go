@@ -48,7 +48,7 @@ func (w *world) due(name string) {
 	must(w.t, err)
 	stamp := func(t time.Time) string { return fmt.Sprintf(`"renew": "%s"`, t.Format(time.RFC3339Nano)) }
 	other := filepath.Join(w.t.TempDir(), "lease") // a keeper may be reading the lease, so replace it
-	must(w.t, os.WriteFile(other, []byte(strings.Replace(string(text), stamp(s.Lease.Renew), stamp(s.Lease.Got.Wall), 1)), 0o644))
+	must(w.t, os.WriteFile(other, []byte(strings.Replace(string(text), stamp(s.Lease.Renew), stamp(s.Lease.Obtained.Wall), 1)), 0o644))
 	must(w.t, os.Rename(other, all[0]))
 }
 

@@ -1,10 +1,10 @@
-// Package dhcptest is a DHCP server that does as a test tells it: leases of seconds, silence,
-// refusals, confirmations that nobody hears.
+// Package dhcptest is a DHCP server whose behaviour a test controls: leases of seconds,
+// silence, refusals, lost confirmations.
 //
 // # Limits
 //
-// It serves one link, has no relays, and gives each client, by identifier, the next address
-// from First on, and always the same to the same one.
+// It serves one link and has no relays. A client, known by its identifier, gets the next
+// address from First on, and always the same one.
 package dhcptest
 
 import (
@@ -19,32 +19,33 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4/server4"
 )
 
-// Addr is the server's address, which its link must have, and the router that it names.
+// Addr returns the server's address, which its link must have. It is also the router that
+// the server names.
 func Addr() netip.Prefix { return netip.MustParsePrefix("192.0.2.1/24") }
 
-// First is the first address that is given away.
+// First returns the first address that is granted.
 func First() netip.Addr { return netip.MustParseAddr("192.0.2.10") }
 
-// Server is a server. Its fields may be set before Listen, and within Do; the zero Server
-// gives leases of an hour.
+// Server is a DHCP server. Its fields may be set before Listen and within Do. The zero
+// Server grants leases of an hour.
 type Server struct {
 	Lifetime time.Duration     // of leases; 0: an hour
-	Options  []dhcpv4.Modifier // of each answer but refusals
-	Log      io.Writer         // gets a line for each message that comes in; nil: nobody does
-	Mute     bool              // says nothing, and grants nothing
-	Unheard  bool              // grants what is asked for, and says nothing
-	Forbid   bool              // refuses every request, so that everyone hears
+	Options  []dhcpv4.Modifier // added to every answer except a NAK
+	Log      io.Writer         // one line for each message received; may be nil
+	Silent   bool              // grants nothing and sends nothing
+	NoAck    bool              // grants leases but does not confirm them
+	SendNAK  bool              // answers every request with a NAK
 
-	Last    *dhcpv4.DHCPv4        // that came in
-	Count   map[string]int        // of what came in, by type
-	Granted map[string]netip.Addr // what is somebody's, by client identifier
+	Last    *dhcpv4.DHCPv4        // last message received
+	Count   map[string]int        // messages received by type
+	Granted map[string]netip.Addr // granted addresses by client identifier
 
 	mu      sync.Mutex
 	offered map[string]netip.Addr
 	next    netip.Addr
 }
 
-// Listen serves a link of the namespace that the caller is in, until it is closed.
+// Listen serves a link in the caller's namespace until the returned function is called.
 func (s *Server) Listen(link string) (closeServer func(), err error) {
 	s.Count, s.Granted, s.offered = map[string]int{}, map[string]netip.Addr{}, map[string]netip.Addr{}
 	s.next = First()
@@ -55,7 +56,7 @@ func (s *Server) Listen(link string) (closeServer func(), err error) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s4.Serve() // ends with an error when it is closed
+		s4.Serve() // returns an error when it is closed
 	}()
 	return func() { s4.Close(); <-done }, nil
 }
@@ -75,10 +76,10 @@ func (s *Server) handle(conn net.PacketConn, peer net.Addr, m *dhcpv4.DHCPv4) {
 	if answer.MessageType() == dhcpv4.MessageTypeNak { // RFC 2131 section 4.1
 		peer = &net.UDPAddr{IP: net.IPv4bcast, Port: dhcpv4.ClientPort}
 	}
-	conn.WriteTo(answer.ToBytes(), peer) // it may be closed by now
+	conn.WriteTo(answer.ToBytes(), peer) // it may be closed
 }
 
-// answer is the answer to m, if it gets one.
+// answer returns the answer to m; nil if there is none.
 func (s *Server) answer(m *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	id := string(m.Options.Get(dhcpv4.OptionClientIdentifier))
 	switch m.MessageType() {
@@ -98,7 +99,7 @@ func (s *Server) answer(m *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 }
 
 func (s *Server) offer(id string, m *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
-	if s.Mute {
+	if s.Silent {
 		return nil
 	}
 	if _, has := s.offered[id]; !has {
@@ -109,13 +110,13 @@ func (s *Server) offer(id string, m *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 
 func (s *Server) grant(id string, m *dhcpv4.DHCPv4) *dhcpv4.DHCPv4 {
 	switch {
-	case s.Mute:
+	case s.Silent:
 		return nil
-	case s.Forbid:
+	case s.SendNAK:
 		return s.reply(m, dhcpv4.MessageTypeNak, netip.Addr{})
 	}
 	s.Granted[id] = s.offered[id]
-	if s.Unheard {
+	if s.NoAck {
 		return nil
 	}
 	return s.reply(m, dhcpv4.MessageTypeAck, s.offered[id])
@@ -141,20 +142,20 @@ func (s *Server) reply(m *dhcpv4.DHCPv4, kind dhcpv4.MessageType, addr netip.Add
 	return r
 }
 
-// Do changes how the server behaves, or looks at what it saw.
+// Do runs f with exclusive access to the fields.
 func (s *Server) Do(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-// Saw is how many messages of a type came in.
-func (s *Server) Saw(kind dhcpv4.MessageType) (n int) {
+// Received returns the number of messages of a type that were received.
+func (s *Server) Received(kind dhcpv4.MessageType) (n int) {
 	s.Do(func() { n = s.Count[kind.String()] })
 	return n
 }
 
-// Leases is how many leases are somebody's.
+// Leases returns the number of granted leases.
 func (s *Server) Leases() (n int) {
 	s.Do(func() { n = len(s.Granted) })
 	return n
