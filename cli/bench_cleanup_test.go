@@ -15,8 +15,8 @@ import (
 	"time"
 )
 
-// benchCommand starts an experiment long enough to be interrupted, over
-// networks with links, rules, helper programs and servers.
+// benchCommand starts an experiment that is long enough to be interrupted, over networks
+// with links, rules, helper programs and servers.
 func benchCommand(t *testing.T, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(binDir, "cleat"), "bench", "quick",
@@ -28,7 +28,7 @@ func benchCommand(t *testing.T, dir string) *exec.Cmd {
 	return cmd
 }
 
-// needUserLab skips where the machine refuses labs, with its reason.
+// needUserLab skips the test, with the reason, if the machine refuses labs.
 func needUserLab(t *testing.T) {
 	t.Helper()
 	out, err := exec.Command(filepath.Join(binDir, "cleat"), "bench", "list", "--json").CombinedOutput()
@@ -37,8 +37,8 @@ func needUserLab(t *testing.T) {
 	}
 }
 
-// traces are what a run could leave behind: processes of the program,
-// namespaces held by processes, mounts, links.
+// traces returns what a run could leave behind: processes of the program, namespaces of
+// processes, mounts and links.
 func traces(t *testing.T) map[string]bool {
 	t.Helper()
 	found := map[string]bool{}
@@ -51,8 +51,8 @@ func traces(t *testing.T) map[string]bool {
 			found[fmt.Sprintf("process %s: %s", p, exe)] = true
 		}
 		for _, kind := range []string{"net", "mnt", "pid", "user"} {
-			// Other tests of the machine come and go: only namespaces that
-			// outlive the run count, see settled.
+			// Other tests on this machine create namespaces as well; settled waits for
+			// the end of those.
 			if ns, err := os.Readlink(p + "/ns/" + kind); err == nil {
 				found[ns] = true
 			}
@@ -75,9 +75,8 @@ func traces(t *testing.T) map[string]bool {
 	return found
 }
 
-// settled waits until nothing is there that was not there before. What other
-// programs of the machine start meanwhile and keep would be blamed on us, so it
-// waits long.
+// settled waits until there are no traces that were not there before. Other programs on
+// the machine may add some in the meantime, so it waits long.
 func settled(t *testing.T, before map[string]bool) {
 	t.Helper()
 	deadline := time.Now().Add(20 * time.Second)
@@ -98,8 +97,8 @@ func settled(t *testing.T, before map[string]bool) {
 	}
 }
 
-// TestKillLeavesNothing kills the program that the user started, and nothing
-// else, at moments that differ in what exists by then.
+// TestKillLeavesNothing kills the program that the user started, and nothing else, at
+// moments at which different things exist.
 func TestKillLeavesNothing(t *testing.T) {
 	needUserLab(t)
 	for _, tt := range []struct {
@@ -120,14 +119,14 @@ func TestKillLeavesNothing(t *testing.T) {
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
-			cmd.Wait() // it was killed
+			cmd.Wait() // the error says that it was killed
 			settled(t, before)
 		})
 	}
 }
 
-// TestInterruptKeepsWhatWasMeasured is Ctrl-C: what was measured so far is
-// there, marked partial, with its report.
+// TestInterruptKeepsWhatWasMeasured sends SIGINT. The samples so far are kept, marked as
+// partial, with a report.
 func TestInterruptKeepsWhatWasMeasured(t *testing.T) {
 	needUserLab(t)
 	before := traces(t)

@@ -14,12 +14,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// groupsLeft are the control groups of labs that have ended, on the whole machine:
-// those of living ones, of other tests, are locked in one hierarchy.
+// groupsLeft returns the control groups of labs that have ended, on the whole machine.
+// Those of running labs, of other tests, are locked in one hierarchy.
 func groupsLeft(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	alive := map[string]bool{} // by the group's name
+	alive := map[string]bool{} // by name of the group
 	for _, pattern := range []string{"/sys/fs/cgroup/cleat-bench.*", "/sys/fs/cgroup/*/cleat-bench.*"} {
 		paths, err := filepath.Glob(pattern)
 		if err != nil {
@@ -33,18 +33,18 @@ func groupsLeft(t *testing.T) []string {
 	return slices.DeleteFunc(found, func(path string) bool { return alive[filepath.Base(path)] })
 }
 
-// locked tells whether somebody holds a lock on a directory.
+// locked reports whether a process holds a lock on a directory.
 func locked(dir string) bool {
 	f, err := os.Open(dir)
 	if err != nil {
-		return false // it is gone
+		return false // it was removed
 	}
 	defer f.Close()
 	return unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil
 }
 
-// contained starts an experiment whose ends run in containers, and waits until
-// they do. It skips where that can't be, with the reason.
+// contained starts an experiment whose ends run in containers, and waits until they do.
+// It skips the test, with the reason, if that is impossible.
 func contained(t *testing.T, runtime, dir string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(binDir, "cleat"), "bench", "quick", "--only", "network=loopback,work=tcp", "--runtime", runtime,
@@ -62,9 +62,8 @@ func contained(t *testing.T, runtime, dir string) *exec.Cmd {
 	return cmd
 }
 
-// TestContainersLeaveNothing ends experiments whose ends run in containers, by
-// kill -9 and by Ctrl-C. What outlives a killed one, its empty control groups, goes
-// with the next experiment.
+// TestContainersLeaveNothing ends experiments whose ends run in containers, by SIGKILL
+// and by SIGINT. Empty control groups of a killed experiment are removed by the next one.
 func TestContainersLeaveNothing(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("containers need root")
@@ -83,7 +82,7 @@ func TestContainersLeaveNothing(t *testing.T) {
 				if err := cmd.Process.Kill(); err != nil {
 					t.Fatal(err)
 				}
-				cmd.Wait() // it was killed
+				cmd.Wait() // the error says that it was killed
 			})
 		}
 	})

@@ -6,8 +6,8 @@ import (
 	"path/filepath"
 )
 
-// asUser is a script for stories: it runs a command as user 1234, for whom alone
-// /dev/net/tun may be opened by everybody. It needs root.
+// asUser is a script for stories. It runs a command as user 1234, with a /dev/net/tun in
+// its own mount namespace that all users may open. It needs root.
 const asUser = `#!/bin/sh
 exec unshare --mount --propagation private sh -c '
 	set -e
@@ -21,18 +21,18 @@ exec unshare --mount --propagation private sh -c '
 	exec setpriv --reuid 1234 --regid 1234 --clear-groups "$@"' as-user "$@"
 `
 
-// writeAsUser puts the script beside the program.
+// writeAsUser writes the script to the directory of the program.
 func writeAsUser(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "as-user"), []byte(asUser), 0o755)
 }
 
-// canRun tells whether a command can be given a network here.
+// canRun reports whether `cleat run` works here.
 func canRun() bool {
 	return exec.Command(filepath.Join(binDir, "cleat"), "run", "--", "true").Run() == nil
 }
 
-// canContain tells whether the ends of traffic can run in containers here: of
-// Podman, which takes least to try.
+// canContain reports whether the ends of traffic can run in containers here. It tries
+// Podman, which starts fastest.
 func canContain() bool {
 	dir, err := os.MkdirTemp("", "cleat-contain-")
 	if err != nil {
@@ -43,10 +43,10 @@ func canContain() bool {
 		"--repeat", "1", "--duration", "10ms", "--quiet", "--out", filepath.Join(dir, "out")).Run() == nil
 }
 
-// canSupervise tells whether commands can be handed sockets of the host's.
+// canSupervise reports whether the seccomp tier works here.
 func canSupervise() bool {
 	return exec.Command(filepath.Join(binDir, "cleat"), "run", "--tier", "seccomp", "--", "true").Run() == nil
 }
 
-// canBeUser tells whether stories can be told as user 1234.
+// canBeUser reports whether the script as-user works here.
 func canBeUser() bool { return exec.Command(filepath.Join(binDir, "as-user"), "true").Run() == nil }

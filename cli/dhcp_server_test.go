@@ -11,16 +11,16 @@ import (
 	"cleat/network/dhcp/dhcptest"
 )
 
-// dhcpServerEnv in the environment makes the test binary a DHCP server.
+// dhcpServerEnv, if set in the environment, makes the test binary a DHCP server.
 const dhcpServerEnv = "CLEAT_TEST_DHCP_SERVER"
 
-// writeDHCPServer puts a program beside cleat that serves 192.0.2.10 and following on a
-// link, and prints a line for each message that comes in:
+// writeDHCPServer writes a program to the directory of cleat that serves 192.0.2.10 and
+// the following addresses on a link, and prints a line for each message that it receives:
 //
 //	dhcp-server LINK LIFETIME
 //
-// After SIGUSR1 it refuses every request, after SIGHUP it grants them and says nothing,
-// after SIGUSR2 neither; SIGTERM ends it.
+// After SIGUSR1 it refuses every request. After SIGHUP it grants them without an answer,
+// and after SIGUSR2 it does neither. SIGTERM ends it.
 func writeDHCPServer(dir string) error {
 	self, err := os.Executable()
 	if err != nil {

@@ -19,10 +19,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// longFlag finds what reads like a long flag.
+// longFlag matches a long flag.
 var longFlag = regexp.MustCompile(`--[a-z][a-z0-9-]*`)
 
-// shown are the flags of cmd that a user is told about.
+// shown returns the visible flags of cmd.
 func shown(cmd *cobra.Command) []*pflag.Flag {
 	cmd.InitDefaultHelpFlag()
 	cmd.InitDefaultVersionFlag()
@@ -31,7 +31,7 @@ func shown(cmd *cobra.Command) []*pflag.Flag {
 	return slices.DeleteFunc(flags, func(f *pflag.Flag) bool { return f.Hidden })
 }
 
-// available are the commands that a user is told about.
+// available returns the commands that help lists.
 func available(root *cobra.Command) []*cobra.Command {
 	var cmds []*cobra.Command
 	help.EachCommand(root, func(c *cobra.Command) {
@@ -42,8 +42,8 @@ func available(root *cobra.Command) []*cobra.Command {
 	return cmds
 }
 
-// TestHelpManualAndFlagsAgree compares, for each command, its flags with its
-// --help and with its manual page, in both directions.
+// TestHelpManualAndFlagsAgree compares the flags of each command with its --help and its
+// manual page, in both directions.
 func TestHelpManualAndFlagsAgree(t *testing.T) {
 	dir := t.TempDir()
 	root := newRootCmd()
@@ -88,14 +88,14 @@ func TestHelpManualAndFlagsAgree(t *testing.T) {
 	}
 }
 
-// usageOf is the text about a flag without the marks of its value's name.
+// usageOf returns the text of a flag without the quotes around the name of its value.
 func usageOf(f *pflag.Flag) string {
 	_, usage := pflag.UnquoteUsage(f)
 	return usage
 }
 
-// foreignFlag tells whether every line that mentions the flag is about another
-// program, such as `docker run --publish`.
+// foreignFlag reports whether every line that mentions the flag is about another program,
+// such as `docker run --publish`.
 func foreignFlag(text, name string) bool {
 	for line := range strings.Lines(joined(text)) {
 		if strings.Contains(line, name) && !foreignProgram.MatchString(line) {
@@ -105,27 +105,27 @@ func foreignFlag(text, name string) bool {
 	return true
 }
 
-// joined is text whose commands have a line each, as a shell reads them.
+// joined joins continued lines, as a shell does.
 func joined(text string) string {
 	return strings.ReplaceAll(text, "\\\n", "")
 }
 
 var foreignProgram = regexp.MustCompile(`\b(docker|podman|iperf3?|pasta|pipework|slirp4netns|apt-get|sysctl|unshare)\b`)
 
-// plain is a manual page without its roff.
+// plain returns a manual page without roff.
 func plain(man []byte) string {
 	s := regexp.MustCompile(`(?m)^\.[A-Z]+ ?`).ReplaceAllString(string(man), "")
 	s = regexp.MustCompile(`\\f[BIR]|\\&`).ReplaceAllString(s, "")
 	return strings.NewReplacer(`\-`, "-", `\(aq`, "'", `\(ga`, "`", `\(ti`, "~", `\(ha`, "^", `\e`, `\`).Replace(s)
 }
 
-// squeeze drops white space and quotation marks, which help and manual set
-// differently.
+// squeeze removes white space and quotes, in which help and manual differ.
 func squeeze(s string) string {
 	return strings.NewReplacer("`", "", "'", "").Replace(strings.Join(strings.Fields(s), ""))
 }
 
-// TestHelpIsComplete demands of each command what a reader needs.
+// TestHelpIsComplete checks that each command has a summary, and a description or an
+// example, within 80 columns.
 func TestHelpIsComplete(t *testing.T) {
 	for _, c := range available(newRootCmd()) {
 		t.Run(c.CommandPath(), func(t *testing.T) {
@@ -146,8 +146,7 @@ func TestHelpIsComplete(t *testing.T) {
 	}
 }
 
-// TestExamples parses the examples in every command's help as the program
-// would, without running them.
+// TestExamples parses the examples in the help of every command, without running them.
 func TestExamples(t *testing.T) {
 	for _, c := range available(newRootCmd()) {
 		for line := range strings.Lines(joined(c.Example)) {
@@ -160,11 +159,11 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// substitution is a word that the shell would work out.
+// substitution matches a word that a shell would expand.
 var substitution = regexp.MustCompile(`"?\$\([^()]*\)"?`)
 
-// cleatCalls finds the calls of cleat in a line of shell: the words after the
-// program's name, up to the next operator.
+// cleatCalls returns the calls of cleat in a line of shell: the words after the program's
+// name, up to the next operator.
 func cleatCalls(line string) [][]string {
 	line, _, _ = strings.Cut(line, " #")
 	line = substitution.ReplaceAllString(line, "word")
@@ -184,8 +183,8 @@ func cleatCalls(line string) [][]string {
 	return calls
 }
 
-// dryParse parses a command line of cleat as far as can be without starting
-// anything: the command, its flags and the number of its arguments.
+// dryParse parses a command line of cleat without running it: the command, its flags and
+// the number of its arguments.
 func dryParse(words []string) error {
 	for i := range words {
 		words[i] = strings.Trim(words[i], `'"`)
@@ -216,8 +215,8 @@ func dryParse(words []string) error {
 	return dryExperiment(cmd)
 }
 
-// dryExperiment looks up the preset and the networks that a call of `cleat
-// bench` names; files are taken on trust.
+// dryExperiment checks the preset and the networks of a call of `cleat bench`. Files are
+// not checked.
 func dryExperiment(cmd *cobra.Command) error {
 	if cmd.CommandPath() != "cleat bench" || strings.HasSuffix(cmd.Flags().Arg(0), ".yaml") {
 		return nil

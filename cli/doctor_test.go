@@ -14,8 +14,8 @@ import (
 	"cleat/network/trace"
 )
 
-// pathStory makes a veth pair between two namespaces, the far end of which is
-// too small, and runs the program's arguments as `cleat doctor HERE THERE`.
+// pathStory creates a veth pair between two namespaces, with a smaller MTU at the far
+// end, and runs the program's arguments as `cleat doctor HERE THERE`.
 const pathStory = `set -e
 unshare --net sleep 60 & there=$!
 # The child is in its own namespace once that differs from ours.
@@ -29,8 +29,7 @@ nsenter --target $there --net ip link set eth1 up
 exec cleat doctor $$ $there "$@"
 `
 
-// TestDoctorPath runs the command in user and network namespaces of its own,
-// which end with it.
+// TestDoctorPath runs the command in its own user and network namespaces.
 func TestDoctorPath(t *testing.T) {
 	for _, p := range []string{"unshare", "nsenter", "ip"} {
 		if _, err := program.Find(p); err != nil {

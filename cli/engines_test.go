@@ -16,12 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// engineGroup is what the control groups begin with below which the containers of
-// testdata/engines are: one for each script.
+// engineGroup is the prefix of the control groups of the containers of testdata/engines,
+// one group for each script.
 const engineGroup = "cleat-engines-"
 
-// engineStory runs a script of testdata/engines on a host of its own, and returns
-// what it tells: the lines by what they are about.
+// engineStory runs a script of testdata/engines on a host of its own. It returns the
+// printed lines by topic.
 func engineStory(t *testing.T, script string, programs ...string) map[string][]string {
 	t.Helper()
 	if testing.Short() {
@@ -40,7 +40,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "testdata/engines/host.sh", "testdata/engines/"+script)
 	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+program.SearchPath())
-	cmd.WaitDelay = time.Second // what stays has its output, too
+	cmd.WaitDelay = time.Second // processes that stay keep the output open
 	out, err := cmd.Output()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -55,7 +55,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 	return told
 }
 
-// removeEngineGroups removes the empty control groups that engines leave.
+// removeEngineGroups removes empty control groups that engines leave behind.
 func removeEngineGroups(t *testing.T, group string) {
 	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(10 * time.Millisecond) {
 		var left []string
@@ -63,7 +63,7 @@ func removeEngineGroups(t *testing.T, group string) {
 			switch {
 			case err != nil || !d.IsDir():
 			case d.Name() == "lxc.pivot":
-				unix.Rmdir(path) // the machine's own LXC may have it in use
+				unix.Rmdir(path) // the machine's own LXC may use it
 			case strings.Contains(path, "/"+group):
 				left = append(left, path)
 			}
@@ -72,8 +72,8 @@ func removeEngineGroups(t *testing.T, group string) {
 		if len(left) == 0 {
 			return
 		}
-		for _, path := range slices.Backward(left) { // the innermost first
-			unix.Rmdir(path) // what still has processes is there the next time
+		for _, path := range slices.Backward(left) { // innermost first
+			unix.Rmdir(path) // one that still has processes is removed next time
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("control groups are left: %q", left)
@@ -81,7 +81,7 @@ func removeEngineGroups(t *testing.T, group string) {
 	}
 }
 
-// tells demands lines, each told in this order, "…" standing for anything.
+// tells checks that the lines were printed in this order; "…" matches anything.
 func tells(t *testing.T, told map[string][]string, about string, want ...string) {
 	t.Helper()
 	got := slices.Clone(told[about])
@@ -95,7 +95,7 @@ func tells(t *testing.T, told map[string][]string, about string, want ...string)
 	}
 }
 
-// matches compares a line with one in which "…" stands for anything.
+// matches reports whether a line matches a pattern in which "…" matches anything.
 func matches(line, want string) bool {
 	parts := strings.Split(want, "…")
 	rest, ok := strings.CutPrefix(line, parts[0])
@@ -109,16 +109,15 @@ func matches(line, want string) bool {
 	return ok && (rest == "" || parts[len(parts)-1] == "" && len(parts) > 1)
 }
 
-// TestEngines attaches to a container of each engine that is installed: links that
-// work, are listed and told about, and leave nothing. One whose container ends in
-// the middle was never there, one whose container ends later is tidied up, and one that
-// is kept comes back with its container.
+// TestEngines attaches to a container of each installed engine. The links work, are
+// listed, and leave nothing. An attach whose container ends halfway is rolled back; a
+// container that ends later is cleaned up; a kept attachment returns with its container.
 func TestEngines(t *testing.T) {
 	for _, e := range []struct {
 		name     string
 		programs []string
-		shown    string // what the container is called in tables
-		tells    bool   // it says when a container begins, or its files do
+		shown    string // name of the container in tables
+		tells    bool   // the engine, or its files, report that a container starts
 		idle     []string
 	}{
 		{"docker", []string{"dockerd", "docker", "tar"}, "shop", true,
@@ -166,7 +165,7 @@ func TestEngines(t *testing.T) {
 	}
 }
 
-// TestTwins has containers of two engines with one name.
+// TestTwins has containers of two engines with the same name.
 func TestTwins(t *testing.T) {
 	told := engineStory(t, "twins.sh", "podman", "conmon", "lxc-start", "lxc-stop")
 	tells(t, told, "both", `cleat: error: "shop" is ambiguous: podman container "shop", lxc container "shop"`, "cleat: hint: give one of: podman:shop, lxc:shop", "exit 2")

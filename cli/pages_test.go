@@ -8,8 +8,8 @@ import (
 	"cleat/cli/run"
 )
 
-// TestPages holds pages of doc against the flags of the commands that they are about,
-// and parses the commands that they show.
+// TestPages compares pages of doc with the flags of the commands that they describe, and
+// parses the commands that they show.
 func TestPages(t *testing.T) {
 	for page, about := range map[string]string{"run.md": "cleat " + run.Name, "mptcp.md": "cleat mptcp"} {
 		t.Run(page, func(t *testing.T) { checkPage(t, page, about) })

@@ -12,21 +12,18 @@ import (
 	"time"
 )
 
-// TestReadme executes the console blocks of README.md: fenced blocks marked
-// `console`, in which a line after "$ " is a command and the lines below it are
-// what it prints ("…" stands for anything).
+// TestReadme executes the console blocks of README.md: fenced blocks marked `console`, in
+// which a line after "$ " is a command and the lines below it are its output ("…" matches
+// anything).
 //
-// The commands of a block run in order, by sh, with cleat in the PATH, in a
-// directory of their own, and must end well. One that ends in & is started,
-// waited for until it listens, and killed after the block. What takes minutes,
-// needs the network or the results of such a command, or changes the machine is
-// checked without running it:
+// The commands of a block run in order, by sh, with cleat in the PATH, in a directory of
+// their own, and must succeed. One that ends in & is started, waited for until it
+// listens, and killed after the block. Commands that take minutes, need the network or
+// the results of such a command, or change the machine are checked without running them:
 //
-//   - `make TARGET` by `make --dry-run`: the target exists and its commands can
-//     be worked out;
-//   - an experiment, a measurement of two places, what reads their results, and
-//     what needs a container, by parsing the command line as cleat does, presets and networks included;
-//   - getting the sources (`git clone`) not at all.
+//   - `make TARGET` by `make --dry-run`: the target exists and its commands can be expanded;
+//   - experiments, commands that need a path between two namespaces, results or a container: by parsing the command line, presets and networks included;
+//   - `git clone` not at all.
 func TestReadme(t *testing.T) {
 	text, err := os.ReadFile("../README.md")
 	if err != nil {
@@ -56,7 +53,7 @@ func TestReadme(t *testing.T) {
 	}
 }
 
-// consoleCommand is a command in the README and what it shows as its output.
+// consoleCommand is a command in the README with the output that it shows.
 type consoleCommand struct {
 	line   string
 	output []string
@@ -83,8 +80,8 @@ func consoleBlocks(markdown string) [][]consoleCommand {
 	return blocks
 }
 
-// takesLong tells which calls of cleat run an experiment, need the results of one, or
-// a container to wire.
+// takesLong reports whether the command runs an experiment, or needs the results of one
+// or a container.
 func (c consoleCommand) takesLong() bool {
 	return slices.ContainsFunc(cleatCalls(c.line), func(words []string) bool {
 		switch words[0] {
@@ -99,7 +96,7 @@ func (c consoleCommand) takesLong() bool {
 	})
 }
 
-// dryMake asks make what it would do.
+// dryMake runs make --dry-run.
 func dryMake(t *testing.T, line string) {
 	if _, err := exec.LookPath("make"); err != nil {
 		t.Skip("make is not installed")
@@ -112,7 +109,7 @@ func dryMake(t *testing.T, line string) {
 	}
 }
 
-// dryCleat parses the command line and loads what it names, without running it.
+// dryCleat parses the command line and loads the files that it names, without running it.
 func dryCleat(t *testing.T, line string) {
 	for _, words := range cleatCalls(line) {
 		if err := dryParse(words); err != nil {
@@ -121,7 +118,7 @@ func dryCleat(t *testing.T, line string) {
 	}
 }
 
-// shell is the command as sh would run it in dir.
+// shell returns the command for sh, in dir.
 func shell(line, dir string) *exec.Cmd {
 	cmd := exec.Command("sh", "-c", "exec "+strings.TrimSuffix(strings.ReplaceAll(line, "./cleat", "cleat"), "cleat/cmd/cleat"))
 	cmd.Dir = dir
@@ -154,7 +151,7 @@ func (c consoleCommand) start(t *testing.T, dir string) {
 	}
 }
 
-// run executes the command and compares what it prints.
+// run executes the command and compares its output.
 func (c consoleCommand) run(t *testing.T, dir string) {
 	out, err := shell(c.line, dir).CombinedOutput()
 	if err != nil {
@@ -163,7 +160,7 @@ func (c consoleCommand) run(t *testing.T, dir string) {
 	c.compare(t, out)
 }
 
-// compare holds what the command printed against what is shown.
+// compare compares the output with what is shown.
 func (c consoleCommand) compare(t *testing.T, out []byte) {
 	if len(c.output) == 0 {
 		return

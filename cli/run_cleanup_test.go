@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestKilledRunLeavesNothing kills `cleat run` at moments that differ in what
-// exists by then. A command that has begun lives on, and is ended by the test.
+// TestKilledRunLeavesNothing kills `cleat run` at moments at which different things
+// exist. A command that has started lives on; the test ends it.
 func TestKilledRunLeavesNothing(t *testing.T) {
 	if !canRun() {
 		t.Skip("cleat run does not work here")
@@ -39,20 +39,20 @@ func TestKilledRunLeavesNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			} else {
-				time.Sleep(after) // not to wait for something: to be early
+				time.Sleep(after) // this waits for nothing: it sets the moment
 			}
 			if err := cmd.Process.Kill(); err != nil {
 				t.Fatal(err)
 			}
 			if pid == "" {
-				pid, _ = lines.ReadString('\n') // it may have begun, or never will
+				pid, _ = lines.ReadString('\n') // the command may have started, or never will
 			}
 			if n, err := strconv.Atoi(strings.TrimSpace(pid)); err == nil {
 				if err := syscall.Kill(n, syscall.SIGKILL); err != nil {
 					t.Errorf("end the command: %v", err)
 				}
 			}
-			cmd.Wait() // it was killed
+			cmd.Wait() // the error says that it was killed
 			settled(t, before)
 		})
 	}

@@ -18,15 +18,15 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 )
 
-// binDir holds the program as users get it: static, built once for all tests.
+// binDir has the program as users get it: static, built once for all tests.
 var binDir string
 
-// TestMain builds cleat, since the program re-executes itself and is killed by
-// signals, which a test binary posing as cleat could not show.
-// waiting is how many stories run at once: most of the time they wait for what they have
-// started.
-const waiting = 4
+// parallelStories is the number of stories that run at the same time. Most of the time they wait
+// for other processes.
+const parallelStories = 4
 
+// TestMain builds cleat. A test binary could not take its place: the program executes itself,
+// and is killed by signals.
 func TestMain(m *testing.M) {
 	if os.Getenv(fakeTunnelEnv) != "" {
 		os.Exit(runFakeTunnel(os.Args[1:]))
@@ -35,7 +35,7 @@ func TestMain(m *testing.M) {
 		os.Exit(runDHCPServer(os.Args[1:]))
 	}
 	flag.Parse()
-	lab.SetParallel(waiting)
+	lab.SetParallel(parallelStories)
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "cleat-bin-")
 		if err != nil {
@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 			return 1
 		}
 		defer os.RemoveAll(dir)
-		// Other uids run it too.
+		// other users run it, too
 		if err := os.Chmod(dir, 0o755); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
@@ -66,15 +66,15 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// TestScript runs the stories in testdata/script: one file each, with what is
-// typed, printed and returned. Beside testscript's own commands there is
+// TestScript runs the stories in testdata/script, one in a file: commands with their
+// output and exit codes. Beside testscript's own commands there is
 //
 //	exits CODE PROGRAM [ARG…]
 //
-// which demands an exit code, and the conditions "lab", that one can be made
-// here, "root", "run", that "cleat run" works here, "contain", that Podman's
-// containers do, and "user", that the script as-user does, which runs a command as
-// an ordinary user.
+// which demands an exit code. The conditions are "lab" (a lab works here), "root", "run"
+// (`cleat run` works here), "supervise" (so does its seccomp tier), "contain" (containers
+// of Podman work) and "user" (the script as-user works, which runs a command as an
+// ordinary user).
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
@@ -126,7 +126,7 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// A command that is stopped says so by its exit code, as shells expect it.
+// A stopped command has the exit code that shells use.
 func TestStoppedCommandsExitCode(t *testing.T) {
 	for _, tt := range []struct {
 		signal syscall.Signal

@@ -14,10 +14,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemdGroup is what the control group is called in which systemd runs.
+// systemdGroup is the name of the control group in which systemd runs.
 const systemdGroup = "cleat-systemd-"
 
-// groupForSystemd makes a control group of version 2, or skips with the reason.
+// groupForSystemd creates a control group of version 2, or skips the test with the
+// reason.
 func groupForSystemd(t *testing.T) string {
 	t.Helper()
 	for _, dir := range []string{"/sys/fs/cgroup", "/sys/fs/cgroup/unified"} {
@@ -36,11 +37,11 @@ func groupForSystemd(t *testing.T) string {
 	return ""
 }
 
-// TestSystemd runs keepers under the machine's systemd: those that attaching starts
-// outlive the service that attached, and leave nothing; the unit starts with the machine,
-// is ready when all is kept, is restarted when it is killed, and stops cleanly.
+// TestSystemd runs keepers under the machine's systemd. Those that attach starts outlive
+// the service that attached, and leave nothing. The unit starts at boot, is ready when
+// everything is kept, is restarted when it is killed, and stops cleanly.
 func TestSystemd(t *testing.T) {
-	t.Parallel() // it waits for others most of the time
+	t.Parallel() // most of the time it waits
 	if testing.Short() {
 		t.Skip("it takes seconds")
 	}

@@ -18,10 +18,10 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// fakeTunnelEnv in the environment makes the test binary a fake tunnel.
+// fakeTunnelEnv, if set in the environment, makes the test binary a fake tunnel.
 const fakeTunnelEnv = "CLEAT_TEST_FAKE_TUNNEL"
 
-// writeFakeTunnel puts a program beside cleat that runs a fake tunnel:
+// writeFakeTunnel writes a program to the directory of cleat that runs a fake tunnel:
 //
 //	fake-tunnel NAME
 func writeFakeTunnel(dir string) error {
@@ -33,8 +33,8 @@ func writeFakeTunnel(dir string) error {
 	return os.WriteFile(filepath.Join(dir, "fake-tunnel"), []byte(script), 0o755)
 }
 
-// fakeTunnel is a control.Target without a tunnel. What reload comes to is said by the
-// file "reload" in the working directory: "refuse", "mistake" or nothing.
+// fakeTunnel is a control.Target without a tunnel. The file "reload" in the working
+// directory decides the result of a reload: "refuse", "mistake" or none.
 type fakeTunnel struct {
 	mu    sync.Mutex
 	name  string
@@ -78,8 +78,8 @@ func (f *fakeTunnel) Status() tunnel.Status {
 		Stats: tunnel.Stats{Read: 1000 * f.asked, ReadBytes: 1_000_000 * f.asked}}
 }
 
-// at is where a path is. The lock is held.
-func (f *fakeTunnel) at(name string) (int, error) {
+// index returns the index of a path. It is called with mu held.
+func (f *fakeTunnel) index(name string) (int, error) {
 	i := slices.IndexFunc(f.paths, func(p tunnel.PathStatus) bool { return p.Name == name })
 	if i < 0 {
 		return 0, fmt.Errorf("path %q: %w", name, tunnel.ErrNoPath)
@@ -90,7 +90,7 @@ func (f *fakeTunnel) at(name string) (int, error) {
 func (f *fakeTunnel) SetPath(name string, up bool) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i, err := f.at(name)
+	i, err := f.index(name)
 	if err == nil {
 		f.paths[i].Down = !up
 	}
@@ -100,7 +100,7 @@ func (f *fakeTunnel) SetPath(name string, up bool) error {
 func (f *fakeTunnel) AddPath(p spec.Path) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if _, err := f.at(p.Name); err == nil {
+	if _, err := f.index(p.Name); err == nil {
 		return fmt.Errorf("path %q: %w", p.Name, tunnel.ErrPathTaken)
 	}
 	t := spec.Tunnel{Name: f.name, Device: "cleat0", Port: 4754, Scheduler: spec.Adaptive, Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/30")}}
@@ -116,7 +116,7 @@ func (f *fakeTunnel) AddPath(p spec.Path) error {
 func (f *fakeTunnel) RemovePath(name string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	i, err := f.at(name)
+	i, err := f.index(name)
 	if err == nil {
 		f.paths = slices.Delete(f.paths, i, i+1)
 	}

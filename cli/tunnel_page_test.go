@@ -16,10 +16,9 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// TestTunnelPage executes the console blocks of doc/tunnel.md in order, in a
-// directory that has the page's YAML blocks in files of the names that their first
-// lines say. A command that shows errors has to exit with 2. Warnings are left out:
-// they depend on the machine.
+// TestTunnelPage executes the console blocks of doc/tunnel.md in order, in a directory
+// that has the page's YAML blocks as files, named by their first lines. A command that
+// shows errors must exit with 2. Warnings depend on the machine and are ignored.
 func TestTunnelPage(t *testing.T) {
 	page, dir := tunnelPage(t), t.TempDir()
 	files := regexp.MustCompile("(?ms)^```yaml\n# (\\S+)\n.*?^```").FindAllStringSubmatch(page, -1)
@@ -49,7 +48,7 @@ func TestTunnelPage(t *testing.T) {
 
 var warnings = regexp.MustCompile(`(?m)^.*: warning: .*\n`)
 
-// exitCode is what a command ended with, -1 if it did not run.
+// exitCode returns the exit code of a command, or -1 if it did not run.
 func exitCode(err error) int {
 	var exit *exec.ExitError
 	switch {
@@ -70,9 +69,8 @@ func tunnelPage(t *testing.T) string {
 	return string(text)
 }
 
-// TestTunnelPageHasEveryKey holds the tables of the page against the keys that a
-// file may have, which the checker names for each place where it does not know
-// one.
+// TestTunnelPageHasEveryKey compares the tables of the page with the keys of a tunnel
+// file, which the checker lists for each unknown key.
 func TestTunnelPageHasEveryKey(t *testing.T) {
 	const text = "x: 1\nreorder: {x: 1}\nkey: {x: 1}\ncompat: {x: 1}\npaths:\n  - {x: 1}\n"
 	noKeys := func(string) (io.ReadCloser, fs.FileMode, error) { return nil, 0, fs.ErrNotExist }
@@ -98,8 +96,8 @@ func TestTunnelPageHasEveryKey(t *testing.T) {
 	}
 }
 
-// TestTunnelPageHasEveryMetric holds the page's table against the metrics there are, as
-// the package that writes them records them.
+// TestTunnelPageHasEveryMetric compares the page's table with the metrics that package
+// tunnel/control records.
 func TestTunnelPageHasEveryMetric(t *testing.T) {
 	text, err := os.ReadFile("../tunnel/control/testdata/metrics.txt")
 	if err != nil {

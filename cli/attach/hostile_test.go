@@ -21,8 +21,8 @@ func hostileStatus(text string) attach.Status {
 	}
 }
 
-// Names chosen by others are printed in as many lines as any, with nothing that a terminal
-// acts on.
+// Text that others chose is printed in as many lines as any other text, and without
+// characters that a terminal acts on.
 func TestHostileNames(t *testing.T) {
 	for name, print := range map[string]func(w io.Writer, text string) error{
 		"ls":      func(w io.Writer, text string) error { return printAttachments(w, []attach.Status{hostileStatus(text)}) },
@@ -45,7 +45,7 @@ func TestHostileNames(t *testing.T) {
 	}
 }
 
-// Names in hints can be pasted: a shell takes each for one word.
+// Names in hints can be pasted: a shell reads each as one word.
 func TestHostileHints(t *testing.T) {
 	const name, quoted = "web;reboot", "'web;reboot'"
 	a := hostileStatus(name).Attachment

@@ -6,7 +6,7 @@ import (
 	"cleat/netns/find"
 )
 
-// A drawing does not show another user's container as root's of that name.
+// A drawing distinguishes another user's container from root's of the same name.
 func TestShownName(t *testing.T) {
 	for want, f := range map[string]*find.Found{
 		"web": {Name: "web"}, "0123456789ab": {ID: "0123456789abcdef"}, "alice/web": {Name: "web", Space: "alice", Owner: 1500}, "incus-box": {Name: "incus-box", Space: "incus"},

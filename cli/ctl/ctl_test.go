@@ -33,7 +33,7 @@ func TestCtlArgs(t *testing.T) {
 	}
 }
 
-// A command that ctlWords lacks would be taken for a target.
+// A subcommand that is missing in subcommands would be taken for a target.
 func TestCtlWordsAreTheCommands(t *testing.T) {
 	for _, c := range New().Commands() {
 		if got := Args([]string{"ctl", c.Name(), "x"}); got[1] != c.Name() {
@@ -59,7 +59,7 @@ func TestFlowsText(t *testing.T) {
 	}
 }
 
-// What a helper of another user's says does nothing to root's terminal.
+// Text from another user's instance can't act on root's terminal.
 func TestHostileHelpersTexts(t *testing.T) {
 	const evil = "x\x1b]0;y\x07\nroot\u202e\u009b"
 	stats := control.Stats{Kept: map[string]uint64{evil: 1}, Unspliced: map[string]uint64{evil: 1}}

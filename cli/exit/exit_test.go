@@ -82,7 +82,7 @@ func TestWithHintKeepsNil(t *testing.T) {
 	}
 }
 
-// TestRemedyOnce has a remedy that an error's text ends with said as the hint alone.
+// TestRemedyOnce prints a remedy that ends an error's text only once, as its hint.
 func TestRemedyOnce(t *testing.T) {
 	lack := &link.Lack{What: "veth", Reason: "there is none", Remedy: "modprobe veth"}
 	for _, tt := range []struct {

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The first signal cancels the context and says which it was; that a second
-// one ends the process at once is the default action, which is back by then.
+// The first signal cancels the context, and is the cause. A second one has its default
+// action and ends the process at once.
 func TestInterruptible(t *testing.T) {
 	ctx, stop := Interruptible()
 	defer stop()

@@ -9,7 +9,7 @@ import (
 	"cleat/cli/term/termtest"
 )
 
-// An error that has others' words in it can't forge a hint.
+// Text from others in an error can't look like a hint.
 func TestHostileError(t *testing.T) {
 	var b bytes.Buffer
 	Print(&b, With(errors.New("find "+termtest.Hostile), "use "+termtest.Hostile))
@@ -21,7 +21,7 @@ func TestHostileError(t *testing.T) {
 	}
 }
 
-// Names in hints can be pasted: a shell takes each for one word.
+// Names in hints can be pasted: a shell reads each as one word.
 func TestHostileDidYouMean(t *testing.T) {
 	const name = "web;reboot"
 	for _, word := range []string{"web;rebo", "nothing"} {

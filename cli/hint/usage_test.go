@@ -2,7 +2,7 @@ package hint
 
 import "testing"
 
-// The texts are those of the library's version in use: TestScript has them from the program.
+// Stories check the texts of the library's current version.
 func TestPlain(t *testing.T) {
 	for text, want := range map[string]string{
 		"if any flags in the group [json svg] are set none of the others can be; [json svg] were all set": "--json and --svg can't be combined",

@@ -9,8 +9,8 @@ import (
 	"cleat/network/attach"
 )
 
-// Names chosen by others are printed in as many lines as any, with nothing that a terminal
-// acts on.
+// Text that others chose is printed in as many lines as any other text, and without
+// characters that a terminal acts on.
 func TestHostileStatus(t *testing.T) {
 	termtest.CheckPrint(t, func(w io.Writer, text string) error {
 		cmd := New(nil)

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// TestRoff sets what means something to roff, and what is indented.
+// TestRoff converts characters that are special in roff, and indented lines.
 func TestRoff(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"paragraphs":   {"One\nline.\n\nTwo.\n", "One\nline.\n.PP\nTwo.\n"},

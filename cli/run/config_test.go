@@ -16,8 +16,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// runCommandLine parses what is typed after `cleat run` and turns it into a
-// configuration.
+// runCommandLine parses the arguments of `cleat run` and returns their configuration.
 func runCommandLine(t *testing.T, words ...string) (sandbox.Config, policy.Rules, error) {
 	t.Helper()
 	f := &flags{}
@@ -123,7 +122,7 @@ func TestRunConfigRefuses(t *testing.T) {
 	}
 }
 
-// What only the library can tell is explained in terms of the flag.
+// Errors of the library are reported in terms of the flag.
 func TestRunConfigError(t *testing.T) {
 	for _, tt := range []struct{ name, words, want string }{
 		{"mtu too small", "--mtu 500", `--mtu "500": want`},
@@ -188,7 +187,7 @@ func TestRunCheckUse(t *testing.T) {
 		name string
 		f    flags
 		args []string
-		want string // "": fine
+		want string // "" if there is none
 	}{
 		{"a command", flags{}, []string{"true"}, ""},
 		{"a namespace", flags{netns: "1"}, nil, ""},

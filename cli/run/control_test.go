@@ -19,10 +19,10 @@ import (
 	"cleat/usernet"
 )
 
-// fakeCarrier is a network that remembers its forwards.
+// fakeCarrier is a network that only stores forwards.
 type fakeCarrier struct {
 	forwards []sandbox.Forward
-	name     string // of all flows; "": example.com
+	name     string // of all flows; "" is example.com
 }
 
 func (c *fakeCarrier) Flows() ([]sandbox.FlowInfo, error) {
@@ -102,7 +102,7 @@ func TestTargetForwards(t *testing.T) {
 	if err != nil || len(all) != 2 || !all[0].Auto || all[1].Auto {
 		t.Errorf("forwards %+v, %v; want an automatic one and a given one", all, err)
 	}
-	// Removing needs no more than what was typed to add it, with the port that came out.
+	// A forward is removed by the text that added it, with the port that was chosen.
 	typed := control.Forward{Protocol: "udp", Listen: control.Endpoint{Port: 40000}, To: control.Endpoint{Port: 53}}
 	other := typed
 	other.To.Port = 54
@@ -122,7 +122,7 @@ func TestTargetForwardFails(t *testing.T) {
 	target, _ := newTestTarget(t)
 	low := "8080:80"
 	if os.Getuid() == 0 {
-		low = "with `cleat run -p`" // root could have had it at the start
+		low = "with `cleat run -p`" // root could have opened it at the start
 	}
 	for port, want := range map[uint16]string{80: low, 81: "ss -ltunp"} {
 		_, err := target.AddForward(control.Forward{Protocol: "tcp", Listen: control.Endpoint{Port: port}, To: control.Endpoint{Port: 1}})
@@ -152,11 +152,11 @@ func TestTargetPolicy(t *testing.T) {
 	}
 }
 
-// Every counter of the data path reaches the one who asks.
+// Every counter of the data path is part of the control protocol's.
 func TestWireStatsIsComplete(t *testing.T) {
 	var s sandbox.Stats
 	want := map[string]int{}
-	names := map[string]string{"Connected": "Substituted", "Listening": "Lent"} // others keep theirs
+	names := map[string]string{"Connected": "Substituted", "Listening": "Lent"} // others must keep theirs
 	for _, v := range []reflect.Value{reflect.ValueOf(&s.Stats).Elem(), reflect.ValueOf(&s.Supervisor).Elem()} {
 		for i := range v.NumField() {
 			n := len(want) + 1
@@ -194,7 +194,7 @@ func TestWireStatsIsComplete(t *testing.T) {
 	}
 }
 
-// The guest chooses the names, and their escapes; the list of all flows must fit an answer.
+// The guest chooses names with escapes; the list of all flows must fit into an answer.
 func TestFlowsHaveShortNames(t *testing.T) {
 	target, carrier := newTestTarget(t)
 	carrier.name = strings.Repeat(`\255`, 253)

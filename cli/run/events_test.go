@@ -14,7 +14,7 @@ import (
 	"cleat/sandbox/control"
 )
 
-// stuckWriter does not return from its first Write until it is let go.
+// stuckWriter blocks in its first Write until it is released.
 type stuckWriter struct {
 	bytes.Buffer
 	begun, letGo chan struct{}
@@ -30,7 +30,7 @@ func (w *stuckWriter) Write(p []byte) (int, error) {
 	return w.Buffer.Write(p)
 }
 
-// Who refuses flows does not wait for who reads about it.
+// A message never blocks its sender.
 func TestSayNeverBlocks(t *testing.T) {
 	w := &stuckWriter{begun: make(chan struct{}), letGo: make(chan struct{})}
 	s := newEventLog(w, false)

@@ -107,7 +107,7 @@ func TestPublishRefuses(t *testing.T) {
 	}
 }
 
-// What is read as ports is a range within bounds, as many on both sides.
+// Parsed ports are a range within bounds, with as many ports on either side.
 func FuzzPublish(f *testing.F) {
 	for _, seed := range []string{"8080:80", "[::1%eth0]:1-2:3-4/udp", "%lo:auto,~22", "127.0.0.1::80", ":-:", "[]:1"} {
 		f.Add(seed)
