@@ -13,30 +13,30 @@ import (
 // changeCases: the host's network changes under a running data path.
 func changeCases() []Case {
 	return families(func(f Family) Case {
-		return Case{Name: "change/host-address", Alone: true, Check: func(x *X, s *Scene) {
-			server, to := x.datagrams(s, Out, f)
-			go echo(server)
+		return Case{Name: "change/host-address", Alone: true, Check: func(x *T, s *Env) {
+			server, to := x.udpServer(s, Out, f)
+			go echoUDP(server)
 			c, err := x.dial(s.Container, "udp", to)
 			x.Must(err)
-			x.Must(x.ask(c, 100))
+			x.Must(x.echoed(c, 100))
 			in, out := x.pair(s, Out, f)
 			x.Must(exchange(in, out))
 
 			bits := map[Family]int{V4: 24, V6: 64}[f]
-			x.Must(move(s.Host, netip.PrefixFrom(HostAddr(f), bits), netip.PrefixFrom(pick(f, "192.0.2.3", "2001:db8:1::3"), bits)))
+			x.Must(replaceAddress(s.Host, netip.PrefixFrom(HostAddr(f), bits), netip.PrefixFrom(byFamily(f, "192.0.2.3", "2001:db8:1::3"), bits)))
 			x.Must(addRoute(s.Host, netip.Prefix{}, OutsideAddr(f), 0))
 
 			in, out = x.pair(s, Out, f)
 			x.Must(exchange(in, out))
 			c, err = x.dial(s.Container, "udp", to)
 			x.Must(err)
-			x.Must(x.ask(c, 100))
+			x.Must(x.echoed(c, 100))
 		}}
 	})
 }
 
 // move replaces an address of the uplink by another.
-func move(n *lab.Node, from, to netip.Prefix) error {
+func replaceAddress(n *lab.Node, from, to netip.Prefix) error {
 	h, err := link.Handle(n.NS)
 	if err != nil {
 		return err

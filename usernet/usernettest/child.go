@@ -23,7 +23,7 @@ const childArg = "usernettest-child"
 
 // AnswerChild must be called first thing in TestMain: when this process was
 // started as a Child it does its work and exits.
-func AnswerChild() {
+func RunChild() {
 	if len(os.Args) < 3 || os.Args[1] != childArg {
 		return
 	}
@@ -72,7 +72,7 @@ type childProc struct {
 }
 
 // child gives the connection to a new process on the node; ours is closed.
-func (x *X) child(n *lab.Node, c *net.TCPConn, args ...string) *childProc {
+func (x *T) child(n *lab.Node, c *net.TCPConn, args ...string) *childProc {
 	f, err := c.File()
 	x.Must(err)
 	defer f.Close()

@@ -25,25 +25,25 @@ func churnCases() []Case {
 	cases = append(cases, families(func(f Family) Case {
 		return Case{Name: "churn/fast-open", Needs: []Ability{FastOpen}, Check: fastOpen(f)}
 	})...)
-	return append(cases, Case{Name: "churn/many-that-get-no-answer", Needs: []Ability{Helper}, Check: pending})
+	return append(cases, Case{Name: "churn/many-that-get-no-answer", Needs: []Ability{Helper}, Check: manyUnanswered})
 }
 
 // How a client of mixed ends its connection.
 const (
-	endsOrderly = iota
-	endsByReset
-	endsUnread // with an answer that it does not read
-	endsMute   // without a word
-	endings
+	closeOrderly = iota
+	closeByReset
+	closeWithUnread // with an answer that it does not read
+	closeSilently   // without a word
+	closeKinds
 )
 
 // mixed lets many connections at once do different things, of which those that
 // should be orderly must be.
-func mixed(d Direction, f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
+func mixed(d Direction, f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
 		const workers, each = 16, 40
 		l, to := x.service(s, d, f)
-		go answerAll(l)
+		go echoServer(l)
 		node := s.client(d)
 		done := make(chan error, workers)
 		for w := range workers {
@@ -51,7 +51,7 @@ func mixed(d Direction, f Family) func(*X, *Scene) {
 				random := rand.New(rand.NewPCG(uint64(w), 1))
 				done <- node.NS.Do(func() error {
 					for i := range each {
-						if err := x.oneOfMixed(to, random); err != nil {
+						if err := x.mixedConnection(to, random); err != nil {
 							return fmt.Errorf("worker %d, connection %d: %w", w, i, err)
 						}
 					}
@@ -67,7 +67,7 @@ func mixed(d Direction, f Family) func(*X, *Scene) {
 	}
 }
 
-func (x *X) oneOfMixed(to netip.AddrPort, random *rand.Rand) error {
+func (x *T) mixedConnection(to netip.AddrPort, random *rand.Rand) error {
 	dialed, err := (&net.Dialer{KeepAlive: -1}).DialContext(x.ctx, "tcp", to.String())
 	if err != nil {
 		return err
@@ -75,8 +75,8 @@ func (x *X) oneOfMixed(to netip.AddrPort, random *rand.Rand) error {
 	c := dialed.(*net.TCPConn)
 	defer c.Close()
 	c.SetDeadline(x.deadline())
-	ending := random.IntN(endings)
-	if ending == endsMute {
+	ending := random.IntN(closeKinds)
+	if ending == closeSilently {
 		return nil
 	}
 	say := bytes.Repeat([]byte{byte(random.Uint32())}, 1+random.IntN(1<<random.IntN(16)))
@@ -84,9 +84,9 @@ func (x *X) oneOfMixed(to netip.AddrPort, random *rand.Rand) error {
 		return err
 	}
 	switch ending {
-	case endsByReset:
+	case closeByReset:
 		return c.SetLinger(0)
-	case endsUnread:
+	case closeWithUnread:
 		return readable(c)
 	}
 	if err := c.CloseWrite(); err != nil {
@@ -101,8 +101,8 @@ func (x *X) oneOfMixed(to netip.AddrPort, random *rand.Rand) error {
 
 // samePort connects again and again from one port to one server, which closes
 // first: the client's side has no TIME_WAIT to stop it.
-func samePort(f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
+func samePort(f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
 		l, to := x.service(s, Out, f)
 		go func() {
 			for {
@@ -118,11 +118,11 @@ func samePort(f Family) func(*X, *Scene) {
 				}()
 			}
 		}()
-		dialer := net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(everywhere(f, 34567)), Control: reuse}
+		dialer := net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(unspecified(f, 34567)), Control: reuseAddr}
 		x.Must(s.Container.NS.Do(func() error {
 			for i := range 30 {
 				// The host may need a new connection of the same ports to wait.
-				if err := await(x.ctx, func() error { return sayBye(x.ctx, &dialer, x, to) }); err != nil {
+				if err := await(x.ctx, func() error { return readBye(x.ctx, &dialer, x, to) }); err != nil {
 					return fmt.Errorf("connection %d from the same port: %w", i, err)
 				}
 			}
@@ -131,7 +131,7 @@ func samePort(f Family) func(*X, *Scene) {
 	}
 }
 
-func sayBye(ctx context.Context, d *net.Dialer, x *X, to netip.AddrPort) error {
+func readBye(ctx context.Context, d *net.Dialer, x *T, to netip.AddrPort) error {
 	c, err := d.DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func sayBye(ctx context.Context, d *net.Dialer, x *X, to netip.AddrPort) error {
 }
 
 // reuse lets a port be used again at once.
-func reuse(_, _ string, c syscall.RawConn) error {
+func reuseAddr(_, _ string, c syscall.RawConn) error {
 	var inner error
 	if err := c.Control(func(fd uintptr) {
 		inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
@@ -158,10 +158,10 @@ func reuse(_, _ string, c syscall.RawConn) error {
 
 // fastOpen asks for TCP Fast Open (RFC 7413): whoever does not speak it ignores
 // it, and nothing arrives twice.
-func fastOpen(f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
+func fastOpen(f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
 		l, to := x.service(s, Out, f)
-		go answerAll(l)
+		go echoServer(l)
 		d := net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
 			var inner error
 			if err := c.Control(func(fd uintptr) {
@@ -177,7 +177,7 @@ func fastOpen(f Family) func(*X, *Scene) {
 				c, err = d.DialContext(x.ctx, "tcp", to.String())
 				return err
 			}))
-			keep(x, c)
+			closeAfter(x, c)
 			x.Must(roundTrip(c, 5000))
 			c.Close()
 		}
@@ -186,10 +186,10 @@ func fastOpen(f Family) func(*X, *Scene) {
 
 // pending begins many connections to where nobody answers and gives them up:
 // others still get through, and nothing of them stays.
-func pending(x *X, s *Scene) {
+func manyUnanswered(x *T, s *Env) {
 	const many = 500
-	hole := netip.AddrPortFrom(far(V4, farSilent), 80)
-	x.noneLeft(s, func() {
+	hole := netip.AddrPortFrom(remoteAddr(V4, remoteSilent), 80)
+	x.checkNoLeak(s, func() {
 		var fds []int
 		defer func() {
 			for _, fd := range fds {

@@ -21,7 +21,7 @@ func Cleat(program, tier string) Path {
 	return Path{
 		Name: "cleat " + tier, Version: "this",
 		Lacks: map[Ability]string{DNS6: "the resolver has an IPv4 address, unless IPv4 is off"},
-		Start: func(ctx context.Context, s *Site, o Options) (*Instance, error) {
+		Start: func(ctx context.Context, s *Topology, o Options) (*Instance, error) {
 			return startCleat(ctx, []string{program, "run", "--tier", tier}, s, o)
 		},
 	}
@@ -31,12 +31,12 @@ func Cleat(program, tier string) Path {
 // threads that restrict has told of: it returns the descriptor of their calls. replaced
 // counts those sockets of theirs that cleat has put its own in the place of, as far as
 // helpers have ended.
-func Supervised(program string, restrict func() (int, error)) (p Path, replaced func() int) {
+func SeccompTier(program string, restrict func() (int, error)) (p Path, replaced func() int) {
 	all := 0
 	p = Cleat(program, "seccomp")
 	p.Lacks[Owner] = "the program inside has it, and keeps it"
 	p.Lacks[FastOpen] = "refused: it connects without connect(2)"
-	p.Start = func(ctx context.Context, s *Site, o Options) (*Instance, error) {
+	p.Start = func(ctx context.Context, s *Topology, o Options) (*Instance, error) {
 		socket := filepath.Join(s.Dir, "seccomp.sock")
 		if err := os.WriteFile(filepath.Join(s.Dir, "config.json"), []byte("{}"), 0o600); err != nil { // no capabilities
 			return nil, err
@@ -49,7 +49,7 @@ func Supervised(program string, restrict func() (int, error)) (p Path, replaced 
 		stopped := i.Stopped
 		i.Stopped = func() {
 			s.Container.NS.OnEnter(nil)
-			all += replacedBy(i.said())
+			all += replacedSockets(i.logTail())
 			stopped()
 		}
 		return i, nil
@@ -58,7 +58,7 @@ func Supervised(program string, restrict func() (int, error)) (p Path, replaced 
 }
 
 // replacedBy is what a helper's counters say about its own sockets.
-func replacedBy(said string) int {
+func replacedSockets(said string) int {
 	_, rest, found := strings.Cut(said, "by host sockets: ")
 	var connections, listeners, clients int
 	if found {
@@ -68,7 +68,7 @@ func replacedBy(said string) int {
 }
 
 // supervise brings this thread to a helper as OCI runtimes bring containers: from the host.
-func (s *Site) supervise(socket string, restrict func() (int, error)) error {
+func (s *Topology) supervise(socket string, restrict func() (int, error)) error {
 	var c *net.UnixConn
 	err := s.Host.NS.Do(func() (err error) {
 		c, err = net.DialUnix("unix", nil, &net.UnixAddr{Name: socket, Net: "unix"})
@@ -100,15 +100,15 @@ var (
 	cleatLoopback   = map[Family]netip.Addr{V4: netip.MustParseAddr("192.0.2.200"), V6: netip.MustParseAddr("2001:db8:1::200")}
 )
 
-func startCleat(ctx context.Context, args []string, s *Site, o Options) (*Instance, error) {
+func startCleat(ctx context.Context, args []string, s *Topology, o Options) (*Instance, error) {
 	args = append(args, "--netns", s.Netns, "--mtu", strconv.Itoa(o.mtu()), "--control", "off", "--verbose")
 	families := []Family{V4, V6}
-	if o.mtu() < minMTU6 {
+	if o.mtu() < minIPv6MTU {
 		families = families[:1]
 		args = append(args, "--addr", "ipv6=off")
 	}
 	for _, fw := range o.Forwards {
-		args = append(args, "--publish", fw.cleat())
+		args = append(args, "--publish", fw.publishFlag())
 	}
 	if o.Auto {
 		args = append(args, "--publish", "auto")
@@ -118,7 +118,7 @@ func startCleat(ctx context.Context, args []string, s *Site, o Options) (*Instan
 		if r.Allow {
 			flag = "--allow"
 		}
-		args = append(args, flag, r.cleat())
+		args = append(args, flag, r.ruleFlag())
 	}
 	if o.Loopback {
 		args = append(args, "--host-loopback", fmt.Sprintf("%s,%s", cleatLoopback[V4], cleatLoopback[V6]))
@@ -128,7 +128,7 @@ func startCleat(ctx context.Context, args []string, s *Site, o Options) (*Instan
 		return nil, err
 	}
 	i.Device, i.Nameserver, i.Loopback = "cleat0", cleatNameserver, cleatLoopback
-	if err := s.configured(ctx, i, families...); err != nil {
+	if err := s.awaitConfigured(ctx, i, families...); err != nil {
 		return nil, err
 	}
 	if len(o.Forwards) == 0 {
@@ -138,7 +138,7 @@ func startCleat(ctx context.Context, args []string, s *Site, o Options) (*Instan
 }
 
 // cleat is a forward as --publish takes it.
-func (f Forward) cleat() string {
+func (f Forward) publishFlag() string {
 	var b strings.Builder
 	switch {
 	case f.Addr.Is4():
@@ -152,7 +152,7 @@ func (f Forward) cleat() string {
 }
 
 // cleat is a rule as --allow and --deny take it.
-func (r Rule) cleat() string {
+func (r Rule) ruleFlag() string {
 	text := r.Target
 	if r.Ports != "" {
 		text += ":" + r.Ports

@@ -62,7 +62,7 @@ func TestCleat(t *testing.T) {
 	}{{"seccomp", commands.program(t), supervisor.Restrict}, {"containers", cleat, supervisor.InstallFilter}} {
 		t.Run(s.name, func(t *testing.T) {
 			t.Parallel()
-			p, replaced := usernettest.Supervised(s.program, s.restrict)
+			p, replaced := usernettest.SeccompTier(s.program, s.restrict)
 			usernettest.Run(t, p, settings(), which)
 			if replaced() == 0 && !t.Skipped() {
 				t.Error("no socket was replaced: this has been another tier")

@@ -23,25 +23,25 @@ import (
 // clientCases: real programs of the kind that people run.
 func clientCases() []Case {
 	cases := families(func(f Family) Case {
-		return Case{Name: "client/curl", Check: func(x *X, s *Scene) { curl(x, s, f) }}
+		return Case{Name: "client/curl", Check: func(x *T, s *Env) { curl(x, s, f) }}
 	})
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "client/git", Check: func(x *X, s *Scene) { gitClone(x, s, f) }}
+		return Case{Name: "client/git", Check: func(x *T, s *Env) { gitClone(x, s, f) }}
 	})...)
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "client/iperf3", Check: func(x *X, s *Scene) { iperf3(x, s, f) }}
+		return Case{Name: "client/iperf3", Check: func(x *T, s *Env) { iperf3(x, s, f) }}
 	})...)
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "client/http2", Check: func(x *X, s *Scene) { http2(x, s, f) }}
+		return Case{Name: "client/http2", Check: func(x *T, s *Env) { http2(x, s, f) }}
 	})...)
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "client/ssh", Check: func(x *X, s *Scene) { sshThere(x, s, f) }}
+		return Case{Name: "client/ssh", Check: func(x *T, s *Env) { sshEcho(x, s, f) }}
 	})...)
 	return append(cases, Case{Name: "client/apt", Check: apt})
 }
 
 // need skips the case where a program is missing, and is its path.
-func (x *X) need(name string) string {
+func (x *T) requireProgram(name string) string {
 	path, err := program.Find(name)
 	if err != nil {
 		x.Skipf("%s is not installed", name)
@@ -50,7 +50,7 @@ func (x *X) need(name string) string {
 }
 
 // run runs a program on a node to its end, and is its output.
-func (x *X) run(n *lab.Node, dir string, env []string, args ...string) string {
+func (x *T) run(n *lab.Node, dir string, env []string, args ...string) string {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(x.ctx, args[0], args[1:]...)
 	cmd.Dir, cmd.Env = dir, append(os.Environ(), env...)
@@ -66,7 +66,7 @@ func (x *X) run(n *lab.Node, dir string, env []string, args ...string) string {
 }
 
 // web serves HTTP outside and is its address.
-func (x *X) web(s *Scene, f Family, h http.Handler) netip.AddrPort {
+func (x *T) serveHTTP(s *Env, f Family, h http.Handler) netip.AddrPort {
 	l, to := x.service(s, Out, f)
 	server := &http.Server{Handler: h}
 	go server.Serve(l)
@@ -80,11 +80,11 @@ func randomBytes(n int) []byte {
 	return b
 }
 
-func curl(x *X, s *Scene, f Family) {
-	x.need("curl")
+func curl(x *T, s *Env, f Family) {
+	x.requireProgram("curl")
 	data := randomBytes(8 << 20)
 	uploaded := make(chan []byte, 1)
-	at := x.web(s, f, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	at := x.serveHTTP(s, f, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPut {
 			b, _ := io.ReadAll(r.Body)
 			uploaded <- b
@@ -92,7 +92,7 @@ func curl(x *X, s *Scene, f Family) {
 		}
 		w.Write(data)
 	}))
-	dir := x.scratch(s)
+	dir := x.tempDir(s)
 	file := filepath.Join(dir, "got")
 	x.run(s.Container, dir, nil, "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "-o", file, fmt.Sprintf("http://%s/file", at))
 	got, err := os.ReadFile(file)
@@ -107,16 +107,16 @@ func curl(x *X, s *Scene, f Family) {
 }
 
 // scratch is a directory of the case's own.
-func (x *X) scratch(s *Scene) string {
+func (x *T) tempDir(s *Env) string {
 	dir, err := os.MkdirTemp(s.Dir, "case")
 	x.Must(err)
 	return dir
 }
 
 // gitClone clones over git's own HTTP protocol and pushes back.
-func gitClone(x *X, s *Scene, f Family) {
-	git := x.need("git")
-	dir := x.scratch(s)
+func gitClone(x *T, s *Env, f Family) {
+	git := x.requireProgram("git")
+	dir := x.tempDir(s)
 	env := []string{
 		"HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "no_proxy=*",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example",
@@ -128,7 +128,7 @@ func gitClone(x *X, s *Scene, f Family) {
 	backend := filepath.Join(strings.TrimSpace(run("--exec-path")), "git-http-backend")
 	run("init", "--quiet", "--bare", "--initial-branch=main", "origin.git")
 	run("-C", "origin.git", "config", "http.receivepack", "true")
-	at := x.web(s, f, &cgi.Handler{Path: backend, Dir: dir, Env: append(env, "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1"), Stderr: io.Discard})
+	at := x.serveHTTP(s, f, &cgi.Handler{Path: backend, Dir: dir, Env: append(env, "GIT_PROJECT_ROOT="+dir, "GIT_HTTP_EXPORT_ALL=1"), Stderr: io.Discard})
 	url := fmt.Sprintf("http://%s/origin.git", at)
 	run("clone", "--quiet", url, "one")
 	x.Must(os.WriteFile(filepath.Join(dir, "one", "data"), randomBytes(3<<20), 0o644))
@@ -147,14 +147,14 @@ func gitClone(x *X, s *Scene, f Family) {
 }
 
 // iperf3 moves a fixed amount each way.
-func iperf3(x *X, s *Scene, f Family) {
-	x.need("iperf3")
+func iperf3(x *T, s *Env, f Family) {
+	x.requireProgram("iperf3")
 	const port = "5201"
 	for _, way := range [][]string{nil, {"--reverse"}} {
 		r, w, err := os.Pipe()
 		x.Must(err)
 		server, err := s.Outside.Start(lab.Command{
-			Args: []string{"iperf3", "--server", "--one-off", "--forceflush", "--bind", far(f, farServer).String(), "--port", port}, Stdout: w, Stderr: w})
+			Args: []string{"iperf3", "--server", "--one-off", "--forceflush", "--bind", remoteAddr(f, remoteServer).String(), "--port", port}, Stdout: w, Stderr: w})
 		w.Close()
 		x.Must(err)
 		x.Cleanup(func() {
@@ -162,15 +162,15 @@ func iperf3(x *X, s *Scene, f Family) {
 			server.Wait()
 			r.Close()
 		})
-		x.Must(awaitWord(r, "listening"))
+		x.Must(readUntil(r, "listening"))
 		go io.Copy(io.Discard, r)
-		x.run(s.Container, "", nil, append([]string{"iperf3", "--client", far(f, farServer).String(), "--port", port, "--bytes", "32M"}, way...)...)
+		x.run(s.Container, "", nil, append([]string{"iperf3", "--client", remoteAddr(f, remoteServer).String(), "--port", port, "--bytes", "32M"}, way...)...)
 		server.Wait()
 	}
 }
 
 // awaitWord reads until a word was read.
-func awaitWord(r io.Reader, word string) error {
+func readUntil(r io.Reader, word string) error {
 	var said strings.Builder
 	buf := make([]byte, 1000)
 	for !strings.Contains(said.String(), word) {
@@ -184,10 +184,10 @@ func awaitWord(r io.Reader, word string) error {
 }
 
 // apt fetches an index and a package.
-func apt(x *X, s *Scene) {
-	x.need("apt-get")
-	x.need("dpkg-deb")
-	dir := x.scratch(s)
+func apt(x *T, s *Env) {
+	x.requireProgram("apt-get")
+	x.requireProgram("dpkg-deb")
+	dir := x.tempDir(s)
 	repo := filepath.Join(dir, "repo")
 	data := randomBytes(2 << 20)
 	for name, content := range map[string][]byte{
@@ -208,7 +208,7 @@ func apt(x *X, s *Scene) {
 	x.Must(err)
 	index := fmt.Sprintf("Package: parcel\nVersion: 1\nArchitecture: all\nMaintainer: a <a@example>\nDescription: data\nFilename: ./parcel_1_all.deb\nSize: %d\nSHA256: %x\n\n", len(b), sha256.Sum256(b))
 	x.Must(os.WriteFile(filepath.Join(repo, "Packages"), []byte(index), 0o644))
-	at := x.web(s, V4, http.FileServer(http.Dir(repo)))
+	at := x.serveHTTP(s, V4, http.FileServer(http.Dir(repo)))
 	list := filepath.Join(dir, "apt", "sources.list")
 	x.Must(os.WriteFile(list, fmt.Appendf(nil, "deb [trusted=yes] http://%s/ ./\n", at), 0o644))
 	options := []string{
@@ -226,7 +226,7 @@ func apt(x *X, s *Scene) {
 }
 
 // dialer connects from inside, for net/http.
-func (x *X) dialer(n *lab.Node) func(network, addr string) (net.Conn, error) {
+func (x *T) dialer(n *lab.Node) func(network, addr string) (net.Conn, error) {
 	return func(network, addr string) (net.Conn, error) {
 		to, err := netip.ParseAddrPort(addr)
 		if err != nil {

@@ -11,13 +11,13 @@ import (
 // closeCases: how connections end.
 func closeCases() []Case {
 	cases := both(func(d Direction, f Family) Case {
-		return Case{Name: "close/half-inside", Check: func(x *X, s *Scene) {
+		return Case{Name: "close/half-inside", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			x.Must(halfClosed(in, out))
 		}}
 	})
 	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "close/half-outside", Check: func(x *X, s *Scene) {
+		return Case{Name: "close/half-outside", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			x.Must(halfClosed(out, in))
 		}}
@@ -26,19 +26,19 @@ func closeCases() []Case {
 		return Case{Name: "close/simultaneous", Check: simultaneous(d, f)}
 	})...)
 	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "close/reset-inside", Check: func(x *X, s *Scene) {
+		return Case{Name: "close/reset-inside", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			x.Must(resets(in, out))
 		}}
 	})...)
 	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "close/reset-outside", Check: func(x *X, s *Scene) {
+		return Case{Name: "close/reset-outside", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			x.Must(resets(out, in))
 		}}
 	})...)
 	return append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "close/with-unread-data", Check: func(x *X, s *Scene) {
+		return Case{Name: "close/with-unread-data", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			x.Must(resetsUnread(in, out))
 			in, out = x.pair(s, d, f)
@@ -60,17 +60,17 @@ func halfClosed(a, b *net.TCPConn) error {
 }
 
 // simultaneous closes both sending sides at the same moment.
-func simultaneous(d Direction, f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
+func simultaneous(d Direction, f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
 		for range 20 {
 			in, out := x.pair(s, d, f)
-			x.Both(func() error { return lastWords(in, "inside", "outside") }, func() error { return lastWords(out, "outside", "inside") })
+			x.Both(func() error { return sendCloseReceive(in, "inside", "outside") }, func() error { return sendCloseReceive(out, "outside", "inside") })
 		}
 	}
 }
 
 // lastWords sends and closes, then reads what the other end said.
-func lastWords(c *net.TCPConn, say, hear string) error {
+func sendCloseReceive(c *net.TCPConn, say, hear string) error {
 	defer c.Close()
 	if _, err := io.WriteString(c, say); err != nil {
 		return err

@@ -19,17 +19,17 @@ func connectCases() []Case {
 		name string
 		to   func(f Family) netip.AddrPort
 	}{
-		{name: "refused", to: func(f Family) netip.AddrPort { return netip.AddrPortFrom(far(f, farServer), 9) }},
-		{name: "host-unreachable", to: func(f Family) netip.AddrPort { return netip.AddrPortFrom(far(f, farUnreachable), 80) }},
-		{name: "prohibited", to: func(f Family) netip.AddrPort { return netip.AddrPortFrom(far(f, farProhibited), 80) }},
-		{name: "no-route", to: func(f Family) netip.AddrPort { return netip.AddrPortFrom(far(f, farNoRoute), 80) }},
+		{name: "refused", to: func(f Family) netip.AddrPort { return netip.AddrPortFrom(remoteAddr(f, remoteServer), 9) }},
+		{name: "host-unreachable", to: func(f Family) netip.AddrPort { return netip.AddrPortFrom(remoteAddr(f, remoteUnreachable), 80) }},
+		{name: "prohibited", to: func(f Family) netip.AddrPort { return netip.AddrPortFrom(remoteAddr(f, remoteProhibited), 80) }},
+		{name: "no-route", to: func(f Family) netip.AddrPort { return netip.AddrPortFrom(remoteAddr(f, remoteNoRoute), 80) }},
 	} {
 		var needs []Ability
 		if c.name == "no-route" {
 			needs = []Ability{AsHost}
 		}
 		cases = append(cases, families(func(f Family) Case {
-			return Case{Name: "connect/" + c.name, Needs: needs, Check: func(x *X, s *Scene) {
+			return Case{Name: "connect/" + c.name, Needs: needs, Check: func(x *T, s *Env) {
 				var inside, host string
 				x.Both(func() error {
 					_, err := x.dial(s.Container, "tcp", c.to(f))
@@ -44,13 +44,13 @@ func connectCases() []Case {
 					x.Fatalf("the host itself could connect to %s", c.to(f))
 				}
 				if inside != host {
-					x.Fatalf("connect to %s: inside %s, on the host %s", c.to(f), orNone(inside), host)
+					x.Fatalf("connect to %s: inside %s, on the host %s", c.to(f), errnoText(inside), host)
 				}
 			}}
 		})...)
 	}
 	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "connect/server-speaks-first", Check: func(x *X, s *Scene) { serverFirst(x, s, d, f) }}
+		return Case{Name: "connect/server-speaks-first", Check: func(x *T, s *Env) { serverFirst(x, s, d, f) }}
 	})...)
 	return append(cases, Case{Name: "connect/no-answer", Check: noAnswer})
 }
@@ -58,7 +58,7 @@ func connectCases() []Case {
 // noAnswer connects to where no answer comes from: from a black hole, and from
 // a listener whose backlog is full, which lets no more SYNs in. Nobody inside may
 // be told that it is connected before the server is.
-func noAnswer(x *X, s *Scene) {
+func noAnswer(x *T, s *Env) {
 	type attempt struct {
 		what  string
 		errno chan string
@@ -69,16 +69,16 @@ func noAnswer(x *X, s *Scene) {
 		attempts = append(attempts, a)
 		go func() {
 			_, err := x.dial(from, "tcp", to)
-			a.errno <- orNone(errno(err))
+			a.errno <- errnoText(errno(err))
 		}()
 	}
 	for _, f := range []Family{V4, V6} {
-		if f == V6 && !s.path.has(IPv6) {
+		if f == V6 && !s.dataPath.has(IPv6) {
 			continue
 		}
 		fd, full := x.fullListener(s, f)
 		defer unix.Close(fd)
-		hole := netip.AddrPortFrom(far(f, farSilent), 80)
+		hole := netip.AddrPortFrom(remoteAddr(f, remoteSilent), 80)
 		begin("black hole, from the host,", s.Host, hole)
 		begin("black hole", s.Container, hole)
 		begin("full listener", s.Container, full)
@@ -92,14 +92,14 @@ func noAnswer(x *X, s *Scene) {
 
 // serverFirst: a server hears of a client that says nothing, and its greeting
 // arrives.
-func serverFirst(x *X, s *Scene, d Direction, f Family) {
+func serverFirst(x *T, s *Env, d Direction, f Family) {
 	l, to := x.service(s, d, f)
 	c := x.dialTCP(s.client(d), to)
 	server, err := l.AcceptTCP()
 	if err != nil {
 		x.Fatalf("accept a client that says nothing: %v", err)
 	}
-	keep(x, server)
+	closeAfter(x, server)
 	_, err = io.WriteString(server, "220 hello")
 	x.Must(err)
 	_, err = io.ReadFull(c, make([]byte, len("220 hello")))
@@ -107,7 +107,7 @@ func serverFirst(x *X, s *Scene, d Direction, f Family) {
 }
 
 // orNone names the absence of an error.
-func orNone(errno string) string {
+func errnoText(errno string) string {
 	if errno == "" {
 		return "no error"
 	}
@@ -115,11 +115,11 @@ func orNone(errno string) string {
 }
 
 // fullListener is a listening socket outside whose queue is full.
-func (x *X) fullListener(s *Scene, f Family) (int, netip.AddrPort) {
+func (x *T) fullListener(s *Env, f Family) (int, netip.AddrPort) {
 	var fd int
-	at := netip.AddrPortFrom(far(f, farServer), 7777)
+	at := netip.AddrPortFrom(remoteAddr(f, remoteServer), 7777)
 	x.Must(x.bind(s.Outside, func() (err error) {
-		domain, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(at.Port()), Addr: far(V4, farServer).As4()})
+		domain, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(at.Port()), Addr: remoteAddr(V4, remoteServer).As4()})
 		if f == V6 {
 			domain, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
 		}

@@ -24,12 +24,12 @@ const (
 	nameLarge  = "large.example." // TXT, more than 512 bytes
 )
 
-func names(name string) int {
+func addrSuffix(name string) int {
 	switch name {
 	case nameServer:
-		return farServer
+		return remoteServer
 	case nameOther:
-		return farOther
+		return remoteOther
 	}
 	return 0
 }
@@ -40,12 +40,12 @@ func dnsCases() []Case {
 	var cases []Case
 	for _, proto := range []string{"udp", "tcp"} {
 		cases = append(cases, families(func(f Family) Case {
-			return Case{Name: "dns/" + proto, Needs: []Ability{ability[f]}, Check: func(x *X, s *Scene) {
+			return Case{Name: "dns/" + proto, Needs: []Ability{ability[f]}, Check: func(x *T, s *Env) {
 				x.nameserver(s)
 				for _, of := range []Family{V4, V6} {
 					got, err := x.lookup(s, proto, s.Nameserver[f], nameServer, of)
 					x.Must(err)
-					if want := []netip.Addr{far(of, farServer)}; !slices.Equal(got, want) {
+					if want := []netip.Addr{remoteAddr(of, remoteServer)}; !slices.Equal(got, want) {
 						x.Fatalf("%s has addresses %v, want %v", nameServer, got, want)
 					}
 				}
@@ -57,7 +57,7 @@ func dnsCases() []Case {
 		})...)
 	}
 	return append(cases, families(func(f Family) Case {
-		return Case{Name: "dns/truncated", Needs: []Ability{ability[f]}, Check: func(x *X, s *Scene) {
+		return Case{Name: "dns/truncated", Needs: []Ability{ability[f]}, Check: func(x *T, s *Env) {
 			x.nameserver(s)
 			m, err := x.query(s, "udp", s.Nameserver[f], nameLarge, dnsmessage.TypeTXT)
 			x.Must(err)
@@ -74,21 +74,21 @@ func dnsCases() []Case {
 }
 
 // nameserver runs the outside's nameserver for the case.
-func (x *X) nameserver(s *Scene) {
+func (x *T) nameserver(s *Env) {
 	for _, f := range []Family{V4, V6} {
-		x.answerAt(s, netip.AddrPortFrom(OutsideAddr(f), 53), names)
+		x.serveDNS(s, netip.AddrPortFrom(OutsideAddr(f), 53), addrSuffix)
 	}
 }
 
 // liar runs a nameserver that gives every name the addresses of another server.
-func (x *X) liar(s *Scene, at netip.AddrPort) {
-	x.answerAt(s, at, func(string) int { return farOther })
+func (x *T) serveLies(s *Env, at netip.AddrPort) {
+	x.serveDNS(s, at, func(string) int { return remoteOther })
 }
 
 // answerAt answers questions by UDP and TCP; last is the last part of a name's
 // addresses.
-func (x *X) answerAt(s *Scene, at netip.AddrPort, last func(name string) int) {
-	c := x.packets(s.Outside, at)
+func (x *T) serveDNS(s *Env, at netip.AddrPort, last func(name string) int) {
+	c := x.udpSocket(s.Outside, at)
 	go func() {
 		buf := make([]byte, 1500)
 		for {
@@ -96,7 +96,7 @@ func (x *X) answerAt(s *Scene, at netip.AddrPort, last func(name string) int) {
 			if err != nil {
 				return
 			}
-			c.WriteToUDPAddrPort(answer(buf[:n], 512, last), from)
+			c.WriteToUDPAddrPort(dnsReply(buf[:n], 512, last), from)
 		}
 	}()
 	l := x.listen(s.Outside, at)
@@ -106,20 +106,20 @@ func (x *X) answerAt(s *Scene, at netip.AddrPort, last func(name string) int) {
 			if err != nil {
 				return
 			}
-			go answerStream(c, last)
+			go serveDNSStream(c, last)
 		}
 	}()
 }
 
 // answerStream answers what comes by TCP (RFC 1035, section 4.2.2).
-func answerStream(c net.Conn, last func(string) int) {
+func serveDNSStream(c net.Conn, last func(string) int) {
 	defer c.Close()
 	for {
 		q, err := readMessage(c)
 		if err != nil {
 			return
 		}
-		if err := writeMessage(c, answer(q, 1<<16, last)); err != nil {
+		if err := writeMessage(c, dnsReply(q, 1<<16, last)); err != nil {
 			return
 		}
 	}
@@ -141,7 +141,7 @@ func writeMessage(w io.Writer, b []byte) error {
 }
 
 // answer is the reply to a query, truncated to most bytes.
-func answer(query []byte, most int, lastOf func(string) int) []byte {
+func dnsReply(query []byte, most int, lastOf func(string) int) []byte {
 	var q dnsmessage.Message
 	if q.Unpack(query) != nil || len(q.Questions) != 1 {
 		return nil
@@ -162,9 +162,9 @@ func answer(query []byte, most int, lastOf func(string) int) []byte {
 	case last == 0:
 		m.RCode = dnsmessage.RCodeNameError
 	case t == dnsmessage.TypeA:
-		body = &dnsmessage.AResource{A: far(V4, last).As4()}
+		body = &dnsmessage.AResource{A: remoteAddr(V4, last).As4()}
 	case t == dnsmessage.TypeAAAA:
-		body = &dnsmessage.AAAAResource{AAAA: far(V6, last).As16()}
+		body = &dnsmessage.AAAAResource{AAAA: remoteAddr(V6, last).As16()}
 	}
 	if body != nil {
 		m.Answers = []dnsmessage.Resource{{Header: head, Body: body}}
@@ -183,7 +183,7 @@ func answer(query []byte, most int, lastOf func(string) int) []byte {
 var errNoName = errors.New("no such name")
 
 // lookup asks for a name's addresses from inside.
-func (x *X) lookup(s *Scene, proto string, server netip.AddrPort, name string, f Family) ([]netip.Addr, error) {
+func (x *T) lookup(s *Env, proto string, server netip.AddrPort, name string, f Family) ([]netip.Addr, error) {
 	kind := map[Family]dnsmessage.Type{V4: dnsmessage.TypeA, V6: dnsmessage.TypeAAAA}[f]
 	m, err := x.query(s, proto, server, name, kind)
 	if err != nil {
@@ -208,7 +208,7 @@ func (x *X) lookup(s *Scene, proto string, server netip.AddrPort, name string, f
 }
 
 // query asks one question from inside.
-func (x *X) query(s *Scene, proto string, server netip.AddrPort, name string, kind dnsmessage.Type) (*dnsmessage.Message, error) {
+func (x *T) query(s *Env, proto string, server netip.AddrPort, name string, kind dnsmessage.Type) (*dnsmessage.Message, error) {
 	q := dnsmessage.Message{
 		Header:    dnsmessage.Header{ID: 4711, RecursionDesired: true},
 		Questions: []dnsmessage.Question{{Name: dnsmessage.MustNewName(name), Type: kind, Class: dnsmessage.ClassINET}},
@@ -249,7 +249,7 @@ func roundTripDNS(c net.Conn, proto string, b []byte) ([]byte, error) {
 		if _, err = c.Write(b); err != nil {
 			return nil, err
 		}
-		c.SetReadDeadline(time.Now().Add(again))
+		c.SetReadDeadline(time.Now().Add(retryAfter))
 		var n int
 		if n, err = c.Read(buf); err == nil {
 			return buf[:n], nil

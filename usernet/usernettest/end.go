@@ -19,26 +19,26 @@ func endCases() []Case {
 		name string
 		sig  unix.Signal
 	}{{"killed", unix.SIGKILL}, {"terminated", unix.SIGTERM}} {
-		cases = append(cases, Case{Name: "end/" + end.name, Alone: true, Needs: []Ability{Helper}, Check: func(x *X, s *Scene) {
+		cases = append(cases, Case{Name: "end/" + end.name, Alone: true, Needs: []Ability{Helper}, Check: func(x *T, s *Env) {
 			in, out := x.pair(s, Out, V4)
 			x.Must(exchange(in, out))
-			server, to := x.datagrams(s, Out, V4)
-			go echo(server)
+			server, to := x.udpServer(s, Out, V4)
+			go echoUDP(server)
 			c, err := x.dial(s.Container, "udp", to)
 			x.Must(err)
-			x.Must(x.ask(c, 10))
+			x.Must(x.echoed(c, 10))
 
 			pid := s.Proc.PID()
 			x.Must(unix.Kill(pid, end.sig))
 			x.Await(func() error {
-				if st := state(pid); st != 'Z' && st != 0 {
+				if st := procState(pid); st != 'Z' && st != 0 {
 					return fmt.Errorf("after signal %d the helper is in state %c", end.sig, st)
 				}
 				return nil
 			})
-			s.end(end.sig)
-			x.nothingLeft(s)
-			if s.path.has(Sockets) && s.path.has(Owner) {
+			s.stop(end.sig)
+			x.checkNothingLeft(s)
+			if s.dataPath.has(Sockets) && s.dataPath.has(Owner) {
 				if n, err := out.Read(make([]byte, 1)); err == nil || errno(err) == "no answer" {
 					x.Fatalf("the server outside reads %d bytes, %v from a helper that is gone", n, err)
 				}
@@ -52,11 +52,11 @@ func endCases() []Case {
 }
 
 // nothingLeft waits until the container's device and all processes are gone.
-func (x *X) nothingLeft(s *Scene) {
+func (x *T) checkNothingLeft(s *Env) {
 	x.Await(func() error {
 		return errors.Join(
 			onlyLinks(s.Container, "lo"), onlyLinks(s.Host, "lo", uplink),
-			nobodyIn(s.Container), nobodyIn(s.Host),
+			noProcesses(s.Container), noProcesses(s.Host),
 		)
 	})
 	for _, fw := range s.Options.Forwards {
@@ -87,12 +87,12 @@ func onlyLinks(n *lab.Node, want ...string) error {
 	return nil
 }
 
-func nobodyIn(n *lab.Node) error {
+func noProcesses(n *lab.Node) error {
 	id, err := n.NS.ID()
 	if err != nil {
 		return err
 	}
-	if who := inhabitants(id); len(who) > 0 {
+	if who := processesIn(id); len(who) > 0 {
 		return fmt.Errorf("processes left on %s: %v", n, who)
 	}
 	return nil

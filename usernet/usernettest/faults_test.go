@@ -63,15 +63,15 @@ func TestFaultsAreFound(t *testing.T) {
 			s := usernettest.Settings{Short: true}
 			if f.fault != "none" {
 				if r := usernettest.Try(t.Context(), relayPath("none"), c, s); r.Verdict != usernettest.Pass {
-					t.Fatalf("without a fault: %s: %s; %v", r.Verdict, r.Why, r.Notes)
+					t.Fatalf("without a fault: %s: %s; %v", r.Verdict, r.Reason, r.Notes)
 				}
 			}
-			s.Patience = 1500 * time.Millisecond // what hangs is found
+			s.Timeout = 1500 * time.Millisecond // what hangs is found
 			r := usernettest.Try(t.Context(), relayPath(f.fault), c, s)
 			if r.Verdict != usernettest.Fail {
-				t.Fatalf("the fault was not found: %s %s", r.Verdict, r.Why)
+				t.Fatalf("the fault was not found: %s %s", r.Verdict, r.Reason)
 			}
-			t.Log(r.Why)
+			t.Log(r.Reason)
 		})
 	}
 }

@@ -22,19 +22,19 @@ func peek(fd int) (int, error) {
 // flowCases: either side may be slow, stop, or vanish.
 func flowCases() []Case {
 	cases := both(func(d Direction, f Family) Case {
-		return Case{Name: "flow/zero-window-outside", Check: func(x *X, s *Scene) {
+		return Case{Name: "flow/zero-window-outside", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			stall(x, in, out)
 		}}
 	})
 	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "flow/zero-window-inside", Check: func(x *X, s *Scene) {
+		return Case{Name: "flow/zero-window-inside", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			stall(x, out, in)
 		}}
 	})...)
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "flow/slow-reader", Check: func(x *X, s *Scene) {
+		return Case{Name: "flow/slow-reader", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, Out, f)
 			x.Both(func() error { return trickleRead(in, out) }, func() error { return nil })
 			in, out = x.pair(s, Out, f)
@@ -42,7 +42,7 @@ func flowCases() []Case {
 		}}
 	})...)
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "flow/slow-writer", Check: func(x *X, s *Scene) {
+		return Case{Name: "flow/slow-writer", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, Out, f)
 			x.Must(trickleWrite(in, out))
 			x.Must(trickleWrite(out, in))
@@ -62,7 +62,7 @@ const mostBuffered = 64 << 20
 
 // stall lets a write until nothing moves any more because b doesn't read, and
 // then b read everything.
-func stall(x *X, a, b *net.TCPConn) {
+func stall(x *T, a, b *net.TCPConn) {
 	p := &progress{Writer: a}
 	type sent struct {
 		sum string
@@ -77,7 +77,7 @@ func stall(x *X, a, b *net.TCPConn) {
 		done <- sent{sum, err}
 	}()
 	x.Cleanup(func() { a.Close() }) // ends the goroutine
-	at := x.awaitStill(p)
+	at := x.awaitStalled(p)
 	x.Notef("%d KiB fitted in", at>>10)
 	if at >= mostBuffered {
 		x.Fatalf("%d bytes were taken though nobody reads", at)
@@ -142,8 +142,8 @@ func trickleWrite(a, b *net.TCPConn) error {
 }
 
 // pingPong is requests and responses of many sizes.
-func pingPong(f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
+func pingPong(f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
 		in, out := x.pair(s, Out, f)
 		x.Both(func() error {
 			_, err := io.Copy(onlyWriter{out}, onlyReader{out})
@@ -183,8 +183,8 @@ func roundTrip(c net.Conn, size int) error {
 }
 
 // keepalive: the guest's probes on an idle connection are answered.
-func keepalive(f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
+func keepalive(f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
 		in, out := x.pair(s, Out, f)
 		x.Must(exchange(in, out))
 		x.Must(in.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 1}))

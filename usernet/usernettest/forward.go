@@ -10,7 +10,7 @@ import (
 )
 
 // forms are forwards of each form, on ports that nothing else uses.
-func forms() []Forward {
+func forwardForms() []Forward {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	both := func(f Forward) []Forward {
 		udp := f
@@ -33,14 +33,14 @@ func forms() []Forward {
 type forwardForm struct {
 	name   string
 	family Family
-	from   func(*Scene) *lab.Node
+	from   func(*Env) *lab.Node
 	dial   netip.AddrPort
 	to     uint16 // on the guest
 	fails  bool
 }
 
-func outsideNode(s *Scene) *lab.Node { return s.Outside }
-func hostNode(s *Scene) *lab.Node    { return s.Host }
+func outsideNode(s *Env) *lab.Node { return s.Outside }
+func hostNode(s *Env) *lab.Node    { return s.Host }
 
 // forwardCases: each form of a forward, from each side of the host.
 func forwardCases() []Case {
@@ -68,15 +68,15 @@ func forwardCases() []Case {
 				needs = append(needs, IPv6, Inbound6)
 			}
 			cases = append(cases, Case{
-				Name: fmt.Sprintf("forward/%s/%s/%s", proto, form.name, form.family), Needs: needs, Options: Options{Forwards: forms()},
-				Check: func(x *X, s *Scene) { checkForm(x, s, proto, form) },
+				Name: fmt.Sprintf("forward/%s/%s/%s", proto, form.name, form.family), Needs: needs, Options: Options{Forwards: forwardForms()},
+				Check: func(x *T, s *Env) { checkForm(x, s, proto, form) },
 			})
 		}
 	}
 	for _, proto := range []string{"tcp", "udp"} {
 		cases = append(cases, families(func(f Family) Case {
-			c := Case{Name: "forward/" + proto + "/source-address", Needs: []Ability{Inbound, KeepsSource}, Check: func(x *X, s *Scene) {
-				seen := sourceSeen(x, s, proto, f)
+			c := Case{Name: "forward/" + proto + "/source-address", Needs: []Ability{Inbound, KeepsSource}, Check: func(x *T, s *Env) {
+				seen := clientAddrSeen(x, s, proto, f)
 				if seen.Addr() != OutsideAddr(f) {
 					x.Fatalf("the server inside sees a client at %s, it is at %s", seen, OutsideAddr(f))
 				}
@@ -88,13 +88,13 @@ func forwardCases() []Case {
 		})...)
 	}
 	return append(cases,
-		Case{Name: "forward/nobody-listens-inside", Needs: []Ability{Inbound}, Check: nobodyInside},
+		Case{Name: "forward/nobody-listens-inside", Needs: []Ability{Inbound}, Check: noListener},
 		Case{Name: "forward/auto", Needs: []Ability{Inbound, ForwardAuto}, Options: Options{Auto: true, Forwards: []Forward{}}, Alone: true, Check: autoForward},
 	)
 }
 
-func checkForm(x *X, s *Scene, proto string, form forwardForm) {
-	err := x.reach(s, proto, form)
+func checkForm(x *T, s *Env, proto string, form forwardForm) {
+	err := x.viaForward(s, proto, form)
 	if form.fails && err == nil {
 		x.Fatalf("%s/%s from %s leads inside, and should not", form.dial, proto, form.from(s))
 	}
@@ -104,18 +104,18 @@ func checkForm(x *X, s *Scene, proto string, form forwardForm) {
 }
 
 // reach talks to a server in the container over a forward.
-func (x *X) reach(s *Scene, proto string, form forwardForm) error {
+func (x *T) viaForward(s *Env, proto string, form forwardForm) error {
 	if proto == "udp" {
-		server := x.packets(s.Container, everywhere(form.family, form.to))
-		go echo(server)
+		server := x.udpSocket(s.Container, unspecified(form.family, form.to))
+		go echoUDP(server)
 		c, err := x.dial(form.from(s), "udp", form.dial)
 		if err != nil {
 			return err
 		}
-		return x.ask(c, 100)
+		return x.echoed(c, 100)
 	}
-	l := x.listen(s.Container, everywhere(form.family, form.to))
-	go answerAll(l)
+	l := x.listen(s.Container, unspecified(form.family, form.to))
+	go echoServer(l)
 	c, err := x.dial(form.from(s), "tcp", form.dial)
 	if err != nil {
 		return err
@@ -124,12 +124,12 @@ func (x *X) reach(s *Scene, proto string, form forwardForm) error {
 }
 
 // sourceSeen is the client's address as a server inside sees it.
-func sourceSeen(x *X, s *Scene, proto string, f Family) netip.AddrPort {
+func clientAddrSeen(x *T, s *Env, proto string, f Family) netip.AddrPort {
 	if proto == "tcp" {
 		in, _ := x.pair(s, In, f)
 		return addrOf(in.RemoteAddr())
 	}
-	server, to := x.datagrams(s, In, f)
+	server, to := x.udpServer(s, In, f)
 	c, err := x.dial(s.Outside, "udp", to)
 	x.Must(err)
 	_, err = c.Write([]byte("who am I?"))
@@ -141,8 +141,8 @@ func sourceSeen(x *X, s *Scene, proto string, f Family) netip.AddrPort {
 
 // nobodyInside: a forward to a closed port ends in an error for the client, it
 // neither hangs nor closes as if all were well.
-func nobodyInside(x *X, s *Scene) {
-	c, err := x.dial(s.Outside, "tcp", s.reached(V4, s.port()))
+func noListener(x *T, s *Env) {
+	c, err := x.dial(s.Outside, "tcp", s.reached(V4, s.nextForwardedPort()))
 	if err == nil {
 		_, err = c.Read(make([]byte, 1))
 	}
@@ -156,9 +156,9 @@ func nobodyInside(x *X, s *Scene) {
 
 // autoForward: what starts to listen inside can be reached, and what stops
 // can't any more.
-func autoForward(x *X, s *Scene) {
-	l := x.listen(s.Container, everywhere(V4, 23456))
-	go answerAll(l)
+func autoForward(x *T, s *Env) {
+	l := x.listen(s.Container, unspecified(V4, 23456))
+	go echoServer(l)
 	to := s.reached(V4, 23456)
 	talk := func() error {
 		c, err := x.dial(s.Outside, "tcp", to)

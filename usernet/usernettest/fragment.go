@@ -23,13 +23,13 @@ func fragmentCases() []Case {
 				return Case{
 					Name:    fmt.Sprintf("fragments/%d-at-mtu-%d", size, mtu),
 					Options: Options{MTU: mtu % 65520},
-					Check: func(x *X, s *Scene) {
-						server, to := x.datagrams(s, d, f)
-						go echo(server)
+					Check: func(x *T, s *Env) {
+						server, to := x.udpServer(s, d, f)
+						go echoUDP(server)
 						c, err := x.dial(s.client(d), "udp", to)
 						x.Must(err)
-						x.Must(x.ask(c, 10))
-						x.Must(askOnce(c, size))
+						x.Must(x.echoed(c, 10))
+						x.Must(echoedOnce(c, size))
 					},
 				}
 			})
@@ -48,8 +48,8 @@ func fragmentCases() []Case {
 
 // pathMTU is a program that looks for the path's MTU: once a longer datagram was sent, its socket
 // refuses such, and names the MTU that the host's socket names.
-func pathMTU(x *X, s *Scene) {
-	_, to := x.datagrams(s, Out, V4)
+func pathMTU(x *T, s *Env) {
+	_, to := x.udpServer(s, Out, V4)
 	host, err := x.probeMTU(s.Host, to)
 	x.Must(err)
 	inside, err := x.probeMTU(s.Container, to)
@@ -61,7 +61,7 @@ func pathMTU(x *X, s *Scene) {
 
 // probeMTU sends IPv4 datagrams that must not be fragmented until the socket refuses them, and
 // returns the MTU of its path then.
-func (x *X) probeMTU(n *lab.Node, to netip.AddrPort) (int, error) {
+func (x *T) probeMTU(n *lab.Node, to netip.AddrPort) (int, error) {
 	socket := func() (fd int, err error) {
 		doErr := n.NS.Do(func() (err error) {
 			fd, err = unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -99,9 +99,9 @@ func (x *X) probeMTU(n *lab.Node, to netip.AddrPort) (int, error) {
 
 // askOnce is ask for a datagram that nothing is in the way of: it arrives, and
 // no error comes of it.
-func askOnce(c net.Conn, size int) error {
-	c.SetReadDeadline(time.Now().Add(4 * again))
-	if err := trade(c, size); err != nil {
+func echoedOnce(c net.Conn, size int) error {
+	c.SetReadDeadline(time.Now().Add(4 * retryAfter))
+	if err := sendAndReceive(c, size); err != nil {
 		return fmt.Errorf("datagram of %d bytes: %w", size, err)
 	}
 	return nil

@@ -15,19 +15,19 @@ import (
 // hostileCases: a guest that means harm.
 func hostileCases() []Case {
 	return append(families(func(f Family) Case {
-		return Case{Name: "hostile/forged-source", Needs: []Ability{Policy}, Alone: true, Check: func(x *X, s *Scene) { forged(x, s, f) }}
+		return Case{Name: "hostile/forged-source", Needs: []Ability{Policy}, Alone: true, Check: func(x *T, s *Env) { forgedSource(x, s, f) }}
 	}), Case{Name: "hostile/garbage", Needs: []Ability{Sockets}, Alone: true, Check: garbage})
 }
 
 // forged sends from an address that the guest gave itself.
-func forged(x *X, s *Scene, f Family) {
-	mine := pick(f, "203.0.113.9", "2001:db8:9::9")
-	x.Must(s.Container.Address("lo", single(mine)))
-	server, to := x.datagrams(s, Out, f)
-	c := x.packets(s.Container, netip.AddrPortFrom(mine, 0))
+func forgedSource(x *T, s *Env, f Family) {
+	mine := byFamily(f, "203.0.113.9", "2001:db8:9::9")
+	x.Must(s.Container.Address("lo", hostPrefix(mine)))
+	server, to := x.udpServer(s, Out, f)
+	c := x.udpSocket(s.Container, netip.AddrPortFrom(mine, 0))
 	_, err := c.WriteToUDPAddrPort([]byte("from somebody else"), to)
 	x.Must(err)
-	server.SetReadDeadline(time.Now().Add(again))
+	server.SetReadDeadline(time.Now().Add(retryAfter))
 	if n, from, err := server.ReadFromUDPAddrPort(make([]byte, 100)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		x.Fatalf("a datagram from %s came out: %d bytes from %s, %v", mine, n, from, err)
 	}
@@ -36,7 +36,7 @@ func forged(x *X, s *Scene, f Family) {
 // garbage sends packets that no kernel would: of random bytes, and with headers
 // that are right in part. The helper must live, let others through, and keep
 // nothing.
-func garbage(x *X, s *Scene) {
+func garbage(x *T, s *Env) {
 	count := scaled(x.Settings, 5000, 50_000, 1_000_000)
 	in, out := x.pair(s, Out, V4)
 	x.Must(exchange(in, out))
@@ -53,7 +53,7 @@ func garbage(x *X, s *Scene) {
 	}))
 	defer unix.Close(fd)
 	before := residentBytes(s.Proc.PID())
-	g := &garbler{rand.New(rand.NewPCG(1, 2)), guest4, guest6}
+	g := &garbageMaker{rand.New(rand.NewPCG(1, 2)), guest4, guest6}
 	taken := 0
 	for i := range count {
 		b := g.packet()
@@ -88,12 +88,12 @@ func etherType(b []byte) uint16 {
 }
 
 // garbler makes packets that are wrong in some way.
-type garbler struct {
+type garbageMaker struct {
 	*rand.Rand
 	guest4, guest6 netip.Addr
 }
 
-func (g *garbler) packet() []byte {
+func (g *garbageMaker) packet() []byte {
 	b := make([]byte, 1+g.IntN(1<<(1+g.IntN(11))))
 	for i := range b {
 		b[i] = byte(g.Uint32())
@@ -114,7 +114,7 @@ func (g *garbler) packet() []byte {
 
 // Headers say the truth about most things most of the time.
 
-func (g *garbler) header4(b []byte, protocol byte) {
+func (g *garbageMaker) header4(b []byte, protocol byte) {
 	b[0] = 0x45
 	if g.IntN(10) == 0 {
 		b[0] = 0x40 | byte(g.IntN(16))
@@ -126,7 +126,7 @@ func (g *garbler) header4(b []byte, protocol byte) {
 		b[6], b[7] = 0x40, 0
 	}
 	b[9] = protocol
-	src, dst := g.guest4.As4(), far(V4, farServer).As4()
+	src, dst := g.guest4.As4(), remoteAddr(V4, remoteServer).As4()
 	copy(b[12:], src[:])
 	copy(b[16:], dst[:])
 	b[10], b[11] = 0, 0
@@ -139,13 +139,13 @@ func (g *garbler) header4(b []byte, protocol byte) {
 	b[10], b[11] = ^byte(sum>>8), ^byte(sum)
 }
 
-func (g *garbler) header6(b []byte, protocol byte) {
+func (g *garbageMaker) header6(b []byte, protocol byte) {
 	b[0] = 0x60 | b[0]&15
 	if length := len(b) - 40; g.IntN(4) > 0 {
 		b[4], b[5] = byte(length>>8), byte(length)
 	}
 	b[6] = protocol
-	src, dst := g.guest6.As16(), far(V6, farServer).As16()
+	src, dst := g.guest6.As16(), remoteAddr(V6, remoteServer).As16()
 	copy(b[8:], src[:])
 	copy(b[24:], dst[:])
 }

@@ -14,7 +14,7 @@ import (
 
 // http2 is many requests at once in one connection, each with a body that comes
 // back.
-func http2(x *X, s *Scene, f Family) {
+func http2(x *T, s *Env, f Family) {
 	l, to := x.service(s, Out, f)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		b, err := io.ReadAll(r.Body)

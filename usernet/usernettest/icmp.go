@@ -19,29 +19,29 @@ import (
 // icmpCases: ping works where the host may, and never lies.
 func icmpCases() []Case {
 	cases := families(func(f Family) Case {
-		return Case{Name: "ping/answered", Needs: []Ability{Ping}, Check: func(x *X, s *Scene) {
+		return Case{Name: "ping/answered", Needs: []Ability{Ping}, Check: func(x *T, s *Env) {
 			for _, size := range []int{0, 56, 1400, 8000} {
-				x.Must(x.ping(s.Container, far(f, farServer), size, 3))
+				x.Must(x.ping(s.Container, remoteAddr(f, remoteServer), size, 3))
 			}
 		}}
 	})
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "ping/nobody-there", Check: func(x *X, s *Scene) {
-			x.Must(x.noPing(s, far(f, farSilent)))
+		return Case{Name: "ping/nobody-there", Check: func(x *T, s *Env) {
+			x.Must(x.noPing(s, remoteAddr(f, remoteSilent)))
 		}}
 	})...)
 	return append(cases, families(func(f Family) Case {
-		return Case{Name: "ping/not-allowed-on-the-host", Alone: true, Site: Conditions{NoPing: true}, Check: func(x *X, s *Scene) {
+		return Case{Name: "ping/not-allowed-on-the-host", Alone: true, Conditions: Conditions{NoPing: true}, Check: func(x *T, s *Env) {
 			// The helper may have rights of its own. A true answer is no lie either;
 			// one for a dead address is.
-			x.Must(x.noPing(s, far(f, farSilent)))
-			x.Notef("one that lives: %v", x.ping(s.Container, far(f, farServer), 56, 1))
+			x.Must(x.noPing(s, remoteAddr(f, remoteSilent)))
+			x.Notef("one that lives: %v", x.ping(s.Container, remoteAddr(f, remoteServer), 56, 1))
 		}}
 	})...)
 }
 
 // noPing looks that nobody answers for an address where nobody is.
-func (x *X) noPing(s *Scene, to netip.Addr) error {
+func (x *T) noPing(s *Env, to netip.Addr) error {
 	err := x.ping(s.Container, to, 56, 1)
 	if err == nil {
 		return fmt.Errorf("somebody answered a ping to %s, where nobody is", to)
@@ -55,7 +55,7 @@ func (x *X) noPing(s *Scene, to netip.Addr) error {
 var errNoEcho = errors.New("no echo reply")
 
 // ping sends echo requests from the node until one is answered.
-func (x *X) ping(n *lab.Node, to netip.Addr, size, tries int) error {
+func (x *T) ping(n *lab.Node, to netip.Addr, size, tries int) error {
 	var c *icmp.PacketConn
 	network, at, protocol := "udp4", "0.0.0.0", 1
 	request, reply := icmp.Type(ipv4.ICMPTypeEcho), icmp.Type(ipv4.ICMPTypeEchoReply)
@@ -83,7 +83,7 @@ func (x *X) ping(n *lab.Node, to netip.Addr, size, tries int) error {
 		if _, err := c.WriteTo(b, &net.UDPAddr{IP: to.AsSlice()}); err != nil {
 			return fmt.Errorf("ping %s: %w", to, err)
 		}
-		c.SetReadDeadline(time.Now().Add(again))
+		c.SetReadDeadline(time.Now().Add(retryAfter))
 		got, from, err := c.ReadFrom(buf)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			continue

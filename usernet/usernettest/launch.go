@@ -12,7 +12,7 @@ import (
 )
 
 // Launch starts a helper on the host, whose output goes into a log.
-func (s *Site) Launch(args []string, extra ...*os.File) (*Instance, error) {
+func (s *Topology) Launch(args []string, extra ...*os.File) (*Instance, error) {
 	log, err := os.Create(filepath.Join(s.Dir, "helper.log"))
 	if err != nil {
 		return nil, err
@@ -26,10 +26,10 @@ func (s *Site) Launch(args []string, extra ...*os.File) (*Instance, error) {
 }
 
 // configured waits until the helper has configured the container, or has ended.
-func (s *Site) configured(ctx context.Context, i *Instance, families ...Family) error {
+func (s *Topology) awaitConfigured(ctx context.Context, i *Instance, families ...Family) error {
 	ended := false
 	err := s.awaitAddress(ctx, i.Device, families, func() bool {
-		st := state(i.Proc.PID())
+		st := procState(i.Proc.PID())
 		ended = st == 'Z' || st == 0
 		return ended
 	})
@@ -44,10 +44,10 @@ func (s *Site) configured(ctx context.Context, i *Instance, families ...Family) 
 
 // AwaitPort waits until the helper listens on the last port of a forward, or
 // has ended.
-func (s *Site) AwaitPort(ctx context.Context, i *Instance, fw Forward) error {
+func (s *Topology) AwaitPort(ctx context.Context, i *Instance, fw Forward) error {
 	want := fmt.Appendf(nil, ":%04X ", int(fw.Port)+fw.Count-1)
 	err := await(ctx, func() error {
-		if st := state(i.Proc.PID()); st == 'Z' || st == 0 {
+		if st := procState(i.Proc.PID()); st == 'Z' || st == 0 {
 			return nil
 		}
 		// The process's view of /proc/net is that of its network namespace.
@@ -59,7 +59,7 @@ func (s *Site) AwaitPort(ctx context.Context, i *Instance, fw Forward) error {
 		}
 		return fmt.Errorf("the helper does not listen on port %d/%s", int(fw.Port)+fw.Count-1, fw.Proto)
 	})
-	if st := state(i.Proc.PID()); st == 'Z' || st == 0 {
+	if st := procState(i.Proc.PID()); st == 'Z' || st == 0 {
 		err = errors.New("the helper has ended")
 	}
 	if err != nil {
@@ -69,10 +69,10 @@ func (s *Site) AwaitPort(ctx context.Context, i *Instance, fw Forward) error {
 }
 
 // abandon ends a helper that did not start well, and tells what it said.
-func (s *Site) abandon(i *Instance, err error) error {
+func (s *Topology) abandon(i *Instance, err error) error {
 	i.Proc.Kill()
 	i.Proc.Wait()
-	err = fmt.Errorf("%w: %s", err, i.said())
+	err = fmt.Errorf("%w: %s", err, i.logTail())
 	i.Stopped()
 	return err
 }

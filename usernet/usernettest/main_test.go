@@ -11,7 +11,7 @@ import (
 
 func TestMain(m *testing.M) {
 	flag.Set("test.parallel", "4") // they wait for each other's timeouts most of the time
-	usernettest.AnswerChild()
+	usernettest.RunChild()
 	answerStack()
 	answerRelay()
 	os.Exit(lab.RunTests(m))

@@ -14,13 +14,13 @@ import (
 // manyCases: many connections, one after the other and at once.
 func manyCases() []Case {
 	cases := families(func(f Family) Case {
-		return Case{Name: "many/one-after-the-other", Needs: []Ability{Helper}, Check: inARow(f)}
+		return Case{Name: "many/one-after-the-other", Needs: []Ability{Helper}, Check: sequential(f)}
 	})
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "many/failing", Needs: []Ability{Helper}, Check: failing(f)}
+		return Case{Name: "many/failing", Needs: []Ability{Helper}, Check: refused(f)}
 	})...)
 	for _, d := range []Direction{Out, In} {
-		c := Case{Name: "many/at-once/" + string(d), Check: atOnce(d)}
+		c := Case{Name: "many/at-once/" + string(d), Check: concurrent(d)}
 		if d == In {
 			c.Needs = []Ability{Inbound}
 		}
@@ -31,11 +31,11 @@ func manyCases() []Case {
 
 // inARow opens and closes connections, and looks whether the helper keeps
 // anything of them.
-func inARow(f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
-		n := scaled(x.Settings, 1000, thorough(f, 5000, 2000), 10_000)
+func sequential(f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
+		n := scaled(x.Settings, 1000, fewerForV6(f, 5000, 2000), 10_000)
 		l, to := x.service(s, Out, f)
-		go answerAll(l)
+		go echoServer(l)
 		hello := func() error {
 			c, err := (&net.Dialer{KeepAlive: -1}).DialContext(x.ctx, "tcp", to.String())
 			if err != nil {
@@ -53,7 +53,7 @@ func inARow(f Family) func(*X, *Scene) {
 			return nil
 		}
 		x.Must(s.Container.NS.Do(hello)) // what is set up once doesn't count
-		x.noneLeft(s, func() {
+		x.checkNoLeak(s, func() {
 			x.Must(s.Container.NS.Do(func() error {
 				for i := range n {
 					if err := hello(); err != nil {
@@ -67,7 +67,7 @@ func inARow(f Family) func(*X, *Scene) {
 }
 
 // answerAll echoes on every connection until the listener closes.
-func answerAll(l *net.TCPListener) {
+func echoServer(l *net.TCPListener) {
 	for {
 		c, err := l.AcceptTCP()
 		if err != nil {
@@ -81,9 +81,9 @@ func answerAll(l *net.TCPListener) {
 }
 
 // failing is inARow with connections that are refused.
-func failing(f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
-		to := far(f, farServer).String()
+func refused(f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
+		to := remoteAddr(f, remoteServer).String()
 		refuse := func() error {
 			_, err := (&net.Dialer{}).DialContext(x.ctx, "tcp", net.JoinHostPort(to, "9"))
 			if err == nil {
@@ -92,7 +92,7 @@ func failing(f Family) func(*X, *Scene) {
 			return nil
 		}
 		x.Must(s.Container.NS.Do(refuse))
-		x.noneLeft(s, func() {
+		x.checkNoLeak(s, func() {
 			x.Must(s.Container.NS.Do(func() error {
 				for range 500 {
 					if err := refuse(); err != nil {
@@ -107,9 +107,9 @@ func failing(f Family) func(*X, *Scene) {
 
 // noneLeft looks whether the helper has as many descriptors after f as before,
 // and notes its memory.
-func (x *X) noneLeft(s *Scene, f func()) {
+func (x *T) checkNoLeak(s *Env, f func()) {
 	pid := s.Proc.PID()
-	before, err := x.settled(pid)
+	before, err := x.stableDescriptors(pid)
 	x.Must(err)
 	memory := residentBytes(pid)
 	f()
@@ -127,7 +127,7 @@ func (x *X) noneLeft(s *Scene, f func()) {
 
 // settled is how many descriptors the helper has once that stays the same:
 // closing those of earlier cases may take it a moment.
-func (x *X) settled(pid int) (int, error) {
+func (x *T) stableDescriptors(pid int) (int, error) {
 	last, same := -1, 0
 	err := await(x.ctx, func() error {
 		now, err := descriptors(pid)
@@ -147,8 +147,8 @@ func (x *X) settled(pid int) (int, error) {
 
 // atOnce lets many streams run until they have moved a total, and computes how
 // evenly.
-func atOnce(d Direction) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
+func concurrent(d Direction) func(*T, *Env) {
+	return func(x *T, s *Env) {
 		streams := scaled(x.Settings, 16, 64, 1024)
 		total := scaled[int64](x.Settings, 64<<20, 256<<20, 4<<30)
 		ctx, cancel := context.WithCancel(x.ctx)
@@ -162,7 +162,7 @@ func atOnce(d Direction) func(*X, *Scene) {
 			c := x.dialTCP(s.client(d), to)
 			server, err := l.AcceptTCP()
 			x.Must(err)
-			keep(x, server)
+			closeAfter(x, server)
 			// Its writer may have stopped with nothing left to read.
 			defer context.AfterFunc(ctx, func() { server.SetReadDeadline(time.Unix(1, 0)) })()
 			wg.Add(2)

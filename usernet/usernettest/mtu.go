@@ -14,7 +14,7 @@ func mtuCases() []Case {
 		add := both(func(d Direction, f Family) Case {
 			return Case{
 				Name: fmt.Sprintf("mtu/%d", mtu), Needs: []Ability{SetMTU}, Options: Options{MTU: mtu},
-				Check: func(x *X, s *Scene) {
+				Check: func(x *T, s *Env) {
 					l, err := link.Find(s.Container.NS, s.Device)
 					x.Must(err)
 					got, err := l.MTU()
@@ -33,7 +33,7 @@ func mtuCases() []Case {
 			}
 		})
 		for _, c := range add {
-			if mtu >= minMTU6 || !strings.HasSuffix(c.Name, "/"+V6.String()) {
+			if mtu >= minIPv6MTU || !strings.HasSuffix(c.Name, "/"+V6.String()) {
 				cases = append(cases, c)
 			}
 		}

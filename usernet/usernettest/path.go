@@ -81,7 +81,7 @@ type Options struct {
 }
 
 // minMTU6 is the smallest MTU of a link with IPv6, in bytes (RFC 8200, section 5).
-const minMTU6 = 1280
+const minIPv6MTU = 1280
 
 // mtu is the MTU that is really meant.
 func (o Options) mtu() int {
@@ -99,14 +99,14 @@ type Path struct {
 	Lacks map[Ability]string
 	// Start starts it for the site's container, and returns when the container
 	// can be used. ctx bounds the starting alone.
-	Start func(ctx context.Context, s *Site, o Options) (*Instance, error)
+	Start func(ctx context.Context, s *Topology, o Options) (*Instance, error)
 }
 
 // has tells whether the path has an ability.
-func (p Path) has(a Ability) bool { return p.lacks([]Ability{a}) == "" }
+func (p Path) has(a Ability) bool { return p.missing([]Ability{a}) == "" }
 
 // lacks is why the path can't do all of what is needed, or "".
-func (p Path) lacks(need []Ability) string {
+func (p Path) missing(need []Ability) string {
 	var why []string
 	for _, a := range need {
 		if w, ok := p.Lacks[a]; ok {
@@ -143,7 +143,7 @@ func (i *Instance) reached(f Family, port uint16) netip.AddrPort {
 }
 
 // said is what the program wrote, at most the last few lines of it.
-func (i *Instance) said() string {
+func (i *Instance) logTail() string {
 	const most = 2000
 	if i.Log == nil {
 		return ""

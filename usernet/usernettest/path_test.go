@@ -11,13 +11,13 @@ func TestForwardsAndRulesAsProgramsTakeThem(t *testing.T) {
 	some := Forward{Proto: "udp", Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, To: 80, Count: 3}
 	six := Forward{Proto: "tcp", Addr: netip.MustParseAddr("2001:db8::1"), Port: 80, To: 81, Count: 2}
 	for _, c := range []struct{ name, got, want string }{
-		{"cleat, one port", one.cleat(), "80-80:8080-8080/tcp"},
-		{"cleat, a range at an address", some.cleat(), "192.0.2.1:80-82:80-82/udp"},
-		{"cleat, IPv6", six.cleat(), "[2001:db8::1]:80-81:81-82/tcp"},
+		{"cleat, one port", one.publishFlag(), "80-80:8080-8080/tcp"},
+		{"cleat, a range at an address", some.publishFlag(), "192.0.2.1:80-82:80-82/udp"},
+		{"cleat, IPv6", six.publishFlag(), "[2001:db8::1]:80-81:81-82/tcp"},
 		{"pasta, one port", pastaPorts(one), "80-80:8080-8080"},
 		{"pasta, a range at an address", pastaPorts(some), "192.0.2.1/80-82:80-82"},
-		{"a rule for all", Rule{Target: "192.0.2.0/24"}.cleat(), "192.0.2.0/24"},
-		{"a rule for ports", Rule{Target: "a.example", Ports: "1-2", Proto: "udp"}.cleat(), "a.example:1-2/udp"},
+		{"a rule for all", Rule{Target: "192.0.2.0/24"}.ruleFlag(), "192.0.2.0/24"},
+		{"a rule for ports", Rule{Target: "a.example", Ports: "1-2", Proto: "udp"}.ruleFlag(), "a.example:1-2/udp"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, c.got, c.want)
@@ -32,7 +32,7 @@ func TestCaseNamesAreUnique(t *testing.T) {
 			t.Errorf("two cases are called %s", c.Name)
 		}
 		seen[c.Name] = true
-		if c.Site != (Conditions{}) && !c.Alone {
+		if c.Conditions != (Conditions{}) && !c.Alone {
 			t.Errorf("%s wants a site of its own, and is not Alone", c.Name)
 		}
 	}
@@ -44,7 +44,7 @@ func TestCasesSayWhatIPv6Needs(t *testing.T) {
 			continue
 		}
 		p := Path{Lacks: map[Ability]string{IPv6: "none"}}
-		if p.lacks(c.Needs) == "" {
+		if p.missing(c.Needs) == "" {
 			t.Errorf("%s is tried where there is no IPv6", c.Name)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // state is a process's state as in /proc/PID/stat, or 0 when there is none.
-func state(pid int) byte {
+func procState(pid int) byte {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0
@@ -24,11 +24,11 @@ func state(pid int) byte {
 }
 
 // freeze stops a process and waits until it stands; the case's end thaws it.
-func (x *X) freeze(pid int) {
+func (x *T) freeze(pid int) {
 	x.Must(unix.Kill(pid, unix.SIGSTOP))
 	x.Cleanup(func() { unix.Kill(pid, unix.SIGCONT) })
 	x.Await(func() error {
-		if s := state(pid); s != 'T' {
+		if s := procState(pid); s != 'T' {
 			return fmt.Errorf("process %d is in state %c, not stopped", pid, s)
 		}
 		return nil
@@ -36,7 +36,7 @@ func (x *X) freeze(pid int) {
 }
 
 // thaw lets a stopped process go on.
-func (x *X) thaw(pid int) { x.Must(unix.Kill(pid, unix.SIGCONT)) }
+func (x *T) thaw(pid int) { x.Must(unix.Kill(pid, unix.SIGCONT)) }
 
 // descriptors counts a process's open files.
 func descriptors(pid int) (int, error) {
@@ -61,7 +61,7 @@ func residentBytes(pid int) int {
 
 // inhabitants are the processes in the network namespace with this inode
 // number, ours excepted.
-func inhabitants(netnsID uint64) []string {
+func processesIn(netnsID uint64) []string {
 	all, err := os.ReadDir("/proc")
 	if err != nil {
 		return nil

@@ -22,7 +22,7 @@ const (
 // rejections make the node answer for some of its addresses as a router does
 // that can't or may not reach them. Routes of type unreachable would do the
 // same, but a few times a second only (net/ipv4/route.c, ip_error).
-func rejections(n *lab.Node) error {
+func addRejections(n *lab.Node) error {
 	c, err := nftables.New(nftables.WithNetNSFd(n.NS.Fd()))
 	if err != nil {
 		return fmt.Errorf("reach nftables of %s: %w", n, err)
@@ -36,8 +36,8 @@ func rejections(n *lab.Node) error {
 		addr netip.Addr
 		code uint8
 	}{
-		{far(V4, farUnreachable), hostUnreachable4}, {far(V4, farProhibited), prohibited4},
-		{far(V6, farUnreachable), addrUnreachable6}, {far(V6, farProhibited), prohibited6},
+		{remoteAddr(V4, remoteUnreachable), hostUnreachable4}, {remoteAddr(V4, remoteProhibited), prohibited4},
+		{remoteAddr(V6, remoteUnreachable), addrUnreachable6}, {remoteAddr(V6, remoteProhibited), prohibited6},
 	} {
 		c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: reject(r.addr, r.code)})
 	}

@@ -88,13 +88,13 @@ func relayPath(name string) usernettest.Path {
 			usernettest.Sockets: "it only carries packets", usernettest.ForwardForms: "it routes", usernettest.ForwardAuto: "it routes",
 			usernettest.HostLoopback: "it routes", usernettest.AsHost: "it routes",
 		},
-		Start: func(_ context.Context, s *usernettest.Site, o usernettest.Options) (*usernettest.Instance, error) {
+		Start: func(_ context.Context, s *usernettest.Topology, o usernettest.Options) (*usernettest.Instance, error) {
 			return startRelay(s, o, name)
 		},
 	}
 }
 
-func startRelay(s *usernettest.Site, o usernettest.Options, name string) (*usernettest.Instance, error) {
+func startRelay(s *usernettest.Topology, o usernettest.Options, name string) (*usernettest.Instance, error) {
 	mtu := o.MTU
 	if mtu == 0 {
 		mtu = 65520
@@ -130,14 +130,14 @@ func startRelay(s *usernettest.Site, o usernettest.Options, name string) (*usern
 }
 
 // routeRelay makes the host a router between the container and the outside.
-func routeRelay(s *usernettest.Site, mtu int) error {
+func routeRelay(s *usernettest.Topology, mtu int) error {
 	if err := errors.Join(
 		s.Host.Sysctl("net/ipv4/ip_forward", "1"), s.Host.Sysctl("net/ipv6/conf/all/forwarding", "1"),
 	); err != nil {
 		return err
 	}
 	for f, p := range guest {
-		if f == usernettest.V6 && mtu < minMTU6 {
+		if f == usernettest.V6 && mtu < minIPv6MTU {
 			continue
 		}
 		onHost := netip.PrefixFrom(gateway[f], p.Bits())

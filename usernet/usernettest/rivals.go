@@ -30,7 +30,7 @@ func Pasta() (Path, error) {
 	}, nil
 }
 
-func startPasta(ctx context.Context, s *Site, o Options) (*Instance, error) {
+func startPasta(ctx context.Context, s *Topology, o Options) (*Instance, error) {
 	const dns4, dns6 = "169.254.1.1", "fd00::53"
 	args := []string{"pasta", "--foreground", "--quiet", "--config-net", "--netns-only", "--runas", "0:0", "--no-map-gw",
 		"--mtu", strconv.Itoa(o.mtu()), "-T", "none", "-U", "none", "--dns-forward", dns4, "--dns-forward", dns6}
@@ -57,10 +57,10 @@ func startPasta(ctx context.Context, s *Site, o Options) (*Instance, error) {
 	i.Device = uplink
 	i.Nameserver = map[Family]netip.AddrPort{V4: netip.MustParseAddrPort(dns4 + ":53"), V6: netip.MustParseAddrPort("[" + dns6 + "]:53")}
 	families := []Family{V4, V6}
-	if o.mtu() < minMTU6 {
+	if o.mtu() < minIPv6MTU {
 		families = families[:1]
 	}
-	return i, s.configured(ctx, i, families...)
+	return i, s.awaitConfigured(ctx, i, families...)
 }
 
 // pastaPorts is a forward as pasta's -t and -u take it.
@@ -94,7 +94,7 @@ func Slirp4netns() (Path, error) {
 	}, nil
 }
 
-func startSlirp(ctx context.Context, s *Site, o Options) (*Instance, error) {
+func startSlirp(ctx context.Context, s *Topology, o Options) (*Instance, error) {
 	const device = "tap0"
 	socket := filepath.Join(s.Dir, "slirp.sock")
 	i, err := s.Launch([]string{"slirp4netns", "--configure", "--mtu=" + strconv.Itoa(o.mtu()),
@@ -104,7 +104,7 @@ func startSlirp(ctx context.Context, s *Site, o Options) (*Instance, error) {
 	}
 	i.Device = device
 	i.Nameserver = map[Family]netip.AddrPort{V4: netip.MustParseAddrPort("10.0.2.3:53")}
-	if err := s.configured(ctx, i, V4); err != nil {
+	if err := s.awaitConfigured(ctx, i, V4); err != nil {
 		return nil, err
 	}
 	for _, fw := range o.Forwards {

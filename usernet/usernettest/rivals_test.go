@@ -26,7 +26,7 @@ var (
 
 // settings are as the command line wants them.
 func settings() usernettest.Settings {
-	return usernettest.Settings{Long: *long, Short: testing.Short(), Patience: *patience}
+	return usernettest.Settings{Long: *long, Short: testing.Short(), Timeout: *patience}
 }
 
 func match(t *testing.T) *regexp.Regexp {

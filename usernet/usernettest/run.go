@@ -20,9 +20,9 @@ type Case struct {
 	Needs   []Ability
 	Options Options // what the data path is started with
 	// Alone cases break the scene, or need an untouched one.
-	Alone bool
-	Site  Conditions // unless zero, the case must be Alone
-	Check func(*X, *Scene)
+	Alone      bool
+	Conditions Conditions // unless zero, the case must be Alone
+	Check      func(*T, *Env)
 }
 
 // Cases are all cases, in the order in which they are tried.
@@ -73,12 +73,12 @@ func both(make func(Direction, Family) Case) []Case {
 
 // Run tries a path with all cases whose names match, each as a subtest.
 func Run(t *testing.T, p Path, s Settings, match *regexp.Regexp) {
-	play(t, p, s, match, func(t *testing.T, r Result) {
+	runCases(t, p, s, match, func(t *testing.T, r Result) {
 		switch r.Verdict {
 		case Fail:
-			t.Error(r.Why)
+			t.Error(r.Reason)
 		case Skip:
-			t.Skip(r.Why)
+			t.Skip(r.Reason)
 		}
 	})
 }
@@ -86,20 +86,20 @@ func Run(t *testing.T, p Path, s Settings, match *regexp.Regexp) {
 // Record is Run for a path whose failures are not ours: they are only returned.
 func Record(t *testing.T, p Path, s Settings, match *regexp.Regexp) []Result {
 	var all []Result
-	play(t, p, s, match, func(t *testing.T, r Result) {
+	runCases(t, p, s, match, func(t *testing.T, r Result) {
 		all = append(all, r)
 		if r.Verdict == Pass {
 			return
 		}
-		t.Skipf("%s: %s", r.Verdict, r.Why)
+		t.Skipf("%s: %s", r.Verdict, r.Reason)
 	})
 	return all
 }
 
-func play(t *testing.T, p Path, s Settings, match *regexp.Regexp, report func(*testing.T, Result)) {
-	st := &stage{path: p}
+func runCases(t *testing.T, p Path, s Settings, match *regexp.Regexp, report func(*testing.T, Result)) {
+	st := &runner{path: p}
 	defer func() {
-		if err := st.clear(); err != nil {
+		if err := st.teardown(); err != nil {
 			t.Error(err)
 		}
 	}()
@@ -112,8 +112,8 @@ func play(t *testing.T, p Path, s Settings, match *regexp.Regexp, report func(*t
 			for _, n := range r.Notes {
 				t.Log(n)
 			}
-			if r.Said != "" {
-				t.Logf("the helper said: %s", r.Said)
+			if r.Log != "" {
+				t.Logf("the helper said: %s", r.Log)
 			}
 			report(t, r)
 		})
@@ -122,8 +122,8 @@ func play(t *testing.T, p Path, s Settings, match *regexp.Regexp, report func(*t
 
 // Try tries a path with one case.
 func Try(ctx context.Context, p Path, c Case, s Settings) Result {
-	st := &stage{path: p}
-	defer st.clear()
+	st := &runner{path: p}
+	defer st.teardown()
 	return st.try(ctx, c, s)
 }
 
@@ -132,8 +132,8 @@ func Table(results []Result) string {
 	var b strings.Builder
 	for _, r := range results {
 		remarks := r.Notes
-		if r.Why != "" {
-			remarks = append([]string{r.Why}, remarks...)
+		if r.Reason != "" {
+			remarks = append([]string{r.Reason}, remarks...)
 		}
 		line := fmt.Sprintf("%s  %-44s %s", r.Verdict, r.Case, strings.Join(remarks, "; "))
 		b.WriteString(strings.TrimRight(strings.ReplaceAll(line, "\n", " "), " ") + "\n")
@@ -142,55 +142,55 @@ func Table(results []Result) string {
 }
 
 // Scene is a site with a data path running on it.
-type Scene struct {
-	*Site
+type Env struct {
+	*Topology
 	*Instance
-	Options Options
-	path    Path
-	next    int // forwarded ports handed out
+	Options  Options
+	dataPath Path
+	nextPort int // forwarded ports handed out
 }
 
 // stage keeps a scene for the cases that can share one.
-type stage struct {
-	path  Path
-	scene *Scene
+type runner struct {
+	path Path
+	env  *Env
 }
 
-func (st *stage) try(ctx context.Context, c Case, s Settings) Result {
-	if why := st.path.lacks(c.Needs); why != "" {
-		return Result{Case: c.Name, Verdict: Skip, Why: why}
+func (st *runner) try(ctx context.Context, c Case, s Settings) Result {
+	if why := st.path.missing(c.Needs); why != "" {
+		return Result{Case: c.Name, Verdict: Skip, Reason: why}
 	}
-	if err := st.set(ctx, c, s); err != nil {
-		return Result{Case: c.Name, Verdict: Fail, Why: err.Error()}
+	if err := st.prepare(ctx, c, s); err != nil {
+		return Result{Case: c.Name, Verdict: Fail, Reason: err.Error()}
 	}
-	r := try(ctx, c.Name, s, func(x *X) { c.Check(x, st.scene) })
-	if !c.Alone && r.Verdict != Fail && !st.scene.alive() {
-		r.Verdict, r.Why = Fail, "the helper has ended"
+	r := try(ctx, c.Name, s, func(x *T) { c.Check(x, st.env) })
+	if !c.Alone && r.Verdict != Fail && !st.env.alive() {
+		r.Verdict, r.Reason = Fail, "the helper has ended"
 	}
 	if r.Verdict == Fail {
-		r.Said = st.scene.said()
+		r.Log = st.env.logTail()
 	}
 	if c.Alone || r.Verdict == Fail {
-		st.clear()
+		st.teardown()
 	}
 	return r
 }
 
 // set makes the scene that c wants, unless it is there.
-func (st *stage) set(ctx context.Context, c Case, s Settings) error {
+func (st *runner) prepare(ctx context.Context, c Case, s Settings) error {
 	want := c.Options
-	if want.Forwards == nil && st.path.lacks([]Ability{Inbound}) == "" {
+	if want.Forwards == nil && st.path.missing([]Ability{Inbound}) == "" {
 		want.Forwards = forwarded()
 	}
-	if st.scene != nil && !c.Alone && reflect.DeepEqual(st.scene.Options, want) {
+	if st.env != nil && !c.Alone && reflect.DeepEqual(st.env.Options, want) {
 		return nil
 	}
-	if err := st.clear(); err != nil {
+	if err := st.teardown(); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.patience())
+	ctx, cancel := context.WithTimeout(ctx, s.timeout())
 	defer cancel()
-	site, err := NewSite(c.Site)
+	site, err := NewTopology(c.Conditions)
 	if err != nil {
 		return fmt.Errorf("build a site: %w", err)
 	}
@@ -198,34 +198,34 @@ func (st *stage) set(ctx context.Context, c Case, s Settings) error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("start %s: %w", st.path.Name, err), site.Close())
 	}
-	st.scene = &Scene{Site: site, Instance: i, Options: want, path: st.path}
+	st.env = &Env{Topology: site, Instance: i, Options: want, dataPath: st.path}
 	return nil
 }
 
 // clear ends what runs and lets the site go.
-func (st *stage) clear() error {
-	if st.scene == nil {
+func (st *runner) teardown() error {
+	if st.env == nil {
 		return nil
 	}
-	s := st.scene
-	st.scene = nil
-	s.end(unix.SIGTERM)
-	return s.Site.Close()
+	s := st.env
+	st.env = nil
+	s.stop(unix.SIGTERM)
+	return s.Topology.Close()
 }
 
 // graceful is how long a helper may take to end after SIGTERM before it is
 // killed; a case of its own looks at how it ends.
-const graceful = time.Second
+const stopTimeout = time.Second
 
 // end ends the helper and waits for it. Ending it twice is harmless.
-func (s *Scene) end(sig unix.Signal) {
+func (s *Env) stop(sig unix.Signal) {
 	if s.Proc == nil {
 		return
 	}
 	proc := s.Proc
 	s.Proc = nil
 	unix.Kill(proc.PID(), sig)
-	late := time.AfterFunc(graceful, proc.Kill)
+	late := time.AfterFunc(stopTimeout, proc.Kill)
 	proc.Wait()
 	late.Stop()
 	if s.Stopped != nil {
@@ -234,6 +234,6 @@ func (s *Scene) end(sig unix.Signal) {
 }
 
 // alive tells whether the helper still runs.
-func (s *Scene) alive() bool {
-	return s.Proc == nil || !slices.Contains([]byte{0, 'Z', 'X'}, state(s.Proc.PID()))
+func (s *Env) alive() bool {
+	return s.Proc == nil || !slices.Contains([]byte{0, 'Z', 'X'}, procState(s.Proc.PID()))
 }

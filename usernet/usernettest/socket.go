@@ -15,20 +15,20 @@ import (
 )
 
 // deadline ends whatever blocks when the case's patience does.
-func (x *X) deadline() time.Time {
+func (x *T) deadline() time.Time {
 	d, _ := x.ctx.Deadline()
 	return d
 }
 
 // keep closes c with the case and bounds what blocks on it.
-func keep[C net.Conn](x *X, c C) C {
+func closeAfter[C net.Conn](x *T, c C) C {
 	c.SetDeadline(x.deadline())
 	x.Cleanup(func() { c.Close() })
 	return c
 }
 
 // dial connects from a node; proto is "tcp" or "udp".
-func (x *X) dial(n *lab.Node, proto string, to netip.AddrPort) (net.Conn, error) {
+func (x *T) dial(n *lab.Node, proto string, to netip.AddrPort) (net.Conn, error) {
 	var c net.Conn
 	err := n.NS.Do(func() (err error) {
 		d := net.Dialer{KeepAlive: -1}
@@ -38,11 +38,11 @@ func (x *X) dial(n *lab.Node, proto string, to netip.AddrPort) (net.Conn, error)
 	if err != nil {
 		return nil, err
 	}
-	return keep(x, c), nil
+	return closeAfter(x, c), nil
 }
 
 // dialTCP is dial that must succeed.
-func (x *X) dialTCP(n *lab.Node, to netip.AddrPort) *net.TCPConn {
+func (x *T) dialTCP(n *lab.Node, to netip.AddrPort) *net.TCPConn {
 	c, err := x.dial(n, "tcp", to)
 	if err != nil {
 		x.Fatalf("connect from %s to %s: %v", n, to, err)
@@ -53,7 +53,7 @@ func (x *X) dialTCP(n *lab.Node, to netip.AddrPort) *net.TCPConn {
 // bind binds a socket on a node, with open. An address that was given up a
 // moment ago may be held yet: until it execs, a process that is being started
 // has copies of all descriptors of this one.
-func (x *X) bind(n *lab.Node, open func() error) error {
+func (x *T) bind(n *lab.Node, open func() error) error {
 	patience := time.Now().Add(2 * time.Second)
 	for {
 		err := n.NS.Do(open)
@@ -65,7 +65,7 @@ func (x *X) bind(n *lab.Node, open func() error) error {
 }
 
 // listen listens for TCP on a node.
-func (x *X) listen(n *lab.Node, at netip.AddrPort) *net.TCPListener {
+func (x *T) listen(n *lab.Node, at netip.AddrPort) *net.TCPListener {
 	var l net.Listener
 	x.Must(x.bind(n, func() (err error) {
 		l, err = (&net.ListenConfig{KeepAlive: -1}).Listen(x.ctx, tcpNetwork(at.Addr()), at.String())
@@ -85,13 +85,13 @@ func tcpNetwork(a netip.Addr) string {
 }
 
 // packets opens a UDP socket on a node.
-func (x *X) packets(n *lab.Node, at netip.AddrPort) *net.UDPConn {
+func (x *T) udpSocket(n *lab.Node, at netip.AddrPort) *net.UDPConn {
 	var c *net.UDPConn
 	x.Must(x.bind(n, func() (err error) {
 		c, err = listenUDP(at)
 		return err
 	}))
-	return keep(x, c)
+	return closeAfter(x, c)
 }
 
 func listenUDP(at netip.AddrPort) (*net.UDPConn, error) {
@@ -103,8 +103,8 @@ func listenUDP(at netip.AddrPort) (*net.UDPConn, error) {
 }
 
 // everywhere is a node's unspecified address.
-func everywhere(f Family, port uint16) netip.AddrPort {
-	return netip.AddrPortFrom(pick(f, "0.0.0.0", "::"), port)
+func unspecified(f Family, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(byFamily(f, "0.0.0.0", "::"), port)
 }
 
 func portOf(a net.Addr) uint16 {
@@ -127,25 +127,25 @@ func addrOf(a net.Addr) netip.AddrPort {
 }
 
 // port is the next of the forwarded ports.
-func (s *Scene) port() uint16 {
-	s.next++
-	return firstPort + uint16(s.next%forwardCount)
+func (s *Env) nextForwardedPort() uint16 {
+	s.nextPort++
+	return firstPort + uint16(s.nextPort%forwardCount)
 }
 
 // service listens where the peer that d begins from can reach it, and is the
 // address to dial.
-func (x *X) service(s *Scene, d Direction, f Family) (*net.TCPListener, netip.AddrPort) {
+func (x *T) service(s *Env, d Direction, f Family) (*net.TCPListener, netip.AddrPort) {
 	if d == Out {
-		l := x.listen(s.Outside, everywhere(f, 0))
-		return l, netip.AddrPortFrom(far(f, farServer), portOf(l.Addr()))
+		l := x.listen(s.Outside, unspecified(f, 0))
+		return l, netip.AddrPortFrom(remoteAddr(f, remoteServer), portOf(l.Addr()))
 	}
-	port := s.port()
-	l := x.listen(s.Container, everywhere(f, port))
+	port := s.nextForwardedPort()
+	l := x.listen(s.Container, unspecified(f, port))
 	return l, s.reached(f, port)
 }
 
 // client is the node from which conversations in direction d begin.
-func (s *Scene) client(d Direction) *lab.Node {
+func (s *Env) client(d Direction) *lab.Node {
 	if d == Out {
 		return s.Container
 	}
@@ -154,7 +154,7 @@ func (s *Scene) client(d Direction) *lab.Node {
 
 // pair is a TCP connection that was begun in direction d, and over which the
 // client has said something.
-func (x *X) pair(s *Scene, d Direction, f Family) (inside, outside *net.TCPConn) {
+func (x *T) pair(s *Env, d Direction, f Family) (inside, outside *net.TCPConn) {
 	l, to := x.service(s, d, f)
 	defer l.Close()
 	c := x.dialTCP(s.client(d), to)
@@ -167,7 +167,7 @@ func (x *X) pair(s *Scene, d Direction, f Family) (inside, outside *net.TCPConn)
 	if err != nil {
 		x.Fatalf("accept what was connected to %s: %v", to, err)
 	}
-	keep(x, accepted)
+	closeAfter(x, accepted)
 	if _, err := io.ReadFull(accepted, make([]byte, 1)); err != nil {
 		x.Fatalf("read the client's first byte: %v", err)
 	}
@@ -178,18 +178,18 @@ func (x *X) pair(s *Scene, d Direction, f Family) (inside, outside *net.TCPConn)
 }
 
 // datagrams is a UDP server, reachable by a client in direction d.
-func (x *X) datagrams(s *Scene, d Direction, f Family) (*net.UDPConn, netip.AddrPort) {
+func (x *T) udpServer(s *Env, d Direction, f Family) (*net.UDPConn, netip.AddrPort) {
 	if d == Out {
 		// Bound, so that replies come from the address that was asked.
-		c := x.packets(s.Outside, netip.AddrPortFrom(far(f, farServer), 0))
+		c := x.udpSocket(s.Outside, netip.AddrPortFrom(remoteAddr(f, remoteServer), 0))
 		return c, addrOf(c.LocalAddr())
 	}
-	port := s.port()
-	return x.packets(s.Container, everywhere(f, port)), s.reached(f, port)
+	port := s.nextForwardedPort()
+	return x.udpSocket(s.Container, unspecified(f, port)), s.reached(f, port)
 }
 
 // echo answers each datagram with itself until the socket closes.
-func echo(c *net.UDPConn) {
+func echoUDP(c *net.UDPConn) {
 	buf := make([]byte, 1<<16)
 	for {
 		n, from, err := c.ReadFromUDPAddrPort(buf)

@@ -14,8 +14,8 @@ import (
 
 // sshThere lets the real client send bytes to a command and get them back. The
 // server is ours: sshd switches users, and a user lab has one.
-func sshThere(x *X, s *Scene, f Family) {
-	client := x.need("ssh")
+func sshEcho(x *T, s *Env, f Family) {
+	client := x.requireProgram("ssh")
 	l, to := x.service(s, Out, f)
 	go serveSSH(l)
 	want := randomBytes(1 << 20)
@@ -72,14 +72,14 @@ func serveSSHClient(c net.Conn, cfg *ssh.ServerConfig) {
 			for r := range requests {
 				_ = r.Reply(r.Type == "exec", nil)
 				if r.Type == "exec" {
-					go giveBack(ch)
+					go echoChannel(ch)
 				}
 			}
 		}()
 	}
 }
 
-func giveBack(ch ssh.Channel) {
+func echoChannel(ch ssh.Channel) {
 	_, _ = io.Copy(ch, ch)
 	_, _ = ch.SendRequest("exit-status", false, ssh.Marshal(struct{ Status uint32 }{0}))
 	ch.Close()

@@ -63,7 +63,7 @@ func runStack(text string) error {
 		TUN: os.NewFile(3, "tun"), MTU: c.MTU,
 		Guest4: guest[usernettest.V4].Addr(), Gateway4: gateway[usernettest.V4], Policy: redirects(c.Redirects),
 	}
-	if c.MTU >= minMTU6 {
+	if c.MTU >= minIPv6MTU {
 		cfg.Guest6, cfg.Gateway6 = guest[usernettest.V6].Addr(), gateway[usernettest.V6]
 	}
 	s, err := usernet.New(cfg)
@@ -86,7 +86,7 @@ func runStack(text string) error {
 }
 
 // minMTU6 is the smallest MTU that IPv6 can have (RFC 8200, section 5).
-const minMTU6 = 1280
+const minIPv6MTU = 1280
 
 // redirects lets everything through, and some of it elsewhere.
 type redirects map[netip.AddrPort]netip.AddrPort
@@ -114,7 +114,7 @@ func stackPath() usernettest.Path {
 	}
 }
 
-func startStack(ctx context.Context, s *usernettest.Site, o usernettest.Options) (*usernettest.Instance, error) {
+func startStack(ctx context.Context, s *usernettest.Topology, o usernettest.Options) (*usernettest.Instance, error) {
 	mtu := o.MTU
 	if mtu == 0 {
 		mtu = 65520
@@ -144,7 +144,7 @@ func startStack(ctx context.Context, s *usernettest.Site, o usernettest.Options)
 		return nil, err
 	}
 	for f, p := range guest {
-		if f == usernettest.V6 && mtu < minMTU6 {
+		if f == usernettest.V6 && mtu < minIPv6MTU {
 			continue
 		}
 		if err := s.Container.Address(device, p); err != nil {

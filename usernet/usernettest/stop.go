@@ -14,7 +14,7 @@ func stopCases() []Case {
 	for _, d := range []Direction{Out, In} {
 		for _, sends := range []string{"inside", "outside"} {
 			for _, stopped := range []string{"helper", "sender", "receiver"} {
-				c := Case{Name: fmt.Sprintf("stop/%s-%s-sends/%s", stopped, sends, d), Check: func(x *X, s *Scene) {
+				c := Case{Name: fmt.Sprintf("stop/%s-%s-sends/%s", stopped, sends, d), Check: func(x *T, s *Env) {
 					in, out := x.pair(s, d, V4)
 					from, to, fromNode, toNode := in, out, s.Container, s.Outside
 					if sends == "outside" {
@@ -43,12 +43,12 @@ func stopCases() []Case {
 }
 
 // stopWhileSending stops a process in the middle of a transfer.
-func stopWhileSending(x *X, pid int, from, to *net.TCPConn, bytes int64) {
+func stopWhileSending(x *T, pid int, from, to *net.TCPConn, bytes int64) {
 	stopWhile(x, from, to, bytes, func() { x.freeze(pid) }, func() { x.thaw(pid) })
 }
 
 // stopWhile interrupts a transfer until it stands still, and then lets it go on.
-func stopWhile(x *X, from, to *net.TCPConn, bytes int64, interrupt, resume func()) {
+func stopWhile(x *T, from, to *net.TCPConn, bytes int64, interrupt, resume func()) {
 	p := &progress{Writer: from}
 	sent := make(chan string, 1)
 	failed := make(chan error, 1)
@@ -61,7 +61,7 @@ func stopWhile(x *X, from, to *net.TCPConn, bytes int64, interrupt, resume func(
 	// Nobody reads yet: the sender can't have finished.
 	x.awaitMoved(p, 0)
 	interrupt()
-	x.awaitStill(p)
+	x.awaitStalled(p)
 	resume()
 	n, got, err := sink(to)
 	x.Must(err)
@@ -73,7 +73,7 @@ func stopWhile(x *X, from, to *net.TCPConn, bytes int64, interrupt, resume func(
 }
 
 // stopReceiver gives the receiving socket to a process that is stopped.
-func stopReceiver(x *X, n *lab.Node, from, to *net.TCPConn, bytes int64) {
+func stopReceiver(x *T, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	c := x.child(n, to, "sink")
 	p := &progress{Writer: from}
 	sent := make(chan string, 1)
@@ -88,7 +88,7 @@ func stopReceiver(x *X, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	}()
 	x.freeze(c.PID())
 	close(begin)
-	x.awaitStill(p)
+	x.awaitStalled(p)
 	x.thaw(c.PID())
 	got, err := c.sum()
 	x.Must(err)
@@ -100,7 +100,7 @@ func stopReceiver(x *X, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 }
 
 // stopSender gives the sending socket to a process that is stopped.
-func stopSender(x *X, n *lab.Node, from, to *net.TCPConn, bytes int64) {
+func stopSender(x *T, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	c := x.child(n, from, "source", fmt.Sprint(bytes), "12")
 	x.Must(readable(to))
 	x.freeze(c.PID())
@@ -114,7 +114,7 @@ func stopSender(x *X, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 		_, sum, err := sink(teeReader{to, r})
 		done <- received{sum, err}
 	}()
-	x.awaitStill(r)
+	x.awaitStalled(r)
 	x.thaw(c.PID())
 	want, err := c.sum()
 	x.Must(err)
@@ -142,12 +142,12 @@ func (t teeReader) Read(b []byte) (int, error) {
 }
 
 // stopUDP: after the helper was stopped, datagrams flow again.
-func stopUDP(x *X, s *Scene) {
-	server, to := x.datagrams(s, Out, V4)
-	go echo(server)
+func stopUDP(x *T, s *Env) {
+	server, to := x.udpServer(s, Out, V4)
+	go echoUDP(server)
 	c, err := x.dial(s.Container, "udp", to)
 	x.Must(err)
-	x.Must(x.ask(c, 100))
+	x.Must(x.echoed(c, 100))
 	x.freeze(s.Proc.PID())
 	for range 100 {
 		c.Write(make([]byte, 1000))
@@ -156,7 +156,7 @@ func stopUDP(x *X, s *Scene) {
 	// Answers to the hundred come first, or are lost.
 	c, err = x.dial(s.Container, "udp", to)
 	x.Must(err)
-	x.Must(x.ask(c, 100))
+	x.Must(x.echoed(c, 100))
 	in, out := x.pair(s, Out, V4)
 	x.Must(exchange(in, out))
 }

@@ -79,11 +79,11 @@ func transfer(a, b *net.TCPConn, bytes int64, seed uint64) error {
 }
 
 // transferBytes is how much an integrity case moves.
-func (x *X) transferBytes() int64 { return scaled[int64](x.Settings, 16<<20, 64<<20, 1<<30) }
+func (x *T) transferBytes() int64 { return scaled[int64](x.Settings, 16<<20, 64<<20, 1<<30) }
 
 func streamCases() []Case {
 	cases := both(func(d Direction, f Family) Case {
-		return Case{Name: "integrity/to-server", Check: func(x *X, s *Scene) {
+		return Case{Name: "integrity/to-server", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			client, server := in, out
 			if d == In {
@@ -93,7 +93,7 @@ func streamCases() []Case {
 		}}
 	})
 	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "integrity/to-client", Check: func(x *X, s *Scene) {
+		return Case{Name: "integrity/to-client", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			client, server := in, out
 			if d == In {
@@ -103,7 +103,7 @@ func streamCases() []Case {
 		}}
 	})...)
 	return append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "integrity/both-ways-at-once", Check: func(x *X, s *Scene) {
+		return Case{Name: "integrity/both-ways-at-once", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, d, f)
 			bytes := x.transferBytes() / 4
 			x.Both(func() error { return transfer(in, out, bytes, 3) }, func() error { return transfer(out, in, bytes, 4) })
@@ -124,16 +124,16 @@ func (p *progress) Write(b []byte) (int, error) {
 }
 
 // still is how long a counter must not move to be said to stand.
-const still = 250 * time.Millisecond
+const stalledFor = 250 * time.Millisecond
 
 // awaitStill waits until p stands, and is where.
-func (x *X) awaitStill(p *progress) int64 {
+func (x *T) awaitStalled(p *progress) int64 {
 	last, since := p.moved.Load(), time.Now()
 	x.Await(func() error {
 		if now := p.moved.Load(); now != last {
 			last, since = now, time.Now()
 		}
-		if time.Since(since) < still {
+		if time.Since(since) < stalledFor {
 			return errors.New("data keeps moving though nobody reads")
 		}
 		return nil
@@ -142,7 +142,7 @@ func (x *X) awaitStill(p *progress) int64 {
 }
 
 // awaitMoved waits until more than so many bytes have moved.
-func (x *X) awaitMoved(p *progress, bytes int64) {
+func (x *T) awaitMoved(p *progress, bytes int64) {
 	x.Await(func() error {
 		if got := p.moved.Load(); got <= bytes {
 			return fmt.Errorf("only %d bytes moved: %w", got, os.ErrDeadlineExceeded)

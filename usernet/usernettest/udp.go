@@ -15,13 +15,13 @@ import (
 // udpCases: datagrams, their borders, their peers and their errors.
 func udpCases() []Case {
 	cases := both(func(d Direction, f Family) Case {
-		return Case{Name: "udp/echo", Check: func(x *X, s *Scene) {
-			server, to := x.datagrams(s, d, f)
-			go echo(server)
+		return Case{Name: "udp/echo", Check: func(x *T, s *Env) {
+			server, to := x.udpServer(s, d, f)
+			go echoUDP(server)
 			c, err := x.dial(s.client(d), "udp", to)
 			x.Must(err)
 			for _, size := range []int{1, 0, 100, 1452, 1, 1400} {
-				x.Must(x.ask(c, size))
+				x.Must(x.echoed(c, size))
 			}
 		}}
 	})
@@ -37,10 +37,10 @@ func udpCases() []Case {
 	for _, c := range []struct {
 		name string
 		last int
-	}{{"refused", farServer}, {"host-unreachable", farUnreachable}, {"prohibited", farProhibited}} {
+	}{{"refused", remoteServer}, {"host-unreachable", remoteUnreachable}, {"prohibited", remoteProhibited}} {
 		cases = append(cases, families(func(f Family) Case {
-			return Case{Name: "udp/" + c.name, Check: func(x *X, s *Scene) {
-				to := netip.AddrPortFrom(far(f, c.last), 9)
+			return Case{Name: "udp/" + c.name, Check: func(x *T, s *Env) {
+				to := netip.AddrPortFrom(remoteAddr(f, c.last), 9)
 				host, err := x.udpError(s, Out, to, true)
 				x.Must(err)
 				inside, err := x.udpError(s, Out, to, false)
@@ -58,21 +58,21 @@ func udpCases() []Case {
 
 // again is after how long a datagram that got no answer is sent once more: any
 // network may lose one.
-const again = 500 * time.Millisecond
+const retryAfter = 500 * time.Millisecond
 
 // ask sends a datagram of that size and waits for the same back. Only a loss is
 // forgiven.
-func (x *X) ask(c net.Conn, size int) error { return x.askTimes(4, c, size) }
+func (x *T) echoed(c net.Conn, size int) error { return x.echoedWithin(4, c, size) }
 
 // askTimes is ask with so many tries.
-func (x *X) askTimes(tries int, c net.Conn, size int) error {
+func (x *T) echoedWithin(tries int, c net.Conn, size int) error {
 	var err error
 	for try := 0; try < tries && x.ctx.Err() == nil; try++ {
 		if try > 0 {
 			x.Notef("datagram of %d bytes sent again", size)
 		}
-		c.SetReadDeadline(time.Now().Add(again))
-		if err = trade(c, size); !errors.Is(err, os.ErrDeadlineExceeded) {
+		c.SetReadDeadline(time.Now().Add(retryAfter))
+		if err = sendAndReceive(c, size); !errors.Is(err, os.ErrDeadlineExceeded) {
 			break
 		}
 	}
@@ -83,8 +83,8 @@ func (x *X) askTimes(tries int, c net.Conn, size int) error {
 }
 
 // trade sends a datagram and reads the same.
-func trade(c net.Conn, size int) error {
-	want := patterned(size)
+func sendAndReceive(c net.Conn, size int) error {
+	want := sizedDatagram(size)
 	if _, err := c.Write(want); err != nil {
 		return fmt.Errorf("send: %w", err)
 	}
@@ -94,20 +94,20 @@ func trade(c net.Conn, size int) error {
 		switch {
 		case err != nil || bytes.Equal(got[:n], want):
 			return err
-		case !bytes.Equal(got[:n], patterned(n)): // else a late answer to an earlier one
+		case !bytes.Equal(got[:n], sizedDatagram(n)): // else a late answer to an earlier one
 			return fmt.Errorf("received %d bytes that were not sent", n)
 		}
 	}
 }
 
 // patterned is a datagram that tells its size.
-func patterned(size int) []byte {
+func sizedDatagram(size int) []byte {
 	return bytes.Repeat([]byte{byte(size), byte(size >> 8), 'x'}, size/3+1)[:size]
 }
 
 // udpError is the error that a connected socket sees after sending to an
 // address where nothing takes datagrams.
-func (x *X) udpError(s *Scene, d Direction, to netip.AddrPort, onHost bool) (string, error) {
+func (x *T) udpError(s *Env, d Direction, to netip.AddrPort, onHost bool) (string, error) {
 	n := s.Container
 	if onHost {
 		n = s.Host
@@ -129,7 +129,7 @@ func (x *X) udpError(s *Scene, d Direction, to netip.AddrPort, onHost bool) (str
 		if _, err := c.Write([]byte("anybody?")); err != nil {
 			return errno(err), nil
 		}
-		c.SetReadDeadline(time.Now().Add(again))
+		c.SetReadDeadline(time.Now().Add(retryAfter))
 		if _, err := c.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 			return errno(err), nil
 		}
@@ -139,10 +139,10 @@ func (x *X) udpError(s *Scene, d Direction, to netip.AddrPort, onHost bool) (str
 
 // manyPeers talks from many ports to one server, which must see each as a peer
 // of its own, and then once more, when all flows are known.
-func manyPeers(d Direction, f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
-		n := scaled(x.Settings, 1000, thorough(f, 10_000, 2000), 10_000)
-		server, to := x.datagrams(s, d, f)
+func manyPeers(d Direction, f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
+		n := scaled(x.Settings, 1000, fewerForV6(f, 10_000, 2000), 10_000)
+		server, to := x.udpServer(s, d, f)
 		peers := make(chan int, 1)
 		go func() {
 			seen := map[netip.AddrPort]bool{}
@@ -160,13 +160,13 @@ func manyPeers(d Direction, f Family) func(*X, *Scene) {
 		const base = 32768
 		x.Must(s.client(d).NS.Do(func() error {
 			for i := range n {
-				if err := x.fromPort(f, uint16(base+i), to, fmt.Appendf(nil, "peer %d", i)); err != nil {
+				if err := x.echoFromPort(f, uint16(base+i), to, fmt.Appendf(nil, "peer %d", i)); err != nil {
 					return fmt.Errorf("peer %d of %d: %w", i, n, err)
 				}
 			}
 			// The first ones' flows still are the same.
 			for i := range 100 {
-				if err := x.fromPort(f, uint16(base+i), to, []byte("again")); err != nil {
+				if err := x.echoFromPort(f, uint16(base+i), to, []byte("again")); err != nil {
 					return fmt.Errorf("peer %d again: %w", i, err)
 				}
 			}
@@ -184,8 +184,8 @@ func manyPeers(d Direction, f Family) func(*X, *Scene) {
 
 // fromPort sends from a given port and waits for the answer. It runs on the
 // node's thread.
-func (x *X) fromPort(f Family, port uint16, to netip.AddrPort, say []byte) error {
-	c, err := net.DialUDP(f.network("udp"), net.UDPAddrFromAddrPort(everywhere(f, port)), net.UDPAddrFromAddrPort(to))
+func (x *T) echoFromPort(f Family, port uint16, to netip.AddrPort, say []byte) error {
+	c, err := net.DialUDP(f.network("udp"), net.UDPAddrFromAddrPort(unspecified(f, port)), net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return err
 	}
@@ -195,7 +195,7 @@ func (x *X) fromPort(f Family, port uint16, to netip.AddrPort, say []byte) error
 		if _, err = c.Write(say); err != nil {
 			return err
 		}
-		c.SetReadDeadline(time.Now().Add(again))
+		c.SetReadDeadline(time.Now().Add(retryAfter))
 		var n int
 		if n, err = c.Read(buf); err == nil {
 			if !bytes.Equal(buf[:n], say) {
@@ -209,22 +209,22 @@ func (x *X) fromPort(f Family, port uint16, to netip.AddrPort, say []byte) error
 
 // manyServers asks many servers from one socket, whose port must stay one peer
 // for each server: answers come from who was asked.
-func manyServers(f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
+func manyServers(f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
 		var servers []netip.AddrPort
 		for i := range 100 {
-			c := x.packets(s.Outside, netip.AddrPortFrom(far(f, farServer+i%2), 0))
-			go echo(c)
+			c := x.udpSocket(s.Outside, netip.AddrPortFrom(remoteAddr(f, remoteServer+i%2), 0))
+			go echoUDP(c)
 			servers = append(servers, addrOf(c.LocalAddr()))
 		}
-		client := x.packets(s.Container, everywhere(f, 0))
+		client := x.udpSocket(s.Container, unspecified(f, 0))
 		buf := make([]byte, 100)
 		for _, to := range servers {
 			var from netip.AddrPort
 			for try := 0; try < 4 && from != to; try++ {
 				_, err := client.WriteToUDPAddrPort([]byte(to.String()), to)
 				x.Must(err)
-				client.SetReadDeadline(time.Now().Add(again))
+				client.SetReadDeadline(time.Now().Add(retryAfter))
 				n, who, err := client.ReadFromUDPAddrPort(buf)
 				from = netip.AddrPortFrom(who.Addr().Unmap(), who.Port())
 				if err == nil && string(buf[:n]) != from.String() {
@@ -240,11 +240,11 @@ func manyServers(f Family) func(*X, *Scene) {
 
 // burst sends equal datagrams back to back, with and without UDP_SEGMENT: their
 // borders and order must stay. Losses are counted, not judged.
-func burst(d Direction, f Family) func(*X, *Scene) {
-	return func(x *X, s *Scene) {
+func burst(d Direction, f Family) func(*T, *Env) {
+	return func(x *T, s *Env) {
 		for _, segment := range []int{0, 1000} {
 			const count, batch = 2000, 20
-			server, to := x.datagrams(s, d, f)
+			server, to := x.udpServer(s, d, f)
 			server.SetReadBuffer(4 << 20)
 			c, err := x.dial(s.client(d), "udp", to)
 			x.Must(err)
@@ -257,12 +257,12 @@ func burst(d Direction, f Family) func(*X, *Scene) {
 				}
 			}
 			lost := make(chan error, 1)
-			go func() { lost <- x.counted(server, count, 1000) }()
+			go func() { lost <- x.receiveNumbered(server, count, 1000) }()
 			data := make([]byte, 0, batch*1000)
 			for i := 0; i < count; {
 				data = data[:0]
 				for j := 0; j < batch && (segment > 0 || j == 0); j++ {
-					data = append(data, numbered(i, 1000)...)
+					data = append(data, numberedDatagram(i, 1000)...)
 					i++
 				}
 				if _, err := c.Write(data); err != nil {
@@ -276,7 +276,7 @@ func burst(d Direction, f Family) func(*X, *Scene) {
 					x.Must(err)
 					return nil
 				default:
-					c.Write(numbered(count, 1000))
+					c.Write(numberedDatagram(count, 1000))
 					return errors.New("the last datagram never arrives")
 				}
 			})
@@ -285,14 +285,14 @@ func burst(d Direction, f Family) func(*X, *Scene) {
 }
 
 // numbered is a datagram with a number and a pattern made of it.
-func numbered(i, size int) []byte {
+func numberedDatagram(i, size int) []byte {
 	b := bytes.Repeat([]byte{byte(i)}, size)
 	copy(b, fmt.Sprintf("%08d", i))
 	return b
 }
 
 // counted receives datagrams up to number last.
-func (x *X) counted(c *net.UDPConn, last, size int) error {
+func (x *T) receiveNumbered(c *net.UDPConn, last, size int) error {
 	buf := make([]byte, 1<<16)
 	got, before := 0, -1
 	for {
@@ -302,7 +302,7 @@ func (x *X) counted(c *net.UDPConn, last, size int) error {
 		}
 		var i int
 		fmt.Sscanf(string(buf[:min(n, 8)]), "%d", &i)
-		if !bytes.Equal(buf[:n], numbered(i, size)) {
+		if !bytes.Equal(buf[:n], numberedDatagram(i, size)) {
 			return fmt.Errorf("a datagram of %d bytes is not as it was sent", n)
 		}
 		if i == last {

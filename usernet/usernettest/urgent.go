@@ -12,7 +12,7 @@ import (
 // urgentCases: the urgent byte arrives as such, at its place in the stream.
 func urgentCases() []Case {
 	return families(func(f Family) Case {
-		return Case{Name: "urgent", Check: func(x *X, s *Scene) {
+		return Case{Name: "urgent", Check: func(x *T, s *Env) {
 			in, out := x.pair(s, Out, f)
 			if err := urgent(x, in, out); err != nil {
 				x.Errorf("outbound: %v", err)
@@ -26,7 +26,7 @@ func urgentCases() []Case {
 }
 
 // urgent sends "before", the urgent "!" and "after" from a to b.
-func urgent(x *X, a, b *net.TCPConn) error {
+func urgent(x *T, a, b *net.TCPConn) error {
 	if err := exchange(a, b); err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func urgent(x *X, a, b *net.TCPConn) error {
 		return err
 	}
 	var got [1]byte
-	var late gone
+	var late neverComes
 	if err := await(x.ctx, func() error {
 		err := control(b, func(fd int) error {
 			err := receiveUrgent(fd, got[:])
@@ -57,7 +57,7 @@ func urgent(x *X, a, b *net.TCPConn) error {
 				// What follows is there: the urgent byte has come, after the first look
 				// maybe, or never will.
 				if err = receiveUrgent(fd, got[:]); errors.Is(err, unix.EINVAL) {
-					return gone{err}
+					return neverComes{err}
 				}
 			}
 			return err
@@ -89,4 +89,4 @@ func receiveUrgent(fd int, b []byte) error {
 }
 
 // gone says that what was waited for will not come.
-type gone struct{ error }
+type neverComes struct{ error }

@@ -13,7 +13,7 @@ import (
 // vanishCases: one side is cut off, for a while or for good.
 func vanishCases() []Case {
 	cases := families(func(f Family) Case {
-		return Case{Name: "vanish/outside-for-good", Alone: true, Needs: []Ability{Sockets}, Check: func(x *X, s *Scene) {
+		return Case{Name: "vanish/outside-for-good", Alone: true, Needs: []Ability{Sockets}, Check: func(x *T, s *Env) {
 			in, out := x.pair(s, Out, f)
 			x.Must(exchange(in, out))
 			before, err := descriptors(s.Proc.PID())
@@ -31,7 +31,7 @@ func vanishCases() []Case {
 			}
 			x.Notef("inside: %s", errno(err))
 			in.Close()
-			if !s.path.has(Owner) {
+			if !s.dataPath.has(Owner) {
 				return
 			}
 			x.Await(func() error {
@@ -44,16 +44,16 @@ func vanishCases() []Case {
 		}}
 	})
 	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "vanish/uplink-for-a-while", Alone: true, Check: func(x *X, s *Scene) {
+		return Case{Name: "vanish/uplink-for-a-while", Alone: true, Check: func(x *T, s *Env) {
 			in, out := x.pair(s, Out, f)
 			x.Must(exchange(in, out))
 			stopWhile(x, in, out, 32<<20, func() {
 				x.Must(s.cut(s.Outside, HostAddr(f)))
-			}, func() { x.Must(s.mend(s.Outside, HostAddr(f))) })
+			}, func() { x.Must(s.restore(s.Outside, HostAddr(f))) })
 		}}
 	})...)
 	return append(cases, families(func(f Family) Case {
-		return Case{Name: "vanish/inside-for-a-while", Alone: true, Check: func(x *X, s *Scene) {
+		return Case{Name: "vanish/inside-for-a-while", Alone: true, Check: func(x *T, s *Env) {
 			in, out := x.pair(s, Out, f)
 			x.Must(exchange(in, out))
 			p := &progress{Writer: out}
@@ -67,9 +67,9 @@ func vanishCases() []Case {
 				result <- err
 			}()
 			// The guest's acknowledgements get lost: nothing is sent to the outside.
-			x.Must(s.cut(s.Container, far(f, farServer)))
-			x.awaitStill(p)
-			x.Must(s.mend(s.Container, far(f, farServer)))
+			x.Must(s.cut(s.Container, remoteAddr(f, remoteServer)))
+			x.awaitStalled(p)
+			x.Must(s.restore(s.Container, remoteAddr(f, remoteServer)))
 			n, got, err := sink(in)
 			x.Must(err)
 			want := <-sum
@@ -82,10 +82,10 @@ func vanishCases() []Case {
 }
 
 // cut makes the node's packets to an address vanish.
-func (s *Scene) cut(n *lab.Node, to netip.Addr) error {
-	return addRoute(n, single(to), netip.Addr{}, unix.RTN_BLACKHOLE)
+func (s *Env) cut(n *lab.Node, to netip.Addr) error {
+	return addRoute(n, hostPrefix(to), netip.Addr{}, unix.RTN_BLACKHOLE)
 }
 
-func (s *Scene) mend(n *lab.Node, to netip.Addr) error {
-	return removeRoute(n, single(to), netip.Addr{}, unix.RTN_BLACKHOLE)
+func (s *Env) restore(n *lab.Node, to netip.Addr) error {
+	return removeRoute(n, hostPrefix(to), netip.Addr{}, unix.RTN_BLACKHOLE)
 }

@@ -21,7 +21,7 @@ import (
 )
 
 // Site is the world of one data path.
-type Site struct {
+type Topology struct {
 	Outside, Host, Container *lab.Node
 	Netns                    string // path of the container's namespace
 	Dir                      string // scratch
@@ -31,12 +31,12 @@ type Site struct {
 const uplink = "eth0"
 
 // HostAddr is the host's address on its uplink.
-func HostAddr(f Family) netip.Addr { return pick(f, "192.0.2.1", "2001:db8:1::1") }
+func HostAddr(f Family) netip.Addr { return byFamily(f, "192.0.2.1", "2001:db8:1::1") }
 
 // OutsideAddr is the outside's address next to the host.
-func OutsideAddr(f Family) netip.Addr { return pick(f, "192.0.2.2", "2001:db8:1::2") }
+func OutsideAddr(f Family) netip.Addr { return byFamily(f, "192.0.2.2", "2001:db8:1::2") }
 
-func pick(f Family, v4, v6 string) netip.Addr {
+func byFamily(f Family, v4, v6 string) netip.Addr {
 	if f == V4 {
 		return netip.MustParseAddr(v4)
 	}
@@ -45,18 +45,18 @@ func pick(f Family, v4, v6 string) netip.Addr {
 
 // far is an address beyond the uplink's network. The first two belong to the
 // outside; to the others it answers as routers do.
-func far(f Family, last int) netip.Addr {
-	return pick(f, fmt.Sprintf("198.51.100.%d", last), fmt.Sprintf("2001:db8:7::%d", last))
+func remoteAddr(f Family, last int) netip.Addr {
+	return byFamily(f, fmt.Sprintf("198.51.100.%d", last), fmt.Sprintf("2001:db8:7::%d", last))
 }
 
 // Last parts of far addresses.
 const (
-	farServer      = 7
-	farOther       = 8
-	farUnreachable = 101 // ICMP: host unreachable
-	farProhibited  = 102 // ICMP: administratively prohibited
-	farSilent      = 103 // nothing comes back
-	farNoRoute     = 104 // the host itself has no way to it
+	remoteServer      = 7
+	remoteOther       = 8
+	remoteUnreachable = 101 // ICMP: host unreachable
+	remoteProhibited  = 102 // ICMP: administratively prohibited
+	remoteSilent      = 103 // nothing comes back
+	remoteNoRoute     = 104 // the host itself has no way to it
 )
 
 // Addresses of the outside that nobody is to reach unasked: where clouds keep a
@@ -88,8 +88,8 @@ type Conditions struct {
 }
 
 // NewSite builds the world. Close it.
-func NewSite(c Conditions) (*Site, error) {
-	s := &Site{}
+func NewTopology(c Conditions) (*Topology, error) {
+	s := &Topology{}
 	if err := s.build(c); err != nil {
 		s.Close()
 		return nil, err
@@ -97,8 +97,8 @@ func NewSite(c Conditions) (*Site, error) {
 	return s, nil
 }
 
-func (s *Site) build(c Conditions) error {
-	err := useOutsideResolver()
+func (s *Topology) build(c Conditions) error {
+	err := useTestResolver()
 	if err != nil {
 		return err
 	}
@@ -156,18 +156,18 @@ func sysctls(n *lab.Node) error {
 
 const linearTimeouts = "net/ipv4/tcp_syn_linear_timeouts"
 
-func (s *Site) addresses() error {
+func (s *Topology) addresses() error {
 	net4, net6 := netip.PrefixFrom(HostAddr(V4), 24), netip.PrefixFrom(HostAddr(V6), 64)
 	out4, out6 := netip.PrefixFrom(OutsideAddr(V4), 24), netip.PrefixFrom(OutsideAddr(V6), 64)
-	local := []netip.Prefix{single(metadata), single(metadata6), single(linkLocal)}
-	for _, last := range []int{farServer, farOther, farUnreachable, farProhibited} {
-		local = append(local, single(far(V4, last)), single(far(V6, last)))
+	local := []netip.Prefix{hostPrefix(metadata), hostPrefix(metadata6), hostPrefix(linkLocal)}
+	for _, last := range []int{remoteServer, remoteOther, remoteUnreachable, remoteProhibited} {
+		local = append(local, hostPrefix(remoteAddr(V4, last)), hostPrefix(remoteAddr(V6, last)))
 	}
 	return errors.Join(s.Host.Address(uplink, net4, net6), s.Outside.Address(uplink, out4, out6), s.Outside.Address("lo", local...))
 }
 
 // routes give the host a default route, and the outside a router's manners.
-func (s *Site) routes() error {
+func (s *Topology) routes() error {
 	errs := []error{
 		s.Outside.Sysctl("net/ipv4/ip_forward", "1"),
 		s.Outside.Sysctl("net/ipv6/conf/all/forwarding", "1"),
@@ -175,18 +175,18 @@ func (s *Site) routes() error {
 	for _, f := range []Family{V4, V6} {
 		errs = append(errs,
 			addRoute(s.Host, netip.Prefix{}, OutsideAddr(f), 0),
-			addRoute(s.Host, single(far(f, farNoRoute)), netip.Addr{}, unix.RTN_UNREACHABLE),
-			addRoute(s.Outside, single(far(f, farSilent)), netip.Addr{}, unix.RTN_BLACKHOLE),
+			addRoute(s.Host, hostPrefix(remoteAddr(f, remoteNoRoute)), netip.Addr{}, unix.RTN_UNREACHABLE),
+			addRoute(s.Outside, hostPrefix(remoteAddr(f, remoteSilent)), netip.Addr{}, unix.RTN_BLACKHOLE),
 		)
 	}
-	return errors.Join(append(errs, rejections(s.Outside))...)
+	return errors.Join(append(errs, addRejections(s.Outside))...)
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {
 	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
-func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
 // AddRoute adds a route of a node by a gateway. The zero prefix is the default
 // route.
@@ -225,7 +225,7 @@ func changeRoute(n *lab.Node, to netip.Prefix, via netip.Addr, kind int, change 
 // useOutsideResolver makes this process and its children, which live in a mount
 // namespace of the lab's own, ask the outside for names. Once is enough, and several at
 // once would be in each other's way.
-var useOutsideResolver = sync.OnceValue(func() error {
+var useTestResolver = sync.OnceValue(func() error {
 	const conf = "/etc/resolv.conf"
 	want := fmt.Sprintf("nameserver %s\nnameserver %s\n", OutsideAddr(V4), OutsideAddr(V6))
 	if now, err := os.ReadFile(conf); err == nil && string(now) == want {
@@ -248,7 +248,7 @@ var useOutsideResolver = sync.OnceValue(func() error {
 })
 
 // Close lets the world go.
-func (s *Site) Close() error {
+func (s *Topology) Close() error {
 	var errs []error
 	if s.Netns != "" {
 		errs = append(errs, netns.Unpin(s.Netns))
@@ -266,7 +266,7 @@ func (s *Site) Close() error {
 
 // awaitAddress waits until the container's link is up and has an address of
 // each family given that can be used, or until it is in vain.
-func (s *Site) awaitAddress(ctx context.Context, device string, families []Family, vain func() bool) error {
+func (s *Topology) awaitAddress(ctx context.Context, device string, families []Family, vain func() bool) error {
 	h, err := link.Handle(s.Container.NS)
 	if err != nil {
 		return err
@@ -281,7 +281,7 @@ func (s *Site) awaitAddress(ctx context.Context, device string, families []Famil
 			return fmt.Errorf("link %q on %s: %w", device, s.Container, err)
 		}
 		for _, f := range families {
-			if a, err := usable(h, l, f); err != nil || a == nil {
+			if a, err := usableAddress(h, l, f); err != nil || a == nil {
 				return errors.Join(fmt.Errorf("link %q on %s has no address of %s", device, s.Container, f), err)
 			}
 		}
@@ -290,7 +290,7 @@ func (s *Site) awaitAddress(ctx context.Context, device string, families []Famil
 }
 
 // usable is the link's first address that packets can be sent from, or nil.
-func usable(h *netlink.Handle, l netlink.Link, f Family) (*netlink.Addr, error) {
+func usableAddress(h *netlink.Handle, l netlink.Link, f Family) (*netlink.Addr, error) {
 	family := map[Family]int{V4: netlink.FAMILY_V4, V6: netlink.FAMILY_V6}[f]
 	all, err := h.AddrList(l, family)
 	if err != nil {
@@ -305,7 +305,7 @@ func usable(h *netlink.Handle, l netlink.Link, f Family) (*netlink.Addr, error) 
 }
 
 // Guest is the container's own address, or an invalid one.
-func (s *Site) Guest(device string, f Family) (netip.Addr, error) {
+func (s *Topology) Guest(device string, f Family) (netip.Addr, error) {
 	h, err := link.Handle(s.Container.NS)
 	if err != nil {
 		return netip.Addr{}, err
@@ -315,7 +315,7 @@ func (s *Site) Guest(device string, f Family) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
-	a, err := usable(h, l, f)
+	a, err := usableAddress(h, l, f)
 	if err != nil || a == nil {
 		return netip.Addr{}, err
 	}
@@ -324,12 +324,12 @@ func (s *Site) Guest(device string, f Family) (netip.Addr, error) {
 }
 
 // lookEvery is how often a condition is looked at.
-const lookEvery = 2 * time.Millisecond
+const pollInterval = 2 * time.Millisecond
 
 // await looks until the condition holds, and returns its last complaint when
 // ctx ends first.
 func await(ctx context.Context, holds func() error) error {
-	tick := time.NewTicker(lookEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
 		err := holds()

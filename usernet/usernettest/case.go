@@ -24,21 +24,21 @@ const (
 type Result struct {
 	Case    string
 	Verdict Verdict
-	Why     string   // of a failure or a skip
+	Reason  string   // of a failure or a skip
 	Notes   []string // measurements, for the reader
-	Said    string   // by the helper, where the case failed
+	Log     string   // by the helper, where the case failed
 	Took    time.Duration
 }
 
 // X is a case being tried. Its methods that end the case must be called by the
 // case's own goroutine.
-type X struct {
+type T struct {
 	Settings
 	ctx context.Context
 
 	mu       sync.Mutex
 	verdict  Verdict
-	why      string
+	reason   string
 	notes    []string
 	cleanups []func()
 }
@@ -47,13 +47,13 @@ type X struct {
 type Settings struct {
 	Long, Short bool
 	// Patience is how long a case may hang; 0: 30 s, and ten times that if Long.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
-func (s Settings) patience() time.Duration {
+func (s Settings) timeout() time.Duration {
 	switch {
-	case s.Patience > 0:
-		return s.Patience
+	case s.Timeout > 0:
+		return s.Timeout
 	case s.Long:
 		return 300 * time.Second
 	}
@@ -73,7 +73,7 @@ func scaled[T any](s Settings, short, normal, long T) T {
 
 // thorough is a quantity for IPv4, or a smaller one for IPv6, where what depends
 // on the number of things has been seen already.
-func thorough(f Family, v4, v6 int) int {
+func fewerForV6(f Family, v4, v6 int) int {
 	if f == V4 {
 		return v4
 	}
@@ -81,55 +81,55 @@ func thorough(f Family, v4, v6 int) int {
 }
 
 // Notef notes something for the reader.
-func (x *X) Notef(format string, args ...any) {
+func (x *T) Notef(format string, args ...any) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.notes = append(x.notes, fmt.Sprintf(format, args...))
 }
 
 // Errorf fails the case and goes on with it.
-func (x *X) Errorf(format string, args ...any) {
+func (x *T) Errorf(format string, args ...any) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.verdict != Fail {
-		x.verdict, x.why = Fail, ""
+		x.verdict, x.reason = Fail, ""
 	}
-	x.why = strings.TrimPrefix(x.why+"; "+fmt.Sprintf(format, args...), "; ")
+	x.reason = strings.TrimPrefix(x.reason+"; "+fmt.Sprintf(format, args...), "; ")
 }
 
 // Fatalf fails the case and ends it.
-func (x *X) Fatalf(format string, args ...any) {
+func (x *T) Fatalf(format string, args ...any) {
 	x.Errorf(format, args...)
 	runtime.Goexit()
 }
 
 // Must ends the case when there is an error.
-func (x *X) Must(err error) {
+func (x *T) Must(err error) {
 	if err != nil {
 		x.Fatalf("%v", err)
 	}
 }
 
 // Skipf ends the case without a verdict on the path.
-func (x *X) Skipf(format string, args ...any) {
+func (x *T) Skipf(format string, args ...any) {
 	x.mu.Lock()
-	x.verdict, x.why = Skip, fmt.Sprintf(format, args...)
+	x.verdict, x.reason = Skip, fmt.Sprintf(format, args...)
 	x.mu.Unlock()
 	runtime.Goexit()
 }
 
 // Cleanup is done when the case has ended, last things first.
-func (x *X) Cleanup(f func()) {
+func (x *T) Cleanup(f func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.cleanups = append(x.cleanups, f)
 }
 
 // Await looks until the condition holds; the case fails when its patience ends.
-func (x *X) Await(holds func() error) { x.Must(await(x.ctx, holds)) }
+func (x *T) Await(holds func() error) { x.Must(await(x.ctx, holds)) }
 
 // Both does two things at once and ends the case when either fails.
-func (x *X) Both(a, b func() error) {
+func (x *T) Both(a, b func() error) {
 	done := make(chan error, 1)
 	go func() { done <- a() }()
 	err := b()
@@ -142,13 +142,13 @@ func (x *X) Both(a, b func() error) {
 }
 
 // errPatience ends a case that hangs.
-var errPatience = errors.New("it hangs")
+var errTimeout = errors.New("it hangs")
 
 // try runs f as a case.
-func try(ctx context.Context, name string, s Settings, f func(*X)) Result {
-	ctx, cancel := context.WithTimeoutCause(ctx, s.patience(), errPatience)
+func try(ctx context.Context, name string, s Settings, f func(*T)) Result {
+	ctx, cancel := context.WithTimeoutCause(ctx, s.timeout(), errTimeout)
 	defer cancel()
-	x := &X{Settings: s, ctx: ctx, verdict: Pass}
+	x := &T{Settings: s, ctx: ctx, verdict: Pass}
 	began := time.Now()
 	done := make(chan struct{})
 	go func() {
@@ -161,21 +161,21 @@ func try(ctx context.Context, name string, s Settings, f func(*X)) Result {
 		// Connections have deadlines: it will end. What it says then counts most.
 		select {
 		case <-done:
-		case <-time.After(s.patience()):
+		case <-time.After(s.timeout()):
 		}
 	}
 	x.mu.Lock()
 	if x.verdict == Pass && ctx.Err() != nil {
-		x.verdict, x.why = Fail, errPatience.Error()
+		x.verdict, x.reason = Fail, errTimeout.Error()
 	}
 	x.mu.Unlock()
 	x.cleanup()
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	return Result{Case: name, Verdict: x.verdict, Why: x.why, Notes: x.notes, Took: time.Since(began)}
+	return Result{Case: name, Verdict: x.verdict, Reason: x.reason, Notes: x.notes, Took: time.Since(began)}
 }
 
-func (x *X) cleanup() {
+func (x *T) cleanup() {
 	for {
 		x.mu.Lock()
 		n := len(x.cleanups)
