@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"net/netip"
+	"slices"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -16,16 +17,12 @@ import (
 
 // churnCases: connections that come, go and stay away in unusual ways.
 func churnCases() []Case {
-	cases := both(func(d Direction, f Family) Case {
-		return Case{Name: "churn/mixed", Check: mixed(d, f)}
-	})
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "churn/same-port-again", Check: samePort(f)}
-	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "churn/fast-open", Needs: []Ability{FastOpen}, Check: fastOpen(f)}
-	})...)
-	return append(cases, Case{Name: "churn/many-that-get-no-answer", Needs: []Ability{Helper}, Check: manyUnanswered})
+	return slices.Concat(
+		forBoth("churn/mixed", mixed),
+		forFamilies("churn/same-port-again", samePort),
+		forFamilies("churn/fast-open", fastOpen, FastOpen),
+		[]Case{{Name: "churn/many-that-get-no-answer", Needs: []Ability{Helper}, Check: manyUnanswered}},
+	)
 }
 
 // How a client of mixed ends its connection.
@@ -39,32 +36,30 @@ const (
 
 // mixed lets many connections at once do different things, of which those that
 // should be orderly must be.
-func mixed(d Direction, f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		const workers, each = 16, 40
-		l, to := x.service(s, d, f)
-		go echoServer(l)
-		node := s.client(d)
-		done := make(chan error, workers)
-		for w := range workers {
-			go func() {
-				random := rand.New(rand.NewPCG(uint64(w), 1))
-				done <- node.NS.Do(func() error {
-					for i := range each {
-						if err := x.mixedConnection(to, random); err != nil {
-							return fmt.Errorf("worker %d, connection %d: %w", w, i, err)
-						}
+func mixed(x *T, s *Env, d Direction, f Family) {
+	const workers, each = 16, 40
+	l, to := x.service(s, d, f)
+	go echoServer(l)
+	node := s.client(d)
+	done := make(chan error, workers)
+	for w := range workers {
+		go func() {
+			random := rand.New(rand.NewPCG(uint64(w), 1))
+			done <- node.NS.Do(func() error {
+				for i := range each {
+					if err := x.mixedConnection(to, random); err != nil {
+						return fmt.Errorf("worker %d, connection %d: %w", w, i, err)
 					}
-					return nil
-				})
-			}()
-		}
-		var errs []error
-		for range workers {
-			errs = append(errs, <-done)
-		}
-		x.Must(errors.Join(errs...))
+				}
+				return nil
+			})
+		}()
 	}
+	var errs []error
+	for range workers {
+		errs = append(errs, <-done)
+	}
+	x.Must(errors.Join(errs...))
 }
 
 func (x *T) mixedConnection(to netip.AddrPort, random *rand.Rand) error {
@@ -101,34 +96,32 @@ func (x *T) mixedConnection(to netip.AddrPort, random *rand.Rand) error {
 
 // samePort connects again and again from one port to one server, which closes
 // first: the client's side has no TIME_WAIT to stop it.
-func samePort(f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		l, to := x.service(s, Out, f)
-		go func() {
-			for {
-				c, err := l.AcceptTCP()
-				if err != nil {
-					return
-				}
-				io.WriteString(c, "bye")
-				c.CloseWrite()
-				go func() {
-					io.Copy(io.Discard, onlyReader{c})
-					c.Close()
-				}()
+func samePort(x *T, s *Env, f Family) {
+	l, to := x.service(s, Out, f)
+	go func() {
+		for {
+			c, err := l.AcceptTCP()
+			if err != nil {
+				return
 			}
-		}()
-		dialer := net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(unspecified(f, 34567)), Control: reuseAddr}
-		x.Must(s.Container.NS.Do(func() error {
-			for i := range 30 {
-				// The host may need a new connection of the same ports to wait.
-				if err := await(x.ctx, func() error { return readBye(x.ctx, &dialer, x, to) }); err != nil {
-					return fmt.Errorf("connection %d from the same port: %w", i, err)
-				}
+			io.WriteString(c, "bye")
+			c.CloseWrite()
+			go func() {
+				io.Copy(io.Discard, onlyReader{c})
+				c.Close()
+			}()
+		}
+	}()
+	dialer := net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(unspecified(f, 34567)), Control: setOption(unix.SOL_SOCKET, unix.SO_REUSEADDR)}
+	x.Must(s.Container.NS.Do(func() error {
+		for i := range 30 {
+			// The host may need a new connection of the same ports to wait.
+			if err := await(x.ctx, func() error { return readBye(x.ctx, &dialer, x, to) }); err != nil {
+				return fmt.Errorf("connection %d from the same port: %w", i, err)
 			}
-			return nil
-		}))
-	}
+		}
+		return nil
+	}))
 }
 
 func readBye(ctx context.Context, d *net.Dialer, x *T, to netip.AddrPort) error {
@@ -145,42 +138,32 @@ func readBye(ctx context.Context, d *net.Dialer, x *T, to netip.AddrPort) error 
 	return err
 }
 
-// reuse lets a port be used again at once.
-func reuseAddr(_, _ string, c syscall.RawConn) error {
-	var inner error
-	if err := c.Control(func(fd uintptr) {
-		inner = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
-	}); err != nil {
-		return err
+// setOption returns a dialer's Control that sets a socket option to 1.
+func setOption(level, option int) func(network, address string, c syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var inner error
+		if err := c.Control(func(fd uintptr) { inner = unix.SetsockoptInt(int(fd), level, option, 1) }); err != nil {
+			return err
+		}
+		return inner
 	}
-	return inner
 }
 
 // fastOpen asks for TCP Fast Open (RFC 7413): whoever does not speak it ignores
 // it, and nothing arrives twice.
-func fastOpen(f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		l, to := x.service(s, Out, f)
-		go echoServer(l)
-		d := net.Dialer{KeepAlive: -1, Control: func(_, _ string, c syscall.RawConn) error {
-			var inner error
-			if err := c.Control(func(fd uintptr) {
-				inner = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT, 1)
-			}); err != nil {
-				return err
-			}
-			return inner
-		}}
-		for range 3 {
-			var c net.Conn
-			x.Must(s.Container.NS.Do(func() (err error) {
-				c, err = d.DialContext(x.ctx, "tcp", to.String())
-				return err
-			}))
-			closeAfter(x, c)
-			x.Must(roundTrip(c, 5000))
-			c.Close()
-		}
+func fastOpen(x *T, s *Env, f Family) {
+	l, to := x.service(s, Out, f)
+	go echoServer(l)
+	d := net.Dialer{KeepAlive: -1, Control: setOption(unix.IPPROTO_TCP, unix.TCP_FASTOPEN_CONNECT)}
+	for range 3 {
+		var c net.Conn
+		x.Must(s.Container.NS.Do(func() (err error) {
+			c, err = d.DialContext(x.ctx, "tcp", to.String())
+			return err
+		}))
+		closeAfter(x, c)
+		x.Must(roundTrip(c, 5000))
+		c.Close()
 	}
 }
 

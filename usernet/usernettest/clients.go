@@ -14,6 +14,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"cleat/internal/program"
@@ -22,22 +23,11 @@ import (
 
 // clientCases: real programs of the kind that people run.
 func clientCases() []Case {
-	cases := families(func(f Family) Case {
-		return Case{Name: "client/curl", Check: func(x *T, s *Env) { curl(x, s, f) }}
-	})
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "client/git", Check: func(x *T, s *Env) { gitClone(x, s, f) }}
-	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "client/iperf3", Check: func(x *T, s *Env) { iperf3(x, s, f) }}
-	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "client/http2", Check: func(x *T, s *Env) { http2(x, s, f) }}
-	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "client/ssh", Check: func(x *T, s *Env) { sshEcho(x, s, f) }}
-	})...)
-	return append(cases, Case{Name: "client/apt", Check: apt})
+	return slices.Concat(
+		forFamilies("client/curl", curl), forFamilies("client/git", gitClone), forFamilies("client/iperf3", iperf3),
+		forFamilies("client/http2", http2), forFamilies("client/ssh", sshEcho),
+		[]Case{{Name: "client/apt", Check: apt}},
+	)
 }
 
 // need skips the case where a program is missing, and is its path.

@@ -6,45 +6,24 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 )
 
 // closeCases: how connections end.
 func closeCases() []Case {
-	cases := both(func(d Direction, f Family) Case {
-		return Case{Name: "close/half-inside", Check: func(x *T, s *Env) {
-			in, out := x.pair(s, d, f)
-			x.Must(halfClosed(in, out))
-		}}
-	})
-	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "close/half-outside", Check: func(x *T, s *Env) {
-			in, out := x.pair(s, d, f)
-			x.Must(halfClosed(out, in))
-		}}
-	})...)
-	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "close/simultaneous", Check: simultaneous(d, f)}
-	})...)
-	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "close/reset-inside", Check: func(x *T, s *Env) {
-			in, out := x.pair(s, d, f)
-			x.Must(resets(in, out))
-		}}
-	})...)
-	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "close/reset-outside", Check: func(x *T, s *Env) {
-			in, out := x.pair(s, d, f)
-			x.Must(resets(out, in))
-		}}
-	})...)
-	return append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "close/with-unread-data", Check: func(x *T, s *Env) {
+	return slices.Concat(
+		forPairs("close/half-inside", func(x *T, in, out *net.TCPConn) { x.Must(halfClosed(in, out)) }),
+		forPairs("close/half-outside", func(x *T, in, out *net.TCPConn) { x.Must(halfClosed(out, in)) }),
+		forBoth("close/simultaneous", simultaneous),
+		forPairs("close/reset-inside", func(x *T, in, out *net.TCPConn) { x.Must(resets(in, out)) }),
+		forPairs("close/reset-outside", func(x *T, in, out *net.TCPConn) { x.Must(resets(out, in)) }),
+		forBoth("close/with-unread-data", func(x *T, s *Env, d Direction, f Family) {
 			in, out := x.pair(s, d, f)
 			x.Must(resetsUnread(in, out))
 			in, out = x.pair(s, d, f)
 			x.Must(resetsUnread(out, in))
-		}}
-	})...)
+		}),
+	)
 }
 
 // halfClosed closes a's sending side first; b must see the end, and what b then
@@ -60,12 +39,10 @@ func halfClosed(a, b *net.TCPConn) error {
 }
 
 // simultaneous closes both sending sides at the same moment.
-func simultaneous(d Direction, f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		for range 20 {
-			in, out := x.pair(s, d, f)
-			x.Both(func() error { return sendCloseReceive(in, "inside", "outside") }, func() error { return sendCloseReceive(out, "outside", "inside") })
-		}
+func simultaneous(x *T, s *Env, d Direction, f Family) {
+	for range 20 {
+		in, out := x.pair(s, d, f)
+		x.Both(func() error { return sendCloseReceive(in, "inside", "outside") }, func() error { return sendCloseReceive(out, "outside", "inside") })
 	}
 }
 

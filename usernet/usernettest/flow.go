@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -21,40 +22,24 @@ func peek(fd int) (int, error) {
 
 // flowCases: either side may be slow, stop, or vanish.
 func flowCases() []Case {
-	cases := both(func(d Direction, f Family) Case {
-		return Case{Name: "flow/zero-window-outside", Check: func(x *T, s *Env) {
-			in, out := x.pair(s, d, f)
-			stall(x, in, out)
-		}}
-	})
-	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "flow/zero-window-inside", Check: func(x *T, s *Env) {
-			in, out := x.pair(s, d, f)
-			stall(x, out, in)
-		}}
-	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "flow/slow-reader", Check: func(x *T, s *Env) {
+	return slices.Concat(
+		forPairs("flow/zero-window-outside", func(x *T, in, out *net.TCPConn) { stall(x, in, out) }),
+		forPairs("flow/zero-window-inside", func(x *T, in, out *net.TCPConn) { stall(x, out, in) }),
+		forFamilies("flow/slow-reader", func(x *T, s *Env, f Family) {
 			in, out := x.pair(s, Out, f)
-			x.Both(func() error { return trickleRead(in, out) }, func() error { return nil })
+			x.Must(trickleRead(in, out))
 			in, out = x.pair(s, Out, f)
-			x.Both(func() error { return trickleRead(out, in) }, func() error { return nil })
-		}}
-	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "flow/slow-writer", Check: func(x *T, s *Env) {
+			x.Must(trickleRead(out, in))
+		}),
+		forFamilies("flow/slow-writer", func(x *T, s *Env, f Family) {
 			in, out := x.pair(s, Out, f)
 			x.Must(trickleWrite(in, out))
 			x.Must(trickleWrite(out, in))
-		}}
-	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "flow/ping-pong", Check: pingPong(f)}
-	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "flow/keepalive", Check: keepalive(f)}
-	})...)
-	return append(cases, vanishCases()...)
+		}),
+		forFamilies("flow/ping-pong", pingPong),
+		forFamilies("flow/keepalive", keepalive),
+		vanishCases(),
+	)
 }
 
 // mostBuffered is more than any sane path keeps of a connection nobody reads.
@@ -63,54 +48,22 @@ const mostBuffered = 64 << 20
 // stall lets a write until nothing moves any more because b doesn't read, and
 // then b read everything.
 func stall(x *T, a, b *net.TCPConn) {
-	p := &progress{Writer: a}
-	type sent struct {
-		sum string
-		err error
-	}
-	done := make(chan sent, 1)
-	go func() {
-		sum, err := source(p, mostBuffered, 7)
-		if err == nil {
-			err = a.CloseWrite()
-		}
-		done <- sent{sum, err}
-	}()
+	st := startStream(a, mostBuffered, 7)
 	x.Cleanup(func() { a.Close() }) // ends the goroutine
-	at := x.awaitStalled(p)
-	x.Notef("%d KiB fitted in", at>>10)
+	at := x.awaitStalled(&st.progress)
+	x.Notef("%d KiB buffered", at>>10)
 	if at >= mostBuffered {
-		x.Fatalf("%d bytes were taken though nobody reads", at)
+		x.Fatalf("%d bytes were taken although the receiver does not read", at)
 	}
-	n, got, err := sink(b)
-	x.Must(err)
-	was := <-done
-	x.Must(was.err)
-	if n != mostBuffered || got != was.sum {
-		x.Fatalf("after the window opened: received %d bytes, SHA-256 %.8s…, sent %d, %.8s…", n, got, mostBuffered, was.sum)
+	if err := st.check(b); err != nil {
+		x.Fatalf("after the window opened: %v", err)
 	}
 }
 
-// trickleRead reads little by little into a small buffer what a sends at once.
+// trickleRead reads what a sends at once in small pieces and with a small buffer.
 func trickleRead(a, b *net.TCPConn) error {
-	const bytes = 2 << 20
 	b.SetReadBuffer(4096)
-	want := make(chan string, 1)
-	go func() {
-		sum, err := source(a, bytes, 8)
-		if err == nil {
-			err = a.CloseWrite()
-		}
-		if err != nil {
-			sum = err.Error()
-		}
-		want <- sum
-	}()
-	n, got, err := sink(smallReader{b})
-	if w := <-want; err == nil && (n != bytes || got != w) {
-		err = fmt.Errorf("received %d bytes, %s; sent %d, %s", n, got, bytes, w)
-	}
-	return err
+	return startStream(a, 2<<20, 8).check(smallReader{b})
 }
 
 // smallReader reads a few bytes at a time.
@@ -142,22 +95,20 @@ func trickleWrite(a, b *net.TCPConn) error {
 }
 
 // pingPong is requests and responses of many sizes.
-func pingPong(f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		in, out := x.pair(s, Out, f)
-		x.Both(func() error {
-			_, err := io.Copy(onlyWriter{out}, onlyReader{out})
-			return err
-		}, func() error {
-			defer in.CloseWrite()
-			for size := 1; size < 200_000; size = size*3/2 + 1 {
-				if err := roundTrip(in, size); err != nil {
-					return fmt.Errorf("round trip of %d bytes: %w", size, err)
-				}
+func pingPong(x *T, s *Env, f Family) {
+	in, out := x.pair(s, Out, f)
+	x.Both(func() error {
+		_, err := io.Copy(onlyWriter{out}, onlyReader{out})
+		return err
+	}, func() error {
+		defer in.CloseWrite()
+		for size := 1; size < 200_000; size = size*3/2 + 1 {
+			if err := roundTrip(in, size); err != nil {
+				return fmt.Errorf("round trip of %d bytes: %w", size, err)
 			}
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 }
 
 type onlyWriter struct{ io.Writer }
@@ -183,30 +134,28 @@ func roundTrip(c net.Conn, size int) error {
 }
 
 // keepalive: the guest's probes on an idle connection are answered.
-func keepalive(f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		in, out := x.pair(s, Out, f)
-		x.Must(exchange(in, out))
-		x.Must(in.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 1}))
-		// An acknowledgement younger than the last data can only be a probe's answer.
-		x.Await(func() error {
-			var info *unix.TCPInfo
-			if err := control(in, func(fd int) (err error) {
-				info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
-				return err
-			}); err != nil {
-				return err
-			}
-			if info.State != tcpEstablished {
-				x.Fatalf("the connection ended while it was idle")
-			}
-			if info.Last_data_sent < 900 || info.Last_ack_recv+500 > info.Last_data_sent {
-				return errors.New("no keepalive probe was answered")
-			}
-			return nil
-		})
-		x.Must(exchange(in, out))
-	}
+func keepalive(x *T, s *Env, f Family) {
+	in, out := x.pair(s, Out, f)
+	x.Must(exchange(in, out))
+	x.Must(in.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 1}))
+	// An acknowledgement younger than the last data can only be a probe's answer.
+	x.Await(func() error {
+		var info *unix.TCPInfo
+		if err := control(in, func(fd int) (err error) {
+			info, err = unix.GetsockoptTCPInfo(fd, unix.IPPROTO_TCP, unix.TCP_INFO)
+			return err
+		}); err != nil {
+			return err
+		}
+		if info.State != tcpEstablished {
+			x.Fatalf("the connection ended while it was idle")
+		}
+		if info.Last_data_sent < 900 || info.Last_ack_recv+500 > info.Last_data_sent {
+			return errors.New("no keepalive probe was answered")
+		}
+		return nil
+	})
+	x.Must(exchange(in, out))
 }
 
 // tcpEstablished is TCP_ESTABLISHED (net/tcp_states.h).

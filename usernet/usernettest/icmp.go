@@ -18,17 +18,12 @@ import (
 
 // icmpCases: ping works where the host may, and never lies.
 func icmpCases() []Case {
-	cases := families(func(f Family) Case {
-		return Case{Name: "ping/answered", Needs: []Ability{Ping}, Check: func(x *T, s *Env) {
-			for _, size := range []int{0, 56, 1400, 8000} {
-				x.Must(x.ping(s.Container, remoteAddr(f, remoteServer), size, 3))
-			}
-		}}
-	})
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "ping/nobody-there", Check: func(x *T, s *Env) {
-			x.Must(x.noPing(s, remoteAddr(f, remoteSilent)))
-		}}
+	cases := append(forFamilies("ping/answered", func(x *T, s *Env, f Family) {
+		for _, size := range []int{0, 56, 1400, 8000} {
+			x.Must(x.ping(s.Container, remoteAddr(f, remoteServer), size, 3))
+		}
+	}, Ping), forFamilies("ping/nobody-there", func(x *T, s *Env, f Family) {
+		x.Must(x.noPing(s, remoteAddr(f, remoteSilent)))
 	})...)
 	return append(cases, families(func(f Family) Case {
 		return Case{Name: "ping/not-allowed-on-the-host", Alone: true, Conditions: Conditions{NoPing: true}, Check: func(x *T, s *Env) {

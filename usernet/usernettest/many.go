@@ -13,14 +13,9 @@ import (
 
 // manyCases: many connections, one after the other and at once.
 func manyCases() []Case {
-	cases := families(func(f Family) Case {
-		return Case{Name: "many/one-after-the-other", Needs: []Ability{Helper}, Check: sequential(f)}
-	})
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "many/failing", Needs: []Ability{Helper}, Check: refused(f)}
-	})...)
+	cases := append(forFamilies("many/one-after-the-other", sequential, Helper), forFamilies("many/failing", refused, Helper)...)
 	for _, d := range []Direction{Out, In} {
-		c := Case{Name: "many/at-once/" + string(d), Check: concurrent(d)}
+		c := Case{Name: "many/at-once/" + string(d), Check: func(x *T, s *Env) { concurrent(x, s, d) }}
 		if d == In {
 			c.Needs = []Ability{Inbound}
 		}
@@ -31,39 +26,37 @@ func manyCases() []Case {
 
 // inARow opens and closes connections, and looks whether the helper keeps
 // anything of them.
-func sequential(f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		n := scaled(x.Settings, 1000, fewerForV6(f, 5000, 2000), 10_000)
-		l, to := x.service(s, Out, f)
-		go echoServer(l)
-		hello := func() error {
-			c, err := (&net.Dialer{KeepAlive: -1}).DialContext(x.ctx, "tcp", to.String())
-			if err != nil {
-				return err
-			}
-			defer c.Close()
-			c.SetDeadline(x.deadline())
-			if _, err := io.WriteString(c, "hello"); err != nil {
-				return err
-			}
-			c.(*net.TCPConn).CloseWrite()
-			if got, err := io.ReadAll(c); err != nil || string(got) != "hello" {
-				return fmt.Errorf("received %q: %w", got, err)
+func sequential(x *T, s *Env, f Family) {
+	n := scaled(x.Settings, 1000, fewerForV6(f, 5000, 2000), 10_000)
+	l, to := x.service(s, Out, f)
+	go echoServer(l)
+	hello := func() error {
+		c, err := (&net.Dialer{KeepAlive: -1}).DialContext(x.ctx, "tcp", to.String())
+		if err != nil {
+			return err
+		}
+		defer c.Close()
+		c.SetDeadline(x.deadline())
+		if _, err := io.WriteString(c, "hello"); err != nil {
+			return err
+		}
+		c.(*net.TCPConn).CloseWrite()
+		if got, err := io.ReadAll(c); err != nil || string(got) != "hello" {
+			return fmt.Errorf("received %q: %w", got, err)
+		}
+		return nil
+	}
+	x.Must(s.Container.NS.Do(hello)) // what is set up once doesn't count
+	x.checkNoLeak(s, func() {
+		x.Must(s.Container.NS.Do(func() error {
+			for i := range n {
+				if err := hello(); err != nil {
+					return fmt.Errorf("connection %d: %w", i, err)
+				}
 			}
 			return nil
-		}
-		x.Must(s.Container.NS.Do(hello)) // what is set up once doesn't count
-		x.checkNoLeak(s, func() {
-			x.Must(s.Container.NS.Do(func() error {
-				for i := range n {
-					if err := hello(); err != nil {
-						return fmt.Errorf("connection %d: %w", i, err)
-					}
-				}
-				return nil
-			}))
-		})
-	}
+		}))
+	})
 }
 
 // answerAll echoes on every connection until the listener closes.
@@ -81,28 +74,26 @@ func echoServer(l *net.TCPListener) {
 }
 
 // failing is inARow with connections that are refused.
-func refused(f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		to := remoteAddr(f, remoteServer).String()
-		refuse := func() error {
-			_, err := (&net.Dialer{}).DialContext(x.ctx, "tcp", net.JoinHostPort(to, "9"))
-			if err == nil {
-				return errors.New("connected where nobody listens")
+func refused(x *T, s *Env, f Family) {
+	to := remoteAddr(f, remoteServer).String()
+	refuse := func() error {
+		_, err := (&net.Dialer{}).DialContext(x.ctx, "tcp", net.JoinHostPort(to, "9"))
+		if err == nil {
+			return errors.New("connected where nobody listens")
+		}
+		return nil
+	}
+	x.Must(s.Container.NS.Do(refuse))
+	x.checkNoLeak(s, func() {
+		x.Must(s.Container.NS.Do(func() error {
+			for range 500 {
+				if err := refuse(); err != nil {
+					return err
+				}
 			}
 			return nil
-		}
-		x.Must(s.Container.NS.Do(refuse))
-		x.checkNoLeak(s, func() {
-			x.Must(s.Container.NS.Do(func() error {
-				for range 500 {
-					if err := refuse(); err != nil {
-						return err
-					}
-				}
-				return nil
-			}))
-		})
-	}
+		}))
+	})
 }
 
 // noneLeft looks whether the helper has as many descriptors after f as before,
@@ -147,64 +138,62 @@ func (x *T) stableDescriptors(pid int) (int, error) {
 
 // atOnce lets many streams run until they have moved a total, and computes how
 // evenly.
-func concurrent(d Direction) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		streams := scaled(x.Settings, 16, 64, 1024)
-		total := scaled[int64](x.Settings, 64<<20, 256<<20, 4<<30)
-		ctx, cancel := context.WithCancel(x.ctx)
-		defer cancel()
-		moved := make([]atomic.Int64, streams)
-		var sum atomic.Int64
-		var wg sync.WaitGroup
-		begin := make(chan struct{})
-		l, to := x.service(s, d, V4)
-		for i := range streams {
-			c := x.dialTCP(s.client(d), to)
-			server, err := l.AcceptTCP()
-			x.Must(err)
-			closeAfter(x, server)
-			// Its writer may have stopped with nothing left to read.
-			defer context.AfterFunc(ctx, func() { server.SetReadDeadline(time.Unix(1, 0)) })()
-			wg.Add(2)
-			go func() {
-				defer wg.Done()
-				<-begin
-				buf := make([]byte, 64<<10)
-				for ctx.Err() == nil {
-					if _, err := c.Write(buf); err != nil {
-						return
-					}
+func concurrent(x *T, s *Env, d Direction) {
+	streams := scaled(x.Settings, 16, 64, 1024)
+	total := scaled[int64](x.Settings, 64<<20, 256<<20, 4<<30)
+	ctx, cancel := context.WithCancel(x.ctx)
+	defer cancel()
+	moved := make([]atomic.Int64, streams)
+	var sum atomic.Int64
+	var wg sync.WaitGroup
+	begin := make(chan struct{})
+	l, to := x.service(s, d, V4)
+	for i := range streams {
+		c := x.dialTCP(s.client(d), to)
+		server, err := l.AcceptTCP()
+		x.Must(err)
+		closeAfter(x, server)
+		// Its writer may have stopped with nothing left to read.
+		defer context.AfterFunc(ctx, func() { server.SetReadDeadline(time.Unix(1, 0)) })()
+		wg.Add(2)
+		go func() {
+			defer wg.Done()
+			<-begin
+			buf := make([]byte, 64<<10)
+			for ctx.Err() == nil {
+				if _, err := c.Write(buf); err != nil {
+					return
 				}
-			}()
-			go func() {
-				defer wg.Done()
-				buf := make([]byte, 64<<10)
-				for ctx.Err() == nil {
-					n, err := server.Read(buf)
-					moved[i].Add(int64(n))
-					if sum.Add(int64(n)) >= total || err != nil {
-						cancel()
-					}
-				}
-				server.Close()
-			}()
-		}
-		close(begin)
-		<-ctx.Done()
-		if got := sum.Load(); got < total {
-			x.Fatalf("moved %d of %d bytes", got, total)
-		}
-		at := make([]float64, streams)
-		for i := range at {
-			at[i] = float64(moved[i].Load())
-			if at[i] == 0 {
-				x.Errorf("stream %d starved", i)
 			}
-		}
-		x.Notef("fairness of %d streams (Jain) %.3f", streams, jain(at))
-		// Writers wake up by their server's close.
-		wg.Wait()
+		}()
+		go func() {
+			defer wg.Done()
+			buf := make([]byte, 64<<10)
+			for ctx.Err() == nil {
+				n, err := server.Read(buf)
+				moved[i].Add(int64(n))
+				if sum.Add(int64(n)) >= total || err != nil {
+					cancel()
+				}
+			}
+			server.Close()
+		}()
 	}
+	close(begin)
+	<-ctx.Done()
+	if got := sum.Load(); got < total {
+		x.Fatalf("moved %d of %d bytes", got, total)
+	}
+	at := make([]float64, streams)
+	for i := range at {
+		at[i] = float64(moved[i].Load())
+		if at[i] == 0 {
+			x.Errorf("stream %d starved", i)
+		}
+	}
+	x.Notef("fairness of %d streams (Jain) %.3f", streams, jain(at))
+	// Writers wake up by their server's close.
+	wg.Wait()
 }
 
 // jain is Jain's fairness index: 1 when all are equal, 1/n when one has all.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"regexp"
 	"slices"
@@ -69,6 +70,28 @@ func both(make func(Direction, Family) Case) []Case {
 		})...)
 	}
 	return all
+}
+
+// forFamilies makes a case for each version of IP.
+func forFamilies(name string, check func(*T, *Env, Family), needs ...Ability) []Case {
+	return families(func(f Family) Case {
+		return Case{Name: name, Needs: needs, Check: func(x *T, s *Env) { check(x, s, f) }}
+	})
+}
+
+// forBoth makes a case for each direction and version of IP.
+func forBoth(name string, check func(*T, *Env, Direction, Family)) []Case {
+	return both(func(d Direction, f Family) Case {
+		return Case{Name: name, Check: func(x *T, s *Env) { check(x, s, d, f) }}
+	})
+}
+
+// forPairs makes a case for each direction and version of IP. Each gets a connection.
+func forPairs(name string, check func(x *T, in, out *net.TCPConn)) []Case {
+	return forBoth(name, func(x *T, s *Env, d Direction, f Family) {
+		in, out := x.pair(s, d, f)
+		check(x, in, out)
+	})
 }
 
 // Run tries a path with all cases whose names match, each as a subtest.

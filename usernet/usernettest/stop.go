@@ -2,6 +2,7 @@ package usernettest
 
 import (
 	"fmt"
+	"io"
 	"net"
 
 	"cleat/lab"
@@ -49,53 +50,27 @@ func stopWhileSending(x *T, pid int, from, to *net.TCPConn, bytes int64) {
 
 // stopWhile interrupts a transfer until it stands still, and then lets it go on.
 func stopWhile(x *T, from, to *net.TCPConn, bytes int64, interrupt, resume func()) {
-	p := &progress{Writer: from}
-	sent := make(chan string, 1)
-	failed := make(chan error, 1)
-	go func() {
-		sum, err := source(p, bytes, 10)
-		from.CloseWrite()
-		sent <- sum
-		failed <- err
-	}()
-	// Nobody reads yet: the sender can't have finished.
-	x.awaitMoved(p, 0)
+	st := startStream(from, bytes, 10)
+	x.awaitMoved(&st.progress, 0) // the sender can't have finished, since nothing is read yet
 	interrupt()
-	x.awaitStalled(p)
+	x.awaitStalled(&st.progress)
 	resume()
-	n, got, err := sink(to)
-	x.Must(err)
-	want := <-sent
-	x.Must(<-failed)
-	if n != bytes || got != want {
-		x.Fatalf("received %d bytes, SHA-256 %.8s…, sent %d, %.8s…", n, got, bytes, want)
-	}
+	x.Must(st.check(to))
 }
 
 // stopReceiver gives the receiving socket to a process that is stopped.
 func stopReceiver(x *T, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	c := x.child(n, to, "sink")
-	p := &progress{Writer: from}
-	sent := make(chan string, 1)
-	failed := make(chan error, 1)
-	begin := make(chan struct{})
-	go func() {
-		<-begin
-		sum, err := source(p, bytes, 11)
-		from.CloseWrite()
-		sent <- sum
-		failed <- err
-	}()
 	x.freeze(c.PID())
-	close(begin)
-	x.awaitStalled(p)
+	st := startStream(from, bytes, 11)
+	x.awaitStalled(&st.progress)
 	x.thaw(c.PID())
 	got, err := c.sum()
 	x.Must(err)
-	want := <-sent
-	x.Must(<-failed)
-	if got != want {
-		x.Fatalf("received SHA-256 %.8s…, sent %.8s…", got, want)
+	want := <-st.done
+	x.Must(want.err)
+	if got != want.sum {
+		x.Fatalf("received SHA-256 %.8s…, sent %.8s…", got, want.sum)
 	}
 }
 
@@ -104,15 +79,11 @@ func stopSender(x *T, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	c := x.child(n, from, "source", fmt.Sprint(bytes), "12")
 	x.Must(readable(to))
 	x.freeze(c.PID())
-	r := &progress{Writer: discard{}}
-	type received struct {
-		sum string
-		err error
-	}
-	done := make(chan received, 1)
+	r := &progress{Writer: io.Discard}
+	done := make(chan sent, 1)
 	go func() {
-		_, sum, err := sink(teeReader{to, r})
-		done <- received{sum, err}
+		_, sum, err := sink(io.TeeReader(to, r))
+		done <- sent{sum, err}
 	}()
 	x.awaitStalled(r)
 	x.thaw(c.PID())
@@ -123,22 +94,6 @@ func stopSender(x *T, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	if got.sum != want {
 		x.Fatalf("received SHA-256 %.8s…, sent %.8s…", got.sum, want)
 	}
-}
-
-type discard struct{}
-
-func (discard) Write(b []byte) (int, error) { return len(b), nil }
-
-// teeReader shows to what it reads.
-type teeReader struct {
-	net.Conn
-	to *progress
-}
-
-func (t teeReader) Read(b []byte) (int, error) {
-	n, err := t.Conn.Read(b)
-	t.to.Write(b[:n])
-	return n, err
 }
 
 // stopUDP: after the helper was stopped, datagrams flow again.

@@ -10,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"slices"
 	"sync/atomic"
 	"time"
 )
@@ -52,63 +53,82 @@ func sink(r io.Reader) (int64, string, error) {
 // onlyReader hides WriteTo, which would take buffers of its own.
 type onlyReader struct{ io.Reader }
 
-// transfer moves bytes from a to b, closes that direction, and compares.
-func transfer(a, b *net.TCPConn, bytes int64, seed uint64) error {
-	sent := make(chan string, 1)
-	failed := make(chan error, 1)
+// stream is bytes that are being sent over a connection in the background.
+type stream struct {
+	progress
+	c     *net.TCPConn
+	bytes int64
+	done  chan sent
+}
+
+// sent is the SHA-256 of what was sent.
+type sent struct {
+	sum string
+	err error
+}
+
+// startStream sends bytes over c, which the seed determines, and then closes c's
+// sending side.
+func startStream(c *net.TCPConn, bytes int64, seed uint64) *stream {
+	s := &stream{progress: progress{Writer: c}, c: c, bytes: bytes, done: make(chan sent, 1)}
 	go func() {
-		sum, err := source(a, bytes, seed)
+		sum, err := source(&s.progress, bytes, seed)
 		if err == nil {
-			err = a.CloseWrite()
+			err = c.CloseWrite()
 		}
-		sent <- sum
-		failed <- err
+		s.done <- sent{sum, err}
 	}()
-	n, got, err := sink(b)
+	return s
+}
+
+// check reads the stream to its end, and compares it with what was sent.
+func (s *stream) check(r io.Reader) error {
+	n, got, err := sink(r)
 	if err != nil {
-		a.SetDeadline(time.Unix(1, 0)) // nobody will read the rest
+		s.c.SetDeadline(time.Unix(1, 0)) // the rest will not be read
 	}
-	want := <-sent
-	if err := errors.Join(<-failed, err); err != nil {
+	want := <-s.done
+	if err := errors.Join(want.err, err); err != nil {
 		return err
 	}
-	if n != bytes || got != want {
-		return fmt.Errorf("received %d bytes with SHA-256 %.8s…, sent were %d with %.8s…", n, got, bytes, want)
+	if n != s.bytes || got != want.sum {
+		return fmt.Errorf("received %d bytes with SHA-256 %.8s…, sent %d with %.8s…", n, got, s.bytes, want.sum)
 	}
 	return nil
+}
+
+// transfer moves bytes from a to b, closes that direction, and compares.
+func transfer(a, b *net.TCPConn, bytes int64, seed uint64) error {
+	return startStream(a, bytes, seed).check(b)
 }
 
 // transferBytes is how much an integrity case moves.
 func (x *T) transferBytes() int64 { return scaled[int64](x.Settings, 16<<20, 64<<20, 1<<30) }
 
 func streamCases() []Case {
-	cases := both(func(d Direction, f Family) Case {
-		return Case{Name: "integrity/to-server", Check: func(x *T, s *Env) {
+	// client returns the client's end of a pair, and the server's.
+	client := func(d Direction, in, out *net.TCPConn) (c, server *net.TCPConn) {
+		if d == In {
+			return out, in
+		}
+		return in, out
+	}
+	return slices.Concat(
+		forBoth("integrity/to-server", func(x *T, s *Env, d Direction, f Family) {
 			in, out := x.pair(s, d, f)
-			client, server := in, out
-			if d == In {
-				client, server = out, in
-			}
-			x.Must(transfer(client, server, x.transferBytes(), 1))
-		}}
-	})
-	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "integrity/to-client", Check: func(x *T, s *Env) {
+			c, server := client(d, in, out)
+			x.Must(transfer(c, server, x.transferBytes(), 1))
+		}),
+		forBoth("integrity/to-client", func(x *T, s *Env, d Direction, f Family) {
 			in, out := x.pair(s, d, f)
-			client, server := in, out
-			if d == In {
-				client, server = out, in
-			}
-			x.Must(transfer(server, client, x.transferBytes()/4, 2))
-		}}
-	})...)
-	return append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "integrity/both-ways-at-once", Check: func(x *T, s *Env) {
-			in, out := x.pair(s, d, f)
+			c, server := client(d, in, out)
+			x.Must(transfer(server, c, x.transferBytes()/4, 2))
+		}),
+		forPairs("integrity/both-ways-at-once", func(x *T, in, out *net.TCPConn) {
 			bytes := x.transferBytes() / 4
 			x.Both(func() error { return transfer(in, out, bytes, 3) }, func() error { return transfer(out, in, bytes, 4) })
-		}}
-	})...)
+		}),
+	)
 }
 
 // progress counts what passes through it.

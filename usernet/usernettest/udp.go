@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -14,8 +15,8 @@ import (
 
 // udpCases: datagrams, their borders, their peers and their errors.
 func udpCases() []Case {
-	cases := both(func(d Direction, f Family) Case {
-		return Case{Name: "udp/echo", Check: func(x *T, s *Env) {
+	cases := slices.Concat(
+		forBoth("udp/echo", func(x *T, s *Env, d Direction, f Family) {
 			server, to := x.udpServer(s, d, f)
 			go echoUDP(server)
 			c, err := x.dial(s.client(d), "udp", to)
@@ -23,34 +24,28 @@ func udpCases() []Case {
 			for _, size := range []int{1, 0, 100, 1452, 1, 1400} {
 				x.Must(x.echoed(c, size))
 			}
-		}}
-	})
-	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "udp/many-peers", Alone: true, Check: manyPeers(d, f)}
-	})...)
-	cases = append(cases, families(func(f Family) Case {
-		return Case{Name: "udp/one-socket-many-servers", Check: manyServers(f)}
-	})...)
-	cases = append(cases, both(func(d Direction, f Family) Case {
-		return Case{Name: "udp/burst", Check: burst(d, f)}
-	})...)
+		}),
+		both(func(d Direction, f Family) Case {
+			return Case{Name: "udp/many-peers", Alone: true, Check: func(x *T, s *Env) { manyPeers(x, s, d, f) }}
+		}),
+		forFamilies("udp/one-socket-many-servers", manyServers),
+		forBoth("udp/burst", burst),
+	)
 	for _, c := range []struct {
 		name string
 		last int
 	}{{"refused", remoteServer}, {"host-unreachable", remoteUnreachable}, {"prohibited", remoteProhibited}} {
-		cases = append(cases, families(func(f Family) Case {
-			return Case{Name: "udp/" + c.name, Check: func(x *T, s *Env) {
-				to := netip.AddrPortFrom(remoteAddr(f, c.last), 9)
-				host, err := x.udpError(s, Out, to, true)
-				x.Must(err)
-				inside, err := x.udpError(s, Out, to, false)
-				if err != nil {
-					x.Fatalf("%v; on the host: %s", err, host)
-				}
-				if inside != host {
-					x.Fatalf("sending to %s: inside %s, on the host %s", to, inside, host)
-				}
-			}}
+		cases = append(cases, forFamilies("udp/"+c.name, func(x *T, s *Env, f Family) {
+			to := netip.AddrPortFrom(remoteAddr(f, c.last), 9)
+			host, err := x.udpError(s, Out, to, true)
+			x.Must(err)
+			inside, err := x.udpError(s, Out, to, false)
+			if err != nil {
+				x.Fatalf("%v; on the host: %s", err, host)
+			}
+			if inside != host {
+				x.Fatalf("sending to %s: inside %s, on the host %s", to, inside, host)
+			}
 		})...)
 	}
 	return cases
@@ -139,46 +134,44 @@ func (x *T) udpError(s *Env, d Direction, to netip.AddrPort, onHost bool) (strin
 
 // manyPeers talks from many ports to one server, which must see each as a peer
 // of its own, and then once more, when all flows are known.
-func manyPeers(d Direction, f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		n := scaled(x.Settings, 1000, fewerForV6(f, 10_000, 2000), 10_000)
-		server, to := x.udpServer(s, d, f)
-		peers := make(chan int, 1)
-		go func() {
-			seen := map[netip.AddrPort]bool{}
-			buf := make([]byte, 2000)
-			for {
-				n, from, err := server.ReadFromUDPAddrPort(buf)
-				if err != nil {
-					peers <- len(seen)
-					return
-				}
-				seen[from] = true
-				server.WriteToUDPAddrPort(buf[:n], from)
+func manyPeers(x *T, s *Env, d Direction, f Family) {
+	n := scaled(x.Settings, 1000, fewerForV6(f, 10_000, 2000), 10_000)
+	server, to := x.udpServer(s, d, f)
+	peers := make(chan int, 1)
+	go func() {
+		seen := map[netip.AddrPort]bool{}
+		buf := make([]byte, 2000)
+		for {
+			n, from, err := server.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				peers <- len(seen)
+				return
 			}
-		}()
-		const base = 32768
-		x.Must(s.client(d).NS.Do(func() error {
-			for i := range n {
-				if err := x.echoFromPort(f, uint16(base+i), to, fmt.Appendf(nil, "peer %d", i)); err != nil {
-					return fmt.Errorf("peer %d of %d: %w", i, n, err)
-				}
-			}
-			// The first ones' flows still are the same.
-			for i := range 100 {
-				if err := x.echoFromPort(f, uint16(base+i), to, []byte("again")); err != nil {
-					return fmt.Errorf("peer %d again: %w", i, err)
-				}
-			}
-			return nil
-		}))
-		server.Close()
-		if got := <-peers; got != n {
-			x.Fatalf("the server saw %d peers, want %d", got, n)
+			seen[from] = true
+			server.WriteToUDPAddrPort(buf[:n], from)
 		}
-		if s.Proc != nil {
-			x.Notef("helper's memory with %d flows: %d KiB", n, residentBytes(s.Proc.PID())>>10)
+	}()
+	const base = 32768
+	x.Must(s.client(d).NS.Do(func() error {
+		for i := range n {
+			if err := x.echoFromPort(f, uint16(base+i), to, fmt.Appendf(nil, "peer %d", i)); err != nil {
+				return fmt.Errorf("peer %d of %d: %w", i, n, err)
+			}
 		}
+		// The first ones' flows still are the same.
+		for i := range 100 {
+			if err := x.echoFromPort(f, uint16(base+i), to, []byte("again")); err != nil {
+				return fmt.Errorf("peer %d again: %w", i, err)
+			}
+		}
+		return nil
+	}))
+	server.Close()
+	if got := <-peers; got != n {
+		x.Fatalf("the server saw %d peers, want %d", got, n)
+	}
+	if s.Proc != nil {
+		x.Notef("helper's memory with %d flows: %d KiB", n, residentBytes(s.Proc.PID())>>10)
 	}
 }
 
@@ -209,78 +202,74 @@ func (x *T) echoFromPort(f Family, port uint16, to netip.AddrPort, say []byte) e
 
 // manyServers asks many servers from one socket, whose port must stay one peer
 // for each server: answers come from who was asked.
-func manyServers(f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		var servers []netip.AddrPort
-		for i := range 100 {
-			c := x.udpSocket(s.Outside, netip.AddrPortFrom(remoteAddr(f, remoteServer+i%2), 0))
-			go echoUDP(c)
-			servers = append(servers, addrOf(c.LocalAddr()))
+func manyServers(x *T, s *Env, f Family) {
+	var servers []netip.AddrPort
+	for i := range 100 {
+		c := x.udpSocket(s.Outside, netip.AddrPortFrom(remoteAddr(f, remoteServer+i%2), 0))
+		go echoUDP(c)
+		servers = append(servers, addrOf(c.LocalAddr()))
+	}
+	client := x.udpSocket(s.Container, unspecified(f, 0))
+	buf := make([]byte, 100)
+	for _, to := range servers {
+		var from netip.AddrPort
+		for try := 0; try < 4 && from != to; try++ {
+			_, err := client.WriteToUDPAddrPort([]byte(to.String()), to)
+			x.Must(err)
+			client.SetReadDeadline(time.Now().Add(retryAfter))
+			n, who, err := client.ReadFromUDPAddrPort(buf)
+			from = netip.AddrPortFrom(who.Addr().Unmap(), who.Port())
+			if err == nil && string(buf[:n]) != from.String() {
+				x.Fatalf("%s answered what %s was asked", from, buf[:n])
+			}
 		}
-		client := x.udpSocket(s.Container, unspecified(f, 0))
-		buf := make([]byte, 100)
-		for _, to := range servers {
-			var from netip.AddrPort
-			for try := 0; try < 4 && from != to; try++ {
-				_, err := client.WriteToUDPAddrPort([]byte(to.String()), to)
-				x.Must(err)
-				client.SetReadDeadline(time.Now().Add(retryAfter))
-				n, who, err := client.ReadFromUDPAddrPort(buf)
-				from = netip.AddrPortFrom(who.Addr().Unmap(), who.Port())
-				if err == nil && string(buf[:n]) != from.String() {
-					x.Fatalf("%s answered what %s was asked", from, buf[:n])
-				}
-			}
-			if from != to {
-				x.Fatalf("no answer from %s", to)
-			}
+		if from != to {
+			x.Fatalf("no answer from %s", to)
 		}
 	}
 }
 
 // burst sends equal datagrams back to back, with and without UDP_SEGMENT: their
 // borders and order must stay. Losses are counted, not judged.
-func burst(d Direction, f Family) func(*T, *Env) {
-	return func(x *T, s *Env) {
-		for _, segment := range []int{0, 1000} {
-			const count, batch = 2000, 20
-			server, to := x.udpServer(s, d, f)
-			server.SetReadBuffer(4 << 20)
-			c, err := x.dial(s.client(d), "udp", to)
-			x.Must(err)
-			if segment > 0 {
-				if err := control(c.(*net.UDPConn), func(fd int) error {
-					return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, segment)
-				}); err != nil {
-					x.Notef("UDP_SEGMENT: %v", err)
-					break
-				}
+func burst(x *T, s *Env, d Direction, f Family) {
+	for _, segment := range []int{0, 1000} {
+		const count, batch = 2000, 20
+		server, to := x.udpServer(s, d, f)
+		server.SetReadBuffer(4 << 20)
+		c, err := x.dial(s.client(d), "udp", to)
+		x.Must(err)
+		if segment > 0 {
+			if err := control(c.(*net.UDPConn), func(fd int) error {
+				return unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_SEGMENT, segment)
+			}); err != nil {
+				x.Notef("UDP_SEGMENT: %v", err)
+				break
 			}
-			lost := make(chan error, 1)
-			go func() { lost <- x.receiveNumbered(server, count, 1000) }()
-			data := make([]byte, 0, batch*1000)
-			for i := 0; i < count; {
-				data = data[:0]
-				for j := 0; j < batch && (segment > 0 || j == 0); j++ {
-					data = append(data, numberedDatagram(i, 1000)...)
-					i++
-				}
-				if _, err := c.Write(data); err != nil {
-					x.Fatalf("send: %v", err)
-				}
-			}
-			// The last number ends the receiver, however often it takes.
-			x.Await(func() error {
-				select {
-				case err := <-lost:
-					x.Must(err)
-					return nil
-				default:
-					c.Write(numberedDatagram(count, 1000))
-					return errors.New("the last datagram never arrives")
-				}
-			})
 		}
+		lost := make(chan error, 1)
+		go func() { lost <- x.receiveNumbered(server, count, 1000) }()
+		data := make([]byte, 0, batch*1000)
+		for i := 0; i < count; {
+			data = data[:0]
+			for j := 0; j < batch && (segment > 0 || j == 0); j++ {
+				data = append(data, numberedDatagram(i, 1000)...)
+				i++
+			}
+			if _, err := c.Write(data); err != nil {
+				x.Fatalf("send: %v", err)
+			}
+		}
+		// The last number ends the receiver, however often it takes.
+		x.Await(func() error {
+			select {
+			case err := <-lost:
+				x.Must(err)
+				return nil
+			default:
+				c.Write(numberedDatagram(count, 1000))
+				return errors.New("the last datagram never arrives")
+			}
+		})
 	}
 }
 

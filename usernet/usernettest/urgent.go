@@ -11,17 +11,15 @@ import (
 
 // urgentCases: the urgent byte arrives as such, at its place in the stream.
 func urgentCases() []Case {
-	return families(func(f Family) Case {
-		return Case{Name: "urgent", Check: func(x *T, s *Env) {
-			in, out := x.pair(s, Out, f)
-			if err := urgent(x, in, out); err != nil {
-				x.Errorf("outbound: %v", err)
-			}
-			in, out = x.pair(s, Out, f)
-			if err := urgent(x, out, in); err != nil {
-				x.Errorf("inbound: %v", err)
-			}
-		}}
+	return forFamilies("urgent", func(x *T, s *Env, f Family) {
+		in, out := x.pair(s, Out, f)
+		if err := urgent(x, in, out); err != nil {
+			x.Errorf("outbound: %v", err)
+		}
+		in, out = x.pair(s, Out, f)
+		if err := urgent(x, out, in); err != nil {
+			x.Errorf("inbound: %v", err)
+		}
 	})
 }
 

@@ -56,27 +56,12 @@ func vanishCases() []Case {
 		return Case{Name: "vanish/inside-for-a-while", Alone: true, Check: func(x *T, s *Env) {
 			in, out := x.pair(s, Out, f)
 			x.Must(exchange(in, out))
-			p := &progress{Writer: out}
-			bytes := int64(32 << 20)
-			result := make(chan error, 1)
-			sum := make(chan string, 1)
-			go func() {
-				got, err := source(p, bytes, 9)
-				out.CloseWrite()
-				sum <- got
-				result <- err
-			}()
+			st := startStream(out, 32<<20, 9)
 			// The guest's acknowledgements get lost: nothing is sent to the outside.
 			x.Must(s.cut(s.Container, remoteAddr(f, remoteServer)))
-			x.awaitStalled(p)
+			x.awaitStalled(&st.progress)
 			x.Must(s.restore(s.Container, remoteAddr(f, remoteServer)))
-			n, got, err := sink(in)
-			x.Must(err)
-			want := <-sum
-			x.Must(<-result)
-			if n != bytes || got != want {
-				x.Fatalf("received %d bytes, SHA-256 %.8s…, sent %d, %.8s…", n, got, bytes, want)
-			}
+			x.Must(st.check(in))
 		}}
 	})...)
 }
