@@ -10,7 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// changeCases: the host's network changes under a running data path.
+// changeCases change the host's network under a running data path.
 func changeCases() []Case {
 	return families(func(f Family) Case {
 		return Case{Name: "change/host-address", Alone: true, Check: func(x *T, s *Env) {
@@ -35,7 +35,7 @@ func changeCases() []Case {
 	})
 }
 
-// move replaces an address of the uplink by another.
+// replaceAddress replaces an address of the uplink.
 func replaceAddress(n *lab.Node, from, to netip.Prefix) error {
 	h, err := link.Handle(n.NS)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"cleat/lab"
 )
 
-// Child processes hold a socket for a case, so that its owner can be stopped or
+// Child processes hold a socket for a case, so that the socket's owner can be stopped or
 // killed. The socket is descriptor 3. They are started as
 //
 //	PROGRAM usernettest-child source BYTES SEED
@@ -21,8 +21,8 @@ import (
 // and print the SHA-256 of what they moved.
 const childArg = "usernettest-child"
 
-// AnswerChild must be called first thing in TestMain: when this process was
-// started as a Child it does its work and exits.
+// RunChild must be called first in TestMain. In a child process it does the child's work
+// and exits.
 func RunChild() {
 	if len(os.Args) < 3 || os.Args[1] != childArg {
 		return
@@ -38,7 +38,7 @@ func child(role string, args []string) error {
 	f := os.NewFile(3, "socket")
 	c, err := net.FileConn(f)
 	if err != nil {
-		return fmt.Errorf("take over the socket: %w", err)
+		return fmt.Errorf("use the inherited socket: %w", err)
 	}
 	f.Close()
 	switch role {
@@ -62,7 +62,7 @@ func child(role string, args []string) error {
 		fmt.Println(sum)
 		return nil
 	}
-	return fmt.Errorf("no such role: %q", role)
+	return fmt.Errorf("unknown role %q", role)
 }
 
 // childProc is a running child.
@@ -71,7 +71,7 @@ type childProc struct {
 	out *os.File
 }
 
-// child gives the connection to a new process on the node; ours is closed.
+// child passes the connection to a new process on the node, and closes ours.
 func (x *T) child(n *lab.Node, c *net.TCPConn, args ...string) *childProc {
 	f, err := c.File()
 	x.Must(err)
@@ -93,7 +93,7 @@ func (x *T) child(n *lab.Node, c *net.TCPConn, args ...string) *childProc {
 	return &childProc{p, r}
 }
 
-// sum waits for the child and is what it printed.
+// sum waits for the child and returns what it printed.
 func (c *childProc) sum() (string, error) {
 	said, err := io.ReadAll(c.out)
 	if werr := c.Wait(); werr != nil {

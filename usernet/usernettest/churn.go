@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// churnCases: connections that come, go and stay away in unusual ways.
+// churnCases open and close connections in unusual ways.
 func churnCases() []Case {
 	return slices.Concat(
 		forBoth("churn/mixed", mixed),
@@ -25,17 +25,17 @@ func churnCases() []Case {
 	)
 }
 
-// How a client of mixed ends its connection.
+// Ways in which a client of mixed closes its connection.
 const (
 	closeOrderly = iota
 	closeByReset
-	closeWithUnread // with an answer that it does not read
-	closeSilently   // without a word
+	closeWithUnread // with an answer that it has not read
+	closeSilently   // without sending anything
 	closeKinds
 )
 
-// mixed lets many connections at once do different things, of which those that
-// should be orderly must be.
+// mixed runs many connections at once that close in different ways. Those that close in
+// order must succeed.
 func mixed(x *T, s *Env, d Direction, f Family) {
 	const workers, each = 16, 40
 	l, to := x.service(s, d, f)
@@ -89,13 +89,13 @@ func (x *T) mixedConnection(to netip.AddrPort, random *rand.Rand) error {
 	}
 	got, err := io.ReadAll(c)
 	if err == nil && !bytes.Equal(got, say) {
-		err = fmt.Errorf("%d bytes came back of %d", len(got), len(say))
+		err = fmt.Errorf("received %d bytes, sent %d", len(got), len(say))
 	}
 	return err
 }
 
-// samePort connects again and again from one port to one server, which closes
-// first: the client's side has no TIME_WAIT to stop it.
+// samePort connects repeatedly from one port to one server, which closes first, so that
+// TIME_WAIT does not block the client's port.
 func samePort(x *T, s *Env, f Family) {
 	l, to := x.service(s, Out, f)
 	go func() {
@@ -115,7 +115,7 @@ func samePort(x *T, s *Env, f Family) {
 	dialer := net.Dialer{KeepAlive: -1, LocalAddr: net.TCPAddrFromAddrPort(unspecified(f, 34567)), Control: setOption(unix.SOL_SOCKET, unix.SO_REUSEADDR)}
 	x.Must(s.Container.NS.Do(func() error {
 		for i := range 30 {
-			// The host may need a new connection of the same ports to wait.
+			// The host may delay a new connection between the same ports.
 			if err := await(x.ctx, func() error { return readBye(x.ctx, &dialer, x, to) }); err != nil {
 				return fmt.Errorf("connection %d from the same port: %w", i, err)
 			}
@@ -149,8 +149,8 @@ func setOption(level, option int) func(network, address string, c syscall.RawCon
 	}
 }
 
-// fastOpen asks for TCP Fast Open (RFC 7413): whoever does not speak it ignores
-// it, and nothing arrives twice.
+// fastOpen asks for TCP Fast Open (RFC 7413). A data path without it must ignore the
+// option, and nothing may arrive twice.
 func fastOpen(x *T, s *Env, f Family) {
 	l, to := x.service(s, Out, f)
 	go echoServer(l)
@@ -167,8 +167,8 @@ func fastOpen(x *T, s *Env, f Family) {
 	}
 }
 
-// pending begins many connections to where nobody answers and gives them up:
-// others still get through, and nothing of them stays.
+// manyUnanswered starts many connects to an address that does not answer and closes them.
+// Other connections must still succeed, and the helper must keep nothing.
 func manyUnanswered(x *T, s *Env) {
 	const many = 500
 	hole := netip.AddrPortFrom(remoteAddr(V4, remoteSilent), 80)
@@ -210,7 +210,7 @@ func beginConnect(to netip.AddrPort) (int, error) {
 	}
 	if err := unix.Connect(fd, sa); !errors.Is(err, unix.EINPROGRESS) {
 		unix.Close(fd)
-		return -1, fmt.Errorf("begin to connect to %s: %w", to, err)
+		return -1, fmt.Errorf("start connect to %s: %w", to, err)
 	}
 	return fd, nil
 }

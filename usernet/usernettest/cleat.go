@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cleat is our own data path in one of its tiers, by command line: the program at
-// the given path.
+// Cleat is our own data path in one of its tiers, run by command line. program is the
+// path of the binary.
 func Cleat(program, tier string) Path {
 	return Path{
 		Name: "cleat " + tier, Version: "this",
@@ -27,14 +27,14 @@ func Cleat(program, tier string) Path {
 	}
 }
 
-// Supervised is cleat in its seccomp tier. What the cases do inside is done by
-// threads that restrict has told of: it returns the descriptor of their calls. replaced
-// counts those sockets of theirs that cleat has put its own in the place of, as far as
-// helpers have ended.
+// SeccompTier is cleat in its seccomp tier. The threads of the cases are the supervised
+// processes: restrict installs the filter on the calling thread and returns its
+// notification descriptor. replaced returns how many of their sockets cleat has replaced
+// with its own, according to the helpers that have ended.
 func SeccompTier(program string, restrict func() (int, error)) (p Path, replaced func() int) {
 	all := 0
 	p = Cleat(program, "seccomp")
-	p.Lacks[Owner] = "the program inside has it, and keeps it"
+	p.Lacks[Owner] = "the program inside owns the socket, and keeps it"
 	p.Lacks[FastOpen] = "refused: it connects without connect(2)"
 	p.Start = func(ctx context.Context, s *Topology, o Options) (*Instance, error) {
 		socket := filepath.Join(s.Dir, "seccomp.sock")
@@ -57,7 +57,7 @@ func SeccompTier(program string, restrict func() (int, error)) (p Path, replaced
 	return p, func() int { return all }
 }
 
-// replacedBy is what a helper's counters say about its own sockets.
+// replacedSockets returns the number of replaced sockets from a helper's statistics.
 func replacedSockets(said string) int {
 	_, rest, found := strings.Cut(said, "by host sockets: ")
 	var connections, listeners, clients int
@@ -67,7 +67,8 @@ func replacedSockets(said string) int {
 	return connections + listeners + clients
 }
 
-// supervise brings this thread to a helper as OCI runtimes bring containers: from the host.
+// supervise registers this thread with a helper, from the host, as OCI runtimes register
+// containers.
 func (s *Topology) supervise(socket string, restrict func() (int, error)) error {
 	var c *net.UnixConn
 	err := s.Host.NS.Do(func() (err error) {
@@ -87,14 +88,14 @@ func (s *Topology) supervise(socket string, restrict func() (int, error)) error 
 	if _, _, err = c.WriteMsgUnix([]byte(state), unix.UnixRights(fd), nil); err != nil {
 		return err
 	}
-	_, err = c.Read(make([]byte, 1)) // until it has been taken over
+	_, err = c.Read(make([]byte, 1)) // until the helper has taken it
 	if errors.Is(err, io.EOF) {
 		err = nil
 	}
 	return err
 }
 
-// Addresses inside, as cleat run chooses them, and one of ours.
+// Addresses inside: cleat run's own choice, and one of ours.
 var (
 	cleatNameserver = map[Family]netip.AddrPort{V4: netip.MustParseAddrPort("10.0.2.3:53")}
 	cleatLoopback   = map[Family]netip.Addr{V4: netip.MustParseAddr("192.0.2.200"), V6: netip.MustParseAddr("2001:db8:1::200")}
@@ -137,7 +138,7 @@ func startCleat(ctx context.Context, args []string, s *Topology, o Options) (*In
 	return i, s.AwaitPort(ctx, i, o.Forwards[len(o.Forwards)-1])
 }
 
-// cleat is a forward as --publish takes it.
+// publishFlag returns the forward as a value of --publish.
 func (f Forward) publishFlag() string {
 	var b strings.Builder
 	switch {
@@ -151,7 +152,7 @@ func (f Forward) publishFlag() string {
 	return b.String()
 }
 
-// cleat is a rule as --allow and --deny take it.
+// ruleFlag returns the rule as a value of --allow or --deny.
 func (r Rule) ruleFlag() string {
 	text := r.Target
 	if r.Ports != "" {

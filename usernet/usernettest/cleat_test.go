@@ -12,16 +12,16 @@ import (
 	"cleat/usernet/usernettest"
 )
 
-// The programs under test: cleat as it is shipped, and one that takes the threads of the
-// suite for those of a command, by linker flags.
+// The programs under test: cleat as it is shipped, and a build that accepts the suite's
+// threads as those of a command (by a linker flag).
 var (
 	shipped  = build{"CLEAT", ""}
 	commands = build{"CLEAT_COMMANDS", "-X cleat/sandbox.assumeLandlocked=yes"}
 )
 
 type build struct {
-	env   string // the variable that names one that is there
-	flags string // for the linker
+	env   string // environment variable with the path of an existing binary
+	flags string // linker flags
 }
 
 func (b build) program(t *testing.T) string {
@@ -38,7 +38,7 @@ func (b build) program(t *testing.T) string {
 	return p
 }
 
-// quick are the cases that take no time.
+// quick matches the fast cases.
 const quick = "^(integrity|connect/[^n]|close|urgent|udp/[^m]|fragments|dns|mtu|forward|end)"
 
 // TestCleat runs the suite on `cleat run`, in each tier.
@@ -65,7 +65,7 @@ func TestCleat(t *testing.T) {
 			p, replaced := usernettest.SeccompTier(s.program, s.restrict)
 			usernettest.Run(t, p, settings(), which)
 			if replaced() == 0 && !t.Skipped() {
-				t.Error("no socket was replaced: this has been another tier")
+				t.Error("no socket was replaced: another tier was used")
 			}
 			t.Logf("%d sockets were replaced", replaced())
 		})

@@ -21,7 +21,7 @@ import (
 	"cleat/lab"
 )
 
-// clientCases: real programs of the kind that people run.
+// clientCases run real programs.
 func clientCases() []Case {
 	return slices.Concat(
 		forFamilies("client/curl", curl), forFamilies("client/git", gitClone), forFamilies("client/iperf3", iperf3),
@@ -30,7 +30,7 @@ func clientCases() []Case {
 	)
 }
 
-// need skips the case where a program is missing, and is its path.
+// requireProgram returns a program's path, and skips the case if the program is missing.
 func (x *T) requireProgram(name string) string {
 	path, err := program.Find(name)
 	if err != nil {
@@ -39,7 +39,7 @@ func (x *T) requireProgram(name string) string {
 	return path
 }
 
-// run runs a program on a node to its end, and is its output.
+// run runs a program on a node to its end and returns its output.
 func (x *T) run(n *lab.Node, dir string, env []string, args ...string) string {
 	var out bytes.Buffer
 	cmd := exec.CommandContext(x.ctx, args[0], args[1:]...)
@@ -55,7 +55,7 @@ func (x *T) run(n *lab.Node, dir string, env []string, args ...string) string {
 	return out.String()
 }
 
-// web serves HTTP outside and is its address.
+// serveHTTP serves HTTP outside and returns the address.
 func (x *T) serveHTTP(s *Env, f Family, h http.Handler) netip.AddrPort {
 	l, to := x.service(s, Out, f)
 	server := &http.Server{Handler: h}
@@ -88,15 +88,15 @@ func curl(x *T, s *Env, f Family) {
 	got, err := os.ReadFile(file)
 	x.Must(err)
 	if !bytes.Equal(got, data) {
-		x.Fatalf("curl received %d bytes, others than were served", len(got))
+		x.Fatalf("curl received %d bytes that differ from those served", len(got))
 	}
 	x.run(s.Container, dir, nil, "curl", "--silent", "--show-error", "--fail", "--noproxy", "*", "-T", file, fmt.Sprintf("http://%s/file", at))
 	if !bytes.Equal(<-uploaded, data) {
-		x.Fatalf("curl's upload arrived changed")
+		x.Fatalf("curl's upload was changed")
 	}
 }
 
-// scratch is a directory of the case's own.
+// tempDir returns a directory for the case.
 func (x *T) tempDir(s *Env) string {
 	dir, err := os.MkdirTemp(s.Dir, "case")
 	x.Must(err)
@@ -111,7 +111,7 @@ func gitClone(x *T, s *Env, f Family) {
 		"HOME=" + dir, "GIT_CONFIG_NOSYSTEM=1", "GIT_TERMINAL_PROMPT=0", "no_proxy=*",
 		"GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example",
 	}
-	// CGI knows no chunked bodies: git must send what it has in one piece.
+	// CGI does not support chunked bodies, so git must send its data in one piece.
 	run := func(args ...string) string {
 		return x.run(s.Container, dir, env, append([]string{git, "-c", "safe.directory=*", "-c", "http.postBuffer=16777216"}, args...)...)
 	}
@@ -132,11 +132,11 @@ func gitClone(x *T, s *Env, f Family) {
 	b, err := os.ReadFile(filepath.Join(dir, "two", "data"))
 	x.Must(err)
 	if sha256.Sum256(a) != sha256.Sum256(b) {
-		x.Fatalf("what was pushed is not what was cloned")
+		x.Fatalf("the clone differs from what was pushed")
 	}
 }
 
-// iperf3 moves a fixed amount each way.
+// iperf3 moves a fixed number of bytes in each direction.
 func iperf3(x *T, s *Env, f Family) {
 	x.requireProgram("iperf3")
 	const port = "5201"
@@ -159,7 +159,7 @@ func iperf3(x *T, s *Env, f Family) {
 	}
 }
 
-// awaitWord reads until a word was read.
+// readUntil reads until a word has been read.
 func readUntil(r io.Reader, word string) error {
 	var said strings.Builder
 	buf := make([]byte, 1000)
@@ -167,7 +167,7 @@ func readUntil(r io.Reader, word string) error {
 		n, err := r.Read(buf)
 		said.Write(buf[:n])
 		if err != nil {
-			return fmt.Errorf("wait for %q: %w, only %q came", word, err, said.String())
+			return fmt.Errorf("wait for %q: %w; read only %q", word, err, said.String())
 		}
 	}
 	return nil
@@ -211,11 +211,11 @@ func apt(x *T, s *Env) {
 	got, err := os.ReadFile(filepath.Join(dir, "parcel_1_all.deb"))
 	x.Must(err)
 	if !bytes.Equal(got, b) {
-		x.Fatalf("apt-get downloaded another package than the repository has")
+		x.Fatalf("apt-get downloaded a package that differs from the repository's")
 	}
 }
 
-// dialer connects from inside, for net/http.
+// dialer returns a dial function for net/http that connects from a node.
 func (x *T) dialer(n *lab.Node) func(network, addr string) (net.Conn, error) {
 	return func(network, addr string) (net.Conn, error) {
 		to, err := netip.ParseAddrPort(addr)

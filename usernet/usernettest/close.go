@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// closeCases: how connections end.
+// closeCases check how connections end.
 func closeCases() []Case {
 	return slices.Concat(
 		forPairs("close/half-inside", func(x *T, in, out *net.TCPConn) { x.Must(halfClosed(in, out)) }),
@@ -26,8 +26,8 @@ func closeCases() []Case {
 	)
 }
 
-// halfClosed closes a's sending side first; b must see the end, and what b then
-// sends must still arrive.
+// halfClosed closes a's sending side first. b must read the end, and what b sends after
+// that must still arrive.
 func halfClosed(a, b *net.TCPConn) error {
 	if err := transfer(a, b, 100_000, 5); err != nil {
 		return fmt.Errorf("before the half-close: %w", err)
@@ -38,7 +38,7 @@ func halfClosed(a, b *net.TCPConn) error {
 	return nil
 }
 
-// simultaneous closes both sending sides at the same moment.
+// simultaneous closes both sending sides at the same time.
 func simultaneous(x *T, s *Env, d Direction, f Family) {
 	for range 20 {
 		in, out := x.pair(s, d, f)
@@ -46,7 +46,7 @@ func simultaneous(x *T, s *Env, d Direction, f Family) {
 	}
 }
 
-// lastWords sends and closes, then reads what the other end said.
+// sendCloseReceive sends a word, closes the sending side, and reads the other end's word.
 func sendCloseReceive(c *net.TCPConn, say, hear string) error {
 	defer c.Close()
 	if _, err := io.WriteString(c, say); err != nil {
@@ -62,7 +62,7 @@ func sendCloseReceive(c *net.TCPConn, say, hear string) error {
 	return err
 }
 
-// resets lets a abort the connection; b must see a reset, not an end.
+// resets aborts the connection at a. b must see a reset and not an end.
 func resets(a, b *net.TCPConn) error {
 	if err := exchange(a, b); err != nil {
 		return err
@@ -95,7 +95,7 @@ func seesReset(c *net.TCPConn) error {
 	return nil
 }
 
-// exchange sends a few bytes both ways, so that both ends are established.
+// exchange sends a few bytes in both directions, so that both ends are established.
 func exchange(a, b io.ReadWriter) error {
 	for _, way := range []struct{ from, to io.ReadWriter }{{a, b}, {b, a}} {
 		want := []byte("some words")
@@ -113,7 +113,7 @@ func exchange(a, b io.ReadWriter) error {
 	return nil
 }
 
-// readable waits until a byte could be read.
+// readable waits until a byte can be read.
 func readable(c *net.TCPConn) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connectCases: a connect that fails on the host fails inside with the same
+// connectCases check that a connect that fails on the host fails inside with the same
 // error number.
 func connectCases() []Case {
 	var cases []Case
@@ -41,10 +41,10 @@ func connectCases() []Case {
 					return nil
 				})
 				if host == "" {
-					x.Fatalf("the host itself could connect to %s", c.to(f))
+					x.Fatalf("the host itself can connect to %s", c.to(f))
 				}
 				if inside != host {
-					x.Fatalf("connect to %s: inside %s, on the host %s", c.to(f), errnoText(inside), host)
+					x.Fatalf("connect to %s: %s inside, %s on the host", c.to(f), errnoText(inside), host)
 				}
 			}}
 		})...)
@@ -55,9 +55,9 @@ func connectCases() []Case {
 	return append(cases, Case{Name: "connect/no-answer", Check: noAnswer})
 }
 
-// noAnswer connects to where no answer comes from: from a black hole, and from
-// a listener whose backlog is full, which lets no more SYNs in. Nobody inside may
-// be told that it is connected before the server is.
+// noAnswer connects to addresses that do not answer: a black hole, and a listener with a
+// full backlog, which accepts no more SYNs. A client inside must not be connected before
+// the server is.
 func noAnswer(x *T, s *Env) {
 	type attempt struct {
 		what  string
@@ -90,14 +90,14 @@ func noAnswer(x *T, s *Env) {
 	}
 }
 
-// serverFirst: a server hears of a client that says nothing, and its greeting
-// arrives.
+// serverFirst checks that a server accepts a client that sends nothing, and that the
+// server's greeting arrives.
 func serverFirst(x *T, s *Env, d Direction, f Family) {
 	l, to := x.service(s, d, f)
 	c := x.dialTCP(s.client(d), to)
 	server, err := l.AcceptTCP()
 	if err != nil {
-		x.Fatalf("accept a client that says nothing: %v", err)
+		x.Fatalf("accept a client that sends nothing: %v", err)
 	}
 	closeAfter(x, server)
 	_, err = io.WriteString(server, "220 hello")
@@ -106,7 +106,7 @@ func serverFirst(x *T, s *Env, d Direction, f Family) {
 	x.Must(err)
 }
 
-// orNone names the absence of an error.
+// errnoText names an error number, or its absence.
 func errnoText(errno string) string {
 	if errno == "" {
 		return "no error"
@@ -114,7 +114,7 @@ func errnoText(errno string) string {
 	return errno
 }
 
-// fullListener is a listening socket outside whose queue is full.
+// fullListener returns a listening socket outside with a full backlog.
 func (x *T) fullListener(s *Env, f Family) (int, netip.AddrPort) {
 	var fd int
 	at := netip.AddrPortFrom(remoteAddr(f, remoteServer), 7777)
@@ -133,7 +133,7 @@ func (x *T) fullListener(s *Env, f Family) (int, netip.AddrPort) {
 		}
 		return unix.Listen(fd, 0)
 	}))
-	// A backlog of 0 holds one connection; the host takes it.
+	// A backlog of 0 holds one connection, which the outside node makes.
 	if _, err := x.dial(s.Outside, "tcp", at); err != nil {
 		unix.Close(fd)
 		x.Fatalf("fill the backlog: %v", err)
@@ -141,7 +141,7 @@ func (x *T) fullListener(s *Env, f Family) (int, netip.AddrPort) {
 	return fd, at
 }
 
-// wasReset tells whether err is a reset by the peer.
+// wasReset reports whether err is a reset by the peer.
 func wasReset(err error) bool { return errno(err) == "ECONNRESET" || isPipe(err) }
 
 func isPipe(err error) bool { return errno(err) == unix.ErrnoName(syscall.EPIPE) }

@@ -16,8 +16,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// Names that the outside's server knows. Both have the addresses of the server
-// with the same last part, of both families.
+// Names that the outside's nameserver knows. Both have the addresses of the remote server
+// of the same name, of both families.
 const (
 	nameServer = "server.example."
 	nameOther  = "other.example."
@@ -34,7 +34,7 @@ func addrSuffix(name string) int {
 	return 0
 }
 
-// dnsCases: the address that the data path gives as nameserver answers.
+// dnsCases check that the data path's nameserver address answers.
 func dnsCases() []Case {
 	ability := map[Family]Ability{V4: DNS, V6: DNS6}
 	var cases []Case
@@ -51,7 +51,7 @@ func dnsCases() []Case {
 				}
 				_, err := x.lookup(s, proto, s.Nameserver[f], "nobody.example.", V4)
 				if !errors.Is(err, errNoName) {
-					x.Fatalf("a name that does not exist: %v", err)
+					x.Fatalf("look up a name that does not exist: %v", err)
 				}
 			}}
 		})...)
@@ -62,12 +62,12 @@ func dnsCases() []Case {
 			m, err := x.query(s, "udp", s.Nameserver[f], nameLarge, dnsmessage.TypeTXT)
 			x.Must(err)
 			if !m.Truncated && len(m.Answers) == 0 {
-				x.Fatalf("neither truncated nor answered by UDP")
+				x.Fatalf("the UDP reply has no answer and is not truncated")
 			}
 			m, err = x.query(s, "tcp", s.Nameserver[f], nameLarge, dnsmessage.TypeTXT)
 			x.Must(err)
 			if m.Truncated || len(m.Answers) != 1 {
-				x.Fatalf("by TCP: %d answers, truncated %t", len(m.Answers), m.Truncated)
+				x.Fatalf("the TCP reply has %d answers, truncated: %t", len(m.Answers), m.Truncated)
 			}
 		}}
 	})...)
@@ -80,12 +80,12 @@ func (x *T) nameserver(s *Env) {
 	}
 }
 
-// liar runs a nameserver that gives every name the addresses of another server.
+// serveLies runs a nameserver that returns another server's addresses for every name.
 func (x *T) serveLies(s *Env, at netip.AddrPort) {
 	x.serveDNS(s, at, func(string) int { return remoteOther })
 }
 
-// answerAt answers questions by UDP and TCP; last is the last part of a name's
+// serveDNS answers queries by UDP and TCP. last returns the last part of a name's
 // addresses.
 func (x *T) serveDNS(s *Env, at netip.AddrPort, last func(name string) int) {
 	c := x.udpSocket(s.Outside, at)
@@ -111,7 +111,7 @@ func (x *T) serveDNS(s *Env, at netip.AddrPort, last func(name string) int) {
 	}()
 }
 
-// answerStream answers what comes by TCP (RFC 1035, section 4.2.2).
+// serveDNSStream answers queries by TCP (RFC 1035, section 4.2.2).
 func serveDNSStream(c net.Conn, last func(string) int) {
 	defer c.Close()
 	for {
@@ -140,7 +140,7 @@ func writeMessage(w io.Writer, b []byte) error {
 	return err
 }
 
-// answer is the reply to a query, truncated to most bytes.
+// dnsReply returns the reply to a query, truncated to most bytes.
 func dnsReply(query []byte, most int, lastOf func(string) int) []byte {
 	var q dnsmessage.Message
 	if q.Unpack(query) != nil || len(q.Questions) != 1 {
@@ -182,7 +182,7 @@ func dnsReply(query []byte, most int, lastOf func(string) int) []byte {
 
 var errNoName = errors.New("no such name")
 
-// lookup asks for a name's addresses from inside.
+// lookup looks up a name's addresses from inside.
 func (x *T) lookup(s *Env, proto string, server netip.AddrPort, name string, f Family) ([]netip.Addr, error) {
 	kind := map[Family]dnsmessage.Type{V4: dnsmessage.TypeA, V6: dnsmessage.TypeAAAA}[f]
 	m, err := x.query(s, proto, server, name, kind)
@@ -207,7 +207,7 @@ func (x *T) lookup(s *Env, proto string, server netip.AddrPort, name string, f F
 	return got, nil
 }
 
-// query asks one question from inside.
+// query sends a query from inside and returns the reply.
 func (x *T) query(s *Env, proto string, server netip.AddrPort, name string, kind dnsmessage.Type) (*dnsmessage.Message, error) {
 	q := dnsmessage.Message{
 		Header:    dnsmessage.Header{ID: 4711, RecursionDesired: true},
@@ -219,18 +219,18 @@ func (x *T) query(s *Env, proto string, server netip.AddrPort, name string, kind
 	}
 	c, err := x.dial(s.Container, proto, server)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s by %s: %w", server, proto, err)
+		return nil, fmt.Errorf("query %s by %s: %w", server, proto, err)
 	}
 	reply, err := roundTripDNS(c, proto, b)
 	if err != nil {
-		return nil, fmt.Errorf("ask %s by %s for %s: %w", server, proto, name, err)
+		return nil, fmt.Errorf("query %s by %s for %s: %w", server, proto, name, err)
 	}
 	var m dnsmessage.Message
 	if err := m.Unpack(reply); err != nil {
-		return nil, fmt.Errorf("answer of %s: %w", server, err)
+		return nil, fmt.Errorf("reply of %s: %w", server, err)
 	}
 	if m.ID != q.ID || !m.Response {
-		return nil, fmt.Errorf("%s answered message %d, response %t", server, m.ID, m.Response)
+		return nil, fmt.Errorf("%s replied to message %d, response: %t", server, m.ID, m.Response)
 	}
 	return &m, nil
 }

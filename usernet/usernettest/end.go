@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// endCases: when the helper ends the container has no network, and nothing else
+// endCases check that when the helper ends, the container has no network and nothing else
 // is left.
 func endCases() []Case {
 	var cases []Case
@@ -32,7 +32,7 @@ func endCases() []Case {
 			x.Must(unix.Kill(pid, end.sig))
 			x.Await(func() error {
 				if st := procState(pid); st != 'Z' && st != 0 {
-					return fmt.Errorf("after signal %d the helper is in state %c", end.sig, st)
+					return fmt.Errorf("the helper is in state %[2]c after signal %[1]d", end.sig, st)
 				}
 				return nil
 			})
@@ -40,7 +40,7 @@ func endCases() []Case {
 			x.checkNothingLeft(s)
 			if s.dataPath.has(Sockets) && s.dataPath.has(Owner) {
 				if n, err := out.Read(make([]byte, 1)); err == nil || errno(err) == "no answer" {
-					x.Fatalf("the server outside reads %d bytes, %v from a helper that is gone", n, err)
+					x.Fatalf("the server outside reads %d bytes, error %v after the helper has ended", n, err)
 				}
 			}
 			if _, err := x.dial(s.Container, "tcp", to); err == nil {
@@ -51,7 +51,7 @@ func endCases() []Case {
 	return cases
 }
 
-// nothingLeft waits until the container's device and all processes are gone.
+// checkNothingLeft waits until the container's device and all processes are gone.
 func (x *T) checkNothingLeft(s *Env) {
 	x.Await(func() error {
 		return errors.Join(
