@@ -211,7 +211,7 @@ func TestClientOptions(t *testing.T) {
 		{"stays, quietly", "udhcpc-f:-f -q -n", "", "", ""},
 		{"host name of udhcpc", "udhcpc:-n -x hostname:app", "app", "", ""},
 		{"host name of dhclient", "dhclient:-H app -1", "app", "", ""},
-		{"dhcpcd's do nothing", "dhcpcd:-x", "", "options for dhcpcd do nothing, as with the script: -x", ""},
+		{"dhcpcd's do nothing", "dhcpcd:-x", "", "options for dhcpcd have no effect, as in the script: -x", ""},
 		{"none of dhcpcd's", "dhcpcd", "", "", ""},
 		{"another", "udhcpc:-f -s /bin/script", "", "", `udhcpc: option "-s" for the DHCP client is not supported`},
 		{"another of -x", "udhcpc:-x lease:60", "", "", `udhcpc: option "-x lease:60" for the DHCP client is not supported`},
