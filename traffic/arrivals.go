@@ -5,16 +5,15 @@ import (
 	"time"
 )
 
-// arrivals is when bytes came, of all streams or flows of a test together: how
-// long there were none, and how many came early. A nil *arrivals counts nothing:
-// a clock read and two atomic writes for each read from a socket are little, but
-// not nothing.
+// arrivals records when bytes arrive, over all streams or flows of a test: the longest
+// pause. A nil *arrivals records nothing, which saves a clock read and two atomic writes
+// for each read from a socket.
 type arrivals struct {
-	last atomic.Int64 // of nanos: of the youngest byte; 0: none has come yet
+	last atomic.Int64 // time of the latest byte (nanos); 0 before the first
 	gap  atomic.Int64 // ns
 }
 
-// newArrivals is nil where nobody wants to know.
+// newArrivals returns nil unless wanted is set.
 func newArrivals(wanted bool) *arrivals {
 	if !wanted {
 		return nil
@@ -22,14 +21,14 @@ func newArrivals(wanted bool) *arrivals {
 	return &arrivals{}
 }
 
-// mark notes that bytes have come. It is safe for concurrent use.
+// mark records an arrival. It is safe for concurrent use.
 func (a *arrivals) mark() {
 	if a != nil {
 		a.markAt(nanos())
 	}
 }
 
-// markAt is mark at a moment that the caller has read already.
+// markAt is mark at a given time.
 func (a *arrivals) markAt(now int64) {
 	if a == nil {
 		return
@@ -46,7 +45,7 @@ func (a *arrivals) markAt(now int64) {
 	}
 }
 
-// forget starts anew, with the next byte.
+// forget starts anew with the next byte.
 func (a *arrivals) forget() {
 	if a != nil {
 		a.last.Store(0)
@@ -54,7 +53,7 @@ func (a *arrivals) forget() {
 	}
 }
 
-// begin starts anew; the time until the next byte counts.
+// begin starts anew now; the time until the next byte counts as a pause.
 func (a *arrivals) begin() {
 	if a != nil {
 		a.last.Store(nanos())
@@ -62,8 +61,8 @@ func (a *arrivals) begin() {
 	}
 }
 
-// longest is the longest time without a byte so far, what has passed since the
-// youngest included; 0 for nobody who counts, and before the first.
+// longest returns the longest pause so far, including the current one. It returns 0
+// before the first byte, and for a nil *arrivals.
 func (a *arrivals) longest() time.Duration {
 	if a == nil {
 		return 0

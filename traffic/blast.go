@@ -13,30 +13,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blast is a run of datagrams on one flow.
+// blast sends datagrams on one flow.
 type blast struct {
 	flow    *flow
 	round   uint16
-	size    int     // bytes of UDP payload, header included
-	rate    float64 // datagrams per second; 0: as fast as possible
+	size    int     // bytes of UDP payload, including the datagram header
+	rate    float64 // datagrams per second; 0 means as fast as possible
 	gso     bool
-	start   int64 // of nanos
-	until   int64 // of nanos
+	start   int64 // on the clock of nanos
+	until   int64 // on the clock of nanos
 	stop    *atomic.Bool
 	sent    atomic.Uint64 // datagrams
 	lag     *hdrhistogram.Histogram
 	lastErr error
 }
 
-// maxBurst is how much of a schedule that could not be kept is made up for at
-// once; what is older is forgiven, and shows as lag and as a rate below the
-// offered one.
+// maxBurst limits how far behind schedule the sender catches up. What is older is
+// skipped, and shows as lag and as a rate below the offered one.
 const maxBurst = 5 * time.Millisecond
 
 // segmentsMax is UDP_MAX_SEGMENTS of kernels before 6.9.
 const segmentsMax = 64
 
-// run sends until the time is over. On a schedule it has a thread of its own.
+// run sends until the time is over. With a schedule it uses a thread of its own.
 func (s *blast) run() {
 	s.lag = newLatency()
 	segments := 1
@@ -64,7 +63,7 @@ func (s *blast) run() {
 func (s *blast) paced(out *outgoing) {
 	plan := schedule{start: s.start, interval: 1e9 / s.rate}
 	var seq uint64   // of datagrams
-	var slots uint64 // of the schedule, forgiven ones included
+	var slots uint64 // of the schedule, including skipped ones
 	for {
 		now := waitUntil(plan.at(slots), 0, s.stop)
 		if s.stop.Load() || now >= s.until {
@@ -85,7 +84,7 @@ func (s *blast) paced(out *outgoing) {
 	}
 }
 
-// send sends count datagrams from seq on and tells how many left.
+// send sends count datagrams from seq on, and returns how many were sent.
 func (s *blast) send(out *outgoing, seq uint64, count int) uint64 {
 	msgs := out.fill(seq, count, nanos())
 	for done := 0; done < msgs; {
@@ -94,7 +93,7 @@ func (s *blast) send(out *outgoing, seq uint64, count int) uint64 {
 		switch {
 		case err == nil:
 		case errors.Is(err, unix.ENOBUFS):
-			runtime.Gosched() // the device's queue is full: datagrams are dropped here as a router would
+			runtime.Gosched() // the device's queue is full: drop datagrams, as a router would
 			return uint64(min(out.datagrams(done), count))
 		case retry(err), errors.Is(err, unix.ECONNREFUSED):
 			if s.stop.Load() || nanos() >= s.until {
@@ -115,12 +114,12 @@ func gsoHint(gso bool, err error) error {
 	return err
 }
 
-// outgoing is a batch of messages whose headers change and whose payload does
-// not: one buffer, hot in the cache, serves them all.
+// outgoing is a batch of messages with varying headers and a common payload: a single
+// buffer, which stays in the cache.
 type outgoing struct {
 	batch    *sys.Batch
-	heads    []byte // one header for each datagram
-	segments int    // datagrams in one message
+	heads    []byte // one header a datagram
+	segments int    // datagrams in a message
 	template datagram
 	size     int
 }
@@ -145,13 +144,13 @@ func newOutgoing(s *blast, segments int) *outgoing {
 	return out
 }
 
-// capacity is how many datagrams one batch takes.
+// capacity returns the number of datagrams in a batch.
 func (o *outgoing) capacity() int { return o.batch.Len() * o.segments }
 
-// datagrams is how many datagrams the first msgs messages hold.
+// datagrams returns the number of datagrams in the first msgs messages.
 func (o *outgoing) datagrams(msgs int) int { return msgs * o.segments }
 
-// fill writes headers for count datagrams and tells how many messages they are.
+// fill writes headers for count datagrams, and returns the number of messages.
 func (o *outgoing) fill(seq uint64, count int, now int64) int {
 	d := o.template
 	d.sent = now

@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// client is one running test.
+// client is a running test.
 type client struct {
 	cfg    Config
 	addr   netip.AddrPort
@@ -24,10 +24,10 @@ type client struct {
 	cpuErr    error
 }
 
-// Run does one test against a server and returns what both ends found out. It
-// blocks for about Duration. When ctx ends it stops at once, within a second
-// even if the server is silent, and returns the result so far with a warning
-// and no error, provided that counting had begun.
+// Run runs one test against a server and returns the results of both ends. It blocks for
+// about Duration. When ctx ends, it stops within a second even if the server is silent.
+// If counting had begun by then, it returns the result so far with a warning and no
+// error.
 func Run(ctx context.Context, cfg Config) (Result, error) {
 	if err := cfg.Validate(); err != nil {
 		return Result{}, err
@@ -76,7 +76,7 @@ func (c *client) run(ctx context.Context) error {
 	}
 }
 
-// parseServer turns what a user typed into a server's address.
+// parseServer resolves a server address given by a user.
 func parseServer(ctx context.Context, address string) (netip.AddrPort, error) {
 	host, portText, err := splitAddress(address)
 	if err != nil {
@@ -90,14 +90,14 @@ func parseServer(ctx context.Context, address string) (netip.AddrPort, error) {
 }
 
 const (
-	dialPatience   = 5 * time.Second      // to reach the server and agree
-	streamPatience = 5 * time.Millisecond // more for each stream: they are opened one after the other
-	reportGrace    = 5 * time.Second      // beyond the time of a test until its report is missed
-	partialGrace   = time.Second          // after a stop until the report is missed
-	greetPatience  = 3 * time.Second      // for the first datagram to come back
+	dialPatience   = 5 * time.Second      // to connect and to agree on the test
+	streamPatience = 5 * time.Millisecond // added for each stream, which are opened one after the other
+	reportGrace    = 5 * time.Second      // added to the duration of a test for its report
+	partialGrace   = time.Second          // for the report after a stop
+	greetPatience  = 3 * time.Second      // for the answer to the first datagram
 )
 
-// dial opens the control channel and says what is to be done.
+// dial opens the control channel and sends the parameters.
 func (c *client) dial(ctx context.Context, patience time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -159,7 +159,7 @@ func (c *client) connect(ctx context.Context, patience time.Duration) ([]*socket
 	return socks, nil
 }
 
-// begin agrees with the server that round begins and waits for StartAt.
+// begin starts a round with the server.
 func (c *client) begin(ctx context.Context, round uint16) error {
 	agree, cancel := context.WithTimeout(ctx, dialPatience+time.Duration(c.cfg.Streams)*streamPatience)
 	defer cancel()
@@ -170,7 +170,7 @@ func (c *client) begin(ctx context.Context, round uint16) error {
 	return err
 }
 
-// awaitStart waits until all clients of a test begin together.
+// awaitStart waits until all clients of a test start together.
 func (c *client) awaitStart(ctx context.Context) error {
 	if gate := c.cfg.Gate; gate != nil {
 		c.cfg.Gate = nil
@@ -203,7 +203,7 @@ func (c *client) warn(format string, args ...any) {
 	c.result.Warnings = append(c.result.Warnings, fmt.Sprintf(format, args...))
 }
 
-// await waits for the server's report. A cancelled ctx asks for what there is.
+// await waits for the server's report. When ctx ends, it requests the report so far.
 func (c *client) await(ctx context.Context, patience time.Duration) (report, error) {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -212,7 +212,7 @@ func (c *client) await(ctx context.Context, patience time.Duration) (report, err
 		late := ctx.Err() == nil
 		m, err = c.hurry()
 		if late && err == nil {
-			c.warn("the server's report came only when asked for")
+			c.warn("the server sent its report only on request")
 		}
 	}
 	if err != nil {
@@ -224,7 +224,7 @@ func (c *client) await(ctx context.Context, patience time.Duration) (report, err
 	return *m.Report, nil
 }
 
-// hurry asks the server to end now.
+// hurry asks the server to stop now.
 func (c *client) hurry() (message, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), partialGrace)
 	defer cancel()
@@ -234,13 +234,13 @@ func (c *client) hurry() (message, error) {
 	return c.far.expect(ctx, kindReport)
 }
 
-// startCPU and stopCPU enclose what is counted.
+// startCPU and stopCPU enclose the time that counts.
 func (c *client) startCPU() { c.cpuBefore, c.cpuErr = ReadCPU() }
 
 func (c *client) stopCPU() {
 	after, err := ReadCPU()
 	if c.cpuErr != nil || err != nil {
-		c.warn("processor time unknown: %v", errors.Join(c.cpuErr, err))
+		c.warn("processor time is unknown: %v", errors.Join(c.cpuErr, err))
 		return
 	}
 	used := after.Sub(c.cpuBefore)
@@ -248,7 +248,7 @@ func (c *client) stopCPU() {
 	c.result.CPUAccounting = AccountingMode()
 }
 
-// finish computes what follows from the counts.
+// finish computes derived results.
 func (c *client) finish(partial bool) {
 	r := &c.result
 	if partial {
@@ -291,15 +291,14 @@ func (c *client) runTCP(ctx context.Context) error {
 	var near report
 	set.describe(&near)
 	if err != nil {
-		return fmt.Errorf("test broke off after %d bytes were sent: %w", set.total(), err)
+		return fmt.Errorf("test aborted after %d bytes were sent: %w", set.total(), err)
 	}
-	c.far.send(message{Kind: kindStop}) // the server also sees us close
+	c.far.send(message{Kind: kindStop}) // an error is harmless: the server also sees the close
 	c.counted(far, near)
 	return nil
 }
 
-// cpuFrom reads the processor times when the ramp is over. Call join before
-// stopCPU.
+// cpuFrom reads the processor times when the ramp is over. Call join before stopCPU.
 func (c *client) cpuFrom(omit time.Duration) (join func()) {
 	c.startCPU()
 	if omit == 0 {
@@ -319,7 +318,7 @@ func (c *client) cpuFrom(omit time.Duration) (join func()) {
 	return func() { close(done); <-ended }
 }
 
-// counted fills in what the two ends say of streams.
+// counted fills in the results of streams from both ends.
 func (c *client) counted(receiver, sender report) {
 	r := &c.result
 	r.BytesReceived = receiver.Bytes
@@ -336,8 +335,8 @@ func (c *client) counted(receiver, sender report) {
 	c.finish(receiver.Partial)
 }
 
-// early fills in what the receiver says of its first bytes and of its pauses, in
-// a run of that length.
+// early fills in what the receiver recorded about its first bytes and its pauses, in a
+// run of length whole.
 func (c *client) early(receiver report, whole time.Duration) {
 	r := &c.result
 	r.Outage = receiver.Gap
@@ -382,7 +381,7 @@ func (c *client) receiveTCP(ctx context.Context, set *streamSet) error {
 	return nil
 }
 
-// whileThere is a context that also ends with the server or after patience.
+// whileThere returns a context that also ends with the server or after patience.
 func (c *client) whileThere(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	go func() {
@@ -438,7 +437,7 @@ func closeFlows(flows []*flow) {
 	}
 }
 
-// progress calls cfg.Progress every second with the rate so far.
+// progress calls cfg.Progress every second with the current rate.
 func (c *client) progress(total func() uint64) (stop func()) {
 	if c.cfg.Progress == nil {
 		return func() {}

@@ -32,7 +32,7 @@ func (c *client) runUDP(ctx context.Context) error {
 	return nil
 }
 
-// round is one round: agree, send, and ask what arrived.
+// round runs one round: agree, send, and ask what arrived.
 func (c *client) round(ctx context.Context, flows []*flow, plan blastPlan, rtt time.Duration) (near, far report, err error) {
 	if err := c.begin(ctx, plan.round); err != nil {
 		return near, far, err
@@ -48,14 +48,14 @@ func (c *client) round(ctx context.Context, flows []*flow, plan blastPlan, rtt t
 		return near, far, err
 	}
 	if err := c.far.send(message{Kind: kindSent, Round: plan.round, Report: &near, Grace: graceFor(rtt)}); err != nil {
-		return near, far, fmt.Errorf("test broke off after %d datagrams were sent: %w", near.Packets, err)
+		return near, far, fmt.Errorf("test aborted after %d datagrams were sent: %w", near.Packets, err)
 	}
-	// The server settles within longestGrace even when ctx has ended.
+	// The server settles within longestGrace, also when ctx has ended.
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience(ctx))
 	defer cancel()
 	m, err := c.far.expect(wait, kindReport)
 	if err != nil {
-		return near, far, fmt.Errorf("test broke off after %d datagrams were sent: %w", near.Packets, err)
+		return near, far, fmt.Errorf("test aborted after %d datagrams were sent: %w", near.Packets, err)
 	}
 	if m.Report == nil {
 		return near, far, fmt.Errorf("%w: empty report", ErrNotTraffic)
@@ -63,10 +63,10 @@ func (c *client) round(ctx context.Context, flows []*flow, plan blastPlan, rtt t
 	return near, *m.Report, nil
 }
 
-// graceFor is how long silence lasts before the rest counts as lost.
+// graceFor returns the silence after which missing datagrams count as lost.
 func graceFor(rtt time.Duration) time.Duration { return min(max(4*rtt, leastGrace), longestGrace) }
 
-// settlePatience is how long the server's report may take.
+// settlePatience returns the timeout for the server's report.
 func settlePatience(ctx context.Context) time.Duration {
 	if ctx.Err() != nil {
 		return partialGrace
@@ -74,7 +74,7 @@ func settlePatience(ctx context.Context) time.Duration {
 	return longestGrace + reportGrace
 }
 
-// datagrams fills in what the two ends say of datagrams.
+// datagrams fills in the results of datagrams from both ends.
 func (c *client) datagrams(sender, receiver report) {
 	r := &c.result
 	r.PacketsSent, r.PacketsReceived = sender.Packets, receiver.Packets
@@ -85,8 +85,8 @@ func (c *client) datagrams(sender, receiver report) {
 	if sender.Packets > 0 {
 		r.LossFraction = float64(r.Lost) / float64(sender.Packets)
 	}
-	// A queue may drain after the last was sent; a few packets may span less
-	// than the time they were spread over.
+	// A queue may drain after the last datagram was sent, and a few datagrams may arrive
+	// closer together than they were sent.
 	span := max(receiver.Duration, sender.Duration)
 	r.DurationSeconds = span.Seconds()
 	if span > 0 {
@@ -102,7 +102,7 @@ func (c *client) datagrams(sender, receiver report) {
 	}
 }
 
-// receiveUDP is a reversed test: the server sends.
+// receiveUDP runs a reversed test: the server sends.
 func (c *client) receiveUDP(ctx context.Context, flows []*flow, rtt time.Duration) error {
 	stop := c.receiveFlows(flows)
 	defer stop()

@@ -10,18 +10,17 @@ import (
 	"time"
 )
 
-// DefaultPort is where `cleat traffic serve` listens and where clients dial
-// when the address names no port. One port carries control, TCP and UDP,
-// because published ports and user-mode networks forward only what they are
-// told.
+// DefaultPort is the port of `cleat traffic serve`, and of addresses without a port. One
+// port carries control, TCP and UDP, because published ports and user-mode networks
+// forward only configured ports.
 const DefaultPort = 5210
 
 // Work is a kind of traffic.
 type Work string
 
-// The works.
+// The kinds of work.
 const (
-	TCP   Work = "tcp"   // streams, as fast as they go
+	TCP   Work = "tcp"   // streams, as fast as possible
 	UDP   Work = "udp"   // datagrams at an offered rate
 	RR    Work = "rr"    // request/response over TCP
 	UDPRR Work = "udprr" // request/response over UDP
@@ -29,10 +28,10 @@ const (
 	Probe Work = "probe" // which packet sizes arrive
 )
 
-// Works lists every work in the order of the manual.
+// Works returns every kind of work, in the order of the manual.
 func Works() []Work { return []Work{TCP, UDP, RR, UDPRR, CRR, Probe} }
 
-// Engine is a program that makes and counts the traffic.
+// Engine is a program that generates and counts the traffic.
 type Engine string
 
 // The engines. Iperf3 and Iperf need the Debian packages of those names.
@@ -42,95 +41,94 @@ const (
 	EngineIperf  Engine = "iperf"
 )
 
-// Engines lists every engine, the built-in one first.
+// Engines returns every engine, the built-in one first.
 func Engines() []Engine { return []Engine{EngineCleat, EngineIperf3, EngineIperf} }
 
-// Config says what Run measures. Only Work and Address are required; the zero
-// value of every other field means the default written beside it.
+// Config describes a measurement. Only Work and Address are required; the zero value of
+// every other field means the default given beside it.
 type Config struct {
 	Work    Work
-	Engine  Engine // "": EngineCleat
-	Address string // host:port, host or [v6]:port of a server; default port DefaultPort
+	Engine  Engine // "" means EngineCleat
+	Address string // host:port, host or [v6]:port of a server; the default port is DefaultPort
 
-	// Control is "unix:PATH" of a server's control socket; "": control shares
-	// the address with the data. Out of band it can't be starved by a flood.
+	// Control is "unix:PATH" of a server's control socket. If empty, control uses the
+	// same address as the data. A separate control channel can't be starved by the
+	// traffic.
 	Control string
 
-	Duration time.Duration // of counting; 0: 1 s
-	Omit     time.Duration // ramp before counting that is not counted
-	StartAt  time.Time     // zero: at once; else connect first and begin together with others
+	Duration time.Duration // of counting; 0 means 1 s
+	Omit     time.Duration // ramp before counting
+	StartAt  time.Time     // zero means at once; otherwise connect first, and start at this time together with others
 
-	// Gate is called once when everything is connected and says when to begin;
-	// nil: StartAt. An error ends the run with it.
+	// Gate, if not nil, is called once when everything is connected, and returns the
+	// start time in place of StartAt. An error ends the run.
 	Gate func(context.Context) (time.Time, error)
 
-	Streams      int    // sockets; 0: 1
-	MessageBytes int    // per write, datagram, request and response; 0: see DefaultMessage
-	Congestion   string // TCP congestion control of both ends; "": the kernel's default
-	MSS          int    // TCP_MAXSEG of the client's sockets in bytes; 0: the kernel's choice
-	BufferBytes  int    // SO_SNDBUF and SO_RCVBUF; 0: autotuning for TCP, UDPBufferBytes for UDP
+	Streams      int    // sockets; 0 means 1
+	MessageBytes int    // bytes per write, datagram, request and response; 0: see DefaultMessage
+	Congestion   string // TCP congestion control of both ends; "" means the kernel's default
+	MSS          int    // TCP_MAXSEG of the client's sockets in bytes; 0 means the kernel's choice
+	BufferBytes  int    // SO_SNDBUF and SO_RCVBUF; 0 means autotuning for TCP and UDPBufferBytes for UDP
 	MPTCP        bool   // IPPROTO_MPTCP sockets for TCP, RR and CRR
 	Reverse      bool   // TCP and UDP: the server sends
 
-	// Early has TCP and UDP tell what came within this time of the first byte,
-	// and the longest time without any; 0: neither.
+	// Early makes TCP and UDP report separately what arrived within this time of the
+	// first byte, and the longest pause; 0 reports neither.
 	Early time.Duration
 
-	// BitsPerSecond is the UDP payload offered by all streams together;
-	// 0: as fast as possible.
+	// BitsPerSecond is the UDP payload offered by all streams together; 0 means as fast
+	// as possible.
 	BitsPerSecond float64
 	GSO           bool    // UDP_SEGMENT at the sender, UDP_GRO at the receiver
 	NoChecksum    bool    // SO_NO_CHECK: UDP over IPv4 without checksum
-	Search        bool    // UDP: look for the highest rate within LossBound
-	LossBound     float64 // fraction; 0: DefaultLossBound
+	Search        bool    // UDP: search for the highest rate within LossBound
+	LossBound     float64 // fraction; 0 means DefaultLossBound
 
-	// TransactionsPerSecond makes RR, UDPRR and CRR an open loop on a schedule;
-	// 0: closed loop, the next request follows the last response.
+	// TransactionsPerSecond makes RR, UDPRR and CRR an open loop on a schedule. With 0
+	// they are a closed loop: each request follows the last response.
 	TransactionsPerSecond float64
 
-	// Progress is called about once a second with a line for a person, from one
-	// goroutine; nil: no progress.
+	// Progress, if not nil, is called about once a second with a line of text, from one
+	// goroutine.
 	Progress func(string)
 }
 
-// ServeConfig says how Serve listens. The zero value serves on every address at
-// DefaultPort until the context ends.
+// ServeConfig configures Serve. The zero value serves on every address at DefaultPort
+// until the context ends.
 type ServeConfig struct {
-	Listen  string // host:port; "": every address at DefaultPort
-	Control string // "unix:PATH" of an additional control socket; "": none
-	Engine  Engine // "": EngineCleat
+	Listen  string // host:port; "" means every address at DefaultPort
+	Control string // "unix:PATH" of an additional control socket; "" means none
+	Engine  Engine // "" means EngineCleat
 	Once    bool   // return after the first test
 
-	// Ready is called once when clients can connect, with the address listened
-	// at; Done after each test. Both may be nil; Done must be safe for
-	// concurrent use.
+	// Ready is called once when clients can connect, with the listening address; Done is
+	// called after each test. Both may be nil. Done must be safe for concurrent use.
 	Ready func(address string)
 	Done  func(Served)
 }
 
-// Served is what a server says of one test that ended.
+// Served describes a test that has ended.
 type Served struct {
 	Work   Work   `json:"work"`
-	Client string `json:"client"`          // the control connection's far end: an address or "unix"
-	Error  string `json:"error,omitempty"` // why the test broke off
+	Client string `json:"client"`          // peer of the control connection: an address or "unix"
+	Error  string `json:"error,omitempty"` // why the test was aborted
 }
 
-// Defaults and bounds.
+// Defaults and limits.
 const (
 	DefaultDuration  = time.Second
-	DefaultLossBound = 0.005    // RFC 2544 asks for none; half a percent is what a person does not notice
+	DefaultLossBound = 0.005    // RFC 2544 allows none; half a percent is hardly noticeable
 	UDPBufferBytes   = 4 << 20  // 4 ms at 8 Gbit/s; net.core.rmem_max may allow less
-	MaxStreams       = 1024     // sockets of one test; more is a mistyped number
+	MaxStreams       = 1024     // sockets of one test; more would be a typing error
 	MaxMessageBytes  = 16 << 20 // one write
-	MaxDatagramBytes = 65507    // UDP over IPv4: 65535 less 20 and 8 bytes of headers
+	MaxDatagramBytes = 65507    // UDP over IPv4: 65535 less headers of 20 and 8 bytes
 	maxDuration      = 24 * time.Hour
-	maxBitsPerSecond = 1e15 // no link is faster; the moments of a schedule still fit 64 bits
+	maxBitsPerSecond = 1e15 // faster than any link, while times of a schedule still fit 64 bits
 	maxCongestion    = 15   // TCP_CA_NAME_MAX (include/net/tcp.h) less the terminating zero
 )
 
-// DefaultMessage is the message size in bytes when none is given: 128 KiB
-// writes for streams, a datagram that fills an Ethernet frame over IPv6, and 64
-// bytes for requests.
+// DefaultMessage returns the default message size in bytes: 128 KiB writes for streams, a
+// datagram that fills an Ethernet frame over IPv6, and 64 bytes for requests.
 func DefaultMessage(w Work) int {
 	switch w {
 	case TCP:
@@ -142,9 +140,9 @@ func DefaultMessage(w Work) int {
 	}
 }
 
-// ConfigError says which parameter no test can run with.
+// ConfigError is an invalid parameter.
 type ConfigError struct {
-	Field string // the option's name as on the command line
+	Field string // the option's name on the command line
 	Value string
 	Want  string
 }
@@ -153,7 +151,7 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("option %s: %q: want %s", e.Field, e.Value, e.Want)
 }
 
-// withDefaults fills in the zero values.
+// withDefaults replaces zero values by defaults.
 func (c Config) withDefaults() Config {
 	if c.Engine == "" {
 		c.Engine = EngineCleat
@@ -173,7 +171,7 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// Validate returns a *ConfigError for the first parameter that makes no sense.
+// Validate returns a *ConfigError for the first invalid parameter.
 func (c Config) Validate() error {
 	c = c.withDefaults()
 	bad := func(field string, value any, want string) error {
@@ -186,7 +184,7 @@ func (c Config) Validate() error {
 	case !slices.Contains(Engines(), c.Engine):
 		return bad("engine", c.Engine, oneOf(Engines()))
 	case c.Engine != EngineCleat && c.Work != TCP && c.Work != UDP:
-		return bad("engine", c.Engine, fmt.Sprintf("cleat: %s does tcp and udp only", c.Engine))
+		return bad("engine", c.Engine, fmt.Sprintf("cleat: %s supports only tcp and udp", c.Engine))
 	case c.Duration < 0 || c.Duration > maxDuration:
 		return bad("duration", c.Duration, "more than 0s and at most 24h")
 	case c.Omit < 0 || c.Omit > maxDuration:
@@ -199,7 +197,7 @@ func (c Config) Validate() error {
 		return bad("mss", c.MSS, "0 to 65535 bytes")
 	case c.BufferBytes < 0 || c.BufferBytes > 1<<30:
 		return bad("buffer", c.BufferBytes, "0 to 1 GiB")
-	case c.BitsPerSecond != 0 && !(c.BitsPerSecond >= 1 && c.BitsPerSecond <= maxBitsPerSecond): // NaN too
+	case c.BitsPerSecond != 0 && !(c.BitsPerSecond >= 1 && c.BitsPerSecond <= maxBitsPerSecond): // also excludes NaN
 		return bad("rate", c.BitsPerSecond, "0 (as fast as possible), or 1 bit/s to 1 Pbit/s")
 	case !(c.TransactionsPerSecond >= 0 && c.TransactionsPerSecond <= 1e7):
 		return bad("rate", c.TransactionsPerSecond, "0 (as fast as possible) or more, and at most 10 million transactions a second")
@@ -214,13 +212,13 @@ func (c Config) Validate() error {
 	case c.Early < 0 || c.Early > maxDuration:
 		return bad("early", c.Early, "0s to 24h")
 	case c.Early > 0 && c.Work != TCP && c.Work != UDP:
-		return bad("early", c.Early, "tcp or udp")
+		return bad("early", c.Early, "work tcp or udp")
 	case c.Reverse && c.Work != TCP && c.Work != UDP:
-		return bad("reverse", c.Reverse, "tcp or udp")
+		return bad("reverse", c.Reverse, "work tcp or udp")
 	case c.Search && c.BitsPerSecond > 0:
-		return bad("rate", c.BitsPerSecond, "none together with search, which finds it")
+		return bad("rate", c.BitsPerSecond, "none with search, which determines the rate")
 	case c.Search && c.Reverse:
-		return bad("search", c.Search, "the client sending, without reverse")
+		return bad("search", c.Search, "no reverse: the client must send")
 	}
 	if _, _, err := parseControl(c.Control); err != nil {
 		return err
@@ -249,7 +247,7 @@ func maxMessage(w Work) int {
 	}
 }
 
-// splitAddress cuts "host:port", "host", "[v6]:port" or "v6" into its parts.
+// splitAddress splits "host:port", "host", "[v6]:port" or "v6".
 func splitAddress(address string) (host, port string, err error) {
 	bad := &ConfigError{Field: "address", Value: address, Want: "HOST, HOST:PORT or [IPV6]:PORT"}
 	host, port, err = net.SplitHostPort(address)
@@ -277,14 +275,14 @@ func isIPv6(host string) bool {
 	return ip != nil && strings.Contains(host, ":")
 }
 
-// parseControl cuts "unix:PATH"; an empty text gives empty parts.
+// parseControl splits "unix:PATH"; an empty text returns empty parts.
 func parseControl(control string) (network, path string, err error) {
 	if control == "" {
 		return "", "", nil
 	}
 	path, ok := strings.CutPrefix(control, "unix:")
-	if !ok || path == "" || len(path) > 107 { // sun_path
-		return "", "", &ConfigError{Field: "control", Value: control, Want: "unix:PATH, the path at most 107 bytes long"}
+	if !ok || path == "" || len(path) > 107 { // size of sun_path
+		return "", "", &ConfigError{Field: "control", Value: control, Want: "unix:PATH with a path of at most 107 bytes"}
 	}
 	return "unix", path, nil
 }

@@ -10,15 +10,16 @@ import (
 	"time"
 )
 
-// peer is the far end of the control channel.
+// peer is the other end of the control channel.
 type peer struct {
 	conn net.Conn
 	in   chan message
-	gone chan struct{} // closed after in got its last message
-	err  error         // why gone; valid after gone is closed
+	gone chan struct{} // closed after the last message was sent to in
+	err  error         // the reason; valid after gone is closed
 }
 
-// newPeer starts reading control messages of at most limit bytes from conn; close stops that.
+// newPeer starts reading control messages of at most limit bytes from conn. close stops
+// it.
 func newPeer(conn net.Conn, limit int) *peer {
 	p := &peer{conn: conn, in: make(chan message, 8), gone: make(chan struct{})}
 	go p.read(limit)
@@ -35,14 +36,14 @@ func (p *peer) read(limit int) {
 		}
 		select {
 		case p.in <- m:
-		default: // nobody who keeps to the protocol has 8 messages outstanding
+		default: // the protocol never has 8 messages outstanding
 			p.err = fmt.Errorf("%w: too many control messages", ErrNotTraffic)
 			return
 		}
 	}
 }
 
-// controlWrite bounds how long a control message may take to leave.
+// controlWrite is the timeout for writing a control message.
 const controlWrite = 5 * time.Second
 
 func (p *peer) send(m message) error {
@@ -50,8 +51,8 @@ func (p *peer) send(m message) error {
 	return writeMessage(p.conn, m)
 }
 
-// expect waits for the next message and checks its kind. An error message from
-// the far end becomes the error.
+// expect waits for the next message and checks its kind. An error message from the peer
+// becomes the error.
 func (p *peer) expect(ctx context.Context, kind messageKind) (message, error) {
 	m, err := p.next(ctx)
 	if err != nil {
@@ -79,7 +80,7 @@ func (p *peer) next(ctx context.Context) (message, error) {
 		return message{}, context.Cause(ctx)
 	case <-p.gone:
 		select {
-		case m := <-p.in: // read before the end
+		case m := <-p.in: // sent before the end
 			return m, nil
 		default:
 		}
@@ -95,15 +96,15 @@ func (p *peer) close() {
 	<-p.gone
 }
 
-// ErrPeerGone says that the other end closed the control connection.
-var ErrPeerGone = errors.New("the other end closed the control connection")
+// ErrPeerGone means that the peer closed the control connection.
+var ErrPeerGone = errors.New("the peer closed the control connection")
 
-// RemoteError is what the server says about a test it can't do.
+// RemoteError is the server's reason for refusing or aborting a test.
 type RemoteError struct{ Text string }
 
 func (e *RemoteError) Error() string { return "server: " + e.Text }
 
-// zoneIndex is the interface number that an IPv6 zone names; 0: none.
+// zoneIndex returns the interface index of an IPv6 zone, or 0.
 func zoneIndex(zone string) uint32 {
 	if zone == "" {
 		return 0

@@ -17,20 +17,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// CPUTimes is the time the whole machine spent, in seconds summed over its
-// processors (/proc/stat), and the time that passed. The kernel counts in steps
-// of 10 ms a processor.
+// CPUTimes is the time that the whole machine spent, in seconds summed over its
+// processors (/proc/stat), and the elapsed time. The kernel counts in steps of 10 ms a
+// processor.
 type CPUTimes struct {
 	User    float64 `json:"user_s"`    // user and nice
-	System  float64 `json:"system_s"`  // in the kernel, interrupts excluded
+	System  float64 `json:"system_s"`  // in the kernel, without interrupts
 	SoftIRQ float64 `json:"softirq_s"` // softirq and irq
 	Idle    float64 `json:"idle_s"`    // idle and iowait
 	Steal   float64 `json:"steal_s"`   // taken by the hypervisor
 	Wall    float64 `json:"wall_s"`
 }
 
-// ReadCPU reads the times since the machine booted; Wall is since an unnamed
-// moment in the past.
+// ReadCPU returns the times since boot. Wall is relative to an arbitrary moment.
 func ReadCPU() (CPUTimes, error) {
 	b, err := os.ReadFile("/proc/stat")
 	if err != nil {
@@ -42,14 +41,14 @@ func ReadCPU() (CPUTimes, error) {
 }
 
 // userHZ is the unit of /proc/stat, sysconf(_SC_CLK_TCK): 100 a second on every
-// architecture that Go runs on.
+// architecture that Go supports.
 const userHZ = 100
 
 func parseStat(b []byte) (CPUTimes, error) {
 	line, _, _ := bytes.Cut(b, []byte("\n"))
 	f := strings.Fields(string(line))
 	if len(f) < 9 || f[0] != "cpu" {
-		return CPUTimes{}, errors.New("parse /proc/stat: no line \"cpu\" of eight numbers")
+		return CPUTimes{}, errors.New("parse /proc/stat: no line \"cpu\" with eight numbers")
 	}
 	var v [8]float64 // user nice system idle iowait irq softirq steal
 	for i := range v {
@@ -62,8 +61,8 @@ func parseStat(b []byte) (CPUTimes, error) {
 	return CPUTimes{User: v[0] + v[1], System: v[2], SoftIRQ: v[5] + v[6], Idle: v[3] + v[4], Steal: v[7]}, nil
 }
 
-// Sub is what passed from before to t. Counters that the kernel let run
-// backwards (idle times may) count as no time.
+// Sub returns the times from before to t. Counters that ran backwards, as idle times may,
+// count as 0.
 func (t CPUTimes) Sub(before CPUTimes) CPUTimes {
 	ticks := func(now, before float64) float64 {
 		return max(math.Round((now-before)*userHZ), 0) / userHZ
@@ -78,11 +77,10 @@ func (t CPUTimes) Sub(before CPUTimes) CPUTimes {
 	}
 }
 
-// AccountingMode says how the running kernel attributes processor time: "tick"
-// (whoever runs at the timer tick is charged for it), "virt_gen" (exact at each
-// kernel entry, with nohz_full), "irq_time" (interrupts timed exactly) or
-// "unknown" when the kernel does not tell its configuration. Softirq time of a
-// tick kernel is an estimate.
+// AccountingMode returns how the running kernel attributes processor time: "tick" (to
+// whatever runs at the timer tick), "virt_gen" (exact at each kernel entry, with
+// nohz_full), "irq_time" (interrupts timed exactly), or "unknown" if the kernel's
+// configuration can't be read. With "tick", softirq time is an estimate.
 var AccountingMode = sync.OnceValue(func() string {
 	config, err := kernelConfig()
 	if err != nil {
@@ -92,8 +90,8 @@ var AccountingMode = sync.OnceValue(func() string {
 	return accountingMode(config, string(nohz))
 })
 
-// accountingMode decides from the kernel's configuration and the list of
-// processors without tick. VIRT_CPU_ACCOUNTING_GEN only acts on those.
+// accountingMode derives the mode from the kernel's configuration and the list of
+// processors without tick. VIRT_CPU_ACCOUNTING_GEN only affects those.
 func accountingMode(config, nohz string) string {
 	nohz = strings.TrimSpace(nohz)
 	on := func(option string) bool {
@@ -110,12 +108,12 @@ func accountingMode(config, nohz string) string {
 	return "unknown"
 }
 
-// configHead is how much of a kernel's configuration is read, in bytes: the
-// accounting options are within its first 10 KiB, and unpacking all of it takes
-// longer than starting this program.
+// configHead is how much of a kernel's configuration is read, in bytes. The accounting
+// options are within its first 10 KiB, and decompressing all of it takes longer than
+// starting this program.
 const configHead = 64 << 10
 
-// kernelConfig is the head of the configuration of the running kernel.
+// kernelConfig returns the beginning of the running kernel's configuration.
 func kernelConfig() (string, error) {
 	if f, err := os.Open("/proc/config.gz"); err == nil {
 		defer f.Close()

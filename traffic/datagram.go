@@ -2,19 +2,19 @@ package traffic
 
 import "encoding/binary"
 
-// datagramKind says what a datagram is for.
+// datagramKind is the purpose of a datagram.
 type datagramKind uint8
 
 const (
 	datagramHello datagramKind = 1 // client: here is stream N of the test
-	datagramAck   datagramKind = 2 // server: known; or a probe arrived: seq is its size
+	datagramAck   datagramKind = 2 // server: flow known, or a probe arrived (seq is its size)
 	datagramData  datagramKind = 3
-	datagramEcho  datagramKind = 4 // request of UDPRR, sent back as it came
-	datagramProbe datagramKind = 5 // answer with an ack
+	datagramEcho  datagramKind = 4 // request of UDPRR, sent back unchanged
+	datagramProbe datagramKind = 5 // to be answered with an ack
 )
 
-// datagramHeaderLen is the size of the header of every datagram, and so the
-// least size of one:
+// datagramHeaderLen is the size of the header of every datagram, and thus the smallest
+// datagram:
 //
 //	0  2  magic "cl"
 //	2  1  protocol version
@@ -37,10 +37,10 @@ type datagram struct {
 	sent  int64
 }
 
-// head is the part of the token that fits a datagram.
+// head returns the part of the token that fits into a datagram.
 func (t token) head() uint64 { return binary.BigEndian.Uint64(t[:]) }
 
-// put writes the header; b has room for datagramHeaderLen bytes.
+// put writes the header into b, which must have datagramHeaderLen bytes.
 func (d datagram) put(b []byte) {
 	_ = b[datagramHeaderLen-1]
 	b[0], b[1], b[2], b[3] = 'c', 'l', protocolVersion, byte(d.kind)
@@ -51,7 +51,7 @@ func (d datagram) put(b []byte) {
 	binary.BigEndian.PutUint64(b[24:], uint64(d.sent))
 }
 
-// parseDatagram reads a header; ok is false for what is not ours.
+// parseDatagram parses a header. ok is false for foreign datagrams.
 func parseDatagram(b []byte) (d datagram, ok bool) {
 	if len(b) < datagramHeaderLen || b[0] != 'c' || b[1] != 'l' || b[2] != protocolVersion {
 		return datagram{}, false

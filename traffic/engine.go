@@ -15,26 +15,26 @@ import (
 	"cleat/internal/program"
 )
 
-// foreign is another program that makes and counts traffic.
+// foreign is another program that generates and counts traffic.
 type foreign interface {
-	// program is the command and the Debian package that has it.
+	// program returns the command, which is also the name of its Debian package.
 	program() string
-	// servers are the command lines that together serve TCP and UDP.
+	// servers returns the command lines that together serve TCP and UDP.
 	servers(host, port string) [][]string
-	// client is the command line of one test.
+	// client returns the command line of one test.
 	client(cfg Config, host, port string) ([]string, error)
-	// parse reads what the client printed.
+	// parse parses the client's output.
 	parse(out []byte, r *Result) error
 }
 
-// readOutput reads what the client printed into r.
+// readOutput parses the client's output into r.
 func readOutput(engine foreign, out []byte, r *Result) error {
 	if err := engine.parse(out, r); err != nil {
 		return err
 	}
 	for _, v := range []float64{r.DurationSeconds, r.BitsPerSecond, r.SentBitsPerSecond, r.PacketsPerSecond, r.LossFraction} {
-		if !(v >= 0 && v <= math.MaxFloat64) { // JSON has no NaN and no infinity
-			return fmt.Errorf("parse %s's output: a number of it is %v", engine.program(), v)
+		if !(v >= 0 && v <= math.MaxFloat64) { // JSON has neither NaN nor infinity
+			return fmt.Errorf("parse %s's output: invalid number %v", engine.program(), v)
 		}
 	}
 	return nil
@@ -47,7 +47,7 @@ func foreignEngine(e Engine) foreign {
 	return iperf3{}
 }
 
-// ErrNoProgram says that an engine's program is not installed.
+// ErrNoProgram means that an engine's program is not installed.
 var ErrNoProgram = errors.New("program not found")
 
 func findProgram(name string) (string, error) {
@@ -58,8 +58,7 @@ func findProgram(name string) (string, error) {
 	return path, nil
 }
 
-// command prepares a child that dies with us and is killed, not asked, when ctx
-// ends.
+// command returns a child process that is killed when ctx ends.
 func command(ctx context.Context, path string, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = time.Second
@@ -67,13 +66,13 @@ func command(ctx context.Context, path string, args []string) *exec.Cmd {
 	return cmd
 }
 
-// serveForeign runs the engine's servers until ctx ends or one of them does.
+// serveForeign runs the engine's servers until ctx or one of them ends.
 func serveForeign(ctx context.Context, cfg ServeConfig) error {
 	if cfg.Once {
-		return &ConfigError{Field: "once", Value: "true", Want: "engine cleat: other servers do not tell the end of a test"}
+		return &ConfigError{Field: "once", Value: "true", Want: "engine cleat: other servers do not report the end of a test"}
 	}
 	if cfg.Control != "" {
-		return &ConfigError{Field: "control", Value: cfg.Control, Want: "engine cleat: other servers have no such socket"}
+		return &ConfigError{Field: "control", Value: cfg.Control, Want: "engine cleat: other servers have no control socket"}
 	}
 	engine := foreignEngine(cfg.Engine)
 	path, err := findProgram(engine.program())
@@ -111,23 +110,23 @@ func serveForeign(ctx context.Context, cfg ServeConfig) error {
 	cancel()
 	wg.Wait()
 	if interrupted {
-		return nil // the servers were killed, and say so
+		return nil // the servers were killed, so their errors are expected
 	}
 	return err
 }
 
-// pacedByDefault warns of what iperf3 does: it changes the congestion control of connections
-// that have been made.
+// pacedByDefault returns a warning about iperf3, which changes the congestion control of
+// established connections.
 func pacedByDefault(cfg Config, usual string) string {
 	if cfg.Engine != EngineIperf3 || cfg.Work != TCP || cfg.Congestion == "" || cfg.Congestion == usual || !strings.HasPrefix(usual, "bbr") {
 		return ""
 	}
-	return fmt.Sprintf("iperf3's connections begin with the kernel's default, %s, and stay paced with %s, at half the rate or less; `sysctl net.ipv4.tcp_congestion_control=%[2]s` before prevents that", usual, cfg.Congestion)
+	return fmt.Sprintf("iperf3's connections start with the kernel's default, %s, and stay paced with %s, at half the rate or less; run `sysctl net.ipv4.tcp_congestion_control=%[2]s` first to prevent this", usual, cfg.Congestion)
 }
 
-// keepServing runs a server and starts it again when it ends, as iperf 2.1.8's
-// UDP server does by an assertion after a test or two. One that ends as soon as
-// it starts can't serve: that is the error.
+// keepServing runs a server and restarts it when it ends, as the UDP server of iperf
+// 2.1.8 does after a test or two because of an assertion. A server that ends immediately
+// is an error.
 func keepServing(ctx context.Context, path string, args []string) error {
 	const atOnce = 100 * time.Millisecond
 	for {
@@ -150,8 +149,8 @@ func runServer(cmd *exec.Cmd) error {
 	return fmt.Errorf("run %s: %w: %s", cmd.Path, err, firstLine(string(stderr.kept)))
 }
 
-// startLocked runs cmd on a thread that lives as long as it, because Pdeathsig
-// is bound to the thread that started the child.
+// startLocked runs cmd on a thread that lives as long as cmd, because Pdeathsig is bound
+// to the thread that started the child.
 func startLocked(cmd *exec.Cmd) error {
 	var err error
 	onOwnThread(func() {
@@ -161,9 +160,9 @@ func startLocked(cmd *exec.Cmd) error {
 	return err
 }
 
-// awaitListening waits until some socket listens at port; false: ctx ended. It
-// looks at the kernel's list: iperf3 takes a connection that is only made to
-// see whether it is there for a broken client, and listens anew.
+// awaitListening waits until a socket listens on port. It returns false if ctx ends. It
+// reads the kernel's list instead of connecting: iperf3 takes a connection without a test
+// for a broken client, and listens anew.
 func awaitListening(ctx context.Context, port uint16) bool {
 	t := time.NewTicker(10 * time.Millisecond)
 	defer t.Stop()
@@ -181,7 +180,7 @@ func awaitListening(ctx context.Context, port uint16) bool {
 	}
 }
 
-// listensAt looks for a listening socket in the form of /proc/net/tcp.
+// listensAt searches /proc/net/tcp for a listening socket.
 func listensAt(table string, port uint16) bool {
 	const tcpListen = "0A" // TCP_LISTEN
 	want := fmt.Sprintf(":%04X", port)
@@ -194,7 +193,7 @@ func listensAt(table string, port uint16) bool {
 	return false
 }
 
-// runForeign does one test with another engine's client.
+// runForeign runs one test with another engine's client.
 func runForeign(ctx context.Context, cfg Config) (Result, error) {
 	engine := foreignEngine(cfg.Engine)
 	r := newResult(cfg)
@@ -245,7 +244,7 @@ func runForeign(ctx context.Context, cfg Config) (Result, error) {
 	return r, nil
 }
 
-// foreignLimits refuses what only the built-in engine can do.
+// foreignLimits rejects options of the built-in engine.
 func foreignLimits(cfg Config) error {
 	for _, only := range []struct {
 		name string
@@ -255,13 +254,13 @@ func foreignLimits(cfg Config) error {
 		{"search", cfg.Search}, {"mptcp", cfg.MPTCP},
 	} {
 		if only.set {
-			return &ConfigError{Field: only.name, Value: "set", Want: fmt.Sprintf("engine cleat: %s can't do it", cfg.Engine)}
+			return &ConfigError{Field: only.name, Value: "set", Want: fmt.Sprintf("engine cleat: %s does not support it", cfg.Engine)}
 		}
 	}
 	return nil
 }
 
-// runClient runs a client and returns its standard output, also when it failed.
+// runClient runs a client and returns its standard output, also after a failure.
 func runClient(ctx context.Context, path string, args []string, patience time.Duration) ([]byte, error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -278,14 +277,15 @@ func runClient(ctx context.Context, path string, args []string, patience time.Du
 	return stdout.kept, err
 }
 
-// head keeps the first bytes that a program writes: much of that is the other end's word.
+// head keeps the first bytes of a program's output, much of which is controlled by the
+// peer.
 type head struct {
 	most int
 	kept []byte
 }
 
 const (
-	maxReport = 256 << 20 // bytes: iperf3 tells of each second of a day
+	maxReport = 256 << 20 // bytes: iperf3 reports each second of a day
 	maxErrors = 64 << 10  // bytes
 )
 
@@ -299,7 +299,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// seconds writes a duration for a command line, never 0.
+// seconds formats a duration for a command line, never as 0.
 func seconds(d time.Duration) string {
 	return fmt.Sprintf("%g", max(d.Seconds(), 0.1))
 }

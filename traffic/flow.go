@@ -12,32 +12,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flow is one end of one stream of datagrams on a connected socket. Its
-// receiving goroutine answers greetings, probes and requests, and counts data.
+// flow is one end of one stream of datagrams on a connected socket. Its receiving
+// goroutine answers greetings, probes and requests, and counts data.
 type flow struct {
 	sock  *socket
 	index uint16
 	token uint64
 	stop  atomic.Bool
-	early time.Duration // of what comes first is told apart; 0: nothing
-	came  *arrivals     // of all flows of the test; nil without early
+	early time.Duration // what arrives within this time is counted separately; 0: nothing
+	came  *arrivals     // shared by all flows of the test; nil without early
 
-	mu    sync.Mutex // held once a batch
+	mu    sync.Mutex // taken once a batch
 	tally tally
 }
 
-// tally is what one flow received in one round.
+// tally counts what a flow received in one round.
 type tally struct {
 	round   uint16
 	bytes   uint64
-	early   uint64 // of bytes, those that came within flow.early of the first
+	early   uint64 // the part of bytes within flow.early of the first
 	packets uint64
-	first   int64 // of nanos, of the round
+	first   int64 // on the clock of nanos
 	last    int64
 	track   tracker
 }
 
-// begin forgets what was counted; from now on only data of this round counts.
+// begin resets the counters; from now on only data of this round counts.
 func (f *flow) begin(round uint16) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -45,7 +45,7 @@ func (f *flow) begin(round uint16) {
 	f.came.forget()
 }
 
-// counted is what arrived so far in this round.
+// counted returns the counters of this round.
 func (f *flow) counted() tally {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -53,15 +53,15 @@ func (f *flow) counted() tally {
 	return t
 }
 
-// batchFor is how many messages of size bytes are moved at once: enough to
-// share the system call, few enough to stay in the second-level cache.
+// batchFor returns how many messages of size bytes are moved at once: enough to amortize
+// the system call, few enough to stay in the second-level cache.
 func batchFor(size int) int { return min(max(flowBuffers/max(size, 1), 1), 64) }
 
-// flowBuffers is in bytes: what one flow's batch of messages takes at most.
+// flowBuffers is the most memory for one flow's batch, in bytes.
 const flowBuffers = 256 << 10
 
-// receiveSize is the buffer that one message may need: with GRO the kernel
-// joins datagrams up to 64 KiB.
+// receiveSize returns the buffer size for one message: with GRO the kernel joins
+// datagrams up to 64 KiB.
 func receiveSize(messageBytes int, gro bool) int {
 	if gro {
 		return 1 << 16
@@ -69,8 +69,8 @@ func receiveSize(messageBytes int, gro bool) int {
 	return max(messageBytes, 2048)
 }
 
-// receive runs until stop is set or the socket fails for good. size is the
-// longest message expected.
+// receive runs until stop is set or the socket fails permanently. size is the longest
+// expected message.
 func (f *flow) receive(size int) error {
 	n := batchFor(size)
 	in := sys.NewBatch(n, 1)
@@ -85,8 +85,8 @@ func (f *flow) receive(size int) error {
 		got, err := in.Recv(f.sock.fd, unix.MSG_WAITFORONE)
 		y.call()
 		if err != nil {
-			// ECONNREFUSED: an ICMP error to something we sent before the other
-			// end listened, or after it closed.
+			// ECONNREFUSED: an ICMP error for something sent before the peer listened, or
+			// after it closed.
 			if retry(err) || errors.Is(err, unix.ECONNREFUSED) {
 				continue
 			}
@@ -97,7 +97,7 @@ func (f *flow) receive(size int) error {
 	return nil
 }
 
-// take handles one batch.
+// take processes one batch.
 func (f *flow) take(in *sys.Batch, bufs [][]byte, got int) {
 	now := nanos()
 	f.mu.Lock()
@@ -140,13 +140,13 @@ func (f *flow) handle(b []byte, now int64) {
 			}
 		}
 	case datagramEcho:
-		unix.Write(f.sock.fd, b) // a lost answer is what the client counts
+		unix.Write(f.sock.fd, b) // the client counts lost answers
 	case datagramHello, datagramProbe:
 		f.ack(d, len(b))
 	}
 }
 
-// ack tells the far end that size bytes of UDP payload arrived.
+// ack reports to the peer that size bytes of UDP payload arrived.
 func (f *flow) ack(d datagram, size int) {
 	var b [datagramHeaderLen]byte
 	d.kind, d.seq = datagramAck, uint64(size)
@@ -154,14 +154,14 @@ func (f *flow) ack(d datagram, size int) {
 	unix.Write(f.sock.fd, b[:])
 }
 
-// end stops the receiving goroutine, which must be waited for elsewhere.
+// end stops the receiving goroutine. The caller waits for it.
 func (f *flow) end() {
 	f.stop.Store(true)
 	f.sock.wake()
 }
 
-// greet presents the flow to the server until it answers. One greeting is lost
-// easily: the first packet of a path may wait for ARP, a proxy, or NAT.
+// greet announces the flow to the server until the server answers. A single greeting is
+// easily lost: the first packet of a path may wait for ARP, a proxy, or NAT.
 func (f *flow) greet(done <-chan struct{}, patience time.Duration) error {
 	var out, in [datagramHeaderLen]byte
 	datagram{kind: datagramHello, index: f.index, token: f.token}.put(out[:])
@@ -173,7 +173,7 @@ func (f *flow) greet(done <-chan struct{}, patience time.Duration) error {
 			return errStopped
 		default:
 		}
-		unix.Write(f.sock.fd, out[:]) // refused or lost: the next one may pass
+		unix.Write(f.sock.fd, out[:]) // refused or lost: the next one may succeed
 		if err := setTimeouts(f.sock.fd, wait); err != nil {
 			return err
 		}
@@ -200,7 +200,7 @@ func (f *flow) awaitAck(b []byte, until int64) bool {
 }
 
 var (
-	// ErrNoDatagrams says that no answer to a small UDP datagram came back.
+	// ErrNoDatagrams means that a small UDP datagram got no answer.
 	ErrNoDatagrams = errors.New("no UDP datagram came back: the path drops them, or the port is not forwarded for UDP")
 
 	errStopped = errors.New("stopped")

@@ -12,14 +12,13 @@ import (
 	"cleat/internal/localsock"
 )
 
-// Forward is a port forward by a program, as Docker's userland proxy is one: it
-// accepts TCP connections and datagrams at listen and copies them to and from
-// the address given. It blocks until ctx ends, which is not an error, or the
-// sockets fail. TCP is copied by splice(2), which the net package does by
-// itself.
+// Forward forwards a port in user space, as Docker's userland proxy does: it accepts TCP
+// connections and datagrams at listen and copies them to and from the address to. It
+// blocks until ctx ends, which is not an error, or the sockets fail. The net package
+// copies TCP by splice(2).
 func Forward(ctx context.Context, listen, to netip.AddrPort) error {
 	var lc net.ListenConfig
-	lc.SetMultipathTCP(false) // Docker's proxy is plain TCP, and so is what it costs
+	lc.SetMultipathTCP(false) // like Docker's proxy, use plain TCP
 	l, err := lc.Listen(ctx, "tcp", listen.String())
 	if err != nil {
 		return fmt.Errorf("forward port: %w", err)
@@ -65,8 +64,8 @@ func (f forwarder) connections(ctx context.Context, l net.Listener, running *syn
 	}
 }
 
-// connection copies both ways until both have ended. A half-close is passed
-// on; a far end that can't be reached resets the near one.
+// connection copies both ways until both directions have ended. It passes on a
+// half-close. If the far end can't be reached, it resets the near one.
 func (f forwarder) connection(ctx context.Context, near *net.TCPConn) {
 	defer near.Close()
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", f.to.String())
@@ -84,22 +83,21 @@ func (f forwarder) connection(ctx context.Context, near *net.TCPConn) {
 }
 
 func copyHalf(to, from *net.TCPConn) {
-	// How a connection ended is known to its two ends; the forward only
-	// passes the end on.
+	// The two ends know how a connection ended; the forward only passes the end on.
 	_, _ = io.Copy(to, from)
 	to.CloseWrite()
 }
 
-// maxForwarded bounds the TCP connections that are copied at once; more wait in the kernel's
-// queue. It is the most that a test opens: MaxStreams, for eight pairs.
+// maxForwarded limits the TCP connections that are copied at once; more wait in the
+// kernel's queue. A test opens no more: MaxStreams, for eight pairs.
 const maxForwarded = 8 * MaxStreams
 
-// maxForwardClients bounds how many senders of datagrams have a socket each;
-// datagrams of others are dropped.
+// maxForwardClients limits the senders of datagrams; datagrams of further ones are
+// dropped.
 const maxForwardClients = 1024
 
-// datagrams gives each sender a socket of its own toward the far end, so that
-// answers find their way back.
+// datagrams gives each sender its own socket toward the far end, so that answers find
+// their way back.
 func (f forwarder) datagrams(ctx context.Context, near *net.UDPConn) {
 	clients := map[netip.AddrPort]*net.UDPConn{}
 	var back sync.WaitGroup
@@ -116,7 +114,7 @@ func (f forwarder) datagrams(ctx context.Context, near *net.UDPConn) {
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil:
-			continue // an ICMP error that belongs to some earlier datagram
+			continue // an ICMP error for an earlier datagram
 		}
 		far := clients[from]
 		if far == nil {
@@ -131,11 +129,11 @@ func (f forwarder) datagrams(ctx context.Context, near *net.UDPConn) {
 			clients[from] = far
 			back.Go(func() { answers(near, from, far) })
 		}
-		_, _ = far.Write(buf[:n]) // lost, as datagrams may be
+		_, _ = far.Write(buf[:n]) // an error loses the datagram, as a network may
 	}
 }
 
-// answers copies what comes back for one sender until far closes.
+// answers copies answers to one sender until far closes.
 func answers(near *net.UDPConn, sender netip.AddrPort, far *net.UDPConn) {
 	buf := make([]byte, 64<<10)
 	for {

@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Hello connects to a server, sends a few bytes, waits for the first byte that
-// comes back, and tells when that was: nanoseconds of CLOCK_MONOTONIC, which all
-// processes of a machine share, so that whoever started the client can tell how
-// long everything took. It makes one attempt and blocks until ctx ends.
+// Hello connects to a server, sends a few bytes, waits for the first byte that comes
+// back, and returns its time on CLOCK_MONOTONIC. All processes of a machine share that
+// clock, so the process that started the client can compute how long everything took.
+// Hello makes one attempt and blocks until ctx ends.
 func Hello(ctx context.Context, address string) (time.Duration, error) {
 	at, err := parseServer(ctx, address)
 	if err != nil {
@@ -30,7 +30,7 @@ func Hello(ctx context.Context, address string) (time.Duration, error) {
 	return MonotonicTime()
 }
 
-// MonotonicTime reads CLOCK_MONOTONIC.
+// MonotonicTime returns the time of CLOCK_MONOTONIC.
 func MonotonicTime() (time.Duration, error) {
 	var ts unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {

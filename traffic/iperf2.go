@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// iperf2 drives iperf 2 by its command line. Over TCP it counts what was
-// written, not what arrived.
+// iperf2 runs iperf 2. Over TCP, iperf 2 counts what was written, not what arrived.
 type iperf2 struct{}
 
 func (iperf2) program() string { return "iperf" }
@@ -44,7 +43,7 @@ func (iperf2) client(cfg Config, host, port string) ([]string, error) {
 		if cfg.BitsPerSecond == 0 {
 			rate = "100G" // iperf 2 has no "as fast as possible"
 		}
-		// The comma-separated style leaves out what the server saw (2.1.8).
+		// The comma-separated style omits the server's report (2.1.8).
 		args = append(args, "--udp", "--bandwidth", rate, "--format", "b")
 	} else {
 		args = append(args, "--reportstyle", "C")
@@ -61,7 +60,7 @@ func (iperf2) client(cfg Config, host, port string) ([]string, error) {
 	return args, nil
 }
 
-// The columns of iperf's comma-separated report.
+// Columns of iperf's comma-separated report.
 const (
 	iperfID = 5 + iota
 	iperfInterval
@@ -102,13 +101,13 @@ func (iperf2) parse(out []byte, r *Result) error {
 
 var errNoIperfReport = errors.New("iperf printed no report")
 
-// iperfDatagramLine is what the server saw of one stream, as the client prints
-// it: [ID] start-end sec, bytes, bits/sec, jitter, lost/total.
+// iperfDatagramLine matches the server's report of one stream, as the client prints it:
+// [ID] start-end sec, bytes, bits/sec, jitter, lost/total.
 var iperfDatagramLine = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(`(?m)^\[ *\d+\] +[\d.]+-([\d.]+) sec +(\d+) Bytes +\d+ bits/sec +([\d.]+) ms +(-?\d+)/ *(\d+) `)
 })
 
-// parseIperfDatagrams adds up the server's reports in the report for people.
+// parseIperfDatagrams adds up the server's reports in the human-readable output.
 func parseIperfDatagrams(out string, r *Result) error {
 	var total, lost uint64
 	var jitter float64
@@ -121,7 +120,7 @@ func parseIperfDatagrams(out string, r *Result) error {
 			return fmt.Errorf("parse iperf's output %q: %w", m[0], err)
 		}
 		total += t
-		lost += uint64(max(l, 0)) // it counts what came in another order as found again
+		lost += uint64(max(l, 0)) // reordered datagrams count as found again
 		jitter += millis
 		r.BytesReceived += n
 		r.DurationSeconds = max(r.DurationSeconds, took)

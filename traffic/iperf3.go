@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// iperf3 drives ESnet's iperf 3 by its command line. It serves one client at a
-// time and takes whole seconds.
+// iperf3 runs ESnet's iperf 3. It serves one client at a time and measures whole seconds.
 type iperf3 struct{}
 
 func (iperf3) program() string { return "iperf3" }
@@ -50,17 +49,17 @@ func (iperf3) client(cfg Config, host, port string) ([]string, error) {
 	return args, nil
 }
 
-// perStream is the offered rate of one stream; both iperfs count that way.
+// perStream returns the offered rate of one stream, as both iperfs expect it.
 func perStream(cfg Config) string {
 	return strconv.FormatFloat(math.Ceil(cfg.BitsPerSecond/float64(cfg.Streams)), 'f', 0, 64)
 }
 
-// wholeSeconds rounds up to what iperf3 takes.
+// wholeSeconds rounds up, because iperf3 accepts whole seconds only.
 func wholeSeconds(d time.Duration) string {
 	return strconv.Itoa(int(math.Ceil(d.Seconds())))
 }
 
-// iperf3Output is the part of iperf3's JSON that we read.
+// iperf3Output is the part of iperf3's JSON that is used.
 type iperf3Output struct {
 	Error string `json:"error"`
 	Start struct {
@@ -111,7 +110,7 @@ func (iperf3) parse(out []byte, r *Result) error {
 	}
 	lost := uint64(max(o.End.Sum.LostPackets, 0))
 	r.setDatagrams(o.End.Sum.Packets, lost, time.Duration(o.End.Sum.JitterMillis*1e6))
-	// Before 3.17 or so, bytes received are as sent: count what arrived.
+	// Before 3.17 or so, bytes received equal bytes sent: compute what arrived.
 	r.BytesReceived = r.PacketsReceived * uint64(r.MessageBytes)
 	if r.DurationSeconds > 0 {
 		r.BitsPerSecond = 8 * float64(r.BytesReceived) / r.DurationSeconds
@@ -120,7 +119,7 @@ func (iperf3) parse(out []byte, r *Result) error {
 	return nil
 }
 
-// setDatagrams fills in counts of an engine that tells only these.
+// setDatagrams fills in the results of an engine that reports only these counts.
 func (r *Result) setDatagrams(total, lost uint64, jitter time.Duration) {
 	r.PacketsSent = total
 	r.Lost = min(lost, total)

@@ -7,8 +7,8 @@ import (
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-// The histograms of every result have one geometry, so that they merge without
-// loss: nanoseconds from 1 ns to 60 s, three significant digits.
+// The histograms of all results have the same geometry, so that they merge without loss:
+// 1 ns to 60 s, three significant digits.
 const (
 	latencyMin    = 1
 	latencyMax    = int64(60 * time.Second)
@@ -19,15 +19,15 @@ func newLatency() *hdrhistogram.Histogram {
 	return hdrhistogram.New(latencyMin, latencyMax, latencyDigits)
 }
 
-// record puts d into h; what is longer than the histogram reaches counts as its
-// maximum, so that the worst case is never dropped.
+// record adds d to h. A value beyond the histogram's range counts as its maximum, so that
+// the worst case is never dropped.
 func record(h *hdrhistogram.Histogram, d int64) {
-	h.RecordValue(min(max(d, latencyMin), latencyMax)) // in range: can't fail
+	h.RecordValue(min(max(d, latencyMin), latencyMax)) // within range, so it can't fail
 }
 
-// MergeLatency decodes histograms as found in Result.Latency and adds them up.
-// Empty texts count as empty histograms. Percentiles of the sum are right;
-// averages of percentiles never are.
+// MergeLatency decodes histograms as found in Result.Latency and adds them up. Empty
+// texts count as empty histograms. Percentiles must be computed from the sum; percentiles
+// can't be averaged.
 func MergeLatency(encoded ...string) (*hdrhistogram.Histogram, error) {
 	sum := newLatency()
 	for i, e := range encoded {
@@ -45,8 +45,7 @@ func MergeLatency(encoded ...string) (*hdrhistogram.Histogram, error) {
 	return sum, nil
 }
 
-// EncodeLatency writes a histogram as MergeLatency reads it: V2 compressed,
-// base64.
+// EncodeLatency encodes a histogram for MergeLatency: V2 compressed, base64.
 func EncodeLatency(h *hdrhistogram.Histogram) (string, error) {
 	text, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 	if err != nil {
@@ -55,8 +54,7 @@ func EncodeLatency(h *hdrhistogram.Histogram) (string, error) {
 	return string(text), nil
 }
 
-// setLatency writes h and its percentiles into r; an empty histogram leaves r
-// as it is.
+// setLatency stores h and its percentiles in r. An empty histogram leaves r unchanged.
 func (r *Result) setLatency(h *hdrhistogram.Histogram) error {
 	if h.TotalCount() == 0 {
 		return nil

@@ -12,22 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener is the pair of sockets of one server: streams and datagrams on one
-// port number.
+// listener is a server's pair of sockets: streams and datagrams on one port number.
 type listener struct {
 	tcp  int
 	udp  int
 	addr netip.AddrPort
 }
 
-// listen opens both. An MPTCP listener serves plain TCP clients with plain TCP
-// sockets, so where the kernel has MPTCP it serves both.
+// listen opens both. An MPTCP listener accepts plain TCP clients with plain TCP sockets,
+// so it serves both where the kernel has MPTCP.
 func listen(ctx context.Context, address string) (*listener, error) {
 	at, err := resolveListen(ctx, address)
 	if err != nil {
 		return nil, err
 	}
-	// A port that the kernel chose for TCP may be taken for UDP.
+	// The port that the kernel chose for TCP may be in use for UDP.
 	for attempt := 0; ; attempt++ {
 		l, err := listenAt(at)
 		if err == nil || at.Port() != 0 || attempt == 10 || !errors.Is(err, unix.EADDRINUSE) {
@@ -56,7 +55,7 @@ func resolveListen(ctx context.Context, address string) (netip.AddrPort, error) 
 	return resolve(ctx, host, uint16(port))
 }
 
-// resolve turns a host into an address, the first that the resolver gives.
+// resolve returns the first address of a host.
 func resolve(ctx context.Context, host string, port uint16) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return netip.AddrPortFrom(a, port), nil
@@ -98,7 +97,7 @@ func (l *listener) close() {
 	unix.Close(l.udp)
 }
 
-// bindSocket binds fd; the IPv6 wildcard takes IPv4 too.
+// bindSocket binds fd. The IPv6 wildcard includes IPv4.
 func bindSocket(fd int, at netip.AddrPort) error {
 	if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return fmt.Errorf("set SO_REUSEADDR: %w", err)
@@ -124,21 +123,21 @@ func listenTCP(at netip.AddrPort) (int, error) {
 		fd, err = unix.Socket(family, kind, unix.IPPROTO_TCP)
 	}
 	if err != nil {
-		return -1, fmt.Errorf("make listening socket: %w", err)
+		return -1, fmt.Errorf("create listening socket: %w", err)
 	}
 	if err := bindSocket(fd, at); err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("listen at tcp %s: %w", at, err)
+		return -1, fmt.Errorf("listen on tcp %s: %w", at, err)
 	}
 	unpaced(fd)
-	// Connections inherit it, and are silent no longer than that.
+	// Accepted connections inherit the timeout.
 	if err := setTimeouts(fd, preamblePatience); err != nil {
 		unix.Close(fd)
 		return -1, err
 	}
 	if err := unix.Listen(fd, 4096); err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("listen at tcp %s: %w", at, err)
+		return -1, fmt.Errorf("listen on tcp %s: %w", at, err)
 	}
 	return fd, nil
 }
@@ -147,10 +146,10 @@ func listenUDP(at netip.AddrPort) (int, error) {
 	_, family := sockaddr(at)
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
-		return -1, fmt.Errorf("make datagram socket: %w", err)
+		return -1, fmt.Errorf("create datagram socket: %w", err)
 	}
-	// A stranger's socket at this port must be an error, and SO_REUSEADDR would
-	// hide it: bind once without.
+	// Another program's socket on this port must be an error, which SO_REUSEADDR would
+	// hide. So bind once without it.
 	if err := probeUDP(family, at); err != nil {
 		unix.Close(fd)
 		return -1, err
@@ -164,7 +163,7 @@ func listenUDP(at netip.AddrPort) (int, error) {
 	}
 	if err != nil {
 		unix.Close(fd)
-		return -1, fmt.Errorf("listen at udp %s: %w", at, err)
+		return -1, fmt.Errorf("listen on udp %s: %w", at, err)
 	}
 	return fd, nil
 }
@@ -172,18 +171,18 @@ func listenUDP(at netip.AddrPort) (int, error) {
 func probeUDP(family int, at netip.AddrPort) error {
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("make datagram socket: %w", err)
+		return fmt.Errorf("create datagram socket: %w", err)
 	}
 	defer unix.Close(fd)
 	sa, _ := sockaddr(at)
 	if err := unix.Bind(fd, sa); err != nil {
-		return fmt.Errorf("listen at udp %s: %w", at, err)
+		return fmt.Errorf("listen on udp %s: %w", at, err)
 	}
 	return nil
 }
 
-// receiveGreeting reads one datagram and tells where it came from and which of
-// our addresses it was sent to.
+// receiveGreeting reads one datagram, and returns its source and the local address it was
+// sent to.
 func receiveGreeting(fd int, buf, oob []byte) (n int, from, to netip.AddrPort, err error) {
 	n, oobn, _, sa, err := unix.Recvmsg(fd, buf, oob, 0)
 	if err != nil {
@@ -205,7 +204,7 @@ func receiveGreeting(fd int, buf, oob []byte) (n int, from, to netip.AddrPort, e
 	return n, from, to, nil
 }
 
-// destination reads struct in_pktinfo or struct in6_pktinfo.
+// destination parses struct in_pktinfo or struct in6_pktinfo.
 func destination(m *unix.SocketControlMessage) (netip.Addr, bool) {
 	switch {
 	case m.Header.Level == unix.IPPROTO_IP && m.Header.Type == unix.IP_PKTINFO && len(m.Data) >= 12:
@@ -220,12 +219,12 @@ func destination(m *unix.SocketControlMessage) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// listenUnix opens the control socket. A file left behind by a server that died
-// is replaced; a live one is an error.
+// listenUnix opens the control socket. It replaces the socket of a dead server; a live
+// one is an error.
 func listenUnix(path string) (net.Listener, error) {
 	if c, err := net.Dial("unix", path); err == nil {
 		c.Close()
-		return nil, fmt.Errorf("listen at unix:%s: %w", path, unix.EADDRINUSE)
+		return nil, fmt.Errorf("listen on unix:%s: %w", path, unix.EADDRINUSE)
 	}
 	if st, err := os.Lstat(path); err == nil && st.Mode()&os.ModeSocket != 0 {
 		if err := os.Remove(path); err != nil {
@@ -234,7 +233,7 @@ func listenUnix(path string) (net.Listener, error) {
 	}
 	l, err := net.Listen("unix", path)
 	if err != nil {
-		return nil, fmt.Errorf("listen at unix:%s: %w", path, err)
+		return nil, fmt.Errorf("listen on unix:%s: %w", path, err)
 	}
 	return l, nil
 }

@@ -4,7 +4,7 @@ import (
 	"cleat/internal/sys"
 )
 
-// noteMPTCP says in the result whether the connection really is MPTCP.
+// noteMPTCP records whether the connection really uses MPTCP.
 func (c *client) noteMPTCP(fd int) {
 	info, err := sys.GetMPTCPInfo(fd)
 	if err != nil || info.Flags&sys.MPTCPFallback != 0 {

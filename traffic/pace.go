@@ -8,25 +8,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clockBase makes nanos small; it never changes.
+// clockBase keeps the values of nanos small.
 var clockBase = time.Now()
 
-// nanos is the monotonic clock in nanoseconds.
+// nanos returns the monotonic time in nanoseconds.
 func nanos() int64 { return int64(time.Since(clockBase)) }
 
-// preciseSleep lets the calling, locked thread's sleeps end when they should:
-// the default timer slack is 50 µs. The thread must end with its goroutine,
-// that is, stay locked.
+// preciseSleep makes sleeps of the calling, locked thread end on time: the default timer
+// slack is 50 µs. The thread must stay locked, so that it ends with its goroutine.
 func preciseSleep() {
 	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 }
 
-// onOwnThread runs f with precise sleeps and returns after it.
+// onOwnThread runs f on a thread with precise sleeps, and waits for it.
 func onOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // never unlocked: the thread's timer slack goes with it
+		runtime.LockOSThread() // never unlocked, so that the timer slack ends with the thread
 		preciseSleep()
 		f()
 	}()
@@ -34,15 +33,15 @@ func onOwnThread(f func()) {
 }
 
 const (
-	// spinBefore is how long before an intended moment a waiting thread stops
-	// sleeping: wake-ups of virtual machines are about that late.
+	// spinBefore is how long before the intended time a waiting thread stops sleeping:
+	// wake-ups of virtual machines are about that late.
 	spinBefore = 30 * time.Microsecond
-	// sleepSlice bounds one sleep, so that a thread sees that it should end.
+	// sleepSlice limits one sleep, so that a thread notices a stop.
 	sleepSlice = 50 * time.Millisecond
 )
 
-// waitUntil returns at the moment at (of nanos) or once stop is set, and tells
-// the time then. With spin it burns the processor for the last spinBefore.
+// waitUntil returns at time at (nanos), or once stop is set, and returns the current
+// time. It spins for the last part of the wait, of length spin.
 func waitUntil(at int64, spin time.Duration, stop *atomic.Bool) int64 {
 	for {
 		now := nanos()
@@ -54,20 +53,20 @@ func waitUntil(at int64, spin time.Duration, stop *atomic.Bool) int64 {
 			continue
 		}
 		ts := unix.NsecToTimespec(int64(min(left-spin, sleepSlice)))
-		unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // an interrupted sleep is looked at again
+		unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // after an interruption, check again
 	}
 }
 
-// schedule is a sequence of intended moments, evenly spaced.
+// schedule is a sequence of evenly spaced times.
 type schedule struct {
-	start    int64   // of nanos
+	start    int64   // on the clock of nanos
 	interval float64 // ns between two
 }
 
-// at is the moment of the n-th.
+// at returns the time of number n.
 func (s schedule) at(n uint64) int64 { return s.start + int64(float64(n)*s.interval) }
 
-// due is how many are due by now, the first at the start.
+// due returns how many are due by now; the first is due at the start.
 func (s schedule) due(now int64) uint64 {
 	if now < s.start {
 		return 0

@@ -10,19 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pinnedVariable tells the second incarnation of a process that Pin has done
-// its work.
+// pinnedVariable marks a process that Pin has already restarted.
 const pinnedVariable = "CLEAT_PINNED_TO"
 
-// Pin makes the whole process, every thread that it has and will have, run on
-// one processor. Threads that exist already can't be moved reliably, so the
-// first call replaces the process by itself, with the affinity inherited (and
-// GOMAXPROCS, which the runtime takes from it); the second finds that it is
-// done and returns. Call it before anything that must not happen twice.
+// Pin makes the whole process run on one processor, with all present and future threads.
+// Existing threads can't be moved reliably. The first call therefore executes the program
+// again, which inherits the affinity (and from it GOMAXPROCS); the second call finds that
+// this was done and returns. Call it before anything that must not happen twice.
 func Pin(cpu int) error {
 	want := strconv.Itoa(cpu)
 	if os.Getenv(pinnedVariable) == want {
-		return os.Unsetenv(pinnedVariable) // children are not to think they are pinned
+		return os.Unsetenv(pinnedVariable) // not for children
 	}
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -40,5 +38,5 @@ func Pin(cpu int) error {
 	}
 	err := syscall.Exec("/proc/self/exe", os.Args, append(os.Environ(), pinnedVariable+"="+want))
 	unix.SchedSetaffinity(0, &old)
-	return fmt.Errorf("start again on processor %d: %w", cpu, err)
+	return fmt.Errorf("restart on processor %d: %w", cpu, err)
 }

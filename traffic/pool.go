@@ -8,14 +8,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mostThreads is up to how many streams of one end have a thread each, which is
-// fastest. Of a thousand threads on one processor each gets its turn every three
-// seconds: how much each stream gets would then be the scheduler's affair. So
-// more streams share a thread for each processor.
+// mostThreads is the number of streams of one end up to which each has its own thread,
+// which is fastest. Of a thousand threads on one processor, each runs every three
+// seconds, and the scheduler would decide how much each stream gets. So more streams
+// share one thread a processor.
 const mostThreads = 16
 
-// receive starts to count what arrives, reading size bytes or more at once where
-// streams are few.
+// receive starts counting what arrives. With few streams it reads size bytes or more at
+// once.
 func (s *streamSet) receive(size int) error {
 	if len(s.socks) <= mostThreads {
 		s.start(receiveLoop(size))
@@ -26,14 +26,14 @@ func (s *streamSet) receive(size int) error {
 		return func(fd int) (int, error) {
 			n, err := unix.Read(fd, buf)
 			if n == 0 && err == nil {
-				err = unix.ECONNRESET // the other end has closed
+				err = unix.ECONNRESET // the peer has closed
 			}
 			return n, err
 		}
 	})
 }
 
-// send starts to send, size bytes at a time.
+// send starts sending, size bytes at a time.
 func (s *streamSet) send(size int) error {
 	if len(s.socks) <= mostThreads {
 		s.start(sendLoop(size))
@@ -46,12 +46,12 @@ func (s *streamSet) send(size int) error {
 	})
 }
 
-// turn moves one message of one stream, or what of it goes without blocking. An
-// error but EAGAIN and EINTR ends the stream.
+// turn moves up to one message of one stream without blocking. An error other than EAGAIN
+// and EINTR ends the stream.
 type turn func(fd int) (int, error)
 
-// share starts a thread for each processor, and parts the streams among them. A
-// thread takes all its streams that are ready in turns.
+// share starts one thread a processor and distributes the streams among them. A thread
+// serves its ready streams in turn.
 func (s *streamSet) share(events uint32, newTurn func() turn) error {
 	workers := min(runtime.NumCPU(), len(s.socks))
 	polls := make([]int, 0, workers)
@@ -64,7 +64,7 @@ func (s *streamSet) share(events uint32, newTurn func() turn) error {
 	for range workers {
 		fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 		if err != nil {
-			return fail(fmt.Errorf("make an epoll: %w", err))
+			return fail(fmt.Errorf("create epoll instance: %w", err))
 		}
 		polls = append(polls, fd)
 	}
@@ -74,7 +74,7 @@ func (s *streamSet) share(events uint32, newTurn func() turn) error {
 		}
 		event := unix.EpollEvent{Events: events, Fd: int32(i)}
 		if err := unix.EpollCtl(polls[i%workers], unix.EPOLL_CTL_ADD, sock.fd, &event); err != nil {
-			return fail(fmt.Errorf("add a socket to an epoll: %w", err))
+			return fail(fmt.Errorf("add socket to epoll instance: %w", err))
 		}
 	}
 	for i, fd := range polls {
@@ -88,12 +88,12 @@ func (s *streamSet) share(events uint32, newTurn func() turn) error {
 	return nil
 }
 
-// pollWait is how long a thread waits for its streams until it looks whether it
-// should end, in milliseconds. Streams that end wake it.
+// pollWait is the interval at which a thread checks stop while it waits for its streams,
+// in milliseconds. Streams that end wake it.
 const pollWait = 100
 
-// serve gives turns to so many streams of one epoll until all have ended or stop
-// is set.
+// serve serves the given number of streams of one epoll instance until all have ended or
+// stop is set.
 func (s *streamSet) serve(epoll, streams int, take turn) {
 	ready := make([]unix.EpollEvent, min(streams, 256))
 	var y yielder
@@ -112,7 +112,7 @@ func (s *streamSet) serve(epoll, streams int, take turn) {
 				s.came.mark()
 			}
 			if err != nil && !retry(err) {
-				// A socket that has ended is always ready.
+				// A socket that has ended would always be ready.
 				_ = unix.EpollCtl(epoll, unix.EPOLL_CTL_DEL, s.socks[i].fd, nil)
 				streams--
 			}

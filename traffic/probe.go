@@ -14,16 +14,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A probe as a whole ends within about two seconds, whatever does not pass.
+// Limits of a probe. It ends within about two seconds, whatever is lost.
 const (
-	probeDial      = 900 * time.Millisecond // for control and the TCP stream
+	probeDial      = 900 * time.Millisecond // for the control connection and the TCP stream
 	probeGreet     = 500 * time.Millisecond // for the first small datagram
-	probeRound     = 60 * time.Millisecond  // for the answers to one ladder of sizes, beyond the RTT
-	probeTries     = 2                      // ladders without an answer until a size counts as lost
+	probeRound     = 60 * time.Millisecond  // for the answers to one ladder of sizes, in addition to the RTT
+	probeTries     = 2                      // ladders without an answer after which a size counts as lost
 	probeRungs     = 16                     // sizes tried at once: 65,535 narrows to 1 in four ladders
 	probeTransfer  = 700 * time.Millisecond // for the bulk transfer
 	probeBulk      = 256 << 10              // bytes: five times the initial window, so full-size segments are sent
-	leastMTU4      = 68                     // RFC 791: every IPv4 link carries it
+	leastMTU4      = 68                     // RFC 791: minimum of every IPv4 link
 	leastMTU6      = 1280                   // RFC 8200 section 5
 	udpHeaders4    = 20 + 8
 	udpHeaders6    = 40 + 8
@@ -31,8 +31,8 @@ const (
 	probeCountSize = 8
 )
 
-// probe finds out what arrives: datagrams of growing size, and a short stream.
-// What does not arrive is a finding, not an error; a server that refuses is.
+// probe determines what arrives: datagrams of growing size, and a short stream. Loss is a
+// finding, not an error; a server that refuses is an error.
 func (c *client) probe(ctx context.Context) error {
 	began := nanos()
 	defer func() { c.result.DurationSeconds = time.Duration(nanos() - began).Seconds() }()
@@ -63,17 +63,17 @@ func isTimeout(err error) bool {
 	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, unix.ETIMEDOUT)
 }
 
-// sizes are IP packet sizes in bytes.
+// sizes are sizes of IP packets in bytes.
 type sizes struct {
-	link    int // what the sender's kernel believes
-	arrived int // the largest that did; 0: none
-	full    int // the largest UDP can make for the link
+	link    int // according to the sender's kernel
+	arrived int // the largest that arrived; 0 if none
+	full    int // the largest UDP packet for the link
 }
 
-// conclude turns the findings into a result. A path whose largest packet is
-// smaller than the link's is a black hole only when TCP does not get through
-// either: otherwise the path told the sender (ICMP) or clamps the MSS. Where
-// full-size packets do arrive, a stream that does not end in time is slow.
+// conclude turns the findings into a result. A path with a smaller MTU than the link is a
+// black hole only if TCP does not get through either: otherwise the path reported the MTU
+// (ICMP) or clamps the MSS. If full-size packets arrive, a stream that does not finish in
+// time is slow.
 func (c *client) conclude(s sizes, udpErr, tcpErr error) {
 	r := &c.result
 	r.LinkMTU, r.PathMTU = s.link, s.arrived
@@ -81,7 +81,7 @@ func (c *client) conclude(s sizes, udpErr, tcpErr error) {
 	switch {
 	case udpErr != nil && tcpErr != nil:
 		r.ProbeError = fmt.Sprintf("tcp: %v; udp: %v", tcpErr, udpErr)
-		r.BlackHole = errors.Is(tcpErr, errStalled) // the connection itself was made of small packets
+		r.BlackHole = errors.Is(tcpErr, errStalled) // the handshake consisted of small packets
 	case errors.Is(tcpErr, errStalled) && s.arrived >= s.full:
 		c.warn("%d bytes of a stream did not arrive within %s, though full-size packets do", probeBulk, probeTransfer)
 	case tcpErr != nil:
@@ -91,16 +91,16 @@ func (c *client) conclude(s sizes, udpErr, tcpErr error) {
 		r.ProbeError = fmt.Sprintf("udp: %v", udpErr)
 	}
 	if small && s.arrived < s.full && !r.BlackHole {
-		c.warn("packets of at most %d bytes arrive, the link believes in %d; TCP adapts", s.arrived, s.link)
+		c.warn("packets of at most %d bytes arrive, although the link's MTU is %d; TCP adapts", s.arrived, s.link)
 	}
 	if small && s.arrived == s.full {
-		r.PathMTU = s.link // UDP's length field, not the path, ends a few bytes below 64 KiB
+		r.PathMTU = s.link // the limit is UDP's length field, not the path
 	}
 }
 
-var errStalled = errors.New("the connection is made, but full-size segments do not arrive")
+var errStalled = errors.New("the connection is established, but full-size segments do not arrive")
 
-// probeStream sends probeBulk bytes and wants their count back.
+// probeStream sends probeBulk bytes and expects their number back.
 func (c *client) probeStream(ctx context.Context) error {
 	dial, cancel := context.WithTimeout(ctx, probeDial)
 	defer cancel()
@@ -172,7 +172,7 @@ func (c *client) probeSizes(ctx context.Context) (sizes, error) {
 	wait := probeRound + min(2*time.Duration(nanos()-began), probeRound)
 	s.arrived = datagramHeaderLen + headers
 	p := &ladder{flow: f, headers: headers, wait: wait, buf: make([]byte, 1<<16)}
-	// The full size first: on a healthy path that is all.
+	// Try the full size first. On a healthy path nothing else is needed.
 	s.arrived = max(s.arrived, p.climb([]int{s.full}))
 	for high := s.full; high-s.arrived > 1 && ctx.Err() == nil; {
 		s.arrived, high = p.narrow(s.arrived, high)
@@ -180,8 +180,8 @@ func (c *client) probeSizes(ctx context.Context) (sizes, error) {
 	return s, nil
 }
 
-// linkSizes makes the socket send probes: never fragmented, of any size that
-// the device takes, blind to what the kernel has learnt of the path.
+// linkSizes prepares the socket for probes: never fragmented, of any size that the device
+// accepts, ignoring what the kernel has learned about the path.
 func linkSizes(fd int, v4 bool) (s sizes, headers int, err error) {
 	level, discover, probe, mtu := unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_PROBE, unix.IPV6_MTU
 	headers = udpHeaders6
@@ -203,8 +203,7 @@ func linkSizes(fd int, v4 bool) (s sizes, headers int, err error) {
 	return s, headers, nil
 }
 
-// rungs are up to probeRungs sizes that divide what lies between a size that
-// arrived and one that did not.
+// rungs returns up to probeRungs sizes between one that arrived and one that did not.
 func rungs(low, high int) []int {
 	var r []int
 	n := min(probeRungs, high-low-1)
@@ -214,8 +213,8 @@ func rungs(low, high int) []int {
 	return slices.Compact(r)
 }
 
-// narrow tries sizes between one that arrived and one that did not, and returns
-// closer ones.
+// narrow tries sizes between one that arrived and one that did not, and returns closer
+// ones.
 func (l *ladder) narrow(low, high int) (int, int) {
 	sizes := rungs(low, high)
 	low = max(low, l.climb(sizes))
@@ -235,15 +234,15 @@ type ladder struct {
 	buf     []byte
 }
 
-// climb sends one packet of each size, a second time if no answer comes, and
-// returns the largest that arrived; 0: none.
+// climb sends one packet of each size, a second time if there is no answer, and returns
+// the largest that arrived, or 0.
 func (l *ladder) climb(packets []int) int {
 	best := 0
 	for range probeTries {
 		for _, size := range packets {
 			payload := l.buf[:size-l.headers]
 			datagram{kind: datagramProbe, token: l.flow.token}.put(payload)
-			unix.Write(l.flow.sock.fd, payload) // EMSGSIZE: too big for the device, which is an answer too
+			unix.Write(l.flow.sock.fd, payload) // EMSGSIZE, too big for the device, is a finding as well
 		}
 		best = max(best, l.answers(packets[len(packets)-1]))
 		if best > 0 {
@@ -253,7 +252,7 @@ func (l *ladder) climb(packets []int) int {
 	return best
 }
 
-// answers collects acks until the wait is over or the largest size has come.
+// answers collects acks until the wait is over or the largest size has arrived.
 func (l *ladder) answers(largest int) int {
 	var in [datagramHeaderLen]byte
 	best := 0
@@ -265,7 +264,7 @@ func (l *ladder) answers(largest int) int {
 		}
 		n, err := unix.Read(l.flow.sock.fd, in[:])
 		if err != nil {
-			continue // timed out, or an ICMP error of an earlier probe
+			continue // timeout, or an ICMP error for an earlier probe
 		}
 		d, ok := parseDatagram(in[:n])
 		if ok && d.kind == datagramAck && d.token == l.flow.token {

@@ -12,19 +12,18 @@ import (
 	"time"
 )
 
-// protocolVersion is raised whenever two ends of different builds would
-// misunderstand each other.
+// protocolVersion is increased whenever different builds would misunderstand each other.
 const protocolVersion = 1
 
 var (
-	// ErrVersion says that the other end speaks another version.
-	ErrVersion = errors.New("the other end speaks another version of the traffic protocol")
-	// ErrNotTraffic says that the other end is no traffic server or client.
-	ErrNotTraffic = errors.New("the other end does not speak the traffic protocol")
+	// ErrVersion means that the peer uses another protocol version.
+	ErrVersion = errors.New("the peer uses another version of the traffic protocol")
+	// ErrNotTraffic means that the peer is not a traffic server or client.
+	ErrNotTraffic = errors.New("the peer does not speak the traffic protocol")
 )
 
-// token names one test; it is random, so that a connection that presents it
-// belongs to the test.
+// token identifies a test. It is random, so a connection that presents it belongs to the
+// test.
 type token [16]byte
 
 func newToken() token {
@@ -35,14 +34,14 @@ func newToken() token {
 
 func (t token) String() string { return hex.EncodeToString(t[:]) }
 
-// channel says what a connection is for.
+// channel is the purpose of a connection.
 type channel uint8
 
 const (
 	channelControl channel = 1 // JSON messages follow
 	channelStream  channel = 2 // a stream of a TCP, RR or Probe test
 	channelCRR     channel = 3 // one request of a CRR test
-	channelHello   channel = 4 // no test: the preamble comes back at once
+	channelHello   channel = 4 // outside any test: the preamble is sent back
 )
 
 // preambleLen is the size of the first bytes of every TCP connection:
@@ -69,7 +68,7 @@ func (p preamble) append(b []byte) []byte {
 	return append(b, p.token[:]...)
 }
 
-// parsePreamble reads the first preambleLen bytes of a connection. The error is
+// parsePreamble parses the first preambleLen bytes of a connection. The error is
 // ErrNotTraffic or ErrVersion.
 func parsePreamble(b []byte) (preamble, error) {
 	if len(b) < preambleLen || [4]byte(b) != preambleMagic {
@@ -85,32 +84,32 @@ func parsePreamble(b []byte) (preamble, error) {
 	return p, nil
 }
 
-// messageKind names a control message.
+// messageKind is the kind of a control message.
 type messageKind string
 
 const (
-	kindHello   messageKind = "hello"   // client: what to do
-	kindReady   messageKind = "ready"   // server: data connections may come
-	kindStart   messageKind = "start"   // client: all are connected, round N begins
-	kindStarted messageKind = "started" // server: all have arrived here too
-	kindSent    messageKind = "sent"    // the sender: that was all of round N
-	kindReport  messageKind = "report"  // what this end counted in round N
-	kindStop    messageKind = "stop"    // client: end now, report what there is
-	kindError   messageKind = "error"   // the test can't go on
+	kindHello   messageKind = "hello"   // client: parameters of the test
+	kindReady   messageKind = "ready"   // server: data connections are accepted
+	kindStart   messageKind = "start"   // client: all are connected, round N starts
+	kindStarted messageKind = "started" // server: all have arrived
+	kindSent    messageKind = "sent"    // sender: round N is complete
+	kindReport  messageKind = "report"  // this end's counts of round N
+	kindStop    messageKind = "stop"    // client: stop now and report
+	kindError   messageKind = "error"   // the test is aborted
 )
 
-// message is one message on the control channel.
+// message is a message on the control channel.
 type message struct {
 	Version int           `json:"version"`
 	Kind    messageKind   `json:"kind"`
-	Params  *params       `json:"params,omitempty"` // of hello
+	Params  *params       `json:"params,omitempty"` // in hello
 	Round   uint16        `json:"round,omitempty"`
-	Report  *report       `json:"report,omitempty"`   // of sent and report
-	Grace   time.Duration `json:"grace_ns,omitempty"` // of sent: how long silence must last until the rest counts as lost
+	Report  *report       `json:"report,omitempty"`   // in sent and report
+	Grace   time.Duration `json:"grace_ns,omitempty"` // in sent: silence after which the rest counts as lost
 	Error   string        `json:"error,omitempty"`
 }
 
-// params is what the server must know of a test.
+// params are the parameters of a test that the server needs.
 type params struct {
 	Work         Work          `json:"work"`
 	Duration     time.Duration `json:"duration_ns"`
@@ -132,10 +131,10 @@ type report struct {
 	Bytes       uint64        `json:"bytes"`
 	EarlyTime   time.Duration `json:"early_time_ns,omitempty"`
 	EarlyBytes  uint64        `json:"early_bytes,omitempty"`
-	Gap         time.Duration `json:"gap_ns,omitempty"`  // the longest without a byte
-	Streams     []uint64      `json:"streams,omitempty"` // bytes of each TCP stream, where there are several
+	Gap         time.Duration `json:"gap_ns,omitempty"`  // longest pause
+	Streams     []uint64      `json:"streams,omitempty"` // bytes of each TCP stream, if there are several
 	Packets     uint64        `json:"packets,omitempty"`
-	Unique      uint64        `json:"unique,omitempty"` // packets less duplicates
+	Unique      uint64        `json:"unique,omitempty"` // packets without duplicates
 	Reordered   uint64        `json:"reordered,omitempty"`
 	Duplicated  uint64        `json:"duplicated,omitempty"`
 	Jitter      time.Duration `json:"jitter_ns,omitempty"`
@@ -143,16 +142,16 @@ type report struct {
 	Retransmits uint64        `json:"retransmits,omitempty"`
 	MSS         int           `json:"mss,omitempty"`
 	Congestion  string        `json:"congestion,omitempty"`
-	Buffer      int           `json:"buffer,omitempty"` // bytes, as the kernel granted
+	Buffer      int           `json:"buffer,omitempty"` // bytes, as granted by the kernel
 	Partial     bool          `json:"partial,omitempty"`
 	Warnings    []string      `json:"warnings,omitempty"`
 }
 
-// Bounds of one control message in bytes, so that garbage in the length can't make us
+// Limits of a control message in bytes, so that an invalid length does not make us
 // allocate.
 const (
-	maxFrame = 64 << 10 // to a client: a report of MaxStreams streams needs 21 bytes for each
-	maxOrder = 4 << 10  // to a server, which gets no such report
+	maxFrame = 64 << 10 // to a client: a report of MaxStreams streams needs 21 bytes a stream
+	maxOrder = 4 << 10  // to a server, which receives no such report
 )
 
 // writeMessage writes one frame: 4 bytes of length, big-endian, and JSON.
@@ -169,7 +168,7 @@ func writeMessage(w io.Writer, m message) error {
 	return nil
 }
 
-// readMessage reads one frame of at most limit bytes. The error is io.EOF if the other end
+// readMessage reads one frame of at most limit bytes. It returns io.EOF if the peer
 // closed between two frames.
 func readMessage(r io.Reader, limit int) (message, error) {
 	var head [4]byte
@@ -198,17 +197,17 @@ func parseMessage(body []byte) (message, error) {
 	return m, nil
 }
 
-// validate refuses parameters that would make the server allocate or send
-// without bound. They come from the network.
+// validate rejects parameters that would make the server allocate or send without bound.
+// They come from the network.
 func (p *params) validate() error {
 	if p == nil {
 		return fmt.Errorf("%w: no parameters", ErrNotTraffic)
 	}
-	switch { // in a Config 0 means a default, which the client has filled in
+	switch { // in a Config, 0 means a default, which the client has filled in
 	case p.Streams < 1:
 		return &ConfigError{Field: "streams", Value: strconv.Itoa(p.Streams), Want: fmt.Sprintf("1 to %d", MaxStreams)}
 	case p.MessageBytes < 1:
-		return &ConfigError{Field: "message", Value: strconv.Itoa(p.MessageBytes), Want: "1 byte or more"}
+		return &ConfigError{Field: "message", Value: strconv.Itoa(p.MessageBytes), Want: "at least 1 byte"}
 	case p.Duration <= 0:
 		return &ConfigError{Field: "duration", Value: p.Duration.String(), Want: "more than 0s and at most 24h"}
 	}

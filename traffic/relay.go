@@ -9,32 +9,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A packet of a device with IFF_VNET_HDR may be a whole TCP super-packet of
-// 64 KiB with its Ethernet and vnet headers in front.
+// relayPacketBytes is the buffer size for a packet. With IFF_VNET_HDR, a packet may be a
+// TCP super-packet of 64 KiB with Ethernet and vnet headers.
 const relayPacketBytes = 1<<16 + 64
 
-// relayBatch is how many packets are moved before the other work of a thread
-// is looked at.
+// relayBatch is how many packets a thread moves before it does other work.
 const relayBatch = 64
 
 // RelayStats counts what a relay moved in one direction.
 type RelayStats struct {
-	Packets uint64 `json:"packets"` // handed on
+	Packets uint64 `json:"packets"` // delivered
 	Bytes   uint64 `json:"bytes"`
-	Dropped uint64 `json:"dropped"` // the queue of a slow link, or the device, had no room
-	Lost    uint64 `json:"lost"`    // by a slow link that is to lose some
+	Dropped uint64 `json:"dropped"` // no room in the queue of a slow link or in the device
+	Lost    uint64 `json:"lost"`    // dropped at random by a slow link
 }
 
-// Relay joins two TUN or TAP devices, given as open descriptors of one kind: it
-// copies packets both ways until ctx ends or a device is gone, and returns what
-// it moved from a to b and from b to a. Packets cross as they are: with
-// IFF_VNET_HDR on both, checksum and segmentation requests cross with them. The
-// descriptors stay open and become non-blocking. RelaySlow is for links that
-// delay and lose.
+// Relay joins two TUN or TAP devices of the same kind, given as open descriptors. It
+// copies packets both ways until ctx ends or a device is gone, and returns what it moved
+// from a to b and from b to a. Packets are not changed: with IFF_VNET_HDR on both
+// devices, checksum and segmentation requests pass through. The descriptors stay open and
+// become non-blocking. For links that delay and lose, see RelaySlow.
 func Relay(ctx context.Context, a, b int) (ab, ba RelayStats, err error) {
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
 	if err != nil {
-		return ab, ba, fmt.Errorf("make eventfd: %w", err)
+		return ab, ba, fmt.Errorf("create eventfd: %w", err)
 	}
 	defer unix.Close(wake)
 	for _, fd := range []int{a, b} {
@@ -47,7 +45,7 @@ func Relay(ctx context.Context, a, b int) (ab, ba RelayStats, err error) {
 	woken := make(chan struct{})
 	release := context.AfterFunc(ctx, func() {
 		defer close(woken)
-		unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 1}) // not 0, whatever the byte order
+		unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 1}) // not 0 in either byte order
 	})
 	there := newRelayWay(a, b, wake)
 	back := newRelayWay(b, a, wake)
@@ -66,7 +64,7 @@ func Relay(ctx context.Context, a, b int) (ab, ba RelayStats, err error) {
 	return there.stats, back.stats, errors.Join(<-errs, <-errs)
 }
 
-// relayWay is one direction. Its thread owns everything in it.
+// relayWay is one direction. Its thread owns all of it.
 type relayWay struct {
 	from, to int
 	buf      []byte
@@ -103,7 +101,7 @@ func (w *relayWay) run() error {
 	}
 }
 
-// batch moves up to relayBatch packets; more tells that there may be others.
+// batch moves up to relayBatch packets. more means that there may be others.
 func (w *relayWay) batch() (more bool, err error) {
 	for range relayBatch {
 		n, err := unix.Read(w.from, w.buf)
@@ -124,11 +122,11 @@ func (w *relayWay) batch() (more bool, err error) {
 	return true, nil
 }
 
-// errDeviceGone says that a device answers like a file at its end.
+// errDeviceGone means that reading from a device returned end of file.
 var errDeviceGone = errors.New("read packet: the device is gone")
 
-// write hands one packet on. A device that takes no more, or refuses this
-// packet, loses it, as a link would.
+// write delivers one packet. If the device is full or rejects the packet, the packet is
+// lost, as on a link.
 func (s *RelayStats) write(to int, p []byte) error {
 	for {
 		_, err := unix.Write(to, p)
@@ -141,7 +139,7 @@ func (s *RelayStats) write(to int, p []byte) error {
 			continue
 		case errors.Is(err, unix.EBADF), errors.Is(err, unix.EBADFD), errors.Is(err, unix.EPIPE), errors.Is(err, unix.ENOTCONN), errors.Is(err, unix.ECONNRESET):
 			return fmt.Errorf("write packet: %w", err)
-		default: // EAGAIN, ENOBUFS, EIO of a device that is down, EINVAL of a malformed packet
+		default: // EAGAIN, ENOBUFS, EIO from a device that is down, EINVAL for a malformed packet
 			s.Dropped++
 			return nil
 		}

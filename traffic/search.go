@@ -11,16 +11,15 @@ const (
 	searchEnough  = 1.01                   // the bounds are within one percent
 )
 
-// searcher narrows the highest rate within a loss bound by bisection. It is
-// deterministic: the same answers lead to the same questions.
+// searcher finds the highest rate within a loss bound by bisection. It is deterministic.
 type searcher struct {
 	bound float64
 	low   float64 // highest rate that passed
-	high  float64 // lowest rate that did not; 0: none yet
+	high  float64 // lowest rate that failed; 0 if none
 	asked int
 }
 
-// next is the rate to try, in bit/s; 0 is as fast as possible. ok is false when
+// next returns the rate to try, in bit/s; 0 means as fast as possible. ok is false when
 // the search is over.
 func (s *searcher) next() (rate float64, ok bool) {
 	switch {
@@ -28,7 +27,7 @@ func (s *searcher) next() (rate float64, ok bool) {
 		return 0, true
 	case s.asked >= searchTrials || s.high == 0:
 		return 0, false
-	case s.asked == 1: // what the overload let through
+	case s.asked == 1: // rate received during the overload
 		return s.low, true
 	case s.low > 0 && s.high/s.low < searchEnough:
 		return 0, false
@@ -36,14 +35,14 @@ func (s *searcher) next() (rate float64, ok bool) {
 	return (s.low + s.high) / 2, true
 }
 
-// answer takes what a trial found out: the rate sent, the rate received and the
-// loss. It tells whether the trial passed.
+// answer processes a trial: the rate sent, the rate received and the loss. It reports
+// whether the trial passed.
 func (s *searcher) answer(sent, received, loss float64) bool {
 	s.asked++
 	pass := loss <= s.bound && received > 0
 	switch {
 	case s.asked == 1 && !pass:
-		// What an overload lets through is a good first guess.
+		// The rate received during an overload is a good first guess.
 		s.high, s.low = sent, received
 	case s.asked == 2 && pass:
 		s.low = sent
@@ -58,8 +57,8 @@ func (s *searcher) answer(sent, received, loss float64) bool {
 	return pass
 }
 
-// searchUDP makes trials within the given duration. The result is that of the
-// best trial.
+// searchUDP makes trials within the configured duration. The result is that of the best
+// trial.
 func (c *client) searchUDP(ctx context.Context, flows []*flow, rtt time.Duration) error {
 	s := searcher{bound: c.cfg.LossBound}
 	each := max(c.cfg.Duration/searchTrials, shortestTrial)
@@ -83,7 +82,7 @@ func (c *client) searchUDP(ctx context.Context, flows []*flow, rtt time.Duration
 			return err
 		}
 		c.datagrams(near, far)
-		c.cfg.StartAt = time.Time{} // the clients begin together, not each trial
+		c.cfg.StartAt = time.Time{} // the clients start together, not each trial
 		r := c.result
 		best.Trials = append(best.Trials, Trial{OfferedBitsPerSecond: rate, BitsPerSecond: r.BitsPerSecond, LossFraction: r.LossFraction})
 		if s.answer(r.SentBitsPerSecond, r.BitsPerSecond, r.LossFraction) && r.BitsPerSecond > best.BitsPerSecond {

@@ -21,13 +21,13 @@ import (
 
 func nativeUint32(b []byte) uint32 { return binary.NativeEndian.Uint32(b) }
 
-// server is one running Serve.
+// server is a running Serve.
 type server struct {
 	cfg ServeConfig
 	l   *listener
 	wg  sync.WaitGroup
 
-	places   chan struct{} // has an entry for each connection that belongs to no session
+	places   chan struct{} // holds an entry for each connection outside any session
 	mu       sync.Mutex
 	sessions map[token]*session
 	byHead   map[uint64]*session
@@ -35,21 +35,21 @@ type server struct {
 	stop     context.CancelCauseFunc
 }
 
-// Bounds of what all clients together can make a server hold. Each stream, and each
-// connection that belongs to no session, may keep a thread in a system call, and a flow of a
-// reversed test keeps two: the Go runtime ends a program that has 10,000 threads.
+// Limits of what all clients together can make a server hold. Each stream, and each
+// connection outside any session, may keep a thread in a system call, and a flow of a
+// reversed test keeps two: the Go runtime aborts a program with 10,000 threads.
 const (
 	maxSessions    = 1024
-	maxConnections = 1024    // that belong to no session; more wait in the kernel's queue
-	maxServed      = 3072    // streams of all sessions: three tests of MaxStreams
-	maxBuffers     = 1 << 30 // bytes of all sessions' buffers: 64 streams of MaxMessageBytes
+	maxConnections = 1024    // outside any session; more wait in the kernel's queue
+	maxServed      = 3072    // streams of all sessions: three tests with MaxStreams
+	maxBuffers     = 1 << 30 // bytes of all sessions' buffers: 64 streams with MaxMessageBytes
 )
 
 // resources are what a session makes the server hold.
 type resources struct{ streams, bytes int }
 
-// needs returns the resources of a session. The bytes are at least those of its buffers: see
-// flow.receive, streamSet and echo.
+// needs returns the resources of a session. The bytes are at least those of its buffers:
+// see flow.receive, streamSet and echo.
 func (p *params) needs() resources {
 	r := resources{streams: p.Streams}
 	switch p.Work {
@@ -58,15 +58,14 @@ func (p *params) needs() resources {
 	case RR:
 		r.bytes = p.Streams * p.MessageBytes
 	case UDP, UDPRR, Probe:
-		r.bytes = p.Streams * 2 * flowBuffers // a reversed test has as much to send
+		r.bytes = p.Streams * 2 * flowBuffers // a reversed test sends as much
 	}
 	return r
 }
 
-// Serve listens and takes part in the tests that clients ask for, any number at
-// once, until ctx ends (which is no error), no connection can be accepted any more, or,
-// with Once, the first test has ended. It owns everything it starts and returns after the
-// last has ended.
+// Serve listens and serves any number of tests at once. It returns when ctx ends (which
+// is not an error), when no connection can be accepted any more, or, with Once, after the
+// first test. It owns everything it starts and returns after the last has ended.
 func Serve(ctx context.Context, cfg ServeConfig) error {
 	switch cfg.Engine {
 	case "", EngineCleat:
@@ -117,8 +116,8 @@ type acceptError struct{ err error }
 func (e *acceptError) Error() string { return "accept traffic connection: " + e.err.Error() }
 func (e *acceptError) Unwrap() error { return e.err }
 
-// admit has f called with a connection, on a goroutine of its own, as soon as there is a
-// place for it. f calls release when the connection belongs to a session or has ended.
+// admit calls f with a connection, on a new goroutine, as soon as there is a free slot. f
+// calls release when the connection belongs to a session or has ended.
 func (s *server) admit(ctx context.Context, drop func(), f func(release func())) {
 	select {
 	case s.places <- struct{}{}:
@@ -132,9 +131,9 @@ func (s *server) admit(ctx context.Context, drop func(), f func(release func()))
 	}
 }
 
-// accept takes TCP connections. The one request of a CRR connection is usually
-// there by the time the connection is taken, and is answered right here: a
-// goroutine, often on another thread, would cost as much as the connection.
+// accept accepts TCP connections. The single request of a CRR connection has usually
+// arrived by then, and is answered right here: a goroutine, often on another thread,
+// would cost as much as the connection.
 func (s *server) accept(ctx context.Context) {
 	buf := make([]byte, atOnceBytes)
 	next := func() (int, error) {
@@ -168,8 +167,8 @@ func (s *server) accept(ctx context.Context) {
 	}
 }
 
-// atOnceBytes is the longest request that is answered without a goroutine: it
-// must not block the others.
+// atOnceBytes is the longest request that is answered without a goroutine, so that it
+// does not block other connections.
 const atOnceBytes = 16 << 10
 
 const (
@@ -181,8 +180,8 @@ const (
 	requestPatience = time.Minute
 )
 
-// welcome reads the first bytes of a connection, some of which are there, and
-// hands it to whom it belongs.
+// welcome reads the first bytes of a connection, some of which have arrived, and assigns
+// the connection.
 func (s *server) welcome(ctx context.Context, sock *socket, got []byte, release func()) {
 	var head [preambleLen]byte
 	patient, cancel := context.WithTimeout(ctx, preamblePatience)
@@ -198,7 +197,7 @@ func (s *server) welcome(ctx context.Context, sock *socket, got []byte, release 
 	s.assign(ctx, sock, p, err, release)
 }
 
-// assign hands a connection to whom it belongs.
+// assign passes a connection to its session or handler.
 func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error, release func()) {
 	if err != nil {
 		s.refuse(sock, err)
@@ -209,7 +208,7 @@ func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error
 		s.control(ctx, sock, p, release)
 		return
 	case channelHello:
-		writeFull(sock.fd, p.append(nil)) // fits the send buffer; who is gone does not read it
+		writeFull(sock.fd, p.append(nil)) // fits into the send buffer; an error means that the client is gone
 		sock.close(false)
 		return
 	}
@@ -227,8 +226,8 @@ func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error
 	}
 }
 
-// refuse tells a client of another version why, in a form that every version
-// reads; garbage gets no answer.
+// refuse sends a client of another version the reason, in a format that every version
+// reads. Garbage gets no answer.
 func (s *server) refuse(sock *socket, err error) {
 	defer sock.close(false)
 	if errors.Is(err, ErrVersion) {
@@ -260,7 +259,7 @@ func readFull(fd int, b []byte) error {
 	return nil
 }
 
-// answerCRR answers a request if there is room for its buffer.
+// answerCRR answers a request if there is memory for its buffer.
 func (s *server) answerCRR(ctx context.Context, t *session, sock *socket) {
 	r := resources{bytes: t.params.MessageBytes}
 	if !s.take(r) {
@@ -280,7 +279,7 @@ func (s *server) control(ctx context.Context, sock *socket, p preamble, release 
 		return
 	}
 	f := os.NewFile(uintptr(sock.fd), "control")
-	conn, err := net.FileConn(f) // a duplicate, in the runtime's poller
+	conn, err := net.FileConn(f) // a duplicate in the runtime's poller
 	sock.mu.Lock()
 	sock.closed = true
 	sock.mu.Unlock()
@@ -326,8 +325,8 @@ func (s *server) welcomeUnix(ctx context.Context, conn net.Conn, release func())
 	conn.Close()
 }
 
-// run is one test, from hello to the end of its control channel. It releases the
-// connection's place once there is a session.
+// run runs one test, from hello to the end of its control channel. It releases the
+// connection's slot once there is a session.
 func (s *server) run(ctx context.Context, conn net.Conn, p preamble, release func()) {
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
 	far := newPeer(conn, maxOrder)
@@ -372,20 +371,20 @@ func (s *server) register(t *session) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.sessions) >= maxSessions {
-		return fmt.Errorf("%d tests are under way, which is the most at once", maxSessions)
+		return fmt.Errorf("%d tests are running, which is the maximum", maxSessions)
 	}
 	if s.sessions[t.token] != nil || s.byHead[t.token.head()] != nil {
-		return errors.New("a test with this token is under way")
+		return errors.New("a test with this token is running")
 	}
 	if !s.takeLocked(t.params.needs()) {
-		return fmt.Errorf("%d streams and %d bytes of buffers are served; there is room for %d and %d",
+		return fmt.Errorf("%d streams and %d bytes of buffers are in use; there is room for %d and %d",
 			s.held.streams, s.held.bytes, maxServed, maxBuffers)
 	}
 	s.sessions[t.token], s.byHead[t.token.head()] = t, t
 	return nil
 }
 
-// take reports whether there is room for r, and takes it then.
+// take reserves r and reports whether there is room for it.
 func (s *server) take(r resources) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -421,8 +420,8 @@ func (s *server) lookup(t token) *session {
 	return s.sessions[t]
 }
 
-// greet takes the first datagram of each flow and gives the flow a connected
-// socket of its own at the same port, which the kernel prefers from then on.
+// greet receives the first datagram of each flow and gives the flow its own connected
+// socket on the same port, which the kernel prefers from then on.
 func (s *server) greet(ctx context.Context) {
 	buf, oob := make([]byte, 2048), make([]byte, 256)
 	for waitFD(ctx, s.l.udp, unix.POLLIN) == nil {

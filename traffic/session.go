@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// session is the server's end of one test.
+// session is the server's end of a test.
 type session struct {
 	token  token
 	params params
@@ -30,7 +30,7 @@ type session struct {
 	ending   chan struct{} // closed when the session ends
 	flows    []*flow
 	granted  int       // receive buffer of the flows in bytes
-	came     *arrivals // of all flows; nil where nobody wants to know
+	came     *arrivals // of all flows; nil if not requested
 	wg       sync.WaitGroup
 }
 
@@ -42,18 +42,18 @@ func newSession(t token, p params, far *peer, port uint16) *session {
 	}
 }
 
-// usesStreams reports whether the session's work is done by TCP streams.
+// usesStreams reports whether the work uses TCP streams.
 func (t *session) usesStreams() bool {
 	return t.params.Work == TCP || t.params.Work == RR || t.params.Work == Probe
 }
 
-// usesFlows reports whether the session's work is done by flows of datagrams.
+// usesFlows reports whether the work uses flows of datagrams.
 func (t *session) usesFlows() bool {
 	return t.params.Work == UDP || t.params.Work == UDPRR || t.params.Work == Probe
 }
 
-// complain sends the session's first error to the client. It is called with mu held, by
-// those who also serve other clients: a second error could find the client's window full.
+// complain sends the session's first error to the client. The caller holds mu and also
+// serves other clients, and a second error could block on the client's full window.
 func (t *session) complain(err error) {
 	if !t.broken {
 		t.broken = true
@@ -61,7 +61,7 @@ func (t *session) complain(err error) {
 	}
 }
 
-// attach gives the session one of its streams. It reports whether the session wants it.
+// attach adds a stream to the session. It reports whether the session accepts it.
 func (t *session) attach(index uint16, sock *socket) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *session) attach(index uint16, sock *socket) bool {
 	}
 	if o.congestion == "" {
 		usual := usualCongestion()
-		_ = unix.SetsockoptString(sock.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, usual) // else Reno is reported, as it is
+		_ = unix.SetsockoptString(sock.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, usual) // otherwise Reno would be reported
 	}
 	t.streams[index] = sock
 	if t.attached++; t.attached == len(t.streams) {
@@ -84,15 +84,15 @@ func (t *session) attach(index uint16, sock *socket) bool {
 	return true
 }
 
-// attachFlow gives the session one of its flows of datagrams and answers.
+// attachFlow adds a flow of datagrams to the session and answers its greeting.
 func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.ended || t.broken || !t.usesFlows() || int(d.index) >= len(t.flows) || t.flows[d.index] != nil {
-		return // a flow that is there answers from its own socket
+		return // an existing flow answers on its own socket
 	}
 	if t.params.Reverse && !t.isClient(from.Addr()) {
-		t.complain(fmt.Errorf("a reversed test is for the client's own address alone, not for %s", from.Addr()))
+		t.complain(fmt.Errorf("a reversed test sends only to the client's own address, not to %s", from.Addr()))
 		return
 	}
 	sock, err := openUDP(local, from, t.params.BufferBytes)
@@ -112,8 +112,8 @@ func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
 }
 
 // isClient reports whether an address is that of the control connection. The source of a
-// datagram can be forged, and the server must not flood a third party. A client at the
-// control socket is of this machine.
+// datagram can be forged, and the server must not flood a third party. A client on the
+// control socket is on this machine.
 func (t *session) isClient(a netip.Addr) bool {
 	far, ok := t.far.conn.RemoteAddr().(*net.TCPAddr)
 	return !ok || far.AddrPort().Addr().Unmap().WithZone("") == a.Unmap().WithZone("")
@@ -143,7 +143,7 @@ func (t *session) tune(fd int) error {
 	return err
 }
 
-// run does the server's part. It returns nil when the client ended the test.
+// run does the server's part. It returns nil if the client ended the test.
 func (t *session) run(ctx context.Context) error {
 	if err := t.far.send(message{Kind: kindReady}); err != nil {
 		return err
@@ -191,13 +191,13 @@ func (t *session) end() {
 	}
 }
 
-// untilStop waits until the client says stop or is gone.
+// untilStop waits until the client sends stop or is gone.
 func (t *session) untilStop(ctx context.Context) error {
 	_, err := t.far.expect(ctx, kindStop)
 	return clientEnded(err)
 }
 
-// clientEnded forgives a client that just closed: it has what it wanted.
+// clientEnded ignores that the client just closed: it has its result.
 func clientEnded(err error) error {
 	if errors.Is(err, ErrPeerGone) || errors.Is(err, context.Canceled) {
 		return nil
@@ -205,8 +205,8 @@ func clientEnded(err error) error {
 	return err
 }
 
-// stoppable is a context that also ends when the client says stop or is gone.
-// release gives the control channel back.
+// stoppable returns a context that also ends when the client sends stop or is gone.
+// release returns the control channel.
 func (t *session) stoppable(ctx context.Context) (stoppable context.Context, release func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	done := make(chan struct{})
@@ -221,11 +221,11 @@ func (t *session) stoppable(ctx context.Context) (stoppable context.Context, rel
 	return ctx, func() { cancel(nil); <-done }
 }
 
-// attachPatience bounds how long connected streams may take to reach us after
-// the client says that all are connected.
+// attachPatience is how long connected streams may take to arrive after the client
+// reports that all are connected.
 const attachPatience = 5 * time.Second
 
-// started waits for the client's start and for all streams.
+// started waits for the client's start message and for all streams.
 func (t *session) started(ctx context.Context) error {
 	if _, err := t.far.expect(ctx, kindStart); err != nil {
 		return err
@@ -269,8 +269,8 @@ func (t *session) runTCP(ctx context.Context) error {
 	if err := t.far.send(message{Kind: kindReport, Report: &r}); err != nil {
 		return clientEnded(err)
 	}
-	// The sockets stay open and drained until the client has read what its own
-	// kernel says of them.
+	// Keep the sockets open and drained until the client has read its own kernel's
+	// counters.
 	return t.untilStop(ctx)
 }
 
@@ -310,7 +310,7 @@ func (t *session) runRR(ctx context.Context) error {
 	return t.untilStop(ctx)
 }
 
-// echo answers every request of size bytes with as many.
+// echo answers each request of size bytes with as many bytes.
 func echo(fd, size int) {
 	buf := make([]byte, size)
 	var y yielder
@@ -335,9 +335,8 @@ func writeFull(fd int, b []byte) error {
 	return nil
 }
 
-// answerCRR reads the rest of the one request of a connection, responds and
-// closes first, so that the TIME_WAIT stays here and the client does not run
-// out of ports.
+// answerCRR reads the rest of a connection's single request, responds and closes first,
+// so that the TIME_WAIT state is here and the client does not run out of ports.
 func (t *session) answerCRR(ctx context.Context, sock *socket) {
 	defer sock.close(false)
 	defer context.AfterFunc(ctx, sock.wake)()
@@ -347,9 +346,8 @@ func (t *session) answerCRR(ctx context.Context, sock *socket) {
 	}
 }
 
-// answerAtOnce is answerCRR for a request of which the preamble has been read
-// into buf and the rest has arrived. It never blocks; false leaves the
-// connection as it was.
+// answerAtOnce is answerCRR for a request whose preamble is in buf and whose rest has
+// arrived. It never blocks. If it returns false, the connection is unchanged.
 func (t *session) answerAtOnce(sock *socket, buf []byte) bool {
 	size := t.params.MessageBytes
 	if size > len(buf) || size < preambleLen {
@@ -363,7 +361,7 @@ func (t *session) answerAtOnce(sock *socket, buf []byte) bool {
 			return false
 		}
 	}
-	writeFull(sock.fd, buf[:size]) // fits the send buffer; a client that is gone does not read it
+	writeFull(sock.fd, buf[:size]) // fits into the send buffer; an error means that the client is gone
 	sock.close(false)
 	return true
 }

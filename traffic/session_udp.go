@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// warmUp is the round that no end counts; counted rounds follow it.
+// warmUp is the round that neither end counts; counted rounds follow it.
 const warmUp = 1
 
 // runUDP serves rounds until the client stops.
@@ -40,7 +40,7 @@ func (t *session) runUDP(ctx context.Context) error {
 	}
 }
 
-// greeted are the flows that have come so far.
+// greeted returns the flows that have arrived so far.
 func (t *session) greeted() []*flow {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -76,12 +76,12 @@ func (t *session) sendUDP(ctx context.Context, round uint16) error {
 }
 
 const (
-	leastGrace   = 100 * time.Millisecond // of silence; longer than a scheduler's or a queue's hiccup
+	leastGrace   = 100 * time.Millisecond // silence; longer than a hiccup of a scheduler or a queue
 	longestGrace = 3 * time.Second        // 4 MB of socket buffer at 10 Mbit/s
 	settleCheck  = 5 * time.Millisecond
 )
 
-// settle waits until all that was sent has arrived, or nothing has for the
+// settle waits until everything that was sent has arrived, nothing has arrived for the
 // grace time, or ctx ends.
 func settle(ctx context.Context, flows []*flow, sent uint64, grace time.Duration) {
 	grace = min(max(grace, leastGrace), longestGrace)
@@ -116,7 +116,7 @@ func arrived(flows []*flow) uint64 {
 	return sum
 }
 
-// tallies adds up what the flows counted. Jitter is the mean over the flows.
+// tallies adds up the counts of the flows. Jitter is the mean over the flows.
 func tallies(flows []*flow) report {
 	var r report
 	var first, last, jitter int64
@@ -152,14 +152,14 @@ func tallies(flows []*flow) report {
 type blastPlan struct {
 	round         uint16
 	size          int
-	bitsPerSecond float64 // of all flows; 0: as fast as possible
+	bitsPerSecond float64 // of all flows; 0 means as fast as possible
 	gso           bool
 	omit          time.Duration
 	duration      time.Duration
 	opened        func() // called when counting begins; may be nil
 }
 
-// send runs the round and reports what was sent in the counted part.
+// send runs the round and returns what was sent in the counted part.
 func (p blastPlan) send(ctx context.Context, flows []*flow) (report, error) {
 	var stop atomic.Bool
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()

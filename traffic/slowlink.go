@@ -13,13 +13,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// SlowLink is a link that delays and loses, both ways alike, between two TUN or
-// TAP devices. It has no rate: a qdisc on the devices has.
+// SlowLink is a link between two TUN or TAP devices that delays and loses packets, the
+// same in both directions. It has no rate limit; use a qdisc on the devices for that.
 type SlowLink struct {
-	A, B   int           // open descriptors of one kind; they become non-blocking
-	Delay  time.Duration // of every packet, one way; 0: none
-	Jitter time.Duration // at most so much more, uniform; packets keep their order all the same
-	Loss   float64       // share of the packets that vanish, each by chance of its own; 0…1
+	A, B   int           // open descriptors of the same kind; they become non-blocking
+	Delay  time.Duration // of every packet, one way; may be 0
+	Jitter time.Duration // largest additional delay, uniformly distributed; packets keep their order
+	Loss   float64       // probability of losing a packet, 0…1
 }
 
 // SlowStats counts what crossed a SlowLink.
@@ -28,24 +28,24 @@ type SlowStats struct {
 	BA RelayStats `json:"ba"`
 }
 
-// A slow link holds at most slowQueue packets or slowQueueBytes a direction, and
-// drops what comes then, as a link would: 32 MiB are 50 ms at 5 Gbit/s.
+// A slow link holds at most slowQueue packets or slowQueueBytes in each direction, and
+// drops further packets: 32 MiB are 50 ms at 5 Gbit/s.
 const (
 	slowQueue      = 1 << 14
 	slowQueueBytes = 32 << 20
 
-	// slowTick is how long the relay sleeps between two looks at busy devices,
-	// unless a delay is so short that a tenth of it is less: at 1.2 Gbit/s in
-	// packets of the MTU waking for each would be 100,000 times a second.
+	// slowTick is how long the relay sleeps between two checks of busy devices, unless a
+	// tenth of the shortest delay is less. Waking up for each packet at 1.2 Gbit/s would
+	// be 100,000 wake-ups a second.
 	slowTick      = 200 * time.Microsecond
 	slowTickShare = 10
 )
 
-// RelaySlow joins pairs of devices until ctx ends or a device is gone, and
-// returns what crossed each. One thread serves all links. A packet leaves
-// between Delay and Delay + Jitter + two ticks after it came, later only when
-// the thread did not run; a tick is at most 200 µs and at most a tenth of the
-// shortest delay. What is lost follows from the seed and the packets' order.
+// RelaySlow joins pairs of devices until ctx ends or a device is gone, and returns what
+// crossed each link. One thread serves all links. A packet leaves between Delay and Delay
+// + Jitter + two ticks after its arrival, and later only if the thread did not run. A
+// tick is at most 200 µs and at most a tenth of the shortest delay. Losses are determined
+// by the seed and the order of packets.
 func RelaySlow(ctx context.Context, links []SlowLink, seed uint64) ([]SlowStats, error) {
 	r, err := newSlowRelay(links, seed)
 	if err != nil {
@@ -68,7 +68,7 @@ func RelaySlow(ctx context.Context, links []SlowLink, seed uint64) ([]SlowStats,
 	return stats, err
 }
 
-// slowRelay serves all directions of all links from one thread.
+// slowRelay serves all directions of all links with one thread.
 type slowRelay struct {
 	ways   []*slowWay // two a link: from A to B, and back
 	tick   time.Duration
@@ -84,17 +84,17 @@ type slowWay struct {
 	delay, jitter time.Duration
 	loss          float64
 	chance        *rand.Rand
-	buf           []byte    // shared by all ways
-	queue         []delayed // ring; a packet waits for those before it
+	buf           []byte    // shared by all directions
+	queue         []delayed // ring buffer; a packet waits for those before it
 	head, count   int
-	queued        int // bytes of buffers
+	queued        int // bytes in buffers
 	free          [len(slowClasses)][][]byte
 	stats         RelayStats
 }
 
-// delayed is a packet that waits.
+// delayed is a waiting packet.
 type delayed struct {
-	due int64 // of nanos
+	due int64 // on the clock of nanos
 	buf []byte
 }
 
@@ -119,7 +119,7 @@ func newSlowRelay(links []SlowLink, seed uint64) (*slowRelay, error) {
 	return r, nil
 }
 
-// chanceOf is the source of one direction's chances.
+// chanceOf returns the random source of one direction.
 func chanceOf(seed uint64, way int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(way))) }
 
 func (l SlowLink) validate() error {
@@ -129,7 +129,7 @@ func (l SlowLink) validate() error {
 	case l.Jitter < 0:
 		return &ConfigError{Field: "jitter", Value: l.Jitter.String(), Want: "0s or more"}
 	case !(l.Loss >= 0 && l.Loss <= 1):
-		return &ConfigError{Field: "loss", Value: fmt.Sprint(l.Loss), Want: "a share from 0 to 1"}
+		return &ConfigError{Field: "loss", Value: fmt.Sprint(l.Loss), Want: "a fraction from 0 to 1"}
 	}
 	return nil
 }
@@ -137,10 +137,10 @@ func (l SlowLink) validate() error {
 func (r *slowRelay) open() error {
 	var err error
 	if r.wake, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
-		return fmt.Errorf("make eventfd: %w", err)
+		return fmt.Errorf("create eventfd: %w", err)
 	}
 	if r.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("make an epoll: %w", err)
+		return fmt.Errorf("create epoll instance: %w", err)
 	}
 	for i, w := range r.ways {
 		if err := unix.SetNonblock(w.from, true); err != nil {
@@ -153,10 +153,10 @@ func (r *slowRelay) open() error {
 	return r.watch(r.wake, len(r.ways))
 }
 
-// watch makes a descriptor's events known under a number.
+// watch registers a descriptor's events under a number.
 func (r *slowRelay) watch(fd, number int) error {
 	if err := unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(number)}); err != nil {
-		return fmt.Errorf("add a device to an epoll: %w", err)
+		return fmt.Errorf("add device to epoll instance: %w", err)
 	}
 	return nil
 }
@@ -200,12 +200,12 @@ func (r *slowRelay) run() error {
 	}
 }
 
-// slowIdle is after how many looks in vain the relay sleeps until something
-// comes.
+// slowIdle is the number of checks without packets after which the relay sleeps until one
+// arrives.
 const slowIdle = 16
 
-// wait returns how many devices have packets. While some came lately it looks
-// once a tick; else it waits for the next that comes, or is due.
+// wait returns how many devices have packets. While packets arrived recently it checks
+// once a tick; otherwise it waits for the next arrival, or until a packet is due.
 func (r *slowRelay) wait(idle int) (int, error) {
 	next := r.nextDue()
 	if r.tick > 0 && idle < slowIdle {
@@ -220,8 +220,8 @@ func (r *slowRelay) wait(idle int) (int, error) {
 	return max(n, 0), nil
 }
 
-// sleepUntil sleeps until a moment of nanos, or a packet comes. Poll of the
-// epoll knows nanoseconds, unlike epoll_wait.
+// sleepUntil sleeps until a time (nanos) or until a packet arrives. Polling the epoll
+// descriptor has nanosecond timeouts, unlike epoll_wait.
 func (r *slowRelay) sleepUntil(next int64) error {
 	var limit *unix.Timespec
 	if next != never {
@@ -235,10 +235,10 @@ func (r *slowRelay) sleepUntil(next int64) error {
 	return nil
 }
 
-// never is later than any moment of nanos.
+// never is later than any time.
 const never = int64(1) << 62
 
-// nextDue is when the next packet is to leave; never when none waits.
+// nextDue returns when the next packet is due, or never.
 func (r *slowRelay) nextDue() int64 {
 	next := never
 	for _, w := range r.ways {
@@ -249,18 +249,18 @@ func (r *slowRelay) nextDue() int64 {
 	return next
 }
 
-// sleepFor sleeps for so many nanoseconds; none or fewer do nothing.
+// sleepFor sleeps for the given nanoseconds. It returns at once if they are not positive.
 func sleepFor(ns int64) {
 	if ns <= 0 {
 		return
 	}
 	ts := unix.NsecToTimespec(ns)
-	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // cut short by a signal: the caller looks again
+	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // interrupted by a signal: the caller checks again
 }
 
-// take reads what has come, up to relayBatch packets, and tells whether any had. The clock
-// is read after each: the thread may stand still before it, and what came meanwhile would
-// leave early by the time of the batch.
+// take reads up to relayBatch packets and reports whether there were any. It reads the
+// clock after each packet: if the thread is preempted in between, packets that arrived
+// meanwhile must not leave early.
 func (w *slowWay) take() (took bool, err error) {
 	for range relayBatch {
 		n, errno := sys.ReadNow(w.from, w.buf)
@@ -282,7 +282,7 @@ func (w *slowWay) take() (took bool, err error) {
 	return took, nil
 }
 
-// accept loses, hands on or keeps the first n bytes of buf.
+// accept loses, delivers or queues the first n bytes of buf.
 func (w *slowWay) accept(now int64, n int) error {
 	if w.loss > 0 && w.chance.Float64() < w.loss {
 		w.stats.Lost++
@@ -299,7 +299,7 @@ func (w *slowWay) accept(now int64, n int) error {
 	return nil
 }
 
-// enqueue keeps the first n bytes of buf until due.
+// enqueue queues the first n bytes of buf until due.
 func (w *slowWay) enqueue(due int64, n int) {
 	if w.count == len(w.queue) || w.queued+slowClasses[slowClass(n)] > slowQueueBytes {
 		w.stats.Dropped++
@@ -312,9 +312,8 @@ func (w *slowWay) enqueue(due int64, n int) {
 	w.queued += cap(b)
 }
 
-// slowClasses are the sizes of buffers for waiting packets, so that small
-// packets do not hold memory for large ones. In steady state buffers are only
-// reused.
+// slowClasses are the buffer sizes for waiting packets, so that small packets do not hold
+// memory for large ones. In steady state, buffers are only reused.
 var slowClasses = [...]int{2048, 16 << 10, relayPacketBytes}
 
 func slowClass(n int) int {
@@ -326,7 +325,7 @@ func slowClass(n int) int {
 	return len(slowClasses) - 1
 }
 
-// buffer returns one of n bytes.
+// buffer returns a buffer of n bytes.
 func (w *slowWay) buffer(n int) []byte {
 	free := &w.free[slowClass(n)]
 	if len(*free) == 0 {
@@ -337,13 +336,13 @@ func (w *slowWay) buffer(n int) []byte {
 	return b[:n]
 }
 
-// give takes a buffer back.
+// give returns a buffer to the pool.
 func (w *slowWay) give(b []byte) {
 	free := &w.free[slowClass(cap(b))]
 	*free = append(*free, b)
 }
 
-// release writes what is due.
+// release writes the packets that are due.
 func (w *slowWay) release(now int64) error {
 	for w.count > 0 && w.queue[w.head].due <= now {
 		p := w.queue[w.head].buf

@@ -11,16 +11,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a blocking socket used by raw system calls from one thread. Wake
-// makes that thread's call return; whoever made the socket closes it after the
-// thread has ended.
+// socket is a blocking socket that one thread uses with raw system calls. wake makes that
+// thread's call return. The creator of the socket closes it after the thread has ended.
 type socket struct {
 	fd     int
 	mu     sync.Mutex
 	closed bool
 }
 
-// wake ends blocking calls on the socket, from any goroutine.
+// wake interrupts blocking calls on the socket. It is safe for concurrent use.
 func (s *socket) wake() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -29,8 +28,8 @@ func (s *socket) wake() {
 	}
 }
 
-// close is idempotent. An abortive close resets the connection, so that what
-// is still queued does not linger on a slow path.
+// close is idempotent. An abortive close resets the connection, so that queued data does
+// not linger on a slow path.
 func (s *socket) close(abort bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -44,7 +43,7 @@ func (s *socket) close(abort bool) {
 	unix.Close(s.fd)
 }
 
-// setTimeouts bounds each blocking call; 0 is for ever.
+// setTimeouts sets the timeout of each blocking call; 0 means none.
 func setTimeouts(fd int, d time.Duration) error {
 	tv := unix.NsecToTimeval(d.Nanoseconds())
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &tv); err != nil {
@@ -56,8 +55,8 @@ func setTimeouts(fd int, d time.Duration) error {
 	return nil
 }
 
-// setBuffers asks for a buffer size in both directions and tells what the
-// kernel granted for receiving, in bytes of payload and bookkeeping.
+// setBuffers requests a buffer size in both directions. It returns what the kernel
+// granted for receiving, in bytes of payload and bookkeeping.
 func setBuffers(fd, size int) (granted int, err error) {
 	if size > 0 {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, size); err != nil {
@@ -107,18 +106,19 @@ func (o tcpOptions) apply(fd int) error {
 	return nil
 }
 
-// surestCongestion is what every kernel has and permits.
+// surestCongestion is the congestion control that every kernel has and permits.
 const surestCongestion = "reno"
 
-// unpaced has a listener's connections begin with Reno. Each stream gets its congestion
-// control when its session is known, but with any other it would stay paced if it had begun
-// with BBR (sk_pacing_status is never taken back, net/ipv4/tcp_bbr.c), at half the rate of a
-// veth. Where that fails they begin as they always did.
+// unpaced makes connections of a listener start with Reno. A stream gets its congestion
+// control when its session is known. Had it started with BBR, it would stay paced with
+// any other (sk_pacing_status is never reset, net/ipv4/tcp_bbr.c), at half the rate of a
+// veth. If this fails, connections start with the default.
 func unpaced(fd int) {
 	_ = unix.SetsockoptString(fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, surestCongestion)
 }
 
-// usualCongestion is what a TCP socket has here where nobody says otherwise; "": unknown.
+// usualCongestion returns the default congestion control of TCP sockets, or "" if
+// unknown.
 func usualCongestion() string {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -142,7 +142,7 @@ func congestionHint(err error) error {
 	return err
 }
 
-// sockaddr converts an address for the raw calls, and names its family.
+// sockaddr converts an address for raw system calls, and returns its family.
 func sockaddr(a netip.AddrPort) (unix.Sockaddr, int) {
 	if ip := a.Addr().Unmap(); ip.Is4() {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: ip.As4()}, unix.AF_INET
@@ -173,7 +173,7 @@ func dialTCP(ctx context.Context, to netip.AddrPort, o tcpOptions, p preamble) (
 	}
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, protocol)
 	if err != nil {
-		return nil, fmt.Errorf("make stream socket: %w", mptcpHint(o.mptcp, err))
+		return nil, fmt.Errorf("create stream socket: %w", mptcpHint(o.mptcp, err))
 	}
 	s := &socket{fd: fd}
 	err = s.connect(ctx, to, sa, o, p)
@@ -223,7 +223,7 @@ func waitFD(ctx context.Context, fd int, events int16) error {
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		// Short slices, because a cancelled context can't interrupt poll.
+		// Use short slices, because a cancelled context can't interrupt poll.
 		n, err := unix.Poll(fds, 50)
 		if n > 0 {
 			return nil
@@ -234,13 +234,13 @@ func waitFD(ctx context.Context, fd int, events int16) error {
 	}
 }
 
-// openUDP makes a blocking datagram socket, bound to local when that is valid
-// and connected to peer.
+// openUDP creates a blocking datagram socket, bound to local if that is valid and
+// connected to peer.
 func openUDP(local, peer netip.AddrPort, buffer int) (*socket, error) {
 	sa, family := sockaddr(peer)
 	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("make datagram socket: %w", err)
+		return nil, fmt.Errorf("create datagram socket: %w", err)
 	}
 	s := &socket{fd: fd}
 	if err := s.setUpUDP(local, buffer); err != nil {
@@ -261,14 +261,14 @@ func (s *socket) setUpUDP(local netip.AddrPort, buffer int) error {
 	if _, err := setBuffers(s.fd, buffer); err != nil {
 		return err
 	}
-	// Each call returns now and then, so that a thread sees that it should end.
+	// Each call returns from time to time, so that a thread notices a stop.
 	if err := setTimeouts(s.fd, stopCheck); err != nil {
 		return err
 	}
 	if !local.IsValid() {
 		return nil
 	}
-	// The flow shares its port with the socket that greets new flows.
+	// The flow shares its port with the socket that receives greetings.
 	if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {
 		return fmt.Errorf("set SO_REUSEADDR: %w", err)
 	}
@@ -279,11 +279,10 @@ func (s *socket) setUpUDP(local netip.AddrPort, buffer int) error {
 	return nil
 }
 
-// stopCheck bounds how long a thread stays in one system call after it was told
-// to end.
+// stopCheck limits how long a thread stays in one system call after it was stopped.
 const stopCheck = 100 * time.Millisecond
 
-// retry tells errors of a system call that mean "call again".
+// retry reports whether an error of a system call means "call again".
 func retry(err error) bool {
 	return errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN)
 }

@@ -12,22 +12,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// streamSet is one end of the streams of a TCP test. Each stream has a goroutine
-// in a loop of blocking system calls, or many share a few (pool.go); everybody
-// else only looks at the counters.
+// streamSet is one end of the streams of a TCP test. Each stream has a goroutine in a
+// loop of blocking system calls, or many share a few (pool.go). Everybody else only reads
+// the counters.
 type streamSet struct {
 	socks  []*socket
 	counts []counter
-	early  time.Duration // of what comes first is told apart; 0: nothing
+	early  time.Duration // what arrives within this time is counted separately; 0: nothing
 	came   *arrivals     // nil without early
-	began  chan struct{} // closed with the first byte
+	began  chan struct{} // closed on the first byte
 	once   sync.Once
 	stop   atomic.Bool
 	wg     sync.WaitGroup
 	idle   chan struct{} // closed when all threads have ended
 }
 
-// counter has a cache line of its own; only its goroutine writes it.
+// counter has its own cache line. Only its goroutine writes it.
 type counter struct {
 	bytes atomic.Uint64
 	_     [56]byte
@@ -41,8 +41,7 @@ func newStreamSet(socks []*socket, early time.Duration) *streamSet {
 	}
 }
 
-// start runs loop for every stream. loop returns when its socket ends or stop is
-// set.
+// start runs loop for every stream. loop returns when its socket ends or stop is set.
 func (s *streamSet) start(loop func(s *streamSet, i int)) {
 	for i := range s.socks {
 		s.wg.Go(func() { loop(s, i) })
@@ -50,9 +49,8 @@ func (s *streamSet) start(loop func(s *streamSet, i int)) {
 	go func() { s.wg.Wait(); close(s.idle) }()
 }
 
-// minRead is the least that a receiver asks for at once, in bytes: four of the
-// writes that senders make by default. Asking for one is some 4 % slower over
-// loopback; 1 MiB is no faster.
+// minRead is the smallest read of a receiver, in bytes: four of the senders' default
+// writes. Reading a single one is some 4 % slower over loopback; 1 MiB is no faster.
 const minRead = 512 << 10
 
 // receiveLoop counts what arrives, reading size bytes or more at once.
@@ -84,8 +82,8 @@ func receiveLoop(size int) func(*streamSet, int) {
 	}
 }
 
-// sendLoop writes size bytes at a time until told to stop. All streams send from
-// one buffer, which nobody writes.
+// sendLoop writes size bytes at a time until stopped. All streams send from one buffer,
+// which is never written.
 func sendLoop(size int) func(*streamSet, int) {
 	buf := make([]byte, size)
 	fill(buf)
@@ -98,7 +96,7 @@ func sendLoop(size int) func(*streamSet, int) {
 		defer done()
 		var total uint64
 		for !s.stop.Load() {
-			n, err := write(fd, buf) // the runtime ignores SIGPIPE here
+			n, err := write(fd, buf) // the Go runtime ignores SIGPIPE
 			if n > 0 {
 				total += uint64(n)
 				c.Store(total)
@@ -113,15 +111,14 @@ func sendLoop(size int) func(*streamSet, int) {
 	}
 }
 
-// rawStreams counts the streams that keep a processor of the Go scheduler while
-// they block: like the processors, it is the process's.
+// rawStreams counts the streams of this process that keep a processor of the Go scheduler
+// while they block.
 var rawStreams atomic.Int32
 
-// takeProcessor lets a stream keep a processor, as long as enough remain for
-// everything else. A process that wants its streams fast raises GOMAXPROCS by
-// their number.
+// takeProcessor lets a stream keep a processor as long as enough remain for everything
+// else. A process that wants fast streams increases GOMAXPROCS by their number.
 func takeProcessor() bool {
-	const others = 3 // control, timers, the collector
+	const others = 3 // control, timers, garbage collector
 	if int(rawStreams.Add(1))+others <= runtime.GOMAXPROCS(0) {
 		return true
 	}
@@ -136,15 +133,13 @@ func noop() {}
 func noWait(error) {}
 
 // rawWait is how long a thread may block without the scheduler's knowledge.
-const rawWait = 5 * time.Millisecond // the collector can wait so long
+const rawWait = 5 * time.Millisecond // the garbage collector can wait this long
 
-// rawTimeout gives a socket the timeout that raw calls need, and returns what to
-// do when one ended: after a timeout, wait in a way that the scheduler knows, for
-// as long as it takes but looking up now and then.
+// rawTimeout sets the timeout that raw calls need, and returns what to do after a
+// timeout: wait through the scheduler, for as long as it takes, with periodic checks.
 func rawTimeout(fd, option int, events int16) func(error) {
 	tv := unix.NsecToTimeval(int64(rawWait))
-	// A socket that takes no timeout is of no use for anything else either: the
-	// first call fails.
+	// A socket that accepts no timeout is unusable: the first call will fail.
 	_ = unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, option, &tv)
 	fds := []unix.PollFd{{Fd: int32(fd), Events: events}}
 	return func(err error) {
@@ -154,7 +149,7 @@ func rawTimeout(fd, option int, events int16) func(error) {
 	}
 }
 
-// fill writes a pattern that does not compress to nothing.
+// fill writes a pattern that does not compress.
 func fill(b []byte) {
 	x := uint32(2463534242) // xorshift32, Marsaglia 2003
 	for i := range b {
@@ -173,7 +168,7 @@ func (s *streamSet) total() uint64 {
 	return sum
 }
 
-// each is what every stream has counted so far.
+// each returns the counts of every stream.
 func (s *streamSet) each() []uint64 {
 	bytes := make([]uint64, len(s.counts))
 	for i := range s.counts {
@@ -182,20 +177,20 @@ func (s *streamSet) each() []uint64 {
 	return bytes
 }
 
-// window is what was counted between two moments.
+// window is what was counted in a period.
 type window struct {
 	bytes    uint64
 	streams  []uint64 // the same, by stream
 	duration time.Duration
-	partial  bool // it ended before its time
+	partial  bool // it ended early
 
-	earlyTime  time.Duration // with streamSet.early: that, or all of a shorter window
+	earlyTime  time.Duration // streamSet.early, or the whole of a shorter window
 	earlyBytes uint64
-	gap        time.Duration // the longest without a byte
+	gap        time.Duration // longest pause
 }
 
-// measure counts for duration, beginning omit after the first byte. It ends
-// early when ctx does or all streams have ended.
+// measure counts for duration, starting omit after the first byte. It ends early when ctx
+// or all streams end.
 func (s *streamSet) measure(ctx context.Context, omit, duration time.Duration, opened func()) window {
 	select {
 	case <-s.began:
@@ -236,7 +231,7 @@ func sum(counts []uint64) uint64 {
 	return all
 }
 
-// sleep tells whether d passed before the test ended.
+// sleep reports whether d elapsed before the test ended.
 func (s *streamSet) sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -249,7 +244,7 @@ func (s *streamSet) sleep(ctx context.Context, d time.Duration) bool {
 	return false
 }
 
-// describe reads what the kernel says of the streams into r: retransmitted
+// describe reads the kernel's information about the streams into r: retransmitted
 // segments of all, MSS and congestion control of the first.
 func (s *streamSet) describe(r *report) {
 	for i, sock := range s.socks {
@@ -267,8 +262,8 @@ func (s *streamSet) describe(r *report) {
 	}
 }
 
-// end stops every thread, waits for them and closes the sockets. What is still
-// queued is thrown away.
+// end stops every thread, waits for them and closes the sockets. Queued data is
+// discarded.
 func (s *streamSet) end() {
 	s.stop.Store(true)
 	for _, sock := range s.socks {

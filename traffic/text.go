@@ -8,7 +8,7 @@ import (
 	"cleat/internal/columns"
 )
 
-// FormatRate writes a rate in bit/s with three digits and a decimal unit.
+// FormatRate formats a rate in bit/s with three digits and a decimal unit.
 func FormatRate(bitsPerSecond float64) string {
 	return formatSI(bitsPerSecond, "bit/s")
 }
@@ -48,8 +48,8 @@ func formatTime(d time.Duration) string {
 	return d.Round(time.Millisecond).String()
 }
 
-// Text is the result for a person: a few lines of at most 80 columns, each
-// ended by a newline.
+// Text returns the result as text: a few lines of at most 80 columns, each with a
+// newline.
 func (r Result) Text() string {
 	var b strings.Builder
 	line := func(name, format string, args ...any) {
@@ -100,7 +100,7 @@ func (r Result) trafficText(line func(name, format string, args ...any)) {
 	if r.Fairness > 0 {
 		line("fairness", "%.3f (Jain's index of %d streams)", r.Fairness, r.Streams)
 	}
-	line("tcp", "%s, MSS %d, %d segments sent again", orUnknown(columns.Plain(r.Congestion)), r.MSSBytes, r.Retransmits)
+	line("tcp", "%s, MSS %d, %d segments retransmitted", orUnknown(columns.Plain(r.Congestion)), r.MSSBytes, r.Retransmits)
 }
 
 func (r Result) probeText(line func(name, format string, args ...any)) {
@@ -121,8 +121,8 @@ func orUnknown(s string) string {
 	return s
 }
 
-// wrap breaks s into lines of at most width columns; lines after the first
-// begin with indent.
+// wrap breaks s into lines of at most width columns. Lines after the first begin with
+// indent.
 func wrap(s string, width int, indent string) string {
 	var b strings.Builder
 	column := 0

@@ -5,27 +5,26 @@ import (
 	"time"
 )
 
-// trackWindow is how far back, in sequence numbers, a datagram is recognised as
-// reordered or duplicated. At a million datagrams a second it is 65 ms.
+// trackWindow is how far back, in sequence numbers, a datagram is recognised as reordered
+// or duplicated. At a million datagrams a second it is 65 ms.
 const trackWindow = 1 << 16
 
-// tracker tells new, late and repeated sequence numbers apart in bounded
-// memory, and keeps the jitter. The zero tracker is ready.
+// tracker distinguishes new, late and repeated sequence numbers in bounded memory, and
+// computes jitter. The zero tracker is ready to use.
 type tracker struct {
 	seen       [trackWindow / 64]uint64
-	next       uint64 // one beyond the highest so far
+	next       uint64 // one more than the highest so far
 	unique     uint64
 	reordered  uint64
 	duplicated uint64
 
-	transit int64 // of the previous datagram: arrival less sending, of two clocks
+	transit int64 // of the previous datagram: arrival time less sending time, on two clocks
 	jitter  float64
 	primed  bool
 }
 
-// add takes the next datagram as it arrived. It tells whether the datagram is
-// new; one that is older than the window counts as reordered and new, because
-// nothing can tell.
+// add processes the next datagram in order of arrival, and reports whether it is new. A
+// datagram older than the window counts as reordered and new, because it can't be known.
 func (t *tracker) add(seq uint64, sent, arrived int64) bool {
 	t.addTransit(arrived - sent)
 	switch {
@@ -47,8 +46,8 @@ func (t *tracker) add(seq uint64, sent, arrived int64) bool {
 	return true
 }
 
-// forget clears the places of the sequence numbers from next to seq, which
-// older ones have used.
+// forget clears the slots of the sequence numbers from next to seq, which older ones have
+// used.
 func (t *tracker) forget(seq uint64) {
 	gap := seq - t.next
 	if gap == 0 {
@@ -64,8 +63,8 @@ func (t *tracker) forget(seq uint64) {
 	}
 }
 
-// addTransit is RFC 3550 section 6.4.1: J += (|D| - J) / 16. The two clocks may
-// differ by any constant.
+// addTransit updates the jitter (RFC 3550 section 6.4.1): J += (|D| - J) / 16. The two
+// clocks may differ by any constant.
 func (t *tracker) addTransit(transit int64) {
 	if t.primed {
 		d := math.Abs(float64(transit - t.transit))

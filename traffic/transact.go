@@ -13,41 +13,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// transactor makes transactions one after the other: in a closed loop each
-// follows the last response; on a schedule each has an intended moment, and its
-// latency counts from there, so that one slow response shows in all that had to
-// wait for it.
+// transactor makes transactions one after the other. In a closed loop each follows the
+// last response. On a schedule each has an intended time, from which its latency counts,
+// so that a slow response shows in all transactions that had to wait for it.
 type transactor struct {
-	do    func(seq uint64) error // one request and its response
-	plan  schedule               // interval 0: closed loop
-	omit  int64                  // of nanos: what was intended before does not count
-	until int64                  // of nanos
+	do    func(seq uint64) error // one request with its response
+	plan  schedule               // interval 0 means a closed loop
+	omit  int64                  // on the clock of nanos; what was intended before does not count
+	until int64                  // on the clock of nanos
 	stop  *atomic.Bool
 
 	done    uint64
-	lost    uint64 // no response in time, or the connection failed
+	lost    uint64 // timed out, or the connection failed
 	latency *hdrhistogram.Histogram
 	lag     *hdrhistogram.Histogram
-	err     error // what ended it before its time
-	why     error // of the first that was lost
+	err     error // what ended it early
+	why     error // the first failure
 }
 
-// errLost is what do returns, perhaps with a cause, when a response did not
-// come: the loop goes on.
+// errLost is returned by do, perhaps with a cause, when a response did not arrive. The
+// loop continues.
 var errLost = errors.New("no response")
 
-// lost says that a transaction failed at a step.
+// lost returns the error of a transaction that failed at a step.
 func lost(step string, cause error) error { return fmt.Errorf("%s: %w: %w", step, errLost, cause) }
 
 func (t *transactor) run() {
 	t.latency, t.lag = newLatency(), newLatency()
 	var y yielder
-	free := nanos() // since when the generator could have sent the next
+	free := nanos() // when the generator could have sent the next
 	for seq := uint64(0); ; seq++ {
 		intended := t.plan.at(seq)
 		if t.plan.interval == 0 {
 			if y.call() {
-				free = nanos() // yielding is no latency of the path
+				free = nanos() // yielding must not count as latency of the path
 			}
 			intended = max(free, t.plan.start)
 		}
@@ -88,14 +87,14 @@ func (c *client) runTransactors(ctx context.Context, dos []func(seq uint64) erro
 	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
 	there, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // a dead server must not be waited for
+	go func() { // do not wait for a dead server
 		select {
 		case <-c.far.gone:
 			stop.Store(true)
 		case <-there.Done():
 		}
 	}()
-	start := nanos() + int64(time.Millisecond) // threads are up by then
+	start := nanos() + int64(time.Millisecond) // threads are running by then
 	counting := start + int64(c.cfg.Omit)
 	until := counting + int64(c.cfg.Duration)
 	all := make([]*transactor, len(dos))
@@ -138,13 +137,13 @@ func (c *client) transacted(ctx context.Context, all []*transactor, took time.Du
 		}
 		why = cmp.Or(why, t.why)
 		if t.err != nil && ctx.Err() == nil {
-			return fmt.Errorf("test broke off after %d transactions: %w", t.done, t.err)
+			return fmt.Errorf("test aborted after %d transactions: %w", t.done, t.err)
 		}
 	}
 	if ctx.Err() == nil {
 		select {
 		case <-c.far.gone:
-			return fmt.Errorf("test broke off after %d transactions: %w", r.Transactions, ErrPeerGone)
+			return fmt.Errorf("test aborted after %d transactions: %w", r.Transactions, ErrPeerGone)
 		default:
 		}
 	}
@@ -168,7 +167,7 @@ func (c *client) transacted(ctx context.Context, all []*transactor, took time.Du
 	return nil
 }
 
-// runRR is request/response over TCP or UDP.
+// runRR runs request/response over TCP or UDP.
 func (c *client) runRR(ctx context.Context) error {
 	if c.cfg.Work == UDPRR {
 		return c.runUDPRR(ctx)
@@ -182,7 +181,7 @@ func (c *client) runRR(ctx context.Context) error {
 			s.close(true)
 		}
 	}()
-	// A read returns when the socket is shut down; a dead path must not hold it.
+	// A read returns when the socket is shut down; the timeout is for a dead path.
 	defer context.AfterFunc(ctx, func() {
 		for _, s := range socks {
 			s.wake()
@@ -216,7 +215,7 @@ func (c *client) runRR(ctx context.Context) error {
 	return c.runTransactors(ctx, dos)
 }
 
-// responseTimeout is how long a UDP response may take until it counts as lost.
+// responseTimeout is the time after which a UDP response counts as lost.
 const responseTimeout = 250 * time.Millisecond
 
 func (c *client) runUDPRR(ctx context.Context) error {
@@ -269,10 +268,10 @@ func requester(f *flow, size int, timeout time.Duration) func(seq uint64) error 
 	}
 }
 
-// connectTimeout bounds each call of a CRR transaction.
+// connectTimeout limits each call of a CRR transaction.
 const connectTimeout = time.Second
 
-// runCRR is connect, request, response, close.
+// runCRR runs connect, request, response, close.
 func (c *client) runCRR(ctx context.Context) error {
 	if err := c.awaitStart(ctx); err != nil {
 		return err
@@ -308,12 +307,12 @@ func newConnector(c *client, o tcpOptions, index uint16) *connector {
 	return r
 }
 
-// once is one transaction: the response is whole and the server has closed.
-// Everything that goes wrong after the socket is there is a lost transaction.
+// once makes one transaction: the response is complete and the server has closed. Any
+// failure after the socket is created is a lost transaction.
 func (r *connector) once() error {
 	fd, err := unix.Socket(r.family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, r.protocol)
 	if err != nil {
-		return fmt.Errorf("make stream socket: %w", mptcpHint(r.options.mptcp, err))
+		return fmt.Errorf("create stream socket: %w", mptcpHint(r.options.mptcp, err))
 	}
 	defer unix.Close(fd)
 	if err := r.options.apply(fd); err != nil {
@@ -323,7 +322,7 @@ func (r *connector) once() error {
 		return err
 	}
 	err = unix.Connect(fd, r.sa)
-	for errors.Is(err, unix.EINTR) { // the runtime's signals; it goes on connecting
+	for errors.Is(err, unix.EINTR) { // a signal of the runtime; the connect continues
 		err = unix.Connect(fd, r.sa)
 	}
 	if err != nil {
@@ -341,7 +340,7 @@ func (r *connector) once() error {
 	return nil
 }
 
-// readEnd expects that the other end has nothing more to say.
+// readEnd expects that the peer has sent everything.
 func readEnd(fd int) error {
 	var one [1]byte
 	for {
