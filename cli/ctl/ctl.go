@@ -27,7 +27,7 @@ const name = "ctl"
 // flags are the flags of all subcommands of `cleat ctl`.
 type flags struct {
 	target string
-	asJSON bool
+	json   bool
 }
 
 // New returns the command ctl.
@@ -49,11 +49,11 @@ which "cleat run" was started, not from inside.`,
   cleat ctl web forward add 8443:443
   cleat ctl 4711 policy allow example.com:443/tcp`,
 		Args: hint.NoCommand,
-		RunE: func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
+		RunE: hint.NoCommand,
 	}
 	p := cmd.PersistentFlags()
 	p.StringVar(&f.target, "target", "", "`NAME|PID|PATH`, as before the subcommand")
-	p.BoolVar(&f.asJSON, "json", false, "print JSON")
+	p.BoolVar(&f.json, "json", false, "print JSON")
 	complete.Flag(cmd, "target", completeTargets)
 	cmd.ValidArgsFunction = completeTargets
 	cmd.AddCommand(f.listCmd(), f.flowsCmd(), f.statsCmd(), f.forwardCmd(), f.policyCmd(), f.stopCmd())
@@ -157,11 +157,32 @@ func withHint(ctx context.Context, ref string, err error) error {
 }
 
 // print writes v as JSON with --json, or calls text.
-func (f *flags) print(w io.Writer, v any, text func(io.Writer) error) error {
-	if f.asJSON {
+func print[T any](f *flags, w io.Writer, v T, text func(io.Writer, T) error) error {
+	if f.json {
 		return term.WriteJSON(w, v)
 	}
-	return text(w)
+	return text(w, v)
+}
+
+// query returns the RunE of a command that prints what get returns.
+func query[T any](f *flags, get func(*control.Client, context.Context) (T, error), text func(io.Writer, T) error) func(*cobra.Command, []string) error {
+	return func(cmd *cobra.Command, _ []string) error {
+		return f.with(cmd.Context(), func(c *control.Client) error {
+			v, err := get(c, cmd.Context())
+			if err != nil {
+				return err
+			}
+			return print(f, cmd.OutOrStdout(), v, text)
+		})
+	}
+}
+
+// list returns get with an empty list instead of nil, which JSON would print as null.
+func list[T any](get func(*control.Client, context.Context) ([]T, error)) func(*control.Client, context.Context) ([]T, error) {
+	return func(c *control.Client, ctx context.Context) ([]T, error) {
+		all, err := get(c, ctx)
+		return term.OrEmpty(all), err
+	}
 }
 
 func (f *flags) listCmd() *cobra.Command {
@@ -178,7 +199,7 @@ func (f *flags) listCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			return f.print(cmd.OutOrStdout(), term.OrEmpty(all), func(w io.Writer) error { return listText(w, all) })
+			return print(f, cmd.OutOrStdout(), term.OrEmpty(all), listText)
 		},
 	}
 }
@@ -191,15 +212,9 @@ func (f *flags) flowsCmd() *cobra.Command {
 destination with its name, state, and the payload in each direction.`,
 		Example: "  cleat ctl flows\n  cleat ctl web flows --json",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd.Context(), func(c *control.Client) error {
-				flows, err := c.Flows(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return f.print(cmd.OutOrStdout(), term.OrEmpty(flows), func(w io.Writer) error { return flowsText(w, flows, time.Now()) })
-			})
-		},
+		RunE: query(f, list((*control.Client).Flows), func(w io.Writer, flows []control.Flow) error {
+			return flowsText(w, flows, time.Now())
+		}),
 	}
 }
 
@@ -209,15 +224,7 @@ func (f *flags) statsCmd() *cobra.Command {
 		Short:   "print counters",
 		Example: "  cleat ctl stats\n  cleat ctl web stats --json",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd.Context(), func(c *control.Client) error {
-				stats, err := c.Stats(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return f.print(cmd.OutOrStdout(), stats, func(w io.Writer) error { return writeStats(w, stats) })
-			})
-		},
+		RunE:    query(f, (*control.Client).Stats, writeStats),
 	}
 }
 
@@ -227,7 +234,7 @@ func (f *flags) forwardCmd() *cobra.Command {
 		Short:   "list, open and close forwarded ports",
 		Example: "  cleat ctl forward ls\n  cleat ctl web forward add 127.0.0.1:8080:80\n  cleat ctl web forward rm 127.0.0.1:8080:80",
 		Args:    hint.NoCommand,
-		RunE:    func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
+		RunE:    hint.NoCommand,
 	}
 	rm := f.forwardChangeCmd("rm", "close ports", `Closes ports, which are named as they were opened. Their connections stay open.`, func(ctx context.Context, c *control.Client, w control.Forward) (control.Forward, error) {
 		return w, c.RemoveForward(ctx, w)
@@ -262,15 +269,7 @@ func (f *flags) forwardListCmd() *cobra.Command {
 		Short:   "list open ports",
 		Example: "  cleat ctl forward ls",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd.Context(), func(c *control.Client) error {
-				all, err := c.Forwards(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return f.print(cmd.OutOrStdout(), term.OrEmpty(all), func(w io.Writer) error { return forwardsText(w, all) })
-			})
-		},
+		RunE:    query(f, list((*control.Client).Forwards), forwardsText),
 	}
 }
 
@@ -304,10 +303,10 @@ func (f *flags) forwardChangeCmd(name, short, long string, change func(context.C
 					}
 					done = append(done, w)
 				}
-				if len(done) == 0 || name == "rm" && !f.asJSON {
+				if len(done) == 0 || name == "rm" && !f.json {
 					return failed
 				}
-				err := f.print(cmd.OutOrStdout(), done, func(w io.Writer) error { return forwardsText(w, done) })
+				err := print(f, cmd.OutOrStdout(), done, forwardsText)
 				return cmp.Or(failed, err)
 			})
 		},
@@ -322,27 +321,23 @@ func (f *flags) policyCmd() *cobra.Command {
 open flows stay open.`,
 		Example: "  cleat ctl policy show >rules\n  cleat ctl web policy set rules\n  cleat ctl web policy allow example.com:443/tcp",
 		Args:    hint.NoCommand,
-		RunE:    func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
+		RunE:    hint.NoCommand,
 	}
 	cmd.AddCommand(f.policyShowCmd(), f.policySetCmd(), f.policyAddCmd("allow", true), f.policyAddCmd("deny", false))
 	return cmd
 }
 
 func (f *flags) policyShowCmd() *cobra.Command {
+	get := func(c *control.Client, ctx context.Context) (map[string]string, error) {
+		text, err := c.Policy(ctx)
+		return map[string]string{"policy": text}, err
+	}
 	return &cobra.Command{
 		Use:     "show",
 		Short:   "print the current rules",
 		Example: "  cleat ctl web policy show",
 		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return f.with(cmd.Context(), func(c *control.Client) error {
-				text, err := c.Policy(cmd.Context())
-				if err != nil {
-					return err
-				}
-				return f.print(cmd.OutOrStdout(), map[string]string{"policy": text}, func(w io.Writer) error { return writePolicy(w, text) })
-			})
-		},
+		RunE:    query(f, get, func(w io.Writer, v map[string]string) error { return writePolicy(w, v["policy"]) }),
 	}
 }
 

@@ -37,7 +37,7 @@ it can't do (UDP, more links than the kernel allows) and why: doc/mptcp.md.`,
   # by which links do connections go
   cleat mptcp status --watch`,
 		Args: hint.NoCommand,
-		RunE: func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
+		RunE: hint.NoCommand,
 	}
 	cmd.AddCommand(newSetup(), newStatus(), newRun())
 	return cmd

@@ -38,7 +38,7 @@ TCP and UDP. What is counted is counted where it arrives.`,
   cleat traffic udp 192.0.2.1 --search
   cleat traffic rr 192.0.2.1 --rate 1000 --json`,
 		Args: hint.NoCommand,
-		RunE: func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
+		RunE: hint.NoCommand,
 	}
 	cmd.AddCommand(newServe())
 	for _, w := range traffic.Works() {

@@ -33,7 +33,7 @@ and counts again when it is read again.`,
   cleat tunnel path add sat --device eth2 --remote 198.51.100.2
   cleat tunnel path remove sat`,
 		Args: hint.NoCommand,
-		RunE: func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
+		RunE: hint.NoCommand,
 	}
 	cmd.PersistentFlags().StringVar(&f.tunnel, "tunnel", "", "`NAME` of the tunnel, if several are running")
 	complete.Flag(cmd, "tunnel", func(cmd *cobra.Command, _ []string, typed string) ([]string, cobra.ShellCompDirective) {

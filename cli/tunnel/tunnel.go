@@ -29,7 +29,7 @@ forge and end everything.`,
   cleat tunnel status --watch
   cleat tunnel path down lte`,
 		Args: hint.NoCommand,
-		RunE: func(cmd *cobra.Command, args []string) error { return hint.NoCommand(cmd, args) },
+		RunE: hint.NoCommand,
 	}
 	cmd.AddCommand(newUp(), newDown(), newReload(), newList(), newStatus(),
 		newMetrics(), newPathCmd(), newCheck(), newKey())
