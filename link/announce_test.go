@@ -13,8 +13,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestAnnounceARP has a neighbour that remembers somebody else at the address. An entry of
-// the neighbour's is stale, as learnt ones are: of permanent ones nobody can dissuade it.
+// TestAnnounceARP gives a neighbour a wrong entry for the address and checks that the
+// announcement corrects it. The entry is stale, as learnt entries are: announcements
+// don't change permanent ones.
 func TestAnnounceARP(t *testing.T) {
 	for kind, ends := range map[string]func(t *testing.T) (here, there *link.Link){
 		"veth": func(t *testing.T) (here, there *link.Link) {
@@ -67,7 +68,7 @@ func checkAnnounced(t *testing.T, here, there *link.Link, notify string) {
 	name := fmt.Sprintf("net/ipv4/conf/%s/arp_notify", here.Name())
 	sysctl(t, here.NS(), name, notify)
 	want := mac(t, here)
-	for until := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) { // the link may not be ready yet
+	for until := time.Now().Add(timeout); ; time.Sleep(5 * time.Millisecond) { // the link may need time to come up
 		addStaleNeighbor(t, there, ours)
 		must(t, link.AnnounceARP(here.NS(), here.Index()))
 		time.Sleep(time.Millisecond)
@@ -77,27 +78,28 @@ func checkAnnounced(t *testing.T, here, there *link.Link, notify string) {
 			break
 		}
 		if time.Now().After(until) {
-			t.Fatalf("the neighbour thinks that it is at %s", got)
+			t.Fatalf("the neighbour has address %s, want %s", got, want)
 		}
 	}
 	if got := readSysctl(t, here.NS(), name); got != notify {
-		t.Errorf("arp_notify is %s afterwards", got)
+		t.Errorf("arp_notify is %s after the announcement, want %s", got, notify)
 	}
 	if got := mac(t, here); got != want {
-		t.Errorf("the link has another Ethernet address afterwards: %s", got)
+		t.Errorf("the Ethernet address is %s after the announcement, want %s", got, want)
 	}
 }
 
-// TestAnnounceARPRefuses leaves arp_notify as it was where nothing is told.
+// TestAnnounceARPRefuses checks that arp_notify is restored if the driver can't set the
+// address.
 func TestAnnounceARPRefuses(t *testing.T) {
 	requireKind(t, "ipvlan")
 	o := newLAN(t)
 	l := create(t, o.host, link.IPvlanSpec{Attrs: attrs("i"), Parent: "eth0", Mode: link.IPvlanL2}, o.c1)
 	if err := link.AnnounceARP(l.NS(), l.Index()); !errors.Is(err, unix.EOPNOTSUPP) {
-		t.Errorf("ipvlan: %v", err)
+		t.Errorf("announce on ipvlan: %v, want EOPNOTSUPP", err)
 	}
 	if got := readSysctl(t, l.NS(), "net/ipv4/conf/i/arp_notify"); got != "0" {
-		t.Errorf("arp_notify is %s afterwards", got)
+		t.Errorf("arp_notify is %s after the refusal, want 0", got)
 	}
 }
 
@@ -106,11 +108,12 @@ func TestAnnounceARPDown(t *testing.T) {
 	l, _ := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
 	must(t, l.Down())
 	if err := link.AnnounceARP(l.NS(), l.Index()); !errors.Is(err, unix.ENETDOWN) {
-		t.Errorf("a link that is down: %v", err)
+		t.Errorf("announce on a link that is down: %v, want ENETDOWN", err)
 	}
 }
 
-// remembers gives a link a neighbour as it would have learnt it, who is gone.
+// addStaleNeighbor adds a neighbour entry as the kernel learns it, with the address of
+// a machine that does not exist.
 func addStaleNeighbor(t *testing.T, l *link.Link, ip netip.Addr) {
 	t.Helper()
 	h, err := link.Handle(l.NS())

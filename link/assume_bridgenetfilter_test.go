@@ -7,7 +7,7 @@ import (
 	"cleat/netns"
 )
 
-// Bridge netfilter is a setting of each namespace by itself.
+// Each namespace has its own bridge netfilter sysctls.
 func TestAssumeBridgeNetfilterIsPerNamespace(t *testing.T) {
 	requireKind(t, "bridge-netfilter")
 	a, b := newNS(t, "a"), newNS(t, "b")
@@ -17,7 +17,7 @@ func TestAssumeBridgeNetfilterIsPerNamespace(t *testing.T) {
 		got, err := link.ReadBridgeNetfilter(ns)
 		must(t, err)
 		if got.IPTables != want || got.IP6Tables != want || got.ARPTables != want {
-			t.Errorf("%s has %+v, want all %v", ns, got, want)
+			t.Errorf("bridge netfilter of %s is %+v, want all %v", ns, got, want)
 		}
 	}
 }

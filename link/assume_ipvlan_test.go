@@ -6,8 +6,8 @@ import (
 	"cleat/link"
 )
 
-// A second ipvlan device changes the mode and the flag of the first: they are
-// the parent's (ipvlan_link_new, drivers/net/ipvlan/ipvlan_main.c).
+// A second ipvlan device changes the mode and the flag of the first, because the parent
+// holds them (ipvlan_link_new, drivers/net/ipvlan/ipvlan_main.c).
 func TestAssumeIPvlanModeIsTheParents(t *testing.T) {
 	requireKind(t, "ipvlan")
 	ns := newNS(t, "a")

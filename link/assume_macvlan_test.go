@@ -6,9 +6,9 @@ import (
 	"cleat/link"
 )
 
-// A macvlan device in mode private is isolated by not hearing broadcasts: a
-// unicast frame that knows the neighbour's address passes a hairpin switch like
-// that of a device in mode vepa (macvlan_handle_frame, drivers/net/macvlan.c).
+// A macvlan device in mode private is isolated only because it receives no broadcasts.
+// A unicast frame to a known address passes a hairpin switch like a frame of a device
+// in mode vepa (macvlan_handle_frame, drivers/net/macvlan.c).
 func TestAssumeMacvlanPrivateIsolatesByBroadcast(t *testing.T) {
 	requireKind(t, "macvlan")
 	o := newLAN(t)
@@ -19,7 +19,7 @@ func TestAssumeMacvlanPrivateIsolatesByBroadcast(t *testing.T) {
 	checkReachable(t, a, b)
 }
 
-// introduce tells two ends each other's Ethernet address.
+// addNeighbors adds to each of two endpoints a neighbour entry for the other.
 func addNeighbors(t *testing.T, a, b *endpoint) {
 	t.Helper()
 	must(t, a.link.AddNeighbor(b.addr, mac(t, b.link)))

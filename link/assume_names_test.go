@@ -7,9 +7,9 @@ import (
 	"cleat/link"
 )
 
-// Before 6.15 a name in use where the request is sent keeps a link from being
-// made under that name elsewhere; Create goes a detour. A name in use where the
-// link is to go is refused by all.
+// Kernels before 6.15 refuse to create a link in another namespace under a name that is
+// in use in the namespace of the request; Create works around it. All kernels refuse a
+// name that is in use at the target.
 func TestAssumeNamesAreLookedUpBothWays(t *testing.T) {
 	requireKind(t, "vxlan")
 	here, there := newNS(t, "here"), newNS(t, "there")
@@ -18,6 +18,6 @@ func TestAssumeNamesAreLookedUpBothWays(t *testing.T) {
 	create(t, here, spec, there)
 	spec.VNI = 8
 	if _, err := link.Create(here, spec, link.Target{NS: there}); !errors.Is(err, link.ErrExists) {
-		t.Errorf("a name in use at the target: %v, want ErrExists", err)
+		t.Errorf("create under a name in use at the target: %v, want ErrExists", err)
 	}
 }

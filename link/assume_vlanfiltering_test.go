@@ -7,8 +7,8 @@ import (
 	"cleat/link"
 )
 
-// A kernel without CONFIG_BRIDGE_VLAN_FILTERING does not make a plain bridge when
-// asked for a filtering one.
+// A kernel without CONFIG_BRIDGE_VLAN_FILTERING must not leave a plain bridge behind
+// when a filtering one is requested.
 func TestAssumeVLANFilteringIsRefusedOrThere(t *testing.T) {
 	requireKind(t, "bridge")
 	ns := newNS(t, "a")
@@ -17,7 +17,7 @@ func TestAssumeVLANFilteringIsRefusedOrThere(t *testing.T) {
 	switch {
 	case errors.As(err, &lack):
 		if _, err := link.Find(ns, "br0"); err == nil {
-			t.Error("the bridge that does not filter was left behind")
+			t.Error("Create left a bridge behind that does not filter")
 		}
 	case err != nil:
 		t.Fatal(err)

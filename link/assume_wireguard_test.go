@@ -6,9 +6,9 @@ import (
 	"cleat/link"
 )
 
-// A WireGuard device that goes up switches send_redirects off for the whole
-// namespace (wg_open, drivers/net/wireguard/device.c), and nobody switches it
-// on again. It is the one trace that a link of ours leaves.
+// A WireGuard device that is brought up turns send_redirects off for its whole
+// namespace (wg_open, drivers/net/wireguard/device.c), and removing the device does not
+// restore the sysctl. The conformance suite turns it off beforehand.
 func TestAssumeWireGuardStopsRedirects(t *testing.T) {
 	requireKind(t, "wireguard")
 	ns := newNS(t, "a")
@@ -16,7 +16,7 @@ func TestAssumeWireGuardStopsRedirects(t *testing.T) {
 	l := create(t, ns, link.WireGuardSpec{Attrs: attrs("wg0")}, nil)
 	must(t, l.Close())
 	if got := readSysctl(t, ns, sendRedirects); got != "0" {
-		t.Errorf("send_redirects is %q: WireGuard leaves it alone now, and the conformance suite need not forgive it", got)
+		t.Errorf("send_redirects is %q, want 0; the conformance suite need not turn it off beforehand any more", got)
 	}
 }
 

@@ -27,7 +27,7 @@ func bridgeVLANFull() link.BridgeSpec {
 	return s
 }
 
-// olderBridge leaves out what the running kernel is too old for.
+// adaptBridge clears parameters that the running kernel is too old for.
 func adaptBridge(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 	s := spec.(link.BridgeSpec)
 	if !kernelAtLeast(t, 6, 7) {
@@ -82,7 +82,7 @@ func bridgeVLANSuite() suite {
 	}
 }
 
-// bridged is three machines on a bridge.
+// bridgeLAN is three machines on a bridge.
 type bridgeLAN struct {
 	br      *netns.NS
 	bridge  *link.Link
@@ -111,7 +111,7 @@ func bridgePasses(t *testing.T) {
 	checkReachable(t, b.machine[0], listen(t, b.bridge, mustAddr("192.0.2.4")))
 }
 
-// bridgeIsolated shows that isolated ports reach other ports only.
+// bridgeIsolated shows that isolated ports reach only other ports.
 func bridgeIsolated(t *testing.T) {
 	b := newBridgeLAN(t, link.BridgeSpec{})
 	for _, p := range b.port[:2] {
@@ -121,9 +121,8 @@ func bridgeIsolated(t *testing.T) {
 	checkIsolated(t, b.machine[0], b.machine[1], b.machine[2])
 }
 
-// bridgeHairpin shows that a frame comes back out of its port in hairpin mode
-// only. Two macvlan devices in vepa mode are the machines behind one port: their
-// suite has both cases; here it is the setting that is read back.
+// bridgeHairpin sets hairpin mode and reads it back. The suites of macvlan and ipvlan
+// in mode vepa show its effect.
 func bridgeHairpin(t *testing.T) {
 	b := newBridgeLAN(t, link.BridgeSpec{})
 	for _, on := range []bool{true, false} {
@@ -131,7 +130,7 @@ func bridgeHairpin(t *testing.T) {
 		got, err := b.port[0].Port()
 		must(t, err)
 		if got.Hairpin != on {
-			t.Errorf("hairpin is %v after it was set %v", got.Hairpin, on)
+			t.Errorf("hairpin is %v after SetPort(%v)", got.Hairpin, on)
 		}
 	}
 }
@@ -149,26 +148,26 @@ func bridgePort(t *testing.T) {
 	if got != want {
 		t.Errorf("read back\n%+v, want\n%+v", got, want)
 	}
-	if haveIPRoute2() { // an independent reader
+	if haveIPRoute2() { // reads independently of this package
 		says := ipLinkInfo(t, b.port[0])["info_slave_data"]
 		for name, want := range map[string]any{"hairpin": true, "isolated": true, "learning": false, "flood": false, "mcast_flood": false,
 			"bcast_flood": false, "mcast_to_unicast": true, "guard": true, "root_block": true, "fastleave": true, "proxy_arp": true,
 			"neigh_suppress": true, "locked": true, "vlan_tunnel": true, "priority": 9.0, "cost": 77.0, "group_fwd_mask": "0x4008"} {
 			if says[name] != want {
-				t.Errorf("ip says that %s is %v, want %v", name, says[name], want)
+				t.Errorf("ip reads %s as %v, want %v", name, says[name], want)
 			}
 		}
 	}
 	if err := b.port[0].SetPort(link.BridgePort{Priority: 64}); err == nil {
-		t.Error("priority 64 was accepted")
+		t.Error("set priority 64, which is invalid")
 	}
 	if _, err := b.bridge.Port(); err == nil {
-		t.Error("the bridge itself was read as a port")
+		t.Error("read the bridge itself as a port")
 	}
 }
 
-// bridgeNetfilter shows that a rule against forwarding stops bridged packets
-// when, and only when, bridge netfilter is on.
+// bridgeNetfilter shows that a netfilter rule stops bridged packets if, and only if,
+// bridge netfilter is on.
 func bridgeNetfilter(t *testing.T) {
 	requireKind(t, "bridge-netfilter")
 	b := newBridgeLAN(t, link.BridgeSpec{})
@@ -177,7 +176,7 @@ func bridgeNetfilter(t *testing.T) {
 		got, err := link.ReadBridgeNetfilter(b.br)
 		must(t, err)
 		if got != want {
-			t.Errorf("bridge netfilter is %+v after it was set %+v", got, want)
+			t.Errorf("bridge netfilter is %+v, want %+v", got, want)
 		}
 	}
 	dropForwarded(t, b.br, b.machine[0].addr.AsSlice())
@@ -186,7 +185,7 @@ func bridgeNetfilter(t *testing.T) {
 	checkIsolated(t, b.machine[0], b.machine[1], b.machine[2])
 }
 
-// dropForwarded adds a rule that drops what is forwarded from one IPv4 address.
+// dropForwarded adds a rule that drops packets forwarded from one IPv4 address.
 func dropForwarded(t *testing.T, ns *netns.NS, from net.IP) {
 	t.Helper()
 	var c *nftables.Conn
@@ -199,7 +198,7 @@ func dropForwarded(t *testing.T, ns *netns.NS, from net.IP) {
 	table := c.AddTable(&nftables.Table{Name: "test", Family: nftables.TableFamilyIPv4})
 	chain := c.AddChain(&nftables.Chain{Name: "forward", Table: table, Type: nftables.ChainTypeFilter,
 		Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter})
-	const sourceOffset = 12 // of struct iphdr
+	const sourceOffset = 12 // offset of saddr in struct iphdr
 	c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
 		&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseNetworkHeader, Offset: sourceOffset, Len: 4},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: from},
@@ -217,21 +216,21 @@ func bridgeVLANPasses(t *testing.T) {
 		got, err := p.VLANs()
 		must(t, err)
 		if want := (link.PortVLAN{ID: 7, PVID: true, Untagged: true}); len(got) != 1 || got[0] != want {
-			t.Errorf("vlans of the port are %+v, want %+v alone", got, want)
+			t.Errorf("the port is in VLANs %+v, want only %+v", got, want)
 		}
 	}
 	checkReachable(t, b.machine[0], b.machine[1])
 }
 
-// bridgeVLANIsolated has two untagged ports in different VLANs, and a third that
-// is in the second's.
+// bridgeVLANIsolated has two untagged ports in different VLANs. The third port is in
+// the VLAN of the second.
 func bridgeVLANIsolated(t *testing.T) {
 	b := newBridgeLAN(t, link.BridgeSpec{VLANFiltering: true})
 	must(t, b.port[0].AddVLAN(link.PortVLAN{ID: 8, PVID: true, Untagged: true}))
 	checkIsolated(t, b.machine[0], b.machine[1], b.machine[2])
 }
 
-// bridgeVLANTagged has a trunk port with a VLAN device behind it.
+// bridgeVLANTagged has a VLAN device behind a trunk port.
 func bridgeVLANTagged(t *testing.T) {
 	requireKind(t, "vlan")
 	b := newBridgeLAN(t, link.BridgeSpec{VLANFiltering: true})

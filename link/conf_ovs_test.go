@@ -10,10 +10,10 @@ import (
 	"cleat/netns"
 )
 
-// startOVS runs a switch for the length of a test.
+// startOVS starts a switch and stops it when the test ends.
 func startOVS(t *testing.T, ns *netns.NS) *link.OVS {
 	t.Helper()
-	// Not the test's context: that ends before the links are closed.
+	// Not the test's context, which ends before the cleanups that close the links.
 	o, err := link.StartOVS(context.Background(), ns, filepath.Join(t.TempDir(), "ovs"))
 	must(t, err)
 	t.Cleanup(func() { must(t, o.Close()) })
@@ -38,7 +38,7 @@ func ovsSuiteOn(datapath link.OVSDatapath) suite {
 		},
 		adapt: func(t *testing.T, here *netns.NS, spec link.Spec, _ link.Target) (link.Spec, link.Target) {
 			s := spec.(link.OVSBridgeSpec)
-			if s.DB == "" && s.Validate() == nil { // one that can't be needs no switch
+			if s.DB == "" && s.Validate() == nil { // an invalid spec needs no switch
 				s.DB = startOVS(t, here).DB()
 			}
 			return s, link.Target{}
@@ -74,7 +74,7 @@ func ovsPortSuiteOn(datapath link.OVSDatapath) suite {
 			s := spec.(link.OVSPortSpec)
 			if s.DB == "" && s.Validate() == nil {
 				s.DB = startOVS(t, here).DB()
-				// The name is taken beside a wire, and an internal port begins there.
+				// An internal port is created in this namespace, where newTargets uses the name.
 				must(t, find(t, here, "probe").Close())
 				create(t, here, link.OVSBridgeSpec{Attrs: attrs("br0"), DB: s.DB, DatapathType: datapath}, nil)
 			}
@@ -97,7 +97,7 @@ func ovsPortSuiteOn(datapath link.OVSDatapath) suite {
 	}
 }
 
-// ovsMachine plugs a machine into an OVS bridge by a veth pair.
+// ovsMachine connects a machine to an OVS bridge by a veth pair.
 func ovsMachine(t *testing.T, o *link.OVS, br *netns.NS, name, address string, tag int) *endpoint {
 	t.Helper()
 	l, _ := cable(t, newNS(t, name), "eth0", br, name)

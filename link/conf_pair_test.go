@@ -7,14 +7,14 @@ import (
 	"cleat/netns"
 )
 
-// Shared parameters that no kind has by default.
+// Shared parameters with values that no kind has by default.
 var (
 	probe     = link.Attrs{Name: "probe", MTU: 1300, MAC: link.MAC{0x02, 0, 0x5e, 0x10, 0, 1}, TxQueueLen: 77}
 	probePeer = link.Attrs{Name: "peer", MTU: 1350, MAC: link.MAC{0x02, 0, 0x5e, 0x10, 0, 2}, TxQueueLen: 66}
 )
 
-// without is probe without an Ethernet address, for kinds that have none of
-// their own.
+// withoutMAC returns a without an Ethernet address, for kinds that have none of their
+// own.
 func withoutMAC(a link.Attrs) link.Attrs {
 	a.MAC = link.MAC{}
 	return a
@@ -22,7 +22,7 @@ func withoutMAC(a link.Attrs) link.Attrs {
 
 func attrs(name string) link.Attrs { return link.Attrs{Name: name} }
 
-// badAttrs are what every kind refuses in its shared parameters.
+// invalidAttrs returns specs with invalid shared parameters, which every kind refuses.
 func invalidAttrs(with func(link.Attrs) link.Spec) []invalidSpec {
 	return []invalidSpec{
 		{"name", with(link.Attrs{})},
@@ -54,8 +54,8 @@ func vethPasses(t *testing.T) {
 	checkReachable(t, newEndpoint(t, a, "192.0.2.1/24"), newEndpoint(t, b, "192.0.2.2/24"))
 }
 
-// vethOffloads switches each offload off and on again, and sends through the
-// link with all of them off.
+// vethOffloads turns each offload on and off, and sends through the link with all of
+// them off.
 func vethOffloads(t *testing.T) {
 	a, b := cable(t, newNS(t, "a"), "eth0", newNS(t, "b"), "eth0")
 	before := takeSnapshot(t, a.NS(), b.NS())
@@ -65,17 +65,17 @@ func vethOffloads(t *testing.T) {
 			all, err := a.Offloads()
 			must(t, err)
 			if all[name] != on {
-				t.Errorf("offload %s is %v after it was set %v", name, all[name], on)
+				t.Errorf("offload %s is %v after SetOffload(%v)", name, all[name], on)
 			}
 		}
 	}
 	checkSnapshot(t, before, a.NS(), b.NS())
 	checkReachable(t, newEndpoint(t, a, "192.0.2.1/24"), newEndpoint(t, b, "192.0.2.2/24"))
 	if err := a.SetOffload("gsso", true); err == nil {
-		t.Error("an offload that does not exist was set")
+		t.Error("set an offload that does not exist")
 	}
 	if err := a.SetOffload("tso", true); err == nil {
-		t.Error("tso was set without tx checksums, which it depends on")
+		t.Error("set tso without tx checksums, which it depends on")
 	}
 }
 
@@ -127,8 +127,8 @@ func netkitPasses(t *testing.T, mode link.NetkitMode) {
 	checkReachable(t, a, b)
 }
 
-// netkitDrops shows that a policy of drop stops what this end sends; the same
-// pair without it is the control.
+// netkitDrops shows that policy drop stops what this end sends. A veth pair to the same
+// namespace is the control.
 func netkitDrops(t *testing.T) {
 	a, b := newNetkitPair(t, link.NetkitSpec{Mode: link.NetkitL3, Policy: link.NetkitDrop})
 	wire, there := cable(t, newNS(t, "c"), "eth0", b.ns, "eth1")

@@ -43,7 +43,7 @@ func macvlanSuite() suite {
 	}
 }
 
-// macvlans are two containers on the office's uplink.
+// macvlans creates two containers on the host's uplink.
 func (o *lan) macvlans(t *testing.T, mode link.MacvlanMode) (*endpoint, *endpoint) {
 	t.Helper()
 	up := func(to *netns.NS, address string) *endpoint {
@@ -59,7 +59,8 @@ func macvlanBridge(t *testing.T) {
 	checkReachable(t, a, o.outside)
 }
 
-// macvlanPrivate: not even by way of a hairpin switch, by which vepa passes.
+// macvlanPrivate shows that the devices are isolated even with a hairpin switch,
+// through which mode vepa passes.
 func macvlanPrivate(t *testing.T) {
 	o := newLAN(t)
 	a, b := o.macvlans(t, link.MacvlanPrivate)
@@ -83,7 +84,7 @@ func macvlanPassthru(t *testing.T) {
 	spec := link.MacvlanSpec{Attrs: attrs("eth0"), Parent: "eth0", Mode: link.MacvlanPassthru}
 	l := create(t, o.host, spec, o.c1)
 	if mac(t, l) != mac(t, o.uplink) {
-		t.Error("a passthru device does not have its parent's address")
+		t.Error("the passthru device has another address than its parent")
 	}
 	checkReachable(t, newEndpoint(t, l, "192.0.2.1/24"), o.outside)
 	before := takeSnapshot(t, o.host, o.c2)
@@ -91,7 +92,7 @@ func macvlanPassthru(t *testing.T) {
 		spec.Mode = mode
 		_, err := link.Create(o.host, spec, link.Target{NS: o.c2})
 		if param := (*link.ParamError)(nil); !errors.As(err, &param) || param.Param != "mode" {
-			t.Errorf("a %s device beside a passthru one: %v, want a *ParamError for mode", mode, err)
+			t.Errorf("create a %s device beside a passthru one: %v, want a *ParamError for mode", mode, err)
 		}
 	}
 	checkSnapshot(t, before, o.host, o.c2)
@@ -135,8 +136,8 @@ func ipvlanSuite() suite {
 	return s
 }
 
-// ipvlans are two containers on the office's uplink. In mode l3 they are of
-// another network, which the others reach by way of the host.
+// ipvlans creates two containers on the host's uplink. In the l3 modes they are in
+// another network, which the other machines reach through the host.
 func (o *lan) ipvlans(t *testing.T, mode link.IPvlanMode, flag link.IPvlanFlag) (*endpoint, *endpoint) {
 	t.Helper()
 	network := "192.0.2."
@@ -170,9 +171,9 @@ func ipvlanWay(t *testing.T, mode link.IPvlanMode, flag link.IPvlanFlag) {
 	checkIsolated(t, a, b, o.outside)
 }
 
-// ipvlanHairpin is the way that vepa leaves open in mode l2: a switch that sends
-// frames back to the port they came from, though both containers have one
-// Ethernet address.
+// ipvlanHairpin shows that flag vepa in mode l2 passes through a switch that sends
+// frames back to the port they came from, though both containers have the same Ethernet
+// address.
 func ipvlanHairpin(t *testing.T) {
 	o := newLAN(t)
 	a, b := o.ipvlans(t, link.IPvlanL2, link.IPvlanVEPA)
@@ -181,7 +182,7 @@ func ipvlanHairpin(t *testing.T) {
 	checkReachable(t, a, b)
 }
 
-// ipvlanRouter is the way that vepa leaves open in mode l3: a router outside.
+// ipvlanRouter shows that flag vepa in mode l3 passes through an external router.
 func ipvlanRouter(t *testing.T) {
 	o := newLAN(t)
 	a, b := o.ipvlans(t, link.IPvlanL3, link.IPvlanVEPA)
@@ -234,7 +235,7 @@ func vlanSuite() suite {
 	}
 }
 
-// vlanEnd is a VLAN on a tunnel's host, in its container.
+// newVLANEndpoint creates a VLAN on a host and moves it to its container.
 func newVLANEndpoint(t *testing.T, from, to *netns.NS, id int, p link.VLANProtocol, address string) *endpoint {
 	t.Helper()
 	return newEndpoint(t, create(t, from, link.VLANSpec{Attrs: attrs("eth0"), Parent: "eth0", ID: id, Protocol: p}, to), address)
@@ -253,13 +254,13 @@ func vlanIsolated(t *testing.T) {
 	checkIsolated(t, other, to, control)
 }
 
-// vlanConflict: one id of one parent is one link, whatever its name.
+// vlanConflict creates the same ID on the same parent under another name.
 func vlanConflict(t *testing.T) {
 	u := newHostPair(t)
 	spec := link.VLANSpec{Attrs: attrs("v7"), Parent: "eth0", ID: 7}
 	create(t, u.a, spec, nil)
 	spec.Name = "other"
 	if _, err := link.Create(u.a, spec, link.Target{}); !errors.Is(err, link.ErrConflict) || errors.Is(err, link.ErrExists) {
-		t.Errorf("the same id again: %v, want ErrConflict", err)
+		t.Errorf("create the same ID again: %v, want ErrConflict", err)
 	}
 }

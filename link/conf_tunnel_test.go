@@ -46,7 +46,7 @@ func vxlanSuite() suite {
 			invalidSpec{"vni", on(func(s *link.VXLANSpec) { s.VNI = 1 << 24 })},
 			invalidSpec{"parent", on(func(s *link.VXLANSpec) { s.Parent = "nobody" })},
 			invalidSpec{"parent", on(func(s *link.VXLANSpec) { s.Remote, s.Group = netip.Addr{}, mustAddr("239.1.1.1") })},
-			invalidSpec{"mtu", on(func(s *link.VXLANSpec) { s.Parent, s.MTU = "parent", 4000 })}, // the kernel makes it less, in silence
+			invalidSpec{"mtu", on(func(s *link.VXLANSpec) { s.Parent, s.MTU = "parent", 4000 })}, // the kernel reduces it silently
 			invalidSpec{"remote", on(func(s *link.VXLANSpec) { s.Remote = mustAddr("239.1.1.1") })},
 			invalidSpec{"group", on(func(s *link.VXLANSpec) { s.Group, s.Parent = mustAddr("239.1.1.1"), "parent" })},
 			invalidSpec{"local", on(func(s *link.VXLANSpec) { s.Local = mustAddr("2001:db8::1") })},
@@ -76,7 +76,7 @@ func vxlanSuite() suite {
 	return s
 }
 
-// vxlanSpecs are the two ends of a VXLAN.
+// vxlanSpecs returns the specs of the two ends of a VXLAN.
 func vxlanSpecs(u *hostPair, mode string, port int) (a, b link.VXLANSpec) {
 	a = link.VXLANSpec{Attrs: link.Attrs{Name: "vx0", MAC: link.MAC{2, 1}}, VNI: 7, Parent: "eth0", Local: u.addrA, Port: port}
 	b = link.VXLANSpec{Attrs: link.Attrs{Name: "vx0", MAC: link.MAC{2, 2}}, VNI: 7, Parent: "eth0", Local: u.addrB, Port: port}
@@ -95,7 +95,7 @@ func vxlanAlone(t *testing.T, mode string, port int) {
 	u := newHostPair(t)
 	specA, specB := vxlanSpecs(u, mode, port)
 	a, b := u.createPair(t, specA, specB)
-	if mode == "fdb" { // no flooding: the neighbours must be filled in too
+	if mode == "fdb" { // nothing floods ARP, so the neighbours must be added too
 		must(t, a.link.AddFDB(specB.MAC, u.addrB))
 		must(t, b.link.AddFDB(specA.MAC, u.addrA))
 		must(t, a.link.AddNeighbor(b.addr, specB.MAC))
@@ -111,34 +111,34 @@ func vxlanAlone(t *testing.T, mode string, port int) {
 	}
 	checkReachable(t, a, b)
 	if mode == "fdb" {
-		elsewhere := mustAddr("198.51.100.9") // an address is in one place: the entry is replaced
+		elsewhere := mustAddr("198.51.100.9") // an address has one destination: the entry is replaced
 		must(t, a.link.AddFDB(specB.MAC, elsewhere))
 		if entries, err := a.link.FDB(); len(entries) != 1 || entries[0].Dst != elsewhere {
 			t.Errorf("after a second destination the entries are %v, %v", entries, err)
 		}
 		must(t, a.link.DeleteFDB(specB.MAC, elsewhere))
-		for _, dst := range []netip.Addr{u.addrB, elsewhere} { // everyone is in many
+		for _, dst := range []netip.Addr{u.addrB, elsewhere} { // the zero address may have several
 			must(t, a.link.AddFDB(link.MAC{}, dst))
 		}
 		if entries, err := a.link.FDB(); len(entries) != 2 || err != nil {
-			t.Errorf("the entries for everyone are %v, %v, want two", entries, err)
+			t.Errorf("the entries for the zero address are %v, %v, want two", entries, err)
 		}
 		for _, dst := range []netip.Addr{u.addrB, elsewhere} {
 			must(t, a.link.DeleteFDB(link.MAC{}, dst))
 		}
 		must(t, a.link.DeleteNeighbor(b.addr))
 		if entries, err := a.link.FDB(); len(entries) != 0 || err != nil {
-			t.Errorf("forwarding entries are %v, %v after the last was removed", entries, err)
+			t.Errorf("forwarding entries are %v, %v after all were removed", entries, err)
 		}
 	}
 }
 
-// vxlanUnderBridge has on each host a bridge with the VXLAN device and a
-// container's veth as ports.
+// vxlanUnderBridge has a bridge on each host, with the VXLAN device and a container's
+// veth as ports.
 func vxlanUnderBridge(t *testing.T, mode string, port int) {
 	u := newHostPair(t)
 	specA, specB := vxlanSpecs(u, mode, port)
-	if mode == "fdb" { // the bridge learns, the zero address floods
+	if mode == "fdb" { // the bridge learns, and the entry for the zero address floods
 		specA.Learning, specB.Learning = link.Default, link.Default
 	}
 	host := func(ns *netns.NS, spec link.VXLANSpec, remote netip.Addr, inside *netns.NS, address string) *endpoint {
@@ -164,7 +164,7 @@ func vxlanIsolated(t *testing.T) {
 	control, to := u.createPair(t, specA, specB)
 	specA.VNI, specA.MAC = 8, link.MAC{2, 3}
 	other := newEndpoint(t, create(t, u.a, specA, newNS(t, "c3")), "192.0.2.3/24")
-	must(t, other.link.AddNeighbor(to.addr, specB.MAC)) // so that it does send
+	must(t, other.link.AddNeighbor(to.addr, specB.MAC)) // so that it sends without ARP
 	checkIsolated(t, other, to, control)
 }
 
@@ -179,14 +179,14 @@ func vxlanOverIPv6(t *testing.T) {
 	checkReachableEnds(t)(u.createPair(t, a, b))
 }
 
-// vxlanConflict: one VNI of one port is one link, whatever its name.
+// vxlanConflict creates the same VNI with the same port under another name.
 func vxlanConflict(t *testing.T) {
 	u := newHostPair(t)
 	spec, _ := vxlanSpecs(u, "point-to-point", link.VXLANPort)
 	create(t, u.a, spec, nil)
 	spec.Name = "other"
 	if _, err := link.Create(u.a, spec, link.Target{}); !errors.Is(err, link.ErrConflict) || errors.Is(err, link.ErrExists) {
-		t.Errorf("the same VNI again: %v, want ErrConflict", err)
+		t.Errorf("create the same VNI again: %v, want ErrConflict", err)
 	}
 }
 
@@ -288,7 +288,7 @@ func wireGuardSuite() suite {
 	}
 }
 
-// wireGuardEnds are two ends that allow each other the prefixes given.
+// newWireGuardPair creates two ends, each of which allows the other the given prefix.
 func newWireGuardPair(t *testing.T, allowA, allowB string) (*endpoint, *endpoint) {
 	t.Helper()
 	u := newHostPair(t)
@@ -352,12 +352,12 @@ func ipipSuite() suite {
 	}
 }
 
-// tunnelConflict: two tunnels with the same ends are one link.
+// tunnelConflict creates two tunnels with the same endpoints.
 func tunnelConflict(t *testing.T, u *hostPair, spec func(name string) link.Spec) {
 	t.Helper()
 	create(t, u.a, spec("t1"), nil)
 	if _, err := link.Create(u.a, spec("t2"), link.Target{}); !errors.Is(err, link.ErrConflict) || errors.Is(err, link.ErrExists) {
-		t.Errorf("the same ends again: %v, want ErrConflict", err)
+		t.Errorf("create the same endpoints again: %v, want ErrConflict", err)
 	}
 }
 
@@ -422,7 +422,7 @@ func newGRESuite(tap bool) suite {
 	return s
 }
 
-// greEnds are a tunnel's ends with the same bits.
+// newGREPair creates the two ends of a tunnel from the same spec.
 func newGREPair(t *testing.T, u *hostPair, spec link.GRESpec) (*endpoint, *endpoint) {
 	t.Helper()
 	a, b := spec, spec

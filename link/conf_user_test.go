@@ -50,8 +50,8 @@ func tunSuite() suite {
 	}
 }
 
-// mapped tells whether an id exists in our user namespace: a lab without root
-// has only one.
+// mapped reports whether an ID is mapped in our user namespace. An unprivileged lab has
+// only one.
 func mapped(t *testing.T, what string, id int) bool {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/" + what + "_map")
@@ -62,10 +62,10 @@ func mapped(t *testing.T, what string, id int) bool {
 			return true
 		}
 	}
-	return id < 0 || id >= 1<<32 // never one: Validate says so
+	return id < 0 || id >= 1<<32 // invalid IDs count as mapped: Validate refuses them
 }
 
-// tunPasses joins two TUN devices by copying from each to the other.
+// tunPasses connects two TUN devices by copying packets from each to the other.
 func tunPasses(t *testing.T, spec link.TunSpec) {
 	var ends []*endpoint
 	var files []*os.File
@@ -103,7 +103,7 @@ func copyPackets(from, to *os.File) {
 	}
 }
 
-// tunQueues opens several queues of one device.
+// tunQueues opens several queues of a device.
 func tunQueues(t *testing.T) {
 	ns := newNS(t, "a")
 	tun, err := link.OpenTun(ns, link.TunSpec{Attrs: attrs("tun0"), Queues: 3})
@@ -118,11 +118,12 @@ func tunQueues(t *testing.T) {
 	}
 	must(t, tun.Close())
 	if _, err := link.Find(ns, "tun0"); !errors.Is(err, unix.ENODEV) {
-		t.Errorf("after Close the device is still there: %v", err)
+		t.Errorf("find the device after Close: %v, want ENODEV", err)
 	}
 }
 
-// tunExists: a device that others hold open is neither joined nor removed.
+// tunExists shows that a device that others hold open is neither attached to nor
+// removed.
 func tunExists(t *testing.T) {
 	ns := newNS(t, "a")
 	spec := link.TunSpec{Attrs: attrs("tun0"), Queues: 1}
@@ -130,13 +131,13 @@ func tunExists(t *testing.T) {
 	must(t, err)
 	defer first.Close()
 	if _, err := link.OpenTun(ns, spec); !errors.Is(err, link.ErrExists) {
-		t.Errorf("second device of one name: %v, want ErrExists", err)
+		t.Errorf("open a second device with the same name: %v, want ErrExists", err)
 	}
 	find(t, ns, "tun0")
 	cable(t, ns, "eth0", ns, "wire")
 	spec.Name = "eth0"
 	if _, err := link.OpenTun(ns, spec); !errors.Is(err, link.ErrExists) {
-		t.Errorf("a device with the name of a link of another kind: %v, want ErrExists", err)
+		t.Errorf("open a device with the name of a veth: %v, want ErrExists", err)
 	}
 }
 
@@ -149,8 +150,8 @@ func ifbSuite() suite {
 	}
 }
 
-// ifbCounts sends by way of the device itself: what is not redirected to it is
-// dropped, and counted.
+// ifbCounts sends through the device directly. It drops and counts packets that were
+// not redirected to it.
 func ifbCounts(t *testing.T) { checkDiscards(t, link.IFBSpec{Attrs: attrs("ifb0")}) }
 
 func dummySuite() suite {
@@ -162,8 +163,8 @@ func dummySuite() suite {
 	}
 }
 
-// swallows shows that packets routed to a link go in and do not come out, while
-// its own address answers.
+// checkDiscards shows that packets routed to a link are counted there and go nowhere,
+// while the link's own address answers.
 func checkDiscards(t *testing.T, spec link.Spec) {
 	ns := newNS(t, "a")
 	l := create(t, ns, spec, nil)
@@ -179,15 +180,15 @@ func checkDiscards(t *testing.T, spec link.Spec) {
 		_, err := c.Write([]byte("gone"))
 		must(t, err)
 	}
-	checkReachable(t, lo, lo) // the way out was there
+	checkReachable(t, lo, lo) // the host could send at the same time
 	for until := time.Now().Add(timeout); discarded(t, l) < before+10; {
 		if time.Now().After(until) {
-			t.Fatalf("the link took %d of 10 packets", discarded(t, l)-before)
+			t.Fatalf("the link counted %d of 10 packets", discarded(t, l)-before)
 		}
 	}
 }
 
-// swallowed counts the packets a link took, dropped ones included.
+// discarded returns the number of packets that a link took, including dropped ones.
 func discarded(t *testing.T, l *link.Link) uint64 {
 	t.Helper()
 	h, err := link.Handle(l.NS())

@@ -13,18 +13,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// suite is what one kind of link must do.
+// suite is the conformance suite of one kind of link.
 type suite struct {
 	kind string
-	// full are specs whose parameters are all set to something else than the
-	// default, as far as they go together; together the specs set every
-	// parameter. Parents are called "parent" and are there.
+	// valid are specs that set as many parameters as possible to something other than
+	// the default. Together they set every parameter. newTargets creates their parent,
+	// "parent".
 	valid []link.Spec
-	// adapt changes a spec for the running kernel and for where it is to be made.
+	// adapt changes a spec for the running kernel and for the namespace in which the
+	// link is created.
 	adapt func(t *testing.T, here *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target)
-	// bad are specs that must be refused, with the parameter to be named.
+	// invalid are specs that must be refused, with the parameter that the error must
+	// name.
 	invalid []invalidSpec
-	// ways are the modes of the kind, each shown to pass traffic or to isolate.
+	// scenarios show for each mode of the kind that it passes traffic or isolates.
 	scenarios []scenario
 }
 
@@ -38,10 +40,9 @@ type scenario struct {
 	run  func(t *testing.T)
 }
 
-// TestConformance is the seam's one suite: each kind of link, on whatever the
-// running kernel has, is made, carries traffic or is shown to isolate, reads
-// back what was asked, refuses what can't be, respects what exists, and is
-// removed without a trace.
+// TestConformance runs the suite of every kind that the running kernel supports. Links
+// of the kind are created, pass traffic or isolate, read back as asked, leave existing
+// links alone, and are removed without a trace. Invalid specs are refused.
 func TestConformance(t *testing.T) {
 	for _, s := range suites() {
 		t.Run(s.kind, func(t *testing.T) {
@@ -63,13 +64,13 @@ func suites() []suite {
 	}
 }
 
-// TestEveryKindHasASuite keeps the table of kinds and the suites together.
+// TestEveryKindHasASuite fails if a kind has no suite, or one with an empty part.
 func TestEveryKindHasASuite(t *testing.T) {
 	have := map[string]bool{}
 	for _, s := range suites() {
 		have[s.kind] = true
 		if len(s.valid) == 0 || len(s.invalid) == 0 || len(s.scenarios) == 0 {
-			t.Errorf("the suite of kind %q has a part missing", s.kind)
+			t.Errorf("the suite of kind %q has no valid specs, no invalid specs or no scenarios", s.kind)
 		}
 	}
 	for _, k := range link.Kinds() {
@@ -79,8 +80,8 @@ func TestEveryKindHasASuite(t *testing.T) {
 	}
 }
 
-// TestFullSpecsSetEveryParameter keeps "every parameter" honest.
-func TestFullSpecsSetEveryParameter(t *testing.T) {
+// TestValidSpecsSetEveryParameter fails if no valid spec of a suite sets a parameter.
+func TestValidSpecsSetEveryParameter(t *testing.T) {
 	for _, s := range suites() {
 		set := map[string]bool{}
 		for _, spec := range s.valid {
@@ -91,9 +92,9 @@ func TestFullSpecsSetEveryParameter(t *testing.T) {
 		for _, name := range link.ParamNames(s.kind) {
 			switch {
 			case set[name]:
-			case name == "mac" && slices.Contains([]string{"ipvlan", "wireguard", "ipip", "gre"}, s.kind): // refused
-			case name == "db": // where the switch is, not what the link is
-			case s.kind == "bridge" && strings.HasPrefix(name, "vlan_"): // bridge-vlan
+			case name == "mac" && slices.Contains([]string{"ipvlan", "wireguard", "ipip", "gre"}, s.kind): // the kind refuses it
+			case name == "db": // the address of the switch, not a property of the link
+			case s.kind == "bridge" && strings.HasPrefix(name, "vlan_"): // set by bridge-vlan
 			default:
 				t.Errorf("%s: no spec of the suite sets %s", s.kind, name)
 			}
@@ -108,7 +109,7 @@ func (s suite) adaptSpec(t *testing.T, here *netns.NS, spec link.Spec, to link.T
 	return s.adapt(t, here, spec, to)
 }
 
-// kernelAtLeast compares the running kernel.
+// kernelAtLeast reports whether the running kernel is at least version major.minor.
 func kernelAtLeast(t *testing.T, major, minor int) bool {
 	t.Helper()
 	var u unix.Utsname
@@ -120,8 +121,8 @@ func kernelAtLeast(t *testing.T, major, minor int) bool {
 	return a > major || a == major && b >= minor
 }
 
-// newBench is two namespaces with a parent in the first; the link ends up in the
-// second, under a name that the first one has too.
+// newTargets returns two namespaces and a target. The first namespace has a parent. The
+// link ends up in the second, under a name that is also in use in the first.
 func newTargets(t *testing.T) (here, there *netns.NS, to link.Target) {
 	t.Helper()
 	here, there = newNS(t, "here"), newNS(t, "there")
@@ -129,12 +130,11 @@ func newTargets(t *testing.T) (here, there *netns.NS, to link.Target) {
 	must(t, parent.SetMTU(4000))
 	must(t, find(t, here, "wire").SetMTU(4000))
 	addr(t, parent, "198.51.100.1/24")
-	cable(t, here, "probe", here, "wire2") // so that the name is taken here
+	cable(t, here, "probe", here, "wire2") // the name of the new link is in use here
 	return here, there, link.Target{NS: there, PeerNS: here}
 }
 
-// parameters makes each full spec, and checks on its way all that holds for
-// every kind.
+// createsValid creates each valid spec and checks what holds for every kind.
 func (s suite) createsValid(t *testing.T) {
 	here, there, to := newTargets(t)
 	for _, spec := range s.valid {
@@ -149,32 +149,32 @@ func (s suite) createsValid(t *testing.T) {
 		checkReadBack(t, spec, got)
 		crossCheck(t, l, spec)
 		if _, err := link.Create(here, spec, to); !errors.Is(err, link.ErrExists) {
-			t.Errorf("second link of one name: %v, want ErrExists", err)
+			t.Errorf("create a second link with the same name: %v, want ErrExists", err)
 		}
 		if again, err := link.Find(l.NS(), l.Name()); err != nil || again.Index() != l.Index() {
-			t.Errorf("after a second link of its name was refused, the first is gone: %v", err)
+			t.Errorf("the first link is gone after a second one was refused: %v", err)
 		}
 		exercise(t, l)
 		must(t, l.Close())
-		must(t, l.Close()) // twice is harmless
+		must(t, l.Close()) // closing twice is harmless
 		checkSnapshot(t, before, here, there)
 	}
 }
 
-// asAsked compares what was read back with what was asked for; what was left to
-// the kernel may be anything.
+// checkReadBack compares the spec that was read back with the one that was asked for,
+// except for parameters that were left to the kernel.
 func checkReadBack(t *testing.T, spec, got link.Spec) {
 	t.Helper()
 	have := link.Params(got)
 	for name, want := range link.Params(spec) {
 		hidden := want == "(hidden)"
 		if have[name] != want || hidden && got != spec {
-			t.Errorf("%s %s was read back as %q, want %q", spec.Kind(), name, have[name], want)
+			t.Errorf("%s: read back %s as %q, want %q", spec.Kind(), name, have[name], want)
 		}
 	}
 }
 
-// use gives the link what links are given: an address, a queue, a route.
+// exercise adds an address, a queueing discipline and a route.
 func exercise(t *testing.T, l *link.Link) {
 	t.Helper()
 	up(t, l)
@@ -183,10 +183,10 @@ func exercise(t *testing.T, l *link.Link) {
 	must(t, link.Shape(l, link.Shaping{RateBitsPerSec: 1e9}))
 }
 
-// refuses tries each bad spec.
+// rejectsInvalid checks that each invalid spec is refused and leaves nothing behind.
 func (s suite) rejectsInvalid(t *testing.T) {
 	here, there, to := newTargets(t)
-	for i, r := range s.invalid { // before the trace: adapting may leave something
+	for i, r := range s.invalid { // before the snapshot: adapting may create things
 		s.invalid[i].spec, to = s.adaptSpec(t, here, r.spec, to)
 	}
 	before := takeSnapshot(t, here, there)
@@ -195,12 +195,12 @@ func (s suite) rejectsInvalid(t *testing.T) {
 		var param *link.ParamError
 		switch {
 		case err == nil:
-			t.Errorf("created %+v in spite of its %s", r.spec, r.param)
+			t.Errorf("created %+v with an invalid %s", r.spec, r.param)
 			l.Close()
 		case !errors.As(err, &param):
-			t.Errorf("%+v: error is %v, want a *ParamError for %s", r.spec, err, r.param)
+			t.Errorf("create %+v: %v, want a *ParamError for %s", r.spec, err, r.param)
 		case param.Param != r.param || param.Allowed == "":
-			t.Errorf("%+v: error names %s, want %s: %v", r.spec, param.Param, r.param, err)
+			t.Errorf("create %+v: the error names %s, want %s: %v", r.spec, param.Param, r.param, err)
 		}
 	}
 	checkSnapshot(t, before, here, there)

@@ -15,9 +15,9 @@ import (
 	"github.com/vishvananda/netlink/nl"
 )
 
-// crossCheck compares what was asked for with what others make of the same
-// link: reading back what one has written proves little when one table serves
-// both ways.
+// crossCheck compares the requested parameters with what other programs read from the
+// link. Reading back with this package alone proves little, because one table encodes
+// and decodes.
 func crossCheck(t *testing.T, l *link.Link, spec link.Spec) {
 	t.Helper()
 	h, err := link.Handle(l.NS())
@@ -32,13 +32,14 @@ func crossCheck(t *testing.T, l *link.Link, spec link.Spec) {
 	for name, want := range link.Params(spec) {
 		for who, view := range views {
 			if got, ok := view[name]; ok && got != want {
-				t.Errorf("%s %s: asked for %s, %s reads %s", spec.Kind(), name, want, who, got)
+				t.Errorf("%s %s: requested %s, %s reads %s", spec.Kind(), name, want, who, got)
 			}
 		}
 	}
 }
 
-// libraryView is what the netlink library knows of a link, as Params has it.
+// libraryView returns what the netlink library reads from a link, in the form of
+// Params.
 func libraryView(l netlink.Link) map[string]string {
 	a := l.Attrs()
 	out := map[string]string{"name": a.Name, "mtu": fmt.Sprint(a.MTU), "txqueuelen": fmt.Sprint(a.TxQLen)}
@@ -125,7 +126,7 @@ func libraryView(l netlink.Link) map[string]string {
 	case *netlink.Gretun:
 		greView(add, ip, onOff, v.Local, v.Remote, v.Ttl, v.Tos, v.PMtuDisc, v.IKey, v.OKey, v.IFlags)
 	case *netlink.Gretap:
-		// The library has the keys of this kind the wrong way round.
+		// The library swaps the keys of this kind.
 		greView(add, ip, onOff, v.Local, v.Remote, v.Ttl, v.Tos, v.PMtuDisc, v.OKey, v.IKey, v.IFlags)
 	case *netlink.Tuntap:
 		pick("mode", int(v.Mode), "", "tun", "tap")
@@ -149,13 +150,14 @@ func greView(add func(string, any), ip func(string, net.IP), onOff func(string, 
 	add("seq", flags&nl.GRE_SEQ != 0)
 }
 
-// haveIP tells whether iproute2 is here; busybox' ip does not say enough.
+// haveIPRoute2 reports whether ip is the one of iproute2. Busybox' ip prints too
+// little.
 func haveIPRoute2() bool {
 	out, err := exec.Command("ip", "-V").CombinedOutput()
 	return err == nil && strings.Contains(string(out), "iproute2")
 }
 
-// ipView is what ip-link(8) says of a bridge, as Params has it.
+// ipView returns what ip-link(8) reads from a bridge, in the form of Params.
 func ipView(t *testing.T, l *link.Link) map[string]string {
 	t.Helper()
 	data := ipLinkInfo(t, l)["info_data"]
@@ -180,14 +182,14 @@ func ipView(t *testing.T, l *link.Link) map[string]string {
 		out["group_address"] = g
 	}
 	for name, v := range out {
-		if v == "<nil>" || data[name] == nil && name != "group_address" { // this ip does not know it
+		if v == "<nil>" || data[name] == nil && name != "group_address" { // unknown to this version of ip
 			delete(out, name)
 		}
 	}
 	return out
 }
 
-// ipInfo runs ip-link(8) and returns what it says of the kind and of the port.
+// ipLinkInfo runs ip-link(8) and returns its data on the kind and on the bridge port.
 func ipLinkInfo(t *testing.T, l *link.Link) map[string]map[string]any {
 	t.Helper()
 	var out strings.Builder

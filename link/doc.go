@@ -1,60 +1,82 @@
-// Package link makes, reads back and removes kernel network links: one file a
+// Package link creates, reads and removes kernel network links, one file per
 // kind. It also sets what belongs to links and namespaces: bridge ports, VLANs,
-// forwarding and neighbour entries, offloads, slow links (TBF), bridge netfilter
-// and MPTCP endpoints; and it lists MPTCP connections.
+// forwarding and neighbour entries, offloads, rate limits (TBF), bridge netfilter
+// and MPTCP endpoints. It lists MPTCP connections.
+//
+// # Specs and links
+//
+// A Spec describes a link: a struct of comparable data, one type per kind, such as
+// VXLANSpec. It can be a map key, compared with == and built from text by Parse. A
+// Link is a handle on a link in the kernel: a namespace and an interface index.
+// Create turns the first into the second, and Link.Spec reads the kernel's
+// parameters back in the type of the spec. Link.Close removes the link.
 //
 // # Theory of operation
 //
-// A Spec is data: what a link should be. A kind is little more than a table of
-// fields: the parameter's name in files and command lines, the netlink
-// attribute that holds it, and a value that converts between text, variable and
-// bytes. Validate, Parse, the request to the kernel and reading back all follow
-// from that table, so they can't disagree.
+// Each kind has a table of fields, the result of its params method: a parameter's
+// name in files and command lines, its netlink attribute, and a value that
+// converts between text, Go variable and bytes. Validate, Parse, the request to
+// the kernel and reading back all follow from that table, so they can't disagree.
+// A kind with parameters elsewhere in the message has a complete method as well.
 //
-// Create validates the spec, looks up parents and makes the link by one
-// route netlink message, directly in the namespace where it is to be. Then it
-// reads the link back and compares: kernels ignore attributes that are newer
-// than they are, and some drivers change values in silence. Whatever Create made
-// before an error, it removes again, by number and not by name, so that a link
-// that was there before is never touched. Requests ask for extended
-// acknowledgements; where the kernel points at the attribute it objects to, the
-// error is a *ParamError for the parameter behind it.
+// Create validates the spec, looks up parents and creates the link with one route
+// netlink message, directly in its target namespace. Then it reads the link back
+// and compares it with the spec, because kernels ignore attributes that they don't
+// know, and some drivers change values silently. On error it removes what it
+// created, by index and not by name, so that an existing link is never touched.
+// Requests ask for extended acknowledgements. If the kernel points at an attribute,
+// the error is a *ParamError for its parameter.
 //
-// Where the kernel can't make a link away from its underlay, it is made there
-// under a name of ours ("cleat" and eight characters) and then moved: kernels
-// before 6.15 look for the name in the wrong namespace, and ipip and gre forget
-// their underlay when born elsewhere.
+// If the kernel can't create a link in a different namespace from its underlay's,
+// Create creates it beside the underlay under a unique name ("cleat" and eight
+// characters) and moves it. This happens on kernels before 6.15, which look for the
+// name in the wrong namespace, and for ipip and gre, which use the namespace of
+// their creation as underlay.
 //
-// A Link is the handle on the kernel object: namespace and number. Link.Spec
-// asks the kernel what the link is now, in the same form, so that a
-// specification can be compared with the truth.
+// TUN devices and Open vSwitch are not created by route netlink. A TUN device
+// exists through its descriptors, which its Link owns. Open vSwitch is configured
+// by ovs-vsctl. StartOVS runs a private switch, whose daemons are child processes
+// that die with this process.
 //
-// Probe says whether the running kernel, this machine and our privilege can
-// make a kind at all, by making one in a scratch namespace; the answer is
-// cached. A Lack carries the reason and the remedy, from the kernel's version
-// and configuration and from the modules that are installed.
+// # Feature probes
 //
-// TUN devices and Open vSwitch are not made by netlink: the first by their
-// descriptors, which a Tun owns, the second by ovs-vsctl. StartOVS runs a switch
-// of our own, whose daemons are our children and die with us.
+// Probe reports whether the running kernel, the machine and the process's
+// privileges allow a kind, by creating a link in a scratch namespace. It caches
+// the result. If they don't, the error is a *Lack with the reason and the remedy,
+// derived from the kernel's version and configuration and from the installed
+// modules. Create returns a *Lack for the same reasons, and for a single parameter
+// that the kernel ignores.
+//
+// # Conformance suite
+//
+// TestConformance has a suite for each kind. It creates specs that together set
+// every parameter, reads them back, compares them with what other programs read,
+// shows for each mode that it passes traffic or isolates, tries invalid specs, and
+// compares the namespaces before and after. It skips kinds that Probe rejects;
+// package lab/vm runs it on kernels that have them. A new kind is a file, an entry
+// in the table of kinds and a suite; tests fail if one of these is missing.
 //
 // # Limits
 //
-// Everything here needs CAP_NET_ADMIN over the namespaces involved; root of a
-// user namespace has it over the namespaces that belong to it.
+// Everything needs CAP_NET_ADMIN over the namespaces involved. Root of a user
+// namespace has it over the namespaces that belong to the user namespace.
 //
-// A zero value leaves a parameter to the kernel, so what the kernel means by 0
-// can't be asked for, except where -1 (text "none") or Off stands for it. Tunnels
-// over IPv6 exist for VXLAN and Geneve only, and ipip and gre do without
-// FOU/GUE encapsulation and external mode.
+// A zero value leaves a parameter to the kernel, so the kernel's own 0 can't be
+// requested, except where -1 (text "none") or Off stands for it. Of the tunnels,
+// only VXLAN and Geneve run over IPv6. ipip and gre have no FOU or GUE
+// encapsulation and no external mode.
 //
-// Two links leave a trace that is not ours to remove: a WireGuard device that
-// went up leaves send_redirects off in its namespace, and a link made across
-// namespaces leaves the number by which one namespace knows the other.
+// Two kinds of link leave a trace that this package can't remove. A WireGuard
+// device that was brought up leaves send_redirects off in its namespace. A link
+// created across namespaces leaves the ID by which one namespace knows the other.
 //
-// Sources: rtnetlink(7), ip-link(8), bridge(8), tc-tbf(8), wg(8),
-// ovs-vswitchd.conf.db(5), include/uapi/linux/if_link.h, if_bridge.h,
-// if_tunnel.h, if_tun.h, mptcp_pm.h, inet_diag.h, Documentation/networking/, drivers/net/*.c.
+// # Sources
+//
+// rtnetlink(7), ip-link(8), bridge(8), tc-tbf(8), wg(8), ovs-vswitchd.conf.db(5),
+// include/uapi/linux/if_link.h, if_bridge.h, if_tunnel.h, if_tun.h, mptcp_pm.h,
+// inet_diag.h, Documentation/networking/, drivers/net/*.c.
+//
+// # Example
 //
 // A macvlan device for the container whose namespace is web:
 //

@@ -14,7 +14,7 @@ type noNames struct{}
 func (noNames) index(string) (int, error) { return 0, unix.ENODEV }
 func (noNames) name(int) (string, error)  { return "", unix.ENODEV }
 
-// FuzzAttributes reads what kernels report of links, of which drivers choose parts.
+// FuzzAttributes parses link messages. Drivers choose parts of their contents.
 func FuzzAttributes(f *testing.F) {
 	f.Add(append(make([]byte, unix.SizeofIfInfomsg), 9, 0, 3, 0, 'e', 't', 'h', '0', 0, 0, 0, 0, 12, 0, 18, 0, 8, 0, 1, 0, 't', 'u', 'n', 0))
 	f.Fuzz(func(t *testing.T, b []byte) {
@@ -31,7 +31,7 @@ func FuzzAttributes(f *testing.F) {
 	})
 }
 
-// FuzzOVSRow reads rows of Open vSwitch's tables.
+// FuzzOVSRow parses rows of Open vSwitch's tables.
 func FuzzOVSRow(f *testing.F) {
 	f.Add(`{"headings":["name","trunks","options"],"data":[["br0",["set",[1,2]],["map",[["a","b"]]]]]}`)
 	f.Add(`{"headings":["trunks"],"data":[[["set",[null,{"a":1}]]]]}`)
@@ -47,24 +47,25 @@ func FuzzOVSRow(f *testing.F) {
 	})
 }
 
-// FuzzParse makes specs of parameters. What a spec says of itself makes the same spec.
+// FuzzParse parses specs. Parsing the parameters of a parsed spec must give the same
+// spec.
 func FuzzParse(f *testing.F) {
 	f.Add("vxlan", "id", "7", "remote", "192.0.2.1")
 	f.Add("wireguard", "peer", "x", "private-key", "")
 	f.Add("vlan", "id", "4095", "name", "a/b")
 	f.Fuzz(func(t *testing.T, kind, a, av, b, bv string) {
 		spec, err := Parse(kind, map[string]string{a: av, b: bv})
-		if err != nil || kind == "wireguard" { // whose keys are hidden
+		if err != nil || kind == "wireguard" { // Params hides its keys
 			return
 		}
-		said := Params(spec)
-		again, err := Parse(kind, said)
+		params := Params(spec)
+		again, err := Parse(kind, params)
 		if err != nil {
-			t.Fatalf("%q: %v", said, err)
+			t.Fatalf("parse %q again: %v", params, err)
 		}
 		for k, v := range Params(again) {
-			if said[k] != v {
-				t.Errorf("%s: %q, then %q", k, said[k], v)
+			if params[k] != v {
+				t.Errorf("%s is %q, and %q after parsing it again", k, params[k], v)
 			}
 		}
 	})

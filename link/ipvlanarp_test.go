@@ -13,22 +13,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arpRoundsEnv says how often TestIPvlanL2AnswersARP asks.
+// arpRoundsEnv overrides the number of rounds of TestIPvlanL2AnswersARP.
 const (
 	arpRoundsEnv = "CLEAT_ARP_ROUNDS"
 	arpRounds    = 200
 )
 
-// arpCount is what came of asking for one address many times.
+// arpCount counts the outcomes of resolving one address many times.
 type arpCount struct {
 	asked, answered, retried int
-	requests, replies        int // ARP packets that the asker sent, and that came back
+	requests, replies        int // ARP packets sent and received by the resolving end
 }
 
-// TestIPvlanL2AnswersARP asks many times for the Ethernet address of an ipvlan
-// device in mode l2, each time from an empty neighbour table: from a neighbour on
-// the same parent, from outside, and for something outside. It answers the
-// question whether ARP on ipvlan is reliable.
+// TestIPvlanL2AnswersARP resolves the Ethernet address of an ipvlan device in mode l2
+// many times, each time from an empty neighbour table: from a neighbour on the same
+// parent, from outside, and to the outside. It shows whether ARP on ipvlan is reliable.
 func TestIPvlanL2AnswersARP(t *testing.T) {
 	requireKind(t, "ipvlan")
 	rounds := arpRounds
@@ -64,7 +63,7 @@ func TestIPvlanL2AnswersARP(t *testing.T) {
 		total.asked, total.answered, total.requests, total.replies, total.retried)
 }
 
-// askARP forgets the neighbour and asks for it again, many times.
+// askARP removes the neighbour entry and resolves the address again, many times.
 func askARP(t *testing.T, from, to *endpoint, rounds int) arpCount {
 	t.Helper()
 	packets := startCapture(t, from.link)
@@ -80,7 +79,7 @@ func askARP(t *testing.T, from, to *endpoint, rounds int) arpCount {
 			continue
 		}
 		if _, ok, err := from.link.Neighbor(to.addr); err != nil || !ok {
-			t.Fatalf("an echo came, but the neighbour is unknown: %v", err)
+			t.Fatalf("an echo arrived from an unresolved neighbour: %v", err)
 		}
 		out.answered++
 		out.retried += sent - 1
@@ -91,7 +90,7 @@ func askARP(t *testing.T, from, to *endpoint, rounds int) arpCount {
 	return out
 }
 
-// forget makes the link ask anew; there may be nothing to forget.
+// deleteNeighbor removes a neighbour entry, if there is one.
 func deleteNeighbor(t *testing.T, l *link.Link, e *endpoint) {
 	t.Helper()
 	if err := l.DeleteNeighbor(e.addr); err != nil && !errors.Is(err, unix.ENOENT) {
@@ -99,7 +98,7 @@ func deleteNeighbor(t *testing.T, l *link.Link, e *endpoint) {
 	}
 }
 
-// watcher sees every packet of a link.
+// capture receives every packet of a link.
 type capture struct{ fd int }
 
 func startCapture(t *testing.T, l *link.Link) capture {
@@ -116,7 +115,7 @@ func startCapture(t *testing.T, l *link.Link) capture {
 	return capture{fd}
 }
 
-// each calls f with every packet that came since the last time.
+// each calls f with every packet that arrived since the last call.
 func (w capture) each(f func(from *unix.SockaddrLinklayer, packet []byte)) {
 	buf := make([]byte, 1<<17)
 	for {
@@ -130,8 +129,8 @@ func (w capture) each(f func(from *unix.SockaddrLinklayer, packet []byte)) {
 	}
 }
 
-// longest is the size of the longest packet of a type (PACKET_HOST: that came
-// in), without its Ethernet header.
+// longest returns the size of the longest packet of a type (PACKET_HOST: received),
+// without its Ethernet header.
 func (w capture) longest(packetType uint8) int {
 	most := 0
 	w.each(func(from *unix.SockaddrLinklayer, packet []byte) {
@@ -142,7 +141,7 @@ func (w capture) longest(packetType uint8) int {
 	return most
 }
 
-// drainARP counts the requests that went out and the replies that came in.
+// drainARP counts the requests that were sent and the replies that were received.
 func (w capture) drainARP() (requests, replies int) {
 	const (
 		request, reply = 1, 2 // ar_op (RFC 826)

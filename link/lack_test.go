@@ -36,18 +36,18 @@ func TestLack(t *testing.T) {
 			"not loaded", "modprobe ipvlan"},
 		{"not installed", fstest.MapFS{"boot/config-" + release: file("CONFIG_IPVLAN=m\n")}, ipvlan, unix.EOPNOTSUPP,
 			"not installed for Linux " + release, "apt install linux-image-" + release},
-		{"nothing is known", fstest.MapFS{}, ipvlan, unix.EOPNOTSUPP, "does not support", "modprobe ipvlan; failing that, a kernel with CONFIG_IPVLAN"},
+		{"no configuration", fstest.MapFS{}, ipvlan, unix.EOPNOTSUPP, "does not support", "modprobe ipvlan; failing that, a kernel with CONFIG_IPVLAN"},
 		{"built in but refused", fstest.MapFS{"boot/config-" + release: file("CONFIG_IPVLAN=y\n")}, ipvlan, unix.EOPNOTSUPP, "built in", ""},
 		{"too old", fstest.MapFS{}, requirement{option: "CONFIG_NETKIT", since: "6.7"}, unix.EOPNOTSUPP, "6.7 is the first release", "a kernel of 6.7 or later"},
 		{"no module of its own", fstest.MapFS{"boot/config-" + release: file("CONFIG_BRIDGE=m\n")}, requirement{option: "CONFIG_BRIDGE_VLAN_FILTERING"}, unix.EOPNOTSUPP,
 			"built without CONFIG_BRIDGE_VLAN_FILTERING", "linux-image-"},
 		{"privilege", fstest.MapFS{}, ipvlan, fmt.Errorf("create: %w", unix.EPERM), "CAP_NET_ADMIN", "run as root"},
-		{"a program", fstest.MapFS{}, requirement{programs: "openvswitch-switch"}, &exec.Error{Name: "ovs-vsctl", Err: exec.ErrNotFound},
+		{"missing program", fstest.MapFS{}, requirement{programs: "openvswitch-switch"}, &exec.Error{Name: "ovs-vsctl", Err: exec.ErrNotFound},
 			"ovs-vsctl", "apt install openvswitch-switch"},
-		{"a device that may not be read", fstest.MapFS{}, requirement{}, openTun(unix.EACCES), "not readable", "chmod 0666 /dev/net/tun"},
-		{"no device", fstest.MapFS{}, requirement{}, openTun(unix.ENOENT), "/dev/net/tun does not exist", "mknod"},
-		{"a device without driver", fstest.MapFS{}, requirement{}, openTun(unix.ENODEV), "does not support", "modprobe tun"},
-		{"something else", fstest.MapFS{}, ipvlan, unix.ENOMEM, unix.ENOMEM.Error(), ""},
+		{"device without permission", fstest.MapFS{}, requirement{}, openTun(unix.EACCES), "not readable", "chmod 0666 /dev/net/tun"},
+		{"missing device", fstest.MapFS{}, requirement{}, openTun(unix.ENOENT), "/dev/net/tun does not exist", "mknod"},
+		{"device without driver", fstest.MapFS{}, requirement{}, openTun(unix.ENODEV), "does not support", "modprobe tun"},
+		{"other error", fstest.MapFS{}, ipvlan, unix.ENOMEM, unix.ENOMEM.Error(), ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			l := system{root: tt.files, release: release}.lack("some", tt.need, tt.err)
@@ -80,8 +80,8 @@ func TestOlder(t *testing.T) {
 	}
 }
 
-// TestBlame points the kernel's finger at each attribute of a request in turn.
-func TestBlame(t *testing.T) {
+// TestAsParamError has the kernel point at each offset of a request in turn.
+func TestAsParamError(t *testing.T) {
 	s := MacvlanSpec{Attrs: Attrs{Name: "probe", MTU: 1500, MAC: MAC{2}}, Mode: MacvlanSource, BroadcastQueueLen: 7, Sources: ListOf(MAC{2})}
 	inner, err := encodeFields("macvlan", s.params(), nil)
 	if err != nil {
@@ -109,7 +109,7 @@ func TestBlame(t *testing.T) {
 		if errors.As(err, &p) {
 			found[p.Param] = true
 			if !strings.HasSuffix(p.Allowed, "the kernel says: no") {
-				t.Errorf("the kernel's words are missing: %v", err)
+				t.Errorf("the kernel's message is missing: %v", err)
 			}
 		} else if !errors.Is(err, unix.EINVAL) {
 			t.Errorf("offset %d: %v does not wrap the error number", offset, err)
@@ -117,11 +117,11 @@ func TestBlame(t *testing.T) {
 	}
 	for _, want := range []string{"mode", "sources", "bc_queue_len", "mtu", "mac"} {
 		if !found[want] {
-			t.Errorf("no offset leads to parameter %s", want)
+			t.Errorf("no offset is attributed to parameter %s", want)
 		}
 	}
 	if len(found) != 5 {
-		t.Errorf("found %v, want five", found)
+		t.Errorf("found parameters %v, want five", found)
 	}
 }
 

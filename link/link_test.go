@@ -18,7 +18,7 @@ func TestMove(t *testing.T) {
 		t.Errorf("move to a name in use: %v, want ErrExists", err)
 	}
 	if l.NS() != here || l.Name() != "eth0" {
-		t.Errorf("after a move that was refused the link is %s in %s", l.Name(), l.NS())
+		t.Errorf("after a refused move the link is %s in %s", l.Name(), l.NS())
 	}
 	must(t, l.Move(there, "eth1"))
 	if l.NS() != there || l.Name() != "eth1" {
@@ -27,7 +27,7 @@ func TestMove(t *testing.T) {
 	find(t, there, "eth1")
 	must(t, l.SetMTU(1300))
 	if mtu, err := l.MTU(); mtu != 1300 || err != nil {
-		t.Errorf("mtu is %d, %v after it was set to 1300", mtu, err)
+		t.Errorf("mtu is %d, %v, want 1300", mtu, err)
 	}
 	want := link.MAC{2, 7}
 	must(t, l.SetMAC(want))
@@ -37,16 +37,17 @@ func TestMove(t *testing.T) {
 	got, err := l.Spec()
 	must(t, err)
 	if s := got.(link.VethSpec); s.Name != "eth1" || s.MTU != 1300 || s.Peer.Name != "wire" {
-		t.Errorf("after the move: %+v", s)
+		t.Errorf("the spec after the move is %+v", s)
 	}
 	must(t, l.Close())
 	if _, err := link.Find(here, "wire"); err == nil {
-		t.Error("after one end of the pair was removed the other is there")
+		t.Error("the peer exists after Close")
 	}
 }
 
-// TestCloseAfterTheNamespace: whoever is late must not remove something else.
-func TestCloseAfterTheNamespace(t *testing.T) {
+// TestCloseTwice shows that a second Close does not remove a new link with the same
+// name, and that Close works after the namespace is closed.
+func TestCloseTwice(t *testing.T) {
 	requireKind(t, "veth")
 	ns := newNS(t, "a")
 	l, _ := cable(t, ns, "eth0", ns, "wire")
@@ -54,13 +55,14 @@ func TestCloseAfterTheNamespace(t *testing.T) {
 	other, _ := cable(t, ns, "eth0", ns, "wire")
 	must(t, l.Close())
 	if got := find(t, ns, "eth0"); got.Index() != other.Index() {
-		t.Error("closing a link twice removed another of its name")
+		t.Error("closing a link twice removed another link with its name")
 	}
 	must(t, ns.Close())
 	must(t, other.Close())
 }
 
-// TestGone: asking a link that others removed is an error and leaks nothing.
+// TestGone shows that operations on a link that others removed are errors and leak
+// nothing.
 func TestGone(t *testing.T) {
 	requireKind(t, "veth")
 	ns := newNS(t, "a")
@@ -68,16 +70,16 @@ func TestGone(t *testing.T) {
 	must(t, find(t, ns, "eth0").Close())
 	before := takeSnapshot(t, ns)
 	if _, err := l.Spec(); err == nil {
-		t.Error("a link that is gone was read")
+		t.Error("read the spec of a removed link")
 	}
 	if err := l.Up(); err == nil {
-		t.Error("a link that is gone was brought up")
+		t.Error("brought a removed link up")
 	}
 	must(t, l.Close())
 	checkSnapshot(t, before, ns)
 }
 
-// TestPeerExists: the other end's name can be in use too.
+// TestPeerExists creates a pair whose peer's name is in use.
 func TestPeerExists(t *testing.T) {
 	requireKind(t, "veth")
 	a, b := newNS(t, "a"), newNS(t, "b")
@@ -85,7 +87,7 @@ func TestPeerExists(t *testing.T) {
 	before := takeSnapshot(t, a, b)
 	_, err := link.Create(a, link.VethSpec{Attrs: attrs("eth1"), Peer: attrs("eth0")}, link.Target{PeerNS: b})
 	if !errors.Is(err, link.ErrExists) {
-		t.Errorf("a peer whose name is in use: %v, want ErrExists", err)
+		t.Errorf("create a peer whose name is in use: %v, want ErrExists", err)
 	}
 	checkSnapshot(t, before, a, b)
 }
@@ -102,10 +104,10 @@ func TestProbe(t *testing.T) {
 		for _, err := range all {
 			var lack *link.Lack
 			if err != nil && (!errors.As(err, &lack) || lack.Reason == "" || lack.What == "") {
-				t.Errorf("%s: %v is no *Lack with a reason", kind, err)
+				t.Errorf("probe %s: %v, want a *Lack with a reason", kind, err)
 			}
 			if err != all[0] {
-				t.Errorf("%s: %v and %v, of which one is not remembered", kind, err, all[0])
+				t.Errorf("probe %s: %v and %v, want one cached result", kind, err, all[0])
 			}
 		}
 	}

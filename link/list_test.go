@@ -19,12 +19,12 @@ func TestList(t *testing.T) {
 		t.Error("different lists are equal")
 	}
 	if got := link.ListOf(3, 1, 2).All(); !slices.Equal(got, []int{3, 1, 2}) {
-		t.Errorf("elements are %v", got)
+		t.Errorf("elements are %v, want 3, 1, 2", got)
 	}
 	if got := link.ListOf(link.QoSMap{From: 1, To: 2}, link.QoSMap{From: 3, To: 4}).String(); got != "1:2,3:4" {
-		t.Errorf("text is %q", got)
+		t.Errorf("text is %q, want 1:2,3:4", got)
 	}
 }
 
-// printed is how a value shows in logs.
+// formats returns v in every format that a log may use.
 func formats(v any) string { return fmt.Sprintf("%v %+v %#v %s", v, v, v, v) }

@@ -8,8 +8,8 @@ import (
 	"cleat/lab"
 )
 
-// TestMain keeps the garbage collector from closing descriptors that this
-// package forgot: takeTrace looks for them. The suite needs some 100 MB so.
+// TestMain turns the garbage collector off, because it closes leaked descriptors that
+// takeSnapshot looks for. The suite then needs about 100 MB.
 func TestMain(m *testing.M) {
 	debug.SetGCPercent(-1)
 	debug.SetMemoryLimit(200 << 20) // a guest has 512 MB

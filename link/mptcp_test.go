@@ -17,10 +17,10 @@ func TestMPTCP(t *testing.T) {
 		t.Errorf("limits are %+v, %v, want %+v", got, err, limits)
 	}
 	if got, err := link.ReadMPTCPLimits(other); got == limits || err != nil {
-		t.Errorf("limits of another namespace are %+v, %v too", got, err)
+		t.Errorf("limits of another namespace are %+v, %v, want its own", got, err)
 	}
 	lo := find(t, ns, "lo")
-	addr(t, lo, "192.0.2.3/32") // a port is listened on at once
+	addr(t, lo, "192.0.2.3/32") // the kernel listens on the endpoint's port at once
 	want := []link.MPTCPEndpoint{
 		{Addr: mustAddr("192.0.2.1"), ID: 3, Device: "lo", Subflow: true, Backup: true, FullMesh: true},
 		{Addr: mustAddr("2001:db8::1"), ID: 7, Signal: true},
@@ -30,14 +30,14 @@ func TestMPTCP(t *testing.T) {
 		must(t, link.AddMPTCPEndpoint(ns, e))
 	}
 	if err := link.AddMPTCPEndpoint(ns, want[0]); !errors.Is(err, link.ErrExists) {
-		t.Errorf("the same again: %v, want ErrExists", err)
+		t.Errorf("add the same endpoint again: %v, want ErrExists", err)
 	}
 	if got, err := link.MPTCPEndpoints(ns); !slices.Equal(got, want) || err != nil {
 		t.Errorf("endpoints are %+v, %v\nwant %+v", got, err, want)
 	}
 	must(t, link.DeleteMPTCPEndpoint(ns, 7))
 	if got, err := link.MPTCPEndpoints(ns); len(got) != 2 || err != nil {
-		t.Errorf("after one was removed there are %+v, %v", got, err)
+		t.Errorf("endpoints are %+v, %v after one was removed, want two", got, err)
 	}
 }
 
@@ -60,6 +60,6 @@ func TestMPTCPRefuses(t *testing.T) {
 		}
 	}
 	if got, err := link.MPTCPEndpoints(ns); len(got) != 0 || err != nil {
-		t.Errorf("refused endpoints are there: %+v, %v", got, err)
+		t.Errorf("endpoints are %+v, %v after all were refused, want none", got, err)
 	}
 }

@@ -13,8 +13,8 @@ import (
 	"cleat/netns"
 )
 
-// A connection over two cables is listed at both ends with both subflows, by their
-// devices, and with what they carried.
+// TestMPTCPConnections lists a connection over two cables at both ends, with both
+// subflows, their devices and their counters.
 func TestMPTCPConnections(t *testing.T) {
 	requireKind(t, "mptcp")
 	a, b := newNS(t, "a"), newNS(t, "b")
@@ -26,7 +26,7 @@ func TestMPTCPConnections(t *testing.T) {
 		addr(t, lb, c.addrB)
 	}
 	if got, err := link.MPTCPConnections(a); len(got) != 0 || err != nil {
-		t.Errorf("before there is any: %+v, %v", got, err)
+		t.Errorf("connections are %+v, %v before any is opened", got, err)
 	}
 	must(t, link.SetMPTCPLimits(a, link.MPTCPLimits{Subflows: 2, AcceptedAddAddrs: 2}))
 	must(t, link.SetMPTCPLimits(b, link.MPTCPLimits{Subflows: 2}))
@@ -43,7 +43,7 @@ func TestMPTCPConnections(t *testing.T) {
 		}
 		defer c.Close()
 		_, _ = c.Write([]byte("hello"))
-		_, _ = c.Read(make([]byte, 1)) // until the end
+		_, _ = c.Read(make([]byte, 1)) // until the client closes
 	}()
 	d := net.Dialer{}
 	d.SetMultipathTCP(true)
@@ -55,7 +55,7 @@ func TestMPTCPConnections(t *testing.T) {
 	}
 	conn := waitForSubflows(t, a, 2)
 	if conn.Fallback || conn.State != "ESTABLISHED" || conn.ExtraSubflows != 1 || conn.ExtraSubflowsLimit != 2 ||
-		conn.BytesReceived != 5 && kernelAtLeast(t, 6, 5) || // mptcpi_bytes_received came with it
+		conn.BytesReceived != 5 && kernelAtLeast(t, 6, 5) || // the first with mptcpi_bytes_received
 		conn.Local.Addr() != mustAddr("192.0.2.1") || conn.Remote.String() != "192.0.2.2:777" || conn.Token == 0 {
 		t.Errorf("the connection is %+v", conn)
 	}
@@ -63,7 +63,7 @@ func TestMPTCPConnections(t *testing.T) {
 		first := s.Device == "a1"
 		switch {
 		case s.State != "ESTABLISHED" || s.RTT <= 0 || s.Joined == first || s.Backup == first:
-			t.Errorf("subflow %+v", s)
+			t.Errorf("a subflow is %+v", s)
 		case first && (s.BytesReceived != 5 || s.RemoteID != 0 || s.Remote.String() != "192.0.2.2:777"):
 			t.Errorf("the first subflow is %+v", s)
 		case !first && (s.Device != "a2" || s.RemoteID != 5 || s.Remote.String() != "198.51.100.2:777"):
@@ -71,12 +71,11 @@ func TestMPTCPConnections(t *testing.T) {
 		}
 	}
 	if conn := waitForSubflows(t, b, 2); conn.Subflows[0].Device[:1] != "b" {
-		t.Errorf("at the other end it is %+v", conn)
+		t.Errorf("at the other end the connection is %+v", conn)
 	}
 }
 
-// waitForSubflows waits until the only connection of ns has n subflows, all of them
-// established.
+// waitForSubflows waits until the only connection of ns has n established subflows.
 func waitForSubflows(t *testing.T, ns *netns.NS, n int) link.MPTCPConnection {
 	t.Helper()
 	var got []link.MPTCPConnection
@@ -88,24 +87,24 @@ func waitForSubflows(t *testing.T, ns *netns.NS, n int) link.MPTCPConnection {
 			return got[0]
 		}
 	}
-	t.Fatalf("in %s are connections %+v, want one with %d subflows", ns, got, n)
+	t.Fatalf("connections in %s are %+v, want one with %d subflows", ns, got, n)
 	return link.MPTCPConnection{}
 }
 
 func TestProbeMPTCPCapacity(t *testing.T) {
 	requireKind(t, "mptcp")
-	most, err := link.ProbeMPTCPCapacity(newNS(t, "asked"))
+	capacity, err := link.ProbeMPTCPCapacity(newNS(t, "probe"))
 	must(t, err)
 	ns := newNS(t, "a")
-	must(t, link.SetMPTCPLimits(ns, link.MPTCPLimits{Subflows: most.Subflows}))
+	must(t, link.SetMPTCPLimits(ns, link.MPTCPLimits{Subflows: capacity.Subflows}))
 	var p *link.ParamError
-	if err := link.SetMPTCPLimits(ns, link.MPTCPLimits{Subflows: most.Subflows + 1}); !errors.As(err, &p) || p.Param != "subflows" {
-		t.Errorf("one more than %d: %v, want a *ParamError for subflows", most.Subflows, err)
+	if err := link.SetMPTCPLimits(ns, link.MPTCPLimits{Subflows: capacity.Subflows + 1}); !errors.As(err, &p) || p.Param != "subflows" {
+		t.Errorf("set a limit one above %d: %v, want a *ParamError for subflows", capacity.Subflows, err)
 	}
-	for i := range most.Endpoints + 1 {
+	for i := range capacity.Endpoints + 1 {
 		err := link.AddMPTCPEndpoint(ns, link.MPTCPEndpoint{Addr: netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}), Subflow: true})
-		if (err == nil) != (i < most.Endpoints) {
-			t.Errorf("endpoint %d of %d: %v", i+1, most.Endpoints, err)
+		if (err == nil) != (i < capacity.Endpoints) {
+			t.Errorf("add endpoint %d, capacity %d: %v", i+1, capacity.Endpoints, err)
 		}
 	}
 }

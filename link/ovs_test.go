@@ -16,8 +16,8 @@ import (
 	"cleat/link"
 )
 
-// needOVS skips where the programs or the device for a datapath in user space
-// are missing. Unlike the conformance suite it needs nothing of the kernel.
+// needOVS skips the test if the programs, or TUN devices for a datapath in user space,
+// are missing. Unlike the conformance suite it does not need the kernel's datapath.
 func needOVS(t *testing.T) {
 	t.Helper()
 	lab.Need(t)
@@ -27,8 +27,8 @@ func needOVS(t *testing.T) {
 	requireKind(t, "tun")
 }
 
-// coveredByKernel spares slow guests what the conformance suite tests there with
-// the kernel's datapath.
+// kernelOVSWorks reports whether the conformance suite tests the same with the kernel's
+// datapath. It saves time in slow guests.
 func kernelOVSWorks(t *testing.T) bool {
 	t.Helper()
 	if link.Probe("openvswitch") == nil {
@@ -38,7 +38,7 @@ func kernelOVSWorks(t *testing.T) bool {
 	return false
 }
 
-// TestOVSInUserSpace runs the switch with its own datapath.
+// TestOVSInUserSpace runs a switch with the datapath in user space.
 func TestOVSInUserSpace(t *testing.T) {
 	needOVS(t)
 	if kernelOVSWorks(t) {
@@ -49,19 +49,19 @@ func TestOVSInUserSpace(t *testing.T) {
 	spec := link.OVSBridgeSpec{Attrs: attrs("br0"), DB: o.DB(), DatapathType: link.OVSNetdev}
 	create(t, br, spec, nil)
 	if _, err := link.Create(br, spec, link.Target{}); !errors.Is(err, link.ErrExists) {
-		t.Errorf("the same bridge again: %v, want ErrExists", err)
+		t.Errorf("create the same bridge again: %v, want ErrExists", err)
 	}
 	a, b := ovsMachine(t, o, br, "m1", "192.0.2.1/24", 7), ovsMachine(t, o, br, "m2", "192.0.2.2/24", 7)
 	other := ovsMachine(t, o, br, "m3", "192.0.2.3/24", 8)
-	for _, e := range []*endpoint{a, b} { // this datapath does not fill in checksums
+	for _, e := range []*endpoint{a, b} { // this datapath does not compute checksums
 		must(t, e.link.SetOffload("tx", false))
 	}
 	checkReachable(t, a, b)
 	checkIsolated(t, other, a, b)
 }
 
-// TestOVSParametersInUserSpace is the part of the conformance suite that does
-// not depend on who forwards packets.
+// TestOVSParametersInUserSpace runs the part of the conformance suite that does not
+// depend on the datapath.
 func TestOVSParametersInUserSpace(t *testing.T) {
 	needOVS(t)
 	if kernelOVSWorks(t) {
@@ -71,8 +71,8 @@ func TestOVSParametersInUserSpace(t *testing.T) {
 	t.Run("port", ovsPortSuiteOn(link.OVSNetdev).createsValid)
 }
 
-// TestOVSPortKeepsItsLink: a port of type system is taken off the bridge, and
-// its link stays.
+// TestOVSPortKeepsItsLink shows that closing a port of type system removes it from the
+// bridge and keeps its link.
 func TestOVSPortKeepsItsLink(t *testing.T) {
 	needOVS(t)
 	br := newNS(t, "bridge")
@@ -83,23 +83,23 @@ func TestOVSPortKeepsItsLink(t *testing.T) {
 	l, err := link.Create(br, spec, link.Target{})
 	must(t, err)
 	if _, err := link.Create(br, spec, link.Target{}); !errors.Is(err, link.ErrExists) {
-		t.Errorf("the same port again: %v, want ErrExists", err)
+		t.Errorf("create the same port again: %v, want ErrExists", err)
 	}
 	must(t, l.Close())
 	find(t, br, "port")
-	must(t, l.Close()) // twice is harmless
+	must(t, l.Close()) // closing twice is harmless
 	var p *link.ParamError
 	spec.Name = "nobody"
 	if _, err := link.Create(br, spec, link.Target{}); !errors.As(err, &p) || p.Param != "name" {
-		t.Errorf("a port without a link: %v, want a *ParamError for name", err)
+		t.Errorf("create a port without a link: %v, want a *ParamError for name", err)
 	}
 	spec = link.OVSPortSpec{Attrs: attrs("inner"), Bridge: "nobody", Type: link.OVSInternalPort, DB: o.DB()}
 	if _, err := link.Create(br, spec, link.Target{}); err == nil {
-		t.Error("a port of a bridge that is not there was made")
+		t.Error("created a port of a missing bridge")
 	}
 }
 
-// TestStartOVSLeavesNothing: neither when it fails nor when it ends.
+// TestStartOVSLeavesNothing checks for leftovers after a failed start and after Close.
 func TestStartOVSLeavesNothing(t *testing.T) {
 	needOVS(t)
 	br := newNS(t, "bridge")
@@ -107,10 +107,10 @@ func TestStartOVSLeavesNothing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := link.StartOVS(ctx, br, dir); err == nil {
-		t.Fatal("started in a context that has ended")
+		t.Fatal("StartOVS succeeded in a canceled context")
 	}
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a start that failed left its directory: %v", err)
+		t.Errorf("the directory after a failed start: %v, want none", err)
 	}
 	before := takeSnapshot(t, br)
 	o, err := link.StartOVS(t.Context(), br, dir)
@@ -118,7 +118,7 @@ func TestStartOVSLeavesNothing(t *testing.T) {
 	must(t, o.Close())
 	must(t, o.Close()) // twice is harmless
 	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("Close left the directory: %v", err)
+		t.Errorf("the directory after Close: %v, want none", err)
 	}
 	checkSnapshot(t, before, br)
 	if left := processesUsing(t, dir); left != nil {
@@ -126,7 +126,7 @@ func TestStartOVSLeavesNothing(t *testing.T) {
 	}
 }
 
-// running are the command lines that mention dir.
+// processesUsing returns the command lines that mention dir.
 func processesUsing(t *testing.T, dir string) []string {
 	t.Helper()
 	commands, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -140,8 +140,8 @@ func processesUsing(t *testing.T, dir string) []string {
 	return out
 }
 
-// ovsOwnerEnv makes a run of TestOVSDiesWithItsOwner the owner, with a directory
-// for the switch.
+// ovsOwnerEnv makes a run of TestOVSDiesWithItsOwner the owner of a switch, in the
+// directory that it names.
 const ovsOwnerEnv = "CLEAT_TEST_OVS_OWNER"
 
 // TestOVSDiesWithItsOwner kills a process that started a switch.
@@ -155,7 +155,7 @@ func TestOVSDiesWithItsOwner(t *testing.T) {
 	}
 	dir := filepath.Join(t.TempDir(), "ovs")
 	owner := exec.Command(os.Args[0], "-test.run", "^TestOVSDiesWithItsOwner$")
-	owner.Env = append(os.Environ(), ovsOwnerEnv+"="+dir, "CLEAT_LAB=none") // this lab is its lab
+	owner.Env = append(os.Environ(), ovsOwnerEnv+"="+dir, "CLEAT_LAB=none") // it shares this lab
 	owner.Stderr = os.Stderr
 	out, err := owner.StdoutPipe()
 	must(t, err)
@@ -163,7 +163,7 @@ func TestOVSDiesWithItsOwner(t *testing.T) {
 	_, err = bufio.NewReader(out).ReadString('\n')
 	must(t, err)
 	if n := len(processesUsing(t, dir)); n != 2 {
-		t.Errorf("%d processes have the switch's directory, want 2", n)
+		t.Errorf("%d processes use the switch's directory, want 2", n)
 	}
 	must(t, owner.Process.Kill())
 	owner.Wait() // an error: it was killed

@@ -61,15 +61,15 @@ func TestParseRefuses(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		name, kind, param, text string
-		allowed                 string // the first of what would be
+		allowed                 string // prefix of ParamError.Allowed
 	}{
 		{"an unknown choice", "macvlan", "mode", "bridg", "private, vepa, bridge"},
-		{"words for a number", "vxlan", "vni", "one", "0…16777215"},
+		{"text for a number", "vxlan", "vni", "one", "0…16777215"},
 		{"a number too large", "vxlan", "ttl", "256", "0…255"},
 		{"a number too small", "vlan", "id", "0", "1…4094"},
-		{"minus one is not none", "bridge", "vlan_default_pvid", "-1", "1…4094, or none"},
+		{"-1 for none", "bridge", "vlan_default_pvid", "-1", "1…4094, or none"},
 		{"not a switch", "vxlan", "learning", "perhaps", "on, off or default"},
-		{"not a yes", "bridge", "stp_state", "perhaps", "true or false"},
+		{"not a boolean", "bridge", "stp_state", "perhaps", "true or false"},
 		{"not an address", "vxlan", "remote", "192.0.2", "an IP address"},
 		{"an address with a zone", "vxlan", "remote", "fe80::1%eth0", "an IP address"},
 		{"the wrong family", "ipip", "remote", "2001:db8::1", "an IPv4 address"},
@@ -80,10 +80,10 @@ func TestParseRefuses(t *testing.T) {
 		{"a negative duration", "bridge", "max_age", "-6s", "0 for the default, or 10ms…"},
 		{"a duration between steps", "bridge", "max_age", "15ms", "0 for the default, or 10ms…"},
 		{"an element twice", "macvlan", "sources", "02:00:00:00:00:01,02:00:00:00:00:01", "addresses"},
-		{"an element that is none", "vlan", "egress_qos", "1:2,3", "FROM:TO"},
-		{"a form", "openvswitch", "datapath_id", "xyz", "16 hexadecimal digits"},
+		{"an invalid element", "vlan", "egress_qos", "1:2,3", "FROM:TO"},
+		{"not of the form", "openvswitch", "datapath_id", "xyz", "16 hexadecimal digits"},
 		{"an element out of range", "openvswitch-port", "trunks", "1,4096", "VLANs 0…4095"},
-		{"half a peer", "wireguard", "peers", "endpoint=192.0.2.1:1", "peers separated by ';'"},
+		{"a peer without key", "wireguard", "peers", "endpoint=192.0.2.1:1", "peers separated by ';'"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			params := map[string]string{tt.param: tt.text}
@@ -124,9 +124,9 @@ func TestParseUnknownKind(t *testing.T) {
 	}
 }
 
-// TestParamsIsTheReverseOfParse takes the suites' full specs, which set every
-// parameter, through text and back.
-func TestParamsIsTheReverseOfParse(t *testing.T) {
+// TestParamsReversesParse converts the valid specs of the suites, which set every
+// parameter, to text and back.
+func TestParamsReversesParse(t *testing.T) {
 	for _, s := range suites() {
 		for _, spec := range s.valid {
 			params := link.Params(spec)
@@ -145,16 +145,16 @@ func TestParamsIsTheReverseOfParse(t *testing.T) {
 	}
 }
 
-// TestValidate holds the suites' bad specs against Validate alone, without a
-// kernel. What only a kernel can know is listed.
+// TestValidate checks the suites' specs with Validate alone, without a kernel, except
+// for parameters that only the kernel can check.
 func TestValidate(t *testing.T) {
 	for _, s := range suites() {
 		for _, r := range s.invalid {
-			kernelKnows := r.param == "parent" || r.param == "mtu" // who exists, and how large its MTU is
+			kernelChecks := r.param == "parent" || r.param == "mtu" // whether the parent exists, and its MTU
 			err := r.spec.Validate()
 			var p *link.ParamError
 			switch {
-			case err == nil && kernelKnows:
+			case err == nil && kernelChecks:
 			case !errors.As(err, &p) || p.Param != r.param:
 				t.Errorf("%+v: got %v, want a *ParamError for %s", r.spec, err, r.param)
 			}
@@ -173,7 +173,7 @@ func TestSecretsStayHidden(t *testing.T) {
 		Peers: link.ListOf(link.WireGuardPeer{PublicKey: link.WireGuardPublic{7}, PresharedKey: shared})}
 	_, bad := link.Parse("wireguard", map[string]string{"name": "a", "private_key": private.Text() + "x"})
 	if bad == nil {
-		t.Fatal("a private key that is none was accepted")
+		t.Fatal("parsed an invalid private key")
 	}
 	seen := formats(spec) + bad.Error()
 	for _, text := range link.Params(spec) {
@@ -181,7 +181,7 @@ func TestSecretsStayHidden(t *testing.T) {
 	}
 	for _, k := range []link.WireGuardKey{private, shared} {
 		if strings.Contains(seen, k.Text()) || strings.Contains(seen, k.Text()[:8]) {
-			t.Errorf("a key shows in %s", seen)
+			t.Errorf("a key appears in %s", seen)
 		}
 	}
 }

@@ -20,14 +20,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trace is everything that a link may leave behind.
+// snapshot is everything that a link may leave behind.
 type snapshot struct {
 	lines       []string
-	descriptors map[string]int // descriptors, by what they refer to
+	descriptors map[string]int // number of descriptors by target
 }
 
-// takeTrace lists links, addresses, routes, rules, neighbours, forwarding
-// entries, queueing disciplines and sysctls of the namespaces, and our own open
+// takeSnapshot lists links, addresses, routes, rules, neighbours, forwarding entries,
+// queueing disciplines and sysctls of the namespaces, and this process's open
 // descriptors.
 func takeSnapshot(t *testing.T, all ...*netns.NS) snapshot {
 	t.Helper()
@@ -42,8 +42,8 @@ func takeSnapshot(t *testing.T, all ...*netns.NS) snapshot {
 	return tr
 }
 
-// descriptors are what we have open: namespaces, sockets and devices. Pipes are
-// the runtime's, for splicing between sockets.
+// openDescriptors counts open namespaces, sockets and devices. It ignores pipes: the
+// runtime opens them to splice between sockets.
 func openDescriptors(t *testing.T) map[string]int {
 	t.Helper()
 	fds, err := os.ReadDir("/proc/self/fd")
@@ -51,22 +51,22 @@ func openDescriptors(t *testing.T) map[string]int {
 	out := map[string]int{}
 	for _, fd := range fds {
 		what, err := os.Readlink("/proc/self/fd/" + fd.Name())
-		if err == nil && !strings.HasPrefix(what, "pipe:") { // an error: the directory's own
+		if err == nil && !strings.HasPrefix(what, "pipe:") { // the directory's own descriptor is closed by now
 			out[what]++
 		}
 	}
 	return out
 }
 
-// untouched fails the test if anything differs from before, or a descriptor is
-// open that was not. The last one of entering a namespace is closed a moment
-// after the call has returned.
+// checkSnapshot fails the test if the namespaces differ from before, or a descriptor is
+// open that was not. A descriptor of entering a namespace may be closed a moment after
+// the call has returned, so it retries.
 func checkSnapshot(t *testing.T, before snapshot, all ...*netns.NS) {
 	t.Helper()
 	if d := cmp.Diff(before.lines, takeSnapshot(t, all...).lines); d != "" {
-		t.Errorf("something was left behind or is gone (-before +after):\n%s", d)
+		t.Errorf("the namespaces changed (-before +after):\n%s", d)
 	}
-	// Seldom: much garbage would bring the collector, which hides leaks.
+	// At a low rate: garbage would start the collector, which hides leaks.
 	again := time.NewTicker(20 * time.Millisecond)
 	defer again.Stop()
 	more := newDescriptors(t, before)
@@ -80,7 +80,7 @@ func checkSnapshot(t *testing.T, before snapshot, all ...*netns.NS) {
 	t.Errorf("descriptors leaked: %s", more)
 }
 
-// opened are the descriptors that were not open before.
+// newDescriptors returns the descriptors that were not open before.
 func newDescriptors(t *testing.T, before snapshot) []string {
 	t.Helper()
 	var more []string
@@ -127,8 +127,8 @@ func netlinkState(t *testing.T, ns *netns.NS) []string {
 		neighbours, err := h.NeighList(0, family)
 		must(t, err)
 		for _, n := range neighbours {
-			// Caches of what follows from the address, and questions that are
-			// still open, age by themselves.
+			// Skip cache entries that follow from the address, and unresolved entries:
+			// they expire by themselves.
 			if n.IP.IsMulticast() || len(n.HardwareAddr) == 0 {
 				continue
 			}
@@ -143,8 +143,8 @@ func netlinkState(t *testing.T, ns *netns.NS) []string {
 	return out
 }
 
-// sysctlTrace is the directories of parameters that come and go with devices and
-// modules, and the values of parameters that are nobody's own.
+// sysctlState lists the sysctl directories that come and go with devices and modules,
+// and the values of sysctls that belong to no device.
 func sysctlState(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
 	const root = "/proc/sys/net/"

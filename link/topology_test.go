@@ -14,7 +14,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// need skips the test where there is no lab or the kernel lacks the kind.
+// requireKind skips the test without a lab, or on a kernel that lacks the kind.
 func requireKind(t *testing.T, kind string) {
 	t.Helper()
 	lab.Need(t)
@@ -27,8 +27,8 @@ func requireKind(t *testing.T, kind string) {
 	}
 }
 
-// newNS is a namespace with loopback up and, unless the test wants it, no IPv6,
-// whose address configuration would come and go at times of its own.
+// newNS returns a namespace with loopback up and IPv6 off: its address configuration
+// would change snapshots at random times.
 func newNS(t *testing.T, name string) *netns.NS {
 	t.Helper()
 	ns, err := netns.New(name)
@@ -84,7 +84,7 @@ func up(t *testing.T, l *link.Link) *link.Link {
 	return l
 }
 
-// create makes a link in to (nil: in ns) and brings it up.
+// create creates a link in to (nil: in ns) and brings it up.
 func create(t *testing.T, ns *netns.NS, spec link.Spec, to *netns.NS) *link.Link {
 	t.Helper()
 	l, err := link.Create(ns, spec, link.Target{NS: to})
@@ -97,7 +97,7 @@ func create(t *testing.T, ns *netns.NS, spec link.Spec, to *netns.NS) *link.Link
 	return up(t, l)
 }
 
-// cable joins two namespaces by a veth pair, both ends up.
+// cable connects two namespaces by a veth pair and brings both ends up.
 func cable(t *testing.T, a *netns.NS, nameA string, b *netns.NS, nameB string) (*link.Link, *link.Link) {
 	t.Helper()
 	l, err := link.Create(a, link.VethSpec{Attrs: link.Attrs{Name: nameA}, Peer: link.Attrs{Name: nameB}}, link.Target{PeerNS: b})
@@ -110,7 +110,7 @@ func addr(t *testing.T, l *link.Link, prefix string) {
 	must(t, l.AddAddr(netip.MustParsePrefix(prefix)))
 }
 
-// route sends packets for dst through l, to the gateway via if there is one.
+// route adds a route for dst through l, with the gateway via if it is not "".
 func route(t *testing.T, l *link.Link, dst, via string) {
 	t.Helper()
 	h, err := link.Handle(l.NS())
@@ -125,7 +125,7 @@ func route(t *testing.T, l *link.Link, dst, via string) {
 	must(t, h.RouteAdd(r))
 }
 
-// mac is the link's Ethernet address.
+// mac returns the link's Ethernet address.
 func mac(t *testing.T, l *link.Link) link.MAC {
 	t.Helper()
 	h, err := link.Handle(l.NS())
@@ -136,15 +136,15 @@ func mac(t *testing.T, l *link.Link) link.MAC {
 	return link.MAC(nl.Attrs().HardwareAddr)
 }
 
-// office is one host with containers to be, plugged into a switch, and other
-// machines plugged into the same switch:
+// lan is a host with two empty containers, and two other machines, all plugged
+// into one switch:
 //
 //	  host ─ eth0 ═══ switch ═══ eth0 ─ outside   192.0.2.9
 //	 ╱    ╲                ╚════ eth0 ─ stranger  192.0.2.10
 //	c1    c2
 type lan struct {
 	host, c1, c2, sw  *netns.NS
-	uplink            *link.Link // host's eth0, without address
+	uplink            *link.Link // the host's eth0, without address
 	port              *link.Link // the switch's end of the uplink
 	outside, stranger *endpoint
 }
@@ -171,13 +171,13 @@ func newLAN(t *testing.T) *lan {
 	return o
 }
 
-// hairpin says whether the switch sends frames back to the host.
+// hairpin turns hairpin mode of the host's switch port on or off.
 func (o *lan) hairpin(t *testing.T, on bool) {
 	t.Helper()
 	must(t, o.port.SetPort(link.BridgePort{Hairpin: on}))
 }
 
-// tunnel is two hosts on one wire, each with a container to be:
+// hostPair is two hosts on one cable, each with an empty container:
 //
 //	c1   a ─ eth0 198.51.100.1 ═══ 198.51.100.2 eth0 ─ b   c2
 type hostPair struct {
@@ -195,7 +195,7 @@ func newHostPair(t *testing.T) *hostPair {
 	return u
 }
 
-// ends makes one link on each host, moved into the containers, and gives them
+// createPair creates one link on each host, moves them to the containers and gives them
 // addresses of one network.
 func (u *hostPair) createPair(t *testing.T, specA, specB link.Spec) (*endpoint, *endpoint) {
 	t.Helper()

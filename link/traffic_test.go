@@ -16,15 +16,15 @@ import (
 
 const (
 	echoPort = 7777
-	// patience is how long a test waits for what must happen before it fails:
-	// guests under software emulation are slow.
+	// timeout is how long a test waits for an event before it fails. Guests under
+	// software emulation are slow.
 	timeout = 20 * time.Second
-	// resend is how often a datagram is sent again, should it be lost.
+	// retryInterval is the time after which a lost datagram is sent again.
 	retryInterval = 100 * time.Millisecond
 )
 
-// end is an address that sends back what it gets by UDP and TCP. No test here
-// depends on ICMP.
+// endpoint is an address that echoes what it receives by UDP and TCP. No test depends
+// on ICMP.
 type endpoint struct {
 	link *link.Link
 	ns   *netns.NS
@@ -34,10 +34,10 @@ type endpoint struct {
 	tcp net.Listener
 
 	mu       sync.Mutex
-	messages map[string]bool // datagrams that came
+	messages map[string]bool // datagrams received
 }
 
-// newEnd gives a link an address and listens on it.
+// newEndpoint adds an address to a link and listens on it.
 func newEndpoint(t *testing.T, l *link.Link, prefix string) *endpoint {
 	t.Helper()
 	addr(t, l, prefix)
@@ -101,7 +101,7 @@ func (e *endpoint) received(message string) bool {
 	return e.messages[message]
 }
 
-// dialUDP is a socket of e's own address, connected to another end.
+// dialUDP returns a socket from e's address to another endpoint.
 func (e *endpoint) dialUDP(t *testing.T, to *endpoint) *net.UDPConn {
 	t.Helper()
 	var c *net.UDPConn
@@ -113,8 +113,8 @@ func (e *endpoint) dialUDP(t *testing.T, to *endpoint) *net.UDPConn {
 	return c
 }
 
-// passes fails the test unless datagrams, small and of 1200 bytes, and a TCP
-// stream get from one end to the other and back.
+// checkReachable fails the test unless small datagrams, datagrams of 1200 bytes and a
+// TCP stream pass in both directions.
 func checkReachable(t *testing.T, from, to *endpoint) {
 	t.Helper()
 	for _, size := range []int{16, 1200} {
@@ -127,7 +127,8 @@ func checkReachable(t *testing.T, from, to *endpoint) {
 	}
 }
 
-// passesBetween is passes for what returns two ends.
+// checkReachableEnds returns checkReachable as a function that takes the two results of
+// another call.
 func checkReachableEnds(t *testing.T) func(from, to *endpoint) {
 	t.Helper()
 	return func(from, to *endpoint) {
@@ -136,7 +137,7 @@ func checkReachableEnds(t *testing.T) func(from, to *endpoint) {
 	}
 }
 
-// exchange sends a datagram of size bytes until its echo comes.
+// echoDatagram sends a datagram of size bytes until its echo arrives.
 func echoDatagram(t *testing.T, from, to *endpoint, size int) error {
 	t.Helper()
 	c := from.dialUDP(t, to)
@@ -147,11 +148,11 @@ func echoDatagram(t *testing.T, from, to *endpoint, size int) error {
 	return err
 }
 
-// roundTrip sends message until its echo comes, and counts how often it had to.
+// sendUntilEchoed sends message until its echo arrives. It returns how often it sent.
 func sendUntilEchoed(c *net.UDPConn, message []byte) (sent int, err error) {
 	buf := make([]byte, 1<<16)
 	for until := time.Now().Add(timeout); time.Now().Before(until); {
-		c.Write(message) // an error of the last datagram may show here
+		c.Write(message) // may return the error of the previous datagram
 		sent++
 		c.SetReadDeadline(time.Now().Add(retryInterval))
 		n, err := c.Read(buf)
@@ -159,10 +160,10 @@ func sendUntilEchoed(c *net.UDPConn, message []byte) (sent int, err error) {
 			return sent, nil
 		}
 	}
-	return sent, fmt.Errorf("no echo of %d datagrams of %d bytes", sent, len(message))
+	return sent, fmt.Errorf("no echo after %d datagrams of %d bytes", sent, len(message))
 }
 
-// stream sends size bytes by TCP and compares what comes back.
+// echoTCPStream sends size bytes by TCP and compares the echo.
 func echoTCPStream(from, to *endpoint, size int) error {
 	var c net.Conn
 	err := from.ns.Do(func() error {
@@ -188,14 +189,14 @@ func echoTCPStream(from, to *endpoint, size int) error {
 		return err
 	}
 	if err == nil && !bytes.Equal(got, message) {
-		err = fmt.Errorf("%d bytes came back of %d, or not the same", len(got), len(message))
+		err = fmt.Errorf("the echo has %d bytes of %d, or other contents", len(got), len(message))
 	}
 	return err
 }
 
-// isolated fails the test if any of many datagrams gets from one end to the
-// other. After each, a datagram of control makes the way to the same socket and
-// back; so the path, the socket and the time were there.
+// checkIsolated fails the test if any of many datagrams gets from one endpoint to the
+// other. After each, a datagram from control makes a round trip to the same socket,
+// which shows that the path and the socket work and that there was time.
 func checkIsolated(t *testing.T, from, to, control *endpoint) {
 	t.Helper()
 	c := from.dialUDP(t, to)
@@ -203,14 +204,14 @@ func checkIsolated(t *testing.T, from, to, control *endpoint) {
 	ok := control.dialUDP(t, to)
 	defer ok.Close()
 	for i := range 20 {
-		c.Write(fmt.Appendf(nil, "isolated %s %d", from.addr, i)) // may fail: nobody answers ARP
+		c.Write(fmt.Appendf(nil, "isolated %s %d", from.addr, i)) // may fail: ARP is not answered
 		if _, err := sendUntilEchoed(ok, fmt.Appendf(nil, "control %p %d", ok, i)); err != nil {
 			t.Fatalf("control from %s to %s: %v", control.addr, to.addr, err)
 		}
 	}
 	for i := range 20 {
 		if to.received(fmt.Sprintf("isolated %s %d", from.addr, i)) {
-			t.Fatalf("%s reaches %s, which should be isolated from it", from.addr, to.addr)
+			t.Fatalf("a datagram from %s reached %s, want none", from.addr, to.addr)
 		}
 	}
 }
