@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Verdict is how a case ended.
+// Verdict is the result of a case.
 type Verdict string
 
 // The verdicts.
@@ -20,18 +20,18 @@ const (
 	Skip Verdict = "skip"
 )
 
-// Result is what became of a case.
+// Result describes how a case ended.
 type Result struct {
 	Case    string
 	Verdict Verdict
 	Reason  string   // of a failure or a skip
-	Notes   []string // measurements, for the reader
-	Log     string   // by the helper, where the case failed
+	Notes   []string // measurements, for people
+	Log     string   // the end of the helper's log, if the case failed
 	Took    time.Duration
 }
 
-// X is a case being tried. Its methods that end the case must be called by the
-// case's own goroutine.
+// T is a running case, similar to testing.T. Methods that end the case must be called on
+// the case's own goroutine.
 type T struct {
 	Settings
 	ctx context.Context
@@ -43,10 +43,10 @@ type T struct {
 	cleanups []func()
 }
 
-// Settings are how thoroughly cases are tried.
+// Settings are how thorough the cases are.
 type Settings struct {
 	Long, Short bool
-	// Patience is how long a case may hang; 0: 30 s, and ten times that if Long.
+	// Timeout is how long a case may hang; 0: 30 s, or 300 s if Long.
 	Timeout time.Duration
 }
 
@@ -60,7 +60,7 @@ func (s Settings) timeout() time.Duration {
 	return 30 * time.Second
 }
 
-// scaled is a quantity as thorough as the settings.
+// scaled returns the quantity for the settings.
 func scaled[T any](s Settings, short, normal, long T) T {
 	switch {
 	case s.Long:
@@ -71,8 +71,8 @@ func scaled[T any](s Settings, short, normal, long T) T {
 	return normal
 }
 
-// thorough is a quantity for IPv4, or a smaller one for IPv6, where what depends
-// on the number of things has been seen already.
+// fewerForV6 returns v4 for IPv4 and the smaller v6 for IPv6. Effects of large numbers
+// have been seen with IPv4.
 func fewerForV6(f Family, v4, v6 int) int {
 	if f == V4 {
 		return v4
@@ -80,14 +80,14 @@ func fewerForV6(f Family, v4, v6 int) int {
 	return v6
 }
 
-// Notef notes something for the reader.
+// Notef adds a note for people.
 func (x *T) Notef(format string, args ...any) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.notes = append(x.notes, fmt.Sprintf(format, args...))
 }
 
-// Errorf fails the case and goes on with it.
+// Errorf fails the case and continues it.
 func (x *T) Errorf(format string, args ...any) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -103,7 +103,7 @@ func (x *T) Fatalf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Must ends the case when there is an error.
+// Must ends the case if err is not nil.
 func (x *T) Must(err error) {
 	if err != nil {
 		x.Fatalf("%v", err)
@@ -118,17 +118,17 @@ func (x *T) Skipf(format string, args ...any) {
 	runtime.Goexit()
 }
 
-// Cleanup is done when the case has ended, last things first.
+// Cleanup calls f when the case has ended, in reverse order.
 func (x *T) Cleanup(f func()) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.cleanups = append(x.cleanups, f)
 }
 
-// Await looks until the condition holds; the case fails when its patience ends.
+// Await waits until the condition holds. The case fails at its timeout.
 func (x *T) Await(holds func() error) { x.Must(await(x.ctx, holds)) }
 
-// Both does two things at once and ends the case when either fails.
+// Both runs a and b concurrently, and ends the case if either fails.
 func (x *T) Both(a, b func() error) {
 	done := make(chan error, 1)
 	go func() { done <- a() }()
@@ -141,8 +141,8 @@ func (x *T) Both(a, b func() error) {
 	}
 }
 
-// errPatience ends a case that hangs.
-var errTimeout = errors.New("it hangs")
+// errTimeout ends a case that hangs.
+var errTimeout = errors.New("timed out")
 
 // try runs f as a case.
 func try(ctx context.Context, name string, s Settings, f func(*T)) Result {
@@ -158,7 +158,8 @@ func try(ctx context.Context, name string, s Settings, f func(*T)) Result {
 	select {
 	case <-done:
 	case <-ctx.Done():
-		// Connections have deadlines: it will end. What it says then counts most.
+		// Connections have deadlines, so the case will end. Its own error says more than
+		// the timeout.
 		select {
 		case <-done:
 		case <-time.After(s.timeout()):

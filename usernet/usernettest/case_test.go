@@ -18,9 +18,9 @@ func TestVerdicts(t *testing.T) {
 		{"fails", func(x *T) { x.Must(errors.New("broken")) }, Fail, "broken"},
 		{"fails twice", func(x *T) { x.Errorf("one"); x.Errorf("two") }, Fail, "one; two"},
 		{"skips", func(x *T) { x.Skipf("no %s", "curl") }, Skip, "no curl"},
-		{"waits in vain", func(x *T) { x.Await(func() error { return errors.New("not yet") }) }, Fail, "it hangs: not yet"},
-		{"hangs", func(x *T) { <-x.ctx.Done() }, Fail, "it hangs"},
-		{"does two things, of which one fails", func(x *T) {
+		{"times out in Await", func(x *T) { x.Await(func() error { return errors.New("not yet") }) }, Fail, "timed out: not yet"},
+		{"hangs", func(x *T) { <-x.ctx.Done() }, Fail, "timed out"},
+		{"fails in one half of Both", func(x *T) {
 			x.Both(func() error { return errors.New("left") }, func() error { return nil })
 		}, Fail, "left"},
 	} {
@@ -34,7 +34,7 @@ func TestVerdicts(t *testing.T) {
 				t.Errorf("%s, %q; want %s, %q", r.Verdict, r.Reason, c.verdict, c.why)
 			}
 			if !cleaned {
-				t.Error("not cleaned up")
+				t.Error("Cleanup was not called")
 			}
 		})
 	}

@@ -8,8 +8,8 @@ import (
 	"cleat/usernet/usernettest"
 )
 
-// TestFaultsAreFound proves that the suite can fail: each case passes on the
-// reference, and fails when the reference has the fault that it looks for.
+// TestFaultsAreFound proves that the suite can fail: each case passes on the reference,
+// and fails if the reference has the fault that the case looks for.
 func TestFaultsAreFound(t *testing.T) {
 	lab.Need(t)
 	if testing.Short() {
@@ -45,7 +45,7 @@ func TestFaultsAreFound(t *testing.T) {
 		{"answers-pings", "ping/nobody-there/v4"},
 		{"dies", "close/half-outside/out/v4"},
 		{"deaf-to-SIGTERM", "end/terminated"},
-		// It lets everything through.
+		// The reference lets everything through.
 		{"none", "policy/deny-address"},
 		{"none", "policy/deny-name"},
 		{"none", "policy/only-one-port"},
@@ -58,7 +58,7 @@ func TestFaultsAreFound(t *testing.T) {
 			t.Parallel()
 			c, ok := byName[f.found]
 			if !ok {
-				t.Fatalf("there is no case %s", f.found)
+				t.Fatalf("no case is called %s", f.found)
 			}
 			s := usernettest.Settings{Short: true}
 			if f.fault != "none" {
@@ -66,7 +66,7 @@ func TestFaultsAreFound(t *testing.T) {
 					t.Fatalf("without a fault: %s: %s; %v", r.Verdict, r.Reason, r.Notes)
 				}
 			}
-			s.Timeout = 1500 * time.Millisecond // what hangs is found
+			s.Timeout = 1500 * time.Millisecond // cases that hang fail soon
 			r := usernettest.Try(t.Context(), relayPath(f.fault), c, s)
 			if r.Verdict != usernettest.Fail {
 				t.Fatalf("the fault was not found: %s %s", r.Verdict, r.Reason)
@@ -80,7 +80,7 @@ func TestFaultsAreFound(t *testing.T) {
 func TestReference(t *testing.T) {
 	lab.Need(t)
 	if !*all {
-		t.Skip("the whole suite on the reference is run with -all only")
+		t.Skip("the whole suite runs on the reference only with -all")
 	}
 	p := relayPath("none")
 	p.Lacks[usernettest.Policy], p.Lacks[usernettest.NamePolicy] = "it routes", "it routes"

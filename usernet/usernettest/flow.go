@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// peek looks whether something can be read, without blocking: 0 for nothing.
+// peek returns the number of bytes that can be read without blocking, at most 1.
 func peek(fd int) (int, error) {
 	n, _, err := unix.Recvfrom(fd, make([]byte, 1), unix.MSG_PEEK|unix.MSG_DONTWAIT)
 	if errors.Is(err, unix.EAGAIN) {
@@ -20,7 +20,7 @@ func peek(fd int) (int, error) {
 	return n, err
 }
 
-// flowCases: either side may be slow, stop, or vanish.
+// flowCases check sides that are slow, stop, or vanish.
 func flowCases() []Case {
 	return slices.Concat(
 		forPairs("flow/zero-window-outside", func(x *T, in, out *net.TCPConn) { stall(x, in, out) }),
@@ -42,17 +42,17 @@ func flowCases() []Case {
 	)
 }
 
-// mostBuffered is more than any sane path keeps of a connection nobody reads.
-const mostBuffered = 64 << 20
+// maxBuffered is more than any sane data path buffers for a connection that is not read.
+const maxBuffered = 64 << 20
 
-// stall lets a write until nothing moves any more because b doesn't read, and
-// then b read everything.
+// stall lets a write until nothing moves because b does not read, and then lets b read
+// everything.
 func stall(x *T, a, b *net.TCPConn) {
-	st := startStream(a, mostBuffered, 7)
+	st := startStream(a, maxBuffered, 7)
 	x.Cleanup(func() { a.Close() }) // ends the goroutine
 	at := x.awaitStalled(&st.progress)
 	x.Notef("%d KiB buffered", at>>10)
-	if at >= mostBuffered {
+	if at >= maxBuffered {
 		x.Fatalf("%d bytes were taken although the receiver does not read", at)
 	}
 	if err := st.check(b); err != nil {
@@ -60,7 +60,7 @@ func stall(x *T, a, b *net.TCPConn) {
 	}
 }
 
-// trickleRead reads what a sends at once in small pieces and with a small buffer.
+// trickleRead reads in small pieces, with a small buffer, what a sends at once.
 func trickleRead(a, b *net.TCPConn) error {
 	b.SetReadBuffer(4096)
 	return startStream(a, 2<<20, 8).check(smallReader{b})
@@ -71,7 +71,7 @@ type smallReader struct{ io.Reader }
 
 func (r smallReader) Read(b []byte) (int, error) { return r.Reader.Read(b[:min(len(b), 700)]) }
 
-// trickleWrite writes single bytes, each a segment of its own.
+// trickleWrite writes single bytes, each in a segment of its own.
 func trickleWrite(a, b *net.TCPConn) error {
 	const bytes = 5000
 	failed := make(chan error, 1)
@@ -94,7 +94,7 @@ func trickleWrite(a, b *net.TCPConn) error {
 	return <-failed
 }
 
-// pingPong is requests and responses of many sizes.
+// pingPong exchanges requests and responses of many sizes.
 func pingPong(x *T, s *Env, f Family) {
 	in, out := x.pair(s, Out, f)
 	x.Both(func() error {
@@ -128,17 +128,17 @@ func roundTrip(c net.Conn, size int) error {
 		return err
 	}
 	if string(got) != string(want) {
-		return errors.New("another answer than was sent")
+		return errors.New("the answer differs from the request")
 	}
 	return <-failed
 }
 
-// keepalive: the guest's probes on an idle connection are answered.
+// keepalive checks that the guest's keepalive probes on an idle connection are answered.
 func keepalive(x *T, s *Env, f Family) {
 	in, out := x.pair(s, Out, f)
 	x.Must(exchange(in, out))
 	x.Must(in.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 1}))
-	// An acknowledgement younger than the last data can only be a probe's answer.
+	// An acknowledgement that is newer than the last data can only answer a probe.
 	x.Await(func() error {
 		var info *unix.TCPInfo
 		if err := control(in, func(fd int) (err error) {

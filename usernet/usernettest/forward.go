@@ -9,7 +9,7 @@ import (
 	"cleat/lab"
 )
 
-// forms are forwards of each form, on ports that nothing else uses.
+// forwardForms returns forwards of each form, on ports that nothing else uses.
 func forwardForms() []Forward {
 	loopback := netip.MustParseAddr("127.0.0.1")
 	both := func(f Forward) []Forward {
@@ -21,28 +21,28 @@ func forwardForms() []Forward {
 	for _, f := range []Forward{
 		{Addr: HostAddr(V4), Port: 21000, To: 22000, Count: 1}, // one address
 		{Port: 21010, To: 22010, Count: 5},                     // a range, shifted
-		{Addr: loopback, Port: 21020, To: 21020, Count: 1},     // loopback alone
-		{Port: firstPort, To: firstPort, Count: forwardCount},  // as by default
+		{Addr: loopback, Port: 21020, To: 21020, Count: 1},     // loopback only
+		{Port: firstPort, To: firstPort, Count: forwardCount},  // the default
 	} {
 		all = append(all, both(f)...)
 	}
 	return all
 }
 
-// forwardForm is one conversation over a forward, or one that must fail.
+// forwardForm is a conversation over a forward, or one that must fail.
 type forwardForm struct {
 	name   string
 	family Family
 	from   func(*Env) *lab.Node
 	dial   netip.AddrPort
-	to     uint16 // on the guest
+	to     uint16 // the guest's port
 	fails  bool
 }
 
 func outsideNode(s *Env) *lab.Node { return s.Outside }
 func hostNode(s *Env) *lab.Node    { return s.Host }
 
-// forwardCases: each form of a forward, from each side of the host.
+// forwardCases try each form of a forward from each side of the host.
 func forwardCases() []Case {
 	loop4, loop6 := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("::1")
 	at := netip.AddrPortFrom
@@ -78,7 +78,7 @@ func forwardCases() []Case {
 			c := Case{Name: "forward/" + proto + "/source-address", Needs: []Ability{Inbound, KeepsSource}, Check: func(x *T, s *Env) {
 				seen := clientAddrSeen(x, s, proto, f)
 				if seen.Addr() != OutsideAddr(f) {
-					x.Fatalf("the server inside sees a client at %s, it is at %s", seen, OutsideAddr(f))
+					x.Fatalf("the server inside sees the client at %s, want %s", seen, OutsideAddr(f))
 				}
 			}}
 			if f == V6 {
@@ -96,14 +96,14 @@ func forwardCases() []Case {
 func checkForm(x *T, s *Env, proto string, form forwardForm) {
 	err := x.viaForward(s, proto, form)
 	if form.fails && err == nil {
-		x.Fatalf("%s/%s from %s leads inside, and should not", form.dial, proto, form.from(s))
+		x.Fatalf("%s/%s from %s is forwarded, want it refused", form.dial, proto, form.from(s))
 	}
 	if !form.fails && err != nil {
 		x.Fatalf("%s/%s from %s to port %d inside: %v", form.dial, proto, form.from(s), form.to, err)
 	}
 }
 
-// reach talks to a server in the container over a forward.
+// viaForward talks to a server in the container over a forward.
 func (x *T) viaForward(s *Env, proto string, form forwardForm) error {
 	if proto == "udp" {
 		server := x.udpSocket(s.Container, unspecified(form.family, form.to))
@@ -123,7 +123,7 @@ func (x *T) viaForward(s *Env, proto string, form forwardForm) error {
 	return roundTrip(c, 10_000)
 }
 
-// sourceSeen is the client's address as a server inside sees it.
+// clientAddrSeen returns the client's address as a server inside sees it.
 func clientAddrSeen(x *T, s *Env, proto string, f Family) netip.AddrPort {
 	if proto == "tcp" {
 		in, _ := x.pair(s, In, f)
@@ -139,23 +139,23 @@ func clientAddrSeen(x *T, s *Env, proto string, f Family) netip.AddrPort {
 	return netip.AddrPortFrom(from.Addr().Unmap(), from.Port())
 }
 
-// nobodyInside: a forward to a closed port ends in an error for the client, it
-// neither hangs nor closes as if all were well.
+// noListener checks that a forward to a closed port ends in an error for the client: it
+// must not hang or end in order.
 func noListener(x *T, s *Env) {
 	c, err := x.dial(s.Outside, "tcp", s.reached(V4, s.nextForwardedPort()))
 	if err == nil {
 		_, err = c.Read(make([]byte, 1))
 	}
 	if e := errno(err); e != "ECONNREFUSED" && e != "ECONNRESET" {
-		x.Fatalf("a client of a port where nobody listens inside gets %v", err)
+		x.Fatalf("the client of a port without a listener inside gets %v", err)
 	}
 	if errors.Is(err, io.EOF) {
-		x.Fatalf("a client of a port where nobody listens inside sees an orderly end")
+		x.Fatalf("the client of a port without a listener inside reads an orderly end")
 	}
 }
 
-// autoForward: what starts to listen inside can be reached, and what stops
-// can't any more.
+// autoForward checks that a port is forwarded once a program inside listens on it, and no
+// longer when it stops.
 func autoForward(x *T, s *Env) {
 	l := x.listen(s.Container, unspecified(V4, 23456))
 	go echoServer(l)
@@ -172,7 +172,7 @@ func autoForward(x *T, s *Env) {
 	l.Close()
 	x.Await(func() error {
 		if talk() == nil {
-			return errors.New("the port can still be reached after its listener is gone")
+			return errors.New("the port is still forwarded after its listener has closed")
 		}
 		return nil
 	})

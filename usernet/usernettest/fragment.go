@@ -12,13 +12,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// fragmentCases: datagrams longer than the MTU, inside or on the host's uplink.
-// The answer is as long as the question, so both ways are tried. A program on
-// the host just sends them, and they arrive.
+// fragmentCases send datagrams longer than the MTU, inside or on the host's uplink. The
+// answer is as long as the request, so both directions are tried. From a program on the
+// host such datagrams arrive.
 func fragmentCases() []Case {
 	var cases []Case
 	for _, mtu := range []int{65520, 1500} {
-		for _, size := range []int{8 << 10, 60_000, 65_507} { // the last is IPv4's largest
+		for _, size := range []int{8 << 10, 60_000, 65_507} { // the last is the largest of IPv4
 			c := both(func(d Direction, f Family) Case {
 				return Case{
 					Name:    fmt.Sprintf("fragments/%d-at-mtu-%d", size, mtu),
@@ -46,8 +46,9 @@ func fragmentCases() []Case {
 	return append(cases, Case{Name: "fragments/path-mtu/" + V4.String(), Needs: []Ability{AsHost}, Check: pathMTU})
 }
 
-// pathMTU is a program that looks for the path's MTU: once a longer datagram was sent, its socket
-// refuses such, and names the MTU that the host's socket names.
+// pathMTU checks a program that probes the path's MTU. After a longer datagram was sent,
+// its socket refuses others of that size and reports the same MTU as the host's socket
+// does.
 func pathMTU(x *T, s *Env) {
 	_, to := x.udpServer(s, Out, V4)
 	host, err := x.probeMTU(s.Host, to)
@@ -55,12 +56,12 @@ func pathMTU(x *T, s *Env) {
 	inside, err := x.probeMTU(s.Container, to)
 	x.Must(err)
 	if inside != host {
-		x.Fatalf("the path's MTU is %d inside, on the host %d", inside, host)
+		x.Fatalf("the path's MTU is %d inside, %d on the host", inside, host)
 	}
 }
 
-// probeMTU sends IPv4 datagrams that must not be fragmented until the socket refuses them, and
-// returns the MTU of its path then.
+// probeMTU sends IPv4 datagrams that must not be fragmented until the socket refuses
+// them. It returns the MTU that the socket then reports.
 func (x *T) probeMTU(n *lab.Node, to netip.AddrPort) (int, error) {
 	socket := func() (fd int, err error) {
 		doErr := n.NS.Do(func() (err error) {
@@ -85,7 +86,7 @@ func (x *T) probeMTU(n *lab.Node, to netip.AddrPort) (int, error) {
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	// Only a connected socket names it.
+	// Only a connected socket reports it.
 	connected, err := socket()
 	if err != nil {
 		return 0, err
@@ -97,8 +98,7 @@ func (x *T) probeMTU(n *lab.Node, to netip.AddrPort) (int, error) {
 	return unix.GetsockoptInt(connected, unix.IPPROTO_IP, unix.IP_MTU)
 }
 
-// askOnce is ask for a datagram that nothing is in the way of: it arrives, and
-// no error comes of it.
+// echoedOnce is echoed without retries: the datagram must arrive, and cause no error.
 func echoedOnce(c net.Conn, size int) error {
 	c.SetReadDeadline(time.Now().Add(4 * retryAfter))
 	if err := sendAndReceive(c, size); err != nil {

@@ -12,14 +12,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// hostileCases: a guest that means harm.
+// hostileCases play a hostile guest.
 func hostileCases() []Case {
 	return append(families(func(f Family) Case {
 		return Case{Name: "hostile/forged-source", Needs: []Ability{Policy}, Alone: true, Check: func(x *T, s *Env) { forgedSource(x, s, f) }}
 	}), Case{Name: "hostile/garbage", Needs: []Ability{Sockets}, Alone: true, Check: garbage})
 }
 
-// forged sends from an address that the guest gave itself.
+// forgedSource sends from an address that the guest has given itself.
 func forgedSource(x *T, s *Env, f Family) {
 	mine := byFamily(f, "203.0.113.9", "2001:db8:9::9")
 	x.Must(s.Container.Address("lo", hostPrefix(mine)))
@@ -29,13 +29,12 @@ func forgedSource(x *T, s *Env, f Family) {
 	x.Must(err)
 	server.SetReadDeadline(time.Now().Add(retryAfter))
 	if n, from, err := server.ReadFromUDPAddrPort(make([]byte, 100)); !errors.Is(err, os.ErrDeadlineExceeded) {
-		x.Fatalf("a datagram from %s came out: %d bytes from %s, %v", mine, n, from, err)
+		x.Fatalf("a datagram from %s left the host: %d bytes from %s, %v", mine, n, from, err)
 	}
 }
 
-// garbage sends packets that no kernel would: of random bytes, and with headers
-// that are right in part. The helper must live, let others through, and keep
-// nothing.
+// garbage sends packets that no kernel would send: random bytes, and headers that are
+// partly right. The helper must survive, carry other connections, and keep nothing.
 func garbage(x *T, s *Env) {
 	count := scaled(x.Settings, 5000, 50_000, 1_000_000)
 	in, out := x.pair(s, Out, V4)
@@ -72,14 +71,14 @@ func garbage(x *T, s *Env) {
 		in, out = x.pair(s, Out, V6)
 		x.Must(exchange(in, out))
 	}
-	x.Notef("%d of %d packets were taken; helper's memory %d KiB, %d KiB before", taken, count, residentBytes(s.Proc.PID())>>10, before>>10)
+	x.Notef("%d of %d packets taken; helper's memory %d KiB, %d KiB before", taken, count, residentBytes(s.Proc.PID())>>10, before>>10)
 	const most = 64 << 20 // what a connection's buffers and thousands of flows may cost
 	if grown := residentBytes(s.Proc.PID()) - before; grown > most {
 		x.Fatalf("the helper grew by %d bytes", grown)
 	}
 }
 
-// etherType is the protocol that a packet claims, in network byte order.
+// etherType returns the protocol that a packet claims, in network byte order.
 func etherType(b []byte) uint16 {
 	if len(b) > 0 && b[0]>>4 == 6 {
 		return 0xdd86
@@ -87,7 +86,7 @@ func etherType(b []byte) uint16 {
 	return 0x0008
 }
 
-// garbler makes packets that are wrong in some way.
+// garbageMaker makes malformed packets.
 type garbageMaker struct {
 	*rand.Rand
 	guest4, guest6 netip.Addr
@@ -112,7 +111,7 @@ func (g *garbageMaker) packet() []byte {
 	return b
 }
 
-// Headers say the truth about most things most of the time.
+// Most header fields are right most of the time.
 
 func (g *garbageMaker) header4(b []byte, protocol byte) {
 	b[0] = 0x45

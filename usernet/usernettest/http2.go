@@ -12,8 +12,8 @@ import (
 	"net/http/httptest"
 )
 
-// http2 is many requests at once in one connection, each with a body that comes
-// back.
+// http2 sends many concurrent requests over one connection. Each has a body that the
+// server returns.
 func http2(x *T, s *Env, f Family) {
 	l, to := x.service(s, Out, f)
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -64,7 +64,7 @@ func post(ctx context.Context, client *http.Client, url string, body []byte) err
 		return err
 	}
 	if resp.ProtoMajor != 2 || !bytes.Equal(got, body) {
-		return fmt.Errorf("a request of %d bytes: %s, %d bytes back", len(body), resp.Proto, len(got))
+		return fmt.Errorf("request of %d bytes: %s, %d bytes returned", len(body), resp.Proto, len(got))
 	}
 	return nil
 }

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/net/ipv6"
 )
 
-// icmpCases: ping works where the host may, and never lies.
+// icmpCases check that ping works where the host may ping, and that replies are never
+// invented.
 func icmpCases() []Case {
 	cases := append(forFamilies("ping/answered", func(x *T, s *Env, f Family) {
 		for _, size := range []int{0, 56, 1400, 8000} {
@@ -27,19 +28,19 @@ func icmpCases() []Case {
 	})...)
 	return append(cases, families(func(f Family) Case {
 		return Case{Name: "ping/not-allowed-on-the-host", Alone: true, Conditions: Conditions{NoPing: true}, Check: func(x *T, s *Env) {
-			// The helper may have rights of its own. A true answer is no lie either;
-			// one for a dead address is.
+			// The helper may have privileges of its own. A true reply is fine, but one
+			// for an address that does not answer is not.
 			x.Must(x.noPing(s, remoteAddr(f, remoteSilent)))
-			x.Notef("one that lives: %v", x.ping(s.Container, remoteAddr(f, remoteServer), 56, 1))
+			x.Notef("for a live address: %v", x.ping(s.Container, remoteAddr(f, remoteServer), 56, 1))
 		}}
 	})...)
 }
 
-// noPing looks that nobody answers for an address where nobody is.
+// noPing checks that no reply comes from an address that does not answer.
 func (x *T) noPing(s *Env, to netip.Addr) error {
 	err := x.ping(s.Container, to, 56, 1)
 	if err == nil {
-		return fmt.Errorf("somebody answered a ping to %s, where nobody is", to)
+		return fmt.Errorf("a ping to %s was answered, although nothing is there", to)
 	}
 	if !errors.Is(err, errNoEcho) {
 		return err
@@ -62,7 +63,7 @@ func (x *T) ping(n *lab.Node, to netip.Addr, size, tries int) error {
 		c, err = icmp.ListenPacket(network, at)
 		return err
 	}); err != nil {
-		return fmt.Errorf("open a ping socket on %s: %w", n, err)
+		return fmt.Errorf("open ping socket on %s: %w", n, err)
 	}
 	defer c.Close()
 	data := bytes.Repeat([]byte("ping"), size/4+1)[:size]
@@ -88,11 +89,11 @@ func (x *T) ping(n *lab.Node, to netip.Addr, size, tries int) error {
 		}
 		m, err := icmp.ParseMessage(protocol, buf[:got])
 		if err != nil {
-			return fmt.Errorf("answer to a ping: %w", err)
+			return fmt.Errorf("reply to a ping: %w", err)
 		}
 		body, ok := m.Body.(*icmp.Echo)
 		if !ok || m.Type != reply || !bytes.Equal(body.Data, data) || addrOf(from).Addr() != to {
-			return fmt.Errorf("the ping to %s with %d bytes is answered by %s with %v", to, size, from, m.Type)
+			return fmt.Errorf("ping to %s with %d bytes: %s replied with %v", to, size, from, m.Type)
 		}
 		return nil
 	}

@@ -11,7 +11,7 @@ import (
 	"cleat/lab"
 )
 
-// Launch starts a helper on the host, whose output goes into a log.
+// Launch starts a helper on the host. Its output goes to a log.
 func (s *Topology) Launch(args []string, extra ...*os.File) (*Instance, error) {
 	log, err := os.Create(filepath.Join(s.Dir, "helper.log"))
 	if err != nil {
@@ -25,7 +25,8 @@ func (s *Topology) Launch(args []string, extra ...*os.File) (*Instance, error) {
 	return &Instance{Proc: p, Log: log, Stopped: func() { log.Close() }}, nil
 }
 
-// configured waits until the helper has configured the container, or has ended.
+// awaitConfigured waits until the helper has configured the container. It fails if the
+// helper ends.
 func (s *Topology) awaitConfigured(ctx context.Context, i *Instance, families ...Family) error {
 	ended := false
 	err := s.awaitAddress(ctx, i.Device, families, func() bool {
@@ -42,15 +43,15 @@ func (s *Topology) awaitConfigured(ctx context.Context, i *Instance, families ..
 	return err
 }
 
-// AwaitPort waits until the helper listens on the last port of a forward, or
-// has ended.
+// AwaitPort waits until the helper listens on the last port of a forward. It fails if the
+// helper ends.
 func (s *Topology) AwaitPort(ctx context.Context, i *Instance, fw Forward) error {
 	want := fmt.Appendf(nil, ":%04X ", int(fw.Port)+fw.Count-1)
 	err := await(ctx, func() error {
 		if st := procState(i.Proc.PID()); st == 'Z' || st == 0 {
 			return nil
 		}
-		// The process's view of /proc/net is that of its network namespace.
+		// /proc/PID/net shows the process's network namespace.
 		for _, table := range []string{fw.Proto, fw.Proto + "6"} {
 			b, err := os.ReadFile(fmt.Sprintf("/proc/%d/net/%s", i.Proc.PID(), table))
 			if err == nil && bytes.Contains(b, want) {
@@ -68,7 +69,7 @@ func (s *Topology) AwaitPort(ctx context.Context, i *Instance, fw Forward) error
 	return err
 }
 
-// abandon ends a helper that did not start well, and tells what it said.
+// abandon kills a helper that did not start, and adds its log to the error.
 func (s *Topology) abandon(i *Instance, err error) error {
 	i.Proc.Kill()
 	i.Proc.Wait()

@@ -10,7 +10,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	flag.Set("test.parallel", "4") // they wait for each other's timeouts most of the time
+	flag.Set("test.parallel", "4") // most of the time the cases wait for timeouts
 	usernettest.RunChild()
 	answerStack()
 	answerRelay()

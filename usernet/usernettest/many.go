@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// manyCases: many connections, one after the other and at once.
+// manyCases open many connections, in sequence and concurrently.
 func manyCases() []Case {
 	cases := append(forFamilies("many/one-after-the-other", sequential, Helper), forFamilies("many/failing", refused, Helper)...)
 	for _, d := range []Direction{Out, In} {
@@ -24,8 +24,8 @@ func manyCases() []Case {
 	return cases
 }
 
-// inARow opens and closes connections, and looks whether the helper keeps
-// anything of them.
+// sequential opens and closes connections, and checks that the helper keeps nothing of
+// them.
 func sequential(x *T, s *Env, f Family) {
 	n := scaled(x.Settings, 1000, fewerForV6(f, 5000, 2000), 10_000)
 	l, to := x.service(s, Out, f)
@@ -46,7 +46,7 @@ func sequential(x *T, s *Env, f Family) {
 		}
 		return nil
 	}
-	x.Must(s.Container.NS.Do(hello)) // what is set up once doesn't count
+	x.Must(s.Container.NS.Do(hello)) // resources allocated once do not count
 	x.checkNoLeak(s, func() {
 		x.Must(s.Container.NS.Do(func() error {
 			for i := range n {
@@ -59,7 +59,7 @@ func sequential(x *T, s *Env, f Family) {
 	})
 }
 
-// answerAll echoes on every connection until the listener closes.
+// echoServer echoes on every connection until the listener closes.
 func echoServer(l *net.TCPListener) {
 	for {
 		c, err := l.AcceptTCP()
@@ -73,7 +73,7 @@ func echoServer(l *net.TCPListener) {
 	}
 }
 
-// failing is inARow with connections that are refused.
+// refused is sequential with connections that are refused.
 func refused(x *T, s *Env, f Family) {
 	to := remoteAddr(f, remoteServer).String()
 	refuse := func() error {
@@ -96,15 +96,15 @@ func refused(x *T, s *Env, f Family) {
 	})
 }
 
-// noneLeft looks whether the helper has as many descriptors after f as before,
-// and notes its memory.
+// checkNoLeak checks that the helper has as many descriptors after f as before, and notes
+// its memory.
 func (x *T) checkNoLeak(s *Env, f func()) {
 	pid := s.Proc.PID()
 	before, err := x.stableDescriptors(pid)
 	x.Must(err)
 	memory := residentBytes(pid)
 	f()
-	// A few may be kept for later use; one of each connection may not.
+	// A few may be kept for later use, but not one for each connection.
 	const spare = 20
 	x.Await(func() error {
 		after, err := descriptors(pid)
@@ -116,8 +116,8 @@ func (x *T) checkNoLeak(s *Env, f func()) {
 	x.Notef("helper's memory %d KiB, %d KiB before", residentBytes(pid)>>10, memory>>10)
 }
 
-// settled is how many descriptors the helper has once that stays the same:
-// closing those of earlier cases may take it a moment.
+// stableDescriptors waits until the number of the helper's descriptors no longer changes,
+// and returns it. Closing those of earlier cases may take a moment.
 func (x *T) stableDescriptors(pid int) (int, error) {
 	last, same := -1, 0
 	err := await(x.ctx, func() error {
@@ -136,7 +136,7 @@ func (x *T) stableDescriptors(pid int) (int, error) {
 	return last, err
 }
 
-// atOnce lets many streams run until they have moved a total, and computes how
+// concurrent lets many streams run until they have moved a total, and computes how
 // evenly.
 func concurrent(x *T, s *Env, d Direction) {
 	streams := scaled(x.Settings, 16, 64, 1024)
@@ -153,7 +153,7 @@ func concurrent(x *T, s *Env, d Direction) {
 		server, err := l.AcceptTCP()
 		x.Must(err)
 		closeAfter(x, server)
-		// Its writer may have stopped with nothing left to read.
+		// The stream's writer may have stopped with nothing left to read.
 		defer context.AfterFunc(ctx, func() { server.SetReadDeadline(time.Unix(1, 0)) })()
 		wg.Add(2)
 		go func() {
@@ -192,11 +192,11 @@ func concurrent(x *T, s *Env, d Direction) {
 		}
 	}
 	x.Notef("fairness of %d streams (Jain) %.3f", streams, jain(at))
-	// Writers wake up by their server's close.
+	// Writers end when their server closes.
 	wg.Wait()
 }
 
-// jain is Jain's fairness index: 1 when all are equal, 1/n when one has all.
+// jain returns Jain's fairness index: 1 if all are equal, 1/n if one has everything.
 func jain(v []float64) float64 {
 	var sum, squares float64
 	for _, x := range v {

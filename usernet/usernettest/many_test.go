@@ -12,8 +12,8 @@ func TestJain(t *testing.T) {
 		want float64
 	}{
 		{"equal", []float64{3, 3, 3, 3}, 1},
-		{"one has all", []float64{8, 0, 0, 0}, 0.25},
-		{"half have all", []float64{1, 1, 0, 0}, 0.5},
+		{"one has everything", []float64{8, 0, 0, 0}, 0.25},
+		{"half have everything", []float64{1, 1, 0, 0}, 0.5},
 		{"nothing moved", []float64{0, 0}, 0},
 	} {
 		if got := jain(c.of); math.Abs(got-c.want) > 1e-9 {

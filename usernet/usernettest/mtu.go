@@ -7,7 +7,7 @@ import (
 	"cleat/link"
 )
 
-// mtuCases: integrity over devices with small MTUs.
+// mtuCases check integrity over devices with small MTUs.
 func mtuCases() []Case {
 	var cases []Case
 	for _, mtu := range []int{1500, 1280, 576} {

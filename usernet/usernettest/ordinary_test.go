@@ -14,12 +14,12 @@ import (
 	"cleat/lab"
 )
 
-// The uid and gid of nobody in particular.
+// The uid and gid of an ordinary user.
 const ordinary = 1234
 
-// ordinaryScript runs what follows it as an ordinary user, for whom /dev/net/tun
-// is open as distributions have it. The device node lives in a mount namespace
-// of the script's own. setpriv keeps no group and no capability.
+// ordinaryScript runs its arguments as an ordinary user who may open /dev/net/tun, as on
+// usual distributions. The device node is in a mount namespace of the script. setpriv
+// drops all groups and capabilities.
 const ordinaryScript = `set -e
 dir=$1; uid=$2; shift 2
 mount --make-rprivate /
@@ -28,8 +28,7 @@ mknod -m 666 "$dir/dev/tun" c 10 200
 mount --bind "$dir/dev/tun" /dev/net/tun
 exec setpriv --reuid "$uid" --regid "$uid" --clear-groups --bounding-set=-all --no-new-privs "$@"`
 
-// TestOrdinaryUser runs a part of the suite once more with uid 1234: the whole
-// lab is that user's.
+// TestOrdinaryUser runs a part of the suite again with uid 1234, who owns the whole lab.
 func TestOrdinaryUser(t *testing.T) {
 	lab.Need(t)
 	if testing.Short() {
@@ -44,7 +43,7 @@ func TestOrdinaryUser(t *testing.T) {
 		}
 	}
 	if hostUID(t) != 0 {
-		t.Skip("the whole run is an ordinary user's")
+		t.Skip("the whole run is by an ordinary user")
 	}
 	dir := publicDir(t)
 	test := filepath.Join(dir, "test")
@@ -66,11 +65,11 @@ func TestOrdinaryUser(t *testing.T) {
 		t.Fatal(err)
 	}
 	if strings.Contains(out, "no lab") || !strings.Contains(out, "--- PASS: TestCleat") {
-		t.Skip("an ordinary user can have no lab here")
+		t.Skip("an ordinary user can't make a lab here")
 	}
 }
 
-// hostUID is the user whose lab this is.
+// hostUID returns the host's uid of the lab's owner.
 func hostUID(t *testing.T) int {
 	t.Helper()
 	b, err := os.ReadFile("/proc/self/uid_map")
@@ -84,7 +83,7 @@ func hostUID(t *testing.T) int {
 	return outside
 }
 
-// publicDir is a directory that every user may enter and write to.
+// publicDir returns a directory that every user may enter and write to.
 func publicDir(t *testing.T) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ordinary")
@@ -109,7 +108,7 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// runOnHost runs a command in the host's own namespaces, outside the lab.
+// runOnHost runs a command in the host's namespaces, outside the lab.
 func runOnHost(args ...string) (string, error) {
 	r, w, err := os.Pipe()
 	if err != nil {

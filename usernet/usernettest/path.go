@@ -10,7 +10,7 @@ import (
 	"cleat/lab"
 )
 
-// An Ability is something that not every data path claims to have.
+// Ability is something that not every data path can do.
 type Ability string
 
 // The abilities. Each case names those that it needs.
@@ -19,20 +19,20 @@ const (
 	Inbound      Ability = "inbound"       // forwards of any kind
 	Inbound6     Ability = "inbound6"      // forwards for IPv6 clients
 	ForwardForms Ability = "forward-forms" // by address, shifted, in ranges
-	ForwardAuto  Ability = "forward-auto"  // of whatever starts to listen
-	KeepsSource  Ability = "keeps-source"  // the server sees the client's address
-	DNS          Ability = "dns"           // an address inside that answers
-	DNS6         Ability = "dns6"          // the same by IPv6
+	ForwardAuto  Ability = "forward-auto"  // forwards of every port that a program inside listens on
+	KeepsSource  Ability = "keeps-source"  // a server inside sees the client's address
+	DNS          Ability = "dns"           // an address inside that answers DNS queries
+	DNS6         Ability = "dns6"          // the same over IPv6
 	Ping         Ability = "ping"
 	SetMTU       Ability = "mtu"
 	Policy       Ability = "policy"        // rules by address, port and protocol
 	NamePolicy   Ability = "name-policy"   // rules by name
-	HostLoopback Ability = "host-loopback" // an address inside that reaches the host's loopback
+	HostLoopback Ability = "host-loopback" // an address inside that leads to the host's loopback
 	Helper       Ability = "helper"        // a process that can be stopped and killed
-	AsHost       Ability = "as-host"       // what a router may handle otherwise than the host's own sockets do
-	FastOpen     Ability = "fast-open"     // clients may send with their SYN
-	Sockets      Ability = "sockets"       // there is a socket of the host for each flow
-	Owner        Ability = "owner"         // which is the helper's, and ends with it
+	AsHost       Ability = "as-host"       // behaves like sockets of the host where a router may behave differently
+	FastOpen     Ability = "fast-open"     // clients may send data with their SYN
+	Sockets      Ability = "sockets"       // a host socket for each flow
+	Owner        Ability = "owner"         // the helper owns that socket, which ends with it
 )
 
 // Family is a version of IP.
@@ -44,19 +44,19 @@ const (
 	V6 Family = 6
 )
 
-// String is "v4" or "v6".
+// String returns "v4" or "v6".
 func (f Family) String() string { return fmt.Sprintf("v%d", int(f)) }
 
-// network is the name package net uses, e.g. "tcp4".
+// network returns the name that package net uses, e.g. "tcp4".
 func (f Family) network(proto string) string { return fmt.Sprintf("%s%d", proto, int(f)) }
 
-// Forward makes Count ports of the host lead to ports of the guest, beginning
-// with Port and To.
+// Forward makes Count ports of the host, from Port on, lead to ports of the guest, from
+// To on.
 type Forward struct {
 	Proto string     // "tcp" or "udp"
-	Addr  netip.Addr // to listen at; unspecified: all addresses of the family, invalid: of both
-	Port  uint16     // to listen at
-	To    uint16     // on the guest
+	Addr  netip.Addr // address to listen on; unspecified: all addresses of the family, invalid: of both families
+	Port  uint16     // first port to listen on
+	To    uint16     // first port of the guest
 	Count int        // at least 1
 }
 
@@ -68,22 +68,22 @@ type Rule struct {
 	Proto  string // "" (all), "tcp", "udp"
 }
 
-// Options are how a data path is to be started. The zero value is one with an
-// MTU of 65520 and without forwards.
+// Options are the settings that a data path is started with. The zero value means an MTU
+// of 65520 and no forwards.
 type Options struct {
 	MTU      int // bytes; 0: 65520
 	Forwards []Forward
-	Auto     bool // forward whatever starts to listen
+	Auto     bool // forward every port that a program inside listens on
 	Rules    []Rule
-	// Loopback asks for the host's loopback to be reachable by an address of the
-	// data path's choice (Instance.Loopback).
+	// Loopback makes the host's loopback reachable by an address that the data path
+	// chooses (Instance.Loopback).
 	Loopback bool
 }
 
-// minMTU6 is the smallest MTU of a link with IPv6, in bytes (RFC 8200, section 5).
+// minIPv6MTU is the smallest MTU of a link with IPv6, in bytes (RFC 8200, section 5).
 const minIPv6MTU = 1280
 
-// mtu is the MTU that is really meant.
+// mtu returns the MTU with its default applied.
 func (o Options) mtu() int {
 	if o.MTU == 0 {
 		return 65520
@@ -91,21 +91,21 @@ func (o Options) mtu() int {
 	return o.MTU
 }
 
-// A Path is a rootless data path that can be started.
+// Path is a rootless data path that can be started.
 type Path struct {
 	Name    string
 	Version string
-	// Lacks says for each ability that is missing why it is.
+	// Lacks has a reason for each missing ability.
 	Lacks map[Ability]string
-	// Start starts it for the site's container, and returns when the container
-	// can be used. ctx bounds the starting alone.
+	// Start starts the data path for the topology's container, and returns when the
+	// container can use it. ctx bounds only the start.
 	Start func(ctx context.Context, s *Topology, o Options) (*Instance, error)
 }
 
-// has tells whether the path has an ability.
+// has reports whether the path has an ability.
 func (p Path) has(a Ability) bool { return p.missing([]Ability{a}) == "" }
 
-// lacks is why the path can't do all of what is needed, or "".
+// missing returns the reasons why the path lacks needed abilities, or "".
 func (p Path) missing(need []Ability) string {
 	var why []string
 	for _, a := range need {
@@ -116,24 +116,24 @@ func (p Path) missing(need []Ability) string {
 	return strings.Join(why, "; ")
 }
 
-// An Instance is a running data path.
+// Instance is a running data path.
 type Instance struct {
 	Proc   lab.Proc
 	Device string // the container's link
-	// Nameserver is where the guest finds DNS, by family.
+	// Nameserver is the guest's nameserver, by family.
 	Nameserver map[Family]netip.AddrPort
-	// Loopback is the address inside that reaches the host's loopback.
+	// Loopback is the address inside that leads to the host's loopback.
 	Loopback map[Family]netip.Addr
-	// Reached is where an outside client finds the guest's forwarded ports; nil:
-	// at the host's addresses.
+	// Reached is the address at which an outside client reaches the guest's forwarded
+	// ports; nil: the host's addresses.
 	Reached map[Family]netip.Addr
-	// Log is what the program said so far, for failures.
+	// Log is the program's output.
 	Log *os.File
 	// Stopped is called after the process has ended.
 	Stopped func()
 }
 
-// reached is where an outside client finds a forwarded port.
+// reached returns where an outside client reaches a forwarded port.
 func (i *Instance) reached(f Family, port uint16) netip.AddrPort {
 	a, ok := i.Reached[f]
 	if !ok {
@@ -142,7 +142,7 @@ func (i *Instance) reached(f Family, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(a, port)
 }
 
-// said is what the program wrote, at most the last few lines of it.
+// logTail returns the end of the program's output.
 func (i *Instance) logTail() string {
 	const most = 2000
 	if i.Log == nil {

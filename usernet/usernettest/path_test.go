@@ -6,18 +6,18 @@ import (
 	"testing"
 )
 
-func TestForwardsAndRulesAsProgramsTakeThem(t *testing.T) {
+func TestForwardAndRuleFlags(t *testing.T) {
 	one := Forward{Proto: "tcp", Port: 80, To: 8080, Count: 1}
 	some := Forward{Proto: "udp", Addr: netip.MustParseAddr("192.0.2.1"), Port: 80, To: 80, Count: 3}
 	six := Forward{Proto: "tcp", Addr: netip.MustParseAddr("2001:db8::1"), Port: 80, To: 81, Count: 2}
 	for _, c := range []struct{ name, got, want string }{
 		{"cleat, one port", one.publishFlag(), "80-80:8080-8080/tcp"},
-		{"cleat, a range at an address", some.publishFlag(), "192.0.2.1:80-82:80-82/udp"},
+		{"cleat, a range on an address", some.publishFlag(), "192.0.2.1:80-82:80-82/udp"},
 		{"cleat, IPv6", six.publishFlag(), "[2001:db8::1]:80-81:81-82/tcp"},
 		{"pasta, one port", pastaPorts(one), "80-80:8080-8080"},
-		{"pasta, a range at an address", pastaPorts(some), "192.0.2.1/80-82:80-82"},
-		{"a rule for all", Rule{Target: "192.0.2.0/24"}.ruleFlag(), "192.0.2.0/24"},
-		{"a rule for ports", Rule{Target: "a.example", Ports: "1-2", Proto: "udp"}.ruleFlag(), "a.example:1-2/udp"},
+		{"pasta, a range on an address", pastaPorts(some), "192.0.2.1/80-82:80-82"},
+		{"rule for all ports", Rule{Target: "192.0.2.0/24"}.ruleFlag(), "192.0.2.0/24"},
+		{"rule for some ports", Rule{Target: "a.example", Ports: "1-2", Proto: "udp"}.ruleFlag(), "a.example:1-2/udp"},
 	} {
 		if c.got != c.want {
 			t.Errorf("%s: %q, want %q", c.name, c.got, c.want)
@@ -33,19 +33,19 @@ func TestCaseNamesAreUnique(t *testing.T) {
 		}
 		seen[c.Name] = true
 		if c.Conditions != (Conditions{}) && !c.Alone {
-			t.Errorf("%s wants a site of its own, and is not Alone", c.Name)
+			t.Errorf("%s has Conditions, and is not Alone", c.Name)
 		}
 	}
 }
 
-func TestCasesSayWhatIPv6Needs(t *testing.T) {
+func TestIPv6CasesNeedIPv6(t *testing.T) {
 	for _, c := range Cases() {
 		if !strings.Contains(c.Name+"/", "/v6/") {
 			continue
 		}
 		p := Path{Lacks: map[Ability]string{IPv6: "none"}}
 		if p.missing(c.Needs) == "" {
-			t.Errorf("%s is tried where there is no IPv6", c.Name)
+			t.Errorf("%s runs without IPv6", c.Name)
 		}
 	}
 }

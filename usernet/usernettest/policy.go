@@ -7,7 +7,7 @@ import (
 	"cleat/lab"
 )
 
-// visit is one thing that the guest may try, and what must come of it.
+// probe is something that the guest tries, and the expected result.
 type probe struct {
 	proto   string
 	to      netip.AddrPort
@@ -15,7 +15,7 @@ type probe struct {
 	allowed bool
 }
 
-// policyCases: who may be reached.
+// policyCases check what the guest may reach.
 func policyCases() []Case {
 	at := netip.AddrPortFrom
 	server4, other4 := remoteAddr(V4, remoteServer), remoteAddr(V4, remoteOther)
@@ -123,24 +123,23 @@ func onlyCases() []Case {
 	return cases
 }
 
-// forgedName: a guest that asks a lying nameserver, or makes one lie, gets no
-// further by what it is told.
+// forgedName checks that a lying nameserver does not help a guest past rules by name.
 func forgedName(x *T, s *Env, proto string) {
 	x.serveAll(s.Outside)
 	x.nameserver(s)
-	// It sits where the rules let the guest go.
+	// The lying nameserver has an address that the rules allow.
 	liar := netip.AddrPortFrom(remoteAddr(V4, remoteServer), 53)
 	x.serveLies(s, liar)
 	_, err := x.lookup(s, "udp", s.Nameserver[V4], nameServer, V4)
 	x.Must(err)
 	if got, err := x.lookup(s, proto, liar, nameServer, V4); err == nil {
-		x.Notef("%s says that %s is at %v", liar, nameServer, got)
+		x.Notef("%s returns %[3]v for %[2]s", liar, nameServer, got)
 	}
 	x.probe(s, probe{"tcp", netip.AddrPortFrom(remoteAddr(V4, remoteOther), 8001), "", false})
 	x.probe(s, probe{"tcp", netip.AddrPortFrom(remoteAddr(V4, remoteServer), 8001), "", true})
 }
 
-// openAll runs servers for all visits outside.
+// serveAll runs servers for all probes outside.
 func (x *T) serveAll(n *lab.Node) {
 	for _, f := range []Family{V4, V6} {
 		for port := uint16(8001); port <= 8003; port++ {
@@ -155,7 +154,7 @@ func (x *T) serveAll(n *lab.Node) {
 	x.serveEcho(n, "udp", netip.AddrPortFrom(metadata, 8001))
 }
 
-// openAt runs an echo server.
+// serveEcho runs an echo server.
 func (x *T) serveEcho(n *lab.Node, proto string, at netip.AddrPort) {
 	if proto == "tcp" {
 		go echoServer(x.listen(n, at))
@@ -164,7 +163,7 @@ func (x *T) serveEcho(n *lab.Node, proto string, at netip.AddrPort) {
 	go echoUDP(x.udpSocket(n, at))
 }
 
-// visit tries what the guest may or may not do.
+// probe tries to reach a destination, and checks the result.
 func (x *T) probe(s *Env, v probe) {
 	if v.name != "" {
 		got, err := x.lookup(s, "udp", s.Nameserver[V4], v.name, V4)
@@ -172,7 +171,7 @@ func (x *T) probe(s *Env, v probe) {
 			if v.allowed {
 				x.Errorf("look up %s: %d addresses, %v", v.name, len(got), err)
 			}
-			return // a name that is denied need not be told
+			return // a denied name need not resolve
 		}
 		v.to = netip.AddrPortFrom(got[0], v.to.Port())
 	}
@@ -180,9 +179,9 @@ func (x *T) probe(s *Env, v probe) {
 	what := fmt.Sprintf("%s/%s", v.to, v.proto)
 	switch {
 	case v.allowed && err != nil:
-		x.Errorf("%s %s is allowed, but: %v", v.name, what, err)
+		x.Errorf("%s %s is allowed, but failed: %v", v.name, what, err)
 	case !v.allowed && err == nil:
-		x.Errorf("%s %s is denied, but it was reached", v.name, what)
+		x.Errorf("%s %s is denied, but was reached", v.name, what)
 	}
 }
 
@@ -200,8 +199,8 @@ func (x *T) reachable(s *Env, v probe) error {
 	return x.echoed(c, 100)
 }
 
-// nearby are addresses that a data path could have mapped to the host: its
-// gateways and nameservers, the host's own.
+// possibleAliases returns addresses that a data path could have mapped to the host: its
+// gateways and nameservers, and the host's own.
 func (x *T) possibleAliases(s *Env) []netip.Addr {
 	near := []netip.Addr{HostAddr(V4)}
 	if guest, err := s.Guest(s.Device, V4); err == nil && guest.IsValid() {

@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// state is a process's state as in /proc/PID/stat, or 0 when there is none.
+// procState returns a process's state as in /proc/PID/stat, or 0 if there is no such
+// process.
 func procState(pid int) byte {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -23,28 +24,29 @@ func procState(pid int) byte {
 	return rest[0]
 }
 
-// freeze stops a process and waits until it stands; the case's end thaws it.
+// freeze stops a process and waits until it has stopped. It continues at the end of the
+// case.
 func (x *T) freeze(pid int) {
 	x.Must(unix.Kill(pid, unix.SIGSTOP))
 	x.Cleanup(func() { unix.Kill(pid, unix.SIGCONT) })
 	x.Await(func() error {
 		if s := procState(pid); s != 'T' {
-			return fmt.Errorf("process %d is in state %c, not stopped", pid, s)
+			return fmt.Errorf("process %d is in state %c, want T", pid, s)
 		}
 		return nil
 	})
 }
 
-// thaw lets a stopped process go on.
+// thaw continues a stopped process.
 func (x *T) thaw(pid int) { x.Must(unix.Kill(pid, unix.SIGCONT)) }
 
-// descriptors counts a process's open files.
+// descriptors returns the number of a process's open files.
 func descriptors(pid int) (int, error) {
 	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
 	return len(all), err
 }
 
-// residentBytes is a process's memory.
+// residentBytes returns a process's resident memory.
 func residentBytes(pid int) int {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
@@ -59,8 +61,8 @@ func residentBytes(pid int) int {
 	return 0
 }
 
-// inhabitants are the processes in the network namespace with this inode
-// number, ours excepted.
+// processesIn returns the processes in the network namespace with this inode number,
+// except our own.
 func processesIn(netnsID uint64) []string {
 	all, err := os.ReadDir("/proc")
 	if err != nil {

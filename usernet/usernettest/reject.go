@@ -19,13 +19,13 @@ const (
 	prohibited6      = 1
 )
 
-// rejections make the node answer for some of its addresses as a router does
-// that can't or may not reach them. Routes of type unreachable would do the
-// same, but a few times a second only (net/ipv4/route.c, ip_error).
+// addRejections makes the node answer for some of its addresses as a router does that
+// can't or may not reach them. Routes of type unreachable would do the same, but only a
+// few times a second (net/ipv4/route.c, ip_error).
 func addRejections(n *lab.Node) error {
 	c, err := nftables.New(nftables.WithNetNSFd(n.NS.Fd()))
 	if err != nil {
-		return fmt.Errorf("reach nftables of %s: %w", n, err)
+		return fmt.Errorf("open nftables of %s: %w", n, err)
 	}
 	table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "rejections"})
 	chain := c.AddChain(&nftables.Chain{
@@ -49,7 +49,7 @@ func addRejections(n *lab.Node) error {
 
 // reject answers packets to an address with an ICMP error of the given code.
 func reject(to netip.Addr, code uint8) []expr.Any {
-	family, offset := byte(unix.NFPROTO_IPV4), uint32(16) // of the destination in the header
+	family, offset := byte(unix.NFPROTO_IPV4), uint32(16) // offset of the destination in the header
 	if to.Is6() {
 		family, offset = unix.NFPROTO_IPV6, 24
 	}

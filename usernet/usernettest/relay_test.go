@@ -18,16 +18,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The reference: a process that carries packets between the container's TUN
-// and one on the host, which routes. The kernel does all that matters, so the
-// suite must pass on it, and each fault that is built into it must be found.
+// The reference is a process that carries packets between the container's TUN device and
+// one on the host, which routes. The kernel does everything that matters, so the suite
+// must pass on it, and must find each fault that is built into it.
 
 const relayArg = "usernettest-relay"
 
-// fault changes, drops (nil) or multiplies a packet on its way.
+// fault changes, drops (nil) or multiplies a packet.
 type fault func(b []byte, inbound bool) [][]byte
 
-// answerRelay runs a relay when this process was started for that.
+// answerRelay runs a relay if this process was started as one.
 func answerRelay() {
 	if len(os.Args) != 3 || os.Args[1] != relayArg {
 		return
@@ -42,7 +42,7 @@ func answerRelay() {
 func relay(name string) error {
 	newFault, ok := faults[name]
 	if !ok {
-		return fmt.Errorf("no such fault: %q", name)
+		return fmt.Errorf("unknown fault %q", name)
 	}
 	if name == "deaf-to-SIGTERM" {
 		signal.Ignore(unix.SIGTERM)
@@ -80,7 +80,7 @@ const (
 	outsideTun = "tun1"
 )
 
-// relayPath is the reference with a fault; "none" for none.
+// relayPath returns the reference with a fault, or without one for "none".
 func relayPath(name string) usernettest.Path {
 	return usernettest.Path{
 		Name: "relay with fault " + name, Version: "this",
@@ -152,7 +152,7 @@ func routeRelay(s *usernettest.Topology, mtu int) error {
 	return nil
 }
 
-// faults are by name; each run of a relay has its own state.
+// faults returns faults by name. Each run of a relay has its own state.
 var faults = map[string]func() fault{
 	"none":            func() fault { return func(b []byte, _ bool) [][]byte { return [][]byte{b} } },
 	"deaf-to-SIGTERM": func() fault { return func(b []byte, _ bool) [][]byte { return [][]byte{b} } },
@@ -252,7 +252,7 @@ var faults = map[string]func() fault{
 	},
 }
 
-// only lets the packets through that keep says.
+// only drops the packets for which keep returns false.
 func only(keep func(*packet.IP) bool) fault {
 	return func(b []byte, _ bool) [][]byte {
 		var p packet.IP
@@ -263,8 +263,8 @@ func only(keep func(*packet.IP) bool) fault {
 	}
 }
 
-// onTCP shows the n-th TCP segment to f, which may change its payload, and drops
-// it when f says so.
+// onTCP calls f with the n-th TCP segment. f may change the payload, and returns whether
+// to keep the segment.
 func onTCP(f func(n int, h *packet.TCPHeader, inbound bool) bool) fault {
 	n := 0
 	return func(b []byte, inbound bool) [][]byte {
@@ -284,7 +284,7 @@ func onTCP(f func(n int, h *packet.TCPHeader, inbound bool) bool) fault {
 	}
 }
 
-// answerPing makes an echo request its own reply.
+// answerPing turns an echo request into its reply.
 func answerPing(b []byte, p packet.IP) {
 	src, dst := p.Src.As4(), p.Dst.As4()
 	copy(b[12:], dst[:])

@@ -14,7 +14,7 @@ import (
 	"cleat/internal/program"
 )
 
-// Pasta is passt's pasta as found on PATH; the error says that there is none.
+// Pasta returns the pasta found on PATH, or an error if there is none.
 func Pasta() (Path, error) {
 	if _, err := program.Find("pasta"); err != nil {
 		return Path{}, err
@@ -63,7 +63,7 @@ func startPasta(ctx context.Context, s *Topology, o Options) (*Instance, error) 
 	return i, s.awaitConfigured(ctx, i, families...)
 }
 
-// pastaPorts is a forward as pasta's -t and -u take it.
+// pastaPorts returns the forward as a value of pasta's -t or -u.
 func pastaPorts(f Forward) string {
 	var b strings.Builder
 	if a := f.Addr; a.IsValid() && !a.IsUnspecified() {
@@ -74,7 +74,7 @@ func pastaPorts(f Forward) string {
 	return b.String()
 }
 
-// Slirp4netns is slirp4netns as found on PATH; the error says that there is none.
+// Slirp4netns returns the slirp4netns found on PATH, or an error if there is none.
 func Slirp4netns() (Path, error) {
 	if _, err := program.Find("slirp4netns"); err != nil {
 		return Path{}, err
@@ -84,7 +84,7 @@ func Slirp4netns() (Path, error) {
 		Lacks: map[Ability]string{
 			IPv6:         "experimental, and with no address of its own",
 			Inbound6:     "forwards are for IPv4",
-			ForwardAuto:  "it forwards what it is told to",
+			ForwardAuto:  "it forwards only what it is told to",
 			DNS6:         "it has no IPv6",
 			Policy:       "it has no rules",
 			NamePolicy:   "it has no rules",
@@ -117,7 +117,7 @@ func startSlirp(ctx context.Context, s *Topology, o Options) (*Instance, error) 
 	return i, nil
 }
 
-// slirpForward asks for the n-th port of a forward over the API socket.
+// slirpForward requests the n-th port of a forward over the API socket.
 func slirpForward(ctx context.Context, socket string, fw Forward, n int) error {
 	var c net.Conn
 	if err := await(ctx, func() (err error) {
@@ -141,16 +141,16 @@ func slirpForward(ctx context.Context, socket string, fw Forward, n int) error {
 		Error *struct{ Desc string }
 	}
 	if err := json.NewDecoder(c).Decode(&reply); err != nil {
-		return fmt.Errorf("read slirp4netns' answer: %w", err)
+		return fmt.Errorf("read slirp4netns' reply: %w", err)
 	}
 	if reply.Error != nil {
-		return fmt.Errorf("slirp4netns refuses to forward port %d: %s", int(fw.Port)+n, reply.Error.Desc)
+		return fmt.Errorf("slirp4netns refused to forward port %d: %s", int(fw.Port)+n, reply.Error.Desc)
 	}
 	return nil
 }
 
-// version is a program's version: the package's where it came as one, since
-// programs built by distributions often don't know theirs.
+// version returns a program's version. If the program came in a Debian package, that is
+// the package's version, since distributions' builds often don't know theirs.
 func version(deb, name string) string {
 	if out, err := exec.Command("dpkg-query", "--show", "--showformat=${Version}", deb).Output(); err == nil && len(out) > 0 {
 		return string(out)

@@ -16,15 +16,15 @@ import (
 
 var (
 	long          = flag.Bool("long", false, "1 GB in integrity cases, 10,000 connections, 1,024 streams")
-	rivals        = flag.Bool("rivals", false, "try the rivals that are installed, too")
-	all           = flag.Bool("all", false, "the whole suite on the reference and on the data path by itself, too")
-	update        = flag.Bool("update", false, "write what the rivals did into testdata")
+	rivals        = flag.Bool("rivals", false, "run the rivals that are installed as well")
+	all           = flag.Bool("all", false, "run the whole suite on the reference and on the data path by itself as well")
+	update        = flag.Bool("update", false, "write the rivals' results into testdata")
 	patience      = flag.Duration("patience", 0, "how long a case may hang; 0: 30 s")
-	ordinaryCases = flag.String("ordinary", "to-server|connect/refused|udp/echo|ping/answered|dns|end/", "the cases for an ordinary user")
-	cases         = flag.String("cases", "", "only cases whose names match this regular expression")
+	ordinaryCases = flag.String("ordinary", "to-server|connect/refused|udp/echo|ping/answered|dns|end/", "the cases to run as an ordinary user")
+	cases         = flag.String("cases", "", "run only cases whose names match this regular expression")
 )
 
-// settings are as the command line wants them.
+// settings returns the settings from the command line.
 func settings() usernettest.Settings {
 	return usernettest.Settings{Long: *long, Short: testing.Short(), Timeout: *patience}
 }
@@ -37,12 +37,12 @@ func match(t *testing.T) *regexp.Regexp {
 	return re
 }
 
-// TestRivals records what others can do. Their failures are not ours: they are
-// in the log, and with -update in testdata.
+// TestRivals records what other data paths can do. Their failures are not ours: they are
+// logged, and with -update written to testdata.
 func TestRivals(t *testing.T) {
 	lab.Need(t)
 	if !*rivals {
-		t.Skip("rivals are tried with -rivals only")
+		t.Skip("rivals run only with -rivals")
 	}
 	for _, r := range []struct {
 		name string
@@ -67,7 +67,7 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-// release is the kernel's.
+// release returns the kernel's release.
 func release() string {
 	var u unix.Utsname
 	if unix.Uname(&u) != nil {

@@ -19,14 +19,14 @@ import (
 type Case struct {
 	Name    string
 	Needs   []Ability
-	Options Options // what the data path is started with
-	// Alone cases break the scene, or need an untouched one.
+	Options Options // how to start the data path
+	// Alone means that the case breaks its environment, or needs a new one.
 	Alone      bool
-	Conditions Conditions // unless zero, the case must be Alone
+	Conditions Conditions // if not zero, the case must be Alone
 	Check      func(*T, *Env)
 }
 
-// Cases are all cases, in the order in which they are tried.
+// Cases returns all cases, in the order in which they run.
 func Cases() []Case {
 	return slices.Concat(
 		streamCases(), connectCases(), closeCases(), flowCases(), urgentCases(), manyCases(), churnCases(),
@@ -35,7 +35,8 @@ func Cases() []Case {
 	)
 }
 
-// families makes a case for each version of IP, which ends its name: "…/v4".
+// families makes a case for each version of IP, and appends the version to its name:
+// "…/v4".
 func families(make func(Family) Case) []Case {
 	c4, c6 := make(V4), make(V6)
 	c4.Name += "/v4"
@@ -44,13 +45,13 @@ func families(make func(Family) Case) []Case {
 	return []Case{c4, c6}
 }
 
-// Direction is the side from which a conversation begins.
+// Direction is the side that opens a conversation.
 type Direction string
 
 // The directions.
 const (
 	Out Direction = "out" // from the container
-	In  Direction = "in"  // toward it
+	In  Direction = "in"  // to the container
 )
 
 // both makes a case for each direction and version of IP.
@@ -86,7 +87,8 @@ func forBoth(name string, check func(*T, *Env, Direction, Family)) []Case {
 	})
 }
 
-// forPairs makes a case for each direction and version of IP. Each gets a connection.
+// forPairs makes a case for each direction and version of IP, which checks a connection:
+// in is the end in the container, out the one outside.
 func forPairs(name string, check func(x *T, in, out *net.TCPConn)) []Case {
 	return forBoth(name, func(x *T, s *Env, d Direction, f Family) {
 		in, out := x.pair(s, d, f)
@@ -94,7 +96,7 @@ func forPairs(name string, check func(x *T, in, out *net.TCPConn)) []Case {
 	})
 }
 
-// Run tries a path with all cases whose names match, each as a subtest.
+// Run runs all cases whose names match on a path, each as a subtest.
 func Run(t *testing.T, p Path, s Settings, match *regexp.Regexp) {
 	runCases(t, p, s, match, func(t *testing.T, r Result) {
 		switch r.Verdict {
@@ -106,7 +108,7 @@ func Run(t *testing.T, p Path, s Settings, match *regexp.Regexp) {
 	})
 }
 
-// Record is Run for a path whose failures are not ours: they are only returned.
+// Record is Run for a path whose failures are not ours: it only returns them.
 func Record(t *testing.T, p Path, s Settings, match *regexp.Regexp) []Result {
 	var all []Result
 	runCases(t, p, s, match, func(t *testing.T, r Result) {
@@ -136,21 +138,21 @@ func runCases(t *testing.T, p Path, s Settings, match *regexp.Regexp, report fun
 				t.Log(n)
 			}
 			if r.Log != "" {
-				t.Logf("the helper said: %s", r.Log)
+				t.Logf("the helper's log: %s", r.Log)
 			}
 			report(t, r)
 		})
 	}
 }
 
-// Try tries a path with one case.
+// Try runs one case on a path.
 func Try(ctx context.Context, p Path, c Case, s Settings) Result {
 	st := &runner{path: p}
 	defer st.teardown()
 	return st.try(ctx, c, s)
 }
 
-// Table is the results as lines for people: verdict, case, reason.
+// Table formats results for people: verdict, case, reason.
 func Table(results []Result) string {
 	var b strings.Builder
 	for _, r := range results {
@@ -164,16 +166,16 @@ func Table(results []Result) string {
 	return b.String()
 }
 
-// Scene is a site with a data path running on it.
+// Env is a topology with a data path running on it.
 type Env struct {
 	*Topology
 	*Instance
 	Options  Options
 	dataPath Path
-	nextPort int // forwarded ports handed out
+	nextPort int // counts the forwarded ports handed out
 }
 
-// stage keeps a scene for the cases that can share one.
+// runner keeps an environment for the cases that can share it.
 type runner struct {
 	path Path
 	env  *Env
@@ -199,7 +201,7 @@ func (st *runner) try(ctx context.Context, c Case, s Settings) Result {
 	return r
 }
 
-// set makes the scene that c wants, unless it is there.
+// prepare makes the environment that c needs, unless it exists.
 func (st *runner) prepare(ctx context.Context, c Case, s Settings) error {
 	want := c.Options
 	if want.Forwards == nil && st.path.missing([]Ability{Inbound}) == "" {
@@ -215,7 +217,7 @@ func (st *runner) prepare(ctx context.Context, c Case, s Settings) error {
 	defer cancel()
 	site, err := NewTopology(c.Conditions)
 	if err != nil {
-		return fmt.Errorf("build a site: %w", err)
+		return fmt.Errorf("build topology: %w", err)
 	}
 	i, err := st.path.Start(ctx, site, want)
 	if err != nil {
@@ -225,7 +227,7 @@ func (st *runner) prepare(ctx context.Context, c Case, s Settings) error {
 	return nil
 }
 
-// clear ends what runs and lets the site go.
+// teardown stops the data path and closes the topology.
 func (st *runner) teardown() error {
 	if st.env == nil {
 		return nil
@@ -236,11 +238,11 @@ func (st *runner) teardown() error {
 	return s.Topology.Close()
 }
 
-// graceful is how long a helper may take to end after SIGTERM before it is
-// killed; a case of its own looks at how it ends.
+// stopTimeout is how long a helper may take to end after SIGTERM before it is killed.
+// Another case checks how it ends.
 const stopTimeout = time.Second
 
-// end ends the helper and waits for it. Ending it twice is harmless.
+// stop stops the helper and waits for it. A second call does nothing.
 func (s *Env) stop(sig unix.Signal) {
 	if s.Proc == nil {
 		return
@@ -256,7 +258,7 @@ func (s *Env) stop(sig unix.Signal) {
 	}
 }
 
-// alive tells whether the helper still runs.
+// alive reports whether the helper still runs.
 func (s *Env) alive() bool {
 	return s.Proc == nil || !slices.Contains([]byte{0, 'Z', 'X'}, procState(s.Proc.PID()))
 }

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deadline ends whatever blocks when the case's patience does.
+// deadline returns the time of the case's timeout, which ends whatever blocks.
 func (x *T) deadline() time.Time {
 	d, _ := x.ctx.Deadline()
 	return d
 }
 
-// keep closes c with the case and bounds what blocks on it.
+// closeAfter closes c after the case and sets its deadline.
 func closeAfter[C net.Conn](x *T, c C) C {
 	c.SetDeadline(x.deadline())
 	x.Cleanup(func() { c.Close() })
@@ -41,7 +41,7 @@ func (x *T) dial(n *lab.Node, proto string, to netip.AddrPort) (net.Conn, error)
 	return closeAfter(x, c), nil
 }
 
-// dialTCP is dial that must succeed.
+// dialTCP is dial for TCP, and must succeed.
 func (x *T) dialTCP(n *lab.Node, to netip.AddrPort) *net.TCPConn {
 	c, err := x.dial(n, "tcp", to)
 	if err != nil {
@@ -50,14 +50,14 @@ func (x *T) dialTCP(n *lab.Node, to netip.AddrPort) *net.TCPConn {
 	return c.(*net.TCPConn)
 }
 
-// bind binds a socket on a node, with open. An address that was given up a
-// moment ago may be held yet: until it execs, a process that is being started
-// has copies of all descriptors of this one.
+// bind calls open, which binds a socket on a node. An address that was just released may
+// still be held: a process that is being started has copies of all our descriptors until
+// it calls exec.
 func (x *T) bind(n *lab.Node, open func() error) error {
-	patience := time.Now().Add(2 * time.Second)
+	deadline := time.Now().Add(2 * time.Second)
 	for {
 		err := n.NS.Do(open)
-		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(patience) {
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) {
 			return err
 		}
 		time.Sleep(time.Millisecond)
@@ -84,7 +84,7 @@ func tcpNetwork(a netip.Addr) string {
 	return "tcp6"
 }
 
-// packets opens a UDP socket on a node.
+// udpSocket opens a UDP socket on a node.
 func (x *T) udpSocket(n *lab.Node, at netip.AddrPort) *net.UDPConn {
 	var c *net.UDPConn
 	x.Must(x.bind(n, func() (err error) {
@@ -102,7 +102,7 @@ func listenUDP(at netip.AddrPort) (*net.UDPConn, error) {
 	return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
 }
 
-// everywhere is a node's unspecified address.
+// unspecified returns the unspecified address of a family.
 func unspecified(f Family, port uint16) netip.AddrPort {
 	return netip.AddrPortFrom(byFamily(f, "0.0.0.0", "::"), port)
 }
@@ -117,7 +117,7 @@ func portOf(a net.Addr) uint16 {
 	return 0
 }
 
-// addrOf is an address without the costume of IPv4 in IPv6.
+// addrOf converts an address. An IPv4-mapped address becomes IPv4.
 func addrOf(a net.Addr) netip.AddrPort {
 	p, err := netip.ParseAddrPort(a.String())
 	if err != nil {
@@ -126,14 +126,14 @@ func addrOf(a net.Addr) netip.AddrPort {
 	return netip.AddrPortFrom(p.Addr().Unmap(), p.Port())
 }
 
-// port is the next of the forwarded ports.
+// nextForwardedPort returns the next of the forwarded ports.
 func (s *Env) nextForwardedPort() uint16 {
 	s.nextPort++
 	return firstPort + uint16(s.nextPort%forwardCount)
 }
 
-// service listens where the peer that d begins from can reach it, and is the
-// address to dial.
+// service listens where clients in direction d can connect, and returns the address to
+// dial.
 func (x *T) service(s *Env, d Direction, f Family) (*net.TCPListener, netip.AddrPort) {
 	if d == Out {
 		l := x.listen(s.Outside, unspecified(f, 0))
@@ -144,7 +144,7 @@ func (x *T) service(s *Env, d Direction, f Family) (*net.TCPListener, netip.Addr
 	return l, s.reached(f, port)
 }
 
-// client is the node from which conversations in direction d begin.
+// client returns the node that opens conversations in direction d.
 func (s *Env) client(d Direction) *lab.Node {
 	if d == Out {
 		return s.Container
@@ -152,20 +152,20 @@ func (s *Env) client(d Direction) *lab.Node {
 	return s.Outside
 }
 
-// pair is a TCP connection that was begun in direction d, and over which the
-// client has said something.
+// pair returns a TCP connection that was opened in direction d, and over which the client
+// has sent something.
 func (x *T) pair(s *Env, d Direction, f Family) (inside, outside *net.TCPConn) {
 	l, to := x.service(s, d, f)
 	defer l.Close()
 	c := x.dialTCP(s.client(d), to)
-	// The client speaks first, for pasta (2023) tells a server inside of a
-	// connection only then; a case of its own looks at that.
+	// The client sends first, because pasta (2023) lets a server inside accept a
+	// connection only then. Another case checks that.
 	if _, err := c.Write([]byte{'.'}); err != nil {
 		x.Fatalf("write to %s: %v", to, err)
 	}
 	accepted, err := l.AcceptTCP()
 	if err != nil {
-		x.Fatalf("accept what was connected to %s: %v", to, err)
+		x.Fatalf("accept the connection to %s: %v", to, err)
 	}
 	closeAfter(x, accepted)
 	if _, err := io.ReadFull(accepted, make([]byte, 1)); err != nil {
@@ -177,10 +177,10 @@ func (x *T) pair(s *Env, d Direction, f Family) (inside, outside *net.TCPConn) {
 	return accepted, c
 }
 
-// datagrams is a UDP server, reachable by a client in direction d.
+// udpServer returns a UDP server that clients in direction d can reach.
 func (x *T) udpServer(s *Env, d Direction, f Family) (*net.UDPConn, netip.AddrPort) {
 	if d == Out {
-		// Bound, so that replies come from the address that was asked.
+		// Bound, so that replies come from the address that the client has sent to.
 		c := x.udpSocket(s.Outside, netip.AddrPortFrom(remoteAddr(f, remoteServer), 0))
 		return c, addrOf(c.LocalAddr())
 	}
@@ -188,7 +188,7 @@ func (x *T) udpServer(s *Env, d Direction, f Family) (*net.UDPConn, netip.AddrPo
 	return x.udpSocket(s.Container, unspecified(f, port)), s.reached(f, port)
 }
 
-// echo answers each datagram with itself until the socket closes.
+// echoUDP returns each datagram to its sender until the socket closes.
 func echoUDP(c *net.UDPConn) {
 	buf := make([]byte, 1<<16)
 	for {
@@ -200,13 +200,13 @@ func echoUDP(c *net.UDPConn) {
 			if ne, ok := err.(net.Error); ok && ne.Timeout() {
 				return
 			}
-			continue // an ICMP error of an earlier answer
+			continue // an ICMP error about an earlier answer
 		}
 		c.WriteToUDPAddrPort(buf[:n], from)
 	}
 }
 
-// errno is the system's error number in err, by its symbol, "" for none.
+// errno returns the symbol of the error number in err, or "" for no error.
 func errno(err error) string {
 	var e syscall.Errno
 	if !errors.As(err, &e) {
@@ -224,7 +224,7 @@ func errno(err error) string {
 	return fmt.Sprintf("errno %d", int(e))
 }
 
-// control runs f on the connection's descriptor.
+// control calls f with the connection's descriptor.
 func control(c syscall.Conn, f func(fd int) error) error {
 	raw, err := c.SyscallConn()
 	if err != nil {

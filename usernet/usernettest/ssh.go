@@ -12,8 +12,8 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// sshThere lets the real client send bytes to a command and get them back. The
-// server is ours: sshd switches users, and a user lab has one.
+// sshEcho runs the real client, which sends bytes to a command and reads them back. The
+// server is ours, because sshd switches users and a user lab has only one.
 func sshEcho(x *T, s *Env, f Family) {
 	client := x.requireProgram("ssh")
 	l, to := x.service(s, Out, f)
@@ -31,11 +31,11 @@ func sshEcho(x *T, s *Env, f Family) {
 		x.Fatalf("ssh: %v: %s", err, strings.TrimSpace(said.String()))
 	}
 	if !bytes.Equal(got.Bytes(), want) {
-		x.Fatalf("%d bytes came back of %d, or other ones", got.Len(), len(want))
+		x.Fatalf("sent %[2]d bytes, received %[1]d, or other ones", got.Len(), len(want))
 	}
 }
 
-// serveSSH takes everybody, and runs a command that gives back what it gets.
+// serveSSH accepts every client, and runs a command that returns its input.
 func serveSSH(l net.Listener) {
 	_, key, err := ed25519.GenerateKey(nil)
 	if err != nil {

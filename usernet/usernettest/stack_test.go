@@ -19,15 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The data path by itself: a process that is given an open device and runs one
-// Stack, with just enough policy for the suite.
+// The data path by itself: a process that inherits an open device and runs a Stack, with
+// as much policy as the suite needs.
 
 const (
 	stackArg = "usernettest-stack"
 	device   = "tun0"
 )
 
-// stackConfig is what the process is told.
+// stackConfig is the configuration of the process.
 type stackConfig struct {
 	MTU       int
 	Forwards  []usernettest.Forward
@@ -42,7 +42,7 @@ var (
 	own      = map[usernettest.Family]netip.Addr{usernettest.V4: netip.MustParseAddr("127.0.0.1"), usernettest.V6: netip.MustParseAddr("::1")}
 )
 
-// answerStack runs a Stack when this process was started for that.
+// answerStack runs a Stack if this process was started for that.
 func answerStack() {
 	if len(os.Args) != 3 || os.Args[1] != stackArg {
 		return
@@ -85,10 +85,10 @@ func runStack(text string) error {
 	return s.Run(ctx)
 }
 
-// minMTU6 is the smallest MTU that IPv6 can have (RFC 8200, section 5).
+// minMTU6 is the smallest MTU of a link with IPv6 (RFC 8200, section 5).
 const minIPv6MTU = 1280
 
-// redirects lets everything through, and some of it elsewhere.
+// redirects is a Policy that allows everything and redirects some of it.
 type redirects map[netip.AddrPort]netip.AddrPort
 
 func (r redirects) Judge(f usernet.Flow) usernet.Verdict {
@@ -134,7 +134,7 @@ func startStack(ctx context.Context, s *usernettest.Topology, o usernettest.Opti
 	if err != nil {
 		return nil, err
 	}
-	// The device lives as long as a descriptor does: the process has its own.
+	// The device exists as long as any descriptor of it, and the process has its own.
 	defer func() {
 		for _, f := range t.Files() {
 			f.Close()
@@ -159,7 +159,7 @@ func startStack(ctx context.Context, s *usernettest.Topology, o usernettest.Opti
 		return nil, err
 	}
 	i.Device, i.Nameserver, i.Loopback = device, resolver, loopback
-	// Forwards are there once one is.
+	// The forwards are ready when the first one is.
 	if len(o.Forwards) > 0 {
 		err = s.AwaitPort(ctx, i, o.Forwards[0])
 	}
@@ -170,7 +170,7 @@ func startStack(ctx context.Context, s *usernettest.Topology, o usernettest.Opti
 func TestStack(t *testing.T) {
 	lab.Need(t)
 	if !*all {
-		t.Skip("cleat run is made of it; by itself it is tried with -all only")
+		t.Skip("the data path runs by itself only with -all; cleat run contains it")
 	}
 	if err := link.Probe("tun"); err != nil {
 		var lack *link.Lack

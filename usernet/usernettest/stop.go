@@ -8,7 +8,7 @@ import (
 	"cleat/lab"
 )
 
-// stopCases: whoever is stopped for a while, nothing is lost.
+// stopCases stop a process for a while; nothing may be lost.
 func stopCases() []Case {
 	const bytes = 32 << 20
 	var cases []Case
@@ -43,12 +43,12 @@ func stopCases() []Case {
 	return append(cases, Case{Name: "stop/helper-udp", Needs: []Ability{Helper}, Check: stopUDP})
 }
 
-// stopWhileSending stops a process in the middle of a transfer.
+// stopWhileSending stops a process during a transfer.
 func stopWhileSending(x *T, pid int, from, to *net.TCPConn, bytes int64) {
 	stopWhile(x, from, to, bytes, func() { x.freeze(pid) }, func() { x.thaw(pid) })
 }
 
-// stopWhile interrupts a transfer until it stands still, and then lets it go on.
+// stopWhile interrupts a transfer until it stalls, and then lets it continue.
 func stopWhile(x *T, from, to *net.TCPConn, bytes int64, interrupt, resume func()) {
 	st := startStream(from, bytes, 10)
 	x.awaitMoved(&st.progress, 0) // the sender can't have finished, since nothing is read yet
@@ -58,7 +58,7 @@ func stopWhile(x *T, from, to *net.TCPConn, bytes int64, interrupt, resume func(
 	x.Must(st.check(to))
 }
 
-// stopReceiver gives the receiving socket to a process that is stopped.
+// stopReceiver passes the receiving socket to a process that is stopped.
 func stopReceiver(x *T, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	c := x.child(n, to, "sink")
 	x.freeze(c.PID())
@@ -74,7 +74,7 @@ func stopReceiver(x *T, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	}
 }
 
-// stopSender gives the sending socket to a process that is stopped.
+// stopSender passes the sending socket to a process that is stopped.
 func stopSender(x *T, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	c := x.child(n, from, "source", fmt.Sprint(bytes), "12")
 	x.Must(readable(to))
@@ -96,7 +96,7 @@ func stopSender(x *T, n *lab.Node, from, to *net.TCPConn, bytes int64) {
 	}
 }
 
-// stopUDP: after the helper was stopped, datagrams flow again.
+// stopUDP checks that datagrams are carried after the helper was stopped.
 func stopUDP(x *T, s *Env) {
 	server, to := x.udpServer(s, Out, V4)
 	go echoUDP(server)
@@ -108,7 +108,7 @@ func stopUDP(x *T, s *Env) {
 		c.Write(make([]byte, 1000))
 	}
 	x.thaw(s.Proc.PID())
-	// Answers to the hundred come first, or are lost.
+	// Answers to the hundred datagrams come first, or are lost.
 	c, err = x.dial(s.Container, "udp", to)
 	x.Must(err)
 	x.Must(x.echoed(c, 100))

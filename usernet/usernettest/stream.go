@@ -15,10 +15,10 @@ import (
 	"time"
 )
 
-// maxChunk bounds the sizes of single writes, which are random.
+// maxChunk bounds the random sizes of single writes.
 const maxChunk = 256 << 10
 
-// source writes that many bytes, which the seed determines, in pieces of random
+// source writes the given number of bytes, which depend on the seed, in pieces of random
 // sizes, and returns their SHA-256.
 func source(w io.Writer, bytes int64, seed uint64) (string, error) {
 	var key [32]byte
@@ -28,7 +28,7 @@ func source(w io.Writer, bytes int64, seed uint64) (string, error) {
 	hash := sha256.New()
 	buf := make([]byte, maxChunk)
 	for left := bytes; left > 0; {
-		// Small ones too: a uniform choice of the exponent.
+		// The exponent is uniform, so that there are small sizes as well.
 		n := min(left, 1+sizes.Int64N(1<<sizes.IntN(19)))
 		data.Read(buf[:n])
 		hash.Write(buf[:n])
@@ -40,7 +40,7 @@ func source(w io.Writer, bytes int64, seed uint64) (string, error) {
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
 
-// sink reads to the end and returns count and SHA-256.
+// sink reads to the end and returns the number of bytes and their SHA-256.
 func sink(r io.Reader) (int64, string, error) {
 	hash := sha256.New()
 	n, err := io.CopyBuffer(hash, onlyReader{r}, make([]byte, maxChunk))
@@ -50,10 +50,10 @@ func sink(r io.Reader) (int64, string, error) {
 	return n, hex.EncodeToString(hash.Sum(nil)), err
 }
 
-// onlyReader hides WriteTo, which would take buffers of its own.
+// onlyReader hides WriteTo, which would use its own buffers.
 type onlyReader struct{ io.Reader }
 
-// stream is bytes that are being sent over a connection in the background.
+// stream is bytes that are sent over a connection in the background.
 type stream struct {
 	progress
 	c     *net.TCPConn
@@ -102,7 +102,7 @@ func transfer(a, b *net.TCPConn, bytes int64, seed uint64) error {
 	return startStream(a, bytes, seed).check(b)
 }
 
-// transferBytes is how much an integrity case moves.
+// transferBytes returns how many bytes an integrity case moves.
 func (x *T) transferBytes() int64 { return scaled[int64](x.Settings, 16<<20, 64<<20, 1<<30) }
 
 func streamCases() []Case {
@@ -131,7 +131,7 @@ func streamCases() []Case {
 	)
 }
 
-// progress counts what passes through it.
+// progress counts the bytes written through it.
 type progress struct {
 	io.Writer
 	moved atomic.Int64
@@ -143,10 +143,10 @@ func (p *progress) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// still is how long a counter must not move to be said to stand.
+// stalledFor is how long a counter must not change to count as stalled.
 const stalledFor = 250 * time.Millisecond
 
-// awaitStill waits until p stands, and is where.
+// awaitStalled waits until p has stalled and returns its count.
 func (x *T) awaitStalled(p *progress) int64 {
 	last, since := p.moved.Load(), time.Now()
 	x.Await(func() error {
@@ -154,14 +154,14 @@ func (x *T) awaitStalled(p *progress) int64 {
 			last, since = now, time.Now()
 		}
 		if time.Since(since) < stalledFor {
-			return errors.New("data keeps moving though nobody reads")
+			return errors.New("data keeps moving although the receiver does not read")
 		}
 		return nil
 	})
 	return last
 }
 
-// awaitMoved waits until more than so many bytes have moved.
+// awaitMoved waits until more than the given number of bytes have moved.
 func (x *T) awaitMoved(p *progress, bytes int64) {
 	x.Await(func() error {
 		if got := p.moved.Load(); got <= bytes {

@@ -20,20 +20,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Site is the world of one data path.
+// Topology is the network around one data path.
 type Topology struct {
 	Outside, Host, Container *lab.Node
-	Netns                    string // path of the container's namespace
-	Dir                      string // scratch
+	Netns                    string // path of the container's network namespace
+	Dir                      string // for temporary files
 }
 
-// uplink is the host's link to the outside, and the outside's to the host.
+// uplink is the name of the host's link to the outside, and of the outside's link to the
+// host.
 const uplink = "eth0"
 
-// HostAddr is the host's address on its uplink.
+// HostAddr returns the host's address on its uplink.
 func HostAddr(f Family) netip.Addr { return byFamily(f, "192.0.2.1", "2001:db8:1::1") }
 
-// OutsideAddr is the outside's address next to the host.
+// OutsideAddr returns the outside's address on the host's uplink.
 func OutsideAddr(f Family) netip.Addr { return byFamily(f, "192.0.2.2", "2001:db8:1::2") }
 
 func byFamily(f Family, v4, v6 string) netip.Addr {
@@ -43,37 +44,37 @@ func byFamily(f Family, v4, v6 string) netip.Addr {
 	return netip.MustParseAddr(v6)
 }
 
-// far is an address beyond the uplink's network. The first two belong to the
-// outside; to the others it answers as routers do.
+// remoteAddr returns an address beyond the uplink's network. The first two belong to the
+// outside. For the others the outside answers as a router does.
 func remoteAddr(f Family, last int) netip.Addr {
 	return byFamily(f, fmt.Sprintf("198.51.100.%d", last), fmt.Sprintf("2001:db8:7::%d", last))
 }
 
-// Last parts of far addresses.
+// Last parts of remote addresses.
 const (
 	remoteServer      = 7
 	remoteOther       = 8
 	remoteUnreachable = 101 // ICMP: host unreachable
 	remoteProhibited  = 102 // ICMP: administratively prohibited
-	remoteSilent      = 103 // nothing comes back
-	remoteNoRoute     = 104 // the host itself has no way to it
+	remoteSilent      = 103 // no answer
+	remoteNoRoute     = 104 // the host itself has no route
 )
 
-// Addresses of the outside that nobody is to reach unasked: where clouds keep a
-// machine's secrets, and what is on the host's link alone.
+// Addresses of the outside that must not be reachable by default: a cloud's metadata
+// services, which have a machine's secrets, and a link-local address.
 var (
 	metadata  = netip.MustParseAddr("169.254.169.254")
 	metadata6 = netip.MustParseAddr("fd00:ec2::254")
 	linkLocal = netip.MustParseAddr("169.254.7.7")
 )
 
-// firstPort begins the ports that are forwarded unless a case says otherwise.
+// firstPort is the first of the ports that are forwarded by default.
 const (
 	firstPort    = 20000
 	forwardCount = 16
 )
 
-// forwarded are those forwards.
+// forwarded returns the default forwards.
 func forwarded() []Forward {
 	var out []Forward
 	for _, proto := range []string{"tcp", "udp"} {
@@ -82,12 +83,12 @@ func forwarded() []Forward {
 	return out
 }
 
-// Conditions are what a case wants of the world.
+// Conditions are what a case requires of the topology.
 type Conditions struct {
 	NoPing bool // ordinary users of the host may not ping
 }
 
-// NewSite builds the world. Close it.
+// NewTopology builds a topology. The caller must close it.
 func NewTopology(c Conditions) (*Topology, error) {
 	s := &Topology{}
 	if err := s.build(c); err != nil {
@@ -116,7 +117,7 @@ func (s *Topology) build(c Conditions) error {
 			return err
 		}
 		if n.to == &s.Host && c.NoPing {
-			continue // nobody may in a new namespace
+			continue // in a new namespace nobody may
 		}
 		if err := (*n.to).Sysctl("net/ipv4/ping_group_range", "0 0"); err != nil {
 			return err
@@ -132,8 +133,8 @@ func (s *Topology) build(c Conditions) error {
 	return s.Container.NS.Pin(s.Netns)
 }
 
-// sysctls make errors come soon and always, addresses usable at once, and give
-// all paths the same congestion control.
+// sysctls make errors arrive soon and always, make addresses usable at once, and give all
+// paths the same congestion control.
 func sysctls(n *lab.Node) error {
 	for _, set := range []struct{ name, value string }{
 		{"net/ipv4/tcp_congestion_control", "reno"},
@@ -145,7 +146,7 @@ func sysctls(n *lab.Node) error {
 	} {
 		err := n.Sysctl(set.name, set.value)
 		if errors.Is(err, fs.ErrNotExist) && set.name == linearTimeouts {
-			continue // Linux before 6.5 does as with 0
+			continue // Linux before 6.5 behaves as with 0
 		}
 		if err != nil {
 			return err
@@ -166,7 +167,7 @@ func (s *Topology) addresses() error {
 	return errors.Join(s.Host.Address(uplink, net4, net6), s.Outside.Address(uplink, out4, out6), s.Outside.Address("lo", local...))
 }
 
-// routes give the host a default route, and the outside a router's manners.
+// routes gives the host a default route, and makes the outside behave as a router.
 func (s *Topology) routes() error {
 	errs := []error{
 		s.Outside.Sysctl("net/ipv4/ip_forward", "1"),
@@ -188,17 +189,17 @@ func ipNet(p netip.Prefix) *net.IPNet {
 
 func hostPrefix(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// AddRoute adds a route of a node by a gateway. The zero prefix is the default
+// AddRoute adds a route through a gateway to a node. The zero prefix is the default
 // route.
 func AddRoute(n *lab.Node, to netip.Prefix, via netip.Addr) error { return addRoute(n, to, via, 0) }
 
-// addRoute adds a route by a gateway, or, without one, of the given type. The
-// zero prefix is the default route.
+// addRoute adds a route through a gateway, or one of the given type without a gateway.
+// The zero prefix is the default route.
 func addRoute(n *lab.Node, to netip.Prefix, via netip.Addr, kind int) error {
 	return changeRoute(n, to, via, kind, (*netlink.Handle).RouteReplace)
 }
 
-// removeRoute takes back what addRoute added.
+// removeRoute removes a route that addRoute has added.
 func removeRoute(n *lab.Node, to netip.Prefix, via netip.Addr, kind int) error {
 	return changeRoute(n, to, via, kind, (*netlink.Handle).RouteDel)
 }
@@ -222,9 +223,9 @@ func changeRoute(n *lab.Node, to netip.Prefix, via netip.Addr, kind int, change 
 	return nil
 }
 
-// useOutsideResolver makes this process and its children, which live in a mount
-// namespace of the lab's own, ask the outside for names. Once is enough, and several at
-// once would be in each other's way.
+// useTestResolver makes this process and its children, which are in the lab's mount
+// namespace, use the outside's nameserver. It runs once: concurrent calls would
+// interfere.
 var useTestResolver = sync.OnceValue(func() error {
 	const conf = "/etc/resolv.conf"
 	want := fmt.Sprintf("nameserver %s\nnameserver %s\n", OutsideAddr(V4), OutsideAddr(V6))
@@ -247,7 +248,7 @@ var useTestResolver = sync.OnceValue(func() error {
 	return nil
 })
 
-// Close lets the world go.
+// Close removes the topology.
 func (s *Topology) Close() error {
 	var errs []error
 	if s.Netns != "" {
@@ -264,16 +265,16 @@ func (s *Topology) Close() error {
 	return errors.Join(errs...)
 }
 
-// awaitAddress waits until the container's link is up and has an address of
-// each family given that can be used, or until it is in vain.
-func (s *Topology) awaitAddress(ctx context.Context, device string, families []Family, vain func() bool) error {
+// awaitAddress waits until the container's link is up and has a usable address of each
+// given family. It stops waiting when ended returns true.
+func (s *Topology) awaitAddress(ctx context.Context, device string, families []Family, ended func() bool) error {
 	h, err := link.Handle(s.Container.NS)
 	if err != nil {
 		return err
 	}
 	defer h.Close()
 	return await(ctx, func() error {
-		if vain() {
+		if ended() {
 			return nil
 		}
 		l, err := h.LinkByName(device)
@@ -289,7 +290,7 @@ func (s *Topology) awaitAddress(ctx context.Context, device string, families []F
 	})
 }
 
-// usable is the link's first address that packets can be sent from, or nil.
+// usableAddress returns the link's first address that packets can be sent from, or nil.
 func usableAddress(h *netlink.Handle, l netlink.Link, f Family) (*netlink.Addr, error) {
 	family := map[Family]int{V4: netlink.FAMILY_V4, V6: netlink.FAMILY_V6}[f]
 	all, err := h.AddrList(l, family)
@@ -304,7 +305,7 @@ func usableAddress(h *netlink.Handle, l netlink.Link, f Family) (*netlink.Addr, 
 	return nil, nil
 }
 
-// Guest is the container's own address, or an invalid one.
+// Guest returns the container's own address, or an invalid one.
 func (s *Topology) Guest(device string, f Family) (netip.Addr, error) {
 	h, err := link.Handle(s.Container.NS)
 	if err != nil {
@@ -323,11 +324,11 @@ func (s *Topology) Guest(device string, f Family) (netip.Addr, error) {
 	return got.Unmap(), nil
 }
 
-// lookEvery is how often a condition is looked at.
+// pollInterval is how often a condition is checked.
 const pollInterval = 2 * time.Millisecond
 
-// await looks until the condition holds, and returns its last complaint when
-// ctx ends first.
+// await waits until the condition holds. If ctx ends first, it returns the condition's
+// last error.
 func await(ctx context.Context, holds func() error) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpCases: datagrams, their borders, their peers and their errors.
+// udpCases check datagrams, their boundaries, their peers and their errors.
 func udpCases() []Case {
 	cases := slices.Concat(
 		forBoth("udp/echo", func(x *T, s *Env, d Direction, f Family) {
@@ -44,22 +44,22 @@ func udpCases() []Case {
 				x.Fatalf("%v; on the host: %s", err, host)
 			}
 			if inside != host {
-				x.Fatalf("sending to %s: inside %s, on the host %s", to, inside, host)
+				x.Fatalf("send to %s: %s inside, %s on the host", to, inside, host)
 			}
 		})...)
 	}
 	return cases
 }
 
-// again is after how long a datagram that got no answer is sent once more: any
+// retryAfter is how long to wait for an answer before sending a datagram again, since any
 // network may lose one.
 const retryAfter = 500 * time.Millisecond
 
-// ask sends a datagram of that size and waits for the same back. Only a loss is
-// forgiven.
+// echoed sends a datagram of the given size and waits until it is returned. It retries
+// only after a loss.
 func (x *T) echoed(c net.Conn, size int) error { return x.echoedWithin(4, c, size) }
 
-// askTimes is ask with so many tries.
+// echoedWithin is echoed with a number of tries.
 func (x *T) echoedWithin(tries int, c net.Conn, size int) error {
 	var err error
 	for try := 0; try < tries && x.ctx.Err() == nil; try++ {
@@ -77,7 +77,7 @@ func (x *T) echoedWithin(tries int, c net.Conn, size int) error {
 	return nil
 }
 
-// trade sends a datagram and reads the same.
+// sendAndReceive sends a datagram and reads it back.
 func sendAndReceive(c net.Conn, size int) error {
 	want := sizedDatagram(size)
 	if _, err := c.Write(want); err != nil {
@@ -89,19 +89,19 @@ func sendAndReceive(c net.Conn, size int) error {
 		switch {
 		case err != nil || bytes.Equal(got[:n], want):
 			return err
-		case !bytes.Equal(got[:n], sizedDatagram(n)): // else a late answer to an earlier one
+		case !bytes.Equal(got[:n], sizedDatagram(n)): // otherwise it is a late answer to an earlier datagram
 			return fmt.Errorf("received %d bytes that were not sent", n)
 		}
 	}
 }
 
-// patterned is a datagram that tells its size.
+// sizedDatagram returns a datagram whose content depends on its size.
 func sizedDatagram(size int) []byte {
 	return bytes.Repeat([]byte{byte(size), byte(size >> 8), 'x'}, size/3+1)[:size]
 }
 
-// udpError is the error that a connected socket sees after sending to an
-// address where nothing takes datagrams.
+// udpError returns the error that a connected socket reports after sending to an address
+// that takes no datagrams.
 func (x *T) udpError(s *Env, d Direction, to netip.AddrPort, onHost bool) (string, error) {
 	n := s.Container
 	if onHost {
@@ -111,7 +111,7 @@ func (x *T) udpError(s *Env, d Direction, to netip.AddrPort, onHost bool) (strin
 	if err != nil {
 		return "", err
 	}
-	// Ask for what is not an error of this socket alone, too.
+	// Errors that do not belong to this socket alone are reported only on request.
 	level, option := unix.IPPROTO_IP, unix.IP_RECVERR
 	if to.Addr().Is6() {
 		level, option = unix.IPPROTO_IPV6, unix.IPV6_RECVERR
@@ -129,11 +129,11 @@ func (x *T) udpError(s *Env, d Direction, to netip.AddrPort, onHost bool) (strin
 			return errno(err), nil
 		}
 	}
-	return "", fmt.Errorf("sending to %s from %s gave no error", to, n)
+	return "", fmt.Errorf("sending to %s from %s caused no error", to, n)
 }
 
-// manyPeers talks from many ports to one server, which must see each as a peer
-// of its own, and then once more, when all flows are known.
+// manyPeers sends from many ports to one server, which must see each as a separate peer.
+// Then it sends again from ports whose flows are known.
 func manyPeers(x *T, s *Env, d Direction, f Family) {
 	n := scaled(x.Settings, 1000, fewerForV6(f, 10_000, 2000), 10_000)
 	server, to := x.udpServer(s, d, f)
@@ -158,7 +158,7 @@ func manyPeers(x *T, s *Env, d Direction, f Family) {
 				return fmt.Errorf("peer %d of %d: %w", i, n, err)
 			}
 		}
-		// The first ones' flows still are the same.
+		// The first ports still have the same flows.
 		for i := range 100 {
 			if err := x.echoFromPort(f, uint16(base+i), to, []byte("again")); err != nil {
 				return fmt.Errorf("peer %d again: %w", i, err)
@@ -175,7 +175,7 @@ func manyPeers(x *T, s *Env, d Direction, f Family) {
 	}
 }
 
-// fromPort sends from a given port and waits for the answer. It runs on the
+// echoFromPort sends from a given port and waits for the answer. It is called on the
 // node's thread.
 func (x *T) echoFromPort(f Family, port uint16, to netip.AddrPort, say []byte) error {
 	c, err := net.DialUDP(f.network("udp"), net.UDPAddrFromAddrPort(unspecified(f, port)), net.UDPAddrFromAddrPort(to))
@@ -192,7 +192,7 @@ func (x *T) echoFromPort(f Family, port uint16, to netip.AddrPort, say []byte) e
 		var n int
 		if n, err = c.Read(buf); err == nil {
 			if !bytes.Equal(buf[:n], say) {
-				return fmt.Errorf("answer %q, want %q", buf[:n], say)
+				return fmt.Errorf("received %q, want %q", buf[:n], say)
 			}
 			return nil
 		}
@@ -200,8 +200,8 @@ func (x *T) echoFromPort(f Family, port uint16, to netip.AddrPort, say []byte) e
 	return err
 }
 
-// manyServers asks many servers from one socket, whose port must stay one peer
-// for each server: answers come from who was asked.
+// manyServers sends to many servers from one socket. The answers must come from the
+// servers that were asked.
 func manyServers(x *T, s *Env, f Family) {
 	var servers []netip.AddrPort
 	for i := range 100 {
@@ -220,7 +220,7 @@ func manyServers(x *T, s *Env, f Family) {
 			n, who, err := client.ReadFromUDPAddrPort(buf)
 			from = netip.AddrPortFrom(who.Addr().Unmap(), who.Port())
 			if err == nil && string(buf[:n]) != from.String() {
-				x.Fatalf("%s answered what %s was asked", from, buf[:n])
+				x.Fatalf("%s answered the datagram to %s", from, buf[:n])
 			}
 		}
 		if from != to {
@@ -229,8 +229,8 @@ func manyServers(x *T, s *Env, f Family) {
 	}
 }
 
-// burst sends equal datagrams back to back, with and without UDP_SEGMENT: their
-// borders and order must stay. Losses are counted, not judged.
+// burst sends equal datagrams back to back, with and without UDP_SEGMENT. Their
+// boundaries and order must be kept. Losses are counted, and do not fail the case.
 func burst(x *T, s *Env, d Direction, f Family) {
 	for _, segment := range []int{0, 1000} {
 		const count, batch = 2000, 20
@@ -259,7 +259,7 @@ func burst(x *T, s *Env, d Direction, f Family) {
 				x.Fatalf("send: %v", err)
 			}
 		}
-		// The last number ends the receiver, however often it takes.
+		// The last number ends the receiver. It is sent until it arrives.
 		x.Await(func() error {
 			select {
 			case err := <-lost:
@@ -267,20 +267,20 @@ func burst(x *T, s *Env, d Direction, f Family) {
 				return nil
 			default:
 				c.Write(numberedDatagram(count, 1000))
-				return errors.New("the last datagram never arrives")
+				return errors.New("the last datagram does not arrive")
 			}
 		})
 	}
 }
 
-// numbered is a datagram with a number and a pattern made of it.
+// numberedDatagram returns a datagram with a number and a pattern made from it.
 func numberedDatagram(i, size int) []byte {
 	b := bytes.Repeat([]byte{byte(i)}, size)
 	copy(b, fmt.Sprintf("%08d", i))
 	return b
 }
 
-// counted receives datagrams up to number last.
+// receiveNumbered receives datagrams up to number last.
 func (x *T) receiveNumbered(c *net.UDPConn, last, size int) error {
 	buf := make([]byte, 1<<16)
 	got, before := 0, -1
@@ -292,14 +292,14 @@ func (x *T) receiveNumbered(c *net.UDPConn, last, size int) error {
 		var i int
 		fmt.Sscanf(string(buf[:min(n, 8)]), "%d", &i)
 		if !bytes.Equal(buf[:n], numberedDatagram(i, size)) {
-			return fmt.Errorf("a datagram of %d bytes is not as it was sent", n)
+			return fmt.Errorf("a datagram of %d bytes was changed", n)
 		}
 		if i == last {
 			x.Notef("%d of %d arrived", got, last)
 			return nil
 		}
 		if i < before {
-			return fmt.Errorf("datagram %d after %d", i, before)
+			return fmt.Errorf("received datagram %d after %d", i, before)
 		}
 		before = i
 		got++

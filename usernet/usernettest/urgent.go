@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// urgentCases: the urgent byte arrives as such, at its place in the stream.
+// urgentCases check that an urgent byte arrives as such, at its place in the stream.
 func urgentCases() []Case {
 	return forFamilies("urgent", func(x *T, s *Env, f Family) {
 		in, out := x.pair(s, Out, f)
@@ -32,7 +32,7 @@ func urgent(x *T, a, b *net.TCPConn) error {
 		return err
 	}
 	if err := control(a, func(fd int) error { return unix.Send(fd, []byte("!"), unix.MSG_OOB) }); err != nil {
-		return fmt.Errorf("send an urgent byte: %w", err)
+		return fmt.Errorf("send urgent byte: %w", err)
 	}
 	if _, err := io.WriteString(a, "after"); err != nil {
 		return err
@@ -40,8 +40,8 @@ func urgent(x *T, a, b *net.TCPConn) error {
 	if err := a.CloseWrite(); err != nil {
 		return err
 	}
-	// It is no part of the ordinary stream, where a read stops in front of it;
-	// reading on discards it.
+	// The urgent byte is not part of the ordinary stream. A read stops before it, and the
+	// next read discards it.
 	before := make([]byte, len("before"))
 	if _, err := io.ReadFull(b, before); err != nil {
 		return err
@@ -52,8 +52,8 @@ func urgent(x *T, a, b *net.TCPConn) error {
 		err := control(b, func(fd int) error {
 			err := receiveUrgent(fd, got[:])
 			if n, _ := peek(fd); errors.Is(err, unix.EINVAL) && n > 0 {
-				// What follows is there: the urgent byte has come, after the first look
-				// maybe, or never will.
+				// The bytes after it have arrived. So the urgent byte has arrived as
+				// well, perhaps after the first look, or never will.
 				if err = receiveUrgent(fd, got[:]); errors.Is(err, unix.EINVAL) {
 					return neverComes{err}
 				}
@@ -65,7 +65,7 @@ func urgent(x *T, a, b *net.TCPConn) error {
 		}
 		return err
 	}); err != nil {
-		return fmt.Errorf("receive the urgent byte: %w", err)
+		return fmt.Errorf("receive urgent byte: %w", err)
 	}
 	if late.error != nil {
 		return fmt.Errorf("no urgent byte: %w", late.error)
@@ -80,11 +80,11 @@ func urgent(x *T, a, b *net.TCPConn) error {
 	return nil
 }
 
-// receiveUrgent takes the urgent byte; EINVAL: there is none, or not yet.
+// receiveUrgent reads the urgent byte. It returns EINVAL if there is none, or not yet.
 func receiveUrgent(fd int, b []byte) error {
 	_, _, err := unix.Recvfrom(fd, b, unix.MSG_OOB|unix.MSG_DONTWAIT)
 	return err
 }
 
-// gone says that what was waited for will not come.
+// neverComes wraps the error of a condition that will never hold.
 type neverComes struct{ error }

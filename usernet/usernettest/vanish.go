@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// vanishCases: one side is cut off, for a while or for good.
+// vanishCases cut one side off, for a while or for good.
 func vanishCases() []Case {
 	cases := families(func(f Family) Case {
 		return Case{Name: "vanish/outside-for-good", Alone: true, Needs: []Ability{Sockets}, Check: func(x *T, s *Env) {
@@ -18,16 +18,16 @@ func vanishCases() []Case {
 			x.Must(exchange(in, out))
 			before, err := descriptors(s.Proc.PID())
 			x.Must(err)
-			// The host gives up soon, and the guest hears of it.
+			// The host gives up soon, and the guest must get an error.
 			x.Must(s.Host.Sysctl("net/ipv4/tcp_retries2", "1"))
 			x.Must(s.cut(s.Outside, HostAddr(f)))
 			in.Write(make([]byte, 10_000))
 			n, err := in.Read(make([]byte, 1))
 			if err == nil || os.IsTimeout(err) && errno(err) == "no answer" {
-				x.Fatalf("read %d bytes, error %v from a peer that is gone", n, err)
+				x.Fatalf("read %d bytes, error %v from a peer that was cut off", n, err)
 			}
 			if e := errno(err); e == "EOF" {
-				x.Fatalf("a peer that is gone looks as if it had closed")
+				x.Fatalf("a peer that was cut off appears to have closed")
 			}
 			x.Notef("inside: %s", errno(err))
 			in.Close()
@@ -37,7 +37,7 @@ func vanishCases() []Case {
 			x.Await(func() error {
 				now, err := descriptors(s.Proc.PID())
 				if err == nil && now >= before {
-					err = fmt.Errorf("the helper keeps %d descriptors, %d with the connection", now, before)
+					err = fmt.Errorf("the helper has %d descriptors, %d with the connection", now, before)
 				}
 				return err
 			})
@@ -66,7 +66,7 @@ func vanishCases() []Case {
 	})...)
 }
 
-// cut makes the node's packets to an address vanish.
+// cut drops the node's packets to an address.
 func (s *Env) cut(n *lab.Node, to netip.Addr) error {
 	return addRoute(n, hostPrefix(to), netip.Addr{}, unix.RTN_BLACKHOLE)
 }
