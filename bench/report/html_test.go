@@ -5,6 +5,7 @@ import (
 	"encoding/xml"
 	"errors"
 	"flag"
+	"fmt"
 	"io"
 	"math"
 	"regexp"
@@ -13,6 +14,7 @@ import (
 	"testing"
 
 	"cleat/bench/cell"
+	"cleat/bench/summary"
 )
 
 var preview = flag.String("preview", "", "write the test's reports to this directory, to look at them")
@@ -226,5 +228,73 @@ func TestExistingPathIsNoRecommendation(t *testing.T) {
 	}
 	if text := b.String(); !strings.Contains(text, "This path, outbound") || strings.Contains(text, "<h2>Recommendation") {
 		t.Error("the path's numbers are not stated, or recommended")
+	}
+}
+
+func TestTitle(t *testing.T) {
+	page := render(t, FromResults(summary.Results{Environment: map[string]any{"preset": "quick", "hostname": "rack7", "started": "2026-10-09T08:53:20Z", "title": "the usual networks"}}))
+	for _, want := range []string{"<title>quick on rack7, 2026-10-09 · cleat bench</title>", "<h1>quick on rack7, 2026-10-09</h1>", "<span>the usual networks</span>"} {
+		if !strings.Contains(page, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	if got := (Input{}).title(); got != "Report" {
+		t.Errorf("without results: %q", got)
+	}
+}
+
+// TestNetworksHaveOneOrder checks that bars and tables list networks alike, whatever
+// their numbers are.
+func TestNetworksHaveOneOrder(t *testing.T) {
+	p := newPage(quickInput())
+	var want []string
+	for _, g := range p.Tables[0].Groups {
+		for _, r := range g.Rows {
+			want = append(want, r.Network)
+		}
+	}
+	for _, f := range p.Bars {
+		var got []string
+		for _, g := range f.Panels[0].Groups {
+			for _, r := range g.Rows {
+				got = append(got, r.Name)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s lists %q, the table %q", f.Title, got, want)
+		}
+	}
+}
+
+func TestLevelText(t *testing.T) {
+	of := func(levels ...float64) (sums []cell.Summary) {
+		for _, l := range levels {
+			sums = append(sums, cell.Summary{N: 4, CILevel: l})
+		}
+		return sums
+	}
+	for want, sums := range map[string][]cell.Summary{"": {{N: 1}}, "95 %": of(0.9609, 0.9785), "87 %": of(0.875), "87–95 %": of(0.875, 0.9609)} {
+		if got := levelText(sums); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// TestNotesAreMerged checks that the notes of two rows are lines of both, not
+// footnotes of each number.
+func TestNotesAreMerged(t *testing.T) {
+	g := newSynthetic("between")
+	for i, direction := range []string{"outbound", "inbound"} {
+		c := cell.Cell{Network: "existing-path", Transport: "tcp", Direction: direction}
+		g.add(c, "tcp", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Throughput: 1e10})
+		g.add(c, "rr", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.LatencyP50: 1e5})
+		for k := range g.in.Summaries[2*i:] {
+			s := &g.in.Summaries[2*i+k]
+			s.Warnings = []cell.Warning{{Code: "foreign", Count: 2 + k, Severity: float64(i + k), Text: fmt.Sprintf("other programs used %d processors", i+k)}, cell.Note("measured in 8 of 10 blocks")}
+		}
+	}
+	out := table(t, g.in, 80)
+	if !strings.Contains(out, "\nall: 2–3 samples: other programs used 2 processors\n") || strings.Count(out, "measured in 8 of 10 blocks") != 1 || strings.ContainsAny(out, "¹²") {
+		t.Error(out)
 	}
 }

@@ -44,6 +44,32 @@ func TestFromResults(t *testing.T) {
 	}
 }
 
+// TestCardsNeedAChoice checks that roles with one network take a phrase, not a card.
+func TestCardsNeedAChoice(t *testing.T) {
+	in := FromResults(results(quickInput()))
+	for _, a := range in.Recommendation {
+		if strings.Contains(a.Question, "outside") || strings.Contains(a.Summary, "no other was measured") {
+			t.Errorf("a card for a role without a choice: %+v", a)
+		}
+	}
+	if got := strings.Join(in.Undecided, "; "); !strings.Contains(got, "Container and the world outside: only nat-out, 26.7 Gbit/s") {
+		t.Errorf("undecided %q", got)
+	}
+}
+
+// TestTiesAreNotRecommended checks that a card does not name one of several networks
+// that can't be told apart.
+func TestTiesAreNotRecommended(t *testing.T) {
+	g := newSynthetic("ties")
+	for _, network := range []string{"veth", "bridge"} {
+		g.add(cell.Cell{Network: network, Transport: "tcp", Direction: "between"}, "tcp", 2, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Throughput: 1e10})
+	}
+	first := FromResults(results(g.in)).Recommendation[0]
+	if first.Network != "veth or bridge" || strings.HasPrefix(first.Summary, "Use ") || !strings.Contains(first.Summary, "choose by their limits") {
+		t.Errorf("%q: %q", first.Network, first.Summary)
+	}
+}
+
 func writePreview(t *testing.T, name string, in Input) {
 	t.Helper()
 	var b bytes.Buffer

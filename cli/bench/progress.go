@@ -47,9 +47,7 @@ const progressEvery = 5 * time.Second
 func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *progress {
 	p := &progress{w: f, quiet: quiet, terminal: term.IsTerminal(f), repeat: e.Repeat, said: map[string]bool{}}
 	estimate := e.Estimate(bench.Possible())
-	if estimate > longRun {
-		fmt.Fprintf(f, "this run takes about %s; --repeat, --duration, --networks and --only make it shorter\n", about(estimate))
-	}
+	announce(f, estimate)
 	if !quiet {
 		fmt.Fprintf(f, "%s: %s\n%s, %s and %d to warm up, about %s; results in %s\n",
 			e.Name, e.Title, term.Count(len(e.Networks()), "network"), term.Count(e.Repeat, "block"), e.Warmup, about(estimate), dir)
@@ -62,6 +60,13 @@ func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *p
 
 // longRun is the time above which even a quiet run announces how long it takes.
 const longRun = 10 * time.Minute
+
+// announce prints how long a long run takes.
+func announce(w io.Writer, estimate time.Duration) {
+	if estimate > longRun {
+		fmt.Fprintf(w, "this run takes about %s; --repeat, --duration, --networks and --only make it shorter\n", about(estimate))
+	}
+}
 
 // about returns an estimate for people: to the second below a minute, to the minute
 // above ten.

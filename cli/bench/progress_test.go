@@ -63,3 +63,15 @@ func TestProgressSaysOnce(t *testing.T) {
 		t.Errorf("%q, want %q", b.String(), want)
 	}
 }
+
+func TestAnnounce(t *testing.T) {
+	for estimate, want := range map[time.Duration]string{
+		10 * time.Minute:                "",
+		65*time.Minute + 20*time.Second: "this run takes about 1h5m; --repeat, --duration, --networks and --only make it shorter\n",
+	} {
+		var b strings.Builder
+		if announce(&b, estimate); b.String() != want {
+			t.Errorf("%v: %q, want %q", estimate, b.String(), want)
+		}
+	}
+}
