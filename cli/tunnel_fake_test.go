@@ -55,7 +55,7 @@ func runFakeTunnel(args []string) int {
 	for i, device := range []string{"eth0", "wwan0"} {
 		f.paths = append(f.paths, tunnel.PathStatus{
 			PathConfig: tunnel.PathConfig{Name: []string{"dsl", "lte"}[i], Device: device, Port: 4754, MTU: 1500, Remote: netip.MustParseAddrPort("198.51.100.2:4754")},
-			Open:       true, Share: 0.5, Status: sched.Status{Up: true, Live: true, RateBitsPerSec: 50e6, BitsPerSec: 40e6, RTT: 10 * time.Millisecond},
+			Open:       true, Share: 0.5, Status: sched.Status{Up: true, Live: true, RateBitsPerSec: 50e6, DeliveredBitsPerSec: 40e6, RTT: 10 * time.Millisecond},
 		})
 	}
 	if err := control.Serve(ctx, l, f); err != nil {
@@ -101,15 +101,16 @@ func (f *fakeTunnel) AddPath(p spec.Path) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if _, err := f.index(p.Name); err == nil {
-		return fmt.Errorf("path %q: %w", p.Name, tunnel.ErrPathTaken)
+		return fmt.Errorf("path %q: %w", p.Name, tunnel.ErrPathExists)
 	}
-	t := spec.Tunnel{Name: f.name, Device: "cleat0", Port: 4754, Scheduler: spec.Adaptive, Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/30")}}
+	t := spec.Tunnel{Name: f.name, Device: "cleat0", Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/30")},
+		Settings: spec.Settings{Port: 4754, Scheduler: spec.Adaptive}}
 	p, err := t.CheckPath(p)
 	if err != nil {
 		return err
 	}
 	f.paths = append(f.paths, tunnel.PathStatus{PathConfig: tunnel.PathConfig{Name: p.Name, Device: p.Device, Local: p.Local, Port: p.LocalPort,
-		Remote: p.Remote, Limit: p.RateBitsPerSec, Weight: p.Weight, MTU: p.MTUBytes}})
+		Remote: p.Remote, MaxRate: p.RateBitsPerSec, Weight: p.Weight, MTU: p.MTUBytes}})
 	return nil
 }
 
@@ -128,7 +129,7 @@ func (f *fakeTunnel) Reload() (control.Reloaded, error) {
 	case err != nil:
 		return control.Reloaded{}, fmt.Errorf("read tunnel file: %w", err)
 	case string(text) == "refuse\n":
-		return control.Reloaded{Changed: []string{"path sat added"}, Refused: []string{"name stays office, not home: it is the tunnel's own"}}, nil
+		return control.Reloaded{Changed: []string{"path sat added"}, Refused: []string{"name can't change from office to home without a restart: it is the tunnel's own"}}, nil
 	case string(text) == "mistake\n":
 		return control.Reloaded{}, &control.FileError{Findings: []spec.Finding{{File: "office.yaml", Line: 3, Column: 7, Severity: spec.Error, Message: "port 0: want 1…65535"}}}
 	}

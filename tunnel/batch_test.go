@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// arrival is a packet that came over a path.
-type arrival struct {
+// received is a packet that arrived over a path.
+type received struct {
 	data []byte
 	tos  uint8
 }
 
-// arrivals takes what waits at the far end of a path.
-func arrivals(t testing.TB, p *path, box *sys.Inbox) []arrival {
+// receiveAll returns the packets that wait at the far end of a path.
+func receiveAll(t testing.TB, p *path, box *sys.Inbox) []received {
 	t.Helper()
-	var all []arrival
+	var all []received
 	for {
 		n, errno := box.RecvNow(p.fd)
 		if errno == unix.EAGAIN {
@@ -41,15 +41,15 @@ func arrivals(t testing.TB, p *path, box *sys.Inbox) []arrival {
 			}
 			for len(data) > 0 {
 				k := min(size, len(data))
-				all = append(all, arrival{data[:k:k], meta.TOS})
+				all = append(all, received{data[:k:k], meta.TOS})
 				data = data[k:]
 			}
 		}
 	}
 }
 
-// expect is a packet that is to go over a path: what the splitter says.
-type expect struct {
+// expected is a packet as the splitter would send it over a path.
+type expected struct {
 	data    []byte
 	tos     uint8
 	partial bool
@@ -57,26 +57,26 @@ type expect struct {
 	flow    uint16
 }
 
-func (s *super) expects(t testing.TB, compat bool) []expect {
+func (s *superPacket) expected(t testing.TB, compat bool) []expected {
 	t.Helper()
-	var all []expect
-	for _, w := range s.cut(t, true) {
+	var all []expected
+	for _, w := range s.segments(t, true) {
 		if compat {
-			w = onWire{b: w.whole()}
+			w = wirePacket{b: w.withChecksum()}
 		}
-		all = append(all, expect{data: w.b, tos: s.tos & 3, partial: !compat, udp: s.proto == packet.UDP, flow: s.flow})
+		all = append(all, expected{data: w.b, tos: s.tos & 3, partial: !compat, udp: s.proto == packet.UDP, flow: s.flow})
 	}
 	return all
 }
 
-// send has the first end send what its device has.
+// send sends what the first end's device provides.
 func (e *ends) send(t testing.TB) {
 	t.Helper()
 	if err := e.a.out.read(e.a.now()); err != nil {
 		t.Fatal(err)
 	}
-	for e.a.out.fill(e.a.now()) {
-		e.a.out.run.send(e.a)
+	for e.a.out.prepareRun(e.a.now()) {
+		e.a.out.batch.send(e.a)
 	}
 }
 
@@ -87,7 +87,7 @@ func TestBatch(t *testing.T) {
 				e := newEnds(t, Config{Mode: sched.Flow}, v6, 1)
 				switch form {
 				case "compat":
-					e.a.speakCompat()
+					e.a.useCompat()
 				case "sealed":
 					e.seal(t)
 				}
@@ -95,17 +95,17 @@ func TestBatch(t *testing.T) {
 				box := sys.NewInbox([][]byte{make([]byte, 1<<16)})
 				c := &wireCheck{t: t, e: e, compat: form == "compat", last: map[uint16]uint32{}}
 				for range 60 {
-					var want []expect
+					var want []expected
 					for range 1 + r.IntN(3) {
-						s := randomSuper(r)
+						s := randomSuperPacket(r)
 						if s.payload = s.payload[:min(len(s.payload), 20000)]; s.size > 1300 || r.IntN(3) == 0 {
 							s.size, s.payload = 0, s.payload[:min(len(s.payload), 1300)]
 						}
-						e.devA.hand(s.read())
-						want = append(want, s.expects(t, c.compat)...)
+						e.devA.provide(s.deviceRead())
+						want = append(want, s.expected(t, c.compat)...)
 					}
 					e.send(t)
-					got := arrivals(t, e.b.paths[0], box)
+					got := receiveAll(t, e.b.paths[0], box)
 					if len(got) != len(want) {
 						t.Fatalf("%d packets arrived, want %d", len(got), len(want))
 					}
@@ -121,16 +121,16 @@ func TestBatch(t *testing.T) {
 	}
 }
 
-// wireCheck holds what arrives against what the splitter says.
+// wireCheck compares arriving packets with those of the splitter.
 type wireCheck struct {
 	t      *testing.T
 	e      *ends
 	compat bool
 	seq    uint32
-	last   map[uint16]uint32 // by flow, behind its last
+	last   map[uint16]uint32 // by flow, sequence number after its last packet
 }
 
-func (c *wireCheck) check(got arrival, want expect) {
+func (c *wireCheck) check(got received, want expected) {
 	c.t.Helper()
 	if got.tos != want.tos {
 		c.t.Fatalf("packet %d: TOS %d, want %d", c.seq, got.tos, want.tos)
@@ -156,8 +156,8 @@ func (c *wireCheck) check(got arrival, want expect) {
 	c.seq++
 }
 
-// native looks at the shim and returns what is behind it.
-func (c *wireCheck) native(b []byte, want expect) []byte {
+// native checks the shim and returns the payload.
+func (c *wireCheck) native(b []byte, want expected) []byte {
 	c.t.Helper()
 	var s wire.Shim
 	body, ok := c.e.b.in.admit(c.e.b.now(), &s, b)
@@ -171,25 +171,25 @@ func (c *wireCheck) native(b []byte, want expect) []byte {
 	if want.udp {
 		flags |= wire.Datagram
 	}
-	exp := wire.Shim{Seq: c.seq, PathSeq: c.seq, Kind: wire.Data, Tag: c.e.a.sess.tag, Flags: flags, Time: s.Time, Before: s.Before}
+	exp := wire.Shim{Seq: c.seq, PathSeq: c.seq, Kind: wire.Data, Tag: c.e.a.session.tag, Flags: flags, Time: s.Time, FlowDistance: s.FlowDistance}
 	if s != exp {
 		c.t.Fatalf("shim is %+v, want %+v", s, exp)
 	}
 	if age := uint32(c.e.a.now()/time.Microsecond) - s.Time; age > 10e6 {
-		c.t.Errorf("packet %d says that it was sent %d µs ago", c.seq, age)
+		c.t.Errorf("packet %d has a timestamp %d µs ago", c.seq, age)
 	}
-	if s.Before == 0 {
+	if s.FlowDistance == 0 {
 		if len(c.last) > 20 {
-			c.t.Errorf("packet %d names none before it", c.seq)
+			c.t.Errorf("packet %d has no flow distance", c.seq)
 		}
-	} else if before := c.last[flowOf(want.data)]; s.Seq-uint32(s.Before)+1 != before {
-		c.t.Fatalf("packet %d names %d before it, want %d", c.seq, s.Seq-uint32(s.Before), before-1)
+	} else if before := c.last[flowOf(want.data)]; s.Seq-uint32(s.FlowDistance)+1 != before {
+		c.t.Fatalf("packet %d follows packet %d of its flow, want %d", c.seq, s.Seq-uint32(s.FlowDistance), before-1)
 	}
 	c.last[flowOf(want.data)] = s.Seq + 1
 	return body
 }
 
-// flowOf tells flows of randomSuper apart.
+// flowOf distinguishes the flows of randomSuperPacket.
 func flowOf(b []byte) uint16 {
 	at, proto := packet.IPv4Bytes, b[9]
 	if b[0]>>4 == 6 {
@@ -198,49 +198,49 @@ func flowOf(b []byte) uint16 {
 	return uint16(b[0]>>4)<<12 | uint16(proto)<<4 | uint16(b[at+1]&1)
 }
 
-// TestBatchOfManyMessages has runs of packets that need a message each, before
-// one that needs several.
+// TestBatchOfManyMessages sends runs of packets that need a message each, followed by one
+// that needs several.
 func TestBatchOfManyMessages(t *testing.T) {
 	for singles := 20; singles <= 70; singles++ {
 		e := newEnds(t, Config{Mode: sched.Flow}, false, 1)
 		var want int
 		for i := range singles {
-			s := super{proto: packet.UDP, flow: 7, ttl: 64, payload: make([]byte, 100+i)}
-			e.devA.hand(s.read())
+			s := superPacket{proto: packet.UDP, flow: 7, ttl: 64, payload: make([]byte, 100+i)}
+			e.devA.provide(s.deviceRead())
 			want++
 		}
-		s := super{proto: packet.TCP, flow: 7, ttl: 64, flags: packet.ACK, size: 1200, payload: make([]byte, 65000)}
-		e.devA.hand(s.read())
-		want += len(s.cut(t, true))
+		s := superPacket{proto: packet.TCP, flow: 7, ttl: 64, flags: packet.ACK, size: 1200, payload: make([]byte, 65000)}
+		e.devA.provide(s.deviceRead())
+		want += len(s.segments(t, true))
 		if err := e.a.out.read(e.a.now()); err != nil {
 			t.Fatal(err)
 		}
 		got, box := 0, sys.NewInbox([][]byte{make([]byte, 1<<16)})
 		for e.a.out.waiting() {
-			e.a.out.gather(e.a.now(), e.a.send.Path(0), 1<<20)
-			e.a.out.run.send(e.a)
-			got += len(arrivals(t, e.b.paths[0], box))
+			e.a.out.gather(e.a.now(), e.a.sender.Path(0), 1<<20)
+			e.a.out.batch.send(e.a)
+			got += len(receiveAll(t, e.b.paths[0], box))
 		}
 		if got != want {
-			t.Errorf("%d packets of %d arrived", got, want)
+			t.Errorf("%d packets arrived, want %d", got, want)
 		}
 	}
 }
 
-// TestMessagesFitBursts has a super-packet go in messages that a shaper of the path's
-// rate passes whole, and not in shorter ones than it needs.
+// TestMessagesFitBursts checks that a super-packet is sent in messages that a shaper of
+// the path's rate passes whole, and that are no shorter than necessary.
 func TestMessagesFitBursts(t *testing.T) {
 	e := newEnds(t, Config{Mode: sched.Flow}, false, 1)
-	s := super{proto: packet.TCP, flow: 7, ttl: 64, flags: packet.ACK, size: 1200, payload: make([]byte, 65000)}
-	e.devA.hand(s.read())
+	s := superPacket{proto: packet.TCP, flow: 7, ttl: 64, flags: packet.ACK, size: 1200, payload: make([]byte, 65000)}
+	e.devA.provide(s.deviceRead())
 	if err := e.a.out.read(e.a.now()); err != nil {
 		t.Fatal(err)
 	}
-	most := e.a.send.Path(0).Message()
+	most := e.a.sender.Path(0).MaxMessageBytes()
 	box := sys.NewInbox([][]byte{make([]byte, 1<<16)})
 	for e.a.out.waiting() {
-		e.a.out.gather(e.a.now(), e.a.send.Path(0), 1<<20)
-		e.a.out.run.send(e.a)
+		e.a.out.gather(e.a.now(), e.a.sender.Path(0), 1<<20)
+		e.a.out.batch.send(e.a)
 	}
 	var sizes []int
 	for {
@@ -257,12 +257,12 @@ func TestMessagesFitBursts(t *testing.T) {
 	}
 	for i, size := range sizes {
 		if size > most || i < len(sizes)-1 && size < most-1300 {
-			t.Errorf("messages of %v bytes, want each to use the %d there are", sizes, most)
+			t.Errorf("messages of %v bytes, want each to use the %d allowed", sizes, most)
 			break
 		}
 	}
 	if len(sizes) < 2 {
-		t.Errorf("messages of %v bytes at a rate that passes %d at once", sizes, most)
+		t.Errorf("messages of %v bytes, want several of at most %d", sizes, most)
 	}
 }
 
@@ -271,8 +271,8 @@ func TestDuplicateOfManyMessages(t *testing.T) {
 	e := newEnds(t, Config{Mode: sched.Duplicate}, false, 2)
 	const packets = 200
 	for i := range packets {
-		s := super{proto: packet.UDP, flow: 7, ttl: 64, payload: make([]byte, 100+i)}
-		e.devA.hand(s.read())
+		s := superPacket{proto: packet.UDP, flow: 7, ttl: 64, payload: make([]byte, 100+i)}
+		e.devA.provide(s.deviceRead())
 		if err := e.a.out.read(e.a.now()); err != nil {
 			t.Fatal(err)
 		}
@@ -280,17 +280,17 @@ func TestDuplicateOfManyMessages(t *testing.T) {
 	var got [2]int
 	box := sys.NewInbox([][]byte{make([]byte, 1<<16)})
 	o := e.a.out
-	for o.waiting() { // as many as fast paths would be given at once
+	for o.waiting() { // as many as fast paths would carry at once
 		head := o.queue[o.head]
-		seq, before := o.number(head, 1)
-		o.copies.pieces = append(o.copies.pieces, piece{e: head, n: 1, seq: seq, before: before})
+		seq, before := o.assignSeqs(head, 1)
+		o.copies.pieces = append(o.copies.pieces, piece{e: head, n: 1, seq: seq, flowDistance: before})
 		head.refs++
-		o.skip(head)
+		o.skipPacket(head)
 	}
-	for o.copies.to = 1<<0 | 1<<1; o.fill(e.a.now()); {
-		o.run.send(e.a)
+	for o.copies.pending = 1<<0 | 1<<1; o.prepareRun(e.a.now()); {
+		o.batch.send(e.a)
 		for i := range got {
-			got[i] += len(arrivals(t, e.b.paths[i], box))
+			got[i] += len(receiveAll(t, e.b.paths[i], box))
 		}
 	}
 	if want := [2]int{packets, packets}; got != want {
@@ -298,7 +298,8 @@ func TestDuplicateOfManyMessages(t *testing.T) {
 	}
 }
 
-// TestNoPacketAllocates moves packets from one device to the other.
+// TestNoPacketAllocates checks that moving packets from one device to the other does not
+// allocate.
 func TestNoPacketAllocates(t *testing.T) {
 	for _, sealed := range []bool{false, true} {
 		for _, paths := range []int{1, 2} {
@@ -307,33 +308,33 @@ func TestNoPacketAllocates(t *testing.T) {
 				if sealed {
 					e.seal(t)
 				}
-				s := super{proto: packet.TCP, flow: 1000, ttl: 64, flags: packet.ACK, size: 1300, payload: make([]byte, 30000)}
-				read := s.read()
+				s := superPacket{proto: packet.TCP, flow: 1000, ttl: 64, flags: packet.ACK, size: 1300, payload: make([]byte, 30000)}
+				read := s.deviceRead()
 				var report wire.Report
 				run := func() {
-					e.devA.hand(read)
+					e.devA.provide(read)
 					e.send(t)
 					for _, p := range e.b.paths[:paths] {
 						e.b.in.drain(p, p.fd)
 					}
-					for i := range paths { // what has arrived is acknowledged
-						report.Path, report.Highest = uint8(i), uint32(e.a.send.Path(i).Seq()-1)
-						if e.a.send.Path(i).Seq() > 0 {
-							e.a.reported(e.a.now(), &report)
+					for i := range paths { // acknowledge what has arrived
+						report.Path, report.HighestSeq = uint8(i), uint32(e.a.sender.Path(i).NextSeq()-1)
+						if e.a.sender.Path(i).NextSeq() > 0 {
+							e.a.handleReport(e.a.now(), &report)
 						}
 					}
-					if n, _ := sys.ReadNow(e.devB.other, e.devB.buf); n < len(s.payload) {
-						t.Fatalf("the other device got %d bytes", n)
+					if n, _ := sys.ReadNow(e.devB.hostFD, e.devB.buf); n < len(s.payload) {
+						t.Fatalf("the other device received %d bytes", n)
 					}
 				}
 				for range 100 {
 					run()
 				}
-				if n := testing.AllocsPerRun(200, run); n != 0 && !raced {
-					t.Errorf("%v allocations for a super-packet, want 0", n)
+				if n := testing.AllocsPerRun(200, run); n != 0 && !raceEnabled {
+					t.Errorf("%v allocations per super-packet, want 0", n)
 				}
-				if e.a.arena.made > 1 {
-					t.Errorf("%d chunks of memory for one packet at a time", e.a.arena.made)
+				if e.a.arena.chunkCount > 1 {
+					t.Errorf("%d chunks of memory for one packet at a time", e.a.arena.chunkCount)
 				}
 			})
 		}

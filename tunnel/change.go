@@ -8,7 +8,7 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// AddPath takes a further path in. It is used once probes have come through.
+// AddPath adds a path. It is used once probes have come through.
 func (t *Tunnel) AddPath(cfg PathConfig) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -17,35 +17,35 @@ func (t *Tunnel) AddPath(cfg PathConfig) error {
 		return err
 	}
 	if p.fd >= 0 {
-		t.send.SetUp(p.id, false)
-		t.send.SetUp(p.id, true) // until probes have come through
+		t.sender.SetUp(p.id, false)
+		t.sender.SetUp(p.id, true) // it counts as dead until probes have come through
 	}
-	t.changed()
+	t.wakeThreads()
 	return nil
 }
 
-// RemovePath takes a path out. What it has not delivered is sent again on others.
+// RemovePath removes a path. What it has not delivered is sent again on others.
 func (t *Tunnel) RemovePath(name string) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, err := t.named(name)
+	p, err := t.findPath(name)
 	if err != nil {
 		return err
 	}
-	t.sayLeave(p)
+	t.sendLeave(p)
 	t.takeDown(p)
 	t.paths[p.id] = nil
-	t.send.Remove(p.id)
-	t.changed()
+	t.sender.Remove(p.id)
+	t.wakeThreads()
 	return nil
 }
 
-// SetPath has a path used, or not. Its socket is opened anew: the device or the address
-// may be others by now. What it has not delivered is sent again on others.
+// SetPath enables or disables a path. It reopens the path's socket, because the device or
+// address may have changed. What the path has not delivered is sent again on others.
 func (t *Tunnel) SetPath(name string, up bool) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, err := t.named(name)
+	p, err := t.findPath(name)
 	if err != nil {
 		return err
 	}
@@ -54,61 +54,61 @@ func (t *Tunnel) SetPath(name string, up bool) error {
 	}
 	p.Down = !up
 	if !up {
-		t.sayLeave(p)
+		t.sendLeave(p)
 	}
 	t.takeDown(p)
 	if up {
-		t.send.SetUp(p.id, true)
-		t.open(p)
+		t.sender.SetUp(p.id, true)
+		t.openPath(p)
 	}
-	t.changed()
+	t.wakeThreads()
 	return nil
 }
 
-// TunePath changes a path's weight and its highest rate, in bit/s, while it carries
+// TunePath changes a path's weight and its highest rate in bit/s without disturbing its
 // packets.
 func (t *Tunnel) TunePath(name string, weight int, limit int64) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	p, err := t.named(name)
+	p, err := t.findPath(name)
 	if err != nil {
 		return err
 	}
-	p.Weight, p.Limit = weight, limit
-	t.send.Tune(p.id, weight, limit)
+	p.Weight, p.MaxRate = weight, limit
+	t.sender.Tune(p.id, weight, limit)
 	return nil
 }
 
-// SetMode changes how paths are chosen.
+// SetMode changes Config.Mode and Copies.
 func (t *Tunnel) SetMode(m sched.Mode, copies int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.send.Mode, t.cfg.Copies = m, copies
+	t.sender.Mode, t.cfg.Copies = m, copies
 }
 
 // SetQueue changes Config.Queue.
 func (t *Tunnel) SetQueue(d time.Duration) { t.queue.Store(int64(d)) }
 
-// SetOrder changes Config.Hold, TCPAsIs and UDPAsIs.
-func (t *Tunnel) SetOrder(hold time.Duration, tcpAsIs, udpAsIs bool) {
+// SetOrder changes Config.Hold, TCPUnordered and UDPUnordered.
+func (t *Tunnel) SetOrder(hold time.Duration, tcpUnordered, udpUnordered bool) {
 	t.hold.Store(int64(hold))
-	t.tcpAsIs.Store(tcpAsIs)
-	t.udpAsIs.Store(udpAsIs)
+	t.tcpUnordered.Store(tcpUnordered)
+	t.udpUnordered.Store(udpUnordered)
 }
 
-// InnerMTU is the size of the largest packet that all paths carry, in bytes; 0: there is
-// none with a socket.
+// InnerMTU returns the size in bytes of the largest inner packet that all paths carry, or
+// 0 if no path has a socket.
 func (t *Tunnel) InnerMTU() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if n := t.limit(); n < 1<<16 {
+	if n := t.innerMTU(); n < 1<<16 {
 		return n
 	}
 	return 0
 }
 
-// named finds a path. The lock is held.
-func (t *Tunnel) named(name string) (*path, error) {
+// findPath finds a path by name. It is called with mu held.
+func (t *Tunnel) findPath(name string) (*path, error) {
 	for _, p := range t.paths {
 		if p != nil && p.Name == name {
 			return p, nil
@@ -117,43 +117,43 @@ func (t *Tunnel) named(name string) (*path, error) {
 	return nil, fmt.Errorf("path %q: %w", name, ErrNoPath)
 }
 
-// takeDown takes a path out of use and closes its socket. The lock is held.
+// takeDown takes a path out of use and closes its socket. It is called with mu held.
 func (t *Tunnel) takeDown(p *path) {
-	t.send.SetUp(p.id, false)
-	t.lose(1 << p.id)
-	t.shut(p)
+	t.sender.SetUp(p.id, false)
+	t.resendUnacked(1 << p.id)
+	t.closePath(p)
 }
 
-// leaveTimes is how often a path is said to be taken out of use: a packet may be lost. If all
-// are, the other end finds out as of any path that dies.
-const leaveTimes = 3
+// leaveCopies is how many times a leave message is sent, because a packet may be lost. If all are lost, the other end notices that the path is
+// dead.
+const leaveCopies = 3
 
-// sayLeave tells the other end that a path is taken out of use. What is on its way is still
-// read (lingerTime). The lock is held.
-func (t *Tunnel) sayLeave(p *path) {
-	if p.fd < 0 || t.sess.compat {
+// sendLeave announces to the other end that a path is taken out of use. Packets in flight are
+// still read for lingerTime. It is called with mu held.
+func (t *Tunnel) sendLeave(p *path) {
+	if p.fd < 0 || t.session.compat {
 		return
 	}
 	b := wire.Append(make([]byte, wire.HeaderBytes, 64), wire.TypeLeave, nil)
-	for range leaveTimes {
+	for range leaveCopies {
 		t.sendControl(t.now(), p, b)
 	}
 }
 
-// leave takes a path out of use because the peer has, and said so with sayLeave. The lock
-// is held.
-func (t *Tunnel) leave(id int) {
+// withdraw takes a path out of use because the peer has sent TypeLeave. It is called with
+// mu held.
+func (t *Tunnel) withdraw(id int) {
 	p := t.paths[id]
-	if p == nil || !t.send.Leave(id) {
+	if p == nil || !t.sender.Withdraw(id) {
 		return
 	}
-	t.lose(1 << id)
-	t.tell(Event{Path: p.Name, What: PathDead, Err: ErrLeft})
+	t.resendUnacked(1 << id)
+	t.emit(Event{Path: p.Name, Kind: PathDead, Err: ErrWithdrawn})
 	wake(t.wakeOut)
 }
 
-// changed has both threads look at the paths. The lock is held.
-func (t *Tunnel) changed() {
+// wakeThreads makes both threads look at the paths. It is called with mu held.
+func (t *Tunnel) wakeThreads() {
 	if t.wakeOut >= 0 {
 		wake(t.wakeOut)
 		wake(t.wakeIn)

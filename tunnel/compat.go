@@ -7,50 +7,53 @@ import (
 	"cleat/tunnel/order"
 )
 
-// The compat form has no reports: nothing is measured, nothing is kept to be sent
-// again, and a path is dead when the kernel says so, somebody else does, or the other end
-// has stopped to say that it is there.
+// The compat form has no reports: nothing is measured or kept for resending, and a path
+// is dead when the kernel says so, the user does, or the other end stops sending
+// keepalives.
 
 const (
-	// compatAfter is how long Auto waits for an answer in the native form.
+	// compatAfter is how long Auto waits for a native answer.
 	compatAfter = 3 * time.Second
-	// quietAfter is when a path that brings nothing is no longer waited for.
+	// quietAfter is how long a path may deliver nothing before the reordering buffer
+	// stops waiting for it.
 	quietAfter = 10 * time.Millisecond
 )
 
-// form is the form in use, "" as long as none is. The lock is held.
-func (t *Tunnel) form() Form {
+// formInUse returns the form in use, or the configured one while there is no session. It
+// is called with mu held.
+func (t *Tunnel) formInUse() Form {
 	switch {
-	case t.sess.compat:
+	case t.session.compat:
 		return Compat
-	case t.sess.up:
+	case t.session.up:
 		return Native
 	}
 	return t.cfg.Form
 }
 
-// mayCompat reports whether the compat form may be used.
-func (t *Tunnel) mayCompat() bool { return t.cfg.Key == nil && t.cfg.Form != Native }
+// compatAllowed reports whether the compat form may be used.
+func (t *Tunnel) compatAllowed() bool { return t.cfg.Key == nil && t.cfg.Form != Native }
 
-// fallBack begins to speak the compat form if nobody has ever answered natively. A peer
-// that has keeps the form: whoever can silence it for a while must not be able to have
-// packets taken that are easier to forge. The lock is held.
+// fallBack switches to the compat form if no peer has ever answered natively. After a
+// native answer the form never changes: an attacker who can silence the peer for a while
+// must not be able to have packets accepted that are easier to forge. It is called with
+// mu held.
 func (t *Tunnel) fallBack(now time.Duration) {
-	s := &t.sess
-	if s.compat || t.native || !t.mayCompat() || t.cfg.Form != Compat && now < compatAfter {
+	s := &t.session
+	if s.compat || t.peerIsNative || !t.compatAllowed() || t.cfg.Form != Compat && now < compatAfter {
 		return
 	}
-	s.up, s.compat, t.send.Blind = true, true, true
-	s.known, s.theirs = false, 0
-	t.expects.Store(noTag)
-	t.compatUp.Store(true)
-	t.answered.Store(false)
+	s.up, s.compat, t.sender.Blind = true, true, true
+	s.peerName = 0
+	t.peerTag.Store(noTag)
+	t.acceptCompat.Store(true)
+	t.compatHeard.Store(false)
 	if t.cfg.Form != Compat {
-		t.tell(Event{What: FellBack})
+		t.emit(Event{Kind: FellBack})
 	}
 }
 
-// compatHeader is GRE's header in front of a packet.
+// compatHeader returns the GRE header of a packet.
 func (t *Tunnel) compatHeader(pkt []byte) packet.GRE {
 	g := packet.GRE{Protocol: packet.EtherTypeIPv4, HasSeq: !t.cfg.NoSequence}
 	if pkt[0]>>4 == 6 {
@@ -62,57 +65,57 @@ func (t *Tunnel) compatHeader(pkt []byte) packet.GRE {
 	return g
 }
 
-// compat takes a packet of the compat form.
-func (in *inbound) compat(now time.Duration, p *path, b []byte, tos uint8) {
+// handleCompat handles a packet of the compat form.
+func (in *inbound) handleCompat(now time.Duration, p *path, b []byte, tos uint8) {
 	t := in.t
 	var g packet.GRE
 	n, err := packet.ParseGRE(b, &g)
 	key := t.cfg.CompatKey
-	if err != nil || !t.compatUp.Load() || g.Protocol != packet.EtherTypeIPv4 && g.Protocol != packet.EtherTypeIPv6 ||
+	if err != nil || !t.acceptCompat.Load() || g.Protocol != packet.EtherTypeIPv4 && g.Protocol != packet.EtherTypeIPv6 ||
 		(key != nil) != g.HasKey || key != nil && g.Key != *key || len(b) == n {
-		t.stats.strange.Add(1)
+		t.stats.invalid.Add(1)
 		return
 	}
 	body := b[n:]
 	if v := body[0] >> 4; v != 4 && v != 6 && !g.HasSeq {
-		in.mptSays(now, p, &g, body)
+		in.handleMPT(now, p, &g, body)
 		return
 	}
 	if tos&3 == ecnCE && !markCE(body) {
-		t.stats.strange.Add(1)
+		t.stats.invalid.Add(1)
 		return
 	}
-	if !t.answered.Load() {
-		t.answered.Store(true)
-		t.tell(Event{What: Established})
+	if !t.compatHeard.Load() {
+		t.compatHeard.Store(true)
+		t.emit(Event{Kind: Established})
 	}
-	in.working++
-	in.brought |= 1 << p.id
+	in.authenticPackets++
+	in.compatPaths |= 1 << p.id
 	t.stats.received.Add(1)
 	t.stats.receivedBytes.Add(uint64(len(body)))
 	if !g.HasSeq {
 		in.merge.Deliver(order.Packet{Data: body})
 		return
 	}
-	in.lastOf[p.id] = now
-	in.a = order.Arrival{Path: p.id, Seq: g.Seq, Before: 1, Packet: order.Packet{Data: body}}
-	if !in.counting {
-		in.begin()
-		in.counting = true
+	in.lastCompatAt[p.id] = now
+	in.arrival = order.Arrival{Path: p.id, Seq: g.Seq, FlowDistance: 1, Packet: order.Packet{Data: body}}
+	if !in.sequenceKnown {
+		in.startSession()
+		in.sequenceKnown = true
 		in.buf.Start(g.Seq)
 	}
-	in.begun = true
-	in.buf.Data(now, &in.a)
+	in.received = true
+	in.buf.Data(now, &in.arrival)
 }
 
-// quiet has the buffer not wait for paths that bring nothing.
-func (in *inbound) quiet(now time.Duration) {
-	if !in.counting || !in.buf.Waiting() {
+// markQuietPaths makes the reordering buffer stop waiting for paths that deliver nothing.
+func (in *inbound) markQuietPaths(now time.Duration) {
+	if !in.sequenceKnown || !in.buf.Waiting() {
 		return
 	}
-	for id, last := range in.lastOf {
+	for id, last := range in.lastCompatAt {
 		if last > 0 && now-last > quietAfter {
-			in.lastOf[id] = 0
+			in.lastCompatAt[id] = 0
 			in.buf.Idle(id)
 		}
 	}

@@ -7,49 +7,49 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// copies are packets that go out on several paths.
+// copies are packets that are sent on several paths.
 type copies struct {
-	pieces []piece
-	to     uint64 // paths that have not had them
+	pieces  []piece
+	pending uint64 // paths that still have to carry them
 }
 
-const copiesBytes = 64 << 10 // of packets that are copied at a time
+const maxCopyBytes = 64 << 10 // bytes of packets that are copied at a time
 
-// duplicate prepares one path's copy of a run. The lock is held; it tells whether there is
-// one.
-func (o *outbound) duplicate(now time.Duration) bool {
+// prepareCopy prepares one path's copy of a run. It reports whether there is one. It is
+// called with mu held.
+func (o *outbound) prepareCopy(now time.Duration) bool {
 	t := o.t
-	if o.gone(); o.copies.to == 0 && !o.copy(now) {
+	if o.dropClosedCopies(); o.copies.pending == 0 && !o.startCopies(now) {
 		return false
 	}
-	id := sched.Ones(o.copies.to)[0]
-	o.copies.to &^= 1 << id
-	if t.send.Path(id).Full { // others have room
-		o.gone()
-		return o.copies.to != 0 && o.duplicate(now)
+	id := sched.PathIDs(o.copies.pending)[0]
+	o.copies.pending &^= 1 << id
+	if t.sender.Path(id).SocketFull { // the other paths have room
+		o.dropClosedCopies()
+		return o.copies.pending != 0 && o.prepareCopy(now)
 	}
-	o.run.begin(t, t.paths[id])
+	o.batch.begin(t, t.paths[id])
 	room := 1 << 20
 	for i := range o.copies.pieces {
 		pc := o.copies.pieces[i]
-		for pc.n > 0 && o.run.retake(t, &pc, &room) {
+		for pc.n > 0 && o.batch.addResend(t, &pc, &room) {
 		}
 	}
-	o.run.commitCopy(t, t.send.Path(id), now)
-	t.paths[id].data, t.paths[id].last, o.sent = true, now, now
-	o.gone()
+	o.batch.commitCopy(t, t.sender.Path(id), now)
+	t.paths[id].carriedData, t.paths[id].lastDataAt, o.sentAt = true, now, now
+	o.dropClosedCopies()
 	return true
 }
 
-// gone takes paths that are not there any more off those that are to have copies, and lets
-// go of the packets when all have had theirs. The lock is held.
-func (o *outbound) gone() {
-	for _, id := range sched.Ones(o.copies.to) {
+// dropClosedCopies removes paths without a socket from those that still have to carry the
+// copies, and releases the packets when none are left. It is called with mu held.
+func (o *outbound) dropClosedCopies() {
+	for _, id := range sched.PathIDs(o.copies.pending) {
 		if p := o.t.paths[id]; p == nil || p.fd < 0 {
-			o.copies.to &^= 1 << id
+			o.copies.pending &^= 1 << id
 		}
 	}
-	if o.copies.to != 0 {
+	if o.copies.pending != 0 {
 		return
 	}
 	for _, pc := range o.copies.pieces {
@@ -58,17 +58,17 @@ func (o *outbound) gone() {
 	o.copies.pieces = o.copies.pieces[:0]
 }
 
-// copy takes packets off the queue for all paths that are to have them, when the fastest
-// has room.
-func (o *outbound) copy(now time.Duration) bool {
+// startCopies takes packets off the queue for all paths that carry copies, if the best
+// path has room. It is called with mu held.
+func (o *outbound) startCopies(now time.Duration) bool {
 	t := o.t
 	e := o.queue[o.head]
 	var room int
-	o.copies.to, room = t.send.Copies(now, e.split.Bytes(e.next)+wire.HeaderBytes, t.cfg.Copies == 2)
-	if o.copies.to == 0 {
+	o.copies.pending, room = t.sender.CopyPaths(now, e.split.Bytes(e.next)+wire.HeaderBytes, t.cfg.Copies == 2)
+	if o.copies.pending == 0 {
 		return false
 	}
-	room = min(room, copiesBytes)
+	room = min(room, maxCopyBytes)
 	for packets := 0; o.waiting() && room > 0 && packets < batchPackets; {
 		e := o.queue[o.head]
 		n := 0
@@ -82,15 +82,15 @@ func (o *outbound) copy(now time.Duration) bool {
 		if n == 0 {
 			break
 		}
-		seq, before := o.number(e, n)
+		seq, flowDistance := o.assignSeqs(e, n)
 		e.refs++
-		o.copies.pieces = append(o.copies.pieces, piece{e: e, first: e.next, n: n, seq: seq, before: before})
+		o.copies.pieces = append(o.copies.pieces, piece{e: e, first: e.next, n: n, seq: seq, flowDistance: flowDistance})
 		for range n {
-			o.bytes -= e.split.Bytes(e.next)
+			o.queuedBytes -= e.split.Bytes(e.next)
 			e.next++
 		}
 		if e.next == e.count {
-			o.pop(e)
+			o.popEntry(e)
 		}
 	}
 	return len(o.copies.pieces) > 0

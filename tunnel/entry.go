@@ -8,24 +8,24 @@ import (
 	"cleat/packet"
 )
 
-// entry is one read of the device: a packet, or a super-packet that stands for
-// many. It is used again when all of its packets have been sent and acknowledged.
+// entry is one read from the device: a packet, or a super-packet that stands for many. It
+// is reused when all of its packets have been sent and acknowledged.
 type entry struct {
-	pkt      []byte
-	vnet     packet.VNetHdr
-	split    packet.Splitter
-	count    int // packets
-	next     int // the first that has not been sent
-	chunk    *chunk
-	refs     int // the queue, and pieces that are kept
-	came     time.Duration
-	flow     uint32 // hash
-	tos      uint8
-	datagram bool // UDP
-	partial  bool // checksums may stay partial
+	pkt     []byte
+	vnet    packet.VNetHdr
+	split   packet.Splitter
+	count   int // number of packets
+	next    int // index of the first packet that has not been sent
+	chunk   *chunk
+	refs    int // held by the queue and by pieces
+	readAt  time.Duration
+	flow    uint32 // hash
+	tos     uint8
+	udp     bool
+	partial bool // checksums may stay partial
 }
 
-// chunk is memory that packets are read into, one behind the other.
+// chunk is memory that packets are read into, one after the other.
 type chunk struct {
 	buf  []byte
 	used int
@@ -33,51 +33,51 @@ type chunk struct {
 }
 
 const (
-	chunkBytes = 1 << 20
-	readBytes  = packet.VNetHdrBytes + 64<<10
+	chunkBytes   = 1 << 20
+	maxReadBytes = packet.VNetHdrBytes + 64<<10
 )
 
-// arena is the memory for packets that is not in use. It belongs to the lock of the Tunnel.
+// arena holds unused memory for packets. It is guarded by Tunnel.mu.
 type arena struct {
-	current *chunk // that of the supply
-	chunks  []*chunk
-	entries []*entry
-	made    int // chunks in all
+	current    *chunk // the one in the supply
+	chunks     []*chunk
+	entries    []*entry
+	chunkCount int // chunks allocated
 }
 
-// keptMost is how much memory may be kept in case that packets have to be sent again, in
-// bytes: 200 ms at 10 Gbit/s. What is sent beyond that is not kept.
-const keptMost = 256 << 20
+// maxKeptBytes is how much memory may be kept for resending: 200 ms at 10 Gbit/s. What is
+// sent beyond that is not kept.
+const maxKeptBytes = 256 << 20
 
-// kept is the memory in use, in bytes.
-func (a *arena) kept() int { return (a.made - len(a.chunks)) * chunkBytes }
+// keptBytes returns the memory in use.
+func (a *arena) keptBytes() int { return (a.chunkCount - len(a.chunks)) * chunkBytes }
 
-// supply is the memory that the reading thread has for itself: it takes no lock for a
-// packet.
+// supply is memory that the reading thread owns, so that it takes no lock per packet.
 type supply struct {
-	current *chunk
-	entries []*entry
-	given   int // entries that the chunk does not count yet
+	current   *chunk
+	entries   []*entry
+	uncounted int // entries that chunk.refs does not include yet
 }
 
-// supplyEntries is how many entries are handed out together.
+// supplyEntries is how many entries are handed out at a time.
 const supplyEntries = 64
 
-// stock fills a supply up, for one packet at least.
-func (a *arena) stock(s *supply) {
+// refill fills up a supply, for at least one packet.
+func (a *arena) refill(s *supply) {
 	if c := s.current; c != nil {
-		c.refs += s.given
-		if s.given = 0; c.refs == 0 {
+		c.refs += s.uncounted
+		s.uncounted = 0
+		if c.refs == 0 {
 			c.used = 0
 		}
 	}
-	if !s.room() {
+	if !s.hasRoom() {
 		c := &chunk{}
 		if n := len(a.chunks); n > 0 {
 			c, a.chunks = a.chunks[n-1], a.chunks[:n-1]
 		} else {
 			c.buf = make([]byte, chunkBytes)
-			a.made++
+			a.chunkCount++
 		}
 		c.used = 0
 		s.current, a.current = c, c
@@ -91,42 +91,42 @@ func (a *arena) stock(s *supply) {
 	}
 }
 
-func (s *supply) room() bool {
-	return s.current != nil && len(s.current.buf)-s.current.used >= readBytes
+func (s *supply) hasRoom() bool {
+	return s.current != nil && len(s.current.buf)-s.current.used >= maxReadBytes
 }
 
-// empty tells whether there is no memory for a further packet.
-func (s *supply) empty() bool { return len(s.entries) == 0 || !s.room() }
+// empty reports whether there is no memory for another packet.
+func (s *supply) empty() bool { return len(s.entries) == 0 || !s.hasRoom() }
 
-// buffer is where the next packet is read to.
+// buffer returns where to read the next packet to.
 func (s *supply) buffer() []byte {
-	return s.current.buf[s.current.used : s.current.used+readBytes]
+	return s.current.buf[s.current.used : s.current.used+maxReadBytes]
 }
 
-// take makes an entry of the n bytes that were read; nil: they are no packet.
-func (s *supply) take(n int) *entry {
+// newEntry returns an entry for the n bytes that were read, or nil if they are no packet.
+func (s *supply) newEntry(n int) *entry {
 	last := len(s.entries) - 1
 	e := s.entries[last]
-	if !e.begin(s.current.buf[s.current.used : s.current.used+n]) {
+	if !e.parse(s.current.buf[s.current.used : s.current.used+n]) {
 		return nil
 	}
 	s.entries = s.entries[:last]
 	s.current.used += (n + 63) &^ 63
-	s.given++
+	s.uncounted++
 	e.count, e.next, e.chunk, e.refs = e.split.Len(), 0, s.current, 1
 	return e
 }
 
-// begin reads what was read from the device; false: it is no packet.
-func (e *entry) begin(buf []byte) bool {
+// parse parses what was read from the device. It reports whether that is a packet.
+func (e *entry) parse(buf []byte) bool {
 	vnet := &e.vnet
 	if vnet.Parse(buf) != nil || len(buf) == packet.VNetHdrBytes {
 		return false
 	}
 	pkt := buf[packet.VNetHdrBytes:]
 	e.pkt = pkt
-	if e.partial = vnet.Flags&packet.NeedsChecksum != 0; e.partial && int(vnet.ChecksumStart) != transportAt(pkt) {
-		// The other end could not tell where the checksum goes.
+	if e.partial = vnet.Flags&packet.NeedsChecksum != 0; e.partial && int(vnet.ChecksumStart) != transportOffset(pkt) {
+		// The other end could not find the checksum field.
 		if vnet.GSOType == packet.GSONone && vnet.CompleteChecksum(pkt) != nil {
 			return false
 		}
@@ -135,9 +135,9 @@ func (e *entry) begin(buf []byte) bool {
 	return e.split.Start(vnet, pkt) == nil && e.split.HeaderBytes() <= maxInnerHeader
 }
 
-// whole completes the checksum that a packet without segments may lack, for a form that
-// can't say so; false: it can't be done.
-func (e *entry) whole() bool {
+// completeChecksum computes the checksum of a packet without segments if it is partial,
+// for a form that can't mark it as such. It reports whether the packet can be sent.
+func (e *entry) completeChecksum() bool {
 	if !e.partial || e.vnet.GSOType != packet.GSONone {
 		return true
 	}
@@ -145,8 +145,9 @@ func (e *entry) whole() bool {
 	return e.vnet.CompleteChecksum(e.pkt) == nil
 }
 
-// transportAt is where the header behind a simple IP header begins; 0: nowhere.
-func transportAt(pkt []byte) int {
+// transportOffset returns the offset of the transport header of an IPv4 packet, or of an
+// IPv6 packet without extension headers. It returns 0 if there is none.
+func transportOffset(pkt []byte) int {
 	switch {
 	case len(pkt) >= packet.IPv4Bytes && pkt[0]>>4 == 4:
 		return int(pkt[0]&15) * 4
@@ -156,7 +157,8 @@ func transportAt(pkt []byte) int {
 	return 0
 }
 
-// release gives up one reference. The chunk that is read into does not count all it holds.
+// release gives up one reference. The current chunk is never freed: its refs does not
+// include uncounted entries.
 func (a *arena) release(e *entry) {
 	if e.refs--; e.refs > 0 {
 		return
@@ -169,8 +171,8 @@ func (a *arena) release(e *entry) {
 	}
 }
 
-// look reads from a packet's headers what decides how it travels.
-func (e *entry) look(pkt []byte) {
+// classify reads from a packet's headers what decides how it is sent.
+func (e *entry) classify(pkt []byte) {
 	var proto packet.Protocol
 	h := uint64(0x9e3779b97f4a7c15)
 	mix := func(v uint64) { h = (h ^ v) * 0xff51afd7ed558ccd; h ^= h >> 32 }
@@ -179,7 +181,7 @@ func (e *entry) look(pkt []byte) {
 	case len(pkt) >= packet.IPv4Bytes && pkt[0]>>4 == 4:
 		e.tos, proto = pkt[1], packet.Protocol(pkt[9])
 		mix(binary.BigEndian.Uint64(pkt[12:]))
-		if binary.BigEndian.Uint16(pkt[6:])&0x3fff == 0 { // a fragment has no ports, or its fellows have none
+		if binary.BigEndian.Uint16(pkt[6:])&0x3fff == 0 { // a fragment has no ports, or the other fragments of its packet have none
 			transport = int(pkt[0]&15) * 4
 		}
 	case len(pkt) >= packet.IPv6Bytes && pkt[0]>>4 == 6:
@@ -194,55 +196,57 @@ func (e *entry) look(pkt []byte) {
 		mix(uint64(binary.BigEndian.Uint32(pkt[transport:])))
 	}
 	e.flow = uint32(h >> 16)
-	e.datagram = proto == packet.UDP
+	e.udp = proto == packet.UDP
 }
 
-// piece is packets of an entry that were sent on one path in one go.
+// piece is a group of packets of an entry that were sent on one path at once.
 type piece struct {
-	e      *entry
-	first  int    // of the entry's packets
-	n      int    // how many
-	seq    uint32 // of the connection, the first one's
-	before uint16 // of the first one; the others follow each other
-	path   uint32 // path sequence number of the first one
-	queued uint64 // which of them have been queued to be sent again, bit by packet
-	at     time.Duration
+	e            *entry
+	first        int    // index in the entry
+	n            int    // number of packets
+	seq          uint32 // connection sequence number of the first packet
+	flowDistance uint16 // of the first packet; the others follow each other
+	pathSeq      uint32 // path sequence number of the first packet
+	resendQueued uint64 // packets that are queued to be sent again, one bit each
+	sentAt       time.Duration
 }
 
-// piecePackets is the most packets of a piece: as many as queued has bits.
-const piecePackets = 64
+// maxPiecePackets is the number of bits in resendQueued.
+const maxPiecePackets = 64
 
-// part is n of the piece's packets, from the i-th on.
+// part returns n packets of the piece, from index i on.
 func (p *piece) part(i, n int) piece {
 	q := *p
-	q.first, q.n, q.seq, q.queued = p.first+i, n, p.seq+uint32(i), 0
+	q.first, q.n, q.seq, q.resendQueued = p.first+i, n, p.seq+uint32(i), 0
 	if i > 0 {
-		q.before = 1
+		q.flowDistance = 1
 	}
 	return q
 }
 
-// pieces is a queue of what a path has not acknowledged.
-type pieces struct {
+// pieceQueue holds what a path has not acknowledged, oldest first.
+type pieceQueue struct {
 	ring     []piece
 	from, to uint32
 }
 
-// maxPieces bounds what is kept for a path. With packets of 64 KiB it is 256 MiB
-// at most; CoDel and the window of TCP see to it that it is far less.
+// maxPieces bounds what is kept for a path. With packets of 64 KiB that is 256 MiB, but
+// CoDel and TCP's window keep it far lower.
 const maxPieces = 1 << 12
 
-func (q *pieces) len() int { return int(q.to - q.from) }
+func (q *pieceQueue) len() int { return int(q.to - q.from) }
 
-func (q *pieces) at(i uint32) *piece { return &q.ring[i%uint32(len(q.ring))] }
+func (q *pieceQueue) oldest() *piece { return q.at(q.from) }
 
-// add keeps a piece, and returns the oldest where there is no room for both.
-func (q *pieces) add(p piece) (out piece, full bool) {
+func (q *pieceQueue) at(i uint32) *piece { return &q.ring[i%uint32(len(q.ring))] }
+
+// add adds a piece. If the queue is full it removes and returns the oldest one.
+func (q *pieceQueue) add(p piece) (out piece, full bool) {
 	if q.ring == nil {
 		q.ring = make([]piece, maxPieces)
 	}
 	if q.len() == len(q.ring) {
-		out, full = *q.at(q.from), true
+		out, full = *q.oldest(), true
 		q.from++
 	}
 	*q.at(q.to) = p
@@ -250,29 +254,29 @@ func (q *pieces) add(p piece) (out piece, full bool) {
 	return out, full
 }
 
-// end is the path sequence number behind the piece.
-func (p *piece) end() uint32 { return p.path + uint32(p.n) }
+// endPathSeq returns the path sequence number after the last packet.
+func (p *piece) endPathSeq() uint32 { return p.pathSeq + uint32(p.n) }
 
-// find is the first piece that ends behind a path sequence number.
-func (q *pieces) find(seq uint32) uint32 {
-	n := sort.Search(q.len(), func(i int) bool { return int32(q.at(q.from+uint32(i)).end()-seq) > 0 })
+// find returns the index of the first piece that ends after a path sequence number.
+func (q *pieceQueue) find(seq uint32) uint32 {
+	n := sort.Search(q.len(), func(i int) bool { return int32(q.at(q.from+uint32(i)).endPathSeq()-seq) > 0 })
 	return q.from + uint32(n)
 }
 
-// backlog is a queue of pieces. It needs no bound of its own: a packet that is kept is
-// queued once.
-type backlog struct {
+// resendQueue is a queue of pieces. It needs no bound of its own: a kept packet is queued
+// at most once.
+type resendQueue struct {
 	q    []piece
 	head int
 }
 
-func (b *backlog) len() int { return len(b.q) - b.head }
+func (b *resendQueue) len() int { return len(b.q) - b.head }
 
-func (b *backlog) add(p piece) { b.q = append(b.q, p) }
+func (b *resendQueue) add(p piece) { b.q = append(b.q, p) }
 
-func (b *backlog) first() *piece { return &b.q[b.head] }
+func (b *resendQueue) first() *piece { return &b.q[b.head] }
 
-func (b *backlog) drop() {
+func (b *resendQueue) drop() {
 	b.q[b.head].e = nil
 	if b.head++; b.head == len(b.q) {
 		b.q, b.head = b.q[:0], 0

@@ -1,8 +1,8 @@
 package tunnel
 
-// Life is what this end calls the connection's life.
-func (t *Tunnel) Life() uint64 {
+// SessionName returns this end's name for the session.
+func (t *Tunnel) SessionName() uint64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.sess.mine
+	return t.session.ownName
 }

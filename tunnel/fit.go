@@ -7,30 +7,31 @@ import (
 	"cleat/packet"
 )
 
-// limit is the size of the largest inner packet that every path in use carries. The
-// lock is held.
-func (t *Tunnel) limit() int {
-	least := 0
+// innerMTU returns the size of the largest inner packet that every path in use carries,
+// or 1<<16 if no path has a socket. It is called with mu held.
+func (t *Tunnel) innerMTU() int {
+	smallest := 0
 	for _, p := range t.paths {
 		if p == nil || p.fd < 0 {
 			continue
 		}
 		n := p.mtu - Overhead(p.v6, t.cfg.Key != nil)
-		if least == 0 || n < least {
-			least = n
+		if smallest == 0 || n < smallest {
+			smallest = n
 		}
 	}
-	if least == 0 {
+	if smallest == 0 {
 		return 1 << 16
 	}
-	return least
+	return smallest
 }
 
-// fit sees to it that the packets of an entry fit the paths: a TCP connection is told of
-// a segment size that does, what may be fragmented is, and for the rest the sender gets
-// an ICMP error, never the network between the ends. It returns the entries to queue.
+// fit makes the packets of an entry fit the paths: it lowers the MSS in a SYN and
+// fragments packets that allow it. For others it sends the ICMP error to the sender, so
+// that packets are never dropped silently between the two ends. It returns the entries to
+// queue.
 func (o *outbound) fit(e *entry, dst []*entry) []*entry {
-	limit := o.limit
+	limit := o.innerMTU
 	if e.vnet.GSOType == packet.GSONone {
 		clampMSS(e.pkt, limit, e.partial)
 	}
@@ -38,10 +39,10 @@ func (o *outbound) fit(e *entry, dst []*entry) []*entry {
 		return append(dst, e)
 	}
 	var ip packet.IP
-	if e.vnet.GSOType == packet.GSONone && packet.ParseIP(e.pkt, &ip) == nil && !ip.DontFragment && e.whole() {
+	if e.vnet.GSOType == packet.GSONone && packet.ParseIP(e.pkt, &ip) == nil && !ip.DontFragment && e.completeChecksum() {
 		dst = o.fragment(&ip, limit, dst)
 	} else {
-		o.refuse(e.pkt, limit)
+		o.sendTooBig(e.pkt, limit)
 	}
 	o.t.mu.Lock()
 	o.t.arena.release(e)
@@ -49,27 +50,27 @@ func (o *outbound) fit(e *entry, dst []*entry) []*entry {
 	return dst
 }
 
-// fragment cuts an IPv4 packet; a fragment is cut further.
+// fragment fragments an IPv4 packet, which may be a fragment itself.
 func (o *outbound) fragment(ip *packet.IP, limit int, dst []*entry) []*entry {
 	var f packet.Fragmenter
 	if f.Start(ip, ip.Payload, limit) != nil {
 		return dst
 	}
 	for {
-		buf := o.buffer()
+		buf := o.readBuffer()
 		n := f.Next(buf[packet.VNetHdrBytes:])
 		if n == 0 {
 			return dst
 		}
 		clear(buf[:packet.VNetHdrBytes])
-		if e := o.supply.take(packet.VNetHdrBytes + n); e != nil {
+		if e := o.supply.newEntry(packet.VNetHdrBytes + n); e != nil {
 			dst = append(dst, e)
 		}
 	}
 }
 
-// refuse answers a packet that is too big.
-func (o *outbound) refuse(pkt []byte, limit int) {
+// sendTooBig answers a packet that is too big with an ICMP error.
+func (o *outbound) sendTooBig(pkt []byte, limit int) {
 	o.t.stats.tooBig.Add(1)
 	var ip packet.IP
 	if packet.ParseIP(pkt, &ip) != nil {
@@ -78,14 +79,14 @@ func (o *outbound) refuse(pkt []byte, limit int) {
 	var b [packet.VNetHdrBytes + packet.MaxICMPErrorBytes]byte
 	e := packet.NewICMPError(packet.ErrorTooBig, ip.Src.Is4(), limit)
 	if n := packet.PutICMPError(b[packet.VNetHdrBytes:], &e, ip.Dst, pkt); n > 0 {
-		_, _ = sys.WriteNow(o.t.cfg.Device, b[:packet.VNetHdrBytes+n]) // it is answered again
+		_, _ = sys.WriteNow(o.t.cfg.Device, b[:packet.VNetHdrBytes+n]) // if it is lost, the next packet causes another
 	}
 }
 
-// clampMSS lowers the segment size that a SYN announces to what fits. The checksum is
-// changed with it unless it is partial (RFC 1624).
+// clampMSS lowers the MSS of a SYN to what fits. It updates the checksum unless that is
+// partial (RFC 1624).
 func clampMSS(b []byte, limit int, partial bool) {
-	at := transportAt(b)
+	at := transportOffset(b)
 	if at == 0 || at+packet.TCPBytes > len(b) {
 		return
 	}
@@ -98,40 +99,40 @@ func clampMSS(b []byte, limit int, partial bool) {
 	if t[13]&packet.SYN == 0 || header > len(t) {
 		return
 	}
-	most := limit - at - packet.TCPBytes
+	maxMSS := limit - at - packet.TCPBytes
 	if !v6 {
-		most = limit - packet.IPv4Bytes - packet.TCPBytes
+		maxMSS = limit - packet.IPv4Bytes - packet.TCPBytes
 	}
-	for o := packet.TCPBytes; o+1 < header; {
+	for option := packet.TCPBytes; option+1 < header; {
 		switch {
-		case t[o] == 0:
+		case t[option] == 0:
 			return
-		case t[o] == 1:
-			o++
+		case t[option] == 1:
+			option++
 			continue
-		case t[o] == 2 && t[o+1] == 4 && o+4 <= header:
-			lowerMSS(t, o+2, most, partial)
+		case t[option] == 2 && t[option+1] == 4 && option+4 <= header:
+			lowerMSS(t, option+2, maxMSS, partial)
 			return
 		}
-		if t[o+1] < 2 {
+		if t[option+1] < 2 {
 			return
 		}
-		o += int(t[o+1])
+		option += int(t[option+1])
 	}
 }
 
 // lowerMSS changes the field at offset at.
-func lowerMSS(t []byte, at, most int, partial bool) {
+func lowerMSS(t []byte, at, maxMSS int, partial bool) {
 	old := binary.BigEndian.Uint16(t[at:])
-	if int(old) <= most || most < 1 {
+	if int(old) <= maxMSS || maxMSS < 1 {
 		return
 	}
-	binary.BigEndian.PutUint16(t[at:], uint16(most))
+	binary.BigEndian.PutUint16(t[at:], uint16(maxMSS))
 	if partial {
 		return
 	}
-	from, to := uint64(old), uint64(uint16(most))
-	if at%2 != 0 { // the field lies across two words of the sum
+	from, to := uint64(old), uint64(uint16(maxMSS))
+	if at%2 != 0 { // the field spans two words of the sum
 		from, to = from>>8|from<<8&0xff00, to>>8|to<<8&0xff00
 	}
 	sum := binary.BigEndian.Uint16(t[packet.TCPChecksumOffset:])

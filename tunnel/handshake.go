@@ -13,87 +13,87 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// handshakes makes keys with the peer, in a goroutine of its own: a message may cost a
+// handshakes makes keys with the peer, in a goroutine of its own: a message may take a
 // millisecond, and packets must not wait for that.
 //
-// Every message is a letter, sealed with a key that both ends compute from their static
-// keys when they start (secure.Guard). What a stranger forges ends there, in the receiving
-// thread, after a microsecond. A replayed letter is authentic, so each one has a number:
+// Each message is sealed with a key that both ends derive from their static keys when
+// they start (secure.Guard), so the receiving thread rejects a forged message within a
+// microsecond. A replayed message is authentic, so each message has a number:
 //
-//   - The initiator numbers its first messages by its clock, and never downwards. The
-//     responder multiplies only for a number above all that it has accepted, its floor,
-//     and of several that wait for the highest: that one is the initiator's own, whatever
-//     somebody has recorded.
-//   - The responder begins with its own clock as the floor. If the initiator's clock is
-//     behind, its numbers are too low. A responder without a session says its floor, and
-//     the initiator goes on from there. An old floor, replayed, is lower and does nothing.
+//   - The initiator numbers its first messages by its clock, and never decreases. The
+//     responder processes only a message with a number above its floor, the highest number
+//     that it has accepted, and of several waiting messages the one with the highest number.
+//     That one is always the initiator's own, whatever an attacker has recorded.
+//   - The responder's floor starts at its own clock. If the initiator's clock is behind, its
+//     numbers are too low. A responder without a session sends its floor, and the initiator
+//     continues from there. A replayed old floor is lower and has no effect.
 //   - An answer has the number of the message that it answers.
 //
-// So only the peer itself can make this end multiply, and works bounds that, too.
+// So only the peer itself can make this end compute a key exchange, and limiter bounds
+// even that.
 type handshakes struct {
-	t     *Tunnel
-	key   *Key
-	guard *secure.Guard
-	first bool // this end initiates
-	works bucket
+	t         *Tunnel
+	key       *Key
+	guard     *secure.Guard
+	initiator bool // this end initiates
+	limiter   tokenBucket
 
-	begun   *secure.Handshake // by this end
+	begun   *secure.Handshake // the handshake that this end has begun
 	message []byte            // its first message
-	names   hello             // what it says
-	since   time.Duration
-	said    time.Duration
-	answer  []byte // responder: to the message with the number floor; nil: there is none
+	begunAt time.Duration
+	sentAt  time.Duration // when a message was last sent
+	answer  []byte        // responder: answer to the message numbered floor; nil: none
 
-	wake chan struct{}
-	mu   sync.Mutex // guards what follows, the receiving thread's letters
-	mail struct {
-		letter letter // the one to be read next
-		some   bool   // there is one
-		again  uint64 // paths that brought the answered message once more
-		floor  uint64 // the highest number that was accepted, or used
-		sent   uint64 // initiator: the number of its message
+	wake  chan struct{}
+	mu    sync.Mutex // guards inbox
+	inbox struct {
+		message handshakeMessage // processed next
+		waiting bool             // message is set
+		repeats uint64           // paths on which the answered message came again
+		floor   uint64           // highest number accepted or used
+		sent    uint64           // initiator: number of its message
 	}
 }
 
-// letter is a handshake message.
-type letter struct {
-	paths  uint64 // that brought it
+// handshakeMessage is a message of a handshake.
+type handshakeMessage struct {
+	paths  uint64 // paths that it arrived by
 	step   step
 	number uint64
-	body   []byte // Noise's
+	body   []byte // for package secure
 }
 
-// step says which message of a handshake it is.
+// step is the kind of a handshake message.
 type step byte
 
 const (
-	stepBegin  step = 1 + iota // the initiator's message
-	stepAnswer                 // the responder's
-	stepAsk                    // the responder has no keys; its number is its floor
+	stepBegin   step = 1 + iota // from the initiator
+	stepAnswer                  // from the responder
+	stepRequest                 // the responder has no keys; the number is its floor
 )
 
-// The byte behind the header of a greeting.
+// The byte after the header of a hello.
 const (
-	plainGreeting  = 0 // a hello, neither encrypted nor authenticated
-	sealedGreeting = 1 // a letter
+	plainHello  = 0 // a hello, neither encrypted nor authenticated
+	sealedHello = 1 // a handshakeMessage
 )
 
 const (
-	handshakeEvery = 100 * time.Millisecond // the same message again
-	handshakeLife  = 2 * time.Second        // then a new one
+	handshakeEvery = 100 * time.Millisecond // until the same message is sent again
+	handshakeLife  = 2 * time.Second        // until a new handshake begins
 	handshakeTick  = handshakeEvery / 2
 
-	letterHeader = 1 + 8 // step and number
-	// mostNumber is beyond any clock, nanoseconds since 1970: year 2262. A peer with a higher
-	// number would leave no room above.
-	mostNumber = 1 << 63
+	messageHeaderBytes = 1 + 8 // step and number
+	// maxNumber is beyond any clock in nanoseconds since 1970: year 2262. A higher number
+	// would leave no room above it.
+	maxNumber = 1 << 63
 )
 
-// worksMost handshakes may be worked on at once, and one more each worksEvery: a peer needs
-// one each two minutes, and takes 1.3 ms for one.
+// maxHandshakes may be processed at once, and one more each handshakeRefill. A peer needs
+// one each two minutes, and one takes 1.3 ms.
 const (
-	worksMost  = 10
-	worksEvery = 200 * time.Millisecond
+	maxHandshakes   = 10
+	handshakeRefill = 200 * time.Millisecond
 )
 
 func newHandshakes(t *Tunnel) (*handshakes, error) {
@@ -103,47 +103,48 @@ func newHandshakes(t *Tunnel) (*handshakes, error) {
 		return nil, err
 	}
 	h := &handshakes{
-		t: t, key: k, guard: guard, first: secure.Initiates(k.Private.Public(), k.Peer), wake: make(chan struct{}, 1),
-		works: bucket{most: worksMost, every: worksEvery},
+		t: t, key: k, guard: guard, initiator: secure.Initiates(k.Private.Public(), k.Peer), wake: make(chan struct{}, 1),
+		limiter: tokenBucket{burst: maxHandshakes, every: handshakeRefill},
 	}
-	h.mail.floor = uint64(time.Now().UnixNano())
+	h.inbox.floor = uint64(time.Now().UnixNano())
 	return h, nil
 }
 
-// take reads a letter that a path has brought and hands it over if it is worth reading. It
-// belongs to the receiving thread, and reports whether the letter is authentic.
-func (h *handshakes) take(path int, header, sealed []byte) bool {
+// accept opens a message that a path has delivered, and keeps it if it is worth
+// processing. It is called by the receiving thread and reports whether the message is
+// authentic.
+func (h *handshakes) accept(path int, header, sealed []byte) bool {
 	plain, err := h.guard.Open(header, sealed)
-	if err != nil || len(plain) < letterHeader {
+	if err != nil || len(plain) < messageHeaderBytes {
 		return false
 	}
-	l := letter{paths: 1 << path, step: step(plain[0]), number: binary.BigEndian.Uint64(plain[1:]), body: plain[letterHeader:]}
+	msg := handshakeMessage{paths: 1 << path, step: step(plain[0]), number: binary.BigEndian.Uint64(plain[1:]), body: plain[messageHeaderBytes:]}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m := &h.mail
+	m := &h.inbox
 	switch {
-	case l.number > mostNumber:
+	case msg.number > maxNumber:
 		return false
-	case l.step == stepBegin && !h.first && l.number == m.floor:
-		m.again |= l.paths // answered at the next tick
+	case msg.step == stepBegin && !h.initiator && msg.number == m.floor:
+		m.repeats |= msg.paths // the answer is repeated at the next tick
 		return true
-	case l.step == stepBegin && !h.first && l.number < m.floor:
-		return true // a replay, or a clock that is behind: asked for if there is no session
-	case l.step == stepBegin && !h.first:
-	case l.step == stepAnswer && h.first && l.number == m.sent:
-	case l.step == stepAsk && h.first:
-	default: // to somebody in this end's own role, or an answer to something earlier
-		return l.step >= stepBegin && l.step <= stepAsk
+	case msg.step == stepBegin && !h.initiator && msg.number < m.floor:
+		return true // a replay, or the clock is behind: without a session this end sends its floor
+	case msg.step == stepBegin && !h.initiator:
+	case msg.step == stepAnswer && h.initiator && msg.number == m.sent:
+	case msg.step == stepRequest && h.initiator:
+	default: // for the other role, or an answer to an earlier message
+		return msg.step >= stepBegin && msg.step <= stepRequest
 	}
-	if m.some && l.step == m.letter.step && l.number == m.letter.number {
-		m.letter.paths |= l.paths
-		return true
-	}
-	if m.some && (l.step > m.letter.step || l.step == m.letter.step && l.number < m.letter.number) {
+	if m.waiting && msg.step == m.message.step && msg.number == m.message.number {
+		m.message.paths |= msg.paths
 		return true
 	}
-	l.body = bytes.Clone(l.body)
-	m.letter, m.some = l, true
+	if m.waiting && (msg.step > m.message.step || msg.step == m.message.step && msg.number < m.message.number) {
+		return true
+	}
+	msg.body = bytes.Clone(msg.body)
+	m.message, m.waiting = msg, true
 	select {
 	case h.wake <- struct{}{}:
 	default:
@@ -151,7 +152,7 @@ func (h *handshakes) take(path int, header, sealed []byte) bool {
 	return true
 }
 
-// run makes keys as they are needed, until the Tunnel is closed.
+// run makes keys as needed, until the Tunnel is closed.
 func (h *handshakes) run() {
 	tick := time.NewTicker(handshakeTick)
 	defer tick.Stop()
@@ -160,300 +161,295 @@ func (h *handshakes) run() {
 		case <-h.t.done:
 			return
 		case <-h.wake:
-			h.read(h.t.now())
+			h.processMessage(h.t.now())
 		case <-tick.C:
-			h.repeat()
-			h.read(h.t.now())
+			h.repeatAnswers()
+			h.processMessage(h.t.now())
 		}
-		h.keep(h.t.now())
+		h.maintain(h.t.now())
 	}
 }
 
-// repeat answers a message again on the paths that brought it again: over several paths at
-// first, or because the answer was lost.
-func (h *handshakes) repeat() {
+// repeatAnswers answers a message again on the paths on which it came again: because it
+// was sent on several paths, or because the answer was lost.
+func (h *handshakes) repeatAnswers() {
 	h.mu.Lock()
-	paths, number := h.mail.again, h.mail.floor
-	h.mail.again = 0
+	paths, number := h.inbox.repeats, h.inbox.floor
+	h.inbox.repeats = 0
 	h.mu.Unlock()
 	if h.answer != nil {
-		h.say(paths, stepAnswer, number, h.answer)
+		h.send(paths, stepAnswer, number, h.answer)
 	}
 }
 
-// read works on the letter that waits. Without a place in works it goes on waiting, and
-// may be replaced by a better one.
-func (h *handshakes) read(now time.Duration) {
-	l, ok := h.next(now)
+// processMessage processes the waiting message. If the limiter is exhausted, the message
+// keeps waiting, and a better one may replace it.
+func (h *handshakes) processMessage(now time.Duration) {
+	msg, ok := h.next(now)
 	switch {
 	case !ok:
-	case l.step == stepBegin:
-		h.respond(l)
-	case l.step == stepAnswer && h.begun != nil: // else the same has come over another path
-		h.finish(l)
-	case l.step == stepAsk:
-		h.asked(now, l.number)
+	case msg.step == stepBegin:
+		h.respond(msg)
+	case msg.step == stepAnswer && h.begun != nil: // otherwise it came by another path before
+		h.finish(msg)
+	case msg.step == stepRequest:
+		h.handleRequest(now, msg.number)
 	}
 }
 
-// next takes the letter that waits, if it may be worked on now.
-func (h *handshakes) next(now time.Duration) (l letter, ok bool) {
+// next removes the waiting message, if it may be processed now.
+func (h *handshakes) next(now time.Duration) (msg handshakeMessage, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	m := &h.mail
-	if !m.some {
-		return l, false
+	m := &h.inbox
+	if !m.waiting {
+		return msg, false
 	}
-	multiplies := m.letter.step == stepBegin || m.letter.step == stepAnswer && h.begun != nil
-	if multiplies && !h.works.take(now) {
-		return l, false
+	exchangesKeys := m.message.step == stepBegin || m.message.step == stepAnswer && h.begun != nil
+	if exchangesKeys && !h.limiter.take(now) {
+		return msg, false
 	}
-	l, m.letter, m.some = m.letter, letter{}, false
-	if l.step == stepBegin {
-		m.floor, m.again = l.number, 0
+	msg, m.message, m.waiting = m.message, handshakeMessage{}, false
+	if msg.step == stepBegin {
+		m.floor, m.repeats = msg.number, 0
 	}
-	return l, true
+	return msg, true
 }
 
-// asked takes the responder's floor, and begins a handshake if there is no session.
-func (h *handshakes) asked(now time.Duration, floor uint64) {
+// handleRequest processes the responder's floor, and begins a handshake if there is no
+// session.
+func (h *handshakes) handleRequest(now time.Duration, floor uint64) {
 	h.mu.Lock()
-	behind := h.mail.floor < floor
-	h.mail.floor = max(h.mail.floor, floor)
+	behind := h.inbox.floor < floor
+	h.inbox.floor = max(h.inbox.floor, floor)
 	h.mu.Unlock()
-	if (h.begun == nil || behind) && h.t.silent(now) && h.works.take(now) {
+	if (h.begun == nil || behind) && h.t.peerSilent(now) && h.limiter.take(now) {
 		h.begin(now)
 	}
 }
 
-// keep begins a handshake where one is due, and says again what has not been answered.
-func (h *handshakes) keep(now time.Duration) {
-	wanted := h.t.wantsKeys(now)
+// maintain begins a handshake if one is due, and repeats messages that were not answered.
+func (h *handshakes) maintain(now time.Duration) {
 	switch {
-	case !wanted:
-	case !h.first:
-		if now-h.said >= handshakeEvery && h.t.silent(now) {
-			h.said = now
+	case !h.t.needsKeys(now):
+	case !h.initiator:
+		if now-h.sentAt >= handshakeEvery && h.t.peerSilent(now) {
+			h.sentAt = now
 			floor, _ := h.numbers()
-			h.say(allPaths, stepAsk, floor, nil)
+			h.send(allPaths, stepRequest, floor, nil)
 		}
-	case h.begun == nil || now-h.since > handshakeLife:
+	case h.begun == nil || now-h.begunAt > handshakeLife:
 		h.begin(now)
-	case now-h.said >= handshakeEvery:
-		h.said = now
+	case now-h.sentAt >= handshakeEvery:
+		h.sentAt = now
 		_, number := h.numbers()
-		h.say(allPaths, stepBegin, number, h.message)
+		h.send(allPaths, stepBegin, number, h.message)
 	}
 }
 
 func (h *handshakes) numbers() (floor, sent uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.mail.floor, h.mail.sent
+	return h.inbox.floor, h.inbox.sent
 }
 
-// begin begins a handshake. Its number is above all before, whatever the clock does.
+// begin begins a handshake. Its number is above all earlier ones, whatever the clock
+// does.
 func (h *handshakes) begin(now time.Duration) {
 	h.mu.Lock()
-	number := max(h.mail.floor+1, uint64(time.Now().UnixNano()))
-	h.mail.floor, h.mail.sent = number, number
+	number := max(h.inbox.floor+1, uint64(time.Now().UnixNano()))
+	h.inbox.floor, h.inbox.sent = number, number
 	h.mu.Unlock()
-	h.names = h.t.names()
+	h.t.mu.Lock()
+	names := hello{senderName: h.t.session.ownName, receiverName: h.t.session.peerName}
+	h.t.mu.Unlock()
 	if h.begun != nil {
 		h.begun.Abandon()
 	}
-	begun, message, err := secure.NewHandshake(h.key.Private, h.key.Peer, h.names.append(nil))
+	begun, message, err := secure.NewHandshake(h.key.Private, h.key.Peer, names.append(nil))
 	if err != nil {
-		return // New has looked at the keys
+		return // can't happen: New has checked the keys
 	}
-	h.begun, h.message, h.since, h.said = begun, message, now, now
-	h.say(allPaths, stepBegin, number, message)
+	h.begun, h.message, h.begunAt, h.sentAt = begun, message, now, now
+	h.send(allPaths, stepBegin, number, message)
 }
 
-// finish takes the answer to what this end began.
-func (h *handshakes) finish(l letter) {
-	session, payload, err := h.begun.Finish(l.body)
+// finish processes the answer to this end's message.
+func (h *handshakes) finish(msg handshakeMessage) {
+	session, payload, err := h.begun.Finish(msg.body)
 	if err != nil {
-		h.t.stats.strange.Add(1)
+		h.t.stats.invalid.Add(1)
 		return
 	}
 	h.begun = nil
-	said, ok := parseHello(payload)
+	peerHello, ok := parseHello(payload)
 	if !ok {
 		return
 	}
 	k := newKeys(session, h.t.now())
-	k.hello = said
-	h.t.install(k)
+	k.hello = peerHello
+	h.t.installKeys(k)
 }
 
-// respond answers what the peer began.
-func (h *handshakes) respond(l letter) {
+// respond answers the peer's message.
+func (h *handshakes) respond(msg handshakeMessage) {
 	h.answer = nil
-	var said hello
+	var peerHello hello
 	var proposed proposal
-	fine := false
-	answer, session, _, err := secure.Respond(h.key.Private, h.key.Peer, l.body, func(theirs []byte) []byte {
-		if said, fine = parseHello(theirs); !fine {
+	valid := false
+	answer, session, _, err := secure.Respond(h.key.Private, h.key.Peer, msg.body, func(theirs []byte) []byte {
+		if peerHello, valid = parseHello(theirs); !valid {
 			return nil
 		}
-		proposed = h.t.propose(said)
-		return hello{mine: proposed.mine, yours: said.mine}.append(nil)
+		proposed = h.t.propose(peerHello)
+		return hello{senderName: proposed.ownName, receiverName: peerHello.senderName}.append(nil)
 	})
-	if err != nil || !fine {
-		h.t.stats.strange.Add(1)
+	if err != nil || !valid {
+		h.t.stats.invalid.Add(1)
 		return
 	}
 	k := newKeys(session, h.t.now())
-	k.hello, k.mine, k.before = said, proposed.mine, proposed.before
+	k.hello, k.ownName, k.previous = peerHello, proposed.ownName, proposed.previous
 	h.answer = answer
-	h.t.await(k)
-	h.say(l.paths, stepAnswer, l.number, answer)
+	h.t.setPendingKeys(k)
+	h.send(msg.paths, stepAnswer, msg.number, answer)
 }
 
-// allPaths is every path.
 const allPaths = 1<<MaxPaths - 1
 
-// say sends a letter on paths.
-func (h *handshakes) say(paths uint64, s step, number uint64, body []byte) {
+// send sends a message on a set of paths. It may get lost, because it is repeated.
+func (h *handshakes) send(paths uint64, s step, number uint64, body []byte) {
 	h.t.mu.Lock()
 	defer h.t.mu.Unlock()
-	for _, id := range sched.Ones(paths) {
-		h.sayTo(h.t.paths[id], s, number, body)
+	for _, id := range sched.PathIDs(paths) {
+		h.sendOn(h.t.paths[id], s, number, body)
 	}
 }
 
-// sayTo sends a letter. It is not important that it arrives: it is said again.
-func (h *handshakes) sayTo(p *path, s step, number uint64, body []byte) {
+// sendOn sends a message on one path.
+func (h *handshakes) sendOn(p *path, s step, number uint64, body []byte) {
 	if p == nil || p.fd < 0 {
 		return
 	}
-	header := append(wire.AppendHello(nil), sealedGreeting)
+	header := append(wire.AppendHello(nil), sealedHello)
 	plain := append(binary.BigEndian.AppendUint64([]byte{byte(s)}, number), body...)
 	_, _ = sys.SendNow(p.fd, h.guard.Seal(header, header, plain), 0)
 }
 
-// names are what both ends call this life.
-func (t *Tunnel) names() hello {
+// peerSilent reports whether nothing authentic has arrived for so long that the peer may
+// have restarted.
+func (t *Tunnel) peerSilent(now time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return hello{mine: t.sess.mine, yours: t.sess.theirs}
+	return !t.session.up || now-t.session.heardAt > restartSilence
 }
 
-// silent reports whether nothing authentic has been heard for so long that the peer may
-// have begun anew.
-func (t *Tunnel) silent(now time.Duration) bool {
+// needsKeys reports whether a handshake is due.
+func (t *Tunnel) needsKeys(now time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.sess.up || now-t.sess.heard > restartSilence
+	s := &t.session
+	return !s.up || now-s.heardAt > peerSilence || s.keys.needReplacement(now)
 }
 
-// wantsKeys reports whether a handshake is due.
-func (t *Tunnel) wantsKeys(now time.Duration) bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := &t.sess
-	return !s.up || now-s.heard > silence || s.keys.worn(now)
-}
-
-// proposal is what the responder calls the life that the peer speaks of. before are the
-// keys that the new ones follow in it; nil: it is another life.
+// proposal is the responder's name for the session that the peer means. previous are the
+// keys that the new ones replace; nil: it is a new session.
 type proposal struct {
-	mine   uint64
-	before *keys
+	ownName  uint64
+	previous *keys
 }
 
-// propose makes the responder's proposal.
-func (t *Tunnel) propose(said hello) proposal {
+// propose returns the responder's proposal.
+func (t *Tunnel) propose(peerHello hello) proposal {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s := &t.sess
-	if s.up && (said.mine != s.theirs || said.yours != s.mine) {
-		return proposal{mine: rand.Uint64() | 1}
+	s := &t.session
+	if s.up && (peerHello.senderName != s.peerName || peerHello.receiverName != s.ownName) {
+		return proposal{ownName: rand.Uint64() | 1}
 	}
-	return proposal{s.mine, s.keys}
+	return proposal{s.ownName, s.keys}
 }
 
-// await keeps keys until the peer has shown that it has them, too.
-func (t *Tunnel) await(k *keys) {
+// setPendingKeys holds keys back until the peer has shown that it has them too.
+func (t *Tunnel) setPendingKeys(k *keys) {
 	k.pending.Store(true)
-	t.ring.next.Store(k)
+	t.keyring.next.Store(k)
 }
 
-// confirm puts pending keys into use: a packet was opened with them. It belongs to the
-// receiving thread, and reports whether a new life has begun.
-func (t *Tunnel) confirm(k *keys) bool {
+// confirmKeys puts pending keys into use because a packet was opened with them. It is
+// called by the receiving thread and reports whether a new session has begun.
+func (t *Tunnel) confirmKeys(k *keys) bool {
 	k.pending.Store(false)
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.adopt(k, k.mine, k.hello.mine)
+	return t.useKeys(k, k.ownName, k.hello.senderName)
 }
 
-// install puts keys into use, on the side that began the handshake. Keys for a life that
-// has ended meanwhile are dropped.
-func (t *Tunnel) install(k *keys) {
+// installKeys puts keys into use at the end that began the handshake. It drops keys for a
+// session that has ended in the meantime.
+func (t *Tunnel) installKeys(k *keys) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if k.hello.yours != t.sess.mine {
+	if k.hello.receiverName != t.session.ownName {
 		return
 	}
-	if t.another(t.sess.mine, k.hello.mine) {
-		k.fresh.Store(true)
+	if t.isNewSession(t.session.ownName, k.hello.senderName) {
+		k.startsSession.Store(true)
 	} else {
-		k.before = t.sess.keys
+		k.previous = t.session.keys
 	}
-	t.adopt(k, t.sess.mine, k.hello.mine)
+	t.useKeys(k, t.session.ownName, k.hello.senderName)
 	wake(t.wakeOut)
 }
 
-// another reports whether two names are those of another life than the present one. The
-// lock is held.
-func (t *Tunnel) another(mine, theirs uint64) bool {
-	s := &t.sess
-	return !s.up || theirs != s.theirs || mine != s.mine
+// isNewSession reports whether two names are not those of the current session. It is
+// called with mu held.
+func (t *Tunnel) isNewSession(ownName, peerName uint64) bool {
+	s := &t.session
+	return !s.up || peerName != s.peerName || ownName != s.ownName
 }
 
-// adopt makes keys the current ones, and begins a new life unless both ends mean the one
-// that is. The lock is held.
-func (t *Tunnel) adopt(k *keys, mine, theirs uint64) (fresh bool) {
-	s := &t.sess
+// useKeys makes keys the current ones and, unless the names are those of the current
+// session, begins a new session. It is called with mu held.
+func (t *Tunnel) useKeys(k *keys, ownName, peerName uint64) (started bool) {
+	s := &t.session
 	now := t.now()
-	if fresh = t.another(mine, theirs); fresh {
+	if started = t.isNewSession(ownName, peerName); started {
 		if s.up {
-			t.tell(Event{What: Restarted})
+			t.emit(Event{Kind: Restarted})
 		}
-		t.restart()
-		s.mine, s.theirs = mine, theirs
-		t.ring.clear()
+		t.resetSession()
+		s.ownName, s.peerName = ownName, peerName
+		t.keyring.clear()
 	}
-	t.ring.use(k)
-	s.keys, s.tag, s.heard = k, k.out, now
-	t.mismatched = false
+	t.keyring.use(k)
+	s.keys, s.tag, s.heardAt = k, k.outTag, now
+	t.mismatchReported = false
 	if !s.up {
 		s.up = true
-		t.tell(Event{What: Established})
+		t.emit(Event{Kind: Established})
 	}
 	if t.out != nil {
-		t.out.tell = tellTimes // the peer waits for a first packet
+		t.out.announcements = announceTimes // the peer waits for a first packet
 	}
-	return fresh
+	return started
 }
 
-// bucket bounds how often something is done. The zero value allows nothing.
-type bucket struct {
-	most  int           // at once
-	every time.Duration // one more
-	used  int
-	since time.Duration // when used was last made smaller
+// tokenBucket limits a rate. The zero value allows nothing.
+type tokenBucket struct {
+	burst      int           // tokens at once
+	every      time.Duration // for one more token
+	used       int
+	refilledAt time.Duration // when used was last reduced
 }
 
-// take reports whether it may be done now, and counts it.
-func (b *bucket) take(now time.Duration) bool {
-	if n := int((now - b.since) / b.every); n > 0 {
+// take takes a token. It reports whether there was one.
+func (b *tokenBucket) take(now time.Duration) bool {
+	if n := int((now - b.refilledAt) / b.every); n > 0 {
 		b.used = max(b.used-n, 0)
-		b.since += time.Duration(n) * b.every
+		b.refilledAt += time.Duration(n) * b.every
 	}
-	if b.used >= b.most {
+	if b.used >= b.burst {
 		return false
 	}
 	b.used++

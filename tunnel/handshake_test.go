@@ -10,55 +10,55 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// TestAdopt is what each kind of handshake does to a connection's life.
-func TestAdopt(t *testing.T) {
+// TestConfirmKeys checks what each kind of handshake does to the session.
+func TestConfirmKeys(t *testing.T) {
 	tests := []struct {
 		name         string
 		up           bool
-		mine, theirs uint64 // what the handshake calls it; the life that is: 1 and 2
+		mine, theirs uint64 // names in the handshake; the current session is 1 and 2
 		fresh        bool
 	}{
-		{"the first", false, 1, 9, true},
-		{"new keys", true, 1, 2, false},
-		{"the peer has begun anew", true, 1, 9, true},
-		{"we have begun anew", true, 9, 2, true},
-		{"both have begun anew", true, 8, 9, true},
+		{"first session", false, 1, 9, true},
+		{"rekeying", true, 1, 2, false},
+		{"the peer has restarted", true, 1, 9, true},
+		{"this end has restarted", true, 9, 2, true},
+		{"both ends have restarted", true, 8, 9, true},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			var told []What
-			e := newEnds(t, Config{Changed: func(e Event) { told = append(told, e.What) }}, false, 1)
+			var events []EventKind
+			e := newEnds(t, Config{OnEvent: func(e Event) { events = append(events, e.Kind) }}, false, 1)
 			e.seal(t)
-			s, last, older := &e.a.sess, e.a.sess.keys, &keys{}
-			s.mine, s.theirs, s.up = 1, 2, tt.up
-			e.a.ring.previous.Store(older)
-			e.a.send.Path(0).Sent(0, 5, 500)
-			e.a.out.seq, e.a.out.renew = 5, false
+			s, last, older := &e.a.session, e.a.session.keys, &keys{}
+			s.ownName, s.peerName, s.up = 1, 2, tt.up
+			e.a.keyring.previous.Store(older)
+			e.a.sender.Path(0).Sent(0, 5, 500)
+			e.a.out.nextSeq, e.a.out.sessionChanged = 5, false
 			k := newKeys(last.Session, e.a.now())
-			k.hello, k.mine = hello{mine: tt.theirs}, tt.mine
-			e.a.await(k)
-			if !k.pending.Load() || e.a.ring.next.Load() != k || s.keys == k {
+			k.hello, k.ownName = hello{senderName: tt.theirs}, tt.mine
+			e.a.setPendingKeys(k)
+			if !k.pending.Load() || e.a.keyring.next.Load() != k || s.keys == k {
 				t.Fatal("keys are used before the peer has shown that it has them")
 			}
-			if fresh := e.a.confirm(k); fresh != tt.fresh || k.pending.Load() {
-				t.Errorf("a new life: %v, want %v", fresh, tt.fresh)
+			if fresh := e.a.confirmKeys(k); fresh != tt.fresh || k.pending.Load() {
+				t.Errorf("new session: %v, want %v", fresh, tt.fresh)
 			}
-			if s.mine != tt.mine || s.theirs != tt.theirs || !s.up || s.keys != k || s.tag != k.out {
-				t.Errorf("the life is %d and %d, up %v, tag %x", s.mine, s.theirs, s.up, s.tag)
+			if s.ownName != tt.mine || s.peerName != tt.theirs || !s.up || s.keys != k || s.tag != k.outTag {
+				t.Errorf("session names are %d and %d, up %v, tag %x", s.ownName, s.peerName, s.up, s.tag)
 			}
-			if e.a.out.renew != tt.fresh || e.a.send.Path(0).Seq() == 0 != tt.fresh {
-				t.Errorf("counting anew: %v, %d packets", e.a.out.renew, e.a.send.Path(0).Seq())
+			if e.a.out.sessionChanged != tt.fresh || e.a.sender.Path(0).NextSeq() == 0 != tt.fresh {
+				t.Errorf("session changed: %v, next path sequence number %d", e.a.out.sessionChanged, e.a.sender.Path(0).NextSeq())
 			}
-			r := &e.a.ring
+			r := &e.a.keyring
 			if kept := r.previous.Load() == last; kept != !tt.fresh || r.current.Load() != k || r.next.Load() != nil {
-				t.Errorf("the last keys are kept: %v; the new ones are current: %v", kept, r.current.Load() == k)
+				t.Errorf("previous keys kept: %v; new keys are current: %v", kept, r.current.Load() == k)
 			}
 			want := 0
 			if tt.fresh {
 				want = 1
 			}
-			if len(told) != want {
-				t.Errorf("told %v", told)
+			if len(events) != want {
+				t.Errorf("events %v", events)
 			}
 		})
 	}
@@ -66,317 +66,317 @@ func TestAdopt(t *testing.T) {
 
 func TestPropose(t *testing.T) {
 	tests := []struct {
-		name string
-		up   bool
-		said hello
-		same bool
+		name  string
+		up    bool
+		hello hello
+		same  bool
 	}{
-		{"the first", false, hello{mine: 9}, true},
-		{"we have begun anew", false, hello{mine: 2, yours: 7}, true},
-		{"new keys", true, hello{mine: 2, yours: 1}, true},
-		{"the peer has begun anew", true, hello{mine: 9}, false},
-		{"the peer has missed that we have", true, hello{mine: 2, yours: 7}, false},
+		{"first session", false, hello{senderName: 9}, true},
+		{"this end has restarted", false, hello{senderName: 2, receiverName: 7}, true},
+		{"rekeying", true, hello{senderName: 2, receiverName: 1}, true},
+		{"the peer has restarted", true, hello{senderName: 9}, false},
+		{"the peer has missed that this end has restarted", true, hello{senderName: 2, receiverName: 7}, false},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnds(t, Config{}, false, 1)
 			present := &keys{}
-			e.a.sess = session{mine: 1, theirs: 2, up: tt.up}
+			e.a.session = session{ownName: 1, peerName: 2, up: tt.up}
 			if tt.up {
-				e.a.sess.keys = present
+				e.a.session.keys = present
 			}
-			p := e.a.propose(tt.said)
-			if p.mine == 1 != tt.same || p.mine == 0 {
-				t.Errorf("proposed %d", p.mine)
+			p := e.a.propose(tt.hello)
+			if p.ownName == 1 != tt.same || p.ownName == 0 {
+				t.Errorf("proposed %d", p.ownName)
 			}
-			if p.before == present != (tt.up && tt.same) {
-				t.Errorf("goes on with the numbers of %v", p.before)
+			if p.previous == present != (tt.up && tt.same) {
+				t.Errorf("continues the counters of %v", p.previous)
 			}
-			if s := e.a.sess; s.mine != 1 || s.theirs != 2 {
-				t.Errorf("a message changed the life: %+v", s)
+			if s := e.a.session; s.ownName != 1 || s.peerName != 2 {
+				t.Errorf("a message changed the session: %+v", s)
 			}
 		})
 	}
 }
 
-// newKeyedEnds are two ends with keys that have not spoken to each other yet. The first
-// initiates.
+// newKeyedEnds returns two ends with keys and without a session. The first one initiates.
 func newKeyedEnds(t testing.TB, cfg Config, paths int) *ends {
 	t.Helper()
 	e := newEnds(t, cfg, false, paths)
 	e.seal(t)
 	for _, end := range []*Tunnel{e.a, e.b} {
-		end.ring.clear()
-		end.beginLife()
+		end.keyring.clear()
+		end.newSession()
 	}
 	return e
 }
 
-// shake has both ends work on what has come, until the first message of an end that has
-// begun is answered.
-func (e *ends) shake() {
-	e.round(e.b)
-	e.b.hands.read(e.b.now())
-	e.round(e.a)
-	e.a.hands.read(e.a.now())
+// exchange makes both ends process what has arrived, so that the first message of an end
+// is answered.
+func (e *ends) exchange() {
+	e.receive(e.b)
+	e.b.handshakes.processMessage(e.b.now())
+	e.receive(e.a)
+	e.a.handshakes.processMessage(e.a.now())
 }
 
-// letters are all that waits at the first path of an end.
-func letters(t *testing.T, end *Tunnel) [][]byte {
+// drainPath returns all packets that wait at the first path of an end.
+func drainPath(t *testing.T, end *Tunnel) [][]byte {
 	t.Helper()
 	var all [][]byte
-	for _, a := range arrivals(t, end.paths[0], sys.NewInbox([][]byte{make([]byte, 1<<16)})) {
+	for _, a := range receiveAll(t, end.paths[0], sys.NewInbox([][]byte{make([]byte, 1<<16)})) {
 		all = append(all, a.data)
 	}
 	return all
 }
 
-// hearAll has an end receive packets by its first path.
-func hearAll(end *Tunnel, all ...[]byte) {
+// receivePackets makes an end receive packets by its first path.
+func receivePackets(end *Tunnel, all ...[]byte) {
 	for _, b := range all {
-		end.in.packet(end.now(), end.paths[0], bytes.Clone(b), 0, 0)
+		end.in.handlePacket(end.now(), end.paths[0], bytes.Clone(b), 0, 0)
 	}
 }
 
-// meet has both ends use keys that a handshake makes now.
-func (e *ends) meet(t *testing.T) {
+// handshake makes both ends use new keys.
+func (e *ends) handshake(t *testing.T) {
 	t.Helper()
-	e.a.hands.begin(e.a.now())
-	e.shake()
-	if !e.a.sess.up {
+	e.a.handshakes.begin(e.a.now())
+	e.exchange()
+	if !e.a.session.up {
 		t.Fatal("no session")
 	}
 	e.a.mu.Lock()
-	e.a.out.sendProbe(e.a.now(), e.a.paths[0], e.a.send.Path(0), false)
+	e.a.out.sendProbe(e.a.now(), e.a.paths[0], e.a.sender.Path(0), false)
 	e.a.mu.Unlock()
-	e.round(e.b)
-	if !e.b.sess.up || e.b.sess.keys.ID() != e.a.sess.keys.ID() {
+	e.receive(e.b)
+	if !e.b.session.up || e.b.session.keys.ID() != e.a.session.keys.ID() {
 		t.Fatal("the responder has other keys")
 	}
 }
 
-// TestFirstMessageOverSeveralPaths has it answered with the same keys each time.
+// TestFirstMessageOverSeveralPaths checks that all copies of a first message are answered
+// with the same keys.
 func TestFirstMessageOverSeveralPaths(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 3)
-	e.a.hands.begin(e.a.now())
-	e.round(e.b)
-	e.b.hands.read(e.b.now())
-	pending, answer := e.b.ring.next.Load(), e.b.hands.answer
-	if pending == nil || !pending.pending.Load() || e.b.sess.up {
-		t.Fatal("no keys wait, or they are used")
+	e.a.handshakes.begin(e.a.now())
+	e.receive(e.b)
+	e.b.handshakes.processMessage(e.b.now())
+	pending, answer := e.b.keyring.next.Load(), e.b.handshakes.answer
+	if pending == nil || !pending.pending.Load() || e.b.session.up {
+		t.Fatal("no keys are pending, or they are in use")
 	}
-	e.a.hands.said = -handshakeEvery
-	e.a.hands.keep(e.a.now()) // once more on all paths
-	e.round(e.b)
-	e.b.hands.read(e.b.now())
-	e.b.hands.repeat()
-	if e.b.ring.next.Load() != pending || !bytes.Equal(e.b.hands.answer, answer) || e.b.hands.works.used != 1 {
+	e.a.handshakes.sentAt = -handshakeEvery
+	e.a.handshakes.maintain(e.a.now()) // again on all paths
+	e.receive(e.b)
+	e.b.handshakes.processMessage(e.b.now())
+	e.b.handshakes.repeatAnswers()
+	if e.b.keyring.next.Load() != pending || !bytes.Equal(e.b.handshakes.answer, answer) || e.b.handshakes.limiter.used != 1 {
 		t.Error("the same message made other keys")
 	}
 	for id := range 3 {
-		all := arrivals(t, e.a.paths[id], sys.NewInbox([][]byte{make([]byte, 1<<16)}))
+		all := receiveAll(t, e.a.paths[id], sys.NewInbox([][]byte{make([]byte, 1<<16)}))
 		if len(all) == 0 {
-			t.Errorf("path %d has no answer", id)
+			t.Errorf("no answer on path %d", id)
 		}
 		for _, a := range all {
-			hearAll(e.a, a.data, a.data)
-			e.a.hands.read(e.a.now())
+			receivePackets(e.a, a.data, a.data)
+			e.a.handshakes.processMessage(e.a.now())
 		}
 	}
-	if !e.a.sess.up || e.a.sess.keys.ID() != pending.ID() || e.a.hands.works.used != 1 {
-		t.Errorf("the life of the first side: %+v, %d messages worked on", e.a.sess, e.a.hands.works.used)
+	if !e.a.session.up || e.a.session.keys.ID() != pending.ID() || e.a.handshakes.limiter.used != 1 {
+		t.Errorf("session of the initiator: %+v, %d messages processed", e.a.session, e.a.handshakes.limiter.used)
 	}
 }
 
-// TestForgedHandshakes has a stranger send 100,000 first messages: none is worked on, none
-// waits, and the true one that comes in their midst is answered.
+// TestForgedHandshakes sends 100,000 forged first messages: none may be processed or
+// kept, and the genuine one among them must be answered.
 func TestForgedHandshakes(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
-	e.meet(t)
-	e.a.hands.begin(e.a.now())
+	e.handshake(t)
+	e.a.handshakes.begin(e.a.now())
 	var genuine []byte
-	for _, b := range letters(t, e.b) {
+	for _, b := range drainPath(t, e.b) {
 		if wire.FormOf(b) == wire.Hello {
 			genuine = b
 		}
 	}
-	before, id := e.b.stats.strange.Load(), e.b.sess.keys.ID()
-	used := e.b.hands.works.used
+	before, id := e.b.stats.invalid.Load(), e.b.session.keys.ID()
+	used := e.b.handshakes.limiter.used
 	forged := bytes.Clone(genuine)
 	const flood = 100_000
 	for i := range flood {
 		binary.BigEndian.PutUint32(forged[6+i%(len(forged)-10):], uint32(i)*0x9e3779b1+1)
-		hearAll(e.b, forged)
-		if e.b.hands.mail.some {
-			t.Fatalf("forged message %d waits to be worked on", i)
+		receivePackets(e.b, forged)
+		if e.b.handshakes.inbox.waiting {
+			t.Fatalf("forged message %d waits to be processed", i)
 		}
 	}
-	if n := e.b.stats.strange.Load() - before; n != flood || e.b.hands.works.used != used {
-		t.Errorf("%d of %d forged messages are strange, %d were worked on", n, flood, e.b.hands.works.used-used)
+	if n := e.b.stats.invalid.Load() - before; n != flood || e.b.handshakes.limiter.used != used {
+		t.Errorf("%d of %d forged messages are invalid, %d were processed", n, flood, e.b.handshakes.limiter.used-used)
 	}
-	hearAll(e.b, genuine)
-	hearAll(e.b, forged, forged, forged)
-	e.b.hands.read(e.b.now())
-	e.round(e.a)
-	e.a.hands.read(e.a.now())
-	if e.a.sess.keys.ID() == id || e.a.sess.keys.ID() != e.b.ring.next.Load().ID() {
-		t.Error("there are no new keys")
+	receivePackets(e.b, genuine)
+	receivePackets(e.b, forged, forged, forged)
+	e.b.handshakes.processMessage(e.b.now())
+	e.receive(e.a)
+	e.a.handshakes.processMessage(e.a.now())
+	if e.a.session.keys.ID() == id || e.a.session.keys.ID() != e.b.keyring.next.Load().ID() {
+		t.Error("no new keys")
 	}
 }
 
-// TestReplayedHandshakes has all letters that ever passed come again and again: none is
-// worked on, and rekeying goes on.
+// TestReplayedHandshakes replays all messages again and again: none may be processed, and
+// rekeying must work.
 func TestReplayedHandshakes(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
 	var toA, toB [][]byte
 	for range 5 {
-		e.a.hands.begin(e.a.now())
-		all := letters(t, e.b)
+		e.a.handshakes.begin(e.a.now())
+		all := drainPath(t, e.b)
 		toB = append(toB, all...)
-		hearAll(e.b, all...)
-		e.b.hands.read(e.b.now())
-		all = letters(t, e.a)
+		receivePackets(e.b, all...)
+		e.b.handshakes.processMessage(e.b.now())
+		all = drainPath(t, e.a)
 		toA = append(toA, all...)
-		hearAll(e.a, all...)
-		e.a.hands.read(e.a.now())
+		receivePackets(e.a, all...)
+		e.a.handshakes.processMessage(e.a.now())
 	}
-	used := [2]int{e.a.hands.works.used, e.b.hands.works.used}
-	e.a.hands.begin(e.a.now())
-	genuine := letters(t, e.b)
+	used := [2]int{e.a.handshakes.limiter.used, e.b.handshakes.limiter.used}
+	e.a.handshakes.begin(e.a.now())
+	genuine := drainPath(t, e.b)
 	for range 1000 {
-		hearAll(e.a, toA...)
-		hearAll(e.b, toB...)
+		receivePackets(e.a, toA...)
+		receivePackets(e.b, toB...)
 	}
-	hearAll(e.b, genuine...)
-	hearAll(e.b, toB...)
-	e.b.hands.read(e.b.now())
-	answer := letters(t, e.a)
-	hearAll(e.a, toA...)
-	hearAll(e.a, answer...)
-	hearAll(e.a, toA...)
-	e.a.hands.read(e.a.now())
-	if a, b := e.a.hands.works.used-used[0], e.b.hands.works.used-used[1]; a != 1 || b != 1 {
-		t.Errorf("%d and %d messages were worked on, want the true one each", a, b)
+	receivePackets(e.b, genuine...)
+	receivePackets(e.b, toB...)
+	e.b.handshakes.processMessage(e.b.now())
+	answer := drainPath(t, e.a)
+	receivePackets(e.a, toA...)
+	receivePackets(e.a, answer...)
+	receivePackets(e.a, toA...)
+	e.a.handshakes.processMessage(e.a.now())
+	if a, b := e.a.handshakes.limiter.used-used[0], e.b.handshakes.limiter.used-used[1]; a != 1 || b != 1 {
+		t.Errorf("%d and %d messages were processed, want only the genuine one each", a, b)
 	}
-	if e.a.sess.keys.ID() != e.b.ring.next.Load().ID() {
-		t.Error("the ends have not agreed on keys")
+	if e.a.session.keys.ID() != e.b.keyring.next.Load().ID() {
+		t.Error("the ends have different keys")
 	}
-	e.b.hands.repeat()
-	if n := len(letters(t, e.a)); n > 1 {
+	e.b.handshakes.repeatAnswers()
+	if n := len(drainPath(t, e.a)); n > 1 {
 		t.Errorf("a thousand copies of a message were answered %d times", n)
 	}
 }
 
-// TestRestartedResponder has one that knows of no number before, and whose clock may be
-// behind, hear recorded messages before the true one: that is worked on next.
+// TestRestartedResponder sends recorded messages and then the genuine one to a responder
+// that knows no floor, and whose clock may be behind: the genuine one must be processed
+// next.
 func TestRestartedResponder(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
 	var recorded [][]byte
 	for range 50 {
-		e.a.hands.begin(e.a.now())
-		recorded = append(recorded, letters(t, e.b)...)
+		e.a.handshakes.begin(e.a.now())
+		recorded = append(recorded, drainPath(t, e.b)...)
 	}
-	e.b.hands.mail.floor = 0
-	e.a.hands.begin(e.a.now())
-	hearAll(e.b, recorded...)
-	e.round(e.b)
-	hearAll(e.b, recorded...)
-	e.b.hands.read(e.b.now())
-	e.round(e.a)
-	e.a.hands.read(e.a.now())
-	if !e.a.sess.up || e.b.hands.works.used != 1 {
-		t.Errorf("up %v, after %d messages", e.a.sess.up, e.b.hands.works.used)
+	e.b.handshakes.inbox.floor = 0
+	e.a.handshakes.begin(e.a.now())
+	receivePackets(e.b, recorded...)
+	e.receive(e.b)
+	receivePackets(e.b, recorded...)
+	e.b.handshakes.processMessage(e.b.now())
+	e.receive(e.a)
+	e.a.handshakes.processMessage(e.a.now())
+	if !e.a.session.up || e.b.handshakes.limiter.used != 1 {
+		t.Errorf("up: %v after %d messages", e.a.session.up, e.b.handshakes.limiter.used)
 	}
 }
 
-// TestClockBehind has an initiator whose clock is behind what the responder has heard of
-// it before.
+// TestClockBehind checks an initiator whose clock is behind the responder's floor.
 func TestClockBehind(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
-	e.b.hands.mail.floor = mostNumber / 2
-	e.a.hands.begin(e.a.now())
-	e.shake()
-	if e.a.sess.up || e.b.hands.works.used > 0 {
-		t.Fatal("a number below the floor is worked on")
+	e.b.handshakes.inbox.floor = maxNumber / 2
+	e.a.handshakes.begin(e.a.now())
+	e.exchange()
+	if e.a.session.up || e.b.handshakes.limiter.used > 0 {
+		t.Fatal("a message with a number below the floor is processed")
 	}
-	e.b.hands.said = -handshakeEvery
-	e.b.hands.keep(e.b.now())
-	e.round(e.a)
-	e.a.hands.read(e.a.now())
-	e.shake()
-	if !e.a.sess.up {
-		t.Error("there is no session with an initiator whose clock is behind")
+	e.b.handshakes.sentAt = -handshakeEvery
+	e.b.handshakes.maintain(e.b.now())
+	e.receive(e.a)
+	e.a.handshakes.processMessage(e.a.now())
+	e.exchange()
+	if !e.a.session.up {
+		t.Error("no session with an initiator whose clock is behind")
 	}
-	// What it said can be replayed, even while an answer is on its way.
-	e.a.hands.begin(e.a.now())
-	e.round(e.b)
-	e.b.hands.read(e.b.now())
-	hearAll(e.a, seal(e.b.hands, stepAsk, mostNumber-5, nil))
-	e.a.hands.read(e.a.now())
-	id := e.a.sess.keys.ID()
-	e.round(e.a)
-	e.a.hands.read(e.a.now())
-	if e.a.sess.keys.ID() == id {
-		t.Error("an answer was dropped because of a replayed question")
+	// The request can be replayed, even while an answer is in flight.
+	e.a.handshakes.begin(e.a.now())
+	e.receive(e.b)
+	e.b.handshakes.processMessage(e.b.now())
+	receivePackets(e.a, sealMessage(e.b.handshakes, stepRequest, maxNumber-5, nil))
+	e.a.handshakes.processMessage(e.a.now())
+	id := e.a.session.keys.ID()
+	e.receive(e.a)
+	e.a.handshakes.processMessage(e.a.now())
+	if e.a.session.keys.ID() == id {
+		t.Error("an answer was dropped because of a replayed request")
 	}
-	works := e.a.hands.works.used
-	e.a.hands.asked(e.a.now(), mostNumber/2)
-	if e.a.hands.begun != nil || e.a.hands.works.used != works {
-		t.Error("a replayed question made an end begin")
+	works := e.a.handshakes.limiter.used
+	e.a.handshakes.handleRequest(e.a.now(), maxNumber/2)
+	if e.a.handshakes.begun != nil || e.a.handshakes.limiter.used != works {
+		t.Error("a replayed request started a handshake")
 	}
 }
 
-// TestHostilePeer has one that holds a key and sends as many messages as it likes, all of
-// them new and true.
+// TestHostilePeer has a peer with the right key send as many new, authentic messages as
+// it can.
 func TestHostilePeer(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
 	now := e.b.now()
 	for range 200 {
-		e.a.hands.begin(e.a.now())
-		e.round(e.b)
-		e.b.hands.read(now)
+		e.a.handshakes.begin(e.a.now())
+		e.receive(e.b)
+		e.b.handshakes.processMessage(now)
 	}
-	if n := e.b.hands.works.used; n != worksMost {
-		t.Errorf("%d messages were worked on at once, want %d", n, worksMost)
+	if n := e.b.handshakes.limiter.used; n != maxHandshakes {
+		t.Errorf("%d messages were processed at once, want %d", n, maxHandshakes)
 	}
-	now += 3 * worksEvery
+	now += 3 * handshakeRefill
 	for range 10 {
-		e.a.hands.begin(e.a.now())
-		e.round(e.b)
-		e.b.hands.read(now)
+		e.a.handshakes.begin(e.a.now())
+		e.receive(e.b)
+		e.b.handshakes.processMessage(now)
 	}
-	if n := e.b.hands.works.used; n != worksMost {
-		t.Errorf("%d messages count after a while, want %d", n, worksMost)
+	if n := e.b.handshakes.limiter.used; n != maxHandshakes {
+		t.Errorf("%d messages count after a while, want %d", n, maxHandshakes)
 	}
-	hearAll(e.b, seal(e.a.hands, stepBegin, mostNumber+1, make([]byte, 100)))
-	if e.b.hands.mail.some && e.b.hands.mail.letter.number > mostNumber {
-		t.Error("a number that leaves no room above is taken")
+	receivePackets(e.b, sealMessage(e.a.handshakes, stepBegin, maxNumber+1, make([]byte, 100)))
+	if e.b.handshakes.inbox.waiting && e.b.handshakes.inbox.message.number > maxNumber {
+		t.Error("accepted a number that leaves no room above it")
 	}
 }
 
-// seal is a letter as an end would send it.
-func seal(h *handshakes, s step, number uint64, body []byte) []byte {
-	header := append(wire.AppendHello(nil), sealedGreeting)
+// sealMessage returns a handshake message as an end would send it.
+func sealMessage(h *handshakes, s step, number uint64, body []byte) []byte {
+	header := append(wire.AppendHello(nil), sealedHello)
 	return h.guard.Seal(header, header, append(binary.BigEndian.AppendUint64([]byte{byte(s)}, number), body...))
 }
 
-// TestLateAnswer has the answer come when the life that it is for has ended.
+// TestLateAnswer delivers an answer after its session has ended.
 func TestLateAnswer(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
-	e.a.hands.begin(e.a.now())
-	e.round(e.b)
-	e.b.hands.read(e.b.now())
-	e.a.beginLife()
-	e.round(e.a)
-	e.a.hands.read(e.a.now())
-	if e.a.sess.up {
-		t.Error("keys for another life are used")
+	e.a.handshakes.begin(e.a.now())
+	e.receive(e.b)
+	e.b.handshakes.processMessage(e.b.now())
+	e.a.newSession()
+	e.receive(e.a)
+	e.a.handshakes.processMessage(e.a.now())
+	if e.a.session.up {
+		t.Error("keys for another session are in use")
 	}
 }
 
-// TestBucket counts in virtual time.
-func TestBucket(t *testing.T) {
-	b := bucket{most: 2, every: time.Second}
+// TestTokenBucket uses virtual time.
+func TestTokenBucket(t *testing.T) {
+	b := tokenBucket{burst: 2, every: time.Second}
 	for i, tt := range []struct {
 		at   time.Duration
 		want bool
@@ -387,79 +387,79 @@ func TestBucket(t *testing.T) {
 	}
 }
 
-// TestKeysEnd has keys seal and open nothing any more once they are too old, or have
-// sealed too much, though no handshake comes through.
+// TestKeysEnd checks that keys seal and open nothing any more once they are too old or
+// worn out, even if no handshake comes through.
 func TestKeysEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
 		wear       func(k *keys)
 		send, take bool
 	}{
-		{"due for others", func(k *keys) { k.made -= rekeyAfter + time.Second }, true, true},
-		{"too old", func(k *keys) { k.made -= rejectAfter + time.Second }, false, false},
-		{"half of what a cipher may seal", func(k *keys) { k.sealed.Store(k.Cipher().SealLimit() / 2) }, true, true},
-		{"all of it", func(k *keys) { k.sealed.Store(k.Cipher().SealLimit()) }, false, true},
-		{"all that it may open", func(k *keys) { k.opened = k.Cipher().SealLimit() + 1 }, true, false},
-		{"forged", func(k *keys) { k.refused.Store(k.Cipher().OpenLimit() + 1) }, true, false},
+		{"due for replacement", func(k *keys) { k.createdAt -= rekeyAfter + time.Second }, true, true},
+		{"too old", func(k *keys) { k.createdAt -= rejectAfter + time.Second }, false, false},
+		{"half of the seal limit", func(k *keys) { k.sealedBlocks.Store(k.Cipher().SealLimit() / 2) }, true, true},
+		{"seal limit", func(k *keys) { k.sealedBlocks.Store(k.Cipher().SealLimit()) }, false, true},
+		{"open limit", func(k *keys) { k.openedBlocks = k.Cipher().SealLimit() + 1 }, true, false},
+		{"forged", func(k *keys) { k.refusedPackets.Store(k.Cipher().OpenLimit() + 1) }, true, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			var told []What
-			e := newEnds(t, Config{Mode: "flow", Changed: func(v Event) { told = append(told, v.What) }}, false, 1)
+			var events []EventKind
+			e := newEnds(t, Config{Mode: "flow", OnEvent: func(v Event) { events = append(events, v.Kind) }}, false, 1)
 			e.seal(t)
-			s := super{proto: 17, flow: 7, ttl: 64, payload: make([]byte, 100)}
+			s := superPacket{proto: 17, flow: 7, ttl: 64, payload: make([]byte, 100)}
 			pass := func() int {
-				e.devA.hand(s.read())
+				e.devA.provide(s.deviceRead())
 				e.send(t)
-				e.round(e.b)
-				return len(e.devB.written())
+				e.receive(e.b)
+				return len(e.devB.readAll())
 			}
 			if pass() != 1 {
-				t.Fatal("nothing passes")
+				t.Fatal("no packet arrived")
 			}
-			life := e.a.sess.mine
-			tt.wear(e.b.sess.keys)
+			life := e.a.session.ownName
+			tt.wear(e.b.session.keys)
 			if got := pass() == 1; got != tt.take {
-				t.Errorf("taken: %v, want %v", got, tt.take)
+				t.Errorf("opened: %v, want %v", got, tt.take)
 			}
-			tt.wear(e.a.sess.keys)
+			tt.wear(e.a.session.keys)
 			sent := e.a.stats.sent.Load()
 			pass()
 			if got := e.a.stats.sent.Load() > sent; got != tt.send {
 				t.Errorf("sent: %v, want %v", got, tt.send)
 			}
-			if ended := !e.a.sess.up; ended == tt.send || ended != (e.a.sess.mine != life) || ended != (e.a.ring.current.Load() == nil) {
-				t.Errorf("the session has ended: %v", ended)
+			if ended := !e.a.session.up; ended == tt.send || ended != (e.a.session.ownName != life) || ended != (e.a.keyring.current.Load() == nil) {
+				t.Errorf("session ended: %v", ended)
 			}
 			e.a.mu.Lock()
-			e.a.out.sendProbe(e.a.now(), e.a.paths[0], e.a.send.Path(0), false)
+			e.a.out.sendProbe(e.a.now(), e.a.paths[0], e.a.sender.Path(0), false)
 			e.a.sendControl(e.a.now(), e.a.paths[0], make([]byte, 40))
 			e.a.mu.Unlock()
-			if n := len(letters(t, e.b)); n > 0 && !tt.send {
+			if n := len(drainPath(t, e.b)); n > 0 && !tt.send {
 				t.Errorf("%d packets are sent without keys", n)
 			}
-			if n := len(told); n > 0 == tt.send {
-				t.Errorf("told %v", told)
+			if n := len(events); n > 0 == tt.send {
+				t.Errorf("events %v", events)
 			}
 		})
 	}
 }
 
-// TestKeysAreForgotten has old keys not be held for ever.
+// TestKeysAreForgotten checks that old keys are dropped.
 func TestKeysAreForgotten(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
-	e.meet(t)
-	e.meet(t)
-	r := &e.b.ring
+	e.handshake(t)
+	e.handshake(t)
+	r := &e.b.keyring
 	if r.previous.Load() == nil || r.next.Load() != nil {
-		t.Fatal("the keys before are not kept")
+		t.Fatal("the previous keys are not kept")
 	}
-	e.b.await(newKeys(e.b.sess.keys.Session, e.b.now()))
+	e.b.setPendingKeys(newKeys(e.b.session.keys.Session, e.b.now()))
 	now := e.b.now() + rejectAfter + time.Second
-	e.b.sess.keys.made = now
+	e.b.session.keys.createdAt = now
 	e.b.mu.Lock()
-	ended := e.b.expire(now)
+	ended := e.b.expireKeys(now)
 	e.b.mu.Unlock()
 	if ended || r.previous.Load() != nil || r.next.Load() != nil || r.current.Load() == nil {
-		t.Error("keys are held that open nothing")
+		t.Error("useless keys are kept")
 	}
 }

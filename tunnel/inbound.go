@@ -13,43 +13,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// inbound is the direction from the paths to the device: one thread.
+// inbound moves packets from the paths to the device, in one thread.
 type inbound struct {
-	t      *Tunnel
-	box    *sys.Inbox
-	polls  []unix.PollFd
-	socket []*path       // of polls, from the second on
-	kept   int           // of them, those of paths that are in use; behind them those that linger
-	linger time.Duration // until when; 0: none does
-	left   bool          // it is such a one that is being read
-	seen   uint32        // changes at which they were gathered
+	t              *Tunnel
+	box            *sys.Inbox
+	polls          []unix.PollFd
+	pollPaths      []*path       // of polls, from the second on
+	usedSockets    int           // number of pollPaths in use; the rest linger
+	lingerUntil    time.Duration // when lingering ends; 0: no socket lingers
+	lingering      bool          // the socket being read belongs to a path out of use
+	socketsVersion uint32        // Tunnel.socketsVersion when the sockets were listed
 
-	buf     *order.Buffer
-	merge   merger
-	paths   [MaxPaths]received      // by the peer's IDs
-	heard   []int                   // which of them have been heard of
-	looked  [MaxPaths]time.Duration // by our IDs: until when all that a socket had has been taken
-	open    [MaxPaths]bool          // by our IDs: it has a socket
-	settle  time.Duration           // when the buffer wants to be asked again; 0: nothing waits
-	report  reporter
-	a       order.Arrival
-	skew    time.Duration // the real-time clock less ours
-	working int           // of the peer's packets in this round
-	brought uint64        // paths that have brought one, in the compat form, by our IDs
+	buf              *order.Buffer
+	merge            merger
+	paths            [MaxPaths]receivedPath  // by the peer's path IDs
+	knownPaths       []int                   // path IDs of the peer that have been seen
+	checkedUntil     [MaxPaths]time.Duration // by our path IDs: time up to which a socket has been emptied
+	hasSocket        [MaxPaths]bool          // by our path IDs
+	settleAt         time.Duration           // when to call buf.Settle again; 0: nothing waits
+	reporter         reporter
+	arrival          order.Arrival
+	clockOffset      time.Duration // real-time clock minus Tunnel.now
+	authenticPackets int           // received in this round
+	compatPaths      uint64        // in the compat form: our path IDs that have delivered a packet in this round
 
-	begun    bool                    // something has come in this life
-	counting bool                    // in the compat form: the first number has come
-	lastOf   [MaxPaths]time.Duration // when paths last brought something in it
+	received      bool                    // something has arrived in this session
+	sequenceKnown bool                    // in the compat form: the first sequence number has arrived
+	lastCompatAt  [MaxPaths]time.Duration // in the compat form: when a path last delivered a packet, by our path IDs
 
-	past      order.Stats // of earlier lives
-	published time.Duration
+	pastStats   order.Stats // of earlier sessions
+	publishedAt time.Duration
 }
 
 const (
 	inboxMessages = 16
 	inboxBytes    = 64 << 10
-	// roundMessages is how many messages are taken off a socket before the next has
-	// its turn.
+	// roundMessages is how many messages are read from a socket before it is the next
+	// one's turn.
 	roundMessages = 64
 )
 
@@ -58,96 +58,95 @@ func newInbound(t *Tunnel) *inbound {
 	for i := range bufs {
 		bufs[i] = make([]byte, inboxBytes)
 	}
-	in := &inbound{t: t, box: sys.NewInbox(bufs)}
-	in.merge.init(t)
-	in.buf = t.newBuffer(&in.merge)
+	in := &inbound{t: t, box: sys.NewInbox(bufs), merge: merger{t: t}}
+	in.buf = t.newOrderBuffer(&in.merge)
 	return in
 }
 
 // loop receives and delivers until the Tunnel is closed.
 func (in *inbound) loop() error {
-	var b breather
+	var b yielder
 	for !in.t.closed.Load() {
-		b.breathe(in.t.now())
-		in.gather()
+		b.yield(in.t.now())
+		in.updatePolls()
 		in.wait()
-		// Before a report all sockets are looked at: the poll may be long ago.
-		due := in.report.due > 0 && in.t.now() >= in.report.due
+		// Before a report all sockets are read: the last poll may have been long ago.
+		due := in.reporter.due > 0 && in.t.now() >= in.reporter.due
 		for i := 1; i < len(in.polls); i++ {
 			if due || in.polls[i].Revents != 0 {
-				in.left = i > in.kept
-				in.drain(in.socket[i-1], int(in.polls[i].Fd))
+				in.lingering = i > in.usedSockets
+				in.drain(in.pollPaths[i-1], int(in.polls[i].Fd))
 			}
 		}
 		now := in.t.now()
-		if in.linger > 0 && now >= in.linger {
+		if in.lingerUntil > 0 && now >= in.lingerUntil {
 			in.polls = nil
 		}
-		in.quiet(now)
+		in.markQuietPaths(now)
 		in.buf.SetHold(time.Duration(in.t.hold.Load()))
-		in.settle = in.buf.Settle(now)
+		in.settleAt = in.buf.Settle(now)
 		in.flush()
-		in.alive(now)
+		in.noteHeard(now)
 		in.publish(now)
-		in.reports(now)
+		in.sendDueReports(now)
 	}
 	return nil
 }
 
-// alive notes that the peer has been heard.
-func (in *inbound) alive(now time.Duration) {
-	if in.working > 0 {
-		in.working = 0
+// noteHeard records that the peer has been heard.
+func (in *inbound) noteHeard(now time.Duration) {
+	if in.authenticPackets > 0 {
+		in.authenticPackets = 0
 		in.t.mu.Lock()
-		in.t.sess.heard = now
-		in.t.brought(now, in.brought)
+		in.t.session.heardAt = now
+		in.t.noteCompatArrivals(now, in.compatPaths)
 		in.t.mu.Unlock()
-		in.brought = 0
+		in.compatPaths = 0
 	}
 }
 
-// gather lists the sockets when they have changed.
-func (in *inbound) gather() {
-	changes := in.t.changes.Load()
-	if in.polls != nil && changes == in.seen {
+// updatePolls lists the sockets to poll when they have changed.
+func (in *inbound) updatePolls() {
+	version := in.t.socketsVersion.Load()
+	if in.polls != nil && version == in.socketsVersion {
 		return
 	}
-	in.seen = changes
-	in.polls, in.socket = append(in.polls[:0], unix.PollFd{Fd: int32(in.t.wakeIn), Events: unix.POLLIN}), in.socket[:0]
+	in.socketsVersion = version
+	in.polls, in.pollPaths = append(in.polls[:0], unix.PollFd{Fd: int32(in.t.wakeIn), Events: unix.POLLIN}), in.pollPaths[:0]
 	in.t.mu.Lock()
 	defer in.t.mu.Unlock()
-	clear(in.open[:])
+	clear(in.hasSocket[:])
 	for _, p := range in.t.paths {
 		if p == nil || p.fd < 0 {
 			continue
 		}
-		in.open[p.id] = true
+		in.hasSocket[p.id] = true
 		for _, fd := range [...]int{p.fd, p.listen} {
 			if fd > 0 {
 				in.polls = append(in.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
-				in.socket = append(in.socket, p)
+				in.pollPaths = append(in.pollPaths, p)
 			}
 		}
 	}
-	in.kept, in.linger = len(in.socket), 0
-	in.t.sweep(false)
+	in.usedSockets, in.lingerUntil = len(in.pollPaths), 0
+	in.t.closeReleased(false)
 	for _, c := range in.t.closings {
-		if !c.in {
+		if !c.inReleased {
 			in.polls = append(in.polls, unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN})
-			in.socket = append(in.socket, c.path)
-			in.linger = max(in.linger, c.until)
+			in.pollPaths = append(in.pollPaths, c.path)
+			in.lingerUntil = max(in.lingerUntil, c.readUntil)
 		}
 	}
 }
 
-// wait sleeps until something comes or a report is due.
+// wait sleeps until something arrives or a report is due.
 func (in *inbound) wait() {
 	now := in.t.now()
 	limit := 100 * time.Millisecond
-	if in.settle > 0 {
-		limit = min(limit, max(in.settle-now, 100*time.Microsecond))
+	if in.settleAt > 0 {
+		limit = min(limit, max(in.settleAt-now, 100*time.Microsecond))
 	}
-	if due := in.report.due; due > 0 {
+	if due := in.reporter.due; due > 0 {
 		limit = min(limit, max(due-now, 100*time.Microsecond))
 	}
 	ts := unix.NsecToTimespec(int64(limit))
@@ -158,48 +157,49 @@ func (in *inbound) wait() {
 		var buf [8]byte
 		_, _ = sys.ReadNow(in.t.wakeIn, buf[:])
 	}
-	in.look(now)
+	in.noteEmptySockets(now)
 }
 
-// look notes which sockets had nothing when all were polled, at a time or later. Where one path
-// brings so much that each report is due at once, the others are not looked at otherwise.
-func (in *inbound) look(polled time.Duration) {
-	for i, p := range in.socket[:in.kept] {
-		own := i == 0 || in.socket[i-1] != p // and not its listener, which is behind it
+// noteEmptySockets records which sockets were empty when all were polled, at that time or
+// later. If one path delivers so much that a report is always due, the other sockets are
+// not read otherwise.
+func (in *inbound) noteEmptySockets(polled time.Duration) {
+	for i, p := range in.pollPaths[:in.usedSockets] {
+		own := i == 0 || in.pollPaths[i-1] != p // and not its listener, which follows it
 		if own && in.polls[i+1].Revents == 0 {
-			in.looked[p.id] = max(in.looked[p.id], polled)
+			in.checkedUntil[p.id] = max(in.checkedUntil[p.id], polled)
 		}
 	}
 }
 
-// drain takes what a path's socket has, within reason.
+// drain reads what a path's socket has, up to roundMessages.
 func (in *inbound) drain(p *path, fd int) {
 	for range roundMessages / inboxMessages {
-		asked := in.t.now()
+		askedAt := in.t.now()
 		n, errno := in.box.RecvNow(fd)
-		if !in.left && (errno == unix.EAGAIN || errno == 0 && n < in.box.Len()) {
-			in.looked[p.id] = asked
+		if !in.lingering && (errno == unix.EAGAIN || errno == 0 && n < in.box.Len()) {
+			in.checkedUntil[p.id] = askedAt
 		}
 		switch errno {
 		case 0:
 		case unix.EAGAIN:
 			return
-		default: // of something sent: packets may wait behind it
+		default: // an error of an earlier send; packets may wait behind it
 			continue
 		}
-		now := in.t.now() // after all of them have come
+		now := in.t.now() // after all of them have arrived
 		in.compareClocks()
 		for i := range n {
-			by := p
+			arrivedBy := p
 			if fd == p.listen {
 				from := in.box.From(i)
-				by = in.pathFrom(p, from.AddrPort().Addr())
+				arrivedBy = in.pathFrom(p, from.AddrPort().Addr())
 			}
-			if by == nil {
-				in.t.stats.strange.Add(1)
+			if arrivedBy == nil {
+				in.t.stats.invalid.Add(1)
 				continue
 			}
-			in.message(now, by, i)
+			in.handleMessage(now, arrivedBy, i)
 		}
 		in.flush()
 		if n < in.box.Len() {
@@ -208,14 +208,14 @@ func (in *inbound) drain(p *path, fd int) {
 	}
 }
 
-// pathFrom returns the path that a packet from an address belongs to, which came to the
-// second socket of p; nil: there is none. Where several paths begin at one address the
-// kernel gives the packets of all of them to any of their second sockets.
+// pathFrom returns the path of a packet that arrived at the listener of p, or nil. If
+// several paths share a local address, the kernel gives a packet to the listener of any
+// of them.
 func (in *inbound) pathFrom(p *path, from netip.Addr) *path {
 	if p.Remote.Addr() == from {
 		return p
 	}
-	for _, q := range in.socket {
+	for _, q := range in.pollPaths {
 		if q.listen > 0 && q.Remote.Addr() == from && q.Local == p.Local && q.Device == p.Device && q.Port == p.Port {
 			return q
 		}
@@ -223,208 +223,203 @@ func (in *inbound) pathFrom(p *path, from netip.Addr) *path {
 	return nil
 }
 
-// message takes one message: packets of equal size that the kernel has joined.
-func (in *inbound) message(now time.Duration, p *path, i int) {
+// handleMessage handles one message: packets of equal size that the kernel has merged.
+func (in *inbound) handleMessage(now time.Duration, p *path, i int) {
 	data, meta := in.box.Data(i), in.box.Meta(i)
 	size := meta.Segment
 	if size <= 0 {
 		size = max(len(data), 1)
 	}
-	arrived := uint32(in.arrival(now, meta.Arrived) / time.Microsecond)
+	arrived := uint32(in.arrivalTime(now, meta.Arrived) / time.Microsecond)
 	for len(data) > 0 {
 		n := min(size, len(data))
-		in.packet(now, p, data[:n:n], arrived, meta.TOS)
+		in.handlePacket(now, p, data[:n:n], arrived, meta.TOS)
 		data = data[n:]
 	}
 }
 
-// compareClocks measures skew. Where the thread was interrupted between the two
-// clocks it is measured again.
+// compareClocks measures clockOffset. It measures again if the thread was interrupted
+// between the two clocks.
 func (in *inbound) compareClocks() {
 	for range 3 {
 		before := in.t.now()
 		real := time.Now().UnixNano()
 		if after := in.t.now(); after-before < 5*time.Microsecond {
-			in.skew = time.Duration(real) - before
+			in.clockOffset = time.Duration(real) - before
 			return
 		}
 	}
 }
 
-// arrival turns the kernel's time of a message into ours. A real-time clock that
-// was set meanwhile shows in skew; what is nonsense is now.
-func (in *inbound) arrival(now time.Duration, ns int64) time.Duration {
+// arrivalTime converts the kernel's timestamp of a message to the Tunnel's clock. If the
+// real-time clock was set in the meantime, clockOffset shows it. A timestamp in the
+// future or more than 1 s old is replaced by now.
+func (in *inbound) arrivalTime(now time.Duration, ns int64) time.Duration {
 	if ns == 0 {
 		return now
 	}
-	at := time.Duration(ns) - in.skew
+	at := time.Duration(ns) - in.clockOffset
 	if at > now || at < now-time.Second {
 		return now
 	}
 	return at
 }
 
-// packet takes one packet off the wire.
-func (in *inbound) packet(now time.Duration, p *path, b []byte, arrived uint32, tos uint8) {
+// handlePacket handles one packet.
+func (in *inbound) handlePacket(now time.Duration, p *path, b []byte, arrived uint32, tos uint8) {
 	form := wire.FormOf(b)
 	if form != wire.Session {
-		if !in.left { // nothing may prove that the path lives
-			in.outside(now, p, form, b, tos)
+		if !in.lingering { // it must not prove that the path lives
+			in.handleSessionless(now, p, form, b, tos)
 		}
 		return
 	}
 	var shim wire.Shim
-	size := len(b) + p.outer()
+	size := len(b) + p.outerBytes()
 	body, ok := in.admit(now, &shim, b)
 	if !ok {
-		in.t.stats.strange.Add(1)
+		in.t.stats.invalid.Add(1)
 		return
 	}
-	if in.left && shim.Kind == wire.Probe {
+	if in.lingering && shim.Kind == wire.Probe {
 		return
 	}
-	in.working++
-	in.begun = true
+	in.authenticPackets++
+	in.received = true
 	switch shim.Kind {
-	case wire.Data, wire.Again:
-		in.data(now, p.id, &shim, body, arrived, tos, size)
+	case wire.Data, wire.Resend:
+		in.handleData(now, p.id, &shim, body, arrived, tos, size)
 	case wire.Probe:
-		in.arrived(now, p.id, &shim, arrived, size)
-		in.controls(now, p, &shim, body)
+		in.recordArrival(now, p.id, &shim, arrived, size)
+		in.handleControl(now, p, &shim, body)
 	case wire.Control:
-		in.controls(now, p, &shim, body)
+		in.handleControl(now, p, &shim, body)
 	}
 }
 
-// outside takes a packet that belongs to no session of the native form.
-func (in *inbound) outside(now time.Duration, p *path, form wire.Form, b []byte, tos uint8) {
+// handleSessionless handles a packet that belongs to no session of the native form.
+func (in *inbound) handleSessionless(now time.Duration, p *path, form wire.Form, b []byte, tos uint8) {
 	switch form {
 	case wire.Hello:
-		in.hello(now, p, b)
-	case wire.First:
-		in.t.stats.strange.Add(1)
-		in.mismatch(1)
+		in.handleHello(now, p, b)
+	case wire.Version1:
+		in.t.stats.invalid.Add(1)
+		in.t.reportMismatch(1)
 	default:
-		in.compat(now, p, b, tos)
+		in.handleCompat(now, p, b, tos)
 	}
 }
 
-// admit reads the header of a packet that belongs to the present session, and returns what
-// is behind it, decrypted.
+// admit parses the header of a packet of the current session and returns the decrypted
+// packet's payload.
 func (in *inbound) admit(now time.Duration, shim *wire.Shim, b []byte) ([]byte, bool) {
 	if shim.ParseClear(b) != nil {
 		return nil, false
 	}
 	if in.t.cfg.Key == nil {
-		ok := uint64(shim.Tag) == in.t.expects.Load() && shim.ParseRest(b) == nil
+		ok := uint64(shim.Tag) == in.t.peerTag.Load() && shim.ParseRest(b) == nil
 		if !ok {
 			return nil, false
 		}
 		return b[wire.HeaderBytes:], true
 	}
-	k := in.t.ring.find(shim.Tag)
-	if k == nil || k.expired(now) {
+	k := in.t.keyring.find(shim.Tag)
+	if k == nil || k.cantOpen(now) {
 		return nil, false
 	}
 	b, ok := k.open(shim, b)
 	if !ok || shim.ParseRest(b) != nil {
 		return nil, false
 	}
-	if k.pending.Load() && in.t.confirm(k) || k.fresh.CompareAndSwap(true, false) {
-		in.begin()
+	if k.pending.Load() && in.t.confirmKeys(k) || k.startsSession.CompareAndSwap(true, false) {
+		in.startSession()
 	}
 	return b[wire.HeaderBytes:], true
 }
 
-// begin begins a life: the peer counts from 0. Greetings, which anybody may forge, may call
-// it again and again: it does nothing where nothing has come since the last time.
-func (in *inbound) begin() {
-	if !in.begun {
+// startSession starts a session: the peer counts from 0. Forged hellos may cause many
+// calls, so it does nothing if nothing has arrived since the last one.
+func (in *inbound) startSession() {
+	if !in.received {
 		return
 	}
 	in.flush()
 	past := in.buf.Stats()
-	past.Waiting, past.WaitBytes = 0, 0
-	in.past.Add(past)
-	in.buf = in.t.newBuffer(&in.merge)
+	past.Waiting, past.WaitingBytes = 0, 0
+	in.pastStats.Add(past)
+	in.buf = in.t.newOrderBuffer(&in.merge)
 	clear(in.paths[:])
-	in.heard, in.counting, in.begun = in.heard[:0], false, false
+	in.knownPaths, in.sequenceKnown, in.received = in.knownPaths[:0], false, false
 }
 
-// data takes an inner packet.
-func (in *inbound) data(now time.Duration, via int, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
-	if !in.left {
-		in.arrived(now, via, shim, arrived, size)
+// handleData handles an inner packet.
+func (in *inbound) handleData(now time.Duration, via int, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
+	if !in.lingering {
+		in.recordArrival(now, via, shim, arrived, size)
 	}
 	if tos&3 == ecnCE && !markCE(body) {
-		in.t.stats.strange.Add(1)
+		in.t.stats.invalid.Add(1)
 		return
 	}
 	in.t.stats.received.Add(1)
 	in.t.stats.receivedBytes.Add(uint64(len(body)))
-	in.a = order.Arrival{
-		Path: int(shim.Path), Seq: shim.Seq, Before: shim.Before, Resent: shim.Kind == wire.Again,
+	in.arrival = order.Arrival{
+		Path: int(shim.Path), Seq: shim.Seq, FlowDistance: shim.FlowDistance, Resent: shim.Kind == wire.Resend,
 		Packet: order.Packet{Data: body, Tag: shim.Flags},
 	}
-	asIs := &in.t.tcpAsIs
+	unordered := &in.t.tcpUnordered
 	if shim.Flags&wire.Datagram != 0 {
-		asIs = &in.t.udpAsIs
+		unordered = &in.t.udpUnordered
 	}
-	if asIs.Load() {
-		in.a.Before = 0 // nobody waits for those before it
+	if unordered.Load() {
+		in.arrival.FlowDistance = 0 // do not wait for the packets before it
 	}
-	in.buf.Data(now, &in.a)
+	in.buf.Data(now, &in.arrival)
 }
 
-// flush writes what was delivered, and lets go of it.
+// flush writes what was delivered and releases its memory.
 func (in *inbound) flush() {
 	in.merge.flush()
 	in.buf.Recycle()
 }
 
-// hello takes a greeting, or hands a handshake's letter on.
-func (in *inbound) hello(now time.Duration, p *path, b []byte) {
+// handleHello handles a hello, or passes on a handshake message.
+func (in *inbound) handleHello(now time.Duration, p *path, b []byte) {
 	version, body, err := wire.ParseHello(b)
 	switch {
 	case err != nil || len(body) == 0:
-		in.t.stats.strange.Add(1)
+		in.t.stats.invalid.Add(1)
 		return
 	case version != wire.Version:
-		in.t.stats.strange.Add(1)
-		in.mismatch(version)
+		in.t.stats.invalid.Add(1)
+		in.t.reportMismatch(version)
 		return
 	}
 	kind, body := body[0], body[1:]
 	if in.t.cfg.Key != nil {
-		if kind != sealedGreeting || !in.t.hands.take(p.id, b[:len(b)-len(body)], body) {
-			in.t.stats.strange.Add(1)
+		if kind != sealedHello || !in.t.handshakes.accept(p.id, b[:len(b)-len(body)], body) {
+			in.t.stats.invalid.Add(1)
 		}
 		return
 	}
 	h, ok := parseHello(body)
-	if !ok || kind != plainGreeting || in.t.cfg.Form == Compat {
-		in.t.stats.strange.Add(1)
+	if !ok || kind != plainHello || in.t.cfg.Form == Compat {
+		in.t.stats.invalid.Add(1)
 		return
 	}
 	in.t.mu.Lock()
-	fresh := in.t.hear(now, h, p)
+	started := in.t.handleHello(now, h, p)
 	in.t.mu.Unlock()
-	if fresh {
-		in.begin()
+	if started {
+		in.startSession()
 	}
-}
-
-// mismatch notes that the peer speaks another version.
-func (in *inbound) mismatch(version int) {
-	in.t.mu.Lock()
-	defer in.t.mu.Unlock()
-	in.t.mismatch(version)
 }
 
 const ecnCE = 3
 
-// markCE carries congestion that was marked on the way over to the inner packet;
-// false: it does not know of ECN and has to be dropped (RFC 6040 section 4.2).
+// markCE copies a congestion mark from the outer to the inner header. It returns false if
+// the inner sender does not support ECN, so that the packet has to be dropped (RFC 6040
+// section 4.2).
 func markCE(b []byte) bool {
 	switch {
 	case len(b) >= packet.IPv4Bytes && b[0]>>4 == 4:

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLook has a path that brings nothing count as looked at when all are polled, and one
-// whose packets wait not.
-func TestLook(t *testing.T) {
+// TestEmptySockets checks that a silent path counts as read when all sockets are polled, and a
+// path with waiting packets does not.
+func TestEmptySockets(t *testing.T) {
 	silent, _ := loopback(t, false)
 	busy, _ := loopback(t, false)
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC)
@@ -23,13 +23,13 @@ func TestLook(t *testing.T) {
 	if _, err := unix.Write(busy[1], []byte{1}); err != nil {
 		t.Fatal(err)
 	}
-	in := newInbound(&Tunnel{begun: time.Now().Add(-time.Second), wakeIn: wake, paths: [MaxPaths]*path{{id: 0, fd: silent[0]}, {id: 1, fd: busy[0]}, {id: 2, fd: silent[1], listen: busy[0]}, {id: 3, fd: busy[0], listen: silent[1]}}})
-	in.gather()
+	in := newInbound(&Tunnel{startedAt: time.Now().Add(-time.Second), wakeIn: wake, paths: [MaxPaths]*path{{id: 0, fd: silent[0]}, {id: 1, fd: busy[0]}, {id: 2, fd: silent[1], listen: busy[0]}, {id: 3, fd: busy[0], listen: silent[1]}}})
+	in.updatePolls()
 	before := in.t.now()
 	in.wait()
 	for id, fresh := range []bool{true, false, true, false} {
-		if got := in.looked[id]; got >= before != fresh {
-			t.Errorf("path %d: looked at %v, before the poll it was %v", id, got, before)
+		if got := in.checkedUntil[id]; got >= before != fresh {
+			t.Errorf("path %d: read until %v, polled at %v", id, got, before)
 		}
 	}
 }

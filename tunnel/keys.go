@@ -8,47 +8,46 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// keys are those of one handshake, with what has been seen under them.
+// keys are the keys of one handshake and the state of their use.
 type keys struct {
 	*secure.Session
-	out, in uint32 // tags of packets
-	made    time.Duration
+	outTag, inTag uint32 // tags of packets
+	createdAt     time.Duration
 
-	// What the handshake said of the connection's life, for the side that has to wait
-	// for the first packet to believe it.
-	hello   hello
-	mine    uint64
-	pending atomic.Bool
-	fresh   atomic.Bool // the receiving thread begins a new life with the first packet
+	// The names in the handshake, for the responder, which waits for the first packet
+	// before it uses the keys.
+	hello         hello
+	ownName       uint64
+	pending       atomic.Bool
+	startsSession atomic.Bool // the receiving thread starts a new session with the first packet
 
-	sealed  atomic.Uint64 // blocks
-	refused atomic.Uint64 // packets
-	tired   atomic.Bool   // there should be new ones, whatever these have done
+	sealedBlocks   atomic.Uint64
+	refusedPackets atomic.Uint64
+	rekeyRequested atomic.Bool // new keys are wanted before these are worn out
 
-	// The receiving thread's: how many blocks it has opened, what has come, by path, data
-	// and control; and how far the numbers were under the keys before, whose life these go
-	// on with.
-	opened  uint64
-	windows [MaxPaths][2]*secure.Window
-	reached [MaxPaths][2]uint64
-	before  *keys // until reached has been taken from it
+	// Owned by the receiving thread, by path, for data and control packets: the replay
+	// windows, and the highest counters under the previous keys of the same session.
+	openedBlocks  uint64
+	windows       [MaxPaths][2]*secure.Window
+	highestBefore [MaxPaths][2]uint64
+	previous      *keys // until highestBefore has been copied from it
 }
 
-// newKeys are the keys that a handshake has made at a time.
+// newKeys returns the keys that a handshake made at a time.
 func newKeys(s *secure.Session, now time.Duration) *keys {
-	k := &keys{Session: s, made: now}
-	k.out, k.in = s.Tags()
+	k := &keys{Session: s, createdAt: now}
+	k.outTag, k.inTag = s.Tags()
 	return k
 }
 
-// keyring holds the keys that packets may have been sealed with: those in use, those
-// before, and those that the peer has not used yet.
+// keyring holds the keys that packets may be sealed with: the current ones, the previous
+// ones, and those that the peer has not used yet.
 type keyring struct{ current, previous, next atomic.Pointer[keys] }
 
-// find returns the keys with a tag; nil: there are none.
+// find returns the keys with a tag, or nil.
 func (r *keyring) find(tag uint32) *keys {
 	for _, p := range [...]*atomic.Pointer[keys]{&r.current, &r.next, &r.previous} {
-		if k := p.Load(); k != nil && k.in == tag {
+		if k := p.Load(); k != nil && k.inTag == tag {
 			return k
 		}
 	}
@@ -62,153 +61,143 @@ func (r *keyring) use(k *keys) {
 	r.next.CompareAndSwap(k, nil)
 }
 
-// clear forgets all keys.
 func (r *keyring) clear() {
 	r.current.Store(nil)
 	r.previous.Store(nil)
 	r.next.Store(nil)
 }
 
-// sweep forgets keys that are too old to open anything, but for the current ones.
-func (r *keyring) sweep(now time.Duration) {
+// dropOld drops keys that are too old to open anything, except the current ones.
+func (r *keyring) dropOld(now time.Duration) {
 	for _, p := range [...]*atomic.Pointer[keys]{&r.next, &r.previous} {
-		if k := p.Load(); k != nil && k.old(now) {
+		if k := p.Load(); k != nil && k.tooOld(now) {
 			p.CompareAndSwap(k, nil)
 		}
 	}
 }
 
-// space is the part of the nonces that a path's packets have for themselves.
-func space(path int, control bool) uint32 {
-	if control {
-		return uint32(path) | 1<<8
-	}
-	return uint32(path)
-}
+// nonceSpace returns the part of the nonce that separates paths, and control packets from
+// data.
+func nonceSpace(path int, kind wire.Kind) uint32 { return uint32(path | numbering(kind)<<8) }
 
-// seal encrypts the packet of n bytes at the front of b in place, all but the part of
-// the header that stays clear.
-func (k *keys) seal(b []byte, n int, space uint32, counter uint64) {
-	k.Seal(b[wire.ClearBytes:wire.ClearBytes], b[:wire.ClearBytes], b[wire.ClearBytes:n], secure.Nonce{Space: space, Counter: counter})
-	k.sealed.Add(secure.Blocks(n))
-}
-
-// open decrypts a packet in place and returns it without the seal; false: it is not
-// authentic, or came before.
-func (k *keys) open(s *wire.Shim, b []byte) ([]byte, bool) {
-	control := s.Kind == wire.Control
-	k.goOn()
-	counter := secure.Extend(s.PathSeq, k.highest(int(s.Path), control))
-	w := k.windows[s.Path][kindOf(control)]
-	if w != nil && !w.Fresh(counter) {
-		return nil, false
-	}
-	body, err := k.Open(b[wire.ClearBytes:wire.ClearBytes], b[:wire.ClearBytes], b[wire.ClearBytes:], secure.Nonce{Space: space(int(s.Path), control), Counter: counter})
-	if err != nil {
-		k.refused.Add(1)
-		return nil, false
-	}
-	k.opened += secure.Blocks(len(b))
-	return b[:wire.ClearBytes+len(body)], k.window(int(s.Path), control).Mark(counter)
-}
-
-// goOn takes over from the keys before how far the numbers are: 32 bits of them travel, and
-// new keys do not make them begin at 0.
-func (k *keys) goOn() {
-	if k.before == nil {
-		return
-	}
-	k.before.goOn()
-	for path := range k.reached {
-		for kind := range k.reached[path] {
-			k.reached[path][kind] = k.before.highest(path, kind == 1)
-		}
-	}
-	k.before = nil
-}
-
-// highest is the highest number that a path has brought, under these keys or those before.
-func (k *keys) highest(path int, control bool) uint64 {
-	kind := kindOf(control)
-	highest := k.reached[path][kind]
-	if w := k.windows[path][kind]; w != nil {
-		highest = max(highest, w.Highest())
-	}
-	return highest
-}
-
-// kindOf is the index of data or control packets.
-func kindOf(control bool) int {
-	if control {
+// numbering returns 1 for control packets, which are numbered apart, and 0 for all others.
+func numbering(kind wire.Kind) int {
+	if kind == wire.Control {
 		return 1
 	}
 	return 0
 }
 
-// window is the replay window of a path, which is made with its first authentic packet.
-func (k *keys) window(path int, control bool) *secure.Window {
-	w := &k.windows[path][kindOf(control)]
-	if *w == nil {
-		*w, _ = secure.NewWindow(secure.DefaultWindow) // its size is one that is allowed
-	}
-	return *w
+// seal encrypts the packet of n bytes at the front of b in place, except the part of the
+// header that stays clear.
+func (k *keys) seal(b []byte, n int, space uint32, counter uint64) {
+	k.Seal(b[wire.ClearBytes:wire.ClearBytes], b[:wire.ClearBytes], b[wire.ClearBytes:n], secure.Nonce{Space: space, Counter: counter})
+	k.sealedBlocks.Add(secure.Blocks(n))
 }
 
-// How long keys are used, as in WireGuard (https://www.wireguard.com/papers/wireguard.pdf,
-// section 6.1): after rekeyAfter there should be new ones, after rejectAfter these neither
-// seal nor open any more, though somebody drops all handshakes. A cipher's limits work
-// likewise: new keys at half of them, nothing beyond.
+// open decrypts a packet in place and returns it without the seal. It returns false if
+// the packet is not authentic or is a replay.
+func (k *keys) open(s *wire.Shim, b []byte) ([]byte, bool) {
+	n := numbering(s.Kind)
+	k.inheritCounters()
+	counter := secure.Extend(s.PathSeq, k.highest(int(s.Path), n))
+	w := &k.windows[s.Path][n]
+	if *w != nil && !(*w).IsNew(counter) {
+		return nil, false
+	}
+	body, err := k.Open(b[wire.ClearBytes:wire.ClearBytes], b[:wire.ClearBytes], b[wire.ClearBytes:], secure.Nonce{Space: nonceSpace(int(s.Path), s.Kind), Counter: counter})
+	if err != nil {
+		k.refusedPackets.Add(1)
+		return nil, false
+	}
+	k.openedBlocks += secure.Blocks(len(b))
+	if *w == nil { // the path's first authentic packet
+		*w, _ = secure.NewWindow(secure.DefaultWindow) // can't fail: the size is allowed
+	}
+	return b[:wire.ClearBytes+len(body)], (*w).Mark(counter)
+}
+
+// inheritCounters copies the highest counters from the previous keys. Packets carry 32
+// bits of a counter, and new keys don't restart it at 0.
+func (k *keys) inheritCounters() {
+	if k.previous == nil {
+		return
+	}
+	k.previous.inheritCounters()
+	for path := range k.highestBefore {
+		for n := range k.highestBefore[path] {
+			k.highestBefore[path][n] = k.previous.highest(path, n)
+		}
+	}
+	k.previous = nil
+}
+
+// highest returns the highest counter of a path and numbering, under these keys or the
+// previous ones.
+func (k *keys) highest(path, numbering int) uint64 {
+	highest := k.highestBefore[path][numbering]
+	if w := k.windows[path][numbering]; w != nil {
+		highest = max(highest, w.Highest())
+	}
+	return highest
+}
+
+// How long keys are used, as in WireGuard
+// (https://www.wireguard.com/papers/wireguard.pdf, section 6.1): after rekeyAfter new
+// keys are wanted, and after rejectAfter these neither seal nor open, even if an attacker
+// drops all handshakes. The limits of a cipher work the same way: new keys are wanted at
+// half of them.
 const (
 	rekeyAfter  = 120 * time.Second
 	rejectAfter = 180 * time.Second
 )
 
-// worn reports whether there should be new keys.
-func (k *keys) worn(now time.Duration) bool {
+// needReplacement reports whether new keys are wanted.
+func (k *keys) needReplacement(now time.Duration) bool {
 	c := k.Cipher()
-	return k.tired.Load() || now-k.made > rekeyAfter || k.sealed.Load() > c.SealLimit()/2 || k.refused.Load() > c.OpenLimit()/2
+	return k.rekeyRequested.Load() || now-k.createdAt > rekeyAfter || k.sealedBlocks.Load() > c.SealLimit()/2 || k.refusedPackets.Load() > c.OpenLimit()/2
 }
 
-// old reports whether the keys have been in use for too long.
-func (k *keys) old(now time.Duration) bool { return now-k.made > rejectAfter }
+// tooOld reports whether the keys have reached rejectAfter.
+func (k *keys) tooOld(now time.Duration) bool { return now-k.createdAt > rejectAfter }
 
-// spent reports whether nothing may be sealed with the keys any more.
-func (k *keys) spent(now time.Duration) bool {
-	return k.old(now) || k.sealed.Load() > k.Cipher().SealLimit()-sealReserve
+// cantSeal reports whether nothing may be sealed with the keys any more.
+func (k *keys) cantSeal(now time.Duration) bool {
+	return k.tooOld(now) || k.sealedBlocks.Load() > k.Cipher().SealLimit()-sealReserve
 }
 
-// sealReserve is what a run and the control packets beside it may seal after spent was
-// asked, in blocks: 16 MiB.
+// sealReserve is how many blocks a run and the control packets beside it may seal after
+// cantSeal was checked: 16 MiB.
 const sealReserve = 1 << 20
 
-// expired reports whether nothing may be opened with the keys any more. It belongs to the
-// receiving thread.
-func (k *keys) expired(now time.Duration) bool {
+// cantOpen reports whether nothing may be opened with the keys any more. It is called by
+// the receiving thread.
+func (k *keys) cantOpen(now time.Duration) bool {
 	c := k.Cipher()
-	return k.old(now) || k.opened > c.SealLimit() || k.refused.Load() > c.OpenLimit()
+	return k.tooOld(now) || k.openedBlocks > c.SealLimit() || k.refusedPackets.Load() > c.OpenLimit()
 }
 
-// expire ends the session if its keys are spent: nothing is sent until a handshake has
-// made new ones. It reports whether it has. The lock is held.
-func (t *Tunnel) expire(now time.Duration) bool {
-	t.ring.sweep(now)
-	k := t.sess.keys
-	if k == nil || !k.spent(now) {
+// expireKeys ends the session if its keys can't seal any more: nothing is sent until a
+// handshake has made new ones. It is called with mu held.
+func (t *Tunnel) expireKeys(now time.Duration) bool {
+	t.keyring.dropOld(now)
+	k := t.session.keys
+	if k == nil || !k.cantSeal(now) {
 		return false
 	}
-	t.ring.clear()
-	t.beginLife()
-	t.restart()
-	t.tell(Event{What: Expired})
+	t.keyring.clear()
+	t.newSession()
+	t.resetSession()
+	t.emit(Event{Kind: Expired})
 	return true
 }
 
-// Rekey makes the keys count as worn out: the end that initiates handshakes agrees on new
-// ones with the peer, in the middle of a life. Without a key it does nothing.
+// Rekey requests new keys: the end that initiates handshakes makes them with the peer,
+// within the session. Without a key it does nothing.
 func (t *Tunnel) Rekey() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if k := t.sess.keys; k != nil {
-		k.tired.Store(true)
+	if k := t.session.keys; k != nil {
+		k.rekeyRequested.Store(true)
 	}
 }

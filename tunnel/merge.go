@@ -12,100 +12,98 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// merger joins packets of a flow that follow each other to super-packets, as GRO
-// would, and writes them to the device: one write for up to 64 KiB, whose payload
-// stays where it was received. It implements order.Receiver.
+// merger merges consecutive packets of a flow into super-packets, as GRO does, and writes
+// them to the device: one write for up to 64 KiB, whose payload stays where it was
+// received. It implements order.Receiver.
 type merger struct {
 	t   *Tunnel
 	vec sys.Vector
 
-	open    bool
-	first   parsed
-	count   int
-	payload int    // bytes so far
-	next    uint32 // TCP sequence number that continues it
-	last    bool   // nothing more may follow: PSH, or a shorter segment
-	push    bool
-	head    [packet.VNetHdrBytes + maxInnerHeader]byte
-	single  [packet.VNetHdrBytes]byte
+	open         bool
+	first        mergeHeader
+	count        int
+	payload      int    // bytes so far
+	nextTCPSeq   uint32 // sequence number of the next segment
+	complete     bool   // no packet may follow: PSH, or a shorter segment
+	push         bool
+	headers      [packet.VNetHdrBytes + maxInnerHeader]byte
+	singleHeader [packet.VNetHdrBytes]byte
 }
 
 const (
-	maxInnerHeader = 120
-	maxMerged      = 64    // segments; the kernel's limit for UDP
-	maxSuper       = 65000 // bytes
+	maxInnerHeader    = 120
+	maxMergedSegments = 64    // segments; the kernel's limit for UDP
+	maxMergedBytes    = 65000 // bytes
 )
 
-// parsed is what joining depends on.
-type parsed struct {
-	pkt     []byte
-	proto   packet.Protocol
-	ip      int // bytes of its header
-	header  int // and of both
-	partial bool
+// mergeHeader is what merging a packet depends on.
+type mergeHeader struct {
+	pkt         []byte
+	proto       packet.Protocol
+	ipBytes     int // IP header
+	headerBytes int // IP and transport header
+	partial     bool
 }
-
-func (m *merger) init(t *Tunnel) { m.t = t }
 
 // Deliver implements order.Receiver.
 func (m *merger) Deliver(p order.Packet) {
 	if !m.t.sources.Load().admit(p.Data) {
-		m.t.stats.foreign.Add(1)
+		m.t.stats.wrongSource.Add(1)
 		return
 	}
 	h, ok := parse(p.Data, p.Tag&wire.Partial != 0)
-	if ok && m.open && m.continues(&h) {
+	if ok && m.open && m.canAppend(&h) {
 		m.add(&h)
 		return
 	}
 	m.flush()
-	if ok && h.joins() {
+	if ok && h.canStart() {
 		m.start(&h)
 		return
 	}
 	m.writeAlone(&h)
 }
 
-// parse reads a packet. It tells whether it is one that may be joined with others.
-func parse(b []byte, partial bool) (parsed, bool) {
-	h := parsed{pkt: b, partial: partial}
+// parse parses a packet. It reports whether the packet may be merged with others.
+func parse(b []byte, partial bool) (mergeHeader, bool) {
+	h := mergeHeader{pkt: b, partial: partial}
 	switch {
 	case len(b) >= packet.IPv4Bytes && b[0]>>4 == 4:
-		h.ip, h.proto = int(b[0]&15)*4, packet.Protocol(b[9])
+		h.ipBytes, h.proto = int(b[0]&15)*4, packet.Protocol(b[9])
 		if b[0] != 0x45 || binary.BigEndian.Uint16(b[6:])&^0x4000 != 0 || int(binary.BigEndian.Uint16(b[2:])) != len(b) {
 			return h, false
 		}
 	case len(b) >= packet.IPv6Bytes && b[0]>>4 == 6:
-		h.ip, h.proto = packet.IPv6Bytes, packet.Protocol(b[6])
+		h.ipBytes, h.proto = packet.IPv6Bytes, packet.Protocol(b[6])
 		if int(binary.BigEndian.Uint16(b[4:]))+packet.IPv6Bytes != len(b) {
 			return h, false
 		}
 	default:
 		return h, false
 	}
-	switch l4 := len(b) - h.ip; {
+	switch l4 := len(b) - h.ipBytes; {
 	case h.proto == packet.TCP && l4 >= packet.TCPBytes:
-		h.header = h.ip + int(b[h.ip+12]>>4)*4
-		return h, h.header >= h.ip+packet.TCPBytes && h.header < len(b)
+		h.headerBytes = h.ipBytes + int(b[h.ipBytes+12]>>4)*4
+		return h, h.headerBytes >= h.ipBytes+packet.TCPBytes && h.headerBytes < len(b)
 	case h.proto == packet.UDP && l4 > packet.UDPBytes:
-		h.header = h.ip + packet.UDPBytes
-		return h, int(binary.BigEndian.Uint16(b[h.ip+4:])) == l4
+		h.headerBytes = h.ipBytes + packet.UDPBytes
+		return h, int(binary.BigEndian.Uint16(b[h.ipBytes+4:])) == l4
 	}
 	return h, false
 }
 
-// joins tells whether the packet may begin a super-packet.
-func (h *parsed) joins() bool {
+// canStart reports whether the packet may start a super-packet.
+func (h *mergeHeader) canStart() bool {
 	if h.proto == packet.TCP {
-		return h.pkt[h.ip+13]&^packet.PSH == packet.ACK && h.sound()
+		return h.pkt[h.ipBytes+13]&^packet.PSH == packet.ACK && h.checksumOK()
 	}
-	return (h.partial || binary.BigEndian.Uint16(h.pkt[h.ip+packet.UDPChecksumOffset:]) != 0) && h.sound()
+	return (h.partial || binary.BigEndian.Uint16(h.pkt[h.ipBytes+packet.UDPChecksumOffset:]) != 0) && h.checksumOK()
 }
 
-// sound tells whether the checksums are right: joined packets get new ones, and a
-// corrupt packet must not be repaired by that.
-func (h *parsed) sound() bool {
-	if h.ip == packet.IPv4Bytes && packet.Checksum(h.pkt[:packet.IPv4Bytes]) != 0 {
+// checksumOK reports whether the checksums are right. A super-packet gets new ones, which
+// must not repair a corrupt packet.
+func (h *mergeHeader) checksumOK() bool {
+	if h.ipBytes == packet.IPv4Bytes && packet.Checksum(h.pkt[:packet.IPv4Bytes]) != 0 {
 		return false
 	}
 	if h.partial {
@@ -115,58 +113,59 @@ func (h *parsed) sound() bool {
 	return packet.ParseIP(h.pkt, &ip) == nil && packet.TransportChecksum(ip.Src, ip.Dst, ip.Protocol, ip.Payload) == 0
 }
 
-func (h *parsed) tcpSeq() uint32 { return binary.BigEndian.Uint32(h.pkt[h.ip+4:]) }
+func (h *mergeHeader) tcpSeq() uint32 { return binary.BigEndian.Uint32(h.pkt[h.ipBytes+4:]) }
 
-// start begins a super-packet.
-func (m *merger) start(h *parsed) {
-	m.open, m.first, m.count, m.last, m.push = true, *h, 0, false, false
+// start starts a super-packet.
+func (m *merger) start(h *mergeHeader) {
+	m.open, m.first, m.count, m.complete, m.push = true, *h, 0, false, false
 	m.payload = 0
 	m.vec.Reset()
-	m.vec.Append(m.head[:packet.VNetHdrBytes+h.header])
+	m.vec.Append(m.headers[:packet.VNetHdrBytes+h.headerBytes])
 	m.add(h)
 }
 
-func (m *merger) add(h *parsed) {
-	payload := h.pkt[h.header:]
+func (m *merger) add(h *mergeHeader) {
+	payload := h.pkt[h.headerBytes:]
 	m.vec.Append(payload)
 	m.count++
 	m.payload += len(payload)
 	if h.proto == packet.TCP {
-		m.next = h.tcpSeq() + uint32(len(payload))
-		m.push = h.pkt[h.ip+13]&packet.PSH != 0
+		m.nextTCPSeq = h.tcpSeq() + uint32(len(payload))
+		m.push = h.pkt[h.ipBytes+13]&packet.PSH != 0
 	}
-	m.last = m.push || len(payload) < m.segment() || m.count == maxMerged
+	m.complete = m.push || len(payload) < m.segment() || m.count == maxMergedSegments
 }
 
-func (m *merger) segment() int { return len(m.first.pkt) - m.first.header }
+func (m *merger) segment() int { return len(m.first.pkt) - m.first.headerBytes }
 
-// continues tells whether the packet is the next of the open super-packet.
-func (m *merger) continues(h *parsed) bool {
+// canAppend reports whether the packet is the next of the open super-packet.
+func (m *merger) canAppend(h *mergeHeader) bool {
 	f := &m.first
-	if m.last || h.proto != f.proto || h.header != f.header || h.ip != f.ip || h.partial != f.partial ||
-		len(h.pkt)-h.header > m.segment() || m.payload+len(h.pkt) > maxSuper || !sameIP(f, h) || !m.numbered(h) {
+	if m.complete || h.proto != f.proto || h.headerBytes != f.headerBytes || h.ipBytes != f.ipBytes || h.partial != f.partial ||
+		len(h.pkt)-h.headerBytes > m.segment() || m.payload+len(h.pkt) > maxMergedBytes || !sameIP(f, h) || !m.hasNextID(h) {
 		return false
 	}
-	a, b := f.pkt[f.ip:f.header], h.pkt[h.ip:h.header]
+	a, b := f.pkt[f.ipBytes:f.headerBytes], h.pkt[h.ipBytes:h.headerBytes]
 	if h.proto == packet.UDP {
-		return binary.BigEndian.Uint32(a) == binary.BigEndian.Uint32(b) && h.joins()
+		return binary.BigEndian.Uint32(a) == binary.BigEndian.Uint32(b) && h.canStart()
 	}
-	return h.tcpSeq() == m.next && binary.BigEndian.Uint32(a) == binary.BigEndian.Uint32(b) &&
-		bytes.Equal(a[8:13], b[8:13]) && bytes.Equal(a[14:16], b[14:16]) && bytes.Equal(a[18:], b[18:]) && h.joins()
+	return h.tcpSeq() == m.nextTCPSeq && binary.BigEndian.Uint32(a) == binary.BigEndian.Uint32(b) &&
+		bytes.Equal(a[8:13], b[8:13]) && bytes.Equal(a[14:16], b[14:16]) && bytes.Equal(a[18:], b[18:]) && h.canStart()
 }
 
-// numbered tells whether the packet's ID is the one that it will have when the
-// super-packet is cut. Where nothing may be fragmented it says nothing (RFC 6864).
-func (m *merger) numbered(h *parsed) bool {
+// hasNextID reports whether the packet has the IP ID that it will have when the
+// super-packet is segmented. The ID means nothing if the packet must not be fragmented
+// (RFC 6864).
+func (m *merger) hasNextID(h *mergeHeader) bool {
 	f := m.first.pkt
-	return h.ip == packet.IPv6Bytes || f[6]&0x40 != 0 ||
+	return h.ipBytes == packet.IPv6Bytes || f[6]&0x40 != 0 ||
 		binary.BigEndian.Uint16(h.pkt[4:]) == binary.BigEndian.Uint16(f[4:])+uint16(m.count)
 }
 
-// sameIP tells whether two headers differ in nothing but length, ID and checksum.
-func sameIP(f, h *parsed) bool {
+// sameIP reports whether two IP headers are equal except for length, ID and checksum.
+func sameIP(f, h *mergeHeader) bool {
 	a, b := f.pkt, h.pkt
-	if f.ip == packet.IPv6Bytes {
+	if f.ipBytes == packet.IPv6Bytes {
 		return a[0] == b[0] && binary.BigEndian.Uint32(a) == binary.BigEndian.Uint32(b) &&
 			binary.BigEndian.Uint16(a[6:]) == binary.BigEndian.Uint16(b[6:]) && bytes.Equal(a[8:40], b[8:40])
 	}
@@ -175,7 +174,7 @@ func sameIP(f, h *parsed) bool {
 		binary.BigEndian.Uint64(a[12:]) == binary.BigEndian.Uint64(b[12:])
 }
 
-// flush writes what is open.
+// flush writes the open super-packet.
 func (m *merger) flush() {
 	if !m.open {
 		return
@@ -186,29 +185,29 @@ func (m *merger) flush() {
 		return
 	}
 	m.seal()
-	m.wrote(m.vec.WriteNow(m.t.cfg.Device))
+	m.countWrite(m.vec.WriteNow(m.t.cfg.Device))
 }
 
 // seal writes the super-packet's headers.
 func (m *merger) seal() {
 	f := &m.first
-	b := m.head[packet.VNetHdrBytes : packet.VNetHdrBytes+f.header]
+	b := m.headers[packet.VNetHdrBytes : packet.VNetHdrBytes+f.headerBytes]
 	copy(b, f.pkt)
-	l4 := f.header - f.ip + m.payload
-	vnet := packet.VNetHdr{Flags: packet.NeedsChecksum, HeaderBytes: uint16(f.header), GSOSize: uint16(m.segment()), ChecksumStart: uint16(f.ip)}
+	l4 := f.headerBytes - f.ipBytes + m.payload
+	vnet := packet.VNetHdr{Flags: packet.NeedsChecksum, HeaderBytes: uint16(f.headerBytes), GSOSize: uint16(m.segment()), ChecksumStart: uint16(f.ipBytes)}
 	var sum uint64
-	if f.ip == packet.IPv6Bytes {
+	if f.ipBytes == packet.IPv6Bytes {
 		binary.BigEndian.PutUint16(b[4:], uint16(l4))
 		sum = packet.Sum(b[8:40], uint64(f.proto)+uint64(l4))
 		vnet.GSOType = packet.GSOTCPv6
 	} else {
-		binary.BigEndian.PutUint16(b[2:], uint16(f.ip+l4))
+		binary.BigEndian.PutUint16(b[2:], uint16(f.ipBytes+l4))
 		b[10], b[11] = 0, 0
-		binary.BigEndian.PutUint16(b[10:], packet.Checksum(b[:f.ip]))
+		binary.BigEndian.PutUint16(b[10:], packet.Checksum(b[:f.ipBytes]))
 		sum = packet.Sum(b[12:20], uint64(f.proto)+uint64(l4))
 		vnet.GSOType = packet.GSOTCPv4
 	}
-	t := b[f.ip:]
+	t := b[f.ipBytes:]
 	if f.proto == packet.TCP {
 		if m.push {
 			t[13] |= packet.PSH
@@ -219,30 +218,30 @@ func (m *merger) seal() {
 		vnet.GSOType, vnet.ChecksumOffset = packet.GSOUDP, packet.UDPChecksumOffset
 	}
 	binary.BigEndian.PutUint16(t[vnet.ChecksumOffset:], packet.Fold(sum))
-	vnet.Put(m.head[:])
+	vnet.Put(m.headers[:])
 }
 
-// writeAlone writes a packet as it is.
-func (m *merger) writeAlone(h *parsed) {
+// writeAlone writes a packet that was not merged.
+func (m *merger) writeAlone(h *mergeHeader) {
 	var vnet packet.VNetHdr
 	if h.partial {
 		offset := packet.TCPChecksumOffset
 		if h.proto == packet.UDP {
 			offset = packet.UDPChecksumOffset
 		}
-		vnet = packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(h.ip), ChecksumOffset: uint16(offset)}
+		vnet = packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(h.ipBytes), ChecksumOffset: uint16(offset)}
 	}
 	if len(h.pkt) == 0 {
 		return
 	}
-	vnet.Put(m.single[:])
+	vnet.Put(m.singleHeader[:])
 	m.vec.Reset()
-	m.vec.Append(m.single[:])
+	m.vec.Append(m.singleHeader[:])
 	m.vec.Append(h.pkt)
-	m.wrote(m.vec.WriteNow(m.t.cfg.Device))
+	m.countWrite(m.vec.WriteNow(m.t.cfg.Device))
 }
 
-func (m *merger) wrote(_ int, errno unix.Errno) {
+func (m *merger) countWrite(_ int, errno unix.Errno) {
 	if errno != 0 {
 		m.t.stats.writeErrors.Add(1)
 		return

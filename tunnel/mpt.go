@@ -9,117 +9,118 @@ import (
 	"cleat/tunnel/sched"
 )
 
-// MPT (https://github.com/SPYFF/mpt, draft-lencse-tsvwg-mpt) is another end of the compat
-// form. With a keepalive_time it says on each path that it is there, and with a dead_time it
-// leaves a path on which it hears nothing of the kind; both are whole seconds, and the
-// configuration of its own. What it says is answered, path by path, so that a path is dead
-// to it when it is. Whether a path is dead to us is told by what it brings: in this form
-// there is nothing else to tell it by.
+// MPT (https://github.com/SPYFF/mpt, draft-lencse-tsvwg-mpt) is another implementation of
+// the compat form. With keepalive_time it sends keepalives on each path, and with
+// dead_time it stops using a path on which no keepalive arrives; both are whole seconds,
+// and configured on its side only. Each keepalive is answered on its path, so that a path
+// dies for MPT when it dies. Whether a path is dead for us depends on what arrives by it,
+// because the compat form has nothing else.
 
 const (
 	mptKeepalive = 0xa1 // CMD_KEEPALIVE in MPT's src/include/mp_local.h: no version of IP
-	// mptBytes of a message are behind GRE's header: command, value, kind and size of the
-	// authentication, round, version of IP, two spare, and the tunnel's addresses, the
-	// sender's first.
-	mptBytes = 40
-	mptRound = 4 // where the number of the round is: a keepalive has 0
-	mptInner = 8 // where the addresses begin
-	// mptAnswer is the round of our answers, which nobody answers: MPT does not look, and
-	// two ends of ours would else go on for ever.
-	mptAnswer = 2
+	// mptKeepaliveBytes is the size of a keepalive after the GRE header: command, value,
+	// kind and size of the authentication, round, version of IP, two reserved bytes, and
+	// the tunnel's addresses, the sender's first.
+	mptKeepaliveBytes = 40
+	mptRoundOffset    = 4 // offset of the round, which is 0 in a keepalive
+	mptAddressOffset  = 8 // offset of the addresses
+	// mptAnswerRound is the round of our answers, which nobody answers: MPT ignores it,
+	// and two of our ends would otherwise answer each other forever.
+	mptAnswerRound = 2
 )
 
-// ErrSilent says that a path has brought nothing for long, although the other end says
-// regularly that it is there.
-var ErrSilent = errors.New("no keepalive has come")
+// ErrSilent means that a path has delivered nothing although the other end sends
+// keepalives.
+var ErrSilent = errors.New("no keepalive has arrived")
 
-// vital is what is known in the compat form of how a path fares. It belongs to the lock of
-// the Tunnel.
-type vital struct {
-	heard time.Duration // when it last brought something
-	kept  time.Duration // the last keepalive; 0: none
-	every time.Duration // between keepalives; 0: unknown
-	late  bool          // the last came later than expected
-	died  time.Duration // since when it is not used; 0: it is
+// compatHealth is what is known about the health of a path in the compat form. It is
+// guarded by Tunnel.mu.
+type compatHealth struct {
+	heardAt     time.Duration // when a packet last arrived
+	keepaliveAt time.Duration // when the last keepalive arrived; 0: never
+	interval    time.Duration // between keepalives; 0: unknown
+	lastWasLate bool          // the last keepalive came later than expected
+	deadSince   time.Duration // since when the path has been out of use; 0: it is in use
 }
 
 const (
-	leastEvery = time.Second // MPT counts in whole ones
-	// reviveAfter is when a path is tried again of which the kernel would not have packets.
+	minKeepaliveInterval = time.Second // MPT counts in whole seconds
+	// reviveAfter is when a path that the kernel refused to send on is tried again.
 	reviveAfter = time.Second
 )
 
-// patience is for how long a path may bring nothing: MPT's own, in its sample
-// configuration, is 11 s with a keepalive every 5.
-func (v *vital) patience() time.Duration { return 2*v.every + time.Second }
+// timeout returns how long a path may deliver nothing. MPT's own, in its sample
+// configuration, is 11 s with a keepalive every 5 s.
+func (v *compatHealth) timeout() time.Duration { return 2*v.interval + time.Second }
 
-// keepalive notes one.
-func (v *vital) keepalive(now time.Duration) {
-	gap := max(now-v.kept, leastEvery)
+// keepalive records a keepalive.
+func (v *compatHealth) keepalive(now time.Duration) {
+	gap := max(now-v.keepaliveAt, minKeepaliveInterval)
 	switch {
-	case v.kept == 0:
-	case v.every > 0 && gap > v.patience() && !v.late:
-		v.late = true // the path was dead, or it is a new habit: the next will show
+	case v.keepaliveAt == 0:
+	case v.interval > 0 && gap > v.timeout() && !v.lastWasLate:
+		v.lastWasLate = true // the path was dead, or the interval has changed: the next keepalive will show
 	default:
-		v.every, v.late = gap, false
+		v.interval, v.lastWasLate = gap, false
 	}
-	v.kept, v.heard = now, now
+	v.keepaliveAt, v.heardAt = now, now
 }
 
-// mptSays takes what is no packet of IP.
-func (in *inbound) mptSays(now time.Duration, p *path, g *packet.GRE, body []byte) {
+// handleMPT handles a packet that is not IP.
+func (in *inbound) handleMPT(now time.Duration, p *path, g *packet.GRE, body []byte) {
 	t := in.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if len(body) < mptBytes || body[0] != mptKeepalive || body[mptRound] != 0 || !t.sess.compat || p.fd < 0 {
-		t.stats.strange.Add(1)
+	if len(body) < mptKeepaliveBytes || body[0] != mptKeepalive || body[mptRoundOffset] != 0 || !t.session.compat || p.fd < 0 {
+		t.stats.invalid.Add(1)
 		return
 	}
-	in.working++
-	t.sess.mpt = true
-	p.vital.keepalive(now)
-	b := make([]byte, 4, 4+mptBytes)
+	in.authenticPackets++
+	t.session.mpt = true
+	p.compat.keepalive(now)
+	b := make([]byte, 4, 4+mptKeepaliveBytes)
 	(&packet.GRE{Protocol: g.Protocol}).Put(b)
-	b = append(b, body[:mptInner]...)
-	b[4+mptRound] = mptAnswer
-	b = append(b, body[mptInner+16:mptBytes]...)
-	b = append(b, body[mptInner:mptInner+16]...)
-	_, _ = sys.SendNow(p.fd, b, 0) // the next will be answered again
+	b = append(b, body[:mptAddressOffset]...)
+	b[4+mptRoundOffset] = mptAnswerRound
+	b = append(b, body[mptAddressOffset+16:mptKeepaliveBytes]...)
+	b = append(b, body[mptAddressOffset:mptAddressOffset+16]...)
+	_, _ = sys.SendNow(p.fd, b, 0) // the next keepalive is answered again
 }
 
-// tend leaves paths that have fallen silent, and uses those again that have come back. The
-// lock is held.
-func (t *Tunnel) tend(now time.Duration) {
+// checkCompatPaths takes silent paths out of use and revives those that deliver again. It
+// is called with mu held.
+func (t *Tunnel) checkCompatPaths(now time.Duration) {
 	for _, p := range t.paths {
 		if p == nil || p.fd < 0 {
 			continue
 		}
-		v := &p.vital
-		if t.send.Path(p.id).Live() {
-			v.died = 0
-			if v.every > 0 && now-v.heard > v.patience() && t.send.Kill(p.id) {
-				t.tell(Event{Path: p.Name, What: PathDead, Err: ErrSilent})
+		v := &p.compat
+		if t.sender.Path(p.id).Live() {
+			v.deadSince = 0
+			if v.interval > 0 && now-v.heardAt > v.timeout() && t.sender.Kill(p.id) {
+				t.emit(Event{Path: p.Name, Kind: PathDead, Err: ErrSilent})
 			}
 			continue
 		}
-		if v.died == 0 {
-			v.died = now
+		if v.deadSince == 0 {
+			v.deadSince = now
 		}
-		back := now-v.died > reviveAfter
-		if v.every > 0 {
-			back = v.heard > v.died
+		back := now-v.deadSince > reviveAfter
+		if v.interval > 0 {
+			back = v.heardAt > v.deadSince
 		}
-		if back && t.send.Revive(p.id) {
-			t.tell(Event{Path: p.Name, What: PathLive})
+		if back && t.sender.Revive(p.id) {
+			t.emit(Event{Path: p.Name, Kind: PathLive})
 		}
 	}
 }
 
-// brought notes which paths have. The lock is held.
-func (t *Tunnel) brought(now time.Duration, paths uint64) {
-	for _, id := range sched.Ones(paths) {
+// noteCompatArrivals records which paths have delivered packets. It is called with mu
+// held.
+func (t *Tunnel) noteCompatArrivals(now time.Duration, paths uint64) {
+	for _, id := range sched.PathIDs(paths) {
 		if p := t.paths[id]; p != nil {
-			p.vital.heard = now
+			p.compat.heardAt = now
 		}
 	}
 }

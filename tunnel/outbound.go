@@ -12,138 +12,141 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// outbound is the direction from the device to the paths: one thread.
+// outbound moves packets from the device to the paths, in one thread.
 type outbound struct {
-	t     *Tunnel
-	queue []*entry // what has been read and not been sent, from head on
-	head  int
-	bytes int // in the queue
-	codel sched.CoDel
-	flows [1 << 12]uint32 // number behind the last packet of each flow, by hash; 0: none
-	seq   uint32          // of the next packet
+	t           *Tunnel
+	queue       []*entry // read and not sent yet, from head on
+	head        int
+	queuedBytes int // waiting in the queue
+	codel       sched.CoDel
+	lastOfFlow  [1 << 12]uint32 // by hash of the flow, connection sequence number after its last packet; 0: none
+	nextSeq     uint32          // connection sequence number of the next packet
 
-	supply supply
-	fitted []*entry
-	copies copies
-	limit  int // of packets, bytes
+	supply   supply
+	entries  []*entry // scratch space of enqueueRead
+	copies   copies
+	innerMTU int // size of the largest inner packet that all paths carry
 
-	run     *batch
-	stalled []*batch      // runs whose sockets are full
-	spare   []*batch      // for others
-	polls   []unix.PollFd // of wait
-	ticked  time.Duration
-	load    load          // of data
-	sent    time.Duration // when a path last took something
-	live    uint64        // what the peer has been told
-	tell    int           // so often all paths have to be told yet
-	renew   bool          // a new life has begun
-	rate    float64       // of all paths, bytes/s
-	spread  time.Duration // sched.Sender.Spread
+	batch          *batch        // the run being prepared
+	stalled        []*batch      // runs whose sockets are full
+	spare          []*batch      // batches for reuse
+	polls          []unix.PollFd // for wait
+	tickedAt       time.Duration // when tick last ran
+	load           load          // how much data is being sent
+	sentAt         time.Duration // when a path last took data
+	announcedLive  uint64        // set of live paths, as last announced to the peer
+	announcements  int           // how many more times to announce it on all paths
+	sessionChanged bool          // a new session has begun and startSession has not run yet
+	rate           float64       // sum over the paths in use, bytes/s
+	spread         time.Duration // sched.Sender.Spread
 
-	due    time.Duration // when the thread should run again at the latest
-	spared time.Duration // until when CoDel leaves be what came while it could not run
+	wakeBy     time.Duration // latest time at which the thread should run again
+	graceUntil time.Duration // CoDel drops nothing until then, because the thread could not run
 }
 
 const (
-	// queueMost is how many bytes are read before the paths have room. The device's own queue
-	// is for times in which nobody reads: how long something has waited there isn't known.
-	queueMost = 32 << 20
-	// queueLeast bytes, or what all paths take in queueTime, may wait for as long as they have
-	// to. Of more than that, what is overdue is dropped: senders that heed CoDel keep it
-	// shorter.
-	queueLeast = 512 << 10
-	queueTime  = 60 * time.Millisecond
-	tickEvery  = 5 * time.Millisecond
+	// maxReadAhead is how many bytes are read before the paths have room. The device's
+	// own queue is for times in which nobody reads: how long packets have waited in it is
+	// unknown.
+	maxReadAhead = 32 << 20
+	// minQueueBytes, or what all paths carry in queueTime, may wait without limit. Of a
+	// longer queue, packets that have waited too long are dropped. Senders that react to
+	// CoDel keep the queue shorter.
+	minQueueBytes = 512 << 10
+	queueTime     = 60 * time.Millisecond
+	tickEvery     = 5 * time.Millisecond
 
-	queueShort   = 3 * time.Millisecond // may stand before paths with short round trips
-	queueLong    = 25 * time.Millisecond
-	dropInterval = 50 * time.Millisecond // for which more may stand
-	// napTime is the longest wait with packets in the queue.
-	napTime = time.Millisecond
+	minQueueTarget  = 3 * time.Millisecond // queueing delay tolerated in front of paths with short round trips
+	maxQueueTarget  = 25 * time.Millisecond
+	minDropInterval = 50 * time.Millisecond // how long a longer queue is tolerated
+	// maxNap is the longest wait while packets are queued.
+	maxNap = time.Millisecond
 )
 
 func newOutbound(t *Tunnel) *outbound {
-	return &outbound{t: t, limit: 1 << 16, run: newBatch()}
+	return &outbound{t: t, innerMTU: 1 << 16, batch: newBatch()}
 }
 
 func (o *outbound) waiting() bool { return o.head < len(o.queue) }
 
 // loop reads, sends and waits until the Tunnel is closed.
 func (o *outbound) loop() error {
-	var b breather
+	var b yielder
 	for !o.t.closed.Load() {
 		began := o.t.now()
-		b.breathe(began)
-		o.late(began)
+		b.yield(began)
+		o.checkLate(began)
 		if err := o.read(began); err != nil {
 			return err
 		}
 		now := o.t.now()
 		o.flush(now)
 		o.pad(o.t.now())
-		if now-o.ticked >= tickEvery {
-			o.ticked = now
-			o.control()
-			o.t.stats.queued.Store(int64(o.bytes))
+		if now-o.tickedAt >= tickEvery {
+			o.tickedAt = now
+			o.setCoDel()
+			o.t.stats.queued.Store(int64(o.queuedBytes))
 			o.tick(now)
 		}
-		o.due = began + o.wait()
+		o.wakeBy = began + o.wait()
 	}
 	return nil
 }
 
-// A thread that runs lateLeast later than it meant to had no processor, or was stopped. What came
-// meanwhile is spared for lateSpare times as long: the paths need a while to carry it.
+// A thread that runs lateThreshold later than planned had no processor, or was stopped.
+// CoDel drops nothing for lateGraceFactor times the delay: the paths need a while to
+// carry what has come in the meantime.
 const (
-	lateLeast = 20 * time.Millisecond
-	lateSpare = 8
+	lateThreshold   = 20 * time.Millisecond
+	lateGraceFactor = 8
 )
 
-// late sees whether the thread runs late.
-func (o *outbound) late(now time.Duration) {
-	if by := now - o.due; o.due > 0 && by > lateLeast {
-		o.spared = now + min(lateSpare*by, recoverMost)
+// checkLate starts a grace period if the thread runs late.
+func (o *outbound) checkLate(now time.Duration) {
+	if by := now - o.wakeBy; o.wakeBy > 0 && by > lateThreshold {
+		o.graceUntil = now + min(lateGraceFactor*by, maxRecovery)
 	}
 }
 
-// control sets how long packets may wait. A sender that halves or thirds its window at a
-// drop keeps the paths full only if what waited was as much; so the queue goes by the
-// slowest path's round trip, unless Config.Queue says otherwise. Where paths differ in delay
-// the queue is longer by that: what waits is what longer paths are used for.
-func (o *outbound) control() {
-	rtt := time.Duration(o.t.slowest.Load())
+// setCoDel sets how long packets may wait. A sender that halves its window after a drop
+// keeps the paths full only if the queue held as much. So the target follows the longest
+// round trip, unless Config.Queue sets it. Where the delays of paths differ, the target
+// is longer by the difference: longer paths are used for packets that have waited that
+// long.
+func (o *outbound) setCoDel() {
+	rtt := time.Duration(o.t.maxRTT.Load())
 	o.codel.Target = time.Duration(o.t.queue.Load())
 	if o.codel.Target == 0 {
-		o.codel.Target = min(max(queueShort, rtt/4), queueLong) + o.spread
+		o.codel.Target = min(max(minQueueTarget, rtt/4), maxQueueTarget) + o.spread
 	}
-	o.codel.Interval = max(dropInterval, 3*rtt)
+	o.codel.Interval = max(minDropInterval, 3*rtt)
 }
 
-// read takes what the device has, as far as there is room for it.
+// read reads from the device as long as there is room in the queue.
 func (o *outbound) read(now time.Duration) error {
-	o.stock() // memory that has become free is in the cache
-	for o.bytes < queueMost {
-		n, errno := sys.ReadNow(o.t.cfg.Device, o.buffer())
+	o.stock() // fills the supply with memory that has just been freed and is still in the cache
+	for o.queuedBytes < maxReadAhead {
+		n, errno := sys.ReadNow(o.t.cfg.Device, o.readBuffer())
 		switch errno {
 		case 0:
 		case unix.EAGAIN, unix.EINTR:
 			return nil
-		case unix.EIO: // the device is down at present
+		case unix.EIO: // the device is down
 			return nil
 		default:
 			return fmt.Errorf("read from the tunnel's device: %w", os.NewSyscallError("read", errno))
 		}
-		o.take(now, n)
-		if o.bytes > 256<<10 {
-			o.flush(o.t.now()) // what there is room for goes out while it is still in the cache
+		o.enqueueRead(now, n)
+		if o.queuedBytes > 256<<10 {
+			o.flush(o.t.now()) // send what the paths have room for while it is still in the cache
 		}
 	}
 	return nil
 }
 
-// buffer is where the next packet is read to. There is a lock to be taken for one packet
-// in many at most.
-func (o *outbound) buffer() []byte {
+// readBuffer returns where to read the next packet to. It takes the lock at most once in
+// many packets.
+func (o *outbound) readBuffer() []byte {
 	if o.supply.empty() {
 		o.stock()
 	}
@@ -153,34 +156,34 @@ func (o *outbound) buffer() []byte {
 func (o *outbound) stock() {
 	o.t.mu.Lock()
 	defer o.t.mu.Unlock()
-	o.t.arena.stock(&o.supply)
+	o.t.arena.refill(&o.supply)
 }
 
-// most is the number of bytes that may wait for as long as they have to.
-func (o *outbound) most() int {
-	return max(queueLeast, min(queueMost, int(o.rate*(queueTime+2*o.spread).Seconds())))
+// maxQueuedBytes returns how many bytes may wait without limit.
+func (o *outbound) maxQueuedBytes() int {
+	return max(minQueueBytes, min(maxReadAhead, int(o.rate*(queueTime+2*o.spread).Seconds())))
 }
 
-// take puts what was read into the queue.
-func (o *outbound) take(now time.Duration, n int) {
-	e := o.supply.take(n)
+// enqueueRead adds what was read to the queue.
+func (o *outbound) enqueueRead(now time.Duration, n int) {
+	e := o.supply.newEntry(n)
 	if e == nil {
-		o.t.stats.strange.Add(1)
+		o.t.stats.invalid.Add(1)
 		return
 	}
-	o.fitted = o.fit(e, o.fitted[:0])
-	for _, e := range o.fitted {
+	o.entries = o.fit(e, o.entries[:0])
+	for _, e := range o.entries {
 		o.enqueue(now, e)
 	}
 }
 
 func (o *outbound) enqueue(now time.Duration, e *entry) {
-	e.came = now
-	e.look(e.pkt)
+	e.readAt = now
+	e.classify(e.pkt)
 	o.t.stats.read.Add(uint64(e.count))
 	o.t.stats.readBytes.Add(uint64(len(e.pkt)))
 	for i := range e.count {
-		o.bytes += e.split.Bytes(i)
+		o.queuedBytes += e.split.Bytes(i)
 	}
 	if o.head > 1024 && o.head*2 > len(o.queue) {
 		o.queue = o.queue[:copy(o.queue, o.queue[o.head:])]
@@ -192,53 +195,53 @@ func (o *outbound) enqueue(now time.Duration, e *entry) {
 // flush sends as much as the paths have room for.
 func (o *outbound) flush(now time.Duration) {
 	o.resume()
-	for o.fill(now) {
+	for o.prepareRun(now) {
 		o.dispatch()
 		now = o.t.now()
 	}
 }
 
-// fill prepares one run: packets for one path. It tells whether there are any.
-func (o *outbound) fill(now time.Duration) bool {
+// prepareRun prepares one run: packets for one path. It reports whether there is one.
+func (o *outbound) prepareRun(now time.Duration) bool {
 	t := o.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.expire(now); !t.sess.up {
-		o.discard(now)
+	if t.expireKeys(now); !t.session.up {
+		o.dropUnsendable(now)
 		return false
 	}
-	if o.renew {
-		o.renewed()
+	if o.sessionChanged {
+		o.startSession()
 	}
-	if t.again.len() > 0 {
-		return o.refill(now)
+	if t.resends.len() > 0 {
+		return o.prepareResend(now)
 	}
-	if o.copies.to != 0 {
-		return o.duplicate(now)
+	if o.copies.pending != 0 {
+		return o.prepareCopy(now)
 	}
-	o.unfit()
+	o.refuseTooBig()
 	for o.waiting() {
 		e := o.queue[o.head]
-		if o.tooLong(now, now-e.came) && !o.mark(e) {
+		if o.shouldDrop(now, now-e.readAt) && !o.markCongestion(e) {
 			t.stats.queueDrops.Add(1)
-			o.skip(e)
+			o.skipPacket(e)
 			continue
 		}
-		if t.send.Mode == sched.Duplicate && !t.sess.compat {
-			return o.duplicate(now)
+		if t.sender.Mode == sched.Duplicate && !t.session.compat {
+			return o.prepareCopy(now)
 		}
-		if t.sess.compat && !e.whole() {
-			o.pop(e)
+		if t.session.compat && !e.completeChecksum() {
+			o.popEntry(e)
 			continue
 		}
-		t.send.Waited = now - e.came
-		sp, room := t.send.Pick(now, e.flow, e.split.Bytes(e.next)+wire.HeaderBytes)
+		t.sender.HeadWait = now - e.readAt
+		sp, room := t.sender.Pick(now, e.flow, e.split.Bytes(e.next)+wire.HeaderBytes)
 		if sp == nil {
 			return false
 		}
-		if sp.Full { // the flow's only path
+		if sp.SocketFull { // the flow's only path
 			t.stats.queueDrops.Add(1)
-			o.skip(e)
+			o.skipPacket(e)
 			continue
 		}
 		o.gather(now, sp, room)
@@ -247,50 +250,52 @@ func (o *outbound) fill(now time.Duration) bool {
 	return false
 }
 
-// What waits because a path was lost is spared for recoverLeast, in which the others' rates
-// are found anew, and longer, up to recoverMost, until it has gone: what the path had not
-// delivered, and all that came meanwhile, has to go over the others first.
+// After a path was lost, CoDel drops nothing for minRecovery, in which the rates of the
+// other paths are measured again. That is extended up to maxRecovery until the queue is
+// back at its target: what the dead path had not delivered, and all that came since, has
+// to go over the other paths first.
 const (
-	recoverLeast = 200 * time.Millisecond
-	recoverMost  = time.Second
+	minRecovery = 200 * time.Millisecond
+	maxRecovery = time.Second
 )
 
-// tooLong tells whether to drop or mark the packet at the queue's head, which has waited for a
-// time. The lock is held.
-func (o *outbound) tooLong(now, waited time.Duration) bool {
-	if since := o.t.lost; since > 0 {
-		if past := now - since; past < recoverLeast || past < recoverMost && waited > o.codel.Target {
-			o.codel.Forgive()
+// shouldDrop reports whether to drop or mark the packet at the head of the queue, which
+// has waited for the given time. It is called with mu held.
+func (o *outbound) shouldDrop(now, waited time.Duration) bool {
+	if since := o.t.pathLostAt; since > 0 {
+		if past := now - since; past < minRecovery || past < maxRecovery && waited > o.codel.Target {
+			o.codel.Reset()
 			return false
 		}
-		o.t.lost = 0
+		o.t.pathLostAt = 0
 	}
-	if now < o.spared && waited > o.codel.Target {
-		o.codel.Forgive()
+	if now < o.graceUntil && waited > o.codel.Target {
+		o.codel.Reset()
 		return false
 	}
-	return o.codel.Drop(now, waited, o.bytes) || waited > o.overdue() && o.bytes > o.most()
+	return o.codel.Drop(now, waited, o.queuedBytes) || waited > o.maxWait() && o.queuedBytes > o.maxQueuedBytes()
 }
 
-// overdue is how long packets wait at least that are dropped without CoDel: what they may, and
-// time enough for a sender to see what CoDel drops, and to heed it.
-func (o *outbound) overdue() time.Duration {
+// maxWait returns how long packets may wait if CoDel does not drop them: the target, and
+// time for a sender to notice CoDel's drops and react.
+func (o *outbound) maxWait() time.Duration {
 	return o.codel.Target + 2*(o.codel.Interval+o.spread) + 100*time.Millisecond
 }
 
-// renewed begins to count from 0 again. The lock is held.
-func (o *outbound) renewed() {
-	o.renew, o.seq, o.live = false, 0, 0
-	clear(o.flows[:])
-	for _, pc := range o.copies.pieces { // they have numbers of the old life
+// startSession restarts sequence numbers at 0. It is called with mu held.
+func (o *outbound) startSession() {
+	o.sessionChanged, o.nextSeq, o.announcedLive = false, 0, 0
+	clear(o.lastOfFlow[:])
+	for _, pc := range o.copies.pieces { // their sequence numbers belong to the last session
 		o.t.arena.release(pc.e)
 	}
 	o.copies = copies{pieces: o.copies.pieces[:0]}
 }
 
-// mark tells the sender of congestion without dropping, where it knows of ECN (RFC 3168).
-// All segments that are left of a super-packet are marked: they are one round trip's.
-func (o *outbound) mark(e *entry) bool {
+// markCongestion marks the packet instead of dropping it, if its sender supports ECN (RFC
+// 3168). All remaining segments of a super-packet are marked: they belong to one round
+// trip.
+func (o *outbound) markCongestion(e *entry) bool {
 	if e.tos&3 == 0 || !markCE(e.pkt) {
 		return false
 	}
@@ -299,122 +304,125 @@ func (o *outbound) mark(e *entry) bool {
 	return true
 }
 
-// patience is how long packets wait for a peer that is not there: the first of a connection
-// often makes the tunnel's end begin.
-const patience = time.Second
+// noPeerPatience is how long packets wait while there is no peer: often the first packet
+// of a connection is what starts the peer.
+const noPeerPatience = time.Second
 
-// discard drops what has waited for too long, or is too much, while there is nobody to send to.
-func (o *outbound) discard(now time.Duration) {
-	for o.waiting() && (now-o.queue[o.head].came > patience || o.bytes > o.most()) {
-		o.drop(o.queue[o.head])
+// dropUnsendable drops packets that have waited too long, or are too many, while there is
+// no session.
+func (o *outbound) dropUnsendable(now time.Duration) {
+	for o.waiting() && (now-o.queue[o.head].readAt > noPeerPatience || o.queuedBytes > o.maxQueuedBytes()) {
+		o.dropEntry(o.queue[o.head])
 	}
 }
 
-func (o *outbound) drop(e *entry) {
+func (o *outbound) dropEntry(e *entry) {
 	for o.waiting() && o.queue[o.head] == e {
 		o.t.stats.queueDrops.Add(1)
-		o.skip(e)
+		o.skipPacket(e)
 	}
 }
 
-// skip passes over the entry's next packet.
-func (o *outbound) skip(e *entry) {
-	o.bytes -= e.split.Bytes(e.next)
+// skipPacket passes over the entry's next packet.
+func (o *outbound) skipPacket(e *entry) {
+	o.queuedBytes -= e.split.Bytes(e.next)
 	if e.next++; e.next == e.count {
-		o.pop(e)
+		o.popEntry(e)
 	}
 }
 
-func (o *outbound) pop(e *entry) {
+func (o *outbound) popEntry(e *entry) {
 	o.queue[o.head] = nil
 	if o.head++; o.head == len(o.queue) {
-		o.queue, o.head, o.bytes = o.queue[:0], 0, 0
+		o.queue, o.head, o.queuedBytes = o.queue[:0], 0, 0
 	}
 	o.t.arena.release(e)
 }
 
-// gather takes packets of up to room bytes off the queue for a path. The lock is
-// held.
+// gather moves packets of up to room bytes from the queue into a run for a path. It is
+// called with mu held.
 func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
 	p := o.t.paths[sp.ID]
-	o.run.begin(o.t, p)
+	o.batch.begin(o.t, p)
 	for o.waiting() && room > 0 {
 		e := o.queue[o.head]
-		if o.run.compat && !e.whole() {
+		if o.batch.compat && !e.completeChecksum() {
 			break
 		}
-		n := o.run.take(e, o, &room)
+		n := o.batch.addNew(e, o, &room)
 		if n == 0 {
 			break
 		}
 		if e.next == e.count {
-			o.pop(e)
+			o.popEntry(e)
 		}
 	}
-	o.load.add(now, o.run.count)
-	o.run.commit(o.t, sp, now)
-	p.data, p.last, o.sent = true, now, now
+	o.load.add(now, o.batch.packets)
+	o.batch.commit(o.t, sp, now)
+	p.carriedData, p.lastDataAt, o.sentAt = true, now, now
 }
 
-// number gives the entry's next n packets their numbers.
-func (o *outbound) number(e *entry, n int) (seq uint32, before uint16) {
-	last := &o.flows[e.flow%uint32(len(o.flows))]
-	if *last != 0 && o.seq-*last < 1<<16-1 {
-		before = uint16(o.seq - *last + 1)
+// assignSeqs assigns sequence numbers to the entry's next n packets.
+func (o *outbound) assignSeqs(e *entry, n int) (seq uint32, flowDistance uint16) {
+	last := &o.lastOfFlow[e.flow%uint32(len(o.lastOfFlow))]
+	if *last != 0 && o.nextSeq-*last < 1<<16-1 {
+		flowDistance = uint16(o.nextSeq - *last + 1)
 	}
-	seq = o.seq
-	o.seq += uint32(n)
-	*last = o.seq
-	return seq, before
+	seq = o.nextSeq
+	o.nextSeq += uint32(n)
+	*last = o.nextSeq
+	return seq, flowDistance
 }
 
-// refill prepares packets that are to be sent again. The lock is held.
-func (o *outbound) refill(now time.Duration) bool {
+// prepareResend prepares a run of packets that are sent again. It is called with mu held.
+func (o *outbound) prepareResend(now time.Duration) bool {
 	t := o.t
-	pc := t.again.first()
-	sp, room := t.send.PickAgain(now, pc.e.flow, pc.e.split.Bytes(pc.first)+wire.HeaderBytes)
+	pc := t.resends.first()
+	sp, room := t.sender.PickResend(now, pc.e.flow, pc.e.split.Bytes(pc.first)+wire.HeaderBytes)
 	if sp == nil {
 		return false
 	}
-	if sp.Full { // the flow's only path
+	if sp.SocketFull { // the flow's only path
 		t.stats.queueDrops.Add(uint64(pc.n))
 		t.arena.release(pc.e)
-		t.again.drop()
-		return t.again.len() > 0 && o.refill(now)
+		t.resends.drop()
+		return t.resends.len() > 0 && o.prepareResend(now)
 	}
-	o.run.begin(t, t.paths[sp.ID])
-	o.run.again = true
-	for t.again.len() > 0 && room > 0 && o.run.retake(t, t.again.first(), &room) {
-		if pc := t.again.first(); pc.n == 0 {
+	o.batch.begin(t, t.paths[sp.ID])
+	o.batch.resend = true
+	for t.resends.len() > 0 && room > 0 && o.batch.addResend(t, t.resends.first(), &room) {
+		if pc := t.resends.first(); pc.n == 0 {
 			t.arena.release(pc.e)
-			t.again.drop()
+			t.resends.drop()
 		}
 	}
-	t.stats.resent.Add(uint64(o.run.count))
-	o.run.commit(t, sp, now)
+	t.stats.resent.Add(uint64(o.batch.packets))
+	o.batch.commit(t, sp, now)
 	return true
 }
 
-// cold tells whether a path is being measured. The lock is held.
-func (o *outbound) cold(now time.Duration) bool {
-	for _, sp := range o.t.send.Paths() {
+// measuring reports whether a path is being measured with padding. It is called with mu
+// held.
+func (o *outbound) measuring(now time.Duration) bool {
+	for _, sp := range o.t.sender.Paths() {
 		if sp.Measuring(now) {
-			return o.t.sess.up && !o.t.sess.compat
+			return o.t.session.up && !o.t.session.compat
 		}
 	}
 	return false
 }
 
-// wait sleeps until there is something to do, and returns for how long at most.
+// wait sleeps until there is something to do. It returns the longest time that it would
+// have slept.
 func (o *outbound) wait() time.Duration {
-	limit, pending := o.rest()
+	limit, pending := o.sleepTime()
 	o.polls = append(o.polls[:0], unix.PollFd{Fd: int32(o.t.wakeOut), Events: unix.POLLIN})
 	for _, b := range o.stalled {
 		o.polls = append(o.polls, unix.PollFd{Fd: int32(b.fd), Events: unix.POLLOUT})
 	}
-	// With packets in the queue what else comes can wait, too. With too many nothing is
-	// read: that there is something must not end the wait.
-	if !pending && o.bytes < queueMost {
+	// While packets are queued, new ones can wait. With too many in the queue nothing is
+	// read, so the device must not end the wait.
+	if !pending && o.queuedBytes < maxReadAhead {
 		o.polls = append(o.polls, unix.PollFd{Fd: int32(o.t.cfg.Device), Events: unix.POLLIN})
 	}
 	ts := unix.NsecToTimespec(int64(limit))
@@ -425,18 +433,18 @@ func (o *outbound) wait() time.Duration {
 	return limit
 }
 
-// rest returns for how long the thread may sleep, and whether packets wait for a path.
-func (o *outbound) rest() (limit time.Duration, pending bool) {
+// sleepTime returns how long the thread may sleep, and whether packets wait for a path.
+func (o *outbound) sleepTime() (limit time.Duration, pending bool) {
 	t := o.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	switch pending = t.sess.up && (o.waiting() || t.again.len() > 0); {
+	switch pending = t.session.up && (o.waiting() || t.resends.len() > 0); {
 	case pending:
-		return max(min(t.send.RoomAt(now)-now, napTime), 50*time.Microsecond), true
-	case o.cold(now):
-		return napTime, false
-	case o.idle(now):
+		return max(min(t.sender.RoomAt(now)-now, maxNap), 50*time.Microsecond), true
+	case o.measuring(now):
+		return maxNap, false
+	case o.isIdle(now):
 		return 100 * time.Millisecond, false
 	}
 	return tickEvery, false

@@ -5,33 +5,33 @@ import (
 	"time"
 )
 
-// TestDiscard has packets come for a peer that is not there: they wait for it, but not for
-// long, and not as many as a sender likes.
-func TestDiscard(t *testing.T) {
-	o := newOutbound(&Tunnel{begun: time.Now()})
-	come := func(at time.Duration, n int) {
+// TestDropUnsendable checks that packets without a peer wait, but not too long and not
+// too many.
+func TestDropUnsendable(t *testing.T) {
+	o := newOutbound(&Tunnel{startedAt: time.Now()})
+	receive := func(at time.Duration, n int) {
 		for range n {
 			o.stock()
-			b := o.buffer()
+			b := o.readBuffer()
 			clear(b[:1500])
-			b[10] = 4<<4 | 5 // behind the virtio header: IPv4
-			o.take(at, 1500)
+			b[10] = 4<<4 | 5 // after the virtio header: IPv4
+			o.enqueueRead(at, 1500)
 		}
 	}
 	for _, tt := range []struct {
 		name        string
 		at          time.Duration
-		come        int
-		least, most int // packets that wait then
+		packets     int
+		least, most int // packets that still wait
 	}{
 		{"a few", 0, 10, 10, 10},
-		{"soon after", patience / 2, 0, 10, 10},
-		{"too many", patience / 2, 1000, queueLeast/1500 - 10, queueLeast/1400 + 10},
-		{"late", 2 * patience, 0, 0, 0},
+		{"soon after", noPeerPatience / 2, 0, 10, 10},
+		{"too many", noPeerPatience / 2, 1000, minQueueBytes/1500 - 10, minQueueBytes/1400 + 10},
+		{"late", 2 * noPeerPatience, 0, 0, 0},
 	} {
-		come(tt.at, tt.come)
-		if o.fill(tt.at) {
-			t.Fatalf("%s: something is to be sent", tt.name)
+		receive(tt.at, tt.packets)
+		if o.prepareRun(tt.at) {
+			t.Fatalf("%s: there is a run to send", tt.name)
 		}
 		if n := len(o.queue) - o.head; n < tt.least || n > tt.most {
 			t.Errorf("%s: %d packets wait, want %d to %d", tt.name, n, tt.least, tt.most)

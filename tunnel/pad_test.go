@@ -8,64 +8,66 @@ import (
 	"cleat/tunnel/sched"
 )
 
-// TestPaddingOfSizes pads paths of different sizes in turn: all of it is understood.
+// TestPaddingOfSizes pads paths of different sizes in turn and checks that the receiver
+// understands all of it.
 func TestPaddingOfSizes(t *testing.T) {
 	e := newEnds(t, Config{}, false, 1)
 	for _, size := range []int{1400, 1300, 1400, 1401} {
 		o, p := e.a.out, e.a.paths[0]
-		o.run.begin(e.a, p)
-		o.run.padding(0, size, 2)
-		o.run.commit(e.a, e.a.send.Path(0), e.a.now())
-		o.run.send(e.a)
+		o.batch.begin(e.a, p)
+		o.batch.addPadding(0, size, 2)
+		o.batch.commit(e.a, e.a.sender.Path(0), e.a.now())
+		o.batch.send(e.a)
 		e.b.in.drain(e.b.paths[0], e.b.paths[0].fd)
 	}
-	if n, came := e.b.stats.strange.Load(), e.b.in.paths[0].report.Packets; n != 0 || came != 8 {
-		t.Errorf("%d packets of 8 came, %d were strange", came, n)
+	if n, arrived := e.b.stats.invalid.Load(), e.b.in.paths[0].report.Packets; n != 0 || arrived != 8 {
+		t.Errorf("%d packets of 8 arrived, %d were invalid", arrived, n)
 	}
 }
 
-// TestPaddingRests does not pad beside data, but then, and where data does not go.
-func TestPaddingRests(t *testing.T) {
+// TestPaddingPauses checks that padding pauses while data is sent, except on paths that
+// data does not use, and resumes afterwards.
+func TestPaddingPauses(t *testing.T) {
 	e := newEnds(t, Config{}, false, 1)
 	o, now := e.a.out, e.a.now()
-	o.load.add(now, padLess-1)
-	if _, ok := o.load.padding(now, e.a.send.Path(0)); !ok {
+	o.load.add(now, slowStartPackets-1)
+	if _, ok := o.load.paddingRoom(now, e.a.sender.Path(0)); !ok {
 		t.Error("no padding beside a little data")
 	}
-	o.load.since = now + time.Hour // however long it takes to get here
-	pkt := super{proto: packet.UDP, ttl: 64, payload: make([]byte, 100)}
-	e.devA.hand(pkt.read())
-	if e.send(t); o.padOne(now) {
+	o.load.windowStart = now + time.Hour // however long the test takes to get here
+	pkt := superPacket{proto: packet.UDP, ttl: 64, payload: make([]byte, 100)}
+	e.devA.provide(pkt.deviceRead())
+	if e.send(t); o.preparePadding(now) {
 		t.Error("padding beside data")
 	}
-	if now = o.load.until; !o.padOne(now) {
-		t.Error("no padding after it")
+	if now = o.load.restUntil; !o.preparePadding(now) {
+		t.Error("no padding after the data")
 	}
 	s := &sched.Sender{}
 	known, added := s.Add(now, 0, 1, 0), s.Add(now, 1, 1, 0)
 	known.Sent(now, 1, 100)
 	known.Report(now, sched.Report{Packets: 1})
 	s.Check(now)
-	l := load{until: now + 1}
-	if _, ok := l.padding(now, known); ok {
+	l := load{restUntil: now + 1}
+	if _, ok := l.paddingRoom(now, known); ok {
 		t.Error("padding on a path that data uses")
 	}
-	if _, ok := l.padding(now, added); !ok {
-		t.Error("no padding on one that it does not use")
+	if _, ok := l.paddingRoom(now, added); !ok {
+		t.Error("no padding on a path that data does not use")
 	}
-	known.RTT(farTrip)
-	if _, ok := l.padding(now, known); ok {
-		t.Error("padding on a far path that data uses")
+	known.AddRTT(longRTT)
+	if _, ok := l.paddingRoom(now, known); ok {
+		t.Error("padding on a long path that data uses")
 	}
-	known.RTT(farTrip - 1)
-	if _, ok := l.padding(now, known); !ok {
+	known.AddRTT(longRTT - 1)
+	if _, ok := l.paddingRoom(now, known); !ok {
 		t.Error("no padding on a short path")
 	}
 	for now < time.Minute {
-		now += padBeside
-		o.load.add(now, padLess)
+		now += loadWindow
+		o.load.add(now, slowStartPackets)
 	}
-	if now < o.load.until {
-		t.Error("padding rests for ever")
+	if now < o.load.restUntil {
+		t.Error("padding pauses forever")
 	}
 }

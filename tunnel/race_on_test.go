@@ -2,5 +2,5 @@
 
 package tunnel
 
-// raced tells that the race detector is on: under it, sync.Pool drops at random.
-const raced = true
+// raceEnabled reports whether the race detector is on: it makes sync.Pool drop items at random.
+const raceEnabled = true

@@ -8,74 +8,75 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// nowhere takes what is delivered.
-type nowhere struct{}
+// discard is an order.Receiver that drops everything.
+type discard struct{}
 
-func (nowhere) Deliver(order.Packet) {}
+func (discard) Deliver(order.Packet) {}
 
-// books is what has come by paths of one connection, all of it of one flow.
-type books struct {
+// arrivalTest delivers packets of one flow by several paths.
+type arrivalTest struct {
 	*inbound
-	next [2]uint32 // path sequence numbers
+	next [2]uint32 // next path sequence numbers
 }
 
-func newBooks() *books {
+func newArrivalTest() *arrivalTest {
 	t := &Tunnel{}
-	t.slowest.Store(int64(100 * time.Millisecond))
-	return &books{inbound: &inbound{t: t, buf: order.New(order.Config{}, nowhere{})}}
+	t.maxRTT.Store(int64(100 * time.Millisecond))
+	return &arrivalTest{inbound: &inbound{t: t, buf: order.New(order.Config{}, discard{})}}
 }
 
-// bring has a path bring a packet that was sent at a time and took so long.
-func (b *books) bring(path uint8, kind wire.Kind, seq uint32, sent, took time.Duration, size int) {
+// deliver delivers a packet that was sent at a time and took so long.
+func (b *arrivalTest) deliver(path uint8, kind wire.Kind, seq uint32, sent, took time.Duration, size int) {
 	at := sent + took
-	shim := &wire.Shim{Kind: kind, Path: path, PathSeq: b.next[path], Seq: seq, Before: 1, Time: uint32(sent / time.Microsecond)}
+	shim := &wire.Shim{Kind: kind, Path: path, PathSeq: b.next[path], Seq: seq, FlowDistance: 1, Time: uint32(sent / time.Microsecond)}
 	b.next[path]++
-	b.arrived(at, int(path), shim, uint32(at/time.Microsecond), size)
+	b.recordArrival(at, int(path), shim, uint32(at/time.Microsecond), size)
 	if kind == wire.Probe {
 		b.buf.Mark(int(path), seq, true)
 		return
 	}
 	if seq == 0 {
-		shim.Before = 0
+		shim.FlowDistance = 0
 	}
-	b.buf.Data(at, &order.Arrival{Path: int(path), Seq: seq, Before: shim.Before, Resent: kind == wire.Again, Packet: order.Packet{Data: []byte{0}}})
+	b.buf.Data(at, &order.Arrival{Path: int(path), Seq: seq, FlowDistance: shim.FlowDistance, Resent: kind == wire.Resend, Packet: order.Packet{Data: []byte{0}}})
 }
 
-// TestHoles waits for what a path has lost to be sent again, whatever came before and behind.
+// TestHoles checks that resent packets are waited for, whatever was received before and
+// after the hole.
 func TestHoles(t *testing.T) {
 	const ms = time.Millisecond
 	tests := []struct {
 		name  string
-		bring func(b *books)
+		bring func(b *arrivalTest)
 	}{
-		{"behind a probe", func(b *books) {
-			b.bring(1, wire.Probe, 3, 3*ms, ms, 100)
+		{"after a probe", func(b *arrivalTest) {
+			b.deliver(1, wire.Probe, 3, 3*ms, ms, 100)
 			b.next[1]++ // 3
-			b.bring(1, wire.Data, 4, 4*ms, ms, 1500)
+			b.deliver(1, wire.Data, 4, 4*ms, ms, 1500)
 		}},
-		{"before what is sent again", func(b *books) {
-			b.bring(1, wire.Probe, 3, 3*ms, ms, 100)
+		{"before a resent packet", func(b *arrivalTest) {
+			b.deliver(1, wire.Probe, 3, 3*ms, ms, 100)
 			b.next[1]++ // 3
-			b.bring(1, wire.Again, 1, 4*ms, ms, 1500)
-			b.bring(1, wire.Data, 4, 4*ms, ms, 1500)
+			b.deliver(1, wire.Resend, 1, 4*ms, ms, 1500)
+			b.deliver(1, wire.Data, 4, 4*ms, ms, 1500)
 		}},
-		{"behind a packet", func(b *books) {
-			b.bring(1, wire.Data, 3, 3*ms, ms, 1500)
+		{"after a packet", func(b *arrivalTest) {
+			b.deliver(1, wire.Data, 3, 3*ms, ms, 1500)
 			b.next[1]++ // 4
-			b.bring(1, wire.Probe, 5, 4*ms, ms, 100)
+			b.deliver(1, wire.Probe, 5, 4*ms, ms, 100)
 		}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBooks()
+			b := newArrivalTest()
 			for seq := range uint32(3) {
-				b.bring(0, wire.Data, seq, ms, ms, 1500)
+				b.deliver(0, wire.Data, seq, ms, ms, 1500)
 			}
 			tt.bring(b)
-			b.bring(0, wire.Data, 5, 5*ms, ms, 1500)
+			b.deliver(0, wire.Data, 5, 5*ms, ms, 1500)
 			b.buf.Settle(10 * ms)
 			if n := b.buf.Stats().Lost; n > 0 {
-				t.Errorf("%d packets were given up that are on their way again", n)
+				t.Errorf("%d packets were given up that are being resent", n)
 			}
 			b.buf.Settle(time.Second)
 			if b.buf.Stats().Lost != 1 {
@@ -85,28 +86,28 @@ func TestHoles(t *testing.T) {
 	}
 }
 
-// TestLongPackets does not give up a packet on a path that was idle, of which only probes are
-// fast; but it does so before the longest wait.
+// TestLongPackets checks that a packet on an idle path, of which only small probes have
+// been seen, is not given up too early, but before the longest wait.
 func TestLongPackets(t *testing.T) {
 	const ms = time.Millisecond
 	for _, took := range []time.Duration{26 * ms, 400 * ms} {
-		b := newBooks()
-		b.bring(0, wire.Data, 0, 0, 18*ms, 1500)
-		b.bring(1, wire.Probe, 1, 0, 3*ms, 100)
-		b.bring(1, wire.Data, 1, 0, took, 1500)
+		b := newArrivalTest()
+		b.deliver(0, wire.Data, 0, 0, 18*ms, 1500)
+		b.deliver(1, wire.Probe, 1, 0, 3*ms, 100)
+		b.deliver(1, wire.Data, 1, 0, took, 1500)
 		seq, now := uint32(2), took
 		for range 200 {
 			now += 10 * ms
-			b.bring(1, wire.Probe, seq, now, 3*ms, 100)
-			b.bring(0, wire.Data, seq, now, 18*ms, 1500)
+			b.deliver(1, wire.Probe, seq, now, 3*ms, 100)
+			b.deliver(0, wire.Data, seq, now, 18*ms, 1500)
 			seq++
 		}
-		b.compare()
-		// One goes by the idle path, those behind it by the other.
+		b.updateDelays()
+		// One packet takes the idle path, those after it the other.
 		follow := func(from, to uint32) order.Stats {
 			for i := from; i < to; i++ {
 				at := now + time.Duration(i)*ms
-				b.bring(0, wire.Data, seq+i, at, 18*ms, 1500)
+				b.deliver(0, wire.Data, seq+i, at, 18*ms, 1500)
 				b.buf.Settle(at + 18*ms)
 			}
 			return b.buf.Stats()

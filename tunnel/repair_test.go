@@ -7,16 +7,17 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// report has an end take control messages as if the peer had sent them on its first path.
-func report(end *Tunnel, b []byte) {
-	end.in.controls(end.now(), end.paths[0], &wire.Shim{Kind: wire.Control}, b)
+// receiveControl makes an end process control messages as if the peer had sent them on
+// its first path.
+func receiveControl(end *Tunnel, b []byte) {
+	end.in.handleControl(end.now(), end.paths[0], &wire.Shim{Kind: wire.Control}, b)
 }
 
-// queued is how many packets wait to be sent again, and how often the one that waits most
-// often does.
-func queued(end *Tunnel) (packets, most int) {
+// countResends returns how many packets are queued for resending, and how often the most
+// frequent one is.
+func countResends(end *Tunnel) (packets, most int) {
 	times := map[uint32]int{}
-	for _, pc := range end.again.q[end.again.head:] {
+	for _, pc := range end.resends.q[end.resends.head:] {
 		for i := range pc.n {
 			packets++
 			times[pc.seq+uint32(i)]++
@@ -26,23 +27,24 @@ func queued(end *Tunnel) (packets, most int) {
 	return packets, most
 }
 
-// sendMany has the first end send packets of a flow, and returns the path that kept them.
+// sendMany sends packets of a flow from the first end, and returns the path that keeps
+// them.
 func (e *ends) sendMany(t *testing.T, packets int) *path {
 	t.Helper()
-	s := super{proto: packet.TCP, flow: 7, ttl: 64, flags: packet.ACK, size: 1000, payload: make([]byte, 1000*packets)}
-	e.devA.hand(s.read())
+	s := superPacket{proto: packet.TCP, flow: 7, ttl: 64, flags: packet.ACK, size: 1000, payload: make([]byte, 1000*packets)}
+	e.devA.provide(s.deviceRead())
 	e.send(t)
 	for _, p := range e.a.paths {
-		if p != nil && p.kept.len() > 0 {
+		if p != nil && p.unacked.len() > 0 {
 			return p
 		}
 	}
-	t.Fatal("nothing is kept")
+	t.Fatal("no packets are kept")
 	return nil
 }
 
-// TestRepairOnce has packets be asked for again and again, in one report and in several:
-// each is sent again once.
+// TestRepairOnce requests packets again and again, in one report and in several: each
+// must be sent again once.
 func TestRepairOnce(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -52,70 +54,70 @@ func TestRepairOnce(t *testing.T) {
 		{"all", []wire.Missing{{First: 0, Count: 65535}}, 30},
 		{"one", []wire.Missing{{First: 7, Count: 1}}, 1},
 		{"the first and the last", []wire.Missing{{First: 0, Count: 1}, {First: 29, Count: 1}}, 2},
-		{"parts that overlap", []wire.Missing{{First: 3, Count: 5}, {First: 5, Count: 5}, {First: 1, Count: 20}}, 20},
-		{"from before the first on", []wire.Missing{{First: ^uint32(4), Count: 10}}, 5},
-		{"what was not sent", []wire.Missing{{First: 30, Count: 100}, {First: 1 << 31, Count: 100}}, 0},
+		{"overlapping ranges", []wire.Missing{{First: 3, Count: 5}, {First: 5, Count: 5}, {First: 1, Count: 20}}, 20},
+		{"from before the first", []wire.Missing{{First: ^uint32(4), Count: 10}}, 5},
+		{"never sent", []wire.Missing{{First: 30, Count: 100}, {First: 1 << 31, Count: 100}}, 0},
 		{"nothing", []wire.Missing{{First: 5, Count: 0}}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnds(t, Config{Mode: "flow"}, false, 2)
 			p := e.sendMany(t, 30)
 			var b []byte
-			for len(b) < mostReport {
+			for len(b) < maxReportBytes {
 				for _, m := range tt.asked {
 					m.Path = uint8(p.id)
 					b = wire.AppendMissing(b, m)
 				}
 			}
 			for range 100 {
-				report(e.a, b)
+				receiveControl(e.a, b)
 			}
-			if n, most := queued(e.a); n != tt.want || most > 1 {
-				t.Errorf("%d packets are sent again, one of them %d times; want %d, once", n, most, tt.want)
+			if n, most := countResends(e.a); n != tt.want || most > 1 {
+				t.Errorf("%d packets are sent again, one of them %d times; want %d, once each", n, most, tt.want)
 			}
-			// A path that dies then has the rest sent again, and no more.
-			e.a.lose(1 << p.id)
-			if n, most := queued(e.a); n != 30 || most > 1 {
-				t.Errorf("after its death %d packets are sent again, one of them %d times", n, most)
+			// If the path dies then, only the rest is sent again.
+			e.a.resendUnacked(1 << p.id)
+			if n, most := countResends(e.a); n != 30 || most > 1 {
+				t.Errorf("after the path's death %d packets are sent again, one of them %d times", n, most)
 			}
 		})
 	}
 }
 
-// TestRepairIsBounded has a peer report everything missing, always: what is sent again
-// stays in proportion to what is sent.
+// TestRepairIsBounded has a peer report everything missing: what is sent again must stay
+// in proportion to what is sent.
 func TestRepairIsBounded(t *testing.T) {
 	e := newEnds(t, Config{Mode: "flow"}, false, 2)
-	ask := func() {
+	request := func() {
 		for id := range 2 {
 			for _, from := range []uint32{0, 1 << 16, 1 << 17} {
-				report(e.a, wire.AppendMissing(nil, wire.Missing{Path: uint8(id), First: from, Count: 65535}))
+				receiveControl(e.a, wire.AppendMissing(nil, wire.Missing{Path: uint8(id), First: from, Count: 65535}))
 			}
 		}
 	}
-	const rounds = 4 * repairMost / 30
+	const rounds = 4 * maxResendBurst / 30
 	for i := range rounds {
 		e.sendMany(t, 30)
-		ask()
-		for id := range 2 { // what is sent again is asked for again, but the paths are not stuffed
-			swallow(e.b, id)
+		request()
+		for id := range 2 { // resent packets are requested again, but the sockets must not fill up
+			discardPath(e.b, id)
 			if i%10 == 9 {
-				e.a.reported(e.a.now(), &wire.Report{Path: uint8(id)})
+				e.a.handleReport(e.a.now(), &wire.Report{Path: uint8(id)})
 			}
 		}
 	}
 	sent, again := e.a.stats.sent.Load(), e.a.stats.resent.Load()
 	fresh := sent - again
-	if most := fresh/2 + repairMost + 100; again > most {
-		t.Errorf("%d packets were sent, and %d again, want %d at most", fresh, again, most)
+	if most := fresh/2 + maxResendBurst + 100; again > most {
+		t.Errorf("%d new packets and %d resent ones, want at most %d", fresh, again, most)
 	}
-	if again < repairMost/2 {
+	if again < maxResendBurst/2 {
 		t.Errorf("only %d packets were sent again: the test proves nothing", again)
 	}
 }
 
-// swallow drops what waits at a path.
-func swallow(end *Tunnel, id int) {
+// discardPath drops what waits at a path.
+func discardPath(end *Tunnel, id int) {
 	for {
 		if _, errno := end.in.box.RecvNow(end.paths[id].fd); errno != 0 {
 			return
@@ -123,29 +125,29 @@ func swallow(end *Tunnel, id int) {
 	}
 }
 
-// TestLookIsBounded has reports ask for what is sent again already: that is not looked for
-// at length.
-func TestLookIsBounded(t *testing.T) {
+// TestRepairLookups checks that packets that are already queued for resending are not
+// looked up at length.
+func TestRepairLookups(t *testing.T) {
 	e := newEnds(t, Config{Mode: "flow"}, false, 2)
 	p := e.sendMany(t, 1)
-	first := *p.kept.at(p.kept.from)
+	first := *p.unacked.at(p.unacked.from)
 	for i := range uint32(maxPieces) {
 		pc := first
-		pc.path, pc.queued, pc.e = i, ^uint64(0), &entry{refs: 1, chunk: &chunk{refs: 1}}
-		if _, full := p.kept.add(pc); full {
+		pc.pathSeq, pc.resendQueued, pc.e = i, ^uint64(0), &entry{refs: 1, chunk: &chunk{refs: 1}}
+		if _, full := p.unacked.add(pc); full {
 			break
 		}
 	}
-	look := lookMost
+	look := maxRepairLookups
 	for range 100 {
 		e.a.repair(wire.Missing{Path: uint8(p.id), Count: 65535}, &look)
 	}
 	if look < 0 {
-		t.Errorf("%d pieces more were looked at than may be", -look)
+		t.Errorf("%d more pieces were looked up than allowed", -look)
 	}
 }
 
-// TestOneAnswer has a packet ask for many echoes, and have many messages.
+// TestOneAnswer sends packets with many echoes and with many messages.
 func TestOneAnswer(t *testing.T) {
 	for _, key := range []bool{false, true} {
 		e := newEnds(t, Config{}, false, 1)
@@ -156,42 +158,42 @@ func TestOneAnswer(t *testing.T) {
 		for range 100 {
 			b = wire.Append(b, wire.TypeEcho, make([]byte, wire.EchoBytes))
 		}
-		report(e.a, b)
-		if n := len(letters(t, e.b)); n != 1 {
+		receiveControl(e.a, b)
+		if n := len(drainPath(t, e.b)); n != 1 {
 			t.Errorf("key %v: %d answers to one packet", key, n)
 		}
-		strange := e.a.stats.strange.Load()
-		report(e.a, make([]byte, 3*10_000)) // messages of nothing
-		if e.a.stats.strange.Load() != strange+1 {
-			t.Errorf("key %v: a packet of 10,000 messages is read to its end", key)
+		strange := e.a.stats.invalid.Load()
+		receiveControl(e.a, make([]byte, 3*10_000)) // empty messages
+		if e.a.stats.invalid.Load() != strange+1 {
+			t.Errorf("key %v: a packet of 10,000 messages is processed to its end", key)
 		}
 	}
 }
 
-// TestRoomIsBounded has the peer say that its sockets hold more than any does.
-func TestRoomIsBounded(t *testing.T) {
+// TestCapacityIsBounded has the peer claim that its sockets hold more than any can.
+func TestCapacityIsBounded(t *testing.T) {
 	e := newEnds(t, Config{}, false, 1)
-	for room, want := range map[uint32]int{0: leastRoom, 1 << 20: 1 << 20, 1<<32 - 1: roomMost} {
-		report(e.a, wire.Append(nil, wire.TypeRoom, []byte{byte(room >> 24), byte(room >> 16), byte(room >> 8), byte(room)}))
-		if e.a.send.Inflight != want {
-			t.Errorf("room for %d bytes: %d may be on their way, want %d", room, e.a.send.Inflight, want)
+	for room, want := range map[uint32]int{0: minSocketCapacity, 1 << 20: 1 << 20, 1<<32 - 1: maxPeerCapacity} {
+		receiveControl(e.a, wire.Append(nil, wire.TypeCapacity, []byte{byte(room >> 24), byte(room >> 16), byte(room >> 8), byte(room)}))
+		if e.a.sender.MaxInFlightBytes != want {
+			t.Errorf("capacity %d: %d bytes may be in flight, want %d", room, e.a.sender.MaxInFlightBytes, want)
 		}
 	}
 }
 
-// TestRepairTooBig has the peer ask for packets that were cut for a larger MTU than the
-// only path has now. They would be lost, and asked for, again and again.
+// TestRepairTooBig requests packets that were segmented for a larger MTU than the only
+// path has now. They would be lost again and again.
 func TestRepairTooBig(t *testing.T) {
 	e := newEnds(t, Config{}, false, 1)
 	p := e.sendMany(t, 30)
 	e.a.resize(p, 700)
-	report(e.a, wire.AppendMissing(nil, wire.Missing{Path: uint8(p.id), Count: 30}))
-	if n, _ := queued(e.a); n > 0 {
-		t.Errorf("%d packets of 1,000 bytes and more are sent again on a path that carries 700", n)
+	receiveControl(e.a, wire.AppendMissing(nil, wire.Missing{Path: uint8(p.id), Count: 30}))
+	if n, _ := countResends(e.a); n > 0 {
+		t.Errorf("%d packets of 1,000 bytes and more are sent again on a path with an MTU of 700", n)
 	}
 	e.a.resize(p, 1500)
-	report(e.a, wire.AppendMissing(nil, wire.Missing{Path: uint8(p.id), Count: 30}))
-	if n, _ := queued(e.a); n == 0 {
-		t.Error("nothing is sent again on a path that carries 1500 bytes")
+	receiveControl(e.a, wire.AppendMissing(nil, wire.Missing{Path: uint8(p.id), Count: 30}))
+	if n, _ := countResends(e.a); n == 0 {
+		t.Error("nothing is sent again on a path with an MTU of 1500")
 	}
 }

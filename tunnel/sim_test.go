@@ -14,21 +14,20 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// The simulated network: two directions over links with a rate, a delay, a queue and
-// losses. Everything that decides is the real thing: sched.Sender, CoDel, the receiver's
-// books, order.Buffer; what outbound does with sockets is done here with links. The clock
-// is virtual.
+// The simulated network has two directions over links with a rate, a delay, a queue and
+// losses. All decisions are made by the real code: sched.Sender, CoDel, inbound's
+// records, order.Buffer. Links replace the sockets of outbound. The clock is virtual.
 //
-//	source ─ queue ─ sched.Sender ─┬─ link 0 ─┬─ books, order.Buffer ─ flows
+//	source ─ queue ─ sched.Sender ─┬─ link 0 ─┬─ inbound, order.Buffer ─ flows
 //	                               ├─ link 1 ─┤          │
 //	                               └─ …       ┘          │
 //	     reports, missing, echoes ◀── the links' other direction
 
-// simClock is virtual time, and what happens in it.
+// simClock is virtual time with scheduled events.
 type simClock struct {
 	now    time.Duration
 	events events
-	n      int // events so far
+	n      int // events scheduled so far
 }
 
 type event struct {
@@ -52,13 +51,13 @@ func (e *events) Pop() any {
 	return x
 }
 
-// at has something done at a time.
+// at schedules do for a time.
 func (c *simClock) at(t time.Duration, do func()) {
 	c.n++
 	heap.Push(&c.events, event{at: t, n: c.n, do: do})
 }
 
-// advance lets time pass, with a step of the network's own every 200 µs.
+// advance lets time pass, calling step every 200 µs.
 func (c *simClock) advance(d time.Duration, step func()) {
 	const every = 200 * time.Microsecond
 	for end := c.now + d; c.now < end; c.now += every {
@@ -69,122 +68,123 @@ func (c *simClock) advance(d time.Duration, step func()) {
 	}
 }
 
-// simLink is one path's wire in one direction.
+// simLink is one direction of a path.
 type simLink struct {
-	rate  float64 // bytes/s
-	delay time.Duration
-	queue time.Duration // 0: 25 ms
-	loss  float64
-	dead  bool
-	dies  time.Duration // when it becomes so; 0: never
-	comes time.Duration // until when it is dead
-	flaps time.Duration // it is dead for so long in each two of it; 0: it does not
-	pulls time.Duration // after 2 s it is unplugged likewise, and one end is told; 0: it is not
-	late  float64       // share of packets that are late by lateBy
-	free  time.Duration
-	cuts  int // how often it was unplugged: what was on its way is lost
-	drops int
+	rate       float64 // bytes/s
+	delay      time.Duration
+	queue      time.Duration // 0: 25 ms
+	loss       float64
+	dead       bool
+	diesAt     time.Duration // when it dies; 0: never
+	deadUntil  time.Duration // it is dead until then
+	flapTime   time.Duration // it is dead for the second half of each two flapTimes; 0: never
+	unplugTime time.Duration // after 2 s it is unplugged in the same way, and one end is notified; 0: never
+	lateShare  float64       // share of packets that are late by simLateness
+	idleAt     time.Duration
+	generation int // incremented when it is unplugged: packets in flight are lost
+	drops      int
 }
 
 const (
-	simSize = 1500
-	lateBy  = 40 * time.Millisecond
+	simSize     = 1500
+	simLateness = 40 * time.Millisecond
 )
 
 func mbit(n float64) float64 { return n * 1e6 / 8 }
 
-// most is the queue that a sender may keep in the link: 25 ms, or six packets.
-func (l *simLink) most() time.Duration {
+// maxQueue returns the longest queue that a sender may keep in the link: 25 ms, or six
+// packets.
+func (l *simLink) maxQueue() time.Duration {
 	return max(25*time.Millisecond, time.Duration(6*simSize/l.rate*1e9))
 }
 
 func (l *simLink) broken(now time.Duration) bool {
-	return l.dead || now < l.comes || l.dies > 0 && now >= l.dies || l.flaps > 0 && now/l.flaps%2 == 1
+	return l.dead || now < l.deadUntil || l.diesAt > 0 && now >= l.diesAt || l.flapTime > 0 && now/l.flapTime%2 == 1
 }
 
-// put sends size bytes over the link. What shall happen when they have come is done, if
-// they do.
-func (l *simLink) put(c *simClock, rng *rand.Rand, size int, come func()) {
+// send sends size bytes over the link and calls arrive when they have arrived, unless
+// they are lost.
+func (l *simLink) send(c *simClock, rng *rand.Rand, size int, arrive func()) {
 	queue := l.queue
 	if queue == 0 {
 		queue = 25 * time.Millisecond
 	}
-	l.free = max(l.free, c.now)
-	if l.broken(c.now) || l.free-c.now > queue || rng.Float64() < l.loss {
+	l.idleAt = max(l.idleAt, c.now)
+	if l.broken(c.now) || l.idleAt-c.now > queue || rng.Float64() < l.loss {
 		l.drops++
 		return
 	}
-	l.free += time.Duration(float64(size) / l.rate * 1e9)
-	at, cuts := l.free+l.delay, l.cuts
-	if l.late > 0 && rng.Float64() < l.late {
-		at += lateBy
+	l.idleAt += time.Duration(float64(size) / l.rate * 1e9)
+	at, cuts := l.idleAt+l.delay, l.generation
+	if l.lateShare > 0 && rng.Float64() < l.lateShare {
+		at += simLateness
 	}
 	c.at(at, func() {
-		if cuts == l.cuts {
-			come()
+		if cuts == l.generation {
+			arrive()
 		}
 	})
 }
 
-// simPacket is a packet of the inner network.
+// simPacket is an inner packet.
 type simPacket struct {
-	shim  wire.Shim
-	flow  int
-	size  int
-	came  time.Duration
-	then  func() // what its delivery does; nil: nothing
-	asked bool   // it has been queued to be sent again
+	shim         wire.Shim
+	flow         int
+	size         int
+	queuedAt     time.Duration
+	onDelivery   func() // called on delivery, if not nil
+	resendQueued bool   // it has been queued for resending
 }
 
-// simPath is a path as outbound has it.
+// simPath is a path of outbound.
 type simPath struct {
-	link         *simLink
-	kept         []simPacket // by path sequence number
-	data         bool
-	last, probed time.Duration
+	link                 *simLink
+	unacked              []simPacket // by path sequence number
+	carriedData          bool
+	lastDataAt, probedAt time.Duration
 }
 
 // simNet is one direction.
 type simNet struct {
 	*simClock
-	rng   *rand.Rand
-	back  *simNet // the other
-	send  sched.Sender
-	rules *outbound // how long packets may wait, and how many bytes; no more of it is used
-	paths []*simPath
-	links []*simLink
+	rng     *rand.Rand
+	reverse *simNet // the other direction
+	sender  sched.Sender
+	out     *outbound // only used to decide how long packets may wait, and how many bytes
+	paths   []*simPath
+	links   []*simLink
 
-	halted  time.Duration // until when nothing is read or sent; the device holds what comes
-	forgets bool          // nothing is kept: what a path loses is lost for good
-	endless bool          // there is always something to send, of four flows in turn
-	queue   []simPacket
-	again   []simPacket
-	flows   [16]uint32 // behind each flow's last
-	seq     uint32
-	live    uint64 // as the receiver is told
-	tell    int
-	ticked  time.Duration
-	dropped int // by CoDel
-	deaths  int
+	haltedUntil   time.Duration // nothing is read or sent until then; the device holds new packets
+	keepsNothing  bool          // nothing is kept: what a path loses is lost for good
+	endless       bool          // there is always something to send, of four flows in turn
+	queue         []simPacket
+	resends       []simPacket
+	lastOfFlow    [16]uint32 // sequence number after each flow's last packet
+	nextSeq       uint32
+	announcedLive uint64 // as last announced to the receiver
+	announcements int
+	tickedAt      time.Duration
+	dropped       int // by CoDel
+	deaths        int
 
-	in     *inbound
-	flight map[uint32]simPacket // what has not been delivered
+	in       *inbound
+	inFlight map[uint32]simPacket // not delivered yet
 
-	arrived   [16]uint32 // of a flow, the highest delivered
-	backwards int
-	got       int // bytes delivered
-	silent    time.Duration
-	last      time.Duration
+	highestOfFlow  [16]uint32 // by flow, highest sequence number delivered
+	outOfOrder     int
+	deliveredBytes int
+	longestSilence time.Duration
+	lastDeliveryAt time.Duration
 }
 
-// newSim makes a network whose source is endless. Nothing but reports goes back.
+// newSim returns a network with an endless source. Only reports use the other direction.
 func newSim(seed uint64, links ...*simLink) *simNet {
 	there := newSimPair(seed, links...)
 	there.endless = true
 	return there
 }
 
-// newSimPair makes a network without a source. The other direction has links like these.
+// newSimPair returns a network without a source. The other direction has equal links.
 func newSimPair(seed uint64, links ...*simLink) *simNet {
 	clock, rng := &simClock{now: time.Second}, rand.New(rand.NewPCG(seed, 7))
 	var others []*simLink
@@ -193,10 +193,10 @@ func newSimPair(seed uint64, links ...*simLink) *simNet {
 		others = append(others, &other)
 	}
 	there, back := newDirection(clock, rng, links), newDirection(clock, rng, others)
-	there.back, back.back = back, there
+	there.reverse, back.reverse = back, there
 	for i, l := range links {
-		if l.pulls > 0 {
-			clock.at(clock.now+2*time.Second, func() { there.plug(i, false) })
+		if l.unplugTime > 0 {
+			clock.at(clock.now+2*time.Second, func() { there.setPlugged(i, false) })
 		}
 	}
 	return there
@@ -204,11 +204,11 @@ func newSimPair(seed uint64, links ...*simLink) *simNet {
 
 func newDirection(clock *simClock, rng *rand.Rand, links []*simLink) *simNet {
 	t := &Tunnel{}
-	t.slowest.Store(int64(100 * time.Millisecond))
-	s := &simNet{simClock: clock, rng: rng, links: links, rules: &outbound{t: t}, in: &inbound{t: t}, flight: map[uint32]simPacket{}}
+	t.maxRTT.Store(int64(100 * time.Millisecond))
+	s := &simNet{simClock: clock, rng: rng, links: links, out: &outbound{t: t}, in: &inbound{t: t}, inFlight: map[uint32]simPacket{}}
 	s.in.buf = order.New(order.Config{}, s)
 	for i, l := range links {
-		s.send.Add(s.now, i, 1, 0)
+		s.sender.Add(s.now, i, 1, 0)
 		s.paths = append(s.paths, &simPath{link: l})
 	}
 	return s
@@ -217,27 +217,27 @@ func newDirection(clock *simClock, rng *rand.Rand, links []*simLink) *simNet {
 // Deliver implements order.Receiver.
 func (s *simNet) Deliver(p order.Packet) {
 	seq := binary.BigEndian.Uint32(p.Data)
-	pkt := s.flight[seq]
-	delete(s.flight, seq)
-	if seq < s.arrived[pkt.flow] {
-		s.backwards++
+	pkt := s.inFlight[seq]
+	delete(s.inFlight, seq)
+	if seq < s.highestOfFlow[pkt.flow] {
+		s.outOfOrder++
 	}
-	s.arrived[pkt.flow] = max(s.arrived[pkt.flow], seq)
-	s.got += pkt.size
-	s.silent = max(s.silent, s.now-s.last)
-	s.last = s.now
-	if pkt.then != nil {
-		pkt.then()
+	s.highestOfFlow[pkt.flow] = max(s.highestOfFlow[pkt.flow], seq)
+	s.deliveredBytes += pkt.size
+	s.longestSilence = max(s.longestSilence, s.now-s.lastDeliveryAt)
+	s.lastDeliveryAt = s.now
+	if pkt.onDelivery != nil {
+		pkt.onDelivery()
 	}
 }
 
-// offer puts a packet into the queue before the paths.
+// offer adds a packet to the queue.
 func (s *simNet) offer(flow, size int, then func()) {
-	s.queue = append(s.queue, simPacket{flow: flow, size: size, came: max(s.now, s.halted), then: then})
-	s.rules.bytes += size
+	s.queue = append(s.queue, simPacket{flow: flow, size: size, queuedAt: max(s.now, s.haltedUntil), onDelivery: then})
+	s.out.queuedBytes += size
 }
 
-// datagrams offers so many Mbit/s, from now on.
+// datagrams offers that many Mbit/s from now on.
 func (s *simNet) datagrams(rate float64) {
 	due := s.now
 	var next func()
@@ -249,20 +249,20 @@ func (s *simNet) datagrams(rate float64) {
 	next()
 }
 
-// head is the packet that is sent next; nil: there is none.
+// head returns the packet that is sent next, or nil.
 func (s *simNet) head() *simPacket {
-	if len(s.again) > 0 {
-		return &s.again[0]
+	if len(s.resends) > 0 {
+		return &s.resends[0]
 	}
 	for {
 		if len(s.queue) == 0 {
 			if !s.endless {
 				return nil
 			}
-			s.offer(int(s.seq%4), simSize, nil)
+			s.offer(int(s.nextSeq%4), simSize, nil)
 		}
 		p := &s.queue[0]
-		if !s.rules.tooLong(s.now, s.now-p.came) {
+		if !s.out.shouldDrop(s.now, s.now-p.queuedAt) {
 			return p
 		}
 		s.dropped++
@@ -272,13 +272,13 @@ func (s *simNet) head() *simPacket {
 
 func (s *simNet) pop() simPacket {
 	p := s.queue[0]
-	s.rules.bytes -= p.size
+	s.out.queuedBytes -= p.size
 	s.queue = s.queue[1:]
 	return p
 }
 
-// fill gives the paths what they have room for.
-func (s *simNet) fill() {
+// sendQueued sends what the paths have room for.
+func (s *simNet) sendQueued() {
 	for p := s.head(); p != nil; p = s.head() {
 		sp, room := s.pick(p)
 		if sp == nil {
@@ -288,190 +288,190 @@ func (s *simNet) fill() {
 	}
 }
 
-// pick chooses the path for the packet that is sent next.
+// pick chooses the path for the next packet.
 func (s *simNet) pick(p *simPacket) (*sched.Path, int) {
-	if len(s.again) > 0 {
-		return s.send.PickAgain(s.now, uint32(p.flow), p.size)
+	if len(s.resends) > 0 {
+		return s.sender.PickResend(s.now, uint32(p.flow), p.size)
 	}
-	if s.send.Waited = s.now - p.came; s.endless {
-		s.send.Waited = time.Second
+	if s.sender.HeadWait = s.now - p.queuedAt; s.endless {
+		s.sender.HeadWait = time.Second
 	}
-	return s.send.Pick(s.now, uint32(p.flow), p.size)
+	return s.sender.Pick(s.now, uint32(p.flow), p.size)
 }
 
-// gather sends a run on a path: what is to be sent again, or what is new.
+// gather sends a run of resent or new packets on a path.
 func (s *simNet) gather(sp *sched.Path, room int) {
 	var run []simPacket
 	bytes := 0
-	if again := len(s.again) > 0; again {
-		for ; len(s.again) > 0 && (len(run) == 0 || bytes+s.again[0].size <= room); s.again = s.again[1:] {
-			run = append(run, s.again[0])
-			run[len(run)-1].shim.Kind = wire.Again
-			bytes += s.again[0].size
+	if again := len(s.resends) > 0; again {
+		for ; len(s.resends) > 0 && (len(run) == 0 || bytes+s.resends[0].size <= room); s.resends = s.resends[1:] {
+			run = append(run, s.resends[0])
+			run[len(run)-1].shim.Kind = wire.Resend
+			bytes += s.resends[0].size
 		}
 	} else {
 		for p := s.head(); p != nil && (len(run) == 0 || bytes+p.size <= room); p = s.head() {
-			run = append(run, s.number(s.pop()))
+			run = append(run, s.assignSeq(s.pop()))
 			bytes += p.size
 		}
 	}
 	path := s.paths[sp.ID]
-	path.data, path.last, s.rules.sent = true, s.now, s.now
-	s.rules.load.add(s.now, len(run))
+	path.carriedData, path.lastDataAt, s.out.sentAt = true, s.now, s.now
+	s.out.load.add(s.now, len(run))
 	first := uint32(sp.Sent(s.now, len(run), bytes))
 	for i, p := range run {
 		p.shim.Path, p.shim.PathSeq, p.shim.Time = uint8(sp.ID), first+uint32(i), uint32(s.now/time.Microsecond)
-		if !s.forgets {
-			path.kept = append(path.kept, p)
+		if !s.keepsNothing {
+			path.unacked = append(path.unacked, p)
 		}
-		path.link.put(s.simClock, s.rng, p.size, func() { s.receive(p) })
+		path.link.send(s.simClock, s.rng, p.size, func() { s.receive(p) })
 	}
 }
 
-// number gives a new packet its number.
-func (s *simNet) number(p simPacket) simPacket {
+// assignSeq assigns a sequence number to a new packet.
+func (s *simNet) assignSeq(p simPacket) simPacket {
 	before := uint16(0)
-	if s.flows[p.flow] > 0 && s.seq-s.flows[p.flow] < 1<<16-1 {
-		before = uint16(s.seq - s.flows[p.flow] + 1)
+	if s.lastOfFlow[p.flow] > 0 && s.nextSeq-s.lastOfFlow[p.flow] < 1<<16-1 {
+		before = uint16(s.nextSeq - s.lastOfFlow[p.flow] + 1)
 	}
-	p.shim = wire.Shim{Kind: wire.Data, Seq: s.seq, Before: before}
-	s.flight[s.seq] = p
-	s.seq++
-	s.flows[p.flow] = s.seq
+	p.shim = wire.Shim{Kind: wire.Data, Seq: s.nextSeq, FlowDistance: before}
+	s.inFlight[s.nextSeq] = p
+	s.nextSeq++
+	s.lastOfFlow[p.flow] = s.nextSeq
 	return p
 }
 
-// pad measures new paths, as outbound.pad does.
+// pad measures new paths as outbound.pad does.
 func (s *simNet) pad() {
-	for id, sp := range s.send.Paths() {
-		for room, ok := s.rules.load.padding(s.now, sp); ok; room, ok = s.rules.load.padding(s.now, sp) {
-			n := max(1, min(padPackets, room/simSize))
+	for id, sp := range s.sender.Paths() {
+		for room, ok := s.out.load.paddingRoom(s.now, sp); ok; room, ok = s.out.load.paddingRoom(s.now, sp) {
+			n := max(1, min(padRunPackets, room/simSize))
 			first := uint32(sp.Sent(s.now, n, n*simSize))
 			for i := range n {
-				p := simPacket{size: simSize, shim: wire.Shim{Kind: wire.Probe, Path: uint8(id), PathSeq: first + uint32(i), Seq: s.seq, Time: uint32(s.now / time.Microsecond)}}
-				s.links[id].put(s.simClock, s.rng, simSize, func() { s.book(p) })
+				p := simPacket{size: simSize, shim: wire.Shim{Kind: wire.Probe, Path: uint8(id), PathSeq: first + uint32(i), Seq: s.nextSeq, Time: uint32(s.now / time.Microsecond)}}
+				s.links[id].send(s.simClock, s.rng, simSize, func() { s.recordArrival(p) })
 			}
 		}
 	}
 }
 
-// check does what Tunnel.check does.
+// check does what Tunnel.checkPaths does.
 func (s *simNet) check() {
-	died, _ := s.send.Check(s.now)
+	died, _ := s.sender.Check(s.now)
 	s.deaths += bits.OnesCount64(died)
-	s.lose(died)
+	s.resendUnacked(died)
 }
 
-// plug has a link be up, or not, this end be told so, and the contrary in a while.
-func (s *simNet) plug(id int, up bool) {
-	s.at(s.now+s.links[id].pulls, func() { s.plug(id, !up) })
-	for _, l := range []*simLink{s.links[id], s.back.links[id]} {
-		l.dead, l.free = !up, s.now
-		l.cuts++
+// setPlugged plugs or unplugs a link, notifies this end, and schedules the opposite.
+func (s *simNet) setPlugged(id int, up bool) {
+	s.at(s.now+s.links[id].unplugTime, func() { s.setPlugged(id, !up) })
+	for _, l := range []*simLink{s.links[id], s.reverse.links[id]} {
+		l.dead, l.idleAt = !up, s.now
+		l.generation++
 	}
-	s.send.SetUp(id, up)
+	s.sender.SetUp(id, up)
 	if !up {
-		s.lose(1 << id)
+		s.resendUnacked(1 << id)
 	}
 }
 
-// lose does what Tunnel.lose does.
-func (s *simNet) lose(died uint64) {
-	for _, id := range sched.Ones(died) {
-		if len(s.paths[id].kept) > 0 {
-			s.rules.t.lost = s.now
+// resendUnacked does what Tunnel.resendUnacked does.
+func (s *simNet) resendUnacked(died uint64) {
+	for _, id := range sched.PathIDs(died) {
+		if len(s.paths[id].unacked) > 0 {
+			s.out.t.pathLostAt = s.now
 		}
-		for _, p := range s.paths[id].kept {
-			if !p.asked {
-				s.again = append(s.again, p)
+		for _, p := range s.paths[id].unacked {
+			if !p.resendQueued {
+				s.resends = append(s.resends, p)
 			}
 		}
-		s.paths[id].kept = nil
+		s.paths[id].unacked = nil
 	}
 }
 
 // tick does what outbound.tick does.
 func (s *simNet) tick() {
-	s.ticked = s.now
-	s.rules.control()
-	s.rules.rate, s.rules.spread = s.send.Rate(), s.send.Spread()
+	s.tickedAt = s.now
+	s.out.setCoDel()
+	s.out.rate, s.out.spread = s.sender.Rate(), s.sender.Spread()
 	s.check()
-	doubt, live := s.send.Doubtful(s.now), s.send.LiveSet()
-	if live != s.live && len(s.again) == 0 {
-		s.live, s.tell = live, tellTimes
+	doubt, live := s.sender.AckOverdue(s.now), s.sender.LiveSet()
+	if live != s.announcedLive && len(s.resends) == 0 {
+		s.announcedLive, s.announcements = live, announceTimes
 	}
 	for id, p := range s.paths {
-		sp := s.send.Path(id)
-		every := probeEvery(sp, doubt, s.now-s.rules.sent < probeIdle)
-		turned := p.data && s.now-p.last >= idleAfter
-		if s.now-p.probed < every && !turned && s.tell == 0 {
+		sp := s.sender.Path(id)
+		every := probeInterval(sp, doubt, s.now-s.out.sentAt < probeIdle)
+		turned := p.carriedData && s.now-p.lastDataAt >= idleAfter
+		if s.now-p.probedAt < every && !turned && s.announcements == 0 {
 			continue
 		}
 		if turned {
-			p.data = false
+			p.carriedData = false
 		}
-		for range probesAtOnce(sp.Unknown(), sp.Takes(probeShare)) {
-			s.probe(id, sp.Live() && !p.data)
+		for range probeBurst(sp.LossUnknown(), sp.TransmitTime(burstProbeBytes)) {
+			s.probe(id, sp.Live() && !p.carriedData)
 		}
 	}
-	s.tell = max(s.tell-1, 0)
+	s.announcements = max(s.announcements-1, 0)
 }
 
-// probe sends a mark, and asks for an echo.
+// probe sends a mark and asks for an echo.
 func (s *simNet) probe(id int, idle bool) {
 	const size = 120
 	path, sent := s.paths[id], s.now
-	path.probed = s.now
-	p := simPacket{size: size, shim: wire.Shim{Kind: wire.Probe, Path: uint8(id), Seq: s.seq, Time: uint32(s.now / time.Microsecond)}}
-	p.shim.PathSeq = uint32(s.send.Path(id).Sent(s.now, 1, size))
-	mark := wire.Mark{Next: s.seq, Idle: idle, Live: s.live}
-	path.link.put(s.simClock, s.rng, size, func() {
-		s.book(p)
-		s.in.mark(id, mark)
-		s.back.links[id].put(s.simClock, s.rng, size, func() {
-			s.send.Path(id).RTT(s.now - sent)
-			s.rules.t.slowest.Store(int64(s.send.SlowestRTT()))
+	path.probedAt = s.now
+	p := simPacket{size: size, shim: wire.Shim{Kind: wire.Probe, Path: uint8(id), Seq: s.nextSeq, Time: uint32(s.now / time.Microsecond)}}
+	p.shim.PathSeq = uint32(s.sender.Path(id).Sent(s.now, 1, size))
+	mark := wire.Mark{NextSeq: s.nextSeq, Idle: idle, LivePaths: s.announcedLive}
+	path.link.send(s.simClock, s.rng, size, func() {
+		s.recordArrival(p)
+		s.in.handleMark(id, mark)
+		s.reverse.links[id].send(s.simClock, s.rng, size, func() {
+			s.sender.Path(id).AddRTT(s.now - sent)
+			s.out.t.maxRTT.Store(int64(s.sender.MaxRTT()))
 		})
 	})
 }
 
-// book enters a packet into the receiver's books.
-func (s *simNet) book(p simPacket) {
-	s.in.arrived(s.now, int(p.shim.Path), &p.shim, uint32(s.now/time.Microsecond), p.size)
+// recordArrival records a packet at the receiver.
+func (s *simNet) recordArrival(p simPacket) {
+	s.in.recordArrival(s.now, int(p.shim.Path), &p.shim, uint32(s.now/time.Microsecond), p.size)
 }
 
-// receive takes a packet off its link.
+// receive receives a packet from its link.
 func (s *simNet) receive(p simPacket) {
-	s.book(p)
-	s.in.buf.Data(s.now, &order.Arrival{Path: int(p.shim.Path), Seq: p.shim.Seq, Before: p.shim.Before, Resent: p.shim.Kind == wire.Again,
+	s.recordArrival(p)
+	s.in.buf.Data(s.now, &order.Arrival{Path: int(p.shim.Path), Seq: p.shim.Seq, FlowDistance: p.shim.FlowDistance, Resent: p.shim.Kind == wire.Resend,
 		Packet: order.Packet{Data: binary.BigEndian.AppendUint32(nil, p.shim.Seq)}})
 }
 
 // report sends a report that is due, as inbound.sendReport does.
 func (s *simNet) report() {
-	rp := &s.in.report
+	rp := &s.in.reporter
 	if rp.due == 0 || s.now < rp.due {
 		return
 	}
-	rp.due, rp.last, rp.ready = 0, s.now, false
+	rp.due, rp.last, rp.urgent = 0, s.now, false
 	for i := range s.links {
-		s.in.looked[i], s.in.open[i] = s.now, true
+		s.in.checkedUntil[i], s.in.hasSocket[i] = s.now, true
 	}
-	s.in.compare()
-	s.in.collect(s.now, func(_ time.Duration, b []byte) {
+	s.in.updateDelays()
+	s.in.buildReports(s.now, func(_ time.Duration, b []byte) {
 		b = bytes.Clone(b)
-		for _, id := range sched.Ones(s.back.send.Tell(s.now, len(b)+reportOuter)) {
+		for _, id := range sched.PathIDs(s.reverse.sender.ReportPaths(s.now, len(b)+reportOuter)) {
 			s.sendReport(id, b)
 		}
 	})
 }
 
 func (s *simNet) sendReport(id int, b []byte) {
-	s.back.links[id].put(s.simClock, s.rng, len(b)+60, func() { s.reported(b) })
+	s.reverse.links[id].send(s.simClock, s.rng, len(b)+60, func() { s.handleReport(b) })
 }
 
-// reported takes a report.
-func (s *simNet) reported(b []byte) {
+// handleReport processes a report.
+func (s *simNet) handleReport(b []byte) {
 	for b = b[wire.HeaderBytes:]; len(b) > 0; {
 		kind, value, rest, _ := wire.Next(b)
 		b = rest
@@ -479,24 +479,25 @@ func (s *simNet) reported(b []byte) {
 		var r wire.Report
 		switch {
 		case kind == wire.TypeMissing && wire.ParseMissing(value, &m) == nil:
-			kept := s.paths[m.Path].kept
-			for i := s.keptFrom(m.Path, m.First); i < len(kept) && kept[i].shim.PathSeq-m.First < uint32(m.Count); i++ {
-				if !kept[i].asked {
-					s.again = append(s.again, kept[i])
-					kept[i].asked = true
+			kept := s.paths[m.Path].unacked
+			for i := s.unackedFrom(m.Path, m.First); i < len(kept) && kept[i].shim.PathSeq-m.First < uint32(m.Count); i++ {
+				if !kept[i].resendQueued {
+					s.resends = append(s.resends, kept[i])
+					kept[i].resendQueued = true
 				}
 			}
 		case kind == wire.TypeReport && wire.ParseReport(value, &r) == nil:
-			s.send.Path(int(r.Path)).Report(s.now, r.Report)
-			s.paths[r.Path].kept = s.paths[r.Path].kept[s.keptFrom(r.Path, r.Highest+1):]
+			s.sender.Path(int(r.Path)).Report(s.now, r.Report)
+			s.paths[r.Path].unacked = s.paths[r.Path].unacked[s.unackedFrom(r.Path, r.HighestSeq+1):]
 			s.check()
 		}
 	}
 }
 
-// keptFrom is where what is kept of a path begins to have a number, or a higher one.
-func (s *simNet) keptFrom(path uint8, seq uint32) int {
-	kept := s.paths[path].kept
+// unackedFrom returns the index of the first unacknowledged packet of a path from a
+// number on.
+func (s *simNet) unackedFrom(path uint8, seq uint32) int {
+	kept := s.paths[path].unacked
 	return sort.Search(len(kept), func(i int) bool { return int32(kept[i].shim.PathSeq-seq) >= 0 })
 }
 
@@ -504,7 +505,7 @@ func (s *simNet) keptFrom(path uint8, seq uint32) int {
 func (s *simNet) run(d time.Duration) {
 	s.advance(d, func() {
 		s.step()
-		s.back.step()
+		s.reverse.step()
 	})
 }
 
@@ -512,23 +513,23 @@ func (s *simNet) step() {
 	s.in.buf.Settle(s.now)
 	s.in.buf.Recycle()
 	s.report()
-	if s.now < s.halted {
+	if s.now < s.haltedUntil {
 		return
 	}
-	s.rules.late(s.now)
-	s.rules.due = s.now + napTime
-	if s.now-s.ticked >= tickEvery {
+	s.out.checkLate(s.now)
+	s.out.wakeBy = s.now + maxNap
+	if s.now-s.tickedAt >= tickEvery {
 		s.tick()
 	}
-	s.fill()
+	s.sendQueued()
 	s.pad()
 }
 
-// rate is what was delivered in d, bytes/s.
+// rate returns the delivery rate in the next d, in bytes/s.
 func (s *simNet) rate(d time.Duration) float64 {
-	before := s.got
+	before := s.deliveredBytes
 	s.run(d)
-	return float64(s.got-before) / d.Seconds()
+	return float64(s.deliveredBytes-before) / d.Seconds()
 }
 
 func (s *simNet) sum() float64 {

@@ -7,54 +7,54 @@ import (
 	"time"
 )
 
-// simWay carries a packet of a flow and of so many bytes. What shall happen when it has
-// come is done, if it comes.
-type simWay func(flow, size int, come func())
+// simWay carries size bytes of a flow and calls arrive when they have arrived, unless
+// they are lost.
+type simWay func(flow, size int, arrive func())
 
-// simTCP is a TCP connection with as much to send as its window lets it, as a network
-// notices one: slow start that ends when round trips become longer, CUBIC (RFC 9438), RACK
-// (RFC 8985) with a tolerance of reordering that adapts, a retransmission timeout (RFC
-// 6298), acknowledgements of each second segment. Numbers are whole segments. A reduction
-// that was wrong is not undone: reordering costs more than with Linux.
+// simTCP is a TCP connection with unlimited data, as far as a network notices: slow start
+// that ends when round trips grow, CUBIC (RFC 9438), RACK (RFC 8985) with an adaptive
+// reordering tolerance, a retransmission timeout (RFC 6298), and acknowledgements of
+// every second segment. Sequence numbers count whole segments. A wrong reduction of the
+// window is not undone, so reordering costs more than with Linux.
 type simTCP struct {
 	*simClock
 	flow        int
 	there, back simWay
 
 	// sender
-	sent           []simSegment // from una on
-	una            int
+	sent           []simSegment // segments from unacked on
+	unacked        int
 	flying, lost   int // segments
 	cwnd, ssthresh float64
-	recover        int           // until so much has been acknowledged, a loss is the same one
-	restarted      bool          // it was a timeout: the window grows meanwhile
-	epoch          time.Duration // of CUBIC; 0: it begins with the next acknowledgement
-	top            float64       // the window at the last loss
-	slow           int           // round trips in a row that were longer, in slow start
+	recover        int           // losses below this number belong to the last reduction
+	restarted      bool          // after a timeout, the window grows before recover is reached
+	epoch          time.Duration // start of CUBIC's growth; 0: the next acknowledgement
+	lastMax        float64       // window at the last loss
+	slow           int           // consecutive round trips that were longer, in slow start
 	srtt, rttvar   time.Duration
-	least          time.Duration // the shortest round trip
-	latest         time.Duration // the last one
-	rack           time.Duration // when the last-sent of those that have come was sent
-	sacked, high   int           // segments beyond una, and behind the highest of all
+	minRTT         time.Duration
+	lastRTT        time.Duration
+	rackTime       time.Duration // when the last-sent segment of those that have arrived was sent
+	sacked, high   int           // segments above the first gap
 	reordered      bool
-	steps          int           // quarters of the least round trip
-	stepped        int           // una at which they become more next
-	timeout        time.Duration // when
+	steps          int           // in quarters of the least round trip
+	stepped        int           // the tolerance grows next when unacked reaches this
+	timeout        time.Duration // when the timer expires
 	backoff        int
-	again          int // retransmissions
+	retransmits    int
 	timeouts       int
 
 	// receiver
-	next    int
-	early   map[int]bool
-	lately  [4]int // the last segments that came
-	pending int    // not acknowledged
-	got     int    // bytes in order
+	next         int
+	early        map[int]bool
+	lately       [4]int // segments that arrived last
+	pending      int    // not acknowledged
+	inOrderBytes int
 }
 
 type simSegment struct {
-	at    time.Duration // when it was sent last; 0: not yet
-	again bool          // more than once
+	at    time.Duration // when it was last sent; 0: never
+	again bool          // sent more than once
 	state simState
 }
 
@@ -67,7 +67,7 @@ const (
 )
 
 const (
-	simWindow     = 8192 // segments that the receiver has room for
+	simWindow     = 8192 // segments that the receiver can buffer
 	simAckSize    = 60
 	simLeastRTO   = 200 * time.Millisecond
 	simAckTimeout = 40 * time.Millisecond
@@ -77,17 +77,17 @@ const (
 type simAck struct {
 	next   int
 	lately [4]int // instead of ranges
-	twice  bool   // the last one had come before
+	twice  bool   // the last segment was a duplicate
 }
 
 func newSimTCP(clock *simClock, flow int, there, back simWay) *simTCP {
 	c := &simTCP{simClock: clock, flow: flow, there: there, back: back, cwnd: 10, ssthresh: simWindow, recover: -1, steps: 1, early: map[int]bool{}, lately: [4]int{-1, -1, -1, -1}}
-	c.least = time.Hour
-	c.at(c.now, func() { c.send(); c.watch() })
+	c.minRTT = time.Hour
+	c.at(c.now, func() { c.send(); c.checkTimer() })
 	return c
 }
 
-// send sends what the window allows, what was lost first.
+// send sends what the window allows, lost segments first.
 func (c *simTCP) send() {
 	for i := 0; c.flying < int(c.cwnd); {
 		switch {
@@ -96,7 +96,7 @@ func (c *simTCP) send() {
 				i++
 			}
 			c.lost--
-			c.again++
+			c.retransmits++
 			c.transmit(i)
 		case len(c.sent) < simWindow:
 			c.sent = append(c.sent, simSegment{})
@@ -108,17 +108,17 @@ func (c *simTCP) send() {
 }
 
 func (c *simTCP) transmit(i int) {
-	s, n := &c.sent[i], c.una+i
+	s, n := &c.sent[i], c.unacked+i
 	s.again, s.at, s.state = s.at > 0, c.now, simFlying
 	c.flying++
 	if c.timeout == 0 {
-		c.restart()
+		c.restartTimer()
 	}
-	c.there(c.flow, simSize, func() { c.come(n) })
+	c.there(c.flow, simSize, func() { c.receive(n) })
 }
 
-// come takes a segment, at the receiver.
-func (c *simTCP) come(n int) {
+// receive processes a segment at the receiver.
+func (c *simTCP) receive(n int) {
 	twice := n < c.next || c.early[n]
 	plain := n == c.next && len(c.early) == 0
 	if !twice {
@@ -126,7 +126,7 @@ func (c *simTCP) come(n int) {
 	}
 	for ; c.early[c.next]; c.next++ {
 		delete(c.early, c.next)
-		c.got += simSize
+		c.inOrderBytes += simSize
 	}
 	copy(c.lately[1:], c.lately[:3])
 	c.lately[0] = n
@@ -144,41 +144,41 @@ func (c *simTCP) come(n int) {
 func (c *simTCP) acknowledge(twice bool) {
 	c.pending = 0
 	a := simAck{next: c.next, lately: c.lately, twice: twice}
-	c.back(c.flow, simAckSize, func() { c.acked(a) })
+	c.back(c.flow, simAckSize, func() { c.handleAck(a) })
 }
 
-// acked takes an acknowledgement, at the sender.
-func (c *simTCP) acked(a simAck) {
+// handleAck processes an acknowledgement at the sender.
+func (c *simTCP) handleAck(a simAck) {
 	before := c.sacked
 	for _, n := range a.lately {
-		if n >= max(a.next, c.una) {
-			c.arrived(n)
+		if n >= max(a.next, c.unacked) {
+			c.noteDelivered(n)
 		}
 	}
 	news := c.sacked - before
-	for ; c.una < a.next; c.una++ {
+	for ; c.unacked < a.next; c.unacked++ {
 		if c.sent[0].state != simCame {
-			c.arrived(c.una)
+			c.noteDelivered(c.unacked)
 			news++
 		}
 		c.sacked--
 		c.sent = c.sent[1:]
 	}
-	if a.twice && c.una >= c.stepped { // it was late, not lost
-		c.reordered, c.steps, c.stepped = true, c.steps+1, c.una+len(c.sent)
+	if a.twice && c.unacked >= c.stepped { // it was late, not lost
+		c.reordered, c.steps, c.stepped = true, c.steps+1, c.unacked+len(c.sent)
 	}
 	if news > 0 {
 		c.backoff = 0
-		c.restart()
+		c.restartTimer()
 		c.grow(news)
 	}
-	c.lose()
+	c.detectLosses()
 	c.send()
 }
 
-// arrived notes a segment that has come.
-func (c *simTCP) arrived(n int) {
-	s := &c.sent[n-c.una]
+// noteDelivered records a delivered segment.
+func (c *simTCP) noteDelivered(n int) {
+	s := &c.sent[n-c.unacked]
 	switch s.state {
 	case simCame:
 		return
@@ -193,103 +193,103 @@ func (c *simTCP) arrived(n int) {
 		c.reordered = true
 	}
 	c.high = max(c.high, n+1)
-	if rtt := c.now - s.at; !s.again || rtt >= c.least {
-		c.rack, c.latest = max(c.rack, s.at), rtt
+	if rtt := c.now - s.at; !s.again || rtt >= c.minRTT {
+		c.rackTime, c.lastRTT = max(c.rackTime, s.at), rtt
 		if !s.again {
-			c.measure(rtt)
+			c.addRTT(rtt)
 		}
 	}
 }
 
-func (c *simTCP) measure(rtt time.Duration) {
-	c.least = min(c.least, rtt)
+func (c *simTCP) addRTT(rtt time.Duration) {
+	c.minRTT = min(c.minRTT, rtt)
 	if c.srtt == 0 {
 		c.srtt, c.rttvar = rtt, rtt/2
 	}
 	c.rttvar += (max(rtt-c.srtt, c.srtt-rtt) - c.rttvar) / 4
 	c.srtt += (rtt - c.srtt) / 8
-	if rtt < c.least+min(max(c.least/8, 4*time.Millisecond), 16*time.Millisecond) {
+	if rtt < c.minRTT+min(max(c.minRTT/8, 4*time.Millisecond), 16*time.Millisecond) {
 		c.slow = 0
 	} else if c.slow++; c.slow >= 8 && c.cwnd < c.ssthresh {
 		c.ssthresh = c.cwnd
 	}
 }
 
-// grow makes the window larger for segments that have come.
+// grow grows the window for n delivered segments.
 func (c *simTCP) grow(n int) {
 	switch {
-	case c.una < c.recover && !c.restarted || c.flying+n < int(c.cwnd)*9/10:
+	case c.unacked < c.recover && !c.restarted || c.flying+n < int(c.cwnd)*9/10:
 	case c.cwnd < c.ssthresh:
 		c.cwnd += float64(n)
 	default:
 		if c.epoch == 0 {
 			c.epoch = c.now
-			c.top = max(c.top, c.cwnd)
+			c.lastMax = max(c.lastMax, c.cwnd)
 		}
 		t := (c.now - c.epoch + c.srtt).Seconds()
-		want := 0.4*math.Pow(t-math.Cbrt((c.top-c.ssthresh)/0.4), 3) + c.top
+		want := 0.4*math.Pow(t-math.Cbrt((c.lastMax-c.ssthresh)/0.4), 3) + c.lastMax
 		reno := c.ssthresh + 0.53*t/max(c.srtt, time.Millisecond).Seconds()
 		c.cwnd += float64(n) * min(max(want-c.cwnd, reno-c.cwnd, 0.01)/c.cwnd, 0.5)
 	}
 	c.cwnd = min(c.cwnd, simWindow)
 }
 
-// tolerance is by how much later than others a segment may come.
-func (c *simTCP) tolerance() time.Duration {
+// reorderTolerance returns how much later than others a segment may arrive.
+func (c *simTCP) reorderTolerance() time.Duration {
 	if !c.reordered && c.sacked >= 3 {
 		return 0
 	}
-	return min(c.least/4*time.Duration(c.steps), c.srtt)
+	return min(c.minRTT/4*time.Duration(c.steps), c.srtt)
 }
 
-// lose looks for segments that should have come.
-func (c *simTCP) lose() {
+// detectLosses finds segments that should have arrived.
+func (c *simTCP) detectLosses() {
 	found := false
 	for i := range c.sent {
 		s := &c.sent[i]
-		if s.at > c.rack && !s.again {
+		if s.at > c.rackTime && !s.again {
 			break
 		}
-		due := s.at + c.latest + c.tolerance()
-		if s.state != simFlying || s.at >= c.rack {
+		due := s.at + c.lastRTT + c.reorderTolerance()
+		if s.state != simFlying || s.at >= c.rackTime {
 			continue
 		}
 		if due > c.now {
-			c.at(due, func() { c.lose(); c.send() })
+			c.at(due, func() { c.detectLosses(); c.send() })
 			break
 		}
 		s.state, found = simLost, true
 		c.flying--
 		c.lost++
 	}
-	if found && c.una >= c.recover {
+	if found && c.unacked >= c.recover {
 		c.reduce()
 		c.cwnd = c.ssthresh
 	}
 }
 
-// reduce is what a loss does, once a window.
+// reduce reduces the window, once per window.
 func (c *simTCP) reduce() {
-	if c.top = c.cwnd; c.cwnd < c.ssthresh/0.7 {
-		c.top *= 0.85
+	if c.lastMax = c.cwnd; c.cwnd < c.ssthresh/0.7 {
+		c.lastMax *= 0.85
 	}
-	c.ssthresh, c.epoch, c.recover, c.restarted = max(0.7*c.cwnd, 2), 0, c.una+len(c.sent), false
+	c.ssthresh, c.epoch, c.recover, c.restarted = max(0.7*c.cwnd, 2), 0, c.unacked+len(c.sent), false
 }
 
-// restart starts the timer anew.
-func (c *simTCP) restart() {
+// restartTimer restarts the retransmission timer.
+func (c *simTCP) restartTimer() {
 	c.timeout = c.now + max(simLeastRTO, c.srtt+4*c.rttvar)<<min(c.backoff, 6)
 }
 
-// watch has the timer run out.
-func (c *simTCP) watch() {
-	c.at(c.now+10*time.Millisecond, c.watch)
+// checkTimer handles an expired timer.
+func (c *simTCP) checkTimer() {
+	c.at(c.now+10*time.Millisecond, c.checkTimer)
 	if c.now < c.timeout || len(c.sent) == 0 {
 		return
 	}
 	c.timeouts++
 	c.backoff++
-	if c.una >= c.recover || !c.restarted {
+	if c.unacked >= c.recover || !c.restarted {
 		c.reduce()
 	}
 	c.cwnd, c.restarted = 1, true
@@ -300,12 +300,12 @@ func (c *simTCP) watch() {
 			c.lost++
 		}
 	}
-	c.restart()
+	c.restartTimer()
 	c.send()
 }
 
-// TestSimulatedTCP looks at the source alone, over a plain link: it fills it, gives way
-// when packets are lost, and suffers when they are late.
+// TestSimulatedTCP checks the source by itself over a plain link: it must fill the link,
+// back off when packets are lost, and suffer when they are late.
 func TestSimulatedTCP(t *testing.T) {
 	link := func(change func(l *simLink)) *simLink {
 		l := &simLink{rate: mbit(50), delay: 10 * time.Millisecond, queue: 40 * time.Millisecond}
@@ -315,35 +315,35 @@ func TestSimulatedTCP(t *testing.T) {
 	tests := []struct {
 		name        string
 		link        *simLink
-		least, most float64 // of the link's rate
+		least, most float64 // share of the link's rate
 	}{
-		{"a plain link", link(func(*simLink) {}), 0.97, 1.001},
-		{"a fast and long one", link(func(l *simLink) { l.rate, l.delay = mbit(300), 30*time.Millisecond }), 0.8, 1.001},
-		{"a slow one", link(func(l *simLink) { l.rate = mbit(1) }), 0.95, 1.001},
-		{"a short queue", link(func(l *simLink) { l.queue = 5 * time.Millisecond }), 0.8, 1.001},
+		{"plain", link(func(*simLink) {}), 0.97, 1.001},
+		{"fast and long", link(func(l *simLink) { l.rate, l.delay = mbit(300), 30*time.Millisecond }), 0.8, 1.001},
+		{"slow", link(func(l *simLink) { l.rate = mbit(1) }), 0.95, 1.001},
+		{"short queue", link(func(l *simLink) { l.queue = 5 * time.Millisecond }), 0.8, 1.001},
 		{"0.01 % loss", link(func(l *simLink) { l.loss = 0.0001 }), 0.8, 1},
 		{"1 % loss", link(func(l *simLink) { l.loss = 0.01 }), 0.1, 0.3},
 		{"5 % loss", link(func(l *simLink) { l.loss = 0.05 }), 0.01, 0.1},
-		{"1 % are late", link(func(l *simLink) { l.late = 0.01 }), 0.1, 0.7},
-		{"it pauses each second", link(func(l *simLink) { l.flaps = time.Second }), 0.03, 0.4},
+		{"1 % late", link(func(l *simLink) { l.lateShare = 0.01 }), 0.1, 0.7},
+		{"pauses each second", link(func(l *simLink) { l.flapTime = time.Second }), 0.03, 0.4},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			clock, rng := &simClock{now: time.Second}, rand.New(rand.NewPCG(5, 7))
 			other := &simLink{rate: tt.link.rate, delay: tt.link.delay}
 			c := newSimTCP(clock, 0,
-				func(_, size int, come func()) { tt.link.put(clock, rng, size, come) },
-				func(_, size int, come func()) { other.put(clock, rng, size, come) })
+				func(_, size int, arrive func()) { tt.link.send(clock, rng, size, arrive) },
+				func(_, size int, arrive func()) { other.send(clock, rng, size, arrive) })
 			clock.advance(4*time.Second, func() {})
-			before := c.got
+			before := c.inOrderBytes
 			clock.advance(10*time.Second, func() {})
-			share := float64(c.got-before) / 10 / tt.link.rate
-			t.Logf("%.1f %%, window %.0f, %d sent again, %d timeouts", share*100, c.cwnd, c.again, c.timeouts)
+			share := float64(c.inOrderBytes-before) / 10 / tt.link.rate
+			t.Logf("%.1f %%, window %.0f, %d retransmissions, %d timeouts", share*100, c.cwnd, c.retransmits, c.timeouts)
 			if share < tt.least || share > tt.most {
-				t.Errorf("carried %.1f %% of the link's rate, want %.0f to %.0f", share*100, tt.least*100, tt.most*100)
+				t.Errorf("%.1f %% of the link's rate carried, want %.0f to %.0f", share*100, tt.least*100, tt.most*100)
 			}
 			if c.flying < 0 || c.lost < 0 || c.sacked < 0 {
-				t.Errorf("%d in flight, %d lost, %d beyond the first gap", c.flying, c.lost, c.sacked)
+				t.Errorf("%d in flight, %d lost, %d above the first gap", c.flying, c.lost, c.sacked)
 			}
 		})
 	}

@@ -27,7 +27,7 @@ func TestSimulated(t *testing.T) {
 	tests := []struct {
 		name  string
 		links []*simLink
-		least float64 // of the sum
+		least float64 // share of the sum
 	}{
 		{"one link", same(1, 100), 0.97},
 		{"12 × 100 Mbit/s", same(12, 100), 0.97},
@@ -43,13 +43,13 @@ func TestSimulated(t *testing.T) {
 			s.run(2 * time.Second)
 			got := s.rate(2 * time.Second)
 			if share := got / s.sum(); share < tt.least {
-				t.Errorf("carried %.1f %% of the sum, want %.0f", share*100, tt.least*100)
+				t.Errorf("%.1f %% of the sum carried, want %.0f", share*100, tt.least*100)
 			}
-			if late := s.in.buf.Stats().Late; s.backwards > int(late) {
-				t.Errorf("%d packets out of order, %d late", s.backwards, late)
+			if late := s.in.buf.Stats().Late; s.outOfOrder > int(late) {
+				t.Errorf("%d packets out of order, %d late", s.outOfOrder, late)
 			}
 			for i, l := range s.links {
-				if q := l.free - s.now; q > l.most() {
+				if q := l.idleAt - s.now; q > l.maxQueue() {
 					t.Errorf("link %d has a queue of %v", i, q)
 				}
 			}
@@ -65,26 +65,26 @@ func TestSimulatedDeath(t *testing.T) {
 	s := newSim(3, links...)
 	s.run(2 * time.Second)
 	lost := s.in.buf.Stats().Lost
-	s.silent, links[1].dead = 0, true
+	s.longestSilence, links[1].dead = 0, true
 	s.run(time.Second)
-	if s.silent > 60*time.Millisecond {
-		t.Errorf("nothing was delivered for %v", s.silent)
+	if s.longestSilence > 60*time.Millisecond {
+		t.Errorf("nothing was delivered for %v", s.longestSilence)
 	}
 	if n := s.in.buf.Stats().Lost - lost; n > 0 {
 		t.Errorf("%d packets were lost", n)
 	}
 	if got := s.rate(time.Second) / mbit(300); got < 0.97 {
-		t.Errorf("three links carry %.1f %% of what they can", got*100)
+		t.Errorf("three links carry %.1f %% of their capacity", got*100)
 	}
 	links[1].dead = false
 	s.run(3 * time.Second)
 	if got := s.rate(time.Second) / mbit(400); got < 0.95 {
-		t.Errorf("after its return four links carry %.1f %%", got*100)
+		t.Errorf("four links carry %.1f %% of their capacity after the return", got*100)
 	}
 }
 
-// TestSimulatedDeathOfHalf has packets come at five sixths of what is left when one of two
-// paths dies: all that waits meanwhile goes out, and none is dropped for having waited.
+// TestSimulatedDeathOfHalf offers five sixths of the remaining capacity when one of two
+// paths dies: no packet may be dropped for having waited.
 func TestSimulatedDeathOfHalf(t *testing.T) {
 	for seed := range uint64(20) {
 		links := []*simLink{{rate: mbit(50), delay: time.Millisecond}, {rate: mbit(50), delay: time.Millisecond}}
@@ -101,8 +101,8 @@ func TestSimulatedDeathOfHalf(t *testing.T) {
 	}
 }
 
-// TestSimulatedLate keeps the sending end from running for a while, in which the device holds what
-// comes: all of it goes out then.
+// TestSimulatedLate stops the sending end for a while, in which the device holds new
+// packets: all of them must be sent afterwards.
 func TestSimulatedLate(t *testing.T) {
 	for seed := range uint64(20) {
 		var links []*simLink
@@ -114,7 +114,7 @@ func TestSimulatedLate(t *testing.T) {
 		s.datagrams(250)
 		s.run(time.Second + time.Duration(seed)*time.Millisecond)
 		s.dropped = 0
-		s.halted = s.now + 100*time.Millisecond
+		s.haltedUntil = s.now + 100*time.Millisecond
 		s.run(time.Second)
 		if n := s.in.buf.Stats().Lost; s.dropped > 0 || n > 0 {
 			t.Errorf("seed %d: %d packets dropped, %d lost", seed, s.dropped, n)
@@ -122,8 +122,8 @@ func TestSimulatedLate(t *testing.T) {
 	}
 }
 
-// TestSimulatedFlood offers twice what the paths carry, and goes on whatever is dropped: what waits
-// stays bounded, and the paths are full.
+// TestSimulatedFlood offers twice what the paths carry, regardless of drops: the queue
+// must stay bounded, and the paths full.
 func TestSimulatedFlood(t *testing.T) {
 	for _, rate := range []float64{5, 100} {
 		s := newSimPair(1, &simLink{rate: mbit(rate), delay: time.Millisecond})
@@ -131,27 +131,27 @@ func TestSimulatedFlood(t *testing.T) {
 		s.datagrams(2 * rate)
 		s.run(2 * time.Second)
 		share := s.rate(3*time.Second) / mbit(rate)
-		waits, most := s.now-s.queue[0].came, max(s.rules.overdue(), time.Duration(queueLeast/mbit(rate)*1e9))
+		waits, most := s.now-s.queue[0].queuedAt, max(s.out.maxWait(), time.Duration(minQueueBytes/mbit(rate)*1e9))
 		if share < 0.95 || waits > most+10*time.Millisecond {
-			t.Errorf("%g Mbit/s: packets wait for %v, want %v, %.1f %% are carried", rate, waits, most, share*100)
+			t.Errorf("%g Mbit/s: packets wait %v, want %v; %.1f %% carried", rate, waits, most, share*100)
 		}
 	}
 }
 
-// TestSimulatedLongQueue has packets wait for a second, as they are allowed to.
+// TestSimulatedLongQueue lets packets wait for a second, as configured.
 func TestSimulatedLongQueue(t *testing.T) {
 	s := newSimPair(1, &simLink{rate: mbit(100), delay: time.Millisecond})
-	s.rules.t.queue.Store(int64(time.Second))
+	s.out.t.queue.Store(int64(time.Second))
 	s.run(time.Second)
 	s.datagrams(200)
 	s.run(1500 * time.Millisecond)
-	if waits := s.now - s.queue[0].came; s.dropped > 0 || waits < 600*time.Millisecond {
-		t.Errorf("%d packets were dropped that had waited for %v at most", s.dropped, waits)
+	if waits := s.now - s.queue[0].queuedAt; s.dropped > 0 || waits < 600*time.Millisecond {
+		t.Errorf("%d packets were dropped; the oldest has waited %v", s.dropped, waits)
 	}
 }
 
-// TestSimulatedLossAfterDeath has packets be lost for good when a path has died: they are given
-// up as soon as the living paths are past them, and not after the longest wait.
+// TestSimulatedLossAfterDeath loses packets for good after a path has died: they must be
+// given up as soon as the living paths are past them, not after the longest wait.
 func TestSimulatedLossAfterDeath(t *testing.T) {
 	lossy := func() *simLink { return &simLink{rate: mbit(20), delay: 2 * time.Millisecond, loss: 0.1} }
 	links := []*simLink{lossy(), lossy(), {rate: mbit(20), delay: 2 * time.Millisecond}}
@@ -160,7 +160,7 @@ func TestSimulatedLossAfterDeath(t *testing.T) {
 	links[2].dead = true
 	s.run(500 * time.Millisecond)
 	before := s.in.buf.Stats()
-	s.forgets = true
+	s.keepsNothing = true
 	s.run(3 * time.Second)
 	st := s.in.buf.Stats()
 	if lost, forced := st.Lost-before.Lost, st.Forced-before.Forced; lost == 0 || forced > 0 {
@@ -168,52 +168,52 @@ func TestSimulatedLossAfterDeath(t *testing.T) {
 	}
 }
 
-// TestSimulatedFlapping has what waits be kept short though a path that carries nothing dies ever
-// again.
+// TestSimulatedFlapping checks that the queue stays short although a path that carries
+// nothing dies again and again.
 func TestSimulatedFlapping(t *testing.T) {
 	s := newSimPair(1, &simLink{rate: mbit(7), delay: 11 * time.Millisecond},
-		&simLink{rate: mbit(5), delay: 5 * time.Millisecond, flaps: 200 * time.Millisecond})
+		&simLink{rate: mbit(5), delay: 5 * time.Millisecond, flapTime: 200 * time.Millisecond})
 	s.run(2 * time.Second)
-	c := newSimTCP(s.simClock, 0, s.offer, s.back.offer)
+	c := newSimTCP(s.simClock, 0, s.offer, s.reverse.offer)
 	s.run(10 * time.Second)
 	if s.deaths < 5 || s.dropped == 0 || c.srtt > 150*time.Millisecond {
 		t.Errorf("%d deaths, %d packets dropped, round trips of %v", s.deaths, s.dropped, c.srtt)
 	}
 }
 
-// TestSimulatedHold cuts a path and all reports: nobody finds out that it is dead, and what
-// comes by the other waits for no longer than is allowed.
+// TestSimulatedHold cuts a path and all reports, so that nobody notices its death:
+// packets of the other path must not wait longer than allowed.
 func TestSimulatedHold(t *testing.T) {
 	s := newSim(7, &simLink{rate: mbit(50), delay: 2 * time.Millisecond}, &simLink{rate: mbit(20), delay: 2 * time.Millisecond})
 	s.run(time.Second)
 	s.links[1].dead = true
-	for _, l := range s.back.links {
+	for _, l := range s.reverse.links {
 		l.dead = true
 	}
 	s.run(50 * time.Millisecond)
-	s.silent = 0
+	s.longestSilence = 0
 	s.run(2 * time.Second)
-	if s.silent = max(s.silent, s.now-s.last); s.silent > 300*time.Millisecond {
-		t.Errorf("nothing was delivered for %v", s.silent)
+	if s.longestSilence = max(s.longestSilence, s.now-s.lastDeliveryAt); s.longestSilence > 300*time.Millisecond {
+		t.Errorf("nothing was delivered for %v", s.longestSilence)
 	}
 }
 
-// TestSimulatedStarvation stops the receiver's reports for a while: a starved processor
-// is no reason to give a path up.
+// TestSimulatedStarvation delays the receiver's reports: a starved processor must not
+// kill a path.
 func TestSimulatedStarvation(t *testing.T) {
 	s := newSim(4, &simLink{rate: mbit(100), delay: time.Millisecond}, &simLink{rate: mbit(100), delay: 5 * time.Millisecond})
 	s.run(time.Second)
-	s.in.report.due, s.in.report.last = s.now+300*time.Millisecond, s.now+300*time.Millisecond
+	s.in.reporter.due, s.in.reporter.last = s.now+300*time.Millisecond, s.now+300*time.Millisecond
 	for range 300 {
 		s.run(time.Millisecond)
-		if set := s.send.LiveSet(); set != 3 {
+		if set := s.sender.LiveSet(); set != 3 {
 			t.Fatalf("paths in use: %b", set)
 		}
 	}
 }
 
-// TestSimulatedAtRandom looks at properties over random networks: the sum is not below
-// the best single path, queues are bounded, reordering is.
+// TestSimulatedAtRandom checks properties of random networks: the sum is not below the
+// best single path, and queues and reordering are bounded.
 func TestSimulatedAtRandom(t *testing.T) {
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {
@@ -232,24 +232,25 @@ func TestSimulatedAtRandom(t *testing.T) {
 			s.run(3 * time.Second)
 			got := s.rate(2 * time.Second)
 			if got < 0.93*best {
-				t.Errorf("%d links carry %.1f Mbit/s, the best alone %.1f", len(links), got*8e-6, best*8e-6)
+				t.Errorf("%d links carry %.1f Mbit/s, the best one alone %.1f", len(links), got*8e-6, best*8e-6)
 			}
 			for i, l := range links {
-				if q := l.free - s.now; q > l.most() {
+				if q := l.idleAt - s.now; q > l.maxQueue() {
 					t.Errorf("link %d (%.1f Mbit/s) has a queue of %v", i, l.rate*8e-6, q)
 				}
 			}
-			if st := s.in.buf.Stats(); s.backwards > int(st.Late) {
-				t.Errorf("%d packets out of order, %d late", s.backwards, st.Late)
+			if st := s.in.buf.Stats(); s.outOfOrder > int(st.Late) {
+				t.Errorf("%d packets out of order, %d late", s.outOfOrder, st.Late)
 			}
 			t.Logf("%d links, %.1f of %.1f Mbit/s (best %.1f), %+v", len(links), got*8e-6, s.sum()*8e-6, best*8e-6, s.in.buf.Stats())
 		})
 	}
 }
 
-// TestSimulatedStart has both ends measure their new paths at once, as they do: reports wait
-// behind the other end's padding, and so more of it is sent than queues hold. What was found
-// out stays, though nothing but probes follows, and no path passes for dead because of it.
+// TestSimulatedStart has both ends measure new paths at once, as they do: reports wait
+// behind the other end's padding, so more padding is sent than fits the queues. The
+// measured rates must persist although only probes follow, and no path may be declared
+// dead.
 func TestSimulatedStart(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 17))
@@ -261,19 +262,19 @@ func TestSimulatedStart(t *testing.T) {
 		for range 4 {
 			s.run(700 * time.Millisecond)
 			for i, l := range links {
-				if rate := s.send.Status(s.now, i).RateBitsPerSec / 8; rate < 0.4*l.rate || rate > 2.5*l.rate {
-					t.Errorf("seed %d: padding found that a link of %.1f Mbit/s carries %.1f", seed, l.rate*8e-6, rate*8e-6)
+				if rate := s.sender.Status(s.now, i).RateBitsPerSec / 8; rate < 0.4*l.rate || rate > 2.5*l.rate {
+					t.Errorf("seed %d: on a link of %.1f Mbit/s, padding measured %.1f", seed, l.rate*8e-6, rate*8e-6)
 				}
 			}
 		}
-		if n := s.deaths + s.back.deaths; n > 0 {
-			t.Errorf("seed %d: paths passed for dead %d times", seed, n)
+		if n := s.deaths + s.reverse.deaths; n > 0 {
+			t.Errorf("seed %d: %d false deaths", seed, n)
 		}
 	}
 }
 
-// TestSimulatedSlowStart has no path pass for dead that is slow, or stands beside such a one, while
-// they are measured.
+// TestSimulatedSlowStart checks that slow paths, and paths beside them, are not declared
+// dead while they are measured.
 func TestSimulatedSlowStart(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 17))
@@ -286,8 +287,8 @@ func TestSimulatedSlowStart(t *testing.T) {
 		}
 		s := newSimPair(seed, links...)
 		s.run(3 * time.Second)
-		if n := s.deaths + s.back.deaths; n > 0 {
-			t.Errorf("seed %d: paths passed for dead %d times", seed, n)
+		if n := s.deaths + s.reverse.deaths; n > 0 {
+			t.Errorf("seed %d: %d false deaths", seed, n)
 		}
 	}
 }

@@ -10,256 +10,258 @@ import (
 	"cleat/tunnel/wire"
 )
 
-// A path may drop big packets without telling anybody: a router in between has a smaller
-// MTU, and its ICMP errors are filtered. What is lost then is lost each time it is sent.
-// So packets of the path's full size ask for an echo every now and then (RFC 8899,
-// datagram packetization layer path MTU discovery), each followed by a small one. When
-// only the small one comes back, several times, the size that arrives is searched for,
-// and the path's MTU follows. Such packets are in no path's books: their loss says
-// nothing of the path's rate.
+// A path may silently drop big packets: a router on it has a smaller MTU, and its ICMP
+// errors are filtered. Such packets are lost each time they are sent. So from time to
+// time a packet of the path's full size asks for an echo, followed by a small one that
+// does too (RFC 8899, datagram packetization layer path MTU discovery). If only the small
+// ones come back, several times, the size that arrives is searched for, and becomes the
+// path's MTU. These packets have no path sequence numbers: their loss says nothing about
+// the path's rate.
 //
-// A path that loses packets of any size is none of that, nor is one with a queue that has room
-// for small ones only: it takes the more questions the more of the small ones are lost, the size
-// that was doubted is asked for once more when another has been found, and data of that size
-// that has arrived answers, too.
+// A path that loses packets of any size, or whose queue has room for small packets only,
+// must not lose its MTU. So the more small packets are lost, the more big ones have to be
+// missed; a size that was doubted is probed once more when the search has found another
+// one; and delivered data of that size ends the search.
 
 const (
-	sizeLeast4 = 576  // bytes: what every IPv4 host takes (RFC 791)
-	sizeLeast6 = 1280 // bytes: what every IPv6 link carries (RFC 8200 section 5)
-	sizeStep   = 8    // bytes: a search is over when it is that close
+	minSizeIPv4    = 576  // bytes: every IPv4 host accepts them (RFC 791)
+	minSizeIPv6    = 1280 // bytes: every IPv6 link carries them (RFC 8200 section 5)
+	sizeResolution = 8    // bytes: a search ends when it is this close
 
-	sizeChance = 1e-4 // that misses in a row are those of a path that loses packets of any size
-	mostMisses = 20   // for which that is seen to
-	sizeMemory = 16   // questions by which the share of the small ones that are lost is told
+	sizeErrorChance = 1e-4 // chance that a path that loses packets of any size causes that many misses in a row
+	maxMisses       = 20   // upper limit for missesNeeded
+	smallLossMemory = 16   // probes over which the loss of small packets is averaged
 
-	sizeEvery   = time.Second            // on a path with data
-	sizeIdle    = 30 * time.Second       // on one without
-	sizeDoubted = 100 * time.Millisecond // at least between two because of losses
-	sizeRaise   = time.Minute            // between two tries of what has not worked
-	sizeLate    = 20 * time.Millisecond  // by how much the big one may come after the small one
-	sizeGiveUp  = time.Second            // when neither comes back
+	sizeProbeEvery     = time.Second            // on a path with data
+	sizeProbeIdle      = 30 * time.Second       // on a path without data
+	sizeProbeAfterLoss = 100 * time.Millisecond // minimum time between two probes caused by losses
+	sizeRaiseEvery     = time.Minute            // until a size that did not arrive is tried again
+	sizeReplyMargin    = 20 * time.Millisecond  // how much later the big echo may arrive than the small one
+	sizeProbeTimeout   = time.Second            // when neither comes back
 )
 
-// sizes finds what size a path's packets may have, in bytes with all headers.
-type sizes struct {
-	top       int // that the device carries: it is not exceeded
-	low, high int // in a search: the largest that arrives; the largest that may
-	searching bool
-	doubted   int           // the size that has worked, until it has been asked for once more; 0: none
-	last      bool          // it is asked for
-	share     float64       // of the small ones that is lost
-	asked     int           // the size of the packet on its way; 0: none is
-	at        time.Duration // when it was sent: its echo is told by that
-	small     time.Duration // the same of the small one behind it; 0: it came back
-	answered  time.Duration // when that was
-	misses    int           // of this size, in a row
-	due       time.Duration // when to ask next
-	raise     time.Duration // when to try more again
+// sizeSearch finds the largest packet that a path carries, in bytes with all headers.
+type sizeSearch struct {
+	deviceMTU   int // of the device: it is never exceeded
+	low, high   int // during a search: largest size known to arrive, and largest that may
+	searching   bool
+	doubtedSize int           // size that worked before the search, until it has been probed once more; 0: none
+	confirming  bool          // doubtedSize is being probed once more
+	smallLoss   float64       // share of small probes lost
+	probeSize   int           // size of the probe in flight; 0: none
+	probeID     time.Duration // its time of sending, by which its echo is recognized
+	smallID     time.Duration // the same of the small probe behind it; 0: it came back
+	smallBackAt time.Duration // when the small probe came back
+	misses      int           // of this size, in a row
+	nextAt      time.Duration // when to send the next probe
+	raiseAt     time.Duration // when to try a larger size again
 }
 
-// begin begins with an MTU that is as likely as not.
-func (z *sizes) begin(mtu int) { *z = sizes{top: mtu, low: mtu, high: mtu} }
+// start starts with an MTU that is assumed to work.
+func (z *sizeSearch) start(mtu int) { *z = sizeSearch{deviceMTU: mtu, low: mtu, high: mtu} }
 
-// next is the size to ask for now; 0: nothing is due.
-func (z *sizes) next(now time.Duration) int {
-	if z.asked > 0 || now < z.due {
+// next returns the size to probe now, or 0 if no probe is due.
+func (z *sizeSearch) next(now time.Duration) int {
+	if z.probeSize > 0 || now < z.nextAt {
 		return 0
 	}
-	if !z.searching && z.low < z.top && now >= z.raise {
-		z.high, z.searching = z.top, true
+	if !z.searching && z.low < z.deviceMTU && now >= z.raiseAt {
+		z.high, z.searching = z.deviceMTU, true
 	}
 	switch {
-	case z.last:
-		return z.doubted
+	case z.confirming:
+		return z.doubtedSize
 	case z.searching:
 		return (z.low + z.high + 1) / 2
 	}
 	return z.low
 }
 
-// tries is how many misses in a row tell that a size does not arrive. The share that is lost
-// may be more than what has been seen.
-func (z *sizes) tries() int {
-	n := math.Log(sizeChance) / math.Log(min(z.share+1./sizeMemory, 0.99))
-	return min(int(math.Ceil(n)), mostMisses)
+// missesNeeded returns how many misses in a row show that a size does not arrive. The
+// true loss of small packets may be higher than the loss seen so far.
+func (z *sizeSearch) missesNeeded() int {
+	n := math.Log(sizeErrorChance) / math.Log(min(z.smallLoss+1./smallLossMemory, 0.99))
+	return min(int(math.Ceil(n)), maxMisses)
 }
 
-// sent notes that the packets have been sent.
-func (z *sizes) sent(size int, big, small time.Duration) {
-	z.asked, z.at, z.small, z.answered = size, big, small, 0
+// sent records that a probe and the small packet behind it were sent.
+func (z *sizeSearch) sent(size int, big, small time.Duration) {
+	z.probeSize, z.probeID, z.smallID, z.smallBackAt = size, big, small, 0
 }
 
-// doubt has the size be tried soon: something was lost.
-func (z *sizes) doubt(now time.Duration) {
-	if z.asked == 0 && !z.searching && now-z.at > sizeDoubted {
-		z.due = now
+// doubt makes the next probe due because something was lost.
+func (z *sizeSearch) doubt(now time.Duration) {
+	if z.probeSize == 0 && !z.searching && now-z.probeID > sizeProbeAfterLoss {
+		z.nextAt = now
 	}
 }
 
-// echo takes what came back. It tells whether that was the big packet, and whether either.
-func (z *sizes) echo(now, sent time.Duration) (big, ours bool) {
+// matchEcho processes an echo. It reports whether the echo is that of the big probe, and
+// whether it is that of either one.
+func (z *sizeSearch) matchEcho(now, sent time.Duration) (big, isProbe bool) {
 	switch {
-	case z.asked == 0:
-	case sent == z.at:
+	case z.probeSize == 0:
+	case sent == z.probeID:
 		return true, true
-	case sent == z.small:
-		z.small, z.answered = 0, now
+	case sent == z.smallID:
+		z.smallID, z.smallBackAt = 0, now
 		return false, true
 	}
 	return false, false
 }
 
-// missed tells whether the packet on its way is to be taken for lost, because what was
-// sent behind it is long back. Without that nothing is known.
-func (z *sizes) missed(now, rtt time.Duration) bool {
-	if z.asked > 0 && z.small != 0 && now-z.at > sizeGiveUp+rtt {
-		z.asked, z.due = 0, now
-		z.share += (1 - z.share) / sizeMemory
+// isMissed reports whether the probe in flight counts as lost, because the small one
+// behind it came back long ago. If neither has come back, nothing is known.
+func (z *sizeSearch) isMissed(now, rtt time.Duration) bool {
+	if z.probeSize > 0 && z.smallID != 0 && now-z.probeID > sizeProbeTimeout+rtt {
+		z.probeSize, z.nextAt = 0, now
+		z.smallLoss += (1 - z.smallLoss) / smallLossMemory
 	}
-	return z.asked > 0 && z.small == 0 && now-z.answered > sizeLate+rtt/2
+	return z.probeSize > 0 && z.smallID == 0 && now-z.smallBackAt > sizeReplyMargin+rtt/2
 }
 
-// arrived and lost end the question. They return the MTU if it is another now, else 0.
-func (z *sizes) arrived(now, every time.Duration) int {
-	z.low = z.asked
-	z.asked, z.misses, z.due = 0, 0, now
-	return z.narrow(now, every)
+// arrived and lost end a probe. They return the new MTU if it changes, otherwise 0.
+func (z *sizeSearch) arrived(now, interval time.Duration) int {
+	z.low = z.probeSize
+	z.probeSize, z.misses, z.nextAt = 0, 0, now
+	return z.conclude(now, interval)
 }
 
-func (z *sizes) lost(now, every time.Duration, least int) int {
-	size := z.asked
-	z.asked, z.due = 0, now
+func (z *sizeSearch) lost(now, interval time.Duration, minSize int) int {
+	size := z.probeSize
+	z.probeSize, z.nextAt = 0, now
 	z.misses++
-	z.share -= z.share / sizeMemory
+	z.smallLoss -= z.smallLoss / smallLossMemory
 	switch {
-	case z.misses < z.tries():
+	case z.misses < z.missesNeeded():
 		return 0
-	case z.last:
-		z.last, z.doubted = false, 0
+	case z.confirming:
+		z.confirming, z.doubtedSize = false, 0
 	case z.searching:
 		z.high = max(size-1, z.low)
 	default:
-		z.low, z.high, z.searching, z.doubted = min(least, size), max(size-1, least), true, size
+		z.low, z.high, z.searching, z.doubtedSize = min(minSize, size), max(size-1, minSize), true, size
 	}
 	z.misses = 0
-	return z.narrow(now, every)
+	return z.conclude(now, interval)
 }
 
-// carried takes note that a packet of a size has arrived, or a longer one.
-func (z *sizes) carried(now, every time.Duration, size int) int {
+// noteDelivered records that a data packet of at least the given size has arrived.
+func (z *sizeSearch) noteDelivered(now, interval time.Duration, size int) int {
 	switch {
-	case z.doubted > 0 && size >= z.doubted:
-		z.low, z.last, z.asked = z.doubted, true, 0
+	case z.doubtedSize > 0 && size >= z.doubtedSize:
+		z.low, z.confirming, z.probeSize = z.doubtedSize, true, 0
 	case z.searching || size < z.low:
 		return 0
 	}
 	z.misses = 0
-	return z.narrow(now, every)
+	return z.conclude(now, interval)
 }
 
-// narrow ends a search that is close enough.
-func (z *sizes) narrow(now, every time.Duration) int {
-	if z.searching && z.low < z.doubted && z.high-z.low < sizeStep {
-		z.last = true
+// conclude ends a search that is close enough.
+func (z *sizeSearch) conclude(now, interval time.Duration) int {
+	if z.searching && z.low < z.doubtedSize && z.high-z.low < sizeResolution {
+		z.confirming = true
 		return 0
 	}
-	if z.searching && !z.last && z.high-z.low >= sizeStep {
+	if z.searching && !z.confirming && z.high-z.low >= sizeResolution {
 		return 0
 	}
 	found := 0
 	if z.searching {
-		found, z.raise = z.low, now+sizeRaise
+		found, z.raiseAt = z.low, now+sizeRaiseEvery
 	}
-	z.searching, z.high, z.due = false, z.low, now+every
-	z.last, z.doubted = false, 0
+	z.searching, z.high, z.nextAt = false, z.low, now+interval
+	z.confirming, z.doubtedSize = false, 0
 	return found
 }
 
-// sizesEvery is how often a path's size is asked for. The lock is held.
-func (p *path) sizesEvery(now time.Duration) time.Duration {
-	if p.data || now-p.last < sizeEvery {
-		return sizeEvery
+// sizeProbeInterval returns how often a path's size is probed. It is called with mu held.
+func (p *path) sizeProbeInterval(now time.Duration) time.Duration {
+	if p.carriedData || now-p.lastDataAt < sizeProbeEvery {
+		return sizeProbeEvery
 	}
-	return sizeIdle
+	return sizeProbeIdle
 }
 
-func (p *path) least() int {
+func (p *path) minSize() int {
 	if p.v6 {
-		return min(sizeLeast6, p.sizes.top)
+		return min(minSizeIPv6, p.sizeSearch.deviceMTU)
 	}
-	return min(sizeLeast4, p.sizes.top)
+	return min(minSizeIPv4, p.sizeSearch.deviceMTU)
 }
 
-// askSize asks whether packets of a path's size arrive. The lock is held.
-func (o *outbound) askSize(now time.Duration, p *path, sp *sched.Path) {
-	z := &p.sizes
+// probeSize probes a path's size if a probe is due. It is called with mu held.
+func (o *outbound) probeSize(now time.Duration, p *path, sp *sched.Path) {
+	z := &p.sizeSearch
 	if !sp.Live() {
-		z.asked, z.misses = 0, 0
+		z.probeSize, z.misses = 0, 0
 		return
 	}
-	if p.data && z.due > now+sizeEvery {
-		z.due = now // there was no data so far
+	if p.carriedData && z.nextAt > now+sizeProbeEvery {
+		z.nextAt = now // the path had no data so far
 	}
-	if z.missed(now, sp.RoundTrip()) {
-		o.t.resize(p, z.lost(now, p.sizesEvery(now), p.least()))
+	if z.isMissed(now, sp.SmoothedRTT()) {
+		o.t.resize(p, z.lost(now, p.sizeProbeInterval(now), p.minSize()))
 	}
 	size := z.next(now)
 	if size == 0 {
 		return
 	}
-	big, small := now+1, now+2 // an echo that is about the round trip may carry now
+	big, small := now+1, now+2 // unique, because an echo about the round trip may carry now
 	z.sent(size, big, small)
 	o.t.sendEcho(now, p, big, size)
 	o.t.sendEcho(now, p, small, 0)
 }
 
-// sendEcho asks for an echo by a packet of a size, 0: as small as may be. The lock is
-// held.
+// sendEcho asks for an echo with a packet of a size, 0: the smallest. It is called with
+// mu held.
 func (t *Tunnel) sendEcho(now time.Duration, p *path, value time.Duration, size int) {
 	b := make([]byte, wire.HeaderBytes, max(size, 64)+secure.Overhead)
 	b = wire.Append(b, wire.TypeEcho, echo{p.id, value}.append(nil))
-	if n := size - Overhead(p.v6, t.sess.keys != nil) + wire.HeaderBytes - len(b); n > 0 {
+	if n := size - Overhead(p.v6, t.session.keys != nil) + wire.HeaderBytes - len(b); n > 0 {
 		b = wire.AppendPad(b, n)
 	}
 	t.sendControl(now, p, b)
 }
 
-// sized takes an echo that came back. It tells whether it was about a size. The lock is
-// held.
-func (t *Tunnel) sized(now time.Duration, p *path, sent time.Duration) bool {
-	big, ours := p.sizes.echo(now, sent)
+// handleSizeEcho processes an echo. It reports whether the echo is that of a size probe. It
+// is called with mu held.
+func (t *Tunnel) handleSizeEcho(now time.Duration, p *path, sent time.Duration) bool {
+	big, isProbe := p.sizeSearch.matchEcho(now, sent)
 	if big {
-		t.resize(p, p.sizes.arrived(now, p.sizesEvery(now)))
+		t.resize(p, p.sizeSearch.arrived(now, p.sizeProbeInterval(now)))
 	}
-	return ours
+	return isProbe
 }
 
-// resize gives a path another MTU; 0: it keeps the one it has. What was cut for the old
-// one and still waits to be sent again would never arrive. The lock is held.
+// resize sets a path's MTU; 0 keeps the current one. It drops packets that wait to be sent
+// again and were segmented for a larger MTU, because they would never arrive. It is called
+// with mu held.
 func (t *Tunnel) resize(p *path, mtu int) {
 	if mtu == 0 || mtu == p.mtu {
 		return
 	}
 	p.mtu = mtu
-	t.tell(Event{Path: p.Name, What: Resized, Err: fmt.Errorf("packets of up to %d bytes arrive", mtu)})
-	limit := t.limit()
-	var fitting backlog
-	for ; t.again.len() > 0; t.again.drop() {
-		if pc := t.again.first(); pc.e.split.MaxBytes() <= limit {
+	t.emit(Event{Path: p.Name, Kind: Resized, Err: fmt.Errorf("packets of up to %d bytes arrive", mtu)})
+	limit := t.innerMTU()
+	var fitting resendQueue
+	for ; t.resends.len() > 0; t.resends.drop() {
+		if pc := t.resends.first(); pc.e.split.MaxBytes() <= limit {
 			fitting.add(*pc)
 		} else {
 			t.arena.release(pc.e)
 		}
 	}
-	t.again = fitting
+	t.resends = fitting
 }
 
-// unfit takes packets off the queue that were let in when the paths carried bigger ones.
-// The lock is held.
-func (o *outbound) unfit() {
-	for o.waiting() && o.queue[o.head].split.MaxBytes() > o.limit {
+// refuseTooBig removes packets from the queue that were accepted when the paths carried
+// bigger ones. It is called with mu held.
+func (o *outbound) refuseTooBig() {
+	for o.waiting() && o.queue[o.head].split.MaxBytes() > o.innerMTU {
 		e := o.queue[o.head]
-		o.refuse(e.pkt, o.limit)
-		o.drop(e)
+		o.sendTooBig(e.pkt, o.innerMTU)
+		o.dropEntry(e)
 	}
 }

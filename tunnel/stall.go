@@ -1,80 +1,80 @@
 package tunnel
 
-// A path's socket may be full: the device behind it is slower than the path was thought to
-// be, or stands still. What is left of the run waits as it is, numbered and sealed, and the
+// A path's socket may be full: the device behind it is slower than the path was assumed
+// to be, or has stopped. The rest of the run waits as it is, numbered and sealed, and the
 // other paths go on.
 
 // dispatch sends the run.
 func (o *outbound) dispatch() {
-	if !o.run.send(o.t) {
-		o.stall()
+	if !o.batch.send(o.t) {
+		o.setAside()
 		return
 	}
-	if !o.run.kept {
+	if !o.batch.kept {
 		o.t.mu.Lock()
 		defer o.t.mu.Unlock()
-		o.run.over(o.t)
+		o.batch.release(o.t)
 	}
 }
 
-// stall puts the run aside, and takes another.
-func (o *outbound) stall() {
-	t, b := o.t, o.run
+// setAside puts the run aside and takes another batch.
+func (o *outbound) setAside() {
+	t, b := o.t, o.batch
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if b.kept { // its packets may be acknowledged, though they have not been sent
+	if b.kept { // the peer may acknowledge its packets although they have not been sent
 		for _, pc := range b.pieces {
 			pc.e.refs++
 		}
 		b.kept = false
 	}
-	if t.valid(b) {
-		t.send.Path(b.p.id).Full = true
+	if t.stillValid(b) {
+		t.sender.Path(b.path.id).SocketFull = true
 	}
 	o.stalled = append(o.stalled, b)
 	if n := len(o.spare); n > 0 {
-		o.run, o.spare = o.spare[n-1], o.spare[:n-1]
+		o.batch, o.spare = o.spare[n-1], o.spare[:n-1]
 		return
 	}
-	o.run = newBatch()
+	o.batch = newBatch()
 }
 
-// resume goes on with runs that were put aside. There is one of each path at most.
+// resume continues the runs that were set aside. There is at most one per path.
 func (o *outbound) resume() {
-	left := o.stalled[:0]
+	waiting := o.stalled[:0]
 	for _, b := range o.stalled {
-		if o.goOn(b) {
-			left = append(left, b)
+		if o.resumeRun(b) {
+			waiting = append(waiting, b)
 		}
 	}
-	o.stalled = left
+	o.stalled = waiting
 }
 
-// goOn goes on with one run. It reports whether that has to wait on.
-func (o *outbound) goOn(b *batch) bool {
+// resumeRun continues one run. It reports whether the run has to wait longer.
+func (o *outbound) resumeRun(b *batch) bool {
 	t := o.t
 	t.mu.Lock()
-	valid := t.valid(b)
+	valid := t.stillValid(b)
 	t.mu.Unlock()
 	if valid && !b.send(t) {
 		return true
 	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if sp := t.send.Path(b.p.id); sp != nil && t.paths[b.p.id] == b.p {
-		sp.Full = false
+	if sp := t.sender.Path(b.path.id); sp != nil && t.paths[b.path.id] == b.path {
+		sp.SocketFull = false
 	}
-	b.over(t)
+	b.release(t)
 	o.spare = append(o.spare, b)
 	return false
 }
 
-// valid reports whether a run may still be sent: its path is in use as it was, in the same
-// life. The lock is held.
-func (t *Tunnel) valid(b *batch) bool {
-	p := t.paths[b.p.id]
-	if p != b.p || p.fd != b.fd || t.sess.mine != b.life || !t.sess.up {
+// stillValid reports whether a run may still be sent: its path is in use with the same
+// socket, in the same session. It is called with mu held.
+func (t *Tunnel) stillValid(b *batch) bool {
+	p := t.paths[b.path.id]
+	if p != b.path || p.fd != b.fd || t.session.ownName != b.sessionName || !t.session.up {
 		return false
 	}
-	return t.send.Path(p.id).Live() && (b.keys == nil || !b.keys.spent(t.now()))
+	return t.sender.Path(p.id).Live() && (b.keys == nil || !b.keys.cantSeal(t.now()))
 }

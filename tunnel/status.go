@@ -7,77 +7,82 @@ import (
 	"cleat/tunnel/sched"
 )
 
-// Status is what a Tunnel is doing.
+// Status is the state of a Tunnel.
 type Status struct {
 	Up     bool // the peer has answered
 	Form   Form
-	Cipher string // "": nothing is encrypted
-	KeyID  string // of the keys in use: another with each rekeying; "": nothing is encrypted
+	Cipher string // "": not encrypted
+	KeyID  string // identifies the keys in use, and changes with each rekeying; "": not encrypted
 	Rate   float64
 	Paths  []PathStatus
 	Stats
 }
 
-// PathStatus is what a path is doing.
+// PathStatus is the state of a path.
 type PathStatus struct {
 	PathConfig
-	Open  bool    // it has a socket
+	Open  bool    // the path has a socket
 	Share float64 // of what all paths deliver, 0…1
 	sched.Status
 }
 
 // Stats are counters since the start, in packets unless they say otherwise.
 type Stats struct {
-	Read, ReadBytes         uint64 // from the device
-	QueueDrops, QueueMarks  uint64 // dropped or marked because the paths were full
-	TooBig                  uint64 // refused because no path carries packets of that size
-	Sent, Resent            uint64
-	SendErrors              uint64
-	Received, ReceivedBytes uint64
-	Strange                 uint64 // dropped: not understood, not authentic, of another life
-	Foreign                 uint64 // dropped: from an address outside the tunnel's networks
-	Written, WriteErrors    uint64 // super-packets to the device
-	Reports                 uint64 // sent
-	Missing                 uint64 // passed over by a path of the peer's
-	QueueBytes              int    // that wait for a path, now
-	KeptBytes               int    // memory of what may have to be sent again, now
-	Order                   order.Stats
+	Read          uint64      `json:"read_packets"` // from the device
+	ReadBytes     uint64      `json:"read_bytes"`
+	QueueDrops    uint64      `json:"queue_dropped_packets"` // because the paths were full
+	QueueMarks    uint64      `json:"queue_marked_packets"`  // by ECN, instead of a drop
+	TooBig        uint64      `json:"too_big_packets"`       // refused because no path carries packets of that size
+	Sent          uint64      `json:"sent_packets"`
+	Resent        uint64      `json:"resent_packets"`
+	SendErrors    uint64      `json:"send_errors"`
+	Received      uint64      `json:"received_packets"`
+	ReceivedBytes uint64      `json:"received_bytes"`
+	Invalid       uint64      `json:"strange_packets"` // dropped: malformed, not authentic, or of another session
+	WrongSource   uint64      `json:"foreign_packets"` // dropped: from an address outside the tunnel's networks
+	Missing       uint64      `json:"missing_packets"` // from the peer's paths
+	Written       uint64      `json:"device_writes"`   // super-packets to the device
+	WriteErrors   uint64      `json:"device_write_errors"`
+	Reports       uint64      `json:"reports_sent"`
+	QueueBytes    int         `json:"queue_bytes"` // waiting for a path, now
+	KeptBytes     int         `json:"kept_bytes"`  // memory of packets that may have to be sent again, now
+	Order         order.Stats `json:"order"`
 }
 
-// Status tells what the Tunnel is doing. It may be called at any time.
+// Status returns the state of the Tunnel.
 func (t *Tunnel) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	s := Status{Up: t.sess.up, Form: t.form(), Rate: t.send.Rate() * 8, Stats: t.counted()}
-	if k := t.sess.keys; k != nil {
+	s := Status{Up: t.session.up, Form: t.formInUse(), Rate: t.sender.Rate() * 8, Stats: t.readStats()}
+	if k := t.session.keys; k != nil {
 		s.Cipher, s.KeyID = k.Cipher().String(), k.ID().String()
 	}
 	sum := 0.0
-	for _, sp := range t.send.Paths() {
+	for _, sp := range t.sender.Paths() {
 		p := t.paths[sp.ID]
-		st := PathStatus{PathConfig: p.PathConfig, Open: p.fd >= 0, Status: t.send.Status(now, sp.ID)}
+		st := PathStatus{PathConfig: p.PathConfig, Open: p.fd >= 0, Status: t.sender.Status(now, sp.ID)}
 		st.MTU = p.mtu
 		st.Live = st.Live && st.Open && s.Up
-		sum += st.BitsPerSec
+		sum += st.DeliveredBitsPerSec
 		s.Paths = append(s.Paths, st)
 	}
 	for i := range s.Paths {
 		if sum > 0 {
-			s.Paths[i].Share = s.Paths[i].BitsPerSec / sum
+			s.Paths[i].Share = s.Paths[i].DeliveredBitsPerSec / sum
 		}
 	}
 	return s
 }
 
-func (t *Tunnel) counted() Stats {
+func (t *Tunnel) readStats() Stats {
 	c := &t.stats
 	s := Stats{
 		Read: c.read.Load(), ReadBytes: c.readBytes.Load(), QueueDrops: c.queueDrops.Load(), QueueMarks: c.queueMarks.Load(),
 		TooBig: c.tooBig.Load(), Sent: c.sent.Load(), Resent: c.resent.Load(), SendErrors: c.sendErrors.Load(),
-		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(), Strange: c.strange.Load(), Foreign: c.foreign.Load(),
+		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(), Invalid: c.invalid.Load(), WrongSource: c.wrongSource.Load(),
 		Written: c.written.Load(), WriteErrors: c.writeErrors.Load(), Reports: c.reports.Load(), Missing: c.missing.Load(),
-		QueueBytes: int(c.queued.Load()), KeptBytes: t.arena.kept(),
+		QueueBytes: int(c.queued.Load()), KeptBytes: t.arena.keptBytes(),
 	}
 	if o := c.order.Load(); o != nil {
 		s.Order = *o
@@ -85,13 +90,13 @@ func (t *Tunnel) counted() Stats {
 	return s
 }
 
-// publish makes the receiving thread's counters known.
+// publish copies the inbound thread's counters to Tunnel.stats.
 func (in *inbound) publish(now time.Duration) {
-	if now-in.published < 100*time.Millisecond {
+	if now-in.publishedAt < 100*time.Millisecond {
 		return
 	}
-	in.published = now
-	s := in.past
+	in.publishedAt = now
+	s := in.pastStats
 	s.Add(in.buf.Stats())
 	in.t.stats.order.Store(&s)
 }

@@ -12,39 +12,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// super is a packet, or a super-packet, that a device would hand over.
-type super struct {
-	v6       bool
-	proto    packet.Protocol
-	flow     uint16 // source port
-	tos      uint8
-	ttl      uint8
-	id       uint16
-	cuttable bool // without DF
-	seq      uint32
-	flags    uint8
-	window   uint16
-	options  []byte
-	payload  []byte
-	size     int // of a segment; 0: there is one
+// superPacket is a packet or super-packet, as a device provides it.
+type superPacket struct {
+	v6           bool
+	proto        packet.Protocol
+	flow         uint16 // source port
+	tos          uint8
+	ttl          uint8
+	id           uint16
+	fragmentable bool // without DF
+	seq          uint32
+	flags        uint8
+	window       uint16
+	options      []byte
+	payload      []byte
+	size         int // of a segment; 0: not segmented
 }
 
-func (s *super) addresses() (src, dst netip.Addr) {
+func (s *superPacket) addresses() (src, dst netip.Addr) {
 	if s.v6 {
 		return netip.MustParseAddr("2001:db8::2"), netip.MustParseAddr("2001:db8:1::7")
 	}
 	return netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("198.51.100.7")
 }
 
-// build is the packet with a partial checksum, and its virtio header.
-func (s *super) build() (packet.VNetHdr, []byte) {
+// build returns the packet with a partial checksum, and its virtio header.
+func (s *superPacket) build() (packet.VNetHdr, []byte) {
 	src, dst := s.addresses()
 	l4 := packet.UDPBytes + len(s.payload)
 	if s.proto == packet.TCP {
 		l4 = packet.TCPBytes + len(s.options) + len(s.payload)
 	}
 	b := make([]byte, packet.IPBytes(src)+l4)
-	ip := packet.IP{Src: src, Dst: dst, Protocol: s.proto, TTL: s.ttl, TOS: s.tos, ID: uint32(s.id), DontFragment: !s.cuttable}
+	ip := packet.IP{Src: src, Dst: dst, Protocol: s.proto, TTL: s.ttl, TOS: s.tos, ID: uint32(s.id), DontFragment: !s.fragmentable}
 	at := ip.Put(b, l4)
 	t := b[at:]
 	vnet := packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(at)}
@@ -68,16 +68,16 @@ func (s *super) build() (packet.VNetHdr, []byte) {
 	return vnet, b
 }
 
-// read is what a read of the device gives.
-func (s *super) read() []byte {
+// deviceRead returns the result of reading the packet from a device.
+func (s *superPacket) deviceRead() []byte {
 	vnet, pkt := s.build()
 	b := make([]byte, packet.VNetHdrBytes, packet.VNetHdrBytes+len(pkt))
 	vnet.Put(b)
 	return append(b, pkt...)
 }
 
-// splits are the whole packets that a read of the device stands for.
-func splits(t testing.TB, read []byte) [][]byte {
+// splitRead returns the packets that a read of the device stands for.
+func splitRead(t testing.TB, read []byte) [][]byte {
 	t.Helper()
 	var vnet packet.VNetHdr
 	var s packet.Splitter
@@ -93,12 +93,12 @@ func splits(t testing.TB, read []byte) [][]byte {
 	return all
 }
 
-// device is a device that keeps packets apart: a pair of sockets.
+// device is a pair of sockets that keeps packets apart.
 type device struct {
-	fd    int // for the Tunnel
-	other int
-	buf   []byte
-	t     testing.TB
+	fd     int // the Tunnel's end
+	hostFD int
+	buf    []byte
+	t      testing.TB
 }
 
 func newDevice(t testing.TB) *device {
@@ -107,28 +107,28 @@ func newDevice(t testing.TB) *device {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &device{fd: fds[0], other: fds[1], buf: make([]byte, 1<<17), t: t}
+	return &device{fd: fds[0], hostFD: fds[1], buf: make([]byte, 1<<17), t: t}
 }
 
 func (d *device) close() {
 	unix.Close(d.fd)
-	unix.Close(d.other)
+	unix.Close(d.hostFD)
 }
 
-// hand has the device read that.
-func (d *device) hand(read []byte) {
+// provide makes the device provide a packet.
+func (d *device) provide(read []byte) {
 	d.t.Helper()
-	if _, err := unix.Write(d.other, read); err != nil {
+	if _, err := unix.Write(d.hostFD, read); err != nil {
 		d.t.Fatal(err)
 	}
 }
 
-// written takes all that has been written to the device.
-func (d *device) written() [][]byte {
+// readAll returns all that has been written to the device.
+func (d *device) readAll() [][]byte {
 	d.t.Helper()
 	var all [][]byte
 	for {
-		n, err := unix.Read(d.other, d.buf)
+		n, err := unix.Read(d.hostFD, d.buf)
 		switch {
 		case err == unix.EAGAIN || n == 0:
 			return all
@@ -139,9 +139,9 @@ func (d *device) written() [][]byte {
 	}
 }
 
-// randomSuper is any super-packet that a kernel might make.
-func randomSuper(r *rand.Rand) super {
-	s := super{v6: r.IntN(2) == 0, proto: packet.UDP, flow: uint16(1000 + r.IntN(2)), cuttable: r.IntN(4) == 0, tos: uint8(r.IntN(4)), ttl: 64, id: uint16(r.Uint32()), seq: r.Uint32()}
+// randomSuperPacket returns any super-packet that a kernel might make.
+func randomSuperPacket(r *rand.Rand) superPacket {
+	s := superPacket{v6: r.IntN(2) == 0, proto: packet.UDP, flow: uint16(1000 + r.IntN(2)), fragmentable: r.IntN(4) == 0, tos: uint8(r.IntN(4)), ttl: 64, id: uint16(r.Uint32()), seq: r.Uint32()}
 	s.size = 1 + r.IntN(1448)
 	if r.IntN(8) == 0 {
 		s.size = 1 + r.IntN(20)
@@ -150,7 +150,7 @@ func randomSuper(r *rand.Rand) super {
 	if n += r.IntN(s.size + 1); n == 0 {
 		n = 1
 	}
-	if s.payload = noise(r, n); s.proto == packet.UDP && r.IntN(2) == 0 {
+	if s.payload = randomBytes(r, n); s.proto == packet.UDP && r.IntN(2) == 0 {
 		return s
 	}
 	s.proto, s.flags = packet.TCP, packet.ACK
@@ -160,12 +160,12 @@ func randomSuper(r *rand.Rand) super {
 		}
 	}
 	if r.IntN(2) == 0 { // timestamps
-		s.options = append([]byte{1, 1, 8, 10}, noise(r, 8)...)
+		s.options = append([]byte{1, 1, 8, 10}, randomBytes(r, 8)...)
 	}
 	return s
 }
 
-func noise(r *rand.Rand, n int) []byte {
+func randomBytes(r *rand.Rand, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
 		b[i] = byte(r.Uint32())
@@ -173,18 +173,18 @@ func noise(r *rand.Rand, n int) []byte {
 	return b
 }
 
-// openFunc is an Opener.
+// openFunc is a function that implements Opener.
 type openFunc func(PathConfig) (Socket, error)
 
 func (f openFunc) Open(p PathConfig) (Socket, error) { return f(p) }
 
-// ends are two Tunnels that nobody runs, with paths between them.
+// ends are two Tunnels that are not running, with paths between them.
 type ends struct {
 	a, b       *Tunnel
 	devA, devB *device
 }
 
-// newEnds makes them. Each has the same paths over loopback, IPv6 where v6 says so.
+// newEnds returns two ends with the same paths over loopback.
 func newEnds(t testing.TB, cfg Config, v6 bool, paths int) *ends {
 	t.Helper()
 	e := &ends{devA: newDevice(t), devB: newDevice(t)}
@@ -204,16 +204,16 @@ func newEnds(t testing.TB, cfg Config, v6 bool, paths int) *ends {
 		if *end, err = New(cfg); err != nil {
 			t.Fatal(err)
 		}
-		t.Cleanup((*end).closeSockets)
+		t.Cleanup((*end).Close)
 		(*end).out, (*end).in = newOutbound(*end), newInbound(*end)
 	}
-	e.a.know(e.b.sess.mine)
-	e.b.know(e.a.sess.mine)
-	e.a.sess.up, e.b.sess.up = true, true
+	e.a.setPeerName(e.b.session.ownName)
+	e.b.setPeerName(e.a.session.ownName)
+	e.a.session.up, e.b.session.up = true, true
 	return e
 }
 
-// seal gives both keys.
+// seal gives both ends keys.
 func (e *ends) seal(t testing.TB) {
 	t.Helper()
 	first, second := keyPair(t)
@@ -235,21 +235,21 @@ func (e *ends) seal(t testing.TB) {
 		key  Key
 	}{{e.a, begun, Key{Private: first, Peer: second.Public()}}, {e.b, answered, Key{Private: second, Peer: first.Public()}}} {
 		k := newKeys(end.made, end.now())
-		end.cfg.Key, end.sess.keys, end.sess.tag = &end.key, k, k.out
-		end.ring.use(k)
-		if end.hands, err = newHandshakes(end.Tunnel); err != nil {
+		end.cfg.Key, end.session.keys, end.session.tag = &end.key, k, k.outTag
+		end.keyring.use(k)
+		if end.handshakes, err = newHandshakes(end.Tunnel); err != nil {
 			t.Fatal(err)
 		}
 	}
 }
 
-// speakCompat makes an end speak the compat form.
-func (t *Tunnel) speakCompat() {
-	t.sess.up, t.sess.compat, t.send.Blind = true, true, true
-	t.compatUp.Store(true)
+// useCompat makes an end use the compat form.
+func (t *Tunnel) useCompat() {
+	t.session.up, t.session.compat, t.sender.Blind = true, true, true
+	t.acceptCompat.Store(true)
 }
 
-// keyPair are two private keys, that of the initiator first.
+// keyPair returns two private keys, the initiator's first.
 func keyPair(t testing.TB) (first, second secure.PrivateKey) {
 	t.Helper()
 	var err error
@@ -265,7 +265,7 @@ func keyPair(t testing.TB) (first, second secure.PrivateKey) {
 	return first, second
 }
 
-// loopback makes two sockets that are connected to each other.
+// loopback returns two sockets that are connected to each other.
 func loopback(t testing.TB, v6 bool) (fds [2]int, at [2]unix.Sockaddr) {
 	t.Helper()
 	family, any := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}})
@@ -303,5 +303,5 @@ func addrPort(s unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// held is how many entries are in the chunk that is read into.
-func (s *supply) held() int { return s.current.refs + s.given }
+// entriesInUse returns how many entries are in the current chunk.
+func (s *supply) entriesInUse() int { return s.current.refs + s.uncounted }

@@ -18,78 +18,78 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Tunnel joins a TUN device to the other end's over many paths. Make it with New.
+// Tunnel connects a TUN device to the peer's over many paths. Make it with New.
 type Tunnel struct {
-	cfg   Config
-	begun time.Time
+	cfg       Config
+	startedAt time.Time
 
-	// mu guards what both directions touch. It is taken once a batch.
-	mu         sync.Mutex
-	send       sched.Sender
-	paths      [MaxPaths]*path  // by ID
-	control    [MaxPaths]uint64 // number of the last control packet, by path; a key seals none twice
-	arena      arena
-	again      backlog       // to be sent again, before anything else
-	repairs    repairs       // how much more of it may be added
-	lost       time.Duration // when a path was last lost with packets in it; 0: what waits for their sake has gone
-	sess       session
-	queue      atomic.Int64 // Config.Queue, ns
-	hold       atomic.Int64 // Config.Hold, ns
-	tcpAsIs    atomic.Bool  // Config.TCPAsIs
-	udpAsIs    atomic.Bool  // Config.UDPAsIs
-	sources    atomic.Pointer[sources]
-	socketRoom atomic.Int64 // the least that a socket of ours holds, bytes of packets
-	slowest    atomic.Int64 // round trip of the slowest path in use, ns
+	// mu guards what both directions use. It is taken once per batch.
+	mu             sync.Mutex
+	sender         sched.Sender
+	paths          [MaxPaths]*path  // by ID
+	controlSeqs    [MaxPaths]uint64 // sequence number of the last control packet, by path ID; a key must never seal one twice
+	arena          arena
+	resends        resendQueue   // to be sent again, before anything else
+	resendBudget   resendBudget  // how many more packets may be sent again
+	pathLostAt     time.Duration // when a path with unacknowledged packets was last lost; 0: the queue has recovered from that
+	session        session
+	queue          atomic.Int64 // Config.Queue, ns
+	hold           atomic.Int64 // Config.Hold, ns
+	tcpUnordered   atomic.Bool  // Config.TCPUnordered
+	udpUnordered   atomic.Bool  // Config.UDPUnordered
+	sources        atomic.Pointer[sourceFilter]
+	socketCapacity atomic.Int64 // of one of our sockets, bytes of packets
+	maxRTT         atomic.Int64 // longest round trip of a path in use, ns
 
-	out   *outbound
-	in    *inbound
-	hands *handshakes // nil without a key
+	out        *outbound
+	in         *inbound
+	handshakes *handshakes // nil without a key
 
-	ring keyring
-	done chan struct{} // closed with closed
+	keyring keyring
+	done    chan struct{} // closed when closed is set
 
-	expects    atomic.Uint64 // tag of the packets that the peer sends without keys, or noTag
-	native     bool          // the peer has answered in the native form: it stays; belongs to mu
-	mismatched bool          // people were told that the peer speaks another version; belongs to mu
+	peerTag          atomic.Uint64 // tag of the packets that the peer sends without keys, or noTag
+	peerIsNative     bool          // the peer has answered in the native form, so the form can't change any more; guarded by mu
+	mismatchReported bool          // guarded by mu
 
-	closings        []closing
+	closings        []closingSocket
 	wakeOut, wakeIn int // eventfds
 	closed          atomic.Bool
-	answered        atomic.Bool   // in the compat form, in which nobody says hello
-	compatUp        atomic.Bool   // packets of the compat form are taken
-	ended           bool          // no socket is opened any more; belongs to mu
-	changes         atomic.Uint32 // of the set of sockets
+	compatHeard     atomic.Bool   // a packet of the compat form has arrived
+	acceptCompat    atomic.Bool   // packets of the compat form are accepted
+	ended           bool          // no more sockets are opened; guarded by mu
+	socketsVersion  atomic.Uint32 // changes with the set of sockets
 	stats           counters
 }
 
-// path is what the engine keeps of a path.
+// path is a path and its socket.
 type path struct {
 	PathConfig
-	id      int
-	fd      int // -1: none
-	listen  int // 0: none
-	v6      bool
-	mtu     int
-	sizes   sizes
-	kept    pieces
-	vital   vital
-	failure failure
+	id          int
+	fd          int // -1: none
+	listen      int // 0: none
+	v6          bool
+	mtu         int
+	sizeSearch  sizeSearch
+	unacked     pieceQueue
+	compat      compatHealth
+	sendFailure sendFailure
 
-	answered time.Duration // the last greeting; 0: none
-	probed   time.Duration // the last probe
-	data     bool          // it has carried data since the last mark
-	last     time.Duration // when it last carried data
+	helloSentAt time.Duration // 0: never
+	probedAt    time.Duration // when the last probe was sent
+	carriedData bool          // since the last mark
+	lastDataAt  time.Duration
 }
 
-// counters are what Stats reports, in packets unless they say otherwise.
+// counters are the source of Stats, in packets unless they say otherwise.
 type counters struct {
 	read, readBytes         atomic.Uint64 // from the device
 	queueDrops, queueMarks  atomic.Uint64
 	sent, resent            atomic.Uint64
 	sendErrors              atomic.Uint64
 	received, receivedBytes atomic.Uint64
-	strange                 atomic.Uint64 // not understood, not ours
-	foreign                 atomic.Uint64 // from outside Config.Sources
+	invalid                 atomic.Uint64 // malformed, unauthenticated or of another session
+	wrongSource             atomic.Uint64 // from outside Config.Sources
 	written                 atomic.Uint64 // to the device
 	writeErrors             atomic.Uint64
 	reports, missing        atomic.Uint64
@@ -98,27 +98,28 @@ type counters struct {
 	order                   atomic.Pointer[order.Stats]
 }
 
-// New makes a Tunnel. It opens nothing and starts nothing: Run does.
+// New returns a Tunnel. It opens the paths' sockets, but moves no packets before Run is
+// called.
 func New(cfg Config) (*Tunnel, error) {
 	if len(cfg.Paths) > MaxPaths {
-		return nil, fmt.Errorf("make a tunnel of %d paths: %w: %d are allowed", len(cfg.Paths), ErrTooMany, MaxPaths)
+		return nil, fmt.Errorf("create tunnel with %d paths: %w: at most %d are allowed", len(cfg.Paths), ErrTooMany, MaxPaths)
 	}
-	t := &Tunnel{cfg: cfg, begun: time.Now(), wakeOut: -1, wakeIn: -1, done: make(chan struct{})}
+	t := &Tunnel{cfg: cfg, startedAt: time.Now(), wakeOut: -1, wakeIn: -1, done: make(chan struct{})}
 	if k := cfg.Key; k != nil {
 		if k.Private.Public() == k.Peer {
-			return nil, fmt.Errorf("make a tunnel: %w", secure.ErrSameKey)
+			return nil, fmt.Errorf("create tunnel: %w", secure.ErrSameKey)
 		}
 		var err error
-		if t.hands, err = newHandshakes(t); err != nil {
-			return nil, fmt.Errorf("make a tunnel: %w", err)
+		if t.handshakes, err = newHandshakes(t); err != nil {
+			return nil, fmt.Errorf("create tunnel: %w", err)
 		}
 	}
-	t.send.Mode, t.send.Inflight = cfg.Mode, leastRoom
-	t.repairs = newRepairs()
+	t.sender.Mode, t.sender.MaxInFlightBytes = cfg.Mode, minSocketCapacity
+	t.resendBudget = newRepairs()
 	t.queue.Store(int64(cfg.Queue))
-	t.SetOrder(cfg.Hold, cfg.TCPAsIs, cfg.UDPAsIs)
+	t.SetOrder(cfg.Hold, cfg.TCPUnordered, cfg.UDPUnordered)
 	t.SetSources(cfg.Sources)
-	t.beginLife()
+	t.newSession()
 	for _, p := range cfg.Paths {
 		if _, err := t.addPath(p); err != nil {
 			t.Close()
@@ -128,22 +129,21 @@ func New(cfg Config) (*Tunnel, error) {
 	return t, nil
 }
 
-// now is the time on the Tunnel's clock, which does not jump.
-func (t *Tunnel) now() time.Duration { return time.Since(t.begun) }
+// now returns the time on the Tunnel's clock, which never jumps.
+func (t *Tunnel) now() time.Duration { return time.Since(t.startedAt) }
 
-// Run moves packets until ctx ends. It returns nil then, and an error when the
+// Run moves packets until ctx ends, and returns nil then. It returns an error if the
 // device fails. A Tunnel runs once.
 func (t *Tunnel) Run(ctx context.Context) error {
-	var err error
-	if err = t.openWakes(); err != nil {
+	if err := t.openWakes(); err != nil {
 		return err
 	}
 	defer t.closeWakes()
 	stop := context.AfterFunc(ctx, t.close)
 	defer stop()
-	var keeper sync.WaitGroup
-	if t.hands != nil {
-		keeper.Go(t.hands.run)
+	var handshaking sync.WaitGroup
+	if t.handshakes != nil {
+		handshaking.Go(t.handshakes.run)
 	}
 	failed := make(chan error, 2)
 	for _, loop := range []func() error{t.out.loop, t.in.loop} {
@@ -153,13 +153,13 @@ func (t *Tunnel) Run(ctx context.Context) error {
 			failed <- err
 		}()
 	}
-	err = errors.Join(<-failed, <-failed)
-	keeper.Wait()
-	t.closeSockets()
+	err := errors.Join(<-failed, <-failed)
+	handshaking.Wait()
+	t.Close()
 	return err
 }
 
-// openWakes makes what wakes the two threads, and them.
+// openWakes creates the eventfds that wake the two threads, and the threads' state.
 func (t *Tunnel) openWakes() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -176,7 +176,8 @@ func (t *Tunnel) openWakes() error {
 	return nil
 }
 
-// closeWakes sees to it that nobody writes to a descriptor that is somebody else's by then.
+// closeWakes closes the eventfds. It clears them under the lock, so that nobody writes to
+// a descriptor that was reused.
 func (t *Tunnel) closeWakes() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -185,17 +186,17 @@ func (t *Tunnel) closeWakes() {
 	t.wakeOut, t.wakeIn = -1, -1
 }
 
-// breather lets the Go scheduler see that a thread gets on. A goroutine that it has not
-// had in its hands for 10 ms, be it in system calls all the time, has its processor taken
-// away at each of them, by a monitor that then looks every 20 µs: 19 % of the processor
-// time of an end, against 2 %.
-type breather struct{ last time.Duration }
+// yielder lets the Go scheduler see that a thread makes progress. The runtime's monitor
+// takes the processor away, at every system call, from a goroutine that has not been
+// scheduled for 10 ms, and looks every 20 µs then: 19 % of the processor time of an end,
+// against 2 % with yielding.
+type yielder struct{ yieldedAt time.Duration }
 
-const breatheEvery = 4 * time.Millisecond
+const yieldEvery = 4 * time.Millisecond
 
-func (b *breather) breathe(now time.Duration) {
-	if now-b.last > breatheEvery {
-		b.last = now
+func (b *yielder) yield(now time.Duration) {
+	if now-b.yieldedAt > yieldEvery {
+		b.yieldedAt = now
 		runtime.Gosched()
 	}
 }
@@ -203,15 +204,15 @@ func (b *breather) breathe(now time.Duration) {
 func eventfd() (int, error) {
 	fd, err := unix.Eventfd(0, unix.EFD_NONBLOCK|unix.EFD_CLOEXEC)
 	if err != nil {
-		return -1, fmt.Errorf("make an eventfd: %w", err)
+		return -1, fmt.Errorf("create eventfd: %w", err)
 	}
 	return fd, nil
 }
 
-var one = []byte{1, 0, 0, 0, 0, 0, 0, 1}
+var eventfdOne = []byte{1, 0, 0, 0, 0, 0, 0, 1}
 
 // wake ends a wait on an eventfd.
-func wake(fd int) { _, _ = sys.WriteNow(fd, one) }
+func wake(fd int) { _, _ = sys.WriteNow(fd, eventfdOne) }
 
 func (t *Tunnel) close() {
 	if !t.closed.CompareAndSwap(false, true) {
@@ -224,17 +225,15 @@ func (t *Tunnel) close() {
 	wake(t.wakeIn)
 }
 
-// Close closes the sockets of a Tunnel whose Run has returned, or that never ran. From
-// then on none is opened.
-func (t *Tunnel) Close() { t.closeSockets() }
-
-func (t *Tunnel) closeSockets() {
+// Close closes the sockets of a Tunnel whose Run has returned or was never called. No
+// socket is opened afterwards.
+func (t *Tunnel) Close() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
 	for _, p := range t.paths {
 		if p != nil {
-			t.shut(p)
+			t.closePath(p)
 		}
 	}
 	for _, c := range t.closings {
@@ -243,7 +242,7 @@ func (t *Tunnel) closeSockets() {
 	t.closings = nil
 }
 
-// addPath opens a path and takes it in. Call it with the lock held, or before Run.
+// addPath adds a path and opens its socket. It is called with mu held, or before Run.
 func (t *Tunnel) addPath(cfg PathConfig) (*path, error) {
 	if t.ended {
 		return nil, fmt.Errorf("add path %q: %w", cfg.Name, ErrEnded)
@@ -252,102 +251,103 @@ func (t *Tunnel) addPath(cfg PathConfig) (*path, error) {
 	for i, p := range t.paths {
 		switch {
 		case p != nil && p.Name == cfg.Name:
-			return nil, fmt.Errorf("add path %q: %w", cfg.Name, ErrPathTaken)
+			return nil, fmt.Errorf("add path %q: %w", cfg.Name, ErrPathExists)
 		case p == nil && id < 0:
 			id = i
 		}
 	}
 	if id < 0 {
-		return nil, fmt.Errorf("add path %q: %w: %d are allowed", cfg.Name, ErrTooMany, MaxPaths)
+		return nil, fmt.Errorf("add path %q: %w: at most %d are allowed", cfg.Name, ErrTooMany, MaxPaths)
 	}
 	p := &path{PathConfig: cfg, id: id, fd: -1, v6: cfg.Remote.Addr().Is6()}
 	t.paths[id] = p
-	t.send.Add(t.now(), id, cfg.Weight, cfg.Limit)
+	t.sender.Add(t.now(), id, cfg.Weight, cfg.MaxRate)
 	if cfg.Down {
-		t.send.SetUp(id, false)
+		t.sender.SetUp(id, false)
 		return p, nil
 	}
-	t.open(p)
+	t.openPath(p)
 	return p, nil
 }
 
-// open opens a path's socket, or has it wait for a better time.
-func (t *Tunnel) open(p *path) {
+// openPath opens a path's socket. If that is not possible now, the path stays down until
+// SetPath is called.
+func (t *Tunnel) openPath(p *path) {
 	s, err := t.cfg.Opener.Open(p.PathConfig)
 	if err != nil {
-		t.send.SetUp(p.id, false)
-		t.tell(Event{Path: p.Name, What: PathGone, Err: err})
+		t.sender.SetUp(p.id, false)
+		t.emit(Event{Path: p.Name, Kind: PathGone, Err: err})
 		return
 	}
 	p.fd, p.listen, p.mtu = s.FD, s.Listen, s.MTU
 	if p.mtu == 0 {
 		p.mtu = 1500
 	}
-	p.sizes.begin(p.mtu)
-	p.vital = vital{}
-	t.socketRoom.Store(int64(prepareSocket(p.fd, p.v6)))
+	p.sizeSearch.start(p.mtu)
+	p.compat = compatHealth{}
+	t.socketCapacity.Store(int64(configureSocket(p.fd, p.v6)))
 	if p.listen > 0 {
-		prepareSocket(p.listen, p.v6)
+		configureSocket(p.listen, p.v6)
 	}
-	t.changes.Add(1)
+	t.socketsVersion.Add(1)
 }
 
-// closing is a socket that is to be closed when neither thread can be using it.
-type closing struct {
-	fd      int
-	path    *path
-	until   time.Duration // what comes is read
-	out, in bool          // the thread has let go of it
+// closingSocket is a socket that is closed once both threads have released it.
+type closingSocket struct {
+	fd                      int
+	path                    *path
+	readUntil               time.Duration // the inbound thread reads it until then
+	outReleased, inReleased bool          // the thread no longer uses it
 }
 
-// lingerTime is how long a path is read after it was taken out of use: as long as the other
-// end may need to hear of it, and what it has sent until then to come.
+// lingerTime is how long a path is read after it was taken out of use: until the other
+// end has learned of it, and what it had sent before has arrived.
 const lingerTime = 500 * time.Millisecond
 
-// shut has a path's sockets closed. The lock is held.
-func (t *Tunnel) shut(p *path) {
+// closePath schedules a path's sockets to be closed. It is called with mu held.
+func (t *Tunnel) closePath(p *path) {
 	if p.fd > 0 {
-		c := closing{fd: p.fd, path: p}
-		if t.sess.up && !t.sess.compat {
-			c.until = t.now() + lingerTime
+		c := closingSocket{fd: p.fd, path: p}
+		if t.session.up && !t.session.compat {
+			c.readUntil = t.now() + lingerTime
 		}
 		t.closings = append(t.closings, c)
 	}
 	if p.listen > 0 {
-		t.closings = append(t.closings, closing{fd: p.listen, path: p})
+		t.closings = append(t.closings, closingSocket{fd: p.listen, path: p})
 	}
 	p.fd, p.listen = -1, 0
-	t.changes.Add(1)
+	t.socketsVersion.Add(1)
 }
 
-// sweep closes sockets that one thread, whose turn it is, and the other have let go of.
-// The lock is held.
-func (t *Tunnel) sweep(outbound bool) {
+// closeReleased closes the sockets that both threads have released, and releases the rest
+// for the calling thread. It is called with mu held.
+func (t *Tunnel) closeReleased(outbound bool) {
 	now := t.now()
-	t.closings = slices.DeleteFunc(t.closings, func(c closing) bool { return c.out && c.in && unix.Close(c.fd) == nil })
+	t.closings = slices.DeleteFunc(t.closings, func(c closingSocket) bool { return c.outReleased && c.inReleased && unix.Close(c.fd) == nil })
 	for i := range t.closings {
 		c := &t.closings[i]
-		c.out, c.in = c.out || outbound, c.in || !outbound && now >= c.until
+		c.outReleased, c.inReleased = c.outReleased || outbound, c.inReleased || !outbound && now >= c.readUntil
 	}
 }
 
-func (t *Tunnel) tell(e Event) {
-	if t.cfg.Changed != nil {
-		t.cfg.Changed(e)
+func (t *Tunnel) emit(e Event) {
+	if t.cfg.OnEvent != nil {
+		t.cfg.OnEvent(e)
 	}
 }
 
-// socketBytes is the size of a socket's buffers: 200 ms of a receiver that does not
-// run, at 1 Gbit/s.
+// socketBytes is the size of a socket's buffers: at 1 Gbit/s, 200 ms in which the
+// receiver does not run.
 const socketBytes = 16 << 20
 
-// leastRoom is how many bytes a path may always have on its way.
-const leastRoom = 64 << 10
+// minSocketCapacity is how many bytes a path may always have in flight.
+const minSocketCapacity = 64 << 10
 
-// prepareSocket sets what a path's socket needs, and returns how many bytes of packets it
-// can hold: the kernel counts its own memory, up to twice as much. What it does not know or
-// we may not do makes the path slower, not wrong.
-func prepareSocket(fd int, v6 bool) int {
+// configureSocket sets the options of a path's socket. It returns how many bytes of
+// packets the socket can hold; the kernel counts its own memory, up to twice as much.
+// Options that the kernel lacks or refuses make the path slower, not wrong.
+func configureSocket(fd int, v6 bool) int {
 	set := func(level, name, value int) { _ = unix.SetsockoptInt(fd, level, name, value) }
 	for _, o := range [][2]int{{unix.SO_RCVBUFFORCE, unix.SO_RCVBUF}, {unix.SO_SNDBUFFORCE, unix.SO_SNDBUF}} {
 		if unix.SetsockoptInt(fd, unix.SOL_SOCKET, o[0], socketBytes/2) != nil { // the kernel doubles it
@@ -365,12 +365,12 @@ func prepareSocket(fd int, v6 bool) int {
 	}
 	size, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF)
 	if err != nil {
-		return leastRoom
+		return minSocketCapacity
 	}
-	return max(size/4, leastRoom)
+	return max(size/4, minSocketCapacity)
 }
 
-// newBuffer makes the reordering buffer of a session.
-func (t *Tunnel) newBuffer(to order.Receiver) *order.Buffer {
+// newOrderBuffer returns the reordering buffer of a session.
+func (t *Tunnel) newOrderBuffer(to order.Receiver) *order.Buffer {
 	return order.New(order.Config{Hold: time.Duration(t.hold.Load())}, to)
 }

@@ -13,13 +13,13 @@ import (
 	"cleat/tunnel/tunneltest"
 )
 
-// both runs a test with a key and without.
-func both(t *testing.T, test func(t *testing.T, w *world)) {
+// withAndWithoutKey runs a test with a key and without.
+func withAndWithoutKey(t *testing.T, test func(t *testing.T, w *harness)) {
 	for _, name := range []string{"plain", "keyed"} {
 		t.Run(name, func(t *testing.T) {
-			w := newWorld(t, tunnel.Config{Form: tunnel.Native}, 3)
+			w := newHarness(t, tunnel.Config{Form: tunnel.Native}, 3)
 			if name == "keyed" {
-				w.keyed()
+				w.withKeys()
 			}
 			test(t, w)
 		})
@@ -43,11 +43,11 @@ func TestForms(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
-			w := newWorld(t, tunnel.Config{}, 3)
+			w := newHarness(t, tunnel.Config{}, 3)
 			for i, c := range tt.forms {
 				w.ends[i].cfg.Form, w.ends[i].cfg.CompatKey, w.ends[i].cfg.NoSequence = c.Form, c.CompatKey, c.NoSequence
 			}
-			w.up().pass()
+			w.startBoth().passBothWays()
 			for i, e := range w.ends {
 				if s := e.tunnel.Status(); s.Form != tt.want || s.Cipher != "" || s.WriteErrors > 0 {
 					t.Errorf("end %d: %+v, want %s", i, s, tt.want)
@@ -59,8 +59,8 @@ func TestForms(t *testing.T) {
 
 func TestKeyed(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, tunnel.Config{}, 2).keyed().up()
-	w.pass()
+	w := newHarness(t, tunnel.Config{}, 2).withKeys().startBoth()
+	w.passBothWays()
 	for i, e := range w.ends {
 		if s := e.tunnel.Status(); s.Cipher == "" || s.Form != tunnel.Native {
 			t.Errorf("end %d: %+v", i, s)
@@ -70,9 +70,9 @@ func TestKeyed(t *testing.T) {
 
 func TestWrongKey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, tunnel.Config{}, 2).keyed()
+	w := newHarness(t, tunnel.Config{}, 2).withKeys()
 	first := w.ends[0].cfg.Key
-	other := newWorld(t, tunnel.Config{}, 0).keyed().ends[0].cfg.Key
+	other := newHarness(t, tunnel.Config{}, 0).withKeys().ends[0].cfg.Key
 	first.Private = other.Private
 	w.start(0)
 	w.start(1)
@@ -85,39 +85,39 @@ func TestWrongKey(t *testing.T) {
 	}
 }
 
-// TestNoKey has one end that was given no key: the other stays as if alone, and counts
-// what it hears, whichever of the two would have begun.
+// TestNoKey runs one end without a key: the other end must behave as if it were alone,
+// and count what it receives, whichever of the two would initiate.
 func TestNoKey(t *testing.T) {
 	t.Parallel()
 	for keyed, role := range []string{"begins", "answers"} {
 		for _, form := range []tunnel.Form{tunnel.Native, tunnel.Compat} {
 			t.Run(role+", other "+string(form), func(t *testing.T) {
 				t.Parallel()
-				w := newWorld(t, tunnel.Config{}, 2).keyed()
+				w := newHarness(t, tunnel.Config{}, 2).withKeys()
 				e, other := w.ends[keyed], w.ends[1-keyed]
 				other.cfg.Key, other.cfg.Form = nil, form
 				w.start(0)
 				w.start(1)
 				w.send(0, 100, nil)
 				w.send(1, 100, nil)
-				w.wait("strange packets to be counted", 5*time.Second, func() bool {
-					return e.tunnel.Status().Strange > 0
+				w.wait("invalid packets to be counted", 5*time.Second, func() bool {
+					return e.tunnel.Status().Invalid > 0
 				})
 				if s := e.tunnel.Status(); s.Up || s.Written > 0 || s.Sent > 0 || s.Form == tunnel.Compat {
-					t.Errorf("the end with a key: %+v", s)
+					t.Errorf("end with a key: %+v", s)
 				}
 				if s := other.tunnel.Status(); s.Written > 0 {
-					t.Errorf("the end without: %+v", s)
+					t.Errorf("end without a key: %+v", s)
 				}
 			})
 		}
 	}
 }
 
-// TestReplayed has all that passed come again.
+// TestReplayed replays all packets.
 func TestReplayed(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, w *world) {
+	withAndWithoutKey(t, func(t *testing.T, w *harness) {
 		type recorded struct {
 			p  *tunneltest.Path
 			to tunneltest.Side
@@ -132,28 +132,28 @@ func TestReplayed(t *testing.T) {
 				all = append(all, recorded{p, to, bytes.Clone(b)})
 			})
 		}
-		w.up().pass()
+		w.startBoth().passBothWays()
 		mu.Lock()
 		again := all
 		mu.Unlock()
-		lives := [2]uint64{w.ends[0].tunnel.Life(), w.ends[1].tunnel.Life()}
+		lives := [2]uint64{w.ends[0].tunnel.SessionName(), w.ends[1].tunnel.SessionName()}
 		for _, r := range again {
 			r.p.Inject(r.to, bytes.Clone(r.b))
 		}
-		w.pass()
-		w.once()
+		w.passBothWays()
+		w.checkNoDuplicates()
 		for i, e := range w.ends {
-			if e.tunnel.Life() != lives[i] {
-				t.Errorf("end %d has begun anew", i)
+			if e.tunnel.SessionName() != lives[i] {
+				t.Errorf("end %d has started a new session", i)
 			}
 		}
 	})
 }
 
-// TestForged sends a keyed Tunnel what looks like a peer's packets.
+// TestForged sends forged packets to an end with a key.
 func TestForged(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, tunnel.Config{}, 2).keyed()
+	w := newHarness(t, tunnel.Config{}, 2).withKeys()
 	var mu sync.Mutex
 	var seen [][]byte
 	w.paths[0].SetTap(func(to tunneltest.Side, b []byte) {
@@ -162,9 +162,9 @@ func TestForged(t *testing.T) {
 		}
 		mu.Unlock()
 	})
-	w.up().pass()
+	w.startBoth().passBothWays()
 	e := w.ends[1]
-	before, life := e.tunnel.Status(), e.tunnel.Life()
+	before, life := e.tunnel.Status(), e.tunnel.SessionName()
 	mu.Lock()
 	forged := seen
 	mu.Unlock()
@@ -172,43 +172,43 @@ func TestForged(t *testing.T) {
 		b[len(b)-1-i%16] ^= 1 // the seal
 		w.paths[0].Inject(1, b)
 	}
-	for kind := range byte(5) { // each kind, with nothing true in it but the tag
+	for kind := range byte(5) { // each kind of packet, with nothing but the right tag
 		b := make([]byte, 300)
 		copy(b, forged[len(forged)-1][:8])
 		b[13] = kind << 4
 		w.paths[0].Inject(1, b)
-		b = make([]byte, 300) // a handshake's message, which has no tag
+		b = make([]byte, 300) // a handshake message, which has no tag
 		copy(b, []byte{0, 0, 0x88, 0xb5, 2, 1, kind})
 		w.paths[0].Inject(1, b)
 	}
-	w.wait("all to be counted", time.Second, func() bool {
-		return e.tunnel.Status().Strange-before.Strange >= uint64(len(forged))
+	w.wait("all packets to be counted", time.Second, func() bool {
+		return e.tunnel.Status().Invalid-before.Invalid >= uint64(len(forged))
 	})
-	if s := e.tunnel.Status(); e.tunnel.Life() != life || s.KeyID != before.KeyID || !s.Up {
-		t.Error("the state has changed")
+	if s := e.tunnel.Status(); e.tunnel.SessionName() != life || s.KeyID != before.KeyID || !s.Up {
+		t.Error("the session has changed")
 	}
-	w.pass()
+	w.passBothWays()
 }
 
-// TestRestart ends one side and begins it anew while the other runs on.
+// TestRestart restarts one end while the other keeps running.
 func TestRestart(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, w *world) {
-		w.up().pass()
+	withAndWithoutKey(t, func(t *testing.T, w *harness) {
+		w.startBoth().passBothWays()
 		for i := range w.ends {
 			w.ends[i].stop()
 			w.start(i)
-			w.passes(2 * time.Second)
-			w.pass()
+			w.waitTraffic(2 * time.Second)
+			w.passBothWays()
 		}
 	})
 }
 
-// TestPathsChange takes paths away and brings them back during traffic.
+// TestPathsChange removes and adds paths during traffic.
 func TestPathsChange(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, w *world) {
-		w.up().pass()
+	withAndWithoutKey(t, func(t *testing.T, w *harness) {
+		w.startBoth().passBothWays()
 		first := w.ends[0].tunnel
 		must := func(err error) {
 			t.Helper()
@@ -232,7 +232,7 @@ func TestPathsChange(t *testing.T) {
 				must(first.SetPath("path2", true))
 			}
 		})
-		w.arrive(1, sent)
+		w.waitArrived(1, sent)
 		w.wait("all paths to be in use", 3*time.Second, func() bool {
 			n := 0
 			for _, p := range first.Status().Paths {
@@ -242,27 +242,27 @@ func TestPathsChange(t *testing.T) {
 			}
 			return n == 3
 		})
-		w.pass()
+		w.passBothWays()
 	})
 }
 
-// TestHole has paths swallow everything during traffic.
-func TestHole(t *testing.T) {
+// TestBlackhole makes paths drop everything during traffic.
+func TestBlackhole(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, w *world) {
-		w.up().pass()
+	withAndWithoutKey(t, func(t *testing.T, w *harness) {
+		w.startBoth().passBothWays()
 		sent := w.send(0, 1500, func(i int) {
 			switch i {
 			case 300:
-				w.paths[0].SetHole(true)
+				w.paths[0].SetBlackhole(true)
 			case 700:
-				w.paths[2].SetHole(true)
+				w.paths[2].SetBlackhole(true)
 			case 1000:
-				w.paths[0].SetHole(false)
+				w.paths[0].SetBlackhole(false)
 			}
 		})
-		w.arrive(1, sent)
-		w.paths[2].SetHole(false)
+		w.waitArrived(1, sent)
+		w.paths[2].SetBlackhole(false)
 		w.wait("all paths to be in use", 4*time.Second, func() bool {
 			for _, p := range w.ends[0].tunnel.Status().Paths {
 				if !p.Live {
@@ -276,15 +276,15 @@ func TestHole(t *testing.T) {
 
 func TestDuplicate(t *testing.T) {
 	t.Parallel()
-	both(t, func(t *testing.T, w *world) {
+	withAndWithoutKey(t, func(t *testing.T, w *harness) {
 		for _, e := range w.ends {
 			e.cfg.Mode = sched.Duplicate
 		}
-		w.up().pass()
-		sent := w.send(0, 600, func(i int) { w.paths[i/100%3].SetHole(i%100 == 0) })
-		w.arrive(1, sent)
+		w.startBoth().passBothWays()
+		sent := w.send(0, 600, func(i int) { w.paths[i/100%3].SetBlackhole(i%100 == 0) })
+		w.waitArrived(1, sent)
 		if s := w.ends[1].tunnel.Status(); s.Order.Duplicates == 0 {
-			t.Errorf("no packet came twice: %+v", s)
+			t.Errorf("no packet arrived twice: %+v", s)
 		}
 	})
 }
@@ -292,41 +292,41 @@ func TestDuplicate(t *testing.T) {
 // TestRekey changes keys during traffic.
 func TestRekey(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, tunnel.Config{}, 2).keyed().up()
-	w.pass()
-	life := w.ends[0].tunnel.Life()
+	w := newHarness(t, tunnel.Config{}, 2).withKeys().startBoth()
+	w.passBothWays()
+	life := w.ends[0].tunnel.SessionName()
 	for range 5 {
 		was := w.ends[0].tunnel.Status().KeyID
 		w.ends[0].tunnel.Rekey()
-		w.arrive(1, w.send(0, 200, nil))
-		w.arrive(0, w.send(1, 200, nil))
+		w.waitArrived(1, w.send(0, 200, nil))
+		w.waitArrived(0, w.send(1, 200, nil))
 		for i, e := range w.ends {
 			if e.tunnel.Status().KeyID == was {
 				t.Errorf("end %d has the old keys", i)
 			}
 		}
 	}
-	if w.ends[0].tunnel.Life() != life {
-		t.Error("a new life has begun")
+	if w.ends[0].tunnel.SessionName() != life {
+		t.Error("a new session has begun")
 	}
 }
 
-// TestMemory sends much over paths that delay it: what was kept is used again.
+// TestMemory sends much over paths that delay it: kept memory must be reused.
 func TestMemory(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, tunnel.Config{Form: tunnel.Native}, 2)
+	w := newHarness(t, tunnel.Config{Form: tunnel.Native}, 2)
 	w.paths[0].SetDelay(5 * time.Millisecond)
-	w.up()
+	w.startBoth()
 	for range 10 {
-		w.arrive(1, w.send(0, 300, nil))
+		w.waitArrived(1, w.send(0, 300, nil))
 	}
-	w.wait("memory to come back", 2*time.Second, func() bool { return w.ends[0].tunnel.Status().KeptBytes <= 1<<20 })
+	w.wait("memory to be freed", 2*time.Second, func() bool { return w.ends[0].tunnel.Status().KeptBytes <= 1<<20 })
 }
 
 func TestEnd(t *testing.T) {
-	both(t, func(t *testing.T, w *world) {
+	withAndWithoutKey(t, func(t *testing.T, w *harness) {
 		before := []int{descriptors(t), runtime.NumGoroutine()}
-		w.up().pass()
+		w.startBoth().passBothWays()
 		for _, e := range w.ends {
 			begun := time.Now()
 			e.stop()
@@ -341,7 +341,7 @@ func TestEnd(t *testing.T) {
 	})
 }
 
-// descriptors is the number of open ones.
+// descriptors returns the number of open descriptors.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")
@@ -351,32 +351,32 @@ func descriptors(t *testing.T) int {
 	return len(all)
 }
 
-// TestOnlyPathReturns takes the only path down at both ends, and up again.
+// TestOnlyPathReturns disables the only path at both ends and enables it again.
 func TestOnlyPathReturns(t *testing.T) {
 	t.Parallel()
-	tests := map[string]func(*world) *world{
-		"plain": func(w *world) *world { return w },
-		"keyed": (*world).keyed,
+	tests := map[string]func(*harness) *harness{
+		"plain": func(w *harness) *harness { return w },
+		"keyed": (*harness).withKeys,
 	}
 	for name, with := range tests {
 		t.Run(name, func(t *testing.T) {
-			w := with(newWorld(t, tunnel.Config{}, 1)).up()
-			w.pass()
-			life := w.ends[0].tunnel.Life()
+			w := with(newHarness(t, tunnel.Config{}, 1)).startBoth()
+			w.passBothWays()
+			life := w.ends[0].tunnel.SessionName()
 			for _, up := range []bool{false, true} {
 				for _, e := range w.ends {
 					if err := e.tunnel.SetPath("path0", up); err != nil {
 						t.Fatal(err)
 					}
 				}
-				time.Sleep(50 * time.Millisecond) // reports of what was sent before have come
+				time.Sleep(50 * time.Millisecond) // reports about earlier packets have arrived
 			}
 			w.wait("the path to be in use at both ends", 6*time.Second, func() bool {
 				return w.ends[0].tunnel.Status().Paths[0].Live && w.ends[1].tunnel.Status().Paths[0].Live
 			})
-			w.pass()
-			if got := w.ends[0].tunnel.Life(); got != life {
-				t.Error("a new life has begun")
+			w.passBothWays()
+			if got := w.ends[0].tunnel.SessionName(); got != life {
+				t.Error("a new session has begun")
 			}
 		})
 	}

@@ -121,7 +121,7 @@ func mistakes(found []spec.Finding) error {
 
 // thisMachine looks at the devices of this network namespace.
 func thisMachine() (spec.Machine, error) {
-	m := spec.Machine{Forward4: isOn("/proc/sys/net/ipv4/ip_forward"), Forward6: isOn("/proc/sys/net/ipv6/conf/all/forwarding")}
+	m := spec.Machine{ForwardsIPv4: isOn("/proc/sys/net/ipv4/ip_forward"), ForwardsIPv6: isOn("/proc/sys/net/ipv6/conf/all/forwarding")}
 	links, err := net.Interfaces()
 	if err != nil {
 		return m, fmt.Errorf("list devices: %w", err)

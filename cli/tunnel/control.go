@@ -185,7 +185,7 @@ goes with it.`,
 				if err := c.Stop(cmd.Context()); err != nil {
 					return err
 				}
-				return c.Gone(cmd.Context())
+				return c.WaitGone(cmd.Context())
 			})
 		},
 	}

@@ -9,6 +9,7 @@ import (
 
 	"cleat/cli/term"
 	"cleat/internal/columns"
+	"cleat/tunnel"
 	"cleat/tunnel/control"
 	"cleat/tunnel/spec"
 )
@@ -23,7 +24,7 @@ func statusText(s control.Status, before *control.Status) string {
 	b.WriteString(term.Wrap(tunnelLine(s), ""))
 	b.WriteString("\n")
 	b.WriteString(pathTable(s, before))
-	if s.Used == spec.Compat {
+	if s.FormInUse == spec.Compat {
 		b.WriteString("In the form compat the other end reports nothing: paths can't be measured.\n")
 	}
 	b.WriteString("\n")
@@ -39,11 +40,11 @@ func tunnelLine(s control.Status) string {
 	name := fmt.Sprintf("%s on %s", columns.Plain(s.Name), columns.Plain(s.Device))
 	switch {
 	case !s.Up: // what is used is not known before
-		return fmt.Sprintf("%s: no answer yet, for %s, form %s, %s", name, since, s.Used, s.Scheduler)
+		return fmt.Sprintf("%s: no answer yet, for %s, form %s, %s", name, since, s.FormInUse, s.Scheduler)
 	case s.Cipher == "":
-		return fmt.Sprintf("%s: up %s, %s, not encrypted, %s", name, since, s.Used, s.Scheduler)
+		return fmt.Sprintf("%s: up %s, %s, not encrypted, %s", name, since, s.FormInUse, s.Scheduler)
 	}
-	return fmt.Sprintf("%s: up %s, %s, %s, %s", name, since, s.Used, s.Cipher, s.Scheduler)
+	return fmt.Sprintf("%s: up %s, %s, %s, %s", name, since, s.FormInUse, s.Cipher, s.Scheduler)
 }
 
 // ageText is a duration in its two largest units.
@@ -75,7 +76,7 @@ const leftColumns = 2
 func pathTable(s control.Status, before *control.Status) string {
 	rows := [][]string{pathHeads, pathUnits}
 	for _, p := range s.Paths {
-		rows = append(rows, pathRow(p, pathRate(p, s, before), s.Used))
+		rows = append(rows, pathRow(p, pathRate(p, s, before), s.FormInUse))
 	}
 	width := make([]int, len(pathHeads))
 	rest := 0
@@ -150,7 +151,7 @@ func (l counterLine) text() string {
 // counterLines are the counters that are worth knowing, since the start or, with an
 // earlier status, a second.
 func counterLines(s control.Status, before *control.Status) []counterLine {
-	var was control.Counters
+	var was tunnel.Stats
 	seconds, per := 1.0, ""
 	if before != nil {
 		was, seconds, per = before.Counters, s.At.Sub(before.At).Seconds(), "/s"
@@ -179,15 +180,15 @@ func counterLines(s control.Status, before *control.Status) []counterLine {
 	}
 	lines := []counterLine{
 		line("read", things(c.Read, was.Read, "packet"), things(c.ReadBytes, was.ReadBytes, "byte"),
-			some(c.QueueDropped, was.QueueDropped, "dropped (paths full)"), some(c.QueueMarked, was.QueueMarked, "marked (paths full)"), some(c.TooBig, was.TooBig, "too big")),
+			some(c.QueueDrops, was.QueueDrops, "dropped (paths full)"), some(c.QueueMarks, was.QueueMarks, "marked (paths full)"), some(c.TooBig, was.TooBig, "too big")),
 		line("sent", things(c.Sent, was.Sent, "packet"), all(c.Resent, was.Resent, "again"), some(c.SendErrors, was.SendErrors, "refused by the kernel")),
 		line("received", things(c.Received, was.Received, "packet"), things(c.ReceivedBytes, was.ReceivedBytes, "byte"),
-			some(c.Missing, was.Missing, "missing"), some(c.Strange, was.Strange, "strange"), some(c.Foreign, was.Foreign, "from elsewhere"), some(c.WriteErrors, was.WriteErrors, "refused by the device")),
+			some(c.Missing, was.Missing, "missing"), some(c.Invalid, was.Invalid, "strange"), some(c.WrongSource, was.WrongSource, "from elsewhere"), some(c.WriteErrors, was.WriteErrors, "refused by the device")),
 	}
-	o, w := c.Ordering, was.Ordering
+	o, w := c.Order, was.Order
 	lines = append(lines,
 		line("in order", things(o.Delivered, w.Delivered, "packet"), all(o.Held, w.Held, "waited"), all(o.Lost, w.Lost, "given up"),
-			some(o.Late, w.Late, "late"), some(o.Duplicates, w.Duplicates, "twice"), some(o.Old, w.Old, "too old"), some(o.Forced, w.Forced, "for want of room")),
+			some(o.Late, w.Late, "late"), some(o.Duplicates, w.Duplicates, "twice"), some(o.TooOld, w.TooOld, "too old"), some(o.Forced, w.Forced, "for want of room")),
 		line("now", term.Plural(numberText(float64(c.QueueBytes)), "byte")+" queued", term.Plural(numberText(float64(c.KeptBytes)), "byte")+" kept", term.Plural(numberText(float64(o.Waiting)), "packet")+" waiting"))
 	return lines
 }

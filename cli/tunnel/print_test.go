@@ -13,7 +13,9 @@ import (
 	"unicode/utf8"
 
 	"cleat/cli/term"
+	"cleat/tunnel"
 	"cleat/tunnel/control"
+	"cleat/tunnel/order"
 	"cleat/tunnel/spec"
 
 	"github.com/google/go-cmp/cmp"
@@ -32,10 +34,10 @@ func officeStatus() control.Status {
 	}
 	return control.Status{
 		Info: control.Info{Name: "office", Device: "cleat0", PID: 4711, Started: started, Scheduler: spec.Adaptive},
-		At:   started.Add(26*time.Hour + 3*time.Minute), Up: true, Used: spec.Native, Cipher: "AES-128-GCM", MaySendBitsPerSec: 96e6,
+		At:   started.Add(26*time.Hour + 3*time.Minute), Up: true, FormInUse: spec.Native, Cipher: "AES-128-GCM", MaySendBitsPerSec: 96e6,
 		Paths: []control.Path{path("dsl", control.Live), path("lte", control.Dead), path("sat", control.Down), path("wifi", control.Absent)},
-		Counters: control.Counters{Read: 12_300_000, ReadBytes: 18_100_000_000, Sent: 13_000_000, Resent: 241, Received: 7, ReceivedBytes: 700,
-			QueueBytes: 1514, KeptBytes: 262144, Ordering: control.Ordered{Delivered: 6, Held: 1}},
+		Counters: tunnel.Stats{Read: 12_300_000, ReadBytes: 18_100_000_000, Sent: 13_000_000, Resent: 241, Received: 7, ReceivedBytes: 700,
+			QueueBytes: 1514, KeptBytes: 262144, Order: order.Stats{Delivered: 6, Held: 1}},
 	}
 }
 
@@ -51,17 +53,17 @@ func TestStatusText(t *testing.T) {
 	}
 	long.Paths[1].State = control.Waiting
 	c := &long.Counters
-	c.QueueDropped, c.QueueMarked, c.TooBig, c.SendErrors, c.Missing, c.Strange, c.WriteErrors = 12345, 23456, 34567, 45678, 56789, 67890, 78901
-	c.Ordering = control.Ordered{Delivered: 1e9, Held: 2e9, Lost: 3e9, Late: 4e9, Duplicates: 5e9, Old: 6e9, Forced: 7e9, Waiting: 8e9}
+	c.QueueDrops, c.QueueMarks, c.TooBig, c.SendErrors, c.Missing, c.Invalid, c.WriteErrors = 12345, 23456, 34567, 45678, 56789, 67890, 78901
+	c.Order = order.Stats{Delivered: 1e9, Held: 2e9, Lost: 3e9, Late: 4e9, Duplicates: 5e9, TooOld: 6e9, Forced: 7e9, Waiting: 8e9}
 
 	waiting := officeStatus()
-	waiting.Up, waiting.Used, waiting.Cipher, waiting.At = false, spec.Auto, "", started.Add(59*time.Second)
+	waiting.Up, waiting.FormInUse, waiting.Cipher, waiting.At = false, spec.Auto, "", started.Add(59*time.Second)
 	waiting.Paths = waiting.Paths[:1]
 	waiting.Paths[0].State = control.Waiting
-	waiting.Counters = control.Counters{}
+	waiting.Counters = tunnel.Stats{}
 
 	compat := officeStatus()
-	compat.Used, compat.Cipher, compat.Paths = spec.Compat, "", compat.Paths[:2]
+	compat.FormInUse, compat.Cipher, compat.Paths = spec.Compat, "", compat.Paths[:2]
 
 	hostile := officeStatus()
 	hostile.Name, hostile.Paths = "a\x1b[2Jb", hostile.Paths[:1]
@@ -73,7 +75,7 @@ func TestStatusText(t *testing.T) {
 	now.Counters.Read += 2000
 	now.Counters.ReadBytes += 3_000_000
 	now.Counters.Resent += 5
-	now.Counters.Ordering.Held += 1
+	now.Counters.Order.Held += 1
 	now.Paths = append(now.Paths, now.Paths[0])
 	now.Paths[4].Name = "new"
 

@@ -25,7 +25,7 @@ func TestTellerNobodyReads(t *testing.T) {
 	go func() {
 		defer close(done)
 		for i := range events {
-			u.tell(tunnel.Event{Path: fmt.Sprintf("p%d", i), What: tunnel.PathLive})
+			u.tell(tunnel.Event{Path: fmt.Sprintf("p%d", i), Kind: tunnel.PathLive})
 		}
 		u.end(10 * time.Millisecond) // not for good either
 	}()
@@ -56,7 +56,7 @@ func TestTellerNobodyReads(t *testing.T) {
 
 // All that happens is said in words.
 func TestTellerHasWords(t *testing.T) {
-	for _, what := range []tunnel.What{tunnel.Established, tunnel.FellBack, tunnel.Restarted, tunnel.PathLive, tunnel.PathDead, tunnel.PathGone, tunnel.Resized, tunnel.Restricted,
+	for _, what := range []tunnel.EventKind{tunnel.Established, tunnel.FellBack, tunnel.Restarted, tunnel.PathLive, tunnel.PathDead, tunnel.PathGone, tunnel.Resized, tunnel.Restricted,
 		tunnel.Expired, tunnel.Mismatched} {
 		if happenings[what] == "" {
 			t.Errorf("nothing is said of %q", what)

@@ -63,7 +63,7 @@ func readFile(name string, in io.Reader, own string) (*spec.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.Own = own
+	m.OwnDevice = own
 	file.CheckMachine(m)
 	return file, nil
 }

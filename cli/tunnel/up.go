@@ -171,7 +171,7 @@ func (u *up) Info() control.Info {
 func (u *up) AddPath(p spec.Path) error {
 	now := u.Spec()
 	if now.Path(p.Name) != nil {
-		return fmt.Errorf("add path %q: %w", p.Name, tunnel.ErrPathTaken)
+		return fmt.Errorf("add path %q: %w", p.Name, tunnel.ErrPathExists)
 	}
 	p, err := now.CheckPath(p)
 	if err != nil {
@@ -211,7 +211,7 @@ func (u *up) read() (*spec.File, error) {
 
 // happenings are the news that people are told, and in which words: of a path behind "path
 // NAME is", of the tunnel alone.
-var happenings = map[tunnel.What]string{
+var happenings = map[tunnel.EventKind]string{
 	tunnel.Established: "the other end has answered",
 	tunnel.Restarted:   "the other end has begun anew",
 	tunnel.Expired:     "no new keys have been agreed on for too long: nothing is sent until the other end answers",
@@ -226,8 +226,8 @@ var happenings = map[tunnel.What]string{
 
 // tell says what happens to the tunnel. The engine, whose lock is held, does not wait.
 func (u *up) tell(e tunnel.Event) {
-	what := happenings[e.What]
-	if e.What == tunnel.Established {
+	what := happenings[e.Kind]
+	if e.Kind == tunnel.Established {
 		u.once.Do(func() { close(u.established) })
 	}
 	if e.Path != "" {
@@ -287,7 +287,7 @@ func (u *up) rereadNow() {
 	for _, s := range did.Changed {
 		u.say("%s", columns.Plain(s))
 	}
-	if changes.None() {
+	if changes.IsEmpty() {
 		u.say("nothing has changed in %s", u.name)
 	}
 }

@@ -122,7 +122,7 @@ var rooms = map[string]room{
 	"usernet/usernettest": {hands, []string{"lab", "link", "netns"}},
 	"usernet/guesttest":   {hands, nil},
 	"tunnel/spec":         {hands, []string{"tunnel/secure"}},
-	"tunnel/control":      {hands, []string{"tunnel", "tunnel/order", "tunnel/spec"}},
+	"tunnel/control":      {hands, []string{"tunnel", "tunnel/spec"}},
 	"tunnel/tunneltest":   {hands, []string{"tunnel"}},
 
 	"network/segment":             {hands, []string{"link", "netns"}},

@@ -72,10 +72,10 @@
 //	          sched          which path carries what, how fast; which is dead
 //	          wire           shim and control messages                           → sched
 //	          secure         handshake, packet protection, replay window; no I/O
-//	          spec           what a tunnel file says: read, checked, completed   → secure
+//	          spec           reads and checks tunnel files                       → secure
 //	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns, internal/seal
-//	          control        asking and telling a running tunnel                 → tunnel, order, spec
-//	          tunneltest     a device and paths that lose, delay and invent, for tests  → tunnel
+//	          control        queries and controls a running tunnel               → tunnel, spec
+//	          tunneltest     fake device and paths, for tests                    → tunnel
 //	        usernet          rootless data path: TUN on one side, sockets on the other
 //	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
 //	          guesttest      a guest that follows a script, for tests

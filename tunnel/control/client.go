@@ -23,38 +23,39 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// Root asks other users' programs, which may answer what they like, or nothing.
+// Limits for root, who queries other users' programs, which may answer anything, or
+// nothing.
 const (
-	answerBytes = 256 << 10        // 64 paths need 60 KiB, metrics as much
-	listWithin  = 2 * time.Second  // a list; who hasn't answered by then is left out
-	listMost    = 256              // tunnels in a list, the own user's first; all are asked at once
-	goneWithin  = 10 * time.Second // Serve waits endWithin for answers, and the kernel for a device
+	maxAnswerBytes = 256 << 10        // 64 paths need 60 KiB, metrics as much
+	listTimeout    = 2 * time.Second  // for a list; tunnels that have not answered by then are left out
+	maxListed      = 256              // tunnels in a list, the user's own first; all are queried at once
+	goneTimeout    = 10 * time.Second // Serve waits shutdownTimeout for answers, and the kernel for a device
 )
 
-// Client asks and tells a tunnel. It is safe for concurrent use.
+// Client controls a tunnel. It is safe for concurrent use.
 type Client struct {
 	socket localsock.Socket
 	http   http.Client
 }
 
-// List asks every tunnel that the caller may control, in this network namespace,
-// how it is. They come ordered by name, 256 at most. One that ends meanwhile, or has not
-// answered within two seconds, is left out.
+// List returns the status of every tunnel that the caller may control in this network
+// namespace, ordered by name, at most 256. Tunnels that end in the meantime or do not
+// answer within two seconds are left out.
 func List(ctx context.Context) ([]Status, error) {
-	all, err := reachable()
+	all, err := controllable()
 	if err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(all, func(a, b localsock.Socket) int { return foreign(a) - foreign(b) })
-	all = all[:min(len(all), listMost)]
-	within, cancel := context.WithTimeout(ctx, listWithin)
+	slices.SortStableFunc(all, func(a, b localsock.Socket) int { return ownFirst(a) - ownFirst(b) })
+	all = all[:min(len(all), maxListed)]
+	within, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
-	var asking sync.WaitGroup
+	var querying sync.WaitGroup
 	answers := make([]*Status, len(all))
 	for i, s := range all {
-		asking.Go(func() { answers[i] = ask(within, s) })
+		querying.Go(func() { answers[i] = queryStatus(within, s) })
 	}
-	asking.Wait()
+	querying.Wait()
 	var found []Status
 	for _, a := range answers {
 		if a != nil {
@@ -65,17 +66,17 @@ func List(ctx context.Context) ([]Status, error) {
 	return found, ctx.Err()
 }
 
-// foreign is 0 for a socket of the caller's user, 1 for others.
-func foreign(s localsock.Socket) int {
+// ownFirst is a sort key: 0 for a socket of the caller's user, 1 for others.
+func ownFirst(s localsock.Socket) int {
 	if s.UID == os.Getuid() {
 		return 0
 	}
 	return 1
 }
 
-// ask asks a tunnel how it is; nil: it does not say. Its name and its user are those of the
-// socket, whatever it says.
-func ask(ctx context.Context, s localsock.Socket) *Status {
+// queryStatus returns the status of a tunnel, or nil if it does not answer. Name and user
+// are those of the socket, whatever the tunnel says.
+func queryStatus(ctx context.Context, s localsock.Socket) *Status {
 	c := newClient(s)
 	defer c.Close()
 	status, err := c.Status(ctx)
@@ -86,9 +87,9 @@ func ask(ctx context.Context, s localsock.Socket) *Status {
 	return &status
 }
 
-// Names are the names of the tunnels that the caller may control, in order.
+// Names returns the names of the tunnels that the caller may control, sorted.
 func Names() ([]string, error) {
-	all, err := reachable()
+	all, err := controllable()
 	var names []string
 	for _, s := range all {
 		names = append(names, s.Name)
@@ -96,13 +97,13 @@ func Names() ([]string, error) {
 	return slices.Compact(names), err
 }
 
-// reachable are the tunnels that the caller may control, by name and user.
-func reachable() ([]localsock.Socket, error) {
+// controllable returns the tunnels that the caller may control, by name and user.
+func controllable() ([]localsock.Socket, error) {
 	all, err := sockets.List()
 	if err != nil {
 		return nil, err
 	}
-	// Anybody can make a socket of any name; one that no tunnel has is none of ours.
+	// Anybody can create a socket of any name. Ignore those that no tunnel can have.
 	all = slices.DeleteFunc(all, func(s localsock.Socket) bool { return !s.Ours() || !spec.ValidName(s.Name) })
 	slices.SortFunc(all, func(a, b localsock.Socket) int {
 		if a.Name != b.Name {
@@ -113,28 +114,28 @@ func reachable() ([]localsock.Socket, error) {
 	return all, nil
 }
 
-// Dial makes the client of the tunnel called name, or UID/NAME of that user's. An own
-// one goes before another user's of the same name. The error wraps ErrNotRunning
-// or ErrAmbiguous.
+// Dial returns the client of the tunnel called name, or UID/NAME for that user's. A
+// tunnel of the caller's user takes precedence over another user's of the same name. The
+// error wraps ErrNotRunning or ErrAmbiguous.
 func Dial(ctx context.Context, name string) (*Client, error) {
-	s, err := find(name)
+	s, err := resolve(name)
 	if err != nil {
 		return nil, fmt.Errorf("connect to tunnel %q: %w", name, err)
 	}
 	conn, err := s.Dial(ctx)
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		err = ErrNotRunning // it has ended since
+		err = ErrNotRunning // it has ended in the meantime
 	}
 	if err != nil {
 		return nil, fmt.Errorf("connect to tunnel %q: %w", name, err)
 	}
-	conn.Close() // each request finds a connection by itself
+	conn.Close() // each request opens its own connection
 	return newClient(s), nil
 }
 
-// find is the socket that a name means.
-func find(name string) (localsock.Socket, error) {
-	all, err := reachable()
+// resolve returns the socket of a tunnel's name.
+func resolve(name string) (localsock.Socket, error) {
+	all, err := controllable()
 	if err != nil {
 		return localsock.Socket{}, err
 	}
@@ -164,20 +165,20 @@ func newClient(s localsock.Socket) *Client {
 		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			c, err := s.Dial(ctx)
 			if err != nil {
-				return nil, err // not a *net.UnixConn that is nil
+				return nil, err // not a nil *net.UnixConn
 			}
 			return c, nil
 		}, DisableCompression: true},
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-		Timeout:       answerWithin,
+		Timeout:       answerTimeout,
 	}}
 }
 
-// Close ends the connections.
+// Close closes the connections.
 func (c *Client) Close() { c.http.CloseIdleConnections() }
 
-// do sends a request with body as JSON, nil for none, and returns the answer's body.
-// A refusal is an *Error.
+// do sends a request with body as JSON, if not nil, and returns the body of the answer.
+// An error from the tunnel is an *Error.
 func (c *Client) do(ctx context.Context, method, path string, body any) ([]byte, error) {
 	var in io.Reader
 	if body != nil {
@@ -193,12 +194,12 @@ func (c *Client) do(ctx context.Context, method, path string, body any) ([]byte,
 	}
 	answer, err := c.http.Do(r)
 	if err != nil {
-		return nil, c.lost(ctx, err)
+		return nil, c.requestError(ctx, err)
 	}
 	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, answerBytes))
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxAnswerBytes))
 	if err != nil {
-		return nil, c.lost(ctx, err)
+		return nil, c.requestError(ctx, err)
 	}
 	if answer.StatusCode/100 != 2 {
 		return nil, readError(answer.StatusCode, text)
@@ -206,8 +207,8 @@ func (c *Client) do(ctx context.Context, method, path string, body any) ([]byte,
 	return text, nil
 }
 
-// lost explains a request that got no answer.
-func (c *Client) lost(ctx context.Context, err error) error {
+// requestError explains a request that got no answer.
+func (c *Client) requestError(ctx context.Context, err error) error {
 	var u *url.Error
 	switch {
 	case ctx.Err() != nil:
@@ -215,38 +216,38 @@ func (c *Client) lost(ctx context.Context, err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		err = ErrNotRunning
 	case errors.As(err, &u):
-		err = u.Err // without a URL that nobody has typed
+		err = u.Err // without the URL, which the user has not typed
 	}
-	return fmt.Errorf("ask tunnel %q: %w", c.socket.Name, err)
+	return fmt.Errorf("query tunnel %q: %w", c.socket.Name, err)
 }
 
-// decode reads an answer.
+// decode decodes an answer.
 func decode[T any](text []byte, err error) (T, error) {
 	var v T
 	if err != nil {
 		return v, err
 	}
 	if err := json.Unmarshal(text, &v); err != nil {
-		return v, fmt.Errorf("read the tunnel's answer: %w", err)
+		return v, fmt.Errorf("parse the tunnel's answer: %w", err)
 	}
-	makePlain(reflect.ValueOf(&v))
+	sanitize(reflect.ValueOf(&v))
 	return v, nil
 }
 
-// makePlain makes all texts in a document spec.Plain: who asks prints them.
-func makePlain(v reflect.Value) {
+// sanitize applies spec.Plain to all strings in a document, because they are printed.
+func sanitize(v reflect.Value) {
 	switch v.Kind() {
 	case reflect.Pointer:
 		if !v.IsNil() {
-			makePlain(v.Elem())
+			sanitize(v.Elem())
 		}
 	case reflect.Slice:
 		for i := range v.Len() {
-			makePlain(v.Index(i))
+			sanitize(v.Index(i))
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
-			makePlain(v.Field(i))
+			sanitize(v.Field(i))
 		}
 	case reflect.String:
 		if v.CanSet() {
@@ -255,13 +256,12 @@ func makePlain(v reflect.Value) {
 	}
 }
 
-// Status asks how the tunnel is.
+// Status returns the status of the tunnel.
 func (c *Client) Status(ctx context.Context) (Status, error) {
 	return decode[Status](c.do(ctx, http.MethodGet, "/v1/status", nil))
 }
 
-// Metrics asks for the metrics as Prometheus reads them. They are lines of text that can
-// be printed.
+// Metrics returns the metrics in Prometheus' format. Every line is printable.
 func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	text, err := c.do(ctx, http.MethodGet, "/metrics", nil)
 	if err != nil {
@@ -269,54 +269,54 @@ func (c *Client) Metrics(ctx context.Context) ([]byte, error) {
 	}
 	for line := range strings.SplitSeq(string(text), "\n") {
 		if spec.Plain(line) != line {
-			return nil, fmt.Errorf("read the tunnel's answer: %q is no metric", line[:min(len(line), 80)])
+			return nil, fmt.Errorf("parse the tunnel's answer: %q is no metric", line[:min(len(line), 80)])
 		}
 	}
 	return text, nil
 }
 
-// SetPath has a path used, or not.
+// SetPath enables or disables a path.
 func (c *Client) SetPath(ctx context.Context, name string, up bool) error {
 	state := "down"
 	if up {
 		state = "up"
 	}
-	return c.path(ctx, http.MethodPost, name, setPath{state})
+	return c.pathRequest(ctx, http.MethodPost, name, setPathBody{state})
 }
 
-// AddPath takes a further path in. Ports that are 0 become the tunnel's.
+// AddPath adds a path. Ports that are 0 become the tunnel's.
 func (c *Client) AddPath(ctx context.Context, p spec.Path) error {
-	return c.path(ctx, http.MethodPut, p.Name, bodyOf(p))
+	return c.pathRequest(ctx, http.MethodPut, p.Name, bodyOf(p))
 }
 
-// RemovePath takes a path out.
+// RemovePath removes a path.
 func (c *Client) RemovePath(ctx context.Context, name string) error {
-	return c.path(ctx, http.MethodDelete, name, nil)
+	return c.pathRequest(ctx, http.MethodDelete, name, nil)
 }
 
-// path asks for something about a path.
-func (c *Client) path(ctx context.Context, method, name string, body any) error {
-	if name == "" || name == "." || name == ".." { // they mean something in a URL
-		return badRequest("path name %q: want a name", name)
+// pathRequest sends a request about a path.
+func (c *Client) pathRequest(ctx context.Context, method, name string, body any) error {
+	if name == "" || name == "." || name == ".." { // they have a meaning in a URL
+		return badRequest("path name %q is not allowed", name)
 	}
 	_, err := c.do(ctx, method, "/v1/paths/"+url.PathEscape(name), body)
 	return err
 }
 
-// Reload has the tunnel read its file again.
+// Reload makes the tunnel read its file again.
 func (c *Client) Reload(ctx context.Context) (Reloaded, error) {
 	return decode[Reloaded](c.do(ctx, http.MethodPost, "/v1/reload", nil))
 }
 
-// Stop ends the tunnel; it has not yet ended when Stop returns: see Gone.
+// Stop ends the tunnel. The tunnel may still be running when Stop returns: see WaitGone.
 func (c *Client) Stop(ctx context.Context) error {
 	_, err := c.do(ctx, http.MethodPost, "/v1/stop", nil)
 	return err
 }
 
-// Gone waits until the tunnel's name is free, for at most ten seconds.
-func (c *Client) Gone(ctx context.Context) error {
-	ctx, cancel := context.WithTimeoutCause(ctx, goneWithin, fmt.Errorf("it is still running after %v", goneWithin))
+// WaitGone waits until the tunnel's name is free, for at most ten seconds.
+func (c *Client) WaitGone(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, goneTimeout, fmt.Errorf("still running after %v", goneTimeout))
 	defer cancel()
 	for {
 		all, err := sockets.List()
@@ -327,7 +327,7 @@ func (c *Client) Gone(ctx context.Context) error {
 			return nil
 		}
 		select {
-		case <-time.After(20 * time.Millisecond): // less than a person notices
+		case <-time.After(20 * time.Millisecond): // not noticeable
 		case <-ctx.Done():
 			return fmt.Errorf("wait for tunnel %q to end: %w", c.socket.Name, context.Cause(ctx))
 		}

@@ -28,9 +28,9 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// Everything that a client can ask and tell, over a real socket.
+// TestConversation uses everything that a client can do, over a real socket.
 func TestConversation(t *testing.T) {
-	f := newFake(name(t))
+	f := newFake(testName(t))
 	c, ctx := serveFake(t, f), t.Context()
 
 	status, err := c.Status(ctx)
@@ -39,7 +39,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("status: %v\n%s", err, d)
 	}
 	if time.Since(status.At) > time.Minute {
-		t.Errorf("status is of %v", status.At)
+		t.Errorf("status is that of %v", status.At)
 	}
 	states := func() string {
 		var all []string
@@ -84,9 +84,10 @@ func TestConversation(t *testing.T) {
 	<-f.stopped
 }
 
-// What a Target refuses reaches the client with its kind, text and hint.
+// TestRefusals checks that the errors of a Target reach the client with status, text and
+// hint.
 func TestRefusals(t *testing.T) {
-	f := newFake(name(t))
+	f := newFake(testName(t))
 	c, ctx := serveFake(t, f), t.Context()
 	add := func(name string) error {
 		return c.AddPath(ctx, spec.Path{Name: name, Device: "eth8", Remote: netip.MustParseAddrPort("198.51.100.9:1")})
@@ -103,18 +104,18 @@ func TestRefusals(t *testing.T) {
 		err  error
 		want Error
 	}{
-		{"no such path up", c.SetPath(ctx, "dls", true), Error{404, `path "dls": no such path`, "", nil}},
-		{"no such path removed", c.RemovePath(ctx, "dls"), Error{404, `path "dls": no such path`, "", nil}},
+		{"enable an unknown path", c.SetPath(ctx, "dls", true), Error{404, `path "dls": no such path`, "", nil}},
+		{"remove an unknown path", c.RemovePath(ctx, "dls"), Error{404, `path "dls": no such path`, "", nil}},
 		{"a name with a slash", c.RemovePath(ctx, "a/b"), Error{404, `path "a/b": no such path`, "", nil}},
-		{"a name that means a directory", c.RemovePath(ctx, ".."), Error{400, `path name "..": want a name`, "", nil}},
-		{"no name", c.SetPath(ctx, "", true), Error{400, `path name "": want a name`, "", nil}},
-		{"a path twice", add("dsl"), Error{409, `path "dsl": a path has that name`, "", nil}},
+		{"a name that is a directory", c.RemovePath(ctx, ".."), Error{400, `path name ".." is not allowed`, "", nil}},
+		{"no name", c.SetPath(ctx, "", true), Error{400, `path name "" is not allowed`, "", nil}},
+		{"a path that exists", add("dsl"), Error{409, `path "dsl": path exists already`, "", nil}},
 		{"too many", add(oneTooMany), Error{409, `path "too-many": too many paths`, "", nil}},
-		{"a path that can't be", add(noPath), Error{400, "add path: weight 0", "give it one", nil}},
-		{"anything else", add(noReason), Error{500, "open socket: operation not permitted", "be root", nil}},
+		{"an invalid path", add(noPath), Error{400, "add path: weight 0", "give it one", nil}},
+		{"any other error", add(noReason), Error{500, "open socket: operation not permitted", "be root", nil}},
 		{"a file with mistakes", reload(&FileError{[]spec.Finding{warning, mistake}}), Error{422, "office.yaml:3:7: error: port 0", "", []spec.Finding{warning, mistake}}},
-		{"a file with two", reload(&FileError{[]spec.Finding{mistake, mistake}}), Error{422, "office.yaml:3:7: error: port 0 (and 1 more)", "", []spec.Finding{mistake, mistake}}},
-		{"a file that is gone", reload(os.ErrNotExist), Error{500, "file does not exist", "", nil}},
+		{"a file with two mistakes", reload(&FileError{[]spec.Finding{mistake, mistake}}), Error{422, "office.yaml:3:7: error: port 0 (and 1 more)", "", []spec.Finding{mistake, mistake}}},
+		{"a file that does not exist", reload(os.ErrNotExist), Error{500, "file does not exist", "", nil}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var e *Error
@@ -125,36 +126,36 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Requests as a hostile or mistaken client would write them: each is refused, and
-// nothing is done.
+// TestRequests sends requests as a hostile or mistaken client would write them: each must
+// be refused, and nothing may be done.
 func TestRequests(t *testing.T) {
-	long := `{"state":"` + strings.Repeat("u", requestBytes) + `"}`
+	long := `{"state":"` + strings.Repeat("u", maxRequestBytes) + `"}`
 	for _, tt := range []struct {
 		name, method, path, body string
 		status                   int
 		want                     string
 	}{
 		{"good", "POST", "/v1/paths/dsl", `{"state":"down"}`, 204, ""},
-		{"nothing there", "GET", "/v2/status", "", 404, "there is nothing at /v2/status"},
+		{"unknown resource", "GET", "/v2/status", "", 404, "no such resource: /v2/status"},
 		{"a method", "DELETE", "/v1/status", "", 405, "DELETE /v1/status: want GET"},
-		{"a method of a path", "GET", "/v1/paths/dsl", "", 405, "want DELETE, POST, PUT"},
+		{"wrong method for a path", "GET", "/v1/paths/dsl", "", 405, "want DELETE, POST, PUT"},
 		{"stop by GET", "GET", "/v1/stop", "", 405, "want POST"},
 		{"reload by GET", "GET", "/v1/reload", "", 405, "want POST"},
 		{"no body", "POST", "/v1/paths/dsl", "", 400, "read request: EOF"},
-		{"no JSON", "POST", "/v1/paths/dsl", "state=down", 400, "read request: invalid character"},
+		{"not JSON", "POST", "/v1/paths/dsl", "state=down", 400, "read request: invalid character"},
 		{"an array", "POST", "/v1/paths/dsl", "[]", 400, "read request: json: cannot unmarshal array"},
 		{"an unknown field", "POST", "/v1/paths/dsl", `{"state":"down","for":"1h"}`, 400, `unknown field \"for\"`},
 		{"two objects", "POST", "/v1/paths/dsl", `{"state":"down"}{}`, 400, "more than one object"},
-		{"another state", "POST", "/v1/paths/dsl", `{"state":"off"}`, 400, `state \"off\": want up or down`},
+		{"unknown state", "POST", "/v1/paths/dsl", `{"state":"off"}`, 400, `state \"off\": want up or down`},
 		{"no state", "POST", "/v1/paths/dsl", `{}`, 400, `state \"\": want up or down`},
 		{"too long", "POST", "/v1/paths/dsl", long, 400, "request body too large"},
 		{"no remote", "PUT", "/v1/paths/new", `{"device":"eth0"}`, 400, `remote \"\": want an IP address`},
-		{"a remote's name", "PUT", "/v1/paths/new", `{"remote":"example.com"}`, 400, `remote \"example.com\": want an IP address`},
+		{"remote is a name", "PUT", "/v1/paths/new", `{"remote":"example.com"}`, 400, `remote \"example.com\": want an IP address`},
 		{"port 0", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1:0"}`, 400, `remote \"192.0.2.1:0\": want an IP address`},
-		{"a large port", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","local_port":65536}`, 400, "read request: json"},
-		{"a local that is none", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","local":"here"}`, 400, "read request: "},
-		{"a state of a new one", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","state":"off"}`, 400, "want up or down"},
-		{"a new one", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1"}`, 204, ""},
+		{"port too large", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","local_port":65536}`, 400, "read request: json"},
+		{"invalid local", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","local":"here"}`, 400, "read request: "},
+		{"unknown state of a new path", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","state":"off"}`, 400, "want up or down"},
+		{"new path", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1"}`, 204, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			f := newFake("x")
@@ -171,11 +172,11 @@ func TestRequests(t *testing.T) {
 			}
 			var e Error
 			if err := json.Unmarshal(w.Body.Bytes(), &e); err != nil || e.Message == "" || w.Header().Get("Content-Type") != "application/json" {
-				t.Errorf("the answer is no error in JSON: %v\n%s", err, w.Body)
+				t.Errorf("the answer is no JSON error: %v\n%s", err, w.Body)
 			}
 			select {
 			case <-f.stopped:
-				t.Error("it was stopped")
+				t.Error("the tunnel was stopped")
 			default:
 			}
 		})
@@ -204,10 +205,10 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// A tunnel that nobody has answered has the form that it was given.
+// TestStatusBeforeAnAnswer checks that a tunnel without a peer has the configured form.
 func TestStatusBeforeAnAnswer(t *testing.T) {
 	w := httptest.NewRecorder()
-	handler(silent{newFake("x")}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil))
+	handler(silentTarget{newFake("x")}).ServeHTTP(w, httptest.NewRequest("GET", "/v1/status", nil))
 	for _, want := range []string{`"up": false`, `"form_in_use": "auto"`, `"cipher": ""`, `"paths": []`} {
 		if !strings.Contains(w.Body.String(), want) {
 			t.Errorf("no %s in %s", want, w.Body)
@@ -215,12 +216,12 @@ func TestStatusBeforeAnAnswer(t *testing.T) {
 	}
 }
 
-// silent is a Target whose other end has not answered.
-type silent struct{ *fake }
+// silentTarget is a Target whose other end has not answered.
+type silentTarget struct{ *fake }
 
-func (silent) Status() tunnel.Status { return tunnel.Status{} }
+func (silentTarget) Status() tunnel.Status { return tunnel.Status{} }
 
-// The names in the document are an interface: programs read them.
+// TestStatusDocument checks the names in the document, which programs depend on.
 func TestStatusDocument(t *testing.T) {
 	doc := statusOf(newFake("office"), began.Add(time.Hour))
 	doc.PID, doc.UID = 4711, 0
@@ -228,11 +229,11 @@ func TestStatusDocument(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "status.json", append(got, '\n'))
+	checkGolden(t, "status.json", append(got, '\n'))
 }
 
-// golden compares got with a file of testdata, or writes that.
-func golden(t *testing.T, file string, got []byte) {
+// checkGolden compares got with a file of testdata, or writes the file.
+func checkGolden(t *testing.T, file string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", file)
 	if *update {
@@ -249,13 +250,13 @@ func golden(t *testing.T, file string, got []byte) {
 	}
 }
 
-// A stranger is told so, gets nothing done, and takes no place away.
+// TestStrangers checks that strangers get an error and use no slots.
 func TestStrangers(t *testing.T) {
-	l, err := Listen(name(t))
+	l, err := Listen(testName(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := newFake(name(t))
+	f := newFake(testName(t))
 	for _, tt := range []struct {
 		name string
 		peer func(*net.UnixConn) (int, error)
@@ -265,10 +266,10 @@ func TestStrangers(t *testing.T) {
 		{"root", func(*net.UnixConn) (int, error) { return 0, nil }, ""},
 		{"the kernel", localsock.PeerUID, ""},
 		{"another user", func(*net.UnixConn) (int, error) { return os.Getuid() + 1, nil }, "may not control the tunnel of user"},
-		{"nobody can tell", func(*net.UnixConn) (int, error) { return 0, errors.New("no credentials") }, "no credentials"},
+		{"unknown user", func(*net.UnixConn) (int, error) { return 0, errors.New("no credentials") }, "no credentials"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			// A listener of its own for each server: Serve closes it.
+			// Serve closes its listener, so each server needs its own.
 			file, err := l.File()
 			if err != nil {
 				t.Fatal(err)
@@ -280,20 +281,20 @@ func TestStrangers(t *testing.T) {
 			}
 			ctx, cancel := context.WithCancel(t.Context())
 			ended := make(chan error, 1)
-			go func() { ended <- serve(ctx, &door{Listener: again, admit: admit(tt.peer)}, handler(f)) }()
+			go func() { ended <- serve(ctx, gate{Listener: again, admit: admitUser(tt.peer)}, handler(f)) }()
 			defer func() {
 				cancel()
 				if err := <-ended; err != nil {
 					t.Error(err)
 				}
 			}()
-			for range connections + 3 { // more than there are places
-				status, body := rawly(t, l.Addr().String(), "GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+			for range maxConnections + 3 { // more than there are slots
+				status, body := rawRequest(t, l.Addr().String(), "GET /v1/status HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
 				if tt.want == "" && status != 200 || tt.want != "" && (status != 403 || !strings.Contains(body, tt.want)) {
 					t.Fatalf("answer %d %s", status, body)
 				}
 				if tt.want != "" && strings.Contains(body, "eth0") {
-					t.Fatalf("a stranger is told %s", body)
+					t.Fatalf("a stranger gets %s", body)
 				}
 			}
 		})
@@ -301,15 +302,15 @@ func TestStrangers(t *testing.T) {
 	l.Close()
 }
 
-// rawly sends a request and reads the answer without a client that knows better.
-func rawly(t *testing.T, address, request string) (status int, body string) {
+// rawRequest sends a request and reads the answer without an HTTP client.
+func rawRequest(t *testing.T, address, request string) (status int, body string) {
 	t.Helper()
 	c, err := net.Dial("unix", address)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	io.WriteString(c, request) // who is turned away may not be listened to
+	io.WriteString(c, request) // the server may have closed the connection
 	all, err := io.ReadAll(c)
 	if err != nil && len(all) == 0 {
 		t.Fatal(err)
@@ -326,9 +327,10 @@ func rawly(t *testing.T, address, request string) (status int, body string) {
 	return status, body
 }
 
-// The client talks to no server of another user's that has taken the name.
-func TestClientTrustsTheNamesUserAlone(t *testing.T) {
-	s := localsock.Socket{Kind: sockets, UID: os.Getuid() + 1, Name: name(t)}
+// TestClientChecksUser checks that the client talks to no server of another user that
+// uses the name.
+func TestClientChecksUser(t *testing.T) {
+	s := localsock.Socket{Kind: sockets, UID: os.Getuid() + 1, Name: testName(t)}
 	l, err := s.Listen()
 	if err != nil {
 		t.Fatal(err)
@@ -340,12 +342,12 @@ func TestClientTrustsTheNamesUserAlone(t *testing.T) {
 	c := newClient(s)
 	defer c.Close()
 	if _, err := c.Status(t.Context()); err == nil || !strings.Contains(err.Error(), "it belongs to user") {
-		t.Errorf("status: %v, want that it belongs to somebody else", err)
+		t.Errorf("status: %v, want that it belongs to another user", err)
 	}
 }
 
 func TestNamesAreTakenOnce(t *testing.T) {
-	id := name(t)
+	id := testName(t)
 	l, err := Listen(id)
 	if err != nil {
 		t.Fatal(err)
@@ -355,13 +357,13 @@ func TestNamesAreTakenOnce(t *testing.T) {
 	}
 	l.Close()
 	if l, err = Listen(id); err != nil {
-		t.Fatalf("listen after the first has closed: %v", err)
+		t.Fatalf("listen after the first one has closed: %v", err)
 	}
 	l.Close()
 }
 
 func TestListAndDial(t *testing.T) {
-	id := name(t)
+	id := testName(t)
 	serveFake(t, newFake(id))
 	all, err := List(t.Context())
 	if err != nil || !slices.ContainsFunc(all, func(s Status) bool { return s.Name == id && s.PID == os.Getpid() }) {
@@ -383,9 +385,10 @@ func TestListAndDial(t *testing.T) {
 	}
 }
 
-// A tunnel that says nothing is neither waited for nor listed.
+// TestSilentServer checks that a tunnel that does not answer is neither waited for nor
+// listed.
 func TestSilentServer(t *testing.T) {
-	id := name(t)
+	id := testName(t)
 	l, err := Listen(id)
 	if err != nil {
 		t.Fatal(err)
@@ -399,16 +402,16 @@ func TestSilentServer(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
 	if _, err := c.Status(ctx); !errors.Is(err, context.DeadlineExceeded) {
-		t.Errorf("status: %v, want the deadline", err)
+		t.Errorf("status: %v, want deadline exceeded", err)
 	}
 }
 
-// More clients than are served at once wait, and each gets its answer.
+// TestManyClients checks that clients beyond the limit wait and get their answers.
 func TestManyClients(t *testing.T) {
-	id := name(t)
+	id := testName(t)
 	serveFake(t, newFake(id))
 	var all sync.WaitGroup
-	for range 4 * connections {
+	for range 4 * maxConnections {
 		all.Go(func() {
 			c, err := Dial(t.Context(), id)
 			if err != nil {
@@ -424,10 +427,10 @@ func TestManyClients(t *testing.T) {
 	all.Wait()
 }
 
-// Serve closes the connections of clients that say nothing, and waits for answers
-// that are under way.
+// TestServeEnds checks that Serve closes idle connections and waits for answers that are
+// being sent.
 func TestServeEnds(t *testing.T) {
-	f := newFake(name(t))
+	f := newFake(testName(t))
 	asked, answers := make(chan struct{}), make(chan struct{})
 	f.reload = func() (Reloaded, error) {
 		close(asked)
@@ -461,28 +464,28 @@ func TestServeEnds(t *testing.T) {
 	cancel()
 	select {
 	case err := <-ended:
-		t.Errorf("Serve ended with an answer under way: %v", err)
+		t.Errorf("Serve ended while an answer was being sent: %v", err)
 	case <-time.After(20 * time.Millisecond):
 	}
 	close(answers)
 	if err := <-got; err != nil {
-		t.Errorf("the answer that was under way: %v", err)
+		t.Errorf("answer that was being sent: %v", err)
 	}
 	if err := <-ended; err != nil {
 		t.Errorf("Serve: %v", err)
 	}
 	if _, err := c.Status(t.Context()); !errors.Is(err, ErrNotRunning) {
-		t.Errorf("ask an ended server: %v, want ErrNotRunning", err)
+		t.Errorf("query an ended server: %v, want ErrNotRunning", err)
 	}
 	if _, err := Dial(t.Context(), f.name); !errors.Is(err, ErrNotRunning) {
 		t.Errorf("dial an ended server: %v, want ErrNotRunning", err)
 	}
 }
 
-// A Target whose Stop ends Serve still has answered.
+// TestStopEndsServe checks that a Target whose Stop ends Serve has answered before.
 func TestStopEndsServe(t *testing.T) {
 	for range 20 {
-		f := newFake(name(t))
+		f := newFake(testName(t))
 		l, err := Listen(f.name)
 		if err != nil {
 			t.Fatal(err)
@@ -506,9 +509,10 @@ func TestStopEndsServe(t *testing.T) {
 	}
 }
 
-// The client of a stop has its answer before anything ends.
+// TestStopAnswersFirst checks that the client of a stop gets its answer before anything
+// ends.
 func TestStopAnswersFirst(t *testing.T) {
-	f := waits{newFake(name(t)), make(chan struct{})}
+	f := stopWaiter{newFake(testName(t)), make(chan struct{})}
 	l, err := Listen(f.name)
 	if err != nil {
 		t.Fatal(err)
@@ -534,21 +538,22 @@ func TestStopAnswersFirst(t *testing.T) {
 	}
 }
 
-// waits is a Target that stops when the client has its answer.
-type waits struct {
+// stopWaiter is a Target that stops when the client has its answer.
+type stopWaiter struct {
 	*fake
 	answered chan struct{}
 }
 
-func (w waits) Stop() {
+func (w stopWaiter) Stop() {
 	<-w.answered
 	w.fake.Stop()
 }
 
-// A Target that is slower than what an end waits for is not left behind either.
+// TestServeEndsAfterTheTarget checks that Serve waits for a Target that is slower than
+// shutdownTimeout.
 func TestServeEndsAfterTheTarget(t *testing.T) {
 	t.Parallel()
-	f := newFake(name(t))
+	f := newFake(testName(t))
 	asked, answers := make(chan struct{}), make(chan struct{})
 	f.reload = func() (Reloaded, error) {
 		close(asked)
@@ -571,12 +576,12 @@ func TestServeEndsAfterTheTarget(t *testing.T) {
 	go func() { _, err := c.Reload(context.WithoutCancel(ctx)); gave <- err }()
 	<-asked
 	cancel()
-	if err := <-gave; err == nil { // hung up on
-		t.Error("an answer that was not given")
+	if err := <-gave; err == nil { // the connection was closed
+		t.Error("got an answer that was never sent")
 	}
 	select {
 	case <-ended:
-		t.Error("Serve ended before the Target had")
+		t.Error("Serve ended before the Target")
 	case <-time.After(20 * time.Millisecond):
 	}
 	close(answers)

@@ -13,33 +13,33 @@ import (
 )
 
 var (
-	// ErrTaken says that a tunnel of this name is running.
+	// ErrTaken means that a tunnel of this name is running.
 	ErrTaken = errors.New("a tunnel of this name is running")
-	// ErrSquatted says that another user's program has taken the name's socket.
-	ErrSquatted = errors.New("another user's program has taken the name")
-	// ErrNotRunning says that no tunnel of that name is.
+	// ErrSquatted means that another user's program uses the name's socket.
+	ErrSquatted = errors.New("another user's program uses the name")
+	// ErrNotRunning means that no tunnel of that name is running.
 	ErrNotRunning = errors.New("no such tunnel is running")
-	// ErrAmbiguous says that tunnels of several users have the name.
+	// ErrAmbiguous means that tunnels of several users have the name.
 	ErrAmbiguous = errors.New("several tunnels have this name")
 )
 
-// Error is why a request was not fulfilled, as a client gets it.
+// Error is the answer to a failed request.
 type Error struct {
-	Status  int    `json:"-"` // of HTTP
+	Status  int    `json:"-"` // HTTP status
 	Message string `json:"error"`
 	Hint    string `json:"hint,omitempty"` // what to do about it
-	// Findings are the mistakes in the file that was to be read again.
+	// Findings are the mistakes in a file that was to be reloaded.
 	Findings []spec.Finding `json:"findings,omitempty"`
 }
 
 func (e *Error) Error() string { return e.Message }
 
-// FileError says that a file has mistakes, so that nothing of it was done.
+// FileError is returned for a file with mistakes, of which nothing was applied.
 type FileError struct {
-	Findings []spec.Finding // with an error among them
+	Findings []spec.Finding // at least one is an error
 }
 
-// Error is the first mistake.
+// Error returns the first mistake.
 func (e *FileError) Error() string {
 	var errs []string
 	for _, f := range e.Findings {
@@ -56,12 +56,12 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s (and %d more)", errs[0], len(errs)-1)
 }
 
-// badRequest is an error about the request itself.
+// badRequest returns an error about the request itself.
 func badRequest(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...)}
 }
 
-// errorOf is what a client gets of a Target's error.
+// errorOf returns the answer for a Target's error.
 func errorOf(err error) *Error {
 	var e *Error
 	if errors.As(err, &e) {
@@ -77,7 +77,7 @@ func errorOf(err error) *Error {
 	switch {
 	case errors.Is(err, tunnel.ErrNoPath):
 		e.Status = http.StatusNotFound
-	case errors.Is(err, tunnel.ErrPathTaken), errors.Is(err, tunnel.ErrTooMany):
+	case errors.Is(err, tunnel.ErrPathExists), errors.Is(err, tunnel.ErrTooMany):
 		e.Status = http.StatusConflict
 	case errors.As(err, &path):
 		e.Status = http.StatusBadRequest
@@ -87,11 +87,11 @@ func errorOf(err error) *Error {
 	return e
 }
 
-// readError is the error in an answer that is none of success.
+// readError returns the error in an answer.
 func readError(status int, body []byte) *Error {
 	e := &Error{}
 	if err := json.Unmarshal(body, e); err != nil || e.Message == "" {
-		e = &Error{Message: fmt.Sprintf("the tunnel answers %d %s", status, http.StatusText(status))}
+		e = &Error{Message: fmt.Sprintf("the tunnel answered %d %s", status, http.StatusText(status))}
 		if text := strings.TrimSpace(string(body)); text != "" && len(text) < 200 {
 			e.Message += ": " + text
 		}
@@ -102,6 +102,6 @@ func readError(status int, body []byte) *Error {
 		hint = append(hint, spec.Plain(strings.TrimRight(line, "\n")))
 	}
 	e.Hint = strings.Join(hint, "\n")
-	makePlain(reflect.ValueOf(e.Findings))
+	sanitize(reflect.ValueOf(e.Findings))
 	return e
 }

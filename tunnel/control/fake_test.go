@@ -17,7 +17,7 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// fake is a Target that remembers.
+// fake is a Target that records what it is asked to do.
 type fake struct {
 	mu      sync.Mutex
 	name    string
@@ -33,10 +33,10 @@ var began = time.Date(2026, 11, 22, 9, 26, 1, 500_000_000, time.UTC)
 func newFake(name string) *fake {
 	dsl := tunnel.PathStatus{
 		PathConfig: tunnel.PathConfig{Name: "dsl", Device: "eth0", Local: netip.MustParseAddr("192.0.2.1"), Port: 4754,
-			Remote: netip.MustParseAddrPort("198.51.100.2:4754"), Weight: 3, Limit: 50e6, MTU: 1492},
+			Remote: netip.MustParseAddrPort("198.51.100.2:4754"), Weight: 3, MaxRate: 50e6, MTU: 1492},
 		Open: true, Share: 0.25,
-		Status: sched.Status{Up: true, Live: true, RateBitsPerSec: 48e6, BitsPerSec: 40e6, Packets: 1000, Lost: 7, Bytes: 1_500_000,
-			LossRate: 0.005, RTT: 12500 * time.Microsecond, Queue: 300 * time.Microsecond, Delay: 2 * time.Millisecond, Inflight: 60_000},
+		Status: sched.Status{Up: true, Live: true, RateBitsPerSec: 48e6, DeliveredBitsPerSec: 40e6, DeliveredPackets: 1000, LostPackets: 7, DeliveredBytes: 1_500_000,
+			LossRate: 0.005, RTT: 12500 * time.Microsecond, Queue: 300 * time.Microsecond, Delay: 2 * time.Millisecond, InFlightBytes: 60_000},
 	}
 	lte := tunnel.PathStatus{PathConfig: tunnel.PathConfig{Name: "lte", Device: "wwan0", Port: 4754,
 		Remote: netip.MustParseAddrPort("[2001:db8::2]:4754"), MTU: 1500}}
@@ -52,15 +52,15 @@ func (f *fake) Info() Info {
 func (f *fake) Status() tunnel.Status {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return tunnel.Status{Up: true, Form: tunnel.Native, Cipher: "AES-128-GCM", Rate: 48e6, Paths: slices.Clone(f.paths), Stats: counted()}
+	return tunnel.Status{Up: true, Form: tunnel.Native, Cipher: "AES-128-GCM", Rate: 48e6, Paths: slices.Clone(f.paths), Stats: distinctStats()}
 }
 
-// counted are counters of which no two are the same.
-func counted() tunnel.Stats {
+// distinctStats returns counters that all differ.
+func distinctStats() tunnel.Stats {
 	return tunnel.Stats{
 		Read: 1, ReadBytes: 2, QueueDrops: 3, QueueMarks: 4, TooBig: 5, Sent: 6, Resent: 7, SendErrors: 8, Received: 9,
-		ReceivedBytes: 10, Strange: 11, Foreign: 28, Written: 12, WriteErrors: 13, Reports: 14, Missing: 15, QueueBytes: 16, KeptBytes: 17,
-		Order: order.Stats{Delivered: 18, Held: 19, Lost: 20, Late: 21, Duplicates: 22, Old: 23, Forced: 24, Waiting: 25, WaitBytes: 26, MaxWaiting: 27},
+		ReceivedBytes: 10, Invalid: 11, WrongSource: 28, Written: 12, WriteErrors: 13, Reports: 14, Missing: 15, QueueBytes: 16, KeptBytes: 17,
+		Order: order.Stats{Delivered: 18, Held: 19, Lost: 20, Late: 21, Duplicates: 22, TooOld: 23, Forced: 24, Waiting: 25, WaitingBytes: 26, MaxWaiting: 27},
 	}
 }
 
@@ -79,7 +79,7 @@ func (f *fake) SetPath(name string, up bool) error {
 	return nil
 }
 
-// Names of paths that can't be added, and why.
+// These paths can't be added.
 const (
 	oneTooMany = "too-many"
 	noPath     = "not-right"
@@ -95,20 +95,20 @@ func (f *fake) AddPath(p spec.Path) error {
 	case noPath:
 		return fmt.Errorf("add path: %w", &spec.PathError{Findings: []spec.Finding{{Message: "weight 0", Hint: "give it one"}}})
 	case noReason:
-		return withAdvice{errors.New("open socket: operation not permitted")}
+		return hintError{errors.New("open socket: operation not permitted")}
 	}
 	if f.index(p.Name) >= 0 {
-		return fmt.Errorf("path %q: %w", p.Name, tunnel.ErrPathTaken)
+		return fmt.Errorf("path %q: %w", p.Name, tunnel.ErrPathExists)
 	}
 	f.added = append(f.added, p)
 	f.paths = append(f.paths, tunnel.PathStatus{PathConfig: tunnel.PathConfig{Name: p.Name, Remote: p.Remote}})
 	return nil
 }
 
-// withAdvice is an error with a hint.
-type withAdvice struct{ error }
+// hintError is an error with a hint.
+type hintError struct{ error }
 
-func (withAdvice) Hint() string { return "be root" }
+func (hintError) Hint() string { return "be root" }
 
 func (f *fake) RemovePath(name string) error {
 	f.mu.Lock()
@@ -130,10 +130,10 @@ func (f *fake) Reload() (Reloaded, error) {
 
 func (f *fake) Stop() { close(f.stopped) }
 
-// name is one that no other test of the machine has.
-func name(t *testing.T) string { return fmt.Sprintf("test-%d-%s", os.Getpid(), t.Name()) }
+// testName returns a name that no other test on the machine uses.
+func testName(t *testing.T) string { return fmt.Sprintf("test-%d-%s", os.Getpid(), t.Name()) }
 
-// serve makes a server for the duration of the test, and a client of it.
+// serveFake starts a server for the test and returns a client for it.
 func serveFake(t *testing.T, f *fake) *Client {
 	t.Helper()
 	l, err := Listen(f.name)

@@ -15,26 +15,26 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// setPath is the body of POST /v1/paths/NAME.
-type setPath struct {
+// setPathBody is the body of POST /v1/paths/NAME.
+type setPathBody struct {
 	State string `json:"state"` // "up" or "down"
 }
 
-// newPath is the body of PUT /v1/paths/NAME: spec.Path without its name.
-type newPath struct {
+// addPathBody is the body of PUT /v1/paths/NAME: spec.Path without its name.
+type addPathBody struct {
 	Device         string     `json:"device,omitempty"`
 	Local          netip.Addr `json:"local,omitzero"`
 	LocalPort      uint16     `json:"local_port,omitempty"` // 0: the tunnel's
-	Remote         string     `json:"remote"`               // an address; with a port where it isn't the tunnel's
+	Remote         string     `json:"remote"`               // an address, with a port if it differs from the tunnel's
 	RateBitsPerSec int64      `json:"rate_bits_per_second,omitempty"`
-	Weight         int        `json:"weight,omitempty"` // 0: 1
+	Weight         int        `json:"weight,omitempty"` // 0 means 1
 	MTUBytes       int        `json:"mtu_bytes,omitempty"`
-	State          string     `json:"state,omitempty"` // "up" or "down"; "": "up"
+	State          string     `json:"state,omitempty"` // "up" or "down"; "" means "up"
 }
 
-// bodyOf is the request that adds p.
-func bodyOf(p spec.Path) newPath {
-	n := newPath{
+// bodyOf returns the body of a request to add p.
+func bodyOf(p spec.Path) addPathBody {
+	n := addPathBody{
 		Device: p.Device, Local: p.Local, LocalPort: p.LocalPort, Remote: p.Remote.String(),
 		RateBitsPerSec: p.RateBitsPerSec, Weight: p.Weight, MTUBytes: p.MTUBytes, State: "up",
 	}
@@ -47,9 +47,9 @@ func bodyOf(p spec.Path) newPath {
 	return n
 }
 
-// path is what a request to add a path says.
-func (n newPath) path(name string) (spec.Path, error) {
-	up, err := isUp(n.State)
+// path returns the path to add.
+func (n addPathBody) path(name string) (spec.Path, error) {
+	up, err := parseState(n.State)
 	if n.State == "" {
 		up, err = true, nil
 	}
@@ -66,28 +66,28 @@ func (n newPath) path(name string) (spec.Path, error) {
 	}, nil
 }
 
-// ParseRemote reads the other end of a path: an IP address, with a port where it
-// isn't the tunnel's, which is 0 here.
+// ParseRemote parses the other end of a path: an IP address, with a port if it differs
+// from the tunnel's. Without a port, the port is 0.
 func ParseRemote(text string) (netip.AddrPort, error) {
 	if a, err := netip.ParseAddr(text); err == nil {
 		return netip.AddrPortFrom(a, 0), nil
 	}
 	a, err := netip.ParseAddrPort(text)
 	if err != nil || a.Port() == 0 {
-		return netip.AddrPort{}, fmt.Errorf("remote %q: want an IP address, with its port if it is another than the tunnel's: 198.51.100.2:4755, [2001:db8::1]:4755", text)
+		return netip.AddrPort{}, fmt.Errorf("remote %q: want an IP address, with a port if it differs from the tunnel's: 198.51.100.2:4755, [2001:db8::1]:4755", text)
 	}
 	return a, nil
 }
 
-// isUp reads a path's state.
-func isUp(state string) (bool, error) {
+// parseState parses a path's state. It reports whether the path is up.
+func parseState(state string) (bool, error) {
 	if state != "up" && state != "down" {
 		return false, badRequest("state %q: want up or down", state)
 	}
 	return state == "up", nil
 }
 
-// handler answers the requests that doc.go lists.
+// handler handles the requests that the package documentation lists.
 func handler(t Target) http.Handler {
 	mux := http.NewServeMux()
 	for path, methods := range map[string]map[string]http.HandlerFunc{
@@ -95,12 +95,12 @@ func handler(t Target) http.Handler {
 			answer(w, http.StatusOK, statusOf(t, time.Now()))
 		}},
 		"/v1/paths/{name}": {
-			http.MethodPost:   does(func(r *http.Request) error { return setPathOf(t, r) }),
-			http.MethodPut:    does(func(r *http.Request) error { return addPathOf(t, r) }),
-			http.MethodDelete: does(func(r *http.Request) error { return t.RemovePath(r.PathValue("name")) }),
+			http.MethodPost:   noContent(func(r *http.Request) error { return handleSetPath(t, r) }),
+			http.MethodPut:    noContent(func(r *http.Request) error { return handleAddPath(t, r) }),
+			http.MethodDelete: noContent(func(r *http.Request) error { return t.RemovePath(r.PathValue("name")) }),
 		},
-		"/v1/reload": {http.MethodPost: func(w http.ResponseWriter, _ *http.Request) { reload(w, t) }},
-		"/v1/stop":   {http.MethodPost: func(w http.ResponseWriter, _ *http.Request) { stop(w, t) }},
+		"/v1/reload": {http.MethodPost: func(w http.ResponseWriter, _ *http.Request) { handleReload(w, t) }},
+		"/v1/stop":   {http.MethodPost: func(w http.ResponseWriter, _ *http.Request) { handleStop(w, t) }},
 		"/metrics":   {http.MethodGet: MetricsHandler(t).ServeHTTP},
 	} {
 		for method, h := range methods {
@@ -109,46 +109,46 @@ func handler(t Target) http.Handler {
 		mux.HandleFunc(path, notAllowed(slices.Sorted(maps.Keys(methods))))
 	}
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		refuse(w, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("there is nothing at %s", r.URL.Path)})
+		answerError(w, &Error{Status: http.StatusNotFound, Message: fmt.Sprintf("no such resource: %s", r.URL.Path)})
 	})
 	return mux
 }
 
-// notAllowed refuses all methods but those that a path has.
+// notAllowed refuses all but the given methods.
 func notAllowed(methods []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		allow := strings.Join(methods, ", ")
 		w.Header().Set("Allow", allow)
-		refuse(w, &Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s %s: want %s", r.Method, r.URL.Path, allow)})
+		answerError(w, &Error{Status: http.StatusMethodNotAllowed, Message: fmt.Sprintf("%s %s: want %s", r.Method, r.URL.Path, allow)})
 	}
 }
 
-// does answers with nothing when do has done its work.
-func does(do func(*http.Request) error) http.HandlerFunc {
+// noContent returns a handler that calls do and answers without a body.
+func noContent(do func(*http.Request) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := do(r); err != nil {
-			refuse(w, err)
+			answerError(w, err)
 			return
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
 }
 
-func setPathOf(t Target, r *http.Request) error {
-	var body setPath
-	if err := read(r, &body); err != nil {
+func handleSetPath(t Target, r *http.Request) error {
+	var body setPathBody
+	if err := readBody(r, &body); err != nil {
 		return err
 	}
-	up, err := isUp(body.State)
+	up, err := parseState(body.State)
 	if err != nil {
 		return err
 	}
 	return t.SetPath(r.PathValue("name"), up)
 }
 
-func addPathOf(t Target, r *http.Request) error {
-	var body newPath
-	if err := read(r, &body); err != nil {
+func handleAddPath(t Target, r *http.Request) error {
+	var body addPathBody
+	if err := readBody(r, &body); err != nil {
 		return err
 	}
 	p, err := body.path(r.PathValue("name"))
@@ -158,27 +158,27 @@ func addPathOf(t Target, r *http.Request) error {
 	return t.AddPath(p)
 }
 
-func reload(w http.ResponseWriter, t Target) {
+func handleReload(w http.ResponseWriter, t Target) {
 	r, err := t.Reload()
 	if err != nil {
-		refuse(w, err)
+		answerError(w, err)
 		return
 	}
 	answer(w, http.StatusOK, Reloaded{orEmpty(r.Changed), orEmpty(r.Refused)})
 }
 
-// stop answers before it stops: afterwards there may be nobody to do so.
-func stop(w http.ResponseWriter, t Target) {
+// handleStop answers before it stops the tunnel: afterwards nobody may be left to answer.
+func handleStop(w http.ResponseWriter, t Target) {
 	w.Header().Set("Connection", "close")
 	w.WriteHeader(http.StatusNoContent)
-	// A client that has gone meanwhile wants it stopped all the same.
+	// Stop the tunnel even if the client has gone.
 	_ = http.NewResponseController(w).Flush()
 	t.Stop()
 }
 
-// read reads the body of a request: one JSON object with known fields.
-func read(r *http.Request, into any) error {
-	in := json.NewDecoder(http.MaxBytesReader(nil, r.Body, requestBytes))
+// readBody reads the body of a request: one JSON object with known fields.
+func readBody(r *http.Request, into any) error {
+	in := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxRequestBytes))
 	in.DisallowUnknownFields()
 	if err := in.Decode(into); err != nil {
 		return badRequest("read request: %v", err)
@@ -193,21 +193,21 @@ func read(r *http.Request, into any) error {
 func answer(w http.ResponseWriter, status int, document any) {
 	text, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
-		refuse(w, fmt.Errorf("write answer: %w", err))
+		answerError(w, fmt.Errorf("write answer: %w", err))
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	w.Write(append(text, '\n')) // a client that has gone needs no answer
+	w.Write(append(text, '\n')) // an error means that the client has gone
 }
 
-// refuse answers with an error.
-func refuse(w http.ResponseWriter, err error) {
+// answerError writes an error.
+func answerError(w http.ResponseWriter, err error) {
 	e := errorOf(err)
 	answer(w, e.Status, e)
 }
 
-// orEmpty makes JSON's [] of a list without elements.
+// orEmpty replaces nil by an empty list, which is [] in JSON.
 func orEmpty[T any](list []T) []T {
 	if list == nil {
 		return []T{}

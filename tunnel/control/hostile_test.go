@@ -17,8 +17,8 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// listen opens a socket of this user's that is closed with the test.
-func listen(t *testing.T, name string) localsock.Socket {
+// listenNamed opens a socket of this user that is closed after the test.
+func listenNamed(t *testing.T, name string) localsock.Socket {
 	t.Helper()
 	s := sockets.Own(name)
 	l, err := s.Listen()
@@ -29,11 +29,11 @@ func listen(t *testing.T, name string) localsock.Socket {
 	return s
 }
 
-// TestNamesOfNoTunnel has sockets have names that no tunnel has.
+// TestNamesOfNoTunnel opens sockets with names that no tunnel can have.
 func TestNamesOfNoTunnel(t *testing.T) {
-	strange := []string{"\x1b]0;x\x07" + name(t), name(t) + "\x9b2J", "a/" + name(t), strings.Repeat("x", 65), ".."}
+	strange := []string{"\x1b]0;x\x07" + testName(t), testName(t) + "\x9b2J", "a/" + testName(t), strings.Repeat("x", 65), ".."}
 	for _, n := range strange {
-		listen(t, n)
+		listenNamed(t, n)
 	}
 	all, err := Names()
 	if err != nil {
@@ -41,19 +41,19 @@ func TestNamesOfNoTunnel(t *testing.T) {
 	}
 	for _, n := range strange {
 		if slices.Contains(all, n) {
-			t.Errorf("%q is among the tunnels", n)
+			t.Errorf("%q is listed as a tunnel", n)
 		}
 	}
 }
 
-// TestListIsNotHeldUp has many programs listen as tunnels do, and say nothing.
+// TestListIsNotHeldUp has many programs listen as tunnels do, without answering.
 func TestListIsNotHeldUp(t *testing.T) {
 	for i := range 50 {
-		listen(t, fmt.Sprintf("%s-%d", name(t), i))
+		listenNamed(t, fmt.Sprintf("%s-%d", testName(t), i))
 	}
-	f := newFake("z-" + name(t)) // the last by name
+	f := newFake("z-" + testName(t)) // the last by name
 	serveFake(t, f)
-	ctx, cancel := context.WithTimeout(t.Context(), 3*listWithin)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*listTimeout)
 	defer cancel()
 	all, err := List(ctx)
 	if err != nil || !slices.ContainsFunc(all, func(s Status) bool { return s.Name == f.name }) {
@@ -61,11 +61,11 @@ func TestListIsNotHeldUp(t *testing.T) {
 	}
 }
 
-// TestHostileAnswers has a server answer what it likes: what a person gets to see can be
-// printed, and is of the tunnel that was asked.
+// TestHostileAnswers has a server answer arbitrary data: what is shown to the user must
+// be printable and about the right tunnel.
 func TestHostileAnswers(t *testing.T) {
 	const escape = "\x1b]0;pwned\x07"
-	id := name(t)
+	id := testName(t)
 	s := sockets.Own(id)
 	l, err := s.Listen()
 	if err != nil {
@@ -120,36 +120,36 @@ func TestHostileAnswers(t *testing.T) {
 	}
 }
 
-// TestSquatted has another user's program listen at the name of a tunnel.
+// TestSquatted has another user's program use the name of a tunnel.
 func TestSquatted(t *testing.T) {
-	s := localsock.Socket{Kind: sockets, UID: os.Getuid() + 1, Name: name(t)}
+	s := localsock.Socket{Kind: sockets, UID: os.Getuid() + 1, Name: testName(t)}
 	l, err := s.Listen()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := taken(s); !errors.Is(err, ErrSquatted) || !strings.Contains(err.Error(), fmt.Sprintf("user %d", os.Getuid())) {
+	if err := takenError(s); !errors.Is(err, ErrSquatted) || !strings.Contains(err.Error(), fmt.Sprintf("user %d", os.Getuid())) {
 		t.Errorf("taken: %v", err)
 	}
-	if err := taken(listen(t, name(t))); !errors.Is(err, ErrTaken) {
-		t.Errorf("taken by the own user: %v", err)
+	if err := takenError(listenNamed(t, testName(t))); !errors.Is(err, ErrTaken) {
+		t.Errorf("used by the own user: %v", err)
 	}
 }
 
-// willing is a Target that does what it is asked, of which nothing comes.
-type willing struct{ *fake }
+// echoTarget is a Target that accepts everything and does nothing.
+type echoTarget struct{ *fake }
 
-func (willing) SetPath(string, bool) error { return nil }
-func (willing) AddPath(p spec.Path) error {
-	t := spec.Tunnel{Name: "t", Port: spec.DefaultPort, Scheduler: spec.Adaptive}
+func (echoTarget) SetPath(string, bool) error { return nil }
+func (echoTarget) AddPath(p spec.Path) error {
+	t := spec.Tunnel{Name: "t", Settings: spec.Settings{Port: spec.DefaultPort, Scheduler: spec.Adaptive}}
 	_, err := t.CheckPath(p)
 	return err
 }
-func (willing) RemovePath(string) error { return tunnel.ErrNoPath }
-func (willing) Stop()                   {}
+func (echoTarget) RemovePath(string) error { return tunnel.ErrNoPath }
+func (echoTarget) Stop()                   {}
 
-// FuzzRequest asks for anything in any way: the answer is a document that says why, and what
-// a person gets to see of it can be printed.
+// FuzzRequest sends arbitrary requests: the answer must be a document with a reason, and
+// printable.
 func FuzzRequest(f *testing.F) {
 	for _, r := range [][3]string{
 		{"GET", "/v1/status", ""}, {"GET", "/metrics", ""}, {"POST", "/v1/paths/dsl", `{"state": "up"}`},
@@ -169,7 +169,7 @@ func FuzzRequest(f *testing.F) {
 			t.Skip()
 		}
 		w := httptest.NewRecorder()
-		handler(willing{newFake("t")}).ServeHTTP(w, r)
+		handler(echoTarget{newFake("t")}).ServeHTTP(w, r)
 		text := w.Body.Bytes()
 		switch code := w.Code; {
 		case code == http.StatusNoContent && len(text) == 0, code/100 == 3:
@@ -188,7 +188,7 @@ func FuzzRequest(f *testing.F) {
 	})
 }
 
-// FuzzAnswer reads what a hostile server may answer.
+// FuzzAnswer decodes what a hostile server may answer.
 func FuzzAnswer(f *testing.F) {
 	f.Add(500, []byte(`{"error": "x", "hint": "y"}`))
 	f.Add(200, []byte(`{"name": "x", "paths": [{"name": "\u001b"}]}`))

@@ -11,24 +11,25 @@ import (
 	"time"
 
 	"cleat/internal/localsock"
+	"cleat/tunnel"
 	"cleat/tunnel/spec"
 )
 
 // metricsType is Prometheus' text format, version 0.0.4.
 const metricsType = "text/plain; version=0.0.4; charset=utf-8"
 
-// MetricsHandler answers GET with the metrics.
+// MetricsHandler serves the metrics.
 func MetricsHandler(t Target) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", metricsType)
-		w.Write([]byte(metricsText(statusOf(t, time.Now())))) // a client that has gone needs no answer
+		w.Write([]byte(metricsText(statusOf(t, time.Now())))) // an error means that the client has gone
 	})
 }
 
-// ListenMetrics opens what a tunnel file says that metrics are asked for at; nil: the
-// zero Metrics is nowhere. A Unix socket is for the user alone, takes the place of one
-// that nobody listens at any more, and is removed when the listener is closed; any other
-// file stays, and the error wraps fs.ErrExist.
+// ListenMetrics opens the listener for the address that a tunnel file sets. It returns
+// nil for the zero Metrics. A Unix socket is for its user only, replaces one that nobody
+// listens on any more, and is removed when the listener is closed; any other file stays,
+// and the error wraps fs.ErrExist.
 func ListenMetrics(m spec.Metrics) (net.Listener, error) {
 	if m == (spec.Metrics{}) {
 		return nil, nil
@@ -45,7 +46,7 @@ func listenMetrics(m spec.Metrics) (net.Listener, error) {
 	case "unix":
 		l, err := localsock.ListenFile(m.Address)
 		if err != nil {
-			return nil, withoutAddress(err) // not a *net.UnixListener that is nil
+			return nil, withoutAddress(err) // not a nil *net.UnixListener
 		}
 		return l, nil
 	case "tcp":
@@ -55,18 +56,18 @@ func listenMetrics(m spec.Metrics) (net.Listener, error) {
 	return nil, fmt.Errorf("network %q: want unix or tcp", m.Network)
 }
 
-// ServeMetrics answers GET /metrics, and nothing else, at l until ctx ends or l is
-// closed, which is no error. It closes l.
+// ServeMetrics serves GET /metrics, and nothing else, at l until ctx ends or l is closed,
+// which is no error. It closes l.
 func ServeMetrics(ctx context.Context, l net.Listener, t Target) error {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", MetricsHandler(t))
-	if err := serve(ctx, &door{Listener: l}, mux); err != nil {
+	if err := serve(ctx, l, mux); err != nil {
 		return fmt.Errorf("serve metrics at %s: %w", l.Addr(), err)
 	}
 	return nil
 }
 
-// withoutAddress is an error without the address, which is in the message already.
+// withoutAddress removes the address from an error, because the message has it already.
 func withoutAddress(err error) error {
 	var op *net.OpError
 	if errors.As(err, &op) {
@@ -75,7 +76,7 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// prefix begins the name of every metric.
+// prefix is the prefix of all metric names.
 const prefix = "cleat_tunnel_"
 
 // page collects metrics in the text format.
@@ -84,13 +85,12 @@ type page struct {
 	tunnel string
 }
 
-// head begins a metric.
+// head writes the header of a metric.
 func (p *page) head(name, kind, help string) {
 	fmt.Fprintf(&p.b, "# HELP %s%s %s\n# TYPE %s%s %s\n", prefix, name, help, prefix, name, kind)
 }
 
-// sample writes a value. labels are names and values, one after the other, behind
-// the tunnel's.
+// sample writes a value. labels are names and values in turn, after the tunnel's label.
 func (p *page) sample(name string, value float64, labels ...string) {
 	fmt.Fprintf(&p.b, "%s%s{tunnel=%s", prefix, name, quote(p.tunnel))
 	for i := 0; i+1 < len(labels); i += 2 {
@@ -99,12 +99,12 @@ func (p *page) sample(name string, value float64, labels ...string) {
 	fmt.Fprintf(&p.b, "} %s\n", strconv.FormatFloat(value, 'g', -1, 64))
 }
 
-// quote makes a label's value: of what else is in it only these three are special.
+// quote quotes the value of a label. Only these three characters are special.
 func quote(s string) string {
 	return `"` + strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`).Replace(s) + `"`
 }
 
-// metric is a value of a tunnel's, or of each path's.
+// metric is a metric of a tunnel, or of each path.
 type metric[T any] struct {
 	name, kind, help string
 	value            func(T) float64
@@ -115,11 +115,11 @@ const (
 	counter = "counter"
 )
 
-// metricsText is the metrics page of a tunnel.
+// metricsText returns the metrics page of a tunnel.
 func metricsText(s Status) string {
 	p := page{tunnel: s.Name}
-	p.head("info", gauge, "What the tunnel is; always 1.")
-	p.sample("info", 1, "device", s.Device, "form", string(s.Used), "cipher", s.Cipher, "scheduler", string(s.Scheduler), "version", s.Version)
+	p.head("info", gauge, "The tunnel's settings; always 1.")
+	p.sample("info", 1, "device", s.Device, "form", string(s.FormInUse), "cipher", s.Cipher, "scheduler", string(s.Scheduler), "version", s.Version)
 	for _, m := range tunnelMetrics() {
 		p.head(m.name, m.kind, m.help)
 		p.sample(m.name, m.value(s))
@@ -133,73 +133,73 @@ func metricsText(s Status) string {
 	return p.b.String()
 }
 
-// tunnelMetrics are those of the tunnel as a whole.
+// tunnelMetrics returns the metrics of the tunnel as a whole.
 func tunnelMetrics() []metric[Status] {
-	count := func(name, help string, of func(Counters) uint64) metric[Status] {
+	count := func(name, help string, of func(tunnel.Stats) uint64) metric[Status] {
 		return metric[Status]{name, counter, help, func(s Status) float64 { return float64(of(s.Counters)) }}
 	}
-	now := func(name, help string, of func(Counters) int) metric[Status] {
+	level := func(name, help string, of func(tunnel.Stats) int) metric[Status] {
 		return metric[Status]{name, gauge, help, func(s Status) float64 { return float64(of(s.Counters)) }}
 	}
 	return []metric[Status]{
-		{"up", gauge, "Whether the other end has answered.", func(s Status) float64 { return bit(s.Up) }},
+		{"up", gauge, "Whether the other end has answered.", func(s Status) float64 { return boolValue(s.Up) }},
 		{"start_time_seconds", gauge, "When the tunnel was started, since the epoch.", func(s Status) float64 { return float64(s.Started.UnixMilli()) / 1000 }},
-		{"may_send_bytes_per_second", gauge, "What all live paths together may be sent.", func(s Status) float64 { return s.MaySendBitsPerSec / 8 }},
-		count("read_packets_total", "Packets read from the device.", func(c Counters) uint64 { return c.Read }),
-		count("read_bytes_total", "Bytes read from the device.", func(c Counters) uint64 { return c.ReadBytes }),
-		count("queue_dropped_packets_total", "Packets dropped because the paths were full.", func(c Counters) uint64 { return c.QueueDropped }),
-		count("queue_marked_packets_total", "Packets marked (ECN) because the paths were full.", func(c Counters) uint64 { return c.QueueMarked }),
-		count("too_big_packets_total", "Packets refused because no path carries packets of that size.", func(c Counters) uint64 { return c.TooBig }),
-		count("sent_packets_total", "Packets sent on paths.", func(c Counters) uint64 { return c.Sent }),
-		count("resent_packets_total", "Packets sent again because a path lost them.", func(c Counters) uint64 { return c.Resent }),
-		count("send_errors_total", "Sends that the kernel refused.", func(c Counters) uint64 { return c.SendErrors }),
-		count("received_packets_total", "Packets received on paths.", func(c Counters) uint64 { return c.Received }),
-		count("received_bytes_total", "Bytes received on paths.", func(c Counters) uint64 { return c.ReceivedBytes }),
-		count("strange_packets_total", "Packets dropped that were not understood, not authentic, or of another life.", func(c Counters) uint64 { return c.Strange }),
-		count("foreign_packets_total", "Packets dropped because they came from an address outside the tunnel's networks.", func(c Counters) uint64 { return c.Foreign }),
-		count("missing_packets_total", "Packets that the other end's paths passed over.", func(c Counters) uint64 { return c.Missing }),
-		count("device_writes_total", "Super-packets written to the device.", func(c Counters) uint64 { return c.Writes }),
-		count("device_write_errors_total", "Super-packets that the device refused.", func(c Counters) uint64 { return c.WriteErrors }),
-		count("reports_sent_total", "Reports sent to the other end.", func(c Counters) uint64 { return c.ReportsSent }),
-		now("queue_bytes", "Bytes that wait for a path.", func(c Counters) int { return c.QueueBytes }),
-		now("kept_bytes", "Memory of packets that may have to be sent again.", func(c Counters) int { return c.KeptBytes }),
-		count("order_delivered_packets_total", "Packets put in order and delivered.", func(c Counters) uint64 { return c.Ordering.Delivered }),
-		count("order_held_packets_total", "Packets that had to wait for others.", func(c Counters) uint64 { return c.Ordering.Held }),
-		count("order_lost_packets_total", "Packets given up.", func(c Counters) uint64 { return c.Ordering.Lost }),
-		count("order_late_packets_total", "Packets that came after they had been given up.", func(c Counters) uint64 { return c.Ordering.Late }),
-		count("order_duplicate_packets_total", "Packets that came more than once.", func(c Counters) uint64 { return c.Ordering.Duplicates }),
-		count("order_old_packets_total", "Packets dropped because they were behind the window.", func(c Counters) uint64 { return c.Ordering.Old }),
-		count("order_forced_packets_total", "Packets given up for want of room or time, not on evidence.", func(c Counters) uint64 { return c.Ordering.Forced }),
-		now("order_waiting_packets", "Packets that wait for others.", func(c Counters) int { return c.Ordering.Waiting }),
-		now("order_waiting_bytes", "Bytes of packets that wait for others.", func(c Counters) int { return c.Ordering.WaitBytes }),
-		now("order_most_waiting_packets", "The most packets that waited for others at once.", func(c Counters) int { return c.Ordering.MaxWaiting }),
+		{"may_send_bytes_per_second", gauge, "Sum of the rates at which the live paths may be sent to.", func(s Status) float64 { return s.MaySendBitsPerSec / 8 }},
+		count("read_packets_total", "Packets read from the device.", func(c tunnel.Stats) uint64 { return c.Read }),
+		count("read_bytes_total", "Bytes read from the device.", func(c tunnel.Stats) uint64 { return c.ReadBytes }),
+		count("queue_dropped_packets_total", "Packets dropped because the paths were full.", func(c tunnel.Stats) uint64 { return c.QueueDrops }),
+		count("queue_marked_packets_total", "Packets marked (ECN) because the paths were full.", func(c tunnel.Stats) uint64 { return c.QueueMarks }),
+		count("too_big_packets_total", "Packets refused because no path carries packets of that size.", func(c tunnel.Stats) uint64 { return c.TooBig }),
+		count("sent_packets_total", "Packets sent on paths.", func(c tunnel.Stats) uint64 { return c.Sent }),
+		count("resent_packets_total", "Packets sent again because a path lost them.", func(c tunnel.Stats) uint64 { return c.Resent }),
+		count("send_errors_total", "Sends that the kernel refused.", func(c tunnel.Stats) uint64 { return c.SendErrors }),
+		count("received_packets_total", "Packets received on paths.", func(c tunnel.Stats) uint64 { return c.Received }),
+		count("received_bytes_total", "Bytes received on paths.", func(c tunnel.Stats) uint64 { return c.ReceivedBytes }),
+		count("strange_packets_total", "Packets dropped because they were malformed, not authentic, or of another session.", func(c tunnel.Stats) uint64 { return c.Invalid }),
+		count("foreign_packets_total", "Packets dropped because they came from an address outside the tunnel's networks.", func(c tunnel.Stats) uint64 { return c.WrongSource }),
+		count("missing_packets_total", "Packets missing from the other end's paths.", func(c tunnel.Stats) uint64 { return c.Missing }),
+		count("device_writes_total", "Super-packets written to the device.", func(c tunnel.Stats) uint64 { return c.Written }),
+		count("device_write_errors_total", "Super-packets that the device refused.", func(c tunnel.Stats) uint64 { return c.WriteErrors }),
+		count("reports_sent_total", "Reports sent to the other end.", func(c tunnel.Stats) uint64 { return c.Reports }),
+		level("queue_bytes", "Bytes waiting for a path.", func(c tunnel.Stats) int { return c.QueueBytes }),
+		level("kept_bytes", "Memory of packets that may have to be sent again.", func(c tunnel.Stats) int { return c.KeptBytes }),
+		count("order_delivered_packets_total", "Packets put in order and delivered.", func(c tunnel.Stats) uint64 { return c.Order.Delivered }),
+		count("order_held_packets_total", "Packets that had to wait for others.", func(c tunnel.Stats) uint64 { return c.Order.Held }),
+		count("order_lost_packets_total", "Packets given up as lost.", func(c tunnel.Stats) uint64 { return c.Order.Lost }),
+		count("order_late_packets_total", "Packets that arrived after they had been given up.", func(c tunnel.Stats) uint64 { return c.Order.Late }),
+		count("order_duplicate_packets_total", "Packets that arrived more than once.", func(c tunnel.Stats) uint64 { return c.Order.Duplicates }),
+		count("order_old_packets_total", "Packets dropped because they were behind the window.", func(c tunnel.Stats) uint64 { return c.Order.TooOld }),
+		count("order_forced_packets_total", "Packets given up for lack of space or time, without evidence.", func(c tunnel.Stats) uint64 { return c.Order.Forced }),
+		level("order_waiting_packets", "Packets waiting for others.", func(c tunnel.Stats) int { return c.Order.Waiting }),
+		level("order_waiting_bytes", "Bytes of packets waiting for others.", func(c tunnel.Stats) int { return c.Order.WaitingBytes }),
+		level("order_most_waiting_packets", "The most packets that ever waited for others at once.", func(c tunnel.Stats) int { return c.Order.MaxWaiting }),
 	}
 }
 
-// pathMetrics are those of each path.
+// pathMetrics returns the metrics of each path.
 func pathMetrics() []metric[Path] {
 	return []metric[Path]{
-		{"path_live", gauge, "Whether packets get through on the path.", func(p Path) float64 { return bit(p.State == Live) }},
-		{"path_enabled", gauge, "Whether the path is to be used.", func(p Path) float64 { return bit(p.State != Down) }},
-		{"path_open", gauge, "Whether the path has a socket: it is enabled, and its device and address are there.", func(p Path) float64 { return bit(p.State != Down && p.State != Absent) }},
-		{"path_delivered_bytes_total", counter, "Bytes that the other end has got on the path.", func(p Path) float64 { return float64(p.DeliveredBytes) }},
-		{"path_delivered_packets_total", counter, "Packets that the other end has got on the path.", func(p Path) float64 { return float64(p.DeliveredPackets) }},
-		{"path_lost_packets_total", counter, "Packets that the path lost.", func(p Path) float64 { return float64(p.LostPackets) }},
-		{"path_loss_ratio", gauge, "Packets that the path lost lately, of those sent.", func(p Path) float64 { return p.LossRatio }},
-		{"path_delivered_bytes_per_second", gauge, "What the path has delivered lately.", func(p Path) float64 { return p.BitsPerSec / 8 }},
-		{"path_may_send_bytes_per_second", gauge, "What the path may be sent.", func(p Path) float64 { return p.MaySendBitsPerSec / 8 }},
-		{"path_share_ratio", gauge, "The path's share of what all paths deliver.", func(p Path) float64 { return p.ShareRatio }},
+		{"path_live", gauge, "Whether packets get through on the path.", func(p Path) float64 { return boolValue(p.State == Live) }},
+		{"path_enabled", gauge, "Whether the path is enabled.", func(p Path) float64 { return boolValue(p.State != Down) }},
+		{"path_open", gauge, "Whether the path has a socket: it is enabled, and its device and address exist.", func(p Path) float64 { return boolValue(p.State != Down && p.State != Absent) }},
+		{"path_delivered_bytes_total", counter, "Bytes delivered on the path.", func(p Path) float64 { return float64(p.DeliveredBytes) }},
+		{"path_delivered_packets_total", counter, "Packets delivered on the path.", func(p Path) float64 { return float64(p.DeliveredPackets) }},
+		{"path_lost_packets_total", counter, "Packets lost on the path.", func(p Path) float64 { return float64(p.LostPackets) }},
+		{"path_loss_ratio", gauge, "Recent share of packets lost on the path.", func(p Path) float64 { return p.LossRatio }},
+		{"path_delivered_bytes_per_second", gauge, "Recent delivery rate of the path.", func(p Path) float64 { return p.BitsPerSec / 8 }},
+		{"path_may_send_bytes_per_second", gauge, "Rate at which the path may be sent to.", func(p Path) float64 { return p.MaySendBitsPerSec / 8 }},
+		{"path_share_ratio", gauge, "Share of the path in what all paths deliver.", func(p Path) float64 { return p.ShareRatio }},
 		{"path_rtt_seconds", gauge, "Round-trip time of the path.", func(p Path) float64 { return p.RTTSeconds }},
-		{"path_delay_seconds", gauge, "One-way delay of the path against the fastest live one.", func(p Path) float64 { return p.DelaySeconds }},
-		{"path_queue_seconds", gauge, "The queue that stands in the path.", func(p Path) float64 { return p.QueueSeconds }},
-		{"path_inflight_bytes", gauge, "Bytes on their way that nobody has acknowledged.", func(p Path) float64 { return float64(p.InflightBytes) }},
+		{"path_delay_seconds", gauge, "One-way delay of the path beyond that of the fastest live one.", func(p Path) float64 { return p.DelaySeconds }},
+		{"path_queue_seconds", gauge, "Queue standing in the path.", func(p Path) float64 { return p.QueueSeconds }},
+		{"path_inflight_bytes", gauge, "Bytes sent on the path and not yet acknowledged.", func(p Path) float64 { return float64(p.InflightBytes) }},
 		{"path_mtu_bytes", gauge, "MTU of the path, headers included.", func(p Path) float64 { return float64(p.MTUBytes) }},
 	}
 }
 
-// bit is 1 for true.
-func bit(is bool) float64 {
-	if is {
+// boolValue returns 1 for true.
+func boolValue(b bool) float64 {
+	if b {
 		return 1
 	}
 	return 0

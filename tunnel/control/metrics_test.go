@@ -23,10 +23,10 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// series is a metric as the strict reader of this test reads it.
+// series is a parsed metric.
 type series struct {
 	kind, help string
-	samples    map[string]float64 // by labels as they are written
+	samples    map[string]float64 // by labels, as written
 }
 
 var (
@@ -35,13 +35,13 @@ var (
 	label      = regexp.MustCompile(`([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\\n]|\\["\\n])*)"(,|$)`)
 )
 
-// parse reads the text format 0.0.4 more strictly than Prometheus: each metric has
-// HELP, TYPE and at once all its samples, in this order; none comes twice; counters
-// end in _total and nothing else does; no label is given twice.
-func parse(text string) (map[string]*series, error) {
+// parseMetrics parses the text format 0.0.4 more strictly than Prometheus: each metric
+// has HELP, TYPE and all its samples, in this order; none occurs twice; counters end in
+// _total and nothing else does; no label occurs twice.
+func parseMetrics(text string) (map[string]*series, error) {
 	all := map[string]*series{}
 	if !strings.HasSuffix(text, "\n") {
-		return nil, errors.New("the last line has no end")
+		return nil, errors.New("the last line does not end")
 	}
 	var now *series
 	current := ""
@@ -52,7 +52,7 @@ func parse(text string) (map[string]*series, error) {
 		switch {
 		case strings.HasPrefix(line, "# HELP "):
 			if current = words[2]; len(words) < 4 || !metricName.MatchString(current) || all[current] != nil {
-				return nil, fmt.Errorf("wrong or again: %s", line)
+				return nil, fmt.Errorf("wrong or repeated: %s", line)
 			}
 			now = &series{help: words[3], samples: map[string]float64{}}
 			all[current] = now
@@ -62,7 +62,7 @@ func parse(text string) (map[string]*series, error) {
 			}
 			now.kind = words[3]
 			if (now.kind == counter) != strings.HasSuffix(current, "_total") {
-				return nil, fmt.Errorf("the name does not go with the type: %s", line)
+				return nil, fmt.Errorf("the name does not match the type: %s", line)
 			}
 		default:
 			m := sampleLine.FindStringSubmatch(line)
@@ -74,7 +74,7 @@ func parse(text string) (map[string]*series, error) {
 			}
 			v, err := strconv.ParseFloat(m[3], 64)
 			if _, twice := now.samples[m[2]]; err != nil || twice {
-				return nil, fmt.Errorf("no number, or a sample twice: %s", line)
+				return nil, fmt.Errorf("no number, or a repeated sample: %s", line)
 			}
 			now.samples[m[2]] = v
 		}
@@ -88,7 +88,7 @@ func checkLabels(text string) error {
 	for rest != "" {
 		m := label.FindStringSubmatchIndex(rest)
 		if m == nil || m[0] != 0 {
-			return errors.New("labels can't be read")
+			return errors.New("invalid labels")
 		}
 		names = append(names, rest[m[2]:m[3]])
 		rest = rest[m[1]:]
@@ -98,35 +98,35 @@ func checkLabels(text string) error {
 	}
 	slices.Sort(names)
 	if len(slices.Compact(slices.Clone(names))) != len(names) {
-		return errors.New("a label twice")
+		return errors.New("repeated label")
 	}
 	return nil
 }
 
-// The reader is strict: what it is here for must not get past it.
+// TestParseIsStrict checks that the parser rejects what it is meant to reject.
 func TestParseIsStrict(t *testing.T) {
 	const good = "# HELP a_total Help.\n# TYPE a_total counter\na_total{tunnel=\"x\"} 1\n"
-	if _, err := parse(good); err != nil {
+	if _, err := parseMetrics(good); err != nil {
 		t.Fatal(err)
 	}
 	for _, tt := range []struct{ name, old, new string }{
-		{"no last line's end", "1\n", "1"},
+		{"no end of the last line", "1\n", "1"},
 		{"no HELP", "# HELP a_total Help.\n", ""},
 		{"no TYPE", "# TYPE a_total counter\n", ""},
-		{"another's TYPE", "TYPE a_total", "TYPE b_total"},
+		{"TYPE of another metric", "TYPE a_total", "TYPE b_total"},
 		{"an unknown type", "counter", "number"},
-		{"a gauge's name", "a_total", "a"},
+		{"name of a gauge", "a_total", "a"},
 		{"a quote in a value", `"x"`, `"x"y"`},
 		{"a backslash in a value", `"x"`, `"x\y"`},
 		{"no number", " 1\n", " one\n"},
 		{"twice", "1\n", "1\na_total{tunnel=\"x\"} 2\n"},
-		{"all twice", "1\n", "1\n" + good},
-		{"a label twice", `"x"`, `"x",path="1",path="2"`},
+		{"repeated metric", "1\n", "1\n" + good},
+		{"repeated label", `"x"`, `"x",path="1",path="2"`},
 		{"no tunnel", `tunnel="x"`, `path="x"`},
-		{"a comma too many", `"x"`, `"x",`},
+		{"extra comma", `"x"`, `"x",`},
 		{"two spaces", "} 1", "}  1"},
 	} {
-		if _, err := parse(strings.ReplaceAll(good, tt.old, tt.new)); err == nil {
+		if _, err := parseMetrics(strings.ReplaceAll(good, tt.old, tt.new)); err == nil {
 			t.Errorf("%s: no error", tt.name)
 		}
 	}
@@ -134,8 +134,8 @@ func TestParseIsStrict(t *testing.T) {
 
 func TestMetricsText(t *testing.T) {
 	text := metricsText(statusOf(newFake("office"), began.Add(time.Hour)))
-	golden(t, "metrics.txt", []byte(text))
-	all, err := parse(text)
+	checkGolden(t, "metrics.txt", []byte(text))
+	all, err := parseMetrics(text)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -163,7 +163,7 @@ func TestMetricsText(t *testing.T) {
 	} {
 		m := all[prefix+tt.name]
 		if m == nil {
-			t.Errorf("there is no %s", tt.name)
+			t.Errorf("no metric %s", tt.name)
 			continue
 		}
 		if v, ok := m.samples[tt.labels]; !ok || v != tt.want {
@@ -177,9 +177,10 @@ func TestMetricsText(t *testing.T) {
 	}
 }
 
-// Each counter of the data path's has a metric: no two have the same value in a fake.
+// TestEveryCounterIsAMetric checks that each counter of the data path has a metric: all
+// values of a fake differ.
 func TestEveryCounterIsAMetric(t *testing.T) {
-	all, err := parse(metricsText(statusOf(newFake("office"), began)))
+	all, err := parseMetrics(metricsText(statusOf(newFake("office"), began)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,16 +192,16 @@ func TestEveryCounterIsAMetric(t *testing.T) {
 			}
 		}
 		if found != 1 {
-			t.Errorf("the value %v stands %d times", want, found)
+			t.Errorf("the value %v occurs %d times", want, found)
 		}
 	}
 }
 
-// Names come from files and from devices.
+// TestMetricsQuote checks names of files and devices with special characters.
 func TestMetricsQuote(t *testing.T) {
 	f := newFake("office")
 	f.paths = []tunnel.PathStatus{{PathConfig: tunnel.PathConfig{Name: "a\"b\\c\nd"}}}
-	all, err := parse(metricsText(statusOf(f, began)))
+	all, err := parseMetrics(metricsText(statusOf(f, began)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -218,7 +219,7 @@ func TestServeMetrics(t *testing.T) {
 	free.Close()
 	for _, m := range []spec.Metrics{{Network: "unix", Address: at}, {Network: "tcp", Address: free.Addr().String()}} {
 		t.Run(m.Network, func(t *testing.T) {
-			if m.Network == "unix" { // what a killed tunnel leaves behind
+			if m.Network == "unix" { // as a killed tunnel leaves it
 				l, err := localsock.ListenFile(at)
 				if err != nil {
 					t.Fatal(err)
@@ -238,12 +239,12 @@ func TestServeMetrics(t *testing.T) {
 				var d net.Dialer
 				return d.DialContext(ctx, m.Network, m.Address)
 			}}}
-			text, kind, status := get(t, &client, ended, "/metrics")
-			if _, err := parse(text); err != nil || status != 200 || kind != metricsType {
+			text, kind, status := getMetrics(t, &client, ended, "/metrics")
+			if _, err := parseMetrics(text); err != nil || status != 200 || kind != metricsType {
 				t.Errorf("%d, %s: %v\n%s", status, kind, err, text)
 			}
 			for _, path := range []string{"/v1/status", "/v1/stop", "/"} {
-				if text, _, status := get(t, &client, ended, path); status != 404 {
+				if text, _, status := getMetrics(t, &client, ended, path); status != 404 {
 					t.Errorf("%s: %d %s", path, status, text)
 				}
 			}
@@ -265,14 +266,14 @@ func TestServeMetrics(t *testing.T) {
 				t.Errorf("ended with %v", err)
 			}
 			if _, err := os.Lstat(at); !errors.Is(err, fs.ErrNotExist) {
-				t.Errorf("the socket is left behind: %v", err)
+				t.Errorf("the socket still exists: %v", err)
 			}
 		})
 	}
 }
 
-// get asks until the server is there.
-func get(t *testing.T, c *http.Client, ended <-chan error, path string) (text, kind string, status int) {
+// getMetrics retries until the server is running.
+func getMetrics(t *testing.T, c *http.Client, ended <-chan error, path string) (text, kind string, status int) {
 	t.Helper()
 	for {
 		r, err := c.Get("http://x" + path)
@@ -308,6 +309,6 @@ func TestListenMetricsNowhere(t *testing.T) {
 		t.Errorf("the file has %q, %v", text, err)
 	}
 	if _, err := ListenMetrics(spec.Metrics{Network: "udp", Address: "127.0.0.1:1"}); err == nil {
-		t.Error("listens on UDP")
+		t.Error("listened on UDP")
 	}
 }

@@ -12,37 +12,40 @@ import (
 	"time"
 
 	"cleat/internal/localsock"
+
+	"golang.org/x/net/netutil"
 )
 
-// sockets is what the names of our abstract sockets begin with.
+// sockets is the kind of our abstract sockets, the prefix of their names.
 const sockets localsock.Kind = "cleat-tunnel"
 
 const (
-	requestBytes = 64 << 10         // as much as a whole tunnel file
-	headerBytes  = 16 << 10         // more than any client of HTTP sends
-	readWithin   = 10 * time.Second // a request; who is slower is no program that asks
-	answerWithin = 30 * time.Second // opening a path takes milliseconds; a reload may read from a slow disk
-	idle         = time.Minute      // a client that says nothing for so long is gone
-	endWithin    = 2 * time.Second  // answers that are under way when Serve is to end
-	connections  = 16               // served at once; more wait in the listener's queue
+	maxRequestBytes = 64 << 10         // as for a whole tunnel file
+	maxHeaderBytes  = 16 << 10         // more than any HTTP client sends
+	readTimeout     = 10 * time.Second // for a request: slower clients are no programs
+	answerTimeout   = 30 * time.Second // opening a path takes milliseconds; a reload may read from a slow disk
+	idleTimeout     = time.Minute      // a client that is silent for so long is gone
+	shutdownTimeout = 2 * time.Second  // for answers that are being sent when Serve ends
+	maxConnections  = 16               // served at once; more wait in the listener's queue
 )
 
-// Listen opens the abstract socket of the tunnel called name in the caller's
-// network namespace. The name is one that a tunnel file may have, which is not
-// checked. The error wraps ErrTaken where one of this name is running.
+// Listen opens the abstract socket of the tunnel called name in the caller's network
+// namespace. It does not check the name. The error wraps ErrTaken if a tunnel of this
+// name is running.
 func Listen(name string) (*net.UnixListener, error) {
 	l, err := sockets.Own(name).Listen()
 	if errors.Is(err, localsock.ErrTaken) {
-		err = taken(sockets.Own(name))
+		err = takenError(sockets.Own(name))
 	}
 	if err != nil {
-		return nil, fmt.Errorf("listen for control as %q: %w", name, err)
+		return nil, fmt.Errorf("listen for control of %q: %w", name, err)
 	}
 	return l, nil
 }
 
-// taken says who has taken a socket. Names of abstract sockets are anybody's.
-func taken(s localsock.Socket) error {
+// takenError returns the error for a socket that is in use. Anybody can use the name of
+// an abstract socket.
+func takenError(s localsock.Socket) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	c, err := s.Dial(ctx)
@@ -50,120 +53,89 @@ func taken(s localsock.Socket) error {
 		c.Close()
 		return ErrTaken
 	}
-	if errors.As(err, new(*net.OpError)) { // it is not even connected
+	if errors.As(err, new(*net.OpError)) { // not even connected
 		return ErrTaken
 	}
 	return fmt.Errorf("%w: %w", ErrSquatted, err)
 }
 
-// Serve answers at l until ctx ends or l is closed, which is no error. It closes l
-// and returns when the last answer has been given.
+// Serve serves at l until ctx ends or l is closed, which is no error. It closes l and
+// returns after the last answer.
 func Serve(ctx context.Context, l *net.UnixListener, t Target) error {
-	if err := serve(ctx, &door{Listener: l, admit: admit(localsock.PeerUID)}, handler(t)); err != nil {
+	if err := serve(ctx, gate{Listener: l, admit: admitUser(localsock.PeerUID)}, handler(t)); err != nil {
 		return fmt.Errorf("serve control: %w", err)
 	}
 	return nil
 }
 
-// serve answers at d with h.
-func serve(ctx context.Context, d *door, h http.Handler) error {
-	var visits sync.WaitGroup
+// serve serves at l with h.
+func serve(ctx context.Context, l net.Listener, h http.Handler) error {
+	l = netutil.LimitListener(l, maxConnections)
+	var connections sync.WaitGroup
 	s := http.Server{
-		Handler: h, ReadTimeout: readWithin, WriteTimeout: answerWithin, IdleTimeout: idle, MaxHeaderBytes: headerBytes,
-		// New is said before a connection has a goroutine, Closed when that ends.
+		Handler: h, ReadTimeout: readTimeout, WriteTimeout: answerTimeout, IdleTimeout: idleTimeout, MaxHeaderBytes: maxHeaderBytes,
+		// StateNew is reported before a connection has a goroutine, StateClosed when the
+		// goroutine ends.
 		ConnState: func(_ net.Conn, state http.ConnState) {
 			switch state {
 			case http.StateNew:
-				visits.Add(1)
+				connections.Add(1)
 			case http.StateClosed:
-				visits.Done()
+				connections.Done()
 			}
 		},
 	}
-	d.open()
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		<-ctx.Done()
-		d.Close()
-		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), endWithin)
+		l.Close()
+		grace, stop := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer stop()
 		if s.Shutdown(grace) != nil {
-			s.Close() // whoever is slower than that gets no answer
+			s.Close() // slower answers are cut off
 		}
 	}()
-	err := s.Serve(d)
+	err := s.Serve(l)
 	closed := ctx.Err() != nil || errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed)
 	cancel()
 	<-ended
-	visits.Wait()
+	connections.Wait()
 	if closed {
 		return nil
 	}
 	return err
 }
 
-// door is a listener that turns strangers away and lets so many in at once.
-type door struct {
+// gate is a listener that rejects strangers.
+type gate struct {
 	net.Listener
-	admit func(net.Conn) *Error // nil: everybody is admitted
-
-	room   chan struct{}
-	closed chan struct{}
-	once   sync.Once
+	admit func(net.Conn) *Error
 }
 
-// open makes the door ready to be used.
-func (d *door) open() { d.room, d.closed = make(chan struct{}, connections), make(chan struct{}) }
-
 // Accept implements net.Listener.
-func (d *door) Accept() (net.Conn, error) {
+func (g gate) Accept() (net.Conn, error) {
 	for {
-		select {
-		case d.room <- struct{}{}:
-		case <-d.closed:
-			return nil, net.ErrClosed
-		}
-		c, err := d.Listener.Accept()
+		c, err := g.Listener.Accept()
 		if err != nil {
-			<-d.room
 			return nil, err
 		}
-		if d.admit != nil {
-			if why := d.admit(c); why != nil {
-				turnAway(c, why)
-				<-d.room
-				continue
-			}
+		refusal := g.admit(c)
+		if refusal == nil {
+			return c, nil
 		}
-		return &visitor{Conn: c, leave: sync.OnceFunc(func() { <-d.room })}, nil
+		reject(c, refusal)
 	}
 }
 
-// Close implements net.Listener; it also ends an Accept that waits for room.
-func (d *door) Close() error {
-	d.once.Do(func() { close(d.closed) })
-	return d.Listener.Close()
-}
-
-// visitor is a connection that was let in.
-type visitor struct {
-	net.Conn
-	leave func()
-}
-
-func (v *visitor) Close() error {
-	v.leave()
-	return v.Conn.Close()
-}
-
-// admit says why a peer may not give orders, by the user that peer finds out.
-func admit(peer func(*net.UnixConn) (int, error)) func(net.Conn) *Error {
+// admitUser returns a function that returns the reason why a peer may not control the
+// tunnel, or nil. peer returns the user of the peer.
+func admitUser(peer func(*net.UnixConn) (int, error)) func(net.Conn) *Error {
 	return func(c net.Conn) *Error {
 		u, ok := c.(*net.UnixConn)
 		if !ok {
-			return &Error{Status: http.StatusForbidden, Message: "orders are taken from Unix sockets only"}
+			return &Error{Status: http.StatusForbidden, Message: "commands are accepted on Unix sockets only"}
 		}
 		uid, err := peer(u)
 		switch {
@@ -177,15 +149,15 @@ func admit(peer func(*net.UnixConn) (int, error)) func(net.Conn) *Error {
 	}
 }
 
-// turnAway says why and hangs up. It does not read what the peer wants, so as not
-// to wait for it; the few bytes always fit into the socket's empty buffer.
-func turnAway(c net.Conn, why *Error) {
+// reject sends the reason and closes the connection. It does not read the request, so as
+// not to wait for it; the few bytes always fit into the socket's empty buffer.
+func reject(c net.Conn, refusal *Error) {
 	defer c.Close()
-	body, err := json.Marshal(why)
+	body, err := json.Marshal(refusal)
 	if err != nil {
 		return
 	}
 	c.SetWriteDeadline(time.Now().Add(time.Second))
 	fmt.Fprintf(c, "HTTP/1.1 %d %s\r\nContent-Type: application/json\r\nContent-Length: %d\r\nConnection: close\r\n\r\n%s",
-		why.Status, http.StatusText(why.Status), len(body), body)
+		refusal.Status, http.StatusText(refusal.Status), len(body), body)
 }

@@ -2,6 +2,8 @@ package control
 
 import (
 	"fmt"
+	"net/netip"
+	"strings"
 	"time"
 
 	"cleat/internal/rate"
@@ -9,91 +11,87 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// Target is a running tunnel. Its methods are called by several goroutines at
-// once. What their errors wrap decides what the client gets: tunnel.ErrNoPath,
-// ErrPathTaken and ErrTooMany, *spec.PathError and *FileError; of any other it gets
-// the text. A Hint() string method of theirs, or of what they wrap, reaches it, too.
+// Target is a running tunnel. Its methods must be safe for concurrent use. The errors
+// that they wrap determine the status of the answer: tunnel.ErrNoPath, ErrPathExists and
+// ErrTooMany, *spec.PathError and *FileError; for others the client gets the text. The
+// result of a Hint() string method of an error, or of one that it wraps, is passed on
+// too.
 type Target interface {
 	Info() Info
 	Status() tunnel.Status
-	// SetPath has a path used, or not.
+	// SetPath enables or disables a path.
 	SetPath(name string, up bool) error
-	// AddPath takes a further path in. Ports that are 0 are to be the tunnel's, and
-	// what the path says is to be checked: spec.Tunnel.CheckPath does both.
+	// AddPath adds a path. It must check the path, and replace ports that are 0 by the
+	// tunnel's: spec.Tunnel.CheckPath does both.
 	AddPath(spec.Path) error
-	// RemovePath takes a path out.
+	// RemovePath removes a path.
 	RemovePath(name string) error
-	// Reload reads the tunnel's file again and does what it says.
+	// Reload reads the tunnel's file again and applies it.
 	Reload() (Reloaded, error)
-	// Stop ends the tunnel. It is called once the client has its answer, and must not
-	// wait for Serve.
+	// Stop ends the tunnel. It is called after the client has got its answer, and must
+	// not wait for Serve.
 	Stop()
 }
 
-// Info is what a tunnel says about itself.
+// Info is general information about a tunnel.
 type Info struct {
 	Name      string         `json:"name"`
 	Device    string         `json:"device"` // the TUN device
-	File      string         `json:"file"`   // that it was read from, an absolute path; "": standard input
+	File      string         `json:"file"`   // absolute path of the tunnel file; "": standard input
 	PID       int            `json:"pid"`
 	Started   time.Time      `json:"started"`
-	Form      spec.Form      `json:"form"`      // that was asked for
+	Form      spec.Form      `json:"form"`      // as configured
 	Scheduler spec.Scheduler `json:"scheduler"` // in use
 	Version   string         `json:"version"`   // of cleat
 	Sealed    Sealed         `json:"sealed"`
 }
 
-// Sealed is what the process may still do, of what programs of its user may.
+// Sealed is what the process is still allowed to do.
 type Sealed struct {
 	Capabilities    []string `json:"capabilities"` // "CAP_NET_ADMIN", …
 	NoNewPrivileges bool     `json:"no_new_privileges"`
-	Dumpable        bool     `json:"dumpable"`     // others of its user may look into it
+	Dumpable        bool     `json:"dumpable"`     // other processes of its user may inspect it
 	Seccomp         bool     `json:"seccomp"`      // system calls are limited to those needed
-	LandlockABI     int      `json:"landlock_abi"` // 0: the kernel does not restrict files
+	LandlockABI     int      `json:"landlock_abi"` // 0: files are not restricted
 }
 
-// Reloaded says what came of reading a file again.
+// Reloaded is the result of reading the file again.
 type Reloaded struct {
 	Changed []string `json:"changed"` // one sentence each
-	Refused []string `json:"refused"` // what needs a new start, and why; the rest holds all the same
+	Refused []string `json:"refused"` // changes that need a restart, and why; the others have been applied
 }
 
-// Describe says in words what a changed file asked for, in the file's order of keys.
+// Describe describes changes in words, in the order of the file's keys.
 func Describe(c spec.Changes) Reloaded {
 	r := Reloaded{Changed: []string{}, Refused: []string{}}
 	say := func(format string, args ...any) { r.Changed = append(r.Changed, fmt.Sprintf(format, args...)) }
-	for _, p := range c.AddressesRemoved {
-		say("address %s removed", p)
+	for _, l := range []struct {
+		format   string
+		prefixes []netip.Prefix
+	}{
+		{"address %s removed", c.AddressesRemoved}, {"address %s added", c.AddressesAdded},
+		{"route %s removed", c.RoutesRemoved}, {"route %s added", c.RoutesAdded},
+		{"source %s removed", c.SourcesRemoved}, {"source %s added", c.SourcesAdded},
+	} {
+		for _, p := range l.prefixes {
+			say(l.format, p)
+		}
 	}
-	for _, p := range c.AddressesAdded {
-		say("address %s added", p)
+	before, after := c.Old, c.New
+	if before.SchedulerText() != after.SchedulerText() {
+		say("scheduler is %s", after.SchedulerText())
 	}
-	for _, p := range c.RoutesRemoved {
-		say("route %s removed", p)
-	}
-	for _, p := range c.RoutesAdded {
-		say("route %s added", p)
-	}
-	for _, p := range c.SourcesRemoved {
-		say("source %s removed", p)
-	}
-	for _, p := range c.SourcesAdded {
-		say("source %s added", p)
-	}
-	if s := c.Scheduling; s != nil {
-		say("scheduler is %s", s)
-	}
-	if o := c.Reorder; o != nil {
+	if o := after.Reorder; o != before.Reorder {
 		say("reorder is {tcp: %t, udp: %t, hold: %v}", o.TCP, o.UDP, o.Hold)
 	}
-	if m := c.MTUBytes; m != nil {
-		say("mtu is %s", orWords(*m == 0, "what the smallest path leaves", *m))
+	if m := after.MTUBytes; m != before.MTUBytes {
+		say("mtu is %s", valueOr(m == 0, "as the smallest path allows", m))
 	}
-	if q := c.Queue; q != nil {
-		say("queue is %s", orWords(*q == 0, "the tunnel's choice", *q))
+	if q := after.Queue; q != before.Queue {
+		say("queue is %s", valueOr(q == 0, "chosen by the tunnel", q))
 	}
-	if p := c.Port; p != nil {
-		say("port is %d", *p)
+	if after.Port != before.Port {
+		say("port is %d", after.Port)
 	}
 	for _, p := range c.PathsRemoved {
 		say("path %s removed", p.Name)
@@ -102,7 +100,7 @@ func Describe(c spec.Changes) Reloaded {
 		say("path %s added", p.Name)
 	}
 	for _, p := range c.PathsChanged {
-		say("path %s changed%s", p.New.Name, describePath(p))
+		say("path %s changed: %s", p.New.Name, describePath(p))
 	}
 	for _, no := range c.Refused {
 		r.Refused = append(r.Refused, no.String())
@@ -110,39 +108,35 @@ func Describe(c spec.Changes) Reloaded {
 	return r
 }
 
-// orWords is a value, or words in its place.
-func orWords(is bool, words string, value any) string {
-	if is {
+// valueOr returns words if cond is true, and otherwise the value.
+func valueOr(cond bool, words string, value any) string {
+	if cond {
 		return words
 	}
 	return fmt.Sprint(value)
 }
 
-// describePath says what is another about a path.
+// describePath describes how a path has changed.
 func describePath(c spec.PathChange) string {
-	text := ""
-	was, is := c.Old, c.New
+	var changes []string
+	old, p := c.Old, c.New
 	for _, f := range []struct {
 		changed bool
-		what    string
+		name    string
 		value   any
 	}{
-		{was.Device != is.Device, "device", orWords(is.Device == "", "none", is.Device)},
-		{was.Local != is.Local, "local", orWords(!is.Local.IsValid(), "the device's", is.Local)},
-		{was.LocalPort != is.LocalPort, "port", is.LocalPort},
-		{was.Remote != is.Remote, "remote", is.Remote},
-		{was.RateBitsPerSec != is.RateBitsPerSec, "rate", orWords(is.RateBitsPerSec == 0, "without limit", rate.Text(is.RateBitsPerSec)+" bit/s")},
-		{was.Weight != is.Weight, "weight", is.Weight},
-		{was.MTUBytes != is.MTUBytes, "mtu", orWords(is.MTUBytes == 0, "the device's", is.MTUBytes)},
-		{was.Down != is.Down, "state", orWords(is.Down, "down", "up")},
+		{old.Device != p.Device, "device", valueOr(p.Device == "", "none", p.Device)},
+		{old.Local != p.Local, "local", valueOr(!p.Local.IsValid(), "the device's", p.Local)},
+		{old.LocalPort != p.LocalPort, "port", p.LocalPort},
+		{old.Remote != p.Remote, "remote", p.Remote},
+		{old.RateBitsPerSec != p.RateBitsPerSec, "rate", valueOr(p.RateBitsPerSec == 0, "unlimited", rate.Text(p.RateBitsPerSec)+" bit/s")},
+		{old.Weight != p.Weight, "weight", p.Weight},
+		{old.MTUBytes != p.MTUBytes, "mtu", valueOr(p.MTUBytes == 0, "the device's", p.MTUBytes)},
+		{old.Down != p.Down, "state", valueOr(p.Down, "down", "up")},
 	} {
 		if f.changed {
-			sep := ", "
-			if text == "" {
-				sep = ": "
-			}
-			text += fmt.Sprintf("%s%s %v", sep, f.what, f.value)
+			changes = append(changes, fmt.Sprintf("%s %v", f.name, f.value))
 		}
 	}
-	return text
+	return strings.Join(changes, ", ")
 }

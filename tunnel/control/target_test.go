@@ -21,7 +21,7 @@ paths:
   - {name: lte, device: wwan0, remote: 198.51.100.2, rate: 50M}
 `
 
-func read1(t *testing.T, text string) *spec.Tunnel {
+func loadTunnel(t *testing.T, text string) *spec.Tunnel {
 	t.Helper()
 	f, err := spec.Load(strings.NewReader(text), "office.yaml", func(string) (io.ReadCloser, fs.FileMode, error) { return nil, 0, os.ErrNotExist })
 	if err != nil || f.Tunnel == nil {
@@ -45,19 +45,19 @@ func TestDescribe(t *testing.T) {
 			[]string{"scheduler is duplicate on 2 paths", "reorder is {tcp: true, udp: false, hold: 50ms}", "mtu is 1400", "queue is 5ms"}, nil},
 		{"paths", []string{"name: lte", "name: 5g"}, []string{"path lte removed", "path 5g added"}, nil},
 		{"a path", []string{"device: eth0, remote: 198.51.100.2}", "device: eth1, local: 192.0.2.1, port: 4800, remote: 198.51.100.3, weight: 2, mtu: 1400, state: down}", "rate: 50M", ""},
-			[]string{"path dsl changed: device eth1, local 192.0.2.1, port 4800, remote 198.51.100.3:4754, weight 2, mtu 1400, state down", "path lte changed: rate without limit"}, nil},
-		{"what can't be", []string{"name: office", "name: home\ndevice: office"}, nil, []string{"name stays office, not home: it is the tunnel's own: another name is another tunnel"}},
+			[]string{"path dsl changed: device eth1, local 192.0.2.1, port 4800, remote 198.51.100.3:4754, weight 2, mtu 1400, state down", "path lte changed: rate unlimited"}, nil},
+		{"what can't be", []string{"name: office", "name: home\ndevice: office"}, nil, []string{"name can't change from office to home without a restart: another name is another tunnel"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			before, after := read1(t, office), read1(t, strings.NewReplacer(tt.replace...).Replace(office))
+			before, after := loadTunnel(t, office), loadTunnel(t, strings.NewReplacer(tt.replace...).Replace(office))
 			got := Describe(spec.Compare(before, after))
 			if d := cmp.Diff(Reloaded{orEmpty(tt.changed), orEmpty(tt.refused)}, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})
 	}
-	back := Describe(spec.Compare(read1(t, office+"mtu: 1400\nqueue: 5ms\nscheduler: duplicate\n"), read1(t, office)))
-	if want := []string{"scheduler is adaptive", "mtu is what the smallest path leaves", "queue is the tunnel's choice"}; !slices.Equal(back.Changed, want) {
+	back := Describe(spec.Compare(loadTunnel(t, office+"mtu: 1400\nqueue: 5ms\nscheduler: duplicate\n"), loadTunnel(t, office)))
+	if want := []string{"scheduler is adaptive", "mtu is as the smallest path allows", "queue is chosen by the tunnel"}; !slices.Equal(back.Changed, want) {
 		t.Errorf("got %q, want %q", back.Changed, want)
 	}
 }

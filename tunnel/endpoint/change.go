@@ -10,47 +10,48 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// SetPath takes a path up or down. The error wraps tunnel.ErrNoPath or tunnel.ErrEnded.
+// SetPath enables or disables a path. The error wraps tunnel.ErrNoPath or
+// tunnel.ErrEnded.
 func (e *Endpoint) SetPath(name string, up bool) error {
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	return e.setPath(name, up)
 }
 
-// setPath is SetPath where changing is held.
+// setPath is SetPath with changing held.
 func (e *Endpoint) setPath(name string, up bool) error {
 	if err := e.tunnel.SetPath(name, false); err != nil {
 		return err
 	}
 	e.mu.Lock()
-	e.forget(name)
+	e.forgetPath(name)
 	if p := e.spec.Path(name); p != nil {
 		p.Down = !up
 	}
 	e.mu.Unlock()
 	if up {
-		e.follow()
+		e.followPathsLocked()
 	}
 	return nil
 }
 
-// forget forgets where a path was. The lock is held.
-func (e *Endpoint) forget(name string) {
-	delete(e.at, name)
-	delete(e.used, name)
-	delete(e.said, name)
+// forgetPath forgets where a path's socket was. It is called with mu held.
+func (e *Endpoint) forgetPath(name string) {
+	delete(e.located, name)
+	delete(e.boundAt, name)
+	delete(e.reported, name)
 }
 
-// AddPath takes a path in. The error wraps tunnel.ErrPathTaken, ErrTooMany or ErrEnded.
+// AddPath adds a path. The error wraps tunnel.ErrPathExists, ErrTooMany or ErrEnded.
 func (e *Endpoint) AddPath(p spec.Path) error {
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	return e.addPath(p)
 }
 
-// addPath is AddPath where changing is held.
+// addPath is AddPath with changing held.
 func (e *Endpoint) addPath(p spec.Path) error {
-	down := path(p)
+	down := enginePath(p)
 	down.Down = true
 	if err := e.tunnel.AddPath(down); err != nil {
 		return err
@@ -58,18 +59,18 @@ func (e *Endpoint) addPath(p spec.Path) error {
 	e.mu.Lock()
 	e.spec.Paths = append(e.spec.Paths, p)
 	e.mu.Unlock()
-	e.follow()
+	e.followPathsLocked()
 	return nil
 }
 
-// RemovePath takes a path out. The error wraps tunnel.ErrNoPath.
+// RemovePath removes a path. The error wraps tunnel.ErrNoPath.
 func (e *Endpoint) RemovePath(name string) error {
 	e.changing.Lock()
 	defer e.changing.Unlock()
 	return e.removePath(name)
 }
 
-// removePath is RemovePath where changing is held.
+// removePath is RemovePath with changing held.
 func (e *Endpoint) removePath(name string) error {
 	if err := e.tunnel.RemovePath(name); err != nil {
 		return err
@@ -77,16 +78,16 @@ func (e *Endpoint) removePath(name string) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.spec.Paths = slices.DeleteFunc(e.spec.Paths, func(p spec.Path) bool { return p.Name == name })
-	e.forget(name)
-	e.fitSoon()
+	e.forgetPath(name)
+	e.requestMTU()
 	return nil
 }
 
-// step is a part of what a changed file asks for, and its opposite.
+// step is one step of Apply and its inverse.
 type step struct{ do, undo func() error }
 
-// Apply does what a changed file asks for, as far as a running tunnel can have it: all of
-// it, or, where something of it fails, nothing.
+// Apply applies the changes of a file, except Refused: either all of them, or none if one
+// fails.
 func (e *Endpoint) Apply(c spec.Changes) error {
 	e.changing.Lock()
 	defer e.changing.Unlock()
@@ -98,7 +99,7 @@ func (e *Endpoint) Apply(c spec.Changes) error {
 		}
 		for _, done := range slices.Backward(steps[:i]) {
 			if back := done.undo(); back != nil {
-				err = errors.Join(err, fmt.Errorf("take back what was changed: %w", back))
+				err = errors.Join(err, fmt.Errorf("undo the change: %w", back))
 			}
 		}
 		return err
@@ -106,18 +107,18 @@ func (e *Endpoint) Apply(c spec.Changes) error {
 	return nil
 }
 
-// steps are what changes come to. What the kernel may refuse comes before what is
-// the engine's alone.
+// steps returns the steps of a change. Steps that the kernel may refuse come before those
+// of the engine.
 func (e *Endpoint) steps(c spec.Changes) []step {
 	before, after := e.Spec(), e.Spec()
-	c.Tune(after)
+	c.ApplySettings(after)
 	steps := []step{
-		{func() error { return e.settle(after) }, func() error { return e.settle(before) }},
-		{e.grow, e.fit},
+		{func() error { return e.applySettings(after) }, func() error { return e.applySettings(before) }},
+		{e.raiseMTU, e.setMTU},
 	}
 	back := func([]netip.Prefix) error { return e.restore(before) }
-	steps = slices.Concat(steps, each(c.AddressesAdded, e.addAddresses, e.deleteAddresses), each(c.RoutesAdded, e.addRoutes, e.deleteRoutes),
-		each(c.RoutesRemoved, e.deleteRoutes, back), each(c.AddressesRemoved, e.deleteAddresses, back),
+	steps = slices.Concat(steps, stepsFor(c.AddressesAdded, e.addAddresses, e.deleteAddresses), stepsFor(c.RoutesAdded, e.addRoutes, e.deleteRoutes),
+		stepsFor(c.RoutesRemoved, e.deleteRoutes, back), stepsFor(c.AddressesRemoved, e.deleteAddresses, back),
 		[]step{{func() error { return e.restore(after) }, func() error { return nil }}})
 	for _, p := range c.PathsRemoved {
 		steps = append(steps, step{func() error { return e.removePath(p.Name) }, func() error { return e.addPath(p) }})
@@ -129,11 +130,12 @@ func (e *Endpoint) steps(c spec.Changes) []step {
 	for _, p := range c.PathsAdded {
 		steps = append(steps, step{func() error { return e.addPath(p) }, func() error { return e.removePath(p.Name) }})
 	}
-	return append(steps, step{e.fit, e.fit})
+	return append(steps, step{e.setMTU, e.setMTU})
 }
 
-// each is a step for each prefix: one that fails has done nothing.
-func each(all []netip.Prefix, do, undo func([]netip.Prefix) error) []step {
+// stepsFor returns a step for each prefix, because a step that fails must have done
+// nothing.
+func stepsFor(all []netip.Prefix, do, undo func([]netip.Prefix) error) []step {
 	var steps []step
 	for i := range all {
 		one := all[i : i+1]
@@ -142,8 +144,8 @@ func each(all []netip.Prefix, do, undo func([]netip.Prefix) error) []step {
 	return steps
 }
 
-// changePath changes a path. It keeps its socket, and what is on its way, where only
-// numbers change.
+// changePath changes a path. It keeps the socket, and what is in flight, if only numbers
+// change.
 func (e *Endpoint) changePath(c spec.PathChange) error {
 	if c.Rebind || c.Old.MTUBytes != c.New.MTUBytes {
 		if err := e.removePath(c.Old.Name); err != nil {
@@ -167,9 +169,9 @@ func (e *Endpoint) changePath(c spec.PathChange) error {
 	return e.setPath(c.New.Name, !c.New.Down)
 }
 
-// settle has the engine go by what a tunnel says of itself; its paths are left alone.
-// changing is held.
-func (e *Endpoint) settle(to *spec.Tunnel) error {
+// applySettings applies the settings of a tunnel, except its paths, to the engine. It is
+// called with changing held.
+func (e *Endpoint) applySettings(to *spec.Tunnel) error {
 	e.mu.Lock()
 	paths := e.spec.Paths
 	e.spec = *to
@@ -182,11 +184,11 @@ func (e *Endpoint) settle(to *spec.Tunnel) error {
 	return nil
 }
 
-// grow is fit where the device's MTU becomes larger: an IPv6 address that is to come may
+// raiseMTU is setMTU if the device's MTU grows: an IPv6 address that is added later may
 // need it.
-func (e *Endpoint) grow() error {
+func (e *Endpoint) raiseMTU() error {
 	if e.wantedMTU() > e.mtu {
-		return e.fit()
+		return e.setMTU()
 	}
 	return nil
 }

@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// TestPathsUnderDatagrams takes paths down and up at both ends, each of them the one in use at
-// times, while datagrams come at two thirds of what one carries: none is lost. The queue may
-// be long, for a busy machine's sake.
+// TestPathsUnderDatagrams disables and enables paths at both ends, including the one in
+// use, while datagrams are sent at two thirds of the rate of one path: none may be lost.
+// The queue is long because the machine may be busy.
 func TestPathsUnderDatagrams(t *testing.T) {
-	b := newBed(t, plan{outside: []int{4, 6}, rate: 20e6, more: "queue: 100ms"})
-	d := openDatagrams(t, b.ends[0].node, b.ends[1].node, inner(0, 4), inner(1, 4))
-	must(t, d.to.(*net.UDPConn).SetReadBuffer(8<<20)) // the test reads late at times; the kernel gives what it may
+	b := newTestbed(t, topology{outside: []int{4, 6}, rate: 20e6, more: "queue: 100ms"})
+	d := openDatagrams(t, b.ends[0].node, b.ends[1].node, innerAddr(0, 4), innerAddr(1, 4))
+	must(t, d.to.(*net.UDPConn).SetReadBuffer(8<<20)) // the test sometimes reads late; as much as the kernel allows
 	var stop atomic.Bool
 	var came atomic.Int64
 	go func() {
@@ -42,10 +42,10 @@ func TestPathsUnderDatagrams(t *testing.T) {
 	for i := range 8 {
 		time.Sleep(100 * time.Millisecond)
 		e, path := b.ends[i%2], i/2%2
-		e.ask("down " + device(path))
+		e.command("down " + deviceName(path))
 		time.Sleep(150 * time.Millisecond)
-		e.ask("up " + device(path))
-		b.wants(5*time.Second, 0, 1)
+		e.command("up " + deviceName(path))
+		b.waitPaths(5*time.Second, 0, 1)
 	}
 	stop.Store(true)
 	n := <-sent
@@ -53,6 +53,6 @@ func TestPathsUnderDatagrams(t *testing.T) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if c := came.Load(); c != n {
-		t.Errorf("%d datagrams were sent, %d came; right: %+v", n, c, b.ends[1].status().Stats)
+		t.Errorf("%d datagrams were sent, %d arrived; right: %+v", n, c, b.ends[1].status().Stats)
 	}
 }

@@ -9,23 +9,23 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// TestDefaultRoute has all traffic go into the tunnel: its own packets go out by the
-// devices of its paths, by routes that come behind the tunnel's.
+// TestDefaultRoute sends all traffic into the tunnel: the tunnel's own packets must leave
+// by the devices of its paths, by routes with a higher metric.
 func TestDefaultRoute(t *testing.T) {
-	b := newBed(t, plan{outside: []int{4, 6, 4}, more: "routes: [0.0.0.0/0, \"::/1\", \"8000::/1\"]"})
+	b := newTestbed(t, topology{outside: []int{4, 6, 4}, more: "routes: [0.0.0.0/0, \"::/1\", \"8000::/1\"]"})
 	for _, e := range b.ends {
 		e.kill()
 		for path, family := range b.families {
-			must(t, e.node.NS.Do(func() error { return onlyByDefault(device(path), 1000+path, family) }))
+			must(t, e.node.NS.Do(func() error { return useDefaultRoute(deviceName(path), 1000+path, family) }))
 		}
 	}
 	for _, e := range b.ends {
 		e.start()
 	}
-	b.ready()
+	b.waitReady()
 	before := b.ends[0].status()
 	for _, family := range []int{4, 6} {
-		s := connect(t, b.ends[0].node, b.ends[1].node, inner(1, family))
+		s := connect(t, b.ends[0].node, b.ends[1].node, innerAddr(1, family))
 		if n, err := s.send(context.Background(), 5, 4<<20); err != nil {
 			t.Errorf("IPv%d: %d bytes: %v", family, n, err)
 		}
@@ -34,11 +34,12 @@ func TestDefaultRoute(t *testing.T) {
 		t.Errorf("%d bytes went into the tunnel, want 8 MiB", n)
 	}
 	b.blackhole(0, true)
-	b.wants(10*time.Second, 1, 2)
+	b.waitPaths(10*time.Second, 1, 2)
 }
 
-// onlyByDefault has a device reach the subnets of its addresses by a default route alone.
-func onlyByDefault(device string, metric, family int) error {
+// useDefaultRoute makes a device reach the subnets of its addresses only by a default
+// route.
+func useDefaultRoute(device string, metric, family int) error {
 	l, err := netlink.LinkByName(device)
 	if err != nil {
 		return err

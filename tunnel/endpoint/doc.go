@@ -1,33 +1,32 @@
-// Package endpoint is one end of a multipath tunnel on this machine: it makes the
-// device, gives it addresses and routes, opens the paths' sockets, and follows
-// devices that come and go. What moves the packets is package tunnel, which opens
-// nothing itself.
+// Package endpoint is one end of a multipath tunnel on this machine: it creates the
+// device, sets its addresses and routes, opens the paths' sockets, and follows devices
+// that come and go. Package tunnel moves the packets and opens nothing itself.
 //
 // # Theory of operation
 //
-// New makes the TUN device in the caller's network namespace; it lives as long as its
-// descriptor, so a process that is killed leaves nothing behind: addresses and routes
-// go with the device. Run moves packets and watches. A path that names a device is
-// bound to it (SO_BINDTODEVICE) and used while the device is there, up, has a carrier
-// and an address of the family wanted; a path that names an address only, while the
-// address is there. When any of this changes the path's socket is opened anew, or
-// the path is left at once. One that is there and can't be opened, because its route comes
-// after its address, is tried again each second. A path that a person has taken down stays
-// down.
+// New creates the TUN device in the caller's network namespace. The device lives as long
+// as its descriptor, and addresses and routes go with the device, so a killed process
+// leaves nothing behind. Run moves packets and watches devices. A path with a device is
+// bound to it (SO_BINDTODEVICE) and used while the device exists, is up, and has a
+// carrier and an address of the right family. A path with only an address is used while
+// the address exists. When any of this changes, the path's socket is reopened, or the
+// path is taken out of use at once. If its socket can't be opened, because a route comes
+// after its address, that is retried each second. A path that the user has disabled stays
+// disabled.
 //
-// The device's MTU is what the smallest path leaves, unless the file says another.
+// The device's MTU is what the smallest path leaves, unless the file sets another.
 //
-// Apply changes a running end in steps, each with its opposite, kernel's things before the
-// engine's: when one fails those before it are taken back.
+// Apply changes a running end in steps, each of which can be undone, first in the kernel,
+// then in the engine: if a step fails, those before it are undone.
 //
-// Seal is for the process once New has returned and its listeners are open: what Run,
-// Apply and the paths' methods do takes none of the rights that it gives up.
+// Seal drops privileges once New has returned and the process's listeners are open. Run,
+// Apply and the methods that change paths need none of the privileges that it drops.
 //
 // # Limits
 //
-// Opening the device takes CAP_NET_ADMIN and /dev/net/tun; binding to devices
-// CAP_NET_RAW before Linux 5.7. Run may be called once. A path that is taken back begins
-// anew: what was measured of it is forgotten.
+// Creating the device takes CAP_NET_ADMIN and /dev/net/tun; binding to devices takes
+// CAP_NET_RAW before Linux 5.7. Run may be called once. A path that is reopened starts
+// over: what was measured of it is forgotten.
 //
 // Sources: Documentation/networking/tuntap.rst; socket(7), SO_BINDTODEVICE; ip(7),
 // IP_MTU; rtnetlink(7); capabilities(7).

@@ -18,13 +18,13 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// endArg makes the test binary one end of a tunnel: PROGRAM endArg FILE. It takes
-// orders on standard input, a line each, and answers each with a line.
+// endArg makes the test binary one end of a tunnel: PROGRAM endArg FILE. It reads
+// commands from standard input, one per line, and answers each with a line.
 const endArg = "tunnel-end"
 
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == endArg {
-		if err := playEnd(os.Args[2]); err != nil {
+		if err := runEnd(os.Args[2]); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
@@ -33,13 +33,13 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// playEnd is one end until its orders end.
-func playEnd(file string) error {
-	t, err := load(file)
+// runEnd runs one end until its commands end.
+func runEnd(file string) error {
+	t, err := loadSpec(file)
 	if err != nil {
 		return err
 	}
-	tell := func(e tunnel.Event) { fmt.Fprintln(os.Stderr, e.What, e.Path, e.Err) }
+	tell := func(e tunnel.Event) { fmt.Fprintln(os.Stderr, e.Kind, e.Path, e.Err) }
 	e, err := endpoint.New(t, tell)
 	if err != nil {
 		return err
@@ -59,7 +59,7 @@ func playEnd(file string) error {
 		defer stop()
 		orders := bufio.NewScanner(os.Stdin)
 		for orders.Scan() {
-			answer, err := obey(e, file, strings.Fields(orders.Text()))
+			answer, err := execute(e, file, strings.Fields(orders.Text()))
 			if err != nil {
 				answer = "error: " + err.Error()
 			}
@@ -69,13 +69,13 @@ func playEnd(file string) error {
 	return e.Run(ctx)
 }
 
-// obey does what an order says.
-func obey(e *endpoint.Endpoint, file string, order []string) (answer string, err error) {
+// execute executes a command.
+func execute(e *endpoint.Endpoint, file string, order []string) (answer string, err error) {
 	switch order[0] {
 	case "up", "down":
 		return "ok", e.SetPath(order[1], order[0] == "up")
 	case "reload":
-		t, err := load(file)
+		t, err := loadSpec(file)
 		if err != nil {
 			return "", err
 		}
@@ -84,16 +84,16 @@ func obey(e *endpoint.Endpoint, file string, order []string) (answer string, err
 		e.Rekey()
 		return "ok", nil
 	case "try":
-		return strings.Join(notRefused(file), ","), nil
+		return strings.Join(allowedActions(file), ","), nil
 	case "status":
 		b, err := json.Marshal(e.Status())
 		return string(b), err
 	}
-	return "", fmt.Errorf("unknown order %q", order)
+	return "", fmt.Errorf("unknown command %q", order)
 }
 
-// load reads a tunnel file.
-func load(name string) (*spec.Tunnel, error) {
+// loadSpec loads a tunnel file.
+func loadSpec(name string) (*spec.Tunnel, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, err

@@ -17,48 +17,48 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Endpoint is one end of a tunnel. Make it with New. Its methods may be called by
-// several goroutines at once.
+// Endpoint is one end of a tunnel. Make it with New. Its methods are safe for concurrent
+// use.
 type Endpoint struct {
-	ns      *netns.NS
-	device  *link.Link
-	fd      int
-	tunnel  *tunnel.Tunnel
-	changed func(tunnel.Event)
-	moved   chan struct{} // an MTU may have changed
+	ns         *netns.NS
+	device     *link.Link
+	fd         int
+	tunnel     *tunnel.Tunnel
+	onEvent    func(tunnel.Event)
+	mtuChanged chan struct{} // signals that an MTU may have changed
 
-	// changing is held by whoever changes what the tunnel is, from the look at what is
-	// there until the engine knows. It is taken before the engine's lock, and that before
-	// mu: the engine calls opener and tell with its own held.
+	// changing serializes changes to the tunnel, from looking at the machine until the
+	// engine has been changed. It is locked before the engine's lock, which is locked
+	// before mu: the engine calls opener and report with its lock held.
 	changing sync.Mutex
-	mtu      int // of the device; belongs to changing
+	mtu      int // of the device; guarded by changing
 
-	mu     sync.Mutex // guards what follows; nothing else is called with it held
-	spec   spec.Tunnel
-	at     map[string]found  // where paths were last looked for, by name
-	used   map[string]place  // where their sockets are bound
-	said   map[string]string // why a path can't be used, as it was last told
-	events quota
+	mu       sync.Mutex // guards the fields below; no other lock is taken with it held
+	spec     spec.Tunnel
+	located  map[string]location // by path name, where its socket can be bound, as of the last look
+	boundAt  map[string]binding  // by path name, where its socket is bound
+	reported map[string]string   // by path name, why it can't be used, as last reported
+	quota    eventQuota
 }
 
-// quota bounds how many events are reported. A hostile peer can make paths come and go
-// with every packet that it sends.
-type quota struct {
+// eventQuota limits the rate of reported events. A hostile peer can make paths die and
+// return with every packet that it sends.
+type eventQuota struct {
 	budget   int // events that may be reported now
 	refilled time.Time
 	dropped  int // events since the last reported one
 }
 
 const (
-	quotaMost  = 4 * spec.MaxPaths // each path dies and comes back, twice
-	quotaEvery = 100 * time.Millisecond
+	maxEvents   = 4 * spec.MaxPaths // twice, each path dies and returns
+	eventRefill = 100 * time.Millisecond
 )
 
-// take reports whether one more event may be reported now, and how many were dropped
+// take reports whether another event may be reported now, and how many were dropped
 // before it.
-func (q *quota) take(now time.Time) (ok bool, dropped int) {
-	if n := int(now.Sub(q.refilled) / quotaEvery); n > 0 {
-		q.budget, q.refilled = min(q.budget+n, quotaMost), now
+func (q *eventQuota) take(now time.Time) (ok bool, dropped int) {
+	if n := int(now.Sub(q.refilled) / eventRefill); n > 0 {
+		q.budget, q.refilled = min(q.budget+n, maxEvents), now
 	}
 	if q.budget == 0 {
 		q.dropped++
@@ -69,47 +69,47 @@ func (q *quota) take(now time.Time) (ok bool, dropped int) {
 	return true, dropped
 }
 
-// New makes the device of a tunnel in the calling thread's network namespace. changed
-// is told what people want to know; it is called as tunnel.Config.Changed is. nil: nobody
-// is told. The Endpoint has to be closed.
-func New(t *spec.Tunnel, changed func(tunnel.Event)) (*Endpoint, error) {
+// New creates the device of a tunnel in the calling thread's network namespace. onEvent,
+// if not nil, is called for events as tunnel.Config.OnEvent is. The Endpoint must be
+// closed.
+func New(t *spec.Tunnel, onEvent func(tunnel.Event)) (*Endpoint, error) {
 	ns, err := netns.Current()
 	if err != nil {
 		return nil, err
 	}
 	e := &Endpoint{
-		ns: ns, fd: -1, spec: *t, changed: changed, moved: make(chan struct{}, 1),
-		at: map[string]found{}, used: map[string]place{}, said: map[string]string{},
+		ns: ns, fd: -1, spec: *t, onEvent: onEvent, mtuChanged: make(chan struct{}, 1),
+		located: map[string]location{}, boundAt: map[string]binding{}, reported: map[string]string{},
 	}
-	e.spec.Paths = slices.Clone(t.Paths) // they are taken up and down
-	if err := e.begin(); err != nil {
+	e.spec.Paths = slices.Clone(t.Paths) // Spec.Down changes
+	if err := e.start(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
 }
 
-// begin makes the device and the engine.
-func (e *Endpoint) begin() error {
-	if err := e.make(); err != nil {
+// start creates the device and the engine.
+func (e *Endpoint) start() error {
+	if err := e.createDevice(); err != nil {
 		return err
 	}
 	for _, p := range e.spec.Paths {
-		e.at[p.Name] = find(&p)
+		e.located[p.Name] = locatePath(&p)
 	}
 	var err error
-	if e.tunnel, err = tunnel.New(e.config()); err != nil {
+	if e.tunnel, err = tunnel.New(e.engineConfig()); err != nil {
 		return err
 	}
-	return e.fit()
+	return e.setMTU()
 }
 
-// config is what the engine is told.
-func (e *Endpoint) config() tunnel.Config {
+// engineConfig returns the engine's configuration.
+func (e *Endpoint) engineConfig() tunnel.Config {
 	s := &e.spec
 	cfg := tunnel.Config{
-		Device: e.fd, Opener: opener{e}, Form: form(s.Form),
+		Device: e.fd, Opener: opener{e}, Form: engineForm(s.Form),
 		Mode: sched.Mode(s.Scheduler), Copies: s.Copies, Hold: s.Reorder.Hold, Queue: s.Queue,
-		UDPAsIs: !s.Reorder.UDP, TCPAsIs: !s.Reorder.TCP, NoSequence: !s.Compat.Sequence, Changed: e.tell,
+		UDPUnordered: !s.Reorder.UDP, TCPUnordered: !s.Reorder.TCP, NoSequence: !s.Compat.Sequence, OnEvent: e.report,
 		Sources: s.AllSources(),
 	}
 	if s.Compat.HasKey {
@@ -119,33 +119,33 @@ func (e *Endpoint) config() tunnel.Config {
 		cfg.Key = &tunnel.Key{Private: s.Key.Private, Peer: s.Key.Peer}
 	}
 	for _, p := range s.Paths {
-		cfg.Paths = append(cfg.Paths, path(p))
+		cfg.Paths = append(cfg.Paths, enginePath(p))
 	}
 	return cfg
 }
 
-func form(f spec.Form) tunnel.Form {
+func engineForm(f spec.Form) tunnel.Form {
 	if f == spec.Auto {
 		return tunnel.Auto
 	}
 	return tunnel.Form(f)
 }
 
-// path is a path as the engine knows it.
-func path(p spec.Path) tunnel.PathConfig {
+// enginePath returns the engine's configuration of a path.
+func enginePath(p spec.Path) tunnel.PathConfig {
 	return tunnel.PathConfig{
 		Name: p.Name, Device: p.Device, Local: p.Local, Remote: p.Remote, Port: p.LocalPort,
-		Weight: p.Weight, Limit: p.RateBitsPerSec, MTU: p.MTUBytes, Down: p.Down,
+		Weight: p.Weight, MaxRate: p.RateBitsPerSec, MTU: p.MTUBytes, Down: p.Down,
 	}
 }
 
-// queueLength is the device's queue in packets, of up to 64 KiB each. The engine reads all of
-// it at once, so it fills only while the engine has no processor: with 100 Mbit/s of datagrams in
-// 460 ms. What does not fit is lost whole.
+// queueLength is the device's queue in packets, of up to 64 KiB each. The engine reads
+// all of it at once, so it fills only while the engine has no processor: with 100 Mbit/s
+// of datagrams, in 460 ms. Packets that do not fit are lost.
 const queueLength = 4096
 
-// make makes the device, with its addresses and routes.
-func (e *Endpoint) make() error {
+// createDevice creates the device with its addresses and routes.
+func (e *Endpoint) createDevice() error {
 	t, err := link.OpenTun(e.ns, link.TunSpec{Attrs: link.Attrs{Name: e.spec.Device, TxQueueLen: queueLength}, VNetHdr: true})
 	if err != nil {
 		return err
@@ -154,10 +154,10 @@ func (e *Endpoint) make() error {
 	if err := t.OffloadAll(); err != nil {
 		return errors.Join(err, t.Close())
 	}
-	// A second descriptor, of which Go's poller does not know: it would be woken for
-	// each packet.
+	// Use a second descriptor that Go's poller does not know: the poller would be woken
+	// for each packet.
 	if e.fd, err = unix.FcntlInt(t.Files()[0].Fd(), unix.F_DUPFD_CLOEXEC, 0); err != nil {
-		return errors.Join(fmt.Errorf("keep the tunnel's device open: %w", err), t.Close())
+		return errors.Join(fmt.Errorf("duplicate the descriptor of the tunnel's device: %w", err), t.Close())
 	}
 	for _, f := range t.Files() {
 		f.Close()
@@ -186,8 +186,8 @@ func (e *Endpoint) Run(ctx context.Context) error {
 	return err
 }
 
-// Close removes the device and closes the paths' sockets. Call it after Run has returned,
-// or in its place.
+// Close removes the device and closes the paths' sockets. It is called after Run has
+// returned, or instead of Run.
 func (e *Endpoint) Close() error {
 	if e.tunnel != nil {
 		e.tunnel.Close()
@@ -200,8 +200,8 @@ func (e *Endpoint) Close() error {
 	return err
 }
 
-// Status is what the tunnel is doing. A path is Down where the file or a person says so,
-// and not Open where it can't be used besides.
+// Status returns the state of the tunnel. A path is Down if the file or the user says so.
+// It is not Open if it can't be used otherwise.
 func (e *Endpoint) Status() tunnel.Status {
 	s := e.tunnel.Status()
 	e.mu.Lock()
@@ -214,21 +214,21 @@ func (e *Endpoint) Status() tunnel.Status {
 	return s
 }
 
-// Spec is the tunnel as it is meant to be now.
+// Spec returns the current settings of the tunnel.
 func (e *Endpoint) Spec() *spec.Tunnel {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	s := e.spec
-	s.Paths = slices.Clone(s.Paths) // ours are changed
+	s.Paths = slices.Clone(s.Paths) // ours change
 	return &s
 }
 
-// leastMTU6 is the least MTU of a device with IPv6, in bytes (RFC 8200 section 5): with less
-// the kernel takes the device's addresses away.
-const leastMTU6 = 1280
+// minMTU6 is the minimum MTU of a device with IPv6, in bytes (RFC 8200 section 5): with
+// less the kernel removes the device's addresses.
+const minMTU6 = 1280
 
-// wantedMTU is what the smallest path leaves, unless the file says another; 0: it is not
-// known yet.
+// wantedMTU returns what the smallest path leaves, unless the file sets an MTU, or 0 if
+// it is not known yet.
 func (e *Endpoint) wantedMTU() int {
 	s := e.Spec()
 	mtu := s.MTUBytes
@@ -236,13 +236,13 @@ func (e *Endpoint) wantedMTU() int {
 		mtu = e.tunnel.InnerMTU()
 	}
 	if mtu > 0 && s.Inner6() {
-		mtu = max(mtu, leastMTU6)
+		mtu = max(mtu, minMTU6)
 	}
 	return mtu
 }
 
-// fit gives the device its MTU. changing is held.
-func (e *Endpoint) fit() error {
+// setMTU sets the device's MTU. It is called with changing held.
+func (e *Endpoint) setMTU() error {
 	mtu := e.wantedMTU()
 	if mtu == e.mtu || mtu == 0 {
 		return nil
@@ -252,45 +252,45 @@ func (e *Endpoint) fit() error {
 	}
 	e.mtu = mtu
 	e.mu.Lock()
-	delete(e.said, "")
+	delete(e.reported, "")
 	e.mu.Unlock()
 	return nil
 }
 
-// fitSoon has fit called by the goroutine that watches.
-func (e *Endpoint) fitSoon() {
+// requestMTU makes the watching goroutine call setMTU.
+func (e *Endpoint) requestMTU() {
 	select {
-	case e.moved <- struct{}{}:
+	case e.mtuChanged <- struct{}{}:
 	default:
 	}
 }
 
-// tell reports an event, within the quota. A reason why a path can't be used is reported
-// once.
-func (e *Endpoint) tell(ev tunnel.Event) {
-	switch ev.What {
+// report reports an event, within the quota. The reason why a path can't be used is
+// reported once.
+func (e *Endpoint) report(ev tunnel.Event) {
+	switch ev.Kind {
 	case tunnel.Resized:
-		e.fitSoon()
+		e.requestMTU()
 	case tunnel.PathGone, tunnel.Restricted:
 		why := fmt.Sprint(ev.Err)
 		e.mu.Lock()
-		again := e.said[ev.Path] == why
-		e.said[ev.Path] = why
+		again := e.reported[ev.Path] == why
+		e.reported[ev.Path] = why
 		e.mu.Unlock()
 		if again {
 			return
 		}
 	}
-	if e.changed == nil {
+	if e.onEvent == nil {
 		return
 	}
 	e.mu.Lock()
-	ok, dropped := e.events.take(time.Now())
+	ok, dropped := e.quota.take(time.Now())
 	e.mu.Unlock()
 	if dropped > 0 {
-		e.changed(tunnel.Event{What: tunnel.Restricted, Err: fmt.Errorf("%d events were not reported: too many", dropped)})
+		e.onEvent(tunnel.Event{Kind: tunnel.Restricted, Err: fmt.Errorf("%d events were dropped because there were too many", dropped)})
 	}
-	if ok || ev.What == tunnel.Established {
-		e.changed(ev)
+	if ok || ev.Kind == tunnel.Established {
+		e.onEvent(ev)
 	}
 }

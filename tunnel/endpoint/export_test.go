@@ -1,4 +1,4 @@
 package endpoint
 
-// Rekey has the keys count as worn out.
+// Rekey requests new keys.
 func (e *Endpoint) Rekey() { e.tunnel.Rekey() }

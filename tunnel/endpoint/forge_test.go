@@ -18,9 +18,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// forger is a node on a path that neither end has asked for. It sends ICMP errors about the
-// tunnel's packets from an address of its own: what it has to know are the ends' addresses
-// and their ports, which are 4754.
+// forger is a node on a path that sends both ends ICMP errors about the tunnel's packets
+// from an address of its own. It has to know only the ends' addresses and their port,
+// 4754.
 type forger struct {
 	t      *testing.T
 	family int
@@ -29,7 +29,7 @@ type forger struct {
 	sent   atomic.Int64
 }
 
-func (b *bed) forger(path int) *forger {
+func (b *testbed) forger(path int) *forger {
 	b.t.Helper()
 	f := &forger{t: b.t, family: b.families[path]}
 	n, err := lab.NewNode(fmt.Sprintf("forger%d", path))
@@ -43,10 +43,10 @@ func (b *bed) forger(path int) *forger {
 	}
 	must(b.t, n.Address("wire", own))
 	for i, e := range b.ends {
-		f.ends[i] = outer(i, path, f.family).Addr()
+		f.ends[i] = outerPrefix(i, path, f.family).Addr()
 		if f.family == 4 {
-			route(b.t, n, "wire", f.ends[i], netip.Addr{})
-			for _, name := range []string{"all", device(path)} {
+			addRoute(b.t, n, "wire", f.ends[i], netip.Addr{})
+			for _, name := range []string{"all", deviceName(path)} {
 				must(b.t, e.node.Sysctl("net/ipv4/conf/"+name+"/rp_filter", "0"))
 			}
 		}
@@ -84,14 +84,14 @@ func (f *forger) send(to int, kind, code byte, mtu int) {
 	switch err {
 	case nil:
 		f.sent.Add(1)
-	case unix.ENOBUFS: // a queue of this node's is full
+	case unix.ENOBUFS: // this node's queue is full
 	default:
 		f.t.Errorf("send a forged error to %v: %v", at, err)
 	}
 }
 
-// errors sends each end every error that Linux takes for a connection's end, and that a
-// packet is too big, once.
+// errors sends each end, once, every error that Linux treats as fatal for a connection,
+// and that a packet is too big.
 func (f *forger) errors() {
 	for to := range f.ends {
 		if f.family == 4 {
@@ -109,13 +109,13 @@ func (f *forger) errors() {
 	}
 }
 
-// TestForgedErrors has somebody send forged ICMP errors all the time: no path is left because
-// of them, none gets another size, and every packet is sent. On a busy machine a path may be
-// left for a moment for want of acknowledgements, so not every death fails the test.
+// TestForgedErrors keeps sending forged ICMP errors: no path may be left because of them
+// or change its MTU, and every packet must be sent. On a busy machine a path may be left
+// for a moment because acknowledgements are missing, so not every death fails the test.
 func TestForgedErrors(t *testing.T) {
 	for _, key := range []bool{false, true} {
 		t.Run(fmt.Sprintf("key %v", key), func(t *testing.T) {
-			b := newBed(t, plan{outside: []int{4, 6, 4}, key: key})
+			b := newTestbed(t, topology{outside: []int{4, 6, 4}, key: key})
 			forgers := []*forger{b.forger(0), b.forger(1), b.forger(2)}
 			ctx, stop := context.WithCancel(t.Context())
 			var forging sync.WaitGroup
@@ -132,7 +132,7 @@ func TestForgedErrors(t *testing.T) {
 					}
 				}
 			})
-			s := b.keepSending(2)
+			s := b.startTransfers(2)
 			eventually(t, 20*time.Second, func() bool {
 				for _, f := range forgers {
 					if f.sent.Load() < 20_000 {
@@ -140,14 +140,14 @@ func TestForgedErrors(t *testing.T) {
 					}
 				}
 				return true
-			}, func() string { return "the forgers have sent too few errors" })
-			for _, e := range b.ends { // what the kernel has learnt must not be believed, either
-				e.ask("down p0")
-				e.ask("up p0")
-				e.ask("down p1")
-				e.ask("up p1")
+			}, func() string { return "too few forged errors were sent" })
+			for _, e := range b.ends { // what the kernel has learned must not be believed either
+				e.command("down p0")
+				e.command("up p0")
+				e.command("down p1")
+				e.command("up p1")
 			}
-			b.wants(5*time.Second, 0, 1, 2)
+			b.waitPaths(5*time.Second, 0, 1, 2)
 			stop()
 			forging.Wait()
 			if sent, err := s.finish(); err != nil || sent == 0 {
@@ -175,12 +175,12 @@ func TestForgedErrors(t *testing.T) {
 	}
 }
 
-// TestPortIsNotShared has another user's program try to open the port of a path, so as to
-// get what comes for the tunnel.
+// TestPortIsNotShared has another user's program try to open the port of a path in order
+// to receive the tunnel's packets.
 func TestPortIsNotShared(t *testing.T) {
-	b := newBed(t, plan{outside: []int{4, 6}})
+	b := newTestbed(t, topology{outside: []int{4, 6}})
 	for path, family := range b.plan.outside {
-		at, peer := outer(0, path, family).Addr(), outer(1, path, family).Addr()
+		at, peer := outerPrefix(0, path, family).Addr(), outerPrefix(1, path, family).Addr()
 		domain := unix.AF_INET
 		sockaddr := func(a netip.Addr) unix.Sockaddr {
 			return &unix.SockaddrInet4{Port: packet.GREInUDPPort, Addr: a.As4()}
@@ -199,7 +199,7 @@ func TestPortIsNotShared(t *testing.T) {
 					}
 					defer unix.Setfsuid(0)
 					if now, _ := unix.SetfsuidRetUid(-1); now != 65534 {
-						return nil // there is one user here alone
+						return nil // this namespace has only one user
 					}
 				}
 				fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -210,11 +210,11 @@ func TestPortIsNotShared(t *testing.T) {
 				if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, share, 1); err != nil {
 					return err
 				}
-				if err := unix.BindToDevice(fd, device(path)); err != nil {
+				if err := unix.BindToDevice(fd, deviceName(path)); err != nil {
 					return err
 				}
 				if err := unix.Bind(fd, sockaddr(at)); err == nil {
-					t.Errorf("path %d: another program may share its port (option %d); connect: %v", path, share, unix.Connect(fd, sockaddr(peer)))
+					t.Errorf("path %d: another program can share its port (option %d); connect: %v", path, share, unix.Connect(fd, sockaddr(peer)))
 				} else if err != unix.EADDRINUSE {
 					t.Errorf("path %d: %v", path, err)
 				}
@@ -224,26 +224,26 @@ func TestPortIsNotShared(t *testing.T) {
 	}
 }
 
-// TestSources has a network behind one end send through the tunnel that the other end's
-// file does not name, and then does.
+// TestSources has a network behind one end send through the tunnel, first without being
+// listed in the other end's file.
 func TestSources(t *testing.T) {
-	b := newBed(t, plan{outside: []int{4}, key: true})
-	far := b.behind(0)
+	b := newTestbed(t, topology{outside: []int{4}, key: true})
+	far := b.addHostBehind(0)
 	foreign := uint64(0)
 	for _, family := range []int{4, 6} {
-		d := openDatagrams(t, far, b.ends[1].node, farAddr(family).Addr(), inner(1, family))
+		d := openDatagrams(t, far, b.ends[1].node, farAddr(family).Addr(), innerAddr(1, family))
 		eventually(t, 5*time.Second, func() bool {
 			_, _ = d.from.Write([]byte("foreign"))
-			return b.ends[1].status().Foreign > foreign
-		}, func() string { return "nothing counts as foreign" })
-		foreign = b.ends[1].status().Foreign
+			return b.ends[1].status().WrongSource > foreign
+		}, func() string { return "no packets from a wrong source were counted" })
+		foreign = b.ends[1].status().WrongSource
 	}
-	passes(t, b.ends[0].node, b.ends[1].node, inner(1, 4), 1<<20)
+	transferTCP(t, b.ends[0].node, b.ends[1].node, innerAddr(1, 4), 1<<20)
 	text, err := os.ReadFile(b.ends[1].file)
 	must(t, err)
 	must(t, os.WriteFile(b.ends[1].file, append(text, farSources+"\n"...), 0o600))
-	b.ends[1].ask("reload")
+	b.ends[1].command("reload")
 	for _, family := range []int{4, 6} {
-		passes(t, far, b.ends[1].node, inner(1, family), 1<<20)
+		transferTCP(t, far, b.ends[1].node, innerAddr(1, family), 1<<20)
 	}
 }

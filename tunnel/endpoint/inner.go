@@ -13,40 +13,40 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// RouteError is a route of a tunnel's that this machine has by another device, whose it
-// stays: were it taken, it would be gone when the tunnel ends.
+// RouteError is returned for a route that exists already by another device. Replacing it
+// would remove it when the tunnel ends.
 type RouteError struct {
 	To     netip.Prefix
-	Device string // that it leads by; "": by none
+	Device string // of the existing route; "": none
 }
 
 func (e *RouteError) Error() string {
 	if e.Device == "" {
-		return fmt.Sprintf("add route %s: this machine has one already", e.To)
+		return fmt.Sprintf("add route %s: the route exists already", e.To)
 	}
-	return fmt.Sprintf("add route %s: this machine has one already, by device %s", e.To, e.Device)
+	return fmt.Sprintf("add route %s: the route exists already, by device %s", e.To, e.Device)
 }
 
-// Hint says what to do about it.
+// Hint returns what to do about it.
 func (e *RouteError) Hint() string {
 	if e.To.Bits() == 0 {
 		halves := "0.0.0.0/1, 128.0.0.0/1"
 		if e.To.Addr().Is6() {
 			halves = `"::/1", "8000::/1"`
 		}
-		return fmt.Sprintf("leave it: the paths' own packets need it. Two halves come before it: `routes: [%s]`", halves)
+		return fmt.Sprintf("the paths' own packets need it: add two halves, which take precedence: `routes: [%s]`", halves)
 	}
 	six := ""
 	if e.To.Addr().Is6() {
 		six = "-6 "
 	}
-	return fmt.Sprintf("look at it with `ip %sroute show %s`; remove it, or take it out of `routes`", six, e.To)
+	return fmt.Sprintf("look at it with `ip %sroute show %s`, then remove it, or remove it from `routes`", six, e.To)
 }
 
-// ErrNoIPv6 says that a device can't have IPv6 addresses.
-var ErrNoIPv6 = errors.New("IPv6 is switched off on the tunnel's device")
+// ErrNoIPv6 means that a device can't have IPv6 addresses.
+var ErrNoIPv6 = errors.New("IPv6 is disabled on the tunnel's device")
 
-// addAddresses gives the device addresses. Those that it has are no error.
+// addAddresses adds addresses to the device. Existing ones are no error.
 func (e *Endpoint) addAddresses(all []netip.Prefix) error {
 	for _, a := range all {
 		err := e.device.AddAddr(a)
@@ -60,28 +60,28 @@ func (e *Endpoint) addAddresses(all []netip.Prefix) error {
 	return nil
 }
 
-// deleteAddresses takes addresses from the device. Those that it does not have are no
-// error: with the first address of a subnet the kernel takes the others.
-func (e *Endpoint) deleteAddresses(gone []netip.Prefix) error {
-	return e.withDevice(gone, func(h *netlink.Handle, l netlink.Link, a netip.Prefix) error {
+// deleteAddresses removes addresses from the device. Missing ones are no error: with the
+// first address of a subnet the kernel removes the others.
+func (e *Endpoint) deleteAddresses(all []netip.Prefix) error {
+	return e.withDevice(all, func(h *netlink.Handle, l netlink.Link, a netip.Prefix) error {
 		addr, err := netlink.ParseAddr(a.String())
 		if err == nil {
 			err = h.AddrDel(l, addr)
 		}
 		if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) {
-			return fmt.Errorf("remove address %s of device %q: %w", a, l.Attrs().Name, err)
+			return fmt.Errorf("remove address %s from device %q: %w", a, l.Attrs().Name, err)
 		}
 		return nil
 	})
 }
 
-// addRoutes adds routes through the device. Those that lead through it are no error, those
-// by another device a *RouteError.
+// addRoutes adds routes through the device. Existing ones are no error; those by another
+// device cause a *RouteError.
 func (e *Endpoint) addRoutes(to []netip.Prefix) error {
 	return e.withDevice(to, func(h *netlink.Handle, l netlink.Link, p netip.Prefix) error {
-		err := h.RouteAdd(through(l, p))
+		err := h.RouteAdd(routeThrough(l, p))
 		if errors.Is(err, unix.EEXIST) {
-			return routeTaken(h, l, p)
+			return checkExistingRoute(h, l, p)
 		}
 		if err != nil {
 			return fmt.Errorf("add route %s through %q: %w", p, l.Attrs().Name, err)
@@ -90,18 +90,18 @@ func (e *Endpoint) addRoutes(to []netip.Prefix) error {
 	})
 }
 
-// deleteRoutes removes routes through the device. Those that are not there are no error:
-// with a device's last IPv4 address the kernel removes all its routes.
+// deleteRoutes removes routes through the device. Missing ones are no error: with a
+// device's last IPv4 address the kernel removes all its routes.
 func (e *Endpoint) deleteRoutes(to []netip.Prefix) error {
 	return e.withDevice(to, func(h *netlink.Handle, l netlink.Link, p netip.Prefix) error {
-		if err := h.RouteDel(through(l, p)); err != nil && !errors.Is(err, unix.ESRCH) {
+		if err := h.RouteDel(routeThrough(l, p)); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("remove route %s through %q: %w", p, l.Attrs().Name, err)
 		}
 		return nil
 	})
 }
 
-// restore gives the device back what went with an address that was removed.
+// restore adds again what the kernel removed together with an address.
 func (e *Endpoint) restore(s *spec.Tunnel) error {
 	return errors.Join(e.addAddresses(s.Addresses), e.addRoutes(s.Routes))
 }
@@ -128,31 +128,32 @@ func (e *Endpoint) withDevice(all []netip.Prefix, do func(*netlink.Handle, netli
 	return nil
 }
 
-// through is the route to a prefix through a device.
-func through(l netlink.Link, to netip.Prefix) *netlink.Route {
+// routeThrough returns the route to a prefix through a device.
+func routeThrough(l netlink.Link, to netip.Prefix) *netlink.Route {
 	dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
 	return &netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Scope: unix.RT_SCOPE_LINK}
 }
 
-// routeTaken tells by which device a route leads that is there already: nil if by l.
-func routeTaken(h *netlink.Handle, l netlink.Link, to netip.Prefix) error {
-	want := through(l, to)
+// checkExistingRoute returns a *RouteError if the existing route to a prefix is not
+// through l.
+func checkExistingRoute(h *netlink.Handle, l netlink.Link, to netip.Prefix) error {
+	want := routeThrough(l, to)
 	family := netlink.FAMILY_V4
 	if to.Addr().Is6() {
 		family = netlink.FAMILY_V6
 	}
-	there, err := h.RouteListFiltered(family, &netlink.Route{Dst: want.Dst}, netlink.RT_FILTER_DST)
+	existing, err := h.RouteListFiltered(family, &netlink.Route{Dst: want.Dst}, netlink.RT_FILTER_DST)
 	if err != nil {
 		return fmt.Errorf("list routes to %s: %w", to, err)
 	}
-	taken := &RouteError{To: to}
-	for _, r := range there {
+	conflict := &RouteError{To: to}
+	for _, r := range existing {
 		if r.LinkIndex == want.LinkIndex {
 			return nil
 		}
 		if by, err := h.LinkByIndex(r.LinkIndex); err == nil {
-			taken.Device = by.Attrs().Name
+			conflict.Device = by.Attrs().Name
 		}
 	}
-	return taken
+	return conflict
 }

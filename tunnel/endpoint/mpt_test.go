@@ -13,49 +13,49 @@ import (
 	"cleat/tunnel"
 )
 
-// mptPlan says how MPT is to be the right end of a bed.
-type mptPlan struct {
-	outside         []int // the family of each path
-	inside          int   // MPT takes one
-	keepalive, dead int   // s
+// mptSettings are the settings of MPT as the right end of a testbed.
+type mptSettings struct {
+	outside         []int // of each path
+	inside          int   // MPT carries only one family
+	keepalive, dead int   // seconds
 }
 
-// newMPTBed has MPT's server in the place of the right end. Its paths are ours, with the
-// port of RFC 8086; on our side there is nothing but the form.
-func newMPTBed(t *testing.T, p mptPlan, form string) *bed {
+// newMPTTestbed runs MPT's server as the right end. Its paths are ours, with the port of
+// RFC 8086; our side only sets the form.
+func newMPTTestbed(t *testing.T, p mptSettings, form string) *testbed {
 	t.Helper()
 	if _, err := exec.LookPath("mptsrv"); err != nil {
 		t.Skip("mptsrv is not on the PATH: build github.com/SPYFF/mpt")
 	}
-	b := newBed(t, plan{outside: p.outside, more: form, notReady: true})
+	b := newTestbed(t, topology{outside: p.outside, more: form, notReady: true})
 	left, right := b.ends[0], b.ends[1]
-	right.status() // it has begun: nothing of it comes later
+	right.status() // it has started, so nothing of it arrives after kill
 	right.kill()
 	right.startMPT(p)
 	eventually(t, 10*time.Second, func() bool { s := left.status(); return s.Up && s.Form == tunnel.Compat },
-		func() string { return "left does not speak the compat form" })
+		func() string { return "left does not use the compat form" })
 	return b
 }
 
 const (
 	tunnelPort = 4754
-	// mptMTU is what paths of 1500 bytes leave, the outside being IPv6, in bytes.
+	// mptMTU is the MTU that paths of 1500 bytes leave over IPv6, in bytes.
 	mptMTU = 1500 - 40 - 8 - 8
-	// nothing is for scripts that MPT runs: all addresses and routes are there.
-	nothing = "#!/bin/sh\nexit 0\n"
+	// noop replaces the scripts that MPT runs: addresses and routes exist already.
+	noop = "#!/bin/sh\nexit 0\n"
 )
 
-// startMPT starts it in a directory of its own, and gives its device addresses when it
-// listens: a packet that comes before is its end.
-func (e *end) startMPT(p mptPlan) {
+// startMPT starts MPT in a directory of its own, and gives its device addresses when it
+// listens: a packet that arrives before that makes it exit.
+func (e *end) startMPT(p mptSettings) {
 	e.t.Helper()
 	dir := e.t.TempDir()
 	for name, text := range map[string]string{
 		"conf/interface.conf":            fmt.Sprintf("[general]\ntunnel_num = 1\n[tun_0]\nname = tunnel0\nipv4_addr = %s\nipv6_addr = %s\n", innerNet(1, 4), innerNet(1, 6)),
 		"conf/connections/cleat.conf":    p.connection(),
 		"conf/connections/conf.template": "[connection]\nname = template\nip_ver = 4\npath_count = 0\nnetwork_count = 0\n",
-		"bin/mpt_tunnel_start.sh":        nothing,
-		"bin/mpt_peer_routes.sh":         nothing,
+		"bin/mpt_tunnel_start.sh":        noop,
+		"bin/mpt_peer_routes.sh":         noop,
 	} {
 		must(e.t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		must(e.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
@@ -78,16 +78,16 @@ func (e *end) startMPT(p mptPlan) {
 	must(e.t, l.Up())
 }
 
-// connection is MPT's file of that name, on the right.
-func (p mptPlan) connection() string {
+// connection returns MPT's connection file for the right end.
+func (p mptSettings) connection() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "[connection]\nname = cleat\npermission = 3\nip_ver = %d\nip_local = %s\nlocal_port = %d\nip_remote = %s\nremote_port = %[3]d\nremote_cmd_port = 60456\n",
-		p.inside, inner(1, p.inside), tunnelPort, inner(0, p.inside))
+		p.inside, innerAddr(1, p.inside), tunnelPort, innerAddr(0, p.inside))
 	fmt.Fprintf(&b, "path_count = %d\nnetwork_count = 0\nstatus = 0\nreorder_window = 900\nmax_buffdelay_msec = 300\nauth_type = 0\n", len(p.outside))
 	for path, family := range p.outside {
-		ours, theirs := outer(1, path, family).Addr(), outer(0, path, family).Addr()
+		ours, theirs := outerPrefix(1, path, family).Addr(), outerPrefix(0, path, family).Addr()
 		fmt.Fprintf(&b, "\n[path_%d]\ninterface_name = %s\nip_ver = %d\nprivate_ipaddr = %s\npublic_ipaddr = %[4]s\ngw_ipaddr = %s\nremote_ipaddr = %[5]s\nkeepalive_time = %d\ndead_time = %d\nweight_out = 10\nstatus = 0\n",
-			path, device(path), family, ours, theirs, p.keepalive, p.dead)
+			path, deviceName(path), family, ours, theirs, p.keepalive, p.dead)
 		if path == 0 {
 			b.WriteString("cmd_default = 1\n")
 		}
@@ -95,8 +95,8 @@ func (p mptPlan) connection() string {
 	return b.String()
 }
 
-// came are the bytes that came in by a device.
-func (e *end) came(device string) (bytes uint64) {
+// receivedBytes returns the bytes received by a device.
+func (e *end) receivedBytes(device string) (bytes uint64) {
 	e.t.Helper()
 	var text []byte
 	must(e.t, e.node.NS.Do(func() (err error) { text, err = os.ReadFile("/proc/thread-self/net/dev"); return err }))
@@ -109,7 +109,7 @@ func (e *end) came(device string) (bytes uint64) {
 	return bytes
 }
 
-// TestMPT has MPT be the other end of the compat form over two paths.
+// TestMPT uses MPT as the other end of the compat form over two paths.
 func TestMPT(t *testing.T) {
 	for _, tt := range []struct {
 		name, form      string
@@ -118,48 +118,50 @@ func TestMPT(t *testing.T) {
 		{"IPv4 in IPv4", "form: compat", 4, 4},
 		{"IPv4 in IPv6", "form: compat", 6, 4},
 		{"IPv6 in IPv4", "form: compat", 4, 6},
-		{"IPv6 in IPv6, found out", "", 6, 6},
+		{"IPv6 in IPv6, form auto", "", 6, 6},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newMPTBed(t, mptPlan{outside: []int{tt.outside, tt.outside}, inside: tt.inside}, tt.form)
-			b.swaps(tt.inside)
+			b := newMPTTestbed(t, mptSettings{outside: []int{tt.outside, tt.outside}, inside: tt.inside}, tt.form)
+			b.transferBothWays(tt.inside)
 			for i := range b.ends {
-				b.evenly(i, tt.inside)
+				b.waitEvenShare(i, tt.inside)
 			}
 		})
 	}
 }
 
-// evenly waits until both paths bring an end its share.
-func (b *bed) evenly(i, family int) {
+// waitEvenShare waits until both paths deliver their share to an end.
+func (b *testbed) waitEvenShare(i, family int) {
 	b.t.Helper()
 	e := b.ends[i]
 	var got [2]uint64
 	eventually(b.t, 10*time.Second, func() bool {
-		before := [2]uint64{e.came(device(0)), e.came(device(1))}
-		b.swaps(family)
-		got = [2]uint64{e.came(device(0)) - before[0], e.came(device(1)) - before[1]}
+		before := [2]uint64{e.receivedBytes(deviceName(0)), e.receivedBytes(deviceName(1))}
+		b.transferBothWays(family)
+		got = [2]uint64{e.receivedBytes(deviceName(0)) - before[0], e.receivedBytes(deviceName(1)) - before[1]}
 		return min(got[0], got[1]) > swapBytes/4
-	}, func() string { return fmt.Sprintf("%s got %d bytes over its paths, of %d", e.name, got, swapBytes) })
+	}, func() string {
+		return fmt.Sprintf("%s received %d bytes over its paths, of %d", e.name, got, swapBytes)
+	})
 }
 
 const swapBytes = 256 << 10
 
-// swaps sends bytes both ways, and a datagram.
-func (b *bed) swaps(family int) {
+// transferBothWays sends bytes both ways, and a datagram.
+func (b *testbed) transferBothWays(family int) {
 	b.t.Helper()
 	for from := range b.ends {
-		passes(b.t, b.ends[from].node, b.ends[1-from].node, inner(1-from, family), swapBytes)
-		d := openDatagrams(b.t, b.ends[from].node, b.ends[1-from].node, inner(from, family), inner(1-from, family))
-		d.comes(b.t, 1200)
+		transferTCP(b.t, b.ends[from].node, b.ends[1-from].node, innerAddr(1-from, family), swapBytes)
+		d := openDatagrams(b.t, b.ends[from].node, b.ends[1-from].node, innerAddr(from, family), innerAddr(1-from, family))
+		d.sendUntilArrived(b.t, 1200)
 	}
 }
 
-// TestMPTLosesPath has MPT want keepalives, for longer than it takes it to leave a path
-// without; then takes a path away in silence, and gives it back: both ends leave it, and
-// use it again.
+// TestMPTLosesPath makes MPT expect keepalives and waits longer than its timeout, then
+// makes a path drop everything and pass packets again: both ends must leave it and use it
+// again.
 func TestMPTLosesPath(t *testing.T) {
-	b := newMPTBed(t, mptPlan{outside: []int{4, 4}, inside: 4, keepalive: 1, dead: 2}, "form: compat")
+	b := newMPTTestbed(t, mptSettings{outside: []int{4, 4}, inside: 4, keepalive: 1, dead: 2}, "form: compat")
 	left := b.ends[0]
 	lives := func(want string) {
 		t.Helper()
@@ -167,30 +169,31 @@ func TestMPTLosesPath(t *testing.T) {
 		eventually(t, 20*time.Second, func() bool { got = strings.Join(left.live(), " "); return got == want },
 			func() string { return fmt.Sprintf("left uses %q, want %q", got, want) })
 	}
-	// It looks each second, and asks the other end for 3 s before it leaves a path.
+	// MPT checks each second, and requests keepalives from the other end for 3 s before
+	// it leaves a path.
 	for begun := time.Now(); time.Since(begun) < 9*time.Second; time.Sleep(100 * time.Millisecond) {
-		b.swaps(4)
+		b.transferBothWays(4)
 	}
 	if text, err := os.ReadFile(b.ends[1].file + ".log"); err != nil || strings.Contains(string(text), "no keepalive received") {
-		t.Errorf("%v: MPT misses keepalives", err)
+		t.Errorf("%v: MPT receives no keepalives", err)
 	}
-	if s := left.status(); s.Strange > 0 {
-		t.Errorf("%d packets are strange", s.Strange)
+	if s := left.status(); s.Invalid > 0 {
+		t.Errorf("%d invalid packets", s.Invalid)
 	}
-	b.evenly(0, 4)
-	s := connect(t, left.node, b.ends[1].node, inner(1, 4))
-	r := connect(t, b.ends[1].node, left.node, inner(0, 4))
+	b.waitEvenShare(0, 4)
+	s := connect(t, left.node, b.ends[1].node, innerAddr(1, 4))
+	r := connect(t, b.ends[1].node, left.node, innerAddr(0, 4))
 	b.blackhole(0, true)
-	lives(device(1))
-	for _, c := range []stream{s, r} { // opened before, and whole
+	lives(deviceName(1))
+	for _, c := range []stream{s, r} { // opened earlier, and intact
 		if _, err := c.send(t.Context(), 3, swapBytes); err != nil {
 			t.Error(err)
 		}
 	}
-	b.swaps(4)
+	b.transferBothWays(4)
 	b.blackhole(0, false)
-	lives(device(0) + " " + device(1))
+	lives(deviceName(0) + " " + deviceName(1))
 	for i := range b.ends {
-		b.evenly(i, 4)
+		b.waitEvenShare(i, 4)
 	}
 }

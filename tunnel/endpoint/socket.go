@@ -15,51 +15,50 @@ import (
 // opener opens the engine's sockets.
 type opener struct{ e *Endpoint }
 
-// Open implements tunnel.Opener, where the path was last looked for: the engine, whose
-// lock is held, does not wait for the kernel's lists.
+// Open implements tunnel.Opener. It uses the location from the last look, because the
+// engine, whose lock is held, must not wait for the kernel's lists.
 func (o opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
 	o.e.mu.Lock()
-	at, form, key := o.e.at[p.Name], o.e.spec.Form, o.e.spec.Key != nil
+	at, form, key := o.e.located[p.Name], o.e.spec.Form, o.e.spec.Key != nil
 	o.e.mu.Unlock()
 	if at.err != nil {
 		return tunnel.Socket{}, at.err
 	}
-	s, err := open(p, at, form != spec.Native && !key)
+	s, err := openSockets(p, at, form != spec.Native && !key)
 	if err != nil {
 		return tunnel.Socket{}, err
 	}
 	o.e.mu.Lock()
-	o.e.used[p.Name] = at.place
-	delete(o.e.said, p.Name)
+	o.e.boundAt[p.Name] = at.binding
+	delete(o.e.reported, p.Name)
 	o.e.mu.Unlock()
-	o.e.fitSoon()
+	o.e.requestMTU()
 	return s, nil
 }
 
-// open opens the socket of a path at its place, and a second one to listen where that is
-// wanted.
-func open(p tunnel.PathConfig, at found, listen bool) (tunnel.Socket, error) {
+// openSockets opens the socket of a path, and a second one to listen if wanted.
+func openSockets(p tunnel.PathConfig, at location, listen bool) (tunnel.Socket, error) {
 	s := tunnel.Socket{MTU: p.MTU}
 	if s.MTU == 0 {
 		s.MTU = at.mtu
 	}
 	var err error
-	if s.FD, err = bound(p, at.local); err != nil {
+	if s.FD, err = openSocket(p, at.local); err != nil {
 		return tunnel.Socket{}, err
 	}
 	if err = unix.Connect(s.FD, sockaddr(p.Remote)); err != nil {
 		return tunnel.Socket{}, errors.Join(fmt.Errorf("connect path %q to %s: %w", p.Name, p.Remote, os.NewSyscallError("connect", err)), unix.Close(s.FD))
 	}
 	if listen {
-		if s.Listen, err = bound(p, at.local); err != nil {
+		if s.Listen, err = openSocket(p, at.local); err != nil {
 			return tunnel.Socket{}, errors.Join(err, unix.Close(s.FD))
 		}
 	}
 	return s, nil
 }
 
-// bound makes a socket with the path's local address.
-func bound(p tunnel.PathConfig, local netip.Addr) (int, error) {
+// openSocket opens a socket with the path's local address.
+func openSocket(p tunnel.PathConfig, local netip.Addr) (int, error) {
 	family := unix.AF_INET
 	if p.Remote.Addr().Is6() {
 		family = unix.AF_INET6
@@ -68,10 +67,10 @@ func bound(p tunnel.PathConfig, local netip.Addr) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open path %q: %w", p.Name, os.NewSyscallError("socket", err))
 	}
-	// Several paths may have one address, and each a listener beside its own socket. With
-	// SO_REUSEADDR any user's program could open a socket like the path's, and would get its
-	// packets; SO_REUSEPORT shares with the own user alone (udp_lib_lport_inuse,
-	// net/ipv4/udp.c).
+	// Several paths may share an address, and each may have a listener beside its own
+	// socket. With SO_REUSEADDR any user's program could open a socket like the path's
+	// and receive its packets; SO_REUSEPORT shares with the same user only
+	// (udp_lib_lport_inuse, net/ipv4/udp.c).
 	err = os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 	if err == nil && p.Device != "" {
 		err = os.NewSyscallError("setsockopt SO_BINDTODEVICE", unix.BindToDevice(fd, p.Device))

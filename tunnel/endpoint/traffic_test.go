@@ -15,7 +15,7 @@ import (
 	"cleat/lab"
 )
 
-// stream is one TCP connection through the tunnel.
+// stream is a TCP connection through the tunnel.
 type stream struct {
 	from, to net.Conn
 }
@@ -43,18 +43,18 @@ func connect(t *testing.T, from, to *lab.Node, addr netip.Addr) stream {
 	return s
 }
 
-// random is a source of bytes that are told by their seed.
-func random(seed uint64) io.Reader {
+// randomBytes is a source of bytes that are determined by the seed.
+func randomBytes(seed uint64) io.Reader {
 	var key [32]byte
 	key[0], key[1] = byte(seed), byte(seed>>8)
 	return rand.NewChaCha8(key)
 }
 
-// stuck is after what time a connection does not move any more.
-const stuck = 10 * time.Second
+// stallTimeout is when a connection without progress counts as stalled.
+const stallTimeout = 10 * time.Second
 
-// send sends bytes of a seed until ctx ends or n are sent (0: no limit), then the end of
-// the stream, and compares what comes out at the other end.
+// send sends bytes of a seed until ctx ends or n are sent (0: no limit), then closes the
+// stream, and compares what arrives at the other end.
 func (s stream) send(ctx context.Context, seed uint64, n int64) (sent int64, err error) {
 	type result struct {
 		n   int64
@@ -67,15 +67,15 @@ func (s stream) send(ctx context.Context, seed uint64, n int64) (sent int64, err
 		n, err := io.Copy(h, s.to)
 		came <- result{n, h.Sum(nil), err}
 	}()
-	h, src, buf := sha256.New(), random(seed), make([]byte, 64<<10)
+	h, src, buf := sha256.New(), randomBytes(seed), make([]byte, 64<<10)
 	for ctx.Err() == nil && (n == 0 || sent < n) {
 		b := buf
 		if n > 0 {
 			b = b[:min(int64(len(b)), n-sent)]
 		}
-		_, _ = io.ReadFull(src, b) // it has no end
+		_, _ = io.ReadFull(src, b) // without a FIN
 		h.Write(b)
-		if err := s.from.SetWriteDeadline(time.Now().Add(stuck)); err != nil {
+		if err := s.from.SetWriteDeadline(time.Now().Add(stallTimeout)); err != nil {
 			return sent, err
 		}
 		w, err := s.from.Write(b)
@@ -90,16 +90,16 @@ func (s stream) send(ctx context.Context, seed uint64, n int64) (sent int64, err
 	select {
 	case r := <-came:
 		if r.err == nil && (r.n != sent || !bytes.Equal(r.sum, h.Sum(nil))) {
-			return sent, fmt.Errorf("sent %d bytes, %d came, and they differ", sent, r.n)
+			return sent, fmt.Errorf("sent %d bytes, %d arrived, and they differ", sent, r.n)
 		}
 		return sent, r.err
-	case <-time.After(stuck):
-		return sent, fmt.Errorf("the end of the stream has not come after %s", stuck)
+	case <-time.After(stallTimeout):
+		return sent, fmt.Errorf("the end of the stream has not arrived after %s", stallTimeout)
 	}
 }
 
-// passes sends n bytes from one node to an address of another over TCP.
-func passes(t *testing.T, from, to *lab.Node, addr netip.Addr, n int64) {
+// transferTCP sends n bytes from one node to an address of another over TCP.
+func transferTCP(t *testing.T, from, to *lab.Node, addr netip.Addr, n int64) {
 	t.Helper()
 	s := connect(t, from, to, addr)
 	if _, err := s.send(t.Context(), 1, n); err != nil {
@@ -107,7 +107,7 @@ func passes(t *testing.T, from, to *lab.Node, addr netip.Addr, n int64) {
 	}
 }
 
-// datagrams is a UDP socket of each of two nodes.
+// datagrams are UDP sockets of two nodes.
 type datagrams struct {
 	from, to net.Conn
 }
@@ -130,11 +130,11 @@ func openDatagrams(t *testing.T, from, to *lab.Node, src, dst netip.Addr) datagr
 	return d
 }
 
-// once sends one datagram and tells whether it came as it was.
-func (d datagrams) once(t *testing.T, bytesLong int, within time.Duration) bool {
+// sendOne sends one datagram and reports whether it arrived unchanged.
+func (d datagrams) sendOne(t *testing.T, bytesLong int, within time.Duration) bool {
 	t.Helper()
 	want := make([]byte, bytesLong)
-	_, _ = io.ReadFull(random(uint64(rand.Uint32())), want)
+	_, _ = io.ReadFull(randomBytes(uint64(rand.Uint32())), want)
 	if _, err := d.from.Write(want); err != nil {
 		return false
 	}
@@ -151,13 +151,14 @@ func (d datagrams) once(t *testing.T, bytesLong int, within time.Duration) bool 
 	}
 }
 
-// comes sends datagrams of a size until one has come: UDP may lose some.
-func (d datagrams) comes(t *testing.T, bytesLong int) {
+// sendUntilArrived sends datagrams of a size until one has arrived, because UDP may lose
+// some.
+func (d datagrams) sendUntilArrived(t *testing.T, bytesLong int) {
 	t.Helper()
 	for range 5 {
-		if d.once(t, bytesLong, time.Second) {
+		if d.sendOne(t, bytesLong, time.Second) {
 			return
 		}
 	}
-	t.Errorf("no datagram of %d bytes came from %s to %s", bytesLong, d.from.LocalAddr(), d.to.LocalAddr())
+	t.Errorf("no datagram of %d bytes arrived from %s at %s", bytesLong, d.from.LocalAddr(), d.to.LocalAddr())
 }

@@ -15,33 +15,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// place is where a path's socket is bound. Two are compared.
-type place struct {
-	device int // its index; 0: bound to none
+// binding is where a path's socket is bound. It is comparable.
+type binding struct {
+	device int // index; 0: not bound to a device
 	local  netip.Addr
 }
 
-// found is what a look at a path came to: where its socket can be bound, or why it
-// can't, and how big its packets may be.
-type found struct {
-	place
-	mtu int // bytes; 0: nobody knows
+// location is the result of looking for a path: where its socket can be bound, or why it
+// can't, and the size of its packets.
+type location struct {
+	binding
+	mtu int // bytes; 0: unknown
 	err error
 }
 
-// find looks for the place of a path.
-func find(p *spec.Path) found {
-	f := found{}
-	if f.place, f.err = locate(p); f.err == nil {
-		f.mtu = routeMTU(p, f.place)
+// locatePath looks for a path.
+func locatePath(p *spec.Path) location {
+	at := location{}
+	if at.binding, at.err = findBinding(p); at.err == nil {
+		at.mtu = routeMTU(p, at.binding)
 	}
-	return f
+	return at
 }
 
-// routeMTU is the MTU that the route to a path's remote and its device are configured
-// with, 0 if nobody knows. What the kernel has learnt from ICMP errors is left out: they may
-// be forged, and the tunnel finds out by itself what size arrives.
-func routeMTU(p *spec.Path, at place) int {
+// routeMTU returns the configured MTU of the route to a path's remote and of its device,
+// or 0 if unknown. It ignores what the kernel has learned from ICMP errors, which may be
+// forged: the tunnel probes what size arrives.
+func routeMTU(p *spec.Path, at binding) int {
 	o := &netlink.RouteGetOptions{FIBMatch: true, OifIndex: at.device}
 	if at.device == 0 {
 		o.SrcAddr = at.local.AsSlice()
@@ -56,43 +56,44 @@ func routeMTU(p *spec.Path, at place) int {
 	if err != nil {
 		return mtu
 	}
-	if of := l.Attrs().MTU; mtu == 0 || of < mtu {
-		mtu = of
+	if linkMTU := l.Attrs().MTU; mtu == 0 || linkMTU < mtu {
+		mtu = linkMTU
 	}
 	return min(mtu, spec.MaxMTU)
 }
 
-// awayError says why a path can't be used at present.
-type awayError string
+// absentError says why a path can't be used at present.
+type absentError string
 
-func (e awayError) Error() string { return string(e) }
+func (e absentError) Error() string { return string(e) }
 
-func awayf(format string, args ...any) error { return awayError(fmt.Sprintf(format, args...)) }
+func absentf(format string, args ...any) error { return absentError(fmt.Sprintf(format, args...)) }
 
-// locate tells where a path's socket can be bound now; the error is an awayError.
-func locate(p *spec.Path) (place, error) {
+// findBinding returns where a path's socket can be bound now. The error is an
+// absentError.
+func findBinding(p *spec.Path) (binding, error) {
 	if p.Device == "" {
 		if !hasAddress(p.Local) {
-			return place{}, awayf("address %s is not on this machine", p.Local)
+			return binding{}, absentf("address %s is not on this machine", p.Local)
 		}
-		return place{local: p.Local}, nil
+		return binding{local: p.Local}, nil
 	}
 	l, err := netlink.LinkByName(p.Device)
 	if err != nil {
-		return place{}, awayf("device %s is not there", p.Device)
+		return binding{}, absentf("device %s does not exist", p.Device)
 	}
 	a := l.Attrs()
 	switch {
 	case a.Flags&net.FlagUp == 0:
-		return place{}, awayf("device %s is down", p.Device)
+		return binding{}, absentf("device %s is down", p.Device)
 	case a.RawFlags&unix.IFF_RUNNING == 0:
-		return place{}, awayf("device %s has no carrier", p.Device)
+		return binding{}, absentf("device %s has no carrier", p.Device)
 	}
 	local, err := addressOn(l, p)
-	return place{device: a.Index, local: local}, err
+	return binding{device: a.Index, local: local}, err
 }
 
-// addressOn is the address of a device that a path uses.
+// addressOn returns the address of a device that a path uses.
 func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
 	family := netlink.FAMILY_V4
 	if p.Remote.Addr().Is6() {
@@ -100,7 +101,7 @@ func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
 	}
 	all, err := netlink.AddrList(l, family)
 	if err != nil {
-		return netip.Addr{}, awayf("list addresses of %s", p.Device)
+		return netip.Addr{}, absentf("can't list the addresses of %s", p.Device)
 	}
 	for _, a := range all {
 		ip, _ := netip.AddrFromSlice(a.IP)
@@ -112,15 +113,15 @@ func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
 		return ip, nil
 	}
 	if p.Local.IsValid() {
-		return netip.Addr{}, awayf("device %s does not have address %s", p.Device, p.Local)
+		return netip.Addr{}, absentf("device %s does not have address %s", p.Device, p.Local)
 	}
-	return netip.Addr{}, awayf("device %s has no global address of the remote's family", p.Device)
+	return netip.Addr{}, absentf("device %s has no global address of the remote's family", p.Device)
 }
 
 func hasAddress(a netip.Addr) bool {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		return true // bind(2) will tell
+		return true // bind(2) will find out
 	}
 	for _, x := range all {
 		if p, err := netip.ParsePrefix(x.String()); err == nil && p.Addr().Unmap() == a.WithZone("") {
@@ -130,24 +131,26 @@ func hasAddress(a netip.Addr) bool {
 	return a.IsLoopback()
 }
 
-// lookEvery is how often paths are looked at without any news: what the kernel tells may
-// be lost when there is too much of it.
-const lookEvery = 5 * time.Second
+// pollEvery is how often paths are checked without a notification: notifications are lost
+// if there are too many.
+const pollEvery = 5 * time.Second
 
-// retryEvery is how often they are looked at while one is there and could not be opened:
-// its route may come after its address, and of routes there can be too much news.
+// retryEvery is how often paths are checked while a path's socket could not be opened
+// although its device and address exist: its route may come later. There may be too many
+// routes to watch them.
 const retryEvery = time.Second
 
-// news are what the kernel tells of devices and addresses. nil: it tells nothing any more.
-type news struct {
+// subscriptions are the kernel's notifications about devices and addresses. nil: not
+// subscribed.
+type subscriptions struct {
 	links     chan netlink.LinkUpdate
 	addresses chan netlink.AddrUpdate
 }
 
-// listen has the kernel tell what it does not, until done is closed. Where it can't
-// lookEvery makes up for it.
-func (n *news) listen(done <-chan struct{}) {
-	ignore := func(error) {} // the channel is closed then
+// subscribe subscribes to what is not subscribed, until done is closed. If that fails,
+// pollEvery makes up for it.
+func (n *subscriptions) subscribe(done <-chan struct{}) {
+	ignore := func(error) {} // the channel is closed after an error
 	if n.links == nil {
 		n.links = make(chan netlink.LinkUpdate, 64)
 		if netlink.LinkSubscribeWithOptions(n.links, done, netlink.LinkSubscribeOptions{ErrorCallback: ignore}) != nil {
@@ -162,8 +165,8 @@ func (n *news) listen(done <-chan struct{}) {
 	}
 }
 
-// end reads what is still to come, so that who tells it can end.
-func (n *news) end() {
+// drain reads the remaining notifications, so that their senders can end.
+func (n *subscriptions) drain() {
 	if n.links != nil {
 		for range n.links {
 		}
@@ -174,10 +177,10 @@ func (n *news) end() {
 	}
 }
 
-// watch looks at the paths whenever devices or addresses change.
+// watch checks the paths whenever devices or addresses change.
 func (e *Endpoint) watch(ctx context.Context) {
-	var n news
-	defer n.end()
+	var n subscriptions
+	defer n.drain()
 	tick := time.NewTimer(0)
 	defer tick.Stop()
 	for {
@@ -193,12 +196,12 @@ func (e *Endpoint) watch(ctx context.Context) {
 			if !ok {
 				n.addresses = nil
 			}
-		case <-e.moved:
+		case <-e.mtuChanged:
 		case <-tick.C:
-			n.listen(ctx.Done())
-			next = lookEvery
+			n.subscribe(ctx.Done())
+			next = pollEvery
 		}
-		if !e.look() {
+		if !e.followPaths() {
 			next = retryEvery
 		}
 		if next > 0 {
@@ -207,49 +210,50 @@ func (e *Endpoint) watch(ctx context.Context) {
 	}
 }
 
-// look takes paths in and out by what is there now. It tells whether all that is there is
-// used.
-func (e *Endpoint) look() bool {
+// followPaths enables and disables paths according to what exists now. It reports whether
+// all paths that exist are in use.
+func (e *Endpoint) followPaths() bool {
 	e.changing.Lock()
 	defer e.changing.Unlock()
-	return e.follow()
+	return e.followPathsLocked()
 }
 
-// follow is look where changing is held.
-func (e *Endpoint) follow() bool {
+// followPathsLocked is followPaths with changing held.
+func (e *Endpoint) followPathsLocked() bool {
 	all := true
 	for _, p := range e.Spec().Paths {
 		all = (p.Down || e.followPath(&p)) && all
 	}
-	if err := e.fit(); err != nil {
-		e.tell(tunnel.Event{What: tunnel.Restricted, Err: err})
+	if err := e.setMTU(); err != nil {
+		e.report(tunnel.Event{Kind: tunnel.Restricted, Err: err})
 	}
 	return all
 }
 
-// followPath takes a path in or out. It tells whether it is used if it is there.
+// followPath enables or disables a path. It reports whether the path is in use or does
+// not exist.
 func (e *Endpoint) followPath(p *spec.Path) bool {
-	now := find(p)
+	now := locatePath(p)
 	e.mu.Lock()
-	was, used := e.used[p.Name]
-	e.at[p.Name] = now
-	if now.err != nil || now.place != was {
-		delete(e.used, p.Name)
+	was, used := e.boundAt[p.Name]
+	e.located[p.Name] = now
+	if now.err != nil || now.binding != was {
+		delete(e.boundAt, p.Name)
 	}
 	e.mu.Unlock()
 	switch {
 	case now.err != nil:
 		if used {
-			_ = e.tunnel.SetPath(p.Name, false) // no error: it is there as long as changing is held
+			_ = e.tunnel.SetPath(p.Name, false) // can't fail: the path exists as long as changing is held
 		}
-		e.tell(tunnel.Event{Path: p.Name, What: tunnel.PathGone, Err: now.err})
+		e.report(tunnel.Event{Path: p.Name, Kind: tunnel.PathGone, Err: now.err})
 		return true
-	case used && now.place == was:
+	case used && now.binding == was:
 		return true
 	}
 	_ = e.tunnel.SetPath(p.Name, true)
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, used = e.used[p.Name]
+	_, used = e.boundAt[p.Name]
 	return used
 }

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestLeaps has a sender leap a window ahead with each packet: what that costs is bounded,
-// and what is sent in order afterwards is delivered.
+// TestLeaps sends packets that each leap a window ahead: their cost must be bounded, and
+// packets sent in order afterwards must be delivered.
 func TestLeaps(t *testing.T) {
 	const window = 1 << 16
 	for _, back := range []bool{false, true} {
@@ -16,7 +16,7 @@ func TestLeaps(t *testing.T) {
 		const second = 10_000 // packets
 		leap := func() {
 			now += time.Second / second
-			if seq += window; back && seq%3 == 0 { // the window is to be found anew each time
+			if seq += window; back && seq%3 == 0 { // the window must be found again each time
 				seq -= 1 << 30
 			}
 			b.Data(now, &Arrival{Seq: seq, Packet: Packet{Data: []byte{1}}})
@@ -26,17 +26,17 @@ func TestLeaps(t *testing.T) {
 		for range second {
 			leap()
 		}
-		most := int(time.Second+leapMost)/int(window*leapStep) + 1
+		most := int(time.Second+maxLeapDebt)/int(window*leapStepTime) + 1
 		if to.n > most {
-			t.Errorf("%d packets leapt in a second, want %d at most", to.n, most)
+			t.Errorf("%d leaps were accepted in a second, want at most %d", to.n, most)
 		}
 		if to.n < 10 {
-			t.Errorf("%d packets leapt: outages are not allowed for", to.n)
+			t.Errorf("%d leaps were accepted, want enough for outages", to.n)
 		}
 		now, to.n = now+time.Second, 0
 		for range 1000 {
 			seq++
-			b.Data(now, &Arrival{Seq: seq, Before: 1, Packet: Packet{Data: []byte{1}}})
+			b.Data(now, &Arrival{Seq: seq, FlowDistance: 1, Packet: Packet{Data: []byte{1}}})
 			now += time.Millisecond
 			b.Settle(now)
 		}
@@ -46,7 +46,7 @@ func TestLeaps(t *testing.T) {
 	}
 }
 
-// TestSmallLeaps has paths run ahead of each other as far and as often as packets are fast.
+// TestSmallLeaps has paths run ahead of each other as far and as often as fast paths do.
 func TestSmallLeaps(t *testing.T) {
 	to := &counter{}
 	b := New(Config{}, to)
@@ -55,14 +55,14 @@ func TestSmallLeaps(t *testing.T) {
 		now := time.Duration(from) * time.Microsecond
 		for _, first := range []uint32{from + run, from} {
 			for i := range uint32(run) {
-				b.Data(now, &Arrival{Seq: first + i, Before: 1, Packet: Packet{Data: []byte{1}}})
+				b.Data(now, &Arrival{Seq: first + i, FlowDistance: 1, Packet: Packet{Data: []byte{1}}})
 			}
 		}
 		b.Settle(now)
 		b.Recycle()
 	}
-	if to.n != packets || b.Stats().Old > 0 {
-		t.Errorf("%d of %d packets were delivered, %d dropped", to.n, packets, b.Stats().Old)
+	if to.n != packets || b.Stats().TooOld > 0 {
+		t.Errorf("%d of %d packets were delivered, %d dropped", to.n, packets, b.Stats().TooOld)
 	}
 }
 
@@ -70,16 +70,16 @@ type counter struct{ n int }
 
 func (c *counter) Deliver(Packet) { c.n++ }
 
-// TestFirstHeld finds the first packet that waits wherever the window begins.
+// TestFirstHeld checks that the first waiting packet is found wherever the window begins.
 func TestFirstHeld(t *testing.T) {
 	const window = 256
 	for start := range uint32(2 * window) {
 		for _, ahead := range []uint32{1, 2, 63, 64, 65, 200, 254} {
 			b := New(Config{Window: window}, discard{})
 			b.Start(start)
-			b.Data(0, &Arrival{Seq: start + ahead, Before: 1, Packet: Packet{Data: []byte{1}}})
+			b.Data(0, &Arrival{Seq: start + ahead, FlowDistance: 1, Packet: Packet{Data: []byte{1}}})
 			if got := b.firstHeld(); got != int64(start+ahead) {
-				t.Fatalf("from %d on packet %d is the first that waits, want %d", start, got, start+ahead)
+				t.Fatalf("from %d on, the first waiting packet is %d, want %d", start, got, start+ahead)
 			}
 		}
 	}

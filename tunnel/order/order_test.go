@@ -11,33 +11,33 @@ import (
 
 const ms = time.Millisecond
 
-// record keeps what was delivered: each packet's data is its number.
-type record struct{ got []int }
+// recorder records delivered packets; the data of a packet is its number.
+type recorder struct{ got []int }
 
-func (r *record) Deliver(p Packet) { r.got = append(r.got, int(binary.BigEndian.Uint32(p.Data))) }
+func (r *recorder) Deliver(p Packet) { r.got = append(r.got, int(binary.BigEndian.Uint32(p.Data))) }
 
-func number(n int) Packet { return Packet{Data: binary.BigEndian.AppendUint32(nil, uint32(n))} }
+func numbered(n int) Packet { return Packet{Data: binary.BigEndian.AppendUint32(nil, uint32(n))} }
 
-// bed is a Buffer with a clock that stands still unless told.
-type bed struct {
+// testBuffer is a Buffer with a manual clock.
+type testBuffer struct {
 	*Buffer
-	record
+	recorder
 	now time.Duration
 }
 
-func newBed(cfg Config) *bed {
-	b := &bed{now: time.Second}
-	b.Buffer = New(cfg, &b.record)
+func newTestBuffer(cfg Config) *testBuffer {
+	b := &testBuffer{now: time.Second}
+	b.Buffer = New(cfg, &b.recorder)
 	return b
 }
 
-func (b *bed) data(path, seq, before int) {
-	b.Data(b.now, &Arrival{Path: path, Seq: uint32(seq), Before: uint16(before), Packet: number(seq)})
+func (b *testBuffer) data(path, seq, before int) {
+	b.Data(b.now, &Arrival{Path: path, Seq: uint32(seq), FlowDistance: uint16(before), Packet: numbered(seq)})
 }
 
-func (b *bed) settle() { b.Settle(b.now); b.Recycle() }
+func (b *testBuffer) settle() { b.Settle(b.now); b.Recycle() }
 
-func (b *bed) want(t *testing.T, seqs ...int) {
+func (b *testBuffer) want(t *testing.T, seqs ...int) {
 	t.Helper()
 	b.settle()
 	if !slices.Equal(b.got, seqs) {
@@ -48,48 +48,48 @@ func (b *bed) want(t *testing.T, seqs ...int) {
 func TestOrder(t *testing.T) {
 	tests := []struct {
 		name string
-		do   func(b *bed)
+		do   func(b *testBuffer)
 		want []int
 	}{
-		{"in order", func(b *bed) { b.data(0, 0, 0); b.data(0, 1, 1); b.data(1, 2, 1) }, []int{0, 1, 2}},
-		{"one overtakes another", func(b *bed) { b.data(0, 0, 0); b.data(1, 2, 1); b.data(0, 1, 1) }, []int{0, 1, 2}},
-		{"a gap holds its own flow only", func(b *bed) { // flows: 0, 2, 4 and 1, 3
+		{"in order", func(b *testBuffer) { b.data(0, 0, 0); b.data(0, 1, 1); b.data(1, 2, 1) }, []int{0, 1, 2}},
+		{"one packet overtakes another", func(b *testBuffer) { b.data(0, 0, 0); b.data(1, 2, 1); b.data(0, 1, 1) }, []int{0, 1, 2}},
+		{"a gap delays only its own flow", func(b *testBuffer) { // flows: 0, 2, 4 and 1, 3
 			b.data(0, 0, 0)
 			b.data(0, 1, 0)
 			b.data(1, 4, 2)
 			b.data(1, 3, 2)
 		}, []int{0, 1, 3}},
-		{"it waits as long as a path may still bring it", func(b *bed) { b.data(0, 0, 0); b.data(1, 1, 1); b.data(1, 3, 1) }, []int{0, 1}},
-		{"lost when all paths are beyond it", func(b *bed) { b.data(0, 0, 0); b.data(1, 1, 1); b.data(1, 3, 1); b.data(0, 4, 1) }, []int{0, 1, 3, 4}},
-		{"a mark is as good as a packet", func(b *bed) { b.data(0, 0, 0); b.data(1, 1, 1); b.data(1, 3, 1); b.Mark(0, 4, false) }, []int{0, 1, 3}},
-		{"not while it may be sent again", func(b *bed) {
+		{"a packet waits as long as a path may deliver it", func(b *testBuffer) { b.data(0, 0, 0); b.data(1, 1, 1); b.data(1, 3, 1) }, []int{0, 1}},
+		{"a packet is lost when all paths are past it", func(b *testBuffer) { b.data(0, 0, 0); b.data(1, 1, 1); b.data(1, 3, 1); b.data(0, 4, 1) }, []int{0, 1, 3, 4}},
+		{"a mark counts like a packet", func(b *testBuffer) { b.data(0, 0, 0); b.data(1, 1, 1); b.data(1, 3, 1); b.Mark(0, 4, false) }, []int{0, 1, 3}},
+		{"a packet is not lost while it may be resent", func(b *testBuffer) {
 			b.data(0, 0, 0)
 			b.data(1, 1, 1)
 			b.Hole(1, 2, 3, b.now+20*ms)
 			b.data(1, 3, 1)
 			b.data(0, 4, 1)
 		}, []int{0, 1}},
-		{"sent again", func(b *bed) {
+		{"a resent packet is delivered", func(b *testBuffer) {
 			b.data(0, 0, 0)
 			b.data(1, 1, 1)
 			b.Hole(1, 2, 3, b.now+20*ms)
 			b.data(1, 3, 1)
-			b.Data(b.now, &Arrival{Path: 0, Seq: 2, Before: 1, Resent: true, Packet: number(2)})
+			b.Data(b.now, &Arrival{Path: 0, Seq: 2, FlowDistance: 1, Resent: true, Packet: numbered(2)})
 		}, []int{0, 1, 2, 3}},
-		{"what is sent again says nothing of its path", func(b *bed) {
+		{"a resent packet says nothing about its path", func(b *testBuffer) {
 			b.data(0, 0, 0)
 			b.data(1, 1, 1)
 			b.data(1, 3, 1)
-			b.Data(b.now, &Arrival{Path: 0, Seq: 5, Before: 1, Resent: true, Packet: number(5)})
+			b.Data(b.now, &Arrival{Path: 0, Seq: 5, FlowDistance: 1, Resent: true, Packet: numbered(5)})
 		}, []int{0, 1}},
-		{"a dead path is waited for until the others have told", func(b *bed) {
+		{"a dead path is waited for until the others confirm its death", func(b *testBuffer) {
 			b.data(0, 0, 0)
 			b.data(1, 1, 1)
 			b.data(1, 3, 1)
 			b.data(2, 4, 1)
 			b.Dead(0, 1)
 		}, []int{0, 1}},
-		{"and not after", func(b *bed) {
+		{"a confirmed death ends the wait", func(b *testBuffer) {
 			b.data(0, 0, 0)
 			b.data(1, 1, 1)
 			b.data(1, 3, 1)
@@ -97,7 +97,7 @@ func TestOrder(t *testing.T) {
 			b.Dead(0, 1)
 			b.Dead(0, 2)
 		}, []int{0, 1, 3, 4}},
-		{"an idle path counts as far as the others were", func(b *bed) {
+		{"an idle path counts as far as the others were", func(b *testBuffer) {
 			b.data(0, 0, 0)
 			b.data(1, 1, 1)
 			b.Mark(0, 1, true)
@@ -105,7 +105,7 @@ func TestOrder(t *testing.T) {
 			b.settle()
 			b.now += 3 * ms
 		}, []int{0, 1, 3}},
-		{"one with a longer delay later", func(b *bed) {
+		{"an idle path with a longer delay counts later", func(b *testBuffer) {
 			b.data(0, 0, 0)
 			b.data(1, 1, 1)
 			b.Mark(0, 1, true)
@@ -114,21 +114,27 @@ func TestOrder(t *testing.T) {
 			b.settle()
 			b.now += 3 * ms
 		}, []int{0, 1}},
-		{"nothing waits longer than the hold", func(b *bed) {
+		{"no packet waits longer than the hold", func(b *testBuffer) {
 			b.data(0, 0, 0)
 			b.data(1, 2, 1)
 			b.settle()
 			b.now += 201 * ms
 		}, []int{0, 2}},
-		{"late", func(b *bed) {
+		{"late", func(b *testBuffer) {
 			b.data(0, 0, 0)
 			b.data(1, 2, 1)
 			b.now += 201 * ms
 			b.settle()
 			b.data(0, 1, 1)
 		}, []int{0, 2, 1}},
-		{"twice", func(b *bed) { b.data(0, 0, 0); b.data(1, 0, 0); b.data(1, 2, 1); b.data(0, 2, 1); b.data(0, 1, 1) }, []int{0, 1, 2}},
-		{"a gap of two flows", func(b *bed) { // 1 is of the flow of 3, 2 of that of 4
+		{"twice", func(b *testBuffer) {
+			b.data(0, 0, 0)
+			b.data(1, 0, 0)
+			b.data(1, 2, 1)
+			b.data(0, 2, 1)
+			b.data(0, 1, 1)
+		}, []int{0, 1, 2}},
+		{"a gap in two flows", func(b *testBuffer) { // 1 belongs to the flow of 3, 2 to that of 4
 			b.data(0, 0, 0)
 			b.data(1, 3, 2)
 			b.data(1, 4, 2)
@@ -138,7 +144,7 @@ func TestOrder(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			b := newBed(Config{})
+			b := newTestBuffer(Config{})
 			tt.do(b)
 			b.want(t, tt.want...)
 		})
@@ -146,49 +152,50 @@ func TestOrder(t *testing.T) {
 }
 
 func TestNeverWhole(t *testing.T) {
-	// A gap that is given up releases what waited for it, not what waits for another.
-	b := newBed(Config{})
+	// TestNeverWhole checks that giving up a gap releases only the packets that waited
+	// for it.
+	b := newTestBuffer(Config{})
 	b.data(0, 0, 0)
 	b.data(1, 2, 1)
 	b.settle()
 	b.now += 150 * ms
-	b.data(1, 4, 1) // behind a second gap
+	b.data(1, 4, 1) // after a second gap
 	b.settle()
-	b.now += 60 * ms // more than the hold since the first, not since the second
+	b.now += 60 * ms // more than the hold since the first gap, not since the second
 	b.want(t, 0, 2)
 }
 
 func TestBounds(t *testing.T) {
 	t.Run("window", func(t *testing.T) {
-		b := newBed(Config{Window: 64})
+		b := newTestBuffer(Config{Window: 64})
 		b.data(0, 0, 0)
 		b.data(1, 2, 1)
 		b.data(1, 70, 0)
 		if !slices.Contains(b.got, 2) {
-			t.Errorf("a packet that the window has left still waits: %v", b.got)
+			t.Errorf("a packet that has left the window still waits: %v", b.got)
 		}
 		b.data(0, 1, 1)
-		if s := b.Stats(); s.Old != 1 {
-			t.Errorf("one packet came behind the window, %d counted", s.Old)
+		if s := b.Stats(); s.TooOld != 1 {
+			t.Errorf("one packet was behind the window, %d counted", s.TooOld)
 		}
 	})
 	t.Run("bytes", func(t *testing.T) {
-		b := newBed(Config{MaxBytes: 40})
+		b := newTestBuffer(Config{MaxBytes: 40})
 		b.data(0, 0, 0)
 		for seq := 2; seq < 100; seq++ {
 			b.data(1, seq, 1)
-			if w := b.Stats().WaitBytes; w > 40 {
+			if w := b.Stats().WaitingBytes; w > 40 {
 				t.Fatalf("%d bytes wait, 40 are allowed", w)
 			}
 		}
 		b.now += time.Second
 		b.settle()
 		if len(b.got) != 99 {
-			t.Errorf("%d packets of 99 were delivered", len(b.got))
+			t.Errorf("%d of 99 packets were delivered", len(b.got))
 		}
 	})
 	t.Run("a number that was never sent", func(t *testing.T) {
-		b := newBed(Config{Window: 64})
+		b := newTestBuffer(Config{Window: 64})
 		b.data(0, 0, 0)
 		b.data(0, 1<<30, 0)
 		for seq := 1; seq < 400; seq++ {
@@ -196,11 +203,11 @@ func TestBounds(t *testing.T) {
 		}
 		b.settle()
 		if len(b.got) < 200 || b.got[len(b.got)-1] != 399 {
-			t.Errorf("after a forged number %d packets of 399 were delivered", len(b.got))
+			t.Errorf("%d of 399 packets were delivered after a forged number", len(b.got))
 		}
 	})
-	t.Run("two that claim the same predecessor", func(t *testing.T) {
-		b := newBed(Config{})
+	t.Run("two packets with the same predecessor", func(t *testing.T) {
+		b := newTestBuffer(Config{})
 		b.data(0, 0, 0)
 		b.data(1, 2, 1)
 		b.data(1, 3, 2)
@@ -213,19 +220,19 @@ func TestBounds(t *testing.T) {
 			t.Errorf("delivered %v, waiting %v", b.got, b.Waiting())
 		}
 	})
-	t.Run("numbers that wrap", func(t *testing.T) {
-		b := newBed(Config{})
+	t.Run("numbers wrap", func(t *testing.T) {
+		b := newTestBuffer(Config{})
 		b.Start(1<<32 - 3)
 		for i := range 6 {
-			b.Data(b.now, &Arrival{Seq: uint32(1<<32 - 3 + i), Before: 1, Packet: number(i)})
+			b.Data(b.now, &Arrival{Seq: uint32(1<<32 - 3 + i), FlowDistance: 1, Packet: numbered(i)})
 		}
 		b.want(t, 0, 1, 2, 3, 4, 5)
 	})
 }
 
-// TestRandomNetworks sends flows over random paths and looks that every flow arrives
-// in order but for late packets, nothing comes twice, nothing that came stays away and
-// nothing waits longer than allowed.
+// TestRandomNetworks sends flows over random paths and checks that every flow is
+// delivered in order except for late packets, no packet twice, and none after too long a
+// wait or never.
 func TestRandomNetworks(t *testing.T) {
 	for seed := range uint64(200) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) { randomNetwork(t, rand.New(rand.NewPCG(seed, 1))) })
@@ -263,13 +270,13 @@ func randomNetwork(t *testing.T, rng *rand.Rand) {
 		if lost[seq] = rng.Float64() < loss[p]; lost[seq] {
 			continue
 		}
-		sent = append(sent, flight{at: at + delay[p], a: Arrival{Path: p, Seq: uint32(seq), Before: uint16(before), Packet: number(seq)}})
+		sent = append(sent, flight{at: at + delay[p], a: Arrival{Path: p, Seq: uint32(seq), FlowDistance: uint16(before), Packet: numbered(seq)}})
 	}
 	for p := range paths {
 		sent = append(sent, flight{at: at + delay[p] + ms, mark: true, a: Arrival{Path: p, Seq: uint32(packets)}})
 	}
 	slices.SortStableFunc(sent, func(x, y flight) int { return int(x.at - y.at) })
-	b := newBed(Config{Hold: 100 * ms})
+	b := newTestBuffer(Config{Hold: 100 * ms})
 	for i, d := range delay {
 		b.Delay(i, d-slices.Min(delay))
 	}
@@ -287,11 +294,11 @@ func randomNetwork(t *testing.T, rng *rand.Rand) {
 	checkFlows(t, b, flowOf, lost)
 }
 
-func checkFlows(t *testing.T, b *bed, flowOf []int, lost map[int]bool) {
+func checkFlows(t *testing.T, b *testBuffer, flowOf []int, lost map[int]bool) {
 	seen, highest, backwards := map[int]bool{}, map[int]int{}, 0
 	for _, seq := range b.got {
 		if seen[seq] {
-			t.Fatalf("%d was delivered twice", seq)
+			t.Fatalf("packet %d was delivered twice", seq)
 		}
 		seen[seq] = true
 		if f := flowOf[seq]; seq < highest[f] {
@@ -302,7 +309,7 @@ func checkFlows(t *testing.T, b *bed, flowOf []int, lost map[int]bool) {
 	}
 	s := b.Stats()
 	if backwards > int(s.Late) {
-		t.Errorf("%d packets out of their flow's order, %d counted as late", backwards, s.Late)
+		t.Errorf("%d packets are out of their flow's order, %d counted as late", backwards, s.Late)
 	}
 	if s.Late > 0 && s.Forced == 0 {
 		t.Errorf("%d packets were given up too early", s.Late)
@@ -312,8 +319,8 @@ func checkFlows(t *testing.T, b *bed, flowOf []int, lost map[int]bool) {
 			t.Errorf("packet %d: lost %v, delivered %v", seq, lost[seq], seen[seq])
 		}
 	}
-	if s.Waiting != 0 || s.WaitBytes != 0 {
-		t.Errorf("%d packets, %d bytes wait for nothing", s.Waiting, s.WaitBytes)
+	if s.Waiting != 0 || s.WaitingBytes != 0 {
+		t.Errorf("%d packets, %d bytes still wait", s.Waiting, s.WaitingBytes)
 	}
 }
 
@@ -323,7 +330,7 @@ func TestNoAllocation(t *testing.T) {
 	data := make([]byte, 1400)
 	round := func() {
 		for i := range uint32(64) { // pairs that overtake each other
-			b.Data(now, &Arrival{Path: int(i & 1), Seq: seq + i ^ 1, Before: 1, Packet: Packet{Data: data}})
+			b.Data(now, &Arrival{Path: int(i & 1), Seq: seq + i ^ 1, FlowDistance: 1, Packet: Packet{Data: data}})
 		}
 		seq += 64
 		now += ms
@@ -345,7 +352,7 @@ func (discard) Deliver(Packet) {}
 func FuzzBuffer(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 2, 1, 1, 1, 1, 0, 9, 4, 4})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		bed := newBed(Config{Window: 64, MaxBytes: 256})
+		bed := newTestBuffer(Config{Window: 64, MaxBytes: 256})
 		for len(b) >= 4 {
 			path, seq, before := int(b[0]&7), int(b[1])|int(b[0]>>7)<<9, int(b[2])
 			switch b[3] & 7 {
@@ -364,13 +371,13 @@ func FuzzBuffer(f *testing.F) {
 			bed.settle()
 			b = b[4:]
 		}
-		if s := bed.Stats(); s.WaitBytes > 256 || s.Waiting > 64 {
-			t.Fatalf("%d packets of %d bytes wait", s.Waiting, s.WaitBytes)
+		if s := bed.Stats(); s.WaitingBytes > 256 || s.Waiting > 64 {
+			t.Fatalf("%d packets of %d bytes wait", s.Waiting, s.WaitingBytes)
 		}
 		bed.now += time.Second
 		bed.settle()
 		if bed.Waiting() {
-			t.Fatal("packets wait for longer than allowed")
+			t.Fatal("packets wait longer than allowed")
 		}
 	})
 }

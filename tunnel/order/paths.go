@@ -2,20 +2,20 @@ package order
 
 import "time"
 
-// path is what is known of one path.
+// path is what is known about one path.
 type path struct {
-	known  bool
-	idle   bool
-	dead   bool
-	told   uint64        // paths that have said that this one is dead
-	high   int64         // behind the highest that it has carried, or says it will not carry any more
-	behind time.Duration // how much longer it takes than the fastest path
-	holes  holes
+	known       bool
+	idle        bool
+	dead        bool
+	confirmedBy uint64        // paths that have announced that this one is dead
+	nextSeq     int64         // the path carries no lower number from now on
+	extraDelay  time.Duration // how much longer it takes than the fastest path
+	holes       holes
 }
 
-// hole is a packet that a path lost and that may be sent again.
+// hole is a gap in what a path has carried, which resent packets may fill.
 type hole struct {
-	from, to int64 // it is one of these
+	from, to int64 // the lost packets' numbers are in [from, to)
 	until    time.Duration
 }
 
@@ -34,8 +34,8 @@ func (h *holes) add(x hole) {
 	h.n++
 }
 
-// oldest is the first hole that may still be filled, after those that are
-// settled or overdue were dropped.
+// oldest returns the first hole that may still be filled. It drops those that are settled
+// or overdue.
 func (h *holes) oldest(now time.Duration, settled int64) *hole {
 	for h.n > 0 {
 		x := &h.ring[h.first]
@@ -51,125 +51,124 @@ func (b *Buffer) path(i int) *path {
 	p := &b.paths[i]
 	if !p.known {
 		*p = path{known: true, idle: true}
-		b.used = append(b.used, i)
+		b.knownPaths = append(b.knownPaths, i)
 	}
 	return p
 }
 
-// heard notes that a path has carried seq.
-func (b *Buffer) heard(i int, seq int64) {
+// noteSeq records that a path has carried seq.
+func (b *Buffer) noteSeq(i int, seq int64) {
 	p := b.path(i)
 	p.idle = false
-	if seq >= p.high {
-		p.high = seq + 1
+	if seq >= p.nextSeq {
+		p.nextSeq = seq + 1
 	}
 }
 
-// Mark notes that all a path will carry from now on has the number next or a
-// higher one; idle, that it carries nothing at present.
+// Mark records that a path carries only numbers from next on, and whether it is idle.
 func (b *Buffer) Mark(i int, next uint32, idle bool) {
 	p := b.path(i)
-	if n := b.Extend(next); n >= p.high {
-		p.high, p.idle = n, idle
+	if n := b.Extend(next); n >= p.nextSeq {
+		p.nextSeq, p.idle = n, idle
 	}
 }
 
-// Hole notes that a path lost packets between two that it carried, and that they
-// may come by another path until a time.
+// Hole records that a path lost packets between two that it carried, and that they may
+// arrive by another path until a time.
 func (b *Buffer) Hole(i int, from, to uint32, until time.Duration) {
 	b.path(i).holes.add(hole{from: b.Extend(from), to: b.Extend(to), until: until})
 }
 
-// Delay says how much longer a path takes than the fastest.
-func (b *Buffer) Delay(i int, behind time.Duration) { b.path(i).behind = behind }
+// Delay sets how much longer a path takes than the fastest.
+func (b *Buffer) Delay(i int, extra time.Duration) { b.path(i).extraDelay = extra }
 
-// Dead notes that path via said, behind all packets that it took over, that path i
-// carries nothing any more.
+// Dead records that path via announced, behind all packets that it took over, that path i
+// is dead.
 func (b *Buffer) Dead(i, via int) {
 	p := b.path(i)
 	p.dead = true
-	p.told |= 1 << via
+	p.confirmedBy |= 1 << via
 }
 
-// Alive takes Dead back.
+// Alive reverts Dead.
 func (b *Buffer) Alive(i int) {
 	p := b.path(i)
 	if p.dead {
-		p.dead, p.told, p.idle = false, 0, true
+		p.dead, p.confirmedBy, p.idle = false, 0, true
 	}
 }
 
-// floor is the number before which nothing will come any more.
+// floor returns the number before which nothing will arrive any more.
 func (b *Buffer) floor(now time.Duration) int64 {
-	floor, any := b.top, false
-	for _, i := range b.used {
+	floor, anyAlive := b.end, false
+	for _, i := range b.knownPaths {
 		p := &b.paths[i]
-		if p.dead && b.allTold(i) {
+		if p.dead && b.deathConfirmed(i) {
 			continue
 		}
-		any = true
-		high := p.high
+		anyAlive = true
+		high := p.nextSeq
 		if p.idle {
-			high = max(high, b.views.at(now-p.behind-b.margin))
+			high = max(high, b.history.at(now-p.extraDelay-b.margin))
 		}
 		if h := p.holes.oldest(now, b.settled); h != nil {
 			high = min(high, h.from)
 		}
 		floor = min(floor, high)
 	}
-	if !any {
+	if !anyAlive {
 		return b.settled
 	}
 	return floor
 }
 
-// allTold tells whether every path that could still bring packets of dead path i
-// has said that it has none.
-func (b *Buffer) allTold(i int) bool {
-	for _, q := range b.used {
-		if p := &b.paths[q]; q != i && !p.dead && b.paths[i].told&(1<<q) == 0 {
+// deathConfirmed reports whether every path that could still deliver packets of dead path
+// i has announced its death.
+func (b *Buffer) deathConfirmed(i int) bool {
+	for _, q := range b.knownPaths {
+		if p := &b.paths[q]; q != i && !p.dead && b.paths[i].confirmedBy&(1<<q) == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// views remembers how far the connection was at what time.
-type views struct {
-	ring [256]view
-	n    int // notes so far
+// history records which numbers had been reached at what time.
+type history struct {
+	ring [256]historyEntry
+	n    int // entries so far
 }
 
-type view struct {
+type historyEntry struct {
 	at  time.Duration
-	top int64
+	end int64
 }
 
-// viewEvery is the resolution: 256 views reach back for 128 ms, more than paths
-// that are worth using together differ.
-const viewEvery = 500 * time.Microsecond
+// historyStep is the resolution: 256 entries cover 128 ms, more than the delays of paths
+// that are worth using together differ by.
+const historyStep = 500 * time.Microsecond
 
-func (v *views) note(now time.Duration, top int64) {
+func (v *history) note(now time.Duration, end int64) {
 	if v.n > 0 {
-		if last := &v.ring[(v.n-1)%len(v.ring)]; now < last.at+viewEvery {
-			last.top = top
+		if last := &v.ring[(v.n-1)%len(v.ring)]; now < last.at+historyStep {
+			last.end = end
 			return
 		}
 	}
-	v.ring[v.n%len(v.ring)] = view{at: now, top: top}
+	v.ring[v.n%len(v.ring)] = historyEntry{at: now, end: end}
 	v.n++
 }
 
-// at is how far the connection was at time t, and 0 where nobody remembers. The
-// last view of a time counts from the end of its interval.
-func (v *views) at(t time.Duration) int64 {
+// at returns the number reached at time t, or 0 if that is unknown. An entry counts from
+// the end of its interval.
+func (v *history) at(t time.Duration) int64 {
 	for i := v.n - 1; i >= max(0, v.n-len(v.ring)); i-- {
-		if w := &v.ring[i%len(v.ring)]; w.at+viewEvery <= t {
-			return w.top
+		if w := &v.ring[i%len(v.ring)]; w.at+historyStep <= t {
+			return w.end
 		}
 	}
 	return 0
 }
 
-// Idle notes that a path carries nothing at present, where nobody sends marks.
+// Idle records that a path carries nothing at present, for a sender without marks.
 func (b *Buffer) Idle(i int) { b.path(i).idle = true }

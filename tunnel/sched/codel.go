@@ -1,77 +1,67 @@
 package sched
 
 import (
+	"cmp"
 	"math"
 	"time"
 )
 
-// CoDel decides at the head of a queue which packets to drop or mark, so that what
-// waits stays short without the link running dry (RFC 8289). The zero value has a
-// target of 3 ms and an interval of 50 ms.
+// CoDel decides at the head of a queue which packets to drop or mark, so that the queue
+// stays short and the link never runs dry (RFC 8289). The zero value has a target of 3 ms
+// and an interval of 50 ms.
 type CoDel struct {
 	Target   time.Duration // a standing queue of this length is tolerated
-	Interval time.Duration // and a longer one for this time: a few round trips
+	Interval time.Duration // a longer one is tolerated for this time: a few round trips
 
-	above    time.Duration // when it will have been above for an interval; 0: it is below
-	next     time.Duration // the next drop
-	count    int
-	dropping bool
+	dropAfter time.Duration // when the queue will have been above the target for an interval; 0: it is below
+	nextDrop  time.Duration
+	count     int // drops since dropping began
+	dropping  bool
 }
 
-func (c *CoDel) target() time.Duration {
-	if c.Target > 0 {
-		return c.Target
-	}
-	return 3 * time.Millisecond
-}
+func (c *CoDel) target() time.Duration   { return cmp.Or(c.Target, 3*time.Millisecond) }
+func (c *CoDel) interval() time.Duration { return cmp.Or(c.Interval, 50*time.Millisecond) }
 
-func (c *CoDel) interval() time.Duration {
-	if c.Interval > 0 {
-		return c.Interval
-	}
-	return 50 * time.Millisecond
-}
-
-// Drop tells whether to drop the packet at the head, which has waited for a time;
-// backlog is the number of bytes that wait behind it.
+// Drop reports whether to drop the packet at the head, which has waited for the given time.
+// backlog is the number of bytes queued behind it.
 func (c *CoDel) Drop(now, waited time.Duration, backlog int) bool {
-	ok := c.over(now, waited, backlog)
 	switch {
-	case !ok:
+	case !c.overTarget(now, waited, backlog):
 		c.dropping = false
 		return false
-	case c.dropping && now < c.next:
+	case c.dropping && now < c.nextDrop:
 		return false
 	case c.dropping:
 		c.count++
-		c.next += c.step()
+		c.nextDrop += c.dropSpacing()
 		return true
 	}
 	c.dropping = true
-	if recent := now-c.next < 8*c.interval(); recent && c.count > 2 {
-		c.count -= 2 // it has been dropping lately: go on from there
+	if recent := now-c.nextDrop < 8*c.interval(); recent && c.count > 2 {
+		c.count -= 2 // it was dropping a moment ago: continue from there
 	} else {
 		c.count = 1
 	}
-	c.next = now + c.step()
+	c.nextDrop = now + c.dropSpacing()
 	return true
 }
 
-// over tells whether the queue has been longer than the target for an interval.
-func (c *CoDel) over(now, waited time.Duration, backlog int) bool {
+// overTarget reports whether the queue has been longer than the target for an interval.
+func (c *CoDel) overTarget(now, waited time.Duration, backlog int) bool {
 	if waited < c.target() || backlog < 2*1500 {
-		c.above = 0
+		c.dropAfter = 0
 		return false
 	}
-	if c.above == 0 {
-		c.above = now + c.interval()
+	if c.dropAfter == 0 {
+		c.dropAfter = now + c.interval()
 	}
-	return now >= c.above
+	return now >= c.dropAfter
 }
 
-// Forgive begins anew: the queue that stands has a reason that is over.
-func (c *CoDel) Forgive() { c.above, c.dropping = 0, false }
+// Reset starts over: the reason for the standing queue is gone.
+func (c *CoDel) Reset() { c.dropAfter, c.dropping = 0, false }
 
-func (c *CoDel) step() time.Duration {
+// dropSpacing returns the time between two drops.
+func (c *CoDel) dropSpacing() time.Duration {
 	return time.Duration(float64(c.interval()) / math.Sqrt(float64(c.count)))
 }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestCoDel has a queue that stands at a length, looked at every millisecond.
+// TestCoDel offers CoDel a queue of constant length every millisecond.
 func TestCoDel(t *testing.T) {
 	drops := func(c *CoDel, from, to, waited time.Duration, backlog int) (at []time.Duration) {
 		for now := from; now < to; now += ms {
@@ -23,10 +23,11 @@ func TestCoDel(t *testing.T) {
 		backlog int
 		want    []time.Duration
 	}{
-		{"shorter than the target", 2 * ms, much, nil},
-		{"two packets only", 20 * ms, 2999, nil},
-		// RFC 8289 section 4: after an interval, then interval / √count later each.
-		{"too long", 20 * ms, much, []time.Duration{50 * ms, 100 * ms, 136 * ms, 165 * ms, 190 * ms}},
+		{"below the target", 2 * ms, much, nil},
+		{"only two packets", 20 * ms, 2999, nil},
+		// RFC 8289 section 4: the first drop after an interval, each further one interval
+		// / √count later.
+		{"above the target", 20 * ms, much, []time.Duration{50 * ms, 100 * ms, 136 * ms, 165 * ms, 190 * ms}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -35,16 +36,16 @@ func TestCoDel(t *testing.T) {
 			}
 		})
 	}
-	t.Run("goes on where it was", func(t *testing.T) {
+	t.Run("resumes the drop rate", func(t *testing.T) {
 		c := &CoDel{Target: 5 * ms, Interval: 100 * ms}
 		first := drops(c, 0, 1000*ms, 20*ms, much)
 		drops(c, 1000*ms, 1010*ms, 0, much)
 		again := drops(c, 1010*ms, 1300*ms, 20*ms, much)
 		if len(again) < 3 || again[0] != 1110*ms {
-			t.Fatalf("drops at %v after a pause, want one after an interval", again)
+			t.Fatalf("drops at %v after a pause, want the first after one interval", again)
 		}
 		if gap, early := again[2]-again[1], first[2]-first[1]; gap >= early {
-			t.Errorf("drops %v apart, those of a new start are %v", gap, early)
+			t.Errorf("drops are %v apart, want less than the %v of a fresh start", gap, early)
 		}
 	})
 }

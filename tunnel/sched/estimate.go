@@ -2,50 +2,52 @@ package sched
 
 import "time"
 
-// least keeps the least of recent values in two halves of an age.
-type least struct {
-	now, before float64
-	since       time.Duration
-	some        bool
+// windowedMin is the minimum of recent values: those of the current half of minimumAge and of
+// the half before it.
+type windowedMin struct {
+	current, previous float64
+	since             time.Duration
+	valid             bool
 }
 
-func (l *least) add(now time.Duration, v float64) {
+func (m *windowedMin) add(now time.Duration, v float64) {
 	switch {
-	case !l.some:
-		l.now, l.before, l.since, l.some = v, v, now, true
-	case now-l.since > baseAge/2:
-		l.before, l.now, l.since = l.now, v, now
+	case !m.valid:
+		m.set(now, v)
+	case now-m.since > minimumAge/2:
+		m.previous, m.current, m.since = m.current, v, now
 	default:
-		l.now = min(l.now, v)
+		m.current = min(m.current, v)
 	}
 }
 
-func (l *least) set(now time.Duration, v float64) {
-	*l = least{now: v, before: v, since: now, some: true}
+func (m *windowedMin) set(now time.Duration, v float64) {
+	*m = windowedMin{current: v, previous: v, since: now, valid: true}
 }
 
-func (l *least) get() float64 { return min(l.now, l.before) }
+func (m *windowedMin) get() float64 { return min(m.current, m.previous) }
 
-// highest keeps the highest of recent values likewise.
-type highest struct {
-	now, before float64
-	since       time.Duration
+// windowedMax is the maximum of the values of the current half of an age and of the half
+// before it.
+type windowedMax struct {
+	current, previous float64
+	since             time.Duration
 }
 
-func (h *highest) add(now time.Duration, v float64, age time.Duration) {
-	if now-h.since > age/2 {
-		h.before, h.now, h.since = h.now, v, now
+func (m *windowedMax) add(now time.Duration, v float64, age time.Duration) {
+	if now-m.since > age/2 {
+		m.previous, m.current, m.since = m.current, v, now
 		return
 	}
-	h.now = max(h.now, v)
+	m.current = max(m.current, v)
 }
 
-func (h *highest) get() float64 { return max(h.now, h.before) }
+func (m *windowedMax) get() float64 { return max(m.current, m.previous) }
 
-// meter is a rate over about a second, for people.
+// meter measures a rate over about half a second.
 type meter struct {
 	rate  float64 // bytes/s
-	bytes float64
+	bytes float64 // since then
 	since time.Duration
 }
 

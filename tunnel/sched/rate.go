@@ -5,208 +5,207 @@ import (
 	"time"
 )
 
-// How a rate is found.
+// rateControl is the state of the controller that sets pacer.rate. Until the path has been
+// full once (saturated), the rate is a guess that grows exponentially; from then on it
+// follows what the path delivers while it is full.
+type rateControl struct {
+	maxRate   float64 // set by the user; 0: unlimited
+	saturated bool    // the path has been full once
+	capacity  float64 // delivered by the full path, smoothed
+	peakRate  windowedMax
+	topRate   float64 // highest delivery rate ever; a full path's capacity replaces it
+
+	plateauRate    float64       // delivery rate that was not exceeded since plateauSince
+	plateauSince   time.Duration // since when the path has been sent more than it delivered
+	growingSince   time.Duration // since when there has been no queue although packets wait for the path
+	longQueueSince time.Duration // since when the queue has been too long
+}
+
+// window collects what one adjustment of the rate is based on: the reports since start.
+type window struct {
+	start    Report  // the report at which the window began
+	minQueue float64 // minimum in the window
+	// The acknowledged runs, as they were sent.
+	ackedBytes, firstRunBytes int // in all runs, and in the first
+	firstSentAt, lastSentAt   time.Duration
+	longestGap                time.Duration // between two runs, counted from the last run before the window
+}
+
 const (
-	queueTarget = 800 * time.Microsecond // the queue that stands in a path, at its least
-	queueBusy   = 300 * time.Microsecond // a longer queue proves that a path is full that packets wait for
-	queueLong   = 4 * time.Millisecond   // and a longer one that any is
-	settleTime  = 25 * time.Millisecond  // in which a wrong queue is brought back
-	window      = 5 * time.Millisecond   // the least time over which a rate is measured
+	targetQueue = 800 * time.Microsecond // shortest queue that a full path should keep
+	busyQueue   = 300 * time.Microsecond // a longer queue shows that a path is full if packets wait for it
+	longQueue   = 4 * time.Millisecond   // a longer queue shows that any path is full
+	settleTime  = 25 * time.Millisecond  // a queue of the wrong length is corrected in this time
+	minWindow   = 5 * time.Millisecond   // minimum time over which a rate is measured
 
-	startRate  = 10e6 / 8 // bytes/s of a path that nothing is known of
-	leastRate  = 64e3 / 8
-	fastGrowth = 2.0 // a report, until the path has been full once
-	peakGrowth = 1.1 // afterwards, above what was delivered: reports come late
-
-	measureTime = 200 * time.Millisecond // of padding on a new path, and eight round trips
-	measureMost = 1e9 / 8                // bytes/s; who has more finds it with data
-
-	soundEvery = 2500 * time.Millisecond // between two looks for the least delay
-	soundTurns = 16
-	drainTime  = depthTime + 2*runTime // more than a queue that has been seen: what is on its way into it
-	maxPause   = 100 * time.Millisecond
-	maxDoubts  = 3
-	soundClose = 700                    // µs: what differs by less is the same delay
-	fullPacket = 1514                   // bytes
-	baseAge    = 10 * time.Second       // a least delay is forgotten after this
-	peakAge    = 200 * time.Millisecond // and a highest delivery rate after this
+	startRate    = 10e6 / 8               // bytes/s; of a path about which nothing is known
+	minRate      = 64e3 / 8               // bytes/s
+	startGrowth  = 2.0                    // per report, until the path has been saturated
+	steadyGrowth = 1.1                    // above the peak rate afterwards: reports come late
+	peakAge      = 200 * time.Millisecond // the peak rate is forgotten after this
 )
 
-// measure draws conclusions from a report that acknowledges something.
-func (p *Path) measure(now time.Duration, r Report) {
-	delay, before := float64(r.Delay), p.base
-	p.base.add(now, delay)
-	if p.sampling && int32(r.Highest-p.sample) >= 0 {
-		p.sampled(now, delay, before.some && delay < before.get()-soundClose)
-		p.begin(r)
-		p.bestAt = now
+func (w *window) begin(r Report) {
+	w.start, w.minQueue, w.ackedBytes = r, math.Inf(1), 0
+}
+
+// acked adds an acknowledged run.
+func (w *window) acked(r *run) {
+	if w.ackedBytes == 0 {
+		w.longestGap = 0
+		w.firstSentAt, w.firstRunBytes = r.sentAt, r.bytes
 	}
-	p.queue = delay - p.base.get()
-	p.standing = p.queue
-	p.quietest = min(p.quietest, p.queue)
-	p.delay = p.base.get()
-	span := time.Duration(int32(r.Arrived-p.mark.Arrived)) * time.Microsecond
-	if span < window {
+	w.longestGap = max(w.longestGap, r.sentAt-w.lastSentAt)
+	w.ackedBytes += r.bytes
+	w.lastSentAt = r.sentAt
+}
+
+// sendRate returns the rate at which the acknowledged runs were sent, or 0 if they say
+// nothing.
+func (w *window) sendRate() float64 {
+	d := w.lastSentAt - w.firstSentAt
+	if w.ackedBytes == 0 || d < minWindow/2 {
+		return 0
+	}
+	return float64(w.ackedBytes-w.firstRunBytes) / d.Seconds()
+}
+
+// update updates the delays and, at the end of a window, the rate. The report covers packets
+// that no earlier one did.
+func (p *Path) update(now time.Duration, r Report) {
+	d, w := &p.delay, &p.window
+	delay, before := float64(r.MinDelay), d.minimum
+	d.minimum.add(now, delay)
+	if p.drain.sampling && int32(r.HighestSeq-p.drain.sampleSeq) >= 0 {
+		p.finishDrain(now, delay, before.valid && delay < before.get()-sameDelayMicros)
+		w.begin(r)
+		p.control.plateauSince = now
+	}
+	d.oneWay = d.minimum.get()
+	d.standingQueue = delay - d.oneWay
+	d.assumedQueue = d.standingQueue
+	w.minQueue = min(w.minQueue, d.standingQueue)
+	span := time.Duration(int32(r.Arrived-w.start.Arrived)) * time.Microsecond
+	if span < minWindow {
 		return
 	}
-	if !p.sampling && r.Bytes != p.mark.Bytes { // else a pause is in the window, or will be; or nothing has come
-		p.adjust(now, float64(r.Bytes-p.mark.Bytes)/span.Seconds(), span)
+	// A window with a pause in it, or just before it, says nothing about the rate.
+	if !p.drain.sampling && r.Bytes != w.start.Bytes {
+		p.adjustRate(now, float64(r.Bytes-w.start.Bytes)/span.Seconds(), span)
 	}
-	p.begin(r)
+	w.begin(r)
 }
 
-// begin begins a window with a report.
-func (p *Path) begin(r Report) {
-	p.mark, p.quietest = r, math.Inf(1)
-	p.sent = 0
+// feedbackDelay returns how long it takes until a change of the rate shows in a report.
+func (p *Path) feedbackDelay() time.Duration { return p.delay.smoothedRTT + 2*minWindow }
+
+// queueTarget returns the queue that a full path should keep: more on slow paths, where a
+// packet takes long.
+func (p *Path) queueTarget() float64 {
+	return max(float64(targetQueue.Microseconds()), 1.5*fullPacketBytes/p.control.capacity*1e6)
 }
 
-// lag is how long it takes until what is sent shows in a report.
-func (p *Path) lag() time.Duration { return p.rtt + 2*window }
-
-// target is the queue that should stand: more on slow paths, where a packet is long.
-func (p *Path) target() float64 {
-	return max(float64(queueTarget.Microseconds()), 1.5*fullPacket/p.capacity*1e6)
+// queueNoise returns the longest measured queue that may not be one: the minimum delay may
+// be that of a short packet, which takes less time than a full one.
+func (p *Path) queueNoise() float64 {
+	return max(float64(busyQueue.Microseconds()), fullPacketBytes/p.pacer.rate*1e6)
 }
 
-// noise is a queue that may be none: what passes for the least delay may be that of a short
-// packet, which takes less time than a full one.
-func (p *Path) noise() float64 {
-	return max(float64(queueBusy.Microseconds()), fullPacket/p.rate*1e6)
-}
-
-// adjust sets the rate by what was delivered in a window.
-func (p *Path) adjust(now time.Duration, delivered float64, span time.Duration) {
-	p.peak.add(now, delivered, max(peakAge, 2*p.lag()))
-	held := p.held+span+p.lag() > now
-	// What was delivered is what the path can carry if more was there to be sent when it
-	// was sent, and a queue stood; or if a long queue stood all the time. A little delay
-	// besides is none of ours.
-	sent := p.sendRate()
-	limited := sent > 0.8*p.rate
-	busy := limited && p.quietest > p.noise() ||
-		p.quietest > float64(queueLong.Microseconds()) && delivered > p.rate/2
+// adjustRate sets the rate after a window of length span in which the path delivered at the
+// given rate.
+func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Duration) {
+	c, w, pace := &p.control, &p.window, &p.pacer
+	c.peakRate.add(now, delivered, max(peakAge, 2*p.feedbackDelay()))
+	heldBack := pace.heldBackAt+span+p.feedbackDelay() > now
+	// The delivery rate is the path's capacity if the path was sent as much as its rate
+	// allows and a queue stood, or if a long queue stood all the time. A short additional
+	// delay without that has other causes.
+	sent := w.sendRate()
+	limited := sent > 0.8*pace.rate
+	busy := limited && w.minQueue > p.queueNoise() ||
+		w.minQueue > float64(longQueue.Microseconds()) && delivered > pace.rate/2
 	if limited { // else the first packets after a pause may have been faster than the path
-		p.top = max(p.top, delivered)
+		c.topRate = max(c.topRate, delivered)
 	}
-	if idle := p.gap > max(span/4, time.Duration(2*fullPacket/p.rate*1e9)); idle || !held {
-		// Less was delivered in the window than was sent in a part of it: no plateau.
-		p.best, p.bestAt = delivered, now
+	if idle := w.longestGap > max(span/4, time.Duration(2*fullPacketBytes/pace.rate*1e9)); idle || !heldBack {
+		// Sending had a pause, so a low delivery rate is no sign of a plateau.
+		c.plateauRate, c.plateauSince = delivered, now
 	}
 	switch {
 	case busy:
-		p.aim(now, delivered)
-		p.top = p.capacity
-	case !held:
-		// What it may be sent beyond what it has ever delivered is a guess that nothing
-		// corrects as long as nothing waits.
-		p.rate = min(p.rate, max(peakGrowth*p.top, startRate))
-		if p.full && p.queue < p.target() { // what it was slowed down for has drained
-			p.rate = max(p.rate, p.capacity)
+		p.steerQueue(now, delivered)
+		c.topRate = c.capacity
+	case !heldBack:
+		// A rate beyond all that was ever delivered is a guess, and nothing corrects it as
+		// long as nothing waits.
+		pace.rate = min(pace.rate, max(steadyGrowth*c.topRate, startRate))
+		if c.saturated && p.delay.assumedQueue < p.queueTarget() { // the queue that slowed the path has drained
+			pace.rate = max(pace.rate, c.capacity)
 		}
-	case p.plateau(now, sent, delivered):
-		p.queue = max(p.queue, (sent/delivered-1)*float64((now-p.bestAt).Microseconds()))
-		p.full, p.capacity, p.rate = true, delivered, delivered
-		p.sound(now)
-	case limited && p.full:
-		p.grow(now, delivered)
+	case c.atPlateau(now, sent, delivered, p.feedbackDelay()):
+		p.delay.assumedQueue = max(p.delay.assumedQueue, (sent/delivered-1)*float64((now-c.plateauSince).Microseconds()))
+		c.saturated, c.capacity, pace.rate = true, delivered, delivered
+		p.startDrain(now)
+	case limited && c.saturated:
+		p.growRate(now, delivered)
 	case limited:
-		p.rate = max(p.rate, min(p.rate*fastGrowth, fastGrowth*p.peak.get()))
+		pace.rate = max(pace.rate, min(pace.rate*startGrowth, startGrowth*c.peakRate.get()))
 	}
-	p.clamp()
-	if busy && p.wrong > 0 && now-p.wrong > 4*p.lag() || held && p.full && now-p.sounded > soundEvery {
-		p.sound(now)
+	p.clampRate()
+	if busy && c.longQueueSince > 0 && now-c.longQueueSince > 4*p.feedbackDelay() ||
+		heldBack && c.saturated && now-p.drain.lastAt > drainEvery {
+		p.startDrain(now)
 	}
 }
 
-// sendRate is how fast what was acknowledged in the window was sent, bytes/s; 0: that can't
-// be told.
-func (p *Path) sendRate() float64 {
-	d := p.sentTo - p.sentFrom
-	if p.sent == 0 || d < window/2 {
-		return 0
+// atPlateau reports whether the path has been sent more than it delivered for so long that
+// it must be full. What looks like its minimum delay is a queue then.
+func (c *rateControl) atPlateau(now time.Duration, sent, delivered float64, feedbackDelay time.Duration) bool {
+	if delivered <= 0 || sent < 1.15*delivered || delivered > 1.1*c.plateauRate {
+		c.plateauRate, c.plateauSince = delivered, now
 	}
-	return float64(p.sent-p.sentFirst) / d.Seconds()
+	return now-c.plateauSince > max(4*feedbackDelay, 10*minWindow)
 }
 
-// plateau tells whether the path has been sent more than it delivers for so long that it
-// must be full: what passes for its least delay is a queue.
-func (p *Path) plateau(now time.Duration, sent, delivered float64) bool {
-	if delivered <= 0 || sent < 1.15*delivered || delivered > 1.1*p.best {
-		p.best, p.bestAt = delivered, now
+// growRate raises the rate of a saturated path that has no queue although packets wait for
+// it: a little at first, and more with every round trip in which that stays so.
+func (p *Path) growRate(now time.Duration, delivered float64) {
+	c, pace := &p.control, &p.pacer
+	if c.growingSince == 0 {
+		c.growingSince = now
 	}
-	return now-p.bestAt > max(4*p.lag(), 10*window)
+	rounds := float64(now-c.growingSince) / float64(p.feedbackDelay())
+	growth := min(steadyGrowth+0.1*rounds, startGrowth)
+	pace.rate = max(pace.rate, min(pace.rate*(1+(growth-1)/2), growth*c.peakRate.get()))
+	c.capacity = max(c.capacity, delivered)
+	c.longQueueSince = 0
 }
 
-// grow raises the rate of a path that has no queue though packets wait for it: a little, and
-// more with every round trip in which it stays so.
-func (p *Path) grow(now time.Duration, delivered float64) {
-	if p.calm == 0 {
-		p.calm = now
+// steerQueue sets the rate of a full path so that its queue approaches the target. The gain
+// falls with the age of reports, so that a late report does not make the queue oscillate.
+func (p *Path) steerQueue(now time.Duration, delivered float64) {
+	c := &p.control
+	if !c.saturated {
+		c.saturated, c.capacity = true, delivered
 	}
-	round := float64(now-p.calm) / float64(p.lag())
-	most := min(peakGrowth+0.1*round, fastGrowth)
-	p.rate = max(p.rate, min(p.rate*(1+(most-1)/2), most*p.peak.get()))
-	p.capacity = max(p.capacity, delivered)
-	p.wrong = 0
-}
-
-// aim sets the rate of a full path so that its queue becomes what it should be. The
-// gain is such that a report that comes late does not make the queue swing.
-func (p *Path) aim(now time.Duration, delivered float64) {
-	if !p.full {
-		p.full, p.capacity = true, delivered
-	}
-	p.calm = 0
-	p.capacity += (delivered - p.capacity) * 0.25
-	target := p.target()
-	off := (target - p.quietest) / float64(max(settleTime, 3*p.lag(), 4*time.Duration(target)*time.Microsecond).Microseconds())
+	c.growingSince = 0
+	c.capacity += (delivered - c.capacity) * 0.25
+	target := p.queueTarget()
+	settle := max(settleTime, 3*p.feedbackDelay(), 4*time.Duration(target)*time.Microsecond)
+	correction := (target - p.window.minQueue) / float64(settle.Microseconds())
 	switch {
-	case off >= -0.02:
-		p.wrong = 0
-	case p.wrong == 0:
-		p.wrong = now
+	case correction >= -0.02:
+		c.longQueueSince = 0
+	case c.longQueueSince == 0:
+		c.longQueueSince = now
 	}
-	p.rate = p.capacity * (1 + min(max(off, -0.5), 0.1))
+	p.pacer.rate = c.capacity * (1 + min(max(correction, -0.5), 0.1))
 }
 
-// sound lets the path run empty, to see its least delay. When sending less has not
-// made a queue shorter, it is not a queue; and if it is, this drains it.
-func (p *Path) sound(now time.Duration) {
-	if p.sampling {
-		return
+func (p *Path) clampRate() {
+	c := &p.pacer
+	if p.control.maxRate > 0 {
+		c.rate = min(c.rate, p.control.maxRate)
 	}
-	p.pause = min(time.Duration(p.queue)*time.Microsecond+drainTime, maxPause/4)
-	p.silence(now)
-}
-
-func (p *Path) silence(now time.Duration) {
-	p.wrong, p.sounded = 0, now
-	p.paused = now + p.pause
-	p.sampling, p.sample = true, uint32(p.seq)
-	p.backlog = 0
-}
-
-// sampled takes the delay of what was sent after a pause. If it is more than the least so
-// far, either that was outdated, or the pause was too short for the queue: it is more again
-// after a longer one, or it is not. If it is less, that was a queue, too, of which some may be left.
-func (p *Path) sampled(now time.Duration, delay float64, less bool) {
-	p.sampling = false
-	more := delay > p.base.get()+soundClose && (p.doubted == 0 || delay < p.doubt-soundClose)
-	if (more || less) && p.doubted < maxDoubts {
-		p.doubt = delay
-		p.doubted++
-		p.pause = min(2*p.pause, maxPause)
-		p.silence(now)
-		return
-	}
-	p.doubted = 0
-	p.base.set(now, delay)
-}
-
-func (p *Path) clamp() {
-	if p.limit > 0 {
-		p.rate = min(p.rate, p.limit)
-	}
-	p.rate = max(p.rate, leastRate)
+	c.rate = max(c.rate, minRate)
 }

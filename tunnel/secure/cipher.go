@@ -10,23 +10,22 @@ import (
 	"golang.org/x/sys/cpu"
 )
 
-// Cipher is the AEAD that a session's packets are sealed with. Its values are
-// bits, and on the wire: an offer is a set of them.
+// Cipher is the AEAD that seals a session's packets. Its values are bits that also appear
+// on the wire: an offer is a set of them.
 type Cipher byte
 
 const (
-	// ChaCha20Poly1305 is RFC 8439's. Everybody can do it.
+	// ChaCha20Poly1305 is the AEAD of RFC 8439, which every end supports.
 	ChaCha20Poly1305 Cipher = 1 << iota
 	// AES128GCM is AEAD_AES_128_GCM of RFC 5116.
 	AES128GCM
 )
 
-// Overhead is by how many bytes a sealed packet is longer than the plain one,
-// whatever the cipher.
+// Overhead is the size of the seal in bytes, for every cipher.
 const Overhead = 16
 
-// How much one key may do: RFC 9001 appendix B, where the chance that an attacker
-// gets anywhere stays below 2^-57.
+// The limits of one key, from RFC 9001 appendix B: an attacker's chance of success stays
+// below 2^-57.
 const (
 	// BlockBytes is the unit of SealLimit.
 	BlockBytes = aes.BlockSize
@@ -37,12 +36,12 @@ const (
 	chaChaOpen    = 1 << 36 // section 6.6
 )
 
-// aes128KeyBytes is the length of AES-128's key.
+// aes128KeyBytes is the length of an AES-128 key.
 const aes128KeyBytes = 16
 
-// SealLimit is how many blocks one direction of a session may seal, over all its spaces:
-// with AES-GCM 512 GiB. Each packet counts its header and plaintext together, rounded up
-// to whole blocks. There must be a new session by then.
+// SealLimit returns how many blocks one direction of a session may seal, over all its
+// spaces: with AES-GCM 512 GiB. Each packet counts its header and plaintext together,
+// rounded up to whole blocks. A new session must replace this one by then.
 func (c Cipher) SealLimit() uint64 {
 	if c == AES128GCM {
 		return gcmSealBlocks
@@ -50,13 +49,14 @@ func (c Cipher) SealLimit() uint64 {
 	return chaChaSeal
 }
 
-// Blocks is what a packet of so many bytes, header and plaintext together, counts.
+// Blocks returns how many blocks a packet counts, given the size of its header and
+// plaintext together.
 func Blocks(packetBytes int) uint64 { return (uint64(packetBytes) + BlockBytes - 1) / BlockBytes }
 
-// OpenLimit is how many packets one direction of a session may refuse to open as
-// forged; there must be a new session by then. (RFC 9001 section 6.6 counts over
-// all keys of a connection, and then ends it. A tunnel has no end, and whoever
-// sends it rubbish must not be able to end it.)
+// OpenLimit returns how many forged packets one direction of a session may refuse. A new
+// session must replace this one by then. (RFC 9001 section 6.6 counts over all keys of a
+// connection, and then ends it. A tunnel has no end, and an attacker who sends it garbage
+// must not be able to end it.)
 func (c Cipher) OpenLimit() uint64 {
 	if c == AES128GCM {
 		return gcmOpen
@@ -64,7 +64,7 @@ func (c Cipher) OpenLimit() uint64 {
 	return chaChaOpen
 }
 
-// String is the cipher's name, as in "AES-128-GCM".
+// String returns the cipher's name, as in "AES-128-GCM".
 func (c Cipher) String() string {
 	switch c {
 	case ChaCha20Poly1305:
@@ -75,9 +75,9 @@ func (c Cipher) String() string {
 	return fmt.Sprintf("cipher %d", byte(c))
 }
 
-// able is the set of ciphers that this processor does well.
-func able() Cipher {
-	// What Go's assembly for AES-GCM asks for: crypto/internal/fips140/aes/gcm.
+// supportedCiphers returns the set of ciphers for which this processor has fast code.
+func supportedCiphers() Cipher {
+	// The requirements of Go's assembly for AES-GCM: crypto/internal/fips140/aes/gcm.
 	amd64 := cpu.X86.HasAES && cpu.X86.HasPCLMULQDQ && cpu.X86.HasSSE41 && cpu.X86.HasSSSE3
 	arm64 := cpu.ARM64.HasAES && cpu.ARM64.HasPMULL
 	if amd64 || arm64 {
@@ -86,23 +86,23 @@ func able() Cipher {
 	return ChaCha20Poly1305
 }
 
-// single tells whether c is one cipher that this package knows.
-func (c Cipher) single() bool {
+// isKnown reports whether c is exactly one cipher of this package.
+func (c Cipher) isKnown() bool {
 	return bits.OnesCount8(byte(c)) == 1 && c&(ChaCha20Poly1305|AES128GCM) != 0
 }
 
-// pick is the best cipher that is in the offer and that this side can do. Bits
-// of an offer that mean nothing here are a later version's, and ignored.
-func (c Cipher) pick(can Cipher) (Cipher, bool) {
+// pick returns the best cipher that is in the offer and that this side supports. Unknown
+// bits of an offer belong to later versions and are ignored.
+func (c Cipher) pick(supported Cipher) (Cipher, bool) {
 	for _, best := range []Cipher{AES128GCM, ChaCha20Poly1305} {
-		if c&can&best != 0 {
+		if c&supported&best != 0 {
 			return best, true
 		}
 	}
 	return 0, false
 }
 
-// keyBytes is the length of its key.
+// keyBytes returns the length of the cipher's key.
 func (c Cipher) keyBytes() int {
 	if c == AES128GCM {
 		return aes128KeyBytes
@@ -110,7 +110,7 @@ func (c Cipher) keyBytes() int {
 	return chacha20poly1305.KeySize
 }
 
-// aead is the cipher with a key of keyBytes bytes, which it copies.
+// aead returns the cipher with a key of keyBytes bytes, which it copies.
 func (c Cipher) aead(key []byte) (cipher.AEAD, error) {
 	if c != AES128GCM {
 		return chacha20poly1305.New(key)

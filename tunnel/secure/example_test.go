@@ -6,7 +6,7 @@ import (
 	"cleat/tunnel/secure"
 )
 
-// Two hosts agree on a session, and one packet crosses.
+// Two hosts make a session and exchange one packet.
 func Example() {
 	near, _ := secure.ParsePrivateKey("wEa4yvXpYYSgkEYgUdaPqdzjO/tI4k1YtnPT8YDGH2c=")
 	far, _ := secure.ParsePrivateKey("aA6/NSxkPJvYVCb9wyzTOiZGM5wyTEmI6GlpRHdGNlU=")
@@ -40,7 +40,7 @@ func Example() {
 	plain, err := theirs.Open(nil, []byte("header"), sealed, nonce)
 	fmt.Printf("asked for %s\n", asked)
 	fmt.Printf("got %s, error %v, new %v\n", plain, err, window.Mark(nonce.Counter))
-	fmt.Printf("again: new %v\n", window.Fresh(nonce.Counter))
+	fmt.Printf("again: new %v\n", window.IsNew(nonce.Counter))
 	// Output:
 	// asked for MTU 1400
 	// got packet, error <nil>, new true

@@ -6,29 +6,29 @@ import (
 	"testing"
 )
 
-// FuzzRespond gives the responder strange first messages: only the initiator's
-// own is answered.
+// FuzzRespond sends the responder arbitrary first messages: only the initiator's own is
+// answered.
 func FuzzRespond(f *testing.F) {
-	a, b := sidesFrom(f, 1, able(), able())
+	a, b := sidesFrom(f, 1, supportedCiphers(), supportedCiphers())
 	_, authentic, err := a.begin([]byte("payload"))
 	if err != nil {
 		f.Fatal(err)
 	}
-	seed(f, authentic)
+	addSeeds(f, authentic)
 	f.Fuzz(func(t *testing.T, message []byte) {
 		answer, s, _, err := b.respond(message, reply("payload"))
 		if bytes.Equal(message, authentic) != (err == nil) || (s == nil) != (err != nil) || (answer == nil) != (err != nil) {
 			t.Errorf("message %x: %v", message, err)
 		}
 		if err != nil && !errors.Is(err, ErrHandshake) {
-			t.Errorf("message %x is refused with %v", message, err)
+			t.Errorf("message %x causes %v", message, err)
 		}
 	})
 }
 
-// FuzzFinish gives the initiator strange second messages, and then the right one.
+// FuzzFinish sends the initiator arbitrary second messages, and then the right one.
 func FuzzFinish(f *testing.F) {
-	a, b := sidesFrom(f, 1, able(), able())
+	a, b := sidesFrom(f, 1, supportedCiphers(), supportedCiphers())
 	_, message1, err := a.begin(nil)
 	if err != nil {
 		f.Fatal(err)
@@ -37,9 +37,9 @@ func FuzzFinish(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	seed(f, authentic)
+	addSeeds(f, authentic)
 	f.Fuzz(func(t *testing.T, message []byte) {
-		a, _ := sidesFrom(t, 1, able(), able())
+		a, _ := sidesFrom(t, 1, supportedCiphers(), supportedCiphers())
 		h, _, err := a.begin(nil)
 		if err != nil {
 			t.Fatal(err)
@@ -52,7 +52,7 @@ func FuzzFinish(f *testing.F) {
 			return
 		}
 		if !errors.Is(err, ErrHandshake) {
-			t.Errorf("message %x is refused with %v", message, err)
+			t.Errorf("message %x causes %v", message, err)
 		}
 		if _, _, err := h.Finish(authentic); err != nil {
 			t.Errorf("the right message after %x: %v", message, err)
@@ -60,7 +60,7 @@ func FuzzFinish(f *testing.F) {
 	})
 }
 
-// FuzzOpen gives a session strange packets.
+// FuzzOpen opens arbitrary packets.
 func FuzzOpen(f *testing.F) {
 	a, b := sessions(f, AES128GCM)
 	header, nonce := []byte("header"), Nonce{Space: 1, Counter: 2}
@@ -77,7 +77,7 @@ func FuzzOpen(f *testing.F) {
 	})
 }
 
-// FuzzKeys reads strange texts: what is read is written in the same way.
+// FuzzKeys parses arbitrary texts: a parsed key must be written as it was read.
 func FuzzKeys(f *testing.F) {
 	private, _ := keysFrom(f, 1)
 	for _, text := range []string{private.Text(), private.Public().String(), "", "A", private.Text()[:43]} {
@@ -85,14 +85,14 @@ func FuzzKeys(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		if key, err := ParsePublicKey(text); err == nil && key.String() != text {
-			t.Errorf("public key %q became %v", text, key)
+			t.Errorf("public key %q is written as %v", text, key)
 		}
 		key, err := ParsePrivateKey(text)
 		if err != nil {
 			return
 		}
 		if key.Text() != text {
-			t.Errorf("private key %q became %q", text, key.Text())
+			t.Errorf("private key %q is written as %q", text, key.Text())
 		}
 		if _, err := ParsePublicKey(key.Public().String()); err != nil {
 			t.Errorf("the public key of %q: %v", text, err)
@@ -100,8 +100,8 @@ func FuzzKeys(f *testing.F) {
 	})
 }
 
-// seed adds a message, parts of it, and it with strange ephemeral keys.
-func seed(f *testing.F, message []byte) {
+// addSeeds adds a message, parts of it, and variants with other ephemeral keys.
+func addSeeds(f *testing.F, message []byte) {
 	f.Add(message)
 	f.Add([]byte{})
 	f.Add(message[:KeyBytes])

@@ -11,31 +11,29 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// GuardOverhead is by how many bytes a guarded message is longer than the plain one: a
+// GuardOverhead is how many bytes a guarded message is longer than the plain one: a
 // random nonce in front and an authenticator behind.
 const GuardOverhead = chacha20poly1305.NonceSizeX + chacha20poly1305.Overhead
 
-// labelGuard is what a Guard's keys are derived with.
-const labelGuard = prologue + " guard "
+// guardLabel is the label for deriving a Guard's keys.
+const guardLabel = prologue + " guard "
 
-// Guard keeps messages of strangers away from the handshake. It encrypts and
-// authenticates each handshake message once more, with a key that only the two ends can
-// compute. So a forged message costs its receiver a microsecond instead of a
-// multiplication on Curve25519. A replayed one gets through: see the package comment.
-// Its methods may be used concurrently.
+// Guard keeps strangers' messages away from the handshake. It encrypts and authenticates
+// each handshake message once more, with a key that only the two ends can compute. So a
+// forged message costs its receiver a microsecond instead of a multiplication on
+// Curve25519. A replayed message passes: see the package documentation. Its methods are
+// safe for concurrent use.
 type Guard struct{ out, in cipher.AEAD }
 
-// NewGuard makes the Guard of the end with the private key mine. It multiplies once.
-func NewGuard(mine PrivateKey, peer PublicKey) (*Guard, error) {
-	g, err := newGuard(mine, peer)
-	if err != nil {
-		return nil, fmt.Errorf("make guard: %w", err)
-	}
-	return g, nil
-}
-
-func newGuard(mine PrivateKey, peer PublicKey) (*Guard, error) {
-	if err := (side{mine: mine, peer: peer}).check(); err != nil {
+// NewGuard returns the Guard of the end with the private key mine. It computes one
+// multiplication on Curve25519.
+func NewGuard(mine PrivateKey, peer PublicKey) (_ *Guard, err error) {
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("create guard: %w", err)
+		}
+	}()
+	if err := (side{private: mine, peer: peer}).check(); err != nil {
 		return nil, err
 	}
 	private, err := ecdh.X25519().NewPrivateKey(mine.s.key[:])
@@ -51,19 +49,22 @@ func newGuard(mine PrivateKey, peer PublicKey) (*Guard, error) {
 		return nil, err
 	}
 	defer clear(shared)
-	// The label names sender and receiver, in this order: what an end sent is refused
-	// when it comes back.
+	// The label names sender and receiver, in this order, so that an end's own message is
+	// refused when it is reflected.
 	own := mine.Public()
 	out, err := guardKey(shared, own, peer)
 	if err != nil {
 		return nil, err
 	}
 	in, err := guardKey(shared, peer, own)
-	return &Guard{out: out, in: in}, err
+	if err != nil {
+		return nil, err
+	}
+	return &Guard{out: out, in: in}, nil
 }
 
 func guardKey(shared []byte, from, to PublicKey) (cipher.AEAD, error) {
-	key, err := hkdf.Key(sha256.New, shared, nil, labelGuard+string(from[:])+string(to[:]), chacha20poly1305.KeySize)
+	key, err := hkdf.Key(sha256.New, shared, nil, guardLabel+string(from[:])+string(to[:]), chacha20poly1305.KeySize)
 	if err != nil {
 		return nil, err
 	}
@@ -71,16 +72,17 @@ func guardKey(shared []byte, from, to PublicKey) (cipher.AEAD, error) {
 	return chacha20poly1305.NewX(key)
 }
 
-// Seal encrypts message, authenticates it together with header, and appends the result
-// to dst.
+// Seal encrypts message, authenticates it together with header, and appends the result to
+// dst.
 func (g *Guard) Seal(dst, header, message []byte) []byte {
 	var nonce [chacha20poly1305.NonceSizeX]byte
 	rand.Read(nonce[:]) // never fails
 	return g.out.Seal(append(dst, nonce[:]...), nonce[:], message, header)
 }
 
-// Open checks header and sealed and returns the message, decrypted in place: sealed is
-// overwritten, whatever comes of it. What the peer did not seal is ErrHandshake.
+// Open authenticates header and sealed and returns the message, decrypted in place:
+// sealed is overwritten in any case. It returns ErrHandshake if the peer did not seal the
+// message.
 func (g *Guard) Open(header, sealed []byte) ([]byte, error) {
 	if len(sealed) < GuardOverhead {
 		return nil, ErrHandshake

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// guards are those of both ends.
-func guards(t testing.TB) (first, second *Guard) {
+// newGuards returns the guards of both ends.
+func newGuards(t testing.TB) (first, second *Guard) {
 	t.Helper()
 	a, b := keysFrom(t, 1)
 	first, err := NewGuard(a, b.Public())
@@ -21,21 +21,21 @@ func guards(t testing.TB) (first, second *Guard) {
 }
 
 func TestGuard(t *testing.T) {
-	a, b := guards(t)
+	a, b := newGuards(t)
 	header, message := []byte("header"), []byte("message")
 	for _, pair := range [][2]*Guard{{a, b}, {b, a}} {
 		sealed := pair[0].Seal([]byte("in front"), header, message)[len("in front"):]
 		if len(sealed) != len(message)+GuardOverhead {
-			t.Errorf("%d bytes became %d", len(message), len(sealed))
+			t.Errorf("sealing %d bytes gives %d", len(message), len(sealed))
 		}
 		if got, err := pair[1].Open(header, bytes.Clone(sealed)); err != nil || !bytes.Equal(got, message) {
 			t.Errorf("opened %q, %v", got, err)
 		}
 		if _, err := pair[0].Open(header, bytes.Clone(sealed)); !errors.Is(err, ErrHandshake) {
-			t.Errorf("its own message is taken for the peer's: %v", err)
+			t.Errorf("an end accepts its own message: %v", err)
 		}
 		if _, err := pair[1].Open([]byte("Header"), bytes.Clone(sealed)); !errors.Is(err, ErrHandshake) {
-			t.Errorf("another header: %v", err)
+			t.Errorf("different header: %v", err)
 		}
 		for i := range sealed {
 			altered := bytes.Clone(sealed)
@@ -44,21 +44,21 @@ func TestGuard(t *testing.T) {
 				t.Errorf("byte %d altered: %v", i, err)
 			}
 			if _, err := pair[1].Open(header, bytes.Clone(sealed[:i])); !errors.Is(err, ErrHandshake) {
-				t.Errorf("cut to %d bytes: %v", i, err)
+				t.Errorf("truncated to %d bytes: %v", i, err)
 			}
 		}
 		if again := pair[0].Seal(nil, header, message); bytes.Equal(again, sealed) {
-			t.Error("a message looks the same each time")
+			t.Error("two sealed messages are equal")
 		}
 	}
 }
 
-// TestGuardOfStrangers has somebody who knows both public keys, and has a key of his own,
-// forge messages to either end.
+// TestGuardOfStrangers has an attacker with both public keys and a key of its own forge
+// messages to either end.
 func TestGuardOfStrangers(t *testing.T) {
 	a, b := keysFrom(t, 1)
 	stranger, _ := keysFrom(t, 2)
-	first, second := guards(t)
+	first, second := newGuards(t)
 	for _, to := range []struct {
 		guard *Guard
 		key   PublicKey
@@ -83,21 +83,21 @@ func TestGuardRefusesKeys(t *testing.T) {
 	}
 	for _, point := range lowOrderPoints() {
 		if _, err := NewGuard(a, point); err == nil {
-			t.Errorf("peer %x is taken", point)
+			t.Errorf("peer %x is accepted", point)
 		}
 	}
 }
 
-// FuzzGuard gives a guard messages of strangers, and altered ones of the peer.
+// FuzzGuard opens arbitrary messages, and altered ones of the peer.
 func FuzzGuard(f *testing.F) {
-	a, b := guards(f)
+	a, b := newGuards(f)
 	f.Add([]byte("header"), []byte("message"), uint(0), byte(0))
 	f.Add([]byte("header"), make([]byte, GuardOverhead-1), uint(3), byte(1))
 	f.Add([]byte{}, make([]byte, GuardOverhead), uint(30), byte(1))
 	f.Add([]byte("header"), []byte{}, uint(39), byte(128))
 	f.Fuzz(func(t *testing.T, header, message []byte, at uint, by byte) {
 		if _, err := b.Open(header, bytes.Clone(message)); !errors.Is(err, ErrHandshake) {
-			t.Errorf("% x is opened with %v", message, err)
+			t.Errorf("opening % x causes %v", message, err)
 		}
 		sealed := a.Seal(nil, header, message)
 		sealed[at%uint(len(sealed))] ^= by
@@ -106,7 +106,7 @@ func FuzzGuard(f *testing.F) {
 		case by == 0 && (err != nil || !bytes.Equal(got, message)):
 			t.Errorf("% x is opened as % x with %v", message, got, err)
 		case by != 0 && !errors.Is(err, ErrHandshake):
-			t.Errorf("with byte %d altered % x is opened with %v", at, message, err)
+			t.Errorf("with byte %d altered, opening % x causes %v", at, message, err)
 		}
 	})
 }

@@ -23,7 +23,7 @@ func TestHandshake(t *testing.T) {
 		return []byte("what you get")
 	})
 	if err != nil || asked != "what I want" || string(theirs) != asked {
-		t.Fatalf("respond: asked %q, payload %q, %v", asked, theirs, err)
+		t.Fatalf("respond: request %q, payload %q, %v", asked, theirs, err)
 	}
 	initiator, got, err := h.Finish(message2)
 	if err != nil || string(got) != "what you get" {
@@ -43,10 +43,10 @@ func TestCipherIsAgreedOn(t *testing.T) {
 		want                 Cipher
 	}{
 		{"both have AES", both, both, AES128GCM},
-		{"the initiator has not", ChaCha20Poly1305, both, ChaCha20Poly1305},
-		{"the responder has not", both, ChaCha20Poly1305, ChaCha20Poly1305},
-		{"neither has", ChaCha20Poly1305, ChaCha20Poly1305, ChaCha20Poly1305},
-		{"the initiator knows more", both | 1<<6, both, AES128GCM},
+		{"the initiator has no AES", ChaCha20Poly1305, both, ChaCha20Poly1305},
+		{"the responder has no AES", both, ChaCha20Poly1305, ChaCha20Poly1305},
+		{"neither has AES", ChaCha20Poly1305, ChaCha20Poly1305, ChaCha20Poly1305},
+		{"the initiator has an unknown cipher", both | 1<<6, both, AES128GCM},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			a, b := sidesFrom(t, 1, c.initiator, c.responder)
@@ -70,7 +70,7 @@ func TestCipherIsAgreedOn(t *testing.T) {
 	}
 }
 
-// TestCipherByteIsChecked has an authentic peer say what makes no sense.
+// TestCipherByteIsChecked has an authentic peer send invalid cipher bytes.
 func TestCipherByteIsChecked(t *testing.T) {
 	for _, offer := range []Cipher{0, 1 << 6} {
 		a, b := sidesFrom(t, 1, offer, ChaCha20Poly1305)
@@ -106,7 +106,7 @@ func TestCipherByteIsChecked(t *testing.T) {
 }
 
 func TestAltered1(t *testing.T) {
-	a, b := sidesFrom(t, 1, able(), able())
+	a, b := sidesFrom(t, 1, supportedCiphers(), supportedCiphers())
 	_, message1, err := a.begin([]byte("payload"))
 	if err != nil {
 		t.Fatal(err)
@@ -120,9 +120,9 @@ func TestAltered1(t *testing.T) {
 	}
 }
 
-// TestAltered2 also sees that a forged answer does not end the handshake.
+// TestAltered2 also checks that a forged answer does not end the handshake.
 func TestAltered2(t *testing.T) {
-	a, b := sidesFrom(t, 1, able(), able())
+	a, b := sidesFrom(t, 1, supportedCiphers(), supportedCiphers())
 	h, message1, err := a.begin(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -143,11 +143,11 @@ func TestAltered2(t *testing.T) {
 	checkTogether(t, initiator, responder)
 }
 
-// alterations are a message with each bit inverted, cut at each length, with
-// more behind it, and with each point of low order as its ephemeral key.
+// alterations returns a message with each bit inverted, truncated at each length, with
+// extra bytes, and with each point of low order as its ephemeral key.
 func alterations(message []byte) map[string][]byte {
 	all := map[string][]byte{
-		"nothing": nil, "a byte more": append(bytes.Clone(message), 0),
+		"nothing": nil, "an extra byte": append(bytes.Clone(message), 0),
 		"far too long": append(bytes.Clone(message), make([]byte, 1<<16)...),
 	}
 	for i := range message {
@@ -156,7 +156,7 @@ func alterations(message []byte) map[string][]byte {
 			b[i] ^= 1 << bit
 			all[fmt.Sprintf("bit %d of byte %d", bit, i)] = b
 		}
-		all[fmt.Sprintf("cut to %d bytes", i)] = bytes.Clone(message[:i])
+		all[fmt.Sprintf("truncated to %d bytes", i)] = bytes.Clone(message[:i])
 	}
 	for i, point := range lowOrderPoints() {
 		b := bytes.Clone(message)
@@ -166,7 +166,7 @@ func alterations(message []byte) map[string][]byte {
 	return all
 }
 
-// lowOrderPoints are encodings of points whose secrets everybody knows.
+// lowOrderPoints are encodings of points whose shared secrets everybody knows.
 func lowOrderPoints() [][KeyBytes]byte {
 	zero, one, minusOne, p := [KeyBytes]byte{}, [KeyBytes]byte{1}, [KeyBytes]byte{}, [KeyBytes]byte{}
 	for i := range minusOne {
@@ -178,8 +178,8 @@ func lowOrderPoints() [][KeyBytes]byte {
 	return [][KeyBytes]byte{zero, one, minusOne, p, high}
 }
 
-// TestAssumeNoise is what handshake.go says of the library: a message that does
-// not decrypt leaves no trace in it, one that does not multiply does.
+// TestAssumeNoise checks what handshake.go assumes about the library: a message that does
+// not decrypt leaves its state unchanged, and one that does not multiply changes it.
 func TestAssumeNoise(t *testing.T) {
 	for _, c := range []struct {
 		name     string
@@ -191,7 +191,7 @@ func TestAssumeNoise(t *testing.T) {
 		{"point of low order", func(m []byte) { clear(m[:KeyBytes]) }, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			a, b := sidesFrom(t, 1, able(), able())
+			a, b := sidesFrom(t, 1, supportedCiphers(), supportedCiphers())
 			h, message1, err := a.begin(nil)
 			if err != nil {
 				t.Fatal(err)
@@ -203,7 +203,7 @@ func TestAssumeNoise(t *testing.T) {
 			forged := bytes.Clone(message2)
 			c.forge(forged)
 			if _, _, _, err := h.state.ReadMessage(nil, forged); err == nil {
-				t.Fatal("the forged message was read")
+				t.Fatal("the forged message was accepted")
 			}
 			if _, _, _, err := h.state.ReadMessage(nil, message2); (err == nil) != c.survives {
 				t.Errorf("the authentic message afterwards: %v", err)
@@ -214,7 +214,7 @@ func TestAssumeNoise(t *testing.T) {
 
 func TestWrongKeys(t *testing.T) {
 	mine, peer := keysFrom(t, 1)
-	var before, after PrivateKey // strangers that initiate, and don't, with everybody
+	var before, after PrivateKey // strangers who do and do not initiate with the others
 	for seed := uint64(200); before.s == nil || after.s == nil; seed++ {
 		a, b := keysFrom(t, seed)
 		if Initiates(a.Public(), mine.Public()) {
@@ -252,7 +252,7 @@ func TestWrongKeys(t *testing.T) {
 func TestRoles(t *testing.T) {
 	mine, peer := keysFrom(t, 1)
 	if _, _, err := NewHandshake(peer, mine.Public(), nil); err == nil || !strings.Contains(err.Error(), "initiates") {
-		t.Errorf("the responder begins: %v", err)
+		t.Errorf("the responder initiates: %v", err)
 	}
 	if _, _, err := NewHandshake(mine, mine.Public(), nil); !errors.Is(err, ErrSameKey) {
 		t.Errorf("with itself: %v", err)
@@ -269,35 +269,35 @@ func TestRoles(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, _, err := h.Finish(message1); !errors.Is(err, ErrHandshake) {
-		t.Errorf("the first message returned to its sender: %v", err)
+		t.Errorf("the first message, reflected: %v", err)
 	}
 	if _, _, _, err := Respond(peer, mine.Public(), message2, nil); !errors.Is(err, ErrHandshake) {
-		t.Errorf("the second message returned to its sender: %v", err)
+		t.Errorf("the second message, reflected: %v", err)
 	}
 	if _, _, _, err := Respond(mine, peer.Public(), message2, nil); !errors.Is(err, ErrHandshake) {
 		t.Errorf("the second message as a first one: %v", err)
 	}
 }
 
-// TestPeerOutOfRole has an authentic peer do what is not its part, or more of it
-// than there is room for.
+// TestPeerOutOfRole has an authentic peer act in the wrong role, or send payloads that
+// are too large.
 func TestPeerOutOfRole(t *testing.T) {
-	a, b := sidesFrom(t, 1, able(), able())
+	a, b := sidesFrom(t, 1, supportedCiphers(), supportedCiphers())
 	begin := func(from side, payload int) []byte {
 		state, err := from.state(true)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return write(t, state, payload)
+		return writeMessage(t, state, payload)
 	}
 	if !refused(a.respond(begin(b, 0), nil)) {
 		t.Error("the initiator answers a first message")
 	}
 	if !refused(b.respond(begin(a, MaxPayload+1), nil)) {
-		t.Error("a first payload that is too large is read")
+		t.Error("a first payload that is too large is accepted")
 	}
 	if refused(b.respond(begin(a, MaxPayload), nil)) {
-		t.Error("the largest payload is not read")
+		t.Error("the largest payload is refused")
 	}
 
 	h, message1, err := a.begin(nil)
@@ -311,13 +311,13 @@ func TestPeerOutOfRole(t *testing.T) {
 	if _, _, _, err := state.ReadMessage(nil, message1); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := h.Finish(write(t, state, MaxPayload+1)); !errors.Is(err, ErrHandshake) {
+	if _, _, err := h.Finish(writeMessage(t, state, MaxPayload+1)); !errors.Is(err, ErrHandshake) {
 		t.Errorf("a second payload that is too large: %v", err)
 	}
 }
 
-// write is the next message of a handshake, with a payload of any size.
-func write(t *testing.T, state *noise.HandshakeState, payload int) []byte {
+// writeMessage returns the next message of a handshake, with a payload of any size.
+func writeMessage(t *testing.T, state *noise.HandshakeState, payload int) []byte {
 	t.Helper()
 	message, _, _, err := state.WriteMessage(nil, append([]byte{byte(ChaCha20Poly1305)}, make([]byte, payload)...))
 	if err != nil {
@@ -326,12 +326,12 @@ func write(t *testing.T, state *noise.HandshakeState, payload int) []byte {
 	return message
 }
 
-// refused tells whether a response was ErrHandshake and nothing else.
+// refused reports whether a response was ErrHandshake and nothing else.
 func refused(answer []byte, s *Session, theirs []byte, err error) bool {
 	return errors.Is(err, ErrHandshake) && answer == nil && s == nil && theirs == nil
 }
 
-// TestPeerOfLowOrder gives a peer's key that no parser let through.
+// TestPeerOfLowOrder uses a peer's key that no parser accepts.
 func TestPeerOfLowOrder(t *testing.T) {
 	_, mine := keysFrom(t, 1)
 	for _, point := range lowOrderPoints() {
@@ -347,22 +347,21 @@ func TestPeerOfLowOrder(t *testing.T) {
 }
 
 func TestVersionIsBound(t *testing.T) {
-	a, b := sidesFrom(t, 1, able(), able())
-	w := newTwin(t, "cleat tunnel 1", b.mine.s.key[:])
+	a, b := sidesFrom(t, 1, supportedCiphers(), supportedCiphers())
+	w := newTwin(t, "cleat tunnel 1", b.private.s.key[:])
 	ephemeral := bytes.Repeat([]byte{7}, KeyBytes)
-	message := w.message1(a.mine.s.key[:], ephemeral, b.mine.s.key[:], []byte{byte(ChaCha20Poly1305)})
+	message := w.message1(a.private.s.key[:], ephemeral, b.private.s.key[:], []byte{byte(ChaCha20Poly1305)})
 	if _, _, _, err := b.respond(message, nil); !errors.Is(err, ErrHandshake) {
-		t.Errorf("a message of another version: %v", err)
+		t.Errorf("message of another version: %v", err)
 	}
-	w = newTwin(t, prologue, b.mine.s.key[:])
-	message = w.message1(a.mine.s.key[:], ephemeral, b.mine.s.key[:], []byte{byte(ChaCha20Poly1305)})
+	w = newTwin(t, prologue, b.private.s.key[:])
+	message = w.message1(a.private.s.key[:], ephemeral, b.private.s.key[:], []byte{byte(ChaCha20Poly1305)})
 	if _, _, _, err := b.respond(message, nil); err != nil {
-		t.Errorf("the same of this version: %v", err)
+		t.Errorf("message of this version: %v", err)
 	}
 }
 
-// TestReplayOfTheFirstMessage makes a session of it, but not the one that the
-// replayer has seen.
+// TestReplayOfTheFirstMessage checks that a replay makes a session with other keys.
 func TestReplayOfTheFirstMessage(t *testing.T) {
 	mine, peer := keysFrom(t, 1)
 	h, message1, err := NewHandshake(mine, peer.Public(), nil)
@@ -391,7 +390,7 @@ func TestReplayOfTheFirstMessage(t *testing.T) {
 	}
 }
 
-// TestAnswersToOtherHandshakes gives a handshake the answer to the one before.
+// TestAnswersToOtherHandshakes gives a handshake the answer to an earlier one.
 func TestAnswersToOtherHandshakes(t *testing.T) {
 	mine, peer := keysFrom(t, 1)
 	_, old, err := NewHandshake(mine, peer.Public(), nil)
@@ -442,14 +441,14 @@ func TestPayloadSizes(t *testing.T) {
 	}
 }
 
-// TestEphemeralKeysAreErased looks into the library's state.
+// TestEphemeralKeysAreErased checks the library's state.
 func TestEphemeralKeysAreErased(t *testing.T) {
 	gone := func(how string, key []byte) {
 		if len(key) != KeyBytes || slices.ContainsFunc(key, func(b byte) bool { return b != 0 }) {
-			t.Errorf("%s: the ephemeral key is still there", how)
+			t.Errorf("%s: the ephemeral key is not erased", how)
 		}
 	}
-	a, b := sidesFrom(t, 1, able(), able())
+	a, b := sidesFrom(t, 1, supportedCiphers(), supportedCiphers())
 	h, message1, err := a.begin(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -481,7 +480,7 @@ func TestEphemeralKeysAreErased(t *testing.T) {
 	h.Abandon()
 	gone("abandon", key)
 	if _, _, err := h.Finish(message2); !errors.Is(err, ErrHandshake) {
-		t.Errorf("finish what was abandoned: %v", err)
+		t.Errorf("finish an abandoned handshake: %v", err)
 	}
 }
 

@@ -16,20 +16,19 @@ const KeyBytes = 32
 // keyText is the length of a key's text: base64 of 32 bytes, with padding.
 const keyText = 44
 
-// ErrKey is in the error for what is no usable key.
+// ErrKey is returned for an invalid key.
 var ErrKey = errors.New("not a usable key")
 
-// ErrSameKey is returned where both ends of a tunnel have the same key: neither
-// could be told from the other.
+// ErrSameKey is returned if both ends of a tunnel have the same key, because neither
+// could be distinguished from the other.
 var ErrSameKey = errors.New("both ends have the same key")
 
-// PublicKey is a Curve25519 public key. Its zero value is no key. It may be
-// compared, and be the key of a map.
+// PublicKey is a Curve25519 public key. Its zero value is not a key. It is comparable.
 type PublicKey [KeyBytes]byte
 
-// ParsePublicKey reads a public key as String writes it, without space around
-// it. It returns ErrKey for another length, a point of low order, whose secrets
-// everybody knows, and a point that is not written in the one way String would.
+// ParsePublicKey parses a public key as String writes it, without surrounding space. It
+// returns ErrKey for a wrong length, for a point of low order, whose shared secrets
+// everybody knows, and for a point that is not written in its one canonical form.
 func ParsePublicKey(text string) (PublicKey, error) {
 	b, err := parseKey(text)
 	if err != nil {
@@ -42,43 +41,41 @@ func ParsePublicKey(text string) (PublicKey, error) {
 	case !canonical(b):
 		return PublicKey{}, fmt.Errorf("parse public key: beyond 2^255-20: %w", ErrKey)
 	case lowOrder(b[:]):
-		return PublicKey{}, fmt.Errorf("parse public key: a point of low order: %w", ErrKey)
+		return PublicKey{}, fmt.Errorf("parse public key: point of low order: %w", ErrKey)
 	}
 	return key, nil
 }
 
-// String is the key in base64, as WireGuard writes it.
+// String returns the key in base64, as WireGuard writes it.
 func (k PublicKey) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// PrivateKey is a Curve25519 private key. Its zero value is no key. Copies share
-// one secret, which Erase overwrites. It never prints itself: see Text.
+// PrivateKey is a Curve25519 private key. Its zero value is not a key. Copies share one
+// secret, which Erase overwrites. It never prints itself: see Text.
 type PrivateKey struct {
 	s *secret
 }
 
-// secret holds the key behind a second pointer: where fmt can't call methods, in
-// an unexported field of somebody's struct, and is given a verb that does not
-// suit, it looks through one pointer.
+// secret holds the key behind a second pointer. In an unexported field of another struct,
+// fmt can't call methods and, given an unsuitable verb, follows one pointer.
 type secret struct {
 	key    *[KeyBytes]byte
 	public PublicKey
 }
 
-// GenerateKey makes a new key from the system's random numbers.
+// GenerateKey returns a new random key.
 func GenerateKey() (PrivateKey, error) {
 	var b [KeyBytes]byte
 	if _, err := rand.Read(b[:]); err != nil {
 		return PrivateKey{}, fmt.Errorf("generate key: %w", err)
 	}
-	// As WireGuard writes keys: the bits that Curve25519 ignores, RFC 7748 section 5.
+	// Set the bits that Curve25519 ignores, as WireGuard does (RFC 7748 section 5).
 	b[0] &= 248
 	b[31] = b[31]&127 | 64
 	return newPrivateKey(&b)
 }
 
-// ParsePrivateKey reads a private key as Text writes it, without space around
-// it. It returns ErrKey for another length and for zeros. No error repeats the
-// text.
+// ParsePrivateKey parses a private key as Text writes it, without surrounding space. It
+// returns ErrKey for a wrong length and for zeros. No error contains the text.
 func ParsePrivateKey(text string) (PrivateKey, error) {
 	b, err := parseKey(text)
 	if err != nil {
@@ -94,7 +91,7 @@ func ParsePrivateKey(text string) (PrivateKey, error) {
 	return key, nil
 }
 
-// newPrivateKey takes over b.
+// newPrivateKey takes ownership of b.
 func newPrivateKey(b *[KeyBytes]byte) (PrivateKey, error) {
 	key, err := ecdh.X25519().NewPrivateKey(b[:])
 	if err != nil {
@@ -103,8 +100,7 @@ func newPrivateKey(b *[KeyBytes]byte) (PrivateKey, error) {
 	return PrivateKey{&secret{key: b, public: PublicKey(key.PublicKey().Bytes())}}, nil
 }
 
-// Public is the public key that belongs to k, or the zero PublicKey if k is no
-// key.
+// Public returns the public key of k, or the zero PublicKey if k is not a key.
 func (k PrivateKey) Public() PublicKey {
 	if k.s == nil {
 		return PublicKey{}
@@ -112,8 +108,8 @@ func (k PrivateKey) Public() PublicKey {
 	return k.s.public
 }
 
-// Text is the key itself in base64, as WireGuard writes it: for a key file, and
-// for nothing else.
+// Text returns the key itself in base64, as WireGuard writes it. It is meant for key
+// files only.
 func (k PrivateKey) Text() string {
 	if k.s == nil {
 		return ""
@@ -121,9 +117,9 @@ func (k PrivateKey) Text() string {
 	return base64.StdEncoding.EncodeToString(k.s.key[:])
 }
 
-// Erase overwrites the key: it, and every copy of it, is then no key, and a
-// Handshake begun with it can't be finished. It must not run at the same time as
-// anything else that uses the key.
+// Erase overwrites the key in all copies, which are then not keys any more; a Handshake
+// begun with it can't be finished. It must not be called concurrently with any other use
+// of the key.
 func (k PrivateKey) Erase() {
 	if k.s != nil {
 		clear(k.s.key[:])
@@ -131,24 +127,23 @@ func (k PrivateKey) Erase() {
 	}
 }
 
-// String is always "(private)".
+// String always returns "(private)".
 func (PrivateKey) String() string { return "(private)" }
 
-// Format writes "(private)", whatever the verb.
+// Format writes "(private)" for every verb.
 func (k PrivateKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }
 
-// valid tells whether k is a key that has not been erased.
+// valid reports whether k is a key that has not been erased.
 func (k PrivateKey) valid() bool { return k.Public() != PublicKey{} }
 
-// Initiates tells whether the side with the key mine initiates the handshake:
-// the one whose key's bytes sort first. It is false for two equal keys, which
-// make no session.
+// Initiates reports whether the side with the key mine initiates the handshake: the one
+// whose key's bytes sort first. It is false for two equal keys, which make no session.
 func Initiates(mine, theirs PublicKey) bool { return bytes.Compare(mine[:], theirs[:]) < 0 }
 
-// parseKey reads base64 of 32 bytes.
+// parseKey parses base64 of 32 bytes.
 func parseKey(text string) (b [KeyBytes]byte, err error) {
 	if len(text) != keyText {
-		return b, fmt.Errorf("%d characters, want the %d of 32 bytes in base64: %w", len(text), keyText, ErrKey)
+		return b, fmt.Errorf("%d characters, want %d (32 bytes in base64): %w", len(text), keyText, ErrKey)
 	}
 	raw, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil || len(raw) != KeyBytes {
@@ -159,8 +154,8 @@ func parseKey(text string) (b [KeyBytes]byte, err error) {
 	return b, nil
 }
 
-// canonical tells whether b, a little-endian number, is below 2^255-19. RFC 7748
-// takes others modulo that, but the handshake compares keys by their bytes.
+// canonical reports whether b, a little-endian number, is below 2^255-19. RFC 7748
+// reduces others modulo that, but the handshake compares keys by their bytes.
 func canonical(b [KeyBytes]byte) bool {
 	if b[31] != 0x7f {
 		return b[31] < 0x7f
@@ -173,9 +168,8 @@ func canonical(b [KeyBytes]byte) bool {
 	return b[0] < 0xed
 }
 
-// lowOrder tells whether multiplying the point gives zero: the zero scalar is
-// clamped to 2^254, a multiple of every low order and of no other (RFC 7748
-// sections 5 and 6.1).
+// lowOrder reports whether multiplying the point gives zero: the zero scalar is clamped
+// to 2^254, a multiple of every low order and of no other (RFC 7748 sections 5 and 6.1).
 func lowOrder(point []byte) bool {
 	var scalar [KeyBytes]byte
 	private, err := ecdh.X25519().NewPrivateKey(scalar[:])

@@ -24,18 +24,18 @@ func TestKeyTexts(t *testing.T) {
 	}
 	again, err := ParsePrivateKey(key.Text())
 	if err != nil || again.Text() != key.Text() || again.Public() != key.Public() {
-		t.Errorf("private key after its text: %v", err)
+		t.Errorf("private key from its text: %v", err)
 	}
 	public, err := ParsePublicKey(key.Public().String())
 	if err != nil || public != key.Public() {
-		t.Errorf("public key after its text: %v, %v", public, err)
+		t.Errorf("public key from its text: %v, %v", public, err)
 	}
 	if raw, _ := base64.StdEncoding.DecodeString(key.Text()); raw[0]&7 != 0 || raw[31]>>6 != 1 {
-		t.Errorf("generated key %x is not written as WireGuard writes keys", raw)
+		t.Errorf("generated key %x has other bits than WireGuard's", raw)
 	}
 }
 
-// TestPublicOfPrivate is RFC 7748 section 6.1.
+// TestPublicOfPrivate uses the keys of RFC 7748 section 6.1.
 func TestPublicOfPrivate(t *testing.T) {
 	for _, c := range []struct{ name, private, public string }{
 		{"Alice", "77076d0a7318a57d3c16c17251b26645df4c2f87ebc0992ab177fba51db92c2a", "8520f0098930a754748b7ddcb43ef75a0dbf3a0d26381af4eba4a98eaa9b4e6a"},
@@ -48,7 +48,7 @@ func TestPublicOfPrivate(t *testing.T) {
 	}
 }
 
-// textOfHex is the text of a key that is given in hexadecimal.
+// textOfHex returns the text of a key given in hexadecimal.
 func textOfHex(t *testing.T, text string) string {
 	t.Helper()
 	b, err := hex.DecodeString(text)
@@ -71,7 +71,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 	for _, c := range []struct {
 		name, text    string
-		public        string // in the error, "" for fine
+		public        string // in the error; "": no error
 		privateRefuse bool
 	}{
 		{"good", text, "", false},
@@ -79,14 +79,14 @@ func TestParseRefuses(t *testing.T) {
 		{"31 bytes", base64.StdEncoding.EncodeToString(make([]byte, 31)), "not base64 of 32 bytes", true},
 		{"33 bytes", base64.StdEncoding.EncodeToString(make([]byte, 33)), "not base64 of 32 bytes", true},
 		{"no padding", text[:43], "43 characters", true},
-		{"a space behind", text + " ", "45 characters", true},
-		{"a line end inside", text[:20] + "\n" + text[21:], "not base64", true},
+		{"trailing space", text + " ", "45 characters", true},
+		{"line end inside", text[:20] + "\n" + text[21:], "not base64", true},
 		{"URL alphabet", strings.Repeat("-", 43) + "=", "not base64", true},
 		{"stray bits at the end", "AQAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAB=", "not base64", true},
 		{"zero", little(0, 0, 0), "all zeros", true},
 		{"one, of order 1 or 4", little(1, 0, 0), "low order", false},
 		{"order 8", textOfHex(t, "e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"), "low order", false},
-		{"order 8, the other", textOfHex(t, "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"), "low order", false},
+		{"other point of order 8", textOfHex(t, "5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"), "low order", false},
 		{"2^255-20, of order 4", little(0xec, 0xff, 0x7f), "low order", false},
 		{"2^255-19, which is 0", little(0xed, 0xff, 0x7f), "beyond", false},
 		{"2^255-1, which is 18", little(0xff, 0xff, 0x7f), "beyond", false},
@@ -107,14 +107,13 @@ func TestParseRefuses(t *testing.T) {
 				t.Errorf("private key: %v", err)
 			}
 			if err != nil && len(c.text) > 10 && strings.Contains(err.Error(), c.text[:10]) {
-				t.Errorf("the error shows the key: %v", err)
+				t.Errorf("the error contains the key: %v", err)
 			}
 		})
 	}
 }
 
-// TestPrivateKeyIsSilent prints a private key in every way that may happen by
-// accident.
+// TestPrivateKeyIsSilent prints a private key in every way that may happen by accident.
 func TestPrivateKeyIsSilent(t *testing.T) {
 	key, _ := keysFrom(t, 1)
 	type config struct {
@@ -130,7 +129,7 @@ func TestPrivateKeyIsSilent(t *testing.T) {
 	silent := func(how, printed string) {
 		for _, form := range forms {
 			if strings.Contains(printed, strings.Trim(form, "[]\"")) {
-				t.Errorf("%s shows the key: %s", how, printed)
+				t.Errorf("%s prints the key: %s", how, printed)
 			}
 		}
 	}
@@ -158,7 +157,7 @@ func TestErase(t *testing.T) {
 	twin := mine
 	mine.Erase()
 	if *backing != [KeyBytes]byte{} {
-		t.Error("the bytes are still there")
+		t.Error("the bytes are not erased")
 	}
 	if twin.Public() == public {
 		t.Error("a copy is still a key")

@@ -2,5 +2,6 @@
 
 package secure
 
-// raced tells that the race detector is on: under it, sync.Pool drops at random.
+// raceEnabled reports whether the race detector is on: it makes sync.Pool drop items at
+// random.
 const raced = true

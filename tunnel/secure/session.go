@@ -14,35 +14,35 @@ import (
 	"github.com/flynn/noise"
 )
 
-// Labels of what is derived from a handshake (RFC 5869 section 3.2).
+// Labels for deriving material from a handshake (RFC 5869 section 3.2).
 const (
-	labelData = prologue + " data "
-	labelID   = prologue + " id "
-	labelTag  = prologue + " tag"
+	dataLabel = prologue + " data "
+	idLabel   = prologue + " id "
+	tagLabel  = prologue + " tag"
 )
 
 // nonceBytes is the length of a nonce of both ciphers (RFC 5116, RFC 8439).
 const nonceBytes = 12
 
-// ErrPacket is returned for a packet that the peer did not seal with this
-// session, header and nonce.
+// ErrPacket is returned for a packet that the peer did not seal with this session, header
+// and nonce.
 var ErrPacket = errors.New("not an authentic packet")
 
-// Nonce is a packet's number. No two packets that one side seals in one session
-// may have the same.
+// Nonce is a packet's number. A side must not seal two packets of a session with the same
+// Nonce.
 type Nonce struct {
-	Space   uint32 // what counts for itself: a path, a kind of packet
+	Space   uint32 // numbers a path or kind of packet apart
 	Counter uint64
 }
 
-// ID names a session. Both sides know it, and nobody else before it is shown.
+// ID identifies a session. Both sides know it, and nobody else until it is disclosed.
 type ID [8]byte
 
-// String is the ID in hexadecimal.
+// String returns the ID in hexadecimal.
 func (id ID) String() string { return hex.EncodeToString(id[:]) }
 
-// Session holds the keys that a handshake made, one for each direction. All its
-// methods may be used concurrently. It must not be copied.
+// Session holds the keys that a handshake made, one for each direction. Its methods are
+// safe for concurrent use. It must not be copied.
 type Session struct {
 	id      ID
 	cipher  Cipher
@@ -57,15 +57,15 @@ type direction struct {
 	tag  uint32
 }
 
-// newSession makes a session of the two keys that the handshake ends with: this
-// side's and the peer's.
+// newSession makes a session of the two keys that the handshake ends with, this side's
+// and the peer's.
 func newSession(c Cipher, transcript []byte, out, in *noise.CipherState, initiator bool) (*Session, error) {
 	s := &Session{cipher: c, nonces: sync.Pool{New: func() any { return new([nonceBytes]byte) }}}
 	first := out
 	if !initiator {
 		first = in
 	}
-	id, err := expand(first, labelID+string(transcript), len(s.id))
+	id, err := expand(first, idLabel+string(transcript), len(s.id))
 	if err != nil {
 		return nil, fmt.Errorf("derive session id: %w", err)
 	}
@@ -77,9 +77,9 @@ func newSession(c Cipher, transcript []byte, out, in *noise.CipherState, initiat
 	return s, err
 }
 
-// newDirection derives a cipher's key and initialisation vector.
+// newDirection derives a cipher's key and initialization vector.
 func newDirection(c Cipher, key *noise.CipherState) (*direction, error) {
-	material, err := expand(key, labelData+c.String(), c.keyBytes()+nonceBytes)
+	material, err := expand(key, dataLabel+c.String(), c.keyBytes()+nonceBytes)
 	if err != nil {
 		return nil, fmt.Errorf("derive key of %v: %w", c, err)
 	}
@@ -89,7 +89,7 @@ func newDirection(c Cipher, key *noise.CipherState) (*direction, error) {
 		return nil, fmt.Errorf("make %v: %w", c, err)
 	}
 	copy(d.iv[:], material[c.keyBytes():])
-	tag, err := expand(key, labelTag, 4)
+	tag, err := expand(key, tagLabel, 4)
 	if err != nil {
 		return nil, fmt.Errorf("derive tag: %w", err)
 	}
@@ -104,42 +104,41 @@ func expand(from *noise.CipherState, label string, size int) ([]byte, error) {
 	return hkdf.Expand(sha256.New, key[:], label, size)
 }
 
-// ID is the same on both sides, and another for each session. It tells nobody
-// which keys made it.
+// ID returns the session's ID, which is the same on both sides. It does not reveal which
+// keys made the session.
 func (s *Session) ID() ID { return s.id }
 
-// Tags are numbers for packets to say which session they belong to: those that this side
-// sends, and those that the peer sends. They are no secret, and hide which keys made the
-// session.
+// Tags returns the numbers that identify the session in packets: those that this side
+// sends, and those that the peer sends. They are not secret, and don't reveal which keys
+// made the session.
 func (s *Session) Tags() (out, in uint32) { return s.out.tag, s.in.tag }
 
-// Cipher is what both sides agreed on.
+// Cipher returns the cipher that both sides agreed on.
 func (s *Session) Cipher() Cipher { return s.cipher }
 
-// String names the session and its cipher.
+// String returns the session's ID and cipher.
 func (s *Session) String() string { return fmt.Sprintf("session %v, %v", s.id, s.cipher) }
 
-// Seal encrypts plaintext, authenticates it together with header, appends
-// Overhead bytes more than the plaintext to dst and returns that. With room for
-// them behind dst nothing is allocated. The plaintext may lie exactly where its
-// ciphertext is to go, as in s.Seal(p[:n], p[:n], p[n:], nonce); any other
-// overlap is a mistake, for which crypto/cipher panics. How often it may be
-// called says Cipher.SealLimit.
+// Seal encrypts plaintext, authenticates it together with header, appends the result,
+// which is Overhead bytes longer than the plaintext, to dst and returns that. It does not
+// allocate if dst has capacity. The plaintext may lie exactly where its ciphertext goes,
+// as in s.Seal(p[:n], p[:n], p[n:], nonce); any other overlap makes crypto/cipher panic.
+// Cipher.SealLimit limits how often it may be called.
 func (s *Session) Seal(dst, header, plaintext []byte, nonce Nonce) []byte {
 	n := s.nonces.Get().(*[nonceBytes]byte)
-	s.out.nonce(n, nonce)
+	s.out.putNonce(n, nonce)
 	dst = s.out.aead.Seal(dst, n[:], plaintext, header)
 	s.nonces.Put(n)
 	return dst
 }
 
-// Open checks header and ciphertext and appends the plaintext to dst; what is not
-// authentic is ErrPacket. Rules for dst are those of Seal. After ErrPacket the
-// room behind dst may be overwritten: a packet that is opened in place cannot be
-// tried with another session, so its header should say which one is meant.
+// Open authenticates header and ciphertext and appends the plaintext to dst. It returns
+// ErrPacket if they are not authentic. The rules for dst are those of Seal. After
+// ErrPacket the capacity of dst may be overwritten: a packet that is opened in place
+// can't be tried with another session, so its header should identify the session.
 func (s *Session) Open(dst, header, ciphertext []byte, nonce Nonce) ([]byte, error) {
 	n := s.nonces.Get().(*[nonceBytes]byte)
-	s.in.nonce(n, nonce)
+	s.in.putNonce(n, nonce)
 	dst, err := s.in.aead.Open(dst, n[:], ciphertext, header)
 	s.nonces.Put(n)
 	if err != nil {
@@ -148,8 +147,8 @@ func (s *Session) Open(dst, header, ciphertext []byte, nonce Nonce) ([]byte, err
 	return dst, nil
 }
 
-// nonce writes the AEAD's nonce to to (RFC 9001 section 5.3).
-func (d *direction) nonce(to *[nonceBytes]byte, n Nonce) {
+// putNonce writes the AEAD's nonce (RFC 9001 section 5.3).
+func (d *direction) putNonce(to *[nonceBytes]byte, n Nonce) {
 	binary.BigEndian.PutUint32(to[:4], n.Space)
 	binary.BigEndian.PutUint64(to[4:], n.Counter)
 	subtle.XORBytes(to[:], to[:], d.iv[:])

@@ -18,10 +18,10 @@ func TestSealAndOpen(t *testing.T) {
 			nonce := Nonce{Space: uint32(size), Counter: 1<<64 - 1}
 			sealed := a.Seal([]byte("before"), header, plain, nonce)
 			if !bytes.HasPrefix(sealed, []byte("before")) || len(sealed) != 6+size+Overhead {
-				t.Fatalf("%d bytes were sealed to %d", size, len(sealed))
+				t.Fatalf("sealing %d bytes gives %d", size, len(sealed))
 			}
 			if size > 16 && bytes.Contains(sealed, plain) {
-				t.Errorf("%d bytes are in the clear", size)
+				t.Errorf("%d bytes are not encrypted", size)
 			}
 			got, err := b.Open([]byte("before"), header, sealed[6:], nonce)
 			if err != nil || !bytes.Equal(got, append([]byte("before"), plain...)) {
@@ -52,9 +52,9 @@ func TestForgedPackets(t *testing.T) {
 	eachCipher(t, func(t *testing.T, c Cipher) {
 		a, b := sessions(t, c)
 		header, nonce := []byte("a header of 20 bytes"), Nonce{Space: 3, Counter: 5}
-		sealed := a.Seal(nil, header, []byte("a packet that is longer than one block"), nonce)
+		sealed := a.Seal(nil, header, []byte("a packet longer than one block"), nonce)
 		refuse := func(what string, s *Session, header, sealed []byte, nonce Nonce) {
-			if got, err := s.Open(nil, header, sealed, nonce); err != ErrPacket || got != nil { // the bare sentinel: nothing is made for a forged packet
+			if got, err := s.Open(nil, header, sealed, nonce); err != ErrPacket || got != nil { // the bare sentinel: a forged packet must not cause an allocation
 				t.Errorf("%s: %q, %v", what, got, err)
 			}
 		}
@@ -64,7 +64,7 @@ func TestForgedPackets(t *testing.T) {
 				forged[i] ^= 1 << bit
 				refuse(fmt.Sprintf("bit %d of byte %d", bit, i), b, header, forged, nonce)
 			}
-			refuse(fmt.Sprintf("cut to %d bytes", i), b, header, sealed[:i], nonce)
+			refuse(fmt.Sprintf("truncated to %d bytes", i), b, header, sealed[:i], nonce)
 		}
 		for i := range header {
 			for bit := range 8 {
@@ -74,9 +74,9 @@ func TestForgedPackets(t *testing.T) {
 			}
 		}
 		refuse("no header", b, nil, sealed, nonce)
-		refuse("a byte more", b, header, append(bytes.Clone(sealed), 0), nonce)
-		refuse("another space", b, header, sealed, Nonce{Space: 2, Counter: 5})
-		refuse("another counter", b, header, sealed, Nonce{Space: 3, Counter: 5 + 1<<32})
+		refuse("an extra byte", b, header, append(bytes.Clone(sealed), 0), nonce)
+		refuse("different space", b, header, sealed, Nonce{Space: 2, Counter: 5})
+		refuse("different counter", b, header, sealed, Nonce{Space: 3, Counter: 5 + 1<<32})
 		refuse("space and counter swapped", b, header, sealed, Nonce{Space: 5, Counter: 3})
 		refuse("reflected", a, header, sealed, nonce)
 		if _, err := b.Open(nil, header, sealed, nonce); err != nil {
@@ -85,8 +85,8 @@ func TestForgedPackets(t *testing.T) {
 	})
 }
 
-// TestReflectionBothWays returns each side's own packets to it.
-func TestReflectionBothWays(t *testing.T) {
+// TestReflection returns each side's own packets to it.
+func TestReflection(t *testing.T) {
 	eachCipher(t, func(t *testing.T, c Cipher) {
 		a, b := sessions(t, c)
 		for _, s := range []*Session{a, b} {
@@ -99,7 +99,7 @@ func TestReflectionBothWays(t *testing.T) {
 }
 
 func TestSealAllocatesNothing(t *testing.T) {
-	if raced {
+	if raceEnabled {
 		t.Skip("the race detector makes sync.Pool allocate")
 	}
 	eachCipher(t, func(t *testing.T, c Cipher) {
@@ -128,8 +128,7 @@ func TestSealAllocatesNothing(t *testing.T) {
 	})
 }
 
-// TestConcurrentUse has several goroutines on both ends of one session; the race
-// detector, and every packet, must be content.
+// TestConcurrentUse uses both ends of a session from several goroutines.
 func TestConcurrentUse(t *testing.T) {
 	eachCipher(t, func(t *testing.T, c Cipher) {
 		a, b := sessions(t, c)
@@ -158,17 +157,17 @@ func TestConcurrentUse(t *testing.T) {
 func TestSessionIsSilent(t *testing.T) {
 	a, _ := sessions(t, AES128GCM)
 	if got, want := a.String(), "session "+a.ID().String()+", AES-128-GCM"; got != want || len(a.ID().String()) != 16 {
-		t.Errorf("a session is %q, want %q", got, want)
+		t.Errorf("session is %q, want %q", got, want)
 	}
 	secret := strings.Trim(fmt.Sprint(a.out.iv), "[]")
 	for _, verb := range []string{"%v", "%+v", "%#v", "%d", "%x"} {
 		if got := fmt.Sprintf(verb, struct{ s *Session }{a}) + fmt.Sprintf(verb, a); strings.Contains(got, secret) {
-			t.Errorf("%s shows what is secret: %s", verb, got)
+			t.Errorf("%s prints a secret: %s", verb, got)
 		}
 	}
 }
 
-// TestLimits has RFC 9001's figures, section 6.6 and appendix B.
+// TestLimits checks the limits of RFC 9001, section 6.6 and appendix B.
 func TestLimits(t *testing.T) {
 	for _, c := range []struct {
 		cipher     Cipher
@@ -200,7 +199,7 @@ func TestCipherNames(t *testing.T) {
 	}
 }
 
-// BenchmarkSeal is one packet of 1,400 bytes, in place.
+// BenchmarkSeal seals a packet of 1,400 bytes in place.
 func BenchmarkSeal(b *testing.B) {
 	for _, c := range []Cipher{AES128GCM, ChaCha20Poly1305} {
 		b.Run(c.String(), func(b *testing.B) {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// keysFrom are two private keys, the initiator's first, that only the seed
-// determines.
+// keysFrom returns two private keys, the initiator's first, that depend only on the seed.
 func keysFrom(t testing.TB, seed uint64) (initiator, responder PrivateKey) {
 	t.Helper()
 	random := bytesFrom(seed)
@@ -30,25 +29,25 @@ func keyOf(t testing.TB, random *rand.ChaCha8) PrivateKey {
 	return key
 }
 
-// bytesFrom are random bytes that only the seed determines.
+// bytesFrom returns random bytes that depend only on the seed.
 func bytesFrom(seed uint64) *rand.ChaCha8 {
 	return rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8)})
 }
 
-// sidesFrom are both ends of a handshake in which only the seed is random.
+// sidesFrom returns both ends of a handshake that depends only on the seed.
 func sidesFrom(t testing.TB, seed uint64, canInitiator, canResponder Cipher) (initiator, responder side) {
 	t.Helper()
 	a, b := keysFrom(t, seed)
-	return side{mine: a, peer: b.Public(), can: canInitiator, random: bytesFrom(seed + 1)},
-		side{mine: b, peer: a.Public(), can: canResponder, random: bytesFrom(seed + 2)}
+	return side{private: a, peer: b.Public(), ciphers: canInitiator, random: bytesFrom(seed + 1)},
+		side{private: b, peer: a.Public(), ciphers: canResponder, random: bytesFrom(seed + 2)}
 }
 
-// reply is a payload function that ignores what it is told.
+// reply returns a payload function that ignores its argument.
 func reply(text string) func([]byte) []byte {
 	return func([]byte) []byte { return []byte(text) }
 }
 
-// sessions are both ends of a session with the cipher.
+// sessions returns both ends of a session with the cipher.
 func sessions(t testing.TB, c Cipher) (initiator, responder *Session) {
 	t.Helper()
 	a, b := sidesFrom(t, 1, c, c)
@@ -74,8 +73,7 @@ func eachCipher(t *testing.T, test func(t *testing.T, c Cipher)) {
 	}
 }
 
-// checkTogether fails the test unless each of two sessions opens what the other
-// seals.
+// checkTogether checks that two sessions open what the other seals.
 func checkTogether(t *testing.T, a, b *Session) {
 	t.Helper()
 	if a.ID() != b.ID() || a.Cipher() != b.Cipher() {
@@ -89,7 +87,7 @@ func checkTogether(t *testing.T, a, b *Session) {
 		nonce := Nonce{Space: 7, Counter: 1 << 40}
 		sealed := pair[0].Seal(nil, []byte("header"), []byte("plain"), nonce)
 		if got, err := pair[1].Open(nil, []byte("header"), sealed, nonce); err != nil || !bytes.Equal(got, []byte("plain")) {
-			t.Errorf("open what the other sealed: %q, %v", got, err)
+			t.Errorf("open the other's packet: %q, %v", got, err)
 		}
 	}
 }

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/crypto/chacha20poly1305"
 )
 
-// twin is Noise IK written down a second time, plainly, from revision 34 of the
+// twin is a second, plain implementation of Noise IK from revision 34 of the
 // specification: both sides at once, from all four private keys.
 type twin struct {
 	t        testing.TB
@@ -38,7 +38,7 @@ func newTwin(t testing.TB, prologue string, responder []byte) *twin {
 	return w
 }
 
-// message1 is e, es, s, ss.
+// message1 writes e, es, s, ss.
 func (w *twin) message1(static, ephemeral, responder, payload []byte) []byte {
 	e := public(w.t, ephemeral)
 	w.mixHash(e)
@@ -48,7 +48,7 @@ func (w *twin) message1(static, ephemeral, responder, payload []byte) []byte {
 	return bytes.Join([][]byte{e, s, w.seal(payload)}, nil)
 }
 
-// message2 is e, ee, se.
+// message2 writes e, ee, se.
 func (w *twin) message2(ephemeral, static1, ephemeral1, payload []byte) []byte {
 	e := public(w.t, ephemeral)
 	w.mixHash(e)
@@ -67,14 +67,14 @@ func (w *twin) mixKey(secret []byte) {
 	w.n = 0
 }
 
-// hkdf is section 4.3's, with two outputs.
+// hkdf is HKDF of section 4.3 with two outputs.
 func (w *twin) hkdf(input []byte) (first, second []byte) {
 	temp := mac(w.ck, input)
 	first = mac(temp, []byte{1})
 	return first, mac(temp, append(bytes.Clone(first), 2))
 }
 
-// seal is section 5.2's EncryptAndHash.
+// seal is EncryptAndHash of section 5.2.
 func (w *twin) seal(plain []byte) []byte {
 	aead, err := chacha20poly1305.New(w.k)
 	if err != nil {
@@ -126,7 +126,7 @@ func mac(key, data []byte) []byte {
 	return m.Sum(nil)
 }
 
-// TestTwin holds the twin against a vector that Noise libraries share.
+// TestTwin checks the twin with a test vector that Noise libraries share.
 func TestTwin(t *testing.T) {
 	static1 := unhex(t, "000102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f")
 	static2 := unhex(t, "0102030405060708090a0b0c0d0e0f101112131415161718191a1b1c1d1e1f20")
@@ -143,8 +143,7 @@ func TestTwin(t *testing.T) {
 	}
 }
 
-// TestAgainstTwin compares everything that is on the wire, byte for byte, with
-// what the package comment says.
+// TestAgainstTwin compares all messages and packets with the twin, byte for byte.
 func TestAgainstTwin(t *testing.T) {
 	eachCipher(t, func(t *testing.T, c Cipher) {
 		for seed := range uint64(10) {
@@ -156,7 +155,7 @@ func TestAgainstTwin(t *testing.T) {
 func compareWithTwin(t *testing.T, seed uint64, c Cipher) {
 	t.Helper()
 	a, b := sidesFrom(t, seed, c, c)
-	static1, static2 := a.mine.s.key[:], b.mine.s.key[:]
+	static1, static2 := a.private.s.key[:], b.private.s.key[:]
 	ephemeral1, ephemeral2 := make([]byte, KeyBytes), make([]byte, KeyBytes)
 	_, _ = io.ReadFull(bytesFrom(seed+1), ephemeral1)
 	_, _ = io.ReadFull(bytesFrom(seed+2), ephemeral2)
@@ -199,7 +198,7 @@ func compareWithTwin(t *testing.T, seed uint64, c Cipher) {
 	}
 }
 
-// packetTwin seals with space 0x01020304 and counter 0x05060708090a0b0c.
+// packetTwin seals a packet with space 0x01020304 and counter 0x05060708090a0b0c.
 func packetTwin(t *testing.T, c Cipher, key, header, plain []byte) []byte {
 	t.Helper()
 	size, name := 32, "ChaCha20-Poly1305"

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// slowWindow is a Window without tricks.
+// slowWindow is a plain implementation of Window.
 type slowWindow struct {
 	size, highest uint64
 	any           bool
@@ -19,37 +19,37 @@ func newSlowWindow(size int) *slowWindow {
 	return &slowWindow{size: uint64(size), seen: map[uint64]bool{}}
 }
 
-func (w *slowWindow) fresh(counter uint64) bool {
+func (w *slowWindow) isNew(counter uint64) bool {
 	tooOld := w.any && counter < w.highest && w.highest-counter >= w.size
 	return !tooOld && !w.seen[counter]
 }
 
 func (w *slowWindow) mark(counter uint64) bool {
-	if !w.fresh(counter) {
+	if !w.isNew(counter) {
 		return false
 	}
 	w.seen[counter], w.any, w.highest = true, true, max(w.highest, counter)
 	return true
 }
 
-// pair is a Window and its twin.
-type pair struct {
+// windowPair is a Window and its slow twin.
+type windowPair struct {
 	t    testing.TB
 	fast *Window
 	slow *slowWindow
 }
 
-func newPair(t testing.TB, size int) *pair {
+func newWindowPair(t testing.TB, size int) *windowPair {
 	t.Helper()
 	w, err := NewWindow(size)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &pair{t, w, newSlowWindow(size)}
+	return &windowPair{t, w, newSlowWindow(size)}
 }
 
-// mark asks both, and fails the test if they differ.
-func (p *pair) mark(counter uint64) {
+// mark marks a counter in both and compares the results.
+func (p *windowPair) mark(counter uint64) {
 	p.t.Helper()
 	p.look(counter)
 	if got, want := p.fast.Mark(counter), p.slow.mark(counter); got != want {
@@ -61,15 +61,15 @@ func (p *pair) mark(counter uint64) {
 	}
 }
 
-func (p *pair) look(counter uint64) {
+func (p *windowPair) look(counter uint64) {
 	p.t.Helper()
-	if got, want := p.fast.Fresh(counter), p.slow.fresh(counter); got != want {
-		p.t.Fatalf("%d with highest %d: fresh is %v, want %v", counter, p.slow.highest, got, want)
+	if got, want := p.fast.IsNew(counter), p.slow.isNew(counter); got != want {
+		p.t.Fatalf("%d with highest %d: IsNew is %v, want %v", counter, p.slow.highest, got, want)
 	}
 }
 
 // lookAround compares every counter in the window and a little beyond it.
-func (p *pair) lookAround() {
+func (p *windowPair) lookAround() {
 	p.t.Helper()
 	for d := range p.slow.size + 130 {
 		p.look(p.slow.highest + 65 - d)
@@ -77,7 +77,7 @@ func (p *pair) lookAround() {
 }
 
 func TestWindowInOrder(t *testing.T) {
-	p := newPair(t, 128)
+	p := newWindowPair(t, 128)
 	for counter := range uint64(1000) {
 		p.mark(counter)
 		p.mark(counter)
@@ -92,19 +92,19 @@ func TestWindowEdges(t *testing.T) {
 		counters []uint64
 	}{
 		{"starts at 0", 64, []uint64{0, 0, 1, 0}},
-		{"starts in the middle, then what was before", 64, []uint64{1000, 937, 936, 999, 1000}},
-		{"the oldest that is known", 64, []uint64{100, 37, 36, 37}},
+		{"starts in the middle, then earlier counters", 64, []uint64{1000, 937, 936, 999, 1000}},
+		{"oldest counter in the window", 64, []uint64{100, 37, 36, 37}},
 		{"a whole window ahead", 64, []uint64{5, 69, 5, 6, 69}},
-		{"one less", 64, []uint64{5, 68, 5, 68}},
+		{"one less than a window ahead", 64, []uint64{5, 68, 5, 68}},
 		{"two windows ahead", 128, []uint64{1, 2, 3, 258, 131, 130, 258}},
 		{"a whole ring ahead, same bits", 128, []uint64{7, 135, 7, 8, 135}},
 		{"word by word", 256, []uint64{10, 63, 64, 127, 200, 63, 64, 65, 199, 201}},
-		{"over several words", 512, []uint64{3, 70, 140, 300, 470, 600, 70, 140, 141, 300}},
-		{"the largest counter", 64, []uint64{math.MaxUint64, math.MaxUint64, math.MaxUint64 - 63, math.MaxUint64 - 64, 0}},
+		{"several words", 512, []uint64{3, 70, 140, 300, 470, 600, 70, 140, 141, 300}},
+		{"largest counter", 64, []uint64{math.MaxUint64, math.MaxUint64, math.MaxUint64 - 63, math.MaxUint64 - 64, 0}},
 		{"from the smallest to the largest", 64, []uint64{0, math.MaxUint64, 0, 1, math.MaxUint64 - 1}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			p := newPair(t, c.size)
+			p := newWindowPair(t, c.size)
 			for _, counter := range c.counters {
 				p.mark(counter)
 				p.lookAround()
@@ -113,11 +113,11 @@ func TestWindowEdges(t *testing.T) {
 	}
 }
 
-// TestWindowRandomly mixes packets in order with jumps, late ones and repeats.
+// TestWindowRandomly mixes counters in order with jumps, late ones and repeats.
 func TestWindowRandomly(t *testing.T) {
 	for seed := range uint64(60) {
 		random := rand.New(rand.NewPCG(seed, 0))
-		p := newPair(t, 64<<random.IntN(4))
+		p := newWindowPair(t, 64<<random.IntN(4))
 		var next uint64
 		if seed%3 == 0 {
 			next = math.MaxUint64 - 100_000
@@ -129,7 +129,7 @@ func TestWindowRandomly(t *testing.T) {
 	}
 }
 
-// step is the next counter to try: mostly one of the newest, now and then a jump.
+// step returns the next counter to try: mostly one of the newest, sometimes a jump.
 func step(next *uint64, size uint64, kind int, random uint64) uint64 {
 	switch {
 	case kind < 50:
@@ -144,13 +144,13 @@ func step(next *uint64, size uint64, kind int, random uint64) uint64 {
 	return *next
 }
 
-// FuzzWindow plays a script of counters to a window and its twin: pieces of
-// three bytes, the kind of step and how far it goes.
+// FuzzWindow marks a script of counters: pieces of three bytes, the kind of step and its
+// length.
 func FuzzWindow(f *testing.F) {
 	f.Add(byte(0), uint64(0), []byte{0, 0, 0, 60, 0, 1, 95, 1, 0, 99, 2, 0})
 	f.Add(byte(1), ^uint64(1000), []byte{99, 255, 255, 60, 0, 64, 60, 0, 128})
 	f.Fuzz(func(t *testing.T, size byte, start uint64, script []byte) {
-		p, next := newPair(t, 64<<(size%4)), start
+		p, next := newWindowPair(t, 64<<(size%4)), start
 		for ; len(script) >= 3; script = script[3:] {
 			p.mark(step(&next, p.slow.size, int(script[0])%100, uint64(binary.BigEndian.Uint16(script[1:]))))
 		}
@@ -166,11 +166,11 @@ func TestWindowAllocatesNothing(t *testing.T) {
 	var counter uint64
 	if n := testing.AllocsPerRun(1000, func() {
 		counter += 3000
-		if !w.Fresh(counter) || !w.Mark(counter) || w.Mark(counter) || !w.Mark(counter-1) {
+		if !w.IsNew(counter) || !w.Mark(counter) || w.Mark(counter) || !w.Mark(counter-1) {
 			t.Fatalf("counter %d", counter)
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations a packet", n)
+		t.Errorf("%v allocations per packet", n)
 	}
 }
 
@@ -198,15 +198,15 @@ func TestExtend(t *testing.T) {
 		{"nothing seen", 0, 0, 0},
 		{"nothing seen, a first counter", 77, 0, 77},
 		{"nothing seen, from far", math.MaxUint32, 0, math.MaxUint32},
-		{"the next", 8, 7, 8},
-		{"the same", 7, 7, 7},
-		{"a late one", 3, 7, 3},
-		{"into the next cycle", 2, cycle - 3, cycle + 2},
-		{"late, from the cycle before", math.MaxUint32, 5 * cycle, 5*cycle - 1},
-		{"as far as it goes ahead", half, 3 * cycle, 3*cycle + half},
-		{"as far as it goes back", half + 1, 3 * cycle, 2*cycle + half + 1},
-		{"the largest", math.MaxUint32, math.MaxUint64 - 5, math.MaxUint64},
-		{"no counters beyond it", 0, math.MaxUint64 - 5, math.MaxUint64 - math.MaxUint32},
+		{"next", 8, 7, 8},
+		{"same", 7, 7, 7},
+		{"late", 3, 7, 3},
+		{"next cycle", 2, cycle - 3, cycle + 2},
+		{"late, from the last cycle", math.MaxUint32, 5 * cycle, 5*cycle - 1},
+		{"furthest ahead", half, 3 * cycle, 3*cycle + half},
+		{"furthest back", half + 1, 3 * cycle, 2*cycle + half + 1},
+		{"largest counter", math.MaxUint32, math.MaxUint64 - 5, math.MaxUint64},
+		{"beyond the largest counter", 0, math.MaxUint64 - 5, math.MaxUint64 - math.MaxUint32},
 		{"RFC 9000 appendix A.3, in 32 bits", 0x9b32_9b32, 0xa82f_30ea_0000_0001, 0xa82f_30e9_9b32_9b32},
 	} {
 		if got := Extend(c.low, c.highest); got != c.want {
@@ -215,7 +215,7 @@ func TestExtend(t *testing.T) {
 	}
 }
 
-// slowExtend tries all that could be meant.
+// slowExtend tries all candidates.
 func slowExtend(low uint32, highest uint64) uint64 {
 	best, distance := uint64(0), uint64(math.MaxUint64)
 	for _, cycle := range []uint64{highest>>32 - 1, highest >> 32, highest>>32 + 1} {
@@ -223,7 +223,7 @@ func slowExtend(low uint32, highest uint64) uint64 {
 			continue
 		}
 		c := cycle<<32 | uint64(low)
-		if d := max(c, highest) - min(c, highest); d <= distance { // upwards, so the upper of two
+		if d := max(c, highest) - min(c, highest); d <= distance { // ascending, so the upper of two equally near ones
 			best, distance = c, d
 		}
 	}
@@ -250,8 +250,8 @@ func TestExtendRandomly(t *testing.T) {
 	}
 }
 
-// TestExtendAcrossCycles is a sender that counts on and a receiver that is told
-// 32 bits, with the window between them.
+// TestExtendAcrossCycles has a sender count on and a receiver extend 32 bits, with a
+// window.
 func TestExtendAcrossCycles(t *testing.T) {
 	w, err := NewWindow(DefaultWindow)
 	if err != nil {
@@ -260,7 +260,7 @@ func TestExtendAcrossCycles(t *testing.T) {
 	for counter := uint64(0); counter < 1<<36; counter += 1<<31 - 7 {
 		for _, c := range []uint64{counter + 5, counter, counter + 6} {
 			if got := Extend(uint32(c), w.Highest()); got != c {
-				t.Fatalf("counter %#x was taken for %#x", c, got)
+				t.Fatalf("counter %#x was extended to %#x", c, got)
 			}
 			if !w.Mark(c) {
 				t.Fatalf("counter %#x was refused", c)
@@ -269,7 +269,7 @@ func TestExtendAcrossCycles(t *testing.T) {
 	}
 }
 
-// FuzzExtend compares with the twin.
+// FuzzExtend compares Extend with its slow twin.
 func FuzzExtend(f *testing.F) {
 	f.Add(uint32(0), uint64(0))
 	f.Add(uint32(1<<31), uint64(1<<32))

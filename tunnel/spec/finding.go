@@ -11,7 +11,7 @@ import (
 	"cleat/internal/yamlfile"
 )
 
-// Severity tells an error, with which no tunnel can be, from a warning.
+// Severity distinguishes errors, with which a tunnel can't run, from warnings.
 type Severity string
 
 // The severities.
@@ -20,20 +20,20 @@ const (
 	Warning Severity = "warning"
 )
 
-// Finding is something about a tunnel file that its author must know.
+// Finding is a mistake in a tunnel file or a warning about it.
 type Finding struct {
 	File     string   `json:"file"`
 	Line     int      `json:"line"`   // from 1
 	Column   int      `json:"column"` // from 1
 	Severity Severity `json:"severity"`
 	Message  string   `json:"message"`           // what is wrong, and what is wanted instead
-	Allowed  string   `json:"allowed,omitempty"` // what may stand there, where that can be said
+	Allowed  string   `json:"allowed,omitempty"` // allowed values, where they can be listed
 	Hint     string   `json:"hint,omitempty"`    // what to type or to change
 }
 
-// Plain is text that a terminal shows as it is: of what others have written each control
-// character and each that shows nothing becomes "?". A file's name or contents could else
-// write to the terminal what its author likes.
+// Plain replaces each control character and each invisible character by "?", so that text
+// from others is safe to print. Otherwise a file's name or contents could send commands
+// to the terminal.
 func Plain(text string) string {
 	return strings.Map(func(r rune) rune {
 		if strconv.IsPrint(r) {
@@ -43,7 +43,7 @@ func Plain(text string) string {
 	}, text)
 }
 
-// String is the finding as compilers write theirs, in one line of Plain text.
+// String formats the finding like a compiler message, in one line of Plain text.
 func (f Finding) String() string {
 	s := fmt.Sprintf("%s:%d:%d: %s: %s", f.File, f.Line, f.Column, f.Severity, f.Message)
 	if f.Hint != "" {
@@ -52,28 +52,36 @@ func (f Finding) String() string {
 	return Plain(s)
 }
 
-// findings collects what is found in one file.
+// document describes the contents of a file: whether a key is given, whether its value is
+// invalid, and where the value is.
+type document interface {
+	Given(key string) bool
+	Wrong(key string) bool
+	Place(key string) yamlfile.Place
+}
+
+// findings collects the findings about one file.
 type findings struct {
 	file string
-	doc  *yamlfile.Document
+	doc  document
 	all  []Finding
 }
 
-// add adds a finding about the value at a path and returns it, for more to be
-// said. The pointer is valid until the next.
+// add adds a finding about the value at a key and returns it, so that the caller can
+// complete it. The pointer is valid until the next call.
 func (f *findings) add(path string, severity Severity, message string) *Finding {
 	at := f.doc.Place(path)
 	f.all = append(f.all, Finding{File: f.file, Line: at.Line, Column: at.Column, Severity: severity, Message: message})
 	return &f.all[len(f.all)-1]
 }
 
-// wrong adds the error that a value is not what is wanted.
-func (f *findings) wrong(path, want, format string, args ...any) {
+// reject adds the error that a value is not as wanted.
+func (f *findings) reject(path, want, format string, args ...any) {
 	f.add(path, Error, fmt.Sprintf(format, args...)+": want "+want).Allowed = want
 }
 
-// refuse adds an error that has nothing to do with how a value is written.
-func (f *findings) refuse(path, format string, args ...any) *Finding {
+// fail adds an error that is not about the form of a value.
+func (f *findings) fail(path, format string, args ...any) *Finding {
 	return f.add(path, Error, fmt.Sprintf(format, args...))
 }
 
@@ -82,24 +90,24 @@ func (f *findings) warn(path, format string, args ...any) *Finding {
 	return f.add(path, Warning, fmt.Sprintf(format, args...))
 }
 
-// unknown adds the error that a word is none of known.
-func (f *findings) unknown(path, what, word string, known []string) {
-	e := f.add(path, Error, fmt.Sprintf("unknown %s %q", what, word))
-	e.Allowed, e.Hint = listed(known), spell.Hint(word, known)
+// unknownWord adds the error that a word is none of known.
+func (f *findings) unknownWord(path, setting, word string, known []string) {
+	e := f.add(path, Error, fmt.Sprintf("unknown %s %q", setting, word))
+	e.Allowed, e.Hint = joinWords(known), spell.Hint(word, known)
 }
 
-// read adds the problems that the reader had.
-func (f *findings) read(problems []yamlfile.Problem) {
+// addProblems adds the problems that the YAML reader found.
+func (f *findings) addProblems(problems []yamlfile.Problem) {
 	for _, p := range problems {
 		e := Finding{File: f.file, Line: p.Line, Column: p.Column, Severity: Error, Message: p.Text, Allowed: p.Want}
 		if p.Known != nil {
-			e.Allowed, e.Hint = listed(p.Known), spell.Hint(p.Word, p.Known)
+			e.Allowed, e.Hint = joinWords(p.Known), spell.Hint(p.Word, p.Known)
 		}
 		f.all = append(f.all, e)
 	}
 }
 
-// sorted is everything in the order of the file.
+// sorted returns all findings in the order of the file.
 func (f *findings) sorted() []Finding {
 	slices.SortStableFunc(f.all, func(a, b Finding) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
@@ -107,14 +115,13 @@ func (f *findings) sorted() []Finding {
 	return f.all
 }
 
-// failed tells whether there is an error.
-func (f *findings) failed() bool {
+// hasError reports whether there is an error.
+func (f *findings) hasError() bool {
 	return slices.ContainsFunc(f.all, func(f Finding) bool { return f.Severity == Error })
 }
 
-// given tells whether the file has a readable value at a path.
-func (f *findings) given(path string) bool { return f.doc.Given(path) && !f.doc.Wrong(path) }
+// isSet reports whether the file has a readable value at a key.
+func (f *findings) isSet(path string) bool { return f.doc.Given(path) && !f.doc.Wrong(path) }
 
-// missing tells whether the file has nothing at a path, not even something
-// wrong.
-func (f *findings) missing(path string) bool { return !f.doc.Given(path) }
+// isMissing reports whether the file has nothing at a key, not even an invalid value.
+func (f *findings) isMissing(path string) bool { return !f.doc.Given(path) }

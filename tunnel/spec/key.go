@@ -11,28 +11,28 @@ import (
 	"cleat/tunnel/secure"
 )
 
-// Key is what encrypts a tunnel.
+// Key are the keys that encrypt a tunnel.
 type Key struct {
-	File    string // where the private key is
+	File    string // the private key's file
 	Private secure.PrivateKey
-	Peer    secure.PublicKey // of the other end
+	Peer    secure.PublicKey // public key of the other end
 }
 
-// ErrKeyMode is in the error for a key file that others may read.
+// ErrKeyMode is returned for a key file that group or others may read.
 var ErrKeyMode = errors.New("group or others may read it")
 
-// wantKey says what a key looks like.
-const wantKey = "32 bytes in base64, which are 44 characters"
+// keySyntax describes a key.
+const keySyntax = "32 bytes in base64 (44 characters)"
 
-// Opener opens a file and tells its mode, of the very file that it opened.
+// Opener opens a file and returns the mode of the opened file.
 type Opener func(path string) (io.ReadCloser, fs.FileMode, error)
 
-// maxKeyFile is in bytes: a key, and some space around it.
-const maxKeyFile = 1024
+// maxKeyFileBytes allows for a key and some space around it.
+const maxKeyFileBytes = 1024
 
-// ReadKey reads a private key from a file, with or without space around it.
-// ErrKeyMode is in the error when others may read it, secure.ErrKey when it has
-// no key; any other is open's. No error repeats what is in the file.
+// ReadKey reads a private key from a file, ignoring surrounding space. It returns
+// ErrKeyMode if group or others may read the file, secure.ErrKey if it has no key, and
+// otherwise open's error. No error contains text of the file.
 func ReadKey(path string, open Opener) (secure.PrivateKey, error) {
 	f, mode, err := open(path)
 	if err != nil {
@@ -45,7 +45,7 @@ func ReadKey(path string, open Opener) (secure.PrivateKey, error) {
 	case mode.Perm()&0o077 != 0:
 		return secure.PrivateKey{}, fmt.Errorf("read key %s: mode %04o: %w", path, mode.Perm(), ErrKeyMode)
 	}
-	text, err := io.ReadAll(io.LimitReader(f, maxKeyFile))
+	text, err := io.ReadAll(io.LimitReader(f, maxKeyFileBytes))
 	defer clear(text)
 	if err != nil {
 		return secure.PrivateKey{}, fmt.Errorf("read key %s: %w", path, err)
@@ -57,23 +57,23 @@ func ReadKey(path string, open Opener) (secure.PrivateKey, error) {
 	return key, nil
 }
 
-// KeyHint is what to type where a key file could not be read or made, "" where
-// err says enough.
+// KeyHint returns what to type if a key file could not be read or created, or "" if err
+// says enough.
 func KeyHint(path string, err error) string {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return "make one: cleat tunnel key " + shellWord(path)
+		return "create one: cleat tunnel key " + shellQuote(path)
 	case errors.Is(err, fs.ErrExist):
-		return "a key is never overwritten; its public half: cleat tunnel key --public " + shellWord(path)
+		return "existing keys are never overwritten; to print the public key: cleat tunnel key --public " + shellQuote(path)
 	case errors.Is(err, ErrKeyMode):
-		return "chmod go= " + shellWord(path)
+		return "chmod go= " + shellQuote(path)
 	}
 	return ""
 }
 
-// shellWord is a word as a shell takes it.
-func shellWord(word string) string {
-	if nameText().MatchString(strings.ReplaceAll(word, "/", "")) && !strings.HasPrefix(word, "-") {
+// shellQuote quotes a word for a shell, if necessary.
+func shellQuote(word string) string {
+	if namePattern().MatchString(strings.ReplaceAll(word, "/", "")) && !strings.HasPrefix(word, "-") {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

@@ -10,8 +10,8 @@ import (
 	"cleat/tunnel/secure"
 )
 
-// FuzzReadKey reads strange key files: none that others may read is taken, and no error
-// says what is in one.
+// FuzzReadKey reads arbitrary key files: none that others may read is accepted, and no
+// error contains its text.
 func FuzzReadKey(f *testing.F) {
 	f.Add(alicePrivate, uint32(0o600))
 	f.Add(" \n"+alicePrivate+"\t\r\n", uint32(0o400))
@@ -28,7 +28,7 @@ func FuzzReadKey(f *testing.F) {
 			return io.NopCloser(&countingReader{strings.NewReader(text), &read}), m, nil
 		})
 		private := m.IsRegular() && m.Perm()&0o077 == 0
-		if read > 0 && !private || read > maxKeyFile {
+		if read > 0 && !private || read > maxKeyFileBytes {
 			t.Errorf("%d bytes were read of a file of mode %v", read, m)
 		}
 		if err == nil {
@@ -41,7 +41,7 @@ func FuzzReadKey(f *testing.F) {
 			t.Errorf("%v", err)
 		}
 		if secret := strings.TrimSpace(text); len(secret) > 20 && strings.Contains(err.Error(), secret) {
-			t.Errorf("an error says what is in the file: %v", err)
+			t.Errorf("an error contains text of the file: %v", err)
 		}
 	})
 }

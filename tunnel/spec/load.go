@@ -10,32 +10,32 @@ import (
 	"cleat/internal/yamlfile"
 )
 
-// File is a tunnel file that was read.
+// File is a tunnel file and the result of checking it.
 type File struct {
-	Name     string    // for messages
-	Tunnel   *Tunnel   // nil when there is an error among Findings
+	Name     string    // as in messages
+	Tunnel   *Tunnel   // nil if there is an error among Findings
 	Findings []Finding // in the order of the file
 
 	draft Tunnel // what could be understood
 	found findings
 }
 
-// maxFile is in bytes: 64 paths with everything said take a third of it.
-const maxFile = 64 << 10
+// maxFileBytes is three times the size of a file with 64 paths and all their settings.
+const maxFileBytes = 64 << 10
 
-// Load reads a tunnel file from r. Its name is for messages, and a key file with
-// a relative name is looked for beside it; open opens that. An error is r's:
-// what is wrong with the file itself is among its Findings.
+// Load reads and checks a tunnel file. Its name is used in messages, and a relative name
+// of a key file is relative to it; open opens the key file. Load returns an error if r
+// fails: mistakes in the file are among its Findings.
 func Load(r io.Reader, name string, open Opener) (*File, error) {
-	text, err := io.ReadAll(io.LimitReader(r, maxFile+1))
+	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("read tunnel file %s: %w", name, err)
 	}
 	f := &File{Name: name}
 	f.found.file = name
-	if len(text) > maxFile {
-		f.found.doc, _ = yamlfile.Read([]byte("{}"), &given{})
-		f.found.wrong("$", fmt.Sprintf("at most %d KiB", maxFile>>10), "the file is too large")
+	if len(text) > maxFileBytes {
+		f.found.doc, _ = yamlfile.Read([]byte("{}"), &rawFile{})
+		f.found.reject("$", fmt.Sprintf("at most %d KiB", maxFileBytes>>10), "the file is too large")
 		f.Findings = f.found.sorted()
 		return f, nil
 	}
@@ -43,8 +43,8 @@ func Load(r io.Reader, name string, open Opener) (*File, error) {
 	return f, nil
 }
 
-// given is a tunnel file as it is written.
-type given struct {
+// rawFile is a tunnel file as it is written.
+type rawFile struct {
 	Name      string        `yaml:"name"`
 	Device    string        `yaml:"device"`
 	Address   []string      `yaml:"address"`
@@ -54,32 +54,32 @@ type given struct {
 	Port      int           `yaml:"port"`
 	Scheduler string        `yaml:"scheduler"`
 	Duplicate string        `yaml:"duplicate"`
-	Reorder   givenReorder  `yaml:"reorder"`
+	Reorder   rawReorder    `yaml:"reorder"`
 	MTU       int           `yaml:"mtu"`
 	Queue     time.Duration `yaml:"queue"`
-	Key       *givenKey     `yaml:"key"`
-	Compat    givenCompat   `yaml:"compat"`
+	Key       *rawKey       `yaml:"key"`
+	Compat    rawCompat     `yaml:"compat"`
 	Metrics   string        `yaml:"metrics"`
-	Paths     []givenPath   `yaml:"paths"`
+	Paths     []rawPath     `yaml:"paths"`
 }
 
-type givenReorder struct {
+type rawReorder struct {
 	TCP  bool          `yaml:"tcp"`
 	UDP  bool          `yaml:"udp"`
 	Hold time.Duration `yaml:"hold"`
 }
 
-type givenKey struct {
+type rawKey struct {
 	Private string `yaml:"private"`
 	Peer    string `yaml:"peer"`
 }
 
-type givenCompat struct {
+type rawCompat struct {
 	Key      uint64 `yaml:"key"`
 	Sequence bool   `yaml:"sequence"`
 }
 
-type givenPath struct {
+type rawPath struct {
 	Name   string `yaml:"name"`
 	Device string `yaml:"device"`
 	Local  string `yaml:"local"`
@@ -91,34 +91,34 @@ type givenPath struct {
 	State  string `yaml:"state"`
 }
 
-// check reads text and finds all there is to say about it.
+// check parses and checks the file.
 func (f *File) check(text []byte, open Opener) {
-	g := given{
+	g := rawFile{
 		Form: string(Auto), Scheduler: string(Adaptive), Port: DefaultPort,
-		Reorder: givenReorder{TCP: true, UDP: true, Hold: DefaultHold},
-		Compat:  givenCompat{Sequence: true},
+		Reorder: rawReorder{TCP: true, UDP: true, Hold: DefaultHold},
+		Compat:  rawCompat{Sequence: true},
 	}
 	doc, problems := yamlfile.Read(text, &g)
 	f.found.doc = doc
-	f.found.read(problems)
+	f.found.addProblems(problems)
 	if !doc.Wrong("$") {
-		c := checker{findings: &f.found, given: &g, t: &f.draft}
-		c.checkTop()
+		c := checker{findings: &f.found, raw: &g, t: &f.draft}
+		c.checkGeneral()
 		c.checkInner()
 		c.checkKey(filepath.Dir(f.Name), open)
 		c.checkPaths()
 		c.checkTogether()
 	}
-	f.finish()
+	f.setResult()
 }
 
-// finish puts the findings in order, and hands out the tunnel if it can be.
-func (f *File) finish() {
+// setResult sorts the findings, and sets Tunnel if there is no error.
+func (f *File) setResult() {
 	f.Findings = f.found.sorted()
-	if !f.found.failed() {
+	if !f.found.hasError() {
 		f.Tunnel = &f.draft
 	}
 }
 
-// listed are words as a person lists them.
-func listed(words []string) string { return strings.Join(words, ", ") }
+// joinWords joins words for a message.
+func joinWords(words []string) string { return strings.Join(words, ", ") }

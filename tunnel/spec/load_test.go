@@ -16,14 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The keys of RFC 7748 section 6.1, and a file with each mistake.
+// The keys of RFC 7748 section 6.1.
 const (
 	alicePrivate = "dwdtCnMYpX08FsFyUbJmRd9ML4frwJkqsXf7pR25LCo="
 	alicePublic  = "hSDwCYkwp1R0i33ctD73Wg2/Og0mOBr066SpjqqbTmo="
 	bobPublic    = "3p7bfXt9wbTTW2HC7OQ1Nz+DQ8hbeGdNrfx+FG+IK08="
 )
 
-// keyFile is a file that the fake opener knows.
+// keyFile is a file of the fake opener.
 type keyFile struct {
 	text string
 	mode fs.FileMode
@@ -41,7 +41,7 @@ var keyFiles = map[string]keyFile{
 	"public-by-others.key": {alicePrivate, 0o604},
 }
 
-// open is the fake opener.
+// open is a fake Opener.
 func open(path string) (io.ReadCloser, fs.FileMode, error) {
 	f, ok := keyFiles[path]
 	switch {
@@ -63,7 +63,7 @@ func load(t *testing.T, text string) *File {
 	return f
 }
 
-// full has every key.
+// full is a file with every key.
 const full = `name: office
 device: cleat0
 address: [10.9.0.1/30, "fd00:9::1/64"]
@@ -110,10 +110,12 @@ func TestLoadEverything(t *testing.T) {
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/30"), netip.MustParsePrefix("fd00:9::1/64")},
 		Routes:    []netip.Prefix{netip.MustParsePrefix("10.20.0.0/16"), netip.MustParsePrefix("2001:db8:20::/48")},
 		Sources:   []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")},
-		Form:      Native, // as there is a key
-		Port:      4755, Scheduler: Weighted,
-		Reorder:  Reorder{TCP: true, Hold: 50 * time.Millisecond},
-		MTUBytes: 1400, Queue: 3 * time.Millisecond,
+		Form:      Native, // because there is a key
+		Settings: Settings{
+			Port: 4755, Scheduler: Weighted,
+			Reorder:  Reorder{TCP: true, Hold: 50 * time.Millisecond},
+			MTUBytes: 1400, Queue: 3 * time.Millisecond,
+		},
 		Compat:  CompatForm{Sequence: true},
 		Metrics: Metrics{"unix", "/run/cleat/office.metrics"},
 		Paths: []Path{
@@ -127,14 +129,14 @@ func TestLoadEverything(t *testing.T) {
 	}
 }
 
-// small is the least that a file can have; more comes behind it.
+// small is the smallest possible file; tests append to it.
 const small = `name: office
 address: [10.9.0.1/30]
 paths:
   - {device: eth0, remote: 198.51.100.2}
 `
 
-// TestAllTraffic has all traffic go into a tunnel: its paths are bound to devices.
+// TestAllTraffic routes all traffic into a tunnel whose paths are bound to devices.
 func TestAllTraffic(t *testing.T) {
 	for _, routes := range []string{"0.0.0.0/0, '::/0'", "0.0.0.0/1, 128.0.0.0/1"} {
 		text := small + "  - {device: eth1, local: '2001:db8::1', remote: '2001:db8:1::2'}\nroutes: [" + routes + "]\n"
@@ -148,7 +150,7 @@ func TestAllTraffic(t *testing.T) {
 func TestLoadDefaults(t *testing.T) {
 	got := load(t, small).Tunnel
 	if got == nil {
-		t.Fatal("the least file has mistakes")
+		t.Fatal("the smallest file has mistakes")
 	}
 	if got.Device != "office" || got.Form != Auto || got.Port != 4754 || got.Scheduler != Adaptive || got.Copies != 0 ||
 		got.Reorder != (Reorder{true, true, 200 * time.Millisecond}) || got.MTUBytes != 0 || got.Queue != 0 || got.Key != nil ||
@@ -169,23 +171,23 @@ func TestLoadChoices(t *testing.T) {
 		{"form native", small + "form: native\n", func(t *Tunnel) bool { return t.Form == Native }},
 		{"form compat", small + "form: compat\ncompat: {key: 12345, sequence: true}\n", func(t *Tunnel) bool { return t.Form == Compat && t.Compat == CompatForm{true, 12345, true} }},
 		{"a compat key of 0", small + "compat: {key: 0}\n", func(t *Tunnel) bool { return t.Compat == CompatForm{true, 0, true} }},
-		{"the greatest compat key", small + "compat: {key: 0xffffffff}\n", func(t *Tunnel) bool { return t.Compat.Key == 1<<32-1 }},
-		{"duplicate over all", small + "scheduler: duplicate\n", func(t *Tunnel) bool { return t.Scheduler == Duplicate && t.Copies == 0 }},
-		{"duplicate over all, said", small + "scheduler: duplicate\nduplicate: all\n", func(t *Tunnel) bool { return t.Copies == 0 }},
-		{"duplicate over two", small + "scheduler: duplicate\nduplicate: 2\n", func(t *Tunnel) bool { return t.Copies == 2 }},
+		{"highest compat key", small + "compat: {key: 0xffffffff}\n", func(t *Tunnel) bool { return t.Compat.Key == 1<<32-1 }},
+		{"duplicate on all paths", small + "scheduler: duplicate\n", func(t *Tunnel) bool { return t.Scheduler == Duplicate && t.Copies == 0 }},
+		{"duplicate on all paths, explicit", small + "scheduler: duplicate\nduplicate: all\n", func(t *Tunnel) bool { return t.Copies == 0 }},
+		{"duplicate on two paths", small + "scheduler: duplicate\nduplicate: 2\n", func(t *Tunnel) bool { return t.Copies == 2 }},
 		{"queue of 0", small + "queue: 0s\n", func(t *Tunnel) bool { return t.Queue == 0 }},
 		{"metrics on loopback", small + "metrics: 127.0.0.1:9100\n", func(t *Tunnel) bool { return t.Metrics == Metrics{"tcp", "127.0.0.1:9100"} }},
-		{"metrics on IPv6's loopback", small + "metrics: '[::1]:9100'\n", func(t *Tunnel) bool { return t.Metrics == Metrics{"tcp", "[::1]:9100"} }},
+		{"metrics on IPv6 loopback", small + "metrics: '[::1]:9100'\n", func(t *Tunnel) bool { return t.Metrics == Metrics{"tcp", "[::1]:9100"} }},
 		{"metrics on localhost", small + "metrics: localhost:9100\n", func(t *Tunnel) bool { return t.Metrics == Metrics{"tcp", "127.0.0.1:9100"} }},
-		{"a path without device", strings.Replace(small, "device: eth0", "local: 192.0.2.1", 1), func(t *Tunnel) bool { return t.Paths[0].Name == "path1" && t.Paths[0].Device == "" }},
-		{"a device that can't be a path's name", strings.Replace(small, "eth0", "eth@0", 1), func(t *Tunnel) bool { return t.Paths[0].Name == "path1" && t.Paths[0].Device == "eth@0" }},
-		{"a remote in brackets' absence", strings.Replace(small, "198.51.100.2", "2001:db8::1", 1), func(t *Tunnel) bool { return t.Paths[0].Remote.String() == "[2001:db8::1]:4754" }},
-		{"a name of 64", strings.Replace(small, "office", strings.Repeat("n", 64)+"\ndevice: d", 1), func(t *Tunnel) bool { return len(t.Name) == 64 && t.Device == "d" }},
+		{"path without device", strings.Replace(small, "device: eth0", "local: 192.0.2.1", 1), func(t *Tunnel) bool { return t.Paths[0].Name == "path1" && t.Paths[0].Device == "" }},
+		{"device that is no valid path name", strings.Replace(small, "eth0", "eth@0", 1), func(t *Tunnel) bool { return t.Paths[0].Name == "path1" && t.Paths[0].Device == "eth@0" }},
+		{"IPv6 remote without brackets", strings.Replace(small, "198.51.100.2", "2001:db8::1", 1), func(t *Tunnel) bool { return t.Paths[0].Remote.String() == "[2001:db8::1]:4754" }},
+		{"longest name", strings.Replace(small, "office", strings.Repeat("n", 64)+"\ndevice: d", 1), func(t *Tunnel) bool { return len(t.Name) == 64 && t.Device == "d" }},
 		{"no routes", small + "routes:\n#  - 10.20.0.0/16\n", func(t *Tunnel) bool { return t.Routes == nil }},
-		{"two paths with another port each", small + "  - {name: b, device: eth0, remote: 198.51.100.2, port: 1}\n", func(t *Tunnel) bool { return len(t.Paths) == 2 }},
+		{"two paths with different ports", small + "  - {name: b, device: eth0, remote: 198.51.100.2, port: 1}\n", func(t *Tunnel) bool { return len(t.Paths) == 2 }},
 		{"a /31", strings.Replace(small, "10.9.0.1/30", "10.9.0.0/31", 1), func(t *Tunnel) bool { return t.Addresses[0].Bits() == 31 }},
-		{"the other of a /31", strings.Replace(small, "10.9.0.1/30", "10.9.0.1/31", 1), func(t *Tunnel) bool { return t.Addresses[0].Bits() == 31 }},
-		{"an mtu that just fits", strings.Replace(small, "remote: 198.51.100.2", "remote: 198.51.100.2, mtu: 1400", 1) + "mtu: 1364\n", func(t *Tunnel) bool { return t.MTUBytes == 1364 }},
+		{"second address of a /31", strings.Replace(small, "10.9.0.1/30", "10.9.0.1/31", 1), func(t *Tunnel) bool { return t.Addresses[0].Bits() == 31 }},
+		{"least mtu", strings.Replace(small, "remote: 198.51.100.2", "remote: 198.51.100.2, mtu: 1400", 1) + "mtu: 1364\n", func(t *Tunnel) bool { return t.MTUBytes == 1364 }},
 		{"a /127", strings.Replace(small, "10.9.0.1/30", "fd00::/127", 1), func(t *Tunnel) bool { return t.Inner6() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -242,7 +244,7 @@ func FuzzLoad(f *testing.F) {
 	f.Add("paths:\n  - x\n  - {remote: 'fe80::1%eth0', local: '::ffff:192.0.2.1', rate: 1e9}\naddress: [::/0, 0.0.0.0/0, 255.255.255.255/32]\nmetrics: ':'\n")
 	f.Fuzz(func(t *testing.T, text string) {
 		if len(text) > 4096 {
-			t.Skip() // deep nesting takes long
+			t.Skip() // deep nesting is slow
 		}
 		file, err := Load(strings.NewReader(text), "f.yaml", open)
 		if err != nil {
@@ -255,7 +257,7 @@ func FuzzLoad(f *testing.F) {
 				t.Errorf("finding %+v after line %d", e, line)
 			}
 			if s := e.String(); Plain(s) != s || !utf8.ValidString(s) {
-				t.Errorf("a terminal would not show %q as it is", s)
+				t.Errorf("%q is not printable", s)
 			}
 			line, failed = e.Line, failed || e.Severity == Error
 		}
@@ -264,7 +266,7 @@ func FuzzLoad(f *testing.F) {
 		}
 		if u := file.Tunnel; u != nil {
 			if Plain(u.Metrics.Address) != u.Metrics.Address || u.Key != nil && Plain(u.Key.File) != u.Key.File {
-				t.Errorf("a terminal would not show %q, %+v as they are", u.Metrics.Address, u.Key)
+				t.Errorf("%q, %+v are not printable", u.Metrics.Address, u.Key)
 			}
 			if !ValidName(u.Name) || !validDevice(u.Device) || len(u.Addresses) == 0 || len(u.Paths) == 0 || u.Port == 0 {
 				t.Errorf("incomplete: %+v", u)
@@ -274,7 +276,7 @@ func FuzzLoad(f *testing.F) {
 					t.Errorf("incomplete: %+v", p)
 				}
 			}
-			if !Compare(u, u).None() {
+			if !Compare(u, u).IsEmpty() {
 				t.Errorf("differs from itself: %+v", Compare(u, u))
 			}
 		}

@@ -10,74 +10,74 @@ import (
 
 // checkPaths checks each path by itself.
 func (c *checker) checkPaths() {
-	if c.missing("$.paths") || c.findings.given("$.paths") && len(c.given.Paths) == 0 {
-		c.wrong("$.paths", "at least one, e.g. [{device: eth0, remote: 198.51.100.2}]", "there are no paths")
+	if c.isMissing("$.paths") || c.isSet("$.paths") && len(c.raw.Paths) == 0 {
+		c.reject("$.paths", "at least one, e.g. [{device: eth0, remote: 198.51.100.2}]", "no paths")
 	}
-	for i, g := range c.given.Paths {
+	for i, raw := range c.raw.Paths {
 		if i == MaxPaths {
-			c.wrong(pathAt(i), fmt.Sprintf("at most %d", MaxPaths), "there are %d paths", len(c.given.Paths))
+			c.reject(pathKey(i), fmt.Sprintf("at most %d", MaxPaths), "%d paths", len(c.raw.Paths))
 			break
 		}
-		c.t.Paths = append(c.t.Paths, c.checkPath(pathAt(i), i, g))
+		c.t.Paths = append(c.t.Paths, c.checkPath(pathKey(i), i, raw))
 	}
 }
 
-// pathAt is where the path with an index stands in the file.
-func pathAt(i int) string { return childAt("$.paths", i) }
+// pathKey returns the key of the path with an index.
+func pathKey(i int) string { return elementKey("$.paths", i) }
 
-// childAt is where the element of a list with an index stands.
-func childAt(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
+// elementKey returns the key of a list's element.
+func elementKey(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
-// checkPath makes a path of what is given. What is wrong stays zero.
-func (c *checker) checkPath(at string, i int, g givenPath) Path {
-	p := Path{Name: c.pathName(at, i, g)}
+// checkPath parses and checks a path. Invalid values stay zero.
+func (c *checker) checkPath(at string, i int, raw rawPath) Path {
+	p := Path{Name: c.pathName(at, i, raw)}
 	if c.doc.Wrong(at) {
 		return p
 	}
-	if c.findings.given(at + ".device") {
-		if p.Device = g.Device; !validDevice(g.Device) {
-			c.wrong(at+".device", wantDevice, "device %q", g.Device)
+	if c.isSet(at + ".device") {
+		if p.Device = raw.Device; !validDevice(raw.Device) {
+			c.reject(at+".device", deviceSyntax, "device %q", raw.Device)
 			p.Device = ""
 		}
 	}
-	p.Remote = c.remote(at, g.Remote)
-	p.Local = c.local(at, g.Local, p.Remote.Addr())
-	if c.missing(at+".device") && c.missing(at+".local") {
-		c.refuse(at, "%s has neither device nor local", pathTitle(p.Name)).Hint = "say where it begins, e.g. device: eth0"
+	p.Remote = c.parseRemote(at, raw.Remote)
+	p.Local = c.parseLocal(at, raw.Local, p.Remote.Addr())
+	if c.isMissing(at+".device") && c.isMissing(at+".local") {
+		c.fail(at, "%s has neither device nor local", pathTitle(p.Name)).Hint = "add the device that it starts at, e.g. device: eth0"
 	}
-	p.LocalPort = c.port(at+".port", g.Port, c.t.Port)
-	p.RateBitsPerSec = c.rate(at+".rate", g.Rate)
-	p.Weight = c.weight(at+".weight", g.Weight)
-	p.MTUBytes = c.pathMTU(at+".mtu", g.MTU, p)
-	p.Down = c.word(at+".state", "state", g.State, states, stateUp) == stateDown
+	p.LocalPort = uint16(c.checkInt(at+".port", "port", raw.Port, 1, 65535, "", int(c.t.Port)))
+	p.RateBitsPerSec = c.parseRate(at+".rate", raw.Rate)
+	p.Weight = c.checkWeight(at+".weight", raw.Weight)
+	p.MTUBytes = c.checkPathMTU(at+".mtu", raw.MTU, p)
+	p.Down = c.oneOf(at+".state", "state", raw.State, states, stateUp) == stateDown
 	return p
 }
 
-// pathName is the name of a path: its own, its device's, or its number.
-func (c *checker) pathName(at string, i int, g givenPath) string {
+// pathName returns the name of a path: its own, its device's, or one made of its number.
+func (c *checker) pathName(at string, i int, raw rawPath) string {
 	numbered := fmt.Sprintf("path%d", i+1)
 	switch {
-	case c.findings.given(at+".name") && validName(g.Name, maxPathName):
-		return g.Name
-	case c.findings.given(at + ".name"):
-		c.wrong(at+".name", wantName(maxPathName), "path name %q", g.Name)
-	case c.missing(at+".name") && c.findings.given(at+".device") && validName(g.Device, maxPathName):
-		return g.Device
+	case c.isSet(at+".name") && validName(raw.Name, maxPathName):
+		return raw.Name
+	case c.isSet(at + ".name"):
+		c.reject(at+".name", nameSyntax(maxPathName), "path name %q", raw.Name)
+	case c.isMissing(at+".name") && c.isSet(at+".device") && validName(raw.Device, maxPathName):
+		return raw.Device
 	}
 	return numbered
 }
 
-// pathTitle is a path in a message.
+// pathTitle returns how messages name a path.
 func pathTitle(name string) string { return fmt.Sprintf("path %q", name) }
 
-// remote reads the other end's address.
-func (c *checker) remote(at, text string) netip.AddrPort {
-	const want = "an IP address, with its port if it is another: 198.51.100.2:4755, [2001:db8::1]:4755"
+// parseRemote parses and checks the other end's address.
+func (c *checker) parseRemote(at, text string) netip.AddrPort {
+	const want = "an IP address, with a port if it differs from the tunnel's: 198.51.100.2:4755, [2001:db8::1]:4755"
 	path := at + ".remote"
-	if c.missing(path) && !c.doc.Wrong(at) {
-		c.wrong(at, want, "remote is missing")
+	if c.isMissing(path) && !c.doc.Wrong(at) {
+		c.reject(at, want, "remote is missing")
 	}
-	if !c.findings.given(path) {
+	if !c.isSet(path) {
 		return netip.AddrPort{}
 	}
 	a, err := netip.ParseAddr(text)
@@ -86,50 +86,50 @@ func (c *checker) remote(at, text string) netip.AddrPort {
 		remote, err = netip.ParseAddrPort(text)
 	}
 	if err != nil || remote.Port() == 0 {
-		c.wrong(path, want, "remote %q", text)
+		c.reject(path, want, "remote %q", text)
 		return netip.AddrPort{}
 	}
-	if !c.host(path, "remote", remote.Addr()) {
+	if !c.checkHost(path, "remote", remote.Addr()) {
 		return netip.AddrPort{}
 	}
-	if remote.Addr().IsLinkLocalUnicast() && c.missing(at+".device") {
-		c.refuse(path, "remote %s is on each link another: the path needs a device", remote.Addr()).Hint = "add `device:`"
+	if remote.Addr().IsLinkLocalUnicast() && c.isMissing(at+".device") {
+		c.fail(path, "remote %s is link-local: the path needs a device", remote.Addr()).Hint = "add `device:`"
 	}
 	return remote
 }
 
-// local reads the own address of a path to a remote.
-func (c *checker) local(at, text string, remote netip.Addr) netip.Addr {
+// parseLocal parses and checks the local address of a path.
+func (c *checker) parseLocal(at, text string, remote netip.Addr) netip.Addr {
 	path := at + ".local"
-	if !c.findings.given(path) {
+	if !c.isSet(path) {
 		return netip.Addr{}
 	}
 	local, err := netip.ParseAddr(text)
 	if err != nil {
-		c.wrong(path, "an IP address; the local port is `port:`", "local %q", text)
+		c.reject(path, "an IP address; set the local port with `port:`", "local %q", text)
 		return netip.Addr{}
 	}
 	switch {
-	case !c.host(path, "local", local):
+	case !c.checkHost(path, "local", local):
 		return netip.Addr{}
 	case !remote.IsValid():
 	case local.Is4() != remote.Is4():
-		c.wrong(path, "an address of remote's family, "+family(remote), "local %s is of %s", local, family(local))
+		c.reject(path, "an address of remote's family, "+family(remote), "local %s is %s", local, family(local))
 	case local == remote:
-		c.refuse(path, "local and remote are both %s", local)
+		c.fail(path, "local and remote are both %s", local)
 	}
 	return local
 }
 
-// host checks that an address can be one host's.
-func (c *checker) host(path, what string, a netip.Addr) bool {
+// checkHost reports whether an address can be a host's, and adds an error if not.
+func (c *checker) checkHost(path, setting string, a netip.Addr) bool {
 	switch {
 	case a.Is4In6():
-		c.wrong(path, a.Unmap().String(), "%s %s is IPv4 in IPv6's clothes", what, a)
+		c.reject(path, a.Unmap().String(), "%s %s is an IPv4-mapped IPv6 address", setting, a)
 	case a.Zone() != "":
-		c.wrong(path, "an address without zone, and the path's device", "%s %s", what, a)
+		c.reject(path, "an address without a zone; the path's device selects the link", "%s %s", setting, a)
 	case a.IsUnspecified(), a.IsMulticast(), a == broadcast:
-		c.wrong(path, "an address of one host's", "%s %s", what, a)
+		c.reject(path, "a unicast address", "%s %s", setting, a)
 	default:
 		return true
 	}
@@ -143,67 +143,56 @@ func family(a netip.Addr) string {
 	return "IPv6"
 }
 
-// rate reads an upper limit in bit/s.
-func (c *checker) rate(path, text string) int64 {
+// parseRate parses an upper limit in bit/s.
+func (c *checker) parseRate(path, text string) int64 {
 	const want = "64K…1000T bit/s"
-	if !c.findings.given(path) {
+	if !c.isSet(path) {
 		return 0
 	}
 	v, err := rate.Parse(text)
 	switch {
 	case err != nil:
-		c.wrong(path, rate.Want, "rate %q", text)
+		c.reject(path, rate.Want, "rate %q", text)
 	case v < MinRate, v > MaxRate:
-		c.wrong(path, want, "rate %q", text)
+		c.reject(path, want, "rate %q", text)
 	default:
 		return int64(v)
 	}
 	return 0
 }
 
-// weight reads a share among the paths.
-func (c *checker) weight(path string, weight int) int {
-	switch {
-	case !c.findings.given(path):
-		return 1
-	case weight < 1 || weight > MaxWeight:
-		c.wrong(path, fmt.Sprintf("1…%d", MaxWeight), "weight %d", weight)
-		return 1
-	case c.t.Scheduler != Weighted && !c.doc.Wrong("$.scheduler"):
-		c.warn(path, "weight does nothing: it is for the scheduler weighted, and this one is %s", c.t.Scheduler)
+// checkWeight returns a valid weight, and otherwise 1.
+func (c *checker) checkWeight(path string, weight int) int {
+	checked := c.checkInt(path, "weight", weight, 1, MaxWeight, "", 1)
+	if c.isSet(path) && checked == weight && c.t.Scheduler != Weighted && !c.doc.Wrong("$.scheduler") {
+		c.warn(path, "weight has no effect: it is a setting of the scheduler weighted, and the scheduler is %s", c.t.Scheduler)
 	}
-	return weight
+	return checked
 }
 
-// pathMTU checks the MTU of a path, which has to carry the inner packets.
-func (c *checker) pathMTU(at string, mtu int, p Path) int {
-	if !p.Remote.IsValid() {
-		return c.mtu(at, mtu, minMTU4)
+// checkPathMTU checks the MTU of a path, which has to carry the inner packets.
+func (c *checker) checkPathMTU(at string, mtu int, p Path) int {
+	mtu = c.checkMTU(at, mtu, p.Remote.Addr().Is6())
+	if mtu == 0 || !p.Remote.IsValid() {
+		return mtu
 	}
-	least := minMTU4
-	if p.Remote.Addr().Is6() {
-		least = minMTU6
-	}
-	if mtu = c.mtu(at, mtu, least); mtu == 0 {
-		return 0
-	}
-	around := c.t.leastOverhead(p)
+	overhead := c.t.minOverhead(p)
 	switch {
-	case c.t.Inner6() && mtu-around < minMTU6:
-		c.wrong(at, fmt.Sprintf("%d or more, for inner IPv6: 1280 and at least %d around it", minMTU6+around, around), "mtu %d", mtu)
-	case c.t.MTUBytes > mtu-around:
-		c.warn(at, "%s has room for inner packets of %d bytes at most, and the tunnel's mtu is %d", pathTitle(p.Name), mtu-around, c.t.MTUBytes)
+	case c.t.Inner6() && mtu-overhead < minMTU6:
+		c.reject(at, fmt.Sprintf("%d or more for inner IPv6: 1280 and at least %d of headers", minMTU6+overhead, overhead), "mtu %d", mtu)
+	case c.t.MTUBytes > mtu-overhead:
+		c.warn(at, "%s carries inner packets of at most %d bytes, and the tunnel's mtu is %d", pathTitle(p.Name), mtu-overhead, c.t.MTUBytes)
 	}
 	return mtu
 }
 
-// leastOverhead is by how many bytes a packet becomes longer on a path at the
-// least: IP (RFC 791, RFC 8200), UDP, and what the form has behind it.
-func (t *Tunnel) leastOverhead(p Path) int {
+// minOverhead returns the fewest bytes that a path adds to a packet: IP (RFC 791, RFC
+// 8200), UDP, and the header of the form.
+func (t *Tunnel) minOverhead(p Path) int {
 	const (
 		ip4, ip6, udp = 20, 40, 8
 		native        = 24   // GRE and shim: wire.HeaderBytes
-		gre, field    = 4, 4 // RFC 2890: key and sequence number have 4 bytes each
+		gre, field    = 4, 4 // RFC 2890: key and sequence number take 4 bytes each
 	)
 	n := ip4 + udp
 	if p.Remote.Addr().Is6() {

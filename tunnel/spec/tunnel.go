@@ -5,28 +5,28 @@ import (
 	"time"
 )
 
-// Form is how packets look between the two ends.
+// Form is the packet format between the two ends.
 type Form string
 
 // The wire forms.
 const (
-	Auto   Form = "auto"   // native; compat where the other end doesn't answer natively
-	Native Form = "native" // cleat's own, with a sequence for each path
+	Auto   Form = "auto"   // native; compat if the other end has never answered natively
+	Native Form = "native" // cleat's own, with sequence numbers for each path
 	Compat Form = "compat" // RFC 8086, as Linux and MPT speak it
 )
 
-// Scheduler is how packets are shared out to the paths.
+// Scheduler is how packets are distributed over the paths.
 type Scheduler string
 
 // The schedulers.
 const (
-	Adaptive  Scheduler = "adaptive"  // earliest expected delivery, by measured rate, queue and delay
+	Adaptive  Scheduler = "adaptive"  // earliest expected arrival, by measured rate, queue and delay
 	Weighted  Scheduler = "weighted"  // in proportion to Path.Weight
-	Flow      Scheduler = "flow"      // each flow on one path, by its hash
+	Flow      Scheduler = "flow"      // each flow on one path, by hash
 	Duplicate Scheduler = "duplicate" // each packet on several paths
 )
 
-// The words that a file may have.
+// The words that a file may contain.
 var (
 	forms      = []string{string(Auto), string(Native), string(Compat)}
 	schedulers = []string{string(Adaptive), string(Weighted), string(Flow), string(Duplicate)}
@@ -38,86 +38,91 @@ const (
 	stateDown = "down"
 )
 
-// The limits of a file.
+// Limits of a file.
 const (
-	MaxPaths     = 64                     // more than any host has links; MPT has 20
-	MinRate      = 64_000                 // bit/s: one ISDN channel; at less, a full packet takes longer than the hold time
-	MaxRate      = 1_000_000_000_000_000  // bit/s: none that is faster has been built
-	MaxWeight    = 10_000                 // finer shares than 1/10000 can't be told apart
-	MinHold      = 10 * time.Millisecond  // less than the delays of two real links differ by
-	MaxHold      = 2 * time.Second        // longer than TCP waits before it sends again (RFC 6298: 1 s)
-	MinQueue     = 100 * time.Microsecond // a packet of 1500 bytes at 120 Mbit/s
-	MaxQueue     = time.Second            // RFC 6298's first timeout
-	MaxMTU       = 65535                  // bytes: the length fields of IPv4 and UDP
-	minMTU4      = 576                    // bytes: what every IPv4 host takes (RFC 791)
-	minMTU6      = 1280                   // bytes: what every IPv6 link carries (RFC 8200 section 5)
-	maxName      = 64                     // bytes, of a tunnel
-	maxPathName  = 32                     // bytes
-	maxInterface = 15                     // bytes: IFNAMSIZ without its final zero
-	maxSocket    = 107                    // bytes: sun_path without its final zero, unix(7)
+	MaxPaths      = 64                     // more links than any host has; MPT supports 20
+	MinRate       = 64_000                 // bit/s: one ISDN channel; with less, a full packet takes longer than the hold time
+	MaxRate       = 1_000_000_000_000_000  // bit/s: more than any existing link
+	MaxWeight     = 10_000                 // finer shares than 1/10000 can't be measured
+	MinHold       = 10 * time.Millisecond  // less than the delays of two real links differ by
+	MaxHold       = 2 * time.Second        // longer than TCP waits before it retransmits (RFC 6298: 1 s)
+	MinQueue      = 100 * time.Microsecond // a packet of 1500 bytes at 120 Mbit/s
+	MaxQueue      = time.Second            // RFC 6298's first timeout
+	MaxMTU        = 65535                  // bytes: the length fields of IPv4 and UDP
+	minMTU4       = 576                    // bytes: every IPv4 host accepts them (RFC 791)
+	minMTU6       = 1280                   // bytes: every IPv6 link carries them (RFC 8200 section 5)
+	maxName       = 64                     // bytes, of a tunnel
+	maxPathName   = 32                     // bytes
+	maxInterface  = 15                     // bytes: IFNAMSIZ without the final zero
+	maxSocketPath = 107                    // bytes: sun_path without the final zero, unix(7)
 )
 
-// What a file that leaves it out gets.
+// Defaults.
 const (
-	DefaultPort = 4754                   // UDP, IANA's for GRE in UDP (RFC 8086)
-	DefaultHold = 200 * time.Millisecond // a lost packet's second coming over a path of 100 ms and back
+	DefaultPort = 4754                   // UDP port for GRE in UDP (RFC 8086)
+	DefaultHold = 200 * time.Millisecond // a lost packet is resent over a path with a round trip of 200 ms in that time
 )
 
-// Tunnel is one end of a tunnel, complete: what its file left out has its
-// default. It is not to be changed once others have it.
+// Tunnel is one end of a tunnel with all defaults filled in. It must not be modified once it
+// is shared.
 type Tunnel struct {
 	Name      string         // of the tunnel: 1…64 of a-z A-Z 0-9 _ . -
 	Device    string         // the TUN device
-	Addresses []netip.Prefix // inner addresses of the device, with their bits behind the prefix; at least one
-	Routes    []netip.Prefix // what is reached through the device, besides
-	Sources   []netip.Prefix // what packets out of the tunnel may come from, besides: see AllSources
-	Form      Form           // never Auto or Compat when there is a key
-	Port      uint16         // UDP, of both ends where a path says nothing else
-	Scheduler Scheduler
-	Copies    int // of each packet under the scheduler Duplicate: 2, or 0 for one on every path; else 0
-	Reorder   Reorder
-	MTUBytes  int           // of the device; 0: what the smallest path leaves
-	Queue     time.Duration // how long packets may wait at the sender; 0: the tunnel chooses
-	Key       *Key          // nil: neither encrypted nor authenticated
+	Addresses []netip.Prefix // inner addresses of the device with their prefix lengths; at least one
+	Routes    []netip.Prefix // further networks reached through the device
+	Sources   []netip.Prefix // further networks that packets from the peer may come from, see AllSources
+	Form      Form           // never Auto or Compat if there is a key
+	Key       *Key           // nil: neither encrypted nor authenticated
 	Compat    CompatForm
 	Metrics   Metrics
-	Paths     []Path // 1…MaxPaths, each with a name of its own
+	Paths     []Path // 1…MaxPaths, with unique names
+	Settings
+}
+
+// Settings are the scalar settings of a tunnel that may change while it runs.
+type Settings struct {
+	Port      uint16 // default UDP port of both ends
+	Scheduler Scheduler
+	Copies    int // of each packet, with the scheduler Duplicate: 2, or 0 for one on every path
+	Reorder   Reorder
+	MTUBytes  int           // of the device; 0: as the smallest path allows
+	Queue     time.Duration // tolerated queueing delay at the sender; 0: chosen by the tunnel
 }
 
 // Reorder is what is put in order before it leaves the tunnel.
 type Reorder struct {
 	TCP  bool          // and everything else but UDP
-	UDP  bool          // false: as it comes
-	Hold time.Duration // the longest that a packet waits for those before it, MinHold…MaxHold
+	UDP  bool          // false: delivered in order of arrival
+	Hold time.Duration // longest wait of a packet for those before it, MinHold…MaxHold
 }
 
 // CompatForm is the GRE header of the form Compat (RFC 2890).
 type CompatForm struct {
 	HasKey   bool   // the K bit
 	Key      uint32 // the key field, if HasKey
-	Sequence bool   // the S bit: without it nothing can be put in order
+	Sequence bool   // the S bit; without it nothing is put in order
 }
 
-// Metrics is where Prometheus finds the counters. The zero Metrics is nowhere.
+// Metrics is where Prometheus scrapes the metrics. The zero Metrics is nowhere.
 type Metrics struct {
 	Network string // "unix", "tcp" or ""
 	Address string // an absolute path, or host:port on loopback
 }
 
-// Path is one way to the other end. Two Paths may be compared.
+// Path is one path to the other end. It is comparable.
 type Path struct {
 	Name           string         // unique in the tunnel: 1…32 of a-z A-Z 0-9 _ . -
-	Device         string         // bound to it (SO_BINDTODEVICE), also when it appears later; "": as routes say
-	Local          netip.Addr     // the zero Addr: Device's first global one of Remote's family
+	Device         string         // the socket is bound to it (SO_BINDTODEVICE), even if it appears later; "": routed
+	Local          netip.Addr     // the zero Addr: Device's first global address of Remote's family
 	LocalPort      uint16         // UDP
 	Remote         netip.AddrPort // the other end
-	RateBitsPerSec int64          // upper limit, MinRate…MaxRate; 0: none
+	RateBitsPerSec int64          // MinRate…MaxRate; 0: unlimited
 	Weight         int            // 1…MaxWeight, for the scheduler Weighted
-	MTUBytes       int            // of packets on the path, headers included; 0: the device's, or what is found out
-	Down           bool           // not to be used for now
+	MTUBytes       int            // of packets on the path, headers included; 0: the device's, or as probed
+	Down           bool           // disabled for now
 }
 
-// Inner6 tells whether IPv6 is to go through the tunnel.
+// Inner6 reports whether the tunnel carries IPv6.
 func (t *Tunnel) Inner6() bool {
 	for _, list := range [][]netip.Prefix{t.Addresses, t.Routes} {
 		for _, p := range list {
@@ -129,7 +134,7 @@ func (t *Tunnel) Inner6() bool {
 	return false
 }
 
-// AllSources are the networks that packets out of the tunnel may come from: those of its
+// AllSources returns the networks that packets from the peer may come from: those of the
 // addresses and routes, and Sources.
 func (t *Tunnel) AllSources() []netip.Prefix {
 	all := []netip.Prefix{}
@@ -141,6 +146,6 @@ func (t *Tunnel) AllSources() []netip.Prefix {
 	return all
 }
 
-// Path is the tunnel's path of a name, which changes with what the pointer leads to; nil:
-// there is none.
-func (t *Tunnel) Path(name string) *Path { return named(t.Paths, name) }
+// Path returns the path with a name, or nil. Changes through the pointer change the
+// tunnel.
+func (t *Tunnel) Path(name string) *Path { return pathNamed(t.Paths, name) }

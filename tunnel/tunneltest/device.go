@@ -15,22 +15,22 @@ type Device struct {
 	buf      []byte
 }
 
-// NewDevice makes one that has to be closed.
+// NewDevice returns a Device, which must be closed.
 func NewDevice() (*Device, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
-		return nil, fmt.Errorf("make a device: %w", err)
+		return nil, fmt.Errorf("create device: %w", err)
 	}
 	return &Device{fd: fds[0], host: fds[1], buf: make([]byte, 1<<17)}, nil
 }
 
-// FD is the Tunnel's end.
+// FD returns the Tunnel's end.
 func (d *Device) FD() int { return d.fd }
 
 // Close closes both ends.
 func (d *Device) Close() error { return errors.Join(unix.Close(d.fd), unix.Close(d.host)) }
 
-// Send hands the Tunnel a packet behind its virtio header. It waits for room.
+// Send passes a packet to the Tunnel, preceded by its virtio header. It waits for room.
 func (d *Device) Send(vnet packet.VNetHdr, pkt []byte) error {
 	b := make([]byte, packet.VNetHdrBytes, packet.VNetHdrBytes+len(pkt))
 	vnet.Put(b)
@@ -46,8 +46,8 @@ func (d *Device) Send(vnet packet.VNetHdr, pkt []byte) error {
 	}
 }
 
-// Receive waits up to 10 ms for what the Tunnel writes, and returns the packets that it
-// stands for, with their checksums.
+// Receive waits up to 10 ms for a write of the Tunnel. It returns the packets that the
+// write stands for, with their checksums.
 func (d *Device) Receive() ([][]byte, error) {
 	if _, err := unix.Poll([]unix.PollFd{{Fd: int32(d.host), Events: unix.POLLIN}}, 10); err != nil && !errors.Is(err, unix.EINTR) {
 		return nil, err

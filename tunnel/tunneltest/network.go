@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,37 +17,37 @@ import (
 // Side is an end of a Path: 0 or 1.
 type Side int
 
-// Other is the opposite side.
+// Other returns the opposite side.
 func (s Side) Other() Side { return 1 - s }
 
-// Path leads from one Tunnel to the other through a relay. Make it with NewPath.
+// Path connects two Tunnels through a relay. Make it with NewPath.
 type Path struct {
 	name  string
 	sides [2]side
-	work  sync.WaitGroup
+	loops sync.WaitGroup
 
-	hole  atomic.Bool
-	delay atomic.Int64 // ns
-	drops atomic.Int64
-	tap   atomic.Pointer[func(to Side, b []byte)]
+	blackhole atomic.Bool
+	delay     atomic.Int64 // ns
+	drops     atomic.Int64
+	tap       atomic.Pointer[func(to Side, b []byte)]
 }
 
-// side is the relay's socket towards an end.
+// side is the relay's socket towards one Tunnel.
 type side struct {
-	conn  *net.UDPConn
-	end   atomic.Pointer[netip.AddrPort] // where that end is
-	queue chan parcel                    // to that end
+	conn    *net.UDPConn
+	endAddr atomic.Pointer[netip.AddrPort] // address of the Tunnel
+	queue   chan delayedPacket             // to the Tunnel
 }
 
-// parcel is a packet on the way.
-type parcel struct {
+// delayedPacket is a packet in the relay.
+type delayedPacket struct {
 	at time.Time
 	b  []byte
 }
 
 const queuePackets = 1 << 14
 
-// NewPath makes a path over 127.0.0.1, or ::1. It has to be closed.
+// NewPath returns a path over 127.0.0.1 or ::1, which must be closed.
 func NewPath(name string, v6 bool) (*Path, error) {
 	p := &Path{name: name}
 	addr := netip.MustParseAddr("127.0.0.1")
@@ -61,64 +60,65 @@ func NewPath(name string, v6 bool) (*Path, error) {
 			if i > 0 {
 				err = errors.Join(err, p.sides[0].conn.Close())
 			}
-			return nil, fmt.Errorf("make path %q: %w", name, err)
+			return nil, fmt.Errorf("create path %q: %w", name, err)
 		}
-		_ = conn.SetReadBuffer(4 << 20) // as much as there is
-		p.sides[i].conn, p.sides[i].queue = conn, make(chan parcel, queuePackets)
+		_ = conn.SetReadBuffer(4 << 20) // as far as allowed
+		p.sides[i].conn, p.sides[i].queue = conn, make(chan delayedPacket, queuePackets)
 	}
 	for s := range Side(2) {
-		p.work.Go(func() { p.read(s) })
-		p.work.Go(func() { p.write(s) })
+		p.loops.Go(func() { p.read(s) })
+		p.loops.Go(func() { p.write(s) })
 	}
 	return p, nil
 }
 
-// Close ends the relay.
+// Close stops the relay.
 func (p *Path) Close() error {
 	err := errors.Join(p.sides[0].conn.Close(), p.sides[1].conn.Close())
-	p.work.Wait()
+	p.loops.Wait()
 	return err
 }
 
-// Config is the path as the Tunnel of a side is to be told.
+// Config returns the path's configuration for the Tunnel of a side.
 func (p *Path) Config(s Side) tunnel.PathConfig {
 	at := p.sides[s].conn.LocalAddr().(*net.UDPAddr).AddrPort()
 	return tunnel.PathConfig{Name: p.name, Local: at.Addr(), Remote: at, MTU: 1500}
 }
 
-// SetHole has everything disappear, or not.
-func (p *Path) SetHole(hole bool) { p.hole.Store(hole) }
+// SetBlackhole makes the relay drop everything, or stops that.
+func (p *Path) SetBlackhole(hole bool) { p.blackhole.Store(hole) }
 
-// SetDelay has packets take that long from now on.
+// SetDelay sets the delay of packets from now on.
 func (p *Path) SetDelay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// Drops is how many packets the relay has lost, those of holes not counted.
+// Drops returns how many packets the relay has lost, apart from black holes.
 func (p *Path) Drops() int { return int(p.drops.Load()) }
 
-// SetTap has f see each packet on its way to a side. f may keep it, and must not wait.
+// SetTap calls f for each packet on its way to a side. f may keep the packet, and must
+// not block.
 func (p *Path) SetTap(f func(to Side, b []byte)) { p.tap.Store(&f) }
 
-// Inject sends a side's Tunnel a packet that looks as if the other had sent it.
-func (p *Path) Inject(to Side, b []byte) { p.put(to, b) }
+// Inject sends a packet to a side's Tunnel as if the other had sent it.
+func (p *Path) Inject(to Side, b []byte) { p.enqueue(to, b) }
 
-// Flood is Inject that waits for room on the way.
+// Flood is Inject, but waits for room.
 func (p *Path) Flood(to Side, b []byte) {
-	p.sides[to].queue <- parcel{time.Now().Add(time.Duration(p.delay.Load())), b}
+	p.sides[to].queue <- delayedPacket{time.Now().Add(time.Duration(p.delay.Load())), b}
 }
 
-// Waiting is how many packets are on their way through the relay.
-func (p *Path) Waiting() int { return len(p.sides[0].queue) + len(p.sides[1].queue) }
+// InTransit returns how many packets are in the relay.
+func (p *Path) InTransit() int { return len(p.sides[0].queue) + len(p.sides[1].queue) }
 
-// put has a packet go to a side.
-func (p *Path) put(to Side, b []byte) {
+// enqueue sends a packet to a side.
+func (p *Path) enqueue(to Side, b []byte) {
 	select {
-	case p.sides[to].queue <- parcel{time.Now().Add(time.Duration(p.delay.Load())), b}:
+	case p.sides[to].queue <- delayedPacket{time.Now().Add(time.Duration(p.delay.Load())), b}:
 	default:
 		p.drops.Add(1)
 	}
 }
 
-// read takes what a side's Tunnel sends, until the socket is closed.
+// read reads what a side's Tunnel sends, until the socket is closed.
 func (p *Path) read(s Side) {
 	defer close(p.sides[s.Other()].queue)
 	buf := make([]byte, 1<<16)
@@ -127,32 +127,32 @@ func (p *Path) read(s Side) {
 		switch {
 		case errors.Is(err, net.ErrClosed):
 			return
-		case err != nil: // the end has gone for the time being
+		case err != nil: // the Tunnel's socket is closed at present
 			continue
 		}
 		b := append([]byte(nil), buf[:n]...)
-		if p.hole.Load() {
+		if p.blackhole.Load() {
 			continue
 		}
 		if tap := p.tap.Load(); tap != nil {
 			(*tap)(s.Other(), b)
 		}
-		p.put(s.Other(), b)
+		p.enqueue(s.Other(), b)
 	}
 }
 
-// write delivers to a side.
+// write delivers packets to a side.
 func (p *Path) write(s Side) {
-	for parcel := range p.sides[s].queue {
-		time.Sleep(time.Until(parcel.at))
-		if to := p.sides[s].end.Load(); to != nil {
-			_, _ = p.sides[s].conn.WriteToUDPAddrPort(parcel.b, *to)
+	for pkt := range p.sides[s].queue {
+		time.Sleep(time.Until(pkt.at))
+		if to := p.sides[s].endAddr.Load(); to != nil {
+			_, _ = p.sides[s].conn.WriteToUDPAddrPort(pkt.b, *to)
 		}
 	}
 }
 
-// Opener opens a side's sockets, and tells the paths that have their names where these
-// are: a side that has said nothing yet can be reached. It is a tunnel.Opener.
+// Opener opens a side's sockets and gives their addresses to the paths of the same names, so
+// that a side can be reached before it has sent anything. It implements tunnel.Opener.
 type Opener struct {
 	Side  Side
 	Paths []*Path
@@ -160,46 +160,26 @@ type Opener struct {
 
 // Open implements tunnel.Opener.
 func (o Opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
-	family := unix.AF_INET
-	if p.Remote.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	local := net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Local, p.Port))
+	conn, err := net.DialUDP("udp", local, net.UDPAddrFromAddrPort(p.Remote))
 	if err != nil {
-		return tunnel.Socket{}, fmt.Errorf("open path %q: %w", p.Name, os.NewSyscallError("socket", err))
+		return tunnel.Socket{}, fmt.Errorf("open path %q: %w", p.Name, err)
 	}
-	if err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(p.Local, p.Port))); err == nil {
-		err = unix.Connect(fd, sockaddr(p.Remote))
-	}
+	defer conn.Close()
+	raw, err := conn.SyscallConn()
 	if err != nil {
-		return tunnel.Socket{}, errors.Join(fmt.Errorf("open path %q to %s: %w", p.Name, p.Remote, err), unix.Close(fd))
+		return tunnel.Socket{}, fmt.Errorf("open path %q: %w", p.Name, err)
 	}
-	at, err := unix.Getsockname(fd)
-	if err != nil {
-		return tunnel.Socket{}, errors.Join(fmt.Errorf("open path %q: %w", p.Name, err), unix.Close(fd))
+	s := tunnel.Socket{MTU: p.MTU}
+	controlErr := raw.Control(func(fd uintptr) { s.FD, err = unix.FcntlInt(fd, unix.F_DUPFD_CLOEXEC, 0) })
+	if err := errors.Join(controlErr, err); err != nil {
+		return tunnel.Socket{}, fmt.Errorf("open path %q: %w", p.Name, err)
 	}
 	for _, path := range o.Paths {
 		if path.name == p.Name {
-			end := addrPort(at)
-			path.sides[o.Side].end.Store(&end)
+			end := conn.LocalAddr().(*net.UDPAddr).AddrPort()
+			path.sides[o.Side].endAddr.Store(&end)
 		}
 	}
-	return tunnel.Socket{FD: fd, MTU: p.MTU}, nil
-}
-
-func addrPort(a unix.Sockaddr) netip.AddrPort {
-	switch a := a.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(a.Addr), uint16(a.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(a.Addr), uint16(a.Port))
-	}
-	return netip.AddrPort{}
-}
-
-func sockaddr(a netip.AddrPort) unix.Sockaddr {
-	if a.Addr().Is4() {
-		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
-	}
-	return &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
+	return s, nil
 }

@@ -10,20 +10,20 @@ import (
 )
 
 var (
-	aMark    = Mark{Next: 0x01020304, Idle: true, Live: 0x05060708090a0b0c}
-	aReport  = Report{Path: 9, Report: sched.Report{AsOf: 1, Highest: 2, Packets: 3, Bytes: 4, Arrived: 5, Delay: -7}}
+	aMark    = Mark{NextSeq: 0x01020304, Idle: true, LivePaths: 0x05060708090a0b0c}
+	aReport  = Report{Path: 9, Report: sched.Report{CheckedUntil: 1, HighestSeq: 2, Packets: 3, Bytes: 4, Arrived: 5, MinDelay: -7}}
 	aMissing = Missing{Path: 63, First: 0xfffffffe, Count: 0x0102}
 )
 
-// messages is one of each.
+// messages returns one message of each type.
 func messages() []byte {
 	b := AppendMark(nil, aMark)
 	b = AppendReport(b, &aReport)
 	b = AppendMissing(b, aMissing)
 	b = Append(b, TypeEcho, []byte("8 bytes."))
 	b = AppendPad(b, 10)
-	b = Append(b, 200, nil) // of a type that nobody knows
-	return Append(b, TypeRoom, []byte{5, 220})
+	b = Append(b, 200, nil) // of an unknown type
+	return Append(b, TypeCapacity, []byte{5, 220})
 }
 
 func TestControl(t *testing.T) {
@@ -34,7 +34,7 @@ func TestControl(t *testing.T) {
 			t.Fatal(err)
 		}
 		if len(value)+len(rest)+messageBytes != len(b) || cap(value) != len(value) {
-			t.Errorf("type %d: %d bytes (room for %d) and %d more of %d", kind, len(value), cap(value), len(rest), len(b))
+			t.Errorf("type %d: %d bytes (capacity %d) and %d more of %d", kind, len(value), cap(value), len(rest), len(b))
 		}
 		got, b = append(got, kind), rest
 		switch kind {
@@ -43,26 +43,26 @@ func TestControl(t *testing.T) {
 			if err := ParseMark(value, &m); err != nil || m != aMark {
 				t.Errorf("mark is %+v, %v; want %+v", m, err, aMark)
 			}
-			refuseCut(t, value, func(v []byte) error { return ParseMark(v, &m) })
+			checkTruncated(t, value, func(v []byte) error { return ParseMark(v, &m) })
 		case TypeReport:
 			var r Report
 			if err := ParseReport(value, &r); err != nil || r != aReport {
 				t.Errorf("report is %+v, %v; want %+v", r, err, aReport)
 			}
-			refuseCut(t, value, func(v []byte) error { return ParseReport(v, &r) })
+			checkTruncated(t, value, func(v []byte) error { return ParseReport(v, &r) })
 		case TypeMissing:
 			var m Missing
 			if err := ParseMissing(value, &m); err != nil || m != aMissing {
 				t.Errorf("missing is %+v, %v; want %+v", m, err, aMissing)
 			}
-			refuseCut(t, value, func(v []byte) error { return ParseMissing(v, &m) })
+			checkTruncated(t, value, func(v []byte) error { return ParseMissing(v, &m) })
 		case TypeEcho:
 			if string(value) != "8 bytes." {
 				t.Errorf("echo is %q", value)
 			}
 		}
 	}
-	want := []Type{TypeMark, TypeReport, TypeMissing, TypeEcho, TypePad, 200, TypeRoom}
+	want := []Type{TypeMark, TypeReport, TypeMissing, TypeEcho, TypePad, 200, TypeCapacity}
 	if !bytes.Equal(types(got), types(want)) {
 		t.Errorf("types are %v, want %v", got, want)
 	}
@@ -76,9 +76,9 @@ func types(l []Type) []byte {
 	return b
 }
 
-// refuseCut has a value read with each number of bytes too few, and with one too many,
+// checkTruncated parses a truncated value of each length, and one with an extra byte,
 // which a newer end may have added.
-func refuseCut(t *testing.T, value []byte, parse func([]byte) error) {
+func checkTruncated(t *testing.T, value []byte, parse func([]byte) error) {
 	t.Helper()
 	for cut := range value {
 		if err := parse(value[:cut]); !errors.Is(err, packet.ErrShort) {
@@ -86,11 +86,11 @@ func refuseCut(t *testing.T, value []byte, parse func([]byte) error) {
 		}
 	}
 	if err := parse(append(bytes.Clone(value), 1)); err != nil {
-		t.Errorf("one byte more than is known: %v", err)
+		t.Errorf("one extra byte: %v", err)
 	}
 }
 
-// TestControlCut cuts a list of messages off at every byte.
+// TestControlCut truncates a list of messages at every byte.
 func TestControlCut(t *testing.T) {
 	whole := messages()
 	ends := map[int]bool{0: true}
@@ -104,11 +104,11 @@ func TestControlCut(t *testing.T) {
 			_, _, b, err = Next(b)
 		}
 		if ends[cut] && err != nil || !ends[cut] && !errors.Is(err, packet.ErrShort) {
-			t.Errorf("%d of %d bytes: %v; the end of a message: %v", cut, len(whole), err, ends[cut])
+			t.Errorf("%d of %d bytes: %v; at the end of a message: %v", cut, len(whole), err, ends[cut])
 		}
 	}
 	if kind, value, rest, err := Next(nil); kind != TypePad || value != nil || rest != nil || err != nil {
-		t.Errorf("nothing is %v, % x, % x, %v", kind, value, rest, err)
+		t.Errorf("an empty list is %v, % x, % x, %v", kind, value, rest, err)
 	}
 }
 
@@ -117,12 +117,13 @@ func TestPad(t *testing.T) {
 		b := AppendPad([]byte{0xee}, n)[1:]
 		kind, value, rest, err := Next(b)
 		if len(b) != max(n, messageBytes) || kind != TypePad || len(value) != len(b)-messageBytes || len(rest) != 0 || err != nil {
-			t.Errorf("padding of %d: %d bytes, type %v, %d of nothing, %d behind it, %v", n, len(b), kind, len(value), len(rest), err)
+			t.Errorf("padding of %d: %d bytes, type %v, %d of value, %d after it, %v", n, len(b), kind, len(value), len(rest), err)
 		}
 	}
 }
 
-// FuzzControl reads any bytes as control messages. All of them come out again.
+// FuzzControl parses arbitrary bytes as control messages, and checks that they can be
+// written again.
 func FuzzControl(f *testing.F) {
 	whole := messages()
 	f.Add(whole)
@@ -142,7 +143,7 @@ func FuzzControl(f *testing.F) {
 				t.Fatal("no progress")
 			}
 			again, rest = Append(again, kind, value), next
-			reread(t, kind, value)
+			roundTrip(t, kind, value)
 		}
 		if !bytes.Equal(again, b) {
 			t.Errorf("% x is written again as % x", b, again)
@@ -150,8 +151,8 @@ func FuzzControl(f *testing.F) {
 	})
 }
 
-// reread writes what a value says and reads that.
-func reread(t *testing.T, kind Type, value []byte) {
+// roundTrip writes a parsed value and parses it again.
+func roundTrip(t *testing.T, kind Type, value []byte) {
 	t.Helper()
 	var mark, mark2 Mark
 	var report, report2 Report
@@ -159,15 +160,15 @@ func reread(t *testing.T, kind Type, value []byte) {
 	switch {
 	case kind == TypeMark && ParseMark(value, &mark) == nil:
 		if err := ParseMark(AppendMark(nil, mark)[messageBytes:], &mark2); err != nil || mark != mark2 {
-			t.Errorf("%+v is read back as %+v, %v", mark, mark2, err)
+			t.Errorf("%+v is parsed as %+v, %v", mark, mark2, err)
 		}
 	case kind == TypeReport && ParseReport(value, &report) == nil:
 		if err := ParseReport(AppendReport(nil, &report)[messageBytes:], &report2); err != nil || report != report2 {
-			t.Errorf("%+v is read back as %+v, %v", report, report2, err)
+			t.Errorf("%+v is parsed as %+v, %v", report, report2, err)
 		}
 	case kind == TypeMissing && ParseMissing(value, &missing) == nil:
 		if again := AppendMissing(nil, missing)[messageBytes:]; ParseMissing(again, &missing2) != nil || missing != missing2 {
-			t.Errorf("%+v is read back as %+v", missing, missing2)
+			t.Errorf("%+v is parsed as %+v", missing, missing2)
 		}
 	}
 }
@@ -188,6 +189,6 @@ func TestNothingIsAllocated(t *testing.T) {
 			}
 		}
 	}); n != 0 {
-		t.Errorf("%v allocations a run", n)
+		t.Errorf("%v allocations per run", n)
 	}
 }

@@ -9,22 +9,22 @@ import (
 // Version is the version of the native form that this package reads and writes.
 const Version = 2
 
-// Form is what the first bytes of a packet say that it is.
+// Form is the kind of a packet, as its first bytes show.
 type Form uint8
 
 // The forms.
 const (
-	Foreign Form = iota // nothing of the native form: compat, or no packet of ours at all
-	Session             // has a Shim
-	Hello               // ends introduce themselves: see AppendHello
-	First               // version 1 of the native form
+	Other    Form = iota // not the native form: compat, or no packet of a tunnel
+	Session              // a packet of a session, with a Shim
+	Hello                // a hello, see AppendHello
+	Version1             // version 1 of the native form
 )
 
-// The first four bytes of GRE: its flags (RFC 2890) and the EtherType.
+// The first four bytes of GRE: flags (RFC 2890) and EtherType.
 const (
-	packetMagic = 0x3000<<16 | packet.EtherTypeLocal // key and sequence number
-	helloMagic  = 0x0000<<16 | packet.EtherTypeLocal // no fields
-	firstMagic  = 0x1000<<16 | packet.EtherTypeLocal // version 1 had a sequence number alone
+	sessionMagic  = 0x3000<<16 | packet.EtherTypeLocal // key and sequence number
+	helloMagic    = 0x0000<<16 | packet.EtherTypeLocal // no fields
+	version1Magic = 0x1000<<16 | packet.EtherTypeLocal // version 1 had only a sequence number
 )
 
 const magicBytes = 4
@@ -32,20 +32,20 @@ const magicBytes = 4
 // FormOf returns the form of a packet.
 func FormOf(b []byte) Form {
 	if len(b) < magicBytes {
-		return Foreign
+		return Other
 	}
 	switch binary.BigEndian.Uint32(b) {
-	case packetMagic:
+	case sessionMagic:
 		return Session
 	case helloMagic:
 		return Hello
-	case firstMagic:
-		return First
+	case version1Magic:
+		return Version1
 	}
-	return Foreign
+	return Other
 }
 
-// AppendHello appends the header of a greeting. What follows is up to the two ends.
+// AppendHello appends the header of a hello. The caller defines what follows.
 func AppendHello(b []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, helloMagic), Version)
 }

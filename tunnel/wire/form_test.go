@@ -19,11 +19,11 @@ func TestFormOf(t *testing.T) {
 	}{
 		{"a session's", session, Session},
 		{"a greeting", AppendHello(nil), Hello},
-		{"version 1", []byte{0x10, 0, 0x88, 0xb5, 0, 0, 0, 0, 0x40}, First},
-		{"compat", compat, Foreign},
-		{"a key alone", []byte{0x20, 0, 0x88, 0xb5}, Foreign},
-		{"short", session[:3], Foreign},
-		{"nothing", nil, Foreign},
+		{"version 1", []byte{0x10, 0, 0x88, 0xb5, 0, 0, 0, 0, 0x40}, Version1},
+		{"compat", compat, Other},
+		{"key only", []byte{0x20, 0, 0x88, 0xb5}, Other},
+		{"short", session[:3], Other},
+		{"nothing", nil, Other},
 	} {
 		if got := FormOf(tt.b); got != tt.want {
 			t.Errorf("%s: form %d, want %d", tt.name, got, tt.want)
@@ -39,9 +39,9 @@ func TestHello(t *testing.T) {
 	}
 	b[4]++
 	if version, _, err = ParseHello(b); err != nil || version != Version+1 {
-		t.Errorf("the next version is read as %d, %v", version, err)
+		t.Errorf("the next version is parsed as %d, %v", version, err)
 	}
 	if _, _, err = ParseHello(b[:4]); err == nil {
-		t.Error("a greeting without a version is one")
+		t.Error("a hello without a version is accepted")
 	}
 }

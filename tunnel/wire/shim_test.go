@@ -8,7 +8,7 @@ import (
 	"cleat/packet"
 )
 
-// parse reads a header that is not sealed.
+// parse parses a header that is not sealed.
 func parse(s *Shim, b []byte) error {
 	if err := s.ParseClear(b); err != nil {
 		return err
@@ -23,9 +23,9 @@ func TestShim(t *testing.T) {
 		want []byte
 	}{
 		{"zero", Shim{}, append([]byte{0x30, 0, 0x88, 0xb5}, make([]byte, 20)...)},
-		{"data", Shim{Tag: 0x01020304, PathSeq: 0x05060708, Path: 9, Kind: Data, Flags: Partial | Datagram, Before: 0x0a0b, Seq: 0x0c0d0e0f, Time: 0x10111213},
+		{"data", Shim{Tag: 0x01020304, PathSeq: 0x05060708, Path: 9, Kind: Data, Flags: Partial | Datagram, FlowDistance: 0x0a0b, Seq: 0x0c0d0e0f, Time: 0x10111213},
 			[]byte{0x30, 0, 0x88, 0xb5, 1, 2, 3, 4, 5, 6, 7, 8, 9, 0x03, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19}},
-		{"sent again", Shim{Kind: Again, Flags: Partial, Path: 63},
+		{"resent", Shim{Kind: Resend, Flags: Partial, Path: 63},
 			[]byte{0x30, 0, 0x88, 0xb5, 0, 0, 0, 0, 0, 0, 0, 0, 63, 0x11, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}},
 		{"control", Shim{Kind: Control, Path: 1, Time: 1<<32 - 1},
 			[]byte{0x30, 0, 0x88, 0xb5, 0, 0, 0, 0, 0, 0, 0, 0, 0x41, 0x30, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255}},
@@ -34,11 +34,11 @@ func TestShim(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			b := bytes.Repeat([]byte{0xee}, HeaderBytes+1)
 			if tt.shim.Put(b); !bytes.Equal(b[:HeaderBytes], tt.want) || b[HeaderBytes] != 0xee {
-				t.Fatalf("header is % x, want % x and nothing behind it", b, tt.want)
+				t.Fatalf("header is % x, want % x and nothing after it", b, tt.want)
 			}
 			var got Shim
 			if err := parse(&got, b); err != nil || got != tt.shim {
-				t.Errorf("read back %+v, %v; want %+v", got, err, tt.shim)
+				t.Errorf("parsed as %+v, %v; want %+v", got, err, tt.shim)
 			}
 			for cut := range HeaderBytes {
 				want := ErrNotNative
@@ -54,7 +54,7 @@ func TestShim(t *testing.T) {
 				t.Errorf("after a stamp of 77 the time is %d, %v", got.Time, err)
 			}
 			if got.Time = tt.shim.Time; got != tt.shim {
-				t.Errorf("the stamp changed %+v to %+v", tt.shim, got)
+				t.Errorf("Stamp changed %+v to %+v", tt.shim, got)
 			}
 		})
 	}
@@ -74,12 +74,12 @@ func TestShimRefused(t *testing.T) {
 		{"a checksum", 0, 0xb0, ErrNotNative},
 		{"GRE version 1", 1, 1, ErrNotNative},
 		{"another EtherType", 2, 8, ErrNotNative},
-		{"an unknown bit beside the path", pathAt, 0x80, packet.ErrBad},
-		{"control in front, data behind", pathAt, controlBit, packet.ErrBad},
-		{"data in front, control behind", kindAt, byte(Control) << 4, packet.ErrBad},
-		{"a kind that is not known", kindAt, 0x40, packet.ErrBad},
-		{"the last kind", kindAt, 0xf0, packet.ErrBad},
-		{"a flag that is not known", kindAt, 4, packet.ErrBad},
+		{"unknown bit beside the path", pathAt, 0x80, packet.ErrBad},
+		{"control in the clear part, data in the rest", pathAt, controlBit, packet.ErrBad},
+		{"data in the clear part, control in the rest", kindAt, byte(Control) << 4, packet.ErrBad},
+		{"unknown kind", kindAt, 0x40, packet.ErrBad},
+		{"last kind", kindAt, 0xf0, packet.ErrBad},
+		{"unknown flag", kindAt, 4, packet.ErrBad},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestShimRefused(t *testing.T) {
 func FuzzShim(f *testing.F) {
 	var b [HeaderBytes]byte
 	f.Add(b[:])
-	(&Shim{Tag: 1, PathSeq: 2, Kind: Again, Flags: 3, Path: 4, Before: 5, Seq: 6, Time: 7}).Put(b[:])
+	(&Shim{Tag: 1, PathSeq: 2, Kind: Resend, Flags: 3, Path: 4, FlowDistance: 5, Seq: 6, Time: 7}).Put(b[:])
 	f.Add(b[:])
 	f.Add(b[:HeaderBytes-1])
 	f.Add(b[:ClearBytes-1])

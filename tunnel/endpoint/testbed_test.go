@@ -18,69 +18,69 @@ import (
 	"cleat/tunnel/secure"
 )
 
-// plan says what a bed is to be like.
-type plan struct {
-	outside  []int  // the family of each path, 4 or 6
+// topology describes a testbed.
+type topology struct {
+	outside  []int  // of each path, 4 or 6
 	key      bool   // encrypted
 	more     string // lines for both files
-	rate     int64  // bit/s of each path; 0: as fast as it goes
-	notReady bool   // newBed does not wait until the tunnel is up
+	rate     int64  // bit/s of each path; 0: unlimited
+	notReady bool   // newTestbed does not wait until the tunnel is up
 }
 
-// bed is two nodes that a tunnel joins, by cables with a switch in the middle of each:
-// what happens to the switch the ends can't see.
-type bed struct {
+// testbed is two nodes connected by a tunnel. The cable of each path has a switch in the
+// middle, so that the ends don't see what happens there.
+type testbed struct {
 	t      *testing.T
-	plan   plan
+	plan   topology
 	ends   [2]*end
 	middle []*lab.Switch
 
 	families []int // of the paths, 4 or 6
 }
 
-// end is one end's node and process.
+// end is the node and process of one end.
 type end struct {
-	t     *testing.T
-	name  string
-	node  *lab.Node
-	file  string // its tunnel file
-	proc  lab.Proc
-	order *os.File
-	reply *bufio.Reader
-	close []*os.File
+	t        *testing.T
+	name     string
+	node     *lab.Node
+	file     string // its tunnel file
+	proc     lab.Proc
+	commands *os.File
+	reply    *bufio.Reader
+	close    []*os.File
 }
 
-// inner is the address of an end in the tunnel.
-func inner(i, family int) netip.Addr {
+// innerAddr returns the address of an end in the tunnel.
+func innerAddr(i, family int) netip.Addr {
 	if family == 4 {
 		return netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i)})
 	}
 	return netip.MustParseAddr(fmt.Sprintf("2001:db8:ffff::%d", 1+i))
 }
 
-// innerNet is the same with the tunnel's prefix.
+// innerNet returns the same with the tunnel's prefix.
 func innerNet(i, family int) netip.Prefix {
-	return netip.PrefixFrom(inner(i, family), map[int]int{4: 30, 6: 64}[family])
+	return netip.PrefixFrom(innerAddr(i, family), map[int]int{4: 30, 6: 64}[family])
 }
 
-// outer is the address of an end on a path.
-func outer(i, path, family int) netip.Prefix {
+// outerPrefix returns the address of an end on a path.
+func outerPrefix(i, path, family int) netip.Prefix {
 	if family == 4 {
 		return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(4*path + 1 + i)}), 30)
 	}
 	return netip.MustParsePrefix(fmt.Sprintf("2001:db8:%d::%d/64", 1+path, 1+i))
 }
 
-// device is the name of a path and of its device on both nodes.
-func device(path int) string { return fmt.Sprintf("p%d", path) }
+// deviceName returns the name of a path and of its device on both nodes.
+func deviceName(path int) string { return fmt.Sprintf("p%d", path) }
 
-// newBed makes the nodes and starts both ends. The test runs beside others: each bed has
-// nodes of its own.
-func newBed(t *testing.T, p plan) *bed {
+// newTestbed makes the nodes and starts both ends. The test runs in parallel: each
+// testbed has its own nodes.
+func newTestbed(t *testing.T, p topology) *testbed {
 	t.Helper()
 	lab.Need(t)
 	t.Parallel()
-	b := &bed{t: t, plan: p}
+	b := &testbed{t: t, plan: p}
 	dir := t.TempDir()
 	for i := range b.ends {
 		name := []string{"left", "right"}[i]
@@ -90,9 +90,9 @@ func newBed(t *testing.T, p plan) *bed {
 		b.ends[i] = &end{t: t, name: name, node: n, file: filepath.Join(dir, name+".yaml")}
 	}
 	for path, family := range p.outside {
-		b.addMiddle(path, family)
+		b.addSwitch(path, family)
 		for i := range b.ends {
-			b.plug(i, path)
+			b.addPathDevice(i, path)
 		}
 	}
 	b.writeFiles()
@@ -100,13 +100,13 @@ func newBed(t *testing.T, p plan) *bed {
 		e.start()
 	}
 	if !p.notReady {
-		b.ready()
+		b.waitReady()
 	}
 	return b
 }
 
-// addMiddle makes the switch of a path, beyond those planned, too.
-func (b *bed) addMiddle(path, family int) {
+// addSwitch makes the switch of a path, which may be an additional one.
+func (b *testbed) addSwitch(path, family int) {
 	b.t.Helper()
 	sw, err := lab.NewSwitch(fmt.Sprintf("middle%d", path), 1500)
 	must(b.t, err)
@@ -115,17 +115,17 @@ func (b *bed) addMiddle(path, family int) {
 	b.families = append(b.families, family)
 }
 
-// plug gives an end the device of a path.
-func (b *bed) plug(i, path int) {
+// addPathDevice gives an end the device of a path.
+func (b *testbed) addPathDevice(i, path int) {
 	b.t.Helper()
 	n := b.ends[i].node
-	_, err := b.middle[path].Plug(lab.End{Node: n, Name: device(path)}, b.plan.rate)
+	_, err := b.middle[path].Plug(lab.End{Node: n, Name: deviceName(path)}, b.plan.rate)
 	must(b.t, err)
-	must(b.t, n.Address(device(path), outer(i, path, b.families[path])))
+	must(b.t, n.Address(deviceName(path), outerPrefix(i, path, b.families[path])))
 }
 
-// writeFiles writes both tunnel files, and keys if there are to be any.
-func (b *bed) writeFiles() {
+// writeFiles writes both tunnel files, and keys if wanted.
+func (b *testbed) writeFiles() {
 	b.t.Helper()
 	var keys [2]secure.PrivateKey
 	for i, e := range b.ends {
@@ -139,12 +139,12 @@ func (b *bed) writeFiles() {
 		if b.plan.key {
 			key = fmt.Sprintf("key: {private: %q, peer: %q}\n", e.file+".key", keys[1-i].Public())
 		}
-		must(b.t, os.WriteFile(e.file, []byte(b.text(i, key)), 0o600))
+		must(b.t, os.WriteFile(e.file, []byte(b.fileText(i, key)), 0o600))
 	}
 }
 
-// text is an end's tunnel file.
-func (b *bed) text(i int, key string) string {
+// fileText returns an end's tunnel file.
+func (b *testbed) fileText(i int, key string) string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "name: lab\ndevice: tunnel0\naddress: [%s, \"%s\"]\n%s", innerNet(i, 4), innerNet(i, 6), key)
 	if b.plan.more != "" {
@@ -152,7 +152,7 @@ func (b *bed) text(i int, key string) string {
 	}
 	s.WriteString("paths:\n")
 	for path, family := range b.plan.outside {
-		fmt.Fprintf(&s, "  - {device: %s, remote: %q}\n", device(path), outer(1-i, path, family).Addr())
+		fmt.Fprintf(&s, "  - {device: %s, remote: %q}\n", deviceName(path), outerPrefix(1-i, path, family).Addr())
 	}
 	return s.String()
 }
@@ -171,7 +171,7 @@ func (e *end) start() {
 		f.Close()
 	}
 	must(e.t, err)
-	e.order, e.reply, e.close = ourIn, bufio.NewReader(ourOut), []*os.File{ourIn, ourOut}
+	e.commands, e.reply, e.close = ourIn, bufio.NewReader(ourOut), []*os.File{ourIn, ourOut}
 	e.t.Cleanup(func() {
 		e.kill()
 		if e.t.Failed() {
@@ -181,27 +181,27 @@ func (e *end) start() {
 	})
 }
 
-// kill ends the process with SIGKILL.
+// kill kills the process with SIGKILL.
 func (e *end) kill() {
 	e.proc.Kill()
-	_ = e.proc.Wait() // it was killed
+	_ = e.proc.Wait() // an error, because it was killed
 	for _, f := range e.close {
 		f.Close()
 	}
 }
 
-// ask gives the end an order and is its answer.
-func (e *end) ask(order string) string {
+// command sends the end a command and returns its answer.
+func (e *end) command(command string) string {
 	e.t.Helper()
-	_, err := fmt.Fprintln(e.order, order)
+	_, err := fmt.Fprintln(e.commands, command)
 	must(e.t, err)
 	line, err := e.reply.ReadString('\n')
 	if err != nil {
-		e.t.Fatalf("%s: order %q: %v", e.name, order, err)
+		e.t.Fatalf("%s: command %q: %v", e.name, command, err)
 	}
 	line = strings.TrimSpace(line)
 	if strings.HasPrefix(line, "error:") {
-		e.t.Fatalf("%s: order %q: %s", e.name, order, line)
+		e.t.Fatalf("%s: command %q: %s", e.name, command, line)
 	}
 	return line
 }
@@ -209,7 +209,7 @@ func (e *end) ask(order string) string {
 func (e *end) status() tunnel.Status {
 	e.t.Helper()
 	var s tunnel.Status
-	must(e.t, json.Unmarshal([]byte(e.ask("status")), &s))
+	must(e.t, json.Unmarshal([]byte(e.command("status")), &s))
 	return s
 }
 
@@ -233,12 +233,12 @@ func (e *end) link(name string) *link.Link {
 	return l
 }
 
-// wants waits until both ends use just these paths.
-func (b *bed) wants(within time.Duration, paths ...int) {
+// waitPaths waits until both ends use exactly these paths.
+func (b *testbed) waitPaths(within time.Duration, paths ...int) {
 	b.t.Helper()
 	var want []string
 	for _, p := range paths {
-		want = append(want, device(p))
+		want = append(want, deviceName(p))
 	}
 	for _, e := range b.ends {
 		var got []string
@@ -250,7 +250,7 @@ func (b *bed) wants(within time.Duration, paths ...int) {
 }
 
 // all lists all paths.
-func (b *bed) all() []int {
+func (b *testbed) allPaths() []int {
 	var all []int
 	for path := range b.plan.outside {
 		all = append(all, path)
@@ -258,15 +258,15 @@ func (b *bed) all() []int {
 	return all
 }
 
-// ready waits until the tunnel is up with every path.
-func (b *bed) ready() {
+// waitReady waits until the tunnel is up with every path.
+func (b *testbed) waitReady() {
 	b.t.Helper()
-	b.wants(10*time.Second, b.all()...)
+	b.waitPaths(10*time.Second, b.allPaths()...)
 }
 
-// blackhole has the switch of a path swallow everything, or pass it again. No device at
-// the ends notices.
-func (b *bed) blackhole(path int, on bool) {
+// blackhole makes the switch of a path drop everything, or stops that. No device at the
+// ends notices.
+func (b *testbed) blackhole(path int, on bool) {
 	b.t.Helper()
 	l, err := link.Find(b.middle[path].NS, "switch")
 	must(b.t, err)
@@ -277,7 +277,7 @@ func (b *bed) blackhole(path int, on bool) {
 	}
 }
 
-// eventually waits for a fact.
+// eventually waits for a condition.
 func eventually(t *testing.T, within time.Duration, is func() bool, want func() string) {
 	t.Helper()
 	for end := time.Now().Add(within); !is(); time.Sleep(10 * time.Millisecond) {

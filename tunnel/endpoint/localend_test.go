@@ -23,24 +23,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// here is an end in this process, whose other end never answers. Its paths begin at
+// localEnd is an end in this process, whose peer never answers. Its paths start at
 // devices of the lab's own namespace.
-type here struct {
+type localEnd struct {
 	*endpoint.Endpoint
 	t    *testing.T
 	mu   sync.Mutex
 	news []tunnel.Event
 }
 
-// hereDevice is the device of the tunnel.
-const hereDevice = "tunnel1"
+// localEndDevice is the device of the tunnel.
+const localEndDevice = "tunnel1"
 
-// runHere starts the end that a file describes, behind its name and device.
-func runHere(t *testing.T, text string) *here {
+// runLocalEnd starts an end from a file, to which it adds name and device.
+func runLocalEnd(t *testing.T, text string) *localEnd {
 	t.Helper()
-	h := &here{t: t}
+	h := &localEnd{t: t}
 	var err error
-	h.Endpoint, err = endpoint.New(read(t, text), func(e tunnel.Event) {
+	h.Endpoint, err = endpoint.New(loadLocal(t, text), func(e tunnel.Event) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
 		h.news = append(h.news, e)
@@ -58,10 +58,10 @@ func runHere(t *testing.T, text string) *here {
 	return h
 }
 
-// read reads a tunnel file without the lines that all have.
-func read(t *testing.T, text string) *spec.Tunnel {
+// loadLocal loads a tunnel file without name and device.
+func loadLocal(t *testing.T, text string) *spec.Tunnel {
 	t.Helper()
-	f, err := spec.Load(strings.NewReader("name: here\ndevice: "+hereDevice+"\n"+text), "here.yaml", nil)
+	f, err := spec.Load(strings.NewReader("name: here\ndevice: "+localEndDevice+"\n"+text), "here.yaml", nil)
 	must(t, err)
 	if f.Tunnel == nil {
 		t.Fatal(f.Findings)
@@ -69,21 +69,21 @@ func read(t *testing.T, text string) *spec.Tunnel {
 	return f.Tunnel
 }
 
-// apply does what a file asks for now.
-func (h *here) apply(text string) error {
+// apply applies a changed file.
+func (h *localEnd) apply(text string) error {
 	h.t.Helper()
-	return h.Apply(spec.Compare(h.Spec(), read(h.t, text)))
+	return h.Apply(spec.Compare(h.Spec(), loadLocal(h.t, text)))
 }
 
-// told are the news about a path.
-func (h *here) told(path string) []tunnel.Event {
+// eventsOf returns the events of a path.
+func (h *localEnd) eventsOf(path string) []tunnel.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.DeleteFunc(slices.Clone(h.news), func(e tunnel.Event) bool { return e.Path != path })
 }
 
-// uses waits until just these paths have a socket.
-func (h *here) uses(want ...string) {
+// waitSockets waits until exactly these paths have a socket.
+func (h *localEnd) waitSockets(want ...string) {
 	h.t.Helper()
 	var got []string
 	eventually(h.t, 4*time.Second, func() bool {
@@ -94,11 +94,11 @@ func (h *here) uses(want ...string) {
 			}
 		}
 		return slices.Equal(got, want)
-	}, func() string { return fmt.Sprintf("%v have sockets, want %v; told: %v", got, want, h.news) })
+	}, func() string { return fmt.Sprintf("%v have sockets, want %v; events: %v", got, want, h.news) })
 }
 
-// cable makes a device whose other end nobody answers at.
-func cable(t *testing.T, name string, addresses ...string) netlink.Link {
+// addDevice creates a device with an unused peer.
+func addDevice(t *testing.T, name string, addresses ...string) netlink.Link {
 	t.Helper()
 	lab.Need(t)
 	l := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: name}, PeerName: name + "-far"}
@@ -106,7 +106,7 @@ func cable(t *testing.T, name string, addresses ...string) netlink.Link {
 	far, err := netlink.LinkByName(name + "-far")
 	must(t, err)
 	must(t, netlink.LinkSetUp(far))
-	t.Cleanup(func() { _ = netlink.LinkDel(l) }) // the test may have done so
+	t.Cleanup(func() { _ = netlink.LinkDel(l) }) // the test may have removed it
 	for _, text := range addresses {
 		a, err := netlink.ParseAddr(text)
 		must(t, err)
@@ -117,11 +117,11 @@ func cable(t *testing.T, name string, addresses ...string) netlink.Link {
 	return l
 }
 
-// inside are the device's addresses but those of the link alone, and its routes but the
-// kernel's.
-func inside(t *testing.T) (addresses, routes []string) {
+// deviceState returns the device's addresses, without link-local ones, and its routes,
+// without the kernel's.
+func deviceState(t *testing.T) (addresses, routes []string) {
 	t.Helper()
-	l, err := netlink.LinkByName(hereDevice)
+	l, err := netlink.LinkByName(localEndDevice)
 	must(t, err)
 	as, err := netlink.AddrList(l, netlink.FAMILY_ALL)
 	must(t, err)
@@ -144,10 +144,10 @@ func inside(t *testing.T) (addresses, routes []string) {
 	return addresses, routes
 }
 
-// has checks what the device has.
-func has(t *testing.T, addresses, routes []string) {
+// checkDevice checks the device's addresses and routes.
+func checkDevice(t *testing.T, addresses, routes []string) {
 	t.Helper()
-	a, r := inside(t)
+	a, r := deviceState(t)
 	if !slices.Equal(a, addresses) || !slices.Equal(r, routes) {
 		t.Errorf("device has addresses %v and routes %v, want %v and %v", a, r, addresses, routes)
 	}
@@ -155,62 +155,62 @@ func has(t *testing.T, addresses, routes []string) {
 
 const herePaths = "paths: [{name: a, device: out0, remote: 198.51.100.2}]\n"
 
-// A file that is read again twice asks for nothing the second time.
+// Reading a file twice must change nothing the second time.
 func TestApplyTwice(t *testing.T) {
-	cable(t, "out0", "198.51.100.1/24")
-	h := runHere(t, "address: [192.0.2.1/30]\nroutes: [203.0.113.0/25]\n"+herePaths)
+	addDevice(t, "out0", "198.51.100.1/24")
+	h := runLocalEnd(t, "address: [192.0.2.1/30]\nroutes: [203.0.113.0/25]\n"+herePaths)
 	for _, tt := range []struct {
 		name, text        string
 		addresses, routes []string
 	}{
-		{"another address and route", "address: [192.0.2.5/30, \"2001:db8::1/64\"]\nroutes: [203.0.113.128/25, \"2001:db8:1::/64\"]\nport: 4755\n",
+		{"other address and route", "address: [192.0.2.5/30, \"2001:db8::1/64\"]\nroutes: [203.0.113.128/25, \"2001:db8:1::/64\"]\nport: 4755\n",
 			[]string{"192.0.2.5/30", "2001:db8::1/64"}, []string{"2001:db8:1::/64", "203.0.113.128/25"}},
-		{"another of the same subnet", "address: [192.0.2.6/30]\nroutes: [203.0.113.128/25]\nmtu: 600\n",
+		{"other address in the same subnet", "address: [192.0.2.6/30]\nroutes: [203.0.113.128/25]\nmtu: 600\n",
 			[]string{"192.0.2.6/30"}, []string{"203.0.113.128/25"}},
-		{"IPv6 after an MTU too small for it", "address: [192.0.2.6/30, \"2001:db8::1/64\"]\n",
+		{"IPv6 after an MTU that is too small for it", "address: [192.0.2.6/30, \"2001:db8::1/64\"]\n",
 			[]string{"192.0.2.6/30", "2001:db8::1/64"}, nil},
 	} {
 		t.Log(tt.name)
 		must(t, h.apply(tt.text+herePaths))
-		has(t, tt.addresses, tt.routes)
-		if c := spec.Compare(h.Spec(), read(t, tt.text+herePaths)); !c.None() {
-			t.Errorf("what is done is asked for again: %+v", c)
+		checkDevice(t, tt.addresses, tt.routes)
+		if c := spec.Compare(h.Spec(), loadLocal(t, tt.text+herePaths)); !c.IsEmpty() {
+			t.Errorf("changes that have been applied are still wanted: %+v", c)
 		}
 		must(t, h.apply(tt.text+herePaths))
 	}
 }
 
-// What fails leaves all as it was.
+// A failed change must leave everything as it was.
 func TestApplyFails(t *testing.T) {
-	cable(t, "out0", "198.51.100.1/24")
-	other := cable(t, "out1", "198.51.100.129/25", "203.0.113.1/24")
+	addDevice(t, "out0", "198.51.100.1/24")
+	other := addDevice(t, "out1", "198.51.100.129/25", "203.0.113.1/24")
 	const before = "address: [192.0.2.1/30]\nroutes: [192.0.2.64/26]\nmtu: 1300\n"
-	h := runHere(t, before+herePaths)
+	h := runLocalEnd(t, before+herePaths)
 	err := h.apply("address: [192.0.2.5/30]\nroutes: [192.0.2.128/26, 203.0.113.0/24]\nscheduler: flow\nport: 4755\npaths: [{name: b, device: out1, remote: 198.51.100.2}]\n")
 	var taken *endpoint.RouteError
 	if !errors.As(err, &taken) || taken.Device != "out1" || taken.To.String() != "203.0.113.0/24" {
 		t.Fatalf("got %v, want that out1 has the route", err)
 	}
-	has(t, []string{"192.0.2.1/30"}, []string{"192.0.2.64/26"})
-	h.uses("a")
-	if c := spec.Compare(h.Spec(), read(t, before+herePaths)); !c.None() {
-		t.Errorf("it is another tunnel: %+v", c)
+	checkDevice(t, []string{"192.0.2.1/30"}, []string{"192.0.2.64/26"})
+	h.waitSockets("a")
+	if c := spec.Compare(h.Spec(), loadLocal(t, before+herePaths)); !c.IsEmpty() {
+		t.Errorf("the tunnel has changed: %+v", c)
 	}
 	rs, err := netlink.RouteList(other, netlink.FAMILY_V4)
 	must(t, err)
 	if len(rs) != 2 {
-		t.Errorf("the other device's routes are %v", rs)
+		t.Errorf("routes of the other device are %v", rs)
 	}
 }
 
-// A route that this machine has by another device stays that one's.
+// An existing route by another device must stay.
 func TestRouteTaken(t *testing.T) {
-	l := cable(t, "out0", "198.51.100.1/24")
+	l := addDevice(t, "out0", "198.51.100.1/24")
 	for _, to := range []string{"203.0.113.0/24", "0.0.0.0/0", "2001:db8:1::/64"} {
 		_, dst, err := net.ParseCIDR(to)
 		must(t, err)
 		must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Scope: netlink.SCOPE_LINK}))
-		e, err := endpoint.New(read(t, fmt.Sprintf("address: [192.0.2.1/30]\nroutes: [%q]\npaths: [{name: a, device: out0, remote: \"2001:db8:2::1\"}]\n", to)), nil)
+		e, err := endpoint.New(loadLocal(t, fmt.Sprintf("address: [192.0.2.1/30]\nroutes: [%q]\npaths: [{name: a, device: out0, remote: \"2001:db8:2::1\"}]\n", to)), nil)
 		var taken *endpoint.RouteError
 		if !errors.As(err, &taken) || taken.Device != "out0" {
 			t.Errorf("%s: got %v, want that out0 has the route", to, err)
@@ -220,25 +220,24 @@ func TestRouteTaken(t *testing.T) {
 		if err == nil {
 			e.Close()
 		}
-		if _, err := netlink.LinkByName(hereDevice); err == nil {
-			t.Errorf("%s: the device is still there", to)
+		if _, err := netlink.LinkByName(localEndDevice); err == nil {
+			t.Errorf("%s: the device still exists", to)
 		}
 	}
 	rs, err := netlink.RouteList(l, netlink.FAMILY_V4)
 	must(t, err)
 	if len(rs) != 3 {
-		t.Errorf("the other device's routes are %v", rs)
+		t.Errorf("routes of the other device are %v", rs)
 	}
 }
 
-// A path whose device is not there is not one that a person has taken down, and is told
-// of once.
+// A path whose device does not exist is not disabled, and is reported once.
 func TestPathIsAbsent(t *testing.T) {
-	l := cable(t, "out0", "198.51.100.1/24")
-	h := runHere(t, "address: [192.0.2.1/30]\n"+herePaths)
-	h.uses("a")
+	l := addDevice(t, "out0", "198.51.100.1/24")
+	h := runLocalEnd(t, "address: [192.0.2.1/30]\n"+herePaths)
+	h.waitSockets("a")
 	must(t, netlink.LinkDel(l))
-	h.uses()
+	h.waitSockets()
 	must(t, h.AddPath(spec.Path{Name: "b", Device: "out1", Remote: netip.MustParseAddrPort("198.51.100.2:4754"), LocalPort: 4754}))
 	must(t, h.SetPath("a", true))
 	for _, p := range h.Status().Paths {
@@ -247,44 +246,44 @@ func TestPathIsAbsent(t *testing.T) {
 		}
 	}
 	if err := h.SetPath("c", true); !errors.Is(err, tunnel.ErrNoPath) {
-		t.Errorf("take up no path: %v", err)
+		t.Errorf("enable path: %v", err)
 	}
 	must(t, h.SetPath("b", false))
-	cable(t, "out1", "198.51.100.1/24")
-	cable(t, "out0", "198.51.100.129/25")
-	h.uses("a")
+	addDevice(t, "out1", "198.51.100.1/24")
+	addDevice(t, "out0", "198.51.100.129/25")
+	h.waitSockets("a")
 	if b := h.Status().Paths[1]; !b.Down {
 		t.Errorf("path b is not down: %+v", b)
 	}
 	must(t, h.SetPath("b", true))
-	h.uses("a", "b")
-	if n := len(h.told("b")); n != 1 {
-		t.Errorf("told %d times of path b: %v", n, h.told("b"))
+	h.waitSockets("a", "b")
+	if n := len(h.eventsOf("b")); n != 1 {
+		t.Errorf("%d events of path b: %v", n, h.eventsOf("b"))
 	}
 }
 
-// A path is opened when its route comes, which is no news of a device's or an address's.
+// A path is opened when its route is added, which causes no notification.
 func TestRouteComesLater(t *testing.T) {
-	l := cable(t, "out0", "198.51.100.1/24")
-	h := runHere(t, "address: [192.0.2.1/30]\npaths: [{name: a, local: 198.51.100.1, remote: 203.0.113.2}]\n")
-	// It is tried again meanwhile.
-	eventually(t, 5*time.Second, func() bool { return len(h.told("")) > 0 }, func() string { return "nothing is told" })
-	if told := h.told(""); told[0].What != tunnel.FellBack {
-		t.Errorf("told %v, though nobody has answered", told)
+	l := addDevice(t, "out0", "198.51.100.1/24")
+	h := runLocalEnd(t, "address: [192.0.2.1/30]\npaths: [{name: a, local: 198.51.100.1, remote: 203.0.113.2}]\n")
+	// The socket is retried.
+	eventually(t, 5*time.Second, func() bool { return len(h.eventsOf("")) > 0 }, func() string { return "no event" })
+	if events := h.eventsOf(""); events[0].Kind != tunnel.FellBack {
+		t.Errorf("events %v, but nobody has answered", events)
 	}
 	_, to, err := net.ParseCIDR("203.0.113.0/24")
 	must(t, err)
 	must(t, netlink.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: to, Scope: netlink.SCOPE_LINK}))
-	h.uses("a")
-	if told := h.told("a"); len(told) != 1 || !errors.Is(told[0].Err, unix.ENETUNREACH) {
-		t.Errorf("told %v, want once that the network is unreachable", told)
+	h.waitSockets("a")
+	if events := h.eventsOf("a"); len(events) != 1 || !errors.Is(events[0].Err, unix.ENETUNREACH) {
+		t.Errorf("events %v, want one that the network is unreachable", events)
 	}
 }
 
-// Whatever is asked for at once, all of it is done, and what a person said last holds.
+// All concurrent changes must be applied, and the last state set by the user must hold.
 func TestChangesAtOnce(t *testing.T) {
-	l := cable(t, "out0", "198.51.100.1/24")
-	h := runHere(t, "address: [192.0.2.1/30]\n"+herePaths)
+	l := addDevice(t, "out0", "198.51.100.1/24")
+	h := runLocalEnd(t, "address: [192.0.2.1/30]\n"+herePaths)
 	var all sync.WaitGroup
 	again := func(do func(i int)) {
 		all.Go(func() {
@@ -300,7 +299,7 @@ func TestChangesAtOnce(t *testing.T) {
 		_ = h.AddPath(spec.Path{Name: "b", Device: "out0", Remote: netip.MustParseAddrPort("198.51.100.3:4754"), LocalPort: 4754})
 		_ = h.RemovePath("b")
 	})
-	again(func(i int) { // news for who watches
+	again(func(i int) { // notifications for the watching goroutine
 		_ = netlink.LinkSetMTU(l, 1400+i)
 	})
 	done := make(chan struct{})
@@ -308,27 +307,27 @@ func TestChangesAtOnce(t *testing.T) {
 	select {
 	case <-done:
 	case <-time.After(20 * time.Second):
-		t.Fatal("changes wait for each other")
+		t.Fatal("changes are deadlocked")
 	}
 	must(t, h.SetPath("a", false))
 	for range 10 {
 		must(t, netlink.LinkSetMTU(l, 1500))
 		must(t, netlink.LinkSetMTU(l, 1499))
 	}
-	h.uses()
+	h.waitSockets()
 }
 
-// However an end ends, it keeps no descriptor and no goroutine.
+// An end must release all descriptors and goroutines, however it ends.
 func TestNothingIsKept(t *testing.T) {
-	cable(t, "out0", "198.51.100.1/24")
-	file := read(t, "address: [192.0.2.1/30]\n"+herePaths)
+	addDevice(t, "out0", "198.51.100.1/24")
+	file := loadLocal(t, "address: [192.0.2.1/30]\n"+herePaths)
 	more := spec.Path{Name: "b", Device: "out0", Remote: netip.MustParseAddrPort("198.51.100.3:4754"), LocalPort: 4754}
 	for _, tt := range []struct {
 		name string
 		live func(*endpoint.Endpoint)
 	}{
-		{"it never ran", func(*endpoint.Endpoint) {}},
-		{"it was changed after it had run", func(e *endpoint.Endpoint) {
+		{"never run", func(*endpoint.Endpoint) {}},
+		{"changed after it has run", func(e *endpoint.Endpoint) {
 			ctx, stop := context.WithCancel(t.Context())
 			stop()
 			must(t, e.Run(ctx))
@@ -337,7 +336,7 @@ func TestNothingIsKept(t *testing.T) {
 			}
 			must(t, e.SetPath("a", true))
 		}},
-		{"it ran", func(e *endpoint.Endpoint) {
+		{"run", func(e *endpoint.Endpoint) {
 			ctx, stop := context.WithCancel(t.Context())
 			time.AfterFunc(50*time.Millisecond, stop)
 			must(t, e.Run(ctx))
@@ -345,14 +344,14 @@ func TestNothingIsKept(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var before int
-			for round := range 3 { // the first one opens what the runtime keeps
+			for round := range 3 { // the first one opens what the runtime keeps open
 				e, err := endpoint.New(file, nil)
 				must(t, err)
 				tt.live(e)
 				must(t, e.Close())
 				if round == 0 {
 					eventually(t, time.Second, func() bool { n := before; before = descriptors(t) + runtime.NumGoroutine(); return n == before },
-						func() string { return "it does not end" })
+						func() string { return "Run does not return" })
 				}
 			}
 			eventually(t, time.Second, func() bool { return descriptors(t)+runtime.NumGoroutine() <= before },
@@ -363,7 +362,7 @@ func TestNothingIsKept(t *testing.T) {
 	}
 }
 
-// descriptors is how many this process has.
+// descriptors returns the number of this process's descriptors.
 func descriptors(t *testing.T) int {
 	t.Helper()
 	all, err := os.ReadDir("/proc/self/fd")

@@ -16,15 +16,15 @@ import (
 	"cleat/tunnel/tunneltest"
 )
 
-// world is two Tunnels that run against each other.
-type world struct {
+// harness runs two Tunnels against each other.
+type harness struct {
 	t     *testing.T
 	paths []*tunneltest.Path
 	ends  [2]*end
 	next  uint64 // number of the next packet
 }
 
-// end is one of them.
+// end is one of the Tunnels.
 type end struct {
 	cfg    tunnel.Config
 	dev    *tunneltest.Device
@@ -32,15 +32,15 @@ type end struct {
 	stop   func()
 
 	mu     sync.Mutex
-	got    map[uint64]int // how often packets have come, by number
+	got    map[uint64]int // how often packets have arrived, by number
 	events []tunnel.Event
 }
 
-// newWorld makes both ends with the same configuration, and starts nothing. Every packet
-// counts: queues may become as long as a busy machine makes them.
-func newWorld(t *testing.T, cfg tunnel.Config, paths int) *world {
+// newHarness makes both ends with the same configuration, without starting them. Every
+// packet counts, so queues may become as long as a busy machine makes them.
+func newHarness(t *testing.T, cfg tunnel.Config, paths int) *harness {
 	t.Helper()
-	w := &world{t: t}
+	w := &harness{t: t}
 	cfg.Queue = time.Minute
 	for i := range paths {
 		p, err := tunneltest.NewPath(fmt.Sprint("path", i), i%2 == 1)
@@ -57,7 +57,7 @@ func newWorld(t *testing.T, cfg tunnel.Config, paths int) *world {
 		}
 		e := &end{cfg: cfg, dev: dev, got: map[uint64]int{}}
 		e.cfg.Device, e.cfg.Opener = dev.FD(), tunneltest.Opener{Side: tunneltest.Side(i), Paths: w.paths}
-		e.cfg.Changed = func(v tunnel.Event) {
+		e.cfg.OnEvent = func(v tunnel.Event) {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.events = append(e.events, v)
@@ -71,8 +71,8 @@ func newWorld(t *testing.T, cfg tunnel.Config, paths int) *world {
 	return w
 }
 
-// listen notes what the end's host gets, until the test ends.
-func (w *world) listen(e *end) {
+// listen records what the end's host receives, until the test ends.
+func (w *harness) listen(e *end) {
 	done := make(chan struct{})
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -84,12 +84,12 @@ func (w *world) listen(e *end) {
 			}
 			all, err := e.dev.Receive()
 			if err != nil {
-				w.t.Errorf("the device: %v", err)
+				w.t.Errorf("receive from device: %v", err)
 				return
 			}
 			e.mu.Lock()
 			for _, b := range all {
-				e.got[numberOf(b)]++
+				e.got[packetNumber(b)]++
 			}
 			e.mu.Unlock()
 		}
@@ -101,13 +101,13 @@ func (w *world) listen(e *end) {
 	})
 }
 
-// numberOf is the number that a datagram bears; forgedFrom if it is none of send's.
-func numberOf(b []byte) uint64 {
+// packetNumber returns the number in a datagram, or forgedFrom if send did not make it.
+func packetNumber(b []byte) uint64 {
 	if len(b) < packet.IPv4Bytes+packet.UDPBytes+8 {
 		return forgedFrom
 	}
 	number := binary.BigEndian.Uint64(b[packet.IPv4Bytes+packet.UDPBytes:])
-	// IP's ID is another where the kernel would cut packets that were joined.
+	// The kernel changes the IP ID when it segments merged packets.
 	want := datagram(number, len(b)-packet.IPv4Bytes-packet.UDPBytes-8)
 	if !bytes.Equal(want[12:], b[12:]) {
 		return forgedFrom
@@ -115,8 +115,8 @@ func numberOf(b []byte) uint64 {
 	return number
 }
 
-// keyed gives both ends keys; the first initiates handshakes.
-func (w *world) keyed() *world {
+// withKeys gives both ends keys; the first initiates handshakes.
+func (w *harness) withKeys() *harness {
 	w.t.Helper()
 	var keys [2]secure.PrivateKey
 	for i := range keys {
@@ -134,7 +134,7 @@ func (w *world) keyed() *world {
 	return w
 }
 
-func (w *world) start(i int) {
+func (w *harness) start(i int) {
 	w.t.Helper()
 	e := w.ends[i]
 	var err error
@@ -154,15 +154,15 @@ func (w *world) start(i int) {
 					w.t.Errorf("end %d: %v", i, err)
 				}
 			case <-time.After(5 * time.Second):
-				w.t.Errorf("end %d still runs after 5 s", i)
+				w.t.Errorf("end %d is still running after 5 s", i)
 			}
 		})
 	}
 	w.t.Cleanup(e.stop)
 }
 
-// up starts both and waits until they know each other.
-func (w *world) up() *world {
+// startBoth starts both ends and waits until they have a session.
+func (w *harness) startBoth() *harness {
 	w.t.Helper()
 	w.start(0)
 	w.start(1)
@@ -173,19 +173,19 @@ func (w *world) up() *world {
 }
 
 // wait waits for a condition.
-func (w *world) wait(what string, most time.Duration, ok func() bool) {
+func (w *harness) wait(condition string, limit time.Duration, ok func() bool) {
 	w.t.Helper()
-	for end := time.Now().Add(most); !ok(); time.Sleep(time.Millisecond) {
+	for end := time.Now().Add(limit); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
 			for i, e := range w.ends {
 				w.t.Logf("end %d: %+v", i, e.tunnel.Status())
 			}
-			w.t.Fatalf("waited %v for %s", most, what)
+			w.t.Fatalf("waited %v for %s", limit, condition)
 		}
 	}
 }
 
-// datagram is a packet of a flow that bears a number.
+// datagram returns a packet that carries a number.
 func datagram(number uint64, size int) []byte {
 	src, dst := netip.MustParseAddr("192.0.2.2"), netip.MustParseAddr("198.51.100.7")
 	b := make([]byte, packet.IPv4Bytes+packet.UDPBytes+8+size)
@@ -197,8 +197,8 @@ func datagram(number uint64, size int) []byte {
 	return b
 }
 
-// send sends packets from an end, one a millisecond, and returns their numbers.
-func (w *world) send(from, n int, each func(i int)) []uint64 {
+// send sends packets from an end, one per millisecond, and returns their numbers.
+func (w *harness) send(from, n int, each func(i int)) []uint64 {
 	w.t.Helper()
 	var sent []uint64
 	tick := time.NewTicker(time.Millisecond)
@@ -213,8 +213,8 @@ func (w *world) send(from, n int, each func(i int)) []uint64 {
 	return sent
 }
 
-// sendOne sends a packet from an end, and returns its number.
-func (w *world) sendOne(from int) uint64 {
+// sendOne sends a packet from an end and returns its number.
+func (w *harness) sendOne(from int) uint64 {
 	w.t.Helper()
 	if err := w.ends[from].dev.Send(packet.VNetHdr{}, datagram(w.next, 200)); err != nil {
 		w.t.Fatal(err)
@@ -223,11 +223,12 @@ func (w *world) sendOne(from int) uint64 {
 	return w.next - 1
 }
 
-// arrive waits until all have come to an end, and fails the test where one came twice.
-func (w *world) arrive(to int, numbers []uint64) {
+// waitArrived waits until all packets have arrived at an end, and checks that none
+// arrived twice.
+func (w *harness) waitArrived(to int, numbers []uint64) {
 	w.t.Helper()
 	e := w.ends[to]
-	came := func() (n int) {
+	arrived := func() (n int) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		for _, i := range numbers {
@@ -235,45 +236,45 @@ func (w *world) arrive(to int, numbers []uint64) {
 		}
 		return n
 	}
-	w.wait(fmt.Sprintf("%d packets at end %d (%d to begin with)", len(numbers), to, came()), 4*time.Second, func() bool { return came() == len(numbers) })
-	w.once()
+	w.wait(fmt.Sprintf("%d packets at end %d (%d at first)", len(numbers), to, arrived()), 4*time.Second, func() bool { return arrived() == len(numbers) })
+	w.checkNoDuplicates()
 }
 
-// once fails the test where a packet came twice.
-func (w *world) once() {
+// checkNoDuplicates checks that no packet arrived twice.
+func (w *harness) checkNoDuplicates() {
 	w.t.Helper()
 	for i, e := range w.ends {
 		e.mu.Lock()
 		for number, n := range e.got {
 			if n > 1 {
-				w.t.Errorf("end %d got packet %d %d times", i, number, n)
+				w.t.Errorf("end %d received packet %d %d times", i, number, n)
 			}
 		}
 		e.mu.Unlock()
 	}
 }
 
-// pass sends packets both ways and waits for them.
-func (w *world) pass() {
+// passBothWays sends packets both ways and waits for them.
+func (w *harness) passBothWays() {
 	w.t.Helper()
-	w.arrive(1, w.send(0, 50, nil))
-	w.arrive(0, w.send(1, 50, nil))
+	w.waitArrived(1, w.send(0, 50, nil))
+	w.waitArrived(0, w.send(1, 50, nil))
 }
 
-// passes sends packets both ways until they come through.
-func (w *world) passes(most time.Duration) {
+// waitTraffic sends packets both ways until they arrive.
+func (w *harness) waitTraffic(most time.Duration) {
 	w.t.Helper()
 	for _, from := range []int{0, 1} {
 		first := w.next
 		w.wait(fmt.Sprintf("traffic from end %d", from), most, func() bool {
 			w.send(from, 5, nil)
-			return w.count(1-from, first) > 0
+			return w.countFrom(1-from, first) > 0
 		})
 	}
 }
 
-// count is how many packets have come to an end, from a number on.
-func (w *world) count(to int, first uint64) (n int) {
+// countFrom returns how many packets from a number on have arrived at an end.
+func (w *harness) countFrom(to int, first uint64) (n int) {
 	e := w.ends[to]
 	e.mu.Lock()
 	defer e.mu.Unlock()

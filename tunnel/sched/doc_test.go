@@ -1,0 +1,40 @@
+package sched
+
+import (
+	"fmt"
+	"os"
+	"regexp"
+	"testing"
+)
+
+// TestDocConstants compares the values in the package documentation with the constants.
+func TestDocConstants(t *testing.T) {
+	constants := map[string]any{
+		"forgetAfter": forgetAfter, "deathThreshold": deathThreshold, "ackOverdueAfter": ackOverdueAfter,
+		"firstPatience": firstPatience, "patienceHalfLife": patienceHalfLife, "minExtraPatience": minExtraPatience,
+		"maxExtraPatience": maxExtraPatience, "steadyTime": steadyTime, "lossSettleTime": lossSettleTime,
+		"paddingTime": paddingTime, "drainEvery": drainEvery, "maxPause": maxPause, "minimumAge": minimumAge,
+		"peakAge": peakAge, "minWindow": minWindow, "settleTime": settleTime, "targetQueue": targetQueue,
+		"busyQueue": busyQueue, "longQueue": longQueue, "runTime": runTime, "minRunTime": minRunTime,
+		"backlogTime": backlogTime, "lateCredit": lateCredit, "startRate": startRate, "minRate": minRate,
+		"maxPaddingRate": maxPaddingRate, "startGrowth": startGrowth, "steadyGrowth": steadyGrowth,
+		"minExcessLoss": minExcessLoss, "worthFactor": worthFactor, "lossSamplePackets": lossSamplePackets,
+		"lossMemoryPackets": lossMemoryPackets, "trustPackets": trustPackets, "maxQuickReturns": maxQuickReturns,
+		"proofsNeeded": proofsNeeded, "returnProbes": returnProbes, "maxDrainRetries": maxDrainRetries,
+		"sameDelayMicros": sameDelayMicros, "resendCost": resendCost, "minRunBytes": minRunBytes,
+		"maxStrayBytes": maxStrayBytes, "reportShare": reportShare,
+	}
+	doc, err := os.ReadFile("doc.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rows := regexp.MustCompile(`(?m)^//\t([a-z]\w+) +([0-9]\S*)`).FindAllStringSubmatch(string(doc), -1)
+	if len(rows) != len(constants) {
+		t.Errorf("doc.go has %d constants, want %d", len(rows), len(constants))
+	}
+	for _, row := range rows {
+		if got := fmt.Sprint(constants[row[1]]); got != row[2] {
+			t.Errorf("%s is %s, doc.go says %s", row[1], got, row[2])
+		}
+	}
+}
