@@ -10,9 +10,13 @@ GO ?= go
 PREFIX ?= /usr/local
 export CGO_ENABLED = 0
 
+# Without the symbol table and DWARF the binary is a quarter smaller. Stack traces and
+# pprof need neither; debuggers and perf do: make build LDFLAGS=
+LDFLAGS ?= -s -w
+
 # The version comes from git; a clone that git mistrusts (another owner) or a
 # plain copy of the files is built without one.
-BUILD = $(GO) build -trimpath -buildvcs=$(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false)
+BUILD = $(GO) build -trimpath -buildvcs=$(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false) -ldflags='$(LDFLAGS)'
 
 .PHONY: help
 help: ## list the targets

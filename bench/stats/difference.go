@@ -4,9 +4,9 @@ import (
 	"math"
 	"slices"
 
+	"github.com/aclements/go-moremath/mathx"
 	moremath "github.com/aclements/go-moremath/stats"
 	"golang.org/x/perf/benchmath"
-	"gonum.org/v1/gonum/stat/distuv"
 )
 
 // Difference is the result of comparing two sets of values.
@@ -82,7 +82,7 @@ func uDistribution(n1, n2 int) func(u int) float64 {
 		return func(u int) float64 { return d.CDF(float64(u)) }
 	}
 	pairs := float64(n1) * float64(n2)
-	normal := distuv.Normal{Mu: pairs / 2, Sigma: math.Sqrt(pairs * float64(n1+n2+1) / 12)}
+	normal := moremath.NormalDist{Mu: pairs / 2, Sigma: math.Sqrt(pairs * float64(n1+n2+1) / 12)}
 	return func(u int) float64 { return normal.CDF(float64(u) + 0.5) }
 }
 
@@ -117,9 +117,9 @@ func CompareEstimates(first, second Estimate) Difference {
 		return d
 	}
 	freedom := (v1 + v2) * (v1 + v2) / (v1*v1/float64(first.N-1) + v2*v2/float64(second.N-1))
-	t := distuv.StudentsT{Sigma: 1, Nu: freedom}
-	d.P = min(1, 2*t.Survival(math.Abs(shift)/spread))
-	half := t.Quantile(1-(1-Confidence)/2) * spread
+	t := shift / spread
+	d.P = mathx.BetaInc(freedom/(freedom+t*t), freedom/2, 0.5) // both tails of Student's t
+	half := moremath.InvCDF(moremath.TDist{V: freedom})(1-(1-Confidence)/2) * spread
 	d.Interval = Interval{Low: math.Exp(shift - half), High: math.Exp(shift + half), Level: Confidence}
 	return d
 }

@@ -3,8 +3,6 @@ package stats
 import (
 	"math"
 	"slices"
-
-	"gonum.org/v1/gonum/stat/combin"
 )
 
 // Confidence is the level that intervals reach or exceed if there are enough values.
@@ -47,13 +45,19 @@ func orderStatistic(n int) (k int, level float64) {
 	level = 1 - 2*outside
 	k = 1
 	for j := 1; 2*(j+1) <= n; j++ {
-		outside += math.Exp(combin.LogGeneralizedBinomial(float64(n), float64(j)) - float64(n)*math.Ln2)
+		outside += math.Exp(logBinomial(n, j) - float64(n)*math.Ln2)
 		if 1-2*outside < Confidence {
 			break
 		}
 		k, level = j+1, 1-2*outside
 	}
 	return k, max(level, 0)
+}
+
+// logBinomial returns the logarithm of n choose k, which overflows long before it does.
+func logBinomial(n, k int) float64 {
+	logFactorial := func(n int) float64 { l, _ := math.Lgamma(float64(n) + 1); return l }
+	return logFactorial(n) - logFactorial(k) - logFactorial(n-k)
 }
 
 // middle returns the median of sorted values.
