@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -164,6 +165,31 @@ func (h *manualStack) round(t testing.TB) {
 // later advances the clock.
 func (h *manualStack) later(d time.Duration) { h.s.loop.start = h.s.loop.start.Add(-d) }
 
+// checkTimers fails the test unless the timer of each connection suits its state.
+func (h *manualStack) checkTimers(t testing.TB) {
+	t.Helper()
+	allowed := map[tcpState][]timerKind{
+		stateJudging: {timerOff}, stateConnecting: {timerOff, timerConnect}, stateConnectExpired: {timerForget},
+		stateAtGate: {timerGate}, stateSYNACKSent: {timerHandshake}, stateSYNSent: {timerHandshake},
+		stateSpliced: {timerOff}, stateFinished: {timerFinished},
+	}
+	for _, f := range h.s.tcp.flows {
+		want, kind := allowed[f.state], f.timer.kind
+		switch {
+		case f.state != stateEstablished:
+		case f.sndUna != f.sndNxt:
+			want = []timerKind{timerRetransmit}
+		case f.guestWindow == 0:
+			want = []timerKind{timerOff, timerProbe}
+		default:
+			want = []timerKind{timerOff}
+		}
+		if !slices.Contains(want, kind) || (kind == timerOff) != (f.timer.deadline == 0) {
+			t.Fatalf("timer %d with deadline %d in state %d, want one of %d", kind, f.timer.deadline, f.state, want)
+		}
+	}
+}
+
 // FuzzFrames writes arbitrary bytes to a Stack.
 func FuzzFrames(f *testing.F) {
 	guest4, peer4 := netAddr(rigGuest4, 40000), netAddr(rigPeer4, 80)
@@ -257,6 +283,7 @@ func TestRandomGuest(t *testing.T) {
 		}
 		if r.IntN(8) == 0 {
 			h.round(t)
+			h.checkTimers(t)
 		}
 		if r.IntN(8) == 0 {
 			for {

@@ -33,64 +33,64 @@ type tcpFlow struct {
 	hostFD       int // -1: none
 	insideFD     int // the socket that an outForward has accepted, until it is spliced; -1: none
 	handle       handle
-	cancelHook   func() // ends the hook's context; nil: no hook was called
-	cancelCopy   func() // ends the copying of a hook's Conn; nil: nothing is copied
-	started      int64
+	cancelHook   func()    // ends the hook's context; nil: no hook was called
+	cancelCopy   func()    // ends the copying of a hook's Conn; nil: nothing is copied
+	started      int64     // on the loop's clock
 	syn          []byte    // the guest's SYN with its virtio header, as long as the gate may need it
 	junction     *junction // in stateSpliced
 	deviceReason string    // why the connection takes the device although there is a gate; may be ""
 
 	// From the guest to the host.
-	rcvNxt         uint32 // next sequence number from the guest
-	rcvEdge        uint32 // first sequence number that the guest may not send yet
-	rcvStart       uint32 // the guest's initial sequence number
-	windowBytes    int    // how far the guest may get ahead of the host's socket
-	unackedBytes   int    // bytes taken since the last acknowledgement
-	windowScaled   bool   // both ends scale their windows
-	queue          outQueue
-	hostFull       bool   // the host's socket has returned EAGAIN
-	guestFIN       bool   // all of the guest's bytes were received
-	hostShutdown   bool   // the sending side of the host's socket is closed
-	urgentSeq      uint32 // sequence number of the guest's last urgent byte
-	hasUrgent      bool
-	outBytes       uint64
-	hostKeepalives bool   // the host's socket sends keepalives
-	segmentsIn     uint32 // segments received from the guest
-	censusRound    uint32 // the last round in which the flow was counted
+	rcvNxt         uint32   // next sequence number from the guest
+	rcvEdge        uint32   // first sequence number that the guest may not send yet
+	rcvStart       uint32   // the guest's initial sequence number
+	windowBytes    int      // how far the guest may get ahead of the host's socket
+	unackedBytes   int      // bytes taken since the last acknowledgement
+	windowScaled   bool     // both ends scale their windows
+	queue          outQueue // bytes that the host's socket has not taken
+	hostFull       bool     // the host's socket has returned EAGAIN
+	guestFIN       bool     // all of the guest's bytes were received
+	hostShutdown   bool     // the sending side of the host's socket is closed
+	urgentSeq      uint32   // sequence number of the guest's last urgent byte
+	hasUrgent      bool     // the byte at urgentSeq has not arrived yet
+	outBytes       uint64   // payload that the host's socket has taken
+	hostKeepalives bool     // the host's socket sends keepalives
+	segmentsIn     uint32   // segments received from the guest
+	censusRound    uint32   // the last round in which the flow was counted
 
 	// While one direction is closed: see probeHalfClosed.
 	idle              idleness
-	segmentsInAtProbe uint32
+	segmentsInAtProbe uint32 // segmentsIn when the last probe was sent
 	unansweredProbes  int
 
 	// From the host to the guest.
-	sndStart     uint32 // our initial sequence number
-	sndUna       uint32 // oldest sequence number that is not acknowledged
-	sndNxt       uint32 // next sequence number to send
-	guestWindow  int    // bytes from sndUna on that the guest has room for
-	guestShift   uint8
-	segmentBytes int // maximum payload of a segment to the guest
-	frameBytes   int // maximum payload of a frame: a multiple of segmentBytes
-	sent         sentQueue
-	readable     bool // the host's socket may have bytes or its end to read
-	hostHangup   bool // epoll has reported the end, and will not do so again
-	hostError    bool // epoll has reported an error; reading does not, if the error came after the end
-	urgentAhead  bool // the host's socket has an urgent byte to read
-	hostEOF      bool // the host's socket has ended
-	finSent      bool
-	dupAcks      int
-	recoverSeq   uint32 // recovering until this is acknowledged
-	recovering   bool
-	timeouts     int
+	sndStart     uint32    // our initial sequence number
+	sndUna       uint32    // oldest sequence number that is not acknowledged
+	sndNxt       uint32    // next sequence number to send
+	guestWindow  int       // bytes from sndUna on that the guest has room for
+	guestShift   uint8     // scale of the guest's windows
+	segmentBytes int       // maximum payload of a segment to the guest
+	frameBytes   int       // maximum payload of a frame: a multiple of segmentBytes
+	sent         sentQueue // frames that the guest has not acknowledged
+	readable     bool      // the host's socket may have bytes or its end to read
+	hostHangup   bool      // epoll has reported the end, and will not do so again
+	hostError    bool      // epoll has reported an error; reading does not, if the error came after the end
+	urgentAhead  bool      // the host's socket has an urgent byte to read
+	hostEOF      bool      // the host's socket has ended
+	finSent      bool      // the guest was sent a FIN
+	dupAcks      int       // duplicate acknowledgements in a row
+	recoverSeq   uint32    // recovering until this is acknowledged
+	recovering   bool      // retransmitting after a loss
+	timeouts     int       // timeouts in a row without progress: see backoff
 	rtt          rttEstimator
-	windowProbes int
-	inBytes      uint64
+	windowProbes int    // window probes in a row, at most 7: see probeWindow
+	inBytes      uint64 // payload that was written to the guest
 
 	timer           flowTimer
-	costs           account
-	junctionCharged bool // costs include a junction
-	ackOwed         bool // an acknowledgement is owed
-	queued          bool // in the table's ready list
+	costs           account // what the ledger was charged
+	junctionCharged bool    // costs include a junction
+	ackOwed         bool    // an acknowledgement is owed
+	queued          bool    // in the table's ready list
 }
 
 // tcpTable holds the connections of one engine.
@@ -113,7 +113,7 @@ type tcpTable struct {
 	censusEnd    int64
 	activeFlows  int // counted in the last round
 	countedFlows int // counted in this round
-	shareBytes   int
+	shareBytes   int // the last result of fairWindow
 }
 
 func (t *tcpTable) init(s *engine) {
