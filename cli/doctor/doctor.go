@@ -14,21 +14,21 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// New returns the command doctor.
 func New() *cobra.Command {
 	var strict, asJSON bool
 	cmd := &cobra.Command{
 		Use:   "doctor [A B]",
-		Short: "say what here spoils a measurement or a network",
-		Long: `Without arguments, prints what this machine is and what on it will spoil a
-measurement or a network, worst first, each with something to type. Nothing is
-changed. What only root may read is listed as unread.
+		Short: "report settings that distort measurements or break networking",
+		Long: `Without arguments, describes the machine and reports settings that distort
+measurements or break networking, worst first, each with a remedy. It changes
+nothing. What only root may read is listed as unread.
 
-With A and B, follows the packets from namespace A to namespace B: every link on
-the way with its MTU, offloads and losses, and the firewall rules that match
-them (DROPS, matches) or could, depending on ports and state (may drop, may
-match). A and B are containers (web, or podman:web where several engines have
-one), process ids, names under /run/netns, or paths. It needs root, to enter
-them.`,
+With A and B, follows packets from namespace A to namespace B: each link with
+its MTU, offloads and losses, and the firewall rules that match (DROPS, matches)
+or could match, depending on ports and state (may drop, may match). A and B are
+containers (web, or podman:web if several engines have the name), process ids,
+names in /run/netns, or paths. This needs root, to enter them.`,
 		Example: `  cleat doctor
   sudo cleat doctor --strict && cleat bench quick
   sudo cleat doctor 1 web
@@ -52,10 +52,10 @@ func noneOrTwo(_ *cobra.Command, args []string) error {
 	if len(args) == 0 || len(args) == 2 {
 		return nil
 	}
-	return fmt.Errorf("want no namespace or two, not %d", len(args))
+	return fmt.Errorf("want no namespaces or two, not %d", len(args))
 }
 
-// examination is what `cleat doctor --json` prints.
+// examination is the output of `cleat doctor --json`.
 type examination struct {
 	Host     host.Host      `json:"host"`
 	Findings []host.Finding `json:"findings"`

@@ -11,7 +11,7 @@ import (
 	"cleat/network/trace"
 )
 
-// Names chosen by others contain nothing that a terminal acts on when they are printed.
+// Text that others chose is printed without characters that a terminal acts on.
 func TestHostileNames(t *testing.T) {
 	for name, print := range map[string]func(w io.Writer, text string) error{
 		"doctor A B": func(w io.Writer, text string) error {

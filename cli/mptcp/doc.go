@@ -1,2 +1,3 @@
-// Package mptcp has the command mptcp with its subcommands.
+// Package mptcp has the command mptcp with its subcommands setup, status and run (package
+// mptcp).
 package mptcp

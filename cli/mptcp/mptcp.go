@@ -19,22 +19,24 @@ import (
 	"github.com/spf13/cobra"
 )
 
+// New returns the command mptcp.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mptcp COMMAND",
-		Short: "use several links for one TCP connection, by the kernel's MPTCP",
-		Long: `Multipath TCP (RFC 8684) spreads a TCP connection over several links, where both
-ends speak it. "setup" tells the kernel which addresses to use and sends each
-one's packets out by its own link; "run" has a program's TCP sockets speak
-MPTCP, also where LD_PRELOAD can't reach; "status" shows what came of it. What
-it can't do (UDP, more links than the kernel allows) and why: doc/mptcp.md.`,
+		Short: "use several links for one TCP connection, with the kernel's MPTCP",
+		Long: `Multipath TCP (RFC 8684) spreads a TCP connection over several links if both
+ends speak it. "setup" tells the kernel which addresses to use, and routes the
+packets of each by its own link. "run" makes a program's TCP sockets speak
+MPTCP, even where LD_PRELOAD can't reach. "status" shows the result.
+doc/mptcp.md explains the limits, such as UDP, or more links than the kernel
+allows.`,
 		Example: `  # as root: all connections may use both links
   cleat mptcp setup eth0 wlan0
 
-  # and this program's do
+  # this program's do
   cleat mptcp run -- curl https://example.com
 
-  # by which links do connections go
+  # which links do connections use
   cleat mptcp status --watch`,
 		Args: hint.NoCommand,
 		RunE: hint.NoCommand,
@@ -43,7 +45,7 @@ it can't do (UDP, more links than the kernel allows) and why: doc/mptcp.md.`,
 	return cmd
 }
 
-// namespace is that of --netns, or our own.
+// namespace returns the namespace of --netns, or the current one.
 func namespace(ctx context.Context, ref string) (*netns.NS, error) {
 	if ref == "" {
 		return netns.Current()
@@ -51,14 +53,14 @@ func namespace(ctx context.Context, ref string) (*netns.NS, error) {
 	return container.Namespace(ctx, ref)
 }
 
-// completeNamespaces offers those that have names for --netns, and files.
+// completeNamespaces completes --netns with named namespaces, and files.
 func completeNamespaces(cmd *cobra.Command) {
 	complete.Flag(cmd, "netns", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return namedNamespaces(), cobra.ShellCompDirectiveDefault
 	})
 }
 
-// withHint adds what to type.
+// withHint adds a hint to an error of package mptcp.
 func withHint(err error) error {
 	var device *mptcp.DeviceError
 	var off *mptcp.SwitchError
@@ -72,33 +74,33 @@ func withHint(err error) error {
 	case errors.As(err, &lack):
 		return hint.With(err, lack.Remedy)
 	case errors.Is(err, mptcp.ErrTaken):
-		return hint.With(err, "remove that one: ip mptcp endpoint delete id ID")
+		return hint.With(err, "remove it: ip mptcp endpoint delete id ID")
 	case errors.Is(err, mptcp.ErrChanged):
-		return hint.With(err, "give the command again")
+		return hint.With(err, "run the command again")
 	case errors.As(err, &file) && errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EPERM):
-		return hint.With(err, "it takes root (CAP_NET_ADMIN, and a directory for what was done: /run/cleat, or CLEAT_RUN_DIR)")
+		return hint.With(err, "this needs root: CAP_NET_ADMIN, and write access to /run/cleat (or CLEAT_RUN_DIR)")
 	}
 	return err
 }
 
-// bite says what it means that there are more devices than the kernel has places for.
-// "": there are not.
-func bite(devices, left int, most link.MPTCPCapacity, limits link.MPTCPLimits) string {
+// unusedText describes that some devices are not used because the kernel's limit, or the
+// configured one, is lower. It is "" if all are used.
+func unusedText(devices, left int, most link.MPTCPCapacity, limits link.MPTCPLimits) string {
 	if left == 0 {
 		return ""
 	}
-	who := "kernel allows"
+	limit := "kernel allows"
 	if limits.Subflows < most.Subflows {
-		who = "the limit is"
+		limit = "the limit is"
 	}
-	return fmt.Sprintf("%s given, %s %s: %s used", term.Count(devices, "device"), who, term.Count(limits.Subflows, "further subflow"), term.Count(devices-left, "link"))
+	return fmt.Sprintf("%s given, %s %s: %s used", term.Count(devices, "device"), limit, term.Count(limits.Subflows, "further subflow"), term.Count(devices-left, "link"))
 }
 
-// namedNamespaces are those under /run/netns.
+// namedNamespaces returns the names in /run/netns.
 func namedNamespaces() []string {
 	all, err := os.ReadDir("/run/netns")
 	if err != nil {
-		return nil // none has a name
+		return nil // there are none
 	}
 	var names []string
 	for _, e := range all {

@@ -21,28 +21,28 @@ func newRun() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:                   "run [--strict] -- PROGRAM [ARG…]",
 		DisableFlagsInUseLine: true,
-		Short:                 "run a program whose TCP sockets are MPTCP sockets",
-		Long: `Becomes PROGRAM, whose TCP sockets, and those of all that it starts, are MPTCP
-sockets: clients' and servers', of programs in any language, linked statically
-or not. No root is needed. A connection whose other end does not know MPTCP is a
-TCP connection, as it would be without.
+		Short:                 "run a program with MPTCP sockets instead of TCP sockets",
+		Long: `Executes PROGRAM. Its TCP sockets, and those of the programs that it starts, are
+MPTCP sockets, for clients and servers, in any language, statically linked or
+not. It needs no root. With a peer that does not speak MPTCP, a connection is an
+ordinary TCP connection.
 
-A socket for which the kernel refuses MPTCP is a TCP socket; with --strict it is
-an error, and PROGRAM is not started where there is no MPTCP at all.
+If the kernel refuses MPTCP for a socket, it is a TCP socket. With --strict that
+is an error, and PROGRAM is not started if the kernel has no MPTCP.
 
-Without root, set-user-ID programs such as sudo gain nothing below it. The exit
-code is PROGRAM's, or 127 where there is no such program, 126 where it can't be
-run.`,
+Without root, set-user-ID programs such as sudo gain no rights below it. The
+exit code is PROGRAM's, 127 if there is no such program, or 126 if it can't be
+executed.`,
 		Example: `  cleat mptcp run -- curl -O https://example.com/file
   cleat mptcp run --strict -- ./server`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return hint.With(hint.Usagef("no program given"), "give one to run, e.g. `cleat mptcp run -- curl https://example.com`")
+				return hint.With(hint.Usagef("no program given"), "e.g. `cleat mptcp run -- curl https://example.com`")
 			}
 			return runUpgraded(cmd.ErrOrStderr(), args, strict)
 		},
 	}
-	cmd.Flags().SetInterspersed(false) // what follows PROGRAM is PROGRAM's
+	cmd.Flags().SetInterspersed(false) // flags after PROGRAM are PROGRAM's
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail instead of using TCP if the kernel refuses MPTCP")
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveDefault
@@ -50,9 +50,9 @@ run.`,
 	return cmd
 }
 
-// runUpgraded returns only an error: it becomes the program.
+// runUpgraded executes the program in place of this one. It returns only on error.
 func runUpgraded(stderr io.Writer, args []string, strict bool) error {
-	signal.Reset(syscall.SIGINT, syscall.SIGTERM) // the program's from here on
+	signal.Reset(syscall.SIGINT, syscall.SIGTERM) // from here on, signals are the program's
 	path, err := run.LookUp(args[0])
 	if err != nil {
 		return err
@@ -67,18 +67,18 @@ func runUpgraded(stderr io.Writer, args []string, strict bool) error {
 	return upgradeError(upgrade.Exec(upgrade.Config{Path: path, Args: args, Strict: strict}))
 }
 
-// upgradeError adds what to do, and the exit codes of shells.
+// upgradeError adds a hint, and the exit codes of shells.
 func upgradeError(err error) error {
 	var start *upgrade.StartError
 	switch {
 	case errors.Is(err, upgrade.ErrOtherSupervisor):
-		return hint.With(err, "a program that can speak MPTCP by itself needs no help, e.g. GODEBUG=multipathtcp=1 for Go's, or mptcpize run PROGRAM")
+		return hint.With(err, "use the program's own support, e.g. GODEBUG=multipathtcp=1 for Go programs, or `mptcpize run PROGRAM`")
 	case errors.Is(err, upgrade.ErrOldKernel):
-		return hint.With(err, "mptcpize run PROGRAM reaches programs that are linked dynamically, GODEBUG=multipathtcp=1 Go's")
+		return hint.With(err, "`mptcpize run PROGRAM` works for dynamically linked programs, GODEBUG=multipathtcp=1 for Go programs")
 	case !errors.As(err, &start):
 		return err
 	case errors.Is(err, fs.ErrNotExist):
-		return exit.With(exit.NotFound, hint.With(err, "the interpreter that its first line names, or its dynamic linker, is missing"))
+		return exit.With(exit.NotFound, hint.With(err, "the interpreter in its first line, or its dynamic linker, is missing"))
 	}
 	return exit.With(exit.NotExecutable, err)
 }

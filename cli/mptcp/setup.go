@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// mptcpSetupFlags are the flags of `cleat mptcp setup` as they are typed.
-type mptcpSetupFlags struct {
+// setupFlags are the flags of `cleat mptcp setup` as they are typed.
+type setupFlags struct {
 	cfg    mptcp.Config
 	family string
 	netns  string
@@ -28,27 +28,27 @@ type mptcpSetupFlags struct {
 }
 
 func newSetup() *cobra.Command {
-	f := &mptcpSetupFlags{}
+	f := &setupFlags{}
 	cmd := &cobra.Command{
 		Use:                   "setup DEVICE… [FLAGS]",
 		DisableFlagsInUseLine: true,
-		Short:                 "have MPTCP connections use the links of these devices",
-		Long: `Tells the kernel the addresses of these devices, raises the limits of subflows
-to what it allows, and has each address's packets leave by its own link. All of
-it is done or nothing. What is there already stays and what is not wanted any
-more goes: give it again after an address or gateway has changed, or for other
-devices.
+		Short:                 "let MPTCP connections use the links of the devices",
+		Long: `Adds the addresses of the devices as MPTCP endpoints, raises the limits of
+subflows to the kernel's maximum, and routes the packets of each address by its
+own link. This is atomic. Run it again after an address or a gateway has
+changed, or for other devices: it keeps what is right, and removes what is no
+longer needed.
 
-The end that connects opens subflows (--subflow, the default); the other end, a
-server with several addresses, tells of them (--signal). Remove all with --undo.
-What was done is in a file below /run/cleat (or CLEAT_RUN_DIR).`,
+The end that connects opens subflows (--subflow, the default). The other end, a
+server with several addresses, announces them (--signal). --undo removes
+everything.`,
 		Example: `  # as root, at the end that connects
   cleat mptcp setup eth0 wlan0 --backup wlan0
 
-  # at the end that is connected to
+  # at the server
   cleat mptcp setup eth0 eth1 --signal
 
-  # only show what would be done, as commands of ip(8)
+  # show what would be done, as commands of ip(8)
   cleat mptcp setup eth0 eth1 --plan
 
   cleat mptcp setup --undo`,
@@ -76,8 +76,8 @@ What was done is in a file below /run/cleat (or CLEAT_RUN_DIR).`,
 	return cmd
 }
 
-// check refuses what can't be meant.
-func (f *mptcpSetupFlags) check() error {
+// check returns an error if flags and arguments contradict each other.
+func (f *setupFlags) check() error {
 	c := &f.cfg
 	var each []string
 	for _, d := range c.Devices {
@@ -88,16 +88,16 @@ func (f *mptcpSetupFlags) check() error {
 	c.Devices = each
 	for _, b := range c.Backup {
 		if !slices.Contains(c.Devices, b) {
-			return hint.With(hint.Usagef("--backup %s is not among the devices", b), "cleat mptcp setup "+strings.Join(append(c.Devices, b), " ")+" --backup "+b)
+			return hint.With(hint.Usagef("--backup %s: not one of the devices", b), "cleat mptcp setup "+strings.Join(append(c.Devices, b), " ")+" --backup "+b)
 		}
 	}
 	switch {
 	case f.undo && len(c.Devices) > 0:
-		return hint.With(hint.Usagef("--undo removes all that setup made: it takes no devices"), "cleat mptcp setup --undo; or name the devices to keep, without --undo")
+		return hint.With(hint.Usagef("--undo removes everything and takes no devices"), "cleat mptcp setup --undo; or leave --undo out and name the devices to keep")
 	case !f.undo && len(c.Devices) == 0:
 		return hint.With(hint.Usagef("no device given"), "e.g. `cleat mptcp setup eth0 eth1`; `ip -brief address` lists devices")
 	case c.FullMesh && c.Signal:
-		return hint.Usagef("--fullmesh is for the end that opens subflows: it can't be given with --signal")
+		return hint.Usagef("--fullmesh is for the end that opens subflows and can't be combined with --signal")
 	case c.Limits < 0:
 		return hint.Usagef("--limits %d: want 1 or more", c.Limits)
 	case f.family != "" && f.family != "ipv4" && f.family != "ipv6":
@@ -108,7 +108,7 @@ func (f *mptcpSetupFlags) check() error {
 	return nil
 }
 
-func (f *mptcpSetupFlags) run(ctx context.Context, out io.Writer) error {
+func (f *setupFlags) run(ctx context.Context, out io.Writer) error {
 	if err := f.check(); err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (f *mptcpSetupFlags) run(ctx context.Context, out io.Writer) error {
 	return f.print(out, plan)
 }
 
-func (f *mptcpSetupFlags) makePlan(ctx context.Context) (*mptcp.Plan, error) {
+func (f *setupFlags) makePlan(ctx context.Context) (*mptcp.Plan, error) {
 	if f.undo {
 		return mptcp.Undo(f.cfg.NS, f.cfg.Dir)
 	}
@@ -143,14 +143,14 @@ func (f *mptcpSetupFlags) makePlan(ctx context.Context) (*mptcp.Plan, error) {
 		return nil, err
 	}
 	if f.cfg.Limits > f.cfg.Most.Subflows {
-		return nil, hint.With(hint.Usagef("--limits %d: the kernel allows %d at most", f.cfg.Limits, f.cfg.Most.Subflows), "leave it out for as many as it allows")
+		return nil, hint.With(hint.Usagef("--limits %d: the kernel allows at most %d", f.cfg.Limits, f.cfg.Most.Subflows), "leave it out for the maximum")
 	}
 	return mptcp.New(f.cfg)
 }
 
-// mptcpSetupReport is what setup prints with --json.
-type mptcpSetupReport struct {
-	Done    bool     `json:"done"` // false: planned
+// setupReport is the output of `cleat mptcp setup --json`.
+type setupReport struct {
+	Done    bool     `json:"done"` // false with --plan
 	Steps   []string `json:"steps"`
 	Used    []string `json:"used"`
 	Left    []string `json:"left"`
@@ -158,21 +158,21 @@ type mptcpSetupReport struct {
 	Summary string   `json:"summary,omitempty"`
 }
 
-func (f *mptcpSetupFlags) print(out io.Writer, plan *mptcp.Plan) error {
+func (f *setupFlags) print(out io.Writer, plan *mptcp.Plan) error {
 	limits := link.MPTCPLimits{Subflows: f.cfg.Limits}
 	if limits.Subflows == 0 {
 		limits.Subflows = f.cfg.Most.Subflows
 	}
-	r := mptcpSetupReport{
+	r := setupReport{
 		Done: !f.plan, Steps: term.OrEmpty(plan.Steps()), Used: term.OrEmpty(plan.Used), Left: term.OrEmpty(plan.Unused), Notes: term.OrEmpty(plan.Notes),
-		Summary: bite(len(plan.Used)+len(plan.Unused), len(plan.Unused), f.cfg.Most, limits),
+		Summary: unusedText(len(plan.Used)+len(plan.Unused), len(plan.Unused), f.cfg.Most, limits),
 	}
 	if f.asJSON {
 		return json.NewEncoder(out).Encode(r)
 	}
 	var b strings.Builder
 	if len(r.Steps) == 0 {
-		b.WriteString("nothing to do: all is as it should be\n")
+		b.WriteString("nothing to do\n")
 	}
 	for _, s := range r.Steps {
 		b.WriteString(s + "\n")
@@ -181,11 +181,11 @@ func (f *mptcpSetupFlags) print(out io.Writer, plan *mptcp.Plan) error {
 		b.WriteString("note: " + n + "\n")
 	}
 	if r.Summary != "" {
-		fmt.Fprintf(&b, "%s\nnot used: %s; %s\n", r.Summary, strings.Join(r.Left, ", "), insteadOfMPTCP)
+		fmt.Fprintf(&b, "%s\nnot used: %s; %s\n", r.Summary, strings.Join(r.Left, ", "), tunnelHint)
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-// insteadOfMPTCP is what has no such limit.
-const insteadOfMPTCP = "`cleat tunnel` uses any number of links, for UDP too"
+// tunnelHint names the alternative that has no such limit.
+const tunnelHint = "`cleat tunnel` uses any number of links, and carries UDP as well"

@@ -19,9 +19,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// watchMPTCPEvery is how often --watch looks: often enough to see a link die, seldom
-// enough to read.
-const watchMPTCPEvery = time.Second
+// watchInterval is the interval of --watch: short enough to see a link die, long enough
+// to read.
+const watchInterval = time.Second
 
 func newStatus() *cobra.Command {
 	var asJSON, watch bool
@@ -29,10 +29,9 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "show endpoints, limits and connections with their subflows",
-		Long: `Shows the kernel's endpoints and limits, how far it lets those be raised (it is
-asked, in a namespace made for that), and each MPTCP connection with its
-subflows: by which device, how much, how far away. Older kernels show subflows
-to root alone.`,
+		Long: `Shows the kernel's endpoints, its limits and their maximum (tried in a temporary
+namespace), and each MPTCP connection with its subflows: device, bytes,
+round-trip time. Older kernels show subflows only to root.`,
 		Example: `  cleat mptcp status
   cleat mptcp status --watch
   cleat mptcp status --json`,
@@ -57,14 +56,14 @@ to root alone.`,
 	return cmd
 }
 
-// status is one look.
+// status is the output of one interval.
 type status struct {
-	Off         string                 `json:"switched_off,omitempty"` // why no connection is one of MPTCP
+	Off         string                 `json:"switched_off,omitempty"` // why no connection uses MPTCP
 	Limits      link.MPTCPLimits       `json:"limits"`
-	Most        *link.MPTCPCapacity    `json:"kernel_allows"` // null: it could not be asked
+	Most        *link.MPTCPCapacity    `json:"kernel_allows"` // null if the query failed
 	Asking      string                 `json:"kernel_allows_error,omitempty"`
 	Endpoints   []link.MPTCPEndpoint   `json:"endpoints"`
-	Devices     []string               `json:"devices"` // given to setup
+	Devices     []string               `json:"devices"` // devices of `cleat mptcp setup`
 	Left        []string               `json:"left"`
 	Summary     string                 `json:"summary,omitempty"`
 	Connections []link.MPTCPConnection `json:"connections"`
@@ -82,7 +81,7 @@ func watchMPTCP(ctx context.Context, out io.Writer, ns *netns.NS, watch bool, sh
 	} else {
 		base.Asking = err.Error()
 	}
-	tick := time.NewTicker(watchMPTCPEvery)
+	tick := time.NewTicker(watchInterval)
 	defer tick.Stop()
 	for {
 		s := base
@@ -120,7 +119,7 @@ func (s *status) look(ns *netns.NS) (err error) {
 		if s.Most != nil {
 			most = *s.Most
 		}
-		s.Summary = bite(len(s.Devices), len(s.Left), most, s.Limits)
+		s.Summary = unusedText(len(s.Devices), len(s.Left), most, s.Limits)
 	}
 	s.Endpoints, s.Connections = term.OrEmpty(s.Endpoints), term.OrEmpty(s.Connections)
 	s.Devices, s.Left = term.OrEmpty(s.Devices), term.OrEmpty(s.Left)
@@ -132,20 +131,20 @@ func showMPTCPText(out io.Writer, s *status) error {
 	if s.Off != "" {
 		b.WriteString(s.Off + "\n")
 	}
-	fmt.Fprintf(&b, "limits      %s, %s accepted of the other end\n", term.Count(s.Limits.Subflows, "further subflow"), term.Count(s.Limits.AcceptedAddAddrs, "address"))
+	fmt.Fprintf(&b, "limits      %s, %s accepted from the peer\n", term.Count(s.Limits.Subflows, "further subflow"), term.Count(s.Limits.AcceptedAddAddrs, "address"))
 	if s.Most != nil {
 		fmt.Fprintf(&b, "kernel      allows %s, %s\n", term.Count(s.Most.Subflows, "further subflow"), term.Count(s.Most.Endpoints, "endpoint"))
 	} else {
-		fmt.Fprintf(&b, "kernel      could not be asked what it allows: %s\n", s.Asking)
+		fmt.Fprintf(&b, "kernel      maximum unknown: %s\n", s.Asking)
 	}
 	if s.Summary != "" {
-		b.WriteString(labelled("devices", fmt.Sprintf("%s; not used: %s; %s", s.Summary, strings.Join(s.Left, ", "), insteadOfMPTCP)))
+		b.WriteString(labelled("devices", fmt.Sprintf("%s; not used: %s; %s", s.Summary, strings.Join(s.Left, ", "), tunnelHint)))
 	}
 	for _, e := range s.Endpoints {
 		fmt.Fprintf(&b, "endpoint    %s\n", mptcp.Describe(e))
 	}
 	if len(s.Endpoints) == 0 {
-		b.WriteString("endpoints   none: `cleat mptcp setup DEVICE…` makes some\n")
+		b.WriteString("endpoints   none: add them with `cleat mptcp setup DEVICE…`\n")
 	}
 	if len(s.Connections) == 0 {
 		b.WriteString("connections none\n")
@@ -159,14 +158,14 @@ func showMPTCPText(out io.Writer, s *status) error {
 	return nil
 }
 
-// labelled is a line of the status, in as many lines as it takes.
+// labelled formats a line of the status, wrapped after its label.
 func labelled(label, text string) string {
-	const columns = 12 // of labels
+	const columns = 12 // width of the labels
 	indent := strings.Repeat(" ", columns)
 	return fmt.Sprintf("%-*s", columns, label) + strings.TrimPrefix(term.Wrap(text, indent), indent)
 }
 
-// connectionText is a connection, and a table of its subflows.
+// connectionText describes a connection, with a table of its subflows.
 func connectionText(c link.MPTCPConnection) string {
 	text := fmt.Sprintf("%s → %s %s, %d of %s", c.Local, c.Remote, strings.ToLower(c.State), c.ExtraSubflows, term.Count(c.ExtraSubflowsLimit, "further subflow"))
 	switch {
@@ -192,10 +191,10 @@ func connectionText(c link.MPTCPConnection) string {
 	for _, r := range rows {
 		fmt.Fprintln(t, "  "+strings.Join(r, "\t"))
 	}
-	t.Flush() // into memory
+	t.Flush() // to memory
 	for i, line := range slices.Collect(strings.Lines(b.String())) {
 		text += line
-		if i > 0 { // with addresses of IPv6 a line is full
+		if i > 0 { // IPv6 addresses fill a line
 			f := c.Subflows[i-1]
 			text += term.Wrap(fmt.Sprintf("%s → %s", f.Local, f.Remote), "    ")
 		}

@@ -9,7 +9,7 @@ import (
 	"cleat/link"
 )
 
-// However long addresses are, the status has at most 80 columns, and no spaces at the end.
+// With the longest addresses, the status has at most 80 columns and no trailing spaces.
 func TestConnectionText(t *testing.T) {
 	for _, tt := range []struct {
 		name, local, remote string

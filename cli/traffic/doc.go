@@ -1,2 +1,3 @@
-// Package traffic has the command traffic, the load generator by itself.
+// Package traffic has the command traffic: the load generator of `cleat bench`, by itself
+// (package traffic).
 package traffic

@@ -8,8 +8,8 @@ import (
 	"cleat/traffic"
 )
 
-// Names chosen by others are printed in as many lines as any, with nothing that a terminal
-// acts on.
+// Text that others chose is printed in as many lines as any other text, and without
+// characters that a terminal acts on.
 func TestHostileNames(t *testing.T) {
 	for name, print := range map[string]func(w io.Writer, text string) error{
 		"traffic serve": func(w io.Writer, text string) error {

@@ -15,8 +15,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// relayFlags are the flags of `cleat traffic relay`, each a list with one value
-// a pair of devices, or one value for all.
+// relayFlags are the flags of `cleat traffic relay`. Each list has one value for each
+// pair of devices, or one for all.
 type relayFlags struct {
 	pairs  int
 	delay  []string
@@ -26,10 +26,10 @@ type relayFlags struct {
 	stats  bool
 }
 
-// firstDevice is the descriptor of the first device that a relay inherits.
+// firstDevice is the descriptor of the first device that the relay inherits.
 const firstDevice = 3
 
-// newRelay is for the benchmark, which hands over the devices.
+// newRelay returns the command relay for `cleat bench`, which passes the devices.
 func newRelay() *cobra.Command {
 	var f relayFlags
 	cmd := &cobra.Command{
@@ -82,7 +82,7 @@ func (f relayFlags) slow(ctx context.Context) ([]traffic.SlowStats, error) {
 	return stats, withHint(err)
 }
 
-// pick reads the value of pair i; an empty list means zero.
+// pick parses the value for pair i. An empty list means zero.
 func pick[T any](flag string, list []string, i, pairs int, parse func(string) (T, error)) (T, error) {
 	var zero T
 	switch len(list) {
@@ -101,7 +101,7 @@ func pick[T any](flag string, list []string, i, pairs int, parse func(string) (T
 	return v, nil
 }
 
-// parseShare reads "1%" or "0.01".
+// parseShare parses "1%" or "0.01".
 func parseShare(text string) (float64, error) {
 	number, percent := strings.CutSuffix(text, "%")
 	v, err := strconv.ParseFloat(number, 64)

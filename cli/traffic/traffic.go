@@ -25,13 +25,14 @@ import (
 	"github.com/spf13/pflag"
 )
 
+// New returns the command traffic.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "traffic COMMAND",
-		Short: "make and count traffic between two ends, without an experiment",
-		Long: `Makes and counts traffic between a server, "cleat traffic serve", and a client,
-any of the other commands. One port carries everything: the control connection,
-TCP and UDP. What is counted is counted where it arrives.`,
+		Short: "generate and count traffic between two ends",
+		Long: `Generates and counts traffic between a server, "cleat traffic serve", and a
+client, one of the other commands. One port carries everything: control, TCP and
+UDP. Traffic is counted by its receiver.`,
 		Example: `  cleat traffic serve --listen :5210
   cleat traffic tcp 192.0.2.1 --duration 10s --streams 4
   cleat traffic udp 192.0.2.1 --rate 1G --message 8192
@@ -48,7 +49,7 @@ TCP and UDP. What is counted is counted where it arrives.`,
 	return cmd
 }
 
-// engineNames are the values of --engine.
+// engineNames returns the values of --engine.
 func engineNames() string {
 	var names []string
 	for _, e := range traffic.Engines() {
@@ -64,10 +65,9 @@ func newServe() *cobra.Command {
 	cpu := -1
 	cmd := &cobra.Command{
 		Use:   "serve",
-		Short: "take part in the tests that clients ask for",
-		Long: `Listens, and takes part in the tests that clients ask for, any number at once.
-With --json each line is an object: first {"listening":ADDR}, then one for each
-test that ended.`,
+		Short: "serve tests of clients",
+		Long: `Serves the tests of any number of clients. With --json each line is an object:
+first {"listening":ADDRESS}, then one for each test that ended.`,
 		Example: `  cleat traffic serve --listen 192.0.2.1:5210
   cleat traffic serve --once --control unix:/tmp/control --cpu 1`,
 		Args: cobra.NoArgs,
@@ -92,7 +92,7 @@ test that ended.`,
 	return cmd
 }
 
-// announcer prints what a server has to say, one line at a time.
+// announcer prints the messages of a server, one on a line.
 type announcer struct {
 	mu     sync.Mutex
 	w      io.Writer
@@ -119,24 +119,24 @@ func (a *announcer) line(v any, text string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.asJSON {
-		json.NewEncoder(columns.JSON(a.w)).Encode(v) // a reader that has gone away is no error of the test
+		json.NewEncoder(columns.JSON(a.w)).Encode(v) // without a reader, the test goes on
 		return
 	}
 	fmt.Fprintln(a.w, columns.Plain(text)) // clients choose the text of their errors
 }
 
-// spareProcessors makes room for streams that block in system calls without
-// telling the Go scheduler, which keep one of its processors each (see
-// traffic/stream.go): the number of real ones is as few as one after --cpu.
+// spareProcessors raises GOMAXPROCS for streams that block in system calls without
+// telling the Go scheduler, each of which keeps one of its processors (see
+// traffic/stream.go). After --cpu there may be only one real processor.
 func spareProcessors(streams int) {
-	const others = 3 // control, timers, the collector
+	const others = 3 // control, timers, garbage collector
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), streams+others))
 }
 
-// serverStreams is how many streams at once a server is prepared for.
+// serverStreams is the number of simultaneous streams that a server is prepared for.
 const serverStreams = 32
 
-// pin restarts the program on one processor; -1 leaves it where it is.
+// pin restarts the program on one processor. -1 leaves it on all.
 func pin(cpu int) error {
 	if cpu == -1 {
 		return nil
@@ -144,21 +144,19 @@ func pin(cpu int) error {
 	return traffic.Pin(cpu)
 }
 
-// withHint marks parameters that no test can run with as mistakes in the
-// command line, and says what to start where nobody listens.
+// withHint marks invalid parameters as usage errors, and adds a hint if nobody listens.
 func withHint(err error) error {
 	var bad *traffic.ConfigError
 	if errors.As(err, &bad) {
 		return hint.Usagef("%w", bad)
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		return hint.With(err, "nobody listens there: start `cleat traffic serve --listen ADDR` at the other end")
+		return hint.With(err, "nobody listens there: start `cleat traffic serve --listen ADDRESS:PORT` at the other end")
 	}
 	return err
 }
 
-// flags are the flags of a client that Config does not hold as they are
-// typed.
+// flags are the flags of a client that traffic.Config does not hold as they are typed.
 type flags struct {
 	cfg     traffic.Config
 	engine  string
@@ -169,25 +167,24 @@ type flags struct {
 	asJSON  bool
 }
 
-// about are the words of each client's help.
+// about has the help of each client.
 var about = map[traffic.Work]struct{ short, long string }{
-	traffic.TCP: {"streams, as fast as they go", `Sends streams for --duration and prints what arrived. The receiver's clock
-decides. Congestion control, MSS and segments sent again are what the kernel
-says of them.`},
-	traffic.UDP: {"datagrams at a rate, or at the highest within a loss", `Sends datagrams at --rate and prints what arrived, with loss, jitter (RFC 3550),
+	traffic.TCP: {"send streams as fast as possible", `Sends streams for --duration and prints what arrived, by the receiver's clock.
+Congestion control, MSS and retransmissions are those that the kernel reports.`},
+	traffic.UDP: {"send datagrams at a rate, or within a loss bound", `Sends datagrams at --rate and prints what arrived, with loss, jitter (RFC 3550),
 reordering and duplicates. Datagrams longer than the MTU are fragmented. With
---search, trials within --duration look for the highest rate whose loss stays
-within --loss-bound.`},
-	traffic.RR: {"request and response over TCP", `Sends a request, waits for the response, and so on. With --rate requests have a
-schedule: latency counts from the intended moment, however late the one before
-was.`},
-	traffic.UDPRR: {"request and response over UDP", `As rr, over UDP. A response that does not come in time counts as lost, and not
-in the latency.`},
-	traffic.CRR: {"connect, request, response, close", `Makes a connection for each request. The server closes first, so that the client
+--search, trials within --duration find the highest rate whose loss stays within
+--loss-bound.`},
+	traffic.RR: {"send requests and responses over TCP", `Sends a request, waits for the response, and repeats. With --rate, requests have
+a schedule, and latency counts from the scheduled time, however late the request
+before was.`},
+	traffic.UDPRR: {"send requests and responses over UDP", `Like rr, over UDP. A response that does not arrive in time counts as lost, and
+not in the latency.`},
+	traffic.CRR: {"connect, send a request and a response, close", `Opens a connection for each request. The server closes first, so that the client
 does not run out of ports.`},
-	traffic.Probe: {"which packet sizes arrive", `Sends packets of the link's full size, unfragmented, and a short stream. Says
-what the link's MTU is, what the path's is, and whether it is a black hole:
-small packets arrive, full-size ones do not. Ends within about two seconds.`},
+	traffic.Probe: {"find the packet sizes that arrive", `Sends unfragmented packets of the link's full size, and a short stream. Prints
+the MTU of the link and of the path, and whether the path is a black hole, in
+which small packets arrive and full-size ones do not. Takes about two seconds.`},
 }
 
 func newClient(w traffic.Work) *cobra.Command {
@@ -195,7 +192,7 @@ func newClient(w traffic.Work) *cobra.Command {
 	f.cfg.Work = w
 	about := about[w]
 	cmd := &cobra.Command{
-		Use:     string(w) + " ADDR",
+		Use:     string(w) + " ADDRESS",
 		Short:   about.short,
 		Long:    about.long,
 		Example: fmt.Sprintf("  cleat traffic %s 192.0.2.1\n  cleat traffic %s '[2001:db8::1]:5210' --json", w, w),
@@ -259,7 +256,7 @@ func (f *flags) special(flags *pflag.FlagSet) {
 
 const earlyUsage = "report separately what arrives within `DURATION` of the first byte, and the longest pause; 0 is off"
 
-// config checks the flags and turns them into a configuration.
+// config returns the configuration that the flags ask for.
 func (f *flags) config() (traffic.Config, error) {
 	cfg := f.cfg
 	cfg.Engine = traffic.Engine(f.engine)
@@ -290,8 +287,7 @@ func (f *flags) config() (traffic.Config, error) {
 	return cfg, cfg.Validate()
 }
 
-// gate says that the client is connected, and waits for a line that says when
-// to begin.
+// gate reports that the client is connected, and waits for a line with the start time.
 func gate(ctx context.Context) (time.Time, error) {
 	fmt.Println(`{"ready":true}`)
 	line := make(chan string, 1)
@@ -305,17 +301,16 @@ func gate(ctx context.Context) (time.Time, error) {
 	case text := <-line:
 		nanos, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
-			return time.Time{}, fmt.Errorf("read when to begin: %q is not a Unix time in nanoseconds", text)
+			return time.Time{}, fmt.Errorf("read the start time: %q is not a Unix time in nanoseconds", text)
 		}
 		return time.Unix(0, nanos), nil
 	}
 }
 
-// maxRate is in bit/s: none that is faster has been built.
+// maxRate is a limit in bit/s above any existing link.
 const maxRate = 1e15
 
-// parseRate reads a number with a decimal suffix; "" and "0" are as fast as can
-// be.
+// parseRate parses a number with a decimal suffix. "" and "0" mean as fast as possible.
 func parseRate(text string) (float64, error) {
 	if text == "" || text == "0" {
 		return 0, nil
@@ -346,7 +341,7 @@ func (f *flags) run(ctx context.Context, out, progress io.Writer) error {
 	return f.print(out, r)
 }
 
-// print writes a result, of which the server has chosen some of the words.
+// print writes a result. The server has chosen parts of its text.
 func (f *flags) print(out io.Writer, r traffic.Result) error {
 	if f.asJSON {
 		return json.NewEncoder(columns.JSON(out)).Encode(r)
@@ -355,7 +350,8 @@ func (f *flags) print(out io.Writer, r traffic.Result) error {
 	return err
 }
 
-// newProxy is for the benchmark: a published port's userland proxy.
+// newProxy returns the command proxy, which is the userland proxy of published ports in
+// benchmarks.
 func newProxy() *cobra.Command {
 	var listen, to string
 	cmd := &cobra.Command{
@@ -380,12 +376,12 @@ func newProxy() *cobra.Command {
 	return cmd
 }
 
-// newHello is for the benchmark, which starts it inside a network that
-// is just being made.
+// newHello returns the command hello. `cleat bench` starts it inside a network that is
+// being set up.
 func newHello() *cobra.Command {
 	return &cobra.Command{
-		Use:    "hello ADDR",
-		Short:  "connect, and print when the first byte came back, in nanoseconds of CLOCK_MONOTONIC",
+		Use:    "hello ADDRESS",
+		Short:  "connect, and print the time of the first byte that returns, in nanoseconds of CLOCK_MONOTONIC",
 		Hidden: true,
 		Args:   cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
