@@ -187,7 +187,7 @@ const batchPackets = 16
 // acknowledgements. Leaving them behind would only delay connections with small windows.
 const maxBatchPackets = 256
 
-// round does all work there is, after waiting if there is none.
+// round waits until there is work, and does it.
 func (s *engine) round() error {
 	if s.idle() {
 		if err := s.waitForWork(); err != nil {

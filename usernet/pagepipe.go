@@ -72,7 +72,7 @@ type pipePool struct {
 	budget  *pipeBudget
 	ledger  *ledger.Ledger
 	free    []*pagePipe
-	retryAt int64 // on the loop's clock: the kernel is not asked for a pipe before
+	retryAt int64 // get makes no pipe before this time on the loop's clock
 }
 
 // get returns an empty pipe, or nil if there is none.

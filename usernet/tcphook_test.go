@@ -161,7 +161,7 @@ func TestHookZeroVerdictKeepsPolicy(t *testing.T) {
 func TestHookNotCalledAfterRefusal(t *testing.T) {
 	r := newRig(t, func(cfg *Config) {
 		cfg.Policy = judgeFunc(func(Flow) Verdict { return Verdict{Action: Refuse} })
-		cfg.Hook = func(context.Context, Flow) Verdict { panic("asked") }
+		cfg.Hook = func(context.Context, Flow) Verdict { panic("the hook was called") }
 	})
 	c := r.conn(netip.AddrPortFrom(r.peer, 443))
 	c.Send(packet.SYN, nil)

@@ -545,7 +545,7 @@ func TestPolicySeesTheFlow(t *testing.T) {
 	r.g.Settle()
 	r.do(func() {
 		if len(seen) != 1 || seen[0] != (Flow{Protocol: packet.TCP, Source: c.Local, Destination: c.Peer}) {
-			t.Errorf("the policy was asked about %v", seen)
+			t.Errorf("the policy was called for %v", seen)
 		}
 	})
 }
