@@ -42,18 +42,11 @@ func (s BridgeSpec) Kind() string {
 
 // Validate implements Spec.
 func (s BridgeSpec) Validate() error {
-	if err := checkValues("bridge", s.params()); err != nil {
-		return err
-	}
-	switch {
-	case s.GroupFwdMask&7 != 0:
-		return paramError("bridge", "group_fwd_mask", s.GroupFwdMask, "bits 3…15: 0, 1 and 2 are reserved (802.1D)")
-	case s.VLANProtocol != "" && !s.VLANFiltering:
-		return paramError("bridge", "vlan_protocol", s.VLANProtocol, "none without vlan_filtering")
-	case s.GroupAddress != MAC{} && (s.GroupAddress[5]&^0xf != 0 || [5]byte(s.GroupAddress[:5]) != [5]byte{0x01, 0x80, 0xc2}):
-		return paramError("bridge", "group_address", s.GroupAddress, "01:80:c2:00:00:0X")
-	}
-	return nil
+	return validate("bridge", s.params(),
+		rule{s.GroupFwdMask&7 != 0, "group_fwd_mask", "bits 3…15: 0, 1 and 2 are reserved (802.1D)"},
+		rule{s.VLANProtocol != "" && !s.VLANFiltering, "vlan_protocol", "none without vlan_filtering"},
+		rule{s.GroupAddress != MAC{} && (s.GroupAddress[5]&^0xf != 0 || [5]byte(s.GroupAddress[:5]) != [5]byte{0x01, 0x80, 0xc2}), "group_address", "01:80:c2:00:00:0X"},
+	)
 }
 
 // clockTick is the unit of the bridge's times, 1/USER_HZ. USER_HZ is 100 on every

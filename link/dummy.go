@@ -10,7 +10,7 @@ type DummySpec struct {
 func (DummySpec) Kind() string { return "dummy" }
 
 // Validate implements Spec.
-func (s DummySpec) Validate() error { return checkValues("dummy", s.params()) }
+func (s DummySpec) Validate() error { return validate("dummy", s.params()) }
 
 func (s DummySpec) create(m *creator) error {
 	return m.newLink(request{kind: "dummy", attrs: s.Attrs}, noUnderlay)

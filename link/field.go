@@ -57,11 +57,25 @@ type linkNames interface {
 // errLength is an attribute from the kernel whose size does not fit its type.
 var errLength = errors.New("attribute of unexpected length")
 
-// checkValues returns a *ParamError for the first field with an invalid value.
-func checkValues(kind string, fields []field) error {
+// rule is a condition on parameters that the values of single fields don't show.
+type rule struct {
+	violated bool
+	param    string // the parameter that the error names
+	allowed  string // describes the valid values in messages
+}
+
+// validate returns a *ParamError for the first field with an invalid value, or
+// else for the first rule that is violated.
+func validate(kind string, fields []field, rules ...rule) error {
 	for _, f := range fields {
 		if !f.val.valid() {
 			return paramError(kind, f.name, redact(f.val, f.val.text()), f.val.allowed())
+		}
+	}
+	for _, r := range rules {
+		if r.violated {
+			f := fields[slices.IndexFunc(fields, func(f field) bool { return f.name == r.param })]
+			return paramError(kind, r.param, redact(f.val, f.val.text()), r.allowed)
 		}
 	}
 	return nil

@@ -39,33 +39,17 @@ func (GeneveSpec) Kind() string { return "geneve" }
 
 // Validate implements Spec.
 func (s GeneveSpec) Validate() error {
-	if err := checkValues("geneve", s.params()); err != nil {
-		return err
-	}
-	bad := func(param string, value any, allowed string) error {
-		return paramError("geneve", param, value, allowed)
-	}
-	switch {
-	case s.Remote.IsValid() && (s.Remote.IsMulticast() || s.Remote.IsUnspecified()):
-		return bad("remote", s.Remote, "a unicast address")
-	case !s.Remote.IsValid() && !s.External:
-		return bad("remote", "", "the other endpoint's address, or external")
-	case s.External && s.Remote.IsValid():
-		return bad("remote", s.Remote, "none together with external")
-	case s.External && s.VNI != 0:
-		return bad("vni", s.VNI, "none together with external")
-	case s.TTLInherit && s.TTL != 0:
-		return bad("ttl", s.TTL, "0 together with ttl_inherit")
-	case s.FlowLabel != 0 && !s.Remote.Is6():
-		return bad("flowlabel", s.FlowLabel, "0 unless remote is an IPv6 address")
-	case s.InnerProtoInherit && s.MAC != (MAC{}):
-		return bad("mac", s.MAC, "none together with inner_proto_inherit: there is no Ethernet header")
-	case s.SourcePortHigh < s.SourcePortLow:
-		return bad("source_port_high", s.SourcePortHigh, "source_port_low or more")
-	case s.SourcePortLow == 0 && s.SourcePortHigh != 0:
-		return bad("source_port_low", s.SourcePortLow, "1…65535 together with source_port_high")
-	}
-	return nil
+	return validate("geneve", s.params(),
+		rule{s.Remote.IsMulticast() || s.Remote.IsUnspecified(), "remote", "a unicast address"},
+		rule{!s.Remote.IsValid() && !s.External, "remote", "the other endpoint's address, or external"},
+		rule{s.External && s.Remote.IsValid(), "remote", "none together with external"},
+		rule{s.External && s.VNI != 0, "vni", "none together with external"},
+		rule{s.TTLInherit && s.TTL != 0, "ttl", "0 together with ttl_inherit"},
+		rule{s.FlowLabel != 0 && !s.Remote.Is6(), "flowlabel", "0 unless remote is an IPv6 address"},
+		rule{s.InnerProtoInherit && s.MAC != (MAC{}), "mac", "none together with inner_proto_inherit: there is no Ethernet header"},
+		rule{s.SourcePortHigh < s.SourcePortLow, "source_port_high", "source_port_low or more"},
+		rule{s.SourcePortLow == 0 && s.SourcePortHigh != 0, "source_port_low", "1…65535 together with source_port_high"},
+	)
 }
 
 func (s *GeneveSpec) params() []field {

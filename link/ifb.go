@@ -11,7 +11,7 @@ type IFBSpec struct {
 func (IFBSpec) Kind() string { return "ifb" }
 
 // Validate implements Spec.
-func (s IFBSpec) Validate() error { return checkValues("ifb", s.params()) }
+func (s IFBSpec) Validate() error { return validate("ifb", s.params()) }
 
 func (s IFBSpec) create(m *creator) error {
 	return m.newLink(request{kind: "ifb", attrs: s.Attrs}, noUnderlay)

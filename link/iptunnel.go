@@ -28,25 +28,17 @@ func (IPIPSpec) Kind() string { return "ipip" }
 
 // Validate implements Spec.
 func (s IPIPSpec) Validate() error {
-	if err := checkValues("ipip", s.params()); err != nil {
-		return err
-	}
-	return checkTunnel("ipip", s.Attrs, s.Local, s.Remote, s.TTL, s.PMTUDisc)
+	return validate("ipip", s.params(), tunnelRules("ipip", s.Attrs, s.Local, s.Remote, s.TTL, s.PMTUDisc)...)
 }
 
-// checkTunnel validates the parameters that ipip and gre share.
-func checkTunnel(kind string, a Attrs, local, remote netip.Addr, ttl int, pmtudisc Toggle) error {
-	switch {
-	case kind != "gretap" && a.MAC != (MAC{}):
-		return paramError(kind, "mac", a.MAC, "none: it has no Ethernet header")
-	case local.IsValid() && (local.IsMulticast() || local.IsUnspecified()):
-		return paramError(kind, "local", local, "a unicast address of this host")
-	case kind == "ipip" && remote.IsMulticast(), remote.IsUnspecified():
-		return paramError(kind, "remote", remote, "a unicast address")
-	case ttl != 0 && pmtudisc == Off:
-		return paramError(kind, "pmtudisc", pmtudisc, "on together with a fixed ttl: a routing loop would otherwise multiply fragments")
+// tunnelRules returns the rules that ipip and gre share.
+func tunnelRules(kind string, a Attrs, local, remote netip.Addr, ttl int, pmtudisc Toggle) []rule {
+	return []rule{
+		{kind != "gretap" && a.MAC != (MAC{}), "mac", "none: it has no Ethernet header"},
+		{local.IsMulticast() || local.IsUnspecified(), "local", "a unicast address of this host"},
+		{kind == "ipip" && remote.IsMulticast() || remote.IsUnspecified(), "remote", "a unicast address"},
+		{ttl != 0 && pmtudisc == Off, "pmtudisc", "on together with a fixed ttl: a routing loop would otherwise multiply fragments"},
 	}
-	return nil
 }
 
 // iptunFwMark is IFLA_IPTUN_FWMARK (include/uapi/linux/if_tunnel.h).
@@ -99,16 +91,10 @@ func (s GRESpec) Kind() string {
 
 // Validate implements Spec.
 func (s GRESpec) Validate() error {
-	if err := checkValues(s.Kind(), s.params()); err != nil {
-		return err
-	}
-	switch {
-	case s.Remote.IsMulticast() && !s.Local.IsValid():
-		return paramError(s.Kind(), "local", "", "this host's address, together with a multicast remote")
-	case s.IgnoreDF && s.PMTUDisc != Off:
-		return paramError(s.Kind(), "ignore_df", s.IgnoreDF, "true together with pmtudisc off only")
-	}
-	return checkTunnel(s.Kind(), s.Attrs, s.Local, s.Remote, s.TTL, s.PMTUDisc)
+	return validate(s.Kind(), s.params(), append([]rule{
+		{s.Remote.IsMulticast() && !s.Local.IsValid(), "local", "this host's address, together with a multicast remote"},
+		{s.IgnoreDF && s.PMTUDisc != Off, "ignore_df", "true together with pmtudisc off only"},
+	}, tunnelRules(s.Kind(), s.Attrs, s.Local, s.Remote, s.TTL, s.PMTUDisc)...)...)
 }
 
 // The attributes of GRE that the netlink library does not name

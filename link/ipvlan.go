@@ -40,13 +40,9 @@ func (IPvlanSpec) Kind() string { return "ipvlan" }
 
 // Validate implements Spec.
 func (s IPvlanSpec) Validate() error {
-	if err := checkValues("ipvlan", s.params()); err != nil {
-		return err
-	}
-	if s.MAC != (MAC{}) {
-		return paramError("ipvlan", "mac", s.MAC, "none: the device has its parent's")
-	}
-	return nil
+	return validate("ipvlan", s.params(),
+		rule{s.MAC != (MAC{}), "mac", "none: the device has its parent's"},
+	)
 }
 
 func (s *IPvlanSpec) params() []field {

@@ -39,20 +39,12 @@ func (MacvlanSpec) Kind() string { return "macvlan" }
 
 // Validate implements Spec.
 func (s MacvlanSpec) Validate() error {
-	if err := checkValues("macvlan", s.params()); err != nil {
-		return err
-	}
-	switch {
-	case s.Mode == MacvlanPassthru && s.MAC != (MAC{}):
-		return paramError("macvlan", "mac", s.MAC, "none in mode passthru: the device has its parent's")
-	case s.Mode != MacvlanPassthru && s.NoPromisc:
-		return paramError("macvlan", "nopromisc", s.NoPromisc, "true in mode passthru only")
-	case s.Mode != MacvlanSource && s.NoDst:
-		return paramError("macvlan", "nodst", s.NoDst, "true in mode source only")
-	case s.Mode != MacvlanSource && s.Sources != (List[MAC]{}):
-		return paramError("macvlan", "sources", s.Sources, "none except in mode source")
-	}
-	return nil
+	return validate("macvlan", s.params(),
+		rule{s.Mode == MacvlanPassthru && s.MAC != (MAC{}), "mac", "none in mode passthru: the device has its parent's"},
+		rule{s.Mode != MacvlanPassthru && s.NoPromisc, "nopromisc", "true in mode passthru only"},
+		rule{s.Mode != MacvlanSource && s.NoDst, "nodst", "true in mode source only"},
+		rule{s.Mode != MacvlanSource && s.Sources != (List[MAC]{}), "sources", "none except in mode source"},
+	)
 }
 
 // The bits of IFLA_MACVLAN_FLAGS.

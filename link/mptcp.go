@@ -2,7 +2,6 @@ package link
 
 import (
 	"cmp"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -64,34 +63,26 @@ const (
 )
 
 func (e MPTCPEndpoint) validate() error {
-	bad := func(param string, value any, allowed string) error {
-		return paramError("mptcp endpoint", param, value, allowed)
-	}
-	switch {
-	case !e.Addr.IsValid() || e.Addr.IsUnspecified() || e.Addr.IsMulticast():
-		return bad("address", e.Addr, "a unicast IP address")
-	case e.ID < 0 || e.ID > 255:
-		return bad("id", e.ID, "1…255, or 0 to let the kernel choose")
-	case e.Port < 0 || e.Port > 65535:
-		return bad("port", e.Port, "0…65535")
-	case e.Port != 0 && !e.Signal:
-		return bad("port", e.Port, "0 without signal")
-	case e.FullMesh && (e.Signal || !e.Subflow):
-		return bad("fullmesh", e.FullMesh, "true together with subflow and without signal only")
-	case e.Device != "" && !validName(e.Device):
-		return bad("device", e.Device, nameRule)
-	}
-	return nil
+	return validate("mptcp endpoint", e.fields(),
+		rule{!e.Addr.IsValid() || e.Addr.IsUnspecified() || e.Addr.IsMulticast(), "address", "a unicast IP address"},
+		rule{e.Port != 0 && !e.Signal, "port", "0 without signal"},
+		rule{e.FullMesh && (e.Signal || !e.Subflow), "fullmesh", "true together with subflow and without signal only"},
+	)
 }
 
-func (e MPTCPEndpoint) flags() uint32 {
-	var f uint32
-	for bit, on := range map[uint32]bool{mptcpFlagSignal: e.Signal, mptcpFlagSubflow: e.Subflow, mptcpFlagBackup: e.Backup, mptcpFlagFullMesh: e.FullMesh} {
-		if on {
-			f |= bit
-		}
+// fields returns the table of an endpoint's attributes. The device comes last:
+// decode ignores its error.
+func (e *MPTCPEndpoint) fields() []field {
+	return []field{
+		{"address", mptcpAddrAddr4, ip4(&e.Addr)},
+		{"", mptcpAddrAddr6, ip6(&e.Addr)},
+		{"id", mptcpAddrID, u8(&e.ID)},
+		{"port", mptcpAddrPort, u16(&e.Port)},
+		{"", mptcpAddrFlags, bits{size: 4, flags: map[uint32]*bool{mptcpFlagSignal: &e.Signal, mptcpFlagSubflow: &e.Subflow,
+			mptcpFlagBackup: &e.Backup, mptcpFlagFullMesh: &e.FullMesh}}},
+		{name: "fullmesh", val: bool8(&e.FullMesh)},
+		{"device", mptcpAddrIfIdx, device{p: &e.Device}},
 	}
-	return f
 }
 
 // AddMPTCPEndpoint adds an endpoint to ns. An endpoint with the same address or
@@ -274,31 +265,14 @@ func dialMPTCP(ns *netns.NS) (*mptcpConn, error) {
 func (m *mptcpConn) Close() error { return errors.Join(m.genl.Close(), m.links.Close()) }
 
 func (m *mptcpConn) encode(e MPTCPEndpoint) (attribute, error) {
-	inner := []attribute{
-		{Type: mptcpAddrFamily, Data: putUint(uint32(family(e.Addr)), 2, false)},
-		{Type: mptcpAddrFlags, Data: putUint(e.flags(), 4, false)},
+	inner, err := encodeFields("mptcp endpoint", e.fields(), m.links)
+	if err != nil {
+		return attribute{}, err
 	}
-	typ := uint16(mptcpAddrAddr4)
-	if e.Addr.Is6() {
-		typ = mptcpAddrAddr6
-	}
-	inner = append(inner, attribute{Type: typ, Data: e.Addr.AsSlice()})
-	if e.ID != 0 {
-		inner = append(inner, attribute{Type: mptcpAddrID, Data: []byte{byte(e.ID)}})
-	}
-	if e.Port != 0 {
-		inner = append(inner, attribute{Type: mptcpAddrPort, Data: putUint(uint32(e.Port), 2, false)})
-	}
-	if e.Device != "" {
-		i, err := m.links.index(e.Device)
-		if err != nil {
-			return attribute{}, paramError("mptcp endpoint", "device", e.Device, "a link that exists in "+m.links.ns.String())
-		}
-		inner = append(inner, uint32Attr(mptcpAddrIfIdx, i))
-	}
-	return nest(mptcpAttrAddr, inner)
+	return nest(mptcpAttrAddr, append(inner, attribute{Type: mptcpAddrFamily, Data: putUint(uint32(family(e.Addr)), 2, false)}))
 }
 
+// decode leaves Device empty if the link no longer exists.
 func (m *mptcpConn) decode(b []byte) (MPTCPEndpoint, error) {
 	var e MPTCPEndpoint
 	top, err := attributeMap(b)
@@ -309,21 +283,8 @@ func (m *mptcpConn) decode(b []byte) (MPTCPEndpoint, error) {
 	if err != nil {
 		return e, err
 	}
-	e.Addr, _ = netip.AddrFromSlice(append(slices.Clone(got[mptcpAddrAddr4]), got[mptcpAddrAddr6]...))
-	if id := got[mptcpAddrID]; len(id) == 1 {
-		e.ID = int(id[0])
+	if err = decodeFields(e.fields(), got, m.links); errors.Is(err, unix.ENODEV) {
+		err = nil
 	}
-	if p := got[mptcpAddrPort]; len(p) == 2 {
-		e.Port = int(binary.NativeEndian.Uint16(p))
-	}
-	if i := got[mptcpAddrIfIdx]; len(i) == 4 {
-		e.Device, err = m.links.name(int(binary.NativeEndian.Uint32(i)))
-		if err != nil && !errors.Is(err, unix.ENODEV) {
-			return e, err
-		}
-	}
-	flags, err := getUint(got[mptcpAddrFlags], 4, false)
-	e.Signal, e.Subflow = flags&mptcpFlagSignal != 0, flags&mptcpFlagSubflow != 0
-	e.Backup, e.FullMesh = flags&mptcpFlagBackup != 0, flags&mptcpFlagFullMesh != 0
 	return e, err
 }

@@ -52,16 +52,10 @@ func (NetkitSpec) Kind() string { return "netkit" }
 
 // Validate implements Spec.
 func (s NetkitSpec) Validate() error {
-	if err := checkValues("netkit", s.params()); err != nil {
-		return err
-	}
-	switch {
-	case s.Mode != NetkitL2 && s.MAC != (MAC{}):
-		return paramError("netkit", "mac", s.MAC, "none except in mode l2")
-	case s.Mode != NetkitL2 && s.Peer.MAC != (MAC{}):
-		return paramError("netkit", "peer_mac", s.Peer.MAC, "none except in mode l2")
-	}
-	return nil
+	return validate("netkit", s.params(),
+		rule{s.Mode != NetkitL2 && s.MAC != (MAC{}), "mac", "none except in mode l2"},
+		rule{s.Mode != NetkitL2 && s.Peer.MAC != (MAC{}), "peer_mac", "none except in mode l2"},
+	)
 }
 
 func (s *NetkitSpec) params() []field {

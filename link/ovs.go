@@ -55,13 +55,9 @@ func (OVSBridgeSpec) Kind() string { return "openvswitch" }
 
 // Validate implements Spec.
 func (s OVSBridgeSpec) Validate() error {
-	if err := checkValues("openvswitch", s.params()); err != nil {
-		return err
-	}
-	if s.STP && s.RSTP {
-		return paramError("openvswitch", "rstp", s.RSTP, "false together with stp")
-	}
-	return nil
+	return validate("openvswitch", s.params(),
+		rule{s.STP && s.RSTP, "rstp", "false together with stp"},
+	)
 }
 
 func (s *OVSBridgeSpec) params() []field {
@@ -171,22 +167,13 @@ func (OVSPortSpec) Kind() string { return "openvswitch-port" }
 
 // Validate implements Spec.
 func (s OVSPortSpec) Validate() error {
-	if err := checkValues("openvswitch-port", s.params()); err != nil {
-		return err
-	}
-	switch {
-	case s.Type != OVSInternalPort && s.MAC != (MAC{}):
-		return paramError("openvswitch-port", "mac", s.MAC, "none except for type internal")
-	case s.Type != OVSInternalPort && s.TxQueueLen != 0:
-		return paramError("openvswitch-port", "txqueuelen", s.TxQueueLen, "0 except for type internal")
-	case s.Tag != 0 && s.VLANMode == OVSTrunk:
-		return paramError("openvswitch-port", "tag", s.Tag, "0 together with vlan_mode trunk")
-	case s.Trunks != (List[int]{}) && s.VLANMode == OVSAccess:
-		return paramError("openvswitch-port", "trunks", s.Trunks, "none together with vlan_mode access")
-	case s.IngressBps%1000 != 0:
-		return paramError("openvswitch-port", "ingress_bps", s.IngressBps, "a multiple of 1000 bit/s")
-	}
-	return nil
+	return validate("openvswitch-port", s.params(),
+		rule{s.Type != OVSInternalPort && s.MAC != (MAC{}), "mac", "none except for type internal"},
+		rule{s.Type != OVSInternalPort && s.TxQueueLen != 0, "txqueuelen", "0 except for type internal"},
+		rule{s.Tag != 0 && s.VLANMode == OVSTrunk, "tag", "0 together with vlan_mode trunk"},
+		rule{s.Trunks != (List[int]{}) && s.VLANMode == OVSAccess, "trunks", "none together with vlan_mode access"},
+		rule{s.IngressBps%1000 != 0, "ingress_bps", "a multiple of 1000 bit/s"},
+	)
 }
 
 func (s *OVSPortSpec) params() []field {

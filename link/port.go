@@ -54,7 +54,7 @@ func (p *BridgePort) fields() []field {
 }
 
 // Validate returns a *ParamError for the first setting that no kernel accepts.
-func (p BridgePort) Validate() error { return checkValues("bridge port", p.fields()) }
+func (p BridgePort) Validate() error { return validate("bridge port", p.fields()) }
 
 // SetPort changes the settings of a bridge port. Toggles that are Default and
 // numbers that are 0 stay as they are. It is an error if the kernel does not

@@ -46,13 +46,9 @@ func (TunSpec) Kind() string { return "tun" }
 
 // Validate implements Spec.
 func (s TunSpec) Validate() error {
-	if err := checkValues("tun", s.params()); err != nil {
-		return err
-	}
-	if s.Mode != TunEthernet && s.MAC != (MAC{}) {
-		return paramError("tun", "mac", s.MAC, "none in mode tun: it has no Ethernet header")
-	}
-	return nil
+	return validate("tun", s.params(),
+		rule{s.Mode != TunEthernet && s.MAC != (MAC{}), "mac", "none in mode tun: it has no Ethernet header"},
+	)
 }
 
 func (s *TunSpec) params() []field {

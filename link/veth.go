@@ -19,7 +19,7 @@ type VethSpec struct {
 func (VethSpec) Kind() string { return "veth" }
 
 // Validate implements Spec.
-func (s VethSpec) Validate() error { return checkValues("veth", s.params()) }
+func (s VethSpec) Validate() error { return validate("veth", s.params()) }
 
 func (s *VethSpec) params() []field {
 	return append(append(s.Attrs.params(), peerParams(&s.Peer)...),

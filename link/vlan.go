@@ -48,7 +48,7 @@ func (q QoSMap) String() string { return fmt.Sprintf("%d:%d", q.From, q.To) }
 func (VLANSpec) Kind() string { return "vlan" }
 
 // Validate implements Spec.
-func (s VLANSpec) Validate() error { return checkValues("vlan", s.params()) }
+func (s VLANSpec) Validate() error { return validate("vlan", s.params()) }
 
 // enum vlan_flags (include/uapi/linux/if_vlan.h).
 const (

@@ -74,43 +74,23 @@ func (VXLANSpec) Kind() string { return "vxlan" }
 
 // Validate implements Spec.
 func (s VXLANSpec) Validate() error {
-	if err := checkValues("vxlan", s.params()); err != nil {
-		return err
-	}
-	bad := func(param string, value any, allowed string) error { return paramError("vxlan", param, value, allowed) }
-	switch {
-	case s.Remote.IsValid() && (s.Remote.IsMulticast() || s.Remote.IsUnspecified()):
-		return bad("remote", s.Remote, "a unicast address; use group for multicast")
-	case s.Group.IsValid() && !s.Group.IsMulticast():
-		return bad("group", s.Group, "a multicast address, e.g. 239.1.1.1; use remote for unicast")
-	case s.Group.IsValid() && s.Remote.IsValid():
-		return bad("group", s.Group, "none together with remote")
-	case s.Group.IsValid() && s.Parent == "":
-		return bad("parent", s.Parent, "the device to join the group on: group needs it")
-	case s.Local.IsValid() && (s.Local.IsMulticast() || s.Local.IsUnspecified()):
-		return bad("local", s.Local, "a unicast address of this host")
-	case s.Local.IsValid() && s.outer().IsValid() && s.Local.Is4() != s.outer().Is4():
-		return bad("local", s.Local, "an address of the same family as the other end's")
-	case s.SourcePortHigh < s.SourcePortLow:
-		return bad("source_port_high", s.SourcePortHigh, "source_port_low or more")
-	case s.SourcePortLow == 0 && s.SourcePortHigh != 0:
-		return bad("source_port_low", s.SourcePortLow, "1…65535 together with source_port_high")
-	case s.FlowLabel != 0 && !s.outer().Is6():
-		return bad("flowlabel", s.FlowLabel, "0 unless remote or group is an IPv6 address")
-	case s.TTLInherit && s.TTL != 0:
-		return bad("ttl", s.TTL, "0 together with ttl_inherit")
-	case s.External && s.outer().IsValid():
-		return bad("remote", s.outer(), "none together with external")
-	case s.External && s.VNI != 0:
-		return bad("vni", s.VNI, "none together with external")
-	case s.GPE && !s.External:
-		return bad("gpe", s.GPE, "true together with external only")
-	case s.GPE && s.GBP:
-		return bad("gbp", s.GBP, "false together with gpe")
-	case s.VNIFilter && !s.External:
-		return bad("vnifilter", s.VNIFilter, "true together with external only")
-	}
-	return nil
+	return validate("vxlan", s.params(),
+		rule{s.Remote.IsMulticast() || s.Remote.IsUnspecified(), "remote", "a unicast address; use group for multicast"},
+		rule{s.Group.IsValid() && !s.Group.IsMulticast(), "group", "a multicast address, e.g. 239.1.1.1; use remote for unicast"},
+		rule{s.Group.IsValid() && s.Remote.IsValid(), "group", "none together with remote"},
+		rule{s.Group.IsValid() && s.Parent == "", "parent", "the device to join the group on: group needs it"},
+		rule{s.Local.IsMulticast() || s.Local.IsUnspecified(), "local", "a unicast address of this host"},
+		rule{s.Local.IsValid() && s.outer().IsValid() && s.Local.Is4() != s.outer().Is4(), "local", "an address of the same family as remote or group"},
+		rule{s.SourcePortHigh < s.SourcePortLow, "source_port_high", "source_port_low or more"},
+		rule{s.SourcePortLow == 0 && s.SourcePortHigh != 0, "source_port_low", "1…65535 together with source_port_high"},
+		rule{s.FlowLabel != 0 && !s.outer().Is6(), "flowlabel", "0 unless remote or group is an IPv6 address"},
+		rule{s.TTLInherit && s.TTL != 0, "ttl", "0 together with ttl_inherit"},
+		rule{s.External && s.outer().IsValid(), "remote", "none together with external"},
+		rule{s.External && s.VNI != 0, "vni", "none together with external"},
+		rule{s.GPE && !s.External, "gpe", "true together with external only"},
+		rule{s.GPE && s.GBP, "gbp", "false together with gpe"},
+		rule{s.VNIFilter && !s.External, "vnifilter", "true together with external only"},
+	)
 }
 
 // outer returns the destination of the outer packets: Group or Remote.

@@ -150,13 +150,9 @@ func (WireGuardSpec) Kind() string { return "wireguard" }
 
 // Validate implements Spec.
 func (s WireGuardSpec) Validate() error {
-	if err := checkValues("wireguard", s.params()); err != nil {
-		return err
-	}
-	if s.MAC != (MAC{}) {
-		return paramError("wireguard", "mac", s.MAC, "none: it has no Ethernet header")
-	}
-	return nil
+	return validate("wireguard", s.params(),
+		rule{s.MAC != (MAC{}), "mac", "none: it has no Ethernet header"},
+	)
 }
 
 func (s *WireGuardSpec) params() []field {
