@@ -142,6 +142,9 @@ type device struct {
 	required bool
 }
 
+// parent is the name of a link's parent (IFLA_LINK).
+type parent struct{ device }
+
 func (v device) isZero() bool    { return *v.p == "" }
 func (v device) valid() bool     { return validName(*v.p) || *v.p == "" && !v.required }
 func (v device) allowed() string { return nameRule }

@@ -60,17 +60,27 @@ func newKind[S Spec, P specPointer[S]](name string, base, probeSpec S, requires 
 		read: func(r *reader, asked Spec) (Spec, error) {
 			p := P(new(S))
 			*p.shared() = r.info.attrs()
-			err := decodeFields(p.params(), r.info.data, r.origin)
-			if c, ok := any(p).(completer); ok && err == nil {
-				err = c.complete(r, asked)
+			got, want := p.params(), params(asked)
+			if err := decodeFields(got, r.info.data, r.origin); err != nil {
+				return nil, err
 			}
-			want := params(asked)
-			for i, f := range p.params() {
-				if l, ok := f.val.(sorter); ok {
-					l.sortLike(want[i].val)
+			if c, ok := any(p).(completer); ok {
+				if err := c.complete(r, asked); err != nil {
+					return nil, err
 				}
 			}
-			return *p, err
+			for i, f := range got {
+				switch v := f.val.(type) {
+				case parent:
+					var err error
+					if *v.p, err = r.parent(); err != nil {
+						return nil, err
+					}
+				case sorter:
+					v.sortLike(want[i].val)
+				}
+			}
+			return *p, nil
 		},
 		probeSpec: probeSpec,
 		requires:  requires,

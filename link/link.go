@@ -273,14 +273,21 @@ func (l *Link) SetMAC(mac MAC) error {
 	})
 }
 
-// setTxQueueLen sets the queue length of a link whose driver ignores it in the
-// request that creates the link. 0 leaves the queue as it is.
-func (l *Link) setTxQueueLen(packets int) error {
-	if packets == 0 {
-		return nil
-	}
-	return l.do("set queue length of", func(h *netlink.Handle, nl netlink.Link) error {
-		return h.LinkSetTxQLen(nl, packets)
+// setAttrs sets shared parameters of a link that were not part of the request that
+// created it. It skips zero values.
+func (l *Link) setAttrs(a Attrs) error {
+	return l.do("configure", func(h *netlink.Handle, nl netlink.Link) error {
+		var errs []error
+		if a.TxQueueLen != 0 {
+			errs = append(errs, h.LinkSetTxQLen(nl, a.TxQueueLen))
+		}
+		if a.MTU != 0 {
+			errs = append(errs, h.LinkSetMTU(nl, a.MTU))
+		}
+		if a.MAC != (MAC{}) {
+			errs = append(errs, h.LinkSetHardwareAddr(nl, a.MAC[:]))
+		}
+		return errors.Join(errs...)
 	})
 }
 

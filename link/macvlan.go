@@ -55,7 +55,7 @@ const (
 
 func (s *MacvlanSpec) params() []field {
 	return append(s.Attrs.params(), []field{
-		{name: "parent", val: device{p: &s.Parent, required: true}},
+		{name: "parent", val: parent{device{p: &s.Parent, required: true}}},
 		{name: "nopromisc", val: bool8(&s.NoPromisc)},
 		{name: "nodst", val: bool8(&s.NoDst)},
 		{"mode", unix.IFLA_MACVLAN_MODE, choice[MacvlanMode]{p: &s.Mode, size: 4, options: []option{
@@ -90,11 +90,9 @@ func (s MacvlanSpec) create(m *creator) error {
 }
 
 // complete clears the address in mode passthru, which is the parent's.
-func (s *MacvlanSpec) complete(r *reader, _ Spec) error {
+func (s *MacvlanSpec) complete(*reader, Spec) error {
 	if s.Mode == MacvlanPassthru {
 		s.MAC = MAC{}
 	}
-	var err error
-	s.Parent, err = r.parent()
-	return err
+	return nil
 }

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -153,55 +152,49 @@ func (m *mptcpConn) list() ([]MPTCPEndpoint, error) {
 // SetMPTCPLimits sets both limits of ns. A limit that exceeds the kernel's
 // capacity is a *ParamError.
 func SetMPTCPLimits(ns *netns.NS, l MPTCPLimits) error {
-	for _, limit := range l.attributes() {
-		if limit.value < 0 {
-			return paramError("mptcp limits", limit.name, limit.value, "0 or more")
-		}
+	if err := validate("mptcp limits", l.fields()); err != nil {
+		return err
 	}
 	return withMPTCP(ns, "set mptcp limits of", func(m *mptcpConn) error { return m.setLimits(l) })
 }
 
-// mptcpLimit is one of the limits, as an attribute of a message.
-type mptcpLimit struct {
-	name  string
-	value int
-	attr  uint16
-}
-
-func (l MPTCPLimits) attributes() []mptcpLimit {
-	return []mptcpLimit{
-		{"subflows", l.Subflows, mptcpAttrSubflows},
-		{"add_addr_accepted", l.AcceptedAddAddrs, mptcpAttrRcvAddAddr},
+func (l *MPTCPLimits) fields() []field {
+	return []field{
+		{"subflows", mptcpAttrSubflows, u32(&l.Subflows).required()},
+		{"add_addr_accepted", mptcpAttrRcvAddAddr, u32(&l.AcceptedAddAddrs).required()},
 	}
 }
 
 // setLimits sets both limits. If the kernel refuses one, the error is a
 // *ParamError that names it.
 func (m *mptcpConn) setLimits(l MPTCPLimits) error {
-	var attrs []attribute
-	for _, limit := range l.attributes() {
-		attrs = append(attrs, uint32Attr(limit.attr, limit.value))
+	fields := l.fields()
+	attrs, err := encodeFields("mptcp limits", fields, m.links)
+	if err != nil {
+		return err
 	}
-	_, err := m.execute(mptcpSetLimits, netlink.Acknowledge, attrs...)
+	_, err = m.execute(mptcpSetLimits, netlink.Acknowledge, attrs...)
 	var op *netlink.OpError
 	if !errors.As(err, &op) || op.Message == "" {
 		return err
 	}
-	limits := l.attributes()
-	// Older kernels (6.12) do not name the limit. Both have the same maximum, so it is
-	// the higher one.
-	refused := slices.MaxFunc(limits, func(a, b mptcpLimit) int { return cmp.Compare(a.value, b.value) })
+	// Older kernels (6.12) do not point at a limit. Both have the same maximum, so
+	// it is the higher one.
+	refused := fields[0]
+	if l.AcceptedAddAddrs > l.Subflows {
+		refused = fields[1]
+	}
 	if op.Offset > 0 {
 		at := attributeAt(attrs, op.Offset-unix.SizeofNlMsghdr-genlHeaderBytes)
-		i := slices.IndexFunc(limits, func(limit mptcpLimit) bool { return slices.Equal(at, []uint16{limit.attr}) })
+		i := slices.IndexFunc(fields, func(f field) bool { return slices.Equal(at, []uint16{f.attr}) })
 		if i < 0 {
 			return kernelError(err)
 		}
-		refused = limits[i]
+		refused = fields[i]
 	} else if !errors.Is(err, unix.EINVAL) {
 		return kernelError(err)
 	}
-	return paramError("mptcp limits", refused.name, refused.value, "the kernel says: "+op.Message)
+	return paramError("mptcp limits", refused.name, refused.val.text(), "the kernel says: "+op.Message)
 }
 
 // ReadMPTCPLimits reads both limits of ns.
@@ -219,10 +212,7 @@ func ReadMPTCPLimits(ns *netns.NS) (MPTCPLimits, error) {
 		if err != nil {
 			return err
 		}
-		subflows, err1 := getUint(got[mptcpAttrSubflows], 4, false)
-		accepted, err2 := getUint(got[mptcpAttrRcvAddAddr], 4, false)
-		l = MPTCPLimits{int(subflows), int(accepted)}
-		return errors.Join(err1, err2)
+		return decodeFields(l.fields(), got, m.links)
 	})
 	return l, err
 }

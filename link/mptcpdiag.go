@@ -212,17 +212,14 @@ func (d *mptcpDiag) subflow(b []byte, attrs map[uint16][]byte) error {
 	}
 	s := MPTCPSubflow{Local: diagAddr(b, 4, 8), Remote: diagAddr(b, 6, 24), State: diagState(b)}
 	s.Device = d.devices[s.Local.Addr()]
-	if f := about[subflowFlags]; len(f) == 4 {
-		flags := binary.NativeEndian.Uint32(f)
-		s.Joined = flags&(subflowJoinLocal|subflowJoinRemote) != 0
-		s.Backup = flags&(subflowBackupLocal|subflowBackupRemote) != 0
+	number := func(attr uint16, size int) uint32 { // 0 if the attribute is missing
+		n, _ := getUint(about[attr], size, false)
+		return n
 	}
-	if id := about[subflowLocalID]; len(id) == 1 {
-		s.LocalID = int(id[0])
-	}
-	if id := about[subflowRemoteID]; len(id) == 1 {
-		s.RemoteID = int(id[0])
-	}
+	flags := number(subflowFlags, 4)
+	s.Joined = flags&(subflowJoinLocal|subflowJoinRemote) != 0
+	s.Backup = flags&(subflowBackupLocal|subflowBackupRemote) != 0
+	s.LocalID, s.RemoteID = int(number(subflowLocalID, 1)), int(number(subflowRemoteID, 1))
 	if info := attrs[diagInfo]; len(info) >= tcpInfoBytesSent+8 {
 		s.RTT = time.Duration(binary.NativeEndian.Uint32(info[tcpInfoRTT:])) * time.Microsecond
 		s.BytesReceived = binary.NativeEndian.Uint64(info[tcpInfoBytesReceived:])

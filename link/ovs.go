@@ -253,12 +253,7 @@ func (s *OVSPortSpec) complete(_ *reader, asked Spec) error {
 // ovsConfigure sets the MTU directly. The switch applies mtu_request too, but does
 // not report when.
 func ovsConfigure(l *Link, a Attrs) error {
-	if a.MTU != 0 {
-		if err := l.SetMTU(a.MTU); err != nil {
-			return err
-		}
-	}
-	return l.setTxQueueLen(a.TxQueueLen)
+	return l.setAttrs(Attrs{MTU: a.MTU, TxQueueLen: a.TxQueueLen})
 }
 
 // ovsCreate runs a transaction that creates a link, and undoes it if the switch

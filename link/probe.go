@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"cleat/netns"
@@ -57,7 +58,7 @@ func runProbe(kind string, try func(*netns.NS) error) error {
 }
 
 func (k kind) probe(ns *netns.NS) error {
-	if k.needsParent() {
+	if slices.ContainsFunc(k.defaults(), func(f field) bool { _, ok := f.val.(parent); return ok }) {
 		p, err := Create(ns, VethSpec{Attrs: Attrs{Name: probeParent}, Peer: Attrs{Name: "other"}}, Target{})
 		if err != nil {
 			return err
@@ -69,15 +70,6 @@ func (k kind) probe(ns *netns.NS) error {
 		return err
 	}
 	return l.Close()
-}
-
-func (k kind) needsParent() bool {
-	for _, f := range k.params(k.probeSpec) {
-		if f.name == "parent" {
-			return f.val.text() == probeParent
-		}
-	}
-	return false
 }
 
 // probeOVS looks for the programs and for the kernel's datapath. It starts no

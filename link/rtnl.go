@@ -329,10 +329,7 @@ func attributeMap(b []byte) (map[uint16][]byte, error) {
 
 // number returns the value of a 32-bit attribute, or 0 if the attribute is missing.
 func (info *linkInfo) number(attr uint16) int {
-	n, err := getUint(info.top[attr], 4, false)
-	if err != nil {
-		return 0
-	}
+	n, _ := getUint(info.top[attr], 4, false)
 	return int(n)
 }
 

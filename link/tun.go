@@ -7,7 +7,6 @@ import (
 
 	"cleat/netns"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -98,21 +97,7 @@ func (s TunSpec) create(m *creator) error {
 }
 
 // configure sets what TUNSETIFF does not take.
-func (s TunSpec) configure(l *Link) error {
-	if err := l.setTxQueueLen(s.TxQueueLen); err != nil {
-		return err
-	}
-	return l.do("configure", func(h *netlink.Handle, nl netlink.Link) error {
-		var errs []error
-		if s.MTU > 0 {
-			errs = append(errs, h.LinkSetMTU(nl, s.MTU))
-		}
-		if s.MAC != (MAC{}) {
-			errs = append(errs, h.LinkSetHardwareAddr(nl, s.MAC[:]))
-		}
-		return errors.Join(errs...)
-	})
-}
+func (s TunSpec) configure(l *Link) error { return l.setAttrs(s.Attrs) }
 
 // openQueue opens the device file in ns, to which the queue then belongs for
 // life.

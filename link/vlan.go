@@ -61,7 +61,7 @@ const (
 
 func (s *VLANSpec) params() []field {
 	return append(s.Attrs.params(), []field{
-		{name: "parent", val: device{p: &s.Parent, required: true}},
+		{name: "parent", val: parent{device{p: &s.Parent, required: true}}},
 		{name: "reorder_hdr", val: toggle{&s.ReorderHeader}},
 		{name: "gvrp", val: bool8(&s.GVRP)},
 		{name: "mvrp", val: bool8(&s.MVRP)},
@@ -109,10 +109,4 @@ func qosMap(p *List[QoSMap], valid func(QoSMap) bool) list[QoSMap] {
 
 func (s VLANSpec) create(m *creator) error {
 	return m.newLink(request{kind: "vlan", attrs: s.Attrs, parent: s.Parent, fields: s.params()}, requestUnderlay)
-}
-
-func (s *VLANSpec) complete(r *reader, _ Spec) error {
-	var err error
-	s.Parent, err = r.parent()
-	return err
 }
