@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"sync"
 	"time"
 
@@ -147,31 +148,19 @@ func (s *Stack) Stats() Stats {
 
 // add adds the counters of o.
 func (s *Stats) add(o Stats) {
-	s.TunInPackets += o.TunInPackets
-	s.TunOutPackets += o.TunOutPackets
-	s.TunInBytes += o.TunInBytes
-	s.TunOutBytes += o.TunOutBytes
-	s.TCPFlows += o.TCPFlows
-	s.Spliced += o.Spliced
-	s.SplicedOutBytes += o.SplicedOutBytes
-	s.SplicedInBytes += o.SplicedInBytes
-	for why, n := range o.Unspliced {
+	sum, more := reflect.ValueOf(s).Elem(), reflect.ValueOf(o)
+	for i := range sum.NumField() {
+		switch field := sum.Field(i); field.Kind() {
+		case reflect.Uint64:
+			field.SetUint(field.Uint() + more.Field(i).Uint())
+		case reflect.Int:
+			field.SetInt(field.Int() + more.Field(i).Int())
+		}
+	}
+	for reason, n := range o.Unspliced {
 		if s.Unspliced == nil {
 			s.Unspliced = map[string]uint64{}
 		}
-		s.Unspliced[why] += n
+		s.Unspliced[reason] += n
 	}
-	s.Returned += o.Returned
-	s.Intruders += o.Intruders
-	s.UDPFlows += o.UDPFlows
-	s.ICMPFlows += o.ICMPFlows
-	s.Open += o.Open
-	s.Refused += o.Refused
-	s.Malformed += o.Malformed
-	s.Spoofed += o.Spoofed
-	s.OverLimit += o.OverLimit
-	s.Retransmits += o.Retransmits
-	s.Dropped += o.Dropped
-	s.HandedOver += o.HandedOver
-	s.Unsupported += o.Unsupported
 }

@@ -198,12 +198,7 @@ func manyUnanswered(x *T, s *Env) {
 
 // beginConnect sends a SYN and does not wait.
 func beginConnect(to netip.AddrPort) (int, error) {
-	domain, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(to.Port())})
-	if to.Addr().Is4() {
-		sa.(*unix.SockaddrInet4).Addr = to.Addr().As4()
-	} else {
-		domain, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(to.Port()), Addr: to.Addr().As16()}
-	}
+	domain, sa := sockaddr(to)
 	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, err

@@ -4,10 +4,8 @@ import (
 	"bytes"
 	"crypto/rand"
 	"crypto/sha256"
-	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/cgi"
 	"net/netip"
@@ -212,23 +210,5 @@ func apt(x *T, s *Env) {
 	x.Must(err)
 	if !bytes.Equal(got, b) {
 		x.Fatalf("apt-get downloaded a package that differs from the repository's")
-	}
-}
-
-// dialer returns a dial function for net/http that connects from a node.
-func (x *T) dialer(n *lab.Node) func(network, addr string) (net.Conn, error) {
-	return func(network, addr string) (net.Conn, error) {
-		to, err := netip.ParseAddrPort(addr)
-		if err != nil {
-			return nil, err
-		}
-		c, err := x.dial(n, network, to)
-		if err != nil {
-			return nil, err
-		}
-		if c == nil {
-			return nil, errors.New("no connection")
-		}
-		return c, nil
 	}
 }

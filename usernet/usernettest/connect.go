@@ -119,10 +119,7 @@ func (x *T) fullListener(s *Env, f Family) (int, netip.AddrPort) {
 	var fd int
 	at := netip.AddrPortFrom(remoteAddr(f, remoteServer), 7777)
 	x.Must(x.bind(s.Outside, func() (err error) {
-		domain, sa := unix.AF_INET, unix.Sockaddr(&unix.SockaddrInet4{Port: int(at.Port()), Addr: remoteAddr(V4, remoteServer).As4()})
-		if f == V6 {
-			domain, sa = unix.AF_INET6, &unix.SockaddrInet6{Port: int(at.Port()), Addr: at.Addr().As16()}
-		}
+		domain, sa := sockaddr(at)
 		if fd, err = unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"cleat/link"
+	"cleat/packet"
 
 	"golang.org/x/sys/unix"
 )
@@ -129,13 +130,8 @@ func (g *garbageMaker) header4(b []byte, protocol byte) {
 	copy(b[12:], src[:])
 	copy(b[16:], dst[:])
 	b[10], b[11] = 0, 0
-	var sum uint32
-	for i := 0; i < 20; i += 2 {
-		sum += uint32(b[i])<<8 | uint32(b[i+1])
-	}
-	sum = sum>>16 + sum&0xffff
-	sum += sum >> 16
-	b[10], b[11] = ^byte(sum>>8), ^byte(sum)
+	sum := packet.Checksum(b[:20])
+	b[10], b[11] = byte(sum>>8), byte(sum)
 }
 
 func (g *garbageMaker) header6(b []byte, protocol byte) {

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 )
 
 // http2 sends many concurrent requests over one connection. Each has a body that the
@@ -28,12 +29,15 @@ func http2(x *T, s *Env, f Family) {
 	server.EnableHTTP2 = true
 	server.StartTLS()
 	x.Cleanup(server.Close)
-	dial := x.dialer(s.Container)
 	client := &http.Client{Transport: &http.Transport{
 		ForceAttemptHTTP2: true,
 		TLSClientConfig:   &tls.Config{RootCAs: server.Client().Transport.(*http.Transport).TLSClientConfig.RootCAs, ServerName: "example.com"},
 		DialContext: func(_ context.Context, network, addr string) (net.Conn, error) {
-			return dial(network, addr)
+			at, err := netip.ParseAddrPort(addr)
+			if err != nil {
+				return nil, err
+			}
+			return x.dial(s.Container, network, at)
 		},
 	}}
 	defer client.CloseIdleConnections()

@@ -47,9 +47,6 @@ const (
 // String returns "v4" or "v6".
 func (f Family) String() string { return fmt.Sprintf("v%d", int(f)) }
 
-// network returns the name that package net uses, e.g. "tcp4".
-func (f Family) network(proto string) string { return fmt.Sprintf("%s%d", proto, int(f)) }
-
 // Forward makes Count ports of the host, from Port on, lead to ports of the guest, from
 // To on.
 type Forward struct {

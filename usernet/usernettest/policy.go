@@ -56,6 +56,14 @@ func policyCases() []Case {
 		{name: "metadata-v6", needs: []Ability{IPv6}, visits: []probe{{"tcp", at(metadata6, 8001), "", false}}},
 		{name: "link-local", visits: []probe{{"tcp", at(linkLocal, 8001), "", false}}},
 		{name: "metadata-allowed", rules: []Rule{{Allow: true, Target: metadata.String()}}, visits: []probe{{"tcp", at(metadata, 8001), "", true}}},
+		{name: "only-one-port", rules: []Rule{{Allow: true, Target: server4.String(), Ports: "8001", Proto: "tcp"}}, visits: []probe{
+			{"tcp", at(server4, 8001), "", true}, {"tcp", at(server4, 8002), "", false},
+			{"udp", at(server4, 8001), "", false}, {"tcp", at(other4, 8001), "", false},
+		}},
+		{name: "only-one-name", needs: []Ability{NamePolicy, DNS}, rules: []Rule{{Allow: true, Target: "server.example"}}, visits: []probe{
+			{"tcp", at(netip.Addr{}, 8001), nameServer, true}, {"tcp", at(netip.Addr{}, 8001), nameOther, false},
+			{"tcp", at(other4, 8001), "", false},
+		}},
 	}
 	var cases []Case
 	for _, c := range table {
@@ -70,34 +78,13 @@ func policyCases() []Case {
 			},
 		})
 	}
-	return append(cases, onlyCases()...)
+	return append(cases, hostCases()...)
 }
 
-// onlyCases allow something and deny the rest.
-func onlyCases() []Case {
+// hostCases check names that a nameserver lies about, and the host's loopback.
+func hostCases() []Case {
 	at := netip.AddrPortFrom
-	server4, other4 := remoteAddr(V4, remoteServer), remoteAddr(V4, remoteOther)
-	check := func(visits ...probe) func(*T, *Env) {
-		return func(x *T, s *Env) {
-			x.serveAll(s.Outside)
-			x.nameserver(s)
-			for _, v := range visits {
-				x.probe(s, v)
-			}
-		}
-	}
-	cases := []Case{
-		{Name: "policy/only-one-port", Needs: []Ability{Policy},
-			Options: Options{Rules: []Rule{{Allow: true, Target: server4.String(), Ports: "8001", Proto: "tcp"}}},
-			Check: check(
-				probe{"tcp", at(server4, 8001), "", true}, probe{"tcp", at(server4, 8002), "", false},
-				probe{"udp", at(server4, 8001), "", false}, probe{"tcp", at(other4, 8001), "", false})},
-		{Name: "policy/only-one-name", Needs: []Ability{Policy, NamePolicy, DNS},
-			Options: Options{Rules: []Rule{{Allow: true, Target: "server.example"}}},
-			Check: check(
-				probe{"tcp", at(netip.Addr{}, 8001), nameServer, true}, probe{"tcp", at(netip.Addr{}, 8001), nameOther, false},
-				probe{"tcp", at(other4, 8001), "", false})},
-	}
+	var cases []Case
 	for _, proto := range []string{"udp", "tcp"} {
 		cases = append(cases, Case{Name: "policy/forged-name/" + proto, Needs: []Ability{Policy, NamePolicy, DNS},
 			Options: Options{Rules: []Rule{{Allow: true, Target: "server.example"}}},

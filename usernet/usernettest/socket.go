@@ -68,7 +68,7 @@ func (x *T) bind(n *lab.Node, open func() error) error {
 func (x *T) listen(n *lab.Node, at netip.AddrPort) *net.TCPListener {
 	var l net.Listener
 	x.Must(x.bind(n, func() (err error) {
-		l, err = (&net.ListenConfig{KeepAlive: -1}).Listen(x.ctx, tcpNetwork(at.Addr()), at.String())
+		l, err = (&net.ListenConfig{KeepAlive: -1}).Listen(x.ctx, network("tcp", at.Addr()), at.String())
 		return err
 	}))
 	x.Cleanup(func() { l.Close() })
@@ -77,29 +77,22 @@ func (x *T) listen(n *lab.Node, at netip.AddrPort) *net.TCPListener {
 	return t
 }
 
-func tcpNetwork(a netip.Addr) string {
+// network returns the name that package net uses for a protocol and a's family, e.g. "tcp4".
+func network(proto string, a netip.Addr) string {
 	if a.Is4() {
-		return "tcp4"
+		return proto + "4"
 	}
-	return "tcp6"
+	return proto + "6"
 }
 
 // udpSocket opens a UDP socket on a node.
 func (x *T) udpSocket(n *lab.Node, at netip.AddrPort) *net.UDPConn {
 	var c *net.UDPConn
 	x.Must(x.bind(n, func() (err error) {
-		c, err = listenUDP(at)
+		c, err = net.ListenUDP(network("udp", at.Addr()), net.UDPAddrFromAddrPort(at))
 		return err
 	}))
 	return closeAfter(x, c)
-}
-
-func listenUDP(at netip.AddrPort) (*net.UDPConn, error) {
-	network := "udp4"
-	if at.Addr().Is6() {
-		network = "udp6"
-	}
-	return net.ListenUDP(network, net.UDPAddrFromAddrPort(at))
 }
 
 // unspecified returns the unspecified address of a family.
@@ -235,4 +228,12 @@ func control(c syscall.Conn, f func(fd int) error) error {
 		return err
 	}
 	return inner
+}
+
+// sockaddr converts an address for the kernel, and returns its family.
+func sockaddr(a netip.AddrPort) (domain int, sa unix.Sockaddr) {
+	if a.Addr().Is4() {
+		return unix.AF_INET, &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
+	}
+	return unix.AF_INET6, &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
 }

@@ -178,7 +178,7 @@ func manyPeers(x *T, s *Env, d Direction, f Family) {
 // echoFromPort sends from a given port and waits for the answer. It is called on the
 // node's thread.
 func (x *T) echoFromPort(f Family, port uint16, to netip.AddrPort, say []byte) error {
-	c, err := net.DialUDP(f.network("udp"), net.UDPAddrFromAddrPort(unspecified(f, port)), net.UDPAddrFromAddrPort(to))
+	c, err := net.DialUDP(network("udp", to.Addr()), net.UDPAddrFromAddrPort(unspecified(f, port)), net.UDPAddrFromAddrPort(to))
 	if err != nil {
 		return err
 	}
