@@ -18,7 +18,7 @@ const phaseFactor = "phase"
 // setup measures how long a network takes to make and to remove. Each phase is
 // a sample of its own.
 func (r *run) setup(ctx context.Context, job experiment.Job, at position) error {
-	n, err := wiring.Build(ctx, wiring.Config{Spec: specOf(job), Pairs: 1, Scratch: r.Scratch, Isolated: true})
+	n, err := wiring.Build(ctx, wiring.Config{Spec: specOf(job), Pairs: 1, Scratch: r.Scratch, AllowIsolated: true})
 	if isAbsence(err) {
 		return r.absent(ctx, job, err)
 	}

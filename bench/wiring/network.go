@@ -28,9 +28,9 @@ type Config struct {
 	Scratch string // directory for sockets, databases and configurations
 	// ContainerRuntime is Spec.Runtime, opened; nil: native.
 	ContainerRuntime *container.Runtime
-	// Isolated permits a network whose containers can't reach each other. Setup can
+	// AllowIsolated permits a network whose containers can't reach each other. Setup can
 	// be timed there all the same.
-	Isolated bool
+	AllowIsolated bool
 }
 
 // Pair is one client–server pair.
@@ -96,7 +96,7 @@ func Build(ctx context.Context, cfg Config) (*Network, error) {
 		return nil, fmt.Errorf("%w %q", ErrUnknown, cfg.Network)
 	}
 	notApplicable := checkApplicable(entry, cfg)
-	if notApplicable != nil && !(cfg.Isolated && entry.Isolates) {
+	if notApplicable != nil && !(cfg.AllowIsolated && entry.Isolates) {
 		return nil, notApplicable
 	}
 	if err := checkAvailable(entry); err != nil {
@@ -106,7 +106,7 @@ func Build(ctx context.Context, cfg Config) (*Network, error) {
 	if err != nil {
 		return nil, fmt.Errorf("make a directory for %s: %w", cfg.Network, err)
 	}
-	if cfg.Isolated && cfg.Network == "macvlan-passthru" {
+	if cfg.AllowIsolated && cfg.Network == "macvlan-passthru" {
 		cfg.Topology = "switched" // a parent carries only one passthru device
 	}
 	nw := &Network{ctx: ctx, dir: dir, cfg: cfg, isolated: notApplicable != nil}

@@ -24,7 +24,7 @@ type Timing struct {
 func (nw *Network) Time(ctx context.Context) (Timing, error) {
 	t := Timing{Make: nw.buildTime}
 	began := time.Now()
-	if !nw.cfg.Isolated || !nw.isolated {
+	if !nw.cfg.AllowIsolated || !nw.isolated {
 		if err := nw.connect(ctx); err != nil {
 			return t, err
 		}
