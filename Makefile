@@ -57,9 +57,9 @@ test-unit: tools ## run the quick tests: no root, no packages, no guests
 .PHONY: test-path
 test-path: tools ## run tests of other programs (tc, ovs-vsctl, dockerd) with an ordinary user's PATH
 	PATH="$$(dirname "$$(command -v $(GO))"):/usr/local/bin:/usr/bin:/bin" $(GOTESTSUM) \
-	  --packages='./internal/program ./lab ./link ./netns/find ./bench/container ./bench/attacher ./compat/pipework' -- -count=1
+	  --packages='./internal/program ./lab ./link ./netns/find ./bench/container ./compat/pipework' -- -count=1
 	PATH="$$(dirname "$$(command -v $(GO))"):/usr/local/bin:/usr/bin:/bin" $(GOTESTSUM) \
-	  --packages=./cli -- -count=1 -run 'TestScript/pipework|TestDoctorPath'
+	  --packages=./cli -- -count=1 -run 'TestScript/(pipework|graph|mptcp-status)|TestDoctorPath|TestSystemd'
 
 .PHONY: test-vm
 test-vm: tools setup ## try every kind of link and the rootless data path under other kernels, in QEMU
