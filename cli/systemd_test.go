@@ -80,8 +80,8 @@ func TestSystemd(t *testing.T) {
 		}
 	}
 	tells(t, told, "on demand", "a service of its own", "attached again", "killed, nothing is left")
-	const keeps = "active, keeps what is attached"
-	tells(t, told, "unit", "enabled", "active, waits for the end of another keeper", keeps, "it is the keeper", "attached again")
+	const keeps = "active, keeps attachments"
+	tells(t, told, "unit", "enabled", "active, waits while another keeper runs", keeps, "it is the keeper", "attached again")
 	tells(t, told, "restarted", keeps, "attached again")
 	tells(t, told, "killed", keeps, "attached again")
 	tells(t, told, "stopped", "inactive, success, 143", "what is attached stays", "no keeper runs")

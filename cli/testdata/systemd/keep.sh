@@ -50,7 +50,7 @@ echo "unit: $(systemctl is-enabled cleat-keep)"
 systemctl start cleat-keep
 echo "unit: $(property ActiveState), $(property StatusText)"
 kill -9 $(keeper)
-eventually is StatusText "keeps what is attached"
+eventually is StatusText "keeps attachments"
 echo "unit: $(property ActiveState), $(property StatusText)"
 test "$(keeper)" = "$(property MainPID)" && echo "unit: it is the keeper"
 again unit
