@@ -9,11 +9,11 @@ import (
 	llsys "github.com/landlock-lsm/go-landlock/landlock/syscall"
 )
 
-// DirsOf are the directories on the way from a file to what it leads to: those that have
-// to be readable so that it can be opened again after it was replaced.
+// DirsOf returns the directories on the way from a path, through its symbolic links, to
+// the file. They must be readable to open the path again after the file was replaced.
 func DirsOf(path string) []string {
 	var all []string
-	for range 8 { // as many links as anybody has had reason for
+	for range 8 { // more links than any real path has
 		all = append(all, filepath.Dir(path))
 		to, err := os.Readlink(path)
 		if err != nil {
@@ -27,8 +27,8 @@ func DirsOf(path string) []string {
 	return all
 }
 
-// restrictFiles lets nothing of the file system through but reading and removing what is
-// named, and returns the version of Landlock that sees to it; 0: none does.
+// restrictFiles restricts file system access to reading read and removing remove. It
+// returns the Landlock version that enforces this, or 0 if the kernel has none.
 func restrictFiles(read, remove []string) (abi int, err error) {
 	var rules []landlock.Rule
 	for _, path := range read {
@@ -45,13 +45,13 @@ func restrictFiles(read, remove []string) (abi int, err error) {
 	for _, path := range remove {
 		rules = append(rules, landlock.PathAccess(llsys.AccessFSRemoveFile, filepath.Dir(path)).IgnoreIfMissing())
 	}
-	// V5 is files alone. Later versions also know signals and abstract sockets,
-	// which seccomp has an opinion about already.
+	// Version 5 covers files only. Later versions also restrict signals and abstract
+	// sockets, which the seccomp filter already does.
 	if err := landlock.V5.BestEffort().RestrictPaths(rules...); err != nil {
 		return 0, fmt.Errorf("restrict the file system: %w", err)
 	}
 	if abi, err = llsys.LandlockGetABIVersion(); err != nil {
-		return 0, nil // the kernel has none, or somebody forbids to ask
+		return 0, nil // no Landlock in the kernel, or a policy forbids asking
 	}
 	return abi, nil
 }

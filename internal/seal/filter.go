@@ -10,53 +10,53 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Call is a system call that is let through when all conditions hold. One number may be
-// listed several times: it is let through when those of one entry hold.
+// Call permits a system call if all conditions hold. A number may be listed several
+// times: the call is permitted if the conditions of one entry hold.
 type Call struct {
 	Number uint32
 	When   []Condition
 }
 
-// Condition compares half an argument under a mask with values. The lower half
-// is all of an int, and of a flag word of which no high bit means anything.
+// Condition compares one half of an argument, masked, with values. The lower half is all
+// of an int, and of a flag word without high bits.
 type Condition struct {
 	Arg  int
-	High bool // the upper half
+	High bool // compare the upper half
 	Mask uint32
-	Any  []uint32 // one of them
+	Any  []uint32 // permitted values
 }
 
-// ArgHighIs tells that an argument's upper half is value.
+// ArgHighIs requires an argument's upper half to be value.
 func ArgHighIs(arg int, value uint32) Condition {
 	return Condition{Arg: arg, High: true, Mask: 0xffffffff, Any: []uint32{value}}
 }
 
-// ArgIs tells that an argument's lower half is one of the values.
+// ArgIs requires an argument's lower half to be one of values.
 func ArgIs(arg int, values ...uint32) Condition {
 	return Condition{Arg: arg, Mask: 0xffffffff, Any: values}
 }
 
-// ArgHas tells that of the bits in mask those of value, and no others, are set.
+// ArgHas requires the bits under mask to equal value.
 func ArgHas(arg int, mask, value uint32) Condition {
 	return Condition{Arg: arg, Mask: mask, Any: []uint32{value}}
 }
 
-// ArgLacks tells that none of the bits is set.
+// ArgLacks requires all bits under mask to be 0.
 func ArgLacks(arg int, bits uint32) Condition { return ArgHas(arg, bits, 0) }
 
-// Results of a filter.
+// Return values of a filter.
 var (
 	allow = bpf.RetConstant{Val: unix.SECCOMP_RET_ALLOW}
 	deny  = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM)}
 	kill  = bpf.RetConstant{Val: unix.SECCOMP_RET_KILL_PROCESS}
-	// unknown is what an older kernel says.
+	// unknown answers like a kernel that lacks the call.
 	unknown = bpf.RetConstant{Val: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)}
 )
 
-// number loads the call's number.
+// number loads the system call's number.
 var number = bpf.LoadAbsolute{Off: sys.SeccompNr, Size: 4}
 
-// filter is what the kernel takes.
+// filter assembles the program in the kernel's form.
 func filter(calls []Call) ([]bpf.RawInstruction, error) {
 	if sys.NativeArch == 0 {
 		return nil, sys.ErrSeccompArch
@@ -68,16 +68,16 @@ func filter(calls []Call) ([]bpf.RawInstruction, error) {
 	return bpf.Assemble(prog)
 }
 
-// instructions make one block for each call: its number, its conditions, allow. Jumps
-// are short that way, whatever the number of calls.
+// instructions emits one block per call: compare its number, test its conditions, allow.
+// So no jump is longer than a block, however many calls there are.
 func instructions(calls []Call) ([]bpf.Instruction, error) {
 	prog := []bpf.Instruction{
 		bpf.LoadAbsolute{Off: sys.SeccompArch, Size: 4},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: sys.NativeArch, SkipTrue: 1},
 		kill,
 		number,
-		// Its flags are behind a pointer. The C library, where there is one, then
-		// makes its threads with clone.
+		// clone3's flags are behind a pointer, which a filter cannot read. On ENOSYS the
+		// C library, where there is one, creates threads with clone.
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: unix.SYS_CLONE3, SkipFalse: 1},
 		unknown,
 	}
@@ -97,21 +97,21 @@ func instructions(calls []Call) ([]bpf.Instruction, error) {
 	return append(prog, deny), nil
 }
 
-// block decides about one call. It starts and, unless it lets the call through, ends
-// with the number in the accumulator.
+// block emits the instructions that decide one call. It starts and, unless it permits the
+// call, ends with the call's number in the accumulator.
 func (c Call) block() []bpf.Instruction {
 	if len(c.When) == 0 {
 		return []bpf.Instruction{allow}
 	}
 	b := []bpf.Instruction{allow, number}
-	for i := len(c.When) - 1; i >= 0; i-- { // from the end: then it is known how far that is
+	for i := len(c.When) - 1; i >= 0; i-- { // backwards, because each jump needs the length of what follows
 		b = append(c.When[i].test(len(b)-1), b...)
 	}
 	return b
 }
 
-// test goes on behind itself when the condition holds, and over as many instructions
-// more when not.
+// test emits instructions that continue behind themselves if the condition holds, and
+// otherwise skip that many further instructions.
 func (w Condition) test(over int) []bpf.Instruction {
 	at := sys.SeccompArgs + 8*uint32(w.Arg)
 	if w.High {

@@ -65,7 +65,7 @@ func TestFilter(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			data := make([]byte, sys.SeccompArgs+6*8)
-			put := func(at int, v uint32) { binary.BigEndian.PutUint32(data[at:], v) } // as the virtual machine reads
+			put := func(at int, v uint32) { binary.BigEndian.PutUint32(data[at:], v) } // byte order of the virtual machine
 			put(sys.SeccompNr, tt.nr)
 			put(sys.SeccompArch, tt.arch)
 			for i, v := range tt.args {

@@ -2,7 +2,7 @@ package seal
 
 import "fmt"
 
-// Names lists capabilities by the names that capabilities(7) has for them.
+// Names returns the names, as in capabilities(7), of the capabilities in a set.
 func Names(set uint64) []string {
 	names := []string{}
 	for n := range 64 {
@@ -13,7 +13,7 @@ func Names(set uint64) []string {
 	return names
 }
 
-// name is a capability's (include/uapi/linux/capability.h).
+// name returns a capability's name from include/uapi/linux/capability.h.
 func name(n int) string {
 	known := [...]string{
 		"CHOWN", "DAC_OVERRIDE", "DAC_READ_SEARCH", "FOWNER", "FSETID", "KILL", "SETGID", "SETUID", "SETPCAP", "LINUX_IMMUTABLE",

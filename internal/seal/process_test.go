@@ -25,7 +25,7 @@ func TestMain(m *testing.M) {
 			}
 		}
 		s, err := Process(Config{Calls: Runtime()})
-		s.LandlockABI = 0 // as the kernel has it
+		s.LandlockABI = 0 // from /proc/self/status
 		_, write := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 		fmt.Printf("%+v\n%v\nwrite: %v\n", s, err, errors.Is(write, os.ErrPermission))
 		return
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// refuseFilters has the kernel refuse filters of seccomp, as containers' engines do.
+// refuseFilters makes the kernel refuse seccomp filters, as container engines do.
 func refuseFilters() error {
 	f, err := bpf.Assemble([]bpf.Instruction{
 		number,

@@ -2,11 +2,11 @@ package seal
 
 import "golang.org/x/sys/unix"
 
-// archCalls are those that newer machines no longer have.
+// archCalls are calls that newer architectures lack.
 func archCalls() []Call {
 	return []Call{
 		{Number: unix.SYS_EPOLL_WAIT}, {Number: unix.SYS_POLL}, {Number: unix.SYS_NEWFSTATAT}, {Number: unix.SYS_TIME},
-		// a new thread's pointer to its own storage
+		// a new thread's thread-local storage pointer
 		{Number: unix.SYS_ARCH_PRCTL, When: []Condition{ArgIs(0, archSetFS)}},
 	}
 }

@@ -2,5 +2,5 @@ package seal
 
 import "golang.org/x/sys/unix"
 
-// archCalls are those that have another name elsewhere.
+// archCalls are calls that have other names on other architectures.
 func archCalls() []Call { return []Call{{Number: unix.SYS_FSTATAT}} }

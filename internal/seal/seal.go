@@ -9,38 +9,39 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Config says what a process keeps.
+// Config describes what a process keeps.
 type Config struct {
-	Calls        []Call // Runtime and more
-	Capabilities uint64 // bit n is capability n; those that the process lacks it does not get
-	// Read are files and directories that may be opened for reading. Those that do not
-	// exist are left out.
+	Calls        []Call // permitted calls: Runtime and the program's own
+	Capabilities uint64 // bit n is capability n; capabilities that the process lacks are not added
+	// Read lists files and directories that may be opened for reading. Missing ones are
+	// ignored.
 	Read []string
-	// Remove are files that may be removed if Calls say how. Landlock knows directories
-	// alone: others in theirs may be, too.
+	// Remove lists files that may be removed, if Calls permits the system call. Landlock
+	// grants this for directories only, so other files in the same directories may be
+	// removed as well.
 	Remove []string
-	// AllFiles has no Landlock: what the user may read, the process may.
+	// AllFiles turns Landlock off: the process may read what its user may.
 	AllFiles bool
 }
 
-// State is how a process is sealed.
+// State describes how a process is sealed.
 type State struct {
-	Capabilities    uint64 // that are left, bit n is capability n
+	Capabilities    uint64 // remaining; bit n is capability n
 	NoNewPrivileges bool
 	Dumpable        bool
-	Seccomp         bool // our filter; there may be others
-	LandlockABI     int  // the kernel's version; 0: files are not restricted
+	Seccomp         bool // our filter is installed; there may be others
+	LandlockABI     int  // the kernel's version; 0 if file access is not restricted
 }
 
-// Process seals the process: all its threads and those that come. The error joins what
-// could not be done; the rest was, and State says what it came to. It is called once, by
-// one goroutine.
+// Process seals the process: all its current and future threads. The error joins the
+// steps that failed; the others were taken, and State reports the result. Call it once,
+// from one goroutine.
 func Process(cfg Config) (State, error) {
 	var s State
 	capabilities := sys.DropCapabilities(cfg.Capabilities)
 	held, err := sys.Capabilities()
 	if err == nil && held&^cfg.Capabilities == 0 {
-		capabilities = nil // there was nothing to drop
+		capabilities = nil // nothing to drop
 	}
 	s.Capabilities = held
 	privileges := sys.SetNoNewPrivileges()
@@ -56,8 +57,8 @@ func Process(cfg Config) (State, error) {
 	return s, errors.Join(capabilities, err, privileges, files, dumps, calls)
 }
 
-// forbidDumps has no core files written with other people's data, and lets no other
-// process of the same user look into this one.
+// forbidDumps turns off core files, which would hold other people's data, and keeps other
+// processes of the same user from reading this one's memory.
 func forbidDumps() error {
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return fmt.Errorf("set not dumpable: %w", err)

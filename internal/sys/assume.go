@@ -7,21 +7,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Credentials are what the kernel asks a thread for when it touches files.
+// Credentials are the identity that the kernel checks when a thread accesses files.
 type Credentials struct {
-	UID, GID int // in the thread's user namespace, as the next
+	UID, GID int // UID and GID in the thread's user namespace
 	Groups   []int
-	// KeepGroups leaves the groups as they are, where the user namespace forbids to
-	// choose any (user_namespaces(7)).
+	// KeepGroups leaves the supplementary groups alone, for user namespaces that forbid
+	// setting them (user_namespaces(7)).
 	KeepGroups bool
-	Caps       uint64 // effective ones; no more than the thread has are kept
+	Caps       uint64 // effective set, limited to what the thread has
 	Umask      int
 }
 
-// Assume gives the calling thread, and no other, credentials, a root and a working
-// directory. It needs CAP_SYS_CHROOT, CAP_SETUID, CAP_SETGID and the right to
-// search both. The thread can't be what it was again: lock it, and let it end
-// locked. After an error it is neither one nor the other.
+// Assume gives the calling thread alone new credentials, a root and a working directory.
+// It needs CAP_SYS_CHROOT, CAP_SETUID, CAP_SETGID and search permission on both
+// directories. The thread cannot go back: lock the goroutine to it (runtime.LockOSThread)
+// and never unlock, so that the thread ends with the goroutine. After an error the thread
+// may be in between.
 func Assume(c Credentials, root, cwd int) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
 		return fmt.Errorf("have a root of its own: %w", err)
@@ -49,7 +50,7 @@ func Assume(c Credentials, root, cwd int) error {
 		keep := data[i].Permitted & uint32(c.Caps>>(32*i))
 		data[i] = unix.CapUserData{Effective: keep, Permitted: keep}
 	}
-	// Package unix would have all threads do most of these.
+	// Package unix would apply most of these to all threads.
 	var errno unix.Errno
 	if !c.KeepGroups {
 		_, _, errno = unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(unsafe.Pointer(unsafe.SliceData(groups))), 0)

@@ -9,7 +9,7 @@ import (
 	"kernel.org/pub/linux/libs/security/libcap/psx"
 )
 
-// SetNoNewPrivileges has no execve of any thread gain anything from now on.
+// SetNoNewPrivileges keeps every later execve of any thread from gaining privileges.
 func SetNoNewPrivileges() error {
 	if _, _, e := psx.Syscall6(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0, 0); e != 0 {
 		return fmt.Errorf("set no_new_privs: %w", e)
@@ -17,8 +17,8 @@ func SetNoNewPrivileges() error {
 	return nil
 }
 
-// DropCapabilities gives up all capabilities of all threads but those of a set
-// that the process has (bit n is capability n), and the ambient ones.
+// DropCapabilities drops, on all threads, every capability that is not in the set (bit n
+// is capability n), and all ambient ones. The process must have those in the set.
 func DropCapabilities(but uint64) error {
 	header, data, err := capabilities()
 	if err != nil {
@@ -37,14 +37,14 @@ func DropCapabilities(but uint64) error {
 	return nil
 }
 
-// Capabilities are those that the calling thread may use or take into use: bit n is
-// capability n.
+// Capabilities returns the calling thread's permitted capabilities; bit n is capability
+// n.
 func Capabilities() (uint64, error) {
 	_, data, err := capabilities()
 	return uint64(data[0].Permitted) | uint64(data[1].Permitted)<<32, err
 }
 
-// capabilities are those of the calling thread.
+// capabilities reads the calling thread's capability sets.
 func capabilities() (unix.CapUserHeader, [2]unix.CapUserData, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -54,23 +54,24 @@ func capabilities() (unix.CapUserHeader, [2]unix.CapUserData, error) {
 	return header, data, nil
 }
 
-// WithCapabilities calls do on a thread that has, for the time being, no other
-// capabilities in use than those of a set (bit n is capability n), and returns its
-// error: a way to learn what can be done without.
+// WithCapabilities calls do on a thread whose effective capabilities are only those in
+// the set (bit n is capability n), and returns its error. So a caller can find out what
+// works without the others.
 func WithCapabilities(set uint64, do func() error) error {
 	failed := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
 		right, err := withCapabilities(set, do)
 		if right {
-			runtime.UnlockOSThread() // any other thread ends here
+			runtime.UnlockOSThread() // the locked thread ends with this goroutine
 		}
 		failed <- err
 	}()
 	return <-failed
 }
 
-// withCapabilities does so on the calling thread, and tells whether that is as it was.
+// withCapabilities does so on the calling thread, and reports whether the thread's
+// capabilities were restored.
 func withCapabilities(set uint64, do func() error) (right bool, err error) {
 	header, data, err := capabilities()
 	if err != nil {
@@ -87,8 +88,8 @@ func withCapabilities(set uint64, do func() error) (right bool, err error) {
 	return unix.Capset(&header, &data[0]) == nil, err
 }
 
-// DropThreadGroups takes the supplementary groups from the calling thread alone: it is for a
-// locked thread that ends soon. setgroups(2) of package syscall is for all threads.
+// DropThreadGroups drops the supplementary groups of the calling thread alone, unlike
+// package syscall's Setgroups. Use it on a locked thread that ends soon.
 func DropThreadGroups() error {
 	if _, _, e := unix.RawSyscall(unix.SYS_SETGROUPS, 0, 0, 0); e != 0 {
 		return fmt.Errorf("drop supplementary groups: %w", e)

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Address is an IPv4 or IPv6 socket address in the kernel's form. Addresses of
-// one family can be compared with ==. The zero Address is none.
+// Address is an IPv4 or IPv6 socket address in the kernel's form. Addresses of the same
+// family can be compared with ==. The zero Address is no address.
 type Address struct {
 	raw  [unix.SizeofSockaddrInet6]byte // struct sockaddr_in or sockaddr_in6
 	size uint8
 }
 
-// MakeAddress is a in its own family; mapped makes an IPv4 address an
-// IPv4-mapped one, as IPv6 sockets want it. Of a zone only a number counts.
+// MakeAddress converts a. With mapped, an IPv4 address becomes IPv4-mapped, as IPv6
+// sockets need it. Only numeric zones are kept.
 func MakeAddress(a netip.AddrPort, mapped bool) Address {
 	var s Address
 	if a.Addr().Is4() && !mapped {
@@ -39,8 +39,8 @@ func MakeAddress(a netip.AddrPort, mapped bool) Address {
 	return s
 }
 
-// AddrPort is the address in Go's form; an IPv4-mapped one becomes IPv4. An
-// Address that is none gives an invalid result. A zone allocates.
+// AddrPort returns the address in Go's form; an IPv4-mapped one becomes IPv4. The zero
+// Address gives an invalid result. A zone allocates.
 func (s *Address) AddrPort() netip.AddrPort {
 	port := binary.BigEndian.Uint16(s.raw[2:])
 	switch s.size {
@@ -56,10 +56,10 @@ func (s *Address) AddrPort() netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// Raw is the address as the kernel has it.
+// Raw returns the bytes of the kernel's structure.
 func (s *Address) Raw() []byte { return s.raw[:s.size] }
 
-// Family is unix.AF_INET or unix.AF_INET6, or 0 for none.
+// Family returns unix.AF_INET, unix.AF_INET6, or 0 for no address.
 func (s *Address) Family() int {
 	switch s.size {
 	case unix.SizeofSockaddrInet4:
@@ -70,7 +70,7 @@ func (s *Address) Family() int {
 	return 0
 }
 
-// addressOf copies what the kernel has written.
+// addressOf copies an address that the kernel has written.
 func addressOf(name *unix.RawSockaddrInet6, size uint32) Address {
 	raw := (*[unix.SizeofSockaddrInet6]byte)(unsafe.Pointer(name))
 	switch {
@@ -84,14 +84,12 @@ func addressOf(name *unix.RawSockaddrInet6, size uint32) Address {
 	return Address{}
 }
 
-// controlSpace is room for the control messages of one datagram. The most come
-// to a socket of both versions with everything switched on: CMSG_SPACE of an
-// error (64) or a segment size (24), packet information (40 and 32), and
-// traffic class (24 and 24).
+// controlSpace is room for the control messages of one datagram. A dual-stack socket with
+// every option on gets the most: CMSG_SPACE of an error (64) or a segment size (24),
+// packet information (40 and 32), and traffic class (24 and 24).
 const controlSpace = 192
 
-// Outbox is a set of datagrams with addresses for one sendmmsg call. Make it
-// with NewOutbox.
+// Outbox is a set of addressed datagrams for one sendmmsg call. Create it with NewOutbox.
 type Outbox struct {
 	msgs    []mmsghdr
 	names   []Address
@@ -100,7 +98,7 @@ type Outbox struct {
 	n, iov  int
 }
 
-// NewOutbox allocates room for n messages that have buffers in all.
+// NewOutbox allocates an outbox for n messages with buffers buffers in total.
 func NewOutbox(n, buffers int) *Outbox {
 	return &Outbox{
 		msgs: make([]mmsghdr, n), names: make([]Address, n),
@@ -108,17 +106,17 @@ func NewOutbox(n, buffers int) *Outbox {
 	}
 }
 
-// Reset forgets all messages and the buffers that they referred to.
+// Reset drops all messages and the references to their buffers.
 func (o *Outbox) Reset() {
 	clear(o.iovs[:o.iov])
 	o.n, o.iov = 0, 0
 }
 
-// Len is the number of messages.
+// Len returns the number of messages.
 func (o *Outbox) Len() int { return o.n }
 
-// Room is the number of buffers that can still be appended; no message can be
-// begun where it is 0.
+// Room returns the number of buffers that can still be appended; 0 if no message can be
+// added either.
 func (o *Outbox) Room() int {
 	if o.n == len(o.msgs) {
 		return 0
@@ -126,7 +124,7 @@ func (o *Outbox) Room() int {
 	return len(o.iovs) - o.iov
 }
 
-// Begin begins a message to an address.
+// Begin starts a message to an address.
 func (o *Outbox) Begin(to *Address) {
 	o.names[o.n] = *to
 	h := &o.msgs[o.n].hdr
@@ -134,8 +132,8 @@ func (o *Outbox) Begin(to *Address) {
 	o.n++
 }
 
-// Append adds a buffer, which may be empty, to the last message. The Outbox
-// refers to it until Reset.
+// Append adds a buffer, which may be empty, to the last message. The Outbox refers to it
+// until Reset.
 func (o *Outbox) Append(buf []byte) {
 	v := &o.iovs[o.iov]
 	v.Base = unsafe.SliceData(buf)
@@ -145,14 +143,14 @@ func (o *Outbox) Append(buf []byte) {
 	h.SetIovlen(int(h.Iovlen) + 1)
 }
 
-// SetSegment asks the kernel to cut the last message into datagrams of size
-// bytes (UDP_SEGMENT).
+// SetSegment asks the kernel to cut the last message into datagrams of size bytes
+// (UDP_SEGMENT).
 func (o *Outbox) SetSegment(size int) {
 	c := o.addControl(unix.SOL_UDP, unix.UDP_SEGMENT, 2)
 	binary.NativeEndian.PutUint16(c, uint16(size))
 }
 
-// SetTOS gives the last message a traffic class (IP_TOS, IPV6_TCLASS).
+// SetTOS sets the traffic class of the last message (IP_TOS, IPV6_TCLASS).
 func (o *Outbox) SetTOS(tos uint8, v6 bool) {
 	level, typ := int32(unix.IPPROTO_IP), int32(unix.IP_TOS)
 	if v6 {
@@ -161,8 +159,8 @@ func (o *Outbox) SetTOS(tos uint8, v6 bool) {
 	binary.NativeEndian.PutUint32(o.addControl(level, typ, 4), uint32(tos))
 }
 
-// SetSource sends the last message from one of the host's addresses (IP_PKTINFO,
-// IPV6_PKTINFO), of the same family as the message's own.
+// SetSource sets the host's address that the last message is sent from (IP_PKTINFO,
+// IPV6_PKTINFO). It must be of the same family as the message's destination.
 func (o *Outbox) SetSource(from netip.Addr) {
 	if o.names[o.n-1].size == unix.SizeofSockaddrInet4 {
 		c := o.addControl(unix.IPPROTO_IP, unix.IP_PKTINFO, unix.SizeofInet4Pktinfo)
@@ -191,8 +189,8 @@ func (o *Outbox) addControl(level, typ int32, size int) []byte {
 	return c[unix.SizeofCmsghdr : unix.SizeofCmsghdr+size]
 }
 
-// SendNow sends messages from the first-th on without blocking and returns how
-// many went out; an errno other than 0 means that none did.
+// SendNow sends messages from index first on without blocking and returns how many were
+// sent. An errno other than 0 means none.
 func (o *Outbox) SendNow(fd, first int) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&o.msgs[first])), uintptr(o.n-first), unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL, 0, 0)
 	return int(n), errno
@@ -204,8 +202,7 @@ func (o *Outbox) SendOneNow(fd, i int) unix.Errno {
 	return errno
 }
 
-// Inbox is a set of buffers that one recvmmsg call fills. Make it with
-// NewInbox.
+// Inbox is a set of buffers that one recvmmsg call fills. Create it with NewInbox.
 type Inbox struct {
 	msgs    []mmsghdr
 	names   []unix.RawSockaddrInet6
@@ -214,7 +211,7 @@ type Inbox struct {
 	control []byte
 }
 
-// NewInbox makes one that receives into bufs, each at least a byte long.
+// NewInbox returns an inbox that receives into bufs, each of at least one byte.
 func NewInbox(bufs [][]byte) *Inbox {
 	n := len(bufs)
 	in := &Inbox{
@@ -233,11 +230,11 @@ func NewInbox(bufs [][]byte) *Inbox {
 	return in
 }
 
-// Len is the number of buffers.
+// Len returns the number of buffers.
 func (in *Inbox) Len() int { return len(in.msgs) }
 
-// RecvNow receives without blocking and returns how many messages came; an
-// errno other than 0 means that none did.
+// RecvNow receives without blocking and returns the number of messages. An errno other
+// than 0 means none.
 func (in *Inbox) RecvNow(fd int) (int, unix.Errno) {
 	for i := range in.msgs {
 		h := &in.msgs[i].hdr
@@ -248,19 +245,18 @@ func (in *Inbox) RecvNow(fd int) (int, unix.Errno) {
 	return int(n), errno
 }
 
-// Data is what came in the i-th message.
+// Data returns the bytes of the i-th message.
 func (in *Inbox) Data(i int) []byte { return in.bufs[i][:min(int(in.msgs[i].len), len(in.bufs[i]))] }
 
-// From is who sent the i-th message.
+// From returns the sender of the i-th message.
 func (in *Inbox) From(i int) Address { return addressOf(&in.names[i], in.msgs[i].hdr.Namelen) }
 
-// Meta is what the kernel says beside a message, as far as the socket's options
-// ask for it.
+// Meta is the metadata of a message. Fields whose socket option is off are zero.
 type Meta struct {
-	Segment int        // UDP_GRO: bytes of each datagram that was joined; 0: it is one datagram
+	Segment int        // UDP_GRO: bytes of each datagram that the kernel joined; 0: a single datagram
 	TOS     uint8      // IP_RECVTOS, IPV6_RECVTCLASS
-	Local   netip.Addr // IP_PKTINFO, IPV6_RECVPKTINFO: which of the host's addresses to answer from
-	Arrived int64      // SO_TIMESTAMPNS: when the kernel got it, ns since 1970; 0: not asked for
+	Local   netip.Addr // IP_PKTINFO, IPV6_RECVPKTINFO: the host's address to answer from
+	Arrived int64      // SO_TIMESTAMPNS: when the kernel received it, ns since 1970; 0: not enabled
 }
 
 // Meta reads the control messages of the i-th message.
@@ -291,7 +287,7 @@ func (in *Inbox) Meta(i int) Meta {
 	}
 }
 
-// nextControl cuts the first control message off c; data is nil at the end.
+// nextControl splits the first control message off c; data is nil at the end.
 func nextControl(c []byte) (level, typ int32, data, rest []byte) {
 	if len(c) < unix.SizeofCmsghdr {
 		return 0, 0, nil, nil
@@ -311,37 +307,37 @@ const (
 	OriginICMPv6 = unix.SO_EE_ORIGIN_ICMP6
 )
 
-// ErrorReport is a struct sock_extended_err with what belongs to it.
+// ErrorReport is a struct sock_extended_err and the data that comes with it.
 type ErrorReport struct {
 	Errno      unix.Errno
 	Origin     uint8
 	Type, Code uint8      // of the ICMP message
-	Info       uint32     // path MTU in bytes, of EMSGSIZE
-	Offender   netip.Addr // who sent the ICMP message
-	To         Address    // where the datagram was sent
-	Local      netip.Addr // from which of the host's addresses, where packet information is asked for
-	Data       []byte     // the head of the datagram, in the caller's buffer
+	Info       uint32     // path MTU in bytes, for EMSGSIZE
+	Offender   netip.Addr // sender of the ICMP message
+	To         Address    // destination of the datagram
+	Local      netip.Addr // source of the datagram, if packet information is enabled
+	Data       []byte     // beginning of the datagram, in the caller's buffer
 }
 
-// Errors reads the error queues of sockets (IP_RECVERR, IPV6_RECVERR). Make it
-// with NewErrors.
+// Errors reads the error queues of sockets (IP_RECVERR, IPV6_RECVERR). Create it with
+// NewErrors.
 type Errors struct {
 	in  *Inbox
 	buf []byte
 }
 
-// NewErrors makes a reader that keeps size bytes of each datagram.
+// NewErrors returns a reader that keeps the first size bytes of each datagram.
 func NewErrors(size int) *Errors {
 	buf := make([]byte, size)
 	return &Errors{in: NewInbox([][]byte{buf}), buf: buf}
 }
 
-// sizes of struct sock_extended_err and of the whole control message with the
-// offender's address behind it.
+// sizes of struct sock_extended_err, and of the whole control message with the offender's
+// address after it
 const extendedErr = 16
 
-// Next takes the next report off fd's queue and tells whether there was one. Data
-// is valid until the next call.
+// Next takes the next report from fd's queue and reports whether there was one. Data is
+// valid until the next call.
 func (e *Errors) Next(fd int, r *ErrorReport) bool {
 	h := &e.in.msgs[0].hdr
 	h.Namelen = unix.SizeofSockaddrInet6
@@ -369,7 +365,7 @@ func (e *Errors) Next(fd int, r *ErrorReport) bool {
 	}
 }
 
-// offender is the address behind a struct sock_extended_err, SO_EE_OFFENDER.
+// offender returns the address after a struct sock_extended_err (SO_EE_OFFENDER).
 func offender(b []byte) netip.Addr {
 	if len(b) < unix.SizeofSockaddrInet4 {
 		return netip.Addr{}
@@ -383,8 +379,7 @@ func offender(b []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// Vector is a list of buffers that are written as one packet. The zero value is
-// empty.
+// Vector is a list of buffers that are written as one packet. The zero value is empty.
 type Vector struct {
 	iovs []unix.Iovec
 	size int
@@ -396,7 +391,7 @@ func (v *Vector) Reset() {
 	v.iovs, v.size = v.iovs[:0], 0
 }
 
-// Append adds a buffer that is not empty. The vector refers to it until Reset.
+// Append adds a non-empty buffer. The vector refers to it until Reset.
 func (v *Vector) Append(buf []byte) {
 	iov := unix.Iovec{Base: unsafe.SliceData(buf)}
 	iov.SetLen(len(buf))
@@ -404,10 +399,10 @@ func (v *Vector) Append(buf []byte) {
 	v.size += len(buf)
 }
 
-// Len is the number of buffers, Size that of bytes.
+// Len returns the number of buffers.
 func (v *Vector) Len() int { return len(v.iovs) }
 
-// Size is the number of bytes.
+// Size returns the number of bytes.
 func (v *Vector) Size() int { return v.size }
 
 // AppendTo appends the bytes of all buffers to b.
@@ -418,8 +413,7 @@ func (v *Vector) AppendTo(b []byte) []byte {
 	return b
 }
 
-// WriteNow is writev(2) on a non-blocking descriptor. The vector must not be
-// empty.
+// WriteNow calls writev(2) on a non-blocking descriptor. The vector must not be empty.
 func (v *Vector) WriteNow(fd int) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_WRITEV, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(v.iovs))), uintptr(len(v.iovs)))
 	return int(n), errno

@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openUDP is a non-blocking UDP socket on an address of the host's.
+// openUDP returns a non-blocking UDP socket on one of the host's addresses.
 func openUDP(t testing.TB, at string) (fd int, own netip.AddrPort) {
 	t.Helper()
 	addr := netip.MustParseAddr(at)
@@ -180,7 +180,7 @@ func TestErrors(t *testing.T) {
 		t.Run(at, func(t *testing.T) {
 			a, _ := openUDP(t, at)
 			b, peer := openUDP(t, at)
-			unix.Close(b) // nobody is there any more
+			unix.Close(b) // no socket has this port any more
 			origin, typ := uint8(OriginICMP), uint8(3)
 			if peer.Addr().Is4() {
 				set(t, a, unix.IPPROTO_IP, unix.IP_RECVERR)
@@ -278,7 +278,7 @@ func TestDatagramsAllocateNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkSend compares sockets that are connected with such that are not.
+// BenchmarkSend compares connected and unconnected sockets.
 func BenchmarkSend(b *testing.B) {
 	const size, count = 1400, 16
 	for _, connected := range []bool{true, false} {

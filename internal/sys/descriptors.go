@@ -6,19 +6,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls below are about processes and sockets of others, who can have them wait:
-// a socket may be locked while its owner's memory is fetched from wherever. So the Go
-// scheduler hears of them, and nobody else waits.
+// The calls below act on other processes and their sockets, which can delay them: a
+// socket may stay locked while its owner's memory is paged in. So they use syscalls that
+// the Go scheduler knows to block, and only their own goroutine waits.
 
-// Getfd is pidfd_getfd(2).
+// Getfd calls pidfd_getfd(2).
 func Getfd(pidfd, theirs int) (int, unix.Errno) {
 	fd, _, errno := unix.Syscall(unix.SYS_PIDFD_GETFD, uintptr(pidfd), uintptr(theirs), 0)
 	return int(fd), errno
 }
 
-// ReadMemory copies memory of a process, or of a thread's process
-// (process_vm_readv(2)); less than all is EFAULT. It may wait: memory may be a
-// file's, and that the process's own doing.
+// ReadMemory copies memory of the process of a thread (process_vm_readv(2)). A short read
+// is EFAULT. It may block: the memory may be a mapped file, of a file system that the
+// process itself serves.
 func ReadMemory(tid int, from uintptr, to []byte) unix.Errno {
 	if len(to) == 0 {
 		return 0
@@ -33,33 +33,33 @@ func ReadMemory(tid int, from uintptr, to []byte) unix.Errno {
 	return errno
 }
 
-// ReadAt is pread(2) of a file that is always ready.
+// ReadAt calls pread(2) on a file that is always ready.
 func ReadAt(fd int, buf []byte, at int64) (int, unix.Errno) {
 	n, _, errno := unix.Syscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(at), 0, 0)
 	return int(n), errno
 }
 
-// SetFlags is fcntl(2) with F_SETFL.
+// SetFlags calls fcntl(2) with F_SETFL.
 func SetFlags(fd, flags int) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETFL, uintptr(flags))
 	return errno
 }
 
-// GetOption is getsockopt(2): it fills value and returns how long the option's
-// is, at most that.
+// GetOption calls getsockopt(2). It fills value and returns the option's length, at most
+// len(value).
 func GetOption(fd, level, name int, value []byte) (int, unix.Errno) {
 	size := uint32(len(value))
 	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name), uintptr(unsafe.Pointer(unsafe.SliceData(value))), uintptr(unsafe.Pointer(&size)), 0)
 	return int(size), errno
 }
 
-// SetOption is setsockopt(2).
+// SetOption calls setsockopt(2).
 func SetOption(fd, level, name int, value []byte) unix.Errno {
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name), uintptr(unsafe.Pointer(unsafe.SliceData(value))), uintptr(len(value)), 0)
 	return errno
 }
 
-// GetInt is getsockopt(2) of an int.
+// GetInt reads an int by getsockopt(2).
 func GetInt(fd, level, name int) (int, unix.Errno) {
 	var v int32
 	size := uint32(4)
@@ -67,7 +67,7 @@ func GetInt(fd, level, name int) (int, unix.Errno) {
 	return int(v), errno
 }
 
-// SetInt is setsockopt(2) of an int.
+// SetInt sets an int by setsockopt(2).
 func SetInt(fd, level, name, value int) unix.Errno {
 	v := int32(value)
 	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name), uintptr(unsafe.Pointer(&v)), 4, 0)

@@ -10,22 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// JoinExec is a program to start inside namespaces that exist. A process with
-// threads can't enter a user namespace (user_namespaces(7)), and a Go program
-// always has threads; so this forks, and the child, which has one, enters
+// JoinExec describes a program to start in existing namespaces. A process with several
+// threads cannot enter a user namespace (user_namespaces(7)), and a Go program always has
+// several. So Start forks, and the child, which has one thread, enters the namespaces
 // before it executes the program.
 type JoinExec struct {
 	Path string
 	Args []string // from argv[0]
 	Env  []string
-	User int    // user namespace to join first; -1: none
-	Net  int    // network namespace to join; -1: none
-	Keep int    // descriptor that stays open under its number, beside 0, 1 and 2
+	User int    // user namespace to enter first; -1: none
+	Net  int    // network namespace to enter; -1: none
+	Keep int    // descriptor that stays open under its number, besides 0, 1 and 2
 	Caps uint64 // capabilities to keep across exec as ambient ones; bit n is capability n
 }
 
-// Start starts the program and returns its process id, for wait4. Errors of the
-// child before the program runs are returned as errors that name the step.
+// Start starts the program and returns its process id, for wait4. If the child fails
+// before it executes the program, the error names the step.
 func (j JoinExec) Start() (pid int, err error) {
 	path, err := syscall.BytePtrFromString(j.Path)
 	if err != nil {
@@ -67,8 +67,8 @@ func (j JoinExec) Start() (pid int, err error) {
 	return pid, nil
 }
 
-// childError reads what the child wrote before it gave up; nothing means that it
-// is executing.
+// childError reads the error that the child reports; none means that it has executed the
+// program.
 func childError(fd int, path string) error {
 	var said [16]byte
 	n, err := 0, error(unix.EINTR)
@@ -86,7 +86,7 @@ func childError(fd int, path string) error {
 	return fmt.Errorf("%s: %w", joinSteps[step], errno)
 }
 
-// joinStep is what the child was doing.
+// joinStep is a step of the child.
 type joinStep int64
 
 const (
@@ -105,7 +105,7 @@ var joinSteps = [...]string{
 	stepExec: "execute",
 }
 
-// joinChild is all that the child needs, made before the fork.
+// joinChild holds what the child needs, prepared before the fork.
 type joinChild struct {
 	path       *byte
 	argv, envp **byte
@@ -127,12 +127,12 @@ func afterFork()
 //go:linkname afterForkInChild syscall.runtime_AfterForkInChild
 func afterForkInChild()
 
-// forkJoin forks. Only the caller's side returns. The child shares no memory
-// with us (no CLONE_VM): entering a user namespace changes credentials, which
-// marks the memory as not dumpable, and that must not be ours.
+// forkJoin forks. Only the parent's side returns. The child shares no memory with the
+// parent (no CLONE_VM): entering a user namespace changes credentials, which makes the
+// memory undumpable, and the parent's must stay as it is.
 //
-// Like the runtime's own fork, from beforeFork on this must not grow the stack,
-// allocate, or be preempted.
+// Like the runtime's own fork, this must not grow the stack, allocate, or be preempted
+// after beforeFork.
 //
 //go:noinline
 //go:norace
@@ -150,7 +150,7 @@ func forkJoin(c *joinChild) (int, syscall.Errno) {
 	}
 }
 
-// run is the child. It returns when something failed and was reported.
+// run is the child's side. It returns after a step failed and was reported.
 //
 //go:noinline
 //go:norace
@@ -184,8 +184,8 @@ func (c *joinChild) enter() (joinStep, syscall.Errno) {
 	return stepExec, e
 }
 
-// keepCaps makes capabilities inheritable and then ambient, without which a
-// process that is not root in its user namespace loses them by execve.
+// keepCaps makes capabilities inheritable and then ambient. Without that a process that
+// is not root in its user namespace loses them at execve.
 //
 //go:norace
 //go:nosplit

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pipe is a pipe whose ends close on exec.
+// pipe returns a pipe whose ends close on exec.
 func pipe(t *testing.T) (r, w *os.File) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -87,8 +87,8 @@ func TestJoinExecErrorsNameTheStep(t *testing.T) {
 	}
 }
 
-// A fork while other goroutines run, and again and again: what it leaves behind
-// in the runtime would show.
+// TestJoinExecManyTimes forks many times while other goroutines run, to expose damage that
+// a fork does to the runtime.
 func TestJoinExecManyTimes(t *testing.T) {
 	r, _ := pipe(t)
 	stop := make(chan struct{})

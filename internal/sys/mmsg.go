@@ -7,20 +7,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// mmsghdr is struct mmsghdr of recvmmsg(2): a message header and the number of
-// bytes that were moved for it.
+// mmsghdr is struct mmsghdr of recvmmsg(2): a message header and the number of bytes
+// transferred.
 type mmsghdr struct {
 	hdr unix.Msghdr
 	len uint32
 	_   [4]byte
 }
 
-// segmentSpace is the room that one UDP_SEGMENT or UDP_GRO control message
-// takes, CMSG_SPACE(sizeof(int)).
+// segmentSpace is the room for one UDP_SEGMENT or UDP_GRO control message,
+// CMSG_SPACE(sizeof(int)).
 const segmentSpace = (unix.SizeofCmsghdr + 4 + 7) &^ 7
 
-// Batch is a set of messages for one sendmmsg or recvmmsg call on a connected
-// socket. Make it with NewBatch.
+// Batch is a set of messages for one sendmmsg or recvmmsg call on a connected socket.
+// Create it with NewBatch.
 type Batch struct {
 	msgs    []mmsghdr
 	iovs    []unix.Iovec
@@ -42,12 +42,11 @@ func NewBatch(n, iovPerMsg int) *Batch {
 	return b
 }
 
-// Len is the number of messages the batch was made for.
+// Len returns the number of messages that the batch has room for.
 func (b *Batch) Len() int { return len(b.msgs) }
 
-// SetBuffer makes buf the k-th buffer of message i. The batch keeps a
-// reference; the caller may change the contents between calls. buf must not be
-// empty.
+// SetBuffer makes buf the k-th buffer of message i. The batch keeps a reference; the
+// caller may change the contents between calls. buf must not be empty.
 func (b *Batch) SetBuffer(i, k int, buf []byte) {
 	v := &b.iovs[i*b.perMsg+k]
 	v.Base = &buf[0]
@@ -57,11 +56,11 @@ func (b *Batch) SetBuffer(i, k int, buf []byte) {
 // ClearBuffer makes the k-th buffer of message i empty.
 func (b *Batch) ClearBuffer(i, k int) { b.iovs[i*b.perMsg+k] = unix.Iovec{} }
 
-// SetBuffers says how many of message i's buffers take part.
+// SetBuffers sets how many of message i's buffers are used.
 func (b *Batch) SetBuffers(i, n int) { b.msgs[i].hdr.SetIovlen(n) }
 
-// SetSegment asks the kernel to cut message i into datagrams of size bytes
-// (UDP_SEGMENT); 0 sends it as one datagram.
+// SetSegment asks the kernel to cut message i into datagrams of size bytes (UDP_SEGMENT);
+// 0 sends it as one datagram.
 func (b *Batch) SetSegment(i, size int) {
 	h := &b.msgs[i].hdr
 	if size == 0 {
@@ -79,8 +78,8 @@ func (b *Batch) SetSegment(i, size int) {
 	h.SetControllen(segmentSpace)
 }
 
-// Send sends n messages from the first-th on and returns how many went out; an
-// error means that none did. It blocks as the socket does.
+// Send sends n messages from index first on and returns how many were sent; an error
+// means none. It blocks if the socket does.
 func (b *Batch) Send(fd, first, n, flags int) (int, error) {
 	r, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd), uintptr(unsafe.Pointer(&b.msgs[first])), uintptr(n), uintptr(flags), 0, 0)
 	if errno != 0 {
@@ -89,8 +88,8 @@ func (b *Batch) Send(fd, first, n, flags int) (int, error) {
 	return int(r), nil
 }
 
-// Recv receives up to the whole batch and returns how many messages came.
-// Flag unix.MSG_WAITFORONE blocks for the first only.
+// Recv receives up to Len messages and returns how many came. Flag unix.MSG_WAITFORONE
+// blocks only for the first.
 func (b *Batch) Recv(fd, flags int) (int, error) {
 	for i := range b.msgs {
 		h := &b.msgs[i].hdr
@@ -104,14 +103,14 @@ func (b *Batch) Recv(fd, flags int) (int, error) {
 	return int(r), nil
 }
 
-// Size is the number of bytes that message i carried in the last call.
+// Size returns the number of bytes that message i carried in the last call.
 func (b *Batch) Size(i int) int { return int(b.msgs[i].len) }
 
-// Truncated tells whether message i was longer than its buffers.
+// Truncated reports whether message i was longer than its buffers.
 func (b *Batch) Truncated(i int) bool { return b.msgs[i].hdr.Flags&unix.MSG_TRUNC != 0 }
 
-// Segment is the size in bytes of the datagrams that the kernel joined into
-// message i (UDP_GRO), or 0 when the message is one datagram.
+// Segment returns the size in bytes of the datagrams that the kernel joined into message
+// i (UDP_GRO), or 0 if the message is one datagram.
 func (b *Batch) Segment(i int) int {
 	if b.msgs[i].hdr.Controllen < unix.SizeofCmsghdr+4 {
 		return 0

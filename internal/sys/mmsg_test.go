@@ -36,7 +36,7 @@ func TestStructLayout(t *testing.T) {
 	}
 }
 
-// udpPair is two UDP sockets on loopback, connected to each other.
+// udpPair returns two UDP sockets on loopback, connected to each other.
 func udpPair(t *testing.T) (a, b int) {
 	t.Helper()
 	open := func() (int, *unix.SockaddrInet4) {

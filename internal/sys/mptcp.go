@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// MPTCPInfo mirrors the head of struct mptcp_info (include/uapi/linux/mptcp.h);
-// the kernel fills as much as a caller has room for.
+// MPTCPInfo mirrors the head of struct mptcp_info (include/uapi/linux/mptcp.h). The
+// kernel fills as much as the caller has room for.
 type MPTCPInfo struct {
 	Subflows           uint8 // additional ones, beyond the first
 	AddAddrSignal      uint8
@@ -37,13 +37,13 @@ type MPTCPInfo struct {
 	LastAckRecvdMillis uint32
 }
 
-// MPTCPFallback is MPTCP_INFO_FLAG_FALLBACK: the connection speaks plain TCP.
+// MPTCPFallback is MPTCP_INFO_FLAG_FALLBACK: the connection has fallen back to plain TCP.
 const MPTCPFallback = 1 << 0
 
 // mptcpInfoOption is MPTCP_INFO, an option of level SOL_MPTCP.
 const mptcpInfoOption = 1
 
-// GetMPTCPInfo reads MPTCP_INFO. A socket that is plain TCP gives EOPNOTSUPP.
+// GetMPTCPInfo reads MPTCP_INFO. On a plain TCP socket it fails with EOPNOTSUPP.
 func GetMPTCPInfo(fd int) (MPTCPInfo, error) {
 	var info MPTCPInfo
 	size := uint32(unsafe.Sizeof(info))

@@ -6,36 +6,36 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The calls below never block: the descriptor is non-blocking or a flag says
-// so. The Go scheduler does not hear of them, which spares a packet's worth of
-// bookkeeping each. buf must not be empty. An errno of 0 is success.
+// The calls below never block: the descriptor is non-blocking, or a flag says so. They
+// bypass the Go scheduler, which saves its bookkeeping on every packet. buf must not be
+// empty. An errno of 0 is success.
 
-// ReadNow is read(2) on a non-blocking descriptor.
+// ReadNow calls read(2) on a non-blocking descriptor.
 func ReadNow(fd int, buf []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_READ, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)))
 	return int(n), errno
 }
 
-// WriteNow is write(2) on a non-blocking descriptor.
+// WriteNow calls write(2) on a non-blocking descriptor.
 func WriteNow(fd int, buf []byte) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall(unix.SYS_WRITE, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)))
 	return int(n), errno
 }
 
-// RecvNow is recv(2) with MSG_DONTWAIT and flags.
+// RecvNow calls recv(2) with MSG_DONTWAIT and flags.
 func RecvNow(fd int, buf []byte, flags int) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(flags|unix.MSG_DONTWAIT), 0, 0)
 	return int(n), errno
 }
 
-// SendNow is send(2) with MSG_DONTWAIT, MSG_NOSIGNAL and flags.
+// SendNow calls send(2) with MSG_DONTWAIT, MSG_NOSIGNAL and flags.
 func SendNow(fd int, buf []byte, flags int) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(flags|unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL), 0, 0)
 	return int(n), errno
 }
 
-// AcceptNow is accept4(2) on a non-blocking socket of IPv4 or IPv6. The new
-// socket is non-blocking and closed on exec.
+// AcceptNow calls accept4(2) on a non-blocking IPv4 or IPv6 socket. The new socket is
+// non-blocking and closed on exec.
 func AcceptNow(fd int) (int, Address, unix.Errno) {
 	var name unix.RawSockaddrInet6
 	size := uint32(unsafe.Sizeof(name))
@@ -46,8 +46,8 @@ func AcceptNow(fd int) (int, Address, unix.Errno) {
 	return int(n), addressOf(&name, size), 0
 }
 
-// LocalAddress is getsockname(2) of a socket of IPv4 or IPv6. It waits for whoever has
-// the socket locked.
+// LocalAddress calls getsockname(2) on an IPv4 or IPv6 socket. It waits while another
+// task holds the socket's lock.
 func LocalAddress(fd int) (Address, unix.Errno) {
 	var name unix.RawSockaddrInet6
 	size := uint32(unsafe.Sizeof(name))
@@ -58,66 +58,66 @@ func LocalAddress(fd int) (Address, unix.Errno) {
 	return addressOf(&name, size), 0
 }
 
-// SpliceNow is splice(2) of up to n bytes between two descriptors, one of them a
-// pipe, without waiting for either.
+// SpliceNow moves up to n bytes between two descriptors, one of them a pipe, by
+// splice(2), without waiting for either.
 func SpliceNow(from, to, n int) (int, unix.Errno) {
 	moved, _, errno := unix.RawSyscall6(unix.SYS_SPLICE, uintptr(from), 0, uintptr(to), 0, uintptr(n), unix.SPLICE_F_NONBLOCK|unix.SPLICE_F_MOVE)
 	return int(moved), errno
 }
 
-// Disconnect ends the connection of a TCP socket with a RST, if it has one, and
-// makes the socket as good as new (connect(2) with AF_UNSPEC). Its options stay.
+// Disconnect resets the connection of a TCP socket, if it has one, so that the socket can
+// connect again (connect(2) with AF_UNSPEC). Its options stay.
 func Disconnect(fd int) unix.Errno {
 	unspecified := unix.RawSockaddr{Family: unix.AF_UNSPEC}
 	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&unspecified)), unsafe.Sizeof(unspecified))
 	return errno
 }
 
-// ConnectNow is connect(2) on a non-blocking socket of IPv4 or IPv6.
+// ConnectNow calls connect(2) on a non-blocking IPv4 or IPv6 socket.
 func ConnectNow(fd int, to Address) unix.Errno { return ConnectRaw(fd, to.raw[:to.size]) }
 
-// ConnectRaw is connect(2) on a non-blocking socket with an address in the
-// kernel's form, or whatever else it is.
+// ConnectRaw calls connect(2) on a non-blocking socket with an address in the kernel's
+// form, valid or not.
 func ConnectRaw(fd int, address []byte) unix.Errno {
 	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
 	return errno
 }
 
-// HasError tells whether a socket has an error that nobody has taken (poll(2)).
+// HasError reports whether a socket has a pending error (poll(2)).
 func HasError(fd int) bool {
 	p := []unix.PollFd{{Fd: int32(fd)}}
 	_, err := unix.Poll(p, 0)
 	return err == nil && p[0].Revents&unix.POLLERR != 0
 }
 
-// ConnectWaiting is ConnectRaw on a socket that somebody may have made blocking.
+// ConnectWaiting is ConnectRaw for a socket that may be in blocking mode.
 func ConnectWaiting(fd int, address []byte) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
 	return errno
 }
 
-// BindRaw is bind(2) likewise.
+// BindRaw is bind(2) for a socket that may be in blocking mode.
 func BindRaw(fd int, address []byte) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
 	return errno
 }
 
-// EpollNow is epoll_wait(2) with a timeout of 0.
+// EpollNow calls epoll_wait(2) with a timeout of 0.
 func EpollNow(epfd int, events []unix.EpollEvent) (int, unix.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_EPOLL_PWAIT, uintptr(epfd), uintptr(unsafe.Pointer(unsafe.SliceData(events))), uintptr(len(events)), 0, 0, 0)
 	return int(n), errno
 }
 
-// AtMark tells whether the next byte of a TCP socket is the urgent one
-// (SIOCATMARK; the socket has SO_OOBINLINE).
+// AtMark reports whether the next byte of a TCP socket is urgent (SIOCATMARK; the socket
+// has SO_OOBINLINE).
 func AtMark(fd int) bool {
 	var mark int32
 	_, _, errno := unix.RawSyscall(unix.SYS_IOCTL, uintptr(fd), siocatmark, uintptr(unsafe.Pointer(&mark)))
 	return errno == 0 && mark != 0
 }
 
-// Unsent is how many bytes of a TCP socket its peer has not acknowledged, the end
-// counted as one (SIOCOUTQ); 0 where it can't be told.
+// Unsent returns how many bytes of a TCP socket its peer has not acknowledged, counting a
+// FIN as one (SIOCOUTQ), or 0 if that is unknown.
 func Unsent(fd int) int {
 	n, err := unix.IoctlGetInt(fd, unix.SIOCOUTQ)
 	if err != nil {
@@ -129,5 +129,5 @@ func Unsent(fd int) int {
 // siocatmark is SIOCATMARK (include/uapi/asm-generic/sockios.h).
 const siocatmark = 0x8905
 
-// Yield is sched_yield(2): others that wait for this processor go first.
+// Yield calls sched_yield(2): other runnable threads of this processor go first.
 func Yield() { _, _, _ = unix.RawSyscall(unix.SYS_SCHED_YIELD, 0, 0, 0) }

@@ -9,18 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Notification is a system call that a seccomp filter has handed to a
-// supervisor; the thread waits (struct seccomp_notif,
-// include/uapi/linux/seccomp.h).
+// Notification is a system call that a seccomp filter passed to a supervisor. The calling
+// thread waits (struct seccomp_notif, include/uapi/linux/seccomp.h).
 type Notification struct {
 	ID    uint64
-	TID   uint32 // the thread, as the supervisor's process id namespace has it; 0: it is in none of that
+	TID   uint32 // the thread in the supervisor's process id namespace; 0 if it is not in it
 	Flags uint32
 	Nr    int32
 	Arch  uint32
 	IP    uint64
 	Args  [6]uint64
-	_     [176]byte // for kernels to come: they write as much as they have
+	_     [176]byte // room for later kernels, whose structure is longer
 }
 
 // notifyResponse is struct seccomp_notif_resp.
@@ -40,8 +39,8 @@ type notifyAddfd struct {
 	how   uint32
 }
 
-// Requests to the descriptor of a filter's notifications. Their numbers hold the
-// structures' sizes; a kernel with longer ones knows these too.
+// Requests on the notification descriptor of a filter. Their numbers contain the
+// structures' sizes; a kernel with longer structures accepts these too.
 const (
 	notifyRecv     = 0xc0502100
 	notifySend     = 0xc0182101
@@ -53,53 +52,54 @@ const (
 // NotifyRequests are the ioctl(2) requests that a supervisor makes.
 var NotifyRequests = []uint32{notifyRecv, notifySend, notifyIDValid, notifyAddfdReq, notifySetFlags}
 
-// AddNotifyFilter puts a filter on the calling thread and what it becomes and
-// makes, and returns the descriptor by which its notifications come. The thread
-// needs CAP_SYS_ADMIN in its user namespace, or no_new_privs. It can have one
-// such filter: EBUSY says that it has, as where one supervisor runs in another.
+// AddNotifyFilter installs a filter on the calling thread and its descendants, and
+// returns the descriptor that delivers its notifications. The thread needs CAP_SYS_ADMIN
+// in its user namespace, or no_new_privs. A thread can have one such filter: EBUSY means
+// that it has one already, as in a supervisor inside another.
 func AddNotifyFilter(filter []bpf.RawInstruction) (int, error) {
 	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 }
 
-// AddPatientFilter is AddNotifyFilter whose notifications, once taken, only the end of
-// the caller takes back (SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV, Linux 5.19): other
-// signals wait. EINVAL says that the kernel is older.
+// AddPatientFilter is AddNotifyFilter with SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV (Linux
+// 5.19): once the supervisor has received a notification, only a fatal signal interrupts
+// the caller. EINVAL means an older kernel.
 func AddPatientFilter(filter []bpf.RawInstruction) (int, error) {
 	return addFilter(filter, unix.SECCOMP_FILTER_FLAG_NEW_LISTENER|unix.SECCOMP_FILTER_FLAG_WAIT_KILLABLE_RECV)
 }
 
-// WakeHere has callers and supervisor wake each other on the processor that they
-// are on (SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6): one waits for the other
-// anyhow. Where the kernel can't nothing changes.
+// WakeHere makes the kernel wake caller and supervisor on the processor of the other
+// (SECCOMP_USER_NOTIF_FD_SYNC_WAKE_UP, Linux 6.6), as only one of them runs at a time.
+// Older kernels ignore it.
 func WakeHere(fd int) { _ = unix.IoctlSetInt(fd, notifySetFlags, 1) }
 
-// NextNotification takes one that poll(2) has announced. ENOENT says that the
-// thread is gone, or has left for a signal handler.
+// NextNotification receives a notification that poll(2) announced. ENOENT means that the
+// thread has died or entered a signal handler.
 func NextNotification(fd int, n *Notification) unix.Errno {
 	*n = Notification{}
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifyRecv, uintptr(unsafe.Pointer(n)))
 	return errno
 }
 
-// NotificationLives tells whether the thread still waits. What was read of its
-// memory or its descriptors before was its own if it does.
+// NotificationLives reports whether the thread still waits. If so, its memory and
+// descriptors read before this call were its own, not those of a later process with the
+// same id.
 func NotificationLives(fd int, id uint64) bool {
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), notifyIDValid, uintptr(unsafe.Pointer(&id)))
 	return errno == 0
 }
 
-// AnswerNotification has the call return 0, or fail with result.
+// AnswerNotification makes the call return 0, or fail with result.
 func AnswerNotification(fd int, id uint64, result unix.Errno) unix.Errno {
 	return answer(fd, &notifyResponse{id: id, err: -int32(result)})
 }
 
-// AnswerNumber has the call return a number.
+// AnswerNumber makes the call return a number.
 func AnswerNumber(fd int, id uint64, number int) unix.Errno {
 	return answer(fd, &notifyResponse{id: id, val: int64(number)})
 }
 
-// ContinueNotification has the kernel carry the call out, with whatever its
-// arguments point to by then.
+// ContinueNotification lets the kernel execute the call, with whatever its arguments
+// point to by then.
 func ContinueNotification(fd int, id uint64) unix.Errno {
 	return answer(fd, &notifyResponse{id: id, flags: unix.SECCOMP_USER_NOTIF_FLAG_CONTINUE})
 }
@@ -109,16 +109,14 @@ func answer(fd int, r *notifyResponse) unix.Errno {
 	return errno
 }
 
-// ReplaceDescriptor puts a duplicate of own in the place of a descriptor of the
-// thread that waits.
+// ReplaceDescriptor replaces a descriptor of the waiting thread with a duplicate of own.
 func ReplaceDescriptor(fd int, id uint64, own, theirs int, closeOnExec bool) unix.Errno {
 	return addDescriptor(fd, &notifyAddfd{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, src: uint32(own), to: uint32(theirs)}, closeOnExec)
 }
 
-// GiveDescriptor gives the thread that waits a duplicate of own, and returns the
-// number that it has there; the thread waits on. A signal between this and the answer
-// would have the caller begin again, with a descriptor too many, but for those of
-// AddPatientFilter.
+// GiveDescriptor adds a duplicate of own to the waiting thread, which continues to wait,
+// and returns its number there. Unless the filter is AddPatientFilter's, a signal before
+// the answer makes the caller repeat the call, and the descriptor leaks.
 func GiveDescriptor(fd int, id uint64, own int, closeOnExec bool) (theirs int, errno unix.Errno) {
 	return requestDescriptor(fd, &notifyAddfd{id: id, src: uint32(own)}, closeOnExec)
 }
@@ -136,20 +134,20 @@ func requestDescriptor(fd int, r *notifyAddfd, closeOnExec bool) (theirs int, er
 	return int(n), errno
 }
 
-// Kinds of comparison of kcmp(2) (include/uapi/linux/kcmp.h).
+// Types of comparison of kcmp(2) (include/uapi/linux/kcmp.h).
 const (
 	kcmpFile     = 0
 	kcmpEpollTFD = 7
 )
 
-// SameFile tells whether two descriptors of a thread are the same open file.
+// SameFile reports whether two descriptors of a thread refer to the same open file.
 func SameFile(tid, a, b int) bool {
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(tid), uintptr(tid), kcmpFile, uintptr(a), uintptr(b), 0)
 	return errno == 0 && r == 0
 }
 
-// InEpoll tells whether an epoll instance of a thread's waits for one of its
-// descriptors. EBADF and EINVAL say that epfd is none, or none any more.
+// InEpoll reports whether an epoll instance of a thread contains one of its descriptors.
+// EBADF and EINVAL mean that epfd is not, or no longer, an epoll instance.
 func InEpoll(tid, fd, epfd int) (bool, unix.Errno) {
 	slot := struct{ efd, tfd, toff uint32 }{uint32(epfd), uint32(fd), 0}
 	r, _, errno := unix.Syscall6(unix.SYS_KCMP, uintptr(tid), uintptr(tid), kcmpEpollTFD, uintptr(fd), uintptr(unsafe.Pointer(&slot)), 0)
@@ -159,19 +157,18 @@ func InEpoll(tid, fd, epfd int) (bool, unix.Errno) {
 	return errno == 0 && r == 0, errno
 }
 
-// Landlock's rights over TCP (include/uapi/linux/landlock.h; ABI 4, Linux 6.7).
+// Landlock access rights for TCP (include/uapi/linux/landlock.h; ABI 4, Linux 6.7).
 const (
 	landlockBindTCP    = 1 << 0
 	landlockConnectTCP = 1 << 1
 	landlockNetworkABI = 4
 )
 
-// ErrNoLandlock says that the kernel has no Landlock with rules for TCP.
+// ErrNoLandlock means that the kernel's Landlock has no rules for TCP.
 var ErrNoLandlock = errors.New("the kernel has no Landlock that knows TCP: it takes Linux 6.7, with landlock among its security modules")
 
-// NoTCP makes Landlock rules, for RestrictSelf, that keep a thread from connecting or
-// binding TCP sockets by itself, in whatever network namespace. The result is the
-// caller's to close.
+// NoTCP creates a Landlock ruleset for RestrictSelf that forbids connecting and binding
+// TCP sockets, in any network namespace. The caller closes the result.
 func NoTCP() (rules int, err error) {
 	abi, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 || abi < landlockNetworkABI {
@@ -185,8 +182,8 @@ func NoTCP() (rules int, err error) {
 	return int(fd), nil
 }
 
-// RestrictSelf puts Landlock rules on the calling thread, and on what it becomes and
-// makes. It needs CAP_SYS_ADMIN in its user namespace, or no_new_privs.
+// RestrictSelf applies a Landlock ruleset to the calling thread and its descendants. It
+// needs CAP_SYS_ADMIN in its user namespace, or no_new_privs.
 func RestrictSelf(rules int) error {
 	if _, _, errno := unix.Syscall(unix.SYS_LANDLOCK_RESTRICT_SELF, uintptr(rules), 0, 0); errno != 0 {
 		return fmt.Errorf("set Landlock rules: %w", errno)

@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A thread without the right to connect TCP sockets connects none, whatever
-// becomes of its notifications, and keeps all others.
+// A thread without the right to connect TCP sockets connects none, whatever happens to
+// its notifications. It keeps all other rights.
 func TestNoTCP(t *testing.T) {
 	l, err := net.Listen("tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -21,7 +21,7 @@ func TestNoTCP(t *testing.T) {
 	type outcome struct{ setup, before, tcp, bind, udp error }
 	done := make(chan outcome)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: the thread goes
+		runtime.LockOSThread() // never unlocked, so that the thread ends
 		var o outcome
 		try := func(kind int) error {
 			fd, err := unix.Socket(unix.AF_INET, kind|unix.SOCK_CLOEXEC, 0)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ProgramPages are the mappings of the running program's file that are never
-// written: code and constants.
+// ProgramPages are the read-only mappings of the running program's file: code and
+// constants.
 type ProgramPages []pageRange
 
 type pageRange struct{ start, end uintptr }
@@ -27,8 +27,8 @@ func FindProgramPages() (ProgramPages, error) {
 	return programPages(maps, exe), nil
 }
 
-// programPages picks the lines "START-END PERM OFFSET DEV INODE PATH" of path
-// that may not be written.
+// programPages returns the mappings of path that are not writable, from lines "START-END
+// PERM OFFSET DEV INODE PATH".
 func programPages(maps []byte, path string) ProgramPages {
 	var all ProgramPages
 	for line := range bytes.Lines(maps) {
@@ -44,12 +44,12 @@ func programPages(maps []byte, path string) ProgramPages {
 	return all
 }
 
-// Release takes the pages out of the process' resident memory. Starting up
-// touches most of a program once; what is needed again comes back from the page
-// cache, sixteen pages at a fault.
+// Release drops the pages from the process's resident memory. Starting up touches most of
+// a program once. Pages that are needed again come back from the page cache, sixteen per
+// fault.
 func (p ProgramPages) Release() error {
 	for _, r := range p {
-		// The range was mapped when it was found, and a program's own file stays.
+		// The range was mapped when it was found, and a program's own mappings stay.
 		if _, _, errno := unix.Syscall(unix.SYS_MADVISE, r.start, r.end-r.start, unix.MADV_DONTNEED); errno != 0 {
 			return fmt.Errorf("release pages of the program: %w", errno)
 		}

@@ -21,7 +21,7 @@ nonsense
 	}
 }
 
-// Released pages come back when they are needed: the test goes on running.
+// Released pages come back when they are needed: the test continues to run.
 func TestReleaseProgramPages(t *testing.T) {
 	pages, err := FindProgramPages()
 	if err != nil {

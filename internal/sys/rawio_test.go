@@ -24,7 +24,7 @@ func TestRawIO(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = ReadRaw(fds[0], buf)
-	for errors.Is(err, unix.EINTR) { // the runtime's signals
+	for errors.Is(err, unix.EINTR) { // signals of the Go runtime
 		_, err = ReadRaw(fds[0], buf)
 	}
 	if !errors.Is(err, unix.EAGAIN) {

@@ -10,23 +10,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// NativeArch is the AUDIT_ARCH value that a seccomp filter sees for this
-// program's system calls (include/uapi/linux/audit.h); 0 where we don't know.
+// NativeArch is the AUDIT_ARCH value of this program's system calls in a seccomp filter
+// (include/uapi/linux/audit.h); 0 on architectures that are not supported.
 const NativeArch = nativeArch
 
-// Offsets in struct seccomp_data (include/uapi/linux/seccomp.h). An argument is
-// 64 bits; on a little-endian machine its lower half comes first.
+// Offsets in struct seccomp_data (include/uapi/linux/seccomp.h). An argument has 64 bits;
+// on a little-endian machine its lower half comes first.
 const (
 	SeccompNr   = 0
 	SeccompArch = 4
-	SeccompArgs = 16 // and 8 more for each argument
+	SeccompArgs = 16 // 8 more for each argument
 )
 
-// SetSeccomp limits all threads of the process to what the filter lets through.
-// It takes SetNoNewPrivileges, or CAP_SYS_ADMIN.
-// A thread that has a filter which the caller's has not is an error. Speculation
-// stays as it is: a process that runs no foreign code would lose speed and win
-// nothing.
+// SetSeccomp installs a filter on all threads of the process. It needs SetNoNewPrivileges
+// or CAP_SYS_ADMIN. If a thread has a filter that the caller lacks, it fails. Speculative
+// execution is not restricted: in a process without foreign code that would cost speed
+// and gain nothing.
 func SetSeccomp(filter []bpf.RawInstruction) error {
 	tid, err := addFilter(filter, unix.SECCOMP_FILTER_FLAG_TSYNC|unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	if err == nil && tid != 0 {
@@ -35,15 +34,15 @@ func SetSeccomp(filter []bpf.RawInstruction) error {
 	return err
 }
 
-// AddFilter puts a filter on the calling thread, and on what it becomes and makes. It takes
-// no_new_privs, or CAP_SYS_ADMIN in the thread's user namespace. Speculation stays as it
-// is, as with SetSeccomp.
+// AddFilter installs a filter on the calling thread and its descendants. It needs
+// no_new_privs, or CAP_SYS_ADMIN in the thread's user namespace. As with SetSeccomp,
+// speculative execution is not restricted.
 func AddFilter(filter []bpf.RawInstruction) error {
 	_, err := addFilter(filter, unix.SECCOMP_FILTER_FLAG_SPEC_ALLOW)
 	return err
 }
 
-// addFilter is seccomp(2) with SECCOMP_SET_MODE_FILTER.
+// addFilter calls seccomp(2) with SECCOMP_SET_MODE_FILTER.
 func addFilter(filter []bpf.RawInstruction, flags uintptr) (int, error) {
 	raw := make([]unix.SockFilter, len(filter))
 	for i, in := range filter {
@@ -61,5 +60,5 @@ func addFilter(filter []bpf.RawInstruction, flags uintptr) (int, error) {
 	return -1, fmt.Errorf("set seccomp filter: %w", errno)
 }
 
-// ErrSeccompArch says that we don't know the machine's system calls.
+// ErrSeccompArch means that seccomp filters are not supported on this architecture.
 var ErrSeccompArch = errors.New("no seccomp filter for " + runtime.GOARCH)

@@ -15,13 +15,13 @@ func Call(nr uintptr, args ...uintptr) (uintptr, unix.Errno) {
 	return n, errno
 }
 
-// Memory is memory that Go does not manage, at an address for Call.
+// Memory is memory that Go does not manage, whose address can be an argument of a Call.
 type Memory struct {
 	Bytes   []byte
 	Address uintptr
 }
 
-// NewMemory maps private memory, or with fd ≥ 0 a file's, shared.
+// NewMemory maps private memory or, with fd ≥ 0, a shared file.
 func NewMemory(size, fd int) (Memory, error) {
 	flags := unix.MAP_SHARED
 	if fd < 0 {
@@ -34,15 +34,15 @@ func NewMemory(size, fd int) (Memory, error) {
 	return Memory{b, uintptr(unsafe.Pointer(unsafe.SliceData(b)))}, nil
 }
 
-// Step is a call of a process that Fork makes.
+// Step is a call that a process created by Fork makes.
 type Step struct {
 	Nr   uintptr
 	Args [6]uintptr
 }
 
-// Fork makes a process that shares with the caller what the flags of clone(2) say, but for
-// its memory, makes calls, and ends. It has the calling thread alone, and no Go runtime.
-// The caller waits until it is there, and not for its end.
+// Fork creates a process that shares with the caller what the flags of clone(2) say,
+// except its memory. It makes the calls and exits. It has only the calling thread, and no
+// Go runtime. Fork returns when the process exists, without waiting for its end.
 //
 //go:norace
 func Fork(flags uintptr, steps []Step) (pid uintptr, errno unix.Errno) {

@@ -1,5 +1,5 @@
-// Package systest makes system calls that no program of ours makes, so that tests
-// can try what becomes of them.
+// Package systest makes system calls that Cleat itself never makes, so that tests can
+// check how they are handled.
 package systest
 
 import (
@@ -8,21 +8,21 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ConnectNowhere is connect(2) with an address that is not in memory.
+// ConnectNowhere calls connect(2) with an address in unmapped memory.
 func ConnectNowhere(fd int) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), 1, unix.SizeofSockaddrInet4)
 	return errno
 }
 
-// SetUpIOURing is io_uring_setup(2). A descriptor that it makes stays open.
+// SetUpIOURing calls io_uring_setup(2). The descriptor stays open.
 func SetUpIOURing() unix.Errno {
 	var params [120]byte // struct io_uring_params
 	_, _, errno := unix.Syscall(unix.SYS_IO_URING_SETUP, 4, uintptr(unsafe.Pointer(&params)), 0)
 	return errno
 }
 
-// SendManyWithSYN is sendmmsg(2) of one byte with MSG_FASTOPEN, to an address in
-// the kernel's form.
+// SendManyWithSYN calls sendmmsg(2) with one byte and MSG_FASTOPEN, to an address in the
+// kernel's form.
 func SendManyWithSYN(fd int, address []byte) unix.Errno {
 	word := [1]byte{'x'}
 	iov := unix.Iovec{Base: &word[0]}
@@ -36,8 +36,8 @@ func SendManyWithSYN(fd int, address []byte) unix.Errno {
 	return errno
 }
 
-// InterruptCalls has a signal, which the Go runtime handles, interrupt system
-// calls: no SA_RESTART.
+// InterruptCalls makes a signal that the Go runtime handles interrupt system calls:
+// without SA_RESTART.
 func InterruptCalls(signal unix.Signal) unix.Errno {
 	const saRestart = 0x10000000
 	var action struct { // struct kernel_sigaction
@@ -53,8 +53,8 @@ func InterruptCalls(signal unix.Signal) unix.Errno {
 	return errno
 }
 
-// SetThreadUser gives the calling thread another effective uid, for as long as it lives: the
-// caller has locked it, and does not unlock it.
+// SetThreadUser changes the calling thread's effective uid for the rest of its life: the
+// caller has locked the thread and never unlocks it.
 func SetThreadUser(uid int) error {
 	if _, _, e := unix.RawSyscall(unix.SYS_SETRESUID, ^uintptr(0), uintptr(uid), ^uintptr(0)); e != 0 {
 		return e

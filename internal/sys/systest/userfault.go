@@ -7,15 +7,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Userfault is memory of one page that has whoever reads it wait, the kernel on behalf of
-// another process too (userfaultfd(2)).
+// Userfault is a page of memory that blocks every reader, including the kernel on behalf
+// of another process (userfaultfd(2)).
 type Userfault struct {
 	Address uintptr
 	faults  int
 	page    []byte
 }
 
-// Of include/uapi/linux/userfaultfd.h.
+// From include/uapi/linux/userfaultfd.h.
 const (
 	uffdNew      = 0xaa00     // USERFAULTFD_IOC_NEW
 	uffdAPI      = 0xc018aa3f // UFFDIO_API
@@ -25,7 +25,7 @@ const (
 	uffdMsgBytes = 32         // struct uffd_msg
 )
 
-// NewUserfault makes such memory. It takes /dev/userfaultfd, CAP_SYS_PTRACE, or
+// NewUserfault maps such a page. It needs /dev/userfaultfd, CAP_SYS_PTRACE, or
 // vm.unprivileged_userfaultfd.
 func NewUserfault() (*Userfault, error) {
 	fd, err := openUserfault()
@@ -63,14 +63,14 @@ func openUserfault() (int, error) {
 	return int(fd), nil
 }
 
-// Wait blocks until somebody waits for the memory.
+// Wait blocks until a reader waits for the memory.
 func (u *Userfault) Wait() error {
 	var msg [uffdMsgBytes]byte
 	_, err := unix.Read(u.faults, msg[:])
 	return err
 }
 
-// Resolve lets those go on who wait.
+// Resolve lets the waiting readers continue.
 func (u *Userfault) Resolve() error {
 	zero := struct{ start, size, mode, done uint64 }{uint64(u.Address), uint64(len(u.page)), 0, 0}
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(u.faults), uffdZeroPage, uintptr(unsafe.Pointer(&zero))); errno != 0 {
@@ -79,20 +79,20 @@ func (u *Userfault) Resolve() error {
 	return nil
 }
 
-// Rearm has those wait again who read the memory from now on.
+// Rearm makes later readers block again.
 func (u *Userfault) Rearm() error { return unix.Madvise(u.page, unix.MADV_DONTNEED) }
 
-// Faults is the descriptor by which it is known who waits. With the last of it everybody
-// goes on.
+// Faults returns the descriptor that reports blocked readers. When its last duplicate is
+// closed, all readers continue.
 func (u *Userfault) Faults() int { return u.faults }
 
-// ConnectAt is connect(2) with an address that is wherever the caller says.
+// ConnectAt calls connect(2) with an address at any place in memory.
 func ConnectAt(fd int, address uintptr, size int) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), address, uintptr(size))
 	return errno
 }
 
-// WriteAt is write(2) of memory that is wherever the caller says.
+// WriteAt calls write(2) with memory at any address.
 func WriteAt(fd int, from uintptr, size int) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_WRITE, uintptr(fd), from, uintptr(size))
 	return errno

@@ -4,7 +4,7 @@ package systest
 
 import "golang.org/x/sys/unix"
 
-// HasX32 tells that there is no x32.
+// HasX32 returns false.
 func HasX32() bool { return false }
 
 // ConnectByX32 fails.
