@@ -45,9 +45,9 @@ func TestMPTIsAnswered(t *testing.T) {
 	copy(answer[4+8+12:], []byte{192, 0, 2, 2})
 	copy(answer[4+24+12:], []byte{192, 0, 2, 1})
 	for _, tt := range []struct {
-		name string
-		mend func(b []byte) []byte
-		want bool
+		name   string
+		modify func(b []byte) []byte
+		want   bool
 	}{
 		{"keepalive", func(b []byte) []byte { return b }, true},
 		{"an answer", func([]byte) []byte { return answer }, false},
@@ -60,7 +60,7 @@ func TestMPTIsAnswered(t *testing.T) {
 			e := newEnds(t, Config{Form: Compat}, false, 2)
 			e.a.fallBack(0)
 			e.a.useCompat()
-			e.a.in.handlePacket(time.Second, e.a.paths[1], tt.mend(mptKeepalivePacket()), 0, 0)
+			e.a.in.handlePacket(time.Second, e.a.paths[1], tt.modify(mptKeepalivePacket()), 0, 0)
 			if got := readPath(t, e, 0); len(got) > 0 {
 				t.Errorf("answer on the other path: % x", got)
 			}

@@ -27,9 +27,9 @@ import (
 // devices of the lab's own namespace.
 type localEnd struct {
 	*endpoint.Endpoint
-	t    *testing.T
-	mu   sync.Mutex
-	news []tunnel.Event
+	t      *testing.T
+	mu     sync.Mutex
+	events []tunnel.Event
 }
 
 // localEndDevice is the device of the tunnel.
@@ -43,7 +43,7 @@ func runLocalEnd(t *testing.T, text string) *localEnd {
 	h.Endpoint, err = endpoint.New(loadLocal(t, text), func(e tunnel.Event) {
 		h.mu.Lock()
 		defer h.mu.Unlock()
-		h.news = append(h.news, e)
+		h.events = append(h.events, e)
 	})
 	must(t, err)
 	ctx, stop := context.WithCancel(t.Context())
@@ -79,7 +79,7 @@ func (h *localEnd) apply(text string) error {
 func (h *localEnd) eventsOf(path string) []tunnel.Event {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.DeleteFunc(slices.Clone(h.news), func(e tunnel.Event) bool { return e.Path != path })
+	return slices.DeleteFunc(slices.Clone(h.events), func(e tunnel.Event) bool { return e.Path != path })
 }
 
 // waitSockets waits until exactly these paths have a socket.
@@ -94,7 +94,7 @@ func (h *localEnd) waitSockets(want ...string) {
 			}
 		}
 		return slices.Equal(got, want)
-	}, func() string { return fmt.Sprintf("%v have sockets, want %v; events: %v", got, want, h.news) })
+	}, func() string { return fmt.Sprintf("%v have sockets, want %v; events: %v", got, want, h.events) })
 }
 
 // addDevice creates a device with an unused peer.
