@@ -137,6 +137,11 @@ func TestHelpIsComplete(t *testing.T) {
 			}
 			var text bytes.Buffer
 			help.Print(&text, c)
+			for _, f := range shown(c) {
+				if f.Value.Type() != "bool" && !strings.Contains(f.Usage, "`") {
+					t.Errorf("--%s: want the name of its value in backquotes", f.Name)
+				}
+			}
 			for i, line := range strings.Split(text.String(), "\n") {
 				if len([]rune(line)) > help.Columns {
 					t.Errorf("line %d of the help is wider than %d columns: %s", i+1, help.Columns, line)

@@ -75,20 +75,10 @@ func visible(set *pflag.FlagSet) []*pflag.Flag {
 	return flags
 }
 
-// typeNames are the names of values that a flag's usage text does not name, by type.
-var typeNames = map[string]string{"bool": "", "duration": "DURATION", "strings": "LIST", "string": "WORD"}
-
 // Describe returns how a flag is written ("-p, --publish PORTS"), and what it does, with its
-// default.
+// default. The usage text of a flag names its value in backquotes (pflag.UnquoteUsage).
 func Describe(f *pflag.Flag) (syntax, usage string) {
 	value, usage := pflag.UnquoteUsage(f)
-	if !strings.Contains(f.Usage, "`") {
-		if name, ok := typeNames[value]; ok {
-			value = name
-		} else if value != "" {
-			value = "NUMBER"
-		}
-	}
 	syntax = "    --" + f.Name
 	if f.Shorthand != "" {
 		syntax = "-" + f.Shorthand + ", --" + f.Name
