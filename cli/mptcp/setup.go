@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"cleat/cli/complete"
+	"cleat/cli/help"
 	"cleat/cli/hint"
 	"cleat/cli/term"
 	"cleat/link"
@@ -69,6 +70,7 @@ everything.`,
 	flags.BoolVar(&f.undo, "undo", false, "remove what setup created")
 	flags.BoolVar(&f.plan, "plan", false, "print the steps and do nothing")
 	flags.BoolVar(&f.asJSON, "json", false, "print a JSON object")
+	help.File(cmd, "/run/cleat/mptcp-*.json", "what setup created, for --undo; CLEAT_RUN_DIR replaces /run/cleat")
 	complete.Words(cmd, "family", "ipv4", "ipv6")
 	complete.Words(cmd, "limits")
 	completeNamespaces(cmd)

@@ -53,7 +53,7 @@ var rooms = map[string]room{
 	"cli/hint":          {faces, nil},
 	"cli/keep":          {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "netns/find", "network/attach", "network/keep"}},
 	"cli/man":           {faces, []string{"cli/help", "cli/term"}},
-	"cli/mptcp":         {faces, []string{"cli/complete", "cli/container", "cli/exit", "cli/hint", "cli/run", "cli/term", "link", "mptcp", "mptcp/upgrade", "netns"}},
+	"cli/mptcp":         {faces, []string{"cli/complete", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/run", "cli/term", "link", "mptcp", "mptcp/upgrade", "netns"}},
 	"cli/run":           {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/term", "policy", "sandbox", "sandbox/control"}},
 	"cli/term":          {faces, nil},
 	"cli/term/termtest": {faces, nil},

@@ -16,7 +16,7 @@
 //	          run            run, seccomp-profile                                → complete, exit, help, hint, term; policy, sandbox, sandbox/control
 //	          ctl            ctl and its subcommands                             → run, complete, hint, term; policy, sandbox/control
 //	          tunnel         tunnel and its subcommands                          → complete, exit, hint, term; tunnel and its rooms, link, internal/seal
-//	          mptcp          mptcp and its subcommands                           → run, complete, container, exit, hint, term; mptcp, mptcp/upgrade, link, netns
+//	          mptcp          mptcp and its subcommands                           → run, complete, container, exit, help, hint, term; mptcp, mptcp/upgrade, link, netns
 //	          man            man: manual pages                                   → help, term
 //	          help           help, and the help of every command                 → hint
 //	          complete       completion, and words for the shell to complete     → hint
