@@ -11,13 +11,13 @@ import (
 type junction struct {
 	f                 *tcpFlow
 	guestEnd, hostEnd spliceEnd
-	out, in           lane // out carries bytes from the guest, in bytes to the guest
-	queued            bool // in the ready list
-	movedAtSweep      uint64
+	out, in           lane     // out carries bytes from the guest, in bytes to the guest
+	queued            bool     // in the ready list
+	movedAtSweep      uint64   // payload moved until the last sweep
 	idle              idleness // while one direction is closed
 	probing           bool     // the kernel sends keepalives to both ends
 	segmentsInAtSweep uint32   // segments from the guest, at the last sweep
-	hostKeepalives    bool
+	hostKeepalives    bool     // the kernel sends keepalives to the host's peer
 }
 
 // spliceEnd is one of a junction's sockets.
@@ -38,12 +38,12 @@ type spliceEnd struct {
 type lane struct {
 	from, to     *spliceEnd
 	pipe         *pagePipe
-	pipedBytes   int // bytes in pipe
-	buffered     outChunk
-	bulk         bool // there is so much that moving pages pays
-	eof          bool // all bytes have been read
-	shutdownSent bool // the other socket's sending side is closed
-	bytes        uint64
+	pipedBytes   int      // bytes in pipe
+	buffered     outChunk // used without a pipe
+	bulk         bool     // there is so much that moving pages pays
+	eof          bool     // all bytes have been read
+	shutdownSent bool     // the other socket's sending side is closed
+	bytes        uint64   // payload written to the other socket
 }
 
 // spliceTable holds the spliced connections of one engine.

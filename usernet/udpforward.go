@@ -52,8 +52,8 @@ func (k *udpSocket) unlisten() {
 const maxPortTries = 64
 
 // isFree reports whether no flow has these ends.
-func (t *udpTable) isFree(guest, shown netip.AddrPort) bool {
-	k := keyOf(guest, shown)
+func (t *udpTable) isFree(guest, peer netip.AddrPort) bool {
+	k := keyOf(guest, peer)
 	return t.flows[k] == nil && t.s.group.otherOwner(t.s, ownerKey{k, false}) == nil
 }
 
@@ -62,7 +62,7 @@ func (t *udpTable) isFree(guest, shown netip.AddrPort) bool {
 func (k *udpSocket) client(from path) *udpFlow {
 	t := k.t
 	host := from.peer.AddrPort()
-	guest, shown, ok := t.s.guestEndpoint(*k.forward, host)
+	guest, peer, ok := t.s.guestEndpoint(*k.forward, host)
 	if k.closing || !ok || host.Port() == 0 {
 		return nil
 	}
@@ -72,12 +72,12 @@ func (k *udpSocket) client(from path) *udpFlow {
 	}
 	// The guest may already know another client by this address and port.
 	for range maxPortTries {
-		if t.isFree(guest, shown) {
+		if t.isFree(guest, peer) {
 			break
 		}
-		shown = netip.AddrPortFrom(shown.Addr(), max(shown.Port()+1, 1))
+		peer = netip.AddrPortFrom(peer.Addr(), max(peer.Port()+1, 1))
 	}
-	if !t.isFree(guest, shown) {
+	if !t.isFree(guest, peer) {
 		t.s.stats.OverLimit++
 		return nil
 	}
@@ -85,7 +85,7 @@ func (k *udpSocket) client(from path) *udpFlow {
 	if !ok {
 		return nil
 	}
-	f := &udpFlow{proto: packet.UDP, guest: guest, peer: shown, inbound: true, costs: costs}
+	f := &udpFlow{proto: packet.UDP, guest: guest, peer: peer, inbound: true, costs: costs}
 	if t.insert(f) != nil {
 		costs.close()
 		t.s.stats.OverLimit++
