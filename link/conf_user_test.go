@@ -159,7 +159,7 @@ func dummySuite() suite {
 		kind:      "dummy",
 		valid:     []link.Spec{link.DummySpec{Attrs: probe}},
 		invalid:   invalidAttrs(func(a link.Attrs) link.Spec { return link.DummySpec{Attrs: a} }),
-		scenarios: []scenario{{"swallows", func(t *testing.T) { checkDiscards(t, link.DummySpec{Attrs: attrs("dummy0")}) }}},
+		scenarios: []scenario{{"discards", func(t *testing.T) { checkDiscards(t, link.DummySpec{Attrs: attrs("dummy0")}) }}},
 	}
 }
 

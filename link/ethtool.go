@@ -64,9 +64,9 @@ func (l *Link) SetOffload(name string, on bool) error {
 
 // firstFew lists the first of many words.
 func firstFew(words []string) string {
-	const enough = 8 // one line
-	if len(words) > enough {
-		words = append(slices.Clone(words[:enough]), "…")
+	const limit = 8 // fits one line
+	if len(words) > limit {
+		words = append(slices.Clone(words[:limit]), "…")
 	}
 	return strings.Join(words, ", ")
 }

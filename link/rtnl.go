@@ -178,8 +178,8 @@ func (r *rtnl) parent(q request) (*linkInfo, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find link %q in %s: %w", q.parent, r.ns, err)
 	}
-	if most := p.attrs().MTU; q.attrs.MTU > most {
-		return nil, paramError(q.kind, "mtu", q.attrs.MTU, fmt.Sprintf("at most the parent's, %d bytes", most))
+	if limit := p.attrs().MTU; q.attrs.MTU > limit {
+		return nil, paramError(q.kind, "mtu", q.attrs.MTU, fmt.Sprintf("at most the parent's, %d bytes", limit))
 	}
 	r.parents[p.index] = p.name
 	return p, nil
