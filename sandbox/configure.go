@@ -85,6 +85,14 @@ func (g *Guest) deviceSteps(h *netlink.Handle, device netlink.Link) []configStep
 		steps = append(steps,
 			configStep{name: "add address " + f.addr.String(), ipv6: f.addr.Addr().Is6(), do: func() error { return h.AddrAdd(device, addr) }},
 			configStep{name: "add default route via " + f.gateway.String(), ipv6: f.addr.Addr().Is6(), do: func() error { return h.RouteAdd(route) }})
+		if f.addr.Addr().Is6() {
+			// The kernel adds the address's own local route later, on a workqueue
+			// (addrconf_dad_work, net/ipv6/addrconf.c). On a busy machine the answer to the
+			// guest's first datagram can arrive before, and would be dropped.
+			local := &netlink.Route{LinkIndex: index, Dst: ipNet(netip.PrefixFrom(f.addr.Addr(), 128)), Type: unix.RTN_LOCAL,
+				Table: unix.RT_TABLE_LOCAL, Scope: netlink.SCOPE_HOST, Protocol: unix.RTPROT_STATIC}
+			steps = append(steps, configStep{name: "add local route to " + f.addr.Addr().String(), ipv6: true, do: func() error { return h.RouteAdd(local) }})
+		}
 	}
 	return steps
 }

@@ -47,6 +47,17 @@ func TestGuestView(t *testing.T) {
 	}
 }
 
+// The IPv6 address has a local route before the command starts. The kernel's own comes later,
+// and without one the answer to a first datagram is dropped.
+func TestIPv6AddressIsLocalAtOnce(t *testing.T) {
+	lab.Need(t)
+	none := strings.Repeat("0", 32)
+	want := "fd636c65617400000000000000000100 80 " + none + " 00 " + none + " 00000400 "
+	if got := runGuest(t, sandbox.Config{}, "show", "/proc/net/ipv6_route"); !strings.Contains(got, want) {
+		t.Errorf("the routes are %q, want %q among them", got, want)
+	}
+}
+
 // A command has the same open descriptors with and without the network.
 func TestGuestInheritsNoDescriptors(t *testing.T) {
 	lab.Need(t)
