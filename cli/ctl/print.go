@@ -72,8 +72,14 @@ func writeStats(w io.Writer, s control.Stats) error {
 	return err
 }
 
+// noRules is the output for a policy without rules; as a comment, it is a valid policy file.
+const noRules = "# no rules: everything but the built-in denials is allowed\n"
+
 // writePolicy writes the output of `cleat ctl policy show`.
 func writePolicy(w io.Writer, text string) error {
+	if text == "" {
+		text = noRules
+	}
 	_, err := io.WriteString(columns.Text(w), text)
 	return err
 }

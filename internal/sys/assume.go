@@ -25,7 +25,7 @@ type Credentials struct {
 // may be in between.
 func Assume(c Credentials, root, cwd int) error {
 	if err := unix.Unshare(unix.CLONE_FS); err != nil {
-		return fmt.Errorf("have a root of its own: %w", err)
+		return fmt.Errorf("unshare root and working directory: %w", err)
 	}
 	if err := unix.Fchdir(root); err != nil {
 		return fmt.Errorf("enter root: %w", err)

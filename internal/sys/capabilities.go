@@ -82,7 +82,7 @@ func withCapabilities(set uint64, do func() error) (right bool, err error) {
 		fewer[i].Effective &= uint32(set >> (32 * i))
 	}
 	if err := unix.Capset(&header, &fewer[0]); err != nil {
-		return true, fmt.Errorf("lay capabilities aside: %w", err)
+		return true, fmt.Errorf("drop effective capabilities: %w", err)
 	}
 	err = do()
 	return unix.Capset(&header, &data[0]) == nil, err

@@ -41,7 +41,7 @@ func (j JoinExec) Start() (pid int, err error) {
 	}
 	var report [2]int
 	if err := unix.Pipe2(report[:], unix.O_CLOEXEC); err != nil {
-		return 0, fmt.Errorf("make a pipe: %w", err)
+		return 0, fmt.Errorf("create pipe: %w", err)
 	}
 	defer unix.Close(report[0])
 	c := joinChild{path: path, argv: &args[0], envp: &env[0], user: j.User, net: j.Net, keep: j.Keep, caps: j.Caps, report: report[1]}
