@@ -82,9 +82,9 @@
 //	        network          its hands, which talk to a segment or change one part of a host or container:
 //	          segment        packets to and from the segment that a link is on  → link, netns
 //	          segmenttest    a switch with machines on it, for tests            → segment; lab, link, netns
-//	          announce       tells and asks neighbours about an address         → segment; link
-//	          dhcp           an address for some time, from a DHCP server       → segment, announce; link
-//	          dhcptest       a DHCP server that does as a test tells it
+//	          announce       announces addresses, checks that none is a duplicate → segment; link
+//	          dhcp           a DHCP client: gets, renews and releases leases    → segment, announce; link
+//	          dhcptest       a DHCP server for tests
 //	          qdisc          saves and restores the queueing disciplines of a device  → netns
 //	          resolvconf     replaces name servers in a container's resolv.conf  → netns, netns/files
 //	          rules          nftables rules known by a comment, in a table of our own  → netns

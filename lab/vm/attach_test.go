@@ -41,7 +41,7 @@ func TestAttach(t *testing.T) {
 func TestAttachAlone(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
-	tests := []string{"TestCard", "TestNeighbourTable", "TestRateHolds"}
+	tests := []string{"TestPhysicalCard", "TestNeighbourTable", "TestRate"}
 	tr := trial{program: buildTest(t, "cleat/network/attach"), cards: 2, modules: []string{"virtio_net"}, load: []string{"virtio_net"},
 		env: []string{"CLEAT_TEST_ALONE=1"}, args: []string{"-test.run", "^(" + strings.Join(tests, "|") + ")$"}}
 	tr.eachKernel(t, cache, vm.Suites[len(vm.Suites)-1:], func(t *testing.T, k vm.Kernel, got []vm.Outcome) {

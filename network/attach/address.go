@@ -246,7 +246,7 @@ func (s SwitchOnIPv6) String() string { return "enable IPv6 on " + s.Link }
 
 // do records nothing, because a link's settings go when it leaves the namespace.
 func (s SwitchOnIPv6) do(r *run) error {
-	return r.cont.ns.Do(func() error { return os.WriteFile(ipv6Path(s.Link, "disable_ipv6"), []byte("0"), 0) })
+	return r.cont.setIPv6(s.Link, "disable_ipv6", "0")
 }
 
 // ipv6Path returns the path of a link's IPv6 parameter. The parameters of "default" apply to

@@ -21,113 +21,115 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// A process that is killed, not only one that stops, leaves its journal without an
-// owner: at some points here, at all of them in TestAllOrNothing.
+// TestKilledProcess kills a real process, which leaves its journal without an owner, at
+// some points. TestAllOrNothing tests all points within one process.
 func TestKilledProcess(t *testing.T) {
-	w := newWorld(t)
-	w.repair()
-	before := w.snapshot()
+	tb := newTestbed(t)
+	tb.repair()
+	before := tb.snapshot()
 	for k := 0; ; k += 3 {
-		cmd := exec.Command(os.Args[0], strconv.Itoa(k), w.state, w.web.Path())
+		cmd := exec.Command(os.Args[0], strconv.Itoa(k), tb.state, tb.web.Path())
 		cmd.Env = append(os.Environ(), killEnv+"=1")
 		cmd.Stderr = os.Stderr
-		must(t, w.host.Start(cmd))
+		must(t, tb.host.Start(cmd))
 		err := cmd.Wait()
 		if err == nil && k > 20 {
-			must(t, w.detach("eth0", nil))
-			w.unchanged(before, "detached")
+			must(t, tb.detach("eth0", nil))
+			tb.unchanged(before, "detached")
 			return
 		}
 		if code := cmd.ProcessState.ExitCode(); code != -1 {
-			t.Fatalf("killed at point %d: ended with %d", k, code)
+			t.Fatalf("to be killed at point %d: ended with status %d", k, code)
 		}
-		w.repair()
-		w.unchanged(before, "killed at point "+strconv.Itoa(k))
+		tb.repair()
+		tb.unchanged(before, "killed at point "+strconv.Itoa(k))
 	}
 }
 
-// An interrupted operation is taken back at once.
+// TestInterrupted checks that an operation whose context is canceled is undone at once.
 func TestInterrupted(t *testing.T) {
-	w := newWorld(t)
-	w.repair()
-	before := w.snapshot()
+	tb := newTestbed(t)
+	tb.repair()
+	before := tb.snapshot()
 	ctx, cancel := context.WithCancel(t.Context())
 	points := 0
-	cfg := w.config().WithHook(func() error {
+	cfg := tb.config().WithHook(func() error {
 		if points++; points == 12 {
 			cancel()
 		}
 		return nil
 	})
-	err := w.do(func() error {
+	err := tb.onHost(func() error {
 		_, err := attach.Attach(ctx, cfg, "web", attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Masquerade: true})
 		return err
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("interrupted: %v", err)
 	}
-	w.unchanged(before, "interrupted")
+	tb.unchanged(before, "interrupted")
 }
 
-// crowd is a config that finds n containers, c0 and so on.
-func (w *world) crowd(n int) attach.Config {
+// containers returns a Config that finds n new containers, c0, c1 and so on.
+func (tb *testbed) containers(n int) attach.Config {
 	all := map[string]*netns.NS{}
 	for i := range n {
 		name := "c" + strconv.Itoa(i)
-		all[name] = newNS(w.t, name)
+		all[name] = newNS(tb.t, name)
 	}
-	return attach.Config{Store: w.store, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+	return attach.Config{Store: tb.store, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
 		c := attach.Container{Ref: ref, Engine: "test", Name: ref, Path: all[ref].Path()}
 		ns, err := netns.Open(c.Path)
 		return c, ns, err
 	}}
 }
 
-// atOnce runs f for each number on the host, all at the same time.
-func (w *world) atOnce(n int, f func(i int) error) {
-	w.t.Helper()
+// parallel runs f(0) to f(n-1) on the host, all at the same time.
+func (tb *testbed) parallel(n int, f func(i int) error) {
+	tb.t.Helper()
 	var wg sync.WaitGroup
 	for i := range n {
 		wg.Go(func() {
-			if err := w.do(func() error { return f(i) }); err != nil {
-				w.t.Errorf("%d: %v", i, err)
+			if err := tb.onHost(func() error { return f(i) }); err != nil {
+				tb.t.Errorf("%d: %v", i, err)
 			}
 		})
 	}
 	wg.Wait()
 }
 
-// Fifty attach to one bridge, which none has made yet, and detach, at once.
-func TestFiftyAtOnce(t *testing.T) {
+// TestConcurrentAttach attaches fifty containers at the same time to one bridge, which
+// does not exist yet, and detaches them at the same time.
+func TestConcurrentAttach(t *testing.T) {
 	const n = 50
-	w := newWorld(t)
-	w.repair()
-	cfg := w.crowd(n)
-	before := w.snapshot()
-	w.atOnce(n, func(i int) error {
+	tb := newTestbed(t)
+	tb.repair()
+	cfg := tb.containers(n)
+	before := tb.snapshot()
+	tb.parallel(n, func(i int) error {
 		_, err := attach.Attach(t.Context(), cfg, "c"+strconv.Itoa(i), attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes(fmt.Sprintf("192.0.2.%d/24", i+10)), Masquerade: true})
 		return err
 	})
-	all := w.list()
+	all := tb.list()
 	attached := func(s attach.Status) bool { return s.State == attach.Attached }
 	if len(all) != n || slices.ContainsFunc(all, func(s attach.Status) bool { return !attached(s) }) {
 		t.Errorf("%d attachments are listed, want %d, all attached: %+v", len(all), n, all)
 	}
-	w.atOnce(n, func(i int) error {
+	tb.parallel(n, func(i int) error {
 		_, _, err := attach.Detach(t.Context(), cfg, "c"+strconv.Itoa(i), "eth0")
 		return err
 	})
-	w.unchanged(before, "all are detached")
+	tb.unchanged(before, "all detached")
 }
 
-// Forty links for one container at once have forty names.
-func TestNamesAtOnce(t *testing.T) {
+// TestConcurrentNames attaches forty links to one container at the same time: each gets
+// its own name.
+func TestConcurrentNames(t *testing.T) {
 	const n = 40
-	w := newWorld(t)
+	tb := newTestbed(t)
 	var mu sync.Mutex
 	names := map[string]bool{}
-	w.atOnce(n, func(i int) error {
-		got, err := attach.Attach(t.Context(), w.config(), "web", attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes(fmt.Sprintf("192.0.2.%d/24", i+10))})
+	tb.parallel(n, func(i int) error {
+		got, err := attach.Attach(t.Context(), tb.config(), "web", attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes(fmt.Sprintf("192.0.2.%d/24", i+10))})
 		if err == nil {
 			mu.Lock()
 			names[got.Attachment.Spec.Name] = true
@@ -136,156 +138,161 @@ func TestNamesAtOnce(t *testing.T) {
 		return err
 	})
 	if len(names) != n {
-		t.Errorf("the names are %v, want %d", names, n)
+		t.Errorf("names %v, want %d different ones", names, n)
 	}
 }
 
-// What others make under the same names is theirs.
-func TestOthersThingsStay(t *testing.T) {
-	w := newWorld(t)
-	want := attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}
-	if _, err := w.attach(want, stopAt(8)); !errors.Is(err, attach.ErrKilled) {
+// TestKeepsForeignLink checks that repairing does not remove a link of the same name that
+// somebody else made.
+func TestKeepsForeignLink(t *testing.T) {
+	tb := newTestbed(t)
+	spec := attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}
+	if _, err := tb.attach(spec, killAt(8)); !errors.Is(err, attach.ErrKilled) {
 		t.Fatal(err)
 	}
-	h := handle(t, w.web)
+	h := handle(t, tb.web)
 	l, err := h.LinkByName("eth0")
 	must(t, err)
 	must(t, h.LinkDel(l))
-	// Somebody makes another, with the same name and even the same number.
+	// The same name and even the same index.
 	must(t, h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "eth0", Index: l.Attrs().Index}, PeerName: "other"}))
-	w.repair()
+	tb.repair()
 	if _, err := h.LinkByName("eth0"); err != nil {
-		t.Errorf("somebody else's link is gone: %v", err)
+		t.Errorf("the other link is gone: %v", err)
 	}
 }
 
-// Another namespace with the container's inode number or path is not the container.
-func TestAnotherContainerOfThatName(t *testing.T) {
-	w := newWorld(t)
-	_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}, nil)
+// TestOtherContainerSameName detaches after the container's name has passed to another
+// container: only the first container loses its link.
+func TestOtherContainerSameName(t *testing.T) {
+	tb := newTestbed(t)
+	_, err := tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
 	again := newNS(t, "again")
 	_, err = link.Create(again, link.VethSpec{Attrs: link.Attrs{Name: "eth0"}, Peer: link.Attrs{Name: "other"}}, link.Target{})
 	must(t, err)
-	w.container.Path = again.Path()
-	if all := w.list(); len(all) != 1 {
+	tb.container.Path = again.Path()
+	if all := tb.list(); len(all) != 1 {
 		t.Fatalf("listed: %+v", all)
 	}
-	must(t, w.detach("eth0", nil))
+	must(t, tb.detach("eth0", nil))
 	if _, err := link.Find(again, "eth0"); err != nil {
-		t.Errorf("the other container's link is gone: %v", err)
+		t.Errorf("the other container lost its link: %v", err)
 	}
-	if _, err := link.Find(w.web, "eth0"); err == nil {
-		t.Error("the first container, which is still there, has its link still")
+	if _, err := link.Find(tb.web, "eth0"); err == nil {
+		t.Error("the first container, which still exists, still has its link")
 	}
 }
 
-// beginsAnew has the container end after it was attached, and another have its name.
-func (w *world) beginsAnew() attach.Spec {
-	w.t.Helper()
-	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
-	_, err := w.attach(want, nil)
-	must(w.t, err)
-	must(w.t, w.web.Close())
-	w.web = newNS(w.t, "web again")
-	w.container.Path = w.web.Path()
-	return want
+// restartContainer attaches, ends the container, and starts another with its name. It
+// returns the spec.
+func (tb *testbed) restartContainer() attach.Spec {
+	tb.t.Helper()
+	spec := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
+	_, err := tb.attach(spec, nil)
+	must(tb.t, err)
+	must(tb.t, tb.web.Close())
+	tb.web = newNS(tb.t, "restarted")
+	tb.container.Path = tb.web.Path()
+	return spec
 }
 
-// A container that ends and begins anew is attached again under the same name, and
-// has the same address again.
-func TestContainerBeganAnew(t *testing.T) {
-	w := newWorld(t)
-	want := w.beginsAnew()
-	_, err := w.attach(want, nil)
+// TestContainerRestarted attaches a restarted container again: it gets the same link name
+// and address.
+func TestContainerRestarted(t *testing.T) {
+	tb := newTestbed(t)
+	spec := tb.restartContainer()
+	_, err := tb.attach(spec, nil)
 	must(t, err)
-	all := w.list()
+	all := tb.list()
 	if len(all) != 1 || all[0].State != attach.Attached {
 		t.Errorf("listed: %+v", all)
 	}
-	must(t, w.detach("eth0", nil))
-	if left := files(t, w.state); len(left) > 0 {
+	must(t, tb.detach("eth0", nil))
+	if left := files(t, tb.state); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }
 
-// Another container may have the address of one that ended.
-func TestAddressOfAGoneContainer(t *testing.T) {
-	w := newWorld(t)
-	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
-	_, err := w.attach(want, nil)
+// TestAddressOfGoneContainer checks that another container can have the address of one
+// that ended.
+func TestAddressOfGoneContainer(t *testing.T) {
+	tb := newTestbed(t)
+	spec := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
+	_, err := tb.attach(spec, nil)
 	must(t, err)
 	other := newNS(t, "other")
-	w.container = attach.Container{Engine: "test", Name: "web2", Path: other.Path()}
-	cfg := w.config()
+	tb.container = attach.Container{Engine: "test", Name: "web2", Path: other.Path()}
+	cfg := tb.config()
 	try := func() error {
-		return w.do(func() error {
-			_, err := attach.Attach(t.Context(), cfg, "web2", want)
+		return tb.onHost(func() error {
+			_, err := attach.Attach(t.Context(), cfg, "web2", spec)
 			return err
 		})
 	}
 	var taken *attach.TakenError
 	if err := try(); !errors.As(err, &taken) || taken.Holder == nil || taken.Owner != "eth0 of web" {
-		t.Errorf("while the first has it: %v", err)
+		t.Errorf("address of a running container: %v", err)
 	}
-	must(t, w.web.Close())
+	must(t, tb.web.Close())
 	must(t, try())
 }
 
-// The container's end in the middle of it all is noticed: our own descriptor keeps
-// its namespace alive.
-func TestContainerGoneMeanwhile(t *testing.T) {
-	w := newWorld(t)
-	w.repair()
-	w.web.Close()
+// TestContainerEndsDuringAttach checks that attaching notices the end of the container,
+// although it holds a descriptor that keeps the namespace alive.
+func TestContainerEndsDuringAttach(t *testing.T) {
+	tb := newTestbed(t)
+	tb.repair()
+	tb.web.Close()
 	dies, err := netns.New("dies")
 	must(t, err)
-	w.web = newNS(t, "other")
-	before := w.snapshot()
-	w.container.Path = dies.Path()
+	tb.web = newNS(t, "other")
+	before := tb.snapshot()
+	tb.container.Path = dies.Path()
 	n := 0
-	_, err = w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}, func() error {
+	_, err = tb.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}, func() error {
 		if n++; n == 5 {
 			return dies.Close()
 		}
 		return nil
 	})
 	if !errors.Is(err, attach.ErrContainerGone) {
-		t.Errorf("attached to a container that is gone: %v", err)
+		t.Errorf("attached to a container that ended: %v", err)
 	}
-	w.unchanged(before, "the container is gone")
+	tb.unchanged(before, "the container ended")
 }
 
-// A bridge of ours that somebody plugs his own link into stays as long.
-func TestBridgeWithOthersPorts(t *testing.T) {
-	w := newWorld(t)
-	_, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}, nil)
+// TestKeepsBridgeWithForeignPorts checks that a bridge of ours stays as long as it has a
+// port that somebody else added.
+func TestKeepsBridgeWithForeignPorts(t *testing.T) {
+	tb := newTestbed(t)
+	_, err := tb.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
-	must(t, find(t, w.host, "nic").SetMaster("br0"))
-	must(t, w.do(func() error {
-		_, notes, err := attach.Detach(t.Context(), w.config(), "web", "eth0")
+	must(t, find(t, tb.host, "nic").SetMaster("br0"))
+	must(t, tb.onHost(func() error {
+		_, notes, err := attach.Detach(t.Context(), tb.config(), "web", "eth0")
 		if want := []string{"bridge br0 is kept, because it has the port nic"}; !slices.Equal(notes, want) {
 			t.Errorf("notes %q, want %q", notes, want)
 		}
 		return err
 	}))
-	if _, err := link.Find(w.host, "br0"); err != nil {
-		t.Errorf("the bridge went from under somebody else's port: %v", err)
+	if _, err := link.Find(tb.host, "br0"); err != nil {
+		t.Errorf("the bridge was removed though it has a foreign port: %v", err)
 	}
 }
 
-// A bridge has so many ports and no more; the error says so.
+// TestBridgeIsFull checks the error for a bridge that has the maximum number of ports.
 func TestBridgeIsFull(t *testing.T) {
 	if testing.Short() {
-		t.Skip("-short: a thousand links take seconds")
+		t.Skip("-short: making a thousand links takes seconds")
 	}
-	w := newWorld(t)
-	w.repair()
-	br, err := link.Create(w.host, link.BridgeSpec{Attrs: link.Attrs{Name: "br0"}}, link.Target{})
+	tb := newTestbed(t)
+	tb.repair()
+	br, err := link.Create(tb.host, link.BridgeSpec{Attrs: link.Attrs{Name: "br0"}}, link.Target{})
 	must(t, err)
 	must(t, br.Up())
-	h := handle(t, w.host)
-	for i := range 512 { // 1,024 ends
+	h := handle(t, tb.host)
+	for i := range 512 { // 1,023 ports, the most a bridge can have
 		a, b := fmt.Sprintf("a%d", i), fmt.Sprintf("b%d", i)
 		must(t, h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: a, MasterIndex: br.Index()}, PeerName: b}))
 		if i == 511 {
@@ -295,84 +302,84 @@ func TestBridgeIsFull(t *testing.T) {
 		must(t, err)
 		must(t, h.LinkSetMasterByIndex(l, br.Index()))
 	}
-	want := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
-	_, planned := w.preview(want)
-	if _, err := w.attach(want, nil); !errors.Is(err, attach.ErrBridgeFull) || !errors.Is(planned, attach.ErrBridgeFull) {
-		t.Errorf("the 1,024th port: %v, planned: %v, want ErrBridgeFull", err, planned)
+	spec := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
+	_, planned := tb.preview(spec)
+	if _, err := tb.attach(spec, nil); !errors.Is(err, attach.ErrBridgeFull) || !errors.Is(planned, attach.ErrBridgeFull) {
+		t.Errorf("port 1,024: %v; planned: %v; want ErrBridgeFull", err, planned)
 	}
-	if _, err := link.Find(w.web, "eth0"); err == nil {
-		t.Error("the link was left in the container")
+	if _, err := link.Find(tb.web, "eth0"); err == nil {
+		t.Error("the link remains in the container")
 	}
 }
 
-// Name servers are written into the container's own file, and are gone again with
-// all else; of a file that changed meanwhile hands are off.
+// TestDNS checks that name servers are written to the container's own resolv.conf and
+// that detaching restores it, unless it has changed since.
 func TestDNS(t *testing.T) {
 	root := t.TempDir()
 	must(t, os.Mkdir(filepath.Join(root, "etc"), 0o755))
 	conf := filepath.Join(root, "etc", "resolv.conf")
 	const had = "search example.org\nnameserver 192.0.2.1\n"
 	must(t, os.WriteFile(conf, []byte(had), 0o644))
-	w := newWorld(t)
-	w.container.PID = startRooted(t, w.web, root)
-	w.container.Path = fmt.Sprintf("/proc/%d/ns/net", w.container.PID)
-	want := attach.Spec{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53", "2001:db8::53")}
+	tb := newTestbed(t)
+	tb.container.PID = startChrooted(t, tb.web, root)
+	tb.container.Path = fmt.Sprintf("/proc/%d/ns/net", tb.container.PID)
+	spec := attach.Spec{Kind: "macvlan", Parent: "nic", DNS: addrs("192.0.2.53", "2001:db8::53")}
 	text := func() string {
 		b, err := os.ReadFile(conf)
 		must(t, err)
 		return string(b)
 	}
-	_, err := w.attach(want, nil)
+	_, err := tb.attach(spec, nil)
 	must(t, err)
 	if got := text(); got != "search example.org\nnameserver 192.0.2.53\nnameserver 2001:db8::53\n" {
-		t.Errorf("resolv.conf is %q", got)
+		t.Errorf("attached: resolv.conf is %q", got)
 	}
-	must(t, w.detach("eth0", nil))
+	must(t, tb.detach("eth0", nil))
 	if got := text(); got != had {
-		t.Errorf("afterwards it is %q", got)
+		t.Errorf("detached: resolv.conf is %q", got)
 	}
 	for k := 0; ; k++ {
-		_, err := w.attach(want, stopAt(k))
-		w.repair()
+		_, err := tb.attach(spec, killAt(k))
+		tb.repair()
 		if err == nil {
 			break
 		}
 		if got := text(); got != had {
-			t.Fatalf("killed at point %d it is %q", k, got)
+			t.Fatalf("killed at point %d: resolv.conf is %q", k, got)
 		}
 	}
 	must(t, os.WriteFile(conf, []byte("nameserver 192.0.2.99\n"), 0o644))
-	must(t, w.detach("eth0", nil))
+	must(t, tb.detach("eth0", nil))
 	if got := text(); got != "nameserver 192.0.2.99\n" {
-		t.Errorf("what somebody else wrote became %q", got)
+		t.Errorf("resolv.conf, changed by somebody else, became %q", got)
 	}
-	// A link in the container's files leads nowhere else.
+	// A symbolic link in the container is not followed out of it.
 	outside := filepath.Join(t.TempDir(), "outside")
 	must(t, os.WriteFile(outside, []byte("mine"), 0o644))
 	must(t, os.Remove(conf))
 	must(t, os.Symlink(outside, conf))
-	if _, err := w.attach(want, nil); err == nil {
-		t.Error("a link that leads out of the container was followed")
+	if _, err := tb.attach(spec, nil); err == nil {
+		t.Error("a symbolic link out of the container was followed")
 	}
 	if b, err := os.ReadFile(outside); err != nil || string(b) != "mine" {
-		t.Errorf("the file outside is %q: %v", b, err)
+		t.Errorf("the file outside is %q, %v", b, err)
 	}
 }
 
-// Preview and Attach have the same steps.
-func TestPlanIsWhatIsDone(t *testing.T) {
-	for _, c := range trialCases() {
+// TestPreviewMatchesAttach checks that Preview and Attach return the same steps.
+func TestPreviewMatchesAttach(t *testing.T) {
+	for _, c := range atomicCases() {
 		t.Run(c.name, func(t *testing.T) {
-			need(t, c.needs...)
-			w := newWorld(t)
+			needKinds(t, c.needs...)
+			tb := newTestbed(t)
 			if c.prep != nil {
-				c.prep(t, w, &c.want)
+				c.prep(t, tb, &c.spec)
 			}
-			before := w.snapshot()
-			plan, err := w.preview(c.want)
+			before := tb.snapshot()
+			plan, err := tb.preview(c.spec)
 			must(t, err)
-			w.unchanged(before, "planned")
-			done, err := w.attach(c.want, nil)
+			tb.unchanged(before, "planned")
+			done, err := tb.attach(c.spec, nil)
 			must(t, err)
 			texts := func(r *attach.Result) string {
 				var lines []string
@@ -388,38 +395,40 @@ func TestPlanIsWhatIsDone(t *testing.T) {
 	}
 }
 
-// A device whose container died is back in the first namespace under another
-// name: here the kernel does as much by hand, since what it has are no cards.
-func TestCardComesBackByItself(t *testing.T) {
-	w := newWorld(t)
-	w.repair()
-	before := w.snapshot()
-	_, err := w.attach(attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7", Addresses: prefixes("192.0.2.10/24")}, nil)
+// TestPhysReturnsByItself detaches a device that is already back on the host under the
+// container's name for it. The kernel moves a network card back when the container ends.
+// A veth is no card, so the test moves it.
+func TestPhysReturnsByItself(t *testing.T) {
+	tb := newTestbed(t)
+	tb.repair()
+	before := tb.snapshot()
+	_, err := tb.attach(attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7", Addresses: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
-	must(t, find(t, w.web, "eth7").Move(w.host, ""))
-	must(t, w.detach("eth7", nil))
-	w.unchanged(before, "the card is back")
+	must(t, find(t, tb.web, "eth7").Move(tb.host, ""))
+	must(t, tb.detach("eth7", nil))
+	tb.unchanged(before, "the device is back")
 }
 
-// A card whose name somebody took comes back under another.
-func TestCardsNameIsTaken(t *testing.T) {
-	w := newWorld(t)
-	_, err := w.attach(attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7"}, nil)
+// TestPhysNameInUse checks that a device whose name is in use on the host comes back
+// under the name it had in the container.
+func TestPhysNameInUse(t *testing.T) {
+	tb := newTestbed(t)
+	_, err := tb.attach(attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7"}, nil)
 	must(t, err)
-	_, err = link.Create(w.host, link.VethSpec{Attrs: link.Attrs{Name: "nic"}, Peer: link.Attrs{Name: "other"}}, link.Target{})
+	_, err = link.Create(tb.host, link.VethSpec{Attrs: link.Attrs{Name: "nic"}, Peer: link.Attrs{Name: "other"}}, link.Target{})
 	must(t, err)
-	must(t, w.detach("eth7", nil))
-	back := find(t, w.host, "eth7")
-	all, err := handle(t, w.host).AddrList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: back.Index()}}, netlink.FAMILY_V4)
+	must(t, tb.detach("eth7", nil))
+	back := find(t, tb.host, "eth7")
+	all, err := handle(t, tb.host).AddrList(&netlink.GenericLink{LinkAttrs: netlink.LinkAttrs{Index: back.Index()}}, netlink.FAMILY_V4)
 	must(t, err)
 	if len(all) != 1 || !all[0].IP.Equal(netip.MustParseAddr("198.51.100.1").AsSlice()) {
-		t.Errorf("it has the addresses %v", all)
+		t.Errorf("the addresses of the device are %v", all)
 	}
 }
 
-// startRooted starts a process in a namespace whose root is another directory, and
-// returns its id.
-func startRooted(t *testing.T, ns *netns.NS, root string) int {
+// startChrooted starts a process in ns with the given root directory, and returns its
+// PID.
+func startChrooted(t *testing.T, ns *netns.NS, root string) int {
 	t.Helper()
 	cmd := exec.Command(os.Args[0], root)
 	cmd.Env = append(os.Environ(), rootEnv+"=1")
@@ -433,52 +442,52 @@ func startRooted(t *testing.T, ns *netns.NS, root string) int {
 		must(t, cmd.Wait())
 	})
 	if _, err := out.Read(make([]byte, 1)); err != nil {
-		t.Fatalf("the process says nothing: %v", err)
+		t.Fatalf("the process did not report: %v", err)
 	}
 	return cmd.Process.Pid
 }
 
-// A link that somebody gives another name in the container is still the one that
-// was attached: its old name is not free, and detaching finds it.
+// TestRenamedLinkIsStillAttached renames the link in the container: its old name stays
+// reserved, and detaching finds it.
 func TestRenamedLinkIsStillAttached(t *testing.T) {
-	w := newWorld(t)
-	want := attach.Spec{Kind: "bridge", Parent: "br0"}
-	_, err := w.attach(want, nil)
+	tb := newTestbed(t)
+	spec := attach.Spec{Kind: "bridge", Parent: "br0"}
+	_, err := tb.attach(spec, nil)
 	must(t, err)
-	h := handle(t, w.web)
+	h := handle(t, tb.web)
 	l, err := h.LinkByName("eth0")
 	must(t, err)
 	must(t, h.LinkSetDown(l))
 	must(t, h.LinkSetName(l, "mine"))
-	got, err := w.attach(want, nil)
+	got, err := tb.attach(spec, nil)
 	must(t, err)
 	if name := got.Attachment.Spec.Name; name != "eth1" {
-		t.Errorf("the next is called %s, want eth1", name)
+		t.Errorf("the next link is called %s, want eth1", name)
 	}
-	want.Name = "eth0"
+	spec.Name = "eth0"
 	var taken *attach.TakenError
-	if _, err := w.attach(want, nil); !errors.As(err, &taken) || taken.Holder == nil || taken.Owner != "an attachment of web" {
-		t.Errorf("attached under the old name again: %v", err)
+	if _, err := tb.attach(spec, nil); !errors.As(err, &taken) || taken.Holder == nil || taken.Owner != "an attachment of web" {
+		t.Errorf("attached again under the old name: %v", err)
 	}
-	must(t, w.detach("eth0", nil))
-	if _, err := link.Find(w.web, "mine"); err == nil {
-		t.Error("detached, but the link is there")
+	must(t, tb.detach("eth0", nil))
+	if _, err := link.Find(tb.web, "mine"); err == nil {
+		t.Error("detached, but the link still exists")
 	}
 }
 
-// What is wanted of a container that ended is wanted still when attaching it anew
-// is killed.
-func TestWantedSurvivesAnew(t *testing.T) {
-	w := newWorld(t)
-	want := w.beginsAnew()
-	before := w.list()[0].Attachment
+// TestKilledReplacementKeepsSpec kills the attaching of a restarted container: the
+// attachment of the container that ended stays stored.
+func TestKilledReplacementKeepsSpec(t *testing.T) {
+	tb := newTestbed(t)
+	spec := tb.restartContainer()
+	before := tb.list()[0].Attachment
 	for k := 0; ; k++ {
-		_, err := w.attach(want, stopAt(k))
-		w.repair()
+		_, err := tb.attach(spec, killAt(k))
+		tb.repair()
 		if err == nil {
 			return
 		}
-		if all := w.list(); len(all) != 1 || all[0].Container != before.Container {
+		if all := tb.list(); len(all) != 1 || all[0].Container != before.Container {
 			t.Fatalf("killed at point %d, listed: %+v", k, all)
 		}
 	}

@@ -57,7 +57,7 @@ func (s ClaimAddress) resource() string {
 // the attachment that has the address. Creating it is one system call, which fails if the
 // claim exists.
 func (r *run) claimPath(network, addr string) string {
-	return r.store.claimFile(r.host.ref.key()+" "+network, addr)
+	return r.store.RunPath("claims", fileName(r.host.ref.key()+" "+network)+"="+addr)
 }
 
 // claimsOf returns the paths of an attachment's claims.

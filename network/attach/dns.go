@@ -50,7 +50,7 @@ func (s WriteDNS) do(r *run) error {
 	return f.Apply(edit)
 }
 
-// textWritten is a resolv.conf that has other name servers.
+// undoResolvConf restores a resolv.conf whose name servers were replaced.
 type undoResolvConf struct {
 	NS nsRef `json:"where"` // the namespace of the process that the path goes through
 	resolvconf.Edit

@@ -1,89 +1,93 @@
-// Package attach gives a running container a link to any network, takes it away
-// again, and knows at any time what is attached: what pipework did, all or
-// nothing.
+// Package attach gives a running container a link to any network, removes it again, and
+// knows at any time what is attached. It does what pipework did, but completely or not at
+// all.
 //
 // # Theory of operation
 //
-// A Spec is data. Attach finds the container, looks at what is there, and makes a
-// list of Steps from both: a plan, which Preview returns without doing it, unless a
-// step can tell that somebody else has what it would take. A step that changes what
-// would outlast the container's link has written down, before, how to be rid of that
-// (Undo) in the operation's journal (package journal). When all steps are taken, what
-// is wanted is written to a file of its own, and the journal becomes the attachment's,
-// by one rename: from then on it is what Detach undoes.
+// A Spec is data that describes one link. Attach finds the container, looks at the host and
+// at the container, and turns the Spec into a plan: a list of Steps. Preview returns the plan
+// without changing anything. It also reports steps that would fail because a name, an
+// address or a route is in use.
 //
-// So an operation that fails, is interrupted or is killed leaves a journal. The
-// first undoes its own at once; what a killed one leaves is undone by the next
-// command that changes wiring (Repair), which knows it by the lock that nobody
-// holds. Undoing looks at what is there: a link is removed only if it has the
-// address or the name that was chosen at random for it, or its number together
-// with one of them; a namespace is entered only if it has the cookie that the
-// kernel gave it. Undoing twice is harmless, so it can be killed, too.
+// Before a step makes a change that outlasts the container's link, it records in the
+// operation's journal (package journal) how to undo the change: an Undo. After the last step
+// the Spec is stored in a file of its own, and one rename turns the operation's journal into
+// the attachment's journal. That is what Detach undoes.
 //
-// What several attachments use — a bridge made by us, its address, forwarding, the
-// rule that masquerades, a VLAN of a parent, the host's shim — is made by the
-// first and removed with the last (shared.go). A bridge that somebody else made
-// stays, as does one of ours that has ports of somebody else's.
+// An operation that fails or is interrupted undoes its own journal at once. The journal of
+// an operation that was killed is found by the next command that changes networking
+// (Repair), because no process holds the lock on it. Undoing looks at what exists: a link is
+// removed only if it has the name or the Ethernet address that was chosen for it at random,
+// or its index together with one of them or with its parent; a namespace is entered only if
+// it has the cookie that the kernel gave it. Undoing twice is harmless, so it can be killed as
+// well.
 //
-// A lock on the state directory is held only while what was left is repaired and
-// an operation's journal is made; operations then run side by side. Nothing that
-// attaching does depends on how many attachments there are.
+// Some resources are used by several attachments: a bridge that we created, its address,
+// forwarding, masquerading, a VLAN device on a parent, the host's shim. The first attachment
+// creates them and the last one removes them (shared.go). A bridge of somebody else stays, as
+// does one of ours that has other ports.
 //
-// A journal that somebody cut or emptied is known by its missing end, one that he removed by
-// what else there is of the attachment, which tells under which kernel it was made. Nothing
-// is made in the place of such an attachment; Detach looks for what there is of it by other
-// files, by names that no other link has, and by kind, parent and addresses (mend.go). A
-// file of what is wanted that can't be read is in nobody's way: its journal says the same,
-// nothing takes its name, and whoever lists says so.
+// The lock on the state directory is held only while leftovers are repaired and the
+// operation's journal is created. After that, operations run in parallel. Attaching takes no
+// longer when there are many attachments.
 //
-// What is done lives in the kernel and ends with it, and so do the journals, which
-// are kept by boot id: after the machine was started anew, what is wanted is still
-// known, and Detach just forgets it.
+// A journal that somebody has truncated lacks its last record. A missing journal is noticed
+// because the attachment's file names the boot in which the link was made. The name of such an
+// attachment is not reused. Detach then finds what exists by other files, by names that only this
+// attachment uses, and by kind, parent and addresses (recover.go). If the file of the Spec
+// can't be read, its journal still has the Spec, its name is not reused, and List reports it.
 //
-// Addresses can be used at once: IPv6 does without the kernel's duplicate address
-// detection. Neighbours are told of them while the last steps are taken. Where the
-// parent leads out of the machine, or where it is wanted, they are asked before
-// whether an address is theirs, which takes a third of a second.
+// The changes live in the kernel and end with it. Journals are therefore kept per boot id.
+// After a restart of the machine the Spec is still stored, and Detach only deletes its file.
 //
-// A lease (GetLease) is a file beside the journals, written before a server is asked
-// for the address, so that what it grants to one who is killed is given back, too.
-// What it brings is set by steps that are planned when it is there; undoing gives it
-// back before its address goes. MaintainLease replaces the file, and sets what a renewed lease
-// says otherwise: its steps' records go to the end of the attachment's journal, and the
-// file is replaced when they are taken, so that who finds them half done takes them
-// again. What can't be set is kept in the file, too, and is set by a later MaintainLease. The
-// host's route to a leased address, by its shim, is on no record: the file tells which it
-// is, and that of an address that somebody else got meanwhile is his.
+// Addresses can be used at once, because the kernel does not check IPv6 addresses for
+// duplicates. They are announced to the neighbours while the last steps run. If the parent
+// leads out of the machine, or on request, the neighbours are asked before whether they use
+// an address. That takes a third of a second.
 //
-// When a lease is over its file says so first, then the address goes, then another
-// lease is asked for, and until that is whole on the link its file says that it is over,
-// too; the link stays what it is. An address that is missing is put back with what came
-// with it.
+// # Leases
+//
+// A lease (GetLease) is a file beside the journals. It is written before a server is asked for
+// the address, so that the lease of a killed process is released as well. The address, the
+// routes, the MTU and the name servers are configured by steps that are planned when the lease
+// is there. Undoing releases the lease before it removes the address.
+//
+// MaintainLease renews the lease, applies what the server has changed, and then replaces the
+// file. Its steps append to the attachment's journal. If it is killed before it replaces the
+// file, the next call takes the steps again. Changes that fail are stored in the file and
+// tried again by later calls. The host's route to a leased address through the shim is in no
+// journal, because the file says which one it is. If another attachment has the address by
+// now, the route belongs to that one.
+//
+// When a lease expires, its file says so first. Then the address is removed and another lease
+// is requested, which the file also calls expired until it is configured. The link stays.
+// An address that somebody has removed is added again, with its routes.
+//
+// An address, a route or an MTU that a renewed lease lacks is removed. Name servers stay until
+// the server sends others.
 //
 // # Limits
 //
-// CAP_NET_ADMIN and CAP_SYS_ADMIN over both namespaces are needed: root, mostly.
-// A device that was moved comes back with name, MTU, address, addresses, state,
-// routes and the queueing discipline at its root, with HTB's classes and what hangs from
-// them, and filters of kind u32 in one table and without actions. Where there is anything
-// else (clsact, other kinds) nothing of it comes back, which the plan says. If the
-// container's namespace ends first, the kernel puts the device into its first
-// namespace, and the next command gives it its name there.
+// The process needs CAP_NET_ADMIN and CAP_SYS_ADMIN over both namespaces, which usually means
+// root.
 //
-// Before Linux 5.14 namespaces have no cookies: one that got the inode number of
-// another is taken for it. Between a restart of the machine and the next command
-// a resolv.conf that was written stays as it is, as the container's files outlive
-// the journal.
+// A moved device gets back its name, MTU, Ethernet address, addresses, state, routes and the
+// queueing discipline at its root: with HTB's classes, the disciplines below them, and u32
+// filters in one table without actions. If there is anything else (clsact, other kinds), no
+// queueing discipline is restored, and the plan says so. If the container's namespace ends
+// first, the kernel moves the device to the initial namespace, where the next command gives it
+// its name.
 //
-// Forwarding that the first attachment switched on is switched off again with the
-// last: whoever relies on it meanwhile must have switched it on himself.
+// Before Linux 5.14 namespaces have no cookies, so one that reuses the inode number of
+// another is mistaken for it. Between a restart of the machine and the next command,
+// resolv.conf keeps our name servers, because the container's files outlive the journal.
 //
-// An address, route or MTU that a renewed lease does not have any more goes; name servers
-// stay until there are others.
+// Forwarding that the first attachment enabled is disabled with the last one, even if another
+// program has come to rely on it.
 //
-// Sources: rtnetlink(7), netns(7), veth(4), net/bridge/br_if.c,
-// drivers/net/macvlan.c, net/core/dev.c (default_device_exit_net), tc-tbf(8),
-// tc-mirred(8), nft(8), CNI's bridge plugin for what people expect of a bridge.
+// Sources: rtnetlink(7), netns(7), veth(4), net/bridge/br_if.c, drivers/net/macvlan.c,
+// net/core/dev.c (default_device_exit_net), tc-tbf(8), tc-mirred(8), nft(8), and CNI's bridge
+// plugin for what people expect of a bridge.
 //
 //	store, err := attach.OpenStore("")
 //	if err != nil {
@@ -92,7 +96,7 @@
 //	cfg := attach.Config{Store: store, Find: find}
 //	_, err = attach.Attach(ctx, cfg, "web", attach.Spec{
 //		Kind: "macvlan", Parent: "eth0",
-//		IPs:      []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24")},
-//		Gateways: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+//		Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24")},
+//		Gateways:  []netip.Addr{netip.MustParseAddr("192.0.2.1")},
 //	})
 package attach

@@ -6,7 +6,7 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ErrKilled makes an operation end as if its process were killed.
+// ErrKilled is an error that makes an operation end as if its process were killed.
 var ErrKilled = errKilled
 
 // WithHook returns c with a hook that is called before and after each record and step.
@@ -30,5 +30,5 @@ func RepairWithHook(ctx context.Context, store *Store, hook func() error) ([]str
 	return s.repair()
 }
 
-// IsPhysical reports whether a device leads to other machines.
+// IsPhysical reports whether l leads out of the machine.
 func IsPhysical(l netlink.Link) bool { return (&planner{}).physical(l) }

@@ -13,8 +13,8 @@ import (
 	"cleat/network/journal"
 )
 
-// FuzzFiles reads files of the state directory that somebody has damaged: none may end the
-// program, and a journal keeps what can be read of it.
+// FuzzFiles reads damaged files of the state directory. No file may crash the program,
+// and a journal keeps the records that can be read.
 func FuzzFiles(f *testing.F) {
 	f.Add([]byte(`{"begin":{"attachment":{"version":1,"id":"docker.web.eth0","container":{"name":"web"},"want":{"kind":"bridge"}},"host":{"inode":1},"container":{"inode":2}}}
 {"undo":{"link":{"where":{"inode":2},"name":"eth0","mac":"02:00:00:00:00:01"}}}
@@ -36,12 +36,12 @@ func FuzzFiles(f *testing.F) {
 		}
 		records, err := journal.Read(path)
 		if lines := bytes.Count(text, []byte("\n")); err == nil && len(records) != lines {
-			t.Errorf("%d records of %d lines", len(records), lines)
+			t.Errorf("%d records, want %d, one for each line", len(records), lines)
 		}
 		all, _ := parse(records)
 		for _, one := range all.undos {
 			if _, err := json.Marshal(one); err != nil {
-				t.Errorf("can't be written again: %v", err)
+				t.Errorf("can't be encoded again: %v", err)
 			}
 		}
 		if l, err := readLease(path); err == nil && l != nil {
@@ -53,7 +53,8 @@ func FuzzFiles(f *testing.F) {
 	})
 }
 
-// FuzzIDs looks for two attachments of one id, and for an id that is no name of a file.
+// FuzzIDs looks for two attachments with the same ID, and for an ID that is not a safe
+// file name.
 func FuzzIDs(f *testing.F) {
 	f.Add("web", "eth0.5", "web.eth0", "5")
 	f.Add("web", "eth0%2E5", "web", "eth0.5")
@@ -61,10 +62,10 @@ func FuzzIDs(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, link, otherName, otherLink string) {
 		one, other := idOf(Container{Engine: "docker", Name: name}, link), idOf(Container{Engine: "docker", Name: otherName}, otherLink)
 		if same := name == otherName && link == otherLink; same != (one == other) {
-			t.Errorf("%q of %q is %q, %q of %q is %q", link, name, one, otherLink, otherName, other)
+			t.Errorf("the ID of %q of %q is %q, that of %q of %q is %q", link, name, one, otherLink, otherName, other)
 		}
 		if strings.ContainsAny(one, "/~\x00") || !strings.HasPrefix(one, "docker.") {
-			t.Errorf("%q of %q is %q", link, name, one)
+			t.Errorf("the ID of %q of %q is %q", link, name, one)
 		}
 	})
 }

@@ -22,47 +22,48 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// leaser is a DHCP server outside that gives everybody 198.51.100.7.
-type leaser struct {
+// dhcpServer is a DHCP server in the outside namespace that grants 198.51.100.7 to every
+// client.
+type dhcpServer struct {
 	mu       sync.Mutex
-	mute     bool
-	forbids  bool   // to go on with an address
-	gives    net.IP // another address
-	unheard  bool   // grants, and says nothing
+	silent   bool
+	sendNAK  bool   // in answer to renewals
+	address  net.IP // granted instead of 198.51.100.7, if set
+	noAck    bool   // it records the grant but sends no DHCPACK
 	granted  bool
-	hostName string            // of the last who asked
-	asked    []string          // client identifiers
-	options  []dhcpv4.Modifier // of each answer
+	hostName string            // of the last DHCPDISCOVER
+	asked    []string          // client identifiers of all DHCPDISCOVERs
+	options  []dhcpv4.Modifier // added to each answer
 }
 
-// holds waits until the server counts its address as somebody's, or nobody's.
-func (s *leaser) holds(t *testing.T, want bool) {
+// waitGranted waits until the server has granted its address, or until it has not.
+func (s *dhcpServer) waitGranted(t *testing.T, want bool) {
 	t.Helper()
-	segmenttest.Eventually(t, fmt.Sprintf("the address is somebody's: %t", want), func() bool {
+	segmenttest.Eventually(t, fmt.Sprintf("address granted: %t", want), func() bool {
 		is := false
-		s.do(func() { is = s.granted })
+		s.with(func() { is = s.granted })
 		return is == want
 	})
 }
 
-func (s *leaser) do(f func()) {
+func (s *dhcpServer) with(f func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	f()
 }
 
-func (w *world) leases(lifetime time.Duration) *leaser {
-	w.t.Helper()
-	wire := find(w.t, w.outside, "wire")
-	must(w.t, wire.AddAddr(netip.MustParsePrefix("198.51.100.2/24")))
-	s := &leaser{}
+func (tb *testbed) startDHCP(lifetime time.Duration) *dhcpServer {
+	tb.t.Helper()
+	wire := find(tb.t, tb.outside, "wire")
+	must(tb.t, wire.AddAddr(netip.MustParsePrefix("198.51.100.2/24")))
+	s := &dhcpServer{}
 	var s4 *server4.Server
-	must(w.t, w.outside.Do(func() error {
+	must(tb.t, tb.outside.Do(func() error {
 		var err error
 		s4, err = server4.NewServer("wire", nil, func(c net.PacketConn, peer net.Addr, m *dhcpv4.DHCPv4) {
-			s.do(func() {
+			s.with(func() {
 				if answer := s.answer(m, lifetime); answer != nil {
-					c.WriteTo(answer.ToBytes(), peer) // it may be closed by now
+					c.WriteTo(answer.ToBytes(), peer) // fails if the server is being closed
 				}
 			})
 		})
@@ -71,32 +72,33 @@ func (w *world) leases(lifetime time.Duration) *leaser {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		s4.Serve() // ends with an error when it is closed
+		s4.Serve() // returns an error when the server is closed
 	}()
-	w.t.Cleanup(func() { s4.Close(); <-done })
+	tb.t.Cleanup(func() { s4.Close(); <-done })
 	return s
 }
 
-// leasing is a world with such a server, as it is before anything is attached.
-func leasing(t *testing.T) (w *world, s *leaser, before []string) {
+// withDHCP returns a testbed with such a server, and its snapshot before anything is
+// attached.
+func withDHCP(t *testing.T) (tb *testbed, s *dhcpServer, before []string) {
 	t.Helper()
-	need(t, "macvlan")
-	w = newWorld(t)
-	s = w.leases(time.Hour)
-	w.repair()
-	return w, s, w.snapshot()
+	needKinds(t, "macvlan")
+	tb = newTestbed(t)
+	s = tb.startDHCP(time.Hour)
+	tb.repair()
+	return tb, s, tb.snapshot()
 }
 
-// leased is one with an attachment that has a lease.
-func leased(t *testing.T) (w *world, s *leaser, before []string, id string) {
+// withLease also attaches a link with a lease, and returns the attachment's ID.
+func withLease(t *testing.T) (tb *testbed, s *dhcpServer, before []string, id string) {
 	t.Helper()
-	w, s, before = leasing(t)
-	got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+	tb, s, before = withDHCP(t)
+	got, err := tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 	must(t, err)
-	return w, s, before, got.Attachment.ID
+	return tb, s, before, got.Attachment.ID
 }
 
-func (s *leaser) answer(m *dhcpv4.DHCPv4, lifetime time.Duration) *dhcpv4.DHCPv4 {
+func (s *dhcpServer) answer(m *dhcpv4.DHCPv4, lifetime time.Duration) *dhcpv4.DHCPv4 {
 	kind := dhcpv4.MessageTypeAck
 	switch m.MessageType() {
 	case dhcpv4.MessageTypeRelease:
@@ -107,22 +109,22 @@ func (s *leaser) answer(m *dhcpv4.DHCPv4, lifetime time.Duration) *dhcpv4.DHCPv4
 		s.hostName = m.HostName()
 		s.asked = append(s.asked, string(m.Options.Get(dhcpv4.OptionClientIdentifier)))
 	case dhcpv4.MessageTypeRequest:
-		s.granted = !s.mute
-		if s.unheard {
+		s.granted = !s.silent
+		if s.noAck {
 			return nil
 		}
 	default:
 		return nil
 	}
-	if s.mute {
+	if s.silent {
 		return nil
 	}
-	if s.forbids && m.MessageType() == dhcpv4.MessageTypeRequest && len(m.Options.Get(dhcpv4.OptionServerIdentifier)) == 0 {
+	if s.sendNAK && m.MessageType() == dhcpv4.MessageTypeRequest && len(m.Options.Get(dhcpv4.OptionServerIdentifier)) == 0 {
 		kind = dhcpv4.MessageTypeNak
 	}
 	address := net.IPv4(198, 51, 100, 7)
-	if s.gives != nil {
-		address = s.gives
+	if s.address != nil {
+		address = s.address
 	}
 	gateway := net.IPv4(198, 51, 100, 2)
 	modifiers := append([]dhcpv4.Modifier{dhcpv4.WithMessageType(kind), dhcpv4.WithOption(dhcpv4.OptServerIdentifier(gateway)),
@@ -135,99 +137,102 @@ func (s *leaser) answer(m *dhcpv4.DHCPv4, lifetime time.Duration) *dhcpv4.DHCPv4
 	return r
 }
 
-// A lease is set on the link, listed, and given back when that goes.
+// TestLease checks that a lease is configured on the link and listed, and that detaching
+// releases it.
 func TestLease(t *testing.T) {
 	for _, kind := range []string{"macvlan", "ipvlan"} {
 		t.Run(kind, func(t *testing.T) {
-			need(t, kind)
-			w := newWorld(t)
-			s := w.leases(time.Hour)
-			w.repair()
-			before := w.snapshot()
-			got, err := w.attach(attach.Spec{Kind: kind, Parent: "nic", DHCP: true, DHCPHostName: "app"}, nil)
+			needKinds(t, kind)
+			tb := newTestbed(t)
+			s := tb.startDHCP(time.Hour)
+			tb.repair()
+			before := tb.snapshot()
+			got, err := tb.attach(attach.Spec{Kind: kind, Parent: "nic", DHCP: true, DHCPHostName: "app"}, nil)
 			must(t, err)
 			if got.Lease == nil || got.Lease.Address != netip.MustParsePrefix("198.51.100.7/24") {
 				t.Fatalf("got %+v", got.Lease)
 			}
-			inside := lookInto(t, w.web)
+			inside := netlinkState(t, tb.web)
 			for _, want := range []string{"198.51.100.7/24", "198.51.100.2", "mtu 1400"} {
 				if !slices.ContainsFunc(inside, func(line string) bool { return strings.Contains(line, want) }) {
-					t.Errorf("no %s inside: %q", want, inside)
+					t.Errorf("%s is missing in the container: %q", want, inside)
 				}
 			}
-			if all := w.list(); len(all) != 1 || all[0].Lease == nil || all[0].Lease.Address != got.Lease.Address {
+			if all := tb.list(); len(all) != 1 || all[0].Lease == nil || all[0].Lease.Address != got.Lease.Address {
 				t.Errorf("listed: %+v", all)
 			}
-			s.holds(t, true)
-			s.do(func() {
+			s.waitGranted(t, true)
+			s.with(func() {
 				if s.hostName != "app" {
-					t.Errorf("it said that it is %q", s.hostName)
+					t.Errorf("the client's host name is %q", s.hostName)
 				}
 			})
-			// As a keeper leaves it that is killed while it writes.
-			leases, err := filepath.Glob(filepath.Join(w.state, "run", "*", "leases"))
+			// A keeper that is killed while it writes leaves such a file.
+			leases, err := filepath.Glob(filepath.Join(tb.state, "run", "*", "leases"))
 			must(t, err)
 			must(t, os.WriteFile(filepath.Join(leases[0], "."+got.Attachment.ID+".json.new"), nil, 0o600))
-			must(t, w.detach("eth0", nil))
-			s.holds(t, false)
+			must(t, tb.detach("eth0", nil))
+			s.waitGranted(t, false)
 			if left, err := os.ReadDir(leases[0]); err != nil || len(left) > 0 {
-				t.Errorf("left of the lease: %v, %v", left, err)
+				t.Errorf("remaining lease files: %v, %v", left, err)
 			}
-			w.unchanged(before, "detached")
+			tb.unchanged(before, "detached")
 		})
 	}
 }
 
-// Without a server there is no link, and it says what was tried.
+// TestNoLease checks that attaching fails without a DHCP server, and that the error tells
+// what was tried.
 func TestNoLease(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	s.do(func() { s.mute = true })
-	w.repair()
-	before := w.snapshot()
-	_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+	t.Parallel() // it mostly waits
+	needKinds(t, "macvlan")
+	tb := newTestbed(t)
+	s := tb.startDHCP(time.Hour)
+	s.with(func() { s.silent = true })
+	tb.repair()
+	before := tb.snapshot()
+	_, err := tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 	if err == nil || !strings.Contains(err.Error(), "no DHCP server answered") {
 		t.Errorf("got %v", err)
 	}
-	w.unchanged(before, "refused")
+	tb.unchanged(before, "refused")
 }
 
-// A lease is got, or nothing is left of it, wherever that fails or is killed.
+// TestLeaseAllOrNothing makes attaching with DHCP fail at each point: nothing remains,
+// not even the lease.
 func TestLeaseAllOrNothing(t *testing.T) {
-	t.Parallel() // it waits most of the time
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	want := attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}
-	w.repair()
-	before := w.snapshot()
+	t.Parallel() // it mostly waits
+	needKinds(t, "macvlan")
+	tb := newTestbed(t)
+	s := tb.startDHCP(time.Hour)
+	spec := attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}
+	tb.repair()
+	before := tb.snapshot()
 	points := 0
-	_, err := w.attach(want, func() error { points++; return nil })
+	_, err := tb.attach(spec, func() error { points++; return nil })
 	must(t, err)
-	must(t, w.detach("eth0", nil))
-	w.unchanged(before, "detached")
-	for k := 8; k < points; k++ { // what comes before, TestAllOrNothing tries
-		if _, err := w.attach(want, stopAt(k)); err == nil {
-			t.Fatalf("not stopped at point %d of %d", k, points)
+	must(t, tb.detach("eth0", nil))
+	tb.unchanged(before, "detached")
+	for k := 8; k < points; k++ { // TestAllOrNothing covers the points before
+		if _, err := tb.attach(spec, killAt(k)); err == nil {
+			t.Fatalf("not killed at point %d of %d", k, points)
 		}
-		w.repair()
-		w.unchanged(before, fmt.Sprintf("killed at point %d of %d", k, points))
-		s.holds(t, false)
+		tb.repair()
+		tb.unchanged(before, fmt.Sprintf("killed at point %d of %d", k, points))
+		s.waitGranted(t, false)
 	}
-	w.stopDuringDetach(want, before, func() { s.holds(t, false) })
+	tb.killDuringDetach(spec, before, func() { s.waitGranted(t, false) })
 }
 
-// stopDuringDetach detaches, killed at each point of it.
-func (w *world) stopDuringDetach(want attach.Spec, before []string, then func()) {
-	w.t.Helper()
+// killDuringDetach kills detaching at each point.
+func (tb *testbed) killDuringDetach(spec attach.Spec, before []string, then func()) {
+	tb.t.Helper()
 	for k := 0; ; k++ {
-		_, err := w.attach(want, nil)
-		must(w.t, err)
-		err = w.detach("eth0", stopAt(k))
-		w.repair()
-		w.unchanged(before, fmt.Sprintf("killed at point %d of detaching", k))
+		_, err := tb.attach(spec, nil)
+		must(tb.t, err)
+		err = tb.detach("eth0", killAt(k))
+		tb.repair()
+		tb.unchanged(before, fmt.Sprintf("killed at point %d of detaching", k))
 		then()
 		if err == nil {
 			return
@@ -235,67 +240,69 @@ func (w *world) stopDuringDetach(want attach.Spec, before []string, then func())
 	}
 }
 
-// What a server granted and nobody heard of is given back when that is interrupted.
-func TestLeaseUnheard(t *testing.T) {
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	s.do(func() { s.unheard = true })
-	w.repair()
-	before := w.snapshot()
+// TestLeaseUnconfirmed interrupts the request for a lease that the server has granted but
+// not confirmed: the lease is released.
+func TestLeaseUnconfirmed(t *testing.T) {
+	needKinds(t, "macvlan")
+	tb := newTestbed(t)
+	s := tb.startDHCP(time.Hour)
+	s.with(func() { s.noAck = true })
+	tb.repair()
+	before := tb.snapshot()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
 		for granted := false; !granted && ctx.Err() == nil; time.Sleep(time.Millisecond) {
-			s.do(func() { granted = s.granted })
+			s.with(func() { granted = s.granted })
 		}
 		cancel()
 	}()
-	err := w.do(func() error {
-		_, err := attach.Attach(ctx, w.config(), "web", attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true})
+	err := tb.onHost(func() error {
+		_, err := attach.Attach(ctx, tb.config(), "web", attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true})
 		return err
 	})
 	if !errors.Is(err, context.Canceled) {
 		t.Errorf("got %v", err)
 	}
-	s.holds(t, false)
-	w.unchanged(before, "interrupted")
+	s.waitGranted(t, false)
+	tb.unchanged(before, "interrupted")
 }
 
-// A route of the server's that the container has already stays the container's.
-func TestLeaseRouteTaken(t *testing.T) {
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	s.do(func() {
+// TestLeaseRouteInUse checks that a route of the lease that the container already has is
+// ignored.
+func TestLeaseRouteInUse(t *testing.T) {
+	needKinds(t, "macvlan")
+	tb := newTestbed(t)
+	s := tb.startDHCP(time.Hour)
+	s.with(func() {
 		s.options = []dhcpv4.Modifier{dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionClasslessStaticRoute, []byte{24, 203, 0, 113, 198, 51, 100, 2, 24, 192, 0, 2, 198, 51, 100, 2}))}
 	})
 	to, err := netlink.ParseIPNet("203.0.113.0/24")
 	must(t, err)
-	must(t, handle(t, w.web).RouteAdd(&netlink.Route{LinkIndex: 1, Dst: to, Scope: netlink.SCOPE_LINK}))
-	w.repair()
-	before := w.snapshot()
-	got, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
+	must(t, handle(t, tb.web).RouteAdd(&netlink.Route{LinkIndex: 1, Dst: to, Scope: netlink.SCOPE_LINK}))
+	tb.repair()
+	before := tb.snapshot()
+	got, err := tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true}, nil)
 	must(t, err)
 	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "route to 203.0.113.0/24 is ignored, because the container has one") {
 		t.Errorf("notes %q", notes)
 	}
-	if inside := lookInto(t, w.web); !slices.ContainsFunc(inside, func(line string) bool { return strings.HasPrefix(line, "route 192.0.2.0/24") }) {
-		t.Errorf("the other route is not there: %q", inside)
+	if inside := netlinkState(t, tb.web); !slices.ContainsFunc(inside, func(line string) bool { return strings.HasPrefix(line, "route 192.0.2.0/24") }) {
+		t.Errorf("the other route is missing: %q", inside)
 	}
-	must(t, w.detach("eth0", nil))
-	w.unchanged(before, "detached")
+	must(t, tb.detach("eth0", nil))
+	tb.unchanged(before, "detached")
 }
 
-// A host name is for a DHCP server, and must be one.
+// TestHostName checks that a host name is valid, and refused without DHCP.
 func TestHostName(t *testing.T) {
-	for text, w := range map[string]attach.Spec{
+	for text, spec := range map[string]attach.Spec{
 		"is only used with DHCP": {DHCPHostName: "app"},
 		"want letters, digits":   {DHCPHostName: "a b", DHCP: true},
 	} {
-		w.Kind, w.Parent = "macvlan", "nic"
+		spec.Kind, spec.Parent = "macvlan", "nic"
 		var bad *attach.SpecError
-		if err := w.Validate(); !errors.As(err, &bad) || bad.Param != "host-name" || !strings.Contains(err.Error(), text) {
-			t.Errorf("%+v: %v", w, err)
+		if err := spec.Validate(); !errors.As(err, &bad) || bad.Param != "host-name" || !strings.Contains(err.Error(), text) {
+			t.Errorf("%+v: %v", spec, err)
 		}
 	}
 	if err := (attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, DHCPHostName: "app"}).Validate(); err != nil {
@@ -303,13 +310,14 @@ func TestHostName(t *testing.T) {
 	}
 }
 
-// A hostile server takes neither what the container reaches by its other links nor what the
-// host reaches, and can't make the link too narrow for the addresses that were wanted.
+// TestHostileServer checks that a DHCP server can't redirect what the container reaches
+// by its other links or what the host reaches, and that it can't set an MTU that is too
+// small for the IPv6 address.
 func TestHostileServer(t *testing.T) {
-	need(t, "macvlan")
-	w := newWorld(t)
-	s := w.leases(time.Hour)
-	h := handle(t, w.web)
+	needKinds(t, "macvlan")
+	tb := newTestbed(t)
+	s := tb.startDHCP(time.Hour)
+	h := handle(t, tb.web)
 	must(t, h.LinkAdd(&netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "own0"}, PeerName: "own1"}))
 	own, err := h.LinkByName("own0")
 	must(t, err)
@@ -317,43 +325,44 @@ func TestHostileServer(t *testing.T) {
 	must(t, err)
 	must(t, h.AddrAdd(own, other))
 	must(t, h.LinkSetUp(own))
-	w.repair()
-	before := w.snapshot()
-	want := attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, HostShim: true, Addresses: prefixes("2001:db8::7/64")}
-	s.do(func() {
+	tb.repair()
+	before := tb.snapshot()
+	spec := attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, HostShim: true, Addresses: prefixes("2001:db8::7/64")}
+	s.with(func() {
 		s.options = []dhcpv4.Modifier{
 			dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionClasslessStaticRoute, []byte{
-				32, 10, 1, 0, 1, 198, 51, 100, 2, // one of the other link's neighbours
+				32, 10, 1, 0, 1, 198, 51, 100, 2, // a neighbour on the other link
 				24, 10, 1, 9, 198, 51, 100, 2,
-				16, 10, 1, 198, 51, 100, 2, // its whole network
-				8, 10, 198, 51, 100, 2, // what is beside that
+				16, 10, 1, 198, 51, 100, 2, // the other link's whole network
+				8, 10, 198, 51, 100, 2, // a network that contains it
 				0, 198, 51, 100, 2,
 			})),
 			dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{2, 0x40})),
 		}
 	})
-	got, err := w.attach(want, nil)
+	got, err := tb.attach(spec, nil)
 	must(t, err)
-	w.wants("attached", []string{"10.0.0.0/8 via 198.51.100.2", "0.0.0.0/0 via 198.51.100.2", "2001:db8::7/64"},
+	tb.expect("attached", []string{"10.0.0.0/8 via 198.51.100.2", "0.0.0.0/0 via 198.51.100.2", "2001:db8::7/64"},
 		[]string{"10.1.0.1/32", "10.1.9.0/24", "10.1.0.0/16 via 198", "mtu 576"})
 	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "route to 10.1.0.1/32 is ignored") || !strings.Contains(notes, "MTU of 576") {
 		t.Errorf("notes: %s", notes)
 	}
-	must(t, w.detach("eth0", nil))
-	w.unchanged(before, "detached")
+	must(t, tb.detach("eth0", nil))
+	tb.unchanged(before, "detached")
 
-	// The host has no network in which that address is: its packets for it go where they went.
-	s.do(func() { s.options, s.gives = nil, net.IPv4(203, 0, 113, 9) })
-	want.Addresses = nil
-	got, err = w.attach(want, nil)
+	// The host has no network with this address, so its packets for the address keep
+	// their route.
+	s.with(func() { s.options, s.address = nil, net.IPv4(203, 0, 113, 9) })
+	spec.Addresses = nil
+	got, err = tb.attach(spec, nil)
 	must(t, err)
-	routes, err := handle(t, w.host).RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: netlink.NewIPNet(net.IPv4(203, 0, 113, 9))}, netlink.RT_FILTER_DST)
+	routes, err := handle(t, tb.host).RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Dst: netlink.NewIPNet(net.IPv4(203, 0, 113, 9))}, netlink.RT_FILTER_DST)
 	if err != nil || len(routes) > 0 {
-		t.Errorf("the server took a route of the host's: %v, %v", routes, err)
+		t.Errorf("the server changed a route of the host: %v, %v", routes, err)
 	}
 	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "203.0.113.9") {
 		t.Errorf("notes: %s", notes)
 	}
-	must(t, w.detach("eth0", nil))
-	w.unchanged(before, "detached")
+	must(t, tb.detach("eth0", nil))
+	tb.unchanged(before, "detached")
 }

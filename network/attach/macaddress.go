@@ -42,7 +42,7 @@ func (p *planner) checkBridgeMAC(bridge netlink.Link) error {
 	holder := p.macHolder(p.spec)
 	switch {
 	case holder != nil && holder.ID == p.id:
-		return nil // it is made again
+		return nil // this attachment is being made again
 	case holder != nil:
 		return p.store.taken(EthernetAddress, p.spec.MAC.String(), holder.ID)
 	case all[i].State&netlink.NUD_PERMANENT != 0:
@@ -74,7 +74,7 @@ func (r *run) macOwner() string {
 // macHolder returns the attachment on the same network whose link has the spec's Ethernet
 // address; nil if there is none.
 func (s *session) macHolder(spec Spec) *Attachment {
-	for st := range s.neighbours(spec) {
+	for st := range s.onNetwork(spec) {
 		if st.Address == spec.MAC.String() {
 			return st.Attachment
 		}
@@ -82,8 +82,9 @@ func (s *session) macHolder(spec Spec) *Attachment {
 	return nil
 }
 
-// neighbours yields the status of each attachment with the parent and VLAN of spec.
-func (s *session) neighbours(spec Spec) iter.Seq[Status] {
+// onNetwork yields the status of each attachment on the network of spec, which is that with
+// the same parent and VLAN.
+func (s *session) onNetwork(spec Spec) iter.Seq[Status] {
 	return func(yield func(Status) bool) {
 		all, _ := s.store.Attachments() // those that can be read
 		for _, a := range all {

@@ -68,7 +68,7 @@ func (r *run) passthruError(parent, owner, command string) error {
 // one in mode passthru, and the command that removes it if it is an attachment; "" if none is
 // visible.
 func (r *run) macvlanOwner(parent int, onlyPassthru bool) (owner, command string) {
-	for st := range r.neighbours(r.att.Spec) {
+	for st := range r.onNetwork(r.att.Spec) {
 		if st.ID != r.att.ID && st.Spec.Kind == "macvlan" && st.Index != 0 && (!onlyPassthru || st.Spec.Mode == passthru) {
 			return st.label(), "cleat detach " + columns.Word(st.Container.ShortName()) + " " + columns.Word(st.Spec.Name)
 		}

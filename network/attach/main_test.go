@@ -16,43 +16,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killEnv has the test binary be a process that attaches, and is killed at a point:
-// POINT STATE PATH are its arguments.
+// killEnv makes the test binary attach a container and kill itself at a point. Its
+// arguments are the point, the state directory and the path of the container's namespace.
 const killEnv = "CLEAT_TEST_ATTACH_AND_DIE"
 
-// rootEnv has the test binary change its root to its argument, say so, and wait
-// for the end of its input.
+// rootEnv makes the test binary change its root directory to its argument, write a line,
+// and wait for the end of its input.
 const rootEnv = "CLEAT_TEST_ATTACH_ROOT"
 
-func stayRooted(root string) int {
+func chrootAndWait(root string) int {
 	if err := unix.Chroot(root); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	fmt.Println("there")
+	fmt.Println("ready")
 	_, _ = io.Copy(io.Discard, os.Stdin)
 	return 0
 }
 
-// waiting is how many tests run at once: they wait for the kernel to let go of links most
-// of the time.
-const waiting = 6
+// parallelTests is how many tests run at the same time: most of the time they wait for
+// the kernel to remove links.
+const parallelTests = 6
 
 func TestMain(m *testing.M) {
 	if os.Getenv(killEnv) != "" {
 		os.Exit(attachAndDie(os.Args[1], os.Args[2], os.Args[3]))
 	}
 	if os.Getenv(rootEnv) != "" {
-		os.Exit(stayRooted(os.Args[1]))
+		os.Exit(chrootAndWait(os.Args[1]))
 	}
-	// In a guest they wait for the processor.
-	if flag.Parse(); !testing.Short() && os.Getenv(aloneEnv) == "" {
-		lab.SetParallel(waiting)
+	// In a guest they wait for the processor instead.
+	if flag.Parse(); !testing.Short() && os.Getenv(ownMachineEnv) == "" {
+		lab.SetParallel(parallelTests)
 	}
 	os.Exit(lab.RunTests(m))
 }
 
-// attachAndDie ends with 0 when there are fewer points.
+// attachAndDie returns 0 if the operation has fewer points.
 func attachAndDie(point, state, path string) int {
 	k, err := strconv.Atoi(point)
 	store, err2 := attach.OpenStore(state)

@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestRateHolds sends as fast as it can, both ways at once, and compares what
-// arrives with the rate. Headers take 4 % of that.
-func TestRateHolds(t *testing.T) {
-	const rate = 5e6 // an emulated processor carries eight of them, a busy one too
+// TestRate sends as fast as possible in both directions at once, and compares what
+// arrives with the rate. Headers take 4 % of it.
+func TestRate(t *testing.T) {
+	const rate = 5e6 // low enough for eight streams on an emulated or busy processor
 	for _, tt := range []struct {
 		kind, parent string
 		needs        []string
@@ -31,26 +31,26 @@ func TestRateHolds(t *testing.T) {
 		{"phys", "nic", []string{"ifb", "tbf"}},
 	} {
 		t.Run(tt.kind, func(t *testing.T) {
-			t.Parallel() // they wait for the clock
-			need(t, tt.needs...)
-			w := newWorld(t)
-			other, address := w.outside, "198.51.100.9"
-			wire := find(t, w.outside, "wire")
+			t.Parallel() // it mostly waits for the clock
+			needKinds(t, tt.needs...)
+			tb := newTestbed(t)
+			other, address := tb.outside, "198.51.100.9"
+			wire := find(t, tb.outside, "wire")
 			if tt.kind == "bridge" {
-				haveBridge(t, w, nil)
-				other, wire, address = w.host, find(t, w.host, "br0"), "192.0.2.1"
+				prepBridge(t, tb, nil)
+				other, wire, address = tb.host, find(t, tb.host, "br0"), "192.0.2.1"
 			}
 			ip := netip.MustParsePrefix(address + "/24")
 			must(t, wire.AddAddr(ip))
 			mine := netip.PrefixFrom(ip.Addr().Next(), 24)
-			_, err := w.attach(attach.Spec{Kind: tt.kind, Parent: tt.parent, Addresses: []netip.Prefix{mine}, RateBitsPerSec: rate, CheckDuplicate: attach.CheckNone}, nil)
+			_, err := tb.attach(attach.Spec{Kind: tt.kind, Parent: tt.parent, Addresses: []netip.Prefix{mine}, RateBitsPerSec: rate, CheckDuplicate: attach.CheckNone}, nil)
 			must(t, err)
 			var got [2]float64
 			done := make(chan error, 2)
 			for i, way := range []struct {
 				from, to *netns.NS
 				at       netip.Addr
-			}{{other, w.web, mine.Addr()}, {w.web, other, ip.Addr()}} {
+			}{{other, tb.web, mine.Addr()}, {tb.web, other, ip.Addr()}} {
 				go func() {
 					var err error
 					got[i], err = throughput(t.Context(), way.from, way.to, way.at)
@@ -62,26 +62,27 @@ func TestRateHolds(t *testing.T) {
 				ratio := got[i] / rate
 				t.Logf("%s: %.3f of the rate", name, ratio)
 				if ratio < 0.7 || ratio > 1.1 {
-					t.Errorf("%s: %.1f Mbit/s at a rate of %.0f", name, got[i]/1e6, rate/1e6)
+					t.Errorf("%s: %.1f Mbit/s, rate %.0f", name, got[i]/1e6, rate/1e6)
 				}
 			}
 		})
 	}
 }
 
-// TestRateIsQuiet has the device that limits a link send nothing of its own: it would lose that.
-func TestRateIsQuiet(t *testing.T) {
-	for _, want := range []attach.Spec{{Kind: "bridge", Parent: "br0", RateBitsPerSec: 1e8}, {Kind: "macvlan", Parent: "nic", RateBitsPerSec: 1e8}} {
-		t.Run(want.Kind, func(t *testing.T) {
-			need(t, want.Kind, "ifb", "tbf")
-			w := newWorld(t)
+// TestRateDeviceSendsNothing checks that the IFB device that limits a link has no IPv6
+// address: it would send neighbour discovery packets, which would be lost.
+func TestRateDeviceSendsNothing(t *testing.T) {
+	for _, spec := range []attach.Spec{{Kind: "bridge", Parent: "br0", RateBitsPerSec: 1e8}, {Kind: "macvlan", Parent: "nic", RateBitsPerSec: 1e8}} {
+		t.Run(spec.Kind, func(t *testing.T) {
+			needKinds(t, spec.Kind, "ifb", "tbf")
+			tb := newTestbed(t)
 			ifbs := 0
-			for _, ns := range []*netns.NS{w.host, w.web} {
-				sysctl(t, ns, "net/ipv6/conf/default/addr_gen_mode", "0") // of the kernel's own
+			for _, ns := range []*netns.NS{tb.host, tb.web} {
+				sysctl(t, ns, "net/ipv6/conf/default/addr_gen_mode", "0") // IN6_ADDR_GEN_MODE_EUI64, the kernel's default
 			}
-			_, err := w.attach(want, nil)
+			_, err := tb.attach(spec, nil)
 			must(t, err)
-			for _, ns := range []*netns.NS{w.host, w.web} {
+			for _, ns := range []*netns.NS{tb.host, tb.web} {
 				h := handle(t, ns)
 				all, err := h.LinkList()
 				must(t, err)
@@ -96,25 +97,25 @@ func TestRateIsQuiet(t *testing.T) {
 				}
 			}
 			if ifbs != 1 {
-				t.Errorf("%d devices limit it", ifbs)
+				t.Errorf("%d IFB devices, want 1", ifbs)
 			}
 		})
 	}
 }
 
-// TestRateCarriesAPacket has a limited link with a large MTU carry packets of that length,
-// both ways.
-func TestRateCarriesAPacket(t *testing.T) {
-	need(t, "bridge", "ifb", "tbf")
-	const mtu, headers = 40000, 20 + 8 // of IPv4 and UDP
-	w := newWorld(t)
-	_, err := w.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Masquerade: true, MTU: mtu, RateBitsPerSec: 1e8}, nil)
+// TestRateLargePackets sends packets of the link's large MTU in both directions through a
+// rate limit.
+func TestRateLargePackets(t *testing.T) {
+	needKinds(t, "bridge", "ifb", "tbf")
+	const mtu, headers = 40000, 20 + 8 // IPv4, UDP
+	tb := newTestbed(t)
+	_, err := tb.attach(attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24"), Masquerade: true, MTU: mtu, RateBitsPerSec: 1e8}, nil)
 	must(t, err)
 	for _, way := range []struct {
 		name     string
 		from, to *netns.NS
 		at       string
-	}{{"outbound", w.web, w.host, "192.0.2.1:0"}, {"inbound", w.host, w.web, "192.0.2.10:0"}} {
+	}{{"outbound", tb.web, tb.host, "192.0.2.1:0"}, {"inbound", tb.host, tb.web, "192.0.2.10:0"}} {
 		var l net.PacketConn
 		must(t, way.to.Do(func() (err error) {
 			l, err = net.ListenPacket("udp", way.at)
@@ -131,20 +132,20 @@ func TestRateCarriesAPacket(t *testing.T) {
 		}))
 		l.SetReadDeadline(time.Now().Add(5 * time.Second))
 		if n, _, err := l.ReadFrom(make([]byte, mtu)); err != nil || n != mtu-headers {
-			t.Errorf("%s: %d bytes arrive, %v", way.name, n, err)
+			t.Errorf("%s: got %d bytes, %v", way.name, n, err)
 		}
 	}
 }
 
-// How long is sent, and how much of that is waited before it counts: the buckets are
-// full at first.
+// rateFor is how long throughput sends. It does not count the first rateSettle of it,
+// because the token buckets are full at first.
 const (
 	rateFor    = 2500 * time.Millisecond
 	rateSettle = 500 * time.Millisecond
 )
 
-// throughput is how many bits arrive in a second when one namespace sends to
-// another's address.
+// throughput sends from one namespace to an address in another, and returns how many bits
+// arrive a second.
 func throughput(ctx context.Context, from, to *netns.NS, at netip.Addr) (float64, error) {
 	var l net.Listener
 	err := to.Do(func() (err error) {
@@ -156,7 +157,7 @@ func throughput(ctx context.Context, from, to *netns.NS, at netip.Addr) (float64
 	}
 	defer l.Close()
 	var c net.Conn
-	d := net.Dialer{Timeout: 5 * time.Second, Control: cubic}
+	d := net.Dialer{Timeout: 5 * time.Second, Control: setCubic}
 	err = from.Do(func() (err error) {
 		c, err = d.DialContext(ctx, "tcp", l.Addr().String())
 		return err
@@ -165,7 +166,7 @@ func throughput(ctx context.Context, from, to *netns.NS, at netip.Addr) (float64
 		return 0, err
 	}
 	defer c.Close()
-	go io.Copy(c, endless{})
+	go io.Copy(c, zeros{})
 	in, err := l.Accept()
 	if err != nil {
 		return 0, err
@@ -179,15 +180,16 @@ func throughput(ctx context.Context, from, to *netns.NS, at netip.Addr) (float64
 	return float64(n) * 8 / time.Since(begun).Seconds(), nil
 }
 
-// cubic has a socket send as most do, whatever this machine's default is.
-func cubic(_, _ string, c syscall.RawConn) error {
+// setCubic selects the congestion control that most machines use, whatever this machine's
+// default is.
+func setCubic(_, _ string, c syscall.RawConn) error {
 	var err error
 	return errors.Join(c.Control(func(fd uintptr) {
 		err = unix.SetsockoptString(int(fd), unix.IPPROTO_TCP, unix.TCP_CONGESTION, "cubic")
 	}), err)
 }
 
-// endless are zeros without end.
-type endless struct{}
+// zeros is an endless stream of zeros.
+type zeros struct{}
 
-func (endless) Read(p []byte) (int, error) { return len(p), nil }
+func (zeros) Read(p []byte) (int, error) { return len(p), nil }

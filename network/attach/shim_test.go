@@ -14,18 +14,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The host and its own macvlan containers reach each other by way of the shim; with
-// the last container the host's addresses on the shim go.
+// TestShim checks that the host and its macvlan containers reach each other by the shim,
+// and that the shim goes with the last container.
 func TestShim(t *testing.T) {
-	need(t, "macvlan")
-	w := newWorld(t)
-	must(t, find(t, w.host, "nic").AddAddr(netip.MustParsePrefix("2001:db8::1/64")))
-	eventuallyRouted(t, w.host, "2001:db8::1/128")
-	w.repair()
-	before := w.snapshot()
-	_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("198.51.100.7/24", "2001:db8::7/64"), HostShim: true}, nil)
+	needKinds(t, "macvlan")
+	tb := newTestbed(t)
+	must(t, find(t, tb.host, "nic").AddAddr(netip.MustParsePrefix("2001:db8::1/64")))
+	waitRoute(t, tb.host, "2001:db8::1/128")
+	tb.repair()
+	before := tb.snapshot()
+	_, err := tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("198.51.100.7/24", "2001:db8::7/64"), HostShim: true}, nil)
 	must(t, err)
-	_, err = w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("2001:db8::8/64"), HostShim: true}, nil)
+	_, err = tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("2001:db8::8/64"), HostShim: true}, nil)
 	must(t, err)
 	reaches := func(from, to *netns.NS, address string) {
 		t.Helper()
@@ -39,25 +39,25 @@ func TestShim(t *testing.T) {
 		}))
 	}
 	for _, address := range []string{"198.51.100.7", "2001:db8::7", "2001:db8::8"} {
-		reaches(w.host, w.web, address)
+		reaches(tb.host, tb.web, address)
 	}
-	reaches(w.web, w.host, "198.51.100.1")
-	must(t, w.detach("eth0", nil))
-	reaches(w.host, w.web, "2001:db8::8")
-	reaches(w.web, w.host, "2001:db8::1")
-	must(t, w.detach("eth1", nil))
-	w.unchanged(before, "detached")
+	reaches(tb.web, tb.host, "198.51.100.1")
+	must(t, tb.detach("eth0", nil))
+	reaches(tb.host, tb.web, "2001:db8::8")
+	reaches(tb.web, tb.host, "2001:db8::1")
+	must(t, tb.detach("eth1", nil))
+	tb.unchanged(before, "detached")
 }
 
-// The shim's own address can be used at once: it is what the host sends from where it has none
-// of the container's network.
-func TestShimAtOnce(t *testing.T) {
-	need(t, "macvlan")
-	w := newWorld(t)
-	sysctl(t, w.host, "net/ipv6/conf/default/addr_gen_mode", "0") // the kernel's own
-	_, err := w.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("2001:db8::7/64"), HostShim: true}, nil)
+// TestShimAddressUsableAtOnce checks that the shim's own address, which the host uses as
+// source if it has none in the container's network, needs no duplicate address detection.
+func TestShimAddressUsableAtOnce(t *testing.T) {
+	needKinds(t, "macvlan")
+	tb := newTestbed(t)
+	sysctl(t, tb.host, "net/ipv6/conf/default/addr_gen_mode", "0") // the kernel's default
+	_, err := tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("2001:db8::7/64"), HostShim: true}, nil)
 	must(t, err)
-	h := handle(t, w.host)
+	h := handle(t, tb.host)
 	shim, err := h.LinkByName("shim-nic")
 	must(t, err)
 	all, err := h.AddrList(shim, netlink.FAMILY_V6)

@@ -19,32 +19,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// snapshot is all that attaching could change, as lines: links, addresses,
-// routes, rules, permanent neighbours, queueing disciplines, filters and nftables of
-// each namespace; every parameter below net/ of the host's and the container's, as
-// the outside is entered by nobody; mounts, processes, and the files of the state
-// directory with what is in them.
-func (w *world) snapshot() []string {
-	w.t.Helper()
+// snapshot returns, as lines, all the state that attaching could change: links,
+// addresses, routes, rules, permanent neighbours, queueing disciplines, filters and
+// nftables of each namespace; all parameters below net/ of the host and the container,
+// which are the only ones a command enters; mounts; processes; the files of the state
+// directory with their content.
+func (tb *testbed) snapshot() []string {
+	tb.t.Helper()
 	var out []string
-	for _, ns := range []*netns.NS{w.host, w.web, w.outside} {
-		lines := lookInto(w.t, ns)
-		if ns != w.outside {
-			lines = append(lines, parameters(w.t, ns)...)
+	for _, ns := range []*netns.NS{tb.host, tb.web, tb.outside} {
+		lines := netlinkState(tb.t, ns)
+		if ns != tb.outside {
+			lines = append(lines, sysctls(tb.t, ns)...)
 		}
 		for _, line := range lines {
 			out = append(out, ns.String()+": "+line)
 		}
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	must(w.t, err)
+	must(tb.t, err)
 	out = append(out, strings.Split(string(mounts), "\n")...)
-	out = append(out, processes(w.t)...)
-	return append(out, files(w.t, w.state)...)
+	out = append(out, processes(tb.t)...)
+	return append(out, files(tb.t, tb.state)...)
 }
 
-// processes are the names of all but the kernel's own threads, which come and go
-// as its queues of work do: they are children of kthreadd, process 2 (proc(5)).
+// processes returns the names of all processes except the kernel's threads, which come
+// and go with its work queues. Those are children of kthreadd, process 2 (proc(5)).
 func processes(t *testing.T) []string {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/stat")
@@ -53,7 +53,7 @@ func processes(t *testing.T) []string {
 	for _, path := range all {
 		stat, err := os.ReadFile(path)
 		if err != nil {
-			continue // it ended meanwhile
+			continue // it has ended
 		}
 		name, rest, _ := strings.Cut(string(stat), ") ") // PID (NAME) STATE PARENT …
 		if fields := strings.Fields(rest); len(fields) > 1 && fields[1] != "2" {
@@ -65,7 +65,8 @@ func processes(t *testing.T) []string {
 	return out
 }
 
-// files are what is below dir, but for its top directories, which stay.
+// files returns the files below dir with their content, without the directories at the
+// top, which stay.
 func files(t *testing.T, dir string) []string {
 	t.Helper()
 	var out []string
@@ -90,8 +91,8 @@ func files(t *testing.T, dir string) []string {
 	return out
 }
 
-// lookInto is what a namespace is asked for by netlink.
-func lookInto(t *testing.T, ns *netns.NS) []string {
+// netlinkState returns the network state of ns that netlink and nftables report.
+func netlinkState(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
 	h, err := link.Handle(ns)
 	must(t, err)
@@ -106,7 +107,7 @@ func lookInto(t *testing.T, ns *netns.NS) []string {
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
 	for _, l := range links {
 		a := l.Attrs()
-		const carrier = unix.IFF_LOWER_UP | unix.IFF_RUNNING // comes and goes by itself
+		const carrier = unix.IFF_LOWER_UP | unix.IFF_RUNNING // they change asynchronously
 		add("link %s %s mtu %d %s flags %x master %s qlen %d promisc %d", a.Name, l.Type(), a.MTU, a.HardwareAddr, a.RawFlags&^carrier, names[a.MasterIndex], a.TxQLen, a.Promisc)
 		addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
 		must(t, err)
@@ -162,15 +163,15 @@ func lookInto(t *testing.T, ns *netns.NS) []string {
 		}
 	}
 	must(t, ns.Do(func() error {
-		out = append(out, rules(t)...)
+		out = append(out, nftRules(t)...)
 		return nil
 	}))
 	slices.Sort(out)
 	return out
 }
 
-// rules are the tables, chains and rules of nftables.
-func rules(t *testing.T) []string {
+// nftRules returns the nftables tables, and the chains with their number of rules.
+func nftRules(t *testing.T) []string {
 	t.Helper()
 	c, err := nftables.New()
 	must(t, err)
@@ -190,16 +191,16 @@ func rules(t *testing.T) []string {
 	return out
 }
 
-// parameters are all below /proc/sys/net that can be read, but those that count. They
-// are hundreds, and read for each snapshot: by the system calls alone, as package os
-// also asks of each whether it could be waited for.
-func parameters(t *testing.T, ns *netns.NS) []string {
+// sysctls returns all readable parameters below /proc/sys/net, except counters and keys.
+// Each snapshot reads hundreds of them, so it uses plain system calls: package os would
+// also ask for each whether it can be polled.
+func sysctls(t *testing.T, ns *netns.NS) []string {
 	t.Helper()
 	var out []string
 	text := make([]byte, 4096)
 	read := func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
-			return nil // a device's may vanish meanwhile
+			return nil // a device's parameters can vanish
 		}
 		switch filepath.Base(path) {
 		case "nf_conntrack_count", "stable_secret", "tcp_fastopen_key", "rss_key", "netdev_rss_key":
@@ -220,18 +221,18 @@ func parameters(t *testing.T, ns *netns.NS) []string {
 	return out
 }
 
-// unchanged compares with what was before, once the kernel has noticed which
-// links have a carrier: their multicast routes depend on that.
-func (w *world) unchanged(before []string, what string) {
-	w.t.Helper()
-	const notice = 10 * time.Second // linkwatch runs each second (net/core/link_watch.c), and waits for others
+// unchanged checks that the state is as in the snapshot before. It waits until the kernel
+// has noticed which links have a carrier, because their multicast routes depend on it.
+func (tb *testbed) unchanged(before []string, what string) {
+	tb.t.Helper()
+	const notice = 10 * time.Second // linkwatch runs once a second (net/core/link_watch.c) and can be delayed
 	for end := time.Now().Add(notice); ; time.Sleep(10 * time.Millisecond) {
-		now := w.snapshot()
+		now := tb.snapshot()
 		if slices.Equal(before, now) {
 			return
 		}
 		if time.Now().After(end) {
-			w.t.Fatalf("%s: not as before (-before +now):\n%s", what, cmp.Diff(before, now))
+			tb.t.Fatalf("%s: state has changed (-before +now):\n%s", what, cmp.Diff(before, now))
 		}
 	}
 }
@@ -248,5 +249,5 @@ func u32Text(f netlink.Filter) string {
 	if !ok || u.Sel == nil {
 		return ""
 	}
-	return fmt.Sprintf("handle %x to %x by %v", u.Handle, u.ClassId, u.Sel.Keys)
+	return fmt.Sprintf("handle %x to %x keys %v", u.Handle, u.ClassId, u.Sel.Keys)
 }

@@ -41,15 +41,7 @@ func (s *Store) file(id string) string        { return s.Path("attachments", id+
 func (s *Store) opJournal(id string) string   { return s.RunPath("ops", id) }
 func (s *Store) liveJournal(id string) string { return s.RunPath("live", id) }
 func (s *Store) leasePath(id string) string   { return s.RunPath("leases", id+".json") }
-func (s *Store) sharedDir(key string) string {
-	return s.RunPath("shared", fileName(key))
-}
-
-// claim returns the path of the file that says which attachment has an address. network
-// includes the network namespace.
-func (s *Store) claimFile(network, addr string) string {
-	return s.RunPath("claims", fileName(network)+"="+addr)
-}
+func (s *Store) sharedDir(key string) string  { return s.RunPath("shared", fileName(key)) }
 
 // The suffix of a journal in RUN/ops says what happens to the attachment file. No id ends
 // like this.

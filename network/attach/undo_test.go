@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestUndoWithoutOVS has it said what stays where the program that would remove it is gone.
+// TestUndoWithoutOVS checks the note about what remains if ovs-vsctl is gone.
 func TestUndoWithoutOVS(t *testing.T) {
 	t.Setenv("PATH", "")
 	u := &undoer{session: &session{}}
@@ -16,9 +16,9 @@ func TestUndoWithoutOVS(t *testing.T) {
 	}
 }
 
-// TestUndoInJournals holds each kind of record against what the library alone makes of it,
-// and reads it back.
-func TestUndoInJournals(t *testing.T) {
+// TestUndoEncoding checks that each kind of record is encoded as encoding/json does by
+// default, and decoded again.
+func TestUndoEncoding(t *testing.T) {
 	type plain Undo
 	fields := reflect.TypeFor[Undo]()
 	for i := range fields.NumField() {

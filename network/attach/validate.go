@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -148,11 +149,9 @@ const ipv6MTU = 1280
 
 // broadcast returns the last address of an IPv4 network.
 func broadcast(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().As4()
-	for i := p.Bits(); i < 32; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	return netip.AddrFrom4(b)
+	a := p.Addr().As4()
+	last := binary.BigEndian.Uint32(a[:]) | ^uint32(0)>>p.Bits()
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, last)))
 }
 
 func (s Spec) checkRoutes(kind) error {

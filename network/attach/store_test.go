@@ -8,12 +8,12 @@ import (
 	"cleat/network/attach"
 )
 
-// Names of containers and of links have dots in them. The link "5" of "web.eth0" is not the
-// link "eth0.5" of "web".
+// TestDotsInNames attaches containers and links with dots in their names: the link "5" of
+// "web.eth0" is not the link "eth0.5" of "web".
 func TestDotsInNames(t *testing.T) {
-	w := newWorld(t)
-	cfg := w.config()
-	spaces := map[string]*netns.NS{"web": w.web, "web.eth0": newNS(t, "other")}
+	tb := newTestbed(t)
+	cfg := tb.config()
+	spaces := map[string]*netns.NS{"web": tb.web, "web.eth0": newNS(t, "other")}
 	cfg.Find = func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
 		in, ok := spaces[ref]
 		if !ok {
@@ -22,18 +22,18 @@ func TestDotsInNames(t *testing.T) {
 		ns, err := netns.Open(in.Path())
 		return attach.Container{Ref: ref, Engine: "test", Name: ref, Path: in.Path()}, ns, err
 	}
-	try := w.attacher(cfg)
+	try := tb.attacher(cfg)
 	must(t, try("web", attach.Spec{Kind: "bridge", Parent: "br0", Name: "eth0.5"}))
 	must(t, try("web.eth0", attach.Spec{Kind: "bridge", Parent: "br0", Name: "5"}))
-	must(t, w.do(func() error {
+	must(t, tb.onHost(func() error {
 		_, _, err := attach.Detach(t.Context(), cfg, "web.eth0", "5")
 		return err
 	}))
-	if all := w.list(); len(all) != 1 || all[0].Container.Name != "web" || all[0].State != attach.Attached {
-		t.Errorf("after the detaching of web.eth0's: %+v", all)
+	if all := tb.list(); len(all) != 1 || all[0].Container.Name != "web" || all[0].State != attach.Attached {
+		t.Errorf("after detaching from web.eth0: %+v", all)
 	}
-	find(t, w.web, "eth0.5").Close()
-	must(t, w.do(func() error {
+	find(t, tb.web, "eth0.5").Close()
+	must(t, tb.onHost(func() error {
 		_, _, err := attach.Detach(t.Context(), cfg, "web", "eth0.5")
 		return err
 	}))

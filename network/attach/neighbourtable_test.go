@@ -2,7 +2,7 @@ package attach
 
 import "testing"
 
-func TestCrowded(t *testing.T) {
+func TestNeighbourTableWarning(t *testing.T) {
 	const head = "entries  allocs   destroys hash_grows lookups  hits     res_failed rcv_probes_mcast rcv_probes_ucast periodic_gc_runs forced_gc_runs unresolved_discards table_fulls\n"
 	line := func(entries, fulls string) string {
 		return entries + " 00000001 00000002 00000003 00000004 00000005 00000006 00000007 00000008 00000009 0000000a 0000000b " + fulls + "\n"
@@ -14,8 +14,8 @@ func TestCrowded(t *testing.T) {
 		{"room", head + line("00000333", "00000000"), "1024\n", ""},
 		{"nearly full", head + line("00000334", "00000000") + line("00000334", "00000000"), "1024\n", has + "820 of at most 1024 entries" + then},
 		{"full, on two processors", head + line("00000400", "00000010") + line("00000400", "00000001"), "1024\n", has + "1024 of at most 1024 entries and was full 17 times" + then},
-		{"full once, and empty now", head + line("00000001", "00000010"), "1024\n", ""},
-		{"an older kernel's columns", "entries  allocs\n00000400 00000001\n", "1024\n", has + "1024 of at most 1024 entries" + then},
+		{"was full once, now empty", head + line("00000001", "00000010"), "1024\n", ""},
+		{"columns of an older kernel", "entries  allocs\n00000400 00000001\n", "1024\n", has + "1024 of at most 1024 entries" + then},
 		{"nothing", "", "1024\n", ""},
 		{"nonsense", head + "x y z\n", "many", ""},
 	} {
