@@ -142,7 +142,7 @@ type operation struct {
 	*session
 	cfg       Config
 	container Container
-	cont      *namespace
+	cont      *namespace // of the container
 }
 
 // open finds the container and rejects what can't work before anything is changed.

@@ -22,7 +22,7 @@ type planner struct {
 	spec      Spec // with the link's name
 	container Container
 	id        string
-	cont      *namespace
+	cont      *namespace // of the container
 	mode      string
 	steps     []Step
 	notes     []string

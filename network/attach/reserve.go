@@ -120,12 +120,12 @@ func waitForOwner(ctx context.Context, path string) (waited bool, err error) {
 // first free one of a series. The name of an internal port of Open vSwitch must be free on
 // the host as well, because the switch knows the port by it.
 func (o *operation) chooseName(spec Spec) (string, error) {
-	format, places := "eth%d", []*namespace{o.cont}
+	format, namespaces := "eth%d", []*namespace{o.cont}
 	if spec.Kind == "ovs" && spec.Mode == "internal" {
-		format, places = "ovs-"+o.cont.ref.key()+"-%d", []*namespace{o.cont, o.host}
+		format, namespaces = "ovs-"+o.cont.ref.key()+"-%d", []*namespace{o.cont, o.host}
 	}
 	if spec.Name != "" {
-		owner, err := o.nameOwner(spec.Name, places)
+		owner, err := o.nameOwner(spec.Name, namespaces)
 		if err == nil && owner != "" {
 			err = o.store.taken("link", spec.Name, owner)
 		}
@@ -134,7 +134,7 @@ func (o *operation) chooseName(spec Spec) (string, error) {
 	const maxLinks = 1000
 	for i := range maxLinks {
 		name := fmt.Sprintf(format, i)
-		if owner, err := o.nameOwner(name, places); err != nil || owner == "" {
+		if owner, err := o.nameOwner(name, namespaces); err != nil || owner == "" {
 			return name, err
 		}
 	}
@@ -143,12 +143,12 @@ func (o *operation) chooseName(spec Spec) (string, error) {
 
 // nameOwner returns who has a name: the id of an attachment, even if its link has another
 // name by now, or a description of something else; "" if the name is free.
-func (o *operation) nameOwner(name string, places []*namespace) (string, error) {
+func (o *operation) nameOwner(name string, namespaces []*namespace) (string, error) {
 	id := idOf(o.container, name)
 	if exists, err := o.linkExists(id); err != nil || exists {
 		return id, err
 	}
-	for _, n := range places {
+	for _, n := range namespaces {
 		if l, err := n.find(name); err != nil || l != nil {
 			return "a link of the container", err
 		}

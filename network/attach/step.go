@@ -35,8 +35,8 @@ type run struct {
 	ctx     context.Context
 	journal *journal.Journal
 	att     *Attachment
-	cont    *namespace
-	undos   []Undo // recorded so far
+	cont    *namespace // of the container
+	undos   []Undo     // recorded so far
 	notes   []string
 
 	linkIndex int    // of the link in the container, once it exists

@@ -24,7 +24,6 @@ var (
 type Observations struct {
 	Sent        int      // messages sent
 	Malformed   int      // received, but no DHCP messages
-	Offers      int      // valid or not
 	Refused     []string // servers and what was wrong with their offers and confirmations
 	Unconfirmed []string // servers that did not confirm their offer
 	Nak         []string // servers that refused a request, and why

@@ -131,7 +131,6 @@ func (x *exchange) receive(now time.Duration, from link.MAC, m *dhcpv4.DHCPv4) {
 	}
 	switch kind := m.MessageType(); {
 	case x.phase == selecting && kind == dhcpv4.MessageTypeOffer:
-		x.observed.Offers++
 		if t, ok := x.readUnused(m, from); ok {
 			x.phase, x.tries, x.terms, x.sendAt = requesting, 0, t, now
 		}
