@@ -178,8 +178,8 @@ func TestImage(t *testing.T) {
 	if modes["cleat"]&0o111 == 0 {
 		t.Errorf("cleat has mode %o", modes["cleat"])
 	}
-	said, _ := exec.Command("ldd", dynamic).Output()
-	for _, library := range libraries(string(said)) {
+	output, _ := exec.Command("ldd", dynamic).Output()
+	for _, library := range libraries(string(output)) {
 		if _, ok := modes[strings.TrimPrefix(library, "/")]; !ok {
 			t.Errorf("no %s, which sh needs", library)
 		}

@@ -43,7 +43,7 @@ func TestAttachersOnlyAttach(t *testing.T) {
 	for _, tt := range []struct {
 		network, work string
 		factors       map[string][]string
-		says          string // "": valid
+		want          string // "": valid
 	}{
 		{"cleat-attach", Attach, nil, ""},
 		{"cleat-attach", Attach, map[string][]string{"endpoints": {"1023"}, "link": {"macvlan"}}, ""},
@@ -55,8 +55,8 @@ func TestAttachersOnlyAttach(t *testing.T) {
 		{"docker-connect", Attach, map[string][]string{"endpoints": {"500"}}, "only the first endpoint is measured"},
 	} {
 		err := attachGroup(tt.network, tt.work, tt.factors).Validate()
-		if (err == nil) != (tt.says == "") || err != nil && !strings.Contains(err.Error(), tt.says) {
-			t.Errorf("%s %s %v: %v, want %q", tt.network, tt.work, tt.factors, err, tt.says)
+		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s %s %v: %v, want %q", tt.network, tt.work, tt.factors, err, tt.want)
 		}
 	}
 }

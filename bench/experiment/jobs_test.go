@@ -208,7 +208,7 @@ func TestJobsRules(t *testing.T) {
 				"rr loopback|native|local|tcp|local|0|1|1|0|64|cubic|different-cores|cleat",
 				"rr veth|native|local|tcp|between|0|1|1|0|64|cubic|different-cores|cleat|checksum=off",
 			}},
-		{"only vepa asks for a hairpin", Group{Networks: []string{"macvlan-vepa", "macvlan-bridge"}, Work: []Work{rr}, Factors: map[string][]string{"hairpin": {"on"}}},
+		{"only vepa has a hairpin switch", Group{Networks: []string{"macvlan-vepa", "macvlan-bridge"}, Work: []Work{rr}, Factors: map[string][]string{"hairpin": {"on"}}},
 			[]string{
 				"rr macvlan-vepa|native|local|tcp|between|0|1|1|0|64|cubic|different-cores|cleat|hairpin=on",
 				"rr macvlan-bridge|native|local|tcp|between|0|1|1|0|64|cubic|different-cores|cleat",

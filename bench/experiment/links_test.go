@@ -85,7 +85,7 @@ func TestImpossibleOverLinks(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		e    Experiment
-		says string
+		want string
 	}{
 		{"one link of several", linksGroup([]string{"single"}, []int{2}, TCP, nil), "it uses a single link"},
 		{"datagrams", linksGroup([]string{"mptcp"}, []int{2}, UDP, nil), "MPTCP carries TCP only"},
@@ -95,8 +95,8 @@ func TestImpossibleOverLinks(t *testing.T) {
 		{"setup", linksGroup([]string{"tunnel"}, []int{2}, Setup, nil), "setup is not measured"},
 	} {
 		var wrong *Error
-		if err := tt.e.Validate(); !errors.As(err, &wrong) || !strings.Contains(wrong.Problem, tt.says) {
-			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
+		if err := tt.e.Validate(); !errors.As(err, &wrong) || !strings.Contains(wrong.Problem, tt.want) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.want)
 		}
 	}
 	for name, e := range map[string]Experiment{

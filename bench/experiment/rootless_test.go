@@ -70,12 +70,12 @@ func TestRootlessJobs(t *testing.T) {
 		group Group
 		want  []string // jobs
 	}{
-		{"a peer is of rootless networks", Group{Networks: []string{"pasta", "nat-out"}, Work: []Work{rr}, Factors: map[string][]string{"peer": {"outside"}}},
+		{"only rootless networks have a peer", Group{Networks: []string{"pasta", "nat-out"}, Work: []Work{rr}, Factors: map[string][]string{"peer": {"outside"}}},
 			[]string{
 				"rr pasta|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|peer=outside",
 				"rr nat-out|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat",
 			}},
-		{"outbound the host has one address", Group{Networks: []string{"pasta"}, Directions: []string{"outbound", "inbound"}, Work: []Work{rr}, Factors: map[string][]string{"peer": {"host-loopback", "host-address"}}},
+		{"outbound, the host has one address", Group{Networks: []string{"pasta"}, Directions: []string{"outbound", "inbound"}, Work: []Work{rr}, Factors: map[string][]string{"peer": {"host-loopback", "host-address"}}},
 			[]string{
 				"rr pasta|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-loopback",
 				"rr pasta|native|local|tcp|inbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-loopback",
@@ -83,14 +83,14 @@ func TestRootlessJobs(t *testing.T) {
 			}},
 		{"the host is one node", Group{Networks: []string{"pasta"}, Topologies: []string{"local", "switched"}, Work: []Work{rr}, Factors: map[string][]string{"peer": {"host-loopback"}}},
 			[]string{"rr pasta|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|peer=host-loopback"}},
-		{"start is of what starts with a command", Group{Networks: []string{"loopback", "pasta"}, Directions: []string{"outbound", "inbound"}, MTU: []int{1500}, Streams: []int{1000}, Placement: []string{"free"}, Work: []Work{start}},
+		{"start needs a network with a command", Group{Networks: []string{"loopback", "pasta"}, Directions: []string{"outbound", "inbound"}, MTU: []int{1500}, Streams: []int{1000}, Placement: []string{"free"}, Work: []Work{start}},
 			[]string{
 				"start loopback|native|local|tcp|local|1500|1|1|0|0|||cleat",
 				"start pasta|native|local|tcp|outbound|1500|1|1|0|0|||cleat",
 			}},
 		{"memory has flows", Group{Networks: []string{"pasta"}, Work: []Work{memory}},
 			[]string{"memory pasta|native|local|tcp|outbound|0|1|1000|0|0|||cleat"}},
-		{"as many as the group says", Group{Networks: []string{"pasta"}, Streams: []int{10}, Work: []Work{memory}},
+		{"number of flows of the group", Group{Networks: []string{"pasta"}, Streams: []int{10}, Work: []Work{memory}},
 			[]string{"memory pasta|native|local|tcp|outbound|0|1|10|0|0|||cleat"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestRootlessErrors(t *testing.T) {
 			`network "bridge" can't be measured in this experiment: start does not apply: it is not built together with a command`},
 		{"start for a second", func() Experiment { return plain(Work{Kind: Start, Duration: time.Second}, "pasta") },
 			"start has no duration: it ends by itself"},
-		{"a peer elsewhere", func() Experiment {
+		{"unknown peer", func() Experiment {
 			e := plain(rr, "pasta")
 			e.Groups[0].Factors = map[string][]string{"peer": {"moon"}}
 			return e

@@ -33,9 +33,9 @@ func TestRuntimes(t *testing.T) {
 		want map[string]int
 	}{
 		// Only traffic has ends.
-		{"of the file", Override{}, map[string]int{"tcp in native": 1, "tcp in docker": 1, "udp in native": 1, "udp in docker": 1, "setup in native": 1}},
-		{"of the flag", Override{Runtimes: []string{"podman"}}, map[string]int{"tcp in podman": 1, "udp in podman": 1, "setup in native": 1}},
-		{"of both, and one of them", Override{Only: Only{"runtime": {"docker"}}}, map[string]int{"tcp in docker": 1, "udp in docker": 1}},
+		{"file", Override{}, map[string]int{"tcp in native": 1, "tcp in docker": 1, "udp in native": 1, "udp in docker": 1, "setup in native": 1}},
+		{"flag", Override{Runtimes: []string{"podman"}}, map[string]int{"tcp in podman": 1, "udp in podman": 1, "setup in native": 1}},
+		{"only one of two", Override{Only: Only{"runtime": {"docker"}}}, map[string]int{"tcp in docker": 1, "udp in docker": 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			changed := e.Override(tt.o)

@@ -66,8 +66,8 @@ func TestRivalsAreStarted(t *testing.T) {
 				w.Close()
 				t.Fatal("a stand-in that does nothing carries traffic")
 			}
-			if said, _ := os.ReadFile(log); !strings.Contains(string(said), want) {
-				t.Errorf("called as %q, want %q; %v", said, want, err)
+			if output, _ := os.ReadFile(log); !strings.Contains(string(output), want) {
+				t.Errorf("called as %q, want %q; %v", output, want, err)
 			}
 		})
 	}
@@ -101,15 +101,15 @@ func TestRivalsThatEnd(t *testing.T) {
 func TestRivalsHaveRoom(t *testing.T) {
 	lab.Need(t)
 	standIns(t, "#!/bin/sh\nexit 1\n")
-	for network, most := range map[string]int{"mpt": 20, "glorytun": 32} {
-		for _, links := range []int{most, most + 1} {
+	for network, limit := range map[string]int{"mpt": 20, "glorytun": 32} {
+		for _, links := range []int{limit, limit + 1} {
 			w, err := wiring.Build(t.Context(), overLinks(t, network, links))
 			skipLacking(t, err)
 			if err == nil {
 				w.Close()
 			}
 			var never *wiring.NotApplicable
-			if got, want := errors.As(err, &never), links > most; got != want {
+			if got, want := errors.As(err, &never), links > limit; got != want {
 				t.Errorf("%s over %d links: %v", network, links, err)
 			}
 		}

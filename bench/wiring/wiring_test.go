@@ -334,12 +334,12 @@ func launch(t *testing.T, network string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	said, _ := io.ReadAll(out)
+	output, _ := io.ReadAll(out)
 	if err := errors.Join(l.Wait(), l.Close()); err != nil {
-		t.Errorf("%v: %s", err, said)
+		t.Errorf("%v: %s", err, output)
 	}
-	if at, err := strconv.ParseInt(strings.TrimSpace(string(said)), 10, 64); err != nil || time.Duration(at) < before {
-		t.Errorf("the command printed %q", said)
+	if at, err := strconv.ParseInt(strings.TrimSpace(string(output)), 10, 64); err != nil || time.Duration(at) < before {
+		t.Errorf("the command printed %q", output)
 	}
 }
 

@@ -44,9 +44,9 @@ func TestModulesClosure(t *testing.T) {
 		want     string
 	}{
 		{"nothing", "", ""},
-		{"no needs", "udp_tunnel", "udp_tunnel"},
-		{"needs come first", "vxlan", "udp_tunnel vxlan"},
-		{"soft dependencies by alias, both ways round", "openvswitch", "crc32c_generic crc32c_intel libcrc32c nsh openvswitch"},
+		{"no dependencies", "udp_tunnel", "udp_tunnel"},
+		{"dependencies come first", "vxlan", "udp_tunnel vxlan"},
+		{"soft dependencies by alias, before and after", "openvswitch", "crc32c_generic crc32c_intel libcrc32c nsh openvswitch"},
 		{"each once", "vxlan udp_tunnel vxlan", "udp_tunnel vxlan"},
 		{"dashes", "crc32c-intel", "crc32c_intel"},
 		{"pattern", "nft_*", "nft_ct nft_nat"},
