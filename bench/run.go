@@ -265,7 +265,7 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 	if e, _ := catalog.Lookup(job.Cell.Network); e.Cold {
 		defer func() { err = errors.Join(err, r.testbeds.dropFor(job)) }()
 	}
-	bed, err := r.testbeds.getRetrying(ctx, job)
+	tb, err := r.testbeds.getRetrying(ctx, job)
 	if err != nil && !r.testbeds.worked(job) {
 		return true, r.absent(ctx, job, err)
 	}
@@ -274,19 +274,19 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 	switch {
 	case err != nil: // it worked before
 		s.Error = err.Error()
-	case bed.probe.BlackHole:
-		r.env.note(job.Cell, bed.facts)
-		return true, r.absent(ctx, job, &blackHole{bed.probe})
+	case tb.probe.BlackHole:
+		r.env.note(job.Cell, tb.facts)
+		return true, r.absent(ctx, job, &blackHole{tb.probe})
 	default:
-		r.env.note(job.Cell, bed.facts)
+		r.env.note(job.Cell, tb.facts)
 		measure := r.measure
 		if job.Work.Kind == experiment.Start {
 			measure = r.firstByte
 		}
-		if err := measure(ctx, bed, job, &s); err != nil {
+		if err := measure(ctx, tb, job, &s); err != nil {
 			s.Error = err.Error()
 		}
-		s.Warnings = append(s.Warnings, bed.warnings()...)
+		s.Warnings = append(s.Warnings, tb.warnings()...)
 	}
 	if err := r.record(ctx, s); err != nil {
 		return true, err
@@ -296,8 +296,8 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 		return true, nil
 	}
 	r.repeats--
-	if s.Error != "" && bed != nil {
-		bed.stopServers() // a server may be what failed
+	if s.Error != "" && tb != nil {
+		tb.stopServers() // a server may be what failed
 	}
 	return false, nil
 }

@@ -70,9 +70,9 @@ func nodesFor(pairs int) int { return 2*pairs + 3 }
 // return a testbed as well.
 func (b *testbeds) get(ctx context.Context, job experiment.Job) (*testbed, error) {
 	if i := b.index(job); i >= 0 {
-		bed := b.cached[i]
-		b.cached = append(slices.Delete(b.cached, i, i+1), bed)
-		return bed, nil
+		tb := b.cached[i]
+		b.cached = append(slices.Delete(b.cached, i, i+1), tb)
+		return tb, nil
 	}
 	spec := specOf(job)
 	cfg := wiring.Config{Spec: spec, Pairs: max(b.pairs[spec], 1), Scratch: b.scratch}
@@ -95,9 +95,9 @@ func (b *testbeds) get(ctx context.Context, job experiment.Job) (*testbed, error
 // machine a tunnel may not come up in time, or a full-size packet may be lost, and a
 // network that is absent once is not measured again.
 func (b *testbeds) getRetrying(ctx context.Context, job experiment.Job) (*testbed, error) {
-	bed, err := b.get(ctx, job)
-	if ctx.Err() != nil || catalog.RoleOf(job.Cell.Network) == catalog.Existing || !isTemporary(bed, err) {
-		return bed, err
+	tb, err := b.get(ctx, job)
+	if ctx.Err() != nil || catalog.RoleOf(job.Cell.Network) == catalog.Existing || !isTemporary(tb, err) {
+		return tb, err
 	}
 	if dropErr := b.dropFor(job); dropErr != nil {
 		return nil, errors.Join(err, dropErr)
@@ -110,9 +110,9 @@ func (b *testbeds) getRetrying(ctx context.Context, job experiment.Job) (*testbe
 
 // isTemporary reports whether another call of get may return something better: not
 // if all is well, or if the error says what this machine or a design lacks.
-func isTemporary(bed *testbed, err error) bool {
+func isTemporary(tb *testbed, err error) bool {
 	if err == nil {
-		return bed.probe.BlackHole
+		return tb.probe.BlackHole
 	}
 	return !isAbsence(err) && !errors.As(err, new(*link.ParamError))
 }
@@ -134,17 +134,17 @@ func (b *testbeds) index(job experiment.Job) int {
 // probed again when it is rebuilt: its path is the same, and full-size packets would
 // teach the network what its links are like.
 func (b *testbeds) add(ctx context.Context, job experiment.Job, n *wiring.Network) error {
-	bed := &testbed{Network: n, scratch: b.scratch, job: job, servers: make([]*server, len(n.Pairs)), facts: NetworkFacts{Notes: n.Notes}}
-	b.cached = append(b.cached, bed)
+	tb := &testbed{Network: n, scratch: b.scratch, job: job, servers: make([]*server, len(n.Pairs)), facts: NetworkFacts{Notes: n.Notes}}
+	b.cached = append(b.cached, tb)
 	known, ok := b.probed[specOf(job)]
 	if e, _ := catalog.Lookup(job.Cell.Network); ok && e.Cold {
-		bed.setProbe(known)
+		tb.setProbe(known)
 		return nil
 	}
-	if err := bed.probePath(ctx); err != nil {
+	if err := tb.probePath(ctx); err != nil {
 		return err
 	}
-	b.probed[specOf(job)] = bed.probe
+	b.probed[specOf(job)] = tb.probe
 	return nil
 }
 
@@ -173,9 +173,9 @@ func (b *testbeds) dropFor(job experiment.Job) error {
 	if i < 0 {
 		return nil
 	}
-	bed := b.cached[i]
+	tb := b.cached[i]
 	b.cached = slices.Delete(b.cached, i, i+1)
-	return bed.close()
+	return tb.close()
 }
 
 // worked reports whether traffic has passed over the job's network before.
