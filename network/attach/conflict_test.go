@@ -204,7 +204,7 @@ func TestEthernetAddressSeenByBridge(t *testing.T) {
 func TestNotesSilentEngine(t *testing.T) {
 	tb := newTestbed(t)
 	tb.container.SilentEngines = "docker"
-	const noted = "docker did not answer; with the name test:web no other engine is asked"
+	const noted = "docker did not answer; use the name test:web so that only its engine is asked"
 	got, err := tb.attach(attach.Spec{Kind: "bridge", Parent: "br0"}, nil)
 	must(t, err)
 	notes, err := tb.detachNotes()

@@ -59,5 +59,5 @@ func (c Container) matches(ref string) bool {
 
 // silenceNote says which engines delayed the lookup of the container.
 func (c Container) silenceNote() string {
-	return fmt.Sprintf("%s did not answer; with the name %s no other engine is asked", c.SilentEngines, c.QualifiedName())
+	return fmt.Sprintf("%s did not answer; use the name %s so that only its engine is asked", c.SilentEngines, c.QualifiedName())
 }
