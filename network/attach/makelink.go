@@ -88,8 +88,8 @@ func (s MakeLink) do(r *run) error {
 	return nil
 }
 
-// parse returns what is to be created under this name, which of a pair is that of the end on
-// the host.
+// parse returns the specification of the link. Of a pair, name is that of the end on the
+// host.
 func (s MakeLink) parse(name string) (link.Spec, error) {
 	params := map[string]string{"name": name}
 	for k, v := range s.Params {

@@ -14,8 +14,9 @@ import (
 	"cleat/internal/statedir"
 )
 
-// Store holds the attachments of one state directory: the files that say what is wanted,
-// which survive a restart of the machine, and those about what was done, which do not.
+// Store holds the attachments of one state directory: the files with the
+// attachments, which survive a restart of the machine, and those about the changes that were
+// made, which do not.
 //
 //	STATE/attachments/ID.json   an Attachment
 //	RUN/ops/ID                  journal of an attach in progress, or of one that died
