@@ -110,7 +110,7 @@ func (Host) Start(c Command) (Proc, error) {
 		if err := startLocked(cmd, c.CPU); err != nil {
 			return nil, fmt.Errorf("start %s: %w", c.Args[0], err)
 		}
-		return &localProc{cmd: cmd}, nil
+		return newLocalProc(cmd), nil
 	}
 	ours, theirs, err := socketPair()
 	if err != nil {

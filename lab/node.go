@@ -54,7 +54,7 @@ func (n *Node) Start(c Command) (Proc, error) {
 	if err != nil {
 		return nil, fmt.Errorf("start %s on %s: %w", c.Args[0], n, err)
 	}
-	return &localProc{cmd: cmd}, nil
+	return newLocalProc(cmd), nil
 }
 
 // Sysctl sets a parameter of the node's own network stack, with its path below /proc/sys,

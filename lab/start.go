@@ -94,13 +94,11 @@ func startLocked(cmd *exec.Cmd, cpus []int) error {
 // localProc is a program in a namespace of the lab.
 type localProc struct {
 	cmd  *exec.Cmd
-	once sync.Once
-	err  error
+	wait func() error
 }
 
-func (p *localProc) PID() int { return p.cmd.Process.Pid }
-func (p *localProc) Kill()    { p.cmd.Process.Kill() }
-func (p *localProc) Wait() error {
-	p.once.Do(func() { p.err = p.cmd.Wait() })
-	return p.err
-}
+func newLocalProc(cmd *exec.Cmd) *localProc { return &localProc{cmd, sync.OnceValue(cmd.Wait)} }
+
+func (p *localProc) PID() int    { return p.cmd.Process.Pid }
+func (p *localProc) Kill()       { p.cmd.Process.Kill() }
+func (p *localProc) Wait() error { return p.wait() }

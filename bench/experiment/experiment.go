@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -108,15 +109,9 @@ func (o Override) Given(name string) error {
 
 // Override returns a copy of e with the changes of o.
 func (e Experiment) Override(o Override) Experiment {
-	if o.Repeat != 0 {
-		e.Repeat = o.Repeat
-	}
-	if o.Seed != 0 {
-		e.Seed = o.Seed
-	}
-	if o.LinkRate != "" {
-		e.LinkRate = o.LinkRate
-	}
+	e.Repeat = cmp.Or(o.Repeat, e.Repeat)
+	e.Seed = cmp.Or(o.Seed, e.Seed)
+	e.LinkRate = cmp.Or(o.LinkRate, e.LinkRate)
 	added := slices.DeleteFunc(slices.Clone(o.Networks), e.has)
 	groups := e.Groups
 	e.Groups = nil
@@ -152,17 +147,12 @@ func (g Group) isSingleLinkBaseline(asked []string) bool {
 }
 
 func (g Group) override(o Override) Group {
-	if len(o.Pairs) > 0 {
-		g.Pairs = o.Pairs
-	}
-	if len(o.Engine) > 0 {
-		g.Engine = o.Engine
-	}
-	if len(o.MTU) > 0 {
-		g.MTU = o.MTU
-	}
-	if len(o.Links) > 0 && !g.isSingleLinkBaseline(o.Networks) {
-		g.Links = o.Links
+	g.Pairs = orList(o.Pairs, g.Pairs)
+	g.Engine = orList(o.Engine, g.Engine)
+	g.MTU = orList(o.MTU, g.MTU)
+	g.Runtimes = orList(o.Runtimes, g.Runtimes)
+	if !g.isSingleLinkBaseline(o.Networks) {
+		g.Links = orList(o.Links, g.Links)
 	}
 	if len(o.Factors) > 0 {
 		g.Factors = maps.Clone(g.Factors)
@@ -170,9 +160,6 @@ func (g Group) override(o Override) Group {
 			g.Factors = map[string][]string{}
 		}
 		maps.Copy(g.Factors, o.Factors)
-	}
-	if len(o.Runtimes) > 0 {
-		g.Runtimes = o.Runtimes
 	}
 	g.Work = slices.Clone(g.Work)
 	if len(o.Work) > 0 {

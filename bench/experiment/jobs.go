@@ -196,11 +196,14 @@ func each[T any](jobs []Job, levels []T, set func(*Job, T)) []Job {
 }
 
 // or returns levels, or the default level for an empty list.
-func or[T any](levels []T, level T) []T {
-	if len(levels) == 0 {
-		return []T{level}
+func or[T any](levels []T, level T) []T { return orList(levels, []T{level}) }
+
+// orList returns the first list, or the second if the first is empty.
+func orList[T any](first, second []T) []T {
+	if len(first) == 0 {
+		return second
 	}
-	return levels
+	return first
 }
 
 func (j *Job) set(factor, level string) {

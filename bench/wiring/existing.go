@@ -11,8 +11,6 @@ import (
 	"cleat/lab"
 	"cleat/link"
 	"cleat/netns"
-
-	"github.com/vishvananda/netlink"
 )
 
 // connectTimeout bounds a connection over an existing path; TCP waits a second before
@@ -53,19 +51,14 @@ func Existing(ctx context.Context, a, b *netns.NS, address netip.Addr) (*Network
 
 // addresses returns the addresses of a namespace at which another one could reach it.
 func addresses(ns *netns.NS) ([]netip.Addr, error) {
-	h, err := link.Handle(ns)
-	if err != nil {
-		return nil, err
-	}
-	defer h.Close()
-	list, err := h.AddrList(nil, netlink.FAMILY_ALL)
-	if err != nil {
+	var list []net.Addr
+	if err := ns.Do(func() (err error) { list, err = net.InterfaceAddrs(); return err }); err != nil {
 		return nil, fmt.Errorf("list the addresses of %s: %w", ns, err)
 	}
 	var out []netip.Addr
 	for _, a := range list {
-		if addr, ok := netip.AddrFromSlice(a.IP); ok && addr.Unmap().IsGlobalUnicast() {
-			out = append(out, addr.Unmap())
+		if p, err := netip.ParsePrefix(a.String()); err == nil && p.Addr().IsGlobalUnicast() {
+			out = append(out, p.Addr())
 		}
 	}
 	return out, nil

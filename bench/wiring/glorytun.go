@@ -147,11 +147,11 @@ func (h linkedHosts) routeAnchor() error {
 	}
 	defer handle.Close()
 	for i := range h.spec.Links {
-		l, err := handle.LinkByName(linkName(i))
+		l, err := link.Find(h.left.NS, linkName(i))
 		if err != nil {
-			return fmt.Errorf("find link %s: %w", linkName(i), err)
+			return err
 		}
-		r := &netlink.Route{Dst: ipNet(to), Gw: h.linkAddr(i, 2).AsSlice(), LinkIndex: l.Attrs().Index, Table: firstTable + i}
+		r := &netlink.Route{Dst: ipNet(to), Gw: h.linkAddr(i, 2).AsSlice(), LinkIndex: l.Index(), Table: firstTable + i}
 		if err := handle.RouteAdd(r); err != nil {
 			return fmt.Errorf("add route to %s over %s: %w", anchor, linkName(i), err)
 		}

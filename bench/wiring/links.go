@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -127,17 +128,16 @@ func (h linkedHosts) addNeighbors(i int) error {
 	return nil
 }
 
-func hardwareAddr(n *lab.Node, name string) (link.MAC, error) {
-	h, err := link.Handle(n.NS)
-	if err != nil {
-		return link.MAC{}, err
-	}
-	defer h.Close()
-	l, err := h.LinkByName(name)
-	if err != nil {
-		return link.MAC{}, fmt.Errorf("find link %q on %s: %w", name, n, err)
-	}
-	return link.MAC(l.Attrs().HardwareAddr), nil
+func hardwareAddr(n *lab.Node, name string) (mac link.MAC, err error) {
+	err = n.NS.Do(func() error {
+		i, err := net.InterfaceByName(name)
+		if err != nil {
+			return fmt.Errorf("find link %q on %s: %w", name, n, err)
+		}
+		mac = link.MAC(i.HardwareAddr)
+		return nil
+	})
+	return mac, err
 }
 
 // cableLinks makes each link a veth pair.

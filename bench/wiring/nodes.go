@@ -193,22 +193,22 @@ func onLink(n *lab.Node, name string, f func(*link.Link) error) error {
 // addRoute adds a route. The zero prefix is the default route, an empty device leaves
 // that to the kernel.
 func addRoute(n *lab.Node, to netip.Prefix, via netip.Addr, device string) error {
-	h, err := link.Handle(n.NS)
-	if err != nil {
-		return err
-	}
-	defer h.Close()
 	r := &netlink.Route{Gw: via.AsSlice()}
 	if to.IsValid() {
 		r.Dst = ipNet(to)
 	}
 	if device != "" {
-		l, err := h.LinkByName(device)
+		l, err := link.Find(n.NS, device)
 		if err != nil {
-			return fmt.Errorf("find link %q on %s: %w", device, n, err)
+			return err
 		}
-		r.LinkIndex = l.Attrs().Index
+		r.LinkIndex = l.Index()
 	}
+	h, err := link.Handle(n.NS)
+	if err != nil {
+		return err
+	}
+	defer h.Close()
 	if err := h.RouteAdd(r); err != nil {
 		return fmt.Errorf("add route to %s on %s: %w", to, n, err)
 	}
