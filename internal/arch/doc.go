@@ -1,8 +1,8 @@
-// Package arch holds the picture of the rooms against the imports, so that the
-// picture stays true. It has no code, only a test.
+// Package arch tests that imports follow this picture of the packages. It has no other
+// code. Packages (rooms) are on five floors:
 //
-//	DOOR    cmd/cleat        argv[0] decides which face is shown                 → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
-//	        doc/examples     minimal, firewall, socks5: programs to be copied    → sandbox
+//	DOOR    cmd/cleat        passes argv to cli or compat                        → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
+//	        doc/examples     minimal, firewall, socks5: example programs         → sandbox
 //	          minimal        a program in a network of its own
 //	          firewall       what it may reach
 //	          socks5         its connections through a proxy
@@ -26,89 +26,88 @@
 //	          term           tables, JSON, units, colours
 //	          termtest       text of others that a terminal must not act on, for tests
 //	        compat           other programs' command lines, one folder each      → its programs; cli/container, network/keep
-//	          pasta          in the place of pasta(1)                            → getopt, journal, portspec; sandbox, dns
-//	          slirp4netns    in the place of slirp4netns(1)                      → getopt, journal; sandbox
-//	          pipework       in the place of pipework                            → journal; network/attach, dhcp; link, netns
-//	          getopt         reads a command line as getopt_long(3) does
-//	          journal        what a helper says, where somebody may read it
-//	          portspec       pasta's way to say which ports lead where
+//	          pasta          a drop-in for pasta(1)                             → getopt, journal, portspec; sandbox, dns
+//	          slirp4netns    a drop-in for slirp4netns(1)                        → getopt, journal; sandbox
+//	          pipework       a drop-in for pipework                              → journal; network/attach, dhcp; link, netns
+//	          getopt         parses a command line like getopt_long(3)
+//	          journal        log messages, to standard error or the system log
+//	          portspec       pasta's notation for forwarded ports
 //	BRAINS  bench            runs an experiment, keeps every sample              → lab, link, netns, traffic, and its rooms:
 //	          experiment     what to measure: files and presets                  → catalog, cell, multipath
-//	          schedule       in which order: randomised blocks
+//	          schedule       the order of jobs: randomised blocks
 //	          wiring         builds each network in a lab                        → catalog, cell, container, multipath; lab, link, netns
-//	          container      runs ends in Docker, Podman, Apptainer              → cell; lab, link
-//	          attacher       gives containers links by our and others' programs  → container; lab, link, netns
+//	          container      runs clients and servers in Docker, Podman, …       → cell; lab, link
+//	          attacher       attaches containers, with Cleat and other programs  → container; lab, link, netns
 //	          host           the machine: fingerprint, processor time            → cell
-//	          summary        what the samples say                                → stats, catalog, cell
+//	          summary        medians and warnings of each cell                   → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell
 //	          report         tables, figures, the HTML page                      → summary, stats, catalog, cell, multipath
 //	          catalog        every network by name: data
-//	          multipath      several links: what they are like and could carry
-//	          cell           the nouns of results: cell, sample, summary
+//	          multipath      models of several links and their capacity
+//	          cell           the types of results: cell, sample, summary
 //	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor; internal/seal
-//	          control        asking and telling the helper of a running sandbox
-//	          supervisor     hands it sockets of the host's; it is hands to the test
-//	        network          containers, and what they are wired to; it has no code of its own, but rooms:
-//	          attach         gives a running container a link, takes it away again       → journal, announce, dhcp, segment, qdisc, resolvconf, rules; link, netns
-//	          keep           has attachments stay: leases, restarts             → attach; netns, netns/find
-//	          journal        what undoes an operation, on file before each step; it is hands to the test
-//	          survey         finds it out: namespaces, links, whose peer           → netns
-//	          graph          draws that, in text and as SVG                        → survey
-//	          trace          follows packets from one namespace to another             → survey, netns
-//	        mptcp            several links for one TCP connection: the kernel's own      → link, netns
-//	          upgrade        gives programs MPTCP sockets; it is hands to the test       → netns
-//	HANDS   policy           rules: what may reach what, by address and by name  → usernet
+//	          control        queries and controls a running sandbox
+//	          supervisor     gives a process sockets of the host; the test counts it as hands
+//	        network          containers and the links they have; no code of its own, but rooms:
+//	          attach         adds a link to a running container, removes it     → journal, announce, dhcp, segment, qdisc, resolvconf, rules; link, netns
+//	          keep           restores attachments after restarts, renews leases → attach; netns, netns/find
+//	          journal        records how to undo each step; the test counts it as hands
+//	          survey         finds namespaces, links and their peers            → netns
+//	          graph          draws a survey, as text and as SVG                 → survey
+//	          trace          follows packets from one namespace to another      → survey, netns
+//	        mptcp            several links for one TCP connection               → link, netns
+//	          upgrade        gives programs MPTCP sockets; the test counts it as hands → netns
+//	HANDS   policy           rules: what a process may reach                     → usernet
 //	        dns              DNS messages, forwarding to the host's resolvers
 //	        lab              hosts, cables and switches made of namespaces       → link, netns
-//	          labtest        the world outside of a lab, for tests                → lab, netns
+//	          labtest        hosts outside a lab, for tests                       → lab, netns
 //	          vm             the same tests under other kernels, in QEMU
-//	        link             kernel links, one file a kind                       → netns
-//	        netns            create, enter and find network namespaces
-//	          find           the running container that a person means           → netns
-//	          files          files of a container, as its own root reaches them  → netns
-//	        traffic          load generator and sink, relay between TUNs
+//	        link             kernel links, one file per kind                     → netns
+//	        netns            creates, enters and finds network namespaces
+//	          find           finds a running container by name                   → netns
+//	          files          files of a container, with its root's rights        → netns
+//	        traffic          load generator, server, relay between TUNs
 //	        tunnel           multipath GRE-in-UDP between a TUN and sockets      → order, sched, secure, wire
-//	          order          puts packets back into order, flow by flow
-//	          sched          which path carries what, how fast; which is dead
+//	          order          reorders packets, flow by flow
+//	          sched          which path sends what, and how fast; dead paths
 //	          wire           shim and control messages                           → sched
 //	          secure         handshake, packet protection, replay window; no I/O
 //	          spec           reads and checks tunnel files                       → secure
-//	          endpoint       one end on this machine: device, sockets, watching  → tunnel, sched, spec; link, netns, internal/seal
+//	          endpoint       one end on this machine: device, sockets, monitoring → tunnel, sched, spec; link, netns, internal/seal
 //	          control        queries and controls a running tunnel               → tunnel, spec
 //	          tunneltest     fake device and paths, for tests                    → tunnel
 //	        usernet          rootless data path: TUN on one side, sockets on the other
-//	          usernettest    one conformance suite for it and for its rivals     → lab, link, netns
-//	          guesttest      a guest that follows a script, for tests
-//	        network          its hands, which talk to a segment or change one part of a host or container:
-//	          segment        packets to and from the segment that a link is on  → link, netns
-//	          segmenttest    a switch with machines on it, for tests            → segment; lab, link, netns
-//	          announce       announces addresses, checks that none is a duplicate → segment; link
+//	          usernettest    conformance suite for it and for its rivals         → lab, link, netns
+//	          guesttest      a scripted guest, for tests
+//	        network          its lower half, for one segment, host or container:
+//	          segment        sends and receives packets on a link               → link, netns
+//	          segmenttest    a switch with hosts, for tests                     → segment; lab, link, netns
+//	          announce       announces addresses, checks for duplicates         → segment; link
 //	          dhcp           a DHCP client: gets, renews and releases leases    → segment, announce; link
 //	          dhcptest       a DHCP server for tests
-//	          qdisc          saves and restores the queueing disciplines of a device  → netns
-//	          resolvconf     replaces name servers in a container's resolv.conf  → netns, netns/files
-//	          rules          nftables rules known by a comment, in a table of our own  → netns
-//	        internal/seal    takes rights and system calls from a process that has its descriptors
+//	          qdisc          saves and restores queueing disciplines            → netns
+//	          resolvconf     edits a container's resolv.conf                    → netns, netns/files
+//	          rules          nftables rules in a table of Cleat's own           → netns
+//	        internal/seal    drops capabilities, file access and system calls
 //	FACTS   packet           header formats and checksums, no I/O
-//	        internal/sys     the only unsafe and raw system calls
-//	          systest        system calls that tests try, and programs don't make
-//	        internal/spell   the known word that an unknown one was meant to be
-//	        internal/yamlfile  files that people write, read strictly
-//	        internal/rate    rates in bit/s as people write them
-//	        internal/atomicfile  files that are replaced as a whole
-//	        internal/columns  text in a terminal's columns
-//	        internal/look    colours and fonts of our pictures
-//	        internal/program where tc, ovs-vsctl and others' programs are
-//	        internal/ledger  bounds what a guest can make its helper spend
+//	        internal/sys     all raw system calls, the only unsafe
+//	          systest        system calls that only tests make
+//	        internal/spell   suggests a known word for an unknown one
+//	        internal/yamlfile  reads YAML files strictly
+//	        internal/rate    parses and formats rates in bit/s
+//	        internal/atomicfile  replaces files as a whole
+//	        internal/columns  lays out text in a terminal's columns
+//	        internal/look    colours and fonts of figures
+//	        internal/program finds tc, ovs-vsctl and the like
+//	        internal/ledger  limits the memory a guest can make its helper use
 //	        internal/dnsname  compares domain names as servers do
-//	        internal/statedir  the state directory: paths, JSON files, locks, who may write to it
-//	        internal/localsock  Unix sockets by which running programs are asked and told
-//	        internal/nlsock  questions to the kernel over netlink sockets of hostile namespaces
+//	        internal/statedir  the state directory: paths, JSON files, locks, ownership
+//	        internal/localsock  Unix sockets that control running programs
+//	        internal/nlsock  netlink requests in hostile namespaces
 //
-// Imports go down, or sideways along an arrow that is drawn; everything may
-// import facts. Faces import brains and hands; brains never import faces. Tests may import what is on their own floor or below, and, when
-// they are external, lab from any floor. bench never imports
-// usernet, tunnel, sandbox or compat, once they are there: it runs our own
-// binary by command line, as it runs a rival. A new arrow is a deliberate edit
-// of this picture and of the data in the test, in the same commit.
+// Imports go down, or sideways along an arrow drawn here; every package may import facts.
+// Brains never import faces. Tests may import what is on their own floor or below, and
+// external tests may import lab from any floor. bench never imports usernet, tunnel,
+// sandbox or compat: it runs Cleat by command line, as it runs its rivals. A new arrow
+// changes this picture and the data in the test, in the same commit.
 package arch
