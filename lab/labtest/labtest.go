@@ -23,6 +23,7 @@ import (
 	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // Outside adds addresses of other machines to the lab's loopback, and brings it up. It
@@ -43,8 +44,9 @@ func Outside(t testing.TB, addrs ...string) {
 		if ip == nil {
 			t.Fatalf("invalid address %q", a)
 		}
-		// On a loopback there is no duplicate address detection to wait for.
-		if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: netlink.NewIPNet(ip)}); err != nil {
+		// Without IFA_F_NODAD an IPv6 address is tentative until a worker of the kernel has
+		// run, on a loopback too, and can't be bound before.
+		if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: netlink.NewIPNet(ip), Flags: unix.IFA_F_NODAD}); err != nil {
 			t.Fatalf("add address %s to loopback: %v", a, err)
 		}
 	}
