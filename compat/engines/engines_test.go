@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// programs is the directory with what the stories need: cleat and whoami.
+// programs is the directory of the programs that stories run: cleat and whoami.
 var programs string
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// build puts a program of ours among the programs, once.
+// build builds a program into programs, once.
 func build(t *testing.T, name, pkg string) {
 	t.Helper()
 	out := filepath.Join(programs, name)
@@ -42,8 +42,8 @@ func build(t *testing.T, name, pkg string) {
 	}
 }
 
-// story runs a script of testdata in the tree and returns what it tells: a list
-// of lines by what they are about.
+// story runs a script from testdata in the tree. It returns the script's output: lists of
+// lines by their first word.
 func story(t *testing.T, script string, args ...string) map[string][]string {
 	t.Helper()
 	tree := os.Getenv("CLEAT_SID")
@@ -78,7 +78,7 @@ func story(t *testing.T, script string, args ...string) map[string][]string {
 	return told
 }
 
-// check compares what was told, line by line, with what was expected.
+// check compares the output, line by line, with what is expected.
 func check(t *testing.T, told map[string][]string, want map[string]string) {
 	t.Helper()
 	for about, what := range want {
@@ -88,7 +88,7 @@ func check(t *testing.T, told map[string][]string, want map[string]string) {
 	}
 }
 
-// oldNetwork is Podman's before pasta, with the ports opened by slirp4netns.
+// oldNetwork is Podman's network before pasta, in which slirp4netns forwards the ports.
 const oldNetwork = "slirp4netns:port_handler=slirp4netns"
 
 func TestPodman(t *testing.T) {
@@ -112,13 +112,13 @@ func TestPodman(t *testing.T) {
 			"in from outside": "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",
 			"in from loopback": "from 10.0.5.2",
 			"route":            "default via 10.0.5.2 dev net0\n10.0.5.0/24 dev net0 scope link  src 10.0.5.100",
-			"host":             "wget: download timed out", // as with pasta: 10.0.5.100 is nobody on the host,
+			"host":             "wget: download timed out", // as with pasta: the host has no service at 10.0.5.100
 		}},
 		{"slirp4netns", []string{"--network", oldNetwork}, map[string]string{
 			"in from outside": "from 192.0.2.20", "in by UDP from outside": "from 192.0.2.20",
 			"in from the host": "from 192.0.2.10", "in from loopback": "from 10.0.2.2",
 		}},
-		// Here Podman itself forwards the ports, and hides who calls.
+		// Here Podman itself forwards the ports, and hides the client's address.
 		{"bridge", []string{"--network", "podman"}, map[string]string{
 			"in from outside": "from 10.88.0.2", "in by UDP from outside": "from 10.88.0.2", "in from loopback": "from 10.88.0.2",
 		}},
@@ -139,7 +139,7 @@ func TestPodman(t *testing.T) {
 	}
 }
 
-// cleat run serves namespaces that engines have made.
+// cleat run serves namespaces that engines have created.
 func TestNamespace(t *testing.T) {
 	for _, engine := range []string{"podman", "apptainer"} {
 		t.Run(engine, func(t *testing.T) {
@@ -151,8 +151,8 @@ func TestNamespace(t *testing.T) {
 	}
 }
 
-// An ordinary user's containers have names for the user, and, with the user's name in front,
-// for root.
+// An ordinary user's containers have names for the user and, prefixed with the user's
+// name, for root.
 func TestFind(t *testing.T) {
 	want := map[string]string{}
 	for _, who := range []string{"root", "as_user"} {
@@ -241,8 +241,8 @@ func TestRootlessKit(t *testing.T) {
 	})
 }
 
-// Both ends of an experiment run in containers of Apptainer, which Debian 12 has
-// not, and nothing is left of them.
+// Both ends of an experiment run in containers of Apptainer, which Debian 12 lacks, and
+// nothing remains of them.
 func TestBenchApptainer(t *testing.T) {
 	told := story(t, "bench.sh")
 	for _, what := range []string{"loopback in native", "loopback in apptainer", "veth in native", "veth in apptainer"} {

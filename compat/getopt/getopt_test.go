@@ -12,8 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// sample has what makes grammars hard: a name that is the beginning of another,
-// two names for one option, and all arities.
+// sample has what makes a grammar ambiguous: a name that is a prefix of another, two
+// names for one option, and all arities.
 var sample = []Option{
 	{Name: "mtu", Short: 'm', Arity: Required, ID: "mtu"},
 	{Name: "map-gw", ID: "map-gw"},
@@ -87,8 +87,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestAgainstTheCLibrary asks getopt(1), which calls getopt_long, about random
-// command lines.
+// TestAgainstTheCLibrary compares Parse with getopt(1), which calls getopt_long, on
+// random command lines.
 func TestAgainstTheCLibrary(t *testing.T) {
 	program, err := exec.LookPath("getopt")
 	if err != nil {
@@ -113,7 +113,7 @@ func TestAgainstTheCLibrary(t *testing.T) {
 	}
 }
 
-// askLibrary is getopt(1)'s answer, or its first complaint.
+// askLibrary returns getopt(1)'s output, or its first error message.
 func askLibrary(program string, options []Option, inOrder bool, args []string) string {
 	arity := map[Arity]string{None: "", Required: ":", Optional: "::"}
 	short, long := "", []string{}
@@ -139,9 +139,9 @@ func askLibrary(program string, options []Option, inOrder bool, args []string) s
 	return strings.Join(strings.Fields(string(out)), " ")
 }
 
-// render is what Parse says, in getopt(1)'s form.
+// render returns the result of Parse in getopt(1)'s form.
 func render(g Grammar, args []string) string {
-	// getopt(1) can't be told that two names are one option.
+	// getopt(1) can't give one option two names.
 	g.Options = append([]Option(nil), g.Options...)
 	for i := range g.Options {
 		g.Options[i].ID = fmt.Sprint(i)
@@ -158,8 +158,8 @@ func render(g Grammar, args []string) string {
 	return strings.Join(strings.Fields(b.String()), " ")
 }
 
-// FuzzParse checks what holds for any command line: nothing is lost, nothing is
-// invented, and what was met before an error is what a shorter line meets.
+// FuzzParse checks properties of every command line: no argument is lost or invented, and
+// the options before an error are those of the command line cut off there.
 func FuzzParse(f *testing.F) {
 	f.Add("-q4 -m 1500 a --map-gw\x00--\x00-q", true)
 	f.Add("--so=1 --c --colour=x -cred", false)
@@ -188,7 +188,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// spelled is a match as it would be typed in full.
+// spelled returns a match as its complete spelling.
 func spelled(m Match) []string {
 	switch {
 	case !m.Given:

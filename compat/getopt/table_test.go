@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// wishes is what the sample table's options ask for.
+// wishes collects the values of the sample table's options.
 type wishes struct {
 	loud, quiet, help bool
 	mtu               string

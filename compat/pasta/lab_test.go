@@ -23,8 +23,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain lets the test binary be pasta under that name, as it is started by
-// run and by its own copy.
+// TestMain makes the test binary behave as pasta when it is called by that name, by run
+// or by its own copy.
 func TestMain(m *testing.M) {
 	sandbox.Init()
 	if filepath.Base(os.Args[0]) == "pasta" {
@@ -33,19 +33,19 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// program is pasta with arguments, not started.
+// program returns a command that runs pasta, not started.
 func program(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = append([]string{"pasta"}, args...)
 	return cmd
 }
 
-// run runs pasta to its end and returns what it printed and its exit code.
+// run runs pasta until it exits, and returns its output and exit code.
 func run(t *testing.T, args ...string) (out string, code int) {
 	t.Helper()
 	var b bytes.Buffer
 	cmd := program(args...)
-	cmd.Stdout, cmd.Stderr = &b, &b // Run waits until nobody holds them open
+	cmd.Stdout, cmd.Stderr = &b, &b // Run waits until no process has the pipes open
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -54,7 +54,7 @@ func run(t *testing.T, args ...string) (out string, code int) {
 	cmd.ExtraFiles = []*os.File{w, w, w, w, w, w, w, w}
 	err = cmd.Run()
 	w.Close()
-	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // it has that closed, too
+	if _, err := r.Read(make([]byte, 1)); !errors.Is(err, io.EOF) { // the helper must have closed this one as well
 		t.Error(err)
 	}
 	exit := new(exec.ExitError)
@@ -67,7 +67,7 @@ func run(t *testing.T, args ...string) (out string, code int) {
 	return b.String(), 0
 }
 
-// guest is a namespace with a name in the file system.
+// guest creates a namespace with a name in the file system.
 func guest(t *testing.T) (ns *netns.NS, path string) {
 	t.Helper()
 	labtest.Outside(t)
@@ -84,8 +84,8 @@ func guest(t *testing.T) (ns *netns.NS, path string) {
 	return ns, path
 }
 
-// helper reads the process id that pasta left, and sees to it that the process
-// does not stay: in a lab we are the parent of all orphans.
+// helper reads the process id that pasta wrote, and makes sure that the process ends with
+// the test. In a lab the test is the parent of all orphans.
 func helper(t *testing.T, pidFile string) int {
 	t.Helper()
 	b, err := os.ReadFile(pidFile)
@@ -104,7 +104,7 @@ func helper(t *testing.T, pidFile string) int {
 	return pid
 }
 
-// wait waits for the helper's end.
+// wait waits for the helper to exit.
 func wait(t *testing.T, pid int) unix.WaitStatus {
 	t.Helper()
 	var s unix.WaitStatus
@@ -114,7 +114,7 @@ func wait(t *testing.T, pid int) unix.WaitStatus {
 	return s
 }
 
-// ask connects from a namespace and returns what is answered.
+// ask connects from a namespace and returns the reply.
 func ask(in *netns.NS, address string) (answer string, err error) {
 	doing := in.Do(func() error {
 		c, dialing := net.Dial("tcp", address)
@@ -139,7 +139,7 @@ func current(t *testing.T) *netns.NS {
 	return ns
 }
 
-// until asks again and again whether something is so.
+// until polls until cond holds.
 func until(so func() bool) {
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
@@ -148,7 +148,7 @@ func until(so func() bool) {
 	}
 }
 
-// status is a field of /proc/PID/status.
+// status returns a field of /proc/PID/status.
 func status(t *testing.T, pid int, field string) string {
 	t.Helper()
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -165,9 +165,9 @@ func status(t *testing.T, pid int, field string) string {
 
 const noForwards = "-t none -u none -T none -U none"
 
-// TestAttach is how Podman does it: pasta exits with 0 when the network works,
-// having printed nothing and let go of its streams; the helper is sealed; it
-// ends with the path.
+// TestAttach runs pasta as Podman does: it exits with 0 when the network works, having
+// printed nothing and closed its streams. The helper is sealed, and ends when the path is
+// removed.
 func TestAttach(t *testing.T) {
 	inside, path := guest(t)
 	host := current(t)
@@ -213,7 +213,7 @@ func TestAttach(t *testing.T) {
 	}
 }
 
-// TestFollows forwards what begins to listen, both ways, as by default.
+// TestFollows forwards ports that begin to listen, in both directions, as by default.
 func TestFollows(t *testing.T) {
 	inside, path := guest(t)
 	host := current(t)
@@ -231,7 +231,7 @@ func TestFollows(t *testing.T) {
 		from          *netns.NS
 		address, want string
 	}{{host, "127.0.0.1:18081", "inside"}, {inside, "127.0.0.1:18082", "outside"}} {
-		until(func() bool { // it takes the helper a moment to notice
+		until(func() bool { // the helper notices after a short time
 			got, err := ask(r.from, r.address)
 			if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
 				t.Fatalf("%s: %q, %v", r.address, got, err)
@@ -239,13 +239,13 @@ func TestFollows(t *testing.T) {
 			return got == r.want
 		})
 	}
-	until(func() bool { // a sealed helper can still tell
+	until(func() bool { // a sealed helper can still see it
 		b, err := os.ReadFile(log)
 		return err == nil && strings.Contains(string(b), "port=18080") && strings.Contains(string(b), "address already in use")
 	})
 }
 
-// TestFailures: an exit code, a text, and nothing left behind.
+// TestFailures checks exit code and message, and that nothing is left behind.
 func TestFailures(t *testing.T) {
 	_, path := guest(t)
 	taken := labtest.Serve(t, current(t), "127.0.0.1:0", labtest.Reply("taken"))
@@ -278,7 +278,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestForeground stays until a signal asks it to end.
+// TestForeground runs until a signal ends it.
 func TestForeground(t *testing.T) {
 	_, path := guest(t)
 	dir := t.TempDir()
@@ -328,7 +328,7 @@ func TestForeground(t *testing.T) {
 	}
 }
 
-// TestSpawn runs commands, whose end is ours.
+// TestSpawn runs commands, whose end is also pasta's.
 func TestSpawn(t *testing.T) {
 	labtest.Outside(t)
 	t.Setenv("SHELL", "/bin/true")

@@ -21,7 +21,7 @@ func addrs(list ...string) (out []netip.Addr) {
 	return out
 }
 
-// office is a host with both families and a resolver of its own.
+// office is a host with both families and its own resolver.
 var office = Host{
 	Link4:       Template{Link: "eth0", Addr: prefix("192.0.2.10/24"), Gateway: addr("192.0.2.1")},
 	Link6:       Template{Link: "eth0", Addr: prefix("2001:db8::10/64"), Gateway: addr("fe80::1")},
@@ -31,10 +31,10 @@ var office = Host{
 
 var only4 = Host{Link4: office.Link4, Nameservers: office.Nameservers, Ephemeral: office.Ephemeral}
 
-// router is the office's gateway where it means itself.
+// router maps the gateway of office to itself, the router.
 var router = sandbox.Mapping{Guest: addr("192.0.2.1"), Host: addr("192.0.2.1")}
 
-// everything is what stands for nothing said: all listeners are followed.
+// everything is the default: all listening ports are forwarded.
 func everything(listen string, protocols ...sandbox.Protocol) (all []sandbox.AutoForward) {
 	a := sandbox.AutoForward{Only: []sandbox.PortRange{{First: 1, Last: 32767}, {First: 61000, Last: 65535}}}
 	if listen != "" {
@@ -47,10 +47,10 @@ func everything(listen string, protocols ...sandbox.Protocol) (all []sandbox.Aut
 	return all
 }
 
-// quiet are options without any forwards, to be followed by what a row is about.
+// quiet turns off all forwards; a row appends the options that it is about.
 const quiet = "--config-net -t none -u none -T none -U none "
 
-// like is what quiet means on the office's host.
+// like returns the plan of quiet on the office host, changed by change.
 func like(change func(*sandbox.Config)) sandbox.Config {
 	c := sandbox.Config{
 		Interface: "eth0", MapRoot: true, Tier: sandbox.TierTUN,
@@ -68,7 +68,7 @@ func forward(p sandbox.Protocol, listen, to string) sandbox.Forward {
 	return f
 }
 
-// end reads "22" as port 22 of no address.
+// end parses "22" as port 22 of no address.
 func end(s string) netip.AddrPort {
 	if a, err := netip.ParseAddrPort(s); err == nil {
 		return a
@@ -386,7 +386,7 @@ func TestRefusals(t *testing.T) {
 				_, err = o.Plan(office)
 			}
 			switch {
-			case r.want == "" && err != nil: // --no-m is --no-map-gw
+			case r.want == "" && err != nil: // --no-m abbreviates --no-map-gw
 				t.Errorf("%v", err)
 			case r.want != "" && (err == nil || err.Error() != r.want):
 				t.Errorf("%v, want %s", err, r.want)
@@ -395,7 +395,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestEndings are options after which nothing else counts.
+// TestEndings checks options that end parsing.
 func TestEndings(t *testing.T) {
 	if o, err := Parse([]string{"--version", "--bogus"}); err != nil || !o.Version {
 		t.Errorf("--version before nonsense: %+v, %v", o, err)

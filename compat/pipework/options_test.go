@@ -23,7 +23,7 @@ func mac(t *testing.T, s string) link.MAC {
 	return m
 }
 
-// same compares what has addresses in it.
+// same compares values that contain addresses.
 var same = cmp.Options{cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }), cmp.Comparer(func(a, b netip.Addr) bool { return a == b })}
 
 func TestParse(t *testing.T) {
@@ -31,7 +31,7 @@ func TestParse(t *testing.T) {
 		name, args string
 		want       Options
 	}{
-		// Every form of the README of the script.
+		// Every form in the README of the script.
 		{"bridge", "br1 web 192.0.2.1/24", Options{Host: "br1", Guest: "web", IP: prefix("192.0.2.1/24")}},
 		{"length", "br1 web 192.0.2.25/20", Options{Host: "br1", Guest: "web", IP: prefix("192.0.2.25/20")}},
 		{"gateway", "br1 web 192.0.2.25/24@192.0.2.1", Options{Host: "br1", Guest: "web", IP: prefix("192.0.2.25/24"), Gateway: addr("192.0.2.1")}},
@@ -61,11 +61,11 @@ func TestParse(t *testing.T) {
 		{"Open vSwitch", "ovsbr0 web 192.0.2.2/24", Options{Host: "ovsbr0", Guest: "web", IP: prefix("192.0.2.2/24")}},
 		{"InfiniBand", "ib0 web 192.0.2.10/24 @8001", Options{Host: "ib0", Guest: "web", IP: prefix("192.0.2.10/24"), VLAN: "8001"}},
 
-		// The variant of the thesis.
+		// The variant in the thesis.
 		{"ipvlan", "eth0 --ipvlan -i eth2 web 192.0.2.2/24", Options{Host: "eth0", IPvlan: true, Link: "eth2", Guest: "web", IP: prefix("192.0.2.2/24")}},
 		{"host name", "eth0 -H web1 web dhcp", Options{Host: "eth0", HostName: "web1", Guest: "web", DHCP: &DHCP{Client: "dhcp"}}},
 
-		// What goes beyond the examples.
+		// Forms that the examples lack.
 		{"any order", "-l h0 br1 -a 4 -i eth2 web 192.0.2.1/24", Options{Host: "br1", Link: "eth2", HostEnd: "h0", Family: 4, Guest: "web", IP: prefix("192.0.2.1/24")}},
 		{"netmask", "br1 web 192.0.2.1/255.255.255.128", Options{Host: "br1", Guest: "web", IP: prefix("192.0.2.1/25")}},
 		{"no address, IPv6", "br1 web ::/0", Options{Host: "br1", Guest: "web"}},

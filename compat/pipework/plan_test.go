@@ -16,7 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// machine has a device of each sort.
+// machine has a device of each kind.
 func machine() []Device {
 	nic := link.MAC{0x02, 0, 0x5e, 0x10, 0, 1}
 	return []Device{
@@ -34,7 +34,7 @@ func machine() []Device {
 	}
 }
 
-// like is what "HOSTIF web 192.0.2.10/24" wants.
+// like returns the spec of "HOSTIF web 192.0.2.10/24", changed by change.
 func like(kind, parent string, change func(*attach.Spec)) attach.Spec {
 	w := attach.Spec{Kind: kind, Parent: parent, Name: "eth1", Addresses: []netip.Prefix{prefix("192.0.2.10/24")}}
 	if change != nil {
@@ -43,7 +43,7 @@ func like(kind, parent string, change func(*attach.Spec)) attach.Spec {
 	return w
 }
 
-// leased is what "HOSTIF web dhcp" wants.
+// leased returns the spec of "HOSTIF web dhcp", changed by change.
 func leased(kind, parent string, change func(*attach.Spec)) attach.Spec {
 	w := like(kind, parent, change)
 	w.Addresses, w.DHCP = nil, true
@@ -169,8 +169,7 @@ func TestPlanRefuses(t *testing.T) {
 	}
 }
 
-// Errors of attaching are told in the script's terms; those that have a hint keep
-// it.
+// Errors of attaching use the script's terms; those with a hint keep it.
 func TestExplain(t *testing.T) {
 	o := Options{Host: "br1", Guest: "web", HostEnd: "h0", DHCP: &DHCP{Client: "udhcpc"}}
 	rows := []struct {
@@ -204,7 +203,8 @@ func TestExplain(t *testing.T) {
 	}
 }
 
-// Options for the DHCP client that say what ours does anyway, or a host name, are taken.
+// Options for the DHCP client are accepted if they ask for its default behaviour, or set
+// a host name.
 func TestClientOptions(t *testing.T) {
 	rows := []struct{ name, word, hostName, note, lack string }{
 		{"none", "udhcpc", "", "", ""},

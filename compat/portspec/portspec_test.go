@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-var linux = Ports{32768, 60999} // the kernel's own ip_local_port_range
+var linux = Ports{32768, 60999} // the kernel's ip_local_port_range
 
-// describe is a Spec on one line.
+// describe formats a Spec on one line.
 func describe(s Spec) string {
 	if s.None {
 		return "none"
@@ -130,7 +130,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// slow says where a port leads by reading the entries again for that port alone.
+// slow returns where a port is forwarded, by reading the entries for that port alone.
 func slow(entries string, port int, ephemeral Ports) (to int, leads bool) {
 	only := true
 	for e := range strings.SplitSeq(entries, ",") {
@@ -171,7 +171,7 @@ func slow(entries string, port int, ephemeral Ports) (to int, leads bool) {
 	return to, leads
 }
 
-// FuzzParse holds Parse against the slow reading, port by port.
+// FuzzParse compares Parse with slow, port by port.
 func FuzzParse(f *testing.F) {
 	for _, s := range []string{"22", "22-80:32-90,~50", "all,1:2,~3", "auto,~22", "::1/auto", "0.0.0.0/5000:192.0.2.5/6000", "%eth0/22", "[::1]/22", "none", "~1-65535"} {
 		f.Add(s)
@@ -187,7 +187,7 @@ func FuzzParse(f *testing.F) {
 				if !r.ToAddr.IsValid() {
 					t.Fatalf("%q: impossible range %+v", text, r)
 				}
-				return // the slow reading knows no addresses
+				return // slow ignores addresses
 			}
 		}
 		if s.Listen != (netip.Addr{}) || s.Interface != "" || strings.HasPrefix(text, "/") {

@@ -19,7 +19,7 @@ import (
 	"cleat/sandbox"
 )
 
-// ports is a forwarder that remembers.
+// ports is a forwarder that records its forwards.
 type ports map[string]bool
 
 func (p ports) key(f sandbox.Forward) string {
@@ -42,7 +42,7 @@ func (p ports) Unforward(f sandbox.Forward) error {
 	return nil
 }
 
-// TestAPI is one conversation: each row builds on those before.
+// TestAPI is one conversation: each row depends on those before.
 func TestAPI(t *testing.T) {
 	open := ports{}
 	ask := startAPI(t, &api{ports: open, guest: netip.MustParseAddr("10.0.2.100")})
@@ -87,8 +87,8 @@ func TestAPI(t *testing.T) {
 	}
 }
 
-// startAPI serves on a socket and returns a client of it, which doesn't say that
-// it has ended, like nc.
+// startAPI serves on a socket and returns a client that, like nc, does not close its
+// writing side.
 func startAPI(t *testing.T, a *api) func(request string) (reply string) {
 	t.Helper()
 	return startAPIAt(t, a, func(l net.Listener) net.Listener { return l })
@@ -122,14 +122,14 @@ func startAPIAt(t *testing.T, a *api, wrap func(net.Listener) net.Listener) func
 			t.Fatal(err)
 		}
 		b, err := io.ReadAll(c)
-		if err != nil && !errors.Is(err, syscall.ECONNRESET) { // what it has not read of too large a request
+		if err != nil && !errors.Is(err, syscall.ECONNRESET) { // the rest of a request that is too large
 			t.Fatal(err)
 		}
 		return string(b)
 	}
 }
 
-// TestAPIEndsAmidARequest: who says nothing does not hold up the end.
+// TestAPIEndsAmidARequest: a silent client does not delay the end.
 func TestAPIEndsAmidARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe()
@@ -144,7 +144,7 @@ func TestAPIEndsAmidARequest(t *testing.T) {
 	})
 }
 
-// lacking is a listener that can't accept for want of what comes back.
+// lacking is a listener whose first Accept calls fail with temporary errors.
 type lacking struct {
 	net.Listener
 	errs []error
@@ -159,7 +159,7 @@ func (l *lacking) Accept() (net.Conn, error) {
 	return l.Listener.Accept()
 }
 
-// A lack of descriptors or memory, or a client that has gone, does not end the API.
+// A shortage of descriptors or memory, or a client that has gone, does not end the API.
 func TestAPIOutlivesFailuresToAccept(t *testing.T) {
 	ask := startAPIAt(t, &api{ports: ports{}}, func(l net.Listener) net.Listener {
 		return &lacking{l, []error{syscall.EMFILE, syscall.ENFILE, syscall.ECONNABORTED, syscall.ENOBUFS}}
@@ -169,7 +169,7 @@ func TestAPIOutlivesFailuresToAccept(t *testing.T) {
 	}
 }
 
-// Clients that say nothing keep nobody waiting.
+// Silent clients delay nobody.
 func TestAPIServesOthersBesideSilentClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -212,7 +212,7 @@ func (l *handed) Accept() (net.Conn, error) {
 func (l *handed) Close() error   { return nil }
 func (l *handed) Addr() net.Addr { return &net.UnixAddr{} }
 
-// A client that does not read its answer is given up.
+// A client that does not read its answer is dropped.
 func TestAPIGivesUpAClientThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		near, far := net.Pipe() // has no buffer
@@ -225,7 +225,7 @@ func TestAPIGivesUpAClientThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// More clients than mostClients wait, and are served when others have ended.
+// Clients beyond mostClients wait, and are served after others have ended.
 func TestAPIBoundsClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, stop := context.WithCancel(t.Context())
@@ -248,7 +248,7 @@ func TestAPIBoundsClients(t *testing.T) {
 	})
 }
 
-// endless is a listener whose clients say nothing.
+// endless is a listener whose clients send nothing.
 type endless struct{ accepted int }
 
 func (l *endless) Accept() (net.Conn, error) {
@@ -275,7 +275,7 @@ func TestAPIBoundsForwards(t *testing.T) {
 	}
 }
 
-// TestListen replaces a socket that was left behind, and nothing else.
+// TestListen replaces a stale socket, and no other file.
 func TestListen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "api.sock")
 	for range 2 {
@@ -294,7 +294,7 @@ func TestListen(t *testing.T) {
 	}
 }
 
-// FuzzAnswer looks for requests that crash the API, or whose answer is no JSON.
+// FuzzAnswer looks for requests that crash the API, or whose answer is not JSON.
 func FuzzAnswer(f *testing.F) {
 	f.Add([]byte(`{"execute": "add_hostfwd", "arguments":{"proto": "tcp","host_port":8080,"guest_port":80}}`))
 	f.Add([]byte(`{"execute": "remove_hostfwd", "arguments":{"id": 1}}`))

@@ -10,7 +10,7 @@ import (
 	"testing/iotest"
 )
 
-// FuzzParse reads command lines that nobody would type, and plans what they ask for.
+// FuzzParse parses unlikely command lines, and plans what they ask for.
 func FuzzParse(f *testing.F) {
 	for _, line := range []string{"-c\x00-r\x003\x001234\x00tap0", "--cidr\x00192.0.2.0/24\x00--netns-type=path\x00/proc/1/ns/net\x00tap0", "--cidr=0.0.0.0/0\x001", "--cidr=10.0.0.0/31\x001",
 		"--mtu\x0065521\x001\x00t", "--outbound-addr=eth0\x00--outbound-addr6\x00::1\x001", "-a\x00/run/x\x00--userns-path\x00\x001", "--macaddress\x00x\x001"} {
@@ -25,7 +25,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzReadRequest reads requests that come whole, byte by byte, or not to their end.
+// FuzzReadRequest reads requests that arrive whole, byte by byte, or incomplete.
 func FuzzReadRequest(f *testing.F) {
 	f.Add([]byte(`{"execute": "list_hostfwd"}`))
 	f.Add([]byte(`{"execute": "`))

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestMain lets the test binary be slirp4netns under that name.
+// TestMain makes the test binary behave as slirp4netns when it is called by that name.
 func TestMain(m *testing.M) {
 	sandbox.Init()
 	if filepath.Base(os.Args[0]) == "slirp4netns" {
@@ -30,14 +30,14 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// program is slirp4netns with arguments, not started.
+// program returns a command that runs slirp4netns, not started.
 func program(args ...string) *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Args = append([]string{"slirp4netns"}, args...)
 	return cmd
 }
 
-// sleeper is a process in a network namespace of its own.
+// sleeper starts a process in a network namespace of its own.
 func sleeper(t *testing.T) (pid string, inside *netns.NS) {
 	t.Helper()
 	labtest.Outside(t)
@@ -57,8 +57,8 @@ func sleeper(t *testing.T) (pid string, inside *netns.NS) {
 	return fmt.Sprint(cmd.Process.Pid), inside
 }
 
-// start starts slirp4netns and waits until it is ready, or has ended. Descriptor
-// 3 is for --ready-fd, 4 for --exit-fd, and hangUp closes the latter's end.
+// start starts slirp4netns and waits until it is ready, or has exited. Descriptor 3 is
+// for --ready-fd, 4 for --exit-fd; hangUp closes the other end of the latter.
 func start(t *testing.T, args ...string) (cmd *exec.Cmd, ready string, hangUp func() error) {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -110,7 +110,8 @@ func ask(network, address, request string) (string, error) {
 	return string(b), err
 }
 
-// TestServe is a life: ready, out, a port by the API, and the end by --exit-fd.
+// TestServe follows one process: ready, connections out, a port added by the API, and the
+// end by --exit-fd.
 func TestServe(t *testing.T) {
 	pid, inside := sleeper(t)
 	outer := labtest.Serve(t, nil, "127.0.0.1:0", labtest.Reply("outside"))
@@ -165,7 +166,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// TestReplacesATAP is how RootlessKit prepares the namespace.
+// TestReplacesATAP uses a namespace as RootlessKit prepares it.
 func TestReplacesATAP(t *testing.T) {
 	pid, inside := sleeper(t)
 	tap := &netlink.Tuntap{LinkAttrs: netlink.LinkAttrs{Name: "tap0"}, Mode: netlink.TUNTAP_MODE_TAP, Flags: netlink.TUNTAP_DEFAULTS}
@@ -195,7 +196,7 @@ func TestReplacesATAP(t *testing.T) {
 	}
 }
 
-// TestFailures end with 1 and without "1".
+// TestFailures checks that failures exit with 1, and do not write "1" to --ready-fd.
 func TestFailures(t *testing.T) {
 	pid, _ := sleeper(t)
 	rows := []struct{ name, args, text string }{
@@ -216,7 +217,7 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestHelp has what RootlessKit looks for.
+// TestHelp checks for what RootlessKit parses.
 func TestHelp(t *testing.T) {
 	out, err := program("--help").Output()
 	if err != nil {

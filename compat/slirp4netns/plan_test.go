@@ -13,7 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// links is the host's links for --outbound-addr.
+// links are the host's links for --outbound-addr.
 func links(link string, four bool) (netip.Addr, error) {
 	switch {
 	case link != "eth0":
@@ -24,7 +24,7 @@ func links(link string, four bool) (netip.Addr, error) {
 	return netip.MustParseAddr("2001:db8::10"), nil
 }
 
-// like is what "4711 tap0" means.
+// like returns the plan of "4711 tap0", changed by change.
 func like(change func(*sandbox.Config)) sandbox.Config {
 	c := sandbox.Config{
 		Interface: "tap0", MTU: 1500, NoConfigure: true, ReplaceTUN: true, NoIPv6: true, Tier: sandbox.TierTUN,
