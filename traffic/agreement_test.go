@@ -14,8 +14,8 @@ import (
 	"cleat/traffic"
 )
 
-// agreementVariable asks for the comparison with iperf3 and says how many
-// interleaved runs; it needs a quiet machine with two processors, and minutes:
+// agreementVariable turns on the comparison with iperf3. Its value is the number of
+// interleaved runs. The comparison takes minutes and a quiet machine with two processors:
 //
 //	TRAFFIC_AGREEMENT=10 go test -run TestAgreement -v ./traffic
 const agreementVariable = "TRAFFIC_AGREEMENT"
@@ -83,7 +83,7 @@ func ratio(t *testing.T, rates map[traffic.Engine][]float64) float64 {
 	return q
 }
 
-// TestAgreementLoopback: the built-in engine reaches 0.97 of iperf3's rate.
+// TestAgreementLoopback requires 0.97 of iperf3's rate.
 func TestAgreementLoopback(t *testing.T) {
 	n := agreementRuns(t)
 	if q := ratio(t, agreement(t, n, nil, nil, "127.0.0.1", true)); q < 0.97 {
@@ -91,7 +91,8 @@ func TestAgreementLoopback(t *testing.T) {
 	}
 }
 
-// TestAgreementShaped: over a veth of 1 Gbit/s the two agree within 2 %.
+// TestAgreementShaped requires that both engines agree within 2 % over a veth of 1
+// Gbit/s.
 func TestAgreementShaped(t *testing.T) {
 	n := agreementRuns(t)
 	client, server, address := cable(t, lab.Cable{RateBitsPerSec: 1e9})
@@ -100,7 +101,7 @@ func TestAgreementShaped(t *testing.T) {
 	}
 }
 
-// cable is two nodes with a veth between them.
+// cable returns two nodes with a veth between them, and the server's address.
 func cable(t *testing.T, c lab.Cable) (client, server *lab.Node, address string) {
 	t.Helper()
 	lab.Need(t)

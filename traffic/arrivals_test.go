@@ -12,7 +12,7 @@ import (
 	"cleat/traffic"
 )
 
-// pausing is a proxy in front of address that hands on nothing of what clients
+// pausing returns the address of a proxy to address. It forwards nothing that clients
 // send between from and to, counted from the first byte.
 func pausing(t *testing.T, address string, from, to time.Duration) string {
 	t.Helper()
@@ -41,7 +41,7 @@ func pausing(t *testing.T, address string, from, to time.Duration) string {
 	return l.Addr().String()
 }
 
-// pauser pauses all of a proxy's connections at once.
+// pauser pauses all connections of a proxy at once.
 type pauser struct {
 	from, to time.Duration
 	first    sync.Once
@@ -65,8 +65,8 @@ func (p *pauser) copy(dst io.Writer, src io.Reader) {
 	}
 }
 
-// TestOutage: a pause in the middle is found, also when the rest of the run is
-// nothing but pause, and so is what came before it.
+// TestOutage checks that a pause in the middle of a run is found, and so is one at the
+// end, together with the data before it.
 func TestOutage(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -93,7 +93,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// checkEarly holds the two rates against the whole.
+// checkEarly compares the two rates with that of the whole run.
 func checkEarly(t *testing.T, r traffic.Result, seconds float64) {
 	t.Helper()
 	if r.EarlySeconds < seconds-0.001 || r.EarlyBitsPerSecond <= 0 {
@@ -122,8 +122,8 @@ func TestEarlyDatagrams(t *testing.T) {
 	}
 }
 
-// TestEarlyIsAsked: who does not ask gets none of it.
-func TestEarlyIsAsked(t *testing.T) {
+// TestNoEarlyRateByDefault checks that there is no early rate unless it was requested.
+func TestNoEarlyRateByDefault(t *testing.T) {
 	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
 	for _, w := range []traffic.Work{traffic.TCP, traffic.UDP} {
 		if r := run(t, traffic.Config{Work: w, Address: address, BitsPerSecond: map[traffic.Work]float64{traffic.UDP: 1e6}[w]}); r.Outage != 0 || r.EarlySeconds != 0 || r.SteadyBitsPerSecond != 0 {
@@ -132,7 +132,7 @@ func TestEarlyIsAsked(t *testing.T) {
 	}
 }
 
-// TestEarlyOfAShorterRun: all of it is early.
+// TestEarlyOfAShorterRun: the whole run is early.
 func TestEarlyOfAShorterRun(t *testing.T) {
 	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
 	r := run(t, traffic.Config{Work: traffic.TCP, Address: address, Early: time.Minute})

@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// flowPair is two ends of a flow on loopback.
+// flowPair returns both ends of a flow over loopback.
 func flowPair(t testing.TB) (from, to *flow) {
 	t.Helper()
 	home := netip.MustParseAddrPort("127.0.0.1:0")
@@ -44,7 +44,7 @@ func flowPair(t testing.TB) (from, to *flow) {
 	return &flow{sock: a, index: 3, token: 9}, &flow{sock: b, index: 3, token: 9}
 }
 
-// receiver is what flow.receive sets up before its loop.
+// receiver sets up what flow.receive needs before its loop.
 func receiver(size int) (*sys.Batch, [][]byte) {
 	n := batchFor(size)
 	in, bufs := sys.NewBatch(n, 1), make([][]byte, n)
@@ -56,7 +56,7 @@ func receiver(size int) (*sys.Batch, [][]byte) {
 	return in, bufs
 }
 
-// drain takes what has arrived, without waiting.
+// drain reads what has arrived, without waiting.
 func drain(t testing.TB, f *flow, in *sys.Batch, bufs [][]byte) {
 	t.Helper()
 	for {
@@ -119,7 +119,7 @@ func TestBlastIsCounted(t *testing.T) {
 	}
 }
 
-// Only datagrams of this flow and this round count.
+// Only datagrams of this flow and this round are counted.
 func TestFlowIgnoresStrangers(t *testing.T) {
 	f := &flow{token: 9, index: 3}
 	f.begin(2)

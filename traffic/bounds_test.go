@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// order opens a control connection with a token of its own and a hello.
+// order opens a control connection with its own token and sends a hello.
 func order(t *testing.T, address string, token int, params string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -35,7 +35,7 @@ func order(t *testing.T, address string, token int, params string) net.Conn {
 	return c
 }
 
-// threads is how many a process has.
+// threads returns the number of threads of a process.
 func threads(t *testing.T, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -51,7 +51,7 @@ func threads(t *testing.T, pid int) int {
 	return n
 }
 
-// needDescriptors skips where a test can't open as many.
+// needDescriptors skips the test if it can't open n descriptors.
 func needDescriptors(t *testing.T, n uint64) {
 	t.Helper()
 	var limit unix.Rlimit
@@ -63,8 +63,8 @@ func needDescriptors(t *testing.T, n uint64) {
 	}
 }
 
-// A thread waits for each connection that has not said what it is for. The Go runtime ends a
-// program that has 10,000 of them, so the server must not have one for every connection.
+// Each connection that has not sent its preamble occupies a thread. The Go runtime aborts
+// a program with 10,000 threads, so the server must bound such connections.
 func TestSilentConnectionsAreBounded(t *testing.T) {
 	const connections = 2000
 	needDescriptors(t, connections+100)
@@ -78,19 +78,21 @@ func TestSilentConnectionsAreBounded(t *testing.T) {
 		defer c.Close()
 		conns = append(conns, c)
 	}
-	// The first is dropped for its silence. Until then the server accepts all that it will.
+	// The first connection is dropped because it stays silent. Until then the server
+	// accepts as many as it permits.
 	if n, err := conns[0].Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("a silent client reads %d bytes, %v", n, err)
 	}
-	if n := threads(t, cmd.Process.Pid); n > 1100 { // 1024, and the runtime's own
+	if n := threads(t, cmd.Process.Pid); n > 1100 { // 1024, and those of the runtime
 		t.Errorf("%d threads for %d connections", n, connections)
 	}
 	conns[0].Close()
 	hello := order(t, address, 0, `{"work":"rr","duration_ns":1000000000,"streams":1,"message_bytes":1}`)
-	expect(t, hello, "ready") // as soon as others have been dropped
+	expect(t, hello, "ready") // accepted once others have been dropped
 }
 
-// What all tests together hold is bounded, and a test that would hold more is refused.
+// The memory of all tests together is bounded, and a test that would exceed the bound is
+// refused.
 func TestServedStreamsAreBounded(t *testing.T) {
 	for name, params := range map[string]string{
 		"streams": `{"work":"rr","duration_ns":1000000000,"streams":1024,"message_bytes":1}`,
@@ -108,7 +110,7 @@ func TestServedStreamsAreBounded(t *testing.T) {
 				t.Errorf("error %q", text)
 			}
 			first.Close()
-			for i := 4; ; i++ { // the server hears of the end soon
+			for i := 4; ; i++ { // the server notices the end after a short time
 				c := order(t, address, i, params)
 				if kind := kindOf(t, c); kind == "ready" {
 					return
@@ -144,8 +146,8 @@ func TestOrdersAreBounded(t *testing.T) {
 	}
 }
 
-// A probe whose client goes before its stream has come ends with the client. Serving waits
-// for its tests, so otherwise it would not end.
+// A probe ends with its client even if the probe's stream never came. Otherwise the
+// server, which waits for its tests, would never end.
 func TestProbeWithoutStreamEnds(t *testing.T) {
 	done := make(chan traffic.Served, 1)
 	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0", Done: func(s traffic.Served) { done <- s }})
@@ -157,7 +159,7 @@ func TestProbeWithoutStreamEnds(t *testing.T) {
 	}
 }
 
-// The source of a datagram can be forged: a reversed test sends to its client alone.
+// The source of a datagram can be forged, so a reversed test sends only to its client.
 func TestReversedFlowOfAnotherAddressIsRefused(t *testing.T) {
 	for _, reverse := range []bool{true, false} {
 		address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})

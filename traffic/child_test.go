@@ -16,11 +16,11 @@ import (
 	"cleat/traffic"
 )
 
-// childVariable holds what this test binary is to do in a process of its own:
-// one that a test can kill, pin, or start inside a node.
+// childVariable describes what this test binary does in a child process, which a test can
+// kill, pin, or start in a node.
 const childVariable = "TRAFFIC_TEST_CHILD"
 
-// child is a server, or a client.
+// child is a server or a client.
 type child struct {
 	Serve            bool
 	Address, Control string
@@ -34,7 +34,7 @@ type child struct {
 	GSO              bool
 }
 
-// asChild does what childVariable says; ok is false without it.
+// asChild runs the child that childVariable describes; ok is false if it is not set.
 func asChild() (code int, ok bool) {
 	text := os.Getenv(childVariable)
 	if text == "" {
@@ -72,7 +72,7 @@ func (c child) run() error {
 	return json.NewEncoder(os.Stdout).Encode(r)
 }
 
-// command is the command line of c.
+// command returns a command that runs c.
 func (c child) command(t *testing.T) *exec.Cmd {
 	t.Helper()
 	text, err := json.Marshal(c)
@@ -84,7 +84,7 @@ func (c child) command(t *testing.T) *exec.Cmd {
 	return cmd
 }
 
-// startOn starts cmd on a node, or, with nil, here.
+// startOn starts cmd on a node, or without one in the test's own namespace.
 func startOn(node *lab.Node, cmd *exec.Cmd) error {
 	if node == nil {
 		return cmd.Start()
@@ -92,8 +92,8 @@ func startOn(node *lab.Node, cmd *exec.Cmd) error {
 	return node.NS.Start(cmd)
 }
 
-// server starts a server and waits until it is ready. The process is killed
-// when the test ends.
+// server starts a server and waits until it is ready. The process is killed when the test
+// ends.
 func (c child) server(t *testing.T, node *lab.Node) (cmd *exec.Cmd, address string) {
 	t.Helper()
 	c.Serve = true
@@ -115,7 +115,7 @@ func (c child) server(t *testing.T, node *lab.Node) (cmd *exec.Cmd, address stri
 	return cmd, strings.TrimSpace(string(line[:n]))
 }
 
-// client runs one test and returns its result, or what it complained of.
+// client runs one test and returns its result or error.
 func (c child) client(t *testing.T, node *lab.Node) (r traffic.Result, err error) {
 	t.Helper()
 	if c.Duration == 0 {

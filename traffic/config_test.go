@@ -12,7 +12,7 @@ func TestValidate(t *testing.T) {
 	tests := []struct {
 		name  string
 		cfg   Config
-		field string // of the error; "": none
+		field string // text of the error; "": none
 	}{
 		{"the least there is", Config{Work: TCP, Address: "192.0.2.1"}, ""},
 		{"everything for TCP", Config{Work: TCP, Address: "[2001:db8::1]:99", Streams: 128, Congestion: "cubic", MSS: 1460, MPTCP: true, Reverse: true, Omit: time.Second}, ""},
@@ -99,7 +99,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// link is a path of one rate: what is offered beyond is lost.
+// link is a path with a rate: what exceeds it is lost.
 type fakeLink struct{ capacity, sender float64 }
 
 func (l fakeLink) offer(rate float64) (sent, received, loss float64) {
@@ -148,7 +148,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// A path that an overload breaks down on passes much less than it could.
+// A path that collapses under overload carries much less than its capacity.
 func TestSearchWithCollapse(t *testing.T) {
 	s := searcher{bound: 0.005}
 	best := 0.0

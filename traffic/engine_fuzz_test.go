@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// FuzzForeignEngine reads what iperf3 and iperf print, or something else does. A result can
-// be written as JSON and as text.
+// FuzzForeignEngine parses output of iperf3 and iperf, and of anything else. Every result
+// can be written as JSON and as text.
 func FuzzForeignEngine(f *testing.F) {
 	f.Add([]byte(`{"start":{"tcp_mss_default":1448},"end":{"sum_sent":{"bits_per_second":1e9},"sum_received":{"seconds":1,"bytes":1,"bits_per_second":1e9},"sum":{"packets":3,"lost_packets":-1,"jitter_ms":1e308}}}`))
 	f.Add([]byte(`{"error":"unable to connect"}`))
@@ -28,7 +28,7 @@ func FuzzForeignEngine(f *testing.F) {
 	})
 }
 
-// FuzzProcStat reads processor times.
+// FuzzProcStat parses processor times.
 func FuzzProcStat(f *testing.F) {
 	f.Add([]byte("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1"), []byte("cpu 18446744073709551615 0 0 0 0 0 0 0"))
 	f.Fuzz(func(t *testing.T, before, after []byte) {

@@ -10,13 +10,13 @@ import (
 	"cleat/traffic"
 )
 
-// freeAddress is where nobody listens.
+// freeAddress returns an address at which nothing listens.
 func freeAddress(t *testing.T) string {
 	t.Helper()
 	return netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), freePort(t).Port()).String()
 }
 
-// The real programs, where they are installed.
+// Runs the real programs, where they are installed.
 func TestForeignEngines(t *testing.T) {
 	tests := []struct {
 		engine traffic.Engine
@@ -55,7 +55,7 @@ func TestForeignEngineInterrupted(t *testing.T) {
 	}
 }
 
-// Two servers at one port: the second says so and ends.
+// Two servers at one port: the second reports that and exits.
 func TestForeignServerFails(t *testing.T) {
 	if _, err := exec.LookPath("iperf3"); err != nil {
 		t.Skip("iperf3 is not installed (Debian package iperf3)")

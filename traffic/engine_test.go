@@ -55,7 +55,7 @@ func TestPacedByDefault(t *testing.T) {
 		{Config{Engine: EngineIperf3, Work: TCP, Congestion: "bbr"}, "bbr", false},
 		{Config{Engine: EngineIperf3, Work: TCP}, "bbr", false},
 		{Config{Engine: EngineIperf3, Work: UDP, Congestion: "cubic"}, "bbr", false},
-		{Config{Engine: EngineIperf, Work: TCP, Congestion: "cubic"}, "bbr", false}, // sets it before it connects
+		{Config{Engine: EngineIperf, Work: TCP, Congestion: "cubic"}, "bbr", false}, // iperf sets it before it connects
 	} {
 		if w := pacedByDefault(tt.cfg, tt.usual); (w != "") != tt.warns {
 			t.Errorf("%+v where %s is usual: %q", tt.cfg, tt.usual, w)
@@ -63,7 +63,7 @@ func TestPacedByDefault(t *testing.T) {
 	}
 }
 
-func TestEnginesRefuseWhatTheyCannot(t *testing.T) {
+func TestEnginesRefuseUnsupportedOptions(t *testing.T) {
 	for name, cfg := range map[string]Config{
 		"control": {Control: "unix:/x"}, "gso": {GSO: true}, "no-checksum": {NoChecksum: true}, "search": {Search: true}, "mptcp": {MPTCP: true},
 	} {
@@ -129,7 +129,7 @@ func TestEngineOutput(t *testing.T) {
 		engine foreign
 		work   Work
 		out    string
-		want   Result // of what is compared; zero Work: refused
+		want   Result // the fields that are compared; zero Work: refused
 	}{
 		{"iperf3 TCP", iperf3{}, TCP, iperf3TCP, Result{Work: "tcp", BitsPerSecond: 51604473996, BytesReceived: 6515064832, Retransmits: 5}},
 		{"iperf3 UDP", iperf3{}, UDP, iperf3UDP, Result{Work: "udp", BitsPerSecond: 8 * 900 * 1448, BytesReceived: 900 * 1448, PacketsSent: 1000, PacketsReceived: 900, Lost: 100, LossFraction: 0.1, Jitter: 5 * time.Microsecond}},
@@ -175,7 +175,7 @@ func TestListensAt(t *testing.T) {
 	}
 }
 
-func TestRunClientKeepsOnlySoMuch(t *testing.T) {
+func TestRunClientBoundsOutput(t *testing.T) {
 	_, err := runClient(t.Context(), "/bin/sh", []string{"-c", "head -c 1M /dev/zero >&2; exit 1"}, time.Minute)
 	if err == nil || len(err.Error()) > 2*maxErrors {
 		t.Errorf("an error of %d bytes", len(fmt.Sprint(err)))

@@ -13,7 +13,7 @@ import (
 	"cleat/traffic"
 )
 
-// freePort is an address that nobody listens at, for TCP and UDP.
+// freePort returns an address at which nothing listens, by TCP or UDP.
 func freePort(t *testing.T) netip.AddrPort {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -24,7 +24,7 @@ func freePort(t *testing.T) netip.AddrPort {
 	return l.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// forwarding runs Forward until the test ends and returns where it listens.
+// forwarding runs Forward until the test ends and returns its address.
 func forwarding(t *testing.T, to netip.AddrPort) netip.AddrPort {
 	t.Helper()
 	at := freePort(t)
@@ -60,7 +60,7 @@ func TestForwardTCPWithHalfClose(t *testing.T) {
 			}
 			go func() {
 				defer c.Close()
-				all, _ := io.ReadAll(c) // ends only when the half-close arrives
+				all, _ := io.ReadAll(c) // returns only when the half-close arrives
 				c.Write(bytes.ToUpper(all))
 			}()
 		}
@@ -110,11 +110,11 @@ func TestForwardUDP(t *testing.T) {
 	}
 }
 
-func TestForwardToNobody(t *testing.T) {
+func TestForwardWithoutServer(t *testing.T) {
 	at := forwarding(t, freePort(t))
 	c, err := net.Dial("tcp", at.String())
 	if errors.Is(err, syscall.ECONNRESET) {
-		return // the reset was faster than the dialler
+		return // the reset came before Dial returned
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -9,7 +9,8 @@ import (
 	"cleat/traffic"
 )
 
-// TestGate: each work connects, asks when to begin, and does not begin before.
+// TestGate checks that each work connects, asks when to begin, and does not begin
+// earlier.
 func TestGate(t *testing.T) {
 	for _, work := range []traffic.Work{traffic.TCP, traffic.UDP, traffic.RR, traffic.UDPRR, traffic.CRR} {
 		t.Run(string(work), func(t *testing.T) {

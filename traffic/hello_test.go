@@ -11,7 +11,7 @@ import (
 	"cleat/traffic"
 )
 
-func TestHelloTellsWhenTheFirstByteCame(t *testing.T) {
+func TestHelloFirstByteTime(t *testing.T) {
 	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
 	before, err := traffic.MonotonicTime()
 	if err != nil {
@@ -36,7 +36,7 @@ func TestHelloWhereNobodyAnswers(t *testing.T) {
 		t.Fatal(err)
 	}
 	address := l.Addr().String()
-	go func() { // takes the connection and says nothing
+	go func() { // accepts the connection and sends nothing
 		if c, err := l.Accept(); err == nil {
 			c.Close()
 		}

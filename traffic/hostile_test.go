@@ -34,7 +34,7 @@ func TestServerKilled(t *testing.T) {
 	}
 }
 
-// A client that vanishes ends its test and nothing else.
+// A client that vanishes ends its own test and no other.
 func TestClientKilled(t *testing.T) {
 	done := make(chan traffic.Served, 1)
 	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0", Done: func(s traffic.Served) { done <- s }})
@@ -47,7 +47,7 @@ func TestClientKilled(t *testing.T) {
 	receivedBytes(t, run(t, traffic.Config{Work: traffic.TCP, Address: address}))
 }
 
-// hello opens a control connection by hand.
+// hello opens a control connection and sends a hello.
 func hello(t *testing.T, address string, version byte, body string) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", address)
@@ -67,7 +67,7 @@ func hello(t *testing.T, address string, version byte, body string) net.Conn {
 	return c
 }
 
-// expect reads one control message by hand.
+// expect reads one control message and checks its kind.
 func expect(t *testing.T, c net.Conn, kind string) (text string) {
 	t.Helper()
 	var n uint32
@@ -88,7 +88,8 @@ func expect(t *testing.T, c net.Conn, kind string) (text string) {
 	return m.Error
 }
 
-// Whatever arrives on the port, the server answers or closes, and goes on.
+// Whatever arrives at the port, the server answers or closes the connection, and
+// continues to serve.
 func TestGarbageOnThePort(t *testing.T) {
 	const good = `{"version":1,"kind":"hello","params":{"work":"tcp","duration_ns":1000000000,"streams":1,"message_bytes":1000}}`
 	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
@@ -173,7 +174,7 @@ func TestStreamIndexTwice(t *testing.T) {
 		c.Write(append([]byte{'c', 'l', 't', 't', 1, 2, 0, index}, "0123456789abcdef"...))
 		return c
 	}
-	// Of two streams with one index, and one beyond the last, one stays.
+	// Of two streams with the same index, and one with an index too large, one stays.
 	conns := []net.Conn{stream(0), stream(0), stream(2)}
 	closed := make(chan int, len(conns))
 	for i, c := range conns {
@@ -191,7 +192,7 @@ func TestStreamIndexTwice(t *testing.T) {
 	}
 }
 
-func TestNobodyThere(t *testing.T) {
+func TestNoServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -209,7 +210,7 @@ func TestNobodyThere(t *testing.T) {
 	}
 }
 
-// Somebody else's server: accepts, and says nothing or rubbish.
+// A server of another program accepts the connection, and sends nothing or garbage.
 func TestNotOurServer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -254,7 +255,7 @@ func TestPortInUse(t *testing.T) {
 	}
 }
 
-// A control socket left behind by a killed server is no obstacle.
+// A control socket left behind by a killed server is replaced.
 func TestStaleControlSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control")
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -267,7 +268,7 @@ func TestStaleControlSocket(t *testing.T) {
 	receivedBytes(t, run(t, traffic.Config{Work: traffic.TCP, Address: address, Control: "unix:" + path}))
 }
 
-// A silent connection does not hold up the end of a server.
+// A silent connection does not delay the end of a server.
 func TestServerEndsDespiteSilentClients(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "control")
 	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0", Control: "unix:" + path})

@@ -15,7 +15,7 @@ func TestMergeLatency(t *testing.T) {
 		record(a, int64(10*time.Microsecond))
 	}
 	record(b, int64(time.Second))
-	record(b, int64(2*time.Minute)) // longer than the histogram reaches
+	record(b, int64(2*time.Minute)) // beyond the histogram's range
 	record(b, -5)                   // a clock that went backwards
 	texts := []string{""}
 	for _, h := range []*hdrhistogram.Histogram{a, b} {

@@ -8,7 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A connection that began with BBR would stay paced, whatever its session asks for.
+// A connection that starts with BBR stays paced, whichever algorithm its session
+// requests.
 func TestConnectionsBeginUnpaced(t *testing.T) {
 	l, err := listen(context.Background(), "127.0.0.1:0")
 	if err != nil {

@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(withLoopback{m}))
 }
 
-// withLoopback brings the lab's own loopback up before the tests run.
+// withLoopback brings the lab's loopback up before the tests run.
 type withLoopback struct{ m *testing.M }
 
 func (w withLoopback) Run() int {
@@ -48,8 +48,8 @@ func loopbackUp() error {
 	return lo.Up()
 }
 
-// fuzzing tells whether this is `go test -fuzz`, whose workers talk to their
-// parent through descriptors that do not pass into a lab.
+// fuzzing reports whether this is `go test -fuzz`. Its workers communicate with their
+// parent through descriptors that a lab does not inherit.
 func fuzzing() bool {
 	return slices.ContainsFunc(os.Args, func(a string) bool { return strings.HasPrefix(a, "-test.fuzz") })
 }

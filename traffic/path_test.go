@@ -13,9 +13,9 @@ import (
 	"cleat/traffic"
 )
 
-// switched is two nodes with a switch between them whose ports carry only mtu
-// bytes, while the nodes believe in 1500. Segmentation offload is off, since a
-// bridge lets super-packets pass whatever their size.
+// switched returns two nodes with a switch between them whose ports carry only mtu bytes,
+// while the nodes' MTU is 1500. Segmentation offload is off, since a bridge forwards
+// super-packets of any size.
 func switched(t *testing.T, mtu int) (client, server *lab.Node) {
 	t.Helper()
 	lab.Need(t)
@@ -59,8 +59,8 @@ func switched(t *testing.T, mtu int) (client, server *lab.Node) {
 	return nodes[0], nodes[1]
 }
 
-// A device lets a frame pass that is longer than its MTU by a VLAN tag of 4
-// bytes (is_skb_forwardable in net/core/dev.c): 1404 where the MTU is 1400.
+// A device forwards frames that exceed its MTU by up to a VLAN tag of 4 bytes
+// (is_skb_forwardable in net/core/dev.c): 1404 where the MTU is 1400.
 func TestProbePaths(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -116,14 +116,14 @@ func TestProbePaths(t *testing.T) {
 			if (r.ProbeError != "") != tt.failed {
 				t.Errorf("probe error %q, want one: %v", r.ProbeError, tt.failed)
 			}
-			if r.DurationSeconds > 4 { // about 2 s, on a machine with other work
+			if r.DurationSeconds > 4 { // about 2 s on a loaded machine
 				t.Errorf("the probe took %g s", r.DurationSeconds)
 			}
 		})
 	}
 }
 
-// The thesis' datagrams: 8 KiB at MTU 1500, six fragments each.
+// The thesis's datagrams: 8 KiB at MTU 1500, six fragments each.
 func TestFragmentedDatagrams(t *testing.T) {
 	client, server, address := cable(t, lab.Cable{})
 	control := "unix:" + filepath.Join(t.TempDir(), "c")
@@ -139,7 +139,7 @@ func TestFragmentedDatagrams(t *testing.T) {
 	}
 }
 
-// What is lost is counted: a flood into a link of 10 Mbit/s.
+// Loss is counted: a flood into a link of 10 Mbit/s.
 func TestLossIsCounted(t *testing.T) {
 	client, server, address := cable(t, lab.Cable{RateBitsPerSec: 10e6})
 	control := "unix:" + filepath.Join(t.TempDir(), "c")
@@ -156,8 +156,8 @@ func TestLossIsCounted(t *testing.T) {
 	}
 }
 
-// A path that swallows everything ends a test with an error, not never.
-func TestNothingPasses(t *testing.T) {
+// A test over a path that drops everything ends with an error.
+func TestDeadPath(t *testing.T) {
 	client, server, _ := cable(t, lab.Cable{})
 	control := "unix:" + filepath.Join(t.TempDir(), "c")
 	child{CPU: -1, Address: "127.0.0.1:5210", Control: control}.server(t, server)

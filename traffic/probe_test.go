@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestConclude: what the findings of a probe's two halves mean together.
+// TestConclude checks the conclusions from the findings of a probe's two halves.
 func TestConclude(t *testing.T) {
 	other := errors.New("connection refused")
 	whole, cut := sizes{link: 1500, arrived: 1500, full: 1500}, sizes{link: 1500, arrived: 1400, full: 1500}

@@ -97,7 +97,7 @@ func TestReadMessageRefuses(t *testing.T) {
 	}
 }
 
-// Whatever a client says, the server must not allocate or send without bound.
+// No message of a client makes the server allocate or send without bound.
 func TestParamsFromTheNetwork(t *testing.T) {
 	good := params{Work: TCP, Duration: time.Second, Streams: 1, MessageBytes: 1}
 	tests := []struct {

@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a stand-in for a TUN device: each write is one packet at the other
-// end.
+// device stands in for a TUN device: each write is one packet at the other end.
 func device(t testing.TB) (ours, relays int) {
 	t.Helper()
 	p, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -27,7 +26,7 @@ type relayEnd struct {
 	err    error
 }
 
-// relaying joins two devices; stop ends that and says what was moved.
+// relaying joins two devices. stop ends that and returns the counts.
 func relaying(t testing.TB) (a, b int, stop func() relayEnd) {
 	t.Helper()
 	return relayingBy(t, func(ctx context.Context, ra, rb int) (e relayEnd) {
@@ -36,7 +35,7 @@ func relaying(t testing.TB) (a, b int, stop func() relayEnd) {
 	})
 }
 
-// relayingBy is relaying by one of the relays.
+// relayingBy is relaying with a choice of relay.
 func relayingBy(t testing.TB, relay func(ctx context.Context, a, b int) relayEnd) (a, b int, stop func() relayEnd) {
 	t.Helper()
 	a, ra := device(t)
@@ -87,7 +86,7 @@ func crossBothWays(t *testing.T, a, b int) {
 	}
 }
 
-// checkCrossed wants the counts of crossBothWays.
+// checkCrossed checks for the counts of crossBothWays.
 func checkCrossed(t *testing.T, end relayEnd) {
 	t.Helper()
 	want := RelayStats{Packets: 5, Bytes: 1 + 20 + 1500 + 3000 + 65559}
@@ -116,7 +115,8 @@ func TestRelayAllocatesNothing(t *testing.T) {
 	})
 }
 
-// allocatesNothing has four packets moved from a to b, again and again.
+// allocatesNothing sends four packets from a to b repeatedly, and checks that the relay
+// does not allocate.
 func allocatesNothing(t *testing.T, a, b int, move func() error) {
 	t.Helper()
 	packet, in := make([]byte, 1500), make([]byte, 2048)

@@ -39,7 +39,7 @@ func serving(t *testing.T, cfg traffic.ServeConfig) (address string) {
 	}
 }
 
-// run is traffic.Run with a short duration.
+// run calls traffic.Run with a short duration.
 func run(t *testing.T, cfg traffic.Config) traffic.Result {
 	t.Helper()
 	if cfg.Duration == 0 {
@@ -52,7 +52,7 @@ func run(t *testing.T, cfg traffic.Config) traffic.Result {
 	return r
 }
 
-// needIPv6 skips where loopback has no IPv6 address.
+// needIPv6 skips the test if loopback has no IPv6 address.
 func needIPv6(t *testing.T) {
 	t.Helper()
 	l, err := net.Listen("tcp", "[::1]:0")
@@ -215,7 +215,7 @@ func TestMPTCP(t *testing.T) {
 			t.Errorf("%s: %+v", w, r)
 		}
 	}
-	// A server that only speaks TCP, here by a userland forward.
+	// A server that is reachable by TCP alone, here through a userland forward.
 	plain := forwardTo(t, address)
 	r := run(t, traffic.Config{Work: traffic.TCP, Address: plain, MPTCP: true})
 	if !r.MPTCPFallback || len(r.Warnings) == 0 {
@@ -223,7 +223,7 @@ func TestMPTCP(t *testing.T) {
 	}
 }
 
-// Everything passes a proxy that knows nothing of us: one port is enough.
+// All works pass a proxy that does not know the protocol: one port is enough.
 func TestThroughProxy(t *testing.T) {
 	address := forwardTo(t, serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"}))
 	for _, w := range traffic.Works() {
@@ -288,7 +288,7 @@ func TestNoChecksum(t *testing.T) {
 	}
 }
 
-// Interrupted tests end at once, say so, and return what there is.
+// An interrupted test ends at once, says so, and returns what it has measured.
 func TestInterrupted(t *testing.T) {
 	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
 	for _, cfg := range []traffic.Config{

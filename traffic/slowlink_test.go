@@ -37,9 +37,8 @@ func TestSlowLinkBothWays(t *testing.T) {
 	}
 }
 
-// TestSlowLinkDelay: packets that are sent one every 2 ms keep their order, and
-// none is early. Half of them are on time; the others may have met a processor
-// that was busy elsewhere.
+// TestSlowLinkDelay sends a packet every 2 ms. They keep their order, and none is early.
+// Half of them are on time; the others may have been delayed by a busy processor.
 func TestSlowLinkDelay(t *testing.T) {
 	const n = 100
 	for name, l := range map[string]SlowLink{
@@ -81,8 +80,8 @@ func TestSlowLinkDelay(t *testing.T) {
 	}
 }
 
-// TestSlowLinkLoss: what is lost is within six standard deviations of its mean
-// (of a fixed seed, but seeds are not to matter), and counted.
+// TestSlowLinkLoss checks that the loss is counted and within six standard deviations of
+// its mean. The seed is fixed, but the test must hold for any.
 func TestSlowLinkLoss(t *testing.T) {
 	const n = 16_000
 	for _, share := range []float64{0, 0.001, 0.01, 0.5, 1} {
@@ -111,9 +110,9 @@ func TestSlowLinkLoss(t *testing.T) {
 	}
 }
 
-// TestSlowLinkChances: what is added to the delay is uniform, and what is lost does not
-// depend on what was lost before, each by six standard deviations at most.
-func TestSlowLinkChances(t *testing.T) {
+// TestSlowLinkRandomness checks that the added delay is uniform, and that losses are
+// independent of each other, each within six standard deviations.
+func TestSlowLinkRandomness(t *testing.T) {
 	const n, delay, jitter, share = 10_000, 20 * time.Millisecond, 8 * time.Millisecond, 0.1
 	w := &slowWay{loss: share, delay: delay, jitter: jitter, queue: make([]delayed, n), buf: make([]byte, 64), chance: chanceOf(7, 0)}
 	var lost [n]bool
@@ -165,8 +164,8 @@ func TestSlowLinkRefuses(t *testing.T) {
 	}
 }
 
-// TestSlowLinksServeEachOther: one relay has several links, which do not mix.
-func TestSlowLinksServeEachOther(t *testing.T) {
+// TestSlowLinksOfOneRelay checks that several links of one relay do not mix.
+func TestSlowLinksOfOneRelay(t *testing.T) {
 	var links []SlowLink
 	var near, far []int
 	for i := range 4 {

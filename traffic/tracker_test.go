@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// plainTracker is the slow twin: it remembers everything.
+// plainTracker is a slow reference: it remembers every packet.
 type plainTracker struct {
 	seen                          map[uint64]bool
 	next                          uint64
@@ -20,7 +20,7 @@ func (p *plainTracker) add(seq uint64) {
 	switch {
 	case seq >= p.next:
 		p.next = seq + 1
-	case p.next-seq > trackWindow: // by contract nothing can tell
+	case p.next-seq > trackWindow: // undecidable by contract
 		p.reordered++
 		p.unique++
 		return
@@ -83,7 +83,7 @@ func TestTracker(t *testing.T) {
 	}
 }
 
-func TestTrackerAgainstPlainTwin(t *testing.T) {
+func TestTrackerAgainstReference(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20 {
 		var seqs []uint64
@@ -114,9 +114,9 @@ func FuzzTracker(f *testing.F) {
 	})
 }
 
-// TestJitter follows RFC 3550 section 6.4.1 by hand.
+// TestJitter follows RFC 3550 section 6.4.1 step by step.
 func TestJitter(t *testing.T) {
-	const offset = 1_000_000_000 // between the clocks: must not matter
+	const offset = 1_000_000_000 // between the clocks: must have no effect
 	tests := []struct {
 		name    string
 		transit []int64
