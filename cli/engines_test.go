@@ -88,7 +88,7 @@ func tells(t *testing.T, told map[string][]string, about string, want ...string)
 	for _, w := range want {
 		i := slices.IndexFunc(got, func(line string) bool { return matches(strings.Join(strings.Fields(line), " "), w) })
 		if i < 0 {
-			t.Errorf("%s: %q is not told: %q", about, w, told[about])
+			t.Errorf("%s: %q is missing in: %q", about, w, told[about])
 			return
 		}
 		got = got[i+1:]
@@ -171,7 +171,7 @@ func TestTwins(t *testing.T) {
 	tells(t, told, "both", `cleat: error: "shop" is ambiguous: podman container "shop", lxc container "shop"`, "cleat: hint: give one of: podman:shop, lxc:shop", "exit 2")
 	tells(t, told, "podman", "shop has eth0: bridge on br0, 192.0.2.10/24", "exit 0")
 	tells(t, told, "lxc", "shop has eth0: bridge on br0, 192.0.2.11/24", "exit 0")
-	tells(t, told, "graph", `cleat: error: "shop" is the name of 2 network namespaces`, "cleat: hint: say which: lxc:shop, podman:shop", "exit 2")
+	tells(t, told, "graph", `cleat: error: "shop" is the name of 2 network namespaces`, "cleat: hint: give one of: lxc:shop, podman:shop", "exit 2")
 	tells(t, told, "graph of one", "lxc:shop lxc container · cleat", "exit 0")
 	tells(t, told, "ls", "lxc:shop eth0 bridge br0 192.0.2.11/24 attached", "podman:shop eth0 bridge br0 192.0.2.10/24 attached", "exit 0")
 	tells(t, told, "host to podman", "reached")

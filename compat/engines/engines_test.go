@@ -183,7 +183,7 @@ func TestAttach(t *testing.T) {
 		})
 		for _, line := range []string{ref + " has lan1: macvlan on ext0, 192.0.2.30/24", "exit 0"} {
 			if !slices.Contains(told[name+" macvlan"], line) {
-				t.Errorf("%s: %q is not told: %q", name, line, told[name+" macvlan"])
+				t.Errorf("%s: %q is missing in: %q", name, line, told[name+" macvlan"])
 			}
 		}
 		for _, link := range []string{"lan0", "lan1"} {

@@ -365,7 +365,7 @@ func TestContainerd(t *testing.T) {
 	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(handle.Fd()), Events: unix.POLLIN}}, 10_000); n != 1 {
 		t.Errorf("it does not end: %v", err)
 	}
-	idle(t, got.Ref(), "ctr --namespace "+group+" tasks start --detach web\nby that name there runs containerd:"+group+"2/its-web")
+	idle(t, got.Ref(), "ctr --namespace "+group+" tasks start --detach web\nrunning under that name: containerd:"+group+"2/its-web")
 	run(t, "ctr", "--namespace", group, "containers", "create", "--rootfs", h.rootfs, "hammer", "/stay")
 	t.Cleanup(func() { run(t, "ctr", "--namespace", group, "containers", "delete", "hammer") })
 	idle(t, "hammer", "ctr --namespace "+group+" tasks start --detach hammer")
