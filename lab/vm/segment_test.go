@@ -14,10 +14,10 @@ func TestSegment(t *testing.T) {
 	cache := need(t)
 	for pkg, wanted := range map[string][]string{
 		"cleat/network/announce": {
-			"TestAddress/ipvlan", "TestCheck/ipvlan", "TestCheckAmongSiblings/ipvlan", "TestCheckAgainstTheParent/ipvlan",
-			"TestCheckOnIPvlanNeedsTheParent", "TestCheckOnAVLAN", "TestNotApplicable",
+			"TestAddress/ipvlan", "TestCheck/ipvlan", "TestCheckSibling/ipvlan", "TestCheckParent/ipvlan",
+			"TestCheckIPvlanWithoutParent", "TestCheckVLAN", "TestNotApplicable",
 		},
-		"cleat/network/dhcp": {"TestLease/ipvlan", "TestLease/macvlan", "TestOneMAC/ipvlan"},
+		"cleat/network/dhcp": {"TestLease/ipvlan", "TestLease/macvlan", "TestOneMAC"},
 	} {
 		t.Run(pkg, func(t *testing.T) {
 			t.Parallel()
