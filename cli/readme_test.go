@@ -120,7 +120,7 @@ func dryCleat(t *testing.T, line string) {
 
 // shell returns the command for sh, in dir.
 func shell(line, dir string) *exec.Cmd {
-	cmd := exec.Command("sh", "-c", "exec "+strings.TrimSuffix(strings.ReplaceAll(line, "./cleat", "cleat"), "cleat/cmd/cleat"))
+	cmd := exec.Command("sh", "-c", "exec "+strings.TrimSuffix(strings.ReplaceAll(line, "./cleat", "cleat"), "&"))
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "PATH="+binDir+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	return cmd
