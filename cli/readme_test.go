@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -17,7 +18,7 @@ import (
 // anything).
 //
 // The commands of a block run in order, by sh, with cleat in the PATH, in a directory of
-// their own, and must succeed. One that ends in & is started, waited for until it
+// their own, with a free port instead of 5210, and must succeed. One that ends in & is started, waited for until it
 // listens, and killed after the block. Commands that take minutes, need the network or
 // the results of such a command, or change the machine are checked without running them:
 //
@@ -29,7 +30,7 @@ func TestReadme(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	blocks := consoleBlocks(string(text))
+	blocks := consoleBlocks(strings.ReplaceAll(string(text), ":5210", freePort(t)))
 	if len(blocks) == 0 {
 		t.Fatal("README.md has no console blocks")
 	}
@@ -51,6 +52,17 @@ func TestReadme(t *testing.T) {
 			}
 		})
 	}
+}
+
+// freePort returns a colon and a TCP port that is free on the host's loopback.
+func freePort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return fmt.Sprintf(":%d", l.Addr().(*net.TCPAddr).Port)
 }
 
 // consoleCommand is a command in the README with the output that it shows.
@@ -136,7 +148,7 @@ func (c consoleCommand) start(t *testing.T, dir string) {
 	go func() { ended <- cmd.Wait() }()
 	t.Cleanup(func() { cmd.Process.Kill(); <-ended })
 	address := regexp.MustCompile(`\S+:\d+`).FindString(c.line)
-	for address != "" {
+	for deadline := time.Now().Add(time.Minute); address != ""; {
 		conn, err := net.Dial("tcp", address)
 		if err == nil {
 			conn.Close()
@@ -146,6 +158,8 @@ func (c consoleCommand) start(t *testing.T, dir string) {
 		case err := <-ended:
 			ended <- err
 			t.Fatalf("%q ended: %v", c.line, err)
+		case <-time.After(time.Until(deadline)):
+			t.Fatalf("%q does not listen: %v", c.line, err)
 		case <-time.After(10 * time.Millisecond):
 		}
 	}

@@ -5,12 +5,17 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
+	"time"
 
 	"cleat/internal/program"
 	"cleat/lab"
@@ -24,6 +29,13 @@ var binDir string
 // parallelStories is the number of stories that run at the same time. Most of the time they wait
 // for other processes.
 const parallelStories = 4
+
+// storyLimit bounds the duration of a story. Many wait in loops for what a command started
+// before; if that failed, they would wait until all tests time out, and its output would be
+// lost. The slowest story takes a minute.
+const storyLimit = 5 * time.Minute
+
+var stories atomic.Int32 // number of stories that have started
 
 // TestMain builds cleat. A test binary could not take its place: the program executes itself,
 // and is killed by signals.
@@ -71,7 +83,9 @@ func TestMain(m *testing.M) {
 //
 //	exits CODE PROGRAM [ARG…]
 //
-// which demands an exit code. The conditions are "lab" (a lab works here), "root", "run"
+// which demands an exit code. The variables NAME and LOOPBACK are a name and a loopback
+// address that no other story uses, not even one of another run of the tests on the same
+// machine. A story that takes longer than storyLimit fails. The conditions are "lab" (a lab works here), "root", "run"
 // (`cleat run` works here), "supervise" (so does its seccomp tier), "contain" (containers
 // of Podman work) and "user" (the script as-user works, which runs a command as an
 // ordinary user).
@@ -82,6 +96,14 @@ func TestScript(t *testing.T) {
 		RequireUniqueNames:  true,
 		Setup: func(e *testscript.Env) error {
 			e.Setenv("PATH", binDir+string(os.PathListSeparator)+program.SearchPath())
+			story, run := stories.Add(1), os.Getpid()
+			e.Setenv("NAME", fmt.Sprintf("story-%d-%d", run, story))
+			e.Setenv("LOOPBACK", fmt.Sprintf("127.%d.%d.%d", 64+story%128, run>>8&0xff, run&0xff))
+			timer := time.AfterFunc(storyLimit, func() {
+				fmt.Fprintf(os.Stderr, "%s: killed after %s\n", filepath.Base(e.WorkDir), storyLimit)
+				killAll("WORK=" + e.WorkDir)
+			})
+			e.Defer(func() { timer.Stop() })
 			return nil
 		},
 		Condition: func(name string) (bool, error) {
@@ -123,6 +145,48 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if got != want {
 		ts.Fatalf("%q exited with %d, want %d", args[1:], got, want)
+	}
+}
+
+// killAll kills all processes whose environment contains the variable. testscript would
+// kill only the command of the story's line; its descendants would keep its output open,
+// and testscript would wait for them.
+func killAll(variable string) {
+	for found := true; found; time.Sleep(10 * time.Millisecond) { // until none has started another
+		found = false
+		files, _ := filepath.Glob("/proc/[0-9]*/environ")
+		for _, f := range files {
+			env, err := os.ReadFile(f) // a zombie's is empty
+			if err != nil || !slices.Contains(strings.Split(string(env), "\x00"), variable) {
+				continue
+			}
+			if pid, err := strconv.Atoi(filepath.Base(filepath.Dir(f))); err == nil && syscall.Kill(pid, syscall.SIGKILL) == nil {
+				found = true
+			}
+		}
+	}
+}
+
+func TestKillAll(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	variable := "WORK=" + t.TempDir()
+	cmd := exec.Command("sh", "-c", "(until false; do sleep 0.01; done) & until false; do sleep 0.01; done")
+	cmd.Env, cmd.Stdout = append(os.Environ(), variable), w
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	killAll(variable)
+	if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() {
+		t.Errorf("ended with %v, want killed", err)
+	}
+	r.SetReadDeadline(time.Now().Add(10 * time.Second))
+	if _, err := io.ReadAll(r); err != nil {
+		t.Errorf("a descendant is alive: %v", err)
 	}
 }
 
