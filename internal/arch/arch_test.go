@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -413,5 +414,41 @@ func eachFile(t *testing.T, f func(name string, file *ast.File, pos func(ast.Nod
 	})
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNamedTestsExist checks that documents, the Makefile and the vm tier name tests that
+// exist: `go test -run` of others runs nothing, and succeeds.
+func TestNamedTestsExist(t *testing.T) {
+	exists := map[string]bool{}
+	eachFile(t, func(name string, f *ast.File, _ func(ast.Node) string) {
+		for _, d := range f.Decls {
+			if d, ok := d.(*ast.FuncDecl); ok && strings.HasSuffix(name, "_test.go") {
+				exists[d.Name.Name] = true
+			}
+		}
+	})
+	var files []string
+	for _, pattern := range []string{"*.md", "doc/*.md", "doc/*/*.md", "Makefile", ".ci/run", "lab/vm/*_test.go"} {
+		matches, err := filepath.Glob(filepath.Join("../..", pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		files = append(files, matches...)
+	}
+	word := regexp.MustCompile(`\b(Test|Fuzz|Benchmark)[A-Z]\w*`)
+	for _, name := range files {
+		if filepath.Base(name) == "outcome_test.go" {
+			continue // its names are made up
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, test := range word.FindAllString(string(text), -1) {
+			if !exists[test] {
+				t.Errorf("%s: there is no %s", strings.TrimPrefix(name, "../../"), test)
+			}
+		}
 	}
 }
