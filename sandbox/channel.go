@@ -27,16 +27,24 @@ type plan struct {
 	Gateway4, Gateway6 netip.Addr
 	Configure          bool // add addresses and routes, and bring the device up
 	ReplaceTUN         bool
-	Need6              bool        // fail on a kernel without IPv6
-	Splice             bool        // set up the splice tier
-	Supervise          bool        // install the seccomp tier's filter
-	SuperviseOptional  bool        // go on without the filter where it can't be installed
-	ServeBinds         bool        // stay after the set-up, and bind sockets for containers
-	Sysctls            [][2]string // path below /proc/sys and value; a failure is a warning
-	Sockets            []fdKind    // to open and hand over; those of a missing family are left out
-	ResolvConf         []byte      // nil: none
-	MountResolvConf    bool        // mount ResolvConf over /etc/resolv.conf
-	Exec               string      // path of the command; "": none
+	Need6              bool           // fail on a kernel without IPv6
+	Splice             bool           // set up the splice tier
+	Supervise          bool           // install the seccomp tier's filter
+	SuperviseOptional  bool           // go on without the filter where it can't be installed
+	ServeBinds         bool           // stay after the set-up, and bind sockets for containers
+	Sysctls            [][2]string    // path below /proc/sys and value; a failure is a warning
+	Sockets            map[fdKind]int // how many sockets of each kind to open and hand over; those of a missing family are left out
+	ResolvConf         []byte         // nil: none
+	MountResolvConf    bool           // mount ResolvConf over /etc/resolv.conf
+	Exec               string         // path of the command; "": none
+}
+
+// addSockets asks for sockets. The plan counts them, since a message has no room for a list of
+// thousands of ports.
+func (p *plan) addSockets(kinds []fdKind) {
+	for _, k := range kinds {
+		p.Sockets[k]++
+	}
 }
 
 // report is a message of the setup process. Descriptors come with it.

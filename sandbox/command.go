@@ -183,8 +183,9 @@ func (n *Network) basePlan() plan {
 	c := &n.cfg
 	p := plan{
 		Interface: c.Interface, MTU: c.MTU, Queues: c.Queues, Addr4: c.Addr4, Addr6: c.Addr6, Gateway4: c.Gateway4, Gateway6: c.Gateway6,
-		Configure: !c.NoConfigure, ReplaceTUN: c.ReplaceTUN, Need6: n.need6, Splice: c.useSplice(), Sockets: n.wantedSockets(),
+		Configure: !c.NoConfigure, ReplaceTUN: c.ReplaceTUN, Need6: n.need6, Splice: c.useSplice(), Sockets: map[fdKind]int{},
 	}
+	p.addSockets(n.wantedSockets())
 	if c.Addr6.IsValid() && p.Configure {
 		// Nobody answers router solicitations, and the host may disable IPv6 by default.
 		conf := "net/ipv6/conf/" + p.Interface + "/"

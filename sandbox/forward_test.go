@@ -4,6 +4,7 @@ import (
 	"context"
 	"net"
 	"net/netip"
+	"os/exec"
 	"strconv"
 	"testing"
 	"time"
@@ -162,6 +163,17 @@ func TestReverseForwards(t *testing.T) {
 	}
 	if got := runGuest(t, cfg, "dial", "udp", "127.0.0.1:53", "127.0.0.1:53"); got != "udp\nudp" {
 		t.Errorf("the guest printed %q", got)
+	}
+}
+
+// The plan for the guest is one message, and has room for any number of ports.
+func TestReverseForwardsOfManyPorts(t *testing.T) {
+	var cfg sandbox.Config
+	for port := uint16(1000); port < 20_000; port++ {
+		cfg.ReverseForwards = append(cfg.ReverseForwards, sandbox.ReverseForward{Protocol: sandbox.TCP, Listen: toPort(port)})
+	}
+	if err := newNetwork(t, cfg).Wrap(exec.Command("true")); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -194,7 +194,11 @@ func (g *Guest) setUp() error {
 	if err := g.configure(h, device); err != nil {
 		return err
 	}
-	for kinds := range slices.Chunk(g.plan.Sockets, maxFiles) {
+	var sockets []fdKind
+	for kind, n := range g.plan.Sockets {
+		sockets = append(sockets, slices.Repeat([]fdKind{kind}, n)...)
+	}
+	for kinds := range slices.Chunk(sockets, maxFiles) {
 		if err := g.handOver(kinds); err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ func (n *Network) join(ctx context.Context, ns Namespace) error {
 	p := n.basePlan()
 	if n.cfg.RuntimeListener != nil {
 		p.ServeBinds = true
-		p.Sockets = append(p.Sockets, n.supervisorSockets()...)
+		p.addSockets(n.supervisorSockets())
 	}
 	if n.channel, n.childEnd, err = newChannel(); err != nil {
 		return err

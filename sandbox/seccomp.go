@@ -34,7 +34,7 @@ func (n *Network) planSupervisor(p *plan) {
 		}
 	}
 	if p.Supervise {
-		p.Sockets = append(p.Sockets, n.supervisorSockets()...)
+		p.addSockets(n.supervisorSockets())
 	}
 }
 
