@@ -157,8 +157,8 @@ func (s *spliceFamily) open(h *netlink.Handle) (fds []int, err error) {
 }
 
 // listen opens the transparent listener on a free port of loopback.
-func (s *spliceFamily) listen() (fd int, err error) {
-	fd, err = unix.Socket(int(s.family), unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+func (s *spliceFamily) listen() (listener int, err error) {
+	fd, err := unix.Socket(int(s.family), unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
 	if err != nil {
 		return -1, err
 	}
