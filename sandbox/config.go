@@ -28,8 +28,8 @@ type Config struct {
 	// RuntimeListener is the Unix socket to which OCI runtimes bring the seccomp
 	// notifications of containers that they start (see SeccompProfile). Open it with
 	// ListenForRuntimes; Run closes it. It requires TierSeccomp and Join. It accepts
-	// connections only from the caller's user and root, and only from the network namespace
-	// in which it was opened, the host's: no program of a container is in there.
+	// connections only from the caller's user and root, and only from this process's network
+	// namespace, the host's: no program of a container is in there.
 	RuntimeListener *net.UnixListener
 	// Addr4 and Addr6 are the guest's addresses with the prefix lengths of their networks;
 	// zero: 10.0.2.100/24 and fd63:6c65:6174::100/64.

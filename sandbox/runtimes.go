@@ -9,7 +9,6 @@ import (
 	"os"
 	"path/filepath"
 	"sync"
-	"syscall"
 	"time"
 
 	"cleat/internal/localsock"
@@ -122,23 +121,18 @@ func (n *Network) admitRuntime(c *net.UnixConn) error {
 	if !localsock.Admits(uid) {
 		return fmt.Errorf("the peer is user %d", uid)
 	}
-	theirs, err := netnsCookie(c)
-	if err != nil {
-		return fmt.Errorf("identify the peer's network namespace: %w", err)
-	}
-	if ours, err := netnsCookie(n.cfg.RuntimeListener); err != nil || theirs != ours {
-		return errors.Join(err, errors.New("the peer is in another network namespace: a program in a container can't be an OCI runtime here"))
-	}
-	return nil
-}
-
-// netnsCookie identifies the network namespace of a socket.
-func netnsCookie(c syscall.Conn) (cookie uint64, err error) {
+	var cookie uint64
 	err = localsock.Control(c, func(fd int) (err error) {
 		cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 		return err
 	})
-	return cookie, err
+	if err != nil {
+		return fmt.Errorf("identify the peer's network namespace: %w", err)
+	}
+	if cookie != n.res.hostCookie {
+		return errors.New("the peer is in another network namespace: a program in a container can't be an OCI runtime here")
+	}
+	return nil
 }
 
 // acceptContainer takes over the container that a runtime brings.
@@ -185,6 +179,20 @@ func (n *Network) identifyProgram(state containerState) (p supervisor.Program, e
 		p.MayConfigureHost = state.Pid != state.State.Pid || mayConfigure(state.State.Bundle)
 	}
 	return p, nil
+}
+
+// hostCookie identifies the host's network namespace (SO_NETNS_COOKIE, Linux 5.14).
+func hostCookie() (uint64, error) {
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return 0, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+	if err != nil {
+		return 0, fmt.Errorf("identify the host's network namespace: %w", err)
+	}
+	return cookie, nil
 }
 
 // hostOwner returns the user namespace that owns the host's network namespace. It returns the
