@@ -4,8 +4,8 @@
 //
 // # Theory of operation
 //
-// A seccomp filter (Filter, seccomp_unotify(2)) stops the program at connect, bind and
-// listen. For a connect the supervisor takes a duplicate of the program's socket
+// A seccomp filter (InstallFilter, seccomp_unotify(2)) stops the program at connect, bind
+// and listen. For a connect the supervisor takes a duplicate of the program's socket
 // (pidfd_getfd(2)), copies the address once, and asks whether the destination is
 // allowed. It makes a socket of the host with the same options, connects it, and puts it
 // under the program's descriptor (SECCOMP_IOCTL_NOTIF_ADDFD). The call then returns the
