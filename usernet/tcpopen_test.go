@@ -311,7 +311,7 @@ func TestConnectTimesOut(t *testing.T) {
 	}
 }
 
-// fullBacklog is a port of the host's loopback whose backlog is full: the kernel drops
+// deaf is a port of the host's loopback whose backlog is full: the kernel drops
 // further SYNs.
 type deaf struct {
 	at     netip.AddrPort // the address as the guest sees it

@@ -2,6 +2,5 @@
 
 package secure
 
-// raceEnabled reports whether the race detector is on: it makes sync.Pool drop items at
-// random.
-const raced = true
+// raceEnabled reports whether the race detector is on: it makes sync.Pool drop items at random.
+const raceEnabled = true

@@ -85,7 +85,7 @@ func runStack(text string) error {
 	return s.Run(ctx)
 }
 
-// minMTU6 is the smallest MTU of a link with IPv6 (RFC 8200, section 5).
+// minIPv6MTU is the smallest MTU of a link with IPv6 (RFC 8200, section 5).
 const minIPv6MTU = 1280
 
 // redirects is a Policy that allows everything and redirects some of it.
