@@ -24,7 +24,7 @@ type batch struct {
 	keys        *keys // nil: not encrypted
 	kept        bool  // the path keeps the pieces; otherwise the batch releases them after sending
 	compat      bool
-	sessionName uint64 // session.mine
+	sessionName uint64 // session.ownName
 	firstSeq    uint64 // path sequence number of the first packet
 	shim        wire.Shim
 	pieces      []piece

@@ -81,7 +81,7 @@ func New(t *spec.Tunnel, onEvent func(tunnel.Event)) (*Endpoint, error) {
 		ns: ns, fd: -1, spec: *t, onEvent: onEvent, mtuChanged: make(chan struct{}, 1),
 		located: map[string]location{}, boundAt: map[string]binding{}, reported: map[string]string{},
 	}
-	e.spec.Paths = slices.Clone(t.Paths) // Spec.Down changes
+	e.spec.Paths = slices.Clone(t.Paths) // Path.Down changes
 	if err := e.start(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}

@@ -40,7 +40,7 @@ const (
 
 	startRate    = 10e6 / 8               // bytes/s; of a path about which nothing is known
 	minRate      = 64e3 / 8               // bytes/s
-	startGrowth  = 2.0                    // per report, until the path has been saturated
+	startGrowth  = 2.0                    // per window, until the path has been saturated
 	steadyGrowth = 1.1                    // above the peak rate afterwards: reports come late
 	peakAge      = 200 * time.Millisecond // the peak rate is forgotten after this
 )

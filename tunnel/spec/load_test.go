@@ -187,7 +187,7 @@ func TestLoadChoices(t *testing.T) {
 		{"two paths with different ports", small + "  - {name: b, device: eth0, remote: 198.51.100.2, port: 1}\n", func(t *Tunnel) bool { return len(t.Paths) == 2 }},
 		{"a /31", strings.Replace(small, "10.9.0.1/30", "10.9.0.0/31", 1), func(t *Tunnel) bool { return t.Addresses[0].Bits() == 31 }},
 		{"second address of a /31", strings.Replace(small, "10.9.0.1/30", "10.9.0.1/31", 1), func(t *Tunnel) bool { return t.Addresses[0].Bits() == 31 }},
-		{"least mtu", strings.Replace(small, "remote: 198.51.100.2", "remote: 198.51.100.2, mtu: 1400", 1) + "mtu: 1364\n", func(t *Tunnel) bool { return t.MTUBytes == 1364 }},
+		{"largest mtu without a warning", strings.Replace(small, "remote: 198.51.100.2", "remote: 198.51.100.2, mtu: 1400", 1) + "mtu: 1364\n", func(t *Tunnel) bool { return t.MTUBytes == 1364 }},
 		{"a /127", strings.Replace(small, "10.9.0.1/30", "fd00::/127", 1), func(t *Tunnel) bool { return t.Inner6() }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
