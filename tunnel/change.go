@@ -124,8 +124,8 @@ func (t *Tunnel) takeDown(p *path) {
 	t.closePath(p)
 }
 
-// leaveCopies is how many times a leave message is sent, because a packet may be lost. If all are lost, the other end notices that the path is
-// dead.
+// leaveCopies is how many times a leave message is sent, because a packet may be lost. If
+// all are lost, the other end notices that the path is dead.
 const leaveCopies = 3
 
 // sendLeave announces to the other end that a path is taken out of use. Packets in flight are

@@ -24,13 +24,13 @@ func newCheck() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "check FILE…",
-		Short: "find the mistakes in tunnel files before anything starts",
-		Long: `Reads tunnel files, - for standard input, and prints all mistakes in them, with
-line and column and what is allowed there. Nothing is started or changed.
+		Short: "check tunnel files for mistakes",
+		Long: `Reads tunnel files, - for standard input, and prints all mistakes in them, each
+with its line, its column and the allowed values. It starts and changes nothing.
 
-What this machine lacks at the moment, such as a device that is not plugged in,
-is a warning: the tunnel waits for it. With warnings alone the exit code is 0,
-with errors it is 2.`,
+What this machine lacks at present, such as a device that is not plugged in, is
+a warning: the tunnel waits for it. With warnings only the exit code is 0, with
+errors it is 2.`,
 		Example: `  cleat tunnel check office.yaml
   cleat tunnel check --json office.yaml | jq -r '.[].message'`,
 		Args:              cobra.MinimumNArgs(1),
@@ -43,14 +43,13 @@ with errors it is 2.`,
 	return cmd
 }
 
-// completeFiles offers YAML files.
+// completeFiles completes YAML files.
 func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 }
 
-// check reads all files and prints what there is to say about each: out
-// gets the findings, errs why a file can't be read, which does not keep the
-// others from being checked.
+// check checks files and prints the findings to out. If a file can't be read, it prints
+// the reason to errs and continues with the next.
 func check(ctx context.Context, names []string, in io.Reader, out, errs io.Writer, asJSON bool) error {
 	var found []spec.Finding
 	var text strings.Builder
@@ -77,8 +76,8 @@ func check(ctx context.Context, names []string, in io.Reader, out, errs io.Write
 	return cmp.Or(err, mistakes(found), unreadable)
 }
 
-// fileText is what a person reads about a file: its findings, and what it
-// describes if it is right.
+// fileText returns the findings about a file, and a summary of the file if it has no
+// errors.
 func fileText(file *spec.File) string {
 	var b strings.Builder
 	for _, f := range file.Findings {
@@ -100,8 +99,8 @@ func fileText(file *spec.File) string {
 	return b.String()
 }
 
-// mistakes is the error that tunnel files have errors, nil if they have
-// none. What they are has been printed.
+// mistakes returns a usage error that counts the errors among findings, which the caller
+// has printed. It returns nil if there are none.
 func mistakes(found []spec.Finding) error {
 	var in []string
 	errs := 0
@@ -119,7 +118,7 @@ func mistakes(found []spec.Finding) error {
 	return hint.Usagef("%s in %s", term.Count(errs, "mistake"), strings.Join(in, ", "))
 }
 
-// thisMachine looks at the devices of this network namespace.
+// thisMachine returns the devices and the forwarding of this network namespace.
 func thisMachine() (spec.Machine, error) {
 	m := spec.Machine{ForwardsIPv4: isOn("/proc/sys/net/ipv4/ip_forward"), ForwardsIPv6: isOn("/proc/sys/net/ipv6/conf/all/forwarding")}
 	links, err := net.Interfaces()
@@ -130,7 +129,7 @@ func thisMachine() (spec.Machine, error) {
 		d := spec.Device{Name: l.Name, MTUBytes: l.MTU}
 		addresses, err := l.Addrs()
 		if err != nil {
-			continue // gone since
+			continue // the device is gone
 		}
 		for _, a := range addresses {
 			if p, err := netip.ParsePrefix(a.String()); err == nil {
@@ -142,8 +141,8 @@ func thisMachine() (spec.Machine, error) {
 	return m, nil
 }
 
-// isOn tells whether a sysctl is on. One that can't be read is no reason to
-// advise anything.
+// isOn reports whether a sysctl is on. It returns true for a sysctl that can't be read, so
+// that no warning follows from that.
 func isOn(path string) bool {
 	text, err := os.ReadFile(path)
 	return err != nil || !bytes.Equal(bytes.TrimSpace(text), []byte("0"))

@@ -17,8 +17,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// withRunning connects to the running tunnel called name, or, without one, to the only
-// one that is running, and calls do. how is the command line that names one.
+// withRunning connects to the running tunnel called name, or, if name is "", to the only
+// running one, and calls do. how returns a command line with a name, for a hint.
 func withRunning(ctx context.Context, name string, how func(name string) string, do func(*control.Client) error) error {
 	if name == "" {
 		only, err := onlyTunnel(how)
@@ -35,7 +35,7 @@ func withRunning(ctx context.Context, name string, how func(name string) string,
 	return withHint(name, do(c))
 }
 
-// onlyTunnel is the name of the one tunnel that is running.
+// onlyTunnel returns the name of the only running tunnel.
 func onlyTunnel(how func(name string) string) (string, error) {
 	names, err := control.Names()
 	switch {
@@ -44,28 +44,28 @@ func onlyTunnel(how func(name string) string) (string, error) {
 	case len(names) == 0:
 		return "", hint.With(errors.New("no tunnel is running"), noTunnelHint)
 	case len(names) > 1:
-		return "", hint.With(hint.Usagef("%d tunnels are running: which one?", len(names)),
-			fmt.Sprintf("name it, e.g. `%s`; running: %s", how(names[0]), strings.Join(names, ", ")))
+		return "", hint.With(hint.Usagef("%d tunnels are running", len(names)),
+			fmt.Sprintf("name one, e.g. `%s`; running: %s", how(names[0]), strings.Join(names, ", ")))
 	}
 	return names[0], nil
 }
 
-// noTunnelHint is what to do where no tunnel is found.
+// noTunnelHint is the hint if no tunnel is found.
 const noTunnelHint = "start one with `cleat tunnel up FILE`\n" +
-	"one that runs in a container or another network namespace is asked from inside there; one of root's by root"
+	"a tunnel in a container or another network namespace is controlled from inside there, root's tunnels by root"
 
-// withHint adds to a tunnel's refusal, or to its absence, what to type.
+// withHint adds a hint to an error about the tunnel called name.
 func withHint(name string, err error) error {
 	var e *control.Error
 	switch {
 	case errors.As(err, &e) && len(e.Findings) > 0:
-		return err // the caller shows them
+		return err // the caller prints them
 	case errors.As(err, &e) && isMistake(e.Status):
 		return hint.With(hint.Usage(err), e.Hint)
 	case errors.As(err, &e):
 		return hint.With(err, e.Hint)
 	case errors.Is(err, control.ErrAmbiguous):
-		return hint.With(err, fmt.Sprintf("name its user, too: UID/%s; `cleat tunnel ls` has the UID of each", name))
+		return hint.With(err, fmt.Sprintf("name the user as well: UID/%s; `cleat tunnel ls` lists the UIDs", name))
 	case errors.Is(err, control.ErrNotRunning):
 		names, listErr := control.Names()
 		if listErr != nil || len(names) == 0 {
@@ -76,12 +76,12 @@ func withHint(name string, err error) error {
 	return err
 }
 
-// isMistake tells whether an answer says that what was asked for is wrong.
+// isMistake reports whether an HTTP status means that the request was wrong.
 func isMistake(status int) bool {
 	return status >= 400 && status < 500 && status != http.StatusForbidden
 }
 
-// completeRunning offers the tunnels that are running.
+// completeRunning completes the running tunnels.
 func completeRunning(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -93,7 +93,7 @@ func completeRunning(_ *cobra.Command, args []string, _ string) ([]string, cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// nameArg is a tunnel's name among the arguments, "" if there is none.
+// nameArg returns the tunnel's name among the arguments, or "".
 func nameArg(args []string) string {
 	if len(args) == 0 {
 		return ""
@@ -101,27 +101,26 @@ func nameArg(args []string) string {
 	return args[0]
 }
 
-// behind says how a name is given behind a command.
-func behind(command string) func(name string) string {
+// appendName returns a function that returns the command line with a name appended.
+func appendName(command string) func(name string) string {
 	return func(name string) string { return "cleat tunnel " + command + " " + name }
 }
 
 func newReload() *cobra.Command {
 	return &cobra.Command{
 		Use:   "reload [NAME]",
-		Short: "have a running tunnel read its file again",
-		Long: `Has a running tunnel read its file again and do what it says now, without losing
-a packet: paths, addresses, routes, scheduler, reorder, queue and mtu. Prints
-what is another now. What needs a new start is refused, the rest done all the
-same, and the exit code is 1. A file with mistakes changes nothing; they are
-printed as "cleat tunnel check" does, and the exit code is 2. Where the kernel
-refuses something, such as a route that leads by another device already, all is
-as it was, and the exit code is 1.`,
+		Short: "make a running tunnel read its file again",
+		Long: `Makes a running tunnel read its file again, apply the changes without losing a
+packet, and print them. Changes that need a restart (name, device, form, key,
+compat, metrics) are refused, the others are applied, and the exit code is 1. A
+file with mistakes changes nothing: they are printed as by "cleat tunnel check",
+and the exit code is 2. If the kernel refuses a change, such as a route that
+exists by another device, all changes are undone, and the exit code is 1.`,
 		Example:           "  cleat tunnel reload\n  cleat tunnel reload office",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeRunning,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRunning(cmd.Context(), nameArg(args), behind("reload"), func(c *control.Client) error {
+			return withRunning(cmd.Context(), nameArg(args), appendName("reload"), func(c *control.Client) error {
 				done, err := c.Reload(cmd.Context())
 				var e *control.Error
 				if errors.As(err, &e) && len(e.Findings) > 0 {
@@ -136,7 +135,7 @@ as it was, and the exit code is 1.`,
 	}
 }
 
-// printFindings prints what is wrong with a tunnel's file.
+// printFindings prints the mistakes in a tunnel's file, and returns an error.
 func printFindings(w io.Writer, e *control.Error) error {
 	var b strings.Builder
 	for _, f := range e.Findings {
@@ -148,8 +147,8 @@ func printFindings(w io.Writer, e *control.Error) error {
 	return cmp.Or(mistakes(e.Findings), error(e))
 }
 
-// printReloaded prints what a changed file came to. That something was refused is an
-// error.
+// printReloaded prints the result of a reload. It returns an error if a change was
+// refused.
 func printReloaded(w io.Writer, r control.Reloaded) error {
 	var b strings.Builder
 	for _, s := range r.Changed {
@@ -165,8 +164,8 @@ func printReloaded(w io.Writer, r control.Reloaded) error {
 		return err
 	}
 	if n := len(r.Refused); n > 0 {
-		return hint.With(fmt.Errorf("%s can't be while the tunnel runs", term.Count(n, "change")),
-			"start it again: `cleat tunnel down`, then `cleat tunnel up FILE`")
+		return hint.With(fmt.Errorf("%s refused", term.Count(n, "change")),
+			"restart the tunnel: `cleat tunnel down`, then `cleat tunnel up FILE`")
 	}
 	return nil
 }
@@ -174,14 +173,14 @@ func printReloaded(w io.Writer, r control.Reloaded) error {
 func newDown() *cobra.Command {
 	return &cobra.Command{
 		Use:   "down [NAME]",
-		Short: "end a running tunnel",
-		Long: `Ends a running tunnel as SIGTERM does, and waits until it has ended. Its device
-goes with it.`,
+		Short: "stop a running tunnel",
+		Long: `Stops a running tunnel, as SIGTERM does, and waits until it has ended. Its
+device is removed.`,
 		Example:           "  cleat tunnel down\n  cleat tunnel down office",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeRunning,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRunning(cmd.Context(), nameArg(args), behind("down"), func(c *control.Client) error {
+			return withRunning(cmd.Context(), nameArg(args), appendName("down"), func(c *control.Client) error {
 				if err := c.Stop(cmd.Context()); err != nil {
 					return err
 				}
@@ -194,14 +193,14 @@ goes with it.`,
 func newMetrics() *cobra.Command {
 	return &cobra.Command{
 		Use:   "metrics [NAME]",
-		Short: "print a running tunnel's counters as Prometheus reads them",
-		Long: `Prints the metrics of a running tunnel in Prometheus' text format, as it serves
-them at the place that "metrics" in its file names.`,
+		Short: "print the metrics of a running tunnel",
+		Long: `Prints the metrics of a running tunnel in Prometheus' text format, as the tunnel
+serves them at the address that "metrics" in its file sets.`,
 		Example:           "  cleat tunnel metrics\n  cleat tunnel metrics office | grep path_live",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeRunning,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRunning(cmd.Context(), nameArg(args), behind("metrics"), func(c *control.Client) error {
+			return withRunning(cmd.Context(), nameArg(args), appendName("metrics"), func(c *control.Client) error {
 				text, err := c.Metrics(cmd.Context())
 				if err != nil {
 					return err

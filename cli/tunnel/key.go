@@ -17,18 +17,18 @@ func newKey() *cobra.Command {
 	var public bool
 	cmd := &cobra.Command{
 		Use:   "key FILE",
-		Short: "make a key for this end, and print its public half",
-		Long: `Makes a private key in FILE, which must not exist yet and which only its owner
-may read, and prints the public key that belongs to it. FILE goes into this
-host's tunnel file as the private key, what is printed into the other host's as
-its peer. Keys look like those of WireGuard.
+		Short: "create a private key and print its public key",
+		Long: `Creates a private key in FILE, which must not exist and which only its owner may
+read, and prints the public key. In this host's tunnel file, FILE is the private
+key; in the other host's, the public key is the peer. Keys have WireGuard's
+format.
 
-The private key itself is never printed.`,
+The private key is never printed.`,
 		Example: `  cleat tunnel key office.key
   cleat tunnel key --public office.key`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return hint.With(hint.Usagef("a private key is written into a file, and none is named"), "name one: cleat tunnel key office.key")
+				return hint.With(hint.Usagef("no file given for the private key"), "e.g. `cleat tunnel key office.key`")
 			}
 			return cobra.ExactArgs(1)(cmd, args)
 		},
@@ -45,9 +45,9 @@ The private key itself is never printed.`,
 	return cmd
 }
 
-// keyOf reads the key in a file, or makes one in a new file.
+// keyOf reads the key in an existing file, or creates one in a new file.
 func keyOf(path string, exists bool) (secure.PrivateKey, error) {
-	get := makeKey
+	get := createKey
 	if exists {
 		get = func(path string) (secure.PrivateKey, error) { return spec.ReadKey(path, openKey) }
 	}
@@ -55,15 +55,15 @@ func keyOf(path string, exists bool) (secure.PrivateKey, error) {
 	return key, hint.With(err, spec.KeyHint(path, err))
 }
 
-// makeKey writes a new key into a new file.
-func makeKey(path string) (secure.PrivateKey, error) {
+// createKey creates a key in a new file.
+func createKey(path string) (secure.PrivateKey, error) {
 	key, err := secure.GenerateKey()
 	if err != nil {
 		return key, err
 	}
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return key, fmt.Errorf("make key: %w", err)
+		return key, fmt.Errorf("create key: %w", err)
 	}
 	_, err = io.WriteString(f, key.Text()+"\n")
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// pathFlags are what all commands of `cleat tunnel path` share.
+// pathFlags are the flags that all commands of `cleat tunnel path` share.
 type pathFlags struct{ tunnel string }
 
 func newPathCmd() *cobra.Command {
@@ -26,8 +26,8 @@ func newPathCmd() *cobra.Command {
 		Use:   "path COMMAND",
 		Short: "change the paths of a running tunnel",
 		Long: `Changes the paths of a running tunnel. What a path has not delivered when it is
-taken out of use goes over the others: nothing is lost. The file stays as it is,
-and counts again when it is read again.`,
+disabled or removed is sent again on the others, so nothing is lost. The file is
+not changed, so reloading it reverts the changes.`,
 		Example: `  cleat tunnel path down lte
   cleat tunnel path up lte --tunnel office
   cleat tunnel path add sat --device eth2 --remote 198.51.100.2
@@ -40,11 +40,10 @@ and counts again when it is read again.`,
 		return completeRunning(cmd, nil, typed)
 	})
 	cmd.AddCommand(f.addCmd(),
-		f.changeCmd("up", "use a path again", `Has a path used that was not. Its socket is opened anew, and it is used once
-packets get through.`, func(ctx context.Context, c *control.Client, name string) error { return c.SetPath(ctx, name, true) }),
-		f.changeCmd("down", "use a path no more", `Has a path not used until "cleat tunnel path up".`,
+		f.changeCmd("up", "enable a path", `Enables a path. Its socket is reopened, and it is used once packets get through.`, func(ctx context.Context, c *control.Client, name string) error { return c.SetPath(ctx, name, true) }),
+		f.changeCmd("down", "disable a path", `Disables a path until "cleat tunnel path up".`,
 			func(ctx context.Context, c *control.Client, name string) error { return c.SetPath(ctx, name, false) }),
-		f.changeCmd("remove", "take a path out", `Takes a path out of the tunnel.`,
+		f.changeCmd("remove", "remove a path", `Removes a path from the tunnel.`,
 			func(ctx context.Context, c *control.Client, name string) error { return c.RemovePath(ctx, name) }))
 	return cmd
 }
@@ -55,7 +54,7 @@ func (f *pathFlags) with(cmd *cobra.Command, do func(*control.Client) error) err
 	return withRunning(cmd.Context(), f.tunnel, how, do)
 }
 
-// changeCmd is a command that does something to a path that is there.
+// changeCmd returns a command that changes an existing path.
 func (f *pathFlags) changeCmd(name, short, long string, change func(context.Context, *control.Client, string) error) *cobra.Command {
 	return &cobra.Command{
 		Use:               name + " NAME",
@@ -77,7 +76,7 @@ func (f *pathFlags) changeCmd(name, short, long string, change func(context.Cont
 	}
 }
 
-// pathNames are the names of a tunnel's paths, none where it does not answer.
+// pathNames returns the names of a tunnel's paths, or none if the tunnel does not answer.
 func pathNames(ctx context.Context, c *control.Client) []string {
 	s, err := c.Status(ctx)
 	if err != nil {
@@ -90,7 +89,7 @@ func pathNames(ctx context.Context, c *control.Client) []string {
 	return names
 }
 
-// completePaths offers the tunnel's paths.
+// completePaths completes the tunnel's paths.
 func (f *pathFlags) completePaths(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -109,7 +108,7 @@ func (f *pathFlags) completePaths(cmd *cobra.Command, args []string, _ string) (
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// newPath is a path as `cleat tunnel path add` is told.
+// newPath holds the flags of `cleat tunnel path add`.
 type newPath struct {
 	device, local, remote, rate string
 	port                        uint16
@@ -120,9 +119,9 @@ func (f *pathFlags) addCmd() *cobra.Command {
 	var p newPath
 	cmd := &cobra.Command{
 		Use:   "add NAME",
-		Short: "take a further path in",
-		Long: `Takes a further path into a running tunnel. It is used once packets get through.
-A path to a device that isn't there yet waits for it.`,
+		Short: "add a path",
+		Long: `Adds a path to a running tunnel. The path is used once packets get through. A
+path with a device that does not exist yet waits for it.`,
 		Example: `  cleat tunnel path add sat --device eth2 --remote 198.51.100.2
   cleat tunnel path add sat --local 192.0.2.9 \
     --remote 198.51.100.2:4755 --rate 50M`,
@@ -152,7 +151,7 @@ A path to a device that isn't there yet waits for it.`,
 	return cmd
 }
 
-// inFlags has the hint of an error speak of flags, where it speaks of a file's keys.
+// inFlags replaces keys of a tunnel file in the hint of an error by flags.
 func inFlags(err error) error {
 	var e *control.Error
 	if errors.As(err, &e) {
@@ -161,15 +160,15 @@ func inFlags(err error) error {
 	return err
 }
 
-// path reads what was typed. What only the tunnel can judge is left to it.
+// path returns the path that the flags describe. The running tunnel checks the rest.
 func (n newPath) path(name string) (spec.Path, error) {
 	p := spec.Path{Name: name, Device: n.device, LocalPort: n.port, Weight: n.weight, MTUBytes: n.mtu}
 	var err error
 	switch {
 	case n.remote == "":
-		return p, hint.With(hint.Usagef("a path needs --remote"), "say where it leads, e.g. --remote 198.51.100.2")
+		return p, hint.With(hint.Usagef("a path needs --remote"), "e.g. --remote 198.51.100.2")
 	case n.device == "" && n.local == "":
-		return p, hint.With(hint.Usagef("a path needs --device or --local"), "say where it begins, e.g. --device eth0")
+		return p, hint.With(hint.Usagef("a path needs --device or --local"), "e.g. --device eth0")
 	case n.weight < 1:
 		return p, hint.Usagef("--weight %d: want 1…%d", n.weight, spec.MaxWeight)
 	}
@@ -178,7 +177,7 @@ func (n newPath) path(name string) (spec.Path, error) {
 	}
 	if n.local != "" {
 		if p.Local, err = netip.ParseAddr(n.local); err != nil {
-			return p, hint.With(hint.Usagef("--local %q: want an IP address", n.local), "the port of this end is --port")
+			return p, hint.With(hint.Usagef("--local %q: want an IP address", n.local), "set the local port with --port")
 		}
 	}
 	if n.rate != "" {

@@ -14,11 +14,11 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// statusColumns is what a terminal has at the least.
+// statusColumns is the width of the smallest terminal that the status fits.
 const statusColumns = 80
 
-// statusText is `cleat tunnel status`: a line for the tunnel, one a path, and
-// counters. With an earlier status they say what went on between both.
+// statusText returns the output of `cleat tunnel status`: a line for the tunnel, one for
+// each path, and counters. With an earlier status, the counters are rates since then.
 func statusText(s control.Status, before *control.Status) string {
 	var b strings.Builder
 	b.WriteString(term.Wrap(tunnelLine(s), ""))
@@ -34,12 +34,12 @@ func statusText(s control.Status, before *control.Status) string {
 	return b.String()
 }
 
-// tunnelLine says in a sentence what the tunnel is.
+// tunnelLine describes the tunnel in a sentence.
 func tunnelLine(s control.Status) string {
 	since := fmt.Sprintf("%s since %s", ageText(s.At.Sub(s.Started)), s.Started.Local().Format("2006-01-02 15:04"))
 	name := fmt.Sprintf("%s on %s", columns.Plain(s.Name), columns.Plain(s.Device))
 	switch {
-	case !s.Up: // what is used is not known before
+	case !s.Up: // the form in use is not known yet
 		return fmt.Sprintf("%s: no answer yet, for %s, form %s, %s", name, since, s.FormInUse, s.Scheduler)
 	case s.Cipher == "":
 		return fmt.Sprintf("%s: up %s, %s, not encrypted, %s", name, since, s.FormInUse, s.Scheduler)
@@ -47,7 +47,7 @@ func tunnelLine(s control.Status) string {
 	return fmt.Sprintf("%s: up %s, %s, %s, %s", name, since, s.FormInUse, s.Cipher, s.Scheduler)
 }
 
-// ageText is a duration in its two largest units.
+// ageText formats a duration in its two largest units.
 func ageText(d time.Duration) string {
 	days, d := int(d/(24*time.Hour)), d%(24*time.Hour)
 	hours, minutes, seconds := int(d.Hours()), int(d.Minutes())%60, int(d.Seconds())%60
@@ -62,17 +62,17 @@ func ageText(d time.Duration) string {
 	return fmt.Sprintf("%ds", seconds)
 }
 
-// The heads of the table of paths: the second line has the units.
+// The header of the table of paths; the second line has the units.
 var (
 	pathHeads = []string{"PATH", "STATE", "RATE", "SHARE", "UP TO", "TOTAL", "LOSS", "RTT", "DELAY", "QUEUE"}
 	pathUnits = []string{"", "", "bit/s", "", "bit/s", "bytes", "", "", "", ""}
 )
 
-// leftColumns is how many columns are text, which begins at the left; the others
-// are numbers, which end at the right.
+// leftColumns is how many columns are text, aligned to the left. The others are numbers,
+// aligned to the right.
 const leftColumns = 2
 
-// pathTable has a line for each path, of at most statusColumns.
+// pathTable returns a table with a line of at most statusColumns for each path.
 func pathTable(s control.Status, before *control.Status) string {
 	rows := [][]string{pathHeads, pathUnits}
 	for _, p := range s.Paths {
@@ -106,8 +106,8 @@ func pathTable(s control.Status, before *control.Status) string {
 	return b.String()
 }
 
-// pathRow is a path in the columns of pathHeads. What isn't measured at present is a
-// dash.
+// pathRow returns the cells of a path in the columns of pathHeads. A dash marks a value
+// that is not measured at present.
 func pathRow(p control.Path, bitsPerSec float64, form spec.Form) []string {
 	row := []string{columns.Plain(p.Name), string(p.State), "-", "-", "-", numberText(float64(p.DeliveredBytes)), "-", "-", "-", "-"}
 	if form == spec.Compat {
@@ -122,7 +122,7 @@ func pathRow(p control.Path, bitsPerSec float64, form spec.Form) []string {
 	return row
 }
 
-// pathRate is what a path delivered since before, or lately.
+// pathRate returns the rate at which a path has delivered since before, or recently.
 func pathRate(p control.Path, now control.Status, before *control.Status) float64 {
 	if before == nil {
 		return p.BitsPerSec
@@ -132,7 +132,7 @@ func pathRate(p control.Path, now control.Status, before *control.Status) float6
 			return float64(p.DeliveredBytes-was.DeliveredBytes) * 8 / now.At.Sub(before.At).Seconds()
 		}
 	}
-	return p.BitsPerSec // it is new
+	return p.BitsPerSec // the path is new
 }
 
 // counterLine is a line of counters.
@@ -141,15 +141,15 @@ type counterLine struct {
 	items []string
 }
 
-// text is the line, in as many lines as it takes.
+// text formats the line, wrapped after its label.
 func (l counterLine) text() string {
 	const label = 10 // columns
 	indent := strings.Repeat(" ", label)
 	return fmt.Sprintf("%-*s", label, l.label) + strings.TrimPrefix(term.Wrap(strings.Join(l.items, ", "), indent), indent)
 }
 
-// counterLines are the counters that are worth knowing, since the start or, with an
-// earlier status, a second.
+// counterLines returns the counters that users want to see: totals since the start or,
+// with an earlier status, rates per second.
 func counterLines(s control.Status, before *control.Status) []counterLine {
 	var was tunnel.Stats
 	seconds, per := 1.0, ""
@@ -162,7 +162,7 @@ func counterLines(s control.Status, before *control.Status) []counterLine {
 	things := func(now, then uint64, thing string) string {
 		return term.Plural(numberText(rate(now, then)), thing) + per
 	}
-	// some leaves out what never happened.
+	// some omits a counter that is 0.
 	some := func(now, then uint64, what string) string {
 		if now == 0 {
 			return ""
@@ -188,13 +188,13 @@ func counterLines(s control.Status, before *control.Status) []counterLine {
 	o, w := c.Order, was.Order
 	lines = append(lines,
 		line("in order", things(o.Delivered, w.Delivered, "packet"), all(o.Held, w.Held, "waited"), all(o.Lost, w.Lost, "given up"),
-			some(o.Late, w.Late, "late"), some(o.Duplicates, w.Duplicates, "twice"), some(o.TooOld, w.TooOld, "too old"), some(o.Forced, w.Forced, "for want of room")),
+			some(o.Late, w.Late, "late"), some(o.Duplicates, w.Duplicates, "twice"), some(o.TooOld, w.TooOld, "too old"), some(o.Forced, w.Forced, "for lack of space")),
 		line("now", term.Plural(numberText(float64(c.QueueBytes)), "byte")+" queued", term.Plural(numberText(float64(c.KeptBytes)), "byte")+" kept", term.Plural(numberText(float64(o.Waiting)), "packet")+" waiting"))
 	return lines
 }
 
-// numberText is a number in at most five columns, with a decimal unit from a thousand
-// on: "0", "7.5", "999", "1.23K", "94.1M".
+// numberText formats a number in at most five columns, with a decimal unit from 1000 on:
+// "0", "7.5", "999", "1.23K", "94.1M".
 func numberText(v float64) string {
 	if v < 10 && v != math.Trunc(v) {
 		return fmt.Sprintf("%.1f", v)
@@ -211,7 +211,7 @@ func numberText(v float64) string {
 	return term.ThreeDigits(v) + unit
 }
 
-// percentText is a ratio in at most five columns.
+// percentText formats a ratio in at most five columns.
 func percentText(ratio float64) string {
 	switch v := ratio * 100; {
 	case v == 0:
@@ -227,8 +227,8 @@ func percentText(ratio float64) string {
 	}
 }
 
-// cutMiddle shortens text to some columns; beginning and end, by which names differ,
-// stay.
+// cutMiddle shortens text to a number of columns. It keeps the beginning and the end,
+// because names differ there.
 func cutMiddle(text string, columns int) string {
 	r := []rune(text)
 	if len(r) <= columns {

@@ -21,12 +21,12 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "rewrite the golden files")
 
-// started is when the tunnels of these tests were.
+// started is the start time of the tunnels in these tests.
 var started = time.Date(2026, 11, 22, 9, 26, 1, 0, time.Local)
 
-// officeStatus is a tunnel with paths in every state.
+// officeStatus returns the status of a tunnel with paths in several states.
 func officeStatus() control.Status {
 	path := func(name string, state control.State) control.Path {
 		return control.Path{Name: name, State: state, BitsPerSec: 40e6, MaySendBitsPerSec: 48.25e6, ShareRatio: 0.3333,
@@ -132,13 +132,13 @@ func TestNumbersInFewColumns(t *testing.T) {
 	}
 }
 
-// asked answers with one status after the other, and then with err.
-type asked struct {
+// fakeClient returns one status after the other, and then err.
+type fakeClient struct {
 	all []control.Status
 	err error
 }
 
-func (a *asked) Status(context.Context) (control.Status, error) {
+func (a *fakeClient) Status(context.Context) (control.Status, error) {
 	if len(a.all) == 0 {
 		return control.Status{}, a.err
 	}
@@ -150,7 +150,7 @@ func (a *asked) Status(context.Context) (control.Status, error) {
 func TestWatch(t *testing.T) {
 	one, two, again := officeStatus(), officeStatus(), officeStatus()
 	two.At, two.Counters.Read = one.At.Add(time.Second), one.Counters.Read+500
-	again.Started = two.At // a tunnel of the same name that was started since
+	again.Started = two.At // a new tunnel of the same name
 	again.At, again.Counters.Read = two.At.Add(time.Second), 42
 	ended := errors.New("broken")
 	for _, tt := range []struct {
@@ -167,7 +167,7 @@ func TestWatch(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var w strings.Builder
 				began := time.Now()
-				err := watchStatus(t.Context(), &asked{all: []control.Status{one, two, again}, err: tt.err}, &w, tt.terminal, time.Second)
+				err := watchStatus(t.Context(), &fakeClient{all: []control.Status{one, two, again}, err: tt.err}, &w, tt.terminal, time.Second)
 				if err == nil || err.Error() != tt.want {
 					t.Errorf("ended with %v, want %s", err, tt.want)
 				}
@@ -190,7 +190,7 @@ func TestWatch(t *testing.T) {
 			stop := errors.New("interrupted")
 			time.AfterFunc(2500*time.Millisecond, func() { cancel(stop) })
 			var w strings.Builder
-			err := watchStatus(ctx, &asked{all: []control.Status{one, two, again, again}}, &w, false, time.Second)
+			err := watchStatus(ctx, &fakeClient{all: []control.Status{one, two, again, again}}, &w, false, time.Second)
 			if !errors.Is(err, stop) || strings.Count(w.String(), "office on cleat0") != 2 {
 				t.Errorf("ended with %v after\n%s", err, &w)
 			}

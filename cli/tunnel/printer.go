@@ -9,27 +9,27 @@ import (
 	"cleat/cli/term"
 )
 
-// printerLines is how many lines wait for whoever reads them: all paths' of a tunnel's
-// coming and going, a few times.
+// printerLines is how many lines may wait to be read: enough for each path of a tunnel to
+// die and return a few times.
 const printerLines = 512
 
-// printer writes lines without ever having anybody wait for it: a tunnel goes on though
-// nobody reads what it says.
+// printer writes lines without ever blocking its caller: a tunnel must go on even if
+// nobody reads its messages. Lines that don't fit its queue are dropped and counted.
 type printer struct {
 	lines chan string
 	ended chan struct{} // write has returned
 
-	mu     sync.Mutex
-	closed bool
-	lost   int // lines since the last that were written
+	mu      sync.Mutex // guards the fields below
+	closed  bool
+	dropped int // lines since the last count was written
 }
 
 func newPrinter() *printer {
 	return &printer{lines: make(chan string, printerLines), ended: make(chan struct{})}
 }
 
-// say has a line written. It returns at once.
-func (t *printer) say(format string, args ...any) {
+// printf queues a line. It returns at once.
+func (t *printer) printf(format string, args ...any) {
 	line := fmt.Sprintf(format, args...)
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -39,11 +39,11 @@ func (t *printer) say(format string, args ...any) {
 	select {
 	case t.lines <- line:
 	default:
-		t.lost++
+		t.dropped++
 	}
 }
 
-// write writes what is said until end is called.
+// write writes queued lines until end is called.
 func (t *printer) write(w io.Writer) {
 	defer close(t.ended)
 	for line := range t.lines {
@@ -52,23 +52,23 @@ func (t *printer) write(w io.Writer) {
 			continue
 		}
 		t.mu.Lock()
-		lost := t.lost
-		t.lost = 0
+		dropped := t.dropped
+		t.dropped = 0
 		t.mu.Unlock()
-		if lost > 0 {
-			fmt.Fprintf(w, "(%s left out: nobody read them in time)\n", term.Count(lost, "line"))
+		if dropped > 0 {
+			fmt.Fprintf(w, "(%s dropped: not read in time)\n", term.Count(dropped, "line"))
 		}
 	}
 }
 
-// end waits until all is written, but no longer than within. Nothing is said afterwards.
-func (t *printer) end(within time.Duration) {
+// end waits until all lines are written, for at most timeout. Later lines are ignored.
+func (t *printer) end(timeout time.Duration) {
 	t.mu.Lock()
 	t.closed = true
 	close(t.lines)
 	t.mu.Unlock()
 	select {
 	case <-t.ended:
-	case <-time.After(within):
+	case <-time.After(timeout):
 	}
 }

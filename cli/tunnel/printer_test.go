@@ -11,8 +11,8 @@ import (
 	"cleat/tunnel"
 )
 
-// Who does not read what a tunnel says does not stop it.
-func TestTellerNobodyReads(t *testing.T) {
+// TestPrinterNobodyReads checks that a tunnel goes on if nobody reads its messages.
+func TestPrinterNobodyReads(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -25,41 +25,41 @@ func TestTellerNobodyReads(t *testing.T) {
 	go func() {
 		defer close(done)
 		for i := range events {
-			u.tell(tunnel.Event{Path: fmt.Sprintf("p%d", i), Kind: tunnel.PathLive})
+			u.printEvent(tunnel.Event{Path: fmt.Sprintf("p%d", i), Kind: tunnel.PathLive})
 		}
-		u.end(10 * time.Millisecond) // not for good either
+		u.end(10 * time.Millisecond) // end does not block either
 	}()
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):
-		t.Fatal("the engine waits for who reads")
+		t.Fatal("the engine waits for a reader")
 	}
 	go func() { <-u.ended; w.Close() }()
-	lines, left, last := 0, 0, -1
+	lines, dropped, last := 0, 0, -1
 	for s := bufio.NewScanner(r); s.Scan(); {
 		var n int
-		if _, err := fmt.Sscanf(s.Text(), "(%d lines left out: nobody read them in time)", &n); err == nil {
-			left += n
+		if _, err := fmt.Sscanf(s.Text(), "(%d lines dropped: not read in time)", &n); err == nil {
+			dropped += n
 			continue
 		}
 		_, what, _ := strings.Cut(s.Text(), "  ")
 		if _, err := fmt.Sscanf(what, "path p%d is in use", &n); err != nil || n <= last {
-			t.Fatalf("%q behind that of path p%d", s.Text(), last)
+			t.Fatalf("%q after the line of path p%d", s.Text(), last)
 		}
 		last = n
 		lines++
 	}
-	if lines < printerLines || lines+left != events {
-		t.Errorf("%d lines and %d left out, want %d together", lines, left, events)
+	if lines < printerLines || lines+dropped != events {
+		t.Errorf("%d lines and %d dropped, want %d together", lines, dropped, events)
 	}
 }
 
-// All that happens is said in words.
-func TestTellerHasWords(t *testing.T) {
+// TestEveryEventHasAText checks that each kind of event has a message.
+func TestEveryEventHasAText(t *testing.T) {
 	for _, what := range []tunnel.EventKind{tunnel.Established, tunnel.FellBack, tunnel.Restarted, tunnel.PathLive, tunnel.PathDead, tunnel.PathGone, tunnel.Resized, tunnel.Restricted,
 		tunnel.Expired, tunnel.Mismatched} {
-		if happenings[what] == "" {
-			t.Errorf("nothing is said of %q", what)
+		if eventTexts[what] == "" {
+			t.Errorf("no text for %q", what)
 		}
 	}
 }

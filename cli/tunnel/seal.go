@@ -14,15 +14,15 @@ import (
 	"cleat/tunnel/spec"
 )
 
-// netSysctls is what thisMachine reads of the kernel's settings.
+// netSysctls is the directory of the sysctls that thisMachine reads.
 const netSysctls = "/proc/sys/net"
 
-// seal gives up what a tunnel that runs does not need. What can't be given up is said,
-// and no reason to stop: packets get through all the same.
+// seal drops the privileges that a running tunnel does not need. If that fails it prints a
+// warning, and the tunnel runs.
 func (u *up) seal(t *spec.Tunnel) {
 	cfg := endpoint.SealConfig{Read: []string{netSysctls}}
 	if u.name != "-" {
-		u.path, _ = filepath.Abs(u.name) // a working directory that is gone: ""
+		u.path, _ = filepath.Abs(u.name) // "" if the working directory is gone
 		cfg.Reread = []string{u.name}
 		if t.Key != nil {
 			cfg.Reread = append(cfg.Reread, t.Key.File)
@@ -31,12 +31,12 @@ func (u *up) seal(t *spec.Tunnel) {
 	if t.Metrics.Network == "unix" {
 		cfg.Remove = t.Metrics.Address
 	}
-	// Landlock's rule is for an inode, which stays while the directory is open.
+	// A Landlock rule refers to an inode, which exists as long as the directory is open.
 	u.sysctls, _ = os.Open(netSysctls)
-	_, _ = time.Now().Zone() // reads /etc/localtime, once
+	_, _ = time.Now().Zone() // reads /etc/localtime while that is allowed
 	s, err := endpoint.Seal(cfg)
 	if err != nil {
-		u.say("the tunnel runs with more rights than it needs: %v", err)
+		u.printf("the tunnel keeps privileges that it does not need: %v", err)
 	}
 	u.sealed = control.Sealed{
 		Capabilities: seal.Names(s.Capabilities), NoNewPrivileges: s.NoNewPrivileges, Dumpable: s.Dumpable,
@@ -44,12 +44,12 @@ func (u *up) seal(t *spec.Tunnel) {
 	}
 }
 
-// sealedError adds to why a file can't be read again what was given up since it was read
-// first.
+// sealedError adds a hint to an error about reading a file again, for which the tunnel may
+// have dropped the privileges.
 func sealedError(err error) error {
 	if errors.Is(err, fs.ErrPermission) {
-		return hint.With(err, "a tunnel that runs reads only as its user, and only in the directories of its file and key: "+
-			"give the file back its owner and place, or start the tunnel again")
+		return hint.With(err, "a running tunnel reads files only as its user, and only in the directories of its file and key: "+
+			"restore the file's owner and place, or restart the tunnel")
 	}
 	return err
 }

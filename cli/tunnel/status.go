@@ -20,9 +20,9 @@ func newList() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
 		Use:   "ls",
-		Short: "list the tunnels that are running",
-		Long: `Lists the running tunnels of this network namespace that may be asked: one's
-own, and for root all.`,
+		Short: "list the running tunnels",
+		Long: `Lists the running tunnels of this network namespace that the user may control:
+the user's own, and for root all.`,
 		Example: "  cleat tunnel ls\n  cleat tunnel ls --json | jq -r '.[].name'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -40,7 +40,7 @@ own, and for root all.`,
 	return cmd
 }
 
-// listText is `cleat tunnel ls`.
+// listText prints the output of `cleat tunnel ls`.
 func listText(w io.Writer, all []control.Status) error {
 	t := term.NewTable(w)
 	t.Row("NAME", "DEVICE", "STATE", "LIVE", "PID", "UID", "STARTED", "FILE")
@@ -65,25 +65,24 @@ func listText(w io.Writer, all []control.Status) error {
 	return t.Flush()
 }
 
-// watchEvery is how often --watch asks.
+// watchEvery is the interval of --watch.
 const watchEvery = time.Second
 
 func newStatus() *cobra.Command {
 	var asJSON, watch bool
 	cmd := &cobra.Command{
 		Use:   "status [NAME]",
-		Short: "show what a running tunnel and each of its paths do",
-		Long: `Shows what a running tunnel does: of each path its state, what it delivers now,
-its share of the whole, what it may be sent, what it has delivered in all, the
-loss, the round-trip time, the one-way delay against the fastest path, and the
-queue that stands in it; below, counters since the start, or with --watch of the
-last second. doc/tunnel.md says more of the columns. NAME is needed where
-several are running.`,
+		Short: "show the status of a running tunnel and its paths",
+		Long: `Shows the status of a running tunnel. For each path: state, delivery rate, share
+of the total, rate at which it may be sent to, bytes delivered, loss, round-trip
+time, one-way delay beyond that of the fastest path, and the queue standing in
+it. Below: counters since the start, or with --watch of the last second.
+doc/tunnel.md describes the columns. NAME is needed if several tunnels run.`,
 		Example:           "  cleat tunnel status\n  cleat tunnel status office --watch\n  cleat tunnel status --json | jq '.paths[].state'",
 		Args:              cobra.MaximumNArgs(1),
 		ValidArgsFunction: completeRunning,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRunning(cmd.Context(), nameArg(args), behind("status"), func(c *control.Client) error {
+			return withRunning(cmd.Context(), nameArg(args), appendName("status"), func(c *control.Client) error {
 				if watch {
 					return watchStatus(cmd.Context(), c, cmd.OutOrStdout(), term.IsTerminal(os.Stdout), watchEvery)
 				}
@@ -105,13 +104,13 @@ several are running.`,
 	return cmd
 }
 
-// statusClient is what watchTunnel needs of a client.
+// statusClient is the part of control.Client that watchStatus needs.
 type statusClient interface {
 	Status(context.Context) (control.Status, error)
 }
 
-// watchTunnel shows a tunnel again and again until ctx ends or the tunnel does: on a
-// terminal in place, elsewhere in blocks with an empty line behind each.
+// watchStatus prints the status at an interval, until ctx or the tunnel ends: in place on
+// a terminal, otherwise in blocks, each followed by an empty line.
 func watchStatus(ctx context.Context, c statusClient, w io.Writer, terminal bool, every time.Duration) error {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -139,7 +138,7 @@ func watchStatus(ctx context.Context, c statusClient, w io.Writer, terminal bool
 		}
 		base := &before
 		if !now.Started.Equal(before.Started) {
-			base = nil // another tunnel of that name, which counts from 0
+			base = nil // a new tunnel of that name, which counts from 0
 		}
 		text := statusText(now, base) + "\n"
 		if terminal {
@@ -152,7 +151,7 @@ func watchStatus(ctx context.Context, c statusClient, w io.Writer, terminal bool
 	}
 }
 
-// Control sequences of ECMA-48, which every terminal of today understands.
+// Control sequences of ECMA-48, which all terminals in use support.
 const (
 	clearScreen = "\x1b[2J"
 	home        = "\x1b[H"
@@ -160,7 +159,8 @@ const (
 	clearBelow  = "\x1b[J"
 )
 
-// inPlace overwrites what is on the terminal: clearing it first would flicker.
+// inPlace returns text that overwrites the terminal's contents. Clearing the terminal
+// first would make it flicker.
 func inPlace(text string) string {
 	return home + strings.ReplaceAll(strings.TrimSuffix(text, "\n"), "\n", clearLine+"\n") + clearBelow
 }

@@ -13,16 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// New returns the command tunnel.
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "tunnel COMMAND",
-		Short: "use several links at once, as one",
-		Long: `Joins two hosts by all the links between them: any IP traffic goes over all of
-them at once. A file on each host says how; doc/tunnel.md describes it.
+		Short: "join two hosts over several links at once",
+		Long: `Joins two hosts over all the links between them: any IP traffic uses all links
+at once. Each host has a tunnel file, which doc/tunnel.md describes.
 
 With a key in that file all traffic is encrypted and authenticated. A tunnel
-without a key is for trusted networks only: whoever sees its packets can read,
-forge and end everything.`,
+without a key is for trusted networks only: everybody who sees its packets can
+read, forge and end everything.`,
 		Example: `  cleat tunnel up office.yaml
   cleat tunnel key office.key
   cleat tunnel check office.yaml
@@ -36,18 +37,19 @@ forge and end everything.`,
 	return cmd
 }
 
-// stdinName is what messages call a tunnel file from standard input. A key with
-// a relative name is looked for in the working directory then.
+// stdinName is the name of standard input in messages. A relative name of a key file in it
+// is relative to the working directory.
 const stdinName = "<stdin>"
 
-// readFile reads a tunnel file, "-" for in, and holds it against this machine.
-// The error is that it can't be read at all.
-func readFile(name string, in io.Reader, own string) (*spec.File, error) {
+// readFile reads a tunnel file, "-" for in, and checks it, also against this machine.
+// ownDevice is the device of the tunnel if it is running. The error is about reading:
+// mistakes in the file are among its Findings.
+func readFile(name string, in io.Reader, ownDevice string) (*spec.File, error) {
 	from := in
 	if name == "-" {
 		name = stdinName
 	} else {
-		// A pipe that nobody writes into is empty: it is not waited for.
+		// With O_NONBLOCK a pipe without a writer is empty, and does not block.
 		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NONBLOCK, 0)
 		if err != nil {
 			return nil, fmt.Errorf("read tunnel file: %w", err)
@@ -63,12 +65,12 @@ func readFile(name string, in io.Reader, own string) (*spec.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	m.OwnDevice = own
+	m.OwnDevice = ownDevice
 	file.CheckMachine(m)
 	return file, nil
 }
 
-// openKey opens a key file without waiting for whoever writes into a pipe.
+// openKey is a spec.Opener. It does not block on a pipe without a writer.
 func openKey(path string) (io.ReadCloser, fs.FileMode, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {

@@ -33,14 +33,15 @@ func newUp() *cobra.Command {
 	var wait time.Duration
 	cmd := &cobra.Command{
 		Use:   "up FILE",
-		Short: "run one end of a tunnel until it is interrupted",
-		Long: `Makes the device that a tunnel file describes and carries its packets over all
-paths, until it is interrupted. The other host runs the other end. Addresses and
-routes go with the device, however the command ends.
+		Short: "run one end of a tunnel",
+		Long: `Creates the device that a tunnel file describes and carries its packets over all
+paths, until the command is interrupted. The other host runs the other end. When
+the command ends, even by SIGKILL, the device is removed with its addresses and
+routes.
 
-It needs root, or CAP_NET_ADMIN and /dev/net/tun; in a container that is
+It needs root, or CAP_NET_ADMIN and /dev/net/tun; in a container:
   docker run --cap-add NET_ADMIN --device /dev/net/tun …
-SIGHUP has the file read again, as "cleat tunnel reload" does.`,
+On SIGHUP it reads the file again, as for "cleat tunnel reload".`,
 		Example: `  cleat tunnel up office.yaml
   cleat tunnel up --wait 5s office.yaml
   docker run --network host --cap-add NET_ADMIN --device /dev/net/tun \
@@ -60,16 +61,15 @@ SIGHUP has the file read again, as "cleat tunnel reload" does.`,
 	return cmd
 }
 
-// engineThreads is how many threads package tunnel keeps busy. Without processors to spare
-// the Go runtime's monitor takes theirs away whenever they wait, and looks for that every
-// 20 µs: a fifth of the processor time on two cores.
+// engineThreads is how many threads package tunnel keeps busy. If GOMAXPROCS leaves none to
+// spare, the Go runtime's monitor takes their processors away whenever they wait, and looks
+// every 20 µs: a fifth of the processor time on two cores.
 const engineThreads = 2
 
 // otherThreads are those for control, timers and the garbage collector.
 const otherThreads = 3
 
-// up is a running `cleat tunnel up`. It is what `cleat tunnel status` and the others
-// ask and tell: a control.Target.
+// up is a running `cleat tunnel up`. It is the control.Target of the other commands.
 type up struct {
 	name    string // of the file
 	in      io.Reader
@@ -78,22 +78,22 @@ type up struct {
 	version string
 
 	*printer
-	reloading   sync.Mutex // one reading of the file after the other
+	reloading   sync.Mutex // serializes reloads
 	established chan struct{}
 	once        sync.Once
 	began       time.Time
-	path        string // of the file, absolute; "": standard input, or nobody knows
+	path        string // of the file, absolute; "": standard input, or unknown
 	sysctls     *os.File
 	sealed      control.Sealed
 	stop        context.CancelCauseFunc
 	*endpoint.Endpoint
 }
 
-// drainTimeout is how long whoever reads what is said has for the last of it.
+// drainTimeout is how long the command waits at its end for messages to be read.
 const drainTimeout = time.Second
 
 func (u *up) run(ctx context.Context) error {
-	signal.Ignore(syscall.SIGPIPE) // the tunnel does not end with who reads what it says
+	signal.Ignore(syscall.SIGPIPE) // the tunnel goes on if the reader of its messages ends
 	u.printer = newPrinter()
 	go u.write(u.errs)
 	defer u.end(drainTimeout)
@@ -107,7 +107,7 @@ func (u *up) run(ctx context.Context) error {
 	}
 	defer listener.Close()
 	u.established, u.began = make(chan struct{}), time.Now()
-	u.Endpoint, err = endpoint.New(file.Tunnel, u.tell)
+	u.Endpoint, err = endpoint.New(file.Tunnel, u.printEvent)
 	if err != nil {
 		return upError(file.Tunnel, err)
 	}
@@ -120,18 +120,18 @@ func (u *up) run(ctx context.Context) error {
 	defer u.stop(nil)
 	runtime.GOMAXPROCS(max(runtime.GOMAXPROCS(0), engineThreads+otherThreads))
 	u.seal(file.Tunnel)
-	u.say("tunnel %s: device %s, %s", file.Tunnel.Name, file.Tunnel.Device, term.Count(len(file.Tunnel.Paths), "path"))
+	u.printf("tunnel %s: device %s, %s", file.Tunnel.Name, file.Tunnel.Device, term.Count(len(file.Tunnel.Paths), "path"))
 	if file.Tunnel.Key == nil {
-		u.say("tunnel %s has no key: nothing is encrypted or authenticated; use it in trusted networks only", file.Tunnel.Name)
+		u.printf("tunnel %s has no key: nothing is encrypted or authenticated; use it in trusted networks only", file.Tunnel.Name)
 	}
 	return u.serve(ctx, listener, metrics)
 }
 
-// errStopped says that somebody asked the tunnel to end.
+// errStopped is the cause of an end by `cleat tunnel down`.
 var errStopped = errors.New("stopped")
 
-// serve carries packets and answers questions until ctx ends. metrics is nil where they
-// are asked for at l alone.
+// serve carries packets and serves control requests until ctx ends. metrics is nil if
+// they are served at l only.
 func (u *up) serve(ctx context.Context, l *net.UnixListener, metrics net.Listener) error {
 	var others sync.WaitGroup
 	serving := func(what string, serve func() error) {
@@ -141,13 +141,13 @@ func (u *up) serve(ctx context.Context, l *net.UnixListener, metrics net.Listene
 			}
 		})
 	}
-	serving("answer at the control socket", func() error { return control.Serve(ctx, l, u) })
+	serving("serve the control socket", func() error { return control.Serve(ctx, l, u) })
 	if metrics != nil {
 		serving("serve metrics", func() error { return control.ServeMetrics(ctx, metrics, u) })
 	}
-	others.Go(func() { u.rereads(ctx) })
+	others.Go(func() { u.reloadOnSIGHUP(ctx) })
 	if u.wait > 0 {
-		others.Go(func() { u.limit(ctx) })
+		others.Go(func() { u.waitForPeer(ctx) })
 	}
 	err := u.Run(ctx)
 	u.stop(err)
@@ -189,80 +189,79 @@ func (u *up) Reload() (control.Reloaded, error) {
 	return control.Describe(changes), err
 }
 
-// own is the device of the tunnel if it runs.
-func (u *up) own() string {
+// ownDevice returns the device of the tunnel if it is running.
+func (u *up) ownDevice() string {
 	if u.Endpoint == nil {
 		return ""
 	}
 	return u.Spec().Device
 }
 
-// read reads the file and prints what there is to say about it.
+// read reads and checks the file, and prints the findings.
 func (u *up) read() (*spec.File, error) {
-	file, err := readFile(u.name, u.in, u.own())
+	file, err := readFile(u.name, u.in, u.ownDevice())
 	if err != nil {
 		return nil, err
 	}
 	for _, f := range file.Findings {
-		u.say("%s", f)
+		u.printf("%s", f)
 	}
 	return file, mistakes(file.Findings)
 }
 
-// happenings are the news that people are told, and in which words: of a path behind "path
-// NAME is", of the tunnel alone.
-var happenings = map[tunnel.EventKind]string{
+// eventTexts are the messages for events. Those about a path follow "path NAME".
+var eventTexts = map[tunnel.EventKind]string{
 	tunnel.Established: "the other end has answered",
-	tunnel.Restarted:   "the other end has begun anew",
-	tunnel.Expired:     "no new keys have been agreed on for too long: nothing is sent until the other end answers",
-	tunnel.Mismatched:  "the other end can't be understood",
-	tunnel.FellBack:    "nobody answers in the form native: it is compat from now on",
-	tunnel.PathLive:    "in use",
-	tunnel.PathDead:    "dead: its packets go over the others",
-	tunnel.PathGone:    "not usable now",
-	tunnel.Resized:     "of another MTU",
-	tunnel.Restricted:  "not all is as it should be",
+	tunnel.Restarted:   "the other end has started a new session",
+	tunnel.Expired:     "the keys have expired: nothing is sent until both ends have new ones",
+	tunnel.Mismatched:  "incompatible versions",
+	tunnel.FellBack:    "no reply to native packets; falling back to compat",
+	tunnel.PathLive:    "is in use",
+	tunnel.PathDead:    "is dead, its packets are sent on others",
+	tunnel.PathGone:    "is unavailable",
+	tunnel.Resized:     "has a new MTU",
+	tunnel.Restricted:  "warning",
 }
 
-// tell says what happens to the tunnel. The engine, whose lock is held, does not wait.
-func (u *up) tell(e tunnel.Event) {
-	what := happenings[e.Kind]
+// printEvent prints an event. It must not block: the engine calls it with its lock held.
+func (u *up) printEvent(e tunnel.Event) {
+	text := eventTexts[e.Kind]
 	if e.Kind == tunnel.Established {
 		u.once.Do(func() { close(u.established) })
 	}
 	if e.Path != "" {
-		what = "path " + e.Path + " is " + what
+		text = "path " + e.Path + " " + text
 	}
 	if e.Err != nil {
-		what += ": " + e.Err.Error()
+		text += ": " + e.Err.Error()
 	}
-	u.say("%s  %s", time.Now().Format(time.TimeOnly), columns.Plain(what))
+	u.printf("%s  %s", time.Now().Format(time.TimeOnly), columns.Plain(text))
 }
 
-// lateError says that the other end has not answered in time.
-type lateError struct{ after time.Duration }
+// timeoutError means that the other end has not answered in time.
+type timeoutError struct{ after time.Duration }
 
-func (e *lateError) Error() string {
+func (e *timeoutError) Error() string {
 	return fmt.Sprintf("the other end has not answered after %s", e.after)
 }
 
-// Hint says what to look at.
-func (e *lateError) Hint() string {
-	return "look there whether `cleat tunnel up` runs, whether a firewall lets UDP through, and whether the keys are each other's"
+// Hint returns what to check.
+func (e *timeoutError) Hint() string {
+	return "check that `cleat tunnel up` runs there, that no firewall blocks UDP, and that each end has the other's public key"
 }
 
-// limit ends the command when there is no answer in time.
-func (u *up) limit(ctx context.Context) {
+// waitForPeer ends the command if the other end does not answer in time.
+func (u *up) waitForPeer(ctx context.Context) {
 	select {
 	case <-u.established:
 	case <-ctx.Done():
 	case <-time.After(u.wait):
-		u.stop(&lateError{u.wait})
+		u.stop(&timeoutError{u.wait})
 	}
 }
 
-// rereads reads the file again at each SIGHUP.
-func (u *up) rereads(ctx context.Context) {
+// reloadOnSIGHUP reloads the file on each SIGHUP.
+func (u *up) reloadOnSIGHUP(ctx context.Context) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
 	defer signal.Stop(hup)
@@ -271,31 +270,31 @@ func (u *up) rereads(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-hup:
-			u.rereadNow()
+			u.reloadAndPrint()
 		}
 	}
 }
 
-// rereadNow reads the file again for somebody who gets no answer, and says what came of it.
-func (u *up) rereadNow() {
+// reloadAndPrint reloads the file and prints the result.
+func (u *up) reloadAndPrint() {
 	changes, err := u.reload()
 	if err != nil {
-		u.say("the tunnel stays as it was: %v", err)
+		u.printf("the file was not applied: %v", err)
 		return
 	}
-	did := control.Describe(changes)
-	for _, s := range did.Changed {
-		u.say("%s", columns.Plain(s))
+	result := control.Describe(changes)
+	for _, s := range result.Changed {
+		u.printf("%s", columns.Plain(s))
 	}
 	if changes.IsEmpty() {
-		u.say("nothing has changed in %s", u.name)
+		u.printf("nothing has changed in %s", u.name)
 	}
 }
 
-// reload does what a changed file asks for, and returns what that was.
+// reload reads the file again, applies the changes and returns them.
 func (u *up) reload() (spec.Changes, error) {
 	if u.name == "-" {
-		return spec.Changes{}, hint.With(errors.New("the tunnel's file was standard input: it can't be read again"), "start the tunnel with a file's name")
+		return spec.Changes{}, hint.With(errors.New("the tunnel file was standard input, which can't be read again"), "start the tunnel with the name of a file")
 	}
 	u.reloading.Lock()
 	defer u.reloading.Unlock()
@@ -308,15 +307,15 @@ func (u *up) reload() (spec.Changes, error) {
 	}
 	changes := spec.Compare(u.Spec(), file.Tunnel)
 	for _, r := range changes.Refused {
-		u.say("%s", r)
+		u.printf("%s", r)
 	}
 	return changes, u.Apply(changes)
 }
 
-// tunDevice is what a tunnel's device is made with.
+// tunDevice is the device file from which TUN devices are created.
 const tunDevice = "/dev/net/tun"
 
-// upError adds a hint to why a device can't be had.
+// upError adds a hint to an error about creating the tunnel.
 func upError(t *spec.Tunnel, err error) error {
 	var lack *link.Lack
 	var file *fs.PathError
@@ -326,9 +325,9 @@ func upError(t *spec.Tunnel, err error) error {
 	case errors.Is(err, control.ErrTaken):
 		return hint.With(err, "see `cleat tunnel status "+t.Name+"`, or end it with `cleat tunnel down "+t.Name+"`")
 	case errors.Is(err, endpoint.ErrNoIPv6):
-		return hint.With(err, "sysctl -w net.ipv6.conf.default.disable_ipv6=0, in a container as\n  docker run --sysctl net.ipv6.conf.default.disable_ipv6=0 …\nor leave the IPv6 addresses out")
+		return hint.With(err, "sysctl -w net.ipv6.conf.default.disable_ipv6=0; in a container:\n  docker run --sysctl net.ipv6.conf.default.disable_ipv6=0 …\nor leave the IPv6 addresses out")
 	case errors.Is(err, link.ErrExists):
-		return hint.With(err, fmt.Sprintf("a tunnel may be running already: see `cleat tunnel status`, or choose another name with `device:` (%s is taken)", t.Device))
+		return hint.With(err, fmt.Sprintf("device %s exists: a tunnel may be running, see `cleat tunnel ls`; or choose another name with `device:`", t.Device))
 	case errors.As(err, &lack) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):
 		return hint.With(err, "run it as root, or in a container with --cap-add NET_ADMIN --device /dev/net/tun")
 	}

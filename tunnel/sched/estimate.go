@@ -47,7 +47,7 @@ func (m *windowedMax) get() float64 { return max(m.current, m.previous) }
 // meter measures a rate over about half a second.
 type meter struct {
 	rate  float64 // bytes/s
-	bytes float64 // since then
+	bytes float64 // counted since `since`
 	since time.Duration
 }
 
