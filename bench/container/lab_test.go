@@ -164,7 +164,7 @@ func forEachRuntime(t *testing.T, test func(*testing.T, fixture)) {
 func traces(t *testing.T) []string {
 	t.Helper()
 	var found []string
-	for _, pattern := range []string{"/sys/fs/cgroup/cleat-fixture.*", "/sys/fs/cgroup/*/cleat-fixture.*", "/sys/fs/cgroup/*/libpod*",
+	for _, pattern := range []string{"/sys/fs/cgroup/cleat-bench.*", "/sys/fs/cgroup/*/cleat-bench.*", "/sys/fs/cgroup/*/libpod*",
 		"/run/*", "/run/docker/*", "/run/containerd/*", "/run/containers/*", "/run/libpod/*", "/run/crun/*", "/run/runc/*",
 		"/etc/docker/*", "/opt/*", "/var/lib/docker", "/var/lib/containerd", "/var/lib/containers", "/var/cache/containers"} {
 		paths, err := filepath.Glob(pattern)
