@@ -18,9 +18,10 @@ import (
 // anything).
 //
 // The commands of a block run in order, by sh, with cleat in the PATH, in a directory of
-// their own, with a free port instead of 5210, and must succeed. One that ends in & is started, waited for until it
-// listens, and killed after the block. Commands that take minutes, need the network or
-// the results of such a command, or change the machine are checked without running them:
+// their own, with a free port instead of 5210, and must succeed. One that ends in & is
+// started, waited for until it listens, and killed after the block. Commands that take
+// minutes, need the network or the results of such a command, or change the machine are
+// checked without running them:
 //
 //   - `make TARGET` by `make --dry-run`: the target exists and its commands can be expanded;
 //   - experiments, commands that need a path between two namespaces, results or a container: by parsing the command line, presets and networks included;
