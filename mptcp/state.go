@@ -1,14 +1,13 @@
 package mptcp
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
+	"cleat/internal/statedir"
 	"cleat/link"
 	"cleat/netns"
 
@@ -74,40 +73,26 @@ func openState(ns *netns.NS, dir string, change bool) (*file, error) {
 
 // read returns nil if there is no state, or if it is from before the last boot.
 func (f *file) read() (*State, error) {
-	b, err := os.ReadFile(f.path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var s State
-	if err == nil {
-		err = json.Unmarshal(b, &s)
-	}
+	s, err := statedir.ReadJSON[State](f.path)
 	if err != nil {
-		return nil, fmt.Errorf("read state %s: %w", f.path, err)
+		return nil, fmt.Errorf("read state: %w", err)
 	}
-	if s.Boot != f.boot {
+	if s == nil || s.Boot != f.boot {
 		return nil, nil
 	}
-	return &s, nil
+	return s, nil
 }
 
 // write replaces the file atomically; nil removes it.
 func (f *file) write(s *State) error {
 	if s == nil {
-		if err := os.Remove(f.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := statedir.Remove(f.path); err != nil {
 			return fmt.Errorf("remove state: %w", err)
 		}
 		return nil
 	}
 	s.Boot, s.Inode = f.boot, f.inode
-	b, err := json.MarshalIndent(s, "", "  ")
-	if err == nil {
-		err = os.WriteFile(f.path+".new", append(b, '\n'), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(f.path+".new", f.path)
-	}
-	if err != nil {
+	if err := statedir.WriteJSON(f.path, s); err != nil {
 		return fmt.Errorf("write state: %w", err)
 	}
 	return nil

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"cleat/internal/procstat"
 	"cleat/lab"
 )
 
@@ -122,10 +123,8 @@ func children(pid int) []int {
 		if err != nil {
 			continue // it has ended
 		}
-		// The name in parentheses may contain anything. The state and the parent follow.
-		_, rest, _ := strings.Cut(string(text[strings.LastIndexByte(string(text), ')')+1:]), " ")
-		words := strings.Fields(rest)
-		if len(words) < 2 || words[1] != strconv.Itoa(pid) {
+		const parent = 4
+		if stat, _ := procstat.Parse(text); stat.Field(parent) != strconv.Itoa(pid) {
 			continue
 		}
 		if child, err := strconv.Atoi(filepath.Base(filepath.Dir(path))); err == nil {

@@ -5,8 +5,9 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 	"time"
+
+	"cleat/internal/procstat"
 
 	"golang.org/x/sys/unix"
 )
@@ -66,22 +67,20 @@ func descends(all map[int]process, pid, root int) bool {
 // errFormat means that a file in /proc has another form than proc(5) says.
 var errFormat = errors.New("unexpected format")
 
-// parseProcess reads /proc/PID/stat. The command in its second field may hold spaces and
-// parentheses.
-func parseProcess(stat string) (process, error) {
-	words := strings.Fields(stat[strings.LastIndexByte(stat, ')')+1:])
-	// Field 3 of proc(5) is words[0]; utime, stime, cutime, cstime are 14…17.
-	const parent, utime = 4 - 3, 14 - 3
-	if !strings.Contains(stat, ")") || len(words) < utime+4 {
-		return process{}, fmt.Errorf("parse process status %.40q: %w", stat, errFormat)
+// parseProcess parses /proc/PID/stat.
+func parseProcess(text string) (process, error) {
+	const parent, utime = 4, 14 // followed by stime, cutime, cstime
+	stat, ok := procstat.Parse([]byte(text))
+	if !ok || stat.Field(utime+3) == "" {
+		return process{}, fmt.Errorf("parse process status %.40q: %w", text, errFormat)
 	}
 	var p process
 	var err error
-	if p.parent, err = strconv.Atoi(words[parent]); err != nil {
+	if p.parent, err = strconv.Atoi(stat.Field(parent)); err != nil {
 		return process{}, fmt.Errorf("parse process status: %w", err)
 	}
 	for i, sum := range []*float64{&p.used.user, &p.used.system, &p.used.user, &p.used.system} {
-		ticks, err := strconv.ParseInt(words[utime+i], 10, 64)
+		ticks, err := strconv.ParseInt(stat.Field(utime+i), 10, 64)
 		if err != nil {
 			return process{}, fmt.Errorf("parse process status: %w", err)
 		}

@@ -1,7 +1,6 @@
 package wiring
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"cleat/internal/procstat"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -136,12 +136,11 @@ func (nw *Network) awaitPath(h linkedHosts, at netip.AddrPort, programs []lab.Pr
 // moment, a program whose other thread calls execve looks like one, but it has more than
 // one thread.
 func hasEnded(p lab.Proc) bool {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
+	const state, threads = 3, 20
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID()))
 	if err != nil {
 		return false
 	}
-	// The name in parentheses may contain anything. The state is field 3 and the number
-	// of threads field 20 of proc(5).
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	return len(fields) > 20-3 && string(fields[0]) == "Z" && string(fields[20-3]) == "1"
+	stat, _ := procstat.Parse(text)
+	return stat.Field(state) == "Z" && stat.Field(threads) == "1"
 }

@@ -1,10 +1,11 @@
 package run
 
 import (
-	"bytes"
 	"os"
 	"os/signal"
 	"syscall"
+
+	"cleat/internal/procstat"
 )
 
 // forwarded are the signals that this process passes to the command.
@@ -76,9 +77,10 @@ func (s *signals) foreground() bool {
 	return inForeground(buf[:n])
 }
 
-// inForeground reports whether a line of /proc/PID/stat has the terminal's foreground process
-// group: "PID (COMM) STATE PPID PGRP SESSION TTY_NR TPGID …".
+// inForeground reports whether the process of a line of /proc/PID/stat is in its terminal's
+// foreground process group.
 func inForeground(stat []byte) bool {
-	f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	return len(f) >= 6 && bytes.Equal(f[2], f[5])
+	const group, foreground = 5, 8
+	s, _ := procstat.Parse(stat)
+	return s.Field(foreground) != "" && s.Field(group) == s.Field(foreground)
 }

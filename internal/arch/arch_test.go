@@ -148,6 +148,7 @@ var rooms = map[string]room{
 	"internal/columns":     {facts, nil},
 	"internal/look":        {facts, nil},
 	"internal/program":     {facts, nil},
+	"internal/procstat":    {facts, nil},
 	"internal/ledger":      {facts, nil},
 	"internal/dnsname":     {facts, nil},
 

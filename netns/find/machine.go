@@ -1,7 +1,6 @@
 package find
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"os"
@@ -11,6 +10,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"cleat/internal/procstat"
 
 	"golang.org/x/sys/unix"
 )
@@ -163,21 +164,13 @@ func (m *machine) pids() ([]int, error) {
 // stat holds the fields of proc(5)'s stat that are used here.
 type stat struct {
 	comm   string
-	state  byte // field 3
-	parent int  // field 4
-	start  uint64
+	state  byte   // field 3
+	parent int    // field 4
+	start  uint64 // field 22
 }
 
 // dead reports whether the process has no namespaces any more, such as a zombie.
 func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' }
-
-// Fields of stat, counted from the one after the name, which may contain spaces and
-// parentheses. Their numbers in proc(5) are beside them.
-const (
-	fieldState  = 0  // 3
-	fieldParent = 1  // 4
-	fieldStart  = 19 // 22
-)
 
 // readStat reads a process's stat. The error wraps fs.ErrNotExist or unix.ESRCH if there
 // is no such process.
@@ -195,18 +188,17 @@ func readStat(proc string, pid int) (stat, error) {
 }
 
 func parseStat(text []byte) (stat, error) {
-	open, end := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-	if open < 0 || end < open {
+	p, ok := procstat.Parse(text)
+	if !ok {
 		return stat{}, fmt.Errorf("no name in %q", text)
 	}
-	fields := strings.Fields(string(text[end+1:]))
-	if len(fields) <= fieldStart {
+	if p.Field(22) == "" {
 		return stat{}, fmt.Errorf("too few fields in %q", text)
 	}
-	s := stat{comm: string(text[open+1 : end]), state: fields[fieldState][0]}
+	s := stat{comm: p.Name, state: p.Field(3)[0]}
 	var errs [2]error
-	s.parent, errs[0] = strconv.Atoi(fields[fieldParent])
-	s.start, errs[1] = strconv.ParseUint(fields[fieldStart], 10, 64)
+	s.parent, errs[0] = strconv.Atoi(p.Field(4))
+	s.start, errs[1] = strconv.ParseUint(p.Field(22), 10, 64)
 	return s, errors.Join(errs[:]...)
 }
 

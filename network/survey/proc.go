@@ -1,7 +1,6 @@
 package survey
 
 import (
-	"bytes"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -9,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"cleat/internal/procstat"
 )
 
 // process is what /proc/PID/stat says of a process.
@@ -19,12 +20,6 @@ type process struct {
 	startedAfterBoot time.Duration
 }
 
-// Fields of /proc/PID/stat, counted from the one behind the name (proc(5)).
-const (
-	statFlags     = 6
-	statStartTime = 19
-)
-
 // pfKthread is PF_KTHREAD (include/linux/sched.h).
 const pfKthread = 0x00200000
 
@@ -32,21 +27,17 @@ const pfKthread = 0x00200000
 // (include/uapi/asm-generic/param.h).
 const userHZ = 100
 
-// parseStat parses /proc/PID/stat. The name may hold anything, including spaces and parentheses. It
-// ends with the last parenthesis.
+// parseStat parses /proc/PID/stat.
 func parseStat(pid int, text []byte) (process, bool) {
-	from, to := bytes.IndexByte(text, '('), bytes.LastIndexByte(text, ')')
-	if from < 0 || to < from {
+	const flagsField, startTimeField = 9, 22
+	stat, ok := procstat.Parse(text)
+	if !ok || stat.Field(startTimeField) == "" {
 		return process{}, false
 	}
-	fields := strings.Fields(string(text[to+1:]))
-	if len(fields) <= statStartTime {
-		return process{}, false
-	}
-	p := process{pid: pid, name: string(text[from+1 : to])}
-	flags, _ := strconv.ParseUint(fields[statFlags], 10, 64)
+	p := process{pid: pid, name: stat.Name}
+	flags, _ := strconv.ParseUint(stat.Field(flagsField), 10, 64)
 	p.kernelThread = flags&pfKthread != 0
-	ticks, _ := strconv.ParseInt(fields[statStartTime], 10, 64)
+	ticks, _ := strconv.ParseInt(stat.Field(startTimeField), 10, 64)
 	p.startedAfterBoot = time.Duration(ticks) * (time.Second / userHZ)
 	return p, true
 }

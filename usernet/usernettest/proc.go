@@ -1,11 +1,12 @@
 package usernettest
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"strconv"
 	"strings"
+
+	"cleat/internal/procstat"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,11 +18,11 @@ func procState(pid int) byte {
 	if err != nil {
 		return 0
 	}
-	_, rest, ok := bytes.Cut(b, []byte(") "))
-	if !ok {
-		return 0
+	stat, _ := procstat.Parse(b)
+	if state := stat.Field(3); state != "" {
+		return state[0]
 	}
-	return rest[0]
+	return 0
 }
 
 // freeze stops a process and waits until it has stopped. It continues at the end of the
