@@ -21,11 +21,11 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// oneExperiment is the Args of `cleat bench`. Several words are most likely a
-// command that was mistyped.
+// oneExperiment is the Args function of `cleat bench`. Several words are most likely a
+// mistyped command.
 func oneExperiment(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
-		return hint.With(hint.Usagef("%s: which experiment?", cmd.CommandPath()),
+		return hint.With(hint.Usagef("%s: no experiment given", cmd.CommandPath()),
 			fmt.Sprintf("give a preset (%s) or a YAML file, as in: cleat bench quick", strings.Join(experiment.PresetNames(), ", ")))
 	}
 	if len(args) > 1 && !slices.Contains(experiment.PresetNames(), args[0]) {
@@ -36,14 +36,14 @@ func oneExperiment(cmd *cobra.Command, args []string) error {
 	return cobra.ExactArgs(1)(cmd, args)
 }
 
-// loadError explains why no experiment could be loaded by what was typed.
+// loadError explains why no experiment could be loaded for an argument.
 func loadError(cmd *cobra.Command, preset string, err error) error {
 	var wrong *experiment.Error
 	info, statErr := os.Stat(preset)
 	there := statErr == nil
 	switch {
 	case there && info.IsDir():
-		return hint.With(hint.Usagef("%q is a directory, no experiment", preset),
+		return hint.With(hint.Usagef("%q is a directory, not an experiment", preset),
 			fmt.Sprintf("give a preset (%s) or a YAML file; for results: cleat bench report %s", strings.Join(experiment.PresetNames(), ", "), preset))
 	case errors.As(err, &wrong) && wrong.File == "" && there:
 		return hint.With(hint.Usagef("unknown preset %q", preset), "to read the file of this name, give it as ./"+preset)
@@ -56,8 +56,7 @@ func loadError(cmd *cobra.Command, preset string, err error) error {
 	return err
 }
 
-// findEngines looks up the programs of the traffic generators that are not our
-// own, before anything starts.
+// findEngines looks for the programs of other traffic generators before anything starts.
 func findEngines(e experiment.Experiment) error {
 	for _, g := range e.Groups {
 		for _, engine := range g.Engine {
@@ -73,13 +72,13 @@ func findEngines(e experiment.Experiment) error {
 	return nil
 }
 
-// numbers is a flag of whole numbers and ranges of them, separated by commas.
+// numbers is a flag whose value is whole numbers and ranges, separated by commas.
 type numbers []int
 
-// mostNumbers bounds what one range stands for.
+// mostNumbers bounds the numbers in one range.
 const mostNumbers = 1024
 
-// Set implements pflag.Value; given twice, a flag adds.
+// Set implements pflag.Value. A repeated flag adds to the list.
 func (n *numbers) Set(text string) error {
 	for word := range strings.SplitSeq(text, ",") {
 		from, to, isRange := strings.Cut(strings.TrimSpace(word), "..")
@@ -113,12 +112,11 @@ func (n *numbers) String() string {
 // Type implements pflag.Value.
 func (n *numbers) Type() string { return "numbers" }
 
-// factorLevels is a flag of a factor's name and its levels; given again for
-// another name, it adds.
+// factorLevels is a flag whose value is a factor's name and levels. A repeated flag adds
+// another factor.
 type factorLevels map[string][]string
 
-// Set implements pflag.Value. Whether there are such a factor and such levels is
-// found out when the experiment is checked.
+// Set implements pflag.Value. The factor and its levels are checked with the experiment.
 func (f *factorLevels) Set(text string) error {
 	name, levels, ok := strings.Cut(text, "=")
 	if !ok || name == "" || levels == "" {
@@ -150,8 +148,8 @@ func completePresets(_ *cobra.Command, args []string, _ string) ([]string, cobra
 	return experiment.PresetNames(), cobra.ShellCompDirectiveDefault
 }
 
-// completeOnly offers axes and, after "=" or "|", the levels that the experiment
-// named before has, or else the first preset.
+// completeOnly completes axes and, after "=" or "|", the levels in the experiment named
+// on the command line, or else in the first preset.
 func completeOnly(cmd *cobra.Command) {
 	complete.Flag(cmd, "only", func(_ *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		e, err := experiment.Load(append(args, experiment.PresetNames()[0])[0])

@@ -46,7 +46,7 @@ func New() *cobra.Command {
 		Long: `Runs one experiment: builds every network it names inside namespaces of its
 own, measures them in randomised blocks, and writes samples, a summary and a
 report. It ends with a table and a recommendation. Networks that this machine
-can't make are listed with what is missing.
+can't build are listed with what is missing.
 
 ` + presetList(),
 		Example: `  cleat bench quick
@@ -72,12 +72,12 @@ can't make are listed with what is missing.
 	flags.StringVar(&f.linkRate, "link-rate", "", "limit the links between nodes to `RATE` bit/s, e.g. 10G (default: no limit)")
 	flags.Var((*factorLevels)(&f.Factors), "factor", "vary a further factor, `NAME=LEVELS`, for all networks that have it, e.g. variant=plain,loss")
 	flags.StringSliceVar(&f.Engine, "engine", nil, "use the traffic generators of `LIST`: cleat, iperf3, iperf")
-	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "run the ends of traffic in the runtimes of `LIST`: native, docker, podman, apptainer")
+	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "run clients and servers in the runtimes of `LIST`: native, docker, podman, apptainer")
 	flags.IntVar(&f.Repeat, "repeat", 0, "take `NUMBER` samples of each measurement")
 	flags.DurationVar(&f.Duration, "duration", 0, "measure for `DURATION` each, e.g. 2s")
 	flags.Uint64Var(&f.Seed, "seed", 0, "order the measurements by the random `SEED` (default: a new one, which is recorded)")
 	flavourFlag(cmd, &f.lab)
-	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must have none yet (default: cleat-bench-PRESET-TIME)")
+	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must not hold any yet (default: cleat-bench-PRESET-TIME)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	help.Group(cmd, "What to measure", "networks", "work", "only", "pairs", "mtu", "links", "link-rate", "factor", "engine", "runtime")
@@ -97,7 +97,7 @@ can't make are listed with what is missing.
 	return cmd
 }
 
-// presetList is the help's list of presets, with the time that each takes at most.
+// presetList returns the presets for the help, with the longest time that each takes.
 // Reading and checking them takes 16 ms.
 var presetList = sync.OnceValue(func() string {
 	text := "Presets, and how long they take with every network and program:\n"
@@ -108,7 +108,7 @@ var presetList = sync.OnceValue(func() string {
 	return text + "A run that takes more than ten minutes says so before it starts.\n"
 })
 
-// load reads the experiment and applies the flags; nothing has started.
+// load reads the experiment and applies the flags. Nothing has started yet.
 func (f *flags) load(cmd *cobra.Command, preset string) (experiment.Experiment, error) {
 	e, err := experiment.Load(preset)
 	if err != nil {
@@ -128,7 +128,7 @@ func (f *flags) load(cmd *cobra.Command, preset string) (experiment.Experiment, 
 	return e, findEngines(e)
 }
 
-// given refuses flags that were given without a value that means something.
+// given rejects flags that were given an empty value.
 func (f *flags) given(cmd *cobra.Command) error {
 	var err error
 	cmd.Flags().Visit(func(flag *pflag.Flag) {
@@ -136,7 +136,7 @@ func (f *flags) given(cmd *cobra.Command) error {
 			err = f.Override.Given(flag.Name)
 		}
 		if err == nil && flag.Name == "out" && f.out == "" {
-			err = hint.Usagef("--out: its value is missing")
+			err = hint.Usagef("--out needs a value")
 		}
 	})
 	return err
@@ -165,8 +165,8 @@ func (f *flags) run(cmd *cobra.Command, preset string) error {
 	return f.carryOut(ctx, e, scratch, func(cfg bench.Config) error { return bench.Run(ctx, cfg) })
 }
 
-// flavour is the lab that the experiment needs: root's, where that can be had, for
-// containers of other runtimes and for programs that change users.
+// flavour returns the lab that the experiment needs: root's, if available, for containers
+// of other runtimes and for programs that change users.
 func (f *flags) flavour(e experiment.Experiment) lab.Flavour {
 	byRoot := func(j experiment.Job) bool {
 		network, _ := catalog.Lookup(j.Cell.Network)
@@ -178,13 +178,13 @@ func (f *flags) flavour(e experiment.Experiment) lab.Flavour {
 	return flavourOf(f.lab)
 }
 
-// dirEnv tells the copy in the lab the result directory, so that its command
-// line is the one that was typed.
+// dirEnv passes the result directory to the copy in the lab, whose command line is the
+// user's.
 const dirEnv = "CLEAT_RESULTS"
 
 func (f *flags) env() []string { return []string{dirEnv + "=" + f.out} }
 
-// chooseDir settles where the results go.
+// chooseDir determines the result directory.
 func (f *flags) chooseDir(what string) error {
 	if dir := os.Getenv(dirEnv); dir != "" {
 		if _, inside := lab.Inside(); inside {
@@ -200,8 +200,8 @@ func (f *flags) chooseDir(what string) error {
 	return nil
 }
 
-// carryOut runs an experiment inside the lab and ends with what it found, also
-// when it was interrupted.
+// carryOut runs an experiment inside the lab, and writes its conclusions even if it was
+// interrupted.
 func (f *flags) carryOut(ctx context.Context, e experiment.Experiment, scratch string, run func(bench.Config) error) error {
 	p := newProgress(os.Stderr, e, f.out, f.quiet)
 	err := run(bench.Config{Experiment: e, Dir: f.out, Scratch: scratch, Progress: p, Version: f.version, Command: os.Args})
@@ -212,7 +212,7 @@ func (f *flags) carryOut(ctx context.Context, e experiment.Experiment, scratch s
 	return errors.Join(f.conclude(), err)
 }
 
-// conclude writes the files made from the samples and prints the answer.
+// conclude writes the files derived from the samples, and prints the answer.
 func (f *flags) conclude() error {
 	results, err := summary.Read(f.out)
 	if err != nil {
@@ -232,8 +232,7 @@ func (f *flags) conclude() error {
 	return noMeasurement(results)
 }
 
-// noMeasurement is an error when nothing at all was measured, with a reason where
-// one is known.
+// noMeasurement returns an error if nothing was measured, with a reason if one is known.
 func noMeasurement(results summary.Results) error {
 	if slices.ContainsFunc(results.Summaries, func(s cell.Summary) bool { return s.Available }) {
 		return nil
@@ -249,7 +248,7 @@ func noMeasurement(results summary.Results) error {
 // engines are the traffic generators that an experiment may use.
 var engines = []string{"cleat", "iperf3", "iperf"}
 
-// flavours are what --lab takes.
+// flavours are the values of --lab.
 var flavours = []string{"auto", "user", "root"}
 
 func flavourFlag(cmd *cobra.Command, value *string) {
@@ -271,7 +270,7 @@ func flavourOf(flag string) lab.Flavour {
 	return lab.Flavour(flag)
 }
 
-// preferRoot is root's lab where root asks and leaves it open.
+// preferRoot is root's lab if root runs the command and did not choose.
 func preferRoot(flag string) lab.Flavour {
 	if flag == "auto" && os.Geteuid() == 0 {
 		return lab.Root
@@ -279,8 +278,7 @@ func preferRoot(flag string) lab.Flavour {
 	return flavourOf(flag)
 }
 
-// enterLab runs this command line again inside a lab and passes its exit code
-// on.
+// enterLab runs this command line again inside a lab and returns its exit code.
 func enterLab(ctx context.Context, cfg lab.Config) error {
 	code, err := lab.Enter(ctx, cfg)
 	var refused *lab.Refused

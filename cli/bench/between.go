@@ -25,9 +25,9 @@ func newBetween() *cobra.Command {
 		Short: "measure the path between two containers or namespaces",
 		Long: `Measures TCP and request/response from namespace A to namespace B and back,
 over whatever joins them, without changing it. A and B are containers (web, or
-podman:web where several engines have one), process ids, names under /run/netns,
-or paths. It needs root, to enter them. A server listens in each for the time of
-the measurement.`,
+podman:web if several engines have one), process ids, names under /run/netns, or
+paths. Entering them needs root. A server listens in each during the
+measurement.`,
 		Example: `  cleat bench between 4242 4711
   cleat bench between blue /proc/4711/ns/net --repeat 20
   cleat bench between web 1
@@ -60,19 +60,19 @@ the measurement.`,
 	flags.StringSliceVar(&f.Engine, "engine", nil, "use the traffic generators of `LIST`: cleat, iperf3, iperf")
 	flags.Uint64Var(&f.Seed, "seed", 0, "order the measurements by the random `SEED` (default: a new one, which is recorded)")
 	flags.StringVar(&address, "address", "", "reach B at `ADDRESS` from A (default: the first that answers)")
-	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must have none yet (default: cleat-bench-between-TIME)")
+	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must not hold any yet (default: cleat-bench-between-TIME)")
 	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
 	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	complete.List(cmd, "engine", engines)
 	return cmd
 }
 
-// firstNamespaceFD is where the copy in the lab finds A; B follows.
+// firstNamespaceFD is the descriptor of A in the copy in the lab; B's follows.
 const firstNamespaceFD = 4
 
-// enterBetween opens the namespaces while their names still mean something,
-// and hands them to a copy in a PID namespace of its own, so that no server
-// outlives the measurement.
+// enterBetween opens the namespaces before it enters a lab, where their names have no
+// meaning, and passes them to a copy in its own PID namespace, so that no server outlives
+// the measurement.
 func (f *flags) enterBetween(cmd *cobra.Command, args []string) error {
 	if _, err := f.existing(cmd); err != nil {
 		return err
@@ -92,7 +92,7 @@ func (f *flags) enterBetween(cmd *cobra.Command, args []string) error {
 		ids, files = append(ids, id), append(files, ns.File())
 	}
 	if ids[0] == ids[1] {
-		return hint.With(hint.Usagef("%s and %s have the same network: there is no path between them", args[0], args[1]), "give two that have networks of their own; `cleat ls` and `cleat graph` tell who has which")
+		return hint.With(hint.Usagef("%s and %s have the same network: there is no path between them", args[0], args[1]), "give two with different networks; `cleat ls` and `cleat graph` show them")
 	}
 	if err := f.chooseDir("between"); err != nil {
 		return err
@@ -100,7 +100,7 @@ func (f *flags) enterBetween(cmd *cobra.Command, args []string) error {
 	return enterLab(cmd.Context(), lab.Config{Flavour: lab.Root, Env: f.env(), Extra: files})
 }
 
-// existing is the experiment with the flags applied.
+// existing returns the experiment with the flags applied.
 func (f *flags) existing(cmd *cobra.Command) (experiment.Experiment, error) {
 	e := bench.ExistingPath().Override(f.Override)
 	if err := f.given(cmd); err != nil {
@@ -136,7 +136,7 @@ func (f *flags) between(cmd *cobra.Command, args []string, to netip.Addr) error 
 	})
 }
 
-// defaultDir names a result directory after what is measured and when.
+// defaultDir names a result directory after the experiment and the time.
 func defaultDir(what string) string {
 	return fmt.Sprintf("cleat-bench-%s-%s", what, time.Now().Format("20060102-150405"))
 }

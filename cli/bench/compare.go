@@ -30,16 +30,17 @@ func newCompare() *cobra.Command {
 	var f compareFlags
 	cmd := &cobra.Command{
 		Use:   "compare BASE NEW",
-		Short: "compare two runs; exit 3 when something became slower",
+		Short: "compare two runs; exit 3 if something became slower",
 		Long: `Compares two runs cell by cell. BASE and NEW are result directories, or their
-samples.jsonl, summary.json or summary.csv. A difference is shown only where it
-is significant (p < 0.05, Mann-Whitney, corrected after Holm over all rows), ~
-elsewhere. What became worse by more than the threshold has regressed: the exit
-code is 3 then. Better is more for rates, less for latency, loss and time. Runs
-that have no row in common can't be compared: the exit code is 1.
+samples.jsonl, summary.json or summary.csv. A difference is shown only if it is
+significant (p < 0.05, Mann-Whitney, corrected by Holm's method over all rows);
+otherwise the row has a ~. If a value became worse by more than the threshold,
+it has regressed, and the exit code is 3. Higher is better for rates, lower for
+latency, loss and time. Runs without a common row can't be compared: the exit
+code is 1.
 
-Two runs differ by the day, too: compare runs of one machine in one state. Where
-the environments or the baselines differ, a warning says so.`,
+Two runs also differ by the day: compare runs of one machine in one state. If
+environments or baselines differ, a warning says so.`,
 		Example: `  cleat bench compare before after
   cleat bench compare before after --metric throughput --threshold 10%
   cleat bench compare before/summary.json after --json`,
@@ -108,7 +109,7 @@ func metricNames() []string {
 	return names
 }
 
-// readResults reads results and says how to get some where there are none.
+// readResults reads results. If there are none, the hint says how to get some.
 func readResults(path string) (summary.Results, error) {
 	r, err := summary.Read(path)
 	if errors.Is(err, summary.ErrNoResults) {

@@ -1,2 +1,2 @@
-// Package bench has the command bench with its subcommands, and recommend.
+// Package bench implements the commands bench, with its subcommands, and recommend.
 package bench

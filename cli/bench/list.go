@@ -33,7 +33,7 @@ func newList() *cobra.Command {
 			if _, inside := lab.Inside(); !inside {
 				err := enterLab(cmd.Context(), lab.Config{Flavour: preferRoot(flavour)})
 				if err == nil && !asJSON {
-					// Here it is known whether root asks.
+					// only now is it known whether root runs the command
 					err = printRuntimes(cmd.OutOrStdout(), os.Geteuid() == 0 && flavour != "user")
 				}
 				return err
@@ -83,8 +83,8 @@ func listNetworks() []listed {
 	return out
 }
 
-// printNetworks writes what can be measured by role, then what can't and why:
-// one reason once, with all the networks it bars.
+// printNetworks writes what can be measured, by role, then what can't and why: each
+// reason once, with all networks that it concerns.
 func printNetworks(w io.Writer, all []listed) error {
 	var b strings.Builder
 	for _, role := range catalog.Roles() {
@@ -104,25 +104,25 @@ func printNetworks(w io.Writer, all []listed) error {
 		}
 	}
 	printReasons(&b, "Unavailable here (-):", all, func(l listed) (string, string) { return l.Reason, l.Remedy })
-	printReasons(&b, "Not applicable between neighbours, because they isolate them by design:", all,
+	printReasons(&b, "Not applicable between neighbours, because these networks isolate them by design:", all,
 		func(l listed) (string, string) { return l.Isolates, "" })
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// runtimeTitles say what ends of traffic can run in.
+// runtimeTitles describe the runtimes of clients and servers.
 var runtimeTitles = map[string]string{
 	cell.Native: "plain namespaces",
-	"docker":    "containers of Docker, by a daemon of the lab's own",
+	"docker":    "containers of Docker, by the lab's own daemon",
 	"podman":    "containers of Podman",
 	"apptainer": "containers of Apptainer",
 }
 
-// printRuntimes writes what ends of traffic can run in, and what is missing for
-// the rest.
+// printRuntimes writes the runtimes of clients and servers, and what is missing for the
+// others.
 func printRuntimes(w io.Writer, root bool) error {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\nWhat the ends of traffic can run in (--runtime)\n")
+	fmt.Fprintf(&b, "\nWhat clients and servers can run in (--runtime)\n")
 	var all []listed
 	for _, name := range cell.Runtimes() {
 		l, mark := listed{Network: name}, " "

@@ -14,34 +14,34 @@ import (
 	"cleat/internal/columns"
 )
 
-// progress tells a person how an experiment goes: on a terminal one line that
-// changes, elsewhere a line every few seconds.
+// progress shows how an experiment proceeds: on a terminal one line that changes,
+// elsewhere a line every few seconds.
 type progress struct {
 	w        io.Writer
 	quiet    bool
 	terminal bool
 	total    int
 	done     int
-	line     string // on the terminal now
+	line     string // text on the terminal
 	last     time.Time
 	repeat   int
 	block    int
-	now      string // what is being measured
+	now      string // the job being measured
 	said     map[string]bool
 
-	toDo time.Duration // by estimates: of what is being measured and all that follows
+	toDo time.Duration // estimated time of the current job and all that follow
 
-	// Where the blocks that count begin; warm-up makes the networks and tells
-	// nothing of the speed.
+	// Where the blocks that count begin. Warm-up builds the networks, so its speed says
+	// nothing about theirs.
 	countedFrom time.Time
-	countedPlan time.Duration // by estimates: of what has been measured since then
-	current     time.Duration // the same, of what is being measured
+	countedPlan time.Duration // estimated time of the jobs measured since then
+	current     time.Duration // estimated time of the current job
 
 	disturbed int    // samples that do not count
-	why       string // the last one's reason
+	why       string // the reason for the last one
 }
 
-// progressEvery is how often a line is printed where lines stay.
+// progressEvery is the interval between lines if the output is not a terminal.
 const progressEvery = 5 * time.Second
 
 func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *progress {
@@ -68,8 +68,7 @@ func announce(w io.Writer, estimate time.Duration) {
 	}
 }
 
-// about returns an estimate for people: to the second below a minute, to the minute
-// above ten.
+// about rounds an estimate: to the second below a minute, to the minute above ten.
 func about(d time.Duration) string {
 	if d < longRun {
 		return d.Round(time.Second).String()
@@ -122,7 +121,7 @@ func (p *progress) Absent(a cell.Absent) {
 	p.sayOnce(fmt.Sprintf("%s: unavailable: %s", what, a.Reason))
 }
 
-// sayOnce is say for what may be true of many cells.
+// sayOnce prints a line that may apply to many cells once.
 func (p *progress) sayOnce(text string) {
 	if !p.said[text] {
 		p.said[text] = true
@@ -130,7 +129,7 @@ func (p *progress) sayOnce(text string) {
 	}
 }
 
-// inRuntime is the network with what its ends run in, should that be containers.
+// inRuntime returns the network and, for containers, the runtime.
 func inRuntime(c cell.Cell) string {
 	if c.Runtime == "" || c.Runtime == cell.Native {
 		return c.Network
@@ -138,7 +137,7 @@ func inRuntime(c cell.Cell) string {
 	return c.Network + " in " + c.Runtime
 }
 
-// describe is a job in a few words.
+// describe returns a short description of a job.
 func describe(job experiment.Job) string {
 	text := inRuntime(job.Cell) + " " + job.Work.Kind
 	if job.Cell.Pairs > 1 {
@@ -147,7 +146,7 @@ func describe(job experiment.Job) string {
 	return text
 }
 
-// headline is the one number of a sample that says most.
+// headline returns the most important number of a sample.
 func headline(s cell.Sample) string {
 	for _, m := range []cell.Metric{cell.Throughput, cell.Packets, cell.Connections, cell.LatencyP50, cell.SetupTime, cell.FirstByte, cell.MemoryIdle} {
 		if v, ok := s.Values[m]; ok {
@@ -157,7 +156,7 @@ func headline(s cell.Sample) string {
 	return ""
 }
 
-// show updates the line; result is what the measurement just gave.
+// show updates the line; result is that of the last measurement.
 func (p *progress) show(result string) {
 	if p.quiet || !p.terminal && (time.Since(p.last) < progressEvery || result != "") {
 		return
@@ -182,8 +181,8 @@ func (p *progress) show(result string) {
 	p.line = line
 }
 
-// left is the time to go: as estimated beforehand until a block that counts is
-// done, then in proportion to what these blocks took.
+// left estimates the remaining time: by the schedule until a block that counts is done,
+// then in proportion to the time that these blocks took.
 func (p *progress) left() string {
 	d := p.toDo
 	if p.block > 1 && p.countedPlan > 0 {
@@ -203,7 +202,7 @@ func (p *progress) say(text string) {
 	fmt.Fprintln(p.w, columns.PlainLines(text))
 }
 
-// end clears the changing line and says how often something came between.
+// end clears the changing line and reports how many samples were disturbed.
 func (p *progress) end() {
 	if p.quiet {
 		return

@@ -9,9 +9,9 @@ import (
 	"cleat/bench/experiment"
 )
 
-// Warm-up makes the networks and is slower than what follows: the time left is
-// the estimate's until a block that counts is done, then in proportion to what
-// these blocks took, long measurements counting as such.
+// Warm-up builds the networks and is slower than the rest. The remaining time follows the
+// schedule until a block that counts is done, and then the time that these blocks took,
+// weighted by the length of their measurements.
 func TestProgressTimeLeft(t *testing.T) {
 	slow := time.Now().Add(-10 * time.Minute)
 	for _, tt := range []struct {
@@ -33,8 +33,8 @@ func TestProgressTimeLeft(t *testing.T) {
 	}
 }
 
-// TestProgressPlan: what was measured since the first block that counts is what
-// its estimates say, what is being measured not included.
+// TestProgressPlan checks that the time since the first block that counts is the sum of
+// its estimates, without the current job.
 func TestProgressPlan(t *testing.T) {
 	p := progress{quiet: true}
 	job := func(d time.Duration) experiment.Job {
@@ -49,7 +49,7 @@ func TestProgressPlan(t *testing.T) {
 	}
 }
 
-// TestProgressSaysOnce what is missing for many cells.
+// TestProgressSaysOnce checks that a reason for many cells is printed once.
 func TestProgressSaysOnce(t *testing.T) {
 	var b strings.Builder
 	p := progress{w: &b, said: map[string]bool{}}

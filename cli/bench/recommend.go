@@ -24,16 +24,16 @@ func NewRecommend() *cobra.Command {
 	var f recommendFlags
 	cmd := &cobra.Command{
 		Use:   "recommend DIR",
-		Short: "say which network to use, and why",
-		Long: `Reads the results of a run and answers, for each role that was measured
-(container to container, to the outside, across hosts, without root, …): which
-network to use. With --for it gives the reasons: the numbers, the runners-up
-that can't be told apart, what does not work with the network, what was not
-available and what would supply it, and how far the numbers can be trusted.
+		Short: "recommend a network, with the reasons",
+		Long: `Reads the results of a run and recommends a network for each role that was
+measured (container to container, to the outside, across hosts, without root,
+…). With --for it gives the reasons: the numbers, the runners-up that can't be
+told apart, what does not work with the network, what was not available and
+what would supply it, and how far the numbers can be trusted.
 
 DIR is a result directory, or its samples.jsonl, summary.json or summary.csv.
-Networks that can't be told apart (p at least 0.05, corrected after Holm over
-all pairs) are never ranked.`,
+Networks that can't be told apart (p at least 0.05, corrected by Holm's method
+over all pairs) are never ranked.`,
 		Example: `  cleat recommend cleat-bench-quick-20260102-030405
   cleat recommend --for latency before
   cleat recommend --for cpu --json before`,

@@ -23,7 +23,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// reportFile is the report for people in a result directory.
+// reportFile is the HTML report in a result directory.
 const reportFile = "report.html"
 
 // reportFlags are the flags of `cleat bench report`.
@@ -37,11 +37,11 @@ func newReport() *cobra.Command {
 	var f reportFlags
 	cmd := &cobra.Command{
 		Use:   "report DIR",
-		Short: "write the report of a run again from its samples",
-		Long: `Reads samples.jsonl and environment.json in the result directory DIR, writes
-report.html, summary.json and summary.csv anew, and prints the table and the
-recommendation. The same samples give the same bytes, so nothing is lost when
-the three files are deleted, and a run that was killed still has a report.`,
+		Short: "rewrite the report of a run from its samples",
+		Long: `Reads samples.jsonl and environment.json in the result directory DIR, rewrites
+report.html, summary.json and summary.csv, and prints the table and the
+recommendation. The same samples give the same bytes, so the three files can be
+deleted without loss, and a run that was killed still gets a report.`,
 		Example: "  cleat bench report cleat-bench-quick-20260102-030405\n  cleat bench report before --open yes",
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -83,8 +83,8 @@ func (f reportFlags) run(ctx context.Context, w io.Writer, dir string) error {
 	return err
 }
 
-// rewrite writes everything in dir that is a function of the results, each file
-// at once: a reader sees the old one or the new one.
+// rewrite writes all files derived from the results to dir, each atomically: a reader
+// sees the old file or the new one.
 func rewrite(dir string, results summary.Results) error {
 	if err := summary.Write(dir, results.Summaries); err != nil {
 		return err
@@ -92,17 +92,17 @@ func rewrite(dir string, results summary.Results) error {
 	return atomicfile.Write(filepath.Join(dir, reportFile), func(w io.Writer) error { return benchreport.HTML(w, benchreport.FromResults(results)) })
 }
 
-// printMarkdown prints how the subject of an experiment compares.
+// printMarkdown prints the comparison of an experiment's subject with the others.
 func printMarkdown(w io.Writer, dir string, results summary.Results) error {
 	versus := benchreport.FromResults(results).Versus
 	if versus == nil {
-		return hint.With(hint.Usagef("%s: the experiment has no subject, or no number of it", dir), "--markdown is for presets and files with a subject, such as `cleat bench rootless`")
+		return hint.With(hint.Usagef("%s: the experiment has no subject, or no results for it", dir), "--markdown is for presets and files with a subject, such as `cleat bench rootless`")
 	}
 	return versus.Markdown(columns.Text(w))
 }
 
-// printConclusion prints what a run ends with: the table, which network to use,
-// and where the report is.
+// printConclusion prints the end of a run: the table, the recommendation, and the path of
+// the report.
 func printConclusion(w io.Writer, dir string, results summary.Results) error {
 	if err := benchreport.Terminal(term.Of(w)).Table(w, benchreport.FromResults(results)); err != nil {
 		return err
@@ -117,13 +117,13 @@ func printConclusion(w io.Writer, dir string, results summary.Results) error {
 	return err
 }
 
-// overLinks tells whether networks over several links were measured, of which
-// none is recommended.
+// overLinks reports whether networks over several links were measured, none of which is
+// recommended.
 func overLinks(results summary.Results) bool {
 	return slices.ContainsFunc(results.Summaries, func(s cell.Summary) bool { return catalog.RoleOf(s.Network) == catalog.Multipath })
 }
 
-// browse shows a file with the desktop's program for it.
+// browse opens a file with the desktop's program for it.
 func browse(ctx context.Context, path string) error {
 	err := program.CommandContext(ctx, "xdg-open", path).Run()
 	if errors.Is(err, exec.ErrNotFound) {

@@ -79,7 +79,7 @@ func CommandNames(cmd *cobra.Command) []string {
 func CheckValues(flags *pflag.FlagSet) (err error) {
 	flags.Visit(func(f *pflag.Flag) {
 		if v := f.Value.String(); err == nil && (v == "" || v == "[]") {
-			err = Usagef("--%s: its value is missing", f.Name)
+			err = Usagef("--%s needs a value", f.Name)
 		}
 	})
 	return err
