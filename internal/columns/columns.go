@@ -7,7 +7,7 @@ import (
 	"golang.org/x/text/width"
 )
 
-// ofRune is how many terminal columns r takes.
+// ofRune returns the number of terminal columns that r occupies.
 func ofRune(r rune) int {
 	if unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf) {
 		return 0
@@ -19,7 +19,7 @@ func ofRune(r rune) int {
 	return 1
 }
 
-// Of is how many terminal columns s takes.
+// Of returns the number of terminal columns that s occupies.
 func Of(s string) int {
 	n := 0
 	for _, r := range s {
@@ -28,7 +28,7 @@ func Of(s string) int {
 	return n
 }
 
-// Clip shortens s to at most n columns, the last one an ellipsis.
+// Clip shortens s to at most n columns, the last of which is an ellipsis.
 func Clip(s string, n int) string {
 	if Of(s) <= n {
 		return s
@@ -46,7 +46,7 @@ func Clip(s string, n int) string {
 	return s
 }
 
-// Pad fills s with blanks to n columns, on the left when right is set.
+// Pad fills s with blanks to n columns, on the left if right is set.
 func Pad(s string, n int, right bool) string {
 	blanks := strings.Repeat(" ", max(0, n-Of(s)))
 	if right {
@@ -55,15 +55,15 @@ func Pad(s string, n int, right bool) string {
 	return s + blanks
 }
 
-// Wrap breaks text between words into lines of at most n columns, the first of
-// at most first; a word that is longer by itself is clipped.
+// Wrap breaks text between words into lines of at most n columns, the first of at most
+// first. A longer word is clipped.
 func Wrap(text string, first, n int) []string { return wrap(text, first, n, Clip) }
 
-// Break breaks text between words into lines of at most n columns. A longer word stays whole,
-// so that it can be pasted.
+// Break breaks text between words into lines of at most n columns. A longer word stays
+// whole, so that it can be pasted.
 func Break(text string, n int) []string { return wrap(text, n, n, whole) }
 
-// whole is the fit of words that stay as long as they are.
+// whole is a fit function that never shortens a word.
 func whole(word string, _ int) string { return word }
 
 func wrap(text string, first, n int, fit func(word string, room int) string) []string {

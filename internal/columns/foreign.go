@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// hidden reports whether a rune could move a terminal's cursor, switch its modes, end a line,
-// or change the order or look of what is beside it.
+// hidden reports whether a rune could move a terminal's cursor, switch its modes, end a
+// line, or change the order or look of the text beside it.
 func hidden(r rune) bool {
 	return unicode.IsControl(r) || unicode.Is(unicode.Cf, r) || r == '\u2028' || r == '\u2029'
 }
 
-// Plain replaces what could move a terminal's cursor or switch its modes, and
-// joins lines.
+// Plain replaces runes that could move a terminal's cursor or switch its modes, and joins
+// lines.
 func Plain(s string) string {
 	s = strings.ToValidUTF8(s, "?")
 	return strings.Map(func(r rune) rune {
@@ -27,8 +27,8 @@ func Plain(s string) string {
 	}, s)
 }
 
-// PlainLines is Plain for text that has lines of its own. Each but the first is indented, so
-// that none from elsewhere can pass for the beginning of another message.
+// PlainLines is Plain for text with several lines. It indents all but the first, so that
+// foreign text can't imitate the beginning of another message.
 func PlainLines(s string) string {
 	lines := strings.Split(strings.TrimRight(s, "\n"), "\n")
 	for i := range lines {
@@ -37,9 +37,10 @@ func PlainLines(s string) string {
 	return strings.Join(lines, "\n  ")
 }
 
-// Word is s as one word of a command line that is printed to be pasted into a shell: quoted
-// unless no character in it means anything there, and without any that could do something to
-// the terminal. What can't be printed is written as bash, zsh and ksh read it ($'\x1b').
+// Word returns s as one word of a command line that is printed to be pasted into a shell.
+// It is quoted unless all its characters are literal in a shell, and contains nothing
+// that a terminal acts on: unprintable characters are written as bash, zsh and ksh read
+// them ($'\x1b').
 func Word(s string) string {
 	if s != "" && strings.IndexFunc(s, special) < 0 && s[0] != '=' && s[0] != '~' {
 		return s
@@ -56,7 +57,7 @@ func Word(s string) string {
 			b.WriteString("\\" + s[:n])
 		case hidden(r) || r == utf8.RuneError && n == 1:
 			for _, c := range []byte(s[:n]) {
-				fmt.Fprintf(&b, "\\%03o", c) // three digits: what comes next is no part of it
+				fmt.Fprintf(&b, "\\%03o", c) // three digits, so that a digit that follows is not part of it
 			}
 		default:
 			b.WriteString(s[:n])
@@ -66,15 +67,15 @@ func Word(s string) string {
 	return b.String() + "'"
 }
 
-// special reports whether a rune may mean something to a shell.
+// special reports whether a rune may have a meaning in a shell.
 func special(r rune) bool {
-	letter := unicode.IsLetter(r) && !unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // such as a blank that is none
+	letter := unicode.IsLetter(r) && !unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // such as a no-break space
 	return !letter && !unicode.IsDigit(r) && !strings.ContainsRune("_@%+=:,./-~", r)
 }
 
-// JSON writes JSON to w in which strings have nothing that could do something to a terminal:
-// it is escaped, so that it means the same. Each Write must be of whole runes, as those of
-// encoding/json are.
+// JSON returns a writer that writes JSON to w and escapes everything in strings that a
+// terminal acts on, without changing their meaning. Each Write must consist of whole
+// runes, as encoding/json's do.
 func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
 
 type jsonWriter struct{ w io.Writer }
@@ -101,12 +102,12 @@ func (j jsonWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// escapes reports whether a rune is hidden and not JSON's own white space: inside of strings
-// encoding/json escapes those.
+// escapes reports whether a rune is hidden and not JSON white space. Inside strings
+// encoding/json escapes white space itself.
 func escapes(r rune) bool { return hidden(r) && r != '\n' && r != '\t' && r != '\r' }
 
-// Text writes text that has lines and tabs of its own to w, and replaces what else a terminal
-// acts on. Each Write must be of whole runes.
+// Text returns a writer that writes text with lines and tabs to w, and replaces
+// everything else that a terminal acts on. Each Write must consist of whole runes.
 func Text(w io.Writer) io.Writer { return textWriter{w} }
 
 type textWriter struct{ w io.Writer }
@@ -118,7 +119,7 @@ func (t textWriter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// PlainText is Plain for text that has lines and tabs of its own.
+// PlainText is Plain for text with lines and tabs.
 func PlainText(s string) string {
 	return strings.Map(func(r rune) rune {
 		if hidden(r) && r != '\n' && r != '\t' {
