@@ -1,0 +1,144 @@
+package keep_test
+
+import (
+	"bufio"
+	"context"
+	"io"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cleat/network/keep"
+)
+
+// A command is cancelled when its client ends, also if the client has sent more than its
+// request.
+func TestClientGone(t *testing.T) {
+	w := newWorld(t)
+	c := w.keep()
+	began, why := make(chan bool), make(chan error)
+	c.Answer = func(ctx context.Context, _ keep.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+		began <- true
+		<-ctx.Done()
+		why <- context.Cause(ctx)
+		return 1, true
+	}
+	cancel, ended := w.run(c)
+	defer func() { cancel(); must(t, <-ended) }()
+	conn, _ := w.request()
+	<-began
+	_, err := conn.Write([]byte(request))
+	must(t, err)
+	must(t, conn.Close())
+	select {
+	case err := <-why:
+		t.Logf("stopped: %v", err)
+	case <-time.After(10 * time.Second):
+		cancel()
+		t.Errorf("the command was not cancelled; later: %v", <-why)
+	}
+}
+
+// A keeper that is stopped waits for work that a command left to the background.
+func TestBackground(t *testing.T) {
+	w := newWorld(t)
+	c := w.keep()
+	release := make(chan bool)
+	var done atomic.Bool
+	c.Answer = func(_ context.Context, _ keep.Request, _, _ io.Writer, background *sync.WaitGroup) (int, bool) {
+		background.Go(func() { <-release; done.Store(true) })
+		return 0, true
+	}
+	stop, ended := w.run(c)
+	if _, answers := w.request(); !answers.Scan() || answers.Text() != `{"state":"done"}` {
+		t.Errorf("answered %q, %v", answers.Text(), answers.Err())
+	}
+	stop()
+	time.AfterFunc(100*time.Millisecond, func() { close(release) })
+	if must(t, <-ended); !done.Load() {
+		t.Error("the keeper did not wait")
+	}
+}
+
+// The number of clients that are served at the same time is bounded. Others run their
+// command themselves.
+func TestManyClients(t *testing.T) {
+	w := newWorld(t)
+	c := w.keep()
+	release := make(chan bool)
+	c.Answer = func(context.Context, keep.Request, io.Writer, io.Writer, *sync.WaitGroup) (int, bool) {
+		<-release
+		return 0, true
+	}
+	stop, ended := w.run(c)
+	defer func() { close(release); stop(); must(t, <-ended) }()
+	const more = 1000
+	for range more {
+		conn := w.dial()
+		_, err := conn.Write([]byte(request))
+		answer := make([]byte, 32)
+		if err == nil {
+			_, err = conn.Read(answer)
+		}
+		if err != nil { // the keeper closed the connection
+			return
+		}
+	}
+	t.Errorf("%d clients are served at once", more)
+}
+
+// A client that does not read its reply delays the keeper's end only for a moment.
+func TestClientNeverReads(t *testing.T) {
+	w := newWorld(t)
+	c := w.keep()
+	c.Answer = func(_ context.Context, _ keep.Request, out, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+		out.Write(make([]byte, 16<<20)) // more than a socket holds
+		return 0, true
+	}
+	stop, ended := w.run(c)
+	w.request()
+	stop()
+	select {
+	case err := <-ended:
+		must(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the keeper waits for a client that does not read")
+	}
+}
+
+// run runs a keeper in the namespaces of the test, which are those of its clients, until it
+// is stopped.
+func (w *world) run(c keep.Config) (stop func(), ended <-chan error) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	end := make(chan error, 1)
+	go func() { end <- keep.Run(ctx, c) }()
+	<-w.tell
+	return cancel, end
+}
+
+// dial connects to the keeper's socket.
+func (w *world) dial() *net.UnixConn {
+	w.t.Helper()
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: w.store.Path("keeper.socket"), Net: "unix"})
+	must(w.t, err)
+	w.t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// request is a client's message.
+const request = `{"args":["attach"]}`
+
+// request sends a request, which the keeper begins. The client then reads answers.
+func (w *world) request() (conn *net.UnixConn, answers *bufio.Scanner) {
+	w.t.Helper()
+	conn = w.dial()
+	_, err := conn.Write([]byte(request))
+	must(w.t, err)
+	answers = bufio.NewScanner(conn)
+	if !answers.Scan() || answers.Text() != `{"state":"begun"}` {
+		w.t.Fatalf("answered %q, %v", answers.Text(), answers.Err())
+	}
+	return conn, answers
+}
