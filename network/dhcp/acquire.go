@@ -46,7 +46,7 @@ const acquireTimeout = 10 * time.Second
 // or are those of c.Save. After an error a server may count the lease as granted with which
 // c.Save was last called.
 func Acquire(ctx context.Context, at segment.Link, c Config) (*Lease, error) {
-	r := driver{operation: "acquire lease", start: time.Now()}
+	r := driver{operation: "acquire lease"}
 	info, err := r.waitReady(ctx, at)
 	if err != nil {
 		return nil, err
@@ -76,6 +76,7 @@ func Acquire(ctx context.Context, at segment.Link, c Config) (*Lease, error) {
 		return c.Save(l)
 	}
 	r.wire, r.sm, r.beforeSend = raw, x, func() error { return save(x.unconfirmedLease()) }
+	r.start = time.Now() // not before began: a lease obtained in the future counts as expired
 	askCtx, cancel := context.WithTimeout(ctx, c.Timeout)
 	defer cancel()
 	for {

@@ -306,6 +306,22 @@ func TestNAK(t *testing.T) {
 	}
 }
 
+// A lease that is obtained on a link that became ready late can be renewed at once: the lease
+// begins when it was requested, not as much later as the link took.
+func TestLateLink(t *testing.T) {
+	b := segmenttest.New(t)
+	serve(t, b.OutsideLink, time.Hour)
+	l := b.Container(t, "web", segmenttest.Macvlan())
+	at := segment.Of(l, b.Uplink)
+	must(t, b.OutsideLink.Down())
+	up := make(chan error, 1)
+	time.AfterFunc(200*time.Millisecond, func() { up <- b.OutsideLink.Up() })
+	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
+	must(t, errors.Join(<-up, err))
+	must(t, l.AddAddr(lease.Address))
+	must(t, dhcp.Renew(t.Context(), at, lease))
+}
+
 // A machine uses the address that the server grants.
 func TestDecline(t *testing.T) {
 	b := segmenttest.New(t)
