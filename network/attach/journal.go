@@ -37,13 +37,14 @@ type records struct {
 	outcome *outcome // nil: the attach is not complete
 }
 
-// parse decodes the records of a journal. On error it returns only the header.
+// parse decodes the records of a journal. On error, which wraps journal.ErrDamaged, it returns
+// only the header.
 func parse(lines []json.RawMessage) (records, error) {
 	var all records
 	for i, line := range lines {
 		var e entry
 		if err := json.Unmarshal(line, &e); err != nil {
-			return records{header: all.header}, fmt.Errorf("decode record %d: %w", i+1, err)
+			return records{header: all.header}, fmt.Errorf("%w: record %d: %w", journal.ErrDamaged, i+1, err)
 		}
 		switch {
 		case e.Begin != nil:

@@ -137,7 +137,6 @@ func (r *run) leaseShimRoute(shim, parent string, l *dhcp.Lease) (*ShimRoute, er
 // another link of the container.
 func (r *run) leaseRouteSteps(ifname string, route dhcp.Route) ([]Step, error) {
 	add := AddRoute{Link: ifname, Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}
-	note := ""
 	if route.To.Bits() == 0 {
 		steps, note, err := r.cont.defaultRouteSteps(add)
 		if note != "" {
@@ -149,8 +148,7 @@ func (r *run) leaseRouteSteps(ifname string, route dhcp.Route) ([]Step, error) {
 	if err != nil || !conflict {
 		return []Step{add}, err
 	}
-	note = fmt.Sprintf("the DHCP server's route to %s is ignored, because the container has one or reaches it through another link", route.To)
-	r.notes = append(r.notes, note)
+	r.notes = append(r.notes, fmt.Sprintf("the DHCP server's route to %s is ignored, because the container has one or reaches it through another link", route.To))
 	return nil, nil
 }
 

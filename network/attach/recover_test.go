@@ -182,18 +182,20 @@ func TestMissingJournalAfterReboot(t *testing.T) {
 // TestDamagedJournalAttachAnother attaches a container with a damaged journal again, by
 // another link name.
 func TestDamagedJournalAttachAnother(t *testing.T) {
-	tb := newTestbed(t)
-	spec := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
-	got, err := tb.attach(spec, nil)
-	must(t, err)
-	must(t, os.Truncate(tb.journalPath(got.Attachment.ID), 0))
-	if _, err := tb.attach(spec, nil); err == nil || !strings.Contains(err.Error(), "address 192.0.2.10 is in use by eth0 of web") {
-		t.Errorf("the same address: %v", err)
-	}
-	spec.Addresses = prefixes("192.0.2.11/24")
-	got, err = tb.attach(spec, nil)
-	if err != nil || got.Attachment.Spec.Name != "eth1" {
-		t.Errorf("another address: %+v, %v", got, err)
+	for _, text := range []string{"", "[\"JSON, but not a record\"]\n"} {
+		tb := newTestbed(t)
+		spec := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
+		got, err := tb.attach(spec, nil)
+		must(t, err)
+		must(t, os.WriteFile(tb.journalPath(got.Attachment.ID), []byte(text), 0o600))
+		if _, err := tb.attach(spec, nil); err == nil || !strings.Contains(err.Error(), "address 192.0.2.10 is in use by eth0 of web") {
+			t.Errorf("with %q, the same address: %v", text, err)
+		}
+		spec.Addresses = prefixes("192.0.2.11/24")
+		got, err = tb.attach(spec, nil)
+		if err != nil || got.Attachment.Spec.Name != "eth1" {
+			t.Errorf("with %q, another address: %+v, %v", text, got, err)
+		}
 	}
 }
 

@@ -81,16 +81,16 @@ func (e events) concerns(it *item) bool {
 func (q *eventQueue) watchAttachments(ctx context.Context, listeners *sync.WaitGroup, store *attach.Store) error {
 	dir := store.Path("attachments")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return fmt.Errorf("watch attachments: %q", err)
+		return fmt.Errorf("watch attachments: %w", err)
 	}
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return fmt.Errorf("watch attachments: %q", err)
+		return fmt.Errorf("watch attachments: %w", err)
 	}
 	file := os.NewFile(uintptr(fd), "inotify")
 	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MOVED_TO|unix.IN_DELETE); err != nil {
 		file.Close()
-		return fmt.Errorf("watch %s: %q", dir, err)
+		return fmt.Errorf("watch %s: %w", dir, err)
 	}
 	listeners.Go(func() {
 		defer file.Close()

@@ -22,6 +22,9 @@ import (
 // When the service ends, however it ends, systemd removes the group and forgets the service. Without
 // systemd the keeper gets a session of its own.
 func Start(store *attach.Store) error {
+	if StateOf(store).Running {
+		return nil // usually, and Starting would take 20 ms to be sure
+	}
 	if err := Starting(store); err != nil {
 		if errors.Is(err, ErrRunning) {
 			return nil
