@@ -313,9 +313,16 @@ func TestLateLink(t *testing.T) {
 	serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	at := segment.Of(l, b.Uplink)
-	must(t, b.OutsideLink.Down())
+	port, err := link.Find(b.Switch, "host")
+	must(t, err)
+	must(t, port.Down())
+	segmenttest.Eventually(t, "the link has no carrier", func() bool {
+		info, err := segment.Inspect(at)
+		must(t, err)
+		return !info.Running
+	})
 	up := make(chan error, 1)
-	time.AfterFunc(200*time.Millisecond, func() { up <- b.OutsideLink.Up() })
+	time.AfterFunc(200*time.Millisecond, func() { up <- port.Up() })
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
 	must(t, errors.Join(<-up, err))
 	must(t, l.AddAddr(lease.Address))
