@@ -115,11 +115,14 @@ func newBareRootCmd() *cobra.Command {
 		Use:   "cleat COMMAND",
 		Short: "measure container networks, wire containers, give a process its own network",
 		Long: `Cleat builds every kind of container network that this machine supports,
-measures them against each other, and recommends one, with reasons. It works in
-namespaces of its own: it does not touch the host's network, and needs no root
-unless the kernel demands it. It runs a command in a network of its own, without
-root, and controls what the command can reach. And it gives running containers
-links of any kind, and removes them again; each change is atomic.
+measures them against each other, and recommends one, with reasons. It measures
+in namespaces of its own, so the host's network does not change, and needs root
+only where the kernel demands it.
+
+It also runs a command in a network of its own, without root, and controls what
+the command can reach. It joins two hosts by all the links between them. And it
+gives running containers links of any kind, and removes them again; each change
+is atomic.
 
 Exit codes: 0 success, 1 failure, 2 usage error (nothing was started), 3 a
 regression was found, 4 another keeper runs (cleat keep), 130 interrupted by
@@ -143,6 +146,8 @@ Ctrl-C after writing partial results.`,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	help.Status(root, "3", "a regression was found (bench compare)")
+	help.Status(root, "4", "another keeper runs (keep)")
 	root.SetVersionTemplate("cleat {{.Version}}\n")
 	root.SetFlagErrorFunc(hint.FlagError)
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(cmd.OutOrStdout(), cmd) })

@@ -282,7 +282,7 @@ func parseControl(control string) (network, path string, err error) {
 	}
 	path, ok := strings.CutPrefix(control, "unix:")
 	if !ok || path == "" || len(path) > 107 { // size of sun_path
-		return "", "", &ConfigError{Field: "control", Value: control, Want: "unix:PATH with a path of at most 107 bytes"}
+		return "", "", &ConfigError{Field: "control", Value: control, Want: "unix:FILE with a path of at most 107 bytes"}
 	}
 	return "unix", path, nil
 }

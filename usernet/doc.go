@@ -32,6 +32,28 @@
 // The clock is read once for each call of epoll, and nothing is allocated for a
 // packet in steady state.
 //
+// # Files
+//
+//	stack.go, config.go     the Stack for its callers: Config, Limits, counters
+//	group.go, engine.go     engines and the handing over of flows; one round
+//	loop.go, timer.go, spin.go   epoll, timers, polling
+//	device.go, pool.go, fragment.go, pcap.go   packets and their buffers, of the device
+//	flow.go, policy.go      flows as users see them; verdicts
+//	cost.go                 what a flow is charged
+//	socket.go               host sockets
+//	forward.go              ports of the host that lead inside
+//	outforward.go           and of the guest that lead to the host
+//	tcp.go                  the table of connections
+//	tcpopen.go, tcpforward.go   handshakes: outbound, inbound
+//	tcpstate.go             states, the timer, retransmission timeouts
+//	tcpoutbound.go          segments from the guest, bytes to the host's socket
+//	tcpinbound.go           bytes from the host's socket, acknowledgements
+//	tcpqueue.go, tcpsegment.go   bytes that wait; segments to the guest
+//	halfclosed.go           connections that are half closed and idle
+//	gate.go, splice.go, pagepipe.go, acceptor.go   the splice tier
+//	breaker.go, porthistory.go   when not to splice
+//	udp*.go, icmp.go        datagrams and pings
+//
 // # Packets
 //
 // The device carries packets of up to 64 KiB behind virtio headers, whatever its
@@ -125,8 +147,8 @@
 //   - A lane of a junction owns the buffer or pipe of bytes on their way.
 //   - A parcel owns its buffer while it waits to be sent.
 //
-// If no buffer is free, nothing is read toward the guest, and the guest's bytes are
-// not acknowledged, so that it sends them again.
+// If no buffer is free, nothing is read from host sockets, and the guest's bytes
+// are not acknowledged, so that it sends them again.
 //
 // # Limits
 //

@@ -158,8 +158,8 @@ func (f *tcpFlow) giveUp() {
 }
 
 // rttEstimator estimates the round trip to the guest and back (RFC 6298 section
-// 2), from one sample at a time. A round trip takes microseconds, unless so much
-// waits for the guest's processor that 200 ms are no sign of a loss.
+// 2), from one sample at a time. A round trip takes microseconds, but if the
+// guest's processor is overloaded it can take more than minRTO without a loss.
 type rttEstimator struct {
 	sampleSeq   uint32 // the acknowledgement of this sequence number ends the sample
 	sampleStart int64  // on the loop's clock; 0: no sample is being taken

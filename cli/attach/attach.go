@@ -64,7 +64,8 @@ These are the values of KIND, their PARENT and their modes:
 --set remote=192.0.2.2 for vxlan. NAME=@FILE reads the value from a file, e.g.
 --set private_key=@/etc/wireguard/key.`,
 		Example: `  # on the network of eth0, in VLAN 100, with its own address
-  cleat attach web macvlan eth0 --ip 192.0.2.10/24 --gw 192.0.2.1 --vlan 100
+  cleat attach web macvlan eth0 --vlan 100 \
+    --ip 192.0.2.10/24 --gw 192.0.2.1
 
   # on a bridge, created if it is missing, with the host as the gateway
   cleat attach web bridge br0 --ip 192.0.2.10/24 --masquerade

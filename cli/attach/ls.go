@@ -25,9 +25,9 @@ func NewLs() *cobra.Command {
   attached  the link exists and is up
   down      the link exists, but somebody set it down
   missing   somebody removed the link
-  gone      the container has ended, or was replaced by one of the same name
+  gone      the container has ended, or another one has its name now
   wanted    there is no link: usually the machine was restarted
-  busy      a command is working on it, or was killed at that
+  busy      a command is working on it, or was killed while it did
   broken    its journal is damaged or missing; see ` + "`cleat inspect`" + `
   unknown   only root can read the state
   kept      ` + "`cleat keep`" + ` extends its lease, and with --keep attaches it again

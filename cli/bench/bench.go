@@ -102,8 +102,8 @@ can't build are listed with what is missing.
 var presetList = sync.OnceValue(func() string {
 	text := "Presets, and how long they take with every network and program:\n"
 	for _, e := range experiment.Presets() {
-		head := fmt.Sprintf("  %-18s %7s  ", e.Name, about(e.Estimate(nil)))
-		text += columns.Paragraph(head, strings.Repeat(" ", len(head)), e.Title, 79)
+		head := fmt.Sprintf("  %-18s %5s  ", e.Name, about(e.Estimate(nil)))
+		text += columns.Paragraph(head, strings.Repeat(" ", len(head)), e.Title, 74)
 	}
 	return text + "A run that takes more than ten minutes says so before it starts.\n"
 })
@@ -116,14 +116,14 @@ func (f *flags) load(cmd *cobra.Command, preset string) (experiment.Experiment, 
 	}
 	f.Override.LinkRate = experiment.Rate(f.linkRate)
 	if f.Override.Only, err = experiment.ParseOnly(f.only); err != nil {
-		return e, err
+		return e, nameFlag(cmd, err)
 	}
 	if err := f.given(cmd); err != nil {
 		return e, err
 	}
 	e = e.Override(f.Override)
 	if err := e.Validate(); err != nil {
-		return e, err
+		return e, nameFlag(cmd, err)
 	}
 	return e, findEngines(e)
 }
@@ -137,6 +137,24 @@ func (f *flags) given(cmd *cobra.Command) error {
 		}
 		if err == nil && flag.Name == "out" && f.out == "" {
 			err = hint.Usagef("--out needs a value")
+		}
+	})
+	return nameFlag(cmd, err)
+}
+
+// nameFlag returns err with the dashes of a flag. Package experiment begins an error with the
+// key of a file, such as "link rate", which may have been given by the flag --link-rate.
+func nameFlag(cmd *cobra.Command, err error) error {
+	var wrong *experiment.Error
+	if !errors.As(err, &wrong) || wrong.File != "" {
+		return err
+	}
+	cmd.Flags().Visit(func(flag *pflag.Flag) {
+		rest, ok := strings.CutPrefix(wrong.Problem, strings.ReplaceAll(flag.Name, "-", " "))
+		if ok && strings.IndexAny(rest, " :") == 0 {
+			named := *wrong
+			named.Problem = "--" + flag.Name + rest
+			err = &named
 		}
 	})
 	return err

@@ -12,6 +12,7 @@ import (
 	"cleat/bench/summary"
 	"cleat/cli/complete"
 	"cleat/cli/exit"
+	"cleat/cli/help"
 	"cleat/cli/hint"
 	"cleat/cli/term"
 	"cleat/internal/columns"
@@ -53,6 +54,7 @@ environments or baselines differ, a warning says so.`,
 	cmd.Flags().StringSliceVar(&f.metrics, "metric", nil, "compare only the metrics of `LIST`, separated by commas (default: all)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	complete.List(cmd, "metric", metricNames())
+	help.Status(cmd, "3", "something became slower by more than --threshold")
 	return cmd
 }
 

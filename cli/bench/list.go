@@ -23,6 +23,8 @@ func newList() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list networks and runtimes, and what others lack here",
+		Long: `Lists the networks and container runtimes that this machine can measure. For the
+others it says what is missing, and what would supply it.`,
 		Example: `  cleat bench list
   cleat bench list --json | jq -r '.[] | select(.available) | .network'`,
 		Args: cobra.NoArgs,

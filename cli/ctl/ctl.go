@@ -52,7 +52,7 @@ which "cleat run" was started, not from inside.`,
 		RunE: hint.NoCommand,
 	}
 	p := cmd.PersistentFlags()
-	p.StringVar(&f.target, "target", "", "`NAME|PID|PATH`, as before the subcommand")
+	p.StringVar(&f.target, "target", "", "the instance, `NAME|PID|PATH`: the same as before the subcommand")
 	p.BoolVar(&f.json, "json", false, "print JSON")
 	complete.Flag(cmd, "target", completeTargets)
 	cmd.ValidArgsFunction = completeTargets
@@ -189,6 +189,7 @@ func (f *flags) listCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Short:   "list running instances",
+		Long:    `Lists the instances of "cleat run" that the user may control.`,
 		Example: "  cleat ctl ls\n  cleat ctl ls --json | jq -r '.[].name'",
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -222,6 +223,7 @@ func (f *flags) statsCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "stats",
 		Short:   "print counters",
+		Long:    `Prints packets, flows by tier, refusals, and how much of each limit is in use.`,
 		Example: "  cleat ctl stats\n  cleat ctl web stats --json",
 		Args:    cobra.NoArgs,
 		RunE:    query(f, (*control.Client).Stats, writeStats),
@@ -232,6 +234,7 @@ func (f *flags) forwardCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "forward COMMAND",
 		Short:   "list, open and close forwarded ports",
+		Long:    `Lists, opens and closes ports of the host that lead inside.`,
 		Example: "  cleat ctl forward ls\n  cleat ctl web forward add 127.0.0.1:8080:80\n  cleat ctl web forward rm 127.0.0.1:8080:80",
 		Args:    hint.NoCommand,
 		RunE:    hint.NoCommand,
@@ -267,6 +270,7 @@ func (f *flags) forwardListCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "ls",
 		Short:   "list open ports",
+		Long:    `Lists forwarded ports: where each listens, and where it leads.`,
 		Example: "  cleat ctl forward ls",
 		Args:    cobra.NoArgs,
 		RunE:    query(f, list((*control.Client).Forwards), forwardsText),
@@ -335,6 +339,7 @@ func (f *flags) policyShowCmd() *cobra.Command {
 	return &cobra.Command{
 		Use:     "show",
 		Short:   "print the current rules",
+		Long:    `Prints the current rules in the form of a policy file, which "set" reads.`,
 		Example: "  cleat ctl web policy show",
 		Args:    cobra.NoArgs,
 		RunE:    query(f, get, func(w io.Writer, v map[string]string) error { return writePolicy(w, v["policy"]) }),

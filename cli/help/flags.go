@@ -76,9 +76,13 @@ func visible(set *pflag.FlagSet) []*pflag.Flag {
 }
 
 // Describe returns how a flag is written ("-p, --publish PORTS"), and what it does, with its
-// default. The usage text of a flag names its value in backquotes (pflag.UnquoteUsage).
+// default. The usage text of a flag that has a value names it in backquotes
+// (pflag.UnquoteUsage).
 func Describe(f *pflag.Flag) (syntax, usage string) {
 	value, usage := pflag.UnquoteUsage(f)
+	if f.Value.Type() == "bool" { // has no value; backquotes are a command's
+		value, usage = "", f.Usage
+	}
 	syntax = "    --" + f.Name
 	if f.Shorthand != "" {
 		syntax = "-" + f.Shorthand + ", --" + f.Name

@@ -19,6 +19,7 @@ func New() *cobra.Command {
 		Use:                   "help [COMMAND]",
 		DisableFlagsInUseLine: true,
 		Short:                 "print the help of a command",
+		Long:                  "Prints the help of a command, as --help does.",
 		RunE: func(cmd *cobra.Command, args []string) error {
 			topic, rest, err := cmd.Root().Find(args)
 			if err != nil {
@@ -35,18 +36,11 @@ func New() *cobra.Command {
 
 // Print writes the help of a command: description, usage, subcommands, flags and examples.
 func Print(w io.Writer, cmd *cobra.Command) {
-	text := cmd.Long
-	if text == "" {
-		text = cmd.Short
+	fmt.Fprintf(w, "%s\n\nUsage:\n", strings.TrimSpace(cmd.Long))
+	for _, line := range Synopsis(cmd) {
+		fmt.Fprintf(w, "  %s\n", line)
 	}
-	fmt.Fprintf(w, "%s\n\nUsage:\n", strings.TrimSpace(text))
-	if cmd.Runnable() {
-		fmt.Fprintf(w, "  %s\n", cmd.UseLine())
-	}
-	if cmd.HasAvailableSubCommands() && !strings.HasSuffix(cmd.Use, " COMMAND") {
-		fmt.Fprintf(w, "  %s COMMAND [flags]\n", cmd.CommandPath())
-	}
-	PrintCommands(w, cmd)
+	printCommands(w, Commands(cmd))
 	printFlags(w, Flags(cmd))
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
@@ -56,20 +50,51 @@ func Print(w io.Writer, cmd *cobra.Command) {
 	}
 }
 
-// PrintCommands lists the subcommands of cmd, by group if it has groups.
-func PrintCommands(w io.Writer, cmd *cobra.Command) {
+// Synopsis returns the forms in which cmd is called.
+func Synopsis(cmd *cobra.Command) []string {
+	var lines []string
+	if cmd.Runnable() {
+		lines = append(lines, cmd.UseLine())
+	}
+	if cmd.HasAvailableSubCommands() && !strings.HasSuffix(cmd.Use, " COMMAND") {
+		lines = append(lines, cmd.CommandPath()+" COMMAND [flags]")
+	}
+	return lines
+}
+
+// A CommandGroup is a heading with commands.
+type CommandGroup struct {
+	Heading  string
+	Commands []*cobra.Command
+}
+
+// Commands returns the visible subcommands of cmd by group.
+func Commands(cmd *cobra.Command) []CommandGroup {
 	groups := cmd.Groups()
 	if len(groups) == 0 {
 		groups = []*cobra.Group{{Title: "Commands"}}
 	}
-	for _, g := range groups {
-		heading := "\n" + g.Title + ":\n"
+	var all []CommandGroup
+	for _, group := range groups {
+		g := CommandGroup{Heading: group.Title}
 		for _, c := range cmd.Commands() {
-			if c.GroupID != g.ID || !c.IsAvailableCommand() {
-				continue
+			if c.GroupID == group.ID && c.IsAvailableCommand() {
+				g.Commands = append(g.Commands, c)
 			}
-			fmt.Fprintf(w, "%s  %-*s  %s\n", heading, cmd.NamePadding(), c.Name(), c.Short)
-			heading = ""
+		}
+		if len(g.Commands) > 0 {
+			all = append(all, g)
+		}
+	}
+	return all
+}
+
+// printCommands writes groups of commands, with what they do in one column for all groups.
+func printCommands(w io.Writer, groups []CommandGroup) {
+	for _, g := range groups {
+		fmt.Fprintf(w, "\n%s:\n", g.Heading)
+		for _, c := range g.Commands {
+			fmt.Fprintf(w, "  %-*s  %s\n", c.NamePadding(), c.Name(), c.Short)
 		}
 	}
 }

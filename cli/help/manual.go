@@ -15,7 +15,7 @@ const (
 // File adds a file to the manual page of cmd.
 func File(cmd *cobra.Command, path, text string) { annotate(cmd, filesKey, path+"\t"+text) }
 
-// Status adds an exit status to the manual page of cmd, beside those of every command.
+// Status adds an exit status to the manual page of cmd, after those of every command.
 func Status(cmd *cobra.Command, code, text string) { annotate(cmd, statusesKey, code+"\t"+text) }
 
 // Files returns pairs of a path and its description.

@@ -93,11 +93,9 @@ func manPage(c *cobra.Command, date time.Time) string {
 		}
 	}
 	section("NAME", fmt.Sprintf("%s \\- %s\n", roffText(pageName(c)), roffText(c.Short)))
-	section("SYNOPSIS", synopsis(c))
+	section("SYNOPSIS", roffExample(strings.Join(help.Synopsis(c), "\n")))
 	section("DESCRIPTION", roffParagraphs(c.Long))
-	var list strings.Builder
-	help.PrintCommands(&list, c)
-	section("COMMANDS", roffExample(list.String()))
+	section("COMMANDS", commands(c))
 	section("OPTIONS", options(c))
 	if c.Runnable() && !c.DisableFlagParsing { // pasta and others have their own
 		section("EXIT STATUS", definitions(help.Statuses(c)))
@@ -108,15 +106,21 @@ func manPage(c *cobra.Command, date time.Time) string {
 	return b.String()
 }
 
-func synopsis(c *cobra.Command) string {
-	var lines []string
-	if c.Runnable() {
-		lines = append(lines, c.UseLine())
+// commands lists the subcommands of a command, with headings if they are in groups.
+func commands(c *cobra.Command) string {
+	var b strings.Builder
+	groups := help.Commands(c)
+	for _, g := range groups {
+		if len(groups) > 1 {
+			fmt.Fprintf(&b, ".SS %s\n", roffText(g.Heading))
+		}
+		var list [][2]string
+		for _, sub := range g.Commands {
+			list = append(list, [2]string{sub.Name(), sub.Short})
+		}
+		b.WriteString(definitions(list))
 	}
-	if c.HasAvailableSubCommands() {
-		lines = append(lines, c.CommandPath()+" COMMAND [flags]")
-	}
-	return roffExample(strings.Join(lines, "\n"))
+	return b.String()
 }
 
 // options lists the flags of a command, with headings if they are in groups.

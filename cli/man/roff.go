@@ -31,7 +31,7 @@ func roffLine(line string) string {
 }
 
 // roffParagraphs converts the text of a help. Paragraphs are filled; indented lines are kept
-// as they are.
+// as they are, two columns further left, because the page itself is indented.
 func roffParagraphs(text string) string {
 	var b strings.Builder
 	kept, gap := false, false
@@ -54,7 +54,7 @@ func roffParagraphs(text string) string {
 			b.WriteString(".PP\n")
 		}
 		gap = false
-		b.WriteString(roffLine(line))
+		b.WriteString(roffLine(strings.TrimPrefix(line, "  ")))
 	}
 	if kept {
 		b.WriteString(".EE\n")
@@ -62,7 +62,7 @@ func roffParagraphs(text string) string {
 	return b.String()
 }
 
-// roffExample converts lines that are kept as they are.
+// roffExample converts lines that are kept as they are, but for an indentation of two columns.
 func roffExample(text string) string {
 	text = strings.Trim(text, "\n")
 	if text == "" {
@@ -71,7 +71,7 @@ func roffExample(text string) string {
 	var b strings.Builder
 	b.WriteString(".EX\n")
 	for line := range strings.Lines(text) {
-		b.WriteString(roffLine(strings.TrimRight(line, "\n")))
+		b.WriteString(roffLine(strings.TrimPrefix(strings.TrimRight(line, "\n"), "  ")))
 	}
 	return b.String() + ".EE\n"
 }

@@ -23,20 +23,20 @@ import (
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mptcp COMMAND",
-		Short: "use several links for one TCP connection, with the kernel's MPTCP",
+		Short: "use several links for one TCP connection (MPTCP)",
 		Long: `Multipath TCP (RFC 8684) spreads a TCP connection over several links if both
 ends speak it. "setup" tells the kernel which addresses to use, and routes the
 packets of each by its own link. "run" makes a program's TCP sockets speak
 MPTCP, even where LD_PRELOAD can't reach. "status" shows the result.
 doc/mptcp.md explains the limits, such as UDP, or more links than the kernel
 allows.`,
-		Example: `  # as root: all connections may use both links
+		Example: `  # as root: prepare both links
   cleat mptcp setup eth0 wlan0
 
-  # this program's do
+  # run a program whose connections use them
   cleat mptcp run -- curl https://example.com
 
-  # which links do connections use
+  # show which links each connection uses
   cleat mptcp status --watch`,
 		Args: hint.NoCommand,
 		RunE: hint.NoCommand,

@@ -9,6 +9,7 @@ import (
 	"syscall"
 
 	"cleat/cli/exit"
+	"cleat/cli/help"
 	"cleat/cli/hint"
 	"cleat/cli/run"
 	"cleat/mptcp/upgrade"
@@ -44,6 +45,9 @@ executed.`,
 	}
 	cmd.Flags().SetInterspersed(false) // flags after PROGRAM are PROGRAM's
 	cmd.Flags().BoolVar(&strict, "strict", false, "fail instead of using TCP if the kernel refuses MPTCP")
+	help.Status(cmd, "126", "PROGRAM can't be executed")
+	help.Status(cmd, "127", "there is no program PROGRAM")
+	help.Status(cmd, "N", "PROGRAM's own, once it has started")
 	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 		return nil, cobra.ShellCompDirectiveDefault
 	}

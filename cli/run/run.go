@@ -119,11 +119,11 @@ func (f *flags) define(cmd *cobra.Command) {
 	flags.StringArrayVar(&f.allow, "allow", nil, "let CMD reach `CIDR|NAME[:PORTS][/PROTO]`, and deny what no rule allows")
 	flags.StringArrayVar(&f.deny, "deny", nil, "don't let CMD reach `CIDR|NAME[:PORTS][/PROTO]`; a narrower --allow is an exception")
 	flags.StringVar(&f.policy, "policy", "", "read rules from `FILE`, one on a line: \"allow RULE\", \"deny RULE\", \"default allow|deny\", \"host-sockets PROTOCOLS\" or \"nat64 CIDR\"")
-	flags.StringVar(&f.hostSockets, "host-sockets", "", "host sockets that CMD may receive, `PROTOCOLS`: none, not even with --tier seccomp; tcp, so that --tier auto uses seccomp if the kernel can; or tcp,udp, if nothing is denied")
+	flags.StringVar(&f.hostSockets, "host-sockets", "", "host sockets that CMD may receive, `PROTOCOLS`: none (--tier seccomp is an error), tcp (--tier auto uses seccomp if the kernel can), or tcp,udp (only if nothing is denied)")
 
 	flags.StringArrayVarP(&f.publish, "publish", "p", nil, "forward a port of the host to one inside: `[ADDRESS:]PORT:PORT[/udp]`, or ranges; :PORT takes any free port of the host; auto follows the listeners inside, auto,~22 those but port 22")
 	flags.StringSliceVar(&f.hostLoopback, "host-loopback", nil, "make `ADDRESS` inside lead to the host's own loopback, or off (default: off)")
-	flags.StringSliceVar(&f.mappings, "map", nil, "translate an address inside to one of the host's side, `ADDRESS=ADDRESS`")
+	flags.StringSliceVar(&f.mappings, "map", nil, "make an address inside lead to another one on the host's side, `ADDRESS=ADDRESS`")
 
 	flags.StringSliceVar(&f.addresses, "addr", nil, "address inside, `ADDRESS/LENGTH`, one of IPv4 and one of IPv6 (default: 10.0.2.100/24 and fd63:6c65:6174::100/64); ipv4=off or ipv6=off disables one")
 	flags.StringSliceVar(&f.gateways, "gateway", nil, "`ADDRESS` of the router that CMD sees (default: the second one of the network)")
@@ -132,7 +132,7 @@ func (f *flags) define(cmd *cobra.Command) {
 	flags.StringVar(&f.device, "interface", "", "`NAME` of the device inside (default: cleat0)")
 	flags.IntVar(&f.mtu, "mtu", defaultMTU, "MTU of the device inside in `BYTES`")
 	flags.IntVar(&f.queues, "queues", 0, "use `NUMBER` queues of the device, each with its own thread once there are several connections (default: one for each processor, at most 4)")
-	flags.StringVar(&f.tier, "tier", "auto", "how TCP connections are carried, `TIER`: "+strings.Join(tiers, ", ")+"; auto is splice if the kernel can, else tun; with --host-sockets tcp, it is seccomp if the kernel can; see doc/tiers.md")
+	flags.StringVar(&f.tier, "tier", "auto", "how TCP connections are carried, `TIER`: "+strings.Join(tiers, ", ")+"; auto is the first that works of seccomp (only with --host-sockets tcp), splice and tun; see doc/tiers.md")
 
 	flags.StringVar(&f.pcap, "pcap", "", "capture all packets of the device in a new `FILE`")
 	flags.BoolVar(&f.stats, "stats", false, "print counters to standard error at the end")

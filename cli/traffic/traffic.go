@@ -148,7 +148,11 @@ func pin(cpu int) error {
 func withHint(err error) error {
 	var bad *traffic.ConfigError
 	if errors.As(err, &bad) {
-		return hint.Usagef("%w", bad)
+		name := "--" + bad.Field
+		if bad.Field == "address" {
+			name = "ADDRESS"
+		}
+		return hint.Usagef("%s %q: want %s", name, bad.Value, bad.Want)
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
 		return hint.With(err, "nobody listens there: start `cleat traffic serve --listen ADDRESS:PORT` at the other end")
@@ -176,10 +180,10 @@ reordering and duplicates. Datagrams longer than the MTU are fragmented. With
 --search, trials within --duration find the highest rate whose loss stays within
 --loss-bound.`},
 	traffic.RR: {"send requests and responses over TCP", `Sends a request, waits for the response, and repeats. With --rate, requests have
-a schedule, and latency counts from the scheduled time, however late the request
-before was.`},
-	traffic.UDPRR: {"send requests and responses over UDP", `Like rr, over UDP. A response that does not arrive in time counts as lost, and
-not in the latency.`},
+a schedule, and latency counts from the scheduled time, even if the request
+before was late.`},
+	traffic.UDPRR: {"send requests and responses over UDP", `Like rr, over UDP. A response that does not arrive in time counts as lost; it
+does not affect the latency.`},
 	traffic.CRR: {"connect, send a request and a response, close", `Opens a connection for each request. The server closes first, so that the client
 does not run out of ports.`},
 	traffic.Probe: {"find the packet sizes that arrive", `Sends unfragmented packets of the link's full size, and a short stream. Prints
@@ -250,7 +254,7 @@ func (f *flags) special(flags *pflag.FlagSet) {
 		flags.BoolVar(&f.cfg.Search, "search", false, "search for the highest rate within the loss bound")
 		flags.Float64Var(&f.cfg.LossBound, "loss-bound", traffic.DefaultLossBound, "with --search: accept a loss of `FRACTION`")
 	case traffic.RR, traffic.UDPRR, traffic.CRR:
-		flags.StringVar(&f.rate, "rate", "0", "start `NUMBER` transactions per second; 0 is each after the last")
+		flags.StringVar(&f.rate, "rate", "0", "start `NUMBER` transactions per second; with 0, each starts when the last has ended")
 	}
 }
 

@@ -11,15 +11,16 @@ func printHelp(w io.Writer) {
        pasta [OPTION]... PID
        pasta [OPTION]... --netns [PATH|NAME]
 
-Gives a network namespace a network, without root: the namespace of a process, one
-given by path, or a new one for a command or a shell. This is cleat in place of
-pasta.
+Gives a network namespace a network, without root: the namespace of a process,
+one given by path, or a new one for a command or a shell. This is cleat in place
+of pasta.
 
 `)
 	table().WriteHelp(w)
 	fmt.Fprint(w, `
-SPEC is none, or [ADDR[%LINK]/]ENTRY,ENTRY... with entries PORT, FIRST-LAST, either
-followed by :PORT, :FIRST-LAST, :ADDR or :ADDR/PORT. ~PORT and ~FIRST-LAST exclude
-ports, all means every port that is not ephemeral, and auto follows listeners.
+SPEC is none, or [ADDR[%LINK]/]ENTRY,ENTRY... with entries PORT, FIRST-LAST,
+either followed by :PORT, :FIRST-LAST, :ADDR or :ADDR/PORT. all and auto stand
+for every port that a program listens on, except ephemeral ones. ~PORT and
+~FIRST-LAST exclude ports.
 `)
 }

@@ -16,11 +16,11 @@
 //
 // An operation that fails or is interrupted undoes its own journal at once. The journal of
 // an operation that was killed is found by the next command that changes networking
-// (Repair), because no process holds the lock on it. Undoing looks at what exists: a link is
-// removed only if it has the name or the Ethernet address that was chosen for it at random,
-// or its index together with one of them or with its parent; a namespace is entered only if
-// it has the cookie that the kernel gave it. Undoing twice is harmless, so it can be killed as
-// well.
+// (Repair), because no process holds the lock on it. Undoing checks that what it removes is
+// what the journal describes: names and indexes may be somebody else's by now. A link is
+// identified by the random name or Ethernet address that it was given, or by its index
+// together with its name, address or parent; a namespace by the kernel's cookie. Undoing
+// twice is harmless, so it can be killed as well.
 //
 // Some resources are used by several attachments: a bridge that we created, its address,
 // forwarding, masquerading, a VLAN device on a parent, the host's shim. The first attachment
@@ -44,6 +44,21 @@
 // duplicates. They are announced to the neighbours while the last steps run. If the parent
 // leads out of the machine, or on request, the neighbours are asked before whether they use
 // an address. That takes a third of a second.
+//
+// # Files
+//
+//	spec.go, validate.go, errors.go   what is requested, and what is wrong with it
+//	attach.go, detach.go              the operations; reserve.go names and locks them
+//	plan.go                           from a Spec to Steps: what all kinds have in common
+//	kinds.go                          the kinds; bridge.go, macvlan.go, … plan one each
+//	address.go, route.go, neighbours.go, dns.go, shape.go, shim.go, masquerade.go
+//	                                  Steps of one option each, for every kind
+//	step.go, makelink.go, device.go   the Steps: create links, move devices
+//	undo.go, journal.go, repair.go, recover.go   undo them, also after a kill
+//	store.go, attachment.go, shared.go   files of attachments and of what they share
+//	container.go, namespace.go, session.go   the two ends, open and identified
+//	lookup.go, list.go, keeperreport.go   what commands and the keeper ask
+//	lease.go, leasechanges.go, maintainlease.go   DHCP
 //
 // # Leases
 //

@@ -44,10 +44,10 @@
 //
 //	arrival = oneWay + (full packet + backlog) / rate
 //
-// A path that is longer than the shortest is used only when the first packet of the queue
-// has waited for as long as the path takes longer, less delaySlack. The packets behind it
-// would not arrive earlier without that path. [Sender.Spread] tells the caller how long a
-// queue that takes.
+// A path with a longer delay than the shortest is used only when the first packet of the
+// queue has waited for the difference of the two delays, less delaySlack: the packets behind
+// it then arrive no later than they would by the shortest path. [Sender.Spread] returns
+// that difference for the longest path that is worth waiting for.
 //
 // A packet that is sent again takes the path with the lowest arrival + loss · resendCost,
 // because others wait for it. Reports take the best path by the same measure, and one other
