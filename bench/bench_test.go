@@ -41,6 +41,23 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+func TestWarningOf(t *testing.T) {
+	for _, tt := range []struct {
+		text, code string
+		severity   float64
+	}{
+		{"12 connections failed, the first: EOF", "connections failed, the first", 12},
+		{"packets of at most 1400 bytes arrive, although the link's MTU is 1500; TCP adapts", "packets of at most bytes arrive, although the link's MTU is TCP adapts", 0},
+		{"partial: stopped after 0.2 s of 1 s", "partial", 0},
+		{"MPTCP fell back to TCP", "MPTCP fell back to TCP", 0},
+	} {
+		want := cell.Warning{Code: tt.code, Severity: tt.severity, Text: tt.text}
+		if got := warningOf(tt.text); got != want {
+			t.Errorf("got %+v, want %+v", got, want)
+		}
+	}
+}
+
 // calm returns a sample that nothing disturbed.
 func calm() cell.Sample {
 	return cell.Sample{CPU: cell.CPU{Wall: 1, Foreign: 0.05, Steal: 0.01}, Values: map[cell.Metric]float64{cell.LatencyP50: 50_000}}

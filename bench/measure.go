@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -259,11 +261,16 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 	return err
 }
 
-// warningOf returns a warning of the load generator. Its text up to a colon, without
-// a count in front, is the code: what follows differs between samples.
+// warningOf returns a warning of the load generator. The code is its text up to a
+// colon without numbers, which differ between samples. The severity is the count that
+// the text begins with, if any.
 func warningOf(text string) cell.Warning {
-	code, _, _ := strings.Cut(strings.TrimLeft(text, "0123456789 "), ":")
-	return cell.Warning{Code: code, Text: text}
+	head, _, _ := strings.Cut(text, ":")
+	isNumber := func(word string) bool { return strings.ContainsAny(word, "0123456789") }
+	code := strings.Join(slices.DeleteFunc(strings.Fields(head), isNumber), " ")
+	count, _, _ := strings.Cut(text, " ")
+	n, _ := strconv.Atoi(count)
+	return cell.Warning{Code: code, Severity: float64(n), Text: text}
 }
 
 // Limits beyond which a sample does not count.

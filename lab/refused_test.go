@@ -53,12 +53,12 @@ func TestReasonFor(t *testing.T) {
 func TestRootLabNeedsRoot(t *testing.T) {
 	if os.Geteuid() == 0 {
 		if f, err := chooseFlavour(Root); err != nil || f != Root {
-			t.Errorf("choose(Root) as root: %q, %v", f, err)
+			t.Errorf("chooseFlavour(Root) as root: %q, %v", f, err)
 		}
 		return
 	}
 	var refused *Refused
 	if _, err := chooseFlavour(Root); !errors.As(err, &refused) || refused.Hint() == "" {
-		t.Errorf("choose(Root) as another user: %v; want a *Refused with a hint", err)
+		t.Errorf("chooseFlavour(Root) as another user: %v; want a *Refused with a hint", err)
 	}
 }

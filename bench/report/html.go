@@ -313,7 +313,7 @@ func method(in Input, all []cell.Summary) []string {
 		shared,
 		n + " measured every cell once, in a fresh random order (" + seed + "), so that drift of the machine affects all networks alike.",
 		"Warm-up samples are not counted. Samples disturbed by a late generator or by foreign load were repeated; the table counts them as bad.",
-		"The two ends run in " + ends + " of this machine; their processors are a factor of its own, " + place + ".",
+		"The two ends run in " + ends + " of this machine; the choice of their processors is a factor, " + place + ".",
 		"Intervals are those of the median between two order statistics, without assuming any distribution; where there are too few samples for 95 %, the level reached is stated.",
 		"~ marks what can’t be told apart from the best of its group after Holm’s correction for the number of comparisons: such networks are not ranked.",
 	}

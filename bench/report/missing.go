@@ -53,7 +53,7 @@ func absentees(in Input) absences {
 	}
 	for _, s := range in.Summaries {
 		switch {
-		case s.Available && s.N > 0 || listed[s.Network]:
+		case s.Available && s.N > 0:
 		case s.Reason == summary.Interrupted:
 			name := s.Label()
 			if measured[s.Network] {
@@ -62,6 +62,7 @@ func absentees(in Input) absences {
 			if !slices.Contains(out.interrupted, name) {
 				out.interrupted = append(out.interrupted, name)
 			}
+		case listed[s.Network]:
 		default:
 			e, _ := catalog.Lookup(s.Network)
 			m := missing{Network: s.Network, Reason: s.Reason}

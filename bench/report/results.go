@@ -90,7 +90,7 @@ func headline(answers []summary.Advice) Advice {
 	})
 	for i, s := range worse {
 		if i == mostRatios {
-			out.Reasons = append(out.Reasons, fmt.Sprintf("%d more are further behind.", len(worse)-i))
+			out.Reasons = append(out.Reasons, "Further behind: "+cell.Plural(len(worse)-i, "network")+".")
 			break
 		}
 		out.Reasons = append(out.Reasons, compared(first, s)+".")

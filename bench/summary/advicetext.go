@@ -49,11 +49,11 @@ func (a Advice) sentence() string {
 	case len(a.Ties) == 0:
 		return fmt.Sprintf("%s%s: %s, better than the %d others measured here.", use, best, value, len(a.Worse))
 	}
-	text := fmt.Sprintf("%s can't be told apart here (%s: %s)", enumerate(a.Leaders(), "and"), best, value)
-	if len(a.Worse) > 0 {
-		text += fmt.Sprintf(", but are better than %s", enumerate(networks(a.Worse), "and"))
+	text := fmt.Sprintf("%s can't be told apart here (%s: %s): choose by their limits.", enumerate(a.Leaders(), "and"), best, value)
+	if len(a.Worse) > 0 { // only the best was compared with them
+		text += fmt.Sprintf(" %s is better than %s.", best, enumerate(networks(a.Worse), "and"))
 	}
-	return text + ": choose by their limits."
+	return text
 }
 
 // Leaders returns the best network and those that can't be told apart from it, in

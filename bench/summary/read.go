@@ -76,7 +76,8 @@ func Read(path string) (Results, error) {
 	if err != nil {
 		return Results{}, fmt.Errorf("read %q: %w", file, err)
 	}
-	return r, r.readEnvironment(filepath.Join(filepath.Dir(file), EnvironmentFile))
+	err = r.readEnvironment(filepath.Join(filepath.Dir(file), EnvironmentFile))
+	return r, err
 }
 
 // resultFile returns the best file at path.

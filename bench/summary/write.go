@@ -149,6 +149,9 @@ func ReadCSV(r io.Reader) ([]cell.Summary, error) {
 		}
 		all, cores := map[string]json.RawMessage{}, map[string]json.RawMessage{}
 		for i, name := range heading {
+			if !slices.Contains(csvColumns, name) {
+				continue
+			}
 			value := json.RawMessage(row[i])
 			if strings.HasPrefix(string(zero[name]), `"`) {
 				value, err = json.Marshal(row[i])
