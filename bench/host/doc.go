@@ -6,8 +6,9 @@
 // Fingerprint collects everything known to change a network measurement, from /proc, /sys, netlink
 // and ethtool, into a Host, which is written to environment.json. It needs no privilege: a fact
 // that this machine does not have is left out, and a fact that exists but may not be read is
-// listed in Host.Unreadable. What could identify a person or a site (host name, addresses, the
-// whole kernel command line) is left out on purpose, because reports are shared.
+// listed in Host.Unreadable. What could identify a person or a site (addresses, the whole kernel
+// command line) is left out on purpose, because reports are shared. The host name is not in a Host
+// either; package bench records it, for the title of the report.
 //
 // Diagnose turns a Host into findings. Each check is a pure function of the facts.
 //

@@ -1,10 +1,10 @@
-// Package program finds the programs of others that this one runs: tc, ovs-vsctl,
-// dockerd, iperf3. Debian keeps many of them where only root's PATH leads, while a
-// command such as `cleat bench` needs no root. So each is looked for on the PATH
-// first, then in /usr/local/sbin, /usr/sbin and /sbin.
+// Package program finds other programs that Cleat runs: tc, ovs-vsctl, dockerd, iperf3.
+// Debian keeps many of them in directories that only root's PATH has, but a command such
+// as `cleat bench` needs no root. So each is looked up in PATH first, then in
+// /usr/local/sbin, /usr/sbin and /sbin.
 //
-// Commands that a user names, as in `cleat run CMD`, are the PATH's alone and
-// not found here.
+// Commands that a user names, as in `cleat run CMD`, are looked up in PATH alone, without
+// this package.
 package program
 
 import (
