@@ -119,15 +119,7 @@ func TestCurvesOverLinks(t *testing.T) {
 // TestCrowdedFigure checks that networks get panels of their own when there are more
 // curves than colours, after a panel that compares them.
 func TestCrowdedFigure(t *testing.T) {
-	in := linksInput(true)
-	for _, runtime := range []string{"podman", "apptainer"} {
-		for _, s := range slices.Clone(in.Summaries) {
-			if s.Runtime == "docker" {
-				s.Runtime = runtime
-				in.Summaries = append(in.Summaries, s)
-			}
-		}
-	}
+	in := crowdedInput("podman", "apptainer")
 	var got []string
 	for _, p := range figuresOf(in)[0].Panels {
 		got = append(got, p.Title+": "+strings.Join(lineNames(p), "; "))
@@ -143,6 +135,31 @@ func TestCrowdedFigure(t *testing.T) {
 		if names := strings.Split(got[i], "; "); len(names) != len(strings.Split(want[i], "; ")) || !strings.HasPrefix(got[i], strings.Split(want[i], ":")[0]) {
 			t.Errorf("panel %q, want %q", got[i], want[i])
 		}
+	}
+}
+
+// crowdedInput returns linksInput with what was measured in docker in more runtimes.
+func crowdedInput(runtimes ...string) Input {
+	in := linksInput(true)
+	for _, runtime := range runtimes {
+		for _, s := range slices.Clone(in.Summaries) {
+			if s.Runtime == "docker" {
+				s.Runtime = runtime
+				in.Summaries = append(in.Summaries, s)
+			}
+		}
+	}
+	return in
+}
+
+// TestCrowdedFigureHasAllCurves checks that a network which was measured with one setting
+// only is in the panel of all networks.
+func TestCrowdedFigureHasAllCurves(t *testing.T) {
+	in := crowdedInput("podman", "apptainer", "a", "b")
+	in.Summaries = slices.DeleteFunc(in.Summaries, func(s cell.Summary) bool { return s.Network == "mptcp" && s.Runtime != "docker" })
+	p := figuresOf(in)[0].Panels[0]
+	if got, want := p.Title+": "+strings.Join(lineNames(p), "; "), "all networks: ideal; mptcp, in docker, ends only; tunnel"; got != want {
+		t.Errorf("panel %q, want %q", got, want)
 	}
 }
 

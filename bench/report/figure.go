@@ -181,8 +181,8 @@ type panelSums struct {
 }
 
 // panels splits the sums of a figure by conditions. If there are more curves than
-// colours, a first panel compares the networks without further settings, and each
-// network with several settings has a panel of its own.
+// colours, a first panel compares the networks, each without settings or with the only
+// ones that it has. Each network with several settings has a panel of its own, too.
 func panels(conditions []cell.Factor, by cell.Factor, sums []cell.Summary) []panelSums {
 	var out []panelSums
 	crowded := levels(by, sums) > look.Series
@@ -192,14 +192,17 @@ func panels(conditions []cell.Factor, by cell.Factor, sums []cell.Summary) []pan
 			out = append(out, panelSums{title, part})
 			continue
 		}
-		plain := filter(part, func(s cell.Summary) bool { return s.Label() == s.Network })
-		out = append(out, panelSums{joinWords(title, "all networks"), plain})
+		all := panelSums{title: joinWords(title, "all networks")}
+		var own []panelSums
 		network := cell.Factor{Name: labelFactor, Of: func(c cell.Cell) string { return c.Network }}
 		for _, one := range partition([]cell.Factor{network}, part) {
-			if levels(byLabel, one) > 1 {
-				out = append(out, panelSums{joinWords(title, one[0].Network), one})
+			several := levels(byLabel, one) > 1
+			all.sums = append(all.sums, filter(one, func(s cell.Summary) bool { return !several || s.Label() == s.Network })...)
+			if several {
+				own = append(own, panelSums{joinWords(title, one[0].Network), one})
 			}
 		}
+		out = append(append(out, all), own...)
 	}
 	return slices.DeleteFunc(out, func(p panelSums) bool { return len(p.sums) == 0 })
 }
