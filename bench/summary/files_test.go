@@ -205,3 +205,20 @@ func TestReadOldRuntime(t *testing.T) {
 		t.Errorf("of summary.csv: %v, %v", fromCSV, err)
 	}
 }
+
+// TestReadCSVIgnoresColumns checks that a column which this version does not know is
+// ignored, whatever it holds.
+func TestReadCSVIgnoresColumns(t *testing.T) {
+	var b bytes.Buffer
+	if err := WriteCSV(&b, Summarize(veth(), nil)); err != nil {
+		t.Fatal(err)
+	}
+	text := ""
+	for line := range strings.Lines(b.String()) {
+		text += "not JSON," + line
+	}
+	got, err := ReadCSV(strings.NewReader(strings.Replace(text, "not JSON,", "comment,", 1)))
+	if err != nil || len(got) != 1 || got[0].Network != "veth" {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
