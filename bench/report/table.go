@@ -150,7 +150,9 @@ func (w *writer) section(s section) {
 		}
 		cols, widths = slices.Delete(cols, i, i+1), slices.Delete(widths, i, i+1)
 	}
-	widths[0] = max(8, widths[0]-max(0, total(widths)-w.Width))
+	if over := total(widths) - w.Width; over > 0 {
+		widths[0] = max(8, widths[0]-over)
+	}
 	w.line(cols, widths, func(c column) (text, style string) { return c.over, bold })
 	w.line(cols, widths, func(c column) (text, style string) { return c.head, bold })
 	for _, g := range s.groups {

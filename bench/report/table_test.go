@@ -225,3 +225,21 @@ func TestLongestNameIsWhole(t *testing.T) {
 		t.Error(out)
 	}
 }
+
+// TestShortNamesLeaveRoom checks that no table is clipped whose names are shorter than
+// those that a narrow terminal clips.
+func TestShortNamesLeaveRoom(t *testing.T) {
+	g := newSynthetic("short")
+	for _, network := range []string{"veth", "tun"} {
+		c := cell.Cell{Network: network, Transport: "tcp", Pairs: 1}
+		g.add(c, "tcp", 8, 0.1, cell.CoresPerGbit{User: 0.1}, map[cell.Metric]float64{cell.Throughput: 10e9})
+		g.add(c, "rr", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.LatencyP50: 4e4, cell.LatencyP99: 1e6, cell.LatencyP999: 9e6})
+		g.add(c, "crr", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Connections: 2500})
+	}
+	g.in.Summaries[0].Warnings = []cell.Warning{cell.Note("of one row")}
+	for width := 60; width <= 120; width++ {
+		if out := table(t, g.in, width); strings.Contains(out, "…") {
+			t.Errorf("at %d columns:\n%s", width, out)
+		}
+	}
+}
