@@ -103,8 +103,8 @@ type Advice struct {
 	Reference []Standing `json:"reference"` // baselines: for reference, not for choice
 
 	Conditions    string      `json:"conditions"`     // the factors under which all were compared
-	NotCompared   []Exclusion `json:"not_compared"`   // measured under other factors only
-	Unavailable   []Exclusion `json:"unavailable"`    // not measured
+	NotCompared   []Exclusion `json:"not_compared"`   // measured under other factors only, or not measured: interrupted
+	Unavailable   []Exclusion `json:"unavailable"`    // can't be measured on this machine, or failed
 	NotApplicable []Exclusion `json:"not_applicable"` // can't carry this traffic by design
 	Trust         []string    `json:"trust"`          // how far the numbers can be trusted
 	Missing       string      `json:"missing"`        // the command that measures what is missing
@@ -326,9 +326,12 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 			return
 		}
 		listed[e.Network] = true
-		if byDesign {
+		switch {
+		case e.Reason == Interrupted:
+			a.NotCompared = append(a.NotCompared, e)
+		case byDesign:
 			a.NotApplicable = append(a.NotApplicable, e)
-		} else {
+		default:
 			a.Unavailable = append(a.Unavailable, e)
 		}
 	}
@@ -363,7 +366,7 @@ func workMetric(g Goal) cell.Metric {
 // explainMissing fills in an answer without data.
 func (a *Advice) explainMissing(q question, r Results, all []set) {
 	var networks []string
-	disturbed, interrupted := false, false
+	disturbed, interrupted := false, len(a.NotCompared) > 0
 	planned := r.Partial && r.planned(a.Goal.work())
 	for _, s := range all {
 		begun := s.Available || s.Reason == Interrupted

@@ -167,7 +167,7 @@ func TestInterrupted(t *testing.T) {
 	r.Partial = true
 	r.Environment = map[string]any{"experiment": map[string]any{"groups": []any{map[string]any{"work": []any{map[string]any{"kind": "tcp"}, map[string]any{"kind": "rr"}}}}}}
 	for _, goal := range []Goal{ForThroughput, ForLatency} { // the run did not get to the second
-		if a := ask(t, r, catalog.Container, goal); a.Sentence != "No answer: not measured: interrupted." || a.Missing != "" {
+		if a := ask(t, r, catalog.Container, goal); a.Sentence != "No answer: not measured: interrupted." || a.Missing != "" || len(a.Unavailable) > 0 {
 			t.Errorf("for %s: %q, missing %q", goal, a.Sentence, a.Missing)
 		}
 	}
