@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os/exec"
 
+	"cleat/internal/columns"
 	"cleat/internal/program"
 	"cleat/link"
 )
@@ -21,7 +22,11 @@ func (p *planner) ovs() error {
 		return err
 	}
 	if l != nil && l.Type() != "openvswitch" {
-		return &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "is not an Open vSwitch bridge, but of kind " + l.Type(), Use: "bridge"}
+		instead := "macvlan"
+		if l.Type() == "bridge" {
+			instead = "bridge"
+		}
+		return &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "is not an Open vSwitch bridge, but of kind " + l.Type(), AttachTo: instead + " " + columns.Word(p.spec.Parent)}
 	}
 	for name := range p.spec.Params {
 		if name != "db" {
