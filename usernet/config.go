@@ -30,13 +30,14 @@ type Config struct {
 	Guest4, Guest6 netip.Addr
 	// Gateway4 and Gateway6 are our own addresses on the link. They answer pings and are
 	// the source of ICMP errors. They also stand for clients whose own address would mean
-	// something else in the guest: loopback, or the guest's own.
+	// something else in the guest (loopback, link-local or the guest's own), and for those
+	// of the other address family.
 	Gateway4, Gateway6 netip.Addr
 	// ClientAliases replaces the gateway's address for such clients: it maps a client's
 	// address to one by which the guest reaches the client.
 	ClientAliases map[netip.Addr]netip.Addr
 
-	// Policy decides about new flows; nil: all are refused.
+	// Policy decides about new flows; nil: outbound flows are refused, inbound ones allowed.
 	Policy Policy
 	// Hook is called after Policy; nil: no hook.
 	Hook Hook

@@ -53,6 +53,8 @@
 //	gate.go, splice.go, pagepipe.go, acceptor.go   the splice tier
 //	breaker.go, porthistory.go   when not to splice
 //	udp*.go, icmp.go        datagrams and pings
+//	guesttest/              a scripted guest, for tests
+//	usernettest/            the conformance suite for any rootless data path
 //
 // # Packets
 //
@@ -65,7 +67,7 @@
 //
 // A flow is a TCP connection, the datagrams between two endpoints, or the echo
 // requests with one identifier. The first packet of a flow is judged: by a [Policy],
-// and then by a [Hook] if there is one. The verdict allows, redirects, refuses or
+// and then, if the flow is outbound, by a [Hook] if there is one. The verdict allows, redirects, refuses or
 // drops the flow, or carries it over a Conn of the hook's. Nothing leaves before
 // that. The package has no notion of its own of what is allowed, of names, or of
 // special addresses: the Policy brings them.
@@ -107,6 +109,9 @@
 //	inbound    SYN sent ──► established
 //	           timerHandshake
 //
+// An inbound connection that takes the Gate (see below) is spliced before any SYN of
+// ours, and a connection of ForwardOut as soon as the host has connected.
+//
 // A connection has a single timer, because it never waits for two of these. While
 // established, the timer runs only if data or a FIN is not acknowledged
 // (timerRetransmit) or the guest's window is closed (timerProbe). A finished
@@ -144,8 +149,10 @@
 //     the packet takes the buffer (device.steal), and the device gets another.
 //   - A connection owns the buffers of bytes that a full host socket has not taken
 //     (outQueue), and of frames that the guest has not acknowledged (sentQueue).
-//   - A lane of a junction owns the buffer or pipe of bytes on their way.
-//   - A parcel owns its buffer while it waits to be sent.
+//   - A lane, which is one direction of a junction, owns the buffer or pipe of bytes on
+//     their way.
+//   - A parcel, which is one datagram of the guest or several of one size, owns its
+//     buffer while it waits to be sent.
 //
 // If no buffer is free, nothing is read from host sockets, and the guest's bytes
 // are not acknowledged, so that it sends them again.

@@ -19,7 +19,8 @@ import (
 )
 
 // engine moves bytes between one queue of the device and host sockets. It is a loop on a
-// thread of its own. Other goroutines use its state only through call.
+// thread of its own. Other goroutines use its state only through call and loop.post. The
+// field s of tables and flows is their engine.
 type engine struct {
 	group      *group
 	cfg        Config
@@ -180,7 +181,8 @@ func (s *engine) discard() {
 }
 
 // batchPackets is how many packets of 64 KiB are read from the device before
-// acknowledgements are sent. More makes the guest wait, fewer cost one system call each.
+// acknowledgements are sent. With more, the guest waits longer for them. With fewer, more
+// acknowledgements are sent, each by a system call.
 const batchPackets = 16
 
 // maxBatchPackets is the limit for packets that are too small to take time, such as
@@ -258,7 +260,7 @@ func (s *engine) input(frame []byte) {
 		return
 	}
 	if ip.IsFragment() {
-		s.fragment(frame, &ip)
+		s.reassemble(&ip)
 		return
 	}
 	s.transport(frame, &v, &ip)

@@ -19,6 +19,7 @@ type Flow struct {
 	Inbound             bool // the flow was opened from outside, through a Forward
 }
 
+// newFlow returns the flow between the guest and a peer.
 func newFlow(proto packet.Protocol, guest, peer netip.AddrPort, inbound bool) Flow {
 	if inbound {
 		guest, peer = peer, guest
@@ -53,7 +54,9 @@ type Verdict struct {
 // Policy decides about each new flow before anything of it leaves.
 type Policy interface {
 	// Judge is called concurrently from the Stack's threads, one for each queue, and must
-	// not block. It sees outbound flows, and inbound flows through a Forward.
+	// not block. It sees outbound flows, and inbound flows through a Forward. The host has
+	// accepted an inbound connection already: Refuse and Drop both reset it, and other
+	// actions count as Allow. An inbound UDP flow that is refused is dropped.
 	Judge(Flow) Verdict
 }
 

@@ -64,8 +64,9 @@ func (s *Stack) Forward(f Forward) (at netip.AddrPort, err error) {
 	return at, nil
 }
 
-// Unforward closes a port. Connections that came in by it stay. f.Listen is the
-// address that Forward returned.
+// Unforward closes a port. Connections that came in by it stay, and a UDP port stays
+// bound until its flows have ended. f.Listen is the address that Forward returned. The
+// error is ErrNoForward if the port is not forwarded.
 func (s *Stack) Unforward(f Forward) error {
 	e, err := s.group.engines[0], ErrNoForward
 	callErr := e.call(func() {
@@ -113,8 +114,8 @@ type LoanConfig struct {
 // Lend stops listening on a forward that leads to the given address in the guest,
 // and returns a TCP socket bound where the forward has listened. If the forward is
 // for both families and the socket for IPv4 only, the Stack goes on listening for
-// IPv6. ok is false if no forward leads there, the port is lent already, or the
-// socket can't be made. The socket is non-blocking, does not listen yet, and
+// IPv6. ok is false if no forward leads there, the port is lent already and
+// as.ReusePort is not set, or the socket can't be made. The socket is non-blocking, does not listen yet, and
 // belongs to the caller.
 func (s *Stack) Lend(guest netip.AddrPort, as LoanConfig) (fd int, loan *Loan, ok bool) {
 	e := s.group.engines[0]

@@ -12,9 +12,9 @@ import (
 // MiB as well (net.ipv4.ipfrag_high_thresh).
 const maxFragmentBytes = 4 << 20
 
-// fragment takes a fragment from the guest. With the last one it passes the whole packet
+// reassemble takes a fragment from the guest. With the last one it passes the whole packet
 // on.
-func (s *engine) fragment(frame []byte, ip *packet.IP) {
+func (s *engine) reassemble(ip *packet.IP) {
 	u := &s.udp
 	if u.reassembler == nil {
 		room := min(maxFragmentBytes, s.limits.BufferBytes/4)
@@ -50,6 +50,8 @@ func (s *engine) fragment(frame []byte, ip *packet.IP) {
 // expireInterval is how often incomplete packets are checked for their timeout.
 const expireInterval = time.Second
 
+// expireFragments drops packets of which fragments are missing after the timeout, and
+// sends the guest ICMP errors.
 func (t *udpTable) expireFragments() {
 	t.reassembler.Expire(time.Duration(t.s.loop.now), func(first []byte) {
 		t.s.unreachable(first, packet.ErrorReassembly)

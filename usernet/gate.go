@@ -22,7 +22,7 @@ import (
 // listener has no gate.
 type Gate struct {
 	// Listener4 and Listener6 are listening TCP sockets, transparent (IP_TRANSPARENT) and
-	// marked. The namespace's rules must redirect to them each of the guest's SYNs that
+	// marked (SO_MARK). The namespace's rules must redirect to them each of the guest's SYNs that
 	// comes back out of the device, and the packets that follow it. The rules must let
 	// the guest's first SYN pass to the device. The Stack does not close the listeners.
 	Listener4, Listener6 *os.File
@@ -127,7 +127,8 @@ func (g *gate) family(a netip.Addr) *gateFamily {
 	return f
 }
 
-// stockSocket keeps a socket for later use, or closes it.
+// stockSocket disconnects a socket, whose peer gets a RST, and keeps it for later use. It
+// closes a socket that it can't keep.
 func (g *gateFamily) stockSocket(fd int) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -379,7 +380,8 @@ func (f *tcpFlow) mayUse(g *gateFamily) bool {
 	return false
 }
 
-// takeDevice records why the connection takes the device.
+// takeDevice records why the connection takes the device, and refunds what chargeJunction
+// charged.
 func (f *tcpFlow) takeDevice(why string) {
 	f.deviceReason = why
 	f.s.unspliced[why]++
@@ -404,7 +406,8 @@ func (f *tcpFlow) gateTimedOut() {
 }
 
 // connectThroughGate connects to the guest from a socket in its namespace that has the
-// client's address. It returns false if the connection has to take the device.
+// client's address. It returns false if the connection has to take the device, and true if
+// the flow is spliced or has ended, because the guest refuses the connection.
 func (f *tcpFlow) connectThroughGate() bool {
 	g := f.s.group.gate.family(f.peer.Addr())
 	if g == nil || !f.mayUse(g) {

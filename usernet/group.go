@@ -39,7 +39,7 @@ type group struct {
 
 // ownerKey identifies a flow across engines.
 type ownerKey struct {
-	tcpKey
+	flowKey
 	tcp bool
 }
 
@@ -119,8 +119,9 @@ func (g *group) otherOwner(e *engine, k ownerKey) *engine {
 	return nil
 }
 
-// engineForClient returns the engine for a connection that comes in by a forward. The
-// engines take turns, except those whose queues are detached.
+// engineForClient returns the engine for a connection that comes in by a forward: the
+// first while there are few connections, then each in turn. The first also stands in for
+// engines whose queues are detached.
 func (g *group) engineForClient() *engine {
 	if g.connections.Load() < spreadThreshold {
 		return g.engines[0]

@@ -28,7 +28,7 @@ type loop struct {
 	events        [128]unix.EpollEvent
 	timers        timerHeap
 	start         time.Time
-	now           int64 // nanoseconds since start, read once a round
+	now           int64 // nanoseconds since start, read after each call of epoll
 
 	mu     sync.Mutex
 	posted []func()

@@ -121,7 +121,7 @@ func newPipe(bytes int) (*pagePipe, error) {
 // put returns an empty pipe to the pool.
 func (p *pipePool) put(q *pagePipe) { p.free = append(p.free, q) }
 
-// discard closes a pipe that holds bytes.
+// discard closes a pipe, whether it holds bytes or not.
 func (p *pipePool) discard(q *pagePipe) {
 	q.close()
 	p.ledger.Refund(pipeCost)

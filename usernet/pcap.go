@@ -9,7 +9,8 @@ import (
 	"cleat/packet"
 )
 
-// maxCaptured is the most that a capture keeps of a packet, which is all of it.
+// maxCaptured is the snapshot length in the file's header. No packet is longer, so all are
+// kept whole.
 const maxCaptured = 65535
 
 // newCapture writes the file's header to w and returns a function that writes a frame. A

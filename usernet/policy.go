@@ -16,16 +16,17 @@ func (AllowAll) Judge(Flow) Verdict { return Verdict{} }
 // maxHooks bounds the running hooks, each of which is a goroutine.
 const maxHooks = 1024
 
-// judge asks the policy and then the hook about a new flow, and calls done with the
-// verdict. Without a hook it calls done at once and returns nil. With a hook done is
-// called later, on the loop's thread. The caller calls cancel when the flow ends; done is
-// not called after that. Without a policy every flow is refused.
+// judge asks the policy and then the hook about a new outbound flow, and calls done with
+// the verdict. If the hook is not asked, judge calls done at once and returns nil. Otherwise
+// done is called later, on the loop's thread. The caller calls cancel when the flow ends;
+// done is not called after that. Without a policy every flow is refused. Inbound flows are
+// judged where they are opened (tcpTable.callGuest, udpSocket.openInbound).
 func (s *engine) judge(f Flow, done func(Verdict)) (cancel func()) {
 	v := Verdict{Action: Refuse}
 	if s.cfg.Policy != nil {
 		v = s.cfg.Policy.Judge(f)
 	}
-	if s.cfg.Hook == nil || f.Inbound || v.Action != Allow && v.Action != Redirect {
+	if s.cfg.Hook == nil || v.Action != Allow && v.Action != Redirect {
 		s.count(v)
 		done(v)
 		return nil

@@ -6,10 +6,11 @@ import (
 	"time"
 )
 
-// portHistory records how much recent connections to each port have moved. Opening and
-// closing a spliced connection takes two handshakes and closes, and one through the
-// device takes one and a half. So splicing pays only if many bytes follow, and it matters
-// where short connections follow each other closely.
+// portHistory records how much recent connections to each port have moved. A spliced
+// connection is two TCP connections that the kernel opens and closes, one in the guest's
+// namespace and one on the host. Through the device, one end of the first is ours, which
+// costs less. So splicing pays only if many bytes follow, and that matters where short
+// connections follow each other closely.
 type portHistory struct {
 	mu    sync.Mutex
 	ports map[netip.AddrPort]portRecord

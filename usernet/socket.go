@@ -26,8 +26,9 @@ func (s *engine) socket(a netip.Addr, kind, proto int) (int, error) {
 	return s.cfg.socket(family, a, kind, proto)
 }
 
-// socket makes a socket of the given family. An IPv6 socket can also connect to an IPv4
-// address.
+// socket makes a socket of the given family for a destination. An IPv6 socket can also
+// connect to an IPv4 address. A TCP socket is bound to the configured address and link,
+// others only to the link: udpTable.openSocket binds them to the address.
 func (c *Config) socket(family int, a netip.Addr, kind, proto int) (int, error) {
 	from := ofFamily(a, c.Outbound4, c.Outbound6)
 	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
@@ -132,7 +133,8 @@ type Sockets struct {
 	controls congestionControls
 }
 
-// NewSockets uses cfg's settings of outbound connections.
+// NewSockets returns Sockets with cfg's Outbound4, Outbound6 and OutboundInterface. It
+// uses nothing else of cfg.
 func NewSockets(cfg Config) *Sockets { return &Sockets{cfg, readCongestionControls()} }
 
 // Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) and a kind
@@ -151,8 +153,8 @@ func (s *Sockets) Socket(family, kind int, to netip.Addr) (int, error) {
 // Connected tunes a socket that has been connected to an address.
 func (s *Sockets) Connected(fd int, to netip.Addr) { s.controls.tuneConnected(fd, to) }
 
-// tuneListener sets the congestion control that accepted sockets inherit. It is the one
-// for clients on the host, because a control that paces leaves its pacing behind when it
+// tuneListener sets the options that accepted sockets inherit. The congestion control is
+// the one for clients on the host, because a control that paces leaves its pacing behind when it
 // is replaced (bbr_init, net/ipv4/tcp_bbr.c). tuneClient gives the system's control to
 // clients from elsewhere.
 func (s *engine) tuneListener(fd int) {

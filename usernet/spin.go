@@ -14,7 +14,7 @@ import (
 // may be waiting for it.
 type spinner struct {
 	lastSmall bool // the last round moved few bytes
-	credit    int  // recent polls that found an event, less those that did not
+	credit    int  // polling has paid off lately if it is positive: see waitForWork
 }
 
 // note takes the number of bytes that a round has moved.
@@ -34,7 +34,8 @@ const (
 func (p *spinner) worthwhile() bool { return p.lastSmall && p.credit > 0 }
 
 // waitForWork waits for an event: it polls for a moment if that is worthwhile, and then
-// sleeps.
+// sleeps. A poll that finds an event adds 1 to the credit, and so does a sleep that was
+// shorter than a poll. A poll without an event takes 2 off.
 func (s *engine) waitForWork() error {
 	if s.spin.worthwhile() {
 		for until := s.loop.now + int64(spinDuration); s.loop.now < until; {

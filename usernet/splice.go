@@ -254,7 +254,8 @@ func (l *lane) afterSend(s *engine, n int, errno unix.Errno) (int, unix.Errno) {
 	return 0, errno
 }
 
-// bulkBytes is from how many bytes at once moving pages is cheaper than copying.
+// bulkBytes is how many bytes a read must return for moving pages to be cheaper than
+// copying.
 const bulkBytes = 16 << 10
 
 // fill reads from one socket and writes to the other, as far as that takes it. It is
@@ -400,7 +401,7 @@ func (t *spliceTable) sweep() {
 	for j := range t.junctions {
 		switch {
 		case j.out.shutdownSent && j.in.shutdownSent:
-			j.enqueue()
+			j.enqueue() // pump ends the connection if the guest has everything by now
 		case j.out.shutdownSent != j.in.shutdownSent && !j.probeHalfClosed(t.s.loop.now):
 			j.f.drop()
 		case !j.hostKeepalives:

@@ -11,20 +11,20 @@ import (
 	"cleat/packet"
 )
 
-// tcpKey identifies a connection by its two ends as the guest sees them.
-type tcpKey struct {
+// flowKey identifies a TCP or datagram flow by its two ends as the guest sees them.
+type flowKey struct {
 	guest, peer         [16]byte
 	guestPort, peerPort uint16
 }
 
-func keyOf(guest, peer netip.AddrPort) tcpKey {
-	return tcpKey{guest.Addr().As16(), peer.Addr().As16(), guest.Port(), peer.Port()}
+func keyOf(guest, peer netip.AddrPort) flowKey {
+	return flowKey{guest.Addr().As16(), peer.Addr().As16(), guest.Port(), peer.Port()}
 }
 
 // tcpFlow connects the guest's end of a connection to a host socket.
 type tcpFlow struct {
 	s            *engine
-	key          tcpKey
+	key          flowKey
 	guest        netip.AddrPort
 	peer         netip.AddrPort // the other end as the guest sees it
 	host         netip.AddrPort // the other end as the host sees it
@@ -48,7 +48,7 @@ type tcpFlow struct {
 	unackedBytes   int      // bytes taken since the last acknowledgement
 	windowScaled   bool     // both ends scale their windows
 	queue          outQueue // bytes that the host's socket has not taken
-	hostFull       bool     // the host's socket has returned EAGAIN
+	hostFull       bool     // the host's socket did not take all of the last bytes
 	guestFIN       bool     // all of the guest's bytes were received
 	hostShutdown   bool     // the sending side of the host's socket is closed
 	urgentSeq      uint32   // sequence number of the guest's last urgent byte
@@ -96,7 +96,7 @@ type tcpFlow struct {
 // tcpTable holds the connections of one engine.
 type tcpTable struct {
 	s         *engine
-	flows     map[tcpKey]*tcpFlow
+	flows     map[flowKey]*tcpFlow
 	openFlows int        // not finished
 	ackOwed   []*tcpFlow // flows that owe an acknowledgement
 	lastACKs  int64      // when all owed ones were last sent, on the loop's clock
@@ -117,7 +117,7 @@ type tcpTable struct {
 }
 
 func (t *tcpTable) init(s *engine) {
-	t.s, t.flows, t.secret, t.shareBytes = s, map[tcpKey]*tcpFlow{}, maphash.MakeSeed(), maxWindow
+	t.s, t.flows, t.secret, t.shareBytes = s, map[flowKey]*tcpFlow{}, maphash.MakeSeed(), maxWindow
 	t.sweepTimer.fire = t.sweep
 }
 
@@ -137,7 +137,8 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 		f = nil
 	}
 	if f != nil && (f.state == stateSpliced || f.state == stateAtGate && h.Flags&(packet.SYN|packet.RST) == 0) {
-		// The guest's kernel does not have the route past the device yet, or any more.
+		// The rules in the guest's namespace do not know this connection yet, or no longer,
+		// so its packet came to the device. Written back, the packet reaches our socket there.
 		t.s.stats.Returned++
 		t.s.dev.write(frame)
 		return

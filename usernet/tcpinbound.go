@@ -255,7 +255,7 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	}
 }
 
-// sendFIN tells the guest that the host's peer has closed.
+// sendFIN sends the guest a FIN, because the host's peer has closed.
 func (f *tcpFlow) sendFIN() {
 	f.sendEmpty(packet.FIN|packet.ACK, f.sndNxt)
 	f.sentFIN()
@@ -272,7 +272,7 @@ func (f *tcpFlow) sentFIN() {
 	}
 }
 
-// retransmit sends the oldest frame again.
+// retransmit sends the oldest frame again or, if all frames are acknowledged, the FIN.
 func (f *tcpFlow) retransmit() {
 	f.s.stats.Retransmits++
 	f.rtt.sampleStart = 0 // an acknowledgement may now be of either copy (Karn's algorithm)

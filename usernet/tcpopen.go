@@ -17,7 +17,7 @@ const windowShift = 7
 // initialSequence returns a sequence number that others can't predict and that grows with
 // time for the same pair of ends (RFC 6528), so that a new connection is not taken for
 // its predecessor. Its clock ticks every 64 ns, as in Linux (net/core/secure_seq.c).
-func (t *tcpTable) initialSequence(k tcpKey) uint32 {
+func (t *tcpTable) initialSequence(k flowKey) uint32 {
 	return uint32(maphash.Comparable(t.secret, k)) + uint32(t.s.loop.now>>6)
 }
 
@@ -208,8 +208,9 @@ func (f *tcpFlow) unreachable(why packet.ErrorKind) {
 	f.s.unreachable(frame[:n], why)
 }
 
-// connected is called when the host's socket is connected. It gets the guest's SYN
-// answered: by the guest's own kernel if there is a gate, else by us.
+// connected is called when the host's socket is connected. A client of an outForward is
+// spliced at once. Otherwise connected gets the guest's SYN answered: by the guest's own
+// kernel if the connection may take the gate, else by us.
 func (f *tcpFlow) connected() {
 	f.stopTimer()
 	f.s.controls.tuneConnected(f.hostFD, f.host.Addr())

@@ -181,6 +181,7 @@ func (f *tcpFlow) take(data []byte, urgent bool) bool {
 	return true
 }
 
+// advance notes that n bytes from the guest were taken.
 func (f *tcpFlow) advance(n int) {
 	f.rcvNxt += uint32(n)
 	f.unackedBytes += n
@@ -292,19 +293,19 @@ func (f *tcpFlow) passFIN() {
 		return
 	}
 	f.hostShutdown = true
-	if f.hostFD >= 0 && !f.bothEndsDone() {
+	if f.hostFD >= 0 && !f.allAcknowledged() { // else both directions are complete, and close is enough
 		_ = unix.Shutdown(f.hostFD, unix.SHUT_WR)
 	}
 	f.maybeFinish()
 }
 
-// bothEndsDone reports whether both directions are complete, so that close is enough and
-// no shutdown is needed.
-func (f *tcpFlow) bothEndsDone() bool { return f.hostEOF && f.finSent && f.sndUna == f.sndNxt }
+// allAcknowledged reports whether the inbound direction is complete: the host's socket has
+// ended, and the guest has acknowledged all bytes and our FIN.
+func (f *tcpFlow) allAcknowledged() bool { return f.hostEOF && f.finSent && f.sndUna == f.sndNxt }
 
 // maybeFinish ends a connection that both sides have closed.
 func (f *tcpFlow) maybeFinish() {
-	if f.hostShutdown && f.bothEndsDone() && f.state == stateEstablished {
+	if f.hostShutdown && f.allAcknowledged() && f.state == stateEstablished {
 		if f.ackOwed {
 			f.ackOwed = false
 			f.sendACK()

@@ -74,7 +74,7 @@ func (s *engine) segment(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	s.dev.write(frame)
 }
 
-// sendRST tells the guest's kernel that the connection is dead.
+// sendRST resets the guest's end of the connection.
 func (f *tcpFlow) sendRST() {
 	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: f.sndNxt, Ack: f.rcvNxt, Flags: packet.RST | packet.ACK}
 	f.s.segment(f.guest, f.peer, &h)

@@ -48,12 +48,12 @@ const (
 const (
 	minRTO         = 200 * time.Millisecond
 	maxRTO         = 30 * time.Second
-	maxTimeouts    = 10                     // retransmissions or window probes; 200 ms doubled nine times: 2 minutes
+	maxTimeouts    = 10                     // retransmissions or window probes; from 200 ms, doubled up to maxRTO: 141 s
 	synTimeout     = time.Second            // RFC 6298 section 2.1
 	maxSYNTimeouts = 6                      // tcp_syn_retries
 	ignoreFor      = 3 * time.Minute        // longer than the 127 s that tcp_syn_retries amounts to
 	gateTimeout    = 200 * time.Millisecond // the path through the guest's kernel is a few function calls
-	finishedFor    = time.Second            // the guest repeats its FIN five times at minRTO
+	finishedFor    = time.Second            // the guest repeats its FIN after 200 and 600 ms
 )
 
 // flowTimer is the timer of a connection.

@@ -46,7 +46,7 @@ import (
 // udpTable holds the datagram flows of one engine.
 type udpTable struct {
 	s        *engine
-	flows    map[tcpKey]*udpFlow
+	flows    map[flowKey]*udpFlow
 	sockets  map[socketKey]*udpSocket
 	lastFlow *udpFlow // of the last datagram from the guest
 
@@ -74,7 +74,7 @@ type udpTable struct {
 }
 
 func (t *udpTable) init(s *engine) {
-	t.s, t.flows, t.sockets = s, map[tcpKey]*udpFlow{}, map[socketKey]*udpSocket{}
+	t.s, t.flows, t.sockets = s, map[flowKey]*udpFlow{}, map[socketKey]*udpSocket{}
 	t.expireTimer.fire = t.expireFragments
 }
 
@@ -225,8 +225,9 @@ func (t *udpTable) insert(f *udpFlow) *engine {
 	return nil
 }
 
-// flush sends the gathered parcels, unless the last batch from the device was full of
-// datagrams. Then the next batch probably is, too, and a longer run costs less.
+// flush sends the gathered parcels, unless the last batch from the device had many and the
+// device has more to read. Then the next batch probably has many, too, and a longer run
+// costs less.
 func (t *udpTable) flush() {
 	more := t.s.dev.readable && len(t.gathered)-t.gatheredAtFlush >= batchPackets/2 && !t.s.largePool.scarce()
 	if len(t.gathered) > 0 && !more {

@@ -57,9 +57,9 @@ func (t *udpTable) isFree(guest, peer netip.AddrPort) bool {
 	return t.flows[k] == nil && t.s.group.otherOwner(t.s, ownerKey{k, false}) == nil
 }
 
-// client opens a flow for a datagram from a new client. It returns nil if the client is
-// not accepted.
-func (k *udpSocket) client(from path) *udpFlow {
+// openInbound opens a flow for a datagram from a new client. It returns nil if the client
+// is not accepted.
+func (k *udpSocket) openInbound(from path) *udpFlow {
 	t := k.t
 	host := from.peer.AddrPort()
 	guest, peer, ok := t.s.guestEndpoint(*k.forward, host)

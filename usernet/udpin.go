@@ -17,7 +17,7 @@ type inboundRun struct {
 	size   int // bytes of each datagram
 	count  int
 	bytes  int
-	full   bool // it has its shorter datagram
+	full   bool // its last datagram was shorter or empty, so no other can follow
 	first  []byte
 	pieces [][]byte // as received; the first lies in first, after the headroom
 	vector sys.Vector
@@ -59,7 +59,7 @@ func (k *udpSocket) arrive(i int) {
 			if k.forward == nil {
 				return // the guest has not sent to this address
 			}
-			if f = k.client(from); f == nil {
+			if f = k.openInbound(from); f == nil {
 				return
 			}
 		}
@@ -151,8 +151,8 @@ func (t *udpTable) emitEach() {
 	}
 }
 
-// putHeaders writes the headers of a datagram of the given payload bytes into head, whose
-// length is theirs. segment 0: the frame is one packet.
+// putHeaders fills head, which is exactly as long, with the headers of a frame with the
+// given payload bytes. segment is the payload of each of its datagrams; 0: there is one.
 func (t *udpTable) putHeaders(f *udpFlow, head []byte, bytes, segment int, tos uint8) {
 	src, dst := f.peer.Addr(), f.guest.Addr()
 	ip := packet.PutIP(head[packet.VNetHdrBytes:], src, dst, packet.UDP, tos, packet.UDPBytes+bytes)

@@ -52,7 +52,8 @@ func (t *udpTable) retain(p *parcel) bool {
 	return p.costs.charge(ledger.Cost{Bytes: len(p.frame)})
 }
 
-// gather holds a parcel back until the device has nothing more to read.
+// gather holds a parcel back for flush, so that it is sent together with others. A parcel
+// whose TTL has run out is answered with an ICMP error.
 func (t *udpTable) gather(p *parcel) {
 	if p.ttl <= 1 && p.flow.direct {
 		t.s.unreachable(p.frame, packet.ErrorTTL)
@@ -86,13 +87,13 @@ const (
 func (t *udpTable) send() {
 	for i := range t.gathered {
 		k := t.gathered[i].flow.sock
-		if k == nil { // the flow has ended, or an earlier batch contained the parcel
+		if k == nil { // the flow has ended
 			t.gathered[i].release()
 			continue
 		}
 		t.batch = t.batch[:0]
 		for j := i; j < len(t.gathered); j++ {
-			if p := &t.gathered[j]; p.payload != nil && p.flow.sock == k {
+			if p := &t.gathered[j]; p.payload != nil && p.flow.sock == k { // nil: an earlier batch contained it
 				t.batch = append(t.batch, p)
 			}
 		}
