@@ -145,7 +145,8 @@ type operation struct {
 	cont      *namespace // of the container
 }
 
-// open finds the container and rejects what can't work before anything is changed.
+// open finds the container, opens its namespace and the host's, and rejects what can't work
+// before anything is changed.
 func open(ctx context.Context, cfg Config, ref string, spec Spec) (*operation, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err

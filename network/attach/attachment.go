@@ -41,7 +41,7 @@ func (s *Store) label(id string) string {
 	return id
 }
 
-// Keep writes the attachment's file.
+// Keep writes the attachment's file. It is a step of every attach, with or without Spec.Keep.
 type Keep struct {
 	Path string `json:"path"`
 }

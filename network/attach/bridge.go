@@ -108,8 +108,8 @@ func (s UseBridge) exists(r *run) (bool, error) {
 	return l != nil, err
 }
 
-// create gives the bridge a MAC address of its own. Without one, the bridge has the lowest
-// of its ports', which changes with them.
+// create pins a bridge that somebody else created, or creates one. It gives a new bridge a MAC
+// address of its own: without one, it has the lowest of its ports', which changes with them.
 func (s UseBridge) create(r *run, record func(Undo) error) error {
 	foreign, err := r.host.find(s.Name)
 	if err != nil {

@@ -9,8 +9,8 @@
 // without changing anything. It also reports steps that would fail because a name, an
 // address or a route is in use.
 //
-// Before a step makes a change that outlasts the container's link, it records in the
-// operation's journal (package journal) how to undo the change: an Undo. After the last step
+// Before a step creates the link, or makes a change that outlasts it, the step records in
+// the operation's journal (package journal) how to undo the change: an Undo. After the last step
 // the Spec is stored in a file of its own, and one rename turns the operation's journal into
 // the attachment's journal. That is what Detach undoes.
 //
@@ -23,9 +23,11 @@
 // twice is harmless, so it can be killed as well.
 //
 // Some resources are used by several attachments: a bridge that we created, its address,
-// forwarding, masquerading, a VLAN device on a parent, the host's shim. The first attachment
-// creates them and the last one removes them (shared.go). A bridge of somebody else stays, as
-// does one of ours that has other ports.
+// forwarding, masquerading, a VLAN device on a parent, the shim (a macvlan device through which
+// the host reaches macvlan containers). The first attachment creates them and the last one
+// removes them (shared.go). A bridge of somebody else stays, as does one of ours that has other
+// ports. An address belongs to one attachment, which claims it on the parent's network
+// (claim.go).
 //
 // The lock on the state directory is held only while leftovers are repaired and the
 // operation's journal is created. After that, operations run in parallel. Attaching takes no
@@ -39,6 +41,8 @@
 //
 // The changes live in the kernel and end with it. Journals are therefore kept per boot id.
 // After a restart of the machine the Spec is still stored, and Detach only deletes its file.
+// A keeper (package keep) calls Reattach after a restart of the container or the machine, and
+// MaintainLease, for attachments that need it.
 //
 // Addresses can be used at once, because the kernel does not check IPv6 addresses for
 // duplicates. They are announced to the neighbours while the last steps run. If the parent
@@ -53,12 +57,18 @@
 //	kinds.go                          the kinds; bridge.go, macvlan.go, … plan one each
 //	address.go, route.go, neighbours.go, dns.go, shape.go, shim.go, masquerade.go
 //	                                  Steps of one option each, for every kind
+//	claim.go, macaddress.go           whether an address is in use already
+//	neighbourtable.go                 a note of a plan
 //	step.go, makelink.go, device.go   the Steps: create links, move devices
 //	undo.go, journal.go, repair.go, recover.go   undo them, also after a kill
 //	store.go, attachment.go, shared.go   files of attachments and of what they share
 //	container.go, namespace.go, session.go   the two ends, open and identified
 //	lookup.go, list.go, keeperreport.go   what commands and the keeper ask
 //	lease.go, leasechanges.go, maintainlease.go   DHCP
+//
+// A new kind is a row of kindTable and a method of planner, in a file of its own unless it is
+// short. hasNeighbours, duplicateCheck, ethernetKinds, checkCombination and finder.matchesSpec
+// name the kinds that they treat differently. The link itself is created by package link.
 //
 // # Leases
 //
@@ -94,8 +104,8 @@
 // its name.
 //
 // Before Linux 5.14 namespaces have no cookies, so one that reuses the inode number of
-// another is mistaken for it. Between a restart of the machine and the next command,
-// resolv.conf keeps our name servers, because the container's files outlive the journal.
+// another is mistaken for it. After a restart of the machine a container's resolv.conf keeps
+// our name servers, unless its engine writes it anew: the file outlives the journal.
 //
 // Forwarding that the first attachment enabled is disabled with the last one, even if another
 // program has come to rely on it.

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// SpecError means that a parameter of a Spec is invalid, here or in general.
+// SpecError means that a parameter of a Spec is invalid, on this machine or on any.
 type SpecError struct {
 	Param    string   // the flag of `cleat attach` without dashes, "kind", "PARENT" or "CONTAINER"
 	Value    string   // what was given

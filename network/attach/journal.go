@@ -15,7 +15,7 @@ type entry struct {
 	Made  *outcome `json:"made,omitempty"` // after the last step of an attach
 }
 
-// header says what the operation is.
+// header describes the operation: the attachment, and the two namespaces.
 type header struct {
 	Attachment *Attachment `json:"attachment"`
 	Host       nsRef       `json:"host"`

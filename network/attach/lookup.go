@@ -47,13 +47,13 @@ func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, n
 	return a, notes, err
 }
 
-// isIn reports whether an attachment's link was put into a namespace.
+// isIn reports whether an attachment's link was put into ns.
 func (s *Store) isIn(a *Attachment, ns *netns.NS) bool {
 	all, _ := readJournal(s.liveJournal(a.ID)) // the header is enough
 	return all.Container.matches(ns)
 }
 
-// pick returns the attachment whose link has this name; any if the name is empty.
+// pick returns the attachment whose link has this name or, if the name is empty, the only one.
 func pick(candidates []*Attachment, ref, name string) (*Attachment, error) {
 	found := slices.DeleteFunc(slices.Clone(candidates), func(a *Attachment) bool { return name != "" && a.Spec.Name != name })
 	switch len(found) {

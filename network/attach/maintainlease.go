@@ -37,8 +37,9 @@ const never = time.Duration(math.MaxInt64)
 // MaintainLease does what is due about an attachment's lease. It renews the lease and applies
 // what the server has changed. If the lease has expired, or a server forbids its address, it
 // removes the address at once (RFC 2131 section 4.4.5) and gets another lease; the link stays.
-// It restores an address that somebody has removed. After an error, the same is tried again
-// once Next has passed. An attachment without a lease needs nothing.
+// It restores an address that somebody has removed. After an error, the next call tries the
+// same again; Next may then be 0 or never, and the caller chooses when to call. An attachment
+// without a lease needs nothing.
 func MaintainLease(ctx context.Context, cfg Config, id string) (LeaseReport, error) {
 	l, err := readLease(cfg.Store.leasePath(id))
 	if l == nil || err != nil {
@@ -259,7 +260,7 @@ func (m *maintainer) makeChanges(r *run, c leaseChanges, l *dhcp.Lease) (failed 
 	}
 	failed.MTU = c.MTU && !try(func() error { return m.setMTU(r, l) })
 	failed.Address = c.Address && !try(func() error { return m.addAddress(r, l) })
-	for _, old := range c.OldAddresses { // last, so that the link always has an address
+	for _, old := range c.OldAddresses { // after the new one is added, so that the link always has an address
 		if failed.Address || !try(func() error { return m.removeAddress(old) }) {
 			failed.OldAddresses = append(failed.OldAddresses, old)
 		}

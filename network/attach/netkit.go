@@ -15,7 +15,7 @@ func (p *planner) netkit() error {
 	if p.mode == "l2" {
 		p.pair("netkit", p.spec.MTU, "mode", "l2")
 	} else {
-		p.peer = p.hostName("veth")
+		p.peer = p.hostDevice("veth")
 		p.add(MakeLink{Kind: "netkit", Name: p.spec.Name, Params: p.params("mode", "l3"), Peer: p.peer})
 	}
 	p.add(Port{Link: p.peer})

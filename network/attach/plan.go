@@ -126,9 +126,9 @@ func (p *planner) configure() error {
 	return nil
 }
 
-// hostName returns the name of a device of this attachment on the host. It is unique, and
+// hostDevice returns the name for a device of this attachment on the host. It is unique, and
 // the same for as long as the container's namespace exists.
-func (p *planner) hostName(prefix string) string {
+func (p *planner) hostDevice(prefix string) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\n%s\n%s", p.id, p.cont.ref.key(), p.store.Path())
 	const digits = 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36 * 36
@@ -225,7 +225,7 @@ func (p *planner) checkPeer() error {
 
 // pair plans a pair of links, each with a MAC address of its own.
 func (p *planner) pair(kind string, mtu int, more ...string) {
-	p.peer = cmp.Or(p.spec.Peer, p.hostName("veth"))
+	p.peer = cmp.Or(p.spec.Peer, p.hostDevice("veth"))
 	params := p.params(more...)
 	if mtu != 0 {
 		params["mtu"], params["peer_mtu"] = strconv.Itoa(mtu), strconv.Itoa(mtu)

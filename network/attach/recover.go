@@ -147,7 +147,7 @@ func (f *finder) links() ([]undoLink, error) {
 	for _, c := range []struct {
 		in   *namespace
 		name string
-	}{{f.host, p.hostName("ifb")}, {f.host, p.hostName("veth")}, {cont, f.a.Spec.Name}} {
+	}{{f.host, p.hostDevice("ifb")}, {f.host, p.hostDevice("veth")}, {cont, f.a.Spec.Name}} {
 		l, err := c.in.find(c.name)
 		if err != nil {
 			return nil, err

@@ -53,8 +53,9 @@ func (e busyError) Error() string {
 // errNameTaken means that another command has taken the name since chooseName found it free.
 var errNameTaken = errors.New("another cleat command has just attached a link of this name")
 
-// tryReserve returns a busyError while another command works on the attachment, and
-// errNameTaken once that has attached it.
+// tryReserve is one attempt of reserve. It undoes what is left of an earlier attachment with
+// this id whose link is gone. It returns a busyError while another command works on the
+// attachment, and errNameTaken once that has attached it.
 func (o *operation) tryReserve(ctx context.Context, id string) (*journal.Journal, []string, error) {
 	unlock, err := o.store.lock(ctx)
 	if err != nil {
@@ -98,7 +99,8 @@ func (s *Store) checkUnchanged(a *Attachment) error {
 	return err
 }
 
-// waitForOwner waits until no process owns the journal at path. It reports whether one did.
+// waitForOwner waits until no process owns the journal at path. It returns false if the
+// journal exists and has no owner: its operation died.
 func waitForOwner(ctx context.Context, path string) (waited bool, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {

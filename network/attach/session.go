@@ -10,7 +10,7 @@ type session struct {
 	store    *Store
 	host     *namespace
 	opened   []*namespace
-	testHook func() error // see run
+	testHook func() error // see Config
 }
 
 func newSession(store *Store, testHook func() error) (*session, error) {

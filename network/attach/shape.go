@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// shape plans the rate limit, of a pair at the end on the host.
+// shape plans the rate limit. Of a pair, the end on the host is limited.
 func (p *planner) shape() {
 	s := Shape{Link: p.spec.Name, Via: shorten("ifb-" + p.spec.Name), Rate: p.spec.RateBitsPerSec, Burst: p.spec.BurstBytes}
 	if p.peer != "" {
-		s.Link, s.Via, s.Host = p.peer, p.hostName("ifb"), true
+		s.Link, s.Via, s.Host = p.peer, p.hostDevice("ifb"), true
 	}
 	p.add(s)
 }

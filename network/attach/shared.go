@@ -31,7 +31,8 @@ type resource interface {
 	key() string
 	// exists reports whether the resource exists as create leaves it.
 	exists(r *run) (bool, error)
-	// create creates the resource. It records each piece before creating it.
+	// create creates the resource. It records each piece before creating it. If somebody
+	// else has created the resource, create keeps it and records no removal.
 	create(r *run, record func(Undo) error) error
 }
 

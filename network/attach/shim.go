@@ -109,9 +109,10 @@ func (s ShimAddress) create(r *run, record func(Undo) error) error {
 	return r.host.addAddr(l.Attrs().Index, own)
 }
 
-// ShimRoute routes the host's packets for a container through the shim.
+// ShimRoute routes the host's packets for a container through the shim or, of kind netkit,
+// through the other end of the pair.
 type ShimRoute struct {
-	Shim string     `json:"shim"`
+	Shim string     `json:"shim"` // a device of the host
 	To   netip.Addr `json:"to"`
 	From netip.Addr `json:"from,omitzero"` // preferred source address; zero: the kernel's choice
 	// Leased means that To is a leased address. The route is not recorded, because it is

@@ -16,7 +16,7 @@ import (
 
 // Store holds the attachments of one state directory: the files with the
 // attachments, which survive a restart of the machine, and those about the changes that were
-// made, which do not.
+// made, which do not. STATE is statedir's Path, and RUN its RunPath for the current boot.
 //
 //	STATE/attachments/ID.json   an Attachment
 //	RUN/ops/ID                  journal of an attach in progress, or of one that died

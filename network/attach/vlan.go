@@ -24,8 +24,8 @@ func (p *planner) vlan() error {
 	return nil
 }
 
-// lowerLink returns the name of the device on which the link stands: the parent or, if a VLAN
-// is requested, a VLAN device on it.
+// lowerLink checks the parent and returns the name of the device on which the link stands: the
+// parent or, if a VLAN is requested, a VLAN device on it, which lowerLink plans to use.
 func (p *planner) lowerLink() (string, error) {
 	l, err := p.parent()
 	if err != nil {
@@ -50,7 +50,7 @@ func (p *planner) lowerLink() (string, error) {
 	}
 	name := fmt.Sprintf("%s.%d", a.Name, p.spec.VLAN)
 	if !isDeviceName(name) {
-		name = p.hostName("vlan")
+		name = p.hostDevice("vlan")
 	}
 	p.add(UseVLAN{Parent: a.Name, ID: p.spec.VLAN, Name: name})
 	return name, nil
