@@ -73,7 +73,7 @@ type Comparison struct {
 	Rows      []Row    `json:"rows"`
 }
 
-// Regressed reports whether any row did.
+// Regressed reports whether any row has regressed.
 func (c Comparison) Regressed() bool {
 	return slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Verdict == Regressed })
 }

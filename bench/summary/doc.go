@@ -1,14 +1,19 @@
 // Package summary turns the samples of a run into results: the summary of each cell,
-// the comparison of two runs, and recommendations.
+// the comparison of two runs, the comparison of one network with its rivals, and
+// recommendations. It also writes the last three as text; tables of summaries and the
+// HTML page are in package report. Cells, samples and metrics are defined in package
+// cell.
 //
 // # Theory of operation
 //
-// [Summarize], [Compare] and [Recommend] are pure functions: the same samples in any
-// order give the same bytes. Only [Read] and [Write] touch files.
+// [Summarize], [Compare], [Against] and [Recommend] are pure functions: the same samples
+// in any order give the same bytes. Only [Read] and [Write] touch files.
 //
 // What counts: samples of block 0 are the warm-up and never count. A sample that is
-// marked bad or that failed does not count either, but the summary counts it and says
-// why. A metric's n is the number of samples that count and hold the metric.
+// marked bad or that failed does not count either, but the summary counts it and gives
+// the reason. If no sample of a cell and work counts, the last disturbed one of each
+// block is used, with a warning. A metric's n is the number of samples that count and
+// hold the metric.
 //
 // Summaries: the median and its interval come from package stats. Latency percentiles
 // are those of all histograms merged. Their mean is that same number, since a mean of
@@ -29,8 +34,22 @@
 // one combination is used, the one that most networks were measured under, so that like
 // is compared with like. All pairs of networks are tested, with the effects of blocks
 // removed, and corrected together: testing all pairs, not just the best against the
-// others, keeps the choice of the best from spoiling the level. Networks that can't be
+// others, keeps the choice of the best from spoiling the significance level. Networks that can't be
 // told apart from the best are named beside it in catalogue order, not by value.
+//
+// One network against its rivals: a [Versus] has the ratios of each network of the
+// subject's role to the baseline and to the best rival, for each metric and combination
+// of factors. It recommends nothing.
+//
+// # Files
+//
+//	read.go, open.go, write.go        Results from files; summary.json and summary.csv
+//	summarize.go, warnings.go         the summary of each cell
+//	sets.go                           summaries with the values behind them, for what follows
+//	compare.go, environment.go        two runs
+//	versus.go                         one network against its rivals
+//	recommend.go, alike.go, path.go   recommendations
+//	comparetable.go, versustext.go, advicetext.go, format.go   the same as text
 //
 // # Limits
 //

@@ -184,7 +184,8 @@ func questions(all []set) []question {
 	return out
 }
 
-// covers reports whether a set is of the question's role and direction.
+// covers reports whether a set is of the question's role and direction. If the role has a
+// single direction, a set without a number is covered whatever its direction is.
 func (q question) covers(s set) bool {
 	return catalog.RoleOf(s.Network) == q.role && (s.Direction == q.direction || !s.Available && q.alone)
 }
@@ -314,8 +315,8 @@ func newStanding(s set, all []set) Standing {
 	return st
 }
 
-// exclude lists the networks of the role that have no number, each once, with the
-// reasons of samples before those of summaries.
+// exclude lists the networks of the role that have no number, each once. The reasons of
+// r.Absent come before those of summaries.
 func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 	listed := map[string]bool{}
 	for _, s := range candidates {
@@ -347,6 +348,8 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 	for _, s := range all {
 		if !s.Available && s.Metric == workMetric(a.Goal) && catalog.RoleOf(s.Network) == q.role {
 			e, _ := catalog.Lookup(s.Network)
+			// A summary does not record whether the reason is the network's design. Without
+			// r.Absent, the catalogue decides.
 			add(Exclusion{Network: s.Network, Reason: s.Reason}, e.Isolates && len(r.Samples) == 0)
 		}
 	}

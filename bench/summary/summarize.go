@@ -17,7 +17,8 @@ import (
 // percentiles are the metrics that are read from merged histograms, in percent.
 var percentiles = map[cell.Metric]float64{cell.LatencyP50: 50, cell.LatencyP99: 99, cell.LatencyP999: 99.9}
 
-// metricsOf returns what a kind of work measures, for cells without any sample.
+// metricsOf returns what a kind of work measures, for cells without any sample. The first
+// is the metric that the work is run for.
 func metricsOf(work string) []cell.Metric {
 	switch work {
 	case "udp":
@@ -50,10 +51,9 @@ const (
 )
 
 // Summarize returns a summary of each metric of each cell. Summaries without a number
-// hold the reason. The result is ordered by catalogue,
-// cell and metric. It does not depend on the order of the arguments, which are
-// not changed. If two kinds of work measured the same metric of one cell, the
-// factor "work" tells their summaries apart.
+// hold the reason. The result is ordered by catalogue, cell and metric. It does not
+// depend on the order of the arguments, which are not changed. If two kinds of work
+// measured the same metric of one cell, the factor "work" distinguishes their summaries.
 func Summarize(samples []cell.Sample, absent []cell.Absent) []cell.Summary {
 	groups := groupSamples(samples)
 	blocks := 0
@@ -192,7 +192,7 @@ func (g group) metrics() []cell.Metric {
 	return slices.SortedFunc(maps.Keys(seen), cell.CompareMetrics)
 }
 
-// points returns the values of m with their blocks.
+// points returns the values of m with their blocks. ProcessorTime is computed.
 func (g group) points(m cell.Metric) []stats.Point {
 	var ps []stats.Point
 	for _, s := range g.good {
@@ -208,8 +208,8 @@ func (g group) points(m cell.Metric) []stats.Point {
 	return ps
 }
 
-// effort returns what a sample cost and moved: the bits received per second, times the
-// wall-clock time of its processor time. For small packets it counts the payload.
+// effort returns a sample's processor time, and the data received while that was counted:
+// the rate times CPU.Wall. For small packets the rate is that of the payload.
 func effort(s cell.Sample) stats.Effort {
 	rate, ok := s.Values[cell.Throughput]
 	if !ok {

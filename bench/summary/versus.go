@@ -26,7 +26,7 @@ type Match struct {
 	Cell      cell.Cell // of any line: all have its factors, except for the network
 	Title     string    // the factors that vary between matches of this metric
 	Baseline  string    // what ToBaseline is relative to; "": no baseline was measured alike
-	BestRival string    // the best rival with packets of its own to carry; "": none was measured
+	BestRival string    // the best rival that does not use the host's own sockets (catalog.Entry.Borrows); "": none was measured
 	Lines     []VersusLine
 }
 
@@ -40,9 +40,9 @@ type VersusLine struct {
 	CILow      float64
 	CIHigh     float64
 	CILevel    float64
-	ToBaseline Ratio
-	ToRival    Ratio
-	OfSubject  Ratio // the subject's median over this rival's
+	ToBaseline Ratio // this median over the baseline's
+	ToRival    Ratio // this median over the best rival's
+	OfSubject  Ratio // the subject's median over this one
 }
 
 // Ratio is one median over another. The zero Ratio stands for no ratio.
@@ -164,8 +164,8 @@ func titleOf(m cell.Metric, fs []cell.Factor, c cell.Cell) string {
 	return strings.TrimSuffix(strings.ToUpper(c.Transport)+", "+title, ", ")
 }
 
-// bestRival returns the best set of a network that is not the subject and has
-// packets of its own to carry.
+// bestRival returns the best set of a network that is not the subject and does not use
+// the host's own sockets.
 func bestRival(subject string, part []set) (best set, found bool) {
 	for _, s := range part {
 		e, _ := catalog.Lookup(s.Network)

@@ -8,7 +8,8 @@ import (
 	"cleat/bench/cell"
 )
 
-// Codes of the warnings that this package makes.
+// Codes of warnings that other code looks for. Codes of other warnings are where they are
+// made.
 const (
 	CodeOneSample  = "one-sample"
 	CodeFewSamples = "few-samples" // too few for an interval of 95 %
