@@ -21,6 +21,11 @@
 // Mapping was requested explicitly, so built-in denials do not apply to it; rules are
 // checked on both of its sides.
 //
+// ParseRule (parse.go) reads a rule wherever one is written: command lines, files, control
+// sockets. A new form of destination is a field of Rule (rule.go). ParseRule reads it and
+// Rule.String writes it, Rule.within decides to which rules it is an exception, and set.add
+// compiles it for set.decide (set.go).
+//
 // # IPv4 addresses inside IPv6 addresses
 //
 // Addresses are judged unmapped (::ffff:127.0.0.1 is 127.0.0.1). A denial of an IPv4

@@ -10,7 +10,8 @@
 // command line) is left out on purpose, because reports are shared. The host name is not in a Host
 // either; package bench records it, for the title of the report.
 //
-// Diagnose turns a Host into findings. Each check is a pure function of the facts.
+// Diagnose turns a Host into findings. Each check is a pure function of the facts. A new check is
+// a function in one of check_*.go and a row of that file's table, such as linkChecks.
 //
 // A CPUMeter splits the machine's processor time over a run. The totals in /proc/stat are those of
 // the whole machine, in every namespace. The time of our own processes is subtracted from them,

@@ -14,7 +14,9 @@
 //
 // Tables (layout.go): conditions that part results, such as the transport, give each
 // level a table of its own. The other conditions and the roles are headings, below
-// which networks stand beside each other.
+// which networks stand beside each other. A table has a column for each metric of its
+// rows; a new metric is declared in package cell. Columns of other things, such as the
+// number of samples, are made in table.go for the terminal and in html.go for the page.
 //
 // Curves (figure.go): the numeric condition with the most levels is the x axis. Numbers
 // of one label that differ only in x are a curve if they have at least three levels.

@@ -38,13 +38,13 @@
 //	          wiring         builds each network in a lab                        → catalog, cell, container, multipath; lab, link, netns
 //	          container      runs clients and servers in Docker, Podman, …       → cell; lab, link
 //	          attacher       attaches containers, with Cleat and other programs  → container; lab, link, netns
-//	          host           the machine: fingerprint, processor time            → cell
+//	          host           the machine: fingerprint, doctor's checks           → cell
 //	          summary        medians and warnings of each cell                   → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell
 //	          report         tables, figures, the HTML page                      → summary, stats, catalog, cell, multipath
 //	          catalog        every network by name: data
 //	          multipath      models of several links and their capacity
-//	          cell           the types of results: cell, sample, summary
+//	          cell           the types of results, and how tables show them
 //	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor; internal/seal
 //	          control        queries and controls a running sandbox
 //	          supervisor     gives a process sockets of the host; the test counts it as hands
