@@ -29,7 +29,8 @@
 // eight is, so that the experiment also ends on a machine that is never quiet. A
 // cell that has only bad samples is shown with a warning.
 //
-// A network that learns from its traffic what its links are like is rebuilt for each
+// Of rootless networks, one is kept at a time: their programs share the limits of one
+// user. A network that learns from its traffic what its links are like is rebuilt for each
 // measurement, with new links and programs; its path MTU is probed once, in the
 // warm-up. Scripted events of its links (one dies, or flaps) happen while the
 // clients work, timed from the instant at which they begin. Samples of such networks

@@ -179,6 +179,28 @@ func TestColdTestbedsAreNotKept(t *testing.T) {
 	}
 }
 
+// TestRootlessTestbedsAreKeptOneAtATime checks that a rootless network's program never
+// idles beside a measurement of another one, and that other networks are kept.
+func TestRootlessTestbedsAreKeptOneAtATime(t *testing.T) {
+	job := func(network string, mtu int) experiment.Job {
+		return experiment.Job{Cell: cell.Cell{Network: network, MTU: mtu, Pairs: 1}}
+	}
+	b := newTestbeds(t.TempDir(), nil)
+	jobs := []experiment.Job{job("pasta", 1500), job("pasta", 65520), job("cleat", 1500), job("veth", 1500)}
+	if got := b.plan(jobs); got != 2*nodesFor(1) {
+		t.Errorf("%d nodes are planned, want %d", got, 2*nodesFor(1))
+	}
+	for _, j := range jobs {
+		b.cached = append(b.cached, &testbed{Network: &wiring.Network{}, job: j})
+	}
+	if err := b.dropRootless(job("loopback", 0)); err != nil || len(b.cached) != len(jobs) {
+		t.Errorf("for loopback: %d of %d are kept, %v", len(b.cached), len(jobs), err)
+	}
+	if err := b.dropRootless(job("pasta", 9000)); err != nil || len(b.cached) != 1 || b.cached[0].job.Cell.Network != "veth" {
+		t.Errorf("for another pasta: %d are kept, want veth alone; %v", len(b.cached), err)
+	}
+}
+
 func TestNoteOverLinks(t *testing.T) {
 	got := linkDetails(cell.Cell{Network: "tunnel", Topology: "links", Links: 4,
 		Factors: map[string]string{"link_rate": "100M", "variant": "plain", "outer": "ipv4", "scheduler": "flow", "crypto": "on"}})

@@ -51,15 +51,21 @@ func newTestbeds(scratch string, runtimes *container.Set) *testbeds {
 // plan records how many pairs each network needs, so that it is built only once. It
 // returns the number of nodes of all networks that are kept.
 func (b *testbeds) plan(jobs []experiment.Job) (nodes int) {
+	var rootless int // of the largest of them: one is kept
 	for _, j := range jobs {
 		b.pairs[specOf(j)] = max(b.pairs[specOf(j)], j.Cell.Pairs)
 	}
 	for spec, pairs := range b.pairs {
-		if e, _ := catalog.Lookup(spec.Network); !e.Cold { // cold networks are never kept
+		e, _ := catalog.Lookup(spec.Network)
+		switch {
+		case e.Cold: // never kept
+		case e.Role == catalog.Rootless:
+			rootless = max(rootless, nodesFor(pairs))
+		default:
 			nodes += nodesFor(pairs)
 		}
 	}
-	return nodes
+	return nodes + rootless
 }
 
 // nodesFor returns the most nodes that a network has: two containers a pair, two
@@ -73,6 +79,9 @@ func (b *testbeds) get(ctx context.Context, job experiment.Job) (*testbed, error
 		tb := b.cached[i]
 		b.cached = append(slices.Delete(b.cached, i, i+1), tb)
 		return tb, nil
+	}
+	if err := b.dropRootless(job); err != nil {
+		return nil, err
 	}
 	spec := specOf(job)
 	cfg := wiring.Config{Spec: spec, Pairs: max(b.pairs[spec], 1), Scratch: b.scratch}
@@ -165,6 +174,25 @@ func (b *testbeds) makeRoom(nodes int) error {
 		}
 	}
 	return nil
+}
+
+// dropRootless closes the testbeds of all rootless networks if the job needs another
+// one. Their programs run as one user, who may have a limited number of pages in pipes
+// (fs.pipe-user-pages-soft). pasta takes as many as it gets when it starts, and beside
+// an idle pasta every other program that splices would be measured without pipes.
+func (b *testbeds) dropRootless(job experiment.Job) error {
+	if catalog.RoleOf(job.Cell.Network) != catalog.Rootless {
+		return nil
+	}
+	var errs []error
+	b.cached = slices.DeleteFunc(b.cached, func(o *testbed) bool {
+		drop := catalog.RoleOf(o.job.Cell.Network) == catalog.Rootless
+		if drop {
+			errs = append(errs, o.close())
+		}
+		return drop
+	})
+	return errors.Join(errs...)
 }
 
 // dropFor closes the testbed of a job, if there is one.
