@@ -34,7 +34,7 @@ func TestPlace(t *testing.T) {
 		{"free", 0, two, nil, nil},
 		{"different-cores", 0, []int{5}, []int{5}, []int{5}},
 	} {
-		client, server := place(tt.placement, tt.pair, tt.cpus)
+		client, server := cpusOf(tt.placement, tt.pair, tt.cpus)
 		if !slices.Equal(client, tt.client) || !slices.Equal(server, tt.server) {
 			t.Errorf("%s, pair %d of %v: %v and %v, want %v and %v", tt.placement, tt.pair, tt.cpus, client, server, tt.client, tt.server)
 		}

@@ -75,7 +75,7 @@ func (r *run) prepare(ctx context.Context, b *testbed, job experiment.Job) ([]cl
 		grace += time.Duration(job.Cell.Pairs) * gracePerContainer
 	}
 	for i := range clients {
-		clientCPUs, serverCPUs := place(job.Cell.Placement, i, r.cpus)
+		clientCPUs, serverCPUs := cpusOf(job.Cell.Placement, i, r.cpus)
 		s, err := b.serve(ctx, i, job.Cell.Engine, serverCPUs)
 		if err != nil {
 			return nil, err

@@ -42,10 +42,10 @@ func coreOf(cpu int) string {
 	return strings.TrimSpace(string(b))
 }
 
-// place returns the processors for the ends of a pair; nil means any. With different
+// cpusOf returns the processors for the ends of a pair; nil means any. With different
 // cores, neighbouring pairs swap roles, so that two processors carry as many clients
 // as servers.
-func place(placement string, pair int, cpus []int) (client, server []int) {
+func cpusOf(placement string, pair int, cpus []int) (client, server []int) {
 	at := func(i int) []int { return []int{cpus[i%len(cpus)]} }
 	switch placement {
 	case "same-core":

@@ -67,8 +67,8 @@ func newPolicy(t testing.TB, cfg Config) *Policy {
 	return p
 }
 
-// judged returns "allow", "refuse", "use" or "to ADDRESS:PORT".
-func judged(a usernet.Action, to netip.AddrPort) string {
+// verdict returns "allow", "refuse", "use" or "to ADDRESS:PORT".
+func verdict(a usernet.Action, to netip.AddrPort) string {
 	switch a {
 	case usernet.Allow:
 		return "allow"
@@ -309,14 +309,14 @@ func TestJudge(t *testing.T) {
 			p := newPolicy(t, Config{Rules: rules(t, c.rules), Network: network()})
 			f := flow(t, c.flow)
 			d := p.Explain(f)
-			if got := judged(d.Action, d.To); got != c.want {
+			if got := verdict(d.Action, d.To); got != c.want {
 				t.Errorf("%s with rules %q: explained %s (%s), want %s", c.flow, c.rules, got, d.Reason, c.want)
 			}
 			if !strings.Contains(d.Reason, c.reason) {
 				t.Errorf("reason is %q, want %q", d.Reason, c.reason)
 			}
 			v := p.Judge(f)
-			if got := judged(v.Action, v.To); got != c.want {
+			if got := verdict(v.Action, v.To); got != c.want {
 				t.Errorf("%s with rules %q: %s, want %s", c.flow, c.rules, got, c.want)
 			}
 			if (v.Conn != nil) != (v.Action == usernet.Use) {
@@ -405,15 +405,15 @@ func TestJudgeByName(t *testing.T) {
 			}
 			f := flow(t, c.flow)
 			d := p.Explain(f)
-			if got := judged(d.Action, d.To); got != c.want || !strings.Contains(d.Reason, c.reason) {
+			if got := verdict(d.Action, d.To); got != c.want || !strings.Contains(d.Reason, c.reason) {
 				t.Errorf("%s with rules %q: %s (%s), want %s (%s)", c.flow, c.rules, got, d.Reason, c.want, c.reason)
 			}
 			v := p.Judge(f)
-			if got := judged(v.Action, v.To); got != c.want {
+			if got := verdict(v.Action, v.To); got != c.want {
 				t.Errorf("%s with rules %q: %s, want %s", c.flow, c.rules, got, c.want)
 			}
 			v = p.JudgeNamed(f, p.Names(f.Destination.Addr()))
-			if got := judged(v.Action, v.To); got != c.want {
+			if got := verdict(v.Action, v.To); got != c.want {
 				t.Errorf("%s with the same names: %s, want %s", c.flow, got, c.want)
 			}
 		})
@@ -442,8 +442,8 @@ func TestNoForwarder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newPolicy(t, Config{Rules: rules(t, c.rules), Network: n})
-			if v := p.Judge(flow(t, c.flow)); judged(v.Action, v.To) != c.want {
-				t.Errorf("%s, want %s", judged(v.Action, v.To), c.want)
+			if v := p.Judge(flow(t, c.flow)); verdict(v.Action, v.To) != c.want {
+				t.Errorf("%s, want %s", verdict(v.Action, v.To), c.want)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ func TestManual(t *testing.T) {
 		}
 		want := map[string]string{"allowed": "allow", "refused": "refuse"}[strings.TrimSpace(cells[2])]
 		d := newPolicy(t, Config{Rules: rules}).Explain(flow(t, strings.Trim(cells[1], " `")))
-		if got := judged(d.Action, d.To); got != want {
+		if got := verdict(d.Action, d.To); got != want {
 			t.Errorf("%s is %s: %s", strings.TrimSpace(line), got, d.Reason)
 		}
 	}

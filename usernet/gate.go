@@ -338,6 +338,7 @@ func (f *tcpFlow) tryGate() bool {
 	}
 	f.state = stateAtGate
 	if !f.s.dev.write(f.syn) {
+		f.takeDevice(reasonSYNDropped)
 		return false
 	}
 	// Writing to the device is a function call: the guest's kernel has completed the
@@ -359,6 +360,7 @@ const (
 	reasonDescriptors    = "there are descriptors for one socket a connection only: raise the limit of open files"
 	reasonListenerLost   = "somebody inside has destroyed the socket that they are led to"
 	reasonShort          = "the last connections to this port were short, for which the device is faster"
+	reasonSYNDropped     = "the namespace did not take its first packet a second time"
 	reasonNoInsideSocket = "no socket inside for its client's address"
 )
 

@@ -229,10 +229,12 @@ func RoleOf(network string) Role {
 
 // Compare orders networks as All does. Networks that All does not list come last, by
 // name.
-func Compare(a, b string) int { return cmp.Or(cmp.Compare(place(a), place(b)), cmp.Compare(a, b)) }
+func Compare(a, b string) int {
+	return cmp.Or(cmp.Compare(position(a), position(b)), cmp.Compare(a, b))
+}
 
-// place returns a network's position in All, or the place after the last.
-func place(network string) int {
+// position returns a network's position in All, or the place after the last.
+func position(network string) int {
 	if i := slices.IndexFunc(entries, func(e Entry) bool { return e.Name == network }); i >= 0 {
 		return i
 	}

@@ -124,8 +124,8 @@ func Metrics() []Metric {
 	return names
 }
 
-// place returns the index of m in metrics, or their number for an unknown metric.
-func (m Metric) place() int {
+// position returns the index of m in metrics, or their number for an unknown metric.
+func (m Metric) position() int {
 	for i := range metrics {
 		if metrics[i].name == m {
 			return i
@@ -137,7 +137,7 @@ func (m Metric) place() int {
 // declared returns the declaration of m. An unknown metric, as from a newer program's file,
 // counts as a time in nanoseconds.
 func (m Metric) declared() metric {
-	if i := m.place(); i < len(metrics) {
+	if i := m.position(); i < len(metrics) {
 		return metrics[i]
 	}
 	return metric{name: m, unit: "ns", scale: Scale{1, "ns"}}
@@ -145,7 +145,7 @@ func (m Metric) declared() metric {
 
 // CompareMetrics orders metrics as Metrics does; unknown ones come last, by name.
 func CompareMetrics(a, b Metric) int {
-	return cmp.Or(cmp.Compare(a.place(), b.place()), cmp.Compare(a, b))
+	return cmp.Or(cmp.Compare(a.position(), b.position()), cmp.Compare(a, b))
 }
 
 // Unit returns the unit of m in files: bit/s, ns, 1/s, B, cores/(Gbit/s), or 1 for a fraction

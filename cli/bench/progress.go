@@ -97,7 +97,7 @@ func (p *progress) Next(i, block int, job experiment.Job, toDo time.Duration) {
 func (p *progress) Sample(s cell.Sample) {
 	switch {
 	case s.Error != "":
-		p.say(fmt.Sprintf("%s %s: %s", inRuntime(s.Cell), s.Work, s.Error))
+		p.printLine(fmt.Sprintf("%s %s: %s", inRuntime(s.Cell), s.Work, s.Error))
 	case s.Bad.Text != "":
 		p.disturbed++
 		p.why = s.Bad.Text
@@ -111,21 +111,21 @@ func (p *progress) Sample(s cell.Sample) {
 func (p *progress) Absent(a cell.Absent) {
 	what := inRuntime(a.Cell)
 	if a.NotApplicable {
-		p.sayOnce(fmt.Sprintf("%s: not applicable: %s", what, a.Reason))
+		p.printOnce(fmt.Sprintf("%s: not applicable: %s", what, a.Reason))
 		return
 	}
 	if reason, ok := a.MissingRuntime(); ok {
-		p.sayOnce(fmt.Sprintf("everything in %s: unavailable: %s", a.Runtime, reason))
+		p.printOnce(fmt.Sprintf("everything in %s: unavailable: %s", a.Runtime, reason))
 		return
 	}
-	p.sayOnce(fmt.Sprintf("%s: unavailable: %s", what, a.Reason))
+	p.printOnce(fmt.Sprintf("%s: unavailable: %s", what, a.Reason))
 }
 
-// sayOnce prints a line that may apply to many cells once.
-func (p *progress) sayOnce(text string) {
+// printOnce prints a line that may apply to many cells once.
+func (p *progress) printOnce(text string) {
 	if !p.said[text] {
 		p.said[text] = true
-		p.say(text)
+		p.printLine(text)
 	}
 }
 
@@ -166,7 +166,7 @@ func (p *progress) show(result string) {
 	if p.block < 1 {
 		block = "warm-up"
 	}
-	line := fmt.Sprintf("%3d/%d  %-10s  %s  %s", p.done, p.total, block, p.left(), p.now)
+	line := fmt.Sprintf("%3d/%d  %-10s  %s  %s", p.done, p.total, block, p.remaining(), p.now)
 	if result != "" {
 		line += "  " + result
 	}
@@ -181,9 +181,9 @@ func (p *progress) show(result string) {
 	p.line = line
 }
 
-// left estimates the remaining time: by the schedule until a block that counts is done,
+// remaining estimates the remaining time: by the schedule until a block that counts is done,
 // then in proportion to the time that these blocks took.
-func (p *progress) left() string {
+func (p *progress) remaining() string {
 	d := p.toDo
 	if p.block > 1 && p.countedPlan > 0 {
 		d = time.Duration(float64(d) * float64(time.Since(p.countedFrom)) / float64(p.countedPlan))
@@ -191,8 +191,8 @@ func (p *progress) left() string {
 	return fmt.Sprintf("%5s left", d.Round(time.Second))
 }
 
-// say prints a line that stays.
-func (p *progress) say(text string) {
+// printLine prints a line that stays.
+func (p *progress) printLine(text string) {
 	if p.quiet {
 		return
 	}

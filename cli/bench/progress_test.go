@@ -26,7 +26,7 @@ func TestProgressTimeLeft(t *testing.T) {
 		{"nothing to do", progress{}, "0s left"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := strings.TrimSpace(tt.p.left()); got != tt.want {
+			if got := strings.TrimSpace(tt.p.remaining()); got != tt.want {
 				t.Errorf("%q, want %q", got, tt.want)
 			}
 		})

@@ -68,14 +68,14 @@ func story(t *testing.T, script string, args ...string) map[string][]string {
 		t.Fatalf("%v\n%s%s", err, &out, &diag)
 	}
 	t.Logf("%s%s", &out, &diag)
-	told := map[string][]string{}
+	output := map[string][]string{}
 	for line := range strings.Lines(out.String()) {
 		about, what, ok := strings.Cut(strings.TrimSpace(line), ": ")
 		if ok {
-			told[about] = append(told[about], what)
+			output[about] = append(output[about], what)
 		}
 	}
-	return told
+	return output
 }
 
 // check compares the output, line by line, with what is expected.
@@ -125,16 +125,16 @@ func TestPodman(t *testing.T) {
 	}
 	for _, r := range rows {
 		t.Run(r.name, func(t *testing.T) {
-			told := story(t, "podman.sh", append([]string{"cleat"}, r.args...)...)
-			if slices.Contains(r.args, oldNetwork) && !strings.HasPrefix(strings.Join(told["version"], ""), "podman version 5.") {
-				t.Skipf("%s knows slirp4netns no more", told["version"])
+			output := story(t, "podman.sh", append([]string{"cleat"}, r.args...)...)
+			if slices.Contains(r.args, oldNetwork) && !strings.HasPrefix(strings.Join(output["version"], ""), "podman version 5.") {
+				t.Skipf("%s knows slirp4netns no more", output["version"])
 			}
 			for about, what := range common {
 				if _, own := r.want[about]; !own {
 					r.want[about] = what
 				}
 			}
-			check(t, told, r.want)
+			check(t, output, r.want)
 		})
 	}
 }
@@ -155,14 +155,14 @@ func TestNamespace(t *testing.T) {
 // name, for root.
 func TestFind(t *testing.T) {
 	want := map[string]string{}
-	for _, who := range []string{"root", "as_user"} {
+	for _, user := range []string{"root", "as_user"} {
 		front := "podman:tester/front pid PID net NET owner 1500 host false"
 		for _, word := range []string{"front", "podman:tester/front", "id"} {
-			want[who+" "+word] = front
+			want[user+" "+word] = front
 		}
-		want[who+" sim"] = "apptainer:tester/sim pid PID net NET owner 1500 host false"
-		want[who+" apptainer:tester/near"] = "apptainer:tester/near pid PID net NET owner 1500 host true"
-		want[who+" idle"] = `podman container "idle" of tester is not running: stopped; start it: podman start idle`
+		want[user+" sim"] = "apptainer:tester/sim pid PID net NET owner 1500 host false"
+		want[user+" apptainer:tester/near"] = "apptainer:tester/near pid PID net NET owner 1500 host true"
+		want[user+" idle"] = `podman container "idle" of tester is not running: stopped; start it: podman start idle`
 	}
 	want["root front"] = `no container, and no network namespace, is called "front"; did you mean podman:tester/front?`
 	want["root idle"] = strings.Replace(want["root idle"], "podman start", "sudo -iu tester podman start", 1)
@@ -171,10 +171,10 @@ func TestFind(t *testing.T) {
 
 // Root attaches an ordinary user's containers.
 func TestAttach(t *testing.T) {
-	told := story(t, "attach.sh")
+	output := story(t, "attach.sh")
 	for name, engine := range map[string]string{"web": "podman", "sim": "apptainer"} {
 		ref := engine + ":tester/" + name
-		check(t, told, map[string]string{
+		check(t, output, map[string]string{
 			name + " bridge":        ref + " has lan0: bridge on br0, 203.0.113.30/24, 2001:db8::30/64\nexit 0",
 			name + " detach":        "exit 0\nexit 0",
 			name + " from the host": "reached", name + " from outside": "reached",
@@ -182,13 +182,13 @@ func TestAttach(t *testing.T) {
 			name + " ended":    "cleat: error: nothing was changed: the container is gone\ncleat: hint: start it, and attach it again\nexit 1",
 		})
 		for _, line := range []string{ref + " has lan1: macvlan on ext0, 192.0.2.30/24", "exit 0"} {
-			if !slices.Contains(told[name+" macvlan"], line) {
-				t.Errorf("%s: %q is missing in: %q", name, line, told[name+" macvlan"])
+			if !slices.Contains(output[name+" macvlan"], line) {
+				t.Errorf("%s: %q is missing in: %q", name, line, output[name+" macvlan"])
 			}
 		}
 		for _, link := range []string{"lan0", "lan1"} {
-			if !slices.ContainsFunc(told[name+" ls"], func(l string) bool { return strings.HasPrefix(l, ref+"  "+link) && strings.HasSuffix(l, "attached") }) {
-				t.Errorf("%s: %s is not listed: %q", name, link, told[name+" ls"])
+			if !slices.ContainsFunc(output[name+" ls"], func(l string) bool { return strings.HasPrefix(l, ref+"  "+link) && strings.HasSuffix(l, "attached") }) {
+				t.Errorf("%s: %s is not listed: %q", name, link, output[name+" ls"])
 			}
 		}
 	}
@@ -219,8 +219,8 @@ func TestRootlessKit(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer os.Remove(into)
-		told := story(t, "rootlesskit.sh", "cleat", "pasta")
-		check(t, told, map[string]string{
+		output := story(t, "rootlesskit.sh", "cleat", "pasta")
+		check(t, output, map[string]string{
 			"rootlesskit": "0", "helpers": "1", "helpers afterwards": "0",
 			"resolver": "nameserver 10.0.2.3", "out": "hello from outside", "name": "1", "ping": "1",
 			"host's loopback by the gateway": "hello from the host",
@@ -233,8 +233,8 @@ func TestRootlessKit(t *testing.T) {
 		})
 	})
 	t.Run("slirp4netns without the host's loopback", func(t *testing.T) {
-		told := story(t, "rootlesskit.sh", "cleat", "slirp4netns", "--disable-host-loopback")
-		check(t, told, map[string]string{
+		output := story(t, "rootlesskit.sh", "cleat", "slirp4netns", "--disable-host-loopback")
+		check(t, output, map[string]string{
 			"rootlesskit": "0", "out": "hello from outside",
 			"host's loopback by the gateway": "wget: can't connect to remote host (10.0.2.2): Connection refused",
 		})
@@ -244,11 +244,11 @@ func TestRootlessKit(t *testing.T) {
 // Both ends of an experiment run in containers of Apptainer, which Debian 12 lacks, and
 // nothing remains of them.
 func TestBenchApptainer(t *testing.T) {
-	told := story(t, "bench.sh")
+	output := story(t, "bench.sh")
 	for _, what := range []string{"loopback in native", "loopback in apptainer", "veth in native", "veth in apptainer"} {
-		if got := strings.Join(told[what], ""); got == "" || got == "0" {
+		if got := strings.Join(output[what], ""); got == "" || got == "0" {
 			t.Errorf("%s: %s samples", what, got)
 		}
 	}
-	check(t, told, map[string]string{"bench": "0", "absent": "", "left": ""})
+	check(t, output, map[string]string{"bench": "0", "absent": "", "left": ""})
 }

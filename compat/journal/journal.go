@@ -108,15 +108,15 @@ func (j *Journal) turn(put func(slog.Level, string)) {
 }
 
 // Infof logs information.
-func (j *Journal) Infof(format string, args ...any) { j.say(slog.LevelInfo, format, args...) }
+func (j *Journal) Infof(format string, args ...any) { j.printf(slog.LevelInfo, format, args...) }
 
 // Warnf logs that something differs from the request.
-func (j *Journal) Warnf(format string, args ...any) { j.say(slog.LevelWarn, format, args...) }
+func (j *Journal) Warnf(format string, args ...any) { j.printf(slog.LevelWarn, format, args...) }
 
 // Errorf logs the error that ends the program.
-func (j *Journal) Errorf(format string, args ...any) { j.say(slog.LevelError, format, args...) }
+func (j *Journal) Errorf(format string, args ...any) { j.printf(slog.LevelError, format, args...) }
 
-func (j *Journal) say(level slog.Level, format string, args ...any) {
+func (j *Journal) printf(level slog.Level, format string, args ...any) {
 	if level < j.level {
 		return
 	}
@@ -148,7 +148,7 @@ func (h handler) Handle(_ context.Context, r slog.Record) error {
 		b.WriteString(h.one(a))
 		return true
 	})
-	h.journal.say(r.Level, "%s", b.String())
+	h.journal.printf(r.Level, "%s", b.String())
 	return nil
 }
 

@@ -313,15 +313,15 @@ func TestForeground(t *testing.T) {
 	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	said, err := io.ReadAll(stderr)
+	output, err := io.ReadAll(stderr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended by SIGTERM: %v", err)
 	}
-	if !strings.Contains(string(said), "pasta: namespace interface tap0 (a TUN), MTU 65520\n") {
-		t.Errorf("it said:\n%s", said)
+	if !strings.Contains(string(output), "pasta: namespace interface tap0 (a TUN), MTU 65520\n") {
+		t.Errorf("it said:\n%s", output)
 	}
 	if _, err := os.Stat(log); err != nil {
 		t.Error(err)

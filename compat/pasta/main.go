@@ -50,11 +50,11 @@ func Main(args []string, version string) int {
 
 // begin opens files and does the work itself or in a copy.
 func (o Options) begin(args []string) int {
-	who, err := identity(o.RunAs)
+	id, err := identity(o.RunAs)
 	if err != nil {
 		return complain(fmt.Errorf("--runas %s: %w", o.RunAs, err))
 	}
-	if who != nil && o.RunAs == "" && !o.Quiet {
+	if id != nil && o.RunAs == "" && !o.Quiet {
 		fmt.Fprintf(os.Stderr, "%s: started as root, continuing as nobody (--runas 0:0 prevents this)\n", name)
 	}
 	f, err := o.openFiles()
@@ -63,13 +63,13 @@ func (o Options) begin(args []string) int {
 		return complain(err)
 	}
 	background := o.Attaches() && !o.Foreground
-	if !background && who == nil {
+	if !background && id == nil {
 		return o.work(&f)
 	}
 	if background {
-		return inBackground(args, &f, who)
+		return inBackground(args, &f, id)
 	}
-	return inForeground(args, &f, who)
+	return inForeground(args, &f, id)
 }
 
 // duplicate returns a command that runs this program with the same arguments.

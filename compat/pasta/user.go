@@ -19,8 +19,8 @@ func identity(runas string) (*syscall.Credential, error) {
 		}
 		return lookUp("nobody", "")
 	}
-	who, group, _ := strings.Cut(runas, ":")
-	c, err := lookUp(who, group)
+	user, group, _ := strings.Cut(runas, ":")
+	c, err := lookUp(user, group)
 	if err != nil {
 		return nil, err
 	}

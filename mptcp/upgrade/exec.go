@@ -107,8 +107,8 @@ func supervise(strict bool) error {
 	theirs.Close()
 	if err == nil {
 		err = answerOf(ours) // the supervisor is running
-	} else if said := answerOf(ours); said != nil {
-		err = said
+	} else if reason := answerOf(ours); reason != nil {
+		err = reason
 	}
 	if err != nil {
 		return fmt.Errorf("start supervisor: %w", err)

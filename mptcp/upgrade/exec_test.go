@@ -158,13 +158,13 @@ func serveMPTCP(t *testing.T, accepted chan<- string) int {
 			return
 		}
 		defer c.Close()
-		said := make([]byte, 4)
-		_, err = io.ReadFull(c, said)
+		answer := make([]byte, 4)
+		_, err = io.ReadFull(c, answer)
 		how := fmt.Sprint(" by TCP ", err)
 		if is, err := c.(*net.TCPConn).MultipathTCP(); is && err == nil {
 			how = " by MPTCP"
 		}
-		accepted <- string(said) + how
+		accepted <- string(answer) + how
 		io.WriteString(c, "heard")
 	}()
 	return l.Addr().(*net.TCPAddr).Port

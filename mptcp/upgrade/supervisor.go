@@ -108,13 +108,13 @@ func (s *supervisor) socket(family, kind int) (int, error) {
 		return -1, err
 	}
 	own := ids{os.Geteuid(), os.Getegid()}
-	who := own
+	owner := own
 	if s.root {
-		if who, err = idsOf(s.note.TID); err != nil {
+		if owner, err = idsOf(s.note.TID); err != nil {
 			return -1, err
 		}
 	}
-	if where == s.home && who == own {
+	if where == s.home && owner == own {
 		if !sys.NotificationLives(s.notifications, s.note.ID) {
 			return -1, errGone
 		}
@@ -129,7 +129,7 @@ func (s *supervisor) socket(family, kind int) (int, error) {
 		return -1, errGone
 	}
 	fd := -1
-	err = ns.Do(func() error { return as(who, own, func() (err error) { fd, err = create(); return err }) })
+	err = ns.Do(func() error { return as(owner, own, func() (err error) { fd, err = create(); return err }) })
 	return fd, err
 }
 

@@ -70,7 +70,7 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("it answers %d %s: %s", e.code, http.StatusText(e.code), e.Message)
 }
 
-func (a api) search(ctx context.Context, word string) ([]*known, error) {
+func (a api) search(ctx context.Context, word string) ([]*candidate, error) {
 	c, err := a.talk(ctx)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%w: there is no %s", errAbsent, a.socket)
@@ -101,15 +101,15 @@ func (a api) search(ctx context.Context, word string) ([]*known, error) {
 }
 
 // withSharer returns a container and the one whose network it shares.
-func (c conversation) withSharer(ctx context.Context, k *known) []*known {
+func (c conversation) withSharer(ctx context.Context, k *candidate) []*candidate {
 	if k.sharedID == "" {
-		return []*known{k}
+		return []*candidate{k}
 	}
 	with, err := c.inspect(ctx, k.sharedID)
 	if err != nil {
-		return []*known{k} // it is still known by its id
+		return []*candidate{k} // it is still known by its id
 	}
-	return []*known{k, with}
+	return []*candidate{k, with}
 }
 
 // conversation is a connection to one engine of the user api.owner.
@@ -205,12 +205,12 @@ func (a api) explain(ctx context.Context, err error) error {
 }
 
 // inspect queries one container by name, id, or prefix of an id.
-func (c conversation) inspect(ctx context.Context, word string) (*known, error) {
+func (c conversation) inspect(ctx context.Context, word string) (*candidate, error) {
 	var i inspected
 	if err := c.get(ctx, "/containers/"+url.PathEscape(word)+"/json", &i); err != nil {
 		return nil, err
 	}
-	k := c.known(i.ID, i.Name, i.HostConfig.NetworkMode)
+	k := c.candidate(i.ID, i.Name, i.HostConfig.NetworkMode)
 	if !i.State.Running || i.State.Pid == 0 {
 		k.state = i.State.Status
 		if k.state == "" || k.state == "running" {
@@ -230,7 +230,7 @@ func (c conversation) inspect(ctx context.Context, word string) (*known, error) 
 
 // list queries all containers whose ids have a prefix, and inspects each running one,
 // because lists have no process ids.
-func (c conversation) list(ctx context.Context, begin string) ([]*known, error) {
+func (c conversation) list(ctx context.Context, begin string) ([]*candidate, error) {
 	var all []listed
 	if err := c.get(ctx, "/containers/json?all=1", &all); err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func (c conversation) list(ctx context.Context, begin string) ([]*known, error) 
 	all = slices.DeleteFunc(all, func(l listed) bool { return !strings.HasPrefix(l.ID, begin) })
 	all = all[:min(len(all), containerMax)]
 	var (
-		found   = make([]*known, len(all))
+		found   = make([]*candidate, len(all))
 		errs    = make([]error, len(all))
 		running sync.WaitGroup
 		places  = make(chan struct{}, atOnce)
@@ -248,7 +248,7 @@ func (c conversation) list(ctx context.Context, begin string) ([]*known, error) 
 		if len(l.Names) > 0 {
 			name = l.Names[0]
 		}
-		found[i] = c.known(l.ID, name, l.HostConfig.NetworkMode)
+		found[i] = c.candidate(l.ID, name, l.HostConfig.NetworkMode)
 		if found[i].state = cmp.Or(l.State, "unknown"); l.State != "running" && l.State != "paused" {
 			continue
 		}
@@ -281,9 +281,9 @@ func firstOf(errs []error) error {
 	return nil
 }
 
-// known returns a container as described by the engine.
-func (c conversation) known(id, name, network string) *known {
-	k := &known{Found: Found{Engine: c.engine, ID: id, Name: strings.TrimPrefix(name, "/"),
+// candidate returns a container as described by the engine.
+func (c conversation) candidate(id, name, network string) *candidate {
+	k := &candidate{Found: Found{Engine: c.engine, ID: id, Name: strings.TrimPrefix(name, "/"),
 		Space: c.m.userName(c.owner), Owner: c.owner}, chosen: c.chosen}
 	k.hostMode = network == "host"
 	if of, found := strings.CutPrefix(network, "container:"); found {

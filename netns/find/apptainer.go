@@ -12,18 +12,18 @@ type apptainer struct {
 	ms *monitors
 }
 
-func (a apptainer) search(context.Context, string) ([]*known, error) {
+func (a apptainer) search(context.Context, string) ([]*candidate, error) {
 	starters, err := a.ms.called(a.scope, apptainerNames...)
 	if err != nil {
 		return nil, err
 	}
-	var all []*known
+	var all []*candidate
 	for _, s := range starters {
 		name, found := instanceName(s.args[0])
 		if !found {
 			continue // it runs a command and has no name
 		}
-		k := &known{Found: Found{Engine: Apptainer, Name: name, Space: a.m.userName(s.uid), Owner: s.uid, PID: a.ms.first(s.pid, never)}}
+		k := &candidate{Found: Found{Engine: Apptainer, Name: name, Space: a.m.userName(s.uid), Owner: s.uid, PID: a.ms.first(s.pid, never)}}
 		if !a.m.complete(k) {
 			k.state = cmp.Or(k.state, "stopped") // it stopped meanwhile
 		}

@@ -45,7 +45,7 @@ func (s scope) containerdDirs() []containerd {
 	return all
 }
 
-func (c containerd) search(context.Context, string) ([]*known, error) {
+func (c containerd) search(context.Context, string) ([]*candidate, error) {
 	spaces, err := c.m.list(c.tasks, c.owner)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, errAbsent
@@ -53,7 +53,7 @@ func (c containerd) search(context.Context, string) ([]*known, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces of tasks: %w", err)
 	}
-	var all []*known
+	var all []*candidate
 	for _, space := range spaces {
 		for _, task := range c.m.entries(c.tasks+"/"+space, c.owner) {
 			if len(all) == containerMax {
@@ -75,9 +75,9 @@ const (
 )
 
 // task returns the container of a task directory.
-func (c containerd) task(space, id string) *known {
+func (c containerd) task(space, id string) *candidate {
 	dir := c.tasks + "/" + space + "/" + id
-	k := &known{Found: Found{Engine: Containerd, ID: id, Space: c.who + space, Owner: c.owner}}
+	k := &candidate{Found: Found{Engine: Containerd, ID: id, Space: c.who + space, Owner: c.owner}}
 	var config struct{ Annotations map[string]string }
 	_ = c.m.readJSON(dir+"/config.json", c.owner, &config) // without it the id is still known
 	of := config.Annotations
@@ -102,11 +102,11 @@ func (c containerd) task(space, id string) *known {
 
 // addNamed adds containers that nerdctl has named and that have no task, and gives the
 // others their nerdctl names.
-func (c containerd) addNamed(all []*known) []*known {
+func (c containerd) addNamed(all []*candidate) []*candidate {
 	if c.names == "" {
 		return all
 	}
-	tasks := map[string]*known{}
+	tasks := map[string]*candidate{}
 	for _, k := range all {
 		tasks[k.Space+"/"+k.ID] = k
 	}
@@ -118,7 +118,7 @@ func (c containerd) addNamed(all []*known) []*known {
 		}
 		k := tasks[c.who+named.space+"/"+id]
 		if k == nil {
-			k = &known{Found: Found{Engine: Containerd, ID: id, Space: c.who + named.space, Owner: c.owner}, state: "stopped"}
+			k = &candidate{Found: Found{Engine: Containerd, ID: id, Space: c.who + named.space, Owner: c.owner}, state: "stopped"}
 			all = append(all, k)
 		}
 		k.Name = named.name

@@ -165,8 +165,8 @@ func (h *host) daemon(t *testing.T, ready []string, args ...string) {
 	t.Cleanup(func() { cmd.Process.Signal(syscall.SIGTERM); cmd.Wait() })
 	for deadline := time.Now().Add(30 * time.Second); exec.Command(ready[0], ready[1:]...).Run() != nil; time.Sleep(50 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			said, _ := os.ReadFile(log.Name())
-			t.Fatalf("%s does not answer: %s", args[0], said)
+			output, _ := os.ReadFile(log.Name())
+			t.Fatalf("%s does not answer: %s", args[0], output)
 		}
 	}
 }

@@ -45,7 +45,7 @@ func All(ctx context.Context) ([]*Found, []*Unasked, error) {
 		return nil, nil, err
 	}
 	var running []*Found
-	for _, k := range s.known {
+	for _, k := range s.candidates {
 		if k.running() {
 			running = append(running, &k.Found)
 		}
@@ -60,8 +60,8 @@ func thisMachine(o Options) *machine {
 	return &machine{getenv: o.Getenv, uid: os.Geteuid(), timeout: cmp.Or(o.Timeout, requestTimeout), netOwners: ownersOfNet}
 }
 
-// known is a container known to an engine.
-type known struct {
+// candidate is a container that an engine lists.
+type candidate struct {
 	Found
 	also     []string // further names
 	state    string   // "" if it runs, otherwise the engine's word
@@ -72,45 +72,45 @@ type known struct {
 	foreign  bool     // its engine belongs to another user, whose name must precede its own
 }
 
-func (k *known) running() bool { return k.state == "" }
+func (k *candidate) running() bool { return k.state == "" }
 
 // How well a container matches a name, worst first.
 const (
-	noFit = iota
-	prefixFit
-	fullFit
+	noMatch = iota
+	prefixMatch
+	fullMatch
 )
 
 // prefixMin is the shortest prefix of an id that counts without an engine.
 const prefixMin = 4
 
-// fit returns how well k matches a reference, with or without its Space in front. Whoever
+// match returns how well k matches a reference, with or without its Space in front. Whoever
 // runs an engine chooses its names and ids, so another user's container matches only with
 // the user's name.
-func (k *known) fit(r reference) int {
-	fit := noFit
+func (k *candidate) match(r reference) int {
+	best := noMatch
 	if rest, cut := strings.CutPrefix(r.name, k.Space+"/"); k.Space != "" && cut {
-		fit = k.fitName(rest, r)
+		best = k.matchName(rest, r)
 	}
 	switch {
-	case k.foreign && (r.space != "" || fit == noFit), r.space != "" && r.space != k.Space:
-		return noFit
+	case k.foreign && (r.space != "" || best == noMatch), r.space != "" && r.space != k.Space:
+		return noMatch
 	case k.foreign:
-		return fit
+		return best
 	}
-	return max(fit, k.fitName(r.name, r))
+	return max(best, k.matchName(r.name, r))
 }
 
-// fitName is fit for a name without a Space.
-func (k *known) fitName(name string, r reference) int {
+// matchName is match for a name without a Space.
+func (k *candidate) matchName(name string, r reference) int {
 	switch {
 	case name == "":
 	case name == k.Name || name == k.ID || slices.Contains(k.also, name):
-		return fullFit
+		return fullMatch
 	case strings.HasPrefix(k.ID, name) && (r.engine != "" || len(name) >= prefixMin):
-		return prefixFit
+		return prefixMatch
 	}
-	return noFit
+	return noMatch
 }
 
 // reference is a parsed user input.
@@ -199,15 +199,15 @@ func (m *machine) container(ctx context.Context, word string) (*Found, error) {
 // recorded returns the match among containerd's containers without a task, or nil. It
 // adds what it finds to the survey. It is called only if nothing else matches, because
 // this source may have to wait for an engine that does not respond.
-func (m *machine) recorded(ctx context.Context, s *survey, word string, r reference) (*known, error) {
+func (m *machine) recorded(ctx context.Context, s *survey, word string, r reference) (*candidate, error) {
 	more, err := m.ask(ctx, []asking{{Containerd, records{m}}}, r.name)
 	if err != nil {
 		return nil, err
 	}
-	more.known = slices.DeleteFunc(more.known, func(k *known) bool {
-		return slices.ContainsFunc(s.known, func(o *known) bool { return o.Engine == k.Engine && o.Space == k.Space && o.ID == k.ID })
+	more.candidates = slices.DeleteFunc(more.candidates, func(k *candidate) bool {
+		return slices.ContainsFunc(s.candidates, func(o *candidate) bool { return o.Engine == k.Engine && o.Space == k.Space && o.ID == k.ID })
 	})
-	s.known, s.asked, s.unasked = append(s.known, more.known...), append(s.asked, more.asked...), append(s.unasked, more.unasked...)
+	s.candidates, s.asked, s.unasked = append(s.candidates, more.candidates...), append(s.asked, more.asked...), append(s.unasked, more.unasked...)
 	return more.choose(word, r, m.uid)
 }
 
@@ -215,8 +215,8 @@ func (m *machine) recorded(ctx context.Context, s *survey, word string, r refere
 // engine and Space.
 func (s *survey) runningAs(name string) []string {
 	var all []string
-	for _, k := range s.known {
-		if k.running() && k.fitName(name, reference{}) == fullFit {
+	for _, k := range s.candidates {
+		if k.running() && k.matchName(name, reference{}) == fullMatch {
 			all = append(all, k.Ref())
 		}
 	}
@@ -224,30 +224,30 @@ func (s *survey) runningAs(name string) []string {
 }
 
 // choose returns the match for a word, or nil if nothing matches.
-func (s *survey) choose(word string, r reference, uid int) (*known, error) {
-	better := func(all []*known, good func(*known) bool) []*known {
-		if some := slices.DeleteFunc(slices.Clone(all), func(k *known) bool { return !good(k) }); len(some) > 0 {
+func (s *survey) choose(word string, r reference, uid int) (*candidate, error) {
+	better := func(all []*candidate, good func(*candidate) bool) []*candidate {
+		if some := slices.DeleteFunc(slices.Clone(all), func(k *candidate) bool { return !good(k) }); len(some) > 0 {
 			return some
 		}
 		return all
 	}
-	fitting := slices.DeleteFunc(slices.Clone(s.known), func(k *known) bool { return k.fit(r) == noFit })
-	fitting = better(fitting, func(k *known) bool { return k.fit(r) == fullFit })
-	fitting = better(fitting, (*known).running)
+	matching := slices.DeleteFunc(slices.Clone(s.candidates), func(k *candidate) bool { return k.match(r) == noMatch })
+	matching = better(matching, func(k *candidate) bool { return k.match(r) == fullMatch })
+	matching = better(matching, (*candidate).running)
 	if uid != 0 {
-		fitting = better(fitting, func(k *known) bool { return k.Owner == uid })
+		matching = better(matching, func(k *candidate) bool { return k.Owner == uid })
 	}
-	if len(fitting) > 1 && fitting[0].Net != 0 { // a container and a name of its namespace
-		fitting = better(fitting, func(k *known) bool { return k.Engine != Named || k.Net != fitting[0].Net })
+	if len(matching) > 1 && matching[0].Net != 0 { // a container and a name of its namespace
+		matching = better(matching, func(k *candidate) bool { return k.Engine != Named || k.Net != matching[0].Net })
 	}
-	switch len(fitting) {
+	switch len(matching) {
 	case 0:
 		return nil, nil
 	case 1:
-		return fitting[0], nil
+		return matching[0], nil
 	}
 	e := &Ambiguous{Word: word}
-	for _, k := range fitting {
+	for _, k := range matching {
 		e.Candidates = append(e.Candidates, &k.Found)
 	}
 	return nil, e
@@ -263,7 +263,7 @@ func (m *machine) process(ctx context.Context, word string, r reference) (*Found
 	if err != nil || s.dead() {
 		return nil, m.notFound(ctx, word, r)
 	}
-	k := known{Found: Found{Engine: Process, Name: s.comm, PID: pid, Owner: m.status(pid).uid}}
+	k := candidate{Found: Found{Engine: Process, Name: s.comm, PID: pid, Owner: m.status(pid).uid}}
 	if !m.complete(&k) {
 		return nil, m.notFound(ctx, word, r)
 	}
@@ -272,7 +272,7 @@ func (m *machine) process(ctx context.Context, word string, r reference) (*Found
 
 // namespace finds a namespace by the name or path of its file.
 func (m *machine) namespace(ctx context.Context, word string, r reference) (*Found, error) {
-	k := &known{Found: Found{Engine: Path, Name: r.name, path: r.name}}
+	k := &candidate{Found: Found{Engine: Path, Name: r.name, path: r.name}}
 	if r.engine == Named {
 		if strings.ContainsRune(r.name, '/') { // ip-netns(8) creates no such names, and the path would lead elsewhere
 			return nil, m.notFound(ctx, word, r)
@@ -295,7 +295,7 @@ func (m *machine) namespace(ctx context.Context, word string, r reference) (*Fou
 }
 
 // opens checks that the file of a namespace can be opened, and records its inode.
-func (k *known) opens() error {
+func (k *candidate) opens() error {
 	ns, err := k.NS()
 	if err != nil {
 		return err
@@ -311,7 +311,7 @@ const notTheirs = "its engine names a process in another user's network"
 
 // complete fills in what /proc has about a container's first process. It returns false if
 // the process has ended, or if the engine's user has no control over its network.
-func (m *machine) complete(k *known) bool {
+func (m *machine) complete(k *candidate) bool {
 	s, err := readStat(m.procDir(), k.PID)
 	if err != nil || s.dead() {
 		return false
@@ -346,7 +346,7 @@ func (m *machine) notFound(ctx context.Context, word string, r reference, unaske
 			e.Unasked = append(e.Unasked, u)
 		}
 	}
-	for _, k := range s.known {
+	for _, k := range s.candidates {
 		if r.engine == "" || r.engine == k.Engine || r.engine == Process || r.engine == Path {
 			e.known = append(e.known, &k.Found)
 		}

@@ -246,7 +246,7 @@ func TestAll(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, k := range s.known {
+	for _, k := range s.candidates {
 		if k.running() {
 			got = append(got, k.Ref()+" "+strings.Join(k.SharesWith, " "))
 		}
@@ -405,7 +405,7 @@ func TestDeadSource(t *testing.T) {
 
 type hanging chan struct{}
 
-func (h hanging) search(context.Context, string) ([]*known, error) { <-h; return nil, nil }
+func (h hanging) search(context.Context, string) ([]*candidate, error) { <-h; return nil, nil }
 
 // east is the directory of the context "east": printf east | sha256sum
 const east = "6bdb262b0201799aefb0ae4116c6fb88f549425e30cd85a7f75a06be246751cf"

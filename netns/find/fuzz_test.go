@@ -36,8 +36,8 @@ func FuzzProc(f *testing.F) {
 			parsePasswd(text)
 			r := parse(text)
 			for _, foreign := range []bool{false, true} {
-				k := known{Found: Found{Engine: Docker, Name: "web", ID: "abcdef", Space: "alice"}, foreign: foreign}
-				if fit := k.fit(r); foreign && fit != noFit && !strings.HasPrefix(r.name, "alice/") {
+				k := candidate{Found: Found{Engine: Docker, Name: "web", ID: "abcdef", Space: "alice"}, foreign: foreign}
+				if fit := k.match(r); foreign && fit != noMatch && !strings.HasPrefix(r.name, "alice/") {
 					t.Errorf("%q is another user's container", text)
 				}
 			}
@@ -74,10 +74,10 @@ func FuzzEngine(f *testing.F) {
 				t.Errorf("%d %q: %+v", code, body, k)
 			}
 		}
-		s := &survey{known: all}
+		s := &survey{candidates: all}
 		s.tidy()
 		s.choose("web", parse("web"), 0)
-		for _, k := range s.known {
+		for _, k := range s.candidates {
 			_ = k.Ref() + k.String()
 		}
 		listNames(context.Background(), answers{code, body}, "x", "", "")

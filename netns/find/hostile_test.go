@@ -127,7 +127,7 @@ func TestSocketLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refs []string
-	for _, k := range s.known {
+	for _, k := range s.candidates {
 		refs = append(refs, k.Ref())
 	}
 	if strings.Join(refs, " ") != "docker:web" {
@@ -219,8 +219,8 @@ func TestLongNames(t *testing.T) {
 	tr.conmon(20, 0, id("ab"), strings.Repeat("x", 1<<20), 120)
 	tr.conmon(22, 0, id("ae"), "web", 122)
 	s, err := tr.survey(t.Context())
-	if err != nil || len(s.known) != 1 || s.known[0].Name != "web" {
-		t.Errorf("%d known, %v", len(s.known), err)
+	if err != nil || len(s.candidates) != 1 || s.candidates[0].Name != "web" {
+		t.Errorf("%d known, %v", len(s.candidates), err)
 	}
 }
 
@@ -236,12 +236,12 @@ func TestTidyKeepsRoots(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range s.known {
+	for _, k := range s.candidates {
 		if k.Engine == Containerd && k.running() {
 			return
 		}
 	}
-	t.Errorf("root's container is not listed: %v", s.known)
+	t.Errorf("root's container is not listed: %v", s.candidates)
 }
 
 // What a user puts in place of a file is not opened unless it is a regular file of the
@@ -275,7 +275,7 @@ func TestUsersFiles(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for _, k := range s.known {
+			for _, k := range s.candidates {
 				t.Errorf("%s was read from a file of root's", k)
 			}
 		})

@@ -12,13 +12,13 @@ import (
 // listening sends each call into a channel.
 func listening(t *testing.T, m *machine) <-chan struct{} {
 	t.Helper()
-	told := make(chan struct{}, 1)
+	changes := make(chan struct{}, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error)
 	go func() {
 		ended <- m.listen(ctx, func() {
 			select {
-			case told <- struct{}{}:
+			case changes <- struct{}{}:
 			default:
 			}
 		})
@@ -29,7 +29,7 @@ func listening(t *testing.T, m *machine) <-chan struct{} {
 			t.Error(err)
 		}
 	})
-	return told
+	return changes
 }
 
 // tells waits for a call, and then until there are no more.
@@ -57,8 +57,8 @@ func TestListen(t *testing.T) {
 	if err := os.MkdirAll(tr.path("/srv"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	told := listening(t, tr.machine)
-	tells(t, told, "that it listens", time.Second)
+	changes := listening(t, tr.machine)
+	tells(t, changes, "that it listens", time.Second)
 	events, end := make(chan string), make(chan struct{})
 	tr.serve("/srv/d.sock", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/events" {
@@ -78,11 +78,11 @@ func TestListen(t *testing.T) {
 			}
 		}
 	}))
-	tells(t, told, "that the engine is there", listenAgain/2) // by its socket
+	tells(t, changes, "that the engine is there", listenAgain/2) // by its socket
 	events <- `{"Type":"container","Action":"start"}`
-	tells(t, told, "that a container began", time.Second)
+	tells(t, changes, "that a container began", time.Second)
 	end <- struct{}{}
-	tells(t, told, "that the engine is there again", 2*listenAgain)
+	tells(t, changes, "that the engine is there again", 2*listenAgain)
 }
 
 // Listen reports new entries in the directories of containers, however deep they are.
@@ -96,32 +96,32 @@ func TestListenDirs(t *testing.T) {
 		t.Run(path, func(t *testing.T) {
 			tr := newTree(t)
 			tr.write("/run/user/1500/bus", "")
-			told := listening(t, tr.machine)
-			tells(t, told, "that it listens", time.Second)
+			changes := listening(t, tr.machine)
+			tells(t, changes, "that it listens", time.Second)
 			tr.write(path, "42")
-			tells(t, told, "that something began", time.Second)
+			tells(t, changes, "that something began", time.Second)
 			if err := os.Remove(tr.path(path)); err != nil {
 				t.Fatal(err)
 			}
-			tells(t, told, "that it ended", time.Second)
+			tells(t, changes, "that it ended", time.Second)
 			if err := os.RemoveAll(filepath.Dir(tr.path(path))); err != nil {
 				t.Fatal(err)
 			}
 			select { // the removal of the directory may be reported, too
-			case <-told:
+			case <-changes:
 			case <-time.After(20 * time.Millisecond):
 			}
 			tr.write(path, "43")
-			tells(t, told, "that it began again", time.Second)
+			tells(t, changes, "that it began again", time.Second)
 		})
 	}
 	t.Run("of a monitor", func(t *testing.T) {
 		tr := newTree(t)
 		tr.proc(40, proc{comm: "conmon", args: []string{"conmon", "-c", "cafe01", "-p", "/srv/cafe01/pidfile"}})
 		tr.write("/srv/cafe01/pidfile", "41")
-		told := listening(t, tr.machine)
-		tells(t, told, "that it listens", time.Second)
+		changes := listening(t, tr.machine)
+		tells(t, changes, "that it listens", time.Second)
 		tr.write("/srv/cafe01/pidfile.new", "42")
-		tells(t, told, "that something began", time.Second)
+		tells(t, changes, "that something began", time.Second)
 	})
 }

@@ -43,12 +43,12 @@ func (l lxc) homes() []lxcHome {
 	return all
 }
 
-func (l lxc) search(context.Context, string) ([]*known, error) {
+func (l lxc) search(context.Context, string) ([]*candidate, error) {
 	watching, err := l.ms.called(l.scope, lxcNames...)
 	if err != nil {
 		return nil, err
 	}
-	var all []*known
+	var all []*candidate
 	for _, x := range watching {
 		if k := l.monitored(x); k != nil {
 			all = addMonitored(all, k)
@@ -65,8 +65,8 @@ func (l lxc) search(context.Context, string) ([]*known, error) {
 }
 
 // monitored returns the container of a monitor, or nil if it has none (lxd itself).
-func (l lxc) monitored(x monitor) *known {
-	k := &known{Found: Found{Engine: LXC, Owner: x.uid, Space: l.m.userName(x.uid)}}
+func (l lxc) monitored(x monitor) *candidate {
+	k := &candidate{Found: Found{Engine: LXC, Owner: x.uid, Space: l.m.userName(x.uid)}}
 	if title, found := strings.CutPrefix(x.args[0], "[lxc monitor] "); found {
 		dir, name, _ := strings.Cut(title, " ")
 		k.Name = name
@@ -126,7 +126,7 @@ func (m *machine) lxcGroups() []string {
 }
 
 // addGroups adds containers whose monitors have unknown names.
-func (l lxc) addGroups(all []*known) []*known {
+func (l lxc) addGroups(all []*candidate) []*candidate {
 	seen := map[int]bool{}
 	for _, k := range all {
 		seen[k.PID] = true
@@ -138,7 +138,7 @@ func (l lxc) addGroups(all []*known) []*known {
 		}
 		seen[pid] = true
 		name := strings.TrimPrefix(filepath.Base(filepath.Dir(file)), payloadGroup)
-		k := &known{Found: Found{Engine: LXC, Name: name, PID: pid}}
+		k := &candidate{Found: Found{Engine: LXC, Name: name, PID: pid}}
 		if l.m.complete(k) {
 			all = append(all, k)
 		}
@@ -169,7 +169,7 @@ func (m *machine) firstOfGroup(dir string) int {
 
 // addIdle adds containers that are not running, and reports whether LXC is installed at
 // all.
-func (l lxc) addIdle(all []*known) (_ []*known, there bool) {
+func (l lxc) addIdle(all []*candidate) (_ []*candidate, there bool) {
 	running := map[string]bool{}
 	for _, k := range all {
 		running[k.Space+"/"+k.Name] = true
@@ -181,7 +181,7 @@ func (l lxc) addIdle(all []*known) (_ []*known, there bool) {
 			if _, err := os.Stat(l.m.path(h.dir + "/" + name + "/" + h.config)); err != nil || running[h.space+"/"+name] {
 				continue
 			}
-			all = append(all, &known{Found: Found{Engine: LXC, Name: name, Space: h.space, Owner: h.owner},
+			all = append(all, &candidate{Found: Found{Engine: LXC, Name: name, Space: h.space, Owner: h.owner},
 				state: "stopped", remedy: h.start + " " + columns.Word(name)})
 		}
 	}

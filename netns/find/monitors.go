@@ -153,8 +153,8 @@ func (m *machine) families() map[int][]int {
 
 // addMonitored adds the container of a monitor. While one monitor of a container ends and
 // the next one starts, they count as one container.
-func addMonitored(all []*known, k *known) []*known {
-	i := slices.IndexFunc(all, func(o *known) bool {
+func addMonitored(all []*candidate, k *candidate) []*candidate {
+	i := slices.IndexFunc(all, func(o *candidate) bool {
 		return o.ID == k.ID && o.Name == k.Name && o.Space == k.Space && o.Owner == k.Owner && (o.state != "" || k.state != "")
 	})
 	switch {

@@ -17,12 +17,12 @@ type named struct{ m *machine }
 
 const namedDir = "/run/netns"
 
-func (n named) search(_ context.Context, word string) ([]*known, error) {
+func (n named) search(_ context.Context, word string) ([]*candidate, error) {
 	if word != "" {
 		if _, err := os.Stat(n.m.path(namedDir + "/" + word)); err != nil {
 			return nil, nil
 		}
-		return []*known{n.m.named(word)}, nil
+		return []*candidate{n.m.named(word)}, nil
 	}
 	entries, err := os.ReadDir(n.m.path(namedDir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -31,7 +31,7 @@ func (n named) search(_ context.Context, word string) ([]*known, error) {
 	if err != nil {
 		return nil, fmt.Errorf("list named namespaces: %w", err)
 	}
-	var all []*known
+	var all []*candidate
 	for _, e := range entries {
 		all = append(all, n.m.named(e.Name()))
 	}
@@ -39,8 +39,8 @@ func (n named) search(_ context.Context, word string) ([]*known, error) {
 }
 
 // named returns the namespace of this name, whether or not it exists.
-func (m *machine) named(name string) *known {
-	k := &known{Found: Found{Engine: Named, Name: name, path: m.path(namedDir + "/" + name)}}
+func (m *machine) named(name string) *candidate {
+	k := &candidate{Found: Found{Engine: Named, Name: name, path: m.path(namedDir + "/" + name)}}
 	k.Net = namespaceAt(k.path)
 	k.Host = k.Net != 0 && k.Net == m.hostNet()
 	if k.Net == 0 {

@@ -20,19 +20,19 @@ type podman struct {
 // storageDir is below /var/lib for root and below ~/.local/share for users.
 const storageDir = "containers/storage"
 
-func (p podman) search(context.Context, string) ([]*known, error) {
+func (p podman) search(context.Context, string) ([]*candidate, error) {
 	conmons, err := p.ms.called(p.scope, conmonNames...)
 	if err != nil {
 		return nil, err
 	}
 	stores := map[string]int{} // containers.json files, with the uid of their owners
-	var all []*known
+	var all []*candidate
 	for _, c := range conmons {
 		id, bundle := c.option("-c"), c.option("-b")
 		if id == "" || !filepath.IsAbs(bundle) || c.option("-u") != id {
 			continue // the monitor of another command in the container (podman exec)
 		}
-		k := &known{Found: Found{Engine: Podman, ID: id, Name: c.option("-n"),
+		k := &candidate{Found: Found{Engine: Podman, ID: id, Name: c.option("-n"),
 			Space: p.m.userName(c.uid), Owner: c.uid, PID: p.first(c, id)}}
 		if !p.m.complete(k) {
 			k.state = cmp.Or(k.state, "stopped")
@@ -83,7 +83,7 @@ func (p podman) usual(stores map[string]int) bool {
 
 // addStored adds the containers of a store that are not running, and gives the others
 // their names in the store, because a container may have been renamed.
-func (p podman) addStored(all []*known, store string, uid int) []*known {
+func (p podman) addStored(all []*candidate, store string, uid int) []*candidate {
 	var stored []struct {
 		ID    string
 		Names []string
@@ -96,10 +96,10 @@ func (p podman) addStored(all []*known, store string, uid int) []*known {
 		if len(s.Names) == 0 {
 			continue
 		}
-		i := slices.IndexFunc(all, func(k *known) bool { return k.ID == s.ID && k.Owner == uid })
+		i := slices.IndexFunc(all, func(k *candidate) bool { return k.ID == s.ID && k.Owner == uid })
 		if i < 0 {
 			i = len(all)
-			all = append(all, &known{Found: Found{Engine: Podman, ID: s.ID, Space: p.m.userName(uid), Owner: uid}, state: "stopped"})
+			all = append(all, &candidate{Found: Found{Engine: Podman, ID: s.ID, Space: p.m.userName(uid), Owner: uid}, state: "stopped"})
 		}
 		k := all[i]
 		k.Name, k.also = s.Names[0], s.Names[1:]

@@ -28,7 +28,7 @@ const containerdSocket = "/run/containerd/containerd.sock"
 type records struct{ m *machine }
 
 // search returns the containers whose ids begin with word. Some of them may have a task.
-func (r records) search(ctx context.Context, word string) ([]*known, error) {
+func (r records) search(ctx context.Context, word string) ([]*candidate, error) {
 	if _, err := os.Stat(r.m.path(containerdSocket)); err != nil {
 		return nil, errAbsent
 	}
@@ -41,7 +41,7 @@ func (r records) search(ctx context.Context, word string) ([]*known, error) {
 	return all, err
 }
 
-func (r records) list(ctx context.Context, word string) ([]*known, error) {
+func (r records) list(ctx context.Context, word string) ([]*candidate, error) {
 	engine := api{m: r.m, engine: Containerd, socket: containerdSocket}
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
 		conn, _, err := engine.dial(ctx)
@@ -54,7 +54,7 @@ func (r records) list(ctx context.Context, word string) ([]*known, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []*known
+	var all []*candidate
 	for _, space := range spaces {
 		if space == dockersSpace { // Docker reports those
 			continue
@@ -65,7 +65,7 @@ func (r records) list(ctx context.Context, word string) ([]*known, error) {
 			return nil, err
 		}
 		for _, id := range ids {
-			all = append(all, &known{Found: Found{Engine: Containerd, ID: id, Space: space}, state: "it has no task", remedy: startTask(space, id)})
+			all = append(all, &candidate{Found: Found{Engine: Containerd, ID: id, Space: space}, state: "it has no task", remedy: startTask(space, id)})
 		}
 	}
 	return all, nil

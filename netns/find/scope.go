@@ -45,7 +45,7 @@ func (s scope) engines(engine string, ms *monitors) []asking {
 // others returns the users whose engines root asks about a name: those named in front of
 // it or, for the empty name, which means everything, all who may have engines.
 func (m *machine) others(name string, ms *monitors) []int {
-	who, _, named := strings.Cut(name, "/")
+	user, _, named := strings.Cut(name, "/")
 	if m.uid != 0 || name != "" && !named {
 		return nil
 	}
@@ -59,7 +59,7 @@ func (m *machine) others(name string, ms *monitors) []int {
 	uids = append(uids, ms.owners()...)
 	slices.Sort(uids)
 	return slices.DeleteFunc(slices.Compact(uids), func(uid int) bool {
-		return uid == 0 || name != "" && m.userName(uid) != who
+		return uid == 0 || name != "" && m.userName(uid) != user
 	})
 }
 
@@ -74,14 +74,14 @@ type ofUser struct {
 	engines []asking
 }
 
-func (u ofUser) search(ctx context.Context, word string) ([]*known, error) {
+func (u ofUser) search(ctx context.Context, word string) ([]*candidate, error) {
 	select {
 	case askedAtOnce <- struct{}{}:
 		defer func() { <-askedAtOnce }()
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	var all []*known
+	var all []*candidate
 	var errs []error
 	absent := 0
 	for _, a := range u.engines {

@@ -15,7 +15,7 @@ type source interface {
 	// search returns what may match word, or everything if word is "". It may return more
 	// than asked for if that is faster. errAbsent means that the engine is not here.
 	// Results count even if there is an error.
-	search(ctx context.Context, word string) ([]*known, error)
+	search(ctx context.Context, word string) ([]*candidate, error)
 }
 
 // errAbsent means that an engine is not installed here or has never run.
@@ -30,7 +30,7 @@ type asking struct {
 // failing is a source that always fails.
 type failing struct{ err error }
 
-func (f failing) search(context.Context, string) ([]*known, error) { return nil, f.err }
+func (f failing) search(context.Context, string) ([]*candidate, error) { return nil, f.err }
 
 // sources returns all sources of an engine, or of every engine, that may know a name; ""
 // means everything.
@@ -49,9 +49,9 @@ func (m *machine) sources(engine, name string) []asking {
 
 // survey collects the answers.
 type survey struct {
-	known   []*known
-	asked   []string
-	unasked []*Unasked
+	candidates []*candidate
+	asked      []string
+	unasked    []*Unasked
 }
 
 // survey asks all sources for everything. It omits named namespaces that belong to a
@@ -62,12 +62,12 @@ func (m *machine) survey(ctx context.Context) (*survey, error) {
 		return nil, err
 	}
 	taken := map[uint64]bool{}
-	for _, k := range s.known {
+	for _, k := range s.candidates {
 		if k.Engine != Named && k.running() {
 			taken[k.Net] = k.Net != 0
 		}
 	}
-	s.known = slices.DeleteFunc(s.known, func(k *known) bool { return k.Engine == Named && taken[k.Net] })
+	s.candidates = slices.DeleteFunc(s.candidates, func(k *candidate) bool { return k.Engine == Named && taken[k.Net] })
 	return s, nil
 }
 
@@ -75,7 +75,7 @@ func (m *machine) survey(ctx context.Context) (*survey, error) {
 func (m *machine) ask(ctx context.Context, sources []asking, word string) (*survey, error) {
 	type answer struct {
 		of    int
-		known []*known
+		known []*candidate
 		err   error
 	}
 	patience := inAll * m.timeout
@@ -109,8 +109,8 @@ func (m *machine) ask(ctx context.Context, sources []asking, word string) (*surv
 	for i, a := range got {
 		s.add(sources[i].engine, a.known, a.err)
 	}
-	s.known = slices.DeleteFunc(s.known, func(k *known) bool { return max(len(k.ID), len(k.Name), len(k.Space)) > nameMax })
-	for _, k := range s.known {
+	s.candidates = slices.DeleteFunc(s.candidates, func(k *candidate) bool { return max(len(k.ID), len(k.Name), len(k.Space)) > nameMax })
+	for _, k := range s.candidates {
 		k.foreign = k.Owner != 0 && k.Owner != m.uid && !k.chosen
 	}
 	s.tidy()
@@ -137,8 +137,8 @@ func (s *survey) silent() []string {
 	return all
 }
 
-func (s *survey) add(engine string, found []*known, err error) {
-	s.known = append(s.known, found...)
+func (s *survey) add(engine string, found []*candidate, err error) {
+	s.candidates = append(s.candidates, found...)
 	switch {
 	case errors.Is(err, errAbsent):
 	case err != nil:
@@ -159,27 +159,27 @@ func (s *survey) tidy() {
 		id    string
 	}
 	ids := map[named]bool{}
-	for _, k := range s.known {
+	for _, k := range s.candidates {
 		ids[named{k.Owner, k.ID}] = ids[named{k.Owner, k.ID}] || k.Engine != Containerd
 	}
-	s.known = slices.DeleteFunc(s.known, func(k *known) bool {
+	s.candidates = slices.DeleteFunc(s.candidates, func(k *candidate) bool {
 		return k.Engine == Containerd && (ids[named{k.Owner, k.ID}] || k.Space == dockersSpace && slices.Contains(s.asked, Docker))
 	})
-	for _, k := range s.known {
+	for _, k := range s.candidates {
 		if k.running() && !k.Host {
 			k.SharesWith = s.sharing(k)
 		}
 	}
-	slices.SortStableFunc(s.known, func(a, b *known) int {
+	slices.SortStableFunc(s.candidates, func(a, b *candidate) int {
 		return cmp.Or(slices.Index(engineNames(), a.Engine)-slices.Index(engineNames(), b.Engine),
 			cmp.Compare(a.Space, b.Space), cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID))
 	})
 }
 
 // sharing returns the references of others in k's network namespace.
-func (s *survey) sharing(k *known) []string {
+func (s *survey) sharing(k *candidate) []string {
 	var others []string
-	for _, o := range s.known {
+	for _, o := range s.candidates {
 		same := k.Net != 0 && o.Net == k.Net || k.sharedID != "" && o.ID == k.sharedID
 		if o != k && o.running() && same {
 			others = append(others, o.Ref())

@@ -244,7 +244,7 @@ func TestNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, k := range s.known {
+	for _, k := range s.candidates {
 		if k.Engine == Named && k.running() {
 			t.Errorf("%s is listed", k.Ref())
 		}

@@ -16,7 +16,7 @@ import (
 // A command is cancelled when its client ends, also if the client has sent more than its
 // request.
 func TestClientGone(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	c := w.keep()
 	began, why := make(chan bool), make(chan error)
 	c.Answer = func(ctx context.Context, _ keep.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
@@ -43,7 +43,7 @@ func TestClientGone(t *testing.T) {
 
 // A keeper that is stopped waits for work that a command left to the background.
 func TestBackground(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	c := w.keep()
 	release := make(chan bool)
 	var done atomic.Bool
@@ -65,7 +65,7 @@ func TestBackground(t *testing.T) {
 // The number of clients that are served at the same time is bounded. Others run their
 // command themselves.
 func TestManyClients(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	c := w.keep()
 	release := make(chan bool)
 	c.Answer = func(context.Context, keep.Request, io.Writer, io.Writer, *sync.WaitGroup) (int, bool) {
@@ -91,7 +91,7 @@ func TestManyClients(t *testing.T) {
 
 // A client that does not read its reply delays the keeper's end only for a moment.
 func TestClientNeverReads(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	c := w.keep()
 	c.Answer = func(_ context.Context, _ keep.Request, out, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
 		out.Write(make([]byte, 16<<20)) // more than a socket holds
@@ -110,7 +110,7 @@ func TestClientNeverReads(t *testing.T) {
 
 // run runs a keeper in the namespaces of the test, which are those of its clients, until it
 // is stopped.
-func (w *world) run(c keep.Config) (stop func(), ended <-chan error) {
+func (w *fakeHost) run(c keep.Config) (stop func(), ended <-chan error) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	end := make(chan error, 1)
 	go func() { end <- keep.Run(ctx, c) }()
@@ -119,7 +119,7 @@ func (w *world) run(c keep.Config) (stop func(), ended <-chan error) {
 }
 
 // dial connects to the keeper's socket.
-func (w *world) dial() *net.UnixConn {
+func (w *fakeHost) dial() *net.UnixConn {
 	w.t.Helper()
 	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: w.store.Path("keeper.socket"), Net: "unix"})
 	must(w.t, err)
@@ -131,7 +131,7 @@ func (w *world) dial() *net.UnixConn {
 const request = `{"args":["attach"]}`
 
 // request sends a request, which the keeper begins. The client then reads answers.
-func (w *world) request() (conn *net.UnixConn, answers *bufio.Scanner) {
+func (w *fakeHost) request() (conn *net.UnixConn, answers *bufio.Scanner) {
 	w.t.Helper()
 	conn = w.dial()
 	_, err := conn.Write([]byte(request))

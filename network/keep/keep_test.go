@@ -22,7 +22,7 @@ import (
 // because its first process has ended.
 func TestRestart(t *testing.T) {
 	t.Parallel() // it waits most of the time
-	w := newWorld(t)
+	w := newFakeHost(t)
 	process := exec.Command("sleep", "1000")
 	must(t, process.Start())
 	w.start("web", process.Process.Pid)
@@ -48,7 +48,7 @@ func TestRestart(t *testing.T) {
 
 // A container is looked for when its first process ends, whatever engines report.
 func TestInitProcessEnds(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	process := exec.Command("sleep", "1000")
 	must(t, process.Start())
 	w.start("web", process.Process.Pid)
@@ -66,7 +66,7 @@ func TestInitProcessEnds(t *testing.T) {
 // A link that somebody removed is recreated at once, and after pauses if it is removed
 // again and again.
 func TestRemoved(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
 	w.keeper(w.keep())
@@ -96,7 +96,7 @@ func TestRemoved(t *testing.T) {
 
 // An engine that does not answer delays no other attachment.
 func TestStuckEngine(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	stuck := make(chan struct{})
 	for i, name := range []string{"web", "db"} {
 		w.start(name, 0)
@@ -120,7 +120,7 @@ func TestStuckEngine(t *testing.T) {
 // Unreadable files are logged once, and damaged journals reported. Other attachments are
 // kept.
 func TestUnreadable(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	for i, name := range []string{"web", "db", "cut"} {
 		w.start(name, 0)
 		w.attach(name, fmt.Sprintf("192.0.2.%d/24", 10+i))
@@ -157,7 +157,7 @@ func TestUnreadable(t *testing.T) {
 // A file that becomes unreadable while a keeper runs is logged. Once it can be read
 // again, the attachment is kept.
 func TestUnreadableMeanwhile(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
 	tell, stop := w.keeper(w.keep())
@@ -181,7 +181,7 @@ func TestUnreadableMeanwhile(t *testing.T) {
 // Addresses are announced a second time, 2 s after the first (RFC 5227 section 2.3).
 func TestAnnouncedTwice(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
+	w := newFakeHost(t)
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
 	br0, err := link.Find(w.host, "br0")
@@ -206,7 +206,7 @@ func TestAnnouncedTwice(t *testing.T) {
 
 // A keeper with UntilIdle ends when nothing is left to keep.
 func TestIdle(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
 	c := w.keep()

@@ -19,7 +19,7 @@ import (
 )
 
 // leases starts a DHCP server on br0.
-func (w *world) leases() *dhcptest.Server {
+func (w *fakeHost) leases() *dhcptest.Server {
 	w.t.Helper()
 	br0, err := link.Find(w.host, "br0")
 	must(w.t, err)
@@ -36,7 +36,7 @@ func (w *world) leases() *dhcptest.Server {
 }
 
 // due makes half of a container's lease time pass.
-func (w *world) due(name string) {
+func (w *fakeHost) due(name string) {
 	w.t.Helper()
 	s := w.status(name)
 	all, err := filepath.Glob(w.store.Path("run", "*", "leases", s.ID+".json"))
@@ -56,7 +56,7 @@ func (w *world) due(name string) {
 // meanwhile.
 func TestUnappliedSettings(t *testing.T) {
 	t.Parallel() // it waits most of the time
-	w := newWorld(t)
+	w := newFakeHost(t)
 	s := w.leases()
 	w.start("web", 0)
 	must(t, w.host.Do(func() error {

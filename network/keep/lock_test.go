@@ -13,7 +13,7 @@ import (
 
 // A state directory has one keeper. Another one waits if it is configured to.
 func TestOne(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
 	_, stop := w.keeper(w.keep())
@@ -23,7 +23,7 @@ func TestOne(t *testing.T) {
 	if s := keep.StateOf(w.store); !s.Running || s.PID != os.Getpid() {
 		t.Errorf("state %+v, want that it runs", s)
 	}
-	other := newWorld(t)
+	other := newFakeHost(t)
 	other.start("web", 0)
 	other.attach("web", "192.0.2.10/24")
 	other.keeper(other.keep())
@@ -47,7 +47,7 @@ func TestOne(t *testing.T) {
 
 // The state shows a keeper from before its process starts until it ends.
 func TestState(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
 	if s := keep.StateOf(w.store); s != (keep.State{}) {
@@ -79,7 +79,7 @@ func TestState(t *testing.T) {
 
 // Reading the state does not prevent a keeper from starting.
 func TestStateWhileStarting(t *testing.T) {
-	w := newWorld(t)
+	w := newFakeHost(t)
 	asking, done := context.WithCancel(t.Context())
 	var askers sync.WaitGroup
 	askers.Go(func() {

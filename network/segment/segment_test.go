@@ -97,10 +97,10 @@ func TestSocket(t *testing.T) {
 	buf := make([]byte, 100)
 	for _, dst := range []link.MAC{segment.Broadcast(), group, segmenttest.MAC(t, l)} {
 		must(t, from.Send(dst, []byte("hello")))
-		n, who, err := to.Receive(t.Context(), buf, time.Now().Add(10*time.Second))
+		n, sender, err := to.Receive(t.Context(), buf, time.Now().Add(10*time.Second))
 		must(t, err)
-		if string(buf[:5]) != "hello" || n < 5 || who != segmenttest.MAC(t, b.OutsideLink) {
-			t.Errorf("to %s: %q from %s", dst, buf[:n], who)
+		if string(buf[:5]) != "hello" || n < 5 || sender != segmenttest.MAC(t, b.OutsideLink) {
+			t.Errorf("to %s: %q from %s", dst, buf[:n], sender)
 		}
 	}
 	if _, _, err := from.Receive(t.Context(), buf, time.Now().Add(20*time.Millisecond)); !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -154,9 +154,9 @@ func TestForgedErrors(t *testing.T) {
 				t.Errorf("sent %d bytes: %v", sent, err)
 			}
 			for _, e := range b.ends {
-				said, err := os.ReadFile(e.file + ".log")
+				log, err := os.ReadFile(e.file + ".log")
 				must(t, err)
-				for line := range strings.Lines(string(said)) {
+				for line := range strings.Lines(string(log)) {
 					if strings.HasPrefix(line, "dead ") && !strings.Contains(line, "taken it out of use") && !strings.HasSuffix(line, "<nil>\n") || strings.HasPrefix(line, "resized") {
 						t.Errorf("%s said: %s", e.name, line)
 					}

@@ -100,7 +100,7 @@ func (j *receiver) check(t *testing.T, name string) {
 // its own.
 type intruder struct {
 	*rand.Rand
-	bed      *testbed
+	testbed  *testbed
 	path     int
 	onPath   bool      // it also replays what it has read
 	fds      [2]int    // packet sockets, by the end that they lead to
@@ -117,7 +117,7 @@ const (
 
 func newIntruder(b *testbed, path int, seed uint64, onPath bool) *intruder {
 	b.t.Helper()
-	x := &intruder{Rand: rand.New(rand.NewPCG(seed, uint64(path))), bed: b, path: path, onPath: onPath}
+	x := &intruder{Rand: rand.New(rand.NewPCG(seed, uint64(path))), testbed: b, path: path, onPath: onPath}
 	for i := range x.fds {
 		// A cable with offloads would show frames that are too big to send.
 		must(b.t, b.ends[i].link(deviceName(path)).SetOffload("uso", false))

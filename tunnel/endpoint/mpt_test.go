@@ -60,10 +60,10 @@ func (e *end) startMPT(p mptSettings) {
 		must(e.t, os.MkdirAll(filepath.Dir(filepath.Join(dir, name)), 0o700))
 		must(e.t, os.WriteFile(filepath.Join(dir, name), []byte(text), 0o700))
 	}
-	said, err := os.Create(e.file + ".log")
+	log, err := os.Create(e.file + ".log")
 	must(e.t, err)
-	defer said.Close()
-	e.proc, err = e.node.Start(lab.Command{Args: []string{"sh", "-c", `cd "$1" && exec mptsrv -d`, "sh", dir}, Stdout: said, Stderr: said})
+	defer log.Close()
+	e.proc, err = e.node.Start(lab.Command{Args: []string{"sh", "-c", `cd "$1" && exec mptsrv -d`, "sh", dir}, Stdout: log, Stderr: log})
 	must(e.t, err)
 	eventually(e.t, 5*time.Second, func() bool {
 		var sockets []byte

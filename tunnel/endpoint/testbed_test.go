@@ -164,10 +164,10 @@ func (e *end) start() {
 	must(e.t, err)
 	ourOut, theirOut, err := os.Pipe()
 	must(e.t, err)
-	said, err := os.OpenFile(e.file+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	log, err := os.OpenFile(e.file+".log", os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	must(e.t, err)
-	e.proc, err = e.node.Start(lab.Command{Args: []string{lab.Self, endArg, e.file}, Stdin: theirIn, Stdout: theirOut, Stderr: said})
-	for _, f := range []*os.File{theirIn, theirOut, said} {
+	e.proc, err = e.node.Start(lab.Command{Args: []string{lab.Self, endArg, e.file}, Stdin: theirIn, Stdout: theirOut, Stderr: log})
+	for _, f := range []*os.File{theirIn, theirOut, log} {
 		f.Close()
 	}
 	must(e.t, err)

@@ -352,31 +352,31 @@ func (discard) Deliver(Packet) {}
 func FuzzBuffer(f *testing.F) {
 	f.Add([]byte{0, 0, 1, 2, 1, 1, 1, 1, 0, 9, 4, 4})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		bed := newTestBuffer(Config{Window: 64, MaxBytes: 256})
+		buf := newTestBuffer(Config{Window: 64, MaxBytes: 256})
 		for len(b) >= 4 {
 			path, seq, before := int(b[0]&7), int(b[1])|int(b[0]>>7)<<9, int(b[2])
 			switch b[3] & 7 {
 			case 0:
-				bed.Mark(path, uint32(seq), b[2]&1 != 0)
+				buf.Mark(path, uint32(seq), b[2]&1 != 0)
 			case 1:
-				bed.Dead(path, int(b[2]&7))
+				buf.Dead(path, int(b[2]&7))
 			case 2:
-				bed.Alive(path)
+				buf.Alive(path)
 			case 3:
-				bed.Hole(path, uint32(seq), uint32(seq+before), bed.now+5*ms)
+				buf.Hole(path, uint32(seq), uint32(seq+before), buf.now+5*ms)
 			default:
-				bed.data(path, seq, before)
+				buf.data(path, seq, before)
 			}
-			bed.now += time.Duration(b[3]>>3) * ms / 4
-			bed.settle()
+			buf.now += time.Duration(b[3]>>3) * ms / 4
+			buf.settle()
 			b = b[4:]
 		}
-		if s := bed.Stats(); s.WaitingBytes > 256 || s.Waiting > 64 {
+		if s := buf.Stats(); s.WaitingBytes > 256 || s.Waiting > 64 {
 			t.Fatalf("%d packets of %d bytes wait", s.Waiting, s.WaitingBytes)
 		}
-		bed.now += time.Second
-		bed.settle()
-		if bed.Waiting() {
+		buf.now += time.Second
+		buf.settle()
+		if buf.Waiting() {
 			t.Fatal("packets wait longer than allowed")
 		}
 	})

@@ -95,9 +95,9 @@ func (x *T) child(n *lab.Node, c *net.TCPConn, args ...string) *childProc {
 
 // sum waits for the child and returns what it printed.
 func (c *childProc) sum() (string, error) {
-	said, err := io.ReadAll(c.out)
+	output, err := io.ReadAll(c.out)
 	if werr := c.Wait(); werr != nil {
-		return "", fmt.Errorf("child: %w: %s", werr, said)
+		return "", fmt.Errorf("child: %w: %s", werr, output)
 	}
-	return strings.TrimSpace(string(said)), err
+	return strings.TrimSpace(string(output)), err
 }

@@ -58,8 +58,8 @@ func SeccompTier(program string, restrict func() (int, error)) (p Path, replaced
 }
 
 // replacedSockets returns the number of replaced sockets from a helper's statistics.
-func replacedSockets(said string) int {
-	_, rest, found := strings.Cut(said, "by host sockets: ")
+func replacedSockets(output string) int {
+	_, rest, found := strings.Cut(output, "by host sockets: ")
 	var connections, listeners, clients int
 	if found {
 		fmt.Sscanf(rest, "%d connections, %d listeners, %d clients", &connections, &listeners, &clients)

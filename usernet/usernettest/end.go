@@ -92,8 +92,8 @@ func noProcesses(n *lab.Node) error {
 	if err != nil {
 		return err
 	}
-	if who := processesIn(id); len(who) > 0 {
-		return fmt.Errorf("processes left on %s: %v", n, who)
+	if pids := processesIn(id); len(pids) > 0 {
+		return fmt.Errorf("processes left on %s: %v", n, pids)
 	}
 	return nil
 }

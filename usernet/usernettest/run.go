@@ -37,8 +37,8 @@ func Cases() []Case {
 
 // families makes a case for each version of IP, and appends the version to its name:
 // "…/v4".
-func families(make func(Family) Case) []Case {
-	c4, c6 := make(V4), make(V6)
+func families(newCase func(Family) Case) []Case {
+	c4, c6 := newCase(V4), newCase(V6)
 	c4.Name += "/v4"
 	c6.Name += "/v6"
 	c6.Needs = append(slices.Clone(c6.Needs), IPv6)
@@ -55,11 +55,11 @@ const (
 )
 
 // both makes a case for each direction and version of IP.
-func both(make func(Direction, Family) Case) []Case {
+func both(newCase func(Direction, Family) Case) []Case {
 	var all []Case
 	for _, d := range []Direction{Out, In} {
 		all = append(all, families(func(f Family) Case {
-			c := make(d, f)
+			c := newCase(d, f)
 			c.Name += "/" + string(d)
 			if d == In {
 				c.Needs = append(slices.Clone(c.Needs), Inbound)

@@ -217,8 +217,8 @@ func manyServers(x *T, s *Env, f Family) {
 			_, err := client.WriteToUDPAddrPort([]byte(to.String()), to)
 			x.Must(err)
 			client.SetReadDeadline(time.Now().Add(retryAfter))
-			n, who, err := client.ReadFromUDPAddrPort(buf)
-			from = netip.AddrPortFrom(who.Addr().Unmap(), who.Port())
+			n, sender, err := client.ReadFromUDPAddrPort(buf)
+			from = netip.AddrPortFrom(sender.Addr().Unmap(), sender.Port())
 			if err == nil && string(buf[:n]) != from.String() {
 				x.Fatalf("%s answered the datagram to %s", from, buf[:n])
 			}

@@ -24,8 +24,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// world is a host with containers that tests start and stop.
-type world struct {
+// fakeHost is a host with containers that tests start and stop.
+type fakeHost struct {
 	t     *testing.T
 	host  *netns.NS
 	store *attach.Store
@@ -39,10 +39,10 @@ type world struct {
 	log     []string
 }
 
-func newWorld(t *testing.T) *world {
+func newFakeHost(t *testing.T) *fakeHost {
 	t.Helper()
 	lab.Need(t)
-	w := &world{t: t, tell: make(chan func(), 8), running: map[string]*netns.NS{}, pids: map[string]int{}, stuck: map[string]chan struct{}{}}
+	w := &fakeHost{t: t, tell: make(chan func(), 8), running: map[string]*netns.NS{}, pids: map[string]int{}, stuck: map[string]chan struct{}{}}
 	w.host = w.namespace("host")
 	_, err := link.Create(w.host, link.BridgeSpec{Attrs: link.Attrs{Name: "br0"}}, link.Target{})
 	must(t, err)
@@ -54,7 +54,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-func (w *world) namespace(name string) *netns.NS {
+func (w *fakeHost) namespace(name string) *netns.NS {
 	w.t.Helper()
 	ns, err := netns.New(name)
 	must(w.t, err)
@@ -63,21 +63,21 @@ func (w *world) namespace(name string) *netns.NS {
 }
 
 // start starts a container. pid is 0 for one without a process.
-func (w *world) start(name string, pid int) {
+func (w *fakeHost) start(name string, pid int) {
 	ns := w.namespace(name)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running[name], w.pids[name] = ns, pid
 }
 
-func (w *world) stop(name string) {
+func (w *fakeHost) stop(name string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.running[name].Close()
 	delete(w.running, name)
 }
 
-func (w *world) find(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+func (w *fakeHost) find(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
 	name := strings.TrimPrefix(ref, "docker:")
 	w.mu.Lock()
 	stuck := w.stuck[name]
@@ -96,9 +96,9 @@ func (w *world) find(_ context.Context, ref string) (attach.Container, *netns.NS
 	return attach.Container{Ref: ref, Engine: "docker", Name: name, PID: w.pids[name], Path: ns.Path()}, own, err
 }
 
-func (w *world) config() attach.Config { return attach.Config{Store: w.store, Find: w.find} }
+func (w *fakeHost) config() attach.Config { return attach.Config{Store: w.store, Find: w.find} }
 
-func (w *world) attach(name, ip string) {
+func (w *fakeHost) attach(name, ip string) {
 	w.t.Helper()
 	must(w.t, w.host.Do(func() error {
 		_, err := attach.Attach(w.t.Context(), w.config(), name, attach.Spec{
@@ -107,7 +107,7 @@ func (w *world) attach(name, ip string) {
 	}))
 }
 
-func (w *world) keep() keep.Config {
+func (w *fakeHost) keep() keep.Config {
 	return keep.Config{Attach: w.config(),
 		Log: func(format string, args ...any) {
 			w.mu.Lock()
@@ -122,7 +122,7 @@ func (w *world) keep() keep.Config {
 }
 
 // keeper runs a keeper until the test ends or stop is called.
-func (w *world) keeper(c keep.Config) (tell func(), stop func() error) {
+func (w *fakeHost) keeper(c keep.Config) (tell func(), stop func() error) {
 	w.t.Helper()
 	ctx, cancel := context.WithCancel(w.t.Context())
 	ended := make(chan error, 1)
@@ -141,7 +141,7 @@ func (w *world) keeper(c keep.Config) (tell func(), stop func() error) {
 	return tell, stop
 }
 
-func (w *world) status(name string) attach.Status {
+func (w *fakeHost) status(name string) attach.Status {
 	w.t.Helper()
 	var all []attach.Status
 	must(w.t, w.host.Do(func() error {
@@ -157,12 +157,12 @@ func (w *world) status(name string) attach.Status {
 }
 
 // attached waits until a container has its link, and returns how long that took.
-func (w *world) attached(name string, within time.Duration) time.Duration {
+func (w *fakeHost) attached(name string, within time.Duration) time.Duration {
 	w.t.Helper()
 	return w.eventually(name+" is attached", within, func() bool { return w.status(name).State == attach.Attached })
 }
 
-func (w *world) eventually(condition string, within time.Duration, f func() bool) time.Duration {
+func (w *fakeHost) eventually(condition string, within time.Duration, f func() bool) time.Duration {
 	w.t.Helper()
 	began := time.Now()
 	for !f() {
