@@ -279,11 +279,17 @@ func TestOverrideErrors(t *testing.T) {
 		{"too short", Override{Duration: time.Nanosecond}, "duration 1ns of tcp: want 10ms…24h0m0s"},
 		{"negative repeat", Override{Repeat: -1}, "repeat -1: want 1…10000 blocks"},
 		{"no links to shape", Override{LinkRate: "1G"}, "link rate 1G applies to nothing: no network here is measured over a switch or links"},
+		{"no links to count", Override{Links: []int{4, 8}}, "links 4 8: none of the networks here is measured over several links"},
+		{"no network with the factor", Override{Factors: map[string][]string{"variant": {"loss"}}}, "factor variant: none of the networks here has it"},
 		{"bad link rate", Override{LinkRate: "1X"}, `link rate "1X": want a number above 0 in bit/s, with an optional k, M, G or T`},
 		{"MTU too small", Override{Networks: []string{"veth"}, MTU: []int{12}}, "mtu 12: want 576…65535 bytes, or 0 for the kernel's default"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			err := load(t, "quick").Override(tt.o).Validate()
+			o := load(t, "quick").Override(tt.o)
+			err := o.Validate()
+			if err == nil {
+				err = tt.o.ValidateUse(o)
+			}
 			var e *Error
 			if !errors.As(err, &e) || e.Error() != tt.want {
 				t.Errorf("got  %v\nwant %s", err, tt.want)

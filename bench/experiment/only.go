@@ -155,6 +155,7 @@ func (o Only) validate(jobs []Job) error {
 			for _, a := range all {
 				names = append(names, a.name)
 			}
+			slices.Sort(names)
 			return unknownInOnly(path, "axis", name, names)
 		}
 		if len(o[name]) == 0 {

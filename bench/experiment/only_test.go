@@ -77,7 +77,7 @@ func TestOnlyMatches(t *testing.T) {
 
 func TestOnlyErrors(t *testing.T) {
 	for _, tt := range []struct{ only, want, hint string }{
-		{"netwrok=veth", `only: unknown axis "netwrok"; this experiment has network, work, topology, `, `did you mean "network"?`},
+		{"netwrok=veth", `only: unknown axis "netwrok"; this experiment has congestion, direction, engine, links, message_bytes, mtu, network, `, `did you mean "network"?`},
 		{"network=vteh", `only: unknown network "vteh"; this experiment has bridge, veth`, `did you mean "veth"?`},
 		{"network=veth|macvlan-bridge", `only: unknown network "macvlan-bridge"; this experiment has bridge, veth`, ""},
 		{"mtu=1500", `only: unknown mtu "1500"; this experiment has 9000, default`, ""},

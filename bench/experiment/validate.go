@@ -264,3 +264,18 @@ func (e Experiment) validateJobs() error {
 	}
 	return e.Only.validate(jobs)
 }
+
+// ValidateUse returns an *Error for numbers of links, and for factors, that no job of the
+// overridden experiment e has.
+func (o Override) ValidateUse(e Experiment) error {
+	jobs := e.Jobs()
+	if len(o.Links) > 0 && !slices.ContainsFunc(jobs, func(j Job) bool { return j.Cell.Links > 0 }) {
+		return invalid("$.links", "links %s: none of the networks here is measured over several links", strings.Trim(fmt.Sprint(o.Links), "[]"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(o.Factors)) {
+		if !slices.ContainsFunc(jobs, func(j Job) bool { return j.Cell.Factors[name] != "" }) {
+			return invalid("$.factors."+name, "factor %s: none of the networks here has it", name)
+		}
+	}
+	return nil
+}

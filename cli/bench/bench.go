@@ -125,6 +125,9 @@ func (f *flags) load(cmd *cobra.Command, preset string) (experiment.Experiment, 
 	if err := e.Validate(); err != nil {
 		return e, nameFlag(cmd, err)
 	}
+	if err := f.Override.ValidateUse(e); err != nil {
+		return e, nameFlag(cmd, err)
+	}
 	return e, findEngines(e)
 }
 
