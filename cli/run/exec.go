@@ -61,7 +61,7 @@ func (f *flags) run(ctx context.Context, args []string, stderr io.Writer) error 
 	if f.verbose {
 		cfg.OnRefused = r.events.refused
 	}
-	capture, err := f.openCapture()
+	capture, err := f.openCapture(cfg.Log)
 	if err != nil {
 		return err
 	}
