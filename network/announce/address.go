@@ -12,6 +12,7 @@ import (
 	"cleat/network/segment"
 	"cleat/packet"
 
+	"golang.org/x/net/bpf"
 	"golang.org/x/sys/unix"
 )
 
@@ -96,7 +97,6 @@ func (a *announcer) canReassignMAC() bool {
 	return false
 }
 
-// send announces one address.
 func (a *announcer) send(addr netip.Addr) error {
 	if addr.Is4() {
 		s, err := openOnce(&a.v4, a.at, unix.ETH_P_ARP)
@@ -109,21 +109,21 @@ func (a *announcer) send(addr netip.Addr) error {
 	if err != nil {
 		return err
 	}
-	m := ndAnnouncement(a.info.MAC, addr, router)
-	if sendICMP(a.at, addr, allNodes(), m[packet.IPBytes(addr):]) == nil {
+	m, allNodes := ndAnnouncement(a.info.MAC, addr, router), netip.IPv6LinkLocalAllNodes()
+	if sendICMP(a.at, addr, allNodes, m[packet.IPBytes(addr):]) == nil {
 		return nil
 	}
 	s, err := openOnce(&a.v6, a.at, unix.ETH_P_IPV6)
 	if err != nil {
 		return err
 	}
-	return s.Send(groupMAC(allNodes()), m)
+	return s.Send(groupMAC(allNodes), m)
 }
 
 // openOnce returns *s, which it opens if it is nil. The socket receives nothing.
 func openOnce(s **segment.Socket, l segment.Link, etherType uint16) (_ *segment.Socket, err error) {
 	if *s == nil {
-		*s, err = segment.Open(l, etherType, dropAll())
+		*s, err = segment.Open(l, etherType, []bpf.Instruction{bpf.RetConstant{Val: 0}})
 	}
 	return *s, err
 }

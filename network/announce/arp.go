@@ -18,7 +18,6 @@ const (
 	arpReply   = 2
 )
 
-// arp is an ARP packet for IPv4 over Ethernet.
 type arp struct {
 	op        uint16
 	senderMAC link.MAC

@@ -97,14 +97,6 @@ type query struct {
 	nonce nonce
 }
 
-// packet returns the probe and its destination.
-func (q query) packet() (link.MAC, []byte) {
-	if q.addr.Is4() {
-		return segment.Broadcast(), arpProbe(q.mac, q.addr)
-	}
-	return groupMAC(solicitedNode(q.addr)), ndProbe(q.addr, q.nonce)
-}
-
 // conflictIn returns the conflict that a received packet shows; nil if it shows none.
 func (q query) conflictIn(b []byte, from link.MAC) *Conflict {
 	if q.addr.Is4() {
@@ -171,18 +163,18 @@ func probe(ctx context.Context, l segment.Link, info segment.Info, q query, t Ti
 		receivers.Wait()
 		closeAll(sockets)
 	}()
-	to, p := q.packet()
+	to, p := segment.Broadcast(), arpProbe(q.mac, q.addr)
+	if q.addr.Is6() {
+		to, p = groupMAC(solicitedNode(q.addr)), ndProbe(q.addr, q.nonce)
+	}
 	pauses := t.pauses(rand.Float64)
 	for i, d := range pauses {
-		timer := time.NewTimer(d)
 		select {
 		case a := <-answers:
-			timer.Stop()
 			return a.conflict, a.err
 		case <-ctx.Done():
-			timer.Stop()
 			return nil, ctx.Err()
-		case <-timer.C:
+		case <-time.After(d):
 		}
 		if i == len(pauses)-1 {
 			break // that was the wait for answers to the last probe
@@ -200,7 +192,6 @@ type answer struct {
 	err      error
 }
 
-// receive receives packets until one shows a conflict or ctx ends.
 func (q query) receive(ctx context.Context, s *segment.Socket) answer {
 	buf := make([]byte, 1500)
 	for {
@@ -240,7 +231,7 @@ func listen(l segment.Link, info segment.Info, addr netip.Addr) (sockets []*segm
 		if addr.Is4() {
 			continue
 		}
-		for _, group := range []netip.Addr{allNodes(), solicitedNode(addr)} {
+		for _, group := range []netip.Addr{netip.IPv6LinkLocalAllNodes(), solicitedNode(addr)} {
 			if err := s.Join(groupMAC(group)); err != nil {
 				return sockets, err
 			}

@@ -36,8 +36,8 @@ func TestCheck(t *testing.T) {
 			taken.each(func(p netip.Prefix) { segmenttest.Must(t, b.OutsideLink.AddAddr(p)) })
 			l := b.Container(t, "web", spec)
 			whose := segmenttest.MAC(t, b.OutsideLink)
-			taken.each(func(p netip.Prefix) { wantConflict(t, segment.Of(l, b.Uplink), p, whose) })
-			free.each(func(p netip.Prefix) { wantNoConflict(t, segment.Of(l, b.Uplink), p) })
+			taken.each(func(p netip.Prefix) { wantConflict(t, segmenttest.At(l, b.Uplink), p, whose) })
+			free.each(func(p netip.Prefix) { wantNoConflict(t, segmenttest.At(l, b.Uplink), p) })
 		})
 	}
 }
@@ -48,8 +48,8 @@ func TestCheckVeth(t *testing.T) {
 	taken := address("9")
 	taken.each(func(p netip.Prefix) { segmenttest.Must(t, b.OutsideLink.AddAddr(p)) })
 	l := b.Plug(t, segmenttest.NewNS(t, "web"), "web", link.MAC{})
-	taken.each(func(p netip.Prefix) { wantConflict(t, segment.Of(l, nil), p, segmenttest.MAC(t, b.OutsideLink)) })
-	address("10").each(func(p netip.Prefix) { wantNoConflict(t, segment.Of(l, nil), p) })
+	taken.each(func(p netip.Prefix) { wantConflict(t, segmenttest.At(l, nil), p, segmenttest.MAC(t, b.OutsideLink)) })
+	address("10").each(func(p netip.Prefix) { wantNoConflict(t, segmenttest.At(l, nil), p) })
 }
 
 // A container asks in VLAN 7 for an address of a machine in it, and for one of a machine
@@ -63,8 +63,8 @@ func TestCheckVLAN(t *testing.T) {
 	inside, outside := address("9"), address("10")
 	inside.each(func(p netip.Prefix) { segmenttest.Must(t, tagged.AddAddr(p)) })
 	outside.each(func(p netip.Prefix) { segmenttest.Must(t, b.Uplink.AddAddr(p)) })
-	inside.each(func(p netip.Prefix) { wantConflict(t, segment.Of(l, b.Uplink), p, segmenttest.MAC(t, tagged)) })
-	outside.each(func(p netip.Prefix) { wantNoConflict(t, segment.Of(l, b.Uplink), p) })
+	inside.each(func(p netip.Prefix) { wantConflict(t, segmenttest.At(l, b.Uplink), p, segmenttest.MAC(t, tagged)) })
+	outside.each(func(p netip.Prefix) { wantNoConflict(t, segmenttest.At(l, b.Uplink), p) })
 }
 
 // A container asks for the address of another one on the same parent, which on ipvlan has
@@ -77,11 +77,11 @@ func TestCheckSibling(t *testing.T) {
 			l := b.Container(t, "web", kinds[name])
 			taken := address("9")
 			taken.each(func(p netip.Prefix) { segmenttest.Must(t, sibling.AddAddr(p)) })
-			taken.each(func(p netip.Prefix) { wantConflict(t, segment.Of(l, b.Uplink), p, segmenttest.MAC(t, sibling)) })
+			taken.each(func(p netip.Prefix) { wantConflict(t, segmenttest.At(l, b.Uplink), p, segmenttest.MAC(t, sibling)) })
 			// The link's own address is no conflict.
 			address("10").each(func(p netip.Prefix) {
 				segmenttest.Must(t, l.AddAddr(p))
-				wantNoConflict(t, segment.Of(l, b.Uplink), p)
+				wantNoConflict(t, segmenttest.At(l, b.Uplink), p)
 			})
 		})
 	}
@@ -97,7 +97,7 @@ func TestCheckParent(t *testing.T) {
 			taken.each(func(p netip.Prefix) { segmenttest.Must(t, b.Uplink.AddAddr(p)) })
 			l := b.Container(t, "web", kinds[name])
 			taken.each(func(p netip.Prefix) {
-				v, err := announce.Check(t.Context(), segment.Of(l, b.Uplink), p.Addr(), announce.Fast())
+				v, err := announce.Check(t.Context(), segmenttest.At(l, b.Uplink), p.Addr(), announce.Fast())
 				segmenttest.Must(t, err)
 				if v.Conflict == nil || v.Conflict.Parent != "eth0" || v.Conflict.MAC != segmenttest.MAC(t, b.Uplink) {
 					t.Errorf("%s: %+v", p, v)
@@ -111,7 +111,7 @@ func TestCheckParent(t *testing.T) {
 func TestCheckIPvlanWithoutParent(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.IPvlan())
-	if v, err := announce.Check(t.Context(), segment.Of(l, nil), address("9").v4.Addr(), announce.Fast()); !errors.Is(err, announce.ErrParentUnknown) {
+	if v, err := announce.Check(t.Context(), segmenttest.At(l, nil), address("9").v4.Addr(), announce.Fast()); !errors.Is(err, announce.ErrParentUnknown) {
 		t.Errorf("got %+v, %v", v, err)
 	}
 }
@@ -125,7 +125,7 @@ func TestCheckSimultaneous(t *testing.T) {
 		results := make(chan announce.Result, 2)
 		for _, l := range []*link.Link{one, two} {
 			go func() {
-				v, err := announce.Check(t.Context(), segment.Of(l, b.Uplink), p.Addr(), announce.Timing{Probes: 20, MinInterval: 50 * time.Millisecond, LastWait: time.Second})
+				v, err := announce.Check(t.Context(), segmenttest.At(l, b.Uplink), p.Addr(), announce.Timing{Probes: 20, MinInterval: 50 * time.Millisecond, LastWait: time.Second})
 				if err != nil {
 					t.Error(err)
 				}
@@ -147,7 +147,7 @@ func TestCheckAfterDAD(t *testing.T) {
 	addTentative(t, l, p)
 	segmenttest.Eventually(t, "the kernel finds the duplicate", func() bool { return flagsOf(t, l, p.Addr())&ifaFailed != 0 })
 	segmenttest.Must(t, b.OutsideLink.Down())
-	v, err := announce.Check(t.Context(), segment.Of(l, b.Uplink), p.Addr(), announce.Fast())
+	v, err := announce.Check(t.Context(), segmenttest.At(l, b.Uplink), p.Addr(), announce.Fast())
 	if err != nil || v.Conflict == nil || v.Conflict.MAC != (link.MAC{}) {
 		t.Errorf("%v, %v", v.Conflict, err)
 	}
@@ -162,7 +162,7 @@ func TestCheckCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan error, 1)
 	go func() {
-		_, err := announce.Check(ctx, segment.Of(l, b.Uplink), address("10").v4.Addr(), announce.Timing{InitialDelay: time.Hour, Probes: 1, LastWait: time.Hour})
+		_, err := announce.Check(ctx, segmenttest.At(l, b.Uplink), address("10").v4.Addr(), announce.Timing{InitialDelay: time.Hour, Probes: 1, LastWait: time.Hour})
 		done <- err
 	}()
 	cancel()

@@ -19,7 +19,6 @@ type dadState struct {
 	failed    bool // detection has found a duplicate
 }
 
-// dadStateOf returns the state of an address on a link.
 func dadStateOf(l segment.Link, addr netip.Addr) (dadState, error) {
 	flags, there, err := segment.Address(l, addr)
 	failed := flags&unix.IFA_F_DADFAILED != 0
@@ -45,8 +44,10 @@ func waitForDAD(ctx context.Context, l segment.Link, addr netip.Addr) (dadState,
 		if time.Now().After(end) {
 			return s, fmt.Errorf("duplicate address detection for %s did not end within %s: is the other end of link %d in %s up?", addr, dadTimeout, l.Index, l.NS)
 		}
-		if err := pause(ctx, dadPoll); err != nil {
-			return s, err
+		select {
+		case <-ctx.Done():
+			return s, ctx.Err()
+		case <-time.After(dadPoll):
 		}
 	}
 }

@@ -57,7 +57,7 @@
 //
 // To give the link eth0 of a container an address that nobody else has, and announce it:
 //
-//	at := segment.Of(eth0, parent)
+//	at := segment.Link{NS: eth0.NS(), Index: eth0.Index()}
 //	r, err := announce.Check(ctx, at, prefix.Addr(), announce.Fast())
 //	if err != nil {
 //		return err

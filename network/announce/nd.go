@@ -6,6 +6,8 @@ import (
 
 	"cleat/link"
 	"cleat/packet"
+
+	"golang.org/x/net/bpf"
 )
 
 // Message and option types of neighbour discovery (RFC 4861 sections 4.3, 4.4 and 4.6.1,
@@ -33,9 +35,6 @@ const (
 // nonce distinguishes our own solicitation, if it comes back, from others (RFC 7527).
 type nonce [ndNonceBytes]byte
 
-// allNodes returns the group that receives unsolicited advertisements.
-func allNodes() netip.Addr { return netip.IPv6LinkLocalAllNodes() }
-
 // solicitedNode returns the group that the owner of addr is in (RFC 4291 section 2.7.1).
 func solicitedNode(addr netip.Addr) netip.Addr {
 	group, a := netip.MustParseAddr("ff02::1:ff00:0").As16(), addr.As16()
@@ -61,7 +60,7 @@ func ndAnnouncement(mac link.MAC, addr netip.Addr, router bool) []byte {
 	if router {
 		flags |= ndRouter
 	}
-	return ndMessage(addr, allNodes(), ndAdvertisement, flags, addr, ndOptionTargetMAC, mac)
+	return ndMessage(addr, netip.IPv6LinkLocalAllNodes(), ndAdvertisement, flags, addr, ndOptionTargetMAC, mac)
 }
 
 // ndMessage returns a packet with one option.
@@ -116,4 +115,23 @@ func parseND(b []byte) (m nd, ok bool) {
 		options = options[int(options[1])*8:]
 	}
 	return m, true
+}
+
+// neighbourDiscovery returns a filter that passes solicitations and advertisements. They
+// have no extension headers (RFC 4861 section 4).
+func neighbourDiscovery() []bpf.Instruction {
+	const (
+		nextHeader = 6  // offset in the IPv6 header
+		icmpv6     = 58 // protocol number
+		icmpType   = 40 // offset of the ICMPv6 type
+	)
+	return []bpf.Instruction{
+		bpf.LoadAbsolute{Off: nextHeader, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: icmpv6, SkipTrue: 4},
+		bpf.LoadAbsolute{Off: icmpType, Size: 1},
+		bpf.JumpIf{Cond: bpf.JumpEqual, Val: ndSolicitation, SkipTrue: 1},
+		bpf.JumpIf{Cond: bpf.JumpNotEqual, Val: ndAdvertisement, SkipTrue: 1},
+		bpf.RetConstant{Val: 1 << 16},
+		bpf.RetConstant{Val: 0},
+	}
 }

@@ -83,7 +83,7 @@ func TestConflictIn(t *testing.T) {
 		"solicitation of a sibling":        {six, false, ndProbe(six, nonce{9}), here, here},
 		"solicitation without a nonce":     {six, false, without, there, there},
 		"address resolution":               {six, false, ndMessage(other6, solicitedNode(six), ndSolicitation, 0, six, ndOptionNonce, nonce{9}), there, link.MAC{}},
-		"advertisement without a MAC":      {six, false, ndMessage(six, allNodes(), ndAdvertisement, 0, six, 200, there), there, there},
+		"advertisement without a MAC":      {six, false, ndMessage(six, netip.IPv6LinkLocalAllNodes(), ndAdvertisement, 0, six, 200, there), there, there},
 	} {
 		got := query{addr: c.addr, mac: here, own: c.ours, nonce: random}.conflictIn(c.packet, c.from)
 		switch {

@@ -24,9 +24,9 @@ func TestNoPacketSockets(t *testing.T) {
 			for _, p := range here {
 				segmenttest.Must(t, l.AddAddr(p))
 			}
-			f, err := segment.WaitReady(t.Context(), segment.Of(l, nil))
+			f, err := segment.WaitReady(t.Context(), segmenttest.At(l, nil))
 			segmenttest.Must(t, err)
-			a := announcer{at: segment.Of(l, nil), info: f}
+			a := announcer{at: segmenttest.At(l, nil), info: f}
 			defer a.close()
 			segmenttest.Must(t, a.announce(t.Context(), here))
 			if a.v4 != nil || a.v6 != nil {

@@ -1,7 +1,6 @@
 package announce
 
 import (
-	"context"
 	"net/netip"
 	"time"
 )
@@ -45,15 +44,3 @@ func (t Timing) pauses(random func() float64) []time.Duration {
 }
 
 func scale(d time.Duration, of float64) time.Duration { return time.Duration(of * float64(d)) }
-
-// pause waits for d, or until ctx ends and returns its error.
-func pause(ctx context.Context, d time.Duration) error {
-	t := time.NewTimer(d)
-	defer t.Stop()
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case <-t.C:
-		return nil
-	}
-}

@@ -36,7 +36,7 @@ func TestAnnounces(t *testing.T) {
 			}
 			heard := map[uint16]*segment.Socket{}
 			for _, proto := range []uint16{unix.ETH_P_ARP, unix.ETH_P_IPV6} {
-				s, err := segment.Open(segment.Of(ear, nil), proto, nil)
+				s, err := segment.Open(segmenttest.At(ear, nil), proto, nil)
 				must(t, err)
 				defer s.Close()
 				must(t, s.Join(link.MAC{0x33, 0x33, 0, 0, 0, 1})) // the group of all nodes, to which advertisements are sent

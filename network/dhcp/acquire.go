@@ -85,7 +85,7 @@ func Acquire(ctx context.Context, at segment.Link, c Config) (*Lease, error) {
 		}
 		var checked announce.Result
 		if c.Check != (announce.Timing{}) {
-			if checked, err = announce.Check(ctx, at, x.terms.address.Addr(), c.Check); err != nil {
+			if checked, err = announce.Check(ctx, at, x.terms.Address.Addr(), c.Check); err != nil {
 				return nil, r.wrap(err)
 			}
 		}

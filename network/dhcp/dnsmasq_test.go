@@ -15,7 +15,6 @@ import (
 	"cleat/network/announce"
 	"cleat/network/dhcp"
 	"cleat/network/dhcp/dhcptest"
-	"cleat/network/segment"
 	"cleat/network/segment/segmenttest"
 )
 
@@ -27,7 +26,7 @@ func TestDnsmasq(t *testing.T) {
 	}
 	onEthernet(t, func(t *testing.T, b *segmenttest.Network, l *link.Link) {
 		leases := dnsmasq(t, path, b.OutsideLink)
-		at := segment.Of(l, b.Uplink)
+		at := segmenttest.At(l, b.Uplink)
 		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{
 			Client: client("web"), Requested: netip.MustParseAddr("192.0.2.77"), Check: announce.Fast(),
 		})

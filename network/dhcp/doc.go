@@ -59,9 +59,9 @@
 // github.com/insomniacslk/dhcp/dhcpv4, whose own client has neither a back-off nor leases that
 // another process can take over.
 //
-// An address for eth0 of a container, on the link parent of the host, and what its keeper does:
+// An address for eth0 of a container, and what its keeper does:
 //
-//	at := segment.Of(eth0, parent)
+//	at := segment.Link{NS: eth0.NS(), Index: eth0.Index()}
 //	l, err := dhcp.Acquire(ctx, at, dhcp.Config{
 //		Client: dhcp.Client{ID: dhcp.IdentifierOf(containerID, "eth0"), HostName: "web"},
 //		Check:  announce.Fast(),

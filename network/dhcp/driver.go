@@ -25,7 +25,6 @@ type stateMachine interface {
 	observations() *Observations
 }
 
-// driver runs a state machine on a wire.
 type driver struct {
 	operation, link string // for messages
 	wire            wire
@@ -86,7 +85,6 @@ func (r *driver) drive(ctx context.Context) error {
 	return nil
 }
 
-// failure returns the error that says what was observed.
 func (r *driver) failure() error {
 	return &Error{Operation: r.operation, Link: r.link, Elapsed: r.now(), Observed: *r.sm.observations()}
 }

@@ -30,7 +30,6 @@ type Observations struct {
 	InUse       []string // addresses that others use, and who
 }
 
-// refuse records what is wrong with a message.
 func (o *Observations) refuse(m *dhcpv4.DHCPv4, reason string) {
 	appendRecent(&o.Refused, serverName(m)+": "+reason)
 }

@@ -9,30 +9,21 @@ import (
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
-// backoff is the time between two transmissions of a message. It doubles every time (RFC 2131
-// section 4.1).
-type backoff struct {
-	first time.Duration
-	max   time.Duration
-}
+// The first and the longest pause between two transmissions of a message. RFC 2131 section 4.1
+// says 4 s for "10 Mb/s Ethernet internetworks", give or take 1 s, up to 64 s. Somebody who
+// waits for a container to start on a faster network asks earlier. That does no harm to a server
+// that probes before it offers (dnsmasq: 3 s), because its offer answers all messages.
+const (
+	firstRenewPause   = 4 * time.Second
+	firstAcquirePause = time.Second
+	maxPause          = 64 * time.Second
+)
 
-// The RFC says 4 s for "10 Mb/s Ethernet internetworks", give or take 1 s, up to 64 s. Somebody
-// who waits for a container to start on a faster network asks earlier. That does no harm to a
-// server that probes before it offers (dnsmasq: 3 s), because its offer answers all messages.
-func renewBackoff() backoff   { return backoff{4 * time.Second, 64 * time.Second} }
-func acquireBackoff() backoff { return backoff{time.Second, 64 * time.Second} }
-
-// after returns the time after the n-th message, with n from 1 and random in [0, 1). It varies
-// by up to a quarter of first, so that many clients don't send in step.
-func (b backoff) after(n int, random float64) time.Duration {
-	d := b.first
-	for range n - 1 {
-		if d >= b.max {
-			break
-		}
-		d *= 2
-	}
-	return min(d, b.max) + time.Duration((random*2-1)*float64(b.first)/4)
+// backoff returns the pause after the n-th message, with n from 1 and random in [0, 1). It
+// doubles every time, and varies by up to a quarter of first, so that many clients don't send in
+// step.
+func backoff(first time.Duration, n int, random float64) time.Duration {
+	return min(first<<min(n-1, 6), maxPause) + time.Duration((random*2-1)*float64(first)/4)
 }
 
 // attempt is what the state machines have in common.
@@ -57,7 +48,7 @@ func (a *attempt) read(m *dhcpv4.DHCPv4, from link.MAC, old *Lease) (t terms, ok
 		a.observed.refuse(m, err.Error())
 		return t, false
 	}
-	t.hop = from
+	t.NextHop = from
 	return t, true
 }
 
@@ -97,7 +88,7 @@ func (x *exchange) tick(now time.Duration) *dhcpv4.DHCPv4 {
 		return nil
 	}
 	if x.phase == requesting && x.tries == maxRequests {
-		appendRecent(&x.observed.Unconfirmed, x.terms.server.String()+" offered "+x.terms.address.Addr().String()+" but did not confirm it")
+		appendRecent(&x.observed.Unconfirmed, x.terms.Server.String()+" offered "+x.terms.Address.Addr().String()+" but did not confirm it")
 		x.restart(now)
 		if now < x.sendAt {
 			return nil
@@ -105,7 +96,7 @@ func (x *exchange) tick(now time.Duration) *dhcpv4.DHCPv4 {
 	}
 	x.tries++
 	x.observed.Sent++
-	x.sendAt = now + acquireBackoff().after(x.tries, x.random())
+	x.sendAt = now + backoff(firstAcquirePause, x.tries, x.random())
 	if x.phase == selecting {
 		return x.discover(x.xid, now, x.requestedAddr)
 	}
@@ -119,7 +110,7 @@ func (x *exchange) tick(now time.Duration) *dhcpv4.DHCPv4 {
 func (x *exchange) restart(now time.Duration) {
 	x.phase, x.tries, x.xid, x.sendAt = selecting, 0, x.newXID(), now
 	if x.restarts > 0 {
-		x.sendAt += acquireBackoff().after(x.restarts, x.random())
+		x.sendAt += backoff(firstAcquirePause, x.restarts, x.random())
 	}
 	x.restarts++
 }
@@ -134,14 +125,14 @@ func (x *exchange) receive(now time.Duration, from link.MAC, m *dhcpv4.DHCPv4) {
 		if t, ok := x.readUnused(m, from); ok {
 			x.phase, x.tries, x.terms, x.sendAt = requesting, 0, t, now
 		}
-	case x.phase != requesting || serverOf(m) != x.terms.server:
+	case x.phase != requesting || serverOf(m) != x.terms.Server:
 	case kind == dhcpv4.MessageTypeNak:
 		appendRecent(&x.observed.Nak, nakReason(m))
 		x.mayBeGranted = false
 		x.restart(now)
 	case kind == dhcpv4.MessageTypeAck:
 		t, ok := x.readUnused(m, from)
-		if got, want := t.address.Addr(), x.terms.address.Addr(); ok && got != want {
+		if got, want := t.Address.Addr(), x.terms.Address.Addr(); ok && got != want {
 			x.observed.refuse(m, "confirmed "+got.String()+" instead of "+want.String())
 		} else if ok {
 			x.phase, x.terms = confirmed, t
@@ -152,8 +143,8 @@ func (x *exchange) receive(now time.Duration, from link.MAC, m *dhcpv4.DHCPv4) {
 // readUnused is read for an address that nobody else is known to use.
 func (x *exchange) readUnused(m *dhcpv4.DHCPv4, from link.MAC) (terms, bool) {
 	t, ok := x.read(m, from, nil)
-	if ok && x.inUse[t.address.Addr()] {
-		x.observed.refuse(m, t.address.Addr().String()+" again, which is in use")
+	if ok && x.inUse[t.Address.Addr()] {
+		x.observed.refuse(m, t.Address.Addr().String()+" again, which is in use")
 		ok = false
 	}
 	return t, ok
@@ -165,7 +156,7 @@ func (x *exchange) unconfirmedLease() *Lease {
 	if !x.mayBeGranted {
 		return nil
 	}
-	return &Lease{Client: x.client, Address: x.terms.address, Server: x.terms.server, NextHop: x.terms.hop}
+	return &Lease{Client: x.client, Address: x.terms.Address, Server: x.terms.Server, NextHop: x.terms.NextHop}
 }
 
 // declineInUse returns the message that declines the confirmed address, because mac uses it, and
@@ -173,7 +164,7 @@ func (x *exchange) unconfirmedLease() *Lease {
 // don't ask forever; here the whole exchange is bounded, and the address is not accepted again.
 func (x *exchange) declineInUse(now time.Duration, mac link.MAC) *dhcpv4.DHCPv4 {
 	m := x.decline(x.newXID(), &x.terms)
-	addr := x.terms.address.Addr()
+	addr := x.terms.Address.Addr()
 	x.inUse[addr], x.mayBeGranted = true, false
 	if x.requestedAddr == addr {
 		x.requestedAddr = netip.Addr{}
@@ -193,10 +184,8 @@ func (x *exchange) lease(began Stamp) *Lease {
 // set sets what was granted for a request of this time. T1 and T2 are a little earlier than the
 // server says, so that not all of its clients renew at once (RFC 2131 section 4.4.5).
 func (l *Lease) set(t terms, requested Stamp, random func() float64) {
-	*l = Lease{
-		Client: l.Client, Address: t.address, Server: t.server, Routes: t.routes,
-		DNS: t.dns, Domain: t.domain, MTU: t.mtu, NextHop: t.hop, Obtained: requested, Notes: t.notes,
-	}
+	t.Client, t.Obtained = l.Client, requested
+	*l = t.Lease
 	if t.lifetime == 0 {
 		return
 	}

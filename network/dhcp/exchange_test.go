@@ -163,7 +163,7 @@ func TestSilence(t *testing.T) {
 func TestBackoff(t *testing.T) {
 	for n, want := range []time.Duration{4, 8, 16, 32, 64, 64, 64} {
 		for chance, off := range map[float64]time.Duration{0: -1, 0.5: 0, 1: 1} {
-			if got := renewBackoff().after(n+1, chance); got != (want+off)*time.Second {
+			if got := backoff(firstRenewPause, n+1, chance); got != (want+off)*time.Second {
 				t.Errorf("after %d: %s, want %d s", n+1, got, want+off)
 			}
 		}
@@ -410,8 +410,8 @@ func TestRenewal(t *testing.T) {
 		if text := strings.Join(e.observed.Nak, ""); strings.Contains(text, "invalid") {
 			t.Errorf("%s: refused by %s", name, text)
 		}
-		if c.done && !c.nak && e.terms.hop != hop {
-			t.Errorf("%s: by %s", name, e.terms.hop)
+		if c.done && !c.nak && e.terms.NextHop != hop {
+			t.Errorf("%s: by %s", name, e.terms.NextHop)
 		}
 		if e.done() != c.done || (len(e.observed.Nak) > 0) != c.nak {
 			t.Errorf("%s: over %t, %+v", name, e.done(), e.observed)

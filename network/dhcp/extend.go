@@ -1,6 +1,7 @@
 package dhcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,15 +61,14 @@ func (l *Lease) extend(ctx context.Context, at segment.Link, server netip.Addr, 
 	if err != nil {
 		return r.wrap(err)
 	}
+	defer raw.close()
 	udp, err := l.openUDP(ctx, at, info.Name, server)
 	if err != nil {
-		raw.close()
 		return r.wrap(err)
 	}
-	w := leasedWire{raw, udp}
-	defer w.close()
+	defer udp.close()
 	e := &renewal{attempt: attempt{requester: requester{client: l.Client, mac: info.MAC}, random: rand.Float64, xid: newXID()}, lease: l}
-	r.wire, r.sm = w, e
+	r.wire, r.sm = leasedWire{raw, udp}, e
 	if err := r.drive(ctx); err != nil {
 		return err
 	}
@@ -98,7 +98,7 @@ func (e *renewal) tick(now time.Duration) *dhcpv4.DHCPv4 {
 	}
 	e.tries++
 	e.observed.Sent++
-	e.sendAt = now + renewBackoff().after(e.tries, e.random())
+	e.sendAt = now + backoff(firstRenewPause, e.tries, e.random())
 	return e.extend(e.xid, now, e.lease.Address.Addr())
 }
 
@@ -175,12 +175,13 @@ func (l *Lease) releaseRouted(ctx context.Context, at segment.Link, device strin
 	return w.flush(ctx)
 }
 
-// releaseRaw sends to where the server's last message came from.
+// releaseRaw sends to where the server's last message came from, or to all neighbours if that is
+// unknown. The link need not have the lease's address.
 func (l *Lease) releaseRaw(at segment.Link, message []byte) error {
 	w, err := openRaw(at)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	return w.sendTo(l.NextHop, l.Address.Addr(), l.Server, message)
+	return w.socket.Send(cmp.Or(l.NextHop, segment.Broadcast()), datagram(l.Address.Addr(), l.Server, message))
 }

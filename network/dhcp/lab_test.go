@@ -66,7 +66,7 @@ func onEthernet(t *testing.T, f func(t *testing.T, b *segmenttest.Network, l *li
 func TestLease(t *testing.T) {
 	onEthernet(t, func(t *testing.T, b *segmenttest.Network, l *link.Link) {
 		s := serve(t, b.OutsideLink, time.Hour, dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{5, 0x78})))
-		at := segment.Of(l, b.Uplink)
+		at := segmenttest.At(l, b.Uplink)
 		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web"), Check: announce.Fast()})
 		must(t, err)
 		if lease.Address != netip.MustParsePrefix("192.0.2.10/24") || len(lease.Routes) != 1 || lease.Routes[0].Via != dhcptest.Addr().Addr() || lease.MTU != 1400 || lease.Expires.Sub(lease.Obtained.Wall) != time.Hour {
@@ -125,7 +125,7 @@ func TestReleaseIsSent(t *testing.T) {
 	b := segmenttest.New(t)
 	s := serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
-	at := segment.Of(l, b.Uplink)
+	at := segmenttest.At(l, b.Uplink)
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
 	must(t, err)
 	must(t, l.AddAddr(lease.Address))
@@ -140,7 +140,7 @@ func TestReleaseWithoutAddress(t *testing.T) {
 	onEthernet(t, func(t *testing.T, b *segmenttest.Network, l *link.Link) {
 		s := serve(t, b.OutsideLink, time.Hour)
 		s.Do(func() { s.NoAck = true })
-		at := segment.Of(l, b.Uplink)
+		at := segmenttest.At(l, b.Uplink)
 		var kept []*dhcp.Lease
 		asked := func() int { return s.Received(dhcpv4.MessageTypeRequest) }
 		ctx, cancel := context.WithCancel(t.Context())
@@ -184,7 +184,7 @@ func TestSaveFails(t *testing.T) {
 	s := serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	full := errors.New("disk full")
-	if _, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Client: client("web"), Save: func(*dhcp.Lease) error { return full }}); !errors.Is(err, full) {
+	if _, err := dhcp.Acquire(t.Context(), segmenttest.At(l, b.Uplink), dhcp.Config{Client: client("web"), Save: func(*dhcp.Lease) error { return full }}); !errors.Is(err, full) {
 		t.Errorf("got %v", err)
 	}
 	if n := s.Received(dhcpv4.MessageTypeRequest); n != 0 {
@@ -197,7 +197,7 @@ func TestReleaseFails(t *testing.T) {
 	b := segmenttest.New(t)
 	serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
-	at := segment.Of(l, b.Uplink)
+	at := segmenttest.At(l, b.Uplink)
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
 	must(t, err)
 	must(t, l.AddAddr(lease.Address))
@@ -213,7 +213,7 @@ func TestOneMAC(t *testing.T) {
 	serve(t, b.OutsideLink, time.Hour)
 	addresses := make(chan netip.Prefix, 2)
 	for _, name := range []string{"one", "two"} {
-		at := segment.Of(b.Container(t, name, segmenttest.IPvlan()), b.Uplink)
+		at := segmenttest.At(b.Container(t, name, segmenttest.IPvlan()), b.Uplink)
 		go func() {
 			l, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client(name)})
 			if err != nil {
@@ -235,7 +235,7 @@ func TestShortLease(t *testing.T) {
 	b := segmenttest.New(t)
 	s := serve(t, b.OutsideLink, 4*time.Second)
 	l := b.Container(t, "web", segmenttest.Macvlan())
-	at := segment.Of(l, b.Uplink)
+	at := segmenttest.At(l, b.Uplink)
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
 	must(t, err)
 	must(t, l.AddAddr(lease.Address))
@@ -291,7 +291,7 @@ func TestNAK(t *testing.T) {
 	b := segmenttest.New(t)
 	s := serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
-	at := segment.Of(l, b.Uplink)
+	at := segmenttest.At(l, b.Uplink)
 	lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
 	must(t, err)
 	must(t, l.AddAddr(lease.Address))
@@ -312,7 +312,7 @@ func TestLateLink(t *testing.T) {
 	b := segmenttest.New(t)
 	serve(t, b.OutsideLink, time.Hour)
 	l := b.Container(t, "web", segmenttest.Macvlan())
-	at := segment.Of(l, b.Uplink)
+	at := segmenttest.At(l, b.Uplink)
 	port, err := link.Find(b.Switch, "host")
 	must(t, err)
 	must(t, port.Down())
@@ -337,7 +337,7 @@ func TestDecline(t *testing.T) {
 	must(t, squatter.AddAddr(netip.MustParsePrefix("192.0.2.10/24")))
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	var told []string
-	lease, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Client: client("web"), Check: announce.Fast(), Save: func(l *dhcp.Lease) error {
+	lease, err := dhcp.Acquire(t.Context(), segmenttest.At(l, b.Uplink), dhcp.Config{Client: client("web"), Check: announce.Fast(), Save: func(l *dhcp.Lease) error {
 		text := "nothing"
 		if l != nil {
 			text = fmt.Sprintf("%s %t", l.Address.Addr(), !l.Expires.IsZero())
@@ -358,7 +358,7 @@ func TestDecline(t *testing.T) {
 func TestNoServer(t *testing.T) {
 	b := segmenttest.New(t)
 	l := b.Container(t, "web", segmenttest.Macvlan())
-	at := segment.Of(l, b.Uplink)
+	at := segmenttest.At(l, b.Uplink)
 	_, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Timeout: 100 * time.Millisecond})
 	var e *dhcp.Error
 	if !errors.Is(err, dhcp.ErrNoAnswer) || !errors.As(err, &e) || e.Observed.Sent != 1 || !strings.Contains(err.Error(), "acquire lease on eth0: no DHCP server answered within ") {
@@ -378,7 +378,7 @@ func TestNoServer(t *testing.T) {
 	}
 	lo, err := link.Find(l.NS(), "lo")
 	must(t, err)
-	if _, err := dhcp.Acquire(t.Context(), segment.Of(lo, nil), dhcp.Config{}); !errors.Is(err, dhcp.ErrNotApplicable) {
+	if _, err := dhcp.Acquire(t.Context(), segmenttest.At(lo, nil), dhcp.Config{}); !errors.Is(err, dhcp.ErrNotApplicable) {
 		t.Errorf("loopback: %v", err)
 	}
 }
@@ -391,7 +391,7 @@ func TestLinkGoesDown(t *testing.T) {
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	done := make(chan error, 1)
 	go func() {
-		_, err := dhcp.Acquire(t.Context(), segment.Of(l, b.Uplink), dhcp.Config{Timeout: time.Hour})
+		_, err := dhcp.Acquire(t.Context(), segmenttest.At(l, b.Uplink), dhcp.Config{Timeout: time.Hour})
 		done <- err
 	}()
 	segmenttest.Eventually(t, "a message is sent", func() bool { return s.Received(dhcpv4.MessageTypeDiscover) > 0 })

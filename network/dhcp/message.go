@@ -15,16 +15,6 @@ import (
 // packet of 1,500 (RFC 2132 section 9.10).
 const maxMessage = 1472
 
-// parameters returns the parameters to request.
-func parameters() dhcpv4.OptionCodeList {
-	return dhcpv4.OptionCodeList{
-		dhcpv4.OptionSubnetMask, dhcpv4.OptionClasslessStaticRoute, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer,
-		dhcpv4.OptionDomainName, dhcpv4.OptionInterfaceMTU, dhcpv4.OptionIPAddressLeaseTime,
-		dhcpv4.OptionRenewTimeValue, dhcpv4.OptionRebindingTimeValue,
-	}
-}
-
-// requester builds the messages of one client.
 type requester struct {
 	client    Client
 	mac       link.MAC
@@ -45,13 +35,19 @@ func (a requester) message(kind dhcpv4.MessageType, xid dhcpv4.TransactionID, el
 	return m
 }
 
-// ask returns a message that requests parameters.
 func (a requester) ask(kind dhcpv4.MessageType, xid dhcpv4.TransactionID, elapsed time.Duration) *dhcpv4.DHCPv4 {
 	m := a.message(kind, xid, elapsed)
 	m.UpdateOption(dhcpv4.OptMaxMessageSize(maxMessage))
-	m.UpdateOption(dhcpv4.Option{Code: dhcpv4.OptionParameterRequestList, Value: parameters()})
+	m.UpdateOption(dhcpv4.OptParameterRequestList(
+		dhcpv4.OptionSubnetMask, dhcpv4.OptionClasslessStaticRoute, dhcpv4.OptionRouter, dhcpv4.OptionDomainNameServer,
+		dhcpv4.OptionDomainName, dhcpv4.OptionInterfaceMTU, dhcpv4.OptionIPAddressLeaseTime,
+		dhcpv4.OptionRenewTimeValue, dhcpv4.OptionRebindingTimeValue,
+	))
 	if a.client.HostName != "" {
 		m.UpdateOption(dhcpv4.OptHostName(a.client.HostName))
+	}
+	if a.broadcast {
+		m.SetBroadcast()
 	}
 	return m
 }
@@ -62,20 +58,14 @@ func (a requester) discover(xid dhcpv4.TransactionID, elapsed time.Duration, req
 	if requested.IsValid() {
 		m.UpdateOption(dhcpv4.OptRequestedIPAddress(requested.AsSlice()))
 	}
-	if a.broadcast {
-		m.SetBroadcast()
-	}
 	return m
 }
 
 // request accepts an offer.
 func (a requester) request(xid dhcpv4.TransactionID, elapsed time.Duration, t *terms) *dhcpv4.DHCPv4 {
 	m := a.ask(dhcpv4.MessageTypeRequest, xid, elapsed)
-	m.UpdateOption(dhcpv4.OptRequestedIPAddress(t.address.Addr().AsSlice()))
-	m.UpdateOption(dhcpv4.OptServerIdentifier(t.server.AsSlice()))
-	if a.broadcast {
-		m.SetBroadcast()
-	}
+	m.UpdateOption(dhcpv4.OptRequestedIPAddress(t.Address.Addr().AsSlice()))
+	m.UpdateOption(dhcpv4.OptServerIdentifier(t.Server.AsSlice()))
 	return m
 }
 
@@ -90,13 +80,12 @@ func (a requester) extend(xid dhcpv4.TransactionID, elapsed time.Duration, addr 
 // decline rejects an address that somebody else uses.
 func (a requester) decline(xid dhcpv4.TransactionID, t *terms) *dhcpv4.DHCPv4 {
 	m := a.message(dhcpv4.MessageTypeDecline, xid, 0)
-	m.UpdateOption(dhcpv4.OptRequestedIPAddress(t.address.Addr().AsSlice()))
-	m.UpdateOption(dhcpv4.OptServerIdentifier(t.server.AsSlice()))
+	m.UpdateOption(dhcpv4.OptRequestedIPAddress(t.Address.Addr().AsSlice()))
+	m.UpdateOption(dhcpv4.OptServerIdentifier(t.Server.AsSlice()))
 	m.UpdateOption(dhcpv4.OptMessage("the address is in use"))
 	return m
 }
 
-// release returns an address to its server.
 func (a requester) release(xid dhcpv4.TransactionID, l *Lease) *dhcpv4.DHCPv4 {
 	m := a.message(dhcpv4.MessageTypeRelease, xid, 0)
 	m.ClientIPAddr = l.Address.Addr().AsSlice()

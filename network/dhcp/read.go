@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"cleat/link"
-
 	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
@@ -43,24 +41,17 @@ const (
 
 // terms is what an offer or acknowledgement grants, validated.
 type terms struct {
-	address  netip.Prefix
-	server   netip.Addr
-	routes   []Route
-	dns      []netip.Addr
-	domain   string
-	mtu      int
-	hop      link.MAC      // sender of the frame
+	Lease                  // without the client and times
 	lifetime time.Duration // 0: unlimited
 	t1, t2   time.Duration
-	notes    []string
 }
 
 // maxNotes bounds the notes that a server can cause.
 const maxNotes = 16
 
 func (t *terms) note(format string, args ...any) {
-	if len(t.notes) < maxNotes {
-		t.notes = append(t.notes, fmt.Sprintf(format, args...))
+	if len(t.Notes) < maxNotes {
+		t.Notes = append(t.Notes, fmt.Sprintf(format, args...))
 	}
 }
 
@@ -82,7 +73,7 @@ func read(m *dhcpv4.DHCPv4, old *Lease) (terms, error) {
 
 // serverOf returns the server's identifier; the zero Addr if it is invalid.
 func serverOf(m *dhcpv4.DHCPv4) netip.Addr {
-	a, _ := parseAddr(m.Options.Get(dhcpv4.OptionServerIdentifier))
+	a, _ := netip.AddrFromSlice(m.ServerIdentifier())
 	if !isUnicast(a) {
 		return netip.Addr{}
 	}
@@ -98,12 +89,12 @@ func serverName(m *dhcpv4.DHCPv4) string {
 }
 
 func (t *terms) readServer(m *dhcpv4.DHCPv4, old *Lease) error {
-	t.server = serverOf(m)
-	if t.server.IsValid() {
+	t.Server = serverOf(m)
+	if t.Server.IsValid() {
 		return nil
 	}
 	if old != nil && !m.Options.Has(dhcpv4.OptionServerIdentifier) {
-		t.server = old.Server
+		t.Server = old.Server
 		return nil
 	}
 	return fmt.Errorf("%w: no server identifier", errInvalid)
@@ -114,7 +105,7 @@ func (t *terms) readAddress(m *dhcpv4.DHCPv4, old *Lease) error {
 	switch {
 	case !ok || !isUnicast(a) || a.IsLinkLocalUnicast(): // link-local addresses are not granted by servers (RFC 3927 section 2.8)
 		return fmt.Errorf("%w: address %s", errInvalid, m.YourIPAddr)
-	case a == t.server:
+	case a == t.Server:
 		return fmt.Errorf("%w: address %s is the server's", errInvalid, a)
 	case old != nil && a != old.Address.Addr():
 		return fmt.Errorf("%w: address %s instead of %s", errInvalid, a, old.Address.Addr())
@@ -123,14 +114,13 @@ func (t *terms) readAddress(m *dhcpv4.DHCPv4, old *Lease) error {
 	if err != nil {
 		return err
 	}
-	t.address = netip.PrefixFrom(a, bits)
-	if bits < 31 && (a == t.address.Masked().Addr() || a == lastAddr(t.address)) { // a /31 has neither (RFC 3021)
-		return fmt.Errorf("%w: address %s is the network or broadcast address", errInvalid, t.address)
+	t.Address = netip.PrefixFrom(a, bits)
+	if bits < 31 && (a == t.Address.Masked().Addr() || !t.Address.Contains(a.Next())) { // a /31 has neither (RFC 3021)
+		return fmt.Errorf("%w: address %s is the network or broadcast address", errInvalid, t.Address)
 	}
 	return nil
 }
 
-// readMask returns the prefix length of the subnet.
 func (t *terms) readMask(m *dhcpv4.DHCPv4, a netip.Addr, old *Lease) (int, error) {
 	b := m.Options.Get(dhcpv4.OptionSubnetMask)
 	switch {
@@ -166,33 +156,23 @@ func classBits(a netip.Addr) int {
 }
 
 // forever is the lease time of a lease that does not end (RFC 2131 section 3.3).
-const forever = 0xffffffff
+const forever = 0xffffffff * time.Second
 
 // readTimes reads the lease time, T1 and T2. If T1 and T2 are invalid or absent, it uses
 // the defaults of RFC 2131 section 4.4.5.
 func (t *terms) readTimes(m *dhcpv4.DHCPv4, _ *Lease) error {
-	s, ok := parseUint32(m.Options.Get(dhcpv4.OptionIPAddressLeaseTime))
-	if !ok {
+	lifetime := m.IPAddressLeaseTime(-1)
+	switch {
+	case lifetime < 0:
 		return fmt.Errorf("%w: no lease time", errInvalid)
-	}
-	if s == forever {
+	case lifetime == forever:
 		return nil
+	case lifetime < minLease:
+		return fmt.Errorf("%w: lease time of %s, want at least %s", errInvalid, lifetime, minLease)
 	}
-	t.lifetime = time.Duration(s) * time.Second
-	if t.lifetime < minLease {
-		return fmt.Errorf("%w: lease time of %s, want at least %s", errInvalid, t.lifetime, minLease)
-	}
-	t.t1, t.t2 = t.lifetime/2, t.lifetime/8*7
-	s1, ok1 := parseUint32(m.Options.Get(dhcpv4.OptionRenewTimeValue))
-	s2, ok2 := parseUint32(m.Options.Get(dhcpv4.OptionRebindingTimeValue))
-	t1, t2 := t.t1, t.t2
-	if ok1 {
-		t1 = time.Duration(s1) * time.Second
-	}
-	if ok2 {
-		t2 = time.Duration(s2) * time.Second
-	}
-	if min(t.t1, minRenew) <= t1 && t1 < t2 && t2 < t.lifetime {
+	t.lifetime, t.t1, t.t2 = lifetime, lifetime/2, lifetime/8*7
+	t1, t2 := m.IPAddressRenewalTime(t.t1), m.IPAddressRebindingTime(t.t2)
+	if min(t.t1, minRenew) <= t1 && t1 < t2 && t2 < lifetime {
 		t.t1, t.t2 = t1, t2
 	} else {
 		t.note("T1 %s and T2 %s don't fit a lease of %s; using %s and %s", t1, t2, t.lifetime, t.t1, t.t2)
@@ -207,26 +187,22 @@ func (t *terms) readRoutes(m *dhcpv4.DHCPv4) {
 			for _, r := range all {
 				t.addRoute(r)
 			}
-			if more := len(t.routes) - maxRoutes; more > 0 {
-				t.routes = t.routes[:maxRoutes]
+			if more := len(t.Routes) - maxRoutes; more > 0 {
+				t.Routes = t.Routes[:maxRoutes]
 				t.note("%d more routes ignored", more)
 			}
 			return
 		}
 		t.note("malformed classless routes; using the routers instead")
 	}
-	routers, ok := parseAddrs(m.Options.Get(dhcpv4.OptionRouter))
-	if !ok {
-		t.note("malformed routers ignored")
-	}
-	for _, r := range routers {
-		if !isUnicast(r) || r == t.address.Addr() {
+	for _, r := range t.readHosts(m, dhcpv4.OptionRouter, "router") {
+		if r == t.Address.Addr() {
 			t.note("router %s ignored", r)
 			continue
 		}
 		// The others are for when the first is dead (RFC 2132 section 3.5), which nothing
 		// here would notice.
-		t.routes = append(t.routes, t.via(netip.PrefixFrom(netip.IPv4Unspecified(), 0), r))
+		t.Routes = append(t.Routes, t.via(netip.PrefixFrom(netip.IPv4Unspecified(), 0), r))
 		return
 	}
 }
@@ -240,50 +216,60 @@ func (t *terms) addRoute(r *dhcpv4.Route) {
 	neighbours := via == netip.IPv4Unspecified()
 	switch {
 	case !ok1 || !ok2 || to.Addr().IsMulticast() || to.Addr().IsLoopback(),
-		!neighbours && (!isUnicast(via) || via == t.address.Addr()):
+		!neighbours && (!isUnicast(via) || via == t.Address.Addr()):
 		t.note("route to %s via %s ignored", to, via)
 		return
-	case neighbours && to == t.address.Masked():
+	case neighbours && to == t.Address.Masked():
 		return // the kernel adds this route with the address
-	case slices.ContainsFunc(t.routes, func(r Route) bool { return r.To == to }):
+	case slices.ContainsFunc(t.Routes, func(r Route) bool { return r.To == to }):
 		t.note("another route to %s, via %s, ignored", to, via)
 		return
 	case neighbours:
-		t.routes = append(t.routes, Route{To: to})
+		t.Routes = append(t.Routes, Route{To: to})
 		return
 	}
-	t.routes = append(t.routes, t.via(to, via))
+	t.Routes = append(t.Routes, t.via(to, via))
 }
 
 func (t *terms) via(to netip.Prefix, router netip.Addr) Route {
-	return Route{To: to, Via: router, OnLink: !t.address.Contains(router)}
+	return Route{To: to, Via: router, OnLink: !t.Address.Contains(router)}
 }
 
 func (t *terms) readNames(m *dhcpv4.DHCPv4) {
-	servers, ok := parseAddrs(m.Options.Get(dhcpv4.OptionDomainNameServer))
-	if !ok {
-		t.note("malformed name servers ignored")
-	}
-	for _, a := range servers {
-		switch {
-		case !isUnicast(a):
-			t.note("name server %s ignored", a)
-		case !slices.Contains(t.dns, a):
-			t.dns = append(t.dns, a)
+	for _, a := range t.readHosts(m, dhcpv4.OptionDomainNameServer, "name server") {
+		if !slices.Contains(t.DNS, a) {
+			t.DNS = append(t.DNS, a)
 		}
 	}
-	if more := len(t.dns) - maxNameServers; more > 0 {
-		t.dns = t.dns[:maxNameServers]
+	if more := len(t.DNS) - maxNameServers; more > 0 {
+		t.DNS = t.DNS[:maxNameServers]
 		t.note("%d more name servers ignored", more)
 	}
 	// Some servers append a zero byte (RFC 2132 section 2).
 	name := strings.TrimSuffix(strings.TrimRight(string(m.Options.Get(dhcpv4.OptionDomainName)), "\x00"), ".")
 	switch {
 	case validName(name):
-		t.domain = name
+		t.Domain = name
 	case name != "":
 		t.note("domain %.80q ignored", name)
 	}
+}
+
+// readHosts returns the unicast addresses in an option that is a list of addresses of what.
+func (t *terms) readHosts(m *dhcpv4.DHCPv4, code dhcpv4.OptionCode, what string) (all []netip.Addr) {
+	b := m.Options.Get(code)
+	if len(b)%4 != 0 {
+		t.note("malformed %ss ignored", what)
+		return nil
+	}
+	for part := range slices.Chunk(b, 4) {
+		if a := netip.AddrFrom4([4]byte(part)); isUnicast(a) {
+			all = append(all, a)
+		} else {
+			t.note("%s %s ignored", what, a)
+		}
+	}
+	return all
 }
 
 func (t *terms) readMTU(m *dhcpv4.DHCPv4) {
@@ -295,7 +281,7 @@ func (t *terms) readMTU(m *dhcpv4.DHCPv4) {
 		t.note("MTU %x ignored; want two bytes, at least %d", b[:min(len(b), 8)], minMTU)
 		return
 	}
-	t.mtu = int(binary.BigEndian.Uint16(b))
+	t.MTU = int(binary.BigEndian.Uint16(b))
 }
 
 // isUnicast reports whether an IPv4 address can belong to one host.
@@ -305,39 +291,4 @@ func isUnicast(a netip.Addr) bool {
 	}
 	first := a.As4()[0]
 	return first != 0 && first < 240 // "this network" and class E (RFC 1122 section 3.2.1.3, RFC 1112 section 4)
-}
-
-// lastAddr returns the last address of an IPv4 prefix.
-func lastAddr(p netip.Prefix) netip.Addr {
-	a := p.Addr().As4()
-	n := binary.BigEndian.Uint32(a[:]) | ^uint32(0)>>p.Bits()
-	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, n)))
-}
-
-// parseAddr parses an option that is one address.
-func parseAddr(b []byte) (netip.Addr, bool) {
-	if len(b) != 4 {
-		return netip.Addr{}, false
-	}
-	return netip.AddrFrom4([4]byte(b)), true
-}
-
-// parseAddrs parses an option that is a list of addresses.
-func parseAddrs(b []byte) ([]netip.Addr, bool) {
-	if len(b)%4 != 0 {
-		return nil, false
-	}
-	var out []netip.Addr
-	for part := range slices.Chunk(b, 4) {
-		out = append(out, netip.AddrFrom4([4]byte(part)))
-	}
-	return out, true
-}
-
-// parseUint32 parses an option that is a number of four bytes.
-func parseUint32(b []byte) (uint32, bool) {
-	if len(b) != 4 {
-		return 0, false
-	}
-	return binary.BigEndian.Uint32(b), true
 }

@@ -46,8 +46,10 @@ var (
 // good is what ack grants.
 func good() terms {
 	return terms{
-		address: mustPrefix("192.0.2.10/24"), server: mustAddr("192.0.2.1"), routes: []Route{byDefault},
-		dns: []netip.Addr{mustAddr("192.0.2.2"), mustAddr("192.0.2.3")}, domain: "example.org",
+		Lease: Lease{
+			Address: mustPrefix("192.0.2.10/24"), Server: mustAddr("192.0.2.1"), Routes: []Route{byDefault},
+			DNS: []netip.Addr{mustAddr("192.0.2.2"), mustAddr("192.0.2.3")}, Domain: "example.org",
+		},
 		lifetime: time.Hour, t1: 30 * time.Minute, t2: 52*time.Minute + 30*time.Second,
 	}
 }
@@ -70,9 +72,9 @@ func TestRead(t *testing.T) {
 		"T1 is 0":          {with(dhcpv4.OptionRenewTimeValue, 0, 0, 0, 0), func(*terms) {}, "T1 0s"},
 		"T2 before T1":     {with(dhcpv4.OptionRebindingTimeValue, 0, 0, 0, 9), func(*terms) {}, "T2 9s"},
 		"no mask":          {without(dhcpv4.OptionSubnetMask), func(*terms) {}, "no subnet mask; using /24"},
-		"smallest subnet":  {with(dhcpv4.OptionSubnetMask, 255, 255, 255, 255), func(t *terms) { t.address = mustPrefix("192.0.2.10/32"); t.routes[0].OnLink = true }, ""},
-		"mtu":              {with(dhcpv4.OptionInterfaceMTU, 5, 0x78), func(t *terms) { t.mtu = 1400 }, ""},
-		"mtu 576":          {with(dhcpv4.OptionInterfaceMTU, 2, 0x40), func(t *terms) { t.mtu = 576 }, ""},
+		"smallest subnet":  {with(dhcpv4.OptionSubnetMask, 255, 255, 255, 255), func(t *terms) { t.Address = mustPrefix("192.0.2.10/32"); t.Routes[0].OnLink = true }, ""},
+		"mtu":              {with(dhcpv4.OptionInterfaceMTU, 5, 0x78), func(t *terms) { t.MTU = 1400 }, ""},
+		"mtu 576":          {with(dhcpv4.OptionInterfaceMTU, 2, 0x40), func(t *terms) { t.MTU = 576 }, ""},
 		"mtu 575":          {with(dhcpv4.OptionInterfaceMTU, 2, 0x3f), func(*terms) {}, "MTU 023f ignored"},
 		"mtu 68":           {with(dhcpv4.OptionInterfaceMTU, 0, 68), func(*terms) {}, "MTU 0044 ignored"},
 		"T1 of a second": {func(m *dhcpv4.DHCPv4) {
@@ -85,31 +87,31 @@ func TestRead(t *testing.T) {
 			with(dhcpv4.OptionRebindingTimeValue, 0, 0, 0, 50)(m)
 		}, func(t *terms) { t.lifetime, t.t1, t.t2 = time.Minute, 30*time.Second, 50*time.Second }, ""},
 		"many routes": {with(dhcpv4.OptionClasslessStaticRoute, manyRoutes(maxRoutes+100)...), func(t *terms) {
-			t.routes = nil
+			t.Routes = nil
 			for i := range maxRoutes {
-				t.routes = append(t.routes, Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24), Via: mustAddr("192.0.2.7")})
+				t.Routes = append(t.Routes, Route{To: netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(i >> 8), byte(i), 0}), 24), Via: mustAddr("192.0.2.7")})
 			}
 		}, "100 more routes ignored"},
 		"many name servers": {with(dhcpv4.OptionDomainNameServer, 192, 0, 2, 2, 192, 0, 2, 3, 192, 0, 2, 4, 192, 0, 2, 5, 192, 0, 2, 6), func(t *terms) {
-			t.dns = append(t.dns, mustAddr("192.0.2.4"))
+			t.DNS = append(t.DNS, mustAddr("192.0.2.4"))
 		}, "2 more name servers ignored"},
 		"mtu 0":                     {with(dhcpv4.OptionInterfaceMTU, 0, 0), func(*terms) {}, "MTU 0000"},
 		"mtu of three bytes":        {with(dhcpv4.OptionInterfaceMTU, 1, 2, 3), func(*terms) {}, "MTU 010203"},
-		"no router":                 {without(dhcpv4.OptionRouter), func(t *terms) { t.routes = nil }, ""},
-		"router outside the subnet": {with(dhcpv4.OptionRouter, 198, 51, 100, 1), func(t *terms) { t.routes = []Route{{To: byDefault.To, Via: mustAddr("198.51.100.1"), OnLink: true}} }, ""},
-		"own address as router":     {with(dhcpv4.OptionRouter, 192, 0, 2, 10), func(t *terms) { t.routes = nil }, "router 192.0.2.10 ignored"},
+		"no router":                 {without(dhcpv4.OptionRouter), func(t *terms) { t.Routes = nil }, ""},
+		"router outside the subnet": {with(dhcpv4.OptionRouter, 198, 51, 100, 1), func(t *terms) { t.Routes = []Route{{To: byDefault.To, Via: mustAddr("198.51.100.1"), OnLink: true}} }, ""},
+		"own address as router":     {with(dhcpv4.OptionRouter, 192, 0, 2, 10), func(t *terms) { t.Routes = nil }, "router 192.0.2.10 ignored"},
 		"multicast router":          {with(dhcpv4.OptionRouter, 224, 0, 0, 1, 192, 0, 2, 1), func(*terms) {}, "router 224.0.0.1 ignored"},
-		"router of three bytes":     {with(dhcpv4.OptionRouter, 192, 0, 2), func(t *terms) { t.routes = nil }, "malformed routers"},
+		"router of three bytes":     {with(dhcpv4.OptionRouter, 192, 0, 2), func(t *terms) { t.Routes = nil }, "malformed routers"},
 		"name server 0":             {with(dhcpv4.OptionDomainNameServer, 0, 0, 0, 0, 192, 0, 2, 2, 192, 0, 2, 3, 192, 0, 2, 2), func(*terms) {}, "name server 0.0.0.0"},
-		"loopback name server":      {with(dhcpv4.OptionDomainNameServer, 127, 0, 0, 53), func(t *terms) { t.dns = nil }, "name server 127.0.0.53"},
-		"name server of five bytes": {with(dhcpv4.OptionDomainNameServer, 1, 2, 3, 4, 5), func(t *terms) { t.dns = nil }, "malformed name servers"},
-		"domain with a zero byte":   {with(dhcpv4.OptionDomainName, 'a', '.', 'b', '.', 0), func(t *terms) { t.domain = "a.b" }, ""},
-		"domain with a newline":     {with(dhcpv4.OptionDomainName, []byte("a\nnameserver 203.0.113.1")...), func(t *terms) { t.domain = "" }, `domain "a\nnameserver 203.0.113.1" ignored`},
+		"loopback name server":      {with(dhcpv4.OptionDomainNameServer, 127, 0, 0, 53), func(t *terms) { t.DNS = nil }, "name server 127.0.0.53"},
+		"name server of five bytes": {with(dhcpv4.OptionDomainNameServer, 1, 2, 3, 4, 5), func(t *terms) { t.DNS = nil }, "malformed name servers"},
+		"domain with a zero byte":   {with(dhcpv4.OptionDomainName, 'a', '.', 'b', '.', 0), func(t *terms) { t.Domain = "a.b" }, ""},
+		"domain with a newline":     {with(dhcpv4.OptionDomainName, []byte("a\nnameserver 203.0.113.1")...), func(t *terms) { t.Domain = "" }, `domain "a\nnameserver 203.0.113.1" ignored`},
 		"classless routes": {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 7, 24, 198, 51, 100, 0, 0, 0, 0, 32, 203, 0, 113, 1, 192, 0, 2, 8), func(t *terms) {
-			t.routes = []Route{{To: byDefault.To, Via: mustAddr("192.0.2.7")}, {To: mustPrefix("198.51.100.0/24")}, {To: mustPrefix("203.0.113.1/32"), Via: mustAddr("192.0.2.8")}}
+			t.Routes = []Route{{To: byDefault.To, Via: mustAddr("192.0.2.7")}, {To: mustPrefix("198.51.100.0/24")}, {To: mustPrefix("203.0.113.1/32"), Via: mustAddr("192.0.2.8")}}
 		}, ""},
 		"with the subnet's route": {with(dhcpv4.OptionClasslessStaticRoute, 24, 192, 0, 2, 0, 0, 0, 0, 0, 192, 0, 2, 1), func(*terms) {}, ""},
-		"bits beyond the prefix":  {with(dhcpv4.OptionClasslessStaticRoute, 20, 198, 51, 255, 192, 0, 2, 7), func(t *terms) { t.routes = []Route{{To: mustPrefix("198.51.240.0/20"), Via: mustAddr("192.0.2.7")}} }, ""},
+		"bits beyond the prefix":  {with(dhcpv4.OptionClasslessStaticRoute, 20, 198, 51, 255, 192, 0, 2, 7), func(t *terms) { t.Routes = []Route{{To: mustPrefix("198.51.240.0/20"), Via: mustAddr("192.0.2.7")}} }, ""},
 		"duplicate route":         {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 1, 0, 192, 0, 2, 7), func(*terms) {}, "another route to 0.0.0.0/0, via 192.0.2.7"},
 		"multicast route":         {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 1, 4, 224, 192, 0, 2, 7), func(*terms) {}, "route to 224.0.0.0/4 via 192.0.2.7 ignored"},
 		"route via own address":   {with(dhcpv4.OptionClasslessStaticRoute, 0, 192, 0, 2, 1, 8, 10, 192, 0, 2, 10), func(*terms) {}, "route to 10.0.0.0/8 via 192.0.2.10 ignored"},
@@ -118,7 +120,7 @@ func TestRead(t *testing.T) {
 		"no classless routes":     {with(dhcpv4.OptionClasslessStaticRoute), func(*terms) {}, ""},
 		"shortest lease":          {with(dhcpv4.OptionIPAddressLeaseTime, 0, 0, 0, 4), func(t *terms) { t.lifetime, t.t1, t.t2 = 4*time.Second, 2*time.Second, 3500*time.Millisecond }, ""},
 		"longest limited lease":   {with(dhcpv4.OptionIPAddressLeaseTime, 255, 255, 255, 254), func(t *terms) { t.lifetime = 4294967294 * time.Second; t.t1, t.t2 = t.lifetime/2, t.lifetime/8*7 }, ""},
-		"link-local server":       {with(dhcpv4.OptionServerIdentifier, 169, 254, 0, 1), func(t *terms) { t.server = mustAddr("169.254.0.1") }, ""},
+		"link-local server":       {with(dhcpv4.OptionServerIdentifier, 169, 254, 0, 1), func(t *terms) { t.Server = mustAddr("169.254.0.1") }, ""},
 	} {
 		m := ack()
 		c.change(m)
@@ -127,8 +129,8 @@ func TestRead(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 			continue
 		}
-		notes := got.notes
-		got.notes = nil
+		notes := got.Notes
+		got.Notes = nil
 		want := good()
 		c.want(&want)
 		if !reflect.DeepEqual(got, want) {
@@ -193,7 +195,7 @@ func TestReadRenewal(t *testing.T) {
 	without(dhcpv4.OptionSubnetMask)(m)
 	without(dhcpv4.OptionServerIdentifier)(m)
 	got, err := read(m, old)
-	if err != nil || got.address != old.Address || got.server != old.Server {
+	if err != nil || got.Address != old.Address || got.Server != old.Server {
 		t.Errorf("%+v, %v", got, err)
 	}
 	yiaddr(192, 0, 2, 11)(m)
@@ -220,21 +222,21 @@ func FuzzRead(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if !isUnicast(r.address.Addr()) || r.address.Bits() < minPrefixBits || !isUnicast(r.server) {
-			t.Errorf("address %s of %s", r.address, r.server)
+		if !isUnicast(r.Address.Addr()) || r.Address.Bits() < minPrefixBits || !isUnicast(r.Server) {
+			t.Errorf("address %s of %s", r.Address, r.Server)
 		}
 		if r.lifetime != 0 && (r.lifetime < minLease || r.t1 <= 0 || r.t1 >= r.t2 || r.t2 >= r.lifetime) {
 			t.Errorf("times %s %s %s", r.t1, r.t2, r.lifetime)
 		}
-		if r.mtu != 0 && r.mtu < minMTU || r.domain != "" && !validName(r.domain) || len(r.notes) > maxNotes || len(r.routes) > maxRoutes || len(r.dns) > maxNameServers {
-			t.Errorf("mtu %d, domain %q, %d notes", r.mtu, r.domain, len(r.notes))
+		if r.MTU != 0 && r.MTU < minMTU || r.Domain != "" && !validName(r.Domain) || len(r.Notes) > maxNotes || len(r.Routes) > maxRoutes || len(r.DNS) > maxNameServers {
+			t.Errorf("mtu %d, domain %q, %d notes", r.MTU, r.Domain, len(r.Notes))
 		}
-		for _, route := range r.routes {
-			if route.To != route.To.Masked() || route.Via.IsValid() && (!isUnicast(route.Via) || route.Via == r.address.Addr()) {
+		for _, route := range r.Routes {
+			if route.To != route.To.Masked() || route.Via.IsValid() && (!isUnicast(route.Via) || route.Via == r.Address.Addr()) {
 				t.Errorf("route %+v", route)
 			}
 		}
-		for _, a := range r.dns {
+		for _, a := range r.DNS {
 			if !isUnicast(a) {
 				t.Errorf("name server %s", a)
 			}

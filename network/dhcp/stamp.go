@@ -44,7 +44,6 @@ func (s Stamp) since(then Stamp) (time.Duration, bool) {
 	return d, d >= 0
 }
 
-// add returns the time d after s.
 func (s Stamp) add(d time.Duration) Stamp {
 	return Stamp{Wall: s.Wall.Add(d), Boot: s.Boot, Up: s.Up + d}
 }

@@ -1,7 +1,6 @@
 package dhcp
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -33,7 +32,6 @@ type wire interface {
 	// ctx ends. It returns the DHCP message, which is valid until the next call, and the
 	// sender of its frame. The message is nil if the packet contains none.
 	receive(ctx context.Context, until time.Time) (message []byte, from link.MAC, err error)
-	close()
 }
 
 // rawWire is for a link without an address. It sends and receives whole packets.
@@ -54,12 +52,6 @@ func (w *rawWire) close() { w.socket.Close() }
 
 func (w *rawWire) send(message []byte) error {
 	return w.socket.Send(segment.Broadcast(), datagram(netip.IPv4Unspecified(), broadcast(), message))
-}
-
-// sendTo sends a message to a server by way of hop, or to all neighbours if hop is zero.
-// The link need not have the source address.
-func (w *rawWire) sendTo(hop link.MAC, src, server netip.Addr, message []byte) error {
-	return w.socket.Send(cmp.Or(hop, segment.Broadcast()), datagram(src, server, message))
 }
 
 func (w *rawWire) receive(ctx context.Context, until time.Time) ([]byte, link.MAC, error) {
@@ -138,11 +130,6 @@ type leasedWire struct {
 }
 
 func (w leasedWire) send(message []byte) error { return w.udp.send(message) }
-
-func (w leasedWire) close() {
-	w.rawWire.close()
-	w.udp.close()
-}
 
 // udpWire sends from an address of the link through a UDP socket. The socket stays open
 // while answers may arrive; without it the kernel would reject them with an ICMP error.

@@ -16,7 +16,6 @@ const (
 	rows
 )
 
-// box is one rectangle of the picture.
 type box struct {
 	row   int
 	order int // position among all boxes
@@ -27,7 +26,6 @@ type box struct {
 	col        int
 }
 
-// line is one line of text in a box.
 type line struct {
 	text      string
 	unclipped string // the text before it was clipped; "" if it was not
@@ -56,7 +54,6 @@ const (
 	classWarn  = "w"
 )
 
-// boxWriter fills a box with text.
 type boxWriter struct {
 	*view
 	box *box
@@ -229,5 +226,4 @@ func (b *box) lineTop(i int) float64 {
 	return y
 }
 
-// height returns the height of the box.
 func (b *box) height() float64 { return b.lineTop(len(b.lines)-1) + lineHeight + boxPad }

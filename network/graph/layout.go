@@ -209,7 +209,6 @@ func (l *layout) placeRows(heights [rows]float64) {
 	l.footY = y + margin
 }
 
-// newHostHead returns the title lines of the host.
 func newHostHead(l *layout) *box {
 	width := float64(l.columns) * (l.boxWidth + gutterPad*2)
 	w := newBox(l.view, uplinkRow, width)

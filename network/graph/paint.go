@@ -10,7 +10,6 @@ import (
 	"cleat/internal/look"
 )
 
-// painter writes SVG into memory.
 type painter struct{ bytes.Buffer }
 
 func (p *painter) printf(format string, args ...any) { fmt.Fprintf(&p.Buffer, format, args...) }
@@ -56,7 +55,6 @@ func style(narrowBelow int, narrow *layout) string {
 	return css
 }
 
-// text writes one line of text.
 func (p *painter) text(x, y float64, l line) {
 	p.printf(`<text x="%.1f" y="%.1f" class="%s">`, x, y, l.class)
 	p.WriteString(escaped(l.text))
@@ -75,10 +73,10 @@ func (p *painter) lines(b *box) {
 	}
 }
 
-// layout paints a whole picture.
 func (p *painter) layout(l *layout) {
 	p.printf(`<rect class="bg" width="%.1f" height="%.1f"/>`+"\n", l.w, l.h)
-	p.head(l)
+	p.text(margin, margin+18, line{text: columns.Clip(l.title(), int((l.w-2*margin)/headWidth)), class: "h1 head"})
+	p.text(margin, margin+36, line{text: columns.Clip("cleat graph · "+l.TakenAt.UTC().Format("2006-01-02 15:04 UTC"), int((l.w-2*margin)/sansWidth)), class: classSoft})
 	if l.host != nil {
 		p.printf(`<rect class="frame" x="%.1f" y="%.1f" width="%.1f" height="%.1f" rx="10"/>`+"\n", l.frame.x, l.frame.y, l.frame.w, l.frame.h)
 		p.lines(l.hostHead)
@@ -100,18 +98,11 @@ func (p *painter) layout(l *layout) {
 // headWidth is the width of a character of the picture's title, in pixels.
 const headWidth = 11
 
-// title returns the picture's title.
 func (l *layout) title() string {
 	if l.Host == "" {
 		return "What is wired to what"
 	}
 	return columns.Plain("What is wired to what on " + l.Host)
-}
-
-// head paints the title and the line below it.
-func (p *painter) head(l *layout) {
-	p.text(margin, margin+18, line{text: columns.Clip(l.title(), int((l.w-2*margin)/headWidth)), class: "h1 head"})
-	p.text(margin, margin+36, line{text: columns.Clip("cleat graph · "+l.TakenAt.UTC().Format("2006-01-02 15:04 UTC"), int((l.w-2*margin)/sansWidth)), class: classSoft})
 }
 
 // bend is the radius of corners, in pixels.

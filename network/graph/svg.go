@@ -21,10 +21,14 @@ const (
 func SVG(w io.Writer, s *survey.Survey, opt Options) error {
 	v := newView(s, opt)
 	full, empty := v.selected()
-	wide := addFooter(widenForTitle(newLayout(v, full, columnsFor(v, full), wideBox)), full, empty)
+	wide := newLayout(v, full, columnsFor(v, full), wideBox)
+	// The title widens the picture, as far as a narrow window has room.
+	wide.w = max(wide.w, min(narrowBelow, 2*margin+headWidth*float64(columns.Of(wide.title()))))
+	wide.addFooter(full, empty)
 	var narrow *layout
 	if wide.w > narrowBelow {
-		narrow = addFooter(newLayout(v, full, 1, narrowBox), full, empty)
+		narrow = newLayout(v, full, 1, narrowBox)
+		narrow.addFooter(full, empty)
 	}
 	var p painter
 	p.printf(`<svg xmlns="http://www.w3.org/2000/svg" role="img" width="%.0f" height="%.0f">`+"\n", wide.w, wide.h)
@@ -61,14 +65,8 @@ func columnsFor(v *view, full []*survey.Namespace) int {
 	return min(maxColumns, max(1, count[uplinkRow], count[hostRow], count[containerRow]))
 }
 
-// widenForTitle widens the picture to the width of its title, as far as a narrow window has room.
-func widenForTitle(l *layout) *layout {
-	l.w = max(l.w, min(narrowBelow, 2*margin+headWidth*float64(columns.Of(l.title()))))
-	return l
-}
-
 // addFooter adds the footnotes, and sets the height of the picture.
-func addFooter(l *layout, full, empty []*survey.Namespace) *layout {
+func (l *layout) addFooter(full, empty []*survey.Namespace) {
 	room := int((l.w - 2*margin) / sansWidth)
 	for _, text := range l.footnotes(full, empty) {
 		for _, t := range columns.Wrap(columns.Plain(text), room, room) {
@@ -76,5 +74,4 @@ func addFooter(l *layout, full, empty []*survey.Namespace) *layout {
 		}
 	}
 	l.h = l.footY + margin + float64(len(l.footer))*lineHeight
-	return l
 }

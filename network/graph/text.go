@@ -39,7 +39,6 @@ const (
 	cyan = "36"
 )
 
-// printer writes a drawing.
 type printer struct {
 	*view
 	Terminal
@@ -48,7 +47,6 @@ type printer struct {
 	nameWidth, descriptionWidth int
 }
 
-// tableRow is one link in a tree.
 type tableRow struct {
 	first, rest string // the tree left of the name, and left of its further lines
 	name        string
@@ -78,7 +76,6 @@ func (p *printer) draw() {
 	p.foot(full, empty)
 }
 
-// tree returns the rows of a namespace.
 func (p *printer) tree(n *survey.Namespace) []tableRow {
 	var out []tableRow
 	tops := p.roots(n)
@@ -148,7 +145,6 @@ func (p *printer) measure(trees [][]tableRow) {
 	p.descriptionWidth = max(minDescription, min(p.descriptionWidth, p.Width-p.nameWidth-addresses-2*gap))
 }
 
-// head writes the lines above a tree.
 func (p *printer) head(n *survey.Namespace, tree bool) {
 	label := columns.Clip(columns.Plain(n.Label), p.Width/2)
 	p.out.WriteString(p.style(bold+";"+cyan, label))
@@ -235,7 +231,6 @@ func (p *printer) continuation(r tableRow) string {
 	return p.style(dim, columns.Pad(r.rest, p.nameWidth, false))
 }
 
-// foot writes the footnotes.
 func (p *printer) foot(full, empty []*survey.Namespace) {
 	for i, text := range p.footnotes(full, empty) {
 		if i == 0 && len(full) > 0 {

@@ -21,7 +21,6 @@ type linkID struct {
 	index int
 }
 
-// nsLink is a link and the namespace that it is in.
 type nsLink struct {
 	ns   *survey.Namespace
 	link *survey.Link
@@ -78,16 +77,10 @@ func (v *view) at(e *survey.End) (nsLink, bool) {
 	return s, ok
 }
 
-// parentOf returns the link that s hangs on.
-func (v *view) parentOf(s nsLink) (nsLink, bool) {
-	on, ok := v.above[s.key()]
-	return on, ok
-}
-
 // hangsOn reports whether s is on, or hangs on it. The kernel allows no loops, but a survey may have
 // them: namespaces are read one after the other, and may change meanwhile.
 func (v *view) hangsOn(s, on nsLink) bool {
-	for ok := true; ok; s, ok = v.parentOf(s) {
+	for ok := true; ok; s, ok = v.above[s.key()] {
 		if s.key() == on.key() {
 			return true
 		}
@@ -115,10 +108,9 @@ func (v *view) roots(n *survey.Namespace) []nsLink {
 	var out []nsLink
 	for i := range n.Links {
 		s := nsLink{n, &n.Links[i]}
-		if on, ok := v.parentOf(s); ok && on.ns == n || v.hidden(s) {
-			continue
+		if v.above[s.key()].ns != n && !v.hidden(s) {
+			out = append(out, s)
 		}
-		out = append(out, s)
 	}
 	slices.SortStableFunc(out, func(a, b nsLink) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), survey.Natural(a.link.Name, b.link.Name))
@@ -158,7 +150,6 @@ func (v *view) hidden(s nsLink) bool {
 	return l.Kind == "loopback" && len(v.addresses(l)) == 0
 }
 
-// addresses returns the addresses that are drawn.
 func (v *view) addresses(l *survey.Link) []netip.Prefix {
 	if v.opt.All {
 		return l.Addresses

@@ -32,7 +32,6 @@ type edge struct {
 	a, b   linkID // the links at which it is drawn
 }
 
-// edges returns all relations.
 func (v *view) edges() []edge {
 	var out []edge
 	for i := range v.Namespaces {
@@ -94,7 +93,6 @@ func (v *view) wires(boxes []*box) []wire {
 	return colourWires(byHub)
 }
 
-// join adds the port of a link to the wire.
 func (w *wire) join(b *box, k linkID) {
 	p := port{b, b.ports[k]}
 	if !slices.Contains(w.ports, p) {

@@ -105,7 +105,6 @@ func (v *view) endText(n *survey.Namespace, e *survey.End) string {
 	return columns.Plain(e.String())
 }
 
-// facts lists what is unusual about a link.
 func (v *view) facts(l *survey.Link) []string {
 	var out []string
 	if !l.Up {
@@ -131,7 +130,6 @@ func (v *view) facts(l *survey.Link) []string {
 	return out
 }
 
-// trouble lists what is wrong with a link, one line each.
 func trouble(l *survey.Link) []string {
 	var out []string
 	if l.Up && !l.Carrier {
@@ -162,7 +160,6 @@ func rateText(bits int64) string {
 	return strconv.FormatFloat(v, 'g', 4, 64) + " " + units[unit]
 }
 
-// thousands writes a number with commas between thousands.
 func thousands(n uint64) string {
 	s := strconv.FormatUint(n, 10)
 	for i := len(s) - 3; i > 0; i -= 3 {
@@ -171,7 +168,6 @@ func thousands(n uint64) string {
 	return s
 }
 
-// durationText writes a duration in its largest unit.
 func durationText(d time.Duration) string {
 	for _, u := range []struct {
 		per  time.Duration
@@ -235,7 +231,6 @@ func (v *view) programsText(n *survey.Namespace) string {
 	return strings.Join(words, ", ")
 }
 
-// defaultRoutes lists the default routes.
 func defaultRoutes(n *survey.Namespace) []string {
 	var out []string
 	for _, r := range n.DefaultRoutes {

@@ -80,7 +80,6 @@ func (j *Journal) own() error {
 	return nil
 }
 
-// cutPartial cuts off a record that was only written in part.
 func (j *Journal) cutPartial() error {
 	b, err := os.ReadFile(j.path)
 	if err != nil {

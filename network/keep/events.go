@@ -56,7 +56,6 @@ func (q *eventQueue) logLater(format string, args ...any) {
 	q.add(func(e *events) { e.messages = append(e.messages, fmt.Sprintf(format, args...)) })
 }
 
-// take returns and removes the events.
 func (q *eventQueue) take() events {
 	q.mu.Lock()
 	defer q.mu.Unlock()

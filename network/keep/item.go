@@ -30,7 +30,6 @@ const (
 	removalMemory = 5 * time.Minute // after which another removal of a link counts as the first
 )
 
-// item is an attachment that is kept.
 type item struct {
 	attachment    *attach.Attachment
 	index         int       // of its link; 0 if it has none or was not looked at yet
@@ -80,7 +79,6 @@ func (it *item) task(now time.Time) task {
 	return t
 }
 
-// nextDue returns when the item needs a task.
 func (it *item) nextDue() time.Time {
 	if !it.announceAt.IsZero() && it.announceAt.Before(it.due) {
 		return it.announceAt

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"cleat/internal/statedir"
 	"cleat/netns"
 	"cleat/network/attach"
 )
@@ -46,7 +48,8 @@ func Run(ctx context.Context, c Config) error {
 		unlock, err := lock(c.Attach.Store, ownPID())
 		if errors.Is(err, ErrRunning) && c.Wait {
 			c.Ready(true)
-			if unlock, err = waitLock(ctx, c.Attach.Store); ctx.Err() != nil {
+			unlock, err = takeLock(c.Attach.Store, ownPID(), func(f *os.File) error { return statedir.WaitLock(ctx, f) })
+			if ctx.Err() != nil {
 				return nil
 			}
 		}

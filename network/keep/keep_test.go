@@ -186,7 +186,7 @@ func TestAnnouncedTwice(t *testing.T) {
 	w.attach("web", "192.0.2.10/24")
 	br0, err := link.Find(w.host, "br0")
 	must(t, err)
-	s, err := segment.Open(segment.Of(br0, nil), unix.ETH_P_ARP, nil)
+	s, err := segment.Open(segment.Link{NS: br0.NS(), Index: br0.Index()}, unix.ETH_P_ARP, nil)
 	must(t, err)
 	defer s.Close()
 	w.keeper(w.keep())

@@ -1,7 +1,6 @@
 package keep
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"cleat/internal/statedir"
 	"cleat/network/attach"
 
 	"golang.org/x/sys/unix"
@@ -82,11 +80,6 @@ func lock(store *attach.Store, text string) (unlock func(), err error) {
 			time.Sleep(time.Millisecond)
 		}
 	})
-}
-
-// waitLock takes the lock when its owner has ended.
-func waitLock(ctx context.Context, store *attach.Store) (unlock func(), err error) {
-	return takeLock(store, ownPID(), func(f *os.File) error { return statedir.WaitLock(ctx, f) })
 }
 
 func ownPID() string { return strconv.Itoa(os.Getpid()) }

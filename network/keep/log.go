@@ -56,7 +56,6 @@ func (l *Log) Printf(format string, args ...any) {
 	l.size += int64(n)
 }
 
-// rotate renames the file and starts a new one.
 func (l *Log) rotate() error {
 	if err := os.Rename(l.path, l.path+".1"); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -45,17 +45,15 @@ func (k *keeper) run(ctx context.Context) error {
 		if k.UntilIdle && k.running == 0 && k.clients.Load() == 0 && k.allIdle() {
 			return nil
 		}
-		timer := time.NewTimer(sleep)
 		select {
 		case <-ctx.Done():
-		case <-timer.C:
+		case <-time.After(sleep):
 		case <-k.events.wake:
 			k.handleEvents()
 		case o := <-k.done:
 			k.running--
 			k.finish(o)
 		}
-		timer.Stop()
 	}
 	for ; k.running > 0; k.running-- { // tasks end soon: they undo or complete what they do
 		k.finish(<-k.done)
@@ -109,7 +107,6 @@ func (k *keeper) startDue(ctx context.Context) time.Duration {
 	return sleep
 }
 
-// allIdle reports whether there is nothing to keep.
 func (k *keeper) allIdle() bool {
 	for _, it := range k.items {
 		if !it.idle {

@@ -53,16 +53,12 @@ func processContextOf(pid int) (processContext, error) {
 		}
 		s.namespaces += ns + " "
 	}
-	if s.capabilities, err = capabilitiesOf(pid); err != nil {
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3, Pid: int32(pid)}, &data[0]); err != nil {
 		return fail(err)
 	}
+	s.capabilities = [2]uint32{data[0].Effective, data[1].Effective}
 	return s, nil
-}
-
-func capabilitiesOf(pid int) (effective [2]uint32, err error) {
-	var data [2]unix.CapUserData
-	err = unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3, Pid: int32(pid)}, &data[0])
-	return [2]uint32{data[0].Effective, data[1].Effective}, err
 }
 
 // matches reports whether a command line means the same to this process as to the client

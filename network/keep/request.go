@@ -42,7 +42,6 @@ const (
 	stateDeclined = "declined" // nothing was changed: the client runs the command itself
 )
 
-// reply is one message of the keeper's to the client.
 type reply struct {
 	State  string `json:"state"`
 	Exit   int    `json:"exit,omitempty"`
@@ -72,12 +71,14 @@ const beginWithin = 3 * time.Second
 // The error is ErrDeclined or ErrLost, or one of writing the output.
 func Forward(ctx context.Context, store *attach.Store, args []string, stdout, stderr io.Writer) (code int, err error) {
 	r := Request{Args: args, Env: map[string]string{}}
+	words := slices.Clone(args)
 	for _, name := range requestEnv {
 		if value := os.Getenv(name); value != "" {
 			r.Env[name] = value
+			words = append(words, value)
 		}
 	}
-	if !r.validUTF8() {
+	if slices.ContainsFunc(words, func(w string) bool { return !utf8.ValidString(w) }) {
 		return 0, ErrDeclined // JSON would change it
 	}
 	ctx, cancel := context.WithTimeout(ctx, beginWithin)
@@ -102,16 +103,6 @@ func Forward(ctx context.Context, store *attach.Store, args []string, stdout, st
 	return answer.Exit, err
 }
 
-// validUTF8 reports whether JSON carries the request as it is.
-func (r Request) validUTF8() bool {
-	for _, value := range r.Env {
-		if !utf8.ValidString(value) {
-			return false
-		}
-	}
-	return !slices.ContainsFunc(r.Args, func(arg string) bool { return !utf8.ValidString(arg) })
-}
-
 // await returns the reply that ends a request.
 func await(conn *net.UnixConn) (reply, error) {
 	messages := json.NewDecoder(conn)
@@ -119,19 +110,16 @@ func await(conn *net.UnixConn) (reply, error) {
 	for {
 		var r reply
 		err := messages.Decode(&r)
-		switch {
-		case err == nil && r.State == stateDone:
-			return r, nil
-		case err == nil && r.State == stateBegun:
+		if err == nil && r.State == stateBegun {
 			begun = true
 			err = conn.SetDeadline(time.Time{}) // a DHCP server may take its time
-		case err == nil:
-			return reply{}, ErrDeclined
 		}
 		switch {
 		case err != nil && begun:
 			return reply{}, ErrLost
-		case err != nil:
+		case err == nil && r.State == stateDone:
+			return r, nil
+		case err != nil || r.State != stateBegun:
 			return reply{}, ErrDeclined
 		}
 	}

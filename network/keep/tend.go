@@ -13,7 +13,6 @@ import (
 	"cleat/network/attach"
 )
 
-// outcome is the result of a task.
 type outcome struct {
 	id            string
 	index         int    // of the link
@@ -130,7 +129,8 @@ func (k *keeper) reattach(ctx context.Context, a *attach.Attachment, action stri
 	_, err := attach.Reattach(ctx, k.Attach, a)
 	var unasked *find.Unasked
 	switch {
-	case isAbsent(err):
+	case errors.Is(err, netns.ErrNotFound), errors.As(err, new(*find.NotRunning)), errors.Is(err, find.ErrGone),
+		errors.Is(err, attach.ErrContainerGone):
 		o.containerGone = true
 	case errors.As(err, &unasked): // the container may be running: its engine does not answer
 		o.containerGone, o.err, o.nextIn = true, err, 0
@@ -140,10 +140,4 @@ func (k *keeper) reattach(ctx context.Context, a *attach.Attachment, action stri
 	default:
 		o.action, o.newAddress, o.nextIn = action, true, 0
 	}
-}
-
-// isAbsent reports whether an error means that the container is not running.
-func isAbsent(err error) bool {
-	return errors.Is(err, netns.ErrNotFound) || errors.As(err, new(*find.NotRunning)) ||
-		errors.Is(err, find.ErrGone) || errors.Is(err, attach.ErrContainerGone)
 }

@@ -58,7 +58,7 @@ func dump(index int, request, answer uint16, parent uint32) ([]part, error) {
 				p.extra = true
 			}
 		}
-		if answer == unix.RTM_NEWQDISC && p.Kind == "htb" {
+		if answer == unix.RTM_NEWQDISC && p.Kind == classful {
 			if p.Options, err = htbOptions(p.Options); err != nil {
 				return nil, err
 			}
@@ -68,7 +68,6 @@ func dump(index int, request, answer uint16, parent uint32) ([]part, error) {
 	return all, nil
 }
 
-// create creates or replaces p on a device.
 func (p part) create(index int) error {
 	req := nl.NewNetlinkRequest(int(p.Message), unix.NLM_F_CREATE|unix.NLM_F_REPLACE|unix.NLM_F_ACK)
 	req.AddData(&nl.TcMsg{Family: nl.FAMILY_ALL, Ifindex: int32(index), Handle: p.Handle, Parent: p.Parent, Info: p.Info})

@@ -23,8 +23,8 @@ type Tree struct {
 // classless are the kinds without classes whose options the kernel accepts as it dumps them.
 var classless = []string{"bfifo", "cake", "codel", "fq", "fq_codel", "fq_pie", "netem", "pfifo", "pfifo_fast", "pfifo_head_drop", "pie", "sfq", "tbf"}
 
-// classful are the kinds with classes for which the same holds, of the classes as well.
-var classful = []string{"htb"}
+// classful is the kind with classes for which the same holds, of the classes as well.
+const classful = "htb"
 
 // Save returns the tree of the device with this index. If the device has queueing
 // disciplines that can't be restored, Save returns their kinds instead. It returns neither
@@ -70,7 +70,7 @@ func read(index int, qdiscs []part) (*Tree, error) {
 	ok := false
 	var err error
 	switch {
-	case slices.Contains(classful, root.Kind):
+	case root.Kind == classful:
 		t.Parts, ok, err = attached(index, root.Handle, inner)
 	case slices.Contains(classless, root.Kind) && len(inner) == 0:
 		// Some kinds without classes have filters: sfq, fq_codel, cake.
@@ -112,7 +112,7 @@ func attached(index int, root uint32, inner []part) (all []part, ok bool, err er
 		}
 	}
 	for _, p := range all {
-		if !slices.Contains(classful, p.Kind) && (p.Message == unix.RTM_NEWTCLASS || !slices.Contains(classless, p.Kind)) {
+		if p.Kind != classful && (p.Message == unix.RTM_NEWTCLASS || !slices.Contains(classless, p.Kind)) {
 			return nil, false, nil
 		}
 	}
@@ -125,7 +125,7 @@ func attached(index int, root uint32, inner []part) (all []part, ok bool, err er
 func (t *Tree) Restore(ns *netns.NS, index int) error {
 	return ns.Do(func() error {
 		root := part{Message: unix.RTM_NEWQDISC, Parent: netlink.HANDLE_ROOT, Handle: t.Handle, Kind: t.Kind, Options: t.Options}
-		if slices.Contains(classful, t.Kind) {
+		if t.Kind == classful {
 			qdiscs, err := list(index)
 			if err != nil {
 				return err

@@ -33,15 +33,6 @@ type Link struct {
 	PeerIndex int
 }
 
-// Of returns the location of l and of its parent, which may be nil.
-func Of(l, parent *link.Link) Link {
-	at := Link{NS: l.NS(), Index: l.Index()}
-	if parent != nil {
-		at.Parent, at.ParentIndex = parent.NS(), parent.Index()
-	}
-	return at
-}
-
 // Info is what the kernel reports about a link.
 type Info struct {
 	Name string
@@ -134,7 +125,6 @@ func running(nl netlink.Link) bool {
 	return a.RawFlags&unix.IFF_RUNNING != 0
 }
 
-// noARPReason returns Info.NoARPReason.
 func noARPReason(a *netlink.LinkAttrs) string {
 	switch {
 	case a.Flags&net.FlagLoopback != 0:

@@ -27,7 +27,7 @@ func TestInspect(t *testing.T) {
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	beside, err := link.Create(b.Host, link.MacvlanSpec{Attrs: link.Attrs{Name: "beside"}, Parent: "eth0"}, link.Target{})
 	must(t, err)
-	parent := segment.Of(b.Uplink, nil)
+	parent := segmenttest.At(b.Uplink, nil)
 	for name, c := range map[string]struct {
 		at         segment.Link
 		kind       string
@@ -35,10 +35,10 @@ func TestInspect(t *testing.T) {
 		up, hasARP bool
 	}{
 		"veth":                        {parent, "veth", segment.Link{}, true, true},
-		"macvlan, parent given":       {segment.Of(l, b.Uplink), "macvlan", parent, true, true},
-		"macvlan, parent elsewhere":   {segment.Of(l, nil), "macvlan", segment.Link{}, true, true},
-		"macvlan and parent together": {segment.Of(beside, nil), "macvlan", parent, false, true},
-		"veth with a parent given":    {segment.Of(b.Uplink, l), "veth", segment.Link{}, true, true},
+		"macvlan, parent given":       {segmenttest.At(l, b.Uplink), "macvlan", parent, true, true},
+		"macvlan, parent elsewhere":   {segmenttest.At(l, nil), "macvlan", segment.Link{}, true, true},
+		"macvlan and parent together": {segmenttest.At(beside, nil), "macvlan", parent, false, true},
+		"veth with a parent given":    {segmenttest.At(b.Uplink, l), "veth", segment.Link{}, true, true},
 		"loopback":                    {segment.Link{NS: b.Host, Index: 1}, "device", segment.Link{}, false, false},
 	} {
 		info, err := segment.Inspect(c.at)
@@ -58,7 +58,7 @@ func TestWaitReady(t *testing.T) {
 	here, there := segmenttest.NewNS(t, "here"), segmenttest.NewNS(t, "there")
 	l, err := link.Create(here, link.VethSpec{Attrs: link.Attrs{Name: "eth0"}, Peer: link.Attrs{Name: "eth0"}}, link.Target{PeerNS: there})
 	must(t, err)
-	at := segment.Of(l, nil)
+	at := segmenttest.At(l, nil)
 	if info, err := segment.WaitReady(t.Context(), at); err != nil || info.Up || info.Running {
 		t.Errorf("down: %+v, %v", info, err)
 	}
@@ -127,7 +127,7 @@ func TestSocket(t *testing.T) {
 
 func open(t *testing.T, l *link.Link, etherType uint16) *segment.Socket {
 	t.Helper()
-	s, err := segment.Open(segment.Of(l, nil), etherType, nil)
+	s, err := segment.Open(segmenttest.At(l, nil), etherType, nil)
 	must(t, err)
 	t.Cleanup(func() { s.Close() })
 	return s
@@ -137,11 +137,11 @@ func open(t *testing.T, l *link.Link, etherType uint16) *segment.Socket {
 func TestAddress(t *testing.T) {
 	b := segmenttest.New(t)
 	for _, p := range []netip.Prefix{netip.MustParsePrefix("192.0.2.9/24"), netip.MustParsePrefix("2001:db8::9/64")} {
-		if _, there, err := segment.Address(segment.Of(b.OutsideLink, nil), p.Addr()); err != nil || there {
+		if _, there, err := segment.Address(segmenttest.At(b.OutsideLink, nil), p.Addr()); err != nil || there {
 			t.Errorf("%s exists before it is added, %v", p, err)
 		}
 		must(t, b.OutsideLink.AddAddr(p))
-		if flags, there, err := segment.Address(segment.Of(b.OutsideLink, nil), p.Addr()); err != nil || !there || flags&unix.IFA_F_PERMANENT == 0 {
+		if flags, there, err := segment.Address(segmenttest.At(b.OutsideLink, nil), p.Addr()); err != nil || !there || flags&unix.IFA_F_PERMANENT == 0 {
 			t.Errorf("%s: %t, %x, %v", p, there, flags, err)
 		}
 	}

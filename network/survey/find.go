@@ -28,7 +28,6 @@ type candidate struct {
 	holder    process // a process elsewhere that holds a descriptor, if no process is inside
 }
 
-// finder finds namespaces.
 type finder struct {
 	proc       string   // /proc
 	nameDirs   []string // directories of files that stand for namespaces

@@ -31,7 +31,6 @@ func ovsSocket() string {
 	return filepath.Join(cmp.Or(os.Getenv("OVS_RUNDIR"), "/run/openvswitch"), "db.sock")
 }
 
-// ovsRow is one row of a table.
 type ovsRow map[string]any
 
 // ovsTables are the rows of Bridge, Port and Interface.
@@ -110,7 +109,6 @@ func (r ovsRow) option(name string) string {
 	return ""
 }
 
-// numbers returns the integers of a column.
 func (r ovsRow) numbers(column string) []string {
 	var out []string
 	for _, e := range r.set(column) {
@@ -188,7 +186,6 @@ func (s *Survey) joinPorts(t *ovsTables) {
 	}
 }
 
-// switchNamespace returns the namespace of the switch's process.
 func (s *Survey) switchNamespace() *Namespace {
 	for i := range s.Namespaces {
 		if slices.ContainsFunc(s.Namespaces[i].Programs, func(p Program) bool { return p.Name == "ovs-vswitchd" }) {
@@ -235,7 +232,6 @@ func (s *Survey) movedPort(home *Namespace, iface ovsRow) *Link {
 	return nil
 }
 
-// markPort marks the link as a port.
 func (l *Link) markPort(vlans string) {
 	if l.Kind == kindOVS || l.Kind == "tap" || l.Kind == "tun" { // an internal port; a TAP or TUN device if the switch works without the kernel module
 		l.Kind, l.Detail = kindOVS, "port"

@@ -27,7 +27,6 @@ const pfKthread = 0x00200000
 // (include/uapi/asm-generic/param.h).
 const userHZ = 100
 
-// parseStat parses /proc/PID/stat.
 func parseStat(pid int, text []byte) (process, bool) {
 	const flagsField, startTimeField = 9, 22
 	stat, ok := procstat.Parse(text)

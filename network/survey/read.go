@@ -179,7 +179,6 @@ func (r *reader) classRate(index int) int64 {
 
 // readDefaultRoutes reads the default routes of the main table, IPv4 first.
 func (r *reader) readDefaultRoutes() error {
-	var ip4, ip6 []Route
 	err := r.conn.RouteListFilteredIter(netlink.FAMILY_ALL, &netlink.Route{}, 0, func(route netlink.Route) bool {
 		if route.Type != unix.RTN_UNICAST {
 			return true
@@ -194,21 +193,22 @@ func (r *reader) readDefaultRoutes() error {
 			hops = []*netlink.NexthopInfo{{LinkIndex: route.LinkIndex, Gw: route.Gw, Via: route.Via}}
 		}
 		for _, h := range hops {
-			if route.Family == unix.AF_INET6 {
-				ip6 = append(ip6, r.defaultRoute(route, h))
-			} else {
-				ip4 = append(ip4, r.defaultRoute(route, h))
-			}
+			r.out.DefaultRoutes = append(r.out.DefaultRoutes, r.defaultRoute(route, h))
 		}
 		return true
 	})
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return fmt.Errorf("list routes: %w", err)
 	}
-	for _, routes := range [][]Route{ip4, ip6} {
-		slices.SortStableFunc(routes, func(a, b Route) int { return cmp.Compare(a.Metric, b.Metric) })
-	}
-	r.out.DefaultRoutes = append(ip4, ip6...)
+	slices.SortStableFunc(r.out.DefaultRoutes, func(a, b Route) int {
+		switch {
+		case a.IPv6 == b.IPv6:
+			return cmp.Compare(a.Metric, b.Metric)
+		case a.IPv6:
+			return 1
+		}
+		return -1
+	})
 	return nil
 }
 

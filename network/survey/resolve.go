@@ -16,7 +16,6 @@ type reference struct {
 	relation relation
 }
 
-// references returns the references of all links of r.
 func (r *reader) references() []reference {
 	var out []reference
 	for i, raw := range r.raw {

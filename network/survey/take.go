@@ -53,14 +53,12 @@ func Take(ctx context.Context, cfg Config) (*Survey, error) {
 	return s, nil
 }
 
-// collector collects a survey.
 type collector struct {
 	finder  *finder
 	visit   func(uint64, []netlink.Link) // Config.Visit
 	readers []*reader
 }
 
-// open opens and reads namespaces.
 func (t *collector) open(ctx context.Context, candidates []*candidate) {
 	readers := make([]*reader, len(candidates))
 	each(ctx, len(candidates), func(i int) {

@@ -89,7 +89,6 @@ func examine(exprs []expr.Any, pkt packet, family nftables.TableFamily) (truth, 
 	return result, strings.Join(words, " ")
 }
 
-// meta loads a meta key of the packet.
 func (p packet) meta(key expr.MetaKey) register {
 	r := register{name: cmp.Or(metaNames[key], fmt.Sprintf("[meta %d]", key))}
 	switch key {
@@ -193,18 +192,12 @@ func isAddress(name string) bool {
 	return strings.Contains(name, "addr") && strings.HasPrefix(name, "ip")
 }
 
-// prefixLength returns the length of a mask of leading ones. ok is false for any other mask.
-func prefixLength(mask []byte) (ones int, ok bool) {
-	ones, size := net.IPMask(mask).Size()
-	return ones, size == 8*len(mask) && size > 0
-}
-
 var operators = map[expr.CmpOp]string{expr.CmpOpEq: " ", expr.CmpOpNeq: " != ", expr.CmpOpLt: " < ", expr.CmpOpLte: " <= ", expr.CmpOpGt: " > ", expr.CmpOpGte: " >= "}
 
 // masked applies a mask. A mask of leading ones on an address is appended to its name.
 func (r register) masked(e *expr.Bitwise) register {
 	out := register{name: r.name}
-	if ones, ok := prefixLength(e.Mask); ok && isAddress(r.name) {
+	if ones, size := net.IPMask(e.Mask).Size(); size > 0 && isAddress(r.name) {
 		out.name += "/" + strconv.Itoa(ones)
 	}
 	if !r.known || len(e.Mask) != len(r.value) || len(e.Xor) != len(r.value) {
@@ -336,7 +329,6 @@ func statement(e expr.Any) (truth, string) {
 	return t, "[" + name + "]"
 }
 
-// xtMatch writes a match of iptables-nft.
 func xtMatch(e *expr.Match) string {
 	port := func(p [2]uint16) string {
 		if p[0] == p[1] {

@@ -197,11 +197,6 @@ func (n *namespace) on(dst netip.Addr, ipv4, ipv6 string) bool {
 	return n.sysctls[ipv6] == "1"
 }
 
-// forwards reports whether the namespace routes packets to dst.
-func (n *namespace) forwards(dst netip.Addr) bool {
-	return n.on(dst, "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding")
-}
-
 // bridgeNetfilter reports whether bridged packets to dst pass the rules for routed ones.
 func (n *namespace) bridgeNetfilter(dst netip.Addr) bool {
 	return n.on(dst, "net.bridge.bridge-nf-call-iptables", "net.bridge.bridge-nf-call-ip6tables")

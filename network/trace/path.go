@@ -3,6 +3,7 @@ package trace
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"cleat/internal/columns"
@@ -102,7 +103,6 @@ func destination(from, to *namespace) (best netip.Addr, ok bool) {
 	return best, best.IsValid()
 }
 
-// path follows packets there and back.
 func (o *Observation) path(from, to *namespace, dst netip.Addr) Path {
 	there := newWalk(o.namespaces, to)
 	p := Path{Destination: dst, Source: source(from, dst)}
@@ -116,12 +116,9 @@ func (o *Observation) path(from, to *namespace, dst netip.Addr) Path {
 		p.back(back, back.originate(to, frame{src: dst, dst: p.Source}))
 	}
 	for _, n := range o.namespaces {
-		for _, h := range p.Hops {
-			if h.id.namespace == n.ID {
-				for _, u := range n.unread {
-					p.Warnings = append(p.Warnings, n.Label+": "+u)
-				}
-				break
+		if slices.ContainsFunc(p.Hops, func(h Hop) bool { return h.id.namespace == n.ID }) {
+			for _, u := range n.unread {
+				p.Warnings = append(p.Warnings, n.Label+": "+u)
 			}
 		}
 	}

@@ -33,7 +33,6 @@ type RuleHit struct {
 	Accepts bool   `json:"accepts"` // its verdict is accept
 }
 
-// ruleset is what nftables holds in one namespace.
 type ruleset struct {
 	chains []*nftables.Chain // by priority
 	rules  map[chainKey][]*nftables.Rule
@@ -151,7 +150,6 @@ func (rs ruleset) filters(pkt packet, budget *int, hooks ...hook) []Filter {
 	return out
 }
 
-// ruleWalk goes through the rules that a packet passes.
 type ruleWalk struct {
 	rs     ruleset
 	table  *nftables.Table
@@ -208,7 +206,6 @@ func verdict(exprs []expr.Any) expr.Verdict {
 	return expr.Verdict{Kind: expr.VerdictContinue}
 }
 
-// drops reports whether the rule drops or rejects what it matches.
 func drops(exprs []expr.Any) bool {
 	for _, e := range exprs {
 		switch e := e.(type) {

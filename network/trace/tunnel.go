@@ -7,20 +7,15 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Headers in bytes: outer IPv4, plus what the tunnel adds, plus the inner Ethernet header where
-// there is one (RFC 7348, 8926, 2784, 2003).
-const (
-	overheadVXLAN  = 20 + 8 + 8 + 14
-	overheadGeneve = 20 + 8 + 8 + 14
-	overheadGRE    = 20 + 4
-	overheadGRETap = 20 + 4 + 14
-	overheadIPIP   = 20
-	longerIPv6     = 20 // an outer IPv6 header has 40 bytes
-)
+// overheads are headers in bytes, by the kind of link: outer IPv4, plus what the tunnel adds, plus
+// the inner Ethernet header where there is one (RFC 7348, 8926, 2784, 2003).
+var overheads = map[string]int{
+	"vxlan": 20 + 8 + 8 + 14, "geneve": 20 + 8 + 8 + 14,
+	"gre": 20 + 4, "ip6gre": 20 + 4, "gretap": 20 + 4 + 14, "ip6gretap": 20 + 4 + 14,
+	"ipip": 20, "sit": 20, "ip6tnl": 20,
+}
 
-// overheads are those of tunnels over IPv4, by the kind of link.
-var overheads = map[string]int{"vxlan": overheadVXLAN, "geneve": overheadGeneve, "gre": overheadGRE, "ip6gre": overheadGRE,
-	"gretap": overheadGRETap, "ip6gretap": overheadGRETap, "ipip": overheadIPIP, "sit": overheadIPIP, "ip6tnl": overheadIPIP}
+const longerIPv6 = 20 // an outer IPv6 header has 40 bytes
 
 // remote returns the address that a tunnel device sends a frame to.
 func (w *walk) remote(d device, f frame) (ip netip.Addr, ok bool) {

@@ -69,14 +69,6 @@ type tunnel struct {
 	overhead int // bytes
 }
 
-func (f frame) overhead() int {
-	n := 0
-	for _, t := range f.outer {
-		n += t.overhead
-	}
-	return n
-}
-
 // at returns the link that an end refers to. ok is false if its namespace was not read.
 func (w *walk) at(e *survey.End) (d device, ok bool) {
 	if e == nil {
@@ -158,7 +150,6 @@ func (w *walk) macOf(ip netip.Addr) net.HardwareAddr {
 	return nil
 }
 
-// transmit passes a frame down into a link.
 func (w *walk) transmit(d device, f frame, why string) bool {
 	return w.visit(d, "out", why, f) && w.forward(d, f)
 }
@@ -193,7 +184,6 @@ func (w *walk) forward(d device, f frame) bool {
 	return w.stop("%s: links of kind %q can't be followed", d, d.link.Kind)
 }
 
-// down passes a frame on to the link's parent.
 func (w *walk) down(d device, f frame, why string) bool {
 	parent, ok := w.at(d.link.Parent)
 	if !ok {
@@ -255,7 +245,7 @@ func (w *walk) stack(d device, f frame) bool {
 		return w.deliver(n, f)
 	}
 	w.filter(f, d, n.device(0), hookPrerouting)
-	if !n.forwards(f.dst) {
+	if !n.on(f.dst, "net.ipv4.ip_forward", "net.ipv6.conf.all.forwarding") {
 		return w.stop("%s does not forward: sysctl net.ipv4.ip_forward (or net.ipv6.conf.all.forwarding) is 0", n.Label)
 	}
 	r, err := n.route(f.dst, f.src, d.link.Index)
@@ -358,11 +348,14 @@ func (w *walk) filter(f frame, in, out device, hooks ...hook) {
 	last.Filters = append(last.Filters, in.namespace.rules.filters(pkt, &w.rules, hooks...)...)
 }
 
-// pass adds a link to the hops.
 func (w *walk) pass(d device, way, why string, f frame) {
 	l := d.link
-	w.hops = append(w.hops, Hop{Namespace: d.namespace.Label, Link: l.Name, Kind: l.Kind, Way: way, MTU: l.MTU, Overhead: f.overhead(), Up: l.Up,
-		Qdisc: l.Qdisc, QdiscDrops: l.QdiscDrops, Counters: l.Counters, Detail: why, id: d.id()})
+	h := Hop{Namespace: d.namespace.Label, Link: l.Name, Kind: l.Kind, Way: way, MTU: l.MTU, Up: l.Up,
+		Qdisc: l.Qdisc, QdiscDrops: l.QdiscDrops, Counters: l.Counters, Detail: why, id: d.id()}
+	for _, t := range f.outer {
+		h.Overhead += t.overhead
+	}
+	w.hops = append(w.hops, h)
 }
 
 // visit adds a link to the hops, and reports whether the packet goes on from there.
@@ -398,7 +391,6 @@ func (w *walk) warn(format string, args ...any) {
 	}
 }
 
-// children returns the VLAN, macvlan and ipvlan devices on a link.
 func (w *walk) children(parent device) []device {
 	var out []device
 	for _, n := range w.namespaces {

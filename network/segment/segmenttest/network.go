@@ -50,7 +50,7 @@ func (b *Network) Plug(t testing.TB, ns *netns.NS, port string, mac link.MAC) *l
 	Must(t, err)
 	Must(t, p.SetMaster("switch"))
 	Must(t, p.Up())
-	at := segment.Of(l, nil)
+	at := At(l, nil)
 	at.Peer, at.PeerIndex = b.Switch, p.Index()
 	f, err := segment.WaitReady(t.Context(), at) // before that the switch drops packets
 	Must(t, err)
@@ -99,7 +99,7 @@ func NewNS(t testing.TB, name string) *netns.NS {
 // MAC returns the Ethernet address of a link.
 func MAC(t testing.TB, l *link.Link) link.MAC {
 	t.Helper()
-	f, err := segment.Inspect(segment.Of(l, nil))
+	f, err := segment.Inspect(At(l, nil))
 	Must(t, err)
 	return f.MAC
 }
@@ -120,4 +120,13 @@ func Must(t testing.TB, err error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+}
+
+// At returns the location of l and of its parent, which may be nil.
+func At(l, parent *link.Link) segment.Link {
+	at := segment.Link{NS: l.NS(), Index: l.Index()}
+	if parent != nil {
+		at.Parent, at.ParentIndex = parent.NS(), parent.Index()
+	}
+	return at
 }
