@@ -245,7 +245,7 @@ func TestNotesOfCurves(t *testing.T) {
 		}
 	}
 	got := table(t, in, 80)
-	for _, want := range []string{"\nsome: ", ": of a curve\n", "¹ ", ": of a row\n"} {
+	for _, want := range []string{"\nsome results: ", ": of a curve\n", "¹ ", ": of a row\n"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is not in\n%s", want, got)
 		}

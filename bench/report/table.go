@@ -38,6 +38,7 @@ type writer struct {
 	all   []note // notes that every row has
 	feet  []note // other notes of rows that refer to them by number
 	some  []note // notes of numbers that are not shown as rows
+	lohi  bool   // a table has the column intervalHead
 }
 
 // column is one column of a table. text is called for each row.
@@ -153,6 +154,7 @@ func (w *writer) section(s section) {
 	if over := total(widths) - w.Width; over > 0 {
 		widths[0] = max(8, widths[0]-over)
 	}
+	w.lohi = w.lohi || slices.ContainsFunc(cols, func(c column) bool { return c.head == intervalHead })
 	w.line(cols, widths, func(c column) (text, style string) { return c.over, bold })
 	w.line(cols, widths, func(c column) (text, style string) { return c.head, bold })
 	for _, g := range s.groups {
@@ -167,6 +169,9 @@ func (w *writer) section(s section) {
 
 func plain(row) string { return "" }
 func faint(row) string { return dim }
+
+// intervalHead is the head of a column of intervals.
+const intervalHead = "[lo–hi]"
 
 // columns returns the columns that some row can fill.
 func (w *writer) columns(metrics []cell.Metric, rows []row) []column {
@@ -195,7 +200,7 @@ func (w *writer) columns(metrics []cell.Metric, rows []row) []column {
 			if m == cell.Throughput {
 				rank = cell.RankInterval
 			}
-			cols = append(cols, column{head: "[lo–hi]", rank: rank, style: faint, text: func(r row) string {
+			cols = append(cols, column{head: intervalHead, rank: rank, style: faint, text: func(r row) string {
 				if text := intervalOf(r.by[m]); text != "" {
 					return "[" + text + "]"
 				}
@@ -378,6 +383,9 @@ func (w *writer) legend(shown []cell.Summary) {
 	if text := signText(shown, w.signs, "'"); text != "" {
 		w.paragraph("", text, "")
 	}
+	if w.lohi && !w.hasFewSamples() {
+		w.paragraph("", "lo–hi: 95 % interval of the median", "")
+	}
 	if text := joinWords(common(w.in.available()), w.samplesText(shown)); text != "" {
 		w.paragraph("all: ", text, "")
 	}
@@ -388,7 +396,7 @@ func (w *writer) legend(shown []cell.Summary) {
 		w.paragraph(superscript(i+1)+" ", n.text(), "")
 	}
 	for _, n := range w.some {
-		w.paragraph("some: ", n.text(), "")
+		w.paragraph("some results: ", n.text(), "")
 	}
 	for _, t := range terms(w.in.available()) {
 		w.paragraph("", t.Name+": "+t.Value, "")
@@ -399,10 +407,15 @@ func (w *writer) legend(shown []cell.Summary) {
 // then have no column for it, unless a note says it.
 func (w *writer) samplesText(sums []cell.Summary) string {
 	if len(sums) == 0 || slices.ContainsFunc(sums, func(s cell.Summary) bool { return s.N != sums[0].N }) ||
-		slices.ContainsFunc(w.all, func(n note) bool { return n.code == summary.CodeFewSamples || n.code == summary.CodeOneSample }) {
+		w.hasFewSamples() {
 		return ""
 	}
 	return cell.Plural(sums[0].N, "sample")
+}
+
+// hasFewSamples reports whether a note says that no row has samples enough for an interval.
+func (w *writer) hasFewSamples() bool {
+	return slices.ContainsFunc(w.all, func(n note) bool { return n.code == summary.CodeFewSamples || n.code == summary.CodeOneSample })
 }
 
 // readNotes sorts the notes of all rows by how they are shown.

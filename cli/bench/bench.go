@@ -65,7 +65,7 @@ can't build are listed with what is missing.
 	flags := cmd.Flags()
 	flags.StringSliceVar(&f.Networks, "networks", nil, "measure only the networks of `LIST`, separated by commas")
 	flags.StringSliceVar(&f.Work, "work", nil, "do only the kinds of work of `LIST`, separated by commas, e.g. tcp,rr")
-	flags.StringSliceVar(&f.only, "only", nil, "measure only the cells that match `AXIS=VALUE`[|VALUE], separated by commas")
+	flags.StringSliceVar(&f.only, "only", nil, "measure only what matches `AXIS=VALUE`[|VALUE], separated by commas, e.g. network=vxlan,mtu=1500")
 	flags.Var((*numbers)(&f.Pairs), "pairs", "use the `NUMBERS` of client-server pairs, 1 to 128, e.g. 1..4,16")
 	flags.Var((*numbers)(&f.MTU), "mtu", "set the MTU of the links to each of `BYTES`, separated by commas")
 	flags.Var((*numbers)(&f.Links), "links", "use the `NUMBERS` of links between two hosts, e.g. 1..4,12; for networks over several links")

@@ -32,13 +32,13 @@ func newCompare() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "compare BASE NEW",
 		Short: "compare two runs; exit 3 if something became slower",
-		Long: `Compares two runs cell by cell. BASE and NEW are result directories, or their
-samples.jsonl, summary.json or summary.csv. A difference is shown only if it is
-significant (p < 0.05, Mann-Whitney, corrected by Holm's method over all rows);
-otherwise the row has a ~. If a value became worse by more than the threshold,
-it has regressed, and the exit code is 3. Higher is better for rates, lower for
-latency, loss and time. Runs without a common row can't be compared: the exit
-code is 1.
+		Long: `Compares two runs: each network under the same settings, in one row. BASE and
+NEW are result directories, or their samples.jsonl, summary.json or summary.csv.
+A difference is shown only if it is significant (p < 0.05, Mann-Whitney,
+corrected by Holm's method over all rows); otherwise the row has a ~. If a value
+became worse by more than the threshold, it has regressed, and the exit code is
+3. Higher is better for rates, lower for latency, loss and time. Runs without a
+common row can't be compared: the exit code is 1.
 
 Two runs also differ by the day: compare runs of one machine in one state. If
 environments or baselines differ, a warning says so.`,

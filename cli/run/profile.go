@@ -29,10 +29,14 @@ not start a container if nobody listens.
 
 Without --base, all other system calls are allowed. Use your engine's own
 profile as the base to keep its restrictions.`,
-		Example: `  # a container of Podman, with the restrictions of its default profile
+		Example: `  # serve the network namespace that the container will join
+  cleat run --netns PATH --tier seccomp \
+    --listener /run/user/1000/web.sock
+
+  # a container of Podman, with the restrictions of its default profile
   cleat seccomp-profile --listener /run/user/1000/web.sock \
     --base /usr/share/containers/seccomp.json > web.json
-  podman run --security-opt seccomp=web.json …`,
+  podman run --network ns:PATH --security-opt seccomp=web.json …`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return printProfile(cmd.OutOrStdout(), base, listener)
