@@ -115,6 +115,8 @@ func specHint(e *attach.SpecError) string {
 		return "use " + e.Use
 	case len(e.Allowed) > 0:
 		return hint.DidYouMean(e.Value, e.Allowed)
+	case e.Param == "PARENT" && e.Value == "":
+		return "give it after KIND, as in `cleat attach web macvlan eth0`"
 	}
 	return ""
 }

@@ -123,7 +123,7 @@ func (f *flags) load(cmd *cobra.Command, preset string) (experiment.Experiment, 
 	}
 	e = e.Override(f.Override)
 	if err := e.Validate(); err != nil {
-		return e, nameFlag(cmd, err)
+		return e, nameFlag(cmd, listHint(err))
 	}
 	if err := f.Override.ValidateUse(e); err != nil {
 		return e, nameFlag(cmd, err)
@@ -160,6 +160,15 @@ func nameFlag(cmd *cobra.Command, err error) error {
 			err = &named
 		}
 	})
+	return err
+}
+
+// listHint adds a hint to an error about a network that does not exist.
+func listHint(err error) error {
+	var wrong *experiment.Error
+	if errors.As(err, &wrong) && strings.HasPrefix(wrong.Problem, "unknown network ") {
+		return hint.With(err, "`cleat bench list` describes all networks")
+	}
 	return err
 }
 
@@ -273,7 +282,7 @@ var engines = []string{"cleat", "iperf3", "iperf"}
 var flavours = []string{"auto", "user", "root"}
 
 func flavourFlag(cmd *cobra.Command, value *string) {
-	cmd.Flags().StringVar(value, "lab", "auto", "`FLAVOUR` of the lab: user (needs no root), root, or auto")
+	cmd.Flags().StringVar(value, "lab", "auto", "`FLAVOUR` of the lab, the namespaces that everything is in: user (needs no root), root, or auto")
 	complete.Words(cmd, "lab", flavours...)
 }
 

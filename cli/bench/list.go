@@ -102,7 +102,7 @@ func printNetworks(w io.Writer, all []listed) error {
 			if !l.Available {
 				mark = "-"
 			}
-			fmt.Fprintf(&b, "%s %-22s  %s\n", mark, l.Network, l.Title)
+			fmt.Fprintf(&b, "%s %-23s  %s\n", mark, l.Network, l.Title)
 		}
 	}
 	printReasons(&b, "Unavailable here (-):", all, func(l listed) (string, string) { return l.Reason, l.Remedy })
@@ -133,7 +133,7 @@ func printRuntimes(w io.Writer, root bool) error {
 			l.Reason, l.Remedy, mark = strings.TrimPrefix(why.Reason, name+": "), why.Remedy, "-"
 		}
 		all = append(all, l)
-		fmt.Fprintf(&b, "%s %-22s  %s\n", mark, name, runtimeTitles[name])
+		fmt.Fprintf(&b, "%s %-23s  %s\n", mark, name, runtimeTitles[name])
 	}
 	printReasons(&b, "Unavailable here (-):", all, func(l listed) (string, string) { return l.Reason, l.Remedy })
 	_, err := io.WriteString(w, b.String())

@@ -211,6 +211,6 @@ func (p *progress) end() {
 		fmt.Fprint(p.w, "\r\x1b[K")
 	}
 	if p.disturbed > 0 {
-		fmt.Fprintf(p.w, "%d of the samples were disturbed and do not count (the last: %s)\n", p.disturbed, p.why)
+		fmt.Fprintf(p.w, "disturbed samples: %d (the last: %s); a result uses them only if it has no others\n", p.disturbed, p.why)
 	}
 }

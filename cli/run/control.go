@@ -185,7 +185,7 @@ func forwardError(err error) error {
 		e.Hint = all[0]
 	}
 	if errors.Is(err, syscall.EPERM) || errors.Is(err, syscall.EACCES) && os.Getuid() == 0 {
-		e.Hint = "the helper gave up its rights at the start: publish the port with `cleat run -p`"
+		e.Hint = "`cleat run` gave up its rights at the start: publish the port with `cleat run -p`"
 	}
 	return e
 }

@@ -100,7 +100,7 @@ func (s *eventLog) format(e event, text string) []byte {
 // it omits what the command line states.
 func (s *eventLog) ready(info control.Info, forwards []control.Forward, f *flags) {
 	if s.asJSON || f.verbose || f.netns != "" {
-		text := fmt.Sprintf("the network of %s is up: cleat ctl %s", info.Namespace, info.Name)
+		text := fmt.Sprintf("the network of %s is up; control it with `cleat ctl %s`", info.Namespace, info.Name)
 		switch {
 		case f.netns != "":
 			// The container's resolv.conf is not written.

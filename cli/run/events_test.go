@@ -93,8 +93,8 @@ func TestStatsTextShowsTheLedger(t *testing.T) {
 		Limit: ledger.Cost{Descriptors: 960, Bytes: 128 << 20, Goroutines: 12288},
 	}
 	for refused, want := range map[uint64]string{
-		0: "helper uses: 12 of 960 descriptors, 1.3 MB of 134.2 MB, 4 of 12288 goroutines\n",
-		7: "helper uses: 12 of 960 descriptors, 1.3 MB of 134.2 MB, 4 of 12288 goroutines; refused 7 times\n",
+		0: "in use: 12 of 960 descriptors, 1.3 MB of 134.2 MB, 4 of 12288 goroutines\n",
+		7: "in use: 12 of 960 descriptors, 1.3 MB of 134.2 MB, 4 of 12288 goroutines; refused 7 times\n",
 	} {
 		usage.Refused = refused
 		if got := StatsText(control.Stats{Ledger: usage}); !strings.Contains(got, want) {

@@ -64,12 +64,12 @@ func StatsText(s control.Stats) string {
 	return b.String()
 }
 
-// ledgerText formats the resources that the helper uses for the guest.
+// ledgerText formats the resources that this process uses for the guest.
 func ledgerText(u ledger.Usage) string {
 	refused := ""
 	if u.Refused > 0 {
 		refused = fmt.Sprintf("; refused %d times", u.Refused)
 	}
-	return fmt.Sprintf("helper uses: %d of %d descriptors, %s of %s, %d of %d goroutines%s\n",
+	return fmt.Sprintf("in use: %d of %d descriptors, %s of %s, %d of %d goroutines%s\n",
 		u.Used.Descriptors, u.Limit.Descriptors, term.Bytes(uint64(u.Used.Bytes)), term.Bytes(uint64(u.Limit.Bytes)), u.Used.Goroutines, u.Limit.Goroutines, refused)
 }

@@ -26,9 +26,9 @@ const socketKind localsock.Kind = "cleat"
 
 var (
 	// ErrNotRunning means that no running helper has the name, process id or path.
-	ErrNotRunning = errors.New("no such helper is running")
+	ErrNotRunning = errors.New("no such instance is running")
 	// ErrAmbiguous means that helpers of several users have the name.
-	ErrAmbiguous = errors.New("several helpers have this name")
+	ErrAmbiguous = errors.New("several instances have this name")
 )
 
 // answerWithin is how long a helper may take to answer. Opening a port takes microseconds,
@@ -128,7 +128,7 @@ func Dial(ctx context.Context, ref string) (*Client, error) {
 	if strings.Contains(ref, "/") {
 		c, err := localsock.DialFile(ctx, ref)
 		if errors.Is(err, syscall.ENOENT) || errors.Is(err, syscall.ECONNREFUSED) {
-			return nil, fmt.Errorf("connect to the helper at %s: %w", ref, ErrNotRunning)
+			return nil, fmt.Errorf("connect to the instance at %s: %w", ref, ErrNotRunning)
 		}
 		return newClient(c, err)
 	}
@@ -146,14 +146,14 @@ func Dial(ctx context.Context, ref string) (*Client, error) {
 	case 1:
 		return dial(ctx, found[0])
 	}
-	return nil, fmt.Errorf("connect to helper %q: %w", ref, ErrAmbiguous)
+	return nil, fmt.Errorf("connect to instance %q: %w", ref, ErrAmbiguous)
 }
 
 // dialPID connects to a helper by its process id or that of its command.
 func dialPID(ctx context.Context, ref string) (*Client, error) {
 	pid, err := strconv.Atoi(ref)
 	if err != nil {
-		return nil, fmt.Errorf("connect to helper %q: %w", ref, ErrNotRunning)
+		return nil, fmt.Errorf("connect to instance %q: %w", ref, ErrNotRunning)
 	}
 	all, err := List(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func dialPID(ctx context.Context, ref string) (*Client, error) {
 	}
 	found, err := findByPID(all, pid)
 	if err != nil {
-		return nil, fmt.Errorf("connect to the helper of process %d: %w", pid, err)
+		return nil, fmt.Errorf("connect to the instance of process %d: %w", pid, err)
 	}
 	return dial(ctx, localsock.Socket{Kind: socketKind, UID: found.UID, Name: found.Name})
 }
@@ -197,7 +197,7 @@ func dial(ctx context.Context, s localsock.Socket) (*Client, error) { return new
 // newClient takes the results of a dial.
 func newClient(c *net.UnixConn, err error) (*Client, error) {
 	if err != nil {
-		return nil, fmt.Errorf("connect to the helper: %w", err)
+		return nil, fmt.Errorf("connect to the instance: %w", err)
 	}
 	in := bufio.NewScanner(c)
 	in.Buffer(make([]byte, 0, 4096), answerBytes)
@@ -221,15 +221,15 @@ func (c *Client) do(ctx context.Context, r Request) (Answer, error) {
 	// the request is written. The answer can be read even if the write has failed.
 	sent := json.NewEncoder(c.c).Encode(r)
 	if !c.in.Scan() {
-		err := cmp.Or(sent, c.in.Err(), errors.New("the helper hung up"))
+		err := cmp.Or(sent, c.in.Err(), errors.New("the instance hung up"))
 		if ctx.Err() != nil {
 			err = context.Cause(ctx)
 		}
-		return Answer{}, fmt.Errorf("ask the helper for %q: %w", r.Do, err)
+		return Answer{}, fmt.Errorf("ask the instance for %q: %w", r.Do, err)
 	}
 	var a Answer
 	if err := json.Unmarshal(c.in.Bytes(), &a); err != nil {
-		return Answer{}, fmt.Errorf("read the helper's answer to %q: %w", r.Do, err)
+		return Answer{}, fmt.Errorf("read the instance's answer to %q: %w", r.Do, err)
 	}
 	if a.Error != nil {
 		return Answer{}, a.Error
@@ -250,7 +250,7 @@ func get[T any](ctx context.Context, c *Client, op Op, value func(Answer) *T) (T
 	return zero, noValue(op)
 }
 
-func noValue(op Op) error { return fmt.Errorf("read the helper's answer to %q: it is empty", op) }
+func noValue(op Op) error { return fmt.Errorf("read the instance's answer to %q: it is empty", op) }
 
 // Info returns the helper's description.
 func (c *Client) Info(ctx context.Context) (Info, error) {

@@ -69,7 +69,7 @@ func TestOtherNamespace(t *testing.T) {
 		{"same, by path", path, "", (*exec.Cmd).Start},
 		{"same, by name", "guest-test", "", (*exec.Cmd).Start},
 		{"other, by path", path, "another network namespace may not control", ns.Start},
-		{"other, by name", "guest-test", "no such helper is running", ns.Start},
+		{"other, by name", "guest-test", "no such instance is running", ns.Start},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var out strings.Builder

@@ -30,7 +30,7 @@ const (
 const Descriptors = 1 + connections + 1
 
 // ErrTaken means that a running helper has the name or path.
-var ErrTaken = errors.New("name is taken by a running helper")
+var ErrTaken = errors.New("name is taken by a running instance")
 
 // Target is what a Server controls. Its methods are called concurrently. Errors made by
 // BadRequest reach the client as KindRequest, others as KindFailed. If an error or one that
@@ -190,7 +190,7 @@ func (s *Server) authorize(c *net.UnixConn) error {
 		return err
 	}
 	if !localsock.Admits(uid) {
-		return fmt.Errorf("user %d may not control the helper of user %d", uid, os.Getuid())
+		return fmt.Errorf("user %d may not control the instance of user %d", uid, os.Getuid())
 	}
 	if s.verifier == nil {
 		return nil
@@ -201,7 +201,7 @@ func (s *Server) authorize(c *net.UnixConn) error {
 		return err
 	})
 	if err == nil && !local {
-		err = errors.New("a process in another network namespace may not control this helper")
+		err = errors.New("a process in another network namespace may not control this instance")
 	}
 	return err
 }
@@ -287,7 +287,7 @@ func parse(line []byte) (Request, error) {
 		return Request{}, BadRequest("read request: %v", err)
 	}
 	if version.Version != Version {
-		return Request{}, &Error{Kind: KindVersion, Message: fmt.Sprintf("the helper uses version %d of the control protocol, not %d", Version, version.Version)}
+		return Request{}, &Error{Kind: KindVersion, Message: fmt.Sprintf("the instance uses version %d of the control protocol, not %d", Version, version.Version)}
 	}
 	dec := json.NewDecoder(strings.NewReader(string(line)))
 	dec.DisallowUnknownFields()
