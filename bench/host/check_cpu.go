@@ -48,7 +48,7 @@ func checkCPUs(h Host) []Finding {
 			Detail: "Sender, receiver and kernel share it: results are those of placement same-core, about a third of what two CPUs give."})
 	case n < enoughCPUs:
 		return one(Finding{Severity: Note, Spoils: SpoilsMeasurement, Title: fmt.Sprintf("only %d CPUs are available", n),
-			Detail: "The throughput of one TCP stream varies up to threefold with the CPUs that the scheduler chooses for its ends. Compare only cells with the same placement."})
+			Detail: "The throughput of one TCP stream varies up to threefold with the CPUs that the scheduler chooses for its ends. Compare only results with the same placement."})
 	}
 	return fine(fmt.Sprintf("%d CPUs", n))
 }

@@ -57,7 +57,8 @@ CONTAINER is one of
   - a name that ` + "`ip netns`" + ` lists;
   - the path of a network namespace.
 
-These are the values of KIND, their PARENT and their modes:
+These are the values of KIND, their PARENT and their modes; doc/attach.md says
+what a container gets from each:
 
 ` + kindsText() + `
 --set takes other parameters by their names in ip-link(8), e.g. --set vni=7

@@ -65,11 +65,11 @@ all of it over ordinary sockets of the host. It needs no root and changes
 nothing on the host. When it ends, nothing is left.
 
 CMD keeps its environment, directory, terminal and user. It can reach what the
-host can reach, except servers on the host's loopback, link-local addresses and
-cloud metadata services, which need an --allow. The first --allow denies
-everything that is not allowed. The exit code is CMD's: 128 + N if signal N
-ended it, 127 if there is no such program, 126 if it can't be executed. Signals
-are passed to CMD.
+host can reach, except servers on the host's loopback, which need
+--host-loopback, and link-local addresses and cloud metadata services, which
+need an --allow that names them. The first --allow denies everything that is not
+allowed. The exit code is CMD's: 128 + N if signal N ended it, 127 if there is
+no such program, 126 if it can't be executed. Signals are passed to CMD.
 
 With --netns, it serves an existing namespace, such as a container's, until that
 ends or Ctrl-C.
