@@ -136,7 +136,7 @@ Ctrl-C after writing partial results.`,
   # a shell with its own network
   cleat run -- bash
 
-  # as root: give a container an address on the network of eth0; draw it all
+  # as root: put a container on the network of eth0, and draw the wiring
   cleat attach web macvlan eth0 --ip 192.0.2.10/24
   cleat graph`,
 		Version:           Version(),
