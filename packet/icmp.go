@@ -184,7 +184,7 @@ func PutICMPError(b []byte, e *ICMPError, src netip.Addr, offending []byte) int 
 
 // mayReport reports whether a host may answer p with e.
 func mayReport(p *IP, e *ICMPError) bool {
-	if p.Offset > 0 || !oneHost(p.Src) || p.Src.IsLoopback() {
+	if p.Offset > 0 || !IsUnicast(p.Src) || p.Src.IsLoopback() {
 		return false
 	}
 	switch uint8(p.Protocol) {
@@ -197,15 +197,12 @@ func mayReport(p *IP, e *ICMPError) bool {
 		return false
 	}
 	tooBig6 := p.Src.Is6() && e.Type == icmp6TooBig // needed for multicast path MTU discovery
-	return tooBig6 || oneHost(p.Dst)
+	return tooBig6 || IsUnicast(p.Dst)
 }
 
-// oneHost reports whether an address can belong to a single host.
-func oneHost(a netip.Addr) bool {
-	if a.IsUnspecified() || a.IsMulticast() {
-		return false
-	}
-	return !a.Is4() || a.As4()[0] < 240 // class E and broadcast
+// IsUnicast reports whether an address can be that of a single host.
+func IsUnicast(a netip.Addr) bool {
+	return !a.IsMulticast() && !a.IsUnspecified() && (!a.Is4() || a.As4()[0] < 240) // class E and broadcast
 }
 
 // isICMPError reports whether a payload is an ICMP error or a redirect. It also returns

@@ -1,6 +1,7 @@
 package usernet
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 
@@ -65,18 +66,11 @@ func (l Limits) NewLedger() (*ledger.Ledger, error) {
 	}
 	// Even with few descriptors left, a network for some flows is better than none.
 	allowed := max(int(min(nofile.Cur, maxDescriptors))-open-reservedDescriptors, 16)
-	limit := ledger.Cost{Descriptors: l.Descriptors, Bytes: l.MemoryBytes, Goroutines: l.Goroutines}
-	if limit.Descriptors == 0 {
-		limit.Descriptors = allowed
-	}
-	limit.Descriptors = min(limit.Descriptors, allowed)
-	if limit.Bytes == 0 {
-		limit.Bytes = defaultMemory
-	}
-	if limit.Goroutines == 0 {
-		limit.Goroutines = defaultGoroutines
-	}
-	return ledger.New(limit), nil
+	return ledger.New(ledger.Cost{
+		Descriptors: min(cmp.Or(l.Descriptors, allowed), allowed),
+		Bytes:       cmp.Or(l.MemoryBytes, defaultMemory),
+		Goroutines:  cmp.Or(l.Goroutines, defaultGoroutines),
+	}), nil
 }
 
 // account is what one owner, such as a flow, was charged. It belongs to one thread.

@@ -81,9 +81,10 @@ func (d *device) write(frame []byte) bool {
 
 // putVNetHdr fills in the virtio header of a frame whose IP header begins at
 // packet.VNetHdrBytes, and the pseudo header's sum in its transport header, so that the
-// guest's kernel trusts or completes the checksum. segment is the payload of each packet
-// that the frame stands for; 0: the frame is one packet.
-func putVNetHdr(frame []byte, src, dst netip.Addr, proto packet.Protocol, headerBytes, segment int) {
+// guest's kernel trusts or completes the checksum. The transport header has headerBytes, and
+// payload bytes follow it. segment is the payload of each packet that the frame stands for;
+// 0: the frame is one packet.
+func putVNetHdr(frame []byte, src, dst netip.Addr, proto packet.Protocol, headerBytes, payload, segment int) {
 	ipBytes := packet.IPBytes(src)
 	transport := frame[packet.VNetHdrBytes+ipBytes:]
 	h := packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(ipBytes), ChecksumOffset: packet.UDPChecksumOffset}
@@ -100,7 +101,7 @@ func putVNetHdr(frame []byte, src, dst netip.Addr, proto packet.Protocol, header
 		}
 	}
 	h.Put(frame)
-	sum := packet.Fold(packet.PseudoSum(src, dst, proto, len(transport)))
+	sum := packet.Fold(packet.PseudoSum(src, dst, proto, headerBytes+payload))
 	transport[h.ChecksumOffset], transport[h.ChecksumOffset+1] = byte(sum>>8), byte(sum)
 }
 

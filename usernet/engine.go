@@ -349,15 +349,6 @@ func (s *engine) call(f func()) error {
 	}
 }
 
-// describe appends the engine's open flows.
-func (s *engine) describe(all []FlowInfo) ([]FlowInfo, error) {
-	err := s.call(func() {
-		all = s.tcp.describe(all)
-		all = s.udp.describe(all)
-	})
-	return all, err
-}
-
 // counters returns the engine's part of Stats. After run they keep their last values.
 func (s *engine) counters() Stats {
 	var now Stats

@@ -400,13 +400,6 @@ func (f *tcpFlow) chargeJunction() bool {
 	return f.junctionCharged
 }
 
-// gateTimedOut falls back to the device.
-func (f *tcpFlow) gateTimedOut() {
-	f.s.group.gate.failure()
-	f.takeDevice(reasonGateTimeout)
-	f.answerSYN()
-}
-
 // connectThroughGate connects to the guest from a socket in its namespace that has the
 // client's address. It returns false if the connection has to take the device, and true if
 // the flow is spliced or has ended, because the guest refuses the connection.

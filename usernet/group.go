@@ -143,14 +143,7 @@ func (e *engine) onClientEngine(f func(*engine)) bool {
 	return to.loop.post(func() { f(to) })
 }
 
-// connectionOpened counts a connection, and attaches the other queues when there are
-// several.
-func (g *group) connectionOpened() {
-	if g.connections.Add(1) >= spreadThreshold {
-		g.spread()
-	}
-}
-
+// spread attaches the queues that are detached.
 func (g *group) spread() {
 	for _, e := range g.engines[1:] {
 		if !e.queueWanted.Load() && e.queueWanted.CompareAndSwap(false, true) {

@@ -18,8 +18,10 @@ import (
 
 // echoFrame returns an echo request as the guest's kernel writes it.
 func echoFrame(from, to netip.Addr, id, seq uint16, payload []byte) []byte {
-	proto := echoProtocol(from)
-	ip := packet.IPBytes(from)
+	proto, ip := packet.ICMP, packet.IPBytes(from)
+	if from.Is6() {
+		proto = packet.ICMPv6
+	}
 	b := make([]byte, packet.VNetHdrBytes+ip+packet.ICMPBytes+len(payload))
 	pkt := b[packet.VNetHdrBytes:]
 	packet.PutIP(pkt, from, to, proto, 0, packet.ICMPBytes+len(payload))

@@ -131,10 +131,6 @@ func (l *loop) poll() (bool, error) {
 	if errno != 0 && errno != unix.EINTR {
 		return false, fmt.Errorf("wait for events: %w", errno)
 	}
-	l.readClock()
-	if errno != 0 {
-		return false, nil
-	}
 	l.dispatch(n)
 	return n > 0, nil
 }
@@ -149,13 +145,14 @@ func (l *loop) wait() error {
 	if err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("wait for events: %w", err)
 	}
-	l.readClock()
-	l.dispatch(max(n, 0))
+	l.dispatch(n)
 	return nil
 }
 
+// dispatch reads the clock, and passes n events to their sources. A negative n counts as 0.
 func (l *loop) dispatch(n int) {
-	for i := range l.events[:n] {
+	l.readClock()
+	for i := range l.events[:max(n, 0)] {
 		ev := &l.events[i]
 		if s := &l.registrations[ev.Fd]; s.src != nil && s.generation == ev.Pad {
 			s.src.ready(ev.Events)

@@ -1,6 +1,7 @@
 package usernet
 
 import (
+	"errors"
 	"net/netip"
 	"os"
 
@@ -39,10 +40,7 @@ func (s *Stack) ForwardOut(listener *os.File, to netip.AddrPort) error {
 			e.outForwards[o] = struct{}{}
 		}
 	})
-	if callErr != nil {
-		err = callErr
-	}
-	if err != nil {
+	if err = errors.Join(callErr, err); err != nil {
 		listener.Close()
 	}
 	return err

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"cleat/internal/ledger"
-	"cleat/internal/sys"
 
 	"golang.org/x/sys/unix"
 )
@@ -47,10 +46,7 @@ func newPipeBudget() *pipeBudget {
 // readLimit returns one of the kernel's limits under /proc/sys/fs, or fallback if it
 // can't be read.
 func readLimit(name string, fallback int64) int64 {
-	text, err := os.ReadFile("/proc/sys/fs/" + name)
-	if err != nil {
-		return fallback
-	}
+	text, _ := os.ReadFile("/proc/sys/fs/" + name)
 	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
 	if err != nil {
 		return fallback
@@ -85,11 +81,7 @@ func (p *pipePool) get(now int64) *pagePipe {
 	if now < p.retryAt {
 		return nil
 	}
-	if p.budget.remaining.Add(-1) < 0 {
-		p.budget.remaining.Add(1)
-		return nil
-	}
-	if !p.ledger.Charge(pipeCost) {
+	if p.budget.remaining.Add(-1) < 0 || !p.ledger.Charge(pipeCost) {
 		p.budget.remaining.Add(1)
 		return nil
 	}
@@ -141,11 +133,3 @@ func (q *pagePipe) close() {
 	unix.Close(q.readFD)
 	unix.Close(q.writeFD)
 }
-
-// fill moves bytes from a socket into the empty pipe.
-func (q *pagePipe) fill(socket int) (int, unix.Errno) {
-	return sys.SpliceNow(socket, q.writeFD, q.size)
-}
-
-// drain moves n bytes from the pipe into a socket.
-func (q *pagePipe) drain(socket, n int) (int, unix.Errno) { return sys.SpliceNow(q.readFD, socket, n) }

@@ -7,12 +7,6 @@ import (
 	"cleat/packet"
 )
 
-// AllowAll is a Policy that allows every flow, even to the host's loopback.
-type AllowAll struct{}
-
-// Judge implements Policy.
-func (AllowAll) Judge(Flow) Verdict { return Verdict{} }
-
 // maxHooks bounds the running hooks, each of which is a goroutine.
 const maxHooks = 1024
 

@@ -61,12 +61,9 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 		return &unix.SockaddrInet4{Port: int(a.Port()), Addr: a.Addr().As4()}
 	}
 	sa := &unix.SockaddrInet6{Port: int(a.Port()), Addr: a.Addr().As16()}
-	if zone := a.Addr().Zone(); zone != "" {
-		if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
-			sa.ZoneId = uint32(n)
-		} else if i, err := net.InterfaceByName(zone); err == nil {
-			sa.ZoneId = uint32(i.Index)
-		}
+	if a.Addr().Zone() != "" {
+		zone, _ := strconv.ParseUint(withNumericZone(a).Addr().Zone(), 10, 32)
+		sa.ZoneId = uint32(zone)
 	}
 	return sa
 }

@@ -212,7 +212,7 @@ func (l *lane) flush(s *engine) (n int, errno unix.Errno) {
 		return 0, 0
 	}
 	if l.pipedBytes > 0 {
-		n, errno = l.pipe.drain(l.to.fd, l.pipedBytes)
+		n, errno = sys.SpliceNow(l.pipe.readFD, l.to.fd, l.pipedBytes)
 	} else {
 		n, errno = sys.SendNow(l.to.fd, l.buffered.buf.mem[l.buffered.from:l.buffered.to], 0)
 	}
@@ -274,7 +274,7 @@ func (l *lane) fill(s *engine) (n int, errno unix.Errno) {
 
 // fillPipe moves pages.
 func (l *lane) fillPipe(s *engine) (n int, errno unix.Errno) {
-	n, errno = l.pipe.fill(l.from.fd)
+	n, errno = sys.SpliceNow(l.from.fd, l.pipe.writeFD, l.pipe.size)
 	if errno != 0 || n == 0 {
 		s.splices.pipes.put(l.pipe)
 		l.pipe = nil
@@ -287,12 +287,12 @@ func (l *lane) fillPipe(s *engine) (n int, errno unix.Errno) {
 
 // copy moves bytes through a buffer. If memory is low it uses peek.
 func (l *lane) copy(s *engine) (n int, errno unix.Errno) {
-	if s.largePool.low() {
-		return l.peek(s)
+	var b *buffer
+	if !s.largePool.low() {
+		b = s.largePool.get()
 	}
-	b := s.largePool.get()
 	if b == nil {
-		return l.peek(s)
+		return l.peek(s, s.peekBuffer[:], 0)
 	}
 	const most = 64 << 10
 	n, errno = sys.RecvNow(l.from.fd, b.mem[:most], 0)
@@ -306,15 +306,14 @@ func (l *lane) copy(s *engine) (n int, errno unix.Errno) {
 	return l.flush(s)
 }
 
-// peek moves bytes without holding any: it reads them without consuming, writes them, and
-// consumes what was written.
-func (l *lane) peek(s *engine) (n int, errno unix.Errno) {
-	b := s.peekBuffer[:]
+// peek moves bytes without holding any: it reads them into b without consuming, sends them
+// with flags, and consumes what was sent.
+func (l *lane) peek(s *engine, b []byte, flags int) (n int, errno unix.Errno) {
 	n, errno = sys.RecvNow(l.from.fd, b, unix.MSG_PEEK)
 	if errno != 0 || n == 0 {
 		return 0, l.afterRead(n, errno)
 	}
-	if n, errno = sys.SendNow(l.to.fd, b[:n], 0); errno != 0 {
+	if n, errno = sys.SendNow(l.to.fd, b[:n], flags); errno != 0 {
 		return l.afterSend(s, 0, errno)
 	}
 	if _, errno := sys.RecvNow(l.from.fd, b[:n], unix.MSG_TRUNC); errno != 0 {
@@ -333,21 +332,11 @@ func (l *lane) fillUrgent(s *engine) (n int, errno unix.Errno) {
 			flags = unix.MSG_OOB
 		}
 	}
-	n, errno = sys.RecvNow(l.from.fd, b, unix.MSG_PEEK)
-	if errno != 0 || n == 0 {
-		if n == 0 && errno == 0 || errno == unix.EAGAIN {
-			l.from.urgentAhead = false
-		}
-		return 0, l.afterRead(n, errno)
+	n, errno = l.peek(s, b, flags)
+	if mark && n > 0 || !l.from.readable { // the urgent byte is sent, or there is nothing to read
+		l.from.urgentAhead = false
 	}
-	if n, errno = sys.SendNow(l.to.fd, b[:n], flags); errno != 0 {
-		return l.afterSend(s, 0, errno)
-	}
-	if _, errno := sys.RecvNow(l.from.fd, b[:n], unix.MSG_TRUNC); errno != 0 {
-		return 0, errno
-	}
-	l.from.urgentAhead = l.from.urgentAhead && !mark
-	return l.afterSend(s, n, 0)
+	return n, errno
 }
 
 // afterRead handles a read that returned no bytes.

@@ -1,6 +1,7 @@
 package usernet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -74,23 +75,14 @@ func New(cfg Config) (*Stack, error) {
 // complete replaces zero fields with their defaults. BufferBytes becomes the share of one
 // engine.
 func (l Limits) complete(engines, descriptors int) (Limits, error) {
-	if l.Flows == 0 {
-		l.Flows = 1 << 16
-	}
-	l.Flows = min(l.Flows, max(descriptors, 1))
-	if l.BufferBytes == 0 {
-		l.BufferBytes = 64 << 20
-	}
+	l.Flows = min(cmp.Or(l.Flows, 1<<16), max(descriptors, 1))
+	l.BufferBytes = cmp.Or(l.BufferBytes, 64<<20)
 	if l.BufferBytes < engines<<20 {
 		return l, fmt.Errorf("packet memory of %d bytes: want at least 1 MiB for each of %d queues", l.BufferBytes, engines)
 	}
 	l.BufferBytes /= engines
-	if l.UDPIdle == 0 {
-		l.UDPIdle = 120 * time.Second
-	}
-	if l.UDPReply == 0 {
-		l.UDPReply = 30 * time.Second
-	}
+	l.UDPIdle = cmp.Or(l.UDPIdle, 120*time.Second)
+	l.UDPReply = cmp.Or(l.UDPReply, 30*time.Second)
 	return l, nil
 }
 
@@ -129,8 +121,7 @@ func (s *Stack) Close() {
 func (s *Stack) Flows() ([]FlowInfo, error) {
 	var all []FlowInfo
 	for _, e := range s.group.engines {
-		var err error
-		if all, err = e.describe(all); err != nil {
+		if err := e.call(func() { all = e.udp.describe(e.tcp.describe(all)) }); err != nil {
 			return all, err
 		}
 	}

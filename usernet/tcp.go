@@ -218,14 +218,13 @@ func (t *tcpTable) newFlow(guest, peer netip.AddrPort, costs account) (*tcpFlow,
 	return f, nil
 }
 
-// count adds n to the numbers of open connections.
+// count adds n to the numbers of open connections, and attaches the other queues when there
+// are several.
 func (t *tcpTable) count(n int) {
 	t.openFlows += n
 	t.s.group.flows.Add(int64(n))
-	if n > 0 {
-		t.s.group.connectionOpened()
-	} else {
-		t.s.group.connections.Add(int64(n))
+	if t.s.group.connections.Add(int64(n)) >= spreadThreshold && n > 0 {
+		t.s.group.spread()
 	}
 }
 

@@ -15,7 +15,6 @@ import (
 type tcpListener struct {
 	acceptor
 	forward    Forward
-	spec       listenSpec
 	lastAccept int64 // when the socket was last readable, on the loop's clock
 }
 
@@ -25,24 +24,15 @@ func (t *tcpTable) listen(f Forward) (at netip.AddrPort, l *tcpListener, err err
 	if err != nil {
 		return at, nil, err
 	}
-	own, errno := sys.LocalAddress(fd)
-	if errno != 0 {
-		unix.Close(fd)
-		return at, nil, errno
-	}
-	spec := listenSpec{addr: own.AddrPort()}
-	if own.Family() == unix.AF_INET6 {
-		spec = listenSpec6(at)
-	}
 	f.Listen = at
-	l, err = t.serve(f, fd, spec)
+	l, err = t.serve(f, fd)
 	return at, l, err
 }
 
 // serve listens on a bound socket, which covers all or a part of what the forward
 // listens on. It owns fd.
-func (t *tcpTable) serve(f Forward, fd int, spec listenSpec) (*tcpListener, error) {
-	l := &tcpListener{forward: f, spec: spec}
+func (t *tcpTable) serve(f Forward, fd int) (*tcpListener, error) {
+	l := &tcpListener{forward: f}
 	l.acceptor = acceptor{s: t.s, fd: fd, accept: l.acceptSome}
 	if l.forward.To.Port() == 0 {
 		l.forward.To = netip.AddrPortFrom(f.To.Addr(), f.Listen.Port())
@@ -144,7 +134,7 @@ func (s *engine) listenRest(l *openForward, spec listenSpec) {
 	if err != nil {
 		return
 	}
-	if part, err := s.tcp.serve(l.Forward, fd, spec); err == nil {
+	if part, err := s.tcp.serve(l.Forward, fd); err == nil {
 		l.tcp = append(l.tcp, part)
 	}
 }

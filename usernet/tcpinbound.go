@@ -198,7 +198,8 @@ func (f *tcpFlow) onEmptyRead(errno unix.Errno) (again bool) {
 		f.readable = false
 	case 0:
 		f.readable, f.hostEOF = false, true
-		f.sendFIN()
+		f.sendEmpty(packet.FIN|packet.ACK, f.sndNxt)
+		f.sentFIN()
 	default:
 		f.hostBroken()
 	}
@@ -241,7 +242,7 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	if n > f.segmentBytes {
 		segment = f.segmentBytes
 	}
-	putVNetHdr(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, packet.TCPBytes, segment)
+	putVNetHdr(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, packet.TCPBytes, n, segment)
 	f.sent.push(sentFrame{buf: buf, from: from, to: to, seq: f.sndNxt, payload: n})
 	f.sndNxt += uint32(n)
 	if f.rtt.sampleStart == 0 && !f.recovering {
@@ -255,13 +256,7 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	}
 }
 
-// sendFIN sends the guest a FIN, because the host's peer has closed.
-func (f *tcpFlow) sendFIN() {
-	f.sendEmpty(packet.FIN|packet.ACK, f.sndNxt)
-	f.sentFIN()
-}
-
-// sentFIN accounts for a FIN that was sent.
+// sentFIN accounts for a FIN that was sent to the guest, because the host's peer has closed.
 func (f *tcpFlow) sentFIN() {
 	f.finSent = true
 	f.sndNxt++

@@ -25,20 +25,15 @@ func (t *tcpTable) initialSequence(k flowKey) uint32 {
 func (f *tcpFlow) synOptions(h *packet.TCPHeader) {
 	o := packet.ParseTCPOptions(h.Options)
 	headers := packet.IPBytes(f.peer.Addr()) + packet.TCPBytes
-	f.segmentBytes = f.s.cfg.MTU - headers
-	switch {
-	case o.MSS == 0:
-		f.segmentBytes = min(f.segmentBytes, 536) // RFC 9293 section 3.7.1 (MUST-15)
-	default:
-		f.segmentBytes = min(f.segmentBytes, max(int(o.MSS), 64))
+	mss := 536 // RFC 9293 section 3.7.1 (MUST-15)
+	if o.MSS > 0 {
+		mss = max(int(o.MSS), 64)
 	}
+	f.segmentBytes = min(f.s.cfg.MTU-headers, mss)
 	f.frameBytes = max((maxPacket-headers)/f.segmentBytes, 1) * f.segmentBytes
 	f.windowScaled = o.HasScale
-	f.guestShift = 0
-	if o.HasScale {
-		f.guestShift = min(o.Scale, 14) // RFC 7323 section 2.3
-	}
-	f.guestWindow = int(h.Window) // the window of a SYN is never scaled
+	f.guestShift = min(o.Scale, 14) // RFC 7323 section 2.3
+	f.guestWindow = int(h.Window)   // the window of a SYN is never scaled
 }
 
 // maxPacket is the longest IP packet, limited by a 16-bit length.
@@ -261,7 +256,7 @@ func (f *tcpFlow) sendSYN(flags uint8) {
 	}
 	packet.PutSYNOptions(transport, uint16(f.s.cfg.MTU-ip-packet.TCPBytes), scale)
 	frame = frame[:packet.VNetHdrBytes+ip+tcp]
-	putVNetHdr(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, tcp, 0)
+	putVNetHdr(frame, f.peer.Addr(), f.guest.Addr(), packet.TCP, tcp, 0, 0)
 	f.s.dev.write(frame)
 }
 

@@ -154,10 +154,8 @@ func (f *tcpFlow) deliverUrgent(data []byte) bool {
 	if !f.take(data[at:at+1], true) {
 		return false
 	}
-	if rest := data[at+1:]; len(rest) > 0 {
-		return f.take(rest, false)
-	}
-	return true
+	rest := data[at+1:]
+	return len(rest) == 0 || f.take(rest, false)
 }
 
 // take sends bytes to the host's socket, and queues what the socket does not take. It

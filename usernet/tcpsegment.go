@@ -70,7 +70,7 @@ func (s *engine) segment(guest, peer netip.AddrPort, h *packet.TCPHeader) {
 	packet.PutIP(frame[packet.VNetHdrBytes:], peer.Addr(), guest.Addr(), packet.TCP, 0, packet.TCPBytes)
 	packet.PutTCP(frame[packet.VNetHdrBytes+ip:], h)
 	frame = frame[:packet.VNetHdrBytes+ip+packet.TCPBytes]
-	putVNetHdr(frame, peer.Addr(), guest.Addr(), packet.TCP, packet.TCPBytes, 0)
+	putVNetHdr(frame, peer.Addr(), guest.Addr(), packet.TCP, packet.TCPBytes, 0, 0)
 	s.dev.write(frame)
 }
 

@@ -106,7 +106,9 @@ func (f *tcpFlow) timeout() {
 	case timerForget:
 		f.drop()
 	case timerGate:
-		f.gateTimedOut()
+		f.s.group.gate.failure()
+		f.takeDevice(reasonGateTimeout)
+		f.answerSYN()
 	case timerHandshake:
 		f.repeatSYN()
 	case timerRetransmit, timerProbe:

@@ -150,13 +150,6 @@ func wantsDF(ip *packet.IP, bytes int) bool {
 	return ip.DontFragment && (bytes <= ethernet || ip.Src.Is4() && ip.ID == 0)
 }
 
-// inDevice reports whether a frame is the one last read, which lies in the device's
-// buffer.
-func (t *udpTable) inDevice(frame []byte) bool {
-	b := t.s.dev.buf
-	return b != nil && &b.mem[0] == &frame[0]
-}
-
 // route passes a parcel to its flow, which it opens if necessary.
 func (t *udpTable) route(proto packet.Protocol, guest, peer netip.AddrPort, p parcel) {
 	f := t.lastFlow
@@ -180,7 +173,7 @@ func (t *udpTable) openFlow(proto packet.Protocol, guest, peer netip.AddrPort, f
 		t.s.handOver(o, frame)
 		return nil
 	}
-	if !unicast(peer.Addr()) {
+	if !packet.IsUnicast(peer.Addr()) {
 		t.s.stats.Unsupported++
 		return nil
 	}
@@ -197,11 +190,6 @@ func (t *udpTable) openFlow(proto packet.Protocol, guest, peer netip.AddrPort, f
 	}
 	f.cancel = t.s.judge(f.flow(), f.onVerdict)
 	return f
-}
-
-// unicast reports whether an address can be that of a single host.
-func unicast(a netip.Addr) bool {
-	return !a.IsMulticast() && !a.IsUnspecified() && (!a.Is4() || a.As4()[0] < 240)
 }
 
 // insert adds a flow to the table and returns nil, or returns another engine that owns

@@ -23,7 +23,7 @@ func datagramFrame(from, to netip.AddrPort, payload []byte, segment int) []byte 
 	packet.PutIP(pkt, from.Addr(), to.Addr(), packet.UDP, 0, packet.UDPBytes+len(payload))
 	packet.PutUDP(pkt[ip:], from.Port(), to.Port(), len(payload))
 	copy(pkt[ip+packet.UDPBytes:], payload)
-	putVNetHdr(b, from.Addr(), to.Addr(), packet.UDP, packet.UDPBytes, segment)
+	putVNetHdr(b, from.Addr(), to.Addr(), packet.UDP, packet.UDPBytes, len(payload), segment)
 	return b
 }
 
@@ -166,7 +166,7 @@ func TestUDPOnlyContactedPeersGetIn(t *testing.T) {
 }
 
 func TestUDPManyPeersOneDescriptor(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Policy = AllowAll{} })
+	r := newRig(t, func(c *Config) { c.Policy = allowAll })
 	host := r.udpSocketOn(netip.IPv4Unspecified())
 	before := guesttest.Descriptors(t)
 	const peers = 1000

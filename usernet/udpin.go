@@ -156,15 +156,8 @@ func (t *udpTable) emitEach() {
 func (t *udpTable) putHeaders(f *udpFlow, head []byte, bytes, segment int, tos uint8) {
 	src, dst := f.peer.Addr(), f.guest.Addr()
 	ip := packet.PutIP(head[packet.VNetHdrBytes:], src, dst, packet.UDP, tos, packet.UDPBytes+bytes)
-	transport := head[packet.VNetHdrBytes+ip:]
-	packet.PutUDP(transport, f.peer.Port(), f.guest.Port(), bytes)
-	sum := packet.Fold(packet.PseudoSum(src, dst, packet.UDP, packet.UDPBytes+bytes))
-	transport[packet.UDPChecksumOffset], transport[packet.UDPChecksumOffset+1] = byte(sum>>8), byte(sum)
-	h := packet.VNetHdr{Flags: packet.NeedsChecksum, ChecksumStart: uint16(ip), ChecksumOffset: packet.UDPChecksumOffset}
-	if segment > 0 {
-		h.GSOType, h.GSOSize, h.HeaderBytes = packet.GSOUDP, uint16(segment), uint16(ip+packet.UDPBytes)
-	}
-	h.Put(head)
+	packet.PutUDP(head[packet.VNetHdrBytes+ip:], f.peer.Port(), f.guest.Port(), bytes)
+	putVNetHdr(head, src, dst, packet.UDP, packet.UDPBytes, bytes, segment)
 }
 
 // deliver writes one datagram, whose payload lies in room after the headroom.

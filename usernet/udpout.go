@@ -41,10 +41,10 @@ func (p *parcel) hops() uint8 {
 // retain makes the parcel own its memory until release, and reports whether it could: the
 // device needs another buffer, and memory apart from the device's buffers is charged for.
 func (t *udpTable) retain(p *parcel) bool {
-	switch {
-	case p.buffer != nil || p.costs.cost.Bytes > 0: // retained by an earlier call
+	if p.buffer != nil || p.costs.cost.Bytes > 0 { // retained by an earlier call
 		return true
-	case t.inDevice(p.frame):
+	}
+	if _, ok := within(t.s.dev.buf, p.frame); ok {
 		p.buffer = t.s.dev.steal()
 		return p.buffer != nil
 	}

@@ -140,8 +140,10 @@ func (r *udpRelay) readAll() {
 // Conn waits while the loop is busy. It returns false if the flow has ended.
 func (r *udpRelay) deliver(b []byte) bool {
 	posted := r.f.t.s.loop.post(func() {
-		if r.f.relay == r {
-			r.f.receiveFromConn(b)
+		if f := r.f; f.relay == r {
+			n := copy(f.t.scratch[udpHeadroom:], b)
+			f.t.deliver(f, f.t.scratch[:udpHeadroom+n], 0)
+			f.received(n)
 		}
 		select {
 		case r.done <- struct{}{}:
@@ -157,13 +159,6 @@ func (r *udpRelay) deliver(b []byte) bool {
 	case <-r.ctx.Done():
 		return false
 	}
-}
-
-// receiveFromConn writes a datagram from the Conn to the guest.
-func (f *udpFlow) receiveFromConn(b []byte) {
-	n := copy(f.t.scratch[udpHeadroom:], b)
-	f.t.deliver(f, f.t.scratch[:udpHeadroom+n], 0)
-	f.received(n)
 }
 
 // relayWriter delivers each Write as a datagram.

@@ -284,7 +284,7 @@ func BenchmarkUDPOutbound(b *testing.B) {
 			}
 			defer unix.Close(pair[0])
 			_ = unix.SetsockoptInt(pair[0], unix.SOL_SOCKET, unix.SO_SNDBUF, 4<<20)
-			stack, err := New(Config{TUN: os.NewFile(uintptr(pair[1]), "device"), MTU: 1500, Guest4: rigGuest4, Gateway4: rigGateway4, Policy: AllowAll{}})
+			stack, err := New(Config{TUN: os.NewFile(uintptr(pair[1]), "device"), MTU: 1500, Guest4: rigGuest4, Gateway4: rigGateway4, Policy: allowAll})
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -16,10 +16,10 @@ import (
 // socketKey identifies the host socket for a port of the guest.
 type socketKey struct {
 	guest    netip.AddrPort
-	proto    packet.Protocol // of the host's side
-	v6       bool            // the host's family
-	loopback bool            // not bound to the outbound address or link
-	twin     uint16          // 0, unless several of the guest's peers are the same one to the host
+	proto    packet.Protocol
+	v6       bool   // the host's family
+	loopback bool   // not bound to the outbound address or link
+	twin     uint16 // 0, unless several of the guest's peers are the same one to the host
 }
 
 // path identifies a flow of a socket: the peer's address and, for a forward's socket, the
@@ -71,10 +71,8 @@ func (t *udpTable) attach(f *udpFlow) error {
 	}
 	f.to = sys.MakeAddress(to, false)
 	key := socketKey{guest: f.guest, proto: f.proto, v6: a.Is6(), loopback: a.IsLoopback() && t.s.bindsOutbound()}
-	if f.proto != packet.UDP {
-		if key.proto = echoProtocol(a); key.proto != f.proto {
-			return errors.New("echo requests can't be redirected between IPv4 and IPv6")
-		}
+	if f.proto != packet.UDP && a.Is4() != (f.proto == packet.ICMP) {
+		return errors.New("echo requests can't be redirected between IPv4 and IPv6")
 	}
 	f.path = path{peer: f.to}
 	for {
@@ -99,14 +97,6 @@ func (t *udpTable) attach(f *udpFlow) error {
 // address or link.
 func (s *engine) bindsOutbound() bool {
 	return s.cfg.OutboundInterface != "" || s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid()
-}
-
-// echoProtocol returns the protocol of pings to an address.
-func echoProtocol(a netip.Addr) packet.Protocol {
-	if a.Is4() {
-		return packet.ICMP
-	}
-	return packet.ICMPv6
 }
 
 // withNumericZone replaces the zone of an address with its number.

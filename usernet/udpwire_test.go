@@ -83,7 +83,7 @@ func TestUDPHopLimitAndTrafficClass(t *testing.T) {
 		if p := r.g.Await(isUDP(to, netip.AddrPortFrom(r.guest, 5000))); p.IP.TOS != 0xba {
 			t.Errorf("class %#x on the way back, want 0xba", p.IP.TOS)
 		}
-	}, func(c *Config) { c.Policy = AllowAll{} })
+	}, func(c *Config) { c.Policy = allowAll })
 }
 
 // withHops changes the hop limit and the traffic class of a frame's packet.
@@ -109,7 +109,7 @@ func TestUDPHopLimitExceeded(t *testing.T) {
 		if p := r.g.Only(guesttest.Unreachable(packet.ErrorTTL, r.guest, own)); p.IP.Src != r.s.gatewayFor(r.guest) {
 			t.Errorf("time exceeded from %s, want the gateway", p.IP.Src)
 		}
-	}, func(c *Config) { c.Policy = AllowAll{} })
+	}, func(c *Config) { c.Policy = allowAll })
 }
 
 // fragmentsOf splits a frame's packet into fragments. It completes the packet's checksum.
@@ -232,7 +232,7 @@ func TestUDPToNonUnicast(t *testing.T) {
 }
 
 func TestUDPManyErrorReports(t *testing.T) {
-	r := newRig(t, func(c *Config) { c.Policy = AllowAll{} })
+	r := newRig(t, func(c *Config) { c.Policy = allowAll })
 	gone := r.udpSocketOn(loopback4)
 	to := netip.AddrPortFrom(loopback4, localPort(gone))
 	gone.Close()
