@@ -24,19 +24,14 @@ type Decision struct {
 	Reason string
 }
 
-// Explain returns the verdict on a flow, with the reason. names are as for JudgeNamed;
-// without any, the learned names apply. Unlike Judge, it opens no connection. It is too
-// slow to be called for each packet.
-func (p *Policy) Explain(f usernet.Flow, names ...string) Decision {
+// Explain returns the verdict on a flow, with the reason. Unlike Judge, it opens no
+// connection. It is too slow to be called for each packet.
+func (p *Policy) Explain(f usernet.Flow) Decision {
 	if f.Inbound {
 		return Decision{Reason: "a forward was set up for it"}
 	}
 	st := p.state.Load()
-	if len(names) == 0 {
-		names = p.names(st, nil, f)
-	} else {
-		names = p.ownNames(st, slices.Clone(names), f)
-	}
+	names := p.names(st, nil, f)
 	o := p.judge(st, f, names)
 	d := Decision{Action: o.action, Names: names}
 	if o.action == usernet.Redirect {

@@ -12,27 +12,16 @@ import (
 )
 
 // Default is the verdict on a flow that no rule matches.
-type Default uint8
+type Default string
 
-// The defaults.
+// The defaults, as in a policy file.
 const (
 	// Auto denies if any rule allows something, and allows otherwise: whoever lists what
 	// is allowed means that the rest is not.
-	Auto Default = iota
-	AllowAll
-	DenyAll
+	Auto     Default = ""
+	AllowAll Default = "allow"
+	DenyAll  Default = "deny"
 )
-
-// String returns the word in a policy file, or "auto", which no file has.
-func (d Default) String() string {
-	switch d {
-	case AllowAll:
-		return "allow"
-	case DenyAll:
-		return "deny"
-	}
-	return "auto"
-}
 
 // Rules are a policy as a person writes it. The zero Rules allow everything except the
 // built-in denials. The order of the rules has no meaning.
@@ -132,18 +121,15 @@ func (r *Rules) add(words []string) error {
 		return fmt.Errorf("read line: %q without a value: want %s", verb, wantLine)
 	case len(words) > 2:
 		return fmt.Errorf("read line: %q: want one rule a line, without spaces; comments begin with #", words[2])
-	case verb == "default":
-		switch words[1] {
-		case "allow":
-			r.Default = AllowAll
-		case "deny":
-			r.Default = DenyAll
-		default:
-			return fmt.Errorf(`read default: %q: want "allow" or "deny"`, words[1])
-		}
-		return nil
 	}
 	switch verb {
+	case "default":
+		d := Default(words[1])
+		if d != AllowAll && d != DenyAll {
+			return fmt.Errorf(`read default: %q: want "allow" or "deny"`, d)
+		}
+		r.Default = d
+		return nil
 	case "host-sockets":
 		var err error
 		r.HostSockets, err = ParseHostSockets(words[1])
@@ -180,21 +166,10 @@ func (r Rules) MarshalText() ([]byte, error) {
 		fmt.Fprintf(&b, "nat64 %s\n", p)
 	}
 	for _, rule := range r.Rules {
-		text, err := rule.MarshalText()
-		if err != nil {
+		if _, err := rule.checked(); err != nil {
 			return nil, err
 		}
-		b.Write(text)
-		b.WriteByte('\n')
+		fmt.Fprintf(&b, "%s %s\n", rule.verb(), rule)
 	}
 	return b.Bytes(), nil
-}
-
-// UnmarshalText parses a policy file.
-func (r *Rules) UnmarshalText(b []byte) error {
-	rules, err := Parse("policy", bytes.NewReader(b))
-	if err == nil {
-		*r = rules
-	}
-	return err
 }

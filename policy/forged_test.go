@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -91,11 +92,10 @@ func (g *guest) dial(context.Context, string, netip.AddrPort) (net.Conn, error) 
 
 func newGuest(t *testing.T, text string) *guest {
 	g := &guest{t: t}
-	var rules policy.Rules
-	if err := rules.UnmarshalText([]byte(text)); err != nil {
+	rules, err := policy.Parse("rules", strings.NewReader(text))
+	if err != nil {
 		t.Fatal(err)
 	}
-	var err error
 	if g.p, err = policy.New(policy.Config{Rules: rules}); err != nil {
 		t.Fatal(err)
 	}

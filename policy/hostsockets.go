@@ -34,10 +34,6 @@ func ParseHostSockets(s string) (HostSockets, error) {
 	return HostSockets(s), nil
 }
 
-// errNotAll means that the rules deny something that UDP sockets of the host could still
-// reach.
-var errNotAll = errors.New(`"host-sockets tcp,udp" requires a policy that allows everything, because a UDP socket of the host can send to any address; remove udp, or the denials`)
-
 // checkHostSockets checks the value against the rules.
 func (r Rules) checkHostSockets() error {
 	if r.HostSockets != HostSocketsAsked {
@@ -47,7 +43,7 @@ func (r Rules) checkHostSockets() error {
 	}
 	denies := r.Denies() || slices.ContainsFunc(r.Rules, func(rule Rule) bool { return !rule.Allow })
 	if r.HostSockets == HostSocketsUDP && denies {
-		return errNotAll
+		return errors.New(`"host-sockets tcp,udp" requires a policy that allows everything, because a UDP socket of the host can send to any address; remove udp, or the denials`)
 	}
 	return nil
 }

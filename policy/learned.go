@@ -43,12 +43,8 @@ type learned struct {
 	mu     sync.Mutex
 	byAddr map[netip.Addr][]*credit // latest last
 	// plain and named hold the credits by age, oldest first.
-	plain, named *list.List
+	plain, named list.List
 	nameBytes    int
-}
-
-func newLearned() *learned {
-	return &learned{byAddr: map[netip.Addr][]*credit{}, plain: list.New(), named: list.New()}
 }
 
 // learn credits addresses to a name.
@@ -73,7 +69,9 @@ func plainAddr(a netip.Addr) netip.Addr { return a.WithZone("").Unmap() }
 func (t *learned) credit(a netip.Addr, name string, expires time.Time, named bool) {
 	for _, c := range t.byAddr[a] {
 		if c.name == name {
-			expires = later(expires, c.expires)
+			if c.expires.After(expires) {
+				expires = c.expires
+			}
 			t.forget(c)
 			break
 		}
@@ -88,18 +86,11 @@ func (t *learned) credit(a netip.Addr, name string, expires time.Time, named boo
 	t.nameBytes += len(name)
 }
 
-func later(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
 func (t *learned) listOf(c *credit) *list.List {
 	if c.named {
-		return t.named
+		return &t.named
 	}
-	return t.plain
+	return &t.plain
 }
 
 // oldest returns the credit to evict first when the table is full.
@@ -124,7 +115,7 @@ func (t *learned) forget(c *credit) {
 // expire removes expired credits from the front of each list. Others stay until they
 // reach the front; they are ignored until then.
 func (t *learned) expire(now time.Time) {
-	for _, l := range []*list.List{t.plain, t.named} {
+	for _, l := range []*list.List{&t.plain, &t.named} {
 		for e := l.Front(); e != nil && !e.Value.(*credit).expires.After(now); e = l.Front() {
 			t.forget(e.Value.(*credit))
 		}
@@ -152,7 +143,7 @@ func (t *learned) names(have []string, a netip.Addr) []string {
 func (t *learned) sort(named func(string) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, l := range []*list.List{t.plain, t.named} {
+	for _, l := range []*list.List{&t.plain, &t.named} {
 		next := l.Front()
 		for range l.Len() {
 			c := next.Value.(*credit)

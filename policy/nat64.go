@@ -109,13 +109,6 @@ func announced(a netip.Addr) (all []netip.Prefix) {
 	return all
 }
 
-// NAT64 returns the prefixes that lead to IPv4 addresses behind a translator of the
-// network (RFC 6052): those stated by rules, and those announced recently by the
-// network's resolver.
-func (p *Policy) NAT64() []netip.Prefix {
-	return slices.Concat(p.state.Load().src.NAT64, p.nat64.now.Load().prefixes)
-}
-
 // ParseNAT64 parses a prefix for Rules.NAT64.
 func ParseNAT64(s string) (netip.Prefix, error) {
 	p, err := netip.ParsePrefix(s)

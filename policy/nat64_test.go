@@ -168,8 +168,8 @@ func TestRunFollowsNAT64(t *testing.T) {
 		z.set(nat64Name, "192.0.0.170 2001:db8:64::192.0.0.170")
 		time.Sleep(maxRetry)
 		synctest.Wait()
-		if !denied(t, p, behindNAT64) || !slices.Equal(p.NAT64(), prefixes("2001:db8:64::/96")) {
-			t.Errorf("not found soon after the resolver is up: %v", p.NAT64())
+		if !denied(t, p, behindNAT64) || !slices.Equal(p.nat64.now.Load().prefixes, prefixes("2001:db8:64::/96")) {
+			t.Errorf("not found soon after the resolver is up: %v", p.nat64.now.Load().prefixes)
 		}
 		z.set(nat64Name, "192.0.0.170 2001:db8:65::192.0.0.170") // another network
 		time.Sleep(maxAgainNAT64 + time.Second)
@@ -183,8 +183,8 @@ func TestRunFollowsNAT64(t *testing.T) {
 		z.set(nat64Name, "192.0.0.170")
 		time.Sleep(2 * maxLife)
 		synctest.Wait()
-		if len(p.NAT64()) != 0 {
-			t.Errorf("%v are known where there is none", p.NAT64())
+		if found := p.nat64.now.Load().prefixes; len(found) != 0 {
+			t.Errorf("%v are known where there is none", found)
 		}
 		if err := p.Set(rules(t, "-10.0.0.0/8 nat64=2001:db8:66::/96")); err != nil {
 			t.Fatal(err)
@@ -212,8 +212,8 @@ func TestGuestDoesNotLearnNAT64First(t *testing.T) {
 	if !denied(t, p, behindNAT64) {
 		t.Error("not denied")
 	}
-	if len(p.KnownNames()) != 0 {
-		t.Errorf("%v are names of rules", p.KnownNames())
+	if known := knownNames(p); len(known) != 0 {
+		t.Errorf("%v are names of rules", known)
 	}
 }
 
@@ -229,8 +229,8 @@ func TestNAT64PrefixesAreBounded(t *testing.T) {
 			time.Sleep(time.Second)
 		}
 		p.Learn(nat64Name, addrs("2001:db8:64::192.0.0.170"), time1m)
-		if n := len(p.NAT64()); n != maxNAT64 || !denied(t, p, behindNAT64) {
-			t.Errorf("%d prefixes are known: %v", n, p.NAT64())
+		if found := p.nat64.now.Load().prefixes; len(found) != maxNAT64 || !denied(t, p, behindNAT64) {
+			t.Errorf("%d prefixes are known: %v", len(found), found)
 		}
 		if n := len(p.nat64.own.entries[nat64Name].addrs); n > maxOwnAddresses {
 			t.Errorf("%d addresses are kept", n)

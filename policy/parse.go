@@ -69,12 +69,10 @@ func ParseRule(allow bool, s string) (Rule, error) {
 
 var protocols = map[string]packet.Protocol{"tcp": packet.TCP, "udp": packet.UDP, "icmp": packet.ICMP}
 
-func isLetter(c byte) bool      { return 'a' <= c|0x20 && c|0x20 <= 'z' }
-func notPrintable(c rune) bool  { return c <= ' ' || c == 0x7f }
-func isDigits(s string) bool    { return s != "" && strings.Trim(s, "0123456789") == "" }
-func hasBrackets(s string) bool { return strings.ContainsAny(s, "[]") }
-func bracketed(s string) string { return "[" + s + "]" }
-func notASCII(c rune) bool      { return c > 0x7e }
+func isLetter(c byte) bool     { return 'a' <= c|0x20 && c|0x20 <= 'z' }
+func notPrintable(c rune) bool { return c <= ' ' || c == 0x7f }
+func isDigits(s string) bool   { return s != "" && strings.Trim(s, "0123456789") == "" }
+func notASCII(c rune) bool     { return c > 0x7e }
 func notNameLetter(c rune) bool {
 	return !(c < 0x7f && isLetter(byte(c)) || '0' <= c && c <= '9' || c == '-' || c == '_')
 }
@@ -82,18 +80,16 @@ func notNameLetter(c rune) bool {
 // endsInNumber distinguishes IPv4 addresses, and what was meant as one, from names, which
 // never end in a number.
 func endsInNumber(s string) bool {
-	s = trimDot(s)
+	s = strings.TrimSuffix(s, ".")
 	return isDigits(s[strings.LastIndexByte(s, '.')+1:])
 }
-
-func trimDot(name string) string { return strings.TrimSuffix(name, ".") }
 
 // splitPorts splits a rule without its protocol into destination and ports. On failure,
 // want describes a valid form, and dest is the part that is wrong.
 func splitPorts(s string) (dest, ports string, has bool, want string) {
 	if inside, ok := strings.CutPrefix(s, "["); ok {
 		inside, after, closed := strings.Cut(inside, "]")
-		if !closed || hasBrackets(inside+after) {
+		if !closed || strings.ContainsAny(inside+after, "[]") {
 			return s, "", false, "one address in one pair of brackets"
 		}
 		bits, ports, has := strings.Cut(after, ":") // [2001:db8::]/32:443 is accepted, too
@@ -110,7 +106,7 @@ func splitPorts(s string) (dest, ports string, has bool, want string) {
 		return dest, ports, has, ""
 	}
 	if i := strings.LastIndexByte(s, ':'); strings.Contains(s[:i], "/") {
-		return s, "", false, "brackets before ports, " + bracketed(s[:i]) + s[i:]
+		return s, "", false, "brackets before ports, [" + s[:i] + "]" + s[i:]
 	}
 	return s, "", false, ""
 }

@@ -30,7 +30,7 @@ const dnsIdle = 10 * time.Second
 type Policy struct {
 	mu      sync.Mutex // serializes changes
 	state   atomic.Pointer[state]
-	learned *learned
+	learned learned
 	own     *own
 	nat64   *nat64
 }
@@ -94,8 +94,8 @@ func New(cfg Config) (*Policy, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Policy{learned: newLearned(), own: newOwn(maxAgain), nat64: newNAT64()}
-	p.own.set(s.exactNames())
+	p := &Policy{learned: learned{byAddr: map[netip.Addr][]*credit{}}, own: newOwn(maxAgain), nat64: newNAT64()}
+	p.own.set(slices.Sorted(maps.Keys(s.exact)))
 	p.nat64.want(s.deniesIPv4)
 	p.state.Store(newState(s, cfg.Network))
 	return p, nil
@@ -127,7 +127,7 @@ func (p *Policy) Set(r Rules) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.own.set(s.exactNames())
+	p.own.set(slices.Sorted(maps.Keys(s.exact)))
 	p.nat64.want(s.deniesIPv4)
 	p.learned.sort(s.named)
 	p.state.Store(newState(s, p.state.Load().net))
@@ -382,16 +382,4 @@ func (st *state) verdict(f usernet.Flow, o outcome) usernet.Verdict {
 		return usernet.Verdict{Action: usernet.Refuse}
 	}
 	return usernet.Verdict{Action: o.action}
-}
-
-// KnownNames returns the exact names of rules with the addresses that the Policy itself
-// found for them, for display.
-func (p *Policy) KnownNames() map[string][]netip.Addr {
-	p.own.mu.Lock()
-	defer p.own.mu.Unlock()
-	known := map[string][]netip.Addr{}
-	for name, e := range p.own.entries {
-		known[name] = slices.SortedFunc(maps.Keys(e.addrs), netip.Addr.Compare)
-	}
-	return known
 }

@@ -93,29 +93,6 @@ func (r Rule) verb() string {
 	return "deny"
 }
 
-// MarshalText returns "allow" or "deny" and the rule.
-func (r Rule) MarshalText() ([]byte, error) {
-	if _, err := r.checked(); err != nil {
-		return nil, err
-	}
-	return []byte(r.verb() + " " + r.String()), nil
-}
-
-// UnmarshalText parses what MarshalText returns. The error is a *RuleError.
-func (r *Rule) UnmarshalText(b []byte) error {
-	s := strings.TrimSpace(string(b))
-	verb, rest, _ := strings.Cut(s, " ")
-	if verb != "allow" && verb != "deny" {
-		return &RuleError{s, verb, `"allow RULE" or "deny RULE"`}
-	}
-	parsed, err := ParseRule(verb == "allow", strings.TrimSpace(rest))
-	if err != nil {
-		return err
-	}
-	*r = parsed
-	return nil
-}
-
 // checked validates a rule, which may have been filled in by hand, and returns it in the
 // form that ParseRule returns.
 func (r Rule) checked() (Rule, error) {

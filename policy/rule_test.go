@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"errors"
 	"net/netip"
 	"strings"
@@ -182,13 +183,12 @@ func FuzzParseRule(f *testing.F) {
 		if err != nil || !again.equal(r) {
 			t.Fatalf("%q is read as %q, which is read as %q, %v", s, r, again, err)
 		}
-		text, err := r.MarshalText()
+		text, err := Rules{Rules: []Rule{r}}.MarshalText()
 		if err != nil {
 			t.Fatal(err)
 		}
-		var un Rule
-		if err := un.UnmarshalText(text); err != nil || !un.equal(r) {
-			t.Fatalf("%q is unmarshalled as %q, %v", text, un, err)
+		if file, err := Parse("f", bytes.NewReader(text)); err != nil || len(file.Rules) != 1 || !file.Rules[0].equal(r) {
+			t.Fatalf("%q is read as %v, %v", text, file, err)
 		}
 	})
 }

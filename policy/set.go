@@ -2,6 +2,7 @@ package policy
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"slices"
 	"strings"
@@ -35,7 +36,6 @@ type set struct {
 	lengths    [2][]int // prefix lengths in byPrefix, for IPv4 and IPv6
 	exact      map[string][]int32
 	below      map[string][]int32 // key "example.com" for *.example.com
-	builtins   int                // rules[:builtins]
 }
 
 // newSet validates and compiles rules.
@@ -61,7 +61,6 @@ func newSet(src Rules) (*set, error) {
 	for _, b := range builtins() {
 		s.add(compiled{Rule{Prefix: b.prefix}, b.why})
 	}
-	s.builtins = len(s.rules)
 	seen := map[string]bool{}
 	for _, r := range src.Rules {
 		r, err := r.checked()
@@ -117,23 +116,10 @@ func family(a netip.Addr) int {
 	return 1
 }
 
-// exactNames returns the names of rules that match a single name, without duplicates.
-func (s *set) exactNames() []string {
-	names := make([]string, 0, len(s.exact))
-	for name := range s.exact {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
-}
-
 // named reports whether any rule mentions a name.
 func (s *set) named(name string) bool {
-	if len(s.exact[name]) > 0 {
-		return true
-	}
-	for parent := range parents(name) {
-		if len(s.below[parent]) > 0 {
+	for rules := range s.about(name) {
+		if len(rules) > 0 {
 			return true
 		}
 	}
@@ -142,27 +128,22 @@ func (s *set) named(name string) bool {
 
 // allowsName reports whether some rule allows anything for a name.
 func (s *set) allowsName(name string) bool {
-	allow := func(i int32) bool { return s.rules[i].Allow }
-	if slices.ContainsFunc(s.exact[name], allow) {
-		return true
-	}
-	for parent := range parents(name) {
-		if slices.ContainsFunc(s.below[parent], allow) {
+	for rules := range s.about(name) {
+		if slices.ContainsFunc(rules, func(i int32) bool { return s.rules[i].Allow }) {
 			return true
 		}
 	}
 	return false
 }
 
-// parents iterates over the parent domains of a name, nearest first.
-func parents(name string) func(yield func(string) bool) {
-	return func(yield func(string) bool) {
-		for {
-			_, parent, ok := strings.Cut(name, ".")
-			if !ok || !yield(parent) {
-				return
-			}
-			name = parent
+// about iterates over lists of the rules that mention a name: itself, and then its parent
+// domains, nearest first.
+func (s *set) about(name string) iter.Seq[[]int32] {
+	return func(yield func([]int32) bool) {
+		rules, more := s.exact[name], true
+		for more && yield(rules) {
+			_, name, more = strings.Cut(name, ".")
+			rules = s.below[name]
 		}
 	}
 }
@@ -303,14 +284,8 @@ func (s *set) byAddress(h hits, q *query, a netip.Addr) hits {
 
 func (s *set) byName(h hits, q *query, name string) hits {
 	allowed := len(h.allow)
-	h = s.pick(h, q, s.exact[name])
-	for rest := name; len(s.below) > 0; {
-		_, parent, ok := strings.Cut(rest, ".")
-		if !ok {
-			break
-		}
-		h = s.pick(h, q, s.below[parent])
-		rest = parent
+	for rules := range s.about(name) {
+		h = s.pick(h, q, rules)
 	}
 	if q.guarded && !slices.Contains(q.ownNames, name) {
 		h.allow = h.allow[:allowed]

@@ -116,11 +116,11 @@ func TestDecideEqualsSlowTwin(t *testing.T) {
 	allowed := 0
 	const rounds = 20000
 	for range rounds {
-		src := Rules{Default: Default(r.IntN(3))}
+		src := Rules{Default: pick(r, []Default{Auto, AllowAll, DenyAll})}
 		for range r.IntN(6) {
 			dest, ports := pick(r, twinDests), pick(r, twinPorts)
 			if ports != "" && strings.Contains(dest, ":") {
-				dest = bracketed(dest)
+				dest = "[" + dest + "]"
 			}
 			rule, err := ParseRule(r.IntN(2) == 0, dest+ports+pick(r, twinProtos))
 			if err != nil {

@@ -162,17 +162,13 @@ func TestRunRules(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var got []string
-	for _, r := range rules.Rules {
-		text, err := r.MarshalText()
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, string(text))
+	got, err := rules.MarshalText()
+	if err != nil {
+		t.Fatal(err)
 	}
-	want := []string{"allow example.com:443/tcp", "allow 198.51.100.1:80", "deny 192.0.2.0/24"}
-	if d := cmp.Diff(want, got); d != "" || rules.Default != policy.DenyAll {
-		t.Errorf("default %v, rules -want +got:\n%s", rules.Default, d)
+	want := "default deny\nallow example.com:443/tcp\nallow 198.51.100.1:80\ndeny 192.0.2.0/24\n"
+	if d := cmp.Diff(want, string(got)); d != "" {
+		t.Errorf("rules -want +got:\n%s", d)
 	}
 	if err := os.WriteFile(file, []byte("alow example.com\n"), 0o600); err != nil {
 		t.Fatal(err)
