@@ -135,8 +135,17 @@ func (p *planner) hostDevice(prefix string) string {
 	return fmt.Sprintf("%s%011s", prefix, strconv.FormatUint(h.Sum64()%digits, 36))
 }
 
-// shorten returns the beginning of name that fits into a device name (IFNAMSIZ).
-func shorten(name string) string { return name[:min(len(name), 15)] }
+// shorten makes a device name (at most 15 bytes, IFNAMSIZ) of a longer one: its beginning
+// and a hash of it, so that names with the same beginning stay apart.
+func shorten(name string) string {
+	const longest, digits = 15, 4
+	if len(name) <= longest {
+		return name
+	}
+	h := fnv.New64a()
+	h.Write([]byte(name))
+	return fmt.Sprintf("%s~%0*s", name[:longest-digits-1], digits, strconv.FormatUint(h.Sum64()%(36*36*36*36), 36))
+}
 
 // params returns the link's parameters: those of the spec, the MTU, and more names and
 // values. An empty value removes a parameter.
