@@ -169,8 +169,12 @@ func (a *autoForwarder) wanted(found []match) map[autoKey]Forward {
 		if m.addr.Addr().IsLoopback() || hostPort == 0 || c.configured(m.proto, hostPort, key.port) {
 			continue
 		}
+		hostAddr := m.auto.Listen
+		if !hostAddr.IsValid() && m.addr.Addr().Is4() {
+			hostAddr = netip.IPv4Unspecified() // otherwise the invalid address: both families
+		}
 		f := Forward{Protocol: m.proto, Interface: m.auto.Interface,
-			Listen: netip.AddrPortFrom(m.hostAddr(), hostPort), To: netip.AddrPortFrom(netip.Addr{}, key.port)}
+			Listen: netip.AddrPortFrom(hostAddr, hostPort), To: netip.AddrPortFrom(netip.Addr{}, key.port)}
 		if !m.addr.Addr().IsUnspecified() {
 			f.To = m.addr
 		}
@@ -187,18 +191,6 @@ func (a *autoForwarder) wanted(found []match) map[autoKey]Forward {
 		want[key] = f
 	}
 	return want
-}
-
-// hostAddr returns the address on which the host listens for the listener. The invalid
-// address means both families.
-func (m match) hostAddr() netip.Addr {
-	switch {
-	case m.auto.Listen.IsValid():
-		return m.auto.Listen
-	case m.addr.Addr().Is4():
-		return netip.IPv4Unspecified()
-	}
-	return netip.Addr{}
 }
 
 // configured reports whether Config uses a port of the host for a forward, or a port of the
@@ -240,7 +232,7 @@ func (a *autoReverser) wanted(m match) []ReverseForward {
 		return nil
 	}
 	var hosts []netip.Addr
-	if addr.Is4() || m.dualStack() {
+	if addr.Is4() || addr == netip.IPv6Unspecified() && !m.ipv6Only {
 		hosts = append(hosts, loopback4)
 	}
 	if addr.Is6() {

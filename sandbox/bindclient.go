@@ -41,10 +41,6 @@ type bindClient struct {
 	calls map[uint32]chan bindMessage // nil: the setup process is gone
 }
 
-func newBindClient(c *channel, onLost func(error)) *bindClient {
-	return &bindClient{channel: c, onLost: onLost, calls: map[uint32]chan bindMessage{}}
-}
-
 // bind makes a call and returns its result.
 func (b *bindClient) bind(call supervisor.BindCall) unix.Errno {
 	number, answers, errno := b.begin()

@@ -43,11 +43,11 @@ func (g *Guest) serveBinds() error {
 		return &SetupError{Step: "prepare to bind sockets", Err: err}
 	}
 	go func() { // ends the process even while a path lookup in a container's file system hangs
-		_, err := unix.Poll([]unix.PollFd{{Fd: int32(g.host)}}, -1)
-		for errors.Is(err, unix.EINTR) {
-			_, err = unix.Poll([]unix.PollFd{{Fd: int32(g.host)}}, -1)
+		for {
+			if _, err := unix.Poll([]unix.PollFd{{Fd: int32(g.host)}}, -1); !errors.Is(err, unix.EINTR) {
+				os.Exit(0)
+			}
 		}
-		os.Exit(0)
 	}()
 	return s.serve()
 }

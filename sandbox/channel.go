@@ -159,8 +159,6 @@ func (c *channel) send(message any, fds ...int) error {
 	return c.write(b, fds...)
 }
 
-func (c *channel) sendGo() error { return c.write([]byte(goMessage)) }
-
 func (c *channel) write(b []byte, fds ...int) error {
 	var oob []byte
 	if len(fds) > 0 {

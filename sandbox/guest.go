@@ -240,13 +240,10 @@ func (g *Guest) installFilter() (bool, error) {
 // belong to no network namespace, such as AF_VSOCK. Processes that are in a joined namespace
 // already can't be restricted.
 func (g *Guest) restrictFamilies() error {
-	var err error
-	switch g.role {
-	case roleWrap:
-		err = supervisor.RestrictFamilies()
-	case roleAttach:
-		err = supervisor.RestrictFamiliesOfAll()
+	if g.role == roleJoin {
+		return nil
 	}
+	err := supervisor.RestrictFamilies(g.role == roleAttach)
 	switch {
 	case errors.Is(err, sys.ErrSeccompArch), g.role == roleAttach && errors.Is(err, unix.EACCES):
 		g.warn("sockets that bypass the network namespace, such as AF_VSOCK, are not denied: %v", err)

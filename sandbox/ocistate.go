@@ -83,17 +83,9 @@ func checkNotifications(fd int) error {
 // routes, or obtain others that can.
 var configCaps = []string{"CAP_NET_ADMIN", "CAP_SYS_ADMIN"}
 
-// mayConfigure reports whether a container's configuration gives one of its processes
-// configCaps; processes that are executed in it later are not considered. The process itself
-// can't be asked: while its runtime prepares it, it has all of them. The result is true if the
-// configuration can't be read or trusted.
-func mayConfigure(bundle string) bool {
-	text, err := readConfig(bundle)
-	return err != nil || hasConfigCaps(text)
-}
-
-// hasConfigCaps is mayConfigure for the text of a configuration. It knows no names of
-// capability sets, so that it misses none.
+// hasConfigCaps reports whether a container's configuration gives one of its processes
+// configCaps; processes that are executed in it later are not considered. It knows no names of
+// capability sets, so that it misses none. The result is true if the text can't be parsed.
 func hasConfigCaps(text []byte) bool {
 	var config struct {
 		Process struct {

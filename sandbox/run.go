@@ -27,9 +27,11 @@ func (n *Network) Run(ctx context.Context) error {
 		n.close()
 		n.mu.Unlock()
 	}()
-	g := newGroup(ctx)
+	g := &group{}
+	g.ctx, g.cancel = context.WithCancel(ctx)
+	defer g.cancel()
 	n.start(g)
-	return g.wait()
+	return g.goroutines.Wait()
 }
 
 // start starts everything that runs until the network ends.
@@ -73,7 +75,7 @@ func (n *Network) startCommand(ctx context.Context) error {
 		n.cfg.Log.Warn("look up names of rules", "error", err)
 	}
 	cancel()
-	if err := n.channel.sendGo(); err != nil {
+	if err := n.channel.write([]byte(goMessage)); err != nil {
 		return &SetupError{Step: "start the command", Err: err}
 	}
 	_, fds, err := n.channel.receive(ctx)
@@ -95,12 +97,6 @@ type group struct {
 	cancel     context.CancelFunc
 }
 
-func newGroup(ctx context.Context) *group {
-	g := &group{}
-	g.ctx, g.cancel = context.WithCancel(ctx)
-	return g
-}
-
 func (g *group) run(f func(context.Context) error) {
 	g.goroutines.Go(func() error {
 		err := f(g.ctx)
@@ -111,10 +107,4 @@ func (g *group) run(f func(context.Context) error) {
 		}
 		return fmt.Errorf("run network: %w", err)
 	})
-}
-
-func (g *group) wait() error {
-	err := g.goroutines.Wait()
-	g.cancel()
-	return err
 }

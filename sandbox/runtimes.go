@@ -176,7 +176,10 @@ func (n *Network) identifyProgram(state containerState) (p supervisor.Program, e
 	p.Landlocked = assumeLandlocked != ""
 	// The capabilities of a container in another user namespace do not reach the host.
 	if p.UserNS == n.res.hostOwner {
-		p.MayConfigureHost = state.Pid != state.State.Pid || mayConfigure(state.State.Bundle)
+		// The process can't be asked: while its runtime prepares it, it has all capabilities. It
+		// may configure the host unless its configuration can be read and trusted.
+		text, err := readConfig(state.State.Bundle)
+		p.MayConfigureHost = state.Pid != state.State.Pid || err != nil || hasConfigCaps(text)
 	}
 	return p, nil
 }

@@ -75,9 +75,9 @@ func (n *Network) newSupervisor() error {
 		cfg.JudgeUDP = func(to netip.AddrPort) (netip.AddrPort, bool) { return n.hostDestination(UDP, to) }
 	}
 	if n.cmd == nil {
-		n.res.binds = newBindClient(n.channel, func(err error) {
+		n.res.binds = &bindClient{channel: n.channel, calls: map[uint32]chan bindMessage{}, onLost: func(err error) {
 			n.cfg.Log.Warn("the process that binds sockets for containers has ended; their binds fail from now on", "error", err)
-		})
+		}}
 		cfg.Bind = n.res.binds.bind
 		cfg.Network = n.netns
 		if n.res.hostOwner, err = hostOwner(); err != nil {

@@ -18,9 +18,6 @@ type listener struct {
 	ipv6Only bool // IPV6_V6ONLY
 }
 
-// dualStack reports whether the socket takes clients of IPv4 and IPv6.
-func (l listener) dualStack() bool { return l.addr.Addr() == netip.IPv6Unspecified() && !l.ipv6Only }
-
 // Sizes and constants of include/uapi/linux/inet_diag.h and sock_diag.h. The messages are
 // written and read by hand because netlink libraries open sockets of their own, in the calling
 // thread's namespace. These sockets come from the guest's namespace, and package nlsock

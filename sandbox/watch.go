@@ -85,21 +85,13 @@ func (w *watch) waitPath(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-		}
-		if w.pathGone() {
-			return
+			// A path that can't be checked counts as still there.
+			id, err := supervisor.NamespaceAt(w.path)
+			if err == nil && id != w.id || errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) {
+				return
+			}
 		}
 	}
-}
-
-// pathGone reports whether the path no longer leads to the namespace. It returns false if the
-// path can't be checked.
-func (w *watch) pathGone() bool {
-	id, err := supervisor.NamespaceAt(w.path)
-	if err != nil {
-		return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR)
-	}
-	return id != w.id
 }
 
 func (w *watch) close() {

@@ -9,6 +9,7 @@ import (
 
 	"cleat/internal/columns"
 	"cleat/sandbox/control"
+	"cleat/usernet"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -62,7 +63,7 @@ func TestFlowsText(t *testing.T) {
 // Text from another user's instance can't act on root's terminal.
 func TestHostileHelpersTexts(t *testing.T) {
 	const evil = "x\x1b]0;y\x07\nroot\u202e\u009b"
-	stats := control.Stats{Kept: map[string]uint64{evil: 1}, Unspliced: map[string]uint64{evil: 1}}
+	stats := control.Stats{Kept: map[string]uint64{evil: 1}, Stats: usernet.Stats{Unspliced: map[string]uint64{evil: 1}}}
 	for name, print := range map[string]func(io.Writer) error{
 		"ls": func(w io.Writer) error {
 			return listText(w, []control.Info{{Name: evil, Command: []string{evil}}, {Name: evil, Namespace: evil}})

@@ -211,11 +211,7 @@ func sandboxForward(w control.Forward) (sandbox.Forward, error) {
 // wireStats converts counters to the control protocol's form.
 func wireStats(s sandbox.Stats) control.Stats {
 	return control.Stats{
-		TunInPackets: s.TunInPackets, TunOutPackets: s.TunOutPackets, TunInBytes: s.TunInBytes, TunOutBytes: s.TunOutBytes,
-		TCPFlows: s.TCPFlows, Spliced: s.Spliced, SplicedOutBytes: s.SplicedOutBytes, SplicedInBytes: s.SplicedInBytes,
-		Substituted: s.Supervisor.Connected, Lent: s.Supervisor.Listening, Datagram: s.Supervisor.Datagram, Kept: s.Supervisor.Kept, Unspliced: s.Unspliced,
-		Returned: s.Returned, Intruders: s.Intruders, UDPFlows: s.UDPFlows, ICMPFlows: s.ICMPFlows, Open: s.Open,
-		Refused: s.Refused, Malformed: s.Malformed, Spoofed: s.Spoofed, OverLimit: s.OverLimit,
-		Retransmits: s.Retransmits, Dropped: s.Dropped, HandedOver: s.HandedOver, Unsupported: s.Unsupported, Ledger: s.Ledger,
+		Stats: s.Stats, Ledger: s.Ledger,
+		Substituted: s.Supervisor.Connected, Lent: s.Supervisor.Listening, Datagram: s.Supervisor.Datagram, Kept: s.Supervisor.Kept,
 	}
 }

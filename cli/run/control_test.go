@@ -178,15 +178,15 @@ func TestWireStatsIsComplete(t *testing.T) {
 	}
 	got := map[string]int{}
 	w := reflect.ValueOf(wireStats(s))
-	for i := range w.NumField() {
-		switch f := w.Field(i); f.Kind() {
-		case reflect.Struct: // the ledger
+	for _, field := range reflect.VisibleFields(w.Type()) {
+		switch f := w.FieldByIndex(field.Index); f.Kind() {
+		case reflect.Struct: // the ledger, and what is embedded
 		case reflect.Map:
-			got[w.Type().Field(i).Name] = int(f.MapIndex(reflect.ValueOf("why")).Uint())
+			got[field.Name] = int(f.MapIndex(reflect.ValueOf("why")).Uint())
 		case reflect.Int:
-			got[w.Type().Field(i).Name] = int(f.Int())
+			got[field.Name] = int(f.Int())
 		default:
-			got[w.Type().Field(i).Name] = int(f.Uint())
+			got[field.Name] = int(f.Uint())
 		}
 	}
 	if !maps.Equal(got, want) {

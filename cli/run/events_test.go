@@ -12,6 +12,7 @@ import (
 	"cleat/policy"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
+	"cleat/usernet"
 )
 
 // stuckWriter blocks in its first Write until it is released.
@@ -78,11 +79,11 @@ func TestSayRefused(t *testing.T) {
 }
 
 func TestStatsText(t *testing.T) {
-	quiet := StatsText(control.Stats{TCPFlows: 3, TunOutBytes: 1_500_000})
+	quiet := StatsText(control.Stats{Stats: usernet.Stats{TCPFlows: 3, TunOutBytes: 1_500_000}})
 	if !strings.Contains(quiet, "3 TCP") || !strings.Contains(quiet, "1.5 MB") || strings.Contains(quiet, "refused") {
 		t.Errorf("without trouble:\n%s", quiet)
 	}
-	if loud := StatsText(control.Stats{Refused: 2}); !strings.Contains(loud, "flows refused by rules: 2") {
+	if loud := StatsText(control.Stats{Stats: usernet.Stats{Refused: 2}}); !strings.Contains(loud, "flows refused by rules: 2") {
 		t.Errorf("with trouble:\n%s", loud)
 	}
 }

@@ -99,7 +99,7 @@ var rooms = map[string]room{
 	"network/graph":      {brains, []string{"network/survey"}},
 	"network/trace":      {brains, []string{"network/survey", "netns"}},
 	"sandbox":            {brains, []string{"usernet", "dns", "policy", "sandbox/supervisor", "internal/seal"}},
-	"sandbox/control":    {brains, nil},
+	"sandbox/control":    {brains, []string{"usernet"}},
 	"sandbox/supervisor": {hands, nil},
 
 	"policy":              {hands, []string{"usernet"}},

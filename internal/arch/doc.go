@@ -46,7 +46,7 @@
 //	          multipath      models of several links and their capacity
 //	          cell           the types of results, and how tables show them
 //	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor; internal/seal
-//	          control        queries and controls a running sandbox
+//	          control        queries and controls a running sandbox              → usernet
 //	          supervisor     gives a process sockets of the host; the test counts it as hands
 //	        network          containers and the links they have; no code of its own, but rooms:
 //	          attach         adds a link to a running container, removes it     → journal, announce, dhcp, segment, qdisc, resolvconf, rules; link, netns

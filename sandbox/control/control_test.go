@@ -20,6 +20,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"cleat/usernet"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -44,7 +46,7 @@ func (f *fake) Flows() ([]Flow, error) {
 		Destination: netip.MustParseAddrPort("[2001:db8::1]:443"), Name: "example.com", State: "established", OutBytes: 7}}, nil
 }
 
-func (f *fake) Stats() Stats { return Stats{TCPFlows: 3, Open: 1} }
+func (f *fake) Stats() Stats { return Stats{Stats: usernet.Stats{TCPFlows: 3, Open: 1}} }
 
 func (f *fake) Forwards() ([]Forward, error) {
 	f.mu.Lock()

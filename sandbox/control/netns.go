@@ -35,8 +35,6 @@ func newNetnsVerifier() (*netnsVerifier, error) {
 	return &netnsVerifier{fd, diag}, nil
 }
 
-func (v *netnsVerifier) close() { unix.Close(v.fd) }
-
 // See include/uapi/linux/sock_diag.h and unix_diag.h.
 const (
 	sockDiagByFamily = 20

@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"cleat/internal/localsock"
+
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -135,7 +137,7 @@ func (s *Server) Close() error {
 		return nil
 	}
 	if s.verifier != nil {
-		s.verifier.close()
+		unix.Close(s.verifier.fd)
 	}
 	return err
 }
@@ -169,18 +171,13 @@ func (s *Server) Serve(ctx context.Context, t Target) error {
 			defer func() { <-slots }()
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.Close() })()
-			s.converse(c, t)
+			if err := s.authorize(c); err != nil {
+				send(c, refusal(err))
+				return
+			}
+			answerAll(c, t)
 		})
 	}
-}
-
-// converse answers the requests of a connection whose peer is accepted.
-func (s *Server) converse(c *net.UnixConn, t Target) {
-	if err := s.authorize(c); err != nil {
-		send(c, refusal(&Error{Kind: KindFailed, Message: err.Error()}))
-		return
-	}
-	answerAll(c, t)
 }
 
 // authorize returns an error if the peer of c may not control the helper.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"cleat/internal/ledger"
+	"cleat/usernet"
 )
 
 // Version is the protocol version. It changes when the server no longer accepts a request that it
@@ -161,33 +162,12 @@ type Flow struct {
 	QueuedIn    int            `json:"queued_in"`
 }
 
-// Stats are counters since the start of the helper. See usernet.Stats for their meaning.
+// Stats are counters since the start of the helper.
 type Stats struct {
-	TunInPackets    uint64            `json:"tun_in_packets"`
-	TunOutPackets   uint64            `json:"tun_out_packets"`
-	TunInBytes      uint64            `json:"tun_in_bytes"`
-	TunOutBytes     uint64            `json:"tun_out_bytes"`
-	TCPFlows        uint64            `json:"tcp_flows"`
-	Spliced         uint64            `json:"spliced"`
-	SplicedOutBytes uint64            `json:"spliced_out_bytes"`
-	SplicedInBytes  uint64            `json:"spliced_in_bytes"`
-	Substituted     uint64            `json:"substituted"`
-	Lent            uint64            `json:"lent"`
-	Datagram        uint64            `json:"datagram"`
-	Kept            map[string]uint64 `json:"kept,omitempty"`
-	Unspliced       map[string]uint64 `json:"unspliced,omitempty"`
-	Returned        uint64            `json:"returned"`
-	Intruders       uint64            `json:"intruders"`
-	UDPFlows        uint64            `json:"udp_flows"`
-	ICMPFlows       uint64            `json:"icmp_flows"`
-	Open            int               `json:"open"`
-	Refused         uint64            `json:"refused"`
-	Malformed       uint64            `json:"malformed"`
-	Spoofed         uint64            `json:"spoofed"`
-	OverLimit       uint64            `json:"over_limit"`
-	Retransmits     uint64            `json:"retransmits"`
-	Dropped         uint64            `json:"dropped"`
-	HandedOver      uint64            `json:"handed_over"`
-	Unsupported     uint64            `json:"unsupported"`
-	Ledger          ledger.Usage      `json:"ledger"`
+	usernet.Stats
+	Substituted uint64            `json:"substituted"`    // connections on sockets of the host
+	Lent        uint64            `json:"lent"`           // listeners on sockets of the host
+	Datagram    uint64            `json:"datagram"`       // UDP sockets of the host
+	Kept        map[string]uint64 `json:"kept,omitempty"` // connections on the program's own sockets, by reason
+	Ledger      ledger.Usage      `json:"ledger"`
 }

@@ -58,20 +58,18 @@ var socketCalls = []call{
 
 // RestrictFamilies installs a filter on the calling thread that allows only sockets of
 // certain families and refuses io_uring. Threads and programs that the thread starts
-// inherit it. It needs no_new_privs or CAP_SYS_ADMIN in the thread's user namespace. The
-// filter sends no notifications, and from Linux 5.11 the kernel runs it only for calls that
-// make sockets.
-func RestrictFamilies() error { return installSocketFilter(sys.AddFilter) }
-
-// RestrictFamiliesOfAll is RestrictFamilies for all threads of the process.
-func RestrictFamiliesOfAll() error { return installSocketFilter(sys.SetSeccomp) }
-
-func installSocketFilter(install func([]bpf.RawInstruction) error) error {
+// inherit it. With allThreads it restricts all threads of the process. It needs no_new_privs
+// or CAP_SYS_ADMIN in the thread's user namespace. The filter sends no notifications, and from
+// Linux 5.11 the kernel runs it only for calls that make sockets.
+func RestrictFamilies(allThreads bool) error {
 	filter, err := assemble(socketCalls, foreignSocketCalls)
-	if err != nil {
+	switch {
+	case err != nil:
 		return err
+	case allThreads:
+		return sys.SetSeccomp(filter)
 	}
-	return install(filter)
+	return sys.AddFilter(filter)
 }
 
 // familyRules turns each rule of a profile that allows the call into one rule per allowed
