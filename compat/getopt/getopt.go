@@ -1,44 +1,11 @@
 package getopt
 
 import (
+	"errors"
 	"fmt"
+	"slices"
 	"strings"
 )
-
-// Arity is the number of arguments of an option.
-type Arity uint8
-
-// The arities. The zero Arity is None.
-const (
-	None Arity = iota
-	Required
-	Optional
-)
-
-// Option is an option of a program.
-type Option struct {
-	Name  string // long name without dashes; "" if there is only a letter
-	Short byte   // letter; 0 if there is only a long name
-	Arity Arity
-	// ID identifies the option for the program. Options with the same ID are one option
-	// with several names.
-	ID string
-}
-
-// Grammar describes the options of a program.
-type Grammar struct {
-	Options []Option
-	// InOrder ends the options at the first argument that is not one.
-	InOrder bool
-}
-
-// Match is an option found on the command line.
-type Match struct {
-	ID    string
-	As    string // complete name, e.g. "-t" or "--tcp-ports"
-	Value string // argument; "" if there is none
-	Given bool   // there is an argument
-}
 
 // Error is a syntax error in a command line, in the words of the C library, without the
 // program's name.
@@ -47,118 +14,120 @@ type Error struct{ Text string }
 // Error returns the text.
 func (e *Error) Error() string { return e.Text }
 
-// Parse parses args, which do not include the program's name. It returns the options in
-// order, and the other arguments. The error is an *Error; the options before it are
-// returned as well.
-func (g Grammar) Parse(args []string) (matches []Match, rest []string, err error) {
+func complain(format string, args ...any) error {
+	return &Error{Text: fmt.Sprintf(format, args...)}
+}
+
+// Read applies the options in args to o, from left to right, and returns the other
+// arguments. args do not include the program's name. The error is ErrStop, an *Error for a
+// syntax error, or names the invalid option and the reason.
+func (t Table[O]) Read(o *O, args []string) (rest []string, err error) {
+	return t.parse(args, func(r Row[O], as, value string) error {
+		err := r.Apply(o, value)
+		if err == nil || errors.Is(err, ErrStop) {
+			return err
+		}
+		return fmt.Errorf("%s: %w", strings.TrimSuffix(as+" "+value, " "), err)
+	})
+}
+
+// found is called for each option on the command line. as is its complete name, "-t" or
+// "--tcp-ports".
+type found[O any] func(r Row[O], as, value string) error
+
+// parse calls each for the options in args, and returns the other arguments. It ends at the
+// first error.
+func (t Table[O]) parse(args []string, each found[O]) (rest []string, err error) {
 	for len(args) > 0 {
 		arg := args[0]
 		args = args[1:]
-		var met []Match
 		switch {
 		case arg == "--":
-			return matches, append(rest, args...), nil
+			return append(rest, args...), nil
 		case strings.HasPrefix(arg, "--"):
-			met, args, err = g.long(arg[2:], args)
+			args, err = t.long(arg[2:], args, each)
 		case len(arg) > 1 && arg[0] == '-':
-			met, args, err = g.letters(arg[1:], args)
-		case g.InOrder:
-			return matches, append(append(rest, arg), args...), nil
+			args, err = t.letters(arg[1:], args, each)
+		case t.InOrder:
+			return append(append(rest, arg), args...), nil
 		default:
 			rest = append(rest, arg)
 		}
-		matches = append(matches, met...)
 		if err != nil {
-			return matches, nil, err
+			return nil, err
 		}
 	}
-	return matches, rest, nil
+	return rest, nil
 }
 
 // long parses one long option, without its dashes. It returns the arguments after the
 // option.
-func (g Grammar) long(text string, following []string) ([]Match, []string, error) {
+func (t Table[O]) long(text string, following []string, each found[O]) (left []string, err error) {
 	name, value, given := strings.Cut(text, "=")
-	o, err := g.find(name, text)
+	r, err := t.find(name, text)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	m := Match{ID: o.ID, As: "--" + o.Name, Value: value, Given: given}
+	as := "--" + r.Name
 	switch {
-	case given && o.Arity == None:
-		return nil, nil, complain("option '%s' doesn't allow an argument", m.As)
-	case !given && o.Arity == Required:
+	case given && r.Arg == "":
+		return nil, complain("option '%s' doesn't allow an argument", as)
+	case !given && r.Arg != "":
 		if len(following) == 0 {
-			return nil, nil, complain("option '%s' requires an argument", m.As)
+			return nil, complain("option '%s' requires an argument", as)
 		}
-		m.Value, m.Given, following = following[0], true, following[1:]
+		value, following = following[0], following[1:]
 	}
-	return []Match{m}, following, nil
+	return following, each(r, as, value)
 }
 
 // find returns the option with this long name or prefix. text is the argument, for
 // errors.
-func (g Grammar) find(name, text string) (Option, error) {
-	var found []Option
-	for _, o := range g.Options {
-		if o.Name == name && name != "" {
-			return o, nil
+func (t Table[O]) find(name, text string) (r Row[O], err error) {
+	var possible []Row[O]
+	for _, r := range t.Rows {
+		if r.Name == name {
+			return r, nil
 		}
-		if o.Name != "" && strings.HasPrefix(o.Name, name) {
-			found = append(found, o)
-		}
-	}
-	if len(found) == 0 {
-		return Option{}, complain("unrecognized option '--%s'", text)
-	}
-	for _, o := range found[1:] {
-		if o.ID != found[0].ID || o.Arity != found[0].Arity {
-			return Option{}, ambiguous(text, found)
+		if strings.HasPrefix(r.Name, name) {
+			possible = append(possible, r)
 		}
 	}
-	return found[0], nil
-}
-
-func ambiguous(text string, possible []Option) error {
-	var b strings.Builder
-	for _, o := range possible {
-		fmt.Fprintf(&b, " '--%s'", o.Name)
+	switch len(possible) {
+	case 0:
+		return r, complain("unrecognized option '--%s'", text)
+	case 1:
+		return possible[0], nil
 	}
-	return complain("option '--%s' is ambiguous; possibilities:%s", text, &b)
+	var names strings.Builder
+	for _, p := range possible {
+		fmt.Fprintf(&names, " '--%s'", p.Name)
+	}
+	return r, complain("option '--%s' is ambiguous; possibilities:%s", text, &names)
 }
 
 // letters parses a cluster of one-letter options, without its dash.
-func (g Grammar) letters(cluster string, following []string) (met []Match, left []string, err error) {
+func (t Table[O]) letters(cluster string, following []string, each found[O]) (left []string, err error) {
 	for cluster != "" {
 		letter := cluster[0]
 		cluster = cluster[1:]
-		o, known := g.letter(letter)
-		if !known {
-			return met, nil, complain("invalid option -- '%s'", string(letter))
+		i := slices.IndexFunc(t.Rows, func(r Row[O]) bool { return r.Short == letter })
+		if i < 0 {
+			return nil, complain("invalid option -- '%s'", string(letter))
 		}
-		m := Match{ID: o.ID, As: "-" + string(letter)}
+		r, value := t.Rows[i], ""
 		switch {
-		case o.Arity != None && cluster != "":
-			m.Value, m.Given, cluster = cluster, true, ""
-		case o.Arity == Required && len(following) == 0:
-			return met, nil, complain("option requires an argument -- '%s'", string(letter))
-		case o.Arity == Required:
-			m.Value, m.Given, following = following[0], true, following[1:]
+		case r.Arg == "":
+		case cluster != "":
+			value, cluster = cluster, ""
+		case len(following) == 0:
+			return nil, complain("option requires an argument -- '%s'", string(letter))
+		default:
+			value, following = following[0], following[1:]
 		}
-		met = append(met, m)
-	}
-	return met, following, nil
-}
-
-func (g Grammar) letter(b byte) (Option, bool) {
-	for _, o := range g.Options {
-		if o.Short == b {
-			return o, true
+		if err := each(r, "-"+string(letter), value); err != nil {
+			return nil, err
 		}
 	}
-	return Option{}, false
-}
-
-func complain(format string, args ...any) error {
-	return &Error{Text: fmt.Sprintf(format, args...)}
+	return following, nil
 }

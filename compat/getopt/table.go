@@ -28,32 +28,6 @@ type Table[O any] struct {
 	InOrder bool
 }
 
-// Read applies the options in args to o, from left to right, and returns the other
-// arguments. The error is ErrStop, an *Error for a syntax error, or names the invalid
-// option and the reason.
-func (t Table[O]) Read(o *O, args []string) (rest []string, err error) {
-	grammar := Grammar{InOrder: t.InOrder}
-	apply := map[string]func(*O, string) error{}
-	for _, r := range t.Rows {
-		opt := Option{Name: r.Name, Short: r.Short, ID: r.Name}
-		if r.Arg != "" {
-			opt.Arity = Required
-		}
-		grammar.Options = append(grammar.Options, opt)
-		apply[r.Name] = r.Apply
-	}
-	met, rest, wrong := grammar.Parse(args)
-	for _, m := range met {
-		switch err := apply[m.ID](o, m.Value); {
-		case errors.Is(err, ErrStop):
-			return nil, ErrStop
-		case err != nil:
-			return nil, fmt.Errorf("%s: %w", strings.TrimSuffix(m.As+" "+m.Value, " "), err)
-		}
-	}
-	return rest, wrong
-}
-
 // WriteHelp writes the help of each visible option.
 func (t Table[O]) WriteHelp(w io.Writer) {
 	for _, r := range t.Rows {

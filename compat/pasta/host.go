@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 
 	"cleat/compat/portspec"
 	"cleat/dns"
@@ -49,12 +51,16 @@ func template(name string, family int) (Template, error) {
 			return Template{}, fmt.Errorf("find link %q: %w", name, err)
 		}
 		t, err := fromLink(l, family)
-		t.Gateway = gatewayBy(routes, l.Attrs().Index)
+		_, t.Gateway = defaultRoute(routes, l.Attrs().Index)
 		return t, err
 	}
-	if index := defaultLink(routes); index != 0 {
-		if t, err := fromIndex(index, family); err != nil || t.Addr.IsValid() {
-			t.Gateway = gatewayBy(routes, index)
+	if index, gateway := defaultRoute(routes, 0); index != 0 {
+		l, err := netlink.LinkByIndex(index)
+		if err != nil {
+			return Template{}, fmt.Errorf("find link %d: %w", index, err)
+		}
+		if t, err := fromLink(l, family); err != nil || t.Addr.IsValid() {
+			t.Gateway = gateway
 			return t, err
 		}
 	}
@@ -78,73 +84,33 @@ func firstUsable(family int) (Template, error) {
 	return Template{}, nil
 }
 
-// isDefault tells whether a route leads everywhere.
-func isDefault(r netlink.Route) bool {
-	if r.Dst == nil {
-		return true
-	}
-	ones, _ := r.Dst.Mask.Size()
-	return ones == 0 && r.Dst.IP.IsUnspecified()
-}
-
 // hop returns the next hop of a route. For a multipath route it is the one with the
 // largest weight.
 func hop(r netlink.Route) (link int, gateway net.IP) {
 	if len(r.MultiPath) == 0 {
 		return r.LinkIndex, r.Gw
 	}
-	best := r.MultiPath[0]
-	for _, m := range r.MultiPath[1:] {
-		if m.Hops > best.Hops {
-			best = m
-		}
-	}
+	best := slices.MaxFunc(r.MultiPath, func(a, b *netlink.NexthopInfo) int { return a.Hops - b.Hops })
 	return best.LinkIndex, best.Gw
 }
 
-// best returns the default route that the kernel prefers, among those through link, or
-// among all if link is 0.
-func best(routes []netlink.Route, link int) (netlink.Route, bool) {
-	var found netlink.Route
-	any := false
+// defaultRoute returns the link and the gateway of the default route that the kernel
+// prefers, among those through the link with the index through, or among all if that is 0.
+// link is 0 if there is none.
+func defaultRoute(routes []netlink.Route, through int) (link int, gateway netip.Addr) {
+	priority := math.MaxInt
 	for _, r := range routes {
-		l, _ := hop(r)
-		if !isDefault(r) || r.Type != unix.RTN_UNICAST || link != 0 && l != link {
-			continue
+		bits := 0
+		if r.Dst != nil {
+			bits, _ = r.Dst.Mask.Size()
 		}
-		if !any || r.Priority < found.Priority {
-			found, any = r, true
+		l, gw := hop(r)
+		if r.Type == unix.RTN_UNICAST && bits == 0 && (through == 0 || l == through) && r.Priority < priority {
+			a, _ := netip.AddrFromSlice(gw)
+			link, gateway, priority = l, a.Unmap(), r.Priority
 		}
 	}
-	return found, any
-}
-
-func defaultLink(routes []netlink.Route) int {
-	r, ok := best(routes, 0)
-	if !ok {
-		return 0
-	}
-	link, _ := hop(r)
-	return link
-}
-
-// gatewayBy returns the gateway of the link's default route, or an invalid address.
-func gatewayBy(routes []netlink.Route, link int) netip.Addr {
-	r, ok := best(routes, link)
-	if !ok {
-		return netip.Addr{}
-	}
-	_, gateway := hop(r)
-	a, _ := netip.AddrFromSlice(gateway)
-	return a.Unmap()
-}
-
-func fromIndex(index, family int) (Template, error) {
-	l, err := netlink.LinkByIndex(index)
-	if err != nil {
-		return Template{}, fmt.Errorf("find link %d: %w", index, err)
-	}
-	return fromLink(l, family)
+	return link, gateway
 }
 
 // passing are flags of IPv6 addresses that a namespace should not copy.

@@ -137,7 +137,8 @@ func pair(field func(*Options) *[]netip.Addr, ok func(netip.Addr) bool) func(*Op
 		if err != nil || !ok(a) {
 			return errors.New("is not a usable address")
 		}
-		keepLast(field(o), a)
+		others := slices.DeleteFunc(*field(o), func(b netip.Addr) bool { return b.Is4() == a.Is4() })
+		*field(o) = append(others, a)
 		return nil
 	}
 }
@@ -156,11 +157,6 @@ func ofEither(wrong string, fields func(*Options) (four, six *netip.Addr)) func(
 		*field = a
 		return nil
 	}
-}
-
-func keepLast(list *[]netip.Addr, a netip.Addr) {
-	others := slices.DeleteFunc(*list, func(b netip.Addr) bool { return b.Is4() == a.Is4() })
-	*list = append(others, a)
 }
 
 // ofFamily returns the address of the family in the list, or an invalid one.

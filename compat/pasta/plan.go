@@ -51,7 +51,9 @@ func (o Options) Plan(h Host) (Plan, error) {
 	p.addresses()
 	p.mappings()
 	p.resolver()
-	p.namespace()
+	if o.Attaches() {
+		p.Namespace = sandbox.Namespace{PID: o.PID, Path: o.NetNS, UserNSPath: o.UserNS, SkipUserNS: o.NetNSOnly, KeepRunning: o.NoNetNSQuit}
+	}
 	p.Config.Outbound4, p.Config.Outbound6 = o.Outbound4, o.Outbound6
 	p.Config.OutboundInterface = cmp.Or(o.OutLink4, o.OutLink6)
 	if o.NoTCP || o.NoUDP || o.NoICMP {
@@ -123,37 +125,26 @@ func resemble(t Template, addr netip.Prefix, gateway netip.Addr, localAddr netip
 // mappings decides which addresses lead to the host.
 func (p *planner) mappings() {
 	c, o := &p.Config, p.o
-	mapped := func(four bool, gateway netip.Addr) netip.Addr {
-		if a := ofFamily(o.MapLoopback, four); a.IsValid() || o.NoMapGateway {
-			return a
+	family := func(four bool, own, gateway netip.Addr) (loopback netip.Addr) {
+		if loopback = ofFamily(o.MapLoopback, four); !loopback.IsValid() && !o.NoMapGateway {
+			loopback = gateway
 		}
-		return gateway
+		// The guest has a copy of the host's own address.
+		if a := ofFamily(o.MapGuest, four); a.IsValid() && own.IsValid() {
+			c.Mappings = append(c.Mappings, sandbox.Mapping{Guest: a, Host: own})
+		}
+		// The gateway that the guest sees is a machine beside the host, unless its address
+		// leads to the host's loopback.
+		if gateway.IsValid() && gateway != loopback && !gateway.IsLinkLocalUnicast() {
+			c.Mappings = append(c.Mappings, sandbox.Mapping{Guest: gateway, Host: gateway})
+		}
+		return loopback
 	}
 	if !c.NoIPv4 {
-		c.HostLoopback4 = mapped(true, c.Gateway4)
-		p.mapGuest(true, c.Addr4.Addr())
-		p.reachGateway(c.Gateway4, c.HostLoopback4)
+		c.HostLoopback4 = family(true, c.Addr4.Addr(), c.Gateway4)
 	}
 	if !c.NoIPv6 {
-		c.HostLoopback6 = mapped(false, c.Gateway6)
-		p.mapGuest(false, c.Addr6.Addr())
-		p.reachGateway(c.Gateway6, c.HostLoopback6)
-	}
-}
-
-// reachGateway lets the guest reach the gateway that it sees, a machine beside the host,
-// unless its address leads to the host's loopback.
-func (p *planner) reachGateway(gateway, loopback netip.Addr) {
-	if gateway.IsValid() && gateway != loopback && !gateway.IsLinkLocalUnicast() {
-		p.Config.Mappings = append(p.Config.Mappings, sandbox.Mapping{Guest: gateway, Host: gateway})
-	}
-}
-
-// mapGuest makes an address lead to the host's own address, of which the guest has a
-// copy.
-func (p *planner) mapGuest(four bool, own netip.Addr) {
-	if a := ofFamily(p.o.MapGuest, four); a.IsValid() && own.IsValid() {
-		p.Config.Mappings = append(p.Config.Mappings, sandbox.Mapping{Guest: a, Host: own})
+		c.HostLoopback6 = family(false, c.Addr6.Addr(), c.Gateway6)
 	}
 }
 
@@ -189,15 +180,6 @@ func (p *planner) resolver() {
 			c.DNS.Servers = append(c.DNS.Servers, netip.AddrPortFrom(a, 53))
 		}
 	}
-}
-
-// namespace sets the namespace to attach to.
-func (p *planner) namespace() {
-	o := p.o
-	if !o.Attaches() {
-		return
-	}
-	p.Namespace = sandbox.Namespace{PID: o.PID, Path: o.NetNS, UserNSPath: o.UserNS, SkipUserNS: o.NetNSOnly, KeepRunning: o.NoNetNSQuit}
 }
 
 func (p *planner) notice(format string, args ...any) {

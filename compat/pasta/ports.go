@@ -18,18 +18,15 @@ type direction struct {
 	texts    []string
 }
 
-func (o Options) directions() []direction {
-	return []direction{
+// ports turns port specifications into forwards.
+func (p *planner) ports() error {
+	o := p.o
+	for _, d := range []direction{
 		{"-t", sandbox.TCP, false, o.NoTCP, o.TCP},
 		{"-u", sandbox.UDP, false, o.NoUDP, o.UDP},
 		{"-T", sandbox.TCP, true, o.NoTCP, o.TCPOut},
 		{"-U", sandbox.UDP, true, o.NoUDP, o.UDPOut},
-	}
-}
-
-// ports turns port specifications into forwards.
-func (p *planner) ports() error {
-	for _, d := range p.o.directions() {
+	} {
 		specs, err := d.specs(p.h.Ephemeral)
 		if err != nil {
 			return err

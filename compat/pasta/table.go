@@ -15,10 +15,10 @@ import (
 func table() getopt.Table[Options] {
 	const noDHCP = "there is no DHCP or router advertisement here; --config-net configures the namespace"
 	return getopt.Table[Options]{InOrder: true, Rows: []getopt.Row[Options]{
-		{Name: "debug", Short: 'd', Help: "Log more; in the foreground, also errors of flows", Apply: applyDebug},
+		{Name: "debug", Short: 'd', Help: "Log more; in the foreground, also errors of flows", Apply: func(o *Options, _ string) error { o.Debug, o.Quiet = true, false; return nil }},
 		{Name: "trace", Help: "Same as --debug; use --pcap for single packets", Apply: applyTrace},
 		{Name: "stats", Arg: "DELAY", Apply: getopt.Refuse[Options]("use 'cleat ctl' for the counters of a running network")},
-		{Name: "quiet", Short: 'q', Help: "Log errors only", Apply: applyQuiet},
+		{Name: "quiet", Short: 'q', Help: "Log errors only", Apply: func(o *Options, _ string) error { o.Debug, o.Quiet = false, true; return nil }},
 		{Name: "foreground", Short: 'f', Help: "Stay in the foreground", Apply: getopt.Set(func(o *Options) *bool { return &o.Foreground })},
 		{Name: "stderr", Short: 'e', Apply: getopt.Accept[Options]}, // no effect in pasta either
 		{Name: "log-file", Short: 'l', Arg: "PATH", Help: "Log to this file only", Apply: text(func(o *Options) *string { return &o.LogFile })},
@@ -96,19 +96,9 @@ func table() getopt.Table[Options] {
 	}}
 }
 
-func applyDebug(o *Options, _ string) error {
-	o.Debug, o.Quiet = true, false
-	return nil
-}
-
 func applyTrace(o *Options, _ string) error {
 	o.Debug, o.Quiet = true, false
 	o.Notices = append(o.Notices, "--trace does not log single packets here: use --pcap FILE")
-	return nil
-}
-
-func applyQuiet(o *Options, _ string) error {
-	o.Quiet, o.Debug = true, false
 	return nil
 }
 

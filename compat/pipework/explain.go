@@ -13,18 +13,6 @@ import (
 	"cleat/network/dhcp"
 )
 
-// advised is an error with a hint.
-type advised struct {
-	err  error
-	hint string
-}
-
-func (e advised) Error() string { return e.err.Error() }
-func (e advised) Unwrap() error { return e.err }
-
-// Hint returns what to type instead.
-func (e advised) Hint() string { return e.hint }
-
 // explain adds a hint to an error, in the script's terms.
 func explain(err error, o Options) error {
 	var own interface{ Hint() string }
@@ -52,7 +40,7 @@ func explain(err error, o Options) error {
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, syscall.EPERM):
 		hint = "run it as root"
 	}
-	return advised{err, hint}
+	return &Error{err: err, hint: hint}
 }
 
 func wantHint(e *attach.SpecError) string {

@@ -10,7 +10,6 @@ import (
 	"cleat/link"
 	"cleat/netns"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -57,12 +56,13 @@ func waitUp(ctx context.Context, here *netns.NS, name string) error {
 		return err
 	}
 	defer h.Close()
+	const upFlags = unix.IFF_UP | unix.IFF_LOWER_UP
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 	for {
 		// Any error may be transient.
 		l, err := h.LinkByName(name)
-		if err == nil && isUp(l) {
+		if err == nil && l.Attrs().RawFlags&upFlags == upFlags {
 			return nil
 		}
 		select {
@@ -71,9 +71,4 @@ func waitUp(ctx context.Context, here *netns.NS, name string) error {
 			return fmt.Errorf("wait for %s: %w", name, ctx.Err())
 		}
 	}
-}
-
-func isUp(l netlink.Link) bool {
-	const up = unix.IFF_UP | unix.IFF_LOWER_UP
-	return l.Attrs().RawFlags&up == up
 }

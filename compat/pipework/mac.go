@@ -18,7 +18,10 @@ func (o *Options) parseMAC(text string) error {
 	case unique && word == "":
 		return wrong("e.g. U:web", "%s: the word after U: is missing", text)
 	case unique:
-		o.MAC = macOf(word)
+		// An address that depends only on the word: 02 and the first five bytes of the MD5
+		// sum of a line with the word, as the script computes it with echo and md5sum.
+		sum := md5.Sum([]byte(word + "\n"))
+		o.MAC = link.MAC{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}
 		return nil
 	}
 	m, err := link.ParseMAC(mac)
@@ -27,11 +30,4 @@ func (o *Options) parseMAC(text string) error {
 	}
 	o.MAC = m
 	return nil
-}
-
-// macOf returns an address that depends only on the word: 02 and the first five bytes of
-// the MD5 sum of a line with the word, as the script computes it with echo and md5sum.
-func macOf(word string) link.MAC {
-	sum := md5.Sum([]byte(word + "\n"))
-	return link.MAC{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}
 }

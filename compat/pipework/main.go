@@ -102,7 +102,9 @@ func (o Options) attach(ctx context.Context, cfg attach.Config, host Host) error
 			p.note(fmt.Sprintf("its lease is not renewed (`cleat keep` would do that): %v", err))
 		}
 	}
-	tell(append(p.Notes, got.Notes...))
+	for _, n := range append(p.Notes, got.Notes...) {
+		fmt.Fprintf(os.Stderr, "%s: note: %s\n", name, columns.Plain(n))
+	}
 	return nil
 }
 
@@ -117,13 +119,6 @@ func raise(here *netns.NS, device string) (lower func() error, err error) {
 		return nil, err
 	}
 	return l.Down, l.Up()
-}
-
-// tell prints notes.
-func tell(notes []string) {
-	for _, n := range notes {
-		fmt.Fprintf(os.Stderr, "%s: note: %s\n", name, columns.Plain(n))
-	}
 }
 
 // endedBy is the signal that ended a context.

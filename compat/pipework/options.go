@@ -2,6 +2,7 @@ package pipework
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -45,24 +46,27 @@ func dhcpClients() []string {
 	return []string{"dhcp", "udhcpc", "udhcpc-f", "dhcpcd", "dhclient", "dhclient-f"}
 }
 
-// Error is a mistake in the command line, or an unsupported feature.
+// Error is a mistake in the command line, an unsupported feature, or another error with a
+// hint.
 type Error struct {
-	text, hint string
-	lacking    bool // the script supports it and this package does not
+	err     error
+	hint    string
+	lacking bool // the script supports it and this package does not
 }
 
-func (e *Error) Error() string { return e.text }
+func (e *Error) Error() string { return e.err.Error() }
+func (e *Error) Unwrap() error { return e.err }
 
 // Hint returns what to type instead; it may be empty.
 func (e *Error) Hint() string { return e.hint }
 
 func wrong(hint, format string, a ...any) error {
-	return &Error{text: fmt.Sprintf(format, a...), hint: hint}
+	return &Error{err: fmt.Errorf(format, a...), hint: hint}
 }
 
 // lacking returns an error for what the script supports and this package does not.
 func lacking(hint, format string, a ...any) error {
-	return &Error{text: fmt.Sprintf(format, a...), hint: hint, lacking: true}
+	return &Error{err: fmt.Errorf(format, a...), hint: hint, lacking: true}
 }
 
 // defaultLink is the name of a link in the container without -i.
@@ -248,22 +252,15 @@ func (o *Options) parsePrefix(text string) error {
 		return wrong(fmt.Sprintf("maybe %s/%d", ip, map[bool]int{true: 24, false: 64}[a.Is4()]), "%s: prefix length missing", text)
 	}
 	if mask, err := netip.ParseAddr(length); err == nil && mask.Is4() && a.Is4() {
-		o.IP, err = masked(a, mask)
-		return err
+		bits, size := net.IPMask(mask.AsSlice()).Size()
+		if size == 0 {
+			return wrong("e.g. 255.255.255.0, or 24", "%s is not a netmask", mask)
+		}
+		o.IP = netip.PrefixFrom(a, bits)
+		return nil
 	}
 	if o.IP, err = netip.ParsePrefix(text); err != nil {
 		return wrong("e.g. 192.0.2.10/24", "%s: %q is not a prefix length", text, length)
 	}
 	return nil
-}
-
-// masked returns an address with a netmask.
-func masked(a, mask netip.Addr) (netip.Prefix, error) {
-	for bits := range 33 {
-		p := netip.PrefixFrom(netip.AddrFrom4([4]byte{255, 255, 255, 255}), bits)
-		if p.Masked().Addr() == mask {
-			return netip.PrefixFrom(a, bits), nil
-		}
-	}
-	return netip.Prefix{}, wrong("e.g. 255.255.255.0, or 24", "%s is not a netmask", mask)
 }

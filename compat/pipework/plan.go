@@ -163,15 +163,11 @@ func (o Options) device(devices []Device) (*Device, error) {
 	case 1:
 		return &have[0], nil
 	}
-	return nil, wrong("give one of: "+names(have), "several devices have the address %s", mac)
-}
-
-func names(devices []Device) string {
-	var all []string
-	for _, d := range devices {
-		all = append(all, columns.Word(d.Name))
+	var names []string
+	for _, d := range have {
+		names = append(names, columns.Word(d.Name))
 	}
-	return strings.Join(all, ", ")
+	return nil, wrong("give one of: "+strings.Join(names, ", "), "several devices have the address %s", mac)
 }
 
 // noDevice returns the error for a HOSTIF that neither exists nor can be created.

@@ -177,7 +177,7 @@ func TestExplain(t *testing.T) {
 		err  error
 		hint string
 	}{
-		{"own", &Error{text: "text", hint: "advice"}, "advice"},
+		{"own", &Error{err: errors.New("text"), hint: "advice"}, "advice"},
 		{"no server", fmt.Errorf("get eth1 an address: %w", &dhcp.Error{}), "check that the network of br1 has a DHCP server with free addresses; ADDRESS/LENGTH instead of udhcpc"},
 		{"taken by us", &attach.TakenError{Resource: "link", Name: "eth1", Holder: &attach.Attachment{}}, "`cleat detach web eth1`"},
 		{"taken", &attach.TakenError{Resource: "link", Name: "eth1", Owner: "a link of the container"}, "another name with -i"},

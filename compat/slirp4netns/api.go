@@ -110,26 +110,16 @@ func (a *api) converse(ctx context.Context, c net.Conn) {
 	if c.SetDeadline(time.Now().Add(patience)) != nil {
 		return
 	}
+	var reply any
 	request, err := readRequest(c)
-	var reply []byte
 	if err == nil {
-		reply, err = a.reply(request)
+		reply, err = a.answer(request)
 	}
 	if err != nil {
-		reply, _ = json.Marshal(map[string]any{"error": map[string]string{"desc": "bad request: " + err.Error()}}) // encoding strings can't fail
+		reply = map[string]any{"error": map[string]string{"desc": "bad request: " + err.Error()}}
 	}
-	c.Write(reply) // an error means that the client is gone
-}
-
-// reply executes a request and encodes the answer.
-func (a *api) reply(request []byte) ([]byte, error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	reply, err := a.answer(request)
-	if err != nil {
-		return nil, err
-	}
-	return json.Marshal(reply)
+	text, _ := json.Marshal(reply) // a reply can always be encoded
+	c.Write(text)                  // an error means that the client is gone
 }
 
 // readRequest reads until there is a complete or an invalid JSON value. Clients need not
@@ -154,8 +144,10 @@ func cutShort(b []byte) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// answer executes a request. The caller holds mu.
+// answer executes a request.
 func (a *api) answer(request []byte) (any, error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	if !json.Valid(request) {
 		return nil, errors.New("cannot parse JSON")
 	}

@@ -14,6 +14,7 @@ import (
 	"cleat/compat/journal"
 	"cleat/sandbox"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 )
 
@@ -93,15 +94,24 @@ func (o Options) carry() error {
 		ready.WriteString("1") // an error means that the reader is gone
 		ready.Close()
 	}
-	works := []func(context.Context) error{n.Run}
+	var works errgroup.Group
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	start := func(work func() error) { // the first that ends ends the others
+		works.Go(func() error {
+			defer cancel()
+			return work()
+		})
+	}
+	start(func() error { return n.Run(ctx) })
 	if requests != nil {
 		a := &api{ports: n, guest: plan.Config.Addr4.Addr()}
-		works = append(works, func(ctx context.Context) error { return a.serve(ctx, requests) })
+		start(func() error { return a.serve(ctx, requests) })
 	}
 	if exit != nil {
-		works = append(works, func(ctx context.Context) error { return hangUp(ctx, exit) })
+		start(func() error { return hangUp(ctx, exit) })
 	}
-	return together(ctx, works)
+	return works.Wait()
 }
 
 // network creates the planned network, ready to carry traffic.
@@ -118,23 +128,6 @@ func (p Plan) network(ctx context.Context) (*sandbox.Network, error) {
 		return nil, err
 	}
 	return n, nil
-}
-
-// together runs all works until the first of them ends, and then ends the others. It
-// returns the result of the first.
-func together(ctx context.Context, works []func(context.Context) error) error {
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	ended := make(chan error)
-	for _, work := range works {
-		go func() { ended <- work(ctx) }()
-	}
-	err := <-ended
-	cancel()
-	for range works[1:] {
-		<-ended
-	}
-	return err
 }
 
 // inherited returns the file of an inherited descriptor, or nil if fd is negative.
