@@ -45,7 +45,7 @@ func Run(args []string) int {
 // runHere executes a command line in this process.
 func runHere(args []string) int {
 	ctx := context.Background()
-	if !handlesSignals(args) {
+	if len(args) == 0 || args[0] != run.Name { // run handles signals itself
 		var stop context.CancelFunc
 		ctx, stop = exit.Interruptible()
 		defer stop()
@@ -74,9 +74,6 @@ const (
 	groupWire    = "wire"
 	groupOther   = "other"
 )
-
-// handlesSignals reports whether the command handles signals itself.
-func handlesSignals(args []string) bool { return len(args) > 0 && args[0] == run.Name }
 
 // newRootFor returns the root command for a command line. For run, attach and detach it has
 // only that command, so that the program starts in a third of the time.

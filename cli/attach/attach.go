@@ -2,7 +2,6 @@ package attach
 
 import (
 	"cmp"
-	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -296,7 +295,11 @@ func (f *flags) run(cmd *cobra.Command, args []string) error {
 	}
 	result, err := do(cmd.Context(), cfg, args[0], f.spec)
 	if err != nil {
-		return WithHint(f.rolledBack(cmd.Context(), err))
+		// A plan and a mistake in the command line never change anything.
+		if !f.plan && !isUsage(err) && cmd.Context().Err() == nil {
+			err = fmt.Errorf("nothing was changed: %w", err)
+		}
+		return WithHint(err)
 	}
 	if result.Attachment.NeedsKeeper() && !f.plan {
 		if err := keep.Start(cfg.Store); err != nil {
@@ -304,13 +307,4 @@ func (f *flags) run(cmd *cobra.Command, args []string) error {
 		}
 	}
 	return f.print(cmd.OutOrStdout(), result)
-}
-
-// rolledBack adds to an error that nothing was changed, unless that is obvious: a plan and a
-// mistake in the command line never change anything.
-func (f *flags) rolledBack(ctx context.Context, err error) error {
-	if f.plan || isUsage(err) || ctx.Err() != nil {
-		return err
-	}
-	return fmt.Errorf("nothing was changed: %w", err)
 }

@@ -42,7 +42,11 @@ func (f *flags) print(out io.Writer, got *attach.Result) error {
 			b.WriteString(columns.Plain(s.String()) + "\n")
 		}
 	} else {
-		text := attachedText(got.Attachment)
+		a := got.Attachment
+		text := fmt.Sprintf("%s has %s: %s", a.Container.ShortName(), a.Spec.Name, kindText(a.Spec))
+		if len(a.Spec.Addresses) > 0 {
+			text += ", " + join(a.Spec.Addresses, ", ")
+		}
 		if l := got.Lease; l != nil {
 			text += fmt.Sprintf(", %s by DHCP from %s", l.Address, l.Server)
 		}
@@ -53,16 +57,6 @@ func (f *flags) print(out io.Writer, got *attach.Result) error {
 	}
 	_, err := io.WriteString(out, b.String())
 	return err
-}
-
-// attachedText describes an attachment in a sentence.
-func attachedText(a *attach.Attachment) string {
-	w := a.Spec
-	text := fmt.Sprintf("%s has %s: %s", a.Container.ShortName(), w.Name, kindText(w))
-	if len(w.Addresses) > 0 {
-		text += ", " + joinPrefixes(w.Addresses, ", ")
-	}
-	return text
 }
 
 // kindText describes the kind of a link, with mode, parent and VLAN.
@@ -80,10 +74,10 @@ func kindText(w attach.Spec) string {
 	return text
 }
 
-func joinPrefixes(all []netip.Prefix, sep string) string {
+func join[T fmt.Stringer](all []T, sep string) string {
 	var texts []string
-	for _, p := range all {
-		texts = append(texts, p.String())
+	for _, v := range all {
+		texts = append(texts, v.String())
 	}
 	return strings.Join(texts, sep)
 }
@@ -99,7 +93,7 @@ func printAttachments(out io.Writer, all []attach.Status) error {
 		if w.VLAN != 0 {
 			parent += fmt.Sprintf(" vlan %d", w.VLAN)
 		}
-		t.Row(ContainerName(s.Attachment, attachments), w.Name, w.Kind, term.OrDash(parent), term.OrDash(joinPrefixes(addressesOf(s), ",")), stateText(s))
+		t.Row(ContainerName(s.Attachment, attachments), w.Name, w.Kind, term.OrDash(parent), term.OrDash(join(addressesOf(s), ",")), stateText(s))
 	}
 	return t.Flush()
 }
@@ -174,13 +168,9 @@ func printAttachment(out io.Writer, s attach.Status) error {
 	line("link", s.Spec.Name)
 	line("kind", kindText(s.Spec))
 	line("state", stateText(s))
-	line("addresses", joinPrefixes(addressesOf(s), ", "))
+	line("addresses", join(addressesOf(s), ", "))
 	line("lease", leaseText(s))
-	var gws []string
-	for _, g := range s.Spec.Gateways {
-		gws = append(gws, g.String())
-	}
-	line("gateways", strings.Join(gws, ", "))
+	line("gateways", join(s.Spec.Gateways, ", "))
 	line("ethernet", s.Address)
 	if s.MTU != 0 {
 		line("mtu", fmt.Sprint(s.MTU))

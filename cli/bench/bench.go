@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"cleat/bench"
 	"cleat/bench/catalog"
@@ -222,7 +223,7 @@ func (f *flags) chooseDir(what string) error {
 		}
 	}
 	if f.out == "" {
-		f.out = defaultDir(what)
+		f.out = fmt.Sprintf("cleat-bench-%s-%s", what, time.Now().Format("20060102-150405"))
 	}
 	if _, err := os.Stat(filepath.Join(f.out, bench.SamplesFile)); err == nil {
 		return hint.With(hint.Usagef("%w: %s", bench.ErrNotEmpty, f.out), "give another directory with --out, or remove this one")

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"time"
 
 	"cleat/bench"
 	"cleat/bench/experiment"
@@ -134,9 +133,4 @@ func (f *flags) between(cmd *cobra.Command, args []string, to netip.Addr) error 
 	return f.carryOut(cmd.Context(), e, scratch, func(cfg bench.Config) error {
 		return bench.Between(cmd.Context(), cfg, ends[0], ends[1], to)
 	})
-}
-
-// defaultDir names a result directory after the experiment and the time.
-func defaultDir(what string) string {
-	return fmt.Sprintf("cleat-bench-%s-%s", what, time.Now().Format("20060102-150405"))
 }

@@ -53,7 +53,7 @@ environments or baselines differ, a warning says so.`,
 	cmd.Flags().StringVar(&f.threshold, "threshold", "5%", "a value that is `PERCENT` worse is a regression")
 	cmd.Flags().StringSliceVar(&f.metrics, "metric", nil, "compare only the metrics of `LIST`, separated by commas (default: all)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	complete.List(cmd, "metric", metricNames())
+	complete.List(cmd, "metric", words(cell.Metrics()))
 	help.Status(cmd, "3", "something became slower by more than --threshold")
 	return cmd
 }
@@ -94,21 +94,23 @@ func (f compareFlags) options() (summary.CompareOptions, error) {
 		return o, hint.With(hint.Usagef("--threshold %q: want a percentage from 0%% to 1000%%", f.threshold), "e.g. --threshold 5%")
 	}
 	o.Threshold = percent / 100
+	known := words(cell.Metrics())
 	for _, name := range f.metrics {
-		if !slices.Contains(metricNames(), name) {
-			return o, hint.With(hint.Usagef("--metric %q: no such metric", name), hint.DidYouMean(name, metricNames()))
+		if !slices.Contains(known, name) {
+			return o, hint.With(hint.Usagef("--metric %q: no such metric", name), hint.DidYouMean(name, known))
 		}
 		o.Metrics = append(o.Metrics, cell.Metric(name))
 	}
 	return o, nil
 }
 
-func metricNames() []string {
-	var names []string
-	for _, m := range cell.Metrics() {
-		names = append(names, string(m))
+// words returns values that are named by their text.
+func words[T ~string](values []T) []string {
+	var all []string
+	for _, v := range values {
+		all = append(all, string(v))
 	}
-	return names
+	return all
 }
 
 // readResults reads results. If there are none, the hint says how to get some.

@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
 	"fmt"
 	"io"
 	"os"
@@ -45,9 +44,7 @@ others it says what is missing, and what would supply it.`,
 			}
 			listed := listNetworks()
 			if asJSON {
-				e := json.NewEncoder(cmd.OutOrStdout())
-				e.SetIndent("", "  ")
-				return e.Encode(listed)
+				return term.WriteJSON(cmd.OutOrStdout(), listed)
 			}
 			return printNetworks(cmd.OutOrStdout(), listed)
 		},
@@ -74,7 +71,7 @@ func listNetworks() []listed {
 		entry, _ := catalog.Lookup(a.Network)
 		l := listed{Network: a.Network, Title: entry.Title, Role: entry.Role, Available: a.Err == nil}
 		if a.Err != nil {
-			var why cell.Absent = bench.Absence(a.Err)
+			why := bench.Absence(a.Err)
 			l.Reason, l.Remedy = why.Reason, why.Remedy
 		}
 		if entry.Isolates {

@@ -44,15 +44,15 @@ over all pairs) are never ranked.`,
 	}
 	cmd.Flags().StringVar(&f.goal, "for", "", "give the reasons for `GOAL`: throughput, latency, connections or cpu (default: all, without reasons)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
-	complete.Words(cmd, "for", goalNames()...)
+	complete.Words(cmd, "for", words(summary.Goals())...)
 	return cmd
 }
 
 func (f recommendFlags) run(w, notes io.Writer, path string) error {
 	var goals []summary.Goal
 	if f.goal != "" {
-		if !slices.Contains(goalNames(), f.goal) {
-			return hint.With(hint.Usagef("--for %q: no such goal", f.goal), hint.DidYouMean(f.goal, goalNames()))
+		if known := words(summary.Goals()); !slices.Contains(known, f.goal) {
+			return hint.With(hint.Usagef("--for %q: no such goal", f.goal), hint.DidYouMean(f.goal, known))
 		}
 		goals = append(goals, summary.Goal(f.goal))
 	}
@@ -68,12 +68,4 @@ func (f recommendFlags) run(w, notes io.Writer, path string) error {
 		fmt.Fprintf(notes, "cleat: note: %s\n", columns.Plain(n))
 	}
 	return summary.WriteAdvice(columns.Text(w), advice, len(goals) == 0)
-}
-
-func goalNames() []string {
-	var names []string
-	for _, g := range summary.Goals() {
-		names = append(names, string(g))
-	}
-	return names
 }

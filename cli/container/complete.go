@@ -33,9 +33,10 @@ func Complete(cmd *cobra.Command, wanted func(*find.Found) bool) []string {
 	}
 	var words []string
 	for _, f := range all {
+		_, notPID := strconv.Atoi(f.Name)
 		switch {
 		case !wanted(f):
-		case f.Name == "" || count[f.Name] > 1 || isNumber(f.Name) || f.Owner != 0 && f.Owner != os.Geteuid():
+		case f.Name == "" || count[f.Name] > 1 || notPID == nil || f.Owner != 0 && f.Owner != os.Geteuid():
 			words = append(words, f.Ref())
 		default:
 			words = append(words, f.Name)
@@ -47,10 +48,4 @@ func Complete(cmd *cobra.Command, wanted func(*find.Found) bool) []string {
 // Pasteable returns the words that need no quotes in a shell. The slice is modified.
 func Pasteable(words []string) []string {
 	return slices.DeleteFunc(words, func(w string) bool { return w != columns.Word(w) })
-}
-
-// isNumber reports whether a name could be taken for a process id.
-func isNumber(name string) bool {
-	_, err := strconv.Atoi(name)
-	return err == nil
 }

@@ -43,7 +43,9 @@ func Find(ctx context.Context, ref string) (attach.Container, *netns.NS, error) 
 // attachable converts a container to the form that attachments store. Its name stays the same
 // after a restart, and is unique among the containers of the engine.
 func attachable(f *find.Found) (attach.Container, error) {
-	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, OwnerUID: f.Owner, SharedWith: strings.Join(sharers(f), ", "), SilentEngines: strings.Join(f.Silent, " and "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
+	// A name of the namespace, which package find lists as well, is not a container.
+	sharers := slices.DeleteFunc(slices.Clone(f.SharesWith), func(ref string) bool { return strings.HasPrefix(ref, find.Named+":") })
+	c := attach.Container{Engine: f.Engine, ID: f.ID, PID: f.PID, OwnerUID: f.Owner, SharedWith: strings.Join(sharers, ", "), SilentEngines: strings.Join(f.Silent, " and "), Path: fmt.Sprintf("/proc/%d/ns/net", f.PID)}
 	switch f.Engine {
 	case find.Process:
 		c.Name = strconv.Itoa(f.PID)
@@ -62,12 +64,4 @@ func attachable(f *find.Found) (attach.Container, error) {
 		}
 	}
 	return c, nil
-}
-
-// sharers returns the containers that share the network namespace. A name of the namespace
-// (package find lists those as well) is not a container.
-func sharers(f *find.Found) []string {
-	return slices.DeleteFunc(slices.Clone(f.SharesWith), func(ref string) bool {
-		return strings.HasPrefix(ref, find.Named+":")
-	})
 }

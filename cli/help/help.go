@@ -40,7 +40,12 @@ func Print(w io.Writer, cmd *cobra.Command) {
 	for _, line := range Synopsis(cmd) {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
-	printCommands(w, Commands(cmd))
+	for _, g := range Commands(cmd) {
+		fmt.Fprintf(w, "\n%s:\n", g.Heading)
+		for _, c := range g.Commands {
+			fmt.Fprintf(w, "  %-*s  %s\n", c.NamePadding(), c.Name(), c.Short)
+		}
+	}
 	printFlags(w, Flags(cmd))
 	if cmd.Example != "" {
 		fmt.Fprintf(w, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
@@ -87,16 +92,6 @@ func Commands(cmd *cobra.Command) []CommandGroup {
 		}
 	}
 	return all
-}
-
-// printCommands writes groups of commands, with what they do in one column for all groups.
-func printCommands(w io.Writer, groups []CommandGroup) {
-	for _, g := range groups {
-		fmt.Fprintf(w, "\n%s:\n", g.Heading)
-		for _, c := range g.Commands {
-			fmt.Fprintf(w, "  %-*s  %s\n", c.NamePadding(), c.Name(), c.Short)
-		}
-	}
 }
 
 // EachCommand calls f for root and all commands below it.

@@ -56,7 +56,12 @@ func namespace(ctx context.Context, ref string) (*netns.NS, error) {
 // completeNamespaces completes --netns with named namespaces, and files.
 func completeNamespaces(cmd *cobra.Command) {
 	complete.Flag(cmd, "netns", func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return namedNamespaces(), cobra.ShellCompDirectiveDefault
+		all, _ := os.ReadDir("/run/netns") // an error means that there are none
+		var names []string
+		for _, e := range all {
+			names = append(names, e.Name())
+		}
+		return names, cobra.ShellCompDirectiveDefault
 	})
 }
 
@@ -94,17 +99,4 @@ func unusedText(devices, left int, most link.MPTCPCapacity, limits link.MPTCPLim
 		limit = "the limit is"
 	}
 	return fmt.Sprintf("%s given, %s %s: %s used", term.Count(devices, "device"), limit, term.Count(limits.Subflows, "further subflow"), term.Count(devices-left, "link"))
-}
-
-// namedNamespaces returns the names in /run/netns.
-func namedNamespaces() []string {
-	all, err := os.ReadDir("/run/netns")
-	if err != nil {
-		return nil // there are none
-	}
-	var names []string
-	for _, e := range all {
-		names = append(names, e.Name())
-	}
-	return names
 }

@@ -1,17 +1,17 @@
 package mptcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
-	"text/tabwriter"
 	"time"
 
 	"cleat/cli/term"
+	"cleat/internal/columns"
 	"cleat/link"
 	"cleat/mptcp"
 	"cleat/netns"
@@ -152,17 +152,15 @@ func showMPTCPText(out io.Writer, s *status) error {
 	for _, c := range s.Connections {
 		b.WriteString("\n" + connectionText(c))
 	}
-	if _, err := io.WriteString(out, b.String()+"\n"); err != nil {
-		return err
-	}
-	return nil
+	_, err := io.WriteString(out, b.String()+"\n")
+	return err
 }
 
 // labelled formats a line of the status, wrapped after its label.
 func labelled(label, text string) string {
-	const columns = 12 // width of the labels
-	indent := strings.Repeat(" ", columns)
-	return fmt.Sprintf("%-*s", columns, label) + strings.TrimPrefix(term.Wrap(text, indent), indent)
+	const width = 12 // of the labels
+	indent := strings.Repeat(" ", width)
+	return fmt.Sprintf("%-*s", width, label) + strings.TrimPrefix(term.Wrap(text, indent), indent)
 }
 
 // connectionText describes a connection, with a table of its subflows.
@@ -184,27 +182,15 @@ func connectionText(c link.MPTCPConnection) string {
 		if f.Backup {
 			state += ", backup"
 		}
-		rows = append(rows, []string{deviceOr(f), term.Bytes(f.BytesSent), term.Bytes(f.BytesReceived), term.Seconds(f.RTT.Seconds()), state})
+		rows = append(rows, []string{cmp.Or(f.Device, "?"), term.Bytes(f.BytesSent), term.Bytes(f.BytesReceived), term.Seconds(f.RTT.Seconds()), state})
 	}
-	var b strings.Builder
-	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	for _, r := range rows {
-		fmt.Fprintln(t, "  "+strings.Join(r, "\t"))
-	}
-	t.Flush() // to memory
-	for i, line := range slices.Collect(strings.Lines(b.String())) {
-		text += line
+	widths := columns.Widths(rows)
+	for i, r := range rows {
+		text += "  " + columns.Row(r, widths)
 		if i > 0 { // IPv6 addresses fill a line
 			f := c.Subflows[i-1]
 			text += term.Wrap(fmt.Sprintf("%s → %s", f.Local, f.Remote), "    ")
 		}
 	}
 	return text
-}
-
-func deviceOr(f link.MPTCPSubflow) string {
-	if f.Device == "" {
-		return "?"
-	}
-	return f.Device
 }

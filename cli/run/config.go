@@ -138,8 +138,8 @@ func (f *flags) setAddresses(cfg *sandbox.Config) error {
 			cfg.NoIPv6 = true
 			continue
 		}
-		p, err := parsePrefix(text)
-		if err != nil {
+		p, err := netip.ParsePrefix(text)
+		if err != nil || p.Addr().Is4In6() {
 			return hint.With(hint.Usagef("--addr %q: want an address with a prefix length, ipv4=off or ipv6=off", text), "e.g. --addr 10.9.0.5/24 --addr ipv6=off")
 		}
 		if p.Addr().Is4() && p.Bits() < 31 && p.Addr() == p.Masked().Addr() {
@@ -156,15 +156,6 @@ func (f *flags) setAddresses(cfg *sandbox.Config) error {
 		return hint.Usagef("--addr: an address of a family that is off")
 	}
 	return nil
-}
-
-// parsePrefix parses an address with a prefix length.
-func parsePrefix(text string) (netip.Prefix, error) {
-	p, err := netip.ParsePrefix(text)
-	if err == nil && p.Addr().Is4In6() {
-		err = errors.New("IPv4-mapped IPv6 address")
-	}
-	return p, err
 }
 
 // parseAddr parses an address without a zone.

@@ -103,8 +103,11 @@ func (s *eventLog) ready(info control.Info, forwards []control.Forward, f *flags
 		text := fmt.Sprintf("the network of %s is up; control it with `cleat ctl %s`", info.Namespace, info.Name)
 		switch {
 		case f.netns != "":
-			// The container's resolv.conf is not written.
-			text = fmt.Sprintf("the network of %s is up%s; stop it with Ctrl-C", info.Namespace, resolverText(info.Resolvers))
+			server := "" // for the container's resolv.conf, which is not written
+			if len(info.Resolvers) > 0 {
+				server = fmt.Sprintf(", with the name server %s", info.Resolvers[0])
+			}
+			text = fmt.Sprintf("the network of %s is up%s; stop it with Ctrl-C", info.Namespace, server)
 		case f.control == "off":
 			text = fmt.Sprintf("the network of %s is up", info.Namespace)
 		}
@@ -115,14 +118,6 @@ func (s *eventLog) ready(info control.Info, forwards []control.Forward, f *flags
 			s.put(event{Event: "published", Forward: &w}, fmt.Sprintf("published: %s leads to port %d inside (%s)", w.Listen, w.To.Port, w.Protocol))
 		}
 	}
-}
-
-// resolverText names the server for resolv.conf.
-func resolverText(resolvers []netip.Addr) string {
-	if len(resolvers) == 0 {
-		return ""
-	}
-	return fmt.Sprintf(", with the name server %s", resolvers[0])
 }
 
 // refused reports a flow that the policy refused.
@@ -144,15 +139,7 @@ func (s *eventLog) warn(message string) {
 	s.put(event{Event: "warning", Message: message}, "warning: "+message)
 }
 
-// stats reports the counters.
-func (s *eventLog) stats(c control.Stats) {
-	s.put(event{Event: "stats", Stats: &c}, StatsText(c))
-}
-
-// logger returns a logger whose warnings and errors become messages.
-func (s *eventLog) logger() *slog.Logger { return slog.New(&logHandler{events: s}) }
-
-// logHandler is a slog.Handler for warnings and errors.
+// logHandler is a slog.Handler that makes messages of warnings and errors.
 type logHandler struct {
 	events *eventLog
 	attrs  string

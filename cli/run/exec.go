@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -57,7 +58,7 @@ func (f *flags) run(ctx context.Context, args []string, stderr io.Writer) error 
 	if r.rules, err = policy.New(policy.Config{Rules: rules}); err != nil {
 		return hint.Usage(err)
 	}
-	cfg.Policy, cfg.Log = r.rules, r.events.logger()
+	cfg.Policy, cfg.Log = r.rules, slog.New(&logHandler{events: r.events})
 	if f.verbose {
 		cfg.OnRefused = r.events.refused
 	}
@@ -261,7 +262,8 @@ func (r *runner) carry(ctx context.Context) error {
 // end prints the counters of --stats.
 func (r *runner) end() {
 	if r.flags.stats {
-		r.events.stats(wireStats(r.net.Stats()))
+		s := wireStats(r.net.Stats())
+		r.events.put(event{Event: "stats", Stats: &s}, StatsText(s))
 	}
 }
 

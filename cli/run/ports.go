@@ -117,16 +117,13 @@ func splitAddress(s string) (address, ports string) {
 	}
 	before := strings.LastIndexByte(s[:last], ':')
 	if before < 0 {
-		if isPorts(s[:last]) {
+		if strings.Trim(s[:last], "0123456789-") == "" { // a port, a range or empty: no address
 			return "", s
 		}
 		return s[:last], s[last+1:]
 	}
 	return s[:before], s[before+1:]
 }
-
-// isPorts reports whether s is a port, a range or empty, and not an address.
-func isPorts(s string) bool { return strings.Trim(s, "0123456789-") == "" }
 
 // parseAddress parses ADDRESS%LINK.
 func (s *publishSpec) parseAddress(text string) error {

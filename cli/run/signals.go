@@ -51,16 +51,14 @@ func (s *signals) pending() (syscall.Signal, bool) {
 // forward passes signals to p. It never returns.
 func (s *signals) forward(p *os.Process) {
 	for sig := range s.caught {
-		if sig == syscall.SIGPIPE || fromKeyboard(sig) && s.foreground() {
+		// A terminal sends these two to all processes in its foreground, the command included.
+		fromKeyboard := (sig == syscall.SIGINT || sig == syscall.SIGQUIT) && s.foreground()
+		if sig == syscall.SIGPIPE || fromKeyboard {
 			continue
 		}
 		p.Signal(sig) // an error means that it has ended
 	}
 }
-
-// fromKeyboard reports whether a terminal sends the signal to all processes in its foreground,
-// so that the command receives it without our help.
-func fromKeyboard(sig os.Signal) bool { return sig == syscall.SIGINT || sig == syscall.SIGQUIT }
 
 // foreground reports whether this process is in the foreground of a terminal. Then a SIGINT or
 // SIGQUIT that another process sends to this one alone looks as if it came from the keyboard,

@@ -60,7 +60,7 @@ func withHint(name string, err error) error {
 	switch {
 	case errors.As(err, &e) && len(e.Findings) > 0:
 		return err // the caller prints them
-	case errors.As(err, &e) && isMistake(e.Status):
+	case errors.As(err, &e) && e.Status >= 400 && e.Status < 500 && e.Status != http.StatusForbidden:
 		return hint.With(hint.Usage(err), e.Hint)
 	case errors.As(err, &e):
 		return hint.With(err, e.Hint)
@@ -74,11 +74,6 @@ func withHint(name string, err error) error {
 		return hint.With(err, hint.DidYouMean(name, names))
 	}
 	return err
-}
-
-// isMistake reports whether an HTTP status means that the request was wrong.
-func isMistake(status int) bool {
-	return status >= 400 && status < 500 && status != http.StatusForbidden
 }
 
 // completeRunning completes the running tunnels.

@@ -3,9 +3,9 @@ package tunnel
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"cleat/cli/term"
 	"cleat/internal/columns"
@@ -28,9 +28,7 @@ func statusText(s control.Status, before *control.Status) string {
 		b.WriteString("In the form compat the other end reports nothing: paths can't be measured.\n")
 	}
 	b.WriteString("\n")
-	for _, l := range counterLines(s, before) {
-		b.WriteString(l.text())
-	}
+	b.WriteString(strings.Join(counterLines(s, before), ""))
 	return b.String()
 }
 
@@ -68,9 +66,8 @@ var (
 	pathUnits = []string{"", "", "bit/s", "", "bit/s", "bytes", "", "", "", ""}
 )
 
-// leftColumns is how many columns are text, aligned to the left. The others are numbers,
-// aligned to the right.
-const leftColumns = 2
+// numberColumns are the columns that are aligned to the right.
+var numberColumns = []int{2, 3, 4, 5, 6, 7, 8, 9}
 
 // pathTable returns a table with a line of at most statusColumns for each path.
 func pathTable(s control.Status, before *control.Status) string {
@@ -78,30 +75,16 @@ func pathTable(s control.Status, before *control.Status) string {
 	for _, p := range s.Paths {
 		rows = append(rows, pathRow(p, pathRate(p, s, before), s.FormInUse))
 	}
-	width := make([]int, len(pathHeads))
+	widths := columns.Widths(rows)
 	rest := 0
-	for i := range width {
-		for _, r := range rows {
-			width[i] = max(width[i], utf8.RuneCountInString(r[i]))
-		}
-		if i > 0 {
-			rest += width[i] + len("  ")
-		}
+	for _, w := range widths[1:] {
+		rest += columns.Gap + w
 	}
-	width[0] = max(min(width[0], statusColumns-rest), len("PATH"))
+	widths[0] = max(min(widths[0], statusColumns-rest), len("PATH"))
 	var b strings.Builder
 	for _, r := range rows {
-		r[0] = cutMiddle(r[0], width[0])
-		var line strings.Builder
-		for i, cell := range r {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
-			if i < leftColumns {
-				line.WriteString(cell + pad + "  ")
-			} else {
-				line.WriteString(pad + cell + "  ")
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+		r[0] = cutMiddle(r[0], widths[0])
+		b.WriteString(columns.Row(r, widths, numberColumns...))
 	}
 	return b.String()
 }
@@ -135,22 +118,9 @@ func pathRate(p control.Path, now control.Status, before *control.Status) float6
 	return p.BitsPerSec // the path is new
 }
 
-// counterLine is a line of counters.
-type counterLine struct {
-	label string
-	items []string
-}
-
-// text formats the line, wrapped after its label.
-func (l counterLine) text() string {
-	const label = 10 // columns
-	indent := strings.Repeat(" ", label)
-	return fmt.Sprintf("%-*s", label, l.label) + strings.TrimPrefix(term.Wrap(strings.Join(l.items, ", "), indent), indent)
-}
-
 // counterLines returns the counters that users want to see: totals since the start or,
 // with an earlier status, rates per second.
-func counterLines(s control.Status, before *control.Status) []counterLine {
+func counterLines(s control.Status, before *control.Status) []string {
 	var was tunnel.Stats
 	seconds, per := 1.0, ""
 	if before != nil {
@@ -169,16 +139,13 @@ func counterLines(s control.Status, before *control.Status) []counterLine {
 		}
 		return all(now, then, what)
 	}
-	line := func(label string, items ...string) counterLine {
-		l := counterLine{label: label}
-		for _, i := range items {
-			if i != "" {
-				l.items = append(l.items, i)
-			}
-		}
-		return l
+	const labels = 10 // columns
+	indent := strings.Repeat(" ", labels)
+	line := func(label string, items ...string) string {
+		text := strings.Join(slices.DeleteFunc(items, func(i string) bool { return i == "" }), ", ")
+		return fmt.Sprintf("%-*s", labels, label) + strings.TrimPrefix(term.Wrap(text, indent), indent)
 	}
-	lines := []counterLine{
+	lines := []string{
 		line("read", things(c.Read, was.Read, "packet"), things(c.ReadBytes, was.ReadBytes, "byte"),
 			some(c.QueueDrops, was.QueueDrops, "dropped (paths full)"), some(c.QueueMarks, was.QueueMarks, "marked (paths full)"), some(c.TooBig, was.TooBig, "too big")),
 		line("sent", things(c.Sent, was.Sent, "packet"), all(c.Resent, was.Resent, "again"), some(c.SendErrors, was.SendErrors, "refused by the kernel")),
@@ -227,13 +194,13 @@ func percentText(ratio float64) string {
 	}
 }
 
-// cutMiddle shortens text to a number of columns. It keeps the beginning and the end,
+// cutMiddle shortens text to a width. It keeps the beginning and the end,
 // because names differ there.
-func cutMiddle(text string, columns int) string {
+func cutMiddle(text string, width int) string {
 	r := []rune(text)
-	if len(r) <= columns {
+	if len(r) <= width {
 		return text
 	}
-	front := (columns - 1) / 2
-	return string(r[:front]) + "…" + string(r[len(r)-(columns-1-front):])
+	front := (width - 1) / 2
+	return string(r[:front]) + "…" + string(r[len(r)-(width-1-front):])
 }

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"cleat/cli/term"
-	"cleat/internal/columns"
 	"cleat/tunnel/control"
 
 	"github.com/spf13/cobra"
@@ -55,12 +54,8 @@ func listText(w io.Writer, all []control.Status) error {
 		if !s.Up {
 			state = "waiting"
 		}
-		file := columns.Plain(s.File)
-		if file == "" {
-			file = "-"
-		}
-		t.Row(columns.Plain(s.Name), columns.Plain(s.Device), state, fmt.Sprintf("%d of %d", live, len(s.Paths)),
-			fmt.Sprint(s.PID), fmt.Sprint(s.UID), s.Started.Local().Format(time.DateTime), file)
+		t.Row(s.Name, s.Device, state, fmt.Sprintf("%d of %d", live, len(s.Paths)),
+			fmt.Sprint(s.PID), fmt.Sprint(s.UID), s.Started.Local().Format(time.DateTime), term.OrDash(s.File))
 	}
 	return t.Flush()
 }
