@@ -22,6 +22,7 @@ import (
 	"cleat/cli/run"
 	"cleat/cli/traffic"
 	"cleat/cli/tunnel"
+	"cleat/compat"
 
 	"github.com/spf13/cobra"
 )
@@ -42,7 +43,6 @@ func Run(args []string) int {
 	return <-code
 }
 
-// runHere executes a command line in this process.
 func runHere(args []string) int {
 	ctx := context.Background()
 	if len(args) == 0 || args[0] != run.Name { // run handles signals itself
@@ -95,7 +95,6 @@ func newRootFor(args []string) *cobra.Command {
 	return root
 }
 
-// newRootCmd returns the root command with all commands.
 func newRootCmd() *cobra.Command {
 	root := newBareRootCmd()
 	add(root, groupMeasure, bench.New(), bench.NewRecommend(), doctor.New(), traffic.New())
@@ -106,7 +105,6 @@ func newRootCmd() *cobra.Command {
 	return root
 }
 
-// newBareRootCmd returns the root command without commands.
 func newBareRootCmd() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "cleat COMMAND",
@@ -188,4 +186,26 @@ func Version() string {
 		return "(unversioned build)"
 	}
 	return info.Main.Version
+}
+
+// newCompatCommands returns the programs that cleat replaces as commands, for the help.
+// compat.Lookup finds them before there are commands.
+func newCompatCommands() []*cobra.Command {
+	var cmds []*cobra.Command
+	for _, p := range compat.Programs() {
+		group := groupRun
+		if p.Wires {
+			group = groupWire
+		}
+		cmds = append(cmds, &cobra.Command{
+			Use:                   p.Name + " [OPTION…]",
+			GroupID:               group,
+			DisableFlagsInUseLine: true,
+			DisableFlagParsing:    true,
+			Short:                 p.Summary,
+			Long:                  p.Text,
+			RunE:                  func(_ *cobra.Command, args []string) error { return exit.Status(p.Main(args, Version())) },
+		})
+	}
+	return cmds
 }

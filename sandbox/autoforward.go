@@ -28,12 +28,10 @@ type match struct {
 	auto *AutoForward
 }
 
-// anyFollows reports whether one of the AutoForwards follows a protocol.
 func anyFollows(all []AutoForward, proto Protocol) bool {
 	return slices.ContainsFunc(all, func(a AutoForward) bool { return a.follows(proto) })
 }
 
-// pollers returns the pollers that Config requires.
 func (n *Network) pollers(g *group) []*poller {
 	var all []*poller
 	c := &n.cfg
@@ -48,7 +46,6 @@ func (n *Network) pollers(g *group) []*poller {
 	return all
 }
 
-// run polls until ctx ends.
 func (p *poller) run(ctx context.Context) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()

@@ -41,7 +41,6 @@ type bindClient struct {
 	calls map[uint32]chan bindMessage // nil: the setup process is gone
 }
 
-// bind makes a call and returns its result.
 func (b *bindClient) bind(call supervisor.BindCall) unix.Errno {
 	number, answers, errno := b.begin()
 	if errno != 0 {

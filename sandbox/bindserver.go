@@ -190,7 +190,6 @@ func (s *bindServer) assume(tid int, stillWaits func() bool) error {
 	return sys.Assume(c, dirs[0], dirs[1])
 }
 
-// readStatus reads /proc/TID/status.
 func (s *bindServer) readStatus(tid int) ([]byte, error) {
 	fd, err := unix.Openat(s.proc, fmt.Sprintf("%d/status", tid), unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {

@@ -263,7 +263,6 @@ func (e remoteError) Unwrap() error {
 	return e.errno
 }
 
-// failureReport reports an error to the host side.
 func failureReport(err error) report {
 	r := report{Stage: stageFailed, Step: "set up network", Message: err.Error()}
 	var setup *SetupError

@@ -47,7 +47,6 @@ type Network struct {
 	res      resources
 }
 
-// state is the stage of a Network's life.
 type state int
 
 const (

@@ -55,7 +55,6 @@ func mountResolvConf(text []byte) error {
 	return errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH))
 }
 
-// bindMount mounts a file over targets.
 func bindMount(file string, targets []int) error {
 	for _, fd := range targets {
 		if err := unix.Mount(file, "/proc/self/fd/"+strconv.Itoa(fd), "", unix.MS_BIND, ""); err != nil {

@@ -38,7 +38,6 @@ func (n *Network) planSupervisor(p *plan) {
 	}
 }
 
-// supervisorSockets returns the sockets that the supervisor needs from the namespace.
 func (n *Network) supervisorSockets() []fdKind {
 	kinds := []fdKind{fdRoutes, fdNews}
 	if n.cfg.Addr4.IsValid() {

@@ -11,7 +11,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// listener is a socket that waits for clients.
 type listener struct {
 	proto    Protocol
 	addr     netip.AddrPort

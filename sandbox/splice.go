@@ -299,7 +299,6 @@ func (s *spliceFamily) loadAddress(source bool, register uint32) *expr.Payload {
 	return &expr.Payload{DestRegister: register, Base: expr.PayloadBaseNetworkHeader, Offset: offset, Len: size}
 }
 
-// source compares the source address.
 func (r nftRule) source(s *spliceFamily, value netip.Addr) nftRule {
 	return r.with(s.loadAddress(true, valueRegister), &expr.Cmp{Op: expr.CmpOpEq, Register: valueRegister, Data: value.AsSlice()})
 }
@@ -318,7 +317,6 @@ func (r nftRule) key(s *spliceFamily, toGuest bool) nftRule {
 	)
 }
 
-// mark sets the packet's mark.
 func (r nftRule) mark(value uint32) nftRule {
 	return r.with(&expr.Immediate{Register: valueRegister, Data: native32(value)}, &expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: valueRegister})
 }

@@ -68,7 +68,6 @@ func otherCalls() []seal.Call {
 	}
 }
 
-// ioctls allows requests on descriptors.
 func ioctls(supervise bool) seal.Call {
 	requests := []uint32{
 		siocinq, siocoutq, siocatmark, fionbio, unix.TCGETS, unix.TIOCGWINSZ,

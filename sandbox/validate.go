@@ -100,7 +100,6 @@ func (c *Config) checkTier() error {
 	return nil
 }
 
-// useSplice reports whether to set up the splice tier.
 func (c *Config) useSplice() bool { return c.Tier != TierTUN && c.Pcap == nil }
 
 // family completes the addresses of IPv4 or IPv6.

@@ -210,7 +210,6 @@ func isCheckMethod(word string) bool {
 	return slices.Contains([]string{attach.CheckFast, attach.CheckThorough, attach.CheckNone}, word)
 }
 
-// parseEach parses the values of a flag that may be repeated.
 func parseEach[T any](texts []string, parse func(string) (T, error)) ([]T, error) {
 	var all []T
 	for _, text := range texts {

@@ -12,7 +12,6 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// completeArgs completes CONTAINER, KIND and PARENT.
 func completeArgs(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	switch len(args) {
 	case 0:

@@ -89,7 +89,6 @@ func WithHint(err error) error {
 	return err
 }
 
-// ambiguousHint lists the unambiguous names.
 func ambiguousHint(e *attach.AmbiguousError) string {
 	var words []string
 	for _, a := range e.Candidates {
@@ -121,7 +120,6 @@ func specHint(e *attach.SpecError) string {
 	return ""
 }
 
-// detachCommand returns the command that removes an attachment.
 func detachCommand(a *attach.Attachment) string {
 	return fmt.Sprintf("`cleat detach %s %s`", columns.Word(a.Container.ShortName()), columns.Word(a.Spec.Name))
 }

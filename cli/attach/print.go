@@ -27,7 +27,6 @@ type step struct {
 	Detail attach.Step `json:"detail"`
 }
 
-// print writes the result of attach.
 func (f *flags) print(out io.Writer, got *attach.Result) error {
 	if f.json {
 		r := result{Done: !f.plan, Attachment: got.Attachment, Steps: []step{}, Notes: term.OrEmpty(got.Notes)}
@@ -198,7 +197,6 @@ func printAttachment(out io.Writer, s attach.Status) error {
 // noteText formats a note, which may have text that others chose.
 func noteText(note string) string { return "note: " + columns.Plain(note) + "\n" }
 
-// printNotes writes notes, one on a line.
 func printNotes(out io.Writer, notes []string) error {
 	for _, n := range notes {
 		if _, err := io.WriteString(out, noteText(n)); err != nil {

@@ -27,7 +27,6 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// flags are the flags of `cleat bench`.
 type flags struct {
 	experiment.Override
 	out      string
@@ -215,7 +214,6 @@ const dirEnv = "CLEAT_RESULTS"
 
 func (f *flags) env() []string { return []string{dirEnv + "=" + f.out} }
 
-// chooseDir determines the result directory.
 func (f *flags) chooseDir(what string) error {
 	if dir := os.Getenv(dirEnv); dir != "" {
 		if _, inside := lab.Inside(); inside {

@@ -20,7 +20,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// compareFlags are the flags of `cleat bench compare`.
 type compareFlags struct {
 	threshold string
 	metrics   []string

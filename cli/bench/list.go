@@ -109,7 +109,6 @@ func printNetworks(w io.Writer, all []listed) error {
 	return err
 }
 
-// runtimeTitles describe the runtimes of clients and servers.
 var runtimeTitles = map[string]string{
 	cell.Native: "plain namespaces",
 	"docker":    "containers of Docker, by the lab's own daemon",

@@ -61,7 +61,6 @@ func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *p
 // longRun is the time above which even a quiet run announces how long it takes.
 const longRun = 10 * time.Minute
 
-// announce prints how long a long run takes.
 func announce(w io.Writer, estimate time.Duration) {
 	if estimate > longRun {
 		fmt.Fprintf(w, "this run takes about %s; --repeat, --duration, --networks and --only make it shorter\n", about(estimate))
@@ -137,7 +136,6 @@ func inRuntime(c cell.Cell) string {
 	return c.Network + " in " + c.Runtime
 }
 
-// describe returns a short description of a job.
 func describe(job experiment.Job) string {
 	text := inRuntime(job.Cell) + " " + job.Work.Kind
 	if job.Cell.Pairs > 1 {

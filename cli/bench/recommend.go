@@ -14,7 +14,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// recommendFlags are the flags of `cleat recommend`.
 type recommendFlags struct {
 	goal string
 	json bool

@@ -26,7 +26,6 @@ import (
 // reportFile is the HTML report in a result directory.
 const reportFile = "report.html"
 
-// reportFlags are the flags of `cleat bench report`.
 type reportFlags struct {
 	open     string
 	json     bool

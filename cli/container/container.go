@@ -3,15 +3,21 @@ package container
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
+	"cleat/cli/hint"
 	"cleat/netns"
 	"cleat/netns/find"
 	"cleat/network/attach"
+
+	"golang.org/x/sys/unix"
 )
 
 // Config returns the store of attachments, and how to find containers.
@@ -64,4 +70,50 @@ func attachable(f *find.Found) (attach.Container, error) {
 		}
 	}
 	return c, nil
+}
+
+// A Caller is the process for which a command line is run.
+type Caller struct {
+	Getenv     func(string) string // as os.Getenv
+	Background *sync.WaitGroup     // for work that may outlast the command; nil: none may
+}
+
+// callerKey is the key of a Caller in a context.
+type callerKey struct{}
+
+// WithCaller returns a context for a command that is run for another process.
+func WithCaller(ctx context.Context, c Caller) context.Context {
+	return context.WithValue(ctx, callerKey{}, c)
+}
+
+// CallerOf returns the process for which a command runs: its own, unless WithCaller says
+// otherwise.
+func CallerOf(ctx context.Context) Caller {
+	if c, ok := ctx.Value(callerKey{}).(Caller); ok {
+		return c
+	}
+	return Caller{Getenv: os.Getenv}
+}
+
+// Namespace opens the network namespace that ref names: that of a container or a process, a
+// named one, or one at a path.
+func Namespace(ctx context.Context, ref string) (*netns.NS, error) {
+	found, err := find.Container(ctx, ref, find.Options{})
+	var unasked *find.Unasked
+	switch {
+	case errors.As(err, &unasked):
+		return nil, err // it has hints
+	case err != nil:
+		return nil, EnterHint(err)
+	}
+	ns, err := found.NS()
+	return ns, EnterHint(err)
+}
+
+// EnterHint adds to a permission error how to enter a namespace.
+func EnterHint(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return hint.With(err, "run it with sudo; for your own namespaces: nsenter --user --preserve-credentials --target PID cleat …")
+	}
+	return err
 }

@@ -21,10 +21,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// name is the name of the command ctl.
 const name = "ctl"
 
-// flags are the flags of all subcommands of `cleat ctl`.
 type flags struct {
 	target string
 	json   bool
@@ -78,7 +76,6 @@ func Args(args []string) []string {
 // subcommands are the subcommands of `cleat ctl`. A target can't have such a name.
 var subcommands = []string{"ls", "flows", "stats", "forward", "policy", "stop", "help"}
 
-// completeTargets completes the names of running instances.
 func completeTargets(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -111,7 +108,6 @@ func (f *flags) with(ctx context.Context, do func(*control.Client) error) error 
 	return withHint(ctx, ref, do(c))
 }
 
-// onlyInstance returns the name of the only running instance.
 func onlyInstance(ctx context.Context) (string, error) {
 	all, err := control.List(ctx)
 	switch {
@@ -250,7 +246,6 @@ func (f *flags) forwardCmd() *cobra.Command {
 	return cmd
 }
 
-// completeForwards completes open ports.
 func (f *flags) completeForwards(cmd *cobra.Command, _ []string, _ string) ([]string, cobra.ShellCompDirective) {
 	var open []string
 	err := f.with(cmd.Context(), func(c *control.Client) error {

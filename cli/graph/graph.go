@@ -25,7 +25,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// flags are the flags of `cleat graph`.
 type flags struct {
 	json bool
 	svg  string

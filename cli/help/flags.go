@@ -33,7 +33,6 @@ func Group(cmd *cobra.Command, heading string, flags ...string) {
 	annotate(cmd, groupsKey, heading+"\t"+strings.Join(flags, " "))
 }
 
-// annotate adds a line to an annotation of cmd.
 func annotate(cmd *cobra.Command, key, line string) {
 	if cmd.Annotations == nil {
 		cmd.Annotations = map[string]string{}

@@ -10,7 +10,6 @@ import (
 	"cleat/internal/spell"
 )
 
-// hinted is an error with a hint.
 type hinted struct {
 	err  error
 	hint string

@@ -40,7 +40,6 @@ func printStatus(cmd *cobra.Command, store *attach.Store, asJSON bool) error {
 	return attachcmd.WithHint(errors.Join(print(), err))
 }
 
-// print writes the report for people.
 func (r report) print(cmd *cobra.Command) error {
 	out := cmd.OutOrStdout()
 	switch {

@@ -78,7 +78,6 @@ everything.`,
 	return cmd
 }
 
-// check returns an error if flags and arguments contradict each other.
 func (f *setupFlags) check() error {
 	c := &f.cfg
 	var each []string

@@ -59,7 +59,6 @@ func newTarget(r *runner, args []string, namespace string) *target {
 	return t
 }
 
-// explicitForwards returns the forwards that are not automatic.
 func (t *target) explicitForwards() []control.Forward {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -7,24 +7,21 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"math"
 	"net/netip"
 	"strings"
-	"sync/atomic"
-	"time"
 
+	"cleat/cli/term"
 	"cleat/policy"
 	"cleat/sandbox"
 	"cleat/sandbox/control"
 )
 
-// eventLog prints the messages of `cleat run` in a goroutine of its own, since the threads that
-// carry traffic can't wait for a terminal. Messages that arrive faster than they are read are
-// dropped and counted. It is safe for concurrent use.
+// eventLog prints the messages of `cleat run`. The threads that carry traffic can't wait for a
+// terminal. It is safe for concurrent use.
 type eventLog struct {
-	asJSON  bool
-	lines   chan []byte
-	dropped atomic.Int64
-	ended   chan struct{}
+	asJSON bool
+	lines  *term.LineQueue
 }
 
 // eventQueue is the number of lines that may wait, each of about 200 bytes.
@@ -32,35 +29,25 @@ const eventQueue = 256
 
 // newEventLog starts to print to w, until close is called.
 func newEventLog(w io.Writer, asJSON bool) *eventLog {
-	s := &eventLog{asJSON: asJSON, lines: make(chan []byte, eventQueue), ended: make(chan struct{})}
-	go func() {
-		defer close(s.ended)
-		for line := range s.lines {
-			w.Write(line) // without a reader, the network goes on
-			if n := s.dropped.Swap(0); n > 0 {
-				w.Write(s.format(event{Event: "dropped", Count: n}, fmt.Sprintf("%d more messages were dropped: too fast to print", n)))
-			}
-		}
-	}()
+	s := &eventLog{asJSON: asJSON}
+	s.lines = term.NewLineQueue(w, eventQueue, func(dropped int) []byte {
+		return s.format(event{Event: "dropped", Count: dropped}, fmt.Sprintf("%d more messages were dropped: too fast to print", dropped))
+	})
 	return s
 }
 
-// close prints the waiting lines. The log can't be used afterwards.
-func (s *eventLog) close() {
-	close(s.lines)
-	<-s.ended
-}
+// close prints the waiting lines, however long that takes.
+func (s *eventLog) close() { s.lines.Close(math.MaxInt64) }
 
 // event is a message, as --json prints it.
 type event struct {
 	Event   string           `json:"event"` // "ready", "published", "refused", "warning", "stats", "dropped"
-	Time    *time.Time       `json:"time,omitempty"`
 	Info    *control.Info    `json:"info,omitempty"`
 	Forward *control.Forward `json:"forward,omitempty"`
 	Refused *refusedFlow     `json:"flow,omitempty"`
 	Stats   *control.Stats   `json:"stats,omitempty"`
 	Message string           `json:"message,omitempty"`
-	Count   int64            `json:"count,omitempty"`
+	Count   int              `json:"count,omitempty"`
 }
 
 // refusedFlow is a flow that the policy refused.
@@ -73,13 +60,7 @@ type refusedFlow struct {
 }
 
 // put queues a message. It never blocks.
-func (s *eventLog) put(e event, text string) {
-	select {
-	case s.lines <- s.format(e, text):
-	default:
-		s.dropped.Add(1)
-	}
-}
+func (s *eventLog) put(e event, text string) { s.lines.Put(s.format(e, text)) }
 
 func (s *eventLog) format(e event, text string) []byte {
 	if s.asJSON {
@@ -134,7 +115,6 @@ func (s *eventLog) refused(f sandbox.Flow, d policy.Decision) {
 	s.put(e, fmt.Sprintf("refused: %s to %s: %s", f.Protocol, to, d.Reason))
 }
 
-// warn reports a warning.
 func (s *eventLog) warn(message string) {
 	s.put(event{Event: "warning", Message: message}, "warning: "+message)
 }

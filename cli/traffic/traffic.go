@@ -260,7 +260,6 @@ func (f *flags) special(flags *pflag.FlagSet) {
 
 const earlyUsage = "report separately what arrives within `DURATION` of the first byte, and the longest pause; 0 is off"
 
-// config returns the configuration that the flags ask for.
 func (f *flags) config() (traffic.Config, error) {
 	cfg := f.cfg
 	cfg.Engine = traffic.Engine(f.engine)

@@ -43,7 +43,6 @@ errors it is 2.`,
 	return cmd
 }
 
-// completeFiles completes YAML files.
 func completeFiles(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
 	return []string{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
 }

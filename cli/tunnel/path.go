@@ -89,7 +89,6 @@ func pathNames(ctx context.Context, c *control.Client) []string {
 	return names
 }
 
-// completePaths completes the tunnel's paths.
 func (f *pathFlags) completePaths(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp

@@ -32,7 +32,6 @@ func statusText(s control.Status, before *control.Status) string {
 	return b.String()
 }
 
-// tunnelLine describes the tunnel in a sentence.
 func tunnelLine(s control.Status) string {
 	since := fmt.Sprintf("%s since %s", ageText(s.At.Sub(s.Started)), s.Started.Local().Format("2006-01-02 15:04"))
 	name := fmt.Sprintf("%s on %s", columns.Plain(s.Name), columns.Plain(s.Device))

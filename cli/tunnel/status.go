@@ -60,7 +60,6 @@ func listText(w io.Writer, all []control.Status) error {
 	return t.Flush()
 }
 
-// watchEvery is the interval of --watch.
 const watchEvery = time.Second
 
 func newStatus() *cobra.Command {

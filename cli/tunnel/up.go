@@ -77,8 +77,8 @@ type up struct {
 	wait    time.Duration
 	version string
 
-	*printer
-	reloading   sync.Mutex // serializes reloads
+	messages    *term.LineQueue // so that the tunnel goes on even if nobody reads them
+	reloading   sync.Mutex      // serializes reloads
 	established chan struct{}
 	once        sync.Once
 	began       time.Time
@@ -89,14 +89,28 @@ type up struct {
 	*endpoint.Endpoint
 }
 
+// maxMessages is how many messages may wait to be read: enough for each path of a tunnel to
+// die and return a few times.
+const maxMessages = 512
+
+func newMessages(w io.Writer) *term.LineQueue {
+	return term.NewLineQueue(w, maxMessages, func(dropped int) []byte {
+		return fmt.Appendf(nil, "(%s dropped: not read in time)\n", term.Count(dropped, "line"))
+	})
+}
+
+// printf prints a line. It returns at once.
+func (u *up) printf(format string, args ...any) {
+	u.messages.Put(append(fmt.Appendf(nil, format, args...), '\n'))
+}
+
 // drainTimeout is how long the command waits at its end for messages to be read.
 const drainTimeout = time.Second
 
 func (u *up) run(ctx context.Context) error {
 	signal.Ignore(syscall.SIGPIPE) // the tunnel goes on if the reader of its messages ends
-	u.printer = newPrinter()
-	go u.write(u.errs)
-	defer u.end(drainTimeout)
+	u.messages = newMessages(u.errs)
+	defer u.messages.Close(drainTimeout)
 	file, err := u.read()
 	if err != nil {
 		return err
@@ -260,7 +274,6 @@ func (u *up) waitForPeer(ctx context.Context) {
 	}
 }
 
-// reloadOnSIGHUP reloads the file on each SIGHUP.
 func (u *up) reloadOnSIGHUP(ctx context.Context) {
 	hup := make(chan os.Signal, 1)
 	signal.Notify(hup, syscall.SIGHUP)
@@ -275,7 +288,6 @@ func (u *up) reloadOnSIGHUP(ctx context.Context) {
 	}
 }
 
-// reloadAndPrint reloads the file and prints the result.
 func (u *up) reloadAndPrint() {
 	changes, err := u.reload()
 	if err != nil {

@@ -59,7 +59,6 @@ func openRegular(path string) (*os.File, error) {
 	return f, nil
 }
 
-// writePID writes the process id and closes the file.
 func (f *files) writePID() error {
 	if f.pid == nil {
 		return nil
@@ -118,7 +117,6 @@ func handed() (f files, is bool) {
 	return f, true
 }
 
-// close closes the open files.
 func (f *files) close() {
 	for _, p := range f.list() {
 		if *p != nil {

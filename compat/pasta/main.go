@@ -155,7 +155,6 @@ func (o Options) work(f *files) int {
 	return 1
 }
 
-// exitStatus is the exit status of a command.
 type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
@@ -175,7 +174,6 @@ func exitCode(err error) int {
 	return exit.ExitCode()
 }
 
-// complain prints an error and returns the exit code.
 func complain(err error) int {
 	fmt.Fprint(os.Stderr, journal.Describe(name, err))
 	return 1
@@ -205,4 +203,23 @@ func (c caught) passTo(p *os.Process) {
 			p.Signal(s) // an error means that it has ended
 		}
 	}
+}
+
+func printHelp(w io.Writer) {
+	fmt.Fprint(w, `Usage: pasta [OPTION]... [COMMAND] [ARGS]...
+       pasta [OPTION]... PID
+       pasta [OPTION]... --netns [PATH|NAME]
+
+Gives a network namespace a network, without root: the namespace of a process,
+one given by path, or a new one for a command or a shell. This is cleat in place
+of pasta.
+
+`)
+	table().WriteHelp(w)
+	fmt.Fprint(w, `
+SPEC is none, or [ADDR[%LINK]/]ENTRY,ENTRY... with entries PORT, FIRST-LAST,
+either followed by :PORT, :FIRST-LAST, :ADDR or :ADDR/PORT. all and auto stand
+for every port that a program listens on, except ephemeral ones. ~PORT and
+~FIRST-LAST exclude ports.
+`)
 }

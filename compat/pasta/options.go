@@ -92,7 +92,6 @@ func (o *Options) target(rest []string) error {
 // Attaches reports whether the namespace already exists.
 func (o *Options) Attaches() bool { return o.PID != 0 || o.NetNS != "" }
 
-// consistent rejects contradictory options.
 func (o *Options) consistent() error {
 	switch {
 	case o.NoPIDNS && o.Attaches():

@@ -65,7 +65,6 @@ func (o Options) Plan(h Host) (Plan, error) {
 	return p.Plan, nil
 }
 
-// planner builds a Plan.
 type planner struct {
 	Plan
 	o Options

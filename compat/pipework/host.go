@@ -5,15 +5,17 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
+	"cleat/internal/program"
 	"cleat/link"
 	"cleat/netns"
+	"cleat/network/attach"
 
 	"golang.org/x/sys/unix"
 )
 
-// hostDevices returns the links in the current namespace.
 func hostDevices(here *netns.NS) ([]Device, error) {
 	h, err := link.Handle(here)
 	if err != nil {
@@ -71,4 +73,21 @@ func waitUp(ctx context.Context, here *netns.NS, name string) error {
 			return fmt.Errorf("wait for %s: %w", name, ctx.Err())
 		}
 	}
+}
+
+// become replaces this process by a program in the container's network namespace. It
+// returns only on error.
+func become(ctx context.Context, cfg attach.Config, guest string, command []string) error {
+	path, err := program.Find(command[0])
+	if err != nil {
+		return wrong("install iproute2", "run `%s`: %s not found", strings.Join(command, " "), command[0])
+	}
+	_, ns, err := cfg.Find(ctx, guest)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	return ns.Do(func() error {
+		return &os.PathError{Op: "run", Path: path, Err: unix.Exec(path, command, os.Environ())}
+	})
 }

@@ -1,6 +1,7 @@
 package pipework
 
 import (
+	"crypto/md5"
 	"fmt"
 	"net"
 	"net/netip"
@@ -202,7 +203,6 @@ func (o *Options) parseFamily(text string) error {
 	return nil
 }
 
-// checkFamily compares the address with -a.
 func (o Options) checkFamily() error {
 	is := 4
 	if o.IP.Addr().Is6() {
@@ -262,5 +262,30 @@ func (o *Options) parsePrefix(text string) error {
 	if o.IP, err = netip.ParsePrefix(text); err != nil {
 		return wrong("e.g. 192.0.2.10/24", "%s: %q is not a prefix length", text, length)
 	}
+	return nil
+}
+
+// parseMAC parses [MAC][@VLAN]. The VLAN is validated once the kind of link is known.
+func (o *Options) parseMAC(text string) error {
+	mac, vlan, _ := strings.Cut(text, "@")
+	o.VLAN = vlan
+	word, unique := strings.CutPrefix(mac, "U:")
+	switch {
+	case mac == "":
+		return nil
+	case unique && word == "":
+		return wrong("e.g. U:web", "%s: the word after U: is missing", text)
+	case unique:
+		// An address that depends only on the word: 02 and the first five bytes of the MD5
+		// sum of a line with the word, as the script computes it with echo and md5sum.
+		sum := md5.Sum([]byte(word + "\n"))
+		o.MAC = link.MAC{0x02, sum[0], sum[1], sum[2], sum[3], sum[4]}
+		return nil
+	}
+	m, err := link.ParseMAC(mac)
+	if err != nil {
+		return wrong("e.g. 02:00:5e:10:00:01, U:WORD, or @10 for a VLAN alone", "%s: %q is not an Ethernet address", text, mac)
+	}
+	o.MAC = m
 	return nil
 }

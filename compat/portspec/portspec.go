@@ -148,7 +148,6 @@ type parser struct {
 	except    []Ports
 }
 
-// entry parses one entry.
 func (p *parser) entry(text string) error {
 	switch {
 	case text == "auto":

@@ -144,7 +144,6 @@ func cutShort(b []byte) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 }
 
-// answer executes a request.
 func (a *api) answer(request []byte) (any, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -246,7 +245,6 @@ func (a *api) remove(args removeArguments) (any, error) {
 	return struct{}{}, nil
 }
 
-// forward converts the entry for package sandbox.
 func (e entry) forward() sandbox.Forward {
 	protocol := sandbox.TCP
 	if e.Proto == "udp" {

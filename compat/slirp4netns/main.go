@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// name is the program's name in messages.
 const name = "slirp4netns"
 
 // Main runs the program. args are the arguments after its name, and version is printed by
@@ -46,7 +45,6 @@ func Main(args []string, version string) int {
 	return 0
 }
 
-// complain prints an error with its hint, and returns the exit code.
 func complain(err error) int {
 	fmt.Fprint(os.Stderr, journal.Describe(name, err))
 	return 1

@@ -72,7 +72,6 @@ func (o Options) Plan(addressOf func(link string, four bool) (netip.Addr, error)
 	return p, nil
 }
 
-// six adds the IPv6 network.
 func (o Options) six(p *Plan) {
 	p.Config.Addr6, p.Config.Gateway6 = guest6, host6
 	if !o.NoDNS {

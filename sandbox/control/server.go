@@ -211,7 +211,6 @@ func send(c net.Conn, a Answer) error {
 	return out.Encode(a)
 }
 
-// answerAll answers the requests of a connection.
 func answerAll(c net.Conn, t Target) {
 	in := bufio.NewScanner(c)
 	in.Buffer(make([]byte, 0, 4096), requestBytes)

@@ -94,7 +94,6 @@ func (a *account) hold(n int) bool {
 	return true
 }
 
-// release subtracts n descriptors from those held.
 func (a *account) release(n int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -28,7 +28,6 @@ type socket struct {
 	blocking bool
 }
 
-// kind returns the socket's type.
 func (c *socket) kind() int {
 	if c.udp {
 		return unix.SOCK_DGRAM
@@ -129,7 +128,6 @@ func destination(raw []byte, family int) (a netip.AddrPort, ok bool) {
 // isDisconnect reports whether connect(2) with this address dissolves the association.
 func isDisconnect(raw []byte) bool { return len(raw) >= 2 && native.Uint16(raw) == unix.AF_UNSPEC }
 
-// connect carries out connect(2).
 func (p *program) connect() {
 	c, ok := p.lookUp()
 	if !ok {
@@ -239,7 +237,6 @@ func (p *program) connectOwn(c socket, raw []byte) {
 	p.finish(c, result)
 }
 
-// handshaking reports whether a socket's handshake is in progress.
 func handshaking(fd int) bool {
 	const synSent, synReceived = 2, 3 // TCP_SYN_SENT, TCP_SYN_RECV (include/net/tcp_states.h)
 	var state [1]byte                 // the first field of tcp_info

@@ -116,7 +116,6 @@ func (f *fence) bind() error {
 	return err
 }
 
-// noIPv6 reports whether an error means that the host has no IPv6.
 func noIPv6(err error) bool {
 	return errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EADDRNOTAVAIL)
 }

@@ -34,7 +34,6 @@ func (p *program) listen() {
 	}
 }
 
-// hasFlag reports whether a socket option has a value other than 0.
 func hasFlag(fd, level, name int) bool {
 	n, errno := sys.GetInt(fd, level, name)
 	return errno == 0 && n != 0

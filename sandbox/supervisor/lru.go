@@ -50,14 +50,12 @@ func (l *lru[K, V]) take(key K) (v V, ok bool) {
 	return l.order.Remove(e).(*entry[K, V]).value, true
 }
 
-// drop removes an entry, if it exists.
 func (l *lru[K, V]) drop(key K) {
 	if v, ok := l.take(key); ok && l.onDrop != nil {
 		l.onDrop(v)
 	}
 }
 
-// oldest returns the least recently used entry.
 func (l *lru[K, V]) oldest() (key K, value V, ok bool) {
 	e := l.order.Back()
 	if e == nil {
@@ -76,7 +74,6 @@ func (l *lru[K, V]) evict() bool {
 	return ok
 }
 
-// clear drops all entries.
 func (l *lru[K, V]) clear() {
 	for l.evict() {
 	}

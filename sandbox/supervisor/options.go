@@ -9,7 +9,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// option is a socket option and its value.
 type option struct {
 	optionName
 	length uint32 // of value in bytes; 0 if the kernel lacks the option
@@ -109,7 +108,6 @@ var memberships = map[uint32][]uint32{
 // options are the default options of a kind of socket.
 type options struct{ plain, rare []option }
 
-// readOptions reads all options that can be copied.
 func readOptions(fd, family int, udp bool) options {
 	plain, rare := plainOptions, rareOptions
 	if udp {

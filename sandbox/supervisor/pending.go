@@ -73,7 +73,6 @@ func (p *program) progress(fd int, generation int32) {
 	p.complete(w, probe(w.fd, w.family))
 }
 
-// expire answers the pending connects whose deadline has passed.
 func (p *program) expire() {
 	if p.pending.earliest.IsZero() {
 		return
@@ -92,7 +91,6 @@ func (p *program) expire() {
 	}
 }
 
-// complete answers a pending connect.
 func (p *program) complete(w *pendingConnect, result unix.Errno) {
 	p.answer(w.socket, result)
 	p.drop(w)

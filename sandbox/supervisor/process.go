@@ -120,7 +120,6 @@ func threadTime() time.Duration {
 	return time.Duration(t.Nano())
 }
 
-// descriptors lists the descriptors of a thread.
 func (t *thread) descriptors() ([]int, error) {
 	dir, err := os.Open(fmt.Sprintf("/proc/%d/fdinfo", t.tid))
 	if err != nil {

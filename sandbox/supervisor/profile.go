@@ -28,7 +28,6 @@ type profileRule struct {
 // profileRefusals are the actions that do not carry out a call.
 var profileRefusals = []specs.LinuxSeccompAction{specs.ActErrno, specs.ActKill, specs.ActKillThread, specs.ActKillProcess, specs.ActTrap}
 
-// conditional reports whether a rule has conditions.
 func (r profileRule) conditional() bool {
 	return len(r.Args)+len(r.Includes)+len(r.Excludes) > 0
 }
@@ -45,7 +44,6 @@ func (r profileRule) splitArgs(index uint) (on, rest []specs.LinuxSeccompArg) {
 	return on, rest
 }
 
-// matches reports whether an argument's value meets a condition.
 func matches(a specs.LinuxSeccompArg, v uint64) (bool, error) {
 	switch a.Op {
 	case specs.OpNotEqual:

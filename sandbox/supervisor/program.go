@@ -175,7 +175,6 @@ func (p *program) closeCached() bool {
 	return p.threads.evict()
 }
 
-// handle answers the current call.
 func (p *program) handle() {
 	if old := p.pending.byThread[p.call.TID]; old != nil {
 		p.drop(old) // a signal interrupted that call
@@ -287,7 +286,6 @@ func (w *connectWatchdog) set(fd int) {
 	w.mu.Unlock()
 }
 
-// interrupt ends a connect that is in progress.
 func (w *connectWatchdog) interrupt() {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -205,7 +205,6 @@ func (p *program) install(c socket, fd int, result unix.Errno) bool {
 // a signal has interrupted (SA_RESTART).
 const parkedFor = time.Second
 
-// parkedKey identifies an interrupted connect.
 type parkedKey struct {
 	tid     uint32
 	guestFD int

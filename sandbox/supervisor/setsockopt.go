@@ -50,7 +50,6 @@ type rareSockets struct {
 	forgotten uint64 // the highest forgotten cookie
 }
 
-// add remembers a socket.
 func (r *rareSockets) add(cookie uint64, uncopyable bool) {
 	before, _ := r.sockets.take(cookie)
 	if oldest, _, ok := r.sockets.oldest(); ok && r.sockets.len() >= r.sockets.max {

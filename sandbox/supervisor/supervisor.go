@@ -207,7 +207,6 @@ const (
 	endWithin = time.Second
 )
 
-// end stops the threads of all programs.
 func (s *Supervisor) end() error {
 	s.mu.Lock()
 	s.stopped.Store(true)

@@ -93,7 +93,6 @@ func (p *program) closeThread(t *thread) {
 	}
 }
 
-// processOf returns the id of a thread's process.
 func processOf(tid int) (int, error) {
 	n, err := statusField(tid, "Tgid:", 10)
 	return int(n), err
@@ -112,7 +111,6 @@ func statusField(tid int, name string, base int) (uint64, error) {
 	return n, nil
 }
 
-// duplicate duplicates the caller's descriptor.
 func (p *program) duplicate(descriptor int) (int, *thread, error) {
 	for again := true; ; again = false {
 		t, err := p.callerThread()
@@ -130,7 +128,6 @@ func (p *program) duplicate(descriptor int) (int, *thread, error) {
 	}
 }
 
-// descriptor describes a descriptor of a program.
 type descriptor struct {
 	flags int // those of open(2), with O_CLOEXEC
 	inode uint64

@@ -18,23 +18,22 @@ func TestPrinterNobodyReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	u := &up{printer: newPrinter(), established: make(chan struct{})}
-	go u.write(w)
-	const events = 20 * printerLines // a pipe has room for 64 KiB
+	u := &up{messages: newMessages(w), established: make(chan struct{})}
+	const events = 20 * maxMessages // a pipe has room for 64 KiB
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		for i := range events {
 			u.printEvent(tunnel.Event{Path: fmt.Sprintf("p%d", i), Kind: tunnel.PathLive})
 		}
-		u.end(10 * time.Millisecond) // end does not block either
+		u.messages.Close(10 * time.Millisecond) // this does not block either
 	}()
 	select {
 	case <-done:
 	case <-time.After(10 * time.Second):
 		t.Fatal("the engine waits for a reader")
 	}
-	go func() { <-u.ended; w.Close() }()
+	go func() { u.messages.Close(time.Minute); w.Close() }()
 	lines, dropped, last := 0, 0, -1
 	for s := bufio.NewScanner(r); s.Scan(); {
 		var n int
@@ -49,7 +48,7 @@ func TestPrinterNobodyReads(t *testing.T) {
 		last = n
 		lines++
 	}
-	if lines < printerLines || lines+dropped != events {
+	if lines < maxMessages || lines+dropped != events {
 		t.Errorf("%d lines and %d dropped, want %d together", lines, dropped, events)
 	}
 }
