@@ -278,7 +278,7 @@ func writeExclusions(b *strings.Builder, title string, list []Exclusion) {
 		}
 		text := e.Network + ": " + e.Reason
 		if e.Remedy != "" {
-			text += "; " + e.Remedy
+			text += " → " + e.Remedy
 		}
 		b.WriteString(wrap("    ", "      ", text))
 	}

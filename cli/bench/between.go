@@ -27,10 +27,10 @@ over whatever joins them, without changing it. A and B are containers (web, or
 podman:web if several engines have one), process ids, names under /run/netns, or
 paths. Entering them needs root. A server listens in each during the
 measurement.`,
-		Example: `  cleat bench between 4242 4711
-  cleat bench between blue /proc/4711/ns/net --repeat 20
-  cleat bench between web 1
-  cleat bench between docker:web podman:db`,
+		Example: `  sudo cleat bench between 4242 4711
+  sudo cleat bench between blue /proc/4711/ns/net --repeat 20
+  sudo cleat bench between web 1
+  sudo cleat bench between docker:web podman:db`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return hint.With(hint.Usagef("want two containers or namespaces, not %d", len(args)), "e.g. `cleat bench between web db`")
