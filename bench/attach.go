@@ -53,18 +53,9 @@ func (r *run) attachHost(ctx context.Context, job experiment.Job) (*attacher.Hos
 	return h, nil
 }
 
-func (r *run) closeAttachHosts() error {
-	var errs []error
-	for _, h := range r.attachHosts {
-		errs = append(errs, h.Close())
-	}
-	clear(r.attachHosts)
-	return errors.Join(errs...)
-}
-
-// check returns nil if this lab can build the network of that name, or attach with
+// Check returns nil if this lab can build the network of that name, or attach with
 // the program of that name; else a *link.Lack.
-func check(name string) error {
+func Check(name string) error {
 	if catalog.RoleOf(name) == catalog.Attacher {
 		return attacher.Check(name)
 	}

@@ -153,7 +153,7 @@ func TestAbsence(t *testing.T) {
 		{"lack", fmt.Errorf("wire: %w", lack), cell.Absent{Reason: `links of kind "ipvlan": the kernel has none`, Remedy: "modprobe ipvlan"}},
 		{"never", &wiring.NotApplicable{Why: "by design"}, cell.Absent{Reason: "by design", NotApplicable: true}},
 		{"other", errors.New("no route"), cell.Absent{Reason: "no route"}},
-		{"black hole", &blackHole{probe{LinkMTU: 9000, PathMTU: 1500}}, cell.Absent{
+		{"black hole", blackHole(probe{LinkMTU: 9000, PathMTU: 1500}), cell.Absent{
 			Reason: "control messages pass, data does not: packets of 9000 bytes, the link's MTU, do not arrive; the largest that do have 1500 bytes"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"cleat/bench/catalog"
@@ -25,29 +26,21 @@ func Between(ctx context.Context, cfg Config, a, b *netns.NS, address netip.Addr
 	if back, err := wiring.Existing(ctx, b, a, netip.Addr{}); err == nil {
 		paths["inbound"] = back
 	} else {
-		cfg.Experiment = oneWay(cfg.Experiment)
+		cfg.Experiment.Groups = slices.Clone(cfg.Experiment.Groups)
+		for i := range cfg.Experiment.Groups {
+			cfg.Experiment.Groups[i].Directions = []string{"outbound"}
+		}
 	}
 	return start(ctx, cfg, func(r *run) error {
 		for _, j := range r.Experiment.Jobs() {
-			if n := paths[j.Cell.Direction]; n != nil {
-				if err := r.testbeds.adopt(ctx, j, n); err != nil {
+			if n := paths[j.Cell.Direction]; n != nil && r.testbeds.index(j) < 0 {
+				if err := r.testbeds.add(ctx, j, n); err != nil {
 					return err
 				}
 			}
 		}
 		return nil
 	})
-}
-
-// oneWay returns the experiment without the inbound direction.
-func oneWay(e experiment.Experiment) experiment.Experiment {
-	groups := e.Groups
-	e.Groups = nil
-	for _, g := range groups {
-		g.Directions = []string{"outbound"}
-		e.Groups = append(e.Groups, g)
-	}
-	return e
 }
 
 // ExistingPath returns the experiment of Between: streams and request/response.

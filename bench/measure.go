@@ -14,7 +14,10 @@ import (
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/bench/host"
+	"cleat/bench/stats"
 	"cleat/traffic"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // All clients begin this long after the last has connected, so that each has read
@@ -144,22 +147,15 @@ func (g *gate) open(ctx context.Context) {
 
 // runAll runs the clients at once. The first error stops the others.
 func runAll(ctx context.Context, clients []client) ([]traffic.Result, error) {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
 	results := make([]traffic.Result, len(clients))
-	var running sync.WaitGroup
-	var once sync.Once
-	var first error
+	running, ctx := errgroup.WithContext(ctx)
 	for i, c := range clients {
-		running.Go(func() {
-			var err error
-			if results[i], err = c.run(ctx); err != nil {
-				once.Do(func() { first = err; cancel(err) })
-			}
+		running.Go(func() (err error) {
+			results[i], err = c.run(ctx)
+			return err
 		})
 	}
-	running.Wait()
-	return results, first
+	return results, running.Wait()
 }
 
 type metered struct {
@@ -175,7 +171,7 @@ func meter(ctx context.Context, m *host.CPUMeter, from, to time.Time) metered {
 	if err = errors.Join(err, m.End()); err != nil {
 		return metered{err: err}
 	}
-	cpu, err := m.Result(0)
+	cpu, err := m.Result()
 	return metered{cpu, err}
 }
 
@@ -250,7 +246,7 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 	if s.Work == experiment.CRR || len(histograms) == 0 {
 		return nil
 	}
-	merged, err := traffic.MergeLatency(histograms...)
+	merged, err := stats.MergeHistograms(histograms)
 	if err != nil {
 		return fmt.Errorf("merge latencies: %w", err)
 	}

@@ -28,7 +28,7 @@ type Config struct {
 	Scratch    string                // the lab's scratch directory
 	Version    string                // of this program, for the record
 	Command    []string              // the command line, for the record
-	Progress   Progress              // nil: none
+	Progress   Progress
 }
 
 // Progress receives the events of an experiment, from one goroutine. Its methods must
@@ -62,9 +62,6 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 			return err
 		}
 		cfg.Experiment.Seed = seed
-	}
-	if cfg.Progress == nil {
-		cfg.Progress = silent{}
 	}
 	cpus, err := processors()
 	if err != nil {
@@ -206,7 +203,11 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 func (r *run) finish(complete bool) error {
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
-	return errors.Join(r.store.environment(r.env), r.store.close(), r.testbeds.close(), r.closeAttachHosts(), r.runtimes.Close())
+	errs := []error{r.store.environment(r.env), r.store.close(), r.testbeds.close()}
+	for _, h := range r.attachHosts {
+		errs = append(errs, h.Close())
+	}
+	return errors.Join(append(errs, r.runtimes.Close())...)
 }
 
 // position is the place of a measurement in the schedule.
@@ -266,7 +267,7 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 		defer func() { err = errors.Join(err, r.testbeds.dropFor(job)) }()
 	}
 	tb, err := r.testbeds.getRetrying(ctx, job)
-	if err != nil && !r.testbeds.worked(job) {
+	if _, worked := r.testbeds.probed[specOf(job)]; err != nil && !worked {
 		return true, r.absent(ctx, job, err)
 	}
 	s := newSample(job, at)
@@ -276,7 +277,7 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 		s.Error = err.Error()
 	case tb.probe.BlackHole:
 		r.env.note(job.Cell, tb.facts)
-		return true, r.absent(ctx, job, &blackHole{tb.probe})
+		return true, r.absent(ctx, job, blackHole(tb.probe))
 	default:
 		r.env.note(job.Cell, tb.facts)
 		measure := r.measure
@@ -362,23 +363,6 @@ func Absence(err error) cell.Absent {
 	return cell.Absent{Reason: err.Error()}
 }
 
-// silent is a Progress that does nothing.
-type silent struct{}
-
-func (silent) Start(int)                                    {}
-func (silent) Next(int, int, experiment.Job, time.Duration) {}
-func (silent) Sample(cell.Sample)                           {}
-func (silent) Absent(cell.Absent)                           {}
-
-// Available lists every network of the catalogue, with what this lab lacks for it.
-func Available() []Availability {
-	var out []Availability
-	for _, e := range catalog.All() {
-		out = append(out, Availability{Network: e.Name, Err: check(e.Name)})
-	}
-	return out
-}
-
 // Possible returns a function that reports whether this lab has what a job needs, as
 // far as that is known before it is tried. The function is not safe for concurrent
 // use.
@@ -388,17 +372,11 @@ func Possible() func(experiment.Job) bool {
 		needs := [2]string{j.Cell.Network, j.Cell.Runtime}
 		can, ok := known[needs]
 		if !ok {
-			can = check(j.Cell.Network) == nil && container.Check(j.Cell.Runtime) == nil
+			can = Check(j.Cell.Network) == nil && container.Check(j.Cell.Runtime) == nil
 			known[needs] = can
 		}
 		return can
 	}
-}
-
-// Availability says whether a network can be built; Err is nil if so.
-type Availability struct {
-	Network string
-	Err     error
 }
 
 // CheckRuntime returns nil if ends can run in the runtime of that name, in a lab
@@ -411,11 +389,9 @@ func flavour() string {
 	return f.String()
 }
 
-// blackHole is the error of a path that passes small packets and drops full-size
+// blackHole returns the error of a path that passes small packets and drops full-size
 // ones.
-type blackHole struct{ probe probe }
-
-func (b *blackHole) Error() string {
-	return fmt.Sprintf("control messages pass, data does not: packets of %d bytes, the link's MTU, do not arrive; the largest that do have %d bytes",
-		b.probe.LinkMTU, b.probe.PathMTU)
+func blackHole(p probe) error {
+	return fmt.Errorf("control messages pass, data does not: packets of %d bytes, the link's MTU, do not arrive; the largest that do have %d bytes",
+		p.LinkMTU, p.PathMTU)
 }

@@ -12,9 +12,6 @@ import (
 	"cleat/bench/wiring"
 )
 
-// phaseFactor distinguishes the two times of a setup job.
-const phaseFactor = "phase"
-
 // setup measures how long a network takes to make and to remove. Each phase is
 // a sample of its own.
 func (r *run) setup(ctx context.Context, job experiment.Job, at position) error {
@@ -29,7 +26,7 @@ func (r *run) setup(ctx context.Context, job experiment.Job, at position) error 
 	}
 	for phase, d := range map[string]time.Duration{"make": took.Make, "remove": took.Remove} {
 		s := newSample(job, at)
-		s.Factors = map[string]string{phaseFactor: phase}
+		s.Factors = map[string]string{"phase": phase}
 		maps.Copy(s.Factors, job.Cell.Factors)
 		if err != nil {
 			s.Error = fmt.Sprintf("%s: %v", phase, err)

@@ -126,14 +126,6 @@ func isTemporary(tb *testbed, err error) bool {
 	return !isAbsence(err) && !errors.As(err, new(*link.ParamError))
 }
 
-// adopt adds a testbed for a network that existed before.
-func (b *testbeds) adopt(ctx context.Context, job experiment.Job, n *wiring.Network) error {
-	if b.index(job) >= 0 {
-		return nil
-	}
-	return b.add(ctx, job, n)
-}
-
 // index returns the position of a job's testbed in the cache, or -1.
 func (b *testbeds) index(job experiment.Job) int {
 	return slices.IndexFunc(b.cached, func(o *testbed) bool { return specOf(o.job) == specOf(job) })
@@ -204,12 +196,6 @@ func (b *testbeds) dropFor(job experiment.Job) error {
 	tb := b.cached[i]
 	b.cached = slices.Delete(b.cached, i, i+1)
 	return tb.close()
-}
-
-// worked reports whether traffic has passed over the job's network before.
-func (b *testbeds) worked(job experiment.Job) bool {
-	_, ok := b.probed[specOf(job)]
-	return ok
 }
 
 func (b *testbeds) close() error {
@@ -309,15 +295,10 @@ const serverTimeout = 20 * time.Second
 
 // firstLine reads the first line of output within serverTimeout.
 func firstLine(ctx context.Context, f *os.File) (string, error) {
-	deadline := time.Now().Add(serverTimeout)
-	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
-		deadline = d
-	}
-	if err := f.SetReadDeadline(deadline); err != nil {
+	if err := f.SetReadDeadline(time.Now().Add(serverTimeout)); err != nil {
 		return "", err
 	}
-	stop := context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Now()) })
-	defer stop()
+	defer context.AfterFunc(ctx, func() { f.SetReadDeadline(time.Now()) })()
 	line, err := bufio.NewReaderSize(f, 4096).ReadString('\n')
 	if err != nil && line == "" {
 		return "", fmt.Errorf("no output: %w", err)

@@ -9,6 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"cleat/internal/procstat"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -20,7 +22,8 @@ type client struct {
 	far    *peer
 	result Result
 
-	cpuBefore CPUTimes
+	cpuBefore procstat.CPU
+	cpuAt     int64 // when cpuBefore was read, on the clock of nanos
 	cpuErr    error
 }
 
@@ -33,20 +36,17 @@ func Run(ctx context.Context, cfg Config) (Result, error) {
 		return Result{}, err
 	}
 	cfg = cfg.withDefaults()
-	if cfg.Engine != EngineCleat {
-		return runForeign(ctx, cfg)
-	}
-	c := &client{cfg: cfg, token: newToken(), result: newResult(cfg)}
-	err := c.run(ctx)
-	return c.result, err
-}
-
-func newResult(cfg Config) Result {
-	return Result{
+	c := &client{cfg: cfg, token: newToken(), result: Result{
 		Work: string(cfg.Work), Engine: string(cfg.Engine), Address: cfg.Address,
 		Streams: cfg.Streams, MessageBytes: cfg.MessageBytes, GSO: cfg.GSO, MPTCP: cfg.MPTCP,
 		Reverse: cfg.Reverse,
+	}}
+	run := c.run
+	if cfg.Engine != EngineCleat {
+		run = c.runForeign
 	}
+	err := run(ctx)
+	return c.result, err
 }
 
 func (c *client) run(ctx context.Context) error {
@@ -170,8 +170,9 @@ func (c *client) begin(ctx context.Context, round uint16) error {
 	return err
 }
 
-// awaitStart waits until all clients of a test start together.
-func (c *client) awaitStart(ctx context.Context) error {
+// awaitStart waits until all clients of a test start together. It returns ErrPeerGone if
+// gone is closed before.
+func (c *client) awaitStart(ctx context.Context, gone <-chan struct{}) error {
 	if gate := c.cfg.Gate; gate != nil {
 		c.cfg.Gate = nil
 		var err error
@@ -194,7 +195,7 @@ func (c *client) awaitStart(ctx context.Context) error {
 		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
-	case <-c.far.gone:
+	case <-gone:
 		return ErrPeerGone
 	}
 }
@@ -235,16 +236,18 @@ func (c *client) hurry() (message, error) {
 }
 
 // startCPU and stopCPU enclose the time that counts.
-func (c *client) startCPU() { c.cpuBefore, c.cpuErr = ReadCPU() }
+func (c *client) startCPU() {
+	c.cpuBefore, c.cpuErr = procstat.ReadCPU()
+	c.cpuAt = nanos()
+}
 
 func (c *client) stopCPU() {
-	after, err := ReadCPU()
+	after, err := procstat.ReadCPU()
 	if c.cpuErr != nil || err != nil {
 		c.warn("processor time is unknown: %v", errors.Join(c.cpuErr, err))
 		return
 	}
-	used := after.Sub(c.cpuBefore)
-	c.result.CPU = &used
+	c.result.CPU = &CPUTimes{after.Since(c.cpuBefore), time.Duration(nanos() - c.cpuAt).Seconds()}
 	c.result.CPUAccounting = AccountingMode()
 }
 
@@ -275,7 +278,7 @@ func (c *client) runTCP(ctx context.Context) error {
 	if err := c.begin(ctx, 0); err != nil {
 		return err
 	}
-	if err := c.awaitStart(ctx); err != nil {
+	if err := c.awaitStart(ctx, c.far.gone); err != nil {
 		return err
 	}
 	stopProgress := c.progress(set.total)
@@ -351,7 +354,7 @@ func (c *client) early(receiver report, whole time.Duration) {
 }
 
 func (c *client) receiveTCP(ctx context.Context, set *streamSet) error {
-	if err := c.awaitStart(ctx); err != nil {
+	if err := c.awaitStart(ctx, c.far.gone); err != nil {
 		return err
 	}
 	if err := set.receive(c.cfg.MessageBytes); err != nil {

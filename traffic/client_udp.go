@@ -37,7 +37,7 @@ func (c *client) round(ctx context.Context, flows []*flow, plan blastPlan, rtt t
 	if err := c.begin(ctx, plan.round); err != nil {
 		return near, far, err
 	}
-	if err := c.awaitStart(ctx); err != nil {
+	if err := c.awaitStart(ctx, c.far.gone); err != nil {
 		return near, far, err
 	}
 	there, cancel := c.whileThere(ctx, c.cfg.Omit+c.cfg.Duration+reportGrace)
@@ -110,7 +110,7 @@ func (c *client) receiveUDP(ctx context.Context, flows []*flow, rtt time.Duratio
 	for _, f := range flows {
 		f.begin(round)
 	}
-	if err := c.awaitStart(ctx); err != nil {
+	if err := c.awaitStart(ctx, c.far.gone); err != nil {
 		return err
 	}
 	if err := c.begin(ctx, round); err != nil {

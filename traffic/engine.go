@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,54 +195,37 @@ func listensAt(table string, port uint16) bool {
 }
 
 // runForeign runs one test with another engine's client.
-func runForeign(ctx context.Context, cfg Config) (Result, error) {
-	engine := foreignEngine(cfg.Engine)
-	r := newResult(cfg)
+func (c *client) runForeign(ctx context.Context) error {
+	engine := foreignEngine(c.cfg.Engine)
 	path, err := findProgram(engine.program())
 	if err != nil {
-		return r, err
+		return err
 	}
-	if err := foreignLimits(cfg); err != nil {
-		return r, err
+	if err := foreignLimits(c.cfg); err != nil {
+		return err
 	}
-	if w := pacedByDefault(cfg, usualCongestion()); w != "" {
-		r.Warnings = append(r.Warnings, w)
+	if w := pacedByDefault(c.cfg, usualCongestion()); w != "" {
+		c.result.Warnings = append(c.result.Warnings, w)
 	}
-	host, port, err := splitAddress(cfg.Address)
+	host, port, err := splitAddress(c.cfg.Address)
 	if err != nil {
-		return r, err
+		return err
 	}
-	args, err := engine.client(cfg, host, port)
+	args, err := engine.client(c.cfg, host, port)
 	if err != nil {
-		return r, err
+		return err
 	}
-	if cfg.Gate != nil {
-		if cfg.StartAt, err = cfg.Gate(ctx); err != nil {
-			return r, err
-		}
+	if err := c.awaitStart(ctx, nil); err != nil {
+		return err
 	}
-	if wait := time.Until(cfg.StartAt); !cfg.StartAt.IsZero() && wait > 0 {
-		select {
-		case <-time.After(wait):
-		case <-ctx.Done():
-			return r, context.Cause(ctx)
-		}
+	c.startCPU()
+	out, err := runClient(ctx, path, args, c.cfg.Omit+c.cfg.Duration+2*reportGrace)
+	c.stopCPU()
+	if perr := readOutput(engine, out, &c.result); perr != nil {
+		return fmt.Errorf("run %s %s: %w", engine.program(), strings.Join(args, " "), cmp.Or(err, perr))
 	}
-	before, cpuErr := ReadCPU()
-	out, err := runClient(ctx, path, args, cfg.Omit+cfg.Duration+2*reportGrace)
-	after, cpuErr2 := ReadCPU()
-	if perr := readOutput(engine, out, &r); perr != nil {
-		if err == nil {
-			err = perr
-		}
-		return r, fmt.Errorf("run %s %s: %w", engine.program(), strings.Join(args, " "), err)
-	}
-	if cpuErr == nil && cpuErr2 == nil {
-		used := after.Sub(before)
-		r.CPU, r.CPUAccounting = &used, AccountingMode()
-	}
-	r.setCost()
-	return r, nil
+	c.result.setCost()
+	return nil
 }
 
 // foreignLimits rejects options of the built-in engine.

@@ -27,18 +27,3 @@ func FuzzForeignEngine(f *testing.F) {
 		}
 	})
 }
-
-// FuzzProcStat parses processor times.
-func FuzzProcStat(f *testing.F) {
-	f.Add([]byte("cpu  1 2 3 4 5 6 7 8 9 10\ncpu0 1"), []byte("cpu 18446744073709551615 0 0 0 0 0 0 0"))
-	f.Fuzz(func(t *testing.T, before, after []byte) {
-		a, errA := parseStat(before)
-		b, errB := parseStat(after)
-		if errA != nil || errB != nil {
-			return
-		}
-		if d := b.Sub(a); d.User < 0 || d.System < 0 || d.SoftIRQ < 0 || d.Idle < 0 || d.Steal < 0 {
-			t.Errorf("%+v", d)
-		}
-	})
-}

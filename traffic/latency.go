@@ -25,27 +25,7 @@ func record(h *hdrhistogram.Histogram, d int64) {
 	h.RecordValue(min(max(d, latencyMin), latencyMax)) // within range, so it can't fail
 }
 
-// MergeLatency decodes histograms as found in Result.Latency and adds them up. Empty
-// texts count as empty histograms. Percentiles must be computed from the sum; percentiles
-// can't be averaged.
-func MergeLatency(encoded ...string) (*hdrhistogram.Histogram, error) {
-	sum := newLatency()
-	for i, e := range encoded {
-		if e == "" {
-			continue
-		}
-		h, err := hdrhistogram.Decode([]byte(e))
-		if err != nil {
-			return nil, fmt.Errorf("decode latency histogram %d: %w", i, err)
-		}
-		if dropped := sum.Merge(h); dropped > 0 {
-			return nil, fmt.Errorf("merge latency histogram %d: %d values beyond %s", i, dropped, time.Duration(latencyMax))
-		}
-	}
-	return sum, nil
-}
-
-// EncodeLatency encodes a histogram for MergeLatency: V2 compressed, base64.
+// EncodeLatency encodes a histogram as in Result.Latency: V2 compressed, base64.
 func EncodeLatency(h *hdrhistogram.Histogram) (string, error) {
 	text, err := h.Encode(hdrhistogram.V2CompressedEncodingCookieBase)
 	if err != nil {

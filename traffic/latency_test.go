@@ -6,47 +6,40 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/procstat"
+
 	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
-func TestMergeLatency(t *testing.T) {
-	a, b := newLatency(), newLatency()
+func TestEncodeLatency(t *testing.T) {
+	h := newLatency()
 	for range 99 {
-		record(a, int64(10*time.Microsecond))
+		record(h, int64(10*time.Microsecond))
 	}
-	record(b, int64(time.Second))
-	record(b, int64(2*time.Minute)) // beyond the histogram's range
-	record(b, -5)                   // a clock that went backwards
-	texts := []string{""}
-	for _, h := range []*hdrhistogram.Histogram{a, b} {
-		text, err := EncodeLatency(h)
-		if err != nil {
-			t.Fatal(err)
-		}
-		texts = append(texts, text)
-	}
-	sum, err := MergeLatency(texts...)
+	record(h, int64(time.Second))
+	record(h, int64(2*time.Minute)) // beyond the histogram's range
+	record(h, -5)                   // a clock that went backwards
+	text, err := EncodeLatency(h)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if sum.TotalCount() != 102 {
-		t.Errorf("%d values, want 102", sum.TotalCount())
+	got, err := hdrhistogram.Decode([]byte(text))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if p50 := time.Duration(sum.ValueAtQuantile(50)); p50 < 9900*time.Nanosecond || p50 > 10100*time.Nanosecond {
+	if got.TotalCount() != 102 {
+		t.Errorf("%d values, want 102", got.TotalCount())
+	}
+	if p50 := time.Duration(got.ValueAtQuantile(50)); p50 < 9900*time.Nanosecond || p50 > 10100*time.Nanosecond {
 		t.Errorf("p50 %s, want 10µs", p50)
 	}
-	if longest := time.Duration(sum.Max()); longest < 59*time.Second {
+	if longest := time.Duration(got.Max()); longest < 59*time.Second {
 		t.Errorf("longest %s, want about the histogram's end", longest)
-	}
-	for _, bad := range []string{"x", "AAAA", "HISTFAAAA"} {
-		if _, err := MergeLatency(texts[1], bad); err == nil {
-			t.Errorf("%q is taken for a histogram", bad)
-		}
 	}
 }
 
 func TestResultText(t *testing.T) {
-	cpu := &CPUTimes{User: 0.5, System: 1, SoftIRQ: 0.25, Wall: 1}
+	cpu := &CPUTimes{CPU: procstat.CPU{User: 0.5, System: 1, SoftIRQ: 0.25}, Wall: 1}
 	long := strings.Repeat("a warning that does not fit the line ", 5)
 	tests := []struct {
 		name string

@@ -190,7 +190,7 @@ func (c *client) runRR(ctx context.Context) error {
 	if err := c.begin(ctx, 0); err != nil {
 		return err
 	}
-	if err := c.awaitStart(ctx); err != nil {
+	if err := c.awaitStart(ctx, c.far.gone); err != nil {
 		return err
 	}
 	dos := make([]func(uint64) error, len(socks))
@@ -224,7 +224,7 @@ func (c *client) runUDPRR(ctx context.Context) error {
 		return err
 	}
 	defer closeFlows(flows)
-	if err := c.awaitStart(ctx); err != nil {
+	if err := c.awaitStart(ctx, c.far.gone); err != nil {
 		return err
 	}
 	timeout := max(responseTimeout, 4*rtt)
@@ -273,7 +273,7 @@ const connectTimeout = time.Second
 
 // runCRR runs connect, request, response, close.
 func (c *client) runCRR(ctx context.Context) error {
-	if err := c.awaitStart(ctx); err != nil {
+	if err := c.awaitStart(ctx, c.far.gone); err != nil {
 		return err
 	}
 	o := tcpOptions{congestion: c.cfg.Congestion, mss: c.cfg.MSS, buffer: c.cfg.BufferBytes, mptcp: c.cfg.MPTCP}

@@ -37,7 +37,7 @@ type CPU struct {
 const cpuDir = "sys/devices/system/cpu/"
 
 func cpu(f *files, cpuinfo string) CPU {
-	online, _ := parseList(f.read(cpuDir + "online"))
+	online := parseList(f.read(cpuDir + "online"))
 	if online == nil { // no /sys
 		for i := range strings.Count("\n"+cpuinfo, "\nprocessor") {
 			online = append(online, i)
@@ -76,7 +76,7 @@ func cpu(f *files, cpuinfo string) CPU {
 	c.SMT = c.Siblings != nil
 	c.SharedL2, c.SharedL3 = cacheGroups(f, online, "2"), cacheGroups(f, online, "3")
 	for _, node := range f.glob("sys/devices/system/node/node[0-9]*") {
-		if cpus, err := parseList(f.read(node + "/cpulist")); err == nil && cpus != nil {
+		if cpus := parseList(f.read(node + "/cpulist")); cpus != nil {
 			c.Nodes = append(c.Nodes, cpus)
 		}
 	}
@@ -102,7 +102,7 @@ func groups(f *files, cpus []int, file string) [][]int {
 	var out [][]int
 	for _, n := range cpus {
 		s := f.read(cpuDir + "cpu" + strconv.Itoa(n) + "/" + file)
-		if list, err := parseList(s); err == nil && len(list) > 1 && !seen[s] {
+		if list := parseList(s); len(list) > 1 && !seen[s] {
 			seen[s] = true
 			out = append(out, list)
 		}

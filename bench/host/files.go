@@ -3,7 +3,6 @@ package host
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io/fs"
 	"maps"
 	"path"
@@ -86,32 +85,25 @@ func field(text, key string) string {
 	return ""
 }
 
-// parseList parses the kernel's list format, such as "0-3,8,10-11" (cpuset(7)).
-func parseList(s string) ([]int, error) {
+// parseList parses the kernel's list format, such as "0-3,8,10-11" (cpuset(7)). It returns nil for
+// text in another format.
+func parseList(s string) []int {
 	var out []int
-	if s = strings.TrimSpace(s); s == "" {
-		return nil, nil
-	}
-	for part := range strings.SplitSeq(s, ",") {
-		lo, hi, ranged := strings.Cut(part, "-")
-		a, err := strconv.Atoi(lo)
-		if err != nil {
-			return nil, fmt.Errorf("parse list %q: %w", s, err)
+	for part := range strings.SplitSeq(strings.TrimSpace(s), ",") {
+		low, high, ranged := strings.Cut(part, "-")
+		if !ranged {
+			high = low
 		}
-		b := a
-		if ranged {
-			if b, err = strconv.Atoi(hi); err != nil {
-				return nil, fmt.Errorf("parse list %q: %w", s, err)
-			}
-		}
-		if b < a || b-a > maxCPUs {
-			return nil, fmt.Errorf("parse list %q: bad range %q", s, part)
+		a, err := strconv.Atoi(low)
+		b, err2 := strconv.Atoi(high)
+		if err != nil || err2 != nil || b < a || b-a > maxCPUs {
+			return nil
 		}
 		for i := a; i <= b; i++ {
 			out = append(out, i)
 		}
 	}
-	return out, nil
+	return out
 }
 
 // maxCPUs bounds the size of a parsed list: CONFIG_NR_CPUS is at most 8192.

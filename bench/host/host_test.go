@@ -162,19 +162,17 @@ func TestParseList(t *testing.T) {
 	for _, tt := range []struct {
 		in   string
 		want []int
-		bad  bool
 	}{
 		{in: "", want: nil},
 		{in: "0\n", want: []int{0}},
 		{in: "0-2,5,7-8", want: []int{0, 1, 2, 5, 7, 8}},
-		{in: "3-1", bad: true},
-		{in: "0-999999999", bad: true},
-		{in: "x", bad: true},
-		{in: "1-x", bad: true},
+		{in: "3-1"},
+		{in: "0-999999999"},
+		{in: "x"},
+		{in: "1-x"},
 	} {
-		got, err := parseList(tt.in)
-		if (err != nil) != tt.bad || !slices.Equal(got, tt.want) {
-			t.Errorf("parseList(%q) = %v, %v; want %v", tt.in, got, err, tt.want)
+		if got := parseList(tt.in); !slices.Equal(got, tt.want) {
+			t.Errorf("parseList(%q) = %v, want %v", tt.in, got, tt.want)
 		}
 	}
 }

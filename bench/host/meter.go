@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"math"
-	"os"
 	"strconv"
 	"strings"
 	"time"
 
 	"cleat/bench/cell"
+	"cleat/internal/procstat"
 )
 
 // CPUMeter splits the processor time of the whole machine over a run.
@@ -39,11 +39,10 @@ import (
 //
 // A meter is not safe for concurrent use.
 type CPUMeter struct {
-	started time.Time
-	own     cpuTime
-
-	machine, machineEnd machineTime
-	wall                time.Duration
+	own        cpuTime
+	started    time.Time
+	wall       time.Duration
+	begin, end procstat.CPU
 }
 
 // NewCPUMeter reads what this process and its descendants have used so far. That takes about
@@ -55,41 +54,37 @@ func NewCPUMeter() (*CPUMeter, error) {
 
 // Begin begins the measurement. It reads one file only, so that it is quick even on a busy
 // machine.
-func (m *CPUMeter) Begin() error {
-	var err error
-	m.machine, err = readMachine()
+func (m *CPUMeter) Begin() (err error) {
+	m.begin, err = procstat.ReadCPU()
 	m.started = time.Now()
 	return err
 }
 
 // End ends the measurement by reading the same file again.
-func (m *CPUMeter) End() error {
-	var err error
-	m.machineEnd, err = readMachine()
+func (m *CPUMeter) End() (err error) {
+	m.end, err = procstat.ReadCPU()
 	m.wall = time.Since(m.started)
 	return err
 }
 
 // Result returns where the time between Begin and End went. It reads the processes' times again:
-// what they used outside that interval hides as much foreign time. unseen is processor time of
-// the experiment that is not in our descendants, such as that of commands run outside the lab. It
-// is subtracted from Foreign.
-func (m *CPUMeter) Result(unseen time.Duration) (cell.CPU, error) {
+// what they used outside that interval hides as much foreign time.
+func (m *CPUMeter) Result() (cell.CPU, error) {
 	own, err := treeTime()
 	if err != nil {
 		return cell.CPU{}, err
 	}
-	c := m.machineEnd.since(m.machine)
-	c.Wall = m.wall.Seconds()
-	c.Foreign = foreign(c, own.user-m.own.user, own.system-m.own.system, unseen.Seconds())
+	t := m.end.Since(m.begin)
+	c := cell.CPU{User: t.User, System: t.System, SoftIRQ: t.SoftIRQ, Idle: t.Idle, Steal: t.Steal, Wall: m.wall.Seconds()}
+	c.Foreign = foreign(c, own.user-m.own.user, own.system-m.own.system)
 	return c, nil
 }
 
 // foreign applies the rule in the comment of CPUMeter. All times are in seconds.
-func foreign(c cell.CPU, ownUser, ownSystem, unseen float64) float64 {
+func foreign(c cell.CPU, ownUser, ownSystem float64) float64 {
 	parts := max(0, c.User-ownUser) + max(0, c.System-ownSystem)
 	whole := c.User + c.System + c.SoftIRQ - ownUser - ownSystem
-	return max(0, min(parts, whole)-unseen)
+	return max(0, min(parts, whole))
 }
 
 // Load is what the machine did while nothing was measured, in cores.
@@ -123,7 +118,7 @@ func watchLoad(ctx context.Context, d time.Duration) (Load, error) {
 	if err := m.End(); err != nil {
 		return Load{}, err
 	}
-	c, err := m.Result(0)
+	c, err := m.Result()
 	if err != nil {
 		return Load{}, err
 	}
@@ -147,65 +142,4 @@ func measureLoad(ctx context.Context, f *files) Load {
 	}
 	load.Pressure, _, _ = strings.Cut(f.read("proc/pressure/cpu"), "\n")
 	return load
-}
-
-// machineTime is the first line of /proc/stat, in ticks of USER_HZ.
-type machineTime [8]uint64
-
-// Fields of the cpu line of /proc/stat (proc(5)). Guest time is part of user and nice.
-const (
-	statUser = iota
-	statNice
-	statSystem
-	statIdle
-	statIOWait
-	statIRQ
-	statSoftIRQ
-	statSteal
-)
-
-func readMachine() (machineTime, error) {
-	b, err := os.ReadFile("/proc/stat")
-	if err != nil {
-		return machineTime{}, fmt.Errorf("read processor time: %w", err)
-	}
-	line, _, _ := strings.Cut(string(b), "\n")
-	return parseMachine(line)
-}
-
-func parseMachine(line string) (machineTime, error) {
-	words := strings.Fields(line)
-	if len(words) < 1+len(machineTime{}) || words[0] != "cpu" {
-		return machineTime{}, fmt.Errorf("parse /proc/stat: unexpected line %q", line)
-	}
-	var t machineTime
-	for i := range t {
-		n, err := strconv.ParseUint(words[1+i], 10, 64)
-		if err != nil {
-			return machineTime{}, fmt.Errorf("parse /proc/stat: %w", err)
-		}
-		t[i] = n
-	}
-	return t, nil
-}
-
-// since returns the time from then to t. Counters that went backwards count as 0: idle and iowait
-// may (proc(5)).
-func (t machineTime) since(then machineTime) cell.CPU {
-	seconds := func(fields ...int) float64 {
-		var sum float64
-		for _, i := range fields {
-			if t[i] > then[i] {
-				sum += float64(t[i]-then[i]) / userHz
-			}
-		}
-		return sum
-	}
-	return cell.CPU{
-		User:    seconds(statUser, statNice),
-		System:  seconds(statSystem),
-		SoftIRQ: seconds(statSoftIRQ, statIRQ),
-		Idle:    seconds(statIdle, statIOWait),
-		Steal:   seconds(statSteal),
-	}
 }

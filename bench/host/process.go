@@ -1,7 +1,6 @@
 package host
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"strconv"
@@ -21,10 +20,6 @@ type process struct {
 // cpuTime is processor time in seconds, of a process and of the children that it waited for.
 type cpuTime struct{ user, system float64 }
 
-// userHz is USER_HZ, the unit of /proc/stat and /proc/PID/stat, 100 on every Linux since 2.6
-// (include/asm-generic/param.h).
-const userHz = 100
-
 // processes reads all processes in /proc, by their ids. Processes that end meanwhile are left
 // out. For this process getrusage(2) is finer than the ticks in /proc.
 func processes() (map[int]process, error) {
@@ -42,13 +37,16 @@ func processes() (map[int]process, error) {
 		if err != nil {
 			continue
 		}
-		p, err := parseProcess(string(stat))
-		if pid == os.Getpid() && err == nil {
-			p.used, err = ownTime()
+		p, ok := parseProcess(stat)
+		if !ok {
+			continue
 		}
-		if err == nil {
-			all[pid] = p
+		if pid == os.Getpid() {
+			if p.used, err = ownTime(); err != nil {
+				return nil, err
+			}
 		}
+		all[pid] = p
 	}
 	return all, nil
 }
@@ -64,29 +62,26 @@ func descends(all map[int]process, pid, root int) bool {
 	return false
 }
 
-// errFormat means that a file in /proc has another form than proc(5) says.
-var errFormat = errors.New("unexpected format")
-
 // parseProcess parses /proc/PID/stat.
-func parseProcess(text string) (process, error) {
-	const parent, utime = 4, 14 // followed by stime, cutime, cstime
-	stat, ok := procstat.Parse([]byte(text))
-	if !ok || stat.Field(utime+3) == "" {
-		return process{}, fmt.Errorf("parse process status %.40q: %w", text, errFormat)
+func parseProcess(text []byte) (p process, ok bool) {
+	const parentField, utime = 4, 14 // followed by stime, cutime, cstime
+	stat, ok := procstat.Parse(text)
+	if !ok {
+		return process{}, false
 	}
-	var p process
-	var err error
-	if p.parent, err = strconv.Atoi(stat.Field(parent)); err != nil {
-		return process{}, fmt.Errorf("parse process status: %w", err)
+	parent, err := strconv.Atoi(stat.Field(parentField))
+	if err != nil {
+		return process{}, false
 	}
+	p.parent = parent
 	for i, sum := range []*float64{&p.used.user, &p.used.system, &p.used.user, &p.used.system} {
 		ticks, err := strconv.ParseInt(stat.Field(utime+i), 10, 64)
 		if err != nil {
-			return process{}, fmt.Errorf("parse process status: %w", err)
+			return process{}, false
 		}
-		*sum += float64(ticks) / userHz
+		*sum += float64(ticks) / procstat.UserHZ
 	}
-	return p, nil
+	return p, true
 }
 
 func ownTime() (cpuTime, error) {

@@ -67,11 +67,11 @@ type listed struct {
 
 func listNetworks() []listed {
 	var out []listed
-	for _, a := range bench.Available() {
-		entry, _ := catalog.Lookup(a.Network)
-		l := listed{Network: a.Network, Title: entry.Title, Role: entry.Role, Available: a.Err == nil}
-		if a.Err != nil {
-			why := bench.Absence(a.Err)
+	for _, entry := range catalog.All() {
+		err := bench.Check(entry.Name)
+		l := listed{Network: entry.Name, Title: entry.Title, Role: entry.Role, Available: err == nil}
+		if err != nil {
+			why := bench.Absence(err)
 			l.Reason, l.Remedy = why.Reason, why.Remedy
 		}
 		if entry.Isolates {

@@ -75,7 +75,7 @@ var rooms = map[string]room{
 	"doc/examples/socks5":   {door, []string{"sandbox"}},
 
 	"bench": {brains, []string{
-		"bench/attacher", "bench/catalog", "bench/cell", "bench/container", "bench/experiment", "bench/host", "bench/multipath", "bench/schedule", "bench/wiring",
+		"bench/attacher", "bench/catalog", "bench/cell", "bench/container", "bench/experiment", "bench/host", "bench/multipath", "bench/schedule", "bench/stats", "bench/wiring",
 		"lab", "link", "netns", "traffic",
 	}},
 	"bench/experiment":   {brains, []string{"bench/catalog", "bench/cell", "bench/multipath"}},

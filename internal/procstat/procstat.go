@@ -1,4 +1,5 @@
-// Package procstat splits /proc/PID/stat into fields (proc_pid_stat(5)).
+// Package procstat splits /proc/PID/stat into fields (proc_pid_stat(5)), and reads the machine's
+// processor time (proc_stat(5)).
 package procstat
 
 import (
