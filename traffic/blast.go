@@ -88,20 +88,21 @@ func (s *blast) paced(out *outgoing) {
 func (s *blast) send(out *outgoing, seq uint64, count int) uint64 {
 	msgs := out.fill(seq, count, nanos())
 	for done := 0; done < msgs; {
-		n, err := out.send(s.flow.sock.fd, done, msgs)
+		n, err := out.batch.Send(s.flow.sock.fd, done, msgs-done, 0)
 		done += n
+		sent := uint64(min(done*out.segments, count))
 		switch {
 		case err == nil:
 		case errors.Is(err, unix.ENOBUFS):
 			runtime.Gosched() // the device's queue is full: drop datagrams, as a router would
-			return uint64(min(out.datagrams(done), count))
+			return sent
 		case retry(err), errors.Is(err, unix.ECONNREFUSED):
 			if s.stop.Load() || nanos() >= s.until {
-				return uint64(min(out.datagrams(done), count))
+				return sent
 			}
 		default:
 			s.lastErr = fmt.Errorf("send datagrams of %d bytes: %w", s.size, gsoHint(s.gso, err))
-			return uint64(min(out.datagrams(done), count))
+			return sent
 		}
 	}
 	return uint64(count)
@@ -147,9 +148,6 @@ func newOutgoing(s *blast, segments int) *outgoing {
 // capacity returns the number of datagrams in a batch.
 func (o *outgoing) capacity() int { return o.batch.Len() * o.segments }
 
-// datagrams returns the number of datagrams in the first msgs messages.
-func (o *outgoing) datagrams(msgs int) int { return msgs * o.segments }
-
 // fill writes headers for count datagrams, and returns the number of messages.
 func (o *outgoing) fill(seq uint64, count int, now int64) int {
 	d := o.template
@@ -169,7 +167,3 @@ func (o *outgoing) fill(seq uint64, count int, now int64) int {
 	return msgs
 }
 
-// send sends messages done to msgs.
-func (o *outgoing) send(fd, done, msgs int) (int, error) {
-	return o.batch.Send(fd, done, msgs-done, 0)
-}

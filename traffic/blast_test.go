@@ -108,7 +108,7 @@ func TestBlastIsCounted(t *testing.T) {
 				}
 				drain(t, to, in, bufs)
 			}
-			got := to.counted()
+			got := to.tally
 			if got.packets != uint64(tt.count) || got.track.unique != got.packets || got.bytes != uint64(tt.count*tt.size) {
 				t.Errorf("%d packets (%d unique), %d bytes; want %d and %d", got.packets, got.track.unique, got.bytes, tt.count, tt.count*tt.size)
 			}
@@ -160,7 +160,7 @@ func TestDatagramPathAllocatesNothing(t *testing.T) {
 	if n != 0 {
 		t.Errorf("%v allocations per 16 datagrams, want 0", n)
 	}
-	if got := to.counted().packets; got != seq {
+	if got := to.tally.packets; got != seq {
 		t.Errorf("%d of %d arrived", got, seq)
 	}
 }

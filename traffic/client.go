@@ -10,8 +10,7 @@ import (
 	"time"
 
 	"cleat/internal/procstat"
-
-	"golang.org/x/sys/unix"
+	"cleat/internal/sys"
 )
 
 // client is a running test.
@@ -159,6 +158,17 @@ func (c *client) connect(ctx context.Context, patience time.Duration) ([]*socket
 	return socks, nil
 }
 
+// noteMPTCP records whether the connection really uses MPTCP.
+func (c *client) noteMPTCP(fd int) {
+	info, err := sys.GetMPTCPInfo(fd)
+	if err != nil || info.Flags&sys.MPTCPFallback != 0 {
+		c.result.MPTCPFallback = true
+		c.warn("MPTCP fell back to TCP")
+		return
+	}
+	c.result.Subflows = 1 + int(info.Subflows)
+}
+
 // begin starts a round with the server.
 func (c *client) begin(ctx context.Context, round uint16) error {
 	agree, cancel := context.WithTimeout(ctx, dialPatience+time.Duration(c.cfg.Streams)*streamPatience)
@@ -208,31 +218,25 @@ func (c *client) warn(format string, args ...any) {
 func (c *client) await(ctx context.Context, patience time.Duration) (report, error) {
 	wait, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	m, err := c.far.expect(wait, kindReport)
+	r, err := c.far.expectReport(wait, kindReport)
 	if err != nil && wait.Err() != nil && !errors.Is(err, ErrPeerGone) {
 		late := ctx.Err() == nil
-		m, err = c.hurry()
+		r, err = c.hurry()
 		if late && err == nil {
 			c.warn("the server sent its report only on request")
 		}
 	}
-	if err != nil {
-		return report{}, err
-	}
-	if m.Report == nil {
-		return report{}, fmt.Errorf("%w: empty report", ErrNotTraffic)
-	}
-	return *m.Report, nil
+	return r, err
 }
 
 // hurry asks the server to stop now.
-func (c *client) hurry() (message, error) {
+func (c *client) hurry() (report, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), partialGrace)
 	defer cancel()
 	if err := c.far.send(message{Kind: kindStop}); err != nil {
-		return message{}, err
+		return report{}, err
 	}
-	return c.far.expect(ctx, kindReport)
+	return c.far.expectReport(ctx, kindReport)
 }
 
 // startCPU and stopCPU enclose the time that counts.
@@ -373,8 +377,8 @@ func (c *client) receiveTCP(ctx context.Context, set *streamSet) error {
 	set.describe(&near)
 	far, err := c.hurry()
 	switch {
-	case err == nil && far.Report != nil:
-		c.counted(near, *far.Report)
+	case err == nil:
+		c.counted(near, far)
 	case w.duration == 0:
 		return fmt.Errorf("nothing arrived: %w", err)
 	default:
@@ -412,15 +416,8 @@ func (c *client) greet(ctx context.Context, patience time.Duration) (flows []*fl
 		}
 		f := &flow{sock: sock, index: uint16(i), token: c.token.head(), early: c.cfg.Early, came: came}
 		flows = append(flows, f)
-		if c.cfg.NoChecksum {
-			if err := unix.SetsockoptInt(sock.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
-				return flows, 0, fmt.Errorf("set SO_NO_CHECK: %w", err)
-			}
-		}
-		if c.cfg.GSO && c.cfg.Reverse {
-			if err := unix.SetsockoptInt(sock.fd, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
-				return flows, 0, fmt.Errorf("set UDP_GRO: %w", err)
-			}
+		if err := sock.tuneUDP(c.cfg.GSO && c.cfg.Reverse, c.cfg.NoChecksum); err != nil {
+			return flows, 0, err
 		}
 		began := nanos()
 		if err := f.greet(ctx.Done(), patience); err != nil {

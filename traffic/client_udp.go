@@ -3,6 +3,7 @@ package traffic
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 )
 
@@ -51,28 +52,20 @@ func (c *client) round(ctx context.Context, flows []*flow, plan blastPlan, rtt t
 		return near, far, fmt.Errorf("test aborted after %d datagrams were sent: %w", near.Packets, err)
 	}
 	// The server settles within longestGrace, also when ctx has ended.
-	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), settlePatience(ctx))
+	patience := longestGrace + reportGrace
+	if ctx.Err() != nil {
+		patience = partialGrace
+	}
+	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer cancel()
-	m, err := c.far.expect(wait, kindReport)
-	if err != nil {
+	if far, err = c.far.expectReport(wait, kindReport); err != nil {
 		return near, far, fmt.Errorf("test aborted after %d datagrams were sent: %w", near.Packets, err)
 	}
-	if m.Report == nil {
-		return near, far, fmt.Errorf("%w: empty report", ErrNotTraffic)
-	}
-	return near, *m.Report, nil
+	return near, far, nil
 }
 
 // graceFor returns the silence after which missing datagrams count as lost.
 func graceFor(rtt time.Duration) time.Duration { return min(max(4*rtt, leastGrace), longestGrace) }
-
-// settlePatience returns the timeout for the server's report.
-func settlePatience(ctx context.Context) time.Duration {
-	if ctx.Err() != nil {
-		return partialGrace
-	}
-	return longestGrace + reportGrace
-}
 
 // datagrams fills in the results of datagrams from both ends.
 func (c *client) datagrams(sender, receiver report) {
@@ -118,46 +111,38 @@ func (c *client) receiveUDP(ctx context.Context, flows []*flow, rtt time.Duratio
 	}
 	join := c.cpuFrom(c.cfg.Omit)
 	wait, cancel := context.WithTimeout(ctx, c.cfg.Omit+c.cfg.Duration+reportGrace)
-	m, err := c.far.expect(wait, kindSent)
+	sent, err := c.far.expectReport(wait, kindSent)
 	cancel()
 	join()
 	c.stopCPU()
 	if err != nil && ctx.Err() != nil {
 		c.far.send(message{Kind: kindStop})
 		wait, cancel := context.WithTimeout(context.Background(), partialGrace)
-		m, err = c.far.expect(wait, kindSent)
+		sent, err = c.far.expectReport(wait, kindSent)
 		cancel()
 	}
 	if err != nil {
 		return err
 	}
-	if m.Report == nil {
-		return fmt.Errorf("%w: empty report", ErrNotTraffic)
-	}
 	gap := flows[0].came.longest()
-	settle(ctx, flows, m.Report.Packets, graceFor(rtt))
+	settle(ctx, flows, sent.Packets, graceFor(rtt))
 	near := tallies(flows)
 	near.Gap = gap
-	c.datagrams(*m.Report, near)
-	c.finish(m.Report.Partial)
+	c.datagrams(sent, near)
+	c.finish(sent.Partial)
 	return nil
 }
 
 // receiveFlows starts a receiving thread for each flow; stop ends them.
 func (c *client) receiveFlows(flows []*flow) (stop func()) {
-	ended := make(chan struct{}, len(flows))
+	var receiving sync.WaitGroup
 	for _, f := range flows {
-		go func() {
-			f.receive(receiveSize(c.cfg.MessageBytes, c.cfg.GSO))
-			ended <- struct{}{}
-		}()
+		receiving.Go(func() { f.receive(receiveSize(c.cfg.MessageBytes, c.cfg.GSO)) })
 	}
 	return func() {
 		for _, f := range flows {
 			f.end()
 		}
-		for range flows {
-			<-ended
-		}
+		receiving.Wait()
 	}
 }

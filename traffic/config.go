@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
@@ -153,21 +154,11 @@ func (e *ConfigError) Error() string {
 
 // withDefaults replaces zero values by defaults.
 func (c Config) withDefaults() Config {
-	if c.Engine == "" {
-		c.Engine = EngineCleat
-	}
-	if c.Duration == 0 {
-		c.Duration = DefaultDuration
-	}
-	if c.Streams == 0 {
-		c.Streams = 1
-	}
-	if c.MessageBytes == 0 {
-		c.MessageBytes = DefaultMessage(c.Work)
-	}
-	if c.LossBound == 0 {
-		c.LossBound = DefaultLossBound
-	}
+	c.Engine = cmp.Or(c.Engine, EngineCleat)
+	c.Duration = cmp.Or(c.Duration, DefaultDuration)
+	c.Streams = cmp.Or(c.Streams, 1)
+	c.MessageBytes = cmp.Or(c.MessageBytes, DefaultMessage(c.Work))
+	c.LossBound = cmp.Or(c.LossBound, DefaultLossBound)
 	return c
 }
 
@@ -287,17 +278,12 @@ func parseControl(control string) (network, path string, err error) {
 	return "unix", path, nil
 }
 
+// oneOf returns "a, b or c".
 func oneOf[T ~string](all []T) string {
-	var b strings.Builder
-	for i, v := range all {
-		switch {
-		case i == 0:
-		case i == len(all)-1:
-			b.WriteString(" or ")
-		default:
-			b.WriteString(", ")
-		}
-		b.WriteString(string(v))
+	last := len(all) - 1
+	text := string(all[0])
+	for _, v := range all[1:last] {
+		text += ", " + string(v)
 	}
-	return b.String()
+	return text + " or " + string(all[last])
 }

@@ -67,6 +67,18 @@ func (p *peer) expect(ctx context.Context, kind messageKind) (message, error) {
 	return m, nil
 }
 
+// expectReport is expect for a message that holds a report.
+func (p *peer) expectReport(ctx context.Context, kind messageKind) (report, error) {
+	m, err := p.expect(ctx, kind)
+	if err != nil {
+		return report{}, err
+	}
+	if m.Report == nil {
+		return report{}, fmt.Errorf("%w: empty report", ErrNotTraffic)
+	}
+	return *m.Report, nil
+}
+
 func (p *peer) next(ctx context.Context) (message, error) {
 	select {
 	case m := <-p.in:

@@ -63,7 +63,7 @@ func findProgram(name string) (string, error) {
 func command(ctx context.Context, path string, args []string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, path, args...)
 	cmd.WaitDelay = time.Second
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 	return cmd
 }
 
@@ -132,32 +132,22 @@ func keepServing(ctx context.Context, path string, args []string) error {
 	const atOnce = 100 * time.Millisecond
 	for {
 		cmd := command(ctx, path, args)
+		stderr := head{most: maxErrors}
+		cmd.Stderr = &stderr
 		began := time.Now()
-		err := runServer(cmd)
+		err := startLocked(cmd)
 		if ctx.Err() != nil || time.Since(began) < atOnce {
-			return err
+			return fmt.Errorf("run %s: %w: %s", path, cmp.Or(err, errServerEnded), firstLine(string(stderr.kept)))
 		}
 	}
 }
 
-func runServer(cmd *exec.Cmd) error {
-	stderr := head{most: maxErrors}
-	cmd.Stderr = &stderr
-	err := startLocked(cmd)
-	if err == nil {
-		err = errors.New("it ended")
-	}
-	return fmt.Errorf("run %s: %w: %s", cmd.Path, err, firstLine(string(stderr.kept)))
-}
+var errServerEnded = errors.New("it ended")
 
 // startLocked runs cmd on a thread that lives as long as cmd, because Pdeathsig is bound
 // to the thread that started the child.
-func startLocked(cmd *exec.Cmd) error {
-	var err error
-	onOwnThread(func() {
-		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
-		err = cmd.Run()
-	})
+func startLocked(cmd *exec.Cmd) (err error) {
+	onOwnThread(func() { err = cmd.Run() })
 	return err
 }
 
@@ -281,9 +271,4 @@ func (h *head) Write(p []byte) (int, error) {
 func firstLine(s string) string {
 	line, _, _ := strings.Cut(strings.TrimSpace(s), "\n")
 	return line
-}
-
-// seconds formats a duration for a command line, never as 0.
-func seconds(d time.Duration) string {
-	return fmt.Sprintf("%g", max(d.Seconds(), 0.1))
 }

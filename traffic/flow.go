@@ -45,14 +45,6 @@ func (f *flow) begin(round uint16) {
 	f.came.forget()
 }
 
-// counted returns the counters of this round.
-func (f *flow) counted() tally {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	t := f.tally
-	return t
-}
-
 // batchFor returns how many messages of size bytes are moved at once: enough to amortize
 // the system call, few enough to stay in the second-level cache.
 func batchFor(size int) int { return min(max(flowBuffers/max(size, 1), 1), 64) }

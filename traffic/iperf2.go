@@ -33,7 +33,7 @@ func (iperf2) client(cfg Config, host, port string) ([]string, error) {
 	if cfg.Omit > 0 {
 		return nil, &ConfigError{Field: "omit", Value: cfg.Omit.String(), Want: "0 for iperf, which counts from the start"}
 	}
-	args := []string{"--client", host, "--port", port, "--time", seconds(cfg.Duration),
+	args := []string{"--client", host, "--port", port, "--time", fmt.Sprintf("%g", max(cfg.Duration.Seconds(), 0.1)),
 		"--parallel", strconv.Itoa(cfg.Streams), "--len", strconv.Itoa(cfg.MessageBytes)}
 	if isIPv6(host) {
 		args = append(args, "--ipv6_domain")

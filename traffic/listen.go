@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -125,17 +126,14 @@ func listenTCP(at netip.AddrPort) (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("create listening socket: %w", err)
 	}
-	if err := bindSocket(fd, at); err != nil {
-		unix.Close(fd)
-		return -1, fmt.Errorf("listen on tcp %s: %w", at, err)
+	if err = bindSocket(fd, at); err == nil {
+		unpaced(fd)
+		err = setTimeouts(fd, preamblePatience) // accepted connections inherit it
 	}
-	unpaced(fd)
-	// Accepted connections inherit the timeout.
-	if err := setTimeouts(fd, preamblePatience); err != nil {
-		unix.Close(fd)
-		return -1, err
+	if err == nil {
+		err = unix.Listen(fd, 4096)
 	}
-	if err := unix.Listen(fd, 4096); err != nil {
+	if err != nil {
 		unix.Close(fd)
 		return -1, fmt.Errorf("listen on tcp %s: %w", at, err)
 	}
@@ -212,7 +210,7 @@ func destination(m *unix.SocketControlMessage) (netip.Addr, bool) {
 	case m.Header.Level == unix.IPPROTO_IPV6 && m.Header.Type == unix.IPV6_PKTINFO && len(m.Data) >= 20:
 		a := netip.AddrFrom16([16]byte(m.Data[:16])).Unmap()
 		if a.IsLinkLocalUnicast() && a.Is6() {
-			a = a.WithZone(strconv.Itoa(int(nativeUint32(m.Data[16:20]))))
+			a = a.WithZone(strconv.Itoa(int(binary.NativeEndian.Uint32(m.Data[16:20]))))
 		}
 		return a, true
 	}

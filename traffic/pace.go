@@ -14,19 +14,14 @@ var clockBase = time.Now()
 // nanos returns the monotonic time in nanoseconds.
 func nanos() int64 { return int64(time.Since(clockBase)) }
 
-// preciseSleep makes sleeps of the calling, locked thread end on time: the default timer
-// slack is 50 µs. The thread must stay locked, so that it ends with its goroutine.
-func preciseSleep() {
-	unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
-}
-
-// onOwnThread runs f on a thread with precise sleeps, and waits for it.
+// onOwnThread runs f on a thread whose sleeps end on time, and waits for it. The default
+// timer slack is 50 µs.
 func onOwnThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		runtime.LockOSThread() // never unlocked, so that the timer slack ends with the thread
-		preciseSleep()
+		unix.Prctl(unix.PR_SET_TIMERSLACK, 1, 0, 0, 0)
 		f()
 	}()
 	<-done

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -203,20 +202,14 @@ func linkSizes(fd int, v4 bool) (s sizes, headers int, err error) {
 	return s, headers, nil
 }
 
-// rungs returns up to probeRungs sizes between one that arrived and one that did not.
-func rungs(low, high int) []int {
-	var r []int
+// narrow tries up to probeRungs sizes between one that arrived and one that did not, and
+// returns closer ones.
+func (l *ladder) narrow(low, high int) (int, int) {
+	var sizes []int
 	n := min(probeRungs, high-low-1)
 	for i := 1; i <= n; i++ {
-		r = append(r, low+(high-low)*i/(n+1))
+		sizes = append(sizes, low+(high-low)*i/(n+1))
 	}
-	return slices.Compact(r)
-}
-
-// narrow tries sizes between one that arrived and one that did not, and returns closer
-// ones.
-func (l *ladder) narrow(low, high int) (int, int) {
-	sizes := rungs(low, high)
 	low = max(low, l.climb(sizes))
 	for _, size := range sizes {
 		if size > low {

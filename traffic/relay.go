@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"sync"
@@ -42,11 +43,7 @@ func Relay(ctx context.Context, a, b int) (ab, ba RelayStats, err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	woken := make(chan struct{})
-	release := context.AfterFunc(ctx, func() {
-		defer close(woken)
-		unix.Write(wake, []byte{1, 0, 0, 0, 0, 0, 0, 1}) // not 0 in either byte order
-	})
+	release := wakeAfter(ctx, wake)
 	there := newRelayWay(a, b, wake)
 	back := newRelayWay(b, a, wake)
 	errs := make(chan error, 2)
@@ -58,10 +55,23 @@ func Relay(ctx context.Context, a, b int) (ab, ba RelayStats, err error) {
 		})
 	}
 	wg.Wait()
-	if !release() {
-		<-woken // the eventfd must outlive the write
-	}
+	release()
 	return there.stats, back.stats, errors.Join(<-errs, <-errs)
+}
+
+// wakeAfter makes an eventfd readable when ctx ends. release must be called before the
+// eventfd is closed.
+func wakeAfter(ctx context.Context, eventfd int) (release func()) {
+	woken := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(woken)
+		unix.Write(eventfd, binary.NativeEndian.AppendUint64(nil, 1))
+	})
+	return func() {
+		if !stop() {
+			<-woken
+		}
+	}
 }
 
 // relayWay is one direction. Its thread owns all of it.

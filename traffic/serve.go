@@ -3,7 +3,6 @@ package traffic
 import (
 	"bytes"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,8 +17,6 @@ import (
 
 	"golang.org/x/sys/unix"
 )
-
-func nativeUint32(b []byte) uint32 { return binary.NativeEndian.Uint32(b) }
 
 // server is a running Serve.
 type server struct {
@@ -231,16 +228,12 @@ func (s *server) assign(ctx context.Context, sock *socket, p preamble, err error
 func (s *server) refuse(sock *socket, err error) {
 	defer sock.close(false)
 	if errors.Is(err, ErrVersion) {
-		var frame frameBuffer
+		var frame bytes.Buffer
 		if writeMessage(&frame, message{Kind: kindError, Error: err.Error()}) == nil {
-			unix.Write(sock.fd, frame)
+			unix.Write(sock.fd, frame.Bytes())
 		}
 	}
 }
-
-type frameBuffer []byte
-
-func (b *frameBuffer) Write(p []byte) (int, error) { *b = append(*b, p...); return len(p), nil }
 
 // readFull fills b from a blocking socket.
 func readFull(fd int, b []byte) error {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -42,15 +43,11 @@ func newSession(t token, p params, far *peer, port uint16) *session {
 	}
 }
 
-// usesStreams reports whether the work uses TCP streams.
-func (t *session) usesStreams() bool {
-	return t.params.Work == TCP || t.params.Work == RR || t.params.Work == Probe
-}
-
-// usesFlows reports whether the work uses flows of datagrams.
-func (t *session) usesFlows() bool {
-	return t.params.Work == UDP || t.params.Work == UDPRR || t.params.Work == Probe
-}
+// Works over TCP streams, and over flows of datagrams.
+var (
+	streamWorks = []Work{TCP, RR, Probe}
+	flowWorks   = []Work{UDP, UDPRR, Probe}
+)
 
 // complain sends the session's first error to the client. The caller holds mu and also
 // serves other clients, and a second error could block on the client's full window.
@@ -65,7 +62,7 @@ func (t *session) complain(err error) {
 func (t *session) attach(index uint16, sock *socket) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended || !t.usesStreams() || int(index) >= len(t.streams) || t.streams[index] != nil {
+	if t.ended || !slices.Contains(streamWorks, t.params.Work) || int(index) >= len(t.streams) || t.streams[index] != nil {
 		return false
 	}
 	o := tcpOptions{congestion: t.params.Congestion, buffer: t.params.BufferBytes, noDelay: t.params.Work == RR}
@@ -74,8 +71,7 @@ func (t *session) attach(index uint16, sock *socket) bool {
 		return false
 	}
 	if o.congestion == "" {
-		usual := usualCongestion()
-		_ = unix.SetsockoptString(sock.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, usual) // otherwise Reno would be reported
+		_ = unix.SetsockoptString(sock.fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION, usualCongestion()) // otherwise Reno would be reported
 	}
 	t.streams[index] = sock
 	if t.attached++; t.attached == len(t.streams) {
@@ -88,7 +84,7 @@ func (t *session) attach(index uint16, sock *socket) bool {
 func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.ended || t.broken || !t.usesFlows() || int(d.index) >= len(t.flows) || t.flows[d.index] != nil {
+	if t.ended || t.broken || !slices.Contains(flowWorks, t.params.Work) || int(d.index) >= len(t.flows) || t.flows[d.index] != nil {
 		return // an existing flow answers on its own socket
 	}
 	if t.params.Reverse && !t.isClient(from.Addr()) {
@@ -100,7 +96,11 @@ func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
 		t.complain(err)
 		return
 	}
-	if err := t.tune(sock.fd); err != nil {
+	err = sock.tuneUDP(t.params.GSO, t.params.NoChecksum)
+	if err == nil {
+		t.granted, err = setBuffers(sock.fd, 0)
+	}
+	if err != nil {
 		sock.close(false)
 		t.complain(err)
 		return
@@ -108,7 +108,7 @@ func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
 	f := &flow{sock: sock, index: d.index, token: t.token.head(), early: t.params.Early, came: t.came}
 	t.flows[d.index] = f
 	f.ack(d, size)
-	t.wg.Go(func() { f.receive(t.receiveSize()) })
+	t.wg.Go(func() { f.receive(receiveSize(t.params.MessageBytes, t.params.GSO || t.params.Work == Probe)) })
 }
 
 // isClient reports whether an address is that of the control connection. The source of a
@@ -117,30 +117,6 @@ func (t *session) attachFlow(d datagram, local, from netip.AddrPort, size int) {
 func (t *session) isClient(a netip.Addr) bool {
 	far, ok := t.far.conn.RemoteAddr().(*net.TCPAddr)
 	return !ok || far.AddrPort().Addr().Unmap().WithZone("") == a.Unmap().WithZone("")
-}
-
-func (t *session) receiveSize() int {
-	if t.params.Work == Probe {
-		return 1 << 16
-	}
-	return receiveSize(t.params.MessageBytes, t.params.GSO)
-}
-
-// tune sets the options of a flow's socket.
-func (t *session) tune(fd int) error {
-	if t.params.GSO {
-		if err := unix.SetsockoptInt(fd, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
-			return fmt.Errorf("set UDP_GRO: %w", err)
-		}
-	}
-	if t.params.NoChecksum {
-		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
-			return fmt.Errorf("set SO_NO_CHECK: %w", err)
-		}
-	}
-	granted, err := setBuffers(fd, 0)
-	t.granted = granted
-	return err
 }
 
 // run does the server's part. It returns nil if the client ended the test.

@@ -122,7 +122,9 @@ func tallies(flows []*flow) report {
 	var first, last, jitter int64
 	active := int64(0)
 	for _, f := range flows {
-		t := f.counted()
+		f.mu.Lock()
+		t := f.tally
+		f.mu.Unlock()
 		r.Bytes += t.bytes
 		r.EarlyBytes += t.early
 		r.EarlyTime = f.early

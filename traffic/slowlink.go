@@ -2,7 +2,6 @@ package traffic
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -52,15 +51,9 @@ func RelaySlow(ctx context.Context, links []SlowLink, seed uint64) ([]SlowStats,
 		return nil, err
 	}
 	defer r.close()
-	woken := make(chan struct{})
-	release := context.AfterFunc(ctx, func() {
-		defer close(woken)
-		unix.Write(r.wake, binary.NativeEndian.AppendUint64(nil, 1))
-	})
+	release := wakeAfter(ctx, r.wake)
 	onOwnThread(func() { err = r.run() })
-	if !release() {
-		<-woken // the eventfd must outlive the write
-	}
+	release()
 	stats := make([]SlowStats, len(links))
 	for i := range stats {
 		stats[i] = SlowStats{AB: r.ways[2*i].stats, BA: r.ways[2*i+1].stats}
@@ -336,12 +329,6 @@ func (w *slowWay) buffer(n int) []byte {
 	return b[:n]
 }
 
-// give returns a buffer to the pool.
-func (w *slowWay) give(b []byte) {
-	free := &w.free[slowClass(cap(b))]
-	*free = append(*free, b)
-}
-
 // release writes the packets that are due.
 func (w *slowWay) release(now int64) error {
 	for w.count > 0 && w.queue[w.head].due <= now {
@@ -351,7 +338,8 @@ func (w *slowWay) release(now int64) error {
 		w.count--
 		w.queued -= cap(p)
 		err := w.stats.write(w.to, p)
-		w.give(p)
+		free := &w.free[slowClass(cap(p))]
+		*free = append(*free, p)
 		if err != nil {
 			return err
 		}

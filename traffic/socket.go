@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -255,10 +256,7 @@ func openUDP(local, peer netip.AddrPort, buffer int) (*socket, error) {
 }
 
 func (s *socket) setUpUDP(local netip.AddrPort, buffer int) error {
-	if buffer == 0 {
-		buffer = UDPBufferBytes
-	}
-	if _, err := setBuffers(s.fd, buffer); err != nil {
+	if _, err := setBuffers(s.fd, cmp.Or(buffer, UDPBufferBytes)); err != nil {
 		return err
 	}
 	// Each call returns from time to time, so that a thread notices a stop.
@@ -275,6 +273,21 @@ func (s *socket) setUpUDP(local netip.AddrPort, buffer int) error {
 	sa, _ := sockaddr(local)
 	if err := unix.Bind(s.fd, sa); err != nil {
 		return fmt.Errorf("bind datagram socket to %s: %w", local, err)
+	}
+	return nil
+}
+
+// tuneUDP sets the options of a flow's socket.
+func (s *socket) tuneUDP(gro, noChecksum bool) error {
+	if gro {
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_UDP, unix.UDP_GRO, 1); err != nil {
+			return fmt.Errorf("set UDP_GRO: %w", err)
+		}
+	}
+	if noChecksum {
+		if err := unix.SetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_NO_CHECK, 1); err != nil {
+			return fmt.Errorf("set SO_NO_CHECK: %w", err)
+		}
 	}
 	return nil
 }

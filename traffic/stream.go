@@ -160,13 +160,7 @@ func fill(b []byte) {
 	}
 }
 
-func (s *streamSet) total() uint64 {
-	var sum uint64
-	for i := range s.counts {
-		sum += s.counts[i].bytes.Load()
-	}
-	return sum
-}
+func (s *streamSet) total() uint64 { return sum(s.each()) }
 
 // each returns the counts of every stream.
 func (s *streamSet) each() []uint64 {
@@ -212,7 +206,7 @@ func (s *streamSet) measure(ctx context.Context, omit, duration time.Duration, o
 	if early := min(s.early, duration); early > 0 {
 		whole = s.sleep(ctx, early)
 		w.earlyTime = time.Duration(nanos() - began)
-		w.earlyBytes = sum(s.each()) - sum(before)
+		w.earlyBytes = s.total() - sum(before)
 	}
 	whole = whole && s.sleep(ctx, duration-time.Duration(nanos()-began))
 	w.streams, w.duration, w.partial, w.gap = s.each(), time.Duration(nanos()-began), !whole, s.came.longest()

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -69,7 +70,7 @@ func (r Result) Text() string {
 		line("cost", "%.3f cores per Gbit/s", c.User+c.System+c.SoftIRQ)
 	}
 	for _, w := range r.Warnings {
-		b.WriteString(wrap("warning: "+w, 80, "  "))
+		b.WriteString(columns.Paragraph("warning: ", "  ", w, 80))
 	}
 	return b.String()
 }
@@ -100,7 +101,7 @@ func (r Result) trafficText(line func(name, format string, args ...any)) {
 	if r.Fairness > 0 {
 		line("fairness", "%.3f (Jain's index of %d streams)", r.Fairness, r.Streams)
 	}
-	line("tcp", "%s, MSS %d, %d segments retransmitted", orUnknown(columns.Plain(r.Congestion)), r.MSSBytes, r.Retransmits)
+	line("tcp", "%s, MSS %d, %d segments retransmitted", cmp.Or(columns.Plain(r.Congestion), "unknown"), r.MSSBytes, r.Retransmits)
 }
 
 func (r Result) probeText(line func(name, format string, args ...any)) {
@@ -110,35 +111,6 @@ func (r Result) probeText(line func(name, format string, args ...any)) {
 		line("black hole", "small packets arrive, full-size ones do not")
 	}
 	if r.ProbeError != "" {
-		line("failed", "%s", strings.TrimSuffix(wrap(r.ProbeError, 66, strings.Repeat(" ", 14)), "\n"))
+		line("failed", "%s", strings.Join(columns.Break(r.ProbeError, 66), "\n"+strings.Repeat(" ", 14)))
 	}
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
-}
-
-// wrap breaks s into lines of at most width columns. Lines after the first begin with
-// indent.
-func wrap(s string, width int, indent string) string {
-	var b strings.Builder
-	column := 0
-	for i, word := range strings.Fields(s) {
-		switch {
-		case i == 0:
-		case column+1+len(word) > width:
-			b.WriteString("\n" + indent)
-			column = len(indent)
-		default:
-			b.WriteByte(' ')
-			column++
-		}
-		b.WriteString(word)
-		column += len(word)
-	}
-	b.WriteByte('\n')
-	return b.String()
 }

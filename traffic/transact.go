@@ -84,16 +84,9 @@ func (t *transactor) run() {
 // runTransactors runs one transactor a thread and fills in the result.
 func (c *client) runTransactors(ctx context.Context, dos []func(seq uint64) error) error {
 	var stop atomic.Bool
-	defer context.AfterFunc(ctx, func() { stop.Store(true) })()
-	there, cancel := context.WithCancel(ctx)
+	there, cancel := c.whileThere(ctx, c.cfg.Omit+c.cfg.Duration+reportGrace)
 	defer cancel()
-	go func() { // do not wait for a dead server
-		select {
-		case <-c.far.gone:
-			stop.Store(true)
-		case <-there.Done():
-		}
-	}()
+	defer context.AfterFunc(there, func() { stop.Store(true) })()
 	start := nanos() + int64(time.Millisecond) // threads are running by then
 	counting := start + int64(c.cfg.Omit)
 	until := counting + int64(c.cfg.Duration)
