@@ -216,8 +216,8 @@ var kernelFeatures = []struct {
 }
 
 func checkKernelAge(h Host) []Finding {
-	major, minor, ok := releaseOf(h.Kernel.Release)
-	if !ok {
+	var major, minor int // of a release such as "6.1.0-9-amd64"
+	if _, err := fmt.Sscanf(h.Kernel.Release, "%d.%d", &major, &minor); err != nil {
 		return nil
 	}
 	var missing []string
@@ -231,12 +231,4 @@ func checkKernelAge(h Host) []Finding {
 	}
 	return one(Finding{Severity: Note, Spoils: SpoilsNetwork, Title: fmt.Sprintf("kernel %d.%d lacks newer features", major, minor),
 		Detail: "It has no " + strings.Join(missing, ", no ") + " (unless the distribution backported them)."})
-}
-
-// releaseOf returns the first two numbers of a release such as "6.1.0-9-amd64".
-func releaseOf(release string) (major, minor int, ok bool) {
-	if n, err := fmt.Sscanf(release, "%d.%d", &major, &minor); err != nil || n != 2 {
-		return 0, 0, false
-	}
-	return major, minor, true
 }

@@ -19,8 +19,7 @@
 //
 // To print what distorts measurements on this machine:
 //
-//	_, findings := host.Doctor(ctx)
-//	host.WriteFindings(os.Stdout, findings, nil)
+//	host.WriteFindings(os.Stdout, host.Diagnose(host.Fingerprint(ctx)), nil)
 //
 // # Limits
 //

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io/fs"
-	"maps"
 	"path"
-	"slices"
 	"strconv"
 	"strings"
 )
@@ -69,9 +67,6 @@ func (f *files) exists(name string) bool {
 
 // deny records a fact that may not be read.
 func (f *files) deny(fact string) { f.unreadable[fact] = true }
-
-// denied lists the facts that may not be read, sorted.
-func (f *files) denied() []string { return slices.Sorted(maps.Keys(f.unreadable)) }
 
 // field returns the first value after "key<space>*:" in text of the form of /proc/cpuinfo and
 // /proc/meminfo.

@@ -2,7 +2,6 @@ package host
 
 import (
 	"cmp"
-	"context"
 	"slices"
 )
 
@@ -46,13 +45,6 @@ type check struct {
 
 // checks are all checks, in the order of their findings within a severity.
 var checks = slices.Concat(cpuChecks, kernelChecks, linkChecks, accessChecks)
-
-// Doctor takes the host's fingerprint, and reports what on it distorts measurements or breaks
-// networking. It changes nothing.
-func Doctor(ctx context.Context) (Host, []Finding) {
-	h := Fingerprint(ctx)
-	return h, Diagnose(h)
-}
 
 // Diagnose runs all checks over the facts, worst findings first.
 func Diagnose(h Host) []Finding {

@@ -2,7 +2,9 @@ package host
 
 import (
 	"context"
+	"maps"
 	"os"
+	"slices"
 	"strings"
 	"time"
 )
@@ -72,7 +74,7 @@ func Fingerprint(ctx context.Context) Host {
 	h.UserNamespaces.Refused = tryUserNamespace()
 	h.Versions = <-versions // before the load is measured, so that the programs are no part of it
 	h.Load = measureLoad(ctx, f)
-	h.Unreadable = f.denied()
+	h.Unreadable = slices.Sorted(maps.Keys(f.unreadable))
 	return h
 }
 

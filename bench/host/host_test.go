@@ -56,10 +56,10 @@ func TestFromFiles(t *testing.T) {
 func TestFromNothing(t *testing.T) {
 	f := newFiles(fstest.MapFS{})
 	h := fromFiles(f)
-	if h.CPU.Online != 0 || h.Sysctls != nil || h.Kernel.Config != nil {
+	if h.CPU.Online != 0 || len(h.Sysctls) != 0 || len(h.Kernel.Config) != 0 {
 		t.Errorf("facts from an empty tree: %+v", h)
 	}
-	if d := f.denied(); len(d) != 0 {
+	if d := f.unreadable; len(d) != 0 {
 		t.Errorf("absent files are not unreadable: %v", d)
 	}
 	if _, err := json.Marshal(h); err != nil {
@@ -83,7 +83,7 @@ func (d deniedFS) Open(name string) (fs.File, error) {
 func TestUnreadable(t *testing.T) {
 	f := newFiles(deniedFS{fstest.MapFS{}, "sys/kernel/debug/sched/preempt"})
 	fromFiles(f)
-	if got := f.denied(); !slices.Equal(got, []string{"/sys/kernel/debug/sched/preempt"}) {
+	if got := f.unreadable; len(got) != 1 || !got["/sys/kernel/debug/sched/preempt"] {
 		t.Errorf("unreadable %v", got)
 	}
 }
@@ -101,8 +101,8 @@ func TestKernelConfig(t *testing.T) {
 	}{
 		{"in /proc", fstest.MapFS{"proc/config.gz": {Data: z.Bytes()}}, want},
 		{"in /boot", fstest.MapFS{"proc/sys/kernel/osrelease": file("6.1.0-9\n"), "boot/config-6.1.0-9": file("CONFIG_HZ=1000\nCONFIG_DEFAULT_TCP_CONG=\"cubic\"\n")}, want},
-		{"nowhere", fstest.MapFS{}, nil},
-		{"damaged", fstest.MapFS{"proc/config.gz": file("no gzip")}, nil},
+		{"nowhere", fstest.MapFS{}, map[string]string{}},
+		{"damaged", fstest.MapFS{"proc/config.gz": file("no gzip")}, map[string]string{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if diff := cmp.Diff(tt.want, kernelConfig(newFiles(tt.fsys))); diff != "" {

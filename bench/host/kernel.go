@@ -63,15 +63,13 @@ func kernel(f *files) Kernel {
 		Config:          kernelConfig(f),
 		Parameters:      kernelParameters(f.read("proc/cmdline")),
 		BridgeNetfilter: f.exists("proc/sys/net/bridge/bridge-nf-call-iptables"),
+		Vulnerabilities: map[string]string{},
 	}
 	running, _ := between(f.read("sys/kernel/debug/sched/preempt"), "(", ")") // "none voluntary (full)"
 	k.Preempt = preempt(k, running)
 	k.Accounting = accounting(k.Config, f.read("sys/devices/system/cpu/nohz_full"))
 	for _, name := range f.list("sys/devices/system/cpu/vulnerabilities") {
 		if v := f.read("sys/devices/system/cpu/vulnerabilities/" + name); v != "" && v != "Not affected" {
-			if k.Vulnerabilities == nil {
-				k.Vulnerabilities = map[string]string{}
-			}
 			k.Vulnerabilities[name] = v
 		}
 	}
@@ -117,9 +115,6 @@ func parseConfig(text string) map[string]string {
 		if ok && slices.Contains(configOptions, k) {
 			out[k] = strings.Trim(v, `"`)
 		}
-	}
-	if len(out) == 0 {
-		return nil
 	}
 	return out
 }
@@ -211,9 +206,6 @@ func sysctls(f *files) map[string]string {
 		if v := f.read("proc/sys/" + strings.ReplaceAll(name, ".", "/")); v != "" {
 			out[name] = strings.Join(strings.Fields(v), " ")
 		}
-	}
-	if len(out) == 0 {
-		return nil
 	}
 	return out
 }

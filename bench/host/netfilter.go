@@ -12,15 +12,12 @@ import (
 
 // netfilter counts tables and rules in the calling thread's namespace.
 func netfilter(f *files) Netfilter {
-	var n Netfilter
+	n := Netfilter{Legacy: map[string]int{}}
 	for _, family := range []struct{ file, name, save string }{
 		{"proc/thread-self/net/ip_tables_names", "ip", "iptables-legacy-save"},
 		{"proc/thread-self/net/ip6_tables_names", "ip6", "ip6tables-legacy-save"},
 	} {
 		for _, table := range strings.Fields(f.read(family.file)) {
-			if n.Legacy == nil {
-				n.Legacy = map[string]int{}
-			}
 			n.Legacy[family.name+" "+table] = legacyRules(family.save, table)
 		}
 	}
@@ -70,9 +67,6 @@ func nftTables() (map[string]int, error) {
 			return nil, err
 		}
 		out[familyNames[ch.Table.Family]+" "+ch.Table.Name] += len(rules)
-	}
-	if len(out) == 0 {
-		return nil, nil
 	}
 	return out, nil
 }

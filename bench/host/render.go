@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -36,7 +37,7 @@ func (h Host) WriteText(w io.Writer) error {
 	}
 	p.Item("cpu", strings.Join(c, ", "))
 	p.Item("memory", fmt.Sprintf("%.1f GiB, %.1f available", gib(h.Memory.Total), gib(h.Memory.Available)))
-	p.Item("network", fmt.Sprintf("TCP %s, queueing %s", orUnknown(h.Sysctls["net.ipv4.tcp_congestion_control"]), orUnknown(h.Sysctls["net.core.default_qdisc"])))
+	p.Item("network", fmt.Sprintf("TCP %s, queueing %s", cmp.Or(h.Sysctls["net.ipv4.tcp_congestion_control"], "unknown"), cmp.Or(h.Sysctls["net.core.default_qdisc"], "unknown")))
 	for n, i := range h.Interfaces {
 		name := ""
 		if n == 0 {
@@ -76,13 +77,6 @@ func bitRate(mbit int) string {
 }
 
 func gib(bytes uint64) float64 { return float64(bytes) / (1 << 30) }
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
-}
 
 // WriteFindings prints findings in the order of Diagnose: what is wrong in full, what is fine as
 // one list, and then what could not be read.

@@ -62,7 +62,8 @@ type examination struct {
 }
 
 func examine(ctx context.Context, w io.Writer, strict, asJSON bool) error {
-	h, findings := host.Doctor(ctx)
+	h := host.Fingerprint(ctx)
+	findings := host.Diagnose(h)
 	if err := context.Cause(ctx); err != nil {
 		return err
 	}
