@@ -53,15 +53,15 @@ func (b *testbed) launch(ctx context.Context) (time.Duration, error) {
 	if err != nil {
 		return 0, err
 	}
-	l, err := b.Launch(ctx, lab.Command{Args: []string{self, "traffic", "hello", b.Pairs[0].Dial.String()},
+	proc, end, err := b.Launch(ctx, lab.Command{Args: []string{self, "traffic", "hello", b.Pairs[0].Dial.String()},
 		Stdin: p.in.r, Stdout: p.out.w, Stderr: p.err.w})
 	p.closeChild()
 	if err != nil {
 		return 0, err
 	}
-	defer context.AfterFunc(ctx, l.Kill)()
+	defer context.AfterFunc(ctx, proc.Kill)()
 	out, stderr := p.read()
-	err = errors.Join(l.Wait(), l.Close())
+	err = errors.Join(proc.Wait(), end())
 	switch {
 	case ctx.Err() != nil:
 		return 0, context.Cause(ctx)

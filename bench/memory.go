@@ -33,9 +33,6 @@ func (r *run) memory(ctx context.Context, job experiment.Job, at position) error
 	return r.record(ctx, s)
 }
 
-// errMeasured stops a client whose flows have been measured.
-var errMeasured = errors.New("all flows were measured")
-
 // memory reads the memory without flows, and with them.
 func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]float64, error) {
 	select { // some programs return the memory of their start only after a second
@@ -53,6 +50,7 @@ func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metr
 		return nil, err
 	}
 	var loaded host.ProcMemory
+	measured := errors.New("all flows were measured") // stops the client
 	flows := client{
 		pair: p,
 		args: []string{string(traffic.RR), p.Dial.String(), "--json", "--start-on-stdin",
@@ -62,10 +60,10 @@ func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metr
 			if loaded, err = settledMemory(ctx, b.Programs()); err != nil {
 				return time.Time{}, err
 			}
-			return time.Time{}, errMeasured
+			return time.Time{}, measured
 		},
 	}
-	if _, err := flows.run(ctx); !errors.Is(err, errMeasured) {
+	if _, err := flows.run(ctx); !errors.Is(err, measured) {
 		return nil, fmt.Errorf("open %d flows: %w", job.Cell.Streams, err)
 	}
 	return map[cell.Metric]float64{

@@ -19,12 +19,12 @@ func (r *run) setup(ctx context.Context, job experiment.Job, at position) error 
 	if isAbsence(err) {
 		return r.absent(ctx, job, err)
 	}
-	var took wiring.Timing
+	var build, remove time.Duration
 	if err == nil {
-		took, err = n.Time(ctx)
+		build, remove, err = n.Time(ctx)
 		err = errors.Join(err, n.Close())
 	}
-	for phase, d := range map[string]time.Duration{"make": took.Make, "remove": took.Remove} {
+	for phase, d := range map[string]time.Duration{"make": build, "remove": remove} {
 		s := newSample(job, at)
 		s.Factors = map[string]string{"phase": phase}
 		maps.Copy(s.Factors, job.Cell.Factors)

@@ -120,7 +120,7 @@ func (h *Host) Measure(ctx context.Context) (Times, error) {
 		return Times{}, err
 	}
 	t, err := h.measure(ctx, e)
-	return t, errors.Join(err, e.close())
+	return t, errors.Join(err, e.ns.Close())
 }
 
 func (h *Host) measure(ctx context.Context, e endpoint) (Times, error) {
@@ -162,7 +162,7 @@ func (h *Host) Close() error {
 		errs = append(errs, h.driver.close())
 	}
 	for _, e := range h.existing {
-		errs = append(errs, e.close())
+		errs = append(errs, e.ns.Close())
 	}
 	for _, n := range []*lab.Node{h.node, h.outside} {
 		if n != nil {

@@ -2,7 +2,6 @@ package attacher
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -19,8 +18,6 @@ type endpoint struct {
 	serial int
 	ns     *netns.NS
 }
-
-func (e endpoint) close() error { return e.ns.Close() }
 
 // inside is the name of the link in containers that have no other.
 const inside = "eth0"
@@ -67,12 +64,10 @@ const (
 	usableTimeout = 5 * time.Second // after the end of the command
 )
 
-var errUnusable = errors.New("the address can't be used")
-
 // awaitUsable waits until the container's address can be used, and returns when that
 // was. The zero time means that it could be used at once.
 func awaitUsable(ctx context.Context, e endpoint) (time.Time, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, usableTimeout, fmt.Errorf("%w %s after the end of the command", errUnusable, usableTimeout))
+	ctx, cancel := context.WithTimeoutCause(ctx, usableTimeout, fmt.Errorf("the address can't be used %s after the end of the command", usableTimeout))
 	defer cancel()
 	for first := true; ; first = false {
 		ok, err := usable(e)

@@ -161,9 +161,9 @@ func (r *Runtime) openFailed(ctx context.Context, err error) error {
 // prepare makes what all engines need: the image's files, control groups and private
 // mounts.
 func (r *Runtime) prepare() error {
-	var err error
-	if err = r.buildImage(); err != nil {
-		return err
+	err := r.buildImage()
+	if err != nil {
+		return fmt.Errorf("make an image: %w", err)
 	}
 	if r.groups, err = newGroups(); err != nil {
 		return err
@@ -177,6 +177,26 @@ func (r *Runtime) prepare() error {
 	}
 	r.env = environment(os.Environ(), home)
 	return nil
+}
+
+// engineVariables are prefixes of variables by which users point their engines to another
+// daemon or to other files.
+var engineVariables = []string{"DOCKER_", "CONTAINER_", "CONTAINERS_", "PODMAN_", "APPTAINER_", "SINGULARITY_", "BUILDAH_", "STORAGE_", "XDG_", "NOTIFY_SOCKET", "LISTEN_"}
+
+// environment returns arguments for env(1) that hide the user's configuration from an
+// engine.
+func environment(of []string, home string) []string {
+	var args []string
+	for _, kv := range of {
+		name, _, _ := strings.Cut(kv, "=")
+		for _, prefix := range engineVariables {
+			if strings.HasPrefix(name, prefix) {
+				args = append(args, "-u", name)
+				break
+			}
+		}
+	}
+	return append(args, "HOME="+home, "APPTAINER_CONFIGDIR="+home+"/apptainer", "PATH="+program.SearchPath())
 }
 
 // tryContainer runs a container, since most problems of an engine show only then.

@@ -34,13 +34,7 @@ var imageFiles = map[string]string{
 
 // buildImage makes the image's files.
 func (r *Runtime) buildImage() error {
-	if err := r.copyImage(r.imageDir()); err != nil {
-		return fmt.Errorf("make an image: %w", err)
-	}
-	return nil
-}
-
-func (r *Runtime) copyImage(to string) error {
+	to := r.imageDir()
 	for _, dir := range append(imageDirs, r.cfg.Share...) {
 		if err := os.MkdirAll(filepath.Join(to, dir), 0o755); err != nil {
 			return err

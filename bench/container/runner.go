@@ -20,36 +20,27 @@ type containerRunner struct {
 	options Options
 }
 
-// errExtra: a command has descriptors that a container can't be given.
-var errExtra = errors.New("containers get no descriptors beside the standard ones")
-
-// errNotPacked: the program is not in the image.
-var errNotPacked = errors.New("it is not in the image: name it in Config.Programs")
-
 // Start runs c in a container of its own. The program must be lab.Self or one of
 // Config.Programs. Killing it kills the container. The container is removed when Wait
 // returns.
-func (p *containerRunner) Start(c lab.Command) (lab.Proc, error) {
-	r := p.runtime
-	proc, err := r.start(p, c)
-	if err != nil {
-		return nil, fmt.Errorf("start %s on %s in a container of %s: %w", c.Args[0], p.node, r, err)
-	}
-	return proc, nil
-}
-
-func (r *Runtime) start(p *containerRunner, c lab.Command) (lab.Proc, error) {
+func (p *containerRunner) Start(c lab.Command) (proc lab.Proc, err error) {
+	r, program := p.runtime, c.Args[0]
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("start %s on %s in a container of %s: %w", program, p.node, r, err)
+		}
+	}()
 	if len(c.Extra) > 0 {
-		return nil, errExtra
+		return nil, errors.New("containers get no descriptors beside the standard ones")
 	}
 	c.Args = slices.Clone(c.Args)
 	switch {
-	case c.Args[0] == lab.Self:
+	case program == lab.Self:
 		c.Args[0] = selfPath
-	case !slices.Contains(r.cfg.Programs, c.Args[0]):
-		return nil, errNotPacked
+	case !slices.Contains(r.cfg.Programs, program):
+		return nil, errors.New("it is not in the image: name it in Config.Programs")
 	default:
-		c.Args[0] = "/usr/bin/" + c.Args[0]
+		c.Args[0] = "/usr/bin/" + program
 	}
 	return r.engine.start(containerSpec{
 		name:        fmt.Sprintf("%s-%d", image, r.started.Add(1)),

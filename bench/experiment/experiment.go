@@ -2,6 +2,7 @@ package experiment
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -9,6 +10,9 @@ import (
 
 	"cleat/bench/cell"
 	"cleat/bench/multipath"
+	"cleat/internal/rate"
+
+	"github.com/goccy/go-yaml"
 )
 
 // Experiment says what to measure and how often. It is plain data: copy it freely, and
@@ -53,6 +57,25 @@ type Work struct {
 	Duration     time.Duration `yaml:"duration"`      // of one measurement; 0 for "setup", "start", "memory" and "attach"
 	MessageBytes []int         `yaml:"message_bytes"` // of a write, datagram, request or response; exactly one in a Job
 	Steady       time.Duration `yaml:"steady"`        // over several links: start of the part whose rate is reported as steady; 0: 2 s
+}
+
+// Rate is a rate in bit/s as package rate parses it ("100M", "2.5G"), or Unlimited or
+// Search where they make sense. The zero Rate is "not given".
+type Rate string
+
+// Rates that are not numbers, for the factor "offered".
+const (
+	Unlimited Rate = "unlimited" // as fast as the sender can
+	Search    Rate = "search"    // the highest rate whose loss stays within traffic.DefaultLossBound
+)
+
+// BitsPerSecond returns the rate as a number: 0 for "", Unlimited and Search. The error
+// describes a valid rate.
+func (r Rate) BitsPerSecond() (float64, error) {
+	if r == "" || r == Unlimited || r == Search {
+		return 0, nil
+	}
+	return rate.Parse(string(r))
 }
 
 // Override holds changes from the command line. A zero field changes nothing.
@@ -203,4 +226,16 @@ func (e Experiment) Networks() []string {
 		}
 	}
 	return names
+}
+
+// JSON returns the experiment under the keys of its YAML form, for the record of a run.
+func (e Experiment) JSON() (json.RawMessage, error) {
+	text, err := yaml.MarshalWithOptions(e, yaml.JSON())
+	if err != nil {
+		return nil, fmt.Errorf("encode the experiment: %w", err)
+	}
+	if !json.Valid(text) {
+		return nil, fmt.Errorf("encode the experiment: not valid JSON: %s", text)
+	}
+	return json.RawMessage(text), nil
 }

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 
@@ -74,14 +75,15 @@ func (g Group) combinations(linkRate Rate) []Job {
 func (g Group) vary(base Job, n catalog.Entry, linkRate Rate) []Job {
 	k := kindOf(base.Work.Kind)
 	jobs := []Job{base}
-	jobs = each(jobs, g.topologies(n), func(j *Job, v string) {
-		j.Cell.Topology = v
-		if v == "switched" {
-			j.Cell.Links = 1
-		}
-	})
 	if n.Role == catalog.Multipath {
-		jobs = each(jobs, or(g.Links, 1), func(j *Job, v int) { j.Cell.Links = v })
+		jobs = each(jobs, or(g.Links, 1), func(j *Job, v int) { j.Cell.Topology, j.Cell.Links = "links", v })
+	} else {
+		jobs = each(jobs, or(g.Topologies, "local"), func(j *Job, v string) {
+			j.Cell.Topology = v
+			if v == "switched" {
+				j.Cell.Links = 1
+			}
+		})
 	}
 	jobs = each(jobs, g.directions(n), func(j *Job, v string) { j.Cell.Direction = v })
 	if k.untimed {
@@ -108,7 +110,9 @@ func (g Group) vary(base Job, n catalog.Entry, linkRate Rate) []Job {
 
 // varyUntimed crosses the factors of work without a duration.
 func (g Group) varyUntimed(jobs []Job, k kind) []Job {
-	jobs = each(jobs, []string{"tcp"}, func(j *Job, v string) { j.Cell.Transport = v })
+	for i := range jobs {
+		jobs[i].Cell.Transport = "tcp"
+	}
 	if k.name == Setup || k.name == Attach {
 		return jobs
 	}
@@ -139,17 +143,6 @@ func (g Group) varyTraffic(jobs []Job, k kind, n catalog.Entry) []Job {
 	return each(jobs, or(jobs[0].Work.MessageBytes, k.message), func(j *Job, v int) {
 		j.Cell.MessageBytes, j.Work.MessageBytes = v, []int{v}
 	})
-}
-
-// linksTopology is the topology of two hosts that several links join directly.
-const linksTopology = "links"
-
-// topologies returns the group's topologies, if the network has a choice.
-func (g Group) topologies(n catalog.Entry) []string {
-	if n.Role == catalog.Multipath {
-		return []string{linksTopology}
-	}
-	return or(g.Topologies, "local")
 }
 
 // transports returns the group's transports for work over TCP, if the network has a
@@ -233,6 +226,10 @@ func whyImpossible(j Job) string {
 	c, k := j.Cell, kindOf(j.Work.Kind)
 	n, _ := catalog.Lookup(c.Network)
 	peer := c.Factors[peerFactor]
+	mtu := cmp.Or(c.MTU, 1500) // 0: the kernel's default, that of Ethernet or of the loopback device
+	if c.MTU == 0 && n.Role == catalog.Baseline {
+		mtu = maxMTU
+	}
 	if n.Role == catalog.Multipath {
 		if why := whyImpossibleOverLinks(j, n, k); why != "" {
 			return why
@@ -267,22 +264,10 @@ func whyImpossible(j Job) string {
 		return c.Engine + " does not search for a rate"
 	case c.Network == "host-loopback" && c.MTU != 0:
 		return "the MTU of the host's own loopback is not changed"
-	case c.Factors[gsoFactor] == "on" && c.MessageBytes+udpHeaders > defaultMTU(c, n):
+	case c.Factors[gsoFactor] == "on" && c.MessageBytes+udpHeaders > mtu:
 		return "UDP_SEGMENT needs datagrams that fit the MTU"
 	}
 	return ""
-}
-
-// defaultMTU returns the cell's MTU in bytes. Where it leaves that to the kernel, it is that
-// of Ethernet, or of the loopback device.
-func defaultMTU(c cell.Cell, n catalog.Entry) int {
-	switch {
-	case c.MTU != 0:
-		return c.MTU
-	case n.Role == catalog.Baseline:
-		return maxMTU
-	}
-	return 1500
 }
 
 // whyImpossibleOverLinks is whyImpossible for a network over several links.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"cleat/lab"
@@ -94,21 +95,17 @@ func mptInterface(side int) string {
 // MPT's sample, with equal paths. The best settings weigh the paths by their rates, and
 // leave a dead path as fast as whole seconds permit.
 func mptConnection(h linkedHosts, side int, best bool) string {
-	keepalive, dead, weight := 5, 11, weights(h, mptWeight)
+	keepalive, dead, weight := 5, 11, slices.Repeat([]int{mptWeight}, h.spec.Links)
 	if best {
-		keepalive, dead = 1, 2
+		keepalive, dead, weight = 1, 2, weights(h, mptWeight)
 	}
 	var b strings.Builder
 	fmt.Fprintf(&b, "[connection]\nname = bench\npermission = 3\nip_ver = 4\nip_local = %s\nlocal_port = %d\nip_remote = %s\nremote_port = %d\nremote_cmd_port = %d\n",
 		tunnelAddrs[side].Addr(), mptPort, tunnelAddrs[3-side].Addr(), mptPort, mptCommand)
 	fmt.Fprintf(&b, "path_count = %d\nnetwork_count = 0\nstatus = 0\nreorder_window = 900\nmax_buffdelay_msec = 300\nauth_type = 0\n", h.spec.Links)
 	for i := range h.spec.Links {
-		out := mptWeight
-		if best {
-			out = weight[i]
-		}
 		fmt.Fprintf(&b, "\n[path_%d]\ninterface_name = %s\nip_ver = 4\nprivate_ipaddr = %s\npublic_ipaddr = %[3]s\ngw_ipaddr = %s\nremote_ipaddr = %[4]s\nkeepalive_time = %d\ndead_time = %d\nweight_out = %d\nstatus = 0\n",
-			i, linkName(i), h.linkAddr(i, side), h.linkAddr(i, 3-side), keepalive, dead, out)
+			i, linkName(i), h.linkAddr(i, side), h.linkAddr(i, 3-side), keepalive, dead, weight[i])
 		if i == 0 {
 			b.WriteString("cmd_default = 1\n")
 		}

@@ -71,7 +71,7 @@ type Network struct {
 
 	// launch runs a command in a new container that a rootless network's program
 	// attaches; nil for other networks.
-	launch func(context.Context, lab.Command) (*Launched, error)
+	launch func(context.Context, lab.Command) (p lab.Proc, end func() error, err error)
 
 	isolated  bool          // no traffic passes between the containers
 	buildTime time.Duration // without nodeTime

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"regexp"
 	"strconv"
-	"strings"
 
 	"cleat/lab"
 	"cleat/netns"
@@ -13,6 +13,8 @@ import (
 
 // nsnetMTU is compiled into nsnet, in bytes.
 const nsnetMTU = 32 << 10
+
+var nsnetPID = regexp.MustCompile(`Container is at pid: (\d+)`)
 
 // nsnet runs nsnet's test program, which makes a container of its own around a shell
 // that reads commands from standard input.
@@ -33,18 +35,14 @@ func createNsnet(nw *Network, c *rootlessContainer) error {
 	if err != nil {
 		return err
 	}
-	const prefix = "Container is at pid: "
 	var pid int
 	if err := poll(nw.ctx, func() error {
-		line, ok := nw.outputLine(prefix)
-		if !ok {
+		output, _ := os.ReadFile(nw.outputFile())
+		m := nsnetPID.FindSubmatch(output)
+		if m == nil {
 			return errors.New("nsnet's test program prints no process id of its container")
 		}
-		_, digits, _ := strings.Cut(line, prefix)
-		if i := strings.IndexFunc(digits, func(r rune) bool { return r < '0' || r > '9' }); i >= 0 {
-			digits = digits[:i]
-		}
-		pid, err = strconv.Atoi(digits)
+		pid, err = strconv.Atoi(string(m[1]))
 		return err
 	}); err != nil {
 		return err

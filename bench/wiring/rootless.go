@@ -82,7 +82,7 @@ func (nw *Network) rootless(d rootlessDriver) error {
 		}
 		nw.Pairs = append(nw.Pairs, nw.rootlessPair(d, c, device, outside))
 	}
-	nw.launch = func(ctx context.Context, cmd lab.Command) (*Launched, error) {
+	nw.launch = func(ctx context.Context, cmd lab.Command) (lab.Proc, func() error, error) {
 		return nw.launchRootless(ctx, d, host, cmd)
 	}
 	return nil
@@ -161,46 +161,30 @@ func (nw *Network) rootlessPair(d rootlessDriver, c rootlessContainer, device st
 	return p
 }
 
-// Launched is a command that was started together with a network of its own.
-type Launched struct {
-	lab.Proc
-	network *Network // nil: the command runs on an existing node
-}
-
-// Close ends the network's programs. The command must have ended or been killed.
-func (l *Launched) Close() error {
-	if l.network == nil {
-		return nil
-	}
-	return l.network.Close()
-}
-
 // Launch runs a command in a new container on the host of the first pair, in the way of
 // the network's program. A network without such containers runs it on the client's
-// node. Nothing is prepared ahead of time, so that a start can be timed.
-func (nw *Network) Launch(ctx context.Context, cmd lab.Command) (*Launched, error) {
+// node. Nothing is prepared ahead of time, so that a start can be timed. Once the command
+// has ended or been killed, end must be called: it ends the programs that were started.
+func (nw *Network) Launch(ctx context.Context, cmd lab.Command) (p lab.Proc, end func() error, err error) {
 	if nw.launch != nil {
 		return nw.launch(ctx, cmd)
 	}
-	p, err := nw.Pairs[0].Client.Start(cmd)
-	if err != nil {
-		return nil, err
-	}
-	return &Launched{Proc: p}, nil
+	p, err = nw.Pairs[0].Client.Start(cmd)
+	return p, func() error { return nil }, err
 }
 
-func (nw *Network) launchRootless(ctx context.Context, d rootlessDriver, host *lab.Node, cmd lab.Command) (*Launched, error) {
+func (nw *Network) launchRootless(ctx context.Context, d rootlessDriver, host *lab.Node, cmd lab.Command) (lab.Proc, func() error, error) {
 	dir, err := os.MkdirTemp(nw.dir, "launch-")
 	if err != nil {
-		return nil, fmt.Errorf("make a directory for a container: %w", err)
+		return nil, nil, fmt.Errorf("make a directory for a container: %w", err)
 	}
 	own := &Network{ctx: ctx, dir: dir, cfg: nw.cfg}
 	own.cfg.Inbound = false
 	p, err := own.startInContainer(d, host, nw.cfg.Pairs, cmd)
 	if err != nil {
-		return nil, errors.Join(own.withOutput(err), own.Close())
+		return nil, nil, errors.Join(own.withOutput(err), own.Close())
 	}
-	return &Launched{Proc: p, network: own}, nil
+	return p, own.Close, nil
 }
 
 // startInContainer makes the container of that number and runs cmd in it.
@@ -252,20 +236,6 @@ func awaitAddress(ctx context.Context, c *lab.Node) (device string, err error) {
 		return fmt.Errorf("%s got no link with an address", c)
 	})
 	return device, err
-}
-
-// outputLine returns the first line of the helper programs' output that contains text.
-func (nw *Network) outputLine(text string) (string, bool) {
-	output, err := os.ReadFile(nw.outputFile())
-	if err != nil {
-		return "", false
-	}
-	for line := range strings.Lines(string(output)) {
-		if strings.Contains(line, text) {
-			return strings.TrimSpace(line), true
-		}
-	}
-	return "", false
 }
 
 // awaitOutput waits until the output of the helper programs contains text once for each

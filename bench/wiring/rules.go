@@ -89,7 +89,7 @@ func (r *ruleset) addNAT(m publishMode, published []netip.AddrPort) {
 	notFromBridge := interfaceName(expr.MetaKeyIIFNAME, expr.CmpOpNeq)
 	r.rule(pre, toLocal(), jump("DOCKER"))
 	if m == userlandProxy {
-		r.rule(out, notDestination(loopbackNet), toLocal(), jump("DOCKER"))
+		r.rule(out, inPrefix(destinationOffset, expr.CmpOpNeq, loopbackNet), toLocal(), jump("DOCKER"))
 		r.rule(docker, interfaceName(expr.MetaKeyIIFNAME, expr.CmpOpEq), verdict(expr.VerdictReturn))
 	} else {
 		notFromBridge = nil
@@ -189,10 +189,6 @@ var loopbackNet = netip.MustParsePrefix("127.0.0.0/8")
 func source(p netip.Prefix) []expr.Any { return inPrefix(sourceOffset, expr.CmpOpEq, p) }
 
 func destination(p netip.Prefix) []expr.Any { return inPrefix(destinationOffset, expr.CmpOpEq, p) }
-
-func notDestination(p netip.Prefix) []expr.Any {
-	return inPrefix(destinationOffset, expr.CmpOpNeq, p)
-}
 
 func inPrefix(offset uint32, op expr.CmpOp, p netip.Prefix) []expr.Any {
 	mask := make([]byte, 4)

@@ -9,31 +9,25 @@ import (
 	"cleat/link"
 )
 
-// Timing is how long a network takes to build and to remove. Hosts and empty
-// namespaces don't count: they exist before a container gets its network.
-type Timing struct {
-	// Make runs from the first link to the first connection. Where no traffic passes
-	// between the containers, it ends with the last step of building.
-	Make time.Duration
-	// Remove is the time to remove the containers' links and end the helper programs.
-	Remove time.Duration
-}
-
-// Time completes the measurement that Build began, and removes the containers' links.
-// The network can only be closed afterwards. It needs one pair.
-func (nw *Network) Time(ctx context.Context) (Timing, error) {
-	t := Timing{Make: nw.buildTime}
+// Time completes the measurement that Build began, and removes the containers' links. The
+// network can only be closed afterwards. It needs one pair.
+//
+// build runs from the first link to the first connection. Where no traffic passes between
+// the containers, it ends with the last step of building. remove is the time to remove the
+// containers' links and end the helper programs. Hosts and empty namespaces don't count:
+// they exist before a container gets its network.
+func (nw *Network) Time(ctx context.Context) (build, remove time.Duration, err error) {
+	build = nw.buildTime
 	began := time.Now()
 	if !nw.cfg.AllowIsolated || !nw.isolated {
 		if err := nw.connect(ctx); err != nil {
-			return t, err
+			return build, 0, err
 		}
-		t.Make += time.Since(began)
+		build += time.Since(began)
 	}
 	began = time.Now()
-	err := nw.removeLinks()
-	t.Remove = time.Since(began)
-	return t, err
+	err = nw.removeLinks()
+	return build, time.Since(began), err
 }
 
 // connect makes one TCP connection from the client to the server.

@@ -329,13 +329,13 @@ func launch(t *testing.T, network string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := w.Launch(ctx, lab.Command{Args: []string{self, "traffic", "hello", w.Pairs[0].Dial.String()}, Stdout: in})
+	p, end, err := w.Launch(ctx, lab.Command{Args: []string{self, "traffic", "hello", w.Pairs[0].Dial.String()}, Stdout: in})
 	in.Close()
 	if err != nil {
 		t.Fatal(err)
 	}
 	output, _ := io.ReadAll(out)
-	if err := errors.Join(l.Wait(), l.Close()); err != nil {
+	if err := errors.Join(p.Wait(), end()); err != nil {
 		t.Errorf("%v: %s", err, output)
 	}
 	if at, err := strconv.ParseInt(strings.TrimSpace(string(output)), 10, 64); err != nil || time.Duration(at) < before {
