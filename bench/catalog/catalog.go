@@ -211,11 +211,10 @@ func Lookup(name string) (Entry, bool) {
 	if name == ExistingPath {
 		return Entry{Name: ExistingPath, Title: "a path that existed before", Role: Existing}, true
 	}
-	i := slices.IndexFunc(entries, func(e Entry) bool { return e.Name == name })
-	if i < 0 {
-		return Entry{}, false
+	if i := place(name); i < len(entries) {
+		return entries[i], true
 	}
-	return entries[i], true
+	return Entry{}, false
 }
 
 // RoleOf returns a network's role. Networks that the catalogue does not know were not

@@ -11,6 +11,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/summary"
 )
 
 // envSection is a part of environment.json: a heading and its facts.
@@ -29,16 +30,10 @@ var envFirst = []string{
 	"virtualization", "memory", "load", "sysctls", "sysctl", "netfilter", "interfaces", "versions",
 }
 
-func envRank(k string) int {
-	if i := slices.Index(envFirst, k); i >= 0 {
-		return i
-	}
-	return len(envFirst)
-}
-
 func envKeys(m map[string]any) []string {
+	rank := func(k string) uint { return uint(slices.Index(envFirst, k)) } // the highest number for -1
 	return slices.SortedFunc(maps.Keys(m), func(a, b string) int {
-		return cmp.Or(cmp.Compare(envRank(a), envRank(b)), cmp.Compare(a, b))
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
 	})
 }
 
@@ -271,12 +266,7 @@ func scalar(v any) string {
 // lookup returns the text or number at the first of several dotted paths that has one.
 func lookup(env map[string]any, paths ...string) string {
 	for _, path := range paths {
-		var v any = env
-		for _, k := range strings.Split(path, ".") {
-			m, _ := v.(map[string]any)
-			v = m[k]
-		}
-		switch v.(type) {
+		switch v := summary.Lookup(env, path).(type) {
 		case string, float64, int, uint64, int64:
 			return scalar(v)
 		}

@@ -107,7 +107,7 @@ func newPage(in Input) page {
 		Advice: in.Recommendation, AdviceTitle: "In short", Undecided: in.Undecided, Versus: in.Versus, Terms: terms(all),
 		Unavailable: absent.unavailable, NotApplicable: absent.notApplicable, Interrupted: absent.interrupted,
 		Method: method(in, all), Findings: findings(in.Environment), Environment: environment(in.Environment),
-		Paths: paths(in.Environment), Files: files(),
+		Paths: paths(in.Environment), Files: files,
 	}
 	if slices.ContainsFunc(p.Advice, func(a Advice) bool { return a.Network != "" }) {
 		p.AdviceTitle = "Recommendation"
@@ -319,11 +319,9 @@ func method(in Input, all []cell.Summary) []string {
 	}
 }
 
-func files() []fact {
-	return []fact{
-		{"samples.jsonl", "every measurement, warm-up and bad ones included, one JSON object a line"},
-		{"environment.json", "the seed, the machine, and the versions of everything"},
-		{"summary.json", "the cells of this report, for programs"},
-		{"summary.csv", "the same, for spreadsheets"},
-	}
+var files = []fact{
+	{"samples.jsonl", "every measurement, warm-up and bad ones included, one JSON object a line"},
+	{"environment.json", "the seed, the machine, and the versions of everything"},
+	{"summary.json", "the cells of this report, for programs"},
+	{"summary.csv", "the same, for spreadsheets"},
 }

@@ -11,17 +11,6 @@ import (
 	"cleat/bench/stats"
 )
 
-// title returns a goal for people.
-func (g Goal) title() string {
-	switch g {
-	case ForConnections:
-		return "new connections"
-	case ForCPU:
-		return "little processor time"
-	}
-	return string(g)
-}
-
 // number returns a goal's number with its unit.
 func (g Goal) number(x float64) string {
 	if g == ForConnections {
@@ -173,14 +162,14 @@ func writeBrief(b *strings.Builder, advice []Advice) {
 	if undecided.Len() > 0 {
 		b.WriteString("Nothing to choose\n" + undecided.String())
 	}
-	var goals []Goal
+	var unmeasured []Goal
 	var titles, networks []string
 	for _, a := range advice {
 		if a.Missing == "" {
 			continue
 		}
-		if !slices.Contains(goals, a.Goal) {
-			goals, titles = append(goals, a.Goal), append(titles, string(a.Goal))
+		if !slices.Contains(unmeasured, a.Goal) {
+			unmeasured, titles = append(unmeasured, a.Goal), append(titles, string(a.Goal))
 		}
 		for _, n := range a.networks {
 			if !slices.Contains(networks, n) {
@@ -188,8 +177,8 @@ func writeBrief(b *strings.Builder, advice []Advice) {
 			}
 		}
 	}
-	if len(goals) > 0 {
-		b.WriteString("Not measured: " + strings.Join(titles, ", ") + ". To measure what is missing:\n  " + benchCommand(networks, goals...) + "\n")
+	if len(unmeasured) > 0 {
+		b.WriteString("Not measured: " + strings.Join(titles, ", ") + ". To measure what is missing:\n  " + benchCommand(networks, unmeasured...) + "\n")
 	}
 }
 

@@ -56,7 +56,7 @@ func environmentWarnings(base, other map[string]any) []string {
 		out = append(out, EnvironmentFile+" does not describe the host: the machines may differ")
 	}
 	for _, f := range fingerprint {
-		for _, d := range differences(f.name, lookup(base, f.path), lookup(other, f.path)) {
+		for _, d := range differences(f.name, Lookup(base, f.path), Lookup(other, f.path)) {
 			out = append(out, "the environments differ: "+d)
 		}
 	}
@@ -80,8 +80,8 @@ func experimentWarnings(base, other map[string]any) []string {
 	return []string{"the experiments differ: " + strings.Join(diffs, "; ")}
 }
 
-// lookup follows a dotted path; nil where it leads nowhere.
-func lookup(in map[string]any, path string) any {
+// Lookup follows a dotted path in decoded JSON; nil where it leads nowhere.
+func Lookup(in map[string]any, path string) any {
 	var at any = in
 	for key := range strings.SplitSeq(path, ".") {
 		m, _ := at.(map[string]any)

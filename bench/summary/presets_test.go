@@ -17,18 +17,18 @@ func TestMissingIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, goal := range Goals() {
-		if !slices.Contains(metricsOf(goal.work()), workMetric(goal)) {
-			t.Errorf("for %s: the work %s does not measure %s", goal, goal.work(), workMetric(goal))
+		if !slices.Contains(metricsOf(goals[goal].work), goal.workMetric()) {
+			t.Errorf("for %s: the work %s does not measure %s", goal, goals[goal].work, goal.workMetric())
 		}
 		for _, n := range catalog.All() {
 			if slices.Contains(notChosen, n.Role) || n.Isolates {
 				continue
 			}
-			asked := e.Override(experiment.Override{Networks: []string{n.Name}, Work: []string{goal.work()}})
+			asked := e.Override(experiment.Override{Networks: []string{n.Name}, Work: []string{goals[goal].work}})
 			if err := asked.Validate(); err != nil {
 				t.Errorf("%s for %s: %v", n.Name, goal, err)
-			} else if !slices.ContainsFunc(asked.Jobs(), func(j experiment.Job) bool { return j.Cell.Network == n.Name && j.Work.Kind == goal.work() }) {
-				t.Errorf("for %s: preset %s does not run %s over %s", goal, preset, goal.work(), n.Name)
+			} else if !slices.ContainsFunc(asked.Jobs(), func(j experiment.Job) bool { return j.Cell.Network == n.Name && j.Work.Kind == goals[goal].work }) {
+				t.Errorf("for %s: preset %s does not run %s over %s", goal, preset, goals[goal].work, n.Name)
 			}
 		}
 	}

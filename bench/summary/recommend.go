@@ -26,32 +26,26 @@ const (
 // Goals returns the goals in the order of tables.
 func Goals() []Goal { return []Goal{ForThroughput, ForLatency, ForConnections, ForCPU} }
 
-// Metric returns the metric that decides about a goal.
-func (g Goal) Metric() cell.Metric {
-	switch g {
-	case ForLatency:
-		return cell.LatencyP50
-	case ForConnections:
-		return cell.Connections
-	case ForCPU:
-		return cell.ProcessorTime
-	}
-	return cell.Throughput
+// goals has what is known of each goal.
+var goals = map[Goal]struct {
+	title  string      // for people
+	work   string      // the kind of work that measures it
+	metric cell.Metric // decides about it
+}{
+	ForThroughput:  {"throughput", "tcp", cell.Throughput},
+	ForLatency:     {"latency", "rr", cell.LatencyP50},
+	ForConnections: {"new connections", "crr", cell.Connections},
+	ForCPU:         {"little processor time", "tcp", cell.ProcessorTime},
 }
+
+// Metric returns the metric that decides about a goal.
+func (g Goal) Metric() cell.Metric { return goals[g].metric }
+
+// workMetric returns the metric for which the goal's work is run.
+func (g Goal) workMetric() cell.Metric { return metricsOf(goals[g].work)[0] }
 
 // preset is the experiment that measures every goal; a test holds it to that.
 const preset = "quick"
-
-// work returns the kind of work that measures a goal.
-func (g Goal) work() string {
-	switch g {
-	case ForLatency:
-		return "rr"
-	case ForConnections:
-		return "crr"
-	}
-	return "tcp"
-}
 
 // Standing is one network's numbers and how they compare with the best.
 type Standing struct {
@@ -122,19 +116,19 @@ func newAdvice(role catalog.Role, direction string) Advice {
 }
 
 // Recommend answers every question that the results can answer: each role and
-// direction that the run has cells of, for the given goals, or all of them. Roles
+// direction that the run has cells of, for the goals that are asked for, or all of them. Roles
 // come in the order of catalog.Roles. Networks that the catalogue does not know
 // are left out, and baselines are only references. For a path that existed
 // before, Recommend only states the numbers: one Advice without Goal and Best for
 // each direction.
-func Recommend(r Results, goals ...Goal) []Advice {
-	if len(goals) == 0 {
-		goals = Goals()
+func Recommend(r Results, asked ...Goal) []Advice {
+	if len(asked) == 0 {
+		asked = Goals()
 	}
 	all := r.sets()
 	advice := []Advice{}
 	for _, q := range questions(all) {
-		for _, g := range goals {
+		for _, g := range asked {
 			advice = append(advice, q.answer(r, all, g))
 		}
 	}
@@ -193,7 +187,7 @@ func (q question) covers(s set) bool {
 // answer compares what was measured for one goal.
 func (q question) answer(r Results, all []set, g Goal) Advice {
 	a := newAdvice(q.role, q.direction)
-	a.Goal, a.Question = g, q.title()+", for "+g.title()
+	a.Goal, a.Question = g, q.title()+", for "+goals[g].title
 	var candidates, same []set // same: all of this metric in the run, which show the blocks' effects
 	for _, s := range all {
 		if s.Metric != g.Metric() || !s.Available {
@@ -341,12 +335,12 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 		return cmp.Or(compareCells(a.Cell, b.Cell), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Remedy, b.Remedy))
 	})
 	for _, m := range absent {
-		if catalog.RoleOf(m.Network) == q.role && slices.Contains(metricsOf(m.Work), workMetric(a.Goal)) {
+		if catalog.RoleOf(m.Network) == q.role && slices.Contains(metricsOf(m.Work), a.Goal.workMetric()) {
 			add(Exclusion{m.Network, m.Reason, m.Remedy}, m.NotApplicable)
 		}
 	}
 	for _, s := range all {
-		if !s.Available && s.Metric == workMetric(a.Goal) && catalog.RoleOf(s.Network) == q.role {
+		if !s.Available && s.Metric == a.Goal.workMetric() && catalog.RoleOf(s.Network) == q.role {
 			e, _ := catalog.Lookup(s.Network)
 			// A summary does not record whether the reason is the network's design. Without
 			// r.Absent, the catalogue decides.
@@ -358,26 +352,18 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 	slices.SortStableFunc(a.NotApplicable, byPlace)
 }
 
-// workMetric returns the metric whose work answers a goal.
-func workMetric(g Goal) cell.Metric {
-	if g == ForCPU {
-		return cell.Throughput
-	}
-	return g.Metric()
-}
-
 // explainMissing fills in an answer without data.
 func (a *Advice) explainMissing(q question, r Results, all []set) {
 	var networks []string
 	disturbed, interrupted := false, len(a.NotCompared) > 0
-	planned := r.Partial && r.planned(a.Goal.work())
+	planned := r.Partial && r.planned(goals[a.Goal].work)
 	for _, s := range all {
 		begun := s.Available || s.Reason == Interrupted
-		interrupted = interrupted || q.covers(s) && (planned && begun || s.Reason == Interrupted && s.Metric == workMetric(a.Goal))
+		interrupted = interrupted || q.covers(s) && (planned && begun || s.Reason == Interrupted && s.Metric == a.Goal.workMetric())
 		if s.Available && q.covers(s) && !slices.Contains(networks, s.Network) {
 			networks = append(networks, s.Network)
 		}
-		disturbed = disturbed || s.BadSamples > 0 && s.Metric == workMetric(a.Goal) && q.covers(s)
+		disturbed = disturbed || s.BadSamples > 0 && s.Metric == a.Goal.workMetric() && q.covers(s)
 	}
 	switch {
 	case disturbed:
@@ -385,7 +371,7 @@ func (a *Advice) explainMissing(q question, r Results, all []set) {
 	case interrupted:
 		a.Sentence = "No answer: " + Interrupted + "."
 	case len(a.Unavailable)+len(a.NotApplicable) == 0:
-		a.Sentence = fmt.Sprintf("No answer: the work %q was not run.", a.Goal.work())
+		a.Sentence = fmt.Sprintf("No answer: the work %q was not run.", goals[a.Goal].work)
 		a.networks = networks
 		a.Missing = benchCommand(networks, a.Goal)
 	case len(a.Unavailable) == 0:
@@ -410,11 +396,11 @@ func (r Results) planned(work string) bool {
 }
 
 // benchCommand returns the command that measures networks for some goals.
-func benchCommand(networks []string, goals ...Goal) string {
+func benchCommand(networks []string, asked ...Goal) string {
 	var work []string
-	for _, g := range goals {
-		if !slices.Contains(work, g.work()) {
-			work = append(work, g.work())
+	for _, g := range asked {
+		if w := goals[g].work; !slices.Contains(work, w) {
+			work = append(work, w)
 		}
 	}
 	command := "cleat bench " + preset + " --work " + strings.Join(work, ",")

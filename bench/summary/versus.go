@@ -55,19 +55,16 @@ type Ratio struct {
 // Significant reports whether the ratio can be told apart from 1.
 func (r Ratio) Significant() bool { return r.P < 1-stats.Confidence }
 
-// versusMetrics returns the metrics of a Versus. Others are in the other tables:
-// the search for the rate bounds the loss, and a p99.9 needs more samples.
-func versusMetrics() []cell.Metric {
-	return slices.DeleteFunc(cell.Metrics(), func(m cell.Metric) bool { return m == cell.Loss || m == cell.LatencyP999 })
-}
-
 // Against compares a subject with its rivals; nil if the run has no number of it.
 func Against(r Results, subject string) *Versus {
 	role := catalog.RoleOf(subject)
 	all := r.sets()
 	v := &Versus{Subject: subject}
 	measured := false
-	for _, m := range versusMetrics() {
+	for _, m := range cell.Metrics() {
+		if m == cell.Loss || m == cell.LatencyP999 {
+			continue // the search for the rate bounds the loss, and a p99.9 needs more samples
+		}
 		same := slices.DeleteFunc(slices.Clone(all), func(s set) bool { return s.Metric != m })
 		for _, part := range parts(same, role) {
 			v.Matches = append(v.Matches, match(subject, part, same))
@@ -102,15 +99,14 @@ func parts(same []set, role catalog.Role) [][]set {
 		out[i] = append(out[i], s)
 	}
 	fs := cell.Varying(cell.Factors(cells), cells)
-	slices.SortStableFunc(out, func(a, b []set) int { return compareMatches(fs, a[0].Cell, b[0].Cell) })
+	// The order in which readers ask: TCP first, few streams first, large MTUs first,
+	// outbound before inbound.
+	slices.SortStableFunc(out, func(x, y []set) int {
+		a, b := x[0].Cell, y[0].Cell
+		return cmp.Or(cmp.Compare(a.Transport, b.Transport), cmp.Compare(a.Streams, b.Streams), -cmp.Compare(a.MTU, b.MTU),
+			-cmp.Compare(a.Direction, b.Direction), cell.Compare(fs, a, b), cmp.Compare(a.Key(), b.Key()))
+	})
 	return out
-}
-
-// compareMatches orders matches as readers ask: TCP first, few streams first, large
-// MTUs first, outbound before inbound.
-func compareMatches(fs []cell.Factor, a, b cell.Cell) int {
-	return cmp.Or(cmp.Compare(a.Transport, b.Transport), cmp.Compare(a.Streams, b.Streams), -cmp.Compare(a.MTU, b.MTU),
-		-cmp.Compare(a.Direction, b.Direction), cell.Compare(fs, a, b), cmp.Compare(a.Key(), b.Key()))
 }
 
 // match compares the sets of one part with the baseline and the best rival.

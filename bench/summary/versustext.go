@@ -39,11 +39,6 @@ func (v *Versus) Table(w io.Writer) error {
 	return nil
 }
 
-// markdownCell escapes text for a cell of a Markdown table.
-func markdownCell(text string) string {
-	return strings.NewReplacer("|", `\|`, "<", "&lt;", "&", "&amp;").Replace(columns.Plain(text))
-}
-
 // Markdown writes a Versus as one table, with a row for each match that has a
 // number of the subject and a column for the ratio of that to each rival.
 func (v *Versus) Markdown(w io.Writer) error {
@@ -65,10 +60,11 @@ func (v *Versus) Markdown(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
+	escape := strings.NewReplacer("|", `\|`, "<", "&lt;", "&", "&amp;")
 	var b strings.Builder
 	for i, row := range rows {
 		for k := range row {
-			row[k] = markdownCell(row[k])
+			row[k] = escape.Replace(columns.Plain(row[k]))
 		}
 		b.WriteString("| " + strings.Join(row, " | ") + " |\n")
 		if i == 0 {
