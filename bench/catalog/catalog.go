@@ -211,7 +211,7 @@ func Lookup(name string) (Entry, bool) {
 	if name == ExistingPath {
 		return Entry{Name: ExistingPath, Title: "a path that existed before", Role: Existing}, true
 	}
-	if i := place(name); i < len(entries) {
+	if i := position(name); i < len(entries) {
 		return entries[i], true
 	}
 	return Entry{}, false
