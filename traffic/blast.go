@@ -166,4 +166,3 @@ func (o *outgoing) fill(seq uint64, count int, now int64) int {
 	}
 	return msgs
 }
-
