@@ -3,11 +3,8 @@ package link
 import (
 	"fmt"
 	"maps"
-	"math"
 	"slices"
 	"strings"
-
-	"cleat/internal/spell"
 
 	"github.com/safchain/ethtool"
 )
@@ -45,7 +42,7 @@ func (l *Link) SetOffload(name string, on bool) error {
 		}
 	}
 	if len(wanted) == 0 {
-		return paramError("offload", "name", name, "one that link "+w.name+" can change: "+firstFew(spell.Order(name, changeable(all))))
+		return paramError("offload", "name", name, "one that link "+w.name+" can change")
 	}
 	if err := e.Change(w.name, wanted); err != nil {
 		return fmt.Errorf("set offload %q of link %q: %w", name, w.name, err)
@@ -62,24 +59,10 @@ func (l *Link) SetOffload(name string, on bool) error {
 	return nil
 }
 
-// firstFew lists the first of many words.
-func firstFew(words []string) string {
-	const limit = 8 // fits one line
-	if len(words) > limit {
-		words = append(slices.Clone(words[:limit]), "…")
-	}
-	return strings.Join(words, ", ")
-}
-
-// openEthtool opens an ethtool socket in the link's namespace.
-func (w location) openEthtool() (*ethtool.Ethtool, error) {
-	return openIn(w.ns, "ethtool", ethtool.NewEthtool)
-}
-
 // features returns the link's features and the socket they were read from, which
 // the caller closes.
 func (w location) features() (*ethtool.Ethtool, map[string]ethtool.FeatureState, error) {
-	e, err := w.openEthtool()
+	e, err := openIn(w.ns, "ethtool", ethtool.NewEthtool)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -102,34 +85,4 @@ func featuresOf(name string, all map[string]ethtool.FeatureState) []string {
 			return f == m || strings.HasSuffix(m, "-") && strings.HasPrefix(f, m)
 		})
 	})
-}
-
-// changeable returns the names that SetOffload accepts.
-func changeable(all map[string]ethtool.FeatureState) []string {
-	var names []string
-	for _, name := range slices.Concat(slices.Sorted(maps.Keys(offloads)), slices.Sorted(maps.Keys(all))) {
-		if slices.ContainsFunc(featuresOf(name, all), func(f string) bool { return all[f].Available && !all[f].NeverChanged }) {
-			names = append(names, name)
-		}
-	}
-	return names
-}
-
-// NominalSpeed returns the speed that the driver reports (ethtool's "Speed"), in
-// Mbit/s, or 0 if it reports none. Virtual devices report an arbitrary value.
-func (l *Link) NominalSpeed() (int, error) {
-	w := l.current()
-	e, err := w.openEthtool()
-	if err != nil {
-		return 0, err
-	}
-	defer e.Close()
-	speed, err := e.CmdGet(&ethtool.EthtoolCmd{}, w.name)
-	if err != nil {
-		return 0, fmt.Errorf("read the speed of link %q: %w", w.name, err)
-	}
-	if speed == math.MaxUint32 {
-		return 0, nil
-	}
-	return int(speed), nil
 }

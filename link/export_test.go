@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"net/netip"
 	"time"
 
+	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -112,4 +114,50 @@ func parseShaping(b []byte) (Shaping, bool, error) {
 		BurstBytes:     int(math.Round(burst)),
 		Latency:        time.Duration((limit - burst) / rate * float64(time.Second)),
 	}, true, nil
+}
+
+// FDBEntry is a forwarding entry of a vxlan link: the VTEP behind which a MAC
+// address is.
+type FDBEntry struct {
+	MAC MAC        // zero: broadcast, multicast and unknown addresses
+	Dst netip.Addr // address of the VTEP
+}
+
+// DeleteFDB removes an entry that AddFDB added. A missing entry is an error.
+func (l *Link) DeleteFDB(mac MAC, dst netip.Addr) error {
+	return l.do(fmt.Sprintf("remove forwarding entry %s → %s from", mac, dst), func(h *netlink.Handle, nl netlink.Link) error {
+		return h.NeighDel(fdb(nl, mac, dst))
+	})
+}
+
+// FDB lists the forwarding entries with a VTEP, added and learnt.
+func (l *Link) FDB() ([]FDBEntry, error) {
+	var out []FDBEntry
+	err := l.do("list forwarding entries of", func(h *netlink.Handle, nl netlink.Link) error {
+		all, err := h.NeighList(nl.Attrs().Index, unix.AF_BRIDGE)
+		for _, n := range all {
+			dst, ok := netip.AddrFromSlice(n.IP)
+			if ok && len(n.HardwareAddr) == len(MAC{}) {
+				out = append(out, FDBEntry{MAC(n.HardwareAddr), dst.Unmap()})
+			}
+		}
+		return err
+	})
+	return out, err
+}
+
+// DeleteNeighbor removes an ARP or ND entry, added or learnt. A missing entry is
+// an error.
+func (l *Link) DeleteNeighbor(ip netip.Addr) error {
+	return l.do(fmt.Sprintf("remove neighbour %s from", ip), func(h *netlink.Handle, nl netlink.Link) error {
+		return h.NeighDel(neighbor(nl, ip))
+	})
+}
+
+// Spec reads the link's parameters from the kernel, in the type that the link
+// was created with.
+func (l *Link) Spec() (Spec, error) {
+	var by sockets
+	defer by.close()
+	return l.specBy(&by, nil)
 }

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"bufio"
 	"bytes"
 	"compress/gzip"
 	"errors"
@@ -141,10 +140,9 @@ func (s system) config(option string) (setting string, known bool) {
 		if err != nil {
 			continue
 		}
-		lines := bufio.NewScanner(bytes.NewReader(b))
-		for lines.Scan() {
-			if value, ok := strings.CutPrefix(lines.Text(), option+"="); ok {
-				return value, true
+		for line := range strings.Lines(string(b)) {
+			if value, ok := strings.CutPrefix(line, option+"="); ok {
+				return strings.TrimSpace(value), true
 			}
 		}
 		return "", true

@@ -192,14 +192,8 @@ func (l *Link) Index() int { return l.current().index }
 // created it. It is 0 for a link that has no peer or was not created here.
 func (l *Link) PeerIndex() int { return l.peer }
 
-// Spec reads the link's parameters from the kernel, in the type that the link
-// was created with.
-func (l *Link) Spec() (Spec, error) {
-	var by sockets
-	defer by.close()
-	return l.specBy(&by, nil)
-}
-
+// specBy reads the link's parameters from the kernel, in the type that the link was
+// created with. info is the kernel's report of the link, or nil to ask for it.
 func (l *Link) specBy(by *sockets, info *linkInfo) (Spec, error) {
 	if l.spec == nil {
 		return nil, fmt.Errorf("link %q was not created by this process: %w", l.Name(), errors.ErrUnsupported)
@@ -340,7 +334,8 @@ func (w location) delete() error {
 		return err
 	}
 	defer r.Close()
-	if err := r.delLink(w.index); err != nil && !errors.Is(err, unix.ENODEV) {
+	_, err = r.execute(unix.RTM_DELLINK, unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, w.index), nil)
+	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove link %q: %w", w.name, kernelError(err))
 	}
 	return nil

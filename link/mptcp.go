@@ -61,14 +61,6 @@ const (
 	mptcpFlagFullMesh = 1 << 3
 )
 
-func (e MPTCPEndpoint) validate() error {
-	return validate("mptcp endpoint", e.fields(),
-		rule{!e.Addr.IsValid() || e.Addr.IsUnspecified() || e.Addr.IsMulticast(), "address", "a unicast IP address"},
-		rule{e.Port != 0 && !e.Signal, "port", "0 without signal"},
-		rule{e.FullMesh && (e.Signal || !e.Subflow), "fullmesh", "true together with subflow and without signal only"},
-	)
-}
-
 // fields returns the table of an endpoint's attributes. The device comes last:
 // decode ignores its error.
 func (e *MPTCPEndpoint) fields() []field {
@@ -87,7 +79,12 @@ func (e *MPTCPEndpoint) fields() []field {
 // AddMPTCPEndpoint adds an endpoint to ns. An endpoint with the same address or
 // ID is ErrExists; a kernel without MPTCP is a *Lack.
 func AddMPTCPEndpoint(ns *netns.NS, e MPTCPEndpoint) error {
-	if err := e.validate(); err != nil {
+	err := validate("mptcp endpoint", e.fields(),
+		rule{!e.Addr.IsValid() || e.Addr.IsUnspecified() || e.Addr.IsMulticast(), "address", "a unicast IP address"},
+		rule{e.Port != 0 && !e.Signal, "port", "0 without signal"},
+		rule{e.FullMesh && (e.Signal || !e.Subflow), "fullmesh", "true together with subflow and without signal only"},
+	)
+	if err != nil {
 		return err
 	}
 	return withMPTCP(ns, fmt.Sprintf("add mptcp endpoint %s in", e.Addr), func(m *mptcpConn) error {
@@ -226,33 +223,24 @@ type mptcpConn struct {
 // withMPTCP calls f with a socket to the path manager of ns. An error begins with
 // action and the namespace.
 func withMPTCP(ns *netns.NS, action string, f func(*mptcpConn) error) error {
-	m, err := dialMPTCP(ns)
+	g, err := dialGenl(ns, "mptcp_pm")
+	if errors.Is(err, fs.ErrNotExist) {
+		return newLack("mptcp", err)
+	}
 	if err != nil {
 		return err
 	}
-	defer m.Close()
-	if err := f(m); err != nil {
+	defer g.Close()
+	links, err := dial(ns)
+	if err != nil {
+		return err
+	}
+	defer links.Close()
+	if err := f(&mptcpConn{g, links}); err != nil {
 		return fmt.Errorf("%s %s: %w", action, ns, kernelError(err))
 	}
 	return nil
 }
-
-func dialMPTCP(ns *netns.NS) (*mptcpConn, error) {
-	g, err := dialGenl(ns, "mptcp_pm")
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, newLack("mptcp", err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	links, err := dial(ns)
-	if err != nil {
-		return nil, errors.Join(err, g.Close())
-	}
-	return &mptcpConn{g, links}, nil
-}
-
-func (m *mptcpConn) Close() error { return errors.Join(m.genl.Close(), m.links.Close()) }
 
 func (m *mptcpConn) encode(e MPTCPEndpoint) (attribute, error) {
 	inner, err := encodeFields("mptcp endpoint", e.fields(), m.links)

@@ -8,13 +8,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FDBEntry is a forwarding entry of a vxlan link: the VTEP behind which a MAC
-// address is.
-type FDBEntry struct {
-	MAC MAC        // zero: broadcast, multicast and unknown addresses
-	Dst netip.Addr // address of the VTEP
-}
-
 // AddFDB adds a permanent forwarding entry to a vxlan link: frames for mac go
 // to dst. The zero MAC stands for broadcast, multicast and unknown addresses, and
 // may have several destinations. Any other address has one, which is replaced.
@@ -25,29 +18,6 @@ func (l *Link) AddFDB(mac MAC, dst netip.Addr) error {
 		}
 		return h.NeighSet(fdb(nl, mac, dst))
 	})
-}
-
-// DeleteFDB removes an entry that AddFDB added. A missing entry is an error.
-func (l *Link) DeleteFDB(mac MAC, dst netip.Addr) error {
-	return l.do(fmt.Sprintf("remove forwarding entry %s → %s from", mac, dst), func(h *netlink.Handle, nl netlink.Link) error {
-		return h.NeighDel(fdb(nl, mac, dst))
-	})
-}
-
-// FDB lists the forwarding entries with a VTEP, added and learnt.
-func (l *Link) FDB() ([]FDBEntry, error) {
-	var out []FDBEntry
-	err := l.do("list forwarding entries of", func(h *netlink.Handle, nl netlink.Link) error {
-		all, err := h.NeighList(nl.Attrs().Index, unix.AF_BRIDGE)
-		for _, n := range all {
-			dst, ok := netip.AddrFromSlice(n.IP)
-			if ok && len(n.HardwareAddr) == len(MAC{}) {
-				out = append(out, FDBEntry{MAC(n.HardwareAddr), dst.Unmap()})
-			}
-		}
-		return err
-	})
-	return out, err
 }
 
 func fdb(nl netlink.Link, mac MAC, dst netip.Addr) *netlink.Neigh {
@@ -68,14 +38,6 @@ func (l *Link) AddNeighbor(ip netip.Addr, mac MAC) error {
 		n := neighbor(nl, ip)
 		n.HardwareAddr = mac[:]
 		return h.NeighSet(n)
-	})
-}
-
-// DeleteNeighbor removes an ARP or ND entry, added or learnt. A missing entry is
-// an error.
-func (l *Link) DeleteNeighbor(ip netip.Addr) error {
-	return l.do(fmt.Sprintf("remove neighbour %s from", ip), func(h *netlink.Handle, nl netlink.Link) error {
-		return h.NeighDel(neighbor(nl, ip))
 	})
 }
 

@@ -53,14 +53,11 @@ func (p *BridgePort) fields() []field {
 	}
 }
 
-// Validate returns a *ParamError for the first setting that no kernel accepts.
-func (p BridgePort) Validate() error { return validate("bridge port", p.fields()) }
-
 // SetPort changes the settings of a bridge port. Toggles that are Default and
 // numbers that are 0 stay as they are. It is an error if the kernel does not
 // apply a setting.
 func (l *Link) SetPort(p BridgePort) error {
-	if err := p.Validate(); err != nil {
+	if err := validate("bridge port", p.fields()); err != nil {
 		return err
 	}
 	w := l.current()

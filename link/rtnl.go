@@ -246,11 +246,6 @@ func (r *rtnl) moveAndRename(index int, to *netns.NS, name string) error {
 	return err
 }
 
-func (r *rtnl) delLink(index int) error {
-	_, err := r.execute(unix.RTM_DELLINK, unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, index), nil)
-	return err
-}
-
 // linkInfo is the kernel's description of a link.
 type linkInfo struct {
 	index     int

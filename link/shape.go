@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"encoding/binary"
 	"fmt"
 	"math"
@@ -30,17 +31,6 @@ const (
 	etherHeader   = 14        // ETH_HLEN, bytes
 	shapeMinQueue = 128 << 10 // bytes; two GSO packets, or TCP would lose packets at once at low rates
 )
-
-// withDefaults returns s with defaults, for packets of at most longest bytes.
-func (s Shaping) withDefaults(longest int) Shaping {
-	if s.BurstBytes == 0 {
-		s.BurstBytes = max(shapeMinBurst, longest, int(float64(s.RateBitsPerSec)/8*shapeBurst.Seconds()))
-	}
-	if s.Latency == 0 {
-		s.Latency = shapeLatency
-	}
-	return s
-}
 
 func (s Shaping) validate() error {
 	switch {
@@ -79,7 +69,9 @@ func Shape(l *Link, s Shaping) error {
 		return err
 	}
 	longest := mtu + etherHeader
-	if s = s.withDefaults(longest); s.BurstBytes < longest { // TBF would drop every full packet
+	s.BurstBytes = cmp.Or(s.BurstBytes, max(shapeMinBurst, longest, int(float64(s.RateBitsPerSec)/8*shapeBurst.Seconds())))
+	s.Latency = cmp.Or(s.Latency, shapeLatency)
+	if s.BurstBytes < longest { // TBF would drop every full packet
 		return paramError("tbf", "burst", s.BurstBytes, fmt.Sprintf("0 (by the rate), or %d bytes and more: a whole packet", longest))
 	}
 	rate := uint64(s.RateBitsPerSec) / 8
