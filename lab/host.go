@@ -106,8 +106,10 @@ type Host struct{}
 func (Host) Start(c Command) (Proc, error) {
 	f, _ := Inside()
 	if f == None {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
 		cmd := c.cmd()
-		if err := startLocked(cmd, c.CPU); err != nil {
+		if err := startPinned(cmd, c.CPU); err != nil {
 			return nil, fmt.Errorf("start %s: %w", c.Args[0], err)
 		}
 		return newLocalProc(cmd), nil
@@ -131,7 +133,7 @@ func (Host) Start(c Command) (Proc, error) {
 		ours.Close()
 		return nil, fmt.Errorf("ask the host to start %s: %w", c.Args[0], err)
 	}
-	return &hostProc{life: ours}, nil
+	return &hostProc{ours, sync.OnceValue(func() error { return awaitReply(ours) })}, nil
 }
 
 func fdOr(f, otherwise *os.File) int {
@@ -144,27 +146,29 @@ func fdOr(f, otherwise *os.File) int {
 // hostProc is a program that the parent runs for the lab.
 type hostProc struct {
 	life *os.File
-	once sync.Once
-	err  error
+	wait func() error
 }
 
-func (p *hostProc) PID() int { return 0 }
-func (p *hostProc) Kill()    { unix.Shutdown(int(p.life.Fd()), unix.SHUT_WR) }
-func (p *hostProc) Wait() error {
-	p.once.Do(func() {
-		defer p.life.Close()
-		data, fds, err := receive(int(p.life.Fd()))
-		closeAll(fds)
-		var reply hostReply
-		if err == nil {
-			err = json.Unmarshal(data, &reply)
-		}
-		if err == nil && reply.Error != "" {
-			err = errors.New(reply.Error)
-		}
-		p.err = err
-	})
-	return p.err
+func (p *hostProc) PID() int    { return 0 }
+func (p *hostProc) Kill()       { unix.Shutdown(int(p.life.Fd()), unix.SHUT_WR) }
+func (p *hostProc) Wait() error { return p.wait() }
+
+// awaitReply waits until the command has ended.
+func awaitReply(life *os.File) error {
+	defer life.Close()
+	data, fds, err := receive(int(life.Fd()))
+	closeAll(fds)
+	if err != nil {
+		return err
+	}
+	var reply hostReply
+	if err := json.Unmarshal(data, &reply); err != nil {
+		return err
+	}
+	if reply.Error != "" {
+		return errors.New(reply.Error)
+	}
+	return nil
 }
 
 // receive reads one datagram and its descriptors. It returns io.EOF at the end of the

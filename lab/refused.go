@@ -115,8 +115,9 @@ func reasonFor(root string, err error) (reason, remedy string) {
 	}
 	var errno syscall.Errno
 	errors.As(err, &errno)
+	_, missing := os.Stat(root + "proc/self/ns/user")
 	switch {
-	case errno == unix.EINVAL || !exists(root+"proc/self/ns/user"):
+	case errno == unix.EINVAL || missing != nil:
 		return "the kernel has no user namespaces (CONFIG_USER_NS)", "run the command with sudo"
 	case errno == unix.ENOSPC || errno == unix.EUSERS:
 		return "the limit on user namespaces is reached (sysctl user.max_user_namespaces, or 32 levels deep)",
@@ -132,9 +133,4 @@ func reasonFor(root string, err error) (reason, remedy string) {
 func readTrimmed(path string) string {
 	b, _ := os.ReadFile(path)
 	return strings.TrimSpace(string(b))
-}
-
-func exists(path string) bool {
-	_, err := os.Stat(path)
-	return err == nil
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -82,13 +81,6 @@ func startPinned(cmd *exec.Cmd, cpus []int) error {
 		return fmt.Errorf("restore the processor affinity: %w", back)
 	}
 	return err
-}
-
-// startLocked is startPinned from any goroutine.
-func startLocked(cmd *exec.Cmd, cpus []int) error {
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	return startPinned(cmd, cpus)
 }
 
 // localProc is a program in a namespace of the lab.

@@ -3,6 +3,7 @@ package mptcp
 import (
 	"errors"
 	"fmt"
+	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -29,7 +30,7 @@ func (p *Plan) Apply() (err error) {
 	if len(p.steps) == 0 && p.same(p.before) {
 		return nil
 	}
-	locked, err := openState(p.ns, dirOf(p.file), true)
+	locked, err := openState(p.ns, filepath.Dir(p.file.path), true)
 	if err != nil {
 		return err
 	}
@@ -46,7 +47,7 @@ func (p *Plan) Apply() (err error) {
 		return err
 	}
 	for i, s := range p.steps {
-		if err := p.carryOut(i, s); err != nil {
+		if err := s.do(); err != nil {
 			err = fmt.Errorf("%s: %w", s.what, err)
 			if back := p.rollBack(p.steps[:i]); back != nil {
 				return errors.Join(err, back) // the file still lists what may be left
@@ -65,15 +66,6 @@ func (p *Plan) same(now *State) bool {
 	after := *p.after
 	after.Boot, after.Inode = now.Boot, now.Inode
 	return reflect.DeepEqual(now, &after)
-}
-
-func (p *Plan) carryOut(i int, s step) error {
-	if p.trial != nil {
-		if err := p.trial(i); err != nil {
-			return err
-		}
-	}
-	return s.do()
 }
 
 // rollBack undoes steps, last first. It continues after an error.

@@ -1,18 +1,15 @@
 package mptcp
 
+import "path/filepath"
+
 // FailBefore makes Apply fail before step n, counted from 0.
 func (p *Plan) FailBefore(n int, err error) {
-	p.trial = func(i int) error {
-		if i == n {
-			return err
-		}
-		return nil
-	}
+	p.steps[n].do = func() error { return err }
 }
 
 // ApplyAndDie is Apply in a process that is killed after n steps.
 func (p *Plan) ApplyAndDie(n int) error {
-	f, err := openState(p.ns, dirOf(p.file), true)
+	f, err := openState(p.ns, filepath.Dir(p.file.path), true)
 	if err != nil {
 		return err
 	}
@@ -20,8 +17,8 @@ func (p *Plan) ApplyAndDie(n int) error {
 	if err := f.write(p.during); err != nil {
 		return err
 	}
-	for i, s := range p.steps[:n] {
-		if err := p.carryOut(i, s); err != nil {
+	for _, s := range p.steps[:n] {
+		if err := s.do(); err != nil {
 			return err
 		}
 	}

@@ -27,7 +27,6 @@ type Plan struct {
 	after  *State // its final content; nil if the file is removed
 	ns     *netns.NS
 	handle *netlink.Handle
-	trial  func(n int) error // for tests: called before each step
 }
 
 // step is a change with its inverse.
@@ -61,7 +60,7 @@ func newPlan(cfg Config) (p *Plan, err error) {
 	p = &Plan{ns: cfg.NS}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, p.Close())
+			p.Close()
 		}
 	}()
 	if p.handle, err = link.Handle(cfg.NS); err != nil {
@@ -77,11 +76,10 @@ func newPlan(cfg Config) (p *Plan, err error) {
 }
 
 // Close releases the namespace. It does not undo Apply.
-func (p *Plan) Close() error {
+func (p *Plan) Close() {
 	if p.handle != nil {
 		p.handle.Close()
 	}
-	return nil
 }
 
 // compare computes the steps from the actual to the wanted state.

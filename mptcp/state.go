@@ -113,6 +113,3 @@ func ReadState(ns *netns.NS, dir string) (*State, error) {
 	}
 	return f.read()
 }
-
-// dirOf returns the directory of a file.
-func dirOf(f *file) string { return filepath.Dir(f.path) }

@@ -5,10 +5,8 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync/atomic"
 
 	"golang.org/x/sys/unix"
@@ -53,25 +51,6 @@ func Open(path string) (*NS, error) { return open(path, path) }
 
 // OpenAs is Open with a label for messages, for paths that mean nothing to a user.
 func OpenAs(path, label string) (*NS, error) { return open(path, label) }
-
-// Find resolves a reference typed by a user: a process id, a name under /run/netns (as
-// made by `ip netns`), or a path. The error wraps ErrNotFound if nothing has that name.
-func Find(ref string) (*NS, error) {
-	if pid, err := strconv.Atoi(ref); err == nil {
-		return found(OfPID(pid))
-	}
-	if strings.ContainsRune(ref, '/') {
-		return found(Open(ref))
-	}
-	return found(open(filepath.Join("/run/netns", ref), ref))
-}
-
-func found(ns *NS, err error) (*NS, error) {
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("%w: %v", ErrNotFound, err)
-	}
-	return ns, err
-}
 
 // threadNS is the namespace of the calling thread. /proc/self would be the main thread's.
 const threadNS = "/proc/thread-self/ns/net"

@@ -6,7 +6,6 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"testing"
 
 	"cleat/lab"
@@ -123,8 +122,8 @@ func TestOpenTouchesNothingElse(t *testing.T) {
 	}
 }
 
-// TestFind resolves references as a user types them.
-func TestFind(t *testing.T) {
+// TestOpen opens a namespace by its paths, and that of a process.
+func TestOpen(t *testing.T) {
 	ns := fresh(t)
 	pin := filepath.Join(t.TempDir(), "pinned")
 	if err := ns.Pin(pin); err != nil {
@@ -139,7 +138,7 @@ func TestFind(t *testing.T) {
 		}
 	}()
 	for _, ref := range []string{pin, ns.Path()} {
-		got, err := netns.Find(ref)
+		got, err := netns.Open(ref)
 		if err != nil {
 			t.Errorf("%s: %v", ref, err)
 			continue
@@ -149,26 +148,28 @@ func TestFind(t *testing.T) {
 		}
 		got.Close()
 	}
-	own, err := netns.Find(strconv.Itoa(os.Getpid()))
+	own, err := netns.OfPID(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	own.Close()
 }
 
-func TestFindNothing(t *testing.T) {
+func TestOpenNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for name, ref := range map[string]string{
-		"no such process": "4194305", // above the largest pid_max, 2^22
-		"no such name":    "nobody-has-this-name",
-		"no such path":    "/nonexistent/net",
-		"another file":    file,
-		"another kind":    "/proc/self/ns/mnt",
+	for name, tt := range map[string]struct {
+		path string
+		want error
+	}{
+		"no such process": {"/proc/4194305/ns/net", os.ErrNotExist}, // above the largest pid_max, 2^22
+		"no such path":    {"/nonexistent/net", os.ErrNotExist},
+		"another file":    {file, netns.ErrNotFound},
+		"another kind":    {"/proc/self/ns/mnt", netns.ErrNotFound},
 	} {
-		if ns, err := netns.Find(ref); !errors.Is(err, netns.ErrNotFound) {
+		if ns, err := netns.Open(tt.path); !errors.Is(err, tt.want) {
 			t.Errorf("%s: %v, %v", name, ns, err)
 		}
 	}

@@ -180,14 +180,15 @@ func serve(strict bool) error {
 	if err != nil {
 		return err
 	}
-	s, err := newSupervisor(notifications, strict)
+	home, err := namespaceAt("/proc/thread-self/ns/net")
 	if err != nil {
-		return err
+		return fmt.Errorf("look at own network namespace: %w", err)
 	}
 	if err := ready(); err != nil {
 		return err
 	}
 	unix.Close(socketFD)
+	s := &supervisor{notifications: notifications, strict: strict, home: home, root: os.Geteuid() == 0}
 	return s.run()
 }
 

@@ -37,14 +37,6 @@ func namespaceAt(path string) (namespace, error) {
 	return namespace{st.Dev, st.Ino}, nil
 }
 
-func newSupervisor(notifications int, strict bool) (*supervisor, error) {
-	home, err := namespaceAt("/proc/thread-self/ns/net")
-	if err != nil {
-		return nil, fmt.Errorf("look at own network namespace: %w", err)
-	}
-	return &supervisor{notifications: notifications, strict: strict, home: home, root: os.Geteuid() == 0}, nil
-}
-
 // run answers notifications until no process has the filter.
 func (s *supervisor) run() error {
 	runtime.LockOSThread()

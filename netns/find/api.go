@@ -268,17 +268,7 @@ func (c conversation) list(ctx context.Context, begin string) ([]*candidate, err
 		})
 	}
 	running.Wait()
-	return found, firstOf(errs)
-}
-
-// firstOf returns the first error. A failing engine fails the same way each time.
-func firstOf(errs []error) error {
-	for _, err := range errs {
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return found, cmp.Or(errs...) // a failing engine fails the same way each time
 }
 
 // candidate returns a container as described by the engine.

@@ -17,6 +17,7 @@ func (a apptainer) search(context.Context, string) ([]*candidate, error) {
 	if err != nil {
 		return nil, err
 	}
+	never := func(int) bool { return false } // the containers always have a PID namespace
 	var all []*candidate
 	for _, s := range starters {
 		name, found := instanceName(s.args[0])
@@ -34,9 +35,6 @@ func (a apptainer) search(context.Context, string) ([]*candidate, error) {
 	}
 	return all, nil
 }
-
-// never is for containers that always have a PID namespace.
-func never(int) bool { return false }
 
 // instanceName parses a starter's title: "Apptainer instance: USER [NAME]".
 func instanceName(title string) (string, bool) {

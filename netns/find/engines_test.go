@@ -354,15 +354,15 @@ func TestContainerd(t *testing.T) {
 	if got == nil {
 		return
 	}
-	handle, err := got.Handle()
+	handle, err := unix.PidfdOpen(got.PID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer handle.Close()
+	defer unix.Close(handle)
 	if err := unix.Kill(got.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(handle.Fd()), Events: unix.POLLIN}}, 10_000); n != 1 {
+	if n, err := unix.Poll([]unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}, 10_000); n != 1 {
 		t.Errorf("it does not end: %v", err)
 	}
 	idle(t, got.Ref(), "ctr --namespace "+group+" tasks start --detach web\nrunning under that name: containerd:"+group+"2/its-web")

@@ -16,7 +16,6 @@ import (
 // NotFound means that nothing has the given name. It matches netns.ErrNotFound.
 type NotFound struct {
 	Word    string
-	Asked   []string   // engines that were asked
 	Unasked []*Unasked // engines that could not be asked
 	Cause   error      // why a file is not a namespace; or nil
 
@@ -106,7 +105,7 @@ func (e *NotFound) Hint() string {
 	}
 	for _, u := range e.Unasked {
 		if (e.engine == "" || e.engine == u.Engine) && u != e.denied() {
-			lines = append(lines, fmt.Sprintf("not asked: %s", describe(u.Engine, u.Err)))
+			lines = append(lines, fmt.Sprintf("not asked: %s: %v", u.Engine, u.Err))
 		}
 	}
 	if e.denied() != nil {

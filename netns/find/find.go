@@ -340,7 +340,7 @@ func (m *machine) notFound(ctx context.Context, word string, r reference, unaske
 	if err != nil {
 		return err
 	}
-	e := &NotFound{Word: word, engine: r.engine, name: r.name, Asked: s.asked, Unasked: s.unasked}
+	e := &NotFound{Word: word, engine: r.engine, name: r.name, Unasked: s.unasked}
 	for _, u := range unasked {
 		if !slices.ContainsFunc(e.Unasked, func(o *Unasked) bool { return o.Engine == u.Engine }) {
 			e.Unasked = append(e.Unasked, u)
@@ -353,6 +353,3 @@ func (m *machine) notFound(ctx context.Context, word string, r reference, unaske
 	}
 	return e
 }
-
-// describe returns text such as "docker: no answer within 2s".
-func describe(engine string, err error) string { return fmt.Sprintf("%s: %v", engine, err) }

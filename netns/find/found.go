@@ -154,27 +154,3 @@ func (f *Found) Alive() error {
 	}
 	return err
 }
-
-// Handle opens a descriptor of the process (pidfd_open(2), Linux 5.3). It becomes
-// readable when the process ends. The caller closes it.
-func (f *Found) Handle() (*os.File, error) {
-	if f.path != "" {
-		return nil, fmt.Errorf("watch %s: it has no process", f)
-	}
-	fd, err := unix.PidfdOpen(f.PID, unix.PIDFD_NONBLOCK)
-	if errors.Is(err, unix.EINVAL) { // before Linux 5.10
-		fd, err = unix.PidfdOpen(f.PID, 0)
-	}
-	if errors.Is(err, unix.ESRCH) {
-		err = ErrGone
-	}
-	if err != nil {
-		return nil, fmt.Errorf("watch process %d of %s: %w", f.PID, f, err)
-	}
-	handle := os.NewFile(uintptr(fd), f.label())
-	if err := f.Alive(); err != nil { // otherwise it may be the handle of another process
-		handle.Close()
-		return nil, err
-	}
-	return handle, nil
-}

@@ -144,13 +144,13 @@ func TestNS(t *testing.T) {
 	if inode, err := ns.ID(); err != nil || inode != got.Net || got.Host || got.Owner != os.Getuid() {
 		t.Errorf("it is in %d, %v; found %+v", inode, err, got)
 	}
-	handle, err := got.Handle()
+	handle, err := unix.PidfdOpen(got.PID, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer handle.Close()
+	defer unix.Close(handle)
 	ended := func(timeout int) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(handle.Fd()), Events: unix.POLLIN}}, timeout)
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(handle), Events: unix.POLLIN}}, timeout)
 		return n == 1 && err == nil
 	}
 	if ended(0) {
@@ -167,9 +167,6 @@ func TestNS(t *testing.T) {
 		}
 		if ns, err := f.NS(); !errors.Is(err, ErrGone) {
 			t.Errorf("%s: %v, %v", what, ns, err)
-		}
-		if h, err := f.Handle(); !errors.Is(err, ErrGone) {
-			t.Errorf("%s: %v, %v", what, h, err)
 		}
 	}
 	var missing *NotFound
