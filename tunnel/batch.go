@@ -230,13 +230,7 @@ func (b *batch) commit(t *Tunnel, sp *sched.Path, now time.Duration) {
 	}
 }
 
-// commitCopy is commit for a copy. Nothing of it is kept, because other paths carry it
-// too.
-func (b *batch) commitCopy(t *Tunnel, sp *sched.Path, now time.Duration) {
-	b.record(t, sp, now)
-	b.kept = false
-}
-
+// record is the part of commit that packets need that are not kept.
 func (b *batch) record(t *Tunnel, sp *sched.Path, now time.Duration) {
 	b.finishMessage()
 	sp.Sent(now, b.packets, b.bytes+b.path.outerBytes()*b.packets)

@@ -26,57 +26,45 @@ func (t *Tunnel) AddPath(cfg PathConfig) error {
 
 // RemovePath removes a path. What it has not delivered is sent again on others.
 func (t *Tunnel) RemovePath(name string) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p, err := t.findPath(name)
-	if err != nil {
-		return err
-	}
-	t.sendLeave(p)
-	t.takeDown(p)
-	t.paths[p.id] = nil
-	t.sender.Remove(p.id)
-	t.wakeThreads()
-	return nil
+	return t.withPath(name, func(p *path) error {
+		t.sendLeave(p)
+		t.takeDown(p)
+		t.paths[p.id] = nil
+		t.sender.Remove(p.id)
+		t.wakeThreads()
+		return nil
+	})
 }
 
 // SetPath enables or disables a path. It reopens the path's socket, because the device or
 // address may have changed. What the path has not delivered is sent again on others.
 func (t *Tunnel) SetPath(name string, up bool) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p, err := t.findPath(name)
-	if err != nil {
-		return err
-	}
-	if up && t.ended {
-		return fmt.Errorf("path %q: %w", name, ErrEnded)
-	}
-	p.Down = !up
-	if !up {
-		t.sendLeave(p)
-	}
-	t.takeDown(p)
-	if up {
-		t.sender.SetUp(p.id, true)
-		t.openPath(p)
-	}
-	t.wakeThreads()
-	return nil
+	return t.withPath(name, func(p *path) error {
+		if up && t.ended {
+			return fmt.Errorf("path %q: %w", name, ErrEnded)
+		}
+		p.Down = !up
+		if !up {
+			t.sendLeave(p)
+		}
+		t.takeDown(p)
+		if up {
+			t.sender.SetUp(p.id, true)
+			t.openPath(p)
+		}
+		t.wakeThreads()
+		return nil
+	})
 }
 
 // TunePath changes a path's weight and its highest rate in bit/s without disturbing its
 // packets.
 func (t *Tunnel) TunePath(name string, weight int, limit int64) error {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	p, err := t.findPath(name)
-	if err != nil {
-		return err
-	}
-	p.Weight, p.MaxRate = weight, limit
-	t.sender.Tune(p.id, weight, limit)
-	return nil
+	return t.withPath(name, func(p *path) error {
+		p.Weight, p.MaxRate = weight, limit
+		t.sender.Tune(p.id, weight, limit)
+		return nil
+	})
 }
 
 // SetMode changes Config.Mode and Copies.
@@ -107,14 +95,16 @@ func (t *Tunnel) InnerMTU() int {
 	return 0
 }
 
-// findPath finds a path by name. It is called with mu held.
-func (t *Tunnel) findPath(name string) (*path, error) {
+// withPath calls f with a path, with mu held.
+func (t *Tunnel) withPath(name string, f func(*path) error) error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
 	for _, p := range t.paths {
 		if p != nil && p.Name == name {
-			return p, nil
+			return f(p)
 		}
 	}
-	return nil, fmt.Errorf("path %q: %w", name, ErrNoPath)
+	return fmt.Errorf("path %q: %w", name, ErrNoPath)
 }
 
 // takeDown takes a path out of use and closes its socket. It is called with mu held.

@@ -31,16 +31,13 @@ func (t *Tunnel) formInUse() Form {
 	return t.cfg.Form
 }
 
-// compatAllowed reports whether the compat form may be used.
-func (t *Tunnel) compatAllowed() bool { return t.cfg.Key == nil && t.cfg.Form != Native }
-
 // fallBack switches to the compat form if no peer has ever answered natively. After a
 // native answer the form never changes: an attacker who can silence the peer for a while
 // must not be able to have packets accepted that are easier to forge. It is called with
 // mu held.
 func (t *Tunnel) fallBack(now time.Duration) {
 	s := &t.session
-	if s.compat || t.peerIsNative || !t.compatAllowed() || t.cfg.Form != Compat && now < compatAfter {
+	if s.compat || t.peerIsNative || t.cfg.Key != nil || t.cfg.Form == Native || t.cfg.Form != Compat && now < compatAfter {
 		return
 	}
 	s.up, s.compat, t.sender.Blind = true, true, true

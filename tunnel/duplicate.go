@@ -35,7 +35,8 @@ func (o *outbound) prepareCopy(now time.Duration) bool {
 		for pc.n > 0 && o.batch.addResend(t, &pc, &room) {
 		}
 	}
-	o.batch.commitCopy(t, t.sender.Path(id), now)
+	o.batch.record(t, t.sender.Path(id), now)
+	o.batch.kept = false // other paths carry it too
 	t.paths[id].carriedData, t.paths[id].lastDataAt, o.sentAt = true, now, now
 	o.dropClosedCopies()
 	return true

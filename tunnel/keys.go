@@ -112,7 +112,7 @@ func (k *keys) open(s *wire.Shim, b []byte) ([]byte, bool) {
 	}
 	k.openedBlocks += secure.Blocks(len(b))
 	if *w == nil { // the path's first authentic packet
-		*w, _ = secure.NewWindow(secure.DefaultWindow) // can't fail: the size is allowed
+		*w = secure.NewWindow()
 	}
 	return b[:wire.ClearBytes+len(body)], (*w).Mark(counter)
 }

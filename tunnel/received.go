@@ -157,12 +157,9 @@ func (in *inbound) recordHole(now time.Duration, r *receivedPath, s *wire.Shim, 
 	if s.Kind == wire.Resend { // a resent packet has an old number: the lost ones may have any number above the path's last
 		to = r.lastSeq + 1<<15
 	}
-	in.buf.Hole(int(s.Path), r.lastSeq+1, to, now+in.t.repairTime())
-}
-
-// repairTime returns how long the peer may take to resend what a path has lost.
-func (t *Tunnel) repairTime() time.Duration {
-	return min(2*time.Duration(t.maxRTT.Load())+4*reportEvery, 150*time.Millisecond)
+	// how long the peer may take to resend
+	repairTime := min(2*time.Duration(in.t.maxRTT.Load())+4*reportEvery, 150*time.Millisecond)
+	in.buf.Hole(int(s.Path), r.lastSeq+1, to, now+repairTime)
 }
 
 // sendDueReports sends reports that are due.
@@ -308,7 +305,9 @@ func (in *inbound) handleControl(now time.Duration, p *path, s *wire.Shim, b []b
 		t.session.heardAt = now
 		t.checkPaths(now)
 	}
-	t.wakeForResends()
+	if t.resends.len() > 0 {
+		wake(t.wakeOut)
+	}
 }
 
 // controlPacket is the state of processing a control packet.

@@ -20,8 +20,6 @@ type resendBudget struct{ halves int }
 // interrupted for a moment.
 const maxResendBurst = 1 << 14
 
-func newRepairs() resendBudget { return resendBudget{2 * maxResendBurst} }
-
 func (r *resendBudget) earn(packets int) { r.halves = min(r.halves+packets, 2*maxResendBurst) }
 
 // spend takes up to n packets off the budget and returns how many.
@@ -100,13 +98,5 @@ func (t *Tunnel) resendUnacked(died uint64) {
 			}
 			t.dropOldest(p)
 		}
-	}
-}
-
-// wakeForResends wakes the outbound thread if there is something to send again. It is
-// called with mu held.
-func (t *Tunnel) wakeForResends() {
-	if t.resends.len() > 0 {
-		wake(t.wakeOut)
 	}
 }

@@ -115,7 +115,7 @@ func New(cfg Config) (*Tunnel, error) {
 		}
 	}
 	t.sender.Mode, t.sender.MaxInFlightBytes = cfg.Mode, minSocketCapacity
-	t.resendBudget = newRepairs()
+	t.resendBudget.halves = 2 * maxResendBurst
 	t.queue.Store(int64(cfg.Queue))
 	t.SetOrder(cfg.Hold, cfg.TCPUnordered, cfg.UDPUnordered)
 	t.SetSources(cfg.Sources)

@@ -203,15 +203,19 @@ func (a *archive) downloadAll(ctx context.Context, pkgs []string) ([]string, err
 	return filepath.Glob(filepath.Join(a.dir, "cache", "archives", "*.deb"))
 }
 
-// unpack unpacks package files over each other into root.
-func unpack(ctx context.Context, debs []string, root string) error {
+// unpack unpacks package files over each other into a new directory in scraps.
+func unpack(ctx context.Context, debs []string, scraps string) (tree string, err error) {
 	if len(debs) == 0 {
-		return errors.New("unpack packages: none were downloaded")
+		return "", errors.New("unpack packages: none were downloaded")
+	}
+	tree = filepath.Join(scraps, "tree")
+	if err := os.Mkdir(tree, 0o755); err != nil {
+		return "", err
 	}
 	for _, deb := range debs {
-		if _, err := run(ctx, root, "dpkg-deb", "-x", deb, root); err != nil {
-			return fmt.Errorf("unpack %s: %w", filepath.Base(deb), err)
+		if _, err := run(ctx, tree, "dpkg-deb", "-x", deb, tree); err != nil {
+			return "", fmt.Errorf("unpack %s: %w", filepath.Base(deb), err)
 		}
 	}
-	return nil
+	return tree, nil
 }

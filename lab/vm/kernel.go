@@ -97,11 +97,8 @@ func fillKernel(ctx context.Context, suite, dir, scraps string) error {
 	if err != nil {
 		return err
 	}
-	tree := filepath.Join(scraps, "tree")
-	if err := os.Mkdir(tree, 0o755); err != nil {
-		return err
-	}
-	if err := unpack(ctx, debs, tree); err != nil {
+	tree, err := unpack(ctx, debs, scraps)
+	if err != nil {
 		return err
 	}
 	return installKernel(ctx, tree, dir)

@@ -58,11 +58,8 @@ func FetchUserland(ctx context.Context, cache string) (string, error) {
 		if err != nil {
 			return err
 		}
-		tree := filepath.Join(scraps, "tree")
-		if err := os.Mkdir(tree, 0o755); err != nil {
-			return err
-		}
-		if err := unpack(ctx, debs, tree); err != nil {
+		tree, err := unpack(ctx, debs, scraps)
+		if err != nil {
 			return err
 		}
 		return installUserland(tree, dir)

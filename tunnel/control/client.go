@@ -2,6 +2,7 @@ package control
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -105,12 +106,7 @@ func controllable() ([]localsock.Socket, error) {
 	}
 	// Anybody can create a socket of any name. Ignore those that no tunnel can have.
 	all = slices.DeleteFunc(all, func(s localsock.Socket) bool { return !s.Ours() || !spec.ValidName(s.Name) })
-	slices.SortFunc(all, func(a, b localsock.Socket) int {
-		if a.Name != b.Name {
-			return strings.Compare(a.Name, b.Name)
-		}
-		return a.UID - b.UID
-	})
+	slices.SortFunc(all, func(a, b localsock.Socket) int { return cmp.Or(strings.Compare(a.Name, b.Name), a.UID-b.UID) })
 	return all, nil
 }
 

@@ -182,13 +182,13 @@ func (p *Path) countProof(now time.Duration, r Report) {
 	}
 }
 
-// SetUp sets whether the administrator and the link allow the path to be used. It reports
-// whether that is a change. A path that goes down has nothing in flight any more. A path
-// that comes up counts as dead until probes have come through, unless the Sender is Blind.
-func (s *Sender) SetUp(id int, up bool) bool {
+// SetUp sets whether the administrator and the link allow the path to be used. A path that
+// goes down has nothing in flight any more. A path that comes up counts as dead until probes
+// have come through, unless the Sender is Blind.
+func (s *Sender) SetUp(id int, up bool) {
 	p := s.byID[id]
 	if p == nil || p.health.up == up {
-		return false
+		return
 	}
 	h := &p.health
 	h.up = up
@@ -199,7 +199,6 @@ func (s *Sender) SetUp(id int, up bool) bool {
 		p.markDead(true)
 		h.withdrawn = true
 	}
-	return true
 }
 
 // Kill takes a path out of use because the kernel refuses to send on it. It reports whether

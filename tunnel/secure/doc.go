@@ -64,12 +64,11 @@
 //
 // # Limits
 //
-// Go moves and copies memory as it likes. Erased are: a PrivateKey (Erase), the ephemeral
-// keys, and the bytes that session keys are made from. Not erased, until the collector
-// reuses the memory: copies that crypto/ecdh makes, the chaining key and cipher states of
-// the handshake, the expanded keys within a session's ciphers, and text that keys were
-// parsed from. Drop every reference to an old session; there is nothing more to do for
-// it.
+// Go moves and copies memory as it likes. Erased are the ephemeral keys and the bytes that
+// session keys are made from. Not erased, until the collector reuses the memory: private
+// keys, copies that crypto/ecdh makes, the chaining key and cipher states of the handshake,
+// the expanded keys within a session's ciphers, and text that keys were parsed from. Drop
+// every reference to an old session; there is nothing more to do for it.
 //
 // A quantum computer of sufficient size breaks Curve25519, and with it everything
 // recorded before. Lengths, times, spaces and counters are not encrypted.

@@ -30,11 +30,7 @@ func Example() {
 		return
 	}
 
-	window, err := secure.NewWindow(secure.DefaultWindow)
-	if err != nil {
-		fmt.Println(err)
-		return
-	}
+	window := secure.NewWindow()
 	nonce := secure.Nonce{Space: 1, Counter: 0}
 	sealed := ours.Seal(nil, []byte("header"), []byte("packet"), nonce)
 	plain, err := theirs.Open(nil, []byte("header"), sealed, nonce)

@@ -194,7 +194,7 @@ func (e side) answer(state *noise.HandshakeState, picked Cipher, theirs []byte, 
 // check checks the keys before any message is processed.
 func (e side) check() error {
 	switch {
-	case !e.private.valid():
+	case e.private.s == nil:
 		return fmt.Errorf("private key: %w", ErrKey)
 	case e.private.Public() == e.peer:
 		return ErrSameKey

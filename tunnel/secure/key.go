@@ -49,8 +49,8 @@ func ParsePublicKey(text string) (PublicKey, error) {
 // String returns the key in base64, as WireGuard writes it.
 func (k PublicKey) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
-// PrivateKey is a Curve25519 private key. Its zero value is not a key. Copies share one
-// secret, which Erase overwrites. It never prints itself: see Text.
+// PrivateKey is a Curve25519 private key. Its zero value is not a key. It never prints
+// itself: see Text.
 type PrivateKey struct {
 	s *secret
 }
@@ -117,24 +117,11 @@ func (k PrivateKey) Text() string {
 	return base64.StdEncoding.EncodeToString(k.s.key[:])
 }
 
-// Erase overwrites the key in all copies, which are then not keys any more; a Handshake
-// begun with it can't be finished. It must not be called concurrently with any other use
-// of the key.
-func (k PrivateKey) Erase() {
-	if k.s != nil {
-		clear(k.s.key[:])
-		k.s.public = PublicKey{}
-	}
-}
-
 // String always returns "(private)".
 func (PrivateKey) String() string { return "(private)" }
 
 // Format writes "(private)" for every verb.
 func (k PrivateKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.String()) }
-
-// valid reports whether k is a key that has not been erased.
-func (k PrivateKey) valid() bool { return k.Public() != PublicKey{} }
 
 // Initiates reports whether the side with the key mine initiates the handshake: the one
 // whose key's bytes sort first. It is false for two equal keys, which make no session.

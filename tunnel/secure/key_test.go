@@ -151,23 +151,6 @@ func TestPrivateKeyIsSilent(t *testing.T) {
 	silent("JSON", string(marshalled))
 }
 
-func TestErase(t *testing.T) {
-	mine, peer := keysFrom(t, 1)
-	public, backing := mine.Public(), mine.s.key
-	twin := mine
-	mine.Erase()
-	if *backing != [KeyBytes]byte{} {
-		t.Error("the bytes are not erased")
-	}
-	if twin.Public() == public {
-		t.Error("a copy is still a key")
-	}
-	if _, _, err := NewHandshake(twin, peer.Public(), nil); !errors.Is(err, ErrKey) {
-		t.Errorf("handshake with an erased key: %v", err)
-	}
-	PrivateKey{}.Erase()
-}
-
 func TestZeroPrivateKey(t *testing.T) {
 	var none PrivateKey
 	if none.Public() != (PublicKey{}) || none.Text() != "" {

@@ -1,33 +1,18 @@
 package secure
 
-import (
-	"fmt"
-	"math/bits"
-)
-
-// Sizes of a Window, in counters.
-const (
-	// DefaultWindow is wider than the reordering in a tunnel: 32,768 packets are 370 ms
-	// of 1,400-byte packets at 1 Gbit/s. It takes 4 KiB per space.
-	DefaultWindow = 1 << 15
-	minWindow     = 64      // one word
-	maxWindow     = 1 << 24 // 2 MiB
-)
+// windowCounters is the size of a Window. It is wider than the reordering in a tunnel:
+// 32,768 packets are 370 ms of 1,400-byte packets at 1 Gbit/s. It takes 4 KiB per space.
+const windowCounters = 1 << 15
 
 // Window remembers which of the newest counters have been seen, for one session and
 // space. It is not safe for concurrent use.
 type Window struct {
-	words   []uint64 // ring: counter c is bit c%64 of word c/64%len(words)
+	words   []uint64 // ring of a power of two: counter c is bit c%64 of word c/64%len(words)
 	highest uint64
 }
 
-// NewWindow returns an empty window for size counters, a power of two from 64 to 2^24.
-func NewWindow(size int) (*Window, error) {
-	if size < minWindow || size > maxWindow || bits.OnesCount(uint(size)) != 1 {
-		return nil, fmt.Errorf("create replay window: size %d is not a power of two from %d to %d", size, minWindow, maxWindow)
-	}
-	return &Window{words: make([]uint64, size/64)}, nil
-}
+// NewWindow returns an empty window for 32,768 counters.
+func NewWindow() *Window { return &Window{words: make([]uint64, windowCounters/64)} }
 
 // IsNew reports whether Mark would return true. It changes nothing, and saves opening a
 // packet that would be refused.
