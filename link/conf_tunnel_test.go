@@ -323,20 +323,12 @@ func ipipSuite() suite {
 		return s
 	}
 	return suite{
-		kind: "ipip",
-		valid: []link.Spec{
-			link.IPIPSpec{Attrs: withoutMAC(probe), Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9"), Parent: "parent",
-				TTL: 9, TOS: 8, PMTUDisc: link.On, Mark: 77},
-			link.IPIPSpec{Attrs: withoutMAC(probe), Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9"), TOS: 1, PMTUDisc: link.Off},
-		},
+		kind:  "ipip",
+		valid: []link.Spec{link.IPIPSpec{Attrs: withoutMAC(probe), Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9")}},
 		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.IPIPSpec{Attrs: a, Remote: mustAddr("198.51.100.9")} }),
 			invalidSpec{"mac", on(func(s *link.IPIPSpec) { s.MAC = probe.MAC })},
 			invalidSpec{"local", on(func(s *link.IPIPSpec) { s.Local = mustAddr("2001:db8::1") })},
 			invalidSpec{"remote", on(func(s *link.IPIPSpec) { s.Remote = mustAddr("239.1.1.1") })},
-			invalidSpec{"parent", on(func(s *link.IPIPSpec) { s.Parent = "nobody" })},
-			invalidSpec{"ttl", on(func(s *link.IPIPSpec) { s.TTL = 256 })},
-			invalidSpec{"tos", on(func(s *link.IPIPSpec) { s.TOS = -1 })},
-			invalidSpec{"pmtudisc", on(func(s *link.IPIPSpec) { s.TTL, s.PMTUDisc = 9, link.Off })},
 		),
 		scenarios: []scenario{{"point-to-point", func(t *testing.T) {
 			u := newHostPair(t)
@@ -362,86 +354,30 @@ func tunnelConflict(t *testing.T, u *hostPair, spec func(name string) link.Spec)
 }
 
 func greSuite() suite {
-	s := newGRESuite(false)
-	s.scenarios = append(s.scenarios, scenario{"conflict", func(t *testing.T) {
-		u := newHostPair(t)
-		tunnelConflict(t, u, func(name string) link.Spec {
-			return link.GRESpec{Attrs: attrs(name), Local: u.addrA, Remote: u.addrB, InKey: 1, OutKey: 1}
-		})
-	}})
-	return s
-}
-
-func gretapSuite() suite { return newGRESuite(true) }
-
-func newGRESuite(tap bool) suite {
-	base := link.GRESpec{Attrs: attrs("probe"), Tap: tap, Remote: mustAddr("198.51.100.9")}
 	on := func(change func(*link.GRESpec)) link.Spec {
-		s := base
+		s := link.GRESpec{Attrs: attrs("probe"), Remote: mustAddr("198.51.100.9")}
 		change(&s)
 		return s
 	}
-	first := link.GRESpec{Attrs: probe, Tap: tap, Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9"), Parent: "parent",
-		InKey: 1<<32 - 1, OutKey: 1<<32 - 1, Checksum: true, Sequence: true, TTL: 9, TOS: 8, PMTUDisc: link.On, Mark: 77}
-	second := link.GRESpec{Attrs: probe, Tap: tap, Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9"),
-		InKey: 7, OutKey: 8, TOS: 1, PMTUDisc: link.Off, IgnoreDF: true}
-	s := suite{
-		kind:  base.Kind(),
-		valid: []link.Spec{first, second},
-		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec {
-			s := base
-			s.Attrs = a
-			return s
-		}),
+	return suite{
+		kind:  "gre",
+		valid: []link.Spec{link.GRESpec{Attrs: withoutMAC(probe), Local: mustAddr("198.51.100.1"), Remote: mustAddr("198.51.100.9")}},
+		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.GRESpec{Attrs: a, Remote: mustAddr("198.51.100.9")} }),
+			invalidSpec{"mac", on(func(s *link.GRESpec) { s.MAC = probe.MAC })},
 			invalidSpec{"local", on(func(s *link.GRESpec) { s.Local = mustAddr("2001:db8::1") })},
 			invalidSpec{"local", on(func(s *link.GRESpec) { s.Remote = mustAddr("239.1.1.1") })},
 			invalidSpec{"remote", on(func(s *link.GRESpec) { s.Remote = mustAddr("0.0.0.0") })},
-			invalidSpec{"parent", on(func(s *link.GRESpec) { s.Parent = "nobody" })},
-			invalidSpec{"ikey", on(func(s *link.GRESpec) { s.InKey = 1 << 32 })},
-			invalidSpec{"okey", on(func(s *link.GRESpec) { s.OutKey = -1 })},
-			invalidSpec{"ttl", on(func(s *link.GRESpec) { s.TTL = 256 })},
-			invalidSpec{"pmtudisc", on(func(s *link.GRESpec) { s.TTL, s.PMTUDisc = 9, link.Off })},
-			invalidSpec{"ignore_df", on(func(s *link.GRESpec) { s.IgnoreDF = true })},
 		),
-		scenarios: []scenario{
-			{"plain", func(t *testing.T) { grePasses(t, link.GRESpec{Tap: tap}) }},
-			{"all-bits", func(t *testing.T) {
-				grePasses(t, link.GRESpec{Tap: tap, InKey: 7, OutKey: 7, Checksum: true, Sequence: true})
-			}},
-			{"other-key", func(t *testing.T) { greIsolated(t, tap) }},
-		},
+		scenarios: []scenario{{"plain", func(t *testing.T) {
+			u := newHostPair(t)
+			checkReachableEnds(t)(u.createPair(t,
+				link.GRESpec{Attrs: attrs("eth0"), Local: u.addrA, Remote: u.addrB},
+				link.GRESpec{Attrs: attrs("eth0"), Local: u.addrB, Remote: u.addrA}))
+		}}, {"conflict", func(t *testing.T) {
+			u := newHostPair(t)
+			tunnelConflict(t, u, func(name string) link.Spec {
+				return link.GRESpec{Attrs: attrs(name), Local: u.addrA, Remote: u.addrB}
+			})
+		}}},
 	}
-	if !tap {
-		for i, spec := range s.valid {
-			g := spec.(link.GRESpec)
-			g.MAC = link.MAC{}
-			s.valid[i] = g
-		}
-		s.invalid = append(s.invalid, invalidSpec{"mac", on(func(s *link.GRESpec) { s.MAC = probe.MAC })})
-	}
-	return s
-}
-
-// newGREPair creates the two ends of a tunnel from the same spec.
-func newGREPair(t *testing.T, u *hostPair, spec link.GRESpec) (*endpoint, *endpoint) {
-	t.Helper()
-	a, b := spec, spec
-	a.Attrs, a.Local, a.Remote = attrs("eth0"), u.addrA, u.addrB
-	b.Attrs, b.Local, b.Remote = attrs("eth0"), u.addrB, u.addrA
-	return u.createPair(t, a, b)
-}
-
-func grePasses(t *testing.T, spec link.GRESpec) {
-	checkReachableEnds(t)(newGREPair(t, newHostPair(t), spec))
-}
-
-func greIsolated(t *testing.T, tap bool) {
-	u := newHostPair(t)
-	control, to := newGREPair(t, u, link.GRESpec{Tap: tap, InKey: 7, OutKey: 7})
-	spec := link.GRESpec{Attrs: attrs("eth0"), Tap: tap, Local: u.addrA, Remote: u.addrB, InKey: 8, OutKey: 8}
-	other := newEndpoint(t, create(t, u.a, spec, newNS(t, "c3")), "192.0.2.3/24")
-	if tap {
-		must(t, other.link.AddNeighbor(to.addr, mac(t, to.link)))
-	}
-	checkIsolated(t, other, to, control)
 }

@@ -60,7 +60,7 @@ func suites() []suite {
 	return []suite{
 		vethSuite(), bridgeSuite(), bridgeVLANSuite(), macvlanSuite(), ipvlanSuite(), vlanSuite(),
 		vxlanSuite(), geneveSuite(), ovsSuite(), ovsPortSuite(), netkitSuite(), wireGuardSuite(),
-		ipipSuite(), greSuite(), gretapSuite(), ifbSuite(), dummySuite(), tunSuite(),
+		ipipSuite(), greSuite(), ifbSuite(), dummySuite(), tunSuite(),
 	}
 }
 

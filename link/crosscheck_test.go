@@ -12,7 +12,6 @@ import (
 	"cleat/link"
 
 	"github.com/vishvananda/netlink"
-	"github.com/vishvananda/netlink/nl"
 )
 
 // crossCheck compares the requested parameters with what other programs read from the
@@ -120,14 +119,9 @@ func libraryView(l netlink.Link) map[string]string {
 	case *netlink.Iptun:
 		ip("local", v.Local)
 		ip("remote", v.Remote)
-		add("ttl", v.Ttl)
-		add("tos", v.Tos)
-		onOff("pmtudisc", v.PMtuDisc != 0)
 	case *netlink.Gretun:
-		greView(add, ip, onOff, v.Local, v.Remote, v.Ttl, v.Tos, v.PMtuDisc, v.IKey, v.OKey, v.IFlags)
-	case *netlink.Gretap:
-		// The library swaps the keys of this kind.
-		greView(add, ip, onOff, v.Local, v.Remote, v.Ttl, v.Tos, v.PMtuDisc, v.OKey, v.IKey, v.IFlags)
+		ip("local", v.Local)
+		ip("remote", v.Remote)
 	case *netlink.Tuntap:
 		pick("mode", int(v.Mode), "", "tun", "tap")
 		add("owner", v.Owner)
@@ -136,18 +130,6 @@ func libraryView(l netlink.Link) map[string]string {
 		add("persist", !v.NonPersist)
 	}
 	return out
-}
-
-func greView(add func(string, any), ip func(string, net.IP), onOff func(string, bool), local, remote net.IP, ttl, tos, pmtudisc uint8, in, out uint32, flags uint16) {
-	ip("local", local)
-	ip("remote", remote)
-	add("ttl", ttl)
-	add("tos", tos)
-	onOff("pmtudisc", pmtudisc != 0)
-	add("ikey", in)
-	add("okey", out)
-	add("csum", flags&nl.GRE_CSUM != 0)
-	add("seq", flags&nl.GRE_SEQ != 0)
 }
 
 // haveIPRoute2 reports whether ip is the one of iproute2. Busybox' ip prints too

@@ -108,7 +108,6 @@ func kinds() []kind {
 		newKind("wireguard", WireGuardSpec{}, WireGuardSpec{Attrs: name}, requirement{option: "CONFIG_WIREGUARD", module: "wireguard", since: "5.6"}),
 		newKind("ipip", IPIPSpec{}, IPIPSpec{Attrs: name, Remote: remote}, requirement{option: "CONFIG_NET_IPIP", module: "ipip"}),
 		newKind("gre", GRESpec{}, GRESpec{Attrs: name, Remote: remote}, requirement{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
-		newKind("gretap", GRESpec{Tap: true}, GRESpec{Attrs: name, Tap: true, Remote: remote}, requirement{option: "CONFIG_NET_IPGRE", module: "ip_gre"}),
 		newKind("ifb", IFBSpec{}, IFBSpec{Attrs: name}, requirement{option: "CONFIG_IFB", module: "ifb"}),
 		newKind("dummy", DummySpec{}, DummySpec{Attrs: name}, requirement{option: "CONFIG_DUMMY", module: "dummy"}),
 		newKind("tun", TunSpec{}, TunSpec{Attrs: name}, requirement{option: "CONFIG_TUN", module: "tun"}),

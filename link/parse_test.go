@@ -35,8 +35,6 @@ func TestParse(t *testing.T) {
 			link.BridgeSpec{Attrs: attrs("a"), VLANFiltering: true, AgeingTime: -1, VLANDefaultPVID: -1}},
 		{"maps", "vlan", map[string]string{"name": "a", "parent": "p", "id": "7", "egress_qos": "1:2,3:4"},
 			link.VLANSpec{Attrs: attrs("a"), Parent: "p", ID: 7, EgressQoS: link.ListOf(link.QoSMap{From: 1, To: 2}, link.QoSMap{From: 3, To: 4})}},
-		{"both keys", "gre", map[string]string{"name": "a", "key": "7", "seq": "yes"},
-			link.GRESpec{Attrs: attrs("a"), InKey: 7, OutKey: 7, Sequence: true}},
 		{"peers", "wireguard", map[string]string{"name": "a", "peers": "public_key=" + link.WireGuardPublic{1}.String() + " endpoint=192.0.2.1:1 keepalive=5s; public_key=" +
 			link.WireGuardPublic{2}.String() + " allowed_ips=192.0.2.0/24,2001:db8::/32 preshared_key=" + link.WireGuardKey{3}.Text()},
 			link.WireGuardSpec{Attrs: attrs("a"), Peers: link.ListOf(
