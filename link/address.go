@@ -104,21 +104,15 @@ func (v address) decode(b []byte, _ linkNames) error {
 	return nil
 }
 
-// hardware is an Ethernet address: unicast, or multicast if group is set.
-type hardware struct {
-	p     *MAC
-	group bool
-}
+// hardware is a unicast Ethernet address.
+type hardware struct{ p *MAC }
 
 func (v hardware) isZero() bool                     { return *v.p == MAC{} }
-func (v hardware) valid() bool                      { return v.isZero() || v.p[0]&1 != 0 == v.group }
+func (v hardware) valid() bool                      { return v.p[0]&1 == 0 }
 func (v hardware) text() string                     { return v.p.String() }
 func (v hardware) encode(linkNames) ([]byte, error) { return v.p[:], nil }
 
 func (v hardware) allowed() string {
-	if v.group {
-		return "a group address of six hexadecimal bytes, e.g. 01:80:c2:00:00:00"
-	}
 	return "a unicast address of six hexadecimal bytes, e.g. 02:00:5e:10:00:01"
 }
 

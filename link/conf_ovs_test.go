@@ -4,7 +4,6 @@ import (
 	"context"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"cleat/link"
 	"cleat/netns"
@@ -32,9 +31,7 @@ func ovsSuiteOn(datapath link.OVSDatapath) suite {
 	return suite{
 		kind: "openvswitch",
 		valid: []link.Spec{
-			link.OVSBridgeSpec{Attrs: full, DatapathType: datapath, FailMode: link.OVSSecure, DatapathID: "0000000000000007",
-				STP: true, McastSnooping: true, ForwardBPDU: true, MACAgeing: 77 * time.Second, MACTableSize: 99},
-			link.OVSBridgeSpec{Attrs: full, DatapathType: datapath, FailMode: link.OVSStandalone, DatapathID: "0000000000000008", RSTP: true},
+			link.OVSBridgeSpec{Attrs: full, DatapathType: datapath},
 		},
 		adapt: func(t *testing.T, here *netns.NS, spec link.Spec, _ link.Target) (link.Spec, link.Target) {
 			s := spec.(link.OVSBridgeSpec)
@@ -46,11 +43,6 @@ func ovsSuiteOn(datapath link.OVSDatapath) suite {
 		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.OVSBridgeSpec{Attrs: a} }),
 			invalidSpec{"db", on(func(s *link.OVSBridgeSpec) { s.DB = "/run/db.sock" })},
 			invalidSpec{"datapath_type", on(func(s *link.OVSBridgeSpec) { s.DatapathType = "dpdk" })},
-			invalidSpec{"fail_mode", on(func(s *link.OVSBridgeSpec) { s.FailMode = "open" })},
-			invalidSpec{"datapath_id", on(func(s *link.OVSBridgeSpec) { s.DatapathID = "7" })},
-			invalidSpec{"rstp", on(func(s *link.OVSBridgeSpec) { s.STP, s.RSTP = true, true })},
-			invalidSpec{"mac_ageing", on(func(s *link.OVSBridgeSpec) { s.MACAgeing = time.Second })},
-			invalidSpec{"mac_table_size", on(func(s *link.OVSBridgeSpec) { s.MACTableSize = 1 })},
 		),
 		scenarios: []scenario{{"veth", ovsVeth}, {"internal", ovsInternal}},
 	}
@@ -67,8 +59,7 @@ func ovsPortSuiteOn(datapath link.OVSDatapath) suite {
 	return suite{
 		kind: "openvswitch-port",
 		valid: []link.Spec{
-			link.OVSPortSpec{Attrs: probe, Bridge: "br0", Type: link.OVSInternalPort, Tag: 7, Trunks: link.ListOf(9, 3),
-				VLANMode: link.OVSNativeTagged, Protected: true, OpenFlow: 99, IngressBps: 10_000_000},
+			link.OVSPortSpec{Attrs: probe, Bridge: "br0", Type: link.OVSInternalPort, Tag: 7},
 		},
 		adapt: func(t *testing.T, here *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 			s := spec.(link.OVSPortSpec)
@@ -86,11 +77,6 @@ func ovsPortSuiteOn(datapath link.OVSDatapath) suite {
 			invalidSpec{"bridge", on(func(s *link.OVSPortSpec) { s.Bridge = "" })},
 			invalidSpec{"type", on(func(s *link.OVSPortSpec) { s.Type = "patch" })},
 			invalidSpec{"tag", on(func(s *link.OVSPortSpec) { s.Tag = 4096 })},
-			invalidSpec{"tag", on(func(s *link.OVSPortSpec) { s.Tag, s.VLANMode = 7, link.OVSTrunk })},
-			invalidSpec{"trunks", on(func(s *link.OVSPortSpec) { s.Trunks = link.ListOf(4096) })},
-			invalidSpec{"vlan_mode", on(func(s *link.OVSPortSpec) { s.VLANMode = "maybe" })},
-			invalidSpec{"ofport", on(func(s *link.OVSPortSpec) { s.OpenFlow = 65280 })},
-			invalidSpec{"ingress_bps", on(func(s *link.OVSPortSpec) { s.IngressBps = 1 })},
 			invalidSpec{"mac", on(func(s *link.OVSPortSpec) { s.Type, s.MAC = link.OVSSystemPort, probe.MAC })},
 		),
 		scenarios: []scenario{{"tag", ovsTags}},

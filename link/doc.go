@@ -1,5 +1,5 @@
 // Package link creates, reads and removes kernel network links, one file per
-// kind. It also sets what belongs to links and namespaces: bridge ports, VLANs,
+// kind. It also sets what belongs to links and namespaces: hairpin mode, VLANs,
 // forwarding and neighbour entries, offloads, rate limits (TBF), bridge netfilter
 // and MPTCP endpoints. It lists MPTCP connections.
 //
@@ -50,8 +50,8 @@
 // # Conformance suite
 //
 // TestConformance has a suite for each kind. It creates specs that together set
-// every parameter, reads them back, compares them with what other programs read,
-// shows for each mode that it passes traffic or isolates, tries invalid specs, and
+// every parameter, reads them back, compares them with what the netlink library
+// reads, shows for each mode that it passes traffic or isolates, tries invalid specs, and
 // compares the namespaces before and after. It skips kinds that Probe rejects;
 // package lab/vm runs it on kernels that have them. A new kind is a file, an entry
 // in the table of kinds and a suite; tests fail if one of these is missing.
@@ -62,7 +62,7 @@
 // namespace has it over the namespaces that belong to the user namespace.
 //
 // A zero value leaves a parameter to the kernel, so the kernel's own 0 can't be
-// requested, except where -1 (text "none") or Off stands for it. Of the tunnels,
+// requested, except where Off stands for it. Of the tunnels,
 // only VXLAN and Geneve run over IPv6. ipip and gre have no FOU or GUE
 // encapsulation and no external mode.
 //

@@ -170,13 +170,8 @@ func verify(asked, got Spec) error {
 		case actual == unset:
 			return &ignoredError{asked.Kind(), f.name}
 		default:
-			return mismatch(asked.Kind(), f, want, redact(f.val, actual))
+			return paramError(asked.Kind(), f.name, redact(f.val, want), "the kernel changed it to "+redact(f.val, actual))
 		}
 	}
 	return nil
-}
-
-// mismatch is the error for a parameter that the kernel set to another value.
-func mismatch(kind string, f field, want, actual string) error {
-	return paramError(kind, f.name, redact(f.val, want), "the kernel changed it to "+actual)
 }

@@ -4,12 +4,8 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -19,17 +15,9 @@ import (
 // openvswitch-switch). It is created in the namespace that ovs-vswitchd runs in,
 // which must be the one given to Create.
 type OVSBridgeSpec struct {
-	Attrs                       // MTU and MAC of the local port
-	DB            string        // the switch's database: unix:PATH; "": the system's
-	DatapathType  OVSDatapath   // "": system
-	FailMode      OVSFailMode   // "": standalone
-	DatapathID    string        // 16 hexadecimal digits; "": derived from the MAC address
-	STP           bool          // 802.1D
-	RSTP          bool          // 802.1w; not with STP
-	McastSnooping bool          // forward multicast by IGMP snooping
-	ForwardBPDU   bool          // forward spanning tree frames
-	MACAgeing     time.Duration // whole seconds, 15 s…3600 s; 0: 300 s
-	MACTableSize  int           // addresses, 10…1000000; 0: 8192
+	Attrs                    // MTU and MAC of the local port
+	DB           string      // the switch's database: unix:PATH; "": the system's
+	DatapathType OVSDatapath // "": system
 }
 
 // OVSDatapath selects what forwards packets.
@@ -41,44 +29,38 @@ const (
 	OVSNetdev OVSDatapath = "netdev" // ovs-vswitchd in user space; slow without DPDK
 )
 
-// OVSFailMode selects what a bridge does without a controller.
-type OVSFailMode string
-
-// The fail modes.
-const (
-	OVSStandalone OVSFailMode = "standalone" // act as a learning switch
-	OVSSecure     OVSFailMode = "secure"     // forward only what flows match
-)
-
 // Kind implements Spec.
 func (OVSBridgeSpec) Kind() string { return "openvswitch" }
 
 // Validate implements Spec.
-func (s OVSBridgeSpec) Validate() error {
-	return validate("openvswitch", s.params(),
-		rule{s.STP && s.RSTP, "rstp", "false together with stp"},
-	)
-}
+func (s OVSBridgeSpec) Validate() error { return validate("openvswitch", s.params()) }
 
 func (s *OVSBridgeSpec) params() []field {
 	return append(s.Attrs.params(),
-		field{name: "db", val: pattern{p: &s.DB, expression: ovsDB, description: "unix:PATH"}},
+		field{name: "db", val: ovsDatabase{p: &s.DB}},
 		field{name: "datapath_type", val: choice[OVSDatapath]{p: &s.DatapathType, options: []option{{text: "system"}, {text: "netdev"}}}},
-		field{name: "fail_mode", val: choice[OVSFailMode]{p: &s.FailMode, options: []option{{text: "standalone"}, {text: "secure"}}}},
-		field{name: "datapath_id", val: pattern{p: &s.DatapathID, expression: ovsDatapathID, description: "16 hexadecimal digits in lower case, not all 0"}},
-		field{name: "stp", val: bool8(&s.STP)},
-		field{name: "rstp", val: bool8(&s.RSTP)},
-		field{name: "mcast_snooping", val: bool8(&s.McastSnooping)},
-		field{name: "forward_bpdu", val: bool8(&s.ForwardBPDU)},
-		field{name: "mac_ageing", val: period{p: &s.MACAgeing, unit: time.Second, min: 15 * time.Second, max: time.Hour}},
-		field{name: "mac_table_size", val: u32(&s.MACTableSize).between(10, 1000000)},
 	)
 }
 
-var (
-	ovsDB         = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^unix:[^ ]+$`) })
-	ovsDatapathID = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[0-9a-f]{16}$`) })
-)
+// ovsDatabase is the address of a switch's database; "" is the system's.
+type ovsDatabase struct {
+	parameterOnly
+	p *string
+}
+
+func (v ovsDatabase) isZero() bool    { return *v.p == "" }
+func (v ovsDatabase) allowed() string { return "unix:PATH" }
+func (v ovsDatabase) text() string    { return *v.p }
+
+func (v ovsDatabase) valid() bool {
+	path, ok := strings.CutPrefix(*v.p, "unix:")
+	return *v.p == "" || ok && path != "" && !strings.Contains(path, " ")
+}
+
+func (v ovsDatabase) setText(s string) bool {
+	*v.p = s
+	return v.valid()
+}
 
 func (s OVSBridgeSpec) create(m *creator) error {
 	if linkExists(m.ns, s.Name) {
@@ -86,17 +68,9 @@ func (s OVSBridgeSpec) create(m *creator) error {
 	}
 	set := ovsSettings{}
 	set.add("datapath_type", string(s.DatapathType))
-	set.add("fail_mode", string(s.FailMode))
-	set.add("other_config:datapath-id", s.DatapathID)
 	if s.MAC != (MAC{}) {
 		set.add("other_config:hwaddr", s.MAC.String())
 	}
-	set.addBool("stp_enable", s.STP)
-	set.addBool("rstp_enable", s.RSTP)
-	set.addBool("mcast_snooping_enable", s.McastSnooping)
-	set.addBool("other_config:forward-bpdu", s.ForwardBPDU)
-	set.addInt("other_config:mac-aging-time", int(s.MACAgeing/time.Second))
-	set.addInt("other_config:mac-table-size", s.MACTableSize)
 	local := ovsSettings{}
 	local.addInt("mtu_request", s.MTU)
 	args := slices.Concat([]string{"add-br", s.Name}, set.command("bridge", s.Name), local.command("interface", s.Name))
@@ -112,15 +86,7 @@ func (s *OVSBridgeSpec) complete(_ *reader, asked Spec) error {
 	if err != nil {
 		return err
 	}
-	br := rows[0]
-	other := br.strings("other_config")
-	ageing, _ := strconv.Atoi(other["mac-aging-time"])
-	s.DatapathType, s.FailMode = OVSDatapath(br.string("datapath_type")), OVSFailMode(br.string("fail_mode"))
-	s.DatapathID = br.string("datapath_id")
-	s.STP, s.RSTP, s.McastSnooping = br.bool("stp_enable"), br.bool("rstp_enable"), br.bool("mcast_snooping_enable")
-	s.ForwardBPDU = other["forward-bpdu"] == "true"
-	s.MACAgeing = time.Duration(ageing) * time.Second
-	s.MACTableSize, _ = strconv.Atoi(other["mac-table-size"])
+	s.DatapathType = OVSDatapath(rows[0].string("datapath_type"))
 	return nil
 }
 
@@ -129,16 +95,11 @@ func (s *OVSBridgeSpec) complete(_ *reader, asked Spec) error {
 // internal creates a link. Type system adds an existing link to the bridge;
 // closing the Link removes the port but not the link.
 type OVSPortSpec struct {
-	Attrs                  // a MAC with type internal only
-	DB         string      // of the switch: unix:PATH; "": the system's own
-	Bridge     string      // name of an OVS bridge
-	Type       OVSPortType // "": system
-	Tag        int         // VLAN of an access port; 0: none
-	Trunks     List[int]   // VLANs of a trunk port; empty: all
-	VLANMode   OVSVLANMode // "": access with Tag, trunk without
-	Protected  bool        // exchange no traffic with other protected ports
-	OpenFlow   int         // OpenFlow port number, 1…65279; 0: chosen by the switch
-	IngressBps int         // rate that the port may send at, in bit/s, a multiple of 1000; 0: no limit
+	Attrs              // a MAC with type internal only
+	DB     string      // of the switch: unix:PATH; "": the system's own
+	Bridge string      // name of an OVS bridge
+	Type   OVSPortType // "": system
+	Tag    int         // VLAN of an access port; 0: a trunk port
 }
 
 // OVSPortType selects the link of a port.
@@ -150,18 +111,6 @@ const (
 	OVSInternalPort OVSPortType = "internal" // a link that the switch creates
 )
 
-// OVSVLANMode selects how a port handles tags.
-type OVSVLANMode string
-
-// The VLAN modes of a port.
-const (
-	OVSAccess         OVSVLANMode = "access"
-	OVSTrunk          OVSVLANMode = "trunk"
-	OVSNativeTagged   OVSVLANMode = "native-tagged"
-	OVSNativeUntagged OVSVLANMode = "native-untagged"
-	OVSDot1QTunnel    OVSVLANMode = "dot1q-tunnel"
-)
-
 // Kind implements Spec.
 func (OVSPortSpec) Kind() string { return "openvswitch-port" }
 
@@ -170,25 +119,15 @@ func (s OVSPortSpec) Validate() error {
 	return validate("openvswitch-port", s.params(),
 		rule{s.Type != OVSInternalPort && s.MAC != (MAC{}), "mac", "none except for type internal"},
 		rule{s.Type != OVSInternalPort && s.TxQueueLen != 0, "txqueuelen", "0 except for type internal"},
-		rule{s.Tag != 0 && s.VLANMode == OVSTrunk, "tag", "0 together with vlan_mode trunk"},
-		rule{s.Trunks != (List[int]{}) && s.VLANMode == OVSAccess, "trunks", "none together with vlan_mode access"},
-		rule{s.IngressBps%1000 != 0, "ingress_bps", "a multiple of 1000 bit/s"},
 	)
 }
 
 func (s *OVSPortSpec) params() []field {
-	vlan := func(t string) (int, bool) { n, err := strconv.Atoi(t); return n, err == nil && n >= 0 && n <= 4095 }
 	return append(s.Attrs.params(),
-		field{name: "db", val: pattern{p: &s.DB, expression: ovsDB, description: "unix:PATH"}},
+		field{name: "db", val: ovsDatabase{p: &s.DB}},
 		field{name: "bridge", val: device{p: &s.Bridge, required: true}},
 		field{name: "type", val: choice[OVSPortType]{p: &s.Type, options: []option{{text: "system"}, {text: "internal"}}}},
 		field{name: "tag", val: u16(&s.Tag).between(1, 4095)},
-		field{name: "trunks", val: list[int]{p: &s.Trunks, element: "VLANs 0…4095", parse: vlan}},
-		field{name: "vlan_mode", val: choice[OVSVLANMode]{p: &s.VLANMode, options: []option{
-			{text: "access"}, {text: "trunk"}, {text: "native-tagged"}, {text: "native-untagged"}, {text: "dot1q-tunnel"}}}},
-		field{name: "protected", val: bool8(&s.Protected)},
-		field{name: "ofport", val: u16(&s.OpenFlow).between(1, 65279)},
-		field{name: "ingress_bps", val: u32(&s.IngressBps)},
 	)
 }
 
@@ -202,16 +141,11 @@ func (s OVSPortSpec) create(m *creator) error {
 	}
 	port, iface := ovsSettings{}, ovsSettings{}
 	port.addInt("tag", s.Tag)
-	port.add("trunks", s.Trunks.String())
-	port.add("vlan_mode", string(s.VLANMode))
-	port.addBool("protected", s.Protected)
 	iface.add("type", string(s.Type))
 	if s.MAC != (MAC{}) {
 		iface.add("mac", strings.ReplaceAll(s.MAC.String(), ":", `\:`))
 	}
 	iface.addInt("mtu_request", s.MTU)
-	iface.addInt("ofport_request", s.OpenFlow)
-	iface.addInt("ingress_policing_rate", s.IngressBps/1000)
 	args := slices.Concat([]string{"add-port", s.Bridge, s.Name}, port.command("port", s.Name), iface.command("interface", s.Name))
 	m.remove = func() error { return ovsRemove(s.DB, "del-port", s.Bridge, s.Name) }
 	if err := m.ovsCreate(s.DB, args); err != nil {
@@ -241,9 +175,7 @@ func (s *OVSPortSpec) complete(_ *reader, asked Spec) error {
 	}
 	port, iface := rows[0], rows[1]
 	s.Bridge, s.Type = strings.TrimSpace(br), OVSPortType(cmp.Or(iface.string("type"), string(OVSSystemPort)))
-	s.Tag, s.Trunks, s.VLANMode = port.int("tag"), ListOf(port.ints("trunks")...), OVSVLANMode(port.string("vlan_mode"))
-	s.Protected = port.bool("protected")
-	s.OpenFlow, s.IngressBps = iface.int("ofport"), iface.int("ingress_policing_rate")*1000
+	s.Tag = port.int("tag")
 	if s.Type != OVSInternalPort {
 		s.MAC, s.TxQueueLen = MAC{}, 0 // the link's, not the port's
 	}

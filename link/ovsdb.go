@@ -29,12 +29,6 @@ func (s *ovsSettings) addInt(column string, value int) {
 	}
 }
 
-func (s *ovsSettings) addBool(column string, value bool) {
-	if value {
-		s.add(column, "true")
-	}
-}
-
 // command returns arguments that set the columns, in the same transaction as the
 // command before them.
 func (s ovsSettings) command(table, record string) []string {
@@ -127,45 +121,10 @@ func decodeOVSRow(d *json.Decoder) (ovsRow, error) {
 	return row, nil
 }
 
-// string, bool and int return a column, or zero if it is an empty optional column,
-// which is encoded as an empty set.
+// string and int return a column, or zero if it is an empty optional column, which
+// is encoded as an empty set.
 func (r ovsRow) string(column string) string { s, _ := r[column].(string); return s }
-func (r ovsRow) bool(column string) bool     { b, _ := r[column].(bool); return b }
 func (r ovsRow) int(column string) int       { n, _ := r[column].(float64); return int(n) }
-
-// tagged returns the elements of a set or map: ["set", [...]].
-func (r ovsRow) tagged(column string) []any {
-	pair, _ := r[column].([]any)
-	if len(pair) != 2 {
-		return nil
-	}
-	elements, _ := pair[1].([]any)
-	return elements
-}
-
-// ints returns a set of integers. A set of one is encoded as the integer.
-func (r ovsRow) ints(column string) []int {
-	if n, ok := r[column].(float64); ok {
-		return []int{int(n)}
-	}
-	var out []int
-	for _, e := range r.tagged(column) {
-		if n, ok := e.(float64); ok {
-			out = append(out, int(n))
-		}
-	}
-	return out
-}
-
-func (r ovsRow) strings(column string) map[string]string {
-	out := map[string]string{}
-	for _, e := range r.tagged(column) {
-		if kv, ok := e.([]any); ok && len(kv) == 2 {
-			out[fmt.Sprint(kv[0])] = fmt.Sprint(kv[1])
-		}
-	}
-	return out
-}
 
 // RemoveOVSPort removes a port from a bridge. A missing port is not an error. db is
 // as in OVSPortSpec.

@@ -29,10 +29,8 @@ func TestParse(t *testing.T) {
 			link.VXLANSpec{Attrs: attrs("a"), VNI: 16, Learning: link.Off}},
 		{"addresses", "vxlan", map[string]string{"name": "a", "vni": "1", "parent": "p", "group": "239.1.1.1", "local": "::ffff:192.0.2.1"},
 			link.VXLANSpec{Attrs: attrs("a"), VNI: 1, Parent: "p", Group: mustAddr("239.1.1.1"), Local: mustAddr("192.0.2.1")}},
-		{"a duration", "bridge", map[string]string{"name": "a", "ageing_time": "1m", "max_age": "10s"},
-			link.BridgeSpec{Attrs: attrs("a"), AgeingTime: time.Minute, MaxAge: 10 * time.Second}},
-		{"none", "bridge-vlan", map[string]string{"name": "a", "ageing_time": "none", "vlan_default_pvid": "none"},
-			link.BridgeSpec{Attrs: attrs("a"), VLANFiltering: true, AgeingTime: -1, VLANDefaultPVID: -1}},
+		{"a duration", "vxlan", map[string]string{"name": "a", "vni": "1", "ageing": "1m"},
+			link.VXLANSpec{Attrs: attrs("a"), VNI: 1, Ageing: time.Minute}},
 		{"maps", "vlan", map[string]string{"name": "a", "parent": "p", "id": "7", "egress_qos": "1:2,3:4"},
 			link.VLANSpec{Attrs: attrs("a"), Parent: "p", ID: 7, EgressQoS: link.ListOf(link.QoSMap{From: 1, To: 2}, link.QoSMap{From: 3, To: 4})}},
 		{"peers", "wireguard", map[string]string{"name": "a", "peers": "public_key=" + link.WireGuardPublic{1}.String() + " endpoint=192.0.2.1:1 keepalive=5s; public_key=" +
@@ -54,8 +52,8 @@ func TestParse(t *testing.T) {
 func TestParseRefuses(t *testing.T) {
 	base := map[string]map[string]string{
 		"veth": {"name": "a", "peer": "b"}, "macvlan": {"name": "a", "parent": "p"}, "vxlan": {"name": "a", "vni": "1"},
-		"bridge": {"name": "a"}, "vlan": {"name": "a", "parent": "p", "id": "7"}, "wireguard": {"name": "a"}, "ipip": {"name": "a"},
-		"openvswitch": {"name": "a"}, "openvswitch-port": {"name": "a", "bridge": "b"},
+		"vlan": {"name": "a", "parent": "p", "id": "7"}, "wireguard": {"name": "a"}, "ipip": {"name": "a"},
+		"openvswitch": {"name": "a"},
 	}
 	for _, tt := range []struct {
 		name, kind, param, text string
@@ -65,22 +63,22 @@ func TestParseRefuses(t *testing.T) {
 		{"text for a number", "vxlan", "vni", "one", "0…16777215"},
 		{"a number too large", "vxlan", "ttl", "256", "0…255"},
 		{"a number too small", "vlan", "id", "0", "1…4094"},
-		{"-1 for none", "bridge", "vlan_default_pvid", "-1", "1…4094, or none"},
+		{"a negative number", "vxlan", "ttl", "-1", "0…255"},
 		{"not a switch", "vxlan", "learning", "perhaps", "on, off or default"},
-		{"not a boolean", "bridge", "stp_state", "perhaps", "true or false"},
+		{"not a boolean", "vxlan", "proxy", "perhaps", "true or false"},
 		{"not an address", "vxlan", "remote", "192.0.2", "an IP address"},
 		{"an address with a zone", "vxlan", "remote", "fe80::1%eth0", "an IP address"},
 		{"the wrong family", "ipip", "remote", "2001:db8::1", "an IPv4 address"},
 		{"not an Ethernet address", "veth", "mac", "02:00", "a unicast address"},
 		{"a group address", "veth", "mac", "01:00:5e:00:00:01", "a unicast address"},
 		{"a name too long", "veth", "peer", "0123456789abcdef", "1…15 bytes"},
-		{"a duration without unit", "bridge", "max_age", "6", "0 for the default, or 10ms…"},
-		{"a negative duration", "bridge", "max_age", "-6s", "0 for the default, or 10ms…"},
-		{"a duration between steps", "bridge", "max_age", "15ms", "0 for the default, or 10ms…"},
+		{"a duration without unit", "vxlan", "ageing", "6", "0 for the default, or 1s…"},
+		{"a negative duration", "vxlan", "ageing", "-6s", "0 for the default, or 1s…"},
+		{"a duration between steps", "vxlan", "ageing", "1500ms", "0 for the default, or 1s…"},
 		{"an element twice", "macvlan", "sources", "02:00:00:00:00:01,02:00:00:00:00:01", "addresses"},
 		{"an invalid element", "vlan", "egress_qos", "1:2,3", "FROM:TO"},
-		{"not of the form", "openvswitch", "datapath_id", "xyz", "16 hexadecimal digits"},
-		{"an element out of range", "openvswitch-port", "trunks", "1,4096", "VLANs 0…4095"},
+		{"not of the form", "openvswitch", "db", "/run/db.sock", "unix:PATH"},
+		{"an element out of range", "vlan", "egress_qos", "1:8", "FROM:TO"},
 		{"a peer without key", "wireguard", "peers", "endpoint=192.0.2.1:1", "peers separated by ';'"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -248,13 +248,12 @@ func (r *rtnl) moveAndRename(index int, to *netns.NS, name string) error {
 
 // linkInfo is the kernel's description of a link.
 type linkInfo struct {
-	index     int
-	name      string
-	kind      string
-	up        bool // IFF_UP
-	top       map[uint16][]byte
-	data      map[uint16][]byte // IFLA_INFO_DATA
-	slaveData map[uint16][]byte // IFLA_INFO_SLAVE_DATA
+	index int
+	name  string
+	kind  string
+	up    bool // IFF_UP
+	top   map[uint16][]byte
+	data  map[uint16][]byte // IFLA_INFO_DATA
 }
 
 // find returns the link with this name.
@@ -296,10 +295,7 @@ func parseLinkInfo(b []byte) (*linkInfo, error) {
 		up:    binary.NativeEndian.Uint32(b[8:])&unix.IFF_UP != 0,
 		top:   top,
 	}
-	if info.data, err = attributeMap(kind[unix.IFLA_INFO_DATA]); err != nil {
-		return nil, err
-	}
-	info.slaveData, err = attributeMap(kind[unix.IFLA_INFO_SLAVE_DATA])
+	info.data, err = attributeMap(kind[unix.IFLA_INFO_DATA])
 	return info, err
 }
 

@@ -24,20 +24,17 @@ func toggleOf(on bool) Toggle {
 	return Off
 }
 
-// boolean is a bool whose default is false: a number of size bytes or, with size
-// 0, an attribute that is present or absent.
+// boolean is a bool whose default is false: a byte or, with size 0, an attribute
+// that is present or absent.
 type boolean struct {
-	p      *bool
-	size   int
-	always bool // send false too
+	p    *bool
+	size int
 }
 
-func bool8(p *bool) boolean       { return boolean{p: p, size: 1} }
-func bool8Always(p *bool) boolean { return boolean{p: p, size: 1, always: true} }
-func bool32(p *bool) boolean      { return boolean{p: p, size: 4} }
-func flag(p *bool) boolean        { return boolean{p: p} }
+func bool8(p *bool) boolean { return boolean{p: p, size: 1} }
+func flag(p *bool) boolean  { return boolean{p: p} }
 
-func (v boolean) isZero() bool    { return !*v.p && !v.always }
+func (v boolean) isZero() bool    { return !*v.p }
 func (v boolean) valid() bool     { return true }
 func (v boolean) allowed() string { return "true or false" }
 func (v boolean) text() string    { return strconv.FormatBool(*v.p) }
@@ -52,11 +49,7 @@ func (v boolean) encode(linkNames) ([]byte, error) {
 	if v.size == 0 {
 		return nil, nil
 	}
-	n := uint32(0)
-	if *v.p {
-		n = 1
-	}
-	return putUint(n, v.size, false), nil
+	return []byte{1}, nil // false is never sent
 }
 
 func (v boolean) decode(b []byte, _ linkNames) error {
@@ -64,10 +57,7 @@ func (v boolean) decode(b []byte, _ linkNames) error {
 		*v.p = true
 		return nil
 	}
-	if v.size == 0 { // some drivers accept a flag and report a byte
-		v.size = 1
-	}
-	n, err := getUint(b, v.size, false)
+	n, err := getUint(b, 1, false) // some drivers accept a flag and report a byte
 	*v.p = n != 0
 	return err
 }

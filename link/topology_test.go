@@ -174,7 +174,7 @@ func newLAN(t *testing.T) *lan {
 // hairpin turns hairpin mode of the host's switch port on or off.
 func (o *lan) hairpin(t *testing.T, on bool) {
 	t.Helper()
-	must(t, o.port.SetPort(link.BridgePort{Hairpin: on}))
+	must(t, o.port.SetHairpin(on))
 }
 
 // hostPair is two hosts on one cable, each with an empty container:

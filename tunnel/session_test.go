@@ -98,7 +98,7 @@ func TestTagIsNeeded(t *testing.T) {
 	for bit := range 32 {
 		for kind := range wire.Control + 1 {
 			forge(tag^1<<bit, kind)
-			forge(r.Uint32()|tag^1<<bit&^tag, kind)
+			forge(r.Uint32()&^(1<<bit)|^tag&(1<<bit), kind)
 		}
 	}
 	if n := len(e.devB.readAll()); n != 0 || len(e.b.in.knownPaths) > 0 {

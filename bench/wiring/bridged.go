@@ -279,6 +279,6 @@ func fromItself(_ *Network, _ containerHost, _ int, server *lab.Node) (*lab.Node
 // the port they came in by.
 func fromItselfHairpin(_ *Network, h containerHost, pair int, server *lab.Node) (*lab.Node, string, error) {
 	return server, inside, onLink(h.host, containerPort("server", pair), func(l *link.Link) error {
-		return l.SetPort(link.BridgePort{Hairpin: true})
+		return l.SetHairpin(true)
 	})
 }

@@ -110,7 +110,7 @@ func (nw *Network) connectSwitched(hosts ...*lab.Node) error {
 		if !nw.cfg.Hairpin {
 			continue
 		}
-		if err := onLink(sw.Node, port, func(l *link.Link) error { return l.SetPort(link.BridgePort{Hairpin: true}) }); err != nil {
+		if err := onLink(sw.Node, port, func(l *link.Link) error { return l.SetHairpin(true) }); err != nil {
 			return err
 		}
 	}
