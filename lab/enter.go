@@ -43,7 +43,6 @@ func Inside() (Flavour, bool) {
 // Config configures a lab.
 type Config struct {
 	Flavour Flavour
-	Args    []string // the copy's arguments after the program name; nil: this process's
 	Env     []string // added to this process's environment
 	// Extra are files for the copy, as descriptor 4 and up.
 	Extra []*os.File
@@ -65,11 +64,7 @@ func Enter(ctx context.Context, cfg Config) (int, error) {
 		return 0, err
 	}
 	defer ours.Close()
-	args := cfg.Args
-	if args == nil {
-		args = os.Args[1:]
-	}
-	cmd := exec.Command("/proc/self/exe", args...)
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), flavourEnv+"="+string(flavour), "PATH="+program.SearchPath())

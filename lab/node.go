@@ -142,7 +142,7 @@ func NewSwitch(name string, mtu int) (*Switch, error) {
 		err = br.Up()
 	}
 	if err == nil {
-		err = link.SetBridgeNetfilter(n.NS, link.BridgeNetfilter{})
+		err = link.SetBridgeNetfilter(n.NS, false)
 	}
 	if err != nil {
 		n.Close()

@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"net"
+	"os"
 	"testing"
 
 	"cleat/link"
@@ -85,18 +86,32 @@ func bridgeHairpin(t *testing.T) {
 func bridgeNetfilter(t *testing.T) {
 	requireKind(t, "bridge-netfilter")
 	b := newBridgeLAN(t, link.BridgeSpec{})
-	for _, want := range []link.BridgeNetfilter{{IPTables: true}, {IP6Tables: true}, {ARPTables: true}, {IPTables: true, IP6Tables: true, ARPTables: true}, {}} {
-		must(t, link.SetBridgeNetfilter(b.br, want))
-		got, err := link.ReadBridgeNetfilter(b.br)
-		must(t, err)
-		if got != want {
-			t.Errorf("bridge netfilter is %+v, want %+v", got, want)
-		}
+	for _, on := range []bool{true, false} {
+		must(t, link.SetBridgeNetfilter(b.br, on))
+		checkBridgeNetfilter(t, b.br, on)
 	}
 	dropForwarded(t, b.br, b.machine[0].addr.AsSlice())
 	checkReachable(t, b.machine[0], b.machine[1])
-	must(t, link.SetBridgeNetfilter(b.br, link.BridgeNetfilter{IPTables: true}))
+	must(t, link.SetBridgeNetfilter(b.br, true))
 	checkIsolated(t, b.machine[0], b.machine[1], b.machine[2])
+}
+
+// checkBridgeNetfilter checks the three sysctls of a namespace.
+func checkBridgeNetfilter(t *testing.T, ns *netns.NS, on bool) {
+	t.Helper()
+	want := map[bool]string{true: "1\n", false: "0\n"}[on]
+	must(t, ns.Do(func() error {
+		for _, name := range []string{"iptables", "ip6tables", "arptables"} {
+			got, err := os.ReadFile("/proc/sys/net/bridge/bridge-nf-call-" + name)
+			if err != nil {
+				return err
+			}
+			if string(got) != want {
+				t.Errorf("%s in %s is %q, want %q", name, ns, got, want)
+			}
+		}
+		return nil
+	}))
 }
 
 // dropForwarded adds a rule that drops packets forwarded from one IPv4 address.

@@ -64,43 +64,43 @@ func (l *Link) Offloads() (map[string]bool, error) {
 	return out, nil
 }
 
-// ReadShaping returns the shaping of l; ok is false if l is not shaped. The burst
-// is exact up to the kernel's rounding.
-func ReadShaping(l *Link) (s Shaping, ok bool, err error) {
+// ReadShaping returns the shaping of l and the longest time in the queue, which is 0 if l
+// is not shaped. The burst is exact up to the kernel's rounding.
+func ReadShaping(l *Link) (s Shaping, latency time.Duration, err error) {
 	w := l.current()
 	r, err := dial(w.ns)
 	if err != nil {
-		return s, false, err
+		return s, 0, err
 	}
 	defer r.Close()
 	answers, err := r.execute(unix.RTM_GETQDISC, unix.NLM_F_DUMP, w.tcmsg(), nil)
 	if err != nil {
-		return s, false, fmt.Errorf("list queueing disciplines of link %q: %w", w.name, err)
+		return s, 0, fmt.Errorf("list queueing disciplines of link %q: %w", w.name, err)
 	}
 	for _, m := range answers {
 		if len(m.Data) < nl.SizeofTcMsg || int(binary.NativeEndian.Uint32(m.Data[4:])) != w.index {
 			continue
 		}
-		s, ok, err = parseShaping(m.Data[nl.SizeofTcMsg:])
-		if ok || err != nil {
-			return s, ok, err
+		s, latency, err = parseShaping(m.Data[nl.SizeofTcMsg:])
+		if latency > 0 || err != nil {
+			return s, latency, err
 		}
 	}
-	return s, false, nil
+	return s, 0, nil
 }
 
-func parseShaping(b []byte) (Shaping, bool, error) {
+func parseShaping(b []byte) (Shaping, time.Duration, error) {
 	top, err := attributeMap(b)
 	if err != nil || cstring(top[unix.TCA_KIND]) != shapeQdiscKind {
-		return Shaping{}, false, err
+		return Shaping{}, 0, err
 	}
 	inner, err := attributeMap(top[unix.TCA_OPTIONS])
 	if err != nil {
-		return Shaping{}, false, err
+		return Shaping{}, 0, err
 	}
 	opt := inner[nl.TCA_TBF_PARMS]
 	if len(opt) < nl.SizeofTcTbfQopt {
-		return Shaping{}, false, errLength
+		return Shaping{}, 0, errLength
 	}
 	rate := float64(binary.NativeEndian.Uint32(opt[tbfRate:]))
 	if wide := inner[nl.TCA_TBF_RATE64]; len(wide) == 8 {
@@ -109,11 +109,8 @@ func parseShaping(b []byte) (Shaping, bool, error) {
 	buffer := time.Duration(binary.NativeEndian.Uint32(opt[tbfBuffer:])) * schedTick
 	limit := float64(binary.NativeEndian.Uint32(opt[tbfLimit:]))
 	burst := rate * buffer.Seconds()
-	return Shaping{
-		RateBitsPerSec: int64(rate * 8),
-		BurstBytes:     int(math.Round(burst)),
-		Latency:        time.Duration((limit - burst) / rate * float64(time.Second)),
-	}, true, nil
+	return Shaping{RateBitsPerSec: int64(rate * 8), BurstBytes: int(math.Round(burst))},
+		time.Duration((limit - burst) / rate * float64(time.Second)), nil
 }
 
 // FDBEntry is a forwarding entry of a vxlan link: the VTEP behind which a MAC

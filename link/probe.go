@@ -2,7 +2,6 @@ package link
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 
@@ -92,17 +91,6 @@ func probeTBF(ns *netns.NS) error {
 	}
 	defer l.Close()
 	return Shape(l, Shaping{RateBitsPerSec: 1e6})
-}
-
-func probeBridgeNetfilter(ns *netns.NS) error {
-	now, err := ReadBridgeNetfilter(ns)
-	if err != nil {
-		return err
-	}
-	if err := SetBridgeNetfilter(ns, now); err != nil {
-		return fmt.Errorf("set the current values again: %w", err)
-	}
-	return nil
 }
 
 func probeMPTCP(ns *netns.NS) error {

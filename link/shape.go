@@ -19,17 +19,16 @@ import (
 // kernel's super-packets into packets of the MTU's size, as on a real wire. A
 // larger burst lets them pass whole.
 type Shaping struct {
-	RateBitsPerSec int64         // decimal, 8 or more; counts Ethernet headers but not preamble and checksum
-	BurstBytes     int           // bytes that may pass at once after a pause; 0: what the rate passes in 0.5 ms, at least 16 KiB and a whole packet
-	Latency        time.Duration // longest time in the queue; packets that would wait longer are dropped; 0: 25 ms
+	RateBitsPerSec int64 // decimal, 8 or more; counts Ethernet headers but not preamble and checksum
+	BurstBytes     int   // bytes that may pass at once after a pause; 0: what the rate passes in 0.5 ms, at least 16 KiB and a whole packet
 }
 
 const (
 	shapeBurst    = 500 * time.Microsecond // a timer that fires this late loses no throughput
 	shapeMinBurst = 16 << 10               // bytes; one full packet at MTU 9000, ten at 1500
-	shapeLatency  = 25 * time.Millisecond
-	etherHeader   = 14        // ETH_HLEN, bytes
-	shapeMinQueue = 128 << 10 // bytes; two GSO packets, or TCP would lose packets at once at low rates
+	shapeLatency  = 25 * time.Millisecond  // packets that would wait longer are dropped
+	etherHeader   = 14                     // ETH_HLEN, bytes
+	shapeMinQueue = 128 << 10              // bytes; two GSO packets, or TCP would lose packets at once at low rates
 )
 
 func (s Shaping) validate() error {
@@ -38,8 +37,6 @@ func (s Shaping) validate() error {
 		return paramError("tbf", "rate", s.RateBitsPerSec, "8 or more bit/s")
 	case s.BurstBytes < 0 || s.BurstBytes > math.MaxInt32:
 		return paramError("tbf", "burst", s.BurstBytes, "0 (by the rate), or a whole packet or more, in bytes")
-	case s.Latency < 0:
-		return paramError("tbf", "latency", s.Latency, "0 for 25ms, or more")
 	}
 	return nil
 }
@@ -70,12 +67,11 @@ func Shape(l *Link, s Shaping) error {
 	}
 	longest := mtu + etherHeader
 	s.BurstBytes = cmp.Or(s.BurstBytes, max(shapeMinBurst, longest, int(float64(s.RateBitsPerSec)/8*shapeBurst.Seconds())))
-	s.Latency = cmp.Or(s.Latency, shapeLatency)
 	if s.BurstBytes < longest { // TBF would drop every full packet
 		return paramError("tbf", "burst", s.BurstBytes, fmt.Sprintf("0 (by the rate), or %d bytes and more: a whole packet", longest))
 	}
 	rate := uint64(s.RateBitsPerSec) / 8
-	limit := max(shapeMinQueue, int(float64(rate)*s.Latency.Seconds())) + s.BurstBytes
+	limit := max(shapeMinQueue, int(float64(rate)*shapeLatency.Seconds())) + s.BurstBytes
 	opt := make([]byte, nl.SizeofTcTbfQopt)
 	opt[1] = linkEthernet
 	binary.NativeEndian.PutUint32(opt[tbfRate:], uint32(min(rate, shapeNoRateBytes)))

@@ -34,7 +34,7 @@ func (nw *Network) newContainerHost(netfilter bool) (containerHost, error) {
 	if err := host.Sysctl("net/ipv4/ip_forward", "1"); err != nil {
 		return h, err
 	}
-	return h, setBridgeNetfilter(host, netfilter)
+	return h, link.SetBridgeNetfilter(host.NS, netfilter)
 }
 
 func addBridge(host *lab.Node, spec link.BridgeSpec) error {
@@ -48,10 +48,6 @@ func addBridge(host *lab.Node, spec link.BridgeSpec) error {
 
 func addPort(host *lab.Node, name string) error {
 	return onLink(host, name, func(l *link.Link) error { return l.SetMaster(containerBridge) })
-}
-
-func setBridgeNetfilter(host *lab.Node, on bool) error {
-	return link.SetBridgeNetfilter(host.NS, link.BridgeNetfilter{IPTables: on, IP6Tables: on, ARPTables: on})
 }
 
 // attachToBridge gives a container a veth pair whose other end is a port of the host's
@@ -118,7 +114,7 @@ func (nw *Network) joinBridges(h containerHost, netfilter bool) error {
 	if err := addBridge(h.outside, link.BridgeSpec{Attrs: link.Attrs{MTU: nw.cfg.MTU}}); err != nil {
 		return err
 	}
-	if err := setBridgeNetfilter(h.outside, netfilter); err != nil {
+	if err := link.SetBridgeNetfilter(h.outside.NS, netfilter); err != nil {
 		return err
 	}
 	if err := writeRules(h.outside, userlandProxy, publishedEndpoints(nw.cfg.Pairs)); err != nil {

@@ -30,7 +30,7 @@ func Config() (attach.Config, error) {
 func Find(ctx context.Context, ref string) (attach.Container, *netns.NS, error) {
 	c := attach.Container{Ref: ref}
 	getenv := CallerOf(ctx).Getenv
-	f, err := find.Container(ctx, ref, find.Options{Getenv: getenv})
+	f, err := find.Container(ctx, ref, getenv)
 	if err != nil {
 		return c, nil, err
 	}
@@ -98,7 +98,7 @@ func CallerOf(ctx context.Context) Caller {
 // Namespace opens the network namespace that ref names: that of a container or a process, a
 // named one, or one at a path.
 func Namespace(ctx context.Context, ref string) (*netns.NS, error) {
-	found, err := find.Container(ctx, ref, find.Options{})
+	found, err := find.Container(ctx, ref, nil)
 	var unasked *find.Unasked
 	switch {
 	case errors.As(err, &unasked):

@@ -174,7 +174,7 @@ func (h *host) daemon(t *testing.T, ready []string, args ...string) {
 // finds searches for a container as a user would, and opens its network.
 func finds(t *testing.T, word string, want Found) *Found {
 	t.Helper()
-	got, err := Container(t.Context(), word, Options{})
+	got, err := Container(t.Context(), word, nil)
 	if err != nil {
 		t.Errorf("%s: %v", word, err)
 		return nil
@@ -215,7 +215,7 @@ func finds(t *testing.T, word string, want Found) *Found {
 func idle(t *testing.T, word, remedy string) {
 	t.Helper()
 	var stopped *NotRunning
-	if got, err := Container(t.Context(), word, Options{}); !errors.As(err, &stopped) || stopped.Hint() != "start it: "+remedy {
+	if got, err := Container(t.Context(), word, nil); !errors.As(err, &stopped) || stopped.Hint() != "start it: "+remedy {
 		t.Errorf("%s: %+v, %v", word, got, err)
 	}
 }
@@ -347,7 +347,7 @@ func TestContainerd(t *testing.T) {
 	got := finds(t, "containerd:"+group+"/web", Found{Engine: Containerd, Name: "its-web", Space: group})
 	finds(t, "ctr:"+group+"2/web", Found{Engine: Containerd, Name: "its-web", Space: group + "2"})
 	var several *Ambiguous
-	if _, err := Container(t.Context(), "web", Options{}); !errors.As(err, &several) || len(several.Candidates) != 2 {
+	if _, err := Container(t.Context(), "web", nil); !errors.As(err, &several) || len(several.Candidates) != 2 {
 		t.Errorf("web: %v", err)
 	}
 	lists(t, "containerd:"+group+"/its-tool", "containerd:"+group+"/its-web", "containerd:"+group+"2/its-web")
@@ -398,11 +398,11 @@ func TestLXC(t *testing.T) {
 	lists(t, "lxc:fore", "lxc:web")
 
 	// By the control groups alone.
-	m := thisMachine(Options{})
+	m := thisMachine(nil)
 	all := lxc{scope{m: m}, newMonitors(m)}.addGroups(nil)
 	var names []string
 	for _, k := range all {
-		if got, err := Container(t.Context(), k.Ref(), Options{}); err != nil || got.PID != k.PID {
+		if got, err := Container(t.Context(), k.Ref(), nil); err != nil || got.PID != k.PID {
 			t.Errorf("by its control group: %+v, by its monitor: %+v, %v", k.Found, got, err)
 		}
 		names = append(names, k.Name)

@@ -1,7 +1,6 @@
 package find
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -14,33 +13,25 @@ import (
 	"cleat/netns"
 )
 
-// Options configure a search. The zero value is what commands use.
-type Options struct {
-	// Timeout limits each request to an engine; 0 means 2 s. All requests together take
-	// at most five times as long.
-	Timeout time.Duration
-	// Getenv returns variables of the caller's environment; nil means this process's.
-	Getenv func(name string) string
-}
-
 const (
 	requestTimeout = 2 * time.Second // a busy Docker answers within 0.1 s
 	inAll          = 5               // limit of a whole search, in request timeouts
 )
 
-// Container finds the container that a user means by ref (see the package comment). The
-// result has a running process, or is the file of a namespace. Errors are *NotFound,
-// *Ambiguous, *NotRunning, *Unasked if the only engine in question could not be asked,
-// and otherwise the context's.
-func Container(ctx context.Context, ref string, o Options) (*Found, error) {
-	return thisMachine(o).container(ctx, ref)
+// Container finds the container that a user means by ref (see the package comment). getenv
+// returns variables of the caller's environment; nil means this process's. The result has a
+// running process, or is the file of a namespace. Errors are *NotFound, *Ambiguous,
+// *NotRunning, *Unasked if the only engine in question could not be asked, and otherwise
+// the context's.
+func Container(ctx context.Context, ref string, getenv func(name string) string) (*Found, error) {
+	return thisMachine(getenv).container(ctx, ref)
 }
 
 // All lists the running containers of every engine, and the named namespaces that belong
 // to none of them, ordered by engine and name. Engines that exist and could not be asked
 // are returned separately. The error is the context's.
 func All(ctx context.Context) ([]*Found, []*Unasked, error) {
-	s, err := thisMachine(Options{}).survey(ctx)
+	s, err := thisMachine(nil).survey(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -53,11 +44,11 @@ func All(ctx context.Context) ([]*Found, []*Unasked, error) {
 	return running, s.unasked, nil
 }
 
-func thisMachine(o Options) *machine {
-	if o.Getenv == nil {
-		o.Getenv = os.Getenv
+func thisMachine(getenv func(string) string) *machine {
+	if getenv == nil {
+		getenv = os.Getenv
 	}
-	return &machine{getenv: o.Getenv, uid: os.Geteuid(), timeout: cmp.Or(o.Timeout, requestTimeout), netOwners: ownersOfNet}
+	return &machine{getenv: getenv, uid: os.Geteuid(), timeout: requestTimeout, netOwners: ownersOfNet}
 }
 
 // candidate is a container that an engine lists.

@@ -32,7 +32,7 @@ const (
 // engine is restored, because events may have been missed. tell is called from several
 // goroutines and must not block. If directories cannot be watched, Listen returns an
 // error when ctx ends, and still receives engines' events.
-func Listen(ctx context.Context, tell func()) error { return thisMachine(Options{}).listen(ctx, tell) }
+func Listen(ctx context.Context, tell func()) error { return thisMachine(nil).listen(ctx, tell) }
 
 func (m *machine) listen(ctx context.Context, tell func()) error {
 	var all sync.WaitGroup

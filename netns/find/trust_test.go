@@ -132,7 +132,7 @@ func sleeper(t *testing.T) *exec.Cmd {
 func TestNS(t *testing.T) {
 	cmd := sleeper(t)
 	pid := strconv.Itoa(cmd.Process.Pid)
-	got, err := Container(t.Context(), pid, Options{})
+	got, err := Container(t.Context(), pid, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,10 +170,10 @@ func TestNS(t *testing.T) {
 		}
 	}
 	var missing *NotFound
-	if got, err := Container(t.Context(), pid, Options{}); !errors.As(err, &missing) {
+	if got, err := Container(t.Context(), pid, nil); !errors.As(err, &missing) {
 		t.Errorf("a zombie is found: %+v, %v", got, err)
 	}
-	if got, err := Container(t.Context(), strconv.Itoa(os.Getpid()), Options{}); err != nil || !got.Host {
+	if got, err := Container(t.Context(), strconv.Itoa(os.Getpid()), nil); err != nil || !got.Host {
 		t.Errorf("ourselves: %+v, %v", got, err)
 	}
 }
