@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -120,8 +119,8 @@ func FuzzParseFile(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		again, err := Parse("f", bytes.NewReader(text))
-		if err != nil {
+		var again Rules
+		if err := again.UnmarshalText(text); err != nil {
 			t.Fatal(err)
 		}
 		if again.Default != r.Default || again.HostSockets != r.HostSockets || !slices.Equal(again.NAT64, r.NAT64) || !slices.EqualFunc(again.Rules, r.Rules, Rule.equal) {
