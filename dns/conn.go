@@ -30,19 +30,17 @@ type connAddr struct{}
 func (connAddr) Network() string { return "dns" }
 func (connAddr) String() string  { return "forwarder" }
 
-// packets is a conversation over UDP. Writing never blocks.
+// packets is a conversation over UDP. Writing never blocks, and reading has no deadline.
 type packets struct {
 	f *Forwarder
 
-	mu       sync.Mutex
-	news     sync.Cond
-	answers  [][]byte // with their length prefixes
-	pending  int      // queries in progress
-	closed   bool
-	ended    bool // by the forwarder; pending answers can still be read
-	deadline time.Time
-	wake     *time.Timer // fires at the deadline
-	linger   *time.Timer
+	mu      sync.Mutex
+	news    sync.Cond
+	answers [][]byte // with their length prefixes
+	pending int      // queries in progress
+	closed  bool
+	ended   bool // by the forwarder; pending answers can still be read
+	linger  *time.Timer
 }
 
 // Write submits one query.
@@ -113,8 +111,6 @@ func (c *packets) next() ([]byte, error) {
 			return frame[lengthBytes:], nil
 		case c.ended:
 			return nil, io.EOF
-		case !c.deadline.IsZero() && !time.Now().Before(c.deadline):
-			return nil, os.ErrDeadlineExceeded
 		}
 		c.news.Wait()
 	}
@@ -151,35 +147,15 @@ func (c *packets) Close() error {
 		}
 		c.answers = nil
 		c.f.guest.ledger.Refund(packetsCost)
-		c.setDeadline(time.Time{})
+		c.news.Broadcast()
 		c.f.leave(c)
 	}
 	return nil
 }
 
-func (c *packets) setDeadline(t time.Time) {
-	if c.wake != nil {
-		c.wake.Stop()
-	}
-	if c.deadline = t; !t.IsZero() {
-		c.wake = time.AfterFunc(time.Until(t), func() {
-			c.mu.Lock() // without the lock, a reader between its check and its wait would miss the wake-up
-			defer c.mu.Unlock()
-			c.news.Broadcast()
-		})
-	}
-	c.news.Broadcast()
-}
-
-func (c *packets) SetReadDeadline(t time.Time) error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.setDeadline(t)
-	return nil
-}
-
-func (c *packets) SetDeadline(t time.Time) error    { return c.SetReadDeadline(t) }
-func (c *packets) SetWriteDeadline(time.Time) error { return nil }
+func (c *packets) SetDeadline(time.Time) error      { return os.ErrNoDeadline }
+func (c *packets) SetReadDeadline(time.Time) error  { return os.ErrNoDeadline }
+func (c *packets) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }
 func (c *packets) LocalAddr() net.Addr              { return connAddr{} }
 func (c *packets) RemoteAddr() net.Addr             { return connAddr{} }
 

@@ -27,7 +27,7 @@ const (
 	maxDeadline = 20 * time.Second
 )
 
-// way is the transport for a query.
+// transport is how a query is sent.
 type transport struct {
 	stream bool // fetch an answer that does not fit a datagram over TCP
 	tcp    bool // send the query over TCP at once

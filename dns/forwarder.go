@@ -246,8 +246,8 @@ func (f *Forwarder) submit(msg []byte, stream bool, done func([]byte)) bool {
 	return true
 }
 
-// settled returns the answer to a message with its length prefix, and holds its bytes. It
-// returns nil if there is no answer.
+// answerFrame returns the answer to a message with its length prefix, and holds its bytes.
+// It returns nil if there is no answer.
 func (f *Forwarder) answerFrame(msg []byte, stream bool) []byte {
 	b := account{budget: f.guest}
 	frame := f.answer(&b, msg, stream)
@@ -356,14 +356,10 @@ func (f *Forwarder) Lookup(ctx context.Context, name string) ([]netip.Addr, time
 		}
 		return nil, 0, err
 	}
-	ttl := syntheticTTL * time.Second
-	for _, a := range found {
-		if len(a.addrs) > 0 {
-			ttl = min(ttl, a.ttl)
+	for i := range found {
+		if len(found[i].addrs) == 0 {
+			found[i].ttl = syntheticTTL * time.Second
 		}
-	}
-	if len(found[0].addrs) == 0 || len(found[1].addrs) == 0 {
-		return addrs, ttl, nil
 	}
 	return addrs, min(found[0].ttl, found[1].ttl), nil
 }
@@ -389,9 +385,6 @@ func (f *Forwarder) lookup(ctx context.Context, name dnsmessage.Name, typ dnsmes
 	}
 	return a, err
 }
-
-// ResolvConf returns the host's current resolv.conf, for the guest's search list.
-func (f *Forwarder) ResolvConf() ResolvConf { return f.servers.current() }
 
 // Stats are counters since the start.
 type Stats struct {

@@ -233,24 +233,16 @@ func (q *question) synthetic(addrs []netip.Addr) []byte {
 	var records []dnsmessage.Resource
 	h := dnsmessage.ResourceHeader{Name: q.q.Name, Class: dnsmessage.ClassINET, TTL: syntheticTTL}
 	for _, a := range addrs {
-		if h.Type = typeOf(a); q.q.Type != h.Type && q.q.Type != dnsmessage.TypeALL {
-			continue
-		}
 		var body dnsmessage.ResourceBody = &dnsmessage.AAAAResource{AAAA: a.As16()}
+		h.Type = dnsmessage.TypeAAAA
 		if a.Is4() {
-			body = &dnsmessage.AResource{A: a.As4()}
+			body, h.Type = &dnsmessage.AResource{A: a.As4()}, dnsmessage.TypeA
 		}
-		records = append(records, dnsmessage.Resource{Header: h, Body: body})
+		if q.q.Type == h.Type || q.q.Type == dnsmessage.TypeALL {
+			records = append(records, dnsmessage.Resource{Header: h, Body: body})
+		}
 	}
 	return q.reply(dnsmessage.RCodeSuccess, records...)
-}
-
-// typeOf returns the record type that holds an address.
-func typeOf(a netip.Addr) dnsmessage.Type {
-	if a.Is4() {
-		return dnsmessage.TypeA
-	}
-	return dnsmessage.TypeAAAA
 }
 
 // answer is a parsed answer.
@@ -289,7 +281,9 @@ func parseAnswer(msg []byte, to *query) (answer, error) {
 			return answer{}, errForged
 		}
 	case 1:
-		if !sameQuestion(repeated, to.about.q) {
+		asked := to.about.q
+		if repeated.Type != asked.Type || repeated.Class != asked.Class ||
+			!dnsname.Equal(repeated.Name.String(), asked.Name.String()) { // some servers change the case
 			return answer{}, errForged
 		}
 	default:
@@ -301,14 +295,9 @@ func parseAnswer(msg []byte, to *query) (answer, error) {
 	return a, nil
 }
 
-// sameQuestion ignores case, which some servers change.
-func sameQuestion(a, b dnsmessage.Question) bool {
-	return a.Type == b.Type && a.Class == b.Class && dnsname.Equal(a.Name.String(), b.Name.String())
-}
-
 // parseRecords parses the rest of an answer.
 func (a *answer) parseRecords(p *dnsmessage.Parser, q *question) error {
-	var c chain
+	c := chain{aliases: map[string]alias{}, addrs: map[string][]netip.Addr{}, ttl: map[string]uint32{}}
 	for {
 		h, err := p.AnswerHeader()
 		if errors.Is(err, dnsmessage.ErrSectionDone) {
@@ -322,10 +311,7 @@ func (a *answer) parseRecords(p *dnsmessage.Parser, q *question) error {
 			return err
 		}
 	}
-	if err := p.SkipAllAuthorities(); err != nil {
-		return err
-	}
-	if err := p.SkipAllAdditionals(); err != nil {
+	if err := errors.Join(p.SkipAllAuthorities(), p.SkipAllAdditionals()); err != nil {
 		return err
 	}
 	wanted := q.q.Type == dnsmessage.TypeA || q.q.Type == dnsmessage.TypeAAAA || q.q.Type == dnsmessage.TypeALL
@@ -356,9 +342,6 @@ func (c *chain) add(p *dnsmessage.Parser, h dnsmessage.ResourceHeader) error {
 		if err != nil {
 			return err
 		}
-		if c.aliases == nil {
-			c.aliases = map[string]alias{}
-		}
 		if owner := plain(h.Name); c.aliases[owner].to == "" {
 			c.aliases[owner] = alias{plain(r.CNAME), h.TTL}
 		}
@@ -377,9 +360,6 @@ func (c *chain) add(p *dnsmessage.Parser, h dnsmessage.ResourceHeader) error {
 		a = netip.AddrFrom16(r.AAAA)
 	default:
 		return p.SkipAnswer()
-	}
-	if c.addrs == nil {
-		c.addrs, c.ttl = map[string][]netip.Addr{}, map[string]uint32{}
 	}
 	owner := plain(h.Name)
 	if len(c.addrs[owner]) == 0 || h.TTL < c.ttl[owner] {

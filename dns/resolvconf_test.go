@@ -129,7 +129,7 @@ func TestResolvConfIsReloaded(t *testing.T) {
 		conf = "nameserver 192.0.2.2\nsearch vpn.example\n" // the VPN is up
 		time.Sleep(lookEvery)
 		asked("192.0.2.2")
-		if got := f.ResolvConf().Search; len(got) != 1 || got[0] != "vpn.example" {
+		if got := f.servers.conf.Search; len(got) != 1 || got[0] != "vpn.example" {
 			t.Errorf("search list %v", got)
 		}
 		gone = true // a link that leads nowhere for a moment

@@ -2,6 +2,7 @@ package dns
 
 import (
 	"bytes"
+	"cmp"
 	"io"
 	"net"
 	"net/netip"
@@ -99,12 +100,7 @@ func (s *servers) take() {
 	s.list = nil
 	for _, a := range addrs {
 		a = s.numbered(a)
-		i := slices.IndexFunc(old, func(o *server) bool { return o.addr == a })
-		if i >= 0 {
-			s.list = append(s.list, old[i])
-		} else {
-			s.list = append(s.list, &server{addr: a})
-		}
+		s.list = append(s.list, cmp.Or(find(old, a), &server{addr: a}))
 	}
 }
 
@@ -177,38 +173,34 @@ func (s *servers) plan(now time.Time) plan {
 	return p
 }
 
-// answered records that servers work.
-func (s *servers) answered(who ...netip.AddrPort) {
+// answered records that a server works.
+func (s *servers) answered(addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range s.list {
-		if slices.Contains(who, o.addr) {
-			*o = server{addr: o.addr}
-		}
+	if o := find(s.list, addr); o != nil {
+		*o = server{addr: addr}
 	}
 }
 
-// missed records that servers did not answer in time or, with gone, that nobody listens
+// missed records that a server did not answer in time or, with gone, that nobody listens
 // there.
-func (s *servers) missed(now time.Time, gone bool, who ...netip.AddrPort) {
+func (s *servers) missed(now time.Time, gone bool, addr netip.AddrPort) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range s.list {
-		if !slices.Contains(who, o.addr) {
-			continue
-		}
-		if o.misses++; !o.down && (gone || o.misses >= maxMisses) {
-			o.down, o.wait, o.probeAt = true, probeFirst, now.Add(probeFirst)
-		}
+	o := find(s.list, addr)
+	if o == nil {
+		return // resolv.conf has changed
+	}
+	if o.misses++; !o.down && (gone || o.misses >= maxMisses) {
+		o.down, o.wait, o.probeAt = true, probeFirst, now.Add(probeFirst)
 	}
 }
 
-// current returns the current resolv.conf.
-func (s *servers) current() ResolvConf {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.look(time.Now())
-	c := s.conf
-	c.Servers, c.Search = slices.Clone(c.Servers), slices.Clone(c.Search)
-	return c
+// find returns the server with an address, or nil.
+func find(list []*server, addr netip.AddrPort) *server {
+	i := slices.IndexFunc(list, func(o *server) bool { return o.addr == addr })
+	if i < 0 {
+		return nil
+	}
+	return list[i]
 }

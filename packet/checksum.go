@@ -25,10 +25,6 @@ func Sum(b []byte, sum uint64) uint64 {
 	var last [8]byte
 	copy(last[:], b)
 	sum, carry = bits.Add64(sum, binary.BigEndian.Uint64(last[:]), carry)
-	return addCarry(sum, carry)
-}
-
-func addCarry(sum, carry uint64) uint64 {
 	sum, carry = bits.Add64(sum, 0, carry)
 	return sum + carry
 }

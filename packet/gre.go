@@ -18,9 +18,6 @@ const (
 	EtherTypeLocal = 0x88b5 // IEEE 802 local experimental 1
 )
 
-// GREInUDPPort is the UDP destination port of GRE-in-UDP (RFC 8086 section 3.2).
-const GREInUDPPort = 4754
-
 // Bits of a GRE header's first word.
 const (
 	greChecksum = 0x8000

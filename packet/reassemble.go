@@ -2,6 +2,7 @@ package packet
 
 import (
 	"bytes"
+	"container/list"
 	"net/netip"
 	"time"
 )
@@ -23,9 +24,9 @@ type Reassembler struct {
 	headroom int
 	bytes    int
 	pending  map[fragmentKey]*datagram
-	// oldest and newest are the ends of a list in order of arrival. All datagrams live
-	// equally long, so they also expire in this order.
-	oldest, newest *datagram
+	// order holds the datagrams in order of arrival. All live equally long, so they also
+	// expire in this order.
+	order list.List
 }
 
 // fragmentKey identifies the fragments of one datagram (RFC 791 section 3.2). In IPv6 the
@@ -39,9 +40,9 @@ type fragmentKey struct {
 
 // datagram holds the fragments that have arrived of one datagram.
 type datagram struct {
-	key        fragmentKey
-	prev, next *datagram
-	deadline   time.Duration
+	key      fragmentKey
+	at       *list.Element // in Reassembler.order
+	deadline time.Duration
 
 	head   IP     // header of the first fragment, or of any other until that arrives
 	data   []byte // room for headers, then the payload
@@ -58,7 +59,7 @@ type datagram struct {
 const congestion = 3
 
 // datagramBytes is the estimated memory of a pending datagram besides its data.
-const datagramBytes = 384
+const datagramBytes = 432
 
 // NewReassembler returns a Reassembler that holds at most maxBytes of unfinished
 // datagrams, bookkeeping included. When a fragment does not fit, the oldest datagrams are
@@ -122,14 +123,9 @@ func (r *Reassembler) datagramOf(now time.Duration, p *IP) *datagram {
 		d = nil
 	}
 	if d == nil {
-		d = &datagram{key: key, deadline: now + reassemblyTime, head: *p, room: r.headroom + maxFragmentHeader, prev: r.newest}
+		d = &datagram{key: key, deadline: now + reassemblyTime, head: *p, room: r.headroom + maxFragmentHeader}
 		d.head.Payload = nil
-		if r.newest != nil {
-			r.newest.next = d
-		} else {
-			r.oldest = d
-		}
-		r.newest = d
+		d.at = r.order.PushBack(d)
 		r.pending[key] = d
 		r.bytes += datagramBytes
 		r.evict(d)
@@ -245,18 +241,15 @@ func (d *datagram) finish() []byte {
 // are dropped.
 func (r *Reassembler) kill(d *datagram) {
 	d.dead = true
-	r.release(d)
-}
-
-func (r *Reassembler) release(d *datagram) {
 	r.bytes -= cap(d.data) + len(d.have)*8
 	d.data, d.have = nil, nil
 }
 
 // evict removes the oldest datagrams, except keep, until the rest fits.
 func (r *Reassembler) evict(keep *datagram) {
-	for d := r.oldest; d != nil && r.bytes > r.maxBytes; d = d.next {
-		if d != keep {
+	for e := r.order.Front(); e != nil && r.bytes > r.maxBytes; {
+		d := e.Value.(*datagram)
+		if e = e.Next(); d != keep {
 			r.remove(d)
 		}
 	}
@@ -264,16 +257,7 @@ func (r *Reassembler) evict(keep *datagram) {
 
 // remove unlinks a datagram. It does not free its data.
 func (r *Reassembler) remove(d *datagram) {
-	if d.prev != nil {
-		d.prev.next = d.next
-	} else {
-		r.oldest = d.next
-	}
-	if d.next != nil {
-		d.next.prev = d.prev
-	} else {
-		r.newest = d.prev
-	}
+	r.order.Remove(d.at)
 	delete(r.pending, d.key)
 	r.bytes -= datagramBytes + cap(d.data) + len(d.have)*8
 }
@@ -282,7 +266,11 @@ func (r *Reassembler) remove(d *datagram) {
 // calls report, unless nil, with a packet that quotes it, behind the headroom, for an
 // ICMP error of kind ErrorReassembly.
 func (r *Reassembler) Expire(now time.Duration, report func(first []byte)) {
-	for d := r.oldest; d != nil && now >= d.deadline; d = r.oldest {
+	for e := r.order.Front(); e != nil; e = r.order.Front() {
+		d := e.Value.(*datagram)
+		if now < d.deadline {
+			return
+		}
 		r.remove(d)
 		if report != nil && !d.dead && d.holds(0, 8) == all {
 			report(d.first())

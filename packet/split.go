@@ -39,36 +39,28 @@ func (s *Splitter) start(h *VNetHdr, pkt []byte) error {
 	if err := ParseIP(pkt, &s.ip); err != nil {
 		return err
 	}
-	if h.GSOSize == 0 || s.ip.IsFragment() || !s.typeFits(h.GSOType&^GSOECN) {
+	if h.GSOSize == 0 || s.ip.IsFragment() {
 		return ErrBad
 	}
 	s.pkt = pkt[:s.ip.HeaderBytes+len(s.ip.Payload)]
-	switch s.ip.Protocol {
-	case TCP:
+	gso, is4 := h.GSOType&^GSOECN, s.ip.Src.Is4()
+	switch {
+	case s.ip.Protocol == TCP && (gso == GSOTCPv4 && is4 || gso == GSOTCPv6 && !is4):
 		var t TCPHeader
 		if err := ParseTCP(s.ip.Payload, &t); err != nil {
 			return err
 		}
 		s.header = len(s.pkt) - len(t.Payload)
-	case UDP:
+	case s.ip.Protocol == UDP && gso == GSOUDP:
 		if len(s.ip.Payload) < UDPBytes {
 			return ErrShort
 		}
 		s.header = s.ip.HeaderBytes + UDPBytes
+	default:
+		return ErrBad
 	}
 	s.size = int(h.GSOSize)
 	return nil
-}
-
-// typeFits reports whether a GSO type agrees with the packet's headers.
-func (s *Splitter) typeFits(gso uint8) bool {
-	switch s.ip.Protocol {
-	case TCP:
-		return gso == GSOTCPv4 && s.ip.Src.Is4() || gso == GSOTCPv6 && s.ip.Src.Is6()
-	case UDP:
-		return gso == GSOUDP
-	}
-	return false
 }
 
 // MaxBytes returns the size of the largest packet that Next will write.

@@ -72,7 +72,7 @@ func (f *forger) send(to int, kind, code byte, mtu int) {
 	binary.BigEndian.PutUint32(b[4:], uint32(mtu))
 	about := make([]byte, packet.IPv6Bytes+packet.UDPBytes)
 	n := packet.PutIP(about, at, from, packet.UDP, 0, 500)
-	packet.PutUDP(about[n:], packet.GREInUDPPort, packet.GREInUDPPort, 500-packet.UDPBytes)
+	packet.PutUDP(about[n:], tunnelPort, tunnelPort, 500-packet.UDPBytes)
 	b = append(b, about[:n+packet.UDPBytes]...)
 	var err error
 	if f.family == 4 {
@@ -183,12 +183,12 @@ func TestPortIsNotShared(t *testing.T) {
 		at, peer := outerPrefix(0, path, family).Addr(), outerPrefix(1, path, family).Addr()
 		domain := unix.AF_INET
 		sockaddr := func(a netip.Addr) unix.Sockaddr {
-			return &unix.SockaddrInet4{Port: packet.GREInUDPPort, Addr: a.As4()}
+			return &unix.SockaddrInet4{Port: tunnelPort, Addr: a.As4()}
 		}
 		if family == 6 {
 			domain = unix.AF_INET6
 			sockaddr = func(a netip.Addr) unix.Sockaddr {
-				return &unix.SockaddrInet6{Port: packet.GREInUDPPort, Addr: a.As16()}
+				return &unix.SockaddrInet6{Port: tunnelPort, Addr: a.As16()}
 			}
 		}
 		for _, share := range []int{unix.SO_REUSEADDR, unix.SO_REUSEPORT} {

@@ -154,7 +154,7 @@ func (x *intruder) read() {
 			ll, ok := at.(*unix.SockaddrLinklayer)
 			b := buf[:n]
 			if !ok || ll.Pkttype == unix.PACKET_OUTGOING || n <= frameData || b[frameIP] != 0x45 || b[frameIP+9] != byte(packet.UDP) ||
-				binary.BigEndian.Uint16(b[frameUDP+2:]) != packet.GREInUDPPort {
+				binary.BigEndian.Uint16(b[frameUDP+2:]) != tunnelPort {
 				continue
 			}
 			to := 1 - from
