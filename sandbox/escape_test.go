@@ -323,7 +323,7 @@ func changeAddress(allowed, forbidden *unix.SockaddrInet4) {
 		if err != nil {
 			break
 		}
-		_ = sys.ConnectRaw(fd, shared)
+		_ = sys.ConnectWaiting(fd, shared)
 		unix.Close(fd)
 	}
 	stop.Store(true)
@@ -368,7 +368,7 @@ func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
 	for begin := time.Now(); time.Since(begin) < 4*time.Second; {
 		switch phase.Load() {
 		case 0:
-			_ = sys.ConnectRaw(victim, shared)
+			_ = sys.ConnectWaiting(victim, shared)
 			if _, err := unix.Getpeername(host); errors.Is(err, unix.ENOTCONN) {
 				phase.Store(1)
 			}
@@ -378,7 +378,7 @@ func changeDescriptor(host int, forbidden *unix.SockaddrInet4) error {
 			}
 			_ = unix.Listen(victim, 1)
 		case 2:
-			_ = sys.ConnectRaw(victim, shared)
+			_ = sys.ConnectWaiting(victim, shared)
 		}
 	}
 	stop.Store(true)

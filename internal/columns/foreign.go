@@ -17,14 +17,16 @@ func hidden(r rune) bool {
 
 // Plain replaces runes that could move a terminal's cursor or switch its modes, and joins
 // lines.
-func Plain(s string) string {
-	s = strings.ToValidUTF8(s, "?")
+func Plain(s string) string { return blank(s, hidden) }
+
+// blank replaces the runes that which selects by blanks.
+func blank(s string, which func(rune) bool) string {
 	return strings.Map(func(r rune) rune {
-		if hidden(r) {
+		if which(r) {
 			return ' '
 		}
 		return r
-	}, s)
+	}, strings.ToValidUTF8(s, "?"))
 }
 
 // PlainLines is Plain for text with several lines. It indents all but the first, so that
@@ -76,16 +78,27 @@ func special(r rune) bool {
 // JSON returns a writer that writes JSON to w and escapes everything in strings that a
 // terminal acts on, without changing their meaning. Each Write must consist of whole
 // runes, as encoding/json's do.
-func JSON(w io.Writer) io.Writer { return jsonWriter{w} }
+func JSON(w io.Writer) io.Writer { return changer{w, escapeJSON} }
 
-type jsonWriter struct{ w io.Writer }
+// changer changes what is written to it, and writes that to w.
+type changer struct {
+	w      io.Writer
+	change func(string) string
+}
 
-func (j jsonWriter) Write(p []byte) (int, error) {
-	if strings.IndexFunc(string(p), escapes) < 0 {
-		return j.w.Write(p)
+func (c changer) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(c.w, c.change(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}
+
+func escapeJSON(s string) string {
+	if strings.IndexFunc(s, escapes) < 0 {
+		return s
 	}
 	var b strings.Builder
-	for _, r := range string(p) {
+	for _, r := range s {
 		switch {
 		case !escapes(r):
 			b.WriteRune(r)
@@ -96,10 +109,7 @@ func (j jsonWriter) Write(p []byte) (int, error) {
 			fmt.Fprintf(&b, `\u%04x`, r)
 		}
 	}
-	if _, err := io.WriteString(j.w, b.String()); err != nil {
-		return 0, err
-	}
-	return len(p), nil
+	return b.String()
 }
 
 // escapes reports whether a rune is hidden and not JSON white space. Inside strings
@@ -108,23 +118,9 @@ func escapes(r rune) bool { return hidden(r) && r != '\n' && r != '\t' && r != '
 
 // Text returns a writer that writes text with lines and tabs to w, and replaces
 // everything else that a terminal acts on. Each Write must consist of whole runes.
-func Text(w io.Writer) io.Writer { return textWriter{w} }
-
-type textWriter struct{ w io.Writer }
-
-func (t textWriter) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(t.w, PlainText(string(p))); err != nil {
-		return 0, err
-	}
-	return len(p), nil
-}
+func Text(w io.Writer) io.Writer { return changer{w, PlainText} }
 
 // PlainText is Plain for text with lines and tabs.
 func PlainText(s string) string {
-	return strings.Map(func(r rune) rune {
-		if hidden(r) && r != '\n' && r != '\t' {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
+	return blank(s, func(r rune) bool { return hidden(r) && r != '\n' && r != '\t' })
 }

@@ -30,25 +30,13 @@ import (
 
 // Lower returns s with A to Z in lower case.
 func Lower(s string) string {
-	for i := range len(s) {
-		if isUpper(s[i]) {
-			b := []byte(s)
-			for ; i < len(b); i++ {
-				b[i] = lower(b[i])
-			}
-			return string(b)
+	b := []byte(s)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] += 'a' - 'A'
 		}
 	}
-	return s
-}
-
-func isUpper(c byte) bool { return 'A' <= c && c <= 'Z' }
-
-func lower(c byte) byte {
-	if isUpper(c) {
-		return c + 'a' - 'A'
-	}
-	return c
+	return string(b)
 }
 
 // Fold returns name in lower case and without the final dot, as names appear in rules.
@@ -56,17 +44,7 @@ func Fold(name string) string { return Lower(strings.TrimSuffix(name, ".")) }
 
 // Equal reports whether a and b are the same name. Both must have a final dot, or
 // neither.
-func Equal(a, b string) bool {
-	if len(a) != len(b) {
-		return false
-	}
-	for i := range len(a) {
-		if lower(a[i]) != lower(b[i]) {
-			return false
-		}
-	}
-	return true
-}
+func Equal(a, b string) bool { return Lower(a) == Lower(b) }
 
 // Of returns the folded form of a name with the raw labels in raw, separated by its dots.
 // Bytes that are not visible ASCII characters, and backslashes, are written as \DDD.

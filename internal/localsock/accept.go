@@ -3,6 +3,7 @@ package localsock
 import (
 	"context"
 	"errors"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -44,14 +45,9 @@ func Accept[C any](ctx context.Context, accept func() (C, error)) (C, error) {
 // errors of the new connection (from ECONNABORTED on) besides those of the process and
 // the system.
 func passes(err error) bool {
-	for _, e := range []syscall.Errno{
+	return slices.ContainsFunc([]syscall.Errno{
 		syscall.EMFILE, syscall.ENFILE, syscall.ENOMEM, syscall.ENOBUFS, syscall.EINTR, syscall.EAGAIN,
 		syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPERM, syscall.EPROTO, syscall.ENETDOWN, syscall.ENOPROTOOPT,
 		syscall.EHOSTDOWN, syscall.ENONET, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT,
-	} {
-		if errors.Is(err, e) {
-			return true
-		}
-	}
-	return false
+	}, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }

@@ -37,29 +37,24 @@ func dial(ctx context.Context, address string, trusts func(uid int) bool) (*net.
 // started to listen.
 func PeerUID(c *net.UnixConn) (int, error) {
 	cred, err := credentials(c)
-	if err != nil {
-		return 0, err
-	}
-	return int(cred.Uid), nil
+	return int(cred.Uid), err
 }
 
 // PeerPID returns the peer's process id at that time, or 0 if the peer has none in the
 // caller's PID namespace.
 func PeerPID(c *net.UnixConn) (int, error) {
 	cred, err := credentials(c)
-	if err != nil {
-		return 0, err
-	}
-	return int(cred.Pid), nil
+	return int(cred.Pid), err
 }
 
+// credentials returns SO_PEERCRED. It never returns nil.
 func credentials(c *net.UnixConn) (cred *unix.Ucred, err error) {
 	err = Control(c, func(fd int) (err error) {
 		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		return err
 	})
 	if err != nil {
-		return nil, fmt.Errorf("get credentials of peer: %w", err)
+		return &unix.Ucred{}, fmt.Errorf("get credentials of peer: %w", err)
 	}
 	return cred, nil
 }

@@ -120,14 +120,3 @@ func Attributes(b []byte) iter.Seq2[uint16, []byte] {
 		}
 	}
 }
-
-// AppendAttribute appends an attribute and its padding.
-func AppendAttribute(b []byte, kind uint16, data []byte) []byte {
-	b = native.AppendUint16(b, uint16(unix.SizeofNlAttr+len(data)))
-	b = native.AppendUint16(b, kind)
-	b = append(b, data...)
-	for range align(len(data)) - len(data) {
-		b = append(b, 0)
-	}
-	return b
-}

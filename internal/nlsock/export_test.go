@@ -23,3 +23,14 @@ func (s *Socket) Begin(r Request) error {
 	r.Flags |= unix.NLM_F_DUMP
 	return unix.Sendto(s.fd, r.encode(s.seq+1000), 0, kernel())
 }
+
+// AppendAttribute appends an attribute and its padding.
+func AppendAttribute(b []byte, kind uint16, data []byte) []byte {
+	b = native.AppendUint16(b, uint16(unix.SizeofNlAttr+len(data)))
+	b = native.AppendUint16(b, kind)
+	b = append(b, data...)
+	for range align(len(data)) - len(data) {
+		b = append(b, 0)
+	}
+	return b
+}

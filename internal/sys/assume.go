@@ -41,10 +41,9 @@ func Assume(c Credentials, root, cwd int) error {
 	for i, g := range c.Groups {
 		groups[i] = uint32(g)
 	}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
-		return fmt.Errorf("read capabilities: %w", err)
+	header, data, err := capabilities()
+	if err != nil {
+		return err
 	}
 	for i := range data {
 		keep := data[i].Permitted & uint32(c.Caps>>(32*i))

@@ -332,8 +332,7 @@ func NewErrors(size int) *Errors {
 	return &Errors{in: NewInbox([][]byte{buf}), buf: buf}
 }
 
-// sizes of struct sock_extended_err, and of the whole control message with the offender's
-// address after it
+// extendedErr is the size of struct sock_extended_err.
 const extendedErr = 16
 
 // Next takes the next report from fd's queue and reports whether there was one. Data is

@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"encoding/binary"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -33,18 +34,6 @@ func ReadMemory(tid int, from uintptr, to []byte) unix.Errno {
 	return errno
 }
 
-// ReadAt calls pread(2) on a file that is always ready.
-func ReadAt(fd int, buf []byte, at int64) (int, unix.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_PREAD64, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(buf))), uintptr(len(buf)), uintptr(at), 0, 0)
-	return int(n), errno
-}
-
-// SetFlags calls fcntl(2) with F_SETFL.
-func SetFlags(fd, flags int) unix.Errno {
-	_, _, errno := unix.Syscall(unix.SYS_FCNTL, uintptr(fd), unix.F_SETFL, uintptr(flags))
-	return errno
-}
-
 // GetOption calls getsockopt(2). It fills value and returns the option's length, at most
 // len(value).
 func GetOption(fd, level, name int, value []byte) (int, unix.Errno) {
@@ -61,15 +50,7 @@ func SetOption(fd, level, name int, value []byte) unix.Errno {
 
 // GetInt reads an int by getsockopt(2).
 func GetInt(fd, level, name int) (int, unix.Errno) {
-	var v int32
-	size := uint32(4)
-	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name), uintptr(unsafe.Pointer(&v)), uintptr(unsafe.Pointer(&size)), 0)
-	return int(v), errno
-}
-
-// SetInt sets an int by setsockopt(2).
-func SetInt(fd, level, name, value int) unix.Errno {
-	v := int32(value)
-	_, _, errno := unix.Syscall6(unix.SYS_SETSOCKOPT, uintptr(fd), uintptr(level), uintptr(name), uintptr(unsafe.Pointer(&v)), 4, 0)
-	return errno
+	var v [4]byte
+	_, errno := GetOption(fd, level, name, v[:])
+	return int(int32(binary.NativeEndian.Uint32(v[:]))), errno
 }

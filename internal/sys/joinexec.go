@@ -1,6 +1,7 @@
 package sys
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"runtime"
@@ -27,16 +28,10 @@ type JoinExec struct {
 // Start starts the program and returns its process id, for wait4. If the child fails
 // before it executes the program, the error names the step.
 func (j JoinExec) Start() (pid int, err error) {
-	path, err := syscall.BytePtrFromString(j.Path)
-	if err != nil {
-		return 0, fmt.Errorf("start %q: %w", j.Path, err)
-	}
-	args, err := syscall.SlicePtrFromStrings(j.Args)
-	if err != nil {
-		return 0, fmt.Errorf("start %q: %w", j.Path, err)
-	}
-	env, err := syscall.SlicePtrFromStrings(j.Env)
-	if err != nil {
+	path, badPath := syscall.BytePtrFromString(j.Path)
+	args, badArgs := syscall.SlicePtrFromStrings(j.Args)
+	env, badEnv := syscall.SlicePtrFromStrings(j.Env)
+	if err := cmp.Or(badPath, badArgs, badEnv); err != nil {
 		return 0, fmt.Errorf("start %q: %w", j.Path, err)
 	}
 	var report [2]int

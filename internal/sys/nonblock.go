@@ -74,12 +74,8 @@ func Disconnect(fd int) unix.Errno {
 }
 
 // ConnectNow calls connect(2) on a non-blocking IPv4 or IPv6 socket.
-func ConnectNow(fd int, to Address) unix.Errno { return ConnectRaw(fd, to.raw[:to.size]) }
-
-// ConnectRaw calls connect(2) on a non-blocking socket with an address in the kernel's
-// form, valid or not.
-func ConnectRaw(fd int, address []byte) unix.Errno {
-	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
+func ConnectNow(fd int, to Address) unix.Errno {
+	_, _, errno := unix.RawSyscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&to.raw)), uintptr(to.size))
 	return errno
 }
 
@@ -90,7 +86,8 @@ func HasError(fd int) bool {
 	return err == nil && p[0].Revents&unix.POLLERR != 0
 }
 
-// ConnectWaiting is ConnectRaw for a socket that may be in blocking mode.
+// ConnectWaiting calls connect(2) on a socket that may be in blocking mode, with an address in
+// the kernel's form, valid or not.
 func ConnectWaiting(fd int, address []byte) unix.Errno {
 	_, _, errno := unix.Syscall(unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(address))), uintptr(len(address)))
 	return errno

@@ -111,7 +111,8 @@ func answer(fd int, r *notifyResponse) unix.Errno {
 
 // ReplaceDescriptor replaces a descriptor of the waiting thread with a duplicate of own.
 func ReplaceDescriptor(fd int, id uint64, own, theirs int, closeOnExec bool) unix.Errno {
-	return addDescriptor(fd, &notifyAddfd{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, src: uint32(own), to: uint32(theirs)}, closeOnExec)
+	_, errno := requestDescriptor(fd, &notifyAddfd{id: id, flags: unix.SECCOMP_ADDFD_FLAG_SETFD, src: uint32(own), to: uint32(theirs)}, closeOnExec)
+	return errno
 }
 
 // GiveDescriptor adds a duplicate of own to the waiting thread, which continues to wait,
@@ -119,11 +120,6 @@ func ReplaceDescriptor(fd int, id uint64, own, theirs int, closeOnExec bool) uni
 // the answer makes the caller repeat the call, and the descriptor leaks.
 func GiveDescriptor(fd int, id uint64, own int, closeOnExec bool) (theirs int, errno unix.Errno) {
 	return requestDescriptor(fd, &notifyAddfd{id: id, src: uint32(own)}, closeOnExec)
-}
-
-func addDescriptor(fd int, r *notifyAddfd, closeOnExec bool) unix.Errno {
-	_, errno := requestDescriptor(fd, r, closeOnExec)
-	return errno
 }
 
 func requestDescriptor(fd int, r *notifyAddfd, closeOnExec bool) (theirs int, errno unix.Errno) {

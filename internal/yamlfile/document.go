@@ -16,11 +16,11 @@ import (
 
 // Problem is a mistake in a file.
 type Problem struct {
-	Line, Column int      // counted from 1
-	Text         string   // the mistake, e.g. `unknown key "prot"` or "port: want a whole number"
-	Want         string   // what a valid value looks like; "" if Text does not say
-	Word         string   // the wrong word; "" if the mistake is not a word
-	Known        []string // the words that are valid here
+	Place
+	Text  string   // the mistake, e.g. `unknown key "prot"` or "port: want a whole number"
+	Want  string   // what a valid value looks like; "" if Text does not say
+	Word  string   // the wrong word; "" if the mistake is not a word
+	Known []string // the words that are valid here
 }
 
 // Place is the position where a value begins, counted from 1.
@@ -108,7 +108,7 @@ func bound(tokens token.Tokens) *Problem {
 			continue
 		}
 		p.Text += ": want " + p.Want
-		p.at(t)
+		p.Place = placeOf(t)
 		return &p
 	}
 	return nil
@@ -123,38 +123,30 @@ func parse(text []byte, t reflect.Type) (ast.Node, *Problem) {
 	// Let the reader report duplicate keys: the parser would stop at the first.
 	f, err := parser.Parse(tokens, 0, parser.AllowDuplicateMapKey())
 	if err != nil {
-		p := Problem{Line: 1, Column: 1, Text: err.Error()}
+		p := Problem{Place: Place{1, 1}, Text: err.Error()}
 		var y yaml.Error
 		if errors.As(err, &y) {
-			p.Text = y.GetMessage()
-			p.at(y.GetToken())
+			p.Text, p.Place = y.GetMessage(), placeOf(y.GetToken())
 		}
 		return nil, &p
 	}
 	if len(f.Docs) == 1 && f.Docs[0].Body != nil {
 		return f.Docs[0].Body, nil
 	}
-	p := Problem{Line: 1, Column: 1, Want: "one YAML document with the keys " + strings.Join(keysOf(t), ", ")}
+	p := Problem{Place: Place{1, 1}, Want: "one YAML document with the keys " + strings.Join(keysOf(t), ", ")}
 	p.Text = "want " + p.Want
-	if len(f.Docs) > 1 && f.Docs[1].Start != nil {
-		p.at(f.Docs[1].Start)
+	if len(f.Docs) > 1 {
+		p.Place = placeOf(f.Docs[1].Start)
 	}
 	return nil, &p
 }
 
-// at sets the problem's position to that of a token.
-func (p *Problem) at(t *token.Token) {
-	if at, ok := placeOf(t); ok {
-		p.Line, p.Column = at.Line, at.Column
-	}
-}
-
-// placeOf returns the position of a token.
-func placeOf(t *token.Token) (Place, bool) {
+// placeOf returns the position of a token, or 1:1 if it has none.
+func placeOf(t *token.Token) Place {
 	if t == nil || t.Position == nil {
-		return Place{1, 1}, false
+		return Place{1, 1}
 	}
-	return Place{max(1, t.Position.Line), max(1, t.Position.Column)}, true
+	return Place{max(1, t.Position.Line), max(1, t.Position.Column)}
 }
 
 // anchorFinder collects the values of a document's anchors (&name).
@@ -167,9 +159,3 @@ func (f anchorFinder) Visit(n ast.Node) ast.Visitor {
 	}
 	return f
 }
-
-// childKey returns the path of a key's value.
-func childKey(path, key string) string { return path + "." + key }
-
-// childIndex returns the path of a list's element.
-func childIndex(path string, i int) string { return fmt.Sprintf("%s[%d]", path, i) }

@@ -36,7 +36,7 @@ func (r *reader) read(n ast.Node, v reflect.Value, path, key string) {
 	if _, alias := asked.(*ast.AliasNode); alias {
 		at = asked.GetToken() // report the place of use: the value itself may be valid elsewhere
 	}
-	r.doc.places[path], _ = placeOf(at)
+	r.doc.places[path] = placeOf(at)
 	if v.Kind() == reflect.Pointer {
 		to := reflect.New(v.Type().Elem())
 		if r.set(n, to.Elem(), path, key, at) {
@@ -104,7 +104,7 @@ func (r *reader) resolve(n ast.Node, path string) (ast.Node, bool) {
 func (r *reader) readList(n *ast.SequenceNode, v reflect.Value, path, key string) {
 	list := reflect.MakeSlice(v.Type(), len(n.Values), len(n.Values))
 	for i, e := range n.Values {
-		r.read(e, list.Index(i), childIndex(path, i), key)
+		r.read(e, list.Index(i), fmt.Sprintf("%s[%d]", path, i), key)
 	}
 	v.Set(list)
 }
@@ -119,10 +119,10 @@ func (r *reader) readStruct(n *ast.MappingNode, v reflect.Value, path string) {
 		}
 		field, ok := fieldOf(v, key)
 		if !ok {
-			r.problem(token, childKey(path, key), Problem{Text: fmt.Sprintf("unknown key %q", key), Word: key, Known: keysOf(v.Type())})
+			r.problem(token, path+"."+key, Problem{Text: fmt.Sprintf("unknown key %q", key), Word: key, Known: keysOf(v.Type())})
 			continue
 		}
-		r.read(m.Value, field, childKey(path, key), key)
+		r.read(m.Value, field, path+"."+key, key)
 	}
 }
 
@@ -135,7 +135,7 @@ func (r *reader) readMap(n *ast.MappingNode, v reflect.Value, path string) {
 			continue
 		}
 		value := reflect.New(v.Type().Elem()).Elem()
-		r.read(m.Value, value, childKey(path, token.Value), token.Value)
+		r.read(m.Value, value, path+"."+token.Value, token.Value)
 		v.SetMapIndex(reflect.ValueOf(token.Value).Convert(v.Type().Key()), value)
 	}
 }
@@ -147,7 +147,7 @@ func (r *reader) twice(key *token.Token, given map[string]Place) bool {
 		r.problem(key, "", Problem{Text: fmt.Sprintf("duplicate key %q: it is already on line %d", key.Value, at.Line)})
 		return true
 	}
-	given[key.Value], _ = placeOf(key)
+	given[key.Value] = placeOf(key)
 	return false
 }
 
@@ -245,15 +245,14 @@ func listOf(n ast.Node, elem reflect.Type) string {
 // problem adds a problem with the value at path, which begins at token t. An empty path
 // stands for no value.
 func (r *reader) problem(t *token.Token, path string, p Problem) {
-	at, _ := placeOf(t)
-	p.Line, p.Column = at.Line, at.Column
+	p.Place = placeOf(t)
 	r.problems = append(r.problems, p)
 	if path == "" {
 		return
 	}
 	r.doc.wrong[path] = true
 	if _, has := r.doc.places[path]; !has {
-		r.doc.places[path] = at
+		r.doc.places[path] = p.Place
 	}
 }
 

@@ -165,8 +165,5 @@ func (f *fence) effective() bool {
 
 // apply restricts a socket to the reserved port.
 func (f *fence) apply(fd int) error {
-	if errno := sys.SetInt(fd, unix.IPPROTO_IP, localPortRange, f.port<<16|f.port); errno != 0 {
-		return errno
-	}
-	return nil
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IP, localPortRange, f.port<<16|f.port)
 }

@@ -87,7 +87,7 @@ func (p *program) lend(c socket, backlog int) bool {
 // not share it. The kernel checks for conflicts strictly only after a listen
 // (inet_csk_update_fastreuse, net/ipv4/inet_connection_sock.c).
 func keepPort(fd int) {
-	_ = sys.SetInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
+	_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 0)
 	_ = unix.Listen(fd, 0)
 	_ = unix.Shutdown(fd, unix.SHUT_RDWR)
 }

@@ -170,7 +170,7 @@ func copyBuffers(from, to int) bool {
 		}
 		// The kernel returns twice the size that was set (socket(7)).
 		n, errno := sys.GetInt(from, unix.SOL_SOCKET, b.name)
-		if errno != 0 || sys.SetInt(to, unix.SOL_SOCKET, b.name, n/2) != 0 {
+		if errno != 0 || unix.SetsockoptInt(to, unix.SOL_SOCKET, b.name, n/2) != nil {
 			return false
 		}
 	}

@@ -177,11 +177,11 @@ func (p *program) connectFD(c socket, fd int, host netip.AddrPort) {
 // is gone.
 func (p *program) install(c socket, fd int, result unix.Errno) bool {
 	if c.blocking {
-		sys.SetFlags(fd, unix.O_RDWR)
+		_ = unix.SetNonblock(fd, false)
 	}
 	if sys.ReplaceDescriptor(p.fd, c.callID, fd, c.guestFD, c.info.flags&unix.O_CLOEXEC != 0) != 0 {
 		if c.blocking {
-			sys.SetFlags(fd, unix.O_RDWR|unix.O_NONBLOCK)
+			_ = unix.SetNonblock(fd, true)
 		}
 		return false
 	}

@@ -183,9 +183,9 @@ func (t *thread) openInfo(fd int) (int, error) {
 
 func readInfo(file int) (descriptor, error) {
 	var text [512]byte // flags and inode come first
-	n, errno := sys.ReadAt(file, text[:], 0)
-	if errno != 0 {
-		return descriptor{}, errno
+	n, err := unix.Pread(file, text[:], 0)
+	if err != nil {
+		return descriptor{}, err
 	}
 	return parseInfo(text[:n])
 }
