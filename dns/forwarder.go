@@ -151,7 +151,6 @@ func (f *Forwarder) Run(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// conversation is a conversation.
 type conversation interface{ end() }
 
 // join charges for a conversation and adds it to others. It reports whether the limits

@@ -110,7 +110,12 @@ func (s *servers) look(now time.Time) {
 		return
 	}
 	s.looked = now
-	text, err := s.read()
+	f, err := s.open()
+	if err != nil {
+		return
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxResolvConfBytes))
 	if err != nil || s.text != nil && bytes.Equal(text, s.text) {
 		return
 	}
@@ -120,15 +125,6 @@ func (s *servers) look(now time.Time) {
 	}
 	s.text, s.conf = text, conf
 	s.take()
-}
-
-func (s *servers) read() ([]byte, error) {
-	f, err := s.open()
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, maxResolvConfBytes))
 }
 
 // plan describes how one query is sent.

@@ -58,7 +58,6 @@ func newOwn(again time.Duration) *own {
 	return &own{again: again, entries: map[string]*ownName{}, changed: make(chan struct{}, 1)}
 }
 
-// set sets the names.
 func (o *own) set(names []string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -116,7 +116,6 @@ func (r Rule) checked() (Rule, error) {
 	return out, err
 }
 
-// equal reports whether two rules are the same.
 func (r Rule) equal(o Rule) bool {
 	return r.Allow == o.Allow && r.All == o.All && r.Prefix == o.Prefix && r.Name == o.Name &&
 		r.Protocol == o.Protocol && slices.Equal(r.Ports, o.Ports)

@@ -22,13 +22,11 @@ const (
 	maxPause    = 30 * time.Minute
 )
 
-// allowed reports whether to try.
 func (a *breaker) allowed() bool {
 	until := a.retryAt.Load()
 	return until == 0 || int64(time.Since(a.start)) >= until
 }
 
-// success records that an attempt succeeded.
 func (a *breaker) success() {
 	if a.failures.Load() != 0 {
 		a.failures.Store(0)
@@ -37,7 +35,6 @@ func (a *breaker) success() {
 	}
 }
 
-// failure records that an attempt failed.
 func (a *breaker) failure() {
 	if a.failures.Add(1) < maxFailures {
 		return

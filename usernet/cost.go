@@ -88,7 +88,6 @@ func (a *account) charge(c ledger.Cost) bool {
 	return true
 }
 
-// refund refunds a part of the charge.
 func (a *account) refund(c ledger.Cost) {
 	a.ledger.Refund(c)
 	a.cost = a.cost.Minus(c)

@@ -223,7 +223,6 @@ func (s *engine) round() error {
 	return nil
 }
 
-// movedBytes returns how many bytes were moved so far.
 func (s *engine) movedBytes() uint64 {
 	return s.stats.TunInBytes + s.stats.TunOutBytes + s.splices.movedBytes
 }

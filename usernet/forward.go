@@ -38,7 +38,8 @@ type openForward struct {
 // close closes the sockets. Connections that came in by them stay.
 func (l *openForward) close() {
 	for _, part := range l.tcp {
-		part.close()
+		part.remove()
+		unix.Close(part.fd)
 	}
 	l.tcp = nil
 	if l.closeUDP != nil {

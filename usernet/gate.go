@@ -146,7 +146,6 @@ func (g *gateFamily) stockLocked(fd int) {
 // maxStock bounds the sockets kept for later use.
 const maxStock = 64
 
-// accept accepts a connection at the gate.
 func (g *gateFamily) accept() (fd int, guest netip.AddrPort, errno unix.Errno) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -260,7 +259,6 @@ func (s *engine) watchGate() error {
 	return nil
 }
 
-// acceptArrivals accepts the connections that wait at the gate.
 func (t *tcpTable) acceptArrivals(g *gateFamily) unix.Errno {
 	for range acceptsPerRound {
 		fd, guest, errno := g.accept()
@@ -367,12 +365,13 @@ const (
 // mayUse reports whether the connection should go through the gate. If not, it
 // records why the connection takes the device. If so, it charges for the junction.
 func (f *tcpFlow) mayUse(g *gateFamily) bool {
+	both := f.s.group.gate
 	switch {
 	case g.listenerLost.Load():
 		f.takeDevice(reasonListenerLost)
-	case f.expectShort():
+	case !both.always && both.history.expectShort(f.serverPort(), time.Now()):
 		f.takeDevice(reasonShort)
-	case !f.inbound && !f.s.group.gate.allowed():
+	case !f.inbound && !both.allowed():
 		f.takeDevice(reasonGatePaused)
 	case !f.chargeJunction():
 		f.takeDevice(reasonDescriptors)

@@ -110,7 +110,6 @@ func newPipe(bytes int) (*pagePipe, error) {
 	return q, nil
 }
 
-// put returns an empty pipe to the pool.
 func (p *pipePool) put(q *pagePipe) { p.free = append(p.free, q) }
 
 // discard closes a pipe, whether it holds bytes or not.

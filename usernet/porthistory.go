@@ -37,7 +37,6 @@ func (h *portHistory) expectShort(port netip.AddrPort, now time.Time) bool {
 	return known && p.shortInRow >= shortThreshold && now.Sub(p.lastEnd) < shortGap
 }
 
-// record records how many bytes a connection has moved.
 func (h *portHistory) record(port netip.AddrPort, bytes uint64, now time.Time) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -55,19 +54,11 @@ func (h *portHistory) record(port netip.AddrPort, bytes uint64, now time.Time) {
 	h.ports[port] = portRecord{min(p.shortInRow+1, shortThreshold), now}
 }
 
-// serverPort returns the address and port of the connection's server.
 func (f *tcpFlow) serverPort() netip.AddrPort {
 	if f.inbound {
 		return f.guest
 	}
 	return f.peer
-}
-
-// expectShort reports whether the connection is likely to be so short that the device is
-// faster.
-func (f *tcpFlow) expectShort() bool {
-	g := f.s.group.gate
-	return !g.always && g.history.expectShort(f.serverPort(), time.Now())
 }
 
 // recordHistory records what the connection has moved.

@@ -272,7 +272,6 @@ func (l *lane) fill(s *engine) (n int, errno unix.Errno) {
 	return l.copy(s)
 }
 
-// fillPipe moves pages.
 func (l *lane) fillPipe(s *engine) (n int, errno unix.Errno) {
 	n, errno = sys.SpliceNow(l.from.fd, l.pipe.writeFD, l.pipe.size)
 	if errno != 0 || n == 0 {

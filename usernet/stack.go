@@ -137,7 +137,6 @@ func (s *Stack) Stats() Stats {
 	return sum
 }
 
-// add adds the counters of o.
 func (s *Stats) add(o Stats) {
 	sum, more := reflect.ValueOf(s).Elem(), reflect.ValueOf(o)
 	for i := range sum.NumField() {

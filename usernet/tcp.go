@@ -284,7 +284,6 @@ func (f *tcpFlow) release() {
 	f.costs.refund(f.costs.cost.Minus(ledger.Cost{Bytes: tcpFlowCost.Bytes})) // the flow is still in the table
 }
 
-// forget removes a flow from the table.
 func (t *tcpTable) forget(f *tcpFlow) {
 	if t.flows[f.key] == f {
 		delete(t.flows, f.key)

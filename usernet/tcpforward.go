@@ -160,11 +160,6 @@ func (s *engine) endLoan(l *openForward) error {
 // backlog is that of listening sockets. The kernel lowers it to net.core.somaxconn.
 const backlog = 4096
 
-func (l *tcpListener) close() {
-	l.remove()
-	unix.Close(l.fd)
-}
-
 const (
 	// acceptsPerRound bounds how long a rush of clients delays the rest of a round.
 	acceptsPerRound = 32

@@ -238,7 +238,6 @@ func (f *tcpFlow) forgetSYN() {
 // maxUnscaled is the largest window that a SYN can offer.
 const maxUnscaled = 1<<16 - 1
 
-// sendSYN sends a SYN or SYN-ACK.
 func (f *tcpFlow) sendSYN(flags uint8) {
 	h := packet.TCPHeader{SrcPort: f.peer.Port(), DstPort: f.guest.Port(), Seq: f.sndStart, Ack: f.rcvNxt, Flags: flags, Window: maxUnscaled}
 	if flags&packet.ACK == 0 {

@@ -187,7 +187,6 @@ func (f *udpFlow) received(bytes int) {
 	f.touch()
 }
 
-// drop ends the flow.
 func (f *udpFlow) drop() {
 	t := f.t
 	if k := keyOf(f.guest, f.peer); t.flows[k] == f {

@@ -176,7 +176,6 @@ func (k *udpSocket) hasOptions(p *parcel) bool {
 	return k.df == p.dontFragment && k.mayFragment == !p.dontFragment && k.ttl == p.hops() && k.tos == p.tos
 }
 
-// setOptions sets the options that a parcel needs.
 func (k *udpSocket) setOptions(p *parcel) {
 	if k.df != p.dontFragment || k.mayFragment != !p.dontFragment {
 		k.df, k.mayFragment = p.dontFragment, !p.dontFragment
@@ -215,7 +214,6 @@ func (k *udpSocket) ready(events uint32) {
 	}
 }
 
-// markReady adds the socket to the table's ready list.
 func (k *udpSocket) markReady() {
 	if !k.readyQueued {
 		k.readyQueued = true

@@ -185,7 +185,6 @@ func (r *reader) readScalar(n ast.Node, v reflect.Value, path string, at *token.
 	return false
 }
 
-// scalar returns the text of a scalar.
 func scalar(n ast.Node) (string, bool) {
 	switch n := n.(type) {
 	case *ast.StringNode:
