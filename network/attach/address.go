@@ -15,17 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// checkNotHosts rejects an address that the host itself has, unless it moves with the device.
-func (p *planner) checkNotHosts(a netip.Addr) error {
-	if p.spec.Kind == "phys" || p.spec.Kind == "ipoib" || a.IsLinkLocalUnicast() {
-		return nil
-	}
-	if p.host.isLocal(a) {
-		return &TakenError{Resource: "address", Name: a.String(), Owner: "the host itself"}
-	}
-	return nil
-}
-
 // isLocal reports whether the namespace has the address, so that packets to it stay there.
 func (n *namespace) isLocal(a netip.Addr) bool {
 	routes, err := n.RouteGet(a.AsSlice())

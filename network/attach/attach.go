@@ -193,7 +193,8 @@ func (r *run) attach(steps []Step) error {
 	if err := r.doSteps(steps); err != nil {
 		return err
 	}
-	if !r.containerExists() {
+	var st unix.Stat_t // our own descriptor keeps the namespace alive in any case
+	if unix.Stat(r.cont.ref.Path, &st) != nil || st.Ino != r.cont.ref.Inode {
 		return ErrContainerGone
 	}
 	r.notePromiscuous()
@@ -221,13 +222,6 @@ func (r *run) notePromiscuous() {
 	if l, err := r.host.find(r.att.Spec.Parent); err == nil && l != nil && l.Attrs().Promisc > 0 {
 		r.notes = append(r.notes, fmt.Sprintf("%s is promiscuous: it can't filter this many Ethernet addresses, so it receives every packet; ipvlan needs no additional addresses", r.att.Spec.Parent))
 	}
-}
-
-// containerExists reports whether the container still has its namespace. Our own descriptor
-// keeps the namespace alive in any case.
-func (r *run) containerExists() bool {
-	var st unix.Stat_t
-	return unix.Stat(r.cont.ref.Path, &st) == nil && st.Ino == r.cont.ref.Inode
 }
 
 // rollBack undoes the steps that were taken before err occurred.

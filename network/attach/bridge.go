@@ -119,7 +119,7 @@ func (s UseBridge) create(r *run, record func(Undo) error) error {
 		return pinBridge(r.host, foreign, record)
 	}
 	m := undoLink{NS: r.host.ref, Name: s.Name, MAC: randomMAC(unicast), Type: "bridge"}
-	recordBridge := func(m undoLink) error { return record(Undo{Bridge: &undoBridge{m}}) }
+	recordBridge := func(u Undo) error { return record(Undo{Bridge: &undoBridge{*u.Link}}) }
 	l, err := r.host.createLink(recordBridge, m, false, func(name string) (*link.Link, error) {
 		spec := link.BridgeSpec{Attrs: link.Attrs{Name: name, MTU: s.MTU, MAC: m.MAC}, VLANFiltering: s.VLANFiltering}
 		return link.Create(r.host.ns, spec, link.Target{})

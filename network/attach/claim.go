@@ -22,11 +22,13 @@ func (p *planner) claims() error {
 	if p.spec.VLAN != 0 {
 		network += "." + strconv.Itoa(p.spec.VLAN)
 	}
+	moves := p.spec.Kind == "phys" || p.spec.Kind == "ipoib" // and an address of the host with it
 	for _, ip := range p.spec.Addresses {
-		if err := p.checkNotHosts(ip.Addr()); err != nil {
-			return err
+		a := ip.Addr()
+		if !moves && !a.IsLinkLocalUnicast() && p.host.isLocal(a) {
+			return &TakenError{Resource: "address", Name: a.String(), Owner: "the host itself"}
 		}
-		p.add(ClaimAddress{Network: network, Addr: ip.Addr().String()})
+		p.add(ClaimAddress{Network: network, Addr: a.String()})
 	}
 	if mac := p.spec.MAC; mac != (link.MAC{}) && slices.Contains(ethernetKinds, p.spec.Kind) {
 		p.add(ClaimAddress{Network: network, Addr: mac.String(), Ethernet: true})

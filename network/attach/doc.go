@@ -63,7 +63,7 @@
 //	undo.go, journal.go, repair.go, recover.go   undo them, also after a kill
 //	store.go, attachment.go, shared.go   files of attachments and of what they share
 //	container.go, namespace.go, session.go   the two ends, open and identified
-//	lookup.go, list.go, keeperreport.go   what commands and the keeper ask
+//	lookup.go, list.go                what commands and the keeper ask
 //	lease.go, leasechanges.go, maintainlease.go   DHCP
 //
 // A new kind is a row of kindTable and a method of planner, in a file of its own unless it is

@@ -1,8 +1,6 @@
 package attach
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // ipvlan plans an ipvlan device on the parent.
 func (p *planner) ipvlan() error {

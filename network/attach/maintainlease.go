@@ -168,7 +168,8 @@ func changedText(before, now *dhcp.Lease) string {
 	return ", with new " + strings.Join(changed, ", ")
 }
 
-// reacquire removes the address from the link and gets another lease.
+// reacquire removes the lease's routes and address from the link, and the host's route to it, and
+// gets another lease.
 func (m *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, reason string) (LeaseReport, error) {
 	old := *l
 	l.Expires = l.Obtained.Wall // from now on it counts as expired
@@ -179,7 +180,7 @@ func (m *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, reason string
 		if err := r.checkpoint(); err != nil {
 			return err
 		}
-		return m.remove(&old)
+		return errors.Join(m.removeRoutes(old.Routes), m.removeAddress(old.Address), m.undo.removeShimRoute(&undoer{session: m.session}, &old))
 	}); err != nil {
 		return LeaseReport{}, err
 	}
@@ -387,11 +388,6 @@ func (m *maintainer) addShimRoute(r *run, l *dhcp.Lease) error {
 		return err
 	}
 	return r.doSteps([]Step{*route})
-}
-
-// remove removes a lease's routes and address from the link, and the host's route to it.
-func (m *maintainer) remove(l *dhcp.Lease) error {
-	return errors.Join(m.removeRoutes(l.Routes), m.removeAddress(l.Address), m.undo.removeShimRoute(&undoer{session: m.session}, l))
 }
 
 func (m *maintainer) removeRoutes(routes []dhcp.Route) error {

@@ -62,8 +62,7 @@ func (s MakeLink) do(r *run) error {
 		}
 		m.Parent = parent.Attrs().Index
 	}
-	record := func(m undoLink) error { return r.record(Undo{Link: &m}) }
-	l, err := in.createLink(record, m, temp, func(name string) (*link.Link, error) {
+	l, err := in.createLink(r.record, m, temp, func(name string) (*link.Link, error) {
 		spec, err := s.parse(name)
 		if err != nil {
 			return nil, err
@@ -141,13 +140,13 @@ func paramValue(value string) (string, error) {
 // process that finds it half made. A link with a MAC address of its own, which was chosen at
 // random before, is created under its name. With temp, the link is created under a random
 // name and renamed, which takes an RCU grace period longer.
-func (n *namespace) createLink(record func(undoLink) error, m undoLink, temp bool, create func(name string) (*link.Link, error)) (*link.Link, error) {
+func (n *namespace) createLink(record func(Undo) error, m undoLink, temp bool, create func(name string) (*link.Link, error)) (*link.Link, error) {
 	first := m
 	first.Type, first.Parent = "", 0
 	if temp {
 		first.Name, first.MAC = tempName(), link.MAC{}
 	}
-	if err := record(first); err != nil {
+	if err := record(Undo{Link: &first}); err != nil {
 		return nil, err
 	}
 	l, err := create(first.Name)
@@ -155,7 +154,7 @@ func (n *namespace) createLink(record func(undoLink) error, m undoLink, temp boo
 		return nil, err
 	}
 	m.Index = l.Index()
-	if err := record(m); err != nil || !temp {
+	if err := record(Undo{Link: &m}); err != nil || !temp {
 		return l, err
 	}
 	err = n.LinkSetName(byIndex(m.Index), m.Name)

@@ -115,14 +115,11 @@ func (n *namespace) close() {
 
 // find returns the link with this name; nil, nil if there is none.
 func (n *namespace) find(name string) (netlink.Link, error) {
-	l, err := n.LinkByName(name)
+	l, err := n.mustFind(name)
 	if isNotFound(err) {
 		return nil, nil
 	}
-	if err != nil {
-		return nil, fmt.Errorf("find link %q in %s: %w", name, n.ns, err)
-	}
-	return l, nil
+	return l, err
 }
 
 // mustFind is find for a link that must exist.

@@ -74,8 +74,12 @@ func (o *operation) tryReserve(ctx context.Context, id string) (*journal.Journal
 	} else if exists {
 		return nil, notes, errNameTaken
 	}
-	if o.cfg.reattach != nil {
-		if err := o.store.checkUnchanged(o.cfg.reattach); err != nil {
+	if a := o.cfg.reattach; a != nil { // detaching takes the lock as well
+		now, err := o.store.Attachment(a.ID)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && !reflect.DeepEqual(now.Spec, a.Spec) {
+			err = fmt.Errorf("attach %s again: %w: it was detached or replaced", a.label(), ErrNotAttached)
+		}
+		if err != nil {
 			return nil, notes, err
 		}
 	}
@@ -87,16 +91,6 @@ func (o *operation) tryReserve(ctx context.Context, id string) (*journal.Journal
 		return nil, nil, errors.Join(err, j.Remove())
 	}
 	return j, notes, nil
-}
-
-// checkUnchanged returns an error if the attachment was detached or replaced. It is called
-// with the lock held, which detaching takes as well.
-func (s *Store) checkUnchanged(a *Attachment) error {
-	now, err := s.Attachment(a.ID)
-	if errors.Is(err, fs.ErrNotExist) || err == nil && !reflect.DeepEqual(now.Spec, a.Spec) {
-		return fmt.Errorf("attach %s again: %w: it was detached or replaced", a.label(), ErrNotAttached)
-	}
-	return err
 }
 
 // waitForOwner waits until no process owns the journal at path. It returns false if the

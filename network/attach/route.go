@@ -230,10 +230,7 @@ func (m *undoRoute) undo(u *undoer) error {
 }
 
 // undoRouteRemoval restores a route that was removed in favour of another.
-type undoRouteRemoval struct {
-	NS    nsRef       `json:"where"`
-	Route routeRecord `json:"route"`
-}
+type undoRouteRemoval undoRoute
 
 func (m *undoRouteRemoval) undo(u *undoer) error {
 	n, err := u.namespace(m.NS)

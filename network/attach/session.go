@@ -1,8 +1,6 @@
 package attach
 
-import (
-	"cleat/netns"
-)
+import "cleat/netns"
 
 // session is what a command on a store has open: the host's network namespace, which is the
 // one that the process is in, and those of containers.

@@ -57,8 +57,7 @@ func (s Shape) do(r *run) error {
 		return err
 	}
 	m := undoLink{NS: at.ref, Name: s.Via, MAC: randomMAC(unicast), Type: "ifb"}
-	record := func(m undoLink) error { return r.record(Undo{Link: &m}) }
-	ifb, err := at.createLink(record, m, false, func(name string) (*link.Link, error) {
+	ifb, err := at.createLink(r.record, m, false, func(name string) (*link.Link, error) {
 		return link.Create(at.ns, link.IFBSpec{Attrs: link.Attrs{Name: name, MAC: m.MAC, MTU: mtu}}, link.Target{})
 	})
 	if err != nil {

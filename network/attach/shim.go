@@ -59,8 +59,7 @@ func (s UseShim) exists(r *run) (bool, error) {
 
 func (s UseShim) create(r *run, record func(Undo) error) error {
 	m := undoLink{NS: r.host.ref, Name: s.Name, MAC: randomMAC(unicast), Type: "macvlan"}
-	recordLink := func(m undoLink) error { return record(Undo{Link: &m}) }
-	l, err := r.host.createLink(recordLink, m, false, func(name string) (*link.Link, error) {
+	l, err := r.host.createLink(record, m, false, func(name string) (*link.Link, error) {
 		spec := link.MacvlanSpec{Attrs: link.Attrs{Name: name, MAC: m.MAC}, Parent: s.Parent, Mode: link.MacvlanBridge}
 		return link.Create(r.host.ns, spec, link.Target{})
 	})

@@ -35,19 +35,14 @@ func (p *planner) tunnel() error {
 	return nil
 }
 
-// Overhead of VXLAN and Geneve in bytes: outer IP, UDP and tunnel headers and the inner
-// Ethernet header (RFC 7348 section 5, RFC 8926 section 3).
-const (
-	overheadIPv4 = 20 + 8 + 8 + 14
-	overheadIPv6 = 40 + 8 + 8 + 14
-)
-
-// overhead returns the overhead of packets to this address. Any other text counts as IPv4.
+// overhead returns how many bytes VXLAN and Geneve add to a packet to this address: outer IP, UDP
+// and tunnel headers and the inner Ethernet header (RFC 7348 section 5, RFC 8926 section 3). Any
+// other text counts as IPv4.
 func overhead(to string) int {
 	if a, err := netip.ParseAddr(to); err == nil && a.Is6() {
-		return overheadIPv6
+		return 40 + 8 + 8 + 14
 	}
-	return overheadIPv4
+	return 20 + 8 + 8 + 14
 }
 
 // tunnelMTU returns the MTU that fits into packets to the other end; 0 if it is unknown.

@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -131,7 +130,7 @@ func (s Spec) checkAddresses(kind) error {
 			return bad("is an IPv4 address in IPv6 notation")
 		case a.IsMulticast() || a.IsUnspecified() || a.IsLoopback():
 			return bad("can't be the address of a link")
-		case a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || a == broadcast(p)):
+		case a.Is4() && p.Bits() < 31 && (a == p.Masked().Addr() || !p.Contains(a.Next())):
 			return bad("is the network address or the broadcast address")
 		case slices.ContainsFunc(s.Addresses[:i], func(q netip.Prefix) bool { return q.Addr() == a }):
 			return bad("is given twice")
@@ -146,13 +145,6 @@ func (s Spec) checkAddresses(kind) error {
 
 // ipv6MTU is the smallest MTU in bytes with which a link can carry IPv6 (RFC 8200 section 5).
 const ipv6MTU = 1280
-
-// broadcast returns the last address of an IPv4 network.
-func broadcast(p netip.Prefix) netip.Addr {
-	a := p.Addr().As4()
-	last := binary.BigEndian.Uint32(a[:]) | ^uint32(0)>>p.Bits()
-	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, last)))
-}
 
 func (s Spec) checkRoutes(kind) error {
 	for i, g := range s.Gateways {

@@ -113,8 +113,7 @@ func (s UseVLAN) create(r *run, record func(Undo) error) error {
 	if exists, err := s.exists(r); err != nil || exists {
 		return err
 	}
-	recordLink := func(m undoLink) error { return record(Undo{Link: &m}) }
-	l, err := r.host.createLink(recordLink, undoLink{NS: r.host.ref, Name: s.Name, Type: "vlan"}, true, func(name string) (*link.Link, error) {
+	l, err := r.host.createLink(record, undoLink{NS: r.host.ref, Name: s.Name, Type: "vlan"}, true, func(name string) (*link.Link, error) {
 		return link.Create(r.host.ns, link.VLANSpec{Attrs: link.Attrs{Name: name}, Parent: s.Parent, ID: s.ID}, link.Target{})
 	})
 	if err != nil {
