@@ -1,6 +1,7 @@
 package columns
 
 import (
+	"strconv"
 	"strings"
 	"unicode"
 
@@ -83,4 +84,12 @@ func wrap(text string, first, n int, fit func(word string, room int) string) []s
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// Plural returns a count and its noun: "1 link", "3 links".
+func Plural(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return strconv.Itoa(n) + " " + noun + "s"
 }

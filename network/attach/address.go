@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -142,9 +143,9 @@ func (s Address) do(r *run) error {
 
 // undoAddress removes an address from a link that stays, or that others use as well.
 type undoAddress struct {
-	NS     nsRef  `json:"where"`
-	Index  int    `json:"index"`
-	Prefix string `json:"prefix"`
+	NS     nsRef        `json:"where"`
+	Index  int          `json:"index"`
+	Prefix netip.Prefix `json:"prefix"`
 }
 
 func (m *undoAddress) undo(u *undoer) error {
@@ -152,11 +153,7 @@ func (m *undoAddress) undo(u *undoer) error {
 	if n == nil {
 		return err
 	}
-	a, err := netlink.ParseAddr(m.Prefix)
-	if err != nil {
-		return fmt.Errorf("remove address: %w", err)
-	}
-	err = n.AddrDel(byIndex(m.Index), a)
+	err = n.AddrDel(byIndex(m.Index), &netlink.Addr{IPNet: ipNet(m.Prefix)})
 	if err != nil && !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.ENODEV) {
 		return u.failed(n, fmt.Errorf("remove address %s: %w", m.Prefix, err))
 	}
@@ -171,8 +168,7 @@ func (n *namespace) prefixes(l netlink.Link) ([]netip.Prefix, error) {
 	}
 	var prefixes []netip.Prefix
 	for _, a := range all {
-		bits, _ := a.Mask.Size()
-		prefixes = append(prefixes, netip.PrefixFrom(addrOf(a.IP), bits))
+		prefixes = append(prefixes, prefixOf(a.IPNet))
 	}
 	return prefixes, nil
 }
@@ -200,14 +196,25 @@ func (n *namespace) addressOn(device string, match func(netip.Prefix) bool) (net
 // addAddr adds an address that can be used at once: the kernel does not check it for
 // duplicates.
 func (n *namespace) addAddr(index int, p netip.Prefix) error {
-	a, err := netlink.ParseAddr(p.String())
-	if err != nil {
-		return err
-	}
+	a := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
 		a.Flags = unix.IFA_F_NODAD
 	}
 	return n.AddrAdd(byIndex(index), a)
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func prefixOf(n *net.IPNet) netip.Prefix {
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(addrOf(n.IP), bits)
+}
+
+func addrOf(ip net.IP) netip.Addr {
+	a, _ := netip.AddrFromSlice(ip)
+	return a.Unmap()
 }
 
 func familyOf(a netip.Addr) int {

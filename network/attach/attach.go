@@ -159,11 +159,9 @@ func open(ctx context.Context, cfg Config, ref string, spec Spec) (*operation, e
 	if o.session, err = newSession(cfg.Store, cfg.testHook); err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
-	if o.cont, err = o.session.open(ns, c.Path); err != nil {
-		o.close()
-		return nil, err
-	}
+	o.cont, err = o.session.open(ns, c.Path)
 	switch a := cfg.reattach; {
+	case err != nil:
 	case c.HostNetwork || o.host.ref.Inode == o.cont.ref.Inode:
 		err = &SpecError{Param: "CONTAINER", Value: ref, Reason: "uses the host's own network, so nothing can be attached to it"}
 	case a != nil && a.Container.OwnerUID != c.OwnerUID:

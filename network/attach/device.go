@@ -77,18 +77,14 @@ func recordDevice(n *namespace, l netlink.Link) (*undoMove, error) {
 // recordAddr returns the record of an address. ok is false for addresses that the kernel
 // creates itself: link-local ones and those from router advertisements.
 func recordAddr(a netlink.Addr) (t addrRecord, ok bool) {
-	ip := addrOf(a.IP)
-	if ip.Is6() && (ip.IsLinkLocalUnicast() || a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0) {
+	p := prefixOf(a.IPNet)
+	if ip := p.Addr(); ip.Is6() && (ip.IsLinkLocalUnicast() || a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0) {
 		return addrRecord{}, false
 	}
-	bits, _ := a.Mask.Size()
-	t = addrRecord{Prefix: netip.PrefixFrom(ip, bits).String(), Label: a.Label, Scope: a.Scope,
+	t = addrRecord{Prefix: p, Label: a.Label, Scope: a.Scope, Broadcast: addrOf(a.Broadcast),
 		Flags: a.Flags & (unix.IFA_F_NODAD | unix.IFA_F_NOPREFIXROUTE | unix.IFA_F_HOMEADDRESS)}
-	if a.Peer != nil && addrOf(a.Peer.IP) != ip {
-		t.Peer = a.Peer.String()
-	}
-	if a.Broadcast != nil {
-		t.Broadcast = a.Broadcast.String()
+	if a.Peer != nil && addrOf(a.Peer.IP) != p.Addr() {
+		t.Peer = prefixOf(a.Peer)
 	}
 	if a.Flags&unix.IFA_F_PERMANENT == 0 {
 		t.Valid, t.Preferred = a.ValidLft, a.PreferedLft
@@ -274,10 +270,7 @@ func (m *undoMove) restore(u *undoer, home *namespace, l netlink.Link) error {
 		}
 	}
 	for _, t := range m.Addrs {
-		addr, err := t.netlink()
-		if err == nil {
-			err = home.AddrAdd(l, addr)
-		}
+		err := home.AddrAdd(l, t.netlink())
 		if err != nil && !errors.Is(err, unix.EEXIST) {
 			errs = append(errs, fmt.Errorf("address %s: %w", t.Prefix, err))
 		}
@@ -300,31 +293,25 @@ func (m *undoMove) restore(u *undoer, home *namespace, l netlink.Link) error {
 
 // addrRecord is an address in a journal.
 type addrRecord struct {
-	Prefix    string `json:"prefix"`
-	Peer      string `json:"peer,omitempty"`
-	Broadcast string `json:"broadcast,omitempty"` // IPv4 only; "": none
-	Label     string `json:"label,omitempty"`
-	Scope     int    `json:"scope,omitempty"`
-	Flags     int    `json:"flags,omitempty"`
-	Valid     int    `json:"valid,omitempty"`     // seconds; 0: forever
-	Preferred int    `json:"preferred,omitempty"` // seconds
+	Prefix    netip.Prefix `json:"prefix"`
+	Peer      netip.Prefix `json:"peer,omitzero"`
+	Broadcast netip.Addr   `json:"broadcast,omitzero"` // IPv4 only; zero: none
+	Label     string       `json:"label,omitempty"`
+	Scope     int          `json:"scope,omitempty"`
+	Flags     int          `json:"flags,omitempty"`
+	Valid     int          `json:"valid,omitempty"`     // seconds; 0: forever
+	Preferred int          `json:"preferred,omitempty"` // seconds
 }
 
-func (t addrRecord) netlink() (*netlink.Addr, error) {
-	a, err := netlink.ParseAddr(t.Prefix)
-	if err != nil {
-		return nil, err
-	}
-	a.Label, a.Scope, a.Flags, a.ValidLft, a.PreferedLft = t.Label, t.Scope, t.Flags, t.Valid, t.Preferred
-	if a.IP.To4() == nil {
+func (t addrRecord) netlink() *netlink.Addr {
+	a := &netlink.Addr{IPNet: ipNet(t.Prefix), Label: t.Label, Scope: t.Scope, Flags: t.Flags, ValidLft: t.Valid, PreferedLft: t.Preferred}
+	if t.Prefix.Addr().Is6() {
 		a.Flags |= unix.IFA_F_NODAD // it was in use before, so no check for duplicates
-	} else if a.Broadcast = net.ParseIP(t.Broadcast).To4(); a.Broadcast == nil {
+	} else if a.Broadcast = t.Broadcast.AsSlice(); a.Broadcast == nil {
 		a.Broadcast = net.IPv4zero // none; with nil the library computes one
 	}
-	if t.Peer != "" {
-		if a.Peer, err = netlink.ParseIPNet(t.Peer); err != nil {
-			return nil, err
-		}
+	if t.Peer.IsValid() {
+		a.Peer = ipNet(t.Peer)
 	}
-	return a, nil
+	return a
 }

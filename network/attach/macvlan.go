@@ -1,7 +1,6 @@
 package attach
 
 import (
-	"cmp"
 	"fmt"
 
 	"cleat/internal/columns"
@@ -32,15 +31,6 @@ func (p *planner) macvlan() error {
 		return p.shim(parent)
 	}
 	return nil
-}
-
-// explainPassthru replaces the kernel's error about mode passthru
-// (macvlan_common_newlink, drivers/net/macvlan.c) by one that says which device is in the way.
-func (r *run) explainPassthru(parent string, err error) error {
-	if l, findErr := r.host.find(parent); findErr != nil || l == nil {
-		return err
-	}
-	return cmp.Or(r.checkPassthru(parent), r.passthruError(parent, "a macvlan device in another network namespace", ""))
 }
 
 // checkPassthru returns an error if a macvlan device on parent excludes the new one, as far

@@ -402,7 +402,7 @@ func (m *maintainer) removeRoutes(routes []dhcp.Route) error {
 }
 
 func (m *maintainer) removeAddress(p netip.Prefix) error {
-	return (&undoAddress{NS: m.undo.NS, Index: m.undo.Index, Prefix: p.String()}).undo(&undoer{session: m.session})
+	return (&undoAddress{NS: m.undo.NS, Index: m.undo.Index, Prefix: p}).undo(&undoer{session: m.session})
 }
 
 // routeRecord returns the record of a lease's route.

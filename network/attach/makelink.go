@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -73,7 +74,10 @@ func (s MakeLink) do(r *run) error {
 		case errors.Is(err, link.ErrExists):
 			err = fmt.Errorf("%w: %w", &TakenError{Resource: "link", Name: s.Name}, err)
 		case errors.As(err, &bad) && bad.Kind == "macvlan" && bad.Param == "mode":
-			err = r.explainPassthru(s.Params["parent"], err)
+			// The kernel doesn't say which device is in the way (macvlan_common_newlink,
+			// drivers/net/macvlan.c).
+			parent := s.Params["parent"]
+			err = cmp.Or(r.checkPassthru(parent), r.passthruError(parent, "a macvlan device in another network namespace", ""))
 		}
 		return l, err
 	})

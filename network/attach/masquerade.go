@@ -122,7 +122,7 @@ func (s BridgeAddress) create(r *run, record func(Undo) error) error {
 	if had, err := r.host.hasAddr(l, s.Prefix); err != nil || had {
 		return err
 	}
-	if err := record(Undo{Address: &undoAddress{NS: r.host.ref, Index: l.Attrs().Index, Prefix: s.Prefix.String()}}); err != nil {
+	if err := record(Undo{Address: &undoAddress{NS: r.host.ref, Index: l.Attrs().Index, Prefix: s.Prefix}}); err != nil {
 		return err
 	}
 	return r.host.addAddr(l.Attrs().Index, s.Prefix)

@@ -164,9 +164,7 @@ func (p *planner) params(more ...string) map[string]string {
 }
 
 // mac returns the link's Ethernet address: that of the spec or a random one.
-func (p *planner) mac() link.MAC {
-	return cmp.Or(p.spec.MAC, randomMAC(unicast))
-}
+func (p *planner) mac() link.MAC { return cmp.Or(p.spec.MAC, randomMAC(unicast)) }
 
 // parent returns the parent, which must exist.
 func (p *planner) parent() (netlink.Link, error) {

@@ -3,7 +3,6 @@ package attach
 import (
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
 
@@ -176,8 +175,7 @@ func recordRoute(r netlink.Route, family int) (t routeRecord, ok bool) {
 		Scope: int(r.Scope), Protocol: int(r.Protocol), Type: r.Type, Flags: r.Flags & unix.RTNH_F_ONLINK, MTU: r.MTU,
 	}
 	if r.Dst != nil {
-		bits, _ := r.Dst.Mask.Size()
-		t.To = netip.PrefixFrom(addrOf(r.Dst.IP), bits)
+		t.To = prefixOf(r.Dst)
 	}
 	return t, t.To.IsValid()
 }
@@ -190,17 +188,12 @@ func defaultPrefix(family int) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 }
 
-func addrOf(ip net.IP) netip.Addr {
-	a, _ := netip.AddrFromSlice(ip)
-	return a.Unmap()
-}
-
 // netlink returns the route for the netlink library.
 func (t routeRecord) netlink() *netlink.Route {
 	r := &netlink.Route{
 		LinkIndex: t.Index, Table: t.Table, Priority: t.Metric, Scope: netlink.Scope(t.Scope),
 		Protocol: netlink.RouteProtocol(t.Protocol), Type: t.Type, Flags: t.Flags, MTU: t.MTU,
-		Dst: &net.IPNet{IP: t.To.Addr().AsSlice(), Mask: net.CIDRMask(t.To.Bits(), t.To.Addr().BitLen())},
+		Dst: ipNet(t.To),
 	}
 	if t.Via.IsValid() {
 		r.Gw = t.Via.AsSlice()

@@ -102,7 +102,7 @@ func (s ShimAddress) create(r *run, record func(Undo) error) error {
 		return err
 	}
 	own := netip.PrefixFrom(s.Addr, s.Addr.BitLen())
-	if err := record(Undo{Address: &undoAddress{NS: r.host.ref, Index: l.Attrs().Index, Prefix: own.String()}}); err != nil {
+	if err := record(Undo{Address: &undoAddress{NS: r.host.ref, Index: l.Attrs().Index, Prefix: own}}); err != nil {
 		return err
 	}
 	return r.host.addAddr(l.Attrs().Index, own)

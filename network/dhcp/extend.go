@@ -117,20 +117,6 @@ func (e *renewal) receive(_ time.Duration, from link.MAC, m *dhcpv4.DHCPv4) {
 	}
 }
 
-// openUDP opens a socket at the lease's address. The address must be on the link, which the
-// kernel does not check in a namespace without addresses (__inet_dev_addr_type,
-// net/ipv4/fib_frontend.c).
-func (l *Lease) openUDP(ctx context.Context, at segment.Link, device string, server netip.Addr) (*udpWire, error) {
-	_, exists, err := segment.Address(at, l.Address.Addr())
-	if err != nil {
-		return nil, err
-	}
-	if !exists {
-		return nil, fmt.Errorf("%w: %s", ErrNoAddress, l.Address.Addr())
-	}
-	return openUDP(ctx, at, device, l.Address.Addr(), server)
-}
-
 // flushTimeout bounds the time in which the kernel resolves a server's Ethernet address.
 const flushTimeout = time.Second
 

@@ -138,14 +138,24 @@ type udpWire struct {
 	to   netip.AddrPort
 }
 
-// openUDP opens a socket at an address of a link for messages to a server.
-func openUDP(ctx context.Context, at segment.Link, device string, addr, server netip.Addr) (*udpWire, error) {
+// openUDP opens a socket at the lease's address for messages to a server. The address must be on
+// the link, which the kernel does not check in a namespace without addresses
+// (__inet_dev_addr_type, net/ipv4/fib_frontend.c).
+func (l *Lease) openUDP(ctx context.Context, at segment.Link, device string, server netip.Addr) (*udpWire, error) {
+	addr := l.Address.Addr()
+	_, exists, err := segment.Address(at, addr)
+	if err != nil {
+		return nil, err
+	}
+	if !exists {
+		return nil, fmt.Errorf("%w: %s", ErrNoAddress, addr)
+	}
 	w := &udpWire{to: netip.AddrPortFrom(server, serverPort)}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
 		var err error
 		return errors.Join(c.Control(func(fd uintptr) { err = setOptions(int(fd), device) }), err)
 	}}
-	err := at.NS.Do(func() error {
+	err = at.NS.Do(func() error {
 		c, err := config.ListenPacket(ctx, "udp4", net.JoinHostPort(addr.String(), strconv.Itoa(clientPort)))
 		if err == nil {
 			w.conn = c.(*net.UDPConn)

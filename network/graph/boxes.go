@@ -135,15 +135,15 @@ func (w boxWriter) addChildren(s nsLink, indent int) {
 		}
 	}
 	if elsewhere > 0 {
-		w.addParagraph(classSoft, plural(elsewhere, "port")+" to other boxes", indent, maxLines)
+		w.addParagraph(classSoft, columns.Plural(elsewhere, "port")+" to other boxes", indent, maxLines)
 	}
 }
 
 // leadsAway reports whether a port needs no text of its own: its peer is in another namespace that
 // is drawn, nothing hangs on it, and nothing is wrong with it.
-func (w boxWriter) leadsAway(s nsLink) bool {
-	far, ok := w.at(s.link.Peer)
-	return ok && far.ns != s.ns && w.isDrawn(far.ns) && len(trouble(s.link)) == 0 && len(w.below[s.key()]) == 0 && s.link.Up
+func (v *view) leadsAway(s nsLink) bool {
+	far, ok := v.at(s.link.Peer)
+	return ok && far.ns != s.ns && v.isDrawn(far.ns) && len(trouble(s.link)) == 0 && len(v.below[s.key()]) == 0 && s.link.Up
 }
 
 func (v *view) isDrawn(n *survey.Namespace) bool { return v.opt.Only == nil || v.opt.Only[n.ID] }
@@ -167,24 +167,19 @@ const minSharedPairs = 4
 
 // hostBoxes returns the boxes of the host's links.
 func hostBoxes(v *view, n *survey.Namespace, width float64) []*box {
-	var out []*box
-	var pairs []nsLink
+	var pairs, others []nsLink
 	for _, s := range v.roots(n) {
-		if (boxWriter{view: v}).leadsAway(s) && rank(s) > 3 {
+		if v.leadsAway(s) && rank(s) > 3 {
 			pairs = append(pairs, s)
+		} else {
+			others = append(others, s)
 		}
 	}
 	if len(pairs) < minSharedPairs {
-		pairs = nil
+		pairs, others = nil, v.roots(n)
 	}
-	shared := map[linkID]bool{}
-	for _, s := range pairs {
-		shared[s.key()] = true
-	}
-	for _, s := range v.roots(n) {
-		if shared[s.key()] {
-			continue
-		}
+	var out []*box
+	for _, s := range others {
 		row := hostRow
 		if rank(s) <= 2 {
 			row = uplinkRow

@@ -174,17 +174,10 @@ func durationText(d time.Duration) string {
 		name string
 	}{{24 * time.Hour, "day"}, {time.Hour, "hour"}, {time.Minute, "minute"}, {time.Second, "second"}} {
 		if n := int(d / u.per); n > 0 {
-			return plural(n, u.name)
+			return columns.Plural(n, u.name)
 		}
 	}
 	return "a moment"
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
 }
 
 // maxPrograms is how many programs are named. Processes of others are counted.
@@ -258,7 +251,7 @@ func (v *view) sinceText(drawn []*survey.Namespace) string {
 	}
 	const most = 4
 	if more := len(words) - most; more > 0 {
-		words = append(words[:most], plural(more, "more namespace"))
+		words = append(words[:most], columns.Plural(more, "more namespace"))
 	}
 	return "Losses count from the creation of a link, which the kernel does not record. Up for: " + strings.Join(words, ", ") + "."
 }

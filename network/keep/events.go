@@ -34,9 +34,7 @@ type events struct {
 	messages  []string              // to be logged
 }
 
-func newEventQueue() *eventQueue {
-	return &eventQueue{wake: make(chan struct{}, 1)}
-}
+func newEventQueue() *eventQueue { return &eventQueue{wake: make(chan struct{}, 1)} }
 
 // add adds an event by f, and wakes the loop.
 func (q *eventQueue) add(f func(*events)) {

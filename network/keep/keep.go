@@ -14,6 +14,8 @@ import (
 	"cleat/internal/statedir"
 	"cleat/netns"
 	"cleat/network/attach"
+
+	"github.com/vishvananda/netlink"
 )
 
 // Config configures a keeper. Attach and Log are required.
@@ -117,13 +119,15 @@ func keptAttachments(store *attach.Store) ([]*attach.Attachment, error) {
 // keeper is a running keeper. Only tend is safe for concurrent use.
 type keeper struct {
 	Config
-	host         *netns.NS     // the namespace that it was started in
-	linkListener *linkListener // nil if it could not be started
-	events       *eventQueue
-	items        map[string]*item // by id of the attachment
-	done         chan outcome     // of running tasks
-	running      int              // number of running tasks
-	unreadable   string           // why attachments can't be read; "" if all can
+	host       *netns.NS // the namespace that it was started in
+	events     *eventQueue
+	items      map[string]*item // by id of the attachment
+	done       chan outcome     // of running tasks
+	running    int              // number of running tasks
+	unreadable string           // why attachments can't be read; "" if all can
+
+	linksMu sync.Mutex
+	links   *netlink.Handle // gives namespaces a number in the host's; nil if links are not listened to
 
 	clients atomic.Int32 // that are being served
 }
@@ -142,8 +146,8 @@ func (k *keeper) close() {
 	for id := range k.items {
 		k.forget(id)
 	}
-	if k.linkListener != nil {
-		k.linkListener.conn.Close()
+	if k.links != nil {
+		k.links.Close()
 	}
 	k.host.Close()
 }

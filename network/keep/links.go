@@ -17,16 +17,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// linkListener receives the kernel's messages about links that change or vanish, in the host's
-// network namespace and in those that have a number there. Unlike a socket in a namespace, such a
-// number does not keep the namespace alive.
-type linkListener struct {
-	conn *netlink.Handle // in the host's namespace
-	mu   sync.Mutex
-}
-
-// listenLinks listens in the network namespace of the calling thread.
-func listenLinks(ctx context.Context, listeners *sync.WaitGroup, q *eventQueue) (*linkListener, error) {
+// listenLinks receives the kernel's messages about links that change or vanish, in the network
+// namespace of the calling thread and in those that have a number there. Unlike a socket in a
+// namespace, such a number does not keep the namespace alive. It returns a socket for giving
+// numbers.
+func listenLinks(ctx context.Context, listeners *sync.WaitGroup, q *eventQueue) (*netlink.Handle, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.NETLINK_ROUTE)
 	if err != nil {
 		return nil, fmt.Errorf("listen for links: %w", err)
@@ -49,7 +44,7 @@ func listenLinks(ctx context.Context, listeners *sync.WaitGroup, q *eventQueue) 
 			q.add(func(e *events) { e.addLinks(b, err) })
 		})
 	})
-	return &linkListener{conn: conn}, nil
+	return conn, nil
 }
 
 // fromKernel receives messages of the kernel (port 0) from a netlink socket. Messages of others,
@@ -115,7 +110,7 @@ func linkName(attrs []byte) string {
 // listenTo makes the listener hear of the container's links: its namespace gets a number in the
 // host's, if it has none. If that fails, changes are noticed at the next look.
 func (k *keeper) listenTo(a *attach.Attachment) {
-	if k.linkListener == nil {
+	if k.links == nil {
 		return
 	}
 	ns, err := netns.Open(a.Container.Path)
@@ -123,13 +118,13 @@ func (k *keeper) listenTo(a *attach.Attachment) {
 		return
 	}
 	defer ns.Close()
-	k.linkListener.mu.Lock()
-	defer k.linkListener.mu.Unlock()
-	if id, err := k.linkListener.conn.GetNetNsIdByFd(ns.Fd()); err == nil && id >= 0 {
+	k.linksMu.Lock()
+	defer k.linksMu.Unlock()
+	if id, err := k.links.GetNetNsIdByFd(ns.Fd()); err == nil && id >= 0 {
 		return
 	}
 	const anyFree = -1
-	if err := k.linkListener.conn.SetNetNsIdByFd(ns.Fd(), anyFree); err != nil && !errors.Is(err, unix.EEXIST) {
+	if err := k.links.SetNetNsIdByFd(ns.Fd(), anyFree); err != nil && !errors.Is(err, unix.EEXIST) {
 		k.events.logLater("listen for links of %s: %v", a.ID, err)
 	}
 }

@@ -67,7 +67,7 @@ func (k *keeper) listen(ctx context.Context, listeners *sync.WaitGroup) error {
 		return err
 	}
 	var err error
-	if k.linkListener, err = listenLinks(ctx, listeners, k.events); err != nil {
+	if k.links, err = listenLinks(ctx, listeners, k.events); err != nil {
 		k.Log("removed links are only noticed every %s: %v", maxSleep, err)
 	}
 	if k.Answer != nil {

@@ -42,14 +42,9 @@ func (ref reference) mayLeadTo(t *reader) bool {
 	return at >= 0 && (ref.relation != peerOf || t.raw[at].Attrs().ParentIndex == ref.from.out.Links[ref.linkAt].Index)
 }
 
-// resolver finds the namespaces that namespace numbers stand for.
-type resolver struct {
-	readers []*reader
-	likely  map[*reader][]*reader // the namespaces that refer to one
-}
-
-// find returns the namespace that ref leads to, nil if it is not open.
-func (r *resolver) find(ref reference) *reader {
+// target returns the namespace that ref leads to, nil if it is not among readers, the open ones.
+// likely are the namespaces that refer to one.
+func (ref reference) target(readers []*reader, likely map[*reader][]*reader) *reader {
 	from := ref.from
 	if ref.nsid < 0 {
 		return from
@@ -64,7 +59,7 @@ func (r *resolver) find(ref reference) *reader {
 	for _, round := range []struct {
 		readers  []*reader
 		matching bool // only those that ref may lead to
-	}{{r.likely[from], false}, {r.readers, true}, {r.readers, false}} {
+	}{{likely[from], false}, {readers, true}, {readers, false}} {
 		for _, t := range round.readers {
 			if asked[t] || t.ns == nil || round.matching && !ref.mayLeadTo(t) {
 				continue
@@ -76,7 +71,7 @@ func (r *resolver) find(ref reference) *reader {
 			}
 			from.byNSID[id] = t
 			if id == ref.nsid {
-				r.likely[t] = append(r.likely[t], from)
+				likely[t] = append(likely[t], from)
 				return t
 			}
 		}
@@ -88,14 +83,14 @@ func (r *resolver) find(ref reference) *reader {
 // resolve sets the ends of all links. It reports whether a link leads to a namespace that is not
 // open. It may be called again with more readers.
 func resolve(readers []*reader) (unresolved bool) {
-	r := &resolver{readers: readers, likely: map[*reader][]*reader{}}
+	likely := map[*reader][]*reader{}
 	for _, from := range readers {
 		if from.conn == nil {
 			continue
 		}
 		maps.DeleteFunc(from.byNSID, func(_ int, t *reader) bool { return t == nil })
 		for _, ref := range from.references() {
-			t := r.find(ref)
+			t := ref.target(readers, likely)
 			unresolved = unresolved || t == nil
 			from.out.Links[ref.linkAt].setEnd(ref, t)
 		}

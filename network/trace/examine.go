@@ -63,7 +63,7 @@ func examine(exprs []expr.Any, pkt packet, family nftables.TableFamily) (truth, 
 				text = r.name + " set …"
 			}
 		case *expr.Ct:
-			if r := (register{name: ctName(e.Key)}); e.SourceRegister {
+			if r := (register{name: cmp.Or(ctNames[e.Key], fmt.Sprintf("[ct %d]", e.Key))}); e.SourceRegister {
 				text = r.name + " set …"
 			} else {
 				regs[e.Register] = r
@@ -117,6 +117,8 @@ var metaNames = map[expr.MetaKey]string{
 	expr.MetaKeyMARK: "mark", expr.MetaKeyL4PROTO: "l4proto", expr.MetaKeyNFPROTO: "nfproto", expr.MetaKeyPROTOCOL: "protocol",
 	expr.MetaKeySKUID: "skuid", expr.MetaKeySKGID: "skgid", expr.MetaKeyPKTTYPE: "pkttype", expr.MetaKeyLEN: "length", expr.MetaKeyCGROUP: "cgroup",
 }
+
+var ctNames = map[expr.CtKey]string{expr.CtKeySTATE: "ct state", expr.CtKeySTATUS: "ct status", expr.CtKeyMARK: "ct mark"}
 
 func (p packet) etherType() []byte {
 	if p.dst.Is4() {
@@ -239,18 +241,6 @@ func (r register) inRange(e *expr.Range) (truth, string) {
 	}
 	in := slices.Compare(r.value, e.FromData) >= 0 && slices.Compare(r.value, e.ToData) <= 0
 	return truthOf(in == (e.Op == expr.CmpOpEq)), text
-}
-
-func ctName(k expr.CtKey) string {
-	switch k {
-	case expr.CtKeySTATE:
-		return "ct state"
-	case expr.CtKeySTATUS:
-		return "ct status"
-	case expr.CtKeyMARK:
-		return "ct mark"
-	}
-	return fmt.Sprintf("[ct %d]", k)
 }
 
 // Values of fields that have names.

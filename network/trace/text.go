@@ -16,7 +16,7 @@ func (p Path) WriteText(w io.Writer) error {
 	if !p.Complete {
 		state = "does not reach the destination, or can't be followed to it"
 	}
-	t.Item("", fmt.Sprintf("%s; %s; the largest packet that fits is %d bytes", plural(len(p.Hops), "link"), state, p.MTU))
+	t.Item("", fmt.Sprintf("%s; %s; the largest packet that fits is %d bytes", columns.Plural(len(p.Hops), "link"), state, p.MTU))
 	for _, warning := range p.Warnings {
 		t.Item("warning", warning)
 	}
@@ -102,7 +102,7 @@ func (f Filter) write(t *columns.Printer) {
 			own++
 		}
 	}
-	head := fmt.Sprintf("%s: chain %s of table %s, %d of %s could match", f.Hook, f.Chain, f.Table, own, plural(f.Rules, "rule"))
+	head := fmt.Sprintf("%s: chain %s of table %s, %d of %s could match", f.Hook, f.Chain, f.Table, own, columns.Plural(f.Rules, "rule"))
 	if f.Policy != "" {
 		head += "; what no rule accepts is dropped"
 	}
@@ -130,11 +130,4 @@ func (f Filter) write(t *columns.Printer) {
 		}
 		t.Hang("", fmt.Sprintf("  %-9s ", verdict), text)
 	}
-}
-
-func plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }
