@@ -22,15 +22,8 @@ const (
 	replyTimeout   = 5 * time.Second // for a client to take a reply
 )
 
-// server runs the command lines of clients (Forward).
-type server struct {
-	k       *keeper
-	context processContext
-	busy    sync.WaitGroup // clients, and what their commands left running
-}
-
-// serveClients accepts clients until ctx ends. Commands that are running then are undone.
-// The caller waits for the goroutines of group.
+// serveClients accepts clients (Forward) until ctx ends. Commands that are running then are
+// undone. The caller waits for the goroutines of group.
 func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error {
 	own, err := processContextOf(0)
 	if err != nil {
@@ -40,9 +33,9 @@ func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error 
 	if err != nil {
 		return fmt.Errorf("listen for commands: %w", err)
 	}
-	s := &server{k: k, context: own}
 	group.Go(func() {
-		defer s.busy.Wait()
+		var busy sync.WaitGroup // clients, and what their commands left running
+		defer busy.Wait()
 		defer context.AfterFunc(ctx, func() { l.Close() })()
 		for {
 			conn, err := localsock.Accept(ctx, l.AcceptUnix)
@@ -58,8 +51,8 @@ func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error 
 				continue
 			}
 			k.clients.Add(1)
-			s.busy.Go(func() {
-				s.serve(ctx, conn)
+			busy.Go(func() {
+				k.serve(ctx, conn, own, &busy)
 				conn.Close()
 				k.clients.Add(-1)
 				k.events.add(func(*events) {}) // wakes the loop: there may be nothing left to keep
@@ -70,11 +63,12 @@ func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error 
 }
 
 // serve runs the command of one client. It declines if the command could mean something
-// else to this process, and if the command was undone.
-func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
+// else in this process's own context, and if the command was undone. busy gets what the
+// command leaves running.
+func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processContext, busy *sync.WaitGroup) {
 	conn.SetReadDeadline(time.Now().Add(requestTimeout))
 	var r Request
-	if err := json.NewDecoder(io.LimitReader(conn, maxRequest)).Decode(&r); err != nil || len(r.Args) == 0 || !s.context.matches(conn, r.Args) {
+	if err := json.NewDecoder(io.LimitReader(conn, maxRequest)).Decode(&r); err != nil || len(r.Args) == 0 || !own.matches(conn, r.Args) {
 		send(conn, reply{State: stateDeclined})
 		return
 	}
@@ -91,12 +85,12 @@ func (s *server) serve(ctx context.Context, conn *net.UnixConn) {
 	var stdout, stderr bytes.Buffer
 	var code int
 	var handled bool
-	err := s.k.host.Do(func() error { code, handled = s.k.Answer(ctx, r, &stdout, &stderr, &s.busy); return nil })
+	err := k.host.Do(func() error { code, handled = k.Answer(ctx, r, &stdout, &stderr, busy); return nil })
 	if err != nil || !handled || code != 0 && ctx.Err() != nil { // it was undone
 		send(conn, reply{State: stateDeclined})
 		return
 	}
-	defer s.k.events.logLater("%s for a client: exit code %d", r.Args[0], code)
+	defer k.events.logLater("%s for a client: exit code %d", r.Args[0], code)
 	send(conn, reply{State: stateDone, Exit: code, Stdout: stdout.Bytes(), Stderr: stderr.Bytes()})
 }
 
