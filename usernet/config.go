@@ -86,10 +86,10 @@ type Stats struct {
 	UDPFlows        uint64            `json:"udp_flows"`
 	ICMPFlows       uint64            `json:"icmp_flows"`
 	Open            int               `json:"open"`        // flows that are open now
-	Refused         uint64            `json:"refused"`     // flows that the policy refused or dropped
+	Refused         uint64            `json:"refused"`     // flows that Policy or Hook refused or dropped
 	Malformed       uint64            `json:"malformed"`   // packets that can't be parsed
 	Spoofed         uint64            `json:"spoofed"`     // packets whose source is not the guest's address
-	OverLimit       uint64            `json:"over_limit"`  // flows and packets rejected because of Limits
+	OverLimit       uint64            `json:"over_limit"`  // flows and packets rejected because of Limits or a full queue
 	Retransmits     uint64            `json:"retransmits"` // segments sent to the guest again
 	Dropped         uint64            `json:"dropped"`     // packets to the guest that the device did not take
 	HandedOver      uint64            `json:"handed_over"` // packets from the guest that came to another queue than their flow's

@@ -44,7 +44,8 @@
 //	forward.go              ports of the host that lead inside
 //	outforward.go           and of the guest that lead to the host
 //	tcp.go                  the table of connections
-//	tcpopen.go, tcpforward.go   handshakes: outbound, inbound
+//	tcpopen.go              handshakes of both directions
+//	tcpforward.go           clients of forwards; listening sockets and their loans
 //	tcpstate.go             states, the timer, retransmission timeouts
 //	tcpoutbound.go          segments from the guest, bytes to the host's socket
 //	tcpinbound.go           bytes from the host's socket, acknowledgements
@@ -55,6 +56,26 @@
 //	udp*.go, icmp.go        datagrams and pings
 //	guesttest/              a scripted guest, for tests
 //	usernettest/            the conformance suite for any rootless data path
+//
+// # The way of a SYN
+//
+// The first packet of an outbound connection passes these functions:
+//
+//	engine.round         finds the device readable
+//	device.read          reads the packet into the device's buffer
+//	engine.input         checks the source address and reassembles fragments
+//	engine.transport     verifies the checksum of a packet that has a complete one
+//	tcpTable.input       finds no connection between the two ends
+//	tcpTable.openFlow    charges the ledger and adds a tcpFlow
+//	engine.judge         asks the Policy, then the Hook in a goroutine of its own
+//	tcpFlow.onVerdict    refuses or drops the flow, or goes on with the destination
+//	tcpFlow.connect      makes the host's socket and starts its connect
+//	tcpFlow.ready        is called when epoll reports the result (loop.dispatch)
+//	tcpFlow.connected    sends the SYN back to the guest (tryGate) or answers it (answerSYN)
+//	device.write         hands the packet to the guest's kernel
+//
+// After that, payload from the guest goes through tcpFlow.input, receive, take and send.
+// Payload to the guest goes through tcpFlow.ready, pump, forward and transmit.
 //
 // # Packets
 //
@@ -67,14 +88,14 @@
 //
 // A flow is a TCP connection, the datagrams between two endpoints, or the echo
 // requests with one identifier. The first packet of a flow is judged: by a [Policy],
-// and then, if the flow is outbound, by a [Hook] if there is one. The verdict allows, redirects, refuses or
-// drops the flow, or carries it over a Conn of the hook's. Nothing leaves before
-// that. The package has no notion of its own of what is allowed, of names, or of
+// and then, if the flow is outbound, by a [Hook] if there is one. The verdict allows,
+// redirects, refuses or drops the flow, or carries it over a Conn of the hook's.
+// Nothing of the flow leaves before its verdict. The package has no notion of its own of what is allowed, of names, or of
 // special addresses: the Policy brings them.
 //
 // Inbound flows arrive at a [Forward], a port of the host that leads to a port of
-// the guest. [Stack.ForwardOut] is the reverse. [Stack.Lend] hands the listening
-// socket of a Forward to another program.
+// the guest. [Stack.ForwardOut] is the reverse. [Stack.Lend] hands the port of a
+// Forward to another program, such as a server of the guest under the seccomp tier.
 //
 // # TCP
 //
@@ -109,19 +130,23 @@
 //	inbound    SYN sent ──► established
 //	           timerHandshake
 //
-// An inbound connection that takes the Gate (see below) is spliced before any SYN of
-// ours, and a connection of ForwardOut as soon as the host has connected.
+// A SYN that does not come through the Gate (see below) within timerGate is answered
+// after all: the state becomes SYN-ACK sent. An inbound connection that takes the Gate is
+// spliced before any SYN of ours, and a connection of ForwardOut as soon as the host has
+// connected. A spliced connection is dropped when it ends, without being finished first.
 //
 // A connection has a single timer, because it never waits for two of these. While
 // established, the timer runs only if data or a FIN is not acknowledged
-// (timerRetransmit) or the guest's window is closed (timerProbe). A finished
+// (timerRetransmit) or the guest's window is closed (timerProbe). timerConnect runs only
+// if Limits.TCPConnect is set. A finished
 // connection is kept for a second to answer a repeated FIN. All connections are
 // checked every 15 s for being half closed and idle (tcpTable.sweep).
 //
 // # Tiers
 //
 // With [TierTUN] the bytes of a connection cross the device as packets. With
-// [TierSplice] they bypass it. This needs a [Gate]: sockets and rules in the guest's
+// [TierSplice] they bypass it. (A third tier, seccomp, is not here: it gives programs
+// sockets of the host, see sandbox/supervisor.) Splicing needs a [Gate]: sockets and rules in the guest's
 // namespace. Once the host's connect has succeeded, the guest's SYN is written back
 // to the device, and the rules redirect it to the Gate's listener. So the guest's
 // kernel has both ends of the guest's connection, and a junction moves the bytes

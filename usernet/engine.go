@@ -24,7 +24,7 @@ import (
 type engine struct {
 	group      *group
 	cfg        Config
-	limits     Limits
+	limits     Limits // BufferBytes is this engine's share
 	loop       *loop
 	dev        device
 	largePool  *pool
@@ -33,7 +33,7 @@ type engine struct {
 	unspliced  map[string]uint64 // connections that took the device, by reason
 	tcp        tcpTable
 	splices    spliceTable
-	peekBuffer [4 << 10]byte
+	peekBuffer [4 << 10]byte // for lane.peek
 	udp        udpTable
 	icmp       icmpTable
 	ctx        context.Context // set while run runs
@@ -55,8 +55,8 @@ type engine struct {
 	ended   bool
 }
 
-// newEngine makes an engine for a queue. cfg has been checked, and limits are the
-// engine's share.
+// newEngine makes an engine for a queue. cfg has been checked. Of limits, BufferBytes is the
+// engine's share; the others hold for the whole Stack.
 func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, error) {
 	s := &engine{group: g, cfg: cfg, limits: limits, forwards: map[forwardKey]*openForward{}, outForwards: map[*outForward]struct{}{}, unspliced: map[string]uint64{}, ownCost: account{ledger: g.ledger}}
 	if !s.ownCost.charge(engineCost) {

@@ -74,12 +74,12 @@ type Forward struct {
 	Listen netip.AddrPort
 	// Interface limits the listener to one link (SO_BINDTODEVICE); "": all links.
 	Interface string
-	// To is the guest's address and port. An invalid address means the guest's address of
-	// the client's family.
+	// To is the guest's address and port. An invalid or unspecified address means the
+	// guest's address of the client's family. Port 0 means the port of Listen.
 	To netip.AddrPort
 }
 
-// Tier is the way the bytes of a flow take.
+// Tier is the path of a flow's bytes between guest and host.
 type Tier string
 
 // The tiers.
@@ -96,8 +96,8 @@ type FlowInfo struct {
 	Tier      Tier           `json:"tier"`          // how its bytes move
 	Why       string         `json:"why,omitempty"` // why not in a faster tier, if there is a reason to report
 	Started   time.Time      `json:"started"`
-	OutBytes  uint64         `json:"out_bytes"` // payload from the guest that the host's socket has taken
-	InBytes   uint64         `json:"in_bytes"`  // payload from the host's socket that was written to the guest
-	QueuedOut int            `json:"queued_out"`
-	QueuedIn  int            `json:"queued_in"` // bytes sent to the guest and not acknowledged yet
+	OutBytes  uint64         `json:"out_bytes"`  // payload from the guest that the host's socket has taken
+	InBytes   uint64         `json:"in_bytes"`   // payload from the host's socket that was written to the guest
+	QueuedOut int            `json:"queued_out"` // bytes from the guest that the host's socket has not taken yet
+	QueuedIn  int            `json:"queued_in"`  // bytes sent to the guest and not acknowledged yet
 }

@@ -53,7 +53,7 @@ type gateFamily struct {
 	ledger        *ledger.Ledger
 	mu            sync.Mutex
 	stock         []int     // unconnected sockets in the guest's namespace
-	callerRetryAt time.Time // awaitCaller does not wait before
+	callerRetryAt time.Time // before this time awaitCaller does not wait
 }
 
 // newGate makes a gate that charges its descriptors to a ledger.
@@ -223,7 +223,7 @@ func (g *gateFamily) makeSocket() (met []arrival, err error) {
 // when connect returns, unless the kernel defers the processing of packets (ksoftirqd).
 const callerTimeoutMillis = 10
 
-// callerRetryDelay is how long awaitCaller does not wait after a caller did not arrive.
+// callerRetryDelay is how long awaitCaller returns at once after a caller did not arrive.
 // The guest's rules may keep the caller away, and the loop has other work.
 const callerRetryDelay = 30 * time.Second
 
@@ -328,7 +328,8 @@ func lowerMSS(options []byte) {
 }
 
 // tryGate writes the guest's SYN back to the device, so that the guest's own kernel
-// answers it. It reports whether the SYN was written. The host's socket is connected.
+// answers it. It reports whether the SYN was written. tryGate is called with the host's
+// socket connected.
 func (f *tcpFlow) tryGate() bool {
 	g := f.s.group.gate.family(f.peer.Addr())
 	if g == nil || f.syn == nil || !f.mayUse(g) {

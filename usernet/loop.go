@@ -31,8 +31,8 @@ type loop struct {
 	now           int64 // nanoseconds since start, read after each call of epoll
 
 	mu     sync.Mutex
-	posted []func()
-	spare  []func()
+	posted []func() // called in order when wakeup is readable
+	spare  []func() // the other half of a double buffer for posted
 	closed bool
 }
 
@@ -175,8 +175,8 @@ func (l *loop) post(f func()) bool {
 	return true
 }
 
-// drain ends post and calls what was posted: descriptors and connections may come with
-// it.
+// drain ends post and calls the functions that were posted: some bring descriptors and
+// connections, which shutdown then closes.
 func (l *loop) drain() {
 	l.mu.Lock()
 	l.closed = true

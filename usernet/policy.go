@@ -66,6 +66,7 @@ func (v Verdict) discard() {
 	}
 }
 
+// count counts the verdict if it refuses or drops a flow.
 func (s *engine) count(v Verdict) {
 	if v.Action == Refuse || v.Action == Drop {
 		s.stats.Refused++

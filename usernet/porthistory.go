@@ -68,9 +68,9 @@ func (f *tcpFlow) recordHistory() {
 	}
 }
 
-// noteGrowth is called when n bytes have moved through the device. When they make the
-// connection a long one, it is recorded at once, so that the next connections are spliced
-// without waiting for its end.
+// noteGrowth is called when n bytes have moved through the device. If they make a connection
+// long that was expected to be short, the connection is recorded at once, so that the next
+// ones to its port are spliced without waiting for its end.
 func (f *tcpFlow) noteGrowth(n int) {
 	if f.deviceReason == reasonShort && f.movedBytes() >= longFlowBytes && f.movedBytes()-uint64(n) < longFlowBytes {
 		f.recordHistory()

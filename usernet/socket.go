@@ -81,9 +81,9 @@ func addrPort(sa unix.Sockaddr) netip.AddrPort {
 
 // congestionControls are the system's congestion control, and the one for connections
 // that stay on the host. There a control that paces, such as BBR, costs more than half of
-// the rate. local is "" if the system's control is fine. local needs no privilege,
-// because the process may drop its own at any time: reno never does, and cubic does not
-// if the system's list has it.
+// the rate. local is "" if the system's control is fine. Setting local must need no
+// privilege, because the process may drop its own at any time. Setting reno never needs
+// one, and cubic does not if tcp_allowed_congestion_control lists it.
 type congestionControls struct{ system, local string }
 
 func readCongestionControls() congestionControls {

@@ -258,8 +258,8 @@ func (l *lane) afterSend(s *engine, n int, errno unix.Errno) (int, unix.Errno) {
 // copying.
 const bulkBytes = 16 << 10
 
-// fill reads from one socket and writes to the other, as far as that takes it. It is
-// called with no bytes held.
+// fill reads from one socket and writes to the other, until the other is full. It is called
+// with no bytes held.
 func (l *lane) fill(s *engine) (n int, errno unix.Errno) {
 	switch {
 	case l.from.urgentAhead:

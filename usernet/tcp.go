@@ -284,6 +284,8 @@ func (f *tcpFlow) release() {
 	f.costs.refund(f.costs.cost.Minus(ledger.Cost{Bytes: tcpFlowCost.Bytes})) // the flow is still in the table
 }
 
+// forget removes a flow from the table. The flow's state becomes finished, so lists that
+// still hold it, such as ready, skip it.
 func (t *tcpTable) forget(f *tcpFlow) {
 	if t.flows[f.key] == f {
 		delete(t.flows, f.key)

@@ -207,7 +207,7 @@ func (f *tcpFlow) onEmptyRead(errno unix.Errno) (again bool) {
 }
 
 // transmit writes a frame with n bytes of payload, which lie in buf, and keeps it until
-// it is acknowledged.
+// it is acknowledged. With last, the frame also carries the FIN; the caller calls sentFIN.
 func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	ip := packet.IPBytes(f.peer.Addr())
 	from := tcpHeadroom - packet.TCPBytes - ip - packet.VNetHdrBytes
@@ -256,7 +256,8 @@ func (f *tcpFlow) transmit(buf *buffer, n int, urgent, last bool) {
 	}
 }
 
-// sentFIN accounts for a FIN that was sent to the guest, because the host's peer has closed.
+// sentFIN accounts for a FIN that was sent to the guest, because the host's peer has
+// closed. If the host's socket has failed since, sentFIN resets the guest's connection.
 func (f *tcpFlow) sentFIN() {
 	f.finSent = true
 	f.sndNxt++

@@ -193,7 +193,8 @@ func (f *tcpFlow) ignoreGuest() {
 	f.startTimer(timerForget, ignoreFor)
 }
 
-// unreachable answers the guest's SYN with an ICMP error.
+// unreachable answers the guest's SYN with an ICMP error. The error quotes the SYN's
+// headers, which are made anew: without a gate the SYN is not kept.
 func (f *tcpFlow) unreachable(why packet.ErrorKind) {
 	h := packet.TCPHeader{SrcPort: f.guest.Port(), DstPort: f.peer.Port(), Seq: f.rcvStart, Flags: packet.SYN}
 	frame := f.s.dev.scratch[:]

@@ -21,8 +21,8 @@ func (f *tcpFlow) oweACK() {
 // guest, whose least retransmission timeout is 200 ms.
 const ackDelay = 500 * time.Microsecond
 
-// acknowledge sends the acknowledgements that are owed, one segment a connection. Some
-// wait:
+// acknowledge sends the acknowledgements that are owed, one segment a connection. awake
+// reports that the loop will poll before it sleeps. Some acknowledgements wait:
 //
 //   - While the device has more packets, only connections that have used up much of their
 //     window get one. Each acknowledgement wakes a sender, which should then find room for

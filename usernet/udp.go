@@ -80,7 +80,7 @@ func (t *udpTable) init(s *engine) {
 
 // Sizes of the buffers that are allocated for the first datagram.
 const (
-	maxGathered = 64 // datagrams: the most that Linux splits a message into (UDP_MAX_SEGMENTS)
+	maxGathered = 64 // parcels: as many single datagrams fit in one message (maxSegments)
 	inboxSize   = 32 // messages of up to 64 KiB for one recvmmsg
 	udpHeadroom = 64 // bytes: a virtio, an IPv6 and a UDP header, and 4 for alignment
 	frameBytes  = udpHeadroom + 1<<16

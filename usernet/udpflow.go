@@ -52,7 +52,7 @@ type udpFlow struct {
 
 // Bounds of flows that are not open.
 const (
-	maxPending = 16 // datagrams that wait for a hook
+	maxPending = 16 // parcels that wait for a hook
 	refusedFor = time.Second
 )
 

@@ -304,8 +304,8 @@ func (k *udpSocket) awaitWritable() {
 	_ = k.t.s.loop.modify(k.handle, k.fd, unix.EPOLLIN|unix.EPOLLOUT|edgeTriggered)
 }
 
-// maxQueued is how many datagrams wait for a full socket. Others are dropped and counted,
-// as by a router with a slow link.
+// maxQueued is how many parcels wait for a full socket. Others are dropped and counted, as
+// by a router with a slow link.
 const maxQueued = 128
 
 // enqueue queues parcels that a full socket does not take.
