@@ -43,9 +43,6 @@ type try struct {
 	err    error
 }
 
-// negative reports whether the answer says that no such record exists.
-func (t *try) negative() bool { return !t.ans.records && !t.ans.truncated }
-
 // ask asks one server once: over UDP, and over TCP if resolv.conf, the answer or
 // forgeries require it. b holds the answer's bytes.
 func (f *Forwarder) ask(ctx context.Context, b *account, server netip.AddrPort, q *question, way transport) try {

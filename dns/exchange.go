@@ -147,18 +147,13 @@ func (e *exchange) hopeless() bool {
 	return e.started >= e.p.tries || !e.silent
 }
 
-// overrulable reports whether a server earlier than rank may still answer.
-func (e *exchange) overrulable(rank int) bool {
-	return slices.Max(append(e.waiting[:rank:rank], 0)) > 0
-}
-
 // take processes the outcome of a try and reports whether it settles the query.
 func (e *exchange) take(t try) bool {
 	var refused errServer
 	switch {
 	case t.err == nil:
 		e.f.servers.answered(t.server)
-		if !t.negative() {
+		if t.ans.records || t.ans.truncated {
 			e.best = &t
 			return true
 		}
@@ -180,7 +175,8 @@ func (e *exchange) take(t try) bool {
 	if t.err != nil {
 		e.failures = append(e.failures, fmt.Errorf("ask %s: %w", t.server, t.err))
 	}
-	return e.held != nil && !e.overrulable(e.held.rank)
+	// A server earlier than that of the held answer may overrule it.
+	return e.held != nil && !slices.ContainsFunc(e.waiting[:e.held.rank], func(n int) bool { return n > 0 })
 }
 
 // end returns the answer, and records a miss for the servers that were overtaken. If no

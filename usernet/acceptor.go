@@ -12,7 +12,7 @@ type acceptor struct {
 	s           *engine
 	fd          int
 	handle      handle
-	resumeTimer timer             // ends pause
+	resumeTimer timer             // ends the pause after a lack of descriptors or memory
 	accept      func() unix.Errno // accepts clients; the descriptor is level-triggered, so some may be left for the next round
 	onLost      func()            // called when the socket was destroyed; nil: not called
 }
@@ -33,8 +33,14 @@ func (a *acceptor) ready(events uint32) {
 		}
 		return
 	}
-	if exhausted(a.accept()) {
-		a.pause()
+	if !exhausted(a.accept()) {
+		return
+	}
+	// Leave clients in the kernel's queue for a while. Otherwise the loop would spin,
+	// because the socket stays readable.
+	a.s.stats.OverLimit++
+	if a.s.loop.modify(a.handle, a.fd, 0) == nil {
+		a.s.loop.timers.set(&a.resumeTimer, a.s.loop.after(acceptRetryDelay))
 	}
 }
 
@@ -53,13 +59,4 @@ func (a *acceptor) remove() {
 	a.s.loop.timers.drop(&a.resumeTimer)
 	a.s.loop.unregister(a.handle, a.fd)
 	a.handle = 0
-}
-
-// pause leaves clients in the kernel's queue for acceptRetryDelay. Without it the
-// loop would spin, because the socket stays readable.
-func (a *acceptor) pause() {
-	a.s.stats.OverLimit++
-	if a.s.loop.modify(a.handle, a.fd, 0) == nil {
-		a.s.loop.timers.set(&a.resumeTimer, a.s.loop.after(acceptRetryDelay))
-	}
 }

@@ -215,7 +215,9 @@ func (s *engine) round() error {
 	s.udp.pump()
 	s.loop.timers.run(s.loop.now)
 	moved := s.movedBytes() - before
-	s.spin.note(moved)
+	if moved > 0 {
+		s.spin.lastSmall = moved < spinMaxBytes
+	}
 	s.tcp.acknowledge(s.spin.worthwhile())
 	if moved > largeBytes {
 		s.loop.timers.set(&s.trimTimer, s.loop.after(trimAfter))
@@ -250,7 +252,12 @@ func (s *engine) input(frame []byte) {
 		return
 	}
 	if ip.Src != s.cfg.Guest4 && ip.Src != s.cfg.Guest6 {
-		s.dropForeign(&ip)
+		// An IPv6 stack also uses its link-local and the unspecified address (RFC 4861).
+		if ip.Src.Is6() && (ip.Src.IsUnspecified() || ip.Src.IsLinkLocalUnicast()) {
+			s.stats.Unsupported++
+		} else {
+			s.stats.Spoofed++
+		}
 		return
 	}
 	if ip.Routed { // the policy would see a hop instead of the destination
@@ -297,16 +304,6 @@ func checksumOK(ip *packet.IP) bool {
 		return packet.Checksum(ip.Payload) == 0
 	}
 	return true
-}
-
-// dropForeign counts a packet that does not come from the guest's address. An IPv6 stack
-// also uses its link-local and the unspecified address (RFC 4861): those are not spoofed.
-func (s *engine) dropForeign(ip *packet.IP) {
-	if ip.Src.Is6() && (ip.Src.IsUnspecified() || ip.Src.IsLinkLocalUnicast()) {
-		s.stats.Unsupported++
-		return
-	}
-	s.stats.Spoofed++
 }
 
 // ofFamily returns v4 or v6, whichever is for a's family.

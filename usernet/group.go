@@ -119,23 +119,18 @@ func (g *group) otherOwner(e *engine, k ownerKey) *engine {
 	return nil
 }
 
-// engineForClient returns the engine for a connection that comes in by a forward: the
-// first while there are few connections, then each in turn. The first also stands in for
-// engines whose queues are detached.
-func (g *group) engineForClient() *engine {
-	if g.connections.Load() < spreadThreshold {
-		return g.engines[0]
-	}
-	if e := g.engines[int(g.nextClient.Add(1))%len(g.engines)]; e.queueWanted.Load() {
-		return e
-	}
-	return g.engines[0]
-}
-
-// onClientEngine calls f with the engine that takes the next client, on that engine's
-// thread. It is called on e's thread, and reports whether f is called.
+// onClientEngine calls f with the engine for the next connection that comes in by a forward,
+// on that engine's thread: the first while there are few connections, then each in turn. The
+// first also stands in for engines whose queues are detached. onClientEngine is called on e's
+// thread, and reports whether f is called.
 func (e *engine) onClientEngine(f func(*engine)) bool {
-	to := e.group.engineForClient()
+	g := e.group
+	to := g.engines[0]
+	if g.connections.Load() >= spreadThreshold {
+		if next := g.engines[int(g.nextClient.Add(1))%len(g.engines)]; next.queueWanted.Load() {
+			to = next
+		}
+	}
 	if to == e {
 		f(e)
 		return true

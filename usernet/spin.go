@@ -13,15 +13,8 @@ import (
 // lately. After each poll it yields the processor: the process that is about to answer
 // may be waiting for it.
 type spinner struct {
-	lastSmall bool // the last round moved few bytes
+	lastSmall bool // the last round that moved bytes moved few
 	credit    int  // polling has paid off lately if it is positive: see waitForWork
-}
-
-// note takes the number of bytes that a round has moved.
-func (p *spinner) note(bytes uint64) {
-	if bytes > 0 {
-		p.lastSmall = bytes < spinMaxBytes
-	}
 }
 
 const (

@@ -136,26 +136,19 @@ func (f *tcpFlow) noteUrgent(h *packet.TCPHeader) {
 	}
 }
 
-// deliver takes bytes that are next in order, and reports whether it took all.
+// deliver takes bytes that are next in order, and reports whether it took all. It takes the
+// bytes before the urgent byte, the urgent byte, and the rest separately.
 func (f *tcpFlow) deliver(data []byte) bool {
-	if f.hasUrgent && int(f.urgentSeq-f.rcvNxt) < len(data) {
-		return f.deliverUrgent(data)
-	}
-	return f.take(data, false)
-}
-
-// deliverUrgent takes the bytes before the urgent byte, the urgent byte, and the rest.
-func (f *tcpFlow) deliverUrgent(data []byte) bool {
 	at := int(f.urgentSeq - f.rcvNxt)
+	if !f.hasUrgent || at >= len(data) {
+		return f.take(data, false)
+	}
 	if at > 0 && !f.take(data[:at], false) {
 		return false
 	}
 	f.hasUrgent = false
-	if !f.take(data[at:at+1], true) {
-		return false
-	}
 	rest := data[at+1:]
-	return len(rest) == 0 || f.take(rest, false)
+	return f.take(data[at:at+1], true) && (len(rest) == 0 || f.take(rest, false))
 }
 
 // take sends bytes to the host's socket, and queues what the socket does not take. It

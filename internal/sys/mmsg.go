@@ -112,13 +112,10 @@ func (b *Batch) Truncated(i int) bool { return b.msgs[i].hdr.Flags&unix.MSG_TRUN
 // Segment returns the size in bytes of the datagrams that the kernel joined into message
 // i (UDP_GRO), or 0 if the message is one datagram.
 func (b *Batch) Segment(i int) int {
-	if b.msgs[i].hdr.Controllen < unix.SizeofCmsghdr+4 {
+	end := min(int(b.msgs[i].hdr.Controllen), segmentSpace)
+	level, typ, data, _ := nextControl(b.control[i*segmentSpace : i*segmentSpace+end])
+	if level != unix.SOL_UDP || typ != unix.UDP_GRO || len(data) < 4 {
 		return 0
 	}
-	c := b.control[i*segmentSpace : (i+1)*segmentSpace]
-	cmsg := (*unix.Cmsghdr)(unsafe.Pointer(&c[0]))
-	if cmsg.Level != unix.SOL_UDP || cmsg.Type != unix.UDP_GRO {
-		return 0
-	}
-	return int(int32(binary.NativeEndian.Uint32(c[unix.SizeofCmsghdr:])))
+	return int(int32(binary.NativeEndian.Uint32(data)))
 }
