@@ -79,6 +79,8 @@ func (s ClaimAddress) check(r *run) error {
 	return r.store.taken(s.resource(), s.Addr, owner)
 }
 
+// do takes over a claim whose owner is gone. It tries twice, since others may claim the
+// address meanwhile.
 func (s ClaimAddress) do(r *run) error {
 	path := r.claimPath(s.Network, s.Addr)
 	for range 2 {

@@ -29,9 +29,10 @@
 // ports. An address belongs to one attachment, which claims it on the parent's network
 // (claim.go).
 //
-// The lock on the state directory is held only while leftovers are repaired and the
-// operation's journal is created. After that, operations run in parallel. Attaching takes no
-// longer when there are many attachments.
+// Attach and Detach hold the lock on the state directory only while they repair leftovers and
+// create or take over their journal. After that, they run in parallel. Attaching takes no longer
+// when there are many attachments. MaintainLease holds the lock while it changes an attachment.
+// Whoever needs the lock on RUN/shared as well takes it second.
 //
 // A journal that somebody has truncated lacks its last record. A missing journal is noticed
 // because the attachment's file names the boot in which the link was made. The name of such an
@@ -49,6 +50,31 @@
 // leads out of the machine, or on request, the neighbours are asked before whether they use
 // an address. That takes a third of a second.
 //
+// # One attachment, step by step
+//
+// For `cleat attach web bridge br0 --ip 192.0.2.10/24`, Attach does this:
+//
+//   - open validates the Spec, finds the container, and opens both namespaces.
+//   - reserve takes the lock on the state directory, repairs what others left, chooses the name
+//     eth0, and creates the journal RUN/ops/docker.web.eth0, on which it holds a lock until the end.
+//   - planner.plan calls the method of the kind (planner.bridge) and configure. Each adds Steps.
+//   - run.attach appends the header, takes the Steps in order, appends the outcome, and renames
+//     the journal to RUN/live/docker.web.eth0.
+//
+// These are the Steps, and what each records before it changes something:
+//
+//	ClaimAddress   Undo.Claim
+//	UseBridge      Undo.Use; undoing the bridge itself is in RUN/shared/KEY/made
+//	MakeLink       Undo.Link twice: first with name and MAC address, then with the index as well
+//	Port, Up, Address, Announce   nothing: the changes go with the link
+//	Keep           Undo.File
+//
+// After kill -9 in one of the Steps the journal is still in RUN/ops, and the kernel has released
+// the lock on it. The next command that changes networking opens the journal in
+// session.repair and undoes it from the end: the file, the link, the use of the bridge, the
+// claim. With its last user the bridge goes as well (undoUse). After the rename, repair does
+// not touch the journal; Detach does (takeJournal).
+//
 // # Files
 //
 //	spec.go, validate.go, errors.go   what is requested, and what is wrong with it
@@ -58,7 +84,7 @@
 //	address.go, route.go, neighbours.go, dns.go, shape.go, shim.go, masquerade.go
 //	                                  Steps of one option each, for every kind
 //	claim.go, macaddress.go           whether an address is in use already
-//	neighbourtable.go                 a note of a plan
+//	neighbourtable.go                 the note of a plan that a neighbour table is nearly full
 //	step.go, makelink.go, device.go   the Steps: create links, move devices
 //	undo.go, journal.go, repair.go, recover.go   undo them, also after a kill
 //	store.go, attachment.go, shared.go   files of attachments and of what they share
@@ -67,8 +93,9 @@
 //	lease.go, leasechanges.go, maintainlease.go   DHCP
 //
 // A new kind is a row of kindTable and a method of planner, in a file of its own unless it is
-// short. hasNeighbours, duplicateCheck, ethernetKinds, checkCombination and finder.matchesSpec
-// name the kinds that they treat differently. The link itself is created by package link.
+// short. hasNeighbours, duplicateCheck, ethernetKinds, checkNotHosts, chooseName, lowerDevice,
+// missingKinds, both functions checkParams, checkCombination and finder.matchesSpec name the
+// kinds that they treat differently. The link itself is created by package link.
 //
 // # Leases
 //

@@ -14,7 +14,8 @@ func (p *planner) ipvlan() error {
 }
 
 // SameMode rejects an ipvlan device whose mode differs from that of others on the parent. The
-// kernel would change the mode of all of them.
+// kernel would change the mode of all of them. SameMode is a resource that consists of its users
+// only: it is ready while attachments with this mode are on the parent.
 type SameMode struct {
 	Parent string `json:"parent"`
 	Mode   string `json:"mode"`

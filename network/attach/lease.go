@@ -175,7 +175,8 @@ func leaseMTU(l *dhcp.Lease, before int) int {
 	return before
 }
 
-// leaseMTU ignores an MTU that is too small for the IPv6 addresses of the spec.
+// leaseMTU returns what the function leaseMTU returns, but before if the server's MTU is too
+// small for the IPv6 addresses of the spec.
 func (s Spec) leaseMTU(l *dhcp.Lease, before int) int {
 	if slices.ContainsFunc(s.Addresses, isIPv6) && l.MTU < ipv6MTU {
 		return before
@@ -183,8 +184,8 @@ func (s Spec) leaseMTU(l *dhcp.Lease, before int) int {
 	return leaseMTU(l, before)
 }
 
-// recordLease writes down what a DHCP server may have granted, before it is asked for it; nil
-// means nothing.
+// recordLease writes the lease's file, as dhcp.Config.Save requires: before a server is asked
+// for an address, with the lease that it may then count as granted. nil removes the file.
 func (r *run) recordLease(path string, l *dhcp.Lease) error {
 	if err := r.checkpoint(); err != nil {
 		return err
@@ -210,7 +211,8 @@ type leaseFile struct {
 // readLease reads a lease's file. It returns nil, nil if there is no lease.
 func readLease(path string) (*leaseFile, error) { return statedir.ReadJSON[leaseFile](path) }
 
-// undoLease releases a lease. Its file exists from before a server is asked for it.
+// undoLease releases the lease in the file at Path. The file is written before a server is
+// asked for the lease.
 type undoLease struct {
 	NS          nsRef  `json:"where"`
 	Index       int    `json:"index"`         // of the link

@@ -24,7 +24,7 @@ type MakeLink struct {
 	MAC     link.MAC          `json:"mac,omitzero"`      // zero: it has none of its own
 	Peer    string            `json:"peer,omitempty"`    // name of the other end on the host, if it is a pair
 	PeerMAC link.MAC          `json:"peer_mac,omitzero"` // of the other end
-	Rename  bool              `json:"rename,omitempty"`  // it is created under another name first
+	Rename  bool              `json:"rename,omitempty"`  // it is created under a temporary name first: see createLink
 }
 
 func (s MakeLink) String() string {
@@ -140,10 +140,10 @@ func paramValue(value string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// createLink creates the link that m describes, in n, so that it can be identified by a
-// process that finds it half made. A link with a MAC address of its own, which was chosen at
-// random before, is created under its name. With temp, the link is created under a random
-// name and renamed, which takes an RCU grace period longer.
+// createLink creates in n the link that m describes. It calls record before and after create,
+// so that a process that finds the link half made can identify it: first by name and MAC
+// address, then by the index as well. A link without a MAC address of its own needs temp: it is
+// created under a random name and renamed, which takes an RCU grace period longer.
 func (n *namespace) createLink(record func(Undo) error, m undoLink, temp bool, create func(name string) (*link.Link, error)) (*link.Link, error) {
 	first := m
 	first.Type, first.Parent = "", 0
@@ -227,7 +227,7 @@ func (m *undoLink) find(n *namespace) (netlink.Link, error) {
 		return nil, err
 	}
 	a := l.Attrs()
-	hasParent := m.Parent != 0 && a.ParentIndex == m.Parent && a.NetNsID >= 0 // IFLA_LINK_NETNSID
+	hasParent := m.Parent != 0 && a.ParentIndex == m.Parent && a.NetNsID >= 0 // the parent is in another namespace (IFLA_LINK_NETNSID)
 	if l.Type() != m.Type || a.Name != m.Name && !m.hasMAC(l) && !hasParent {
 		return nil, nil
 	}

@@ -37,7 +37,7 @@ func (o *operation) reserve(ctx context.Context, spec *Spec) (*journal.Journal, 
 		if err != nil {
 			return nil, nil, err
 		}
-		if !waited && len(notes) > 0 {
+		if !waited && len(notes) > 0 { // the other operation died, and repair could not undo it
 			return nil, nil, fmt.Errorf("attach %s of %s: %s", name, o.container.ShortName(), notes[0])
 		}
 	}

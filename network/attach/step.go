@@ -20,8 +20,8 @@ type Step interface {
 	do(r *run) error
 }
 
-// checker is a step that can tell whether it would fail because something is already in
-// use, without changing anything.
+// checker is a step that can report, without changing anything, that it would fail because
+// something is already in use. Only Preview calls check.
 type checker interface{ check(r *run) error }
 
 // StepName returns the kind of a step, e.g. "MakeLink".

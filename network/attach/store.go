@@ -68,8 +68,9 @@ func (s *Store) prepare() error {
 	return s.Prepare([]string{"attachments"}, []string{"live", "shared", "claims", "leases", "ops"})
 }
 
-// lock waits for the lock on the state directory. An operation holds it while it repairs
-// what others left and creates its journal.
+// lock waits for the lock on the state directory. An operation holds it while it repairs what
+// others left and creates or takes over its journal. A complete attachment is retired or changed
+// only with the lock held.
 func (s *Store) lock(ctx context.Context) (unlock func(), err error) {
 	return statedir.Lock(ctx, s.Path())
 }

@@ -13,6 +13,9 @@ import (
 // the change, so undoing expects that the change was not made, was made in part, or was
 // reverted by somebody else. Something of another origin under the same name is left alone.
 // Undoing twice is harmless.
+//
+// The names in JSON are the journal's format, which a later cleat must still read. So some
+// differ from the names of the fields.
 type Undo struct {
 	Link         *undoLink         `json:"link,omitempty"`
 	Move         *undoMove         `json:"moved,omitempty"`
