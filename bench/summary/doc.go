@@ -34,12 +34,32 @@
 // one combination is used, the one that most networks were measured under, so that like
 // is compared with like. All pairs of networks are tested, with the effects of blocks
 // removed, and corrected together: testing all pairs, not just the best against the
-// others, keeps the choice of the best from spoiling the significance level. Networks that can't be
-// told apart from the best are named beside it in catalogue order, not by value.
+// others, keeps the choice of the best from spoiling the significance level. Networks
+// that can't be told apart from the best are named beside it in catalogue order, not by
+// value.
 //
 // One network against its rivals: a [Versus] has the ratios of each network of the
 // subject's role to the baseline and to the best rival, for each metric and combination
 // of factors. It recommends nothing.
+//
+// # The way of a sample
+//
+// A line of samples.jsonl passes these functions before it supports the sentence "Use
+// bridge: …":
+//
+//	ReadSamples       decodes the line into a cell.Sample
+//	groupSamples      puts the sample into the group of its cell and work, as good or bad
+//	group.summarize   makes a cell.Summary for each metric of the group
+//	Results.sets      puts the values of the group beside its summaries again
+//	questions         finds the roles and directions that the run has cells of
+//	question.answer   takes the sets with the metric of the goal (table goals)
+//	alike             picks one set for each network, all under the same conditions
+//	Advice.rank       finds the best median and tests all pairs: the others are Ties or Worse
+//	Advice.sentence   says "Use X" if there are no Ties, or else names the networks that
+//	                  can't be told apart
+//
+// Two networks of one run are tested by stats.CompareBlocks (withinRun), two runs by
+// stats.Compare (difference). WriteAdvice and package report show the sentence.
 //
 // # Files
 //
@@ -56,4 +76,17 @@
 // Compare can't tell a change of the software from a change of the day. It warns where
 // the two environments or the baselines differ. Summaries without samples can be
 // compared only by their means and standard errors, and not at all in processor time.
+//
+// # Sources
+//
+// The statistics and their sources are in package stats.
+//
+// # Example
+//
+//	r, err := summary.Read("results")
+//	if err != nil {
+//		return err
+//	}
+//	advice := summary.Recommend(r, summary.ForThroughput)
+//	return summary.WriteAdvice(os.Stdout, advice, true)
 package summary

@@ -109,7 +109,8 @@ func resultFile(path string) (string, error) {
 }
 
 // ReadSamples reads lines of JSON, each a cell.Sample or a cell.Absent. A line
-// has at most 1 MiB, and there are at most 262,144.
+// has at most 1 MiB, and there are at most 262,144. A last line that is cut off is
+// dropped, as by Read.
 func ReadSamples(in io.Reader) (Results, error) {
 	var r Results
 	lines := bufio.NewScanner(in)

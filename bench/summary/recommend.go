@@ -233,7 +233,7 @@ func (a *Advice) rank(chosen, same, all []set) {
 	corrected := map[int]float64{} // of each against the best
 	for k, p := range stats.Holm(ps) {
 		if i, j := pairs[k][0], pairs[k][1]; i == best || j == best {
-			corrected[i+j-best] = p
+			corrected[i+j-best] = p // i+j-best is the other one of the pair
 		}
 	}
 	for i, s := range chosen {
@@ -352,7 +352,8 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 	slices.SortStableFunc(a.NotApplicable, byPlace)
 }
 
-// explainMissing fills in an answer without data.
+// explainMissing fills in an answer without data: with the first reason that holds of the
+// samples being bad, the run interrupted, the work not run, and the networks unavailable.
 func (a *Advice) explainMissing(q question, r Results, all []set) {
 	var networks []string
 	disturbed, interrupted := false, len(a.NotCompared) > 0

@@ -29,7 +29,7 @@ func (r Results) sets() []set {
 		for _, m := range g.metrics() {
 			s := cell.Summary{Cell: g.Cell, Metric: m}
 			groups[summaryID(s)] = g
-			groups[summaryID(withWork(s, g.work))] = g // as separateWorks names it
+			groups[summaryID(withWork(s, g.work))] = g // separateWorks may have added the work
 		}
 	}
 	summaries := r.Summaries

@@ -17,8 +17,8 @@ import (
 // percentiles are the metrics that are read from merged histograms, in percent.
 var percentiles = map[cell.Metric]float64{cell.LatencyP50: 50, cell.LatencyP99: 99, cell.LatencyP999: 99.9}
 
-// metricsOf returns what a kind of work measures, for cells without any sample. The first
-// is the metric that the work is run for.
+// metricsOf returns what a kind of work measures. A cell without any sample has a summary for
+// each of them. The first is the metric that the work is run for.
 func metricsOf(work string) []cell.Metric {
 	switch work {
 	case "udp":
@@ -192,7 +192,8 @@ func (g group) metrics() []cell.Metric {
 	return slices.SortedFunc(maps.Keys(seen), cell.CompareMetrics)
 }
 
-// points returns the values of m with their blocks. ProcessorTime is computed.
+// points returns the values of m with their blocks. ProcessorTime is not in the samples: it
+// is computed from their processor time and rate.
 func (g group) points(m cell.Metric) []stats.Point {
 	var ps []stats.Point
 	for _, s := range g.good {

@@ -31,8 +31,9 @@ func limitWarnings(ws []cell.Warning) []cell.Warning {
 }
 
 // mergeSamples returns one warning for each code that occurs among the warnings
-// of samples, with the number of samples that have it; 0 stands for all of n. The
-// order is that of the codes, so that it does not depend on that of the samples.
+// of samples, with the number of samples that have it; 0 stands for all of n. With n = 0
+// the number is always given. The order is that of the codes, so that it does not depend
+// on that of the samples.
 func mergeSamples(samples [][]cell.Warning, n int) []cell.Warning {
 	merged := map[string]cell.Warning{}
 	for _, ws := range samples {
