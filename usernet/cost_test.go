@@ -91,7 +91,7 @@ func TestDescriptorsAreLimited(t *testing.T) {
 	})
 }
 
-// Hooks that don't return are goroutines.
+// A hook that does not return keeps its goroutine, which is charged.
 func TestGoroutinesAreLimited(t *testing.T) {
 	const most = 10
 	r := newRig(t, func(c *Config) {

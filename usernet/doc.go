@@ -89,9 +89,10 @@
 // A flow is a TCP connection, the datagrams between two endpoints, or the echo
 // requests with one identifier. The first packet of a flow is judged: by a [Policy],
 // and then, if the flow is outbound, by a [Hook] if there is one. The verdict allows,
-// redirects, refuses or drops the flow, or carries it over a Conn of the hook's.
-// Nothing of the flow leaves before its verdict. The package has no notion of its own of what is allowed, of names, or of
-// special addresses: the Policy brings them.
+// redirects, refuses or drops the flow, or carries it over a net.Conn of its own, such
+// as one to a resolver (from the Policy) or to a proxy (from the Hook). Nothing of the
+// flow leaves before its verdict. The package has no notion of its own of what is
+// allowed, of names, or of special addresses: the Policy brings them.
 //
 // Inbound flows arrive at a [Forward], a port of the host that leads to a port of
 // the guest. [Stack.ForwardOut] is the reverse. [Stack.Lend] hands the port of a

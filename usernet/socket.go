@@ -195,7 +195,7 @@ func dupDescriptor(c net.Conn) (int, bool) {
 	return fd, true
 }
 
-// adoptConn returns a descriptor for a hook's stream that the loop can wait for: a
+// adoptConn returns a descriptor for a verdict's stream that the loop can wait for: a
 // duplicate of its own, or else one end of a socket pair, with goroutines that copy
 // between the stream and the other end. cancel, if not nil, ends the copying. c is closed
 // in the end, or at once on failure.
@@ -207,7 +207,7 @@ func (s *engine) adoptConn(c net.Conn) (fd int, cancel func(), err error) {
 	if !s.group.ledger.Charge(bridgeCost) {
 		c.Close()
 		s.stats.OverLimit++
-		return -1, nil, errors.New("use the hook's connection: limit of goroutines, memory or open files reached")
+		return -1, nil, errors.New("use the verdict's connection: limit of goroutines, memory or open files reached")
 	}
 	defer func() {
 		if err != nil {

@@ -30,7 +30,7 @@ type spliceEnd struct {
 	hangup      bool // epoll has reported its end, and will not do so again
 	failed      bool // epoll has reported an error; reading does not, if the error came after the end
 	urgentAhead bool // it has an urgent byte to read
-	noUrgent    bool // it is a hook's Conn, which has no urgent bytes
+	noUrgent    bool // it is a verdict's Conn, which has no urgent bytes
 }
 
 // lane is one direction. Bytes that it has read and not yet written are in a pipe or in a
@@ -160,7 +160,7 @@ func (j *junction) pump() (more bool) {
 		// device, and must find the connection here. An event reports the last one.
 		resetOnClose(j.guestEnd.fd, false)
 		resetOnClose(j.hostEnd.fd, false)
-		j.f.cancelCopy = nil // a hook's Conn ends by itself
+		j.f.cancelCopy = nil // a verdict's Conn ends by itself
 		j.f.drop()
 		return false
 	}

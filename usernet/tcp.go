@@ -34,7 +34,7 @@ type tcpFlow struct {
 	insideFD     int // the socket that an outForward has accepted, until it is spliced; -1: none
 	handle       handle
 	cancelHook   func()    // ends the hook's context; nil: no hook was called
-	cancelCopy   func()    // ends the copying of a hook's Conn; nil: nothing is copied
+	cancelCopy   func()    // ends the copying of a verdict's Conn; nil: nothing is copied
 	started      int64     // on the loop's clock
 	syn          []byte    // the guest's SYN with its virtio header, as long as the gate may need it
 	junction     *junction // in stateSpliced
@@ -236,7 +236,7 @@ func (f *tcpFlow) flow() Flow {
 // maxFinished bounds the finished connections that are kept.
 const maxFinished = 1 << 12
 
-// finish keeps only what is needed to answer a repeated FIN. A hook's Conn ends by itself
+// finish keeps only what is needed to answer a repeated FIN. A verdict's Conn ends by itself
 // once the rest has been copied to it.
 func (f *tcpFlow) finish() {
 	t := &f.s.tcp

@@ -54,7 +54,7 @@ func (f *tcpFlow) onVerdict(v Verdict) {
 	}
 }
 
-// useConn connects the guest to a hook's Conn.
+// useConn connects the guest to the verdict's Conn.
 func (f *tcpFlow) useConn(v Verdict) {
 	if v.Conn == nil {
 		f.refuse()

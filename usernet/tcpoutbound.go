@@ -182,7 +182,7 @@ func (f *tcpFlow) advance(n int) {
 // if the connection is gone.
 func (f *tcpFlow) send(data []byte, urgent bool) (n int, ok bool) {
 	flags := 0
-	if urgent && f.host.IsValid() { // a hook's Conn has no urgent bytes
+	if urgent && f.host.IsValid() { // a verdict's Conn has no urgent bytes
 		flags = unix.MSG_OOB
 	}
 	n, errno := sys.SendNow(f.hostFD, data, flags)
