@@ -160,7 +160,6 @@ func (m *undoAddress) undo(u *undoer) error {
 	return nil
 }
 
-// prefixes returns the addresses of a link.
 func (n *namespace) prefixes(l netlink.Link) ([]netip.Prefix, error) {
 	all, err := n.AddrList(l, netlink.FAMILY_ALL)
 	if err != nil {
@@ -173,7 +172,6 @@ func (n *namespace) prefixes(l netlink.Link) ([]netip.Prefix, error) {
 	return prefixes, nil
 }
 
-// hasAddr reports whether a link has an address.
 func (n *namespace) hasAddr(l netlink.Link, p netip.Prefix) (bool, error) {
 	all, err := n.prefixes(l)
 	return slices.Contains(all, p), err

@@ -137,7 +137,6 @@ func Reattach(ctx context.Context, cfg Config, a *Attachment) (*Result, error) {
 	return Attach(ctx, cfg, a.Container.QualifiedName(), a.Spec)
 }
 
-// operation is an attach, or the planning of one.
 type operation struct {
 	*session
 	cfg       Config

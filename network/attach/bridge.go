@@ -168,7 +168,6 @@ func (m *undoBridgeMTU) undo(u *undoer) error {
 	return n.LinkSetMTU(l, m.MTU)
 }
 
-// ports returns the names of a bridge's ports.
 func (n *namespace) ports(bridge int) (names []string, err error) {
 	all, err := n.LinkList()
 	if err != nil {

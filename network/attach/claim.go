@@ -62,7 +62,6 @@ func (r *run) claimPath(network, addr string) string {
 	return r.store.RunPath("claims", fileName(r.host.ref.key()+" "+network)+"="+addr)
 }
 
-// claimsOf returns the paths of an attachment's claims.
 func (s *Store) claimsOf(id string) ([]string, error) {
 	paths, err := filepath.Glob(s.RunPath("claims", "*"))
 	return slices.DeleteFunc(paths, func(path string) bool {
@@ -101,7 +100,6 @@ func (s ClaimAddress) do(r *run) error {
 	return &TakenError{Resource: s.resource(), Name: s.Addr}
 }
 
-// undoClaim removes a claim.
 type undoClaim struct {
 	Path string `json:"path"`
 	ID   string `json:"id"`

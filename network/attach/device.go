@@ -248,7 +248,6 @@ func (m *undoMove) findOnHost(u *undoer, home *namespace) (netlink.Link, error) 
 	return nil, nil
 }
 
-// restore restores the configuration of the device.
 func (m *undoMove) restore(u *undoer, home *namespace, l netlink.Link) error {
 	var errs []error
 	a := l.Attrs()

@@ -9,7 +9,6 @@ import (
 	"cleat/network/resolvconf"
 )
 
-// resolvConf returns the path of the container's resolv.conf.
 func (c Container) resolvConf() (string, error) {
 	if c.Engine == "netns" {
 		return resolvconf.NamedPath(c.Name), nil

@@ -2,7 +2,6 @@ package attach
 
 import "fmt"
 
-// ipvlan plans an ipvlan device on the parent.
 func (p *planner) ipvlan() error {
 	parent, err := p.lowerLink()
 	if err != nil {

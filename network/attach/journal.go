@@ -30,7 +30,6 @@ type outcome struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// records is the content of a journal.
 type records struct {
 	header
 	undos   []Undo

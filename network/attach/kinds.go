@@ -6,7 +6,6 @@ import (
 	"cleat/internal/spell"
 )
 
-// kind describes a kind of attachment.
 type kind struct {
 	name           string
 	parent         string // what PARENT is; "": the kind has none

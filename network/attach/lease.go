@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// planLease plans to get a lease.
 func (p *planner) planLease() {
 	s := GetLease{Link: p.spec.Name, Parent: p.lowerDevice(), Path: p.store.leasePath(p.id), MTU: p.spec.MTU == 0, Client: dhcp.Client{
 		ID:       dhcp.IdentifierOf(cmp.Or(p.container.ID, p.container.Engine+":"+p.container.Name), p.spec.Name),
@@ -202,7 +201,6 @@ func (r *run) recordLease(path string, l *dhcp.Lease) error {
 	return r.checkpoint()
 }
 
-// leaseFile is the content of a lease's file.
 type leaseFile struct {
 	dhcp.Lease
 	Pending leaseChanges `json:"unset,omitzero"`
@@ -253,7 +251,6 @@ func (m *undoLease) undo(u *undoer) error {
 	return errors.Join(statedir.Remove(statedir.TempPath(m.Path)), statedir.Remove(m.Path))
 }
 
-// removeShimRoute removes the host's route to the leased address.
 func (m *undoLease) removeShimRoute(u *undoer, l *dhcp.Lease) error {
 	if m.Shim == "" || m.Parent == nil {
 		return nil

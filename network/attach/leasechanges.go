@@ -61,7 +61,6 @@ func (c leaseChanges) after(old, l *dhcp.Lease, mtu int) leaseChanges {
 	return n
 }
 
-// hasRouteTo reports whether one of the routes has this destination.
 func hasRouteTo(routes []dhcp.Route, to netip.Prefix) bool {
 	return slices.ContainsFunc(routes, func(r dhcp.Route) bool { return r.To == to })
 }

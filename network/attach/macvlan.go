@@ -12,7 +12,6 @@ import (
 // passthru is the mode in which a macvlan is the only one on its parent.
 const passthru = "passthru"
 
-// macvlan plans a macvlan device on the parent.
 func (p *planner) macvlan() error {
 	parent, err := p.lowerLink()
 	if err != nil {

@@ -54,7 +54,6 @@ func MaintainLease(ctx context.Context, cfg Config, id string) (LeaseReport, err
 	return m.maintain(ctx, &l.Lease)
 }
 
-// maintainer maintains the lease of an attachment.
 type maintainer struct {
 	*session
 	att     *Attachment
@@ -241,7 +240,6 @@ func (m *maintainer) apply(r *run, old, l *dhcp.Lease) error {
 	return errors.Join(err, m.save(l), r.checkpoint())
 }
 
-// save saves a lease and the pending changes.
 func (m *maintainer) save(l *dhcp.Lease) error {
 	return statedir.WriteJSON(m.undo.Path, leaseFile{*l, m.pending})
 }
@@ -405,12 +403,10 @@ func (m *maintainer) removeAddress(p netip.Prefix) error {
 	return (&undoAddress{NS: m.undo.NS, Index: m.undo.Index, Prefix: p}).undo(&undoer{session: m.session})
 }
 
-// routeRecord returns the record of a lease's route.
 func (m *maintainer) routeRecord(route dhcp.Route) routeRecord {
 	return AddRoute{Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}.record(m.undo.Index)
 }
 
-// hasRoute reports whether the link has a route.
 func (m *maintainer) hasRoute(route dhcp.Route) (bool, error) {
 	filter := &netlink.Route{LinkIndex: m.undo.Index, Table: unix.RT_TABLE_MAIN}
 	all, err := m.cont.RouteListFiltered(unix.AF_INET, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)

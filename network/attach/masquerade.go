@@ -273,7 +273,6 @@ func (s Masquerade) create(r *run, record func(Undo) error) error {
 	return r.store.rules(r.host, s.Network).Masquerade(s.key(), s.Network, s.Bridge)
 }
 
-// undoRule removes an nftables rule.
 type undoRule struct {
 	NS      nsRef        `json:"where"`
 	Network netip.Prefix `json:"network"`

@@ -39,10 +39,8 @@ func refOf(ns *netns.NS, path string) (nsRef, error) {
 // key returns a short text that differs for every namespace.
 func (n nsRef) key() string { return strconv.FormatUint(cmp.Or(n.Cookie, n.Inode), 36) }
 
-// same reports whether both references are to one namespace.
 func (n nsRef) same(other nsRef) bool { return n.Inode == other.Inode && n.Cookie == other.Cookie }
 
-// matches reports whether ns is the namespace.
 func (n nsRef) matches(ns *netns.NS) bool {
 	other, err := refOf(ns, "")
 	return err == nil && n.same(other)

@@ -15,7 +15,6 @@ import (
 // ErrDefaultRoute means that moving a device would cut the host off.
 var ErrDefaultRoute = errors.New("the host's default route uses it")
 
-// phys plans to move a device of the host into the container.
 func (p *planner) phys() error {
 	l, err := p.parent()
 	if err != nil {

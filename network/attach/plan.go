@@ -190,7 +190,6 @@ func notLoopback(a *netlink.LinkAttrs) error {
 	return &SpecError{Param: "PARENT", Value: a.Name, Reason: "is the loopback device, which has no network"}
 }
 
-// noteDown notes that the parent is down.
 func (p *planner) noteDown(l netlink.Link) {
 	if a := l.Attrs(); a.RawFlags&unix.IFF_UP == 0 {
 		p.note("%s is down; no packets pass before `ip link set %s up`", a.Name, columns.Word(a.Name))

@@ -10,7 +10,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gateway plans a default route.
 func (p *planner) gateway(g netip.Addr) error {
 	steps, note, err := p.cont.defaultRouteSteps(AddRoute{Link: p.spec.Name, Route: Route{To: defaultPrefix(familyOf(g)), Via: g}})
 	p.add(steps...)
@@ -204,7 +203,6 @@ func (t routeRecord) netlink() *netlink.Route {
 	return r
 }
 
-// undoRoute removes a route.
 type undoRoute struct {
 	NS    nsRef       `json:"where"`
 	Route routeRecord `json:"route"`

@@ -144,7 +144,6 @@ func (s ShimRoute) do(r *run) error {
 	return err
 }
 
-// exists reports whether the host has the route.
 func (s ShimRoute) exists(host *namespace) (bool, error) {
 	l, err := host.find(s.Shim)
 	if l == nil {

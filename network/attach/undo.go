@@ -60,7 +60,6 @@ func (one Undo) MarshalJSON() ([]byte, error) {
 	return json.Marshal(map[string]any{name: c})
 }
 
-// undoer undoes the records of one journal.
 type undoer struct {
 	*session
 	notes     []string

@@ -45,7 +45,6 @@ func (s Spec) checkParent(k kind) error {
 // nameRule is the kernel's rule for device names.
 const nameRule = "want 1…15 bytes without '/', ':' or white space"
 
-// isDeviceName reports whether a device can have the name.
 func isDeviceName(s string) bool {
 	return s != "" && len(s) <= 15 && s != "." && s != ".." && !strings.ContainsAny(s, "/: \t\n\v\f\r")
 }
@@ -112,7 +111,6 @@ func (s Spec) checkCombination(k kind) error {
 // minRate is in bit/s. At this rate a packet of 1,500 bytes takes a second and a half.
 const minRate = 8000
 
-// duplicateChecks returns the values of Spec.CheckDuplicate.
 func duplicateChecks() []string { return []string{CheckDefault, CheckNone, CheckFast, CheckThorough} }
 
 func isIPv4(p netip.Prefix) bool { return p.Addr().Is4() }

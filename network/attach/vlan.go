@@ -10,7 +10,6 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// vlan plans a VLAN device on the parent.
 func (p *planner) vlan() error {
 	l, err := p.parent()
 	if err != nil {
