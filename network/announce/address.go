@@ -21,7 +21,7 @@ import (
 // detection for an IPv6 address; if that has found a duplicate, the error is a *Conflict. On a
 // link without ARP Address does nothing. The error wraps segment.ErrDown if the link is down.
 // An error about one address does not keep the others from being announced.
-func Address(ctx context.Context, l segment.Link, addrs ...netip.Prefix) error {
+func Address(ctx context.Context, l segment.Link, addrs ...netip.Addr) error {
 	info, err := segment.WaitReady(ctx, l)
 	if err != nil || info.NoARPReason != "" || len(addrs) == 0 {
 		return err
@@ -51,11 +51,11 @@ func (a *announcer) close() {
 }
 
 // announce announces all addresses, those under duplicate address detection last.
-func (a *announcer) announce(ctx context.Context, addrs []netip.Prefix) error {
+func (a *announcer) announce(ctx context.Context, addrs []netip.Addr) error {
 	var errs []error
 	var v4, later []netip.Addr
-	for _, p := range addrs {
-		addr := p.Addr().Unmap()
+	for _, addr := range addrs {
+		addr = addr.Unmap()
 		s, err := dadStateOf(a.at, addr)
 		switch {
 		case err != nil:

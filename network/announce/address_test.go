@@ -39,7 +39,7 @@ func TestAddress(t *testing.T) {
 				segmenttest.Must(t, l.AddAddr(p))
 				remember(t, b.OutsideLink, p.Addr(), stale)
 			})
-			segmenttest.Must(t, announce.Address(t.Context(), segmenttest.At(l, b.Uplink), here.v4, here.v6))
+			segmenttest.Must(t, announce.Address(t.Context(), segmenttest.At(l, b.Uplink), here.v4.Addr(), here.v6.Addr()))
 			want := segmenttest.MAC(t, l)
 			here.each(func(p netip.Prefix) {
 				segmenttest.Eventually(t, p.Addr().String()+" is cached at "+want.String(), func() bool {
@@ -85,7 +85,7 @@ func TestAddressAgain(t *testing.T) {
 	segmenttest.Must(t, l.AddAddr(here.v4))
 	for range 2 {
 		remember(t, b.OutsideLink, here.v4.Addr(), stale)
-		segmenttest.Must(t, announce.Address(t.Context(), segmenttest.At(l, nil), here.v4))
+		segmenttest.Must(t, announce.Address(t.Context(), segmenttest.At(l, nil), here.v4.Addr()))
 		segmenttest.Eventually(t, "the neighbour learns the address", func() bool {
 			got, ok, err := b.OutsideLink.Neighbor(here.v4.Addr())
 			segmenttest.Must(t, err)
@@ -101,7 +101,7 @@ func TestAddressWaitsForDAD(t *testing.T) {
 	p := address("10").v6
 	addTentative(t, l, p)
 	remember(t, b.OutsideLink, p.Addr(), stale)
-	segmenttest.Must(t, announce.Address(t.Context(), segmenttest.At(l, nil), p))
+	segmenttest.Must(t, announce.Address(t.Context(), segmenttest.At(l, nil), p.Addr()))
 	if flags := flagsOf(t, l, p.Addr()); flags&ifaTentative != 0 {
 		t.Error("it was announced during duplicate address detection")
 	}
@@ -120,7 +120,7 @@ func TestAddressConflict(t *testing.T) {
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	addTentative(t, l, p)
 	var c *announce.Conflict
-	if err := announce.Address(t.Context(), segmenttest.At(l, nil), p); !errors.As(err, &c) || c.Addr != p.Addr() {
+	if err := announce.Address(t.Context(), segmenttest.At(l, nil), p.Addr()); !errors.As(err, &c) || c.Addr != p.Addr() {
 		t.Errorf("got %v", err)
 	}
 }
@@ -185,7 +185,7 @@ func TestNotApplicable(t *testing.T) {
 			if err != nil || v.NotApplicable == "" || v.Conflict != nil {
 				t.Errorf("check %s on %s: %+v, %v", p, name, v, err)
 			}
-			if err := announce.Address(t.Context(), segmenttest.At(l, nil), p); err != nil {
+			if err := announce.Address(t.Context(), segmenttest.At(l, nil), p.Addr()); err != nil {
 				t.Errorf("announce %s on %s: %v", p, name, err)
 			}
 		})
@@ -201,7 +201,7 @@ func TestDown(t *testing.T) {
 		if _, err := announce.Check(t.Context(), segmenttest.At(l, nil), p.Addr(), announce.Fast()); !errors.Is(err, segment.ErrDown) {
 			t.Errorf("check: %v", err)
 		}
-		if err := announce.Address(t.Context(), segmenttest.At(l, nil), p); !errors.Is(err, segment.ErrDown) {
+		if err := announce.Address(t.Context(), segmenttest.At(l, nil), p.Addr()); !errors.Is(err, segment.ErrDown) {
 			t.Errorf("announce: %v", err)
 		}
 	})

@@ -68,5 +68,5 @@
 //	if err := eth0.AddAddr(prefix); err != nil {
 //		return err
 //	}
-//	return announce.Address(ctx, at, prefix)
+//	return announce.Address(ctx, at, prefix.Addr())
 package announce

@@ -20,9 +20,10 @@ func TestNoPacketSockets(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := l(t, segmenttest.New(t))
-			here := []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24"), netip.MustParsePrefix("2001:db8::10/64")}
-			for _, p := range here {
+			var here []netip.Addr
+			for _, p := range []netip.Prefix{netip.MustParsePrefix("192.0.2.10/24"), netip.MustParsePrefix("2001:db8::10/64")} {
 				segmenttest.Must(t, l.AddAddr(p))
+				here = append(here, p.Addr())
 			}
 			f, err := segment.WaitReady(t.Context(), segmenttest.At(l, nil))
 			segmenttest.Must(t, err)

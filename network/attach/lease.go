@@ -232,7 +232,7 @@ func (m *undoLease) undo(u *undoer) error {
 	if err != nil {
 		u.note("%v", err)
 	}
-	at, exists, err := m.location(u.session)
+	at, cont, err := m.location(u.session)
 	if err != nil {
 		return err
 	}
@@ -241,7 +241,7 @@ func (m *undoLease) undo(u *undoer) error {
 			return err
 		}
 	}
-	if exists && l != nil {
+	if cont != nil && l != nil {
 		ctx, cancel := context.WithTimeout(context.Background(), releaseWithin)
 		defer cancel()
 		if err := dhcp.Release(ctx, at, &l.Lease); err != nil {
@@ -266,20 +266,23 @@ func (m *undoLease) removeShimRoute(u *undoer, l *dhcp.Lease) error {
 	return (&undoRoute{NS: *m.Parent, Route: ShimRoute{To: l.Address.Addr()}.record(shim.Attrs().Index)}).undo(u)
 }
 
-// location returns where the lease's link is, and whether it exists.
-func (m *undoLease) location(s *session) (at segment.Link, exists bool, err error) {
-	cont, err := s.namespace(m.NS)
+// location returns where the lease's link is, and its namespace; nil if the link is gone.
+func (m *undoLease) location(s *session) (at segment.Link, cont *namespace, err error) {
+	cont, err = s.namespace(m.NS)
 	if cont == nil {
-		return at, false, err
+		return at, nil, err
 	}
 	at = segment.Link{NS: cont.ns, Index: m.Index}
 	if m.Parent != nil {
 		host, err := s.namespace(*m.Parent)
 		if host == nil {
-			return at, false, err
+			return at, nil, err
 		}
 		at.Parent, at.ParentIndex = host.ns, m.ParentIndex
 	}
 	l, err := cont.findIndex(m.Index)
-	return at, l != nil, err
+	if l == nil {
+		return at, nil, err
+	}
+	return at, cont, nil
 }

@@ -77,12 +77,8 @@ func newMaintainer(cfg Config, id string) (*maintainer, error) {
 		return nil, err
 	}
 	m := &maintainer{session: s, att: all.Attachment, undo: all.undos[i].Lease}
-	exists := false
-	if m.at, exists, err = m.undo.location(s); err == nil && !exists {
+	if m.at, m.cont, err = m.undo.location(s); err == nil && m.cont == nil {
 		err = errors.New("the link is gone")
-	}
-	if err == nil {
-		m.cont, err = s.namespace(m.undo.NS)
 	}
 	if err != nil {
 		s.close()
@@ -204,7 +200,7 @@ func (m *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, reason string
 	}
 	announceCtx, cancel := context.WithTimeout(ctx, announceWithin)
 	defer cancel()
-	_ = announce.Address(announceCtx, m.at, lease.Address) // neighbours may be unreachable
+	_ = announce.Address(announceCtx, m.at, lease.Address.Addr()) // neighbours may be unreachable
 	now, err := dhcp.Now()
 	return LeaseReport{Done: fmt.Sprintf("got a new lease of %s: %s", lease.Address, reason), Next: lease.Next(now).Delay, NewAddress: true, Incomplete: m.pending.any()}, errors.Join(applyErr, err)
 }
@@ -442,14 +438,16 @@ func AnnounceAgain(ctx context.Context, store *Store, a *Attachment) error {
 	if cont == nil {
 		return err
 	}
-	addresses := slices.Clone(a.Spec.Addresses)
+	addresses := a.Spec.Addresses
 	if l, err := readLease(store.leasePath(a.ID)); err == nil && l != nil {
-		addresses = append(addresses, l.Address)
+		addresses = append(slices.Clip(addresses), l.Address)
 	}
 	at := segment.Link{NS: cont.ns, Index: all.outcome.Index}
-	addresses = slices.DeleteFunc(addresses, func(p netip.Prefix) bool { // somebody may have removed it
-		_, exists, err := segment.Address(at, p.Addr())
-		return err != nil || !exists
-	})
-	return announce.Address(ctx, at, addresses...)
+	var existing []netip.Addr // somebody may have removed others
+	for _, p := range addresses {
+		if _, exists, err := segment.Address(at, p.Addr()); err == nil && exists {
+			existing = append(existing, p.Addr())
+		}
+	}
+	return announce.Address(ctx, at, existing...)
 }

@@ -107,16 +107,12 @@ func (s Announce) do(r *run) error {
 	if err != nil {
 		return err
 	}
-	var prefixes []netip.Prefix
-	for _, a := range s.Addrs {
-		prefixes = append(prefixes, netip.PrefixFrom(a, a.BitLen()))
-	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), announceWithin)
 	r.announcing.Go(func() {
 		defer cancel()
 		// An error is no reason to roll back: somebody may have brought the link down, and
 		// neighbours that miss the announcement ask once their entries are stale.
-		_ = announce.Address(ctx, at, prefixes...)
+		_ = announce.Address(ctx, at, s.Addrs...)
 	})
 	return nil
 }

@@ -71,7 +71,7 @@
 //		return err // "acquire lease on eth0: no DHCP server answered within 10s (messages sent: 4)"
 //	}
 //	// Set l.Address, l.MTU and l.Routes; then:
-//	if err := announce.Address(ctx, at, l.Address); err != nil {
+//	if err := announce.Address(ctx, at, l.Address.Addr()); err != nil {
 //		return err
 //	}
 //	for {
