@@ -2,12 +2,15 @@ package announce
 
 import (
 	"encoding/binary"
+	"fmt"
 	"net/netip"
 
 	"cleat/link"
+	"cleat/network/segment"
 	"cleat/packet"
 
 	"golang.org/x/net/bpf"
+	"golang.org/x/sys/unix"
 )
 
 // Message and option types of neighbour discovery (RFC 4861 sections 4.3, 4.4 and 4.6.1,
@@ -134,4 +137,37 @@ func neighbourDiscovery() []bpf.Instruction {
 		bpf.RetConstant{Val: 1 << 16},
 		bpf.RetConstant{Val: 0},
 	}
+}
+
+// sendICMP sends an ICMPv6 message from an address of the link to a group on its segment.
+// The kernel fills in the checksum (RFC 3542 section 3.1). The address must not be
+// tentative.
+func sendICMP(l segment.Link, from, group netip.Addr, message []byte) error {
+	err := l.NS.Do(func() error {
+		fd, err := unix.Socket(unix.AF_INET6, unix.SOCK_RAW|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, unix.IPPROTO_ICMPV6)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		for _, o := range []struct{ option, value int }{
+			{unix.IPV6_MULTICAST_IF, l.Index},
+			{unix.IPV6_MULTICAST_HOPS, ndHops},
+			{unix.IPV6_MULTICAST_LOOP, 0},
+		} {
+			if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, o.option, o.value); err != nil {
+				return err
+			}
+		}
+		at := func(a netip.Addr) *unix.SockaddrInet6 {
+			return &unix.SockaddrInet6{Addr: a.As16(), ZoneId: uint32(l.Index)}
+		}
+		if err := unix.Bind(fd, at(from)); err != nil {
+			return err
+		}
+		return unix.Sendto(fd, message, 0, at(group))
+	})
+	if err != nil {
+		return fmt.Errorf("send ICMPv6 from %s on link %d in %s: %w", from, l.Index, l.NS, err)
+	}
+	return nil
 }

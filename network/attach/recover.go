@@ -162,18 +162,14 @@ func (f *finder) links() ([]undoLink, error) {
 
 // openContainer returns the container's namespace; nil, nil if it is gone.
 func (f *finder) openContainer() (*namespace, error) {
-	ref := f.container
-	if ref.Inode == 0 {
-		ns, err := netns.Open(ref.Path)
-		if err != nil {
-			return nil, nil
-		}
-		defer ns.Close()
-		if ref, err = refOf(ns, ref.Path); err != nil {
-			return nil, err
-		}
+	if f.container.Inode != 0 {
+		return f.namespace(f.container)
 	}
-	return f.namespace(ref)
+	ns, err := netns.Open(f.container.Path)
+	if err != nil {
+		return nil, nil
+	}
+	return f.open(ns, f.container.Path)
 }
 
 // matchesSpec reports whether a link in the container is the one that the attachment
