@@ -20,19 +20,15 @@ import (
 // device, which is in a namespace that segment.Link.Parent does not name.
 var ErrParentUnknown = errors.New("the parent of an ipvlan device receives the answers, but its namespace is unknown")
 
-// ErrNotUnicast means that an address can't belong to a single host.
-var ErrNotUnicast = errors.New("not a unicast address")
-
 // Result is the result of a Check. In the zero Result nobody else has the address.
 type Result struct {
 	Conflict      *Conflict // who has the address; nil: nobody answered
 	NotApplicable string    // why the link has no neighbours to ask; "": it has
 }
 
-// Check asks the neighbours on a link's segment whether one of them has an address. It returns
-// when one does, or after the time that t gives them. The link itself need not have the
-// address yet. The error wraps segment.ErrDown, ErrParentUnknown, ErrNotUnicast or the error
-// of ctx.
+// Check asks the neighbours on a link's segment whether one of them has an address, which must
+// be unicast. It returns when one does, or after the time that t gives them. The link itself need
+// not have the address yet. The error wraps segment.ErrDown, ErrParentUnknown or the error of ctx.
 func Check(ctx context.Context, l segment.Link, addr netip.Addr, t Timing) (Result, error) {
 	addr = addr.Unmap().WithZone("")
 	r, err := check(ctx, l, addr, t)
@@ -43,9 +39,6 @@ func Check(ctx context.Context, l segment.Link, addr netip.Addr, t Timing) (Resu
 }
 
 func check(ctx context.Context, l segment.Link, addr netip.Addr, t Timing) (Result, error) {
-	if !addr.IsValid() || addr.IsUnspecified() || addr.IsMulticast() {
-		return Result{}, ErrNotUnicast
-	}
 	info, err := segment.WaitReady(ctx, l)
 	switch {
 	case err != nil:

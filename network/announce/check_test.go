@@ -171,14 +171,6 @@ func TestCheckCanceled(t *testing.T) {
 	}
 }
 
-func TestCheckNotUnicast(t *testing.T) {
-	for _, a := range []netip.Addr{{}, netip.IPv4Unspecified(), netip.IPv6LinkLocalAllNodes(), netip.MustParseAddr("224.0.0.1")} {
-		if _, err := announce.Check(t.Context(), segment.Link{}, a, announce.Fast()); !errors.Is(err, announce.ErrNotUnicast) {
-			t.Errorf("%s: %v", a, err)
-		}
-	}
-}
-
 func wantConflict(t *testing.T, at segment.Link, p netip.Prefix, whose link.MAC) {
 	t.Helper()
 	v, err := announce.Check(t.Context(), at, p.Addr(), long())

@@ -61,18 +61,9 @@ func (id *Identifier) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Limits of a Client.
-const (
-	maxOptionBytes = 255 // RFC 2132 section 2
-	minIDBytes     = 2   // RFC 2132 section 9.14
-)
-
-// Validate returns an error that wraps ErrClient if a field is invalid.
+// Validate returns an error that wraps ErrClient if the host name is invalid.
 func (c Client) Validate() error {
-	switch {
-	case len(c.ID) > 0 && (len(c.ID) < minIDBytes || len(c.ID) > maxOptionBytes):
-		return fmt.Errorf("%w: identifier of %d to %d bytes wanted, got %d", ErrClient, minIDBytes, maxOptionBytes, len(c.ID))
-	case c.HostName != "" && !validName(c.HostName):
+	if c.HostName != "" && !validName(c.HostName) {
 		return fmt.Errorf("%w: host name %q: want letters, digits, '-' and '.'", ErrClient, c.HostName)
 	}
 	return nil

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -28,37 +29,25 @@ var contextNamespaces = []string{"cgroup", "mnt", "net", "pid", "user", "uts"}
 // processContextOf returns the context of a process, or, if pid is 0, of the calling
 // thread.
 func processContextOf(pid int) (processContext, error) {
-	var s processContext
-	fail := func(err error) (processContext, error) {
-		return processContext{}, fmt.Errorf("read the context of a command: %w", err)
-	}
 	proc := "/proc/thread-self/"
 	if pid != 0 {
 		proc = fmt.Sprintf("/proc/%d/", pid)
 	}
-	var err error
-	if s.program, err = os.Stat(proc + "exe"); err != nil {
-		return fail(err)
-	}
-	if s.root, err = os.Stat(proc + "root"); err != nil {
-		return fail(err)
-	}
-	if s.dir, err = os.Readlink(proc + "cwd"); err != nil {
-		return fail(err)
-	}
+	program, programErr := os.Stat(proc + "exe")
+	root, rootErr := os.Stat(proc + "root")
+	dir, dirErr := os.Readlink(proc + "cwd")
+	errs := []error{programErr, rootErr, dirErr}
+	namespaces := ""
 	for _, kind := range contextNamespaces {
 		ns, err := os.Readlink(proc + "ns/" + kind)
-		if err != nil {
-			return fail(err)
-		}
-		s.namespaces += ns + " "
+		namespaces, errs = namespaces+ns+" ", append(errs, err)
 	}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3, Pid: int32(pid)}, &data[0]); err != nil {
-		return fail(err)
+	var caps [2]unix.CapUserData
+	errs = append(errs, unix.Capget(&unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3, Pid: int32(pid)}, &caps[0]))
+	if err := errors.Join(errs...); err != nil {
+		return processContext{}, fmt.Errorf("read the context of a command: %w", err)
 	}
-	s.capabilities = [2]uint32{data[0].Effective, data[1].Effective}
-	return s, nil
+	return processContext{program, root, dir, namespaces, [2]uint32{caps[0].Effective, caps[1].Effective}}, nil
 }
 
 // matches reports whether a command line means the same to this process as to the client
