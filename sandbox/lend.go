@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portLender lends published ports to the seccomp tier. It implements supervisor.Ports.
+// portLender lends published ports to the seccomp tier.
 type portLender struct {
 	n    *Network
 	diag *nlsock.Socket
@@ -43,8 +43,8 @@ func (n *Network) newPortLender() (*portLender, error) {
 	return p, nil
 }
 
-// Lend implements supervisor.Ports.
-func (p *portLender) Lend(l supervisor.Listener) (loan supervisor.Loan, ok bool) {
+// lend is supervisor.Config's Lend.
+func (p *portLender) lend(l supervisor.Listener) (loan supervisor.Loan, ok bool) {
 	if p.n.rules.HostSockets() == policy.HostSocketsNone {
 		return loan, false
 	}
@@ -60,11 +60,10 @@ func (p *portLender) Lend(l supervisor.Listener) (loan supervisor.Loan, ok bool)
 		_ = lent.End()
 		return loan, false
 	}
-	at := own.AddrPort()
-	s := diagSocket{family: byte(cfg.Family), at: netip.AddrPortFrom(at.Addr().WithZone(""), at.Port()), cookie: cookie}
+	at := netip.AddrPortFrom(own.AddrPort().Addr().WithZone(""), own.AddrPort().Port())
 	warned := false
 	return supervisor.Loan{
-		FD: fd, Addr: s.at, InUse: func() bool { return s.listens(p.diag) },
+		FD: fd, Addr: at, InUse: func() bool { return listens(p.diag, byte(l.Family), at, cookie) },
 		Return: func() bool {
 			err := lent.End()
 			if err != nil && !warned {
@@ -76,35 +75,28 @@ func (p *portLender) Lend(l supervisor.Listener) (loan supervisor.Loan, ok bool)
 	}, true
 }
 
-// diagSocket identifies a listening TCP socket for sock_diag.
-type diagSocket struct {
-	family byte
-	at     netip.AddrPort
-	cookie uint64
-}
-
-// listens reports whether the socket still exists. It returns true if the kernel does not
-// answer.
-func (s diagSocket) listens(diag *nlsock.Socket) bool {
-	b := diagRequest(TCP, s.family, 1<<stateListen)
+// listens reports whether a listening TCP socket still exists. It returns true if the kernel
+// does not answer.
+func listens(diag *nlsock.Socket, family byte, at netip.AddrPort, cookie uint64) bool {
+	b := diagRequest(TCP, family, 1<<stateListen)
 	id := b[8:] // struct inet_diag_sockid
-	binary.BigEndian.PutUint16(id, s.at.Port())
-	if s.family == unix.AF_INET6 {
-		a := s.at.Addr().As16()
+	binary.BigEndian.PutUint16(id, at.Port())
+	if family == unix.AF_INET6 {
+		a := at.Addr().As16()
 		copy(id[4:20], a[:])
 	} else {
-		copy(id[4:8], s.at.Addr().AsSlice())
+		copy(id[4:8], at.Addr().AsSlice())
 	}
-	binary.NativeEndian.PutUint64(id[40:], s.cookie) // two 32-bit halves, the lower one first
+	binary.NativeEndian.PutUint64(id[40:], cookie) // two 32-bit halves, the lower one first
 	var errno unix.Errno
 	if _, _, err := diag.Ask(nlsock.Request{Kind: sockDiagByFamily, Body: b}); !errors.As(err, &errno) {
 		return true
 	}
 	// If several sockets share the port, the kernel may have found another one.
 	found := false
-	err := dumpDiag(diag, TCP, s.family, func(data []byte) {
-		const cookie = 44 // in struct inet_diag_msg
-		found = found || len(data) >= diagMessageBytes && binary.NativeEndian.Uint64(data[cookie:]) == s.cookie
+	err := dumpDiag(diag, TCP, family, func(data []byte) {
+		const offset = 44 // of the cookie in struct inet_diag_msg
+		found = found || len(data) >= diagMessageBytes && binary.NativeEndian.Uint64(data[offset:]) == cookie
 	})
 	return found || err != nil
 }

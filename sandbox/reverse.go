@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -59,17 +60,11 @@ func (r ReverseForward) listenAddrs() []netip.AddrPort {
 
 // target returns the host's address for clients of an address in the namespace.
 func (r ReverseForward) target(at netip.AddrPort) netip.AddrPort {
-	addr, port := r.To.Addr(), r.To.Port()
-	if !addr.IsValid() {
-		addr = loopback4
-		if at.Addr().Is6() {
-			addr = netip.IPv6Loopback()
-		}
+	loopback := loopback4
+	if at.Addr().Is6() {
+		loopback = netip.IPv6Loopback()
 	}
-	if port == 0 {
-		port = at.Port()
-	}
-	return netip.AddrPortFrom(addr, port)
+	return netip.AddrPortFrom(cmp.Or(r.To.Addr(), loopback), cmp.Or(r.To.Port(), at.Port()))
 }
 
 // openReverseForwards opens the reverse forwards of Config, and the socket by which

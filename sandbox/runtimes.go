@@ -55,51 +55,34 @@ const (
 // acceptRuntimes takes over containers from OCI runtimes. Each runtime has a goroutine, so that
 // none delays another one's container.
 func (n *Network) acceptRuntimes(ctx context.Context) error {
-	l := n.cfg.RuntimeListener
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	slots := make(chan struct{}, maxRuntimes)
 	refused := warningLimiter{interval: time.Second, warn: n.cfg.Log.Warn}
-	for {
-		c, err := localsock.Accept(ctx, l.AcceptUnix)
-		if ctx.Err() != nil {
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept an OCI runtime's connection: %w", err)
-		}
+	err := localsock.Serve(ctx, n.cfg.RuntimeListener, maxRuntimes, func(conn net.Conn) {
+		c := conn.(*net.UnixConn)
 		if err := n.admitRuntime(c); err != nil {
 			refused.log("refuse a connection to the OCI runtimes' socket", err)
-			c.Close()
-			continue
+		} else if err := n.acceptContainer(c); err != nil && ctx.Err() == nil {
+			n.cfg.Log.Warn("take over a container from its OCI runtime; its connections fail", "error", err)
 		}
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			c.Close()
-			return nil
-		}
-		serving.Go(func() {
-			defer func() { <-slots }()
-			defer c.Close()
-			defer context.AfterFunc(ctx, func() { c.SetReadDeadline(time.Unix(1, 0)) })()
-			if err := n.acceptContainer(c); err != nil && ctx.Err() == nil {
-				n.cfg.Log.Warn("take over a container from its OCI runtime; its connections fail", "error", err)
-			}
-		})
+	})
+	if err != nil {
+		return fmt.Errorf("accept an OCI runtime's connection: %w", err)
 	}
+	return nil
 }
 
-// warningLimiter logs at most one warning in an interval. It is for one goroutine.
+// warningLimiter logs at most one warning in an interval. It is safe for concurrent use.
 type warningLimiter struct {
 	interval time.Duration
 	warn     func(msg string, args ...any)
-	last     time.Time
-	omitted  int
+
+	mu      sync.Mutex
+	last    time.Time
+	omitted int
 }
 
 func (w *warningLimiter) log(msg string, err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if now := time.Now(); now.Sub(w.last) >= w.interval {
 		w.warn(msg, "error", err, "omitted", w.omitted)
 		w.last, w.omitted = now, 0

@@ -66,10 +66,11 @@ func (n *Network) newSupervisor() error {
 	if (notify == nil) != (n.cmd == nil) || cfg.Routes == nil || cfg.RouteEvents == nil {
 		return errors.New("set up the seccomp tier: descriptors from the setup process are missing")
 	}
-	var err error
-	if cfg.Ports, err = n.newPortLender(); err != nil {
+	ports, err := n.newPortLender()
+	if err != nil {
 		return err
 	}
+	cfg.Lend = ports.lend
 	if n.rules.HostSockets() == policy.HostSocketsUDP {
 		cfg.JudgeUDP = func(to netip.AddrPort) (netip.AddrPort, bool) { return n.hostDestination(UDP, to) }
 	}

@@ -39,7 +39,13 @@ func (r *udpRelay) run(ctx context.Context) error {
 	var wg sync.WaitGroup
 	r.clients = map[netip.AddrPort]*net.UDPConn{}
 	defer wg.Wait()
-	defer r.closeClients()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		for _, c := range r.clients {
+			c.Close()
+		}
+	}()
 	defer context.AfterFunc(ctx, r.close)()
 	buf := make([]byte, maxDatagram)
 	for {
@@ -54,14 +60,6 @@ func (r *udpRelay) run(ctx context.Context) error {
 			_ = host.SetReadDeadline(time.Now().Add(relayIdle)) // reply extends it as well
 			_, _ = host.Write(buf[:n])                          // a refused datagram is lost, as any may be
 		}
-	}
-}
-
-func (r *udpRelay) closeClients() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	for _, c := range r.clients {
-		c.Close()
 	}
 }
 

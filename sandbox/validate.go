@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -29,18 +30,10 @@ var (
 
 // complete fills in defaults and checks the rest.
 func (c Config) complete() (Config, error) {
-	if c.Interface == "" {
-		c.Interface = defaultInterface
-	}
-	if c.MTU == 0 {
-		c.MTU = defaultMTU
-	}
-	if c.Queues == 0 {
-		c.Queues = defaultQueues(c.Limits.BufferBytes)
-	}
-	if c.Log == nil {
-		c.Log = slog.Default()
-	}
+	c.Interface = cmp.Or(c.Interface, defaultInterface)
+	c.MTU = cmp.Or(c.MTU, defaultMTU)
+	c.Queues = cmp.Or(c.Queues, defaultQueues(c.Limits.BufferBytes))
+	c.Log = cmp.Or(c.Log, slog.Default())
 	if c.NoIPv4 && c.NoIPv6 {
 		return c, configError("NoIPv6", "true", "IPv4 or IPv6: both are off")
 	}

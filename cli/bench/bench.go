@@ -71,15 +71,10 @@ can't build are listed with what is missing.
 	flags.Var((*numbers)(&f.Links), "links", "use the `NUMBERS` of links between two hosts, e.g. 1..4,12; for networks over several links")
 	flags.StringVar(&f.linkRate, "link-rate", "", "limit the links between nodes to `RATE` bit/s, e.g. 10G (default: no limit)")
 	flags.Var((*factorLevels)(&f.Factors), "factor", "vary a further factor, `NAME=LEVELS`, for all networks that have it, e.g. variant=plain,loss")
-	flags.StringSliceVar(&f.Engine, "engine", nil, "use the traffic generators of `LIST`: cleat, iperf3, iperf")
 	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "run clients and servers in the runtimes of `LIST`: native, docker, podman, apptainer")
-	flags.IntVar(&f.Repeat, "repeat", 0, "take `NUMBER` samples of each measurement")
-	flags.DurationVar(&f.Duration, "duration", 0, "measure for `DURATION` each, e.g. 2s")
-	flags.Uint64Var(&f.Seed, "seed", 0, "order the measurements by the random `SEED` (default: a new one, which is recorded)")
+	f.defineShared(cmd)
 	flavourFlag(cmd, &f.lab)
 	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must not hold any yet (default: cleat-bench-PRESET-TIME)")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
-	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
 	help.Group(cmd, "What to measure", "networks", "work", "only", "pairs", "mtu", "links", "link-rate", "factor", "engine", "runtime")
 	help.Group(cmd, "How to measure", "repeat", "duration", "seed", "lab")
 	help.Group(cmd, "Results", "out", "json", "quiet")
@@ -89,12 +84,23 @@ can't build are listed with what is missing.
 	help.File(cmd, "DIR/report.html", "tables and figures, for a browser")
 	complete.List(cmd, "networks", experiment.NetworkNames())
 	complete.Words(cmd, "factor", experiment.FactorNames()...)
-	complete.List(cmd, "engine", engines)
 	complete.List(cmd, "runtime", cell.Runtimes())
 	complete.List(cmd, "work", experiment.WorkKinds())
 	completeOnly(cmd)
 	cmd.AddCommand(newList(), newBetween(), newCompare(), newReport())
 	return cmd
+}
+
+// defineShared adds the flags that every measurement has.
+func (f *flags) defineShared(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.IntVar(&f.Repeat, "repeat", 0, "take `NUMBER` samples of each measurement")
+	flags.DurationVar(&f.Duration, "duration", 0, "measure for `DURATION` each, e.g. 2s")
+	flags.Uint64Var(&f.Seed, "seed", 0, "order the measurements by the random `SEED` (default: a new one, which is recorded)")
+	flags.StringSliceVar(&f.Engine, "engine", nil, "use the traffic generators of `LIST`: cleat, iperf3, iperf")
+	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
+	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
+	complete.List(cmd, "engine", engines)
 }
 
 // presetList returns the presets for the help, with the longest time that each takes.

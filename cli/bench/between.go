@@ -7,7 +7,6 @@ import (
 
 	"cleat/bench"
 	"cleat/bench/experiment"
-	"cleat/cli/complete"
 	"cleat/cli/container"
 	"cleat/cli/hint"
 	"cleat/lab"
@@ -54,15 +53,9 @@ measurement.`,
 		},
 	}
 	flags := cmd.Flags()
-	flags.IntVar(&f.Repeat, "repeat", 0, "take `NUMBER` samples of each measurement")
-	flags.DurationVar(&f.Duration, "duration", 0, "measure for `DURATION` each, e.g. 2s")
-	flags.StringSliceVar(&f.Engine, "engine", nil, "use the traffic generators of `LIST`: cleat, iperf3, iperf")
-	flags.Uint64Var(&f.Seed, "seed", 0, "order the measurements by the random `SEED` (default: a new one, which is recorded)")
+	f.defineShared(cmd)
 	flags.StringVar(&address, "address", "", "reach B at `ADDRESS` from A (default: the first that answers)")
 	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must not hold any yet (default: cleat-bench-between-TIME)")
-	flags.BoolVarP(&f.quiet, "quiet", "q", false, "show no progress")
-	flags.BoolVar(&f.json, "json", false, "print summary.json instead of the table")
-	complete.List(cmd, "engine", engines)
 	return cmd
 }
 

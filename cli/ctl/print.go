@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -17,10 +18,7 @@ func listText(w io.Writer, all []control.Info) error {
 	t := term.NewTable(w)
 	t.Row("NAME", "PID", "UID", "STARTED", "COMMAND")
 	for _, i := range all {
-		command := strings.Join(i.Command, " ")
-		if command == "" {
-			command = "serves " + i.Namespace
-		}
+		command := cmp.Or(strings.Join(i.Command, " "), "serves "+i.Namespace)
 		t.Row(i.Name, fmt.Sprint(i.PID), fmt.Sprint(i.UID), i.Started.Format(time.DateTime), command)
 	}
 	return t.Flush()
@@ -77,9 +75,6 @@ const noRules = "# no rules: everything but the built-in denials is allowed\n"
 
 // writePolicy writes the output of `cleat ctl policy show`.
 func writePolicy(w io.Writer, text string) error {
-	if text == "" {
-		text = noRules
-	}
-	_, err := io.WriteString(columns.Text(w), text)
+	_, err := io.WriteString(columns.Text(w), cmp.Or(text, noRules))
 	return err
 }

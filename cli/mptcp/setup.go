@@ -1,6 +1,7 @@
 package mptcp
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -160,10 +161,7 @@ type setupReport struct {
 }
 
 func (f *setupFlags) print(out io.Writer, plan *mptcp.Plan) error {
-	limits := link.MPTCPLimits{Subflows: f.cfg.Limits}
-	if limits.Subflows == 0 {
-		limits.Subflows = f.cfg.Most.Subflows
-	}
+	limits := link.MPTCPLimits{Subflows: cmp.Or(f.cfg.Limits, f.cfg.Most.Subflows)}
 	r := setupReport{
 		Done: !f.plan, Steps: term.OrEmpty(plan.Steps()), Used: term.OrEmpty(plan.Used), Left: term.OrEmpty(plan.Unused), Notes: term.OrEmpty(plan.Notes),
 		Summary: unusedText(len(plan.Used)+len(plan.Unused), len(plan.Unused), f.cfg.Most, limits),

@@ -152,11 +152,7 @@ func (r *runner) join(ctx context.Context, ns sandbox.Namespace) error {
 	if err := r.net.Join(ctx, ns); err != nil {
 		return setupError(err)
 	}
-	where := ns.Path
-	if where == "" {
-		where = fmt.Sprintf("/proc/%d/ns/net", ns.PID)
-	}
-	if err := r.prepare(ctx, nil, 0, where); err != nil {
+	if err := r.prepare(ctx, nil, 0, cmp.Or(ns.Path, fmt.Sprintf("/proc/%d/ns/net", ns.PID))); err != nil {
 		return err
 	}
 	err := r.carry(ctx)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -100,9 +101,7 @@ func parsePublish(text string) (publishSpec, error) {
 	if words := strings.Split(ports, ","); words[0] == "auto" {
 		return s, s.parseAuto(words[1:])
 	}
-	if s.protocol == 0 {
-		s.protocol = sandbox.TCP
-	}
+	s.protocol = cmp.Or(s.protocol, sandbox.TCP)
 	return s, s.parsePorts(ports)
 }
 

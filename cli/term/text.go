@@ -1,6 +1,7 @@
 package term
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -26,12 +27,7 @@ func Plural(number, thing string) string {
 }
 
 // OrDash returns s, or "-" for an empty cell.
-func OrDash(s string) string {
-	if s == "" {
-		return "-"
-	}
-	return s
-}
+func OrDash(s string) string { return cmp.Or(s, "-") }
 
 // Wrap breaks text between words into indented lines of at most 79 columns.
 func Wrap(text, indent string) string {

@@ -88,21 +88,19 @@ func completeRunning(_ *cobra.Command, args []string, _ string) ([]string, cobra
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// nameArg returns the tunnel's name among the arguments, or "".
-func nameArg(args []string) string {
-	if len(args) == 0 {
-		return ""
+// onRunning completes a command about a running tunnel: its argument is the tunnel's name, which
+// may be left out if only one runs, and do carries it out.
+func onRunning(cmd *cobra.Command, do func(cmd *cobra.Command, c *control.Client) error) *cobra.Command {
+	cmd.Args, cmd.ValidArgsFunction = cobra.MaximumNArgs(1), completeRunning
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		how := func(name string) string { return cmd.CommandPath() + " " + name }
+		return withRunning(cmd.Context(), strings.Join(args, ""), how, func(c *control.Client) error { return do(cmd, c) })
 	}
-	return args[0]
-}
-
-// appendName returns a function that returns the command line with a name appended.
-func appendName(command string) func(name string) string {
-	return func(name string) string { return "cleat tunnel " + command + " " + name }
+	return cmd
 }
 
 func newReload() *cobra.Command {
-	return &cobra.Command{
+	return onRunning(&cobra.Command{
 		Use:   "reload [NAME]",
 		Short: "make a running tunnel read its file again",
 		Long: `Makes a running tunnel read its file again, apply the changes without losing a
@@ -111,23 +109,18 @@ compat, metrics) are refused, the others are applied, and the exit code is 1. A
 file with mistakes changes nothing: they are printed as by "cleat tunnel check",
 and the exit code is 2. If the kernel refuses a change, such as a route that
 exists by another device, all changes are undone, and the exit code is 1.`,
-		Example:           "  cleat tunnel reload\n  cleat tunnel reload office",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completeRunning,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRunning(cmd.Context(), nameArg(args), appendName("reload"), func(c *control.Client) error {
-				done, err := c.Reload(cmd.Context())
-				var e *control.Error
-				if errors.As(err, &e) && len(e.Findings) > 0 {
-					return printFindings(cmd.OutOrStdout(), e)
-				}
-				if err != nil {
-					return err
-				}
-				return printReloaded(cmd.OutOrStdout(), done)
-			})
-		},
-	}
+		Example: "  cleat tunnel reload\n  cleat tunnel reload office",
+	}, func(cmd *cobra.Command, c *control.Client) error {
+		done, err := c.Reload(cmd.Context())
+		var e *control.Error
+		if errors.As(err, &e) && len(e.Findings) > 0 {
+			return printFindings(cmd.OutOrStdout(), e)
+		}
+		if err != nil {
+			return err
+		}
+		return printReloaded(cmd.OutOrStdout(), done)
+	})
 }
 
 // printFindings prints the mistakes in a tunnel's file, and returns an error.
@@ -166,43 +159,33 @@ func printReloaded(w io.Writer, r control.Reloaded) error {
 }
 
 func newDown() *cobra.Command {
-	return &cobra.Command{
+	return onRunning(&cobra.Command{
 		Use:   "down [NAME]",
 		Short: "stop a running tunnel",
 		Long: `Stops a running tunnel, as SIGTERM does, and waits until it has ended. Its
 device is removed.`,
-		Example:           "  cleat tunnel down\n  cleat tunnel down office",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completeRunning,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRunning(cmd.Context(), nameArg(args), appendName("down"), func(c *control.Client) error {
-				if err := c.Stop(cmd.Context()); err != nil {
-					return err
-				}
-				return c.WaitGone(cmd.Context())
-			})
-		},
-	}
+		Example: "  cleat tunnel down\n  cleat tunnel down office",
+	}, func(cmd *cobra.Command, c *control.Client) error {
+		if err := c.Stop(cmd.Context()); err != nil {
+			return err
+		}
+		return c.WaitGone(cmd.Context())
+	})
 }
 
 func newMetrics() *cobra.Command {
-	return &cobra.Command{
+	return onRunning(&cobra.Command{
 		Use:   "metrics [NAME]",
 		Short: "print the metrics of a running tunnel",
 		Long: `Prints the metrics of a running tunnel in Prometheus' text format, as the tunnel
 serves them at the address that "metrics" in its file sets.`,
-		Example:           "  cleat tunnel metrics\n  cleat tunnel metrics office | grep path_live",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completeRunning,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRunning(cmd.Context(), nameArg(args), appendName("metrics"), func(c *control.Client) error {
-				text, err := c.Metrics(cmd.Context())
-				if err != nil {
-					return err
-				}
-				_, err = cmd.OutOrStdout().Write(text)
-				return err
-			})
-		},
-	}
+		Example: "  cleat tunnel metrics\n  cleat tunnel metrics office | grep path_live",
+	}, func(cmd *cobra.Command, c *control.Client) error {
+		text, err := c.Metrics(cmd.Context())
+		if err != nil {
+			return err
+		}
+		_, err = cmd.OutOrStdout().Write(text)
+		return err
+	})
 }

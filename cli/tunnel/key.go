@@ -33,9 +33,13 @@ The private key is never printed.`,
 			return cobra.ExactArgs(1)(cmd, args)
 		},
 		RunE: func(cmd *cobra.Command, args []string) error {
-			key, err := keyOf(args[0], public)
+			get := createKey
+			if public {
+				get = func(path string) (secure.PrivateKey, error) { return spec.ReadKey(path, openKey) }
+			}
+			key, err := get(args[0])
 			if err != nil {
-				return err
+				return hint.With(err, spec.KeyHint(args[0], err))
 			}
 			_, err = fmt.Fprintln(cmd.OutOrStdout(), key.Public())
 			return err
@@ -43,16 +47,6 @@ The private key is never printed.`,
 	}
 	cmd.Flags().BoolVar(&public, "public", false, "print the public key of an existing FILE")
 	return cmd
-}
-
-// keyOf reads the key in an existing file, or creates one in a new file.
-func keyOf(path string, exists bool) (secure.PrivateKey, error) {
-	get := createKey
-	if exists {
-		get = func(path string) (secure.PrivateKey, error) { return spec.ReadKey(path, openKey) }
-	}
-	key, err := get(path)
-	return key, hint.With(err, spec.KeyHint(path, err))
 }
 
 // createKey creates a key in a new file.

@@ -64,7 +64,7 @@ const watchEvery = time.Second
 
 func newStatus() *cobra.Command {
 	var asJSON, watch bool
-	cmd := &cobra.Command{
+	cmd := onRunning(&cobra.Command{
 		Use:   "status [NAME]",
 		Short: "show the status of a running tunnel and its paths",
 		Long: `Shows the status of a running tunnel. For each path: state, delivery rate, share
@@ -72,26 +72,21 @@ of the total, rate at which it may be sent to, bytes delivered, loss, round-trip
 time, one-way delay beyond that of the fastest path, and the queue standing in
 it. Below: counters since the start, or with --watch of the last second.
 doc/tunnel.md describes the columns. NAME is needed if several tunnels run.`,
-		Example:           "  cleat tunnel status\n  cleat tunnel status office --watch\n  cleat tunnel status --json | jq '.paths[].state'",
-		Args:              cobra.MaximumNArgs(1),
-		ValidArgsFunction: completeRunning,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return withRunning(cmd.Context(), nameArg(args), appendName("status"), func(c *control.Client) error {
-				if watch {
-					return watchStatus(cmd.Context(), c, cmd.OutOrStdout(), term.IsTerminal(os.Stdout), watchEvery)
-				}
-				s, err := c.Status(cmd.Context())
-				if err != nil {
-					return err
-				}
-				if asJSON {
-					return term.WriteJSON(cmd.OutOrStdout(), s)
-				}
-				_, err = io.WriteString(cmd.OutOrStdout(), statusText(s, nil))
-				return err
-			})
-		},
-	}
+		Example: "  cleat tunnel status\n  cleat tunnel status office --watch\n  cleat tunnel status --json | jq '.paths[].state'",
+	}, func(cmd *cobra.Command, c *control.Client) error {
+		if watch {
+			return watchStatus(cmd.Context(), c, cmd.OutOrStdout(), term.IsTerminal(os.Stdout), watchEvery)
+		}
+		s, err := c.Status(cmd.Context())
+		if err != nil {
+			return err
+		}
+		if asJSON {
+			return term.WriteJSON(cmd.OutOrStdout(), s)
+		}
+		_, err = io.WriteString(cmd.OutOrStdout(), statusText(s, nil))
+		return err
+	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	cmd.Flags().BoolVar(&watch, "watch", false, "refresh every second, with the rates of that second")
 	cmd.MarkFlagsMutuallyExclusive("json", "watch")

@@ -203,17 +203,13 @@ func (u *up) Reload() (control.Reloaded, error) {
 	return control.Describe(changes), err
 }
 
-// ownDevice returns the device of the tunnel if it is running.
-func (u *up) ownDevice() string {
-	if u.Endpoint == nil {
-		return ""
-	}
-	return u.Spec().Device
-}
-
 // read reads and checks the file, and prints the findings.
 func (u *up) read() (*spec.File, error) {
-	file, err := readFile(u.name, u.in, u.ownDevice())
+	ownDevice := ""
+	if u.Endpoint != nil {
+		ownDevice = u.Spec().Device
+	}
+	file, err := readFile(u.name, u.in, ownDevice)
 	if err != nil {
 		return nil, err
 	}
@@ -252,25 +248,14 @@ func (u *up) printEvent(e tunnel.Event) {
 	u.printf("%s  %s", time.Now().Format(time.TimeOnly), columns.Plain(text))
 }
 
-// timeoutError means that the other end has not answered in time.
-type timeoutError struct{ after time.Duration }
-
-func (e *timeoutError) Error() string {
-	return fmt.Sprintf("the other end has not answered after %s", e.after)
-}
-
-// Hint returns what to check.
-func (e *timeoutError) Hint() string {
-	return "check that `cleat tunnel up` runs there, that no firewall blocks UDP, and that each end has the other's public key"
-}
-
 // waitForPeer ends the command if the other end does not answer in time.
 func (u *up) waitForPeer(ctx context.Context) {
 	select {
 	case <-u.established:
 	case <-ctx.Done():
 	case <-time.After(u.wait):
-		u.stop(&timeoutError{u.wait})
+		u.stop(hint.With(fmt.Errorf("the other end has not answered after %s", u.wait),
+			"check that `cleat tunnel up` runs there, that no firewall blocks UDP, and that each end has the other's public key"))
 	}
 }
 

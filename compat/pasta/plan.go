@@ -107,18 +107,10 @@ func (p *planner) addresses() {
 // resemble returns address and gateway: the requested ones, else the host's, else local
 // ones.
 func resemble(t Template, addr netip.Prefix, gateway netip.Addr, localAddr netip.Prefix, localGateway netip.Addr) (netip.Prefix, netip.Addr) {
-	if !addr.IsValid() {
-		if addr = t.Addr; !addr.IsValid() {
-			addr = localAddr
-		}
+	if gateway = cmp.Or(gateway, t.Gateway); !t.Addr.IsValid() {
+		gateway = cmp.Or(gateway, localGateway)
 	}
-	if !gateway.IsValid() {
-		gateway = t.Gateway
-	}
-	if !gateway.IsValid() && !t.Addr.IsValid() {
-		gateway = localGateway
-	}
-	return addr, gateway
+	return cmp.Or(addr, t.Addr, localAddr), gateway
 }
 
 // mappings decides which addresses lead to the host.

@@ -34,12 +34,9 @@ type Plan struct {
 
 // Plan decides what is meant, on a host with these devices.
 func (o Options) Plan(devices []Device) (Plan, error) {
-	p := Plan{Spec: attach.Spec{Name: o.Link, MAC: o.MAC, Peer: o.HostEnd}}
+	p := Plan{Spec: attach.Spec{Name: cmp.Or(o.Link, defaultLink), MAC: o.MAC, Peer: o.HostEnd}}
 	if o.IP.IsValid() {
 		p.Spec.Addresses = []netip.Prefix{o.IP}
-	}
-	if p.Spec.Name == "" {
-		p.Spec.Name = defaultLink
 	}
 	for _, take := range []func(*Plan) error{
 		func(p *Plan) error { return o.takeKind(p, devices) }, o.takeVLAN, o.takeGateway, o.takeDHCP,

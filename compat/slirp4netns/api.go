@@ -72,41 +72,14 @@ func listen(path string) (*net.UnixListener, error) {
 
 // serve serves requests until ctx ends, and then closes the listener.
 func (a *api) serve(ctx context.Context, l net.Listener) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var clients sync.WaitGroup
-	defer clients.Wait()
-	defer cancel()
-	defer l.Close()
-	defer context.AfterFunc(ctx, func() { l.Close() })()
-	places := make(chan struct{}, mostClients)
-	for {
-		select {
-		case places <- struct{}{}:
-		case <-ctx.Done():
-			return nil
-		}
-		c, err := localsock.Accept(ctx, l.Accept)
-		if ctx.Err() != nil {
-			if err == nil {
-				c.Close()
-			}
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept on the API socket: %w", err)
-		}
-		clients.Go(func() {
-			a.converse(ctx, c)
-			<-places
-		})
+	if err := localsock.Serve(ctx, l, mostClients, a.converse); err != nil {
+		return fmt.Errorf("accept on the API socket: %w", err)
 	}
+	return nil
 }
 
-// converse reads one request, answers it and closes the connection. ctx interrupts it.
-func (a *api) converse(ctx context.Context, c net.Conn) {
-	defer c.Close()
-	stop := context.AfterFunc(ctx, func() { c.Close() })
-	defer stop()
+// converse reads one request and answers it.
+func (a *api) converse(c net.Conn) {
 	if c.SetDeadline(time.Now().Add(patience)) != nil {
 		return
 	}

@@ -132,12 +132,14 @@ func startAPIAt(t *testing.T, a *api, wrap func(net.Listener) net.Listener) func
 // TestAPIEndsAmidARequest: a silent client does not delay the end.
 func TestAPIEndsAmidARequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		near, far := net.Pipe()
-		defer far.Close()
+		l := &handed{clients: make(chan net.Conn, 1)}
+		defer l.dial().Close()
 		ctx, stop := context.WithCancel(t.Context())
 		start := time.Now()
-		time.AfterFunc(patience/2, stop)
-		(&api{}).converse(ctx, near)
+		time.AfterFunc(patience/2, func() { stop(); close(l.clients) })
+		if err := (&api{}).serve(ctx, l); err != nil {
+			t.Error(err)
+		}
 		if took := time.Since(start); took != patience/2 {
 			t.Errorf("it waited %v more", took-patience/2)
 		}
@@ -218,7 +220,7 @@ func TestAPIGivesUpAClientThatDoesNotRead(t *testing.T) {
 		near, far := net.Pipe() // has no buffer
 		start := time.Now()
 		go far.Write([]byte(`{"execute": "list_hostfwd"}`))
-		(&api{ports: ports{}}).converse(t.Context(), near)
+		(&api{ports: ports{}}).converse(near)
 		if took := time.Since(start); took != patience {
 			t.Errorf("it took %v", took)
 		}

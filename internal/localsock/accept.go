@@ -3,7 +3,9 @@ package localsock
 import (
 	"context"
 	"errors"
+	"net"
 	"slices"
+	"sync"
 	"syscall"
 	"time"
 )
@@ -50,4 +52,41 @@ func passes(err error) bool {
 		syscall.ECONNABORTED, syscall.ECONNRESET, syscall.EPERM, syscall.EPROTO, syscall.ENETDOWN, syscall.ENOPROTOOPT,
 		syscall.EHOSTDOWN, syscall.ENONET, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ETIMEDOUT,
 	}, func(e syscall.Errno) bool { return errors.Is(err, e) })
+}
+
+// Serve accepts connections and calls handle for each, in a goroutine of its own. At most most
+// are served at once; further clients wait in the listener's queue. A connection is closed when
+// handle returns or ctx ends. Serve returns nil once ctx has ended or l is closed, after all
+// calls of handle have returned. It closes l.
+func Serve(ctx context.Context, l net.Listener, most int, handle func(net.Conn)) error {
+	ctx, cancel := context.WithCancel(ctx)
+	var serving sync.WaitGroup
+	defer serving.Wait()
+	defer cancel()
+	defer l.Close()
+	defer context.AfterFunc(ctx, func() { l.Close() })()
+	slots := make(chan struct{}, most)
+	for {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil
+		}
+		c, err := Accept(ctx, l.Accept)
+		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
+			if err == nil {
+				c.Close()
+			}
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		serving.Go(func() {
+			defer func() { <-slots }()
+			defer c.Close()
+			defer context.AfterFunc(ctx, func() { c.Close() })()
+			handle(c)
+		})
+	}
 }

@@ -13,7 +13,7 @@
 // A socket with a path is a file that only its user can open. A socket left by a killed
 // program is replaced; one with a listener, or any other file, is not.
 //
-// Servers accept connections with Accept, which survives transient errors.
+// Servers accept connections with Accept, which survives transient errors, or with Serve.
 //
 // # Limits
 //

@@ -16,8 +16,8 @@ import (
 // socket is opened before the process is sealed. It needs no right to inspect the peer's
 // process. It is safe for concurrent use.
 type netnsVerifier struct {
-	fd   int
-	diag *nlsock.Socket
+	socket *os.File
+	diag   *nlsock.Socket
 }
 
 // newNetnsVerifier opens the netlink socket. Without CONFIG_UNIX_DIAG the first lookup
@@ -32,7 +32,7 @@ func newNetnsVerifier() (*netnsVerifier, error) {
 		unix.Close(fd)
 		return nil, err
 	}
-	return &netnsVerifier{fd, diag}, nil
+	return &netnsVerifier{os.NewFile(uintptr(fd), "sock_diag"), diag}, nil
 }
 
 // See include/uapi/linux/sock_diag.h and unix_diag.h.

@@ -11,12 +11,9 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"cleat/internal/localsock"
-
-	"golang.org/x/sys/unix"
 )
 
 const (
@@ -132,52 +129,30 @@ func (s *Server) testVerifier() error {
 
 // Close closes the listener and removes its socket file. A running Serve returns.
 func (s *Server) Close() error {
-	err := s.l.Close()
-	if errors.Is(err, net.ErrClosed) {
-		return nil
-	}
 	if s.verifier != nil {
-		unix.Close(s.verifier.fd)
+		s.verifier.socket.Close()
 	}
-	return err
+	if err := s.l.Close(); !errors.Is(err, net.ErrClosed) {
+		return err
+	}
+	return nil
 }
 
 // Serve answers requests until ctx ends or the Server is closed, and then returns nil. It
 // closes all connections before it returns.
 func (s *Server) Serve(ctx context.Context, t Target) error {
-	ctx, cancel := context.WithCancel(ctx)
-	var serving sync.WaitGroup
-	defer serving.Wait()
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { s.Close() })()
-	slots := make(chan struct{}, connections)
-	for {
-		select {
-		case slots <- struct{}{}:
-		case <-ctx.Done():
-			return nil
+	defer s.Close()
+	err := localsock.Serve(ctx, s.l, connections, func(c net.Conn) {
+		if err := s.authorize(c.(*net.UnixConn)); err != nil {
+			send(c, refusal(err))
+			return
 		}
-		c, err := localsock.Accept(ctx, s.l.AcceptUnix)
-		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
-			if err == nil {
-				c.Close()
-			}
-			return nil
-		}
-		if err != nil {
-			return fmt.Errorf("accept control connection: %w", err)
-		}
-		serving.Go(func() {
-			defer func() { <-slots }()
-			defer c.Close()
-			defer context.AfterFunc(ctx, func() { c.Close() })()
-			if err := s.authorize(c); err != nil {
-				send(c, refusal(err))
-				return
-			}
-			answerAll(c, t)
-		})
+		answerAll(c, t)
+	})
+	if err != nil {
+		return fmt.Errorf("accept control connection: %w", err)
 	}
+	return nil
 }
 
 // authorize returns an error if the peer of c may not control the helper.

@@ -31,8 +31,10 @@ type Config struct {
 	JudgeUDP func(destination netip.AddrPort) (host netip.AddrPort, ok bool)
 	// Host makes the host's sockets.
 	Host Host
-	// Ports are the published ports; nil means none.
-	Ports Ports
+	// Lend makes a bound socket of the host for a program's listener. The caller owns the
+	// socket. ok is false if no published port leads to the listener, or the socket can't be
+	// made. Lend is safe for concurrent use; nil means that there are no published ports.
+	Lend func(Listener) (l Loan, ok bool)
 	// Bind carries out bind(2) for programs that are not Landlocked. If it is nil, they
 	// can't bind any socket. Each program has one goroutine that calls it. It returns
 	// CallerGone if the caller stopped waiting and nothing was bound.
@@ -88,14 +90,6 @@ type Host interface {
 	Socket(family, kind int, to netip.Addr) (int, error)
 	// Connected tunes a TCP socket after its connect has started.
 	Connected(fd int, to netip.Addr)
-}
-
-// Ports lends published ports of the host to programs.
-type Ports interface {
-	// Lend makes a bound socket of the host for a program's listener. The caller owns the
-	// socket. ok is false if no published port leads to the listener, or the socket can't
-	// be made. Lend is safe for concurrent use.
-	Lend(Listener) (l Loan, ok bool)
 }
 
 // Listener describes a program's listening socket.

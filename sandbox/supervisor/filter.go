@@ -93,11 +93,6 @@ var supervisedCalls = slices.Concat([]call{
 	{"setsockopt", unix.SYS_SETSOCKOPT, supervisedOptions{}},
 }, socketCalls, oldCalls)
 
-// isFiltered reports whether a number is that of a supervised call in the native ABI.
-func isFiltered(nr int32) bool {
-	return slices.ContainsFunc(supervisedCalls, func(c call) bool { return c.nr == uint32(nr) })
-}
-
 // instructions returns a filter for the calls of this machine's architecture and for those
 // of the other one that the kernel may run beside it.
 func instructions(native, foreign []call) []bpf.Instruction {

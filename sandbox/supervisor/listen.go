@@ -44,7 +44,7 @@ func hasFlag(fd, level, name int) bool {
 func (p *program) lend(c socket, backlog int) bool {
 	// A listener keeps its port when it becomes an ordinary socket again, and could then
 	// connect by a continued call (continueCall). Landlock prevents that.
-	if p.s.cfg.Ports == nil || !p.Landlocked || p.MayConfigureHost || hasFlag(c.fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN) {
+	if p.s.cfg.Lend == nil || !p.Landlocked || p.MayConfigureHost || hasFlag(c.fd, unix.SOL_SOCKET, unix.SO_ACCEPTCONN) {
 		return false
 	}
 	at, errno := sys.LocalAddress(c.fd)
@@ -60,7 +60,7 @@ func (p *program) lend(c socket, backlog int) bool {
 	if p.s.loans.len() >= maxLoans || !p.hold() {
 		return false
 	}
-	l, ok := p.s.cfg.Ports.Lend(w)
+	l, ok := p.s.cfg.Lend(w)
 	if !ok {
 		p.account.release(1)
 		return false

@@ -64,15 +64,6 @@ func (p *program) await(c socket) {
 	p.pending.earliest = earlier(p.pending.earliest, w.deadline)
 }
 
-// progress handles an epoll event of a pending connect.
-func (p *program) progress(fd int, generation int32) {
-	w := p.pending.byFD[fd]
-	if w == nil || w.generation != generation || handshaking(w.fd) {
-		return
-	}
-	p.complete(w, probe(w.fd, w.family))
-}
-
 func (p *program) expire() {
 	if p.pending.earliest.IsZero() {
 		return

@@ -2,6 +2,7 @@ package supervisor
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -84,10 +85,7 @@ func (e existing) replaced(name string, ours ...profileRule) ([]profileRule, err
 		}
 		action = r.Action
 	}
-	if action == "" {
-		action = e.defaultAction
-	}
-	if action == specs.ActAllow {
+	if cmp.Or(action, e.defaultAction) == specs.ActAllow {
 		return ours, nil
 	}
 	return e.rules, nil

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -103,7 +104,10 @@ func (p *program) run() error {
 					p.handle()
 				}
 			default:
-				p.progress(int(e.Fd), e.Pad)
+				w := p.pending.byFD[int(e.Fd)]
+				if w != nil && w.generation == e.Pad && !handshaking(w.fd) {
+					p.complete(w, probe(w.fd, w.family))
+				}
 			}
 		}
 		if p.parked.len() > 0 {
@@ -193,7 +197,7 @@ func (p *program) handle() {
 	case unix.SYS_SETSOCKOPT:
 		p.setsockopt()
 	default:
-		if !isFiltered(p.call.Nr) {
+		if !slices.ContainsFunc(supervisedCalls, func(c call) bool { return c.nr == uint32(p.call.Nr) }) {
 			p.reply(unix.ENOSYS) // for example a call of x32
 			return
 		}

@@ -51,14 +51,6 @@ func newRoutes(lookups, events int, device string) (*routes, error) {
 	return r, nil
 }
 
-// version returns a number that increases with each change of routes.
-func (r *routes) version() uint64 {
-	if r.events.Any() {
-		return r.changes.Add(1)
-	}
-	return r.changes.Load()
-}
-
 // outside reports whether packets to an address leave through the device. It returns false
 // if the kernel has no answer.
 func (r *routes) outside(a netip.Addr) bool {
@@ -103,7 +95,11 @@ type outsideCache struct {
 }
 
 func (c *outsideCache) get(a netip.Addr, r *routes) bool {
-	if version := r.version(); version != c.version {
+	version := r.changes.Load()
+	if r.events.Any() {
+		version = r.changes.Add(1)
+	}
+	if version != c.version {
 		c.version = version
 		c.answers.clear()
 	}
