@@ -3,10 +3,13 @@
 package compat
 
 import (
+	"context"
+	"errors"
 	"path/filepath"
 	"runtime"
 
 	"cleat/cli/container"
+	"cleat/cli/exit"
 	"cleat/compat/pasta"
 	"cleat/compat/pipework"
 	"cleat/compat/slirp4netns"
@@ -40,7 +43,14 @@ under the name slirp4netns it is found by RootlessKit.
 differences.`},
 		{Name: "pipework", Summary: "be pipework, for scripts that wire containers", Wires: true,
 			main: func(args []string, version string) int {
-				return pipework.Main(args, version, pipework.Host{Open: container.Config, Keep: keep.Start})
+				ctx, stop := exit.Interruptible()
+				defer stop()
+				code := pipework.Main(ctx, args, version, pipework.Host{Open: container.Config, Keep: keep.Start})
+				var stopped exit.Signalled
+				if code != 0 && errors.As(context.Cause(ctx), &stopped) {
+					return exit.Signal + int(stopped.Signal)
+				}
+				return code
 			},
 			Text: `Takes the place of pipework, the script that puts running containers on bridges
 and cards, with the same arguments. Each change is atomic. ` + "`cleat ls`" + ` lists

@@ -108,7 +108,6 @@ func (a *AutoForward) shifted(port uint16) uint16 {
 	return 0
 }
 
-// autoKey identifies an automatic forward.
 type autoKey struct {
 	proto Protocol
 	port  uint16 // of the guest

@@ -123,21 +123,15 @@ func (n *Network) runHelper(ctx context.Context, j joinFDs, stays bool) error {
 	if setupErr != nil {
 		n.channel.close() // a helper that is not done yet waits in reading from us
 	}
-	process, err := os.FindProcess(pid)
-	if err == nil && stays && setupErr == nil {
+	process, _ := os.FindProcess(pid) // never fails on Unix
+	if stays && setupErr == nil {
 		go process.Wait() // it ends when the channel is closed
 		return nil
 	}
-	if err == nil {
-		_, err = process.Wait()
-	}
-	if setupErr != nil {
-		return setupErr
-	}
-	return err
+	_, err = process.Wait()
+	return cmp.Or(setupErr, err)
 }
 
-// joinFDs are the descriptors of namespaces to join.
 type joinFDs struct {
 	net  int // -1: not opened
 	user int // -1: none to join
@@ -243,7 +237,6 @@ func pidOf(path string) int {
 	return pid
 }
 
-// idOf identifies the namespace of a descriptor.
 func idOf(fd int) (supervisor.Namespace, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {

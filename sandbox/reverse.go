@@ -50,7 +50,6 @@ func socketKind(p Protocol, a netip.Addr) fdKind {
 	return fdUDP6
 }
 
-// listenAddrs returns the addresses in the namespace that a ReverseForward listens on.
 func (r ReverseForward) listenAddrs() []netip.AddrPort {
 	if r.Listen.Addr().IsValid() {
 		return []netip.AddrPort{r.Listen}

@@ -118,7 +118,6 @@ func (n *Network) admitRuntime(c *net.UnixConn) error {
 	return nil
 }
 
-// acceptContainer takes over the container that a runtime brings.
 func (n *Network) acceptContainer(c *net.UnixConn) error {
 	if err := c.SetReadDeadline(time.Now().Add(stateTimeout)); err != nil {
 		return err

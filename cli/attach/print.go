@@ -135,7 +135,6 @@ func stateText(s attach.Status) string {
 	return text
 }
 
-// leaseText describes the server and the end of a lease.
 func leaseText(s attach.Status) string {
 	switch l := s.Lease; {
 	case l == nil:

@@ -23,7 +23,6 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// reportFile is the HTML report in a result directory.
 const reportFile = "report.html"
 
 type reportFlags struct {

@@ -78,7 +78,6 @@ type Caller struct {
 	Background *sync.WaitGroup     // for work that may outlast the command; nil: none may
 }
 
-// callerKey is the key of a Caller in a context.
 type callerKey struct{}
 
 // WithCaller returns a context for a command that is run for another process.

@@ -358,7 +358,6 @@ func (f *flags) policySetCmd() *cobra.Command {
 	}
 }
 
-// policyAddCmd returns the command policy allow or deny.
 func (f *flags) policyAddCmd(name string, allow bool) *cobra.Command {
 	return &cobra.Command{
 		Use:     name + " RULE…",

@@ -48,9 +48,7 @@ executed.`,
 	help.Status(cmd, "126", "PROGRAM can't be executed")
 	help.Status(cmd, "127", "there is no program PROGRAM")
 	help.Status(cmd, "N", "PROGRAM's own, once it has started")
-	cmd.ValidArgsFunction = func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-		return nil, cobra.ShellCompDirectiveDefault
-	}
+	cmd.ValidArgsFunction = cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault)
 	return cmd
 }
 

@@ -194,7 +194,6 @@ func WireForward(f sandbox.Forward) control.Forward {
 	return control.Forward{Protocol: f.Protocol.String(), Listen: control.EndpointOf(f.Listen), Interface: f.Interface, To: control.EndpointOf(f.To)}
 }
 
-// sandboxForward converts a forward to the library's form.
 func sandboxForward(w control.Forward) (sandbox.Forward, error) {
 	f := sandbox.Forward{Protocol: sandbox.TCP, Listen: w.Listen.AddrPort(), Interface: w.Interface, To: w.To.AddrPort()}
 	switch w.Protocol {
@@ -207,7 +206,6 @@ func sandboxForward(w control.Forward) (sandbox.Forward, error) {
 	return f, nil
 }
 
-// wireStats converts counters to the control protocol's form.
 func wireStats(s sandbox.Stats) control.Stats {
 	return control.Stats{
 		Stats: s.Stats, Ledger: s.Ledger,

@@ -99,9 +99,7 @@ doc/run.md has the details.`,
 			}
 			return f.run(cmd.Context(), args, cmd.ErrOrStderr())
 		},
-		ValidArgsFunction: func(*cobra.Command, []string, string) ([]string, cobra.ShellCompDirective) {
-			return nil, cobra.ShellCompDirectiveDefault
-		},
+		ValidArgsFunction: cobra.FixedCompletions(nil, cobra.ShellCompDirectiveDefault),
 	}
 	f.define(cmd)
 	return cmd

@@ -309,7 +309,6 @@ func (u *up) reload() (spec.Changes, error) {
 	return changes, u.Apply(changes)
 }
 
-// tunDevice is the device file from which TUN devices are created.
 const tunDevice = "/dev/net/tun"
 
 // upError adds a hint to an error about creating the tunnel.

@@ -119,7 +119,6 @@ func leave() error {
 	return nil
 }
 
-// tell logs the configuration of the namespace.
 func tell(log *journal.Journal, c sandbox.Config) {
 	log.Infof("namespace interface %s (a TUN), MTU %d", c.Interface, c.MTU)
 	family := func(off bool, addr netip.Prefix, gateway, loopback netip.Addr) {

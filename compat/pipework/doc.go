@@ -29,5 +29,5 @@
 // README; its variant with --ipvlan and -H in J. Claassen, Container Network Solutions
 // (2015), appendix C; md5sum(1) for addresses from words.
 //
-//	os.Exit(pipework.Main(os.Args[1:], version, pipework.Host{Open: openStore, Keep: startKeeper}))
+//	os.Exit(pipework.Main(ctx, os.Args[1:], version, pipework.Host{Open: openStore, Keep: startKeeper}))
 package pipework

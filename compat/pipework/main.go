@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
-	"syscall"
 
 	"cleat/compat/journal"
 	"cleat/internal/columns"
@@ -25,9 +23,9 @@ type Host struct {
 }
 
 // Main runs the program. args are the arguments after its name, and version is printed by
-// --version. It returns the exit code: the script's 1 for errors, 2 for what the script
-// supports and this program does not, and 128 plus the number of a signal that ended it.
-func Main(args []string, version string, host Host) int {
+// --version. It returns the exit code: the script's 1 for errors, and 2 for what the script
+// supports and this program does not. If ctx ends first, it prints nothing.
+func Main(ctx context.Context, args []string, version string, host Host) int {
 	o, err := Parse(args)
 	switch {
 	case err != nil:
@@ -39,17 +37,14 @@ func Main(args []string, version string, host Host) int {
 		fmt.Printf("%s (cleat) %s\n", name, version)
 		return 0
 	}
-	ctx, stop := interruptible()
-	defer stop()
 	err = o.do(ctx, host)
-	var by endedBy
-	if err != nil && errors.As(context.Cause(ctx), &by) {
-		return 128 + int(by)
+	switch {
+	case err == nil:
+		return 0
+	case ctx.Err() != nil:
+		return 1
 	}
-	if err != nil {
-		return complain(explain(err, o))
-	}
-	return 0
+	return complain(explain(err, o))
 }
 
 func (o Options) do(ctx context.Context, host Host) error {
@@ -120,28 +115,6 @@ func raise(here *netns.NS, device string) (lower func() error, err error) {
 	return l.Down, l.Up()
 }
 
-type endedBy syscall.Signal
-
-func (s endedBy) Error() string { return syscall.Signal(s).String() }
-
-// interruptible returns a context that the first SIGINT or SIGTERM ends, with endedBy as
-// its cause. A second signal has its default action.
-func interruptible() (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	caught := make(chan os.Signal, 1)
-	signal.Notify(caught, syscall.SIGINT, syscall.SIGTERM)
-	go func() {
-		select {
-		case s := <-caught:
-			signal.Stop(caught)
-			cancel(endedBy(s.(syscall.Signal)))
-		case <-ctx.Done():
-		}
-	}()
-	return ctx, func() { signal.Stop(caught); cancel(nil) }
-}
-
-// complain prints an error with its hint, and returns the exit code.
 func complain(err error) int {
 	fmt.Fprint(os.Stderr, journal.Describe(name, err))
 	var e *Error

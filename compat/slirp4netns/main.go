@@ -157,7 +157,6 @@ func hangUp(ctx context.Context, f *os.File) error {
 	return nil
 }
 
-// tell logs the configuration of the namespace.
 func (o Options) tell(log *journal.Journal, c sandbox.Config) {
 	log.Infof("network %s, device %s (a TUN), MTU %d", o.CIDR, c.Interface, c.MTU)
 	log.Infof("guest %s, gateway %s", c.Addr4.Addr(), c.Gateway4)

@@ -61,7 +61,7 @@ var rooms = map[string]room{
 	"cli/traffic":       {faces, []string{"cli/hint", "cli/term", "traffic"}},
 	"cli/tunnel":        {faces, []string{"cli/complete", "cli/exit", "cli/hint", "cli/term", "internal/seal", "link", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec"}},
 
-	"compat":             {faces, []string{"cli/container", "compat/pasta", "compat/pipework", "compat/slirp4netns", "network/keep"}},
+	"compat":             {faces, []string{"cli/container", "cli/exit", "compat/pasta", "compat/pipework", "compat/slirp4netns", "network/keep"}},
 	"compat/pasta":       {faces, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "dns"}},
 	"compat/slirp4netns": {faces, []string{"compat/getopt", "compat/journal", "sandbox"}},
 	"compat/pipework":    {faces, []string{"compat/journal", "network/attach", "network/dhcp", "link", "netns"}},

@@ -25,7 +25,7 @@
 //	          hint           errors with hints, mistakes in the command line
 //	          term           tables, JSON, units, colours
 //	          termtest       text of others that a terminal must not act on, for tests
-//	        compat           other programs' command lines, one folder each      → its programs; cli/container, network/keep
+//	        compat           other programs' command lines, one folder each      → its programs; cli/container, cli/exit, network/keep
 //	          pasta          a drop-in for pasta(1)                             → getopt, journal, portspec; sandbox, dns
 //	          slirp4netns    a drop-in for slirp4netns(1)                        → getopt, journal; sandbox
 //	          pipework       a drop-in for pipework                              → journal; network/attach, dhcp; link, netns

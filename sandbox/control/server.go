@@ -292,7 +292,6 @@ func parse(line []byte) (Request, error) {
 	return r, nil
 }
 
-// refusal returns the answer that reports err.
 func refusal(err error) Answer {
 	var e *Error
 	if !errors.As(err, &e) {

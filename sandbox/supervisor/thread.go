@@ -26,7 +26,6 @@ type thread struct {
 // pidfdThread is PIDFD_THREAD (include/uapi/linux/pidfd.h, Linux 6.9).
 const pidfdThread = unix.O_EXCL
 
-// callerThread returns the thread of the current call.
 func (p *program) callerThread() (*thread, error) {
 	tid := p.call.TID
 	if t, ok := p.threads.get(tid); ok {
