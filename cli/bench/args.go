@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"slices"
 	"strconv"
@@ -72,74 +71,49 @@ func findEngines(e experiment.Experiment) error {
 	return nil
 }
 
-// numbers is a flag whose value is whole numbers and ranges, separated by commas.
-type numbers []int
-
 // mostNumbers bounds the numbers in one range.
 const mostNumbers = 1024
 
-// Set implements pflag.Value. A repeated flag adds to the list.
-func (n *numbers) Set(text string) error {
-	for word := range strings.SplitSeq(text, ",") {
-		from, to, isRange := strings.Cut(strings.TrimSpace(word), "..")
-		if !isRange {
-			to = from
+// addNumbers returns a function that adds whole numbers and ranges, separated by commas, to a
+// list.
+func addNumbers(list *[]int) func(text string) error {
+	return func(text string) error {
+		for word := range strings.SplitSeq(text, ",") {
+			from, to, isRange := strings.Cut(strings.TrimSpace(word), "..")
+			if !isRange {
+				to = from
+			}
+			first, err1 := strconv.Atoi(from)
+			last, err2 := strconv.Atoi(to)
+			if err1 != nil || err2 != nil {
+				return errors.New("want whole numbers, separated by commas")
+			}
+			if first > last || last-first >= mostNumbers {
+				return fmt.Errorf("range %s: want the smaller number first, and at most %d numbers", word, mostNumbers)
+			}
+			for v := first; v <= last; v++ {
+				*list = append(*list, v)
+			}
 		}
-		first, err1 := strconv.Atoi(from)
-		last, err2 := strconv.Atoi(to)
-		if err1 != nil || err2 != nil {
-			return errors.New("want whole numbers, separated by commas")
-		}
-		if first > last || last-first >= mostNumbers {
-			return fmt.Errorf("range %s: want the smaller number first, and at most %d numbers", word, mostNumbers)
-		}
-		for v := first; v <= last; v++ {
-			*n = append(*n, v)
-		}
+		return nil
 	}
-	return nil
 }
 
-// String implements pflag.Value.
-func (n *numbers) String() string {
-	words := make([]string, len(*n))
-	for i, v := range *n {
-		words[i] = strconv.Itoa(v)
+// addFactor returns a function that adds a factor and its levels, which are checked with the
+// experiment.
+func addFactor(factors *map[string][]string) func(text string) error {
+	return func(text string) error {
+		name, levels, ok := strings.Cut(text, "=")
+		if !ok || name == "" || levels == "" {
+			return errors.New("want NAME=LEVEL,LEVEL, e.g. variant=plain,loss")
+		}
+		if *factors == nil {
+			*factors = map[string][]string{}
+		}
+		(*factors)[name] = strings.Split(levels, ",")
+		return nil
 	}
-	return strings.Join(words, ",")
 }
-
-// Type implements pflag.Value.
-func (n *numbers) Type() string { return "numbers" }
-
-// factorLevels is a flag whose value is a factor's name and levels. A repeated flag adds
-// another factor.
-type factorLevels map[string][]string
-
-// Set implements pflag.Value. The factor and its levels are checked with the experiment.
-func (f *factorLevels) Set(text string) error {
-	name, levels, ok := strings.Cut(text, "=")
-	if !ok || name == "" || levels == "" {
-		return errors.New("want NAME=LEVEL,LEVEL, e.g. variant=plain,loss")
-	}
-	if *f == nil {
-		*f = factorLevels{}
-	}
-	(*f)[name] = strings.Split(levels, ",")
-	return nil
-}
-
-// String implements pflag.Value.
-func (f *factorLevels) String() string {
-	var words []string
-	for _, name := range slices.Sorted(maps.Keys(*f)) {
-		words = append(words, name+"="+strings.Join((*f)[name], ","))
-	}
-	return strings.Join(words, " ")
-}
-
-// Type implements pflag.Value.
-func (f *factorLevels) Type() string { return "levels" }
 
 func completePresets(_ *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
 	if len(args) > 0 {

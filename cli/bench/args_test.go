@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 )
@@ -13,8 +14,8 @@ func TestNumbers(t *testing.T) {
 		{"3", []int{3}}, {"1,2, 8", []int{1, 2, 8}}, {"1..4", []int{1, 2, 3, 4}}, {"1..2,12,5..5", []int{1, 2, 12, 5}},
 		{"", nil}, {"4..1", nil}, {"1..", nil}, {"..3", nil}, {"1..2..3", nil}, {"1-3", nil}, {"0..99999999999", nil}, {"1..1025", nil},
 	} {
-		var n numbers
-		err := n.Set(tt.text)
+		var n []int
+		err := addNumbers(&n)(tt.text)
 		if (err == nil) != (tt.want != nil) || err == nil && !slices.Equal(n, tt.want) {
 			t.Errorf("%q: %v, %v, want %v", tt.text, n, err, tt.want)
 		}
@@ -22,17 +23,18 @@ func TestNumbers(t *testing.T) {
 }
 
 func TestFactorLevels(t *testing.T) {
-	var f factorLevels
+	var factors map[string][]string
+	add := addFactor(&factors)
 	for _, text := range []string{"variant=plain,loss", "loss=1%", "variant=flap"} {
-		if err := f.Set(text); err != nil {
+		if err := add(text); err != nil {
 			t.Errorf("%q: %v", text, err)
 		}
 	}
-	if got := f.String(); got != "loss=1% variant=flap" {
-		t.Errorf("%q", got)
+	if want := (map[string][]string{"loss": {"1%"}, "variant": {"flap"}}); !reflect.DeepEqual(factors, want) {
+		t.Errorf("%v, want %v", factors, want)
 	}
 	for _, text := range []string{"", "variant", "=plain", "variant="} {
-		if err := f.Set(text); err == nil {
+		if err := add(text); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 	}
