@@ -81,7 +81,7 @@ type Stats struct {
 	SplicedOutBytes uint64            `json:"spliced_out_bytes"` // payload of spliced connections, from the guest
 	SplicedInBytes  uint64            `json:"spliced_in_bytes"`
 	Unspliced       map[string]uint64 `json:"unspliced,omitempty"` // TCP connections that took the device although there is a gate, by reason
-	Returned        uint64            `json:"returned"`            // packets of spliced connections that came by the device all the same
+	Returned        uint64            `json:"returned"`            // packets of spliced connections that came to the device, and were written back to it
 	Intruders       uint64            `json:"intruders"`           // connections at the gate that belong to no SYN of ours, reset
 	UDPFlows        uint64            `json:"udp_flows"`
 	ICMPFlows       uint64            `json:"icmp_flows"`

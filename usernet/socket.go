@@ -115,8 +115,8 @@ func (c congestionControls) tune(fd int, peer netip.Addr) {
 	}
 }
 
-// tuneConnected does the same for a connected socket to another address of the host,
-// whose two ends have the same address.
+// tuneConnected sets the congestion control of a connected socket whose peer is the host
+// itself by an address other than loopback: then both ends have the same address.
 func (c congestionControls) tuneConnected(fd int, peer netip.Addr) {
 	if c.local != "" && !peer.IsLoopback() && isLocalPeer(fd, peer) {
 		setCongestionControl(fd, c.local)

@@ -77,7 +77,7 @@ func (f *tcpFlow) splice(inner int) {
 	j.out = lane{from: &j.guestEnd, to: &j.hostEnd}
 	j.in = lane{from: &j.hostEnd, to: &j.guestEnd}
 	f.hostFD, f.handle = -1, 0
-	resetOnClose(j.hostEnd.fd, true) // the other socket has inherited it from the gate's listener
+	resetOnClose(j.hostEnd.fd, true) // guestEnd inherited it from the gate's listener, or callHost set it
 	t.junctions[j] = struct{}{}
 	t.s.stats.Spliced++
 	for _, e := range []*spliceEnd{&j.guestEnd, &j.hostEnd} {

@@ -100,7 +100,7 @@ type tcpTable struct {
 	openFlows int        // not finished
 	ackOwed   []*tcpFlow // flows that owe an acknowledgement
 	lastACKs  int64      // when all owed ones were last sent, on the loop's clock
-	ready     []*tcpFlow // flows with something to read for the guest, in turn
+	ready     []*tcpFlow // flows whose host socket may have bytes for the guest, in the order of their turns
 	next      []*tcpFlow // the other half of a double buffer for ready
 	finished  []*tcpFlow // oldest first
 	h         packet.TCPHeader

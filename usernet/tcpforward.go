@@ -157,7 +157,8 @@ func (s *engine) endLoan(l *openForward) error {
 	return nil
 }
 
-// backlog is that of listening sockets. The kernel lowers it to net.core.somaxconn.
+// backlog is how many connections wait at a listening socket to be accepted. The kernel
+// lowers it to net.core.somaxconn.
 const backlog = 4096
 
 const (

@@ -155,7 +155,8 @@ const tcpHeadroom = packet.VNetHdrBytes + packet.IPv6Bytes + packet.TCPBytes
 
 // forward reads up to limit bytes from the host's socket and writes them to the guest. It
 // reads them into the buffer after the space for their headers. Reading stops before an
-// urgent byte, which is sent on its own.
+// urgent byte, which is sent on its own. again is false if reading at once would return
+// nothing: the socket or the pool is empty, or the connection has ended.
 func (f *tcpFlow) forward(limit int) (n int, again bool) {
 	buf := f.s.largePool.get()
 	if buf == nil {

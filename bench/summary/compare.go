@@ -234,8 +234,8 @@ func compareWarnings(base, other Results) []string {
 	return append(out, environmentWarnings(base.Environment, other.Environment)...)
 }
 
-// shiftedBaselines warns of baselines that changed: then the machine has changed, and
-// the other rows are less about networks.
+// shiftedBaselines warns of baselines that changed: then the other rows may show a change
+// of the machine instead of the networks.
 func shiftedBaselines(rows []Row) []string {
 	var out []string
 	for _, r := range rows {

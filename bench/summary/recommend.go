@@ -26,7 +26,7 @@ const (
 // Goals returns the goals in the order of tables.
 func Goals() []Goal { return []Goal{ForThroughput, ForLatency, ForConnections, ForCPU} }
 
-// goals has what is known of each goal.
+// goals holds the title, the work and the metric of each goal.
 var goals = map[Goal]struct {
 	title  string      // for people
 	work   string      // the kind of work that measures it
@@ -254,8 +254,8 @@ func (a *Advice) rank(chosen, same, all []set) {
 	}
 }
 
-// withinRun compares two sets of one run. It takes off the effects of the blocks,
-// as the other sets of the metric show them.
+// withinRun compares two sets of one run. same are all sets of their metric: those other
+// than the two show the effects of the blocks, which withinRun removes.
 func withinRun(first, second set, same []set) stats.Difference {
 	if len(first.points) == 0 || len(second.points) == 0 {
 		return difference(first, second)

@@ -335,7 +335,7 @@ func (g group) whyEmpty() string {
 	return strings.Join(reasons, "; ")
 }
 
-// warnings returns those of each sample that counts.
+// warnings returns the warnings of each sample that counts.
 func (g group) warnings() [][]cell.Warning {
 	var all [][]cell.Warning
 	for _, s := range g.good {

@@ -39,8 +39,8 @@ func (p *planner) noteSameNetwork(ip netip.Prefix) error {
 	return nil
 }
 
-// addresses plans to add the addresses: first a check for duplicates, if requested, at last an
-// announcement.
+// addresses plans to add the addresses: after a check for duplicates, unless duplicateCheck
+// returns CheckNone, and before an announcement.
 func (p *planner) addresses() error {
 	how, err := p.duplicateCheck()
 	if err != nil {

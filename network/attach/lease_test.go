@@ -181,7 +181,7 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// TestNoLease checks that attaching fails without a DHCP server, and that the error tells
+// TestNoLease checks that attaching fails without a DHCP server, and that the error says
 // what was tried.
 func TestNoLease(t *testing.T) {
 	t.Parallel() // it mostly waits

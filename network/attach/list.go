@@ -101,7 +101,7 @@ func (s *session) status(a *Attachment) (Status, error) {
 	return st, err
 }
 
-// inspect sets the other fields of st and returns the state: Unknown with an error.
+// inspect returns the state and sets the other fields of st. On error the state is Unknown.
 func (s *session) inspect(st *Status) (State, error) {
 	if s.store.operationOn(st.ID) != "" {
 		return Busy, nil

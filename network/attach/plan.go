@@ -147,8 +147,8 @@ func shorten(name string) string {
 	return fmt.Sprintf("%s~%0*s", name[:longest-digits-1], digits, strconv.FormatUint(h.Sum64()%(36*36*36*36), 36))
 }
 
-// params returns the link's parameters: those of the spec, the MTU, and more names and
-// values. An empty value removes a parameter.
+// params returns the link's parameters: those of the spec, the MTU, and the pairs of name and
+// value in more. An empty value removes a parameter.
 func (p *planner) params(more ...string) map[string]string {
 	params := map[string]string{}
 	maps.Copy(params, p.spec.Params)

@@ -201,7 +201,7 @@ func TestDamagedJournalAttachAnother(t *testing.T) {
 
 // TestUnreadableAttachment checks that the file of an attachment that can't be read is
 // named and kept. Other attachments still work, and while its link exists the journal
-// tells what the file contained.
+// has what the file contained.
 func TestUnreadableAttachment(t *testing.T) {
 	for _, c := range []struct{ name, text string }{
 		{"empty", ""}, {"not JSON", "{\"version\": 1, "}, {"another's", `{"version": 1, "id": "test.db.eth0"}`}, {"newer version", `{"version": 1000}`},
