@@ -352,11 +352,12 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 	slices.SortStableFunc(a.NotApplicable, byPlace)
 }
 
-// explainMissing fills in an answer without data: with the first reason that holds of the
-// samples being bad, the run interrupted, the work not run, and the networks unavailable.
+// explainMissing fills in an answer without data, with the first reason that holds: the
+// samples are bad or lack processor time, the run was interrupted, the work was not run, or
+// the networks are unavailable.
 func (a *Advice) explainMissing(q question, r Results, all []set) {
 	var networks []string
-	disturbed, interrupted := false, len(a.NotCompared) > 0
+	disturbed, unmetered, interrupted := false, false, len(a.NotCompared) > 0
 	planned := r.Partial && r.planned(goals[a.Goal].work)
 	for _, s := range all {
 		begun := s.Available || s.Reason == Interrupted
@@ -364,9 +365,14 @@ func (a *Advice) explainMissing(q question, r Results, all []set) {
 		if s.Available && q.covers(s) && !slices.Contains(networks, s.Network) {
 			networks = append(networks, s.Network)
 		}
-		disturbed = disturbed || s.BadSamples > 0 && s.Metric == a.Goal.workMetric() && q.covers(s)
+		if s.Metric == a.Goal.workMetric() && q.covers(s) {
+			disturbed = disturbed || !s.Available && s.BadSamples > 0
+			unmetered = unmetered || s.Available // the data moved, but processor time is not in the samples
+		}
 	}
 	switch {
+	case unmetered:
+		a.Sentence = "No answer: the samples hold no processor time."
 	case disturbed:
 		a.Sentence = "No answer: no sample counts, since all were disturbed or failed."
 	case interrupted:

@@ -314,6 +314,20 @@ func TestRecommendWithoutAnySampleThatCounts(t *testing.T) {
 	}
 }
 
+// TestRecommendWithoutProcessorTime checks that samples of data moved without its processor
+// time do not count as disturbed or not measured, although one is disturbed.
+func TestRecommendWithoutProcessorTime(t *testing.T) {
+	samples := tcp(cellOf("veth", "between"), 30e9, 31e9, 30.5e9)
+	for i := range samples {
+		samples[i].CPU = cell.CPU{}
+	}
+	samples[0].Bad = cell.Note("other programs used 0.31 processors")
+	a := ask(t, New(samples, nil), catalog.Container, ForCPU)
+	if a.Sentence != "No answer: the samples hold no processor time." || a.Missing != "" {
+		t.Errorf("%+v", a)
+	}
+}
+
 func TestRecommendFromSummariesOnly(t *testing.T) {
 	r := quick(t, 1).results()
 	r.Samples, r.Absent = nil, nil
