@@ -1,6 +1,12 @@
 package usernet
 
-import "golang.org/x/sys/unix"
+import (
+	"net/netip"
+
+	"cleat/internal/sys"
+
+	"golang.org/x/sys/unix"
+)
 
 // acceptor is a listening TCP socket in an engine's loop.
 //
@@ -42,6 +48,21 @@ func (a *acceptor) ready(events uint32) {
 	if a.s.loop.modify(a.handle, a.fd, 0) == nil {
 		a.s.loop.timers.set(&a.resumeTimer, a.s.loop.after(acceptRetryDelay))
 	}
+}
+
+// acceptUpTo accepts clients until none is left, but at most the given number. connect owns
+// the client's socket if it returns true. Other clients get a RST.
+func (a *acceptor) acceptUpTo(most int, connect func(fd int, from netip.AddrPort) bool) unix.Errno {
+	for range most {
+		fd, from, errno := sys.AcceptNow(a.fd)
+		if errno != 0 {
+			return errno
+		}
+		if !connect(fd, from.AddrPort()) {
+			abandon(fd)
+		}
+	}
+	return 0
 }
 
 // exhausted reports whether a call failed for lack of descriptors or memory. A

@@ -66,7 +66,10 @@ func newEngine(g *group, cfg Config, tun *os.File, limits Limits) (*engine, erro
 		s.release()
 		return nil, err
 	}
-	s.trimTimer.fire = s.trimMemory
+	s.trimTimer.fire = func() { // frees what only bulk transfers need
+		s.largePool.trim()
+		s.splices.pipes.trim()
+	}
 	s.detachTimer.fire = s.detach
 	s.tcp.init(s)
 	s.splices.init(s)
@@ -231,12 +234,6 @@ func (s *engine) movedBytes() uint64 {
 
 // trimAfter is how long after the last bulk transfer its memory is freed.
 const trimAfter = 2 * time.Second
-
-// trimMemory frees what only bulk transfers need.
-func (s *engine) trimMemory() {
-	s.largePool.trim()
-	s.splices.pipes.trim()
-}
 
 // idle reports whether there is no work without a new event.
 func (s *engine) idle() bool {

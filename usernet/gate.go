@@ -128,14 +128,8 @@ func (g *gate) family(a netip.Addr) *gateFamily {
 }
 
 // stockSocket disconnects a socket, whose peer gets a RST, and keeps it for later use. It
-// closes a socket that it can't keep.
+// closes a socket that it can't keep. It is called with mu held.
 func (g *gateFamily) stockSocket(fd int) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.stockLocked(fd)
-}
-
-func (g *gateFamily) stockLocked(fd int) {
 	if sys.Disconnect(fd) != 0 || len(g.stock) >= maxStock || !g.ledger.Charge(socketCost) {
 		unix.Close(fd)
 		return
@@ -212,7 +206,7 @@ func (g *gateFamily) makeSocket() (met []arrival, err error) {
 			return met, fmt.Errorf("make socket in the guest's namespace: %w", errno)
 		}
 		if from.AddrPort() == caller {
-			g.stockLocked(fd)
+			g.stockSocket(fd)
 			return met, nil
 		}
 		met = append(met, arrival{fd, from.AddrPort()})
@@ -298,7 +292,9 @@ func (t *tcpTable) matchArrival(g *gateFamily, a arrival) {
 func (t *tcpTable) spliceArrival(g *gateFamily, f *tcpFlow, fd int) {
 	if f == nil || f.state != stateAtGate {
 		t.s.stats.Intruders++
+		g.mu.Lock()
 		g.stockSocket(fd)
+		g.mu.Unlock()
 		return
 	}
 	t.s.group.gate.success()

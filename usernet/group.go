@@ -119,11 +119,15 @@ func (g *group) otherOwner(e *engine, k ownerKey) *engine {
 	return nil
 }
 
-// onClientEngine calls f with the engine for the next connection that comes in by a forward,
-// on that engine's thread: the first while there are few connections, then each in turn. The
-// first also stands in for engines whose queues are detached. onClientEngine is called on e's
-// thread, and reports whether f is called.
-func (e *engine) onClientEngine(f func(*engine)) bool {
+// onClientEngine charges for a connection that comes in by a forward, and calls f with the
+// engine for it, on that engine's thread: the first while there are few connections, then each
+// in turn. The first also stands in for engines whose queues are detached. onClientEngine is
+// called on e's thread, and reports whether f is called.
+func (e *engine) onClientEngine(c ledger.Cost, f func(*engine, account)) bool {
+	costs, ok := e.admit(c)
+	if !ok {
+		return false
+	}
 	g := e.group
 	to := g.engines[0]
 	if g.connections.Load() >= spreadThreshold {
@@ -132,10 +136,14 @@ func (e *engine) onClientEngine(f func(*engine)) bool {
 		}
 	}
 	if to == e {
-		f(e)
+		f(e, costs)
 		return true
 	}
-	return to.loop.post(func() { f(to) })
+	if !to.loop.post(func() { f(to, costs) }) {
+		costs.close()
+		return false
+	}
+	return true
 }
 
 // spread attaches the queues that are detached.

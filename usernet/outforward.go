@@ -32,7 +32,8 @@ func (s *Stack) ForwardOut(listener *os.File, to netip.AddrPort) error {
 	var err error
 	callErr := e.call(func() {
 		o := &outForward{file: listener, to: to}
-		o.acceptor = acceptor{s: e, fd: int(listener.Fd()), accept: o.acceptAll, onLost: o.close}
+		accept := func() unix.Errno { return o.acceptUpTo(acceptsPerRound, o.connect) }
+		o.acceptor = acceptor{s: e, fd: int(listener.Fd()), accept: accept, onLost: o.close}
 		if err = unix.SetNonblock(o.fd, true); err != nil {
 			return
 		}
@@ -54,35 +55,15 @@ func (o *outForward) close() {
 	o.file.Close()
 }
 
-func (o *outForward) acceptAll() unix.Errno {
-	for range acceptsPerRound {
-		fd, from, errno := sys.AcceptNow(o.fd)
-		if errno != 0 {
-			return errno
-		}
-		if !o.connect(fd, from.AddrPort()) {
-			abandon(fd)
-		}
-	}
-	return 0
-}
-
 // connect opens a flow for an accepted client. If it returns true, the flow owns fd.
 func (o *outForward) connect(fd int, client netip.AddrPort) bool {
 	listening, errno := sys.LocalAddress(fd)
 	if errno != 0 {
 		return false
 	}
-	costs, ok := o.s.admit(outForwardCost)
-	if !ok {
-		return false
-	}
-	c := guestClient{fd: fd, local: client, remote: listening.AddrPort(), to: o.to, costs: costs}
-	if !o.s.onClientEngine(func(e *engine) { e.tcp.callHost(c) }) {
-		costs.close()
-		return false
-	}
-	return true
+	return o.s.onClientEngine(outForwardCost, func(e *engine, costs account) {
+		e.tcp.callHost(guestClient{fd: fd, local: client, remote: listening.AddrPort(), to: o.to, costs: costs})
+	})
 }
 
 // guestClient is a client of an outForward.

@@ -137,7 +137,7 @@ func NewSockets(cfg Config) *Sockets { return &Sockets{cfg, readCongestionContro
 // Socket makes a non-blocking socket of a family (unix.AF_INET, AF_INET6) and a kind
 // (SOCK_STREAM for TCP, SOCK_DGRAM for UDP), to be connected to an address.
 func (s *Sockets) Socket(family, kind int, to netip.Addr) (int, error) {
-	if kind == unix.SOCK_DGRAM && (s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid() || s.cfg.OutboundInterface != "") {
+	if kind == unix.SOCK_DGRAM && s.cfg.bindsOutbound() {
 		return -1, errors.New("a UDP socket could bypass the configured outbound address or interface")
 	}
 	fd, err := s.cfg.socket(family, to, kind, 0)

@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"time"
 
-	"cleat/internal/sys"
 	"cleat/packet"
 
 	"golang.org/x/sys/unix"
@@ -55,20 +54,12 @@ type listenSpec struct {
 	dualStack bool // an IPv6 socket that takes IPv4 clients as well
 }
 
-// listenSpec6 returns the spec of an IPv6 socket that takes all clients of a forward.
-func listenSpec6(at netip.AddrPort) listenSpec {
-	if a := at.Addr(); a.IsValid() && a != netip.IPv6Unspecified() {
-		return listenSpec{addr: at}
-	}
-	return listenSpec{netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port()), true}
-}
-
 // splitListen splits what a forward listens on into the part that a socket of the
 // given family covers, and the rest, if any. IPv6 sockets take IPv4 clients as
 // well unless only6 is set. ok is false if such a socket covers nothing of it.
 func splitListen(at netip.AddrPort, family int, only6 bool) (lent listenSpec, rest *listenSpec, ok bool) {
 	all4, all6 := netip.AddrPortFrom(netip.IPv4Unspecified(), at.Port()), netip.AddrPortFrom(netip.IPv6Unspecified(), at.Port())
-	dual := listenSpec6(at).dualStack
+	dual := !at.Addr().IsValid() || at.Addr() == netip.IPv6Unspecified()
 	switch {
 	case family == unix.AF_INET && dual:
 		return listenSpec{addr: all4}, &listenSpec{addr: all6}, true
@@ -179,16 +170,7 @@ func (l *tcpListener) acceptSome() unix.Errno {
 		most = acceptsPerRound
 	}
 	l.lastAccept = now
-	for range most {
-		fd, from, errno := sys.AcceptNow(l.fd)
-		if errno != 0 {
-			return errno
-		}
-		if !l.connect(fd, from.AddrPort()) {
-			abandon(fd)
-		}
-	}
-	return 0
+	return l.acceptUpTo(most, l.connect)
 }
 
 // client is a connection that the host has accepted for the guest.
@@ -209,16 +191,9 @@ func (l *tcpListener) connect(fd int, from netip.AddrPort) bool {
 	if peer, ok = l.s.tcp.freeClientAddr(guest, peer); !ok {
 		return false
 	}
-	costs, ok := l.s.admit(tcpFlowCost)
-	if !ok {
-		return false
-	}
-	c := client{fd, from, guest, peer, costs}
-	if !l.s.onClientEngine(func(e *engine) { e.tcp.callGuest(c) }) {
-		costs.close()
-		return false
-	}
-	return true
+	return l.s.onClientEngine(tcpFlowCost, func(e *engine, costs account) {
+		e.tcp.callGuest(client{fd, from, guest, peer, costs})
+	})
 }
 
 // abandon closes a client's socket so that the client gets a RST.

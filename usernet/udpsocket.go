@@ -70,7 +70,7 @@ func (t *udpTable) attach(f *udpFlow) error {
 		return errors.New("no destination")
 	}
 	f.to = sys.MakeAddress(to, false)
-	key := socketKey{guest: f.guest, proto: f.proto, v6: a.Is6(), loopback: a.IsLoopback() && t.s.bindsOutbound()}
+	key := socketKey{guest: f.guest, proto: f.proto, v6: a.Is6(), loopback: a.IsLoopback() && t.s.cfg.bindsOutbound()}
 	if f.proto != packet.UDP && a.Is4() != (f.proto == packet.ICMP) {
 		return errors.New("echo requests can't be redirected between IPv4 and IPv6")
 	}
@@ -95,8 +95,8 @@ func (t *udpTable) attach(f *udpFlow) error {
 
 // bindsOutbound reports whether sockets for destinations outside the host are bound to an
 // address or link.
-func (s *engine) bindsOutbound() bool {
-	return s.cfg.OutboundInterface != "" || s.cfg.Outbound4.IsValid() || s.cfg.Outbound6.IsValid()
+func (c *Config) bindsOutbound() bool {
+	return c.OutboundInterface != "" || c.Outbound4.IsValid() || c.Outbound6.IsValid()
 }
 
 // withNumericZone replaces the zone of an address with its number.
