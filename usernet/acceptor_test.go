@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/internal/sys"
 	"cleat/packet"
 
 	"golang.org/x/sys/unix"
@@ -65,9 +66,9 @@ func forwardOutRig(t *testing.T, change ...func(*Config)) (r *rig, inside netip.
 	t.Helper()
 	r = newRig(t, change...)
 	listener := tcpFile(t, loopback4, true)
-	at, err := unix.Getsockname(int(listener.Fd()))
-	if err != nil {
-		t.Fatal(err)
+	at, errno := sys.LocalAddress(int(listener.Fd()))
+	if errno != 0 {
+		t.Fatal(errno)
 	}
 	server = r.listen()
 	fd, err := unix.FcntlInt(listener.Fd(), unix.F_DUPFD_CLOEXEC, 0) // the Stack owns it
@@ -78,7 +79,7 @@ func forwardOutRig(t *testing.T, change ...func(*Config)) (r *rig, inside netip.
 	if err := r.stack.ForwardOut(os.NewFile(uintptr(fd), "inside"), server.Addr().(*net.TCPAddr).AddrPort()); err != nil {
 		t.Fatal(err)
 	}
-	return r, addrPort(at), server
+	return r, at.AddrPort(), server
 }
 
 func TestForwardOut(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"slices"
 
+	"cleat/internal/sys"
 	"cleat/packet"
 
 	"golang.org/x/sys/unix"
@@ -199,12 +200,12 @@ func bindForward(f Forward, kind int) (fd int, at netip.AddrPort, err error) {
 	if err != nil {
 		return -1, at, err
 	}
-	own, err := unix.Getsockname(fd)
-	if err != nil {
+	own, errno := sys.LocalAddress(fd)
+	if errno != 0 {
 		unix.Close(fd)
-		return -1, at, fmt.Errorf("read socket address: %w", err)
+		return -1, at, fmt.Errorf("read socket address: %w", errno)
 	}
-	return fd, netip.AddrPortFrom(f.Listen.Addr(), addrPort(own).Port()), nil
+	return fd, netip.AddrPortFrom(f.Listen.Addr(), own.AddrPort().Port()), nil
 }
 
 // bind makes a non-blocking socket bound to an address. An IPv6 socket takes IPv4

@@ -88,11 +88,11 @@ func (g *gateFamily) open(listener, caller *os.File) error {
 			return fmt.Errorf("make gate non-blocking: %w", err)
 		}
 	}
-	at, err := unix.Getsockname(g.listener)
-	if err != nil {
-		return fmt.Errorf("read gate's address: %w", err)
+	at, errno := sys.LocalAddress(g.listener)
+	if errno != 0 {
+		return fmt.Errorf("read gate's address: %w", errno)
 	}
-	g.listenerAddr = addrPort(at)
+	g.listenerAddr = at.AddrPort()
 	return nil
 }
 
@@ -192,11 +192,10 @@ func (g *gateFamily) makeSocket() (met []arrival, err error) {
 		return nil, fmt.Errorf("make socket in the guest's namespace: %w", err)
 	}
 	defer sys.Disconnect(g.caller)
-	own, err := unix.Getsockname(g.caller)
-	if err != nil {
-		return nil, fmt.Errorf("make socket in the guest's namespace: %w", err)
+	caller, errno := sys.LocalAddress(g.caller)
+	if errno != 0 {
+		return nil, fmt.Errorf("make socket in the guest's namespace: %w", errno)
 	}
-	caller := addrPort(own)
 	for {
 		fd, from, errno := sys.AcceptNow(g.listener)
 		if errno == unix.EAGAIN && g.awaitCaller() {
@@ -205,7 +204,7 @@ func (g *gateFamily) makeSocket() (met []arrival, err error) {
 		if errno != 0 {
 			return met, fmt.Errorf("make socket in the guest's namespace: %w", errno)
 		}
-		if from.AddrPort() == caller {
+		if from == caller {
 			g.stockSocket(fd)
 			return met, nil
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/sys"
 	"cleat/packet"
 	"cleat/usernet/guesttest"
 
@@ -35,11 +36,11 @@ func newGateRig(t *testing.T, v6 bool, change ...func(*Config)) *gateRig {
 	g := &gateRig{}
 	listener := tcpFile(t, at, true)
 	caller := tcpFile(t, at, false)
-	own, err := unix.Getsockname(int(listener.Fd()))
-	if err != nil {
-		t.Fatal(err)
+	own, errno := sys.LocalAddress(int(listener.Fd()))
+	if errno != 0 {
+		t.Fatal(errno)
 	}
-	g.gate = addrPort(own)
+	g.gate = own.AddrPort()
 	var target netip.AddrPort
 	g.rig = newStack(t, append([]func(*Config){func(c *Config) {
 		c.Guest4, c.Gateway4 = loopback4, netip.MustParseAddr("127.0.0.9")

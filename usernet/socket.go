@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 
+	"cleat/internal/sys"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -66,17 +68,6 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 		sa.ZoneId = uint32(zone)
 	}
 	return sa
-}
-
-// addrPort converts the kernel's address; an IPv4-mapped address becomes IPv4.
-func addrPort(sa unix.Sockaddr) netip.AddrPort {
-	switch sa := sa.(type) {
-	case *unix.SockaddrInet4:
-		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port))
-	case *unix.SockaddrInet6:
-		return netip.AddrPortFrom(netip.AddrFrom16(sa.Addr).Unmap(), uint16(sa.Port))
-	}
-	return netip.AddrPort{}
 }
 
 // congestionControls are the system's congestion control, and the one for connections
@@ -173,8 +164,8 @@ func setCongestionControl(fd int, name string) {
 
 // isLocalPeer reports whether a connected socket's peer has the socket's own address.
 func isLocalPeer(fd int, peer netip.Addr) bool {
-	own, err := unix.Getsockname(fd)
-	return err == nil && addrPort(own).Addr() == peer
+	own, errno := sys.LocalAddress(fd)
+	return errno == 0 && own.AddrPort().Addr() == peer
 }
 
 // dupDescriptor duplicates the descriptor of a plain stream.

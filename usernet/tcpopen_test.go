@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/sys"
 	"cleat/packet"
 	"cleat/usernet/guesttest"
 
@@ -339,11 +340,11 @@ func (r *rig) deafListenerFD() deaf {
 	if err := unix.Listen(fd, 0); err != nil {
 		r.Fatal(err)
 	}
-	own, err := unix.Getsockname(fd)
-	if err != nil {
-		r.Fatal(err)
+	own, errno := sys.LocalAddress(fd)
+	if errno != 0 {
+		r.Fatal(errno)
 	}
-	at := addrPort(own)
+	at := own.AddrPort()
 	d := net.Dialer{Timeout: testTimeout}
 	c, err := d.Dial("tcp", at.String()) // a backlog of 0 holds one connection
 	if err != nil {

@@ -229,12 +229,12 @@ func TestUDPAllocations(t *testing.T) {
 			if err := unix.Bind(host, &unix.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
 				t.Fatal(err)
 			}
-			sa, err := unix.Getsockname(host)
-			if err != nil {
-				t.Fatal(err)
+			own, errno := sys.LocalAddress(host)
+			if errno != 0 {
+				t.Fatal(errno)
 			}
 			from := netip.AddrPortFrom(r.guest, 5000)
-			peer := netip.AddrPortFrom(r.peer, addrPort(sa).Port())
+			peer := netip.AddrPortFrom(r.peer, own.AddrPort().Port())
 			frame := tt.frame(from, peer)
 			bufs := make([][]byte, 64)
 			for i := range bufs {
