@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -109,9 +110,7 @@ func New(cfg Config) (*Forwarder, error) {
 	if cfg.Queries < 0 {
 		return nil, fmt.Errorf("configure DNS: queries %d: want 1 or more", cfg.Queries)
 	}
-	if cfg.Queries == 0 {
-		cfg.Queries = defaultQueries
-	}
+	cfg.Queries = cmp.Or(cfg.Queries, defaultQueries)
 	if cfg.Dial == nil {
 		cfg.Dial = func(ctx context.Context, network string, server netip.AddrPort) (net.Conn, error) {
 			var d net.Dialer

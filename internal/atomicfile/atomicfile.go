@@ -4,9 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 )
 
 // Write replaces the file at path, with mode 0644, by what write writes. The
@@ -17,10 +17,9 @@ func Write(path string, write func(io.Writer) error) error {
 		return nil
 	}
 	// The cause alone: the name of a temporary file helps nobody.
-	if e := (*fs.PathError)(nil); errors.As(err, &e) {
-		err = e.Err
-	} else if e := (*os.LinkError)(nil); errors.As(err, &e) {
-		err = e.Err
+	var cause syscall.Errno
+	if errors.As(err, &cause) {
+		err = cause
 	}
 	return fmt.Errorf("write %q: %w", path, err)
 }

@@ -14,25 +14,19 @@ import (
 // more than a third of the longer word would have to change and no known word begins with
 // word.
 func Nearest(word string, known []string) string {
-	word = strings.ToLower(word)
-	best, bestEdits := "", -1
-	for _, k := range known {
-		e := edits(word, strings.ToLower(k))
-		if bestEdits < 0 || e < bestEdits {
-			best, bestEdits = k, e
-		}
+	if len(known) == 0 {
+		return ""
 	}
-	if bestEdits >= 0 && bestEdits <= max(len(word), len(best))/3 {
+	word = strings.ToLower(word)
+	best := Order(word, known)[0]
+	if edits(word, strings.ToLower(best)) <= max(len(word), len(best))/3 {
 		return best
 	}
-	if len(word) >= 2 {
-		for _, k := range known {
-			if strings.HasPrefix(strings.ToLower(k), word) {
-				return k
-			}
-		}
+	i := slices.IndexFunc(known, func(k string) bool { return strings.HasPrefix(strings.ToLower(k), word) })
+	if i < 0 || len(word) < 2 {
+		return ""
 	}
-	return ""
+	return known[i]
 }
 
 // Hint asks whether the nearest known word was meant. If none is near, it lists all known
