@@ -216,10 +216,7 @@ func (q *question) reply(code dnsmessage.RCode, records ...dnsmessage.Resource) 
 // question. The guest asks again over TCP.
 func (q *question) truncated(answer []byte) []byte {
 	var p dnsmessage.Parser
-	h, err := p.Start(answer)
-	if err != nil {
-		return q.reply(dnsmessage.RCodeServerFailure)
-	}
+	h, _ := p.Start(answer) // parseAnswer has parsed it
 	h.ID, h.Truncated = q.id, true
 	b, err := (&dnsmessage.Message{Header: h, Questions: []dnsmessage.Question{q.q}}).Pack()
 	if err != nil {

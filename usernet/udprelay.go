@@ -22,7 +22,7 @@ type udpRelay struct {
 	conn        net.Conn
 	out         chan []byte
 	queuedBytes atomic.Int64  // bytes in out
-	done        chan struct{} // the loop has taken the datagram of deliver
+	done        chan struct{} // the loop has taken the datagram of Write
 	ctx         context.Context
 	stop        context.CancelFunc
 
@@ -54,7 +54,7 @@ func startRelay(f *udpFlow, c net.Conn) *udpRelay {
 	r.ctx, r.stop = context.WithCancel(f.t.s.ctx)
 	context.AfterFunc(r.ctx, func() { _ = c.Close() })
 	var wg sync.WaitGroup
-	wg.Go(r.write)
+	wg.Go(r.writeAll)
 	go func() {
 		r.read()
 		wg.Wait()
@@ -84,8 +84,9 @@ func (r *udpRelay) send(p *parcel) {
 // datagramCost is the cost of a datagram that waits to be written.
 func datagramCost(b []byte) ledger.Cost { return ledger.Cost{Bytes: len(b)} }
 
-// write writes datagrams until the flow ends. After that send is not called.
-func (r *udpRelay) write() {
+// writeAll writes the guest's datagrams to the Conn until the flow ends. After that send is not
+// called.
+func (r *udpRelay) writeAll() {
 	for r.ctx.Err() == nil {
 		select {
 		case <-r.ctx.Done():
@@ -109,7 +110,7 @@ func (r *udpRelay) write() {
 func (r *udpRelay) read() {
 	defer r.stop()
 	if c, ok := r.conn.(io.WriterTo); ok {
-		_, _ = c.WriteTo(relayWriter{r})
+		_, _ = c.WriteTo(r)
 	} else {
 		r.readAll()
 	}
@@ -125,7 +126,7 @@ func (r *udpRelay) readAll() {
 	for {
 		n, err := r.conn.Read(room)
 		if err == nil || n > 0 {
-			if !r.deliver(room[:n]) {
+			if _, err := r.Write(room[:n]); err != nil {
 				return
 			}
 		}
@@ -136,9 +137,9 @@ func (r *udpRelay) readAll() {
 	}
 }
 
-// deliver passes a datagram to the loop and returns when the loop has taken it. So the
-// Conn waits while the loop is busy. It returns false if the flow has ended.
-func (r *udpRelay) deliver(b []byte) bool {
+// Write passes a datagram of the Conn to the loop and returns when the loop has taken it. So
+// the Conn waits while the loop is busy. Write returns net.ErrClosed if the flow has ended.
+func (r *udpRelay) Write(b []byte) (int, error) {
 	posted := r.f.t.s.loop.post(func() {
 		if f := r.f; f.relay == r {
 			n := copy(f.t.scratch[udpHeadroom:], b)
@@ -151,22 +152,12 @@ func (r *udpRelay) deliver(b []byte) bool {
 		}
 	})
 	if !posted {
-		return false
+		return 0, net.ErrClosed
 	}
 	select {
 	case <-r.done:
-		return true
+		return len(b), nil
 	case <-r.ctx.Done():
-		return false
-	}
-}
-
-// relayWriter delivers each Write as a datagram.
-type relayWriter struct{ *udpRelay }
-
-func (w relayWriter) Write(b []byte) (int, error) {
-	if !w.deliver(b) {
 		return 0, net.ErrClosed
 	}
-	return len(b), nil
 }
