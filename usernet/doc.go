@@ -54,7 +54,8 @@
 //	gate.go, splice.go, pagepipe.go, acceptor.go   the splice tier
 //	breaker.go, porthistory.go   when not to splice
 //	udp*.go, icmp.go        datagrams and pings
-//	guesttest/              a scripted guest, for tests
+//	guesttest/              a scripted guest, for tests; rig (tcp_test.go) puts a Stack
+//	                        between the guest and the host's loopback, without root
 //	usernettest/            the conformance suite for any rootless data path
 //
 // # The way of a SYN

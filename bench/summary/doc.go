@@ -70,6 +70,7 @@
 //	versus.go                         one network against its rivals
 //	recommend.go, alike.go, path.go   recommendations
 //	comparetable.go, versustext.go, advicetext.go, format.go   the same as text
+//	fake_test.go                      runs with a known truth, for tests
 //
 // # Limits
 //

@@ -91,6 +91,8 @@
 //	container.go, namespace.go, session.go   the two ends, open and identified
 //	lookup.go, list.go                what commands and the keeper ask
 //	lease.go, leasechanges.go, maintainlease.go   DHCP
+//	testbed_test.go, export_test.go   a host and a container in a lab; a hook that fails or
+//	                                  kills an operation at each checkpoint
 //
 // A new kind is a row of kindTable and a method of planner, in a file of its own unless it is
 // short. hasNeighbours, duplicateCheck, ethernetKinds, checkNotHosts, chooseName, lowerDevice,

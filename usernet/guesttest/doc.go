@@ -21,7 +21,17 @@
 //
 // # Limits
 //
-// The socket holds a few hundred KiB toward the guest, less than the queue of a TUN
-// device. Other packets are lost, as they would be there. A script that receives
-// much must read in between.
+// The socket holds 8 MiB toward the guest or, without CAP_NET_ADMIN, what
+// net.core.wmem_max allows: a few hundred KiB, less than the queue of a TUN device.
+// Other packets are lost, as they would be there. A script that receives much must
+// read in between.
+//
+// # Example
+//
+// A connection of the guest that sends a word and gets one:
+//
+//	c := g.Conn(netip.MustParseAddrPort("192.0.2.2:40000"), server, 1000)
+//	c.Open()
+//	c.Send(packet.ACK|packet.PSH, []byte("hello"))
+//	answer := c.Expect(5)
 package guesttest
