@@ -2,7 +2,6 @@ package sandbox
 
 import (
 	"context"
-	"log/slog"
 	"net/netip"
 	"slices"
 	"time"
@@ -14,14 +13,6 @@ import (
 // a dump of a handful of sockets takes some microseconds.
 const pollInterval = time.Second
 
-// poller follows the listeners of one namespace.
-type poller struct {
-	diag     *nlsock.Socket
-	selected []AutoForward
-	log      *slog.Logger
-	apply    func([]match) // called with all matches, each time
-}
-
 // match is a listener and an AutoForward that selects it.
 type match struct {
 	listener
@@ -32,25 +23,17 @@ func anyFollows(all []AutoForward, proto Protocol) bool {
 	return slices.ContainsFunc(all, func(a AutoForward) bool { return a.follows(proto) })
 }
 
-func (n *Network) pollers(g *group) []*poller {
-	var all []*poller
-	c := &n.cfg
-	if diag := n.res.guestDiag; diag != nil {
-		f := autoForwarder{n: n, open: map[autoKey]Forward{}, warned: map[autoKey]bool{}}
-		all = append(all, &poller{diag, c.AutoForward, c.Log, f.apply})
-	}
-	if diag := n.res.hostDiag; diag != nil {
-		r := autoReverser{n: n, g: g, tried: map[ReverseForward]bool{}}
-		all = append(all, &poller{diag, c.AutoReverseForward, c.Log, r.apply})
-	}
-	return all
-}
-
-func (p *poller) run(ctx context.Context) error {
+// poll calls apply with all listeners that are selected, again and again until ctx ends. diag
+// is a socket of their namespace.
+func (n *Network) poll(ctx context.Context, diag *nlsock.Socket, selected []AutoForward, apply func([]match)) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
-		p.poll()
+		if found, err := findMatches(diag, selected); err != nil {
+			n.cfg.Log.Warn("list listeners", "error", err)
+		} else {
+			apply(found)
+		}
 		select {
 		case <-ctx.Done():
 			return nil
@@ -59,26 +42,24 @@ func (p *poller) run(ctx context.Context) error {
 	}
 }
 
-func (p *poller) poll() {
-	var all []match
+func findMatches(diag *nlsock.Socket, selected []AutoForward) (all []match, err error) {
 	for _, proto := range []Protocol{TCP, UDP} {
-		if !anyFollows(p.selected, proto) {
+		if !anyFollows(selected, proto) {
 			continue
 		}
-		found, err := listListeners(p.diag, proto)
+		found, err := listListeners(diag, proto)
 		if err != nil {
-			p.log.Warn("list listeners", "error", err)
-			return
+			return nil, err
 		}
 		for _, l := range found {
-			for i := range p.selected {
-				if a := &p.selected[i]; a.follows(proto) && a.matches(l) {
+			for i := range selected {
+				if a := &selected[i]; a.follows(proto) && a.matches(l) {
 					all = append(all, match{l, a})
 				}
 			}
 		}
 	}
-	p.apply(all)
+	return all, nil
 }
 
 // ephemeral are the ports that the kernel assigns to sockets without a port

@@ -58,8 +58,13 @@ func (n *Network) start(g *group) {
 	for _, r := range n.res.relays {
 		g.run(r.run)
 	}
-	for _, p := range n.pollers(g) {
-		g.run(p.run)
+	if diag := n.res.guestDiag; diag != nil {
+		f := autoForwarder{n: n, open: map[autoKey]Forward{}, warned: map[autoKey]bool{}}
+		g.run(func(ctx context.Context) error { return n.poll(ctx, diag, n.cfg.AutoForward, f.apply) })
+	}
+	if diag := n.res.hostDiag; diag != nil {
+		r := autoReverser{n: n, g: g, tried: map[ReverseForward]bool{}}
+		g.run(func(ctx context.Context) error { return n.poll(ctx, diag, n.cfg.AutoReverseForward, r.apply) })
 	}
 }
 

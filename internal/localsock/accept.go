@@ -54,18 +54,18 @@ func passes(err error) bool {
 	}, func(e syscall.Errno) bool { return errors.Is(err, e) })
 }
 
-// Serve accepts connections and calls handle for each, in a goroutine of its own. At most most
+// Serve accepts connections and calls handle for each, in a goroutine of its own. At most limit
 // are served at once; further clients wait in the listener's queue. A connection is closed when
 // handle returns or ctx ends. Serve returns nil once ctx has ended or l is closed, after all
 // calls of handle have returned. It closes l.
-func Serve(ctx context.Context, l net.Listener, most int, handle func(net.Conn)) error {
+func Serve(ctx context.Context, l net.Listener, limit int, handle func(net.Conn)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	var serving sync.WaitGroup
 	defer serving.Wait()
 	defer cancel()
 	defer l.Close()
 	defer context.AfterFunc(ctx, func() { l.Close() })()
-	slots := make(chan struct{}, most)
+	slots := make(chan struct{}, limit)
 	for {
 		select {
 		case slots <- struct{}{}:
