@@ -39,7 +39,6 @@ func (r *run) attach(ctx context.Context, job experiment.Job, at position) error
 	return nil
 }
 
-// attachHost returns the host on which a job's attacher works.
 func (r *run) attachHost(ctx context.Context, job experiment.Job) (*attacher.Host, error) {
 	spec := specOf(job)
 	if h := r.attachHosts[spec]; h != nil {

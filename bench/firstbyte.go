@@ -77,7 +77,6 @@ func (b *testbed) launch(ctx context.Context) (time.Duration, error) {
 	return time.Duration(at) - began, nil
 }
 
-// read reads a program's output and errors to their ends.
 func (p *pipes) read() (out, stderr []byte) {
 	var reading sync.WaitGroup
 	reading.Go(func() { stderr, _ = io.ReadAll(p.err.r) })

@@ -36,7 +36,6 @@ const (
 	gracePerStream    = 15 * time.Millisecond  // to open, agree and close
 )
 
-// measure takes one sample.
 func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job, s *cell.Sample) error {
 	clients, err := r.prepare(ctx, b, job)
 	if err != nil {

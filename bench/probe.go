@@ -45,7 +45,6 @@ func (b *testbed) probePath(ctx context.Context) error {
 	return nil
 }
 
-// setProbe keeps the result of a probe.
 func (b *testbed) setProbe(found probe) {
 	b.probe = found
 	b.facts.LinkMTU, b.facts.PathMTU = found.LinkMTU, found.PathMTU

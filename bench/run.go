@@ -199,7 +199,6 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 	return schedule.Blocks(jobs, plan)
 }
 
-// finish writes the final environment and closes everything.
 func (r *run) finish(complete bool) error {
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
@@ -383,7 +382,6 @@ func Possible() func(experiment.Job) bool {
 // that root makes or another user; else what is missing.
 func CheckRuntime(name string, root bool) error { return container.CheckIn(name, root) }
 
-// flavour returns the kind of lab around this process.
 func flavour() string {
 	f, _ := lab.Inside()
 	return f.String()

@@ -149,7 +149,6 @@ func (b *testbeds) add(ctx context.Context, job experiment.Job, n *wiring.Networ
 	return nil
 }
 
-// specOf returns the spec of the network that a job needs.
 func specOf(job experiment.Job) wiring.Spec { return wiring.SpecOf(job.Cell) }
 
 // makeRoom closes the least recently used testbeds until so many more nodes fit.
@@ -187,7 +186,6 @@ func (b *testbeds) dropRootless(job experiment.Job) error {
 	return errors.Join(errs...)
 }
 
-// dropFor closes the testbed of a job, if there is one.
 func (b *testbeds) dropFor(job experiment.Job) error {
 	i := b.index(job)
 	if i < 0 {

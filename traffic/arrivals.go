@@ -28,7 +28,6 @@ func (a *arrivals) mark() {
 	}
 }
 
-// markAt is mark at a given time.
 func (a *arrivals) markAt(now int64) {
 	if a == nil {
 		return

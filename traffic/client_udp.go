@@ -67,7 +67,6 @@ func (c *client) round(ctx context.Context, flows []*flow, plan blastPlan, rtt t
 // graceFor returns the silence after which missing datagrams count as lost.
 func graceFor(rtt time.Duration) time.Duration { return min(max(4*rtt, leastGrace), longestGrace) }
 
-// datagrams fills in the results of datagrams from both ends.
 func (c *client) datagrams(sender, receiver report) {
 	r := &c.result
 	r.PacketsSent, r.PacketsReceived = sender.Packets, receiver.Packets

@@ -152,7 +152,6 @@ func (e *ConfigError) Error() string {
 	return fmt.Sprintf("option %s: %q: want %s", e.Field, e.Value, e.Want)
 }
 
-// withDefaults replaces zero values by defaults.
 func (c Config) withDefaults() Config {
 	c.Engine = cmp.Or(c.Engine, EngineCleat)
 	c.Duration = cmp.Or(c.Duration, DefaultDuration)

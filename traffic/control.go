@@ -43,7 +43,6 @@ func (p *peer) read(limit int) {
 	}
 }
 
-// controlWrite is the timeout for writing a control message.
 const controlWrite = 5 * time.Second
 
 func (p *peer) send(m message) error {

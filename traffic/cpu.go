@@ -56,7 +56,6 @@ func accountingMode(config, nohz string) string {
 // starting this program.
 const configHead = 64 << 10
 
-// kernelConfig returns the beginning of the running kernel's configuration.
 func kernelConfig() (string, error) {
 	if f, err := os.Open("/proc/config.gz"); err == nil {
 		defer f.Close()

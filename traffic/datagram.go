@@ -2,7 +2,6 @@ package traffic
 
 import "encoding/binary"
 
-// datagramKind is the purpose of a datagram.
 type datagramKind uint8
 
 const (

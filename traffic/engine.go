@@ -28,7 +28,6 @@ type foreign interface {
 	parse(out []byte, r *Result) error
 }
 
-// readOutput parses the client's output into r.
 func readOutput(engine foreign, out []byte, r *Result) error {
 	if err := engine.parse(out, r); err != nil {
 		return err

@@ -89,7 +89,6 @@ func (f *flow) receive(size int) error {
 	return nil
 }
 
-// take processes one batch.
 func (f *flow) take(in *sys.Batch, bufs [][]byte, got int) {
 	now := nanos()
 	f.mu.Lock()

@@ -84,7 +84,6 @@ func parsePreamble(b []byte) (preamble, error) {
 	return p, nil
 }
 
-// messageKind is the kind of a control message.
 type messageKind string
 
 const (
@@ -98,7 +97,6 @@ const (
 	kindError   messageKind = "error"   // the test is aborted
 )
 
-// message is a message on the control channel.
 type message struct {
 	Version int           `json:"version"`
 	Kind    messageKind   `json:"kind"`

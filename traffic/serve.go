@@ -18,7 +18,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// server is a running Serve.
 type server struct {
 	cfg ServeConfig
 	l   *listener

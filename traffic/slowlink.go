@@ -85,7 +85,6 @@ type slowWay struct {
 	stats         RelayStats
 }
 
-// delayed is a waiting packet.
 type delayed struct {
 	due int64 // on the clock of nanos
 	buf []byte
@@ -112,7 +111,6 @@ func newSlowRelay(links []SlowLink, seed uint64) (*slowRelay, error) {
 	return r, nil
 }
 
-// chanceOf returns the random source of one direction.
 func chanceOf(seed uint64, way int) *rand.Rand { return rand.New(rand.NewPCG(seed, uint64(way))) }
 
 func (l SlowLink) validate() error {
@@ -228,7 +226,6 @@ func (r *slowRelay) sleepUntil(next int64) error {
 	return nil
 }
 
-// never is later than any time.
 const never = int64(1) << 62
 
 // nextDue returns when the next packet is due, or never.

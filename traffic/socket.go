@@ -74,7 +74,6 @@ func setBuffers(fd, size int) (granted int, err error) {
 	return granted, nil
 }
 
-// tcpOptions are the options of one end of a stream.
 type tcpOptions struct {
 	congestion string
 	mss        int

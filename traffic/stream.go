@@ -162,7 +162,6 @@ func fill(b []byte) {
 
 func (s *streamSet) total() uint64 { return sum(s.each()) }
 
-// each returns the counts of every stream.
 func (s *streamSet) each() []uint64 {
 	bytes := make([]uint64, len(s.counts))
 	for i := range s.counts {

@@ -160,7 +160,6 @@ func (c *client) transacted(ctx context.Context, all []*transactor, took time.Du
 	return nil
 }
 
-// runRR runs request/response over TCP or UDP.
 func (c *client) runRR(ctx context.Context) error {
 	if c.cfg.Work == UDPRR {
 		return c.runUDPRR(ctx)
@@ -264,7 +263,6 @@ func requester(f *flow, size int, timeout time.Duration) func(seq uint64) error 
 // connectTimeout limits each call of a CRR transaction.
 const connectTimeout = time.Second
 
-// runCRR runs connect, request, response, close.
 func (c *client) runCRR(ctx context.Context) error {
 	if err := c.awaitStart(ctx, c.far.gone); err != nil {
 		return err

@@ -57,7 +57,6 @@ var (
 
 const parent = "eth0" // the host's network card
 
-// drivers open the programs.
 var drivers = map[string]func(ctx context.Context, h *Host) (driver, error){
 	"cleat-attach":   openCleat,
 	"cleat-keeper":   openKeeper,

@@ -34,7 +34,6 @@ func newCleat(h *Host) *cleat {
 	}
 }
 
-// keeperTimeout bounds the start of a keeper.
 const keeperTimeout = 10 * time.Second
 
 // openKeeper is openCleat with a running keeper.

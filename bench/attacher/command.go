@@ -20,7 +20,6 @@ type command struct {
 	in   []byte
 }
 
-// outcome is the result of a command.
 type outcome struct {
 	began time.Time
 	took  time.Duration

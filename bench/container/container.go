@@ -51,7 +51,6 @@ type Runtime struct {
 	unreaped []int // the engine's processes that Close has to reap
 }
 
-// engine makes containers.
 type engine interface {
 	// start runs c in a new container.
 	start(s containerSpec, c lab.Command) (lab.Proc, error)
@@ -59,7 +58,6 @@ type engine interface {
 	close() error
 }
 
-// containerSpec describes a container to be made.
 type containerSpec struct {
 	name string
 	node *lab.Node

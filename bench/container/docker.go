@@ -155,7 +155,6 @@ func (d *docker) startDaemon(ctx context.Context) error {
 	return nil
 }
 
-// awaitReady waits until dockerd answers.
 func (d *docker) awaitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, daemonStartTimeout, fmt.Errorf("dockerd has not answered after %s", daemonStartTimeout))
 	defer cancel()
@@ -175,7 +174,6 @@ func (d *docker) awaitReady(ctx context.Context) error {
 	}
 }
 
-// lastLine returns the last line of a log.
 func lastLine(path string) string {
 	text, _ := os.ReadFile(path)
 	lines := strings.Split(strings.TrimSpace(string(text)), "\n")

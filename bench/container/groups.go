@@ -23,7 +23,6 @@ type groups struct {
 	lock  *os.File
 }
 
-// groupPrefix is the beginning of every group's name.
 const groupPrefix = "cleat-bench."
 
 // newGroups makes the group in every hierarchy and locks it.

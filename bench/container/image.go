@@ -18,7 +18,6 @@ const selfPath = "/cleat"
 // image is the name of the image, and a label of its containers.
 const image = "cleat-bench"
 
-// imageDir is the directory with the image's files.
 func (r *Runtime) imageDir() string { return filepath.Join(r.dir, "image") }
 
 // imageDirs are directories that engines mount on, or require.

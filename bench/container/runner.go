@@ -51,7 +51,6 @@ func (p *containerRunner) Start(c lab.Command) (proc lab.Proc, err error) {
 	}, c)
 }
 
-// tunDevice is opened by programs that make TUN devices.
 const tunDevice = "/dev/net/tun"
 
 // createArgs returns the arguments, common to Docker and Podman, that create a container
@@ -77,7 +76,6 @@ func (s containerSpec) createArgs(c lab.Command) []string {
 	return append(args, c.Args...)
 }
 
-// startArgs returns the arguments that start it.
 func (s containerSpec) startArgs() []string {
 	args := []string{"start", "--attach"}
 	if s.interactive {

@@ -156,7 +156,6 @@ func (e Experiment) Override(o Override) Experiment {
 	return e
 }
 
-// has reports whether a group names the network.
 func (e Experiment) has(network string) bool {
 	return slices.ContainsFunc(e.Groups, func(g Group) bool { return slices.Contains(g.Networks, network) })
 }

@@ -123,10 +123,8 @@ func (g Group) varyUntimed(jobs []Job, k kind) []Job {
 	return jobs
 }
 
-// memoryStreams is the default number of flows of the work "memory".
 const memoryStreams = 1000
 
-// varyTraffic crosses the factors of traffic.
 func (g Group) varyTraffic(jobs []Job, k kind, n catalog.Entry) []Job {
 	transports := []string{"udp"}
 	if !k.datagrams {

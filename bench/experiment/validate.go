@@ -27,7 +27,6 @@ const (
 	Loaded  = "loaded"  // a stream as fast as possible, and round trips of datagrams beside it
 )
 
-// kind has the properties of one kind of work.
 type kind struct {
 	name         string
 	datagrams    bool // runs over UDP

@@ -173,7 +173,6 @@ func allowedCPUs() int {
 	return set.Count()
 }
 
-// distinct appends s unless it is empty or in the list.
 func distinct(list []string, s string) []string {
 	if s == "" || slices.Contains(list, s) {
 		return list

@@ -54,7 +54,6 @@ func (f *files) list(dir string) []string {
 	return names
 }
 
-// glob returns the paths that match a pattern.
 func (f *files) glob(pattern string) []string {
 	names, _ := fs.Glob(f.fsys, rel(pattern))
 	return names
@@ -65,7 +64,6 @@ func (f *files) exists(name string) bool {
 	return err == nil
 }
 
-// deny records a fact that may not be read.
 func (f *files) deny(fact string) { f.unreadable[fact] = true }
 
 // field returns the first value after "key<space>*:" in text of the form of /proc/cpuinfo and

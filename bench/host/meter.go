@@ -131,7 +131,6 @@ func watchLoad(ctx context.Context, d time.Duration) (Load, error) {
 // round keeps three digits after the point, finer than the clocks.
 func round(x float64) float64 { return math.Round(x*1000) / 1000 }
 
-// measureLoad returns the load for a Host.
 func measureLoad(ctx context.Context, f *files) Load {
 	load, err := watchLoad(ctx, loadWindow)
 	if err != nil {

@@ -51,7 +51,6 @@ func processes() (map[int]process, error) {
 	return all, nil
 }
 
-// descends reports whether a process is root or a descendant of root.
 func descends(all map[int]process, pid, root int) bool {
 	for pid > 0 {
 		if pid == root {
@@ -62,7 +61,6 @@ func descends(all map[int]process, pid, root int) bool {
 	return false
 }
 
-// parseProcess parses /proc/PID/stat.
 func parseProcess(text []byte) (p process, ok bool) {
 	const parentField, utime = 4, 14 // followed by stime, cutime, cstime
 	stat, ok := procstat.Parse(text)

@@ -49,7 +49,6 @@ func (h Host) WriteText(w io.Writer) error {
 	return p.Flush()
 }
 
-// brief describes a link in one line.
 func (i Interface) brief() string {
 	words := []string{i.Name, i.Kind}
 	if i.Driver != "" && i.Driver != i.Kind {
@@ -68,7 +67,6 @@ func (i Interface) brief() string {
 	return strings.Join(words, " ")
 }
 
-// bitRate writes a rate in Mbit/s.
 func bitRate(mbit int) string {
 	if mbit >= 1000 {
 		return fmt.Sprintf("%g Gbit/s", float64(mbit)/1000)

@@ -75,7 +75,6 @@ const (
 // template.
 const rowMiddle = 13
 
-// bars draws figures of bars.
 type bars struct {
 	in    Input
 	sums  []cell.Summary // those to draw
@@ -222,7 +221,6 @@ func (b bars) caption(sums []cell.Summary, dots bool) string {
 	return text
 }
 
-// keys explains the signs that occur, and the reference line.
 func (b bars) keys(sums []cell.Summary) []key {
 	var out []key
 	if text := signText(sums, b.signs, "’"); text != "" {

@@ -174,7 +174,6 @@ func splitConditions(fs []cell.Factor, sums []cell.Summary) (outer, inner []cell
 	return outer, inner
 }
 
-// panelSums is what a panel shows.
 type panelSums struct {
 	title string
 	sums  []cell.Summary
@@ -215,7 +214,6 @@ func joinWords(a, b string) string {
 	return a + ", " + b
 }
 
-// axisScale returns the scale of an axis that holds sums.
 func axisScale(m cell.Metric, sums []cell.Summary) cell.Scale {
 	if m != cell.Throughput {
 		return m.Scale()

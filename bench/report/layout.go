@@ -170,7 +170,6 @@ func rowsOf(sums []cell.Summary) []row {
 	return rows
 }
 
-// rows returns all rows of sections.
 func allRows(sections []section) []row {
 	var rows []row
 	for _, s := range sections {
@@ -327,7 +326,6 @@ func counts(sums []cell.Summary) string {
 	return strconv.Itoa(lo) + " to " + cell.Plural(hi, "sample") + " each"
 }
 
-// capital returns s with an upper-case first letter.
 func capital(s string) string {
 	r, n := utf8.DecodeRuneInString(s)
 	if n == 0 || r == utf8.RuneError {

@@ -15,7 +15,6 @@ type missing struct {
 	Work                    string // what could not be measured, if other things could
 }
 
-// absences are the networks without a number.
 type absences struct {
 	unavailable   []missing // what this machine lacks
 	notApplicable []missing // what can't carry the traffic by design

@@ -94,12 +94,10 @@ func (in Input) available() []cell.Summary {
 	return out
 }
 
-// ofMetric returns the summaries of one metric.
 func ofMetric(sums []cell.Summary, m cell.Metric) []cell.Summary {
 	return filter(sums, func(s cell.Summary) bool { return s.Metric == m })
 }
 
-// filter returns the summaries that keep reports.
 func filter(sums []cell.Summary, keep func(cell.Summary) bool) []cell.Summary {
 	return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool { return !keep(s) })
 }

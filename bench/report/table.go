@@ -29,7 +29,6 @@ const (
 	green = "32"
 )
 
-// writer writes the parts of a terminal's report.
 type writer struct {
 	Terminal
 	out   *bufio.Writer
@@ -80,7 +79,6 @@ func (t Terminal) Table(w io.Writer, in Input) error {
 	return nil
 }
 
-// results writes the numbers.
 func (w *writer) results() error {
 	sums := w.in.available()
 	if len(sums) == 0 {
@@ -170,7 +168,6 @@ func (w *writer) section(s section) {
 func plain(row) string { return "" }
 func faint(row) string { return dim }
 
-// intervalHead is the head of a column of intervals.
 const intervalHead = "[lo–hi]"
 
 // columns returns the columns that some row can fill.
@@ -358,7 +355,6 @@ func spreadText(p panel, xLabel string) string {
 // numbers.
 const mostMarks = 3
 
-// noteMarks returns the numbers of the row's footnotes.
 func (w *writer) noteMarks(r row) string {
 	var marks []string
 	for i, foot := range w.feet {

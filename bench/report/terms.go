@@ -26,7 +26,6 @@ func terms(sums []cell.Summary) []fact {
 
 type levelTerm struct{ factor, level, about string }
 
-// levelTerms returns the levels that need an explanation.
 func levelTerms() []levelTerm {
 	out := []levelTerm{{"settings", "best", "the best settings that the program has for these links, instead of its defaults"}}
 	for _, v := range multipath.Variants() {

@@ -11,7 +11,6 @@ import (
 	"cleat/bench/stats"
 )
 
-// number returns a goal's number with its unit.
 func (g Goal) number(x float64) string {
 	if g == ForConnections {
 		return cell.Digits(x) + " connections/s"
@@ -223,7 +222,6 @@ func (a Advice) writeSection(b *strings.Builder, title string, standings []Stand
 	}
 }
 
-// writeNamed writes text beside a network's name.
 func writeNamed(b *strings.Builder, indent, name, text string) {
 	b.WriteString(wrap(fmt.Sprintf("%s%-23s", indent, name), strings.Repeat(" ", 23+len(indent)), text))
 }

@@ -107,7 +107,6 @@ func (c Comparison) Comparable() error {
 	return fmt.Errorf("%w: base measured %s, new measured %s", ErrNothingInCommon, networksOf(base), networksOf(other))
 }
 
-// networksOf lists the networks of rows.
 func networksOf(rows []Row) string {
 	names := map[string]bool{}
 	for _, r := range rows {

@@ -66,7 +66,6 @@ func (c Comparison) Table(w io.Writer) error {
 	return err
 }
 
-// cells returns a line of the table.
 func (r Row) cells() []string {
 	out := []string{r.Network, r.side(r.Base), r.side(r.New)}
 	switch {

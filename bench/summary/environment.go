@@ -121,7 +121,6 @@ func differences(name string, a, b any) []string {
 	return out
 }
 
-// isNested reports whether a list holds objects or lists.
 func isNested(list []any) bool {
 	return slices.ContainsFunc(list, func(v any) bool {
 		_, isObject := v.(map[string]any)

@@ -154,7 +154,6 @@ func scanWholeLines(data []byte, atEOF bool) (advance int, token []byte, err err
 	return 0, nil, nil
 }
 
-// addLine adds one line of samples.jsonl.
 func (r *Results) addLine(line []byte) error {
 	var probe struct {
 		Absent  *string `json:"absent"`

@@ -135,14 +135,12 @@ func Recommend(r Results, asked ...Goal) []Advice {
 	return append(advice, pathAdvice(all)...)
 }
 
-// question is a role and a direction.
 type question struct {
 	role      catalog.Role
 	direction string
 	alone     bool // the run has no other direction of this role
 }
 
-// title returns the question for people.
 func (q question) title() string {
 	if q.alone {
 		return q.role.Title()
@@ -417,7 +415,6 @@ func benchCommand(networks []string, asked ...Goal) string {
 	return command
 }
 
-// addTrust adds how far the numbers can be trusted.
 func (a *Advice) addTrust(r Results, chosen []set) {
 	least, most, bad := chosen[0].N, chosen[0].N, 0
 	for _, s := range chosen {

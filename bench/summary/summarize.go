@@ -81,7 +81,6 @@ func Summarize(samples []cell.Sample, absent []cell.Absent) []cell.Summary {
 	return separateWorks(all)
 }
 
-// workSummary is a summary and the work that measured it.
 type workSummary struct {
 	cell.Summary
 	work string
@@ -266,7 +265,6 @@ func (g group) summarize(m cell.Metric, blocks int) cell.Summary {
 	return s
 }
 
-// warn adds a warning to a summary.
 func warn(s *cell.Summary, code string, severity float64, text string) {
 	s.Warnings = append(s.Warnings, cell.Warning{Code: code, Severity: severity, Text: text})
 }
@@ -318,7 +316,6 @@ func (g group) cores(m cell.Metric) cell.CoresPerGbit {
 	return stats.CoresPerGbit(efforts)
 }
 
-// whyEmpty returns why there is no number.
 func (g group) whyEmpty() string {
 	for _, s := range g.bad {
 		if s.Error != "" {

@@ -92,7 +92,6 @@ func (v *Versus) rivals() []string {
 	return names
 }
 
-// line returns a network's line.
 func (m Match) line(network string) (VersusLine, bool) {
 	for _, l := range m.Lines {
 		if l.Network == network {

@@ -15,7 +15,6 @@ type containerHost struct {
 	outside *lab.Node // the other end of the uplink
 }
 
-// containerBridge is the bridge's name on the host.
 const containerBridge = "docker0"
 
 // newContainerHost makes a host with its bridge and sysctls, and an outside node.

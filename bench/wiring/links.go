@@ -17,7 +17,6 @@ import (
 	"github.com/google/nftables"
 )
 
-// linkedHosts are two hosts joined by several links.
 type linkedHosts struct {
 	left, right *lab.Node // clients are on the left, servers on the right
 	spec        multipath.Spec
@@ -140,7 +139,6 @@ func hardwareAddr(n *lab.Node, name string) (mac link.MAC, err error) {
 	return mac, err
 }
 
-// cableLinks makes each link a veth pair.
 func (nw *Network) cableLinks(h linkedHosts, links []multipath.Link) error {
 	for i, l := range links {
 		name := linkName(i)

@@ -220,7 +220,6 @@ func (nw *Network) startProc(on lab.Runner, c lab.Command) (lab.Proc, error) {
 	return p, err
 }
 
-// outputFile holds the output of all helper programs.
 func (nw *Network) outputFile() string { return nw.dir + "/output" }
 
 // withOutput adds the helper programs' output to err.

@@ -244,7 +244,6 @@ func (nw *Network) disableChecksumOffload() error {
 	return nil
 }
 
-// listenIn listens for TCP connections in a namespace.
 func listenIn(ctx context.Context, ns *netns.NS, at netip.AddrPort) (l net.Listener, err error) {
 	err = ns.Do(func() error {
 		l, err = (&net.ListenConfig{}).Listen(ctx, "tcp", at.String())

@@ -8,7 +8,6 @@ import (
 	"cleat/link"
 )
 
-// ovsBridge is the name of the Open vSwitch bridge on a host.
 const ovsBridge = "ovs0"
 
 // openVSwitch gives each host an Open vSwitch, whose daemons run in the host's

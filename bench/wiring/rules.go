@@ -48,7 +48,6 @@ type ruleset struct {
 // with a message, and an unprivileged socket's buffer holds only so many.
 const batchSize = 32
 
-// writeRules writes the rules of a container host.
 func writeRules(host *lab.Node, m publishMode, published []netip.AddrPort) error {
 	conn, err := nftables.New(nftables.WithNetNSFd(host.NS.Fd()))
 	if err != nil {

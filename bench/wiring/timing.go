@@ -30,7 +30,6 @@ func (nw *Network) Time(ctx context.Context) (build, remove time.Duration, err e
 	return build, time.Since(began), err
 }
 
-// connect makes one TCP connection from the client to the server.
 func (nw *Network) connect(ctx context.Context) error {
 	p := nw.Pairs[0]
 	server, ok := p.Server.(*lab.Node)

@@ -54,7 +54,6 @@ func (nw *Network) tunnelRunner(n *lab.Node) lab.Runner {
 // tunnelKey is the file of one side's private key, and the public key.
 type tunnelKey struct{ file, public string }
 
-// newTunnelKeys makes a key for each side.
 func (nw *Network) newTunnelKeys() (map[int]tunnelKey, error) {
 	keys := map[int]tunnelKey{}
 	for side := 1; side <= 2; side++ {
