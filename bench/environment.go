@@ -43,11 +43,12 @@ func newEnvironment(cfg Config) (Environment, error) {
 	e := cfg.Experiment
 	recorded, err := e.JSON()
 	hostname, _ := os.Hostname() // a report can do without
+	flavour, _ := lab.Inside()
 	return Environment{
 		Preset: e.Name, Title: e.Title, Description: e.Description, Hostname: hostname,
 		Command: cfg.Command, Version: cfg.Version, Experiment: recorded,
 		Seed: e.Seed, Repeat: e.Repeat, Warmup: e.Warmup,
-		Partial: true, Started: time.Now(), Lab: flavour(),
+		Partial: true, Started: time.Now(), Lab: flavour.String(),
 		Networks: map[string]NetworkFacts{},
 	}, err
 }

@@ -17,7 +17,6 @@ import (
 	"cleat/bench/experiment"
 	"cleat/bench/schedule"
 	"cleat/bench/wiring"
-	"cleat/lab"
 	"cleat/link"
 )
 
@@ -381,11 +380,6 @@ func Possible() func(experiment.Job) bool {
 // CheckRuntime returns nil if ends can run in the runtime of that name, in a lab
 // that root makes or another user; else what is missing.
 func CheckRuntime(name string, root bool) error { return container.CheckIn(name, root) }
-
-func flavour() string {
-	f, _ := lab.Inside()
-	return f.String()
-}
 
 // blackHole returns the error of a path that passes small packets and drops full-size
 // ones.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strconv"
 	"time"
 
 	"cleat/internal/procstat"
@@ -77,15 +76,11 @@ func (c *client) run(ctx context.Context) error {
 
 // parseServer resolves a server address given by a user.
 func parseServer(ctx context.Context, address string) (netip.AddrPort, error) {
-	host, portText, err := splitAddress(address)
+	host, port, err := splitAddress("address", address)
 	if err != nil {
 		return netip.AddrPort{}, err
 	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil {
-		return netip.AddrPort{}, &ConfigError{Field: "address", Value: address, Want: "a numeric port"}
-	}
-	return resolve(ctx, host, uint16(port))
+	return resolve(ctx, host, port)
 }
 
 const (
@@ -183,17 +178,16 @@ func (c *client) begin(ctx context.Context, round uint16) error {
 // awaitStart waits until all clients of a test start together. It returns ErrPeerGone if
 // gone is closed before.
 func (c *client) awaitStart(ctx context.Context, gone <-chan struct{}) error {
-	if gate := c.cfg.Gate; gate != nil {
-		c.cfg.Gate = nil
-		var err error
-		if c.cfg.StartAt, err = gate(ctx); err != nil {
-			return err
-		}
-	}
-	if c.cfg.StartAt.IsZero() {
+	gate := c.cfg.Gate
+	if gate == nil {
 		return nil
 	}
-	wait := time.Until(c.cfg.StartAt)
+	c.cfg.Gate = nil // the clients start together, not each trial of a search
+	at, err := gate(ctx)
+	if err != nil {
+		return err
+	}
+	wait := time.Until(at)
 	if wait <= 0 {
 		c.result.StartedLate = -wait
 		return nil

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"net"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
@@ -59,10 +60,9 @@ type Config struct {
 
 	Duration time.Duration // of counting; 0 means 1 s
 	Omit     time.Duration // ramp before counting
-	StartAt  time.Time     // zero means at once; otherwise connect first, and start at this time together with others
 
-	// Gate, if not nil, is called once when everything is connected, and returns the
-	// start time in place of StartAt. An error ends the run.
+	// Gate, if not nil, is called once when everything is connected, and returns when to
+	// start together with other clients. An error ends the run.
 	Gate func(context.Context) (time.Time, error)
 
 	Streams      int    // sockets; 0 means 1
@@ -213,7 +213,10 @@ func (c Config) Validate() error {
 	if _, _, err := parseControl(c.Control); err != nil {
 		return err
 	}
-	_, _, err := splitAddress(c.Address)
+	host, port, err := splitAddress("address", c.Address)
+	if err == nil && host == "" && port == 0 {
+		return bad("address", c.Address, "HOST, HOST:PORT or [IPV6]:PORT")
+	}
 	return err
 }
 
@@ -237,32 +240,31 @@ func maxMessage(w Work) int {
 	}
 }
 
-// splitAddress splits "host:port", "host", "[v6]:port" or "v6".
-func splitAddress(address string) (host, port string, err error) {
-	bad := &ConfigError{Field: "address", Value: address, Want: "HOST, HOST:PORT or [IPV6]:PORT"}
-	host, port, err = net.SplitHostPort(address)
+// splitAddress splits "host:port", "host", "[v6]:port" or "v6", the value of an option.
+func splitAddress(option, address string) (host string, port uint16, err error) {
+	bad := &ConfigError{Field: option, Value: address, Want: "HOST, HOST:PORT or [IPV6]:PORT"}
+	host, portText, err := net.SplitHostPort(address)
 	if err != nil {
-		host = address
+		host, portText = address, strconv.Itoa(DefaultPort)
 		if inner, ok := strings.CutPrefix(address, "["); ok {
 			if inner, ok = strings.CutSuffix(inner, "]"); ok && isIPv6(inner) {
 				host = inner
 			}
 		}
-		port = strconv.Itoa(DefaultPort)
 		if strings.ContainsAny(host, "[]") || (strings.Contains(host, ":") && !isIPv6(host)) {
-			return "", "", bad
+			return "", 0, bad
 		}
 	}
-	if n, err := strconv.ParseUint(port, 10, 16); err != nil || (host == "" && n == 0) {
-		return "", "", bad
+	n, err := strconv.ParseUint(portText, 10, 16)
+	if err != nil {
+		return "", 0, bad
 	}
-	return host, port, nil
+	return host, uint16(n), nil
 }
 
 func isIPv6(host string) bool {
-	host, _, _ = strings.Cut(host, "%")
-	ip := net.ParseIP(host)
-	return ip != nil && strings.Contains(host, ":")
+	a, err := netip.ParseAddr(host)
+	return err == nil && a.Is6()
 }
 
 // parseControl splits "unix:PATH"; an empty text returns empty parts.

@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -71,16 +72,16 @@ func TestSplitAddress(t *testing.T) {
 		{"192.0.2.1:http", "", ""},
 		{"[2001:db8::1", "", ""},
 		{"a:b:c", "", ""},
-		{":0", "", ""},
+		{":0", "", "0"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.in, func(t *testing.T) {
-			host, port, err := splitAddress(tt.in)
+			host, port, err := splitAddress("address", tt.in)
 			if (err != nil) != (tt.port == "") {
 				t.Fatalf("error %v", err)
 			}
-			if err == nil && (host != tt.host || port != tt.port) {
-				t.Errorf("got %q %q, want %q %q", host, port, tt.host, tt.port)
+			if err == nil && (host != tt.host || fmt.Sprint(port) != tt.port) {
+				t.Errorf("got %q %d, want %q %q", host, port, tt.host, tt.port)
 			}
 		})
 	}

@@ -58,7 +58,7 @@ func (p *peer) expect(ctx context.Context, kind messageKind) (message, error) {
 		return message{}, fmt.Errorf("wait for %q from %s: %w", kind, p.conn.RemoteAddr(), err)
 	}
 	if m.Kind == kindError {
-		return message{}, &RemoteError{Text: m.Error}
+		return message{}, fmt.Errorf("server: %s", m.Error)
 	}
 	if m.Kind != kind {
 		return message{}, fmt.Errorf("%w: control message %q, not %q", ErrNotTraffic, m.Kind, kind)
@@ -109,11 +109,6 @@ func (p *peer) close() {
 
 // ErrPeerGone means that the peer closed the control connection.
 var ErrPeerGone = errors.New("the peer closed the control connection")
-
-// RemoteError is the server's reason for refusing or aborting a test.
-type RemoteError struct{ Text string }
-
-func (e *RemoteError) Error() string { return "server: " + e.Text }
 
 // zoneIndex returns the interface index of an IPv6 zone, or 0.
 func zoneIndex(zone string) uint32 {

@@ -61,7 +61,7 @@
 //
 // The arrival time of datagrams is read once a batch: at rates where batches are full,
 // jitter has little meaning. The two ends' clocks are never compared. One client is one
-// process; many start together by StartAt. Machine-wide processor time includes
+// process; many start together by a Gate. Machine-wide processor time includes
 // everything that ran meanwhile. Linux only.
 //
 // A server serves everybody who can connect, and limits what all clients together can

@@ -196,11 +196,11 @@ func (c *client) runForeign(ctx context.Context) error {
 	if w := pacedByDefault(c.cfg, usualCongestion()); w != "" {
 		c.result.Warnings = append(c.result.Warnings, w)
 	}
-	host, port, err := splitAddress(c.cfg.Address)
+	host, port, err := splitAddress("address", c.cfg.Address)
 	if err != nil {
 		return err
 	}
-	args, err := engine.client(c.cfg, host, port)
+	args, err := engine.client(c.cfg, host, fmt.Sprint(port))
 	if err != nil {
 		return err
 	}

@@ -37,23 +37,14 @@ func listen(ctx context.Context, address string) (*listener, error) {
 }
 
 func resolveListen(ctx context.Context, address string) (netip.AddrPort, error) {
-	if address == "" {
-		address = ":" + strconv.Itoa(DefaultPort)
+	host, port, err := splitAddress("listen", address)
+	switch {
+	case err != nil:
+		return netip.AddrPort{}, err
+	case host == "":
+		return netip.AddrPortFrom(netip.IPv6Unspecified(), port), nil
 	}
-	host, portText, err := net.SplitHostPort(address)
-	if err != nil {
-		if host, portText, err = splitAddress(address); err != nil {
-			return netip.AddrPort{}, err
-		}
-	}
-	port, err := strconv.ParseUint(portText, 10, 16)
-	if err != nil {
-		return netip.AddrPort{}, &ConfigError{Field: "listen", Value: address, Want: "HOST:PORT or :PORT"}
-	}
-	if host == "" {
-		return netip.AddrPortFrom(netip.IPv6Unspecified(), uint16(port)), nil
-	}
-	return resolve(ctx, host, uint16(port))
+	return resolve(ctx, host, port)
 }
 
 // resolve returns the first address of a host.

@@ -60,7 +60,7 @@ type Result struct {
 	P999                  time.Duration `json:"latency_p999_ns,omitempty"`
 	LagP99                time.Duration `json:"lag_p99_ns,omitempty"` // lag of the generator itself
 
-	// Delay of the start after Config.StartAt.
+	// Delay of the start after the time that Config.Gate returned.
 	StartedLate time.Duration `json:"started_late_ns,omitempty"`
 
 	// Probe: the largest packets that arrive.

@@ -248,7 +248,8 @@ func TestManyTestsAtOnce(t *testing.T) {
 		work := traffic.Works()[i%5]
 		wg.Go(func() {
 			r, err := traffic.Run(context.Background(), traffic.Config{
-				Work: work, Address: address, Duration: 100 * time.Millisecond, BitsPerSecond: 1e6, StartAt: start,
+				Work: work, Address: address, Duration: 100 * time.Millisecond, BitsPerSecond: 1e6,
+				Gate: func(context.Context) (time.Time, error) { return start, nil },
 			})
 			if err != nil || r.BytesReceived == 0 {
 				t.Errorf("%s: %v, %+v", work, err, r)

@@ -82,7 +82,6 @@ func (c *client) searchUDP(ctx context.Context, flows []*flow, rtt time.Duration
 			return err
 		}
 		c.datagrams(near, far)
-		c.cfg.StartAt = time.Time{} // the clients start together, not each trial
 		r := c.result
 		best.Trials = append(best.Trials, Trial{OfferedBitsPerSecond: rate, BitsPerSecond: r.BitsPerSecond, LossFraction: r.LossFraction})
 		if s.answer(r.SentBitsPerSecond, r.BitsPerSecond, r.LossFraction) && r.BitsPerSecond > best.BitsPerSecond {

@@ -139,7 +139,7 @@ func tallies(flows []*flow) report {
 			first = t.first
 		}
 		last = max(last, t.last)
-		jitter += int64(t.track.jitterTime())
+		jitter += int64(t.track.jitter)
 		active++
 	}
 	if active > 0 {

@@ -200,7 +200,10 @@ const slowIdle = 16
 func (r *slowRelay) wait(idle int) (int, error) {
 	next := r.nextDue()
 	if r.tick > 0 && idle < slowIdle {
-		sleepFor(min(int64(r.tick), next-nanos()))
+		if ns := min(int64(r.tick), next-nanos()); ns > 0 {
+			ts := unix.NsecToTimespec(ns)
+			unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // interrupted by a signal: run checks again
+		}
 	} else if err := r.sleepUntil(next); err != nil {
 		return 0, err
 	}
@@ -237,15 +240,6 @@ func (r *slowRelay) nextDue() int64 {
 		}
 	}
 	return next
-}
-
-// sleepFor sleeps for the given nanoseconds. It returns at once if they are not positive.
-func sleepFor(ns int64) {
-	if ns <= 0 {
-		return
-	}
-	ts := unix.NsecToTimespec(ns)
-	unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // interrupted by a signal: the caller checks again
 }
 
 // take reads up to relayBatch packets and reports whether there were any. It reads the

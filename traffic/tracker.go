@@ -1,9 +1,6 @@
 package traffic
 
-import (
-	"math"
-	"time"
-)
+import "math"
 
 // trackWindow is how far back, in sequence numbers, a datagram is recognised as reordered
 // or duplicated. At a million datagrams a second it is 65 ms.
@@ -18,8 +15,8 @@ type tracker struct {
 	reordered  uint64
 	duplicated uint64
 
-	transit int64 // of the previous datagram: arrival time less sending time, on two clocks
-	jitter  float64
+	transit int64   // of the previous datagram: arrival time less sending time, on two clocks
+	jitter  float64 // ns
 	primed  bool
 }
 
@@ -72,5 +69,3 @@ func (t *tracker) addTransit(transit int64) {
 	}
 	t.transit, t.primed = transit, true
 }
-
-func (t *tracker) jitterTime() time.Duration { return time.Duration(t.jitter) }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"math/rand/v2"
 	"testing"
+	"time"
 )
 
 // plainTracker is a slow reference: it remembers every packet.
@@ -134,7 +135,7 @@ func TestJitter(t *testing.T) {
 				sent := int64(i) * 1000
 				tr.add(uint64(i), sent, sent+d+offset)
 			}
-			if got := int64(tr.jitterTime()); got != tt.want {
+			if got := int64(time.Duration(tr.jitter)); got != tt.want {
 				t.Errorf("jitter %d ns, want %d", got, tt.want)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"os"
 	"time"
 
+	"cleat/bench/container"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -190,7 +191,10 @@ func Check(name string) error {
 	case "cni-plugins":
 		_, err = pluginDir()
 	case "docker-connect":
-		err = checkDocker()
+		var lack *link.Lack
+		if err = container.Check("docker"); errors.As(err, &lack) {
+			err = &link.Lack{What: name, Reason: lack.Reason, Remedy: lack.Remedy}
+		}
 	}
 	for _, kind := range []string{"veth", "bridge", "macvlan"} {
 		if err == nil {

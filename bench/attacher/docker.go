@@ -7,7 +7,6 @@ import (
 	"slices"
 
 	"cleat/bench/container"
-	"cleat/link"
 	"cleat/netns"
 )
 
@@ -27,16 +26,6 @@ const (
 
 // dockerAddress is the address that the container gets in each measurement.
 const dockerAddress = "198.18.1.2"
-
-func checkDocker() error {
-	var lack *link.Lack
-	if err := container.Check("docker"); errors.As(err, &lack) {
-		return &link.Lack{What: "docker-connect", Reason: lack.Reason, Remedy: lack.Remedy}
-	} else if err != nil {
-		return err
-	}
-	return nil
-}
 
 func openDocker(ctx context.Context, h *Host) (driver, error) {
 	networks, err := container.OpenNetworks(ctx, container.Config{Scratch: h.dir, Self: h.cfg.Program}, h.node)

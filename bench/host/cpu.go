@@ -92,10 +92,6 @@ func model(cpuinfo string) string {
 	return name
 }
 
-func hasFlag(cpuinfo, flag string) bool {
-	return slices.Contains(strings.Fields(field(cpuinfo, "flags")), flag)
-}
-
 // groups returns the distinct lists of more than one CPU in the same file of each CPU.
 func groups(f *files, cpus []int, file string) [][]int {
 	seen := map[string]bool{}

@@ -88,7 +88,7 @@ func fromFiles(f *files) Host {
 		Distribution: osRelease(f.read("etc/os-release")),
 		CPU:          cpu(f, cpuinfo),
 		Virtualization: Virtualization{
-			Hypervisor: hasFlag(cpuinfo, "hypervisor"),
+			Hypervisor: slices.Contains(strings.Fields(field(cpuinfo, "flags")), "hypervisor"),
 			Type:       f.read("sys/hypervisor/type"),
 			Vendor:     f.read("sys/class/dmi/id/sys_vendor"),
 			Product:    f.read("sys/class/dmi/id/product_name"),

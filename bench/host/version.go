@@ -21,7 +21,10 @@ const versionTimeout = 3 * time.Second
 
 // programVersions runs each installed program with --version.
 func programVersions(ctx context.Context) map[string]string {
-	out := map[string]string{"go": runtime.Version(), "cleat": ownVersion()}
+	out := map[string]string{"go": runtime.Version(), "cleat": "unknown"}
+	if info, ok := debug.ReadBuildInfo(); ok {
+		out["cleat"] = info.Main.Version // of a tag, or with the commit (Go 1.24 and later)
+	}
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, p := range programs {
@@ -55,28 +58,4 @@ func askVersion(ctx context.Context, path string) string {
 	out, _ := cmd.CombinedOutput()
 	line, _, _ := strings.Cut(strings.TrimSpace(string(out)), "\n")
 	return strings.TrimSpace(line)
-}
-
-// ownVersion returns what the build recorded: a module version, or the commit.
-func ownVersion() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	revision, dirty := "", ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			dirty = " (modified)"
-		}
-	}
-	if len(revision) > 12 {
-		revision = revision[:12]
-	}
-	if v := info.Main.Version; v != "" && v != "(devel)" || revision == "" {
-		return info.Main.Version
-	}
-	return revision + dirty
 }

@@ -38,7 +38,7 @@ func CompareBlocks(first, second []Point, others [][]Point) Difference {
 	d := Compare(removeEffects(first, effects), removeEffects(second, effects))
 	m1, _ := Median(x)
 	m2, _ := Median(y)
-	d.Ratio, d.Aligned = m2/m1, true
+	d.Ratio = m2 / m1
 	d.Interval = d.Interval.include(d.Ratio)
 	return d
 }

@@ -14,14 +14,11 @@ type Difference struct {
 	Ratio    float64  // median of the second over median of the first; NaN if either has a value ≤ 0
 	Interval Interval // of the ratio; NaN if Ratio is
 	P        float64  // two-sided; 1 if nothing could be tested
-	N1, N2   int
-	Aligned  bool // block effects were removed from both
 }
 
 // Compare tests whether two independent sets of values differ.
 func Compare(first, second []float64) Difference {
-	d := Difference{N1: len(first), N2: len(second), P: mannWhitney(first, second), Ratio: math.NaN(),
-		Interval: Interval{Low: math.NaN(), High: math.NaN()}}
+	d := Difference{P: mannWhitney(first, second), Ratio: math.NaN(), Interval: Interval{Low: math.NaN(), High: math.NaN()}}
 	if !positive(first) || !positive(second) {
 		return d
 	}
@@ -97,7 +94,7 @@ type Estimate struct {
 // files that hold no values. Unlike Compare it assumes normal errors. The ratio is
 // that of the means. P is 1 if a side has fewer than two values.
 func CompareEstimates(first, second Estimate) Difference {
-	d := Difference{N1: first.N, N2: second.N, P: 1, Ratio: math.NaN(), Interval: Interval{Low: math.NaN(), High: math.NaN()}}
+	d := Difference{P: 1, Ratio: math.NaN(), Interval: Interval{Low: math.NaN(), High: math.NaN()}}
 	if !(first.Mean > 0) || !(second.Mean > 0) {
 		return d
 	}

@@ -86,7 +86,7 @@ func difference(base, other set) stats.Difference {
 	case len(base.points) > 0 && len(other.points) > 0:
 		d = stats.Compare(stats.Values(base.points), stats.Values(other.points))
 	case base.Metric == cell.ProcessorTime:
-		d = stats.Difference{N1: base.N, N2: other.N, P: 1} // a summary does not hold its error
+		d = stats.Difference{P: 1} // a summary does not hold its error
 	default:
 		estimate := func(s set) stats.Estimate { return stats.Estimate{Mean: s.Mean, StdErr: s.StdErr, N: s.N} }
 		d = stats.CompareEstimates(estimate(base), estimate(other))

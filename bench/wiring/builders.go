@@ -93,7 +93,11 @@ func Check(network string) error {
 func checkAvailable(e catalog.Entry) error {
 	for _, name := range e.Programs {
 		if _, err := program.Find(name); err != nil {
-			return &link.Lack{What: e.Name, Reason: fmt.Sprintf("the program %s is not installed", name), Remedy: howToInstall(name)}
+			remedy := "apt-get install " + cmp.Or(packages[name], name)
+			if source, ok := sources[name]; ok {
+				remedy = "build " + source + " and put it on the PATH as " + name
+			}
+			return &link.Lack{What: e.Name, Reason: fmt.Sprintf("the program %s is not installed", name), Remedy: remedy}
 		}
 	}
 	// A user lab has only one user id.
@@ -106,13 +110,6 @@ func checkAvailable(e catalog.Entry) error {
 		}
 	}
 	return nil
-}
-
-func howToInstall(program string) string {
-	if source, ok := sources[program]; ok {
-		return "build " + source + " and put it on the PATH as " + program
-	}
-	return "apt-get install " + cmp.Or(packages[program], program)
 }
 
 // sources are the repositories of programs that Debian does not package.

@@ -162,13 +162,12 @@ func withHint(err error) error {
 
 // flags are the flags of a client that traffic.Config does not hold as they are typed.
 type flags struct {
-	cfg     traffic.Config
-	engine  string
-	rate    string
-	startAt int64
-	gate    bool
-	cpu     int
-	asJSON  bool
+	cfg    traffic.Config
+	engine string
+	rate   string
+	gate   bool
+	cpu    int
+	asJSON bool
 }
 
 // about has the help of each client.
@@ -221,12 +220,9 @@ func (f *flags) common(flags *pflag.FlagSet) {
 	}
 	flags.DurationVar(&f.cfg.Duration, "duration", traffic.DefaultDuration, "count for `DURATION`")
 	flags.DurationVar(&f.cfg.Omit, "omit", 0, "count only after `DURATION`")
-	flags.BoolVar(&f.gate, "start-on-stdin", false, "connect first, print a line, then read from standard input when to begin, as for --start-at")
-	flags.Int64Var(&f.startAt, "start-at", 0, "connect first, then begin at this Unix time in `NANOSECONDS`")
-	for _, internal := range []string{"start-on-stdin", "start-at"} { // for cleat bench
-		if err := flags.MarkHidden(internal); err != nil {
-			panic(err) // there is no such flag
-		}
+	flags.BoolVar(&f.gate, "start-on-stdin", false, "connect first, print a line, then read from standard input the Unix time in nanoseconds when to begin")
+	if err := flags.MarkHidden("start-on-stdin"); err != nil { // it is for cleat bench
+		panic(err) // there is no such flag
 	}
 	flags.IntVar(&f.cfg.Streams, "streams", 1, "use `NUMBER` sockets at the same time")
 	flags.IntVar(&f.cfg.MessageBytes, "message", traffic.DefaultMessage(f.cfg.Work), "write `BYTES` at a time: one datagram, request or response")
@@ -280,9 +276,6 @@ func (f *flags) config() (traffic.Config, error) {
 		return cfg, hint.Usagef("--streams %d: want 1 or more", cfg.Streams)
 	case cfg.MessageBytes <= 0:
 		return cfg, hint.Usagef("--message %d: want 1 or more bytes", cfg.MessageBytes)
-	}
-	if f.startAt != 0 {
-		cfg.StartAt = time.Unix(0, f.startAt)
 	}
 	if f.gate {
 		cfg.Gate = gate
