@@ -56,11 +56,7 @@ func Run(ctx context.Context, cfg Config) error {
 // start is Run with a function to call before the first measurement.
 func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	if cfg.Experiment.Seed == 0 {
-		seed, err := schedule.NewSeed()
-		if err != nil {
-			return err
-		}
-		cfg.Experiment.Seed = seed
+		cfg.Experiment.Seed = schedule.NewSeed()
 	}
 	cpus, err := processors()
 	if err != nil {

@@ -27,14 +27,12 @@ func Hello(ctx context.Context, address string) (time.Duration, error) {
 	if err := readFull(sock.fd, first[:]); err != nil {
 		return 0, fmt.Errorf("wait for the first byte from %s: %w", at, err)
 	}
-	return MonotonicTime()
+	return MonotonicTime(), nil
 }
 
 // MonotonicTime returns the time of CLOCK_MONOTONIC.
-func MonotonicTime() (time.Duration, error) {
+func MonotonicTime() time.Duration {
 	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts); err != nil {
-		return 0, fmt.Errorf("read CLOCK_MONOTONIC: %w", err)
-	}
-	return time.Duration(ts.Nano()), nil
+	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts) // can't fail: every kernel has the clock
+	return time.Duration(ts.Nano())
 }

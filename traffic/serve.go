@@ -100,17 +100,14 @@ func Serve(ctx context.Context, cfg ServeConfig) error {
 	}
 	<-ctx.Done()
 	s.wg.Wait()
-	if broken := new(acceptError); errors.As(context.Cause(ctx), &broken) {
-		return broken
+	if err := context.Cause(ctx); errors.Is(err, errAccept) {
+		return err
 	}
 	return nil
 }
 
-// acceptError ends a server that can accept no more connections.
-type acceptError struct{ err error }
-
-func (e *acceptError) Error() string { return "accept traffic connection: " + e.err.Error() }
-func (e *acceptError) Unwrap() error { return e.err }
+// errAccept ends a server that can accept no more connections.
+var errAccept = errors.New("accept traffic connection")
 
 // admit calls f with a connection, on a new goroutine, as soon as there is a free slot. f
 // calls release when the connection belongs to a session or has ended.
@@ -142,7 +139,7 @@ func (s *server) accept(ctx context.Context) {
 	for {
 		fd, err := localsock.Accept(ctx, next)
 		if err != nil {
-			s.stop(&acceptError{err})
+			s.stop(fmt.Errorf("%w: %w", errAccept, err))
 			return
 		}
 		sock := &socket{fd: fd}
@@ -286,7 +283,7 @@ func (s *server) acceptUnix(ctx context.Context, u net.Listener) {
 	for {
 		conn, err := localsock.Accept(ctx, u.Accept)
 		if err != nil {
-			s.stop(&acceptError{err})
+			s.stop(fmt.Errorf("%w: %w", errAccept, err))
 			return
 		}
 		s.admit(ctx, func() { conn.Close() }, func(release func()) { s.welcomeUnix(ctx, conn, release) })

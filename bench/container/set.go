@@ -3,45 +3,40 @@ package container
 import (
 	"context"
 	"errors"
-
-	"cleat/bench/cell"
 )
 
 // Set opens runtimes at first use. It is used from one goroutine.
 type Set struct {
-	cfg    Config
-	opened map[string]*Runtime
-	failed map[string]error
+	cfg   Config
+	taken map[string]opening
+}
+
+type opening struct {
+	runtime *Runtime
+	err     error
 }
 
 // NewSet returns a set without any open runtime.
-func NewSet(cfg Config) *Set {
-	return &Set{cfg: cfg, opened: map[string]*Runtime{cell.Native: nil}, failed: map[string]error{}}
-}
+func NewSet(cfg Config) *Set { return &Set{cfg: cfg, taken: map[string]opening{}} }
 
 // Take opens the named runtime once. An error is returned again by later calls.
 func (s *Set) Take(ctx context.Context, name string) (*Runtime, error) {
-	if r, ok := s.opened[name]; ok {
-		return r, nil
+	o, ok := s.taken[name]
+	if !ok {
+		o.runtime, o.err = Open(ctx, name, s.cfg)
+		if o.err == nil || ctx.Err() == nil {
+			s.taken[name] = o
+		}
 	}
-	if err := s.failed[name]; err != nil {
-		return nil, err
-	}
-	r, err := Open(ctx, name, s.cfg)
-	if err == nil {
-		s.opened[name] = r
-	} else if ctx.Err() == nil {
-		s.failed[name] = err
-	}
-	return r, err
+	return o.runtime, o.err
 }
 
 // Close closes the open runtimes.
 func (s *Set) Close() error {
 	var errs []error
-	for _, r := range s.opened {
-		errs = append(errs, r.Close())
+	for _, o := range s.taken {
+		errs = append(errs, o.runtime.Close())
 	}
-	s.opened = nil
+	s.taken = nil
 	return errors.Join(errs...)
 }

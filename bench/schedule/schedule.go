@@ -29,12 +29,7 @@
 // (CACM 7, 1964); Box, Hunter and Hunter, Statistics for Experimenters, ch. 4.
 package schedule
 
-import (
-	"crypto/rand"
-	"encoding/binary"
-	"fmt"
-	mathrand "math/rand/v2"
-)
+import "math/rand/v2"
 
 // Block is one pass over all jobs, in the order to run them. Number is 0 for a
 // warm-up; the blocks that count are numbered from 1.
@@ -70,7 +65,7 @@ func Grouped[J any, K comparable](jobs []J, p Plan, key func(J) K) []Block[J] {
 
 // order returns the jobs of one block: the groups shuffled, and the jobs of each.
 func order[J any, K comparable](jobs []J, seed uint64, block int, key func(J) K) []J {
-	random := mathrand.NewPCG(seed, uint64(block))
+	random := rand.NewPCG(seed, uint64(block))
 	var keys []K
 	groups := map[K][]J{}
 	for _, j := range jobs {
@@ -90,7 +85,7 @@ func order[J any, K comparable](jobs []J, seed uint64, block int, key func(J) K)
 }
 
 // shuffle puts s into a uniformly random order (Durstenfeld).
-func shuffle[T any](s []T, random *mathrand.PCG) {
+func shuffle[T any](s []T, random *rand.PCG) {
 	for i := len(s) - 1; i > 0; i-- {
 		j := below(random, uint64(i+1))
 		s[i], s[j] = s[j], s[i]
@@ -99,7 +94,7 @@ func shuffle[T any](s []T, random *mathrand.PCG) {
 
 // below returns a uniformly random number in [0, n), n > 0. Numbers of the incomplete
 // run of n at one end of the range are drawn again.
-func below(random *mathrand.PCG, n uint64) uint64 {
+func below(random *rand.PCG, n uint64) uint64 {
 	reject := -n % n // 2^64 mod n
 	for {
 		if v := random.Uint64(); v >= reject {
@@ -113,10 +108,4 @@ func below(random *mathrand.PCG, n uint64) uint64 {
 const maxSeed = 1<<53 - 1
 
 // NewSeed returns a fresh seed, at least 1 and at most maxSeed.
-func NewSeed() (uint64, error) {
-	var b [8]byte
-	if _, err := rand.Read(b[:]); err != nil {
-		return 0, fmt.Errorf("draw seed: %w", err)
-	}
-	return max(1, binary.LittleEndian.Uint64(b[:])&maxSeed), nil
-}
+func NewSeed() uint64 { return max(1, rand.Uint64()&maxSeed) }

@@ -126,14 +126,7 @@ func TestBelow(t *testing.T) {
 }
 
 func TestNewSeed(t *testing.T) {
-	a, err := NewSeed()
-	if err != nil {
-		t.Fatal(err)
-	}
-	b, err := NewSeed()
-	if err != nil {
-		t.Fatal(err)
-	}
+	a, b := NewSeed(), NewSeed()
 	if a == b || a == 0 || b == 0 || a > maxSeed || b > maxSeed {
 		t.Errorf("seeds %d and %d", a, b)
 	}

@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"cmp"
 	"math"
 	"slices"
 
@@ -119,4 +120,22 @@ func CompareEstimates(first, second Estimate) Difference {
 	half := moremath.InvCDF(moremath.TDist{V: freedom})(1-(1-Confidence)/2) * spread
 	d.Interval = Interval{Low: math.Exp(shift - half), High: math.Exp(shift + half), Level: Confidence}
 	return d
+}
+
+// Holm corrects the p values of a family of tests (Holm 1979). Rejecting those whose
+// corrected value is below α keeps the chance of any false rejection below α. The
+// result has the order of ps; values are capped at 1.
+func Holm(ps []float64) []float64 {
+	order := make([]int, len(ps))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(ps[a], ps[b]) })
+	adjusted := make([]float64, len(ps))
+	floor := 0.0
+	for rank, i := range order {
+		floor = max(floor, min(1, float64(len(ps)-rank)*ps[i]))
+		adjusted[i] = floor
+	}
+	return adjusted
 }

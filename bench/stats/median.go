@@ -3,6 +3,8 @@ package stats
 import (
 	"math"
 	"slices"
+
+	moremath "github.com/aclements/go-moremath/stats"
 )
 
 // Confidence is the level that intervals reach or exceed if there are enough values.
@@ -72,20 +74,9 @@ func middle(sorted []float64) float64 {
 // MeanStdErr returns the mean and its standard error (the sample's standard deviation
 // over √n). The error is 0 for fewer than two values; the mean is NaN for none.
 func MeanStdErr(values []float64) (mean, stderr float64) {
-	n := float64(len(values))
-	if n == 0 {
-		return math.NaN(), 0
+	xs := slices.Sorted(slices.Values(values)) // sums of floats depend on the order
+	if n := len(xs); n > 1 {
+		stderr = moremath.StdDev(xs) / math.Sqrt(float64(n))
 	}
-	xs := slices.Sorted(slices.Values(values)) // the sum of floats depends on the order
-	for _, x := range xs {
-		mean += x / n
-	}
-	if n < 2 {
-		return mean, 0
-	}
-	var squares float64
-	for _, x := range xs {
-		squares += (x - mean) * (x - mean)
-	}
-	return mean, math.Sqrt(squares / (n - 1) / n)
+	return moremath.Mean(xs), stderr
 }
