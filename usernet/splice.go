@@ -94,7 +94,7 @@ func (f *tcpFlow) splice(inner int) {
 	if t.sweepTimer.deadline == 0 {
 		t.s.loop.timers.set(&t.sweepTimer, t.s.loop.after(sweepInterval))
 	}
-	j.enqueue()
+	j.markReady()
 }
 
 // ready implements source.
@@ -107,10 +107,10 @@ func (e *spliceEnd) ready(events uint32) {
 	}
 	e.writable = e.writable || events&unix.EPOLLOUT != 0
 	e.readable = e.readable || events&^unix.EPOLLOUT != 0
-	e.j.enqueue()
+	e.j.markReady()
 }
 
-func (j *junction) enqueue() {
+func (j *junction) markReady() {
 	if !j.queued {
 		j.queued = true
 		t := &j.f.s.splices
@@ -135,7 +135,7 @@ func (t *spliceTable) pump() {
 		t.next[i] = nil
 		j.queued = false
 		if j.pump() {
-			j.enqueue()
+			j.markReady()
 		}
 	}
 }
@@ -389,7 +389,7 @@ func (t *spliceTable) sweep() {
 	for j := range t.junctions {
 		switch {
 		case j.out.shutdownSent && j.in.shutdownSent:
-			j.enqueue() // pump ends the connection if the guest has everything by now
+			j.markReady() // pump ends the connection if the guest has everything by now
 		case j.out.shutdownSent != j.in.shutdownSent && !j.probeHalfClosed(t.s.loop.now):
 			j.f.drop()
 		case !j.hostKeepalives:

@@ -41,7 +41,7 @@ func (f *tcpFlow) onACK(h *packet.TCPHeader) bool {
 	case window == 0:
 		f.timeouts = min(f.timeouts, maxTimeouts-1)
 	}
-	f.enqueue()
+	f.markReady()
 	return true
 }
 
@@ -74,8 +74,8 @@ func (f *tcpFlow) onDuplicateACK(h *packet.TCPHeader, window int) {
 	}
 }
 
-// enqueue adds the flow to the table's ready list.
-func (f *tcpFlow) enqueue() {
+// markReady adds the flow to the table's ready list.
+func (f *tcpFlow) markReady() {
 	if f.readable && !f.queued && f.state == stateEstablished {
 		f.queued = true
 		f.s.tcp.ready = append(f.s.tcp.ready, f)
@@ -116,7 +116,7 @@ func (t *tcpTable) pump() {
 		}
 		f.queued = false
 		if f.pump(quantum) && f.state == stateEstablished {
-			f.enqueue()
+			f.markReady()
 		}
 	}
 }

@@ -154,7 +154,7 @@ func (f *tcpFlow) ready(events uint32) {
 	if events&(unix.EPOLLIN|unix.EPOLLPRI|unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0 && f.state != stateFinished {
 		f.readable = true
 		f.hostHangup = f.hostHangup || events&(unix.EPOLLRDHUP|unix.EPOLLERR|unix.EPOLLHUP) != 0
-		f.enqueue()
+		f.markReady()
 	}
 }
 
@@ -309,7 +309,7 @@ func (f *tcpFlow) onSYNReply(h *packet.TCPHeader) {
 		f.oweACK()
 		if f.register() {
 			f.readable = true
-			f.enqueue()
+			f.markReady()
 		}
 	}
 }

@@ -41,8 +41,8 @@ type undoMove struct {
 	ToIndex int    `json:"to_index,omitempty"` // 0: the device may not have arrived
 }
 
-// recordDevice returns the record of a device, without its destination.
-func recordDevice(n *namespace, l netlink.Link) (*undoMove, error) {
+// newUndoMove returns the record of a device, without its destination.
+func newUndoMove(n *namespace, l netlink.Link) (*undoMove, error) {
 	a := l.Attrs()
 	m := &undoMove{From: n.ref, Name: a.Name, Index: a.Index, Type: l.Type(), MAC: a.HardwareAddr.String(), PermMAC: a.PermHWAddr.String(),
 		MTU: a.MTU, TxQueueLen: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0, Alias: a.Alias, AltNames: a.AltNames}
@@ -51,7 +51,7 @@ func recordDevice(n *namespace, l netlink.Link) (*undoMove, error) {
 		return nil, fmt.Errorf("list addresses of %q: %w", a.Name, err)
 	}
 	for _, addr := range addrs {
-		if t, ok := recordAddr(addr); ok {
+		if t, ok := newAddrRecord(addr); ok {
 			m.Addrs = append(m.Addrs, t)
 		}
 	}
@@ -61,7 +61,7 @@ func recordDevice(n *namespace, l netlink.Link) (*undoMove, error) {
 			return nil, fmt.Errorf("list routes of %q: %w", a.Name, err)
 		}
 		for _, r := range routes {
-			if t, ok := recordRoute(r, family); ok && r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_RA && r.Flags&unix.RTM_F_CLONED == 0 {
+			if t, ok := newRouteRecord(r, family); ok && r.Protocol != unix.RTPROT_KERNEL && r.Protocol != unix.RTPROT_RA && r.Flags&unix.RTM_F_CLONED == 0 {
 				m.Routes = append(m.Routes, t)
 			}
 		}
@@ -74,9 +74,9 @@ func recordDevice(n *namespace, l netlink.Link) (*undoMove, error) {
 	return m, nil
 }
 
-// recordAddr returns the record of an address. ok is false for addresses that the kernel
+// newAddrRecord returns the record of an address. ok is false for addresses that the kernel
 // creates itself: link-local ones and those from router advertisements.
-func recordAddr(a netlink.Addr) (t addrRecord, ok bool) {
+func newAddrRecord(a netlink.Addr) (t addrRecord, ok bool) {
 	p := prefixOf(a.IPNet)
 	if ip := p.Addr(); ip.Is6() && (ip.IsLinkLocalUnicast() || a.Flags&(unix.IFA_F_MANAGETEMPADDR|unix.IFA_F_TEMPORARY) != 0) {
 		return addrRecord{}, false

@@ -159,7 +159,7 @@ func (r *run) routeConflicts(to netip.Prefix) (bool, error) {
 		return false, fmt.Errorf("list routes of %s: %w", r.cont.ns, err)
 	}
 	return slices.ContainsFunc(all, func(one netlink.Route) bool {
-		t, ok := recordRoute(one, unix.AF_INET)
+		t, ok := newRouteRecord(one, unix.AF_INET)
 		contains := t.To.Bits() > 0 && t.To.Bits() <= to.Bits() && t.To.Contains(to.Addr())
 		return ok && (t.To == to && t.Metric == 0 || contains && t.Index != r.linkIndex)
 	}), nil
@@ -263,7 +263,7 @@ func (m *undoLease) removeShimRoute(u *undoer, l *dhcp.Lease) error {
 	if shim == nil {
 		return err
 	}
-	return (&undoRoute{NS: *m.Parent, Route: ShimRoute{To: l.Address.Addr()}.record(shim.Attrs().Index)}).undo(u)
+	return (&undoRoute{NS: *m.Parent, Route: ShimRoute{To: l.Address.Addr()}.routeRecord(shim.Attrs().Index)}).undo(u)
 }
 
 // location returns where the lease's link is, and its namespace; nil if the link is gone.

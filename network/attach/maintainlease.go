@@ -400,7 +400,7 @@ func (m *maintainer) removeAddress(p netip.Prefix) error {
 }
 
 func (m *maintainer) routeRecord(route dhcp.Route) routeRecord {
-	return AddRoute{Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}.record(m.undo.Index)
+	return AddRoute{Route: Route{To: route.To, Via: route.Via}, OnLink: route.OnLink}.routeRecord(m.undo.Index)
 }
 
 func (m *maintainer) hasRoute(route dhcp.Route) (bool, error) {
@@ -410,7 +410,7 @@ func (m *maintainer) hasRoute(route dhcp.Route) (bool, error) {
 		return false, fmt.Errorf("list routes of %s: %w", m.cont.ns, err)
 	}
 	return slices.ContainsFunc(all, func(r netlink.Route) bool {
-		t, ok := recordRoute(r, unix.AF_INET)
+		t, ok := newRouteRecord(r, unix.AF_INET)
 		return ok && t.To == route.To && t.Via == route.Via
 	}), nil
 }

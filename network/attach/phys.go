@@ -73,7 +73,7 @@ func (s MoveLink) do(r *run) error {
 	if err != nil {
 		return err
 	}
-	m, err := recordDevice(r.host, l)
+	m, err := newUndoMove(r.host, l)
 	if err != nil {
 		return err
 	}

@@ -44,8 +44,8 @@ type AddRoute struct {
 
 func (s AddRoute) String() string { return fmt.Sprintf("route %s through %s", s.Route, s.Link) }
 
-// record returns the route through the link with this index.
-func (s AddRoute) record(index int) routeRecord {
+// routeRecord returns the route through the link with this index.
+func (s AddRoute) routeRecord(index int) routeRecord {
 	t := routeRecord{To: s.Route.To, Via: s.Route.Via, Index: index}
 	if !s.Route.Via.IsValid() {
 		t.Scope = unix.RT_SCOPE_LINK
@@ -59,7 +59,7 @@ func (s AddRoute) record(index int) routeRecord {
 // check looks for a route with the metric that the kernel will choose: 0, or 1024 for IPv6. It
 // ignores default routes, because they are replaced.
 func (s AddRoute) check(r *run) error {
-	t := s.record(0)
+	t := s.routeRecord(0)
 	if t.To.Bits() == 0 {
 		return nil
 	}
@@ -82,7 +82,7 @@ func (s AddRoute) taken() error {
 }
 
 func (s AddRoute) do(r *run) error {
-	t := s.record(r.linkIndex)
+	t := s.routeRecord(r.linkIndex)
 	// The route goes with the link, but the one that it replaces is restored before that.
 	if err := r.record(Undo{Route: &undoRoute{NS: r.cont.ref, Route: t}}); err != nil {
 		return err
@@ -124,7 +124,7 @@ func (n *namespace) defaultRoute(family int) (*routeRecord, error) {
 		return nil, fmt.Errorf("list routes of %s: %w", n.ns, err)
 	}
 	for _, r := range all {
-		t, ok := recordRoute(r, family)
+		t, ok := newRouteRecord(r, family)
 		if ok && t.To.Bits() == 0 && (t.Metric == 0 || family == unix.AF_INET6 && t.Metric <= 1024) {
 			return &t, nil
 		}
@@ -163,9 +163,9 @@ type routeRecord struct {
 	MTU      int          `json:"mtu,omitempty"`
 }
 
-// recordRoute returns the record of a route. ok is false if the route has properties that a
+// newRouteRecord returns the record of a route. ok is false if the route has properties that a
 // record can't hold.
-func recordRoute(r netlink.Route, family int) (t routeRecord, ok bool) {
+func newRouteRecord(r netlink.Route, family int) (t routeRecord, ok bool) {
 	if len(r.MultiPath) > 0 || r.NewDst != nil || r.Encap != nil || r.Via != nil {
 		return routeRecord{}, false
 	}

@@ -131,7 +131,7 @@ func (s ShimRoute) do(r *run) error {
 	if err != nil {
 		return err
 	}
-	t := s.record(l.Attrs().Index)
+	t := s.routeRecord(l.Attrs().Index)
 	if !s.Leased {
 		if err := r.record(Undo{Route: &undoRoute{NS: r.host.ref, Route: t}}); err != nil {
 			return err
@@ -149,7 +149,7 @@ func (s ShimRoute) exists(host *namespace) (bool, error) {
 	if l == nil {
 		return false, err
 	}
-	t := s.record(l.Attrs().Index)
+	t := s.routeRecord(l.Attrs().Index)
 	all, err := host.RouteListFiltered(familyOf(s.To), t.netlink(), netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
 	if err != nil {
 		return false, fmt.Errorf("list routes of %q: %w", s.Shim, err)
@@ -157,8 +157,8 @@ func (s ShimRoute) exists(host *namespace) (bool, error) {
 	return len(all) > 0, nil
 }
 
-// record returns the route through the shim with this index.
-func (s ShimRoute) record(shim int) routeRecord {
+// routeRecord returns the route through the shim with this index.
+func (s ShimRoute) routeRecord(shim int) routeRecord {
 	return routeRecord{To: netip.PrefixFrom(s.To, s.To.BitLen()), From: s.From, Index: shim, Scope: unix.RT_SCOPE_LINK,
 		Table: unix.RT_TABLE_MAIN, Protocol: unix.RTPROT_STATIC}
 }
