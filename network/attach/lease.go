@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"cleat/internal/statedir"
-	"cleat/network/announce"
 	"cleat/network/dhcp"
 	"cleat/network/segment"
 
@@ -69,7 +68,7 @@ func (s GetLease) do(r *run) error {
 	if err := r.record(Undo{Lease: &m}); err != nil {
 		return err
 	}
-	lease, err := dhcp.Acquire(r.ctx, at, dhcp.Config{Client: s.Client, Check: announce.Fast(), Save: func(l *dhcp.Lease) error {
+	lease, err := dhcp.Acquire(r.ctx, at, dhcp.Config{Client: s.Client, Save: func(l *dhcp.Lease) error {
 		return r.recordLease(s.Path, l)
 	}})
 	if err != nil {

@@ -190,7 +190,7 @@ func (m *maintainer) reacquire(ctx context.Context, l *dhcp.Lease, reason string
 		}
 		return m.withJournal(ctx, func(r *run) error { return r.recordLease(m.undo.Path, unconfirmed) })
 	}
-	lease, err := dhcp.Acquire(ctx, m.at, dhcp.Config{Client: l.Client, Check: announce.Fast(), Requested: l.Address.Addr(), Save: save})
+	lease, err := dhcp.Acquire(ctx, m.at, dhcp.Config{Client: l.Client, Requested: l.Address.Addr(), Save: save})
 	if err != nil {
 		return LeaseReport{}, fmt.Errorf("%s: %w", reason, err)
 	}

@@ -25,7 +25,7 @@ const notRestored = ": a default route and name servers that the container had b
 // attachment's id, names that no other link has, and the properties of the link. The notes
 // say what may remain.
 func (s *session) completeJournal(j *journal.Journal, a *Attachment) (notes []string, err error) {
-	lines, err := j.Records()
+	lines, err := journal.Read(j.Path())
 	damaged := errors.Is(err, journal.ErrDamaged)
 	if err != nil && !damaged {
 		return nil, err

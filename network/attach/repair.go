@@ -68,7 +68,7 @@ func (s *session) repair() (notes []string, err error) {
 // undoJournal undoes the records of a journal that this process owns, and removes the
 // journal. The suffix of the journal's name decides about the attachment's file.
 func (u *undoer) undoJournal(j *journal.Journal) error {
-	lines, err := j.Records()
+	lines, err := journal.Read(j.Path())
 	if err != nil {
 		return err
 	}

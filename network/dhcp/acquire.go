@@ -22,11 +22,8 @@ var ErrNotApplicable = errors.New("no DHCP on this kind of link")
 // Config says what to ask servers for. The zero Config asks for any address.
 type Config struct {
 	Client    Client
-	Requested netip.Addr // preferred address, e.g. that of an earlier lease; servers may ignore it
-	// Check says how long to check that no neighbour uses the granted address; zero means no
-	// check. An address in use is declined, and another one requested.
-	Check   announce.Timing
-	Timeout time.Duration // for the servers, without Check; 0: 10 s
+	Requested netip.Addr    // preferred address, e.g. that of an earlier lease; servers may ignore it
+	Timeout   time.Duration // for the servers, without the check for duplicates; 0: 10 s
 	// Save, if set, is called before a server is asked for an address, with the lease that the
 	// server may then count as granted, and at last with the lease itself; nil means none. If
 	// Save stores the lease outside of the process, Release can release it even if Acquire
@@ -39,7 +36,8 @@ type Config struct {
 // one lost message.
 const acquireTimeout = 10 * time.Second
 
-// Acquire gets a lease for a link, which must be up but needs no address. It does not configure
+// Acquire gets a lease for a link, which must be up but needs no address. An address that a
+// neighbour uses (announce.Fast) is declined, and another one requested. Acquire does not configure
 // the link. It returns when it has a lease, after c.Timeout, or when ctx ends. If no lease was
 // granted, the error is an *Error that says what servers answered. Other errors wrap
 // segment.ErrDown, ErrNotApplicable, ErrClient, announce.ErrParentUnknown or the error of ctx,
@@ -83,11 +81,9 @@ func Acquire(ctx context.Context, at segment.Link, c Config) (*Lease, error) {
 		if err := r.drive(askCtx); err != nil {
 			return nil, err
 		}
-		var checked announce.Result
-		if c.Check != (announce.Timing{}) {
-			if checked, err = announce.Check(ctx, at, x.terms.Address.Addr(), c.Check); err != nil {
-				return nil, r.wrap(err)
-			}
+		checked, err := announce.Check(ctx, at, x.terms.Address.Addr(), announce.Fast())
+		if err != nil {
+			return nil, r.wrap(err)
 		}
 		conflict := checked.Conflict
 		if conflict == nil {

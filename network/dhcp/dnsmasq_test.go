@@ -12,7 +12,6 @@ import (
 
 	"cleat/internal/program"
 	"cleat/link"
-	"cleat/network/announce"
 	"cleat/network/dhcp"
 	"cleat/network/dhcp/dhcptest"
 	"cleat/network/segment/segmenttest"
@@ -28,7 +27,7 @@ func TestDnsmasq(t *testing.T) {
 		leases := dnsmasq(t, path, b.OutsideLink)
 		at := segmenttest.At(l, b.Uplink)
 		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{
-			Client: client("web"), Requested: netip.MustParseAddr("192.0.2.77"), Check: announce.Fast(),
+			Client: client("web"), Requested: netip.MustParseAddr("192.0.2.77"),
 		})
 		must(t, err)
 		want := []dhcp.Route{

@@ -64,7 +64,6 @@
 //	at := segment.Link{NS: eth0.NS(), Index: eth0.Index()}
 //	l, err := dhcp.Acquire(ctx, at, dhcp.Config{
 //		Client: dhcp.Client{ID: dhcp.IdentifierOf(containerID, "eth0"), HostName: "web"},
-//		Check:  announce.Fast(),
 //		Save:   save, // after an error, Release what it was last called with
 //	})
 //	if err != nil {

@@ -14,7 +14,6 @@ import (
 
 	"cleat/lab"
 	"cleat/link"
-	"cleat/network/announce"
 	"cleat/network/dhcp"
 	"cleat/network/dhcp/dhcptest"
 	"cleat/network/segment"
@@ -67,7 +66,7 @@ func TestLease(t *testing.T) {
 	onEthernet(t, func(t *testing.T, b *segmenttest.Network, l *link.Link) {
 		s := serve(t, b.OutsideLink, time.Hour, dhcpv4.WithOption(dhcpv4.OptGeneric(dhcpv4.OptionInterfaceMTU, []byte{5, 0x78})))
 		at := segmenttest.At(l, b.Uplink)
-		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web"), Check: announce.Fast()})
+		lease, err := dhcp.Acquire(t.Context(), at, dhcp.Config{Client: client("web")})
 		must(t, err)
 		if lease.Address != netip.MustParsePrefix("192.0.2.10/24") || len(lease.Routes) != 1 || lease.Routes[0].Via != dhcptest.Addr().Addr() || lease.MTU != 1400 || lease.Expires.Sub(lease.Obtained.Wall) != time.Hour {
 			t.Errorf("%+v", lease)
@@ -337,7 +336,7 @@ func TestDecline(t *testing.T) {
 	must(t, squatter.AddAddr(netip.MustParsePrefix("192.0.2.10/24")))
 	l := b.Container(t, "web", segmenttest.Macvlan())
 	var told []string
-	lease, err := dhcp.Acquire(t.Context(), segmenttest.At(l, b.Uplink), dhcp.Config{Client: client("web"), Check: announce.Fast(), Save: func(l *dhcp.Lease) error {
+	lease, err := dhcp.Acquire(t.Context(), segmenttest.At(l, b.Uplink), dhcp.Config{Client: client("web"), Save: func(l *dhcp.Lease) error {
 		text := "nothing"
 		if l != nil {
 			text = fmt.Sprintf("%s %t", l.Address.Addr(), !l.Expires.IsZero())

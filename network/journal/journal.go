@@ -110,9 +110,6 @@ func (j *Journal) Append(record any) error {
 	return nil
 }
 
-// Records returns the complete records in order.
-func (j *Journal) Records() ([]json.RawMessage, error) { return Read(j.path) }
-
 // Read returns the complete records of a journal in order, whoever owns it. With ErrDamaged it
 // returns those that are valid.
 func Read(path string) ([]json.RawMessage, error) {
