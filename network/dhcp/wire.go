@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/internal/localsock"
 	"cleat/link"
 	"cleat/network/segment"
 	"cleat/packet"
@@ -152,8 +153,15 @@ func (l *Lease) openUDP(ctx context.Context, at segment.Link, device string, ser
 	}
 	w := &udpWire{to: netip.AddrPortFrom(server, serverPort)}
 	config := net.ListenConfig{Control: func(_, _ string, c syscall.RawConn) error {
-		var err error
-		return errors.Join(c.Control(func(fd uintptr) { err = setOptions(int(fd), device) }), err)
+		var optionErr error
+		err := c.Control(func(fd uintptr) {
+			optionErr = errors.Join(
+				unix.BindToDevice(int(fd), device),
+				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_BROADCAST, 1),
+				unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1), // a client on another device has the port as well
+			)
+		})
+		return errors.Join(err, optionErr)
 	}}
 	err = at.NS.Do(func() error {
 		c, err := config.ListenPacket(ctx, "udp4", net.JoinHostPort(addr.String(), strconv.Itoa(clientPort)))
@@ -168,16 +176,6 @@ func (l *Lease) openUDP(ctx context.Context, at segment.Link, device string, ser
 	return w, nil
 }
 
-// setOptions binds a socket to a device, and allows it to share the port with a client on
-// another device.
-func setOptions(fd int, device string) error {
-	return errors.Join(
-		unix.BindToDevice(fd, device),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BROADCAST, 1),
-		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1),
-	)
-}
-
 func (w *udpWire) close() { w.conn.Close() }
 
 func (w *udpWire) send(message []byte) error {
@@ -188,15 +186,13 @@ func (w *udpWire) send(message []byte) error {
 // flush waits until the kernel has sent the message. The kernel may have to resolve the
 // server's Ethernet address first, and drops what waits for that when the link goes.
 func (w *udpWire) flush(ctx context.Context) error {
-	rc, err := w.conn.SyscallConn()
-	if err != nil {
-		return err
-	}
 	for {
 		var queued int
-		var ioctl error
-		err := rc.Control(func(fd uintptr) { queued, ioctl = unix.IoctlGetInt(int(fd), unix.SIOCOUTQ) })
-		if err = errors.Join(err, ioctl); err != nil || queued == 0 {
+		err := localsock.Control(w.conn, func(fd int) (err error) {
+			queued, err = unix.IoctlGetInt(fd, unix.SIOCOUTQ)
+			return err
+		})
+		if err != nil || queued == 0 {
 			return err
 		}
 		select {

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"cleat/internal/localsock"
 	"cleat/link"
 
 	"github.com/mdlayher/packet"
@@ -53,17 +54,12 @@ func (s *Socket) Close() error { return s.conn.Close() }
 // Join makes the link accept frames for an Ethernet group until the socket is closed. It
 // sends nothing.
 func (s *Socket) Join(group link.MAC) error {
-	rc, err := s.conn.SyscallConn()
-	if err != nil {
-		return s.wrap("join group on", err)
-	}
 	req := unix.PacketMreq{Ifindex: int32(s.index), Type: unix.PACKET_MR_MULTICAST, Alen: uint16(len(group))}
 	copy(req.Address[:], group[:])
-	var errno error
-	err = rc.Control(func(fd uintptr) {
-		errno = unix.SetsockoptPacketMreq(int(fd), unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &req)
+	err := localsock.Control(s.conn, func(fd int) error {
+		return unix.SetsockoptPacketMreq(fd, unix.SOL_PACKET, unix.PACKET_ADD_MEMBERSHIP, &req)
 	})
-	if err = errors.Join(err, errno); err != nil {
+	if err != nil {
 		return s.wrap("join group "+group.String()+" on", err)
 	}
 	return nil

@@ -80,18 +80,16 @@ func shortest(names []string) string {
 // qualify puts the engine in front of a container's name if containers of several engines have
 // that name. "podman:web" can be typed as well.
 func qualify(all []Namespace) {
-	engines := map[string]map[string]bool{}
+	engine, ambiguous := map[string]string{}, map[string]bool{} // by name of the container
 	for _, n := range all {
-		if n.Origin != OriginContainer || n.Runtime == "" {
-			continue
+		if n.Origin == OriginContainer && n.Runtime != "" {
+			other := cmp.Or(engine[n.Container], n.Runtime)
+			ambiguous[n.Container] = ambiguous[n.Container] || other != n.Runtime
+			engine[n.Container] = other
 		}
-		if engines[n.Container] == nil {
-			engines[n.Container] = map[string]bool{}
-		}
-		engines[n.Container][n.Runtime] = true
 	}
 	for i, n := range all {
-		if n.Origin == OriginContainer && n.Runtime != "" && len(engines[n.Container]) > 1 {
+		if n.Origin == OriginContainer && n.Runtime != "" && ambiguous[n.Container] {
 			all[i].Label = n.Runtime + ":" + n.Container
 		}
 	}
