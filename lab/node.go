@@ -128,7 +128,6 @@ type Switch struct {
 	mtu   int
 }
 
-// switchBridge is the bridge's name in the switch's namespace.
 const switchBridge = "switch"
 
 // NewSwitch makes a switch without ports. The MTU is that of its cables.

@@ -118,7 +118,6 @@ func encodeFields(kind string, fields []field, n linkNames) ([]attribute, error)
 	return out, nil
 }
 
-// decodeFields sets the variables of fields from the kernel's attributes.
 func decodeFields(fields []field, got map[uint16][]byte, n linkNames) error {
 	for _, f := range fields {
 		b, ok := got[f.attr]

@@ -22,7 +22,6 @@ type kind struct {
 // probeParent is the name of the parent that a probe creates.
 const probeParent = "parent"
 
-// specPointer is the pointer type of a spec.
 type specPointer[S any] interface {
 	*S
 	params() []field
@@ -133,7 +132,6 @@ func findKind(name string) (kind, bool) {
 	return all[i], true
 }
 
-// kindOf returns the kind of a spec.
 func kindOf(spec Spec) kind {
 	k, _ := findKind(spec.Kind())
 	return k

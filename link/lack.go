@@ -98,7 +98,6 @@ func (e *ignoredError) lack() *Lack {
 	}
 }
 
-// explainTunDevice explains why the TUN device file can't be opened.
 func (s system) explainTunDevice(err *fs.PathError) (reason, remedy string) {
 	switch {
 	case errors.Is(err, fs.ErrPermission):
@@ -109,7 +108,6 @@ func (s system) explainTunDevice(err *fs.PathError) (reason, remedy string) {
 	return s.explainKernel(requirement{option: "CONFIG_TUN", module: "tun"}) // ENXIO, ENODEV: a node without a driver
 }
 
-// explainKernel explains why the kernel does not support a kind.
 func (s system) explainKernel(n requirement) (reason, remedy string) {
 	if n.since != "" && older(s.release, n.since) {
 		return fmt.Sprintf("Linux %s is too old: %s is the first release with it", s.release, n.since), "a kernel of " + n.since + " or later"

@@ -92,7 +92,6 @@ type location struct {
 	index int
 }
 
-// current returns the link's location.
 func (l *Link) current() location {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -324,7 +323,6 @@ func (l *Link) Close() error {
 	return errors.Join(l.current().delete(), closeFiles(l.files))
 }
 
-// delete removes the link at w.
 func (w location) delete() error {
 	r, err := dial(w.ns)
 	if errors.Is(err, unix.EBADF) {

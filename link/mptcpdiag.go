@@ -109,7 +109,6 @@ func MPTCPConnections(ns *netns.NS) ([]MPTCPConnection, error) {
 	return d.all, nil
 }
 
-// devicesByAddr returns the name of the link that has each address in ns.
 func devicesByAddr(ns *netns.NS) (map[netip.Addr]string, error) {
 	h, err := Handle(ns)
 	if err != nil {

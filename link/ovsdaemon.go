@@ -137,7 +137,6 @@ func (o *OVS) environ() []string {
 	return append(os.Environ(), "OVS_RUNDIR="+o.dir, "OVS_LOGDIR="+o.dir, "OVS_DBDIR="+o.dir, "OVS_SYSCONFDIR="+o.dir)
 }
 
-// run runs a tool and waits for it.
 func (o *OVS) run(ctx context.Context, name string, args ...string) error {
 	cmd := program.CommandContext(ctx, name, args...)
 	cmd.Env = o.environ()
@@ -211,7 +210,6 @@ func startChild(ns *netns.NS, cmd *exec.Cmd, log string) (*child, error) {
 	return c, nil
 }
 
-// waitForSocket waits until the child listens on a socket.
 func (c *child) waitForSocket(ctx context.Context, socket string) error {
 	again := time.NewTicker(5 * time.Millisecond) // a daemon takes some 20 ms to start
 	defer again.Stop()
@@ -230,7 +228,6 @@ func (c *child) waitForSocket(ctx context.Context, socket string) error {
 	}
 }
 
-// logTail returns the last lines of the child's log.
 func (c *child) logTail() string {
 	b, err := os.ReadFile(c.log)
 	if err != nil {

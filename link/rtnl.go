@@ -82,7 +82,6 @@ func ifinfo(family byte, index int) []byte {
 	return b
 }
 
-// execute sends a request and returns the answers.
 func (r *rtnl) execute(typ, flags uint16, header []byte, attrs []attribute) ([]netlink.Message, error) {
 	payload, err := pack(attrs)
 	if err != nil {
@@ -99,7 +98,6 @@ func pack(all []attribute) ([]byte, error) { return netlink.MarshalAttributes(al
 
 func unpack(b []byte) ([]attribute, error) { return netlink.UnmarshalAttributes(b) }
 
-// nest returns an attribute that holds others.
 func nest(typ uint16, inner []attribute) (attribute, error) {
 	b, err := pack(inner)
 	return attribute{Type: typ | netlink.Nested, Data: b}, err
@@ -256,12 +254,10 @@ type linkInfo struct {
 	data  map[uint16][]byte // IFLA_INFO_DATA
 }
 
-// find returns the link with this name.
 func (r *rtnl) find(name string) (*linkInfo, error) {
 	return r.get(ifinfo(unix.AF_UNSPEC, 0), []attribute{stringAttr(unix.IFLA_IFNAME, name)})
 }
 
-// byIndex returns the link with this interface index.
 func (r *rtnl) byIndex(index int) (*linkInfo, error) {
 	return r.get(ifinfo(unix.AF_UNSPEC, index), nil)
 }
@@ -324,7 +320,6 @@ func (info *linkInfo) number(attr uint16) int {
 	return int(n)
 }
 
-// attrs returns the shared parameters.
 func (info *linkInfo) attrs() Attrs {
 	a := Attrs{Name: info.name, MTU: info.number(unix.IFLA_MTU), TxQueueLen: info.number(unix.IFLA_TXQLEN)}
 	if b := info.top[unix.IFLA_ADDRESS]; len(b) == len(a.MAC) {

@@ -16,7 +16,6 @@ const (
 	Off     Toggle = "off"
 )
 
-// toggleOf is On for true and Off for false.
 func toggleOf(on bool) Toggle {
 	if on {
 		return On

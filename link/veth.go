@@ -28,7 +28,6 @@ func (s *VethSpec) params() []field {
 	)
 }
 
-// peerParams returns the shared parameters of the peer of a pair.
 func peerParams(a *Attrs) []field {
 	fields := a.params()
 	for i, f := range fields {

@@ -68,11 +68,8 @@ func (k WireGuardKey) Public() WireGuardPublic {
 func (k WireGuardPublic) String() string { return base64.StdEncoding.EncodeToString(k[:]) }
 
 func parseKey(s string) ([32]byte, bool) {
-	b, err := base64.StdEncoding.DecodeString(s)
-	if err != nil || len(b) != 32 {
-		return [32]byte{}, false
-	}
-	return [32]byte(b), true
+	k, err := wgtypes.ParseKey(s)
+	return k, err == nil
 }
 
 // text returns the peer as words NAME=VALUE, as Parse accepts it.
@@ -255,7 +252,6 @@ func readPeer(p wgtypes.Peer, asked WireGuardPeer) WireGuardPeer {
 	return got
 }
 
-// secret is a key as a parameter.
 type secret struct {
 	parameterOnly
 	p *WireGuardKey

@@ -29,7 +29,6 @@ type Plan struct {
 	handle *netlink.Handle
 }
 
-// step is a change with its inverse.
 type step struct {
 	what     string // in the words of ip(8)
 	do, undo func() error
@@ -138,7 +137,6 @@ func (p *Plan) compare(cfg Config) error {
 	return nil
 }
 
-// want computes the target state.
 func (p *Plan) want(cfg Config, g *routing, foreign []link.MPTCPEndpoint) (target, error) {
 	all, err := cfg.sources(p.handle)
 	if err != nil {
@@ -224,7 +222,6 @@ func (p *Plan) limits(cfg Config, want target, now link.MPTCPLimits) {
 	}
 }
 
-// without returns the elements of all that are not in some.
 func without[T comparable](all, some []T) []T {
 	var out []T
 	for _, e := range all {

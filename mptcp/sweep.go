@@ -54,7 +54,6 @@ func namespaces() (map[uint64]bool, error) {
 	return namespacesBy("/proc")
 }
 
-// namespacesBy is namespaces for a given /proc.
 func namespacesBy(proc string) (map[uint64]bool, error) {
 	all := map[uint64]bool{}
 	if _, err := os.Readlink(proc + "/1/ns/net"); err != nil {

@@ -14,7 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// target is the wanted state.
 type target struct {
 	endpoints []link.MPTCPEndpoint // without ids
 	rules     []rule

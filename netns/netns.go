@@ -72,7 +72,6 @@ func open(path, label string) (*NS, error) {
 	return &NS{file: f, label: label}, nil
 }
 
-// errNoNamespace means that a file is not a namespace of any kind.
 var errNoNamespace = errors.New("not a namespace")
 
 // openFile opens the namespace file at path. Another user may have put another file
@@ -288,7 +287,6 @@ func andBack(f func() error) error {
 	return err
 }
 
-// onLastThread runs f on a thread that ends with it.
 func onLastThread(f func() error) error {
 	done := make(chan error, 1)
 	go func() {

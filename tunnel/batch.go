@@ -63,7 +63,6 @@ func newBatch() *batch {
 	}
 }
 
-// begin starts a run on a path.
 func (b *batch) begin(t *Tunnel, p *path) {
 	b.box.Reset()
 	b.path, b.used, b.packets, b.bytes, b.segmentSize, b.resend = p, 0, 0, 0, 0, false
@@ -197,7 +196,6 @@ func (b *batch) placePacket(size int, tos uint8) {
 	b.lastIsShort = size < b.segmentSize
 }
 
-// finishMessage completes the open message.
 func (b *batch) finishMessage() {
 	if b.segmentSize == 0 {
 		return

@@ -50,7 +50,6 @@ func (t *Tunnel) fallBack(now time.Duration) {
 	}
 }
 
-// compatHeader returns the GRE header of a packet.
 func (t *Tunnel) compatHeader(pkt []byte) packet.GRE {
 	g := packet.GRE{Protocol: packet.EtherTypeIPv4, HasSeq: !t.cfg.NoSequence}
 	if pkt[0]>>4 == 6 {
@@ -62,7 +61,6 @@ func (t *Tunnel) compatHeader(pkt []byte) packet.GRE {
 	return g
 }
 
-// handleCompat handles a packet of the compat form.
 func (in *inbound) handleCompat(now time.Duration, p *path, b []byte, tos uint8) {
 	t := in.t
 	var g packet.GRE

@@ -49,7 +49,6 @@ type arena struct {
 // sent beyond that is not kept.
 const maxKeptBytes = 256 << 20
 
-// keptBytes returns the memory in use.
 func (a *arena) keptBytes() int { return (a.chunkCount - len(a.chunks)) * chunkBytes }
 
 // supply is memory that the reading thread owns, so that it takes no lock per packet.
@@ -95,7 +94,6 @@ func (s *supply) hasRoom() bool {
 	return s.current != nil && len(s.current.buf)-s.current.used >= maxReadBytes
 }
 
-// empty reports whether there is no memory for another packet.
 func (s *supply) empty() bool { return len(s.entries) == 0 || !s.hasRoom() }
 
 // buffer returns where to read the next packet to.
@@ -254,7 +252,6 @@ func (q *pieceQueue) add(p piece) (out piece, full bool) {
 	return out, full
 }
 
-// endPathSeq returns the path sequence number after the last packet.
 func (p *piece) endPathSeq() uint32 { return p.pathSeq + uint32(p.n) }
 
 // find returns the index of the first piece that ends after a path sequence number.

@@ -55,7 +55,6 @@ type handshakes struct {
 	}
 }
 
-// handshakeMessage is a message of a handshake.
 type handshakeMessage struct {
 	paths  uint64 // paths that it arrived by
 	step   step
@@ -63,7 +62,6 @@ type handshakeMessage struct {
 	body   []byte // for package secure
 }
 
-// step is the kind of a handshake message.
 type step byte
 
 const (
@@ -291,7 +289,6 @@ func (h *handshakes) finish(msg handshakeMessage) {
 	h.t.installKeys(k)
 }
 
-// respond answers the peer's message.
 func (h *handshakes) respond(msg handshakeMessage) {
 	h.answer = nil
 	var peerHello hello
@@ -326,7 +323,6 @@ func (h *handshakes) send(paths uint64, s step, number uint64, body []byte) {
 	}
 }
 
-// sendOn sends a message on one path.
 func (h *handshakes) sendOn(p *path, s step, number uint64, body []byte) {
 	if p == nil || p.fd < 0 {
 		return
@@ -344,7 +340,6 @@ func (t *Tunnel) peerSilent(now time.Duration) bool {
 	return !t.session.up || now-t.session.heardAt > restartSilence
 }
 
-// needsKeys reports whether a handshake is due.
 func (t *Tunnel) needsKeys(now time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -359,7 +354,6 @@ type proposal struct {
 	previous *keys
 }
 
-// propose returns the responder's proposal.
 func (t *Tunnel) propose(peerHello hello) proposal {
 	t.mu.Lock()
 	defer t.mu.Unlock()

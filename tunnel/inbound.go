@@ -93,7 +93,6 @@ func (in *inbound) loop() error {
 	return nil
 }
 
-// noteHeard records that the peer has been heard.
 func (in *inbound) noteHeard(now time.Duration) {
 	if in.authenticPackets > 0 {
 		in.authenticPackets = 0
@@ -265,7 +264,6 @@ func (in *inbound) arrivalTime(now time.Duration, ns int64) time.Duration {
 	return at
 }
 
-// handlePacket handles one packet.
 func (in *inbound) handlePacket(now time.Duration, p *path, b []byte, arrived uint32, tos uint8) {
 	form := wire.FormOf(b)
 	if form != wire.Session {
@@ -352,7 +350,6 @@ func (in *inbound) startSession() {
 	in.knownPaths, in.sequenceKnown, in.received = in.knownPaths[:0], false, false
 }
 
-// handleData handles an inner packet.
 func (in *inbound) handleData(now time.Duration, via int, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
 	if !in.lingering {
 		in.recordArrival(now, via, shim, arrived, size)

@@ -44,7 +44,6 @@ func newKeys(s *secure.Session, now time.Duration) *keys {
 // ones, and those that the peer has not used yet.
 type keyring struct{ current, previous, next atomic.Pointer[keys] }
 
-// find returns the keys with a tag, or nil.
 func (r *keyring) find(tag uint32) *keys {
 	for _, p := range [...]*atomic.Pointer[keys]{&r.current, &r.next, &r.previous} {
 		if k := p.Load(); k != nil && k.inTag == tag {
@@ -152,16 +151,13 @@ const (
 	rejectAfter = 180 * time.Second
 )
 
-// needReplacement reports whether new keys are wanted.
 func (k *keys) needReplacement(now time.Duration) bool {
 	c := k.Cipher()
 	return k.rekeyRequested.Load() || now-k.createdAt > rekeyAfter || k.sealedBlocks.Load() > c.SealLimit()/2 || k.refusedPackets.Load() > c.OpenLimit()/2
 }
 
-// tooOld reports whether the keys have reached rejectAfter.
 func (k *keys) tooOld(now time.Duration) bool { return now-k.createdAt > rejectAfter }
 
-// cantSeal reports whether nothing may be sealed with the keys any more.
 func (k *keys) cantSeal(now time.Duration) bool {
 	return k.tooOld(now) || k.sealedBlocks.Load() > k.Cipher().SealLimit()-sealReserve
 }

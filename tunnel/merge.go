@@ -92,7 +92,6 @@ func parse(b []byte, partial bool) (mergeHeader, bool) {
 	return h, false
 }
 
-// canStart reports whether the packet may start a super-packet.
 func (h *mergeHeader) canStart() bool {
 	if h.proto == packet.TCP {
 		return h.pkt[h.ipBytes+13]&^packet.PSH == packet.ACK && h.checksumOK()
@@ -115,7 +114,6 @@ func (h *mergeHeader) checksumOK() bool {
 
 func (h *mergeHeader) tcpSeq() uint32 { return binary.BigEndian.Uint32(h.pkt[h.ipBytes+4:]) }
 
-// start starts a super-packet.
 func (m *merger) start(h *mergeHeader) {
 	m.open, m.first, m.count, m.complete, m.push = true, *h, 0, false, false
 	m.payload = 0
@@ -174,7 +172,6 @@ func sameIP(f, h *mergeHeader) bool {
 		binary.BigEndian.Uint64(a[12:]) == binary.BigEndian.Uint64(b[12:])
 }
 
-// flush writes the open super-packet.
 func (m *merger) flush() {
 	if !m.open {
 		return
@@ -221,7 +218,6 @@ func (m *merger) seal() {
 	vnet.Put(m.headers[:])
 }
 
-// writeAlone writes a packet that was not merged.
 func (m *merger) writeAlone(h *mergeHeader) {
 	var vnet packet.VNetHdr
 	if h.partial {

@@ -53,7 +53,6 @@ const (
 // configuration, is 11 s with a keepalive every 5 s.
 func (v *compatHealth) timeout() time.Duration { return 2*v.interval + time.Second }
 
-// keepalive records a keepalive.
 func (v *compatHealth) keepalive(now time.Duration) {
 	gap := max(now-v.keepaliveAt, minKeepaliveInterval)
 	switch {

@@ -59,7 +59,6 @@ func (l *load) paddingRoom(now time.Duration, sp *sched.Path) (room int, ok bool
 	return sp.PaddingRoom(now)
 }
 
-// padRunPackets is the maximum number of packets of padding in one run.
 const padRunPackets = 16
 
 // pad sends padding on paths that are being measured and have room.
@@ -97,7 +96,6 @@ func (o *outbound) preparePadding(now time.Duration) bool {
 	return false
 }
 
-// addPadding adds n packets with size bytes of padding each.
 func (b *batch) addPadding(seq uint32, size, n int) {
 	if len(b.padBuf) != size {
 		b.padBuf = wire.AppendPad(b.padBuf[:0], size)

@@ -29,7 +29,6 @@ type receivedPath struct {
 	excessDelay       float64 // recent maximum of how much longer large packets took than minDelay, µs: they take longer to transmit and wait in the path's queue
 }
 
-// reporter schedules reports.
 type reporter struct {
 	due    time.Duration // 0: nothing to report
 	last   time.Duration
@@ -47,7 +46,6 @@ const (
 	delayEvery        = 500 * time.Millisecond
 )
 
-// recordArrival records the arrival of a packet.
 func (in *inbound) recordArrival(now time.Duration, via int, s *wire.Shim, at uint32, size int) {
 	r := &in.paths[s.Path]
 	delay := int32(at - s.Time)
@@ -96,7 +94,6 @@ func (in *inbound) recordArrival(now time.Duration, via int, s *wire.Shim, at ui
 // our sockets, and that must have no effect.
 const localPathTimeout = 2 * time.Second
 
-// noteLocalPath records by which of our paths a packet arrived.
 func (r *receivedPath) noteLocalPath(now time.Duration, via int) {
 	if via != r.localPath && now-r.viaLocalAt < localPathTimeout {
 		return
@@ -135,7 +132,6 @@ func (r *receivedPath) noteExcess(excess float64, size int) {
 	}
 }
 
-// schedule sets when the next report is due.
 func (rp *reporter) schedule(now time.Duration) {
 	due := rp.last + reportEvery
 	if rp.urgent {
@@ -162,7 +158,6 @@ func (in *inbound) recordHole(now time.Duration, r *receivedPath, s *wire.Shim, 
 	in.buf.Hole(int(s.Path), r.lastSeq+1, to, now+repairTime)
 }
 
-// sendDueReports sends reports that are due.
 func (in *inbound) sendDueReports(now time.Duration) {
 	rp := &in.reporter
 	if rp.due == 0 || now < rp.due {
@@ -220,7 +215,6 @@ func (in *inbound) pathCheckedUntil(id int, now time.Duration) time.Duration {
 	return in.checkedUntil[id]
 }
 
-// beginReport starts a report.
 func (in *inbound) beginReport() []byte {
 	var room [4]byte
 	binary.BigEndian.PutUint32(room[:], uint32(in.t.socketCapacity.Load()))
@@ -286,7 +280,6 @@ func (t *Tunnel) sendControl(now time.Duration, p *path, b []byte) {
 // A hostile peer's larger packet would take long to process.
 const maxControlMessages = 128
 
-// handleControl processes the messages of a control packet.
 func (in *inbound) handleControl(now time.Duration, p *path, s *wire.Shim, b []byte) {
 	t := in.t
 	t.mu.Lock()
@@ -310,7 +303,6 @@ func (in *inbound) handleControl(now time.Duration, p *path, s *wire.Shim, b []b
 	}
 }
 
-// controlPacket is the state of processing a control packet.
 type controlPacket struct {
 	now           time.Duration
 	path          *path // that the packet arrived by

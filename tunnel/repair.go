@@ -79,7 +79,6 @@ func (t *Tunnel) queueResend(pc *piece, i, n int) {
 	t.resends.add(pc.part(i, n))
 }
 
-// lowBits returns the lowest n bits set.
 func lowBits(n int) uint64 { return ^uint64(0) >> (64 - n) }
 
 // resendUnacked queues all that the dead paths had not delivered. It is called with mu

@@ -158,7 +158,6 @@ func (z *sizeSearch) noteDelivered(now, interval time.Duration, size int) int {
 	return z.conclude(now, interval)
 }
 
-// conclude ends a search that is close enough.
 func (z *sizeSearch) conclude(now, interval time.Duration) int {
 	if z.searching && z.low < z.doubtedSize && z.high-z.low < sizeResolution {
 		z.confirming = true

@@ -4,7 +4,6 @@ package tunnel
 // to be, or has stopped. The rest of the run waits as it is, numbered and sealed, and the
 // other paths go on.
 
-// dispatch sends the run.
 func (o *outbound) dispatch() {
 	if !o.batch.send(o.t) {
 		o.setAside()

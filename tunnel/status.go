@@ -90,7 +90,6 @@ func (t *Tunnel) readStats() Stats {
 	return s
 }
 
-// publish copies the inbound thread's counters to Tunnel.stats.
 func (in *inbound) publish(now time.Duration) {
 	if now-in.publishedAt < 100*time.Millisecond {
 		return

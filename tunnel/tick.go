@@ -29,7 +29,6 @@ const (
 	announceTimes = 4
 )
 
-// tick does what is due regularly.
 func (o *outbound) tick(now time.Duration) {
 	t := o.t
 	t.mu.Lock()
@@ -103,7 +102,6 @@ func (o *outbound) probe(now time.Duration) {
 	o.announcements = max(o.announcements-1, 0)
 }
 
-// probeInterval returns how often a path is probed.
 func probeInterval(sp *sched.Path, overdue, busy bool) time.Duration {
 	switch {
 	case sp.Returning():
@@ -188,7 +186,6 @@ const (
 	minSendFailures = 3
 )
 
-// sendFailure records refused packets of a path.
 type sendFailure struct {
 	since atomic.Int64 // ns: first refusal since a packet was last sent; 0: none
 	count int          // guarded by Tunnel.mu

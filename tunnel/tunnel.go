@@ -62,7 +62,6 @@ type Tunnel struct {
 	stats           counters
 }
 
-// path is a path and its socket.
 type path struct {
 	PathConfig
 	id          int
@@ -211,7 +210,6 @@ func eventfd() (int, error) {
 
 var eventfdOne = []byte{1, 0, 0, 0, 0, 0, 0, 1}
 
-// wake ends a wait on an eventfd.
 func wake(fd int) { _, _ = sys.WriteNow(fd, eventfdOne) }
 
 func (t *Tunnel) close() {
@@ -370,7 +368,6 @@ func configureSocket(fd int, v6 bool) int {
 	return max(size/4, minSocketCapacity)
 }
 
-// newOrderBuffer returns the reordering buffer of a session.
 func (t *Tunnel) newOrderBuffer(to order.Receiver) *order.Buffer {
 	return order.New(order.Config{Hold: time.Duration(t.hold.Load())}, to)
 }

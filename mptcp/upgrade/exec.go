@@ -164,10 +164,8 @@ func startApart(role string) error {
 	return copyOfSelf(role, os.NewFile(socketFD, "client")).Start()
 }
 
-// ready reports success to the peer.
 func ready() error { return unix.Send(socketFD, []byte{0}, unix.MSG_NOSIGNAL) }
 
-// serve runs the supervisor.
 func serve(strict bool) error {
 	unix.CloseOnExec(socketFD)
 	// A shutdown that signals all processes at once gives the program time to end, during

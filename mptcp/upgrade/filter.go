@@ -15,7 +15,6 @@ import (
 // argument that is not a flag.
 const typeMask = 0xf
 
-// filter returns the assembled instructions.
 func filter() ([]bpf.RawInstruction, error) {
 	if sys.NativeArch == 0 {
 		return nil, sys.ErrSeccompArch
@@ -116,7 +115,6 @@ func upgraded() bool {
 	return err == nil && protocol == unix.IPPROTO_MPTCP
 }
 
-// errno returns the error number in an error of socket(2).
 func errno(err error) unix.Errno {
 	var n unix.Errno
 	if errors.As(err, &n) {

@@ -23,7 +23,6 @@ type supervisor struct {
 	note          sys.Notification
 }
 
-// namespace identifies a network namespace.
 type namespace struct{ dev, ino uint64 }
 
 // ids are the file system ids of a thread, which own its sockets.
@@ -85,7 +84,6 @@ func (s *supervisor) answer() {
 	_ = sys.AnswerNumber(s.notifications, s.note.ID, theirs)
 }
 
-// errGone means that the caller no longer exists.
 var errGone = errors.New("the caller is gone")
 
 // socket creates the requested socket with the caller's ids in its namespace, as MPTCP.
@@ -143,7 +141,6 @@ func as(who, own ids, f func() error) error {
 	return f()
 }
 
-// idsOf returns a thread's file system ids.
 func idsOf(tid uint32) (ids, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", tid))
 	if err != nil {

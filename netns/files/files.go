@@ -74,7 +74,6 @@ func of(pid int, ns *netns.NS) (*Root, error) {
 	return r, nil
 }
 
-// isIn checks that a process is in a network namespace.
 func isIn(proc string, ns *netns.NS) error {
 	its, err := netns.Open(proc + "/ns/net")
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ESRCH) {
@@ -203,7 +202,6 @@ func wrap(verb, name string, err error) error {
 	return fmt.Errorf("%s the container's %s: %w", verb, name, err)
 }
 
-// open opens a regular file.
 func (r *Root) open(name string, flags int) (*os.File, error) {
 	handle, err := r.at(name, unix.O_PATH)
 	if err != nil {

@@ -37,7 +37,6 @@ const (
 	messageMax = 4 << 10 // of an error message
 )
 
-// atOnce is how many containers are inspected at the same time.
 const atOnce = 8
 
 // listed is a container in the answer to GET /containers/json.
@@ -60,7 +59,6 @@ type inspected struct {
 	HostConfig struct{ NetworkMode string }
 }
 
-// statusError is an HTTP error.
 type statusError struct {
 	code    int
 	Message string `json:"message"`
@@ -271,7 +269,6 @@ func (c conversation) list(ctx context.Context, begin string) ([]*candidate, err
 	return found, cmp.Or(errs...) // a failing engine fails the same way each time
 }
 
-// candidate returns a container as described by the engine.
 func (c conversation) candidate(id, name, network string) *candidate {
 	k := &candidate{Found: Found{Engine: c.engine, ID: id, Name: strings.TrimPrefix(name, "/"),
 		Space: c.m.userName(c.owner), Owner: c.owner}, chosen: c.chosen}

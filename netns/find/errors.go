@@ -55,7 +55,6 @@ func (e *NotFound) Is(target error) bool { return target == netns.ErrNotFound }
 
 func (e *NotFound) Unwrap() error { return e.Cause }
 
-// listMax is how many references a hint lists.
 const listMax = 8
 
 // Near returns the references of what has a similar name.
@@ -64,7 +63,6 @@ func (e *NotFound) Near() []string {
 	return refs[spell.Nearest(e.name, names)]
 }
 
-// names returns all existing names, with their references.
 func (e *NotFound) names() (names []string, refs map[string][]string) {
 	refs = map[string][]string{}
 	for _, f := range e.known {
@@ -124,7 +122,6 @@ func (e *NotFound) otherPrefix() string {
 	return engine + ":" + after
 }
 
-// needsRoot is a remedy for missing permissions.
 const needsRoot = "sudo lets cleat ask those, too"
 
 // Ambiguous means that a name has several matches.

@@ -51,7 +51,6 @@ func thisMachine(getenv func(string) string) *machine {
 	return &machine{getenv: getenv, uid: os.Geteuid(), timeout: requestTimeout, netOwners: ownersOfNet}
 }
 
-// candidate is a container that an engine lists.
 type candidate struct {
 	Found
 	also     []string // further names
@@ -104,14 +103,12 @@ func (k *candidate) matchName(name string, r reference) int {
 	return noMatch
 }
 
-// reference is a parsed user input.
 type reference struct {
 	engine string // "" means any
 	space  string // implied by an alias; "" means any
 	name   string // with or without a Space in front
 }
 
-// aliases are further names of engines.
 var aliases = map[string]reference{
 	"ctr": {engine: Containerd}, "nerdctl": {engine: Containerd}, "singularity": {engine: Apptainer},
 	"incus": {engine: LXC, space: "incus"}, "lxd": {engine: LXC, space: "lxd"},
@@ -244,7 +241,6 @@ func (s *survey) choose(word string, r reference, uid int) (*candidate, error) {
 	return nil, e
 }
 
-// process finds a process by its id.
 func (m *machine) process(ctx context.Context, word string, r reference) (*Found, error) {
 	pid, err := strconv.Atoi(r.name)
 	if err != nil || pid < 1 {
@@ -261,7 +257,6 @@ func (m *machine) process(ctx context.Context, word string, r reference) (*Found
 	return &k.Found, nil
 }
 
-// namespace finds a namespace by the name or path of its file.
 func (m *machine) namespace(ctx context.Context, word string, r reference) (*Found, error) {
 	k := &candidate{Found: Found{Engine: Path, Name: r.name, path: r.name}}
 	if r.engine == Named {

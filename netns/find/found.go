@@ -93,7 +93,6 @@ func (f *Found) String() string {
 	return fmt.Sprintf("%s container %q", f.Engine, f.label())
 }
 
-// label returns the name, or a short id.
 func (f *Found) label() string {
 	if f.Name != "" {
 		return f.Name
@@ -101,7 +100,6 @@ func (f *Found) label() string {
 	return f.ID[:min(shortID, len(f.ID))]
 }
 
-// shortID is how many characters of an id engines show.
 const shortID = 12
 
 // NS opens the network namespace. The error wraps ErrGone if the process has ended, and

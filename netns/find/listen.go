@@ -49,7 +49,6 @@ func (m *machine) listen(ctx context.Context, tell func()) error {
 	return m.watchDirs(ctx, heard, tell)
 }
 
-// listener receives the events of one engine.
 type listener struct {
 	api
 	tell     func()

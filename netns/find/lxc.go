@@ -24,7 +24,6 @@ type lxcHome struct {
 	owner              int
 }
 
-// homes returns the usual directories.
 func (l lxc) homes() []lxcHome {
 	var all []lxcHome
 	if l.has(0) {

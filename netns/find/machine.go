@@ -31,7 +31,6 @@ type machine struct {
 	people []user
 }
 
-// path returns the location of one of the machine's files.
 func (m *machine) path(name string) string { return m.root + name }
 
 // glob lists the matches of a pattern in directories that only root or the kernel can
@@ -132,7 +131,6 @@ func (m *machine) runtimeDirs() []ownedDir {
 	return all
 }
 
-// procDir returns the directory of processes.
 func (m *machine) procDir() string { return m.path("/proc") }
 
 // procFile reads a file of a process. It returns "" on error.
@@ -141,7 +139,6 @@ func (m *machine) procFile(pid int, name string) string {
 	return string(text)
 }
 
-// pids returns all process ids.
 func (m *machine) pids() ([]int, error) {
 	dir, err := os.Open(m.procDir())
 	if err != nil {
@@ -249,7 +246,6 @@ func (m *machine) netOf(pid string) uint64 {
 	return id
 }
 
-// hostNet returns the inode number of the machine's network namespace.
 func (m *machine) hostNet() uint64 {
 	if id := m.netOf("1"); id != 0 {
 		return id

@@ -46,7 +46,6 @@ func (ms *monitors) called(s scope, names ...string) ([]monitor, error) {
 	return some, ms.err
 }
 
-// owners returns the uids of all monitors.
 func (ms *monitors) owners() []int {
 	ms.once.Do(ms.find)
 	var uids []int
@@ -139,7 +138,6 @@ func (ms *monitors) children(of int) []int {
 	return all
 }
 
-// families returns the children of every process.
 func (m *machine) families() map[int][]int {
 	pids, _ := m.pids() // listing them has worked before
 	of := map[int][]int{}

@@ -18,7 +18,6 @@ import (
 	"cleat/internal/columns"
 )
 
-// containerdSocket is the socket of root's containerd.
 const containerdSocket = "/run/containerd/containerd.sock"
 
 // records finds the containers of root's containerd that have no task. They are only in
@@ -71,7 +70,6 @@ func (r records) list(ctx context.Context, word string) ([]*candidate, error) {
 	return all, nil
 }
 
-// startTask returns the command that starts a container.
 func startTask(space, id string) string {
 	return fmt.Sprintf("ctr --namespace %s tasks start --detach %s", columns.Word(space), columns.Word(id))
 }

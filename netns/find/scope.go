@@ -22,12 +22,10 @@ func (s scope) has(uid int) bool {
 	return uid == 0 || uid == s.m.uid
 }
 
-// users returns the users in the scope.
 func (s scope) users() []user {
 	return slices.DeleteFunc(slices.Clone(s.m.users()), func(u user) bool { return !s.has(u.uid) })
 }
 
-// runtimeDirs returns the runtime directories of the users in the scope.
 func (s scope) runtimeDirs() []ownedDir {
 	return slices.DeleteFunc(s.m.runtimeDirs(), func(d ownedDir) bool { return !s.has(d.owner) })
 }

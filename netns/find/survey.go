@@ -47,7 +47,6 @@ func (m *machine) sources(engine, name string) []asking {
 	return all
 }
 
-// survey collects the answers.
 type survey struct {
 	candidates []*candidate
 	asked      []string
@@ -121,7 +120,6 @@ func (m *machine) ask(ctx context.Context, sources []asking, word string) (*surv
 // one could.
 const nameMax = 1024
 
-// silent is the error of an engine that did not answer in time.
 type silent time.Duration
 
 func (e silent) Error() string { return fmt.Sprintf("no answer within %s", time.Duration(e)) }

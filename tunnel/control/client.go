@@ -129,7 +129,6 @@ func Dial(ctx context.Context, name string) (*Client, error) {
 	return newClient(s), nil
 }
 
-// resolve returns the socket of a tunnel's name.
 func resolve(name string) (localsock.Socket, error) {
 	all, err := controllable()
 	if err != nil {
@@ -203,7 +202,6 @@ func (c *Client) do(ctx context.Context, method, path string, body any) ([]byte,
 	return text, nil
 }
 
-// requestError explains a request that got no answer.
 func (c *Client) requestError(ctx context.Context, err error) error {
 	var u *url.Error
 	switch {
@@ -217,7 +215,6 @@ func (c *Client) requestError(ctx context.Context, err error) error {
 	return fmt.Errorf("query tunnel %q: %w", c.socket.Name, err)
 }
 
-// decode decodes an answer.
 func decode[T any](text []byte, err error) (T, error) {
 	var v T
 	if err != nil {
@@ -290,7 +287,6 @@ func (c *Client) RemovePath(ctx context.Context, name string) error {
 	return c.pathRequest(ctx, http.MethodDelete, name, nil)
 }
 
-// pathRequest sends a request about a path.
 func (c *Client) pathRequest(ctx context.Context, method, name string, body any) error {
 	if name == "" || name == "." || name == ".." { // they have a meaning in a URL
 		return badRequest("path name %q is not allowed", name)

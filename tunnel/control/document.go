@@ -62,7 +62,6 @@ type Path struct {
 	InflightBytes     int     `json:"inflight_bytes"`
 }
 
-// statusOf returns the status of a target.
 func statusOf(t Target, now time.Time) Status {
 	s := t.Status()
 	doc := Status{

@@ -56,7 +56,6 @@ func (e *FileError) Error() string {
 	return fmt.Sprintf("%s (and %d more)", errs[0], len(errs)-1)
 }
 
-// badRequest returns an error about the request itself.
 func badRequest(format string, args ...any) *Error {
 	return &Error{Status: http.StatusBadRequest, Message: fmt.Sprintf(format, args...)}
 }
@@ -87,7 +86,6 @@ func errorOf(err error) *Error {
 	return e
 }
 
-// readError returns the error in an answer.
 func readError(status int, body []byte) *Error {
 	e := &Error{}
 	if err := json.Unmarshal(body, e); err != nil || e.Message == "" {

@@ -125,7 +125,7 @@ func (f *fake) Reload() (Reloaded, error) {
 	if f.reload != nil {
 		return f.reload()
 	}
-	return Reloaded{}, nil
+	return Reloaded{Changed: []string{}, Refused: []string{}}, nil
 }
 
 func (f *fake) Stop() { close(f.stopped) }

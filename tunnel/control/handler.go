@@ -32,7 +32,6 @@ type addPathBody struct {
 	State          string     `json:"state,omitempty"` // "up" or "down"; "" means "up"
 }
 
-// bodyOf returns the body of a request to add p.
 func bodyOf(p spec.Path) addPathBody {
 	n := addPathBody{
 		Device: p.Device, Local: p.Local, LocalPort: p.LocalPort, Remote: p.Remote.String(),
@@ -47,7 +46,6 @@ func bodyOf(p spec.Path) addPathBody {
 	return n
 }
 
-// path returns the path to add.
 func (n addPathBody) path(name string) (spec.Path, error) {
 	up, err := parseState(n.State)
 	if n.State == "" {
@@ -114,7 +112,6 @@ func handler(t Target) http.Handler {
 	return mux
 }
 
-// notAllowed refuses all but the given methods.
 func notAllowed(methods []string) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		allow := strings.Join(methods, ", ")
@@ -164,7 +161,7 @@ func handleReload(w http.ResponseWriter, t Target) {
 		answerError(w, err)
 		return
 	}
-	answer(w, http.StatusOK, Reloaded{orEmpty(r.Changed), orEmpty(r.Refused)})
+	answer(w, http.StatusOK, r)
 }
 
 // handleStop answers before it stops the tunnel: afterwards nobody may be left to answer.
@@ -189,7 +186,6 @@ func readBody(r *http.Request, into any) error {
 	return nil
 }
 
-// answer writes a JSON document.
 func answer(w http.ResponseWriter, status int, document any) {
 	text, err := json.MarshalIndent(document, "", "  ")
 	if err != nil {
@@ -201,16 +197,7 @@ func answer(w http.ResponseWriter, status int, document any) {
 	w.Write(append(text, '\n')) // an error means that the client has gone
 }
 
-// answerError writes an error.
 func answerError(w http.ResponseWriter, err error) {
 	e := errorOf(err)
 	answer(w, e.Status, e)
-}
-
-// orEmpty replaces nil by an empty list, which is [] in JSON.
-func orEmpty[T any](list []T) []T {
-	if list == nil {
-		return []T{}
-	}
-	return list
 }

@@ -76,7 +76,6 @@ func withoutAddress(err error) error {
 	return err
 }
 
-// prefix is the prefix of all metric names.
 const prefix = "cleat_tunnel_"
 
 // page collects metrics in the text format.
@@ -85,7 +84,6 @@ type page struct {
 	tunnel string
 }
 
-// head writes the header of a metric.
 func (p *page) head(name, kind, help string) {
 	fmt.Fprintf(&p.b, "# HELP %s%s %s\n# TYPE %s%s %s\n", prefix, name, help, prefix, name, kind)
 }
@@ -115,7 +113,6 @@ const (
 	counter = "counter"
 )
 
-// metricsText returns the metrics page of a tunnel.
 func metricsText(s Status) string {
 	p := page{tunnel: s.Name}
 	p.head("info", gauge, "The tunnel's settings; always 1.")
@@ -133,7 +130,6 @@ func metricsText(s Status) string {
 	return p.b.String()
 }
 
-// tunnelMetrics returns the metrics of the tunnel as a whole.
 func tunnelMetrics() []metric[Status] {
 	count := func(name, help string, of func(tunnel.Stats) uint64) metric[Status] {
 		return metric[Status]{name, counter, help, func(s Status) float64 { return float64(of(s.Counters)) }}
@@ -176,7 +172,6 @@ func tunnelMetrics() []metric[Status] {
 	}
 }
 
-// pathMetrics returns the metrics of each path.
 func pathMetrics() []metric[Path] {
 	return []metric[Path]{
 		{"path_live", gauge, "Whether packets get through on the path.", func(p Path) float64 { return boolValue(p.State == Live) }},
@@ -197,7 +192,6 @@ func pathMetrics() []metric[Path] {
 	}
 }
 
-// boolValue returns 1 for true.
 func boolValue(b bool) float64 {
 	if b {
 		return 1

@@ -68,7 +68,6 @@ func Serve(ctx context.Context, l *net.UnixListener, t Target) error {
 	return nil
 }
 
-// serve serves at l with h.
 func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	l = netutil.LimitListener(l, maxConnections)
 	var connections sync.WaitGroup
@@ -108,7 +107,6 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	return err
 }
 
-// gate is a listener that rejects strangers.
 type gate struct {
 	net.Listener
 	admit func(net.Conn) *Error

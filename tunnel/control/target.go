@@ -26,7 +26,8 @@ type Target interface {
 	AddPath(spec.Path) error
 	// RemovePath removes a path.
 	RemovePath(name string) error
-	// Reload reads the tunnel's file again and applies it.
+	// Reload reads the tunnel's file again and applies it. The lists of the result are not
+	// nil.
 	Reload() (Reloaded, error)
 	// Stop ends the tunnel. It is called after the client has got its answer, and must
 	// not wait for Serve.
@@ -116,7 +117,6 @@ func valueOr(cond bool, words string, value any) string {
 	return fmt.Sprint(value)
 }
 
-// describePath describes how a path has changed.
 func describePath(c spec.PathChange) string {
 	var changes []string
 	old, p := c.Old, c.New

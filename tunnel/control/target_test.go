@@ -51,7 +51,7 @@ func TestDescribe(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			before, after := loadTunnel(t, office), loadTunnel(t, strings.NewReplacer(tt.replace...).Replace(office))
 			got := Describe(spec.Compare(before, after))
-			if d := cmp.Diff(Reloaded{orEmpty(tt.changed), orEmpty(tt.refused)}, got); d != "" {
+			if d := cmp.Diff(Reloaded{append([]string{}, tt.changed...), append([]string{}, tt.refused...)}, got); d != "" {
 				t.Errorf("-want +got:\n%s", d)
 			}
 		})

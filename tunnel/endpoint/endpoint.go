@@ -88,7 +88,6 @@ func New(t *spec.Tunnel, onEvent func(tunnel.Event)) (*Endpoint, error) {
 	return e, nil
 }
 
-// start creates the device and the engine.
 func (e *Endpoint) start() error {
 	if err := e.createDevice(); err != nil {
 		return err
@@ -103,7 +102,6 @@ func (e *Endpoint) start() error {
 	return e.setMTU()
 }
 
-// engineConfig returns the engine's configuration.
 func (e *Endpoint) engineConfig() tunnel.Config {
 	s := &e.spec
 	cfg := tunnel.Config{
@@ -131,7 +129,6 @@ func engineForm(f spec.Form) tunnel.Form {
 	return tunnel.Form(f)
 }
 
-// enginePath returns the engine's configuration of a path.
 func enginePath(p spec.Path) tunnel.PathConfig {
 	return tunnel.PathConfig{
 		Name: p.Name, Device: p.Device, Local: p.Local, Remote: p.Remote, Port: p.LocalPort,
@@ -144,7 +141,6 @@ func enginePath(p spec.Path) tunnel.PathConfig {
 // of datagrams, in 460 ms. Packets that do not fit are lost.
 const queueLength = 4096
 
-// createDevice creates the device with its addresses and routes.
 func (e *Endpoint) createDevice() error {
 	t, err := link.OpenTun(e.ns, link.TunSpec{Attrs: link.Attrs{Name: e.spec.Device, TxQueueLen: queueLength}, VNetHdr: true})
 	if err != nil {

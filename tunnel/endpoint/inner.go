@@ -128,7 +128,6 @@ func (e *Endpoint) withDevice(all []netip.Prefix, do func(*netlink.Handle, netli
 	return nil
 }
 
-// routeThrough returns the route to a prefix through a device.
 func routeThrough(l netlink.Link, to netip.Prefix) *netlink.Route {
 	dst := &net.IPNet{IP: to.Addr().AsSlice(), Mask: net.CIDRMask(to.Bits(), to.Addr().BitLen())}
 	return &netlink.Route{LinkIndex: l.Attrs().Index, Dst: dst, Scope: unix.RT_SCOPE_LINK}

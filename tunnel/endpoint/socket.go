@@ -12,7 +12,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// opener opens the engine's sockets.
 type opener struct{ e *Endpoint }
 
 // Open implements tunnel.Opener. It uses the location from the last look, because the
@@ -57,7 +56,6 @@ func openSockets(p tunnel.PathConfig, at location, listen bool) (tunnel.Socket, 
 	return s, nil
 }
 
-// openSocket opens a socket with the path's local address.
 func openSocket(p tunnel.PathConfig, local netip.Addr) (int, error) {
 	family := unix.AF_INET
 	if p.Remote.Addr().Is6() {

@@ -29,7 +29,6 @@ type location struct {
 	err error
 }
 
-// locatePath looks for a path.
 func locatePath(p *spec.Path) location {
 	at := location{}
 	if at.binding, at.err = findBinding(p); at.err == nil {
@@ -62,38 +61,29 @@ func routeMTU(p *spec.Path, at binding) int {
 	return min(mtu, spec.MaxMTU)
 }
 
-// absentError says why a path can't be used at present.
-type absentError string
-
-func (e absentError) Error() string { return string(e) }
-
-func absentf(format string, args ...any) error { return absentError(fmt.Sprintf(format, args...)) }
-
-// findBinding returns where a path's socket can be bound now. The error is an
-// absentError.
+// findBinding returns where a path's socket can be bound now, or why it can't.
 func findBinding(p *spec.Path) (binding, error) {
 	if p.Device == "" {
 		if !hasAddress(p.Local) {
-			return binding{}, absentf("address %s is not on this machine", p.Local)
+			return binding{}, fmt.Errorf("address %s is not on this machine", p.Local)
 		}
 		return binding{local: p.Local}, nil
 	}
 	l, err := netlink.LinkByName(p.Device)
 	if err != nil {
-		return binding{}, absentf("device %s does not exist", p.Device)
+		return binding{}, fmt.Errorf("device %s does not exist", p.Device)
 	}
 	a := l.Attrs()
 	switch {
 	case a.Flags&net.FlagUp == 0:
-		return binding{}, absentf("device %s is down", p.Device)
+		return binding{}, fmt.Errorf("device %s is down", p.Device)
 	case a.RawFlags&unix.IFF_RUNNING == 0:
-		return binding{}, absentf("device %s has no carrier", p.Device)
+		return binding{}, fmt.Errorf("device %s has no carrier", p.Device)
 	}
 	local, err := addressOn(l, p)
 	return binding{device: a.Index, local: local}, err
 }
 
-// addressOn returns the address of a device that a path uses.
 func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
 	family := netlink.FAMILY_V4
 	if p.Remote.Addr().Is6() {
@@ -101,7 +91,7 @@ func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
 	}
 	all, err := netlink.AddrList(l, family)
 	if err != nil {
-		return netip.Addr{}, absentf("can't list the addresses of %s", p.Device)
+		return netip.Addr{}, fmt.Errorf("can't list the addresses of %s", p.Device)
 	}
 	for _, a := range all {
 		ip, _ := netip.AddrFromSlice(a.IP)
@@ -113,9 +103,9 @@ func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
 		return ip, nil
 	}
 	if p.Local.IsValid() {
-		return netip.Addr{}, absentf("device %s does not have address %s", p.Device, p.Local)
+		return netip.Addr{}, fmt.Errorf("device %s does not have address %s", p.Device, p.Local)
 	}
-	return netip.Addr{}, absentf("device %s has no global address of the remote's family", p.Device)
+	return netip.Addr{}, fmt.Errorf("device %s has no global address of the remote's family", p.Device)
 }
 
 func hasAddress(a netip.Addr) bool {

@@ -2,7 +2,6 @@ package order
 
 import "time"
 
-// path is what is known about one path.
 type path struct {
 	known       bool
 	idle        bool
@@ -56,7 +55,6 @@ func (b *Buffer) path(i int) *path {
 	return p
 }
 
-// noteSeq records that a path has carried seq.
 func (b *Buffer) noteSeq(i int, seq int64) {
 	p := b.path(i)
 	p.idle = false

@@ -36,7 +36,6 @@ const (
 	chaChaOpen    = 1 << 36 // section 6.6
 )
 
-// aes128KeyBytes is the length of an AES-128 key.
 const aes128KeyBytes = 16
 
 // SealLimit returns how many blocks one direction of a session may seal, over all its
@@ -102,7 +101,6 @@ func (c Cipher) pick(supported Cipher) (Cipher, bool) {
 	return 0, false
 }
 
-// keyBytes returns the length of the cipher's key.
 func (c Cipher) keyBytes() int {
 	if c == AES128GCM {
 		return aes128KeyBytes

@@ -15,7 +15,6 @@ import (
 // random nonce in front and an authenticator behind.
 const GuardOverhead = chacha20poly1305.NonceSizeX + chacha20poly1305.Overhead
 
-// guardLabel is the label for deriving a Guard's keys.
 const guardLabel = prologue + " guard "
 
 // Guard keeps strangers' messages away from the handshake. It encrypts and authenticates

@@ -47,7 +47,6 @@ type side struct {
 	random  io.Reader
 }
 
-// newSide returns this end, on this processor.
 func newSide(mine PrivateKey, peer PublicKey) side {
 	return side{private: mine, peer: peer, ciphers: supportedCiphers(), random: rand.Reader}
 }
@@ -172,7 +171,6 @@ func (e side) respond(message []byte, payload func(theirs []byte) []byte) ([]byt
 	return answer, s, theirs, err
 }
 
-// answer writes the second message and makes the session.
 func (e side) answer(state *noise.HandshakeState, picked Cipher, theirs []byte, payload func(theirs []byte) []byte) ([]byte, *Session, error) {
 	var ours []byte
 	if payload != nil {
@@ -221,7 +219,6 @@ func (e side) state(initiator bool) (*noise.HandshakeState, error) {
 // forget erases the ephemeral private key.
 func forget(state *noise.HandshakeState) { clear(state.LocalEphemeral().Private) }
 
-// withCipher returns a payload preceded by the cipher byte.
 func withCipher(c Cipher, payload []byte) ([]byte, error) {
 	if len(payload) > MaxPayload {
 		return nil, fmt.Errorf("payload of %d bytes, want at most %d", len(payload), MaxPayload)

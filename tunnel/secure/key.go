@@ -127,7 +127,6 @@ func (k PrivateKey) Format(f fmt.State, _ rune) { _, _ = io.WriteString(f, k.Str
 // whose key's bytes sort first. It is false for two equal keys, which make no session.
 func Initiates(mine, theirs PublicKey) bool { return bytes.Compare(mine[:], theirs[:]) < 0 }
 
-// parseKey parses base64 of 32 bytes.
 func parseKey(text string) (b [KeyBytes]byte, err error) {
 	if len(text) != keyText {
 		return b, fmt.Errorf("%d characters, want %d (32 bytes in base64): %w", len(text), keyText, ErrKey)

@@ -50,7 +50,6 @@ type Session struct {
 	nonces  sync.Pool // of *[nonceBytes]byte, which would escape for every packet
 }
 
-// direction is the key material of one direction.
 type direction struct {
 	aead cipher.AEAD
 	iv   [nonceBytes]byte
@@ -77,7 +76,6 @@ func newSession(c Cipher, transcript []byte, out, in *noise.CipherState, initiat
 	return s, err
 }
 
-// newDirection derives a cipher's key and initialization vector.
 func newDirection(c Cipher, key *noise.CipherState) (*direction, error) {
 	material, err := expand(key, dataLabel+c.String(), c.keyBytes()+nonceBytes)
 	if err != nil {

@@ -36,12 +36,10 @@ func validName(name string, maxBytes int) bool {
 	return len(name) <= maxBytes && namePattern().MatchString(name) && name != "." && name != ".."
 }
 
-// nameSyntax describes a valid name.
 func nameSyntax(maxBytes int) string {
 	return fmt.Sprintf("1…%d of a-z A-Z 0-9 _ . - (but not . or ..)", maxBytes)
 }
 
-// deviceSyntax describes a valid device name.
 var deviceSyntax = fmt.Sprintf("1…%d bytes without /, :, %% or spaces", maxInterface)
 
 // validDevice reports whether a device may have the name: dev_valid_name of the kernel,
@@ -124,7 +122,6 @@ func (c *checker) checkDuration(path, setting string, d, lower, upper, fallback 
 	return d
 }
 
-// checkCopies checks how many paths carry each packet.
 func (c *checker) checkCopies() {
 	const want = "all or 2"
 	switch word := c.raw.Duplicate; {
@@ -158,7 +155,6 @@ func (c *checker) checkCompat() {
 	}
 }
 
-// checkMetrics checks the address for metrics.
 func (c *checker) checkMetrics() {
 	const want = "an absolute path, or a loopback address and a port, e.g. 127.0.0.1:9100"
 	text := c.raw.Metrics
@@ -185,7 +181,6 @@ func (c *checker) checkMetrics() {
 	}
 }
 
-// checkKey reads the private key and checks both keys.
 func (c *checker) checkKey(dir string, open Opener) {
 	raw := c.raw.Key
 	if raw == nil {
@@ -211,7 +206,6 @@ func (c *checker) checkKey(dir string, open Opener) {
 	}
 }
 
-// checkPrivateKey reads the private key's file.
 func (c *checker) checkPrivateKey(name, dir string, open Opener) {
 	const path = "$.key.private"
 	if c.isMissing(path) || name == "" && c.isSet(path) {

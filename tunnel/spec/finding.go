@@ -60,7 +60,6 @@ type document interface {
 	Place(key string) yamlfile.Place
 }
 
-// findings collects the findings about one file.
 type findings struct {
 	file string
 	doc  document
@@ -85,23 +84,20 @@ func (f *findings) fail(path, format string, args ...any) *Finding {
 	return f.add(path, Error, fmt.Sprintf(format, args...))
 }
 
-// warn adds a warning.
 func (f *findings) warn(path, format string, args ...any) *Finding {
 	return f.add(path, Warning, fmt.Sprintf(format, args...))
 }
 
-// unknownWord adds the error that a word is none of known.
 func (f *findings) unknownWord(path, setting, word string, known []string) {
 	e := f.add(path, Error, fmt.Sprintf("unknown %s %q", setting, word))
-	e.Allowed, e.Hint = joinWords(known), spell.Hint(word, known)
+	e.Allowed, e.Hint = strings.Join(known, ", "), spell.Hint(word, known)
 }
 
-// addProblems adds the problems that the YAML reader found.
 func (f *findings) addProblems(problems []yamlfile.Problem) {
 	for _, p := range problems {
 		e := Finding{File: f.file, Line: p.Line, Column: p.Column, Severity: Error, Message: p.Text, Allowed: p.Want}
 		if p.Known != nil {
-			e.Allowed, e.Hint = joinWords(p.Known), spell.Hint(p.Word, p.Known)
+			e.Allowed, e.Hint = strings.Join(p.Known, ", "), spell.Hint(p.Word, p.Known)
 		}
 		f.all = append(f.all, e)
 	}
@@ -115,7 +111,6 @@ func (f *findings) sorted() []Finding {
 	return f.all
 }
 
-// hasError reports whether there is an error.
 func (f *findings) hasError() bool {
 	return slices.ContainsFunc(f.all, func(f Finding) bool { return f.Severity == Error })
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 )
 
-// checkInner checks the addresses, routes, sources and MTU of the device.
 func (c *checker) checkInner() {
 	if c.isMissing("$.address") || c.isSet("$.address") && len(c.raw.Address) == 0 {
 		c.reject("$.address", "a list of addresses with prefix, e.g. [10.9.0.1/30]", "address is missing")
@@ -32,7 +31,6 @@ func (c *checker) checkInner() {
 	c.t.MTUBytes = c.checkMTU("$.mtu", c.raw.MTU, c.t.Inner6())
 }
 
-// parsePrefix parses an address with a prefix length.
 func (c *checker) parsePrefix(path, setting, text, example string) (netip.Prefix, bool) {
 	if !c.isSet(path) {
 		return netip.Prefix{}, false
@@ -48,7 +46,6 @@ func (c *checker) parsePrefix(path, setting, text, example string) (netip.Prefix
 	return netip.Prefix{}, false
 }
 
-// parseAddress parses and checks an inner address.
 func (c *checker) parseAddress(path, text string) (netip.Prefix, bool) {
 	p, ok := c.parsePrefix(path, "address", text, "10.9.0.1/30")
 	if !ok {

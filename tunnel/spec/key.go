@@ -21,7 +21,6 @@ type Key struct {
 // ErrKeyMode is returned for a key file that group or others may read.
 var ErrKeyMode = errors.New("group or others may read it")
 
-// keySyntax describes a key.
 const keySyntax = "32 bytes in base64 (44 characters)"
 
 // Opener opens a file and returns the mode of the opened file.
@@ -71,7 +70,6 @@ func KeyHint(path string, err error) string {
 	return ""
 }
 
-// shellQuote quotes a word for a shell, if necessary.
 func shellQuote(word string) string {
 	if namePattern().MatchString(strings.ReplaceAll(word, "/", "")) && !strings.HasPrefix(word, "-") {
 		return word

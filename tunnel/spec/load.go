@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"cleat/internal/yamlfile"
@@ -43,7 +42,6 @@ func Load(r io.Reader, name string, open Opener) (*File, error) {
 	return f, nil
 }
 
-// rawFile is a tunnel file as it is written.
 type rawFile struct {
 	Name      string        `yaml:"name"`
 	Device    string        `yaml:"device"`
@@ -91,7 +89,6 @@ type rawPath struct {
 	State  string `yaml:"state"`
 }
 
-// check parses and checks the file.
 func (f *File) check(text []byte, open Opener) {
 	g := rawFile{
 		Form: string(Auto), Scheduler: string(Adaptive), Port: DefaultPort,
@@ -119,6 +116,3 @@ func (f *File) setResult() {
 		f.Tunnel = &f.draft
 	}
 }
-
-// joinWords joins words for a message.
-func joinWords(words []string) string { return strings.Join(words, ", ") }

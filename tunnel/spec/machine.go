@@ -101,7 +101,6 @@ func (m Machine) owner(a netip.Addr) string {
 	return ""
 }
 
-// names returns the names of the devices.
 func (m Machine) names() []string {
 	var names []string
 	for _, d := range m.Devices {

@@ -8,7 +8,6 @@ import (
 	"cleat/tunnel/secure"
 )
 
-// checkPaths checks each path by itself.
 func (c *checker) checkPaths() {
 	if c.isMissing("$.paths") || c.isSet("$.paths") && len(c.raw.Paths) == 0 {
 		c.reject("$.paths", "at least one, e.g. [{device: eth0, remote: 198.51.100.2}]", "no paths")
@@ -22,10 +21,8 @@ func (c *checker) checkPaths() {
 	}
 }
 
-// pathKey returns the key of the path with an index.
 func pathKey(i int) string { return elementKey("$.paths", i) }
 
-// elementKey returns the key of a list's element.
 func elementKey(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }
 
 // checkPath parses and checks a path. Invalid values stay zero.
@@ -67,10 +64,8 @@ func (c *checker) pathName(at string, i int, raw rawPath) string {
 	return numbered
 }
 
-// pathTitle returns how messages name a path.
 func pathTitle(name string) string { return fmt.Sprintf("path %q", name) }
 
-// parseRemote parses and checks the other end's address.
 func (c *checker) parseRemote(at, text string) netip.AddrPort {
 	const want = "an IP address, with a port if it differs from the tunnel's: 198.51.100.2:4755, [2001:db8::1]:4755"
 	path := at + ".remote"
@@ -98,7 +93,6 @@ func (c *checker) parseRemote(at, text string) netip.AddrPort {
 	return remote
 }
 
-// parseLocal parses and checks the local address of a path.
 func (c *checker) parseLocal(at, text string, remote netip.Addr) netip.Addr {
 	path := at + ".local"
 	if !c.isSet(path) {

@@ -6,7 +6,6 @@ import (
 	"slices"
 )
 
-// checkTogether checks how settings fit together.
 func (c *checker) checkTogether() {
 	names := map[string]int{}
 	for i, p := range c.t.Paths {
@@ -35,7 +34,6 @@ func (c *checker) checkAgainst(at string, p Path, before []Path) {
 	c.checkLoop(at, p)
 }
 
-// duplicateName adds the error that two paths have the same name.
 func (c *checker) duplicateName(at, name string, first int) {
 	line := c.doc.Place(pathKey(first)).Line
 	e := c.fail(at+".name", "path name %q is already used on line %d", name, line)
@@ -56,7 +54,6 @@ func indistinguishable(p, q Path) bool {
 	return p.Device != "" && p.Device == q.Device
 }
 
-// localEnd describes where a path starts.
 func localEnd(p Path) string {
 	if p.Local.IsValid() {
 		return netip.AddrPortFrom(p.Local, p.LocalPort).String()
@@ -92,7 +89,6 @@ func (c *checker) checkLoop(at string, p Path) {
 // that take precedence over an existing default route.
 func isDefaultRoute(r netip.Prefix) bool { return r.Bits() <= 1 }
 
-// failLoop adds the error that a prefix of the tunnel covers a path's remote address.
 func (c *checker) failLoop(at string, p Path, setting string, by netip.Prefix) *Finding {
 	return c.fail(at+".remote", "remote %s of %s lies within the tunnel's %s %s: the tunnel's own packets would go into the tunnel",
 		p.Remote.Addr(), pathTitle(p.Name), setting, by)
