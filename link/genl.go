@@ -10,9 +10,6 @@ import (
 	"github.com/mdlayher/netlink"
 )
 
-// genlHeaderBytes is the size of struct genlmsghdr (include/uapi/linux/genetlink.h).
-const genlHeaderBytes = 4
-
 // genl is a generic netlink socket in one namespace, for one family.
 type genl struct {
 	conn   *genetlink.Conn

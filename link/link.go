@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -59,17 +60,6 @@ type Target struct {
 	PeerNS *netns.NS // of the peer of a veth or netkit; nil: the namespace given to Create
 }
 
-// withDefault returns to with ns in place of nil.
-func (to Target) withDefault(ns *netns.NS) Target {
-	if to.NS == nil {
-		to.NS = ns
-	}
-	if to.PeerNS == nil {
-		to.PeerNS = ns
-	}
-	return to
-}
-
 // Link is a handle on a link in the kernel. It is safe for concurrent use. It
 // refers to the namespaces it was created with and must be closed before they
 // are.
@@ -108,7 +98,7 @@ func Create(ns *netns.NS, spec Spec, to Target) (*Link, error) {
 	if err := spec.Validate(); err != nil {
 		return nil, err
 	}
-	m := &creator{ns: ns, spec: spec, to: to.withDefault(ns)}
+	m := &creator{ns: ns, spec: spec, to: Target{NS: cmp.Or(to.NS, ns), PeerNS: cmp.Or(to.PeerNS, ns)}}
 	defer m.close()
 	if err := spec.create(m); err != nil {
 		return nil, m.explain(err)

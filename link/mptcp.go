@@ -182,7 +182,7 @@ func (m *mptcpConn) setLimits(l MPTCPLimits) error {
 		refused = fields[1]
 	}
 	if op.Offset > 0 {
-		at := attributeAt(attrs, op.Offset-unix.SizeofNlMsghdr-genlHeaderBytes)
+		at := attributeAt(attrs, op.Offset-unix.SizeofNlMsghdr-unix.GENL_HDRLEN)
 		i := slices.IndexFunc(fields, func(f field) bool { return slices.Equal(at, []uint16{f.attr}) })
 		if i < 0 {
 			return kernelError(err)

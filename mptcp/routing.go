@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -41,7 +42,7 @@ func (r rule) String() string {
 
 func (r rule) netlink() *netlink.Rule {
 	n := netlink.NewRule()
-	n.Family, n.Table, n.Priority, n.Protocol = familyOf(r.from), r.table, priority, protocol
+	n.Family, n.Table, n.Priority, n.Protocol = nl.GetIPFamily(r.from.AsSlice()), r.table, priority, protocol
 	n.Src = ipNet(netip.PrefixFrom(r.from, r.from.BitLen()))
 	return n
 }
@@ -85,7 +86,7 @@ func (r route) String() string {
 
 func (r route) netlink() *netlink.Route {
 	n := &netlink.Route{
-		Table: r.table, Dst: ipNet(r.to), Family: familyOf(r.to.Addr()), Protocol: protocol, Priority: r.metric,
+		Table: r.table, Dst: ipNet(r.to), Family: nl.GetIPFamily(r.to.Addr().AsSlice()), Protocol: protocol, Priority: r.metric,
 		LinkIndex: r.index, Scope: netlink.SCOPE_UNIVERSE,
 	}
 	switch {
@@ -100,13 +101,6 @@ func (r route) netlink() *netlink.Route {
 		n.Flags = int(netlink.FLAG_ONLINK)
 	}
 	return n
-}
-
-func familyOf(a netip.Addr) int {
-	if a.Is4() {
-		return unix.AF_INET
-	}
-	return unix.AF_INET6
 }
 
 func ipNet(p netip.Prefix) *net.IPNet {

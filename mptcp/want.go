@@ -11,6 +11,7 @@ import (
 	"cleat/link"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -30,7 +31,7 @@ type source struct {
 	addr   netip.Addr
 }
 
-func (s source) family() int { return familyOf(s.addr) }
+func (s source) family() int { return nl.GetIPFamily(s.addr.AsSlice()) }
 
 // sources returns the devices' addresses, one of each family.
 func (c Config) sources(h *netlink.Handle) ([]source, error) {

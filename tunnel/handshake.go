@@ -319,17 +319,12 @@ func (h *handshakes) send(paths uint64, s step, number uint64, body []byte) {
 	h.t.mu.Lock()
 	defer h.t.mu.Unlock()
 	for _, id := range sched.PathIDs(paths) {
-		h.sendOn(h.t.paths[id], s, number, body)
+		if p := h.t.paths[id]; p != nil && p.fd >= 0 {
+			header := append(wire.AppendHello(nil), sealedHello)
+			plain := append(binary.BigEndian.AppendUint64([]byte{byte(s)}, number), body...)
+			_, _ = sys.SendNow(p.fd, h.guard.Seal(header, header, plain), 0)
+		}
 	}
-}
-
-func (h *handshakes) sendOn(p *path, s step, number uint64, body []byte) {
-	if p == nil || p.fd < 0 {
-		return
-	}
-	header := append(wire.AppendHello(nil), sealedHello)
-	plain := append(binary.BigEndian.AppendUint64([]byte{byte(s)}, number), body...)
-	_, _ = sys.SendNow(p.fd, h.guard.Seal(header, header, plain), 0)
 }
 
 // peerSilent reports whether nothing authentic has arrived for so long that the peer may

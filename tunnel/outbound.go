@@ -81,7 +81,9 @@ func (o *outbound) loop() error {
 		}
 		now := o.t.now()
 		o.flush(now)
-		o.pad(o.t.now())
+		for o.preparePadding(o.t.now()) {
+			o.dispatch()
+		}
 		if now-o.tickedAt >= tickEvery {
 			o.tickedAt = now
 			o.setCoDel()

@@ -61,15 +61,6 @@ func (l *load) paddingRoom(now time.Duration, sp *sched.Path) (room int, ok bool
 
 const padRunPackets = 16
 
-// pad sends padding on paths that are being measured and have room.
-func (o *outbound) pad(now time.Duration) {
-	t := o.t
-	for o.preparePadding(now) {
-		o.dispatch()
-		now = t.now()
-	}
-}
-
 // preparePadding prepares one run of padding. It reports whether there is one.
 func (o *outbound) preparePadding(now time.Duration) bool {
 	t := o.t

@@ -197,22 +197,17 @@ func (in *inbound) buildReports(now time.Duration, send func(time.Duration, []by
 		// Silent paths are reported too: the sender needs to know until when the receiver
 		// has looked to tell that a path is dead.
 		if r.unreported || now-r.arrivedAt < reportedFor {
-			r.report.CheckedUntil = uint32(in.pathCheckedUntil(r.localPath, now) / time.Microsecond)
+			checkedUntil := now // of a path without a socket
+			if in.hasSocket[r.localPath] {
+				checkedUntil = in.checkedUntil[r.localPath]
+			}
+			r.report.CheckedUntil = uint32(checkedUntil / time.Microsecond)
 			b = wire.AppendReport(in.flushReport(now, b, send), &wire.Report{Path: uint8(id), Report: r.report})
 			r.unreported, r.unreportedPackets, r.report.MinDelay = false, 0, math.MaxInt32
 		}
 	}
 	in.reporter.buf = b
 	send(now, b)
-}
-
-// pathCheckedUntil returns until when a path of ours has been read. A path without a
-// socket counts as read now.
-func (in *inbound) pathCheckedUntil(id int, now time.Duration) time.Duration {
-	if !in.hasSocket[id] {
-		return now
-	}
-	return in.checkedUntil[id]
 }
 
 func (in *inbound) beginReport() []byte {
@@ -395,7 +390,11 @@ func (t *Tunnel) handleEchoReply(now time.Duration, e echo) {
 	if p == nil || e.sent > now || now-e.sent > 10*time.Second {
 		return
 	}
-	if !t.handleSizeEcho(now, p, e.sent) {
+	big, isSizeProbe := p.sizeSearch.matchEcho(now, e.sent)
+	if big {
+		t.resize(p, p.sizeSearch.arrived(now, p.sizeProbeInterval(now)))
+	}
+	if !isSizeProbe {
 		t.sender.Path(p.id).AddRTT(now - e.sent)
 		t.maxRTT.Store(int64(t.sender.MaxRTT()))
 	}

@@ -191,18 +191,13 @@ func (t *Tunnel) resetSession() {
 		if p == nil {
 			continue
 		}
-		t.forgetUnacked(p)
+		for p.unacked.len() > 0 {
+			t.dropOldest(p)
+		}
 		p.carriedData = false
 	}
 	if t.out != nil {
 		t.out.sessionChanged = true
-	}
-}
-
-// forgetUnacked releases what a path has not acknowledged. It is called with mu held.
-func (t *Tunnel) forgetUnacked(p *path) {
-	for p.unacked.len() > 0 {
-		t.dropOldest(p)
 	}
 }
 

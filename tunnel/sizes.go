@@ -224,16 +224,6 @@ func (t *Tunnel) sendEcho(now time.Duration, p *path, value time.Duration, size 
 	t.sendControl(now, p, b)
 }
 
-// handleSizeEcho processes an echo. It reports whether the echo is that of a size probe. It
-// is called with mu held.
-func (t *Tunnel) handleSizeEcho(now time.Duration, p *path, sent time.Duration) bool {
-	big, isProbe := p.sizeSearch.matchEcho(now, sent)
-	if big {
-		t.resize(p, p.sizeSearch.arrived(now, p.sizeProbeInterval(now)))
-	}
-	return isProbe
-}
-
 // resize sets a path's MTU; 0 keeps the current one. It drops packets that wait to be sent
 // again and were segmented for a larger MTU, because they would never arrive. It is called
 // with mu held.

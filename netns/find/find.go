@@ -122,6 +122,7 @@ func engineNames() []string {
 func parse(word string) reference {
 	before, after, found := strings.Cut(word, ":")
 	r := reference{name: after}
+	_, noNumber := strconv.ParseUint(word, 10, 31)
 	switch alias, isAlias := aliases[before]; {
 	case found && isAlias:
 		r.engine, r.space = alias.engine, alias.space
@@ -129,17 +130,12 @@ func parse(word string) reference {
 		r.engine = before
 	case strings.ContainsRune(word, '/'):
 		return reference{engine: Path, name: word}
-	case isNumber(word):
+	case noNumber == nil:
 		return reference{engine: Process, name: word}
 	default:
 		return reference{name: word}
 	}
 	return r
-}
-
-func isNumber(word string) bool {
-	_, err := strconv.ParseUint(word, 10, 31)
-	return err == nil
 }
 
 func (m *machine) container(ctx context.Context, word string) (*Found, error) {

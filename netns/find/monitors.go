@@ -46,15 +46,6 @@ func (ms *monitors) called(s scope, names ...string) ([]monitor, error) {
 	return some, ms.err
 }
 
-func (ms *monitors) owners() []int {
-	ms.once.Do(ms.find)
-	var uids []int
-	for _, x := range ms.all {
-		uids = append(uids, x.uid)
-	}
-	return uids
-}
-
 // Names of monitors (proc(5), comm, at most 15 characters).
 var (
 	conmonNames    = []string{"conmon"}

@@ -54,7 +54,10 @@ func (m *machine) others(name string, ms *monitors) []int {
 	for _, dir := range m.runtimeDirs() {
 		uids = append(uids, dir.owner)
 	}
-	uids = append(uids, ms.owners()...)
+	ms.once.Do(ms.find)
+	for _, x := range ms.all {
+		uids = append(uids, x.uid)
+	}
 	slices.Sort(uids)
 	return slices.DeleteFunc(slices.Compact(uids), func(uid int) bool {
 		return uid == 0 || name != "" && m.userName(uid) != user

@@ -30,7 +30,7 @@ func (e *Endpoint) setPath(name string, up bool) error {
 	}
 	e.mu.Unlock()
 	if up {
-		e.followPathsLocked()
+		e.followPaths()
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (e *Endpoint) addPath(p spec.Path) error {
 	e.mu.Lock()
 	e.spec.Paths = append(e.spec.Paths, p)
 	e.mu.Unlock()
-	e.followPathsLocked()
+	e.followPaths()
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"cleat/tunnel/spec"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -137,11 +138,7 @@ func routeThrough(l netlink.Link, to netip.Prefix) *netlink.Route {
 // through l.
 func checkExistingRoute(h *netlink.Handle, l netlink.Link, to netip.Prefix) error {
 	want := routeThrough(l, to)
-	family := netlink.FAMILY_V4
-	if to.Addr().Is6() {
-		family = netlink.FAMILY_V6
-	}
-	existing, err := h.RouteListFiltered(family, &netlink.Route{Dst: want.Dst}, netlink.RT_FILTER_DST)
+	existing, err := h.RouteListFiltered(nl.GetIPFamily(want.Dst.IP), &netlink.Route{Dst: want.Dst}, netlink.RT_FILTER_DST)
 	if err != nil {
 		return fmt.Errorf("list routes to %s: %w", to, err)
 	}

@@ -9,6 +9,7 @@ import (
 	"cleat/tunnel"
 	"cleat/tunnel/spec"
 
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -57,11 +58,7 @@ func openSockets(p tunnel.PathConfig, at location, listen bool) (tunnel.Socket, 
 }
 
 func openSocket(p tunnel.PathConfig, local netip.Addr) (int, error) {
-	family := unix.AF_INET
-	if p.Remote.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(nl.GetIPFamily(p.Remote.Addr().AsSlice()), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open path %q: %w", p.Name, os.NewSyscallError("socket", err))
 	}

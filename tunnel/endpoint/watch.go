@@ -12,6 +12,7 @@ import (
 	"cleat/tunnel/spec"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -85,11 +86,7 @@ func findBinding(p *spec.Path) (binding, error) {
 }
 
 func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
-	family := netlink.FAMILY_V4
-	if p.Remote.Addr().Is6() {
-		family = netlink.FAMILY_V6
-	}
-	all, err := netlink.AddrList(l, family)
+	all, err := netlink.AddrList(l, nl.GetIPFamily(p.Remote.Addr().AsSlice()))
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("can't list the addresses of %s", p.Device)
 	}
@@ -191,9 +188,11 @@ func (e *Endpoint) watch(ctx context.Context) {
 			n.subscribe(ctx.Done())
 			next = pollEvery
 		}
+		e.changing.Lock()
 		if !e.followPaths() {
 			next = retryEvery
 		}
+		e.changing.Unlock()
 		if next > 0 {
 			tick.Reset(next)
 		}
@@ -201,15 +200,8 @@ func (e *Endpoint) watch(ctx context.Context) {
 }
 
 // followPaths enables and disables paths according to what exists now. It reports whether
-// all paths that exist are in use.
+// all paths that exist are in use. It is called with changing held.
 func (e *Endpoint) followPaths() bool {
-	e.changing.Lock()
-	defer e.changing.Unlock()
-	return e.followPathsLocked()
-}
-
-// followPathsLocked is followPaths with changing held.
-func (e *Endpoint) followPathsLocked() bool {
 	all := true
 	for _, p := range e.Spec().Paths {
 		all = (p.Down || e.followPath(&p)) && all

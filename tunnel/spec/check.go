@@ -11,6 +11,7 @@ import (
 	"time"
 	"unicode"
 
+	"cleat/internal/spell"
 	"cleat/tunnel/secure"
 )
 
@@ -96,7 +97,8 @@ func (c *checker) oneOf(path, setting, word string, known []string, fallback str
 		return word
 	}
 	if c.isSet(path) {
-		c.unknownWord(path, setting, word, known)
+		e := c.fail(path, "unknown %s %q", setting, word)
+		e.Allowed, e.Hint = strings.Join(known, ", "), spell.Hint(word, known)
 	}
 	return fallback
 }

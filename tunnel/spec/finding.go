@@ -88,11 +88,6 @@ func (f *findings) warn(path, format string, args ...any) *Finding {
 	return f.add(path, Warning, fmt.Sprintf(format, args...))
 }
 
-func (f *findings) unknownWord(path, setting, word string, known []string) {
-	e := f.add(path, Error, fmt.Sprintf("unknown %s %q", setting, word))
-	e.Allowed, e.Hint = strings.Join(known, ", "), spell.Hint(word, known)
-}
-
 func (f *findings) addProblems(problems []yamlfile.Problem) {
 	for _, p := range problems {
 		e := Finding{File: f.file, Line: p.Line, Column: p.Column, Severity: Error, Message: p.Text, Allowed: p.Want}
@@ -109,10 +104,6 @@ func (f *findings) sorted() []Finding {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))
 	})
 	return f.all
-}
-
-func (f *findings) hasError() bool {
-	return slices.ContainsFunc(f.all, func(f Finding) bool { return f.Severity == Error })
 }
 
 // isSet reports whether the file has a readable value at a key.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"cleat/internal/yamlfile"
@@ -112,7 +113,7 @@ func (f *File) check(text []byte, open Opener) {
 // setResult sorts the findings, and sets Tunnel if there is no error.
 func (f *File) setResult() {
 	f.Findings = f.found.sorted()
-	if !f.found.hasError() {
+	if !slices.ContainsFunc(f.Findings, func(f Finding) bool { return f.Severity == Error }) {
 		f.Tunnel = &f.draft
 	}
 }
