@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -57,8 +58,14 @@ func Check() error {
 
 // run runs a program in the C locale and returns its standard output.
 func run(ctx context.Context, dir, name string, args ...string) ([]byte, error) {
+	return runOn(ctx, nil, dir, name, args...)
+}
+
+// runOn is run with standard input.
+func runOn(ctx context.Context, stdin io.Reader, dir, name string, args ...string) ([]byte, error) {
 	var out, diag bytes.Buffer
 	cmd := program.CommandContext(ctx, name, args...)
+	cmd.Stdin = stdin
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, &out, &diag
 	cmd.Env = append(os.Environ(), "LC_ALL=C", "LANG=C")
 	if err := cmd.Run(); err != nil {

@@ -9,8 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // cacheVersion is part of the names of cache entries. Increment it when the content of an
@@ -31,12 +29,7 @@ type Kernel struct {
 
 // Version returns the first two numbers of the release; 0, 0 if it has none.
 func (k Kernel) Version() (major, minor int) {
-	parts := strings.SplitN(k.Release, ".", 3)
-	if len(parts) < 2 {
-		return 0, 0
-	}
-	major, _ = strconv.Atoi(parts[0])
-	minor, _ = strconv.Atoi(parts[1])
+	_, _ = fmt.Sscanf(k.Release, "%d.%d", &major, &minor)
 	return major, minor
 }
 

@@ -9,8 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-
-	"cleat/internal/program"
 )
 
 // Offsets in the setup header of a bzImage (arch/x86/include/uapi/asm/bootparam.h,
@@ -98,12 +96,5 @@ func decompress(ctx context.Context, p []byte, command []string) ([]byte, error)
 		z.Multistream(false)
 		return io.ReadAll(z)
 	}
-	cmd := program.CommandContext(ctx, command[0], command[1:]...)
-	cmd.Stdin = bytes.NewReader(p[:len(p)-sizeTrailer])
-	var out, diag bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &diag
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("run %s: %w: %s", command[0], err, tail(diag.Bytes(), 500))
-	}
-	return out.Bytes(), nil
+	return runOn(ctx, bytes.NewReader(p[:len(p)-sizeTrailer]), "", command[0], command[1:]...)
 }
