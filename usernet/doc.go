@@ -148,17 +148,18 @@
 //
 // With [TierTUN] the bytes of a connection cross the device as packets. With
 // [TierSplice] they bypass it. (A third tier, seccomp, is not here: it gives programs
-// sockets of the host, see sandbox/supervisor.) Splicing needs a [Gate]: sockets and rules in the guest's
-// namespace. Once the host's connect has succeeded, the guest's SYN is written back
-// to the device, and the rules redirect it to the Gate's listener. So the guest's
-// kernel has both ends of the guest's connection, and a junction moves the bytes
-// between the accepted socket and the host's: in pages through a pipe if there are
-// many, else in a buffer. A connection that arrives at the Gate and matches no such
-// SYN is reset. For an inbound connection, a socket in the guest's namespace
-// connects to the guest's server from the client's address. If a connection does
-// not come through the Gate in time, it takes the device; after several failures the
-// Gate is not tried for a while (breaker). See doc/tiers.md and
-// doc/adr/0006-splice.md.
+// sockets of the host, see sandbox/supervisor.)
+//
+// Splicing needs a [Gate]: sockets and rules in the guest's namespace. Once the host's
+// connect has succeeded, the guest's SYN is written back to the device, and the rules
+// redirect it to the Gate's listener. So the guest's kernel has both ends of the
+// guest's connection, and a junction moves the bytes between the accepted socket and
+// the host's: in pages through a pipe if there are many, else in a buffer. A connection
+// that arrives at the Gate and matches no such SYN is reset. For an inbound connection,
+// a socket in the guest's namespace connects to the guest's server from the client's
+// address. If a connection does not come through the Gate in time, it takes the device;
+// after several failures the Gate is not tried for a while (breaker). See doc/tiers.md
+// and doc/adr/0006-splice.md.
 //
 // # UDP and ICMP
 //

@@ -117,8 +117,8 @@ type LoanConfig struct {
 // and returns a TCP socket bound where the forward has listened. If the forward is
 // for both families and the socket for IPv4 only, the Stack goes on listening for
 // IPv6. ok is false if no forward leads there, the port is lent already and
-// as.ReusePort is not set, or the socket can't be made. The socket is non-blocking, does not listen yet, and
-// belongs to the caller.
+// as.ReusePort is not set, or the socket can't be made. The socket is non-blocking,
+// does not listen yet, and belongs to the caller.
 func (s *Stack) Lend(guest netip.AddrPort, as LoanConfig) (fd int, loan *Loan, ok bool) {
 	e := s.group.engines[0]
 	var l *openForward

@@ -13,7 +13,8 @@ import (
 	"cleat/link"
 )
 
-// claims plans to claim the attachment's addresses on the parent's network.
+// claims plans to claim the attachment's addresses on the parent's network. It rejects an
+// address that the host itself has, unless the device that has it may be the one that moves.
 func (p *planner) claims() error {
 	if p.spec.Parent == "" {
 		return nil
@@ -22,7 +23,7 @@ func (p *planner) claims() error {
 	if p.spec.VLAN != 0 {
 		network += "." + strconv.Itoa(p.spec.VLAN)
 	}
-	moves := p.spec.Kind == "phys" || p.spec.Kind == "ipoib" // and an address of the host with it
+	moves := p.spec.Kind == "phys" || p.spec.Kind == "ipoib" // the device leaves the host
 	for _, ip := range p.spec.Addresses {
 		a := ip.Addr()
 		if !moves && !a.IsLinkLocalUnicast() && p.host.isLocal(a) {
@@ -39,7 +40,7 @@ func (p *planner) claims() error {
 // ClaimAddress reserves an address on a network of the host, so that no other attachment
 // gets it.
 type ClaimAddress struct {
-	Network  string `json:"network"` // the bridge or parent on the host
+	Network  string `json:"network"` // the bridge or parent on the host, and ".VLAN" if it is in a VLAN
 	Addr     string `json:"address"`
 	Ethernet bool   `json:"ethernet,omitempty"` // Addr is an Ethernet address
 }

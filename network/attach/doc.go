@@ -95,7 +95,7 @@
 //	                                  kills an operation at each checkpoint
 //
 // A new kind is a row of kindTable and a method of planner, in a file of its own unless it is
-// short. hasNeighbours, duplicateCheck, ethernetKinds, checkNotHosts, chooseName, lowerDevice,
+// short. hasNeighbours, duplicateCheck, ethernetKinds, claims, chooseName, lowerDevice,
 // missingKinds, both functions checkParams, checkCombination and finder.matchesSpec name the
 // kinds that they treat differently. The link itself is created by package link.
 //
