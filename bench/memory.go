@@ -35,11 +35,7 @@ func (r *run) memory(ctx context.Context, job experiment.Job, at position) error
 
 // memory reads the memory without flows, and with them.
 func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]float64, error) {
-	select { // some programs return the memory of their start only after a second
-	case <-time.After(idleAfter):
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	sleepUntil(ctx, time.Now().Add(idleAfter)) // some programs return the memory of their start only after a second
 	idle, err := settledMemory(ctx, b.Programs())
 	if err != nil {
 		return nil, err

@@ -220,14 +220,13 @@ type failures map[string]int
 
 func (f failures) note(job experiment.Job, failed bool) {
 	if !failed {
-		f[f.id(job)] = math.MinInt
+		f[job.ID()] = math.MinInt
 	}
-	f[f.id(job)]++
+	f[job.ID()]++
 }
 
-func (f failures) hopeless(job experiment.Job) bool { return f[f.id(job)] >= maxFailures }
+func (f failures) hopeless(job experiment.Job) bool { return f[job.ID()] >= maxFailures }
 
-func (failures) id(job experiment.Job) string { return job.Work.Kind + "|" + job.Cell.Key() }
 
 const (
 	maxAttempts = 3 // of one measurement
@@ -331,7 +330,7 @@ func (r *run) absent(ctx context.Context, job experiment.Job, err error) error {
 		if err := r.store.add(a); err != nil {
 			return err
 		}
-		if j.Work.Kind == job.Work.Kind && j.Cell.Key() == job.Cell.Key() {
+		if j.ID() == job.ID() {
 			r.Progress.Absent(a)
 		}
 	}

@@ -16,6 +16,9 @@ type Job struct {
 	Work Work // with exactly one message size, if the work has one
 }
 
+// ID identifies the job within an experiment.
+func (j Job) ID() string { return j.Work.Kind + "|" + j.Cell.Key() }
+
 // Offered returns the rate at which a job of work "udp" sends, in bit/s for all streams of
 // a pair together; 0 means as fast as it can. With search, the job searches for the
 // highest rate whose loss is acceptable.
@@ -44,8 +47,7 @@ func (e Experiment) cross() (jobs []Job, reasons map[string]string) {
 				reasons[j.Cell.Network] = why
 				continue
 			}
-			id := j.Work.Kind + "|" + j.Cell.Key()
-			if !seen[id] {
+			if id := j.ID(); !seen[id] {
 				seen[id] = true
 				jobs = append(jobs, j)
 			}

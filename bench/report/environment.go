@@ -263,13 +263,11 @@ func scalar(v any) string {
 	return fmt.Sprint(v)
 }
 
-// lookup returns the text or number at the first of several dotted paths that has one.
-func lookup(env map[string]any, paths ...string) string {
-	for _, path := range paths {
-		switch v := summary.Lookup(env, path).(type) {
-		case string, float64, int, uint64, int64:
-			return scalar(v)
-		}
+// lookup returns the text or number at a dotted path; "" if there is none.
+func lookup(env map[string]any, path string) string {
+	switch v := summary.Lookup(env, path).(type) {
+	case string, float64:
+		return scalar(v)
 	}
 	return ""
 }

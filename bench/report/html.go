@@ -255,9 +255,9 @@ func subtitle(in Input, all []cell.Summary) []string {
 		}
 	}
 	add("%s", in.Subject)
-	add("%s", lookup(in.Environment, "host.cpu.model", "host.cpu"))
-	add("%s logical CPUs", lookup(in.Environment, "host.cpu.online", "host.cpu.cores"))
-	add("Linux %s", lookup(in.Environment, "host.kernel.release", "host.kernel"))
+	add("%s", lookup(in.Environment, "host.cpu.model"))
+	add("%s logical CPUs", lookup(in.Environment, "host.cpu.online"))
+	add("Linux %s", lookup(in.Environment, "host.kernel.release"))
 	networks := map[string]bool{}
 	for _, s := range all {
 		networks[s.Network] = true
@@ -265,7 +265,7 @@ func subtitle(in Input, all []cell.Summary) []string {
 	if len(networks) > 0 {
 		out = append(out, cell.Plural(len(networks), "network")+" measured, "+counts(all))
 	}
-	add("%s", lookup(in.Environment, "started", "host.taken"))
+	add("%s", lookup(in.Environment, "started"))
 	return out
 }
 

@@ -230,8 +230,8 @@ func syntheticEnvironment(preset string) map[string]any {
 	"seed": 4711, "preset": "PRESET", "partial": false, "started": "2026-10-09T08:53:20Z", "duration_seconds": 141.2,
 	"versions": {"cleat": "0.1.0", "go": "go1.25.0", "iperf3": "3.12", "pasta": "2023-03-29", "slirp4netns": "1.2.0"},
 	"host": {
-		"kernel": "6.18.0", "hostname": "example", "virtualization": "kvm", "accounting": "tick",
-		"cpu": {"model": "Example Processor 8481C @ 2.70 GHz", "cores": 2, "threads_per_core": 1, "governor": "performance", "mitigations": ["spectre_v2: enhanced IBRS", "mds: not affected"]},
+		"kernel": {"release": "6.18.0"}, "hostname": "example", "virtualization": "kvm", "accounting": "tick",
+		"cpu": {"model": "Example Processor 8481C @ 2.70 GHz", "online": 2, "threads_per_core": 1, "governor": "performance", "mitigations": ["spectre_v2: enhanced IBRS", "mds: not affected"]},
 		"memory_bytes": 8318976000,
 		"sysctl": {"net.ipv4.tcp_congestion_control": "cubic", "net.core.rmem_max": 212992, "net.bridge.bridge-nf-call-iptables": 1, "net.ipv4.conf.all.rp_filter": 2},
 		"warnings": ["the processor's frequency is not fixed"]
