@@ -227,7 +227,6 @@ func (f failures) note(job experiment.Job, failed bool) {
 
 func (f failures) hopeless(job experiment.Job) bool { return f[job.ID()] >= maxFailures }
 
-
 const (
 	maxAttempts = 3 // of one measurement
 	repeatShare = 8 // one in so many measurements may be repeated
