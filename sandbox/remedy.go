@@ -9,17 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// userNSLimits are the settings by which a machine denies user namespaces, or rights in them,
-// the most specific first.
-var userNSLimits = []struct{ path, value, remedy string }{
-	{"/proc/sys/kernel/apparmor_restrict_unprivileged_userns", "1",
-		"sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0"},
-	{"/proc/sys/kernel/unprivileged_userns_clone", "0",
-		"sudo sysctl kernel.unprivileged_userns_clone=1"},
-	{"/proc/sys/user/max_user_namespaces", "0",
-		"sudo sysctl user.max_user_namespaces=10000"},
-	{"/proc/sys/user/max_net_namespaces", "0",
-		"sudo sysctl user.max_net_namespaces=10000"},
+// userNSLimits are the sysctls by which a machine denies user namespaces, or rights in them, the
+// most specific first, with the value that denies and one that does not.
+var userNSLimits = []struct{ sysctl, denies, allows string }{
+	{"kernel.apparmor_restrict_unprivileged_userns", "1", "0"},
+	{"kernel.unprivileged_userns_clone", "0", "1"},
+	{"user.max_user_namespaces", "0", "10000"},
+	{"user.max_net_namespaces", "0", "10000"},
 }
 
 // namespaceRemedy returns what to do if the kernel has denied new namespaces or rights in
@@ -34,8 +30,9 @@ func namespaceRemedy(err error) string {
 		return ""
 	}
 	for _, l := range userNSLimits {
-		if b, err := os.ReadFile(l.path); err == nil && strings.TrimSpace(string(b)) == l.value {
-			return l.remedy
+		b, err := os.ReadFile("/proc/sys/" + strings.ReplaceAll(l.sysctl, ".", "/"))
+		if err == nil && strings.TrimSpace(string(b)) == l.denies {
+			return "sudo sysctl " + l.sysctl + "=" + l.allows
 		}
 	}
 	if b, err := os.ReadFile("/proc/self/status"); err == nil && strings.Contains(string(b), "Seccomp:\t2") {

@@ -13,7 +13,7 @@ import (
 // first: kernels before 5.11 run the filter for each call; later ones cache the verdict for
 // calls without conditions.
 func sealedCalls(cfg SealConfig) []seal.Call {
-	calls := slices.Concat(packetCalls(), seal.Runtime(), otherCalls(), archCalls(), []seal.Call{ioctls(cfg.Supervise)})
+	calls := slices.Concat(packetCalls, seal.Runtime(), otherCalls, archCalls, []seal.Call{ioctls(cfg.Supervise)})
 	if cfg.Supervise { // inspecting other processes; the kernel still checks the right to
 		calls = append(calls, seal.Call{Number: unix.SYS_PIDFD_OPEN}, seal.Call{Number: unix.SYS_PIDFD_GETFD},
 			seal.Call{Number: unix.SYS_PROCESS_VM_READV}, seal.Call{Number: unix.SYS_KCMP})
@@ -28,44 +28,40 @@ func sealedCalls(cfg SealConfig) []seal.Call {
 }
 
 // packetCalls move packets; seal.Runtime has further ones.
-func packetCalls() []seal.Call {
-	return []seal.Call{
-		{Number: unix.SYS_RECVFROM}, {Number: unix.SYS_SENDTO}, {Number: unix.SYS_SENDMMSG}, {Number: unix.SYS_RECVMMSG},
-		{Number: unix.SYS_SENDMSG}, {Number: unix.SYS_RECVMSG}, {Number: unix.SYS_SPLICE},
-	}
+var packetCalls = []seal.Call{
+	{Number: unix.SYS_RECVFROM}, {Number: unix.SYS_SENDTO}, {Number: unix.SYS_SENDMMSG}, {Number: unix.SYS_RECVMMSG},
+	{Number: unix.SYS_SENDMSG}, {Number: unix.SYS_RECVMSG}, {Number: unix.SYS_SPLICE},
 }
 
 // otherCalls are what the data path and package net need besides.
-func otherCalls() []seal.Call {
-	return []seal.Call{
-		{Number: unix.SYS_PREADV2}, {Number: unix.SYS_PWRITEV2}, {Number: unix.SYS_SENDFILE}, {Number: unix.SYS_LSEEK},
-		{Number: unix.SYS_FSYNC}, {Number: unix.SYS_FDATASYNC},
-		{Number: unix.SYS_FTRUNCATE}, // a log of bounded size
+var otherCalls = []seal.Call{
+	{Number: unix.SYS_PREADV2}, {Number: unix.SYS_PWRITEV2}, {Number: unix.SYS_SENDFILE}, {Number: unix.SYS_LSEEK},
+	{Number: unix.SYS_FSYNC}, {Number: unix.SYS_FDATASYNC},
+	{Number: unix.SYS_FTRUNCATE}, // a log of bounded size
 
-		// IPv4 and IPv6 sockets of TCP, UDP and ping; no raw or packet sockets
-		{Number: unix.SYS_SOCKET, When: []seal.Condition{
-			seal.ArgIs(0, unix.AF_INET, unix.AF_INET6),
-			{Arg: 1, Mask: sockTypeMask, Any: []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM}},
-			seal.ArgIs(2, 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6),
-		}},
-		{Number: unix.SYS_CONNECT}, {Number: unix.SYS_BIND}, {Number: unix.SYS_LISTEN}, {Number: unix.SYS_ACCEPT4},
-		{Number: unix.SYS_GETSOCKOPT}, {Number: unix.SYS_SETSOCKOPT}, {Number: unix.SYS_GETSOCKNAME}, {Number: unix.SYS_GETPEERNAME},
-		{Number: unix.SYS_SHUTDOWN},
-		// The data path sees one end of a pair in place of a kernel connection. A stream stays
-		// between its ends; a datagram could be sent to the path of any socket, such as
-		// /dev/log.
-		{Number: unix.SYS_SOCKETPAIR, When: []seal.Condition{
-			seal.ArgIs(0, unix.AF_UNIX), seal.ArgHas(1, sockTypeMask, unix.SOCK_STREAM),
-		}},
+	// IPv4 and IPv6 sockets of TCP, UDP and ping; no raw or packet sockets
+	{Number: unix.SYS_SOCKET, When: []seal.Condition{
+		seal.ArgIs(0, unix.AF_INET, unix.AF_INET6),
+		{Arg: 1, Mask: sockTypeMask, Any: []uint32{unix.SOCK_STREAM, unix.SOCK_DGRAM}},
+		seal.ArgIs(2, 0, unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6),
+	}},
+	{Number: unix.SYS_CONNECT}, {Number: unix.SYS_BIND}, {Number: unix.SYS_LISTEN}, {Number: unix.SYS_ACCEPT4},
+	{Number: unix.SYS_GETSOCKOPT}, {Number: unix.SYS_SETSOCKOPT}, {Number: unix.SYS_GETSOCKNAME}, {Number: unix.SYS_GETPEERNAME},
+	{Number: unix.SYS_SHUTDOWN},
+	// The data path sees one end of a pair in place of a kernel connection. A stream stays
+	// between its ends; a datagram could be sent to the path of any socket, such as
+	// /dev/log.
+	{Number: unix.SYS_SOCKETPAIR, When: []seal.Condition{
+		seal.ArgIs(0, unix.AF_UNIX), seal.ArgHas(1, sockTypeMask, unix.SOCK_STREAM),
+	}},
 
-		// descriptors
-		{Number: unix.SYS_DUP}, {Number: unix.SYS_DUP3}, {Number: unix.SYS_PIPE2},
-		{Number: unix.SYS_TIMERFD_CREATE}, {Number: unix.SYS_TIMERFD_SETTIME}, {Number: unix.SYS_FSTATFS},
-		{Number: unix.SYS_READLINKAT}, {Number: unix.SYS_FACCESSAT}, {Number: unix.SYS_GETDENTS64},
+	// descriptors
+	{Number: unix.SYS_DUP}, {Number: unix.SYS_DUP3}, {Number: unix.SYS_PIPE2},
+	{Number: unix.SYS_TIMERFD_CREATE}, {Number: unix.SYS_TIMERFD_SETTIME}, {Number: unix.SYS_FSTATFS},
+	{Number: unix.SYS_READLINKAT}, {Number: unix.SYS_FACCESSAT}, {Number: unix.SYS_GETDENTS64},
 
-		// waiting for the command
-		{Number: unix.SYS_WAIT4}, {Number: unix.SYS_WAITID},
-	}
+	// waiting for the command
+	{Number: unix.SYS_WAIT4}, {Number: unix.SYS_WAITID},
 }
 
 func ioctls(supervise bool) seal.Call {

@@ -34,7 +34,12 @@ names in /run/netns, or paths. This needs root, to enter them.`,
   sudo cleat doctor 1 web
   sudo cleat doctor podman:web /proc/4711/ns/net
   sudo cleat doctor blue red --json | jq '.hops[] | select(.smallest)'`,
-		Args:              noneOrTwo,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 || len(args) == 2 {
+				return nil
+			}
+			return fmt.Errorf("want no namespaces or two, not %d", len(args))
+		},
 		ValidArgsFunction: container.CompleteTwo,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 2 {
@@ -46,13 +51,6 @@ names in /run/netns, or paths. This needs root, to enter them.`,
 	cmd.Flags().BoolVar(&strict, "strict", false, "exit with 1 if there is a problem; with A and B, also for a warning")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	return cmd
-}
-
-func noneOrTwo(_ *cobra.Command, args []string) error {
-	if len(args) == 0 || len(args) == 2 {
-		return nil
-	}
-	return fmt.Errorf("want no namespaces or two, not %d", len(args))
 }
 
 // examination is the output of `cleat doctor --json`.

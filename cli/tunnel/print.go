@@ -179,18 +179,13 @@ func numberText(v float64) string {
 
 // percentText formats a ratio in at most five columns.
 func percentText(ratio float64) string {
-	switch v := ratio * 100; {
-	case v == 0:
+	switch {
+	case ratio == 0:
 		return "0%"
-	case v < 0.01:
+	case ratio < 0.0001:
 		return "<.01%"
-	case v < 9.995:
-		return fmt.Sprintf("%.2f%%", v)
-	case v < 99.95:
-		return fmt.Sprintf("%.1f%%", v)
-	default:
-		return fmt.Sprintf("%.0f%%", v)
 	}
+	return term.ThreeDigits(ratio*100) + "%"
 }
 
 // cutMiddle shortens text to a width. It keeps the beginning and the end,
