@@ -85,8 +85,9 @@
 //	                                  Steps of one option each, for every kind
 //	claim.go, macaddress.go           whether an address is in use already
 //	neighbourtable.go                 the note of a plan that a neighbour table is nearly full
-//	step.go, makelink.go, device.go   the Steps: create links, move devices
-//	undo.go, journal.go, repair.go, recover.go   undo them, also after a kill
+//	step.go, makelink.go              what a Step is; the Step that creates a link
+//	undo.go, journal.go, repair.go, recover.go   undo Steps, also after a kill
+//	device.go                         restores a device that was moved into the container
 //	store.go, attachment.go, shared.go   files of attachments and of what they share
 //	container.go, namespace.go, session.go   the two ends, open and identified
 //	lookup.go, list.go                what commands and the keeper ask
