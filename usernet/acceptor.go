@@ -51,7 +51,8 @@ func (a *acceptor) ready(events uint32) {
 }
 
 // acceptUpTo accepts clients until none is left, but at most the given number. connect owns
-// the client's socket if it returns true. Other clients get a RST.
+// the client's socket if it returns true. Other clients get a RST. The error is that of
+// accept(2): EAGAIN if no client is left, 0 if there may be more.
 func (a *acceptor) acceptUpTo(most int, connect func(fd int, from netip.AddrPort) bool) unix.Errno {
 	for range most {
 		fd, from, errno := sys.AcceptNow(a.fd)

@@ -119,10 +119,11 @@ func (g *group) otherOwner(e *engine, k ownerKey) *engine {
 	return nil
 }
 
-// onClientEngine charges for a connection that comes in by a forward, and calls f with the
-// engine for it, on that engine's thread: the first while there are few connections, then each
-// in turn. The first also stands in for engines whose queues are detached. onClientEngine is
-// called on e's thread, and reports whether f is called.
+// onClientEngine hands a connection that e has accepted to an engine. It charges c, and calls
+// f with the engine on that engine's thread; f owns the account. The engine is the first one
+// while there are few connections, then each in turn. The first also stands in for engines
+// whose queues are detached. If the limits don't allow the connection, or the engine has
+// ended, onClientEngine returns false and f is not called.
 func (e *engine) onClientEngine(c ledger.Cost, f func(*engine, account)) bool {
 	costs, ok := e.admit(c)
 	if !ok {
