@@ -8,8 +8,7 @@
 // A Spec describes a link: a struct of comparable data, one type per kind, such as
 // VXLANSpec. It can be a map key, compared with == and built from text by Parse. A
 // Link is a handle on a link in the kernel: a namespace and an interface index.
-// Create turns the first into the second, and Link.Spec reads the kernel's
-// parameters back in the type of the spec. Link.Close removes the link.
+// Create turns the first into the second. Link.Close removes the link.
 //
 // # Theory of operation
 //
@@ -51,8 +50,8 @@
 //
 // TestConformance has a suite for each kind. It creates specs that together set
 // every parameter, reads them back, compares them with what the netlink library
-// reads, shows for each mode that it passes traffic or isolates, tries invalid specs, and
-// compares the namespaces before and after. It skips kinds that Probe rejects;
+// reads, shows for each mode that it passes traffic or isolates, tries invalid
+// specs, and compares the namespaces before and after. It skips kinds that Probe rejects;
 // package lab/vm runs it on kernels that have them. A new kind is a file, an entry
 // in the table of kinds and a suite; tests fail if one of these is missing.
 //
@@ -62,9 +61,8 @@
 // namespace has it over the namespaces that belong to the user namespace.
 //
 // A zero value leaves a parameter to the kernel, so the kernel's own 0 can't be
-// requested, except where Off stands for it. Of the tunnels,
-// only VXLAN and Geneve run over IPv6. ipip and gre have no FOU or GUE
-// encapsulation and no external mode.
+// requested, except where Off stands for it. Of the tunnels, only VXLAN and Geneve
+// run over IPv6. ipip and gre have endpoints and nothing else.
 //
 // Two kinds of link leave a trace that this package can't remove. A WireGuard
 // device that was brought up leaves send_redirects off in its namespace. A link

@@ -2,6 +2,7 @@ package link
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -154,6 +155,9 @@ func (l *Link) DeleteNeighbor(ip netip.Addr) error {
 // Spec reads the link's parameters from the kernel, in the type that the link
 // was created with.
 func (l *Link) Spec() (Spec, error) {
+	if l.spec == nil {
+		return nil, fmt.Errorf("link %q was not created by this process: %w", l.Name(), errors.ErrUnsupported)
+	}
 	var by sockets
 	defer by.close()
 	return l.specBy(&by, nil)

@@ -142,7 +142,7 @@ func (l *Link) finish(by *sockets, info *linkInfo) error {
 	return verify(l.spec, got)
 }
 
-// Find returns a handle on an existing link of any kind. Its Spec can't be read.
+// Find returns a handle on an existing link of any kind.
 func Find(ns *netns.NS, name string) (*Link, error) {
 	var by sockets
 	defer by.close()
@@ -184,9 +184,6 @@ func (l *Link) PeerIndex() int { return l.peer }
 // specBy reads the link's parameters from the kernel, in the type that the link was
 // created with. info is the kernel's report of the link, or nil to ask for it.
 func (l *Link) specBy(by *sockets, info *linkInfo) (Spec, error) {
-	if l.spec == nil {
-		return nil, fmt.Errorf("link %q was not created by this process: %w", l.Name(), errors.ErrUnsupported)
-	}
 	r, err := newReader(l, by, info)
 	if err != nil {
 		return nil, err

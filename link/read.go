@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// reader is the state of one call of Link.Spec.
+// reader is the state of reading a link's parameters back.
 type reader struct {
 	*rtnl        // in the link's namespace
 	origin *rtnl // in the parent's namespace
