@@ -64,13 +64,7 @@ func newGate(c *Gate, costs *ledger.Ledger) (*gate, error) {
 	g := &gate{always: c.Always, history: portHistory{ports: map[netip.AddrPort]portRecord{}}, breaker: breaker{start: time.Now()}}
 	g.maxFlows = int64(costs.Usage().Limit.Descriptors-2*maxPipes-2*maxStock) / 2
 	g.v4.ledger, g.v6.ledger = costs, costs
-	if err := g.v4.open(c.Listener4, c.Caller4); err != nil {
-		return nil, err
-	}
-	if err := g.v6.open(c.Listener6, c.Caller6); err != nil {
-		return nil, err
-	}
-	return g, nil
+	return g, errors.Join(g.v4.open(c.Listener4, c.Caller4), g.v6.open(c.Listener6, c.Caller6))
 }
 
 func (g *gateFamily) open(listener, caller *os.File) error {
@@ -425,8 +419,7 @@ func (f *tcpFlow) connectThroughGate() bool {
 		f.takeDevice(reasonNoInsideSocket)
 		return false
 	}
-	f.abort() // the client gets a RST as well
-	f.drop()
+	f.reset() // the client gets a RST as well
 	return true
 }
 

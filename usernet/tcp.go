@@ -132,8 +132,7 @@ func (t *tcpTable) input(frame []byte, ip *packet.IP) {
 	guest, peer := netip.AddrPortFrom(ip.Src, h.SrcPort), netip.AddrPortFrom(ip.Dst, h.DstPort)
 	f := t.flows[keyOf(guest, peer)]
 	if f != nil && f.replacedBy(h) {
-		f.abort()
-		f.drop()
+		f.reset()
 		f = nil
 	}
 	if f != nil && (f.state == stateSpliced || f.state == stateAtGate && h.Flags&(packet.SYN|packet.RST) == 0) {
@@ -307,10 +306,7 @@ func (t *tcpTable) forget(f *tcpFlow) {
 // closeAll resets all host sockets. The guest's ends are lost with its device.
 func (t *tcpTable) closeAll() {
 	for _, f := range t.flows {
-		if f.state != stateFinished {
-			f.abort()
-		}
-		f.drop()
+		f.reset()
 	}
 }
 

@@ -272,8 +272,7 @@ func (t *tcpTable) callGuest(c client) {
 	if v := t.s.cfg.Policy; v != nil {
 		if verdict := v.Judge(f.flow()); verdict.Action == Refuse || verdict.Action == Drop {
 			t.s.count(verdict)
-			f.abort()
-			f.drop()
+			f.reset()
 			return
 		}
 	}
@@ -298,8 +297,7 @@ func (f *tcpFlow) onSYNReply(h *packet.TCPHeader) {
 			f.repeatSYN()
 		}
 	case h.Flags&packet.RST != 0 && h.Flags&packet.ACK != 0:
-		f.abort() // the client gets a RST as well
-		f.drop()
+		f.reset() // the client gets a RST as well
 	case h.Flags&(packet.SYN|packet.ACK|packet.RST) == packet.SYN|packet.ACK:
 		f.rcvStart, f.rcvNxt = h.Seq, h.Seq+1
 		f.synOptions(h)

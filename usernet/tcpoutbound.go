@@ -15,8 +15,7 @@ func (f *tcpFlow) input(h *packet.TCPHeader) {
 	switch f.state {
 	case stateJudging, stateConnecting, stateConnectExpired, stateAtGate:
 		if h.Flags&packet.RST != 0 { // the guest has given up
-			f.abort()
-			f.drop()
+			f.reset()
 		}
 		return // a repeated SYN: the answer is on its way
 	case stateSYNSent:
@@ -55,8 +54,7 @@ func (f *tcpFlow) input(h *packet.TCPHeader) {
 func (f *tcpFlow) onRST(h *packet.TCPHeader) {
 	switch {
 	case h.Seq == f.rcvNxt:
-		f.abort()
-		f.drop()
+		f.reset()
 	case !before(h.Seq, f.rcvNxt) && before(h.Seq, f.rcvEdge):
 		f.oweACK()
 	}

@@ -417,8 +417,7 @@ func TestWindowEdge(t *testing.T) {
 		for _, b := range taken {
 			b.free()
 		}
-		f.abort()
-		f.drop()
+		f.reset()
 	})
 }
 

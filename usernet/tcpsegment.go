@@ -86,16 +86,15 @@ func (f *tcpFlow) refuse() {
 	if !f.inbound && f.insideFD < 0 {
 		f.sendRST()
 	}
-	f.abort()
-	f.drop()
+	f.reset()
 }
 
-// abort closes the host's socket so that its peer gets a RST.
-func (f *tcpFlow) abort() {
+// reset ends the flow so that the host's peer gets a RST.
+func (f *tcpFlow) reset() {
 	if f.hostFD >= 0 {
 		resetOnClose(f.hostFD, true)
-		f.closeSocket()
 	}
+	f.drop()
 }
 
 func (f *tcpFlow) closeSocket() {

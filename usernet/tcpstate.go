@@ -139,8 +139,7 @@ func (f *tcpFlow) probeWindow() {
 // repeatSYN sends our SYN or SYN-ACK again.
 func (f *tcpFlow) repeatSYN() {
 	if f.timeouts++; f.timeouts > maxSYNTimeouts {
-		f.abort()
-		f.drop()
+		f.reset()
 		return
 	}
 	f.s.stats.Retransmits++
@@ -154,9 +153,8 @@ func (f *tcpFlow) repeatSYN() {
 
 // giveUp resets the connection on both sides.
 func (f *tcpFlow) giveUp() {
-	f.abort()
 	f.sendRST()
-	f.drop()
+	f.reset()
 }
 
 // rttEstimator estimates the round trip to the guest and back (RFC 6298 section

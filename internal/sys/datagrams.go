@@ -398,9 +398,6 @@ func (v *Vector) Append(buf []byte) {
 	v.size += len(buf)
 }
 
-// Len returns the number of buffers.
-func (v *Vector) Len() int { return len(v.iovs) }
-
 // Size returns the number of bytes.
 func (v *Vector) Size() int { return v.size }
 

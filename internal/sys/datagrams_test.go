@@ -238,10 +238,10 @@ func TestVector(t *testing.T) {
 	}
 	buf := make([]byte, 64)
 	n, err := unix.Read(fds[1], buf)
-	if err != nil || string(buf[:n]) != "one packet of three" || string(v.AppendTo(nil)) != string(buf[:n]) || v.Len() != 3 || v.Size() != 19 {
+	if err != nil || string(buf[:n]) != "one packet of three" || string(v.AppendTo(nil)) != string(buf[:n]) || len(v.iovs) != 3 || v.Size() != 19 {
 		t.Errorf("%q, %v; %q", buf[:n], err, v.AppendTo(nil))
 	}
-	if v.Reset(); v.Len() != 0 || v.Size() != 0 {
+	if v.Reset(); len(v.iovs) != 0 || v.Size() != 0 {
 		t.Error("not empty after Reset")
 	}
 }
