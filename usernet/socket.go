@@ -28,9 +28,8 @@ func (s *engine) socket(a netip.Addr, kind, proto int) (int, error) {
 	return s.cfg.socket(family, a, kind, proto)
 }
 
-// socket makes a socket of the given family for a destination. An IPv6 socket can also
-// connect to an IPv4 address. A TCP socket is bound to the configured address and link,
-// others only to the link: udpTable.openSocket binds them to the address.
+// socket makes a socket of the given family for a destination, bound to the configured
+// address and link. An IPv6 socket can also connect to an IPv4 address.
 func (c *Config) socket(family int, a netip.Addr, kind, proto int) (int, error) {
 	from := ofFamily(a, c.Outbound4, c.Outbound6)
 	fd, err := unix.Socket(family, kind|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, proto)
@@ -43,8 +42,10 @@ func (c *Config) socket(family int, a netip.Addr, kind, proto int) (int, error) 
 	if c.OutboundInterface != "" {
 		err = unix.BindToDevice(fd, c.OutboundInterface)
 	}
-	if err == nil && from.IsValid() && kind == unix.SOCK_STREAM {
-		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+	if err == nil && from.IsValid() {
+		if kind == unix.SOCK_STREAM { // the port is chosen by connect
+			_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_BIND_ADDRESS_NO_PORT, 1)
+		}
 		if family == unix.AF_INET6 {
 			from = netip.AddrFrom16(from.As16())
 		}

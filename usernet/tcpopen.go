@@ -164,25 +164,20 @@ func (f *tcpFlow) connectFailed(err error) {
 		f.drop() // the guest is connected already, so it can only get a RST
 		return
 	}
-	var why packet.ErrorKind
-	switch {
-	case errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENETDOWN), errors.Is(err, unix.EADDRNOTAVAIL), errors.Is(err, unix.EAFNOSUPPORT):
-		why = packet.ErrorNet
-	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.EHOSTDOWN):
-		why = packet.ErrorHost
-	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		why = packet.ErrorProhibited
-	case errors.Is(err, unix.ETIMEDOUT):
+	var errno unix.Errno
+	errors.As(err, &errno)
+	switch errno {
+	case unix.ENETUNREACH, unix.ENETDOWN, unix.EADDRNOTAVAIL, unix.EAFNOSUPPORT,
+		unix.EHOSTUNREACH, unix.EHOSTDOWN, unix.EACCES, unix.EPERM:
+		f.unreachable(icmpReason(errno))
+		f.drop()
+	case unix.ETIMEDOUT:
 		// The host got no answer, so the guest gets none. The guest's kernel times out by
 		// its own clock.
 		f.ignoreGuest()
-		return
 	default:
 		f.refuse()
-		return
 	}
-	f.unreachable(why)
-	f.drop()
 }
 
 // ignoreGuest keeps the flow without a socket until the guest's connect has timed out as

@@ -2,7 +2,6 @@ package usernet
 
 import (
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
 	"strconv"
@@ -128,15 +127,7 @@ func (t *udpTable) openSocket(key socketKey, a netip.Addr) (*udpSocket, error) {
 		return nil, err
 	}
 	k := &udpSocket{t: t, fd: fd, key: key, v6: key.v6, flows: map[path]*udpFlow{}, costs: costs}
-	if from := ofFamily(a, t.s.cfg.Outbound4, t.s.cfg.Outbound6); from.IsValid() && !key.loopback {
-		if err = unix.Bind(fd, sockaddr(netip.AddrPortFrom(from, 0))); err != nil {
-			err = fmt.Errorf("bind socket: %w", err)
-		}
-	}
-	if err == nil {
-		err = k.configure(key.proto)
-	}
-	if err != nil {
+	if err := k.configure(key.proto); err != nil {
 		unix.Close(fd)
 		costs.close()
 		return nil, err
