@@ -45,7 +45,9 @@ type Verdict struct {
 	To     netip.AddrPort // for Redirect; the port is ignored for echo requests
 	// Conn carries the flow's bytes for Use, and is closed with the flow. For TCP it is a
 	// stream. For UDP each Write is one datagram from the guest, each Read one to the
-	// guest, and io.EOF ends the flow. Echo requests can't use a Conn.
+	// guest, and io.EOF ends the flow. A Conn for UDP that is an io.WriterTo is not read:
+	// its WriteTo passes each datagram to the guest in one Write, so the Stack needs no
+	// buffer of 64 KiB. Echo requests can't use a Conn.
 	Conn net.Conn
 	// Idle is the timeout of a UDP flow without datagrams; 0: the Stack's default.
 	Idle time.Duration
