@@ -275,6 +275,6 @@ func (r *Runtime) reapLater(pid int) {
 
 // command returns a command line that runs args of the engine in its private mounts.
 func (r *Runtime) command(args ...string) []string {
-	env := append([]string{"env"}, r.env...)
-	return append(r.mounts.enter(), append(env, args...)...)
+	enter := []string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", r.mounts.holder.Process.Pid), "--", "env"}
+	return slices.Concat(enter, r.env, args)
 }

@@ -73,11 +73,6 @@ func newPrivateMounts(writes string) (*privateMounts, error) {
 	return m, nil
 }
 
-// enter returns the beginning of a command line that runs in the namespace.
-func (m *privateMounts) enter() []string {
-	return []string{"nsenter", fmt.Sprintf("--mount=/proc/%d/ns/mnt", m.holder.Process.Pid), "--"}
-}
-
 // members returns the processes in the namespace besides the holder. Containers have
 // namespaces of their own.
 func (m *privateMounts) members() []int {

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // CPU describes the processors and how they are run.
@@ -159,14 +157,6 @@ func cpuQuota(f *files) float64 {
 		}
 	}
 	return limit
-}
-
-func allowedCPUs() int {
-	var set unix.CPUSet
-	if unix.SchedGetaffinity(0, &set) != nil {
-		return 0
-	}
-	return set.Count()
 }
 
 func distinct(list []string, s string) []string {

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Host is everything about a machine that can change a network measurement. It is the value of
@@ -67,7 +69,10 @@ func Fingerprint(ctx context.Context) Host {
 	h := fromFiles(f)
 	h.Taken = time.Now().UTC()
 	h.UID = os.Getuid()
-	h.CPU.Allowed = allowedCPUs()
+	var allowed unix.CPUSet
+	if unix.SchedGetaffinity(0, &allowed) == nil {
+		h.CPU.Allowed = allowed.Count()
+	}
 	h.TUN = tunState("/dev/net/tun")
 	h.Interfaces = interfaces(f)
 	h.Netfilter = netfilter(f)

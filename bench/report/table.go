@@ -273,8 +273,12 @@ func (w *writer) figure(f figure) {
 			for ; n > 1 && total(columns.Widths(curveRows(f.XLabel, p.Series[:n]))) > w.Width; n-- {
 			}
 			rows := curveRows(f.XLabel, p.Series[:n])
+			right := make([]int, n+1) // all columns
+			for i := range right {
+				right[i] = i
+			}
 			for i, row := range rows {
-				line := strings.TrimSuffix(columns.Row(row, columns.Widths(rows), everyColumn(n+1)...), "\n")
+				line := strings.TrimSuffix(columns.Row(row, columns.Widths(rows), right...), "\n")
 				if i == 0 {
 					line = w.paint(line, dim)
 				}
@@ -284,14 +288,6 @@ func (w *writer) figure(f figure) {
 		}
 		w.paragraph("  ", note, dim)
 	}
-}
-
-func everyColumn(n int) []int {
-	all := make([]int, n)
-	for i := range all {
-		all[i] = i
-	}
-	return all
 }
 
 // curveRows returns a table of curves, with its head.

@@ -32,12 +32,8 @@ func (r Results) sets() []set {
 			groups[summaryID(withWork(s, g.work))] = g // separateWorks may have added the work
 		}
 	}
-	summaries := r.Summaries
-	if summaries == nil {
-		summaries = Summarize(r.Samples, r.Absent)
-	}
 	var out []set
-	for _, s := range summaries {
+	for _, s := range r.Summaries {
 		one := set{Summary: s}
 		g, kept := groups[one.id()]
 		if kept {

@@ -90,9 +90,9 @@ var ErrUnknown = errors.New("unknown network")
 // something, and a *NotApplicable where the network's design rules the Config out. On
 // any error nothing is left behind.
 func Build(ctx context.Context, cfg Config) (*Network, error) {
-	entry, ok := catalog.Lookup(cfg.Network)
+	entry, _ := catalog.Lookup(cfg.Network)
 	build := builders[cfg.Network]
-	if !ok || build == nil {
+	if build == nil {
 		return nil, fmt.Errorf("%w %q", ErrUnknown, cfg.Network)
 	}
 	notApplicable := checkApplicable(entry, cfg)
