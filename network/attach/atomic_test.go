@@ -340,8 +340,9 @@ func (tb *testbed) killWhileUndoing(spec attach.Spec, name string, points int, b
 		}
 	}
 	for k := 0; ; k += stride() {
-		_, err := tb.attach(spec, nil)
+		got, err := tb.attach(spec, nil)
 		must(tb.t, err)
+		must(tb.t, tb.store.SaveKeeperReport(got.Attachment.ID, attach.KeeperReport{}))
 		err = tb.detach(name, killAt(k))
 		if err == nil {
 			tb.unchanged(before, "detached")

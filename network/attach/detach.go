@@ -37,15 +37,13 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 	if err != nil {
 		return nil, notes, err
 	}
+	// First, because no journal has it: if this process is killed, nobody else deletes it.
+	err = s.store.DeleteKeeperReport(a.ID)
 	if j == nil {
-		return a, notes, errors.Join(statedir.Remove(s.store.file(a.ID)), s.store.DeleteKeeperReport(a.ID))
+		return a, notes, errors.Join(err, statedir.Remove(s.store.file(a.ID)))
 	}
 	u := &undoer{session: s, detaching: true}
-	err = u.undoJournal(j)
-	if err == nil {
-		err = s.store.DeleteKeeperReport(a.ID)
-	}
-	if err != nil {
+	if err = errors.Join(err, u.undoJournal(j)); err != nil {
 		err = errors.Join(fmt.Errorf("detach %s from %s: %w", a.Spec.Name, ref, err), j.Close())
 	}
 	return a, append(notes, u.notes...), err
