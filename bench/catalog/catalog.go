@@ -79,6 +79,7 @@ type Entry struct {
 	Restless bool     // its program keeps a processor busy when idle, so it is closed after each measurement
 	Cold     bool     // it learns the properties of its links from traffic, so it is rebuilt for each measurement
 	RootLab  bool     // its program changes its user id, which needs a lab made by root
+	FormOf   string   // the network of which it is another form, and no rival; "": none
 	Borrows  bool     // its traffic uses the host's own sockets: faster than any network of the container
 	Caveats  []string // what does not work with it
 }
@@ -171,8 +172,8 @@ var entries = []Entry{
 	{Name: "tun", Title: "two TUN devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
 	{Name: "tap", Title: "two TAP devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
 	{Name: "cleat", Title: "cleat run, user-mode network", Role: Rootless, Kinds: []string{"tun"}},
-	{Name: "cleat-tun", Title: "cleat run --tier tun: everything through the device", Role: Rootless, Kinds: []string{"tun"}},
-	{Name: "cleat-seccomp", Title: "cleat run --tier seccomp: host sockets", Role: Rootless, Kinds: []string{"tun"},
+	{Name: "cleat-tun", Title: "cleat run --tier tun: everything through the device", Role: Rootless, FormOf: "cleat", Kinds: []string{"tun"}},
+	{Name: "cleat-seccomp", Title: "cleat run --tier seccomp: host sockets", Role: Rootless, FormOf: "cleat", Kinds: []string{"tun"},
 		Caveats: []string{"only for commands that cleat itself starts", "needs Linux 6.7 with Landlock"}},
 	{Name: "pasta", Title: "pasta (passt), user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"pasta"}},
 	{Name: "slirp4netns", Title: "slirp4netns, user-mode network", Role: Rootless, Kinds: []string{"tun"}, Programs: []string{"slirp4netns"}},
@@ -195,7 +196,7 @@ var entries = []Entry{
 		Caveats: []string{"it always encrypts", "the rates of its links, or a limit, are set by hand"}},
 
 	{Name: "cleat-attach", Title: "cleat attach", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true},
-	{Name: "cleat-keeper", Title: "cleat attach with cleat keep running", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
+	{Name: "cleat-keeper", Title: "cleat attach with cleat keep running", Role: Attacher, FormOf: "cleat-attach", Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
 		Caveats: []string{"the keeper does most of the work, and its processor time is not counted"}},
 	{Name: "cni-plugins", Title: "the reference CNI plugins, addresses by host-local", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
 		Caveats: []string{"does not roll back a partial attach"}},

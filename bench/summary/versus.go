@@ -22,11 +22,13 @@ type Versus struct {
 
 // Match is one metric under one combination of factors.
 type Match struct {
-	Metric    cell.Metric
-	Cell      cell.Cell // of any line: all have its factors, except for the network
-	Title     string    // the factors that vary between matches of this metric
-	Baseline  string    // what ToBaseline is relative to; "": no baseline was measured alike
-	BestRival string    // the best rival that does not use the host's own sockets (catalog.Entry.Borrows); "": none was measured
+	Metric   cell.Metric
+	Cell     cell.Cell // of any line: all have its factors, except for the network
+	Title    string    // the factors that vary between matches of this metric
+	Baseline string    // what ToBaseline is relative to; "": no baseline was measured alike
+	// BestRival is the best network that is no form of the subject and does not use the
+	// host's own sockets (catalog.Entry.FormOf, Borrows); "": none was measured.
+	BestRival string
 	Lines     []VersusLine
 }
 
@@ -160,12 +162,12 @@ func titleOf(m cell.Metric, fs []cell.Factor, c cell.Cell) string {
 	return strings.TrimSuffix(strings.ToUpper(c.Transport)+", "+title, ", ")
 }
 
-// bestRival returns the best set of a network that is not the subject and does not use
-// the host's own sockets.
+// bestRival returns the best set of a network that is not the subject or another form of
+// it, and does not use the host's own sockets.
 func bestRival(subject string, part []set) (best set, found bool) {
 	for _, s := range part {
 		e, _ := catalog.Lookup(s.Network)
-		if !s.Available || s.Network == subject || e.Borrows {
+		if !s.Available || s.Network == subject || e.FormOf == subject || e.Borrows {
 			continue
 		}
 		if !found || s.Median != best.Median && s.Median < best.Median == s.Metric.LowerIsBetter() {

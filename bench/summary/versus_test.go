@@ -89,6 +89,21 @@ func TestAgainstKnownTruth(t *testing.T) {
 	}
 }
 
+// TestAgainstOtherForms checks that a faster form of the subject is listed, and no rival.
+func TestAgainstOtherForms(t *testing.T) {
+	f := newFake(t, 7)
+	f.run(
+		truth{cellOf("cleat", "outbound"), 27, 1.5, 0},
+		truth{cellOf("cleat-seccomp", "outbound"), 58, 1.2, 0},
+		truth{cellOf("cleat-tun", "outbound"), 16, 1.2, 0},
+		truth{cellOf("pasta", "outbound"), 5.4, 1.9, 0},
+	)
+	m, l := find(t, Against(f.results(), "cleat"), cell.Throughput, "outbound", "cleat-tun")
+	if want := 16 / 5.4; m.BestRival != "pasta" || math.Abs(l.ToRival.Value-want) > 0.05*want {
+		t.Errorf("best rival %q, cleat-tun %.3g × of it; want pasta, %.3g ×", m.BestRival, l.ToRival.Value, want)
+	}
+}
+
 func TestAgainstWithoutTheSubject(t *testing.T) {
 	if v := Against(quick(t, 1).results(), "cleat"); v != nil {
 		t.Errorf("cleat was not measured: %+v", v)
