@@ -54,6 +54,8 @@ var prepare = sync.OnceValues(func() (*host, error) {
 		mkdir(work)
 		mount("overlay", "/"+d, "overlay", 0, "lowerdir=/"+d+",upperdir="+upper+",workdir="+work)
 	}
+	mkdir("/var/lib/containers")
+	mount("tmpfs", "/var/lib/containers", "tmpfs", 0, "mode=700") // Podman rejects a database made with other options
 	if _, there := os.Stat("/sys/fs/cgroup/unified"); there == nil {
 		mount("tmpfs", "/sys/fs/cgroup/unified", "tmpfs", 0, "") // crun wants one version of them
 	}
