@@ -104,6 +104,7 @@ func (v address) decode(b []byte, _ linkNames) error {
 	return nil
 }
 
+// hardware is a unicast Ethernet address.
 type hardware struct{ p *MAC }
 
 func (v hardware) isZero() bool                     { return *v.p == MAC{} }

@@ -51,9 +51,9 @@
 // TestConformance has a suite for each kind. It creates specs that together set
 // every parameter, reads them back, compares them with what the netlink library
 // reads, shows for each mode that it passes traffic or isolates, tries invalid
-// specs, and compares the namespaces before and after. It skips kinds that Probe rejects;
-// package lab/vm runs it on kernels that have them. A new kind is a file, an entry
-// in the table of kinds and a suite; tests fail if one of these is missing.
+// specs, and compares the namespaces before and after. It skips kinds that Probe
+// rejects; package lab/vm runs it on kernels that have them. A new kind is a file,
+// an entry in the table of kinds and a suite; tests fail if one of these is missing.
 //
 // # Limits
 //

@@ -93,19 +93,18 @@ func getUint(b []byte, size int, big bool) (uint32, error) {
 }
 
 // period is a duration in whole seconds.
-type period struct {
-	p   *time.Duration
-	max time.Duration
-}
+type period struct{ p *time.Duration }
+
+const maxPeriod = 1 << 24 * time.Second // 194 days
 
 func (v period) isZero() bool { return *v.p == 0 }
 
 func (v period) valid() bool {
-	return *v.p >= 0 && *v.p <= v.max && *v.p%time.Second == 0
+	return *v.p >= 0 && *v.p <= maxPeriod && *v.p%time.Second == 0
 }
 
 func (v period) allowed() string {
-	return fmt.Sprintf("0 for the default, or 1s…%s in steps of 1s", v.max)
+	return fmt.Sprintf("0 for the default, or 1s…%s in steps of 1s", maxPeriod)
 }
 
 func (v period) text() string { return v.p.String() }

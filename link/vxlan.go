@@ -122,7 +122,7 @@ func (s *VXLANSpec) params() []field {
 		{"df", unix.IFLA_VXLAN_DF, dontFragment(&s.DF)},
 		{"flowlabel", unix.IFLA_VXLAN_LABEL, be32(&s.FlowLabel).between(0, 1<<20-1)},
 		{"learning", unix.IFLA_VXLAN_LEARNING, toggle{&s.Learning}},
-		{"ageing", unix.IFLA_VXLAN_AGEING, period{p: &s.Ageing, max: 1 << 24 * time.Second}},
+		{"ageing", unix.IFLA_VXLAN_AGEING, period{&s.Ageing}},
 		{"max_addresses", unix.IFLA_VXLAN_LIMIT, u32(&s.MaxAddresses)},
 		{"proxy", unix.IFLA_VXLAN_PROXY, bool8(&s.Proxy)},
 		{"l2miss", unix.IFLA_VXLAN_L2MISS, bool8(&s.L2Miss)},
