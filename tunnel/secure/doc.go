@@ -60,7 +60,7 @@
 // with a wrong guess does not open. The window has a bit for each counter in a ring of
 // words, and moving it clears the bits that enter (RFC 6479, but without a spare block:
 // the first and the last word are cleared in part, so the window is exactly as wide as
-// asked).
+// the ring).
 //
 // # Limits
 //
