@@ -71,7 +71,7 @@ func Word(s string) string {
 
 // special reports whether a rune may have a meaning in a shell.
 func special(r rune) bool {
-	letter := unicode.IsLetter(r) && !unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // such as a no-break space
+	letter := unicode.IsLetter(r) && !unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r) // such as a Hangul filler, which looks blank
 	return !letter && !unicode.IsDigit(r) && !strings.ContainsRune("_@%+=:,./-~", r)
 }
 
