@@ -165,9 +165,11 @@ func titleOf(m cell.Metric, fs []cell.Factor, c cell.Cell) string {
 // bestRival returns the best set of a network that is not the subject or another form of
 // it, and does not use the host's own sockets.
 func bestRival(subject string, part []set) (best set, found bool) {
+	own, _ := catalog.Lookup(subject)
 	for _, s := range part {
 		e, _ := catalog.Lookup(s.Network)
-		if !s.Available || s.Network == subject || e.FormOf == subject || e.Borrows {
+		sameForm := cmp.Or(e.FormOf, s.Network) == cmp.Or(own.FormOf, subject)
+		if !s.Available || sameForm || e.Borrows {
 			continue
 		}
 		if !found || s.Median != best.Median && s.Median < best.Median == s.Metric.LowerIsBetter() {

@@ -89,7 +89,8 @@ func TestAgainstKnownTruth(t *testing.T) {
 	}
 }
 
-// TestAgainstOtherForms checks that a faster form of the subject is listed, and no rival.
+// TestAgainstOtherForms checks that a faster form of the subject is listed, and no rival,
+// also if the subject is one form of several.
 func TestAgainstOtherForms(t *testing.T) {
 	f := newFake(t, 7)
 	f.run(
@@ -101,6 +102,9 @@ func TestAgainstOtherForms(t *testing.T) {
 	m, l := find(t, Against(f.results(), "cleat"), cell.Throughput, "outbound", "cleat-tun")
 	if want := 16 / 5.4; m.BestRival != "pasta" || math.Abs(l.ToRival.Value-want) > 0.05*want {
 		t.Errorf("best rival %q, cleat-tun %.3g × of it; want pasta, %.3g ×", m.BestRival, l.ToRival.Value, want)
+	}
+	if m, _ := find(t, Against(f.results(), "cleat-tun"), cell.Throughput, "outbound", "pasta"); m.BestRival != "pasta" {
+		t.Errorf("best rival of cleat-tun: %q, want pasta", m.BestRival)
 	}
 }
 
