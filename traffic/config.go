@@ -53,7 +53,7 @@ type Config struct {
 	Engine  Engine // "" means EngineCleat
 	Address string // host:port, host or [v6]:port of a server; the default port is DefaultPort
 
-	// Control is "unix:PATH" of a server's control socket. If empty, control uses the
+	// Control is "unix:FILE" of a server's control socket. If empty, control uses the
 	// same address as the data. A separate control channel can't be starved by the
 	// traffic.
 	Control string
@@ -98,7 +98,7 @@ type Config struct {
 // until the context ends.
 type ServeConfig struct {
 	Listen  string // host:port; "" means every address at DefaultPort
-	Control string // "unix:PATH" of an additional control socket; "" means none
+	Control string // "unix:FILE" of an additional control socket; "" means none
 	Engine  Engine // "" means EngineCleat
 	Once    bool   // return after the first test
 
@@ -213,8 +213,8 @@ func (c Config) Validate() error {
 	if _, _, err := parseControl(c.Control); err != nil {
 		return err
 	}
-	host, port, err := splitAddress("address", c.Address)
-	if err == nil && host == "" && port == 0 {
+	host, _, err := splitAddress("address", c.Address)
+	if err == nil && host == "" {
 		return bad("address", c.Address, "HOST, HOST:PORT or [IPV6]:PORT")
 	}
 	return err
@@ -267,7 +267,7 @@ func isIPv6(host string) bool {
 	return err == nil && a.Is6()
 }
 
-// parseControl splits "unix:PATH"; an empty text returns empty parts.
+// parseControl splits "unix:FILE"; an empty text returns empty parts.
 func parseControl(control string) (network, path string, err error) {
 	if control == "" {
 		return "", "", nil
