@@ -27,7 +27,7 @@ type Config struct {
 	Scratch    string                // the lab's scratch directory
 	Version    string                // of this program, for the record
 	Command    []string              // the command line, for the record
-	Progress   Progress
+	Progress   Progress              // must not be nil
 }
 
 // Progress receives the events of an experiment, from one goroutine. Its methods must

@@ -38,6 +38,7 @@ type flags struct {
 	version  string
 }
 
+// New returns the command bench.
 func New() *cobra.Command {
 	var f flags
 	cmd := &cobra.Command{

@@ -19,6 +19,7 @@ type recommendFlags struct {
 	json bool
 }
 
+// NewRecommend returns the command recommend.
 func NewRecommend() *cobra.Command {
 	var f recommendFlags
 	cmd := &cobra.Command{
