@@ -12,6 +12,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/internal/columns"
 	"cleat/lab"
 	"cleat/link"
 )
@@ -88,7 +89,7 @@ func (e *Environment) note(c cell.Cell, facts NetworkFacts) {
 // linkDetails returns the details that identify a cell's links and tunnel among those
 // of the same network.
 func linkDetails(c cell.Cell) []string {
-	details := []string{cell.Plural(c.Links, "link")}
+	details := []string{columns.Plural(c.Links, "link")}
 	for _, factor := range []string{"link_rate", "variant", "loss", "outer", "scheduler", "settings", "contained"} {
 		if level := c.Factors[factor]; level != "" {
 			details = append(details, level)

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"cleat/internal/columns"
 )
 
 // Factor is one thing besides the network in which cells may differ.
@@ -257,7 +259,7 @@ func (f Factor) Text(level string) string {
 	text := f.Level(level)
 	switch n, err := strconv.Atoi(level); {
 	case d.noun != "" && err == nil:
-		return Plural(n, d.noun)
+		return columns.Plural(n, d.noun)
 	case level == "":
 		return text + " " + f.Title()
 	case d.text != "":

@@ -31,11 +31,3 @@ func Digits(x float64) string {
 	}
 	return strconv.FormatFloat(x, 'f', 2-exp, 64)
 }
-
-// Plural returns a count and its noun: "1 sample", "3 samples".
-func Plural(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return strconv.Itoa(n) + " " + noun + "s"
-}

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+
+	"cleat/internal/columns"
 )
 
 // Warning is something that a reader of a number must know. Warnings of one Code
@@ -51,7 +53,7 @@ func Merge(ws ...Warning) string {
 	case most == 0:
 		return worst.Text
 	case least == 0 || least == most:
-		return Plural(most, "sample") + ": " + worst.Text
+		return columns.Plural(most, "sample") + ": " + worst.Text
 	}
 	return fmt.Sprintf("%d–%d samples: %s", least, most, worst.Text)
 }

@@ -8,7 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"cleat/bench/cell"
+	"cleat/internal/columns"
 
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
@@ -259,7 +259,7 @@ func tableNames(tables map[string]int) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(tables)) {
 		if tables[name] >= 0 {
-			name = fmt.Sprintf("%s (%s)", name, cell.Plural(tables[name], "rule"))
+			name = fmt.Sprintf("%s (%s)", name, columns.Plural(tables[name], "rule"))
 		}
 		out = append(out, name)
 	}

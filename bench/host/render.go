@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"cleat/bench/cell"
 	"cleat/internal/columns"
 )
 
@@ -22,9 +21,9 @@ func (h Host) WriteText(w io.Writer) error {
 		k = append(k, "CPU accounting "+h.Kernel.Accounting)
 	}
 	p.Item("kernel", strings.Join(append(k, h.Distribution), ", "))
-	c := []string{h.CPU.Model, cell.Plural(h.CPU.Online, "CPU")}
+	c := []string{h.CPU.Model, columns.Plural(h.CPU.Online, "CPU")}
 	if h.CPU.Cores > 0 {
-		c = append(c, cell.Plural(h.CPU.Cores, "core"))
+		c = append(c, columns.Plural(h.CPU.Cores, "core"))
 	}
 	if len(h.CPU.Governors) > 0 {
 		c = append(c, "governor "+strings.Join(h.CPU.Governors, "/"))

@@ -170,7 +170,7 @@ func tables(sections []section, signs map[Mark]string) []dataTable {
 		rows := allRows([]section{s})
 		t := dataTable{Title: s.title, Folded: folded, Heads: heads(s.metrics)}
 		if folded {
-			t.Title = strings.TrimPrefix(t.Title+": "+cell.Plural(len(rows), "row"), ": ")
+			t.Title = strings.TrimPrefix(t.Title+": "+columns.Plural(len(rows), "row"), ": ")
 		}
 		common := map[string]bool{}
 		for _, n := range notes(rows...) {
@@ -263,7 +263,7 @@ func subtitle(in Input, all []cell.Summary) []string {
 		networks[s.Network] = true
 	}
 	if len(networks) > 0 {
-		out = append(out, cell.Plural(len(networks), "network")+" measured, "+counts(all))
+		out = append(out, columns.Plural(len(networks), "network")+" measured, "+counts(all))
 	}
 	add("%s", lookup(in.Environment, "started"))
 	return out
@@ -291,7 +291,7 @@ func method(in Input, all []cell.Summary) []string {
 	case 1:
 		n = "The one block"
 	default:
-		n = "Each of the " + cell.Plural(len(blocks), "block")
+		n = "Each of the " + columns.Plural(len(blocks), "block")
 	}
 	if s := lookup(in.Environment, "seed"); s != "" {
 		seed = "seed " + s

@@ -321,9 +321,9 @@ func counts(sums []cell.Summary) string {
 		lo, hi = min(lo, s.N), max(hi, s.N)
 	}
 	if lo == hi {
-		return cell.Plural(lo, "sample") + " each"
+		return columns.Plural(lo, "sample") + " each"
 	}
-	return strconv.Itoa(lo) + " to " + cell.Plural(hi, "sample") + " each"
+	return strconv.Itoa(lo) + " to " + columns.Plural(hi, "sample") + " each"
 }
 
 func capital(s string) string {

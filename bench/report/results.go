@@ -9,6 +9,7 @@ import (
 
 	"cleat/bench/cell"
 	"cleat/bench/summary"
+	"cleat/internal/columns"
 )
 
 // FromResults returns the input of a report on results. It is a pure function.
@@ -90,7 +91,7 @@ func headline(answers []summary.Advice) Advice {
 	})
 	for i, s := range worse {
 		if i == mostRatios {
-			out.Reasons = append(out.Reasons, "Further behind: "+cell.Plural(len(worse)-i, "network")+".")
+			out.Reasons = append(out.Reasons, "Further behind: "+columns.Plural(len(worse)-i, "network")+".")
 			break
 		}
 		out.Reasons = append(out.Reasons, compared(first, s)+".")

@@ -334,7 +334,7 @@ func spreadText(p panel, xLabel string) string {
 			}
 		}
 	}
-	text := "medians of " + cell.Plural(most, "sample")
+	text := "medians of " + columns.Plural(most, "sample")
 	switch {
 	case most == 1:
 		text = "one sample each"
@@ -402,7 +402,7 @@ func (w *writer) samplesText(sums []cell.Summary) string {
 		w.hasFewSamples() {
 		return ""
 	}
-	return cell.Plural(sums[0].N, "sample")
+	return columns.Plural(sums[0].N, "sample")
 }
 
 // hasFewSamples reports whether a note says that no row has samples enough for an interval.

@@ -131,5 +131,5 @@ func (c Comparison) legend() string {
 		text += wrap("", "", fmt.Sprintf("No interval is shown where there are too few samples: a median needs %d.", stats.MinForInterval))
 	}
 	return text + wrap("", "", fmt.Sprintf("%s regressed, %d worse, %d better, %d ~, %d in one run only.",
-		cell.Plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew]))
+		columns.Plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew]))
 }

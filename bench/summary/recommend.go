@@ -10,6 +10,7 @@ import (
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/stats"
+	"cleat/internal/columns"
 )
 
 // Goal is what a network is chosen for.
@@ -420,12 +421,12 @@ func (a *Advice) addTrust(r Results, chosen []set) {
 	for _, s := range chosen {
 		least, most, bad = min(least, s.N), max(most, s.N), bad+s.BadSamples
 	}
-	line := cell.Plural(most, "sample") + " each"
+	line := columns.Plural(most, "sample") + " each"
 	if least < most {
 		line = fmt.Sprintf("%d to %s", least, line)
 	}
 	if bad > 0 {
-		line += fmt.Sprintf("; %s bad", cell.Plural(bad, "sample"))
+		line += fmt.Sprintf("; %s bad", columns.Plural(bad, "sample"))
 	}
 	a.Trust = append(a.Trust, line)
 	if least < stats.MinForInterval {
