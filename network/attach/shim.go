@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"strings"
 
 	"cleat/link"
 
@@ -50,7 +51,9 @@ func (s UseShim) String() string {
 
 func (s UseShim) do(r *run) error { return r.use(s) }
 
-func (s UseShim) key() string { return "shim " + s.Parent }
+// key tells shims by their names: versions of cleat whose names for shims on parents with long
+// names were others leave shims that still have users.
+func (s UseShim) key() string { return "shim " + strings.TrimPrefix(s.Name, "shim-") }
 
 func (s UseShim) exists(r *run) (bool, error) {
 	l, err := r.host.find(s.Name)

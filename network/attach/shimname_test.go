@@ -15,3 +15,14 @@ func TestShimOf(t *testing.T) {
 		t.Errorf("on two USB network cards: %q and %q, want two names of 15 bytes", one, two)
 	}
 }
+
+// TestShimKey checks that the first attachment with a new name for a shim does not replace the
+// one that an earlier cleat has made on the parent for others: "shim-enp0s20f0u", with the key
+// "shim enp0s20f0u1u2". For short names both are as they were.
+func TestShimKey(t *testing.T) {
+	for parent, want := range map[string]string{"eth0": "shim eth0", "enp0s20f0u1u2": "shim enp0s~gj08"} {
+		if got := (UseShim{Parent: parent, Name: shimOf(parent)}).key(); got != want {
+			t.Errorf("on %s: key %q, want %q", parent, got, want)
+		}
+	}
+}
