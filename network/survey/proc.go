@@ -23,10 +23,6 @@ type process struct {
 // pfKthread is PF_KTHREAD (include/linux/sched.h).
 const pfKthread = 0x00200000
 
-// userHZ is USER_HZ, the ticks of /proc/PID/stat in a second. It is 100 wherever Go runs on Linux
-// (include/uapi/asm-generic/param.h).
-const userHZ = 100
-
 func parseStat(pid int, text []byte) (process, bool) {
 	const flagsField, startTimeField = 9, 22
 	stat, ok := procstat.Parse(text)
@@ -37,7 +33,7 @@ func parseStat(pid int, text []byte) (process, bool) {
 	flags, _ := strconv.ParseUint(stat.Field(flagsField), 10, 64)
 	p.kernelThread = flags&pfKthread != 0
 	ticks, _ := strconv.ParseInt(stat.Field(startTimeField), 10, 64)
-	p.startedAfterBoot = time.Duration(ticks) * (time.Second / userHZ)
+	p.startedAfterBoot = time.Duration(ticks) * (time.Second / procstat.UserHZ)
 	return p, true
 }
 
