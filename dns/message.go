@@ -1,6 +1,7 @@
 package dns
 
 import (
+	"cmp"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -308,7 +309,7 @@ func (a *answer) parseRecords(p *dnsmessage.Parser, q *question) error {
 			return err
 		}
 	}
-	if err := errors.Join(p.SkipAllAuthorities(), p.SkipAllAdditionals()); err != nil {
+	if err := cmp.Or(p.SkipAllAuthorities(), p.SkipAllAdditionals()); err != nil {
 		return err
 	}
 	wanted := q.q.Type == dnsmessage.TypeA || q.q.Type == dnsmessage.TypeAAAA || q.q.Type == dnsmessage.TypeALL

@@ -173,12 +173,3 @@ func (r Rules) MarshalText() ([]byte, error) {
 	}
 	return b.Bytes(), nil
 }
-
-// UnmarshalText parses a policy file.
-func (r *Rules) UnmarshalText(b []byte) error {
-	rules, err := Parse("policy", bytes.NewReader(b))
-	if err == nil {
-		*r = rules
-	}
-	return err
-}

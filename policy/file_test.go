@@ -1,6 +1,7 @@
 package policy
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -119,8 +120,8 @@ func FuzzParseFile(f *testing.F) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var again Rules
-		if err := again.UnmarshalText(text); err != nil {
+		again, err := Parse("again", bytes.NewReader(text))
+		if err != nil {
 			t.Fatal(err)
 		}
 		if again.Default != r.Default || again.HostSockets != r.HostSockets || !slices.Equal(again.NAT64, r.NAT64) || !slices.EqualFunc(again.Rules, r.Rules, Rule.equal) {

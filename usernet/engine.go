@@ -342,6 +342,16 @@ func (s *engine) call(f func()) error {
 	}
 }
 
+// callError is call for a function that returns an error. If call fails, f may still be
+// running, so its error is not read.
+func (s *engine) callError(f func() error) error {
+	var err error
+	if callErr := s.call(func() { err = f() }); callErr != nil {
+		return callErr
+	}
+	return err
+}
+
 // counters returns the engine's part of Stats. After run they keep their last values.
 func (s *engine) counters() Stats {
 	var now Stats

@@ -70,16 +70,17 @@ func (s *Stack) Forward(f Forward) (at netip.AddrPort, err error) {
 // bound until its flows have ended. f.Listen is the address that Forward returned. The
 // error is ErrNoForward if the port is not forwarded.
 func (s *Stack) Unforward(f Forward) error {
-	e, err := s.group.engines[0], ErrNoForward
-	callErr := e.call(func() {
-		if l := e.forwards[f.key(f.Listen)]; l != nil {
-			l.close()
-			l.costs.close()
-			delete(e.forwards, f.key(f.Listen))
-			err = nil
+	e := s.group.engines[0]
+	return e.callError(func() error {
+		l := e.forwards[f.key(f.Listen)]
+		if l == nil {
+			return ErrNoForward
 		}
+		l.close()
+		l.costs.close()
+		delete(e.forwards, f.key(f.Listen))
+		return nil
 	})
-	return errors.Join(callErr, err)
 }
 
 // Forwards returns the open ports, sorted by protocol, address and port.
@@ -91,10 +92,13 @@ func (s *Stack) Forwards() ([]Forward, error) {
 			all = append(all, l.Forward)
 		}
 	})
+	if err != nil {
+		return nil, err
+	}
 	slices.SortFunc(all, func(a, b Forward) int {
 		return cmp.Or(cmp.Compare(a.Protocol, b.Protocol), a.Listen.Compare(b.Listen), cmp.Compare(a.Interface, b.Interface))
 	})
-	return all, err
+	return all, nil
 }
 
 // Loan is a forwarded port that another program listens on. The Stack does not
@@ -132,9 +136,7 @@ func (s *Stack) Lend(guest netip.AddrPort, as LoanConfig) (fd int, loan *Loan, o
 // socket must be closed. Call End until it succeeds: its error wraps EADDRINUSE
 // while another program has the port.
 func (l *Loan) End() error {
-	var err error
-	callErr := l.engine.call(func() { err = l.engine.endLoan(l.forward) })
-	return errors.Join(callErr, err)
+	return l.engine.callError(func() error { return l.engine.endLoan(l.forward) })
 }
 
 func (s *engine) listen(f Forward) (at netip.AddrPort, err error) {

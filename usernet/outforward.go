@@ -1,7 +1,6 @@
 package usernet
 
 import (
-	"errors"
 	"net/netip"
 	"os"
 
@@ -29,19 +28,20 @@ type outForward struct {
 // if ForwardOut returns an error.
 func (s *Stack) ForwardOut(listener *os.File, to netip.AddrPort) error {
 	e := s.group.engines[0]
-	var err error
-	callErr := e.call(func() {
+	err := e.callError(func() error {
 		o := &outForward{file: listener, to: to}
 		accept := func() unix.Errno { return o.acceptUpTo(acceptsPerRound, o.connect) }
 		o.acceptor = acceptor{s: e, fd: int(listener.Fd()), accept: accept, onLost: o.close}
-		if err = unix.SetNonblock(o.fd, true); err != nil {
-			return
+		if err := unix.SetNonblock(o.fd, true); err != nil {
+			return err
 		}
-		if err = o.add(); err == nil {
-			e.outForwards[o] = struct{}{}
+		if err := o.add(); err != nil {
+			return err
 		}
+		e.outForwards[o] = struct{}{}
+		return nil
 	})
-	if err = errors.Join(callErr, err); err != nil {
+	if err != nil {
 		listener.Close()
 	}
 	return err

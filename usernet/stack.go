@@ -122,7 +122,7 @@ func (s *Stack) Flows() ([]FlowInfo, error) {
 	var all []FlowInfo
 	for _, e := range s.group.engines {
 		if err := e.call(func() { all = e.udp.describe(e.tcp.describe(all)) }); err != nil {
-			return all, err
+			return nil, err
 		}
 	}
 	return all, nil
