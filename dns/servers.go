@@ -100,7 +100,9 @@ func (s *servers) take() {
 	s.list = nil
 	for _, a := range addrs {
 		a = s.numbered(a)
-		s.list = append(s.list, cmp.Or(find(old, a), &server{addr: a}))
+		if find(s.list, a) == nil { // a server that is listed twice is asked once
+			s.list = append(s.list, cmp.Or(find(old, a), &server{addr: a}))
+		}
 	}
 }
 

@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -62,4 +64,53 @@ func TestAcceptPauses(t *testing.T) {
 			t.Errorf("%d tries in a minute", tries)
 		}
 	})
+}
+
+// Serve serves no more clients at once than its limit. The end of the context closes the
+// connections, and Serve waits for the calls of handle.
+func TestServe(t *testing.T) {
+	for _, byContext := range []bool{true, false} {
+		l, err := net.Listen("unix", filepath.Join(t.TempDir(), "socket"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		entered, handled, served := make(chan struct{}, 3), 0, make(chan error, 1)
+		go func() {
+			served <- Serve(ctx, l, 1, func(c net.Conn) {
+				entered <- struct{}{}
+				io.Copy(io.Discard, c)
+				handled++ // no lock: the limit is 1
+			})
+		}()
+		var clients []net.Conn
+		for range 3 {
+			c, err := net.Dial("unix", l.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer c.Close()
+			clients = append(clients, c)
+		}
+		<-entered
+		time.Sleep(20 * time.Millisecond)
+		if len(entered) > 0 {
+			t.Error("two clients are served at once")
+		}
+		clients[0].Close()
+		<-entered
+		if byContext {
+			cancel()
+		} else {
+			l.Close()
+			clients[1].Close()
+		}
+		if err := <-served; err != nil || handled != 2 {
+			t.Errorf("by context %v: %d calls returned, %v", byContext, handled, err)
+		}
+		if _, err := clients[1].Read(make([]byte, 1)); byContext && !errors.Is(err, io.EOF) {
+			t.Errorf("the connection is not closed: %v", err)
+		}
+	}
 }

@@ -106,9 +106,6 @@ func (b *Batch) Recv(fd, flags int) (int, error) {
 // Size returns the number of bytes that message i carried in the last call.
 func (b *Batch) Size(i int) int { return int(b.msgs[i].len) }
 
-// Truncated reports whether message i was longer than its buffers.
-func (b *Batch) Truncated(i int) bool { return b.msgs[i].hdr.Flags&unix.MSG_TRUNC != 0 }
-
 // Segment returns the size in bytes of the datagrams that the kernel joined into message
 // i (UDP_GRO), or 0 if the message is one datagram.
 func (b *Batch) Segment(i int) int {

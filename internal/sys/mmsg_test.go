@@ -96,8 +96,8 @@ func TestBatchSendsAndReceives(t *testing.T) {
 			if !bytes.Equal(bufs[i][:in.Size(i)], want) {
 				t.Errorf("message %d is %q, want %q", got, bufs[i][:in.Size(i)], want)
 			}
-			if in.Segment(i) != 0 || in.Truncated(i) {
-				t.Errorf("message %d: segment %d, truncated %v", got, in.Segment(i), in.Truncated(i))
+			if in.Segment(i) != 0 {
+				t.Errorf("message %d: segment %d", got, in.Segment(i))
 			}
 			got++
 		}
@@ -137,22 +137,6 @@ func TestBatchSegments(t *testing.T) {
 	}
 	if bytesIn != 100 {
 		t.Errorf("received %d bytes, want 100", bytesIn)
-	}
-}
-
-func TestBatchTruncated(t *testing.T) {
-	a, b := udpPair(t)
-	if _, err := unix.Write(a, make([]byte, 100)); err != nil {
-		t.Fatal(err)
-	}
-	in := NewBatch(1, 1)
-	in.SetBuffer(0, 0, make([]byte, 10))
-	in.SetBuffers(0, 1)
-	if _, err := in.Recv(b, 0); err != nil {
-		t.Fatal(err)
-	}
-	if !in.Truncated(0) {
-		t.Error("a cut message is not reported as truncated")
 	}
 }
 
