@@ -68,7 +68,6 @@ type resources struct {
 	supervisor  *supervisor.Supervisor // nil: no seccomp tier
 	binds       *bindClient            // binds sockets for containers
 	hostOwner   supervisor.Namespace   // user namespace that owns the host's network namespace
-	hostCookie  uint64                 // of the host's network namespace
 	relays      []*udpRelay
 	guestDiag   *nlsock.Socket // sock_diag of the namespace; nil: not needed
 	hostDiag    *nlsock.Socket // sock_diag of the host; nil: not needed

@@ -112,7 +112,7 @@ func (n *Network) admitRuntime(c *net.UnixConn) error {
 	if err != nil {
 		return fmt.Errorf("identify the peer's network namespace: %w", err)
 	}
-	if cookie != n.res.hostCookie {
+	if cookie != n.res.supervisor.HostNet() {
 		return errors.New("the peer is in another network namespace: a program in a container can't be an OCI runtime here")
 	}
 	return nil
@@ -164,20 +164,6 @@ func (n *Network) identifyProgram(state containerState) (p supervisor.Program, e
 		p.MayConfigureHost = state.Pid != state.State.Pid || err != nil || hasConfigCaps(text)
 	}
 	return p, nil
-}
-
-// hostCookie identifies the host's network namespace (SO_NETNS_COOKIE, Linux 5.14).
-func hostCookie() (uint64, error) {
-	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return 0, os.NewSyscallError("socket", err)
-	}
-	defer unix.Close(fd)
-	cookie, err := unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-	if err != nil {
-		return 0, fmt.Errorf("identify the host's network namespace: %w", err)
-	}
-	return cookie, nil
 }
 
 // hostOwner returns the user namespace that owns the host's network namespace. It returns the

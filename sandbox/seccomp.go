@@ -83,9 +83,6 @@ func (n *Network) newSupervisor() error {
 		if n.res.hostOwner, err = hostOwner(); err != nil {
 			return err
 		}
-		if n.res.hostCookie, err = hostCookie(); err != nil {
-			return err
-		}
 	}
 	n.res.supervisor, err = supervisor.New(cfg)
 	if err == nil && n.cmd != nil {

@@ -37,7 +37,7 @@ var packetCalls = []seal.Call{
 var otherCalls = []seal.Call{
 	{Number: unix.SYS_PREADV2}, {Number: unix.SYS_PWRITEV2}, {Number: unix.SYS_SENDFILE}, {Number: unix.SYS_LSEEK},
 	{Number: unix.SYS_FSYNC}, {Number: unix.SYS_FDATASYNC},
-	{Number: unix.SYS_FTRUNCATE}, // a log of bounded size
+	{Number: unix.SYS_FTRUNCATE}, // a log of bounded size, a capture on a full disk
 
 	// IPv4 and IPv6 sockets of TCP, UDP and ping; no raw or packet sockets
 	{Number: unix.SYS_SOCKET, When: []seal.Condition{

@@ -11,8 +11,8 @@ import (
 	"cleat/tunnel"
 )
 
-// TestPrinterNobodyReads checks that a tunnel goes on if nobody reads its messages.
-func TestPrinterNobodyReads(t *testing.T) {
+// TestNobodyReadsMessages checks that a tunnel goes on if nobody reads its messages.
+func TestNobodyReadsMessages(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)

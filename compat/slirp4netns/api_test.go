@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -235,13 +236,13 @@ func TestAPIBoundsClients(t *testing.T) {
 		ended := make(chan error)
 		go func() { ended <- (&api{ports: ports{}}).serve(ctx, l) }()
 		synctest.Wait()
-		if l.accepted != mostClients {
-			t.Errorf("%d silent clients are served at once", l.accepted)
+		if n := l.accepted.Load(); n != mostClients {
+			t.Errorf("%d silent clients are served at once", n)
 		}
 		time.Sleep(patience)
 		synctest.Wait()
-		if l.accepted != 2*mostClients {
-			t.Errorf("%d clients have been served after %v", l.accepted, patience)
+		if n := l.accepted.Load(); n != 2*mostClients {
+			t.Errorf("%d clients have been served after %v", n, patience)
 		}
 		stop()
 		if err := <-ended; err != nil {
@@ -251,10 +252,10 @@ func TestAPIBoundsClients(t *testing.T) {
 }
 
 // endless is a listener whose clients send nothing.
-type endless struct{ accepted int }
+type endless struct{ accepted atomic.Int32 }
 
 func (l *endless) Accept() (net.Conn, error) {
-	l.accepted++
+	l.accepted.Add(1)
 	near, _ := net.Pipe()
 	return near, nil
 }

@@ -129,13 +129,14 @@ func (s *Server) testVerifier() error {
 
 // Close closes the listener and removes its socket file. A running Serve returns.
 func (s *Server) Close() error {
+	err := s.l.Close() // first: no client may come without a verifier
 	if s.verifier != nil {
 		s.verifier.socket.Close()
 	}
-	if err := s.l.Close(); !errors.Is(err, net.ErrClosed) {
-		return err
+	if errors.Is(err, net.ErrClosed) {
+		return nil
 	}
-	return nil
+	return err
 }
 
 // Serve answers requests until ctx ends or the Server is closed, and then returns nil. It

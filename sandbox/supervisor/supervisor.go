@@ -118,6 +118,9 @@ func (s *Supervisor) readDefaults(family, guestFD int) (err error) {
 	return nil
 }
 
+// HostNet returns the cookie of the host's network namespace (SO_NETNS_COOKIE).
+func (s *Supervisor) HostNet() uint64 { return s.hostNet }
+
 // Add starts to supervise a program. It is safe for concurrent use, before and during Run.
 // If it fails, with ErrTooMany or an error of the kernel, the program's stopped calls fail
 // with ENOSYS.
