@@ -38,7 +38,7 @@
 //	          wiring         builds each network in a lab                        → catalog, cell, container, multipath; lab, link, netns
 //	          container      runs clients and servers in Docker, Podman, …       → cell; lab, link
 //	          attacher       attaches containers, with Cleat and other programs  → container; lab, link, netns
-//	          host           the machine: fingerprint, doctor's checks           → cell
+//	          host           the machine: fingerprint, checks, processor time    → cell
 //	          summary        medians and warnings of each cell                   → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell
 //	          report         tables, figures, the HTML page                      → summary, stats, catalog, cell, multipath
