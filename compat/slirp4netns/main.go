@@ -95,10 +95,14 @@ func (o Options) carry() error {
 	var works errgroup.Group
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	start := func(work func() error) { // the first that ends ends the others
+	start := func(work func() error) { // the first that ends ends the others, and only its result counts
 		works.Go(func() error {
-			defer cancel()
-			return work()
+			err := work()
+			if ctx.Err() != nil {
+				return nil
+			}
+			cancel()
+			return err
 		})
 	}
 	start(func() error { return n.Run(ctx) })
