@@ -55,7 +55,7 @@ func runFakeTunnel(args []string) int {
 	for i, device := range []string{"eth0", "wwan0"} {
 		f.paths = append(f.paths, tunnel.PathStatus{
 			PathConfig: tunnel.PathConfig{Name: []string{"dsl", "lte"}[i], Device: device, Port: 4754, MTU: 1500, Remote: netip.MustParseAddrPort("198.51.100.2:4754")},
-			Open:       true, Share: 0.5, Status: sched.Status{Up: true, Live: true, RateBitsPerSec: 50e6, DeliveredBitsPerSec: 40e6, RTT: 10 * time.Millisecond},
+			Open:       true, InUse: true, Share: 0.5, Status: sched.Status{Up: true, Live: true, RateBitsPerSec: 50e6, DeliveredBitsPerSec: 40e6, RTT: 10 * time.Millisecond},
 		})
 	}
 	if err := control.Serve(ctx, l, f); err != nil {

@@ -232,6 +232,7 @@ func (b *batch) commit(t *Tunnel, sp *sched.Path, now time.Duration) {
 func (b *batch) record(t *Tunnel, sp *sched.Path, now time.Duration) {
 	b.finishMessage()
 	sp.Sent(now, b.packets, b.bytes+b.path.outerBytes()*b.packets)
+	b.path.answers.sent(now, t.watch.time)
 	t.stats.sent.Add(uint64(b.packets))
 }
 

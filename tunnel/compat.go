@@ -37,7 +37,7 @@ func (t *Tunnel) formInUse() Form {
 // mu held.
 func (t *Tunnel) fallBack(now time.Duration) {
 	s := &t.session
-	if s.compat || t.peerIsNative || t.cfg.Key != nil || t.cfg.Form == Native || t.cfg.Form != Compat && now < compatAfter {
+	if s.up || t.peerIsNative || t.cfg.Key != nil || t.cfg.Form == Native || t.cfg.Form != Compat && now < compatAfter {
 		return
 	}
 	s.up, s.compat, t.sender.Blind = true, true, true

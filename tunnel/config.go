@@ -101,13 +101,17 @@ type EventKind string
 
 // The kinds.
 const (
-	Established EventKind = "established" // the peer has answered; in the form Compat, a packet has arrived
-	FellBack    EventKind = "fallen back" // no native answer: the form is Compat for now, whether or not a peer is there
-	Restarted   EventKind = "restarted"   // the peer has started a new session
-	Expired     EventKind = "expired"     // the keys are too old: nothing is sent until a handshake makes new ones
-	Mismatched  EventKind = "mismatched"  // the peer speaks another version of the native form
+	Established EventKind = "established"    // the peer has answered; in the form Compat, a packet has arrived
+	FellBack    EventKind = "fallen back"    // no native answer: the form is Compat for now, whether or not a peer is there
+	Restarted   EventKind = "restarted"      // the peer has started a new session
+	Expired     EventKind = "expired"        // the keys are too old: nothing is sent until a handshake makes new ones
+	Mismatched  EventKind = "mismatched"     // the peer speaks another version of the native form
+	PeerSilent  EventKind = "silent peer"    // the peer does not answer any more
+	PeerAnswers EventKind = "answering peer" // it answers again
 	PathLive    EventKind = "live"
 	PathDead    EventKind = "dead"
+	PathSilent  EventKind = "silent"     // nothing that is sent on the path is answered, but it is still used
+	PathAnswers EventKind = "answering"  // it is answered again
 	PathGone    EventKind = "gone"       // the path's device or address does not exist at present
 	Resized     EventKind = "resized"    // the path's MTU has changed
 	Restricted  EventKind = "restricted" // something could not be done

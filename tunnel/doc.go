@@ -25,6 +25,12 @@
 // An end that takes a path out of use announces that on the path, and the other end stops
 // using it at once. Packets in flight are still read for half a second.
 //
+// Which path is used is decided by comparing paths. What users are told also depends on
+// answers: a path on which nothing has been answered for about two seconds is silent, and a
+// peer that answers on no path is too (silence.go). Silent paths stay in use, because the
+// peer may return. The time is measured by the rounds of the inbound thread, so a machine
+// that does not run does not report a silent peer.
+//
 // A path may silently drop big packets. So each second in which a path carries data, and soon
 // after a loss, a packet of the path's full size asks for an echo. If only the small packets
 // that follow such probes come back, the size that arrives is searched for, and the inner MTU

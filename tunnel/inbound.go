@@ -41,6 +41,10 @@ type inbound struct {
 	sequenceKnown bool                    // in the compat form: the first sequence number has arrived
 	lastCompatAt  [MaxPaths]time.Duration // in the compat form: when a path last delivered a packet, by our path IDs
 
+	watched      time.Duration // watched time, see silence.go
+	watchedUntil time.Duration // time up to which all sockets had been emptied when it last passed
+	judgedAt     time.Duration // watched time of the last judgeAnswers
+
 	pastStats   order.Stats // of earlier sessions
 	publishedAt time.Duration
 }
@@ -87,6 +91,7 @@ func (in *inbound) loop() error {
 		in.settleAt = in.buf.Settle(now)
 		in.flush()
 		in.noteHeard(now)
+		in.watchAnswers(now)
 		in.publish(now)
 		in.sendDueReports(now)
 	}

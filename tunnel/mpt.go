@@ -77,6 +77,7 @@ func (in *inbound) handleMPT(now time.Duration, p *path, g *packet.GRE, body []b
 	in.authenticPackets++
 	t.session.mpt = true
 	p.compat.keepalive(now)
+	t.noteAnswer(now, p)
 	b := make([]byte, 4, 4+mptKeepaliveBytes)
 	(&packet.GRE{Protocol: g.Protocol}).Put(b)
 	b = append(b, body[:mptAddressOffset]...)
@@ -120,6 +121,7 @@ func (t *Tunnel) noteCompatArrivals(now time.Duration, paths uint64) {
 	for _, id := range sched.PathIDs(paths) {
 		if p := t.paths[id]; p != nil {
 			p.compat.heardAt = now
+			t.noteAnswer(now, p)
 		}
 	}
 }

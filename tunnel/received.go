@@ -239,7 +239,8 @@ func (in *inbound) updateDelays() {
 	}
 }
 
-// sendReport sends a report on the paths that sched chooses.
+// sendReport sends a report on the paths that sched chooses. If none of those in use is
+// answered, all paths carry it: a dead path that works again needs the reports.
 func (in *inbound) sendReport(now time.Duration, b []byte) {
 	t := in.t
 	t.mu.Lock()
@@ -248,6 +249,9 @@ func (in *inbound) sendReport(now time.Duration, b []byte) {
 		return
 	}
 	set := t.sender.ReportPaths(now, len(b)+reportOuter)
+	if t.usedAreSilent() {
+		set = allPaths
+	}
 	for _, p := range t.sender.Paths() {
 		if set&(1<<p.ID) != 0 {
 			t.sendControl(now, t.paths[p.ID], b)
@@ -390,6 +394,7 @@ func (t *Tunnel) handleEchoReply(now time.Duration, e echo) {
 	if p == nil || e.sent > now || now-e.sent > 10*time.Second {
 		return
 	}
+	t.noteAnswer(now, p)
 	big, isSizeProbe := p.sizeSearch.matchEcho(now, e.sent)
 	if big {
 		t.resize(p, p.sizeSearch.arrived(now, p.sizeProbeInterval(now)))
@@ -407,6 +412,7 @@ func (t *Tunnel) handleReport(now time.Duration, r *wire.Report) {
 	}
 	p := t.paths[r.Path]
 	if sp := t.sender.Path(p.id); sp.Report(now, r.Report) > 0 {
+		t.noteAnswer(now, p)
 		t.resize(p, p.sizeSearch.noteDelivered(now, p.sizeProbeInterval(now), sp.AverageBytes()-ethernetBytes))
 	}
 	for p.unacked.len() > 0 && int32(p.unacked.oldest().endPathSeq()-1-r.HighestSeq) <= 0 {

@@ -9,20 +9,28 @@ import (
 
 // Status is the state of a Tunnel.
 type Status struct {
-	Up     bool // the peer has answered
-	Form   Form
-	Cipher string // "": not encrypted
-	KeyID  string // identifies the keys in use, and changes with each rekeying; "": not encrypted
-	Rate   float64
-	Paths  []PathStatus
+	Up     bool // the peer has answered, and there is a session with it
+	Silent bool // the peer does not answer any more
+	// AnsweredAgo is how long ago the peer last answered, or 0 if it never did. In the
+	// compat form only packets that arrive count.
+	AnsweredAgo time.Duration
+	Form        Form
+	Cipher      string  // "": not encrypted
+	KeyID       string  // identifies the keys in use, and changes with each rekeying; "": not encrypted
+	Rate        float64 // sum of the live paths' rates, bit/s
+	Paths       []PathStatus
 	Stats
 }
 
 // PathStatus is the state of a path.
 type PathStatus struct {
 	PathConfig
-	Open  bool    // the path has a socket
-	Share float64 // of what all paths deliver, 0…1
+	Open  bool // the path has a socket
+	InUse bool // data is sent on it: it is live, or it does not answer and no other does
+	// AnsweredAgo is how long ago the peer last answered something that the path carried, or
+	// 0 if it never did.
+	AnsweredAgo time.Duration
+	Share       float64 // of what all paths deliver, 0…1
 	sched.Status
 }
 
@@ -54,16 +62,19 @@ func (t *Tunnel) Status() Status {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	s := Status{Up: t.session.up, Form: t.formInUse(), Rate: t.sender.Rate() * 8, Stats: t.readStats()}
+	s := Status{Up: t.session.up, Silent: t.watch.silent, AnsweredAgo: ago(now, t.watch.answeredAt), Form: t.formInUse(), Stats: t.readStats()}
 	if k := t.session.keys; k != nil {
 		s.Cipher, s.KeyID = k.Cipher().String(), k.ID().String()
 	}
 	sum := 0.0
 	for _, sp := range t.sender.Paths() {
 		p := t.paths[sp.ID]
-		st := PathStatus{PathConfig: p.PathConfig, Open: p.fd >= 0, Status: t.sender.Status(now, sp.ID)}
+		st := PathStatus{PathConfig: p.PathConfig, Open: p.fd >= 0, AnsweredAgo: ago(now, p.answers.at), Status: t.sender.Status(now, sp.ID)}
 		st.MTU = p.mtu
-		st.Live = st.Live && st.Open && s.Up
+		st.InUse = st.Live && st.Open && s.Up
+		if st.Live = st.InUse && !p.answers.silent; st.Live {
+			s.Rate += st.RateBitsPerSec
+		}
 		sum += st.DeliveredBitsPerSec
 		s.Paths = append(s.Paths, st)
 	}
@@ -73,6 +84,14 @@ func (t *Tunnel) Status() Status {
 		}
 	}
 	return s
+}
+
+// ago returns how long ago a time was, or 0 for the time 0, which stands for never.
+func ago(now, at time.Duration) time.Duration {
+	if at == 0 {
+		return 0
+	}
+	return max(now-at, 1)
 }
 
 func (t *Tunnel) readStats() Stats {

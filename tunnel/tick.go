@@ -16,7 +16,7 @@ const (
 	probeWhenOverdue = 5 * time.Millisecond   // any path, while acknowledgements of one are overdue
 	probeNew         = 5 * time.Millisecond   // its loss is unknown
 	probeSidelined   = 25 * time.Millisecond  // it is sidelined, and others carry data
-	probeDead        = 100 * time.Millisecond // it is dead
+	probeDead        = 100 * time.Millisecond // it is dead or silent
 	probeIdle        = 500 * time.Millisecond // it has no traffic
 	idleAfter        = 2 * time.Millisecond   // without data
 
@@ -88,6 +88,9 @@ func (o *outbound) probe(now time.Duration) {
 		sp := t.sender.Path(p.id)
 		o.probeSize(now, p, sp)
 		interval := probeInterval(sp, overdue, now-o.sentAt < probeIdle)
+		if p.answers.silent && !sp.Returning() {
+			interval = probeDead
+		}
 		becameIdle := p.carriedData && now-p.lastDataAt >= idleAfter
 		if now-p.probedAt < interval && !becameIdle && o.announcements == 0 {
 			continue
@@ -130,6 +133,7 @@ func probeBurst(lossUnknown bool, transmitTime time.Duration) int {
 // sendProbe sends a mark and asks for an echo. It is called with mu held.
 func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bool) {
 	p.probedAt = now
+	p.answers.sent(now, o.t.watch.time)
 	b := make([]byte, wire.HeaderBytes, 160)
 	b = wire.AppendMark(b, wire.Mark{NextSeq: o.nextSeq, Idle: idle, LivePaths: o.announcedLive})
 	b = wire.Append(b, wire.TypeEcho, echo{p.id, now}.append(nil))

@@ -33,6 +33,7 @@ type Tunnel struct {
 	resendBudget   resendBudget  // how many more packets may be sent again
 	pathLostAt     time.Duration // when a path with unacknowledged packets was last lost; 0: the queue has recovered from that
 	session        session
+	watch          watch
 	queue          atomic.Int64 // Config.Queue, ns
 	hold           atomic.Int64 // Config.Hold, ns
 	tcpUnordered   atomic.Bool  // Config.TCPUnordered
@@ -73,6 +74,7 @@ type path struct {
 	unacked     pieceQueue
 	compat      compatHealth
 	sendFailure sendFailure
+	answers     answers
 
 	helloSentAt time.Duration // 0: never
 	probedAt    time.Duration // when the last probe was sent
@@ -283,6 +285,7 @@ func (t *Tunnel) openPath(p *path) {
 	}
 	p.sizeSearch.start(p.mtu)
 	p.compat = compatHealth{}
+	p.answers.reopened()
 	t.socketCapacity.Store(int64(configureSocket(p.fd, p.v6)))
 	if p.listen > 0 {
 		configureSocket(p.listen, p.v6)

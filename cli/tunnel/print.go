@@ -24,8 +24,11 @@ func statusText(s control.Status, before *control.Status) string {
 	b.WriteString(term.Wrap(tunnelLine(s), ""))
 	b.WriteString("\n")
 	b.WriteString(pathTable(s, before))
+	for _, p := range s.Paths {
+		b.WriteString(deadLine(p, s.At))
+	}
 	if s.FormInUse == spec.Compat {
-		b.WriteString("In the form compat the other end reports nothing: paths can't be measured.\n")
+		b.WriteString("In the form compat the other end reports nothing: paths can't be measured, and\nwithout MPT's keepalives a path counts as live whether the other end is there\nor not.\n")
 	}
 	b.WriteString("\n")
 	b.WriteString(strings.Join(counterLines(s, before), ""))
@@ -33,15 +36,42 @@ func statusText(s control.Status, before *control.Status) string {
 }
 
 func tunnelLine(s control.Status) string {
-	since := fmt.Sprintf("%s since %s", ageText(s.At.Sub(s.Started)), s.Started.Local().Format("2006-01-02 15:04"))
+	since := fmt.Sprintf("%s since %s", ageText(s.At.Sub(s.Started)), timeText(s.Started))
 	name := fmt.Sprintf("%s on %s", columns.Plain(s.Name), columns.Plain(s.Device))
 	switch {
+	case s.State == control.TunnelDown && s.NoAnswerSince.IsZero():
+		return fmt.Sprintf("%s: down, no answer; started %s, %s, %s", name, timeText(s.Started), s.FormInUse, s.Scheduler)
+	case s.State == control.TunnelDown:
+		return fmt.Sprintf("%s: down, no answer for %s; started %s, %s, %s", name, sinceText(s.NoAnswerSince, s.At), timeText(s.Started), s.FormInUse, s.Scheduler)
 	case !s.Up: // the form in use is not known yet
 		return fmt.Sprintf("%s: no answer yet, for %s, form %s, %s", name, since, s.FormInUse, s.Scheduler)
 	case s.Cipher == "":
 		return fmt.Sprintf("%s: up %s, %s, not encrypted, %s", name, since, s.FormInUse, s.Scheduler)
 	}
 	return fmt.Sprintf("%s: up %s, %s, %s, %s", name, since, s.FormInUse, s.Cipher, s.Scheduler)
+}
+
+// deadLine returns the line below the table that says since when a path is dead and
+// whether it is still used, or "" if there is nothing to say.
+func deadLine(p control.Path, at time.Time) string {
+	var items []string
+	if !p.NoAnswerSince.IsZero() {
+		items = append(items, "no answer for "+sinceText(p.NoAnswerSince, at))
+	}
+	if p.State == control.Dead && p.InUse {
+		items = append(items, "still in use")
+	}
+	if len(items) == 0 {
+		return ""
+	}
+	return term.Wrap(columns.Plain(p.Name)+": "+strings.Join(items, "; "), "")
+}
+
+func timeText(t time.Time) string { return t.Local().Format("2006-01-02 15:04") }
+
+// sinceText returns how long ago a time was, and the time.
+func sinceText(t, now time.Time) string {
+	return fmt.Sprintf("%s since %s", ageText(now.Sub(t)), term.Time(t))
 }
 
 // ageText formats a duration in its two largest units.

@@ -34,7 +34,7 @@ func officeStatus() control.Status {
 	}
 	return control.Status{
 		Info: control.Info{Name: "office", Device: "cleat0", PID: 4711, Started: started, Scheduler: spec.Adaptive},
-		At:   started.Add(26*time.Hour + 3*time.Minute), Up: true, FormInUse: spec.Native, Cipher: "AES-128-GCM", MaySendBitsPerSec: 96e6,
+		At:   started.Add(26*time.Hour + 3*time.Minute), State: control.TunnelUp, Up: true, FormInUse: spec.Native, Cipher: "AES-128-GCM", MaySendBitsPerSec: 96e6,
 		Paths: []control.Path{path("dsl", control.Live), path("lte", control.Dead), path("sat", control.Down), path("wifi", control.Absent)},
 		Counters: tunnel.Stats{Read: 12_300_000, ReadBytes: 18_100_000_000, Sent: 13_000_000, Resent: 241, Received: 7, ReceivedBytes: 700,
 			QueueBytes: 1514, KeptBytes: 262144, Order: order.Stats{Delivered: 6, Held: 1}},
@@ -57,13 +57,23 @@ func TestStatusText(t *testing.T) {
 	c.Order = order.Stats{Delivered: 1e9, Held: 2e9, Lost: 3e9, Late: 4e9, Duplicates: 5e9, TooOld: 6e9, Forced: 7e9, Waiting: 8e9}
 
 	waiting := officeStatus()
-	waiting.Up, waiting.FormInUse, waiting.Cipher, waiting.At = false, spec.Auto, "", started.Add(59*time.Second)
+	waiting.State, waiting.Up, waiting.FormInUse, waiting.Cipher, waiting.At = control.TunnelWaiting, false, spec.Auto, "", started.Add(59*time.Second)
 	waiting.Paths = waiting.Paths[:1]
 	waiting.Paths[0].State = control.Waiting
 	waiting.Counters = tunnel.Stats{}
 
 	compat := officeStatus()
 	compat.FormInUse, compat.Cipher, compat.Paths = spec.Compat, "", compat.Paths[:2]
+
+	silent := officeStatus()
+	silent.State, silent.Up, silent.NoAnswerSince = control.TunnelDown, false, silent.At.Add(-50*time.Second)
+	silent.Paths = silent.Paths[:3]
+	for i := range silent.Paths[:2] {
+		p := &silent.Paths[i]
+		p.State, p.NoAnswerSince, p.InUse = control.Dead, silent.NoAnswerSince.Add(-time.Duration(i)*time.Hour), i == 0
+	}
+	never := silent
+	never.NoAnswerSince, never.Paths = time.Time{}, []control.Path{{Name: "dsl", State: control.Dead, InUse: true}}
 
 	hostile := officeStatus()
 	hostile.Name, hostile.Paths = "a\x1b[2Jb", hostile.Paths[:1]
@@ -88,6 +98,8 @@ func TestStatusText(t *testing.T) {
 		{"long", long, nil},
 		{"waiting", waiting, nil},
 		{"compat", compat, nil},
+		{"silent", silent, nil},
+		{"never answered", never, nil},
 		{"hostile", hostile, nil},
 		{"watch", now, &before},
 	} {
@@ -98,7 +110,7 @@ func TestStatusText(t *testing.T) {
 					t.Errorf("%d columns: %s", n, line)
 				}
 			}
-			golden := filepath.Join("testdata", "status-"+tt.name+".txt")
+			golden := filepath.Join("testdata", "status-"+strings.ReplaceAll(tt.name, " ", "-")+".txt")
 			if *update {
 				if err := os.WriteFile(golden, []byte(got), 0o644); err != nil {
 					t.Fatal(err)

@@ -50,11 +50,7 @@ func listText(w io.Writer, all []control.Status) error {
 				live++
 			}
 		}
-		state := "up"
-		if !s.Up {
-			state = "waiting"
-		}
-		t.Row(s.Name, s.Device, state, fmt.Sprintf("%d of %d", live, len(s.Paths)),
+		t.Row(s.Name, s.Device, string(s.State), fmt.Sprintf("%d of %d", live, len(s.Paths)),
 			fmt.Sprint(s.PID), fmt.Sprint(s.UID), s.Started.Local().Format(time.DateTime), term.OrDash(s.File))
 	}
 	return t.Flush()

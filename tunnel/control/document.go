@@ -13,10 +13,13 @@ import (
 // new ones may be added.
 type Status struct {
 	Info
-	UID       int       `json:"uid"` // of the process
-	At        time.Time `json:"at"`  // time of the status
-	Up        bool      `json:"up"`  // the other end has answered
-	FormInUse spec.Form `json:"form_in_use"`
+	UID   int         `json:"uid"` // of the process
+	At    time.Time   `json:"at"`  // time of the status
+	State TunnelState `json:"state"`
+	Up    bool        `json:"up"` // the other end answers
+	// NoAnswerSince is when the other end last answered, if it does not answer any more.
+	NoAnswerSince time.Time `json:"no_answer_since,omitzero"`
+	FormInUse     spec.Form `json:"form_in_use"`
 	// Cipher is "" if nothing is encrypted.
 	Cipher string `json:"cipher"`
 	// MaySendBitsPerSec is the sum over all live paths.
@@ -24,6 +27,17 @@ type Status struct {
 	Paths             []Path       `json:"paths"` // in the order in which they were added
 	Counters          tunnel.Stats `json:"counters"`
 }
+
+// TunnelState is the state of a tunnel.
+type TunnelState string
+
+// The states. In the form compat the other end answers only if it is MPT with keepalives;
+// otherwise the tunnel counts as up.
+const (
+	TunnelWaiting TunnelState = "waiting" // the other end has not answered yet
+	TunnelUp      TunnelState = "up"      // it answers
+	TunnelDown    TunnelState = "down"    // it does not answer any more
+)
 
 // State is the state of a path.
 type State string
@@ -34,16 +48,18 @@ const (
 	Absent  State = "absent"  // its device or address does not exist at present
 	Waiting State = "waiting" // the other end has not answered yet
 	Live    State = "live"
-	Dead    State = "dead" // nothing gets through; it is probed until something does
+	Dead    State = "dead" // nothing is answered; it is probed until something is
 )
 
 // Path is a path in a Status.
 type Path struct {
 	Name            string         `json:"name"`
 	State           State          `json:"state"`
-	Device          string         `json:"device"`     // "": routed
-	Local           netip.Addr     `json:"local"`      // the zero Addr: the device's
-	LocalPort       uint16         `json:"local_port"` // UDP
+	InUse           bool           `json:"in_use"`                   // data is sent on it, even if it is dead because none is left that lives
+	NoAnswerSince   time.Time      `json:"no_answer_since,omitzero"` // of a dead path: when it was last answered, if ever
+	Device          string         `json:"device"`                   // "": routed
+	Local           netip.Addr     `json:"local"`                    // the zero Addr: the device's
+	LocalPort       uint16         `json:"local_port"`               // UDP
 	Remote          netip.AddrPort `json:"remote"`
 	LimitBitsPerSec int64          `json:"limit_bits_per_second"` // 0: unlimited
 	Weight          int            `json:"weight"`
@@ -65,23 +81,49 @@ type Path struct {
 func statusOf(t Target, now time.Time) Status {
 	s := t.Status()
 	doc := Status{
-		Info: t.Info(), UID: os.Getuid(), At: now, Up: s.Up, FormInUse: spec.Form(s.Form), Cipher: s.Cipher,
+		Info: t.Info(), UID: os.Getuid(), At: now, State: tunnelState(s), FormInUse: spec.Form(s.Form), Cipher: s.Cipher,
 		MaySendBitsPerSec: s.Rate, Paths: []Path{}, Counters: s.Stats,
+	}
+	doc.Up = doc.State == TunnelUp
+	if doc.State == TunnelDown {
+		doc.NoAnswerSince = since(now, s.AnsweredAgo)
 	}
 	if s.Form == tunnel.Auto {
 		doc.FormInUse = spec.Auto
 	}
 	for _, p := range s.Paths {
-		doc.Paths = append(doc.Paths, pathOf(s.Up, p))
+		doc.Paths = append(doc.Paths, pathOf(now, s, p))
 	}
 	return doc
 }
 
-// pathOf returns the document about a path. up reports whether the other end has
-// answered.
-func pathOf(up bool, p tunnel.PathStatus) Path {
+// tunnelState returns the state of a tunnel.
+func tunnelState(s tunnel.Status) TunnelState {
+	switch {
+	case s.Up && !s.Silent:
+		return TunnelUp
+	case !s.Up && s.AnsweredAgo == 0:
+		return TunnelWaiting
+	}
+	return TunnelDown
+}
+
+// since returns the time that was so long before now, or the zero Time if ago is 0.
+func since(now time.Time, ago time.Duration) time.Time {
+	if ago == 0 {
+		return time.Time{}
+	}
+	return now.Add(-ago)
+}
+
+// pathOf returns the document about a path of a tunnel.
+func pathOf(now time.Time, s tunnel.Status, p tunnel.PathStatus) Path {
+	state, silent := stateOf(s, p), time.Time{}
+	if state == Dead {
+		silent = since(now, p.AnsweredAgo)
+	}
 	return Path{
-		Name: p.Name, State: stateOf(up, p), Device: p.Device, Local: p.Local, LocalPort: p.Port, Remote: p.Remote,
+		Name: p.Name, State: state, InUse: p.InUse, NoAnswerSince: silent, Device: p.Device, Local: p.Local, LocalPort: p.Port, Remote: p.Remote,
 		LimitBitsPerSec: p.MaxRate, Weight: max(p.Weight, 1), MTUBytes: p.MTU,
 		BitsPerSec: p.DeliveredBitsPerSec, MaySendBitsPerSec: p.RateBitsPerSec, ShareRatio: p.Share,
 		DeliveredBytes: p.DeliveredBytes, DeliveredPackets: p.DeliveredPackets, LostPackets: p.LostPackets, LossRatio: p.LossRate,
@@ -89,13 +131,13 @@ func pathOf(up bool, p tunnel.PathStatus) Path {
 	}
 }
 
-func stateOf(up bool, p tunnel.PathStatus) State {
+func stateOf(s tunnel.Status, p tunnel.PathStatus) State {
 	switch {
 	case p.Down:
 		return Down
 	case !p.Open:
 		return Absent
-	case !up:
+	case tunnelState(s) == TunnelWaiting:
 		return Waiting
 	case p.Live:
 		return Live

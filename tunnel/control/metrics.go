@@ -138,8 +138,9 @@ func tunnelMetrics() []metric[Status] {
 		return metric[Status]{name, gauge, help, func(s Status) float64 { return float64(of(s.Counters)) }}
 	}
 	return []metric[Status]{
-		{"up", gauge, "Whether the other end has answered.", func(s Status) float64 { return boolValue(s.Up) }},
-		{"start_time_seconds", gauge, "When the tunnel was started, since the epoch.", func(s Status) float64 { return float64(s.Started.UnixMilli()) / 1000 }},
+		{"up", gauge, "Whether the other end answers.", func(s Status) float64 { return boolValue(s.Up) }},
+		{"no_answer_since_seconds", gauge, "When the other end last answered, since the epoch, if it does not answer any more; otherwise 0.", func(s Status) float64 { return epochSeconds(s.NoAnswerSince) }},
+		{"start_time_seconds", gauge, "When the tunnel was started, since the epoch.", func(s Status) float64 { return epochSeconds(s.Started) }},
 		{"may_send_bytes_per_second", gauge, "Sum of the rates at which the live paths may be sent to.", func(s Status) float64 { return s.MaySendBitsPerSec / 8 }},
 		count("read_packets_total", "Packets read from the device.", func(c tunnel.Stats) uint64 { return c.Read }),
 		count("read_bytes_total", "Bytes read from the device.", func(c tunnel.Stats) uint64 { return c.ReadBytes }),
@@ -174,7 +175,9 @@ func tunnelMetrics() []metric[Status] {
 
 func pathMetrics() []metric[Path] {
 	return []metric[Path]{
-		{"path_live", gauge, "Whether packets get through on the path.", func(p Path) float64 { return boolValue(p.State == Live) }},
+		{"path_live", gauge, "Whether what the path carries is answered.", func(p Path) float64 { return boolValue(p.State == Live) }},
+		{"path_in_use", gauge, "Whether data is sent on the path; it may be dead if no path is live.", func(p Path) float64 { return boolValue(p.InUse) }},
+		{"path_no_answer_since_seconds", gauge, "When a dead path was last answered, since the epoch; 0 if the path is not dead or was never answered.", func(p Path) float64 { return epochSeconds(p.NoAnswerSince) }},
 		{"path_enabled", gauge, "Whether the path is enabled.", func(p Path) float64 { return boolValue(p.State != Down) }},
 		{"path_open", gauge, "Whether the path has a socket: it is enabled, and its device and address exist.", func(p Path) float64 { return boolValue(p.State != Down && p.State != Absent) }},
 		{"path_delivered_bytes_total", counter, "Bytes delivered on the path.", func(p Path) float64 { return float64(p.DeliveredBytes) }},
@@ -190,6 +193,14 @@ func pathMetrics() []metric[Path] {
 		{"path_inflight_bytes", gauge, "Bytes sent on the path and not yet acknowledged.", func(p Path) float64 { return float64(p.InflightBytes) }},
 		{"path_mtu_bytes", gauge, "MTU of the path, headers included.", func(p Path) float64 { return float64(p.MTUBytes) }},
 	}
+}
+
+// epochSeconds returns a time in seconds since the epoch, and 0 for the zero Time.
+func epochSeconds(t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return float64(t.UnixMilli()) / 1000
 }
 
 func boolValue(b bool) float64 {

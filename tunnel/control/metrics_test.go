@@ -187,7 +187,7 @@ func TestEveryCounterIsAMetric(t *testing.T) {
 	for want := 1.0; want <= 27; want++ {
 		found := 0
 		for _, m := range all {
-			if v, ok := m.samples[`tunnel="office"`]; ok && v == want && m.help != "Whether the other end has answered." {
+			if v, ok := m.samples[`tunnel="office"`]; ok && v == want && m.help != "Whether the other end answers." {
 				found++
 			}
 		}
