@@ -110,7 +110,7 @@ func (f *fakeTunnel) AddPath(p spec.Path) error {
 		return err
 	}
 	f.paths = append(f.paths, tunnel.PathStatus{PathConfig: tunnel.PathConfig{Name: p.Name, Device: p.Device, Local: p.Local, Port: p.LocalPort,
-		Remote: p.Remote, MaxRate: p.RateBitsPerSec, Weight: p.Weight, MTU: p.MTUBytes}})
+		Remote: p.Remote, MaxRate: p.RateBitsPerSec, Weight: p.Weight, MTU: p.MTUBytes, Metered: p.Metered}})
 	return nil
 }
 

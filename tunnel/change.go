@@ -67,6 +67,15 @@ func (t *Tunnel) TunePath(name string, weight int, limit int64) error {
 	})
 }
 
+// SetMetered changes PathConfig.Metered. Padding that has begun on a path stops.
+func (t *Tunnel) SetMetered(name string, metered bool) error {
+	return t.withPath(name, func(p *path) error {
+		sp := t.sender.Path(p.id)
+		p.Metered, sp.Metered, sp.Spare = metered, metered, false
+		return nil
+	})
+}
+
 // SetMode changes Config.Mode and Copies.
 func (t *Tunnel) SetMode(m sched.Mode, copies int) {
 	t.mu.Lock()

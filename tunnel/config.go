@@ -68,6 +68,7 @@ type PathConfig struct {
 	Weight  int    // for sched.Weighted; 0 counts as 1
 	MaxRate int64  // bit/s; 0: unlimited
 	MTU     int    // of packets on the path, in bytes; 0: as Socket.MTU says
+	Metered bool   // every byte costs money: no padding, and as few probes as are useful
 	Down    bool   // not used until SetPath enables it
 }
 

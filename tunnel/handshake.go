@@ -222,7 +222,7 @@ func (h *handshakes) handleRequest(now time.Duration, floor uint64) {
 	h.inbox.floor = max(h.inbox.floor, floor)
 	h.mu.Unlock()
 	if (h.begun == nil || behind) && h.t.peerSilent(now) && h.limiter.take(now) {
-		h.begin(now)
+		h.begin(now, allPaths)
 	}
 }
 
@@ -234,14 +234,14 @@ func (h *handshakes) maintain(now time.Duration) {
 		if now-h.sentAt >= handshakeEvery && h.t.peerSilent(now) {
 			h.sentAt = now
 			floor, _ := h.numbers()
-			h.send(allPaths, stepRequest, floor, nil)
+			h.send(h.t.askPaths(now), stepRequest, floor, nil)
 		}
 	case h.begun == nil || now-h.begunAt > handshakeLife:
-		h.begin(now)
+		h.begin(now, h.t.askPaths(now))
 	case now-h.sentAt >= handshakeEvery:
 		h.sentAt = now
 		_, number := h.numbers()
-		h.send(allPaths, stepBegin, number, h.message)
+		h.send(h.t.askPaths(now), stepBegin, number, h.message)
 	}
 }
 
@@ -251,9 +251,9 @@ func (h *handshakes) numbers() (floor, sent uint64) {
 	return h.inbox.floor, h.inbox.sent
 }
 
-// begin begins a handshake. Its number is above all earlier ones, whatever the clock
-// does.
-func (h *handshakes) begin(now time.Duration) {
+// begin begins a handshake by sending a message on a set of paths. Its number is above all
+// earlier ones, whatever the clock does.
+func (h *handshakes) begin(now time.Duration, paths uint64) {
 	h.mu.Lock()
 	number := max(h.inbox.floor+1, uint64(time.Now().UnixNano()))
 	h.inbox.floor, h.inbox.sent = number, number
@@ -269,7 +269,7 @@ func (h *handshakes) begin(now time.Duration) {
 		return // can't happen: New has checked the keys
 	}
 	h.begun, h.message, h.begunAt, h.sentAt = begun, message, now, now
-	h.send(allPaths, stepBegin, number, message)
+	h.send(paths, stepBegin, number, message)
 }
 
 // finish processes the answer to this end's message.
@@ -339,7 +339,7 @@ func (t *Tunnel) needsKeys(now time.Duration) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := &t.session
-	return !s.up || now-s.heardAt > peerSilence || s.keys.needReplacement(now)
+	return !s.up || now-s.heardAt > peerSilence && t.peerMissed(now) || s.keys.needReplacement(now)
 }
 
 // proposal is the responder's name for the session that the peer means. previous are the

@@ -35,6 +35,7 @@ type inbound struct {
 	arrival          order.Arrival
 	clockOffset      time.Duration // real-time clock minus Tunnel.now
 	authenticPackets int           // received in this round
+	dataPaths        uint64        // our path IDs by which data has arrived in this round
 	compatPaths      uint64        // in the compat form: our path IDs that have delivered a packet in this round
 
 	received      bool                    // something has arrived in this session
@@ -104,8 +105,9 @@ func (in *inbound) noteHeard(now time.Duration) {
 		in.t.mu.Lock()
 		in.t.session.heardAt = now
 		in.t.noteCompatArrivals(now, in.compatPaths)
+		in.t.noteDataArrivals(now, in.dataPaths)
 		in.t.mu.Unlock()
-		in.compatPaths = 0
+		in.compatPaths, in.dataPaths = 0, 0
 	}
 }
 
@@ -291,6 +293,7 @@ func (in *inbound) handlePacket(now time.Duration, p *path, b []byte, arrived ui
 	in.received = true
 	switch shim.Kind {
 	case wire.Data, wire.Resend:
+		in.dataPaths |= 1 << p.id
 		in.handleData(now, p.id, &shim, body, arrived, tos, size)
 	case wire.Probe:
 		in.recordArrival(now, p.id, &shim, arrived, size)

@@ -82,6 +82,7 @@ func (o *outbound) preparePadding(now time.Duration) bool {
 		o.batch.begin(t, p)
 		o.batch.addPadding(o.nextSeq, size, max(1, min(padRunPackets, room/(size+wire.HeaderBytes))))
 		o.batch.commit(t, sp, now)
+		p.metering.bytes += uint64(o.batch.bytes + p.outerBytes()*o.batch.packets)
 		return true
 	}
 	return false

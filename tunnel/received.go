@@ -21,6 +21,7 @@ type receivedPath struct {
 	unreportedPackets int    // since the last report
 	lastSeq           uint32 // connection sequence number of the newest packet that the path has carried for the first time
 	missing           []wire.Missing
+	reportedAt        time.Duration  // when the path was last in a report
 	reportedMissing   []wire.Missing // in the last report; each is reported twice in case a report is lost
 	minDelay          float64        // recent minimum of the one-way delay in µs, clock offset included
 	minDelayAt        time.Duration  // when minDelay was last replaced by nextMinDelay
@@ -34,6 +35,9 @@ type reporter struct {
 	last   time.Duration
 	buf    []byte
 	urgent bool // as soon as minReportInterval allows
+
+	heardAt   time.Duration // when a packet last arrived, by any path
+	resumedAt time.Duration // when packets began to arrive again after resumeAfter without any
 }
 
 const (
@@ -41,8 +45,9 @@ const (
 	minReportInterval = time.Millisecond // between two reports
 	reportPackets     = 64
 	maxMissing        = 64
-	maxExcessDelay    = 100e3           // µs: no longer than order.Buffer remembers
-	reportedFor       = 2 * time.Second // after the last packet of a path
+	maxExcessDelay    = 100e3                  // µs: no longer than order.Buffer remembers
+	reportedFor       = 2 * time.Second        // after the last packet of a path it is in each report
+	reportSilentEvery = 100 * time.Millisecond // and later so often
 	delayEvery        = 500 * time.Millisecond
 )
 
@@ -57,6 +62,7 @@ func (in *inbound) recordArrival(now time.Duration, via int, s *wire.Shim, at ui
 		}
 		in.knownPaths = append(in.knownPaths, int(s.Path))
 	}
+	in.reporter.noteArrival(now)
 	r.arrivedAt = now
 	r.noteLocalPath(now, via)
 	r.report.Packets++
@@ -132,6 +138,20 @@ func (r *receivedPath) noteExcess(excess float64, size int) {
 	}
 }
 
+// After the peer was unreachable, its paths need not all be heard at once: only after
+// resumeTime it is reported that one has stayed silent.
+const (
+	resumeAfter = time.Second
+	resumeTime  = 500 * time.Millisecond // dead and silent paths are probed each 100 ms
+)
+
+func (rp *reporter) noteArrival(now time.Duration) {
+	if now-rp.heardAt > resumeAfter {
+		rp.resumedAt = now
+	}
+	rp.heardAt = now
+}
+
 func (rp *reporter) schedule(now time.Duration) {
 	due := rp.last + reportEvery
 	if rp.urgent {
@@ -196,11 +216,12 @@ func (in *inbound) buildReports(now time.Duration, send func(time.Duration, []by
 		r := &in.paths[id]
 		// Silent paths are reported too: the sender needs to know until when the receiver
 		// has looked to tell that a path is dead.
-		if r.unreported || now-r.arrivedAt < reportedFor {
+		if r.unreported || now-r.arrivedAt < reportedFor || now-r.reportedAt > reportSilentEvery && now-in.reporter.resumedAt > resumeTime {
 			checkedUntil := now // of a path without a socket
 			if in.hasSocket[r.localPath] {
 				checkedUntil = in.checkedUntil[r.localPath]
 			}
+			r.reportedAt = now
 			r.report.CheckedUntil = uint32(checkedUntil / time.Microsecond)
 			b = wire.AppendReport(in.flushReport(now, b, send), &wire.Report{Path: uint8(id), Report: r.report})
 			r.unreported, r.unreportedPackets, r.report.MinDelay = false, 0, math.MaxInt32

@@ -101,12 +101,12 @@ func (t *Tunnel) sendHellos(now time.Duration) {
 	if t.cfg.Key != nil || t.cfg.Form == Compat || s.mpt {
 		return // handshakes run in their own goroutine, and other peers don't understand hellos
 	}
-	if s.helloSentAt != 0 && now-s.helloSentAt < helloEvery || s.up && !s.compat && now-s.heardAt < peerSilence || s.compat && now-s.helloSentAt < peerSilence {
+	if s.helloSentAt != 0 && now-s.helloSentAt < helloEvery || s.up && !s.compat && (now-s.heardAt < peerSilence || !t.peerMissed(now)) || s.compat && now-s.helloSentAt < peerSilence {
 		return
 	}
 	s.helloSentAt = now
 	for _, p := range t.paths {
-		if p != nil && p.fd >= 0 {
+		if p != nil && p.fd >= 0 && p.mayAsk(now) {
 			t.sendHello(p)
 		}
 	}

@@ -34,6 +34,7 @@ const (
 
 	sizeProbeEvery     = time.Second            // on a path with data
 	sizeProbeIdle      = 30 * time.Second       // on a path without data
+	sizeProbeMetered   = 10 * time.Minute       // on a metered path
 	sizeProbeAfterLoss = 100 * time.Millisecond // minimum time between two probes caused by losses
 	sizeRaiseEvery     = time.Minute            // until a size that did not arrive is tried again
 	sizeReplyMargin    = 20 * time.Millisecond  // how much later the big echo may arrive than the small one
@@ -177,6 +178,9 @@ func (z *sizeSearch) conclude(now, interval time.Duration) int {
 
 // sizeProbeInterval returns how often a path's size is probed. It is called with mu held.
 func (p *path) sizeProbeInterval(now time.Duration) time.Duration {
+	if p.Metered {
+		return sizeProbeMetered
+	}
 	if p.carriedData || now-p.lastDataAt < sizeProbeEvery {
 		return sizeProbeEvery
 	}
@@ -197,14 +201,14 @@ func (o *outbound) probeSize(now time.Duration, p *path, sp *sched.Path) {
 		z.probeSize, z.misses = 0, 0
 		return
 	}
-	if p.carriedData && z.nextAt > now+sizeProbeEvery {
+	if p.carriedData && !p.Metered && z.nextAt > now+sizeProbeEvery {
 		z.nextAt = now // the path had no data so far
 	}
 	if z.isMissed(now, sp.SmoothedRTT()) {
 		o.t.resize(p, z.lost(now, p.sizeProbeInterval(now), p.minSize()))
 	}
 	size := z.next(now)
-	if size == 0 {
+	if size == 0 || p.Metered && !p.metering.mayProbeSize(now, z) {
 		return
 	}
 	big, small := now+1, now+2 // unique, because an echo about the round trip may carry now
@@ -221,6 +225,7 @@ func (t *Tunnel) sendEcho(now time.Duration, p *path, value time.Duration, size 
 	if n := size - Overhead(p.v6, t.session.keys != nil) + wire.HeaderBytes - len(b); n > 0 {
 		b = wire.AppendPad(b, n)
 	}
+	t.countProbe(p, len(b))
 	t.sendControl(now, p, b)
 }
 

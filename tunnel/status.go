@@ -30,7 +30,11 @@ type PathStatus struct {
 	// AnsweredAgo is how long ago the peer last answered something that the path carried, or
 	// 0 if it never did.
 	AnsweredAgo time.Duration
-	Share       float64 // of what all paths deliver, 0…1
+	// MeasuringBytes is how many bytes of padding and probes the path has sent, with the outer
+	// headers, Ethernet's included. Of these, padding takes at most PaddingLimitBytes.
+	MeasuringBytes    uint64
+	PaddingLimitBytes int
+	Share             float64 // of what all paths deliver, 0…1
 	sched.Status
 }
 
@@ -70,7 +74,10 @@ func (t *Tunnel) Status() Status {
 	for _, sp := range t.sender.Paths() {
 		p := t.paths[sp.ID]
 		st := PathStatus{PathConfig: p.PathConfig, Open: p.fd >= 0, AnsweredAgo: ago(now, p.answers.at), Status: t.sender.Status(now, sp.ID)}
-		st.MTU = p.mtu
+		st.MTU, st.MeasuringBytes, st.PaddingLimitBytes = p.mtu, p.metering.bytes, sched.MaxPaddingBytes
+		if p.Metered {
+			st.PaddingLimitBytes = 0
+		}
 		st.InUse = st.Live && st.Open && s.Up
 		if st.Live = st.InUse && !p.answers.silent; st.Live {
 			s.Rate += st.RateBitsPerSec

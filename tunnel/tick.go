@@ -88,7 +88,11 @@ func (o *outbound) probe(now time.Duration) {
 		sp := t.sender.Path(p.id)
 		o.probeSize(now, p, sp)
 		interval := probeInterval(sp, overdue, now-o.sentAt < probeIdle)
-		if p.answers.silent && !sp.Returning() {
+		switch {
+		case p.Metered:
+			sp.Spare = p.metering.isSpare(now, p.lastDataAt)
+			interval = o.meteredInterval(now, p, sp)
+		case p.answers.silent && !sp.Returning():
 			interval = probeDead
 		}
 		becameIdle := p.carriedData && now-p.lastDataAt >= idleAfter
@@ -138,6 +142,7 @@ func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bo
 	b = wire.AppendMark(b, wire.Mark{NextSeq: o.nextSeq, Idle: idle, LivePaths: o.announcedLive})
 	b = wire.Append(b, wire.TypeEcho, echo{p.id, now}.append(nil))
 	seq := sp.Sent(now, 1, len(b)+p.outerBytes())
+	o.t.countProbe(p, len(b))
 	shim := wire.Shim{Kind: wire.Probe, Path: uint8(p.id), Seq: o.nextSeq, Tag: o.t.session.tag, PathSeq: uint32(seq), Time: uint32(o.t.now() / time.Microsecond)}
 	o.t.sendSealed(p, &shim, b, seq)
 }

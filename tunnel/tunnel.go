@@ -75,6 +75,7 @@ type path struct {
 	compat      compatHealth
 	sendFailure sendFailure
 	answers     answers
+	metering    metering
 
 	helloSentAt time.Duration // 0: never
 	probedAt    time.Duration // when the last probe was sent
@@ -261,7 +262,8 @@ func (t *Tunnel) addPath(cfg PathConfig) (*path, error) {
 	}
 	p := &path{PathConfig: cfg, id: id, fd: -1, v6: cfg.Remote.Addr().Is6()}
 	t.paths[id] = p
-	t.sender.Add(t.now(), id, cfg.Weight, cfg.MaxRate)
+	t.sender.Add(t.now(), id, cfg.Weight, cfg.MaxRate).Metered = cfg.Metered
+	p.metering = newMetering()
 	if cfg.Down {
 		t.sender.SetUp(id, false)
 		return p, nil

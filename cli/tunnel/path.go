@@ -112,6 +112,7 @@ type newPath struct {
 	device, local, remote, rate string
 	port                        uint16
 	weight, mtu                 int
+	metered                     bool
 }
 
 func (f *pathFlags) addCmd() *cobra.Command {
@@ -142,6 +143,7 @@ path with a device that does not exist yet waits for it.`,
 	flags.StringVar(&p.rate, "rate", "", "send at most `RATE` bit/s, e.g. 50M (default: no limit)")
 	flags.IntVar(&p.weight, "weight", 1, "give the path a share of `NUMBER`, 1…10000, with the scheduler weighted")
 	flags.IntVar(&p.mtu, "mtu", 0, "send packets of up to `BYTES`, with headers (default: the device's MTU)")
+	flags.BoolVar(&p.metered, "metered", false, "every byte of the path costs money: measure it by data only")
 	for name, completion := range map[string]cobra.CompletionFunc{
 		"device": complete.Devices, "local": cobra.NoFileCompletions, "remote": cobra.NoFileCompletions, "rate": cobra.NoFileCompletions,
 	} {
@@ -161,7 +163,7 @@ func inFlags(err error) error {
 
 // path returns the path that the flags describe. The running tunnel checks the rest.
 func (n newPath) path(name string) (spec.Path, error) {
-	p := spec.Path{Name: name, Device: n.device, LocalPort: n.port, Weight: n.weight, MTUBytes: n.mtu}
+	p := spec.Path{Name: name, Device: n.device, LocalPort: n.port, Weight: n.weight, MTUBytes: n.mtu, Metered: n.metered}
 	var err error
 	switch {
 	case n.remote == "":

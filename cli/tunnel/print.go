@@ -185,8 +185,35 @@ func counterLines(s control.Status, before *control.Status) []string {
 	lines = append(lines,
 		line("in order", things(o.Delivered, w.Delivered, "packet"), all(o.Held, w.Held, "waited"), all(o.Lost, w.Lost, "given up"),
 			some(o.Late, w.Late, "late"), some(o.Duplicates, w.Duplicates, "twice"), some(o.TooOld, w.TooOld, "too old"), some(o.Forced, w.Forced, "for lack of space")),
+		line("measured", measuredItems(s, before)...),
 		line("now", term.Plural(numberText(float64(c.QueueBytes)), "byte")+" queued", term.Plural(numberText(float64(c.KeptBytes)), "byte")+" kept", term.Plural(numberText(float64(o.Waiting)), "packet")+" waiting"))
 	return lines
+}
+
+// measuredItems returns what the paths have sent to be measured, and which are metered.
+func measuredItems(s control.Status, before *control.Status) []string {
+	now, then, seconds, per := measuringBytes(s), uint64(0), 1.0, ""
+	if before != nil {
+		then, seconds, per = measuringBytes(*before), s.At.Sub(before.At).Seconds(), "/s"
+	}
+	items := []string{numberText(float64(now-min(then, now))/seconds) + " bytes" + per + " of padding and probes"}
+	var metered []string
+	for _, p := range s.Paths {
+		if p.Metered {
+			metered = append(metered, columns.Plain(p.Name))
+		}
+	}
+	if len(metered) > 0 {
+		items = append(items, "metered: "+strings.Join(metered, " "))
+	}
+	return items
+}
+
+func measuringBytes(s control.Status) (sum uint64) {
+	for _, p := range s.Paths {
+		sum += p.MeasuringBytes
+	}
+	return sum
 }
 
 // numberText formats a number in at most five columns, with a decimal unit from 1000 on:

@@ -30,7 +30,7 @@ var started = time.Date(2026, 11, 22, 9, 26, 1, 0, time.Local)
 func officeStatus() control.Status {
 	path := func(name string, state control.State) control.Path {
 		return control.Path{Name: name, State: state, BitsPerSec: 40e6, MaySendBitsPerSec: 48.25e6, ShareRatio: 0.3333,
-			DeliveredBytes: 1_530_000_000, DeliveredPackets: 1_000_000, LossRatio: 0.0123, RTTSeconds: 0.0125, DelaySeconds: 0.00042, QueueSeconds: 0.0008}
+			DeliveredBytes: 1_530_000_000, DeliveredPackets: 1_000_000, LossRatio: 0.0123, MeasuringBytes: 1_010_000, RTTSeconds: 0.0125, DelaySeconds: 0.00042, QueueSeconds: 0.0008}
 	}
 	return control.Status{
 		Info: control.Info{Name: "office", Device: "cleat0", PID: 4711, Started: started, Scheduler: spec.Adaptive},
@@ -72,6 +72,7 @@ func TestStatusText(t *testing.T) {
 		p := &silent.Paths[i]
 		p.State, p.NoAnswerSince, p.InUse = control.Dead, silent.NoAnswerSince.Add(-time.Duration(i)*time.Hour), i == 0
 	}
+	silent.Paths[1].Metered = true
 	never := silent
 	never.NoAnswerSince, never.Paths = time.Time{}, []control.Path{{Name: "dsl", State: control.Dead, InUse: true}}
 

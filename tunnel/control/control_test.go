@@ -55,7 +55,7 @@ func TestConversation(t *testing.T) {
 		t.Errorf("path up: %v, %s", err, states())
 	}
 	sat := spec.Path{Name: "sat", Device: "eth7", Local: netip.MustParseAddr("2001:db8::7"), LocalPort: 4801,
-		Remote: netip.MustParseAddrPort("[2001:db8::9]:4800"), RateBitsPerSec: 5e6, Weight: 7, MTUBytes: 1400, Down: true}
+		Remote: netip.MustParseAddrPort("[2001:db8::9]:4800"), RateBitsPerSec: 5e6, Weight: 7, MTUBytes: 1400, Metered: true, Down: true}
 	few := spec.Path{Name: "few", Device: "eth8", Remote: netip.AddrPortFrom(netip.MustParseAddr("198.51.100.9"), 0)}
 	for _, p := range []spec.Path{sat, few} {
 		if err := c.AddPath(ctx, p); err != nil {

@@ -31,8 +31,8 @@ type Status struct {
 // TunnelState is the state of a tunnel.
 type TunnelState string
 
-// The states. In the form compat the other end answers only if it is MPT with keepalives;
-// otherwise the tunnel counts as up.
+// The states. In the form compat an arriving packet is an answer. Afterwards the tunnel
+// counts as up, unless the other end is MPT and its keepalives stop.
 const (
 	TunnelWaiting TunnelState = "waiting" // the other end has not answered yet
 	TunnelUp      TunnelState = "up"      // it answers
@@ -64,6 +64,7 @@ type Path struct {
 	LimitBitsPerSec int64          `json:"limit_bits_per_second"` // 0: unlimited
 	Weight          int            `json:"weight"`
 	MTUBytes        int            `json:"mtu_bytes"`
+	Metered         bool           `json:"metered"`
 
 	BitsPerSec        float64 `json:"rate_bits_per_second"`     // recent delivery rate
 	MaySendBitsPerSec float64 `json:"may_send_bits_per_second"` // rate at which the path may be sent to, as measured
@@ -76,6 +77,11 @@ type Path struct {
 	DelaySeconds      float64 `json:"delay_seconds"` // one way, beyond that of the fastest live path
 	QueueSeconds      float64 `json:"queue_seconds"` // standing in the path
 	InflightBytes     int     `json:"inflight_bytes"`
+
+	// MeasuringBytes is how many bytes of padding and probes the path has sent since it was
+	// added, with all headers. Of these, padding takes at most PaddingLimitBytes.
+	MeasuringBytes    uint64 `json:"measuring_bytes"`
+	PaddingLimitBytes int    `json:"padding_limit_bytes"`
 }
 
 func statusOf(t Target, now time.Time) Status {
@@ -100,10 +106,10 @@ func statusOf(t Target, now time.Time) Status {
 // tunnelState returns the state of a tunnel.
 func tunnelState(s tunnel.Status) TunnelState {
 	switch {
+	case s.AnsweredAgo == 0 && (!s.Up || s.Form == tunnel.Compat):
+		return TunnelWaiting
 	case s.Up && !s.Silent:
 		return TunnelUp
-	case !s.Up && s.AnsweredAgo == 0:
-		return TunnelWaiting
 	}
 	return TunnelDown
 }
@@ -124,10 +130,11 @@ func pathOf(now time.Time, s tunnel.Status, p tunnel.PathStatus) Path {
 	}
 	return Path{
 		Name: p.Name, State: state, InUse: p.InUse, NoAnswerSince: silent, Device: p.Device, Local: p.Local, LocalPort: p.Port, Remote: p.Remote,
-		LimitBitsPerSec: p.MaxRate, Weight: max(p.Weight, 1), MTUBytes: p.MTU,
+		LimitBitsPerSec: p.MaxRate, Weight: max(p.Weight, 1), MTUBytes: p.MTU, Metered: p.Metered,
 		BitsPerSec: p.DeliveredBitsPerSec, MaySendBitsPerSec: p.RateBitsPerSec, ShareRatio: p.Share,
 		DeliveredBytes: p.DeliveredBytes, DeliveredPackets: p.DeliveredPackets, LostPackets: p.LostPackets, LossRatio: p.LossRate,
 		RTTSeconds: p.RTT.Seconds(), DelaySeconds: p.Delay.Seconds(), QueueSeconds: p.Queue.Seconds(), InflightBytes: p.InFlightBytes,
+		MeasuringBytes: p.MeasuringBytes, PaddingLimitBytes: p.PaddingLimitBytes,
 	}
 }
 

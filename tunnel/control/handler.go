@@ -29,13 +29,14 @@ type addPathBody struct {
 	RateBitsPerSec int64      `json:"rate_bits_per_second,omitempty"`
 	Weight         int        `json:"weight,omitempty"` // 0 means 1
 	MTUBytes       int        `json:"mtu_bytes,omitempty"`
+	Metered        bool       `json:"metered,omitempty"`
 	State          string     `json:"state,omitempty"` // "up" or "down"; "" means "up"
 }
 
 func bodyOf(p spec.Path) addPathBody {
 	n := addPathBody{
 		Device: p.Device, Local: p.Local, LocalPort: p.LocalPort, Remote: p.Remote.String(),
-		RateBitsPerSec: p.RateBitsPerSec, Weight: p.Weight, MTUBytes: p.MTUBytes, State: "up",
+		RateBitsPerSec: p.RateBitsPerSec, Weight: p.Weight, MTUBytes: p.MTUBytes, Metered: p.Metered, State: "up",
 	}
 	if p.Remote.Port() == 0 {
 		n.Remote = p.Remote.Addr().String()
@@ -60,7 +61,7 @@ func (n addPathBody) path(name string) (spec.Path, error) {
 	}
 	return spec.Path{
 		Name: name, Device: n.Device, Local: n.Local, LocalPort: n.LocalPort, Remote: remote,
-		RateBitsPerSec: n.RateBitsPerSec, Weight: n.Weight, MTUBytes: n.MTUBytes, Down: !up,
+		RateBitsPerSec: n.RateBitsPerSec, Weight: n.Weight, MTUBytes: n.MTUBytes, Metered: n.Metered, Down: !up,
 	}, nil
 }
 

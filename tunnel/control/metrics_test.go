@@ -160,6 +160,10 @@ func TestMetricsText(t *testing.T) {
 		{"path_rtt_seconds", dsl, 0.0125},
 		{"path_loss_ratio", dsl, 0.005},
 		{"path_share_ratio", dsl, 0.25},
+		{"path_metered", dsl, 1},
+		{"path_metered", lte, 0},
+		{"path_measuring_bytes_total", dsl, 987654},
+		{"path_padding_limit_bytes", dsl, 1e6},
 	} {
 		m := all[prefix+tt.name]
 		if m == nil {

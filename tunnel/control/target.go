@@ -132,6 +132,7 @@ func describePath(c spec.PathChange) string {
 		{old.RateBitsPerSec != p.RateBitsPerSec, "rate", valueOr(p.RateBitsPerSec == 0, "unlimited", rate.Text(p.RateBitsPerSec)+" bit/s")},
 		{old.Weight != p.Weight, "weight", p.Weight},
 		{old.MTUBytes != p.MTUBytes, "mtu", valueOr(p.MTUBytes == 0, "the device's", p.MTUBytes)},
+		{old.Metered != p.Metered, "metered", p.Metered},
 		{old.Down != p.Down, "state", valueOr(p.Down, "down", "up")},
 	} {
 		if f.changed {

@@ -44,8 +44,8 @@ func TestDescribe(t *testing.T) {
 		{"the tunnel's own", []string{"paths:", "scheduler: duplicate\nduplicate: 2\nreorder: {udp: false, hold: 50ms}\nmtu: 1400\nqueue: 5ms\npaths:"},
 			[]string{"scheduler is duplicate on 2 paths", "reorder is {tcp: true, udp: false, hold: 50ms}", "mtu is 1400", "queue is 5ms"}, nil},
 		{"paths", []string{"name: lte", "name: 5g"}, []string{"path lte removed", "path 5g added"}, nil},
-		{"a path", []string{"device: eth0, remote: 198.51.100.2}", "device: eth1, local: 192.0.2.1, port: 4800, remote: 198.51.100.3, weight: 2, mtu: 1400, state: down}", "rate: 50M", ""},
-			[]string{"path dsl changed: device eth1, local 192.0.2.1, port 4800, remote 198.51.100.3:4754, weight 2, mtu 1400, state down", "path lte changed: rate unlimited"}, nil},
+		{"a path", []string{"device: eth0, remote: 198.51.100.2}", "device: eth1, local: 192.0.2.1, port: 4800, remote: 198.51.100.3, weight: 2, mtu: 1400, metered: true, state: down}", "rate: 50M", ""},
+			[]string{"path dsl changed: device eth1, local 192.0.2.1, port 4800, remote 198.51.100.3:4754, weight 2, mtu 1400, metered true, state down", "path lte changed: rate unlimited"}, nil},
 		{"what can't be", []string{"name: office", "name: home\ndevice: office"}, nil, []string{"name can't change from office to home without a restart: another name is another tunnel"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

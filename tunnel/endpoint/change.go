@@ -156,6 +156,9 @@ func (e *Endpoint) changePath(c spec.PathChange) error {
 	if err := e.tunnel.TunePath(c.New.Name, c.New.Weight, c.New.RateBitsPerSec); err != nil {
 		return err
 	}
+	if err := e.tunnel.SetMetered(c.New.Name, c.New.Metered); err != nil {
+		return err
+	}
 	e.mu.Lock()
 	down := c.New.Down
 	if p := e.spec.Path(c.New.Name); p != nil {

@@ -132,7 +132,7 @@ func engineForm(f spec.Form) tunnel.Form {
 func enginePath(p spec.Path) tunnel.PathConfig {
 	return tunnel.PathConfig{
 		Name: p.Name, Device: p.Device, Local: p.Local, Remote: p.Remote, Port: p.LocalPort,
-		Weight: p.Weight, MaxRate: p.RateBitsPerSec, MTU: p.MTUBytes, Down: p.Down,
+		Weight: p.Weight, MaxRate: p.RateBitsPerSec, MTU: p.MTUBytes, Metered: p.Metered, Down: p.Down,
 	}
 }
 

@@ -99,8 +99,9 @@
 //   - Guessing: the same, but the path was never saturated. In each window the rate grows by
 //     startGrowth, up to startGrowth times the peak delivery rate.
 //
-// A new path may be measured with padding (PaddingRoom) for paddingTime and eight round trips
-// before data needs it. Windows that contain a drain, and pauses in sending, don't count.
+// A new path may be measured with padding (PaddingRoom) for paddingTime and eight round trips,
+// and up to MaxPaddingBytes, before data needs it. A metered path is measured by data only, and
+// is not sidelined for not having been probed. Windows that contain a drain, and pauses in sending, don't count.
 //
 // # Losses and sidelined paths
 //
@@ -173,6 +174,7 @@
 //	startRate            1.25e+06  bytes/s (10 Mbit/s)
 //	minRate              8000      bytes/s (64 kbit/s)
 //	maxPaddingRate       1.25e+08  bytes/s (1 Gbit/s)
+//	MaxPaddingBytes      1e+06     bytes
 //	startGrowth          2         factor
 //	steadyGrowth         1.1       factor
 //	minExcessLoss        0.05      share of packets

@@ -96,6 +96,10 @@ func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 	l.nextSeq += uint64(packets)
 	l.inFlightBytes += bytes
 	p.pacer.backlogBytes += float64(bytes)
+	if p.padding.due {
+		p.padding.due = false
+		p.padding.bytes += bytes
+	}
 	if l.runs.full() {
 		l.forgetOldestRun()
 	}

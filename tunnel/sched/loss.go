@@ -77,9 +77,9 @@ func (p *Path) resetLoss(now time.Duration) {
 }
 
 // LossUnknown reports whether a path in use has delivered something, but not enough to tell
-// well what it loses.
+// well what it loses, and is to be probed for that.
 func (p *Path) LossUnknown() bool {
-	return p.Live() && p.ledger.reported && (p.loss.knownSince == 0 || p.loss.samplePackets < 2*lossSamplePackets)
+	return p.Live() && !p.Metered && p.ledger.reported && (p.loss.knownSince == 0 || p.loss.samplePackets < 2*lossSamplePackets)
 }
 
 // Sidelined reports whether the path is left alone because the others carry more without
@@ -110,5 +110,5 @@ func (s *Sender) updateSidelined(p *Path) {
 	}
 	excess := p.loss.ratio - (1 - deliveredRate/rate)
 	h.sidelinedForLoss = excess > minExcess && p.pacer.rate*(1-p.loss.ratio) < factor*excess*deliveredRate
-	h.sidelined = h.sidelinedForLoss || !p.ledger.reported || p.loss.knownSince == 0 && knownEarlier
+	h.sidelined = h.sidelinedForLoss || !p.ledger.reported || p.loss.knownSince == 0 && knownEarlier && !p.Metered // without probes its losses become known by data only
 }

@@ -15,6 +15,11 @@ type Path struct {
 	// SocketFull is set by the caller while the path's socket accepts no packets. Only mode
 	// Flow picks such a path.
 	SocketFull bool
+	// Metered is set by the caller if every byte of the path costs money: the path is
+	// measured by data only.
+	Metered bool
+	// Spare is set by the caller while a metered path carries no data: reports avoid it.
+	Spare bool
 
 	weightedBytes      float64       // in mode Weighted: bytes given to the path, divided by Weight
 	reportsPausedUntil time.Duration // the path carries no second copies of reports until then
@@ -43,6 +48,7 @@ type Status struct {
 	Queue               time.Duration // standing in the path
 	Delay               time.Duration // one-way delay beyond that of the fastest path
 	InFlightBytes       int
+	PaddingBytes        int // sent so far
 }
 
 // Status returns the state of the path with that ID, which must exist.
@@ -63,6 +69,6 @@ func (s *Sender) Status(now time.Duration, id int) Status {
 		DeliveredPackets: l.deliveredPackets, LostPackets: l.lostPackets,
 		DeliveredBytes: l.deliveredBytes, LossRate: l.recentLoss,
 		RTT: d.smoothedRTT, Queue: micros(d.assumedQueue), Delay: micros(d.oneWay - fastest),
-		InFlightBytes: l.inFlightBytes,
+		InFlightBytes: l.inFlightBytes, PaddingBytes: p.padding.bytes,
 	}
 }

@@ -280,7 +280,9 @@ const reportShare = 8
 
 // ReportPaths returns the paths that carry a report of size bytes: the one that delivers
 // first, and one of the others in turn, because the first may be dead and nobody knows yet.
-// If no path is in use, all of them carry it: they come back only by reports.
+// If no path is in use, all of them carry it: they come back only by reports. Spare paths
+// are left out if others are in use, except while acknowledgements are overdue: the others
+// may be dead.
 func (s *Sender) ReportPaths(now time.Duration, size int) (set uint64) {
 	first, _ := s.bestTwo()
 	if first == nil {
@@ -289,15 +291,34 @@ func (s *Sender) ReportPaths(now time.Duration, size int) (set uint64) {
 		}
 		return set
 	}
+	overdue := s.AckOverdue(now)
+	if first.Spare && !overdue {
+		first = s.bestUnspared(first)
+	}
 	set = 1 << first.ID
 	for range s.paths {
 		s.reportTurn++
-		if p := s.paths[s.reportTurn%len(s.paths)]; p != first && p.Live() && now >= p.reportsPausedUntil {
+		if p := s.paths[s.reportTurn%len(s.paths)]; p != first && p.Live() && (overdue || !p.Spare) && now >= p.reportsPausedUntil {
 			p.reportsPausedUntil = now + p.TransmitTime(reportShare*size)
 			return set | 1<<p.ID
 		}
 	}
 	return set
+}
+
+// bestUnspared returns the live path with the lowest transitCost that is not spare, or
+// otherwise if there is none.
+func (s *Sender) bestUnspared(otherwise *Path) *Path {
+	var best *Path
+	for _, p := range s.paths {
+		if p.Live() && !p.Spare && (best == nil || p.transitCost() < best.transitCost()) {
+			best = p
+		}
+	}
+	if best == nil {
+		return otherwise
+	}
+	return best
 }
 
 // delaySlack is the difference in delay up to which paths are used side by side without a

@@ -40,7 +40,7 @@ func (t *Tunnel) CheckPath(p Path) (Path, error) {
 	raw := p.raw()
 	found := findings{doc: onePath{
 		"name": raw.Name != "", "device": raw.Device != "", "local": raw.Local != "", "remote": raw.Remote != "",
-		"port": raw.Port != 0, "rate": raw.Rate != "", "weight": raw.Weight != 0, "mtu": raw.MTU != 0, "state": true,
+		"port": raw.Port != 0, "rate": raw.Rate != "", "weight": raw.Weight != 0, "mtu": raw.MTU != 0, "state": true, "metered": true,
 	}}
 	c := checker{findings: &found, t: t}
 	p = c.checkPath("", 0, raw)
@@ -57,7 +57,7 @@ func (t *Tunnel) CheckPath(p Path) (Path, error) {
 
 // raw returns the path as it would be written in a file. Zero values are left out.
 func (p Path) raw() rawPath {
-	r := rawPath{Name: p.Name, Device: p.Device, Port: int(p.LocalPort), Weight: p.Weight, MTU: p.MTUBytes, State: stateUp}
+	r := rawPath{Name: p.Name, Device: p.Device, Port: int(p.LocalPort), Weight: p.Weight, MTU: p.MTUBytes, State: stateUp, Metered: p.Metered}
 	if p.Local.IsValid() {
 		r.Local = p.Local.String()
 	}

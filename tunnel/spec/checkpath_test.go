@@ -18,8 +18,8 @@ func TestCheckPath(t *testing.T) {
 	}{
 		{"defaults", Path{Name: "lte", Device: "wwan0", Remote: bare},
 			Path{Name: "lte", Device: "wwan0", LocalPort: 4755, Remote: netip.AddrPortFrom(remote.Addr(), 4755), Weight: 1}, "", ""},
-		{"everything", Path{"lte", "wwan0", netip.MustParseAddr("192.0.2.77"), 4801, remote, 5e6, 7, 1400, true},
-			Path{"lte", "wwan0", netip.MustParseAddr("192.0.2.77"), 4801, remote, 5e6, 7, 1400, true}, "", ""},
+		{"everything", Path{"lte", "wwan0", netip.MustParseAddr("192.0.2.77"), 4801, remote, 5e6, 7, 1400, true, true},
+			Path{"lte", "wwan0", netip.MustParseAddr("192.0.2.77"), 4801, remote, 5e6, 7, 1400, true, true}, "", ""},
 		{"invalid name", Path{Name: "a/b", Device: "wwan0", Remote: bare}, Path{}, `path name "a/b": want 1…32 of a-z A-Z 0-9 _ . - (but not . or ..)`, ""},
 		{"no name", Path{Device: "wwan0", Remote: bare}, Path{}, `name is missing: want 1…32 of a-z A-Z 0-9 _ . - (but not . or ..)`, ""},
 		{"quotes", Path{Name: "lte", Device: "\"}]\n", Remote: bare}, Path{}, `device "\"}]\n": want 1…15 bytes without /, :, % or spaces`, ""},

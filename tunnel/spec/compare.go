@@ -38,7 +38,7 @@ func (s Settings) SchedulerText() string {
 type PathChange struct {
 	Old, New Path
 	// Rebind means that the path needs another socket: its device, an address or a port
-	// has changed. Otherwise only rate, weight, mtu or state have.
+	// has changed. Otherwise only rate, weight, mtu, metered or state have.
 	Rebind bool
 }
 

@@ -36,7 +36,7 @@ func names(paths []Path, changes []PathChange) string {
 }
 
 func TestCompare(t *testing.T) {
-	const second = "  - device: eth1\n    remote: \"[2001:db8::1]:4757\"\n    state: down\n"
+	const second = "  - device: eth1\n    remote: \"[2001:db8::1]:4757\"\n    state: down\n    metered: true\n"
 	for _, tt := range []struct {
 		name    string
 		replace []string
@@ -53,6 +53,9 @@ func TestCompare(t *testing.T) {
 		}},
 		{"a path's weight", []string{"weight: 3", "weight: 4"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl" && c.count() == 1 }},
 		{"a path's mtu", []string{"mtu: 1500", "mtu: 1492"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl" && c.count() == 1 }},
+		{"a path's metering", []string{"metered: true", "metered: false"}, func(c Changes) bool {
+			return names(nil, c.PathsChanged) == "eth1" && c.count() == 1 && !c.PathsChanged[0].Rebind
+		}},
 		{"a path's state", []string{"state: down", "state: up"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "eth1" && c.count() == 1 }},
 		{"a path's device", []string{"device: eth0", "device: eth2"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl!" && c.count() == 1 }},
 		{"a path's local address", []string{"192.0.2.1", "192.0.2.2"}, func(c Changes) bool { return names(nil, c.PathsChanged) == "dsl!" && c.count() == 1 }},

@@ -79,15 +79,16 @@ type rawCompat struct {
 }
 
 type rawPath struct {
-	Name   string `yaml:"name"`
-	Device string `yaml:"device"`
-	Local  string `yaml:"local"`
-	Remote string `yaml:"remote"`
-	Port   int    `yaml:"port"`
-	Rate   string `yaml:"rate"`
-	Weight int    `yaml:"weight"`
-	MTU    int    `yaml:"mtu"`
-	State  string `yaml:"state"`
+	Name    string `yaml:"name"`
+	Device  string `yaml:"device"`
+	Local   string `yaml:"local"`
+	Remote  string `yaml:"remote"`
+	Port    int    `yaml:"port"`
+	Rate    string `yaml:"rate"`
+	Weight  int    `yaml:"weight"`
+	MTU     int    `yaml:"mtu"`
+	State   string `yaml:"state"`
+	Metered bool   `yaml:"metered"`
 }
 
 func (f *File) check(text []byte, open Opener) {

@@ -92,6 +92,7 @@ paths:
   - device: eth1
     remote: "[2001:db8::1]:4757"
     state: down
+    metered: true
 `
 
 func TestLoadEverything(t *testing.T) {
@@ -120,7 +121,7 @@ func TestLoadEverything(t *testing.T) {
 		Metrics: Metrics{"unix", "/run/cleat/office.metrics"},
 		Paths: []Path{
 			{Name: "dsl", Device: "eth0", Local: netip.MustParseAddr("192.0.2.1"), LocalPort: 4756, Remote: netip.MustParseAddrPort("198.51.100.2:4755"), RateBitsPerSec: 2_500_000_000, Weight: 3, MTUBytes: 1500},
-			{Name: "eth1", Device: "eth1", LocalPort: 4755, Remote: netip.MustParseAddrPort("[2001:db8::1]:4757"), Weight: 1, Down: true},
+			{Name: "eth1", Device: "eth1", LocalPort: 4755, Remote: netip.MustParseAddrPort("[2001:db8::1]:4757"), Weight: 1, Metered: true, Down: true},
 		},
 	}
 	if d := cmp.Diff(want, got, cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),

@@ -44,7 +44,7 @@ f.yaml:14:5: error: path "path1" has neither device nor local; add the device th
 f.yaml:14:34: error: rate "1k": want 64K…1000T bit/s
 f.yaml:14:45: error: unknown state "on"; known: down, up
 f.yaml:15:27: error: local 192.0.2.1 is IPv4: want an address of remote's family, IPv6
-f.yaml:15:61: error: unknown key "colour"; known: device, local, mtu, name, port, rate, remote, state, weight
+f.yaml:15:61: error: unknown key "colour"; known: device, local, metered, mtu, name, port, rate, remote, state, weight
 `)
 	f := load(t, everyMistake)
 	var got []string

@@ -46,6 +46,7 @@ func (c *checker) checkPath(at string, i int, raw rawPath) Path {
 	p.RateBitsPerSec = c.parseRate(at+".rate", raw.Rate)
 	p.Weight = c.checkWeight(at+".weight", raw.Weight)
 	p.MTUBytes = c.checkPathMTU(at+".mtu", raw.MTU, p)
+	p.Metered = raw.Metered
 	p.Down = c.oneOf(at+".state", "state", raw.State, states, stateUp) == stateDown
 	return p
 }

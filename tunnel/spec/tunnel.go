@@ -119,6 +119,7 @@ type Path struct {
 	RateBitsPerSec int64          // MinRate…MaxRate; 0: unlimited
 	Weight         int            // 1…MaxWeight, for the scheduler Weighted
 	MTUBytes       int            // of packets on the path, headers included; 0: the device's, or as probed
+	Metered        bool           // every byte costs money: no padding, and as few probes as are useful
 	Down           bool           // disabled for now
 }
 
