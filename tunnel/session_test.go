@@ -63,17 +63,29 @@ func TestSessionHasOneForm(t *testing.T) {
 	}
 }
 
-// TestStaysNative has a peer that has answered natively fall silent for good.
+// TestStaysNative has a peer that has answered natively, at once or after this end had
+// fallen back to compat, fall silent for good.
 func TestStaysNative(t *testing.T) {
-	e := newEnds(t, Config{}, false, 1)
-	e.a.newSession()
-	e.a.handleHello(0, hello{senderName: 5, receiverName: e.a.session.ownName}, e.a.paths[0])
-	if !e.a.session.up || !e.a.peerIsNative {
-		t.Fatal("no session")
-	}
-	for _, now := range []time.Duration{compatAfter, time.Minute, time.Hour} {
-		if e.a.fallBack(now); e.a.session.compat {
-			t.Fatalf("after %v the form is compat", now)
+	for _, fellBack := range []bool{false, true} {
+		e := newEnds(t, Config{}, false, 1)
+		e.a.newSession()
+		if fellBack {
+			if e.a.fallBack(compatAfter); !e.a.session.compat {
+				t.Fatal("the form is not compat without a peer")
+			}
+		}
+		e.a.handleHello(compatAfter, hello{senderName: 5, receiverName: e.a.session.ownName}, e.a.paths[0])
+		if !e.a.session.up || e.a.session.compat || !e.a.peerIsNative {
+			t.Fatal("no native session")
+		}
+		for _, now := range []time.Duration{compatAfter, time.Minute, time.Hour} {
+			if e.a.fallBack(now); e.a.session.compat {
+				t.Fatalf("after %v the form is compat", now)
+			}
+		}
+		e.a.newSession() // however the session ends
+		if e.a.fallBack(2 * time.Hour); e.a.session.compat {
+			t.Fatal("the form is compat after a native session")
 		}
 	}
 }
