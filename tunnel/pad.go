@@ -9,7 +9,7 @@ import (
 
 // A path that has not carried anything yet is measured with padding before data needs it:
 // 12 unmeasured paths carry 42–63 % of their capacity in a connection's first second,
-// measured ones 98–100 %.
+// measured ones 98–100 %. sched.MaxPaddingBytes bounds what that costs.
 
 // Data that is sent in the meantime measures the paths itself. Padding would delay the
 // data or its acknowledgements, and slow start ends when round trips grow: over four
