@@ -108,10 +108,8 @@ func (t *Tunnel) InnerMTU() int {
 func (t *Tunnel) withPath(name string, f func(*path) error) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, p := range t.paths {
-		if p != nil && p.Name == name {
-			return f(p)
-		}
+	if p := t.pathNamed(name); p != nil {
+		return f(p)
 	}
 	return fmt.Errorf("path %q: %w", name, ErrNoPath)
 }

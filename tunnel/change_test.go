@@ -99,7 +99,7 @@ func TestLeave(t *testing.T) {
 func (e *ends) receive(t *Tunnel) {
 	t.in.updatePolls()
 	for i := 1; i < len(t.in.polls); i++ {
-		t.in.lingering = i > t.in.usedSockets
+		t.in.role = t.in.roles[i-1]
 		t.in.drain(t.in.pollPaths[i-1], int(t.in.polls[i].Fd))
 	}
 	t.in.flush()

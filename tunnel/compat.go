@@ -85,7 +85,7 @@ func (in *inbound) handleCompat(now time.Duration, p *path, b []byte, tos uint8)
 		t.emit(Event{Kind: Established})
 	}
 	in.authenticPackets++
-	in.compatPaths |= 1 << p.id
+	in.heardPaths |= 1 << p.id
 	t.stats.received.Add(1)
 	t.stats.receivedBytes.Add(uint64(len(body)))
 	if !g.HasSeq {

@@ -60,9 +60,11 @@ type Key struct {
 
 // PathConfig configures a path.
 type PathConfig struct {
-	Name    string // unique
-	Device  string // bound to this device; "": routed
-	Local   netip.Addr
+	Name   string // unique
+	Device string // bound to this device; "": routed
+	Local  netip.Addr
+	// Remote is the peer's address. The zero AddrPort means that it is learned from
+	// authentic packets, which takes a Key; Local may be zero then, too.
 	Remote  netip.AddrPort
 	Port    uint16 // local UDP port
 	Weight  int    // for sched.Weighted; 0 counts as 1
@@ -75,12 +77,13 @@ type PathConfig struct {
 // Socket is the open socket of a path.
 type Socket struct {
 	// FD is a UDP socket in non-blocking mode, connected to the path's remote address.
-	// The Tunnel takes ownership of it.
+	// The Tunnel takes ownership of it. It is 0 for a path without a remote.
 	FD int
 	// Listen is a second, unconnected socket on the same address, or 0. In the compat
-	// form the peer may send from any port (RFC 8086 section 3.2.1).
-	Listen int
-	MTU    int // of the path in bytes, if known; 0: 1500
+	// form the peer may send from any port (RFC 8086 section 3.2.1). A path without a
+	// remote has Listen for IPv4 and Listen6 for IPv6, or one of them.
+	Listen, Listen6 int
+	MTU             int // of the path in bytes, if known; 0: 1500
 }
 
 // Opener opens sockets, which takes privileges that a Tunnel does not have.
@@ -88,13 +91,19 @@ type Opener interface {
 	// Open opens a path's socket. It returns an error if the path's device or address
 	// does not exist at present. Open is called again when SetPath enables the path.
 	Open(PathConfig) (Socket, error)
+	// Connect opens another socket of an open path without a remote, from an address of
+	// this host to one that the peer has proven to have.
+	Connect(p PathConfig, local netip.Addr, remote netip.AddrPort) (Socket, error)
+	// Refuse returns why the peer's path can't have an address, or nil.
+	Refuse(p PathConfig, remote netip.AddrPort) error
 }
 
 // Event is a change of state that users want to know about.
 type Event struct {
-	Path string // "": the tunnel itself
-	Kind EventKind
-	Err  error // the reason, if there is one
+	Path   string // "": the tunnel itself
+	Kind   EventKind
+	Err    error          // the reason, if there is one
+	Remote netip.AddrPort // PathLearned: the new address; PathWaiting: the old one
 }
 
 // EventKind is the kind of an Event.
@@ -114,6 +123,8 @@ const (
 	PathSilent  EventKind = "silent"     // nothing that is sent on the path is answered, but it is still used
 	PathAnswers EventKind = "answering"  // it is answered again
 	PathGone    EventKind = "gone"       // the path's device or address does not exist at present
+	PathLearned EventKind = "learned"    // the path's remote is known, or has changed
+	PathWaiting EventKind = "waiting"    // the path's remote is unknown again, because nothing has come from it for long
 	Resized     EventKind = "resized"    // the path's MTU has changed
 	Restricted  EventKind = "restricted" // something could not be done
 )

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"time"
 
@@ -29,6 +30,11 @@ import (
 //     continues from there. A replayed old floor is lower and has no effect.
 //   - An answer has the number of the message that it answers.
 //
+// An end that learns the peer's addresses answers where a message came from. If the keys
+// make it the initiator, it begins when the peer requests it. A request is padded, so that
+// what it causes is not longer, and an attacker gains nothing by sending it on from
+// somewhere else.
+//
 // So only the peer itself can make this end compute a key exchange, and limiter bounds
 // even that.
 type handshakes struct {
@@ -49,17 +55,51 @@ type handshakes struct {
 	inbox struct {
 		message handshakeMessage // processed next
 		waiting bool             // message is set
-		repeats uint64           // paths on which the answered message came again
+		repeats replies          // where the answered message came from again
 		floor   uint64           // highest number accepted or used
 		sent    uint64           // initiator: number of its message
 	}
 }
 
 type handshakeMessage struct {
-	paths  uint64 // paths that it arrived by
+	from   replies
 	step   step
 	number uint64
 	body   []byte // for package secure
+}
+
+// replies is where to send an answer.
+type replies struct {
+	paths   uint64 // set of paths
+	origins [maxOrigins]pathOrigin
+	n       int // of origins
+}
+
+// maxOrigins is how many addresses get an answer that are not known as those of a path.
+const maxOrigins = 8
+
+// pathOrigin is where a message came from that has arrived at a listener of a path.
+type pathOrigin struct {
+	path int
+	origin
+}
+
+func (r *replies) add(o *replies) {
+	r.paths |= o.paths
+	for _, from := range o.origins[:o.n] {
+		if r.n < maxOrigins && !slices.Contains(r.origins[:r.n], from) {
+			r.origins[r.n] = from
+			r.n++
+		}
+	}
+}
+
+// replyTo returns where to answer the message being read, which has arrived by a path.
+func (in *inbound) replyTo(p *path) replies {
+	if !p.learns || in.role != listener {
+		return replies{paths: 1 << p.id}
+	}
+	return replies{origins: [maxOrigins]pathOrigin{{p.id, in.learning.origin}}, n: 1}
 }
 
 type step byte
@@ -82,6 +122,9 @@ const (
 	handshakeTick  = handshakeEvery / 2
 
 	messageHeaderBytes = 1 + 8 // step and number
+	// requestBytes is the length of a request's body, which is padding: so much that no
+	// message that begins a handshake is longer.
+	requestBytes = 128
 	// maxNumber is beyond any clock in nanoseconds since 1970: year 2262. A higher number
 	// would leave no room above it.
 	maxNumber = 1 << 63
@@ -111,12 +154,12 @@ func newHandshakes(t *Tunnel) (*handshakes, error) {
 // accept opens a message that a path has delivered, and keeps it if it is worth
 // processing. It is called by the receiving thread and reports whether the message is
 // authentic.
-func (h *handshakes) accept(path int, header, sealed []byte) bool {
+func (h *handshakes) accept(from replies, header, sealed []byte) bool {
 	plain, err := h.guard.Open(header, sealed)
 	if err != nil || len(plain) < messageHeaderBytes {
 		return false
 	}
-	msg := handshakeMessage{paths: 1 << path, step: step(plain[0]), number: binary.BigEndian.Uint64(plain[1:]), body: plain[messageHeaderBytes:]}
+	msg := handshakeMessage{from: from, step: step(plain[0]), number: binary.BigEndian.Uint64(plain[1:]), body: plain[messageHeaderBytes:]}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := &h.inbox
@@ -124,18 +167,21 @@ func (h *handshakes) accept(path int, header, sealed []byte) bool {
 	case msg.number > maxNumber:
 		return false
 	case msg.step == stepBegin && !h.initiator && msg.number == m.floor:
-		m.repeats |= msg.paths // the answer is repeated at the next tick
+		m.repeats.add(&msg.from) // the answer is repeated at the next tick
 		return true
 	case msg.step == stepBegin && !h.initiator && msg.number < m.floor:
 		return true // a replay, or the clock is behind: without a session this end sends its floor
 	case msg.step == stepBegin && !h.initiator:
 	case msg.step == stepAnswer && h.initiator && msg.number == m.sent:
 	case msg.step == stepRequest && h.initiator:
+		if len(msg.body) < requestBytes {
+			msg.from.n = 0
+		}
 	default: // for the other role, or an answer to an earlier message
 		return msg.step >= stepBegin && msg.step <= stepRequest
 	}
 	if m.waiting && msg.step == m.message.step && msg.number == m.message.number {
-		m.message.paths |= msg.paths
+		m.message.from.add(&msg.from)
 		return true
 	}
 	if m.waiting && (msg.step > m.message.step || msg.step == m.message.step && msg.number < m.message.number) {
@@ -172,11 +218,11 @@ func (h *handshakes) run() {
 // was sent on several paths, or because the answer was lost.
 func (h *handshakes) repeatAnswers() {
 	h.mu.Lock()
-	paths, number := h.inbox.repeats, h.inbox.floor
-	h.inbox.repeats = 0
+	to, number := h.inbox.repeats, h.inbox.floor
+	h.inbox.repeats = replies{}
 	h.mu.Unlock()
 	if h.answer != nil {
-		h.send(paths, stepAnswer, number, h.answer)
+		h.send(to, stepAnswer, number, h.answer)
 	}
 }
 
@@ -191,7 +237,7 @@ func (h *handshakes) processMessage(now time.Duration) {
 	case msg.step == stepAnswer && h.begun != nil: // otherwise it came by another path before
 		h.finish(msg)
 	case msg.step == stepRequest:
-		h.handleRequest(now, msg.number)
+		h.handleRequest(now, msg)
 	}
 }
 
@@ -209,20 +255,47 @@ func (h *handshakes) next(now time.Duration) (msg handshakeMessage, ok bool) {
 	}
 	msg, m.message, m.waiting = m.message, handshakeMessage{}, false
 	if msg.step == stepBegin {
-		m.floor, m.repeats = msg.number, 0
+		m.floor, m.repeats = msg.number, replies{}
 	}
 	return msg, true
 }
 
 // handleRequest processes the responder's floor, and begins a handshake if there is no
-// session.
-func (h *handshakes) handleRequest(now time.Duration, floor uint64) {
+// session. If a handshake was finished and the responder does not know that yet, it gets
+// another first packet.
+func (h *handshakes) handleRequest(now time.Duration, msg handshakeMessage) {
 	h.mu.Lock()
-	behind := h.inbox.floor < floor
-	h.inbox.floor = max(h.inbox.floor, floor)
+	behind := h.inbox.floor < msg.number
+	h.inbox.floor = max(h.inbox.floor, msg.number)
 	h.mu.Unlock()
-	if (h.begun == nil || behind) && h.t.peerSilent(now) && h.limiter.take(now) {
-		h.begin(now, allPaths)
+	msg.from.paths = 0 // they are sent to anyway
+	switch silent := h.t.peerSilent(now); {
+	case silent && (h.begun == nil || behind || now-h.begunAt > handshakeLife):
+		if h.limiter.take(now) {
+			to := msg.from
+			to.paths = allPaths
+			h.begin(now, to)
+		}
+	case silent:
+		_, number := h.numbers()
+		h.send(msg.from, stepBegin, number, h.message)
+	default:
+		h.t.sendFirst(now, &msg.from)
+	}
+}
+
+// sendFirst sends a first packet of the session to addresses that are not known as those of
+// a path, unless the peer has sent one.
+func (t *Tunnel) sendFirst(now time.Duration, to *replies) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.session.unheard {
+		return
+	}
+	for _, from := range to.origins[:to.n] {
+		if p := t.paths[from.path]; p != nil {
+			t.sendFrom(p, t.controlPacket(now, p, make([]byte, wire.HeaderBytes)), from.origin)
+		}
 	}
 }
 
@@ -234,14 +307,15 @@ func (h *handshakes) maintain(now time.Duration) {
 		if now-h.sentAt >= handshakeEvery && h.t.peerSilent(now) {
 			h.sentAt = now
 			floor, _ := h.numbers()
-			h.send(h.t.askPaths(now), stepRequest, floor, nil)
+			h.send(replies{paths: h.t.askPaths(now)}, stepRequest, floor, make([]byte, requestBytes))
 		}
+	case !h.t.hasSocket(): // it waits for a request
 	case h.begun == nil || now-h.begunAt > handshakeLife:
-		h.begin(now, h.t.askPaths(now))
+		h.begin(now, replies{paths: h.t.askPaths(now)})
 	case now-h.sentAt >= handshakeEvery:
 		h.sentAt = now
 		_, number := h.numbers()
-		h.send(h.t.askPaths(now), stepBegin, number, h.message)
+		h.send(replies{paths: h.t.askPaths(now)}, stepBegin, number, h.message)
 	}
 }
 
@@ -251,9 +325,17 @@ func (h *handshakes) numbers() (floor, sent uint64) {
 	return h.inbox.floor, h.inbox.sent
 }
 
-// begin begins a handshake by sending a message on a set of paths. Its number is above all
-// earlier ones, whatever the clock does.
-func (h *handshakes) begin(now time.Duration, paths uint64) {
+// hasSocket reports whether this end can send anything: a path that learns its remote may
+// not know it.
+func (t *Tunnel) hasSocket() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return slices.ContainsFunc(t.paths[:], func(p *path) bool { return p != nil && p.fd >= 0 })
+}
+
+// begin begins a handshake by sending a message. Its number is above all earlier ones,
+// whatever the clock does.
+func (h *handshakes) begin(now time.Duration, to replies) {
 	h.mu.Lock()
 	number := max(h.inbox.floor+1, uint64(time.Now().UnixNano()))
 	h.inbox.floor, h.inbox.sent = number, number
@@ -269,7 +351,7 @@ func (h *handshakes) begin(now time.Duration, paths uint64) {
 		return // can't happen: New has checked the keys
 	}
 	h.begun, h.message, h.begunAt, h.sentAt = begun, message, now, now
-	h.send(paths, stepBegin, number, message)
+	h.send(to, stepBegin, number, message)
 }
 
 // finish processes the answer to this end's message.
@@ -287,6 +369,7 @@ func (h *handshakes) finish(msg handshakeMessage) {
 	k := newKeys(session, h.t.now())
 	k.hello = peerHello
 	h.t.installKeys(k)
+	h.t.sendFirst(h.t.now(), &msg.from)
 }
 
 func (h *handshakes) respond(msg handshakeMessage) {
@@ -309,20 +392,28 @@ func (h *handshakes) respond(msg handshakeMessage) {
 	k.hello, k.ownName, k.previous = peerHello, proposed.ownName, proposed.previous
 	h.answer = answer
 	h.t.setPendingKeys(k)
-	h.send(msg.paths, stepAnswer, msg.number, answer)
+	h.send(msg.from, stepAnswer, msg.number, answer)
 }
 
 const allPaths = 1<<MaxPaths - 1
 
-// send sends a message on a set of paths. It may get lost, because it is repeated.
-func (h *handshakes) send(paths uint64, s step, number uint64, body []byte) {
+// send sends a message. It may get lost, because it is repeated.
+func (h *handshakes) send(to replies, s step, number uint64, body []byte) {
+	sealed := func() []byte {
+		header := append(wire.AppendHello(nil), sealedHello)
+		plain := append(binary.BigEndian.AppendUint64([]byte{byte(s)}, number), body...)
+		return h.guard.Seal(header, header, plain)
+	}
 	h.t.mu.Lock()
 	defer h.t.mu.Unlock()
-	for _, id := range sched.PathIDs(paths) {
+	for _, id := range sched.PathIDs(to.paths) {
 		if p := h.t.paths[id]; p != nil && p.fd >= 0 {
-			header := append(wire.AppendHello(nil), sealedHello)
-			plain := append(binary.BigEndian.AppendUint64([]byte{byte(s)}, number), body...)
-			_, _ = sys.SendNow(p.fd, h.guard.Seal(header, header, plain), 0)
+			_, _ = sys.SendNow(p.fd, sealed(), 0)
+		}
+	}
+	for _, from := range to.origins[:to.n] {
+		if p := h.t.paths[from.path]; p != nil {
+			h.t.sendFrom(p, sealed(), from.origin)
 		}
 	}
 }
@@ -388,6 +479,7 @@ func (t *Tunnel) installKeys(k *keys) {
 		k.previous = t.session.keys
 	}
 	t.useKeys(k, t.session.ownName, k.hello.senderName)
+	t.session.unheard = true
 	wake(t.wakeOut)
 }
 

@@ -140,7 +140,7 @@ func receivePackets(end *Tunnel, all ...[]byte) {
 // handshake makes both ends use new keys.
 func (e *ends) handshake(t *testing.T) {
 	t.Helper()
-	e.a.handshakes.begin(e.a.now(), allPaths)
+	e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 	e.exchange()
 	if !e.a.session.up {
 		t.Fatal("no session")
@@ -158,7 +158,7 @@ func (e *ends) handshake(t *testing.T) {
 // with the same keys.
 func TestFirstMessageOverSeveralPaths(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 3)
-	e.a.handshakes.begin(e.a.now(), allPaths)
+	e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 	e.receive(e.b)
 	e.b.handshakes.processMessage(e.b.now())
 	pending, answer := e.b.keyring.next.Load(), e.b.handshakes.answer
@@ -193,7 +193,7 @@ func TestFirstMessageOverSeveralPaths(t *testing.T) {
 func TestForgedHandshakes(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
 	e.handshake(t)
-	e.a.handshakes.begin(e.a.now(), allPaths)
+	e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 	var genuine []byte
 	for _, b := range drainPath(t, e.b) {
 		if wire.FormOf(b) == wire.Hello {
@@ -230,7 +230,7 @@ func TestReplayedHandshakes(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
 	var toA, toB [][]byte
 	for range 5 {
-		e.a.handshakes.begin(e.a.now(), allPaths)
+		e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 		all := drainPath(t, e.b)
 		toB = append(toB, all...)
 		receivePackets(e.b, all...)
@@ -241,7 +241,7 @@ func TestReplayedHandshakes(t *testing.T) {
 		e.a.handshakes.processMessage(e.a.now())
 	}
 	used := [2]int{e.a.handshakes.limiter.used, e.b.handshakes.limiter.used}
-	e.a.handshakes.begin(e.a.now(), allPaths)
+	e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 	genuine := drainPath(t, e.b)
 	for range 1000 {
 		receivePackets(e.a, toA...)
@@ -274,11 +274,11 @@ func TestRestartedResponder(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
 	var recorded [][]byte
 	for range 50 {
-		e.a.handshakes.begin(e.a.now(), allPaths)
+		e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 		recorded = append(recorded, drainPath(t, e.b)...)
 	}
 	e.b.handshakes.inbox.floor = 0
-	e.a.handshakes.begin(e.a.now(), allPaths)
+	e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 	receivePackets(e.b, recorded...)
 	e.receive(e.b)
 	receivePackets(e.b, recorded...)
@@ -294,7 +294,7 @@ func TestRestartedResponder(t *testing.T) {
 func TestClockBehind(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
 	e.b.handshakes.inbox.floor = maxNumber / 2
-	e.a.handshakes.begin(e.a.now(), allPaths)
+	e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 	e.exchange()
 	if e.a.session.up || e.b.handshakes.limiter.used > 0 {
 		t.Fatal("a message with a number below the floor is processed")
@@ -308,7 +308,7 @@ func TestClockBehind(t *testing.T) {
 		t.Error("no session with an initiator whose clock is behind")
 	}
 	// The request can be replayed, even while an answer is in flight.
-	e.a.handshakes.begin(e.a.now(), allPaths)
+	e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 	e.receive(e.b)
 	e.b.handshakes.processMessage(e.b.now())
 	receivePackets(e.a, sealMessage(e.b.handshakes, stepRequest, maxNumber-5, nil))
@@ -320,7 +320,7 @@ func TestClockBehind(t *testing.T) {
 		t.Error("an answer was dropped because of a replayed request")
 	}
 	works := e.a.handshakes.limiter.used
-	e.a.handshakes.handleRequest(e.a.now(), maxNumber/2)
+	e.a.handshakes.handleRequest(e.a.now(), handshakeMessage{number: maxNumber / 2})
 	if e.a.handshakes.begun != nil || e.a.handshakes.limiter.used != works {
 		t.Error("a replayed request started a handshake")
 	}
@@ -332,7 +332,7 @@ func TestHostilePeer(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
 	now := e.b.now()
 	for range 200 {
-		e.a.handshakes.begin(e.a.now(), allPaths)
+		e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 		e.receive(e.b)
 		e.b.handshakes.processMessage(now)
 	}
@@ -341,7 +341,7 @@ func TestHostilePeer(t *testing.T) {
 	}
 	now += 3 * handshakeRefill
 	for range 10 {
-		e.a.handshakes.begin(e.a.now(), allPaths)
+		e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 		e.receive(e.b)
 		e.b.handshakes.processMessage(now)
 	}
@@ -363,7 +363,7 @@ func sealMessage(h *handshakes, s step, number uint64, body []byte) []byte {
 // TestLateAnswer delivers an answer after its session has ended.
 func TestLateAnswer(t *testing.T) {
 	e := newKeyedEnds(t, Config{}, 1)
-	e.a.handshakes.begin(e.a.now(), allPaths)
+	e.a.handshakes.begin(e.a.now(), replies{paths: allPaths})
 	e.receive(e.b)
 	e.b.handshakes.processMessage(e.b.now())
 	e.a.newSession()

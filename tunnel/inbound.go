@@ -19,9 +19,10 @@ type inbound struct {
 	box            *sys.Inbox
 	polls          []unix.PollFd
 	pollPaths      []*path       // of polls, from the second on
-	usedSockets    int           // number of pollPaths in use; the rest linger
+	roles          []role        // of polls, from the second on
 	lingerUntil    time.Duration // when lingering ends; 0: no socket lingers
-	lingering      bool          // the socket being read belongs to a path out of use
+	role           role          // of the socket being read
+	late           bool          // the packet being handled belongs to a path out of use
 	socketsVersion uint32        // Tunnel.socketsVersion when the sockets were listed
 
 	buf              *order.Buffer
@@ -36,7 +37,8 @@ type inbound struct {
 	clockOffset      time.Duration // real-time clock minus Tunnel.now
 	authenticPackets int           // received in this round
 	dataPaths        uint64        // our path IDs by which data has arrived in this round
-	compatPaths      uint64        // in the compat form: our path IDs that have delivered a packet in this round
+	heardPaths       uint64        // our path IDs that have delivered an authentic packet in this round, if they learn or in the compat form
+	learning         learning
 
 	received      bool                    // something has arrived in this session
 	sequenceKnown bool                    // in the compat form: the first sequence number has arrived
@@ -49,6 +51,16 @@ type inbound struct {
 	pastStats   order.Stats // of earlier sessions
 	publishedAt time.Duration
 }
+
+// role is what a socket is to its path.
+type role uint8
+
+const (
+	own       role = iota // the path sends on it
+	listener              // it takes packets from any address
+	moved                 // the path's last one, before its remote changed
+	lingering             // of a path out of use
+)
 
 const (
 	inboxMessages = 16
@@ -79,7 +91,7 @@ func (in *inbound) loop() error {
 		due := in.reporter.due > 0 && in.t.now() >= in.reporter.due
 		for i := 1; i < len(in.polls); i++ {
 			if due || in.polls[i].Revents != 0 {
-				in.lingering = i > in.usedSockets
+				in.role = in.roles[i-1]
 				in.drain(in.pollPaths[i-1], int(in.polls[i].Fd))
 			}
 		}
@@ -93,6 +105,7 @@ func (in *inbound) loop() error {
 		in.flush()
 		in.noteHeard(now)
 		in.watchAnswers(now)
+		in.forgetSilent(now)
 		in.publish(now)
 		in.sendDueReports(now)
 	}
@@ -103,11 +116,11 @@ func (in *inbound) noteHeard(now time.Duration) {
 	if in.authenticPackets > 0 {
 		in.authenticPackets = 0
 		in.t.mu.Lock()
-		in.t.session.heardAt = now
-		in.t.noteCompatArrivals(now, in.compatPaths)
+		in.t.session.heardAt, in.t.session.unheard = now, false
+		in.t.noteHeard(now, in.heardPaths)
 		in.t.noteDataArrivals(now, in.dataPaths)
 		in.t.mu.Unlock()
-		in.compatPaths, in.dataPaths = 0, 0
+		in.heardPaths, in.dataPaths = 0, 0
 	}
 }
 
@@ -119,29 +132,38 @@ func (in *inbound) updatePolls() {
 	}
 	in.socketsVersion = version
 	in.polls, in.pollPaths = append(in.polls[:0], unix.PollFd{Fd: int32(in.t.wakeIn), Events: unix.POLLIN}), in.pollPaths[:0]
+	in.roles, in.lingerUntil = in.roles[:0], 0
 	in.t.mu.Lock()
 	defer in.t.mu.Unlock()
 	clear(in.hasSocket[:])
+	in.updateLearning()
 	for _, p := range in.t.paths {
-		if p == nil || p.fd < 0 {
+		if p == nil {
 			continue
 		}
-		in.hasSocket[p.id] = true
-		for _, fd := range [...]int{p.fd, p.listen} {
-			if fd > 0 {
-				in.polls = append(in.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
-				in.pollPaths = append(in.pollPaths, p)
-			}
-		}
+		in.hasSocket[p.id] = p.fd >= 0
+		in.poll(p, p.fd, own)
+		in.poll(p, p.listeners[0], listener)
+		in.poll(p, p.listeners[1], listener)
 	}
-	in.usedSockets, in.lingerUntil = len(in.pollPaths), 0
 	in.t.closeReleased(false)
 	for _, c := range in.t.closings {
 		if !c.inReleased {
-			in.polls = append(in.polls, unix.PollFd{Fd: int32(c.fd), Events: unix.POLLIN})
-			in.pollPaths = append(in.pollPaths, c.path)
+			as := lingering
+			if c.moved {
+				as = moved
+			}
+			in.poll(c.path, c.fd, as)
 			in.lingerUntil = max(in.lingerUntil, c.readUntil)
 		}
+	}
+}
+
+// poll adds a socket to the list, if there is one.
+func (in *inbound) poll(p *path, fd int, as role) {
+	if fd > 0 {
+		in.polls = append(in.polls, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+		in.pollPaths, in.roles = append(in.pollPaths, p), append(in.roles, as)
 	}
 }
 
@@ -170,9 +192,8 @@ func (in *inbound) wait() {
 // later. If one path delivers so much that a report is always due, the other sockets are
 // not read otherwise.
 func (in *inbound) noteEmptySockets(polled time.Duration) {
-	for i, p := range in.pollPaths[:in.usedSockets] {
-		own := i == 0 || in.pollPaths[i-1] != p // and not its listener, which follows it
-		if own && in.polls[i+1].Revents == 0 {
+	for i, p := range in.pollPaths {
+		if in.roles[i] == own && in.polls[i+1].Revents == 0 {
 			in.checkedUntil[p.id] = max(in.checkedUntil[p.id], polled)
 		}
 	}
@@ -183,7 +204,7 @@ func (in *inbound) drain(p *path, fd int) {
 	for range roundMessages / inboxMessages {
 		askedAt := in.t.now()
 		n, errno := in.box.RecvNow(fd)
-		if !in.lingering && (errno == unix.EAGAIN || errno == 0 && n < in.box.Len()) {
+		if in.role == own && (errno == unix.EAGAIN || errno == 0 && n < in.box.Len()) {
 			in.checkedUntil[p.id] = askedAt
 		}
 		switch errno {
@@ -196,8 +217,11 @@ func (in *inbound) drain(p *path, fd int) {
 		now := in.t.now() // after all of them have arrived
 		in.compareClocks()
 		for i := range n {
-			arrivedBy := p
-			if fd == p.listen {
+			arrivedBy, meta := p, in.box.Meta(i)
+			switch {
+			case p.learns:
+				in.noteOrigin(p, i, &meta)
+			case in.role == listener:
 				from := in.box.From(i)
 				arrivedBy = in.pathFrom(p, from.AddrPort().Addr())
 			}
@@ -205,7 +229,7 @@ func (in *inbound) drain(p *path, fd int) {
 				in.t.stats.invalid.Add(1)
 				continue
 			}
-			in.handleMessage(now, arrivedBy, i)
+			in.handleMessage(now, arrivedBy, in.box.Data(i), &meta)
 		}
 		in.flush()
 		if n < in.box.Len() {
@@ -221,8 +245,8 @@ func (in *inbound) pathFrom(p *path, from netip.Addr) *path {
 	if p.Remote.Addr() == from {
 		return p
 	}
-	for _, q := range in.pollPaths {
-		if q.listen > 0 && q.Remote.Addr() == from && q.Local == p.Local && q.Device == p.Device && q.Port == p.Port {
+	for i, q := range in.pollPaths {
+		if in.roles[i] == listener && !q.learns && q.Remote.Addr() == from && q.Local == p.Local && q.Device == p.Device && q.Port == p.Port {
 			return q
 		}
 	}
@@ -230,8 +254,7 @@ func (in *inbound) pathFrom(p *path, from netip.Addr) *path {
 }
 
 // handleMessage handles one message: packets of equal size that the kernel has merged.
-func (in *inbound) handleMessage(now time.Duration, p *path, i int) {
-	data, meta := in.box.Data(i), in.box.Meta(i)
+func (in *inbound) handleMessage(now time.Duration, p *path, data []byte, meta *sys.Meta) {
 	size := meta.Segment
 	if size <= 0 {
 		size = max(len(data), 1)
@@ -274,7 +297,7 @@ func (in *inbound) arrivalTime(now time.Duration, ns int64) time.Duration {
 func (in *inbound) handlePacket(now time.Duration, p *path, b []byte, arrived uint32, tos uint8) {
 	form := wire.FormOf(b)
 	if form != wire.Session {
-		if !in.lingering { // it must not prove that the path lives
+		if in.role != lingering { // it must not prove that the path lives
 			in.handleSessionless(now, p, form, b, tos)
 		}
 		return
@@ -286,7 +309,11 @@ func (in *inbound) handlePacket(now time.Duration, p *path, b []byte, arrived ui
 		in.t.stats.invalid.Add(1)
 		return
 	}
-	if in.lingering && shim.Kind == wire.Probe {
+	in.late = in.role == lingering
+	if in.learning.on && p.learns {
+		p = in.attribute(now, p, &shim)
+	}
+	if in.late && shim.Kind == wire.Probe {
 		return
 	}
 	in.authenticPackets++
@@ -355,11 +382,12 @@ func (in *inbound) startSession() {
 	in.pastStats.Add(past)
 	in.buf = in.t.newOrderBuffer(&in.merge)
 	clear(in.paths[:])
+	in.learning.startSession()
 	in.knownPaths, in.sequenceKnown, in.received = in.knownPaths[:0], false, false
 }
 
 func (in *inbound) handleData(now time.Duration, via int, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
-	if !in.lingering {
+	if !in.late {
 		in.recordArrival(now, via, shim, arrived, size)
 	}
 	if tos&3 == ecnCE && !markCE(body) {
@@ -402,7 +430,7 @@ func (in *inbound) handleHello(now time.Duration, p *path, b []byte) {
 	}
 	kind, body := body[0], body[1:]
 	if in.t.cfg.Key != nil {
-		if kind != sealedHello || !in.t.handshakes.accept(p.id, b[:len(b)-len(body)], body) {
+		if kind != sealedHello || !in.t.handshakes.accept(in.replyTo(p), b[:len(b)-len(body)], body) {
 			in.t.stats.invalid.Add(1)
 		}
 		return

@@ -23,7 +23,7 @@ func TestEmptySockets(t *testing.T) {
 	if _, err := unix.Write(busy[1], []byte{1}); err != nil {
 		t.Fatal(err)
 	}
-	in := newInbound(&Tunnel{startedAt: time.Now().Add(-time.Second), wakeIn: wake, paths: [MaxPaths]*path{{id: 0, fd: silent[0]}, {id: 1, fd: busy[0]}, {id: 2, fd: silent[1], listen: busy[0]}, {id: 3, fd: busy[0], listen: silent[1]}}})
+	in := newInbound(&Tunnel{startedAt: time.Now().Add(-time.Second), wakeIn: wake, paths: [MaxPaths]*path{{id: 0, fd: silent[0]}, {id: 1, fd: busy[0]}, {id: 2, fd: silent[1], listeners: [2]int{busy[0]}}, {id: 3, fd: busy[0], listeners: [2]int{silent[1]}}}})
 	in.updatePolls()
 	before := in.t.now()
 	in.wait()

@@ -6,7 +6,6 @@ import (
 
 	"cleat/internal/sys"
 	"cleat/packet"
-	"cleat/tunnel/sched"
 )
 
 // MPT (https://github.com/SPYFF/mpt, draft-lencse-tsvwg-mpt) is another implementation of
@@ -111,17 +110,6 @@ func (t *Tunnel) checkCompatPaths(now time.Duration) {
 		}
 		if back && t.sender.Revive(p.id) {
 			t.emit(Event{Path: p.Name, Kind: PathLive})
-		}
-	}
-}
-
-// noteCompatArrivals records which paths have delivered packets. It is called with mu
-// held.
-func (t *Tunnel) noteCompatArrivals(now time.Duration, paths uint64) {
-	for _, id := range sched.PathIDs(paths) {
-		if p := t.paths[id]; p != nil {
-			p.compat.heardAt = now
-			t.noteAnswer(now, p)
 		}
 	}
 }

@@ -142,9 +142,9 @@ func TestSilentPaths(t *testing.T) {
 					tun.paths[0].compat.keepalive(now)
 				}
 				if near(tt.data) {
-					tun.noteCompatArrivals(now, 1)
+					tun.noteHeard(now, 1)
 				}
-				tun.noteCompatArrivals(now, 2)
+				tun.noteHeard(now, 2)
 				tun.checkCompatPaths(now)
 				if live := tun.sender.LiveSet(); live != last {
 					want := map[bool]EventKind{true: PathLive, false: PathDead}[live == both]
@@ -214,10 +214,10 @@ func TestCompatPathsReturn(t *testing.T) {
 func TestListeners(t *testing.T) {
 	at := func(s string) netip.AddrPort { return netip.MustParseAddrPort(s) }
 	local := netip.MustParseAddr("192.0.2.1")
-	first := &path{PathConfig: PathConfig{Local: local, Remote: at("198.51.100.1:4754")}, listen: 1}
-	second := &path{PathConfig: PathConfig{Local: local, Remote: at("198.51.100.2:4754")}, listen: 2}
-	elsewhere := &path{PathConfig: PathConfig{Local: netip.MustParseAddr("192.0.2.9"), Remote: at("198.51.100.3:4754")}, listen: 3}
-	in := &inbound{pollPaths: []*path{first, first, second, second, elsewhere, elsewhere}}
+	first := &path{PathConfig: PathConfig{Local: local, Remote: at("198.51.100.1:4754")}, listeners: [2]int{1}}
+	second := &path{PathConfig: PathConfig{Local: local, Remote: at("198.51.100.2:4754")}, listeners: [2]int{2}}
+	elsewhere := &path{PathConfig: PathConfig{Local: netip.MustParseAddr("192.0.2.9"), Remote: at("198.51.100.3:4754")}, listeners: [2]int{3}}
+	in := &inbound{pollPaths: []*path{first, first, second, second, elsewhere, elsewhere}, roles: []role{own, listener, own, listener, own, listener}}
 	for from, want := range map[string]*path{"198.51.100.1": first, "198.51.100.2": second, "198.51.100.3": nil, "198.51.100.4": nil} {
 		if got := in.pathFrom(first, netip.MustParseAddr(from)); got != want {
 			t.Errorf("from %s: %+v", from, got)

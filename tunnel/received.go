@@ -116,6 +116,12 @@ func (in *inbound) handleLeave(peerPath int, now time.Duration) {
 	if !r.known {
 		return
 	}
+	if p := in.t.paths[r.localPath]; p != nil && p.learns {
+		if q := in.learning.matched[peerPath]; q != nil {
+			in.t.withdraw(q.id)
+		}
+		return
+	}
 	for _, id := range in.knownPaths {
 		if other := &in.paths[id]; id != peerPath && other.localPath == r.localPath && now-other.viaLocalAt < localPathTimeout {
 			return
@@ -284,8 +290,16 @@ func (in *inbound) sendReport(now time.Duration, b []byte) {
 // not change the messages. Without a session it sends nothing, because the peer might
 // take the packet for a sign of the last session. It is called with mu held.
 func (t *Tunnel) sendControl(now time.Duration, p *path, b []byte) {
+	if p.fd >= 0 {
+		t.sendPacket(p, t.controlPacket(now, p, b))
+	}
+}
+
+// controlPacket returns a sealed control packet, or nil without a session. It is called
+// with mu held.
+func (t *Tunnel) controlPacket(now time.Duration, p *path, b []byte) []byte {
 	if !t.session.up {
-		return
+		return nil
 	}
 	t.controlSeqs[p.id]++
 	n := t.controlSeqs[p.id]
@@ -293,7 +307,7 @@ func (t *Tunnel) sendControl(now time.Duration, p *path, b []byte) {
 	if t.session.keys != nil {
 		b = append(make([]byte, 0, len(b)+secure.Overhead), b...)
 	}
-	t.sendSealed(p, &shim, b, n)
+	return t.seal(p, &shim, b, n)
 }
 
 // maxControlMessages is the maximum number of messages in a packet: more than fit into maxReportBytes.
@@ -304,7 +318,7 @@ func (in *inbound) handleControl(now time.Duration, p *path, s *wire.Shim, b []b
 	t := in.t
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	c := controlPacket{now: now, path: p, shim: s, repairLookups: maxRepairLookups}
+	c := controlPacket{now: now, path: p, shim: *s, repairLookups: maxRepairLookups}
 	for n := 0; len(b) > 0; n++ {
 		kind, value, rest, err := wire.Next(b)
 		if err != nil || n == maxControlMessages {
@@ -326,7 +340,7 @@ func (in *inbound) handleControl(now time.Duration, p *path, s *wire.Shim, b []b
 type controlPacket struct {
 	now           time.Duration
 	path          *path // that the packet arrived by
-	shim          *wire.Shim
+	shim          wire.Shim
 	repairLookups int  // pieces that repair may still look up without queueing anything
 	hasReport     bool // a report was processed
 	marked        bool // a mark was processed
@@ -367,8 +381,12 @@ func (in *inbound) handleControlMessage(c *controlPacket, kind wire.Type, value 
 			c.echoed = true
 			t.sendControl(c.now, c.path, wire.Append(make([]byte, wire.HeaderBytes, 64), wire.TypeReply, value))
 		}
+	case wire.TypeName:
+		if c.shim.Kind == wire.Probe && c.path.learns {
+			in.handleName(c.now, c.path, int(c.shim.Path), value)
+		}
 	case wire.TypeReply:
-		if len(value) == wire.EchoBytes {
+		if len(value) == wire.EchoBytes && !in.proveAddress(c.now, c.path, [wire.EchoBytes]byte(value)) {
 			t.handleEchoReply(c.now, parseEcho(value))
 		}
 	}

@@ -22,6 +22,7 @@ type session struct {
 	tag               uint32 // tag of the packets that we send
 	helloSentAt       time.Duration
 	heardAt           time.Duration // when the peer's last packet arrived
+	unheard           bool          // this end has finished a handshake and received no packet since
 	keys              *keys         // for sealing; nil without a key
 }
 
@@ -194,7 +195,7 @@ func (t *Tunnel) resetSession() {
 		for p.unacked.len() > 0 {
 			t.dropOldest(p)
 		}
-		p.carriedData = false
+		p.carriedData, p.namedAt = false, 0
 	}
 	if t.out != nil {
 		t.out.sessionChanged = true

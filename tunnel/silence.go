@@ -92,8 +92,10 @@ func (t *Tunnel) noteAnswer(now time.Duration, p *path) {
 // watchAnswers lets watched time pass, and judges paths and peer by it.
 func (in *inbound) watchAnswers(now time.Duration) {
 	emptied := now // without sockets, nothing can arrive
-	for _, p := range in.pollPaths[:in.usedSockets] {
-		emptied = min(emptied, in.checkedUntil[p.id])
+	for i, p := range in.pollPaths {
+		if in.roles[i] == own {
+			emptied = min(emptied, in.checkedUntil[p.id])
+		}
 	}
 	if emptied <= in.watchedUntil {
 		return

@@ -27,6 +27,10 @@ type PathStatus struct {
 	PathConfig
 	Open  bool // the path has a socket
 	InUse bool // data is sent on it: it is live, or it does not answer and no other does
+	// Learns means that the path learns Remote, which is invalid while it is unknown, and
+	// otherwise has been known since RemoteSince.
+	Learns      bool
+	RemoteSince time.Time
 	// AnsweredAgo is how long ago the peer last answered something that the path carried, or
 	// 0 if it never did.
 	AnsweredAgo time.Duration
@@ -73,12 +77,18 @@ func (t *Tunnel) Status() Status {
 	sum := 0.0
 	for _, sp := range t.sender.Paths() {
 		p := t.paths[sp.ID]
-		st := PathStatus{PathConfig: p.PathConfig, Open: p.fd >= 0, AnsweredAgo: ago(now, p.answers.at), Status: t.sender.Status(now, sp.ID)}
+		st := PathStatus{
+			PathConfig: p.PathConfig, Open: p.fd >= 0 || p.listeners != [2]int{}, Learns: p.learns,
+			AnsweredAgo: ago(now, p.answers.at), Status: t.sender.Status(now, sp.ID),
+		}
+		if p.learns {
+			st.Remote, st.RemoteSince = p.learned.from, p.learned.since
+		}
 		st.MTU, st.MeasuringBytes, st.PaddingLimitBytes = p.mtu, p.metering.bytes, sched.MaxPaddingBytes
 		if p.Metered {
 			st.PaddingLimitBytes = 0
 		}
-		st.InUse = st.Live && st.Open && s.Up
+		st.InUse = st.Live && p.fd >= 0 && s.Up
 		if st.Live = st.InUse && !p.answers.silent; st.Live {
 			s.Rate += st.RateBitsPerSec
 		}

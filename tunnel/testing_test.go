@@ -2,6 +2,7 @@ package tunnel
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"net/netip"
 	"testing"
@@ -177,6 +178,12 @@ func randomBytes(r *rand.Rand, n int) []byte {
 type openFunc func(PathConfig) (Socket, error)
 
 func (f openFunc) Open(p PathConfig) (Socket, error) { return f(p) }
+
+// Connect and Refuse are not called: no path learns its remote.
+func (openFunc) Connect(PathConfig, netip.Addr, netip.AddrPort) (Socket, error) {
+	return Socket{}, errors.ErrUnsupported
+}
+func (openFunc) Refuse(PathConfig, netip.AddrPort) error { return nil }
 
 // ends are two Tunnels that are not running, with paths between them.
 type ends struct {

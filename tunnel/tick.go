@@ -141,6 +141,10 @@ func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bo
 	b := make([]byte, wire.HeaderBytes, 160)
 	b = wire.AppendMark(b, wire.Mark{NextSeq: o.nextSeq, Idle: idle, LivePaths: o.announcedLive})
 	b = wire.Append(b, wire.TypeEcho, echo{p.id, now}.append(nil))
+	if o.t.cfg.Key != nil && !p.learns && (p.namedAt == 0 || now-p.namedAt >= nameEvery) {
+		p.namedAt = now
+		b = wire.Append(b, wire.TypeName, []byte(p.Name))
+	}
 	seq := sp.Sent(now, 1, len(b)+p.outerBytes())
 	o.t.countProbe(p, len(b))
 	shim := wire.Shim{Kind: wire.Probe, Path: uint8(p.id), Seq: o.nextSeq, Tag: o.t.session.tag, PathSeq: uint32(seq), Time: uint32(o.t.now() / time.Microsecond)}
@@ -150,14 +154,31 @@ func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bo
 // sendSealed sends a packet whose messages follow room for the headers. It is called with
 // mu held.
 func (t *Tunnel) sendSealed(p *path, shim *wire.Shim, b []byte, counter uint64) {
-	if p.fd < 0 || t.cfg.Key != nil && t.session.keys == nil {
-		return
+	if p.fd >= 0 {
+		t.sendPacket(p, t.seal(p, shim, b, counter))
+	}
+}
+
+// seal writes the headers of a packet and seals it. It returns nil if there are no keys
+// yet. It is called with mu held.
+func (t *Tunnel) seal(p *path, shim *wire.Shim, b []byte, counter uint64) []byte {
+	if t.cfg.Key != nil && t.session.keys == nil {
+		return nil
 	}
 	shim.Put(b)
 	if k := t.session.keys; k != nil {
 		n := len(b)
 		b = append(b, make([]byte, secure.Overhead)...)
 		k.seal(b, n, nonceSpace(p.id, shim.Kind), counter)
+	}
+	return b
+}
+
+// sendPacket sends a packet on a path's socket, if there is one. It is called with mu
+// held.
+func (t *Tunnel) sendPacket(p *path, b []byte) {
+	if b == nil {
+		return
 	}
 	if errno := sendNow(p.fd, b); errno != 0 {
 		t.noteRefusedLocked(p, errno)

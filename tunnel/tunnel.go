@@ -1,6 +1,7 @@
 package tunnel
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -66,8 +67,10 @@ type Tunnel struct {
 type path struct {
 	PathConfig
 	id          int
-	fd          int // -1: none
-	listen      int // 0: none
+	fd          int    // -1: none
+	listeners   [2]int // 0: none
+	learns      bool   // its remote is learned
+	learned     learned
 	v6          bool
 	mtu         int
 	sizeSearch  sizeSearch
@@ -79,6 +82,7 @@ type path struct {
 
 	helloSentAt time.Duration // 0: never
 	probedAt    time.Duration // when the last probe was sent
+	namedAt     time.Duration // when a probe last carried the path's name; 0: not in this session
 	carriedData bool          // since the last mark
 	lastDataAt  time.Duration
 }
@@ -260,7 +264,7 @@ func (t *Tunnel) addPath(cfg PathConfig) (*path, error) {
 	if id < 0 {
 		return nil, fmt.Errorf("add path %q: %w: at most %d are allowed", cfg.Name, ErrTooMany, MaxPaths)
 	}
-	p := &path{PathConfig: cfg, id: id, fd: -1, v6: cfg.Remote.Addr().Is6()}
+	p := &path{PathConfig: cfg, id: id, fd: -1, v6: cfg.Remote.Addr().Is6(), learns: t.cfg.Key != nil && !cfg.Remote.IsValid()}
 	t.paths[id] = p
 	t.sender.Add(t.now(), id, cfg.Weight, cfg.MaxRate).Metered = cfg.Metered
 	p.metering = newMetering()
@@ -281,17 +285,31 @@ func (t *Tunnel) openPath(p *path) {
 		t.emit(Event{Path: p.Name, Kind: PathGone, Err: err})
 		return
 	}
-	p.fd, p.listen, p.mtu = s.FD, s.Listen, s.MTU
-	if p.mtu == 0 {
-		p.mtu = 1500
+	p.listeners = [2]int{s.Listen, s.Listen6}
+	for i, fd := range p.listeners {
+		if fd > 0 {
+			v6 := p.v6 || i == 1
+			configureSocket(fd, v6)
+			if p.learns {
+				askLocalAddress(fd, v6)
+			}
+		}
 	}
-	p.sizeSearch.start(p.mtu)
+	t.socketsVersion.Add(1)
+	if p.learns {
+		t.sender.SetUp(p.id, false) // until the remote is known
+		return
+	}
 	p.compat = compatHealth{}
+	t.setSocket(p, s)
+}
+
+// setSocket gives a path the socket that it sends on. It is called with mu held.
+func (t *Tunnel) setSocket(p *path, s Socket) {
+	p.fd, p.mtu = s.FD, cmp.Or(s.MTU, 1500)
+	p.sizeSearch.start(p.mtu)
 	p.answers.reopened()
 	t.socketCapacity.Store(int64(configureSocket(p.fd, p.v6)))
-	if p.listen > 0 {
-		configureSocket(p.listen, p.v6)
-	}
 	t.socketsVersion.Add(1)
 }
 
@@ -300,6 +318,7 @@ type closingSocket struct {
 	fd                      int
 	path                    *path
 	readUntil               time.Duration // the inbound thread reads it until then
+	moved                   bool          // the path has another socket now: what arrives is not late
 	outReleased, inReleased bool          // the thread no longer uses it
 }
 
@@ -309,17 +328,26 @@ const lingerTime = 500 * time.Millisecond
 
 // closePath schedules a path's sockets to be closed. It is called with mu held.
 func (t *Tunnel) closePath(p *path) {
+	t.releaseSocket(p, false)
+	for _, fd := range p.listeners {
+		if fd > 0 {
+			t.closings = append(t.closings, closingSocket{fd: fd, path: p})
+		}
+	}
+	p.listeners = [2]int{}
+}
+
+// releaseSocket schedules the socket that a path sends on to be closed. moved means that
+// the path gets another one. It is called with mu held.
+func (t *Tunnel) releaseSocket(p *path, moved bool) {
 	if p.fd > 0 {
-		c := closingSocket{fd: p.fd, path: p}
+		c := closingSocket{fd: p.fd, path: p, moved: moved}
 		if t.session.up && !t.session.compat {
 			c.readUntil = t.now() + lingerTime
 		}
 		t.closings = append(t.closings, c)
 	}
-	if p.listen > 0 {
-		t.closings = append(t.closings, closingSocket{fd: p.listen, path: p})
-	}
-	p.fd, p.listen = -1, 0
+	p.fd, p.learned = -1, learned{}
 	t.socketsVersion.Add(1)
 }
 

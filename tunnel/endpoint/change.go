@@ -46,6 +46,12 @@ func (e *Endpoint) forgetPath(name string) {
 func (e *Endpoint) AddPath(p spec.Path) error {
 	e.changing.Lock()
 	defer e.changing.Unlock()
+	sharesPort := func(q spec.Path) bool { return q.LocalPort == p.LocalPort }
+	if !slices.ContainsFunc(e.Spec().Paths, sharesPort) {
+		if err := checkExclusive(&p); err != nil {
+			return err
+		}
+	}
 	return e.addPath(p)
 }
 

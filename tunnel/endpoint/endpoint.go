@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -37,6 +38,7 @@ type Endpoint struct {
 	spec     spec.Tunnel
 	located  map[string]location // by path name, where its socket can be bound, as of the last look
 	boundAt  map[string]binding  // by path name, where its socket is bound
+	localMTU map[netip.Addr]int  // of the devices with this machine's addresses
 	reported map[string]string   // by path name, why it can't be used, as last reported
 	quota    eventQuota
 }
@@ -94,7 +96,11 @@ func (e *Endpoint) start() error {
 	}
 	for _, p := range e.spec.Paths {
 		e.located[p.Name] = locatePath(&p)
+		if err := checkExclusive(&p); err != nil {
+			return err
+		}
 	}
+	e.lookLocalMTU()
 	var err error
 	if e.tunnel, err = tunnel.New(e.engineConfig()); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package endpoint
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -24,7 +25,13 @@ func (o opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
 	if at.err != nil {
 		return tunnel.Socket{}, at.err
 	}
-	s, err := openSockets(p, at, form != spec.Native && !key)
+	var s tunnel.Socket
+	var err error
+	if p.Remote.IsValid() {
+		s, err = openSockets(p, at, form != spec.Native && !key)
+	} else {
+		s, err = openListeners(p, at.local)
+	}
 	if err != nil {
 		return tunnel.Socket{}, err
 	}
@@ -57,8 +64,90 @@ func openSockets(p tunnel.PathConfig, at location, listen bool) (tunnel.Socket, 
 	return s, nil
 }
 
+// openListeners opens the sockets of a path without a remote: at its local address, or at
+// all addresses of both families as far as the kernel has them.
+func openListeners(p tunnel.PathConfig, local netip.Addr) (s tunnel.Socket, err error) {
+	all := []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()}
+	if local.IsValid() {
+		all = []netip.Addr{local}
+	}
+	for _, a := range all {
+		fd := 0
+		if fd, err = openSocket(p, a); err != nil {
+			if errors.Is(err, unix.EAFNOSUPPORT) {
+				continue
+			}
+			if s.Listen > 0 {
+				err = errors.Join(err, unix.Close(s.Listen))
+			}
+			return tunnel.Socket{}, err
+		}
+		if a.Is4() {
+			s.Listen = fd
+		} else {
+			s.Listen6 = fd
+		}
+	}
+	if s.Listen == 0 && s.Listen6 == 0 {
+		return s, err
+	}
+	return s, nil
+}
+
+// ErrPortTaken is returned for a path without a remote if another socket has its port: the
+// kernel would give some of its packets to that.
+var ErrPortTaken = errors.New("the port is in use")
+
+// checkExclusive checks that nobody has the port of a path that is about to get its first
+// sockets, if the path has no remote.
+func checkExclusive(p *spec.Path) error {
+	if p.Remote.IsValid() {
+		return nil
+	}
+	local := cmp.Or(p.Local, netip.IPv4Unspecified())
+	fd, err := unix.Socket(nl.GetIPFamily(local.AsSlice()), unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil // opening the path will show it
+	}
+	defer unix.Close(fd)
+	if p.Device != "" {
+		_ = unix.BindToDevice(fd, p.Device)
+	}
+	if errors.Is(unix.Bind(fd, sockaddr(netip.AddrPortFrom(local, p.LocalPort))), unix.EADDRINUSE) {
+		return fmt.Errorf("open path %q at %s: %w", p.Name, netip.AddrPortFrom(local, p.LocalPort), ErrPortTaken)
+	}
+	return nil
+}
+
+// Connect implements tunnel.Opener.
+func (o opener) Connect(p tunnel.PathConfig, local netip.Addr, remote netip.AddrPort) (tunnel.Socket, error) {
+	p.Remote = remote
+	o.e.mu.Lock()
+	at := location{binding: binding{local: local}, mtu: cmp.Or(o.e.located[p.Name].mtu, o.e.localMTU[local])}
+	o.e.mu.Unlock()
+	s, err := openSockets(p, at, false)
+	if err == nil {
+		o.e.requestMTU()
+	}
+	return s, err
+}
+
+// Refuse implements tunnel.Opener. It refuses what spec.checkLoop refuses in a file.
+func (o opener) Refuse(p tunnel.PathConfig, remote netip.AddrPort) error {
+	a := remote.Addr()
+	o.e.mu.Lock()
+	defer o.e.mu.Unlock()
+	if by := o.e.spec.Routed(p.Device, a); by.IsValid() {
+		return fmt.Errorf("the other end sends from %s, which lies within the tunnel's %s: the tunnel's own packets would go into the tunnel", a, by)
+	}
+	if a.IsLinkLocalUnicast() && p.Device == "" {
+		return fmt.Errorf("the other end sends from %s, which is link-local: the path needs a device", a)
+	}
+	return nil
+}
+
 func openSocket(p tunnel.PathConfig, local netip.Addr) (int, error) {
-	fd, err := unix.Socket(nl.GetIPFamily(p.Remote.Addr().AsSlice()), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
+	fd, err := unix.Socket(nl.GetIPFamily(local.AsSlice()), unix.SOCK_DGRAM|unix.SOCK_NONBLOCK|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return -1, fmt.Errorf("open path %q: %w", p.Name, os.NewSyscallError("socket", err))
 	}
@@ -67,6 +156,9 @@ func openSocket(p tunnel.PathConfig, local netip.Addr) (int, error) {
 	// and receive its packets; SO_REUSEPORT shares with the same user only
 	// (udp_lib_lport_inuse, net/ipv4/udp.c).
 	err = os.NewSyscallError("setsockopt SO_REUSEPORT", unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+	if err == nil && local.IsUnspecified() && local.Is6() { // IPv4 has a socket of its own
+		err = os.NewSyscallError("setsockopt IPV6_V6ONLY", unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1))
+	}
 	if err == nil && p.Device != "" {
 		err = os.NewSyscallError("setsockopt SO_BINDTODEVICE", unix.BindToDevice(fd, p.Device))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"time"
 
 	"cleat/tunnel"
@@ -32,7 +33,7 @@ type location struct {
 
 func locatePath(p *spec.Path) location {
 	at := location{}
-	if at.binding, at.err = findBinding(p); at.err == nil {
+	if at.binding, at.err = findBinding(p); at.err == nil && (at.device != 0 || p.Remote.IsValid()) {
 		at.mtu = routeMTU(p, at.binding)
 	}
 	return at
@@ -46,11 +47,13 @@ func routeMTU(p *spec.Path, at binding) int {
 	if at.device == 0 {
 		o.SrcAddr = at.local.AsSlice()
 	}
-	routes, err := netlink.RouteGetWithOptions(p.Remote.Addr().AsSlice(), o)
 	device := at.device
 	mtu := 0
-	if err == nil && len(routes) > 0 {
-		device, mtu = cmp.Or(device, routes[0].LinkIndex), routes[0].MTU
+	if p.Remote.IsValid() {
+		routes, err := netlink.RouteGetWithOptions(p.Remote.Addr().AsSlice(), o)
+		if err == nil && len(routes) > 0 {
+			device, mtu = cmp.Or(device, routes[0].LinkIndex), routes[0].MTU
+		}
 	}
 	l, err := netlink.LinkByIndex(device)
 	if err != nil {
@@ -65,7 +68,7 @@ func routeMTU(p *spec.Path, at binding) int {
 // findBinding returns where a path's socket can be bound now, or why it can't.
 func findBinding(p *spec.Path) (binding, error) {
 	if p.Device == "" {
-		if !hasAddress(p.Local) {
+		if p.Local.IsValid() && !hasAddress(p.Local) {
 			return binding{}, fmt.Errorf("address %s is not on this machine", p.Local)
 		}
 		return binding{local: p.Local}, nil
@@ -81,12 +84,15 @@ func findBinding(p *spec.Path) (binding, error) {
 	case a.RawFlags&unix.IFF_RUNNING == 0:
 		return binding{}, fmt.Errorf("device %s has no carrier", p.Device)
 	}
+	if !p.Remote.IsValid() && !p.Local.IsValid() { // it takes packets for all addresses
+		return binding{device: a.Index}, nil
+	}
 	local, err := addressOn(l, p)
 	return binding{device: a.Index, local: local}, err
 }
 
 func addressOn(l netlink.Link, p *spec.Path) (netip.Addr, error) {
-	all, err := netlink.AddrList(l, nl.GetIPFamily(p.Remote.Addr().AsSlice()))
+	all, err := netlink.AddrList(l, nl.GetIPFamily(cmp.Or(p.Local, p.Remote.Addr()).AsSlice()))
 	if err != nil {
 		return netip.Addr{}, fmt.Errorf("can't list the addresses of %s", p.Device)
 	}
@@ -203,6 +209,7 @@ func (e *Endpoint) watch(ctx context.Context) {
 // all paths that exist are in use. It is called with changing held.
 func (e *Endpoint) followPaths() bool {
 	all := true
+	e.lookLocalMTU()
 	for _, p := range e.Spec().Paths {
 		all = (p.Down || e.followPath(&p)) && all
 	}
@@ -210,6 +217,31 @@ func (e *Endpoint) followPaths() bool {
 		e.report(tunnel.Event{Kind: tunnel.Restricted, Err: err})
 	}
 	return all
+}
+
+// lookLocalMTU looks for the MTU of the devices that have this machine's addresses, if a
+// path without a remote or device needs it.
+func (e *Endpoint) lookLocalMTU() {
+	paths := e.Spec().Paths
+	if !slices.ContainsFunc(paths, func(p spec.Path) bool { return p.Device == "" && !p.Remote.IsValid() }) {
+		return
+	}
+	mtus := map[netip.Addr]int{}
+	devices, err := net.Interfaces()
+	if err != nil {
+		return // the paths are probed
+	}
+	for _, d := range devices {
+		addresses, _ := d.Addrs()
+		for _, a := range addresses {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				mtus[p.Addr().Unmap()] = min(d.MTU, spec.MaxMTU)
+			}
+		}
+	}
+	e.mu.Lock()
+	e.localMTU = mtus
+	e.mu.Unlock()
 }
 
 // followPath enables or disables a path. It reports whether the path is in use or does

@@ -165,7 +165,7 @@ func TestMistakes(t *testing.T) {
 		{"no paths", "name: x\naddress: [10.9.0.1/30]\n", `1:1: error: no paths: want at least one, e.g. [{device: eth0, remote: 198.51.100.2}]`},
 		{"empty list of paths", "name: x\naddress: [10.9.0.1/30]\npaths: []\n", `3:8: error: no paths: want at least one, e.g. [{device: eth0, remote: 198.51.100.2}]`},
 		{"a path is a word", with("{device: eth0, remote: 198.51.100.2}", "eth0"), `4:5: error: paths: want keys with values`},
-		{"path without remote", path("device: eth0"), `4:5: error: remote is missing: want an IP address, with a port if it differs from the tunnel's: 198.51.100.2:4755, [2001:db8::1]:4755`},
+		{"path without remote", path("device: eth0"), `4:5: error: remote is missing: want an IP address, with a port if it differs from the tunnel's: 198.51.100.2:4755, [2001:db8::1]:4755; it may be left out only at one end of a tunnel with keys; add ` + "`remote:`; or `key:` at both ends, see `cleat tunnel key --help`"},
 		{"path without device and local", path("remote: 198.51.100.2"), `4:5: error: path "path1" has neither device nor local; add the device that it starts at, e.g. device: eth0`},
 		{"two paths without device and local", path("remote: 198.51.100.2") + "  - {remote: 198.51.100.2}\n", `4:5: error: path "path1" has neither device nor local; add the device that it starts at, e.g. device: eth0` +
 			`|5:5: error: path "path2" has neither device nor local; add the device that it starts at, e.g. device: eth0`},

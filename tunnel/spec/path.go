@@ -39,7 +39,7 @@ func (c *checker) checkPath(at string, i int, raw rawPath) Path {
 	}
 	p.Remote = c.parseRemote(at, raw.Remote)
 	p.Local = c.parseLocal(at, raw.Local, p.Remote.Addr())
-	if c.isMissing(at+".device") && c.isMissing(at+".local") {
+	if c.isMissing(at+".device") && c.isMissing(at+".local") && !c.isMissing(at+".remote") {
 		c.fail(at, "%s has neither device nor local", pathTitle(p.Name)).Hint = "add the device that it starts at, e.g. device: eth0"
 	}
 	p.LocalPort = uint16(c.checkInt(at+".port", "port", raw.Port, 1, 65535, "", int(c.t.Port)))
@@ -70,8 +70,9 @@ func pathTitle(name string) string { return fmt.Sprintf("path %q", name) }
 func (c *checker) parseRemote(at, text string) netip.AddrPort {
 	const want = "an IP address, with a port if it differs from the tunnel's: 198.51.100.2:4755, [2001:db8::1]:4755"
 	path := at + ".remote"
-	if c.isMissing(path) && !c.doc.Wrong(at) {
-		c.reject(at, want, "remote is missing")
+	if c.isMissing(path) && !c.doc.Wrong(at) && c.t.Key == nil {
+		e := c.fail(at, "remote is missing: want %s; it may be left out only at one end of a tunnel with keys", want)
+		e.Allowed, e.Hint = want, "add `remote:`; or `key:` at both ends, see `cleat tunnel key --help`"
 	}
 	if !c.isSet(path) {
 		return netip.AddrPort{}

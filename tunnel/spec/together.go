@@ -85,6 +85,23 @@ func (c *checker) checkLoop(at string, p Path) {
 	}
 }
 
+// Routed returns the network of the tunnel that an outer address lies within, or the zero
+// Prefix: packets from a path, which may be bound to a device, to the address would go into
+// the tunnel.
+func (t *Tunnel) Routed(device string, outer netip.Addr) netip.Prefix {
+	for _, a := range t.Addresses {
+		if a.Contains(outer) {
+			return a.Masked()
+		}
+	}
+	for _, r := range t.Routes {
+		if r.Contains(outer) && (device == "" || !isDefaultRoute(r)) {
+			return r
+		}
+	}
+	return netip.Prefix{}
+}
+
 // isDefaultRoute reports whether a route is a default route, or one of the two halves
 // that take precedence over an existing default route.
 func isDefaultRoute(r netip.Prefix) bool { return r.Bits() <= 1 }

@@ -113,9 +113,9 @@ type Metrics struct {
 type Path struct {
 	Name           string         // unique in the tunnel: 1…32 of a-z A-Z 0-9 _ . -
 	Device         string         // the socket is bound to it (SO_BINDTODEVICE), even if it appears later; "": routed
-	Local          netip.Addr     // the zero Addr: Device's first global address of Remote's family
+	Local          netip.Addr     // the zero Addr: Device's first global address of Remote's family; without a Remote any
 	LocalPort      uint16         // UDP
-	Remote         netip.AddrPort // the other end
+	Remote         netip.AddrPort // the other end; the zero AddrPort: learned from its packets, which takes a Key
 	RateBitsPerSec int64          // MinRate…MaxRate; 0: unlimited
 	Weight         int            // 1…MaxWeight, for the scheduler Weighted
 	MTUBytes       int            // of packets on the path, headers included; 0: the device's, or as probed

@@ -34,7 +34,7 @@ type Path struct {
 
 // side is the relay's socket towards one Tunnel.
 type side struct {
-	conn    *net.UDPConn
+	conn    atomic.Pointer[net.UDPConn]
 	endAddr atomic.Pointer[netip.AddrPort] // address of the Tunnel
 	queue   chan delayedPacket             // to the Tunnel
 }
@@ -55,15 +55,15 @@ func NewPath(name string, v6 bool) (*Path, error) {
 		addr = netip.IPv6Loopback()
 	}
 	for i := range p.sides {
-		conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(addr, 0)))
+		conn, err := listen(addr)
 		if err != nil {
 			if i > 0 {
-				err = errors.Join(err, p.sides[0].conn.Close())
+				err = errors.Join(err, p.sides[0].conn.Load().Close())
 			}
 			return nil, fmt.Errorf("create path %q: %w", name, err)
 		}
-		_ = conn.SetReadBuffer(4 << 20) // as far as allowed
-		p.sides[i].conn, p.sides[i].queue = conn, make(chan delayedPacket, queuePackets)
+		p.sides[i].conn.Store(conn)
+		p.sides[i].queue = make(chan delayedPacket, queuePackets)
 	}
 	for s := range Side(2) {
 		p.loops.Go(func() { p.read(s) })
@@ -74,14 +74,14 @@ func NewPath(name string, v6 bool) (*Path, error) {
 
 // Close stops the relay.
 func (p *Path) Close() error {
-	err := errors.Join(p.sides[0].conn.Close(), p.sides[1].conn.Close())
+	err := errors.Join(p.sides[0].conn.Load().Close(), p.sides[1].conn.Load().Close())
 	p.loops.Wait()
 	return err
 }
 
 // Config returns the path's configuration for the Tunnel of a side.
 func (p *Path) Config(s Side) tunnel.PathConfig {
-	at := p.sides[s].conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	at := p.sides[s].conn.Load().LocalAddr().(*net.UDPAddr).AddrPort()
 	return tunnel.PathConfig{Name: p.name, Local: at.Addr(), Remote: at, MTU: 1500}
 }
 
@@ -123,8 +123,11 @@ func (p *Path) read(s Side) {
 	defer close(p.sides[s.Other()].queue)
 	buf := make([]byte, 1<<16)
 	for {
-		n, err := p.sides[s].conn.Read(buf)
+		conn := p.sides[s].conn.Load()
+		n, err := conn.Read(buf)
 		switch {
+		case errors.Is(err, net.ErrClosed) && conn != p.sides[s].conn.Load(): // Rebind
+			continue
 		case errors.Is(err, net.ErrClosed):
 			return
 		case err != nil: // the Tunnel's socket is closed at present
@@ -146,7 +149,7 @@ func (p *Path) write(s Side) {
 	for pkt := range p.sides[s].queue {
 		time.Sleep(time.Until(pkt.at))
 		if to := p.sides[s].endAddr.Load(); to != nil {
-			_, _ = p.sides[s].conn.WriteToUDPAddrPort(pkt.b, *to)
+			_, _ = p.sides[s].conn.Load().WriteToUDPAddrPort(pkt.b, *to)
 		}
 	}
 }
@@ -156,10 +159,14 @@ func (p *Path) write(s Side) {
 type Opener struct {
 	Side  Side
 	Paths []*Path
+	Port  uint16 // of paths without a remote
 }
 
 // Open implements tunnel.Opener.
 func (o Opener) Open(p tunnel.PathConfig) (tunnel.Socket, error) {
+	if !p.Remote.IsValid() {
+		return o.openListeners(p)
+	}
 	local := net.UDPAddrFromAddrPort(netip.AddrPortFrom(p.Local, p.Port))
 	conn, err := net.DialUDP("udp", local, net.UDPAddrFromAddrPort(p.Remote))
 	if err != nil {

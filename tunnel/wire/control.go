@@ -20,6 +20,7 @@ const (
 	TypeReply
 	TypeCapacity // 4 bytes: how many bytes of a path's packets the sender's socket holds
 	TypeLeave    // no value: the sender takes the path that carries the message out of use, both ways
+	TypeName     // the name of the path that carries the message, in a Probe
 )
 
 // Mark is the state of the sender.
