@@ -57,7 +57,7 @@
 //
 // # Limits
 //
-// MaxPaths paths. Both ends are configured with each other's addresses. In the compat form
+// MaxPaths paths. One end at least is configured with the other's addresses. In the compat form
 // nothing is measured: rates do not adapt, nothing is sent again, and a path is dead when the
 // kernel refuses to send on it or when MPT's keepalives stop. A path so small that less than
 // 1280 bytes are left inside disables IPv6 for the whole tunnel; with less than 552, open TCP

@@ -121,8 +121,11 @@ func (f *pathFlags) addCmd() *cobra.Command {
 		Use:   "add NAME",
 		Short: "add a path",
 		Long: `Adds a path to a running tunnel. The path is used once packets get through. A
-path with a device that does not exist yet waits for it.`,
+path with a device that does not exist yet waits for it. Without --remote, the
+path waits for the other end's path of the same name and learns its address;
+that takes a tunnel with keys.`,
 		Example: `  cleat tunnel path add sat --device eth2 --remote 198.51.100.2
+  cleat tunnel path add sat
   cleat tunnel path add sat --local 192.0.2.9 \
     --remote 198.51.100.2:4755 --rate 50M`,
 		Args:              cobra.ExactArgs(1),
@@ -138,7 +141,7 @@ path with a device that does not exist yet waits for it.`,
 	flags := cmd.Flags()
 	flags.StringVar(&p.device, "device", "", "bind the path to the device `NAME`")
 	flags.StringVar(&p.local, "local", "", "local `ADDRESS` (default: the device's)")
-	flags.StringVar(&p.remote, "remote", "", "`ADDRESS[:PORT]` of the peer")
+	flags.StringVar(&p.remote, "remote", "", "`ADDRESS[:PORT]` of the other end (default: learned from its packets)")
 	flags.Uint16Var(&p.port, "port", 0, "local UDP `PORT` (default: the tunnel's)")
 	flags.StringVar(&p.rate, "rate", "", "send at most `RATE` bit/s, e.g. 50M (default: no limit)")
 	flags.IntVar(&p.weight, "weight", 1, "give the path a share of `NUMBER`, 1…10000, with the scheduler weighted")
@@ -156,7 +159,7 @@ path with a device that does not exist yet waits for it.`,
 func inFlags(err error) error {
 	var e *control.Error
 	if errors.As(err, &e) {
-		e.Hint = strings.NewReplacer("`device:`", "`--device DEVICE`", "device: ", "--device ").Replace(e.Hint)
+		e.Hint = strings.NewReplacer("`device:`", "`--device DEVICE`", "device: ", "--device ", "`remote:`", "--remote ADDRESS").Replace(e.Hint)
 	}
 	return err
 }
@@ -166,15 +169,15 @@ func (n newPath) path(name string) (spec.Path, error) {
 	p := spec.Path{Name: name, Device: n.device, LocalPort: n.port, Weight: n.weight, MTUBytes: n.mtu, Metered: n.metered}
 	var err error
 	switch {
-	case n.remote == "":
-		return p, hint.With(hint.Usagef("a path needs --remote"), "e.g. --remote 198.51.100.2")
-	case n.device == "" && n.local == "":
+	case n.remote != "" && n.device == "" && n.local == "":
 		return p, hint.With(hint.Usagef("a path needs --device or --local"), "e.g. --device eth0")
 	case n.weight < 1:
 		return p, hint.Usagef("--weight %d: want 1…%d", n.weight, spec.MaxWeight)
 	}
-	if p.Remote, err = control.ParseRemote(n.remote); err != nil {
-		return p, hint.Usagef("--%w", err)
+	if n.remote != "" {
+		if p.Remote, err = control.ParseRemote(n.remote); err != nil {
+			return p, hint.Usagef("--%w", err)
+		}
 	}
 	if n.local != "" {
 		if p.Local, err = netip.ParseAddr(n.local); err != nil {

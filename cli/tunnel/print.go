@@ -25,7 +25,7 @@ func statusText(s control.Status, before *control.Status) string {
 	b.WriteString("\n")
 	b.WriteString(pathTable(s, before))
 	for _, p := range s.Paths {
-		b.WriteString(deadLine(p, s.At))
+		b.WriteString(pathLine(p, s.At))
 	}
 	if s.FormInUse == spec.Compat {
 		b.WriteString("In the form compat the other end reports nothing: paths can't be measured, and\nwithout MPT's keepalives a path counts as live whether the other end is there\nor not.\n")
@@ -51,10 +51,17 @@ func tunnelLine(s control.Status) string {
 	return fmt.Sprintf("%s: up %s, %s, %s, %s", name, since, s.FormInUse, s.Cipher, s.Scheduler)
 }
 
-// deadLine returns the line below the table that says since when a path is dead and
-// whether it is still used, or "" if there is nothing to say.
-func deadLine(p control.Path, at time.Time) string {
+// pathLine returns the line below the table that says what address a path has learned,
+// since when it is dead and whether it is still used, or "" if there is nothing to say.
+func pathLine(p control.Path, at time.Time) string {
 	var items []string
+	switch {
+	case !p.RemoteLearned:
+	case p.Remote.IsValid():
+		items = append(items, fmt.Sprintf("remote %s for %s", p.Remote, sinceText(p.RemoteSince, at)))
+	case p.State == control.Waiting:
+		items = append(items, "waits for the other end, which needs an address of this host as remote")
+	}
 	if !p.NoAnswerSince.IsZero() {
 		items = append(items, "no answer for "+sinceText(p.NoAnswerSince, at))
 	}

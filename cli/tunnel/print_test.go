@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -76,6 +77,14 @@ func TestStatusText(t *testing.T) {
 	never := silent
 	never.NoAnswerSince, never.Paths = time.Time{}, []control.Path{{Name: "dsl", State: control.Dead, InUse: true}}
 
+	learned := officeStatus()
+	learned.Paths = learned.Paths[:3]
+	for i := range learned.Paths {
+		learned.Paths[i].RemoteLearned = true
+	}
+	learned.Paths[0].Remote, learned.Paths[0].RemoteSince = netip.MustParseAddrPort("[2001:db8:1234:5678:9abc:def0:1234:5678]:61234"), learned.At.Add(-time.Hour)
+	learned.Paths[1] = control.Path{Name: "lte", State: control.Waiting, RemoteLearned: true}
+
 	hostile := officeStatus()
 	hostile.Name, hostile.Paths = "a\x1b[2Jb", hostile.Paths[:1]
 	hostile.Paths[0].Name = "c\nd"
@@ -101,6 +110,7 @@ func TestStatusText(t *testing.T) {
 		{"compat", compat, nil},
 		{"silent", silent, nil},
 		{"never answered", never, nil},
+		{"learned", learned, nil},
 		{"hostile", hostile, nil},
 		{"watch", now, &before},
 	} {

@@ -232,6 +232,8 @@ var eventTexts = map[tunnel.EventKind]string{
 	tunnel.PathDead:    "is dead, its packets are sent on others",
 	tunnel.PathSilent:  "is dead",
 	tunnel.PathAnswers: "answers again",
+	tunnel.PathLearned: "has found the other end",
+	tunnel.PathWaiting: "waits for the other end: nothing has come from its address for long",
 	tunnel.PathGone:    "is unavailable",
 	tunnel.Resized:     "has a new MTU",
 	tunnel.Restricted:  "warning",
@@ -245,6 +247,9 @@ func (u *up) printEvent(e tunnel.Event) {
 	}
 	if e.Path != "" {
 		text = "path " + e.Path + " " + text
+	}
+	if e.Remote.IsValid() {
+		text += ": " + e.Remote.String()
 	}
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
@@ -326,6 +331,8 @@ func upError(t *spec.Tunnel, err error) error {
 		return hint.With(err, "see `cleat tunnel status "+t.Name+"`, or end it with `cleat tunnel down "+t.Name+"`")
 	case errors.Is(err, endpoint.ErrNoIPv6):
 		return hint.With(err, "sysctl -w net.ipv6.conf.default.disable_ipv6=0; in a container:\n  docker run --sysctl net.ipv6.conf.default.disable_ipv6=0 …\nor leave the IPv6 addresses out")
+	case errors.Is(err, endpoint.ErrPortTaken):
+		return hint.With(err, fmt.Sprintf("a tunnel whose paths have no remote needs a port of its own: choose one with `port:`, here and behind the other end's remotes, e.g. port: %d", t.Port+1))
 	case errors.Is(err, link.ErrExists):
 		return hint.With(err, fmt.Sprintf("device %s exists: a tunnel may be running, see `cleat tunnel ls`; or choose another name with `device:`", t.Device))
 	case errors.As(err, &lack) || errors.Is(err, fs.ErrPermission) || errors.Is(err, unix.EPERM):

@@ -149,7 +149,7 @@ func TestRequests(t *testing.T) {
 		{"unknown state", "POST", "/v1/paths/dsl", `{"state":"off"}`, 400, `state \"off\": want up or down`},
 		{"no state", "POST", "/v1/paths/dsl", `{}`, 400, `state \"\": want up or down`},
 		{"too long", "POST", "/v1/paths/dsl", long, 400, "request body too large"},
-		{"no remote", "PUT", "/v1/paths/new", `{"device":"eth0"}`, 400, `remote \"\": want an IP address`},
+		{"a remote that is no address", "PUT", "/v1/paths/new", `{"device":"eth0","remote":"server"}`, 400, `remote \"server\": want an IP address`},
 		{"remote is a name", "PUT", "/v1/paths/new", `{"remote":"example.com"}`, 400, `remote \"example.com\": want an IP address`},
 		{"port 0", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1:0"}`, 400, `remote \"192.0.2.1:0\": want an IP address`},
 		{"port too large", "PUT", "/v1/paths/new", `{"remote":"192.0.2.1","local_port":65536}`, 400, "read request: json"},

@@ -46,7 +46,7 @@ type State string
 const (
 	Down    State = "down"    // disabled by the file or the user
 	Absent  State = "absent"  // its device or address does not exist at present
-	Waiting State = "waiting" // the other end has not answered yet
+	Waiting State = "waiting" // the other end has not answered yet, or its address is not known
 	Live    State = "live"
 	Dead    State = "dead" // nothing is answered; it is probed until something is
 )
@@ -60,8 +60,10 @@ type Path struct {
 	Device          string         `json:"device"`                   // "": routed
 	Local           netip.Addr     `json:"local"`                    // the zero Addr: the device's
 	LocalPort       uint16         `json:"local_port"`               // UDP
-	Remote          netip.AddrPort `json:"remote"`
-	LimitBitsPerSec int64          `json:"limit_bits_per_second"` // 0: unlimited
+	Remote          netip.AddrPort `json:"remote"`                   // the zero AddrPort: not learned yet
+	RemoteLearned   bool           `json:"remote_learned"`           // Remote is learned from the other end's packets
+	RemoteSince     time.Time      `json:"remote_since,omitzero"`    // when Remote was learned
+	LimitBitsPerSec int64          `json:"limit_bits_per_second"`    // 0: unlimited
 	Weight          int            `json:"weight"`
 	MTUBytes        int            `json:"mtu_bytes"`
 	Metered         bool           `json:"metered"`
@@ -129,7 +131,8 @@ func pathOf(now time.Time, s tunnel.Status, p tunnel.PathStatus) Path {
 		silent = since(now, p.AnsweredAgo)
 	}
 	return Path{
-		Name: p.Name, State: state, InUse: p.InUse, NoAnswerSince: silent, Device: p.Device, Local: p.Local, LocalPort: p.Port, Remote: p.Remote,
+		Name: p.Name, State: state, InUse: p.InUse, NoAnswerSince: silent, Device: p.Device, Local: p.Local, LocalPort: p.Port,
+		Remote: p.Remote, RemoteLearned: p.Learns, RemoteSince: p.RemoteSince,
 		LimitBitsPerSec: p.MaxRate, Weight: max(p.Weight, 1), MTUBytes: p.MTU, Metered: p.Metered,
 		BitsPerSec: p.DeliveredBitsPerSec, MaySendBitsPerSec: p.RateBitsPerSec, ShareRatio: p.Share,
 		DeliveredBytes: p.DeliveredBytes, DeliveredPackets: p.DeliveredPackets, LostPackets: p.LostPackets, LossRatio: p.LossRate,
@@ -144,7 +147,7 @@ func stateOf(s tunnel.Status, p tunnel.PathStatus) State {
 		return Down
 	case !p.Open:
 		return Absent
-	case tunnelState(s) == TunnelWaiting:
+	case tunnelState(s) == TunnelWaiting, p.Learns && !p.Remote.IsValid():
 		return Waiting
 	case p.Live:
 		return Live

@@ -39,7 +39,7 @@ func newFake(name string) *fake {
 			LossRate: 0.005, RTT: 12500 * time.Microsecond, Queue: 300 * time.Microsecond, Delay: 2 * time.Millisecond, InFlightBytes: 60_000},
 	}
 	lte := tunnel.PathStatus{PathConfig: tunnel.PathConfig{Name: "lte", Device: "wwan0", Port: 4754,
-		Remote: netip.MustParseAddrPort("[2001:db8::2]:4754"), MTU: 1500}}
+		Remote: netip.MustParseAddrPort("[2001:db8::2]:4754"), MTU: 1500}, Learns: true, RemoteSince: began.Add(time.Minute)}
 	return &fake{name: name, paths: []tunnel.PathStatus{dsl, lte}, stopped: make(chan struct{})}
 }
 

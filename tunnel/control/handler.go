@@ -25,7 +25,7 @@ type addPathBody struct {
 	Device         string     `json:"device,omitempty"`
 	Local          netip.Addr `json:"local,omitzero"`
 	LocalPort      uint16     `json:"local_port,omitempty"` // 0: the tunnel's
-	Remote         string     `json:"remote"`               // an address, with a port if it differs from the tunnel's
+	Remote         string     `json:"remote,omitempty"`     // an address, with a port if it differs from the tunnel's; "": learned
 	RateBitsPerSec int64      `json:"rate_bits_per_second,omitempty"`
 	Weight         int        `json:"weight,omitempty"` // 0 means 1
 	MTUBytes       int        `json:"mtu_bytes,omitempty"`
@@ -38,7 +38,10 @@ func bodyOf(p spec.Path) addPathBody {
 		Device: p.Device, Local: p.Local, LocalPort: p.LocalPort, Remote: p.Remote.String(),
 		RateBitsPerSec: p.RateBitsPerSec, Weight: p.Weight, MTUBytes: p.MTUBytes, Metered: p.Metered, State: "up",
 	}
-	if p.Remote.Port() == 0 {
+	switch {
+	case !p.Remote.Addr().IsValid():
+		n.Remote = ""
+	case p.Remote.Port() == 0:
 		n.Remote = p.Remote.Addr().String()
 	}
 	if p.Down {
@@ -55,9 +58,11 @@ func (n addPathBody) path(name string) (spec.Path, error) {
 	if err != nil {
 		return spec.Path{}, err
 	}
-	remote, err := ParseRemote(n.Remote)
-	if err != nil {
-		return spec.Path{}, badRequest("%v", err)
+	var remote netip.AddrPort
+	if n.Remote != "" {
+		if remote, err = ParseRemote(n.Remote); err != nil {
+			return spec.Path{}, badRequest("%v", err)
+		}
 	}
 	return spec.Path{
 		Name: name, Device: n.Device, Local: n.Local, LocalPort: n.LocalPort, Remote: remote,

@@ -180,6 +180,7 @@ func pathMetrics() []metric[Path] {
 		{"path_no_answer_since_seconds", gauge, "When a dead path was last answered, since the epoch; 0 if the path is not dead or was never answered.", func(p Path) float64 { return epochSeconds(p.NoAnswerSince) }},
 		{"path_enabled", gauge, "Whether the path is enabled.", func(p Path) float64 { return boolValue(p.State != Down) }},
 		{"path_open", gauge, "Whether the path has a socket: it is enabled, and its device and address exist.", func(p Path) float64 { return boolValue(p.State != Down && p.State != Absent) }},
+		{"path_remote_since_seconds", gauge, "When the path learned the remote that it has, since the epoch; 0 if the remote is configured or not known.", func(p Path) float64 { return epochSeconds(p.RemoteSince) }},
 		{"path_delivered_bytes_total", counter, "Bytes delivered on the path.", func(p Path) float64 { return float64(p.DeliveredBytes) }},
 		{"path_delivered_packets_total", counter, "Packets delivered on the path.", func(p Path) float64 { return float64(p.DeliveredPackets) }},
 		{"path_lost_packets_total", counter, "Packets lost on the path.", func(p Path) float64 { return float64(p.LostPackets) }},
