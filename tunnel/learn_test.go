@@ -310,3 +310,53 @@ func TestStrangers(t *testing.T) {
 		t.Errorf("the status is %+v", s)
 	}
 }
+
+// TestIncompleteForwarding lets an attacker win the race for some packets and pass on the
+// challenge, but not all that it would take to move the path: the answer reaches the
+// learning end from the old address, or newer packets come from there before the
+// answer. Byte 12 of a packet shows whether it is a control packet, which never counts as newer.
+func TestIncompleteForwarding(t *testing.T) {
+	for _, copiesAnswers := range []bool{false, true} {
+		t.Run(fmt.Sprint("copies answers: ", copiesAnswers), func(t *testing.T) {
+			w := newLearning(t, 2, false).startBoth().waitLive()
+			home := w.remote(0)
+			x := newAttacker(w, 0)
+			challenges := make(chan []byte, 1000)
+			x.listen(t, func(b []byte) { challenges <- b })
+			done := make(chan struct{})
+			w.paths[0].SetDelay(20 * time.Millisecond)
+			w.paths[0].SetTap(func(to tunneltest.Side, b []byte) {
+				select {
+				case <-done:
+					if !copiesAnswers || len(b) < 24 || b[12]&0x40 == 0 {
+						return
+					}
+				default:
+				}
+				if to == 1 {
+					x.send(b)
+				}
+			})
+			var first []byte
+			w.wait("a challenge", 5*time.Second, func() bool {
+				w.send(0, 2, nil)
+				select {
+				case first = <-challenges:
+				default:
+					return false
+				}
+				close(done)
+				return true
+			})
+			if copiesAnswers {
+				w.passBothWays() // newer packets than those that were copied
+			}
+			w.paths[0].Inject(0, first)
+			w.wait("the answer", 5*time.Second, func() bool { return w.paths[0].InTransit() == 0 })
+			w.passBothWays()
+			if got := w.remote(0); got != home {
+				t.Errorf("the path has moved from %s to %s", home, got)
+			}
+		})
+	}
+}

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"cleat/tunnel/wire"
 )
 
 // newLearner returns an end whose paths learn their remotes, except those whose names
@@ -101,5 +103,50 @@ func TestRemoteForgotten(t *testing.T) {
 	}
 	if st := tun.Status().Paths[0]; !st.Open || st.InUse {
 		t.Errorf("the path is %+v", st)
+	}
+}
+
+// TestCandidates shows packets from another address, newer ones and others, and answers to
+// the challenge from there and from elsewhere.
+func TestCandidates(t *testing.T) {
+	tun := newLearner(t, "dsl")
+	p, in := tun.paths[0], tun.in
+	l := &in.learning
+	var events []Event
+	tun.cfg.OnEvent = func(e Event) { events = append(events, e) }
+	in.handleName(0, p, 3, []byte("dsl"))
+	in.paths[3].known, in.paths[3].report.HighestSeq = true, 100
+	there := origin{netip.MustParseAddrPort("192.0.2.7:4711"), netip.MustParseAddr("198.51.100.1")}
+	elsewhere := origin{netip.MustParseAddrPort("192.0.2.8:4711"), there.to}
+	l.origin = there
+	for _, s := range []wire.Shim{{Path: 3, PathSeq: 99}, {Path: 3, PathSeq: 100}, {Path: 3, PathSeq: 101, Kind: wire.Control}} {
+		if in.attribute(time.Second, p, &s); l.proposed != 0 {
+			t.Errorf("%+v is a reason for a challenge", s)
+		}
+	}
+	in.attribute(time.Second, p, &wire.Shim{Path: 3, PathSeq: 101, Kind: wire.Probe})
+	c := l.candidates[0][0]
+	if l.proposed != 1 || c.origin != there {
+		t.Fatalf("no challenge: %+v", l.candidates[0])
+	}
+	l.origin = elsewhere
+	if !in.proveAddress(time.Second, p, c.secret) || len(events) > 0 {
+		t.Errorf("an answer from elsewhere moves the path: %+v", events)
+	}
+	l.origin = there
+	if in.proveAddress(time.Second, p, [wire.EchoBytes]byte{1}) || len(events) > 0 {
+		t.Errorf("a wrong answer moves the path: %+v", events)
+	}
+	// The fake opener can't connect.
+	if in.proveAddress(time.Second, p, c.secret); len(events) != 1 || events[0].Kind != Restricted {
+		t.Errorf("an answer does not move the path: %+v", events)
+	}
+	for i := range 10 { // many addresses
+		l.origin = origin{netip.AddrPortFrom(there.from.Addr(), uint16(1+i)), there.to}
+		in.attribute(2*time.Second+time.Duration(i), p, &wire.Shim{Path: 3, PathSeq: uint32(200 + i)})
+	}
+	l.origin = l.current[0] // the path's own address, which is unknown here
+	if in.attribute(3*time.Second, p, &wire.Shim{Path: 3, PathSeq: 300}); l.proposed != 0 {
+		t.Error("a newer packet from the path's address does not end the challenges")
 	}
 }
