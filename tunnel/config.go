@@ -94,7 +94,8 @@ type Opener interface {
 	// Connect opens another socket of an open path without a remote, from an address of
 	// this host to one that the peer has proven to have.
 	Connect(p PathConfig, local netip.Addr, remote netip.AddrPort) (Socket, error)
-	// Refuse returns why the peer's path can't have an address, or nil.
+	// Refuse returns why nothing can be sent to an address that the peer has sent from, or
+	// nil.
 	Refuse(p PathConfig, remote netip.AddrPort) error
 }
 

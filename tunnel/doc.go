@@ -45,6 +45,11 @@
 // makes the other start a new session, but only if the old one has been silent, so a forged
 // message can't end a session. Rekeying replaces the keys within a session.
 //
+// A path without a remote learns it from the peer's authentic packets, and follows it once
+// it has answered a challenge from a new address. The peer's probes carry the names of its
+// paths, by which the paths of both ends are matched. A remote that is silent for long is
+// forgotten. So an end behind NATs can have any addresses.
+//
 //	device ──read──▶ queue ──run──▶ sockets ═══ paths ═══▶ sockets ──▶ record, order ──▶ merge ──write──▶ device
 //	                   ▲                                                     │
 //	                   └──────────── reports, missing packets ◀──────────────┘

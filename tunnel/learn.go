@@ -183,10 +183,6 @@ func (in *inbound) challenge(now time.Duration, p, q *path) {
 	if c.origin == l.origin && now-c.challengedAt < challengeEvery {
 		return
 	}
-	if err := in.t.cfg.Opener.Refuse(q.PathConfig, l.origin.from); err != nil {
-		in.t.emit(Event{Path: q.Name, Kind: Restricted, Err: err})
-		return
-	}
 	if c.origin != l.origin {
 		*c = candidate{origin: l.origin}
 		rand.Read(c.secret[:]) // never fails
@@ -282,14 +278,18 @@ func (in *inbound) forgetSilent(now time.Duration) {
 	}
 }
 
-// sendFrom sends a packet to where another one came from, from a listener of a path. It
-// is called with mu held.
+// sendFrom sends a packet to where an authentic one came from, from a listener of a path.
+// It is called with mu held.
 func (t *Tunnel) sendFrom(p *path, b []byte, to origin) {
 	i := 0
 	if to.from.Addr().Is6() {
 		i = 1
 	}
 	if b == nil || p.listeners[i] <= 0 {
+		return
+	}
+	if err := t.cfg.Opener.Refuse(p.PathConfig, to.from); err != nil {
+		t.emit(Event{Path: p.Name, Kind: Restricted, Err: err})
 		return
 	}
 	box := sys.NewOutbox(1, 1)

@@ -150,3 +150,19 @@ func TestCandidates(t *testing.T) {
 		t.Error("a newer packet from the path's address does not end the challenges")
 	}
 }
+
+// TestAttributeAllocates handles packets of a path that has learned its remote.
+func TestAttributeAllocates(t *testing.T) {
+	tun := newLearner(t, "dsl")
+	p, in := tun.paths[0], tun.in
+	in.handleName(0, p, 0, []byte("dsl"))
+	in.learning.current[0] = origin{netip.MustParseAddrPort("192.0.2.7:4711"), netip.MustParseAddr("198.51.100.1")}
+	in.learning.origin = in.learning.current[0]
+	shim := wire.Shim{Kind: wire.Data}
+	if n := testing.AllocsPerRun(100, func() { in.attribute(time.Second, p, &shim) }); n != 0 && !raceEnabled {
+		t.Errorf("%v allocations per packet", n)
+	}
+	if in.heardPaths != 1 {
+		t.Error("the path was not heard")
+	}
+}

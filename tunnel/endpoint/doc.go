@@ -14,6 +14,9 @@
 // after its address, that is retried each second. A path that the user has disabled stays
 // disabled.
 //
+// A path without a remote has listeners, at its local address or at all, and gets a
+// connected socket beside them when the engine has learned where the other end is.
+//
 // The device's MTU is what the smallest path leaves, unless the file sets another.
 //
 // Apply changes a running end in steps, each of which can be undone, first in the kernel,

@@ -26,6 +26,8 @@ type natPlan struct {
 	oneNAT          bool      // both uplinks are behind the same
 	serverInitiates bool      // by the order of the keys
 	names           [2]string // of the server's paths; "": p0 and p1, as the client's
+	more            string    // further settings of each of them
+	serverRoutes    string    // through the tunnel
 }
 
 // natbed is a client with two uplinks, each behind a NAT, and a server with one address,
@@ -188,8 +190,11 @@ func (b *natbed) writeFiles() {
 				if b.plan.names[uplink] != "" {
 					name = b.plan.names[uplink]
 				}
-				fmt.Fprintf(&s, "  - {name: %s}\n", name)
+				fmt.Fprintf(&s, "  - {name: %s%s}\n", name, b.plan.more)
 			}
+		}
+		if e == b.server && b.plan.serverRoutes != "" {
+			fmt.Fprintf(&s, "routes: [%s]\n", b.plan.serverRoutes)
 		}
 		must(b.t, os.WriteFile(e.file, []byte(s.String()), 0o600))
 	}
@@ -254,6 +259,9 @@ func TestBehindNAT(t *testing.T) {
 		{family: 4, oneNAT: true, serverInitiates: true, names: [2]string{"first", "p0"}},
 		{family: 6, serverInitiates: true, names: [2]string{"first", "second"}},
 		{family: 6, oneNAT: true},
+		{family: 4, more: ", device: net"},
+		{family: 6, more: ", device: net, local: \"2001:db8::1\""},
+		{family: 4, more: ", local: 198.51.100.1, mtu: 1400"},
 	} {
 		t.Run(fmt.Sprintf("%+v", p), func(t *testing.T) {
 			b := newNatbed(t, p)
@@ -283,6 +291,25 @@ func TestBehindNAT(t *testing.T) {
 				transferTCP(t, e.node, ends[1-from].node, innerAddr(1-from, 6), 4<<20)
 			}
 		})
+	}
+}
+
+// TestRemoteInsideTunnel routes the NATs' addresses through the tunnel: the server must
+// report that it can't answer, and why.
+func TestRemoteInsideTunnel(t *testing.T) {
+	b := newNatbed(t, natPlan{family: 4, serverRoutes: "198.51.100.8/29"})
+	b.server.start()
+	b.client.start()
+	var log []byte
+	eventually(t, 20*time.Second, func() bool {
+		log, _ = os.ReadFile(b.server.file + ".log")
+		return strings.Contains(string(log), "from an address within the tunnel's 198.51.100.8/29")
+	}, func() string { return fmt.Sprintf("the server reported %q", log) })
+	if s := b.server.status(); s.Up || s.Paths[0].Remote.IsValid() {
+		t.Errorf("the status is %+v", s)
+	}
+	if n := strings.Count(string(log), "198.51.100.8/29"); n > 2 { // once for each path
+		t.Errorf("reported %d times", n)
 	}
 }
 

@@ -138,10 +138,10 @@ func (o opener) Refuse(p tunnel.PathConfig, remote netip.AddrPort) error {
 	o.e.mu.Lock()
 	defer o.e.mu.Unlock()
 	if by := o.e.spec.Routed(p.Device, a); by.IsValid() {
-		return fmt.Errorf("the other end sends from %s, which lies within the tunnel's %s: the tunnel's own packets would go into the tunnel", a, by)
+		return fmt.Errorf("the other end sends from an address within the tunnel's %s: the tunnel's own packets would go into the tunnel", by)
 	}
 	if a.IsLinkLocalUnicast() && p.Device == "" {
-		return fmt.Errorf("the other end sends from %s, which is link-local: the path needs a device", a)
+		return errors.New("the other end sends from a link-local address: the path needs a device")
 	}
 	return nil
 }
