@@ -28,6 +28,7 @@ type natPlan struct {
 	names           [2]string // of the server's paths; "": p0 and p1, as the client's
 	more            string    // further settings of each of them
 	serverRoutes    string    // through the tunnel
+	metered         bool      // all paths, at both ends
 }
 
 // natbed is a client with two uplinks, each behind a NAT, and a server with one address,
@@ -178,19 +179,23 @@ func (b *natbed) writeFiles() {
 	if secure.Initiates(keys[1].Public(), keys[0].Public()) != b.plan.serverInitiates {
 		keys[0], keys[1] = keys[1], keys[0]
 	}
+	more := ""
+	if b.plan.metered {
+		more = ", metered: true"
+	}
 	for i, e := range []*end{b.client, b.server} {
 		must(b.t, os.WriteFile(e.file+".key", []byte(keys[i].Text()+"\n"), 0o600))
 		var s strings.Builder
 		fmt.Fprintf(&s, "name: lab\ndevice: tunnel0\naddress: [%s, \"%s\"]\nkey: {private: %q, peer: %q}\npaths:\n", innerNet(i, 4), innerNet(i, 6), e.file+".key", keys[1-i].Public())
 		for uplink := range 2 {
 			if e == b.client {
-				fmt.Fprintf(&s, "  - {device: %s, remote: %q}\n", deviceName(uplink), natAddr(b.plan.family, 1))
+				fmt.Fprintf(&s, "  - {device: %s, remote: %q%s}\n", deviceName(uplink), natAddr(b.plan.family, 1), more)
 			} else {
 				name := deviceName(uplink)
 				if b.plan.names[uplink] != "" {
 					name = b.plan.names[uplink]
 				}
-				fmt.Fprintf(&s, "  - {name: %s%s}\n", name, b.plan.more)
+				fmt.Fprintf(&s, "  - {name: %s%s%s}\n", name, b.plan.more, more)
 			}
 		}
 		if e == b.server && b.plan.serverRoutes != "" {
@@ -260,6 +265,7 @@ func TestBehindNAT(t *testing.T) {
 		{family: 6, serverInitiates: true, names: [2]string{"first", "second"}},
 		{family: 6, oneNAT: true},
 		{family: 4, more: ", device: net"},
+		{family: 4, metered: true, serverInitiates: true},
 		{family: 6, more: ", device: net, local: \"2001:db8::1\""},
 		{family: 4, more: ", local: 198.51.100.1, mtu: 1400"},
 	} {
@@ -342,7 +348,7 @@ func (b *natbed) stream() (stop func()) {
 // TestNATRebinds makes both NATs forget all connections and give out other ports while
 // TCP connections run in both directions.
 func TestNATRebinds(t *testing.T) {
-	for _, p := range []natPlan{{family: 4}, {family: 6, oneNAT: true, serverInitiates: true}} {
+	for _, p := range []natPlan{{family: 4}, {family: 6, oneNAT: true, serverInitiates: true}, {family: 4, metered: true}} {
 		t.Run(fmt.Sprintf("%+v", p), func(t *testing.T) {
 			b := newNatbed(t, p).startBoth()
 			session := b.server.status().KeyID
