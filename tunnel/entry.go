@@ -22,7 +22,9 @@ type entry struct {
 	flow    uint32 // hash
 	tos     uint8
 	udp     bool
-	partial bool // checksums may stay partial
+	opens   bool   // it opens a connection
+	paths   uint64 // that its flow fills first, one bit per ID; 0: the flow is sparse
+	partial bool   // checksums may stay partial
 }
 
 // chunk is memory that packets are read into, one after the other.
@@ -190,6 +192,7 @@ func (e *entry) classify(pkt []byte) {
 		transport = packet.IPv6Bytes
 	}
 	mix(uint64(proto))
+	e.opens = proto == packet.TCP && transport+packet.TCPBytes <= len(pkt) && pkt[transport+13]&packet.SYN != 0
 	if (proto == packet.TCP || proto == packet.UDP) && transport+4 <= len(pkt) {
 		mix(uint64(binary.BigEndian.Uint32(pkt[transport:])))
 	}

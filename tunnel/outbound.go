@@ -19,6 +19,8 @@ type outbound struct {
 	head        int
 	queuedBytes int // waiting in the queue
 	codel       sched.CoDel
+	flows       flowTable
+	anchored    uint64          // sched.Sender.Anchored
 	lastOfFlow  [1 << 12]uint32 // by hash of the flow, connection sequence number after its last packet; 0: none
 	nextSeq     uint32          // connection sequence number of the next packet
 
@@ -182,6 +184,7 @@ func (o *outbound) enqueueRead(now time.Duration, n int) {
 func (o *outbound) enqueue(now time.Duration, e *entry) {
 	e.readAt = now
 	e.classify(e.pkt)
+	e.paths = o.flows.add(now, e.flow, e.count, e.opens, time.Duration(o.t.maxRTT.Load()), o.anchored)
 	o.t.stats.read.Add(uint64(e.count))
 	o.t.stats.readBytes.Add(uint64(len(e.pkt)))
 	for i := range e.count {
@@ -236,7 +239,7 @@ func (o *outbound) prepareRun(now time.Duration) bool {
 			o.popEntry(e)
 			continue
 		}
-		t.sender.HeadWait = now - e.readAt
+		t.sender.HeadWait, t.sender.FlowPaths = now-e.readAt, e.paths
 		sp, room := t.sender.Pick(now, e.flow, e.split.Bytes(e.next)+wire.HeaderBytes)
 		if sp == nil {
 			return false
@@ -346,8 +349,11 @@ func (o *outbound) popEntry(e *entry) {
 func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
 	p := o.t.paths[sp.ID]
 	o.batch.begin(o.t, p)
-	for o.waiting() && room > 0 {
+	for paths := o.queue[o.head].paths; o.waiting() && room > 0; {
 		e := o.queue[o.head]
+		if e.paths != paths {
+			break // its flow fills other paths first
+		}
 		if o.batch.compat && !e.completeChecksum() {
 			break
 		}

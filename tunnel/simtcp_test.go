@@ -30,19 +30,26 @@ type simTCP struct {
 	restarted      bool          // after a timeout, the window grows before recover is reached
 	epoch          time.Duration // start of CUBIC's growth; 0: the next acknowledgement
 	lastMax        float64       // window at the last loss
-	slow           int           // consecutive round trips that were longer, in slow start
+	slowStart      simSlowStart
 	srtt, rttvar   time.Duration
 	minRTT         time.Duration
 	lastRTT        time.Duration
 	rackTime       time.Duration // when the last-sent segment of those that have arrived was sent
 	sacked, high   int           // segments above the first gap
 	reordered      bool
+	detectAt       time.Duration // when losses are looked for without an acknowledgement; 0: never
 	steps          int           // in quarters of the least round trip
 	stepped        int           // the tolerance grows next when unacked reaches this
 	timeout        time.Duration // when the timer expires
 	backoff        int
 	retransmits    int
 	timeouts       int
+
+	window            int     // segments that the receiver can buffer
+	reno              bool    // Reno instead of CUBIC
+	bbr               *simBBR // BBR instead of CUBIC, if not nil
+	deliveredSegments int
+	deliveredAt       time.Duration
 
 	// receiver
 	next         int
@@ -56,6 +63,9 @@ type simSegment struct {
 	at    time.Duration // when it was last sent; 0: never
 	again bool          // sent more than once
 	state simState
+
+	delivered   int           // segments when it was sent
+	deliveredAt time.Duration // when the last of them was
 }
 
 type simState uint8
@@ -69,6 +79,7 @@ const (
 const (
 	simWindow     = 8192 // segments that the receiver can buffer
 	simAckSize    = 60
+	simFirstRTO   = time.Second
 	simLeastRTO   = 200 * time.Millisecond
 	simAckTimeout = 40 * time.Millisecond
 )
@@ -81,15 +92,33 @@ type simAck struct {
 }
 
 func newSimTCP(clock *simClock, flow int, there, back simWay) *simTCP {
-	c := &simTCP{simClock: clock, flow: flow, there: there, back: back, cwnd: 10, ssthresh: simWindow, recover: -1, steps: 1, early: map[int]bool{}, lately: [4]int{-1, -1, -1, -1}}
+	c := &simTCP{simClock: clock, flow: flow, there: there, back: back, window: simWindow, cwnd: 10, ssthresh: math.Inf(1), recover: -1, steps: 1, early: map[int]bool{}, lately: [4]int{-1, -1, -1, -1}}
 	c.minRTT = time.Hour
 	c.at(c.now, func() { c.send(); c.checkTimer() })
 	return c
 }
 
+// use changes the congestion control, before the connection starts.
+func (c *simTCP) use(congestion string) {
+	switch congestion {
+	case "reno":
+		c.reno = true
+	case "bbr":
+		c.bbr = &simBBR{simTCP: c}
+	}
+}
+
+// maySend reports whether the window, or the pacing, allows to send.
+func (c *simTCP) maySend() bool {
+	if c.bbr != nil {
+		return c.bbr.maySend()
+	}
+	return c.flying < int(c.cwnd)
+}
+
 // send sends what the window allows, lost segments first.
 func (c *simTCP) send() {
-	for i := 0; c.flying < int(c.cwnd); {
+	for i := 0; (c.lost > 0 || len(c.sent) < c.window) && c.maySend(); {
 		switch {
 		case c.lost > 0:
 			for c.sent[i].state != simLost {
@@ -98,18 +127,19 @@ func (c *simTCP) send() {
 			c.lost--
 			c.retransmits++
 			c.transmit(i)
-		case len(c.sent) < simWindow:
+		default:
 			c.sent = append(c.sent, simSegment{})
 			c.transmit(len(c.sent) - 1)
-		default:
-			return
 		}
 	}
 }
 
 func (c *simTCP) transmit(i int) {
 	s, n := &c.sent[i], c.unacked+i
-	s.again, s.at, s.state = s.at > 0, c.now, simFlying
+	if s.again, s.at, s.state = s.at > 0, c.now, simFlying; c.flying == 0 {
+		c.deliveredAt = c.now
+	}
+	s.delivered, s.deliveredAt = c.deliveredSegments, c.deliveredAt
 	c.flying++
 	if c.timeout == 0 {
 		c.restartTimer()
@@ -189,6 +219,14 @@ func (c *simTCP) noteDelivered(n int) {
 	}
 	s.state = simCame
 	c.sacked++
+	c.deliveredSegments, c.deliveredAt = c.deliveredSegments+1, c.now
+	if c.bbr != nil {
+		rtt := c.now - s.at
+		if s.again {
+			rtt = 0
+		}
+		c.bbr.delivered(rtt, s.delivered, s.deliveredAt)
+	}
 	if n < c.high && !s.again {
 		c.reordered = true
 	}
@@ -208,11 +246,35 @@ func (c *simTCP) addRTT(rtt time.Duration) {
 	}
 	c.rttvar += (max(rtt-c.srtt, c.srtt-rtt) - c.rttvar) / 4
 	c.srtt += (rtt - c.srtt) / 8
-	if rtt < c.minRTT+min(max(c.minRTT/8, 4*time.Millisecond), 16*time.Millisecond) {
-		c.slow = 0
-	} else if c.slow++; c.slow >= 8 && c.cwnd < c.ssthresh {
+	c.hyStart(rtt)
+}
+
+// hyStart ends slow start as Linux does: when the first acknowledgements of a round took
+// longer than the shortest round trip, or when they follow each other for half of it.
+func (c *simTCP) hyStart(rtt time.Duration) {
+	h := &c.slowStart
+	if c.unacked >= h.roundEnd {
+		*h = simSlowStart{roundEnd: c.unacked + len(c.sent), began: c.now, lastAck: c.now, lowest: time.Hour}
+	}
+	if c.now-h.lastAck <= 2*time.Millisecond {
+		h.lastAck = c.now
+	}
+	if h.samples < 8 {
+		h.samples++
+		h.lowest = min(h.lowest, rtt)
+	}
+	late := h.samples == 8 && h.lowest > c.minRTT+min(max(c.minRTT/8, 4*time.Millisecond), 16*time.Millisecond)
+	train := h.lastAck == c.now && c.now-h.began > c.minRTT/2
+	if c.cwnd < c.ssthresh && c.cwnd >= 16 && !c.reno && c.bbr == nil && (late || train) {
 		c.ssthresh = c.cwnd
 	}
+}
+
+type simSlowStart struct {
+	roundEnd       int // the round ends when segments up to this one are acknowledged
+	began, lastAck time.Duration
+	samples        int
+	lowest         time.Duration // of the first round trips
 }
 
 // grow grows the window for n delivered segments.
@@ -221,6 +283,8 @@ func (c *simTCP) grow(n int) {
 	case c.unacked < c.recover && !c.restarted || c.flying+n < int(c.cwnd)*9/10:
 	case c.cwnd < c.ssthresh:
 		c.cwnd += float64(n)
+	case c.reno:
+		c.cwnd += float64(n) / c.cwnd
 	default:
 		if c.epoch == 0 {
 			c.epoch = c.now
@@ -231,7 +295,7 @@ func (c *simTCP) grow(n int) {
 		reno := c.ssthresh + 0.53*t/max(c.srtt, time.Millisecond).Seconds()
 		c.cwnd += float64(n) * min(max(want-c.cwnd, reno-c.cwnd, 0.01)/c.cwnd, 0.5)
 	}
-	c.cwnd = min(c.cwnd, simWindow)
+	c.cwnd = min(c.cwnd, float64(c.window))
 }
 
 // reorderTolerance returns how much later than others a segment may arrive.
@@ -255,7 +319,16 @@ func (c *simTCP) detectLosses() {
 			continue
 		}
 		if due > c.now {
-			c.at(due, func() { c.detectLosses(); c.send() })
+			if c.detectAt == 0 || due < c.detectAt {
+				c.detectAt = due
+				c.at(due, func() {
+					if c.detectAt == due {
+						c.detectAt = 0
+						c.detectLosses()
+						c.send()
+					}
+				})
+			}
 			break
 		}
 		s.state, found = simLost, true
@@ -273,12 +346,20 @@ func (c *simTCP) reduce() {
 	if c.lastMax = c.cwnd; c.cwnd < c.ssthresh/0.7 {
 		c.lastMax *= 0.85
 	}
-	c.ssthresh, c.epoch, c.recover, c.restarted = max(0.7*c.cwnd, 2), 0, c.unacked+len(c.sent), false
+	factor := 0.7
+	if c.reno {
+		factor = 0.5
+	}
+	c.ssthresh, c.epoch, c.recover, c.restarted = max(factor*c.cwnd, 2), 0, c.unacked+len(c.sent), false
 }
 
 // restartTimer restarts the retransmission timer.
 func (c *simTCP) restartTimer() {
-	c.timeout = c.now + max(simLeastRTO, c.srtt+4*c.rttvar)<<min(c.backoff, 6)
+	rto := max(simLeastRTO, c.srtt+4*c.rttvar)
+	if c.srtt == 0 {
+		rto = simFirstRTO
+	}
+	c.timeout = c.now + rto<<min(c.backoff, 6)
 }
 
 // checkTimer handles an expired timer.

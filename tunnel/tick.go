@@ -37,6 +37,7 @@ func (o *outbound) tick(now time.Duration) {
 	if o.sessionChanged {
 		o.startSession()
 	}
+	o.anchored = t.sender.Anchored()
 	o.rate, o.spread, o.innerMTU = t.sender.Rate(), t.sender.Spread(), t.innerMTU()
 	t.sendHellos(now)
 	t.fallBack(now)

@@ -150,6 +150,7 @@ var rooms = map[string]room{
 	"internal/program":     {facts, nil},
 	"internal/procstat":    {facts, nil},
 	"internal/ledger":      {facts, nil},
+	"internal/linkzoo":     {facts, nil},
 	"internal/dnsname":     {facts, nil},
 
 	"internal/arch":  {tools, nil},

@@ -100,6 +100,7 @@
 //	        internal/look    colours and fonts of figures
 //	        internal/program finds tc, ovs-vsctl and the like
 //	        internal/procstat fields of /proc/PID/stat; the machine's processor time
+//	        internal/linkzoo random links from seeds, for tests of multipath
 //	        internal/ledger  limits the memory a guest can make its helper use
 //	        internal/dnsname  compares domain names as servers do
 //	        internal/statedir  the state directory: paths, JSON files, locks, ownership

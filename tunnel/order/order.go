@@ -6,7 +6,8 @@ import (
 	"time"
 )
 
-const defaultHold = 200 * time.Millisecond
+// DefaultHold is how long packets wait at most unless Config.Hold says otherwise.
+const DefaultHold = 200 * time.Millisecond
 
 // MaxPaths is the number of paths that a Buffer can distinguish.
 const MaxPaths = 64
@@ -99,7 +100,7 @@ func New(cfg Config, to Receiver) *Buffer {
 	cfg.Window = cmp.Or(cfg.Window, 1<<16)
 	cfg.MaxBytes = cmp.Or(cfg.MaxBytes, 64<<20)
 	cfg.PacketBytes = cmp.Or(cfg.PacketBytes, 2048)
-	cfg.Hold = cmp.Or(cfg.Hold, defaultHold)
+	cfg.Hold = cmp.Or(cfg.Hold, DefaultHold)
 	cfg.Margin = cmp.Or(cfg.Margin, time.Millisecond)
 	return &Buffer{
 		margin: cfg.Margin, cfg: cfg, receiver: to, mask: int64(cfg.Window - 1), knownPaths: make([]int, 0, MaxPaths),
@@ -114,7 +115,7 @@ func (b *Buffer) Stats() Stats { return b.stats }
 func (b *Buffer) Waiting() bool { return b.stats.Waiting > 0 }
 
 // SetHold changes Config.Hold; 0 means 200 ms.
-func (b *Buffer) SetHold(d time.Duration) { b.cfg.Hold = cmp.Or(d, defaultHold) }
+func (b *Buffer) SetHold(d time.Duration) { b.cfg.Hold = cmp.Or(d, DefaultHold) }
 
 // Extend returns the 64-bit number that ends in seq and is nearest to the highest so far.
 func (b *Buffer) Extend(seq uint32) int64 { return b.end + int64(int32(seq-uint32(b.end))) }
@@ -380,7 +381,7 @@ func (b *Buffer) Settle(now time.Duration) time.Duration {
 	b.giveUpBefore(b.floor(now))
 	for b.stats.Waiting > 0 {
 		first := b.firstHeld()
-		due := b.slots[first&b.mask].arrivedAt + b.cfg.Hold
+		due := b.slots[first&b.mask].arrivedAt + b.cfg.Hold + b.longestDelay()
 		if due > now {
 			return min(due, now+b.margin)
 		}

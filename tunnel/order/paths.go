@@ -1,6 +1,9 @@
 package order
 
-import "time"
+import (
+	"sort"
+	"time"
+)
 
 type path struct {
 	known       bool
@@ -80,6 +83,17 @@ func (b *Buffer) Hole(i int, from, to uint32, until time.Duration) {
 // Delay sets how much longer a path takes than the fastest.
 func (b *Buffer) Delay(i int, extra time.Duration) { b.path(i).extraDelay = extra }
 
+// longestDelay returns how much longer than the fastest path the longest one in use takes.
+func (b *Buffer) longestDelay() time.Duration {
+	longest := time.Duration(0)
+	for _, i := range b.knownPaths {
+		if p := &b.paths[i]; !p.dead {
+			longest = max(longest, p.extraDelay)
+		}
+	}
+	return longest
+}
+
 // Dead records that path via announced, behind all packets that it took over, that path i
 // is dead.
 func (b *Buffer) Dead(i, via int) {
@@ -133,7 +147,7 @@ func (b *Buffer) deathConfirmed(i int) bool {
 
 // history records which numbers had been reached at what time.
 type history struct {
-	ring [256]historyEntry
+	ring [2048]historyEntry
 	n    int // entries so far
 }
 
@@ -142,7 +156,7 @@ type historyEntry struct {
 	end int64
 }
 
-// historyStep is the resolution: 256 entries cover 128 ms, more than the delays of paths
+// historyStep is the resolution: the entries cover a second, more than the delays of paths
 // that are worth using together differ by.
 const historyStep = 500 * time.Microsecond
 
@@ -160,12 +174,12 @@ func (v *history) note(now time.Duration, end int64) {
 // at returns the number reached at time t, or 0 if that is unknown. An entry counts from
 // the end of its interval.
 func (v *history) at(t time.Duration) int64 {
-	for i := v.n - 1; i >= max(0, v.n-len(v.ring)); i-- {
-		if w := &v.ring[i%len(v.ring)]; w.at+historyStep <= t {
-			return w.end
-		}
+	first := max(0, v.n-len(v.ring))
+	later := sort.Search(v.n-first, func(i int) bool { return v.ring[(first+i)%len(v.ring)].at+historyStep > t })
+	if later == 0 {
+		return 0
 	}
-	return 0
+	return v.ring[(first+later-1)%len(v.ring)].end
 }
 
 // Idle records that a path carries nothing at present, for a sender without marks.

@@ -16,6 +16,9 @@ type delayEstimate struct {
 	// from a plateau that a longer queue stands.
 	standingQueue, assumedQueue float64
 
+	noise       differences // of the delays in reports, µs
+	windowNoise differences // of the minimum delays of windows, µs
+
 	smoothedRTT, minRTT time.Duration // 0: none measured
 }
 
@@ -59,8 +62,18 @@ func (s *Sender) MaxRTT() time.Duration {
 func (p *Path) emptyTransit() float64 { return p.delay.oneWay + fullPacketBytes/p.pacer.rate*1e6 }
 
 // expectedArrival returns when a full packet that is given to the path now would arrive.
-func (p *Path) expectedArrival() float64 {
-	return p.emptyTransit() + max(p.pacer.backlogBytes, 0)/p.pacer.rate*1e6
+func (p *Path) expectedArrival(now time.Duration) float64 {
+	return p.emptyTransit() + max(p.pacer.backlogBytes, 0)/p.pacer.rate*1e6 + p.excessQueue(now)
+}
+
+// excessQueue returns by how much the queue that a packet sent now will meet exceeds what a
+// full path keeps, in µs.
+func (p *Path) excessQueue(now time.Duration) float64 {
+	target := float64(targetQueue.Microseconds())
+	if p.control.saturated {
+		target = p.queueTarget()
+	}
+	return max(p.queueNow(now, p.delay.standingQueue)-2*target, 0)
 }
 
 // resendCost is the price of losing a packet that is already sent again: TCP takes it for
@@ -77,10 +90,12 @@ func (p *Path) transitCost() float64 {
 }
 
 // drain measures the delay of the empty path: the path is sent nothing until its queue has
-// drained, and the next packet shows the minimum delay.
+// drained, and the next packets show the minimum delay.
 type drain struct {
-	sampling     bool          // the next report that covers sampleSeq ends the drain
+	sampling     bool          // the path is paused, or the packets after the pause are on their way
+	collected    bool          // some of them have arrived
 	sampleSeq    uint32        // path sequence number of the first packet after the pause
+	lowest       float64       // minimum delay after the pause
 	pause        time.Duration // length of the current pause
 	retries      int           // pauses repeated because their result was doubtful
 	doubtedDelay float64       // the result that was doubted
@@ -91,7 +106,7 @@ const (
 	drainEvery      = 2500 * time.Millisecond // between two drains of a saturated path
 	drainTurns      = 16                      // steps over which the paths' first drains are spread
 	drainMargin     = backlogTime + 2*runTime // on its way into the queue and not seen yet
-	maxPause        = 100 * time.Millisecond
+	maxPause        = 1000 * time.Millisecond
 	maxDrainRetries = 3
 )
 
@@ -101,40 +116,52 @@ func (p *Path) startDrain(now time.Duration) {
 	if p.drain.sampling {
 		return
 	}
-	p.drain.pause = min(time.Duration(p.delay.assumedQueue)*time.Microsecond+drainMargin, maxPause/4)
+	p.drain.pause = min(time.Duration(max(p.delay.assumedQueue, 0))*time.Microsecond+drainMargin, maxPause)
 	p.pauseSending(now)
 }
 
 func (p *Path) pauseSending(now time.Duration) {
 	d := &p.drain
-	d.sampling, d.sampleSeq, d.lastAt = true, uint32(p.ledger.nextSeq), now
+	d.sampling, d.collected, d.sampleSeq, d.lastAt = true, false, uint32(p.ledger.nextSeq), now
 	p.pacer.pausedUntil, p.pacer.backlogBytes = now+d.pause, 0
+	p.pacer.rate = p.control.capacity
 	p.control.longQueueSince = 0
+	p.clampRate()
 }
 
-// finishDrain processes the delay of the first packet after a pause. A delay above the
+// collect adds the delay of packets after the pause.
+func (d *drain) collect(delay float64) {
+	if !d.collected {
+		d.collected, d.lowest = true, delay
+	}
+	d.lowest = min(d.lowest, delay)
+}
+
+// finishDrain processes the delay of the first packets after a pause. A delay above the
 // minimum means that the minimum is outdated or that the pause was too short: a longer pause
-// shows which. A delay below the minimum (less) means that the minimum included a queue, of
-// which a part may still stand.
-func (p *Path) finishDrain(now time.Duration, delay float64, less bool) {
+// shows which. A delay below the minimum that was known before means that the minimum
+// included a queue, of which a part may still stand.
+func (p *Path) finishDrain(now time.Duration, before windowedMin) {
 	d := &p.drain
-	d.sampling = false
-	more := delay > p.delay.minimum.get()+sameDelayMicros && (d.retries == 0 || delay < d.doubtedDelay-sameDelayMicros)
+	d.sampling, d.collected = false, false
+	same := max(sameDelayMicros, 2*p.delay.windowNoise.get())
+	more := d.lowest > p.delay.minimum.get()+same && (d.retries == 0 || d.lowest < d.doubtedDelay-same)
+	less := before.valid && d.lowest < before.get()-same
 	if (more || less) && d.retries < maxDrainRetries {
-		d.doubtedDelay = delay
+		d.doubtedDelay = d.lowest
 		d.retries++
 		d.pause = min(2*d.pause, maxPause)
 		p.pauseSending(now)
 		return
 	}
 	d.retries = 0
-	p.delay.minimum.set(now, delay)
+	p.delay.minimum.set(now, d.lowest)
 }
 
 // cancelDrain lets a paused path go on without a result.
 func (p *Path) cancelDrain(now time.Duration) {
 	if p.pacer.pausedUntil > now {
 		p.pacer.pausedUntil = 0
-		p.drain.sampling, p.drain.retries = false, 0
+		p.drain.sampling, p.drain.collected, p.drain.retries = false, false, 0
 	}
 }

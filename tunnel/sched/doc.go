@@ -27,7 +27,8 @@
 //	pacer    pacer.go   token bucket: how much may be sent now
 //	padding  pacer.go   measuring a new path with padding
 //	window   rate.go    what one adjustment of the rate is based on
-//	control  rate.go    the rate controller
+//	control  rate.go    the rate controller; savings.go, overload.go: what it must not be
+//	                    misled by
 //	loss     loss.go    share of packets lost
 //	health   health.go  up, dead, sidelined
 //
@@ -40,18 +41,26 @@
 //
 // # Choosing a path
 //
-// In mode Adaptive the path with room whose next full packet would arrive first is picked:
+// In mode Adaptive a packet of a sparse flow takes the path with room whose next full packet
+// would arrive first:
 //
-//	arrival = oneWay + (full packet + backlog) / rate
+//	arrival = oneWay + (full packet + backlog) / rate + queue beyond the target
 //
-// A path with a longer delay than the shortest is used only when the first packet of the
-// queue has waited for the difference of the two delays, less delaySlack: the packets behind
-// it then arrive no later than they would by the shortest path. [Sender.Spread] returns
-// that difference for the longest path that is worth waiting for.
+// A bulk flow ([Sender.FlowPaths]) fills the paths that together carry anchorShare of the sum,
+// the longest of them first ([Sender.Anchored]). All its packets then arrive after the same
+// time, whatever its rate, and its sender sees constant round trips. Otherwise slow start would
+// end when it spills over to longer paths, and BBR, whose window is in proportion to the
+// shortest round trip, would never use them.
+//
+// A path with a longer delay than the shortest, or than a bulk flow's own, is used only when
+// the first packet of the queue has waited for the difference of the two delays, less
+// delaySlack: the packets behind it then arrive no later than they would otherwise.
+// [Sender.Spread] returns that difference for the longest path that is worth waiting for.
 //
 // A packet that is sent again takes the path with the lowest arrival + loss · resendCost,
-// because others wait for it. Reports take the best path by the same measure, and one other
-// path in turn.
+// because others wait for it; or one with room by which it arrives before the last of those
+// that wait would arrive by that path. Reports take the best path by the same measure, and one
+// other path in turn.
 //
 // Mode Weighted gives each path bytes by its weight, Flow hashes flows to paths, Duplicate
 // sends everything on all paths or on the best two.
@@ -69,35 +78,57 @@
 // over 5 to 10 s (windowedMin) is the delay of the empty path; what a report has beyond it is
 // the queue standing in the path. Clocks drift, routes change, and a queue that never empties
 // would pass for delay. So each saturated path is drained every drainEvery, and when a queue
-// stays too long: nothing is sent for the queue's length and drainMargin, and the first
-// packet after the pause sets the minimum delay. A result that differs from the minimum delay by
-// more than sameDelayMicros is doubted and the pause is repeated with twice the length, up to
-// maxDrainRetries times. The first drains of paths are spread over drainEvery.
+// stays too long: nothing is sent for the queue's length and drainMargin, and the packets of
+// the next window set the minimum delay. A result that differs from the minimum delay by more
+// than sameDelayMicros, or twice the path's jitter, is doubted and the pause is repeated with
+// twice the length, up to maxDrainRetries times. The first drains of paths are spread over
+// drainEvery.
 //
-// # Rate control
+// # Rate control: theory
 //
-// Delay, not loss, controls the rate: radio links lose packets without being full. Every
-// minWindow of reports the controller compares the rate at which packets were delivered with
-// the rate at which the same packets had been sent. Packets wait for the path if heldBackAt
-// is recent; the path is limited by its rate if it was sent more than 80 % of it. The states:
+// A link has a rate, and in front of it a bucket of tokens and a queue. While a queue stands,
+// the bucket is empty and packets leave at exactly the link's rate, whatever was sent. So a
+// path that keeps a short queue is measured all the time, and carries all it can. The
+// controller keeps such a queue (targetQueue) and measures only then.
 //
-//   - Full: the path is limited by its rate and a queue beyond queueNoise stood for the whole
-//     window; or a queue beyond longQueue did and the path delivered more than half its rate.
-//     The path is saturated from now on, and capacity is its smoothed delivery rate. The rate
-//     becomes capacity · (1 + (target − queue) / settling time), with a factor of 0.5 to 1.1.
-//     The settling time is at least three feedback delays, so that old reports don't cause
-//     oscillation. A queue that stays too long for four feedback delays starts a drain.
-//   - Idle: no packets wait. What is delivered says nothing about the path. The rate is
-//     limited to steadyGrowth times the highest that was ever delivered, and returns to
-//     capacity once the queue has drained.
-//   - Plateau: packets wait and, for four feedback delays and ten windows, 1.15 times as much
-//     was sent as was delivered, without a queue. What looks like the minimum delay is a queue.
-//     The path is saturated at its delivery rate, and a drain starts.
-//   - Growing: saturated, packets wait, limited by the rate, no queue. In each window the rate
-//     grows by the factor 1 + (g − 1) / 2, up to g times the peak delivery rate; g begins at
-//     steadyGrowth and rises by 0.1 with each feedback delay, up to startGrowth.
+//   - Savings. What a path was sent less than its capacity, in a pause or a drain, its bucket
+//     has saved. Until that is spent, it delivers more than its rate without a queue. That
+//     looks as if its rate had risen. So the controller keeps an account (savings), as large as
+//     buckets of shapers are, and concludes nothing while there are savings.
+//   - Prediction. A report is a round trip old. The queue that a packet sent now will meet is
+//     the queue that the last acknowledged packet met, and what has been sent since beyond the
+//     capacity: inFlight/capacity − time since that packet was sent. The controller steers this
+//     queue, so its gain need not fall with the round trip.
+//   - Noise. Radio links let packets through in turns of some milliseconds. The median change
+//     between the minimum delays of windows is what a queue must exceed to be seen, and the
+//     queue to keep is longer by that; windows are longer where reports differ more.
+//   - Losses. A policer has no queue. When a path that is sent all its rate loses more than
+//     usual, its rate is lowered to what it delivers, and the losses are compared: if they
+//     stop, that is its capacity; if not, they are usual (overload). If a path that is sent
+//     less loses more than usual, it can't take the bursts, and they are halved.
+//
+// # Rate control: states
+//
+// Every minWindow of reports, or longer, the controller compares the rate at which packets were
+// delivered with the rate at which the same packets had been sent. Packets wait for the path if
+// heldBackAt is recent; the path is limited by its rate if it was sent more than 80 % of it.
+// The states:
+//
+//   - Full: the path is limited by its rate and a queue beyond the noise stood for the whole
+//     window, or a queue beyond longQueue did. Capacity is the smoothed delivery rate. The rate
+//     becomes capacity · (1 + (target − predicted queue) / settling time), with a factor of 0.1
+//     to 1.1. A queue that stays too long for four feedback delays starts a drain.
+//   - Comparing: see Losses. The rate stays.
+//   - Idle: no packets wait. What is delivered says nothing about the path. The rate is the
+//     capacity, or a guess of at most startGrowth times the highest that was ever delivered.
+//   - Spending: saturated, packets wait, and there are savings. The rate is the capacity and
+//     spendGrowth, or as much as makes a queue of 5 ms until it shows.
+//   - Growing: saturated, packets wait, limited by the rate, no queue, no savings. The growth
+//     begins as above and doubles with each feedback delay, up to maxGrowth; where growth has
+//     caused losses before, it is gentleGrowth for each feedback delay.
 //   - Guessing: the same, but the path was never saturated. In each window the rate grows by
-//     startGrowth, up to startGrowth times the peak delivery rate.
+//     startGrowth, up to startGrowth times the peak delivery rate. The first queue beyond
+//     longQueue saturates the path and is drained.
 //
 // A new path may be measured with padding (PaddingRoom) for paddingTime and eight round trips,
 // and up to MaxPaddingBytes, before data needs it. A metered path is measured by data only, and
@@ -153,17 +184,21 @@
 //	lossSettleTime       100ms     or 3 RTT: losses after padding do not count
 //	paddingTime          200ms     + 8 RTT
 //	drainEvery           2.5s
-//	maxPause             100ms
+//	maxPause             1s
 //	minimumAge           10s
 //	peakAge              200ms     or 2 feedback delays
 //	minWindow            5ms
-//	settleTime           25ms      or 3 feedback delays, or 4 target queues
+//	maxWindow            200ms
+//	settleTime           25ms      or 2 windows, or 4 target queues
+//	maxSavingsTime       250ms
+//	lossHold             500ms
 //
-// A feedback delay is a round trip and two windows. Lengths of queues and runs:
+// A feedback delay is a round trip, a window and two times minWindow. Lengths of queues and runs:
 //
-//	targetQueue          800µs     or 1.5 full packets
-//	busyQueue            300µs     or a full packet
+//	targetQueue          1.5ms     or 1.5 full packets
+//	busyQueue            500µs     or a full packet
 //	longQueue            4ms
+//	maxTarget            20ms
 //	runTime              1ms       measured: with 0.25 ms, 68–85 % of 12 × 100 Mbit/s
 //	minRunTime           300µs     measured with shapers that have a burst of 0.5 ms
 //	backlogTime          2ms       a run included
@@ -176,7 +211,15 @@
 //	maxPaddingRate       1.25e+08  bytes/s (1 Gbit/s)
 //	MaxPaddingBytes      1e+06     bytes
 //	startGrowth          2         factor
-//	steadyGrowth         1.1       factor
+//	spendGrowth          0.1      above the capacity
+//	gentleGrowth         0.02     the same, for each feedback delay
+//	maxGrowth            1.5      factor
+//	anchorShare          0.92      share of the paths' sum
+//	maxSavings           262144    bytes
+//	excessLoss           0.015     share of packets beyond the usual
+//	fullShare            0.7       share of a path's rate
+//	backOff              0.97      factor
+//	burstLoss            0.2       share of packets
 //	minExcessLoss        0.05      share of packets
 //	worthFactor          4         factor
 //	lossSamplePackets    100       packets: 1 path in 600 with 15 % loss passes for good

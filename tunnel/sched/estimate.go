@@ -1,6 +1,10 @@
 package sched
 
-import "time"
+import (
+	"math"
+	"slices"
+	"time"
+)
 
 // windowedMin is the minimum of recent values: those of the current half of minimumAge and of
 // the half before it.
@@ -43,6 +47,29 @@ func (m *windowedMax) add(now time.Duration, v float64, age time.Duration) {
 }
 
 func (m *windowedMax) get() float64 { return max(m.current, m.previous) }
+
+// differences is the median of the differences between the latest consecutive values.
+type differences struct {
+	last   float64
+	values [15]float32
+	n      int // values added so far
+	median float64
+}
+
+func (d *differences) add(v float64) {
+	if d.n > 0 {
+		d.values[(d.n-1)%len(d.values)] = float32(math.Abs(v - d.last))
+	}
+	d.last = v
+	if d.n++; d.n > len(d.values) {
+		sorted := d.values
+		slices.Sort(sorted[:])
+		d.median = float64(sorted[len(sorted)/2])
+	}
+}
+
+// get returns the median, or 0 if there are few values.
+func (d *differences) get() float64 { return d.median }
 
 // meter measures a rate over about half a second.
 type meter struct {

@@ -97,6 +97,9 @@ func (s *Sender) Check(now time.Duration) (died, returned uint64) {
 			h.dead, h.proofReports = false, 0
 			p.pacer.rate = max(p.pacer.rate, p.control.topRate) / 2 // not halved again with every flap
 			p.delay.minimum, p.delay.standingQueue = windowedMin{}, 0
+			p.drain = drain{lastAt: now}
+			p.window.begin(p.ledger.lastReport)
+			p.control.resume(p.ledger.lastReport)
 			p.resetLoss(now)
 			p.clampRate()
 			returned |= 1 << p.ID

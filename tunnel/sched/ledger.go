@@ -100,6 +100,9 @@ func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 		p.padding.due = false
 		p.padding.bytes += bytes
 	}
+	if p.control.saturated {
+		p.control.savings.spend(now, p.control.capacity, bytes)
+	}
 	if l.runs.full() {
 		l.forgetOldestRun()
 	}
@@ -139,7 +142,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	l.averageBytes = bytes / max(arrived, 1)
 	l.recentLoss += (float64(lost)/float64(news) - l.recentLoss) * min(1, float64(news)/500)
 	if r.MinDelay != math.MaxInt32 { // else nothing has arrived since an earlier report, which was lost
-		p.update(now, r)
+		p.update(now, r, news, news-arrived)
 	}
 	p.updateLoss(now, news, lost)
 	return news

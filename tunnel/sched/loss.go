@@ -41,7 +41,7 @@ const (
 
 // updateLoss adds a report on news packets, of which some were lost.
 func (p *Path) updateLoss(now time.Duration, news, lost int) {
-	if p.health.dead || now-p.padding.lastAt < max(lossSettleTime, 3*p.delay.smoothedRTT) {
+	if o := &p.control.overload; p.health.dead || o.comparing && !o.started || now-p.padding.lastAt < max(lossSettleTime, 3*p.delay.smoothedRTT) {
 		return
 	}
 	l := &p.loss

@@ -76,7 +76,7 @@ func deliverMost(p *Path, now, delay time.Duration, n, lost int) {
 	p.Sent(now, n, n*1000)
 	r := p.ledger.lastReport
 	r.HighestSeq, r.Packets, r.Bytes = uint32(p.ledger.nextSeq-1), r.Packets+uint32(n-lost), r.Bytes+uint32(n-lost)*1000
-	r.Arrived, r.MinDelay = r.Arrived+1000, int32(delay/time.Microsecond)
+	r.Arrived, r.MinDelay = r.Arrived+100_000, int32(delay/time.Microsecond)
 	p.Report(now, r)
 }
 

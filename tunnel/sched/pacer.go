@@ -10,6 +10,7 @@ type pacer struct {
 	drainedAt    time.Duration // time up to which backlogBytes accounts for the rate
 	heldBackAt   time.Duration // when packets last waited because the path had no room
 	pausedUntil  time.Duration // nothing is sent until then, see drain
+	maxBurst     float64       // bytes that may be sent at once, less than what backlogTime allows; 0: unlimited
 }
 
 // The constants suit links from 1 Mbit/s to 100 Gbit/s.
@@ -42,14 +43,36 @@ func (c *pacer) advance(now time.Duration) {
 	c.backlogBytes -= c.rate * elapsed.Seconds()
 	floor := 0.0
 	if c.heldBackAt+backlogTime+lateCredit > now { // the caller is late, the path not idle
-		floor = -c.rate * lateCredit.Seconds()
+		floor = -c.burst(lateCredit)
 	}
 	c.backlogBytes = max(c.backlogBytes, floor)
 }
 
 // runBytes returns the size of a run.
 func (c *pacer) runBytes() float64 {
-	return min(c.rate*runTime.Seconds(), max(minRunBytes, c.rate*minRunTime.Seconds()))
+	return min(c.burst(runTime), max(minRunBytes, c.rate*minRunTime.Seconds()))
+}
+
+// burst returns how many bytes may be sent at once of what the rate carries in a time.
+func (c *pacer) burst(d time.Duration) float64 {
+	if bytes := c.rate * d.Seconds(); c.maxBurst == 0 || bytes < c.maxBurst {
+		return bytes
+	}
+	return c.maxBurst
+}
+
+// minBurst is the least that maxBurst is set to, in bytes.
+const minBurst = 3 * fullPacketBytes
+
+// shrinkBursts halves what may be sent at once: the path has lost packets of a burst although
+// it was not full.
+func (c *pacer) shrinkBursts() { c.maxBurst = max(c.burst(backlogTime)/2, minBurst) }
+
+// growBursts takes back some of what shrinkBursts did.
+func (c *pacer) growBursts() {
+	if c.maxBurst *= 1.05; c.maxBurst > c.rate*backlogTime.Seconds() {
+		c.maxBurst = 0
+	}
 }
 
 // room returns the number of bytes that the path may be given now.
@@ -59,13 +82,13 @@ func (p *Path) room(now time.Duration) int {
 	if now < c.pausedUntil || p.SocketFull {
 		return 0
 	}
-	return int(c.rate*backlogTime.Seconds() - c.backlogBytes)
+	return int(c.burst(backlogTime) - c.backlogBytes)
 }
 
 // roomAt returns when there will be room for a whole run.
 func (c *pacer) roomAt(now time.Duration) time.Duration {
 	at := max(now, c.pausedUntil)
-	excess := c.backlogBytes - (c.rate*backlogTime.Seconds() - c.runBytes())
+	excess := c.backlogBytes - (c.burst(backlogTime) - c.runBytes())
 	if excess <= 0 {
 		return at
 	}

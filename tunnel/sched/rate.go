@@ -15,10 +15,11 @@ type rateControl struct {
 	peakRate  windowedMax
 	topRate   float64 // highest delivery rate ever; a full path's capacity replaces it
 
-	plateauRate    float64       // delivery rate that was not exceeded since plateauSince
-	plateauSince   time.Duration // since when the path has been sent more than it delivered
 	growingSince   time.Duration // since when there has been no queue although packets wait for the path
 	longQueueSince time.Duration // since when the queue has been too long
+
+	savings  savings
+	overload overload
 }
 
 // window collects what one adjustment of the rate is based on: the reports since start.
@@ -29,24 +30,30 @@ type window struct {
 	ackedBytes, firstRunBytes int // in all runs, and in the first
 	firstSentAt, lastSentAt   time.Duration
 	longestGap                time.Duration // between two runs, counted from the last run before the window
+	runs                      int           // acknowledged
 }
 
 const (
-	targetQueue = 800 * time.Microsecond // shortest queue that a full path should keep
-	busyQueue   = 300 * time.Microsecond // a longer queue shows that a path is full if packets wait for it
-	longQueue   = 4 * time.Millisecond   // a longer queue shows that any path is full
-	settleTime  = 25 * time.Millisecond  // a queue of the wrong length is corrected in this time
-	minWindow   = 5 * time.Millisecond   // minimum time over which a rate is measured
+	targetQueue   = 1500 * time.Microsecond // shortest queue that a full path should keep
+	busyQueue     = 500 * time.Microsecond  // a longer queue shows that a path is full if packets wait for it
+	longQueue     = 4 * time.Millisecond    // a longer queue shows that any path is full
+	maxTarget     = 20 * time.Millisecond   // longest queue that a full path should keep, whatever its jitter
+	settleTime    = 25 * time.Millisecond   // a queue of the wrong length is corrected in this time
+	minWindow     = 5 * time.Millisecond    // minimum time over which a rate is measured
+	maxWindow     = 200 * time.Millisecond  // and maximum
+	windowPackets = 4                       // on slow paths
 
 	startRate    = 10e6 / 8               // bytes/s; of a path about which nothing is known
 	minRate      = 64e3 / 8               // bytes/s
 	startGrowth  = 2.0                    // per window, until the path has been saturated
-	steadyGrowth = 1.1                    // above the peak rate afterwards: reports come late
+	spendGrowth  = 0.1                    // above the capacity while savings are spent, at least
+	gentleGrowth = 0.02                   // the same, for each round trip, where growth has caused losses
+	maxGrowth    = 1.5                    // the same, at most
 	peakAge      = 200 * time.Millisecond // the peak rate is forgotten after this
 )
 
 func (w *window) begin(r Report) {
-	w.start, w.minQueue, w.ackedBytes = r, math.Inf(1), 0
+	w.start, w.minQueue, w.ackedBytes, w.runs = r, math.Inf(1), 0, 0
 }
 
 // acked adds an acknowledged run.
@@ -56,6 +63,7 @@ func (w *window) acked(r *run) {
 		w.firstSentAt, w.firstRunBytes = r.sentAt, r.bytes
 	}
 	w.longestGap = max(w.longestGap, r.sentAt-w.lastSentAt)
+	w.runs++
 	w.ackedBytes += r.bytes
 	w.lastSentAt = r.sentAt
 }
@@ -72,43 +80,100 @@ func (w *window) sendRate() float64 {
 
 // update updates the delays and, at the end of a window, the rate. The report covers packets
 // that no earlier one did.
-func (p *Path) update(now time.Duration, r Report) {
+func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	d, w := &p.delay, &p.window
-	delay, before := float64(r.MinDelay), d.minimum
-	d.minimum.add(now, delay)
+	delay := float64(r.MinDelay)
+	d.noise.add(delay)
 	if p.drain.sampling && int32(r.HighestSeq-p.drain.sampleSeq) >= 0 {
-		p.finishDrain(now, delay, before.valid && delay < before.get()-sameDelayMicros)
-		w.begin(r)
-		p.control.plateauSince = now
+		p.drain.collect(delay)
 	}
+	before := d.minimum
+	d.minimum.add(now, delay)
 	d.oneWay = d.minimum.get()
 	d.standingQueue = delay - d.oneWay
 	d.assumedQueue = d.standingQueue
 	w.minQueue = min(w.minQueue, d.standingQueue)
+	p.noteLosses(now, r, news, lost)
 	span := time.Duration(int32(r.Arrived-w.start.Arrived)) * time.Microsecond
-	if span < minWindow {
+	if long := p.longQueueMicros(); !p.control.saturated && !p.drain.sampling && d.standingQueue > long && p.heldBackRecently(now, span) {
+		bytes := r.Bytes - w.start.Bytes
+		switch {
+		case w.minQueue <= long: // the queue has grown in this window
+			w.begin(r)
+		case span >= minWindow && (bytes >= windowPackets*fullPacketBytes || span > maxWindow/2):
+			p.fill(now, float64(bytes)/span.Seconds())
+			w.begin(r)
+		}
+		return
+	}
+	if span < p.windowLength() || w.runs < 2 && span < maxWindow {
+		return
+	}
+	if p.drain.collected {
+		p.finishDrain(now, before)
+		w.begin(r)
 		return
 	}
 	// A window with a pause in it, or just before it, says nothing about the rate.
 	if !p.drain.sampling && r.Bytes != w.start.Bytes {
+		d.windowNoise.add(w.minQueue + d.oneWay)
 		p.adjustRate(now, float64(r.Bytes-w.start.Bytes)/span.Seconds(), span)
 	}
 	w.begin(r)
 }
 
-// feedbackDelay returns how long it takes until a change of the rate shows in a report.
-func (p *Path) feedbackDelay() time.Duration { return p.delay.smoothedRTT + 2*minWindow }
+// fill records that the path is full for the first time. What stands in it is drained.
+func (p *Path) fill(now time.Duration, delivered float64) {
+	c := &p.control
+	c.saturated, c.capacity = true, min(delivered, p.pacer.rate)
+	c.savings = savings{at: now}
+	p.pacer.rate = c.capacity
+	p.clampRate()
+	p.startDrain(now)
+}
 
-// queueTarget returns the queue that a full path should keep: more on slow paths, where a
-// packet takes long.
-func (p *Path) queueTarget() float64 {
-	return max(float64(targetQueue.Microseconds()), 1.5*fullPacketBytes/p.control.capacity*1e6)
+func (p *Path) heldBackRecently(now, span time.Duration) bool {
+	return p.pacer.heldBackAt+span+p.feedbackDelay() > now
+}
+
+// queueNow returns the queue that a packet sent now will meet, in µs: what the last
+// acknowledged packet met, and what has been sent since beyond the path's capacity.
+func (p *Path) queueNow(now time.Duration, met float64) float64 {
+	if !p.control.saturated {
+		return max(met, 0)
+	}
+	sent := float64(p.ledger.inFlightBytes) / p.control.capacity * 1e6
+	return max(met+sent-float64((now-p.ledger.ackedSentAt).Microseconds()), 0)
+}
+
+// longQueueMicros returns the queue beyond which any path is full, in µs.
+func (p *Path) longQueueMicros() float64 {
+	return max(float64(longQueue.Microseconds()), 2*p.queueNoise())
+}
+
+// windowLength returns the minimum length of a window: longer on a path with jitter, and on
+// a slow one.
+func (p *Path) windowLength() time.Duration {
+	packets := time.Duration(windowPackets * fullPacketBytes / max(p.pacer.rate, p.control.capacity) * 1e9)
+	jitter := time.Duration(8*p.delay.noise.get()) * time.Microsecond
+	return min(max(minWindow, packets, jitter), maxWindow)
+}
+
+// feedbackDelay returns how long it takes until a change of the rate shows in a report.
+func (p *Path) feedbackDelay() time.Duration {
+	return p.delay.smoothedRTT + p.windowLength() + 2*minWindow
 }
 
 // queueNoise returns the longest measured queue that may not be one: the minimum delay may
 // be that of a short packet, which takes less time than a full one.
 func (p *Path) queueNoise() float64 {
-	return max(float64(busyQueue.Microseconds()), fullPacketBytes/p.pacer.rate*1e6)
+	return max(float64(busyQueue.Microseconds()), fullPacketBytes/p.pacer.rate*1e6, min(2*p.delay.windowNoise.get(), float64(maxTarget.Microseconds())/2))
+}
+
+// queueTarget returns the queue that a full path should keep: more on slow paths, where a
+// packet takes long, and on paths with jitter.
+func (p *Path) queueTarget() float64 {
+	return max(float64(targetQueue.Microseconds()), 1.5*fullPacketBytes/p.control.capacity*1e6, 1.5*p.queueNoise())
 }
 
 // adjustRate sets the rate after a window of length span in which the path delivered at the
@@ -116,36 +181,34 @@ func (p *Path) queueNoise() float64 {
 func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Duration) {
 	c, w, pace := &p.control, &p.window, &p.pacer
 	c.peakRate.add(now, delivered, max(peakAge, 2*p.feedbackDelay()))
-	heldBack := pace.heldBackAt+span+p.feedbackDelay() > now
+	heldBack := p.heldBackRecently(now, span)
 	// The delivery rate is the path's capacity if the path was sent as much as its rate
 	// allows and a queue stood, or if a long queue stood all the time. A short additional
 	// delay without that has other causes.
 	sent := w.sendRate()
-	limited := sent > 0.8*pace.rate
-	busy := limited && w.minQueue > p.queueNoise() ||
-		w.minQueue > float64(longQueue.Microseconds()) && delivered > pace.rate/2
+	limited := sent > 0.8*pace.rate || sent == 0 && heldBack
+	noise := p.queueNoise()
+	busy := !p.pausedWithin(span) && (limited && w.minQueue > noise || w.minQueue > p.longQueueMicros() && delivered > pace.rate/2)
 	if limited { // else the first packets after a pause may have been faster than the path
 		c.topRate = max(c.topRate, delivered)
-	}
-	if idle := w.longestGap > max(span/4, time.Duration(2*fullPacketBytes/pace.rate*1e9)); idle || !heldBack {
-		// Sending had a pause, so a low delivery rate is no sign of a plateau.
-		c.plateauRate, c.plateauSince = delivered, now
 	}
 	switch {
 	case busy:
 		p.steerQueue(now, delivered)
 		c.topRate = c.capacity
+	case c.overload.comparing:
 	case !heldBack:
 		// A rate beyond all that was ever delivered is a guess, and nothing corrects it as
 		// long as nothing waits.
-		pace.rate = min(pace.rate, max(steadyGrowth*c.topRate, startRate))
-		if c.saturated && p.delay.assumedQueue < p.queueTarget() { // the queue that slowed the path has drained
-			pace.rate = max(pace.rate, c.capacity)
+		pace.rate = min(pace.rate, max(startGrowth*c.topRate, startRate))
+		if c.saturated {
+			pace.rate = c.capacity
 		}
-	case c.atPlateau(now, sent, delivered, p.feedbackDelay()):
-		p.delay.assumedQueue = max(p.delay.assumedQueue, (sent/delivered-1)*float64((now-c.plateauSince).Microseconds()))
-		c.saturated, c.capacity, pace.rate = true, delivered, delivered
-		p.startDrain(now)
+	case c.saturated && w.firstSentAt <= c.savings.since:
+		pace.rate = c.capacity * (1 + max(p.caution(), spendGrowth))
+		c.growingSince = 0
+	case now < c.overload.heldUntil:
+		pace.rate = c.capacity
 	case limited && c.saturated:
 		p.growRate(now, delivered)
 	case limited:
@@ -158,13 +221,15 @@ func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Durati
 	}
 }
 
-// atPlateau reports whether the path has been sent more than it delivered for so long that
-// it must be full. What looks like its minimum delay is a queue then.
-func (c *rateControl) atPlateau(now time.Duration, sent, delivered float64, feedbackDelay time.Duration) bool {
-	if delivered <= 0 || sent < 1.15*delivered || delivered > 1.1*c.plateauRate {
-		c.plateauRate, c.plateauSince = delivered, now
-	}
-	return now-c.plateauSince > max(4*feedbackDelay, 10*minWindow)
+// pausedWithin reports whether there was a pause in what was sent in the current window.
+func (p *Path) pausedWithin(span time.Duration) bool {
+	return p.window.longestGap > max(span/4, backlogTime+lateCredit, time.Duration(2*fullPacketBytes/p.pacer.rate*1e9))
+}
+
+// caution returns by how much more than its capacity a path may be sent when it is unknown
+// whether it can carry that: the queue must not exceed 5 ms until that shows.
+func (p *Path) caution() float64 {
+	return min(max(0.005/p.feedbackDelay().Seconds(), 0.02), 0.25)
 }
 
 // growRate raises the rate of a saturated path that has no queue although packets wait for
@@ -175,31 +240,38 @@ func (p *Path) growRate(now time.Duration, delivered float64) {
 		c.growingSince = now
 	}
 	rounds := float64(now-c.growingSince) / float64(p.feedbackDelay())
-	growth := min(steadyGrowth+0.1*rounds, startGrowth)
+	growth := min(1+p.caution()*math.Exp2(rounds), maxGrowth)
+	if c.overload.confirmed > 0 { // it has a policer, or a queue that holds little
+		growth = min(growth, 1+gentleGrowth*(1+rounds))
+	}
 	pace.rate = max(pace.rate, min(pace.rate*(1+(growth-1)/2), growth*c.peakRate.get()))
 	c.capacity = max(c.capacity, delivered)
 	c.longQueueSince = 0
 }
 
-// steerQueue sets the rate of a full path so that its queue approaches the target. The gain
-// falls with the age of reports, so that a late report does not make the queue oscillate.
+// steerQueue sets the rate of a full path so that its queue approaches the target.
 func (p *Path) steerQueue(now time.Duration, delivered float64) {
 	c := &p.control
 	if !c.saturated {
 		c.saturated, c.capacity = true, delivered
+		c.savings = savings{at: now}
 	}
 	c.growingSince = 0
 	c.capacity += (delivered - c.capacity) * 0.25
 	target := p.queueTarget()
-	settle := max(settleTime, 3*p.feedbackDelay(), 4*time.Duration(target)*time.Microsecond)
-	correction := (target - p.window.minQueue) / float64(settle.Microseconds())
+	settle := max(settleTime, 2*p.windowLength(), 4*time.Duration(target)*time.Microsecond)
+	queue := p.queueNow(now, p.window.minQueue)
+	correction := (target - queue) / float64(settle.Microseconds())
+	if queue > 0 { // a bucket in front of a queue is empty
+		c.savings = savings{at: now, noneAt: now}
+	}
 	switch {
 	case correction >= -0.02:
 		c.longQueueSince = 0
 	case c.longQueueSince == 0:
 		c.longQueueSince = now
 	}
-	p.pacer.rate = c.capacity * (1 + min(max(correction, -0.5), 0.1))
+	p.pacer.rate = c.capacity * (1 + min(max(correction, -0.9), 0.1))
 }
 
 func (p *Path) clampRate() {

@@ -117,7 +117,7 @@ func TestRate(t *testing.T) {
 		{"100 Mbit/s", 100 * mbit, 200 * time.Microsecond, 0, 0, 5 * ms},
 		{"100 Mbit/s, 50 ms", 100 * mbit, 50 * ms, 0, 0, 15 * ms},
 		{"100 Mbit/s, 1 % loss", 100 * mbit, 5 * ms, 0.01, 0, 5 * ms},
-		{"100 Mbit/s, late wake-ups", 100 * mbit, ms, 0, 3 * ms, 8 * ms},
+		{"100 Mbit/s, late wake-ups", 100 * mbit, ms, 0, 3 * ms, 10 * ms},
 		{"1 Gbit/s", 1000 * mbit, 200 * time.Microsecond, 0, 0, 5 * ms},
 	}
 	for _, tt := range tests {

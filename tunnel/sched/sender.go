@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"cmp"
 	"math/bits"
 	"slices"
 	"time"
@@ -28,9 +29,15 @@ type Sender struct {
 	// HeadWait is how long the first packet of the queue has waited. It may take a path that
 	// is longer than the shortest by that much.
 	HeadWait time.Duration
+	// FlowPaths are the paths that this packet's flow fills first, one bit per ID, see
+	// Anchored; 0: it takes the shortest.
+	FlowPaths uint64
+	// ResendBytes is about how many bytes of packets wait to be sent again.
+	ResendBytes int
 
 	byID             [MaxPaths]*Path
 	paths            []*Path
+	ordered          []*Path          // scratch space of UpdateAnchor
 	reportTurn       int              // index of the last path that carried a second copy of a report
 	minWeightedBytes float64          // highest weightedBytes at which a path was picked
 	endSeqs          [MaxPaths]uint64 // by ID, path sequence number after the last of a removed path
@@ -126,8 +133,13 @@ func (s *Sender) Pick(now time.Duration, flow uint32, size int) (*Path, int) {
 	case Flow:
 		return s.pickByFlow(flow), 64 << 10
 	}
+	if s.FlowPaths != 0 {
+		if p, room := s.anchored(now, size); p != nil {
+			return p, room
+		}
+	}
 	p, room := s.earliest(now, size)
-	if p != nil && p.ledger.reported && p.expectedArrival() > s.latestArrival() {
+	if p != nil && p.ledger.reported && p.expectedArrival(now) > s.latestArrival() {
 		return nil, 0
 	}
 	return p, room
@@ -140,19 +152,29 @@ func (s *Sender) PickResend(now time.Duration, flow uint32, size int) (*Path, in
 	if s.Blind || s.Mode == Weighted || s.Mode == Flow {
 		return s.Pick(now, flow, size)
 	}
-	var best *Path
-	var lowest float64
+	var best, ready *Path // ready has room now
+	var lowest, lowestReady float64
 	for _, p := range s.paths {
 		if !p.Live() || p.health.sidelined || p.SocketFull || s.windowFull(p, size) {
 			continue
 		}
 		p.pacer.advance(now)
-		if at := p.transitCost() + float64((p.pacer.roomAt(now) - now).Microseconds()); best == nil || at < lowest {
+		wait := p.pacer.roomAt(now) - now
+		at := p.transitCost() + p.excessQueue(now) + float64(wait.Microseconds())
+		if best == nil || at < lowest {
 			best, lowest = p, at
+		}
+		if wait == 0 && (ready == nil || at < lowestReady) {
+			ready, lowestReady = p, at
 		}
 	}
 	if best == nil {
 		return nil, 0
+	}
+	// The last of those that wait would arrive later by the best path than the first by
+	// another.
+	if ready != nil && ready != best && lowestReady < lowest+float64(s.ResendBytes)/best.pacer.rate*1e6 {
+		best = ready
 	}
 	if best.pacer.roomAt(now) > now {
 		best.pacer.heldBackAt = now
@@ -181,7 +203,7 @@ func (s *Sender) earliest(now time.Duration, size int) (*Path, int) {
 			p.pacer.heldBackAt = now
 			continue
 		}
-		if best == nil || p.expectedArrival() < best.expectedArrival() {
+		if best == nil || p.expectedArrival(now) < best.expectedArrival(now) {
 			best, bestRoom = p, room
 		}
 	}
@@ -218,7 +240,7 @@ func (s *Sender) RoomAt(now time.Duration) time.Duration {
 	at, latest := now+10*time.Millisecond, s.latestArrival()
 	for _, p := range s.paths {
 		if p.Live() && !p.health.sidelined && !p.SocketFull && !s.windowFull(p, 1) &&
-			(!p.ledger.reported || p.expectedArrival() <= latest) {
+			(!p.ledger.reported || p.expectedArrival(now) <= latest) {
 			at = min(at, p.pacer.roomAt(now))
 		}
 	}
@@ -331,7 +353,88 @@ const delaySlack = backlogTime + runTime
 // receiver, and a TCP connection would see the round trip of its longest path with the
 // window of its shortest.
 func (s *Sender) latestArrival() float64 {
-	return s.shortestTransit() + float64((delaySlack + s.HeadWait).Microseconds())
+	transit := s.shortestTransit()
+	if anchor, ok := s.anchor(); ok {
+		transit = max(transit, anchor)
+	}
+	return transit + float64((delaySlack + s.HeadWait).Microseconds())
+}
+
+// anchorShare is the share of the paths' sum that the paths up to the anchor carry.
+const anchorShare = 0.92
+
+// Anchored returns the paths that a bulk flow which begins now fills first: the shortest
+// that together carry anchorShare of the sum. The flow fills the longest of them first and
+// the shorter ones afterwards, so that its round trips stay the same as its rate grows.
+func (s *Sender) Anchored() (set uint64) {
+	s.ordered = s.ordered[:0]
+	sum := 0.0
+	for _, p := range s.paths {
+		if p.inOrder() {
+			s.ordered = append(s.ordered, p)
+			sum += p.pacer.rate
+		}
+	}
+	slices.SortFunc(s.ordered, func(a, b *Path) int { return cmp.Compare(a.emptyTransit(), b.emptyTransit()) })
+	beyond := (1 - anchorShare) * sum
+	for _, p := range s.ordered {
+		set |= 1 << p.ID
+		if sum -= p.pacer.rate; sum <= beyond {
+			break
+		}
+	}
+	return set
+}
+
+// inOrder reports whether data takes the path in the order of delays.
+func (p *Path) inOrder() bool { return p.Live() && p.ledger.reported && !p.health.sidelined }
+
+// anchor returns the delay of the longest of FlowPaths.
+func (s *Sender) anchor() (transit float64, ok bool) {
+	if s.FlowPaths == 0 {
+		return 0, false
+	}
+	for _, p := range s.paths {
+		if s.FlowPaths&(1<<p.ID) != 0 && p.inOrder() && (!ok || p.emptyTransit() > transit) {
+			transit, ok = p.emptyTransit(), true
+		}
+	}
+	return transit, ok
+}
+
+// anchored returns the path with room that a bulk flow's packet takes, if one delivers it by
+// the anchor's delay: one of the longest, and of those the one that delivers first.
+func (s *Sender) anchored(now time.Duration, size int) (*Path, int) {
+	anchor, ok := s.anchor()
+	if !ok {
+		return nil, 0
+	}
+	var best *Path
+	var bestRoom int
+	var bestShort, bestArrival float64
+	latest, slack := s.latestArrival(), float64(delaySlack.Microseconds())
+	for _, p := range s.paths {
+		if s.FlowPaths&(1<<p.ID) == 0 || !p.inOrder() {
+			continue
+		}
+		room := p.room(now)
+		if room <= 0 || float64(room) < p.pacer.runBytes()/2 || s.windowFull(p, size) {
+			p.pacer.heldBackAt = now
+			continue
+		}
+		arrival := p.expectedArrival(now)
+		if arrival > latest {
+			continue
+		}
+		short := max(anchor-slack-p.emptyTransit(), 0)
+		if best == nil || short < bestShort || short == bestShort && arrival < bestArrival {
+			best, bestRoom, bestShort, bestArrival = p, room, short, arrival
+		}
+	}
+	if best == nil {
+		return nil, 0
+	}
+	return best, max(size, min(bestRoom, int(best.pacer.runBytes())))
 }
 
 // shortestTransit returns the lowest emptyTransit of a path in use.
