@@ -114,14 +114,12 @@ func TestLearnedRemotes(t *testing.T) {
 	}
 }
 
-// attacker sees the packets that a relay passes on to the learning end, and sends packets
-// from an address of its own.
+// attacker sends packets to the learning end from an address of its own.
 type attacker struct {
 	*net.UDPConn
 	server netip.AddrPort
 
 	mu             sync.Mutex
-	seen           [][]byte
 	sent, received int // bytes
 }
 

@@ -42,11 +42,11 @@ func zooLead(c *linkzoo.Case) time.Duration { return time.Second + 12*c.Longest(
 // zooResult is what a case has shown. Rates are in bytes/s.
 type zooResult struct {
 	linkzoo.Case
-	best, got               float64       // of the best link alone and of the tunnel, from zooWarmup on
-	ideal, settled          float64       // what the links carry and what the tunnel carried, after it has settled
-	ping, own               time.Duration // 95 % of the pings took no longer; the longest round trip of a used link without load
-	policedLoss             float64
-	competitor, competitors float64 // share of its link that the competitor had, and of a bottleneck that the tunnel had
+	best, got      float64       // of the best link alone and of the tunnel, from zooWarmup on
+	ideal, settled float64       // what the links carry and what the tunnel carried, after it has settled
+	ping, own      time.Duration // 95 % of the pings took no longer; the longest round trip of a used link without load
+	policedLoss    float64
+	competitor     float64 // share of its link that the competitor had; NaN: there is none
 }
 
 func (r *zooResult) ofBest() float64  { return r.got / r.best }
