@@ -139,7 +139,7 @@ func (in *inbound) noteOrigin(p *path, i int, meta *sys.Meta) {
 func (in *inbound) attribute(now time.Duration, p *path, s *wire.Shim) *path {
 	l := &in.learning
 	r := &in.paths[s.Path]
-	l.newest = s.Kind != wire.Control && (!r.known || int32(s.PathSeq-r.report.HighestSeq) > 0)
+	l.newest = s.Kind != wire.Control && (!r.known || int32(s.PathSeq-r.highestSeq) > 0)
 	q := l.matched[s.Path]
 	if q == nil {
 		return p

@@ -19,6 +19,8 @@ type receivedPath struct {
 	viaLocalAt        time.Duration // when a packet last arrived by localPath
 	arrivedAt         time.Duration // when a packet last arrived
 	report            sched.Report
+	highestSeq        uint32 // highest path sequence number that has arrived
+	gaps              gaps
 	unreported        bool   // there is something to report
 	unreportedPackets int    // since the last report
 	lastSeq           uint32 // connection sequence number of the newest packet that the path has carried for the first time
@@ -58,9 +60,9 @@ func (in *inbound) recordArrival(now time.Duration, via int, s *wire.Shim, at ui
 	delay := int32(at - s.Time)
 	if !r.known {
 		*r = receivedPath{known: true, localPath: via, missing: r.missing[:0], reportedMissing: r.reportedMissing[:0], minDelay: math.Inf(1), nextMinDelay: delay, minDelayAt: now}
-		r.report = sched.Report{HighestSeq: s.PathSeq - 1, MinDelay: math.MaxInt32}
-		if s.PathSeq < 1<<16 { // the path is new, so packets before this one are missing
-			r.report.HighestSeq = ^uint32(0)
+		r.report = sched.Report{MinDelay: math.MaxInt32}
+		if r.highestSeq = s.PathSeq - 1; s.PathSeq < 1<<16 { // the path is new, so packets before this one are missing
+			r.highestSeq = ^uint32(0)
 		}
 		in.knownPaths = append(in.knownPaths, int(s.Path))
 	}
@@ -69,12 +71,15 @@ func (in *inbound) recordArrival(now time.Duration, via int, s *wire.Shim, at ui
 	r.noteLocalPath(now, via)
 	r.report.Packets++
 	r.report.Bytes += uint32(size)
-	ahead := int32(s.PathSeq - r.report.HighestSeq)
+	ahead := int32(s.PathSeq - r.highestSeq)
 	if ahead > 1 {
-		in.recordHole(now, r, s, int(ahead-1))
+		in.recordGap(now, r, s, int(ahead-1))
+	}
+	if ahead < 0 {
+		r.gaps.noteLate(now, s.PathSeq)
 	}
 	if ahead > 0 {
-		r.report.HighestSeq, r.report.Arrived = s.PathSeq, at
+		r.highestSeq, r.report.Arrived = s.PathSeq, at
 		switch s.Kind {
 		case wire.Data:
 			r.lastSeq = s.Seq
@@ -82,6 +87,7 @@ func (in *inbound) recordArrival(now time.Duration, via int, s *wire.Shim, at ui
 			r.lastSeq = s.Seq - 1
 		}
 	}
+	r.report.HighestSeq = r.gaps.reportable(r.highestSeq)
 	r.report.MinDelay = min(r.report.MinDelay, delay)
 	r.nextMinDelay = min(r.nextMinDelay, delay)
 	if now-r.minDelayAt > delayEvery {
@@ -170,21 +176,11 @@ func (rp *reporter) schedule(now time.Duration) {
 	}
 }
 
-// recordHole records n packets that a path has skipped.
-func (in *inbound) recordHole(now time.Duration, r *receivedPath, s *wire.Shim, n int) {
-	in.t.stats.missing.Add(uint64(n))
-	if len(r.missing) < maxMissing {
-		r.missing = append(r.missing, wire.Missing{Path: s.Path, First: s.PathSeq - uint32(n), Count: uint16(min(n, math.MaxUint16))})
-	}
-	in.reporter.urgent = true
-	to := s.Seq
-	if s.Kind == wire.Resend { // a resent packet has an old number: the lost ones may have any number above the path's last
-		to = r.lastSeq + 1<<15
-	}
-	// How long the peer may take to resend: the report, the packet, and reports that are lost.
+// repairTime returns how long the peer may take to send a lost packet again: a report, the
+// packet, and reports that are lost.
+func (in *inbound) repairTime() time.Duration {
 	rtt := time.Duration(in.t.maxRTT.Load())
-	repairTime := min(2*rtt+4*reportEvery, cmp.Or(time.Duration(in.t.hold.Load()), order.DefaultHold)+rtt)
-	in.buf.Hole(int(s.Path), r.lastSeq+1, to, now+repairTime)
+	return min(2*rtt+4*reportEvery, cmp.Or(time.Duration(in.t.hold.Load()), order.DefaultHold)+rtt)
 }
 
 func (in *inbound) sendDueReports(now time.Duration) {
@@ -211,6 +207,13 @@ func (in *inbound) buildReports(now time.Duration, send func(time.Duration, []by
 	b := in.beginReport()
 	for _, id := range in.knownPaths {
 		r := &in.paths[id]
+		r.gaps.expire(now, func(x gap) { in.reportMissing(r, id, x) })
+		if highest := r.gaps.reportable(r.highestSeq); highest != r.report.HighestSeq {
+			r.report.HighestSeq, r.unreported = highest, true
+		}
+		if len(r.gaps.open) > 0 {
+			in.reporter.schedule(now)
+		}
 		for _, list := range [...][]wire.Missing{r.reportedMissing, r.missing} {
 			for _, m := range list {
 				b = wire.AppendMissing(in.flushReport(now, b, send), m)
@@ -231,6 +234,9 @@ func (in *inbound) buildReports(now time.Duration, send func(time.Duration, []by
 				checkedUntil = in.checkedUntil[r.localPath]
 			}
 			r.reportedAt = now
+			if len(r.gaps.open) > 0 { // later packets may have arrived, and are not reported yet
+				checkedUntil = min(checkedUntil, r.gaps.open[0].at)
+			}
 			r.report.CheckedUntil = uint32(checkedUntil / time.Microsecond)
 			b = wire.AppendReport(in.flushReport(now, b, send), &wire.Report{Path: uint8(id), Report: r.report})
 			r.unreported, r.unreportedPackets, r.report.MinDelay = false, 0, math.MaxInt32

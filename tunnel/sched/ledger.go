@@ -22,6 +22,7 @@ type ledger struct {
 	deliveredPackets uint64
 	deliveredBytes   uint64
 	lostPackets      uint64
+	lostBalance      int     // packets that were skipped, less those that came late
 	averageBytes     int     // mean size of the packets in the last report that had news; 0: none arrived
 	recentLoss       float64 // smoothed over about 500 packets, for users
 	goodput          meter   // for users
@@ -129,22 +130,22 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	}
 	news := int(r.HighestSeq - l.lastReport.HighestSeq)
 	arrived, bytes := int(r.Packets-l.lastReport.Packets), int(r.Bytes-l.lastReport.Bytes)
-	lost := max(news-arrived, 0)
 	if sentAt, ok := p.ackRuns(r.HighestSeq); ok {
 		l.ackedSentAt = max(l.ackedSentAt, sentAt)
 	}
-	l.lostPackets += uint64(lost)
+	l.lostBalance += news - arrived
+	l.lostPackets = max(l.lostPackets, uint64(max(l.lostBalance, 0)))
 	l.goodput.add(now, float64(bytes))
 	l.lastReport = r
 	if news == 0 {
 		return 0
 	}
 	l.averageBytes = bytes / max(arrived, 1)
-	l.recentLoss += (float64(lost)/float64(news) - l.recentLoss) * min(1, float64(news)/500)
+	l.recentLoss = max(l.recentLoss+(float64(news-arrived)/float64(news)-l.recentLoss)*min(1, float64(news)/500), 0)
 	if r.MinDelay != math.MaxInt32 { // else nothing has arrived since an earlier report, which was lost
 		p.update(now, r, news, news-arrived)
 	}
-	p.updateLoss(now, news, lost)
+	p.updateLoss(now, news, news-arrived)
 	return news
 }
 

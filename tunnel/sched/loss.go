@@ -39,7 +39,8 @@ const (
 	lossSettleTime = 100 * time.Millisecond
 )
 
-// updateLoss adds a report on news packets, of which some were lost.
+// updateLoss adds a report on news packets, of which some were lost; fewer than none, if packets
+// came that earlier reports had taken for lost.
 func (p *Path) updateLoss(now time.Duration, news, lost int) {
 	if o := &p.control.overload; p.health.dead || o.comparing && !o.started || now-p.padding.lastAt < max(lossSettleTime, 3*p.delay.smoothedRTT) {
 		return
@@ -51,7 +52,7 @@ func (p *Path) updateLoss(now time.Duration, news, lost int) {
 	}
 	if p.delay.standingQueue < float64(longQueue.Microseconds()) { // a longer queue overflows
 		weight := float64(news) / float64(min(l.samplePackets+lossPriorPackets, lossMemoryPackets))
-		l.ratio += (float64(lost)/float64(news) - l.ratio) * min(1, weight)
+		l.ratio = max(l.ratio+(float64(lost)/float64(news)-l.ratio)*min(1, weight), 0)
 	}
 }
 
