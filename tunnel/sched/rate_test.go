@@ -10,10 +10,11 @@ import (
 // link simulates a path: a rate, an unlimited queue and a delay. Reports come every 10
 // ms.
 type link struct {
-	rate  float64 // bytes/s
-	delay time.Duration
-	loss  float64
-	late  time.Duration // every 4 ms, the sender wakes up so much later
+	rate    float64 // bytes/s
+	delay   time.Duration
+	loss    float64
+	policed bool          // what would wait for longer than 5 ms is dropped, and the rest does not wait
+	late    time.Duration // every 4 ms, the sender wakes up so much later
 
 	p        *Path
 	now      time.Duration
@@ -25,6 +26,7 @@ type link struct {
 	due      time.Duration // of the next report
 	longest  time.Duration // longest queue in this run
 	bytes    int           // delivered in this run
+	lost     int           // packets
 }
 
 // flight is a packet in flight.
@@ -75,11 +77,27 @@ func (l *link) run(d time.Duration, demand float64) {
 func (l *link) send() {
 	n := l.p.Sent(l.now, 1, 1500)
 	start := max(l.now, l.free)
+	if l.policed {
+		if start-l.now > 5*ms {
+			l.lost++
+			return
+		}
+		l.free = start + time.Duration(1500/l.rate*1e9)
+		l.arrive(l.now+l.delay, n)
+		return
+	}
 	l.longest = max(l.longest, start-l.now)
 	l.free = start + time.Duration(1500/l.rate*1e9)
-	if l.rng.Float64() >= l.loss {
-		l.inFlight = append(l.inFlight, flight{l.free + l.delay, l.now, n, 1500})
+	l.arrive(l.free+l.delay, n)
+}
+
+// arrive lets a packet arrive unless it is lost.
+func (l *link) arrive(at time.Duration, n uint64) {
+	if l.rng.Float64() < l.loss {
+		l.lost++
+		return
 	}
+	l.inFlight = append(l.inFlight, flight{at, l.now, n, 1500})
 }
 
 func (l *link) receive() {
