@@ -274,7 +274,7 @@ var zooLeast = map[linkzoo.Kind]struct{ best, ideal float64 }{
 	linkzoo.Plain:     {0.9, 97},
 	linkzoo.Lossy:     {1, 40},
 	linkzoo.Jittery:   {0.2, 90},
-	linkzoo.Reordered: {0.4, 15},
+	linkzoo.Reordered: {1, 50},
 	linkzoo.Policed:   {1, 35},
 	linkzoo.Stepping:  {1, 90},
 	linkzoo.Fading:    {1, 85},
@@ -284,7 +284,7 @@ var zooLeast = map[linkzoo.Kind]struct{ best, ideal float64 }{
 	linkzoo.Slewing:   {1, 95},
 	linkzoo.Dying:     {1, 90},
 	linkzoo.Flapping:  {0.85, 85},
-	linkzoo.Anything:  {1, 15},
+	linkzoo.Anything:  {1, 60},
 }
 
 // TestSimulatedZoo runs random cases. With -v it lists all of them, worst first.
