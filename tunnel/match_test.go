@@ -115,7 +115,7 @@ func TestCandidates(t *testing.T) {
 	var events []Event
 	tun.cfg.OnEvent = func(e Event) { events = append(events, e) }
 	in.handleName(0, p, 3, []byte("dsl"))
-	in.paths[3].known, in.paths[3].report.HighestSeq = true, 100
+	in.paths[3].known, in.paths[3].highestSeq = true, 100
 	there := origin{netip.MustParseAddrPort("192.0.2.7:4711"), netip.MustParseAddr("198.51.100.1")}
 	elsewhere := origin{netip.MustParseAddrPort("192.0.2.8:4711"), there.to}
 	l.origin = there
