@@ -266,17 +266,22 @@ func (q *pieceQueue) find(seq uint32) uint32 {
 // resendQueue is a queue of pieces. It needs no bound of its own: a kept packet is queued
 // at most once.
 type resendQueue struct {
-	q    []piece
-	head int
+	q       []piece
+	head    int
+	packets int // in all pieces
 }
 
 func (b *resendQueue) len() int { return len(b.q) - b.head }
 
-func (b *resendQueue) add(p piece) { b.q = append(b.q, p) }
+func (b *resendQueue) add(p piece) {
+	b.q = append(b.q, p)
+	b.packets += p.n
+}
 
 func (b *resendQueue) first() *piece { return &b.q[b.head] }
 
 func (b *resendQueue) drop() {
+	b.packets -= b.q[b.head].n
 	b.q[b.head].e = nil
 	if b.head++; b.head == len(b.q) {
 		b.q, b.head = b.q[:0], 0

@@ -18,8 +18,8 @@ type flowLoad struct {
 const (
 	// bulkPackets within a window make a flow bulk, and fewer make it sparse.
 	bulkPackets = 500
-	// flowWindow is how long packets are counted; or flowWindowRTTs round trips: the first
-	// window of 10 packets doubles to 150 in four.
+	// flowWindow is how long packets are counted; or flowWindowRTTs round trips: with a first
+	// window of 10 packets that doubles, 630 are sent in six.
 	flowWindow     = 5 * time.Second
 	flowWindowRTTs = 8
 )

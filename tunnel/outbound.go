@@ -386,7 +386,9 @@ func (o *outbound) assignSeqs(e *entry, n int) (seq uint32, flowDistance uint16)
 func (o *outbound) prepareResend(now time.Duration) bool {
 	t := o.t
 	pc := t.resends.first()
-	sp, room := t.sender.PickResend(now, pc.e.flow, pc.e.split.Bytes(pc.first)+wire.HeaderBytes)
+	size := pc.e.split.Bytes(pc.first) + wire.HeaderBytes
+	t.sender.ResendBytes = t.resends.packets * size
+	sp, room := t.sender.PickResend(now, pc.e.flow, size)
 	if sp == nil {
 		return false
 	}
@@ -404,6 +406,7 @@ func (o *outbound) prepareResend(now time.Duration) bool {
 			t.resends.drop()
 		}
 	}
+	t.resends.packets -= o.batch.packets
 	t.stats.resent.Add(uint64(o.batch.packets))
 	o.batch.commit(t, sp, now)
 	return true

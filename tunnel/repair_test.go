@@ -197,3 +197,18 @@ func TestRepairTooBig(t *testing.T) {
 		t.Error("nothing is sent again on a path with an MTU of 1500")
 	}
 }
+
+// TestResendsAreCounted checks the count of queued packets, which decides which paths carry
+// them: after queueing, and after all have been sent.
+func TestResendsAreCounted(t *testing.T) {
+	e := newEnds(t, Config{Mode: "flow"}, false, 2)
+	p := e.sendMany(t, 30)
+	receiveControl(e.a, wire.AppendMissing(nil, wire.Missing{Path: uint8(p.id), First: 3, Count: 20}))
+	if n := e.a.resends.packets; n != 20 {
+		t.Fatalf("%d packets are counted, want 20", n)
+	}
+	e.send(t)
+	if n, queued := e.a.resends.packets, e.a.resends.len(); n != 0 || queued != 0 || e.a.sender.ResendBytes == 0 {
+		t.Errorf("%d packets are counted, %d pieces queued, %d bytes were announced", n, queued, e.a.sender.ResendBytes)
+	}
+}

@@ -12,7 +12,7 @@ import (
 type simWay func(flow, size int, arrive func())
 
 // simTCP is a TCP connection with unlimited data, as far as a network notices: slow start
-// that ends when round trips grow, CUBIC (RFC 9438), RACK (RFC 8985) with an adaptive
+// that ends as with HyStart, CUBIC (RFC 9438) or Reno (or BBR, see simBBR), RACK (RFC 8985) with an adaptive
 // reordering tolerance, a retransmission timeout (RFC 6298), and acknowledgements of
 // every second segment. Sequence numbers count whole segments. A wrong reduction of the
 // window is not undone, so reordering costs more than with Linux.

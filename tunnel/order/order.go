@@ -29,7 +29,7 @@ type Config struct {
 	Window      int           // packets that may wait, a power of two; 0: 65,536
 	MaxBytes    int           // bytes of packets that may wait; 0: 64 MiB
 	PacketBytes int           // size of recycled copies: larger packets are allocated one by one; 0: 2,048
-	Hold        time.Duration // longest wait; 0: 200 ms
+	Hold        time.Duration // longest wait beyond the difference of the paths' delays; 0: 200 ms
 	Margin      time.Duration // how much later than its delay suggests a path may deliver; 0: 1 ms
 }
 

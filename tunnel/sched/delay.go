@@ -11,10 +11,9 @@ type delayEstimate struct {
 	minimum windowedMin // one-way delay of the empty path
 	oneWay  float64     // minimum.get() as of the last report: for comparing paths
 
-	// standingQueue is the queue in the path as of the last report: what is sent now
-	// arrives so much later. assumedQueue is the same until the rate controller concludes
-	// from a plateau that a longer queue stands.
-	standingQueue, assumedQueue float64
+	// standingQueue is the queue in the path as of the last report. It is negative if what
+	// passed for the minimum was too high.
+	standingQueue float64
 
 	noise       differences // of the delays in reports, µs
 	windowNoise differences // of the minimum delays of windows, µs
@@ -116,7 +115,7 @@ func (p *Path) startDrain(now time.Duration) {
 	if p.drain.sampling {
 		return
 	}
-	p.drain.pause = min(time.Duration(max(p.delay.assumedQueue, 0))*time.Microsecond+drainMargin, maxPause)
+	p.drain.pause = min(time.Duration(max(p.delay.standingQueue, 0))*time.Microsecond+drainMargin, maxPause)
 	p.pauseSending(now)
 }
 

@@ -35,9 +35,10 @@
 // Information flows one way. Report updates the ledger. If the report covers new packets it
 // updates delay and, at the end of a window, lets the controller set pacer.rate; then it
 // updates loss. Check derives health from ledger, delay and loss. Pick reads health, delay
-// and pacer. There are three exceptions: the controller starts drains and writes
-// delay.assumedQueue, a drain writes pacer.pausedUntil and clears the backlog, and a path
-// that returns from death has its rate halved and its minimum delay forgotten.
+// and pacer. There are exceptions: the controller starts drains and, where bursts or a rate
+// that was too high caused losses, writes pacer.maxBurst and loss.ratio; a drain sets
+// pacer.rate and pausedUntil and clears the backlog; and a path that returns from death has its
+// rate halved and its minimum delay forgotten.
 //
 // # Choosing a path
 //
@@ -132,7 +133,8 @@
 //
 // A new path may be measured with padding (PaddingRoom) for paddingTime and eight round trips,
 // and up to MaxPaddingBytes, before data needs it. A metered path is measured by data only, and
-// is not sidelined for not having been probed. Windows that contain a drain, and pauses in sending, don't count.
+// is not sidelined for not having been probed. Windows that contain a drain, and pauses in
+// sending, don't count.
 //
 // # Losses and sidelined paths
 //

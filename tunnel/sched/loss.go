@@ -39,8 +39,8 @@ const (
 	lossSettleTime = 100 * time.Millisecond
 )
 
-// updateLoss adds a report on news packets, of which some were lost; fewer than none, if packets
-// came that earlier reports had taken for lost.
+// updateLoss adds a report on news packets, of which some were lost. The number of lost packets
+// is negative if packets have come late that earlier reports had counted as lost.
 func (p *Path) updateLoss(now time.Duration, news, lost int) {
 	if o := &p.control.overload; p.health.dead || o.comparing && !o.started || now-p.padding.lastAt < max(lossSettleTime, 3*p.delay.smoothedRTT) {
 		return
@@ -98,7 +98,7 @@ func (s *Sender) updateSidelined(p *Path) {
 	// Of the other paths in use.
 	rate, deliveredRate, knownEarlier := 0.0, 0.0, false
 	for _, o := range s.paths {
-		if o != p && o.Live() && o.ledger.reported && !o.health.sidelined {
+		if o != p && o.carriesData() {
 			rate += o.pacer.rate
 			deliveredRate += o.pacer.rate * (1 - o.loss.ratio)
 			knownEarlier = knownEarlier || o.loss.knownSince > 0 && o.loss.knownSince < p.health.returnedAt

@@ -68,7 +68,7 @@ func (s *Sender) Status(now time.Duration, id int) Status {
 		RateBitsPerSec: p.pacer.rate * 8, DeliveredBitsPerSec: l.goodput.rate * 8,
 		DeliveredPackets: l.deliveredPackets, LostPackets: l.lostPackets,
 		DeliveredBytes: l.deliveredBytes, LossRate: l.recentLoss,
-		RTT: d.smoothedRTT, Queue: micros(d.assumedQueue), Delay: micros(d.oneWay - fastest),
+		RTT: d.smoothedRTT, Queue: micros(max(d.standingQueue, 0)), Delay: micros(d.oneWay - fastest),
 		InFlightBytes: l.inFlightBytes, PaddingBytes: p.padding.bytes,
 	}
 }

@@ -91,7 +91,6 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	d.minimum.add(now, delay)
 	d.oneWay = d.minimum.get()
 	d.standingQueue = delay - d.oneWay
-	d.assumedQueue = d.standingQueue
 	w.minQueue = min(w.minQueue, d.standingQueue)
 	p.noteLosses(now, r, news, lost)
 	span := time.Duration(int32(r.Arrived-w.start.Arrived)) * time.Microsecond

@@ -37,7 +37,7 @@ type Sender struct {
 
 	byID             [MaxPaths]*Path
 	paths            []*Path
-	ordered          []*Path          // scratch space of UpdateAnchor
+	ordered          []*Path          // scratch space of Anchored
 	reportTurn       int              // index of the last path that carried a second copy of a report
 	minWeightedBytes float64          // highest weightedBytes at which a path was picked
 	endSeqs          [MaxPaths]uint64 // by ID, path sequence number after the last of a removed path
@@ -91,7 +91,7 @@ func (s *Sender) Reset(now time.Duration, id int) {
 	l.strayBytes = 0
 	p.health.dead, p.health.proofReports = false, 0
 	p.pacer.backlogBytes, p.pacer.drainedAt = 0, now
-	p.delay.minimum, p.delay.assumedQueue, p.delay.standingQueue = windowedMin{}, 0, 0
+	p.delay.minimum, p.delay.standingQueue = windowedMin{}, 0
 }
 
 // Path returns the path with that ID, or nil.
@@ -370,7 +370,7 @@ func (s *Sender) Anchored() (set uint64) {
 	s.ordered = s.ordered[:0]
 	sum := 0.0
 	for _, p := range s.paths {
-		if p.inOrder() {
+		if p.carriesData() {
 			s.ordered = append(s.ordered, p)
 			sum += p.pacer.rate
 		}
@@ -386,8 +386,9 @@ func (s *Sender) Anchored() (set uint64) {
 	return set
 }
 
-// inOrder reports whether data takes the path in the order of delays.
-func (p *Path) inOrder() bool { return p.Live() && p.ledger.reported && !p.health.sidelined }
+// carriesData reports whether data takes the path: it is in use, has delivered something, and
+// is not sidelined.
+func (p *Path) carriesData() bool { return p.Live() && p.ledger.reported && !p.health.sidelined }
 
 // anchor returns the delay of the longest of FlowPaths.
 func (s *Sender) anchor() (transit float64, ok bool) {
@@ -395,7 +396,7 @@ func (s *Sender) anchor() (transit float64, ok bool) {
 		return 0, false
 	}
 	for _, p := range s.paths {
-		if s.FlowPaths&(1<<p.ID) != 0 && p.inOrder() && (!ok || p.emptyTransit() > transit) {
+		if s.FlowPaths&(1<<p.ID) != 0 && p.carriesData() && (!ok || p.emptyTransit() > transit) {
 			transit, ok = p.emptyTransit(), true
 		}
 	}
@@ -414,7 +415,7 @@ func (s *Sender) anchored(now time.Duration, size int) (*Path, int) {
 	var bestShort, bestArrival float64
 	latest, slack := s.latestArrival(), float64(delaySlack.Microseconds())
 	for _, p := range s.paths {
-		if s.FlowPaths&(1<<p.ID) == 0 || !p.inOrder() {
+		if s.FlowPaths&(1<<p.ID) == 0 || !p.carriesData() {
 			continue
 		}
 		room := p.room(now)
@@ -441,7 +442,7 @@ func (s *Sender) anchored(now time.Duration, size int) (*Path, int) {
 func (s *Sender) shortestTransit() float64 {
 	shortest, found := 0.0, false
 	for _, p := range s.paths {
-		if p.Live() && p.ledger.reported && !p.health.sidelined && (!found || p.emptyTransit() < shortest) {
+		if p.carriesData() && (!found || p.emptyTransit() < shortest) {
 			shortest, found = p.emptyTransit(), true
 		}
 	}
@@ -456,7 +457,7 @@ func (s *Sender) Spread() time.Duration {
 	var spread float64
 	shortest := s.shortestTransit()
 	for _, p := range s.paths {
-		if !p.Live() || !p.ledger.reported || p.health.sidelined {
+		if !p.carriesData() {
 			continue
 		}
 		shorterRate := 0.0

@@ -266,6 +266,7 @@ func TestPickResend(t *testing.T) {
 		{"short path drains for a moment", func(short, _ *Path) { short.pacer.pausedUntil = 103 * ms }, -1},
 		{"short path is full for a moment", func(short, _ *Path) { short.pacer.backlogBytes = 3000 }, -1},
 		{"short path is full", func(short, _ *Path) { short.pacer.backlogBytes = 30000 }, 1},
+		{"short path has a long queue", func(short, _ *Path) { short.delay.standingQueue = 50e3 }, 1},
 		{"short path loses some", func(short, _ *Path) { short.loss.ratio = 0.04 }, 1},
 		{"both paths lose some", func(short, long *Path) { short.loss.ratio, long.loss.ratio = 0.04, 0.04 }, 0},
 		{"short path is sidelined", func(short, _ *Path) { short.health.sidelined = true }, 1},
@@ -290,6 +291,30 @@ func TestPickResend(t *testing.T) {
 				t.Errorf("path %d, %d bytes; want path %d", got, room, tt.want)
 			}
 		})
+	}
+}
+
+// TestPickResendOfMany checks that many packets that are sent again don't all wait for a short
+// path that is full for a moment.
+func TestPickResendOfMany(t *testing.T) {
+	s := newSender(2)
+	for id, delay := range []time.Duration{5 * ms, 20 * ms} {
+		p := s.Path(id)
+		deliverTwo(p, delay)
+		p.pacer.rate, p.pacer.backlogBytes, p.pacer.drainedAt = 1e6, 0, 100*ms
+	}
+	s.Path(0).pacer.backlogBytes = 3000
+	for _, tt := range []struct {
+		bytes, want int
+	}{{500, -1}, {10000, -1}, {30000, 1}} {
+		got := -1
+		s.ResendBytes = tt.bytes
+		if p, _ := s.PickResend(100*ms, 0, 500); p != nil {
+			got = p.ID
+		}
+		if got != tt.want {
+			t.Errorf("with %d bytes waiting, path %d, want %d", tt.bytes, got, tt.want)
+		}
 	}
 }
 
