@@ -2,7 +2,6 @@ package tunnel
 
 import (
 	"bytes"
-	"container/heap"
 	"encoding/binary"
 	"math/bits"
 	"math/rand/v2"
@@ -23,55 +22,6 @@ import (
 //	                               ├─ link 1 ─┤          │
 //	                               └─ …       ┘          │
 //	     reports, missing, echoes ◀── the links' other direction
-
-// simClock is virtual time with scheduled events.
-type simClock struct {
-	now    time.Duration
-	events events
-	n      int // events scheduled so far
-}
-
-type event struct {
-	at time.Duration
-	n  int
-	do func()
-}
-
-type events []event
-
-func (e events) Len() int { return len(e) }
-func (e events) Less(i, j int) bool {
-	return e[i].at < e[j].at || e[i].at == e[j].at && e[i].n < e[j].n
-}
-func (e events) Swap(i, j int) { e[i], e[j] = e[j], e[i] }
-func (e *events) Push(x any)   { *e = append(*e, x.(event)) }
-func (e *events) Pop() any {
-	old := *e
-	x := old[len(old)-1]
-	*e = old[:len(old)-1]
-	return x
-}
-
-// at schedules do for a time.
-func (c *simClock) at(t time.Duration, do func()) {
-	c.n++
-	heap.Push(&c.events, event{at: t, n: c.n, do: do})
-}
-
-// advance lets time pass, calling step every 200 µs.
-func (c *simClock) advance(d time.Duration, step func()) {
-	const every = 200 * time.Microsecond
-	for end := c.now + d; c.now < end; {
-		next := c.now + every
-		for c.events.Len() > 0 && c.events[0].at <= next {
-			e := heap.Pop(&c.events).(event)
-			c.now = max(c.now, e.at)
-			e.do()
-		}
-		c.now = next
-		step()
-	}
-}
 
 // simLink is one direction of a path.
 type simLink struct {
@@ -133,11 +83,20 @@ func (l *simLink) send(c *simClock, rng *rand.Rand, size int, arrive func()) {
 	if l.lateShare > 0 && rng.Float64() < l.lateShare {
 		at += simLateness
 	}
-	c.at(at, func() {
-		if cuts == l.generation {
-			arrive()
-		}
-	})
+	c.at(at, c.flights.bind(simFlight.land, simFlight{l, cuts, arrive}))
+}
+
+// simFlight is a packet on its way over a link.
+type simFlight struct {
+	l      *simLink
+	cuts   int // its generation
+	arrive func()
+}
+
+func (f simFlight) land() {
+	if f.cuts == f.l.generation {
+		f.arrive()
+	}
 }
 
 // sendShaped is send for a link with a shaper.
@@ -146,17 +105,29 @@ func (l *simLink) sendShaped(c *simClock, rng *rand.Rand, size int, arrive func(
 		l.drops++
 		return
 	}
-	l.shaper.enter(c, size, func() {
-		if l.loss > 0 && rng.Float64() < l.loss {
-			l.drops++
-			return
-		}
-		at := c.now + l.delay
-		if l.jitter.most > 0 {
-			at += l.jitter.delay(c.now, rng)
-		}
-		c.at(at, arrive)
-	})
+	l.shaper.enter(c, size, c.passing.bind(simPassing.pass, simPassing{l, c, rng, arrive}))
+}
+
+// simPassing is a packet in a shaper.
+type simPassing struct {
+	l      *simLink
+	c      *simClock
+	rng    *rand.Rand
+	arrive func()
+}
+
+// pass sends the packet on its way behind the shaper.
+func (p simPassing) pass() {
+	l := p.l
+	if l.loss > 0 && p.rng.Float64() < l.loss {
+		l.drops++
+		return
+	}
+	at := p.c.now + l.delay
+	if l.jitter.most > 0 {
+		at += l.jitter.delay(p.c.now, p.rng)
+	}
+	p.c.at(at, p.arrive)
 }
 
 // simPacket is an inner packet.
@@ -168,12 +139,20 @@ type simPacket struct {
 	onDelivery   func() // called on delivery, if not nil
 	paths        uint64 // that its flow fills first
 	resendQueued bool   // it has been queued for resending
+	slot         int    // in simNet.inFlight
+}
+
+// simInFlight is a packet that has not been delivered yet.
+type simInFlight struct {
+	seq        uint32
+	flow, size int // size 0: none
+	onDelivery func()
 }
 
 // simPath is a path of outbound.
 type simPath struct {
 	link                 *simLink
-	unacked              []simPacket // by path sequence number
+	unacked              simRing[simPacket] // by path sequence number
 	carriedData          bool
 	lastDataAt, probedAt time.Duration
 }
@@ -191,9 +170,10 @@ type simNet struct {
 	haltedUntil   time.Duration // nothing is read or sent until then; the device holds new packets
 	keepsNothing  bool          // nothing is kept: what a path loses is lost for good
 	endless       bool          // there is always something to send, of four flows in turn
-	queue         []simPacket
-	resends       []simPacket
-	lastOfFlow    [16]uint32 // sequence number after each flow's last packet
+	queue         simRing[simPacket]
+	resends       simRing[simPacket]
+	gathered      []simPacket // memory of gather
+	lastOfFlow    [16]uint32  // sequence number after each flow's last packet
 	nextSeq       uint32
 	announcedLive uint64 // as last announced to the receiver
 	announcements int
@@ -202,8 +182,11 @@ type simNet struct {
 	deaths        int
 
 	in       *inbound
-	slew     float64              // by which the receiver's clock runs faster, as a ratio
-	inFlight map[uint32]simPacket // not delivered yet
+	slew     float64 // by which the receiver's clock runs faster, as a ratio
+	inFlight []simInFlight
+	unused   []int // elements of inFlight
+	arrivals simPool[simArrival]
+	piece    [simPieceBytes]byte // memory of receive
 
 	highestOfFlow  [16]uint32 // by flow, highest sequence number delivered
 	outOfOrder     int
@@ -246,8 +229,8 @@ func newDirections(clock *simClock, rng *rand.Rand, links, others []*simLink) *s
 func newDirection(clock *simClock, rng *rand.Rand, links []*simLink) *simNet {
 	t := &Tunnel{}
 	t.maxRTT.Store(int64(100 * time.Millisecond))
-	s := &simNet{simClock: clock, rng: rng, links: links, out: &outbound{t: t}, in: &inbound{t: t}, inFlight: map[uint32]simPacket{}}
-	s.in.buf = order.New(order.Config{}, s)
+	s := &simNet{simClock: clock, rng: rng, links: links, out: &outbound{t: t}, in: &inbound{t: t}}
+	s.in.buf = order.New(order.Config{PacketBytes: simPieceBytes}, s)
 	for i, l := range links {
 		s.sender.Add(s.now, i, 1, 0)
 		s.paths = append(s.paths, &simPath{link: l})
@@ -257,9 +240,13 @@ func newDirection(clock *simClock, rng *rand.Rand, links []*simLink) *simNet {
 
 // Deliver implements order.Receiver.
 func (s *simNet) Deliver(p order.Packet) {
-	seq := binary.BigEndian.Uint32(p.Data)
-	pkt := s.inFlight[seq]
-	delete(s.inFlight, seq)
+	seq, slot := binary.BigEndian.Uint32(p.Data), int(binary.BigEndian.Uint32(p.Data[4:]))
+	pkt := s.inFlight[slot]
+	if pkt.size == 0 || pkt.seq != seq {
+		return
+	}
+	s.inFlight[slot] = simInFlight{}
+	s.unused = append(s.unused, slot)
 	if seq < s.highestOfFlow[pkt.flow] {
 		s.outOfOrder++
 	}
@@ -276,7 +263,7 @@ func (s *simNet) Deliver(p order.Packet) {
 func (s *simNet) offer(flow, size int, then func()) {
 	opens := s.lastOfFlow[flow] == 0 && flow < simPingFlow
 	paths := s.out.flows.add(s.now, uint32(flow), 1, opens, time.Duration(s.out.t.maxRTT.Load()), s.out.anchored)
-	s.queue = append(s.queue, simPacket{flow: flow, size: size, queuedAt: max(s.now, s.haltedUntil), onDelivery: then, paths: paths})
+	s.queue.push(simPacket{flow: flow, size: size, queuedAt: max(s.now, s.haltedUntil), onDelivery: then, paths: paths})
 	s.out.queuedBytes += size
 }
 
@@ -294,17 +281,17 @@ func (s *simNet) datagrams(rate float64) {
 
 // head returns the packet that is sent next, or nil.
 func (s *simNet) head() *simPacket {
-	if len(s.resends) > 0 {
-		return &s.resends[0]
+	if s.resends.len() > 0 {
+		return s.resends.at(0)
 	}
 	for {
-		if len(s.queue) == 0 {
+		if s.queue.len() == 0 {
 			if !s.endless {
 				return nil
 			}
 			s.offer(int(s.nextSeq%4), simSize, nil)
 		}
-		p := &s.queue[0]
+		p := s.queue.at(0)
 		if !s.out.shouldDrop(s.now, s.now-p.queuedAt) {
 			return p
 		}
@@ -314,9 +301,8 @@ func (s *simNet) head() *simPacket {
 }
 
 func (s *simNet) pop() simPacket {
-	p := s.queue[0]
+	p := s.queue.pop()
 	s.out.queuedBytes -= p.size
-	s.queue = s.queue[1:]
 	return p
 }
 
@@ -333,8 +319,8 @@ func (s *simNet) sendQueued() {
 
 // pick chooses the path for the next packet.
 func (s *simNet) pick(p *simPacket) (*sched.Path, int) {
-	if len(s.resends) > 0 {
-		s.sender.ResendBytes = len(s.resends) * simSize
+	if s.resends.len() > 0 {
+		s.sender.ResendBytes = s.resends.len() * simSize
 		return s.sender.PickResend(s.now, uint32(p.flow), p.size)
 	}
 	s.sender.FlowPaths = p.paths
@@ -346,13 +332,14 @@ func (s *simNet) pick(p *simPacket) (*sched.Path, int) {
 
 // gather sends a run of resent or new packets on a path.
 func (s *simNet) gather(sp *sched.Path, room int) {
-	var run []simPacket
+	run := s.gathered[:0]
 	bytes := 0
-	if again := len(s.resends) > 0; again {
-		for ; len(s.resends) > 0 && (len(run) == 0 || bytes+s.resends[0].size <= room); s.resends = s.resends[1:] {
-			run = append(run, s.resends[0])
-			run[len(run)-1].shim.Kind = wire.Resend
-			bytes += s.resends[0].size
+	if s.resends.len() > 0 {
+		for s.resends.len() > 0 && (len(run) == 0 || bytes+s.resends.at(0).size <= room) {
+			p := s.resends.pop()
+			p.shim.Kind = wire.Resend
+			run = append(run, p)
+			bytes += p.size
 		}
 	} else {
 		for p := s.head(); p != nil && (len(run) == 0 || bytes+p.size <= room && p.paths == run[0].paths); p = s.head() {
@@ -364,13 +351,15 @@ func (s *simNet) gather(sp *sched.Path, room int) {
 	path.carriedData, path.lastDataAt, s.out.sentAt = true, s.now, s.now
 	s.out.load.add(s.now, len(run))
 	first := uint32(sp.Sent(s.now, len(run), bytes))
-	for i, p := range run {
+	for i := range run {
+		p := &run[i]
 		p.shim.Path, p.shim.PathSeq, p.shim.Time = uint8(sp.ID), first+uint32(i), uint32(s.now/time.Microsecond)
 		if !s.keepsNothing {
-			path.unacked = append(path.unacked, p)
+			path.unacked.push(*p)
 		}
-		path.link.send(s.simClock, s.rng, p.size, func() { s.receive(p) })
+		path.link.send(s.simClock, s.rng, p.size, s.arrivals.bind(simArrival.receive, simArrival{s, p.shim, p.size, p.slot}))
 	}
+	s.gathered = run
 }
 
 // assignSeq assigns a sequence number to a new packet.
@@ -380,7 +369,12 @@ func (s *simNet) assignSeq(p simPacket) simPacket {
 		before = uint16(s.nextSeq - s.lastOfFlow[p.flow] + 1)
 	}
 	p.shim = wire.Shim{Kind: wire.Data, Seq: s.nextSeq, FlowDistance: before}
-	s.inFlight[s.nextSeq] = p
+	if len(s.unused) == 0 {
+		s.inFlight = append(s.inFlight, simInFlight{})
+		s.unused = append(s.unused, len(s.inFlight)-1)
+	}
+	p.slot, s.unused = s.unused[len(s.unused)-1], s.unused[:len(s.unused)-1]
+	s.inFlight[p.slot] = simInFlight{seq: s.nextSeq, flow: p.flow, size: p.size, onDelivery: p.onDelivery}
 	s.nextSeq++
 	s.lastOfFlow[p.flow] = s.nextSeq
 	return p
@@ -393,8 +387,8 @@ func (s *simNet) pad() {
 			n := max(1, min(padRunPackets, room/simSize))
 			first := uint32(sp.Sent(s.now, n, n*simSize))
 			for i := range n {
-				p := simPacket{size: simSize, shim: wire.Shim{Kind: wire.Probe, Path: uint8(id), PathSeq: first + uint32(i), Seq: s.nextSeq, Time: uint32(s.now / time.Microsecond)}}
-				s.links[id].send(s.simClock, s.rng, simSize, func() { s.recordArrival(p) })
+				shim := wire.Shim{Kind: wire.Probe, Path: uint8(id), PathSeq: first + uint32(i), Seq: s.nextSeq, Time: uint32(s.now / time.Microsecond)}
+				s.links[id].send(s.simClock, s.rng, simSize, s.arrivals.bind(simArrival.recordPadding, simArrival{s: s, shim: shim, size: simSize}))
 			}
 		}
 	}
@@ -423,15 +417,15 @@ func (s *simNet) setPlugged(id int, up bool) {
 // resendUnacked does what Tunnel.resendUnacked does.
 func (s *simNet) resendUnacked(died uint64) {
 	for _, id := range sched.PathIDs(died) {
-		if len(s.paths[id].unacked) > 0 {
+		kept := &s.paths[id].unacked
+		if kept.len() > 0 {
 			s.out.t.pathLostAt = s.now
 		}
-		for _, p := range s.paths[id].unacked {
-			if !p.resendQueued {
-				s.resends = append(s.resends, p)
+		for ; kept.len() > 0; kept.drop(1) {
+			if p := kept.at(0); !p.resendQueued {
+				s.resends.push(*p)
 			}
 		}
-		s.paths[id].unacked = nil
 	}
 }
 
@@ -443,7 +437,7 @@ func (s *simNet) tick() {
 	s.out.rate, s.out.spread = s.sender.Rate(), s.sender.Spread()
 	s.check()
 	doubt, live := s.sender.AckOverdue(s.now), s.sender.LiveSet()
-	if live != s.announcedLive && len(s.resends) == 0 {
+	if live != s.announcedLive && s.resends.len() == 0 {
 		s.announcedLive, s.announcements = live, announceTimes
 	}
 	for id, p := range s.paths {
@@ -468,11 +462,11 @@ func (s *simNet) probe(id int, idle bool) {
 	const size = 120
 	path, sent := s.paths[id], s.now
 	path.probedAt = s.now
-	p := simPacket{size: size, shim: wire.Shim{Kind: wire.Probe, Path: uint8(id), Seq: s.nextSeq, Time: uint32(s.now / time.Microsecond)}}
-	p.shim.PathSeq = uint32(s.sender.Path(id).Sent(s.now, 1, size))
+	shim := wire.Shim{Kind: wire.Probe, Path: uint8(id), Seq: s.nextSeq, Time: uint32(s.now / time.Microsecond)}
+	shim.PathSeq = uint32(s.sender.Path(id).Sent(s.now, 1, size))
 	mark := wire.Mark{NextSeq: s.nextSeq, Idle: idle, LivePaths: s.announcedLive}
 	path.link.send(s.simClock, s.rng, size, func() {
-		s.recordArrival(p)
+		s.recordArrival(&shim, size)
 		s.in.handleMark(id, mark)
 		s.reverse.links[id].send(s.simClock, s.rng, size, func() {
 			s.sender.Path(id).AddRTT(s.now - sent)
@@ -482,8 +476,8 @@ func (s *simNet) probe(id int, idle bool) {
 }
 
 // recordArrival records a packet at the receiver.
-func (s *simNet) recordArrival(p simPacket) {
-	s.in.recordArrival(s.now, int(p.shim.Path), &p.shim, uint32(s.farTime(s.now)/time.Microsecond), p.size)
+func (s *simNet) recordArrival(shim *wire.Shim, size int) {
+	s.in.recordArrival(s.now, int(shim.Path), shim, uint32(s.farTime(s.now)/time.Microsecond), size)
 }
 
 // farTime returns the time on the receiver's clock.
@@ -491,12 +485,28 @@ func (s *simNet) farTime(now time.Duration) time.Duration {
 	return now + time.Duration(float64(now)*s.slew)
 }
 
-// receive receives a packet from its link.
-func (s *simNet) receive(p simPacket) {
-	s.recordArrival(p)
-	s.in.buf.Data(s.now, &order.Arrival{Path: int(p.shim.Path), Seq: p.shim.Seq, FlowDistance: p.shim.FlowDistance, Resent: p.shim.Kind == wire.Resend,
-		Packet: order.Packet{Data: binary.BigEndian.AppendUint32(nil, p.shim.Seq)}})
+// simArrival is a packet on a link.
+type simArrival struct {
+	s          *simNet
+	shim       wire.Shim
+	size, slot int
 }
+
+// simPieceBytes is the length of what stands for a packet in order.Buffer: its sequence
+// number and its index in simNet.inFlight.
+const simPieceBytes = 8
+
+// receive receives a packet from its link.
+func (a simArrival) receive() {
+	s := a.s
+	s.recordArrival(&a.shim, a.size)
+	binary.BigEndian.PutUint32(s.piece[:], a.shim.Seq)
+	binary.BigEndian.PutUint32(s.piece[4:], uint32(a.slot))
+	s.in.buf.Data(s.now, &order.Arrival{Path: int(a.shim.Path), Seq: a.shim.Seq, FlowDistance: a.shim.FlowDistance, Resent: a.shim.Kind == wire.Resend, Packet: order.Packet{Data: s.piece[:]}})
+}
+
+// recordPadding records a packet that is not delivered.
+func (a simArrival) recordPadding() { a.s.recordArrival(&a.shim, a.size) }
 
 // report sends a report that is due, as inbound.sendReport does.
 func (s *simNet) report() {
@@ -530,16 +540,16 @@ func (s *simNet) handleReport(b []byte) {
 		var r wire.Report
 		switch {
 		case kind == wire.TypeMissing && wire.ParseMissing(value, &m) == nil:
-			kept := s.paths[m.Path].unacked
-			for i := s.unackedFrom(m.Path, m.First); i < len(kept) && kept[i].shim.PathSeq-m.First < uint32(m.Count); i++ {
-				if !kept[i].resendQueued {
-					s.resends = append(s.resends, kept[i])
-					kept[i].resendQueued = true
+			kept := &s.paths[m.Path].unacked
+			for i := s.unackedFrom(m.Path, m.First); i < kept.len() && kept.at(i).shim.PathSeq-m.First < uint32(m.Count); i++ {
+				if p := kept.at(i); !p.resendQueued {
+					s.resends.push(*p)
+					p.resendQueued = true
 				}
 			}
 		case kind == wire.TypeReport && wire.ParseReport(value, &r) == nil:
 			s.sender.Path(int(r.Path)).Report(s.now, r.Report)
-			s.paths[r.Path].unacked = s.paths[r.Path].unacked[s.unackedFrom(r.Path, r.HighestSeq+1):]
+			s.paths[r.Path].unacked.drop(s.unackedFrom(r.Path, r.HighestSeq+1))
 			s.check()
 		}
 	}
@@ -548,8 +558,8 @@ func (s *simNet) handleReport(b []byte) {
 // unackedFrom returns the index of the first unacknowledged packet of a path from a
 // number on.
 func (s *simNet) unackedFrom(path uint8, seq uint32) int {
-	kept := s.paths[path].unacked
-	return sort.Search(len(kept), func(i int) bool { return int32(kept[i].shim.PathSeq-seq) >= 0 })
+	kept := &s.paths[path].unacked
+	return sort.Search(kept.len(), func(i int) bool { return int32(kept.at(i).shim.PathSeq-seq) >= 0 })
 }
 
 // run lets time pass.

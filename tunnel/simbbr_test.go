@@ -79,7 +79,7 @@ func (b *simBBR) update() (gain float64) {
 		b.cwnd, gain = max(10, simStartGain*bdp), simStartGain
 	case simDrain:
 		b.cwnd, gain = max(10, simStartGain*bdp), 1/simStartGain
-		if float64(b.flying) <= bdp {
+		if float64(b.flying.len()) <= bdp {
 			b.state, b.phase, b.phaseSince = simProbe, 2, b.now
 		}
 	case simProbe:
@@ -101,7 +101,7 @@ func (b *simBBR) update() (gain float64) {
 // again when it may.
 func (b *simBBR) maySend() bool {
 	gain := b.update()
-	if b.flying >= int(b.cwnd) {
+	if b.flying.len() >= int(b.cwnd) {
 		return false
 	}
 	if b.now >= b.nextSend {

@@ -15,9 +15,10 @@ type simShaper struct {
 	limit   int                             // bytes that may wait; 0: nothing waits
 	tokens  float64                         // bytes that may pass now
 	at      time.Duration                   // time up to which tokens accounts for the rate
-	waiting []simWaiting
-	bytes   int // in waiting
-	passed  int // bytes
+	waiting simRing[simWaiting]
+	bytes   int       // in waiting
+	clock   *simClock // that packets wait on
+	passed  int       // bytes
 	drops   int
 	dropped int // bytes
 }
@@ -46,7 +47,7 @@ func (s *simShaper) refill(now time.Duration) {
 func (s *simShaper) enter(c *simClock, size int, pass func()) {
 	s.refill(c.now)
 	switch {
-	case len(s.waiting) == 0 && s.tokens >= float64(size):
+	case s.waiting.len() == 0 && s.tokens >= float64(size):
 		s.tokens -= float64(size)
 		s.passed += size
 		pass()
@@ -54,30 +55,34 @@ func (s *simShaper) enter(c *simClock, size int, pass func()) {
 		s.drops++
 		s.dropped += size
 	default:
-		s.waiting = append(s.waiting, simWaiting{size, pass})
-		if s.bytes += size; len(s.waiting) == 1 {
-			s.schedule(c)
+		s.waiting.push(simWaiting{size, pass})
+		if s.bytes += size; s.waiting.len() == 1 {
+			s.clock = c
+			s.schedule()
 		}
 	}
 }
 
 // schedule lets the first waiting packet pass as soon as there are tokens for it.
-func (s *simShaper) schedule(c *simClock) {
-	missing := float64(s.waiting[0].size) - s.tokens
-	c.at(c.now+time.Duration(max(missing, 0)/s.rate(c.now)*1e9)+1, func() {
-		s.refill(c.now)
-		for len(s.waiting) > 0 && s.tokens >= float64(s.waiting[0].size) {
-			w := s.waiting[0]
-			s.waiting = s.waiting[1:]
-			s.tokens -= float64(w.size)
-			s.bytes -= w.size
-			s.passed += w.size
-			w.pass()
-		}
-		if len(s.waiting) > 0 {
-			s.schedule(c)
-		}
-	})
+func (s *simShaper) schedule() {
+	c := s.clock
+	missing := float64(s.waiting.at(0).size) - s.tokens
+	c.at(c.now+time.Duration(max(missing, 0)/s.rate(c.now)*1e9)+1, c.turns.bind((*simShaper).turn, s))
+}
+
+// turn lets waiting packets pass.
+func (s *simShaper) turn() {
+	s.refill(s.clock.now)
+	for s.waiting.len() > 0 && s.tokens >= float64(s.waiting.at(0).size) {
+		w := s.waiting.pop()
+		s.tokens -= float64(w.size)
+		s.bytes -= w.size
+		s.passed += w.size
+		w.pass()
+	}
+	if s.waiting.len() > 0 {
+		s.schedule()
+	}
 }
 
 // simJitter adds to the delay of packets, and may change their order.

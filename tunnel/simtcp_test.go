@@ -22,9 +22,11 @@ type simTCP struct {
 	there, back simWay
 
 	// sender
-	sent           []simSegment // segments from unacked on
+	sent           simRing[simSegment]      // segments from unacked on
+	flying, lost   simSet                   // their numbers; what is in neither has arrived
+	overtaken      simSet                   // those of flying that were last sent before rackTime
+	transmissions  simRing[simTransmission] // since rackTime, by time
 	unacked        int
-	flying, lost   int // segments
 	cwnd, ssthresh float64
 	recover        int           // losses below this number belong to the last reduction
 	restarted      bool          // after a timeout, the window grows before recover is reached
@@ -53,28 +55,26 @@ type simTCP struct {
 
 	// receiver
 	next         int
-	early        map[int]bool
+	early        simSet
+	arrivals     simPool[simTCPArrival]
+	acks         simPool[simAckArrival]
 	lately       [4]int // segments that arrived last
 	pending      int    // not acknowledged
 	inOrderBytes int
 }
 
+type simTransmission struct {
+	n  int
+	at time.Duration
+}
+
 type simSegment struct {
 	at    time.Duration // when it was last sent; 0: never
 	again bool          // sent more than once
-	state simState
 
 	delivered   int           // segments when it was sent
 	deliveredAt time.Duration // when the last of them was
 }
-
-type simState uint8
-
-const (
-	simFlying simState = iota
-	simLost
-	simCame
-)
 
 const (
 	simWindow     = 8192 // segments that the receiver can buffer
@@ -92,9 +92,15 @@ type simAck struct {
 }
 
 func newSimTCP(clock *simClock, flow int, there, back simWay) *simTCP {
-	c := &simTCP{simClock: clock, flow: flow, there: there, back: back, window: simWindow, cwnd: 10, ssthresh: math.Inf(1), recover: -1, steps: 1, early: map[int]bool{}, lately: [4]int{-1, -1, -1, -1}}
+	c := &simTCP{simClock: clock, flow: flow, there: there, back: back, window: simWindow, cwnd: 10, ssthresh: math.Inf(1), recover: -1, steps: 1, lately: [4]int{-1, -1, -1, -1}}
 	c.minRTT = time.Hour
-	c.at(c.now, func() { c.send(); c.checkTimer() })
+	c.at(c.now, func() {
+		for _, s := range []*simSet{&c.flying, &c.lost, &c.overtaken, &c.early} {
+			*s = newSimSet(c.window)
+		}
+		c.send()
+		c.checkTimer()
+	})
 	return c
 }
 
@@ -113,49 +119,66 @@ func (c *simTCP) maySend() bool {
 	if c.bbr != nil {
 		return c.bbr.maySend()
 	}
-	return c.flying < int(c.cwnd)
+	return c.flying.len() < int(c.cwnd)
 }
 
 // send sends what the window allows, lost segments first.
 func (c *simTCP) send() {
-	for i := 0; (c.lost > 0 || len(c.sent) < c.window) && c.maySend(); {
-		switch {
-		case c.lost > 0:
-			for c.sent[i].state != simLost {
-				i++
-			}
-			c.lost--
+	for n := c.unacked; (c.lost.len() > 0 || c.sent.len() < c.window) && c.maySend(); {
+		if c.lost.len() > 0 {
+			n = c.lost.next(n, c.end())
+			c.lost.remove(n)
 			c.retransmits++
-			c.transmit(i)
-		default:
-			c.sent = append(c.sent, simSegment{})
-			c.transmit(len(c.sent) - 1)
+			c.transmit(n)
+			continue
 		}
+		c.sent.push(simSegment{})
+		c.transmit(c.end() - 1)
 	}
 }
 
-func (c *simTCP) transmit(i int) {
-	s, n := &c.sent[i], c.unacked+i
-	if s.again, s.at, s.state = s.at > 0, c.now, simFlying; c.flying == 0 {
+// end returns the number after that of the last segment sent.
+func (c *simTCP) end() int { return c.unacked + c.sent.len() }
+
+func (c *simTCP) transmit(n int) {
+	s := c.sent.at(n - c.unacked)
+	if s.again, s.at = s.at > 0, c.now; c.flying.len() == 0 {
 		c.deliveredAt = c.now
 	}
 	s.delivered, s.deliveredAt = c.deliveredSegments, c.deliveredAt
-	c.flying++
+	c.flying.add(n)
+	c.transmissions.push(simTransmission{n, c.now})
 	if c.timeout == 0 {
 		c.restartTimer()
 	}
-	c.there(c.flow, simSize, func() { c.receive(n) })
+	c.there(c.flow, simSize, c.arrivals.bind(simTCPArrival.receive, simTCPArrival{c, n}))
+}
+
+// simTCPArrival is a segment on its way.
+type simTCPArrival struct {
+	c *simTCP
+	n int
+}
+
+// receive processes the segment at the receiver.
+func (a simTCPArrival) receive() { a.c.receive(a.n) }
+
+// acknowledge acknowledges the segment if it was the last one and still isn't acknowledged.
+func (a simTCPArrival) acknowledge() {
+	if c := a.c; c.pending > 0 && c.lately[0] == a.n {
+		c.acknowledge(false)
+	}
 }
 
 // receive processes a segment at the receiver.
 func (c *simTCP) receive(n int) {
-	twice := n < c.next || c.early[n]
-	plain := n == c.next && len(c.early) == 0
+	twice := n < c.next || c.early.has(n)
+	plain := n == c.next && c.early.len() == 0
 	if !twice {
-		c.early[n] = true
+		c.early.add(n)
 	}
-	for ; c.early[c.next]; c.next++ {
-		delete(c.early, c.next)
+	for ; c.early.has(c.next); c.next++ {
+		c.early.remove(c.next)
 		c.inOrderBytes += simSize
 	}
 	copy(c.lately[1:], c.lately[:3])
@@ -164,18 +187,23 @@ func (c *simTCP) receive(n int) {
 		c.acknowledge(twice)
 		return
 	}
-	c.at(c.now+simAckTimeout, func() {
-		if c.pending > 0 && c.lately[0] == n {
-			c.acknowledge(false)
-		}
-	})
+	c.at(c.now+simAckTimeout, c.arrivals.bind(simTCPArrival.acknowledge, simTCPArrival{c, n}))
 }
 
 func (c *simTCP) acknowledge(twice bool) {
 	c.pending = 0
 	a := simAck{next: c.next, lately: c.lately, twice: twice}
-	c.back(c.flow, simAckSize, func() { c.handleAck(a) })
+	c.back(c.flow, simAckSize, c.acks.bind(simAckArrival.receive, simAckArrival{c, a}))
 }
+
+// simAckArrival is an acknowledgement on its way.
+type simAckArrival struct {
+	c *simTCP
+	simAck
+}
+
+// receive processes the acknowledgement at the sender.
+func (a simAckArrival) receive() { a.c.handleAck(a.simAck) }
 
 // handleAck processes an acknowledgement at the sender.
 func (c *simTCP) handleAck(a simAck) {
@@ -187,15 +215,15 @@ func (c *simTCP) handleAck(a simAck) {
 	}
 	news := c.sacked - before
 	for ; c.unacked < a.next; c.unacked++ {
-		if c.sent[0].state != simCame {
+		if !c.arrived(c.unacked) {
 			c.noteDelivered(c.unacked)
 			news++
 		}
 		c.sacked--
-		c.sent = c.sent[1:]
+		c.sent.drop(1)
 	}
 	if a.twice && c.unacked >= c.stepped { // it was late, not lost
-		c.reordered, c.steps, c.stepped = true, c.steps+1, c.unacked+len(c.sent)
+		c.reordered, c.steps, c.stepped = true, c.steps+1, c.end()
 	}
 	if news > 0 {
 		c.backoff = 0
@@ -206,18 +234,20 @@ func (c *simTCP) handleAck(a simAck) {
 	c.send()
 }
 
+// arrived reports whether a segment from unacked on is known to have arrived.
+func (c *simTCP) arrived(n int) bool { return !c.flying.has(n) && !c.lost.has(n) }
+
 // noteDelivered records a delivered segment.
 func (c *simTCP) noteDelivered(n int) {
-	s := &c.sent[n-c.unacked]
-	switch s.state {
-	case simCame:
+	s := c.sent.at(n - c.unacked)
+	switch {
+	case c.flying.has(n):
+		c.land(n)
+	case c.lost.has(n):
+		c.lost.remove(n)
+	default:
 		return
-	case simFlying:
-		c.flying--
-	case simLost:
-		c.lost--
 	}
-	s.state = simCame
 	c.sacked++
 	c.deliveredSegments, c.deliveredAt = c.deliveredSegments+1, c.now
 	if c.bbr != nil {
@@ -232,7 +262,8 @@ func (c *simTCP) noteDelivered(n int) {
 	}
 	c.high = max(c.high, n+1)
 	if rtt := c.now - s.at; !s.again || rtt >= c.minRTT {
-		c.rackTime, c.lastRTT = max(c.rackTime, s.at), rtt
+		c.lastRTT = rtt
+		c.advanceRACK(s.at)
 		if !s.again {
 			c.addRTT(rtt)
 		}
@@ -254,7 +285,7 @@ func (c *simTCP) addRTT(rtt time.Duration) {
 func (c *simTCP) hyStart(rtt time.Duration) {
 	h := &c.slowStart
 	if c.unacked >= h.roundEnd {
-		*h = simSlowStart{roundEnd: c.unacked + len(c.sent), began: c.now, lastAck: c.now, lowest: time.Hour}
+		*h = simSlowStart{roundEnd: c.end(), began: c.now, lastAck: c.now, lowest: time.Hour}
 	}
 	if c.now-h.lastAck <= 2*time.Millisecond {
 		h.lastAck = c.now
@@ -280,7 +311,7 @@ type simSlowStart struct {
 // grow grows the window for n delivered segments.
 func (c *simTCP) grow(n int) {
 	switch {
-	case c.unacked < c.recover && !c.restarted || c.flying+n < int(c.cwnd)*9/10:
+	case c.unacked < c.recover && !c.restarted || c.flying.len()+n < int(c.cwnd)*9/10:
 	case c.cwnd < c.ssthresh:
 		c.cwnd += float64(n)
 	case c.reno:
@@ -306,18 +337,31 @@ func (c *simTCP) reorderTolerance() time.Duration {
 	return min(c.minRTT/4*time.Duration(c.steps), c.srtt)
 }
 
+// advanceRACK notes that a segment has arrived that was last sent at a time.
+func (c *simTCP) advanceRACK(at time.Duration) {
+	c.rackTime = max(c.rackTime, at)
+	for c.transmissions.len() > 0 && c.transmissions.at(0).at < c.rackTime {
+		t := c.transmissions.pop()
+		if t.n >= c.unacked && c.flying.has(t.n) && !c.overtaken.has(t.n) && c.sent.at(t.n-c.unacked).at == t.at {
+			c.overtaken.add(t.n)
+		}
+	}
+}
+
+// land records that a segment is no longer in flight.
+func (c *simTCP) land(n int) {
+	c.flying.remove(n)
+	if c.overtaken.has(n) {
+		c.overtaken.remove(n)
+	}
+}
+
 // detectLosses finds segments that should have arrived.
 func (c *simTCP) detectLosses() {
 	found := false
-	for i := range c.sent {
-		s := &c.sent[i]
-		if s.at > c.rackTime && !s.again {
-			break
-		}
-		due := s.at + c.lastRTT + c.reorderTolerance()
-		if s.state != simFlying || s.at >= c.rackTime {
-			continue
-		}
+	end := c.end()
+	for n := c.overtaken.next(c.unacked, end); n < end; n = c.overtaken.next(n+1, end) {
+		due := c.sent.at(n-c.unacked).at + c.lastRTT + c.reorderTolerance()
 		if due > c.now {
 			if c.detectAt == 0 || due < c.detectAt {
 				c.detectAt = due
@@ -331,14 +375,19 @@ func (c *simTCP) detectLosses() {
 			}
 			break
 		}
-		s.state, found = simLost, true
-		c.flying--
-		c.lost++
+		found = true
+		c.lose(n)
 	}
 	if found && c.unacked >= c.recover {
 		c.reduce()
 		c.cwnd = c.ssthresh
 	}
+}
+
+// lose records that a segment in flight is lost.
+func (c *simTCP) lose(n int) {
+	c.land(n)
+	c.lost.add(n)
 }
 
 // reduce reduces the window, once per window.
@@ -350,7 +399,7 @@ func (c *simTCP) reduce() {
 	if c.reno {
 		factor = 0.5
 	}
-	c.ssthresh, c.epoch, c.recover, c.restarted = max(factor*c.cwnd, 2), 0, c.unacked+len(c.sent), false
+	c.ssthresh, c.epoch, c.recover, c.restarted = max(factor*c.cwnd, 2), 0, c.end(), false
 }
 
 // restartTimer restarts the retransmission timer.
@@ -365,7 +414,7 @@ func (c *simTCP) restartTimer() {
 // checkTimer handles an expired timer.
 func (c *simTCP) checkTimer() {
 	c.at(c.now+10*time.Millisecond, c.checkTimer)
-	if c.now < c.timeout || len(c.sent) == 0 {
+	if c.now < c.timeout || c.sent.len() == 0 {
 		return
 	}
 	c.timeouts++
@@ -374,12 +423,8 @@ func (c *simTCP) checkTimer() {
 		c.reduce()
 	}
 	c.cwnd, c.restarted = 1, true
-	for i := range c.sent {
-		if c.sent[i].state == simFlying {
-			c.sent[i].state = simLost
-			c.flying--
-			c.lost++
-		}
+	for n, end := c.flying.next(c.unacked, c.end()), c.end(); n < end; n = c.flying.next(n+1, end) {
+		c.lose(n)
 	}
 	c.restartTimer()
 	c.send()
@@ -423,8 +468,8 @@ func TestSimulatedTCP(t *testing.T) {
 			if share < tt.least || share > tt.most {
 				t.Errorf("%.1f %% of the link's rate carried, want %.0f to %.0f", share*100, tt.least*100, tt.most*100)
 			}
-			if c.flying < 0 || c.lost < 0 || c.sacked < 0 {
-				t.Errorf("%d in flight, %d lost, %d above the first gap", c.flying, c.lost, c.sacked)
+			if c.flying.len() < 0 || c.lost.len() < 0 || c.sacked < 0 {
+				t.Errorf("%d in flight, %d lost, %d above the first gap", c.flying.len(), c.lost.len(), c.sacked)
 			}
 		})
 	}

@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"sort"
 	"strings"
 	"time"
 )
@@ -222,14 +223,11 @@ func (g generator) share(links []Link) {
 // RateAt returns the link's rate at a time since the start, in bit/s, without regard to
 // outages.
 func (l *Link) RateAt(at time.Duration) float64 {
-	rate := l.Rate
-	for _, s := range l.Steps {
-		if s.At > at {
-			break
-		}
-		rate = l.Rate * s.Factor
+	after := sort.Search(len(l.Steps), func(i int) bool { return l.Steps[i].At > at })
+	if after == 0 {
+		return l.Rate
 	}
-	return rate
+	return l.Rate * l.Steps[after-1].Factor
 }
 
 // Broken reports whether the link carries nothing at a time since the start.
