@@ -141,6 +141,9 @@ func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 		kind = experiment.UDP
 	case experiment.Loaded:
 		kind = experiment.TCP
+		if job.Datagrams() {
+			kind = experiment.UDP
+		}
 	}
 	args := []string{kind, p.Dial.String(), "--json",
 		"--duration", w.Duration.String(),
@@ -169,7 +172,8 @@ func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 		add("--early", steadyFrom(job).String())
 	}
 	if kind == experiment.UDP {
-		switch rate, search := job.Offered(); {
+		_, search := job.Offered()
+		switch rate := offeredRate(job); {
 		case search:
 			args = append(args, "--search")
 		case rate > 0:

@@ -45,6 +45,12 @@ func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job, s *ce
 	if err != nil {
 		return err
 	}
+	cross, err := b.competitors(ctx, job)
+	if err != nil {
+		return err
+	}
+	own := len(clients)
+	clients = append(clients, cross...)
 	g := newGate(len(clients), job.Work.Duration)
 	for i := range clients {
 		clients[i].ready = g.wait
@@ -56,6 +62,7 @@ func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job, s *ce
 	}
 	cpu := <-g.metered
 	s.CPU = cpu.CPU
+	results, rivals := results[:own], results[own:]
 	if err = errors.Join(cpu.err, collect(s, results)); err != nil {
 		s.Values = nil
 		return err
@@ -64,6 +71,9 @@ func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job, s *ce
 		s.Values[cell.LatencyAdded] = s.Values[cell.LatencyP50] - float64(idle)
 	}
 	relate(s, job, results)
+	if err := b.relateZoo(s, job, rivals); err != nil {
+		return err
+	}
 	s.Bad = disturbance(*s, results, len(r.cpus), job)
 	return nil
 }
@@ -76,6 +86,7 @@ func (r *run) prepare(ctx context.Context, b *testbed, job experiment.Job) ([]cl
 	if !job.Cell.IsNative() {
 		grace += time.Duration(job.Cell.Pairs) * gracePerContainer
 	}
+	_, isZoo := job.Case()
 	for i := range clients {
 		clientCPUs, serverCPUs := cpusOf(job.Cell.Placement, i, r.cpus)
 		s, err := b.serve(ctx, i, job.Cell.Engine, serverCPUs)
@@ -89,7 +100,7 @@ func (r *run) prepare(ctx context.Context, b *testbed, job experiment.Job) ([]cl
 			timeout: 2*job.Work.Duration + grace,
 		}
 		if job.Work.Kind == experiment.Loaded {
-			pingers = append(pingers, clients[i].pinger(job.Work.Duration, s))
+			pingers = append(pingers, clients[i].pinger(job.Work.Duration, s, isZoo))
 		}
 	}
 	return append(clients, pingers...), nil
@@ -213,7 +224,7 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 			lost, sent = lost+res.Lost, sent+res.PacketsSent
 		case experiment.Loaded:
 			v[cell.Throughput] += res.BitsPerSecond
-			lost, sent = lost+res.Lost, sent+res.Transactions+res.Lost
+			lost, sent = lost+res.Lost, sent+res.Transactions+res.Lost+res.PacketsSent
 		case experiment.Packets:
 			v[cell.Packets] += res.PacketsPerSecond
 			lost, sent = lost+res.Lost, sent+res.PacketsSent

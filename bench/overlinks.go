@@ -31,19 +31,23 @@ const (
 )
 
 // pinger returns a client that measures round trips of datagrams over the pair of c.
-func (c client) pinger(duration time.Duration, s *server) client {
-	c.args = append([]string{experiment.UDPRR, c.pair.Dial.String(), "--json", "--duration", duration.String(), "--start-on-stdin",
-		"--rate", strconv.Itoa(pingRate), "--streams", strconv.Itoa(pingSockets), "--message", strconv.Itoa(pingBytes)}, s.controlFlag()...)
+func (c client) pinger(duration time.Duration, s *server, isZoo bool) client {
+	rate, sockets, patience := pingRate, pingSockets, time.Duration(0)
+	if isZoo {
+		rate, sockets, patience = zooPingRate, zooPingSockets, zooPingPatience
+	}
+	c.args = append([]string{experiment.UDPRR, c.pair.Dial.String(), "--json", "--duration", duration.String(), "--start-on-stdin", "--patience", patience.String(),
+		"--rate", strconv.Itoa(rate), "--streams", strconv.Itoa(sockets), "--message", strconv.Itoa(pingBytes)}, s.controlFlag()...)
 	return c
 }
 
 // idleLatency returns the median round trip before the work "loaded" begins; 0 for
 // other work.
 func (b *testbed) idleLatency(ctx context.Context, job experiment.Job, clients []client) (time.Duration, error) {
-	if job.Work.Kind != experiment.Loaded {
-		return 0, nil
+	if _, isZoo := job.Case(); isZoo || job.Work.Kind != experiment.Loaded {
+		return 0, nil // the zoo's round trips are known
 	}
-	c := clients[0].pinger(idleDuration, b.servers[0])
+	c := clients[0].pinger(idleDuration, b.servers[0], false)
 	c.ready = func(context.Context) (time.Time, error) { return time.Now(), nil }
 	r, err := c.run(ctx)
 	if err != nil {
@@ -81,7 +85,7 @@ func relate(s *cell.Sample, job experiment.Job, results []traffic.Result) {
 	split := false // the receiver reports the early and the steady part
 	for _, r := range results {
 		split = split || r.EarlySeconds > 0
-		if r.Work != experiment.TCP {
+		if r.Work != experiment.TCP && !(r.Work == experiment.UDPRR && job.Datagrams()) {
 			s.Values[cell.LostPackets] += float64(r.Lost)
 		}
 		early, steady = early+r.EarlyBitsPerSecond, steady+r.SteadyBitsPerSecond
@@ -99,6 +103,7 @@ func relate(s *cell.Sample, job experiment.Job, results []traffic.Result) {
 	if !split {
 		return
 	}
+	s.Values[cell.Steady] = steady
 	from := steadyFrom(job)
 	if best, ok := ideal(job, from, whole); ok { // a stalled stream is 0 % of it
 		s.Values[cell.SteadyOfIdeal] = steady / best
@@ -112,6 +117,15 @@ func relate(s *cell.Sample, job experiment.Job, results []traffic.Result) {
 // early part is reported only if it is earlyTime long.
 func steadyFrom(job experiment.Job) time.Duration { return cmp.Or(job.Work.Steady, earlyTime) }
 
+// offeredRate returns the rate at which the job offers datagrams, in bit/s; 0: none is set.
+func offeredRate(job experiment.Job) float64 {
+	if c, ok := job.Case(); ok && job.Datagrams() {
+		return zooOffered(c)
+	}
+	rate, _ := job.Offered()
+	return rate
+}
+
 // ideal returns the payload rate in bit/s that a job's links have room for between
 // two moments of its measurement, or the offered rate if it is less. ok is false if
 // it can't be computed.
@@ -121,10 +135,10 @@ func ideal(job experiment.Job, from, to time.Duration) (bitsPerSec float64, ok b
 		return 0, false
 	}
 	room, ok := specOf(job).Multipath().Ideal(multipath.Load{
-		Network: c.Network, Datagrams: job.Work.Kind == experiment.UDP, MessageBytes: c.MessageBytes, MTU: c.MTU,
+		Network: c.Network, Datagrams: job.Datagrams(), MessageBytes: c.MessageBytes, MTU: c.MTU,
 		IPv6: c.Factors["outer"] == "ipv6", Encrypted: c.Factors["crypto"] == "on", Duplicate: c.Factors["scheduler"] == "duplicate",
 	}, multipath.Interval{Whole: job.Work.Duration, From: from, To: to})
-	if offered, _ := job.Offered(); offered > 0 { // no more can arrive than was sent
+	if offered := offeredRate(job); offered > 0 { // no more can arrive than was sent
 		room = min(room, offered*float64(max(c.Pairs, 1)))
 	}
 	return room, ok

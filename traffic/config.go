@@ -89,6 +89,10 @@ type Config struct {
 	// they are a closed loop: each request follows the last response.
 	TransactionsPerSecond float64
 
+	// Patience is how long a response of UDPRR may take before it counts as lost; 0 means
+	// 250 ms or four round trips of the idle path, whichever is longer.
+	Patience time.Duration
+
 	// Progress, if not nil, is called about once a second with a line of text, from one
 	// goroutine.
 	Progress func(string)
@@ -203,6 +207,8 @@ func (c Config) Validate() error {
 		return bad("early", c.Early, "0s to 24h")
 	case c.Early > 0 && c.Work != TCP && c.Work != UDP:
 		return bad("early", c.Early, "work tcp or udp")
+	case c.Patience < 0 || c.Patience > 0 && c.Work != UDPRR:
+		return bad("patience", c.Patience, "0s or more, for work udprr")
 	case c.Reverse && c.Work != TCP && c.Work != UDP:
 		return bad("reverse", c.Reverse, "work tcp or udp")
 	case c.Search && c.BitsPerSecond > 0:

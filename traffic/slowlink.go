@@ -81,7 +81,7 @@ type slowWay struct {
 	queue         []delayed // ring buffer; a packet waits for those before it
 	head, count   int
 	queued        int // bytes in buffers
-	free          [len(slowClasses)][][]byte
+	pool          packetPool
 	stats         RelayStats
 }
 
@@ -137,16 +137,16 @@ func (r *slowRelay) open() error {
 		if err := unix.SetNonblock(w.from, true); err != nil {
 			return fmt.Errorf("set device non-blocking: %w", err)
 		}
-		if err := r.watch(w.from, i); err != nil {
+		if err := watch(r.epoll, w.from, i); err != nil {
 			return err
 		}
 	}
-	return r.watch(r.wake, len(r.ways))
+	return watch(r.epoll, r.wake, len(r.ways))
 }
 
 // watch registers a descriptor's events under a number.
-func (r *slowRelay) watch(fd, number int) error {
-	if err := unix.EpollCtl(r.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(number)}); err != nil {
+func watch(epoll, fd, number int) error {
+	if err := unix.EpollCtl(epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: unix.EPOLLIN, Fd: int32(number)}); err != nil {
 		return fmt.Errorf("add device to epoll instance: %w", err)
 	}
 	return nil
@@ -204,7 +204,7 @@ func (r *slowRelay) wait(idle int) (int, error) {
 			ts := unix.NsecToTimespec(ns)
 			unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil) // interrupted by a signal: run checks again
 		}
-	} else if err := r.sleepUntil(next); err != nil {
+	} else if err := pollUntil(r.epoll, &r.poll, next); err != nil {
 		return 0, err
 	}
 	n, errno := sys.EpollNow(r.epoll, r.events)
@@ -214,16 +214,16 @@ func (r *slowRelay) wait(idle int) (int, error) {
 	return max(n, 0), nil
 }
 
-// sleepUntil sleeps until a time (nanos) or until a packet arrives. Polling the epoll
+// pollUntil sleeps until a time (nanos) or until a packet arrives. Polling the epoll
 // descriptor has nanosecond timeouts, unlike epoll_wait.
-func (r *slowRelay) sleepUntil(next int64) error {
+func pollUntil(epoll int, poll *[1]unix.PollFd, next int64) error {
 	var limit *unix.Timespec
 	if next != never {
 		ts := unix.NsecToTimespec(max(next-nanos(), 0))
 		limit = &ts
 	}
-	r.poll[0] = unix.PollFd{Fd: int32(r.epoll), Events: unix.POLLIN}
-	if _, err := unix.Ppoll(r.poll[:], limit, nil); err != nil && !errors.Is(err, unix.EINTR) {
+	poll[0] = unix.PollFd{Fd: int32(epoll), Events: unix.POLLIN}
+	if _, err := unix.Ppoll(poll[:], limit, nil); err != nil && !errors.Is(err, unix.EINTR) {
 		return fmt.Errorf("wait for packets: %w", err)
 	}
 	return nil
@@ -289,7 +289,7 @@ func (w *slowWay) enqueue(due int64, n int) {
 		w.stats.Dropped++
 		return
 	}
-	b := w.buffer(n)
+	b := w.pool.get(n)
 	copy(b, w.buf[:n])
 	w.queue[(w.head+w.count)%len(w.queue)] = delayed{due, b}
 	w.count++
@@ -309,17 +309,6 @@ func slowClass(n int) int {
 	return len(slowClasses) - 1
 }
 
-// buffer returns a buffer of n bytes.
-func (w *slowWay) buffer(n int) []byte {
-	free := &w.free[slowClass(n)]
-	if len(*free) == 0 {
-		return make([]byte, n, slowClasses[slowClass(n)])
-	}
-	b := (*free)[len(*free)-1]
-	*free = (*free)[:len(*free)-1]
-	return b[:n]
-}
-
 // release writes the packets that are due.
 func (w *slowWay) release(now int64) error {
 	for w.count > 0 && w.queue[w.head].due <= now {
@@ -329,8 +318,7 @@ func (w *slowWay) release(now int64) error {
 		w.count--
 		w.queued -= cap(p)
 		err := w.stats.write(w.to, p)
-		free := &w.free[slowClass(cap(p))]
-		*free = append(*free, p)
+		w.pool.put(p)
 		if err != nil {
 			return err
 		}

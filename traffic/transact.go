@@ -219,7 +219,7 @@ func (c *client) runUDPRR(ctx context.Context) error {
 	if err := c.awaitStart(ctx, c.far.gone); err != nil {
 		return err
 	}
-	timeout := max(responseTimeout, 4*rtt)
+	timeout := cmp.Or(c.cfg.Patience, max(responseTimeout, 4*rtt))
 	dos := make([]func(uint64) error, len(flows))
 	for i, f := range flows {
 		if err := setTimeouts(f.sock.fd, timeout); err != nil {

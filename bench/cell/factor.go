@@ -62,6 +62,10 @@ var factors = map[string]declaration{
 	"offered":   {title: "offered rate", text: "offered %", rate: true},
 	"rate":      {text: "% requests a second"},
 	"variant":   {ordinary: "plain"},
+
+	"zoo":      {title: "case of the zoo", text: "case %", linear: true},
+	"zoo_cap":  {title: "sum of the rates", text: "% in sum at most", rate: true},
+	"zoo_link": {title: "link", text: "link % alone", setting: true},
 }
 
 // fields are the factors that every cell has. What comes first explains what

@@ -36,6 +36,14 @@ const (
 	Outage        Metric = "outage"          // ns, the longest time without any arrival
 	LatencyAdded  Metric = "latency_added"   // ns, median round trip beside a stream minus the one without it
 	LostPackets   Metric = "lost_packets"    // datagrams that never arrived
+	Steady        Metric = "steady"          // bit/s after the first 2 s, or after Work.Steady
+
+	// Metrics of cases of the zoo.
+	LatencyP95  Metric = "latency_p95"  // ns
+	OwnLatency  Metric = "own_latency"  // ns, round trip of the slowest link that carried traffic, if it were empty: computed
+	PolicedLoss Metric = "policed_loss" // of the worst policer, the share of bytes that it dropped after 5 s
+	Competitor  Metric = "competitor"   // share of its link that a competing stream had
+	RelayLate   Metric = "relay_late"   // ns, p99 by which the relay of the links was late
 
 	// ProcessorTime is the processor time per data moved, in cores per Gbit/s. Comparisons and
 	// recommendations treat it as a metric; in summary.json it is a field of Throughput.
@@ -103,6 +111,14 @@ var metrics = [...]metric{
 		about: "how much longer the median round trip is beside the stream"},
 	{name: LostPackets, unit: "1", scale: Scale{1, "datagrams"}, title: "datagrams lost", over: "lost", under: "n", rank: RankDetail,
 		about: "datagrams that never arrived"},
+	{name: Steady, unit: "bit/s", scale: gigabit, title: "steady throughput", over: "steady", higher: true, rank: RankBound},
+	{name: LatencyP95, unit: "ns", scale: micros, over: "p95", rank: RankP99},
+	{name: OwnLatency, unit: "ns", scale: millis, title: "slowest used link's own round trip", over: "own", rank: RankBound},
+	{name: PolicedLoss, unit: "1", scale: percent, title: "dropped by policers", over: "policed", rank: RankDetail,
+		about: "of the worst policer, the share of bytes that it dropped after 5 s"},
+	{name: Competitor, unit: "1", scale: percent, title: "competitor's share", over: "rival", higher: true, rank: RankDetail,
+		about: "the share of its link that a competing stream had"},
+	{name: RelayLate, unit: "ns", scale: micros, title: "lateness of the relay", over: "late", rank: RankBound},
 	{name: Fairness, unit: "1", scale: Scale{1, "of 1"}, higher: true, about: "Jain's index of the streams' shares"},
 	{name: FirstByte, unit: "ns", scale: millis, title: "exec to first byte"},
 	{name: MemoryIdle, unit: "B", scale: mebi, title: "memory, idle"},
@@ -198,7 +214,7 @@ func (m Metric) ScaleFor(x float64) Scale {
 		return Scale{1e6, "Mbit/s"}
 	case m == Packets:
 		return Scale{1, "1/s"}
-	case (m.IsLatency() || m == LatencyAdded) && x >= 1e6:
+	case (m.IsLatency() || m == LatencyP95 || m == LatencyAdded) && x >= 1e6:
 		return millis
 	case (m == SetupTime || m == Outage || m == LatencyAdded) && x < 1e6:
 		return micros

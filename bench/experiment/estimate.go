@@ -11,11 +11,12 @@ import (
 const (
 	sampleOverhead    = 150 * time.Millisecond // processes, handshakes, the path MTU probe
 	pairOverhead      = 10 * time.Millisecond
-	containerOverhead = 500 * time.Millisecond // of each container made for one measurement
-	untimedEstimate   = 250 * time.Millisecond // of work without a duration
-	coldOverhead      = 400 * time.Millisecond // to build a network anew for each measurement
-	searchSteps       = 10                     // measurements of a search; they share the duration
-	searchSettle      = 100 * time.Millisecond // after each step, until missing datagrams count as lost
+	containerOverhead = 500 * time.Millisecond  // of each container made for one measurement
+	untimedEstimate   = 250 * time.Millisecond  // of work without a duration
+	coldOverhead      = 400 * time.Millisecond  // to build a network anew for each measurement
+	zooOverhead       = 2500 * time.Millisecond // long round trips: to connect, to let a tunnel settle, to drain queues
+	searchSteps       = 10                      // measurements of a search; they share the duration
+	searchSettle      = 100 * time.Millisecond  // after each step, until missing datagrams count as lost
 )
 
 // Estimate returns about how long one measurement takes, once its network and its
@@ -30,6 +31,9 @@ func (j Job) Estimate() time.Duration {
 	}
 	if j.cold() {
 		d += coldOverhead
+	}
+	if _, ok := j.Case(); ok {
+		d += zooOverhead
 	}
 	return d
 }

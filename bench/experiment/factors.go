@@ -80,6 +80,10 @@ var factors = []factor{
 	{linkRateFactor, checkLinkRate, isMultipath, ""},
 	{variantFactor, checkWord("variant", multipath.Variants()), isMultipath, multipath.Plain},
 	{lossFactor, checkLoss, isMultipath, ""},
+	{zooFactor, checkZoo, isLoadedMultipath, ""},
+	{zooCapFactor, checkZooCap, isLoadedMultipath, defaultZooCap},
+	{zooLinkFactor, checkZooLink, isLoadedSingle, ""},
+	{zooCandidateFactor, checkZooLink, isLoadedSingle, "1"},
 	{outerFactor, checkWord("outer", outers), isMultipath, outers[0]},
 	{schedulerFactor, checkWord("scheduler", schedulers), isTunnel, schedulers[0]},
 	{cryptoFactor, checkOnOff, isTunnel, "off"},
@@ -98,9 +102,11 @@ func FactorNames() []string {
 	return names
 }
 
-func isAttach(k kind, _ catalog.Entry) bool    { return k.name == Attach }
-func isMultipath(_ kind, n catalog.Entry) bool { return n.Role == catalog.Multipath }
-func isTunnel(_ kind, n catalog.Entry) bool    { return n.Name == "tunnel" }
+func isAttach(k kind, _ catalog.Entry) bool          { return k.name == Attach }
+func isMultipath(_ kind, n catalog.Entry) bool       { return n.Role == catalog.Multipath }
+func isLoadedMultipath(k kind, n catalog.Entry) bool { return k.name == Loaded && isMultipath(k, n) }
+func isLoadedSingle(k kind, n catalog.Entry) bool    { return k.name == Loaded && n.Name == "single" }
+func isTunnel(_ kind, n catalog.Entry) bool          { return n.Name == "tunnel" }
 
 // isRival reports whether a network is the tunnel of another program.
 func isRival(_ kind, n catalog.Entry) bool {

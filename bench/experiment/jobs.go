@@ -94,7 +94,11 @@ func (g Group) vary(base Job, n catalog.Entry, linkRate Rate) []Job {
 		jobs = g.varyTraffic(jobs, k, n)
 	}
 	for _, f := range factors {
-		if levels := g.Factors[f.name]; f.applies(k, n) && (len(levels) > 0 || f.level != "") {
+		levels := g.Factors[f.name]
+		if f.name == zooFactor {
+			levels = expandSeeds(levels)
+		}
+		if f.applies(k, n) && (len(levels) > 0 || f.level != "") {
 			jobs = each(jobs, or(levels, f.level), func(j *Job, v string) { j.set(f.name, v) })
 		}
 	}
@@ -106,6 +110,7 @@ func (g Group) vary(base Job, n catalog.Entry, linkRate Rate) []Job {
 		if linkRate != "" && jobs[i].Cell.Links > 0 && !k.untimed {
 			jobs[i].set(linkRateFactor, string(linkRate))
 		}
+		jobs[i].applyZoo()
 	}
 	return jobs
 }
@@ -231,7 +236,7 @@ func whyImpossible(j Job) string {
 		mtu = maxMTU
 	}
 	if n.Role == catalog.Multipath {
-		if why := whyImpossibleOverLinks(j, n, k); why != "" {
+		if why := cmp.Or(whyImpossibleOverLinks(j, n, k), whyImpossibleInZoo(j)); why != "" {
 			return why
 		}
 	}
@@ -282,6 +287,7 @@ func whyImpossibleOverLinks(j Job, n catalog.Entry, k kind) string {
 		return "it uses a single link"
 	case c.Network == "mptcp" && k.datagrams:
 		return "MPTCP carries TCP only"
+	case variant == "": // a case of the zoo
 	case c.Links < 2 && variant != multipath.Plain && variant != multipath.Loss:
 		return "variant " + variant + " needs two links or more"
 	case search && (variant == multipath.BlackHole || variant == multipath.Flap):

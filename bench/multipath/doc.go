@@ -14,6 +14,10 @@
 //	           everything; it stays up
 //	flap       the last link goes down for half of each second
 //
+// Instead, the links may be those of a case of the zoo (package linkzoo): a seed makes their
+// number, rates, buckets, queues, delays and faults. Rates are lowered to a sum that the
+// machine can carry.
+//
 // The ideal is the payload that fits the links' rates: the share of each frame that is
 // payload, times the sum of the rates, less what the variant takes away. A frame is
 // counted as the shaper does, with Ethernet's 14 bytes but without preamble and checksum.

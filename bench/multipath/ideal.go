@@ -44,6 +44,9 @@ type Interval struct {
 func (s Spec) Ideal(l Load, during Interval) (bitsPerSec float64, ok bool) {
 	share, ok := l.payloadShare()
 	length := during.To - during.From
+	if c, isCase := s.Case(); isCase && ok && length > 0 {
+		return caseRate(c, during.From, during.To) * share, true
+	}
 	if !ok || s.RateBitsPerSec <= 0 || length <= 0 {
 		return 0, false
 	}

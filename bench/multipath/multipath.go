@@ -44,6 +44,12 @@ type Spec struct {
 	RateBitsPerSec float64 // of each; 0: unshaped
 	Variant        string
 	LossShare      float64 // of the packets of the lossy link, for Loss; 0: DefaultLoss
+
+	// A case of the zoo (package linkzoo) has links of its own. Of the fields above, only
+	// Links counts then.
+	Zoo              uint64  // seed; 0: none
+	ZooCapBitsPerSec float64 // rates are lowered so that their sum is at most this; 0: they are not
+	ZooLink          int     // the only link used, from 1; 0: all
 }
 
 // DefaultLoss is the default loss of the lossy link of the variant "loss".
@@ -88,6 +94,9 @@ func (s Spec) Validate() error {
 
 // Plan returns each link.
 func (s Spec) Plan() []Link {
+	if c, ok := s.Case(); ok {
+		return planCase(c)
+	}
 	links := make([]Link, s.Links)
 	for i := range links {
 		l := &links[i]

@@ -91,22 +91,29 @@ func relayed(mode link.TunMode) func(*Network) error {
 // openTun makes a TUN or TAP device, which lives as long as the network. With offloads it
 // passes the kernel's super-packets whole.
 func (nw *Network) openTun(n *lab.Node, name string, mode link.TunMode, offloads bool) (*link.Tun, error) {
-	t, err := link.OpenTun(n.NS, link.TunSpec{Attrs: link.Attrs{Name: name, MTU: nw.cfg.MTU}, Mode: mode, VNetHdr: true})
-	if err != nil {
-		return nil, err
-	}
-	nw.cleanups = append(nw.cleanups, t.Close)
-	if offloads {
+	t, err := nw.openTunAs(n, link.TunSpec{Attrs: link.Attrs{Name: name, MTU: nw.cfg.MTU}, Mode: mode, VNetHdr: true})
+	if err == nil && offloads {
 		err = t.OffloadAll()
+	}
+	return t, err
+}
+
+func (nw *Network) openTunAs(n *lab.Node, spec link.TunSpec) (*link.Tun, error) {
+	t, err := link.OpenTun(n.NS, spec)
+	if err == nil {
+		nw.cleanups = append(nw.cleanups, t.Close)
 	}
 	return t, err
 }
 
 // startRelay starts a relay between devices, of which each two are a pair.
 func (nw *Network) startRelay(on *lab.Node, tuns []*link.Tun, args ...string) error {
-	var files []*os.File
+	return nw.start(on, lab.Command{Args: append([]string{lab.Self, "traffic", "relay"}, args...), Extra: filesOf(tuns)})
+}
+
+func filesOf(tuns []*link.Tun) (files []*os.File) {
 	for _, t := range tuns {
 		files = append(files, t.Files()...)
 	}
-	return nw.start(on, lab.Command{Args: append([]string{lab.Self, "traffic", "relay"}, args...), Extra: files})
+	return files
 }

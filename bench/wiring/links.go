@@ -53,15 +53,19 @@ func (nw *Network) linkHosts() (linkedHosts, error) {
 	if err := nw.setCongestion(h.left, h.right); err != nil {
 		return h, err
 	}
-	if h.spec.Variant == multipath.Delays {
+	zoo, isZoo := h.spec.Case()
+	if h.spec.Variant == multipath.Delays || isZoo {
 		if err := nw.raiseTCPBuffers(h); err != nil {
 			return h, err
 		}
 	}
 	links := h.spec.Plan()
-	if h.spec.Variant == multipath.Delays || h.spec.Variant == multipath.Loss {
+	switch {
+	case isZoo:
+		err = nw.zooLinks(h, zoo)
+	case h.spec.Variant == multipath.Delays || h.spec.Variant == multipath.Loss:
 		err = nw.relayLinks(h, links)
-	} else {
+	default:
 		err = nw.cableLinks(h, links)
 	}
 	if err != nil {
@@ -76,6 +80,10 @@ func (nw *Network) linkHosts() (linkedHosts, error) {
 		if err := h.addNeighbors(i); err != nil {
 			return h, err
 		}
+	}
+	if isZoo {
+		nw.addCompetitors(h, zoo)
+		return h, nil
 	}
 	nw.play = h.play
 	return h, nil

@@ -87,6 +87,9 @@ func (nw *Network) addTunnelledPairs(h linkedHosts, programs []lab.Proc) error {
 		return err
 	}
 	nw.addPairsTo(h.right, server, h.left, tunnelDevice)
+	if c, ok := h.spec.Case(); ok { // it would be up for long elsewhere
+		sleepUntil(nw.ctx, time.Now().Add(time.Second+4*c.Longest()))
+	}
 	return nil
 }
 

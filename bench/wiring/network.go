@@ -50,6 +50,9 @@ type Pair struct {
 // except that Play may run beside the traffic.
 type Network struct {
 	Pairs []Pair
+	// Cross are pairs beside the network's own, each over one of its links: what they send
+	// competes with the network.
+	Cross []Pair
 	Notes []string // what a reader of the results must know
 
 	cfg        Config
@@ -68,6 +71,8 @@ type Network struct {
 	// play applies the scripted link events (death, flap) during a measurement; nil:
 	// there are none.
 	play func(ctx context.Context, from time.Time, whole time.Duration) error
+
+	relay *zooRelay // of the links of a case of the zoo; nil: none
 
 	// launch runs a command in a new container that a rootless network's program
 	// attaches; nil for other networks.
@@ -212,7 +217,10 @@ func (nw *Network) startProc(on lab.Runner, c lab.Command) (lab.Proc, error) {
 		return nil, fmt.Errorf("make a file for a program's output: %w", err)
 	}
 	defer output.Close()
-	c.Stdout, c.Stderr = output, output
+	c.Stderr = output
+	if c.Stdout == nil {
+		c.Stdout = output
+	}
 	p, err := on.Start(c)
 	if err == nil {
 		nw.programs = append(nw.programs, p)

@@ -28,6 +28,9 @@ type Spec struct {
 	Links           int     // between the two hosts; 0: 1
 	Variant         string  // one of multipath.Variants; "": multipath.Plain
 	LossShare       float64 // of multipath.Loss; 0: multipath.DefaultLoss
+	Zoo             uint64  // seed of the case of the zoo that the links are; 0: none
+	ZooCap          int64   // bit/s, for the sum of the case's rates; 0: none
+	ZooLink         int     // the only link of the case that is used, from 1; 0: all
 	IPv6            bool    // of the links' addresses
 	Scheduler       string  // of `cleat tunnel`; "": adaptive
 	Encrypted       bool    // `cleat tunnel` has a key
@@ -53,6 +56,9 @@ func SpecOf(c cell.Cell) Spec {
 	lossShare, _ := multipath.ParseShare(f["loss"])
 	vxlanPort, _ := strconv.Atoi(f["vxlan_port"])
 	endpoints, _ := strconv.Atoi(f["endpoints"])
+	zoo, _ := strconv.ParseUint(f["zoo"], 10, 64)
+	zooCap, _ := rate.Parse(f["zoo_cap"])
+	zooLink, _ := strconv.Atoi(f["zoo_link"])
 	return Spec{
 		Network:         c.Network,
 		Runtime:         c.Runtime,
@@ -67,6 +73,9 @@ func SpecOf(c cell.Cell) Spec {
 		Links:           c.Links,
 		Variant:         f["variant"],
 		LossShare:       lossShare,
+		Zoo:             zoo,
+		ZooCap:          int64(zooCap),
+		ZooLink:         zooLink,
 		IPv6:            f["outer"] == "ipv6",
 		Scheduler:       f["scheduler"],
 		Encrypted:       f["crypto"] == "on",
@@ -84,6 +93,10 @@ func (s Spec) Multipath() multipath.Spec {
 		RateBitsPerSec: float64(s.RateBitsPerSec),
 		Variant:        cmp.Or(s.Variant, multipath.Plain),
 		LossShare:      s.LossShare,
+
+		Zoo:              s.Zoo,
+		ZooCapBitsPerSec: float64(s.ZooCap),
+		ZooLink:          s.ZooLink,
 	}
 }
 

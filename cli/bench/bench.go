@@ -203,11 +203,13 @@ func (f *flags) run(cmd *cobra.Command, preset string) error {
 }
 
 // flavour returns the lab that the experiment needs: root's, if available, for containers
-// of other runtimes and for programs that change users.
+// of other runtimes, for programs that change users, and for the real-time priority of the
+// zoo's relay.
 func (f *flags) flavour(e experiment.Experiment) lab.Flavour {
 	byRoot := func(j experiment.Job) bool {
 		network, _ := catalog.Lookup(j.Cell.Network)
-		return j.Cell.Runtime != cell.Native || network.RootLab
+		_, isZoo := j.Case()
+		return j.Cell.Runtime != cell.Native || network.RootLab || isZoo
 	}
 	if slices.ContainsFunc(e.Jobs(), byRoot) {
 		return preferRoot(f.lab)

@@ -102,7 +102,13 @@ func printMarkdown(w io.Writer, dir string, results summary.Results) error {
 // printConclusion prints the end of a run: the table, the recommendation, and the path of
 // the report.
 func printConclusion(w io.Writer, dir string, results summary.Results) error {
-	if err := benchreport.Terminal(term.Of(w)).Table(w, benchreport.FromResults(results)); err != nil {
+	var err error
+	if zoo := summary.ZooOf(results); zoo != nil { // its cells are many; the report has them
+		err = zoo.Table(columns.Text(w))
+	} else {
+		err = benchreport.Terminal(term.Of(w)).Table(w, benchreport.FromResults(results))
+	}
+	if err != nil {
 		return err
 	}
 	if advice := summary.Recommend(results); len(advice) > 0 || !overLinks(results) {
@@ -111,7 +117,7 @@ func printConclusion(w io.Writer, dir string, results summary.Results) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, reportFile))
+	_, err = fmt.Fprintf(w, "\nreport: %s\n", filepath.Join(dir, reportFile))
 	return err
 }
 

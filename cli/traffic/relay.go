@@ -24,6 +24,7 @@ type relayFlags struct {
 	loss   []string
 	seed   uint64
 	stats  bool
+	zoo    zooFlags
 }
 
 // firstDevice is the descriptor of the first device that the relay inherits.
@@ -38,6 +39,9 @@ func newRelay() *cobra.Command {
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if f.zoo.seed > 0 {
+				return f.zoo.relay(cmd.Context(), cmd.InOrStdin(), cmd.OutOrStdout())
+			}
 			if !cmd.Flags().Changed("delay") && !cmd.Flags().Changed("jitter") && !cmd.Flags().Changed("loss") && f.pairs == 1 {
 				_, _, err := traffic.Relay(cmd.Context(), firstDevice, firstDevice+1)
 				return err
@@ -56,6 +60,7 @@ func newRelay() *cobra.Command {
 	flags.StringSliceVar(&f.loss, "loss", nil, "drop `FRACTION` of the packets, e.g. 1% or 0.01")
 	flags.Uint64Var(&f.seed, "seed", 1, "`SEED` of random losses and delays")
 	flags.BoolVar(&f.stats, "stats", false, "print counters as JSON at the end")
+	f.zoo.define(flags)
 	return cmd
 }
 

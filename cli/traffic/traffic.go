@@ -251,6 +251,9 @@ func (f *flags) special(flags *pflag.FlagSet) {
 		flags.Float64Var(&f.cfg.LossBound, "loss-bound", traffic.DefaultLossBound, "with --search: accept a loss of `FRACTION`")
 	case traffic.RR, traffic.UDPRR, traffic.CRR:
 		flags.StringVar(&f.rate, "rate", "0", "start `NUMBER` transactions per second; with 0, each starts when the last has ended")
+		if f.cfg.Work == traffic.UDPRR {
+			flags.DurationVar(&f.cfg.Patience, "patience", 0, "count a response as lost after `DURATION`; 0 is 250 ms or four idle round trips")
+		}
 	}
 }
 
