@@ -298,10 +298,10 @@ func (r *ShapedRelay) take(w *shapedWay) (took bool, err error) {
 }
 
 // write delivers a packet. A device that is down or full loses it, as on a link.
-func (r *ShapedRelay) write(p *shapedPacket) error {
-	record(r.late, nanos()-p.due)
+func (r *ShapedRelay) write(w *shapedWay, due int64, buf []byte) error {
+	record(r.late, nanos()-due)
 	for {
-		_, errno := sys.WriteNow(p.way.to, p.buf)
+		_, errno := sys.WriteNow(w.to, buf)
 		switch {
 		case errno == unix.EINTR:
 			continue
@@ -309,7 +309,7 @@ func (r *ShapedRelay) write(p *shapedPacket) error {
 		case errors.Is(errno, unix.EBADF), errors.Is(errno, unix.EBADFD), errors.Is(errno, unix.EPIPE), errors.Is(errno, unix.ECONNRESET), errors.Is(errno, unix.ENOTCONN):
 			return fmt.Errorf("write packet: %w", errno)
 		default:
-			p.way.stats.Refused++
+			w.stats.Refused++
 		}
 		return nil
 	}

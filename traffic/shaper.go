@@ -217,12 +217,12 @@ type shapedLinks struct {
 	flying  dueHeap // what has left its bucket
 	seq     uint64
 	pool    packetPool
-	deliver func(p *shapedPacket) error // called with a packet when it is due
+	deliver func(w *shapedWay, due int64, buf []byte) error // called with a packet when it is due
 }
 
 // newShapedLinks returns the links. Losses and jitter are determined by the seed and the
 // order of packets.
-func newShapedLinks(now int64, links []linkzoo.Link, seed uint64, deliver func(*shapedPacket) error) *shapedLinks {
+func newShapedLinks(now int64, links []linkzoo.Link, seed uint64, deliver func(w *shapedWay, due int64, buf []byte) error) *shapedLinks {
 	s := &shapedLinks{deliver: deliver}
 	shared := map[int][2]*bucket{}
 	for i := range links {
@@ -315,7 +315,7 @@ func (s *shapedLinks) advance(now int64) error {
 		p := s.flying.pop()
 		p.way.stats.Packets++
 		p.way.stats.Bytes += uint64(len(p.buf))
-		err := s.deliver(&p)
+		err := s.deliver(p.way, p.due, p.buf)
 		s.pool.put(p.buf)
 		if err != nil {
 			return err
