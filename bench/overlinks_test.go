@@ -134,9 +134,13 @@ func TestArgumentsOverLinks(t *testing.T) {
 	if got := words(linksJob("veth", experiment.TCP, nil)); strings.Contains(got, "--early") {
 		t.Errorf("without links: %q", got)
 	}
-	pinger := client{}.pinger(5*time.Second, &server{control: "/c"})
+	pinger := client{}.pinger(5*time.Second, &server{control: "/c"}, false)
 	if got := strings.Join(pinger.args, " "); !strings.HasPrefix(got, "udprr ") || !strings.Contains(got, "--duration 5s") || !strings.Contains(got, "--control unix:/c") {
 		t.Errorf("round trips are asked for by %q", got)
+	}
+	zoo := client{}.pinger(5*time.Second, &server{control: "/c"}, true)
+	if got := strings.Join(zoo.args, " "); !strings.Contains(got, "--patience 2s") || !strings.Contains(got, "--rate 20") {
+		t.Errorf("round trips of the zoo are asked for by %q", got)
 	}
 }
 

@@ -24,10 +24,11 @@ const (
 )
 
 const (
-	zooOfferedShare = 0.9   // of the payload that the links have room for, that datagrams are offered at
-	usedShare       = 0.01  // of all bytes, that a link carries at least to count as used
-	policedBytes    = 150e3 // that a policer must see for its losses to count
-	lateRelay       = 300 * time.Microsecond
+	zooOfferedShare = 0.9                  // of the payload that the links have room for, that datagrams are offered at
+	usedShare       = 0.01                 // of all bytes, that a link carries at least to count as used
+	policedBytes    = 150e3                // that a policer must see for its losses to count
+	lateRelay       = time.Millisecond     // p99 that a reader should know of: a burst takes as long to write
+	tooLateRelay    = 5 * time.Millisecond // p99 beyond which the links were not what they should be
 )
 
 // zooOffered returns the rate at which datagrams are offered to a case: a share of what a
@@ -115,10 +116,17 @@ func addRelayReports(s *cell.Sample, c linkzoo.Case, texts [][]byte) error {
 		}
 	}
 	s.Values[cell.RelayLate] = float64(last.LateP99)
-	if late := max(last.LateP99, last.GapP99); late > lateRelay {
-		s.Warnings = append(s.Warnings, cell.Warning{Code: "late-relay", Severity: late.Seconds(),
-			Text: fmt.Sprintf("the relay of the links was late: p99 %s to deliver, %s to notice packets (%s of processor time in %s, priority %s)",
-				last.LateP99, last.GapP99, last.CPU.Round(time.Millisecond), last.Running.Round(time.Millisecond), last.Priority)})
+	late := max(last.LateP99, last.GapP99)
+	w := cell.Warning{Code: "late-relay", Severity: late.Seconds(),
+		Text: fmt.Sprintf("the relay of the links was late: p99 %s, at most %s to deliver; p99 %s to notice packets (%s of processor time in %s, priority %s)",
+			micro(last.LateP99), micro(last.LateMax), micro(last.GapP99), micro(last.CPU), micro(last.Running), last.Priority)}
+	switch {
+	case late > tooLateRelay:
+		s.Bad = w
+	case late > lateRelay:
+		s.Warnings = append(s.Warnings, w)
 	}
 	return nil
 }
+
+func micro(d time.Duration) time.Duration { return d.Round(time.Microsecond) }
