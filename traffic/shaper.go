@@ -97,7 +97,6 @@ type shapedWay struct {
 	start         int64
 	chance        *rand.Rand
 	grantAt       int64 // when the link next passes packets, with jitter in order
-	lastDue       int64
 	stats         ShapedStats
 }
 
@@ -129,8 +128,7 @@ func (w *shapedWay) due(now int64) int64 {
 		}
 		at += w.grantAt - now
 	}
-	w.lastDue = max(w.lastDue, at)
-	return w.lastDue
+	return at
 }
 
 // shapedPacket is a packet on its way.
