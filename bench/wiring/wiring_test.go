@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -81,6 +82,9 @@ func helper(name string, args []string) error {
 		fmt.Println(at.Nanoseconds())
 		return err
 	case "relay": // [--pairs N --delay LIST --loss LIST]
+		if slices.Contains(args, "--zoo") {
+			return relayZoo(ctx)
+		}
 		if len(args) > 0 {
 			return relaySlow(ctx, args)
 		}
