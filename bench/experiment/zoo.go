@@ -28,9 +28,6 @@ const (
 	maxZooSeeds   = 1024   // of a range
 	mostZooSeed   = 1e9
 
-	// zooOffered is the share of the links' payload that datagrams are offered at.
-	zooOffered = 0.9
-
 	zooSteady = 2 * time.Second // start of the steady part, if the work names none
 )
 

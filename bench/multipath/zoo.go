@@ -34,14 +34,8 @@ func planCase(c linkzoo.Case) []Link {
 // random losses subtracted. Links with one bottleneck count once, and a competitor's share is
 // not subtracted.
 func caseRate(c linkzoo.Case, from, to time.Duration) (sum float64) {
-	counted := map[int]bool{}
-	for i := range c.Links {
-		l := &c.Links[i]
-		if l.Bottleneck > 0 && counted[l.Bottleneck] {
-			continue
-		}
-		counted[l.Bottleneck] = true
-		alone := linkzoo.Case{Links: c.Links[i : i+1]}
+	for l := range c.Separate() {
+		alone := linkzoo.Case{Links: []linkzoo.Link{*l}}
 		sum += alone.Capacity(from, to) * (1 - l.Loss)
 	}
 	return sum

@@ -2,6 +2,7 @@ package linkzoo
 
 import (
 	"cmp"
+	"iter"
 	"math"
 	"slices"
 	"time"
@@ -44,15 +45,25 @@ func compressed(rate, exponent float64) float64 {
 	return minRate * math.Pow(rate/minRate, exponent)
 }
 
+// Separate returns the links, of those with one bottleneck the first only.
+func (c *Case) Separate() iter.Seq[*Link] {
+	return func(yield func(*Link) bool) {
+		counted := map[int]bool{}
+		for i := range c.Links {
+			l := &c.Links[i]
+			if l.Bottleneck > 0 && counted[l.Bottleneck] {
+				continue
+			}
+			if counted[l.Bottleneck] = true; !yield(l) {
+				return
+			}
+		}
+	}
+}
+
 // sumOfRates returns the sum of all rates that are compressed by an exponent.
 func (c *Case) sumOfRates(exponent float64) (sum float64) {
-	counted := map[int]bool{}
-	for i := range c.Links {
-		l := &c.Links[i]
-		if l.Bottleneck > 0 && counted[l.Bottleneck] {
-			continue
-		}
-		counted[l.Bottleneck] = true
+	for l := range c.Separate() {
 		sum += compressed(l.Rate, exponent)
 	}
 	return sum
