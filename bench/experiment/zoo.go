@@ -143,4 +143,4 @@ func whyImpossibleInZoo(j Job) string {
 }
 
 // Datagrams reports whether the job sends datagrams instead of streams.
-func (j Job) Datagrams() bool { return j.Cell.Transport == "udp" }
+func (j Job) Datagrams() bool { return j.Cell.Transport == "udp" || j.Work.Kind == UDP }
