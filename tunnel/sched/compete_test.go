@@ -62,33 +62,6 @@ func TestCompetition(t *testing.T) {
 	}
 }
 
-// TestOthersFillQueue checks what a drain must show so that a path competes. It has paused for
-// 40 ms after a delay of 50 ms; the empty path has one of 10 ms.
-func TestOthersFillQueue(t *testing.T) {
-	for _, c := range []struct {
-		name     string
-		suspect  bool
-		lowest   float64 // delay after the pause, µs
-		capacity float64 // rate after the queue became long, as a share of that before
-		want     bool
-	}{
-		{"others have half", true, 30e3, 0.5, true},
-		{"others have nearly all", true, 49e3, 0.1, true},
-		{"a new route", true, 50e3, 1, false},
-		{"alone", true, 11e3, 1, false},
-		{"a regular drain", false, 30e3, 0.5, false},
-	} {
-		p := newSender(1).Path(0)
-		p.drain = drain{suspect: c.suspect, pause: 40 * ms, before: 50e3, lowest: c.lowest}
-		p.control.capacity, p.control.rateBefore = c.capacity*1e6, 1e6
-		var base windowedMin
-		base.set(0, 10e3)
-		if got := p.othersFillQueue(base); got != c.want {
-			t.Errorf("%s: competes %v, want %v", c.name, got, c.want)
-		}
-	}
-}
-
 // TestNewRoute checks that a path whose delay has become longer does not compete.
 func TestNewRoute(t *testing.T) {
 	const rate = 20e6 / 8
