@@ -286,19 +286,19 @@ func zoo(cases []linkzoo.Case, atOnce int) []zooResult {
 // 1 to 300 reach, so that it does not become less.
 var zooLeast = map[linkzoo.Kind]struct{ worst, tenth, ideal float64 }{
 	linkzoo.Plain:     {0.2, 0.9, 97},
-	linkzoo.Lossy:     {1, 1.25, 95},
-	linkzoo.Jittery:   {0.1, 0.2, 95},
-	linkzoo.Reordered: {0.15, 0.2, 70},
-	linkzoo.Policed:   {0.5, 0.65, 85},
-	linkzoo.Stepping:  {0.5, 0.95, 95},
-	linkzoo.Fading:    {0.5, 0.8, 90},
-	linkzoo.Shared:    {0.25, 0.3, 85},
+	linkzoo.Lossy:     {1, 1.4, 95},
+	linkzoo.Jittery:   {0.2, 0.65, 95},
+	linkzoo.Reordered: {0.15, 0.2, 65},
+	linkzoo.Policed:   {0.5, 0.65, 75},
+	linkzoo.Stepping:  {0.85, 0.95, 95},
+	linkzoo.Fading:    {0.2, 0.5, 90},
+	linkzoo.Shared:    {0.05, 0.1, 75},
 	linkzoo.Competing: {0.9, 1, 90},
-	linkzoo.SlowBack:  {0.95, 1, 95},
+	linkzoo.SlowBack:  {1, 1, 95},
 	linkzoo.Slewing:   {0.5, 0.6, 95},
 	linkzoo.Dying:     {0.01, 0.85, 95},
-	linkzoo.Flapping:  {0.1, 0.4, 85},
-	linkzoo.Anything:  {0.5, 0.95, 70},
+	linkzoo.Flapping:  {0.1, 0.45, 85},
+	linkzoo.Anything:  {0.6, 0.95, 70},
 }
 
 // TestSimulatedZoo runs random cases. With -v it lists all of them, worst first, and

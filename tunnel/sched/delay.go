@@ -37,9 +37,6 @@ func (p *Path) AddRTT(rtt time.Duration) {
 	d.smoothedRTT += (rtt - d.smoothedRTT) / 8
 }
 
-// last returns the delay in the last report.
-func (d *delayEstimate) last() float64 { return d.oneWay + d.standingQueue }
-
 // SmoothedRTT returns the smoothed round-trip time, or 0 if none has been measured.
 func (p *Path) SmoothedRTT() time.Duration { return p.delay.smoothedRTT }
 
@@ -69,13 +66,13 @@ func (p *Path) expectedArrival(now time.Duration) float64 {
 }
 
 // excessQueue returns by how much the queue that a packet sent now will meet exceeds what a
-// full path keeps, and 1.5 ms for what has just been sent, in µs.
+// full path keeps, in µs.
 func (p *Path) excessQueue(now time.Duration) float64 {
 	target := float64(targetQueue.Microseconds())
 	if p.control.saturated {
 		target = p.queueTarget()
 	}
-	return max(p.queueNow(now, p.delay.standingQueue)-target-float64(targetQueue.Microseconds()), 0)
+	return max(p.queueNow(now, p.delay.standingQueue)-2*target, 0)
 }
 
 // resendCost is the price of losing a packet that is already sent again: TCP takes it for
@@ -95,11 +92,6 @@ func (p *Path) transitCost() float64 {
 // drained, and the next packets show the minimum delay.
 type drain struct {
 	sampling     bool          // the path is paused, or the packets after the pause are on their way
-	suspect      bool          // the path is paused because its queue stayed too long
-	pauseSeq     uint32        // path sequence number after the last packet before the pause
-	before       float64       // delay of the last packets before the pause
-	startedAt    time.Duration // when the pause began
-	ended        bool          // packets have been sent after the pause, from sampleSeq on
 	collected    bool          // some of them have arrived
 	sampleSeq    uint32        // path sequence number of the first packet after the pause
 	lowest       float64       // minimum delay after the pause
@@ -123,7 +115,6 @@ func (p *Path) startDrain(now time.Duration) {
 	if p.drain.sampling {
 		return
 	}
-	p.drain.suspect = false
 	p.drain.pause = min(time.Duration(max(p.delay.standingQueue, 0))*time.Microsecond+drainMargin, maxPause)
 	p.pauseSending(now)
 }
@@ -131,8 +122,6 @@ func (p *Path) startDrain(now time.Duration) {
 func (p *Path) pauseSending(now time.Duration) {
 	d := &p.drain
 	d.sampling, d.collected, d.sampleSeq, d.lastAt = true, false, uint32(p.ledger.nextSeq), now
-	d.pauseSeq, d.startedAt, d.ended = uint32(p.ledger.nextSeq), now, false
-	d.before = p.delay.last()
 	p.pacer.pausedUntil, p.pacer.backlogBytes = now+d.pause, 0
 	p.pacer.rate = p.control.capacity
 	p.control.longQueueSince = 0
@@ -154,14 +143,6 @@ func (d *drain) collect(delay float64) {
 func (p *Path) finishDrain(now time.Duration, before windowedMin) {
 	d := &p.drain
 	d.sampling, d.collected = false, false
-	if p.control.competition.active {
-		p.judgeCompetition(now, d.othersShare())
-		return
-	}
-	if p.othersFillQueue(before) {
-		p.enterCompetition(now, before.get())
-		return
-	}
 	same := max(sameDelayMicros, 2*p.delay.windowNoise.get())
 	more := d.lowest > p.delay.minimum.get()+same && (d.retries == 0 || d.lowest < d.doubtedDelay-same)
 	less := before.valid && d.lowest < before.get()-same

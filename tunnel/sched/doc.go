@@ -28,8 +28,7 @@
 //	padding  pacer.go   measuring a new path with padding
 //	window   rate.go    what one adjustment of the rate is based on
 //	control  rate.go    the rate controller; savings.go, overload.go: what it must not be
-//	                    misled by; compete.go: beside others
-//	levels   shared.go  recent queues, to find paths that share one
+//	                    misled by
 //	loss     loss.go    share of packets lost
 //	health   health.go  up, dead, sidelined
 //
@@ -97,28 +96,17 @@
 //     has saved. Until that is spent, it delivers more than its rate without a queue. That
 //     looks as if its rate had risen. So the controller keeps an account (savings), as large as
 //     buckets of shapers are, and concludes nothing while there are savings.
-//
 //   - Prediction. A report is a round trip old. The queue that a packet sent now will meet is
 //     the queue that the last acknowledged packet met, and what has been sent since beyond the
 //     capacity: inFlight/capacity − time since that packet was sent. The controller steers this
 //     queue, so its gain need not fall with the round trip.
-//
 //   - Noise. Radio links let packets through in turns of some milliseconds. The median change
 //     between the minimum delays of windows is what a queue must exceed to be seen, and the
 //     queue to keep is longer by that; windows are longer where reports differ more.
-//
 //   - Losses. A policer has no queue. When a path that is sent all its rate loses more than
 //     usual, its rate is lowered to what it delivers, and the losses are compared: if they
 //     stop, that is its capacity; if not, they are usual (overload). If a path that is sent
 //     less loses more than usual, it can't take the bursts, and they are halved.
-//
-//   - Others. A drain that begins because the queue stayed too long is an experiment, too. While
-//     nothing is sent, the path's own queue shrinks by the pause. If it shrinks by less, others
-//     keep it long, and who keeps a short queue there gets nothing. So the path claims what one
-//     TCP connection would get (competition): its rate is a window, which grows and shrinks as
-//     CUBIC's, for each round trip. Shorter drains show when it is alone again. Paths whose
-//     queues grow and shrink together grow as one connection, and reduce their windows together
-//     (shared.go).
 //
 // # Rate control: states
 //
@@ -130,9 +118,8 @@
 //   - Full: the path is limited by its rate and a queue beyond the noise stood for the whole
 //     window, or a queue beyond longQueue did. Capacity is the smoothed delivery rate. The rate
 //     becomes capacity · (1 + (target − predicted queue) / settling time), with a factor of 0.1
-//     to 1.1. A queue that stays too long for two feedback delays starts a drain.
+//     to 1.1. A queue that stays too long for four feedback delays starts a drain.
 //   - Comparing: see Losses. The rate stays.
-//   - Competing: see Others. What stands in the path counts as part of its delay.
 //   - Idle: no packets wait. What is delivered says nothing about the path. The rate is the
 //     capacity, or a guess of at most startGrowth times the highest that was ever delivered.
 //   - Spending: saturated, packets wait, and there are savings. The rate is the capacity and

@@ -85,7 +85,6 @@ func (s *Sender) AckOverdue(now time.Duration) bool {
 // Check finds paths that have died or returned since the last call and returns their sets.
 // A path that has died has nothing in flight any more.
 func (s *Sender) Check(now time.Duration) (died, returned uint64) {
-	s.findCompanions(now)
 	for _, p := range s.paths {
 		s.updateSidelined(p)
 	}

@@ -94,9 +94,6 @@ func (p *Path) AverageBytes() int { return p.ledger.averageBytes }
 func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 	l := &p.ledger
 	first := l.nextSeq
-	if d := &p.drain; d.sampling && !d.ended && now >= p.pacer.pausedUntil {
-		d.ended, d.sampleSeq, d.pause = true, uint32(first), now-d.startedAt
-	}
 	l.nextSeq += uint64(packets)
 	l.inFlightBytes += bytes
 	p.pacer.backlogBytes += float64(bytes)

@@ -24,17 +24,15 @@ type Path struct {
 	weightedBytes      float64       // in mode Weighted: bytes given to the path, divided by Weight
 	reportsPausedUntil time.Duration // the path carries no second copies of reports until then
 
-	ledger   ledger
-	health   health
-	loss     lossEstimate
-	delay    delayEstimate
-	drain    drain
-	pacer    pacer
-	window   window
-	control  rateControl
-	padding  padding
-	levels   levels
-	together [MaxPaths]time.Duration // by ID, when the path last seemed to share a queue with that one
+	ledger  ledger
+	health  health
+	loss    lossEstimate
+	delay   delayEstimate
+	drain   drain
+	pacer   pacer
+	window  window
+	control rateControl
+	padding padding
 }
 
 // Status is the state of a path as shown to users.

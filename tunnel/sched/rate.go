@@ -17,12 +17,9 @@ type rateControl struct {
 
 	growingSince   time.Duration // since when there has been no queue although packets wait for the path
 	longQueueSince time.Duration // since when the queue has been too long
-	rateBefore     float64       // capacity before the queue became too long
 
-	savings     savings
-	overload    overload
-	competition competition
-	competed    bool // it was active before
+	savings  savings
+	overload overload
 }
 
 // window collects what one adjustment of the rate is based on: the reports since start.
@@ -87,28 +84,15 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	d, w := &p.delay, &p.window
 	delay := float64(r.MinDelay)
 	d.noise.add(delay)
-	if p.drain.sampling {
-		switch d := &p.drain; {
-		case d.ended && int32(r.HighestSeq-d.sampleSeq) >= 0:
-			d.collect(delay)
-		case int32(r.HighestSeq-d.pauseSeq) < 0:
-			d.before = delay
-		}
+	if p.drain.sampling && int32(r.HighestSeq-p.drain.sampleSeq) >= 0 {
+		p.drain.collect(delay)
 	}
-	p.levels.add(p.ledger.ackedSentAt, delay)
 	before := d.minimum
-	if o := &p.control.competition; o.active {
-		o.base = min(o.base, delay)
-	}
 	d.minimum.add(now, delay)
 	d.oneWay = d.minimum.get()
 	d.standingQueue = delay - d.oneWay
 	w.minQueue = min(w.minQueue, d.standingQueue)
-	if p.control.competition.active {
-		p.noteCompetitionLosses(now, r, news, lost)
-	} else {
-		p.noteLosses(now, r, news, lost)
-	}
+	p.noteLosses(now, r, news, lost)
 	span := time.Duration(int32(r.Arrived-w.start.Arrived)) * time.Microsecond
 	if long := p.longQueueMicros(); !p.control.saturated && !p.drain.sampling && d.standingQueue > long && p.heldBackRecently(now, span) {
 		bytes := r.Bytes - w.start.Bytes
@@ -131,9 +115,6 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	}
 	// A window with a pause in it, or just before it, says nothing about the rate.
 	if !p.drain.sampling && r.Bytes != w.start.Bytes {
-		if p.control.competition.active { // what stands in the path is part of its delay
-			d.minimum.set(now, w.minQueue+d.oneWay)
-		}
 		d.windowNoise.add(w.minQueue + d.oneWay)
 		p.adjustRate(now, float64(r.Bytes-w.start.Bytes)/span.Seconds(), span)
 	}
@@ -198,13 +179,6 @@ func (p *Path) queueTarget() float64 {
 // given rate.
 func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Duration) {
 	c, w, pace := &p.control, &p.window, &p.pacer
-	if c.competition.active {
-		p.compete(now, delivered, p.heldBackRecently(now, span) && w.sendRate() > 0.8*pace.rate)
-		if now-p.drain.lastAt > drainEvery {
-			p.startCompetitionDrain(now)
-		}
-		return
-	}
 	c.peakRate.add(now, delivered, max(peakAge, 2*p.feedbackDelay()))
 	heldBack := p.heldBackRecently(now, span)
 	// The delivery rate is the path's capacity if the path was sent as much as its rate
@@ -240,12 +214,8 @@ func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Durati
 		pace.rate = max(pace.rate, min(pace.rate*startGrowth, startGrowth*c.peakRate.get()))
 	}
 	p.clampRate()
-	switch {
-	case p.drain.sampling:
-	case busy && c.longQueueSince > 0 && now-c.longQueueSince > 2*p.feedbackDelay():
-		p.startDrain(now)
-		p.drain.suspect = true
-	case heldBack && c.saturated && now-p.drain.lastAt > drainEvery:
+	if busy && c.longQueueSince > 0 && now-c.longQueueSince > 4*p.feedbackDelay() ||
+		heldBack && c.saturated && now-p.drain.lastAt > drainEvery {
 		p.startDrain(now)
 	}
 }
@@ -298,7 +268,7 @@ func (p *Path) steerQueue(now time.Duration, delivered float64) {
 	case correction >= -0.02:
 		c.longQueueSince = 0
 	case c.longQueueSince == 0:
-		c.longQueueSince, c.rateBefore = now, c.capacity
+		c.longQueueSince = now
 	}
 	p.pacer.rate = c.capacity * (1 + min(max(correction, -0.9), 0.1))
 }

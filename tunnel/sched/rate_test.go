@@ -15,8 +15,6 @@ type link struct {
 	loss    float64
 	policed bool          // what would wait for longer than 5 ms is dropped, and the rest does not wait
 	late    time.Duration // every 4 ms, the sender wakes up so much later
-	limit   time.Duration // longest queue; 0: unlimited
-	rival   *rival        // sends over the same link
 
 	p        *Path
 	now      time.Duration
@@ -55,9 +53,6 @@ func (l *link) run(d time.Duration, demand float64) {
 		if turn%40 == 0 {
 			l.now += l.late
 		}
-		if l.rival != nil {
-			l.rival.send(l)
-		}
 		for offered = min(offered+demand*(step+l.late).Seconds(), 1e6); offered >= 1500; offered -= 1500 {
 			if room := l.p.room(l.now); room <= 0 || float64(room) < l.p.pacer.runBytes()/2 {
 				l.p.pacer.heldBackAt = l.now
@@ -89,10 +84,6 @@ func (l *link) send() {
 		}
 		l.free = start + time.Duration(1500/l.rate*1e9)
 		l.arrive(l.now+l.delay, n)
-		return
-	}
-	if l.limit > 0 && start-l.now > l.limit {
-		l.lost++
 		return
 	}
 	l.longest = max(l.longest, start-l.now)

@@ -38,7 +38,6 @@ type Sender struct {
 	byID             [MaxPaths]*Path
 	paths            []*Path
 	ordered          []*Path          // scratch space of Anchored
-	queuesComparedAt time.Duration    // when findCompanions last compared them
 	reportTurn       int              // index of the last path that carried a second copy of a report
 	minWeightedBytes float64          // highest weightedBytes at which a path was picked
 	endSeqs          [MaxPaths]uint64 // by ID, path sequence number after the last of a removed path
