@@ -125,7 +125,12 @@ func newZooNet(c *linkzoo.Case, only ...int) *zooNet {
 			only = append(only, i)
 		}
 	}
-	shared := map[int][2]*simShaper{}
+	shared, competing := map[int][2]*simShaper{}, map[int]bool{}
+	for i := range c.Links { // a competitor in a bottleneck competes with all links that pass it
+		if l := &c.Links[i]; l.Competitor && l.Bottleneck > 0 {
+			competing[l.Bottleneck] = true
+		}
+	}
 	for _, i := range only {
 		l := &c.Links[i]
 		both, ok := shared[l.Bottleneck]
@@ -144,7 +149,8 @@ func newZooNet(c *linkzoo.Case, only ...int) *zooNet {
 			}
 		}
 		z.there, z.back = append(z.there, ends[0]), append(z.back, ends[1])
-		if l.Competitor {
+		if l.Competitor || competing[l.Bottleneck] {
+			competing[l.Bottleneck] = false
 			z.competitors = append(z.competitors, z.tcp(len(z.there)-1, "cubic"))
 		}
 	}

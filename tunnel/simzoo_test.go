@@ -292,7 +292,7 @@ var zooLeast = map[linkzoo.Kind]struct{ worst, tenth, ideal float64 }{
 	linkzoo.Policed:   {0.5, 0.65, 75},
 	linkzoo.Stepping:  {0.85, 0.95, 95},
 	linkzoo.Fading:    {0.2, 0.5, 90},
-	linkzoo.Shared:    {0.05, 0.1, 75},
+	linkzoo.Shared:    {0.25, 0.3, 85},
 	linkzoo.Competing: {0.9, 1, 90},
 	linkzoo.SlowBack:  {1, 1, 95},
 	linkzoo.Slewing:   {0.5, 0.6, 95},

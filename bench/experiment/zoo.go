@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"cmp"
 	"fmt"
 	"strconv"
 	"strings"
@@ -115,13 +116,9 @@ func (j *Job) chooseLink(c linkzoo.Case) {
 	if f[zooLinkFactor] != "" {
 		return
 	}
-	from := j.Work.Steady
-	if from == 0 {
-		from = zooSteady
-	}
-	order := c.Promising(from, j.Work.Duration)
+	order := c.Promising(cmp.Or(j.Work.Steady, zooSteady), j.Work.Duration)
 	i := order[min(max(candidate, 1), len(order))-1]
-	j.Cell.Factors[zooLinkFactor] = strconv.Itoa(i + 1)
+	f[zooLinkFactor] = strconv.Itoa(i + 1)
 }
 
 // whyImpossibleInZoo is whyImpossible for a job whose links are a case of the zoo.

@@ -7,9 +7,9 @@
 // its own flow. It is delivered as soon as that one has been delivered or is known to be
 // lost, so a gap in one flow delays no other.
 //
-// A path keeps its order, or the caller announces a hole for what may still come. So a packet that has not arrived is lost when every path has
-// delivered one that was sent later, and no path has a hole that resent packets could
-// still fill. A path that carries nothing announces that with a mark. It may carry
+// A path keeps its order, or the caller announces a hole for what may still come. So a
+// packet that has not arrived is lost when every path has delivered one that was sent later,
+// and no path has a hole that resent packets could still fill. A path that carries nothing announces that with a mark. It may carry
 // something again by the time the mark arrives, so its position is that of the other
 // paths one difference of delays ago. A dead path no longer counts once the paths that
 // took over its packets have announced, behind those packets, that it is dead. In any
