@@ -62,17 +62,7 @@ func (p *Path) emptyTransit() float64 { return p.delay.oneWay + fullPacketBytes/
 
 // expectedArrival returns when a full packet that is given to the path now would arrive.
 func (p *Path) expectedArrival(now time.Duration) float64 {
-	return p.emptyTransit() + max(p.pacer.backlogBytes, 0)/p.pacer.rate*1e6 + p.excessQueue(now)
-}
-
-// excessQueue returns by how much the queue that a packet sent now will meet exceeds what a
-// full path keeps, in µs.
-func (p *Path) excessQueue(now time.Duration) float64 {
-	target := float64(targetQueue.Microseconds())
-	if p.control.saturated {
-		target = p.queueTarget()
-	}
-	return max(p.queueNow(now, p.delay.standingQueue)-2*target, 0)
+	return p.transit(fullPacketBytes) + p.queueNow(now, p.delay.standingQueue)
 }
 
 // resendCost is the price of losing a packet that is already sent again: TCP takes it for

@@ -45,13 +45,19 @@
 // In mode Adaptive a packet of a sparse flow takes the path with room whose next full packet
 // would arrive first:
 //
-//	arrival = oneWay + (full packet + backlog) / rate + queue beyond the target
+//	arrival = oneWay + (full packet + backlog) / rate + queue in the path
 //
-// A bulk flow ([Sender.FlowPaths]) fills the paths that together carry anchorShare of the sum,
-// the longest of them first ([Sender.Anchored]). All its packets then arrive after the same
-// time, whatever its rate, and its sender sees constant round trips. Otherwise slow start would
-// end when it spills over to longer paths, and BBR, whose window is in proportion to the
-// shortest round trip, would never use them.
+// A bulk flow ([Sender.FlowPaths]) has an anchor: the longest of the paths with which a
+// connection carries the most in its first 10 s ([Sender.Anchored]). Its packets fill the
+// anchor first and then shorter paths, the longest of them first. All of them arrive after the
+// same time, whatever the flow's rate, so its sender sees constant round trips. Otherwise slow
+// start would end when the flow spills over to longer paths, and BBR, whose window is in
+// proportion to the shortest round trip, would never use them. One packet that comes early is
+// enough to spoil the shortest round trip. So a packet takes a shorter path only
+//
+//   - when it follows another one so closely that the receiver, which keeps the order,
+//     delivers it after that, or
+//   - when it has waited for the difference of the two delays.
 //
 // A path with a longer delay than the shortest, or than a bulk flow's own, is used only when
 // the first packet of the queue has waited for the difference of the two delays, less
@@ -194,6 +200,8 @@
 //	settleTime           25ms      or 2 windows, or 4 target queues
 //	maxSavingsTime       250ms
 //	lossHold             500ms
+//	anchorHorizon        10s       in which a connection should carry much
+//	maxEarly             1ms       or 1/earlyShare of the anchor's round trip
 //
 // A feedback delay is a round trip, a window and two times minWindow. Lengths of queues and runs:
 //
@@ -216,7 +224,8 @@
 //	spendGrowth          0.1      above the capacity
 //	gentleGrowth         0.02     the same, for each feedback delay
 //	maxGrowth            1.5      factor
-//	anchorShare          0.92      share of the paths' sum
+//	minAnchorGain        1.03      of what a connection carries, for a longer anchor
+//	earlyShare           8         of the round trip, one in
 //	maxSavings           262144    bytes
 //	excessLoss           0.015     share of packets beyond the usual
 //	fullShare            0.7       share of a path's rate

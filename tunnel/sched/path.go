@@ -62,13 +62,12 @@ func (s *Sender) Status(now time.Duration, id int) Status {
 			fastest = min(fastest, o.delay.oneWay)
 		}
 	}
-	micros := func(v float64) time.Duration { return time.Duration(v * 1000) }
 	return Status{
 		Up: p.health.up, Live: p.Live(),
 		RateBitsPerSec: p.pacer.rate * 8, DeliveredBitsPerSec: l.goodput.rate * 8,
 		DeliveredPackets: l.deliveredPackets, LostPackets: l.lostPackets,
 		DeliveredBytes: l.deliveredBytes, LossRate: l.recentLoss,
-		RTT: d.smoothedRTT, Queue: micros(max(d.standingQueue, 0)), Delay: micros(d.oneWay - fastest),
+		RTT: d.smoothedRTT, Queue: microseconds(max(d.standingQueue, 0)), Delay: microseconds(d.oneWay - fastest),
 		InFlightBytes: l.inFlightBytes, PaddingBytes: p.padding.bytes,
 	}
 }

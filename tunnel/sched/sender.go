@@ -1,7 +1,6 @@
 package sched
 
 import (
-	"cmp"
 	"math/bits"
 	"slices"
 	"time"
@@ -34,6 +33,9 @@ type Sender struct {
 	FlowPaths uint64
 	// ResendBytes is about how many bytes of packets wait to be sent again.
 	ResendBytes int
+
+	bulkFlow     uint32                // of the last packet that Pick was called for
+	lastArrivals [1 << 8]time.Duration // by hash of the bulk flow, see notBefore
 
 	byID             [MaxPaths]*Path
 	paths            []*Path
@@ -92,6 +94,7 @@ func (s *Sender) Reset(now time.Duration, id int) {
 	p.health.dead, p.health.proofReports = false, 0
 	p.pacer.backlogBytes, p.pacer.drainedAt = 0, now
 	p.delay.minimum, p.delay.standingQueue = windowedMin{}, 0
+	clear(s.lastArrivals[:])
 }
 
 // Path returns the path with that ID, or nil.
@@ -133,10 +136,9 @@ func (s *Sender) Pick(now time.Duration, flow uint32, size int) (*Path, int) {
 	case Flow:
 		return s.pickByFlow(flow), 64 << 10
 	}
-	if s.FlowPaths != 0 {
-		if p, room := s.anchored(now, size); p != nil {
-			return p, room
-		}
+	s.bulkFlow = flow
+	if anchor := s.anchor(); anchor != nil {
+		return s.anchored(now, size, anchor)
 	}
 	p, room := s.earliest(now, size)
 	if p != nil && p.ledger.reported && p.expectedArrival(now) > s.latestArrival() {
@@ -160,7 +162,7 @@ func (s *Sender) PickResend(now time.Duration, flow uint32, size int) (*Path, in
 		}
 		p.pacer.advance(now)
 		wait := p.pacer.roomAt(now) - now
-		at := p.transitCost() + p.excessQueue(now) + float64(wait.Microseconds())
+		at := p.transitCost() + p.queueNow(now, p.delay.standingQueue) + float64(wait.Microseconds())
 		if best == nil || at < lowest {
 			best, lowest = p, at
 		}
@@ -237,11 +239,11 @@ func (s *Sender) CopyPaths(now time.Duration, size int, two bool) (set uint64, r
 
 // RoomAt returns when a path will have room next, at most 10 ms from now.
 func (s *Sender) RoomAt(now time.Duration) time.Duration {
-	at, latest := now+10*time.Millisecond, s.latestArrival()
+	at, latest, anchor := now+10*time.Millisecond, s.latestArrival(), s.anchor()
 	for _, p := range s.paths {
 		if p.Live() && !p.health.sidelined && !p.SocketFull && !s.windowFull(p, 1) &&
 			(!p.ledger.reported || p.expectedArrival(now) <= latest) {
-			at = min(at, p.pacer.roomAt(now))
+			at = min(at, max(p.pacer.roomAt(now), s.notBefore(now, p, fullPacketBytes, anchor)))
 		}
 	}
 	return at
@@ -354,89 +356,15 @@ const delaySlack = backlogTime + runTime
 // window of its shortest.
 func (s *Sender) latestArrival() float64 {
 	transit := s.shortestTransit()
-	if anchor, ok := s.anchor(); ok {
-		transit = max(transit, anchor)
+	if anchor := s.anchor(); anchor != nil {
+		transit = max(transit, anchor.emptyTransit())
 	}
 	return transit + float64((delaySlack + s.HeadWait).Microseconds())
-}
-
-// anchorShare is the share of the paths' sum that the paths up to the anchor carry.
-const anchorShare = 0.92
-
-// Anchored returns the paths that a bulk flow which begins now fills first: the shortest
-// that together carry anchorShare of the sum. The flow fills the longest of them first and
-// the shorter ones afterwards, so that its round trips stay the same as its rate grows.
-func (s *Sender) Anchored() (set uint64) {
-	s.ordered = s.ordered[:0]
-	sum := 0.0
-	for _, p := range s.paths {
-		if p.carriesData() {
-			s.ordered = append(s.ordered, p)
-			sum += p.pacer.rate
-		}
-	}
-	slices.SortFunc(s.ordered, func(a, b *Path) int { return cmp.Compare(a.emptyTransit(), b.emptyTransit()) })
-	beyond := (1 - anchorShare) * sum
-	for _, p := range s.ordered {
-		set |= 1 << p.ID
-		if sum -= p.pacer.rate; sum <= beyond {
-			break
-		}
-	}
-	return set
 }
 
 // carriesData reports whether data takes the path: it is in use, has delivered something, and
 // is not sidelined.
 func (p *Path) carriesData() bool { return p.Live() && p.ledger.reported && !p.health.sidelined }
-
-// anchor returns the delay of the longest of FlowPaths.
-func (s *Sender) anchor() (transit float64, ok bool) {
-	if s.FlowPaths == 0 {
-		return 0, false
-	}
-	for _, p := range s.paths {
-		if s.FlowPaths&(1<<p.ID) != 0 && p.carriesData() && (!ok || p.emptyTransit() > transit) {
-			transit, ok = p.emptyTransit(), true
-		}
-	}
-	return transit, ok
-}
-
-// anchored returns the path with room that a bulk flow's packet takes, if one delivers it by
-// the anchor's delay: one of the longest, and of those the one that delivers first.
-func (s *Sender) anchored(now time.Duration, size int) (*Path, int) {
-	anchor, ok := s.anchor()
-	if !ok {
-		return nil, 0
-	}
-	var best *Path
-	var bestRoom int
-	var bestShort, bestArrival float64
-	latest, slack := s.latestArrival(), float64(delaySlack.Microseconds())
-	for _, p := range s.paths {
-		if s.FlowPaths&(1<<p.ID) == 0 || !p.carriesData() {
-			continue
-		}
-		room := p.room(now)
-		if room <= 0 || float64(room) < p.pacer.runBytes()/2 || s.windowFull(p, size) {
-			p.pacer.heldBackAt = now
-			continue
-		}
-		arrival := p.expectedArrival(now)
-		if arrival > latest {
-			continue
-		}
-		short := max(anchor-slack-p.emptyTransit(), 0)
-		if best == nil || short < bestShort || short == bestShort && arrival < bestArrival {
-			best, bestRoom, bestShort, bestArrival = p, room, short, arrival
-		}
-	}
-	if best == nil {
-		return nil, 0
-	}
-	return best, max(size, min(bestRoom, int(best.pacer.runBytes())))
-}
 
 // shortestTransit returns the lowest emptyTransit of a path in use.
 func (s *Sender) shortestTransit() float64 {

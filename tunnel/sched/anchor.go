@@ -1,0 +1,141 @@
+package sched
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// What decides on a bulk flow's paths. A connection carries little while its window grows, and
+// its window grows once in a round trip. So paths that make the round trip longer must be worth
+// that within anchorHorizon.
+const (
+	anchorHorizon    = 10 * time.Second
+	firstWindowBytes = 10 * fullPacketBytes // RFC 6928
+	minAnchorGain    = 1.03                 // a longer set of paths carries so much more
+)
+
+// Anchored returns the paths that a bulk flow which begins now fills first: the shortest, up
+// to the one with which a connection that starts slowly carries the most within anchorHorizon.
+// The longest of them is the flow's anchor.
+func (s *Sender) Anchored() (set uint64) {
+	s.ordered = s.ordered[:0]
+	for _, p := range s.paths {
+		if p.carriesData() {
+			s.ordered = append(s.ordered, p)
+		}
+	}
+	slices.SortFunc(s.ordered, func(a, b *Path) int { return cmp.Compare(a.emptyTransit(), b.emptyTransit()) })
+	var upTo uint64
+	var rate, most float64
+	var rtt time.Duration
+	for _, p := range s.ordered {
+		upTo |= 1 << p.ID
+		rate += p.likelyRate()
+		rtt = max(rtt, p.delay.minRTT)
+		slowStart := rtt.Seconds() * math.Log2(max(rate*rtt.Seconds()/firstWindowBytes, 1))
+		if carried := rate * (anchorHorizon.Seconds() - slowStart); set == 0 || carried > minAnchorGain*most {
+			set, most = upTo, carried
+		}
+	}
+	return set
+}
+
+// likelyRate returns the path's rate, or less if that is a guess that nothing has confirmed.
+func (p *Path) likelyRate() float64 {
+	if p.control.saturated {
+		return p.pacer.rate
+	}
+	return min(p.pacer.rate, startGrowth*p.control.topRate)
+}
+
+// anchor returns the longest of FlowPaths, or nil if there is none.
+func (s *Sender) anchor() (anchor *Path) {
+	if s.FlowPaths == 0 {
+		return nil
+	}
+	for _, p := range s.paths {
+		if s.FlowPaths&(1<<p.ID) != 0 && p.carriesData() && (anchor == nil || p.emptyTransit() > anchor.emptyTransit()) {
+			anchor = p
+		}
+	}
+	return anchor
+}
+
+// anchored returns the path with room that a bulk flow's packet takes, if one delivers it
+// neither later nor earlier than the anchor does: one of FlowPaths before others, the longest
+// of them, and of equally long ones the one that delivers first.
+func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int) {
+	type candidate struct {
+		*Path
+		room           int
+		foreign        bool    // not one of FlowPaths
+		short, arrival float64 // µs; short: by how much it is shorter than the anchor
+	}
+	var best candidate
+	latest, full := s.latestArrival(), anchor.emptyTransit()-float64(delaySlack.Microseconds())
+	for _, p := range s.paths {
+		if !p.carriesData() {
+			continue
+		}
+		c := candidate{Path: p, room: p.room(now), foreign: s.FlowPaths&(1<<p.ID) == 0, arrival: p.expectedArrival(now)}
+		if c.room <= 0 || float64(c.room) < p.pacer.runBytes()/2 || s.windowFull(p, size) {
+			if !c.foreign {
+				p.pacer.heldBackAt = now
+			}
+			continue
+		}
+		if c.arrival > latest || s.notBefore(now, p, size, anchor) > now {
+			continue
+		}
+		c.short = max(full-p.transit(size), 0)
+		if best.Path == nil || !c.foreign && best.foreign || c.foreign == best.foreign &&
+			(c.short < best.short || c.short == best.short && c.arrival < best.arrival) {
+			best = c
+		}
+	}
+	if best.Path == nil {
+		return nil, 0
+	}
+	last := s.lastArrival()
+	*last = max(*last, now+microseconds(best.transit(size)))
+	return best.Path, max(size, min(best.room, int(best.pacer.runBytes())))
+}
+
+// A bulk flow's packets arrive by maxEarly earlier than by the anchor, or by one earlyShare-th
+// of its round trip if that is less. HyStart sees a round trip that is an eighth or 4 ms longer
+// than the shortest one, and BBR sends half as much if its round trips are twice the shortest.
+const (
+	maxEarly   = time.Millisecond
+	earlyShare = 8
+)
+
+// notBefore returns from when on a packet of the bulk flow may take a path that is shorter than
+// the anchor: when it arrives no earlier than if the anchor had taken it as soon as it was
+// queued. A packet that follows another one closely may take any path, because the receiver
+// delivers it after that.
+func (s *Sender) notBefore(now time.Duration, p *Path, size int, anchor *Path) time.Duration {
+	if anchor == nil || !p.carriesData() {
+		return now
+	}
+	arrival := now - s.HeadWait + microseconds(anchor.emptyTransit()) - min(maxEarly, anchor.delay.minRTT/earlyShare)
+	if *s.lastArrival() >= arrival {
+		return now
+	}
+	return arrival - microseconds(p.transit(size))
+}
+
+// lastArrival returns where to keep when the last packet of the bulk flow arrives: the latest
+// arrival of all its packets, as now and Path.transit have it.
+func (s *Sender) lastArrival() *time.Duration {
+	return &s.lastArrivals[s.bulkFlow%uint32(len(s.lastArrivals))]
+}
+
+// transit returns how long a packet of size bytes that is given to the path now takes if no
+// queue stands in it, in µs.
+func (p *Path) transit(size int) float64 {
+	return p.delay.oneWay + (float64(size)+max(p.pacer.backlogBytes, 0))/p.pacer.rate*1e6
+}
+
+func microseconds(v float64) time.Duration { return time.Duration(v * 1000) }
