@@ -32,6 +32,9 @@ type Sender struct {
 	// FlowPaths are the paths that this packet's flow fills first, one bit per ID, see
 	// Anchored; 0: it takes the shortest.
 	FlowPaths uint64
+	// BulkWaits reports that packets of bulk flows wait beside this packet of a sparse flow.
+	// They decide which paths are held back: sparse flows have too little to fill a path.
+	BulkWaits bool
 	// ResendBytes is about how many bytes of packets wait to be sent again.
 	ResendBytes int
 
@@ -200,7 +203,9 @@ func (s *Sender) earliest(now time.Duration, size int) (*Path, int) {
 		}
 		room := p.room(now)
 		if room <= 0 || float64(room) < p.pacer.runBytes()/2 || s.windowFull(p, size) {
-			p.pacer.heldBackAt = now
+			if !s.BulkWaits {
+				p.pacer.heldBackAt = now
+			}
 			continue
 		}
 		if best == nil || p.expectedArrival(now) < best.expectedArrival(now) {
