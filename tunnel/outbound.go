@@ -257,7 +257,7 @@ func (o *outbound) prepareLane(now time.Duration, l *lane[*entry]) bool {
 	return false
 }
 
-// describe tells the Sender what waits at the head of a lane. It is called with mu held.
+// describe sets the Sender's fields to what waits at the head of a lane. It is called with mu held.
 func (o *outbound) describe(now time.Duration, l *lane[*entry]) {
 	e, s := l.first(), &o.t.sender
 	s.HeadWait, s.FlowPaths = now-e.readAt, e.paths

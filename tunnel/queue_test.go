@@ -242,7 +242,7 @@ func TestQueueDrops(t *testing.T) {
 	}
 }
 
-// TestQueueDescribe checks what the Sender is told about the head of each lane.
+// TestQueueDescribe checks what outbound.describe sets for the head of each lane.
 func TestQueueDescribe(t *testing.T) {
 	o := newOutbound(&Tunnel{})
 	add := func(flow uint32, paths uint64) {

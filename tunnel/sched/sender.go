@@ -26,7 +26,7 @@ type Sender struct {
 	Mode             Mode
 	Blind            bool // there are no reports: all modes but Flow become Weighted
 	MaxInFlightBytes int  // per path, as the peer's buffer allows; 0: unlimited
-	// HeadWait is how long the first packet of the queue has waited. It may take a path that
+	// HeadWait is how long this packet, the first of its queue, has waited. It may take a path that
 	// is longer than the shortest by that much.
 	HeadWait time.Duration
 	// FlowPaths are the paths that this packet's flow fills first, one bit per ID, see
