@@ -85,7 +85,11 @@ func TestQueueShare(t *testing.T) {
 			sendQueued(q)
 		}
 		clear(sent)
+		before := q.ahead
 		run(false, 1000)
+		if q.ahead != before {
+			t.Errorf("packets of %d bytes: what sparse flows sent alone counts %d", bytes, q.ahead-before)
+		}
 		if sent[false] != 1000*bytes {
 			t.Errorf("packets of %d bytes: sparse flows sent %d bytes alone", bytes, sent[false])
 		}
