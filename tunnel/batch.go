@@ -76,9 +76,10 @@ func (b *batch) begin(t *Tunnel, p *path) {
 	b.shim.PathSeq = uint32(b.firstSeq)
 }
 
-// addNew adds packets of the entry at the head of the queue, up to room bytes, which it
+// addNew adds packets of the entry at the head of a lane, up to room bytes, which it
 // reduces. It returns how many.
-func (b *batch) addNew(e *entry, o *outbound, room *int) int {
+func (b *batch) addNew(l *lane[*entry], o *outbound, room *int) int {
+	e := l.first()
 	n := b.fitting(e, e.next, e.count-e.next, *room)
 	if n == 0 {
 		return 0
@@ -86,7 +87,7 @@ func (b *batch) addNew(e *entry, o *outbound, room *int) int {
 	seq, flowDistance := o.assignSeqs(e, n)
 	b.add(o.t, piece{e: e, first: e.next, n: n, seq: seq, flowDistance: flowDistance}, room)
 	for range n {
-		o.queuedBytes -= e.split.Bytes(e.next)
+		l.bytes -= e.split.Bytes(e.next)
 		e.next++
 	}
 	return n

@@ -216,8 +216,8 @@ func TestBatchOfManyMessages(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, box := 0, sys.NewInbox([][]byte{make([]byte, 1<<16)})
-		for e.a.out.waiting() {
-			e.a.out.gather(e.a.now(), e.a.sender.Path(0), 1<<20)
+		for e.a.out.queue.waiting() {
+			e.a.out.gather(e.a.now(), e.a.out.queue.oldest(), e.a.sender.Path(0), 1<<20)
 			e.a.out.batch.send(e.a)
 			got += len(receiveAll(t, e.b.paths[0], box))
 		}
@@ -238,8 +238,8 @@ func TestMessagesFitBursts(t *testing.T) {
 	}
 	most := e.a.sender.Path(0).MaxMessageBytes()
 	box := sys.NewInbox([][]byte{make([]byte, 1<<16)})
-	for e.a.out.waiting() {
-		e.a.out.gather(e.a.now(), e.a.sender.Path(0), 1<<20)
+	for e.a.out.queue.waiting() {
+		e.a.out.gather(e.a.now(), e.a.out.queue.oldest(), e.a.sender.Path(0), 1<<20)
 		e.a.out.batch.send(e.a)
 	}
 	var sizes []int
@@ -280,12 +280,12 @@ func TestDuplicateOfManyMessages(t *testing.T) {
 	var got [2]int
 	box := sys.NewInbox([][]byte{make([]byte, 1<<16)})
 	o := e.a.out
-	for o.waiting() { // as many as fast paths would carry at once
-		head := o.queue[o.head]
+	for l := &o.queue.sparse; !l.empty(); { // as many as fast paths would carry at once
+		head := l.first()
 		seq, before := o.assignSeqs(head, 1)
 		o.copies.pieces = append(o.copies.pieces, piece{e: head, n: 1, seq: seq, flowDistance: before})
 		head.refs++
-		o.skipPacket(head)
+		o.skipPacket(l)
 	}
 	for o.copies.pending = 1<<0 | 1<<1; o.prepareRun(e.a.now()); {
 		o.batch.send(e.a)

@@ -4,8 +4,10 @@
 // # Theory of operation
 //
 // Outbound, one thread reads packets and super-packets from the device into memory that is
-// kept for resending. They wait in one queue, in which CoDel drops or marks packets when the
-// paths are full. When a path has room (package sched) it gets a run, about a millisecond's
+// kept for resending. They wait in one queue (queue.go), in which CoDel drops or marks packets
+// when the paths are full. Packets of flows that send little and build no queue, such as pings,
+// have a lane of their own, which is served first: they do not wait behind a stream. While
+// others wait too, that lane gets at most half of the bytes. When a path has room (package sched) it gets a run, about a millisecond's
 // worth of packets: the thread numbers them and writes headers beside their payload, which is
 // not copied, and the kernel segments the run (UDP_SEGMENT). With a key, each packet is
 // sealed. A packet is kept until the path has acknowledged it.

@@ -15,18 +15,19 @@ type copies struct {
 
 const maxCopyBytes = 64 << 10 // bytes of packets that are copied at a time
 
-// prepareCopy prepares one path's copy of a run. It reports whether there is one. It is
-// called with mu held.
-func (o *outbound) prepareCopy(now time.Duration) bool {
+// prepareCopy prepares one path's copy of a run. If none is pending, it takes the next run
+// off a lane, unless that is nil. It reports whether there is a copy. It is called with mu
+// held.
+func (o *outbound) prepareCopy(now time.Duration, l *lane[*entry]) bool {
 	t := o.t
-	if o.dropClosedCopies(); o.copies.pending == 0 && !o.startCopies(now) {
+	if o.dropClosedCopies(); o.copies.pending == 0 && (l == nil || !o.startCopies(now, l)) {
 		return false
 	}
 	id := sched.PathIDs(o.copies.pending)[0]
 	o.copies.pending &^= 1 << id
 	if t.sender.Path(id).SocketFull { // the other paths have room
 		o.dropClosedCopies()
-		return o.copies.pending != 0 && o.prepareCopy(now)
+		return o.copies.pending != 0 && o.prepareCopy(now, nil)
 	}
 	o.batch.begin(t, t.paths[id])
 	room := 1 << 20
@@ -59,25 +60,26 @@ func (o *outbound) dropClosedCopies() {
 	o.copies.pieces = o.copies.pieces[:0]
 }
 
-// startCopies takes packets off the queue for all paths that carry copies, if the best
-// path has room. It is called with mu held.
-func (o *outbound) startCopies(now time.Duration) bool {
+// startCopies takes packets off a lane, which is not empty, for all paths that carry copies,
+// if the best path has room. It is called with mu held.
+func (o *outbound) startCopies(now time.Duration, l *lane[*entry]) bool {
 	t := o.t
-	e := o.queue[o.head]
+	e := l.first()
 	var room int
 	o.copies.pending, room = t.sender.CopyPaths(now, e.split.Bytes(e.next)+wire.HeaderBytes, t.cfg.Copies == 2)
 	if o.copies.pending == 0 {
 		return false
 	}
 	room = min(room, maxCopyBytes)
-	for packets := 0; o.waiting() && room > 0 && packets < batchPackets; {
-		e := o.queue[o.head]
+	for packets := 0; !l.empty() && room > 0 && packets < batchPackets; {
+		e := l.first()
 		n := 0
 		for size := 0; e.next+n < e.count && packets < batchPackets; n++ {
 			if size = e.split.Bytes(e.next+n) + wire.HeaderBytes; size > room && packets > 0 {
 				break
 			}
 			room -= size
+			o.queue.sent(l, size)
 			packets++
 		}
 		if n == 0 {
@@ -87,11 +89,11 @@ func (o *outbound) startCopies(now time.Duration) bool {
 		e.refs++
 		o.copies.pieces = append(o.copies.pieces, piece{e: e, first: e.next, n: n, seq: seq, flowDistance: flowDistance})
 		for range n {
-			o.queuedBytes -= e.split.Bytes(e.next)
+			l.bytes -= e.split.Bytes(e.next)
 			e.next++
 		}
 		if e.next == e.count {
-			o.popEntry(e)
+			o.popEntry(l)
 		}
 	}
 	return len(o.copies.pieces) > 0

@@ -18,13 +18,19 @@ type entry struct {
 	next    int // index of the first packet that has not been sent
 	chunk   *chunk
 	refs    int // held by the queue and by pieces
-	readAt  time.Duration
-	flow    uint32 // hash
 	tos     uint8
 	udp     bool
-	opens   bool   // it opens a connection
-	paths   uint64 // that its flow fills first, one bit per ID; 0: the flow is sparse
-	partial bool   // checksums may stay partial
+	opens   bool // it opens a connection
+	partial bool // checksums may stay partial
+	queueInfo
+}
+
+// bytesLeft implements queueable.
+func (e *entry) bytesLeft() (n int) {
+	for i := e.next; i < e.count; i++ {
+		n += e.split.Bytes(i)
+	}
+	return n
 }
 
 // chunk is memory that packets are read into, one after the other.

@@ -130,7 +130,7 @@ func TestTooBig(t *testing.T) {
 			}
 			o := e.a.out
 			n := 0
-			for _, q := range o.queue[o.head:] {
+			for _, q := range o.queue.sparse.elements {
 				if n += q.count; len(q.pkt) > limit {
 					t.Errorf("a packet of %d bytes is queued, at most %d fit", len(q.pkt), limit)
 				}
@@ -187,7 +187,7 @@ func TestFragmentsAreWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := make([]byte, packet.UDPBytes+len(s.payload))
-	for _, q := range e.a.out.queue {
+	for _, q := range e.a.out.queue.sparse.elements {
 		var ip packet.IP
 		if err := packet.ParseIP(q.pkt, &ip); err != nil || ip.ID != 77 || packet.Checksum(q.pkt[:ip.HeaderBytes]) != 0 {
 			t.Fatalf("%+v, %v", ip, err)

@@ -15,10 +15,9 @@ import (
 // outbound moves packets from the device to the paths, in one thread.
 type outbound struct {
 	t           *Tunnel
-	queue       []*entry // read and not sent yet, from head on
-	head        int
-	queuedBytes int // waiting in the queue
-	codel       sched.CoDel
+	queue       queue[*entry] // read and not sent yet
+	queueTarget time.Duration // queueing delay that CoDel tolerates
+	interval    time.Duration // how long CoDel tolerates a longer one
 	flows       flowTable
 	anchored    uint64          // sched.Sender.Anchored
 	lastOfFlow  [1 << 12]uint32 // by hash of the flow, connection sequence number after its last packet; 0: none
@@ -69,8 +68,6 @@ func newOutbound(t *Tunnel) *outbound {
 	return &outbound{t: t, innerMTU: 1 << 16, batch: newBatch()}
 }
 
-func (o *outbound) waiting() bool { return o.head < len(o.queue) }
-
 // loop reads, sends and waits until the Tunnel is closed.
 func (o *outbound) loop() error {
 	var b yielder
@@ -89,7 +86,7 @@ func (o *outbound) loop() error {
 		if now-o.tickedAt >= tickEvery {
 			o.tickedAt = now
 			o.setCoDel()
-			o.t.stats.queued.Store(int64(o.queuedBytes))
+			o.t.stats.queued.Store(int64(o.queue.bytes()))
 			o.tick(now)
 		}
 		o.wakeBy = began + o.wait()
@@ -119,17 +116,17 @@ func (o *outbound) checkLate(now time.Duration) {
 // long.
 func (o *outbound) setCoDel() {
 	rtt := time.Duration(o.t.maxRTT.Load())
-	o.codel.Target = time.Duration(o.t.queue.Load())
-	if o.codel.Target == 0 {
-		o.codel.Target = min(max(minQueueTarget, rtt/4), maxQueueTarget) + o.spread
+	o.queueTarget = time.Duration(o.t.queue.Load())
+	if o.queueTarget == 0 {
+		o.queueTarget = min(max(minQueueTarget, rtt/4), maxQueueTarget) + o.spread
 	}
-	o.codel.Interval = max(minDropInterval, 3*rtt)
+	o.interval = max(minDropInterval, 3*rtt)
 }
 
 // read reads from the device as long as there is room in the queue.
 func (o *outbound) read(now time.Duration) error {
 	o.stock() // fills the supply with memory that has just been freed and is still in the cache
-	for o.queuedBytes < maxReadAhead {
+	for o.queue.bytes() < maxReadAhead {
 		n, errno := sys.ReadNow(o.t.cfg.Device, o.readBuffer())
 		switch errno {
 		case 0:
@@ -141,7 +138,7 @@ func (o *outbound) read(now time.Duration) error {
 			return fmt.Errorf("read from the tunnel's device: %w", os.NewSyscallError("read", errno))
 		}
 		o.enqueueRead(now, n)
-		if o.queuedBytes > 256<<10 {
+		if o.queue.bytes() > 256<<10 {
 			o.flush(o.t.now()) // send what the paths have room for while it is still in the cache
 		}
 	}
@@ -187,14 +184,7 @@ func (o *outbound) enqueue(now time.Duration, e *entry) {
 	e.paths = o.flows.add(now, e.flow, e.count, e.opens, time.Duration(o.t.maxRTT.Load()), o.anchored)
 	o.t.stats.read.Add(uint64(e.count))
 	o.t.stats.readBytes.Add(uint64(len(e.pkt)))
-	for i := range e.count {
-		o.queuedBytes += e.split.Bytes(i)
-	}
-	if o.head > 1024 && o.head*2 > len(o.queue) {
-		o.queue = o.queue[:copy(o.queue, o.queue[o.head:])]
-		o.head = 0
-	}
-	o.queue = append(o.queue, e)
+	o.queue.add(e)
 }
 
 // flush sends as much as the paths have room for.
@@ -222,37 +212,56 @@ func (o *outbound) prepareRun(now time.Duration) bool {
 		return o.prepareResend(now)
 	}
 	if o.copies.pending != 0 {
-		return o.prepareCopy(now)
+		return o.prepareCopy(now, nil)
 	}
 	o.refuseTooBig()
-	for o.waiting() {
-		e := o.queue[o.head]
-		if o.shouldDrop(now, now-e.readAt) && !o.markCongestion(e) {
+	for _, l := range o.queue.lanes() {
+		if o.prepareLane(now, l) {
+			return true
+		}
+	}
+	return false
+}
+
+// prepareLane prepares one run of a lane's packets. It reports whether there is one. It is
+// called with mu held.
+func (o *outbound) prepareLane(now time.Duration, l *lane[*entry]) bool {
+	t := o.t
+	for !l.empty() {
+		e := l.first()
+		if o.shouldDrop(now, now-e.readAt, &l.backlog) && !o.markCongestion(e) {
 			t.stats.queueDrops.Add(1)
-			o.skipPacket(e)
+			o.skipPacket(l)
 			continue
 		}
+		o.describe(now, l)
 		if t.sender.Mode == sched.Duplicate && !t.session.compat {
-			return o.prepareCopy(now)
+			return o.prepareCopy(now, l)
 		}
 		if t.session.compat && !e.completeChecksum() {
-			o.popEntry(e)
+			o.popEntry(l)
 			continue
 		}
-		t.sender.HeadWait, t.sender.FlowPaths = now-e.readAt, e.paths
 		sp, room := t.sender.Pick(now, e.flow, e.split.Bytes(e.next)+wire.HeaderBytes)
 		if sp == nil {
 			return false
 		}
 		if sp.SocketFull { // the flow's only path
 			t.stats.queueDrops.Add(1)
-			o.skipPacket(e)
+			o.skipPacket(l)
 			continue
 		}
-		o.gather(now, sp, room)
+		o.gather(now, l, sp, room)
 		return true
 	}
 	return false
+}
+
+// describe sets the Sender's fields to what waits at the head of a lane. It is called with mu held.
+func (o *outbound) describe(now time.Duration, l *lane[*entry]) {
+	e, s := l.first(), &o.t.sender
+	s.HeadWait, s.FlowPaths = now-e.readAt, e.paths
+	s.BulkWaits = l == &o.queue.sparse && !o.queue.bulk.empty()
 }
 
 // After a path was lost, CoDel drops nothing for minRecovery, in which the rates of the
@@ -264,27 +273,28 @@ const (
 	maxRecovery = time.Second
 )
 
-// shouldDrop reports whether to drop or mark the packet at the head of the queue, which
-// has waited for the given time. It is called with mu held.
-func (o *outbound) shouldDrop(now, waited time.Duration) bool {
-	if since := o.t.pathLostAt; since > 0 {
-		if past := now - since; past < minRecovery || past < maxRecovery && waited > o.codel.Target {
-			o.codel.Reset()
+// shouldDrop reports whether to drop or mark the packet at the head of a lane, which has
+// waited for the given time. It is called with mu held.
+func (o *outbound) shouldDrop(now, waited time.Duration, b *backlog) bool {
+	if since := o.t.pathLostAt; since > b.recoveredOf {
+		if past := now - since; past < minRecovery || past < maxRecovery && waited > o.queueTarget {
+			b.codel.Reset()
 			return false
 		}
-		o.t.pathLostAt = 0
+		b.recoveredOf = since
 	}
-	if now < o.graceUntil && waited > o.codel.Target {
-		o.codel.Reset()
+	if now < o.graceUntil && waited > o.queueTarget {
+		b.codel.Reset()
 		return false
 	}
-	return o.codel.Drop(now, waited, o.queuedBytes) || waited > o.maxWait() && o.queuedBytes > o.maxQueuedBytes()
+	b.codel.Target, b.codel.Interval = o.queueTarget, o.interval
+	return b.codel.Drop(now, waited, b.bytes) || waited > o.maxWait() && b.bytes > o.maxQueuedBytes()
 }
 
 // maxWait returns how long packets may wait if CoDel does not drop them: the target, and
 // time for a sender to notice CoDel's drops and react.
 func (o *outbound) maxWait() time.Duration {
-	return o.codel.Target + 2*(o.codel.Interval+o.spread) + 100*time.Millisecond
+	return o.queueTarget + 2*(o.interval+o.spread) + 100*time.Millisecond
 }
 
 // startSession restarts sequence numbers at 0. It is called with mu held.
@@ -316,55 +326,57 @@ const noPeerPatience = time.Second
 // dropUnsendable drops packets that have waited too long, or are too many, while there is
 // no session.
 func (o *outbound) dropUnsendable(now time.Duration) {
-	for o.waiting() && (now-o.queue[o.head].readAt > noPeerPatience || o.queuedBytes > o.maxQueuedBytes()) {
-		o.dropEntry(o.queue[o.head])
+	for l := o.queue.oldest(); l != nil && (now-l.first().readAt > noPeerPatience || o.queue.bytes() > o.maxQueuedBytes()); l = o.queue.oldest() {
+		o.dropEntry(l)
 	}
 }
 
-func (o *outbound) dropEntry(e *entry) {
-	for o.waiting() && o.queue[o.head] == e {
+// dropEntry drops the first entry of a lane.
+func (o *outbound) dropEntry(l *lane[*entry]) {
+	for e := l.first(); !l.empty() && l.first() == e; {
 		o.t.stats.queueDrops.Add(1)
-		o.skipPacket(e)
+		o.skipPacket(l)
 	}
 }
 
-// skipPacket passes over the entry's next packet.
-func (o *outbound) skipPacket(e *entry) {
-	o.queuedBytes -= e.split.Bytes(e.next)
+// skipPacket passes over the next packet of a lane's first entry.
+func (o *outbound) skipPacket(l *lane[*entry]) {
+	e := l.first()
+	l.bytes -= e.split.Bytes(e.next)
 	if e.next++; e.next == e.count {
-		o.popEntry(e)
+		o.popEntry(l)
 	}
 }
 
-func (o *outbound) popEntry(e *entry) {
-	o.queue[o.head] = nil
-	if o.head++; o.head == len(o.queue) {
-		o.queue, o.head, o.queuedBytes = o.queue[:0], 0, 0
-	}
+// popEntry removes the first entry of a lane.
+func (o *outbound) popEntry(l *lane[*entry]) {
+	e := l.first()
+	o.queue.pop(l)
 	o.t.arena.release(e)
 }
 
-// gather moves packets of up to room bytes from the queue into a run for a path. It is
-// called with mu held.
-func (o *outbound) gather(now time.Duration, sp *sched.Path, room int) {
+// gather moves packets of up to room bytes from a lane into a run for a path. It is called
+// with mu held.
+func (o *outbound) gather(now time.Duration, l *lane[*entry], sp *sched.Path, room int) {
 	p := o.t.paths[sp.ID]
 	o.batch.begin(o.t, p)
-	for paths := o.queue[o.head].paths; o.waiting() && room > 0; {
-		e := o.queue[o.head]
+	for paths := l.first().paths; !l.empty() && room > 0; {
+		e := l.first()
 		if e.paths != paths {
 			break // its flow fills other paths first
 		}
 		if o.batch.compat && !e.completeChecksum() {
 			break
 		}
-		n := o.batch.addNew(e, o, &room)
+		n := o.batch.addNew(l, o, &room)
 		if n == 0 {
 			break
 		}
 		if e.next == e.count {
-			o.popEntry(e)
+			o.popEntry(l)
 		}
 	}
+	o.queue.sent(l, o.batch.bytes+p.outerBytes()*o.batch.packets)
 	o.load.add(now, o.batch.packets)
 	o.batch.commit(o.t, sp, now)
 	p.carriedData, p.lastDataAt, o.sentAt = true, now, now
@@ -433,7 +445,7 @@ func (o *outbound) wait() time.Duration {
 	}
 	// While packets are queued, new ones can wait. With too many in the queue nothing is
 	// read, so the device must not end the wait.
-	if !pending && o.queuedBytes < maxReadAhead {
+	if !pending && o.queue.bytes() < maxReadAhead {
 		o.polls = append(o.polls, unix.PollFd{Fd: int32(o.t.cfg.Device), Events: unix.POLLIN})
 	}
 	ts := unix.NsecToTimespec(int64(limit))
@@ -450,13 +462,25 @@ func (o *outbound) sleepTime() (limit time.Duration, pending bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := t.now()
-	switch pending = t.session.up && (o.waiting() || t.resends.len() > 0); {
+	switch pending = t.session.up && (o.queue.waiting() || t.resends.len() > 0); {
 	case pending:
-		return max(min(t.sender.RoomAt(now)-now, maxNap), 50*time.Microsecond), true
+		return max(min(o.roomAt(now)-now, maxNap), 50*time.Microsecond), true
 	case o.measuring(now):
 		return maxNap, false
 	case o.isIdle(now):
 		return 100 * time.Millisecond, false
 	}
 	return tickEvery, false
+}
+
+// roomAt returns when a path will have room for what waits. It is called with mu held.
+func (o *outbound) roomAt(now time.Duration) time.Duration {
+	at := now + maxNap
+	for _, l := range o.queue.lanes() {
+		if !l.empty() {
+			o.describe(now, l)
+		}
+		at = min(at, o.t.sender.RoomAt(now))
+	}
+	return at
 }

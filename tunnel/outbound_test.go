@@ -33,7 +33,7 @@ func TestDropUnsendable(t *testing.T) {
 		if o.prepareRun(tt.at) {
 			t.Fatalf("%s: there is a run to send", tt.name)
 		}
-		if n := len(o.queue) - o.head; n < tt.least || n > tt.most {
+		if n := o.queue.sparse.len() + o.queue.bulk.len(); n < tt.least || n > tt.most {
 			t.Errorf("%s: %d packets wait, want %d to %d", tt.name, n, tt.least, tt.most)
 		}
 	}

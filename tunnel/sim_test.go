@@ -132,15 +132,16 @@ func (p simPassing) pass() {
 
 // simPacket is an inner packet.
 type simPacket struct {
+	queueInfo
 	shim         wire.Shim
-	flow         int
 	size         int
-	queuedAt     time.Duration
 	onDelivery   func() // called on delivery, if not nil
-	paths        uint64 // that its flow fills first
 	resendQueued bool   // it has been queued for resending
 	slot         int    // in simNet.inFlight
 }
+
+// bytesLeft implements queueable.
+func (p *simPacket) bytesLeft() int { return p.size }
 
 // simInFlight is a packet that has not been delivered yet.
 type simInFlight struct {
@@ -170,7 +171,8 @@ type simNet struct {
 	haltedUntil   time.Duration // nothing is read or sent until then; the device holds new packets
 	keepsNothing  bool          // nothing is kept: what a path loses is lost for good
 	endless       bool          // there is always something to send, of four flows in turn
-	queue         simRing[simPacket]
+	queue         queue[*simPacket]
+	spare         []*simPacket // memory of queue
 	resends       simRing[simPacket]
 	gathered      []simPacket // memory of gather
 	lastOfFlow    [16]uint32  // sequence number after each flow's last packet
@@ -262,9 +264,15 @@ func (s *simNet) Deliver(p order.Packet) {
 // offer adds a packet to the queue.
 func (s *simNet) offer(flow, size int, then func()) {
 	opens := s.lastOfFlow[flow] == 0 && flow < simPingFlow
-	paths := s.out.flows.add(s.now, uint32(flow), 1, opens, time.Duration(s.out.t.maxRTT.Load()), s.out.anchored)
-	s.queue.push(simPacket{flow: flow, size: size, queuedAt: max(s.now, s.haltedUntil), onDelivery: then, paths: paths})
-	s.out.queuedBytes += size
+	info := queueInfo{readAt: max(s.now, s.haltedUntil), flow: uint32(flow)}
+	info.paths = s.out.flows.add(s.now, info.flow, 1, opens, time.Duration(s.out.t.maxRTT.Load()), s.out.anchored)
+	if len(s.spare) == 0 {
+		s.spare = append(s.spare, new(simPacket))
+	}
+	p := s.spare[len(s.spare)-1]
+	s.spare = s.spare[:len(s.spare)-1]
+	*p = simPacket{queueInfo: info, size: size, onDelivery: then}
+	s.queue.add(p)
 }
 
 // datagrams offers that many Mbit/s from now on.
@@ -279,74 +287,91 @@ func (s *simNet) datagrams(rate float64) {
 	next()
 }
 
-// head returns the packet that is sent next, or nil.
-func (s *simNet) head() *simPacket {
-	if s.resends.len() > 0 {
-		return s.resends.at(0)
-	}
+// first returns the packet of a lane that is sent next, or nil.
+func (s *simNet) first(l *lane[*simPacket]) *simPacket {
 	for {
-		if s.queue.len() == 0 {
-			if !s.endless {
-				return nil
-			}
-			s.offer(int(s.nextSeq%4), simSize, nil)
+		if flow := int(s.nextSeq % 4); s.endless && s.queue.bulk.empty() && (s.queue.sparse.empty() || s.out.flows[flow].paths != 0) {
+			s.offer(flow, simSize, nil)
 		}
-		p := s.queue.at(0)
-		if !s.out.shouldDrop(s.now, s.now-p.queuedAt) {
+		if l.empty() {
+			return nil
+		}
+		p := l.first()
+		if !s.out.shouldDrop(s.now, s.now-p.readAt, &l.backlog) {
 			return p
 		}
 		s.dropped++
-		s.pop()
+		s.pop(l)
 	}
 }
 
-func (s *simNet) pop() simPacket {
-	p := s.queue.pop()
-	s.out.queuedBytes -= p.size
-	return p
+func (s *simNet) pop(l *lane[*simPacket]) simPacket {
+	p := l.first()
+	s.queue.pop(l)
+	s.spare = append(s.spare, p)
+	return *p
 }
 
 // sendQueued sends what the paths have room for.
 func (s *simNet) sendQueued() {
-	for p := s.head(); p != nil; p = s.head() {
-		sp, room := s.pick(p)
-		if sp == nil {
-			return
-		}
-		s.gather(sp, room)
+	for s.sendRun() {
 	}
 }
 
-// pick chooses the path for the next packet.
-func (s *simNet) pick(p *simPacket) (*sched.Path, int) {
+// sendRun sends one run. It reports whether there is one.
+func (s *simNet) sendRun() bool {
 	if s.resends.len() > 0 {
+		p := s.resends.at(0)
 		s.sender.ResendBytes = s.resends.len() * simSize
-		return s.sender.PickResend(s.now, uint32(p.flow), p.size)
+		sp, room := s.sender.PickResend(s.now, p.flow, p.size)
+		if sp != nil {
+			s.resend(sp, room)
+		}
+		return sp != nil
 	}
-	s.sender.FlowPaths = p.paths
-	if s.sender.HeadWait = s.now - p.queuedAt; s.endless {
-		s.sender.HeadWait = time.Second
+	for _, l := range s.queue.lanes() {
+		p := s.first(l)
+		if p == nil {
+			continue
+		}
+		s.sender.HeadWait, s.sender.FlowPaths = s.now-p.readAt, p.paths
+		s.sender.BulkWaits = l == &s.queue.sparse && !s.queue.bulk.empty()
+		if s.endless {
+			s.sender.HeadWait = time.Second
+		}
+		if sp, room := s.sender.Pick(s.now, p.flow, p.size); sp != nil {
+			s.gather(l, sp, room)
+			return true
+		}
 	}
-	return s.sender.Pick(s.now, uint32(p.flow), p.size)
+	return false
 }
 
-// gather sends a run of resent or new packets on a path.
-func (s *simNet) gather(sp *sched.Path, room int) {
-	run := s.gathered[:0]
-	bytes := 0
-	if s.resends.len() > 0 {
-		for s.resends.len() > 0 && (len(run) == 0 || bytes+s.resends.at(0).size <= room) {
-			p := s.resends.pop()
-			p.shim.Kind = wire.Resend
-			run = append(run, p)
-			bytes += p.size
-		}
-	} else {
-		for p := s.head(); p != nil && (len(run) == 0 || bytes+p.size <= room && p.paths == run[0].paths); p = s.head() {
-			run = append(run, s.assignSeq(s.pop()))
-			bytes += p.size
-		}
+// resend sends a run of packets again on a path.
+func (s *simNet) resend(sp *sched.Path, room int) {
+	run, bytes := s.gathered[:0], 0
+	for s.resends.len() > 0 && (len(run) == 0 || bytes+s.resends.at(0).size <= room) {
+		p := s.resends.pop()
+		p.shim.Kind = wire.Resend
+		run = append(run, p)
+		bytes += p.size
 	}
+	s.send(sp, run, bytes)
+}
+
+// gather sends a run of a lane's packets on a path.
+func (s *simNet) gather(l *lane[*simPacket], sp *sched.Path, room int) {
+	run, bytes := s.gathered[:0], 0
+	for p := s.first(l); p != nil && (len(run) == 0 || bytes+p.size <= room && p.paths == run[0].paths); p = s.first(l) {
+		run = append(run, s.assignSeq(s.pop(l)))
+		bytes += run[len(run)-1].size
+	}
+	s.queue.sent(l, bytes)
+	s.send(sp, run, bytes)
+}
+
+// send sends a run on a path.
+func (s *simNet) send(sp *sched.Path, run []simPacket, bytes int) {
 	path := s.paths[sp.ID]
 	path.carriedData, path.lastDataAt, s.out.sentAt = true, s.now, s.now
 	s.out.load.add(s.now, len(run))
@@ -374,7 +399,7 @@ func (s *simNet) assignSeq(p simPacket) simPacket {
 		s.unused = append(s.unused, len(s.inFlight)-1)
 	}
 	p.slot, s.unused = s.unused[len(s.unused)-1], s.unused[:len(s.unused)-1]
-	s.inFlight[p.slot] = simInFlight{seq: s.nextSeq, flow: p.flow, size: p.size, onDelivery: p.onDelivery}
+	s.inFlight[p.slot] = simInFlight{seq: s.nextSeq, flow: int(p.flow), size: p.size, onDelivery: p.onDelivery}
 	s.nextSeq++
 	s.lastOfFlow[p.flow] = s.nextSeq
 	return p

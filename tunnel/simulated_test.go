@@ -131,7 +131,7 @@ func TestSimulatedFlood(t *testing.T) {
 		s.datagrams(2 * rate)
 		s.run(2 * time.Second)
 		share := s.rate(3*time.Second) / mbit(rate)
-		waits, most := s.now-s.queue.at(0).queuedAt, max(s.out.maxWait(), time.Duration(minQueueBytes/mbit(rate)*1e9))
+		waits, most := s.now-s.queue.oldest().first().readAt, max(s.out.maxWait(), time.Duration(minQueueBytes/mbit(rate)*1e9))
 		if share < 0.95 || waits > most+10*time.Millisecond {
 			t.Errorf("%g Mbit/s: packets wait %v, want %v; %.1f %% carried", rate, waits, most, share*100)
 		}
@@ -145,7 +145,7 @@ func TestSimulatedLongQueue(t *testing.T) {
 	s.run(time.Second)
 	s.datagrams(200)
 	s.run(1500 * time.Millisecond)
-	if waits := s.now - s.queue.at(0).queuedAt; s.dropped > 0 || waits < 600*time.Millisecond {
+	if waits := s.now - s.queue.oldest().first().readAt; s.dropped > 0 || waits < 600*time.Millisecond {
 		t.Errorf("%d packets were dropped; the oldest has waited %v", s.dropped, waits)
 	}
 }

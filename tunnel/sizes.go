@@ -253,9 +253,10 @@ func (t *Tunnel) resize(p *path, mtu int) {
 // refuseTooBig removes packets from the queue that were accepted when the paths carried
 // bigger ones. It is called with mu held.
 func (o *outbound) refuseTooBig() {
-	for o.waiting() && o.queue[o.head].split.MaxBytes() > o.innerMTU {
-		e := o.queue[o.head]
-		o.sendTooBig(e.pkt, o.innerMTU)
-		o.dropEntry(e)
+	for _, l := range o.queue.lanes() {
+		for !l.empty() && l.first().split.MaxBytes() > o.innerMTU {
+			o.sendTooBig(l.first().pkt, o.innerMTU)
+			o.dropEntry(l)
+		}
 	}
 }

@@ -113,12 +113,12 @@ func (e *ends) sendPaced(t *testing.T) {
 	if err := o.read(e.a.now()); err != nil {
 		t.Fatal(err)
 	}
-	for now := e.a.now(); o.waiting() || o.copies.pending != 0; now += time.Millisecond {
+	for now := e.a.now(); o.queue.waiting() || o.copies.pending != 0; now += time.Millisecond {
 		e.a.mu.Lock()
 		o.graceUntil = now + time.Second
 		e.a.mu.Unlock()
 		o.flush(now)
-		if !o.waiting() || now > time.Minute {
+		if !o.queue.waiting() || now > time.Minute {
 			break
 		}
 	}

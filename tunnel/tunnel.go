@@ -32,7 +32,7 @@ type Tunnel struct {
 	arena          arena
 	resends        resendQueue   // to be sent again, before anything else
 	resendBudget   resendBudget  // how many more packets may be sent again
-	pathLostAt     time.Duration // when a path with unacknowledged packets was last lost; 0: the queue has recovered from that
+	pathLostAt     time.Duration // when a path with unacknowledged packets was last lost; 0: never
 	session        session
 	watch          watch
 	queue          atomic.Int64 // Config.Queue, ns

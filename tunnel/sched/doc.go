@@ -3,11 +3,11 @@
 //
 // # Overview
 //
-// A Sender holds the paths of one direction. The caller keeps one queue of packets for all
-// paths and calls
+// A Sender holds the paths of one direction. The caller keeps the packets for all paths in
+// queues, one for bulk flows and one for sparse flows, and calls
 //
-//   - [Sender.Pick] (or [Sender.PickResend], [Sender.CopyPaths]) for the packet at its head,
-//     which returns a path and how many bytes to send on it now, or no path;
+//   - [Sender.Pick] (or [Sender.PickResend], [Sender.CopyPaths]) for the packet at the head of
+//     a queue, which returns a path and how many bytes to send on it now, or no path;
 //   - [Path.Sent] after each run, a group of packets that goes to one path at once;
 //   - [Sender.RoomAt] to learn when to try again;
 //   - [Path.Report] for each report of the receiver, and [Path.AddRTT] for each measured
@@ -76,7 +76,8 @@
 //
 // A path has room while its backlog, the bytes given to it less what its rate has carried
 // since, is less than backlogTime's worth. It is filled in runs of runTime's worth, once half
-// a run fits. When packets wait because a path has no room, heldBackAt is set. The controller
+// a run fits. When packets wait because a path has no room, heldBackAt is set; a packet of a
+// sparse flow sets it only if no packets of bulk flows wait ([Sender.BulkWaits]). The controller
 // uses it to tell a path that is limited by its rate from one that has nothing to send.
 //
 // # Delays and drains
@@ -175,7 +176,8 @@
 //
 // # Queue
 //
-// CoDel (RFC 8289) decides which packets of the caller's queue to drop or mark.
+// CoDel (RFC 8289) decides which packets of a queue to drop or mark. The caller has one CoDel
+// for each of its queues.
 //
 // # Timers and constants
 //

@@ -25,12 +25,15 @@ type Sender struct {
 	Mode             Mode
 	Blind            bool // there are no reports: all modes but Flow become Weighted
 	MaxInFlightBytes int  // per path, as the peer's buffer allows; 0: unlimited
-	// HeadWait is how long the first packet of the queue has waited. It may take a path that
+	// HeadWait is how long this packet, the first of its queue, has waited. It may take a path that
 	// is longer than the shortest by that much.
 	HeadWait time.Duration
 	// FlowPaths are the paths that this packet's flow fills first, one bit per ID, see
 	// Anchored; 0: it takes the shortest.
 	FlowPaths uint64
+	// BulkWaits reports that packets of bulk flows wait beside this packet of a sparse flow.
+	// They decide which paths are held back: sparse flows have too little to fill a path.
+	BulkWaits bool
 	// ResendBytes is about how many bytes of packets wait to be sent again.
 	ResendBytes int
 
@@ -202,7 +205,9 @@ func (s *Sender) earliest(now time.Duration, size int) (*Path, int) {
 		}
 		room := p.room(now)
 		if room <= 0 || float64(room) < p.pacer.runBytes()/2 || s.windowFull(p, size) {
-			p.pacer.heldBackAt = now
+			if !s.BulkWaits {
+				p.pacer.heldBackAt = now
+			}
 			continue
 		}
 		if best == nil || p.expectedArrival(now) < best.expectedArrival(now) {

@@ -371,3 +371,26 @@ func TestSmallPackets(t *testing.T) {
 		t.Error("60 bytes take the path on which 1500 would arrive later")
 	}
 }
+
+// TestBulkWaits checks that a packet of a sparse flow marks full paths as held back only if no
+// packets of bulk flows wait.
+func TestBulkWaits(t *testing.T) {
+	for _, bulkWaits := range []bool{false, true} {
+		s := newSender(2)
+		now := time.Second
+		for _, p := range s.Paths() {
+			p.pacer.advance(now)
+			p.Sent(now, 100, 150_000)
+			p.pacer.heldBackAt = 0
+		}
+		s.BulkWaits = bulkWaits
+		if p, _ := s.Pick(now, 1, 100); p != nil {
+			t.Fatalf("path %d has room", p.ID)
+		}
+		for _, p := range s.Paths() {
+			if marked := p.pacer.heldBackAt == now; marked == bulkWaits {
+				t.Errorf("bulk packets wait: %v; path %d is held back: %v", bulkWaits, p.ID, marked)
+			}
+		}
+	}
+}
