@@ -20,7 +20,9 @@
 // path's rate. A path that falls behind the others is dead: everything that it has not
 // acknowledged is sent again on the others, with the same connection sequence numbers, and
 // the receiver waits for that before it gives a packet up. So nothing is lost when a path
-// dies.
+// dies, unless the others need longer for it than the receiver waits. What would arrive later
+// is dropped (deadline.go): the receiver's hold time, which its probes announce, and a round
+// trip after the loss is known.
 //
 // An end that takes a path out of use announces that on the path, and the other end stops
 // using it at once. Packets in flight are still read for half a second.

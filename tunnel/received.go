@@ -390,6 +390,11 @@ func (in *inbound) handleControlMessage(c *controlPacket, kind wire.Type, value 
 			c.echoed = true
 			t.sendControl(c.now, c.path, wire.Append(make([]byte, wire.HeaderBytes, 64), wire.TypeReply, value))
 		}
+	case wire.TypeReceiver:
+		var r wire.Receiver
+		if wire.ParseReceiver(value, &r) == nil && c.shim.Kind == wire.Probe {
+			t.session.peer = credibleReceiver(r)
+		}
 	case wire.TypeName:
 		if c.shim.Kind == wire.Probe && c.path.learns {
 			in.handleName(c.now, c.path, int(c.shim.Path), value)

@@ -76,7 +76,11 @@ func (t *Tunnel) requeue(pc *piece, set uint64) bool {
 func (t *Tunnel) queueResend(pc *piece, i, n int) {
 	pc.resendQueued |= lowBits(i+n) &^ lowBits(i)
 	pc.e.refs++
-	t.resends.add(pc.part(i, n))
+	again := pc.part(i, n)
+	if again.resendBy == 0 {
+		again.resendBy = t.resendBy()
+	}
+	t.resends.add(again)
 }
 
 func lowBits(n int) uint64 { return ^uint64(0) >> (64 - n) }

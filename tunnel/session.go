@@ -24,6 +24,7 @@ type session struct {
 	heardAt           time.Duration // when the peer's last packet arrived
 	unheard           bool          // this end has finished a handshake and received no packet since
 	keys              *keys         // for sealing; nil without a key
+	peer              wire.Receiver // how the peer receives; zero: it has not said
 }
 
 // An end sends a hello on every path each helloEvery until both have answered, and each

@@ -136,10 +136,11 @@ type simPacket struct {
 	flow         int
 	size         int
 	queuedAt     time.Duration
-	onDelivery   func() // called on delivery, if not nil
-	paths        uint64 // that its flow fills first
-	resendQueued bool   // it has been queued for resending
-	slot         int    // in simNet.inFlight
+	onDelivery   func()        // called on delivery, if not nil
+	paths        uint64        // that its flow fills first
+	resendQueued bool          // it has been queued for resending
+	resendBy     time.Duration // as in piece
+	slot         int           // in simNet.inFlight
 }
 
 // simInFlight is a packet that has not been delivered yet.
@@ -179,6 +180,7 @@ type simNet struct {
 	announcements int
 	tickedAt      time.Duration
 	dropped       int // by CoDel
+	lateResends   int
 	deaths        int
 
 	in       *inbound
@@ -281,7 +283,7 @@ func (s *simNet) datagrams(rate float64) {
 
 // head returns the packet that is sent next, or nil.
 func (s *simNet) head() *simPacket {
-	if s.resends.len() > 0 {
+	if s.dropLateResends(); s.resends.len() > 0 {
 		return s.resends.at(0)
 	}
 	for {
@@ -340,6 +342,7 @@ func (s *simNet) gather(sp *sched.Path, room int) {
 			p.shim.Kind = wire.Resend
 			run = append(run, p)
 			bytes += p.size
+			s.dropLateResends()
 		}
 	} else {
 		for p := s.head(); p != nil && (len(run) == 0 || bytes+p.size <= room && p.paths == run[0].paths); p = s.head() {
@@ -401,6 +404,24 @@ func (s *simNet) check() {
 	s.resendUnacked(died)
 }
 
+// queueResend does what Tunnel.queueResend does.
+func (s *simNet) queueResend(p *simPacket) {
+	again := *p
+	p.resendQueued = true
+	if again.resendBy == 0 {
+		again.resendBy = resendBy(s.now, order.DefaultHold, time.Duration(s.out.t.maxRTT.Load()))
+	}
+	s.resends.push(again)
+}
+
+// dropLateResends does what Tunnel.dropLateResends does.
+func (s *simNet) dropLateResends() {
+	for s.resends.len() > 0 && s.now > s.resends.at(0).resendBy {
+		s.resends.drop(1)
+		s.lateResends++
+	}
+}
+
 // setPlugged plugs or unplugs a link, notifies this end, and schedules the opposite.
 func (s *simNet) setPlugged(id int, up bool) {
 	s.at(s.now+s.links[id].unplugTime, func() { s.setPlugged(id, !up) })
@@ -423,7 +444,7 @@ func (s *simNet) resendUnacked(died uint64) {
 		}
 		for ; kept.len() > 0; kept.drop(1) {
 			if p := kept.at(0); !p.resendQueued {
-				s.resends.push(*p)
+				s.queueResend(p)
 			}
 		}
 	}
@@ -543,8 +564,7 @@ func (s *simNet) handleReport(b []byte) {
 			kept := &s.paths[m.Path].unacked
 			for i := s.unackedFrom(m.Path, m.First); i < kept.len() && kept.at(i).shim.PathSeq-m.First < uint32(m.Count); i++ {
 				if p := kept.at(i); !p.resendQueued {
-					s.resends.push(*p)
-					p.resendQueued = true
+					s.queueResend(p)
 				}
 			}
 		case kind == wire.TypeReport && wire.ParseReport(value, &r) == nil:

@@ -142,6 +142,7 @@ func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bo
 	b := make([]byte, wire.HeaderBytes, 160)
 	b = wire.AppendMark(b, wire.Mark{NextSeq: o.nextSeq, Idle: idle, LivePaths: o.announcedLive})
 	b = wire.Append(b, wire.TypeEcho, echo{p.id, now}.append(nil))
+	b = wire.AppendReceiver(b, o.t.receiver())
 	if o.t.cfg.Key != nil && !p.learns && (p.namedAt == 0 || now-p.namedAt >= nameEvery) {
 		p.namedAt = now
 		b = wire.Append(b, wire.TypeName, []byte(p.Name))

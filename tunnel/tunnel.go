@@ -92,6 +92,7 @@ type counters struct {
 	read, readBytes         atomic.Uint64 // from the device
 	queueDrops, queueMarks  atomic.Uint64
 	sent, resent            atomic.Uint64
+	lateResends             atomic.Uint64
 	sendErrors              atomic.Uint64
 	received, receivedBytes atomic.Uint64
 	invalid                 atomic.Uint64 // malformed, unauthenticated or of another session

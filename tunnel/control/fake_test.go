@@ -58,7 +58,7 @@ func (f *fake) Status() tunnel.Status {
 // distinctStats returns counters that all differ.
 func distinctStats() tunnel.Stats {
 	return tunnel.Stats{
-		Read: 1, ReadBytes: 2, QueueDrops: 3, QueueMarks: 4, TooBig: 5, Sent: 6, Resent: 7, SendErrors: 8, Received: 9,
+		Read: 1, ReadBytes: 2, QueueDrops: 3, QueueMarks: 4, TooBig: 5, Sent: 6, Resent: 7, LateResends: 29, SendErrors: 8, Received: 9,
 		ReceivedBytes: 10, Invalid: 11, WrongSource: 28, Written: 12, WriteErrors: 13, Reports: 14, Missing: 15, QueueBytes: 16, KeptBytes: 17,
 		Order: order.Stats{Delivered: 18, Held: 19, Lost: 20, Late: 21, Duplicates: 22, TooOld: 23, Forced: 24, Waiting: 25, WaitingBytes: 26, MaxWaiting: 27},
 	}

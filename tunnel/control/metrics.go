@@ -149,6 +149,7 @@ func tunnelMetrics() []metric[Status] {
 		count("too_big_packets_total", "Packets refused because no path carries packets of that size.", func(c tunnel.Stats) uint64 { return c.TooBig }),
 		count("sent_packets_total", "Packets sent on paths.", func(c tunnel.Stats) uint64 { return c.Sent }),
 		count("resent_packets_total", "Packets sent again because a path lost them.", func(c tunnel.Stats) uint64 { return c.Resent }),
+		count("late_resend_packets_total", "Lost packets that were not sent again because the other end had given them up.", func(c tunnel.Stats) uint64 { return c.LateResends }),
 		count("send_errors_total", "Sends that the kernel refused.", func(c tunnel.Stats) uint64 { return c.SendErrors }),
 		count("received_packets_total", "Packets received on paths.", func(c tunnel.Stats) uint64 { return c.Received }),
 		count("received_bytes_total", "Bytes received on paths.", func(c tunnel.Stats) uint64 { return c.ReceivedBytes }),

@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"time"
 
 	"cleat/packet"
 	"cleat/tunnel/sched"
@@ -21,6 +22,7 @@ const (
 	TypeCapacity // 4 bytes: how many bytes of a path's packets the sender's socket holds
 	TypeLeave    // no value: the sender takes the path that carries the message out of use, both ways
 	TypeName     // the name of the path that carries the message, in a Probe
+	TypeReceiver // a Receiver, in a Probe
 )
 
 // Mark is the state of the sender.
@@ -43,12 +45,18 @@ type Missing struct {
 	Count uint16
 }
 
+// Receiver is how the end that sends the message treats what it receives.
+type Receiver struct {
+	Hold time.Duration // how long a packet may wait for those before it; sent in microseconds
+}
+
 // Sizes of the values in bytes.
 const (
 	messageBytes = 3 // type and length
 	markBytes    = 13
 	reportBytes  = 25
 	missingBytes = 7
+	holdBytes    = 4
 	EchoBytes    = 8
 )
 
@@ -76,6 +84,11 @@ func AppendReport(b []byte, r *Report) []byte {
 func AppendMissing(b []byte, m Missing) []byte {
 	b = append(appendHeader(b, TypeMissing, missingBytes), m.Path)
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint32(b, m.First), m.Count)
+}
+
+// AppendReceiver appends a Receiver.
+func AppendReceiver(b []byte, r Receiver) []byte {
+	return binary.BigEndian.AppendUint32(appendHeader(b, TypeReceiver, holdBytes), uint32(r.Hold/time.Microsecond))
 }
 
 // Append appends a message.
@@ -126,6 +139,15 @@ func ParseReport(v []byte, r *Report) error {
 	*r = Report{Path: v[0], Report: sched.Report{
 		CheckedUntil: word(0), HighestSeq: word(1), Packets: word(2), Bytes: word(3), Arrived: word(4), MinDelay: int32(word(5)),
 	}}
+	return nil
+}
+
+// ParseReceiver parses the value of a Receiver.
+func ParseReceiver(v []byte, r *Receiver) error {
+	if len(v) < holdBytes {
+		return packet.ErrShort
+	}
+	*r = Receiver{Hold: time.Duration(binary.BigEndian.Uint32(v)) * time.Microsecond}
 	return nil
 }
 
