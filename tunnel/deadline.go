@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"cleat/tunnel/order"
-	"cleat/tunnel/wire"
 )
 
 // A packet that is sent again is of no use once the receiver has stopped waiting for it: the
@@ -33,20 +32,6 @@ func (t *Tunnel) resendBy() time.Duration {
 // less than by default. It is called with mu held.
 func (t *Tunnel) peerHold() time.Duration {
 	return cmp.Or(t.session.peer.Hold, max(time.Duration(t.hold.Load()), order.DefaultHold))
-}
-
-// receiver returns what this end announces about how it receives.
-func (t *Tunnel) receiver() wire.Receiver {
-	return wire.Receiver{Hold: cmp.Or(time.Duration(t.hold.Load()), order.DefaultHold)}
-}
-
-// minPeerHold bounds what the peer announces. Nothing is kept for longer than maxKeepTime.
-const minPeerHold = 10 * time.Millisecond // spec.MinHold
-
-// credibleReceiver returns what the peer has announced, within bounds.
-func credibleReceiver(r wire.Receiver) wire.Receiver {
-	r.Hold = min(max(r.Hold, minPeerHold), maxKeepTime)
-	return r
 }
 
 // dropLateResends drops packets from the head of the queue that it is too late to send again.

@@ -4,7 +4,6 @@ import (
 	"testing"
 	"time"
 
-	"cleat/tunnel/order"
 	"cleat/tunnel/wire"
 )
 
@@ -74,20 +73,6 @@ func TestResendDeadlineStays(t *testing.T) {
 	pass(e.a, 100*time.Millisecond)
 	if second := lose(1); second != first {
 		t.Errorf("a packet lost again may be sent %v later", second-first)
-	}
-}
-
-// TestReceiverIsAnnounced checks that probes carry what the peer needs.
-func TestReceiverIsAnnounced(t *testing.T) {
-	for hold, want := range map[time.Duration]time.Duration{0: order.DefaultHold, 70 * time.Millisecond: 70 * time.Millisecond} {
-		e := newEnds(t, Config{Hold: hold}, false, 1)
-		e.a.mu.Lock()
-		e.a.out.sendProbe(e.a.now(), e.a.paths[0], e.a.sender.Path(0), true)
-		e.a.mu.Unlock()
-		e.b.in.drain(e.b.paths[0], e.b.paths[0].fd)
-		if got := e.b.peerHold(); e.b.session.peer.Hold != want || got != want {
-			t.Errorf("hold %v: the peer takes it for %v", hold, got)
-		}
 	}
 }
 

@@ -187,6 +187,8 @@ func (t *Tunnel) resetSession() {
 		t.arena.release(t.resends.first().e)
 		t.resends.drop()
 	}
+	t.session.peer = wire.Receiver{} // another program may answer now
+	t.sender.SetReportInterval(0)
 	clear(t.controlSeqs[:])
 	for id, p := range t.paths {
 		t.sender.Reset(t.now(), id)

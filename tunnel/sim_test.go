@@ -181,6 +181,7 @@ type simNet struct {
 	tickedAt      time.Duration
 	dropped       int // by CoDel
 	lateResends   int
+	reportBytes   []int // of reports about the other direction, by link
 	deaths        int
 
 	in       *inbound
@@ -236,6 +237,7 @@ func newDirection(clock *simClock, rng *rand.Rand, links []*simLink) *simNet {
 	for i, l := range links {
 		s.sender.Add(s.now, i, 1, 0)
 		s.paths = append(s.paths, &simPath{link: l})
+		s.reportBytes = append(s.reportBytes, 0)
 	}
 	return s
 }
@@ -483,12 +485,14 @@ func (s *simNet) probe(id int, idle bool) {
 	const size = 120
 	path, sent := s.paths[id], s.now
 	path.probedAt = s.now
+	every := max(s.reverse.in.reporter.every, reportEvery) // announced to the other end
 	shim := wire.Shim{Kind: wire.Probe, Path: uint8(id), Seq: s.nextSeq, Time: uint32(s.now / time.Microsecond)}
 	shim.PathSeq = uint32(s.sender.Path(id).Sent(s.now, 1, size))
 	mark := wire.Mark{NextSeq: s.nextSeq, Idle: idle, LivePaths: s.announcedLive}
 	path.link.send(s.simClock, s.rng, size, func() {
 		s.recordArrival(&shim, size)
 		s.in.handleMark(id, mark)
+		s.reverse.sender.SetReportInterval(every)
 		s.reverse.links[id].send(s.simClock, s.rng, size, func() {
 			s.sender.Path(id).AddRTT(s.now - sent)
 			s.out.t.maxRTT.Store(int64(s.sender.MaxRTT()))
@@ -535,7 +539,10 @@ func (s *simNet) report() {
 	if rp.due == 0 || s.now < rp.due {
 		return
 	}
-	rp.due, rp.last, rp.urgent = 0, s.now, false
+	if rp.postpone(s.now, s.reverse.sender.ReportAt(s.now, rp.last)) {
+		return
+	}
+	s.in.t.stats.reports.Add(1)
 	for i := range s.links {
 		s.in.checkedUntil[i], s.in.hasSocket[i] = s.farTime(s.now), true
 	}
@@ -549,7 +556,8 @@ func (s *simNet) report() {
 }
 
 func (s *simNet) sendReport(id int, b []byte) {
-	s.reverse.links[id].send(s.simClock, s.rng, len(b)+60, func() { s.handleReport(b) })
+	s.reverse.reportBytes[id] += len(b) + reportOuter
+	s.reverse.links[id].send(s.simClock, s.rng, len(b)+reportOuter, func() { s.handleReport(b) })
 }
 
 // handleReport processes a report.

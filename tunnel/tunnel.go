@@ -61,6 +61,7 @@ type Tunnel struct {
 	acceptCompat    atomic.Bool   // packets of the compat form are accepted
 	ended           bool          // no more sockets are opened; guarded by mu
 	socketsVersion  atomic.Uint32 // changes with the set of sockets
+	reportEvery     atomic.Int64  // reporter.every
 	stats           counters
 }
 

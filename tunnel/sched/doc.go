@@ -66,6 +66,22 @@
 // Mode Weighted gives each path bytes by its weight, Flow hashes flows to paths, Duplicate
 // sends everything on all paths or on the best two.
 //
+// # Reports
+//
+// Reports about the other direction have no path sequence numbers. On a slow path, one of which
+// reports each reportPeriod would take more than one part in reportShare, they take no more than
+// that, and are charged to the pacer. A report goes by the path that delivers it first, counting
+// the time until the path's share allows it; until then it waits ([Sender.ReportAt]). Second
+// copies leave a slow path half of its share, and take at most one part in copyShare of any. So
+// slow paths of equal length carry reports in turn. No report waits for more than
+// MaxReportInterval, whatever the share.
+//
+// The peer does the same, and announces how often it reports ([Sender.SetReportInterval]). Of
+// what is done here, only this depends on how often that is: feedback delays grow by it, and
+// acknowledgements count as overdue later. Windows end with a report, so they grow by
+// themselves. Deaths are found by comparing what the same report says about two paths, so a
+// longer interval delays them, but causes no false alarm.
+//
 // # Pacing
 //
 // A path has room while its backlog, the bytes given to it less what its rate has carried
@@ -177,7 +193,7 @@
 //
 //	forgetAfter          2s        + 4 RTT: a run without acknowledgement is forgotten
 //	deathThreshold       30ms      measured: a healthy path lags 10 ms with both processors busy
-//	ackOverdueAfter      12ms      + RTT: all paths are probed
+//	ackOverdueAfter      12ms      + RTT, and more if the peer reports less often than each 10 ms: all paths are probed
 //	firstPatience        250ms     a run takes 0.2 s at 0.5 Mbit/s while the rate is a guess
 //	patienceHalfLife     10s
 //	minExtraPatience     20ms
@@ -192,10 +208,13 @@
 //	minWindow            5ms
 //	maxWindow            200ms
 //	settleTime           25ms      or 2 windows, or 4 target queues
+//	reportPeriod         10ms      of the caller's reports
+//	MaxReportInterval    100ms     a report waits for a path's share no longer
 //	maxSavingsTime       250ms
 //	lossHold             500ms
 //
-// A feedback delay is a round trip, a window and two times minWindow. Lengths of queues and runs:
+// A feedback delay is a round trip, a window and two times minWindow, or what the peer takes
+// from one report to the next. Lengths of queues and runs:
 //
 //	targetQueue          1.5ms     or 1.5 full packets
 //	busyQueue            500µs     or a full packet
@@ -235,7 +254,8 @@
 //	resendCost           1e+06     µs for each packet lost: TCP halves its window
 //	minRunBytes          12288     bytes
 //	maxStrayBytes        16777216  bytes: the peer's socket buffer
-//	reportShare          8         1/8 of a path's rate
+//	reportShare          20        1/20 of a slow path's rate
+//	copyShare            8         1/8 of a path's rate
 //
 // doc/results/tunnel.md has the measurements, and what else was tried.
 //

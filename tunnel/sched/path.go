@@ -22,7 +22,9 @@ type Path struct {
 	Spare bool
 
 	weightedBytes      float64       // in mode Weighted: bytes given to the path, divided by Weight
-	reportsPausedUntil time.Duration // the path carries no second copies of reports until then
+	copiesPausedUntil  time.Duration // the path carries no second copies of reports until then
+	reportsPausedUntil time.Duration // until then, reports have had their share of the path
+	reportInterval     time.Duration // how often the peer reports while packets arrive; 0: each two minWindows
 
 	ledger  ledger
 	health  health

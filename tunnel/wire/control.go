@@ -45,19 +45,21 @@ type Missing struct {
 	Count uint16
 }
 
-// Receiver is how the end that sends the message treats what it receives.
+// Receiver is how the end that sends the message treats what it receives. The times are sent
+// in microseconds.
 type Receiver struct {
-	Hold time.Duration // how long a packet may wait for those before it; sent in microseconds
+	Hold        time.Duration // how long a packet may wait for those before it
+	ReportEvery time.Duration // how often it reports at least while packets arrive
 }
 
 // Sizes of the values in bytes.
 const (
-	messageBytes = 3 // type and length
-	markBytes    = 13
-	reportBytes  = 25
-	missingBytes = 7
-	holdBytes    = 4
-	EchoBytes    = 8
+	messageBytes  = 3 // type and length
+	markBytes     = 13
+	reportBytes   = 25
+	missingBytes  = 7
+	receiverBytes = 8
+	EchoBytes     = 8
 )
 
 // AppendMark appends a Mark to a control packet's payload.
@@ -88,7 +90,8 @@ func AppendMissing(b []byte, m Missing) []byte {
 
 // AppendReceiver appends a Receiver.
 func AppendReceiver(b []byte, r Receiver) []byte {
-	return binary.BigEndian.AppendUint32(appendHeader(b, TypeReceiver, holdBytes), uint32(r.Hold/time.Microsecond))
+	b = binary.BigEndian.AppendUint32(appendHeader(b, TypeReceiver, receiverBytes), uint32(r.Hold/time.Microsecond))
+	return binary.BigEndian.AppendUint32(b, uint32(r.ReportEvery/time.Microsecond))
 }
 
 // Append appends a message.
@@ -144,10 +147,11 @@ func ParseReport(v []byte, r *Report) error {
 
 // ParseReceiver parses the value of a Receiver.
 func ParseReceiver(v []byte, r *Receiver) error {
-	if len(v) < holdBytes {
+	if len(v) < receiverBytes {
 		return packet.ErrShort
 	}
-	*r = Receiver{Hold: time.Duration(binary.BigEndian.Uint32(v)) * time.Microsecond}
+	micros := func(b []byte) time.Duration { return time.Duration(binary.BigEndian.Uint32(b)) * time.Microsecond }
+	*r = Receiver{Hold: micros(v), ReportEvery: micros(v[4:])}
 	return nil
 }
 

@@ -13,7 +13,7 @@ import (
 var (
 	aMark     = Mark{NextSeq: 0x01020304, Idle: true, LivePaths: 0x05060708090a0b0c}
 	aReport   = Report{Path: 9, Report: sched.Report{CheckedUntil: 1, HighestSeq: 2, Packets: 3, Bytes: 4, Arrived: 5, MinDelay: -7}}
-	aReceiver = Receiver{Hold: 200 * time.Millisecond}
+	aReceiver = Receiver{Hold: 200 * time.Millisecond, ReportEvery: 10 * time.Millisecond}
 	aMissing  = Missing{Path: 63, First: 0xfffffffe, Count: 0x0102}
 )
 
