@@ -181,6 +181,8 @@ type simNet struct {
 	tickedAt      time.Duration
 	dropped       int // by CoDel
 	lateResends   int
+	resent        int // packets
+	sentBytes     int
 	reportBytes   []int // of reports about the other direction, by link
 	deaths        int
 
@@ -342,6 +344,7 @@ func (s *simNet) gather(sp *sched.Path, room int) {
 		for s.resends.len() > 0 && (len(run) == 0 || bytes+s.resends.at(0).size <= room) {
 			p := s.resends.pop()
 			p.shim.Kind = wire.Resend
+			s.resent++
 			run = append(run, p)
 			bytes += p.size
 			s.dropLateResends()
@@ -358,6 +361,7 @@ func (s *simNet) gather(sp *sched.Path, room int) {
 	first := uint32(sp.Sent(s.now, len(run), bytes))
 	for i := range run {
 		p := &run[i]
+		s.sentBytes += p.size
 		p.shim.Path, p.shim.PathSeq, p.shim.Time = uint8(sp.ID), first+uint32(i), uint32(s.now/time.Microsecond)
 		if !s.keepsNothing {
 			path.unacked.push(*p)
@@ -445,7 +449,7 @@ func (s *simNet) resendUnacked(died uint64) {
 			s.out.t.pathLostAt = s.now
 		}
 		for ; kept.len() > 0; kept.drop(1) {
-			if p := kept.at(0); !p.resendQueued {
+			if p := kept.at(0); !p.resendQueued && !s.sender.RepairStopped(id) {
 				s.queueResend(p)
 			}
 		}
@@ -571,7 +575,7 @@ func (s *simNet) handleReport(b []byte) {
 		case kind == wire.TypeMissing && wire.ParseMissing(value, &m) == nil:
 			kept := &s.paths[m.Path].unacked
 			for i := s.unackedFrom(m.Path, m.First); i < kept.len() && kept.at(i).shim.PathSeq-m.First < uint32(m.Count); i++ {
-				if p := kept.at(i); !p.resendQueued {
+				if p := kept.at(i); !p.resendQueued && !s.sender.RepairStopped(int(m.Path)) {
 					s.queueResend(p)
 				}
 			}

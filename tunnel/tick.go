@@ -63,6 +63,13 @@ func (t *Tunnel) checkPaths(now time.Duration) {
 	for _, id := range sched.PathIDs(returned) {
 		t.emit(Event{Path: t.paths[id].Name, Kind: PathLive})
 	}
+	tripped, closed := t.sender.BreakerChanges()
+	for _, id := range sched.PathIDs(tripped) {
+		t.emit(Event{Path: t.paths[id].Name, Kind: PathTripped})
+	}
+	for _, id := range sched.PathIDs(closed) {
+		t.emit(Event{Path: t.paths[id].Name, Kind: PathClosed})
+	}
 	for _, p := range t.paths {
 		for p != nil && p.unacked.len() > 0 && now-p.unacked.oldest().sentAt > maxKeepTime {
 			t.dropOldest(p)
@@ -119,6 +126,8 @@ func probeInterval(sp *sched.Path, overdue, busy bool) time.Duration {
 	case overdue:
 		return probeWhenOverdue
 	case sp.LossUnknown():
+		return max(probeNew, sp.TransmitTime(minBytesBetweenProbes))
+	case sp.Tripped():
 		return max(probeNew, sp.TransmitTime(minBytesBetweenProbes))
 	case sp.Sidelined() && busy:
 		return probeSidelined

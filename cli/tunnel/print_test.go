@@ -74,6 +74,7 @@ func TestStatusText(t *testing.T) {
 		p := &silent.Paths[i]
 		p.State, p.NoAnswerSince, p.InUse = control.Dead, silent.NoAnswerSince.Add(-time.Duration(i)*time.Hour), i == 0
 	}
+	silent.Paths[0].Tripped = true
 	silent.Paths[1].Metered = true
 	never := silent
 	never.NoAnswerSince, never.Paths = time.Time{}, []control.Path{{Name: "dsl", State: control.Dead, InUse: true}}

@@ -193,6 +193,8 @@ func pathMetrics() []metric[Path] {
 		{"path_delay_seconds", gauge, "One-way delay of the path beyond that of the fastest live one.", func(p Path) float64 { return p.DelaySeconds }},
 		{"path_queue_seconds", gauge, "Queue standing in the path.", func(p Path) float64 { return p.QueueSeconds }},
 		{"path_inflight_bytes", gauge, "Bytes sent on the path and not yet acknowledged.", func(p Path) float64 { return float64(p.InflightBytes) }},
+		{"path_tripped", gauge, "Whether the path loses so much that nothing is sent again and its rate is at the minimum.", func(p Path) float64 { return boolValue(p.Tripped) }},
+		{"path_trips_total", counter, "How often the path has lost so much.", func(p Path) float64 { return float64(p.Trips) }},
 		{"path_metered", gauge, "Whether the path is metered.", func(p Path) float64 { return boolValue(p.Metered) }},
 		{"path_measuring_bytes_total", counter, "Bytes of padding and probes sent on the path, headers included.", func(p Path) float64 { return float64(p.MeasuringBytes) }},
 		{"path_padding_limit_bytes", gauge, "Most bytes of padding that the path may send while it exists.", func(p Path) float64 { return float64(p.PaddingLimitBytes) }},

@@ -30,6 +30,7 @@
 //	control  rate.go    the rate controller; savings.go, overload.go: what it must not be
 //	                    misled by
 //	loss     loss.go    share of packets lost
+//	breaker  breaker.go circuit breaker: the rate's limit after persistent heavy losses
 //	health   health.go  up, dead, sidelined
 //
 // Information flows one way. Report updates the ledger. If the report covers new packets it
@@ -161,6 +162,19 @@
 // after up to 8 times as many if the path keeps dying and returning. Losses do not count
 // while a long queue stands (it overflows), while the path is dead, or right after padding.
 //
+// # Circuit breaker
+//
+// A path that keeps losing heavyLoss or more has its rate halved after each interval
+// (breakerInterval, or breakerDelays feedback delays), and after tripIntervals of them its circuit
+// breaker trips (RFC 8084): its rate is minRate, and what it loses is not sent again
+// ([Sender.RepairStopped]). If all paths that could carry it have tripped, nothing is. The breaker
+// closes when an interval has less than half of heavyLoss, and the rate rises by recoverGrowth
+// with each interval, as far as the controller asks for it. Losses of a sidelined path do not
+// count, nor what is lost while nothing arrives for outageTime: that is an interruption.
+//
+// A path on which nothing arrives at all does not trip its breaker, because nothing is reported.
+// What it is sent is bounded by what may be in flight (Sender.MaxInFlightBytes, forgetAfter).
+//
 // # Death and return
 //
 //	down → dead   SetUp(true); straight to live if the Sender is Blind
@@ -210,6 +224,8 @@
 //	settleTime           25ms      or 2 windows, or 4 target queues
 //	reportPeriod         10ms      of the caller's reports
 //	MaxReportInterval    100ms     a report waits for a path's share no longer
+//	breakerInterval      1s        or breakerDelays feedback delays
+//	outageTime           100ms     + two reports; losses meanwhile do not count
 //	maxSavingsTime       250ms
 //	lossHold             500ms
 //
@@ -247,6 +263,12 @@
 //	lossMemoryPackets    300       packets
 //	trustPackets         400       packets: twice what probes deliver
 //	maxQuickReturns      3         doublings
+//	heavyLoss            0.34      share of packets: beyond 1/3, resendBudget does not suffice
+//	tripIntervals        3         intervals
+//	breakerDelays        5         feedback delays
+//	breakerPackets       100       packets
+//	closePackets         20        packets
+//	recoverGrowth        4         factor
 //	proofsNeeded         3         reports
 //	returnProbes         100       packets
 //	maxDrainRetries      3         pauses
@@ -272,5 +294,6 @@
 //
 // Sources: RFC 8985 (RACK) for comparing times of sending, RFC 6817 (LEDBAT) for a queue
 // controlled by one-way delay, RFC 8289 (CoDel) for the queue, and the BBR draft
-// (draft-ietf-ccwg-bbr) for delivery rates and application limits.
+// (draft-ietf-ccwg-bbr) for delivery rates and application limits, RFC 8084 for the circuit
+// breaker.
 package sched

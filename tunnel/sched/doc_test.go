@@ -24,7 +24,8 @@ func TestDocConstants(t *testing.T) {
 		"lossMemoryPackets": lossMemoryPackets, "trustPackets": trustPackets, "maxQuickReturns": maxQuickReturns,
 		"proofsNeeded": proofsNeeded, "returnProbes": returnProbes, "maxDrainRetries": maxDrainRetries,
 		"sameDelayMicros": sameDelayMicros, "resendCost": resendCost, "minRunBytes": minRunBytes,
-		"maxStrayBytes": maxStrayBytes, "reportShare": reportShare, "copyShare": copyShare, "reportPeriod": reportPeriod, "MaxReportInterval": MaxReportInterval,
+		"maxStrayBytes": maxStrayBytes, "reportShare": reportShare, "copyShare": copyShare, "breakerInterval": breakerInterval, "outageTime": outageTime, "heavyLoss": heavyLoss,
+		"tripIntervals": tripIntervals, "breakerDelays": breakerDelays, "breakerPackets": breakerPackets, "closePackets": closePackets, "recoverGrowth": recoverGrowth, "reportPeriod": reportPeriod, "MaxReportInterval": MaxReportInterval,
 		"MaxPaddingBytes": float64(MaxPaddingBytes),
 	}
 	doc, err := os.ReadFile("doc.go")

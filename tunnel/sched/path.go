@@ -35,6 +35,7 @@ type Path struct {
 	window  window
 	control rateControl
 	padding padding
+	breaker breaker
 }
 
 // Status is the state of a path as shown to users.
@@ -50,7 +51,9 @@ type Status struct {
 	Queue               time.Duration // standing in the path
 	Delay               time.Duration // one-way delay beyond that of the fastest path
 	InFlightBytes       int
-	PaddingBytes        int // sent so far
+	PaddingBytes        int    // sent so far
+	Tripped             bool   // the circuit breaker has tripped: the path loses too much
+	Trips               uint64 // how often it has
 }
 
 // Status returns the state of the path with that ID, which must exist.
@@ -72,5 +75,6 @@ func (s *Sender) Status(now time.Duration, id int) Status {
 		DeliveredBytes: l.deliveredBytes, LossRate: l.recentLoss,
 		RTT: d.smoothedRTT, Queue: micros(max(d.standingQueue, 0)), Delay: micros(d.oneWay - fastest),
 		InFlightBytes: l.inFlightBytes, PaddingBytes: p.padding.bytes,
+		Tripped: p.breaker.tripped, Trips: p.breaker.trips,
 	}
 }

@@ -278,5 +278,8 @@ func (p *Path) clampRate() {
 	if p.control.maxRate > 0 {
 		c.rate = min(c.rate, p.control.maxRate)
 	}
+	if p.breaker.limit > 0 {
+		c.rate = min(c.rate, p.breaker.limit)
+	}
 	c.rate = max(c.rate, minRate)
 }
