@@ -121,6 +121,8 @@ const (
 	PeerAnswers EventKind = "answering peer" // it answers again
 	PathLive    EventKind = "live"
 	PathDead    EventKind = "dead"
+	PathTripped EventKind = "tripped"    // the path loses too much: nothing is sent again, and its rate is at the minimum
+	PathClosed  EventKind = "closed"     // it loses less again: its circuit breaker is closed
 	PathSilent  EventKind = "silent"     // nothing that is sent on the path is answered, but it is still used
 	PathAnswers EventKind = "answering"  // it is answered again
 	PathGone    EventKind = "gone"       // the path's device or address does not exist at present

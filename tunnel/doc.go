@@ -16,13 +16,16 @@
 // records for each path arrival times (by the kernel's clock), missing packets and the minimum
 // delay. It puts packets in order, flow by flow (package order), merges consecutive packets
 // of a flow into super-packets, and writes those to the device. It reports every 10 ms, after
-// 64 packets, or at once when something is missing.
+// 64 packets, or at once when something is missing; on a slow way back less often, so that
+// reports take no more than a twentieth of it (package sched).
 //
 // A report frees what has arrived, causes what a path lost to be sent again, and sets the
 // path's rate. A path that falls behind the others is dead: everything that it has not
 // acknowledged is sent again on the others, with the same connection sequence numbers, and
 // the receiver waits for that before it gives a packet up. So nothing is lost when a path
-// dies.
+// dies, unless the others need longer for it than the receiver waits. What would arrive later
+// is dropped (deadline.go): the receiver's hold time, which its probes announce, and a round
+// trip after the loss is known.
 //
 // An end that takes a path out of use announces that on the path, and the other end stops
 // using it at once. Packets in flight are still read for half a second.

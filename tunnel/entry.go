@@ -216,6 +216,7 @@ type piece struct {
 	pathSeq      uint32 // path sequence number of the first packet
 	resendQueued uint64 // packets that are queued to be sent again, one bit each
 	sentAt       time.Duration
+	resendBy     time.Duration // when it is too late to send it again; 0: it has not been lost
 }
 
 // maxPiecePackets is the number of bits in resendQueued.

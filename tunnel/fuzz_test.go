@@ -37,6 +37,7 @@ func FuzzPackets(f *testing.F) {
 	control = wire.AppendMark(control, wire.Mark{NextSeq: 5, LivePaths: 3})
 	control = wire.AppendReport(control, &wire.Report{Path: 1})
 	control = wire.AppendMissing(control, wire.Missing{Count: 9})
+	control = wire.AppendReceiver(control, wire.Receiver{})
 	control = wire.Append(wire.Append(control, wire.TypeLeave, nil), wire.TypeEcho, make([]byte, wire.EchoBytes))
 	control = wire.Append(wire.Append(control, wire.TypeReply, make([]byte, wire.EchoBytes)), wire.TypeCapacity, make([]byte, 4))
 	header := func(kind byte, rest []byte) []byte {

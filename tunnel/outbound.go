@@ -208,7 +208,7 @@ func (o *outbound) prepareRun(now time.Duration) bool {
 	if o.sessionChanged {
 		o.startSession()
 	}
-	if t.resends.len() > 0 {
+	if t.dropLateResends(now); t.resends.len() > 0 {
 		return o.prepareResend(now)
 	}
 	if o.copies.pending != 0 {
@@ -416,6 +416,7 @@ func (o *outbound) prepareResend(now time.Duration) bool {
 		if pc := t.resends.first(); pc.n == 0 {
 			t.arena.release(pc.e)
 			t.resends.drop()
+			t.dropLateResends(now)
 		}
 	}
 	t.resends.packets -= o.batch.packets

@@ -40,6 +40,9 @@ type reporter struct {
 	buf    []byte
 	urgent bool // as soon as minReportInterval allows
 
+	notBefore time.Duration // the paths' shares do not allow a report earlier; 0: they do
+	every     time.Duration // average interval while the shares limit it, otherwise reportEvery
+
 	heardAt   time.Duration // when a packet last arrived, by any path
 	resumedAt time.Duration // when packets began to arrive again after resumeAfter without any
 }
@@ -171,8 +174,8 @@ func (rp *reporter) schedule(now time.Duration) {
 	if rp.urgent {
 		due = rp.last + minReportInterval
 	}
-	if rp.due == 0 || due < rp.due {
-		rp.due = max(due, now)
+	if rp.due == 0 || max(due, rp.notBefore) < rp.due {
+		rp.due = max(due, rp.notBefore, now)
 	}
 }
 
@@ -180,7 +183,24 @@ func (rp *reporter) schedule(now time.Duration) {
 // packet, and reports that are lost.
 func (in *inbound) repairTime() time.Duration {
 	rtt := time.Duration(in.t.maxRTT.Load())
-	return min(2*rtt+4*reportEvery, cmp.Or(time.Duration(in.t.hold.Load()), order.DefaultHold)+rtt)
+	return min(2*rtt+4*max(in.reporter.every, reportEvery), cmp.Or(time.Duration(in.t.hold.Load()), order.DefaultHold)+rtt)
+}
+
+// postpone reports whether a report that is due has to wait until a time. If not, it counts as
+// sent now.
+func (rp *reporter) postpone(now, until time.Duration) bool {
+	if until > now {
+		rp.due, rp.notBefore = until, until
+		return true
+	}
+	interval := reportEvery
+	if rp.notBefore > 0 {
+		interval = max(interval, now-rp.last)
+	}
+	rp.every = max(rp.every, reportEvery)
+	rp.every += (interval - rp.every) / 8
+	rp.due, rp.last, rp.urgent, rp.notBefore = 0, now, false, 0
+	return false
 }
 
 func (in *inbound) sendDueReports(now time.Duration) {
@@ -188,7 +208,10 @@ func (in *inbound) sendDueReports(now time.Duration) {
 	if rp.due == 0 || now < rp.due {
 		return
 	}
-	rp.due, rp.last, rp.urgent = 0, now, false
+	if rp.postpone(now, in.t.reportAt(now, rp.last)) {
+		return
+	}
+	in.t.reportEvery.Store(int64(rp.every))
 	in.updateDelays()
 	in.t.stats.reports.Add(1)
 	in.buildReports(now, in.sendReport)
@@ -389,6 +412,11 @@ func (in *inbound) handleControlMessage(c *controlPacket, kind wire.Type, value 
 		if len(value) == wire.EchoBytes && !c.echoed {
 			c.echoed = true
 			t.sendControl(c.now, c.path, wire.Append(make([]byte, wire.HeaderBytes, 64), wire.TypeReply, value))
+		}
+	case wire.TypeReceiver:
+		var r wire.Receiver
+		if wire.ParseReceiver(value, &r) == nil && c.shim.Kind == wire.Probe {
+			t.setPeer(r)
 		}
 	case wire.TypeName:
 		if c.shim.Kind == wire.Probe && c.path.learns {

@@ -10,7 +10,12 @@ import (
 // A packet that a path has lost is sent again once for each time that it was sent:
 // packets that are queued for resending are marked, because reports repeat themselves.
 // Each copy gets a new path sequence number, so a peer that reports everything missing
-// could have everything sent again forever. resendBudget bounds that.
+// could have everything sent again forever. resendBudget bounds that, whatever the reason.
+//
+// The circuit breaker (sched/breaker.go) is for losses that are real. It trips where the budget
+// does not suffice any more, and stops all repair, not only what exceeds the budget. A peer that
+// lies about missing packets alone spends the budget; only its counts of what has arrived trip
+// the breaker.
 
 // resendBudget is how many packets may still be sent again because the peer reports them
 // missing. Each packet that is sent for the first time earns half a packet.
@@ -41,6 +46,9 @@ func (t *Tunnel) repair(m wire.Missing, lookups *int) {
 	}
 	p := t.paths[m.Path]
 	p.sizeSearch.doubt(t.now())
+	if t.sender.RepairStopped(p.id) {
+		return
+	}
 	q, limit := &p.unacked, t.innerMTU()
 	for i := q.find(m.First); i != q.to && *lookups > 0; i++ {
 		pc := q.at(i)
@@ -76,7 +84,11 @@ func (t *Tunnel) requeue(pc *piece, set uint64) bool {
 func (t *Tunnel) queueResend(pc *piece, i, n int) {
 	pc.resendQueued |= lowBits(i+n) &^ lowBits(i)
 	pc.e.refs++
-	t.resends.add(pc.part(i, n))
+	again := pc.part(i, n)
+	if again.resendBy == 0 {
+		again.resendBy = t.resendBy()
+	}
+	t.resends.add(again)
 }
 
 func lowBits(n int) uint64 { return ^uint64(0) >> (64 - n) }
@@ -89,9 +101,10 @@ func (t *Tunnel) resendUnacked(died uint64) {
 		if p.unacked.len() > 0 {
 			t.pathLostAt = t.now()
 		}
+		stopped := t.sender.RepairStopped(id)
 		for p.unacked.len() > 0 {
 			pc := p.unacked.oldest()
-			for unqueued := lowBits(pc.n) &^ pc.resendQueued; unqueued != 0; unqueued &^= pc.resendQueued {
+			for unqueued := lowBits(pc.n) &^ pc.resendQueued; unqueued != 0 && !stopped; unqueued &^= pc.resendQueued {
 				i := bits.TrailingZeros64(unqueued)
 				t.queueResend(pc, i, bits.TrailingZeros64(^(unqueued >> i)))
 			}

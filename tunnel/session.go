@@ -24,6 +24,7 @@ type session struct {
 	heardAt           time.Duration // when the peer's last packet arrived
 	unheard           bool          // this end has finished a handshake and received no packet since
 	keys              *keys         // for sealing; nil without a key
+	peer              wire.Receiver // how the peer receives; zero: it has not said
 }
 
 // An end sends a hello on every path each helloEvery until both have answered, and each
@@ -186,6 +187,8 @@ func (t *Tunnel) resetSession() {
 		t.arena.release(t.resends.first().e)
 		t.resends.drop()
 	}
+	t.session.peer = wire.Receiver{} // another program may answer now
+	t.sender.SetReportInterval(0)
 	clear(t.controlSeqs[:])
 	for id, p := range t.paths {
 		t.sender.Reset(t.now(), id)

@@ -135,9 +135,10 @@ type simPacket struct {
 	queueInfo
 	shim         wire.Shim
 	size         int
-	onDelivery   func() // called on delivery, if not nil
-	resendQueued bool   // it has been queued for resending
-	slot         int    // in simNet.inFlight
+	onDelivery   func()        // called on delivery, if not nil
+	resendQueued bool          // it has been queued for resending
+	resendBy     time.Duration // as in piece
+	slot         int           // in simNet.inFlight
 }
 
 // bytesLeft implements queueable.
@@ -181,6 +182,10 @@ type simNet struct {
 	announcements int
 	tickedAt      time.Duration
 	dropped       int // by CoDel
+	lateResends   int
+	resent        int // packets
+	sentBytes     int
+	reportBytes   []int // of reports about the other direction, by link
 	deaths        int
 
 	in       *inbound
@@ -236,6 +241,7 @@ func newDirection(clock *simClock, rng *rand.Rand, links []*simLink) *simNet {
 	for i, l := range links {
 		s.sender.Add(s.now, i, 1, 0)
 		s.paths = append(s.paths, &simPath{link: l})
+		s.reportBytes = append(s.reportBytes, 0)
 	}
 	return s
 }
@@ -320,7 +326,7 @@ func (s *simNet) sendQueued() {
 
 // sendRun sends one run. It reports whether there is one.
 func (s *simNet) sendRun() bool {
-	if s.resends.len() > 0 {
+	if s.dropLateResends(); s.resends.len() > 0 {
 		p := s.resends.at(0)
 		s.sender.ResendBytes = s.resends.len() * simSize
 		sp, room := s.sender.PickResend(s.now, p.flow, p.size)
@@ -353,8 +359,10 @@ func (s *simNet) resend(sp *sched.Path, room int) {
 	for s.resends.len() > 0 && (len(run) == 0 || bytes+s.resends.at(0).size <= room) {
 		p := s.resends.pop()
 		p.shim.Kind = wire.Resend
+		s.resent++
 		run = append(run, p)
 		bytes += p.size
+		s.dropLateResends()
 	}
 	s.send(sp, run, bytes)
 }
@@ -378,6 +386,7 @@ func (s *simNet) send(sp *sched.Path, run []simPacket, bytes int) {
 	first := uint32(sp.Sent(s.now, len(run), bytes))
 	for i := range run {
 		p := &run[i]
+		s.sentBytes += p.size
 		p.shim.Path, p.shim.PathSeq, p.shim.Time = uint8(sp.ID), first+uint32(i), uint32(s.now/time.Microsecond)
 		if !s.keepsNothing {
 			path.unacked.push(*p)
@@ -426,6 +435,24 @@ func (s *simNet) check() {
 	s.resendUnacked(died)
 }
 
+// queueResend does what Tunnel.queueResend does.
+func (s *simNet) queueResend(p *simPacket) {
+	again := *p
+	p.resendQueued = true
+	if again.resendBy == 0 {
+		again.resendBy = resendBy(s.now, order.DefaultHold, time.Duration(s.out.t.maxRTT.Load()))
+	}
+	s.resends.push(again)
+}
+
+// dropLateResends does what Tunnel.dropLateResends does.
+func (s *simNet) dropLateResends() {
+	for s.resends.len() > 0 && s.now > s.resends.at(0).resendBy {
+		s.resends.drop(1)
+		s.lateResends++
+	}
+}
+
 // setPlugged plugs or unplugs a link, notifies this end, and schedules the opposite.
 func (s *simNet) setPlugged(id int, up bool) {
 	s.at(s.now+s.links[id].unplugTime, func() { s.setPlugged(id, !up) })
@@ -447,8 +474,8 @@ func (s *simNet) resendUnacked(died uint64) {
 			s.out.t.pathLostAt = s.now
 		}
 		for ; kept.len() > 0; kept.drop(1) {
-			if p := kept.at(0); !p.resendQueued {
-				s.resends.push(*p)
+			if p := kept.at(0); !p.resendQueued && !s.sender.RepairStopped(id) {
+				s.queueResend(p)
 			}
 		}
 	}
@@ -487,12 +514,14 @@ func (s *simNet) probe(id int, idle bool) {
 	const size = 120
 	path, sent := s.paths[id], s.now
 	path.probedAt = s.now
+	every := max(s.reverse.in.reporter.every, reportEvery) // announced to the other end
 	shim := wire.Shim{Kind: wire.Probe, Path: uint8(id), Seq: s.nextSeq, Time: uint32(s.now / time.Microsecond)}
 	shim.PathSeq = uint32(s.sender.Path(id).Sent(s.now, 1, size))
 	mark := wire.Mark{NextSeq: s.nextSeq, Idle: idle, LivePaths: s.announcedLive}
 	path.link.send(s.simClock, s.rng, size, func() {
 		s.recordArrival(&shim, size)
 		s.in.handleMark(id, mark)
+		s.reverse.sender.SetReportInterval(every)
 		s.reverse.links[id].send(s.simClock, s.rng, size, func() {
 			s.sender.Path(id).AddRTT(s.now - sent)
 			s.out.t.maxRTT.Store(int64(s.sender.MaxRTT()))
@@ -539,7 +568,10 @@ func (s *simNet) report() {
 	if rp.due == 0 || s.now < rp.due {
 		return
 	}
-	rp.due, rp.last, rp.urgent = 0, s.now, false
+	if rp.postpone(s.now, s.reverse.sender.ReportAt(s.now, rp.last)) {
+		return
+	}
+	s.in.t.stats.reports.Add(1)
 	for i := range s.links {
 		s.in.checkedUntil[i], s.in.hasSocket[i] = s.farTime(s.now), true
 	}
@@ -553,7 +585,8 @@ func (s *simNet) report() {
 }
 
 func (s *simNet) sendReport(id int, b []byte) {
-	s.reverse.links[id].send(s.simClock, s.rng, len(b)+60, func() { s.handleReport(b) })
+	s.reverse.reportBytes[id] += len(b) + reportOuter
+	s.reverse.links[id].send(s.simClock, s.rng, len(b)+reportOuter, func() { s.handleReport(b) })
 }
 
 // handleReport processes a report.
@@ -567,9 +600,8 @@ func (s *simNet) handleReport(b []byte) {
 		case kind == wire.TypeMissing && wire.ParseMissing(value, &m) == nil:
 			kept := &s.paths[m.Path].unacked
 			for i := s.unackedFrom(m.Path, m.First); i < kept.len() && kept.at(i).shim.PathSeq-m.First < uint32(m.Count); i++ {
-				if p := kept.at(i); !p.resendQueued {
-					s.resends.push(*p)
-					p.resendQueued = true
+				if p := kept.at(i); !p.resendQueued && !s.sender.RepairStopped(int(m.Path)) {
+					s.queueResend(p)
 				}
 			}
 		case kind == wire.TypeReport && wire.ParseReport(value, &r) == nil:

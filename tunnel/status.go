@@ -51,6 +51,7 @@ type Stats struct {
 	TooBig        uint64      `json:"too_big_packets"`       // refused because no path carries packets of that size
 	Sent          uint64      `json:"sent_packets"`
 	Resent        uint64      `json:"resent_packets"`
+	LateResends   uint64      `json:"late_resend_packets"` // lost, and not sent again because the peer had given them up
 	SendErrors    uint64      `json:"send_errors"`
 	Received      uint64      `json:"received_packets"`
 	ReceivedBytes uint64      `json:"received_bytes"`
@@ -115,7 +116,7 @@ func (t *Tunnel) readStats() Stats {
 	c := &t.stats
 	s := Stats{
 		Read: c.read.Load(), ReadBytes: c.readBytes.Load(), QueueDrops: c.queueDrops.Load(), QueueMarks: c.queueMarks.Load(),
-		TooBig: c.tooBig.Load(), Sent: c.sent.Load(), Resent: c.resent.Load(), SendErrors: c.sendErrors.Load(),
+		TooBig: c.tooBig.Load(), Sent: c.sent.Load(), Resent: c.resent.Load(), LateResends: c.lateResends.Load(), SendErrors: c.sendErrors.Load(),
 		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(), Invalid: c.invalid.Load(), WrongSource: c.wrongSource.Load(),
 		Written: c.written.Load(), WriteErrors: c.writeErrors.Load(), Reports: c.reports.Load(), Missing: c.missing.Load(),
 		QueueBytes: int(c.queued.Load()), KeptBytes: t.arena.keptBytes(),

@@ -63,6 +63,13 @@ func (t *Tunnel) checkPaths(now time.Duration) {
 	for _, id := range sched.PathIDs(returned) {
 		t.emit(Event{Path: t.paths[id].Name, Kind: PathLive})
 	}
+	tripped, closed := t.sender.BreakerChanges()
+	for _, id := range sched.PathIDs(tripped) {
+		t.emit(Event{Path: t.paths[id].Name, Kind: PathTripped})
+	}
+	for _, id := range sched.PathIDs(closed) {
+		t.emit(Event{Path: t.paths[id].Name, Kind: PathClosed})
+	}
 	for _, p := range t.paths {
 		for p != nil && p.unacked.len() > 0 && now-p.unacked.oldest().sentAt > maxKeepTime {
 			t.dropOldest(p)
@@ -120,6 +127,8 @@ func probeInterval(sp *sched.Path, overdue, busy bool) time.Duration {
 		return probeWhenOverdue
 	case sp.LossUnknown():
 		return max(probeNew, sp.TransmitTime(minBytesBetweenProbes))
+	case sp.Tripped():
+		return max(probeNew, sp.TransmitTime(minBytesBetweenProbes))
 	case sp.Sidelined() && busy:
 		return probeSidelined
 	}
@@ -142,6 +151,7 @@ func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bo
 	b := make([]byte, wire.HeaderBytes, 160)
 	b = wire.AppendMark(b, wire.Mark{NextSeq: o.nextSeq, Idle: idle, LivePaths: o.announcedLive})
 	b = wire.Append(b, wire.TypeEcho, echo{p.id, now}.append(nil))
+	b = wire.AppendReceiver(b, o.t.receiver())
 	if o.t.cfg.Key != nil && !p.learns && (p.namedAt == 0 || now-p.namedAt >= nameEvery) {
 		p.namedAt = now
 		b = wire.Append(b, wire.TypeName, []byte(p.Name))

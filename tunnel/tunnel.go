@@ -61,6 +61,7 @@ type Tunnel struct {
 	acceptCompat    atomic.Bool   // packets of the compat form are accepted
 	ended           bool          // no more sockets are opened; guarded by mu
 	socketsVersion  atomic.Uint32 // changes with the set of sockets
+	reportEvery     atomic.Int64  // reporter.every
 	stats           counters
 }
 
@@ -92,6 +93,7 @@ type counters struct {
 	read, readBytes         atomic.Uint64 // from the device
 	queueDrops, queueMarks  atomic.Uint64
 	sent, resent            atomic.Uint64
+	lateResends             atomic.Uint64
 	sendErrors              atomic.Uint64
 	received, receivedBytes atomic.Uint64
 	invalid                 atomic.Uint64 // malformed, unauthenticated or of another session

@@ -56,7 +56,7 @@ func TestNobodyReadsMessages(t *testing.T) {
 // TestEveryEventHasAText checks that each kind of event has a message.
 func TestEveryEventHasAText(t *testing.T) {
 	for _, what := range []tunnel.EventKind{tunnel.Established, tunnel.FellBack, tunnel.Restarted, tunnel.PathLive, tunnel.PathDead, tunnel.PathGone, tunnel.Resized, tunnel.Restricted,
-		tunnel.Expired, tunnel.Mismatched, tunnel.PeerSilent, tunnel.PeerAnswers, tunnel.PathSilent, tunnel.PathAnswers} {
+		tunnel.Expired, tunnel.Mismatched, tunnel.PeerSilent, tunnel.PeerAnswers, tunnel.PathSilent, tunnel.PathAnswers, tunnel.PathTripped, tunnel.PathClosed} {
 		if eventTexts[what] == "" {
 			t.Errorf("no text for %q", what)
 		}

@@ -68,6 +68,9 @@ func pathLine(p control.Path, at time.Time) string {
 	if p.State == control.Dead && p.InUse {
 		items = append(items, "still in use")
 	}
+	if p.Tripped {
+		items = append(items, "loses too much: nothing is sent again, and little is sent")
+	}
 	if len(items) == 0 {
 		return ""
 	}
@@ -184,7 +187,7 @@ func counterLines(s control.Status, before *control.Status) []string {
 	lines := []string{
 		line("read", things(c.Read, was.Read, "packet"), things(c.ReadBytes, was.ReadBytes, "byte"),
 			some(c.QueueDrops, was.QueueDrops, "dropped (paths full)"), some(c.QueueMarks, was.QueueMarks, "marked (paths full)"), some(c.TooBig, was.TooBig, "too big")),
-		line("sent", things(c.Sent, was.Sent, "packet"), all(c.Resent, was.Resent, "again"), some(c.SendErrors, was.SendErrors, "refused by the kernel")),
+		line("sent", things(c.Sent, was.Sent, "packet"), all(c.Resent, was.Resent, "again"), some(c.LateResends, was.LateResends, "too late to send again"), some(c.SendErrors, was.SendErrors, "refused by the kernel")),
 		line("received", things(c.Received, was.Received, "packet"), things(c.ReceivedBytes, was.ReceivedBytes, "byte"),
 			some(c.Missing, was.Missing, "missing"), some(c.Invalid, was.Invalid, "strange"), some(c.WrongSource, was.WrongSource, "from elsewhere"), some(c.WriteErrors, was.WriteErrors, "refused by the device")),
 	}

@@ -55,6 +55,7 @@ func TestStatusText(t *testing.T) {
 	long.Paths[1].State = control.Waiting
 	c := &long.Counters
 	c.QueueDrops, c.QueueMarks, c.TooBig, c.SendErrors, c.Missing, c.Invalid, c.WriteErrors = 12345, 23456, 34567, 45678, 56789, 67890, 78901
+	c.LateResends = 89012
 	c.Order = order.Stats{Delivered: 1e9, Held: 2e9, Lost: 3e9, Late: 4e9, Duplicates: 5e9, TooOld: 6e9, Forced: 7e9, Waiting: 8e9}
 
 	waiting := officeStatus()
@@ -73,6 +74,7 @@ func TestStatusText(t *testing.T) {
 		p := &silent.Paths[i]
 		p.State, p.NoAnswerSince, p.InUse = control.Dead, silent.NoAnswerSince.Add(-time.Duration(i)*time.Hour), i == 0
 	}
+	silent.Paths[0].Tripped = true
 	silent.Paths[1].Metered = true
 	never := silent
 	never.NoAnswerSince, never.Paths = time.Time{}, []control.Path{{Name: "dsl", State: control.Dead, InUse: true}}

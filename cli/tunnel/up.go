@@ -230,6 +230,8 @@ var eventTexts = map[tunnel.EventKind]string{
 	tunnel.PeerAnswers: "the other end answers again",
 	tunnel.PathLive:    "is in use",
 	tunnel.PathDead:    "is dead, its packets are sent on others",
+	tunnel.PathTripped: "loses too much: nothing is sent again, and its rate is at the minimum",
+	tunnel.PathClosed:  "loses less: what it loses is sent again, and its rate rises",
 	tunnel.PathSilent:  "is dead",
 	tunnel.PathAnswers: "answers again",
 	tunnel.PathLearned: "has found the other end",

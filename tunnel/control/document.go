@@ -83,6 +83,8 @@ type Path struct {
 	// MeasuringBytes is how many bytes of padding and probes the path has sent since it was
 	// added, with all headers. Of these, padding takes at most PaddingLimitBytes.
 	MeasuringBytes    uint64 `json:"measuring_bytes"`
+	Tripped           bool   `json:"tripped"` // it loses too much: nothing is sent again, and its rate is at the minimum
+	Trips             uint64 `json:"trips"`   // how often it has been so
 	PaddingLimitBytes int    `json:"padding_limit_bytes"`
 }
 
@@ -138,6 +140,7 @@ func pathOf(now time.Time, s tunnel.Status, p tunnel.PathStatus) Path {
 		DeliveredBytes: p.DeliveredBytes, DeliveredPackets: p.DeliveredPackets, LostPackets: p.LostPackets, LossRatio: p.LossRate,
 		RTTSeconds: p.RTT.Seconds(), DelaySeconds: p.Delay.Seconds(), QueueSeconds: p.Queue.Seconds(), InflightBytes: p.InFlightBytes,
 		MeasuringBytes: p.MeasuringBytes, PaddingLimitBytes: p.PaddingLimitBytes,
+		Tripped: p.Tripped, Trips: p.Trips,
 	}
 }
 

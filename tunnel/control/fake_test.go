@@ -36,7 +36,7 @@ func newFake(name string) *fake {
 			Remote: netip.MustParseAddrPort("198.51.100.2:4754"), Weight: 3, MaxRate: 50e6, MTU: 1492, Metered: true},
 		Open: true, InUse: true, AnsweredAgo: 200 * time.Millisecond, MeasuringBytes: 987_654, PaddingLimitBytes: 1_000_000, Share: 0.25,
 		Status: sched.Status{Up: true, Live: true, RateBitsPerSec: 48e6, DeliveredBitsPerSec: 40e6, DeliveredPackets: 1000, LostPackets: 7, DeliveredBytes: 1_500_000,
-			LossRate: 0.005, RTT: 12500 * time.Microsecond, Queue: 300 * time.Microsecond, Delay: 2 * time.Millisecond, InFlightBytes: 60_000},
+			LossRate: 0.005, RTT: 12500 * time.Microsecond, Queue: 300 * time.Microsecond, Delay: 2 * time.Millisecond, InFlightBytes: 60_000, Tripped: true, Trips: 30},
 	}
 	lte := tunnel.PathStatus{PathConfig: tunnel.PathConfig{Name: "lte", Device: "wwan0", Port: 4754,
 		Remote: netip.MustParseAddrPort("[2001:db8::2]:4754"), MTU: 1500}, Learns: true, RemoteSince: began.Add(time.Minute)}
@@ -58,7 +58,7 @@ func (f *fake) Status() tunnel.Status {
 // distinctStats returns counters that all differ.
 func distinctStats() tunnel.Stats {
 	return tunnel.Stats{
-		Read: 1, ReadBytes: 2, QueueDrops: 3, QueueMarks: 4, TooBig: 5, Sent: 6, Resent: 7, SendErrors: 8, Received: 9,
+		Read: 1, ReadBytes: 2, QueueDrops: 3, QueueMarks: 4, TooBig: 5, Sent: 6, Resent: 7, LateResends: 29, SendErrors: 8, Received: 9,
 		ReceivedBytes: 10, Invalid: 11, WrongSource: 28, Written: 12, WriteErrors: 13, Reports: 14, Missing: 15, QueueBytes: 16, KeptBytes: 17,
 		Order: order.Stats{Delivered: 18, Held: 19, Lost: 20, Late: 21, Duplicates: 22, TooOld: 23, Forced: 24, Waiting: 25, WaitingBytes: 26, MaxWaiting: 27},
 	}

@@ -30,6 +30,7 @@
 //	control  rate.go    the rate controller; savings.go, overload.go: what it must not be
 //	                    misled by
 //	loss     loss.go    share of packets lost
+//	breaker  breaker.go circuit breaker: the rate's limit after persistent heavy losses
 //	health   health.go  up, dead, sidelined
 //
 // Information flows one way. Report updates the ledger. If the report covers new packets it
@@ -71,6 +72,22 @@
 //
 // Mode Weighted gives each path bytes by its weight, Flow hashes flows to paths, Duplicate
 // sends everything on all paths or on the best two.
+//
+// # Reports
+//
+// Reports about the other direction have no path sequence numbers. On a slow path, one of which
+// reports each reportPeriod would take more than one part in reportShare, they take no more than
+// that, and are charged to the pacer. A report goes by the path that delivers it first, counting
+// the time until the path's share allows it; until then it waits ([Sender.ReportAt]). Second
+// copies leave a slow path half of its share, and take at most one part in copyShare of any. So
+// slow paths of equal length carry reports in turn. No report waits for more than
+// MaxReportInterval, whatever the share.
+//
+// The peer does the same, and announces how often it reports ([Sender.SetReportInterval]). Of
+// what is done here, only this depends on how often that is: feedback delays grow by it, and
+// acknowledgements count as overdue later. Windows end with a report, so they grow by
+// themselves. Deaths are found by comparing what the same report says about two paths, so a
+// longer interval delays them, but causes no false alarm.
 //
 // # Pacing
 //
@@ -152,6 +169,19 @@
 // after up to 8 times as many if the path keeps dying and returning. Losses do not count
 // while a long queue stands (it overflows), while the path is dead, or right after padding.
 //
+// # Circuit breaker
+//
+// A path that keeps losing heavyLoss or more has its rate halved after each interval
+// (breakerInterval, or breakerDelays feedback delays), and after tripIntervals of them its circuit
+// breaker trips (RFC 8084): its rate is minRate, and what it loses is not sent again
+// ([Sender.RepairStopped]). If all paths that could carry it have tripped, nothing is. The breaker
+// closes when an interval has less than half of heavyLoss, and the rate rises by recoverGrowth
+// with each interval, as far as the controller asks for it. Losses of a sidelined path do not
+// count, nor what is lost while nothing arrives for outageTime: that is an interruption.
+//
+// A path on which nothing arrives at all does not trip its breaker, because nothing is reported.
+// What it is sent is bounded by what may be in flight (Sender.MaxInFlightBytes, forgetAfter).
+//
 // # Death and return
 //
 //	down → dead   SetUp(true); straight to live if the Sender is Blind
@@ -185,7 +215,7 @@
 //
 //	forgetAfter          2s        + 4 RTT: a run without acknowledgement is forgotten
 //	deathThreshold       30ms      measured: a healthy path lags 10 ms with both processors busy
-//	ackOverdueAfter      12ms      + RTT: all paths are probed
+//	ackOverdueAfter      12ms      + RTT, and more if the peer reports less often than each 10 ms: all paths are probed
 //	firstPatience        250ms     a run takes 0.2 s at 0.5 Mbit/s while the rate is a guess
 //	patienceHalfLife     10s
 //	minExtraPatience     20ms
@@ -200,12 +230,17 @@
 //	minWindow            5ms
 //	maxWindow            200ms
 //	settleTime           25ms      or 2 windows, or 4 target queues
+//	reportPeriod         10ms      of the caller's reports
+//	MaxReportInterval    100ms     a report waits for a path's share no longer
+//	breakerInterval      1s        or breakerDelays feedback delays
+//	outageTime           100ms     + two reports; losses meanwhile do not count
 //	maxSavingsTime       250ms
 //	lossHold             500ms
 //	anchorHorizon        10s       in which a connection should carry much
 //	maxEarly             1ms       or 1/earlyShare of the anchor's round trip
 //
-// A feedback delay is a round trip, a window and two times minWindow. Lengths of queues and runs:
+// A feedback delay is a round trip, a window and two times minWindow, or what the peer takes
+// from one report to the next. Lengths of queues and runs:
 //
 //	targetQueue          1.5ms     or 1.5 full packets
 //	busyQueue            500µs     or a full packet
@@ -239,6 +274,12 @@
 //	lossMemoryPackets    300       packets
 //	trustPackets         400       packets: twice what probes deliver
 //	maxQuickReturns      3         doublings
+//	heavyLoss            0.34      share of packets: beyond 1/3, resendBudget does not suffice
+//	tripIntervals        3         intervals
+//	breakerDelays        5         feedback delays
+//	breakerPackets       100       packets
+//	closePackets         20        packets
+//	recoverGrowth        4         factor
 //	proofsNeeded         3         reports
 //	returnProbes         100       packets
 //	maxDrainRetries      3         pauses
@@ -246,7 +287,8 @@
 //	resendCost           1e+06     µs for each packet lost: TCP halves its window
 //	minRunBytes          12288     bytes
 //	maxStrayBytes        16777216  bytes: the peer's socket buffer
-//	reportShare          8         1/8 of a path's rate
+//	reportShare          20        1/20 of a slow path's rate
+//	copyShare            8         1/8 of a path's rate
 //
 // doc/results/tunnel.md has the measurements, and what else was tried.
 //
@@ -263,5 +305,6 @@
 //
 // Sources: RFC 8985 (RACK) for comparing times of sending, RFC 6817 (LEDBAT) for a queue
 // controlled by one-way delay, RFC 8289 (CoDel) for the queue, and the BBR draft
-// (draft-ietf-ccwg-bbr) for delivery rates and application limits.
+// (draft-ietf-ccwg-bbr) for delivery rates and application limits, RFC 8084 for the circuit
+// breaker.
 package sched

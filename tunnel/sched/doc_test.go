@@ -24,13 +24,15 @@ func TestDocConstants(t *testing.T) {
 		"lossMemoryPackets": lossMemoryPackets, "trustPackets": trustPackets, "maxQuickReturns": maxQuickReturns,
 		"proofsNeeded": proofsNeeded, "returnProbes": returnProbes, "maxDrainRetries": maxDrainRetries,
 		"sameDelayMicros": sameDelayMicros, "resendCost": resendCost, "minRunBytes": minRunBytes,
-		"maxStrayBytes": maxStrayBytes, "reportShare": reportShare,
+		"maxStrayBytes": maxStrayBytes, "reportShare": reportShare, "copyShare": copyShare, "breakerInterval": breakerInterval, "outageTime": outageTime, "heavyLoss": heavyLoss,
+		"tripIntervals": tripIntervals, "breakerDelays": breakerDelays, "breakerPackets": breakerPackets, "closePackets": closePackets, "recoverGrowth": recoverGrowth, "reportPeriod": reportPeriod, "MaxReportInterval": MaxReportInterval,
+		"MaxPaddingBytes": float64(MaxPaddingBytes),
 	}
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {
 		t.Fatal(err)
 	}
-	rows := regexp.MustCompile(`(?m)^//\t([a-z]\w+) +([0-9]\S*)`).FindAllStringSubmatch(string(doc), -1)
+	rows := regexp.MustCompile(`(?m)^//\t([a-zA-Z]\w+) +([0-9]\S*)`).FindAllStringSubmatch(string(doc), -1)
 	if len(rows) != len(constants) {
 		t.Errorf("doc.go has %d constants, want %d", len(rows), len(constants))
 	}

@@ -31,7 +31,8 @@ const (
 	// healthy path on this machine with both processors busy.
 	deathThreshold = 30 * time.Millisecond
 	// ackOverdueAfter is how long, beyond a round trip, a path may acknowledge nothing before
-	// the other paths are probed, so that there is something to compare it with.
+	// the other paths are probed, so that there is something to compare it with. It suits
+	// reports each 10 ms; where the peer reports less often, that is added twice.
 	ackOverdueAfter = 12 * time.Millisecond
 	// firstPatience is added to the threshold of a path that has not delivered anything yet,
 	// because the peer may have started a moment later, and for what was sent while the rate
@@ -75,7 +76,8 @@ func (s *Sender) LiveSet() uint64 {
 // all paths have to be probed.
 func (s *Sender) AckOverdue(now time.Duration) bool {
 	for _, p := range s.paths {
-		if r := p.ledger.runs.first(); p.Live() && r != nil && now-r.sentAt > ackOverdueAfter+p.delay.smoothedRTT {
+		patience := ackOverdueAfter + p.delay.smoothedRTT + 2*max(p.reportInterval-2*minWindow, 0)
+		if r := p.ledger.runs.first(); p.Live() && r != nil && now-r.sentAt > patience {
 			return true
 		}
 	}

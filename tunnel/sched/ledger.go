@@ -129,6 +129,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 		p.window.begin(r)
 	}
 	news := int(r.HighestSeq - l.lastReport.HighestSeq)
+	silence := time.Duration(int32(r.Arrived-l.lastReport.Arrived)) * time.Microsecond
 	arrived, bytes := int(r.Packets-l.lastReport.Packets), int(r.Bytes-l.lastReport.Bytes)
 	if sentAt, ok := p.ackRuns(r.HighestSeq); ok {
 		l.ackedSentAt = max(l.ackedSentAt, sentAt)
@@ -146,6 +147,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 		p.update(now, r, news, news-arrived)
 	}
 	p.updateLoss(now, news, news-arrived)
+	p.updateBreaker(now, silence, news, news-arrived)
 	return news
 }
 

@@ -22,7 +22,9 @@ type Path struct {
 	Spare bool
 
 	weightedBytes      float64       // in mode Weighted: bytes given to the path, divided by Weight
-	reportsPausedUntil time.Duration // the path carries no second copies of reports until then
+	copiesPausedUntil  time.Duration // the path carries no second copies of reports until then
+	reportsPausedUntil time.Duration // until then, reports have had their share of the path
+	reportInterval     time.Duration // how often the peer reports while packets arrive; 0: each two minWindows
 
 	ledger  ledger
 	health  health
@@ -33,6 +35,7 @@ type Path struct {
 	window  window
 	control rateControl
 	padding padding
+	breaker breaker
 }
 
 // Status is the state of a path as shown to users.
@@ -48,7 +51,9 @@ type Status struct {
 	Queue               time.Duration // standing in the path
 	Delay               time.Duration // one-way delay beyond that of the fastest path
 	InFlightBytes       int
-	PaddingBytes        int // sent so far
+	PaddingBytes        int    // sent so far
+	Tripped             bool   // the circuit breaker has tripped: the path loses too much
+	Trips               uint64 // how often it has
 }
 
 // Status returns the state of the path with that ID, which must exist.
@@ -69,5 +74,6 @@ func (s *Sender) Status(now time.Duration, id int) Status {
 		DeliveredBytes: l.deliveredBytes, LossRate: l.recentLoss,
 		RTT: d.smoothedRTT, Queue: microseconds(max(d.standingQueue, 0)), Delay: microseconds(d.oneWay - fastest),
 		InFlightBytes: l.inFlightBytes, PaddingBytes: p.padding.bytes,
+		Tripped: p.breaker.tripped, Trips: p.breaker.trips,
 	}
 }

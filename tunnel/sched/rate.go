@@ -160,7 +160,7 @@ func (p *Path) windowLength() time.Duration {
 
 // feedbackDelay returns how long it takes until a change of the rate shows in a report.
 func (p *Path) feedbackDelay() time.Duration {
-	return p.delay.smoothedRTT + p.windowLength() + 2*minWindow
+	return p.delay.smoothedRTT + p.windowLength() + max(2*minWindow, p.reportInterval)
 }
 
 // queueNoise returns the longest measured queue that may not be one: the minimum delay may
@@ -277,6 +277,9 @@ func (p *Path) clampRate() {
 	c := &p.pacer
 	if p.control.maxRate > 0 {
 		c.rate = min(c.rate, p.control.maxRate)
+	}
+	if p.breaker.limit > 0 {
+		c.rate = min(c.rate, p.breaker.limit)
 	}
 	c.rate = max(c.rate, minRate)
 }

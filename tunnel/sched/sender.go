@@ -44,6 +44,7 @@ type Sender struct {
 	paths            []*Path
 	ordered          []*Path          // scratch space of Anchored
 	reportTurn       int              // index of the last path that carried a second copy of a report
+	reportInterval   time.Duration    // of the peer
 	minWeightedBytes float64          // highest weightedBytes at which a path was picked
 	endSeqs          [MaxPaths]uint64 // by ID, path sequence number after the last of a removed path
 }
@@ -58,6 +59,8 @@ func (s *Sender) Add(now time.Duration, id, weight int, maxRate int64) *Path {
 		health: health{up: true},
 		pacer:  pacer{rate: startRate, drainedAt: now},
 		drain:  drain{lastAt: now - drainEvery*time.Duration(id%drainTurns)/drainTurns},
+
+		reportInterval: s.reportInterval,
 	}
 	s.byID[id] = p
 	s.paths = append(s.paths, p)
@@ -98,6 +101,7 @@ func (s *Sender) Reset(now time.Duration, id int) {
 	p.pacer.backlogBytes, p.pacer.drainedAt = 0, now
 	p.delay.minimum, p.delay.standingQueue = windowedMin{}, 0
 	clear(s.lastArrivals[:])
+	p.breaker.restart(0)
 }
 
 // Path returns the path with that ID, or nil.
@@ -301,53 +305,6 @@ func (s *Sender) bestTwo() (first, second *Path) {
 		}
 	}
 	return first, second
-}
-
-// reportShare is the part of a path's rate, one in reportShare, that second copies of reports
-// may take.
-const reportShare = 8
-
-// ReportPaths returns the paths that carry a report of size bytes: the one that delivers
-// first, and one of the others in turn, because the first may be dead and nobody knows yet.
-// If no path is in use, all of them carry it: they come back only by reports. Spare paths
-// are left out if others are in use, except while acknowledgements are overdue: the others
-// may be dead.
-func (s *Sender) ReportPaths(now time.Duration, size int) (set uint64) {
-	first, _ := s.bestTwo()
-	if first == nil {
-		for _, p := range s.paths {
-			set |= 1 << p.ID
-		}
-		return set
-	}
-	overdue := s.AckOverdue(now)
-	if first.Spare && !overdue {
-		first = s.bestUnspared(first)
-	}
-	set = 1 << first.ID
-	for range s.paths {
-		s.reportTurn++
-		if p := s.paths[s.reportTurn%len(s.paths)]; p != first && p.Live() && (overdue || !p.Spare) && now >= p.reportsPausedUntil {
-			p.reportsPausedUntil = now + p.TransmitTime(reportShare*size)
-			return set | 1<<p.ID
-		}
-	}
-	return set
-}
-
-// bestUnspared returns the live path with the lowest transitCost that is not spare, or
-// otherwise if there is none.
-func (s *Sender) bestUnspared(otherwise *Path) *Path {
-	var best *Path
-	for _, p := range s.paths {
-		if p.Live() && !p.Spare && (best == nil || p.transitCost() < best.transitCost()) {
-			best = p
-		}
-	}
-	if best == nil {
-		return otherwise
-	}
-	return best
 }
 
 // delaySlack is the difference in delay up to which paths are used side by side without a

@@ -318,48 +318,6 @@ func TestPickResendOfMany(t *testing.T) {
 	}
 }
 
-// TestReportPaths checks that reports take the best path and, without filling them, one of the
-// others.
-func TestReportPaths(t *testing.T) {
-	s := newSender(4)
-	for id, delay := range []time.Duration{9 * ms, 2 * ms, ms, 5 * ms} {
-		deliverTwo(s.Path(id), delay)
-		s.Path(id).pacer.rate = 1e6
-	}
-	s.Path(2).loss.ratio = 0.1
-	s.Path(3).ledger.reported = false
-	tests := []struct{ size, want int }{
-		{100, 1000 / 3}, // the others take turns
-		{500, 1000 / 4}, // it takes a path 0.5 ms, and may use an eighth of its time
-	}
-	now := time.Duration(0)
-	for _, tt := range tests {
-		var carried [4]int
-		for range 999 {
-			now += ms
-			set := s.ReportPaths(now, tt.size)
-			if set&(1<<1) == 0 {
-				t.Fatalf("report goes by paths %b, not by the best", set)
-			}
-			for _, id := range PathIDs(set) {
-				carried[id]++
-			}
-		}
-		for _, id := range []int{0, 2, 3} {
-			if carried[id] < tt.want-1 || carried[id] > tt.want+1 {
-				t.Errorf("reports of %d bytes per path: %v, want %d on each of the others", tt.size, carried, tt.want)
-				break
-			}
-		}
-	}
-	for id := range 4 {
-		s.SetUp(id, false)
-	}
-	if set := s.ReportPaths(time.Second, 500); set != 0b1111 {
-		t.Errorf("with no path in use, reports go by paths %b, want all", set)
-	}
-}
-
 // TestSmallPackets checks that small packets take the path that full ones would.
 func TestSmallPackets(t *testing.T) {
 	s := newSender(2)

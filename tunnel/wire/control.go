@@ -2,6 +2,7 @@ package wire
 
 import (
 	"encoding/binary"
+	"time"
 
 	"cleat/packet"
 	"cleat/tunnel/sched"
@@ -21,6 +22,7 @@ const (
 	TypeCapacity // 4 bytes: how many bytes of a path's packets the sender's socket holds
 	TypeLeave    // no value: the sender takes the path that carries the message out of use, both ways
 	TypeName     // the name of the path that carries the message, in a Probe
+	TypeReceiver // a Receiver, in a Probe
 )
 
 // Mark is the state of the sender.
@@ -43,13 +45,21 @@ type Missing struct {
 	Count uint16
 }
 
+// Receiver is how the end that sends the message treats what it receives. The times are sent
+// in microseconds.
+type Receiver struct {
+	Hold        time.Duration // how long a packet may wait for those before it
+	ReportEvery time.Duration // how often it reports at least while packets arrive
+}
+
 // Sizes of the values in bytes.
 const (
-	messageBytes = 3 // type and length
-	markBytes    = 13
-	reportBytes  = 25
-	missingBytes = 7
-	EchoBytes    = 8
+	messageBytes  = 3 // type and length
+	markBytes     = 13
+	reportBytes   = 25
+	missingBytes  = 7
+	receiverBytes = 8
+	EchoBytes     = 8
 )
 
 // AppendMark appends a Mark to a control packet's payload.
@@ -76,6 +86,12 @@ func AppendReport(b []byte, r *Report) []byte {
 func AppendMissing(b []byte, m Missing) []byte {
 	b = append(appendHeader(b, TypeMissing, missingBytes), m.Path)
 	return binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint32(b, m.First), m.Count)
+}
+
+// AppendReceiver appends a Receiver.
+func AppendReceiver(b []byte, r Receiver) []byte {
+	b = binary.BigEndian.AppendUint32(appendHeader(b, TypeReceiver, receiverBytes), uint32(r.Hold/time.Microsecond))
+	return binary.BigEndian.AppendUint32(b, uint32(r.ReportEvery/time.Microsecond))
 }
 
 // Append appends a message.
@@ -126,6 +142,16 @@ func ParseReport(v []byte, r *Report) error {
 	*r = Report{Path: v[0], Report: sched.Report{
 		CheckedUntil: word(0), HighestSeq: word(1), Packets: word(2), Bytes: word(3), Arrived: word(4), MinDelay: int32(word(5)),
 	}}
+	return nil
+}
+
+// ParseReceiver parses the value of a Receiver.
+func ParseReceiver(v []byte, r *Receiver) error {
+	if len(v) < receiverBytes {
+		return packet.ErrShort
+	}
+	micros := func(b []byte) time.Duration { return time.Duration(binary.BigEndian.Uint32(b)) * time.Microsecond }
+	*r = Receiver{Hold: micros(v), ReportEvery: micros(v[4:])}
 	return nil
 }
 

@@ -4,15 +4,17 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+	"time"
 
 	"cleat/packet"
 	"cleat/tunnel/sched"
 )
 
 var (
-	aMark    = Mark{NextSeq: 0x01020304, Idle: true, LivePaths: 0x05060708090a0b0c}
-	aReport  = Report{Path: 9, Report: sched.Report{CheckedUntil: 1, HighestSeq: 2, Packets: 3, Bytes: 4, Arrived: 5, MinDelay: -7}}
-	aMissing = Missing{Path: 63, First: 0xfffffffe, Count: 0x0102}
+	aMark     = Mark{NextSeq: 0x01020304, Idle: true, LivePaths: 0x05060708090a0b0c}
+	aReport   = Report{Path: 9, Report: sched.Report{CheckedUntil: 1, HighestSeq: 2, Packets: 3, Bytes: 4, Arrived: 5, MinDelay: -7}}
+	aReceiver = Receiver{Hold: 200 * time.Millisecond, ReportEvery: 10 * time.Millisecond}
+	aMissing  = Missing{Path: 63, First: 0xfffffffe, Count: 0x0102}
 )
 
 // messages returns one message of each type.
@@ -20,6 +22,7 @@ func messages() []byte {
 	b := AppendMark(nil, aMark)
 	b = AppendReport(b, &aReport)
 	b = AppendMissing(b, aMissing)
+	b = AppendReceiver(b, aReceiver)
 	b = Append(b, TypeEcho, []byte("8 bytes."))
 	b = AppendPad(b, 10)
 	b = Append(b, 200, nil) // of an unknown type
@@ -56,13 +59,19 @@ func TestControl(t *testing.T) {
 				t.Errorf("missing is %+v, %v; want %+v", m, err, aMissing)
 			}
 			checkTruncated(t, value, func(v []byte) error { return ParseMissing(v, &m) })
+		case TypeReceiver:
+			var r Receiver
+			if err := ParseReceiver(value, &r); err != nil || r != aReceiver {
+				t.Errorf("receiver is %+v, %v; want %+v", r, err, aReceiver)
+			}
+			checkTruncated(t, value, func(v []byte) error { return ParseReceiver(v, &r) })
 		case TypeEcho:
 			if string(value) != "8 bytes." {
 				t.Errorf("echo is %q", value)
 			}
 		}
 	}
-	want := []Type{TypeMark, TypeReport, TypeMissing, TypeEcho, TypePad, 200, TypeCapacity}
+	want := []Type{TypeMark, TypeReport, TypeMissing, TypeReceiver, TypeEcho, TypePad, 200, TypeCapacity}
 	if !bytes.Equal(types(got), types(want)) {
 		t.Errorf("types are %v, want %v", got, want)
 	}
@@ -157,6 +166,7 @@ func roundTrip(t *testing.T, kind Type, value []byte) {
 	var mark, mark2 Mark
 	var report, report2 Report
 	var missing, missing2 Missing
+	var receiver, receiver2 Receiver
 	switch {
 	case kind == TypeMark && ParseMark(value, &mark) == nil:
 		if err := ParseMark(AppendMark(nil, mark)[messageBytes:], &mark2); err != nil || mark != mark2 {
@@ -169,6 +179,10 @@ func roundTrip(t *testing.T, kind Type, value []byte) {
 	case kind == TypeMissing && ParseMissing(value, &missing) == nil:
 		if again := AppendMissing(nil, missing)[messageBytes:]; ParseMissing(again, &missing2) != nil || missing != missing2 {
 			t.Errorf("%+v is parsed as %+v", missing, missing2)
+		}
+	case kind == TypeReceiver && ParseReceiver(value, &receiver) == nil:
+		if again := AppendReceiver(nil, receiver)[messageBytes:]; ParseReceiver(again, &receiver2) != nil || receiver != receiver2 {
+			t.Errorf("%+v is parsed as %+v", receiver, receiver2)
 		}
 	}
 }
