@@ -24,6 +24,9 @@ func TestDocConstants(t *testing.T) {
 		"lossMemoryPackets": lossMemoryPackets, "trustPackets": trustPackets, "maxQuickReturns": maxQuickReturns,
 		"proofsNeeded": proofsNeeded, "returnProbes": returnProbes, "maxDrainRetries": maxDrainRetries,
 		"sameDelayMicros": sameDelayMicros, "resendCost": resendCost, "minRunBytes": minRunBytes,
+		"markRecovery": markRecovery, "minHold": minHold, "maxHold": maxHold, "heldShare": heldShare, "holdRounds": holdRounds,
+		"carefulGrowth": carefulGrowth, "markGain": markGain, "minMarkGain": minMarkGain, "patientResponses": patientResponses,
+		"minMarkedRate": minMarkedRate,
 		"maxStrayBytes": maxStrayBytes, "reportShare": reportShare,
 	}
 	doc, err := os.ReadFile("doc.go")

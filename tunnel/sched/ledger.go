@@ -106,7 +106,7 @@ func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 		p.padding.bytes += bytes
 	}
 	if p.control.saturated {
-		p.control.savings.spend(now, p.control.capacity, bytes)
+		p.control.savings.spend(now, p.control.intendedRate(now), bytes)
 	}
 	if l.runs.full() {
 		l.forgetOldestRun()

@@ -92,6 +92,7 @@ func (s *Sender) Reset(now time.Duration, id int) {
 	p.health.dead, p.health.proofReports = false, 0
 	p.pacer.backlogBytes, p.pacer.drainedAt = 0, now
 	p.delay.minimum, p.delay.standingQueue = windowedMin{}, 0
+	p.control.marks.restart()
 }
 
 // Path returns the path with that ID, or nil.
