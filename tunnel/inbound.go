@@ -389,6 +389,7 @@ func (in *inbound) startSession() {
 func (in *inbound) handleData(now time.Duration, via int, shim *wire.Shim, body []byte, arrived uint32, tos uint8, size int) {
 	if !in.late {
 		in.recordArrival(now, via, shim, arrived, size)
+		in.paths[shim.Path].countMark(tos, body)
 	}
 	if tos&3 == ecnCE && !markCE(body) {
 		in.t.stats.invalid.Add(1)

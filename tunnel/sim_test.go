@@ -37,6 +37,8 @@ type simLink struct {
 	lateShare  float64       // share of packets that are late by simLateness
 	shaper     *simShaper    // instead of rate and queue, if not nil
 	jitter     simJitter
+	ect        bool          // packets that are sent now support ECN
+	arriving   bool          // the packet that arrives now is marked
 	zoo        *linkzoo.Link // for its outages, or nil
 	start      time.Duration // of the case that zoo belongs to
 	idleAt     time.Duration
@@ -105,7 +107,7 @@ func (l *simLink) sendShaped(c *simClock, rng *rand.Rand, size int, arrive func(
 		l.drops++
 		return
 	}
-	l.shaper.enter(c, size, c.passing.bind(simPassing.pass, simPassing{l, c, rng, arrive}))
+	l.shaper.enter(c, size, l.ect, c.passing.bind(simPassing.pass, simPassing{l, c, rng, arrive}))
 }
 
 // simPassing is a packet in a shaper.
@@ -127,7 +129,15 @@ func (p simPassing) pass() {
 	if l.jitter.most > 0 {
 		at += l.jitter.delay(p.c.now, p.rng)
 	}
-	p.c.at(at, p.arrive)
+	arrive := p.arrive
+	if l.shaper.marks {
+		arrive = func() {
+			l.arriving = true
+			p.arrive()
+			l.arriving = false
+		}
+	}
+	p.c.at(at, arrive)
 }
 
 // simPacket is an inner packet.
@@ -136,6 +146,7 @@ type simPacket struct {
 	shim         wire.Shim
 	size         int
 	onDelivery   func()        // called on delivery, if not nil
+	marked       bool          // by CoDel
 	resendQueued bool          // it has been queued for resending
 	resendBy     time.Duration // as in piece
 	slot         int           // in simNet.inFlight
@@ -149,6 +160,7 @@ type simInFlight struct {
 	seq        uint32
 	flow, size int // size 0: none
 	onDelivery func()
+	marked     bool
 }
 
 // simPath is a path of outbound.
@@ -170,6 +182,7 @@ type simNet struct {
 	links   []*simLink
 
 	haltedUntil   time.Duration // nothing is read or sent until then; the device holds new packets
+	ect           bool          // inner packets support ECN
 	keepsNothing  bool          // nothing is kept: what a path loses is lost for good
 	endless       bool          // there is always something to send, of four flows in turn
 	queue         queue[*simPacket]
@@ -196,6 +209,7 @@ type simNet struct {
 	piece    [simPieceBytes]byte // memory of receive
 
 	highestOfFlow  [16]uint32 // by flow, highest sequence number delivered
+	delivering     bool       // the packet that is delivered now is marked
 	outOfOrder     int
 	deliveredBytes int
 	longestSilence time.Duration
@@ -262,6 +276,7 @@ func (s *simNet) Deliver(p order.Packet) {
 	s.deliveredBytes += pkt.size
 	s.longestSilence = max(s.longestSilence, s.now-s.lastDeliveryAt)
 	s.lastDeliveryAt = s.now
+	s.delivering = pkt.marked
 	if pkt.onDelivery != nil {
 		pkt.onDelivery()
 	}
@@ -304,6 +319,10 @@ func (s *simNet) first(l *lane[*simPacket]) *simPacket {
 		}
 		p := l.first()
 		if !s.out.shouldDrop(s.now, s.now-p.readAt, &l.backlog) {
+			return p
+		}
+		if s.ect {
+			p.marked = true
 			return p
 		}
 		s.dropped++
@@ -391,7 +410,9 @@ func (s *simNet) send(sp *sched.Path, run []simPacket, bytes int) {
 		if !s.keepsNothing {
 			path.unacked.push(*p)
 		}
+		path.link.ect = s.ect
 		path.link.send(s.simClock, s.rng, p.size, s.arrivals.bind(simArrival.receive, simArrival{s, p.shim, p.size, p.slot}))
+		path.link.ect = false
 	}
 	s.gathered = run
 }
@@ -408,7 +429,7 @@ func (s *simNet) assignSeq(p simPacket) simPacket {
 		s.unused = append(s.unused, len(s.inFlight)-1)
 	}
 	p.slot, s.unused = s.unused[len(s.unused)-1], s.unused[:len(s.unused)-1]
-	s.inFlight[p.slot] = simInFlight{seq: s.nextSeq, flow: int(p.flow), size: p.size, onDelivery: p.onDelivery}
+	s.inFlight[p.slot] = simInFlight{seq: s.nextSeq, flow: int(p.flow), size: p.size, onDelivery: p.onDelivery, marked: p.marked}
 	s.nextSeq++
 	s.lastOfFlow[p.flow] = s.nextSeq
 	return p
@@ -554,6 +575,12 @@ const simPieceBytes = 8
 func (a simArrival) receive() {
 	s := a.s
 	s.recordArrival(&a.shim, a.size)
+	if s.links[a.shim.Path].arriving {
+		if p := &s.inFlight[a.slot]; p.seq == a.shim.Seq && !p.marked {
+			s.in.paths[a.shim.Path].countMark(ecnCE, simECT[:])
+			p.marked = true
+		}
+	}
 	binary.BigEndian.PutUint32(s.piece[:], a.shim.Seq)
 	binary.BigEndian.PutUint32(s.piece[4:], uint32(a.slot))
 	s.in.buf.Data(s.now, &order.Arrival{Path: int(a.shim.Path), Seq: a.shim.Seq, FlowDistance: a.shim.FlowDistance, Resent: a.shim.Kind == wire.Resend, Packet: order.Packet{Data: s.piece[:]}})

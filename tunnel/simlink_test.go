@@ -21,10 +21,17 @@ type simShaper struct {
 	passed  int       // bytes
 	drops   int
 	dropped int // bytes
+
+	aqm    simAQM          // nil: none
+	marks  bool            // the packet that passes now is marked
+	marked int             // packets
+	waits  []time.Duration // of the packets that have passed an aqm
 }
 
 type simWaiting struct {
 	size int
+	at   time.Duration // when it entered
+	ect  bool          // it can be marked
 	pass func()
 }
 
@@ -44,18 +51,22 @@ func (s *simShaper) refill(now time.Duration) {
 }
 
 // enter calls pass when the packet leaves the bucket, unless it is dropped.
-func (s *simShaper) enter(c *simClock, size int, pass func()) {
+func (s *simShaper) enter(c *simClock, size int, ect bool, pass func()) {
 	s.refill(c.now)
 	switch {
 	case s.waiting.len() == 0 && s.tokens >= float64(size):
 		s.tokens -= float64(size)
 		s.passed += size
+		if s.aqm != nil {
+			s.leave(c.now, simWaiting{size: size, at: c.now, ect: ect, pass: pass})
+			return
+		}
 		pass()
 	case s.bytes+size > s.limit:
 		s.drops++
 		s.dropped += size
 	default:
-		s.waiting.push(simWaiting{size, pass})
+		s.waiting.push(simWaiting{size, c.now, ect, pass})
 		if s.bytes += size; s.waiting.len() == 1 {
 			s.clock = c
 			s.schedule()
@@ -78,7 +89,7 @@ func (s *simShaper) turn() {
 		s.tokens -= float64(w.size)
 		s.bytes -= w.size
 		s.passed += w.size
-		w.pass()
+		s.leave(s.clock.now, w)
 	}
 	if s.waiting.len() > 0 {
 		s.schedule()

@@ -47,9 +47,11 @@ type simTCP struct {
 	retransmits    int
 	timeouts       int
 
-	window            int     // segments that the receiver can buffer
-	reno              bool    // Reno instead of CUBIC
-	bbr               *simBBR // BBR instead of CUBIC, if not nil
+	window            int         // segments that the receiver can buffer
+	reno              bool        // Reno instead of CUBIC
+	marked            func() bool // whether the segment that arrives now is marked; nil: no ECN
+	echo              bool        // a mark has not been acknowledged
+	bbr               *simBBR     // BBR instead of CUBIC, if not nil
 	deliveredSegments int
 	deliveredAt       time.Duration
 
@@ -89,6 +91,7 @@ type simAck struct {
 	next   int
 	lately [4]int // instead of ranges
 	twice  bool   // the last segment was a duplicate
+	marked bool   // a segment was marked
 }
 
 func newSimTCP(clock *simClock, flow int, there, back simWay) *simTCP {
@@ -172,6 +175,7 @@ func (a simTCPArrival) acknowledge() {
 
 // receive processes a segment at the receiver.
 func (c *simTCP) receive(n int) {
+	c.echo = c.echo || c.marked != nil && c.marked()
 	twice := n < c.next || c.early.has(n)
 	plain := n == c.next && c.early.len() == 0
 	if !twice {
@@ -192,7 +196,8 @@ func (c *simTCP) receive(n int) {
 
 func (c *simTCP) acknowledge(twice bool) {
 	c.pending = 0
-	a := simAck{next: c.next, lately: c.lately, twice: twice}
+	a := simAck{next: c.next, lately: c.lately, twice: twice, marked: c.echo}
+	c.echo = false
 	c.back(c.flow, simAckSize, c.acks.bind(simAckArrival.receive, simAckArrival{c, a}))
 }
 
@@ -231,6 +236,10 @@ func (c *simTCP) handleAck(a simAck) {
 		c.grow(news)
 	}
 	c.detectLosses()
+	if a.marked && c.unacked >= c.recover { // RFC 3168: as if it were lost
+		c.reduce()
+		c.cwnd = c.ssthresh
+	}
 	c.send()
 }
 

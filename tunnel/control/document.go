@@ -71,10 +71,11 @@ type Path struct {
 	BitsPerSec        float64 `json:"rate_bits_per_second"`     // recent delivery rate
 	MaySendBitsPerSec float64 `json:"may_send_bits_per_second"` // rate at which the path may be sent to, as measured
 	ShareRatio        float64 `json:"share_ratio"`              // of what all paths deliver, 0…1
-	DeliveredBytes    uint64  `json:"delivered_bytes"`          // since the start, like the next two
+	DeliveredBytes    uint64  `json:"delivered_bytes"`          // since the start, like the next three
 	DeliveredPackets  uint64  `json:"delivered_packets"`
 	LostPackets       uint64  `json:"lost_packets"`
-	LossRatio         float64 `json:"loss_ratio"` // recent, 0…1
+	MarkedPackets     uint64  `json:"marked_packets"` // arrived with a congestion mark (ECN)
+	LossRatio         float64 `json:"loss_ratio"`     // recent, 0…1
 	RTTSeconds        float64 `json:"rtt_seconds"`
 	DelaySeconds      float64 `json:"delay_seconds"` // one way, beyond that of the fastest live path
 	QueueSeconds      float64 `json:"queue_seconds"` // standing in the path
@@ -137,7 +138,7 @@ func pathOf(now time.Time, s tunnel.Status, p tunnel.PathStatus) Path {
 		Remote: p.Remote, RemoteLearned: p.Learns, RemoteSince: p.RemoteSince,
 		LimitBitsPerSec: p.MaxRate, Weight: max(p.Weight, 1), MTUBytes: p.MTU, Metered: p.Metered,
 		BitsPerSec: p.DeliveredBitsPerSec, MaySendBitsPerSec: p.RateBitsPerSec, ShareRatio: p.Share,
-		DeliveredBytes: p.DeliveredBytes, DeliveredPackets: p.DeliveredPackets, LostPackets: p.LostPackets, LossRatio: p.LossRate,
+		DeliveredBytes: p.DeliveredBytes, DeliveredPackets: p.DeliveredPackets, LostPackets: p.LostPackets, MarkedPackets: p.MarkedPackets, LossRatio: p.LossRate,
 		RTTSeconds: p.RTT.Seconds(), DelaySeconds: p.Delay.Seconds(), QueueSeconds: p.Queue.Seconds(), InflightBytes: p.InFlightBytes,
 		MeasuringBytes: p.MeasuringBytes, PaddingLimitBytes: p.PaddingLimitBytes,
 		Tripped: p.Tripped, Trips: p.Trips,

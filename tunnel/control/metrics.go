@@ -185,6 +185,7 @@ func pathMetrics() []metric[Path] {
 		{"path_delivered_bytes_total", counter, "Bytes delivered on the path.", func(p Path) float64 { return float64(p.DeliveredBytes) }},
 		{"path_delivered_packets_total", counter, "Packets delivered on the path.", func(p Path) float64 { return float64(p.DeliveredPackets) }},
 		{"path_lost_packets_total", counter, "Packets lost on the path.", func(p Path) float64 { return float64(p.LostPackets) }},
+		{"path_marked_packets_total", counter, "Packets that arrived on the path with a congestion mark (ECN).", func(p Path) float64 { return float64(p.MarkedPackets) }},
 		{"path_loss_ratio", gauge, "Recent share of packets lost on the path.", func(p Path) float64 { return p.LossRatio }},
 		{"path_delivered_bytes_per_second", gauge, "Recent delivery rate of the path.", func(p Path) float64 { return p.BitsPerSec / 8 }},
 		{"path_may_send_bytes_per_second", gauge, "Rate at which the path may be sent to.", func(p Path) float64 { return p.MaySendBitsPerSec / 8 }},

@@ -28,7 +28,7 @@
 //	padding  pacer.go   measuring a new path with padding
 //	window   rate.go    what one adjustment of the rate is based on
 //	control  rate.go    the rate controller; savings.go, overload.go: what it must not be
-//	                    misled by
+//	                    misled by; ecn.go: congestion marks
 //	loss     loss.go    share of packets lost
 //	breaker  breaker.go circuit breaker: the rate's limit after persistent heavy losses
 //	health   health.go  up, dead, sidelined
@@ -131,6 +131,33 @@
 //     usual, its rate is lowered to what it delivers, and the losses are compared: if they
 //     stop, that is its capacity; if not, they are usual (overload). If a path that is sent
 //     less loses more than usual, it can't take the bursts, and they are halved.
+//   - Marks. A router may mark packets whose queue is longer than the router wants (ECN), which
+//     may be shorter than the queue that measures the rate. See below.
+//
+// So the controller listens to delay, to losses and to congestion marks.
+//
+// # Congestion marks
+//
+// Report.Marked counts the packets that a router on the path has marked. The controller responds
+// to a mark, and again only when a packet that was sent after the last response is marked. A
+// response does not multiply the rate by 0.5 or 0.8 (RFC 3168, RFC 8511): the length of the queue
+// is known, and the path loses no more than it takes to drain that.
+//
+//   - Pressure grows with the share of marked packets (as in DCTCP, RFC 8257), and at least by
+//     minMarkGain, because CoDel marks few. It falls to 0 in markRecovery. The higher it is, the
+//     shorter is the queue that a full path keeps, down to the shortest that can be measured, and
+//     the slower the rate grows.
+//   - Hold. If the shortest queue that can be measured is still too long, no target makes the
+//     marks stop. So the path is held after each response: it is sent heldShare of its capacity,
+//     and has no queue. It is held for up to minHold or holdRounds feedback delays, in proportion
+//     to the pressure. Then the queue returns, which measures the rate again, until the next mark.
+//   - Marks without a queue. If packets are marked although the path is held and no queue stands,
+//     the router wants a part of the capacity to stay free (a virtual queue), and the capacity
+//     counts as less, down to minMarkedRate of what was measured: a router or an attacker that
+//     marks everything halves a path, but does not stop it.
+//
+// Marks right after a drain don't count: a burst follows the pause. No packet is ever marked if
+// the senders of inner packets don't support ECN, and then nothing of this has an effect.
 //
 // # Rate control: states
 //
@@ -144,6 +171,7 @@
 //     becomes capacity · (1 + (target − predicted queue) / settling time), with a factor of 0.1
 //     to 1.1. A queue that stays too long for four feedback delays starts a drain.
 //   - Comparing: see Losses. The rate stays.
+//   - Held: see Congestion marks. The rate is heldShare of the capacity. There are no drains.
 //   - Idle: no packets wait. What is delivered says nothing about the path. The rate is the
 //     capacity, or a guess of at most startGrowth times the highest that was ever delivered.
 //   - Spending: saturated, packets wait, and there are savings. The rate is the capacity and
@@ -238,6 +266,9 @@
 //	lossHold             500ms
 //	anchorHorizon        10s       in which a connection should carry much
 //	maxEarly             1ms       or 1/earlyShare of the anchor's round trip
+//	markRecovery         20s
+//	minHold              4s        at full pressure; or 32 feedback delays
+//	maxHold              10s
 //
 // A feedback delay is a round trip, a window and two times minWindow, or what the peer takes
 // from one report to the next. Lengths of queues and runs:
@@ -267,6 +298,13 @@
 //	excessLoss           0.015     share of packets beyond the usual
 //	fullShare            0.7       share of a path's rate
 //	backOff              0.97      factor
+//	heldShare            0.98      share of the capacity
+//	holdRounds           32        feedback delays
+//	carefulGrowth        0.005     above the capacity, for each feedback delay, at full pressure
+//	markGain             0.5       of the share of marked packets
+//	minMarkGain          0.1       pressure
+//	patientResponses     3         responses
+//	minMarkedRate        0.5       share of the measured capacity
 //	burstLoss            0.2       share of packets
 //	minExcessLoss        0.05      share of packets
 //	worthFactor          4         factor
@@ -301,10 +339,11 @@
 // # Limits
 //
 // MaxPaths paths. Delays are compared as 32-bit microseconds, so they may differ by half an
-// hour at most.
+// hour at most. A path that shares a marking router's queue with another stream yields to it, as
+// it does without marks.
 //
 // Sources: RFC 8985 (RACK) for comparing times of sending, RFC 6817 (LEDBAT) for a queue
-// controlled by one-way delay, RFC 8289 (CoDel) for the queue, and the BBR draft
+// controlled by one-way delay, RFC 8289 (CoDel) for the queue, the BBR draft
 // (draft-ietf-ccwg-bbr) for delivery rates and application limits, RFC 8084 for the circuit
-// breaker.
+// breaker, and RFC 3168, RFC 8257, RFC 8511 and RFC 9332 for congestion marks.
 package sched

@@ -27,6 +27,9 @@ func TestDocConstants(t *testing.T) {
 		"maxStrayBytes": maxStrayBytes, "reportShare": reportShare, "copyShare": copyShare, "breakerInterval": breakerInterval, "outageTime": outageTime, "heavyLoss": heavyLoss,
 		"tripIntervals": tripIntervals, "breakerDelays": breakerDelays, "breakerPackets": breakerPackets, "closePackets": closePackets, "recoverGrowth": recoverGrowth, "reportPeriod": reportPeriod, "MaxReportInterval": MaxReportInterval,
 		"MaxPaddingBytes": float64(MaxPaddingBytes),
+		"markRecovery":    markRecovery, "minHold": minHold, "maxHold": maxHold, "heldShare": heldShare, "holdRounds": holdRounds,
+		"carefulGrowth": carefulGrowth, "markGain": markGain, "minMarkGain": minMarkGain, "patientResponses": patientResponses,
+		"minMarkedRate": minMarkedRate,
 	}
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

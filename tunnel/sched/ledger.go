@@ -22,6 +22,7 @@ type ledger struct {
 	deliveredPackets uint64
 	deliveredBytes   uint64
 	lostPackets      uint64
+	markedPackets    uint64  // arrived with a congestion mark (ECN)
 	lostBalance      int     // packets that were skipped, less those that came late
 	averageBytes     int     // mean size of the packets in the last report that had news; 0: none arrived
 	recentLoss       float64 // smoothed over about 500 packets, for users
@@ -42,6 +43,9 @@ type Report struct {
 	// CheckedUntil is the time up to which the receiver has looked for packets of this
 	// path. It knows nothing about later arrivals.
 	CheckedUntil uint32
+	// Marked is the number of packets that arrived with the ECN codepoint CE. It stays 0 if
+	// the peer's version does not count them.
+	Marked uint32
 }
 
 // run is a group of consecutive packets that were sent at once.
@@ -102,7 +106,7 @@ func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 		p.padding.bytes += bytes
 	}
 	if p.control.saturated {
-		p.control.savings.spend(now, p.control.capacity, bytes)
+		p.control.savings.spend(now, p.control.intendedRate(now), bytes)
 	}
 	if l.runs.full() {
 		l.forgetOldestRun()
@@ -165,11 +169,14 @@ func (l *ledger) addStray(bytes int) { l.strayBytes = min(l.strayBytes+bytes, ma
 // more has arrived than was in flight. The peer may have restarted its counters, or may lie;
 // a rate derived from such counters would not be the path's.
 func (l *ledger) credible(r Report) Report {
-	packets, bytes := r.Packets, r.Bytes
+	packets, bytes, marked := r.Packets, r.Bytes, r.Marked
 	if l.reported {
-		packets, bytes = packets-l.rawReport.Packets, bytes-l.rawReport.Bytes
+		packets, bytes, marked = packets-l.rawReport.Packets, bytes-l.rawReport.Bytes, marked-l.rawReport.Marked
 		if int32(packets) < 0 || int32(bytes) < 0 {
 			packets, bytes = 0, 0
+		}
+		if int32(marked) < 0 {
+			marked = 0
 		}
 	}
 	inFlightPackets := uint64(int32(uint32(l.nextSeq) - l.ackedEnd))
@@ -178,9 +185,10 @@ func (l *ledger) credible(r Report) Report {
 	l.strayBytes -= min(max(int(bytes)-l.inFlightBytes, 0), l.strayBytes)
 	l.rawReport = r
 	l.deliveredPackets += uint64(packets)
+	l.markedPackets += uint64(min(marked, packets))
 	l.deliveredBytes += uint64(bytes)
 	l.ackedEnd = r.HighestSeq + 1
-	r.Packets, r.Bytes = uint32(l.deliveredPackets), uint32(l.deliveredBytes)
+	r.Packets, r.Bytes, r.Marked = uint32(l.deliveredPackets), uint32(l.deliveredBytes), uint32(l.markedPackets)
 	return r
 }
 

@@ -45,6 +45,7 @@ type Status struct {
 	DeliveredBitsPerSec float64 // recent delivery rate
 	DeliveredPackets    uint64
 	LostPackets         uint64
+	MarkedPackets       uint64 // arrived with a congestion mark (ECN)
 	DeliveredBytes      uint64
 	LossRate            float64 // recent share of lost packets, 0…1
 	RTT                 time.Duration
@@ -70,7 +71,7 @@ func (s *Sender) Status(now time.Duration, id int) Status {
 	return Status{
 		Up: p.health.up, Live: p.Live(),
 		RateBitsPerSec: p.pacer.rate * 8, DeliveredBitsPerSec: l.goodput.rate * 8,
-		DeliveredPackets: l.deliveredPackets, LostPackets: l.lostPackets,
+		DeliveredPackets: l.deliveredPackets, LostPackets: l.lostPackets, MarkedPackets: l.markedPackets,
 		DeliveredBytes: l.deliveredBytes, LossRate: l.recentLoss,
 		RTT: d.smoothedRTT, Queue: microseconds(max(d.standingQueue, 0)), Delay: microseconds(d.oneWay - fastest),
 		InFlightBytes: l.inFlightBytes, PaddingBytes: p.padding.bytes,

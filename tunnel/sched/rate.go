@@ -20,6 +20,7 @@ type rateControl struct {
 
 	savings  savings
 	overload overload
+	marks    markResponse
 }
 
 // window collects what one adjustment of the rate is based on: the reports since start.
@@ -93,6 +94,7 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	d.standingQueue = delay - d.oneWay
 	w.minQueue = min(w.minQueue, d.standingQueue)
 	p.noteLosses(now, r, news, lost)
+	p.noteMarks(now, r)
 	span := time.Duration(int32(r.Arrived-w.start.Arrived)) * time.Microsecond
 	if long := p.longQueueMicros(); !p.control.saturated && !p.drain.sampling && d.standingQueue > long && p.heldBackRecently(now, span) {
 		bytes := r.Bytes - w.start.Bytes
@@ -170,9 +172,10 @@ func (p *Path) queueNoise() float64 {
 }
 
 // queueTarget returns the queue that a full path should keep: more on slow paths, where a
-// packet takes long, and on paths with jitter.
+// packet takes long, and on paths with jitter; less where packets are marked.
 func (p *Path) queueTarget() float64 {
-	return max(float64(targetQueue.Microseconds()), 1.5*fullPacketBytes/p.control.capacity*1e6, 1.5*p.queueNoise())
+	target := max(float64(targetQueue.Microseconds()), 1.5*fullPacketBytes/p.control.capacity*1e6, 1.5*p.queueNoise())
+	return p.control.marks.ease(target, 1.1*p.queueNoise())
 }
 
 // adjustRate sets the rate after a window of length span in which the path delivered at the
@@ -201,10 +204,12 @@ func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Durati
 		// long as nothing waits.
 		pace.rate = min(pace.rate, max(startGrowth*c.topRate, startRate))
 		if c.saturated {
-			pace.rate = c.capacity
+			pace.rate = c.intendedRate(now)
 		}
+	case c.saturated && now < c.marks.heldUntil:
+		pace.rate, c.growingSince, c.longQueueSince = c.intendedRate(now), 0, 0
 	case c.saturated && w.firstSentAt <= c.savings.since:
-		pace.rate = c.capacity * (1 + max(p.caution(), spendGrowth))
+		pace.rate = c.capacity * (1 + max(p.caution(), c.marks.ease(spendGrowth, carefulGrowth)))
 		c.growingSince = 0
 	case now < c.overload.heldUntil:
 		pace.rate = c.capacity
@@ -215,7 +220,7 @@ func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Durati
 	}
 	p.clampRate()
 	if busy && c.longQueueSince > 0 && now-c.longQueueSince > 4*p.feedbackDelay() ||
-		heldBack && c.saturated && now-p.drain.lastAt > drainEvery {
+		heldBack && c.saturated && now-p.drain.lastAt > drainEvery && now >= c.marks.heldUntil {
 		p.startDrain(now)
 	}
 }
@@ -226,9 +231,11 @@ func (p *Path) pausedWithin(span time.Duration) bool {
 }
 
 // caution returns by how much more than its capacity a path may be sent when it is unknown
-// whether it can carry that: the queue must not exceed 5 ms until that shows.
+// whether it can carry that: the queue must not exceed 5 ms until that shows, or what can be
+// measured where packets are marked.
 func (p *Path) caution() float64 {
-	return min(max(0.005/p.feedbackDelay().Seconds(), 0.02), 0.25)
+	queue := p.control.marks.ease(0.005, 0.5e-6*p.queueNoise())
+	return min(max(queue/p.feedbackDelay().Seconds(), p.control.marks.ease(0.02, carefulGrowth)), 0.25)
 }
 
 // growRate raises the rate of a saturated path that has no queue although packets wait for
@@ -258,6 +265,9 @@ func (p *Path) steerQueue(now time.Duration, delivered float64) {
 	c.growingSince = 0
 	c.capacity += (delivered - c.capacity) * 0.25
 	target := p.queueTarget()
+	if now < c.marks.heldUntil {
+		target = 0
+	}
 	settle := max(settleTime, 2*p.windowLength(), 4*time.Duration(target)*time.Microsecond)
 	queue := p.queueNow(now, p.window.minQueue)
 	correction := (target - queue) / float64(settle.Microseconds())

@@ -102,6 +102,7 @@ func (s *Sender) Reset(now time.Duration, id int) {
 	p.delay.minimum, p.delay.standingQueue = windowedMin{}, 0
 	clear(s.lastArrivals[:])
 	p.breaker.restart(0)
+	p.control.marks.restart()
 }
 
 // Path returns the path with that ID, or nil.

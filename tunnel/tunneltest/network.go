@@ -91,6 +91,29 @@ func (p *Path) SetBlackhole(hole bool) { p.blackhole.Store(hole) }
 // SetDelay sets the delay of packets from now on.
 func (p *Path) SetDelay(d time.Duration) { p.delay.Store(int64(d)) }
 
+// SetMarking makes the relay mark all packets to a side as a congested router does (ECN), or
+// stops that.
+func (p *Path) SetMarking(to Side, on bool) error {
+	conn := p.sides[to].conn.Load()
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return fmt.Errorf("mark packets of path %q: %w", p.name, err)
+	}
+	tos := 0
+	if on {
+		tos = 3 // CE
+	}
+	level, option := unix.IPPROTO_IP, unix.IP_TOS
+	if conn.LocalAddr().(*net.UDPAddr).IP.To4() == nil {
+		level, option = unix.IPPROTO_IPV6, unix.IPV6_TCLASS
+	}
+	controlErr := raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, tos) })
+	if err := errors.Join(controlErr, err); err != nil {
+		return fmt.Errorf("mark packets of path %q: %w", p.name, err)
+	}
+	return nil
+}
+
 // Drops returns how many packets the relay has lost, apart from black holes.
 func (p *Path) Drops() int { return int(p.drops.Load()) }
 

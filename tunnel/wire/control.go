@@ -56,7 +56,8 @@ type Receiver struct {
 const (
 	messageBytes  = 3 // type and length
 	markBytes     = 13
-	reportBytes   = 25
+	reportBytes   = 25 // without Marked
+	markedBytes   = 4
 	missingBytes  = 7
 	receiverBytes = 8
 	EchoBytes     = 8
@@ -73,11 +74,20 @@ func AppendMark(b []byte, m Mark) []byte {
 	return binary.BigEndian.AppendUint64(append(b, idle), m.LivePaths)
 }
 
-// AppendReport appends a Report.
+// AppendReport appends a Report. It leaves out Marked while that is 0: an older end ignores
+// what is longer than the reports that it knows, and reports without marks are no longer than
+// before.
 func AppendReport(b []byte, r *Report) []byte {
-	b = append(appendHeader(b, TypeReport, reportBytes), r.Path)
+	n := reportBytes
+	if r.Marked != 0 {
+		n += markedBytes
+	}
+	b = append(appendHeader(b, TypeReport, n), r.Path)
 	for _, v := range [...]uint32{r.CheckedUntil, r.HighestSeq, r.Packets, r.Bytes, r.Arrived, uint32(r.MinDelay)} {
 		b = binary.BigEndian.AppendUint32(b, v)
+	}
+	if r.Marked != 0 {
+		b = binary.BigEndian.AppendUint32(b, r.Marked)
 	}
 	return b
 }
@@ -133,7 +143,7 @@ func ParseMark(v []byte, m *Mark) error {
 	return nil
 }
 
-// ParseReport parses the value of a Report.
+// ParseReport parses the value of a Report. Marked is 0 if the report ends before it.
 func ParseReport(v []byte, r *Report) error {
 	if len(v) < reportBytes {
 		return packet.ErrShort
@@ -142,6 +152,9 @@ func ParseReport(v []byte, r *Report) error {
 	*r = Report{Path: v[0], Report: sched.Report{
 		CheckedUntil: word(0), HighestSeq: word(1), Packets: word(2), Bytes: word(3), Arrived: word(4), MinDelay: int32(word(5)),
 	}}
+	if len(v) >= reportBytes+markedBytes {
+		r.Marked = word(6)
+	}
 	return nil
 }
 

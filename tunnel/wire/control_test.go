@@ -206,3 +206,44 @@ func TestNothingIsAllocated(t *testing.T) {
 		t.Errorf("%v allocations per run", n)
 	}
 }
+
+// TestReportMarked checks that ends of different versions understand each other's reports: those
+// without marks are as long as they were before marks were counted, and in those with marks the
+// count comes last.
+func TestReportMarked(t *testing.T) {
+	parse := func(b []byte) (r Report) {
+		t.Helper()
+		kind, value, rest, err := Next(b)
+		if err == nil {
+			err = ParseReport(value, &r)
+		}
+		if kind != TypeReport || len(rest) > 0 || err != nil {
+			t.Errorf("% x is of type %d, with %d bytes behind it, %v", b, kind, len(rest), err)
+		}
+		return r
+	}
+	before := AppendReport(nil, &aReport)
+	if len(before) != messageBytes+reportBytes {
+		t.Errorf("a report without marks has %d bytes, want %d", len(before), messageBytes+reportBytes)
+	}
+	if r := parse(before); r != aReport {
+		t.Errorf("report is %+v, want %+v", r, aReport)
+	}
+	marked := aReport
+	marked.Marked = 0xfffffffe
+	b := AppendReport(nil, &marked)
+	if !bytes.HasPrefix(b[messageBytes:], before[messageBytes:]) {
+		t.Errorf("% x does not begin with % x", b, before)
+	}
+	if r := parse(b); r != marked {
+		t.Errorf("report is %+v, want %+v", r, marked)
+	}
+	for cut := 1; cut <= markedBytes; cut++ { // an older end sends less
+		if r := parse(Append(nil, TypeReport, b[messageBytes:len(b)-cut])); r != aReport {
+			t.Errorf("report without %d bytes is %+v, want %+v", cut, r, aReport)
+		}
+	}
+	if r := parse(Append(nil, TypeReport, append(bytes.Clone(b[messageBytes:]), 1))); r != marked { // a newer end sends more
+		t.Errorf("longer report is %+v, want %+v", r, marked)
+	}
+}

@@ -42,7 +42,8 @@
 // the other. Version 1 had no such byte; its packets have only the bit S.
 //
 // A control packet is a list of messages: type, length, value. Unknown types are skipped,
-// so that newer ends can add some.
+// so that newer ends can add some. What follows the known part of a value is ignored, too: reports
+// became longer by a count of congestion marks.
 //
 // # Limits
 //
