@@ -11,7 +11,7 @@ import (
 // its window grows once in a round trip. So paths that make the round trip longer must be worth
 // that within anchorHorizon.
 const (
-	anchorHorizon    = 10 * time.Second
+	anchorHorizon    = 30 * time.Second
 	firstWindowBytes = 10 * fullPacketBytes // RFC 6928
 	minAnchorGain    = 1.03                 // a longer set of paths carries so much more
 )
@@ -64,8 +64,8 @@ func (s *Sender) anchor() (anchor *Path) {
 }
 
 // anchored returns the path with room that a bulk flow's packet takes, if one delivers it
-// neither later nor earlier than the anchor does: one of FlowPaths before others, the longest
-// of them, and of equally long ones the one that delivers first.
+// neither later nor earlier than the anchor does: one of FlowPaths before others. If the packet
+// is covered, it is the path that delivers first; if not, the longest.
 func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int) {
 	type candidate struct {
 		*Path
@@ -74,7 +74,8 @@ func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int
 		short, arrival float64 // µs; short: by how much it is shorter than the anchor
 	}
 	var best candidate
-	latest, full := s.latestArrival(), anchor.emptyTransit()-float64(delaySlack.Microseconds())
+	latest, covered := s.latestArrival(), s.covered(now, anchor)
+	full := anchor.emptyTransit() - float64(delaySlack.Microseconds())
 	for _, p := range s.paths {
 		if !p.carriesData() {
 			continue
@@ -89,7 +90,9 @@ func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int
 		if c.arrival > latest || s.notBefore(now, p, size, anchor) > now {
 			continue
 		}
-		c.short = max(full-p.transit(size), 0)
+		if !covered {
+			c.short = max(full-p.transit(size), 0)
+		}
 		if best.Path == nil || !c.foreign && best.foreign || c.foreign == best.foreign &&
 			(c.short < best.short || c.short == best.short && c.arrival < best.arrival) {
 			best = c
@@ -111,19 +114,25 @@ const (
 	earlyShare = 8
 )
 
-// notBefore returns from when on a packet of the bulk flow may take a path that is shorter than
-// the anchor: when it arrives no earlier than if the anchor had taken it as soon as it was
-// queued. A packet that follows another one closely may take any path, because the receiver
-// delivers it after that.
+// notBefore returns from when on the head packet of a bulk flow may take a path: when it is
+// delivered no earlier than if the anchor had taken it as soon as it was queued.
 func (s *Sender) notBefore(now time.Duration, p *Path, size int, anchor *Path) time.Duration {
-	if anchor == nil || !p.carriesData() {
+	if anchor == nil || !p.carriesData() || s.covered(now, anchor) {
 		return now
 	}
-	arrival := now - s.HeadWait + microseconds(anchor.emptyTransit()) - min(maxEarly, anchor.delay.minRTT/earlyShare)
-	if *s.lastArrival() >= arrival {
-		return now
-	}
-	return arrival - microseconds(p.transit(size))
+	return s.leastArrival(now, anchor) - microseconds(p.transit(size))
+}
+
+// leastArrival returns the time before which the head packet must not be delivered.
+func (s *Sender) leastArrival(now time.Duration, anchor *Path) time.Duration {
+	return now - s.HeadWait + microseconds(anchor.emptyTransit()) - min(maxEarly, anchor.delay.minRTT/earlyShare)
+}
+
+// covered reports whether the head packet follows another one of its flow that arrives no earlier
+// than leastArrival: the receiver, which keeps the order, delivers it after that, whichever path
+// it takes.
+func (s *Sender) covered(now time.Duration, anchor *Path) bool {
+	return *s.lastArrival() >= s.leastArrival(now, anchor)
 }
 
 // lastArrival returns where to keep when the last packet of the bulk flow arrives: the latest

@@ -29,8 +29,8 @@ func TestAnchored(t *testing.T) {
 		{"the fourth adds 2 %", []time.Duration{ms, 20 * ms, 50 * ms, 200 * ms}, []float64{10e6, 40e6, 48e6, 2e6}, 0b0111},
 		{"the fourth is hardly longer and adds 2 %", []time.Duration{ms, 20 * ms, 50 * ms, 52 * ms}, []float64{10e6, 40e6, 48e6, 2e6}, 0b0111},
 		{"the long one doubles the rate", []time.Duration{ms, 100 * ms}, []float64{10e6, 10e6}, 0b11},
-		{"the long one takes too long to fill", []time.Duration{ms, 300 * ms}, []float64{50e6, 50e6}, 0b01},
-		{"few bytes fill a slow one", []time.Duration{ms, 300 * ms}, []float64{50e3, 50e3}, 0b11},
+		{"the long one takes too long to fill", []time.Duration{ms, 800 * ms}, []float64{50e6, 50e6}, 0b01},
+		{"few bytes fill a slow one", []time.Duration{ms, 800 * ms}, []float64{50e3, 50e3}, 0b11},
 		{"each of twelve adds little", make([]time.Duration, 12), []float64{1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6, 1e6}, 1<<12 - 1},
 	}
 	for _, tt := range tests {
@@ -49,8 +49,8 @@ func TestAnchored(t *testing.T) {
 	})
 }
 
-// TestAnchoredOrder checks in which order a bulk flow fills paths, and that a sparse one takes
-// the shortest.
+// TestAnchoredOrder checks that a bulk flow's first packet takes the anchor, and those right
+// behind it the shortest paths, as a sparse flow's packets do.
 func TestAnchoredOrder(t *testing.T) {
 	s := anchorPaths([]time.Duration{ms, 20 * ms, 50 * ms, 200 * ms}, 10e6, 40e6, 48e6, 2e6)
 	s.FlowPaths = s.Anchored()
@@ -62,7 +62,7 @@ func TestAnchoredOrder(t *testing.T) {
 		p.Sent(time.Second, 1, max(room, int(p.pacer.rate)))
 		return p.ID
 	}
-	for i, want := range []int{2, 1, 0, -1} {
+	for i, want := range []int{2, 0, 1, -1} {
 		if got := pick(); got != want {
 			t.Errorf("choice %d is path %d, want %d", i, got, want)
 		}

@@ -49,16 +49,16 @@
 //	arrival = oneWay + (full packet + backlog) / rate + queue in the path
 //
 // A bulk flow ([Sender.FlowPaths]) has an anchor: the longest of the paths with which a
-// connection carries the most in its first 10 s ([Sender.Anchored]). Its packets fill the
-// anchor first and then shorter paths, the longest of them first. All of them arrive after the
-// same time, whatever the flow's rate, so its sender sees constant round trips. Otherwise slow
-// start would end when the flow spills over to longer paths, and BBR, whose window is in
-// proportion to the shortest round trip, would never use them. One packet that comes early is
-// enough to spoil the shortest round trip. So a packet takes a shorter path only
+// connection carries the most in its first 30 s ([Sender.Anchored]). All its packets are
+// delivered as late as if the anchor had taken them, whatever the flow's rate, so its sender
+// sees constant round trips. Otherwise slow start would end when the flow spills over to longer
+// paths, and BBR, whose window is in proportion to the shortest round trip, would never use
+// them. One packet that comes early is enough to spoil the shortest round trip. So a packet
+// takes the anchor, or another path that is as long, unless
 //
-//   - when it follows another one so closely that the receiver, which keeps the order,
-//     delivers it after that, or
-//   - when it has waited for the difference of the two delays.
+//   - it follows another packet of the flow so closely that the receiver, which keeps the
+//     order, delivers it after that: then it takes the path that delivers first; or
+//   - it has waited for the difference of the two delays.
 //
 // A path with a longer delay than the shortest, or than a bulk flow's own, is used only when
 // the first packet of the queue has waited for the difference of the two delays, less
@@ -264,7 +264,7 @@
 //	outageTime           100ms     + two reports; losses meanwhile do not count
 //	maxSavingsTime       250ms
 //	lossHold             500ms
-//	anchorHorizon        10s       in which a connection should carry much
+//	anchorHorizon        30s       in which a connection should carry much
 //	maxEarly             1ms       or 1/earlyShare of the anchor's round trip
 //	markRecovery         20s
 //	minHold              4s        at full pressure; or 32 feedback delays
