@@ -69,6 +69,13 @@ func (s *superPacket) expected(t testing.TB, compat bool) []expected {
 	return all
 }
 
+// oneLane makes all flows of the first end bulk flows, so that their packets wait in one lane.
+func (e *ends) oneLane() {
+	for i := range e.a.out.flows {
+		e.a.out.flows[i].paths = 1
+	}
+}
+
 // send sends what the first end's device provides.
 func (e *ends) send(t testing.TB) {
 	t.Helper()
@@ -85,6 +92,7 @@ func TestBatch(t *testing.T) {
 		for _, form := range []string{"native", "compat", "sealed"} {
 			t.Run(fmt.Sprintf("%s, IPv6 %v", form, v6), func(t *testing.T) {
 				e := newEnds(t, Config{Mode: sched.Flow}, v6, 1)
+				e.oneLane()
 				switch form {
 				case "compat":
 					e.a.useCompat()
@@ -269,6 +277,7 @@ func TestMessagesFitBursts(t *testing.T) {
 // TestDuplicateOfManyMessages sends many packets of different sizes over all paths.
 func TestDuplicateOfManyMessages(t *testing.T) {
 	e := newEnds(t, Config{Mode: sched.Duplicate}, false, 2)
+	e.oneLane()
 	const packets = 200
 	for i := range packets {
 		s := superPacket{proto: packet.UDP, flow: 7, ttl: 64, payload: make([]byte, 100+i)}
@@ -280,7 +289,7 @@ func TestDuplicateOfManyMessages(t *testing.T) {
 	var got [2]int
 	box := sys.NewInbox([][]byte{make([]byte, 1<<16)})
 	o := e.a.out
-	for l := &o.queue.sparse; !l.empty(); { // as many as fast paths would carry at once
+	for l := &o.queue.bulk; !l.empty(); { // as many as fast paths would carry at once
 		head := l.first()
 		seq, before := o.assignSeqs(head, 1)
 		o.copies.pieces = append(o.copies.pieces, piece{e: head, n: 1, seq: seq, flowDistance: before})

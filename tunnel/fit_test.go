@@ -122,6 +122,7 @@ func TestTooBig(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			e := newEnds(t, Config{Mode: sched.Flow}, false, 1)
+			e.oneLane()
 			e.a.paths[0].mtu = 1400
 			e.a.out.innerMTU = e.a.innerMTU()
 			e.devA.provide(tt.s.deviceRead())
@@ -130,7 +131,7 @@ func TestTooBig(t *testing.T) {
 			}
 			o := e.a.out
 			n := 0
-			for _, q := range o.queue.sparse.elements {
+			for _, q := range o.queue.bulk.elements {
 				if n += q.count; len(q.pkt) > limit {
 					t.Errorf("a packet of %d bytes is queued, at most %d fit", len(q.pkt), limit)
 				}
@@ -177,6 +178,7 @@ func checkTooBig(t *testing.T, read []byte, s *superPacket, limit int) {
 // TestFragmentsAreWhole reassembles the fragments made by fit.
 func TestFragmentsAreWhole(t *testing.T) {
 	e := newEnds(t, Config{Mode: sched.Flow}, false, 1)
+	e.oneLane()
 	s := superPacket{proto: packet.UDP, flow: 1, ttl: 64, id: 77, payload: make([]byte, 4000), fragmentable: true}
 	for i := range s.payload {
 		s.payload[i] = byte(i * 7)
@@ -187,7 +189,7 @@ func TestFragmentsAreWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	whole := make([]byte, packet.UDPBytes+len(s.payload))
-	for _, q := range e.a.out.queue.sparse.elements {
+	for _, q := range e.a.out.queue.bulk.elements {
 		var ip packet.IP
 		if err := packet.ParseIP(q.pkt, &ip); err != nil || ip.ID != 77 || packet.Checksum(q.pkt[:ip.HeaderBytes]) != 0 {
 			t.Fatalf("%+v, %v", ip, err)

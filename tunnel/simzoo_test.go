@@ -288,7 +288,7 @@ var zooLeast = map[linkzoo.Kind]struct{ worst, tenth, ideal float64 }{
 	linkzoo.Plain:     {0.15, 1, 98},
 	linkzoo.Lossy:     {0.9, 1, 95},
 	linkzoo.Jittery:   {1, 1, 95},
-	linkzoo.Reordered: {0.25, 0.7, 65},
+	linkzoo.Reordered: {0.25, 1, 65},
 	linkzoo.Policed:   {0.38, 0.85, 80},
 	linkzoo.Stepping:  {0.9, 0.95, 97},
 	linkzoo.Fading:    {0.45, 1, 95},
@@ -296,9 +296,9 @@ var zooLeast = map[linkzoo.Kind]struct{ worst, tenth, ideal float64 }{
 	linkzoo.Competing: {0.35, 0.9, 95},
 	linkzoo.SlowBack:  {1, 1, 97},
 	linkzoo.Slewing:   {1.1, 1.2, 97},
-	linkzoo.Dying:     {0.85, 1.1, 97},
-	linkzoo.Flapping:  {0.18, 0.9, 90},
-	linkzoo.Anything:  {0.03, 0.5, 75},
+	linkzoo.Dying:     {0.85, 0.9, 97},
+	linkzoo.Flapping:  {0.9, 0.95, 90},
+	linkzoo.Anything:  {0.03, 0.18, 75},
 }
 
 // zooMostPing is by how much a ping beside the traffic may exceed the longest link in use, in

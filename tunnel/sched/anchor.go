@@ -50,13 +50,23 @@ func (p *Path) likelyRate() float64 {
 	return min(p.pacer.rate, startGrowth*p.control.topRate)
 }
 
+// minAnchorShare is the least share of the rates of FlowPaths that their anchor has. A path that
+// has turned out to be slower does not decide on the delay of the others.
+const minAnchorShare = 0.02
+
 // anchor returns the longest of FlowPaths, or nil if there is none.
 func (s *Sender) anchor() (anchor *Path) {
 	if s.FlowPaths == 0 {
 		return nil
 	}
+	sum := 0.0
 	for _, p := range s.paths {
-		if s.FlowPaths&(1<<p.ID) != 0 && p.carriesData() && (anchor == nil || p.emptyTransit() > anchor.emptyTransit()) {
+		if s.FlowPaths&(1<<p.ID) != 0 && p.carriesData() {
+			sum += p.pacer.rate
+		}
+	}
+	for _, p := range s.paths {
+		if s.FlowPaths&(1<<p.ID) != 0 && p.carriesData() && p.pacer.rate >= minAnchorShare*sum && (anchor == nil || p.emptyTransit() > anchor.emptyTransit()) {
 			anchor = p
 		}
 	}
@@ -75,23 +85,27 @@ func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int
 	}
 	var best candidate
 	latest, covered := s.latestArrival(), s.covered(now, anchor)
-	full := anchor.emptyTransit() - float64(delaySlack.Microseconds())
+	longest := anchor.emptyTransit() - float64(delaySlack.Microseconds())
+	var full uint64 // paths without room
 	for _, p := range s.paths {
-		if !p.carriesData() {
+		if !p.Live() || p.health.sidelined {
 			continue
 		}
 		c := candidate{Path: p, room: p.room(now), foreign: s.FlowPaths&(1<<p.ID) == 0, arrival: p.expectedArrival(now)}
 		if c.room <= 0 || float64(c.room) < p.pacer.runBytes()/2 || s.windowFull(p, size) {
+			full |= 1 << p.ID
 			if !c.foreign {
 				p.pacer.heldBackAt = now
 			}
 			continue
 		}
-		if c.arrival > latest || s.notBefore(now, p, size, anchor) > now {
+		if !p.ledger.reported { // a metered path is measured by data, when there is no other
+			c.arrival = math.Inf(1)
+		} else if c.arrival > latest || s.notBefore(now, p, size, anchor) > now {
 			continue
 		}
 		if !covered {
-			c.short = max(full-p.transit(size), 0)
+			c.short = max(longest-p.transit(size), 0)
 		}
 		if best.Path == nil || !c.foreign && best.foreign || c.foreign == best.foreign &&
 			(c.short < best.short || c.short == best.short && c.arrival < best.arrival) {
@@ -99,6 +113,11 @@ func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int
 		}
 	}
 	if best.Path == nil {
+		for _, p := range s.paths {
+			if full&(1<<p.ID) != 0 {
+				p.pacer.heldBackAt = now
+			}
+		}
 		return nil, 0
 	}
 	last := s.lastArrival()

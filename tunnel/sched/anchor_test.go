@@ -122,3 +122,16 @@ func TestNoPacketEarly(t *testing.T) {
 		t.Error("a peer that has restarted has another clock, but arrivals on the old one are kept")
 	}
 }
+
+// TestSlowAnchor checks that a path that has turned out to be slow is no anchor.
+func TestSlowAnchor(t *testing.T) {
+	s := anchorPaths([]time.Duration{ms, 50 * ms}, 10e6, 10e6)
+	s.FlowPaths = 0b11
+	if got := s.anchor(); got != s.Path(1) {
+		t.Errorf("the anchor is %v, want the longer path", got)
+	}
+	s.Path(1).pacer.rate = 0.1e6
+	if got := s.anchor(); got != s.Path(0) {
+		t.Errorf("the anchor is %v, want the path that carries 99 %%", got)
+	}
+}

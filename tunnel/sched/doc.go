@@ -293,6 +293,7 @@
 //	gentleGrowth         0.02     the same, for each feedback delay
 //	maxGrowth            1.5      factor
 //	minAnchorGain        1.03      of what a connection carries, for a longer anchor
+//	minAnchorShare       0.02      of the rates of the paths that a flow fills first
 //	earlyShare           8         of the round trip, one in
 //	maxSavings           262144    bytes
 //	excessLoss           0.015     share of packets beyond the usual

@@ -18,7 +18,7 @@ func TestDocConstants(t *testing.T) {
 		"busyQueue": busyQueue, "longQueue": longQueue, "runTime": runTime, "minRunTime": minRunTime,
 		"backlogTime": backlogTime, "lateCredit": lateCredit, "startRate": startRate, "minRate": minRate,
 		"maxPaddingRate": maxPaddingRate, "startGrowth": startGrowth, "spendGrowth": spendGrowth, "gentleGrowth": gentleGrowth, "maxGrowth": maxGrowth,
-		"maxWindow": maxWindow, "maxSavingsTime": maxSavingsTime, "lossHold": lossHold, "maxTarget": maxTarget, "anchorHorizon": anchorHorizon, "minAnchorGain": minAnchorGain, "maxEarly": maxEarly, "earlyShare": earlyShare,
+		"maxWindow": maxWindow, "maxSavingsTime": maxSavingsTime, "lossHold": lossHold, "maxTarget": maxTarget, "anchorHorizon": anchorHorizon, "minAnchorGain": minAnchorGain, "minAnchorShare": minAnchorShare, "maxEarly": maxEarly, "earlyShare": earlyShare,
 		"maxSavings": maxSavings, "excessLoss": excessLoss, "fullShare": fullShare, "backOff": backOff, "burstLoss": burstLoss,
 		"minExcessLoss": minExcessLoss, "worthFactor": worthFactor, "lossSamplePackets": lossSamplePackets,
 		"lossMemoryPackets": lossMemoryPackets, "trustPackets": trustPackets, "maxQuickReturns": maxQuickReturns,
