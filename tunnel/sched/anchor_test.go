@@ -1,6 +1,7 @@
 package sched
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -16,6 +17,14 @@ func anchorPaths(delays []time.Duration, rates ...float64) *Sender {
 		p.control.saturated, p.control.capacity, p.pacer.rate = true, rates[i], rates[i]
 	}
 	return s
+}
+
+// pathName describes a path that may be nil.
+func pathName(p *Path) string {
+	if p == nil {
+		return "no path"
+	}
+	return fmt.Sprintf("path %d", p.ID)
 }
 
 // TestAnchored checks which paths bulk flows fill first.
@@ -100,19 +109,19 @@ func TestNoPacketEarly(t *testing.T) {
 	}
 	s.HeadWait = 49 * ms
 	if p := pick(now, 1); p == nil || p.ID != 0 {
-		t.Errorf("a packet that has waited for the difference of the delays takes %v, want path 0", p)
+		t.Errorf("a packet that has waited for the difference of the delays takes %s, want path 0", pathName(p))
 	}
 
 	s.HeadWait, anchor.pacer.pausedUntil = 0, 0
 	if p := pick(now, 2); p != anchor {
-		t.Fatalf("a packet takes %v, want the anchor", p)
+		t.Fatalf("a packet takes %s, want the anchor", pathName(p))
 	}
 	anchor.pacer.pausedUntil = 2 * time.Second
 	if p := pick(now+ms/2, 3); p != nil {
 		t.Errorf("a packet of another flow takes path %d, want none", p.ID)
 	}
 	if p := pick(now+ms/2, 2); p == nil || p.ID != 0 {
-		t.Errorf("a packet right behind the one on the anchor takes %v, want path 0", p)
+		t.Errorf("a packet right behind the one on the anchor takes %s, want path 0", pathName(p))
 	}
 	if p := pick(now+5*ms, 2); p != nil {
 		t.Errorf("a packet 5 ms behind takes path %d, want none", p.ID)
@@ -128,10 +137,10 @@ func TestSlowAnchor(t *testing.T) {
 	s := anchorPaths([]time.Duration{ms, 50 * ms}, 10e6, 10e6)
 	s.FlowPaths = 0b11
 	if got := s.anchor(); got != s.Path(1) {
-		t.Errorf("the anchor is %v, want the longer path", got)
+		t.Errorf("the anchor is %s, want the longer one", pathName(got))
 	}
 	s.Path(1).pacer.rate = 0.1e6
 	if got := s.anchor(); got != s.Path(0) {
-		t.Errorf("the anchor is %v, want the path that carries 99 %%", got)
+		t.Errorf("the anchor is %s, want the one that carries 99 %%", pathName(got))
 	}
 }
