@@ -3,10 +3,11 @@ package tunnel
 import "time"
 
 // flowTable tells bulk flows from sparse ones. Sparse flows, such as pings and terminals, take
-// the shortest path, and wait in a lane of their own (queue). Bulk flows need the paths that carry much, and their senders must see
-// the round trips of these from the first packet on: slow start ends when round trips grow
-// (HyStart, net/ipv4/tcp_cubic.c), and BBR's window is in proportion to the shortest round
-// trip. So a TCP connection counts as bulk from its SYN on, until it has sent little.
+// the shortest path, and wait in a lane of their own (queue). Bulk flows need the paths that
+// carry much, and their senders must see the round trips of these from the first packet on:
+// slow start ends when round trips grow (HyStart, net/ipv4/tcp_cubic.c), and BBR's window is in
+// proportion to the shortest round trip. So a TCP connection counts as bulk from its SYN on,
+// until it has sent little.
 type flowTable [1 << 12]flowLoad
 
 type flowLoad struct {

@@ -478,10 +478,12 @@ func (o *outbound) sleepTime() (limit time.Duration, pending bool) {
 func (o *outbound) roomAt(now time.Duration) time.Duration {
 	at := now + maxNap
 	for _, l := range o.queue.lanes() {
+		flow := uint32(0)
 		if !l.empty() {
 			o.describe(now, l)
+			flow = l.first().flow
 		}
-		at = min(at, o.t.sender.RoomAt(now))
+		at = min(at, o.t.sender.RoomAt(now, flow))
 	}
 	return at
 }

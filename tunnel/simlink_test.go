@@ -7,6 +7,123 @@ import (
 	"cleat/internal/linkzoo"
 )
 
+// simLink is one direction of a path.
+type simLink struct {
+	rate       float64 // bytes/s
+	delay      time.Duration
+	queue      time.Duration // 0: 25 ms
+	loss       float64
+	dead       bool
+	diesAt     time.Duration // when it dies; 0: never
+	deadUntil  time.Duration // it is dead until then
+	flapTime   time.Duration // it is dead for the second half of each two flapTimes; 0: never
+	unplugTime time.Duration // after 2 s it is unplugged in the same way, and one end is notified; 0: never
+	lateShare  float64       // share of packets that are late by simLateness
+	shaper     *simShaper    // instead of rate and queue, if not nil
+	jitter     simJitter
+	ect        bool          // packets that are sent now support ECN
+	arriving   bool          // the packet that arrives now is marked
+	zoo        *linkzoo.Link // for its outages, or nil
+	start      time.Duration // of the case that zoo belongs to
+	idleAt     time.Duration
+	generation int // incremented when it is unplugged: packets in flight are lost
+	drops      int
+}
+
+const (
+	simPingFlow = 15 // a flow whose packets open no connection
+	simSize     = 1500
+	simLateness = 40 * time.Millisecond
+)
+
+func mbit(n float64) float64 { return n * 1e6 / 8 }
+
+// maxQueue returns the longest queue that a sender may keep in the link: 25 ms, or six
+// packets.
+func (l *simLink) maxQueue() time.Duration {
+	return max(25*time.Millisecond, time.Duration(6*simSize/l.rate*1e9))
+}
+
+func (l *simLink) broken(now time.Duration) bool {
+	return l.dead || l.zoo != nil && l.zoo.Broken(now-l.start) || now < l.deadUntil || l.diesAt > 0 && now >= l.diesAt || l.flapTime > 0 && now/l.flapTime%2 == 1
+}
+
+// send sends size bytes over the link and calls arrive when they have arrived, unless
+// they are lost.
+func (l *simLink) send(c *simClock, rng *rand.Rand, size int, arrive func()) {
+	if l.shaper != nil {
+		l.sendShaped(c, rng, size, arrive)
+		return
+	}
+	queue := l.queue
+	if queue == 0 {
+		queue = 25 * time.Millisecond
+	}
+	l.idleAt = max(l.idleAt, c.now)
+	if l.broken(c.now) || l.idleAt-c.now > queue || rng.Float64() < l.loss {
+		l.drops++
+		return
+	}
+	l.idleAt += time.Duration(float64(size) / l.rate * 1e9)
+	at, cuts := l.idleAt+l.delay, l.generation
+	if l.lateShare > 0 && rng.Float64() < l.lateShare {
+		at += simLateness
+	}
+	c.at(at, c.flights.bind(simFlight.land, simFlight{l, cuts, arrive}))
+}
+
+// simFlight is a packet on its way over a link.
+type simFlight struct {
+	l      *simLink
+	cuts   int // its generation
+	arrive func()
+}
+
+func (f simFlight) land() {
+	if f.cuts == f.l.generation {
+		f.arrive()
+	}
+}
+
+// sendShaped is send for a link with a shaper.
+func (l *simLink) sendShaped(c *simClock, rng *rand.Rand, size int, arrive func()) {
+	if l.broken(c.now) {
+		l.drops++
+		return
+	}
+	l.shaper.enter(c, size, l.ect, c.passing.bind(simPassing.pass, simPassing{l, c, rng, arrive}))
+}
+
+// simPassing is a packet in a shaper.
+type simPassing struct {
+	l      *simLink
+	c      *simClock
+	rng    *rand.Rand
+	arrive func()
+}
+
+// pass sends the packet on its way behind the shaper.
+func (p simPassing) pass() {
+	l := p.l
+	if l.loss > 0 && p.rng.Float64() < l.loss {
+		l.drops++
+		return
+	}
+	at := p.c.now + l.delay
+	if l.jitter.most > 0 {
+		at += l.jitter.delay(p.c.now, p.rng)
+	}
+	arrive := p.arrive
+	if l.shaper.marks {
+		arrive = func() {
+			l.arriving = true
+			p.arrive()
+			l.arriving = false
+		}
+	}
+	p.c.at(at, arrive)
+}
+
 // simShaper is a token bucket with a queue, as the kernel's tbf. Without a queue it is a
 // policer. Several links may share one.
 type simShaper struct {

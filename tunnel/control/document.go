@@ -84,9 +84,9 @@ type Path struct {
 	// MeasuringBytes is how many bytes of padding and probes the path has sent since it was
 	// added, with all headers. Of these, padding takes at most PaddingLimitBytes.
 	MeasuringBytes    uint64 `json:"measuring_bytes"`
+	PaddingLimitBytes int    `json:"padding_limit_bytes"`
 	Tripped           bool   `json:"tripped"` // it loses too much: nothing is sent again, and its rate is at the minimum
 	Trips             uint64 `json:"trips"`   // how often it has been so
-	PaddingLimitBytes int    `json:"padding_limit_bytes"`
 }
 
 func statusOf(t Target, now time.Time) Status {

@@ -76,7 +76,7 @@ func (s *Sender) anchor() (anchor *Path) {
 // anchored returns the path with room that a bulk flow's packet takes, if one delivers it
 // neither later nor earlier than the anchor does: one of FlowPaths before others. If the packet
 // is covered, it is the path that delivers first; if not, the longest.
-func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int) {
+func (s *Sender) anchored(now time.Duration, flow uint32, size int, anchor *Path) (*Path, int) {
 	type candidate struct {
 		*Path
 		room           int
@@ -84,7 +84,7 @@ func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int
 		short, arrival float64 // µs; short: by how much it is shorter than the anchor
 	}
 	var best candidate
-	latest, covered := s.latestArrival(), s.covered(now, anchor)
+	latest, covered := s.latestArrival(), s.covered(now, flow, anchor)
 	longest := anchor.emptyTransit() - float64(delaySlack.Microseconds())
 	var full uint64 // paths without room
 	for _, p := range s.paths {
@@ -101,7 +101,7 @@ func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int
 		}
 		if !p.ledger.reported { // a metered path is measured by data, when there is no other
 			c.arrival = math.Inf(1)
-		} else if c.arrival > latest || s.notBefore(now, p, size, anchor) > now {
+		} else if c.arrival > latest || s.notBefore(now, flow, p, size, anchor) > now {
 			continue
 		}
 		if !covered {
@@ -120,7 +120,7 @@ func (s *Sender) anchored(now time.Duration, size int, anchor *Path) (*Path, int
 		}
 		return nil, 0
 	}
-	last := s.lastArrival()
+	last := s.lastArrival(flow)
 	*last = max(*last, now+microseconds(best.transit(size)))
 	return best.Path, max(size, min(best.room, int(best.pacer.runBytes())))
 }
@@ -135,8 +135,8 @@ const (
 
 // notBefore returns from when on the head packet of a bulk flow may take a path: when it is
 // delivered no earlier than if the anchor had taken it as soon as it was queued.
-func (s *Sender) notBefore(now time.Duration, p *Path, size int, anchor *Path) time.Duration {
-	if anchor == nil || !p.carriesData() || s.covered(now, anchor) {
+func (s *Sender) notBefore(now time.Duration, flow uint32, p *Path, size int, anchor *Path) time.Duration {
+	if anchor == nil || !p.carriesData() || s.covered(now, flow, anchor) {
 		return now
 	}
 	return s.leastArrival(now, anchor) - microseconds(p.transit(size))
@@ -150,14 +150,14 @@ func (s *Sender) leastArrival(now time.Duration, anchor *Path) time.Duration {
 // covered reports whether the head packet follows another one of its flow that arrives no earlier
 // than leastArrival: the receiver, which keeps the order, delivers it after that, whichever path
 // it takes.
-func (s *Sender) covered(now time.Duration, anchor *Path) bool {
-	return *s.lastArrival() >= s.leastArrival(now, anchor)
+func (s *Sender) covered(now time.Duration, flow uint32, anchor *Path) bool {
+	return *s.lastArrival(flow) >= s.leastArrival(now, anchor)
 }
 
-// lastArrival returns where to keep when the last packet of the bulk flow arrives: the latest
+// lastArrival returns where to keep when the last packet of a bulk flow arrives: the latest
 // arrival of all its packets, as now and Path.transit have it.
-func (s *Sender) lastArrival() *time.Duration {
-	return &s.lastArrivals[s.bulkFlow%uint32(len(s.lastArrivals))]
+func (s *Sender) lastArrival(flow uint32) *time.Duration {
+	return &s.lastArrivals[flow%uint32(len(s.lastArrivals))]
 }
 
 // transit returns how long a packet of size bytes that is given to the path now takes if no

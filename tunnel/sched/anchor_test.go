@@ -100,11 +100,11 @@ func TestNoPacketEarly(t *testing.T) {
 	if p := pick(now, 1); p != nil {
 		t.Fatalf("a packet that has not waited takes path %d, want none", p.ID)
 	}
-	if at := s.RoomAt(now); at != now+10*ms {
+	if at := s.RoomAt(now, 1); at != now+10*ms {
 		t.Errorf("there is room in %v, want in 10 ms, when it is tried again", at-now)
 	}
 	s.HeadWait = 44 * ms
-	if at := s.RoomAt(now); at <= now+3*ms || at > now+5*ms {
+	if at := s.RoomAt(now, 1); at <= now+3*ms || at > now+5*ms {
 		t.Errorf("after 44 ms of 49 there is room in %v, want in 4 ms, one less than the difference of the delays", at-now)
 	}
 	s.HeadWait = 49 * ms

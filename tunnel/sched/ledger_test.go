@@ -121,7 +121,7 @@ func FuzzReport(f *testing.F) {
 			}
 			s.Rate()
 			s.Spread()
-			s.RoomAt(now)
+			s.RoomAt(now, 1)
 		}
 	})
 }

@@ -37,7 +37,6 @@ type Sender struct {
 	// ResendBytes is about how many bytes of packets wait to be sent again.
 	ResendBytes int
 
-	bulkFlow     uint32                // of the last packet that Pick was called for
 	lastArrivals [1 << 8]time.Duration // by hash of the bulk flow, see notBefore
 
 	byID             [MaxPaths]*Path
@@ -144,9 +143,8 @@ func (s *Sender) Pick(now time.Duration, flow uint32, size int) (*Path, int) {
 	case Flow:
 		return s.pickByFlow(flow), 64 << 10
 	}
-	s.bulkFlow = flow
 	if anchor := s.anchor(); anchor != nil {
-		return s.anchored(now, size, anchor)
+		return s.anchored(now, flow, size, anchor)
 	}
 	p, room := s.earliest(now, size)
 	if p != nil && p.ledger.reported && p.expectedArrival(now) > s.latestArrival() {
@@ -247,13 +245,13 @@ func (s *Sender) CopyPaths(now time.Duration, size int, two bool) (set uint64, r
 	return set, room
 }
 
-// RoomAt returns when a path will have room next, at most 10 ms from now.
-func (s *Sender) RoomAt(now time.Duration) time.Duration {
+// RoomAt returns when a path will have room next for a packet of a flow, at most 10 ms from now.
+func (s *Sender) RoomAt(now time.Duration, flow uint32) time.Duration {
 	at, latest, anchor := now+10*time.Millisecond, s.latestArrival(), s.anchor()
 	for _, p := range s.paths {
 		if p.Live() && !p.health.sidelined && !p.SocketFull && !s.windowFull(p, 1) &&
 			(!p.ledger.reported || p.expectedArrival(now) <= latest) {
-			at = min(at, max(p.pacer.roomAt(now), s.notBefore(now, p, fullPacketBytes, anchor)))
+			at = min(at, max(p.pacer.roomAt(now), s.notBefore(now, flow, p, fullPacketBytes, anchor)))
 		}
 	}
 	return at

@@ -141,7 +141,7 @@ func TestEarliest(t *testing.T) {
 	if p, _ := s.earliest(10*ms, 500); p != nil {
 		t.Error("a path has room beyond backlogTime")
 	}
-	if at := s.RoomAt(10 * ms); at != 11*ms {
+	if at := s.RoomAt(10*ms, 1); at != 11*ms {
 		t.Errorf("RoomAt is %v, want 11ms", at)
 	}
 	s.MaxInFlightBytes = 1500
