@@ -177,11 +177,16 @@ func (w *harness) wait(condition string, limit time.Duration, ok func() bool) {
 	w.t.Helper()
 	for end := time.Now().Add(limit); !ok(); time.Sleep(time.Millisecond) {
 		if time.Now().After(end) {
-			for i, e := range w.ends {
-				w.t.Logf("end %d: %+v", i, e.tunnel.Status())
-			}
+			w.logStatus()
 			w.t.Fatalf("waited %v for %s", limit, condition)
 		}
+	}
+}
+
+func (w *harness) logStatus() {
+	w.t.Helper()
+	for i, e := range w.ends {
+		w.t.Logf("end %d: %+v", i, e.tunnel.Status())
 	}
 }
 
@@ -223,21 +228,42 @@ func (w *harness) sendOne(from int) uint64 {
 	return w.next - 1
 }
 
+// stallTime is how long nothing may arrive while packets are missing. What a busy machine
+// delays, paths seem to carry slowly, so a queue may take any time: it must only move.
+const stallTime = 4 * time.Second
+
 // waitArrived waits until all packets have arrived at an end, and checks that none
 // arrived twice.
 func (w *harness) waitArrived(to int, numbers []uint64) {
 	w.t.Helper()
 	e := w.ends[to]
-	arrived := func() (n int) {
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		for _, i := range numbers {
-			n += min(e.got[i], 1)
+	missing, arrivals := e.missing(numbers)
+	first := len(missing)
+	for last, since := arrivals, time.Now(); len(missing) > 0; missing, arrivals = e.missing(numbers) {
+		if arrivals != last {
+			last, since = arrivals, time.Now()
 		}
-		return n
+		if time.Since(since) > stallTime {
+			w.logStatus()
+			w.t.Fatalf("end %d: nothing has arrived for %v; of packets %d to %d, %d were missing at first, and now %v",
+				to, stallTime, numbers[0], numbers[len(numbers)-1], first, missing)
+		}
+		time.Sleep(time.Millisecond)
 	}
-	w.wait(fmt.Sprintf("%d packets at end %d (%d at first)", len(numbers), to, arrived()), 4*time.Second, func() bool { return arrived() == len(numbers) })
 	w.checkNoDuplicates()
+}
+
+// missing returns which of the packets have not arrived, and how many packets have, these
+// and others.
+func (e *end) missing(numbers []uint64) (missing []uint64, arrivals int) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for _, i := range numbers {
+		if e.got[i] == 0 {
+			missing = append(missing, i)
+		}
+	}
+	return missing, len(e.got)
 }
 
 // checkNoDuplicates checks that no packet arrived twice.
@@ -261,13 +287,15 @@ func (w *harness) passBothWays() {
 	w.waitArrived(0, w.send(1, 50, nil))
 }
 
-// waitTraffic sends packets both ways until they arrive.
+// waitTraffic sends packets both ways until they arrive. What has waited for a session
+// arrives at once, so these are few.
 func (w *harness) waitTraffic(most time.Duration) {
 	w.t.Helper()
 	for _, from := range []int{0, 1} {
 		first := w.next
 		w.wait(fmt.Sprintf("traffic from end %d", from), most, func() bool {
 			w.send(from, 5, nil)
+			time.Sleep(20 * time.Millisecond)
 			return w.countFrom(1-from, first) > 0
 		})
 	}

@@ -323,6 +323,22 @@ func TestMemory(t *testing.T) {
 	w.wait("memory to be freed", 2*time.Second, func() bool { return w.ends[0].tunnel.Status().KeptBytes <= 1<<20 })
 }
 
+// TestLongQueue sends much more than slow paths carry: it takes longer than stallTime until
+// all of it has arrived, and nothing is lost.
+func TestLongQueue(t *testing.T) {
+	t.Parallel()
+	w := newHarness(t, tunnel.Config{}, 2)
+	for i := range w.ends[0].cfg.Paths {
+		w.ends[0].cfg.Paths[i].MaxRate = 64_000
+	}
+	w.startBoth()
+	begun := time.Now()
+	w.waitArrived(1, w.send(0, 250, nil))
+	if d := time.Since(begun); d < stallTime {
+		t.Errorf("it took only %v", d)
+	}
+}
+
 func TestEnd(t *testing.T) {
 	withAndWithoutKey(t, func(t *testing.T, w *harness) {
 		before := []int{descriptors(t), runtime.NumGoroutine()}

@@ -21,7 +21,19 @@ func NewDevice() (*Device, error) {
 	if err != nil {
 		return nil, fmt.Errorf("create device: %w", err)
 	}
+	enlarge(fds[0], unix.SO_SNDBUFFORCE, unix.SO_SNDBUF)
 	return &Device{fd: fds[0], host: fds[1], buf: make([]byte, 1<<17)}, nil
+}
+
+// bufferBytes is what a busy machine may let pile up: a device refuses nothing, but a socket
+// with a buffer of the usual size refuses what follows 170 small packets.
+const bufferBytes = 8 << 20
+
+// enlarge enlarges a socket's buffer, as far as the kernel allows.
+func enlarge(fd, force, option int) {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, bufferBytes) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, bufferBytes)
+	}
 }
 
 // FD returns the Tunnel's end.
