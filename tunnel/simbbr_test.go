@@ -20,6 +20,7 @@ type simBBR struct {
 	minRTT      time.Duration
 	minRTTAt    time.Duration
 	probeUntil  time.Duration // probing the round trip; 0: not
+	probedEnd   int           // what is sent until that many segments have been delivered was limited by the probe
 	nextSend    time.Duration
 	sendPlanned bool
 }
@@ -44,6 +45,9 @@ func (b *simBBR) delivered(rtt time.Duration, count int, at time.Duration) {
 			b.probeUntil = b.now + 200*time.Millisecond + rtt
 		}
 		b.minRTT, b.minRTTAt = rtt, b.now
+	}
+	if b.probeUntil > 0 || count < b.probedEnd { // such samples do not replace the rate, as those of a sender with little to send
+		return
 	}
 	if count >= b.roundEnd {
 		b.roundEnd = b.deliveredSegments
@@ -91,7 +95,7 @@ func (b *simBBR) update() (gain float64) {
 	if b.probeUntil > 0 {
 		b.cwnd, gain = 4, 1
 		if b.now > b.probeUntil {
-			b.probeUntil = 0
+			b.probeUntil, b.probedEnd = 0, b.deliveredSegments+b.flying.len()
 		}
 	}
 	return gain
