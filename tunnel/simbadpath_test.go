@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"cleat/internal/linkzoo"
 )
 
 var (
@@ -151,6 +153,31 @@ func TestSimulatedBest(t *testing.T) {
 			t.Log(&r)
 			if r.least < 0.95 || r.mean < 1.2 {
 				t.Errorf("all paths carry %v times as much as the best one", &r)
+			}
+		})
+	}
+}
+
+// TestSimulatedBuckets runs one TCP connection over links with buckets of 64 kB, one of which is
+// slow: padding overflows it for a third of a second.
+func TestSimulatedBuckets(t *testing.T) {
+	for _, rates := range [][]float64{{50, 50, 2}, {200, 100, 50, 20, 7}} {
+		t.Run(fmt.Sprint(rates), func(t *testing.T) {
+			t.Parallel()
+			const lead, measure = 3 * time.Second, 10 * time.Second
+			c := linkzoo.Case{Seed: 1}
+			for _, r := range rates {
+				c.Links = append(c.Links, linkzoo.Link{Rate: r * 1e6, BackRate: r * 1e6, Burst: 64e3, Queue: 50 * time.Millisecond, Delay: 20 * time.Microsecond})
+			}
+			z := newZooNet(&c)
+			s := newDirections(z.clock, z.rng, z.there, z.back)
+			s.run(lead)
+			stream := newSimTCP(s.simClock, 0, s.offer, s.reverse.offer)
+			s.run(measure)
+			share := float64(stream.inOrderBytes) * 8 / measure.Seconds() / c.Capacity(lead, lead+measure)
+			t.Logf("%.1f %%", share*100)
+			if share < 0.985 {
+				t.Errorf("%.1f %% of the sum carried, want 98.5", share*100)
 			}
 		})
 	}

@@ -75,6 +75,33 @@ func TestBreaker(t *testing.T) {
 	}
 }
 
+// TestBreakerAfterPadding checks that the losses of padding do not count, however long after it
+// they are reported, because of the queue.
+func TestBreakerAfterPadding(t *testing.T) {
+	b := newBreakerTest()
+	b.step(0)
+	for range 400 {
+		b.now += ms
+		b.p.pacer.backlogBytes = 0
+		if _, ok := b.p.PaddingRoom(b.now); !ok {
+			b.p.padding.due = true
+		}
+		b.p.Sent(b.now, 1, 100)
+	}
+	sent := b.now
+	for range 40 { // reports about padding, of which half is lost
+		b.now += 20 * ms
+		b.packets, b.arrived = b.packets+10, b.arrived+5
+		at := uint32(b.now / time.Microsecond)
+		b.p.Report(b.now+10*ms, Report{HighestSeq: b.packets - 1, Packets: b.arrived, Bytes: b.arrived * 100, Arrived: at, CheckedUntil: at, MinDelay: int32((b.now-sent)/time.Microsecond) + 10_000})
+	}
+	b.p.pacer.rate = 1000
+	b.run(2*time.Second, 0)
+	if b.p.breaker.limit > 0 || b.p.loss.ratio > 0 {
+		t.Errorf("the rate is limited to %.0f bytes/s, the loss counts as %.2f", b.p.breaker.limit, b.p.loss.ratio)
+	}
+}
+
 // TestBreakerIsPatient checks that the rate is lowered before the breaker trips, and that it
 // takes several intervals.
 func TestBreakerIsPatient(t *testing.T) {

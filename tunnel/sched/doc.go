@@ -195,7 +195,7 @@
 // delivered anything while others have, and a new path whose losses are unknown while those
 // of another path were known before it came. Losses are known after lossSamplePackets, and
 // after up to 8 times as many if the path keeps dying and returning. Losses do not count
-// while a long queue stands (it overflows), while the path is dead, or right after padding.
+// while a long queue stands (it overflows), while the path is dead, or of padding and right after.
 //
 // # Circuit breaker
 //
@@ -249,7 +249,7 @@
 //	minExtraPatience     20ms
 //	maxExtraPatience     400ms
 //	steadyTime           10s       a path that returns sooner after its last return is unsteady
-//	lossSettleTime       100ms     or 3 RTT: losses after padding do not count
+//	lossSettleTime       100ms     or 3 RTT: losses after padding was reported do not count
 //	paddingTime          200ms     + 8 RTT
 //	drainEvery           2.5s
 //	maxPause             1s

@@ -104,6 +104,7 @@ func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 	if p.padding.due {
 		p.padding.due = false
 		p.padding.bytes += bytes
+		p.padding.unreported, p.padding.endSeq = true, uint32(l.nextSeq)
 	}
 	if p.control.saturated {
 		p.control.savings.spend(now, p.control.intendedRate(now), bytes)
@@ -131,6 +132,9 @@ func (p *Path) Report(now time.Duration, r Report) int {
 		p.health.returnedAt = now
 		l.reported, l.lastReport = true, r
 		p.window.begin(r)
+	}
+	if d := &p.padding; d.unreported {
+		d.lastAt, d.unreported = now, int32(d.endSeq-1-r.HighestSeq) > 0
 	}
 	news := int(r.HighestSeq - l.lastReport.HighestSeq)
 	silence := time.Duration(int32(r.Arrived-l.lastReport.Arrived)) * time.Microsecond

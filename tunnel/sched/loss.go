@@ -34,8 +34,8 @@ const (
 	// and none at all if it has delivered trustPackets, twice what probes deliver, since its
 	// last return.
 	trustPackets = 4 * lossSamplePackets
-	// lossSettleTime is how long losses after padding do not count: padding was sent before
-	// the path's rate was known.
+	// lossSettleTime is how long losses do not count after the last padding was reported:
+	// padding was sent before the path's rate was known, and what follows meets its queue.
 	lossSettleTime = 100 * time.Millisecond
 )
 

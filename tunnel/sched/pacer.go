@@ -106,9 +106,12 @@ func (p *Path) TransmitTime(bytes int) time.Duration {
 // padding is the state of measuring a new path with padding.
 type padding struct {
 	since  time.Duration // when measuring began; 0: not yet
-	lastAt time.Duration // when padding last had a turn
+	lastAt time.Duration // when padding last had a turn, or was reported
 	due    bool          // the next run is padding
 	bytes  int           // of padding sent so far
+
+	unreported bool   // no report has reached the end of what was sent
+	endSeq     uint32 // path sequence number after that
 }
 
 const (

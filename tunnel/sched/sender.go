@@ -97,6 +97,7 @@ func (s *Sender) Reset(now time.Duration, id int) {
 	l.forgetAll()
 	l.strayBytes = 0
 	p.health.dead, p.health.proofReports = false, 0
+	p.padding.unreported = false
 	p.pacer.backlogBytes, p.pacer.drainedAt = 0, now
 	p.delay.minimum, p.delay.standingQueue = windowedMin{}, 0
 	clear(s.lastArrivals[:])
