@@ -167,9 +167,12 @@
 // The states:
 //
 //   - Full: the path is limited by its rate and a queue beyond the noise stood for the whole
-//     window, or a queue beyond longQueue did. Capacity is the smoothed delivery rate. The rate
-//     becomes capacity · (1 + (target − predicted queue) / settling time), with a factor of 0.1
-//     to 1.1. A queue that stays too long for four feedback delays starts a drain.
+//     window, or a queue beyond longQueue did, since before the window, and more than half of the
+//     rate was delivered, or packets wait and less than 80 % of what was sent was delivered. A
+//     longer route looks like a queue, but delivers what it is sent. Capacity is the smoothed
+//     delivery rate. The rate becomes capacity · (1 + (target − predicted queue) / settling time),
+//     with a factor of 0.1 to 1.1. A queue that stays too long for four feedback delays starts a
+//     drain.
 //   - Comparing: see Losses. The rate stays.
 //   - Held: see Congestion marks. The rate is heldShare of the capacity. There are no drains.
 //   - Idle: no packets wait. What is delivered says nothing about the path. The rate is the

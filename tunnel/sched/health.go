@@ -100,7 +100,7 @@ func (s *Sender) Check(now time.Duration) (died, returned uint64) {
 			p.pacer.rate = max(p.pacer.rate, p.control.topRate) / 2 // not halved again with every flap
 			p.delay.minimum, p.delay.standingQueue = windowedMin{}, 0
 			p.drain = drain{lastAt: now}
-			p.window.begin(p.ledger.lastReport)
+			p.window.begin(p.ledger.lastReport, 0)
 			p.control.resume(p.ledger.lastReport)
 			p.resetLoss(now)
 			p.clampRate()

@@ -131,7 +131,7 @@ func (p *Path) Report(now time.Duration, r Report) int {
 	if !l.reported {
 		p.health.returnedAt = now
 		l.reported, l.lastReport = true, r
-		p.window.begin(r)
+		p.window.begin(r, 0)
 	}
 	if d := &p.padding; d.unreported {
 		d.lastAt, d.unreported = now, int32(d.endSeq-1-r.HighestSeq) > 0

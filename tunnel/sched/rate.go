@@ -25,8 +25,9 @@ type rateControl struct {
 
 // window collects what one adjustment of the rate is based on: the reports since start.
 type window struct {
-	start    Report  // the report at which the window began
-	minQueue float64 // minimum in the window
+	start      Report  // the report at which the window began
+	startQueue float64 // as of that report
+	minQueue   float64 // minimum in the window
 	// The acknowledged runs, as they were sent.
 	ackedBytes, firstRunBytes int // in all runs, and in the first
 	firstSentAt, lastSentAt   time.Duration
@@ -53,8 +54,8 @@ const (
 	peakAge      = 200 * time.Millisecond // the peak rate is forgotten after this
 )
 
-func (w *window) begin(r Report) {
-	w.start, w.minQueue, w.ackedBytes, w.runs = r, math.Inf(1), 0, 0
+func (w *window) begin(r Report, queue float64) {
+	w.start, w.startQueue, w.minQueue, w.ackedBytes, w.runs = r, queue, math.Inf(1), 0, 0
 }
 
 // acked adds an acknowledged run.
@@ -99,11 +100,11 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	if long := p.longQueueMicros(); !p.control.saturated && !p.drain.sampling && d.standingQueue > long && p.heldBackRecently(now, span) {
 		bytes := r.Bytes - w.start.Bytes
 		switch {
-		case w.minQueue <= long: // the queue has grown in this window
-			w.begin(r)
+		case min(w.startQueue, w.minQueue) <= long: // the queue has grown in this window
+			w.begin(r, d.standingQueue)
 		case span >= minWindow && (bytes >= windowPackets*fullPacketBytes || span > maxWindow/2):
 			p.fill(now, float64(bytes)/span.Seconds())
-			w.begin(r)
+			w.begin(r, d.standingQueue)
 		}
 		return
 	}
@@ -112,7 +113,7 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	}
 	if p.drain.collected {
 		p.finishDrain(now, before)
-		w.begin(r)
+		w.begin(r, d.standingQueue)
 		return
 	}
 	// A window with a pause in it, or just before it, says nothing about the rate.
@@ -120,7 +121,7 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 		d.windowNoise.add(w.minQueue + d.oneWay)
 		p.adjustRate(now, float64(r.Bytes-w.start.Bytes)/span.Seconds(), span)
 	}
-	w.begin(r)
+	w.begin(r, d.standingQueue)
 }
 
 // fill records that the path is full for the first time. What stands in it is drained.
@@ -184,13 +185,16 @@ func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Durati
 	c, w, pace := &p.control, &p.window, &p.pacer
 	c.peakRate.add(now, delivered, max(peakAge, 2*p.feedbackDelay()))
 	heldBack := p.heldBackRecently(now, span)
-	// The delivery rate is the path's capacity if the path was sent as much as its rate
-	// allows and a queue stood, or if a long queue stood all the time. A short additional
-	// delay without that has other causes.
+	// The delivery rate is the path's capacity if the path was sent as much as its rate allows
+	// and a queue stood, or if a long queue stood all the time, since before the window. A short
+	// additional delay without that has other causes. A long one may be that of a longer route,
+	// over which a path with little to send delivers just what it is sent, or others'. Where
+	// packets wait and the queue grows, less is delivered.
 	sent := w.sendRate()
 	limited := sent > 0.8*pace.rate || sent == 0 && heldBack
 	noise := p.queueNoise()
-	busy := !p.pausedWithin(span) && (limited && w.minQueue > noise || w.minQueue > p.longQueueMicros() && delivered > pace.rate/2)
+	stood := min(w.startQueue, w.minQueue) > p.longQueueMicros()
+	busy := limited && w.minQueue > noise && !p.pausedWithin(span) || stood && (delivered > pace.rate/2 || heldBack && delivered < 0.8*sent)
 	if limited { // else the first packets after a pause may have been faster than the path
 		c.topRate = max(c.topRate, delivered)
 	}

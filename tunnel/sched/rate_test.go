@@ -206,6 +206,67 @@ func TestLostReport(t *testing.T) {
 	}
 }
 
+// TestWrongRate has a path's rate be a multiple of what its link carries, and sends less than
+// that: the queue shows what the link carries.
+func TestWrongRate(t *testing.T) {
+	const rate = 13e6 / 8
+	l := newLink(rate, ms/10)
+	l.run(2*time.Second, 2*rate)
+	l.p.control.capacity, l.p.pacer.rate = 6*rate, 6*rate
+	for n := range 100 {
+		l.p.pacer.heldBackAt = l.now
+		l.run(20*ms, [...]float64{1.8, 0.6}[n/10%2]*rate)
+	}
+	if got := l.p.control.capacity; got > 1.3*rate {
+		t.Errorf("capacity counts as %.1f Mbit/s, of a link of %.1f", got*8e-6, rate*8e-6)
+	}
+}
+
+// TestLongerRoute makes a path longer while there is little to send: what is delivered then is
+// not what the path can carry.
+func TestLongerRoute(t *testing.T) {
+	const rate = 100e6 / 8
+	l := newLink(rate, 5*ms)
+	l.run(2*time.Second, 2*rate)
+	l.run(time.Second, rate/10)
+	l.delay += 10 * ms
+	l.run(3*time.Second, rate/10)
+	if got := l.p.control.capacity; got < 0.9*rate {
+		t.Errorf("capacity fell from %.0f to %.0f Mbit/s", rate*8e-6, got*8e-6)
+	}
+}
+
+// TestOthersQueue lets others fill the queue of a new path on which little is sent, and nothing
+// waits: what is delivered is not the path's capacity.
+func TestOthersQueue(t *testing.T) {
+	l := newLink(100e6/8, 5*ms)
+	l.run(500*ms, 4e6/8)
+	for range 10 {
+		l.free = max(l.free, l.now) + 20*ms
+		l.run(10*ms, 4e6/8)
+	}
+	if c := &l.p.control; c.saturated {
+		t.Errorf("capacity counts as %.1f Mbit/s", c.capacity*8e-6)
+	}
+}
+
+// TestFirstQueue checks that what passed a full bucket before a queue showed does not count as
+// the rate of a new path.
+func TestFirstQueue(t *testing.T) {
+	p := newSender(1).Path(0)
+	deliverTwo(p, ms)
+	p.window.begin(p.ledger.lastReport, 0)
+	p.pacer.heldBackAt = 123 * ms
+	p.Sent(3*ms, 64, 64*1500)
+	// 1.2 Mbit/s behind a bucket of 48 packets. A report is lost, and the next one is about the
+	// last packets before it.
+	p.Report(73*ms, Report{HighestSeq: 53, Packets: 54, Bytes: 53 * 1500, Arrived: 63_000, MinDelay: 51_000})
+	p.Report(123*ms, Report{HighestSeq: 58, Packets: 59, Bytes: 58 * 1500, Arrived: 113_000, MinDelay: 71_000})
+	if got, want := p.control.capacity, 1.2e6/8; !p.control.saturated || got > 1.1*want {
+		t.Errorf("rate measured: %v, capacity counts as %.1f Mbit/s, want %.1f", p.control.saturated, got*8e-6, want*8e-6)
+	}
+}
+
 // TestRateWithLittleToSend checks that the rate does not fall while there is little to send.
 func TestRateWithLittleToSend(t *testing.T) {
 	const rate = 100e6 / 8
