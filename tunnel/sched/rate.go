@@ -100,7 +100,7 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	if long := p.longQueueMicros(); !p.control.saturated && !p.drain.sampling && d.standingQueue > long && p.heldBackRecently(now, span) {
 		bytes := r.Bytes - w.start.Bytes
 		switch {
-		case min(w.startQueue, w.minQueue) <= long: // the queue has grown in this window
+		case w.minQueue <= long: // the queue has grown in this window
 			w.begin(r, d.standingQueue)
 		case span >= minWindow && (bytes >= windowPackets*fullPacketBytes || span > maxWindow/2):
 			p.fill(now, float64(bytes)/span.Seconds())

@@ -250,23 +250,6 @@ func TestOthersQueue(t *testing.T) {
 	}
 }
 
-// TestFirstQueue checks that what passed a full bucket before a queue showed does not count as
-// the rate of a new path.
-func TestFirstQueue(t *testing.T) {
-	p := newSender(1).Path(0)
-	deliverTwo(p, ms)
-	p.window.begin(p.ledger.lastReport, 0)
-	p.pacer.heldBackAt = 123 * ms
-	p.Sent(3*ms, 64, 64*1500)
-	// 1.2 Mbit/s behind a bucket of 48 packets. A report is lost, and the next one is about the
-	// last packets before it.
-	p.Report(73*ms, Report{HighestSeq: 53, Packets: 54, Bytes: 53 * 1500, Arrived: 63_000, MinDelay: 51_000})
-	p.Report(123*ms, Report{HighestSeq: 58, Packets: 59, Bytes: 58 * 1500, Arrived: 113_000, MinDelay: 71_000})
-	if got, want := p.control.capacity, 1.2e6/8; !p.control.saturated || got > 1.1*want {
-		t.Errorf("rate measured: %v, capacity counts as %.1f Mbit/s, want %.1f", p.control.saturated, got*8e-6, want*8e-6)
-	}
-}
-
 // TestRateWithLittleToSend checks that the rate does not fall while there is little to send.
 func TestRateWithLittleToSend(t *testing.T) {
 	const rate = 100e6 / 8
