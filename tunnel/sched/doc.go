@@ -128,9 +128,16 @@
 //     between the minimum delays of windows is what a queue must exceed to be seen, and the
 //     queue to keep is longer by that; windows are longer where reports differ more.
 //   - Losses. A policer has no queue. When a path that is sent all its rate loses more than
-//     usual, its rate is lowered to what it delivers, and the losses are compared: if they
-//     stop, that is its capacity; if not, they are usual (overload). If a path that is sent
-//     less loses more than usual, it can't take the bursts, and they are halved.
+//     usual, its rate is lowered to what it delivers, its bursts to the shortest, and the losses
+//     are compared: if they stop, that is its capacity; if they become fewer, it is sent less
+//     again; if not, they are usual (overload). If a path that is sent less loses more than usual,
+//     it can't take the bursts, and they are halved. If that doesn't help, the rate may be too
+//     high, although there is not enough to send for it all the time, and losses are compared.
+//   - Policers. Once losses have stopped when less was sent, the path has a policer until it has a
+//     queue. What exceeds a policer's rate is lost until that shows, so the path stays at that rate
+//     for lossHold or lossHoldRounds feedback delays before it grows, grows slowly at first, and
+//     spends little. It takes 18 feedback delays of growth to find out that its rate has risen
+//     tenfold.
 //   - Marks. A router may mark packets whose queue is longer than the router wants (ECN), which
 //     may be shorter than the queue that measures the rate. See below.
 //
@@ -178,13 +185,15 @@
 //   - Idle: no packets wait. What is delivered says nothing about the path. The rate is the
 //     capacity, or a guess of at most startGrowth times the highest that was ever delivered.
 //   - Spending: saturated, packets wait, and there are savings. The rate is the capacity and
-//     spendGrowth, or as much as makes a queue of 5 ms until it shows.
+//     spendGrowth, or as much as makes a queue of 5 ms until it shows; with a policer, policedSpendGrowth.
 //   - Growing: saturated, packets wait, limited by the rate, no queue, no savings. The growth
 //     begins as above and doubles with each feedback delay, up to maxGrowth; where growth has
-//     caused losses before, it is gentleGrowth for each feedback delay.
+//     caused losses before, it is gentleGrowth for each feedback delay. The rate exceeds a
+//     policer's by gentleGrowth, and by twice as much after each two feedback delays.
 //   - Guessing: the same, but the path was never saturated. In each window the rate grows by
 //     startGrowth, up to startGrowth times the peak delivery rate. The first queue beyond
-//     longQueue saturates the path and is drained.
+//     longQueue saturates the path and is drained; so does the first comparison of losses. Lost
+//     bursts halve the rate for two feedback delays.
 //
 // A new path may be measured with padding (PaddingRoom) for paddingTime and eight round trips,
 // and up to MaxPaddingBytes, before data needs it. A metered path is measured by data only, and
@@ -266,7 +275,8 @@
 //	breakerInterval      1s        or breakerDelays feedback delays
 //	outageTime           100ms     + two reports; losses meanwhile do not count
 //	maxSavingsTime       250ms
-//	lossHold             500ms
+//	maxPolicedSavingsTime 50ms     on a policed path
+//	lossHold             500ms     or lossHoldRounds feedback delays
 //	anchorHorizon        30s       in which a connection should carry much
 //	maxEarly             1ms       or 1/earlyShare of the anchor's round trip
 //	markRecovery         20s
@@ -293,6 +303,7 @@
 //	MaxPaddingBytes      1e+06     bytes
 //	startGrowth          2         factor
 //	spendGrowth          0.1      above the capacity
+//	policedSpendGrowth   0.05      the same, at most, on a policed path
 //	gentleGrowth         0.02     the same, for each feedback delay
 //	maxGrowth            1.5      factor
 //	minAnchorGain        1.03      of what a connection carries, for a longer anchor
@@ -300,6 +311,8 @@
 //	earlyShare           8         of the round trip, one in
 //	maxSavings           262144    bytes
 //	excessLoss           0.015     share of packets beyond the usual
+//	compareLost          8         packets
+//	lossHoldRounds       16        feedback delays
 //	fullShare            0.7       share of a path's rate
 //	backOff              0.97      factor
 //	heldShare            0.98      share of the capacity

@@ -107,7 +107,7 @@ func (p *Path) Sent(now time.Duration, packets, bytes int) uint64 {
 		p.padding.unreported, p.padding.endSeq = true, uint32(l.nextSeq)
 	}
 	if p.control.saturated {
-		p.control.savings.spend(now, p.control.intendedRate(now), bytes)
+		p.control.savings.spend(now, p.control.intendedRate(now), p.control.maxSavingsTime(), bytes)
 	}
 	if l.runs.full() {
 		l.forgetOldestRun()

@@ -12,17 +12,21 @@ type overload struct {
 	// the delivery rate is that of the time of the losses.
 	since         Report
 	packets, lost int
-	quietPackets  int // before since
-	quietLost     int // the same; negative if packets came late
+	begun         uint32 // Report.Arrived when the count began
+	quietPackets  int    // before since
+	quietLost     int    // the same; negative if packets came late
 
 	// The comparison.
-	comparing  bool
-	started    bool          // compareSeq has been reported
-	compareSeq uint32        // path sequence number of the first packet that was sent less
-	lossBefore float64       // share of packets
-	rateBefore float64       // bytes/s
-	heldUntil  time.Duration // the rate does not grow until then
-	confirmed  int           // consecutive comparisons that showed a full path
+	comparing   bool
+	started     bool          // compareSeq has been reported
+	compareSeq  uint32        // path sequence number of the first packet that was sent less
+	lossBefore  float64       // share of packets
+	rateBefore  float64       // bytes/s
+	burstBefore float64       // pacer.maxBurst
+	heldUntil   time.Duration // the rate does not grow until then
+	confirmed   int           // consecutive comparisons that showed a full path
+
+	policed float64 // rate of the policer that the path seems to have, bytes/s; 0: none is known
 }
 
 const (
@@ -31,7 +35,9 @@ const (
 	quietTestSize   = 16    // packets
 	lossTestPackets = 150   // packets after which a count ends
 	comparePackets  = 40    // packets that a comparison takes at least
+	compareLost     = 8     // and so many that would be lost if nothing had changed
 	lossHold        = 500 * time.Millisecond
+	lossHoldRounds  = 16   // feedback delays; the hold lasts so long at least
 	burstLoss       = 0.2  // share of packets lost that is due to bursts
 	fullShare       = 0.7  // share of its rate beyond which a path that loses packets is full
 	backOff         = 0.97 // of what a full path delivers is sent while losses are compared
@@ -50,8 +56,8 @@ func (p *Path) noteLosses(now time.Duration, r Report, news, lost int) {
 			o.restart(r)
 		}
 		return
-	case o.packets == 0:
-		o.since = r
+	case o.packets == 0 && o.quietPackets == 0:
+		o.since, o.begun = r, r.Arrived
 	case o.lost <= 0 && o.packets >= quietTestSize && !o.comparing:
 		o.quietPackets, o.quietLost = o.quietPackets+o.packets, o.quietLost+o.lost
 		o.packets, o.lost, o.since = 0, 0, r
@@ -59,7 +65,8 @@ func (p *Path) noteLosses(now time.Duration, r Report, news, lost int) {
 	o.packets += news
 	o.lost += lost
 	span := time.Duration(int32(r.Arrived-o.since.Arrived)) * time.Microsecond
-	many := o.packets+o.quietPackets >= lossTestPackets && span > 2*p.feedbackDelay()
+	counted := time.Duration(int32(r.Arrived-o.begun)) * time.Microsecond
+	many := o.packets+o.quietPackets >= lossTestPackets && counted > 2*p.feedbackDelay()
 	switch {
 	case o.comparing:
 		p.compareLosses(now, r, many)
@@ -73,7 +80,7 @@ func (p *Path) noteLosses(now time.Duration, r Report, news, lost int) {
 func (o *overload) loss() float64 { return max(float64(o.lost)/float64(max(o.packets, 1)), 0) }
 
 func (o *overload) restart(r Report) {
-	o.packets, o.lost, o.quietPackets, o.quietLost, o.since = 0, 0, 0, 0, r
+	o.packets, o.lost, o.quietPackets, o.quietLost, o.since, o.begun = 0, 0, 0, 0, r, r.Arrived
 }
 
 // endCount ends a count that has shown nothing unusual.
@@ -99,24 +106,18 @@ func (p *Path) lookIntoLosses(now time.Duration, r Report, span time.Duration) {
 	case p.delay.standingQueue > p.longQueueMicros(): // it overflows, and is steered
 		p.forgetLosses(r)
 	case full:
-		o.comparing, o.started, o.compareSeq = true, false, uint32(p.ledger.nextSeq)
-		o.lossBefore, o.rateBefore = o.loss(), pace.rate
-		if !c.saturated {
-			c.saturated, c.savings = true, savings{at: now}
-		}
-		c.capacity, pace.rate, c.growingSince = delivered, backOff*delivered, 0
-		p.clampRate()
-		p.loss.ratio = min(p.loss.ratio, o.floor)
-	case pace.maxBurst == minBurst: // smaller bursts have not helped
-		o.floor = max(o.floor, o.loss())
-		o.restart(r)
+		p.beginComparison(now, delivered)
+	case pace.maxBurst == minBurst, // smaller bursts have not helped
+		!c.saturated && o.lost*fullPacketBytes > maxSavings: // a guess that is far too high
+		p.beginComparison(now, max(delivered, pace.rate*(1-o.loss())))
 	default:
 		pace.shrinkBursts()
 		if !c.saturated { // the rate is a guess
 			pace.rate = max(pace.rate/2, delivered)
 			p.clampRate()
+			o.heldUntil = now + 2*p.feedbackDelay()
 		}
-		if o.loss() < burstLoss {
+		if o.loss() < burstLoss && o.policed == 0 {
 			o.restart(r)
 			return
 		}
@@ -124,22 +125,47 @@ func (p *Path) lookIntoLosses(now time.Duration, r Report, span time.Duration) {
 	}
 }
 
+// beginComparison lowers the rate to what the path seems to carry, and the bursts to the
+// shortest, to find out whether less is lost then.
+func (p *Path) beginComparison(now time.Duration, capacity float64) {
+	c, pace := &p.control, &p.pacer
+	o := &c.overload
+	o.comparing, o.started, o.compareSeq = true, false, uint32(p.ledger.nextSeq)
+	o.lossBefore, o.rateBefore = o.loss(), pace.rate
+	o.burstBefore, pace.maxBurst = pace.maxBurst, minBurst
+	c.saturated, c.savings = true, savings{at: now, noneAt: now}
+	c.capacity, pace.rate, c.growingSince = capacity, backOff*capacity, 0
+	p.clampRate()
+	p.loss.ratio = min(p.loss.ratio, o.floor)
+}
+
 // compareLosses ends a comparison as soon as it is clear whether less is lost.
 func (p *Path) compareLosses(now time.Duration, r Report, many bool) {
 	c := &p.control
 	o := &c.overload
-	switch expected := o.lossBefore * float64(max(o.packets, comparePackets)); {
+	// Of the losses beyond what is usual.
+	lost, expected := float64(o.lost)-o.floor*float64(o.packets), (o.lossBefore-o.floor)*float64(o.packets)
+	enough := o.packets >= comparePackets && expected >= compareLost
+	switch {
 	case p.delay.standingQueue > p.longQueueMicros(): // it has not drained yet
 		o.restart(r)
-	case float64(o.lost) > minLostPackets+0.75*expected: // as much is lost
+	case lost > minLostPackets+0.75*expected: // as much is lost
 		o.floor = max(o.floor, min(o.loss(), o.lossBefore))
 		c.capacity, p.pacer.rate = max(c.capacity, o.rateBefore), max(p.pacer.rate, o.rateBefore)
-		o.comparing, o.confirmed = false, 0
+		o.comparing, o.confirmed, o.policed = false, 0, 0
+		p.pacer.maxBurst = o.burstBefore
 		o.restart(r)
-	case many || o.packets > comparePackets && float64(o.lost) < 0.25*expected:
-		o.comparing, o.heldUntil = false, now+lossHold
+	case enough && lost < 0.25*expected:
+		o.comparing, o.heldUntil = false, now+max(lossHold, lossHoldRounds*p.feedbackDelay())
 		o.confirmed++
+		o.policed = c.capacity
+		p.pacer.maxBurst = o.burstBefore
+		p.pacer.shrinkBursts()
 		o.restart(r)
+	case enough && many: // less is lost, but still too much
+		before := o.burstBefore
+		p.beginComparison(now, p.pacer.rate*(1-o.loss()))
+		o.burstBefore = before
 	}
 }
 

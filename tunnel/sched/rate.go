@@ -45,13 +45,14 @@ const (
 	maxWindow     = 200 * time.Millisecond  // and maximum
 	windowPackets = 4                       // on slow paths
 
-	startRate    = 10e6 / 8               // bytes/s; of a path about which nothing is known
-	minRate      = 64e3 / 8               // bytes/s
-	startGrowth  = 2.0                    // per window, until the path has been saturated
-	spendGrowth  = 0.1                    // above the capacity while savings are spent, at least
-	gentleGrowth = 0.02                   // the same, for each round trip, where growth has caused losses
-	maxGrowth    = 1.5                    // the same, at most
-	peakAge      = 200 * time.Millisecond // the peak rate is forgotten after this
+	startRate          = 10e6 / 8               // bytes/s; of a path about which nothing is known
+	minRate            = 64e3 / 8               // bytes/s
+	startGrowth        = 2.0                    // per window, until the path has been saturated
+	spendGrowth        = 0.1                    // above the capacity while savings are spent, at least
+	policedSpendGrowth = 0.05                   // the same, at most, on a policed path
+	gentleGrowth       = 0.02                   // the same, for each round trip, where growth has caused losses
+	maxGrowth          = 1.5                    // the same, at most
+	peakAge            = 200 * time.Millisecond // the peak rate is forgotten after this
 )
 
 func (w *window) begin(r Report, queue float64) {
@@ -213,10 +214,16 @@ func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Durati
 	case c.saturated && now < c.marks.heldUntil:
 		pace.rate, c.growingSince, c.longQueueSince = c.intendedRate(now), 0, 0
 	case c.saturated && w.firstSentAt <= c.savings.since:
-		pace.rate = c.capacity * (1 + max(p.caution(), c.marks.ease(spendGrowth, carefulGrowth)))
+		growth := max(p.caution(), c.marks.ease(spendGrowth, carefulGrowth))
+		if c.overload.policed > 0 { // what its bucket doesn't hold is lost
+			growth = min(growth, policedSpendGrowth)
+		}
+		pace.rate = c.capacity * (1 + growth)
 		c.growingSince = 0
 	case now < c.overload.heldUntil:
-		pace.rate = c.capacity
+		if c.saturated {
+			pace.rate = c.capacity
+		}
 	case limited && c.saturated:
 		p.growRate(now, delivered)
 	case limited:
@@ -251,10 +258,17 @@ func (p *Path) growRate(now time.Duration, delivered float64) {
 	}
 	rounds := float64(now-c.growingSince) / float64(p.feedbackDelay())
 	growth := min(1+p.caution()*math.Exp2(rounds), maxGrowth)
-	if c.overload.confirmed > 0 { // it has a policer, or a queue that holds little
+	next := pace.rate * (1 + (growth-1)/2)
+	switch o := &c.overload; {
+	case o.policed > 0: // what exceeds its rate is lost until that shows
+		growth = 1 + gentleGrowth*math.Exp2(rounds/2)
+		next = o.policed * growth
+		growth = min(growth, maxGrowth)
+	case o.confirmed > 0: // it has a queue that holds little
 		growth = min(growth, 1+gentleGrowth*(1+rounds))
+		next = pace.rate * (1 + (growth-1)/2)
 	}
-	pace.rate = max(pace.rate, min(pace.rate*(1+(growth-1)/2), growth*c.peakRate.get()))
+	pace.rate = max(pace.rate, min(next, growth*c.peakRate.get()))
 	c.capacity = max(c.capacity, delivered)
 	c.longQueueSince = 0
 }
@@ -267,6 +281,7 @@ func (p *Path) steerQueue(now time.Duration, delivered float64) {
 		c.savings = savings{at: now}
 	}
 	c.growingSince = 0
+	c.overload.policed = 0
 	c.capacity += (delivered - c.capacity) * 0.25
 	target := p.queueTarget()
 	if now < c.marks.heldUntil {

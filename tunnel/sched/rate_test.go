@@ -10,11 +10,11 @@ import (
 // link simulates a path: a rate, an unlimited queue and a delay. Reports come every 10
 // ms.
 type link struct {
-	rate    float64 // bytes/s
-	delay   time.Duration
-	loss    float64
-	policed bool          // what would wait for longer than 5 ms is dropped, and the rest does not wait
-	late    time.Duration // every 4 ms, the sender wakes up so much later
+	rate   float64 // bytes/s
+	delay  time.Duration
+	loss   float64
+	bucket time.Duration // if not 0: what would wait for longer is dropped, and the rest does not wait
+	late   time.Duration // every 4 ms, the sender wakes up so much later
 
 	p        *Path
 	now      time.Duration
@@ -77,8 +77,8 @@ func (l *link) run(d time.Duration, demand float64) {
 func (l *link) send() {
 	n := l.p.Sent(l.now, 1, 1500)
 	start := max(l.now, l.free)
-	if l.policed {
-		if start-l.now > 5*ms {
+	if l.bucket > 0 {
+		if start-l.now > l.bucket {
 			l.lost++
 			return
 		}

@@ -19,11 +19,23 @@ const savingsLateness = 10 * time.Millisecond
 const (
 	maxSavings     = 256 << 10 // bytes
 	maxSavingsTime = 250 * time.Millisecond
+	// A policed path's savings are spent slowly. Without this limit, a stream that sends less now
+	// and then would never have spent them.
+	maxPolicedSavingsTime = 50 * time.Millisecond
 )
 
-// spend takes bytes that are sent now off the savings of a path with the given capacity.
-func (s *savings) spend(now time.Duration, capacity float64, bytes int) {
-	s.bytes = min(s.bytes+capacity*(now-s.at).Seconds(), maxSavings, capacity*maxSavingsTime.Seconds()) - float64(bytes)
+// maxSavingsTime returns how long it takes to carry what the path's bucket may hold.
+func (c *rateControl) maxSavingsTime() time.Duration {
+	if c.overload.policed > 0 {
+		return maxPolicedSavingsTime
+	}
+	return maxSavingsTime
+}
+
+// spend takes bytes that are sent now off the savings of a path with the given capacity. They
+// are at most what it carries in maxTime.
+func (s *savings) spend(now time.Duration, capacity float64, maxTime time.Duration, bytes int) {
+	s.bytes = min(s.bytes+capacity*(now-s.at).Seconds(), maxSavings, capacity*maxTime.Seconds()) - float64(bytes)
 	s.at = now
 	if s.bytes <= float64(2*fullPacketBytes)+capacity*runTime.Seconds() {
 		s.noneAt = now

@@ -12,7 +12,7 @@ func TestSavings(t *testing.T) {
 	now := time.Duration(0)
 	send := func(d time.Duration, rate float64) {
 		for end := now + d; now < end; now += ms {
-			s.spend(now, capacity, int(rate/1000))
+			s.spend(now, capacity, maxSavingsTime, int(rate/1000))
 		}
 	}
 	if send(time.Second, 0); s.bytes != capacity*maxSavingsTime.Seconds() {
