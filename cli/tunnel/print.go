@@ -68,6 +68,9 @@ func pathLine(p control.Path, at time.Time) string {
 	if p.State == control.Dead && p.InUse {
 		items = append(items, "still in use")
 	}
+	if p.Contended {
+		items = append(items, "others fill it too")
+	}
 	if p.Tripped {
 		items = append(items, "loses too much: nothing is sent again, and little is sent")
 	}

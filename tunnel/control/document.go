@@ -78,7 +78,8 @@ type Path struct {
 	LossRatio         float64 `json:"loss_ratio"`     // recent, 0…1
 	RTTSeconds        float64 `json:"rtt_seconds"`
 	DelaySeconds      float64 `json:"delay_seconds"` // one way, beyond that of the fastest live path
-	QueueSeconds      float64 `json:"queue_seconds"` // standing in the path
+	QueueSeconds      float64 `json:"queue_seconds"` // standing in the path, others' included
+	Contended         bool    `json:"contended"`     // others keep a queue in the path
 	InflightBytes     int     `json:"inflight_bytes"`
 
 	// MeasuringBytes is how many bytes of padding and probes the path has sent since it was
@@ -139,7 +140,7 @@ func pathOf(now time.Time, s tunnel.Status, p tunnel.PathStatus) Path {
 		LimitBitsPerSec: p.MaxRate, Weight: max(p.Weight, 1), MTUBytes: p.MTU, Metered: p.Metered,
 		BitsPerSec: p.DeliveredBitsPerSec, MaySendBitsPerSec: p.RateBitsPerSec, ShareRatio: p.Share,
 		DeliveredBytes: p.DeliveredBytes, DeliveredPackets: p.DeliveredPackets, LostPackets: p.LostPackets, MarkedPackets: p.MarkedPackets, LossRatio: p.LossRate,
-		RTTSeconds: p.RTT.Seconds(), DelaySeconds: p.Delay.Seconds(), QueueSeconds: p.Queue.Seconds(), InflightBytes: p.InFlightBytes,
+		RTTSeconds: p.RTT.Seconds(), DelaySeconds: p.Delay.Seconds(), QueueSeconds: p.Queue.Seconds(), Contended: p.Contended, InflightBytes: p.InFlightBytes,
 		MeasuringBytes: p.MeasuringBytes, PaddingLimitBytes: p.PaddingLimitBytes,
 		Tripped: p.Tripped, Trips: p.Trips,
 	}

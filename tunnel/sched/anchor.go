@@ -14,6 +14,7 @@ const (
 	anchorHorizon    = 30 * time.Second
 	firstWindowBytes = 10 * fullPacketBytes // RFC 6928
 	minAnchorGain    = 1.03                 // a longer set of paths carries so much more
+	noiseSpread      = 8                    // between the shortest and the longest delay, in median differences
 )
 
 // Anchored returns the paths that a bulk flow which begins now fills first: the shortest, up
@@ -22,7 +23,7 @@ const (
 func (s *Sender) Anchored() (set uint64) {
 	s.ordered = s.ordered[:0]
 	for _, p := range s.paths {
-		if p.carriesData() {
+		if p.carriesData() && !p.follows() && !p.unsteady() {
 			s.ordered = append(s.ordered, p)
 		}
 	}
@@ -40,6 +41,12 @@ func (s *Sender) Anchored() (set uint64) {
 		}
 	}
 	return set
+}
+
+// unsteady reports whether round trips over the path differ by more than what HyStart takes for a
+// queue: a connection that starts slowly on it would end that at once.
+func (p *Path) unsteady() bool {
+	return microseconds(noiseSpread*p.delay.noise.get()) > hystartLimit(p.delay.minRTT)
 }
 
 // likelyRate returns the path's rate, or less if that is a guess that nothing has confirmed.
@@ -66,7 +73,7 @@ func (s *Sender) anchor() (anchor *Path) {
 		}
 	}
 	for _, p := range s.paths {
-		if s.FlowPaths&(1<<p.ID) != 0 && p.carriesData() && p.pacer.rate >= minAnchorShare*sum && (anchor == nil || p.emptyTransit() > anchor.emptyTransit()) {
+		if s.FlowPaths&(1<<p.ID) != 0 && p.carriesData() && !p.follows() && p.pacer.rate >= minAnchorShare*sum && (anchor == nil || p.emptyTransit() > anchor.emptyTransit()) {
 			anchor = p
 		}
 	}
@@ -105,7 +112,7 @@ func (s *Sender) anchored(now time.Duration, flow uint32, size int, anchor *Path
 			continue
 		}
 		if !covered {
-			c.short = max(longest-p.transit(size), 0)
+			c.short = max(longest-p.leastTransit(size), 0)
 		}
 		if best.Path == nil || !c.foreign && best.foreign || c.foreign == best.foreign &&
 			(c.short < best.short || c.short == best.short && c.arrival < best.arrival) {
@@ -164,6 +171,15 @@ func (s *Sender) lastArrival(flow uint32) *time.Duration {
 // queue stands in it, in µs.
 func (p *Path) transit(size int) float64 {
 	return p.delay.oneWay + (float64(size)+max(p.pacer.backlogBytes, 0))/p.pacer.rate*1e6
+}
+
+// leastTransit is transit if the path's bucket, which may hold what the path was sent less than
+// its rate, lets the packet pass at once.
+func (p *Path) leastTransit(size int) float64 {
+	if c := &p.control; c.saturated && c.savings.bytes < float64(size) {
+		return p.transit(size)
+	}
+	return p.delay.oneWay
 }
 
 func microseconds(v float64) time.Duration { return time.Duration(v * 1000) }

@@ -144,3 +144,17 @@ func TestSlowAnchor(t *testing.T) {
 		t.Errorf("the anchor is %s, want the one that carries 99 %%", pathName(got))
 	}
 }
+
+// A path with more jitter than HyStart tolerates is no anchor.
+func TestUnsteadyAnchor(t *testing.T) {
+	s := anchorPaths([]time.Duration{time.Millisecond, 50 * time.Millisecond}, 50e6, 500e6)
+	if got := s.Anchored(); got != 0b11 {
+		t.Fatalf("anchors %b, want both", got)
+	}
+	for i := range 20 {
+		s.byID[1].delay.noise.add(float64(50000 + i%2*3000))
+	}
+	if got := s.Anchored(); got != 0b01 {
+		t.Errorf("anchors %b, want the steady path", got)
+	}
+}

@@ -89,6 +89,7 @@ type drain struct {
 	retries      int           // pauses repeated because their result was doubtful
 	doubtedDelay float64       // the result that was doubted
 	lastAt       time.Duration // when the last pause began
+	joint        participation // in a drain of several paths
 }
 
 const (
@@ -113,8 +114,10 @@ func (p *Path) pauseSending(now time.Duration) {
 	d := &p.drain
 	d.sampling, d.collected, d.sampleSeq, d.lastAt = true, false, uint32(p.ledger.nextSeq), now
 	p.pacer.pausedUntil, p.pacer.backlogBytes = now+d.pause, 0
-	p.pacer.rate = p.control.capacity
 	p.control.longQueueSince = 0
+	if p.control.saturated {
+		p.pacer.rate = p.control.capacity
+	}
 	p.clampRate()
 }
 
@@ -136,7 +139,17 @@ func (p *Path) finishDrain(now time.Duration, before windowedMin) {
 	same := max(sameDelayMicros, 2*p.delay.windowNoise.get())
 	more := d.lowest > p.delay.minimum.get()+same && (d.retries == 0 || d.lowest < d.doubtedDelay-same)
 	less := before.valid && d.lowest < before.get()-same
-	if (more || less) && d.retries < maxDrainRetries {
+	queue, joint := d.lowest-p.delay.minimum.get(), d.joint
+	d.joint = participation{}
+	switch {
+	case joint.proves(queue) && queue > p.othersQueue():
+		d.retries = 0
+		p.contend(now, queue)
+		return
+	case more && !joint.on && p.contention.matters && queue > p.othersQueue():
+		d.joint.wanted = true
+		return
+	case (more || less) && d.retries < maxDrainRetries:
 		d.doubtedDelay = d.lowest
 		d.retries++
 		d.pause = min(2*d.pause, maxPause)

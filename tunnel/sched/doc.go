@@ -30,6 +30,7 @@
 //	control  rate.go    the rate controller; savings.go, overload.go: what it must not be
 //	                    misled by; ecn.go: congestion marks
 //	loss     loss.go    share of packets lost
+//	contention contention.go others' queue; jointdrain.go: seeing it; cubic.go: a share beside it
 //	breaker  breaker.go circuit breaker: the rate's limit after persistent heavy losses
 //	health   health.go  up, dead, sidelined
 //
@@ -59,6 +60,10 @@
 //   - it follows another packet of the flow so closely that the receiver, which keeps the
 //     order, delivers it after that: then it takes the path that delivers first; or
 //   - it has waited for the difference of the two delays.
+//
+// A path over which round trips differ by more than HyStart tolerates is no anchor, because a
+// connection that starts slowly on it would stop growing at once. Neither is a path that follows
+// another in a bottleneck with others' packets.
 //
 // A path with a longer delay than the shortest, or than a bulk flow's own, is used only when
 // the first packet of the queue has waited for the difference of the two delays, less
@@ -108,6 +113,31 @@
 // than sameDelayMicros, or twice the path's jitter, is doubted and the pause is repeated with
 // twice the length, up to maxDrainRetries times. The first drains of paths are spread over
 // drainEvery.
+//
+// # Others in a path
+//
+// A path that is steered by its queue yields to a stream of others that fills the queue, until next
+// to nothing is left. So it has to tell others' packets from its own:
+//
+//   - A queue that stays, or one that a drain has not emptied, calls for a joint drain: all paths
+//     in which a queue stays are sent nothing until what they had queued must have left. So paths
+//     with a common bottleneck don't take each other for others.
+//   - The first packet after the pause shows what still stands. That is others' if nothing of the
+//     path had arrived for as long as that takes to drain. Otherwise the pause was too short.
+//
+// Such a path is contended: it takes the share of one connection, by a window that grows and
+// shrinks as CUBIC's does (RFC 9438), with HyStart (RFC 9406). Marks count as losses. The rate is
+// the window divided by the round trip, and others' queue counts as part of the path's delay.
+//
+//   - Coupling. Paths behind one bottleneck have the same queue at the same time. The shortest of
+//     them is the leader, and its window is for all. The others, which would gain nothing, are
+//     sent followerShare of its rate, which shows their queues. A path whose queue differs for
+//     apartTime has a bottleneck of its own.
+//   - Only where it matters. If the paths without others' queues carry more than the path ever
+//     did, it goes on yielding: filling a queue makes everything slower.
+//   - The end. Joint drains every minTestEvery to maxTestEvery show whether others are still
+//     there. If maxEmptyTests have shown no queue, they are not. If maxSameTests have shown the same
+//     delay, as far as clocks drift, the path has become longer.
 //
 // # Rate control: theory
 //
@@ -282,6 +312,13 @@
 //	markRecovery         20s
 //	minHold              4s        at full pressure; or 32 feedback delays
 //	maxHold              10s
+//	jointDrainEvery      1s        between two joint drains, at least
+//	minTestEvery         5s        joint drains of a contended path, at first
+//	maxTestEvery         20s       later
+//	freeTime             2s        without a queue: others keep none
+//	bestRateAge          30s
+//	levelTime            200ms     others' queue is smoothed over this
+//	apartTime            1s
 //
 // A feedback delay is a round trip, a window and two times minWindow, or what the peer takes
 // from one report to the next. Lengths of queues and runs:
@@ -309,6 +346,15 @@
 //	minAnchorGain        1.03      of what a connection carries, for a longer anchor
 //	minAnchorShare       0.02      of the rates of the paths that a flow fills first
 //	earlyShare           8         of the round trip, one in
+//	noiseSpread          8         median differences of the delay
+//	jointMargin          1.25      of the queue that is known
+//	queueRounds          4         feedback delays
+//	followerShare        0.02      of the leader's rate
+//	maxEmptyTests        2         joint drains
+//	maxSameTests         3         joint drains
+//	maxDrift             0.0006    of two clocks
+//	cubicC               0.4       packets/s³
+//	cubicBeta            0.7       factor
 //	maxSavings           262144    bytes
 //	excessLoss           0.015     share of packets beyond the usual
 //	compareLost          8         packets
@@ -356,11 +402,11 @@
 // # Limits
 //
 // MaxPaths paths. Delays are compared as 32-bit microseconds, so they may differ by half an
-// hour at most. A path that shares a marking router's queue with another stream yields to it, as
-// it does without marks.
+// hour at most. A path yields to others who use all that it leaves, but keep no queue without it.
 //
 // Sources: RFC 8985 (RACK) for comparing times of sending, RFC 6817 (LEDBAT) for a queue
 // controlled by one-way delay, RFC 8289 (CoDel) for the queue, the BBR draft
 // (draft-ietf-ccwg-bbr) for delivery rates and application limits, RFC 8084 for the circuit
-// breaker, and RFC 3168, RFC 8257, RFC 8511 and RFC 9332 for congestion marks.
+// breaker, RFC 9438 (CUBIC) and RFC 9406 (HyStart) for a share beside others, and RFC 3168, RFC
+// 8257, RFC 8511 and RFC 9332 for congestion marks.
 package sched

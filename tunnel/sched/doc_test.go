@@ -29,7 +29,11 @@ func TestDocConstants(t *testing.T) {
 		"MaxPaddingBytes": float64(MaxPaddingBytes),
 		"markRecovery":    markRecovery, "minHold": minHold, "maxHold": maxHold, "heldShare": heldShare, "holdRounds": holdRounds,
 		"carefulGrowth": carefulGrowth, "markGain": markGain, "minMarkGain": minMarkGain, "patientResponses": patientResponses,
-		"minMarkedRate": minMarkedRate,
+		"minMarkedRate":   minMarkedRate,
+		"jointDrainEvery": jointDrainEvery, "minTestEvery": minTestEvery, "maxTestEvery": maxTestEvery, "freeTime": freeTime,
+		"bestRateAge": bestRateAge, "levelTime": levelTime, "apartTime": apartTime, "noiseSpread": noiseSpread, "jointMargin": jointMargin,
+		"queueRounds": queueRounds, "followerShare": followerShare, "maxEmptyTests": maxEmptyTests, "maxSameTests": maxSameTests,
+		"maxDrift": maxDrift, "cubicC": cubicC, "cubicBeta": cubicBeta,
 	}
 	doc, err := os.ReadFile("doc.go")
 	if err != nil {

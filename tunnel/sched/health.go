@@ -90,6 +90,7 @@ func (s *Sender) Check(now time.Duration) (died, returned uint64) {
 	for _, p := range s.paths {
 		s.updateSidelined(p)
 	}
+	s.checkContention(now)
 	for _, p := range s.paths {
 		p.forgetOld(now)
 		p.health.decayPatience(now)

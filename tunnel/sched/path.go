@@ -36,6 +36,8 @@ type Path struct {
 	control rateControl
 	padding padding
 	breaker breaker
+
+	contention contention
 }
 
 // Status is the state of a path as shown to users.
@@ -49,12 +51,13 @@ type Status struct {
 	DeliveredBytes      uint64
 	LossRate            float64 // recent share of lost packets, 0…1
 	RTT                 time.Duration
-	Queue               time.Duration // standing in the path
+	Queue               time.Duration // standing in the path, others' included
 	Delay               time.Duration // one-way delay beyond that of the fastest path
 	InFlightBytes       int
 	PaddingBytes        int    // sent so far
 	Tripped             bool   // the circuit breaker has tripped: the path loses too much
 	Trips               uint64 // how often it has
+	Contended           bool   // others keep a queue in the path, and it takes a share beside them
 }
 
 // Status returns the state of the path with that ID, which must exist.
@@ -62,10 +65,10 @@ func (s *Sender) Status(now time.Duration, id int) Status {
 	p := s.byID[id]
 	l, d := &p.ledger, &p.delay
 	l.goodput.add(now, 0)
-	fastest := d.oneWay
+	fastest := p.emptyOneWay()
 	for _, o := range s.paths {
 		if o.ledger.reported && o.Live() {
-			fastest = min(fastest, o.delay.oneWay)
+			fastest = min(fastest, o.emptyOneWay())
 		}
 	}
 	return Status{
@@ -73,8 +76,8 @@ func (s *Sender) Status(now time.Duration, id int) Status {
 		RateBitsPerSec: p.pacer.rate * 8, DeliveredBitsPerSec: l.goodput.rate * 8,
 		DeliveredPackets: l.deliveredPackets, LostPackets: l.lostPackets, MarkedPackets: l.markedPackets,
 		DeliveredBytes: l.deliveredBytes, LossRate: l.recentLoss,
-		RTT: d.smoothedRTT, Queue: microseconds(max(d.standingQueue, 0)), Delay: microseconds(d.oneWay - fastest),
+		RTT: d.smoothedRTT, Queue: microseconds(p.wholeQueue()), Delay: microseconds(p.emptyOneWay() - fastest),
 		InFlightBytes: l.inFlightBytes, PaddingBytes: p.padding.bytes,
-		Tripped: p.breaker.tripped, Trips: p.breaker.trips,
+		Tripped: p.breaker.tripped, Trips: p.breaker.trips, Contended: p.contention.on,
 	}
 }

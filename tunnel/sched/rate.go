@@ -87,6 +87,7 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	d, w := &p.delay, &p.window
 	delay := float64(r.MinDelay)
 	d.noise.add(delay)
+	p.drain.joint.note(r, p.drain.sampleSeq)
 	if p.drain.sampling && int32(r.HighestSeq-p.drain.sampleSeq) >= 0 {
 		p.drain.collect(delay)
 	}
@@ -95,9 +96,13 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	d.oneWay = d.minimum.get()
 	d.standingQueue = delay - d.oneWay
 	w.minQueue = min(w.minQueue, d.standingQueue)
+	span := time.Duration(int32(r.Arrived-w.start.Arrived)) * time.Microsecond
+	if p.contention.on {
+		p.compete(now, r, news, lost, span)
+		return
+	}
 	p.noteLosses(now, r, news, lost)
 	p.noteMarks(now, r)
-	span := time.Duration(int32(r.Arrived-w.start.Arrived)) * time.Microsecond
 	if long := p.longQueueMicros(); !p.control.saturated && !p.drain.sampling && d.standingQueue > long && p.heldBackRecently(now, span) {
 		bytes := r.Bytes - w.start.Bytes
 		switch {
@@ -112,7 +117,7 @@ func (p *Path) update(now time.Duration, r Report, news, lost int) {
 	if span < p.windowLength() || w.runs < 2 && span < maxWindow {
 		return
 	}
-	if p.drain.collected {
+	if p.drain.collected && (p.drain.joint.over || !p.drain.joint.on) {
 		p.finishDrain(now, before)
 		w.begin(r, d.standingQueue)
 		return

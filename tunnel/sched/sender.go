@@ -39,6 +39,7 @@ type Sender struct {
 
 	lastArrivals [1 << 8]time.Duration // by hash of the bulk flow, see notBefore
 
+	joint            jointDrain
 	byID             [MaxPaths]*Path
 	paths            []*Path
 	ordered          []*Path          // scratch space of Anchored
@@ -103,6 +104,7 @@ func (s *Sender) Reset(now time.Duration, id int) {
 	clear(s.lastArrivals[:])
 	p.breaker.restart(0)
 	p.control.marks.restart()
+	p.contention = contention{}
 }
 
 // Path returns the path with that ID, or nil.
