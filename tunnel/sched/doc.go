@@ -21,26 +21,28 @@
 //
 // The fields of a Path are grouped, and each group has its own part of the package:
 //
-//	ledger   ledger.go  sequence numbers, what is in flight, what has arrived
-//	delay    delay.go   minimum one-way delay, standing queue, round trips
-//	drain    delay.go   pausing the path to measure the delay of the empty path
-//	pacer    pacer.go   token bucket: how much may be sent now
-//	padding  pacer.go   measuring a new path with padding
-//	window   rate.go    what one adjustment of the rate is based on
-//	control  rate.go    the rate controller; savings.go, overload.go: what it must not be
-//	                    misled by; ecn.go: congestion marks
-//	loss     loss.go    share of packets lost
-//	contention contention.go others' queue; jointdrain.go: seeing it; cubic.go: a share beside it
-//	breaker  breaker.go circuit breaker: the rate's limit after persistent heavy losses
-//	health   health.go  up, dead, sidelined
+//	ledger     ledger.go     sequence numbers, what is in flight, what has arrived
+//	delay      delay.go      minimum one-way delay, standing queue, round trips
+//	drain      delay.go      pausing the path to measure the delay of the empty path; jointdrain.go:
+//	                         pausing all that have a queue
+//	pacer      pacer.go      token bucket: how much may be sent now
+//	padding    pacer.go      measuring a new path with padding
+//	window     rate.go       what one adjustment of the rate is based on
+//	control    rate.go       the rate controller; savings.go, overload.go: what it must not be
+//	                         misled by; ecn.go: congestion marks
+//	contention contention.go others' queue, and a share beside it; cubic.go: the window for that
+//	loss       loss.go       share of packets lost
+//	breaker    breaker.go    circuit breaker: the rate's limit after persistent heavy losses
+//	health     health.go     up, dead, sidelined
 //
 // Information flows one way. Report updates the ledger. If the report covers new packets it
-// updates delay and, at the end of a window, lets the controller set pacer.rate; then it
-// updates loss. Check derives health from ledger, delay and loss. Pick reads health, delay
-// and pacer. There are exceptions: the controller starts drains and, where bursts or a rate
-// that was too high caused losses, writes pacer.maxBurst and loss.ratio; a drain sets
-// pacer.rate and pausedUntil and clears the backlog; and a path that returns from death has its
-// rate halved and its minimum delay forgotten.
+// updates delay and, at the end of a window, lets the controller set pacer.rate; then it updates
+// loss. Check derives health from ledger, delay and loss. Pick reads health, delay and pacer.
+// There are exceptions: Check starts joint drains, ends contention and sets the rates of paths
+// that follow another one; the controller starts drains and, where bursts or a rate that was too
+// high caused losses, writes pacer.maxBurst and loss.ratio; a drain sets pacer.rate and
+// pausedUntil and clears the backlog; and a path that returns from death has its rate halved and
+// its minimum delay forgotten.
 //
 // # Choosing a path
 //
