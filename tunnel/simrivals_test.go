@@ -13,9 +13,8 @@ func rivalLink(delay time.Duration) linkzoo.Link {
 }
 
 // TestSimulatedRivals has a cubic stream of others in the bottleneck of all paths. Whatever the
-// paths and streams, the tunnel takes about as much as one cubic stream over the shortest path.
-// The window of one with a shorter round trip is emptied and filled more often, so more is left
-// to a competitor that has the same round trip.
+// paths and streams, the tunnel takes about as much as one cubic stream over the shortest path. A
+// competitor with a longer round trip than that keeps less.
 func TestSimulatedRivals(t *testing.T) {
 	t.Parallel()
 	near, far := rivalLink(5*time.Millisecond), rivalLink(40*time.Millisecond)

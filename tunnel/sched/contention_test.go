@@ -77,3 +77,20 @@ func TestContentionMatters(t *testing.T) {
 		t.Errorf("others' queue matters: fast path %v, slow path %v", fast, slow)
 	}
 }
+
+// A path whose leader is removed takes over.
+func TestLeaderRemoved(t *testing.T) {
+	s := contended([]float64{5000, 30000}, []float64{50000, 90000})
+	follower := s.byID[1]
+	follower.contention.level = 50000
+	s.checkContention(time.Millisecond)
+	if !follower.follows() {
+		t.Fatal("the longer path has no leader")
+	}
+	follower.contention.level = 90000 // not the queue of the path that is removed
+	s.Remove(0)
+	s.checkContention(2 * time.Millisecond)
+	if follower.follows() {
+		t.Error("it follows a path that does not exist any more")
+	}
+}

@@ -217,7 +217,8 @@
 //   - Idle: no packets wait. What is delivered says nothing about the path. The rate is the
 //     capacity, or a guess of at most startGrowth times the highest that was ever delivered.
 //   - Spending: saturated, packets wait, and there are savings. The rate is the capacity and
-//     spendGrowth, or as much as makes a queue of 5 ms until it shows; with a policer, policedSpendGrowth.
+//     spendGrowth, or as much as makes a queue of 5 ms until it shows;
+//     with a policer, policedSpendGrowth.
 //   - Growing: saturated, packets wait, limited by the rate, no queue, no savings. The growth
 //     begins as above and doubles with each feedback delay, up to maxGrowth; where growth has
 //     caused losses before, it is gentleGrowth for each feedback delay. The rate exceeds a
@@ -239,7 +240,8 @@
 // delivered anything while others have, and a new path whose losses are unknown while those
 // of another path were known before it came. Losses are known after lossSamplePackets, and
 // after up to 8 times as many if the path keeps dying and returning. Losses do not count
-// while a long queue stands (it overflows), while the path is dead, or of padding and right after.
+// while a long queue stands (it overflows), while the path is dead or contended, or of padding and
+// right after.
 //
 // # Circuit breaker
 //

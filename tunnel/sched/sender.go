@@ -80,6 +80,7 @@ func (s *Sender) Tune(id, weight int, maxRate int64) {
 func (s *Sender) Remove(id int) {
 	if p := s.byID[id]; p != nil {
 		s.endSeqs[id] = p.ledger.nextSeq
+		p.contention = contention{} // it leads no path any more
 	}
 	s.byID[id] = nil
 	s.paths = slices.DeleteFunc(s.paths, func(p *Path) bool { return p.ID == id })
