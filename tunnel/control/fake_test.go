@@ -36,7 +36,7 @@ func newFake(name string) *fake {
 			Remote: netip.MustParseAddrPort("198.51.100.2:4754"), Weight: 3, MaxRate: 50e6, MTU: 1492, Metered: true},
 		Open: true, InUse: true, AnsweredAgo: 200 * time.Millisecond, MeasuringBytes: 987_654, PaddingLimitBytes: 1_000_000, Share: 0.25,
 		Status: sched.Status{Up: true, Live: true, RateBitsPerSec: 48e6, DeliveredBitsPerSec: 40e6, DeliveredPackets: 1000, LostPackets: 7, MarkedPackets: 3, DeliveredBytes: 1_500_000,
-			LossRate: 0.005, RTT: 12500 * time.Microsecond, Queue: 300 * time.Microsecond, Delay: 2 * time.Millisecond, InFlightBytes: 60_000, Tripped: true, Trips: 30},
+			LossRate: 0.005, RTT: 12500 * time.Microsecond, Queue: 300 * time.Microsecond, Delay: 2 * time.Millisecond, InFlightBytes: 60_000, Tripped: true, Trips: 30, Contended: true},
 	}
 	lte := tunnel.PathStatus{PathConfig: tunnel.PathConfig{Name: "lte", Device: "wwan0", Port: 4754,
 		Remote: netip.MustParseAddrPort("[2001:db8::2]:4754"), MTU: 1500}, Learns: true, RemoteSince: began.Add(time.Minute)}
