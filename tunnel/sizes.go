@@ -236,6 +236,9 @@ func (t *Tunnel) resize(p *path, mtu int) {
 	if mtu == 0 || mtu == p.mtu {
 		return
 	}
+	if mtu < p.mtu {
+		t.sender.Path(p.id).PacketsShrunk()
+	}
 	p.mtu = mtu
 	t.emit(Event{Path: p.Name, Kind: Resized, Err: fmt.Errorf("packets of up to %d bytes arrive", mtu)})
 	limit := t.innerMTU()

@@ -42,7 +42,7 @@ const (
 // updateLoss adds a report on news packets, of which some were lost. The number of lost packets
 // is negative if packets have come late that earlier reports had counted as lost.
 func (p *Path) updateLoss(now time.Duration, news, lost int) {
-	if o := &p.control.overload; p.health.dead || p.contention.on || o.comparing && !o.started || now-p.padding.lastAt < max(lossSettleTime, 3*p.delay.smoothedRTT) {
+	if o := &p.control.overload; p.health.dead || p.contention.on || o.waiting || now-p.padding.lastAt < max(lossSettleTime, 3*p.delay.smoothedRTT) {
 		return
 	}
 	l := &p.loss

@@ -16,10 +16,11 @@ type overload struct {
 	quietPackets  int    // before since
 	quietLost     int    // the same; negative if packets came late
 
+	waiting  bool   // for a report of firstSeq
+	firstSeq uint32 // path sequence number of the first packet that counts
+
 	// The comparison.
 	comparing   bool
-	started     bool          // compareSeq has been reported
-	compareSeq  uint32        // path sequence number of the first packet that was sent less
 	lossBefore  float64       // share of packets
 	rateBefore  float64       // bytes/s
 	burstBefore float64       // pacer.maxBurst
@@ -50,9 +51,9 @@ func (p *Path) noteLosses(now time.Duration, r Report, news, lost int) {
 	switch {
 	case p.health.dead:
 		return
-	case o.comparing && !o.started:
-		if int32(r.HighestSeq-o.compareSeq) >= 0 {
-			o.started = true
+	case o.waiting:
+		if int32(r.HighestSeq-o.firstSeq) >= 0 {
+			o.waiting = false
 			o.restart(r)
 		}
 		return
@@ -130,7 +131,7 @@ func (p *Path) lookIntoLosses(now time.Duration, r Report, span time.Duration) {
 func (p *Path) beginComparison(now time.Duration, capacity float64) {
 	c, pace := &p.control, &p.pacer
 	o := &c.overload
-	o.comparing, o.started, o.compareSeq = true, false, uint32(p.ledger.nextSeq)
+	o.comparing, o.waiting, o.firstSeq = true, true, uint32(p.ledger.nextSeq)
 	o.lossBefore, o.rateBefore = o.loss(), pace.rate
 	o.burstBefore, pace.maxBurst = pace.maxBurst, minBurst
 	c.saturated, c.savings = true, savings{at: now, noneAt: now}
@@ -174,6 +175,18 @@ func (p *Path) compareLosses(now time.Duration, r Report, many bool) {
 func (p *Path) forgetLosses(r Report) {
 	p.control.overload.restart(r)
 	p.loss.ratio = min(p.loss.ratio, p.control.overload.floor)
+}
+
+// PacketsShrunk discards what the path's losses have led to, because packets that were too big
+// for it may have caused them. The rate is a guess again if they lowered it.
+func (p *Path) PacketsShrunk() {
+	c := &p.control
+	if o := &c.overload; o.comparing || o.confirmed > 0 {
+		c.saturated = false
+	}
+	p.pacer.maxBurst = 0
+	c.overload = overload{waiting: true, firstSeq: uint32(p.ledger.nextSeq)}
+	p.forgetLosses(p.ledger.lastReport)
 }
 
 // resume continues after a time in which the path was dead.

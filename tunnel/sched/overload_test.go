@@ -93,3 +93,60 @@ func TestPolicerChanges(t *testing.T) {
 		})
 	}
 }
+
+// TestPolicedWithReports raises the rate of slow policed paths that carry reports too, as often
+// as their share allows. The rate must not be taken for spent by data alone.
+func TestPolicedWithReports(t *testing.T) {
+	for _, mbit := range []float64{0.1, 0.5, 1} {
+		const fast = 20e6 / 8
+		l := newLink(mbit*1e6/8, 10*ms)
+		l.bucket = time.Duration(20/mbit) * ms
+		reportAt := time.Duration(0)
+		run := func(d time.Duration) (bytes int) {
+			for end := l.now + d; l.now < end; bytes += l.bytes {
+				if l.now >= reportAt {
+					l.p.takeReport(l.now, 120)
+					reportAt = min(l.p.reportsPausedUntil, l.now+MaxReportInterval)
+				}
+				l.run(10*ms, 2*fast)
+			}
+			return bytes
+		}
+		run(20 * time.Second)
+		if l.p.control.overload.policed == 0 {
+			t.Fatalf("%v Mbit/s: the path has not found its policer", mbit)
+		}
+		l.rate = fast
+		run(20 * time.Second)
+		if share := float64(run(time.Second)) / fast; share < 0.9 {
+			t.Errorf("%v Mbit/s: %.0f %% of the link used 20 s after its rate rose", mbit, share*100)
+		}
+	}
+}
+
+// TestPacketsShrunk checks that what a path lost because its packets were too big does not
+// limit it when they are smaller, and that what is reported of them later does not either.
+func TestPacketsShrunk(t *testing.T) {
+	const rate = 100e6 / 8
+	l := newLink(rate, 10*ms)
+	for l.p.control.overload.confirmed == 0 {
+		l.loss = 0.1
+		if l.run(20*ms, 2*rate); l.p.control.overload.comparing {
+			l.loss = 0
+			l.run(200*ms, 2*rate)
+		}
+	}
+	l.loss = 0.8
+	l.run(20*ms, 2*rate)
+	l.p.pacer.rate = minRate
+	l.p.PacketsShrunk()
+	l.loss = 0
+	l.run(time.Second, 2*rate)
+	l.run(100*ms, 2*rate)
+	if share := float64(l.bytes) / 0.1 / rate; share < 0.9 {
+		t.Errorf("%.0f %% of the link used a second after the packets shrank", share*100)
+	}
+	if l.p.loss.ratio > 0.01 {
+		t.Errorf("the path is thought to lose %.2f of its packets", l.p.loss.ratio)
+	}
+}

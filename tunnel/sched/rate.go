@@ -221,7 +221,7 @@ func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Durati
 	case c.saturated && w.firstSentAt <= c.savings.since:
 		growth := max(p.caution(), c.marks.ease(spendGrowth, carefulGrowth))
 		if c.overload.policed > 0 { // what its bucket doesn't hold is lost
-			growth = min(growth, policedSpendGrowth)
+			growth = min(growth, policedSpendGrowth+p.reportsTake(now))
 		}
 		pace.rate = c.capacity * (1 + growth)
 		c.growingSince = 0
