@@ -57,8 +57,13 @@ const (
 	queueTime     = 60 * time.Millisecond
 	tickEvery     = 5 * time.Millisecond
 
-	minQueueTarget  = 3 * time.Millisecond // queueing delay tolerated in front of paths with short round trips
-	maxQueueTarget  = 25 * time.Millisecond
+	minQueueTarget = 3 * time.Millisecond // queueing delay tolerated in front of paths with short round trips
+	maxQueueTarget = 25 * time.Millisecond
+	// A queue of cachedQueue bytes stays in a processor's cache until it is sent, so on paths
+	// that carry it sooner than in minQueueTarget the delay is shorter, to minFastTarget.
+	cachedQueue   = 512 << 10
+	minFastTarget = 300 * time.Microsecond
+
 	minDropInterval = 50 * time.Millisecond // how long a longer queue is tolerated
 	// maxNap is the longest wait while packets are queued.
 	maxNap = time.Millisecond
@@ -118,7 +123,8 @@ func (o *outbound) setCoDel() {
 	rtt := time.Duration(o.t.maxRTT.Load())
 	o.queueTarget = time.Duration(o.t.queue.Load())
 	if o.queueTarget == 0 {
-		o.queueTarget = min(max(minQueueTarget, rtt/4), maxQueueTarget) + o.spread
+		least := min(max(time.Duration(cachedQueue/max(o.rate, 1)*1e9), minFastTarget), minQueueTarget)
+		o.queueTarget = min(max(least, rtt/4), maxQueueTarget) + o.spread
 	}
 	o.interval = max(minDropInterval, 3*rtt)
 }

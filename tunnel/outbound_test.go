@@ -38,3 +38,27 @@ func TestDropUnsendable(t *testing.T) {
 		}
 	}
 }
+
+// TestQueueTarget checks how long packets may wait: as the round trip asks, and no longer on fast
+// paths than what waits stays in the cache.
+func TestQueueTarget(t *testing.T) {
+	for _, tt := range []struct {
+		mbit float64 // of all paths
+		rtt  time.Duration
+		want time.Duration
+	}{
+		{0, 0, minQueueTarget},
+		{1200, time.Millisecond, minQueueTarget},
+		{4194.304, time.Millisecond, time.Millisecond},
+		{100_000, 100 * time.Microsecond, minFastTarget},
+		{4000, 40 * time.Millisecond, 10 * time.Millisecond},
+		{1, time.Second, maxQueueTarget},
+	} {
+		o := newOutbound(&Tunnel{})
+		o.rate = tt.mbit * 1e6 / 8
+		o.t.maxRTT.Store(int64(tt.rtt))
+		if o.setCoDel(); o.queueTarget != tt.want {
+			t.Errorf("%v Mbit/s, round trip %v: packets may wait for %v, want %v", tt.mbit, tt.rtt, o.queueTarget, tt.want)
+		}
+	}
+}

