@@ -63,7 +63,7 @@ func (b *testbed) relateZoo(s *cell.Sample, job experiment.Job, rivals []traffic
 		return nil
 	}
 	if n, _ := strconv.Atoi(job.Cell.Factors["zoo_link"]); n > 0 {
-		c.Links = c.Links[n-1 : n]
+		c = c.Alone(n - 1)
 	}
 	if s.Latency != "" {
 		h, err := stats.MergeHistograms([]string{s.Latency})
@@ -108,7 +108,7 @@ func addRelayReports(s *cell.Sample, c linkzoo.Case, texts [][]byte) error {
 	for i := range c.Links {
 		l, before, after := &c.Links[i], first.Links[i].AB, last.Links[i].AB
 		if float64(after.Bytes-before.Bytes) > usedShare*total {
-			alone := linkzoo.Case{Links: c.Links[i : i+1]}
+			alone := c.Alone(i)
 			s.Values[cell.OwnLatency] = max(s.Values[cell.OwnLatency], float64(alone.Longest()))
 		}
 		if offered := float64(after.OfferedBytes - before.OfferedBytes); l.Queue == 0 && offered > policedBytes {

@@ -244,22 +244,12 @@ type zooNet struct {
 	competitors []*simTCP
 }
 
-// newZooNet returns the links of a case, or only those listed.
-func newZooNet(c *linkzoo.Case, only ...int) *zooNet {
+// newZooNet returns the links of a case.
+func newZooNet(c *linkzoo.Case) *zooNet {
 	z := &zooNet{clock: &simClock{now: time.Second}, rng: rand.New(rand.NewPCG(c.Seed, 7))}
 	z.start = z.clock.now
-	if len(only) == 0 {
-		for i := range c.Links {
-			only = append(only, i)
-		}
-	}
-	shared, competing := map[int][2]*simShaper{}, map[int]bool{}
-	for i := range c.Links { // a competitor in a bottleneck competes with all links that pass it
-		if l := &c.Links[i]; l.Competitor && l.Bottleneck > 0 {
-			competing[l.Bottleneck] = true
-		}
-	}
-	for _, i := range only {
+	shared := map[int][2]*simShaper{}
+	for i := range c.Links {
 		l := &c.Links[i]
 		both, ok := shared[l.Bottleneck]
 		if !ok || l.Bottleneck == 0 {
@@ -277,8 +267,7 @@ func newZooNet(c *linkzoo.Case, only ...int) *zooNet {
 			}
 		}
 		z.there, z.back = append(z.there, ends[0]), append(z.back, ends[1])
-		if l.Competitor || competing[l.Bottleneck] {
-			competing[l.Bottleneck] = false
+		if l.Competitor {
 			z.competitors = append(z.competitors, z.tcp(len(z.there)-1, "cubic"))
 		}
 	}

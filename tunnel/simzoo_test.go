@@ -68,7 +68,7 @@ func zooBest(c *linkzoo.Case) float64 {
 		order[i] = i
 	}
 	potential := func(i int) float64 {
-		alone := linkzoo.Case{Links: c.Links[i : i+1]}
+		alone := c.Alone(i)
 		return alone.Capacity(lead+zooWarmup, lead+settle+measure) / 8
 	}
 	slices.SortFunc(order, func(a, b int) int { return int(math.Copysign(1, potential(b)-potential(a))) })
@@ -77,7 +77,8 @@ func zooBest(c *linkzoo.Case) float64 {
 		if potential(i) <= best {
 			break
 		}
-		z := newZooNet(c, i)
+		alone := c.Alone(i)
+		z := newZooNet(&alone)
 		z.clock.advance(lead, func() {})
 		t := z.tcp(0, "cubic")
 		t.window = zooWindow

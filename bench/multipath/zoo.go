@@ -16,7 +16,7 @@ func (s Spec) Case() (c linkzoo.Case, ok bool) {
 		c = c.Capped(s.ZooCapBitsPerSec)
 	}
 	if s.ZooLink > 0 {
-		c.Links = c.Links[s.ZooLink-1 : s.ZooLink]
+		c = c.Alone(s.ZooLink - 1)
 	}
 	return c, true
 }

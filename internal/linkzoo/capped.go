@@ -79,6 +79,17 @@ func (c *Case) Competitors() (links []int) {
 	return links
 }
 
+// Alone returns the case with link i only, and with the competitor in a bottleneck that it shares.
+func (c *Case) Alone(i int) Case {
+	alone := *c
+	alone.Links = slices.Clone(c.Links[i : i+1])
+	l := &alone.Links[0]
+	for _, o := range c.Links {
+		l.Competitor = l.Competitor || o.Competitor && o.Bottleneck > 0 && o.Bottleneck == l.Bottleneck
+	}
+	return alone
+}
+
 // Promising returns the numbers of the links, beginning with the one over which a single cubic
 // stream is expected to carry the most by itself between two times. It is a guess: the stream
 // needs some round trips to fill the link, and random losses, changes of order, policers and
@@ -88,7 +99,7 @@ func (c *Case) Promising(from, to time.Duration) []int {
 	guesses := make([]float64, len(c.Links))
 	for i := range c.Links {
 		order[i] = i
-		alone := Case{Links: c.Links[i : i+1]}
+		alone := c.Alone(i)
 		guesses[i] = alone.guess(from, to)
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(guesses[b], guesses[a]) })

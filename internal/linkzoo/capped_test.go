@@ -52,3 +52,18 @@ func TestPromising(t *testing.T) {
 		t.Errorf("order %v, want the plain link first and the dead one last", got)
 	}
 }
+
+// TestAlone checks that a link alone keeps the competitor of the bottleneck that it shares, and
+// no other.
+func TestAlone(t *testing.T) {
+	c := Case{Links: []Link{{Rate: 1, Competitor: true, Bottleneck: 1}, {Rate: 2, Bottleneck: 1}, {Rate: 3}, {Rate: 4, Competitor: true}, {Rate: 5, Bottleneck: 2}}}
+	for i, want := range []bool{true, true, false, true, false} {
+		alone := c.Alone(i)
+		if len(alone.Links) != 1 || alone.Links[0].Rate != float64(i+1) || alone.Links[0].Competitor != want {
+			t.Errorf("link %d alone is %v, want a competitor: %v", i, alone.Links, want)
+		}
+	}
+	if c.Links[1].Competitor {
+		t.Error("the case itself was changed")
+	}
+}
