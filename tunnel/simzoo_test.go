@@ -288,9 +288,9 @@ func zoo(cases []linkzoo.Case, atOnce int) []zooResult {
 var zooLeast = map[linkzoo.Kind]struct{ worst, tenth, ideal float64 }{
 	linkzoo.Plain:     {0.38, 1, 98},
 	linkzoo.Lossy:     {1, 1.1, 97},
-	linkzoo.Jittery:   {0.98, 1, 95},
-	linkzoo.Reordered: {0.25, 0.85, 65},
-	linkzoo.Policed:   {0.28, 0.4, 85},
+	linkzoo.Jittery:   {0.45, 1, 95},
+	linkzoo.Reordered: {0.25, 0.7, 65},
+	linkzoo.Policed:   {0.4, 0.4, 72},
 	linkzoo.Stepping:  {0.95, 1, 97},
 	linkzoo.Fading:    {0.98, 1, 95},
 	linkzoo.Shared:    {0.6, 0.8, 75},
@@ -299,7 +299,7 @@ var zooLeast = map[linkzoo.Kind]struct{ worst, tenth, ideal float64 }{
 	linkzoo.Slewing:   {0.98, 1.1, 97},
 	linkzoo.Dying:     {0.85, 1.1, 97},
 	linkzoo.Flapping:  {0.9, 0.95, 90},
-	linkzoo.Anything:  {0.03, 0.35, 75},
+	linkzoo.Anything:  {0.03, 0.35, 70},
 }
 
 // zooMostPing is by how much a ping beside the traffic may exceed the longest link in use, in

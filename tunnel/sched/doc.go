@@ -218,7 +218,8 @@
 //     capacity, or a guess of at most startGrowth times the highest that was ever delivered.
 //   - Spending: saturated, packets wait, and there are savings. The rate is the capacity and
 //     spendGrowth, or as much as makes a queue of 5 ms until it shows;
-//     with a policer, policedSpendGrowth.
+//     with a policer, policedSpendGrowth. On a slow path reports take as much, so its savings
+//     count as spent after spendPatience.
 //   - Growing: saturated, packets wait, limited by the rate, no queue, no savings. The growth
 //     begins as above and doubles with each feedback delay, up to maxGrowth; where growth has
 //     caused losses before, it is gentleGrowth for each feedback delay. The rate exceeds a
@@ -345,6 +346,7 @@
 //	startGrowth          2         factor
 //	spendGrowth          0.1      above the capacity
 //	policedSpendGrowth   0.05      the same, at most, on a policed path
+//	spendPatience        2s        until what a slow policed path has saved counts as spent
 //	gentleGrowth         0.02     the same, for each feedback delay
 //	maxGrowth            1.5      factor
 //	minAnchorGain        1.03      of what a connection carries, for a longer anchor

@@ -17,7 +17,7 @@ func TestDocConstants(t *testing.T) {
 		"peakAge": peakAge, "minWindow": minWindow, "settleTime": settleTime, "targetQueue": targetQueue,
 		"busyQueue": busyQueue, "longQueue": longQueue, "runTime": runTime, "minRunTime": minRunTime,
 		"backlogTime": backlogTime, "lateCredit": lateCredit, "startRate": startRate, "minRate": minRate,
-		"maxPaddingRate": maxPaddingRate, "startGrowth": startGrowth, "spendGrowth": spendGrowth, "policedSpendGrowth": policedSpendGrowth, "gentleGrowth": gentleGrowth, "maxGrowth": maxGrowth,
+		"maxPaddingRate": maxPaddingRate, "startGrowth": startGrowth, "spendGrowth": spendGrowth, "policedSpendGrowth": policedSpendGrowth, "spendPatience": spendPatience, "gentleGrowth": gentleGrowth, "maxGrowth": maxGrowth,
 		"maxWindow": maxWindow, "maxSavingsTime": maxSavingsTime, "maxPolicedSavingsTime": maxPolicedSavingsTime, "lossHold": lossHold, "maxTarget": maxTarget, "anchorHorizon": anchorHorizon, "minAnchorGain": minAnchorGain, "minAnchorShare": minAnchorShare, "maxEarly": maxEarly, "earlyShare": earlyShare,
 		"maxSavings": maxSavings, "excessLoss": excessLoss, "compareLost": compareLost, "lossHoldRounds": lossHoldRounds, "fullShare": fullShare, "backOff": backOff, "burstLoss": burstLoss,
 		"minExcessLoss": minExcessLoss, "worthFactor": worthFactor, "lossSamplePackets": lossSamplePackets,

@@ -50,6 +50,7 @@ const (
 	startGrowth        = 2.0                    // per window, until the path has been saturated
 	spendGrowth        = 0.1                    // above the capacity while savings are spent, at least
 	policedSpendGrowth = 0.05                   // the same, at most, on a policed path
+	spendPatience      = 2 * time.Second        // until what a slow policed path has saved counts as spent
 	gentleGrowth       = 0.02                   // the same, for each round trip, where growth has caused losses
 	maxGrowth          = 1.5                    // the same, at most
 	peakAge            = 200 * time.Millisecond // the peak rate is forgotten after this
@@ -221,7 +222,10 @@ func (p *Path) adjustRate(now time.Duration, delivered float64, span time.Durati
 	case c.saturated && w.firstSentAt <= c.savings.since:
 		growth := max(p.caution(), c.marks.ease(spendGrowth, carefulGrowth))
 		if c.overload.policed > 0 { // what its bucket doesn't hold is lost
-			growth = min(growth, policedSpendGrowth+p.reportsTake(now))
+			growth = min(growth, policedSpendGrowth)
+			if p.slowedByReports(now) && now-c.savings.noneAt > spendPatience { // they take as much
+				c.savings = savings{at: now, noneAt: now}
+			}
 		}
 		pace.rate = c.capacity * (1 + growth)
 		c.growingSince = 0

@@ -106,13 +106,9 @@ func (p *Path) takeReport(now time.Duration, size int) {
 	p.pacer.backlogBytes += float64(size)
 }
 
-// reportsTake returns the share of its rate that a slow path's reports take, 0…1, or 0 if the
-// path is not slow or carries none.
-func (p *Path) reportsTake(now time.Duration) float64 {
-	if p.reportsPausedUntil == 0 || now-p.reportsPausedUntil > 2*MaxReportInterval {
-		return 0
-	}
-	return 1.0 / reportShare
+// slowedByReports reports whether reports take their share of a slow path.
+func (p *Path) slowedByReports(now time.Duration) bool {
+	return p.reportsPausedUntil > 0 && now-p.reportsPausedUntil <= 2*MaxReportInterval
 }
 
 // SetReportInterval sets how often the peer reports at least while packets arrive.
