@@ -36,7 +36,7 @@ type Config struct {
 	Mode         sched.Mode // "" means adaptive
 	Copies       int        // with sched.Duplicate: number of paths that carry each packet; 0: all
 	Hold         time.Duration
-	Queue        time.Duration // tolerated queueing delay in front of the paths; 0: chosen from the round-trip times
+	Queue        time.Duration // tolerated queueing delay in front of the paths; 0: chosen from the round-trip times and rates
 	UDPUnordered bool          // UDP is delivered in order of arrival
 	TCPUnordered bool          // everything but UDP is delivered in order of arrival
 	CompatKey    *uint32       // key field of GRE in the compat form; nil: absent

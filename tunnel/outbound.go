@@ -116,9 +116,9 @@ func (o *outbound) checkLate(now time.Duration) {
 
 // setCoDel sets how long packets may wait. A sender that halves its window after a drop
 // keeps the paths full only if the queue held as much. So the target follows the longest
-// round trip, unless Config.Queue sets it. Where the delays of paths differ, the target
-// is longer by the difference: longer paths are used for packets that have waited that
-// long.
+// round trip, unless Config.Queue sets it. Where that is short, it is what the paths carry of
+// cachedQueue. Where the delays of paths differ, the target is longer by the difference:
+// longer paths are used for packets that have waited that long.
 func (o *outbound) setCoDel() {
 	rtt := time.Duration(o.t.maxRTT.Load())
 	o.queueTarget = time.Duration(o.t.queue.Load())

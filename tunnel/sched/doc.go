@@ -102,7 +102,9 @@
 // since, is less than backlogTime's worth. It is filled in runs of runTime's worth, once half
 // a run fits. When packets wait because a path has no room, heldBackAt is set; a packet of a
 // sparse flow sets it only if no packets of bulk flows wait ([Sender.BulkWaits]). The controller
-// uses it to tell a path that is limited by its rate from one that has nothing to send.
+// uses it to tell a path that is limited by its rate from one that has nothing to send. A run is
+// sent as messages that are no longer than what the path has been seen to deliver in minRunTime
+// ([Path.MaxMessageBytes]), because its rate may be a guess.
 //
 // # Delays and drains
 //
@@ -165,6 +167,8 @@
 //     again; if not, they are usual (overload). If a path that is sent less loses more than usual,
 //     it can't take the bursts, and they are halved. If that doesn't help, the rate may be too
 //     high, although there is not enough to send for it all the time, and losses are compared.
+//     Losses of packets that turn out to have been too big for the path are forgotten, with what
+//     they have led to ([Path.PacketsShrunk]).
 //   - Policers. Once losses have stopped when less was sent, the path has a policer until it has a
 //     queue. What exceeds a policer's rate is lost until that shows, so the path stays at that rate
 //     for lossHold or lossHoldRounds feedback delays before it grows, grows slowly at first, and
@@ -217,9 +221,9 @@
 //   - Idle: no packets wait. What is delivered says nothing about the path. The rate is the
 //     capacity, or a guess of at most startGrowth times the highest that was ever delivered.
 //   - Spending: saturated, packets wait, and there are savings. The rate is the capacity and
-//     spendGrowth, or as much as makes a queue of 5 ms until it shows;
-//     with a policer, policedSpendGrowth. On a slow path reports take as much, so its savings
-//     count as spent after spendPatience.
+//     spendGrowth, or as much as makes a queue of 5 ms until it shows; with a policer,
+//     policedSpendGrowth. On a slow path reports take as much, so its savings count as spent
+//     after spendPatience.
 //   - Growing: saturated, packets wait, limited by the rate, no queue, no savings. The growth
 //     begins as above and doubles with each feedback delay, up to maxGrowth; where growth has
 //     caused losses before, it is gentleGrowth for each feedback delay. The rate exceeds a

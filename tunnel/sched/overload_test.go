@@ -95,7 +95,8 @@ func TestPolicerChanges(t *testing.T) {
 }
 
 // TestPolicedWithReports raises the rate of slow policed paths that carry reports too, as often
-// as their share allows. The rate must not be taken for spent by data alone.
+// as their share allows. Reports take what such a path is sent beyond its capacity, but it must
+// find out that its rate has risen.
 func TestPolicedWithReports(t *testing.T) {
 	for _, mbit := range []float64{0.1, 0.5, 1} {
 		const fast = 20e6 / 8
