@@ -21,6 +21,7 @@ import (
 	"cleat/netns/find"
 	"cleat/network/attach"
 	"cleat/network/keep"
+	"cleat/network/named"
 
 	"github.com/spf13/cobra"
 )
@@ -135,6 +136,10 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	if f.once {
 		return keep.Once(cmd.Context(), c)
 	}
+	var mu sync.Mutex
+	networks := named.KeeperConfig{Config: named.Config{Attach: cfg}, StartNameServer: func() error { return startNameServer(cfg.Store) },
+		Log: func(format string, args ...any) { mu.Lock(); defer mu.Unlock(); c.Log(format, args...) }}
+	c.Networks = named.NewKeeper(networks)
 	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread
 	// to thread takes longer than waiting.
 	runtime.GOMAXPROCS(1)

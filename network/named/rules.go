@@ -1,0 +1,133 @@
+package named
+
+import (
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+
+	"cleat/netns"
+	"cleat/network/attach"
+	"cleat/network/firewall"
+	"cleat/packet"
+)
+
+// Rules are the rules of all networks in the kernel.
+type Rules interface {
+	Apply(firewall.Change) error
+	Sync(firewall.State) error
+	Check(firewall.State) ([]firewall.Difference, error)
+}
+
+// tableOf returns the table of rules of a state directory in the host's namespace.
+func tableOf(store Store, host *netns.NS) Rules {
+	name := "cleat-net"
+	if !store.IsDefault() {
+		h := fnv.New32a()
+		h.Write([]byte(store.Path()))
+		name = fmt.Sprintf("cleat-net-%08x", h.Sum32())
+	}
+	return firewall.Table{NS: host, Name: name}
+}
+
+// rules returns the rules of a network without its endpoints. A network of the parent's has
+// none: its packets don't pass the host.
+func (n *Network) rules() firewall.State {
+	if !n.onHost() {
+		return firewall.State{}
+	}
+	f := firewall.Network{Devices: []string{n.device()}, Gateways: n.gateways(), Internal: n.Internal}
+	switch n.HostAccess {
+	case HostAll:
+		f.HostAccess = firewall.HostAccessAll
+	case HostGateway:
+		f.HostAccess = firewall.HostAccessGateway
+	}
+	for _, sub := range n.Subnets {
+		f.Prefixes = append(f.Prefixes, sub.Prefix)
+		f.MasqueradeIPv4 = f.MasqueradeIPv4 || sub.Prefix.Addr().Is4() && !n.NoNAT
+		f.MasqueradeIPv6 = f.MasqueradeIPv6 || sub.Prefix.Addr().Is6() && !n.NoNAT
+	}
+	return firewall.State{Networks: []firewall.Network{f}}
+}
+
+// endpointRules returns the change that adds an endpoint to the rules of its network.
+func (n *Network) endpointRules(e *Endpoint) firewall.Change {
+	var c firewall.Change
+	if n.Driver == Routed {
+		c.Add, c.Remove = n.rules(), n.rules()
+		c.Add.Networks[0].Endpoints = []firewall.Endpoint{{Device: n.peer(e.Container), Addrs: e.Addresses}}
+	}
+	c.Add.Ports = e.ports()
+	return c
+}
+
+// peer returns the name of the host's end of a container's link on a routed network.
+func (n *Network) peer(c attach.Container) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\n%s", n.Name, endpointID(c))
+	return fmt.Sprintf("clr%012x", h.Sum64()&(1<<48-1))
+}
+
+// ports returns the published ports of an endpoint, for each of its addresses. The address of
+// a port whose host address is of the other family is not among them.
+func (e *Endpoint) ports() []firewall.Port {
+	protocols := map[string]packet.Protocol{"tcp": packet.TCP, "udp": packet.UDP, "sctp": firewall.SCTP}
+	var all []firewall.Port
+	for _, p := range e.Wanted.Ports {
+		for _, a := range e.Addresses {
+			if p.HostPort == 0 || !p.covers(a) {
+				continue // no port was chosen yet
+			}
+			all = append(all, firewall.Port{Protocol: protocols[p.Protocol], HostAddr: p.HostAddr, HostPort: p.HostPort, Count: p.Count,
+				To: netip.AddrPortFrom(a, p.Port), BypassFirewall: p.BypassFirewall})
+		}
+	}
+	return all
+}
+
+// withdrawn returns the change that removes an endpoint from the rules.
+func (n *Network) withdrawn(e *Endpoint) firewall.Change {
+	c := n.endpointRules(e)
+	return firewall.Change{Add: c.Remove, Remove: c.Add}
+}
+
+// applyRules changes the rules in the kernel. If they are not as the files say, because somebody
+// else changed them or a command died, all of them are made so.
+func (s *session) applyRules(c firewall.Change) error {
+	err := s.Rules.Apply(c)
+	if !errors.Is(err, firewall.ErrDrift) {
+		return err
+	}
+	all, err := s.wantedRules()
+	if err != nil {
+		return err
+	}
+	return s.Rules.Sync(all)
+}
+
+// wantedRules returns the rules of all networks.
+func (s *session) wantedRules() (firewall.State, error) {
+	var all firewall.State
+	networks, err := s.store.Networks()
+	if err != nil {
+		return all, err
+	}
+	for _, n := range networks {
+		state := n.rules()
+		endpoints, err := s.store.Endpoints(n.Name)
+		if err != nil {
+			return all, err
+		}
+		for _, e := range endpoints {
+			c := n.endpointRules(e)
+			if n.Driver == Routed {
+				state.Networks[0].Endpoints = append(state.Networks[0].Endpoints, c.Add.Networks[0].Endpoints...)
+			}
+			state.Ports = append(state.Ports, c.Add.Ports...)
+		}
+		all.Networks = append(all.Networks, state.Networks...)
+		all.Ports = append(all.Ports, state.Ports...)
+	}
+	return all, nil
+}
