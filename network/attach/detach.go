@@ -33,7 +33,7 @@ func DetachAttachment(ctx context.Context, cfg Config, a *Attachment) (notes []s
 	if err := cfg.Store.prepare(); err != nil {
 		return nil, err
 	}
-	s, err := newSession(cfg.Store, cfg.testHook)
+	s, err := newSession(cfg.Store, cfg.Checkpoint)
 	if err != nil {
 		return nil, err
 	}

@@ -52,7 +52,7 @@ func SetUpHost(ctx context.Context, cfg Config, network string, h HostSide) (not
 	if err := cfg.Store.prepare(); err != nil {
 		return nil, err
 	}
-	s, err := newSession(cfg.Store, cfg.testHook)
+	s, err := newSession(cfg.Store, cfg.Checkpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -71,7 +71,7 @@ func SetUpHost(ctx context.Context, cfg Config, network string, h HostSide) (not
 	switch err = r.setUpHost(h.steps(p)); {
 	case err == nil:
 		return r.notes, nil
-	case exists || errors.Is(err, errKilled):
+	case exists || errors.Is(err, ErrKilled):
 		return r.notes, errors.Join(err, j.Close())
 	}
 	return r.notes, r.rollBack(err)
@@ -142,7 +142,7 @@ func RemoveHost(ctx context.Context, cfg Config, network string) (notes []string
 	if err := cfg.Store.prepare(); err != nil {
 		return nil, err
 	}
-	s, err := newSession(cfg.Store, cfg.testHook)
+	s, err := newSession(cfg.Store, cfg.Checkpoint)
 	if err != nil {
 		return nil, err
 	}

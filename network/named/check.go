@@ -216,12 +216,7 @@ func (s *session) repairAll(ctx context.Context) error {
 		s.notes = append(s.notes, notes...)
 		errs = append(errs, err, s.repairEndpoints(ctx, n))
 	}
-	if want, err := s.wantedRules(); err == nil && len(want.Networks) > 0 {
-		errs = append(errs, s.Rules.Sync(want))
-	} else {
-		errs = append(errs, err)
-	}
-	errs = append(errs, s.withNames(ctx, func(c *names.Client) error {
+	errs = append(errs, s.syncRules(), s.withNames(ctx, func(c *names.Client) error {
 		for _, n := range networks {
 			if err := s.sendNetwork(ctx, c, n); err != nil {
 				return err

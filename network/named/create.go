@@ -74,7 +74,7 @@ func (s *session) newNetwork(spec NetworkSpec) (*Network, error) {
 // create writes the network's files, all of which appear by one rename, and puts the network
 // into the kernel.
 func (s *session) create(ctx context.Context, n *Network) error {
-	temp := s.store.Path("networks", "."+n.Name)
+	temp := s.store.discarded(n.Name)
 	if err := os.RemoveAll(temp); err != nil {
 		return fmt.Errorf("create network %s: %w", n.Name, err)
 	}
@@ -98,12 +98,12 @@ func (s *session) create(ctx context.Context, n *Network) error {
 // abort undoes what a failed operation did. If that fails as well, the journal stays for the
 // next command.
 func (s *session) abort(ctx context.Context, o *operation, r record, err error) error {
-	if errors.Is(err, errKilled) {
+	if errors.Is(err, attach.ErrKilled) {
 		return errors.Join(err, o.journal.Close())
 	}
 	ctx = context.WithoutCancel(ctx)
 	if r.Endpoint == nil {
-		err = errors.Join(err, s.removeFiles(r.Network))
+		err = errors.Join(err, s.discard(r.Network))
 	}
 	if undoErr := s.settle(ctx, r); undoErr != nil {
 		return errors.Join(err, fmt.Errorf("undo: %w; the next cleat command that changes networking tries again", undoErr), o.journal.Close())
@@ -135,15 +135,6 @@ func Remove(ctx context.Context, cfg Config, name string, force bool) (*Result, 
 	if len(ids) > 0 && !force {
 		return nil, s.inUse(name, ids)
 	}
-	for _, id := range ids {
-		e, err := s.store.Endpoint(name, id)
-		if err != nil {
-			return nil, err
-		}
-		if err := s.disconnect(ctx, e); err != nil {
-			return nil, err
-		}
-	}
 	o, err := s.begin(ctx, name, record{Network: name, Spec: n})
 	if err != nil {
 		return nil, err
@@ -154,10 +145,10 @@ func Remove(ctx context.Context, cfg Config, name string, force bool) (*Result, 
 	return &Result{Network: n, Notes: s.notes}, o.end()
 }
 
-// removeNetwork removes a network that has no endpoint. A container that is being connected
+// removeNetwork removes a network with all that is on it. A container that is being connected
 // meanwhile finds the directory gone, and is not connected.
 func (s *session) removeNetwork(ctx context.Context, n *Network) error {
-	if err := s.removeFiles(n.Name); err != nil {
+	if err := s.discard(n.Name); err != nil {
 		return err
 	}
 	if err := s.checkpoint(); err != nil {
@@ -166,16 +157,12 @@ func (s *session) removeNetwork(ctx context.Context, n *Network) error {
 	return s.settleNetwork(ctx, n)
 }
 
-// removeFiles removes the files of a network, all by one rename.
-func (s *session) removeFiles(name string) error {
-	trash := s.store.Path("networks", "."+name)
-	if err := os.RemoveAll(trash); err != nil {
+// discard takes the files of a network away, all by one rename. settleNetwork removes them.
+func (s *session) discard(name string) error {
+	if err := os.RemoveAll(s.store.discarded(name)); err != nil {
 		return fmt.Errorf("remove network %s: %w", name, err)
 	}
-	if err := os.Rename(s.store.networkDir(name), trash); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("remove network %s: %w", name, err)
-	}
-	if err := os.RemoveAll(trash); err != nil {
+	if err := os.Rename(s.store.networkDir(name), s.store.discarded(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("remove network %s: %w", name, err)
 	}
 	return nil

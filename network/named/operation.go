@@ -9,6 +9,7 @@ import (
 	"os"
 
 	"cleat/internal/statedir"
+	"cleat/network/attach"
 	"cleat/network/journal"
 )
 
@@ -86,6 +87,9 @@ func (s *session) repair(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		if err := s.repairLinks(ctx); err != nil {
+			return errors.Join(err, j.Close())
+		}
 		if err := s.finish(ctx, j); err != nil {
 			s.note("what an interrupted command left of %s can't be settled yet: %v", op.Name(), err)
 			if err := j.Close(); err != nil {
@@ -94,6 +98,15 @@ func (s *session) repair(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// repairLinks undoes links that were attached in part.
+func (s *session) repairLinks(ctx context.Context) error {
+	notes, err := attach.Repair(ctx, s.store.Store)
+	for _, note := range notes {
+		s.note("%s", note)
+	}
+	return err
 }
 
 // finish settles what an operation was about, and removes its journal.

@@ -17,6 +17,7 @@ type Rules interface {
 	Apply(firewall.Change) error
 	Sync(firewall.State) error
 	Check(firewall.State) ([]firewall.Difference, error)
+	Remove() error
 }
 
 // tableOf returns the table of rules of a state directory in the host's namespace.
@@ -93,15 +94,30 @@ func (n *Network) withdrawn(e *Endpoint) firewall.Change {
 }
 
 // applyRules changes the rules in the kernel. If they are not as the files say, because somebody
-// else changed them or a command died, all of them are made so.
+// else changed them or a command died, all of them are made so. The table goes with the last
+// network.
 func (s *session) applyRules(c firewall.Change) error {
+	if len(c.Remove.Networks) > 0 && len(c.Add.Networks) == 0 {
+		all, err := s.wantedRules()
+		if err == nil && len(all.Networks) == 0 {
+			return s.Rules.Remove()
+		}
+	}
 	err := s.Rules.Apply(c)
 	if !errors.Is(err, firewall.ErrDrift) {
 		return err
 	}
+	return s.syncRules()
+}
+
+// syncRules makes the rules in the kernel as the files say.
+func (s *session) syncRules() error {
 	all, err := s.wantedRules()
 	if err != nil {
 		return err
+	}
+	if len(all.Networks) == 0 {
+		return s.Rules.Remove()
 	}
 	return s.Rules.Sync(all)
 }

@@ -2,7 +2,6 @@ package named
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -15,8 +14,6 @@ import (
 type Config struct {
 	Attach attach.Config
 	Rules  Rules // nil: the table of the state directory in the host's network namespace
-
-	testHook func() error // called at each checkpoint
 }
 
 // session is what a command on networks has open.
@@ -60,10 +57,10 @@ func (s *session) lastNote() string {
 
 // checkpoint is where a test may make the command fail, or stop as if it were killed.
 func (s *session) checkpoint() error {
-	if s.testHook == nil {
+	if s.Attach.Checkpoint == nil {
 		return nil
 	}
-	return s.testHook()
+	return s.Attach.Checkpoint()
 }
 
 // Repair completes or undoes what killed commands left.
@@ -81,7 +78,3 @@ func Repair(ctx context.Context, cfg Config) (notes []string, err error) {
 	err = s.repair(ctx)
 	return s.notes, err
 }
-
-// errKilled is returned by a test hook to make the operation end as if its process were
-// killed.
-var errKilled = errors.New("stopped as if killed")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"reflect"
 	"slices"
 
@@ -49,24 +50,45 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	return s.withNames(ctx, func(c *names.Client) error { return s.sendNetwork(ctx, c, n) })
 }
 
+// networkAbsent removes a network, and the endpoints that its discarded files have.
 func (s *session) networkAbsent(ctx context.Context, n *Network) error {
-	if err := s.withNames(ctx, func(c *names.Client) error { return s.dropNetwork(ctx, c, n) }); err != nil {
+	endpoints, err := s.store.endpointsIn("." + n.Name)
+	if err != nil {
 		return err
 	}
-	if err := s.checkpoint(); err != nil {
+	change := firewall.Change{Remove: n.rules()}
+	for _, e := range endpoints {
+		c := n.endpointRules(e)
+		change.Remove.Ports = append(change.Remove.Ports, c.Add.Ports...)
+		if n.Driver == Routed {
+			change.Remove.Networks[0].Endpoints = append(change.Remove.Networks[0].Endpoints, c.Add.Networks[0].Endpoints...)
+		}
+	}
+	steps := []func() error{
+		func() error {
+			return s.withNames(ctx, func(c *names.Client) error { return s.dropNetwork(ctx, c, n) })
+		},
+		func() error { return s.applyRules(change) },
+	}
+	for _, e := range endpoints {
+		steps = append(steps, func() error { return s.detach(ctx, e) }, func() error { return s.releasePorts(ctx, e) })
+	}
+	steps = append(steps, func() error {
+		notes, err := attach.RemoveHost(ctx, s.Attach, n.Name)
+		for _, note := range notes {
+			s.note("%s", note)
+		}
 		return err
+	})
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+		if err := s.checkpoint(); err != nil {
+			return err
+		}
 	}
-	if err := s.applyRules(firewall.Change{Remove: n.rules()}); err != nil {
-		return err
-	}
-	if err := s.checkpoint(); err != nil {
-		return err
-	}
-	notes, err := attach.RemoveHost(ctx, s.Attach, n.Name)
-	for _, note := range notes {
-		s.note("%s", note)
-	}
-	return err
+	return os.RemoveAll(s.store.discarded(n.Name))
 }
 
 // settleEndpoint puts what belongs to an endpoint into the kernel if it has a file, and

@@ -22,6 +22,7 @@ import (
 //	STATE/networks/NAME/endpoints/ID.json   an Endpoint
 //	STATE/networks/NAME/addresses/          which addresses are taken, and by whom (package ipam)
 //	STATE/networks/NAME/names/HOST          a container's own name, and whose it is
+//	STATE/networks/.NAME/                   a network that is being created or removed
 //	STATE/ports/                            which ports are published, and by whom (ports.go)
 //	RUN/netops/OPERATION                    journal of an operation in progress, or of one that died
 type Store struct {
@@ -33,8 +34,12 @@ func (s Store) prepare() error {
 	return s.Prepare([]string{"networks", "ports"}, []string{"netops"})
 }
 
-func (s Store) networksDir() string                { return s.Path("networks") }
-func (s Store) networkDir(name string) string      { return s.Path("networks", name) }
+func (s Store) networksDir() string           { return s.Path("networks") }
+func (s Store) networkDir(name string) string { return s.Path("networks", name) }
+
+// discarded returns the directory of a network that is being removed, or is not complete yet.
+func (s Store) discarded(name string) string { return s.Path("networks", "."+name) }
+
 func (s Store) networkFile(name string) string     { return s.Path("networks", name, "network.json") }
 func (s Store) endpointsDir(network string) string { return s.Path("networks", network, "endpoints") }
 func (s Store) nameClaim(network, host string) string {
@@ -131,7 +136,10 @@ func (s Store) endpointIDs(network string) ([]string, error) {
 
 // Endpoints returns the endpoints of a network, sorted by id. Files that can't be read are an
 // error beside the others.
-func (s Store) Endpoints(network string) ([]*Endpoint, error) {
+func (s Store) Endpoints(network string) ([]*Endpoint, error) { return s.endpointsIn(network) }
+
+// endpointsIn is Endpoints for a directory below STATE/networks.
+func (s Store) endpointsIn(network string) ([]*Endpoint, error) {
 	ids, err := s.endpointIDs(network)
 	var all []*Endpoint
 	errs := []error{err}
