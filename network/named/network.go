@@ -42,6 +42,8 @@ type NetworkSpec struct {
 	NoNAT      bool              `json:"no_nat,omitempty"`      // packets leave the host with the containers' addresses
 	HostAccess string            `json:"host_access,omitempty"` // what of the host containers reach: one of HostAccesses; default: gateway
 	MTU        int               `json:"mtu,omitempty"`         // bytes; default: that of the host's uplink or the parent
+	Rules      []string          `json:"rules,omitempty"`       // who may reach whom, as in Rule.String
+	DefaultDeny bool             `json:"default_deny,omitempty"` // deny what no rule matches, inside the network and from it
 	DNS        []netip.Addr      `json:"dns,omitempty"`         // servers for names of others; default: the host's
 	Labels     map[string]string `json:"labels,omitempty"`
 }
@@ -163,6 +165,9 @@ func (s *NetworkSpec) normalize() error {
 		if err := s.checkSubnet(i); err != nil {
 			return err
 		}
+	}
+	if !s.onHost() && (len(s.Rules) > 0 || s.DefaultDeny) {
+		return badSpec("rule", s.Name, "packets of a network of driver "+s.Driver+" don't pass the host, so it can't filter them", Bridge, Routed)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"net/netip"
+	"slices"
 
 	"cleat/netns"
 	"cleat/network/attach"
@@ -52,7 +53,7 @@ func (n *Network) rules() firewall.State {
 	return firewall.State{Networks: []firewall.Network{f}}
 }
 
-// endpointRules returns the change that adds an endpoint to the rules of its network.
+// endpointRules returns the rules of an endpoint, which its network's come before.
 func (n *Network) endpointRules(e *Endpoint) firewall.Change {
 	var c firewall.Change
 	if n.Driver == Routed {
@@ -87,10 +88,27 @@ func (e *Endpoint) ports() []firewall.Port {
 	return all
 }
 
-// withdrawn returns the change that removes an endpoint from the rules.
-func (n *Network) withdrawn(e *Endpoint) firewall.Change {
+// addEndpoint adds an endpoint to the rules.
+func (s *session) addEndpoint(n *Network, e *Endpoint) error {
+	with, without, err := s.flowsOf(e)
+	if err != nil {
+		return err
+	}
 	c := n.endpointRules(e)
-	return firewall.Change{Add: c.Remove, Remove: c.Add}
+	c.Add.Flows, c.Remove.Flows = with, without
+	return s.applyRules(c)
+}
+
+// removeEndpoint removes an endpoint from the rules.
+func (s *session) removeEndpoint(n *Network, e *Endpoint) error {
+	with, without, err := s.flowsOf(e)
+	if err != nil {
+		return err
+	}
+	c := n.endpointRules(e)
+	c.Add, c.Remove = c.Remove, c.Add
+	c.Add.Flows, c.Remove.Flows = without, with
+	return s.applyRules(c)
 }
 
 // applyRules changes the rules in the kernel. If they are not as the files say, because somebody
@@ -122,20 +140,35 @@ func (s *session) syncRules() error {
 	return s.Rules.Sync(all)
 }
 
+// population returns all networks with their endpoints.
+func (s *session) population() (p population, err error) {
+	if p.networks, err = s.store.Networks(); err != nil {
+		return p, err
+	}
+	for _, n := range p.networks {
+		endpoints, err := s.store.Endpoints(n.Name)
+		if err != nil {
+			return p, err
+		}
+		p.endpoints = append(p.endpoints, endpoints...)
+	}
+	p.learned, err = s.store.learned()
+	return p, err
+}
+
 // wantedRules returns the rules of all networks.
 func (s *session) wantedRules() (firewall.State, error) {
 	var all firewall.State
-	networks, err := s.store.Networks()
+	p, err := s.population()
 	if err != nil {
 		return all, err
 	}
-	for _, n := range networks {
+	for _, n := range p.networks {
 		state := n.rules()
-		endpoints, err := s.store.Endpoints(n.Name)
-		if err != nil {
-			return all, err
-		}
-		for _, e := range endpoints {
+		for _, e := range p.endpoints {
+			if e.Network != n.Name {
+				continue
+			}
 			c := n.endpointRules(e)
 			if n.Driver == Routed {
 				state.Networks[0].Endpoints = append(state.Networks[0].Endpoints, c.Add.Networks[0].Endpoints...)
@@ -145,5 +178,38 @@ func (s *session) wantedRules() (firewall.State, error) {
 		all.Networks = append(all.Networks, state.Networks...)
 		all.Ports = append(all.Ports, state.Ports...)
 	}
+	rules, err := rulesOf(p.networks)
+	if err != nil {
+		return all, err
+	}
+	all.Flows = compile(rules, p)
 	return all, nil
+}
+
+// flowsOf returns the flows with and without an endpoint, if it makes a difference: a rule
+// names its container. Otherwise it reads no other endpoints.
+func (s *session) flowsOf(e *Endpoint) (with, without []firewall.Flow, err error) {
+	networks, err := s.store.Networks()
+	if err != nil {
+		return nil, nil, err
+	}
+	rules, err := rulesOf(networks)
+	if err != nil || !slices.ContainsFunc(rules, func(r Rule) bool { return r.names(e) }) {
+		return nil, nil, err
+	}
+	p, err := s.population()
+	if err != nil {
+		return nil, nil, err
+	}
+	others := slices.DeleteFunc(p.endpoints, func(o *Endpoint) bool { return o.Network == e.Network && endpointID(o.Container) == endpointID(e.Container) })
+	p.endpoints = others
+	without = compile(rules, p)
+	p.endpoints = append(slices.Clip(others), e)
+	return compile(rules, p), without, nil
+}
+
+// names reports whether the rule selects an endpoint as such, and not only with its network.
+func (r *Rule) names(e *Endpoint) bool {
+	of := func(s Selector) bool { return (s.Container != "" || s.Label != "") && s.matches(e) }
+	return of(r.From) || of(r.To)
 }

@@ -37,11 +37,14 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	change := firewall.Change{Add: n.rules()}
-	if !reflect.DeepEqual(n, old) {
-		change.Remove = old.rules()
+	if !reflect.DeepEqual(n, old) { // it was changed: rules of others may be about it
+		if err := s.syncRules(); err != nil {
+			return err
+		}
+	} else if err := s.applyRules(firewall.Change{Add: n.rules()}); err != nil {
+		return err
 	}
-	if err := s.applyRules(change); err != nil {
+	if err := s.filterBridge(n); err != nil {
 		return err
 	}
 	if err := s.checkpoint(); err != nil {
@@ -124,7 +127,7 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 // present puts an endpoint into the rules and the names. Its link is attached already, or will
 // be by the keeper.
 func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
-	if err := s.applyRules(n.endpointRules(e)); err != nil {
+	if err := s.addEndpoint(n, e); err != nil {
 		return err
 	}
 	if err := s.checkpoint(); err != nil {
@@ -147,7 +150,7 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 		return err
 	}
 	if n, err := s.store.Network(e.Network); err == nil { // otherwise its rules went with it
-		if err := s.applyRules(n.withdrawn(e)); err != nil {
+		if err := s.removeEndpoint(n, e); err != nil {
 			return err
 		}
 	}
