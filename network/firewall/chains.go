@@ -1,0 +1,121 @@
+package firewall
+
+import (
+	"net"
+
+	"github.com/google/nftables/expr"
+
+	"golang.org/x/sys/unix"
+)
+
+// Names of chains.
+const (
+	chainSources     = "sources"
+	chainCheckSource = "check-source"
+	chainForward     = "forward"
+	chainFromDevices = "from-devices"
+	chainInput       = "input"
+	chainHost        = "host"
+	chainGateway     = "gateway"
+	chainPrerouting  = "prerouting"
+	chainOutput      = "output"
+	chainPublished   = "published"
+	chainPostrouting = "postrouting"
+)
+
+// Priorities of chains (enum nf_ip_hook_priorities, include/uapi/linux/netfilter_ipv4.h).
+const (
+	priorityRaw    = -300
+	priorityDstNAT = -100
+	priorityFilter = 0
+	prioritySrcNAT = 100
+)
+
+const (
+	dnsPort      = 53
+	loopbackByte = 127 // the first byte of 127.0.0.0/8
+)
+
+// chains returns the chains of a table, in an order in which those that are jumped to come
+// first. They are the same whatever the State.
+func (f family) chains() []chain {
+	return []chain{
+		{name: chainCheckSource, rules: f.checkSource()},
+		{name: chainSources, base: &hook{"filter", unix.NF_INET_PRE_ROUTING, priorityRaw}, rules: []rule{
+			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainCheckSource)),
+		}},
+		{name: chainFromDevices, rules: f.fromDevices()},
+		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
+			when("known connections", state(stateEstablished|stateRelated), accept()),
+			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainFromDevices)),
+			when("to published ports", in(setDevices, oifname()), translated(), accept()),
+			when("to our endpoints", in(setDevices, oifname()), drop()),
+		}},
+		{name: chainGateway, rules: []rule{
+			when("to the gateway", in(setGateways, iifname(), f.destination()), accept()),
+			when("to other addresses", drop()),
+		}},
+		{name: chainHost, rules: f.host()},
+		{name: chainInput, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityFilter}, rules: []rule{
+			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainHost)),
+		}},
+		{name: chainPublished, rules: []rule{
+			when("published at one address", f.dnat(setPorts, l4proto(), f.destination(), dport())),
+			when("published at all addresses", toLocal(), f.dnat(setPortsAnywhere, l4proto(), dport())),
+		}},
+		{name: chainPrerouting, base: &hook{"nat", unix.NF_INET_PRE_ROUTING, priorityDstNAT}, rules: []rule{
+			when("from elsewhere", jumpTo(chainPublished)),
+		}},
+		{name: chainOutput, base: &hook{"nat", unix.NF_INET_LOCAL_OUT, priorityDstNAT}, rules: []rule{
+			when("from the host", jumpTo(chainPublished)),
+		}},
+		{name: chainPostrouting, base: &hook{"nat", unix.NF_INET_POST_ROUTING, prioritySrcNAT}, rules: []rule{
+			when("replies would not pass the host", translated(), in(setHairpin, f.source(), oifname()), masquerade()),
+			when("from the host's loopback", f.fromLoopback(), in(setDevices, oifname()), masquerade()),
+			when("from our endpoints to elsewhere", in(setMasquerade, iifname()), notIn(setDevices, oifname()), masquerade()),
+		}},
+	}
+}
+
+// checkSource returns the rules for all packets of endpoints. Devices of endpoints have
+// route_localnet set, so the kernel itself does not drop packets to 127.0.0.0/8.
+func (f family) checkSource() (rules []rule) {
+	if f.id == unix.NFPROTO_IPV4 {
+		rules = append(rules, when("loopback", is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), loopbackByte), drop()))
+	}
+	return append(rules, when("spoofed source", spoofed(), drop()))
+}
+
+// fromLoopback matches packets from the host's loopback addresses.
+func (f family) fromLoopback() []expr.Any {
+	if f.id == unix.NFPROTO_IPV4 {
+		return is(payload(expr.PayloadBaseNetworkHeader, f.saddr, 1), loopbackByte)
+	}
+	return is(f.source(), net.IPv6loopback...)
+}
+
+// fromDevices returns the rules for new connections of endpoints to other machines.
+func (f family) fromDevices() []rule {
+	return []rule{
+		when("of no connection", state(stateInvalid), drop()),
+		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
+		when("from internal networks", notIn(setOpen, iifname()), drop()),
+		when("to published ports", translated(), accept()),
+		when("to other networks", in(setDevices, oifname()), drop()),
+		when("to elsewhere", accept()),
+	}
+}
+
+// host returns the rules for connections of endpoints to the host itself.
+func (f family) host() []rule {
+	rules := []rule{when("known connections", state(stateEstablished|stateRelated), accept())}
+	if f.id == unix.NFPROTO_IPV6 {
+		rules = append(rules, when("neighbour discovery", is(l4proto(), unix.IPPROTO_ICMPV6), in(setNeighbours, payload(expr.PayloadBaseTransportHeader, 0, 1)), accept()))
+	}
+	return append(rules,
+		when("DNS", in(setGateways, iifname(), f.destination()), toPort(unix.IPPROTO_UDP, dnsPort), accept()),
+		when("DNS", in(setGateways, iifname(), f.destination()), toPort(unix.IPPROTO_TCP, dnsPort), accept()),
+		when("as far as the network permits", vmap(setAccess, iifname())),
+		when("from unknown devices", drop()),
+	)
+}

@@ -1,0 +1,181 @@
+package firewall
+
+import (
+	"errors"
+	"fmt"
+
+	"cleat/netns"
+
+	"golang.org/x/sys/unix"
+)
+
+// Table is a firewall of a network namespace: the nftables tables "ip NAME" and "ip6 NAME".
+// Namespaces may have several, under different names. Its methods are safe for concurrent use,
+// also by several processes, as far as their Changes do not depend on each other.
+type Table struct {
+	NS   *netns.NS
+	Name string // e.g. "cleat-net"
+}
+
+// ErrDrift means that the table is not as a Change supposes: it does not exist, it lacks what
+// is to be removed, or it has what is to be added. Sync repairs it.
+var ErrDrift = errors.New("the firewall's table is not as expected")
+
+// with runs f with a socket of the table's namespace.
+func (t Table) with(f func(*kernel) error) error {
+	k, err := open(t.NS)
+	if err != nil {
+		return err
+	}
+	defer k.close()
+	if err := f(k); err != nil {
+		return fmt.Errorf("firewall table %s in %s: %w", t.Name, t.NS, err)
+	}
+	return nil
+}
+
+// Apply makes a change. It reads nothing, so its duration depends on the size of the change
+// only. All of the change is made or none. The error is ErrDrift if the table is not as the
+// change supposes, and ErrInvalid if the change contradicts itself.
+func (t Table) Apply(c Change) error {
+	return t.with(func(k *kernel) error { return k.apply(t.Name, c) })
+}
+
+// Sync makes the table exactly as a State wants it, whatever it was before, and creates it if
+// necessary. The kernel replaces the old table by the new one at once: no packet meets
+// another one. What is as it should be is not touched.
+func (t Table) Sync(s State) error {
+	return t.with(func(k *kernel) error { return k.sync(t.Name, s, 0) })
+}
+
+// Check lists how the table is not as a State wants it.
+func (t Table) Check(s State) (all []Difference, err error) {
+	err = t.with(func(k *kernel) error {
+		all, err = k.check(t.Name, s, 0)
+		return err
+	})
+	return all, err
+}
+
+// Remove removes the table, if there is one.
+func (t Table) Remove() error {
+	return t.with(func(k *kernel) error { return k.remove(t.Name) })
+}
+
+func (k *kernel) apply(name string, c Change) error {
+	add, err := c.Add.contents()
+	if err != nil {
+		return err
+	}
+	remove, err := c.Remove.contents()
+	if err != nil {
+		return err
+	}
+	b := newBatch(0)
+	b.changeContents(name, remove.minus(add), add.minus(remove))
+	if b.empty() {
+		return nil
+	}
+	err = k.commit(b)
+	for _, drift := range []error{unix.ENOENT, unix.EEXIST, unix.ENOTEMPTY} {
+		if errors.Is(err, drift) {
+			return fmt.Errorf("%w: %w", ErrDrift, err)
+		}
+	}
+	return err
+}
+
+// syncAttempts bounds how often a batch is refused because others have changed rules since
+// the table was read.
+const syncAttempts = 10
+
+func (k *kernel) sync(name string, s State, flags uint32) error {
+	want, err := s.contents()
+	if err != nil {
+		return err
+	}
+	for range syncAttempts {
+		err = k.trySync(name, want, flags)
+		if !errors.Is(err, unix.ERESTART) {
+			return err
+		}
+	}
+	return err
+}
+
+func (k *kernel) trySync(name string, want contents, flags uint32) error {
+	now, err := k.snapshot(name)
+	if err != nil {
+		return err
+	}
+	differences, err := now.compareTables(flags)
+	if err != nil {
+		return err
+	}
+	b := newBatch(now.generation)
+	if len(differences) == 0 {
+		got := now.contents()
+		b.changeContents(name, got.minus(want), want.minus(got))
+	} else {
+		b.replaceTables(name, now, want, flags)
+	}
+	if b.empty() {
+		return nil
+	}
+	return k.commit(b)
+}
+
+// replaceTables makes new tables, with their contents, in place of those that exist.
+func (b *batch) replaceTables(name string, now *snapshot, want contents, flags uint32) {
+	for _, f := range families {
+		if now.tables[f.id] != nil {
+			b.deleteTable(name, f)
+		}
+		b.addTable(name, f, flags)
+	}
+	b.changeContents(name, nil, want)
+}
+
+func (k *kernel) check(name string, s State, flags uint32) ([]Difference, error) {
+	want, err := s.contents()
+	if err != nil {
+		return nil, err
+	}
+	now, err := k.snapshot(name)
+	if err != nil {
+		return nil, err
+	}
+	all, err := now.compareTables(flags)
+	if err != nil {
+		return nil, err
+	}
+	return append(all, compareContents(now.contents(), want)...), nil
+}
+
+func (k *kernel) remove(name string) error {
+	for range syncAttempts {
+		now, err := k.snapshot(name)
+		if err != nil {
+			return err
+		}
+		b := newBatch(now.generation)
+		for _, f := range families {
+			if now.tables[f.id] != nil {
+				b.deleteTable(name, f)
+			}
+		}
+		if b.empty() {
+			return nil
+		}
+		if err := k.commit(b); !errors.Is(err, unix.ERESTART) {
+			return err
+		}
+	}
+	return errBusy
+}
+
+// Flags of a table (enum nft_table_flags, include/uapi/linux/netfilter/nf_tables.h).
+const (
+	flagOwner   = 1 << 1 // Linux 5.12
+	flagPersist = 1 << 2 // Linux 6.9
+)
