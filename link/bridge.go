@@ -56,7 +56,7 @@ func (l *Link) FilterBridge(on bool) error {
 	if err != nil {
 		return err
 	}
-	_, err = r.execute(unix.RTM_NEWLINK, 0, ifinfo(unix.AF_UNSPEC, at.index), []attribute{info})
+	_, err = r.execute(unix.RTM_NEWLINK, unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, at.index), []attribute{info})
 	if err != nil {
 		return fmt.Errorf("filter packets of bridge %q: %w", at.name, err)
 	}

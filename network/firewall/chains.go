@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"net"
+	"slices"
 
 	"github.com/google/nftables/expr"
 
@@ -48,6 +49,7 @@ func (f family) chains() []chain {
 		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
 			when("known connections", state(stateEstablished|stateRelated), accept()),
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainFromDevices)),
+			when("to our endpoints, by rule", in(setDevices, oifname()), f.flow(setInbound)),
 			when("to published ports", in(setDevices, oifname()), translated(), accept()),
 			when("to our endpoints", in(setDevices, oifname()), drop()),
 		}},
@@ -98,12 +100,22 @@ func (f family) fromLoopback() []expr.Any {
 func (f family) fromDevices() []rule {
 	return []rule{
 		when("of no connection", state(stateInvalid), drop()),
+		when("by rule", f.flow(setFlows)),
 		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
 		when("from internal networks", notIn(setOpen, iifname()), drop()),
 		when("to published ports", translated(), accept()),
 		when("to other networks", in(setDevices, oifname()), drop()),
 		when("to elsewhere", accept()),
 	}
+}
+
+// flow gives a connection the verdict of the flow that it belongs to, if any.
+// Where keys are ranges, nft converts the byte order of the protocol, although that is one byte.
+func (f family) flow(set string) []expr.Any {
+	const protocolAt = 2 // of the parts of the key
+	exprs := vmap(set, f.source(), f.destination(), l4proto(), dport())
+	loaded := exprs[protocolAt].(*expr.Meta).Register
+	return slices.Insert(exprs, protocolAt+1, expr.Any(&expr.Byteorder{SourceRegister: loaded, DestRegister: loaded, Op: expr.ByteorderHton, Len: 1, Size: 2}))
 }
 
 // host returns the rules for connections of endpoints to the host itself.

@@ -33,6 +33,15 @@ func (s State) contents() (contents, error) {
 			return nil, err
 		}
 	}
+	for _, w := range s.Flows {
+		set := setFlows
+		if w.Inbound {
+			set = setInbound
+		}
+		if !c.add(familyOf(w.FromFirst), set, w.element(), w.verdict()) {
+			return nil, invalid("flow from %s to %s is there twice", w.FromFirst, w.ToFirst)
+		}
+	}
 	for _, p := range s.Allow {
 		f := familyOf(p.From.Addr())
 		if !c.add(f, setAllowed, pairElement(p.From, p.To), verdictAccept) {

@@ -70,6 +70,7 @@ func (f family) sets() []set {
 	address := []field{protocol, f.addr, port}
 	anywhere := []field{protocol, port}
 	target := []field{f.addr, port}
+	flow := []field{f.addr, f.addr, protocol, port}
 	all := []set{
 		{name: setDevices, key: []field{device}},
 		{name: setOpen, key: []field{device}},
@@ -77,6 +78,8 @@ func (f family) sets() []set {
 		{name: setAccess, key: []field{device}, verdicts: true},
 		{name: setGateways, key: []field{device, f.addr}},
 		{name: setAllowed, key: []field{f.addr, f.addr}, verdicts: true, interval: true},
+		{name: setFlows, key: flow, verdicts: true, interval: true},
+		{name: setInbound, key: flow, verdicts: true, interval: true},
 		{name: setHairpin, key: []field{f.addr, device}, interval: true},
 		{name: setPorts, key: address, value: target},
 		{name: setPortsAnywhere, key: anywhere, value: target},
@@ -99,6 +102,8 @@ const (
 	setAccess         = "host-access"     // what of the host a device's network reaches
 	setGateways       = "gateways"        // the host's addresses in a device's network
 	setAllowed        = "allowed"         // which prefixes reach which
+	setFlows          = "flows"           // connections of endpoints that rules accept or drop
+	setInbound        = "inbound-flows"   // connections of others to endpoints that rules accept or drop
 	setHairpin        = "hairpin"         // sources whose replies would not pass the host
 	setPorts          = "ports"           // published ports at one address
 	setPortsAnywhere  = "ports-anywhere"  // published ports at all addresses

@@ -15,6 +15,7 @@ type State struct {
 	Networks []Network
 	Ports    []Port
 	Allow    []Pair
+	Flows    []Flow
 }
 
 // Change is a difference between two States. What is in both Add and Remove stays. To change a
@@ -149,6 +150,11 @@ func (s State) validate() error {
 	}
 	for _, p := range s.Ports {
 		if err := p.validate(); err != nil {
+			return err
+		}
+	}
+	for _, w := range s.Flows {
+		if err := w.validate(); err != nil {
 			return err
 		}
 	}

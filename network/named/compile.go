@@ -216,7 +216,7 @@ func (p population) flows(rules []Rule, from, to *group, v4 bool) []firewall.Flo
 		for _, a := range from.ranges {
 			for _, b := range to.ranges {
 				all = append(all, firewall.Flow{FromFirst: a.first, FromLast: a.last, ToFirst: b.first, ToLast: b.last,
-					FirstProtocol: c.firstProtocol, LastProtocol: c.lastProtocol, FirstPort: c.firstPort, LastPort: c.lastPort, Accept: v == accepted})
+					FirstProtocol: c.firstProtocol, LastProtocol: c.lastProtocol, FirstPort: c.firstPort, LastPort: c.lastPort, Accept: v == accepted, Inbound: from.network == ""})
 			}
 		}
 	}

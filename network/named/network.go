@@ -30,22 +30,22 @@ const MaxNetworks = 1<<16 - 1
 // NetworkSpec describes a network as it was requested. The zero value of a field means the
 // default.
 type NetworkSpec struct {
-	Name       string            `json:"name"`
-	Driver     string            `json:"driver,omitempty"`      // one of Drivers; default: bridge
-	Parent     string            `json:"parent,omitempty"`      // device of the host, for drivers that stand on one
-	Mode       string            `json:"mode,omitempty"`        // of a macvlan or ipvlan network, as in attach.Modes
-	VLAN       int               `json:"vlan,omitempty"`        // 802.1Q, 1…4094; 0: none
-	Subnets    []Subnet          `json:"subnets,omitempty"`     // at most one per address family
-	IPv6       bool              `json:"ipv6,omitempty"`        // choose a subnet for IPv6 as well, if none is given
-	DHCP       bool              `json:"dhcp,omitempty"`        // the network's own server gives IPv4 addresses
-	Internal   bool              `json:"internal,omitempty"`    // no way out of the network
-	NoNAT      bool              `json:"no_nat,omitempty"`      // packets leave the host with the containers' addresses
-	HostAccess string            `json:"host_access,omitempty"` // what of the host containers reach: one of HostAccesses; default: gateway
-	MTU        int               `json:"mtu,omitempty"`         // bytes; default: that of the host's uplink or the parent
-	Rules      []string          `json:"rules,omitempty"`       // who may reach whom, as in Rule.String
-	DefaultDeny bool             `json:"default_deny,omitempty"` // deny what no rule matches, inside the network and from it
-	DNS        []netip.Addr      `json:"dns,omitempty"`         // servers for names of others; default: the host's
-	Labels     map[string]string `json:"labels,omitempty"`
+	Name        string            `json:"name"`
+	Driver      string            `json:"driver,omitempty"`       // one of Drivers; default: bridge
+	Parent      string            `json:"parent,omitempty"`       // device of the host, for drivers that stand on one
+	Mode        string            `json:"mode,omitempty"`         // of a macvlan or ipvlan network, as in attach.Modes
+	VLAN        int               `json:"vlan,omitempty"`         // 802.1Q, 1…4094; 0: none
+	Subnets     []Subnet          `json:"subnets,omitempty"`      // at most one per address family
+	IPv6        bool              `json:"ipv6,omitempty"`         // choose a subnet for IPv6 as well, if none is given
+	DHCP        bool              `json:"dhcp,omitempty"`         // the network's own server gives IPv4 addresses
+	Internal    bool              `json:"internal,omitempty"`     // no way out of the network
+	NoNAT       bool              `json:"no_nat,omitempty"`       // packets leave the host with the containers' addresses
+	HostAccess  string            `json:"host_access,omitempty"`  // what of the host containers reach: one of HostAccesses; default: gateway
+	MTU         int               `json:"mtu,omitempty"`          // bytes; default: that of the host's uplink or the parent
+	Rules       []string          `json:"rules,omitempty"`        // who may reach whom, as in Rule.String
+	DefaultDeny bool              `json:"default_deny,omitempty"` // deny what no rule matches, inside the network and from it
+	DNS         []netip.Addr      `json:"dns,omitempty"`          // servers for names of others; default: the host's
+	Labels      map[string]string `json:"labels,omitempty"`
 }
 
 // Subnet is a range of addresses of a network.

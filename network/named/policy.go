@@ -221,4 +221,3 @@ func (s *session) filterBridge(n *Network) error {
 	}
 	return l.FilterBridge(filter)
 }
-

@@ -201,7 +201,9 @@ func (s *session) flowsOf(e *Endpoint) (with, without []firewall.Flow, err error
 	if err != nil {
 		return nil, nil, err
 	}
-	others := slices.DeleteFunc(p.endpoints, func(o *Endpoint) bool { return o.Network == e.Network && endpointID(o.Container) == endpointID(e.Container) })
+	others := slices.DeleteFunc(p.endpoints, func(o *Endpoint) bool {
+		return o.Network == e.Network && endpointID(o.Container) == endpointID(e.Container)
+	})
 	p.endpoints = others
 	without = compile(rules, p)
 	p.endpoints = append(slices.Clip(others), e)
