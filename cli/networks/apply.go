@@ -101,7 +101,7 @@ func apply(cmd *cobra.Command, cfg named.Config, w *named.Wanted, plan, prune, a
 		return withHint(err)
 	}
 	got := &named.Result{}
-	startKeeper(cfg, got)
+	startKeeper(cmd.Context(), cfg, got)
 	return printNotes(cmd.ErrOrStderr(), got.Notes)
 }
 

@@ -86,7 +86,7 @@ func (f *connectFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return withHint(err)
 	}
-	startKeeper(cfg, got)
+	startKeeper(cmd.Context(), cfg, got)
 	if f.json {
 		return printJSON(cmd.OutOrStdout(), got)
 	}

@@ -1,6 +1,7 @@
 package networks
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/netip"
@@ -89,7 +90,7 @@ func (f *createFlags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return withHint(err)
 	}
-	startKeeper(cfg, got)
+	startKeeper(cmd.Context(), cfg, got)
 	if f.json {
 		return printJSON(cmd.OutOrStdout(), got)
 	}
@@ -211,10 +212,14 @@ containers are on is only removed with --force, which disconnects them.`,
 	return cmd
 }
 
-// startKeeper starts a keeper, which serves the network's names.
-func startKeeper(cfg named.Config, got *named.Result) {
-	if err := keep.Start(cfg.Attach.Store); err != nil {
-		got.Notes = append(got.Notes, fmt.Sprintf("no keeper runs, start one with `cleat keep`: %v", err))
+// startKeeper starts a keeper if none runs, and waits until it serves the names of networks.
+func startKeeper(ctx context.Context, cfg named.Config, got *named.Result) {
+	err := keep.Start(cfg.Attach.Store)
+	if err == nil {
+		err = named.WaitForNames(ctx, named.Store{Store: cfg.Attach.Store})
+	}
+	if err != nil {
+		got.Notes = append(got.Notes, fmt.Sprintf("names are not served: %v; `cleat keep` serves them", err))
 	}
 }
 

@@ -50,7 +50,7 @@ network starts one.`,
 		}
 	}
 	add(groupNetworks, newCreate(), newRm(), newLs(), newInspect(), newApply(), newExport(), newCheck(), newPrune())
-	add(groupContainers, newConnect(), newDisconnect(), newPublish(), newUnpublish())
+	add(groupContainers, newConnect(), newDisconnect(), newPublish(), newUnpublish(), newAllow(), newDeny(), newPolicy())
 	cmd.AddCommand(newNameServer())
 	help.File(cmd, "/var/lib/cleat/networks", "networks and their containers, in JSON; CLEAT_STATE_DIR replaces /var/lib/cleat")
 	return cmd
@@ -63,7 +63,7 @@ const (
 )
 
 // changing are the commands of net that change networks.
-var changing = []string{"create", "rm", "connect", "disconnect", "publish", "unpublish", "prune"}
+var changing = []string{"create", "rm", "connect", "disconnect", "publish", "unpublish", "allow", "deny", "prune"}
 
 // Changes reports whether a command of net changes networks. args follow "net".
 func Changes(args []string) bool {

@@ -37,7 +37,7 @@ func NewKeeper(c KeeperConfig) *Keeper {
 
 // Intervals of a keeper.
 const (
-	idleInterval  = 500 * time.Millisecond // between looks for the first network
+	idleInterval  = 100 * time.Millisecond // between looks for the first network
 	checkInterval = 10 * time.Second       // between looks at devices and rules
 	restartDelay  = 200 * time.Millisecond // before a name server that died is started again
 	startTimeout  = 5 * time.Second        // for a name server to listen

@@ -3,7 +3,9 @@ package named
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"time"
 
 	"cleat/netns"
 	"cleat/network/names"
@@ -57,6 +59,40 @@ func (s *session) withNames(ctx context.Context, f func(*names.Client) error) er
 	}
 	defer c.Close()
 	return f(c)
+}
+
+// WaitForNames waits until the name server of a state directory runs and knows all networks. It
+// returns at once if it does. If that takes seconds, the error says so.
+func WaitForNames(ctx context.Context, store Store) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		if knowsAll(ctx, store) {
+			return nil
+		}
+		if !sleep(ctx, 2*time.Millisecond) {
+			return fmt.Errorf("the name server did not start within %s", startTimeout)
+		}
+	}
+}
+
+// knowsAll reports whether the name server runs and knows all networks.
+func knowsAll(ctx context.Context, store Store) bool {
+	c, err := names.Dial(ctx, store.nameServerPath())
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	all, err := store.networkNames()
+	if err != nil {
+		return false
+	}
+	for _, name := range all {
+		if _, err := c.Network(ctx, name); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 // SendNames sends the names of all networks to a name server, and the sockets at which it
