@@ -40,7 +40,7 @@ var rooms = map[string]room{
 
 	"cli": {faces, []string{
 		"cli/attach", "cli/bench", "cli/complete", "cli/container", "cli/ctl", "cli/doctor", "cli/exit", "cli/graph", "cli/help", "cli/hint",
-		"cli/keep", "cli/man", "cli/mptcp", "cli/run", "cli/traffic", "cli/tunnel", "compat", "link", "network/attach", "network/keep",
+		"cli/keep", "cli/man", "cli/mptcp", "cli/networks", "cli/run", "cli/traffic", "cli/tunnel", "compat", "link", "network/attach", "network/keep",
 	}},
 	"cli/attach":        {faces, []string{"cli/complete", "cli/container", "cli/help", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/dhcp", "network/keep"}},
 	"cli/bench":         {faces, []string{"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/report", "bench/summary", "cli/complete", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "lab", "netns", "traffic"}},
@@ -52,9 +52,10 @@ var rooms = map[string]room{
 	"cli/graph":         {faces, []string{"cli/container", "cli/hint", "cli/term", "netns/find", "network/graph", "network/survey"}},
 	"cli/help":          {faces, []string{"cli/hint"}},
 	"cli/hint":          {faces, nil},
-	"cli/keep":          {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "netns/find", "network/attach", "network/keep"}},
+	"cli/keep":          {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "cli/networks", "netns/find", "network/attach", "network/keep", "network/named"}},
 	"cli/man":           {faces, []string{"cli/help", "cli/term"}},
 	"cli/mptcp":         {faces, []string{"cli/complete", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/run", "cli/term", "link", "mptcp", "mptcp/upgrade", "netns"}},
+	"cli/networks":      {faces, []string{"cli/attach", "cli/container", "cli/help", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/ipam", "network/keep", "network/named", "network/names"}},
 	"cli/run":           {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/term", "policy", "sandbox", "sandbox/control"}},
 	"cli/term":          {faces, nil},
 	"cli/term/termtest": {faces, nil},
@@ -94,6 +95,8 @@ var rooms = map[string]room{
 	"mptcp/upgrade":      {hands, []string{"netns"}},
 	"network/attach":     {brains, []string{"network/journal", "network/announce", "network/dhcp", "network/segment", "network/qdisc", "network/resolvconf", "network/rules", "link", "netns"}},
 	"network/keep":       {brains, []string{"network/attach", "netns", "netns/find"}},
+	"network/named":      {brains, []string{"network/attach", "network/firewall", "network/ipam", "network/journal", "network/names", "policy", "link", "netns", "netns/find"}},
+	"network/ipam":       {brains, nil},
 	"network/journal":    {hands, nil},
 	"network/survey":     {brains, []string{"netns"}},
 	"network/graph":      {brains, []string{"network/survey"}},
@@ -135,6 +138,8 @@ var rooms = map[string]room{
 	"network/resolvconf":          {hands, []string{"netns", "netns/files"}},
 	"network/rules":               {hands, []string{"netns"}},
 	"network/firewall":            {hands, []string{"netns"}},
+	"network/names":               {hands, []string{"dns", "internal/seal"}},
+	"network/networktest":         {hands, []string{"link", "netns"}},
 
 	"packet":               {facts, nil},
 	"internal/sys":         {facts, nil},

@@ -130,7 +130,9 @@ func (w world) want(rules []named.Rule, p flowPacket) int {
 
 // got looks a packet up in compiled flows, as the kernel does.
 func got(flows []firewall.Flow, p flowPacket) (v, matches int) {
-	within := func(a, first, last netip.Addr) bool { return a.Is4() == first.Is4() && first.Compare(a) <= 0 && a.Compare(last) <= 0 }
+	within := func(a, first, last netip.Addr) bool {
+		return a.Is4() == first.Is4() && first.Compare(a) <= 0 && a.Compare(last) <= 0
+	}
 	for _, f := range flows {
 		if !within(p.from, f.FromFirst, f.FromLast) || !within(p.to, f.ToFirst, f.ToLast) {
 			continue

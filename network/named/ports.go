@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -158,6 +159,19 @@ func parseClaim(protocol, name string) (Port, bool) {
 		p.HostAddr, err = netip.ParseAddr(address)
 	}
 	return p, err == nil
+}
+
+// claimed returns those ports that an endpoint has claimed. Of an operation that failed, others
+// may have them.
+func (s *session) claimed(e *Endpoint, ports []Port) []Port {
+	return slices.DeleteFunc(slices.Clone(ports), func(p Port) bool {
+		for i := range p.Count {
+			if owner, err := os.Readlink(s.store.portClaim(p, i)); err != nil || owner != e.portOwner() {
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // releasePorts removes the claims of an endpoint on ports.

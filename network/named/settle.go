@@ -109,7 +109,10 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 		return err
 	}
 	extra := *e
-	extra.Wanted.Ports = slices.DeleteFunc(slices.Clone(e.Wanted.Ports), func(p Port) bool { return slices.Contains(now.Wanted.Ports, p) })
+	extra.Wanted.Ports = slices.DeleteFunc(s.claimed(e, e.Wanted.Ports), func(p Port) bool {
+		// A port that overlaps one of the file was refused: the claims are the other one's.
+		return slices.ContainsFunc(now.Wanted.Ports, p.overlaps)
+	})
 	if len(extra.Wanted.Ports) > 0 {
 		if err := s.applyRules(firewall.Change{Remove: firewall.State{Ports: extra.ports()}, Add: firewall.State{Ports: now.ports()}}); err != nil {
 			return err
@@ -150,7 +153,9 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 		return err
 	}
 	if n, err := s.store.Network(e.Network); err == nil { // otherwise its rules went with it
-		if err := s.removeEndpoint(n, e); err != nil {
+		its := *e
+		its.Wanted.Ports = s.claimed(e, e.Wanted.Ports)
+		if err := s.removeEndpoint(n, &its); err != nil {
 			return err
 		}
 	}

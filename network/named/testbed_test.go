@@ -3,6 +3,7 @@ package named_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -17,12 +18,22 @@ import (
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
+	"cleat/network/names"
 	"cleat/network/networktest"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(serveNamesEnv); path != "" {
+		if err := names.Run(context.Background(), names.Config{Path: path}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(lab.RunTests(m))
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
