@@ -22,9 +22,9 @@ func newApply() *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Short:                 "make networks as a file describes them",
 		Long: `Makes the networks and connections that a YAML file describes: what is missing
-is made, what differs is changed. ` + "`cleat net export`" + ` writes such a file. FILE "-"
-is standard input. Each change is atomic; after a failed one, the rest is not
-tried, and the same command goes on where it stopped.`,
+is made, what differs is changed. ` + "`cleat net export`" + ` writes such a file.
+FILE "-" is standard input. Each change is atomic; after a failed one, the rest
+is not tried, and the same command goes on where it stopped.`,
 		Example: `  cleat net apply shop.yaml --plan
   cleat net apply shop.yaml --prune`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -144,8 +144,8 @@ func newCheck() *cobra.Command {
 		Use:                   "check",
 		DisableFlagsInUseLine: true,
 		Short:                 "compare what is wanted with what the kernel has",
-		Long: `Compares networks and connections with the kernel's devices, addresses, rules and
-links, and lists each difference. The exit code is 1 if there is one that
+		Long: `Compares networks and connections with the kernel's devices, addresses, rules
+and links, and lists each difference. The exit code is 1 if there is one that
 --repair has not removed.`,
 		Example: `  cleat net check
   cleat net check --repair`,

@@ -19,7 +19,7 @@ const Name = "net"
 func New() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   Name + " COMMAND",
-		Short: "named networks of containers: addresses, names, published ports, rules",
+		Short: "networks of containers: addresses, names, ports, rules",
 		Long: `Makes networks of containers. A container of Docker, Podman, containerd or LXC,
 or a plain network namespace, joins a network by its name, gets an address,
 finds the others by name, publishes ports on the host, and is kept apart from

@@ -97,8 +97,8 @@ func newPolicy() *cobra.Command {
 		Use:                   "policy NETWORK [FILE]",
 		DisableFlagsInUseLine: true,
 		Short:                 "show the rules of a network, or replace them by those of a file",
-		Long: `Prints the rules of a network or, with FILE, replaces all of them. A file has one
-rule a line: "allow SOURCE to DESTINATION[:PORTS[/PROTOCOL]]", "deny …", or
+		Long: `Prints the rules of a network or, with FILE, replaces all of them. A file has
+one rule a line: "allow SOURCE to DESTINATION[:PORTS[/PROTOCOL]]", "deny …", or
 "default deny", which denies what no rule matches inside the network and from it
 to the outside. # starts a comment. FILE "-" is standard input.
 ` + rulesText,

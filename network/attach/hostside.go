@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"strings"
 
 	"cleat/network/journal"
@@ -59,7 +58,7 @@ func SetUpHost(ctx context.Context, cfg Config, network string, h HostSide) (not
 	defer s.close()
 	id := hostSideID(network)
 	p := &planner{session: s, id: id}
-	if err := s.checkHostSide(id, h); err != nil {
+	if err := s.checkHostSide(h); err != nil {
 		return nil, err
 	}
 	j, notes, err := s.hostSideJournal(ctx, id)
@@ -98,16 +97,13 @@ func (r *run) setUpHost(steps []Step) error {
 }
 
 // checkHostSide rejects a bridge that belongs to somebody else.
-func (s *session) checkHostSide(id string, h HostSide) error {
+func (s *session) checkHostSide(h HostSide) error {
 	if h.Bridge == "" {
 		return nil
 	}
 	l, err := s.host.find(h.Bridge)
-	if l == nil {
+	if l == nil || sharedReady(s.store.sharedDir(s.host.ref.key()+" "+UseBridge{Name: h.Bridge}.key())) {
 		return err
-	}
-	if _, err := os.Stat(filepath.Join(s.store.sharedDir(s.host.ref.key()+" "+UseBridge{Name: h.Bridge}.key()), "users", id)); err == nil {
-		return nil
 	}
 	return &TakenError{Resource: "link", Name: h.Bridge, Owner: "a device of the host, of kind " + l.Type()}
 }

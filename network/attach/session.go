@@ -5,9 +5,9 @@ import "cleat/netns"
 // session is what a command on a store has open: the host's network namespace, which is the
 // one that the process is in, and those of containers.
 type session struct {
-	store    *Store
-	host     *namespace
-	opened   []*namespace
+	store          *Store
+	host           *namespace
+	opened         []*namespace
 	checkpointHook func() error // Config.Checkpoint
 }
 

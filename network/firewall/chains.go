@@ -96,9 +96,10 @@ func (f family) fromLoopback() []expr.Any {
 	return is(f.source(), net.IPv6loopback...)
 }
 
-// fromDevices returns the rules for new connections of endpoints to other machines.
+// fromDevices returns the rules for new connections of endpoints to other machines. Bridges may
+// pass their packets through these chains as well (br_netfilter).
 func (f family) fromDevices() []rule {
-	return []rule{
+	return append(f.toNeighbours(),
 		when("of no connection", state(stateInvalid), drop()),
 		when("by rule", f.flow(setFlows)),
 		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
@@ -106,6 +107,21 @@ func (f family) fromDevices() []rule {
 		when("to published ports", translated(), accept()),
 		when("to other networks", in(setDevices, oifname()), drop()),
 		when("to elsewhere", accept()),
+	)
+}
+
+// toNeighbours returns rules that accept packets to addresses that stay on a link: groups, all
+// hosts, and for IPv6 link-local addresses. The host does not route them.
+func (f family) toNeighbours() []rule {
+	if f.id == unix.NFPROTO_IPV4 {
+		return []rule{when("to groups and all hosts", masked(f.destination(), []byte{0xe0, 0, 0, 0}, []byte{0xe0, 0, 0, 0}), accept())} // 224.0.0.0/3
+	}
+	mask, linkLocal := make([]byte, f.addrBytes), make([]byte, f.addrBytes)
+	copy(mask, []byte{0xff, 0xc0})
+	copy(linkLocal, []byte{0xfe, 0x80})
+	return []rule{
+		when("to groups", is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), 0xff), accept()), // ff00::/8
+		when("to link-local addresses", masked(f.destination(), mask, linkLocal), accept()),       // fe80::/10
 	}
 }
 

@@ -133,6 +133,15 @@ func is(l load, data ...byte) []expr.Any {
 	return []expr.Any{l.into(reg), &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data}}
 }
 
+// masked matches if a loaded value equals data in the bits of mask.
+func masked(l load, mask, data []byte) []expr.Any {
+	return []expr.Any{
+		l.into(reg),
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(l.bytes), Mask: mask, Xor: make([]byte, l.bytes)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data},
+	}
+}
+
 // toPort matches the destination port of a protocol.
 func toPort(proto byte, port uint16) []expr.Any {
 	return append(is(l4proto(), proto), is(dport(), byte(port>>8), byte(port))...)

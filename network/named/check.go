@@ -87,7 +87,7 @@ func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, e
 			return nil, context.Cause(ctx)
 		}
 		owners[endpointID(e.Container)] = e
-		if text := s.checkLink(e); text != "" {
+		if text := s.checkLink(ctx, e); text != "" {
 			add(e.Container.ShortName(), "%s", text)
 		}
 	}
@@ -117,7 +117,7 @@ func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, e
 
 // checkLink describes what is wrong with an endpoint's link; "" if nothing is, or its container
 // does not run.
-func (s *session) checkLink(e *Endpoint) string {
+func (s *session) checkLink(ctx context.Context, e *Endpoint) string {
 	a, err := s.store.Attachment(e.AttachmentID)
 	if errors.Is(err, fs.ErrNotExist) {
 		return "its link was detached"
@@ -135,8 +135,16 @@ func (s *session) checkLink(e *Endpoint) string {
 		return "somebody brought its link " + e.Interface + " down"
 	case st.State == attach.Broken:
 		return strings.Join(st.Notes, "; ")
+	case (st.State == attach.Gone || st.State == attach.Wanted) && s.runs(ctx, e):
+		return "it has restarted, and its link was not attached again"
 	}
 	return ""
+}
+
+// runs reports whether an endpoint's container runs.
+func (s *session) runs(ctx context.Context, e *Endpoint) bool {
+	_, ns, err := s.Attach.Find(ctx, e.Container.QualifiedName())
+	return err == nil && ns.Close() == nil
 }
 
 func (s *session) checkNameClaims(n *Network, owners map[string]*Endpoint) []Difference {
@@ -238,7 +246,7 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 	var errs []error
 	for _, e := range endpoints {
 		owners[endpointID(e.Container)] = true
-		if s.checkLink(e) == "" {
+		if s.checkLink(ctx, e) == "" {
 			continue
 		}
 		if err := s.reattach(ctx, n, e); err != nil && !notRunning(err) {
