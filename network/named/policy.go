@@ -166,7 +166,15 @@ func changeRules(ctx context.Context, cfg Config, network string, change func(*N
 	if err := now.normalize(); err != nil {
 		return err
 	}
-	before, err := s.wantedRules()
+	p, err := s.population()
+	if err != nil {
+		return err
+	}
+	before, err := p.flowsWith(old)
+	if err != nil {
+		return err
+	}
+	after, err := p.flowsWith(&now)
 	if err != nil {
 		return err
 	}
@@ -180,23 +188,25 @@ func changeRules(ctx context.Context, cfg Config, network string, change func(*N
 	if err := s.checkpoint(); err != nil {
 		return errors.Join(err, o.journal.Close())
 	}
-	if err := s.settleRules(&now, before); err != nil {
+	if err := s.filterBridge(&now); err != nil {
+		return errors.Join(err, o.journal.Close())
+	}
+	if err := s.applyRules(firewall.Change{Add: firewall.State{Flows: after}, Remove: firewall.State{Flows: before}}); err != nil {
 		return errors.Join(err, o.journal.Close())
 	}
 	return o.end()
 }
 
-// settleRules puts the changed rules of a network into the kernel. before is what the kernel
-// has.
-func (s *session) settleRules(n *Network, before firewall.State) error {
-	after, err := s.wantedRules()
-	if err != nil {
-		return err
+// flowsWith compiles the rules of all networks, with n in place of the one of its name.
+func (p population) flowsWith(n *Network) ([]firewall.Flow, error) {
+	p.networks = slices.Clone(p.networks)
+	for i, other := range p.networks {
+		if other.Name == n.Name {
+			p.networks[i] = n
+		}
 	}
-	if err := s.filterBridge(n); err != nil {
-		return err
-	}
-	return s.applyRules(firewall.Change{Add: firewall.State{Flows: after.Flows}, Remove: firewall.State{Flows: before.Flows}})
+	rules, err := rulesOf(p.networks)
+	return compile(rules, p), err
 }
 
 // filterBridge makes the host filter packets from one container to another on the network's
