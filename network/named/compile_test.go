@@ -191,3 +191,15 @@ func TestCompile(t *testing.T) {
 		}
 	}
 }
+
+// A rule is the same after it was written to a file and read again.
+func TestRuleText(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 3))
+	for range 500 {
+		rule := randomRule(r)
+		again, err := named.ParseStored(rule.String())
+		if err != nil || again.String() != rule.String() || again.From != rule.From || again.To != rule.To || !slices.Equal(again.Ports, rule.Ports) || again.Protocol != rule.Protocol {
+			t.Fatalf("%s: read again as %s: %v", rule, again, err)
+		}
+	}
+}

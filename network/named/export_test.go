@@ -17,3 +17,6 @@ func JudgeRules(matching []*Rule) int { return int(judge(matching)) }
 
 // Matches reports whether the selector selects an endpoint by its network, name or label.
 func (s Selector) Matches(e *Endpoint) bool { return s.matches(e) }
+
+// ParseStored parses a rule as it is in a file.
+func ParseStored(text string) (Rule, error) { return parseStored(text) }

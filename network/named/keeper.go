@@ -9,7 +9,7 @@ import (
 	"syscall"
 	"time"
 
-	"cleat/internal/localsock"
+	"cleat/netns"
 	"cleat/network/names"
 )
 
@@ -21,6 +21,7 @@ type Keeper struct {
 	store Store
 	start func() error
 	log   func(format string, args ...any)
+	host  *netns.NS // while Run runs
 }
 
 // KeeperConfig configures a Keeper.
@@ -49,8 +50,15 @@ func (k *Keeper) Idle() bool {
 	return err == nil && len(all) == 0
 }
 
-// Run keeps the networks until ctx ends. It runs in the host's network namespace.
+// Run keeps the networks until ctx ends. It is called in the host's network namespace.
 func (k *Keeper) Run(ctx context.Context) {
+	host, err := netns.Current()
+	if err != nil {
+		k.log("networks are not kept: %v", err)
+		return
+	}
+	defer host.Close()
+	k.host = host
 	for ctx.Err() == nil {
 		if k.Idle() {
 			k.stopNameServer(ctx)
@@ -66,7 +74,10 @@ func (k *Keeper) keep(ctx context.Context) {
 	k.repair(ctx)
 	served := make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
-	go func() { defer close(served); k.keepNameServer(ctx) }()
+	go func() {
+		defer close(served)
+		_ = k.host.Do(func() error { k.keepNameServer(ctx); return nil })
+	}()
 	defer func() { cancel(); <-served }()
 	for !k.Idle() {
 		if !sleep(ctx, checkInterval) {
@@ -107,20 +118,27 @@ func (k *Keeper) serveNames(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
+	l, err := newLearner(k.cfg)
+	if err != nil {
+		return err
+	}
+	w, err := names.Watch(ctx, k.store.nameServerPath())
+	if err != nil {
+		return err
+	}
+	defer w.Close()
 	if err := SendNames(ctx, k.cfg, c); err != nil {
 		return err
 	}
-	conn, err := localsock.DialFile(ctx, k.store.nameServerPath())
-	if err != nil {
-		return nil // it has just ended
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	_, err = conn.Read(make([]byte, 1)) // it says nothing, so this ends with it
+	err = w.Run(ctx, func(e names.Learned) {
+		if err := l.learn(ctx, e); err != nil {
+			k.log("rules about %s: %v", e.Name, err)
+		}
+	})
 	if ctx.Err() == nil {
 		k.log("the name server has ended, and is started again")
 	}
-	return nil
+	return err
 }
 
 // nameServer connects to the name server, and starts it if it does not run or is of another

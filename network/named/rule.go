@@ -159,7 +159,7 @@ func parseSelector(text, source string, exists func(string) bool) (Selector, err
 		return Selector{Network: network, Container: strings.ToLower(rest)}, nil
 	case ok:
 		return bad("want NETWORK/CONTAINER or NETWORK/LABEL=VALUE")
-	case exists(text):
+	case networkName.MatchString(text) && exists(text):
 		return Selector{Network: text}, nil
 	case source != "" && !strings.Contains(text, ".") && hostName.MatchString(strings.ToLower(text)):
 		return Selector{Network: source, Container: strings.ToLower(text)}, nil
