@@ -10,7 +10,8 @@ import (
 	"cleat/network/journal"
 )
 
-// Detach undoes an attachment and forgets it. If the container is gone, or the machine was
+// Detach undoes an attachment and forgets it. The error is a *NetworkError if it belongs to a
+// named network. If the container is gone, or the machine was
 // restarted, less is left to undo. The attachment is found as by Lookup. The notes say what
 // could not be restored.
 //
@@ -24,8 +25,19 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 		notes, _ := Repair(ctx, cfg.Store)
 		return nil, notes, err
 	}
+	if a.Spec.Network != "" {
+		return nil, lookupNotes, &NetworkError{Attachment: a}
+	}
 	notes, err := DetachAttachment(ctx, cfg, a)
 	return a, append(lookupNotes, notes...), err
+}
+
+// NetworkError means that a link belongs to a named network, and is removed with the container's
+// connection to that.
+type NetworkError struct{ Attachment *Attachment }
+
+func (e *NetworkError) Error() string {
+	return e.Attachment.label() + " belongs to network " + e.Attachment.Spec.Network
 }
 
 // DetachAttachment is Detach for an attachment that was read from the store.
