@@ -164,6 +164,12 @@ func printNetwork(out io.Writer, s *named.NetworkStatus) error {
 		line("subnet", fmt.Sprintf("%s, gateway %s, %d of %s addresses taken", sub.Prefix, sub.Gateway, s.Taken[sub.Prefix.String()], sizeText(sub.Prefix)))
 	}
 	line("host access", s.HostAccess)
+	if s.DefaultDeny {
+		line("default", "deny")
+	}
+	for i, r := range s.Rules {
+		line([]string{"rules", " "}[min(i, 1)], r)
+	}
 	line("created", term.Time(s.Created))
 	for _, m := range s.Missing {
 		line("missing", m)

@@ -204,6 +204,7 @@ func (n *Network) changes(want NetworkSpec) string {
 	add("internal", n.Internal != want.Internal)
 	add("nat", n.NoNAT != want.NoNAT)
 	add("host_access", n.HostAccess != want.HostAccess)
+	add("rules", !slices.Equal(n.Rules, want.Rules) || n.DefaultDeny != want.DefaultDeny)
 	add("dns", !slices.Equal(n.DNS, want.DNS))
 	add("labels", !maps.Equal(n.Labels, want.Labels))
 	for _, w := range want.Subnets {
@@ -215,7 +216,8 @@ func (n *Network) changes(want NetworkSpec) string {
 }
 
 // Change gives a network other values in what can be changed while containers are on it: its
-// way out, what of the host is reached, name servers, labels, and which addresses are chosen.
+// way out, what of the host is reached, rules, name servers, labels, and which addresses are
+// chosen.
 func Change(ctx context.Context, cfg Config, want NetworkSpec) error {
 	if err := want.normalize(); err != nil {
 		return err
@@ -236,6 +238,7 @@ func Change(ctx context.Context, cfg Config, want NetworkSpec) error {
 	}
 	now := *old
 	now.Internal, now.NoNAT, now.HostAccess, now.DNS, now.Labels = want.Internal, want.NoNAT, want.HostAccess, want.DNS, want.Labels
+	now.Rules, now.DefaultDeny = want.Rules, want.DefaultDeny
 	now.Subnets = slices.Clone(old.Subnets)
 	for _, w := range want.Subnets {
 		if sub := now.subnet(w.Prefix.Addr()); sub != nil {

@@ -24,20 +24,22 @@ type File struct {
 
 // FileNetwork is a network in a File. Its fields are those of NetworkSpec as they are written.
 type FileNetwork struct {
-	Driver     string                   `yaml:"driver,omitempty"`
-	Parent     string                   `yaml:"parent,omitempty"`
-	Mode       string                   `yaml:"mode,omitempty"`
-	VLAN       int                      `yaml:"vlan,omitempty"`
-	Subnets    []FileSubnet             `yaml:"subnets,omitempty"`
-	IPv6       bool                     `yaml:"ipv6,omitempty"`
-	DHCP       bool                     `yaml:"dhcp,omitempty"`
-	Internal   bool                     `yaml:"internal,omitempty"`
-	NAT        *bool                    `yaml:"nat,omitempty"` // default: true
-	HostAccess string                   `yaml:"host_access,omitempty"`
-	MTU        int                      `yaml:"mtu,omitempty"`
-	DNS        []string                 `yaml:"dns,omitempty"`
-	Labels     map[string]string        `yaml:"labels,omitempty"`
-	Containers map[string]FileContainer `yaml:"containers,omitempty"`
+	Driver      string                   `yaml:"driver,omitempty"`
+	Parent      string                   `yaml:"parent,omitempty"`
+	Mode        string                   `yaml:"mode,omitempty"`
+	VLAN        int                      `yaml:"vlan,omitempty"`
+	Subnets     []FileSubnet             `yaml:"subnets,omitempty"`
+	IPv6        bool                     `yaml:"ipv6,omitempty"`
+	DHCP        bool                     `yaml:"dhcp,omitempty"`
+	Internal    bool                     `yaml:"internal,omitempty"`
+	NAT         *bool                    `yaml:"nat,omitempty"` // default: true
+	HostAccess  string                   `yaml:"host_access,omitempty"`
+	MTU         int                      `yaml:"mtu,omitempty"`
+	DNS         []string                 `yaml:"dns,omitempty"`
+	Labels      map[string]string        `yaml:"labels,omitempty"`
+	Rules       []string                 `yaml:"rules,omitempty"` // "allow …" or "deny …", as ParseRule reads it
+	DefaultDeny bool                     `yaml:"default_deny,omitempty"`
+	Containers  map[string]FileContainer `yaml:"containers,omitempty"`
 }
 
 // FileSubnet is a subnet in a File.
@@ -131,6 +133,14 @@ func ParseFile(name string, text []byte) (*Wanted, error) {
 			fail(path, err)
 			continue
 		}
+		for i, text := range f.Networks[network].Rules {
+			r, err := f.rule(network, text)
+			if err != nil {
+				fail(fmt.Sprintf("%s.rules[%d]", path, i), err)
+				continue
+			}
+			d.spec.Rules = append(d.spec.Rules, r.String())
+		}
 		for ref, c := range f.Networks[network].Containers {
 			wanted, err := c.connection()
 			if err == nil {
@@ -147,9 +157,22 @@ func ParseFile(name string, text []byte) (*Wanted, error) {
 	return w, errors.Join(errs...)
 }
 
+// rule parses a rule of a network. A network is one that the file has.
+func (f File) rule(network, text string) (Rule, error) {
+	verb, rest, _ := strings.Cut(text, " ")
+	if verb != "allow" && verb != "deny" {
+		return Rule{}, badSpec("rule", text, "want allow or deny first")
+	}
+	r, err := ParseRule(verb == "allow", rest, func(name string) bool { _, has := f.Networks[name]; return has })
+	if err == nil && r.home() != network {
+		err = badSpec("rule", text, "belongs to network "+r.home())
+	}
+	return r, err
+}
+
 func (f FileNetwork) desired(name string) (*desired, error) {
 	d := &desired{containers: map[string]Connection{}, spec: NetworkSpec{Name: name, Driver: f.Driver, Parent: f.Parent, Mode: f.Mode, VLAN: f.VLAN,
-		IPv6: f.IPv6, DHCP: f.DHCP, Internal: f.Internal, NoNAT: f.NAT != nil && !*f.NAT, HostAccess: f.HostAccess, MTU: f.MTU, Labels: f.Labels}}
+		IPv6: f.IPv6, DHCP: f.DHCP, Internal: f.Internal, NoNAT: f.NAT != nil && !*f.NAT, HostAccess: f.HostAccess, MTU: f.MTU, Labels: f.Labels, DefaultDeny: f.DefaultDeny}}
 	for _, s := range f.Subnets {
 		sub, err := s.parse()
 		if err != nil {
@@ -251,7 +274,7 @@ func Export(cfg Config) (*File, error) {
 
 func (n *Network) export(endpoints []*Endpoint) FileNetwork {
 	f := FileNetwork{Driver: n.Driver, Parent: n.Parent, Mode: n.Mode, VLAN: n.VLAN, DHCP: n.DHCP, Internal: n.Internal,
-		HostAccess: n.HostAccess, MTU: n.MTU, DNS: texts(n.DNS), Labels: n.Labels}
+		HostAccess: n.HostAccess, MTU: n.MTU, DNS: texts(n.DNS), Labels: n.Labels, Rules: n.Rules, DefaultDeny: n.DefaultDeny}
 	if n.NoNAT {
 		f.NAT = new(bool)
 	}
