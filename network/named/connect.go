@@ -92,7 +92,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.NS) (attach.Spec, error) {
 	if old, err := s.store.Endpoint(n.Name, endpointID(e.Container)); err == nil {
 		*e = *old // so that abort removes nothing
-		return attach.Spec{}, &attach.TakenError{Resource: "network", Name: n.Name, Owner: e.Container.ShortName() + ", which is connected already"}
+		return attach.Spec{}, &ConnectedError{Network: n.Name, Container: e.Container.ShortName()}
 	}
 	if err := s.claimName(n.Name, e); err != nil {
 		return attach.Spec{}, err
@@ -220,6 +220,13 @@ func (s *session) disconnect(ctx context.Context, e *Endpoint) error {
 		return errors.Join(err, o.journal.Close())
 	}
 	return o.end()
+}
+
+// ConnectedError means that a container is on a network already.
+type ConnectedError struct{ Network, Container string }
+
+func (e *ConnectedError) Error() string {
+	return e.Container + " is on network " + e.Network + " already"
 }
 
 // NotConnectedError means that a container is not on a network.

@@ -161,11 +161,11 @@ func ParseFile(name string, text []byte) (*Wanted, error) {
 func (f File) rule(network, text string) (Rule, error) {
 	verb, rest, _ := strings.Cut(text, " ")
 	if verb != "allow" && verb != "deny" {
-		return Rule{}, badSpec("rule", text, "want allow or deny first")
+		return Rule{}, badSpec("RULE", text, "want allow or deny first")
 	}
 	r, err := ParseRule(verb == "allow", rest, func(name string) bool { _, has := f.Networks[name]; return has })
 	if err == nil && r.home() != network {
-		err = badSpec("rule", text, "belongs to network "+r.home())
+		err = badSpec("RULE", text, "belongs to network "+r.home())
 	}
 	return r, err
 }

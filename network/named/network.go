@@ -167,7 +167,7 @@ func (s *NetworkSpec) normalize() error {
 		}
 	}
 	if !s.onHost() && (len(s.Rules) > 0 || s.DefaultDeny) {
-		return badSpec("rule", s.Name, "packets of a network of driver "+s.Driver+" don't pass the host, so it can't filter them", Bridge, Routed)
+		return badSpec("RULE", s.Name, "packets of a network of driver "+s.Driver+" don't pass the host, so it can't filter them", Bridge, Routed)
 	}
 	return nil
 }

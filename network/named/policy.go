@@ -41,7 +41,7 @@ func rulesOf(networks []*Network) ([]Rule, error) {
 func parseStored(text string) (Rule, error) {
 	verb, rest, _ := strings.Cut(text, " ")
 	if verb != "allow" && verb != "deny" {
-		return Rule{}, badSpec("rule", text, "want allow or deny first")
+		return Rule{}, badSpec("RULE", text, "want allow or deny first")
 	}
 	return ParseRule(verb == "allow", rest, func(string) bool { return true })
 }
@@ -132,7 +132,7 @@ func SetPolicy(ctx context.Context, cfg Config, network string, rules []Rule, de
 	var texts []string
 	for _, r := range rules {
 		if r.home() != network {
-			return badSpec("rule", r.String(), "belongs to network "+r.home()+", not to "+network)
+			return badSpec("RULE", r.String(), "belongs to network "+r.home()+", not to "+network)
 		}
 		texts = append(texts, r.String())
 	}

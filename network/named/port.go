@@ -132,10 +132,11 @@ func (p Port) String() string {
 
 // PortTakenError means that a port of the host is in use.
 type PortTakenError struct {
-	Port  Port
-	Owner string // in words
+	Port     Port   // as it was requested
+	HostPort uint16 // the one of it that is in use
+	Owner    string // in words
 }
 
 func (e *PortTakenError) Error() string {
-	return fmt.Sprintf("port %s of the host is in use by %s", e.Port, e.Owner)
+	return fmt.Sprintf("%s port %d of the host is in use by %s", e.Port.Protocol, e.HostPort, e.Owner)
 }

@@ -142,7 +142,7 @@ func (s *session) checkClaims(p Port, dir string, e *Endpoint) error {
 			continue
 		}
 		network, id, _ := strings.Cut(owner, "/")
-		return &PortTakenError{Port: q, Owner: fmt.Sprintf("%s on network %s", s.containerOf(network, id), network)}
+		return &PortTakenError{Port: p, HostPort: q.HostPort, Owner: fmt.Sprintf("%s on network %s", s.containerOf(network, id), network)}
 	}
 	return nil
 }

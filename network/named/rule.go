@@ -94,7 +94,7 @@ const wantRule = "want SOURCE to DESTINATION[:PORTS[/PROTOCOL]], e.g. web/api to
 // reports whether a network of a name exists. The error is an *attach.SpecError.
 func ParseRule(allow bool, text string, exists func(network string) bool) (Rule, error) {
 	r := Rule{Allow: allow}
-	bad := func(reason string) (Rule, error) { return r, badSpec("rule", text, reason) }
+	bad := func(reason string) (Rule, error) { return r, badSpec("RULE", text, reason) }
 	words := strings.Fields(text)
 	if len(words) != 3 || words[1] != "to" {
 		return bad(wantRule)
@@ -140,7 +140,7 @@ func splitPorts(text string) (to, ports string) {
 // parseSelector parses one end of a rule. A word that is no network is a container on the
 // network of the source, if there is one.
 func parseSelector(text, source string, exists func(string) bool) (Selector, error) {
-	bad := func(reason string) (Selector, error) { return Selector{}, badSpec("rule", text, reason) }
+	bad := func(reason string) (Selector, error) { return Selector{}, badSpec("RULE", text, reason) }
 	if text == "any" || text == "all" {
 		return Selector{Any: true}, nil
 	}

@@ -25,9 +25,7 @@ func (s *session) checkSockets(p Port) error {
 			}
 			err := bindOnce(family, p.Protocol, p.HostAddr, p.HostPort+i)
 			if errors.Is(err, unix.EADDRINUSE) {
-				taken := p
-				taken.HostPort, taken.Port, taken.Count = p.HostPort+i, p.Port+i, 1
-				return &PortTakenError{Port: taken, Owner: programOn(p.Protocol, p.HostPort+i)}
+				return &PortTakenError{Port: p, HostPort: p.HostPort + i, Owner: programOn(p.Protocol, p.HostPort+i)}
 			}
 			if errors.Is(err, unix.EADDRNOTAVAIL) {
 				return badSpec("publish", p.String(), "the host has no address "+p.HostAddr.String())
