@@ -134,7 +134,7 @@ var rooms = map[string]room{
 	"network/qdisc":               {hands, []string{"netns"}},
 	"network/resolvconf":          {hands, []string{"netns", "netns/files"}},
 	"network/rules":               {hands, []string{"netns"}},
-	"network/firewall":            {hands, []string{"netns"}},
+	"network/firewall":            {hands, []string{"link", "netns"}},
 
 	"packet":               {facts, nil},
 	"internal/sys":         {facts, nil},

@@ -88,7 +88,7 @@
 //	          qdisc          saves and restores queueing disciplines            → netns
 //	          resolvconf     edits a container's resolv.conf                    → netns, netns/files
 //	          rules          nftables rules in a table of Cleat's own           → netns
-//	          firewall       networks and published ports, in two nftables tables → netns
+//	          firewall       networks and published ports, in two nftables tables → link, netns
 //	        internal/seal    drops capabilities, file access and system calls
 //	FACTS   packet           header formats and checksums, no I/O
 //	        internal/sys     all raw system calls, the only unsafe
