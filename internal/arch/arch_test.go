@@ -137,7 +137,7 @@ var rooms = map[string]room{
 	"network/qdisc":               {hands, []string{"netns"}},
 	"network/resolvconf":          {hands, []string{"netns", "netns/files"}},
 	"network/rules":               {hands, []string{"netns"}},
-	"network/firewall":            {hands, []string{"netns"}},
+	"network/firewall":            {hands, []string{"link", "netns"}},
 	"network/names":               {hands, []string{"dns", "internal/seal"}},
 	"network/networktest":         {hands, []string{"link", "netns"}},
 

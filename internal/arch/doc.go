@@ -91,7 +91,7 @@
 //	          qdisc          saves and restores queueing disciplines            → netns
 //	          resolvconf     edits a container's resolv.conf                    → netns, netns/files
 //	          rules          nftables rules in a table of Cleat's own           → netns
-//	          firewall       networks and published ports, in two nftables tables → netns
+//	          firewall       networks and published ports, in two nftables tables → link, netns
 //	          names          serves the names of networks by DNS                → dns, internal/seal
 //	          networktest    snapshots of namespaces and state, for tests       → link, netns
 //	        internal/seal    drops capabilities, file access and system calls

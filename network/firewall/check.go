@@ -9,17 +9,22 @@ import (
 
 // Difference is something in which the kernel's tables are not as a State wants them.
 type Difference struct {
-	Family string // "ip" or "ip6"
+	Family string // "ip" or "ip6", or "" for what does not belong to one of the tables
 	Object string // e.g. "table", "chain forward", "rule 2 of chain forward", "set ports"
-	Fault  string // e.g. "is missing", "has 1 element too few and 0 too many"
+	Fault  string // e.g. "is missing", "lacks 1 elements and has 0 others"
 }
 
 // String returns the difference as a sentence without a full stop.
-func (d Difference) String() string { return d.Family + ": " + d.Object + " " + d.Fault }
+func (d Difference) String() string {
+	if d.Family == "" {
+		return d.Object + " " + d.Fault
+	}
+	return d.Family + " " + d.Object + " " + d.Fault
+}
 
 // compareTables lists how the tables, apart from the elements of their sets, are not as they
 // should be.
-func (s *snapshot) compareTables(flags uint32) (all []Difference, err error) {
+func (s *snapshot) compareTables(l layout) (all []Difference, err error) {
 	for _, f := range families {
 		t := s.tables[f.id]
 		if t == nil {
@@ -29,11 +34,11 @@ func (s *snapshot) compareTables(flags uint32) (all []Difference, err error) {
 		differs := func(object, format string, args ...any) {
 			all = append(all, Difference{f.name, object, fmt.Sprintf(format, args...)})
 		}
-		if t.flags&^flagOwner != flags&^flagOwner {
-			differs("table", "has flags %#x, not %#x", t.flags, flags)
+		if t.flags != l.flags {
+			differs("table", "has flags %#x, not %#x", t.flags, l.flags)
 		}
 		t.compareSets(f, differs)
-		if err := t.compareChains(f, differs); err != nil {
+		if err := t.compareChains(f, l.doorway, differs); err != nil {
 			return nil, err
 		}
 	}
@@ -60,9 +65,9 @@ func (t *tableSnapshot) compareSets(f family, differs func(object, format string
 	}
 }
 
-func (t *tableSnapshot) compareChains(f family, differs func(object, format string, args ...any)) error {
+func (t *tableSnapshot) compareChains(f family, d doorway, differs func(object, format string, args ...any)) error {
 	unknown := maps.Clone(t.chains)
-	for _, want := range f.chains() {
+	for _, want := range f.chains(d) {
 		got, ok := t.chains[want.name]
 		delete(unknown, want.name)
 		object := "chain " + want.name

@@ -89,17 +89,11 @@ func (c contents) addNetwork(f family, n Network) error {
 		if err := c.addDevice(f, n, name); err != nil {
 			return err
 		}
-		for _, p := range prefixes {
-			c.add(f, setHairpin, sourceElement(p, name), "")
-		}
 	}
 	for _, e := range n.Endpoints {
-		if err := c.addDevice(f, n, e.Device); err != nil {
-			return err
-		}
 		for _, a := range e.Addrs {
-			if f.has(a) {
-				c.add(f, setHairpin, sourceElement(netip.PrefixFrom(a, a.BitLen()), e.Device), "")
+			if f.has(a) && !c.add(f, setSources, element{key: deviceKey(e.Device) + addrKey(a)}, "") {
+				return invalid("address %s behind device %s belongs to two endpoints", a, e.Device)
 			}
 		}
 	}
@@ -168,14 +162,6 @@ func pairElement(from, to netip.Prefix) element {
 	return element{
 		key: addrKey(from.Masked().Addr()) + addrKey(to.Masked().Addr()),
 		end: addrKey(lastAddr(from)) + addrKey(lastAddr(to)),
-	}
-}
-
-// sourceElement returns a range of (source address, device).
-func sourceElement(from netip.Prefix, device string) element {
-	return element{
-		key: addrKey(from.Masked().Addr()) + deviceKey(device),
-		end: addrKey(lastAddr(from)) + deviceKey(device),
 	}
 }
 

@@ -102,21 +102,57 @@ func TestLoopback(t *testing.T) {
 		w := newBed(t)
 		n := w.web()
 		n.HostAccess = firewall.HostAccessAll
-		w.sync(firewall.State{Networks: []firewall.Network{n}, Ports: []firewall.Port{publish(protocolOf(network), 8080, "192.0.2.2:80")}})
-		must(t, w.table.RouteLoopback("web"))
+		w.sync(firewall.State{Networks: []firewall.Network{n}, Ports: []firewall.Port{publish(protocolOf(network), 8080, "192.0.2.2:80"), publish(protocolOf(network), 8080, "[2001:db8:0:1::2]:80")}})
+		must(t, w.table.RouteLoopback("web"), w.table.RouteLoopback("web"), w.table.RouteLoopback("vd"))
 		w.reaches(w.host, network, "127.0.0.1:8080", "a 192.0.2.1")
+		w.reaches(w.host, network, "[::1]:8080", "a 2001:db8:0:1::1")
 		w.reaches(w.host, network, "127.0.0.1:80", "host 127.0.0.1")
+		w.reaches(w.host, network, "[::1]:80", "host ::1")
 	})
 	w := newBed(t)
 	n := w.web()
 	n.HostAccess = firewall.HostAccessAll
 	w.sync(firewall.State{Networks: []firewall.Network{n}})
 	must(t, w.table.RouteLoopback("web"))
-	got := collect(t, w.host, "0.0.0.0:5000")
-	for _, dst := range []string{"127.0.0.1:5000", "192.0.2.1:5000"} {
-		inject(t, w.a, w.host, "web", addrPort("192.0.2.2:5001"), addrPort(dst), "to "+dst)
+	got := collect(t, w.host, "[::]:5000")
+	for _, to := range []struct{ src, loopback, own string }{
+		{"192.0.2.2:5001", "127.0.0.1:5000", "192.0.2.1:5000"},
+		{"[2001:db8:0:1::2]:5001", "[::1]:5000", "[2001:db8:0:1::1]:5000"},
+	} {
+		for _, dst := range []string{to.loopback, to.own} {
+			inject(t, w.a, w.host, "web", addrPort(to.src), addrPort(dst), dst)
+		}
+		if first := next(t, got); first != to.own {
+			t.Errorf("the host's loopback got a datagram of an endpoint: %q", first)
+		}
 	}
-	if first := next(t, got); first != "to 192.0.2.1:5000" {
-		t.Errorf("the host's loopback got a datagram of an endpoint: %q", first)
-	}
+}
+
+// What is published at the host's loopback only is reachable from the host only, and not by
+// packets to that address from elsewhere.
+func TestPublishAtLoopback(t *testing.T) {
+	both(t, func(t *testing.T, network string) {
+		w := newBed(t)
+		p := protocolOf(network)
+		one, six := publish(p, 8080, "192.0.2.2:80"), publish(p, 8080, "[2001:db8:0:1::2]:80")
+		one.HostAddr, six.HostAddr = addr("127.0.0.1"), addr("::1")
+		bypass := publish(p, 5000, "192.0.2.2:5000")
+		bypass.HostAddr, bypass.BypassFirewall = addr("127.0.0.1"), true
+		s := firewall.State{Networks: []firewall.Network{w.web()}, Ports: []firewall.Port{one, six, bypass}}
+		w.sync(s)
+		must(t, w.table.RouteLoopback("web"))
+		w.reaches(w.host, network, "127.0.0.1:8080", "a 192.0.2.1")
+		w.reaches(w.host, network, "[::1]:8080", "a 2001:db8:0:1::1")
+		w.reaches(w.client, network, "198.51.100.1:8080", "")
+		w.reaches(w.client, network, "[2001:db8:ff::1]:8080", "")
+		if network == "udp" {
+			got := collect(t, w.a, "[::]:5000")
+			inject(t, w.client, w.host, "nic", addrPort("198.51.100.2:5001"), addrPort("127.0.0.1:5000"), "intruder")
+			inject(t, w.b, w.host, "web", addrPort("192.0.2.3:5001"), addrPort("127.0.0.1:5000"), "intruder")
+			inject(t, w.b, w.a, "eth0", addrPort("192.0.2.3:5001"), addrPort("192.0.2.2:5000"), "neighbour")
+			if first := next(t, got); first != "neighbour" {
+				t.Errorf("a port published at 127.0.0.1 got a datagram of an %s", first)
+			}
+		}
+	})
 }

@@ -1,6 +1,8 @@
 package firewall
 
 import (
+	"net/netip"
+
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
@@ -133,6 +135,15 @@ func is(l load, data ...byte) []expr.Any {
 	return []expr.Any{l.into(reg), &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data}}
 }
 
+func isNot(l load, data ...byte) []expr.Any {
+	return []expr.Any{l.into(reg), &expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: data}}
+}
+
+// isDevice matches if a loaded name is that of a device.
+func isDevice(l load, name string) []expr.Any { return is(l, []byte(deviceKey(name))...) }
+
+func isNotDevice(l load, name string) []expr.Any { return isNot(l, []byte(deviceKey(name))...) }
+
 // masked matches if a loaded value equals data in the bits of mask.
 func masked(l load, mask, data []byte) []expr.Any {
 	return []expr.Any{
@@ -147,12 +158,18 @@ func toPort(proto byte, port uint16) []expr.Any {
 	return append(is(l4proto(), proto), is(dport(), byte(port>>8), byte(port))...)
 }
 
-// state matches packets in one of the states of connections (a mask of ctState…).
+// state matches packets in one of the states of connections (a mask of state…).
 func state(mask uint32) []expr.Any { return ctBits(expr.CtKeySTATE, mask) }
+
+// notNew matches packets that do not start a connection.
+func notNew() []expr.Any {
+	return isNot(load{4, func(r uint32) expr.Any { return &expr.Ct{Key: expr.CtKeySTATE, Register: r} }}, native.AppendUint32(nil, stateNew)...)
+}
 
 // translated matches packets of connections whose destination was translated.
 func translated() []expr.Any { return ctBits(expr.CtKeySTATUS, ipsDstNAT) }
 
+// ctBits matches if one of the bits in a mask is set.
 func ctBits(key expr.CtKey, mask uint32) []expr.Any {
 	return []expr.Any{
 		&expr.Ct{Key: key, Register: reg},
@@ -179,11 +196,41 @@ func toLocal() []expr.Any {
 	}
 }
 
-// spoofed matches packets whose source address the host would not reach through the device
-// that they came from.
-func spoofed() []expr.Any {
+// setMark sets bits of the packet's mark.
+func setMark(bits uint32) []expr.Any { return changeMark(^bits, bits) }
+
+// clearMark clears bits of the packet's mark.
+func clearMark(bits uint32) []expr.Any { return changeMark(^bits, 0) }
+
+func changeMark(mask, xor uint32) []expr.Any {
 	return []expr.Any{
-		&expr.Fib{Register: reg, FlagSADDR: true, FlagIIF: true, FlagPRESENT: true, ResultOIF: true},
-		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: make([]byte, 4)},
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: native.AppendUint32(nil, mask), Xor: native.AppendUint32(nil, xor)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: reg},
+	}
+}
+
+// marked matches packets that have a bit in their mark.
+func marked(bit uint32) []expr.Any {
+	b := native.AppendUint32(nil, bit)
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: b, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: b},
+	}
+}
+
+// duplicate sends a copy of the packet to a router.
+func duplicate(router netip.Addr) []expr.Any {
+	return []expr.Any{&expr.Immediate{Register: reg, Data: router.AsSlice()}, &expr.Dup{RegAddr: reg}}
+}
+
+// clearFragmentOffset clears the field of struct iphdr that has it and the flag "don't
+// fragment".
+func clearFragmentOffset() []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: reg, Data: []byte{0, 0}},
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: 6, Len: 2,
+			CsumType: expr.CsumTypeInet, CsumOffset: 10},
 	}
 }

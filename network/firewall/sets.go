@@ -17,11 +17,16 @@ type family struct {
 	addr      field
 	// Offsets in struct iphdr or struct ipv6hdr.
 	saddr, daddr uint32
+	// router is where duplicates of packets are sent to. Nobody has this address: it is from a
+	// range for such purposes (RFC 7600, RFC 6666).
+	router netip.Addr
 }
 
 var (
-	ipv4 = family{id: unix.NFPROTO_IPV4, name: "ip", addrBytes: 4, saddr: 12, daddr: 16, addr: field{nftables.TypeIPAddr, bigEndian}}
-	ipv6 = family{id: unix.NFPROTO_IPV6, name: "ip6", addrBytes: 16, saddr: 8, daddr: 24, addr: field{nftables.TypeIP6Addr, bigEndian}}
+	ipv4 = family{id: unix.NFPROTO_IPV4, name: "ip", addrBytes: 4, saddr: 12, daddr: 16, addr: field{nftables.TypeIPAddr, bigEndian},
+		router: netip.AddrFrom4([4]byte{192, 0, 0, 8})}
+	ipv6 = family{id: unix.NFPROTO_IPV6, name: "ip6", addrBytes: 16, saddr: 8, daddr: 24, addr: field{nftables.TypeIP6Addr, bigEndian},
+		router: netip.AddrFrom16([16]byte{0: 0x01, 15: 1})} // 100::1
 )
 
 var families = []family{ipv4, ipv6}
@@ -76,11 +81,11 @@ func (f family) sets() []set {
 		{name: setOpen, key: []field{device}},
 		{name: setMasquerade, key: []field{device}},
 		{name: setAccess, key: []field{device}, verdicts: true},
+		{name: setSources, key: []field{device, f.addr}},
 		{name: setGateways, key: []field{device, f.addr}},
 		{name: setAllowed, key: []field{f.addr, f.addr}, verdicts: true, interval: true},
 		{name: setFlows, key: flow, verdicts: true, interval: true},
 		{name: setInbound, key: flow, verdicts: true, interval: true},
-		{name: setHairpin, key: []field{f.addr, device}, interval: true},
 		{name: setPorts, key: address, value: target},
 		{name: setPortsAnywhere, key: anywhere, value: target},
 		{name: setDirect, key: address, value: target},
@@ -100,11 +105,11 @@ const (
 	setOpen           = "open-devices"    // those of networks that are not internal
 	setMasquerade     = "nat-devices"     // those of networks that are masqueraded
 	setAccess         = "host-access"     // what of the host a device's network reaches
+	setSources        = "sources"         // the addresses of the endpoints behind a device
 	setGateways       = "gateways"        // the host's addresses in a device's network
 	setAllowed        = "allowed"         // which prefixes reach which
 	setFlows          = "flows"           // connections of endpoints that rules accept or drop
 	setInbound        = "inbound-flows"   // connections of others to endpoints that rules accept or drop
-	setHairpin        = "hairpin"         // sources whose replies would not pass the host
 	setPorts          = "ports"           // published ports at one address
 	setPortsAnywhere  = "ports-anywhere"  // published ports at all addresses
 	setDirect         = "direct"          // those of setPorts that bypass the host's firewall

@@ -5,12 +5,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// layout is what both tables have in common besides their contents.
+type layout struct {
+	name    string
+	flags   uint32
+	doorway doorway
+}
+
 // addTable makes the empty table of a family: its sets, chains and rules.
-func (b *batch) addTable(name string, f family, flags uint32) {
+func (b *batch) addTable(l layout, f family) {
+	name := l.name
 	b.change(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, f, "add table "+f.name+" "+name)
 	b.string(unix.NFTA_TABLE_NAME, name)
-	b.uint32(unix.NFTA_TABLE_FLAGS, flags)
-	chains := f.chains()
+	b.uint32(unix.NFTA_TABLE_FLAGS, l.flags)
+	chains := f.chains(l.doorway)
 	for _, c := range chains {
 		b.addChain(name, f, c)
 	}

@@ -24,16 +24,20 @@ type Change struct {
 	Add, Remove State
 }
 
-// Network is a set of endpoints that reach each other. A device belongs to at most one
-// network. Devices need not exist.
+// Network is a set of endpoints that reach each other.
+//
+// In a Change, a Network may be a part of one: devices and endpoints that come or go, with the
+// properties of the whole network, and without the prefixes, which stay.
 type Network struct {
-	// Devices are devices of the host that endpoints share, usually one bridge.
+	// Devices are the devices of the host through which the endpoints are reached: one that
+	// all share, such as a bridge, or one for each endpoint, between which the host routes. A
+	// device belongs to at most one network. It need not exist.
 	Devices []string
-	// Endpoints have a device of their own each, so that the host routes between them.
+	// Endpoints are the addresses behind the devices. Packets from a device with another
+	// source address are dropped.
 	Endpoints []Endpoint
-	// Prefixes contain the addresses of the endpoints. The host must have a route to each
-	// address through the device that it belongs to: packets with another source address are
-	// dropped as spoofed.
+	// Prefixes contain the addresses of all endpoints. Those of different networks do not
+	// overlap.
 	Prefixes []netip.Prefix
 	// Gateways are the host's addresses in the network.
 	Gateways []netip.Addr
@@ -41,19 +45,19 @@ type Network struct {
 	// another network of the table, the host's address as their source.
 	MasqueradeIPv4, MasqueradeIPv6 bool
 	// Internal forbids connections from the network to anywhere but the host and the networks
-	// in State.Allow. Ports of its endpoints can still be published.
+	// in State.Allow, also to ports that are published. Ports of its own endpoints can be
+	// published.
 	Internal   bool
 	HostAccess HostAccess
 }
 
-// Endpoint is a container with a device of its own on the host.
+// Endpoint is a container, or an address of one.
 type Endpoint struct {
 	Device string
 	Addrs  []netip.Addr
 }
 
-// HostAccess is what of the host the endpoints of a network reach. Published ports and their
-// own connections' replies do not count.
+// HostAccess is what of the host the endpoints of a network reach, besides published ports.
 type HostAccess uint8
 
 // The kinds of access to the host.

@@ -69,8 +69,8 @@ func TestApplyAllOrNothing(t *testing.T) {
 		assertState(t, table, ports(80, 2))
 	}
 	must(t, table.Remove(), table.Remove())
-	if all, err := table.Check(firewall.State{}); len(all) != 2 || err != nil {
-		t.Errorf("differences after Remove: %v, %v, want that both tables are missing", all, err)
+	if all, err := table.Check(firewall.State{}); len(all) != 3 || err != nil {
+		t.Errorf("differences after Remove: %v, %v, want that both tables and the devices are missing", all, err)
 	}
 }
 
@@ -110,7 +110,7 @@ func assertState(t *testing.T, table firewall.Table, s firewall.State) {
 	}
 	devices := 0
 	for _, n := range s.Networks {
-		devices += len(n.Devices) + len(n.Endpoints)
+		devices += len(n.Devices)
 	}
 	got := map[string]int{}
 	must(t, table.NS.Do(func() error {
@@ -171,7 +171,8 @@ func randomNetwork(r *rand.Rand, i int) firewall.Network {
 		n.Devices = []string{fmt.Sprintf("bridge%d", i)}
 	}
 	for j := range r.IntN(4) {
-		n.Endpoints = append(n.Endpoints, firewall.Endpoint{Device: fmt.Sprintf("veth%d.%d", i, j), Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i), 0, byte(2 + j)})}})
+		n.Devices = append(n.Devices, fmt.Sprintf("veth%d.%d", i, j))
+		n.Endpoints = append(n.Endpoints, firewall.Endpoint{Device: n.Devices[len(n.Devices)-1], Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i), 0, byte(2 + j)})}})
 	}
 	return n
 }
@@ -256,9 +257,9 @@ func TestReloadByNFT(t *testing.T) {
 	must(t, table.NS.Do(func() (err error) {
 		saved, err = exec.Command(nft, "list", "ruleset").Output()
 		return err
-	}), table.Remove(), table.NS.Do(func() error {
+	}), table.NS.Do(func() error {
 		cmd := exec.Command(nft, "-f", "-")
-		cmd.Stdin = strings.NewReader(string(saved))
+		cmd.Stdin = strings.NewReader("flush ruleset\n" + string(saved))
 		out, err := cmd.CombinedOutput()
 		if err != nil {
 			t.Errorf("nft -f: %s\nof %s", out, saved)
@@ -308,7 +309,7 @@ func largeState(endpoints, ports int) (s firewall.State) {
 				Gateways: []netip.Addr{netip.AddrFrom4([4]byte{10, net, 0, 1}), netip.AddrFrom16([16]byte{0xfd, 1: net, 15: 1})}})
 		}
 		n := &s.Networks[len(s.Networks)-1]
-		n.Endpoints = append(n.Endpoints, endpoint(i))
+		n.Devices, n.Endpoints = append(n.Devices, endpoint(i).Device), append(n.Endpoints, endpoint(i))
 	}
 	for i := range ports {
 		s.Ports = append(s.Ports, firewall.Port{Protocol: packet.TCP, HostPort: uint16(10000 + i), To: netip.AddrPortFrom(endpoint(i % endpoints).Addrs[i/2%2], uint16(80+i/endpoints)), BypassFirewall: i%2 == 0})
@@ -329,7 +330,7 @@ func BenchmarkApply(b *testing.B) {
 			table := newTable(b)
 			must(b, table.Sync(largeState(size.endpoints, size.ports)))
 			port := firewall.State{Ports: []firewall.Port{{Protocol: packet.TCP, HostPort: 80, To: addrPort("10.0.0.2:80")}}}
-			n := firewall.Network{Endpoints: []firewall.Endpoint{{Device: "new", Addrs: []netip.Addr{addr("10.0.0.250")}}}}
+			n := firewall.Network{Devices: []string{"new"}, Endpoints: []firewall.Endpoint{{Device: "new", Addrs: []netip.Addr{addr("10.0.0.250")}}}}
 			endpoint := firewall.State{Networks: []firewall.Network{n}}
 			for name, s := range map[string]firewall.State{"port": port, "endpoint": endpoint} {
 				b.Run(name, func(b *testing.B) {

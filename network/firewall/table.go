@@ -9,12 +9,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Table is a firewall of a network namespace: the nftables tables "ip NAME" and "ip6 NAME".
-// Namespaces may have several, under different names. Its methods are safe for concurrent use,
-// also by several processes, as far as their Changes do not depend on each other.
+// Table is a firewall of a network namespace: the nftables tables "ip NAME" and "ip6 NAME",
+// two devices, and a routing rule for each family. A namespace may have several Tables if they
+// differ in Name, Devices and Mark. Its methods are safe for concurrent use, also by several
+// processes, as far as their Changes do not depend on each other.
 type Table struct {
 	NS   *netns.NS
 	Name string // e.g. "cleat-net"
+	// Devices is the start of the names of the two devices, of at most 14 bytes; "" means
+	// "cleat-in".
+	Devices string
+	// Mark is a bit of packets' marks that the table sets while the first packet of a
+	// connection to a published port is routed. It is also the number of a routing table; 0
+	// means 1<<24.
+	Mark uint32
 }
 
 // ErrDrift means that the table is not as a Change supposes: it does not exist, it lacks what
@@ -43,15 +51,15 @@ func (t Table) Apply(c Change) error {
 
 // Sync makes the table exactly as a State wants it, whatever it was before, and creates it if
 // necessary. The kernel replaces the old table by the new one at once: no packet meets
-// another one. What is as it should be is not touched.
+// anything in between. What is as it should be is not touched.
 func (t Table) Sync(s State) error {
-	return t.with(func(k *kernel) error { return k.sync(t.Name, s, 0) })
+	return t.with(func(k *kernel) error { return k.sync(t, s, 0) })
 }
 
 // Check lists how the table is not as a State wants it.
 func (t Table) Check(s State) (all []Difference, err error) {
 	err = t.with(func(k *kernel) error {
-		all, err = k.check(t.Name, s, 0)
+		all, err = k.check(t, s, 0)
 		return err
 	})
 	return all, err
@@ -59,7 +67,7 @@ func (t Table) Check(s State) (all []Difference, err error) {
 
 // Remove removes the table, if there is one.
 func (t Table) Remove() error {
-	return t.with(func(k *kernel) error { return k.remove(t.Name) })
+	return t.with(func(k *kernel) error { return k.remove(t) })
 }
 
 func (k *kernel) apply(name string, c Change) error {
@@ -86,38 +94,51 @@ func (k *kernel) apply(name string, c Change) error {
 }
 
 // syncAttempts bounds how often a batch is refused because others have changed rules since
-// the table was read.
+// the tables were read.
 const syncAttempts = 10
 
-func (k *kernel) sync(name string, s State, flags uint32) error {
+// retry calls f until the kernel does not refuse its batch as outdated.
+func retry(f func() error) error {
+	for range syncAttempts {
+		if err := f(); !errors.Is(err, unix.ERESTART) {
+			return err
+		}
+	}
+	return errBusy
+}
+
+func (k *kernel) sync(t Table, s State, flags uint32) error {
 	want, err := s.contents()
 	if err != nil {
 		return err
 	}
-	for range syncAttempts {
-		err = k.trySync(name, want, flags)
-		if !errors.Is(err, unix.ERESTART) {
-			return err
-		}
-	}
-	return err
-}
-
-func (k *kernel) trySync(name string, want contents, flags uint32) error {
-	now, err := k.snapshot(name)
+	d, err := t.door()
 	if err != nil {
 		return err
 	}
-	differences, err := now.compareTables(flags)
+	defer d.h.Close()
+	if err := d.open(); err != nil {
+		return err
+	}
+	l := layout{name: t.Name, flags: flags, doorway: d.doorway}
+	return retry(func() error { return k.trySync(l, want) })
+}
+
+func (k *kernel) trySync(l layout, want contents) error {
+	now, err := k.snapshot(l.name)
+	if err != nil {
+		return err
+	}
+	differences, err := now.compareTables(l)
 	if err != nil {
 		return err
 	}
 	b := newBatch(now.generation)
 	if len(differences) == 0 {
 		got := now.contents()
-		b.changeContents(name, got.minus(want), want.minus(got))
+		b.changeContents(l.name, got.minus(want), want.minus(got))
 	} else {
-		b.replaceTables(name, now, want, flags)
+		b.replaceTables(l, now, want)
 	}
 	if b.empty() {
 		return nil
@@ -126,52 +147,67 @@ func (k *kernel) trySync(name string, want contents, flags uint32) error {
 }
 
 // replaceTables makes new tables, with their contents, in place of those that exist.
-func (b *batch) replaceTables(name string, now *snapshot, want contents, flags uint32) {
+func (b *batch) replaceTables(l layout, now *snapshot, want contents) {
 	for _, f := range families {
 		if now.tables[f.id] != nil {
-			b.deleteTable(name, f)
+			b.deleteTable(l.name, f)
 		}
-		b.addTable(name, f, flags)
+		b.addTable(l, f)
 	}
-	b.changeContents(name, nil, want)
+	b.changeContents(l.name, nil, want)
 }
 
-func (k *kernel) check(name string, s State, flags uint32) ([]Difference, error) {
+func (k *kernel) check(t Table, s State, flags uint32) ([]Difference, error) {
 	want, err := s.contents()
 	if err != nil {
 		return nil, err
 	}
-	now, err := k.snapshot(name)
+	d, err := t.door()
 	if err != nil {
 		return nil, err
 	}
-	all, err := now.compareTables(flags)
+	defer d.h.Close()
+	all, err := d.faults()
 	if err != nil {
 		return nil, err
 	}
-	return append(all, compareContents(now.contents(), want)...), nil
+	now, err := k.snapshot(t.Name)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := now.compareTables(layout{name: t.Name, flags: flags, doorway: d.doorway})
+	if err != nil {
+		return nil, err
+	}
+	return append(append(all, tables...), compareContents(now.contents(), want)...), nil
 }
 
-func (k *kernel) remove(name string) error {
-	for range syncAttempts {
-		now, err := k.snapshot(name)
+func (k *kernel) remove(t Table) error {
+	err := retry(func() error {
+		now, err := k.snapshot(t.Name)
 		if err != nil {
 			return err
 		}
 		b := newBatch(now.generation)
 		for _, f := range families {
 			if now.tables[f.id] != nil {
-				b.deleteTable(name, f)
+				b.deleteTable(t.Name, f)
 			}
 		}
 		if b.empty() {
 			return nil
 		}
-		if err := k.commit(b); !errors.Is(err, unix.ERESTART) {
-			return err
-		}
+		return k.commit(b)
+	})
+	if err != nil {
+		return err
 	}
-	return errBusy
+	d, err := t.door()
+	if err != nil {
+		return err
+	}
+	defer d.h.Close()
+	return d.close()
 }
 
 // Flags of a table (enum nft_table_flags, include/uapi/linux/netfilter/nf_tables.h).

@@ -252,19 +252,24 @@ func (w *bed) reaches(from *lab.Node, network, to, answer string) {
 
 // web, db and third return the networks.
 func (w *bed) web() firewall.Network {
-	return firewall.Network{Devices: []string{"web"}, MasqueradeIPv4: true, MasqueradeIPv6: true,
+	return firewall.Network{Devices: []string{"web"}, Endpoints: []firewall.Endpoint{
+		{Device: "web", Addrs: []netip.Addr{addr("192.0.2.2"), addr("2001:db8:0:1::2")}},
+		{Device: "web", Addrs: []netip.Addr{addr("192.0.2.3"), addr("2001:db8:0:1::3")}},
+	}, MasqueradeIPv4: true, MasqueradeIPv6: true,
 		Prefixes: []netip.Prefix{prefix("192.0.2.0/26"), prefix("2001:db8:0:1::/64")},
 		Gateways: []netip.Addr{addr("192.0.2.1"), addr("2001:db8:0:1::1")}}
 }
 
 func (w *bed) db() firewall.Network {
-	return firewall.Network{Devices: []string{"db"}, MasqueradeIPv4: true, MasqueradeIPv6: true,
+	return firewall.Network{Devices: []string{"db"}, Endpoints: []firewall.Endpoint{
+		{Device: "db", Addrs: []netip.Addr{addr("192.0.2.66"), addr("2001:db8:0:2::2")}},
+	}, MasqueradeIPv4: true, MasqueradeIPv6: true,
 		Prefixes: []netip.Prefix{prefix("192.0.2.64/26"), prefix("2001:db8:0:2::/64")},
 		Gateways: []netip.Addr{addr("192.0.2.65"), addr("2001:db8:0:2::1")}}
 }
 
 func (w *bed) third() firewall.Network {
-	return firewall.Network{MasqueradeIPv4: true, MasqueradeIPv6: true,
+	return firewall.Network{Devices: []string{"vd", "ve"}, MasqueradeIPv4: true, MasqueradeIPv6: true,
 		Endpoints: []firewall.Endpoint{
 			{Device: "vd", Addrs: []netip.Addr{addr("192.0.2.130"), addr("2001:db8:0:3::2")}},
 			{Device: "ve", Addrs: []netip.Addr{addr("192.0.2.131"), addr("2001:db8:0:3::3")}},
@@ -290,7 +295,7 @@ func (w *bed) same(s firewall.State) {
 }
 
 func publish(proto packet.Protocol, hostPort uint16, to string) firewall.Port {
-	return firewall.Port{Protocol: proto, HostPort: hostPort, To: addrPort(to), BypassFirewall: true}
+	return firewall.Port{Protocol: proto, HostPort: hostPort, To: addrPort(to)}
 }
 
 // both runs a test for TCP and UDP.

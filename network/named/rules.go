@@ -7,10 +7,13 @@ import (
 	"net/netip"
 	"slices"
 
+	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/firewall"
 	"cleat/packet"
+
+	"golang.org/x/sys/unix"
 )
 
 // Rules are the rules of all networks in the kernel.
@@ -19,17 +22,18 @@ type Rules interface {
 	Sync(firewall.State) error
 	Check(firewall.State) ([]firewall.Difference, error)
 	Remove() error
+	RouteLoopback(device string) error
 }
 
 // tableOf returns the table of rules of a state directory in the host's namespace.
 func tableOf(store Store, host *netns.NS) Rules {
-	name := "cleat-net"
+	t := firewall.Table{NS: host, Name: "cleat-net"}
 	if !store.IsDefault() {
 		h := fnv.New32a()
 		h.Write([]byte(store.Path()))
-		name = fmt.Sprintf("cleat-net-%08x", h.Sum32())
+		t.Name, t.Devices = fmt.Sprintf("cleat-net-%08x", h.Sum32()), fmt.Sprintf("cl%08xin", h.Sum32())
 	}
-	return firewall.Table{NS: host, Name: name}
+	return t
 }
 
 // rules returns the rules of a network without its endpoints. A network of the parent's has
@@ -53,15 +57,36 @@ func (n *Network) rules() firewall.State {
 	return firewall.State{Networks: []firewall.Network{f}}
 }
 
-// endpointRules returns the rules of an endpoint, which its network's come before.
-func (n *Network) endpointRules(e *Endpoint) firewall.Change {
-	var c firewall.Change
-	if n.Driver == Routed {
-		c.Add, c.Remove = n.rules(), n.rules()
-		c.Add.Networks[0].Endpoints = []firewall.Endpoint{{Device: n.peer(e.Container), Addrs: e.Addresses}}
+// rulesWith returns the rules of a network with its endpoints.
+func (n *Network) rulesWith(endpoints []*Endpoint) firewall.State {
+	all := n.rules()
+	for _, e := range endpoints {
+		its := n.endpointRules(e)
+		for _, part := range its.Networks {
+			all.Networks[0].Devices = append(all.Networks[0].Devices, part.Devices...)
+			all.Networks[0].Endpoints = append(all.Networks[0].Endpoints, part.Endpoints...)
+		}
+		all.Ports = append(all.Ports, its.Ports...)
 	}
-	c.Add.Ports = e.ports()
-	return c
+	return all
+}
+
+// endpointRules returns the rules of an endpoint, beside those of its network.
+func (n *Network) endpointRules(e *Endpoint) firewall.State {
+	all := firewall.State{Ports: e.ports()}
+	if !n.onHost() {
+		return all
+	}
+	part := n.rules().Networks[0]
+	part.Prefixes, part.Devices = nil, nil
+	device := n.device()
+	if n.Driver == Routed {
+		device = n.peer(e.Container)
+		part.Devices = []string{device}
+	}
+	part.Endpoints = []firewall.Endpoint{{Device: device, Addrs: e.Addresses}}
+	all.Networks = []firewall.Network{part}
+	return all
 }
 
 // peer returns the name of the host's end of a container's link on a routed network.
@@ -94,7 +119,7 @@ func (s *session) addEndpoint(n *Network, e *Endpoint) error {
 	if err != nil {
 		return err
 	}
-	c := n.endpointRules(e)
+	c := firewall.Change{Add: n.endpointRules(e)}
 	c.Add.Flows, c.Remove.Flows = with, without
 	return s.applyRules(c)
 }
@@ -105,8 +130,7 @@ func (s *session) removeEndpoint(n *Network, e *Endpoint) error {
 	if err != nil {
 		return err
 	}
-	c := n.endpointRules(e)
-	c.Add, c.Remove = c.Remove, c.Add
+	c := firewall.Change{Remove: n.endpointRules(e)}
 	c.Add.Flows, c.Remove.Flows = without, with
 	return s.applyRules(c)
 }
@@ -115,9 +139,8 @@ func (s *session) removeEndpoint(n *Network, e *Endpoint) error {
 // else changed them or a command died, all of them are made so. The table goes with the last
 // network.
 func (s *session) applyRules(c firewall.Change) error {
-	if len(c.Remove.Networks) > 0 && len(c.Add.Networks) == 0 {
-		all, err := s.wantedRules()
-		if err == nil && len(all.Networks) == 0 {
+	if len(c.Remove.Networks) > 0 {
+		if names, err := s.store.networkNames(); err == nil && len(names) == 0 {
 			return s.Rules.Remove()
 		}
 	}
@@ -126,6 +149,19 @@ func (s *session) applyRules(c firewall.Change) error {
 		return err
 	}
 	return s.syncRules()
+}
+
+// routeLoopback makes published ports reachable at the host's loopback addresses, through a device
+// that may not exist at the moment.
+func (s *session) routeLoopback(device string) error {
+	_, err := link.Find(s.host, device)
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err == nil {
+		err = s.Rules.RouteLoopback(device)
+	}
+	return err
 }
 
 // syncRules makes the rules in the kernel as the files say.
@@ -164,17 +200,13 @@ func (s *session) wantedRules() (firewall.State, error) {
 		return all, err
 	}
 	for _, n := range p.networks {
-		state := n.rules()
+		var its []*Endpoint
 		for _, e := range p.endpoints {
-			if e.Network != n.Name {
-				continue
+			if e.Network == n.Name {
+				its = append(its, e)
 			}
-			c := n.endpointRules(e)
-			if n.Driver == Routed {
-				state.Networks[0].Endpoints = append(state.Networks[0].Endpoints, c.Add.Networks[0].Endpoints...)
-			}
-			state.Ports = append(state.Ports, c.Add.Ports...)
 		}
+		state := n.rulesWith(its)
 		all.Networks = append(all.Networks, state.Networks...)
 		all.Ports = append(all.Ports, state.Ports...)
 	}

@@ -47,6 +47,11 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	if err := s.filterBridge(n); err != nil {
 		return err
 	}
+	if n.onHost() {
+		if err := s.routeLoopback(n.device()); err != nil {
+			return err
+		}
+	}
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
@@ -59,14 +64,7 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 	if err != nil {
 		return err
 	}
-	change := firewall.Change{Remove: n.rules()}
-	for _, e := range endpoints {
-		c := n.endpointRules(e)
-		change.Remove.Ports = append(change.Remove.Ports, c.Add.Ports...)
-		if n.Driver == Routed {
-			change.Remove.Networks[0].Endpoints = append(change.Remove.Networks[0].Endpoints, c.Add.Networks[0].Endpoints...)
-		}
-	}
+	change := firewall.Change{Remove: n.rulesWith(endpoints)}
 	steps := []func() error{
 		func() error {
 			return s.withNames(ctx, func(c *names.Client) error { return s.dropNetwork(ctx, c, n) })
@@ -132,6 +130,11 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 	if err := s.addEndpoint(n, e); err != nil {
 		return err
+	}
+	if n.Driver == Routed {
+		if err := s.routeLoopback(n.peer(e.Container)); err != nil {
+			return err
+		}
 	}
 	if err := s.checkpoint(); err != nil {
 		return err
