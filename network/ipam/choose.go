@@ -25,8 +25,8 @@ func DefaultPools4() []netip.Prefix {
 
 // DefaultPools6 returns the IPv6 pools that subnets are chosen from by default: one unique local
 // /48, which has 65,536 /64 subnets. Its 40 bits of Global ID (RFC 4193, section 3.2) are derived
-// from seed, which should be secret and different on every host, such as /etc/machine-id. Seed
-// can't be found from the result.
+// from seed, which should differ on every host, such as the content of /etc/machine-id. The result
+// does not reveal seed.
 func DefaultPools6(seed []byte) []netip.Prefix {
 	// Keyed, as machine-id(5) asks for.
 	hash := hmac.New(sha256.New, seed)
@@ -40,10 +40,9 @@ func DefaultPools6(seed []byte) []netip.Prefix {
 const minTaken = 8
 
 // ChooseSubnet returns the first subnet with a prefix of size bits in the pools that overlaps
-// none of the taken prefixes: those of routes, of other engines' networks, of own networks. Pools
-// longer than size are skipped, as are taken prefixes of another family. Also skipped are taken
-// prefixes shorter than 8 bits: such routes are default routes, or halves of one (0.0.0.0/1), and
-// lead to networks that are elsewhere. IANA gives nobody more than an IPv4 /8.
+// none of the taken prefixes, such as those of the host's routes, of other engines' networks and
+// of the caller's own. It skips pools that are smaller than a subnet. Taken prefixes shorter than
+// 8 bits are ignored: they are default routes or parts of one (0.0.0.0/1, 2000::/3), not networks.
 //
 // The error is a *NoSubnetError if there is no such subnet.
 func ChooseSubnet(pools []netip.Prefix, size int, taken []netip.Prefix) (netip.Prefix, error) {
@@ -64,8 +63,8 @@ func ChooseSubnet(pools []netip.Prefix, size int, taken []netip.Prefix) (netip.P
 	return netip.Prefix{}, e
 }
 
-// firstFree goes from subnet to subnet, and over a larger taken prefix in one step. So it takes
-// at most one step for each taken prefix, however large the pool is.
+// firstFree tries one subnet after the other, and skips a larger taken prefix in one step. So it
+// makes at most one step for each taken prefix, however large the pool is.
 func firstFree(pool netip.Prefix, size int, taken []netip.Prefix) (netip.Prefix, bool) {
 	p := netip.PrefixFrom(pool.Addr(), size)
 	for pool.Contains(p.Addr()) {

@@ -15,47 +15,50 @@
 //
 // The entries alone decide. symlink(2) makes an entry with its owner in one step, and fails if
 // the address is taken, so taking an address needs no lock. Removing an entry is two steps,
-// checking its owner and unlink(2), between which the address could change hands. So whoever
-// removes an entry holds the lock on the directory (flock(2)).
+// checking its owner and unlink(2), between which the address could change hands. So a process
+// that removes an entry holds the lock on the directory (flock(2)).
 //
-// Looking for a free address among the entries would read the whole directory. Therefore each
-// subnet has a hint, a sparse file with one byte for each address, and a cursor. Allocate looks
-// for the next zero byte behind the cursor, round and round as CNI's host-local does, and tries to
-// make that entry. A byte, other than a bit, can be written without reading its neighbours, so the
-// hint needs no lock either. A hint is wrong in one of two ways:
+// Finding a free address among the entries would mean reading the whole directory. Therefore each
+// subnet has a hint: a sparse file with a cursor and one byte for each address. Allocate finds the
+// next zero byte from the cursor on, and tries to make that entry. Behind the end it starts again at
+// the beginning, as CNI's host-local does. A byte, unlike a bit, can be written without reading its
+// neighbours, so the hint needs no lock either. A byte is written after its entry is made or removed,
+// so a hint can be wrong in two ways:
 //
-//   - It has a taken address as free, since bytes are written after the entry. The attempt fails,
-//     Allocate corrects the byte and goes on. After 256 such attempts it rebuilds the hint.
-//   - It has a free address as taken, if a process was killed between removing an entry and
-//     clearing the byte. The address rests until the hint has no free address; then Allocate
-//     rebuilds it.
+//   - A taken address is free in the hint. The attempt fails, and Allocate corrects the byte and goes
+//     on. After 256 such attempts it rebuilds the hint.
+//   - A free address is taken in the hint, because a process was killed between removing the entry
+//     and clearing the byte. The address stays unused until the hint has no free address. Allocate
+//     then rebuilds the hint.
 //
-// A missing hint, and one of another size or subnet, are rebuilt as well. A rebuild reads the
-// names of all entries, with the lock held, so that none is removed meanwhile. It writes the header
-// last, so a file that is only written in part is not valid. Only when a rebuilt hint has no free
-// address, Allocate returns a FullError.
+// Allocate also rebuilds a hint that is missing, incomplete, or made for another range. A rebuild
+// reads the names of all entries with the lock held, so that none is removed meanwhile. The header is
+// written last, so a file that was written only in part is not valid. Allocate returns a FullError
+// only if a rebuilt hint has no free address.
 //
 // Allocate and Claim pass the address to the caller's record function before they make the entry.
-// So a journal has every entry that a killed process has made, and the undo function is Release,
-// which does nothing if the owner does not have the address. Without a journal, ReleaseAll frees
-// all that a dead owner has.
+// So a journal has every entry that a killed process made. To undo a record, call Release: it does
+// nothing if the owner does not have the address. Without a journal, ReleaseAll frees the addresses
+// of a dead owner.
 //
-// Remember appends a line to a file. When the file has 64 KiB it is compacted to the newest note of
-// each owner, and to half the size.
+// Remember appends a line to a file. When the file reaches 64 KiB it is compacted: only the newest
+// note of each owner is kept, and of those the newest 32 KiB.
 //
 // # Limits
 //
-// The directory must be on a local file system, and belong to one pool. Entries are not synced:
-// after a power failure the newest may be missing, or removed ones back. After a boot, the caller
-// should claim the addresses of its endpoints again, and release those of owners that are gone. Owners
-// are not checked: an owner is whoever gives its id.
+// The directory must be on a local file system. Entries are not synced: after a power failure the
+// newest may be missing, and removed ones may be back. After a boot, the caller should claim the
+// addresses of its endpoints again, and release those of owners that are gone.
+//
+// An owner must not release an address while it claims the same address in another process: the
+// package can't tell the two apart.
 //
 // Allocate chooses from the first 16,777,216 addresses of a subnet, which matters for IPv6 only.
 // IPv6's last 128 addresses of a subnet (RFC 2526) are not excluded: Linux does not use them, and
 // small subnets need theirs.
 //
-// If a pool is almost full, Allocate may return a FullError although an address was released during
-// the call. A process that is stopped (SIGSTOP) with the lock held delays the release of addresses.
+// If a pool is almost full, Allocate may return a FullError although an address is released during
+// the call. A process that is stopped (SIGSTOP) while it holds the lock delays all releases.
 //
 // Sources: symlink(2), unlink(2), flock(2), rename(2); RFC 3021 and RFC 6164 (two addresses), RFC
 // 4193 (unique local addresses), RFC 4291 section 2.6.1 (anycast), machine-id(5); CNI plugins,

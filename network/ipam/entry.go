@@ -21,8 +21,8 @@ type Owner string
 // reserved is the beginning of reservations. No id has a slash.
 const reserved = "reserved/"
 
-// Reservation returns the owner of an address that no endpoint gets. The note is one line, of
-// at most 200 bytes; it may be empty.
+// Reservation returns the owner of an address that no endpoint gets. The note has at most 200
+// bytes of printable text in one line, and may be empty.
 func Reservation(note string) Owner { return Owner(reserved + note) }
 
 // Reserved reports whether o is a Reservation, and returns its note.
@@ -95,8 +95,8 @@ func (p *Pool) Owner(addr netip.Addr) (Owner, error) {
 	return Owner(target), nil
 }
 
-// Entries returns all taken addresses, sorted, also those outside all subnets. The error is a
-// *ForeignError beside the entries if the directory has other files. Entries that are made or
+// Entries returns all taken addresses, sorted, also those outside all subnets. If the directory
+// has other files, Entries returns a *ForeignError beside the entries. Entries that are made or
 // removed during the call may be missing.
 func (p *Pool) Entries() ([]Entry, error) {
 	names, err := p.names()

@@ -22,11 +22,11 @@ const (
 	chunkLen = 4096
 )
 
-// hint is what a file says about which addresses of a subnet are taken. It may be wrong: the
-// entries decide. Errors of the file are ignored, because it can be rebuilt.
+// hint is the open file that says which addresses of a subnet are taken. It may be wrong, as
+// only the entries decide. So errors of the file are ignored.
 type hint struct {
 	space
-	file   *os.File // nil if it can't be opened; its methods then fail
+	file   *os.File // nil if it can't be opened: its methods then return errors
 	cursor int      // offset that the next search begins at
 	memory [][]byte // the bytes in chunks, after a rebuild; a nil chunk has only zeros
 	buffer [chunkLen]byte
@@ -49,15 +49,15 @@ func (h *hint) close() { h.file.Close() }
 
 func (h *hint) fileLen() int64 { return headerLen + int64(h.size) }
 
-// title returns the header without the cursor. It is of another space if the subnet's First
-// or Last has been changed.
+// title returns the header without the cursor. It differs if First or Last of the subnet have
+// been changed.
 func (h *hint) title() []byte {
 	b := make([]byte, 0, headerLen)
 	b = fmt.Appendf(b, "cleat address hint 1: %d from %s\n", h.size, h.first)
 	return b[:cursorAt]
 }
 
-// load reads the header. It reports whether the file is complete and of this space.
+// load reads the header. It reports whether the file is complete and made for this space.
 func (h *hint) load() bool {
 	info, err := h.file.Stat()
 	if err != nil || info.Size() != h.fileLen() {

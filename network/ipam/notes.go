@@ -71,8 +71,8 @@ func (p *Pool) compactNotes() error {
 	return os.Rename(temp, p.notesPath())
 }
 
-// newestNotes returns the newest note of each owner and subnet, in order. What it returns takes
-// at most half of maxNotes: the oldest notes are dropped.
+// newestNotes returns the newest note of each owner and subnet, in order, without the oldest of
+// them if they take more than half of maxNotes.
 func (p *Pool) newestNotes(text string) []byte {
 	type key struct {
 		owner  Owner

@@ -13,13 +13,13 @@ import (
 	"cleat/internal/statedir"
 )
 
-// Pool is the addresses of one network. Its methods are safe for concurrent use, by several
-// processes too. They make system calls on the directory and don't wait for a disk. Release,
-// ReleaseAll, Remember, and Allocate when it rebuilds a hint, wait for the lock (flock(2)) on
-// the directory, so it is an error to call them with that lock held.
+// Pool is the addresses of one network. Its methods are safe for concurrent use, also by several
+// processes. They sync nothing to a disk. Release, ReleaseAll, Remember, and Allocate when it
+// rebuilds a hint, wait for the lock (flock(2)) on the directory. It is held for milliseconds at
+// most, or for a rebuild. A caller that holds this lock itself blocks forever.
 type Pool struct {
-	Dir     string   // an existing directory, of this pool alone
-	Subnets []Subnet // they don't overlap
+	Dir     string   // must exist; has only this pool's files
+	Subnets []Subnet // must not overlap
 }
 
 // Check returns a *SubnetError if a subnet is invalid, and another error if two overlap.
@@ -39,15 +39,16 @@ func (p *Pool) Check() error {
 }
 
 // Allocate takes a free address of the subnet with this prefix for an owner. If prefer can be
-// claimed, Allocate takes it. Otherwise it takes the next free address behind the one that the
-// last Allocate took, round and round, so that a released address is not used again at once.
+// claimed, Allocate takes it. Otherwise Allocate takes the next free address after the one that
+// it took last, and starts again at the beginning after the end. So a released address is not
+// used again at once. The owner may have other addresses already.
 //
-// Before Allocate takes an address it calls record, unless record is nil, and returns its
-// error. To undo, the caller releases every recorded address. record is called again if another
-// process takes the address first. It is not called if the owner already has prefer, which
-// Allocate then returns.
+// Allocate calls record right before it takes an address, and gives up if record returns an
+// error. If another process then takes the address first, Allocate records and takes another
+// one. To undo, release all recorded addresses. If the owner already has prefer, Allocate
+// returns it without a record. record may be nil.
 //
-// The error is a *FullError if there is no free address.
+// The error is a *FullError if the subnet has no free address.
 func (p *Pool) Allocate(subnet netip.Prefix, owner Owner, prefer netip.Addr, record func(netip.Addr) error) (netip.Addr, error) {
 	addr, err := p.allocate(subnet, owner, prefer, record)
 	var full *FullError
@@ -125,11 +126,11 @@ func (p *Pool) search(h *hint, owner Owner, record func(netip.Addr) error) (neti
 }
 
 // Claim takes one address for an owner. The address may be outside First to Last of its
-// subnet. Claim does nothing if the owner already has the address. Otherwise it calls record
-// before it takes the address, as Allocate does.
+// subnet. If the owner already has the address, Claim does nothing. Otherwise it calls record as
+// Allocate does.
 //
-// The error is an *UnusableError if nobody may have the address, and a *TakenError if somebody
-// else has it.
+// The error is an *UnusableError if the address can't be given to anybody, a *TakenError if
+// another owner has it, and a *ForeignError if the directory has another file of that name.
 func (p *Pool) Claim(addr netip.Addr, owner Owner, record func(netip.Addr) error) error {
 	if err := errors.Join(p.Check(), owner.check()); err != nil {
 		return fmt.Errorf("claim address %s: %w", addr, err)
@@ -159,11 +160,14 @@ func (p *Pool) claim(s *Subnet, addr netip.Addr, owner Owner, record func(netip.
 	if errors.As(err, &taken) && taken.Owner == owner {
 		return nil
 	}
+	if err == nil {
+		p.update(s, addr)
+	}
 	return err
 }
 
-// take makes the entry of an address. It first checks whether there is one: a record of an
-// address that the owner already has would undo more than this call did.
+// take makes the entry of an address. It first checks that the address is free: undoing the
+// record of an address that the owner already had would take it from the owner.
 func (p *Pool) take(addr netip.Addr, owner Owner, record func(netip.Addr) error) error {
 	switch current, err := p.Owner(addr); {
 	case err != nil:
@@ -197,8 +201,8 @@ func isTaken(err error) bool {
 	return errors.As(err, &taken) || errors.As(err, &foreign)
 }
 
-// Release frees an address if the owner has it. Otherwise it does nothing. It returns nil too
-// if the directory does not exist.
+// Release frees an address if the owner has it. Otherwise, or if the directory does not exist,
+// Release does nothing and returns nil.
 func (p *Pool) Release(addr netip.Addr, owner Owner) error {
 	if mine, err := p.has(owner, addr); !mine {
 		return err
@@ -208,7 +212,7 @@ func (p *Pool) Release(addr netip.Addr, owner Owner) error {
 		return fmt.Errorf("release address %s: %w", addr, err)
 	}
 	defer unlock()
-	// Only a holder of the lock removes entries, so the entry does not change any more.
+	// Entries are removed with the lock held, so this one does not change any more.
 	if mine, err := p.has(owner, addr); !mine {
 		return err
 	}
@@ -224,13 +228,13 @@ func (p *Pool) Release(addr netip.Addr, owner Owner) error {
 func (p *Pool) has(owner Owner, addr netip.Addr) (bool, error) {
 	current, err := p.Owner(addr)
 	if isTaken(err) {
-		err = nil // by a file that is nobody's entry
+		err = nil // a foreign file has no owner
 	}
 	return owner != "" && current == owner, err
 }
 
-// ReleaseAll frees all addresses of an owner and returns them. It reads the whole directory.
-// Foreign files are an error after the release.
+// ReleaseAll frees all addresses of an owner and returns them. It reads all entries. Foreign
+// files don't stop it, but the error is then a *ForeignError.
 func (p *Pool) ReleaseAll(owner Owner) ([]netip.Addr, error) {
 	all, err := p.Entries()
 	var released []netip.Addr
@@ -260,8 +264,8 @@ func (p *Pool) lock() (unlock func(), err error) {
 	return statedir.Lock(context.Background(), p.Dir)
 }
 
-// rebuild rebuilds a hint from the entries, unless another process just did and the file is
-// not known to be stale.
+// rebuild rebuilds a hint from the entries. Unless the file is known to be stale, rebuild does
+// nothing if another process has made it valid meanwhile.
 func (p *Pool) rebuild(h *hint, stale bool) error {
 	unlock, err := p.lock()
 	if err != nil {
@@ -288,9 +292,9 @@ func (p *Pool) update(s *Subnet, addr netip.Addr) {
 	}
 }
 
-// settle corrects a hint about one address. The order matters when another process releases
-// the address meanwhile: it removes the entry, then clears the byte. Whichever of the two
-// writes last, a free address does not stay marked as taken.
+// settle corrects a hint about one address. It sets the byte before it looks at the entry, and
+// clears it afterwards: if another process releases the address meanwhile, one of the two
+// processes finds no entry and clears the byte last. So no free address stays marked as taken.
 func (p *Pool) settle(h *hint, addr netip.Addr) {
 	offset, ok := h.offset(addr)
 	if !ok {
