@@ -7,8 +7,9 @@
 // gateway address in the host's namespace, or at a loopback address in a container's. It
 // passes them to the server over the control socket (Serve), with the names of the networks
 // that are visible through them. The server is sealed: it has no capability, opens no
-// listener, executes nothing, and reads no file but the host's resolv.conf. It outlives its
-// controllers. Sockets and names stay until somebody removes them.
+// listener, executes nothing, and reads only files in the directories of the host's
+// resolv.conf. It outlives its controllers. Sockets and names stay until somebody removes
+// them.
 //
 // A network's names are in a zone, which is never changed: a request makes a new one and
 // swaps a pointer. So a change closes no socket and delays no query, and all its parts are
@@ -16,8 +17,9 @@
 //
 // An entry of a zone has its records ready in wire format. The answer to a query for one is
 // the query's header and question, the records, and perhaps an OPT record. Nothing is
-// allocated on the way. Each UDP socket has one goroutine. It receives up to batchSize
-// queries in one system call and sends the answers in another.
+// allocated on the way, unless the client's address is link-local. Each UDP socket has one
+// goroutine. It receives up to batchSize queries in one system call and sends the answers in
+// another.
 //
 // # Names
 //
@@ -81,9 +83,9 @@
 // Negative answers have an SOA record with a TTL of 0, so nobody keeps them (RFC 2308): a
 // container that has just started is found.
 //
-// Queries of the types ANY, AXFR and IXFR, and of other classes, get REFUSED. An answer over
-// UDP has at most 512 bytes, or 1,232 with EDNS. A longer one has the records that fit, and
-// the TC bit, since musl before 1.2.4 does not ask again over TCP. A TCP connection may have
+// Queries of the types ANY, AXFR and IXFR, and of other classes, get REFUSED. An answer of
+// ours over UDP has at most 512 bytes, or 1,232 with EDNS. A longer one has the records that
+// fit, and the TC bit, since musl before 1.2.4 does not ask again over TCP. A TCP connection may have
 // many queries in progress (RFC 7766).
 //
 // # Learned addresses
