@@ -317,6 +317,8 @@ func TestOpenWithoutAddress(t *testing.T) {
 func TestDropEndsForwarder(t *testing.T) {
 	needLoopback(t)
 	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), Network{Name: "first"})) // so that all goroutines of the server have started
+	must(t, c.Drop(t.Context(), "first"))
 	before := runtime.NumGoroutine()
 	for i := range 20 {
 		must(t, c.Replace(t.Context(), Network{Name: fmt.Sprint("n", i)}))
