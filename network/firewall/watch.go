@@ -136,7 +136,7 @@ func (t Table) concernsTables(own uint32) func(message) bool {
 }
 
 // concernsDoorway reports whether a message is about the removal of a routing rule or a device
-// of the doorway, or a change of the latter.
+// of the doorway, or a device that is down.
 func (t Table) concernsDoorway(m message) bool {
 	d := t.doorway()
 	switch m.kind {
@@ -148,6 +148,9 @@ func (t Table) concernsDoorway(m message) bool {
 			}
 		}
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
+		if m.kind == unix.RTM_NEWLINK && isUp(m.body) {
+			return false // of no consequence, such as a new state of the carrier
+		}
 		for kind, data := range routeAttributes(m.body, unix.SizeofIfInfomsg) {
 			if kind == unix.IFLA_IFNAME {
 				return text(data) == d.in || text(data) == d.out
@@ -155,6 +158,12 @@ func (t Table) concernsDoorway(m message) bool {
 		}
 	}
 	return false
+}
+
+// isUp reports whether a struct ifinfomsg is that of a device that is up.
+func isUp(body []byte) bool {
+	const flags = 8 // offset of ifi_flags
+	return len(body) >= unix.SizeofIfInfomsg && native.Uint32(body[flags:])&unix.IFF_UP != 0
 }
 
 // routeAttributes iterates over the attributes behind a header of some bytes.
