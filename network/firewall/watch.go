@@ -31,13 +31,13 @@ func (t Table) Watch(ctx context.Context, by *Owner, ready, changed func()) erro
 		return err
 	}
 	defer routes.Close()
-	if ready != nil {
-		ready()
-	}
 	news := make(chan struct{}, 1)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return listen(ctx, tables, news, t.concernsTables(by.port())) })
 	group.Go(func() error { return listen(ctx, routes, news, t.concernsDoorway) })
+	if ready != nil {
+		ready()
+	}
 	group.Go(func() error {
 		for {
 			select {

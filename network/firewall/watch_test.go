@@ -122,7 +122,7 @@ func TestWatchIgnores(t *testing.T) {
 	var first []firewall.Difference
 	reports := 0
 	must(t, table.Watch(ctx, o, func() {
-		for range 20 {
+		for range 3 {
 			must(t, o.Apply(firewall.Change{Add: s}), o.Apply(firewall.Change{Remove: s}))
 		}
 		vandalism(t, table.NS, func(c *nftables.Conn, _ *netlink.Handle) error {
