@@ -22,8 +22,8 @@ func (d Difference) String() string {
 	return d.Family + " " + d.Object + " " + d.Fault
 }
 
-// compareTables lists how the tables, apart from the elements of their sets, are not as they
-// should be.
+// compareTables lists how the tables, apart from the elements of their sets and their owners,
+// are not as they should be.
 func (s *snapshot) compareTables(l layout) (all []Difference, err error) {
 	for _, f := range families {
 		t := s.tables[f.id]
@@ -33,9 +33,6 @@ func (s *snapshot) compareTables(l layout) (all []Difference, err error) {
 		}
 		differs := func(object, format string, args ...any) {
 			all = append(all, Difference{f.name, object, fmt.Sprintf(format, args...)})
-		}
-		if t.flags != l.flags {
-			differs("table", "has flags %#x, not %#x", t.flags, l.flags)
 		}
 		t.compareSets(f, differs)
 		if err := t.compareChains(f, l.doorway, differs); err != nil {

@@ -31,6 +31,9 @@ const (
 	// rulePriority is that of the first of three routing rules. They come before those of the
 	// kernel and of most programs, but concern only what has to do with the doorway.
 	rulePriority = 500
+	// routingProtocol marks routes and rules as the kernel's. Programs that remove what is not
+	// theirs, such as systemd-networkd, spare those.
+	routingProtocol = unix.RTPROT_KERNEL
 	// defaultMark is a bit that no widespread program uses.
 	defaultMark = 1 << 24
 	// defaultDevices is the start of the names of the devices.
@@ -217,7 +220,7 @@ func (d *door) parts() []part {
 func (d *door) rules(f family) []*netlink.Rule {
 	skip, back, in := netlink.NewRule(), netlink.NewRule(), netlink.NewRule()
 	for i, r := range []*netlink.Rule{skip, back, in} {
-		r.Family, r.Priority, r.Table = f.domain(), rulePriority+i, int(d.mark)
+		r.Family, r.Priority, r.Table, r.Protocol = f.domain(), rulePriority+i, int(d.mark), routingProtocol
 	}
 	skip.IifName, skip.Goto, skip.Table = d.doorway.out, in.Priority, unix.RT_TABLE_UNSPEC
 	back.Mark, back.Mask = d.mark, &d.mark
@@ -265,7 +268,7 @@ func hostNet(a netip.Addr) *net.IPNet {
 
 // route returns the part for a route in the doorway's table.
 func (d *door) route(f family, through netlink.Link, to *net.IPNet) part {
-	r := &netlink.Route{LinkIndex: through.Attrs().Index, Dst: to, Table: int(d.mark)}
+	r := &netlink.Route{LinkIndex: through.Attrs().Index, Dst: to, Table: int(d.mark), Protocol: routingProtocol}
 	if f.id == unix.NFPROTO_IPV4 {
 		r.Scope = netlink.SCOPE_LINK
 	}

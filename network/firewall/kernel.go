@@ -15,6 +15,7 @@ import (
 // kernel is a socket to the nftables of a namespace.
 type kernel struct {
 	fd    int
+	port  uint32 // its port id
 	reads *nlsock.Socket
 }
 
@@ -28,6 +29,9 @@ func open(ns *netns.NS) (*kernel, error) {
 	if err == nil {
 		k.reads, err = nlsock.New(k.fd)
 	}
+	if err == nil {
+		k.port, err = portOf(k.fd)
+	}
 	if err != nil {
 		k.close()
 		return nil, fmt.Errorf("open nftables in %s: %w", ns, err)
@@ -35,6 +39,18 @@ func open(ns *netns.NS) (*kernel, error) {
 	// Errors quote the header of the message that failed, but not the message.
 	_ = unix.SetsockoptInt(k.fd, unix.SOL_NETLINK, unix.NETLINK_CAP_ACK, 1)
 	return k, nil
+}
+
+// portOf returns the port id of a netlink socket.
+func portOf(fd int) (uint32, error) {
+	at, err := unix.Getsockname(fd)
+	if err != nil {
+		return 0, os.NewSyscallError("getsockname", err)
+	}
+	if own, ok := at.(*unix.SockaddrNetlink); ok {
+		return own.Pid, nil
+	}
+	return 0, unix.EAFNOSUPPORT
 }
 
 func (k *kernel) close() {
@@ -156,12 +172,16 @@ func (k *kernel) result(steps []string) (failed error) {
 		case err != nil:
 			return errors.Join(failed, os.NewSyscallError("recvfrom", err))
 		}
-		for seq, errno := range verdicts(buf[:n]) {
+		for m := range messages(buf[:n]) {
+			if m.kind != unix.NLMSG_ERROR || len(m.body) < 4 {
+				continue
+			}
+			errno := unix.Errno(-int32(native.Uint32(m.body)))
 			switch {
 			case errno == 0:
 				acknowledged = true
 			case failed == nil:
-				failed = fmt.Errorf("%s: %w", stepName(steps, seq), errno)
+				failed = fmt.Errorf("%s: %w", stepName(steps, m.seq), errno)
 			}
 		}
 	}
@@ -174,22 +194,27 @@ func stepName(steps []string, seq uint32) string {
 	return "change rules"
 }
 
-// verdicts iterates over the NLMSG_ERROR messages of a datagram: the sequence number of the
-// message that each is about, and its error number, 0 for an acknowledgement.
-func verdicts(data []byte) func(func(uint32, unix.Errno) bool) {
-	return func(yield func(uint32, unix.Errno) bool) {
+// message is a netlink message.
+type message struct {
+	kind uint16
+	seq  uint32
+	port uint32 // of the socket whose request it answers or reports
+	body []byte
+}
+
+// messages iterates over the messages of a datagram.
+func messages(data []byte) func(func(message) bool) {
+	return func(yield func(message) bool) {
 		for len(data) >= unix.SizeofNlMsghdr {
 			size := int(native.Uint32(data))
 			if size < unix.SizeofNlMsghdr || size > len(data) {
 				return
 			}
-			if native.Uint16(data[4:]) == unix.NLMSG_ERROR && size >= unix.SizeofNlMsghdr+4 {
-				errno := unix.Errno(-int32(native.Uint32(data[unix.SizeofNlMsghdr:])))
-				if !yield(native.Uint32(data[8:]), errno) {
-					return
-				}
+			m := message{kind: native.Uint16(data[4:]), seq: native.Uint32(data[8:]), port: native.Uint32(data[12:]), body: data[unix.SizeofNlMsghdr:size]}
+			if !yield(m) {
+				return
 			}
-			data = data[min((size+3)&^3, len(data)):]
+			data = data[min(padded(size), len(data)):]
 		}
 	}
 }

@@ -20,6 +20,7 @@ type snapshot struct {
 
 type tableSnapshot struct {
 	flags  uint32
+	owner  uint32 // the port id of the owner's socket
 	sets   map[string]setSnapshot
 	chains map[string]chainSnapshot
 }
@@ -80,13 +81,16 @@ func (k *kernel) trySnapshot(name string) (*snapshot, error) {
 	return s, nil
 }
 
+// tableOwner is NFTA_TABLE_OWNER (enum nft_table_attributes).
+const tableOwner = 7
+
 // readTable returns nil if the table does not exist.
 func (k *kernel) readTable(name string, f family) (*tableSnapshot, error) {
 	var t *tableSnapshot
 	err := k.dump(unix.NFT_MSG_GETTABLE, f, nil, func(b []byte) {
 		a := attrs(b)
 		if text(a[unix.NFTA_TABLE_NAME]) == name {
-			t = &tableSnapshot{flags: number(a[unix.NFTA_TABLE_FLAGS]), sets: map[string]setSnapshot{}, chains: map[string]chainSnapshot{}}
+			t = &tableSnapshot{flags: number(a[unix.NFTA_TABLE_FLAGS]), owner: number(a[tableOwner]), sets: map[string]setSnapshot{}, chains: map[string]chainSnapshot{}}
 		}
 	})
 	if t == nil || err != nil {

@@ -15,9 +15,7 @@ type layout struct {
 // addTable makes the empty table of a family: its sets, chains and rules.
 func (b *batch) addTable(l layout, f family) {
 	name := l.name
-	b.change(unix.NFT_MSG_NEWTABLE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, f, "add table "+f.name+" "+name)
-	b.string(unix.NFTA_TABLE_NAME, name)
-	b.uint32(unix.NFTA_TABLE_FLAGS, l.flags)
+	b.newTable(name, f, unix.NLM_F_CREATE|unix.NLM_F_EXCL, l.flags)
 	chains := f.chains(l.doorway)
 	for _, c := range chains {
 		b.addChain(name, f, c)
@@ -33,6 +31,13 @@ func (b *batch) addTable(l layout, f family) {
 			b.addRule(name, f, c, r)
 		}
 	}
+}
+
+// newTable adds a table, or changes the flags of one, without NLM_F_CREATE.
+func (b *batch) newTable(name string, f family, messageFlags uint16, flags uint32) {
+	b.change(unix.NFT_MSG_NEWTABLE, messageFlags, f, "add table "+f.name+" "+name)
+	b.string(unix.NFTA_TABLE_NAME, name)
+	b.uint32(unix.NFTA_TABLE_FLAGS, flags)
 }
 
 func (s set) fixedElements() elements {

@@ -44,7 +44,7 @@ func (t Table) with(f func(*kernel) error) error {
 
 // Apply makes a change. It reads nothing, so its duration depends on the size of the change
 // only. All of the change is made or none. The error is ErrDrift if the table is not as the
-// change supposes, and ErrInvalid if the change contradicts itself.
+// change supposes, ErrInvalid if the change contradicts itself, and ErrOwned.
 func (t Table) Apply(c Change) error {
 	return t.with(func(k *kernel) error { return k.apply(t.Name, c) })
 }
@@ -90,7 +90,7 @@ func (k *kernel) apply(name string, c Change) error {
 			return fmt.Errorf("%w: %w", ErrDrift, err)
 		}
 	}
-	return err
+	return k.explain(name, err)
 }
 
 // syncAttempts bounds how often a batch is refused because others have changed rules since
@@ -121,7 +121,7 @@ func (k *kernel) sync(t Table, s State, flags uint32) error {
 		return err
 	}
 	l := layout{name: t.Name, flags: flags, doorway: d.doorway}
-	return retry(func() error { return k.trySync(l, want) })
+	return k.explain(t.Name, retry(func() error { return k.trySync(l, want) }))
 }
 
 func (k *kernel) trySync(l layout, want contents) error {
@@ -134,7 +134,8 @@ func (k *kernel) trySync(l layout, want contents) error {
 		return err
 	}
 	b := newBatch(now.generation)
-	if len(differences) == 0 {
+	if len(differences) == 0 && !now.mustReplace(l.flags) {
+		b.adopt(l, now)
 		got := now.contents()
 		b.changeContents(l.name, got.minus(want), want.minus(got))
 	} else {
@@ -179,7 +180,8 @@ func (k *kernel) check(t Table, s State, flags uint32) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	return append(append(all, tables...), compareContents(now.contents(), want)...), nil
+	all = append(append(all, tables...), now.compareOwners(k.port, flags)...)
+	return append(all, compareContents(now.contents(), want)...), nil
 }
 
 func (k *kernel) remove(t Table) error {
@@ -200,7 +202,7 @@ func (k *kernel) remove(t Table) error {
 		return k.commit(b)
 	})
 	if err != nil {
-		return err
+		return k.explain(t.Name, err)
 	}
 	d, err := t.door()
 	if err != nil {
@@ -209,9 +211,3 @@ func (k *kernel) remove(t Table) error {
 	defer d.h.Close()
 	return d.close()
 }
-
-// Flags of a table (enum nft_table_flags, include/uapi/linux/netfilter/nf_tables.h).
-const (
-	flagOwner   = 1 << 1 // Linux 5.12
-	flagPersist = 1 << 2 // Linux 6.9
-)

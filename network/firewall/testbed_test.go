@@ -19,7 +19,12 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
+func TestMain(m *testing.M) {
+	if path := os.Getenv(ownerEnv); path != "" {
+		ownUntilKilled(path)
+	}
+	os.Exit(lab.RunTests(m))
+}
 
 func must(t testing.TB, errs ...error) {
 	t.Helper()
