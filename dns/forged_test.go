@@ -384,7 +384,7 @@ func checkQuery(t *testing.T, msg []byte, q *question) {
 	if a, err := parseAnswer(out, &sent); err != nil || len(a.addrs) > 0 {
 		t.Fatalf("%x: %v, %v", out, a, err)
 	}
-	back := unpack(t, q.frame(out)[lengthBytes:])
+	back := unpack(t, q.frame(out)[LengthBytes:])
 	if back.ID != q.id || back.Questions[0] != q.q {
 		t.Fatalf("%x comes back as %s", msg, back.GoString())
 	}
