@@ -17,3 +17,8 @@ func JudgeRules(matching []*Rule) int { return int(judge(matching)) }
 
 // Matches reports whether the selector selects an endpoint by its network, name or label.
 func (s Selector) Matches(e *Endpoint) bool { return s.matches(e) }
+
+// Decide is Store.Decide for rules and networks that no store has.
+func Decide(rules []Rule, networks []*Network, endpoints []*Endpoint, learned map[string][]netip.Addr, t Traffic) Decision {
+	return population{networks, endpoints, learned}.decide(rules, t)
+}
