@@ -287,12 +287,8 @@ func (v *investigation) addressFault(m *machine, e *named.Endpoint) *finding {
 			continue
 		}
 		bits := a.BitLen()
-		if n := v.network(e.Network); n != nil && n.Driver != named.Routed {
-			for _, sub := range n.Subnets {
-				if sub.Prefix.Contains(a) {
-					bits = sub.Prefix.Bits()
-				}
-			}
+		if n := v.network(e.Network); n != nil && n.Driver != named.Routed && subnetOf(n, a).IsValid() {
+			bits = subnetOf(n, a).Bits()
 		}
 		return &finding{cause: AddressMissing, because: fmt.Sprintf("somebody removed the address %s from %s of %s", a, e.Interface, m.label), explains: failure,
 			try: m.inside(fmt.Sprintf("ip addr add %s/%d dev %s", a, bits, columns.Word(e.Interface)))}
@@ -327,7 +323,7 @@ func addrOf(ip net.IP) (netip.Addr, bool) {
 	return a.Unmap(), ok
 }
 
-// shared returns the endpoint of a machine on a network; nil if it is not on it.
+// on returns the endpoint of a machine on a network; nil if it is not on it.
 func (m *machine) on(network string) *named.Endpoint {
 	i := slices.IndexFunc(m.endpoints, func(e *named.Endpoint) bool { return e.Network == network })
 	if i < 0 {

@@ -65,11 +65,11 @@ func (v *investigation) suspectsIn(namespace string, f trace.Filter) []suspect {
 		}
 		switch {
 		case r.Drops:
-			all = append(all, suspect{namespace, f.Table, f.Chain, r, certain && r.Certain})
-			if r.Certain {
+			all = append(all, suspect{namespace, f.Table, f.Chain, r, certain && v.matches(r)})
+			if v.matches(r) {
 				return all
 			}
-		case r.Accepts && r.Certain:
+		case r.Accepts && v.matches(r):
 			return all
 		case r.Accepts:
 			certain = false
@@ -108,6 +108,15 @@ func (v *investigation) concernsPort(text string) bool {
 	return in == (m[1] == "")
 }
 
+// understood matches those parts of a rule's text whose truth is known: the trace knows about
+// addresses and devices, and concernsPort about protocols and destination ports.
+var understood = regexp.MustCompile(`\b(nfproto \w+|(l4proto|ip protocol) \w+|dport (!= )?\d+(-\d+)?|ip6? [sd]addr \S+|[io]ifname "[^"]*"|counter packets \d+|log|accept|drop|reject)`)
+
+// matches reports whether a rule certainly matches the question's packets.
+func (v *investigation) matches(r *trace.RuleHit) bool {
+	return r.Certain || v.q.To.Port != 0 && strings.TrimSpace(understood.ReplaceAllString(r.Text, "")) == ""
+}
+
 // counter matches a rule's counter.
 var counter = regexp.MustCompile(`\bcounter packets (\d+)`)
 
@@ -119,7 +128,7 @@ func (v *investigation) countAgain(ctx context.Context, before map[*machine]trac
 	if len(counts) == 0 || failed == nil || failed.outcome&(lost|refused) == 0 {
 		return nil
 	}
-	v.tryAll(ctx)
+	v.tryAll(ctx, failure)
 	paths, err := v.follow(ctx)
 	if err != nil {
 		return nil
@@ -169,10 +178,15 @@ func (v *investigation) checkFilters(t *target, p trace.Path, rose map[string]bo
 	}
 	s := all[0]
 	f := v.blame(t, s, p.Source)
-	if rank(s) == 2 {
-		f.because = strings.Replace(f.because, " drops ", " may drop ", 1)
+	v.bad(checkKernel, f.perhaps(rank(s) == 2))
+}
+
+// perhaps returns a finding about a rule that may drop packets, if uncertain is set.
+func (f finding) perhaps(uncertain bool) finding {
+	if uncertain {
+		f.because, f.weak = strings.Replace(f.because, " drops ", " may drop ", 1), true
 	}
-	v.bad(checkKernel, f)
+	return f
 }
 
 // blame returns the finding that a rule or a chain drops packets.
@@ -231,8 +245,7 @@ func (v *investigation) checkOtherChains() {
 			return
 		}
 		for _, s := range chains {
-			f := v.blame(t, s, t.route.source)
-			f.because = strings.Replace(f.because, " drops ", " may drop ", 1)
+			f := v.blame(t, s, t.route.source).perhaps(true)
 			if name == "input" {
 				p := t.published
 				f.try = fmt.Sprintf("cleat net unpublish %s %s && cleat net publish --bypass-firewall %[1]s %[2]s", columns.Word(p.at.ref()), p.port)

@@ -29,8 +29,8 @@ func (v *investigation) checkKernel(ctx context.Context) {
 	if len(facts) > 0 {
 		v.ok(checkKernel, "%s", strings.Join(facts, "; "))
 	}
-	v.checkPorts()
 	v.checkPaths(ctx)
+	v.checkPorts()
 	v.checkOtherChains()
 }
 
@@ -55,7 +55,9 @@ func (v *investigation) checkDrift(ctx context.Context) {
 	if len(texts) > most {
 		texts = append(texts[:most], fmt.Sprintf("and %d more differences", len(texts)-most))
 	}
-	if len(texts) > 0 {
+	if len(texts) == 0 {
+		v.ok(checkKernel, "it has the devices, addresses and rules that networks want")
+	} else {
 		v.bad(checkKernel, finding{cause: Drift, because: "the kernel has not what networks want: " + strings.Join(texts, "; "), try: repairCommand, explains: failure})
 	}
 }

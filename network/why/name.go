@@ -128,7 +128,7 @@ func (v *investigation) nameFault(ctx context.Context, r resolver, got reply, pa
 		_, wrong := v.compare(got.addrs)
 		return finding{cause: StaleName, because: fmt.Sprintf("the name server %s has the address %s for %s", got.server, addrsText(wrong), v.name), try: repairCommand}
 	}
-	return v.unknownName(got)
+	return v.unknownName(got, path)
 }
 
 // serverFault returns a finding if the name server of networks does not run, or does not know
@@ -159,18 +159,34 @@ func (v *investigation) serverFault(ctx context.Context) *finding {
 	return nil
 }
 
+// otherServer returns the finding that the source asks the name server of one of its networks,
+// which does not know the names of another.
+func (v *investigation) otherServer(t *target, got reply, path string) finding {
+	f := finding{cause: ResolvConf, because: fmt.Sprintf("%s asks the name server %s, which does not know the names of %s", v.from.label, got.server, t.endpoint.Network)}
+	for _, sub := range v.network(t.endpoint.Network).Subnets {
+		if sub.Gateway.Is4() == got.server.Is4() {
+			f.try = fmt.Sprintf("echo nameserver %s > %s", sub.Gateway, columns.Word(path))
+		}
+	}
+	return f
+}
+
 // unknownName returns the finding that nobody has the name where the source asks.
-func (v *investigation) unknownName(got reply) finding {
+func (v *investigation) unknownName(got reply, path string) finding {
 	f := finding{cause: UnknownName, because: fmt.Sprintf("the name server %s knows no %s", got.server, v.name)}
 	if got.code != dnsmessage.RCodeSuccess && got.code != dnsmessage.RCodeNameError {
 		f.because = fmt.Sprintf("the name server %s can't answer for %s (%s)", got.server, v.name, strings.TrimPrefix(got.code.String(), "RCode"))
 	}
 	for _, t := range v.targets {
-		if t.endpoint != nil {
+		if t.endpoint == nil {
+			continue
+		}
+		if v.from.on(t.endpoint.Network) == nil {
 			f.because = fmt.Sprintf("%s has that name on %s, where %s is not", t.at.label, t.endpoint.Network, v.from.label)
 			f.try = "cleat net connect " + t.endpoint.Network + " " + columns.Word(v.from.ref())
 			return f
 		}
+		return v.otherServer(t, got, path)
 	}
 	var known []string
 	for _, e := range v.endpoints {

@@ -33,8 +33,7 @@ func (v *investigation) checkNeighbour(ctx context.Context, t *target) {
 	case err == nil && len(macs) > 1:
 		v.duplicate(ctx, t, next, owner, macs)
 	case (state == netlink.NUD_FAILED || state == netlink.NUD_INCOMPLETE) && len(macs) == 0:
-		v.bad(checkKernel, finding{cause: NoNeighbour, about: t, explains: lost,
-			because: fmt.Sprintf("nobody answers %s when it asks for %s on %s", v.from.label, next, r.link), try: repairCommand})
+		v.bad(checkKernel, v.noAnswer(t, next))
 	case state == netlink.NUD_PERMANENT && owner != nil && owner.MAC != (link.MAC{}) && entry != owner.MAC:
 		v.bad(checkKernel, finding{cause: NoNeighbour, about: t, explains: lost,
 			because: fmt.Sprintf("%s has a permanent entry for %s with %s, but %s has %s", v.from.label, next, entry, owner.Container.ShortName(), owner.MAC),
@@ -42,6 +41,17 @@ func (v *investigation) checkNeighbour(ctx context.Context, t *target) {
 	case len(macs) == 1 && owner != nil && owner.MAC != (link.MAC{}) && macs[0] != owner.MAC:
 		v.duplicate(ctx, t, next, owner, macs)
 	}
+}
+
+// noAnswer returns the finding that no machine of the source's network answers for an address.
+func (v *investigation) noAnswer(t *target, next netip.Addr) finding {
+	f := finding{cause: NoNeighbour, about: t, explains: lost, weak: true, try: repairCommand,
+		because: fmt.Sprintf("nobody answers %s when it asks for %s on %s", v.from.label, next, t.route.link)}
+	if e, n := v.sourceNetwork(t); t.at == nil && next == t.addr && n != nil {
+		f.because = fmt.Sprintf("nobody on %s has the address %s", e.Network, next)
+		f.try = "cleat net ls " + e.Network
+	}
+	return f
 }
 
 // ownerOf returns the endpoint that should have an address; nil if it is not one's.

@@ -19,12 +19,56 @@ func (v *investigation) checkNetworks() {
 	for _, m := range v.machinesOfTargets() {
 		switch {
 		case m == nil:
-			v.checkWayOut()
+			v.checkOutside()
 		case m.isHost || len(m.endpoints) == 0:
 		default:
 			v.checkCommon(m)
 		}
 	}
+}
+
+// checkOutside checks whether targets that belong to no machine of this host are outside, or
+// addresses of a network.
+func (v *investigation) checkOutside() {
+	outside := false
+	for _, t := range v.targets {
+		n := v.networkOf(t.addr)
+		switch {
+		case t.at != nil:
+		case n == nil:
+			outside = true
+		case v.from.on(n.Name) != nil:
+			v.ok(checkNetworks, "%s is an address of %s, and %s is on it", t.addr, n.Name, v.from.label)
+		default:
+			v.bad(checkNetworks, finding{cause: OtherNetwork, about: t, explains: failure, try: "cleat net connect " + n.Name + " " + columns.Word(v.from.ref()),
+				because: fmt.Sprintf("%s is an address of %s, %s is on %s, and networks are kept apart", t.addr, n.Name, v.from.label, strings.Join(networksOf(v.from), " and "))})
+		}
+	}
+	if outside {
+		v.checkWayOut()
+	}
+}
+
+// networkOf returns the network that has an address in one of its subnets, first one that the
+// source is on; nil if there is none.
+func (v *investigation) networkOf(a netip.Addr) *named.Network {
+	var found *named.Network
+	for _, n := range v.networks {
+		if subnetOf(n, a).IsValid() && (found == nil || v.from.on(n.Name) != nil) {
+			found = n
+		}
+	}
+	return found
+}
+
+// subnetOf returns the subnet of a network that contains an address.
+func subnetOf(n *named.Network, a netip.Addr) netip.Prefix {
+	for _, s := range n.Subnets {
+		if s.Prefix.Contains(a) {
+			return s.Prefix
+		}
+	}
+	return netip.Prefix{}
 }
 
 // checkWayOut checks that a network of the source leads out of the host.
@@ -133,8 +177,7 @@ func (v *investigation) distance(e *named.Endpoint, t *target) int {
 	switch {
 	case t.route.source.IsValid() && slices.Contains(e.Addresses, t.route.source):
 		return 0
-	case t.endpoint != nil && t.endpoint.Network == e.Network,
-		n != nil && slices.ContainsFunc(n.Subnets, func(s named.Subnet) bool { return s.Prefix.Contains(t.addr) }):
+	case t.endpoint != nil && t.endpoint.Network == e.Network, n != nil && subnetOf(n, t.addr).IsValid():
 		return 1
 	}
 	return 2

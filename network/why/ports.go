@@ -1,9 +1,11 @@
 package why
 
 import (
+	"encoding/binary"
 	"fmt"
 
 	"cleat/internal/columns"
+	"cleat/link"
 	"cleat/network/attach"
 
 	"github.com/vishvananda/netlink/nl"
@@ -12,14 +14,17 @@ import (
 
 // bridgePort is what a bridge says of one of its ports.
 type bridgePort struct {
+	bridge   int // index
 	state    byte
+	running  bool // it has a carrier; a port without one is disabled
 	isolated bool
 }
 
 // States of a port (include/uapi/linux/if_bridge.h), as bridge(8) calls them.
-var portStates = map[byte]string{0: "disabled", 1: "listening", 2: "learning", forwarding: "forwarding", 4: "blocking"}
+var portStates = map[byte]string{disabled: "disabled", 1: "listening", 2: "learning", forwarding: "forwarding", 4: "blocking"}
 
 const (
+	disabled   = 0 // BR_STATE_DISABLED
 	forwarding = 3 // BR_STATE_FORWARDING
 
 	// Attributes of a port (include/uapi/linux/if_link.h).
@@ -45,9 +50,9 @@ func (v *investigation) checkPorts() {
 			p, is := ports[st.Peer]
 			switch {
 			case err != nil || !is || st.State != attach.Attached || !v.concerns(e):
-			case p.state != forwarding:
-				v.bad(checkKernel, finding{cause: LinkDown, explains: lost, because: fmt.Sprintf("the bridge of %s does not forward at %s, the port of %s: its state is %s", e.Network, st.Peer, m.label, portStates[p.state]),
-					try: fmt.Sprintf("bridge link set dev %s state %d", columns.Word(st.Peer), forwarding)})
+			case p.state != forwarding && p.running:
+				v.bad(checkKernel, finding{cause: LinkDown, explains: lost, try: v.forward(st.Peer, p),
+					because: fmt.Sprintf("the bridge of %s does not forward at %s, the port of %s: its state is %s", e.Network, st.Peer, m.label, portStates[p.state])})
 			case p.isolated:
 				if isolated[e.Network]++; isolated[e.Network] > 1 {
 					v.bad(checkKernel, finding{cause: LinkDown, explains: lost, because: fmt.Sprintf("the ports of both on the bridge of %s are isolated", e.Network),
@@ -56,6 +61,20 @@ func (v *investigation) checkPorts() {
 			}
 		}
 	}
+}
+
+// forward returns the command that makes a port of a bridge forward. Only spanning tree puts
+// ports into other states than disabled.
+func (v *investigation) forward(name string, p bridgePort) string {
+	if p.state != disabled {
+		if h, err := link.Handle(v.host.ns); err == nil {
+			defer h.Close()
+			if l, err := h.LinkByIndex(p.bridge); err == nil {
+				return "ip link set " + columns.Word(l.Attrs().Name) + " type bridge stp_state 0"
+			}
+		}
+	}
+	return fmt.Sprintf("bridge link set dev %s state %d", columns.Word(name), forwarding)
 }
 
 // bridgePorts returns the ports of all bridges of the host, by name.
@@ -83,6 +102,7 @@ func parsePort(message []byte) (name string, p bridgePort, err error) {
 	if len(message) < unix.SizeofIfInfomsg {
 		return "", p, unix.EINVAL
 	}
+	p.running = nl.DeserializeIfInfomsg(message).Flags&unix.IFF_RUNNING != 0
 	attrs, err := nl.ParseRouteAttr(message[unix.SizeofIfInfomsg:])
 	if err != nil {
 		return "", p, err
@@ -91,6 +111,10 @@ func parsePort(message []byte) (name string, p bridgePort, err error) {
 		switch a.Attr.Type &^ unix.NLA_F_NESTED {
 		case unix.IFLA_IFNAME:
 			name = nl.BytesToString(a.Value)
+		case unix.IFLA_MASTER:
+			if len(a.Value) == 4 {
+				p.bridge = int(binary.NativeEndian.Uint32(a.Value))
+			}
 		case unix.IFLA_PROTINFO:
 			fields, err := nl.ParseRouteAttr(a.Value)
 			if err != nil {

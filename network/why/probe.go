@@ -29,7 +29,8 @@ const probeWithin = time.Second
 // probe tries to reach each target from inside the source, all at once.
 func (v *investigation) probe(ctx context.Context) {
 	v.routes()
-	v.tryAll(ctx)
+	v.tryAll(ctx, untried)
+	v.tryAll(ctx, silent) // a packet may be lost by chance
 	for _, t := range v.targets {
 		if t.at != nil && t.at.ns == nil {
 			continue // it has been said
@@ -42,11 +43,12 @@ func (v *investigation) probe(ctx context.Context) {
 	}
 }
 
-// tryAll probes each target whose machine runs.
-func (v *investigation) tryAll(ctx context.Context) {
+// tryAll probes each target whose machine runs, and of which the last probe had one of these
+// outcomes.
+func (v *investigation) tryAll(ctx context.Context, last outcome) {
 	var all sync.WaitGroup
 	for _, t := range v.targets {
-		if t.at == nil || t.at.ns != nil {
+		if t.outcome&last != 0 && (t.at == nil || t.at.ns != nil) {
 			all.Go(func() { t.outcome, t.said = v.try(ctx, t.addr) })
 		}
 	}

@@ -3,7 +3,6 @@ package why
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 
 	"cleat/internal/columns"
 	"cleat/link"
@@ -132,6 +131,12 @@ func (v *investigation) linkTo(t *target) (*named.Endpoint, *named.Network) {
 	if t.at == nil || t.at != v.host && t.endpoint == nil {
 		return nil, nil
 	}
+	return v.sourceNetwork(t)
+}
+
+// sourceNetwork returns the endpoint of the source from which packets to a target should come,
+// and its network; nil if there is none.
+func (v *investigation) sourceNetwork(t *target) (*named.Endpoint, *named.Network) {
 	e, _ := v.source(t)
 	if e == nil {
 		return nil, nil
@@ -155,7 +160,7 @@ func (v *investigation) routeFault(t *target, e *named.Endpoint, n *named.Networ
 	case e == nil || n == nil || r.local:
 		return nil
 	}
-	near := slices.ContainsFunc(n.Subnets, func(s named.Subnet) bool { return s.Prefix.Contains(t.addr) })
+	near := subnetOf(n, t.addr).IsValid()
 	switch detour := r.gateway.IsValid() && n.Driver != named.Routed; {
 	case r.link == e.Interface && !(near && detour):
 		return nil
@@ -197,12 +202,8 @@ func (v *investigation) addRoute(t *target, e *named.Endpoint, n *named.Network)
 	}
 	to := netip.PrefixFrom(t.addr, t.addr.BitLen())
 	if t.endpoint != nil {
-		if other := v.network(t.endpoint.Network); other != nil {
-			for _, s := range other.Subnets {
-				if s.Prefix.Contains(t.addr) {
-					to = s.Prefix
-				}
-			}
+		if other := v.network(t.endpoint.Network); other != nil && subnetOf(other, t.addr).IsValid() {
+			to = subnetOf(other, t.addr)
 		}
 	}
 	for _, s := range n.Subnets {

@@ -95,6 +95,9 @@ func (v *investigation) checkListeners() {
 		if t.published != nil {
 			at, to = t.published.at, t.published.to
 		}
+		if at == nil && t.outcome == refused {
+			v.bad(checkListener, refusedOutside(t, to))
+		}
 		if at == nil || at.ns == nil {
 			continue
 		}
@@ -115,6 +118,13 @@ func (v *investigation) checkListeners() {
 	}
 }
 
+// refusedOutside returns the finding that a machine outside this host refuses what it gets.
+func refusedOutside(t *target, to netip.AddrPort) finding {
+	return finding{cause: Refused, about: t, explains: refused,
+		because: fmt.Sprintf("%s refuses it: no program listens on port %d there, or its firewall rejects it", to.Addr(), to.Port()),
+		try:     fmt.Sprintf("start the program at %s that is to have port %d", to.Addr(), to.Port())}
+}
+
 // listening says whether one of the sockets gets what is sent to an address. The finding is nil
 // if it does.
 func (v *investigation) listening(t *target, m *machine, to netip.AddrPort, all []listener) (*finding, string) {
@@ -125,7 +135,7 @@ func (v *investigation) listening(t *target, m *machine, to netip.AddrPort, all 
 			same = append(same, l)
 		}
 	}
-	if i := slices.IndexFunc(same, func(l listener) bool { return l.takes(to.Addr(), t.outcome) }); i >= 0 {
+	if i := slices.IndexFunc(same, func(l listener) bool { return l.takes(to.Addr(), t.outcome == refused && !v.rejected(t)) }); i >= 0 {
 		return nil, fmt.Sprintf("%s of %s %s at %s", programText(same[i]), m.label, verb, same[i].at)
 	}
 	f := &finding{explains: refused | unclear, about: t}
@@ -144,14 +154,19 @@ func (v *investigation) listening(t *target, m *machine, to netip.AddrPort, all 
 	return f, f.because
 }
 
+// rejected reports whether a rule explains that a target refuses.
+func (v *investigation) rejected(t *target) bool {
+	return slices.ContainsFunc(v.findings, func(f finding) bool { return f.cause == Firewall && f.about == t && f.explains&refused != 0 })
+}
+
 // takes reports whether a socket gets what is sent to an address. A socket at :: also gets IPv4
 // unless its program forbids it (IPV6_V6ONLY), which only shows in that it is refused.
-func (l listener) takes(a netip.Addr, o outcome) bool {
+func (l listener) takes(a netip.Addr, isRefused bool) bool {
 	switch at := l.at.Addr(); {
 	case at == a, at == unspecified(a):
 		return true
 	default:
-		return at == netip.IPv6Unspecified() && o != refused
+		return at == netip.IPv6Unspecified() && !isRefused
 	}
 }
 

@@ -194,7 +194,7 @@ func (tb *testbed) create(spec named.NetworkSpec) {
 // network creates network number n with containers on it: 10.20.n.0/24.
 func (tb *testbed) network(name string, n int, containers ...string) {
 	tb.t.Helper()
-	tb.create(named.NetworkSpec{Name: name, Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.20.%d.0/24", n))}}})
+	tb.create(named.NetworkSpec{Name: name, Subnets: subnets(n)})
 	for _, c := range containers {
 		tb.connect(name, c, named.Connection{})
 	}
@@ -203,6 +203,9 @@ func (tb *testbed) network(name string, n int, containers ...string) {
 func (tb *testbed) connect(network, container string, c named.Connection) {
 	tb.t.Helper()
 	must(tb.t, tb.onHost(func() error { _, err := named.Connect(tb.t.Context(), tb.cfg, network, container, c); return err }))
+	// The kernel notices up to a second later that a link has a carrier (linkwatch). Then it
+	// makes the port of a bridge forward, and would undo what a test does to the port.
+	tb.run("host until ip link show dev " + tb.portOf(container, network) + " | grep -q 'state UP'; do sleep 0.01; done")
 }
 
 // rule adds a rule, e.g. "deny web/a to web/b".
@@ -254,6 +257,18 @@ func (tb *testbed) listen(at, address string) {
 	}()
 }
 
+// receive takes datagrams at an address of a namespace, and answers none, until the test ends.
+func (tb *testbed) receive(at, address string) {
+	tb.t.Helper()
+	must(tb.t, tb.ns(at).Do(func() error {
+		c, err := net.ListenPacket("udp", address)
+		if err == nil {
+			tb.t.Cleanup(func() { c.Close() })
+		}
+		return err
+	}))
+}
+
 // ask asks why a does or does not reach a destination.
 func (tb *testbed) ask(from, to string) *why.Answer {
 	tb.t.Helper()
@@ -267,20 +282,20 @@ func (tb *testbed) ask(from, to string) *why.Answer {
 	return a
 }
 
-// portOf returns the name of the host's end of a container's link.
-func (tb *testbed) portOf(container string) string {
+// portOf returns the name of the host's end of a container's link to a network.
+func (tb *testbed) portOf(container, network string) string {
 	tb.t.Helper()
 	all, err := tb.store.Attachments()
 	must(tb.t, err)
 	for _, a := range all {
-		if a.Container.Name != container {
+		if a.Container.Name != container || a.Spec.Network != network {
 			continue
 		}
 		var st attach.Status
 		must(tb.t, tb.onHost(func() (err error) { st, err = attach.StatusOf(tb.store.Store, a); return err }))
 		return st.Peer
 	}
-	tb.t.Fatalf("%s has no link", container)
+	tb.t.Fatalf("%s has no link to %s", container, network)
 	return ""
 }
 
@@ -288,8 +303,8 @@ func (tb *testbed) portOf(container string) string {
 // of a, PID-b that of b, and PORT-b the host's end of b's link.
 func (tb *testbed) fill(text string) string {
 	if strings.Contains(text, "PORT-b") {
-		text = strings.ReplaceAll(text, "PORT-b", tb.portOf("b"))
+		text = strings.ReplaceAll(text, "PORT-b", tb.portOf("b", "web"))
 	}
 	pid := func(name string) string { return fmt.Sprint(tb.containers[name].pid) }
-	return strings.NewReplacer("PID-b", pid("b"), "PID", pid("a")).Replace(text)
+	return strings.NewReplacer("PID-b", pid("b"), "PID-c", pid("c"), "PID", pid("a")).Replace(text)
 }

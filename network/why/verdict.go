@@ -38,6 +38,7 @@ const (
 	NameServer     Cause = "name-server"     // the name server does not run or does not answer
 	StaleName      Cause = "stale-name"      // the name server does not know what it should
 	UnknownName    Cause = "unknown-name"    // nobody has the name
+	Refused        Cause = "refused"         // a machine outside refuses it
 	UnknownCause   Cause = "unknown"
 )
 
@@ -69,6 +70,7 @@ type finding struct {
 	explains outcome
 	about    *target // whose probe it explains; nil: those of all
 	always   bool    // it is in the way even if the probe was successful
+	weak     bool    // it may only be a symptom, or is not certain: any other finding comes first
 }
 
 // conclude returns the answer. It begins with the probe, which is the truth, and looks for the
@@ -146,9 +148,11 @@ func (v *investigation) explained(o outcome) bool {
 // explanation returns the finding that explains why a target is not reached. t is nil if there
 // is no target.
 func (v *investigation) explanation(t *target) finding {
-	for _, f := range v.findings {
-		if t == nil || f.explains&t.outcome != 0 && (f.about == nil || f.about == t) {
-			return f
+	for _, weak := range []bool{false, true} {
+		for _, f := range v.findings {
+			if f.weak == weak && (t == nil || f.explains&t.outcome != 0 && (f.about == nil || f.about == t)) {
+				return f
+			}
 		}
 	}
 	for _, f := range v.findings {
@@ -157,7 +161,11 @@ func (v *investigation) explanation(t *target) finding {
 		}
 	}
 	f := finding{cause: UnknownCause, because: "nothing was found that explains it"}
-	if t != nil && t.at != nil {
+	switch {
+	case t == nil:
+	case t.at == nil:
+		f.try = "tcpdump -ni any host " + t.addr.String()
+	default:
 		f.try = "cleat doctor " + columns.Word(v.from.ref()) + " " + columns.Word(t.at.ref())
 	}
 	return f

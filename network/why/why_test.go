@@ -1,6 +1,8 @@
 package why_test
 
 import (
+	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strings"
@@ -137,7 +139,7 @@ func TestCauses(t *testing.T) {
 			cause: why.UnknownName, verdict: "the name server 10.20.1.1 knows no backnd", try: "cleat net why a backend:80",
 		},
 		"a port of the host's side is too small": {
-			make:  func(tb *testbed) { together(tb); tb.run("host ip link set " + tb.portOf("b") + " mtu 1280") },
+			make:  func(tb *testbed) { together(tb); tb.run("host ip link set " + tb.portOf("b", "web") + " mtu 1280") },
 			cause: why.MTU, verdict: "packets of more than 1280 bytes are lost: PORT-b in the host has MTU 1280", try: "ip link set PORT-b mtu 1500",
 		},
 		"the destination's MTU is too small for datagrams": {
@@ -173,6 +175,161 @@ func TestCauses(t *testing.T) {
 			make:  func(tb *testbed) { together(tb); tb.containers["a"].stopped = true },
 			cause: why.NotRunning, verdict: "a does not run", try: "test start a",
 		},
+		"two networks, the name server of the other": {
+			make:  func(tb *testbed) { together(tb); tb.network("db", 2, "a") },
+			cause: why.ResolvConf, verdict: "a asks the name server 10.20.2.1, which does not know the names of web", try: "echo nameserver 10.20.1.1 > /proc/PID/root/etc/resolv.conf",
+		},
+		"denied by default": {
+			make: func(tb *testbed) {
+				together(tb)
+				must(tb.t, tb.onHost(func() error { return named.SetPolicy(tb.t.Context(), tb.cfg, "web", nil, true) }))
+			},
+			cause: why.RuleDenies, verdict: "no rule of web allows it, and its default is deny", try: "cleat net allow web/a to web/b:80/tcp",
+		},
+		"an internal network": {
+			make: func(tb *testbed) {
+				tb.create(named.NetworkSpec{Name: "web", Internal: true, Subnets: subnets(1)})
+				tb.connect("web", "a", named.Connection{})
+				tb.listen("outside", ":80")
+			}, to: "198.51.100.2:80",
+			cause: why.Internal, verdict: "web is internal: no way leads out of it", try: "cleat net create out && cleat net connect out a",
+		},
+		"outside": {
+			make: func(tb *testbed) { tb.network("web", 1, "a"); tb.listen("outside", ":80") }, to: "198.51.100.2:80",
+			verdict: "a reaches 198.51.100.2:80",
+		},
+		"outside, a foreign policy": {
+			make: func(tb *testbed) {
+				tb.network("web", 1, "a")
+				tb.listen("outside", ":80")
+				tb.run(`host nft 'add table inet fw; add chain inet fw forward { type filter hook forward priority 0; policy drop; }'`)
+			}, to: "198.51.100.2:80",
+			cause: why.Firewall, verdict: "chain forward of table inet fw in the host may drop what none of its rules accepts", try: "nft insert rule inet fw forward ip saddr 10.20.1.2 ip daddr 198.51.100.2 accept",
+		},
+		"outside, no program": {
+			make: func(tb *testbed) { tb.network("web", 1, "a") }, to: "198.51.100.2:80",
+			cause: why.Refused, verdict: "198.51.100.2 refuses it: no program listens on port 80 there, or its firewall rejects it", try: "start the program at 198.51.100.2 that is to have port 80",
+		},
+		"the host at another address": {
+			make: func(tb *testbed) { tb.network("web", 1, "a"); tb.listen("host", ":80") }, to: "198.51.100.1:80",
+			cause: why.HostAccess, verdict: "web lets containers reach the host at its gateway only, not at 198.51.100.1", try: "cleat net why a 10.20.1.1:80",
+		},
+		"the host": {
+			make: func(tb *testbed) { tb.network("web", 1, "a"); tb.listen("host", ":80") }, to: "host:80",
+			verdict: "a reaches host:80 at 10.20.1.1",
+		},
+		"the host, not published": {
+			make: func(tb *testbed) { tb.network("web", 1, "a") }, to: "host:8080",
+			cause: why.NoListener, verdict: "no program of the host listens on port 8080", try: "cleat net publish CONTAINER 8080:PORT",
+		},
+		"two machines have the address": {
+			make: func(tb *testbed) {
+				together(tb)
+				tb.connect("web", "c", named.Connection{})
+				tb.run("c ip addr add 10.20.1.3/24 dev eth0")
+			},
+			cause: why.Duplicate, verdict: "the address 10.20.1.3 is answered for by b and c", try: "nsenter -t PID-c -n ip addr del 10.20.1.3/24 dev eth0",
+		},
+		"a permanent neighbour entry": {
+			make: func(tb *testbed) {
+				together(tb)
+				tb.run("a ip neigh replace 10.20.1.3 lladdr 02:00:5e:10:00:99 nud permanent dev eth0")
+			},
+			cause: why.NoNeighbour, verdict: "a has a permanent entry for 10.20.1.3 with 02:00:5e:10:00:99, but b has", try: "nsenter -t PID -n ip neigh del 10.20.1.3 dev eth0",
+		},
+		"nobody has the address": {
+			make: func(tb *testbed) { tb.network("web", 1, "a") }, to: "10.20.1.77:80",
+			cause: why.NoNeighbour, verdict: "nobody on web has the address 10.20.1.77", try: "cleat net ls web",
+		},
+		"a port of the bridge blocks": {
+			make: func(tb *testbed) {
+				together(tb)
+				tb.run("host bridge link set dev " + tb.portOf("b", "web") + " state 0")
+			},
+			cause: why.LinkDown, verdict: "the bridge of web does not forward at PORT-b, the port of b: its state is disabled", try: "bridge link set dev PORT-b state 3",
+		},
+		"isolated ports": {
+			make: func(tb *testbed) {
+				together(tb)
+				for _, c := range []string{"a", "b"} {
+					tb.run("host bridge link set dev " + tb.portOf(c, "web") + " isolated on")
+				}
+			},
+			cause: why.LinkDown, verdict: "the ports of both on the bridge of web are isolated", try: "bridge link set dev PORT-b isolated off",
+		},
+		"the host's end is down": {
+			make:  func(tb *testbed) { together(tb); tb.run("host ip link set " + tb.portOf("b", "web") + " down") },
+			cause: why.LinkDown, verdict: "PORT-b in the host is down, a link on the way to 10.20.1.3", try: "ip link set PORT-b up",
+		},
+		"the host does not forward": {
+			make: func(tb *testbed) {
+				apart(tb)
+				tb.rule("allow web/a to db/b:80")
+				tb.run("host echo 0 > /proc/sys/net/ipv4/ip_forward")
+			}, to: "db/b:80",
+			cause: why.Drift, verdict: "missing on the host: enable IPv4 forwarding on the host", try: "cleat net check --repair",
+		},
+		"a firewall that rejects": {
+			make: func(tb *testbed) {
+				together(tb)
+				tb.run(`b nft 'add table inet fw; add chain inet fw input { type filter hook input priority 0; }; add rule inet fw input tcp dport 80 reject with tcp reset'`)
+			},
+			cause: why.Firewall, verdict: "a rule in chain input of table inet fw in b", try: "nsenter -t PID-b -n nft insert rule inet fw input ip saddr 10.20.1.2 ip daddr 10.20.1.3 accept",
+		},
+		"a firewall about another port": {
+			make: func(tb *testbed) {
+				together(tb)
+				tb.run(`b nft 'add table inet fw; add chain inet fw input { type filter hook input priority 0; }; add rule inet fw input tcp dport 81 drop; add rule inet fw input udp dport 80 drop; add rule inet fw input tcp dport 80 counter drop'`)
+			},
+			cause: why.Firewall, verdict: "l4proto tcp dport 80 counter packets", try: "nsenter -t PID-b -n nft insert rule inet fw input ip saddr 10.20.1.2 ip daddr 10.20.1.3 accept",
+		},
+		"the rules in the kernel are gone": {
+			make: func(tb *testbed) {
+				published(tb)
+				tb.run(`host nft flush ruleset`)
+			}, to: "host:8080",
+			cause: why.Drift, verdict: "the kernel has not what networks want: rules: ip: table is missing", try: "cleat net check --repair",
+		},
+		"internal, allowed to another network": {
+			make: func(tb *testbed) {
+				tb.create(named.NetworkSpec{Name: "web", Internal: true, Subnets: subnets(1)})
+				tb.connect("web", "a", named.Connection{})
+				tb.network("db", 2, "b")
+				tb.listen("b", ":80")
+				tb.rule("allow web/a to db/b:80")
+			}, to: "db/b:80",
+			cause: why.NoRoute, verdict: "a has no route to 10.20.2.2: web is internal, so it is no default route", try: "nsenter -t PID -n ip route add 10.20.2.0/24 via 10.20.1.1",
+		},
+		"one of two that share a name": {
+			make: func(tb *testbed) {
+				tb.network("web", 1, "a")
+				for _, c := range []string{"b", "c"} {
+					tb.connect("web", c, named.Connection{Aliases: []string{"api"}})
+				}
+				tb.listen("b", ":80")
+			}, to: "api:80",
+			cause: why.NoListener, verdict: "no program of c listens on port 80", try: "start the program of c that is to have port 80",
+		},
+		"datagrams": {
+			make: func(tb *testbed) { tb.network("web", 1, "a", "b") }, to: "b:5000/udp",
+			cause: why.NoListener, verdict: "no program of b waits for datagrams on port 5000", try: "start the program of b that is to have port 5000",
+		},
+		"datagrams without an answer": {
+			make: func(tb *testbed) { tb.network("web", 1, "a", "b"); tb.receive("b", ":5000") }, to: "b:5000/udp",
+			verdict: "a reaches b:5000/udp at 10.20.1.3",
+		},
+		"a rule denies datagrams": {
+			make: func(tb *testbed) {
+				tb.network("web", 1, "a", "b")
+				tb.receive("b", ":5000")
+				tb.rule("deny web to web:5000/udp")
+			}, to: "b:5000/udp",
+			cause: why.RuleDenies, verdict: "“deny web to web:5000/udp” decides", try: "cleat net deny --remove web to web:5000/udp",
+		},
+		"a container of another engine's network": {
+			make: func(tb *testbed) { together(tb) }, from: "web/a", to: "test:b:80",
+			verdict: "a reaches test:b:80",
+		},
 		"published": {
 			make: published, to: "host:8080", verdict: "a reaches host:8080 at 10.20.1.1",
 		},
@@ -193,7 +350,7 @@ func TestCauses(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			tb := newTestbed(t, "a", "b")
+			tb := newTestbed(t, "a", "b", "c")
 			tt.make(tb)
 			if tt.from == "" {
 				tt.from = "a"
@@ -213,6 +370,11 @@ func TestCauses(t *testing.T) {
 			}
 		})
 	}
+}
+
+// subnets returns those of network number n.
+func subnets(n int) []named.Subnet {
+	return []named.Subnet{{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.20.%d.0/24", n))}}
 }
 
 // published puts a on web, and b on db with port 80 on port 8080 of the host.
