@@ -168,8 +168,9 @@ func readLength(r io.Reader, most int) (int, error) {
 	return n, nil
 }
 
-// readMessage reads a message with its length prefix.
-func readMessage(r io.Reader, most int) ([]byte, error) {
+// ReadMessage reads a message behind its length, as over TCP. It is an error if the message
+// is longer than most bytes.
+func ReadMessage(r io.Reader, most int) ([]byte, error) {
 	n, err := readLength(r, most)
 	if err != nil {
 		return nil, err

@@ -191,7 +191,7 @@ func (c *stream) serve() {
 		if c.noMore.Load() {
 			break
 		}
-		msg, err := readMessage(c.conn, maxQuestion)
+		msg, err := ReadMessage(c.conn, maxQuestion)
 		if err != nil {
 			break
 		}

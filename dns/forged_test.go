@@ -208,7 +208,7 @@ func listen(t *testing.T, udp func(c *net.UDPConn, from netip.AddrPort, q []byte
 			if err != nil {
 				return
 			}
-			if q, err := readMessage(conn, maxMessage); err == nil && tcp != nil {
+			if q, err := ReadMessage(conn, maxMessage); err == nil && tcp != nil {
 				a := tcp(q)
 				conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(a))), a...))
 			}

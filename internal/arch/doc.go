@@ -9,7 +9,7 @@
 //	FACES   cli              our command line: the root command, groups, requests to a keeper  → its rooms; compat, link, network/attach, keep
 //	          attach         attach, detach, ls, inspect                         → complete, container, help, hint, term; link, netns/find, network/attach, dhcp, keep
 //	          keep           keep                                                → attach, container, exit, help, hint, networks, term; netns/find, network/attach, keep, named
-//	          networks       net and its subcommands                             → attach, container, help, hint, term; link, netns/find, network/attach, ipam, keep, named, names
+//	          networks       net and its subcommands                             → attach, container, exit, help, hint, term; link, netns/find, network/attach, ipam, keep, named, names, why
 //	          graph          graph                                               → container, hint, term; netns/find, network/graph, survey
 //	          bench          bench and its subcommands, recommend                → complete, container, exit, help, hint, term; bench and its rooms, lab, netns, traffic
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
@@ -58,6 +58,7 @@
 //	          survey         finds namespaces, links and their peers            → netns
 //	          graph          draws a survey, as text and as SVG                 → survey
 //	          trace          follows packets from one namespace to another      → survey, netns
+//	          why            finds out why a container can't reach another      → attach, named, names, segment, survey, trace; link, netns, netns/files, netns/find
 //	        mptcp            several links for one TCP connection               → link, netns
 //	          upgrade        gives programs MPTCP sockets; the test counts it as hands → netns
 //	HANDS   policy           rules: what a process may reach                     → usernet

@@ -115,8 +115,9 @@ func (p *Pool) Remembered(subnet netip.Prefix, owner Owner) netip.Addr {
 		return netip.Addr{}
 	}
 	var last netip.Addr
+	start := string(owner) + " "
 	for line := range strings.Lines(string(text)) {
-		if !strings.HasPrefix(line, string(owner)+" ") {
+		if !strings.HasPrefix(line, start) {
 			continue
 		}
 		if _, a, ok := parseNote(line); ok && subnet.Contains(a) {

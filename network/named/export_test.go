@@ -20,3 +20,8 @@ func (s Selector) Matches(e *Endpoint) bool { return s.matches(e) }
 
 // ParseStored parses a rule as it is in a file.
 func ParseStored(text string) (Rule, error) { return parseStored(text) }
+
+// Decide is Store.Decide for rules and networks that no store has.
+func Decide(rules []Rule, networks []*Network, endpoints []*Endpoint, learned map[string][]netip.Addr, t Traffic) Decision {
+	return population{networks, endpoints, learned}.decide(rules, t)
+}

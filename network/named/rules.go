@@ -177,20 +177,7 @@ func (s *session) syncRules() error {
 }
 
 // population returns all networks with their endpoints.
-func (s *session) population() (p population, err error) {
-	if p.networks, err = s.store.Networks(); err != nil {
-		return p, err
-	}
-	for _, n := range p.networks {
-		endpoints, err := s.store.Endpoints(n.Name)
-		if err != nil {
-			return p, err
-		}
-		p.endpoints = append(p.endpoints, endpoints...)
-	}
-	p.learned, err = s.store.learned()
-	return p, err
-}
+func (s *session) population() (population, error) { return s.store.population() }
 
 // wantedRules returns the rules of all networks.
 func (s *session) wantedRules() (firewall.State, error) {

@@ -1,6 +1,7 @@
 package named
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -89,15 +90,22 @@ func programOn(protocol string, port uint16) string {
 			}
 		}
 	}
-	processes, _ := filepath.Glob("/proc/[0-9]*/fd/*")
-	for _, fd := range processes {
+	return cmp.Or(ProcessWith(inodes), "a program of the host")
+}
+
+// ProcessWith describes the process that has one of some sockets open, e.g. "process 4711
+// (nginx)"; "" if this process sees none. The sockets are given as in /proc/PID/fd, e.g.
+// "socket:[12345]".
+func ProcessWith(sockets map[string]bool) string {
+	files, _ := filepath.Glob("/proc/[0-9]*/fd/*")
+	for _, fd := range files {
 		target, err := os.Readlink(fd)
-		if err != nil || !inodes[target] {
+		if err != nil || !sockets[target] {
 			continue
 		}
 		pid := strings.Split(fd, "/")[2]
 		name, _ := os.ReadFile("/proc/" + pid + "/comm")
 		return fmt.Sprintf("process %s (%s)", pid, strings.TrimSpace(string(name)))
 	}
-	return "a program of the host"
+	return ""
 }

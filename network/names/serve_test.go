@@ -18,6 +18,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/dns"
 	"cleat/internal/localsock"
 	"cleat/lab"
 
@@ -122,7 +123,7 @@ func queryOn(t testing.TB, c net.Conn, name string, typ dnsmessage.Type) dnsmess
 	return unpack(t, buf[:n])
 }
 
-// stream prefixes messages with their lengths.
+// onStream prefixes messages with their lengths.
 func onStream(messages ...[]byte) (out []byte) {
 	for _, m := range messages {
 		out = append(binary.BigEndian.AppendUint16(out, uint16(len(m))), m...)
@@ -132,10 +133,7 @@ func onStream(messages ...[]byte) (out []byte) {
 
 func readAnswer(t testing.TB, in io.Reader) dnsmessage.Message {
 	t.Helper()
-	var length uint16
-	must(t, binary.Read(in, binary.BigEndian, &length))
-	msg := make([]byte, length)
-	_, err := io.ReadFull(in, msg)
+	msg, err := dns.ReadMessage(in, maxMessage)
 	must(t, err)
 	return unpack(t, msg)
 }
@@ -174,7 +172,7 @@ func startUpstream(t *testing.T, at string) *upstream {
 		_ = localsock.Serve(t.Context(), l, 100, func(c net.Conn) {
 			in := bufio.NewReader(c)
 			for {
-				msg, err := readQuery(in)
+				msg, err := dns.ReadMessage(in, maxQuery)
 				if err != nil {
 					return
 				}
@@ -317,8 +315,8 @@ func TestOpenWithoutAddress(t *testing.T) {
 func TestDropEndsForwarder(t *testing.T) {
 	needLoopback(t)
 	c, _ := start(t, "")
-	must(t, c.Replace(t.Context(), Network{Name: "first"})) // so that all goroutines of the server have started
-	must(t, c.Drop(t.Context(), "first"))
+	_, err := c.State(t.Context()) // the controller is served
+	must(t, err)
 	before := runtime.NumGoroutine()
 	for i := range 20 {
 		must(t, c.Replace(t.Context(), Network{Name: fmt.Sprint("n", i)}))

@@ -121,13 +121,13 @@ func (k *socket) start() {
 
 // close closes the sockets. Their addresses are free when it returns.
 func (k *socket) close() {
-	k.stop()
 	if k.udp != nil {
 		k.udp.Close()
 	}
 	if k.tcp != nil {
-		k.tcp.Close()
+		k.tcp.Close() // before stop, which closes it too: only the first Close waits
 	}
+	k.stop()
 }
 
 // batch has the buffers for one system call each way. Sockets that wait have none.

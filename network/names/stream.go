@@ -3,7 +3,6 @@ package names
 import (
 	"bufio"
 	"encoding/binary"
-	"io"
 	"net"
 	"net/netip"
 	"sync"
@@ -48,26 +47,11 @@ func (k *socket) serveStream(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	for {
 		conn.SetReadDeadline(time.Now().Add(streamIdle))
-		msg, err := readQuery(in)
+		msg, err := dns.ReadMessage(in, maxQuery)
 		if err != nil || !s.answer(msg) {
 			return
 		}
 	}
-}
-
-// readQuery reads a message behind its length (RFC 1035 section 4.2.2).
-func readQuery(in *bufio.Reader) ([]byte, error) {
-	var length [dns.LengthBytes]byte
-	if _, err := io.ReadFull(in, length[:]); err != nil {
-		return nil, err
-	}
-	n := int(binary.BigEndian.Uint16(length[:]))
-	if n > maxQuery {
-		return nil, io.ErrShortBuffer
-	}
-	msg := make([]byte, n)
-	_, err := io.ReadFull(in, msg)
-	return msg, err
 }
 
 // answer answers a message, now or later. It reports whether the connection can go on: a
