@@ -86,6 +86,7 @@ func (t Table) door() (*door, error) {
 
 // find looks for the devices. One without the other is as good as none.
 func (d *door) find() error {
+	d.in, d.out = nil, nil
 	var found [2]netlink.Link
 	for i, name := range []string{d.doorway.in, d.doorway.out} {
 		l, err := d.h.LinkByName(name)
@@ -107,8 +108,23 @@ func (d *door) find() error {
 	return nil
 }
 
+// openAttempts bounds how often the doorway is made because somebody removes it meanwhile.
+const openAttempts = 3
+
 // open makes the doorway, or repairs it.
-func (d *door) open() error {
+func (d *door) open() (err error) {
+	for range openAttempts {
+		if err = d.tryOpen(); !errors.Is(err, unix.ENODEV) {
+			return err
+		}
+		if err := d.find(); err != nil {
+			return err
+		}
+	}
+	return err
+}
+
+func (d *door) tryOpen() error {
 	if d.in == nil {
 		if err := d.create(); err != nil {
 			return err

@@ -33,7 +33,7 @@ func (t Table) Watch(ctx context.Context, by *Owner, ready, changed func()) erro
 	defer routes.Close()
 	news := make(chan struct{}, 1)
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return listen(ctx, tables, news, t.concernsTables(by.port())) })
+	group.Go(func() error { return listen(ctx, tables, news, t.concernsTables(by)) })
 	group.Go(func() error { return listen(ctx, routes, news, t.concernsDoorway) })
 	if ready != nil {
 		ready()
@@ -119,10 +119,10 @@ func listen(ctx context.Context, socket *os.File, news chan<- struct{}, concerns
 }
 
 // concernsTables returns a function that reports whether a message is about one of the tables,
-// by another socket than own.
-func (t Table) concernsTables(own uint32) func(message) bool {
+// and not about a change by the owner. Once that is closed, another socket may get its port id.
+func (t Table) concernsTables(by *Owner) func(message) bool {
 	return func(m message) bool {
-		if own != 0 && m.port == own {
+		if own := by.port(); own != 0 && m.port == own {
 			return false
 		}
 		// The name of the table is the first attribute of every kind of object.
