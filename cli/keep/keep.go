@@ -17,6 +17,7 @@ import (
 	"cleat/cli/exit"
 	"cleat/cli/help"
 	"cleat/cli/hint"
+	"cleat/cli/networks"
 	"cleat/internal/columns"
 	"cleat/netns/find"
 	"cleat/network/attach"
@@ -137,9 +138,13 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 		return keep.Once(cmd.Context(), c)
 	}
 	var mu sync.Mutex
-	networks := named.KeeperConfig{Config: named.Config{Attach: cfg}, StartNameServer: func() error { return startNameServer(cfg.Store) },
+	kept := named.KeeperConfig{Config: named.Config{Attach: cfg}, StartNameServer: func() error { return startNameServer(cfg.Store) },
 		Log: func(format string, args ...any) { mu.Lock(); defer mu.Unlock(); c.Log(format, args...) }}
-	c.Networks = named.NewKeeper(networks)
+	keeper := named.NewKeeper(kept)
+	c.Networks = keeper
+	c.Answer = func(ctx context.Context, r keep.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (int, bool) {
+		return f.answer(networks.WithRules(ctx, keeper.Rules()), r, stdout, stderr, background)
+	}
 	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread
 	// to thread takes longer than waiting.
 	runtime.GOMAXPROCS(1)

@@ -1,12 +1,19 @@
 package networks
 
 import (
+	"bytes"
 	"context"
+	"errors"
+	"fmt"
+	"io"
 	"slices"
+	"strings"
 
 	"cleat/cli/container"
 	"cleat/cli/help"
 	"cleat/cli/hint"
+	networkattach "cleat/network/attach"
+	"cleat/network/keep"
 	"cleat/network/named"
 
 	"github.com/spf13/cobra"
@@ -51,7 +58,7 @@ network starts one.`,
 	}
 	add(groupNetworks, newCreate(), newRm(), newLs(), newInspect(), newApply(), newExport(), newCheck(), newPrune())
 	add(groupContainers, newConnect(), newDisconnect(), newPublish(), newUnpublish(), newAllow(), newDeny(), newPolicy(), newWhy())
-	cmd.AddCommand(newNameServer())
+	cmd.AddCommand(newNameServer(), newSyncRules())
 	help.File(cmd, "/var/lib/cleat/networks", "networks and their containers, in JSON; CLEAT_STATE_DIR replaces /var/lib/cleat")
 	return cmd
 }
@@ -63,7 +70,7 @@ const (
 )
 
 // changing are the commands of net that change networks.
-var changing = []string{"create", "rm", "connect", "disconnect", "publish", "unpublish", "allow", "deny", "prune"}
+var changing = []string{"create", "rm", "connect", "disconnect", "publish", "unpublish", "allow", "deny", "prune", syncRules}
 
 // Changes reports whether a command of net changes networks. args follow "net".
 func Changes(args []string) bool {
@@ -81,6 +88,42 @@ func WithRules(ctx context.Context, rules named.Rules) context.Context {
 
 func config(cmd *cobra.Command) (named.Config, error) {
 	cfg, err := container.Config()
-	rules, _ := cmd.Context().Value(rulesKey{}).(named.Rules)
-	return named.Config{Attach: cfg, Rules: rules}, err
+	rules, _ := cmd.Context().Value(rulesKey{}).(named.Rules) // nil: those of the state directory
+	c := named.Config{Attach: cfg, Rules: rules}
+	if rules == nil {
+		c.SyncElsewhere = func(ctx context.Context) error { return syncByKeeper(ctx, cfg.Store) }
+	}
+	return c, err
+}
+
+// syncByKeeper has the keeper, which owns the rules, make them as the files say.
+func syncByKeeper(ctx context.Context, store *networkattach.Store) error {
+	var said bytes.Buffer
+	code, err := keep.Forward(ctx, store, []string{Name, syncRules}, io.Discard, &said)
+	if err == nil && code != 0 {
+		err = errors.New(strings.TrimSpace(said.String()))
+	}
+	if err != nil {
+		return fmt.Errorf("change rules, which belong to the keeper: %w", err)
+	}
+	return nil
+}
+
+const syncRules = "sync-rules"
+
+// newSyncRules returns the command that a keeper runs for commands that it does not run as a whole.
+func newSyncRules() *cobra.Command {
+	return &cobra.Command{
+		Use:    syncRules,
+		Hidden: true,
+		Short:  "make the rules in the kernel as the files say",
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config(cmd)
+			if err != nil {
+				return err
+			}
+			return named.SyncRules(cmd.Context(), cfg)
+		},
+	}
 }

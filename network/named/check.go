@@ -224,7 +224,7 @@ func (s *session) repairAll(ctx context.Context) error {
 		s.notes = append(s.notes, notes...)
 		errs = append(errs, err, s.repairEndpoints(ctx, n))
 	}
-	errs = append(errs, s.syncRules(), s.withNames(ctx, func(c *names.Client) error {
+	errs = append(errs, s.syncRules(ctx), s.withNames(ctx, func(c *names.Client) error {
 		for _, n := range networks {
 			if err := s.sendNetwork(ctx, c, n); err != nil {
 				return err

@@ -6,10 +6,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 	"syscall"
 	"time"
 
 	"cleat/netns"
+	"cleat/network/firewall"
 	"cleat/network/names"
 )
 
@@ -22,6 +24,9 @@ type Keeper struct {
 	start func() error
 	log   func(format string, args ...any)
 	host  *netns.NS // while Run runs
+
+	mu    sync.Mutex // guards owner
+	owner *firewall.Owner
 }
 
 // KeeperConfig configures a Keeper.
@@ -59,6 +64,26 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 	defer host.Close()
 	k.host = host
+	table := tableOf(k.store, host)
+	owner, err := table.Own()
+	if err != nil {
+		k.log("rules are not protected from others: %v", err)
+	} else {
+		k.setOwner(owner)
+		defer func() {
+			k.setOwner(nil)
+			if err := owner.Close(); err != nil {
+				k.log("rules: %v", err)
+			}
+		}()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() {
+		_ = host.Do(func() error { k.watchRules(ctx, table, owner); return nil })
+	})
 	for ctx.Err() == nil {
 		if k.Idle() {
 			k.stopNameServer(ctx)
@@ -69,9 +94,66 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
+func (k *Keeper) setOwner(o *firewall.Owner) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.owner = o
+}
+
+// Rules returns the rules for commands that this process runs for others, which could not change
+// a table that this process owns. It returns nil while Run does not run. It is safe for concurrent
+// use.
+func (k *Keeper) Rules() Rules {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.owner == nil {
+		return nil
+	}
+	return k.owner
+}
+
+// config returns the configuration for the keeper's own work.
+func (k *Keeper) config() Config {
+	c := k.cfg
+	if rules := k.Rules(); rules != nil {
+		c.Rules = rules
+	}
+	return c
+}
+
+// watchRules restores the rules whenever somebody has changed them.
+func (k *Keeper) watchRules(ctx context.Context, table firewall.Table, owner *firewall.Owner) {
+	err := table.Watch(ctx, owner, nil, func() {
+		if k.Idle() {
+			return
+		}
+		if err := restoreRules(ctx, k.config(), k.log); err != nil && ctx.Err() == nil {
+			k.log("restore rules: %v", err)
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		k.log("rules are only looked at every %s: %v", checkInterval, err)
+	}
+}
+
+// restoreRules makes the rules in the kernel as the files say, and logs what differed.
+func restoreRules(ctx context.Context, cfg Config, log func(format string, args ...any)) error {
+	s, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	found, err := s.checkRules()
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	log("%s, and %d more: restored", found[0], len(found)-1)
+	return s.syncRules(ctx)
+}
+
 // keep keeps networks until there is none, or ctx ends.
 func (k *Keeper) keep(ctx context.Context) {
-	k.repair(ctx)
+	k.repair(ctx) // it also makes this process the owner of the rules
 	served := make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -89,12 +171,12 @@ func (k *Keeper) keep(ctx context.Context) {
 
 // repair puts right what differs from what is wanted, and logs it.
 func (k *Keeper) repair(ctx context.Context) {
-	found, err := Check(ctx, k.cfg)
+	found, err := Check(ctx, k.config())
 	for _, d := range found {
 		k.log("network %s", d)
 	}
 	if err == nil && len(found) > 0 {
-		_, err = RepairAll(ctx, k.cfg)
+		_, err = RepairAll(ctx, k.config())
 	}
 	if err != nil && ctx.Err() == nil {
 		k.log("networks: %v", err)
@@ -118,7 +200,7 @@ func (k *Keeper) serveNames(ctx context.Context) error {
 		return err
 	}
 	defer c.Close()
-	l, err := newLearner(k.cfg)
+	l, err := newLearner(k.config())
 	if err != nil {
 		return err
 	}
@@ -127,7 +209,7 @@ func (k *Keeper) serveNames(ctx context.Context) error {
 		return err
 	}
 	defer w.Close()
-	if err := SendNames(ctx, k.cfg, c); err != nil {
+	if err := SendNames(ctx, k.config(), c); err != nil {
 		return err
 	}
 	err = w.Run(ctx, func(e names.Learned) {

@@ -48,6 +48,7 @@ func (tb *testbed) startKeeper() {
 		}
 	})
 	must(tb.t, named.WaitForNames(tb.t.Context(), tb.store))
+	tb.cfg.Rules = k.Rules() // as of commands that a keeper runs
 }
 
 // resolve asks the name server at a gateway from a namespace; no addresses if there is no answer.

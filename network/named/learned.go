@@ -76,7 +76,7 @@ func (l *learner) names() map[string][]netip.Addr {
 }
 
 // learn takes note of an answer, and changes the rules in the kernel if one is about its name.
-func (l *learner) learn(_ context.Context, e names.Learned) error {
+func (l *learner) learn(ctx context.Context, e names.Learned) error {
 	s, err := open(l.cfg)
 	if err != nil {
 		return err
@@ -100,5 +100,5 @@ func (l *learner) learn(_ context.Context, e names.Learned) error {
 	if err := statedir.WriteJSON(s.store.learnedFile(), p.learned); err != nil {
 		return err
 	}
-	return s.applyRules(firewall.Change{Add: firewall.State{Flows: compile(rules, p)}, Remove: firewall.State{Flows: before}})
+	return s.applyRules(ctx, firewall.Change{Add: firewall.State{Flows: compile(rules, p)}, Remove: firewall.State{Flows: before}})
 }

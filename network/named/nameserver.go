@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"time"
 
 	"cleat/netns"
@@ -140,6 +141,10 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 
 // serveAt opens sockets at an address of a namespace, and has the name server serve them.
 func serveAt(ctx context.Context, c *names.Client, ns *netns.NS, at names.Socket, a netip.Addr) error {
+	state, err := c.State(ctx)
+	if err != nil || slices.ContainsFunc(state.Sockets, func(s names.SocketState) bool { return s.ID == at.ID }) {
+		return err
+	}
 	return ns.Do(func() error {
 		udp, tcp, err := names.Open(netip.AddrPortFrom(a, dnsPort))
 		if err != nil {

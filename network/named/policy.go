@@ -191,7 +191,7 @@ func changeRules(ctx context.Context, cfg Config, network string, change func(*N
 	if err := s.filterBridge(&now); err != nil {
 		return errors.Join(err, o.journal.Close())
 	}
-	if err := s.applyRules(firewall.Change{Add: firewall.State{Flows: after}, Remove: firewall.State{Flows: before}}); err != nil {
+	if err := s.applyRules(ctx, firewall.Change{Add: firewall.State{Flows: after}, Remove: firewall.State{Flows: before}}); err != nil {
 		return errors.Join(err, o.journal.Close())
 	}
 	return o.end()

@@ -1,6 +1,7 @@
 package named
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"hash/fnv"
@@ -22,11 +23,10 @@ type Rules interface {
 	Sync(firewall.State) error
 	Check(firewall.State) ([]firewall.Difference, error)
 	Remove() error
-	RouteLoopback(device string) error
 }
 
 // tableOf returns the table of rules of a state directory in the host's namespace.
-func tableOf(store Store, host *netns.NS) Rules {
+func tableOf(store Store, host *netns.NS) firewall.Table {
 	t := firewall.Table{NS: host, Name: "cleat-net"}
 	if !store.IsDefault() {
 		h := fnv.New32a()
@@ -114,41 +114,41 @@ func (e *Endpoint) ports() []firewall.Port {
 }
 
 // addEndpoint adds an endpoint to the rules.
-func (s *session) addEndpoint(n *Network, e *Endpoint) error {
+func (s *session) addEndpoint(ctx context.Context, n *Network, e *Endpoint) error {
 	with, without, err := s.flowsOf(e)
 	if err != nil {
 		return err
 	}
 	c := firewall.Change{Add: n.endpointRules(e)}
 	c.Add.Flows, c.Remove.Flows = with, without
-	return s.applyRules(c)
+	return s.applyRules(ctx, c)
 }
 
 // removeEndpoint removes an endpoint from the rules.
-func (s *session) removeEndpoint(n *Network, e *Endpoint) error {
+func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) error {
 	with, without, err := s.flowsOf(e)
 	if err != nil {
 		return err
 	}
 	c := firewall.Change{Remove: n.endpointRules(e)}
 	c.Add.Flows, c.Remove.Flows = without, with
-	return s.applyRules(c)
+	return s.applyRules(ctx, c)
 }
 
 // applyRules changes the rules in the kernel. If they are not as the files say, because somebody
 // else changed them or a command died, all of them are made so. The table goes with the last
 // network.
-func (s *session) applyRules(c firewall.Change) error {
+func (s *session) applyRules(ctx context.Context, c firewall.Change) error {
 	if len(c.Remove.Networks) > 0 {
 		if names, err := s.store.networkNames(); err == nil && len(names) == 0 {
-			return s.Rules.Remove()
+			return s.syncRules(ctx)
 		}
 	}
 	err := s.Rules.Apply(c)
-	if !errors.Is(err, firewall.ErrDrift) {
-		return err
+	if errors.Is(err, firewall.ErrDrift) || errors.Is(err, firewall.ErrOwned) {
+		return s.syncRules(ctx)
 	}
-	return s.syncRules()
+	return err
 }
 
 // routeLoopback makes published ports reachable at the host's loopback addresses, through a device
@@ -159,21 +159,36 @@ func (s *session) routeLoopback(device string) error {
 		return nil
 	}
 	if err == nil {
-		err = s.Rules.RouteLoopback(device)
+		err = tableOf(s.store, s.host).RouteLoopback(device)
 	}
 	return err
 }
 
 // syncRules makes the rules in the kernel as the files say.
-func (s *session) syncRules() error {
+func (s *session) syncRules(ctx context.Context) error {
 	all, err := s.wantedRules()
 	if err != nil {
 		return err
 	}
 	if len(all.Networks) == 0 {
-		return s.Rules.Remove()
+		err = s.Rules.Remove()
+	} else {
+		err = s.Rules.Sync(all)
 	}
-	return s.Rules.Sync(all)
+	if errors.Is(err, firewall.ErrOwned) && s.SyncElsewhere != nil {
+		return s.SyncElsewhere(ctx)
+	}
+	return err
+}
+
+// SyncRules makes the rules in the kernel as the files say.
+func SyncRules(ctx context.Context, cfg Config) error {
+	s, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.syncRules(ctx)
 }
 
 // population returns all networks with their endpoints.

@@ -14,6 +14,9 @@ import (
 type Config struct {
 	Attach attach.Config
 	Rules  Rules // nil: the table of the state directory in the host's network namespace
+	// SyncElsewhere, if set, has the process that owns the table make its rules as the files say.
+	// It is called when this process may not.
+	SyncElsewhere func(ctx context.Context) error
 }
 
 // session is what a command on networks has open.

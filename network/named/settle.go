@@ -38,10 +38,10 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 		return err
 	}
 	if !reflect.DeepEqual(n, old) { // it was changed: rules of others may be about it
-		if err := s.syncRules(); err != nil {
+		if err := s.syncRules(ctx); err != nil {
 			return err
 		}
-	} else if err := s.applyRules(firewall.Change{Add: n.rules()}); err != nil {
+	} else if err := s.applyRules(ctx, firewall.Change{Add: n.rules()}); err != nil {
 		return err
 	}
 	if err := s.filterBridge(n); err != nil {
@@ -69,7 +69,7 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 		func() error {
 			return s.withNames(ctx, func(c *names.Client) error { return s.dropNetwork(ctx, c, n) })
 		},
-		func() error { return s.applyRules(change) },
+		func() error { return s.applyRules(ctx, change) },
 	}
 	for _, e := range endpoints {
 		steps = append(steps, func() error { return s.detach(ctx, e) }, func() error { return s.releasePorts(ctx, e) })
@@ -112,7 +112,7 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 		return slices.ContainsFunc(now.Wanted.Ports, p.overlaps)
 	})
 	if len(extra.Wanted.Ports) > 0 {
-		if err := s.applyRules(firewall.Change{Remove: firewall.State{Ports: extra.ports()}, Add: firewall.State{Ports: now.ports()}}); err != nil {
+		if err := s.applyRules(ctx, firewall.Change{Remove: firewall.State{Ports: extra.ports()}, Add: firewall.State{Ports: now.ports()}}); err != nil {
 			return err
 		}
 		if err := s.checkpoint(); err != nil {
@@ -128,7 +128,7 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 // present puts an endpoint into the rules and the names. Its link is attached already, or will
 // be by the keeper.
 func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
-	if err := s.addEndpoint(n, e); err != nil {
+	if err := s.addEndpoint(ctx, n, e); err != nil {
 		return err
 	}
 	if n.Driver == Routed {
@@ -158,7 +158,7 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 	if n, err := s.store.Network(e.Network); err == nil { // otherwise its rules went with it
 		its := *e
 		its.Wanted.Ports = s.claimed(e, e.Wanted.Ports)
-		if err := s.removeEndpoint(n, &its); err != nil {
+		if err := s.removeEndpoint(ctx, n, &its); err != nil {
 			return err
 		}
 	}
