@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net/netip"
 	"os"
 	"slices"
 	"time"
@@ -267,13 +266,4 @@ func (s Store) find(network, ref string) (*Endpoint, error) {
 		names = append(names, e.Container.QualifiedName())
 	}
 	return nil, badSpec("CONTAINER", ref, "matches several containers of network "+network, names...)
-}
-
-// addressesOf returns the addresses of an endpoint in one family.
-func (e *Endpoint) addressIn(of netip.Addr) (netip.Addr, bool) {
-	i := slices.IndexFunc(e.Addresses, func(a netip.Addr) bool { return a.Is4() == of.Is4() })
-	if i < 0 {
-		return netip.Addr{}, false
-	}
-	return e.Addresses[i], true
 }

@@ -45,7 +45,6 @@ func TestKilledAtEachStep(t *testing.T) {
 		"unpublish":         {[]func(*testbed) error{create(web), connect(named.Connection{}), publish}, unpublish},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tb := newTestbed(t, "a")
 			start := func() *testbed {
 				tb := newTestbed(t, "a")
 				for _, f := range tt.before {
@@ -53,7 +52,7 @@ func TestKilledAtEachStep(t *testing.T) {
 				}
 				return tb
 			}
-			tb = start()
+			tb := start()
 			before := tb.snapshot()
 			points := 0
 			tb.cfg.Attach.Checkpoint = func() error { points++; return nil }

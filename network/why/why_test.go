@@ -288,7 +288,7 @@ func TestCauses(t *testing.T) {
 				published(tb)
 				tb.run(`host nft flush ruleset`)
 			}, to: "host:8080",
-			cause: why.Drift, verdict: "the kernel has not what networks want: rules: ip: table is missing", try: "cleat net check --repair",
+			cause: why.Drift, verdict: "the kernel has not what networks want: rules: ip table is missing", try: "cleat net check --repair",
 		},
 		"internal, allowed to another network": {
 			make: func(tb *testbed) {
