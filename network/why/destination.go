@@ -144,6 +144,10 @@ func (v *investigation) aim(ctx context.Context, a netip.Addr) {
 	}
 	t := newTarget(a, nil, nil)
 	v.targets = append(v.targets, t)
+	if a.IsLoopback() {
+		t.at = v.from
+		return
+	}
 	found := v.matching(func(e *named.Endpoint) bool { return slices.Contains(e.Addresses, a) })
 	if i := slices.IndexFunc(found, func(e *named.Endpoint) bool { return v.from.on(e.Network) != nil }); i > 0 {
 		found = found[i:] // networks of a parent may have addresses in common

@@ -177,7 +177,8 @@ func (v *investigation) checkFilters(t *target, p trace.Path, rose map[string]bo
 		return
 	}
 	s := all[0]
-	f := v.blame(t, s, p.Source)
+	f := v.blame(s, p.Source, p.Destination)
+	f.of = t.machine()
 	v.bad(checkKernel, f.perhaps(rank(s) == 2))
 }
 
@@ -190,9 +191,8 @@ func (f finding) perhaps(uncertain bool) finding {
 }
 
 // blame returns the finding that a rule or a chain drops packets.
-func (v *investigation) blame(t *target, s suspect, source netip.Addr) finding {
-	_, to := v.destination(t)
-	f := finding{cause: Firewall, about: t, explains: lost}
+func (v *investigation) blame(s suspect, from, to netip.Addr) finding {
+	f := finding{cause: Firewall, explains: lost}
 	where := fmt.Sprintf("chain %s of table %s in %s", s.chain, s.table, v.placeText(s.namespace))
 	switch {
 	case s.rule == nil:
@@ -206,7 +206,7 @@ func (v *investigation) blame(t *target, s suspect, source netip.Addr) finding {
 			f.explains |= refused
 		}
 	}
-	f.try = acceptCommand(s, source, to.Addr())
+	f.try = acceptCommand(s, from, to)
 	if m := v.machineCalled(s.namespace); m != nil {
 		f.try = m.inside(f.try)
 	}
@@ -245,7 +245,9 @@ func (v *investigation) checkOtherChains() {
 			return
 		}
 		for _, s := range chains {
-			f := v.blame(t, s, t.route.source).perhaps(true)
+			_, to := v.destination(t)
+			f := v.blame(s, t.route.source, to.Addr()).perhaps(true)
+			f.about = t
 			if name == "input" {
 				p := t.published
 				f.try = fmt.Sprintf("cleat net unpublish %s %s && cleat net publish --bypass-firewall %[1]s %[2]s", columns.Word(p.at.ref()), p.port)

@@ -118,21 +118,29 @@ func (v *investigation) checkPaths(ctx context.Context) {
 		v.unknown(checkKernel, "the path can't be followed: %v", err)
 		return
 	}
-	counted := v.countAgain(ctx, paths)
+	rose := v.countAgain(ctx, paths)
 	for _, t := range v.targets {
-		m := t.machine()
-		p, ok := paths[m]
-		if !ok {
+		p, ok := paths[t.machine()]
+		if !ok || t.outcome == untried {
 			continue
 		}
-		delete(paths, m)
-		if t.outcome == untried {
-			continue
+		delete(paths, t.machine())
+		all := v.targetsOf(t.machine())
+		if i := slices.IndexFunc(all, func(t *target) bool { _, to := v.destination(t); return to.Addr() == p.Destination }); i >= 0 {
+			v.checkHops(all[i], p)
+			v.checkFilters(all[i], p, rose)
+		} else {
+			v.unknown(checkKernel, "the packets to %s are not followed, only those to %s", t.addr, p.Destination)
 		}
-		v.checkHops(t, p)
-		v.checkFilters(t, p, counted)
-		v.checkSize(t, m, p)
+		if i := slices.IndexFunc(all, func(t *target) bool { return t.outcome&(reached|unclear) != 0 }); i >= 0 {
+			v.checkSize(all[i], p)
+		}
 	}
+}
+
+// targetsOf returns the targets that lead to a machine.
+func (v *investigation) targetsOf(m *machine) []*target {
+	return slices.DeleteFunc(slices.Clone(v.targets), func(t *target) bool { return t.machine() != m })
 }
 
 // checkHops checks that a path leads to its end over links that are up.
@@ -145,7 +153,8 @@ func (v *investigation) checkHops(t *target, p trace.Path) {
 		if m := v.machineCalled(h.Namespace); m != nil {
 			try = m.inside("ip link set " + columns.Word(h.Link) + " up")
 		}
-		v.bad(checkKernel, finding{cause: LinkDown, explains: lost, because: fmt.Sprintf("%s in %s is down, a link on the way to %s", h.Link, v.placeText(h.Namespace), p.Destination), try: try})
+		v.bad(checkKernel, finding{cause: LinkDown, of: t.machine(), explains: lost, try: try,
+			because: fmt.Sprintf("%s in %s is down, a link on the way to %s", h.Link, v.placeText(h.Namespace), p.Destination)})
 	case !p.Complete && len(p.Warnings) > 0:
 		v.incomplete(t, p)
 	default:
@@ -164,7 +173,7 @@ func (v *investigation) incomplete(t *target, p trace.Path) {
 		v.unknown(checkKernel, "the path can't be followed to its end: %s", why)
 		return
 	}
-	f := finding{cause: Path, explains: lost, because: "the path of the packets ends early: " + why, try: repairCommand}
+	f := finding{cause: Path, of: t.machine(), explains: lost, because: "the path of the packets ends early: " + why, try: repairCommand}
 	if strings.Contains(why, "does not forward") {
 		f.because = why
 		f.try = "sysctl -w net.ipv4.ip_forward=1"

@@ -14,6 +14,7 @@ import (
 	"cleat/network/named"
 	"cleat/network/names"
 
+	"github.com/google/nftables"
 	"golang.org/x/net/dns/dnsmessage"
 )
 
@@ -122,6 +123,8 @@ func (v *investigation) nameFault(ctx context.Context, r resolver, got reply, pa
 		}
 	}
 	switch {
+	case got.err != nil && slices.Contains(ours, got.server) && v.blockedQueries(got.server) != nil:
+		return *v.blockedQueries(got.server)
 	case got.err != nil:
 		return finding{cause: NameServer, because: fmt.Sprintf("the name server %s does not answer %s: %s", got.server, v.from.label, errText(got.err)), try: repairCommand}
 	case len(got.addrs) > 0:
@@ -129,6 +132,19 @@ func (v *investigation) nameFault(ctx context.Context, r resolver, got reply, pa
 		return finding{cause: StaleName, because: fmt.Sprintf("the name server %s has the address %s for %s", got.server, addrsText(wrong), v.name), try: repairCommand}
 	}
 	return v.unknownName(got, path)
+}
+
+// blockedQueries returns a finding if the host's rules for incoming packets may drop queries to
+// the name server of networks; nil if no chain drops anything by default.
+func (v *investigation) blockedQueries(server netip.Addr) *finding {
+	chains, err := v.droppingChains(*nftables.ChainHookInput)
+	if err != nil || len(chains) == 0 {
+		return nil
+	}
+	_, from := v.source(newTarget(server, v.host, nil))
+	f := v.blame(chains[0], from, server)
+	f.because = fmt.Sprintf("the name server %s does not answer %s: %s", server, v.from.label, strings.Replace(f.because, " drops ", " may drop ", 1))
+	return &f
 }
 
 // serverFault returns a finding if the name server of networks does not run, or does not know

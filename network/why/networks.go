@@ -1,6 +1,7 @@
 package why
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -12,7 +13,7 @@ import (
 )
 
 // checkNetworks checks that the ends have a network in common, or that a rule makes up for it.
-func (v *investigation) checkNetworks() {
+func (v *investigation) checkNetworks(context.Context) {
 	if len(v.from.endpoints) == 0 {
 		return
 	}
@@ -20,7 +21,7 @@ func (v *investigation) checkNetworks() {
 		switch {
 		case m == nil:
 			v.checkOutside()
-		case m.isHost || len(m.endpoints) == 0:
+		case m == v.from || m.isHost || len(m.endpoints) == 0:
 		default:
 			v.checkCommon(m)
 		}
@@ -188,7 +189,7 @@ func (v *investigation) distance(e *named.Endpoint, t *target) int {
 func (v *investigation) decide(t *target) (d named.Decision, ok bool) {
 	_, from := v.source(t)
 	_, to := v.destination(t)
-	if !from.IsValid() {
+	if !from.IsValid() || t.route.local {
 		return d, false
 	}
 	d, err := v.store.Decide(named.Traffic{From: from, To: to.Addr(), Protocol: v.protocol(to.Addr()), Port: to.Port()})
@@ -207,7 +208,7 @@ func (v *investigation) protocol(a netip.Addr) packet.Protocol {
 }
 
 // checkRules says which rule of a network decides.
-func (v *investigation) checkRules() {
+func (v *investigation) checkRules(context.Context) {
 	var said []string
 	for _, t := range v.targets {
 		d, ok := v.decide(t)

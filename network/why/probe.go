@@ -28,7 +28,6 @@ const probeWithin = time.Second
 
 // probe tries to reach each target from inside the source, all at once.
 func (v *investigation) probe(ctx context.Context) {
-	v.routes()
 	v.tryAll(ctx, untried)
 	v.tryAll(ctx, silent) // a packet may be lost by chance
 	for _, t := range v.targets {

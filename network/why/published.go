@@ -67,7 +67,7 @@ func publishedAt(p named.Port, a netip.Addr) bool {
 }
 
 // checkPublished says where a port of the host leads.
-func (v *investigation) checkPublished() {
+func (v *investigation) checkPublished(context.Context) {
 	if v.q.To.Port == 0 {
 		return
 	}

@@ -58,11 +58,15 @@ func ParseDestination(text string) (Destination, error) {
 	return d, nil
 }
 
-// cutPort splits what was typed at the colon before a port, if there is one.
+// cutPort splits what was typed at the colon before a port, if there is one. The name is empty if
+// there is anything but an IPv6 address in brackets.
 func cutPort(text string) (name, port string, hasPort bool) {
 	if rest, ok := strings.CutPrefix(text, "["); ok {
-		name, port, _ = strings.Cut(rest, "]")
+		name, port, closed := strings.Cut(rest, "]")
 		port, hasPort = strings.CutPrefix(port, ":")
+		if a, err := netip.ParseAddr(name); err != nil || !a.Is6() || !closed || !hasPort && port != "" {
+			return "", "", false
+		}
 		return name, port, hasPort
 	}
 	i := strings.LastIndexByte(text, ':')

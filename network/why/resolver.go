@@ -75,7 +75,7 @@ type resolver struct {
 // parseResolver parses a resolv.conf as libc does: at most three servers, the last list of
 // domains counts, and the default is a server on the machine itself.
 func parseResolver(text string) resolver {
-	const maxServers = 3 // MAXNS
+	const maxServers, maxSearch = 3, 6 // MAXNS and MAXDNSRCH; later glibc has no limit for domains
 	r := resolver{ndots: 1}
 	for line := range strings.Lines(text) {
 		words := strings.Fields(line)
@@ -88,7 +88,7 @@ func parseResolver(text string) resolver {
 				r.servers = append(r.servers, a)
 			}
 		case "search", "domain":
-			r.search = words[1:]
+			r.search = words[1:min(len(words), maxSearch+1)]
 		case "options":
 			for _, o := range words[1:] {
 				if n, ok := strings.CutPrefix(o, "ndots:"); ok {
@@ -147,11 +147,16 @@ type reply struct {
 // not exist.
 func (r resolver) lookup(ns *netns.NS, name string) reply {
 	var last reply
+	servers := slices.Clone(r.servers)
 	for _, candidate := range r.candidates(name) {
-		for _, server := range r.servers {
-			last = ask(ns, server, candidate)
+		for i := 0; i < len(servers); i++ {
+			last = ask(ns, servers[i], candidate)
 			if last.err == nil && (last.code == dnsmessage.RCodeSuccess || last.code == dnsmessage.RCodeNameError) {
 				break
+			}
+			if last.err != nil && len(servers) > 1 { // it won't answer the next candidate either
+				servers = slices.Delete(servers, i, i+1)
+				i--
 			}
 		}
 		if last.err != nil || len(last.addrs) > 0 {

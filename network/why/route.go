@@ -1,6 +1,7 @@
 package why
 
 import (
+	"context"
 	"fmt"
 	"net/netip"
 
@@ -34,7 +35,7 @@ func (r *route) next(to netip.Addr) netip.Addr {
 }
 
 // routes asks the source's kernel for its routes to the targets.
-func (v *investigation) routes() {
+func (v *investigation) routes(context.Context) {
 	h, err := link.Handle(v.from.ns)
 	if err != nil {
 		for _, t := range v.targets {

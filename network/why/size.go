@@ -12,9 +12,9 @@ import (
 // checkSize checks that full-size packets pass, in both directions, if small ones do. The ends
 // of a TCP connection send no packets that are larger than the other's link can take; those of
 // other protocols do.
-func (v *investigation) checkSize(t *target, m *machine, p trace.Path) {
-	mine := t.route.mtu
-	if t.outcome&(reached|unclear) == 0 || m.isHost || t.endpoint == nil || mine == 0 {
+func (v *investigation) checkSize(t *target, p trace.Path) {
+	m, mine := t.machine(), t.route.mtu
+	if m.isHost || t.endpoint == nil || mine == 0 {
 		return
 	}
 	theirs := mtuOf(m, t.endpoint.Interface)
@@ -28,12 +28,12 @@ func (v *investigation) checkSize(t *target, m *machine, p trace.Path) {
 	}
 	// The answer is as large as the request, so one try is for both directions.
 	if o, _ := tryEcho(v.from.ns, t.addr, size); o == silent {
-		v.tooLarge(t, m, p, size)
+		v.tooLarge(t, p, size)
 		return
 	}
 	if theirs > size && v.q.To.Protocol != packet.TCP {
 		if o, _ := tryEcho(m.ns, t.route.source, theirs); o == silent {
-			v.tooLarge(t, m, p, theirs)
+			v.tooLarge(t, p, theirs)
 			return
 		}
 	}
@@ -60,8 +60,8 @@ func mtuOf(m *machine, name string) int {
 
 // tooLarge adds the finding that packets of a size are lost. If most links of the path have room
 // for them, the smallest is to blame, and else the one at the end that is too large.
-func (v *investigation) tooLarge(t *target, m *machine, p trace.Path, size int) {
-	f := finding{cause: MTU, about: t, always: true, explains: unclear, because: fmt.Sprintf("packets of %d bytes are lost", size)}
+func (v *investigation) tooLarge(t *target, p trace.Path, size int) {
+	f := finding{cause: MTU, of: t.machine(), always: true, explains: unclear, because: fmt.Sprintf("packets of %d bytes are lost", size)}
 	small, large := 0, 0
 	var smallest trace.Hop
 	for _, h := range p.Hops {
@@ -84,7 +84,7 @@ func (v *investigation) tooLarge(t *target, m *machine, p trace.Path, size int) 
 	default:
 		end, name := v.from, t.route.link
 		if t.route.mtu <= p.MTU {
-			end, name = m, t.endpoint.Interface
+			end, name = t.machine(), t.endpoint.Interface
 		}
 		f.try = end.inside(fmt.Sprintf("ip link set %s mtu %d", columns.Word(name), p.MTU))
 	}

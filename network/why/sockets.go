@@ -1,6 +1,7 @@
 package why
 
 import (
+	"context"
 	"encoding/binary"
 	"encoding/hex"
 	"errors"
@@ -85,7 +86,7 @@ func parseSocketAddress(text string) (netip.AddrPort, bool) {
 }
 
 // checkListeners checks that programs wait for what is sent to the targets.
-func (v *investigation) checkListeners() {
+func (v *investigation) checkListeners(context.Context) {
 	if v.q.To.Port == 0 {
 		return
 	}
@@ -156,7 +157,7 @@ func (v *investigation) listening(t *target, m *machine, to netip.AddrPort, all 
 
 // rejected reports whether a rule explains that a target refuses.
 func (v *investigation) rejected(t *target) bool {
-	return slices.ContainsFunc(v.findings, func(f finding) bool { return f.cause == Firewall && f.about == t && f.explains&refused != 0 })
+	return slices.ContainsFunc(v.findings, func(f finding) bool { return f.cause == Firewall && f.explainsProbe(t) })
 }
 
 // takes reports whether a socket gets what is sent to an address. A socket at :: also gets IPv4

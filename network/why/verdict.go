@@ -68,9 +68,10 @@ type finding struct {
 	// explains are the outcomes of probes that it explains. A finding that explains none is named
 	// in the verdict only if there is no other.
 	explains outcome
-	about    *target // whose probe it explains; nil: those of all
-	always   bool    // it is in the way even if the probe was successful
-	weak     bool    // it may only be a symptom, or is not certain: any other finding comes first
+	about    *target  // whose probe it explains; nil: those of all targets
+	of       *machine // to which these targets lead; nil: to any
+	always   bool     // it is in the way even if the probe was successful
+	weak     bool     // it may only be a symptom, or is not certain: any other finding comes first
 }
 
 // conclude returns the answer. It begins with the probe, which is the truth, and looks for the
@@ -115,7 +116,7 @@ func (v *investigation) firstFailed() *target {
 			if t.at != m {
 				continue
 			}
-			if t.outcome == reached || t.outcome == unclear && !v.explained(unclear) {
+			if t.outcome == reached || t.outcome == unclear && !v.explained(t) {
 				failed = nil
 				break
 			}
@@ -141,8 +142,14 @@ func (v *investigation) machinesOfTargets() []*machine {
 	return all
 }
 
-func (v *investigation) explained(o outcome) bool {
-	return slices.ContainsFunc(v.findings, func(f finding) bool { return f.explains&o != 0 })
+// explained reports whether a finding explains the outcome of a target.
+func (v *investigation) explained(t *target) bool {
+	return slices.ContainsFunc(v.findings, func(f finding) bool { return f.explainsProbe(t) })
+}
+
+// explainsProbe reports whether the finding explains what the probe of a target experienced.
+func (f finding) explainsProbe(t *target) bool {
+	return f.explains&t.outcome != 0 && (f.about == nil || f.about == t) && (f.of == nil || f.of == t.machine())
 }
 
 // explanation returns the finding that explains why a target is not reached. t is nil if there
@@ -150,7 +157,7 @@ func (v *investigation) explained(o outcome) bool {
 func (v *investigation) explanation(t *target) finding {
 	for _, weak := range []bool{false, true} {
 		for _, f := range v.findings {
-			if f.weak == weak && (t == nil || f.explains&t.outcome != 0 && (f.about == nil || f.about == t)) {
+			if f.weak == weak && (t == nil || f.explainsProbe(t)) {
 				return f
 			}
 		}

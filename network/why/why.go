@@ -73,17 +73,15 @@ func Ask(ctx context.Context, cfg named.Config, q Question) (*Answer, error) {
 		return nil, err
 	}
 	v.checkEnds()
-	if v.from.ns != nil {
-		v.checkName(ctx)
-		v.checkPublished()
-		v.checkNetworks()
-		v.checkRules()
-		v.probe(ctx)
-		v.checkKernel(ctx)
-		v.checkListeners()
+	steps := []func(context.Context){v.checkName, v.routes, v.checkPublished, v.checkNetworks, v.checkRules, v.probe, v.checkKernel, v.checkListeners}
+	if v.from.ns == nil {
+		steps = nil
 	}
-	if err := context.Cause(ctx); err != nil {
-		return nil, err
+	for _, step := range steps {
+		step(ctx)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
 	}
 	return v.conclude(), nil
 }

@@ -5,11 +5,16 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"cleat/network/named"
+	"cleat/network/names"
+	"cleat/network/networktest"
 	"cleat/network/why"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // text returns an answer as people see it.
@@ -330,6 +335,72 @@ func TestCauses(t *testing.T) {
 			make: func(tb *testbed) { together(tb) }, from: "web/a", to: "test:b:80",
 			verdict: "a reaches test:b:80",
 		},
+		"a name in the hosts file": {
+			make: func(tb *testbed) {
+				tb.network("web", 1, "a")
+				tb.listen("outside", ":80")
+				tb.write("a", "hosts", "198.51.100.2 www.example.com # ours\n")
+			}, to: "www.example.com:80",
+			verdict: "a reaches www.example.com:80 at 198.51.100.2",
+		},
+		"its own loopback": {
+			make: func(tb *testbed) { together(tb); tb.listen("a", "127.0.0.1:80") }, to: "127.0.0.1:80",
+			verdict: "a reaches 127.0.0.1:80",
+		},
+		"the host's firewall drops queries": {
+			make: func(tb *testbed) {
+				together(tb)
+				tb.run(`host nft 'add table ip filter; add chain ip filter INPUT { type filter hook input priority 0; policy drop; }; add rule ip filter INPUT ct state established,related accept'`)
+			},
+			cause: why.Firewall, verdict: "the name server 10.20.1.1 does not answer a: chain INPUT of table ip filter in the host may drop", try: "iptables -I INPUT -s 10.20.1.2 -d 10.20.1.1 -j ACCEPT",
+		},
+		"the name server has lost a name": {
+			make: func(tb *testbed) {
+				together(tb)
+				c, err := names.Dial(tb.t.Context(), named.NameServerPath(tb.store))
+				must(tb.t, err)
+				defer c.Close()
+				must(tb.t, c.Set(tb.t.Context(), "web", names.Change{Delete: []string{"test.b"}}))
+			},
+			cause: why.StaleName, verdict: "the name server does not know b of web", try: "cleat net check --repair",
+		},
+		"somebody removed the link": {
+			make:  func(tb *testbed) { together(tb); tb.run("b ip link del eth0") },
+			cause: why.LinkDown, verdict: "somebody removed eth0 of b, its link to web", try: "cleat net check --repair",
+		},
+		"routed": {
+			make: func(tb *testbed) { tb.routed(); tb.listen("b", ":80") }, to: "web/b:80", verdict: "a reaches web/b:80",
+		},
+		"routed, a wrong route": {
+			make: func(tb *testbed) {
+				tb.routed()
+				tb.listen("b", ":80")
+				tb.run("a ip link add tap0 type veth peer name tap1 && ip link set tap1 up && ip link set tap0 up && ip route add 10.20.1.3 dev tap0")
+			}, to: "web/b:80",
+			cause: why.WrongRoute, verdict: "a sends packets to 10.20.1.3 by tap0, not straight to its network web by eth0", try: "nsenter -t PID -n ip route del 10.20.1.3/32 dev tap0",
+		},
+		"IPv6": {
+			make: func(tb *testbed) { tb.dual(); tb.listen("b", "[fd00:1::3]:80") }, to: "[fd00:1::3]:80", verdict: "a reaches [fd00:1::3]:80",
+		},
+		"both families, one listens": {
+			make: func(tb *testbed) { tb.dual(); tb.listen("b", "0.0.0.0:80") }, verdict: "a reaches b:80 at 10.20.1.3",
+		},
+		"IPv6 only, on loopback": {
+			make: func(tb *testbed) { tb.dual(); tb.listen("b", "[::1]:80") }, to: "[fd00:1::3]:80",
+			cause: why.Loopback, verdict: "of b listens only at [::1]:80, which only b itself reaches", try: "make it listen at [::]:80 in b",
+		},
+		"IPv6, a rule denies": {
+			make: func(tb *testbed) { tb.dual(); tb.listen("b", ":80"); tb.rule("deny web/a to web/b") }, to: "[fd00:1::3]:80",
+			cause: why.RuleDenies, verdict: "“deny web/a to web/b” decides", try: "cleat net deny --remove web/a to web/b",
+		},
+		"IPv6, a foreign rule, which is not found because the path is followed for IPv4": {
+			make: func(tb *testbed) {
+				tb.dual()
+				tb.listen("b", ":80")
+				tb.run(`b nft 'add table ip6 fw; add chain ip6 fw in { type filter hook input priority 0; }; add rule ip6 fw in tcp dport 80 drop'`)
+			}, to: "[fd00:1::3]:80",
+			cause: why.UnknownCause, verdict: "nothing was found that explains it", try: "cleat doctor a b",
+		},
 		"published": {
 			make: published, to: "host:8080", verdict: "a reaches host:8080 at 10.20.1.1",
 		},
@@ -372,9 +443,99 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// dual puts a and b on web, which has IPv4 and IPv6.
+func (tb *testbed) dual() {
+	tb.t.Helper()
+	tb.create(named.NetworkSpec{Name: "web", Subnets: append(subnets(1), named.Subnet{Prefix: netip.MustParsePrefix("fd00:1::/64")})})
+	tb.connect("web", "a", named.Connection{})
+	tb.connect("web", "b", named.Connection{})
+}
+
+// routed puts a and b on web, a network without a bridge.
+func (tb *testbed) routed() {
+	tb.t.Helper()
+	tb.create(named.NetworkSpec{Name: "web", Driver: named.Routed, Subnets: subnets(1)})
+	tb.connect("web", "a", named.Connection{})
+	tb.connect("web", "b", named.Connection{})
+}
+
 // subnets returns those of network number n.
 func subnets(n int) []named.Subnet {
 	return []named.Subnet{{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.20.%d.0/24", n))}}
+}
+
+// Mistakes in the question are errors: nothing is known about ends that don't exist.
+func TestUsage(t *testing.T) {
+	tb := newTestbed(t, "a", "b", "c")
+	tb.network("web", 1, "a", "b")
+	tb.connect("web", "c", named.Connection{Aliases: []string{"api"}})
+	tb.network("db", 2)
+	tb.connect("db", "b", named.Connection{Aliases: []string{"api"}})
+	for name, tt := range map[string]struct {
+		from, to string
+		want     string // the error
+	}{
+		"unknown source":                   {"x", "b", "no such network namespace"},
+		"unknown source on a network":      {"web/x", "b", "x is not on network web"},
+		"unknown destination on a network": {"a", "web/x", "x is not on network web"},
+		"unknown path as the destination":  {"a", "none/x", "no such network namespace"},
+		"several sources":                  {"api", "a", "means several containers"},
+	} {
+		d, err := why.ParseDestination(tt.to)
+		must(t, err)
+		err = tb.onHost(func() error {
+			_, err := why.Ask(t.Context(), tb.cfg, why.Question{From: tt.from, To: d})
+			return err
+		})
+		if err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s: %v, want %s", name, err, tt.want)
+		}
+	}
+}
+
+// An answer in JSON has the checks in their order.
+func TestOrder(t *testing.T) {
+	tb := newTestbed(t, "a", "b")
+	together(tb)
+	a := tb.ask("a", "b:80")
+	last := 0
+	for _, c := range a.Checks {
+		i := slices.Index(why.Checks(), c.Name)
+		if i < last {
+			t.Errorf("check %s is not in order", c.Name)
+		}
+		last = i
+	}
+	for _, name := range []string{"ends", "name", "networks", "rules", "kernel", "listener", "probe"} {
+		if !slices.ContainsFunc(a.Checks, func(c why.Check) bool { return c.Name == name && c.State == why.OK }) {
+			t.Errorf("check %s is missing or not ok", name)
+		}
+	}
+}
+
+// Asking changes nothing.
+func TestChangesNothing(t *testing.T) {
+	tb := newTestbed(t, "a", "b")
+	published(tb)
+	tb.rule("allow web/a to db/b:80")
+	state := func() []string {
+		all := networktest.Files(t, tb.store.Path())
+		for _, name := range []string{"host", "a", "b"} {
+			for _, line := range networktest.Netlink(t, tb.ns(name)) {
+				if !strings.HasPrefix(line, "neigh") {
+					all = append(all, name+": "+line)
+				}
+			}
+		}
+		return slices.Sorted(slices.Values(all))
+	}
+	before := state()
+	for _, to := range []string{"db/b:80", "db/b:81", "host:8080", "b", "198.51.100.2:80", "db/b:5000/udp"} {
+		tb.ask("a", to)
+	}
+	if diff := cmp.Diff(before, state()); diff != "" {
+		t.Errorf("(-before +after)\n%s", diff)
+	}
 }
 
 // published puts a on web, and b on db with port 80 on port 8080 of the host.
