@@ -19,6 +19,7 @@ import (
 	"cleat/cli/keep"
 	"cleat/cli/man"
 	"cleat/cli/mptcp"
+	"cleat/cli/networks"
 	"cleat/cli/run"
 	"cleat/cli/traffic"
 	"cleat/cli/tunnel"
@@ -89,6 +90,8 @@ func newRootFor(args []string) *cobra.Command {
 		add(root, groupWire, attach.New())
 	case attach.DetachName:
 		add(root, groupWire, attach.NewDetach())
+	case networks.Name:
+		add(root, groupWire, networks.New())
 	default:
 		return newRootCmd()
 	}
@@ -99,7 +102,7 @@ func newRootCmd() *cobra.Command {
 	root := newBareRootCmd()
 	add(root, groupMeasure, bench.New(), bench.NewRecommend(), doctor.New(), traffic.New())
 	add(root, groupRun, run.New(), ctl.New(), run.NewProfile(), tunnel.New(), mptcp.New())
-	add(root, groupWire, attach.WithCompletion(attach.New()), attach.NewDetach(), attach.NewLs(), attach.NewInspect(), graph.New(), keep.New(answer))
+	add(root, groupWire, attach.WithCompletion(attach.New()), attach.NewDetach(), attach.NewLs(), attach.NewInspect(), networks.New(), graph.New(), keep.New(answer))
 	root.AddCommand(newCompatCommands()...)
 	add(root, groupOther, complete.New(), man.New())
 	return root

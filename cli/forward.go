@@ -11,6 +11,7 @@ import (
 	"cleat/cli/container"
 	"cleat/cli/exit"
 	"cleat/cli/hint"
+	"cleat/cli/networks"
 	"cleat/internal/program"
 	"cleat/link"
 	"cleat/network/attach"
@@ -20,7 +21,7 @@ import (
 // isWiring reports whether a command line changes wiring, which a running keeper does in
 // its place.
 func isWiring(args []string) bool {
-	return len(args) > 0 && (args[0] == attachcmd.Name || args[0] == attachcmd.DetachName)
+	return len(args) > 0 && (args[0] == attachcmd.Name || args[0] == attachcmd.DetachName || args[0] == networks.Name && networks.Changes(args[1:]))
 }
 
 // forward has a running keeper run a command line. If handled is false, nothing was

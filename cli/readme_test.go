@@ -98,7 +98,7 @@ func consoleBlocks(markdown string) [][]consoleCommand {
 func (c consoleCommand) takesLong() bool {
 	return slices.ContainsFunc(cleatCalls(c.line), func(words []string) bool {
 		switch words[0] {
-		case "recommend", "attach", "detach", "ls":
+		case "recommend", "attach", "detach", "ls", "net":
 			return true
 		case "bench":
 			return len(words) > 1 && words[1] != "list" && !strings.HasPrefix(words[1], "-")

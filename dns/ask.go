@@ -129,11 +129,11 @@ func (f *Forwarder) askTCP(ctx context.Context, b *account, server netip.AddrPor
 	}
 	defer done()
 	sent := query{newID(), q}
-	out, err := sent.message(lengthBytes)
+	out, err := sent.message(LengthBytes)
 	if err != nil {
 		return nil, answer{}, err
 	}
-	binary.BigEndian.PutUint16(out, uint16(len(out)-lengthBytes))
+	binary.BigEndian.PutUint16(out, uint16(len(out)-LengthBytes))
 	if _, err := conn.Write(out); err != nil {
 		return nil, answer{}, err
 	}
@@ -157,7 +157,7 @@ func (f *Forwarder) askTCP(ctx context.Context, b *account, server netip.AddrPor
 
 // readLength reads the length that precedes a message over TCP (RFC 1035 section 4.2.2).
 func readLength(r io.Reader, most int) (int, error) {
-	var length [lengthBytes]byte
+	var length [LengthBytes]byte
 	if _, err := io.ReadFull(r, length[:]); err != nil {
 		return 0, err
 	}
@@ -168,8 +168,9 @@ func readLength(r io.Reader, most int) (int, error) {
 	return n, nil
 }
 
-// readMessage reads a message with its length prefix.
-func readMessage(r io.Reader, most int) ([]byte, error) {
+// ReadMessage reads a message behind its length, as over TCP. It is an error if the message
+// is longer than most bytes.
+func ReadMessage(r io.Reader, most int) ([]byte, error) {
 	n, err := readLength(r, most)
 	if err != nil {
 		return nil, err

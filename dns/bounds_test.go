@@ -340,7 +340,7 @@ func TestRefusedCharges(t *testing.T) {
 			}},
 			{"TCP", (*Forwarder).Stream, streamCost, c.tcp, func(conn net.Conn) ([]byte, error) {
 				conn.Write(framed(q))
-				return readMessage(conn, maxMessage)
+				return ReadMessage(conn, maxMessage)
 			}},
 		} {
 			t.Run(c.name+", "+over.name, func(t *testing.T) {

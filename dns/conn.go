@@ -57,7 +57,7 @@ func (c *packets) Write(b []byte) (int, error) {
 }
 
 // answer is called once for each submitted query, with nil if there is no answer.
-func (c *packets) answer(frame []byte) {
+func (c *packets) answer(frame []byte, _ Learned) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.pending--; c.pending == 0 {
@@ -108,7 +108,7 @@ func (c *packets) next() ([]byte, error) {
 			frame := c.answers[0]
 			c.answers = c.answers[1:]
 			c.f.guest.release(len(frame))
-			return frame[lengthBytes:], nil
+			return frame[LengthBytes:], nil
 		case c.ended:
 			return nil, io.EOF
 		}
@@ -191,13 +191,13 @@ func (c *stream) serve() {
 		if c.noMore.Load() {
 			break
 		}
-		msg, err := readMessage(c.conn, maxQuestion)
+		msg, err := ReadMessage(c.conn, maxQuestion)
 		if err != nil {
 			break
 		}
 		slots <- struct{}{}
 		under.Add(1)
-		done := func(frame []byte) {
+		done := func(frame []byte, _ Learned) {
 			defer under.Done()
 			if frame == nil || c.send(frame) != nil {
 				c.conn.Close() // a stream must not skip answers
@@ -205,7 +205,7 @@ func (c *stream) serve() {
 			<-slots
 		}
 		if !c.f.submit(msg, true, done) {
-			done(nil)
+			done(nil, Learned{})
 		}
 	}
 	under.Wait()

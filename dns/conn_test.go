@@ -241,7 +241,7 @@ func TestStream(t *testing.T) {
 				}()
 				var got []uint16
 				for {
-					m, err := readMessage(conn, maxMessage)
+					m, err := ReadMessage(conn, maxMessage)
 					if err != nil {
 						if err != io.EOF {
 							t.Error(err)

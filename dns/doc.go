@@ -9,6 +9,9 @@
 // addresses with the queried name, so that rules with names apply from the first packet
 // of the following connection.
 //
+// A server with sockets of its own, and several clients, passes each query to Submit
+// instead, and learns which client's answer has which addresses.
+//
 // The servers are those in the host's resolv.conf. The file is read again when a query
 // arrives a second or more after the last check. When a VPN comes up or a laptop moves,
 // the guest keeps the same resolver address. If the file cannot be read, the servers

@@ -27,6 +27,9 @@ const (
 	maxDeadline = 20 * time.Second
 )
 
+// errNoServer means that Config.Skip excludes every server.
+var errNoServer = errors.New("every server would cause a loop")
+
 // transport is how a query is sent.
 type transport struct {
 	stream bool // fetch an answer that does not fit a datagram over TCP
@@ -39,6 +42,9 @@ type transport struct {
 // b holds the bytes of this answer and of others that were not chosen.
 func (f *Forwarder) exchange(ctx context.Context, b *account, q *question, stream bool) ([]byte, answer, error) {
 	p := f.servers.plan(time.Now())
+	if len(p.servers) == 0 {
+		return nil, answer{}, errNoServer
+	}
 	for _, server := range p.probe {
 		f.spawn(func() { f.probe(b.budget, server, q, transport{stream, p.tcp}) })
 	}

@@ -225,7 +225,7 @@ func exchangeTCP(t testing.TB, f *Forwarder, q []byte) []byte {
 	if _, err := c.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(q))), q...)); err != nil {
 		t.Fatal(err)
 	}
-	answer, err := readMessage(c, maxMessage)
+	answer, err := ReadMessage(c, maxMessage)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -208,7 +208,7 @@ func listen(t *testing.T, udp func(c *net.UDPConn, from netip.AddrPort, q []byte
 			if err != nil {
 				return
 			}
-			if q, err := readMessage(conn, maxMessage); err == nil && tcp != nil {
+			if q, err := ReadMessage(conn, maxMessage); err == nil && tcp != nil {
 				a := tcp(q)
 				conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(a))), a...))
 			}
@@ -384,7 +384,7 @@ func checkQuery(t *testing.T, msg []byte, q *question) {
 	if a, err := parseAnswer(out, &sent); err != nil || len(a.addrs) > 0 {
 		t.Fatalf("%x: %v, %v", out, a, err)
 	}
-	back := unpack(t, q.frame(out)[lengthBytes:])
+	back := unpack(t, q.frame(out)[LengthBytes:])
 	if back.ID != q.id || back.Questions[0] != q.q {
 		t.Fatalf("%x comes back as %s", msg, back.GoString())
 	}

@@ -46,6 +46,10 @@ type Config struct {
 	ResolvConf func() (io.ReadCloser, error)
 	// Servers, if not nil, replace those in resolv.conf.
 	Servers []netip.AddrPort
+	// Skip, if not nil, reports whether a server must not be asked: a server that sends its
+	// own queries to this Forwarder would cause a loop. If it leaves no server, queries get
+	// SERVFAIL. It is called before each query, and must be safe for concurrent use.
+	Skip func(server netip.AddrPort) bool
 	// Names are answered locally with these addresses. Names are in lower case without a
 	// final dot.
 	Names map[string][]netip.Addr
@@ -213,10 +217,36 @@ func (f *Forwarder) spawn(do func()) bool {
 	return true
 }
 
+// Learned is what an answer says about a name. The zero value is nothing.
+type Learned struct {
+	Name  string // as queried, in lower case and without the final dot
+	Addrs []netip.Addr
+	TTL   time.Duration // for which the addresses are valid
+}
+
+// LengthBytes is the size of the length that precedes a message over TCP (RFC 1035 section
+// 4.2.2).
+const LengthBytes = 2
+
+// Submit is for a server with sockets of its own, which serves several clients: a
+// conversation of Packets would cost it a goroutine for each client, and Config.Learn does
+// not know the client.
+//
+// Submit copies one message and reports whether the limits permit it. If so, done is called
+// once, from another goroutine, with the answer behind its length (LengthBytes), or with nil
+// if there is none: a stream must then be closed. The frame is valid until done returns.
+// done may block: it delays no other query. Run returns after done.
+func (f *Forwarder) Submit(msg []byte, stream bool, done func(frame []byte, l Learned)) bool {
+	return f.submit(msg, stream, func(frame []byte, l Learned) {
+		defer f.guest.release(len(frame))
+		done(frame, l)
+	})
+}
+
 // submit copies a query and reports whether the limits permit it. If so, done is called
 // once with the answer including its length prefix, or nil; done must release the bytes
 // of both.
-func (f *Forwarder) submit(msg []byte, stream bool, done func([]byte)) bool {
+func (f *Forwarder) submit(msg []byte, stream bool, done func([]byte, Learned)) bool {
 	cost := questionCost
 	cost.Bytes += len(msg)
 	f.mu.Lock()
@@ -230,70 +260,70 @@ func (f *Forwarder) submit(msg []byte, stream bool, done func([]byte)) bool {
 	f.wg.Go(func() {
 		defer f.guest.ledger.Refund(cost)
 		var answer []byte
+		var l Learned
 		select {
 		case f.guest.slots <- struct{}{}:
-			answer = f.answerFrame(msg, stream)
+			answer, l = f.answerFrame(msg, stream)
 			<-f.guest.slots
 		case <-f.ctx.Done():
 		}
 		f.mu.Lock()
 		f.waiting--
 		f.mu.Unlock()
-		done(answer)
+		done(answer, l)
 	})
 	return true
 }
 
 // answerFrame returns the answer to a message with its length prefix, and holds its bytes.
 // It returns nil if there is no answer.
-func (f *Forwarder) answerFrame(msg []byte, stream bool) []byte {
+func (f *Forwarder) answerFrame(msg []byte, stream bool) ([]byte, Learned) {
 	b := account{budget: f.guest}
-	frame := f.answer(&b, msg, stream)
+	frame, l := f.answer(&b, msg, stream)
 	if !b.settle(len(frame)) {
 		f.stats.dropped.Add(1)
-		return nil
+		return nil, Learned{}
 	}
-	return frame
+	return frame, l
 }
 
 // answer processes one message of the guest. It returns nil if there is no answer.
-func (f *Forwarder) answer(b *account, msg []byte, stream bool) []byte {
+func (f *Forwarder) answer(b *account, msg []byte, stream bool) ([]byte, Learned) {
 	q, err := parseQuestion(msg)
 	var code rcodeError
 	switch {
 	case errors.As(err, &code):
 		f.stats.malformed.Add(1)
-		return framed(q.reply(dnsmessage.RCode(code)))
+		return framed(q.reply(dnsmessage.RCode(code))), Learned{}
 	case err != nil:
 		f.stats.malformed.Add(1)
-		return nil
+		return nil, Learned{}
 	}
 	f.stats.questions.Add(1)
 	if addrs, ours := f.cfg.Names[q.name]; ours {
-		f.learn(q.name, addrs, syntheticTTL*time.Second)
-		return framed(q.synthetic(addrs))
+		return framed(q.synthetic(addrs)), f.learn(Learned{q.name, addrs, syntheticTTL * time.Second})
 	}
 	if f.cfg.MayAsk != nil && !f.cfg.MayAsk(q.name) {
 		f.stats.denied.Add(1)
-		return framed(q.reply(dnsmessage.RCodeNameError))
+		return framed(q.reply(dnsmessage.RCodeNameError)), Learned{}
 	}
 	got := f.resolve(&q, stream)
 	defer got.release()
 	fits := stream || len(got.raw) <= q.udpBytes
 	switch {
-	case errors.Is(got.err, errLimit), got.err == nil && fits && !b.hold(lengthBytes+len(got.raw)):
+	case errors.Is(got.err, errLimit), got.err == nil && fits && !b.hold(LengthBytes+len(got.raw)):
 		f.stats.dropped.Add(1)
-		return framed(q.reply(dnsmessage.RCodeServerFailure))
+		return framed(q.reply(dnsmessage.RCodeServerFailure)), Learned{}
 	case got.err != nil:
 		f.stats.failed.Add(1)
-		return framed(q.reply(dnsmessage.RCodeServerFailure))
+		return framed(q.reply(dnsmessage.RCodeServerFailure)), Learned{}
 	}
-	f.learn(q.name, got.ans.addrs, got.ans.ttl)
+	l := f.learn(Learned{q.name, got.ans.addrs, got.ans.ttl})
 	f.stats.answers.Add(1)
 	if !fits {
-		return framed(q.truncated(got.raw))
+		return framed(q.truncated(got.raw)), l
 	}
-	return q.frame(got.raw)
+	return q.frame(got.raw), l
 }
 
 // resolved is the servers' answer.
@@ -317,10 +347,12 @@ func (f *Forwarder) resolve(q *question, stream bool) resolved {
 	return v.(resolved)
 }
 
-func (f *Forwarder) learn(name string, addrs []netip.Addr, ttl time.Duration) {
-	if f.cfg.Learn != nil && len(addrs) > 0 {
-		f.cfg.Learn(name, addrs, ttl)
+// learn reports l to Config.Learn, and returns it.
+func (f *Forwarder) learn(l Learned) Learned {
+	if f.cfg.Learn != nil && len(l.Addrs) > 0 {
+		f.cfg.Learn(l.Name, l.Addrs, l.TTL)
 	}
+	return l
 }
 
 // Lookup returns the addresses of a name, of both families, and their TTL. It is for the

@@ -10,9 +10,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"cleat/internal/ledger"
 
 	"golang.org/x/net/dns/dnsmessage"
 )
@@ -397,5 +400,79 @@ func TestLookupOfNAT64(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// Submit calls done once with the answer and what it says, also for a message that is no
+// query, and refunds what the query has cost.
+func TestSubmit(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		msg    []byte
+		stream bool
+		want   string // code, or "" for no answer
+		learns Learned
+	}{
+		{"query", ask(t, 7, "WWW.example.com", dnsmessage.TypeA), false, "RCodeSuccess",
+			Learned{"www.example.com", []netip.Addr{netip.MustParseAddr("192.0.2.9")}, 300 * time.Second}},
+		{"over TCP", ask(t, 7, "www.example.com", dnsmessage.TypeA), true, "RCodeSuccess",
+			Learned{"www.example.com", []netip.Addr{netip.MustParseAddr("192.0.2.9")}, 300 * time.Second}},
+		{"not a query", []byte("nonsense"), false, "", Learned{}},
+		{"zone transfer", ask(t, 7, "example.com", dnsmessage.TypeAXFR), true, "RCodeRefused", Learned{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var s fakes
+			s.set("192.0.2.1", says(t, "www.example.com A 192.0.2.9"))
+			l := ledger.New(ledger.Cost{Descriptors: 10, Bytes: 1 << 20, Goroutines: 10})
+			f := newForwarder(t, Config{Ledger: l}, &s)
+			done := make(chan struct{})
+			ok := f.Submit(tt.msg, tt.stream, func(frame []byte, l Learned) {
+				defer close(done)
+				got := ""
+				if frame != nil {
+					got = unpack(t, frame[LengthBytes:]).RCode.String()
+				}
+				if got != tt.want || len(frame) > 0 && int(binary.BigEndian.Uint16(frame)) != len(frame)-LengthBytes {
+					t.Errorf("answer %x, want %s", frame, tt.want)
+				}
+				if l.Name != tt.learns.Name || !slices.Equal(l.Addrs, tt.learns.Addrs) || l.TTL != tt.learns.TTL {
+					t.Errorf("learned %+v, want %+v", l, tt.learns)
+				}
+			})
+			if !ok {
+				t.Fatal("the limits don't permit one query")
+			}
+			<-done
+			for l.Usage().Used != (ledger.Cost{}) {
+				time.Sleep(time.Millisecond)
+			}
+		})
+	}
+}
+
+// A server that would cause a loop is not asked, even if it is the only one.
+func TestSkip(t *testing.T) {
+	var s fakes
+	for _, addr := range []string{"192.0.2.1", "192.0.2.2"} {
+		s.set(addr, says(t, "example.com A 192.0.2.9"))
+	}
+	var all atomic.Bool
+	skip := func(a netip.AddrPort) bool { return all.Load() || a.Addr().String() == "192.0.2.1" }
+	f := newForwarder(t, Config{Servers: two(), Skip: skip}, &s)
+	q := ask(t, 7, "example.com", dnsmessage.TypeA)
+	for range 3 {
+		if m := unpack(t, exchangeUDP(t, f, q)); len(m.Answers) != 1 {
+			t.Errorf("answer %v", m)
+		}
+	}
+	all.Store(true)
+	if m := unpack(t, exchangeUDP(t, f, q)); m.RCode != dnsmessage.RCodeServerFailure {
+		t.Errorf("answer %v", m)
+	}
+	if _, _, err := f.Lookup(t.Context(), "example.com"); !errors.Is(err, errNoServer) {
+		t.Errorf("look-up: %v", err)
+	}
+	if one, two := s.count("192.0.2.1"), s.count("192.0.2.2"); one != 0 || two != 3 {
+		t.Errorf("%d and %d queries", one, two)
 	}
 }

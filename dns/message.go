@@ -153,15 +153,12 @@ func (a *query) message(room int) ([]byte, error) {
 // (RFC 1035 section 4.1.1).
 const questionAt = 12
 
-// lengthBytes is the size of the length prefix over TCP (RFC 1035 section 4.2.2).
-const lengthBytes = 2
-
 // frame returns a server's answer for the guest, with the TCP length prefix, the guest's
 // id, and the name in the guest's spelling.
 func (q *question) frame(raw []byte) []byte {
-	out := make([]byte, lengthBytes+len(raw))
+	out := make([]byte, LengthBytes+len(raw))
 	binary.BigEndian.PutUint16(out, uint16(len(raw)))
-	msg := out[lengthBytes:]
+	msg := out[LengthBytes:]
 	copy(msg, raw)
 	binary.BigEndian.PutUint16(msg, q.id)
 	name := appendName(nil, q.q.Name)
@@ -184,7 +181,7 @@ func appendName(b []byte, n dnsmessage.Name) []byte {
 
 // framed puts the TCP length prefix in front of a message.
 func framed(msg []byte) []byte {
-	return append(binary.BigEndian.AppendUint16(make([]byte, 0, lengthBytes+len(msg)), uint16(len(msg))), msg...)
+	return append(binary.BigEndian.AppendUint16(make([]byte, 0, LengthBytes+len(msg)), uint16(len(msg))), msg...)
 }
 
 // reply returns an answer without records, or with local records.

@@ -40,6 +40,7 @@ type servers struct {
 	open  func() (io.ReadCloser, error)
 	index func(link string) (int, error)
 	fixed []netip.AddrPort // replace those in resolv.conf
+	skip  func(netip.AddrPort) bool
 
 	mu     sync.Mutex
 	looked time.Time
@@ -51,7 +52,7 @@ type servers struct {
 }
 
 func newServers(cfg Config) *servers {
-	s := &servers{open: cfg.ResolvConf, index: linkIndex, fixed: slices.Clone(cfg.Servers), links: map[string]int{}}
+	s := &servers{open: cfg.ResolvConf, index: linkIndex, fixed: slices.Clone(cfg.Servers), skip: cfg.Skip, links: map[string]int{}}
 	if s.open == nil {
 		s.open = func() (io.ReadCloser, error) { return os.Open("/etc/resolv.conf") }
 	}
@@ -131,7 +132,7 @@ func (s *servers) look(now time.Time) {
 
 // plan describes how one query is sent.
 type plan struct {
-	servers  []netip.AddrPort // in the order of asking
+	servers  []netip.AddrPort // in the order of asking; none if all are skipped
 	probe    []netip.AddrPort // to be probed besides
 	tries    int              // of all servers together
 	deadline time.Duration    // for the whole query
@@ -147,6 +148,9 @@ func (s *servers) plan(now time.Time) plan {
 	var last []netip.AddrPort
 	for i := range s.list {
 		o := s.list[(i+s.turn)%len(s.list)]
+		if s.skip != nil && s.skip(o.addr) {
+			continue
+		}
 		if !o.down {
 			p.servers = append(p.servers, o.addr)
 			continue
@@ -166,7 +170,7 @@ func (s *servers) plan(now time.Time) plan {
 		s.turn = (s.turn + 1) % len(s.list)
 	}
 	attempts := max(s.conf.Attempts, 1)
-	p.tries = min(attempts*len(s.list), max(maxTries, len(s.list)))
+	p.tries = min(attempts*len(p.servers), max(maxTries, len(p.servers)))
 	p.deadline = min(max(s.conf.Timeout, time.Second)*time.Duration(attempts), maxDeadline)
 	return p
 }

@@ -1,6 +1,10 @@
 package link
 
-import "golang.org/x/sys/unix"
+import (
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
 
 // BridgeSpec is a learning Ethernet switch (net/bridge/, CONFIG_BRIDGE). The
 // kernel can't move a bridge between namespaces; Create creates it directly in
@@ -28,4 +32,33 @@ func (s *BridgeSpec) params() []field {
 
 func (s BridgeSpec) create(m *creator) error {
 	return m.newLink(request{kind: "bridge", attrs: s.Attrs, fields: s.params()}, noUnderlay)
+}
+
+// FilterBridge selects whether IPv4 and IPv6 packets that a bridge forwards pass netfilter's
+// hooks as if they were routed (CONFIG_BRIDGE_NETFILTER), whatever the sysctls for all bridges
+// say (br_netfilter_hooks.c). A kernel without bridge netfilter is a *Lack.
+func (l *Link) FilterBridge(on bool) error {
+	at := l.current()
+	r, err := dial(at.ns)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	value := []byte{0}
+	if on {
+		value[0] = 1
+	}
+	data, err := nest(unix.IFLA_INFO_DATA, []attribute{{Type: unix.IFLA_BR_NF_CALL_IPTABLES, Data: value}, {Type: unix.IFLA_BR_NF_CALL_IP6TABLES, Data: value}})
+	if err != nil {
+		return err
+	}
+	info, err := nest(unix.IFLA_LINKINFO, []attribute{stringAttr(unix.IFLA_INFO_KIND, "bridge"), data})
+	if err != nil {
+		return err
+	}
+	_, err = r.execute(unix.RTM_NEWLINK, unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, at.index), []attribute{info})
+	if err != nil {
+		return fmt.Errorf("filter packets of bridge %q: %w", at.name, err)
+	}
+	return nil
 }

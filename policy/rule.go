@@ -168,6 +168,9 @@ func (r *Rule) destinationWithin(o *Rule) bool {
 	return o.Prefix.Bits() <= r.Prefix.Bits() && o.Prefix.Contains(r.Prefix.Addr())
 }
 
+// NameMatches reports whether a name, in lower case without a final dot, matches that of a rule.
+func NameMatches(name, pattern string) bool { return nameWithin(name, pattern) }
+
 // nameWithin reports whether all names of one pattern match another.
 func nameWithin(name, of string) bool {
 	if name == of {

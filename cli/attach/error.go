@@ -54,6 +54,7 @@ func WithHint(err error) error {
 	var none *attach.NoAttachmentError
 	var ambiguous *attach.AmbiguousError
 	var lack *link.Lack
+	var ofNetwork *attach.NetworkError
 	switch {
 	case err == nil:
 		return nil
@@ -65,6 +66,9 @@ func WithHint(err error) error {
 			advice = hint.DidYouMean(none.Name, none.Links)
 		}
 		return hint.With(hint.Usage(err), advice)
+	case errors.As(err, &ofNetwork):
+		a := ofNetwork.Attachment
+		return hint.With(hint.Usage(err), fmt.Sprintf("`cleat net disconnect %s %s` removes it", a.Spec.Network, columns.Word(a.Container.ShortName())))
 	case errors.As(err, &ambiguous):
 		return hint.With(hint.Usage(err), ambiguousHint(ambiguous))
 	case isFindError(err):

@@ -17,10 +17,12 @@ import (
 	"cleat/cli/exit"
 	"cleat/cli/help"
 	"cleat/cli/hint"
+	"cleat/cli/networks"
 	"cleat/internal/columns"
 	"cleat/netns/find"
 	"cleat/network/attach"
 	"cleat/network/keep"
+	"cleat/network/named"
 
 	"github.com/spf13/cobra"
 )
@@ -134,6 +136,14 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	}
 	if f.once {
 		return keep.Once(cmd.Context(), c)
+	}
+	var mu sync.Mutex
+	kept := named.KeeperConfig{Config: named.Config{Attach: cfg}, StartNameServer: func() error { return startNameServer(cfg.Store) },
+		Log: func(format string, args ...any) { mu.Lock(); defer mu.Unlock(); c.Log(format, args...) }}
+	keeper := named.NewKeeper(kept)
+	c.Networks = keeper
+	c.Answer = func(ctx context.Context, r keep.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (int, bool) {
+		return f.answer(networks.WithRules(ctx, keeper.Rules()), r, stdout, stderr, background)
 	}
 	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread
 	// to thread takes longer than waiting.

@@ -8,7 +8,8 @@
 //	          socks5         its connections through a proxy
 //	FACES   cli              our command line: the root command, groups, requests to a keeper  → its rooms; compat, link, network/attach, keep
 //	          attach         attach, detach, ls, inspect                         → complete, container, help, hint, term; link, netns/find, network/attach, dhcp, keep
-//	          keep           keep                                                → attach, container, exit, help, hint, term; netns/find, network/attach, keep
+//	          keep           keep                                                → attach, container, exit, help, hint, networks, term; netns/find, network/attach, keep, named
+//	          networks       net and its subcommands                             → attach, container, exit, help, hint, term; link, netns/find, network/attach, ipam, keep, named, names, why
 //	          graph          graph                                               → container, hint, term; netns/find, network/graph, survey
 //	          bench          bench and its subcommands, recommend                → complete, container, exit, help, hint, term; bench and its rooms, lab, netns, traffic
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
@@ -51,10 +52,13 @@
 //	        network          containers and the links they have; no code of its own, but rooms:
 //	          attach         adds a link to a running container, removes it     → journal, announce, dhcp, segment, qdisc, resolvconf, rules; link, netns
 //	          keep           restores attachments after restarts, renews leases → attach; netns, netns/find
+//	          named          networks by name: addresses, names, ports, rules    → attach, firewall, ipam, journal, names; policy, link, netns, netns/find
+//	          ipam           gives addresses of a network to its endpoints
 //	          journal        records how to undo each step; the test counts it as hands
 //	          survey         finds namespaces, links and their peers            → netns
 //	          graph          draws a survey, as text and as SVG                 → survey
 //	          trace          follows packets from one namespace to another      → survey, netns
+//	          why            finds out why a container can't reach another      → attach, named, names, segment, survey, trace; link, netns, netns/files, netns/find
 //	        mptcp            several links for one TCP connection               → link, netns
 //	          upgrade        gives programs MPTCP sockets; the test counts it as hands → netns
 //	HANDS   policy           rules: what a process may reach                     → usernet
@@ -88,6 +92,9 @@
 //	          qdisc          saves and restores queueing disciplines            → netns
 //	          resolvconf     edits a container's resolv.conf                    → netns, netns/files
 //	          rules          nftables rules in a table of Cleat's own           → netns
+//	          firewall       networks and published ports, in two nftables tables → link, netns
+//	          names          serves the names of networks by DNS                → dns, internal/seal
+//	          networktest    snapshots of namespaces and state, for tests       → link, netns
 //	        internal/seal    drops capabilities, file access and system calls
 //	FACTS   packet           header formats and checksums, no I/O
 //	        internal/sys     all raw system calls, the only unsafe

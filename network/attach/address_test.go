@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"cleat/network/attach"
+	"cleat/network/networktest"
 )
 
 // TestEnablesIPv6OnLink attaches to a container in which IPv6 is disabled: IPv6 is
@@ -20,7 +21,7 @@ func TestEnablesIPv6OnLink(t *testing.T) {
 	if len(got.Notes) != 1 || !strings.Contains(got.Notes[0], "only eth0 has it") {
 		t.Errorf("notes %q", got.Notes)
 	}
-	all := netlinkState(t, tb.web)
+	all := networktest.Netlink(t, tb.web)
 	if !slices.ContainsFunc(all, func(line string) bool { return strings.Contains(line, "2001:db8::10/64") }) {
 		t.Errorf("no IPv6 address: %q", all)
 	}

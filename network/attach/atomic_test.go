@@ -14,6 +14,7 @@ import (
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
+	"cleat/network/networktest"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -122,7 +123,7 @@ func prepDefaultRoute(t *testing.T, tb *testbed, _ *attach.Spec) {
 // little later than the address.
 func waitRoute(t *testing.T, ns *netns.NS, to string) {
 	t.Helper()
-	for !slices.ContainsFunc(netlinkState(t, ns), func(line string) bool { return strings.HasPrefix(line, "route "+to) }) {
+	for !slices.ContainsFunc(networktest.Netlink(t, ns), func(line string) bool { return strings.HasPrefix(line, "route "+to) }) {
 		if t.Context().Err() != nil {
 			t.Fatalf("no route to %s appeared", to)
 		}

@@ -26,8 +26,11 @@ type Config struct {
 	// wait for it before the process exits.
 	Background *sync.WaitGroup
 
-	reattach *Attachment  // see Reattach
-	testHook func() error // called before and after each record and step
+	// Checkpoint, if set, is called before and after each record and step. Its error fails the
+	// operation. Tests set it.
+	Checkpoint func() error
+
+	reattach *Attachment // see Reattach
 }
 
 // Result is what Attach did, or would do.
@@ -38,9 +41,9 @@ type Result struct {
 	Lease      *dhcp.Lease // nil without DHCP
 }
 
-// errKilled is returned by a test hook to make the operation end as if its process were
+// ErrKilled, returned by Config.Checkpoint, makes the operation end as if its process were
 // killed.
-var errKilled = errors.New("stopped as if killed")
+var ErrKilled = errors.New("stopped as if killed")
 
 // Preview plans an attachment without changing anything.
 func Preview(ctx context.Context, cfg Config, ref string, spec Spec) (*Result, error) {
@@ -115,7 +118,7 @@ func Attach(ctx context.Context, cfg Config, ref string, spec Spec) (*Result, er
 		r.notes = append(r.notes, p.notes...)
 		err = r.attach(p.steps)
 	}
-	if errors.Is(err, errKilled) {
+	if errors.Is(err, ErrKilled) {
 		return nil, errors.Join(err, j.Close())
 	}
 	if err != nil {
@@ -155,7 +158,7 @@ func open(ctx context.Context, cfg Config, ref string, spec Spec) (*operation, e
 		return nil, err
 	}
 	o := &operation{cfg: cfg, container: c}
-	if o.session, err = newSession(cfg.Store, cfg.testHook); err != nil {
+	if o.session, err = newSession(cfg.Store, cfg.Checkpoint); err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
 	o.cont, err = o.session.open(ns, c.Path)
@@ -225,7 +228,7 @@ func (r *run) notePromiscuous() {
 func (r *run) rollBack(err error) error {
 	u := &undoer{session: r.session}
 	if undoErr := u.all(r.undos); undoErr != nil {
-		if !errors.Is(undoErr, errKilled) {
+		if !errors.Is(undoErr, ErrKilled) {
 			undoErr = fmt.Errorf("roll back: %w; the next cleat command that changes networking tries again", undoErr)
 		}
 		return errors.Join(err, undoErr, r.journal.Close())

@@ -17,6 +17,7 @@ import (
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
+	"cleat/network/networktest"
 
 	"github.com/vishvananda/netlink"
 )
@@ -209,7 +210,7 @@ func TestContainerRestarted(t *testing.T) {
 		t.Errorf("listed: %+v", all)
 	}
 	must(t, tb.detach("eth0", nil))
-	if left := files(t, tb.state); len(left) > 0 {
+	if left := networktest.Files(t, tb.state); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }

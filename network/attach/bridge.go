@@ -27,7 +27,7 @@ func (p *planner) bridge() error {
 		return err
 	}
 	p.pair("veth", mtu)
-	p.add(Port{Link: p.peer, Bridge: p.spec.Parent, VLAN: p.spec.VLAN})
+	p.add(Port{Link: p.peer, Bridge: p.spec.Parent, VLAN: p.spec.VLAN, Hairpin: p.spec.Network != ""})
 	return nil
 }
 
@@ -211,6 +211,10 @@ type Port struct {
 	Link   string `json:"link"`
 	Bridge string `json:"bridge,omitempty"` // "": it only brings the link up
 	VLAN   int    `json:"vlan,omitempty"`   // untagged; 0: the bridge's default
+	// Hairpin lets frames leave by the port that they came in by. A container needs it to reach
+	// its own published port where bridges pass packets through netfilter: that translates the
+	// address before the bridge forwards the packet (br_nf_pre_routing_finish).
+	Hairpin bool `json:"hairpin,omitempty"`
 }
 
 func (s Port) String() string {
@@ -255,6 +259,11 @@ func (s Port) do(r *run) error {
 	}
 	if s.VLAN != 0 {
 		if err := s.vlan(r); err != nil {
+			return err
+		}
+	}
+	if s.Hairpin {
+		if err := r.host.LinkSetHairpin(l, true); err != nil {
 			return err
 		}
 	}

@@ -38,6 +38,10 @@ func (c Container) checkCanKeep() error {
 	return nil
 }
 
+// FileName returns a name for files about the container, e.g. "podman.web". No other container
+// has it. It has no '~' and no '/'.
+func (c Container) FileName() string { return c.Engine + "." + fileName(c.Name) }
+
 // QualifiedName returns a name that no other container has, e.g. "podman:web".
 func (c Container) QualifiedName() string { return c.Engine + ":" + c.Name }
 
@@ -50,8 +54,8 @@ func (c Container) ShortName() string {
 	return c.Name
 }
 
-// matches reports whether ref can refer to the container.
-func (c Container) matches(ref string) bool {
+// Matches reports whether ref can refer to the container.
+func (c Container) Matches(ref string) bool {
 	const minIDDigits = 4 // of an id's beginning
 	return ref == c.Ref || ref == c.Name || ref == c.Path || c.PID != 0 && ref == strconv.Itoa(c.PID) ||
 		len(ref) >= minIDDigits && strings.HasPrefix(c.ID, ref) || ref == c.QualifiedName()

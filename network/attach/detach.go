@@ -10,7 +10,8 @@ import (
 	"cleat/network/journal"
 )
 
-// Detach undoes an attachment and forgets it. If the container is gone, or the machine was
+// Detach undoes an attachment and forgets it. The error is a *NetworkError if it belongs to a
+// named network. If the container is gone, or the machine was
 // restarted, less is left to undo. The attachment is found as by Lookup. The notes say what
 // could not be restored.
 //
@@ -24,29 +25,45 @@ func Detach(ctx context.Context, cfg Config, ref, name string) (*Attachment, []s
 		notes, _ := Repair(ctx, cfg.Store)
 		return nil, notes, err
 	}
-	if err := cfg.Store.prepare(); err != nil {
-		return nil, nil, err
+	if a.Spec.Network != "" {
+		return nil, lookupNotes, &NetworkError{Attachment: a}
 	}
-	s, err := newSession(cfg.Store, cfg.testHook)
+	notes, err := DetachAttachment(ctx, cfg, a)
+	return a, append(lookupNotes, notes...), err
+}
+
+// NetworkError means that a link belongs to a named network, and is removed with the container's
+// connection to that.
+type NetworkError struct{ Attachment *Attachment }
+
+func (e *NetworkError) Error() string {
+	return e.Attachment.label() + " belongs to network " + e.Attachment.Spec.Network
+}
+
+// DetachAttachment is Detach for an attachment that was read from the store.
+func DetachAttachment(ctx context.Context, cfg Config, a *Attachment) (notes []string, err error) {
+	if err := cfg.Store.prepare(); err != nil {
+		return nil, err
+	}
+	s, err := newSession(cfg.Store, cfg.Checkpoint)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	defer s.close()
 	j, notes, err := s.takeJournal(ctx, a)
-	notes = append(lookupNotes, notes...)
 	if err != nil {
-		return nil, notes, err
+		return notes, err
 	}
 	// First, because no journal has it: if this process is killed, nobody else deletes it.
 	err = s.store.DeleteKeeperReport(a.ID)
 	if j == nil {
-		return a, notes, errors.Join(err, statedir.Remove(s.store.file(a.ID)))
+		return notes, errors.Join(err, statedir.Remove(s.store.file(a.ID)))
 	}
 	u := &undoer{session: s, detaching: true}
 	if err = errors.Join(err, u.undoJournal(j)); err != nil {
-		err = errors.Join(fmt.Errorf("detach %s from %s: %w", a.Spec.Name, ref, err), j.Close())
+		err = errors.Join(fmt.Errorf("detach %s: %w", a.label(), err), j.Close())
 	}
-	return a, append(notes, u.notes...), err
+	return append(notes, u.notes...), err
 }
 
 // takeJournal turns an attachment's journal into that of a detach in progress. It returns a

@@ -23,6 +23,12 @@ func (c Container) resolvConf() (string, error) {
 	return path, err
 }
 
+// HasResolvConf reports whether the container has a resolv.conf of its own that can be written.
+func (c Container) HasResolvConf() bool {
+	_, err := c.resolvConf()
+	return err == nil
+}
+
 // WriteDNS replaces the name servers in the container's resolv.conf.
 type WriteDNS struct {
 	Path    string       `json:"path"` // as seen from the host

@@ -6,12 +6,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ErrKilled is an error that makes an operation end as if its process were killed.
-var ErrKilled = errKilled
-
 // WithHook returns c with a hook that is called before and after each record and step.
 func (c Config) WithHook(hook func() error) Config {
-	c.testHook = hook
+	c.Checkpoint = hook
 	return c
 }
 

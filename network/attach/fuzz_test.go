@@ -31,7 +31,7 @@ func FuzzFiles(f *testing.F) {
 		}
 		if a, err := readAttachment(path); err == nil {
 			_ = a.label() + a.Container.QualifiedName()
-			a.Container.matches("web")
+			a.Container.Matches("web")
 			_ = a.Spec.Validate()
 		}
 		records, err := journal.Read(path)

@@ -20,6 +20,7 @@ type kind struct {
 func kindTable() []kind {
 	return []kind{
 		{name: "bridge", parent: "a bridge, created if absent", parentRequired: true, hasVLAN: true, hasMAC: true, plan: (*planner).bridge},
+		{name: "routed", hasMAC: true, plan: (*planner).routed},
 		{name: "ovs", parent: "an Open vSwitch bridge, created if absent", parentRequired: true, modes: []string{"veth", "internal"}, hasVLAN: true, hasMAC: true, plan: (*planner).ovs},
 		{name: "macvlan", parent: "a device of the host", parentRequired: true, modes: []string{"bridge", "vepa", "private", passthru, "source"}, hasVLAN: true, hasMAC: true, plan: (*planner).macvlan},
 		{name: "ipvlan", parent: "a device of the host", parentRequired: true, modes: []string{"l2", "l3", "l3s"}, hasVLAN: true, plan: (*planner).ipvlan},

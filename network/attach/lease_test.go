@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"cleat/network/attach"
+	"cleat/network/networktest"
 	"cleat/network/segment/segmenttest"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
@@ -152,7 +153,7 @@ func TestLease(t *testing.T) {
 			if got.Lease == nil || got.Lease.Address != netip.MustParsePrefix("198.51.100.7/24") {
 				t.Fatalf("got %+v", got.Lease)
 			}
-			inside := netlinkState(t, tb.web)
+			inside := networktest.Netlink(t, tb.web)
 			for _, want := range []string{"198.51.100.7/24", "198.51.100.2", "mtu 1400"} {
 				if !slices.ContainsFunc(inside, func(line string) bool { return strings.Contains(line, want) }) {
 					t.Errorf("%s is missing in the container: %q", want, inside)
@@ -286,7 +287,7 @@ func TestLeaseRouteInUse(t *testing.T) {
 	if notes := strings.Join(got.Notes, "\n"); !strings.Contains(notes, "route to 203.0.113.0/24 is ignored, because the container has one") {
 		t.Errorf("notes %q", notes)
 	}
-	if inside := netlinkState(t, tb.web); !slices.ContainsFunc(inside, func(line string) bool { return strings.HasPrefix(line, "route 192.0.2.0/24") }) {
+	if inside := networktest.Netlink(t, tb.web); !slices.ContainsFunc(inside, func(line string) bool { return strings.HasPrefix(line, "route 192.0.2.0/24") }) {
 		t.Errorf("the other route is missing: %q", inside)
 	}
 	must(t, tb.detach("eth0", nil))

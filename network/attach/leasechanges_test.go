@@ -13,6 +13,7 @@ import (
 
 	"cleat/lab/labtest"
 	"cleat/network/attach"
+	"cleat/network/networktest"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/vishvananda/netlink"
@@ -187,7 +188,7 @@ func TestShimLease(t *testing.T) {
 	spec := attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, HostShim: true}
 	routed := func(when string, are, not []string) {
 		t.Helper()
-		text := strings.Join(netlinkState(t, tb.host), "\n")
+		text := strings.Join(networktest.Netlink(t, tb.host), "\n")
 		for _, a := range are {
 			if !strings.Contains(text, "route "+a+"/32 via <nil> dev shim-nic src 198.51.100.1 ") {
 				t.Errorf("%s: no route to %s by the shim: %s", when, a, text)
@@ -277,7 +278,7 @@ func TestShimLeaseMoved(t *testing.T) {
 	_, err = tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Name: "lan1", DHCP: true, HostShim: true}, nil)
 	must(t, err)
 	must(t, tb.detach("lan0", nil))
-	if text := strings.Join(netlinkState(t, tb.host), "\n"); !strings.Contains(text, "route 198.51.100.7/32 ") || strings.Contains(text, "route 198.51.100.8/32 ") {
+	if text := strings.Join(networktest.Netlink(t, tb.host), "\n"); !strings.Contains(text, "route 198.51.100.7/32 ") || strings.Contains(text, "route 198.51.100.8/32 ") {
 		t.Errorf("routes of the host: %s", text)
 	}
 	must(t, tb.detach("lan1", nil))

@@ -35,7 +35,7 @@ func Lookup(ctx context.Context, cfg Config, ref, name string) (a *Attachment, n
 	if len(candidates) == 0 {
 		candidates = slices.DeleteFunc(all, func(a *Attachment) bool {
 			// A process id may have belonged to another process.
-			return !a.Container.matches(ref) || findErr == nil && c.Engine == "pid" && !cfg.Store.isIn(a, ns)
+			return !a.Container.Matches(ref) || findErr == nil && c.Engine == "pid" && !cfg.Store.isIn(a, ns)
 		})
 	}
 	if err = findErr; len(candidates) > 0 || findErr == nil {

@@ -72,7 +72,7 @@ func newMaintainer(cfg Config, id string) (*maintainer, error) {
 	if i < 0 || all.Attachment == nil {
 		return nil, fmt.Errorf("maintain lease of %s: it is not in the journal", cfg.Store.label(id))
 	}
-	s, err := newSession(cfg.Store, cfg.testHook)
+	s, err := newSession(cfg.Store, cfg.Checkpoint)
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +229,7 @@ func (m *maintainer) withJournal(ctx context.Context, f func(*run) error) error 
 // is unchanged.
 func (m *maintainer) apply(r *run, old, l *dhcp.Lease) error {
 	pending, err := m.makeChanges(r, m.pending.after(old, l, m.undo.MTU), l)
-	if errors.Is(err, errKilled) {
+	if errors.Is(err, ErrKilled) {
 		return err
 	}
 	m.pending = pending
@@ -244,7 +244,7 @@ func (m *maintainer) save(l *dhcp.Lease) error {
 func (m *maintainer) makeChanges(r *run, c leaseChanges, l *dhcp.Lease) (failed leaseChanges, err error) {
 	var errs []error
 	try := func(f func() error) (ok bool) {
-		if len(errs) > 0 && errors.Is(errs[len(errs)-1], errKilled) {
+		if len(errs) > 0 && errors.Is(errs[len(errs)-1], ErrKilled) {
 			return false
 		}
 		err := f()
@@ -337,7 +337,7 @@ func (m *maintainer) addOwnRoutes(r *run) error {
 			continue
 		}
 		err := m.addRoute(r, nil, dhcp.Route{To: route.To, Via: route.Via})
-		if errs = append(errs, err); errors.Is(err, errKilled) {
+		if errs = append(errs, err); errors.Is(err, ErrKilled) {
 			break
 		}
 	}

@@ -250,5 +250,8 @@ func randomMAC(first byte) link.MAC {
 	return m
 }
 
+// RandomMAC returns a random Ethernet address for the link of a container.
+func RandomMAC() link.MAC { return randomMAC(unicast) }
+
 // tempName returns a name that no other device has.
 func tempName() string { return tempPrefix + strings.ToLower(rand.Text()[:12]) } // 60 random bits

@@ -111,7 +111,10 @@ func (s BridgeAddress) exists(r *run) (bool, error) {
 	if l == nil {
 		return false, err
 	}
-	return r.host.isLocal(s.Prefix.Addr()), nil // faster than listing all addresses
+	if r.host.isLocal(s.Prefix.Addr()) { // faster than listing all addresses
+		return true, nil
+	}
+	return r.host.hasAddr(l, s.Prefix) // an IPv6 address has no route while its link has no carrier
 }
 
 func (s BridgeAddress) create(r *run, record func(Undo) error) error {

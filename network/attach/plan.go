@@ -135,9 +135,9 @@ func (p *planner) hostDevice(prefix string) string {
 	return fmt.Sprintf("%s%011s", prefix, strconv.FormatUint(h.Sum64()%digits, 36))
 }
 
-// shorten makes a device name (at most 15 bytes, IFNAMSIZ) of a longer one: its beginning
-// and a hash of it, so that names with the same beginning stay apart.
-func shorten(name string) string {
+// DeviceName makes a device name (at most 15 bytes, IFNAMSIZ) of a longer one: its beginning
+// and a hash of it, so that names with the same beginning stay apart. A shorter name stays as it is.
+func DeviceName(name string) string {
 	const longest, digits = 15, 4
 	if len(name) <= longest {
 		return name

@@ -16,6 +16,7 @@ import (
 
 	"cleat/netns"
 	"cleat/network/attach"
+	"cleat/network/networktest"
 
 	"github.com/insomniacslk/dhcp/dhcpv4"
 	"github.com/vishvananda/netlink"
@@ -61,7 +62,7 @@ func (tb *testbed) makeDue(id string) {
 }
 
 func (tb *testbed) hasLine(what string) bool {
-	return slices.ContainsFunc(netlinkState(tb.t, tb.web), func(line string) bool { return strings.Contains(line, what) })
+	return slices.ContainsFunc(networktest.Netlink(tb.t, tb.web), func(line string) bool { return strings.Contains(line, what) })
 }
 
 // expect checks that the container's network state has lines that contain each string of
@@ -70,12 +71,12 @@ func (tb *testbed) expect(when string, present, absent []string) {
 	tb.t.Helper()
 	for _, what := range present {
 		if !tb.hasLine(what) {
-			tb.t.Errorf("%s: %s is missing in the container: %q", when, what, netlinkState(tb.t, tb.web))
+			tb.t.Errorf("%s: %s is missing in the container: %q", when, what, networktest.Netlink(tb.t, tb.web))
 		}
 	}
 	for _, what := range absent {
 		if tb.hasLine(what) {
-			tb.t.Errorf("%s: unexpected %s in the container: %q", when, what, netlinkState(tb.t, tb.web))
+			tb.t.Errorf("%s: unexpected %s in the container: %q", when, what, networktest.Netlink(tb.t, tb.web))
 		}
 	}
 }
@@ -231,7 +232,7 @@ func TestMaintainLeaseRestoresAddress(t *testing.T) {
 	route := attach.Route{To: netip.MustParsePrefix("203.0.113.0/24")}
 	got, err := tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", DHCP: true, Routes: []attach.Route{route}}, nil)
 	must(t, err)
-	before2 := netlinkState(t, tb.web)
+	before2 := networktest.Netlink(t, tb.web)
 	h := handle(t, tb.web)
 	eth0, err := h.LinkByName("eth0")
 	must(t, err)
@@ -242,7 +243,7 @@ func TestMaintainLeaseRestoresAddress(t *testing.T) {
 	if e, err := tb.maintain(got.Attachment.ID, nil); err != nil || !e.NewAddress {
 		t.Errorf("restored: %+v, %v", e, err)
 	}
-	if now := netlinkState(t, tb.web); !reflect.DeepEqual(now, before2) {
+	if now := networktest.Netlink(t, tb.web); !reflect.DeepEqual(now, before2) {
 		t.Errorf("restored:\n%q, before\n%q", now, before2)
 	}
 	must(t, tb.detach("eth0", nil))

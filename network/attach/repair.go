@@ -50,7 +50,7 @@ func (s *session) repair() (notes []string, err error) {
 		}
 		u := &undoer{session: s}
 		err = u.undoJournal(j)
-		if errors.Is(err, errKilled) {
+		if errors.Is(err, ErrKilled) {
 			return notes, errors.Join(err, j.Close())
 		}
 		notes = append(notes, u.notes...)

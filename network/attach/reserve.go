@@ -5,13 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"os"
 	"reflect"
 
-	"cleat/internal/statedir"
 	"cleat/network/journal"
-
-	"golang.org/x/sys/unix"
 )
 
 // reserve repairs what others left, sets the link's name in spec, and reserves the
@@ -33,7 +29,7 @@ func (o *operation) reserve(ctx context.Context, spec *Spec) (*journal.Journal, 
 			spec.Name = name
 			return j, notes, err
 		}
-		waited, err := waitForOwner(ctx, string(busy))
+		waited, err := journal.WaitForOwner(ctx, string(busy))
 		if err != nil {
 			return nil, nil, err
 		}
@@ -91,25 +87,6 @@ func (o *operation) tryReserve(ctx context.Context, id string) (*journal.Journal
 		return nil, nil, errors.Join(err, j.Remove())
 	}
 	return j, notes, nil
-}
-
-// waitForOwner waits until no process owns the journal at path. It returns false if the
-// journal exists and has no owner: its operation died.
-func waitForOwner(ctx context.Context, path string) (waited bool, err error) {
-	f, err := os.Open(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return true, nil
-	}
-	if err != nil {
-		return false, fmt.Errorf("wait for another cleat command: %w", err)
-	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
-		waited = true
-		if err := statedir.WaitLock(ctx, f); err != nil {
-			return true, err
-		}
-	}
-	return waited, f.Close()
 }
 
 // chooseName returns the link's name in the container: that of spec, if it is free, or the

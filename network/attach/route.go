@@ -6,6 +6,9 @@ import (
 	"net/netip"
 	"slices"
 
+	"cleat/link"
+	"cleat/netns"
+
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -130,6 +133,22 @@ func (n *namespace) defaultRoute(family int) (*routeRecord, error) {
 		}
 	}
 	return nil, nil
+}
+
+// HasDefaultRoute reports whether a namespace has a default route for an address family, 4 or
+// 6.
+func HasDefaultRoute(ns *netns.NS, family int) (bool, error) {
+	h, err := link.Handle(ns)
+	if err != nil {
+		return false, err
+	}
+	defer h.Close()
+	af := unix.AF_INET
+	if family == 6 {
+		af = unix.AF_INET6
+	}
+	r, err := (&namespace{ns: ns, Handle: h}).defaultRoute(af)
+	return r != nil, err
 }
 
 // routeTo returns the route to an address and the link that it uses; nil if there is none.

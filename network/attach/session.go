@@ -5,13 +5,13 @@ import "cleat/netns"
 // session is what a command on a store has open: the host's network namespace, which is the
 // one that the process is in, and those of containers.
 type session struct {
-	store    *Store
-	host     *namespace
-	opened   []*namespace
-	testHook func() error // see Config
+	store          *Store
+	host           *namespace
+	opened         []*namespace
+	checkpointHook func() error // Config.Checkpoint
 }
 
-func newSession(store *Store, testHook func() error) (*session, error) {
+func newSession(store *Store, checkpointHook func() error) (*session, error) {
 	ns, err := netns.Current()
 	if err != nil {
 		return nil, err
@@ -20,7 +20,7 @@ func newSession(store *Store, testHook func() error) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &session{store: store, host: host, testHook: testHook}, nil
+	return &session{store: store, host: host, checkpointHook: checkpointHook}, nil
 }
 
 func (s *session) close() {
@@ -54,8 +54,8 @@ func (s *session) open(ns *netns.NS, path string) (*namespace, error) {
 
 // checkpoint is where a test may make the command fail, or stop as if it were killed.
 func (s *session) checkpoint() error {
-	if s.testHook == nil {
+	if s.checkpointHook == nil {
 		return nil
 	}
-	return s.testHook()
+	return s.checkpointHook()
 }

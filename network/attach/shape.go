@@ -13,7 +13,7 @@ import (
 
 // shape plans the rate limit. Of a pair, the end on the host is limited.
 func (p *planner) shape() {
-	s := Shape{Link: p.spec.Name, Via: shorten("ifb-" + p.spec.Name), Rate: p.spec.RateBitsPerSec, Burst: p.spec.BurstBytes}
+	s := Shape{Link: p.spec.Name, Via: DeviceName("ifb-" + p.spec.Name), Rate: p.spec.RateBitsPerSec, Burst: p.spec.BurstBytes}
 	if p.peer != "" {
 		s.Link, s.Via, s.Host = p.peer, p.hostDevice("ifb"), true
 	}

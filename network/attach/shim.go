@@ -36,7 +36,7 @@ func (p *planner) shim(parent string) error {
 }
 
 // shimOf returns the name of the host's shim on a parent.
-func shimOf(parent string) string { return shorten("shim-" + parent) }
+func shimOf(parent string) string { return DeviceName("shim-" + parent) }
 
 // UseShim makes the attachment a user of a macvlan device of the host on the same parent. The
 // parent itself exchanges no packets with the macvlan devices on it.

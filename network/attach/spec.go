@@ -28,6 +28,7 @@ type Spec struct {
 	DHCP           bool           `json:"dhcp,omitempty"`       // get IPv4 address, routes, MTU and name servers from a DHCP server
 	DHCPHostName   string         `json:"host_name,omitempty"`  // sent to the DHCP server; default: the container's name
 	Keep           bool           `json:"keep,omitempty"`       // attach again when the container or the machine is restarted
+	Network        string         `json:"network,omitempty"`    // the named network that the link belongs to; "": none
 	// CheckDuplicate says how to check that an address is not in use: one of the Check…
 	// constants.
 	CheckDuplicate string            `json:"check_duplicate,omitempty"`

@@ -142,6 +142,27 @@ func (s *Store) Attachments() ([]*Attachment, error) {
 	return all, errors.Join(errs...)
 }
 
+// AttachmentsOf returns the attachments of one container, sorted by id. It reads the files of
+// no others, except of containers whose names begin like this one's and a dot.
+func (s *Store) AttachmentsOf(c Container) ([]*Attachment, error) {
+	paths, err := filepath.Glob(s.Path("attachments", c.FileName()+".*.json"))
+	if err != nil {
+		return nil, fmt.Errorf("list attachments of %s: %w", c.ShortName(), err)
+	}
+	var all []*Attachment
+	for _, path := range paths {
+		a, err := readAttachment(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+		case err != nil:
+			return nil, err
+		case a.Container.FileName() == c.FileName():
+			all = append(all, a)
+		}
+	}
+	return all, nil
+}
+
 // withOperations adds the attachments that only the journal of an operation knows: one that is
 // being made has no file yet, and one that is being detached may have none any more. A journal
 // without a record is ignored, because nothing has been done yet.
@@ -193,7 +214,7 @@ func (s *Store) DeleteKeeperReport(id string) error { return statedir.Remove(s.r
 // id: no engine's name has a dot, so the first dot ends it, and the dots in a link's name are
 // escaped, so the last one precedes it.
 func idOf(c Container, ifname string) string {
-	return c.Engine + "." + fileName(c.Name) + "." + strings.ReplaceAll(fileName(ifname), ".", "%2E")
+	return c.FileName() + "." + strings.ReplaceAll(fileName(ifname), ".", "%2E")
 }
 
 // fileName returns name with every byte that is unusual in file names written as %XX.

@@ -60,7 +60,7 @@ func (s Spec) checkCombination(k kind) error {
 		return bad("mode", s.Mode, "kind "+k.name+" has no modes")
 	case s.Mode != "" && !slices.Contains(k.modes, s.Mode):
 		return bad("mode", s.Mode, "kind "+k.name+" has no such mode", spell.Order(s.Mode, k.modes)...)
-	case s.Peer != "" && k.name != "bridge" && (k.name != "ovs" || mode != "veth"):
+	case s.Peer != "" && k.name != "bridge" && k.name != "routed" && (k.name != "ovs" || mode != "veth"):
 		return bad("peer", s.Peer, "the link has no other end on the host")
 	case s.VLAN != 0 && !k.hasVLAN:
 		return bad("vlan", strconv.Itoa(s.VLAN), "kind "+k.name+" can't be in a VLAN")
@@ -134,6 +134,8 @@ func (s Spec) checkAddresses(kind) error {
 			return bad("is given twice")
 		case a.Is6() && s.MTU != 0 && s.MTU < ipv6MTU:
 			return &SpecError{Param: "mtu", Value: strconv.Itoa(s.MTU), Reason: fmt.Sprintf("is less than IPv6 needs, %d", ipv6MTU)}
+		case s.Kind == "routed" && p.Bits() != a.BitLen():
+			return &SpecError{Param: "ip", Value: p.String(), Reason: "kind routed has no network in common with others", Use: netip.PrefixFrom(a, a.BitLen()).String()}
 		case s.Masquerade && p.Bits() == a.BitLen():
 			return bad("has no room for a gateway, which --masquerade needs")
 		}

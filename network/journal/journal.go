@@ -2,11 +2,14 @@ package journal
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
+
+	"cleat/internal/statedir"
 
 	"golang.org/x/sys/unix"
 )
@@ -164,4 +167,23 @@ func (j *Journal) Close() error {
 		return fmt.Errorf("close journal: %w", err)
 	}
 	return nil
+}
+
+// WaitForOwner waits until no process owns the journal at path. It returns false if the journal
+// exists and has no owner: its operation died.
+func WaitForOwner(ctx context.Context, path string) (waited bool, err error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return true, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("wait for the owner of a journal: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		waited = true
+		if err := statedir.WaitLock(ctx, f); err != nil {
+			return true, err
+		}
+	}
+	return waited, f.Close()
 }

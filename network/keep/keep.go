@@ -31,6 +31,8 @@ type Config struct {
 	// once. Work that it leaves to goroutines of background may outlast the call; Run waits
 	// for it.
 	Answer func(ctx context.Context, r Request, stdout, stderr io.Writer, background *sync.WaitGroup) (code int, handled bool)
+	// Networks, if set, keeps named networks beside the attachments.
+	Networks Networks
 	// UntilIdle makes Run return when nothing is left to keep.
 	UntilIdle bool
 	// Wait makes Run wait for the end of another keeper.
@@ -38,6 +40,14 @@ type Config struct {
 	// Ready, if set, is called when the keeper has started, and before that with waiting set if Run
 	// waits for another keeper.
 	Ready func(waiting bool)
+}
+
+// Networks keeps named networks.
+type Networks interface {
+	// Run keeps all networks, also those that are created later, until ctx ends.
+	Run(ctx context.Context)
+	// Idle reports whether there is no network. It is safe for concurrent use.
+	Idle() bool
 }
 
 // Run keeps all attachments until ctx ends, which is not an error. It returns ErrRunning if another

@@ -75,6 +75,9 @@ func (k *keeper) listen(ctx context.Context, listeners *sync.WaitGroup) error {
 			k.Log("commands are not served, and do their work themselves: %v", err)
 		}
 	}
+	if k.Networks != nil {
+		listeners.Go(func() { k.Networks.Run(ctx) })
+	}
 	if k.Listen == nil {
 		return nil
 	}
@@ -108,6 +111,9 @@ func (k *keeper) startDue(ctx context.Context) time.Duration {
 }
 
 func (k *keeper) allIdle() bool {
+	if k.Networks != nil && !k.Networks.Idle() {
+		return false
+	}
 	for _, it := range k.items {
 		if !it.idle {
 			return false

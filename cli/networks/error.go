@@ -1,0 +1,61 @@
+package networks
+
+import (
+	"errors"
+	"fmt"
+
+	"cleat/cli/attach"
+	"cleat/cli/hint"
+	"cleat/internal/columns"
+	networkattach "cleat/network/attach"
+	"cleat/network/ipam"
+	"cleat/network/named"
+)
+
+// withHint adds to an error of package network/named what to type next.
+func withHint(err error) error {
+	var none *named.NoNetworkError
+	var notConnected *named.NotConnectedError
+	var inUse *named.InUseError
+	var connected *named.ConnectedError
+	var unpublished *named.NotPublishedError
+	var noRule *named.NoRuleError
+	var taken *networkattach.TakenError
+	var address *named.AddressTakenError
+	var port *named.PortTakenError
+	var full *ipam.FullError
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &none):
+		advice := "`cleat net create " + columns.Word(none.Name) + "` creates it"
+		if len(none.Names) > 0 {
+			advice = hint.DidYouMean(none.Name, none.Names)
+		}
+		return hint.With(hint.Usage(err), advice)
+	case errors.As(err, &notConnected):
+		if len(notConnected.Containers) == 0 {
+			return hint.With(hint.Usage(err), "no container is on it")
+		}
+		return hint.With(hint.Usage(err), hint.DidYouMean(notConnected.Container, notConnected.Containers))
+	case errors.As(err, &inUse):
+		return hint.With(err, fmt.Sprintf("`cleat net rm --force %s` disconnects them first", inUse.Network))
+	case errors.As(err, &connected):
+		return hint.With(err, fmt.Sprintf("`cleat net publish` publishes more ports; `cleat net disconnect %s %s` first for other values", connected.Network, columns.Word(connected.Container)))
+	case errors.As(err, &unpublished) && len(unpublished.Ports) > 0:
+		return hint.With(hint.Usage(err), "it publishes "+join(unpublished.Ports))
+	case errors.As(err, &noRule):
+		return hint.With(hint.Usage(err), "`cleat net policy NETWORK` lists rules")
+	case errors.As(err, &address):
+		return hint.With(err, "leave --ip out for a free one, or `cleat net disconnect "+columns.Word(address.Network)+" "+columns.Word(address.Container)+"`")
+	case errors.As(err, &port):
+		return hint.With(err, "choose another port of the host; -p "+fmt.Sprint(port.Port.Port)+" chooses a free one")
+	case errors.As(err, &full):
+		return hint.With(err, "disconnect containers that are not needed: `cleat net ls` lists them; `cleat net prune` removes those whose containers are gone")
+	case errors.As(err, &taken) && taken.Resource == "network":
+		return hint.With(err, "choose another --subnet, or leave it out for a free one")
+	case errors.As(err, &taken) && (taken.Resource == "name" || taken.Resource == "link"):
+		return hint.With(err, "choose another name")
+	}
+	return attach.WithHint(err)
+}

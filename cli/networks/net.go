@@ -1,0 +1,129 @@
+package networks
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"cleat/cli/container"
+	"cleat/cli/help"
+	"cleat/cli/hint"
+	networkattach "cleat/network/attach"
+	"cleat/network/keep"
+	"cleat/network/named"
+
+	"github.com/spf13/cobra"
+)
+
+// Name is the name of the command net.
+const Name = "net"
+
+// New returns the command net with all commands below it.
+func New() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   Name + " COMMAND",
+		Short: "networks of containers: addresses, names, ports, rules",
+		Long: `Makes networks of containers. A container of Docker, Podman, containerd or LXC,
+or a plain network namespace, joins a network by its name, gets an address,
+finds the others by name, publishes ports on the host, and is kept apart from
+whom it must not reach. All changes are atomic, and outlast restarts of the
+container and of the machine.
+
+A keeper (` + "`cleat keep`" + `) answers the containers' DNS queries, connects them again
+after a restart, and restores rules that somebody else removes. The first
+network starts one.`,
+		Example: `  # a network, two containers on it, and a port of one on the host
+  cleat net create web
+  cleat net connect web api --alias db
+  cleat net connect web front -p 8080:80
+
+  # who is on which network
+  cleat net ls
+
+  # why does front not reach api?
+  cleat net why front api:5432`,
+		Args: hint.NoCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddGroup(&cobra.Group{ID: groupNetworks, Title: "Networks"}, &cobra.Group{ID: groupContainers, Title: "Containers"})
+	add := func(group string, commands ...*cobra.Command) {
+		for _, c := range commands {
+			c.GroupID = group
+			cmd.AddCommand(c)
+		}
+	}
+	add(groupNetworks, newCreate(), newRm(), newLs(), newInspect(), newApply(), newExport(), newCheck(), newPrune())
+	add(groupContainers, newConnect(), newDisconnect(), newPublish(), newUnpublish(), newAllow(), newDeny(), newPolicy(), newWhy())
+	cmd.AddCommand(newNameServer(), newSyncRules())
+	help.File(cmd, "/var/lib/cleat/networks", "networks and their containers, in JSON; CLEAT_STATE_DIR replaces /var/lib/cleat")
+	return cmd
+}
+
+// Groups of commands in the help of net.
+const (
+	groupNetworks   = "networks"
+	groupContainers = "containers"
+)
+
+// changing are the commands of net that change networks.
+var changing = []string{"create", "rm", "connect", "disconnect", "publish", "unpublish", "allow", "deny", "prune", syncRules}
+
+// Changes reports whether a command of net changes networks. args follow "net".
+func Changes(args []string) bool {
+	return len(args) > 0 && slices.Contains(changing, args[0])
+}
+
+// rulesKey is the key of the rules in a context.
+type rulesKey struct{}
+
+// WithRules returns a context for commands that change networks by these rules instead of the
+// table in the kernel, which only its owner can change.
+func WithRules(ctx context.Context, rules named.Rules) context.Context {
+	return context.WithValue(ctx, rulesKey{}, rules)
+}
+
+func config(cmd *cobra.Command) (named.Config, error) {
+	cfg, err := container.Config()
+	rules, _ := cmd.Context().Value(rulesKey{}).(named.Rules) // nil: those of the state directory
+	c := named.Config{Attach: cfg, Rules: rules}
+	if rules == nil {
+		c.SyncElsewhere = func(ctx context.Context) error { return syncByKeeper(ctx, cfg.Store) }
+	}
+	return c, err
+}
+
+// syncByKeeper has the keeper, which owns the rules, make them as the files say.
+func syncByKeeper(ctx context.Context, store *networkattach.Store) error {
+	var said bytes.Buffer
+	code, err := keep.Forward(ctx, store, []string{Name, syncRules}, io.Discard, &said)
+	if err == nil && code != 0 {
+		err = errors.New(strings.TrimSpace(said.String()))
+	}
+	if err != nil {
+		return fmt.Errorf("change rules, which belong to the keeper: %w", err)
+	}
+	return nil
+}
+
+const syncRules = "sync-rules"
+
+// newSyncRules returns the command that a keeper runs for commands that it does not run as a whole.
+func newSyncRules() *cobra.Command {
+	return &cobra.Command{
+		Use:    syncRules,
+		Hidden: true,
+		Short:  "make the rules in the kernel as the files say",
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			cfg, err := config(cmd)
+			if err != nil {
+				return err
+			}
+			return named.SyncRules(cmd.Context(), cfg)
+		},
+	}
+}

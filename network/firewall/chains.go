@@ -1,0 +1,190 @@
+package firewall
+
+import (
+	"math"
+	"net"
+	"slices"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// Names of chains.
+const (
+	chainForward       = "forward"
+	chainFromEndpoints = "from-endpoints"
+	chainToEndpoints   = "to-endpoints"
+	chainInput         = "input"
+	chainHost          = "host"
+	chainGateway       = "gateway"
+	chainJudged        = "judged"
+	chainPrerouting    = "prerouting"
+	chainOutput        = "output"
+	chainPublished     = "published"
+	chainPostrouting   = "postrouting"
+	chainDuplicates    = "duplicates"
+)
+
+// Priorities of chains (enum nf_ip_hook_priorities, include/uapi/linux/netfilter_ipv4.h).
+const (
+	priorityDstNAT = -100
+	priorityFilter = 0
+	prioritySrcNAT = 100
+	// priorityLast is that of the last chain before the kernel confirms new connections, which
+	// it does with IPv6 at NF_IP6_PRI_LAST - 1 (net/netfilter/nf_conntrack_proto.c).
+	priorityLast = math.MaxInt32 - 2
+)
+
+const (
+	dnsPort      = 53
+	loopbackByte = 127 // the first byte of 127.0.0.0/8
+)
+
+// chains returns the chains of a table, in an order in which those that are jumped to come
+// first. They depend on the table's doorway, but not on the State.
+func (f family) chains(d doorway) []chain {
+	return []chain{
+		{name: chainFromEndpoints, rules: f.fromEndpoints()},
+		{name: chainToEndpoints, rules: []rule{
+			when("known connections", state(stateEstablished|stateRelated), accept()),
+			when("through the doorway", isDevice(iifname(), d.out), clearMark(d.mark)),
+			when("by rule", f.flow(setInbound)),
+			when("to published ports", translated(), accept()),
+			when("to our endpoints", drop()),
+		}},
+		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: append(f.toNeighbours(),
+			when("from our endpoints", in(setSources, iifname(), f.source()), jumpTo(chainFromEndpoints)),
+			when("spoofed sources", in(setDevices, iifname()), drop()),
+			when("to our endpoints", in(setDevices, oifname()), jumpTo(chainToEndpoints)),
+		)},
+		{name: chainGateway, rules: []rule{
+			when("to the gateway", in(setGateways, iifname(), f.destination()), accept()),
+			when("to other addresses", drop()),
+		}},
+		{name: chainHost, rules: f.host()},
+		{name: chainInput, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityFilter}, rules: []rule{
+			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainHost)),
+			when("no longer published", isDevice(iifname(), d.out), drop()),
+		}},
+		{name: chainJudged, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityLast}, rules: f.judged(d)},
+		{name: chainDuplicates, base: &hook{"filter", unix.NF_INET_LOCAL_OUT, priorityLast}, rules: f.duplicates(d)},
+		{name: chainPublished, rules: []rule{
+			when("published at one address", f.dnat(setPorts, l4proto(), f.destination(), dport())),
+			when("published at all addresses", toLocal(), f.dnat(setPortsAnywhere, l4proto(), dport())),
+		}},
+		{name: chainPrerouting, base: &hook{"nat", unix.NF_INET_PRE_ROUTING, priorityDstNAT}, rules: f.prerouting(d)},
+		{name: chainOutput, base: &hook{"nat", unix.NF_INET_LOCAL_OUT, priorityDstNAT}, rules: []rule{
+			when("from the host", jumpTo(chainPublished)),
+		}},
+		{name: chainPostrouting, base: &hook{"nat", unix.NF_INET_POST_ROUTING, prioritySrcNAT}, rules: []rule{
+			when("replies would not pass the host", translated(), in(setSources, oifname(), f.source()), masquerade()),
+			when("from the host's loopback", f.fromLoopback(), in(setDevices, oifname()), masquerade()),
+			when("from our endpoints to elsewhere", in(setMasquerade, iifname()), notIn(setDevices, oifname()), masquerade()),
+		}},
+	}
+}
+
+// fromEndpoints returns the rules for forwarded packets of endpoints.
+func (f family) fromEndpoints() []rule {
+	return []rule{
+		when("known connections", state(stateEstablished|stateRelated), accept()),
+		when("of no connection", state(stateInvalid), drop()),
+		when("by rule", f.flow(setFlows)),
+		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
+		when("from internal networks", notIn(setOpen, iifname()), drop()),
+		when("to published ports", translated(), accept()),
+		when("to other networks", in(setDevices, oifname()), drop()),
+		when("to elsewhere", accept()),
+	}
+}
+
+// toNeighbours returns rules that accept packets of endpoints to addresses that stay on a link:
+// groups, all hosts, and for IPv6 link-local addresses. The host does not route them, but bridges
+// may pass their packets through this chain as well (br_netfilter).
+func (f family) toNeighbours() []rule {
+	if f.id == unix.NFPROTO_IPV4 {
+		return []rule{when("to groups and all hosts", in(setDevices, iifname()), masked(f.destination(), []byte{0xe0, 0, 0, 0}, []byte{0xe0, 0, 0, 0}), accept())} // 224.0.0.0/3
+	}
+	mask, linkLocal := make([]byte, f.addrBytes), make([]byte, f.addrBytes)
+	copy(mask, []byte{0xff, 0xc0})
+	copy(linkLocal, []byte{0xfe, 0x80})
+	return []rule{
+		when("to groups", in(setDevices, iifname()), is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), 0xff), accept()), // ff00::/8
+		when("to link-local addresses", in(setDevices, iifname()), masked(f.destination(), mask, linkLocal), accept()),       // fe80::/10
+	}
+}
+
+// flow gives a connection the verdict of the flow that it belongs to, if any.
+// Where keys are ranges, nft converts the byte order of the protocol, although that is one byte.
+func (f family) flow(set string) []expr.Any {
+	const protocolAt = 2 // of the parts of the key
+	exprs := vmap(set, f.source(), f.destination(), l4proto(), dport())
+	loaded := exprs[protocolAt].(*expr.Meta).Register
+	return slices.Insert(exprs, protocolAt+1, expr.Any(&expr.Byteorder{SourceRegister: loaded, DestRegister: loaded, Op: expr.ByteorderHton, Len: 1, Size: 2}))
+}
+
+// host returns the rules for packets of endpoints to the host itself. The devices of endpoints
+// may have route_localnet set, so the kernel does not drop packets to 127.0.0.0/8.
+func (f family) host() (rules []rule) {
+	if f.id == unix.NFPROTO_IPV6 {
+		rules = append(rules, when("neighbour discovery", is(l4proto(), unix.IPPROTO_ICMPV6), in(setNeighbours, payload(expr.PayloadBaseTransportHeader, 0, 1)), accept()))
+	}
+	rules = append(rules,
+		when("spoofed sources", notIn(setSources, iifname(), f.source()), drop()),
+		when("known connections", state(stateEstablished|stateRelated), accept()),
+	)
+	if f.id == unix.NFPROTO_IPV4 {
+		rules = append(rules, when("the host's loopback", is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), loopbackByte), drop()))
+	}
+	return append(rules,
+		when("published at all addresses", in(setOpen, iifname()), in(setJudgedAnywhere, l4proto(), dport()), accept()),
+		when("published at one address", in(setOpen, iifname()), in(setJudged, l4proto(), f.destination(), dport()), accept()),
+		when("DNS", in(setGateways, iifname(), f.destination()), toPort(unix.IPPROTO_UDP, dnsPort), accept()),
+		when("DNS", in(setGateways, iifname(), f.destination()), toPort(unix.IPPROTO_TCP, dnsPort), accept()),
+		when("as far as the network permits", vmap(setAccess, iifname())),
+		when("from unknown devices", drop()),
+	)
+}
+
+// judged returns the rules for packets to the host that all other chains have accepted. New
+// connections to published ports go through the doorway.
+func (f family) judged(d doorway) []rule {
+	return []rule{
+		when("known connections", notNew(), accept()),
+		when("broadcasts", isNot(meta(expr.MetaKeyPKTTYPE, 1), unix.PACKET_HOST), accept()),
+		when("published at all addresses", in(setJudgedAnywhere, l4proto(), dport()), setMark(d.mark), duplicate(f.router), drop()),
+		when("published at one address", in(setJudged, l4proto(), f.destination(), dport()), setMark(d.mark), duplicate(f.router), drop()),
+	}
+}
+
+// duplicates returns the rules for what leaves for the doorway. If it is not there, duplicates
+// must not leave elsewhere. The kernel has set "don't fragment" in duplicates of IPv4 packets,
+// and would refuse to send those of datagrams that it has reassembled.
+func (f family) duplicates(d doorway) []rule {
+	rules := []rule{when("not through the doorway", marked(d.mark), isNotDevice(oifname(), d.in), drop())}
+	if f.id == unix.NFPROTO_IPV4 {
+		rules = append(rules, when("may be fragmented", isDevice(oifname(), d.in), clearFragmentOffset()))
+	}
+	return rules
+}
+
+// prerouting returns the rules for the first packets of connections. What is to obey the
+// host's firewall is translated only behind the doorway.
+func (f family) prerouting(d doorway) (rules []rule) {
+	rules = append(rules, when("through the doorway", isDevice(iifname(), d.out), jumpTo(chainPublished)))
+	if f.id == unix.NFPROTO_IPV4 {
+		rules = append(rules, when("the host's loopback", is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), loopbackByte), accept()))
+	}
+	return append(rules,
+		when("published at one address", f.dnat(setDirect, l4proto(), f.destination(), dport())),
+		when("published at all addresses", toLocal(), f.dnat(setDirectAnywhere, l4proto(), dport())),
+	)
+}
+
+// fromLoopback matches packets from the host's loopback addresses.
+func (f family) fromLoopback() []expr.Any {
+	if f.id == unix.NFPROTO_IPV4 {
+		return is(payload(expr.PayloadBaseNetworkHeader, f.saddr, 1), loopbackByte)
+	}
+	return is(f.source(), net.IPv6loopback...)
+}

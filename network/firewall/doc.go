@@ -1,0 +1,54 @@
+// Package firewall puts networks of containers and their published ports into nftables rules.
+// No nft program is needed.
+//
+// # Theory of operation
+//
+// A Table is a pair of nftables tables of a network namespace, "ip NAME" and "ip6 NAME". Both
+// have the same chains, and the rules are the same whatever the State: networks, endpoints and
+// ports are elements of sets and maps, which the rules look up. So the number of rules that a
+// packet meets does not depend on how much there is, and a change is a few elements in one
+// transaction.
+//
+// Rules for each packet:
+//
+//   - Source addresses of endpoints are checked against the host's routes, before connections
+//     are tracked.
+//   - Forwarded packets of known connections pass. New connections pass from an endpoint to its
+//     own network, to networks in State.Allow and, unless the network is internal, to the rest
+//     of the world; and from anywhere to published ports. All else that comes from or goes to a
+//     device of a network is dropped.
+//   - Connections of endpoints to the host pass as far as HostAccess permits.
+//
+// Other packets are none of the table's business. An accepted packet still meets the chains of
+// other tables.
+//
+// Rules for the first packet of a connection: its destination is translated if it is a
+// published port, and its source if it leaves the networks of the table, or if the reply would
+// otherwise not pass the host: within a network whose endpoints share a device.
+//
+// State is compared with the kernel as elements. Sync reads both tables, and replaces them
+// altogether if anything but elements differs. Apply reads nothing. The kernel refuses what
+// Sync sends if anybody has changed any rule since it has read the tables, and Sync starts
+// again.
+//
+// # Limits
+//
+// Prefixes of networks must not overlap. Published ports are not reachable at ::1.
+//
+// Without privileges in the initial user namespace, net.core.wmem_max bounds a transaction: 4
+// MiB are some 40,000 ports.
+//
+// Linux 5.7 is needed: sets with ranges of several fields (5.6), and the incoming device in
+// postrouting chains.
+//
+// Sources: nft(8), include/uapi/linux/netfilter/nf_tables.h, net/netfilter/nf_tables_api.c.
+//
+//	table := firewall.Table{NS: host, Name: "cleat-net"}
+//	web := firewall.Network{Devices: []string{"br0"}, Prefixes: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}, MasqueradeIPv4: true}
+//	err := table.Sync(firewall.State{Networks: []firewall.Network{web}})
+//	if err != nil {
+//		return err
+//	}
+//	http := firewall.Port{Protocol: packet.TCP, HostPort: 80, To: netip.MustParseAddrPort("192.0.2.2:8080")}
+//	return table.Apply(firewall.Change{Add: firewall.State{Ports: []firewall.Port{http}}})
+package firewall

@@ -1,0 +1,199 @@
+package firewall
+
+import (
+	"net/netip"
+
+	"golang.org/x/sys/unix"
+)
+
+// contents are the elements of all sets of both tables.
+type contents map[place]elements
+
+// place is a set of the table of a family.
+type place struct {
+	family byte
+	set    string
+}
+
+// contents returns the elements that express a State.
+func (s State) contents() (contents, error) {
+	if err := s.validate(); err != nil {
+		return nil, err
+	}
+	c := contents{}
+	for _, n := range s.Networks {
+		for _, f := range families {
+			if err := c.addNetwork(f, n); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for _, p := range s.Ports {
+		if err := c.addPort(p); err != nil {
+			return nil, err
+		}
+	}
+	for _, w := range s.Flows {
+		set := setFlows
+		if w.Inbound {
+			set = setInbound
+		}
+		if !c.add(familyOf(w.FromFirst), set, w.element(), w.verdict()) {
+			return nil, invalid("flow from %s to %s is there twice", w.FromFirst, w.ToFirst)
+		}
+	}
+	for _, p := range s.Allow {
+		f := familyOf(p.From.Addr())
+		if !c.add(f, setAllowed, pairElement(p.From, p.To), verdictAccept) {
+			return nil, invalid("traffic from %s to %s is allowed twice", p.From, p.To)
+		}
+	}
+	return c, nil
+}
+
+func familyOf(a netip.Addr) family {
+	if a.Is4() {
+		return ipv4
+	}
+	return ipv6
+}
+
+// add adds an element. It reports whether the set did not have it yet.
+func (c contents) add(f family, set string, e element, value string) bool {
+	at := place{f.id, set}
+	if c[at] == nil {
+		c[at] = elements{}
+	}
+	if _, exists := c[at][e]; exists {
+		return false
+	}
+	c[at][e] = value
+	return true
+}
+
+func (c contents) addNetwork(f family, n Network) error {
+	var prefixes []netip.Prefix
+	for _, p := range n.Prefixes {
+		if f.has(p.Addr()) {
+			prefixes = append(prefixes, p.Masked())
+		}
+	}
+	for _, from := range prefixes {
+		for _, to := range prefixes {
+			if !c.add(f, setAllowed, pairElement(from, to), verdictAccept) {
+				return invalid("prefix %s belongs to two networks", from)
+			}
+		}
+	}
+	for _, name := range n.Devices {
+		if err := c.addDevice(f, n, name); err != nil {
+			return err
+		}
+	}
+	for _, e := range n.Endpoints {
+		for _, a := range e.Addrs {
+			if f.has(a) && !c.add(f, setSources, element{key: deviceKey(e.Device) + addrKey(a)}, "") {
+				return invalid("address %s behind device %s belongs to two endpoints", a, e.Device)
+			}
+		}
+	}
+	return nil
+}
+
+// addDevice adds what is known of a network to a device of it.
+func (c contents) addDevice(f family, n Network, name string) error {
+	e := element{key: deviceKey(name)}
+	if !c.add(f, setDevices, e, "") {
+		return invalid("device %s belongs to two networks", name)
+	}
+	c.add(f, setAccess, e, n.HostAccess.verdict())
+	if !n.Internal {
+		c.add(f, setOpen, e, "")
+	}
+	if f.id == unix.NFPROTO_IPV4 && n.MasqueradeIPv4 || f.id == unix.NFPROTO_IPV6 && n.MasqueradeIPv6 {
+		c.add(f, setMasquerade, e, "")
+	}
+	for _, a := range n.Gateways {
+		if f.has(a) {
+			c.add(f, setGateways, element{key: e.key + addrKey(a)}, "")
+		}
+	}
+	return nil
+}
+
+func (a HostAccess) verdict() string {
+	switch a {
+	case HostAccessAll:
+		return verdictAccept
+	case HostAccessGateway:
+		return verdictGateway
+	}
+	return verdictDrop
+}
+
+// addPort adds a range of ports, an element for each. Ranges of keys would need a set that is
+// several times slower to search and to change (see doc/adr).
+func (c contents) addPort(p Port) error {
+	f := familyOf(p.To.Addr())
+	address := ""
+	all, direct, judged := setPortsAnywhere, setDirectAnywhere, setJudgedAnywhere
+	if !p.anywhere() {
+		address = addrKey(p.HostAddr)
+		all, direct, judged = setPorts, setDirect, setJudged
+	}
+	prefix, target := protocolKey(uint8(p.Protocol))+address, addrKey(p.To.Addr())
+	for i := range p.count() {
+		e := element{key: prefix + portKey(p.HostPort+uint16(i))}
+		value := target + portKey(p.To.Port()+uint16(i))
+		if !c.add(f, all, e, value) {
+			return invalid("publish port %s: port %d is published twice", p, int(p.HostPort)+i)
+		}
+		if p.BypassFirewall {
+			c.add(f, direct, e, value)
+		} else {
+			c.add(f, judged, e, "")
+		}
+	}
+	return nil
+}
+
+// pairElement returns a range of (source address, destination address).
+func pairElement(from, to netip.Prefix) element {
+	return element{
+		key: addrKey(from.Masked().Addr()) + addrKey(to.Masked().Addr()),
+		end: addrKey(lastAddr(from)) + addrKey(lastAddr(to)),
+	}
+}
+
+// minus returns the elements of c that other does not have with the same value.
+func (c contents) minus(other contents) contents {
+	rest := contents{}
+	for at, all := range c {
+		for e, value := range all {
+			if old, exists := other[at][e]; !exists || old != value {
+				if rest[at] == nil {
+					rest[at] = elements{}
+				}
+				rest[at][e] = value
+			}
+		}
+	}
+	return rest
+}
+
+// change adds messages to a batch that delete and add elements. The kernel must have those
+// that are deleted, and none of the others.
+func (b *batch) changeContents(table string, remove, add contents) {
+	for _, step := range []struct {
+		kind uint16
+		from contents
+	}{{unix.NFT_MSG_DELSETELEM, remove}, {unix.NFT_MSG_NEWSETELEM, add}} {
+		for _, f := range families {
+			for _, s := range f.sets() {
+				if len(s.fixed) == 0 {
+					b.changeElements(step.kind, table, f, s, step.from[place{f.id, s.name}])
+				}
+			}
+		}
+	}
+}

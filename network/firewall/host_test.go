@@ -1,0 +1,73 @@
+package firewall_test
+
+import (
+	"testing"
+
+	"cleat/network/firewall"
+)
+
+// A network's access to the host is what HostAccess permits. DNS at the gateway always is.
+func TestHostAccess(t *testing.T) {
+	w := newBed(t)
+	serve(t, w.host, 53)
+	for _, tt := range []struct {
+		access                  firewall.HostAccess
+		dns, gateway, elsewhere bool
+	}{
+		{firewall.HostAccessNone, true, false, false},
+		{firewall.HostAccessGateway, true, true, false},
+		{firewall.HostAccessAll, true, true, true},
+	} {
+		t.Run(tt.access.String(), func(t *testing.T) {
+			both(t, func(t *testing.T, network string) {
+				w := w.in(t)
+				n, d := w.web(), w.third()
+				n.HostAccess, d.HostAccess = tt.access, tt.access
+				w.sync(firewall.State{Networks: []firewall.Network{n, d}})
+				answer := func(yes bool, client string) string {
+					if yes {
+						return "host " + client
+					}
+					return ""
+				}
+				w.reaches(w.a, network, "192.0.2.1:53", answer(tt.dns, "192.0.2.2"))
+				w.reaches(w.a, network, "[2001:db8:0:1::1]:53", answer(tt.dns, "2001:db8:0:1::2"))
+				w.reaches(w.d, network, "192.0.2.129:53", answer(tt.dns, "192.0.2.130"))
+				w.reaches(w.a, network, "192.0.2.1:80", answer(tt.gateway, "192.0.2.2"))
+				w.reaches(w.d, network, "[2001:db8:0:3::1]:80", answer(tt.gateway, "2001:db8:0:3::2"))
+				w.reaches(w.a, network, "198.51.100.1:80", answer(tt.elsewhere, "192.0.2.2"))
+				w.reaches(w.a, network, "198.51.100.1:53", answer(tt.elsewhere, "192.0.2.2"))
+				w.reaches(w.d, network, "[2001:db8:ff::1]:80", answer(tt.elsewhere, "2001:db8:0:3::2"))
+				w.reaches(w.a, network, "192.0.2.129:53", answer(tt.elsewhere, "192.0.2.2")) // another network's gateway
+			})
+		})
+	}
+}
+
+// A packet whose source address is not that of an endpoint of its device goes nowhere, even
+// to where the endpoint may go.
+func TestSpoofing(t *testing.T) {
+	w := newBed(t)
+	n := w.web()
+	n.HostAccess, n.MasqueradeIPv4, n.MasqueradeIPv6 = firewall.HostAccessAll, false, false
+	w.sync(firewall.State{Networks: []firewall.Network{n, w.db(), w.third()}})
+	for _, tt := range []struct{ name, spoofed, own, to, toHost string }{
+		{"IPv4", "192.0.2.66:5001", "192.0.2.2:5001", "198.51.100.2:5000", "192.0.2.1:5000"},
+		{"IPv4, of nobody", "203.0.113.1:5001", "192.0.2.2:5001", "198.51.100.2:5000", "192.0.2.1:5000"},
+		{"IPv6", "[2001:db8:0:2::2]:5001", "[2001:db8:0:1::2]:5001", "[2001:db8:ff::2]:5000", "[2001:db8:0:1::1]:5000"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			outside, host := collect(t, w.client, "[::]:5000"), collect(t, w.host, "[::]:5000")
+			for _, src := range []string{tt.spoofed, tt.own} {
+				inject(t, w.a, w.host, "web", addrPort(src), addrPort(tt.to), src)
+				inject(t, w.a, w.host, "web", addrPort(src), addrPort(tt.toHost), src)
+			}
+			if got := next(t, outside); got != tt.own {
+				t.Errorf("outside got a datagram from %s", got)
+			}
+			if got := next(t, host); got != tt.own {
+				t.Errorf("the host got a datagram from %s", got)
+			}
+		})
+	}
+}

@@ -1,0 +1,161 @@
+package firewall_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"cleat/netns"
+	"cleat/network/firewall"
+
+	"github.com/google/nftables"
+)
+
+// ownerEnv makes the test binary a process that owns the table of the namespace at this path.
+const ownerEnv = "CLEAT_TEST_OWNER"
+
+func ownUntilKilled(path string) {
+	ns, err := netns.Open(path)
+	if err == nil {
+		var o *firewall.Owner
+		if o, err = (firewall.Table{NS: ns, Name: "cleat-net"}).Own(); err == nil {
+			err = o.Sync(ownedState())
+		}
+	}
+	fmt.Println("owned", err)
+	select {}
+}
+
+func ownedState() firewall.State { return randomState(rand.New(rand.NewPCG(5, 5))) }
+
+func own(t *testing.T, table firewall.Table) *firewall.Owner {
+	t.Helper()
+	o, err := table.Own()
+	must(t, err)
+	t.Cleanup(func() { o.Close() })
+	if !o.Protected() {
+		t.Skip("the kernel can't protect tables (Linux 6.9)")
+	}
+	return o
+}
+
+func flushRuleset(t *testing.T, table firewall.Table) {
+	t.Helper()
+	must(t, table.NS.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		c.FlushRuleset()
+		return c.Flush()
+	}))
+}
+
+// While a table has an owner, nobody else changes it, and flushing the ruleset spares it.
+func TestOwner(t *testing.T) {
+	table := newTable(t)
+	s := ownedState()
+	must(t, table.Sync(firewall.State{})) // as somebody has left it
+	o := own(t, table)
+	must(t, o.Sync(s))
+	for range 2 {
+		all, err := o.Check(s)
+		if err != nil || len(all) > 0 {
+			t.Fatalf("differences: %v, %v", all, err)
+		}
+		flushRuleset(t, table)
+	}
+	assertState(t, table, s)
+	if err := table.Apply(firewall.Change{Remove: s}); !errors.Is(err, firewall.ErrOwned) {
+		t.Errorf("Apply by others: %v, want ErrOwned", err)
+	}
+	if err := table.Sync(firewall.State{}); !errors.Is(err, firewall.ErrOwned) {
+		t.Errorf("Sync by others: %v, want ErrOwned", err)
+	}
+	if err := table.Remove(); !errors.Is(err, firewall.ErrOwned) {
+		t.Errorf("Remove by others: %v, want ErrOwned", err)
+	}
+	if _, err := table.Own(); !errors.Is(err, firewall.ErrOwned) {
+		t.Errorf("Own by others: %v, want ErrOwned", err)
+	}
+	assertState(t, table, s)
+	must(t, o.Apply(firewall.Change{Remove: s}))
+	assertState(t, table, firewall.State{})
+	must(t, o.Remove())
+}
+
+// A table survives its owner, belongs to nobody then, and can be adopted as it is.
+func TestOwnerIsKilled(t *testing.T) {
+	table := newTable(t)
+	own(t, table).Close()
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Env = append(os.Environ(), ownerEnv+"="+table.NS.Path())
+	out, err := cmd.StdoutPipe()
+	must(t, err, cmd.Start())
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil || line != "owned <nil>\n" {
+		t.Fatalf("the owner says %q, %v", line, err)
+	}
+	s := ownedState()
+	if _, err := table.Own(); !errors.Is(err, firewall.ErrOwned) {
+		t.Errorf("Own while another process owns the table: %v, want ErrOwned", err)
+	}
+	before := handles(t, table)
+	must(t, cmd.Process.Kill())
+	cmd.Wait()
+	assertState(t, table, s)
+	o := own(t, table)
+	if all, err := o.Check(s); err != nil || len(all) != 2 || !strings.Contains(all[0].String(), "has no owner") {
+		t.Errorf("differences before adoption: %v, %v, want that the tables have no owner", all, err)
+	}
+	must(t, o.Sync(s))
+	flushRuleset(t, table)
+	if all, err := o.Check(s); err != nil || len(all) > 0 {
+		t.Errorf("differences after adoption: %v, %v", all, err)
+	}
+	if after := handles(t, table); after != before {
+		t.Errorf("adoption has replaced rules: handles %s, before %s", after, before)
+	}
+	o.Close()
+	must(t, table.Apply(firewall.Change{Remove: s})) // anybody's again
+	assertState(t, table, firewall.State{})
+}
+
+// handles lists the kernel's numbers of all rules.
+func handles(t *testing.T, table firewall.Table) string {
+	t.Helper()
+	var all []uint64
+	must(t, table.NS.Do(func() error {
+		c, err := nftables.New()
+		if err != nil {
+			return err
+		}
+		chains, err := c.ListChains()
+		for _, chain := range chains {
+			rules, err := c.GetRules(chain.Table, chain)
+			if err != nil {
+				return err
+			}
+			for _, r := range rules {
+				all = append(all, r.Handle)
+			}
+		}
+		return err
+	}))
+	return fmt.Sprint(all)
+}
+
+// A closed Owner does nothing.
+func TestClosedOwner(t *testing.T) {
+	table := newTable(t)
+	o, err := table.Own()
+	must(t, err, o.Close(), o.Close())
+	if err := o.Sync(firewall.State{}); err == nil {
+		t.Error("Sync after Close succeeds")
+	}
+}

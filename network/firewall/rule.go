@@ -1,0 +1,236 @@
+package firewall
+
+import (
+	"net/netip"
+
+	"github.com/google/nftables/expr"
+	"golang.org/x/sys/unix"
+)
+
+// chain is a chain of a table with its rules.
+type chain struct {
+	name  string
+	base  *hook // nil: only other chains lead here
+	rules []rule
+}
+
+// hook attaches a chain to the packets of the kernel.
+type hook struct {
+	kind     string // "filter" or "nat"
+	number   uint32 // NF_INET_…
+	priority int32
+}
+
+// rule is one rule. Every rule is one that nft can print and read again, because people save
+// what nft prints.
+type rule struct {
+	comment string
+	exprs   []expr.Any
+}
+
+// Registers of expressions. A concatenation takes consecutive registers of 4 bytes.
+const (
+	reg = unix.NFT_REG_1
+	// word0 to word3 are the four parts of reg.
+	word0 = unix.NFT_REG32_00
+)
+
+// when starts a rule. Its parts are matches, in order, and at last a verdict or an action.
+func when(comment string, parts ...[]expr.Any) rule {
+	r := rule{comment: comment}
+	for _, p := range parts {
+		r.exprs = append(r.exprs, p...)
+	}
+	return r
+}
+
+func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
+func drop() []expr.Any   { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+func masquerade() []expr.Any {
+	return []expr.Any{&expr.Masq{}}
+}
+
+func jumpTo(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
+}
+
+// The values that a key is made of. Each is loaded into the register that follows.
+
+type load struct {
+	bytes int
+	into  func(register uint32) expr.Any
+}
+
+func meta(key expr.MetaKey, bytes int) load {
+	return load{bytes, func(r uint32) expr.Any { return &expr.Meta{Key: key, Register: r} }}
+}
+
+func payload(base expr.PayloadBase, offset, bytes uint32) load {
+	return load{int(bytes), func(r uint32) expr.Any {
+		return &expr.Payload{DestRegister: r, Base: base, Offset: offset, Len: bytes}
+	}}
+}
+
+func iifname() load { return meta(expr.MetaKeyIIFNAME, deviceBytes) }
+func oifname() load { return meta(expr.MetaKeyOIFNAME, deviceBytes) }
+func l4proto() load { return meta(expr.MetaKeyL4PROTO, 1) }
+
+// dport is the destination port of TCP, UDP and SCTP alike.
+func dport() load { return payload(expr.PayloadBaseTransportHeader, 2, 2) }
+
+func (f family) source() load {
+	return payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.addrBytes))
+}
+
+func (f family) destination() load {
+	return payload(expr.PayloadBaseNetworkHeader, f.daddr, uint32(f.addrBytes))
+}
+
+// key loads a concatenation into reg and what follows.
+func key(loads []load) (exprs []expr.Any) {
+	word := uint32(word0)
+	for _, l := range loads {
+		exprs = append(exprs, l.into(register(word)))
+		word += uint32(padded(l.bytes) / 4)
+	}
+	return exprs
+}
+
+// register returns the name of a register in the kernel's notation: the first word of a
+// register of 16 bytes has the name of that (nft_parse_register, net/netfilter).
+func register(word uint32) uint32 {
+	if (word-word0)%4 == 0 {
+		return unix.NFT_REG_1 + (word-word0)/4
+	}
+	return word
+}
+
+// in matches if a set has the key.
+func in(set string, loads ...load) []expr.Any {
+	return append(key(loads), &expr.Lookup{SourceRegister: reg, SetName: set})
+}
+
+// notIn matches if a set does not have the key.
+func notIn(set string, loads ...load) []expr.Any {
+	return append(key(loads), &expr.Lookup{SourceRegister: reg, SetName: set, Invert: true})
+}
+
+// vmap ends the chain with the verdict that a map has for the key, if any.
+func vmap(set string, loads ...load) []expr.Any {
+	return append(key(loads), &expr.Lookup{SourceRegister: reg, SetName: set, DestRegister: unix.NFT_REG_VERDICT, IsDestRegSet: true})
+}
+
+// dnat gives the packet the destination that a map has for the key, if any: an address and a
+// port.
+func (f family) dnat(set string, loads ...load) []expr.Any {
+	port := register(word0 + uint32(f.addrBytes)/4)
+	return append(key(loads),
+		&expr.Lookup{SourceRegister: reg, SetName: set, DestRegister: reg, IsDestRegSet: true},
+		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.id), RegAddrMin: reg, RegAddrMax: reg, RegProtoMin: port, RegProtoMax: port},
+	)
+}
+
+// is matches if a loaded value equals data.
+func is(l load, data ...byte) []expr.Any {
+	return []expr.Any{l.into(reg), &expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data}}
+}
+
+func isNot(l load, data ...byte) []expr.Any {
+	return []expr.Any{l.into(reg), &expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: data}}
+}
+
+// isDevice matches if a loaded name is that of a device.
+func isDevice(l load, name string) []expr.Any { return is(l, []byte(deviceKey(name))...) }
+
+func isNotDevice(l load, name string) []expr.Any { return isNot(l, []byte(deviceKey(name))...) }
+
+// masked matches if a loaded value equals data in the bits of mask.
+func masked(l load, mask, data []byte) []expr.Any {
+	return []expr.Any{
+		l.into(reg),
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: uint32(l.bytes), Mask: mask, Xor: make([]byte, l.bytes)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: data},
+	}
+}
+
+// toPort matches the destination port of a protocol.
+func toPort(proto byte, port uint16) []expr.Any {
+	return append(is(l4proto(), proto), is(dport(), byte(port>>8), byte(port))...)
+}
+
+// state matches packets in one of the states of connections (a mask of state…).
+func state(mask uint32) []expr.Any { return ctBits(expr.CtKeySTATE, mask) }
+
+// notNew matches packets that do not start a connection.
+func notNew() []expr.Any {
+	return isNot(load{4, func(r uint32) expr.Any { return &expr.Ct{Key: expr.CtKeySTATE, Register: r} }}, native.AppendUint32(nil, stateNew)...)
+}
+
+// translated matches packets of connections whose destination was translated.
+func translated() []expr.Any { return ctBits(expr.CtKeySTATUS, ipsDstNAT) }
+
+// ctBits matches if one of the bits in a mask is set.
+func ctBits(key expr.CtKey, mask uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Ct{Key: key, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: native.AppendUint32(nil, mask), Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpNeq, Register: reg, Data: make([]byte, 4)},
+	}
+}
+
+// Bits of the state and status of a connection (NF_CT_STATE_BIT in
+// include/uapi/linux/netfilter/nf_conntrack_common.h, and IPS_DST_NAT there).
+const (
+	stateInvalid     = 1 << 0
+	stateEstablished = 1 << 1
+	stateRelated     = 1 << 2
+	stateNew         = 1 << 3
+	ipsDstNAT        = 1 << 5
+)
+
+// toLocal matches packets to an address of the host.
+func toLocal() []expr.Any {
+	return []expr.Any{
+		&expr.Fib{Register: reg, FlagDADDR: true, ResultADDRTYPE: true},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: native.AppendUint32(nil, unix.RTN_LOCAL)},
+	}
+}
+
+// setMark sets bits of the packet's mark.
+func setMark(bits uint32) []expr.Any { return changeMark(^bits, bits) }
+
+// clearMark clears bits of the packet's mark.
+func clearMark(bits uint32) []expr.Any { return changeMark(^bits, 0) }
+
+func changeMark(mask, xor uint32) []expr.Any {
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: native.AppendUint32(nil, mask), Xor: native.AppendUint32(nil, xor)},
+		&expr.Meta{Key: expr.MetaKeyMARK, SourceRegister: true, Register: reg},
+	}
+}
+
+// marked matches packets that have a bit in their mark.
+func marked(bit uint32) []expr.Any {
+	b := native.AppendUint32(nil, bit)
+	return []expr.Any{
+		&expr.Meta{Key: expr.MetaKeyMARK, Register: reg},
+		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: b, Xor: make([]byte, 4)},
+		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: b},
+	}
+}
+
+// duplicate sends a copy of the packet to a router.
+func duplicate(router netip.Addr) []expr.Any {
+	return []expr.Any{&expr.Immediate{Register: reg, Data: router.AsSlice()}, &expr.Dup{RegAddr: reg}}
+}
+
+// clearFragmentOffset clears the field of struct iphdr that has it and the flag "don't
+// fragment".
+func clearFragmentOffset() []expr.Any {
+	return []expr.Any{
+		&expr.Immediate{Register: reg, Data: []byte{0, 0}},
+		&expr.Payload{OperationType: expr.PayloadWrite, SourceRegister: reg, Base: expr.PayloadBaseNetworkHeader, Offset: 6, Len: 2,
+			CsumType: expr.CsumTypeInet, CsumOffset: 10},
+	}
+}

@@ -1,0 +1,237 @@
+package firewall
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"cleat/packet"
+)
+
+// State is what a table does: networks, published ports, and permitted traffic between
+// networks. The zero State permits and denies nothing.
+type State struct {
+	Networks []Network
+	Ports    []Port
+	Allow    []Pair
+	Flows    []Flow
+}
+
+// Change is a difference between two States. What is in both Add and Remove stays. To change a
+// network or a port, put the old one into Remove and the new one into Add.
+type Change struct {
+	Add, Remove State
+}
+
+// Network is a set of endpoints that reach each other.
+//
+// In a Change, a Network may be a part of one: devices and endpoints that come or go, with the
+// properties of the whole network, and without the prefixes, which stay.
+type Network struct {
+	// Devices are the devices of the host through which the endpoints are reached: one that
+	// all share, such as a bridge, or one for each endpoint, between which the host routes. A
+	// device belongs to at most one network. It need not exist.
+	Devices []string
+	// Endpoints are the addresses behind the devices. Packets from a device with another
+	// source address are dropped.
+	Endpoints []Endpoint
+	// Prefixes contain the addresses of all endpoints. Those of different networks do not
+	// overlap.
+	Prefixes []netip.Prefix
+	// Gateways are the host's addresses in the network.
+	Gateways []netip.Addr
+	// MasqueradeIPv4 and MasqueradeIPv6 give packets that leave the host, and not towards
+	// another network of the table, the host's address as their source.
+	MasqueradeIPv4, MasqueradeIPv6 bool
+	// Internal forbids connections from the network to anywhere but the host and the networks
+	// in State.Allow, also to ports that are published. Ports of its own endpoints can be
+	// published.
+	Internal   bool
+	HostAccess HostAccess
+}
+
+// Endpoint is a container, or an address of one.
+type Endpoint struct {
+	Device string
+	Addrs  []netip.Addr
+}
+
+// HostAccess is what of the host the endpoints of a network reach, besides published ports.
+type HostAccess uint8
+
+// The kinds of access to the host.
+const (
+	HostAccessNone    HostAccess = iota // DNS at the network's gateways only
+	HostAccessGateway                   // the network's gateways
+	HostAccessAll                       // all addresses of the host
+)
+
+// String returns "none", "gateway" or "all".
+func (a HostAccess) String() string {
+	switch a {
+	case HostAccessNone:
+		return "none"
+	case HostAccessGateway:
+		return "gateway"
+	case HostAccessAll:
+		return "all"
+	}
+	return fmt.Sprintf("host access %d", uint8(a))
+}
+
+// SCTP can be published besides packet.TCP and packet.UDP.
+const SCTP packet.Protocol = 132
+
+// Port is one published port, or a range of them.
+type Port struct {
+	Protocol packet.Protocol // packet.TCP, packet.UDP or SCTP
+	// HostAddr is the address at which the port is published. Zero or unspecified: at every
+	// address of the host of To's family.
+	HostAddr netip.Addr
+	HostPort uint16
+	To       netip.AddrPort
+	// Count is the number of consecutive ports, from HostPort and To.Port() on; 0 means 1.
+	Count uint16
+	// BypassFirewall publishes the port also to clients that the host's own rules for incoming
+	// connections refuse.
+	BypassFirewall bool
+}
+
+// String returns the port in Docker's notation, e.g. "192.0.2.1:8080:80/tcp".
+func (p Port) String() string {
+	s := fmt.Sprintf("%d%s:%s", p.HostPort, p.rangeEnd(p.HostPort), p.To)
+	if !p.anywhere() {
+		s = fmt.Sprintf("%s%s:%s", netip.AddrPortFrom(p.HostAddr, p.HostPort), p.rangeEnd(p.HostPort), p.To)
+	}
+	return fmt.Sprintf("%s%s/%s", s, p.rangeEnd(p.To.Port()), protocolName(p.Protocol))
+}
+
+func (p Port) rangeEnd(first uint16) string {
+	if p.count() == 1 {
+		return ""
+	}
+	return fmt.Sprintf("-%d", int(first)+p.count()-1)
+}
+
+func protocolName(p packet.Protocol) string {
+	switch p {
+	case packet.TCP:
+		return "tcp"
+	case packet.UDP:
+		return "udp"
+	case SCTP:
+		return "sctp"
+	}
+	return fmt.Sprintf("protocol %d", uint8(p))
+}
+
+func (p Port) count() int { return max(1, int(p.Count)) }
+
+// anywhere reports whether the port is published at every address.
+func (p Port) anywhere() bool { return !p.HostAddr.IsValid() || p.HostAddr.IsUnspecified() }
+
+// Pair permits connections from one network to another: from the addresses of a prefix to
+// those of another one. The prefixes are of the same family.
+type Pair struct {
+	From, To netip.Prefix
+}
+
+// ErrInvalid means that a State contradicts itself or can't be expressed in rules.
+var ErrInvalid = errors.New("invalid firewall state")
+
+func invalid(format string, args ...any) error {
+	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
+}
+
+// validate checks each part by itself. Parts that contradict each other are found when their
+// elements are collected.
+func (s State) validate() error {
+	for _, n := range s.Networks {
+		if err := n.validate(); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.Ports {
+		if err := p.validate(); err != nil {
+			return err
+		}
+	}
+	for _, w := range s.Flows {
+		if err := w.validate(); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.Allow {
+		if !p.From.IsValid() || !p.To.IsValid() || p.From.Addr().Is4() != p.To.Addr().Is4() {
+			return invalid("allow %s to reach %s: two prefixes of one family are needed", p.From, p.To)
+		}
+	}
+	return nil
+}
+
+func (n Network) validate() error {
+	for _, name := range n.Devices {
+		if err := validateDevice(name); err != nil {
+			return err
+		}
+	}
+	for _, e := range n.Endpoints {
+		if err := validateDevice(e.Device); err != nil {
+			return err
+		}
+		for _, a := range e.Addrs {
+			if err := validateAddress("endpoint", a); err != nil {
+				return err
+			}
+		}
+	}
+	for _, p := range n.Prefixes {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			return invalid("network with prefix %q", p)
+		}
+	}
+	for _, a := range n.Gateways {
+		if err := validateAddress("gateway", a); err != nil {
+			return err
+		}
+	}
+	if n.HostAccess > HostAccessAll {
+		return invalid("network with %s", n.HostAccess)
+	}
+	return nil
+}
+
+func validateDevice(name string) error {
+	if name == "" || len(name) > deviceBytes-1 || name == "." || name == ".." || strings.ContainsAny(name, "/: \t\n\x00") {
+		return invalid("device name %q: 1 to %d bytes without slash, colon and space are allowed", name, deviceBytes-1)
+	}
+	return nil
+}
+
+func validateAddress(what string, a netip.Addr) error {
+	if !a.IsValid() || a.Is4In6() || a.Zone() != "" || a.IsUnspecified() {
+		return invalid("%s address %q", what, a)
+	}
+	return nil
+}
+
+func (p Port) validate() error {
+	switch p.Protocol {
+	case packet.TCP, packet.UDP, SCTP:
+	default:
+		return invalid("publish port %s: only tcp, udp and sctp have ports", p)
+	}
+	if err := validateAddress("container's", p.To.Addr()); err != nil {
+		return fmt.Errorf("publish port %s: %w", p, err)
+	}
+	if !p.anywhere() && (p.HostAddr.Is4() != p.To.Addr().Is4() || p.HostAddr.Zone() != "") {
+		return invalid("publish port %s: the addresses of the host and the container must have one family, and no zone", p)
+	}
+	for _, first := range []uint16{p.HostPort, p.To.Port()} {
+		if first == 0 || int(first)+p.count()-1 > 65535 {
+			return invalid("publish port %s: port numbers are 1 to 65535", p)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,78 @@
+package firewall_test
+
+import (
+	"testing"
+
+	"cleat/network/firewall"
+)
+
+// Endpoints reach their own network and, unless it is internal, other machines, which see the
+// host's address. They do not reach other networks, and nobody reaches them from outside.
+func TestIsolation(t *testing.T) {
+	w := newBed(t)
+	internal := w.db()
+	internal.Internal = true
+	w.sync(firewall.State{Networks: []firewall.Network{w.web(), internal, w.third()}})
+	for _, tt := range []struct {
+		name string
+		from string
+		to   string
+		want string
+	}{
+		{"neighbour", "a", "192.0.2.3", "b 192.0.2.2"},
+		{"neighbour", "a", "2001:db8:0:1::3", "b 2001:db8:0:1::2"},
+		{"routed neighbour", "d", "192.0.2.131", "e 192.0.2.130"},
+		{"routed neighbour", "d", "2001:db8:0:3::3", "e 2001:db8:0:3::2"},
+		{"outside", "a", "198.51.100.2", "client 198.51.100.1"},
+		{"outside", "a", "2001:db8:ff::2", "client 2001:db8:ff::1"},
+		{"outside, routed", "d", "198.51.100.66", "other 198.51.100.65"},
+		{"outside, routed", "d", "2001:db8:fe::2", "other 2001:db8:fe::1"},
+		{"another network", "a", "192.0.2.130", ""},
+		{"another network", "a", "2001:db8:0:3::2", ""},
+		{"another network", "d", "192.0.2.2", ""},
+		{"another network", "d", "2001:db8:0:1::2", ""},
+		{"internal network", "a", "192.0.2.66", ""},
+		{"internal network", "a", "2001:db8:0:2::2", ""},
+		{"from internal network", "c", "192.0.2.2", ""},
+		{"from internal network", "c", "198.51.100.2", ""},
+		{"from internal network", "c", "2001:db8:ff::2", ""},
+		{"from outside", "client", "192.0.2.2", ""},
+		{"from outside", "client", "2001:db8:0:1::2", ""},
+		{"from outside, routed", "client", "192.0.2.130", ""},
+		{"from outside, routed", "client", "2001:db8:0:3::2", ""},
+		{"from the host", "host", "192.0.2.2", "a 192.0.2.1"},
+		{"from the host", "host", "2001:db8:0:1::2", "a 2001:db8:0:1::1"},
+		{"no business of ours", "client", "198.51.100.66", "other 198.51.100.2"},
+		{"no business of ours", "client", "2001:db8:fe::2", "other 2001:db8:ff::2"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			w := w.in(t)
+			w.reaches(w.node(tt.from), "tcp", at(tt.to, serverPort), tt.want)
+		})
+	}
+}
+
+// A network that has both can reach another one that it is allowed to, one way.
+func TestAllow(t *testing.T) {
+	w := newBed(t)
+	internal := w.db()
+	internal.Internal = true
+	w.sync(firewall.State{Networks: []firewall.Network{w.web(), internal}, Allow: []firewall.Pair{
+		{From: prefix("192.0.2.64/26"), To: prefix("192.0.2.0/26")},
+		{From: prefix("2001:db8:0:2::/64"), To: prefix("2001:db8:0:1::/64")},
+	}})
+	w.reaches(w.c, "tcp", at("192.0.2.2", serverPort), "a 192.0.2.66")
+	w.reaches(w.c, "tcp", at("2001:db8:0:1::2", serverPort), "a 2001:db8:0:2::2")
+	w.reaches(w.a, "tcp", at("192.0.2.66", serverPort), "")
+	w.reaches(w.a, "tcp", at("2001:db8:0:2::2", serverPort), "")
+}
+
+// Without masquerading other machines see the endpoint's address.
+func TestNoMasquerade(t *testing.T) {
+	w := newBed(t)
+	n := w.web()
+	n.MasqueradeIPv6 = false
+	w.sync(firewall.State{Networks: []firewall.Network{n}})
+	w.reaches(w.a, "tcp", at("198.51.100.2", serverPort), "client 198.51.100.1")
+	w.reaches(w.a, "tcp", at("2001:db8:ff::2", serverPort), "client 2001:db8:0:1::2")
+}

@@ -1,0 +1,102 @@
+package named
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"cleat/network/ipam"
+)
+
+// pool returns the addresses of a network.
+func (s *session) pool(n *Network) *ipam.Pool {
+	p := &ipam.Pool{Dir: s.store.addressesDir(n.Name)}
+	for _, sub := range n.Subnets {
+		of := ipam.Subnet{Prefix: sub.Prefix, Gateway: sub.Gateway, Exclude: sub.Exclude}
+		if sub.Range.IsValid() {
+			of.First, of.Last = ipam.Bounds(sub.Range)
+		}
+		p.Subnets = append(p.Subnets, of)
+	}
+	return p
+}
+
+func (e *Endpoint) owner() ipam.Owner { return ipam.Owner(endpointID(e.Container)) }
+
+// allocate claims an address of each subnet for an endpoint: the requested one, the one that a
+// container of this name had before, or the next free one.
+func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
+	pool := s.pool(n)
+	for _, sub := range n.Subnets {
+		note := func(a netip.Addr) error {
+			e.Addresses = append(e.Addresses, a)
+			return o.record(record{Network: n.Name, Endpoint: e})
+		}
+		taken := len(e.Addresses)
+		a, err := s.allocateIn(pool, sub, n, e, note)
+		e.Addresses = e.Addresses[:taken] // record may have been called several times
+		if err != nil {
+			return err
+		}
+		e.Addresses = append(e.Addresses, a)
+	}
+	return nil
+}
+
+func (s *session) allocateIn(pool *ipam.Pool, sub Subnet, n *Network, e *Endpoint, note func(netip.Addr) error) (netip.Addr, error) {
+	for _, a := range e.Wanted.Addresses {
+		if sub.Prefix.Contains(a) {
+			return a, s.explain(n.Name, pool.Claim(a, e.owner(), note))
+		}
+	}
+	a, err := pool.Allocate(sub.Prefix, e.owner(), pool.Remembered(sub.Prefix, e.owner()), note)
+	return a, s.explain(n.Name, err)
+}
+
+// explain names the container where an error of package ipam names an endpoint.
+func (s *session) explain(network string, err error) error {
+	var taken *ipam.TakenError
+	var unusable *ipam.UnusableError
+	switch {
+	case errors.As(err, &taken):
+		if _, reserved := taken.Owner.Reserved(); reserved {
+			return err
+		}
+		return &AddressTakenError{Addr: taken.Addr, Network: network, Container: s.containerOf(network, string(taken.Owner))}
+	case errors.As(err, &unusable):
+		return badSpec("ip", unusable.Addr.String(), fmt.Sprintf("is %s network %s", unusable.Reason, network))
+	}
+	return err
+}
+
+// AddressTakenError means that another container has an address.
+type AddressTakenError struct {
+	Addr               netip.Addr
+	Network, Container string
+}
+
+func (e *AddressTakenError) Error() string {
+	return fmt.Sprintf("address %s of network %s belongs to %s", e.Addr, e.Network, e.Container)
+}
+
+// release frees the addresses of an endpoint. They stay noted under the container's name, which
+// gets them again if nobody else has them by then.
+func (s *session) release(e *Endpoint) error {
+	n, err := s.store.Network(e.Network)
+	if errors.As(err, new(*NoNetworkError)) {
+		return nil // its addresses went with it
+	}
+	if err != nil {
+		return err
+	}
+	pool := s.pool(n)
+	for _, a := range e.Addresses {
+		if n.subnet(a) == nil {
+			continue // leased
+		}
+		if err := errors.Join(pool.Remember(a, e.owner()), pool.Release(a, e.owner())); err != nil {
+			return err
+		}
+	}
+	return nil
+}

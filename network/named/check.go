@@ -1,0 +1,366 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"cleat/internal/statedir"
+	"cleat/netns"
+	"cleat/netns/find"
+	"cleat/network/attach"
+	"cleat/network/names"
+)
+
+// Difference is something that the kernel or the files lack, or have too much.
+type Difference struct {
+	Network   string `json:"network,omitempty"`
+	Container string `json:"container,omitempty"`
+	What      string `json:"what"` // in words
+}
+
+func (d Difference) String() string {
+	switch {
+	case d.Container != "":
+		return fmt.Sprintf("%s/%s: %s", d.Network, d.Container, d.What)
+	case d.Network != "":
+		return d.Network + ": " + d.What
+	}
+	return d.What
+}
+
+// Check compares what is wanted with what exists: devices, addresses, rules, links, names, and
+// claims on addresses, names and ports.
+func Check(ctx context.Context, cfg Config) ([]Difference, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	return s.check(ctx)
+}
+
+func (s *session) check(ctx context.Context) ([]Difference, error) {
+	networks, err := s.store.Networks()
+	if err != nil {
+		return nil, err
+	}
+	var all []Difference
+	for _, n := range networks {
+		found, err := s.checkNetwork(ctx, n)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, found...)
+	}
+	rules, err := s.checkRules()
+	if err != nil {
+		return nil, err
+	}
+	ports, err := s.checkPortClaims()
+	return append(append(all, rules...), ports...), err
+}
+
+func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, error) {
+	var all []Difference
+	add := func(container, format string, args ...any) {
+		all = append(all, Difference{n.Name, container, fmt.Sprintf(format, args...)})
+	}
+	missing, err := attach.CheckHost(s.store.Store, n.Name, n.hostSide())
+	if err != nil {
+		return nil, err
+	}
+	for _, m := range missing {
+		add("", "missing on the host: %s", m)
+	}
+	endpoints, err := s.store.Endpoints(n.Name)
+	if err != nil {
+		return nil, err
+	}
+	owners := map[string]*Endpoint{}
+	for _, e := range endpoints {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		owners[endpointID(e.Container)] = e
+		if text := s.checkLink(ctx, e); text != "" {
+			add(e.Container.ShortName(), "%s", text)
+		}
+	}
+	taken := map[string]bool{}
+	entries, err := s.pool(n).Entries()
+	if err != nil {
+		return nil, err
+	}
+	for _, entry := range entries {
+		if _, reserved := entry.Owner.Reserved(); reserved {
+			continue
+		}
+		taken[entry.Addr.String()+" "+string(entry.Owner)] = true
+		if owners[string(entry.Owner)] == nil {
+			add("", "address %s is taken by %s, which is not connected", entry.Addr, entry.Owner)
+		}
+	}
+	for id, e := range owners {
+		for _, a := range e.Addresses {
+			if n.subnet(a) != nil && !taken[a.String()+" "+id] {
+				add(e.Container.ShortName(), "its address %s is not marked as taken", a)
+			}
+		}
+	}
+	return append(all, s.checkNameClaims(n, owners)...), nil
+}
+
+// checkLink describes what is wrong with an endpoint's link; "" if nothing is, or its container
+// does not run.
+func (s *session) checkLink(ctx context.Context, e *Endpoint) string {
+	a, err := s.store.Attachment(e.AttachmentID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return "its link was detached"
+	}
+	if err != nil {
+		return err.Error()
+	}
+	st, err := attach.StatusOf(s.store.Store, a)
+	switch {
+	case err != nil:
+		return err.Error()
+	case st.State == attach.Missing:
+		return "somebody removed its link " + e.Interface
+	case st.State == attach.Down:
+		return "somebody brought its link " + e.Interface + " down"
+	case st.State == attach.Broken:
+		return strings.Join(st.Notes, "; ")
+	case (st.State == attach.Gone || st.State == attach.Wanted) && s.runs(ctx, e):
+		return "it has restarted, and its link was not attached again"
+	}
+	return ""
+}
+
+// runs reports whether an endpoint's container runs.
+func (s *session) runs(ctx context.Context, e *Endpoint) bool {
+	_, ns, err := s.Attach.Find(ctx, e.Container.QualifiedName())
+	return err == nil && ns.Close() == nil
+}
+
+func (s *session) checkNameClaims(n *Network, owners map[string]*Endpoint) []Difference {
+	var all []Difference
+	claims, _ := os.ReadDir(filepath.Dir(s.store.nameClaim(n.Name, "x")))
+	for _, c := range claims {
+		owner, err := os.Readlink(s.store.nameClaim(n.Name, c.Name()))
+		if err == nil && owners[owner] == nil {
+			all = append(all, Difference{n.Name, "", fmt.Sprintf("name %s is taken by %s, which is not connected", c.Name(), owner)})
+		}
+	}
+	return all
+}
+
+func (s *session) checkRules() ([]Difference, error) {
+	want, err := s.wantedRules()
+	if err != nil {
+		return nil, err
+	}
+	if len(want.Networks) == 0 {
+		return nil, nil
+	}
+	found, err := s.Rules.Check(want)
+	var all []Difference
+	for _, d := range found {
+		all = append(all, Difference{What: "rules: " + d.String()})
+	}
+	return all, err
+}
+
+// portClaims calls f for each claim on a port with its owner, e.g. "web/docker.api".
+func (s *session) portClaims(f func(path string, owner string)) error {
+	paths, err := filepath.Glob(s.store.Path("ports", "*", "*"))
+	for _, path := range paths {
+		if owner, err := os.Readlink(path); err == nil {
+			f(path, owner)
+		}
+	}
+	return err
+}
+
+func (s *session) checkPortClaims() ([]Difference, error) {
+	var all []Difference
+	err := s.portClaims(func(path, owner string) {
+		network, id, _ := strings.Cut(owner, "/")
+		if _, err := s.store.Endpoint(network, id); errors.Is(err, fs.ErrNotExist) {
+			all = append(all, Difference{network, "", fmt.Sprintf("port %s is claimed by %s, which is not connected", filepath.Base(path), id)})
+		}
+	})
+	return all, err
+}
+
+// RepairAll makes everything as it is wanted: what Check finds is put right, except links of
+// containers that do not run.
+func RepairAll(ctx context.Context, cfg Config) (notes []string, err error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	unlock, err := statedir.Lock(ctx, s.store.RunPath("netops"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.repair(ctx); err != nil {
+		return s.notes, err
+	}
+	return s.notes, s.repairAll(ctx)
+}
+
+func (s *session) repairAll(ctx context.Context) error {
+	networks, err := s.store.Networks()
+	errs := []error{err}
+	for _, n := range networks {
+		notes, err := attach.SetUpHost(ctx, s.Attach, n.Name, n.hostSide())
+		s.notes = append(s.notes, notes...)
+		errs = append(errs, err, s.repairEndpoints(ctx, n))
+	}
+	errs = append(errs, s.syncRules(ctx), s.withNames(ctx, func(c *names.Client) error {
+		for _, n := range networks {
+			if err := s.sendNetwork(ctx, c, n); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	return errors.Join(errs...)
+}
+
+// repairEndpoints attaches links again that somebody removed or changed, and frees what no
+// endpoint has.
+func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
+	endpoints, err := s.store.Endpoints(n.Name)
+	if err != nil {
+		return err
+	}
+	owners := map[string]bool{}
+	var errs []error
+	for _, e := range endpoints {
+		owners[endpointID(e.Container)] = true
+		if s.checkLink(ctx, e) == "" {
+			continue
+		}
+		if err := s.reattach(ctx, n, e); err != nil && !notRunning(err) {
+			errs = append(errs, fmt.Errorf("connect %s again: %w", e.label(), err))
+		}
+	}
+	errs = append(errs, s.freeClaims(n, owners))
+	return errors.Join(errs...)
+}
+
+// notRunning reports whether err means that a container does not run, so that the keeper
+// attaches its link when it does.
+func notRunning(err error) bool {
+	return errors.Is(err, netns.ErrNotFound) || errors.As(err, new(*find.NotRunning)) || errors.As(err, new(*find.NotFound)) || errors.Is(err, find.ErrGone)
+}
+
+// reattach makes an endpoint's link again.
+func (s *session) reattach(ctx context.Context, n *Network, e *Endpoint) error {
+	a, err := s.store.Attachment(e.AttachmentID)
+	if errors.Is(err, fs.ErrNotExist) {
+		spec := n.attachSpec(e)
+		spec.Name = e.Interface
+		_, err = attach.Attach(ctx, s.Attach, e.Container.QualifiedName(), spec)
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	_, err = attach.Reattach(ctx, s.Attach, a)
+	return err
+}
+
+// freeClaims frees addresses, names and ports that are claimed by nobody who is connected.
+func (s *session) freeClaims(n *Network, owners map[string]bool) error {
+	var errs []error
+	pool := s.pool(n)
+	entries, err := pool.Entries()
+	if err != nil {
+		return err
+	}
+	for _, entry := range entries {
+		if _, reserved := entry.Owner.Reserved(); !reserved && !owners[string(entry.Owner)] {
+			errs = append(errs, pool.Release(entry.Addr, entry.Owner))
+		}
+	}
+	claims, _ := os.ReadDir(filepath.Dir(s.store.nameClaim(n.Name, "x")))
+	for _, c := range claims {
+		path := s.store.nameClaim(n.Name, c.Name())
+		if owner, err := os.Readlink(path); err == nil && !owners[owner] {
+			errs = append(errs, statedir.Remove(path))
+		}
+	}
+	err = s.portClaims(func(path, owner string) {
+		if network, id, _ := strings.Cut(owner, "/"); network == n.Name && !owners[id] {
+			errs = append(errs, statedir.Remove(path))
+		}
+	})
+	return errors.Join(append(errs, err)...)
+}
+
+// Prune disconnects containers that do not exist any more, and removes networks without
+// containers if all is set. It returns what it removed, in words. With plan it only says what it
+// would remove.
+func Prune(ctx context.Context, cfg Config, all, plan bool) (removed []string, err error) {
+	store := Store{cfg.Attach.Store}
+	networks, err := store.Networks()
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range networks {
+		endpoints, err := store.Endpoints(n.Name)
+		if err != nil {
+			return removed, err
+		}
+		left := len(endpoints)
+		for _, e := range endpoints {
+			gone, err := isGone(ctx, cfg, e)
+			if err != nil {
+				return removed, err
+			}
+			if !gone {
+				continue
+			}
+			if !plan {
+				if _, err := Disconnect(ctx, cfg, n.Name, e.Container.QualifiedName()); err != nil {
+					return removed, err
+				}
+			}
+			left--
+			removed = append(removed, e.label())
+		}
+		if left > 0 || !all {
+			continue
+		}
+		if !plan {
+			if _, err := Remove(ctx, cfg, n.Name, false); err != nil {
+				return removed, err
+			}
+		}
+		removed = append(removed, "network "+n.Name)
+	}
+	return removed, nil
+}
+
+// isGone reports whether an endpoint's container does not exist any more, even stopped.
+func isGone(ctx context.Context, cfg Config, e *Endpoint) (bool, error) {
+	_, ns, err := cfg.Attach.Find(ctx, e.Container.QualifiedName())
+	switch {
+	case err == nil:
+		return false, ns.Close()
+	case errors.As(err, new(*find.NotFound)), errors.Is(err, netns.ErrNotFound), errors.Is(err, find.ErrGone):
+		return true, nil
+	case errors.As(err, new(*find.NotRunning)):
+		return false, nil
+	}
+	return false, err
+}

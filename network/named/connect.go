@@ -1,0 +1,269 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"time"
+
+	"cleat/internal/statedir"
+	"cleat/link"
+	"cleat/netns"
+	"cleat/network/attach"
+)
+
+// Connect connects a container to a network. On error everything is as before. The error is
+// an *attach.SpecError for a mistake in c, an *attach.TakenError or a *PortTakenError if
+// something is in use, and an *ipam.FullError if the network has no address left.
+func Connect(ctx context.Context, cfg Config, network, ref string, c Connection) (*Result, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	n, err := s.store.Network(network)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.checkConnection(&c); err != nil {
+		return nil, err
+	}
+	container, ns, err := cfg.Attach.Find(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	e := &Endpoint{Version: endpointVersion, Network: network, Container: container, Created: time.Now().UTC().Truncate(time.Second), Wanted: c}
+	if e.Names, err = containerNames(container, c.Aliases); err != nil {
+		return nil, errors.Join(err, ns.Close())
+	}
+	o, err := s.begin(ctx, network+"~"+endpointID(container), record{Network: network, Endpoint: e})
+	if err != nil {
+		return nil, errors.Join(err, ns.Close())
+	}
+	if err := s.connect(ctx, o, n, e, ns); err != nil {
+		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
+	}
+	return &Result{Network: n, Endpoint: e, Notes: s.notes}, o.end()
+}
+
+// connect claims what the endpoint needs, attaches the link, writes the endpoint's file, and
+// puts the rest into the kernel. It closes ns.
+func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endpoint, ns *netns.NS) error {
+	spec, err := s.prepareLink(o, n, e, ns)
+	if err == nil {
+		err = s.claimPorts(ctx, o, e, e)
+	}
+	if err == nil {
+		err = s.checkpoint()
+	}
+	if err != nil {
+		return errors.Join(err, ns.Close())
+	}
+	cfg := s.Attach
+	cfg.Find = func(context.Context, string) (attach.Container, *netns.NS, error) { return e.Container, ns, nil }
+	got, err := attach.Attach(ctx, cfg, e.Container.Ref, spec)
+	if err != nil {
+		return err
+	}
+	e.AttachmentID, e.Interface = got.Attachment.ID, got.Attachment.Spec.Name
+	if got.Lease != nil {
+		e.Addresses = append(e.Addresses, got.Lease.Address.Addr())
+	}
+	for _, note := range got.Notes {
+		s.note("%s", note)
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	if err := statedir.WriteJSON(s.store.endpointFile(n.Name, endpointID(e.Container)), e); err != nil {
+		return err
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	return s.present(ctx, n, e)
+}
+
+// prepareLink claims the endpoint's name and addresses, and returns the link to attach.
+func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.NS) (attach.Spec, error) {
+	if old, err := s.store.Endpoint(n.Name, endpointID(e.Container)); err == nil {
+		*e = *old // so that abort removes nothing
+		return attach.Spec{}, &ConnectedError{Network: n.Name, Container: e.Container.ShortName()}
+	}
+	if err := s.claimName(n.Name, e); err != nil {
+		return attach.Spec{}, err
+	}
+	if e.MAC = e.Wanted.MAC; e.MAC == (link.MAC{}) && n.Driver != IPvlan {
+		e.MAC = attach.RandomMAC()
+	}
+	if err := s.allocate(o, n, e); err != nil {
+		return attach.Spec{}, err
+	}
+	spec := n.attachSpec(e)
+	if err := s.gateways(n, e, ns, &spec); err != nil {
+		return spec, err
+	}
+	if n.onHost() && !e.Wanted.NoDNS {
+		if e.Container.HasResolvConf() {
+			spec.DNS = n.gateways()
+		} else {
+			s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
+		}
+	}
+	return spec, nil
+}
+
+// gateways makes the network's gateways those of the container, for each address family in
+// which it has no default route.
+func (s *session) gateways(n *Network, e *Endpoint, ns *netns.NS, spec *attach.Spec) error {
+	if n.Internal {
+		return nil
+	}
+	for _, a := range e.Addresses {
+		has, err := attach.HasDefaultRoute(ns, family(a))
+		if err != nil {
+			return err
+		}
+		if has {
+			s.note("%s keeps its default route for IPv%d", e.Container.ShortName(), family(a))
+			continue
+		}
+		spec.Gateways = append(spec.Gateways, n.gatewayFor(a))
+	}
+	return nil
+}
+
+// claimName claims the container's own name on the network. An alias may belong to several
+// containers, but not be the own name of one.
+func (s *session) claimName(network string, e *Endpoint) error {
+	id := endpointID(e.Container)
+	for i, name := range e.Names {
+		path := s.store.nameClaim(network, name)
+		if i == 0 {
+			if err := os.Symlink(id, path); err == nil || !errors.Is(err, fs.ErrExist) {
+				if err != nil {
+					return fmt.Errorf("claim name %s: %w", name, err)
+				}
+				continue
+			}
+		}
+		owner, err := os.Readlink(path)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && owner == id {
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("claim name %s: %w", name, err)
+		}
+		return &attach.TakenError{Resource: "name", Name: name, Owner: fmt.Sprintf("%s on network %s", s.containerOf(network, owner), network)}
+	}
+	return nil
+}
+
+// releaseNames removes the claims of an endpoint on names.
+func (s *session) releaseNames(network string, e *Endpoint) error {
+	for _, name := range e.Names {
+		path := s.store.nameClaim(network, name)
+		if owner, err := os.Readlink(path); err == nil && owner == endpointID(e.Container) {
+			if err := statedir.Remove(path); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// containerOf returns the name of the container of an endpoint.
+func (s *session) containerOf(network, id string) string {
+	if e, err := s.store.Endpoint(network, id); err == nil {
+		return e.Container.ShortName()
+	}
+	return id
+}
+
+// Disconnect removes a container from a network. Once it has begun, it is never rolled back:
+// if it is interrupted, the next command completes it. The container is found as by Find, or by
+// the name that it had.
+func Disconnect(ctx context.Context, cfg Config, network, ref string) (*Result, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	n, err := s.store.Network(network)
+	if err != nil {
+		return nil, err
+	}
+	e, err := s.store.find(network, ref)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Network: n, Endpoint: e, Notes: s.notes}, s.disconnect(ctx, e)
+}
+
+func (s *session) disconnect(ctx context.Context, e *Endpoint) error {
+	id := endpointID(e.Container)
+	o, err := s.begin(ctx, e.Network+"~"+id, record{Network: e.Network, Endpoint: e})
+	if err != nil {
+		return err
+	}
+	if err := statedir.Remove(s.store.endpointFile(e.Network, id)); err != nil {
+		return errors.Join(err, o.journal.Close())
+	}
+	if err := s.checkpoint(); err != nil {
+		return errors.Join(err, o.journal.Close())
+	}
+	if err := s.absent(ctx, e); err != nil {
+		return errors.Join(err, o.journal.Close())
+	}
+	return o.end()
+}
+
+// ConnectedError means that a container is on a network already.
+type ConnectedError struct{ Network, Container string }
+
+func (e *ConnectedError) Error() string {
+	return e.Container + " is on network " + e.Network + " already"
+}
+
+// NotConnectedError means that a container is not on a network.
+type NotConnectedError struct {
+	Network, Container string   // Network is empty if the container is on none
+	Containers         []string // that are on the network, or on any
+}
+
+func (e *NotConnectedError) Error() string {
+	if e.Network == "" {
+		return e.Container + " is on no network"
+	}
+	return fmt.Sprintf("%s is not on network %s", e.Container, e.Network)
+}
+
+// find returns the endpoint that ref names: by the container's name, with or without its
+// engine, the start of its id, or one of its names on the network.
+func (s Store) find(network, ref string) (*Endpoint, error) {
+	all, err := s.Endpoints(network)
+	found := slices.DeleteFunc(slices.Clone(all), func(e *Endpoint) bool { return !e.Container.Matches(ref) })
+	if len(found) == 0 {
+		found = slices.DeleteFunc(slices.Clone(all), func(e *Endpoint) bool { return !slices.Contains(e.Names, ref) })
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case err != nil:
+		return nil, err
+	case len(found) == 0:
+		none := &NotConnectedError{Network: network, Container: ref}
+		for _, e := range all {
+			none.Containers = append(none.Containers, e.Container.ShortName())
+		}
+		return nil, none
+	}
+	var names []string
+	for _, e := range found {
+		names = append(names, e.Container.QualifiedName())
+	}
+	return nil, badSpec("CONTAINER", ref, "matches several containers of network "+network, names...)
+}

@@ -1,0 +1,147 @@
+package named
+
+import (
+	"net/netip"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"cleat/link"
+	"cleat/network/attach"
+)
+
+// Endpoint is a container on a network. Its file exists until it is disconnected, also while
+// the container does not run.
+type Endpoint struct {
+	Version      int              `json:"version"` // of the file's format
+	Network      string           `json:"network"`
+	Container    attach.Container `json:"container"`
+	Created      time.Time        `json:"created"`
+	Addresses    []netip.Addr     `json:"addresses,omitempty"` // at most one per address family
+	MAC          link.MAC         `json:"mac,omitzero"`        // stays the same over restarts
+	Names        []string         `json:"names"`               // on the network: the container's, then aliases
+	Interface    string           `json:"interface"`           // name of the link in the container
+	AttachmentID string           `json:"attachment"`
+	Wanted       Connection       `json:"wanted"`
+}
+
+const endpointVersion = 1
+
+// Connection describes how a container is to be connected. The zero value of a field means the
+// default.
+type Connection struct {
+	Addresses      []netip.Addr      `json:"ip,omitempty"` // default: free ones of the subnets
+	MAC            link.MAC          `json:"mac,omitzero"` // default: random
+	Aliases        []string          `json:"aliases,omitempty"`
+	Ports          []Port            `json:"ports,omitempty"`
+	RateBitsPerSec int64             `json:"rate,omitempty"` // limit in each direction; 0: none
+	Interface      string            `json:"interface,omitempty"`
+	Labels         map[string]string `json:"labels,omitempty"`
+	NoDNS          bool              `json:"no_dns,omitempty"` // leave the container's resolv.conf alone
+}
+
+// endpointID returns the name of the endpoint of a container in files.
+func endpointID(c attach.Container) string { return c.FileName() }
+
+// label returns a name for messages, e.g. "web/api".
+func (e *Endpoint) label() string { return e.Network + "/" + e.Container.ShortName() }
+
+// hostName is what a container may be called on a network. Unlike host names (RFC 1123), it
+// may have underscores, as many containers' names do.
+var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,61}[a-z0-9_])?$`)
+
+// containerNames returns the names of a container on a network: its own without its user or
+// its namespace, and the start of its id, as its engine shows it.
+func containerNames(c attach.Container, aliases []string) ([]string, error) {
+	name := strings.ToLower(c.Name[strings.LastIndexByte(c.Name, '/')+1:])
+	var names []string
+	if hostName.MatchString(name) {
+		names = append(names, name)
+	}
+	const shortID = 12 // digits, as `docker ps` shows them
+	if len(c.ID) >= shortID && !strings.HasPrefix(c.ID, name) {
+		names = append(names, c.ID[:shortID])
+	}
+	for _, alias := range aliases {
+		lower := strings.ToLower(alias)
+		if !hostName.MatchString(lower) {
+			return nil, badSpec("alias", alias, "want 1…63 of a-z, 0-9, '.', '-' and '_'")
+		}
+		if !slices.Contains(names, lower) {
+			names = append(names, lower)
+		}
+	}
+	return names, nil
+}
+
+// checkConnection returns an *attach.SpecError if c can't be had on the network.
+func (n *Network) checkConnection(c *Connection) error {
+	for i, a := range c.Addresses {
+		switch {
+		case n.subnet(a) == nil:
+			return n.outside(a)
+		case slices.ContainsFunc(c.Addresses[:i], func(o netip.Addr) bool { return o.Is4() == a.Is4() }):
+			return badSpec("ip", a.String(), "is the second one of its address family")
+		}
+	}
+	if c.MAC != (link.MAC{}) && n.Driver == IPvlan {
+		return badSpec("mac", c.MAC.String(), "containers on a network of driver ipvlan have the parent's Ethernet address")
+	}
+	if len(c.Ports) > 0 && !n.onHost() {
+		return badSpec("publish", c.Ports[0].String(), "containers on a network of driver "+n.Driver+" are reached at their own addresses")
+	}
+	for i := range c.Ports {
+		if err := c.Ports[i].normalize(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// outside returns the error for an address that is in none of the subnets.
+func (n *Network) outside(a netip.Addr) error {
+	if len(n.Subnets) == 0 {
+		return badSpec("ip", a.String(), "network "+n.Name+" gets its addresses from a DHCP server")
+	}
+	var all []string
+	for _, sub := range n.Subnets {
+		all = append(all, sub.Prefix.String())
+	}
+	return badSpec("ip", a.String(), "is in no subnet of network "+n.Name, all...)
+}
+
+// attachSpec returns the link that connects a container.
+func (n *Network) attachSpec(e *Endpoint) attach.Spec {
+	s := attach.Spec{Kind: n.Driver, Parent: n.Parent, Name: e.Wanted.Interface, MAC: e.MAC, MTU: n.MTU, VLAN: n.VLAN, Mode: n.Mode,
+		RateBitsPerSec: e.Wanted.RateBitsPerSec, DHCP: n.DHCP, Keep: e.Container.CanReturn(), Network: n.Name}
+	switch n.Driver {
+	case Bridge:
+		s.Parent = n.device()
+	case Routed:
+		s.Peer = n.peer(e.Container)
+	}
+	for _, a := range e.Addresses {
+		sub := n.subnet(a)
+		if n.Driver != Routed {
+			s.Addresses = append(s.Addresses, netip.PrefixFrom(a, sub.Prefix.Bits()))
+			continue
+		}
+		s.Addresses = append(s.Addresses, netip.PrefixFrom(a, a.BitLen()))
+		if a.Is4() {
+			s.Routes = append(s.Routes, attach.Route{To: netip.PrefixFrom(sub.Gateway, sub.Gateway.BitLen())})
+		}
+	}
+	return s
+}
+
+// gatewayFor returns the gateway of a container's default route for the address family of a.
+func (n *Network) gatewayFor(a netip.Addr) netip.Addr {
+	if n.Driver == Routed && a.Is6() {
+		return routedGateway
+	}
+	return n.subnet(a).Gateway
+}
+
+// routedGateway is the host's address on every link of a routed network (kind routed).
+var routedGateway = netip.MustParseAddr("fe80::1")

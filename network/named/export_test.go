@@ -1,0 +1,27 @@
+package named
+
+import (
+	"net/netip"
+
+	"cleat/network/firewall"
+)
+
+// Compile is compile.
+func Compile(rules []Rule, networks []*Network, endpoints []*Endpoint, learned map[string][]netip.Addr) []firewall.Flow {
+	return compile(rules, population{networks, endpoints, learned})
+}
+
+// JudgeRules returns 1 if rules that all match a packet accept it, 2 if they drop it, and 0
+// without a rule.
+func JudgeRules(matching []*Rule) int { return int(judge(matching)) }
+
+// Matches reports whether the selector selects an endpoint by its network, name or label.
+func (s Selector) Matches(e *Endpoint) bool { return s.matches(e) }
+
+// ParseStored parses a rule as it is in a file.
+func ParseStored(text string) (Rule, error) { return parseStored(text) }
+
+// Decide is Store.Decide for rules and networks that no store has.
+func Decide(rules []Rule, networks []*Network, endpoints []*Endpoint, learned map[string][]netip.Addr, t Traffic) Decision {
+	return population{networks, endpoints, learned}.decide(rules, t)
+}

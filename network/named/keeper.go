@@ -1,0 +1,302 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"cleat/netns"
+	"cleat/network/firewall"
+	"cleat/network/names"
+)
+
+// Keeper keeps the networks of a state directory as long as it runs: it puts them into the
+// kernel again after a restart of the machine, owns the table of rules so that nobody else
+// changes it, and restarts the name server.
+type Keeper struct {
+	cfg   Config
+	store Store
+	start func() error
+	log   func(format string, args ...any)
+	host  *netns.NS // while Run runs
+
+	mu    sync.Mutex // guards owner
+	owner *firewall.Owner
+}
+
+// KeeperConfig configures a Keeper.
+type KeeperConfig struct {
+	Config
+	StartNameServer func() error                     // starts the name server's process; it outlives this one
+	Log             func(format string, args ...any) // safe for concurrent use
+}
+
+// NewKeeper returns a Keeper, and starts nothing.
+func NewKeeper(c KeeperConfig) *Keeper {
+	return &Keeper{cfg: c.Config, store: Store{c.Attach.Store}, start: c.StartNameServer, log: c.Log}
+}
+
+// Intervals of a keeper.
+const (
+	idleInterval  = 100 * time.Millisecond // between looks for the first network
+	checkInterval = 10 * time.Second       // between looks at devices and rules
+	restartDelay  = 200 * time.Millisecond // before a name server that died is started again
+	startTimeout  = 5 * time.Second        // for a name server to listen
+)
+
+// Idle reports whether there is no network to keep.
+func (k *Keeper) Idle() bool {
+	all, err := k.store.networkNames()
+	return err == nil && len(all) == 0
+}
+
+// Run keeps the networks until ctx ends. It is called in the host's network namespace.
+func (k *Keeper) Run(ctx context.Context) {
+	host, err := netns.Current()
+	if err != nil {
+		k.log("networks are not kept: %v", err)
+		return
+	}
+	defer host.Close()
+	k.host = host
+	table := tableOf(k.store, host)
+	owner, err := table.Own()
+	if err != nil {
+		k.log("rules are not protected from others: %v", err)
+	} else {
+		k.setOwner(owner)
+		defer func() {
+			k.setOwner(nil)
+			if err := owner.Close(); err != nil {
+				k.log("rules: %v", err)
+			}
+		}()
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	defer watching.Wait()
+	defer cancel()
+	watching.Go(func() {
+		_ = host.Do(func() error { k.watchRules(ctx, table, owner); return nil })
+	})
+	for ctx.Err() == nil {
+		if k.Idle() {
+			k.stopNameServer(ctx)
+			sleep(ctx, idleInterval)
+			continue
+		}
+		k.keep(ctx)
+	}
+}
+
+func (k *Keeper) setOwner(o *firewall.Owner) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.owner = o
+}
+
+// Rules returns the rules for commands that this process runs for others, which could not change
+// a table that this process owns. It returns nil while Run does not run. It is safe for concurrent
+// use.
+func (k *Keeper) Rules() Rules {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.owner == nil {
+		return nil
+	}
+	return k.owner
+}
+
+// config returns the configuration for the keeper's own work.
+func (k *Keeper) config() Config {
+	c := k.cfg
+	if rules := k.Rules(); rules != nil {
+		c.Rules = rules
+	}
+	return c
+}
+
+// watchRules restores the rules whenever somebody has changed them.
+func (k *Keeper) watchRules(ctx context.Context, table firewall.Table, owner *firewall.Owner) {
+	err := table.Watch(ctx, owner, nil, func() {
+		if k.Idle() {
+			return
+		}
+		if err := restoreRules(ctx, k.config(), k.log); err != nil && ctx.Err() == nil {
+			k.log("restore rules: %v", err)
+		}
+	})
+	if err != nil && ctx.Err() == nil {
+		k.log("rules are only looked at every %s: %v", checkInterval, err)
+	}
+}
+
+// restoreRules makes the rules in the kernel as the files say, and logs what differed.
+func restoreRules(ctx context.Context, cfg Config, log func(format string, args ...any)) error {
+	s, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	found, err := s.checkRules()
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	log("%s, and %d more: restored", found[0], len(found)-1)
+	return s.syncRules(ctx)
+}
+
+// keep keeps networks until there is none, or ctx ends.
+func (k *Keeper) keep(ctx context.Context) {
+	k.repair(ctx) // it also makes this process the owner of the rules
+	served := make(chan struct{})
+	ctx, cancel := context.WithCancel(ctx)
+	go func() {
+		defer close(served)
+		_ = k.host.Do(func() error { k.keepNameServer(ctx); return nil })
+	}()
+	defer func() { cancel(); <-served }()
+	for !k.Idle() {
+		if !sleep(ctx, checkInterval) {
+			return
+		}
+		k.repair(ctx)
+	}
+}
+
+// repair puts right what differs from what is wanted, and logs it.
+func (k *Keeper) repair(ctx context.Context) {
+	found, err := Check(ctx, k.config())
+	for _, d := range found {
+		k.log("network %s", d)
+	}
+	if err == nil && len(found) > 0 {
+		_, err = RepairAll(ctx, k.config())
+	}
+	if err != nil && ctx.Err() == nil {
+		k.log("networks: %v", err)
+	}
+}
+
+// keepNameServer starts the name server whenever it does not run, and sends it all names.
+func (k *Keeper) keepNameServer(ctx context.Context) {
+	for ctx.Err() == nil {
+		if err := k.serveNames(ctx); err != nil && ctx.Err() == nil {
+			k.log("name server: %v", err)
+		}
+		sleep(ctx, restartDelay)
+	}
+}
+
+// serveNames makes a name server run and know all names, and returns when it ends.
+func (k *Keeper) serveNames(ctx context.Context) error {
+	c, err := k.nameServer(ctx)
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	l, err := newLearner(k.config())
+	if err != nil {
+		return err
+	}
+	w, err := names.Watch(ctx, k.store.nameServerPath())
+	if err != nil {
+		return err
+	}
+	defer w.Close()
+	if err := SendNames(ctx, k.config(), c); err != nil {
+		return err
+	}
+	err = w.Run(ctx, func(e names.Learned) {
+		if err := l.learn(ctx, e); err != nil {
+			k.log("rules about %s: %v", e.Name, err)
+		}
+	})
+	if ctx.Err() == nil {
+		k.log("the name server has ended, and is started again")
+	}
+	return err
+}
+
+// nameServer connects to the name server, and starts it if it does not run or is of another
+// version of this program.
+func (k *Keeper) nameServer(ctx context.Context) (*names.Client, error) {
+	c, err := names.Dial(ctx, k.store.nameServerPath())
+	if err == nil {
+		state, err := c.State(ctx)
+		if err == nil && sameProgram(state.PID) {
+			return c, nil
+		}
+		c.Close()
+		if err == nil {
+			stopProcess(state.PID)
+		}
+	}
+	if err := k.start(); err != nil {
+		return nil, fmt.Errorf("start name server: %w", err)
+	}
+	deadline := time.Now().Add(startTimeout)
+	for {
+		c, err := names.Dial(ctx, k.store.nameServerPath())
+		if err == nil || time.Now().After(deadline) {
+			return c, err
+		}
+		if !sleep(ctx, 5*time.Millisecond) {
+			return nil, context.Cause(ctx)
+		}
+	}
+}
+
+// sameProgram reports whether a process runs this program's file: not one that an upgrade has
+// replaced since.
+func sameProgram(pid int) bool {
+	ours, err := os.Stat("/proc/self/exe")
+	theirs, err2 := os.Stat(fmt.Sprintf("/proc/%d/exe", pid))
+	if err2 != nil {
+		return err == nil && errors.Is(err2, os.ErrPermission) // it is sealed
+	}
+	return err == nil && os.SameFile(ours, theirs)
+}
+
+// stopProcess ends a process and waits a moment for its end.
+func stopProcess(pid int) {
+	p, err := os.FindProcess(pid)
+	if err != nil || p.Signal(syscall.SIGTERM) != nil {
+		return
+	}
+	for range 100 {
+		if _, err := os.Stat(filepath.Join("/proc", fmt.Sprint(pid))); err != nil {
+			return
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+}
+
+// stopNameServer ends a name server that nobody needs any more.
+func (k *Keeper) stopNameServer(ctx context.Context) {
+	c, err := names.Dial(ctx, k.store.nameServerPath())
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	if state, err := c.State(ctx); err == nil {
+		stopProcess(state.PID)
+	}
+}
+
+// sleep waits, and reports false if ctx has ended.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-t.C:
+		return true
+	}
+}

@@ -1,0 +1,156 @@
+package named_test
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"cleat/netns"
+	"cleat/network/named"
+	"cleat/network/names"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// startKeeper runs a keeper on the host until the test ends, and waits until names are served.
+func (tb *testbed) startKeeper() {
+	tb.t.Helper()
+	must(tb.t, os.MkdirAll(tb.state, 0o755))
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan struct{})
+	start := func() error {
+		cmd := exec.Command("/proc/self/exe")
+		cmd.Env = append(os.Environ(), serveNamesEnv+"="+named.NameServerPath(tb.store))
+		if err := cmd.Start(); err != nil {
+			return err
+		}
+		go cmd.Wait()
+		return nil
+	}
+	k := named.NewKeeper(named.KeeperConfig{Config: tb.cfg, StartNameServer: start, Log: tb.t.Logf})
+	go func() {
+		defer close(ended)
+		_ = tb.host.Do(func() error { k.Run(ctx); return nil })
+	}()
+	tb.t.Cleanup(func() {
+		cancel()
+		<-ended
+		if c, err := names.Dial(context.Background(), named.NameServerPath(tb.store)); err == nil {
+			if state, err := c.State(context.Background()); err == nil {
+				_ = syscall.Kill(state.PID, syscall.SIGKILL)
+			}
+			c.Close()
+		}
+	})
+	must(tb.t, named.WaitForNames(tb.t.Context(), tb.store))
+	tb.cfg.Rules = k.Rules() // as of commands that a keeper runs
+}
+
+// resolve asks the name server at a gateway from a namespace; no addresses if there is no answer.
+func resolve(ns *netns.NS, server netip.Addr, name string) (addrs []netip.Addr) {
+	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (c net.Conn, err error) {
+		err = ns.Do(func() (err error) {
+			c, err = (&net.Dialer{}).DialContext(ctx, network, netip.AddrPortFrom(server, 53).String())
+			return err
+		})
+		return c, err
+	}}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	addrs, _ = r.LookupNetIP(ctx, "ip4", name)
+	return addrs
+}
+
+// upstream serves DNS at an address of a namespace: every name has this address.
+func upstream(t *testing.T, ns *netns.NS, at netip.Addr, address netip.Addr) {
+	t.Helper()
+	var c net.PacketConn
+	must(t, ns.Do(func() (err error) {
+		c, err = net.ListenPacket("udp", netip.AddrPortFrom(at, 53).String())
+		return err
+	}))
+	t.Cleanup(func() { c.Close() })
+	go func() {
+		b := make([]byte, 1500)
+		for {
+			n, from, err := c.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			var m dnsmessage.Message
+			if m.Unpack(b[:n]) != nil || len(m.Questions) != 1 {
+				continue
+			}
+			q := m.Questions[0]
+			answer := dnsmessage.Message{Header: dnsmessage.Header{ID: m.ID, Response: true, RecursionAvailable: true}, Questions: m.Questions}
+			if q.Type == dnsmessage.TypeA {
+				answer.Answers = []dnsmessage.Resource{{Header: dnsmessage.ResourceHeader{Name: q.Name, Type: q.Type, Class: q.Class, TTL: 60}, Body: &dnsmessage.AResource{A: address.As4()}}}
+			}
+			text, _ := answer.Pack()
+			c.WriteTo(text, from)
+		}
+	}()
+}
+
+// A rule about a DNS name opens the addresses that a container learns for it, before it can use
+// them; and the name server is started again when it ends.
+func TestNames(t *testing.T) {
+	tb := newTestbed(t, "a", "b")
+	outside := netip.MustParseAddr("198.51.100.2")
+	upstream(t, tb.outside, outside, outside)
+	answer(t, tb.outside, 80)
+	must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: subnets(1), DNS: []netip.Addr{outside}}))
+	tb.startKeeper()
+	for _, c := range []string{"a", "b"} {
+		_, err := tb.connect("web", c, named.Connection{Aliases: []string{"both"}})
+		must(t, err)
+	}
+	gateway, a := netip.MustParseAddr("10.20.1.1"), tb.containers["a"]
+	for name, want := range map[string]int{"b": 1, "b.web": 1, "both": 2, "nobody": 0} {
+		if got := resolve(a, gateway, name+"."); len(got) != want {
+			t.Errorf("%s: got %v, want %d addresses", name, got, want)
+		}
+	}
+	for _, rule := range []struct {
+		allow bool
+		text  string
+	}{{false, "web/a to any"}, {true, "web/a to *.example.test:80"}} {
+		must(t, tb.onHost(func() error {
+			do := named.Deny
+			if rule.allow {
+				do = named.Allow
+			}
+			_, err := do(t.Context(), tb.cfg, rule.text)
+			return err
+		}))
+	}
+	if got := ask(a, "198.51.100.2:80"); got != "" {
+		t.Error("a denied address is reached before its name is learned")
+	}
+	if got := resolve(a, gateway, "www.example.test."); len(got) != 1 || got[0].Unmap() != outside {
+		t.Fatalf("resolve: got %v", got)
+	}
+	if got := ask(a, "198.51.100.2:80"); got == "" {
+		t.Error("the address of an allowed name is not reached")
+	}
+	if got := ask(tb.containers["b"], "198.51.100.2:80"); got == "" {
+		t.Error("who is not denied does not reach it")
+	}
+	c, err := names.Dial(t.Context(), named.NameServerPath(tb.store))
+	must(t, err)
+	state, err := c.State(t.Context())
+	must(t, err)
+	c.Close()
+	must(t, syscall.Kill(state.PID, syscall.SIGKILL))
+	deadline := time.Now().Add(10 * time.Second)
+	for len(resolve(a, gateway, "b.")) == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("the name server is not back")
+		}
+	}
+}

@@ -1,0 +1,169 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"cleat/netns"
+	"cleat/network/names"
+)
+
+// nameServerPath is the control socket of the name server of a state directory.
+func (s Store) nameServerPath() string { return s.Path("names.socket") }
+
+// NameServerPath returns the path of the control socket of the name server (names.Config) of a
+// state directory.
+func NameServerPath(s Store) string { return s.nameServerPath() }
+
+// dnsPort is the port of name servers.
+const dnsPort = 53
+
+// zone returns a network without its endpoints as the name server knows it.
+func (n *Network) zone() names.Network {
+	z := names.Network{Name: n.Name, NoForward: n.Internal}
+	for _, sub := range n.Subnets {
+		z.Subnets = append(z.Subnets, sub.Prefix)
+	}
+	for _, a := range n.DNS {
+		z.Upstream = append(z.Upstream, netip.AddrPortFrom(a, dnsPort))
+	}
+	return z
+}
+
+// host returns an endpoint as the name server knows it.
+func (e *Endpoint) host() names.Endpoint {
+	h := names.Endpoint{ID: endpointID(e.Container), Addrs: e.Addresses}
+	if len(e.Names) > 0 {
+		h.Name, h.Aliases = e.Names[0], e.Names[1:]
+	}
+	for _, p := range e.Wanted.Ports {
+		for i := range p.Count {
+			h.Ports = append(h.Ports, names.Port{Protocol: p.Protocol, Port: p.Port + i})
+		}
+	}
+	return h
+}
+
+// withNames runs f with a connection to the name server. Without a server f is not run: whoever
+// starts one sends it all names (SendNames).
+func (s *session) withNames(ctx context.Context, f func(*names.Client) error) error {
+	c, err := names.Dial(ctx, s.store.nameServerPath())
+	if errors.Is(err, names.ErrNotRunning) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	return f(c)
+}
+
+// WaitForNames waits until the name server of a state directory runs and knows all networks. It
+// returns at once if it does. If that takes seconds, the error says so.
+func WaitForNames(ctx context.Context, store Store) error {
+	ctx, cancel := context.WithTimeout(ctx, startTimeout)
+	defer cancel()
+	for {
+		if knowsAll(ctx, store) {
+			return nil
+		}
+		if !sleep(ctx, 2*time.Millisecond) {
+			return fmt.Errorf("the name server did not start within %s", startTimeout)
+		}
+	}
+}
+
+// knowsAll reports whether the name server runs and knows all networks.
+func knowsAll(ctx context.Context, store Store) bool {
+	c, err := names.Dial(ctx, store.nameServerPath())
+	if err != nil {
+		return false
+	}
+	defer c.Close()
+	all, err := store.networkNames()
+	if err != nil {
+		return false
+	}
+	for _, name := range all {
+		if _, err := c.Network(ctx, name); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
+// SendNames sends the names of all networks to a name server, and the sockets at which it
+// serves them. It runs in the host's network namespace.
+func SendNames(ctx context.Context, cfg Config, c *names.Client) error {
+	s, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	all, err := s.store.Networks()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, n := range all {
+		errs = append(errs, s.sendNetwork(ctx, c, n))
+	}
+	return errors.Join(errs...)
+}
+
+// sendNetwork sends a network with all its names and sockets.
+func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) error {
+	endpoints, err := s.store.Endpoints(n.Name)
+	if err != nil {
+		return err
+	}
+	zone := n.zone()
+	for _, e := range endpoints {
+		zone.Endpoints = append(zone.Endpoints, e.host())
+	}
+	if err := c.Replace(ctx, zone); err != nil {
+		return err
+	}
+	if !n.onHost() {
+		return nil
+	}
+	for _, g := range n.gateways() {
+		if err := serveAt(ctx, c, s.host, names.Socket{ID: n.Name + "@" + g.String(), Networks: []string{n.Name}}, g); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serveAt opens sockets at an address of a namespace, and has the name server serve them.
+func serveAt(ctx context.Context, c *names.Client, ns *netns.NS, at names.Socket, a netip.Addr) error {
+	state, err := c.State(ctx)
+	if err != nil || slices.ContainsFunc(state.Sockets, func(s names.SocketState) bool { return s.ID == at.ID }) {
+		return err
+	}
+	return ns.Do(func() error {
+		udp, tcp, err := names.Open(netip.AddrPortFrom(a, dnsPort))
+		if err != nil {
+			return err
+		}
+		defer udp.Close()
+		defer tcp.Close()
+		return c.Serve(ctx, at, udp, tcp)
+	})
+}
+
+// dropNetwork removes a network from the name server.
+func (s *session) dropNetwork(ctx context.Context, c *names.Client, n *Network) error {
+	if n.onHost() {
+		for _, g := range n.gateways() {
+			if err := c.Stop(ctx, n.Name+"@"+g.String()); err != nil {
+				return err
+			}
+		}
+	}
+	return c.Drop(ctx, n.Name)
+}

@@ -1,0 +1,136 @@
+package named
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+
+	"cleat/internal/statedir"
+	"cleat/network/attach"
+	"cleat/network/journal"
+)
+
+// operation is a change of one network or one endpoint in progress. Its journal says what the
+// operation may have changed. After a kill, the next command brings that in line with the files
+// of networks and endpoints: what has a file is completed, what has none is removed (settle).
+type operation struct {
+	journal *journal.Journal
+}
+
+// record is one record of an operation's journal. Later ones replace earlier ones.
+type record struct {
+	Network  string    `json:"network"`
+	Spec     *Network  `json:"spec,omitempty"`     // of a network that is created or removed
+	Endpoint *Endpoint `json:"endpoint,omitempty"` // as far as it is known; nil: the operation is about the network
+}
+
+func (o *operation) record(r record) error { return o.journal.Append(r) }
+
+// end removes the journal.
+func (o *operation) end() error { return o.journal.Remove() }
+
+// begin repairs what others left and begins an operation of this name. It waits while another
+// process works on the same.
+func (s *session) begin(ctx context.Context, name string, first record) (*operation, error) {
+	path := s.store.RunPath("netops", name)
+	for {
+		o, err := s.tryBegin(ctx, path, first)
+		if !errors.Is(err, fs.ErrExist) {
+			return o, err
+		}
+		waited, err := journal.WaitForOwner(ctx, path)
+		if err != nil {
+			return nil, err
+		}
+		if !waited {
+			return nil, fmt.Errorf("an earlier command died at its work on %s, and what it left can't be removed yet: %s", name, s.lastNote())
+		}
+	}
+}
+
+func (s *session) tryBegin(ctx context.Context, path string, first record) (*operation, error) {
+	unlock, err := statedir.Lock(ctx, s.store.RunPath("netops"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	if err := s.repair(ctx); err != nil {
+		return nil, err
+	}
+	j, err := journal.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	o := &operation{j}
+	if err := o.record(first); err != nil {
+		return nil, errors.Join(err, o.end())
+	}
+	return o, nil
+}
+
+// repair completes or undoes the operations whose processes died. It is called with the lock on
+// RUN/netops held. What can't be done becomes a note, so that one failure does not block all
+// commands.
+func (s *session) repair(ctx context.Context) error {
+	ops, err := os.ReadDir(s.store.RunPath("netops"))
+	if err != nil {
+		return fmt.Errorf("list operations on networks: %w", err)
+	}
+	for _, op := range ops {
+		j, err := journal.Open(s.store.RunPath("netops", op.Name()))
+		if errors.Is(err, journal.ErrOwned) || errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.repairLinks(ctx); err != nil {
+			return errors.Join(err, j.Close())
+		}
+		if err := s.finish(ctx, j); err != nil {
+			s.note("what an interrupted command left of %s can't be settled yet: %v", op.Name(), err)
+			if err := j.Close(); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// repairLinks undoes links that were attached in part.
+func (s *session) repairLinks(ctx context.Context) error {
+	notes, err := attach.Repair(ctx, s.store.Store)
+	for _, note := range notes {
+		s.note("%s", note)
+	}
+	return err
+}
+
+// finish settles what an operation was about, and removes its journal.
+func (s *session) finish(ctx context.Context, j *journal.Journal) error {
+	lines, err := journal.Read(j.Path())
+	if err != nil {
+		return err
+	}
+	if len(lines) > 0 { // otherwise nothing was done yet
+		var r record
+		if err := json.Unmarshal(lines[len(lines)-1], &r); err != nil {
+			return fmt.Errorf("read journal %s: %w", j.Path(), err)
+		}
+		if err := s.settle(ctx, r); err != nil {
+			return err
+		}
+	}
+	return j.Remove()
+}
+
+// settle brings what an operation was about in line with the files.
+func (s *session) settle(ctx context.Context, r record) error {
+	if r.Endpoint != nil {
+		return s.settleEndpoint(ctx, r.Endpoint)
+	}
+	return s.settleNetwork(ctx, r.Spec)
+}

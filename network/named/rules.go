@@ -1,0 +1,251 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"net/netip"
+	"slices"
+
+	"cleat/link"
+	"cleat/netns"
+	"cleat/network/attach"
+	"cleat/network/firewall"
+	"cleat/packet"
+
+	"golang.org/x/sys/unix"
+)
+
+// Rules are the rules of all networks in the kernel.
+type Rules interface {
+	Apply(firewall.Change) error
+	Sync(firewall.State) error
+	Check(firewall.State) ([]firewall.Difference, error)
+	Remove() error
+}
+
+// tableOf returns the table of rules of a state directory in the host's namespace.
+func tableOf(store Store, host *netns.NS) firewall.Table {
+	t := firewall.Table{NS: host, Name: "cleat-net"}
+	if !store.IsDefault() {
+		h := fnv.New32a()
+		h.Write([]byte(store.Path()))
+		t.Name, t.Devices = fmt.Sprintf("cleat-net-%08x", h.Sum32()), fmt.Sprintf("cl%08xin", h.Sum32())
+	}
+	return t
+}
+
+// rules returns the rules of a network without its endpoints. A network of the parent's has
+// none: its packets don't pass the host.
+func (n *Network) rules() firewall.State {
+	if !n.onHost() {
+		return firewall.State{}
+	}
+	f := firewall.Network{Devices: []string{n.device()}, Gateways: n.gateways(), Internal: n.Internal}
+	switch n.HostAccess {
+	case HostAll:
+		f.HostAccess = firewall.HostAccessAll
+	case HostGateway:
+		f.HostAccess = firewall.HostAccessGateway
+	}
+	for _, sub := range n.Subnets {
+		f.Prefixes = append(f.Prefixes, sub.Prefix)
+		f.MasqueradeIPv4 = f.MasqueradeIPv4 || sub.Prefix.Addr().Is4() && !n.NoNAT
+		f.MasqueradeIPv6 = f.MasqueradeIPv6 || sub.Prefix.Addr().Is6() && !n.NoNAT
+	}
+	return firewall.State{Networks: []firewall.Network{f}}
+}
+
+// rulesWith returns the rules of a network with its endpoints.
+func (n *Network) rulesWith(endpoints []*Endpoint) firewall.State {
+	all := n.rules()
+	for _, e := range endpoints {
+		its := n.endpointRules(e)
+		for _, part := range its.Networks {
+			all.Networks[0].Devices = append(all.Networks[0].Devices, part.Devices...)
+			all.Networks[0].Endpoints = append(all.Networks[0].Endpoints, part.Endpoints...)
+		}
+		all.Ports = append(all.Ports, its.Ports...)
+	}
+	return all
+}
+
+// endpointRules returns the rules of an endpoint, beside those of its network.
+func (n *Network) endpointRules(e *Endpoint) firewall.State {
+	all := firewall.State{Ports: e.ports()}
+	if !n.onHost() {
+		return all
+	}
+	part := n.rules().Networks[0]
+	part.Prefixes, part.Devices = nil, nil
+	device := n.device()
+	if n.Driver == Routed {
+		device = n.peer(e.Container)
+		part.Devices = []string{device}
+	}
+	part.Endpoints = []firewall.Endpoint{{Device: device, Addrs: e.Addresses}}
+	all.Networks = []firewall.Network{part}
+	return all
+}
+
+// peer returns the name of the host's end of a container's link on a routed network.
+func (n *Network) peer(c attach.Container) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\n%s", n.Name, endpointID(c))
+	return fmt.Sprintf("clr%012x", h.Sum64()&(1<<48-1))
+}
+
+// ports returns the published ports of an endpoint, for each of its addresses. The address of
+// a port whose host address is of the other family is not among them.
+func (e *Endpoint) ports() []firewall.Port {
+	protocols := map[string]packet.Protocol{"tcp": packet.TCP, "udp": packet.UDP, "sctp": firewall.SCTP}
+	var all []firewall.Port
+	for _, p := range e.Wanted.Ports {
+		for _, a := range e.Addresses {
+			if p.HostPort == 0 || !p.covers(a) {
+				continue // no port was chosen yet
+			}
+			all = append(all, firewall.Port{Protocol: protocols[p.Protocol], HostAddr: p.HostAddr, HostPort: p.HostPort, Count: p.Count,
+				To: netip.AddrPortFrom(a, p.Port), BypassFirewall: p.BypassFirewall})
+		}
+	}
+	return all
+}
+
+// addEndpoint adds an endpoint to the rules.
+func (s *session) addEndpoint(ctx context.Context, n *Network, e *Endpoint) error {
+	with, without, err := s.flowsOf(e)
+	if err != nil {
+		return err
+	}
+	c := firewall.Change{Add: n.endpointRules(e)}
+	c.Add.Flows, c.Remove.Flows = with, without
+	return s.applyRules(ctx, c)
+}
+
+// removeEndpoint removes an endpoint from the rules.
+func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) error {
+	with, without, err := s.flowsOf(e)
+	if err != nil {
+		return err
+	}
+	c := firewall.Change{Remove: n.endpointRules(e)}
+	c.Add.Flows, c.Remove.Flows = without, with
+	return s.applyRules(ctx, c)
+}
+
+// applyRules changes the rules in the kernel. If they are not as the files say, because somebody
+// else changed them or a command died, all of them are made so. The table goes with the last
+// network.
+func (s *session) applyRules(ctx context.Context, c firewall.Change) error {
+	if len(c.Remove.Networks) > 0 {
+		if names, err := s.store.networkNames(); err == nil && len(names) == 0 {
+			return s.syncRules(ctx)
+		}
+	}
+	err := s.Rules.Apply(c)
+	if errors.Is(err, firewall.ErrDrift) || errors.Is(err, firewall.ErrOwned) {
+		return s.syncRules(ctx)
+	}
+	return err
+}
+
+// routeLoopback makes published ports reachable at the host's loopback addresses, through a device
+// that may not exist at the moment.
+func (s *session) routeLoopback(device string) error {
+	_, err := link.Find(s.host, device)
+	if errors.Is(err, unix.ENODEV) {
+		return nil
+	}
+	if err == nil {
+		err = tableOf(s.store, s.host).RouteLoopback(device)
+	}
+	return err
+}
+
+// syncRules makes the rules in the kernel as the files say.
+func (s *session) syncRules(ctx context.Context) error {
+	all, err := s.wantedRules()
+	if err != nil {
+		return err
+	}
+	if len(all.Networks) == 0 {
+		err = s.Rules.Remove()
+	} else {
+		err = s.Rules.Sync(all)
+	}
+	if errors.Is(err, firewall.ErrOwned) && s.SyncElsewhere != nil {
+		return s.SyncElsewhere(ctx)
+	}
+	return err
+}
+
+// SyncRules makes the rules in the kernel as the files say.
+func SyncRules(ctx context.Context, cfg Config) error {
+	s, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	return s.syncRules(ctx)
+}
+
+// population returns all networks with their endpoints.
+func (s *session) population() (population, error) { return s.store.population() }
+
+// wantedRules returns the rules of all networks.
+func (s *session) wantedRules() (firewall.State, error) {
+	var all firewall.State
+	p, err := s.population()
+	if err != nil {
+		return all, err
+	}
+	for _, n := range p.networks {
+		var its []*Endpoint
+		for _, e := range p.endpoints {
+			if e.Network == n.Name {
+				its = append(its, e)
+			}
+		}
+		state := n.rulesWith(its)
+		all.Networks = append(all.Networks, state.Networks...)
+		all.Ports = append(all.Ports, state.Ports...)
+	}
+	rules, err := rulesOf(p.networks)
+	if err != nil {
+		return all, err
+	}
+	all.Flows = compile(rules, p)
+	return all, nil
+}
+
+// flowsOf returns the flows with and without an endpoint, if it makes a difference: a rule
+// names its container. Otherwise it reads no other endpoints.
+func (s *session) flowsOf(e *Endpoint) (with, without []firewall.Flow, err error) {
+	networks, err := s.store.Networks()
+	if err != nil {
+		return nil, nil, err
+	}
+	rules, err := rulesOf(networks)
+	if err != nil || !slices.ContainsFunc(rules, func(r Rule) bool { return r.names(e) }) {
+		return nil, nil, err
+	}
+	p, err := s.population()
+	if err != nil {
+		return nil, nil, err
+	}
+	others := slices.DeleteFunc(p.endpoints, func(o *Endpoint) bool {
+		return o.Network == e.Network && endpointID(o.Container) == endpointID(e.Container)
+	})
+	p.endpoints = others
+	without = compile(rules, p)
+	p.endpoints = append(slices.Clip(others), e)
+	return compile(rules, p), without, nil
+}
+
+// names reports whether the rule selects an endpoint as such, and not only with its network.
+func (r *Rule) names(e *Endpoint) bool {
+	of := func(s Selector) bool { return (s.Container != "" || s.Label != "") && s.matches(e) }
+	return of(r.From) || of(r.To)
+}

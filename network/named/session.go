@@ -1,0 +1,83 @@
+package named
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"cleat/internal/statedir"
+	"cleat/netns"
+	"cleat/network/attach"
+)
+
+// Config says where networks are kept, and how containers are found.
+type Config struct {
+	Attach attach.Config
+	Rules  Rules // nil: the table of the state directory in the host's network namespace
+	// SyncElsewhere, if set, has the process that owns the table make its rules as the files say.
+	// It is called when this process may not.
+	SyncElsewhere func(ctx context.Context) error
+}
+
+// session is what a command on networks has open.
+type session struct {
+	Config
+	store Store
+	host  *netns.NS
+	notes []string
+}
+
+// open opens a session in the host's network namespace, in which the process is.
+func open(cfg Config) (*session, error) {
+	s := &session{Config: cfg, store: Store{cfg.Attach.Store}}
+	if err := s.store.prepare(); err != nil {
+		return nil, err
+	}
+	var err error
+	if s.host, err = netns.Current(); err != nil {
+		return nil, err
+	}
+	if s.Rules == nil {
+		s.Rules = tableOf(s.store, s.host)
+	}
+	return s, nil
+}
+
+func (s *session) close() { s.host.Close() }
+
+func (s *session) note(format string, args ...any) {
+	if n := fmt.Sprintf(format, args...); !slices.Contains(s.notes, n) {
+		s.notes = append(s.notes, n)
+	}
+}
+
+func (s *session) lastNote() string {
+	if len(s.notes) == 0 {
+		return "run `cleat net check --repair`"
+	}
+	return s.notes[len(s.notes)-1]
+}
+
+// checkpoint is where a test may make the command fail, or stop as if it were killed.
+func (s *session) checkpoint() error {
+	if s.Attach.Checkpoint == nil {
+		return nil
+	}
+	return s.Attach.Checkpoint()
+}
+
+// Repair completes or undoes what killed commands left.
+func Repair(ctx context.Context, cfg Config) (notes []string, err error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	unlock, err := statedir.Lock(ctx, s.store.RunPath("netops"))
+	if err != nil {
+		return nil, err
+	}
+	defer unlock()
+	err = s.repair(ctx)
+	return s.notes, err
+}

@@ -1,0 +1,200 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"reflect"
+	"slices"
+
+	"cleat/network/attach"
+	"cleat/network/firewall"
+	"cleat/network/names"
+)
+
+// settleNetwork puts a network into the kernel if it has a file, and removes it from there
+// otherwise. old is what the kernel may have of it.
+func (s *session) settleNetwork(ctx context.Context, old *Network) error {
+	n, err := s.store.Network(old.Name)
+	if errors.As(err, new(*NoNetworkError)) {
+		return s.networkAbsent(ctx, old)
+	}
+	if err != nil {
+		return err
+	}
+	return s.networkPresent(ctx, n, old)
+}
+
+func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
+	notes, err := attach.SetUpHost(ctx, s.Attach, n.Name, n.hostSide())
+	for _, note := range notes {
+		s.note("%s", note)
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	if !reflect.DeepEqual(n, old) { // it was changed: rules of others may be about it
+		if err := s.syncRules(ctx); err != nil {
+			return err
+		}
+	} else if err := s.applyRules(ctx, firewall.Change{Add: n.rules()}); err != nil {
+		return err
+	}
+	if err := s.filterBridge(n); err != nil {
+		return err
+	}
+	if n.onHost() {
+		if err := s.routeLoopback(n.device()); err != nil {
+			return err
+		}
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	return s.withNames(ctx, func(c *names.Client) error { return s.sendNetwork(ctx, c, n) })
+}
+
+// networkAbsent removes a network, and the endpoints that its discarded files have.
+func (s *session) networkAbsent(ctx context.Context, n *Network) error {
+	endpoints, err := s.store.endpointsIn("." + n.Name)
+	if err != nil {
+		return err
+	}
+	change := firewall.Change{Remove: n.rulesWith(endpoints)}
+	steps := []func() error{
+		func() error {
+			return s.withNames(ctx, func(c *names.Client) error { return s.dropNetwork(ctx, c, n) })
+		},
+		func() error { return s.applyRules(ctx, change) },
+	}
+	for _, e := range endpoints {
+		steps = append(steps, func() error { return s.detach(ctx, e) }, func() error { return s.releasePorts(ctx, e) })
+	}
+	steps = append(steps, func() error {
+		notes, err := attach.RemoveHost(ctx, s.Attach, n.Name)
+		for _, note := range notes {
+			s.note("%s", note)
+		}
+		return err
+	})
+	for _, step := range steps {
+		if err := step(); err != nil {
+			return err
+		}
+		if err := s.checkpoint(); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(s.store.discarded(n.Name))
+}
+
+// settleEndpoint puts what belongs to an endpoint into the kernel if it has a file, and
+// removes it otherwise. What e has and the file has not is removed.
+func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
+	now, err := s.store.Endpoint(e.Network, endpointID(e.Container))
+	if errors.Is(err, fs.ErrNotExist) {
+		return s.absent(ctx, e)
+	}
+	if err != nil {
+		return err
+	}
+	n, err := s.store.Network(e.Network)
+	if err != nil {
+		return err
+	}
+	extra := *e
+	extra.Wanted.Ports = slices.DeleteFunc(s.claimed(e, e.Wanted.Ports), func(p Port) bool {
+		// A port that overlaps one of the file was refused: the claims are the other one's.
+		return slices.ContainsFunc(now.Wanted.Ports, p.overlaps)
+	})
+	if len(extra.Wanted.Ports) > 0 {
+		if err := s.applyRules(ctx, firewall.Change{Remove: firewall.State{Ports: extra.ports()}, Add: firewall.State{Ports: now.ports()}}); err != nil {
+			return err
+		}
+		if err := s.checkpoint(); err != nil {
+			return err
+		}
+		if err := s.releaseThese(ctx, e, extra.Wanted.Ports); err != nil {
+			return err
+		}
+	}
+	return s.present(ctx, n, now)
+}
+
+// present puts an endpoint into the rules and the names. Its link is attached already, or will
+// be by the keeper.
+func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
+	if err := s.addEndpoint(ctx, n, e); err != nil {
+		return err
+	}
+	if n.Driver == Routed {
+		if err := s.routeLoopback(n.peer(e.Container)); err != nil {
+			return err
+		}
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	return s.withNames(ctx, func(c *names.Client) error {
+		return c.Set(ctx, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
+	})
+}
+
+// absent removes all that an endpoint has, or may have: e is what the journal knows of it.
+func (s *session) absent(ctx context.Context, e *Endpoint) error {
+	err := s.withNames(ctx, func(c *names.Client) error {
+		return c.Set(ctx, e.Network, names.Change{Delete: []string{endpointID(e.Container)}})
+	})
+	if err != nil {
+		return err
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	if n, err := s.store.Network(e.Network); err == nil { // otherwise its rules went with it
+		its := *e
+		its.Wanted.Ports = s.claimed(e, e.Wanted.Ports)
+		if err := s.removeEndpoint(ctx, n, &its); err != nil {
+			return err
+		}
+	}
+	for _, step := range []func() error{
+		func() error { return s.detach(ctx, e) },
+		func() error { return s.releasePorts(ctx, e) },
+		func() error { return s.releaseNames(e.Network, e) },
+		func() error { return s.release(e) },
+	} {
+		if err := s.checkpoint(); err != nil {
+			return err
+		}
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// detach detaches the endpoint's link, if it is attached.
+func (s *session) detach(ctx context.Context, e *Endpoint) error {
+	all, err := s.store.AttachmentsOf(e.Container)
+	if err != nil {
+		return err
+	}
+	for _, a := range all {
+		if a.Spec.Network != e.Network {
+			continue
+		}
+		notes, err := attach.DetachAttachment(ctx, s.Attach, a)
+		for _, note := range notes {
+			s.note("%s", note)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}

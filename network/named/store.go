@@ -1,0 +1,178 @@
+package named
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"cleat/internal/statedir"
+	"cleat/network/attach"
+)
+
+// Store holds the networks of one state directory, beside the attachments that connect
+// containers to them. STATE is the directory's Path, and RUN its RunPath.
+//
+//	STATE/networks/NAME/network.json        a Network
+//	STATE/networks/NAME/endpoints/ID.json   an Endpoint
+//	STATE/networks/NAME/addresses/          which addresses are taken, and by whom (package ipam)
+//	STATE/networks/NAME/names/HOST          a container's own name, and whose it is
+//	STATE/networks/.NAME/                   a network that is being created or removed
+//	STATE/ports/                            which ports are published, and by whom (ports.go)
+//	RUN/netops/OPERATION                    journal of an operation in progress, or of one that died
+type Store struct {
+	*attach.Store
+}
+
+// prepare creates the directories.
+func (s Store) prepare() error {
+	return s.Prepare([]string{"networks", "ports"}, []string{"netops"})
+}
+
+func (s Store) networksDir() string           { return s.Path("networks") }
+func (s Store) networkDir(name string) string { return s.Path("networks", name) }
+
+// discarded returns the directory of a network that is being removed, or is not complete yet.
+func (s Store) discarded(name string) string { return s.Path("networks", "."+name) }
+
+func (s Store) networkFile(name string) string     { return s.Path("networks", name, "network.json") }
+func (s Store) endpointsDir(network string) string { return s.Path("networks", network, "endpoints") }
+func (s Store) nameClaim(network, host string) string {
+	return s.Path("networks", network, "names", host)
+}
+func (s Store) addressesDir(network string) string { return s.Path("networks", network, "addresses") }
+func (s Store) endpointFile(network, id string) string {
+	return filepath.Join(s.endpointsDir(network), id+".json")
+}
+
+// lockNetworks waits for the lock under which networks are created and removed.
+func (s Store) lockNetworks(ctx context.Context) (unlock func(), err error) {
+	return statedir.Lock(ctx, s.networksDir())
+}
+
+// lockPorts waits for the lock under which ports are claimed.
+func (s Store) lockPorts(ctx context.Context) (unlock func(), err error) {
+	return statedir.Lock(ctx, s.Path("ports"))
+}
+
+// Network returns a network. The error is a *NoNetworkError if there is none of this name.
+func (s Store) Network(name string) (*Network, error) {
+	var n Network
+	err := readFile(s.networkFile(name), &n)
+	if errors.Is(err, fs.ErrNotExist) {
+		names, _ := s.networkNames()
+		return nil, &NoNetworkError{Name: name, Names: names}
+	}
+	if err == nil && n.Version > networkVersion {
+		err = fmt.Errorf("read network %s: version %d of its file needs a later cleat", name, n.Version)
+	}
+	return &n, err
+}
+
+// networkNames returns the names of all networks, sorted.
+func (s Store) networkNames() ([]string, error) {
+	dirs, err := os.ReadDir(s.networksDir())
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list networks: %w", err)
+	}
+	var names []string
+	for _, d := range dirs {
+		if networkName.MatchString(d.Name()) {
+			names = append(names, d.Name())
+		}
+	}
+	return names, nil
+}
+
+// Networks returns all networks, sorted by name. Files that can't be read are an error beside
+// the others.
+func (s Store) Networks() ([]*Network, error) {
+	names, err := s.networkNames()
+	var all []*Network
+	errs := []error{err}
+	for _, name := range names {
+		n, err := s.Network(name)
+		if errors.As(err, new(*NoNetworkError)) {
+			continue // just removed
+		}
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		all = append(all, n)
+	}
+	return all, errors.Join(errs...)
+}
+
+// Endpoint returns an endpoint. The error is fs.ErrNotExist if there is none.
+func (s Store) Endpoint(network, id string) (*Endpoint, error) {
+	var e Endpoint
+	err := readFile(s.endpointFile(network, id), &e)
+	if err == nil && e.Version > endpointVersion {
+		err = fmt.Errorf("read endpoint %s of %s: version %d of its file needs a later cleat", id, network, e.Version)
+	}
+	return &e, err
+}
+
+// endpointIDs returns the ids of a network's endpoints, sorted.
+func (s Store) endpointIDs(network string) ([]string, error) {
+	files, err := os.ReadDir(s.endpointsDir(network))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list endpoints of %s: %w", network, err)
+	}
+	var ids []string
+	for _, f := range files {
+		if id, ok := strings.CutSuffix(f.Name(), ".json"); ok {
+			ids = append(ids, id)
+		}
+	}
+	return ids, nil
+}
+
+// Endpoints returns the endpoints of a network, sorted by id. Files that can't be read are an
+// error beside the others.
+func (s Store) Endpoints(network string) ([]*Endpoint, error) { return s.endpointsIn(network) }
+
+// endpointsIn is Endpoints for a directory below STATE/networks.
+func (s Store) endpointsIn(network string) ([]*Endpoint, error) {
+	ids, err := s.endpointIDs(network)
+	var all []*Endpoint
+	errs := []error{err}
+	for _, id := range ids {
+		e, err := s.Endpoint(network, id)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // just disconnected
+		case err != nil:
+			errs = append(errs, err)
+		default:
+			all = append(all, e)
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+func readFile(path string, into any) error {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read state: %w", err)
+	}
+	if err := json.Unmarshal(b, into); err != nil {
+		return fmt.Errorf("read %s: %w", path, err)
+	}
+	return nil
+}
+
+// freeID returns the smallest number that no network has.
+func freeID(all []*Network) (uint32, error) {
+	for id := uint32(1); id <= MaxNetworks; id++ {
+		if !slices.ContainsFunc(all, func(n *Network) bool { return n.ID == id }) {
+			return id, nil
+		}
+	}
+	return 0, fmt.Errorf("the host has %d networks, which is the limit", MaxNetworks)
+}

@@ -1,0 +1,778 @@
+package names
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"cleat/dns"
+	"cleat/internal/localsock"
+	"cleat/lab"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
+)
+
+const (
+	gateway  = "127.0.0.11:53" // where servers under test listen
+	resolver = "127.0.0.53:53" // where the host's resolver listens
+)
+
+// start runs a server in this process, unsealed, and returns a client of it. The host's
+// resolv.conf has the given content.
+func start(t *testing.T, resolvConf string) (*Client, string) {
+	t.Helper()
+	dir := t.TempDir()
+	cfg := Config{Path: filepath.Join(dir, "names.socket"), ResolvConf: filepath.Join(dir, "resolv.conf")}
+	if err := os.WriteFile(cfg.ResolvConf, []byte(resolvConf), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := localsock.ListenFile(cfg.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := newServer(cfg)
+	ctx, cancel := context.WithCancel(t.Context())
+	served := make(chan error, 1)
+	go func() { served <- s.serveControl(ctx, l) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-served; err != nil {
+			t.Error(err)
+		}
+		s.close()
+	})
+	return dial(t, cfg.Path), cfg.Path
+}
+
+func dial(t *testing.T, path string) *Client {
+	t.Helper()
+	c, err := Dial(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	return c
+}
+
+// needLoopback skips the test outside a lab, and brings the lab's loopback device up.
+func needLoopback(t *testing.T) {
+	t.Helper()
+	lab.Need(t)
+	lo, err := netlink.LinkByName("lo")
+	must(t, err)
+	must(t, netlink.LinkSetUp(lo))
+}
+
+// must fails the test if err is not nil.
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// serveAt opens sockets and passes them to the server.
+func serveAt(t *testing.T, c *Client, at string, s Socket) {
+	t.Helper()
+	udp, tcp, err := Open(netip.MustParseAddrPort(at))
+	must(t, err)
+	defer udp.Close()
+	defer tcp.Close()
+	must(t, c.Serve(t.Context(), s, udp, tcp))
+}
+
+// dialTo connects to a server. Its reads and writes have 10 s.
+func dialTo(t testing.TB, network, at string) net.Conn {
+	t.Helper()
+	c, err := net.Dial(network, at)
+	must(t, err)
+	t.Cleanup(func() { c.Close() })
+	must(t, c.SetDeadline(time.Now().Add(10*time.Second)))
+	return c
+}
+
+// lookUp sends a query over UDP and returns the answer as text.
+func lookUp(t testing.TB, at, name string, typ dnsmessage.Type) string {
+	t.Helper()
+	return show(queryOn(t, dialTo(t, "udp", at), name, typ))
+}
+
+func queryOn(t testing.TB, c net.Conn, name string, typ dnsmessage.Type) dnsmessage.Message {
+	t.Helper()
+	_, err := c.Write(ask(t, name, typ))
+	must(t, err)
+	buf := make([]byte, 4096)
+	n, err := c.Read(buf)
+	must(t, err)
+	return unpack(t, buf[:n])
+}
+
+// onStream prefixes messages with their lengths.
+func onStream(messages ...[]byte) (out []byte) {
+	for _, m := range messages {
+		out = append(binary.BigEndian.AppendUint16(out, uint16(len(m))), m...)
+	}
+	return out
+}
+
+func readAnswer(t testing.TB, in io.Reader) dnsmessage.Message {
+	t.Helper()
+	msg, err := dns.ReadMessage(in, maxMessage)
+	must(t, err)
+	return unpack(t, msg)
+}
+
+// upstream is a resolver of the host. It knows *.example.
+type upstream struct {
+	asked atomic.Int64
+	block chan struct{} // while open, slow.example gets no answer
+}
+
+// startUpstream starts a resolver at an address, over UDP and TCP.
+func startUpstream(t *testing.T, at string) *upstream {
+	t.Helper()
+	u := &upstream{block: make(chan struct{})}
+	udp, tcp, err := Open(netip.MustParseAddrPort(at))
+	must(t, err)
+	defer udp.Close()
+	defer tcp.Close()
+	p, err := net.FilePacketConn(udp)
+	must(t, err)
+	l, err := net.FileListener(tcp)
+	must(t, err)
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		buf := make([]byte, 4096)
+		for {
+			n, from, err := p.ReadFrom(buf)
+			if err != nil {
+				return
+			}
+			msg := append([]byte{}, buf[:n]...)
+			wg.Go(func() { _, _ = p.WriteTo(u.answer(msg), from) })
+		}
+	})
+	wg.Go(func() {
+		_ = localsock.Serve(t.Context(), l, 100, func(c net.Conn) {
+			in := bufio.NewReader(c)
+			for {
+				msg, err := dns.ReadMessage(in, maxQuery)
+				if err != nil {
+					return
+				}
+				if _, err := c.Write(onStream(u.answer(msg))); err != nil {
+					return
+				}
+			}
+		})
+	})
+	t.Cleanup(func() {
+		u.unblock()
+		p.Close()
+		l.Close()
+		wg.Wait()
+	})
+	return u
+}
+
+func (u *upstream) unblock() {
+	select {
+	case <-u.block:
+	default:
+		close(u.block)
+	}
+}
+
+func (u *upstream) answer(msg []byte) []byte {
+	u.asked.Add(1)
+	var m dnsmessage.Message
+	if m.Unpack(msg) != nil {
+		return nil
+	}
+	m.Response, m.RecursionAvailable, m.Additionals = true, true, nil
+	q := m.Questions[0]
+	name := strings.ToLower(q.Name.String())
+	if name == "slow.example." {
+		<-u.block
+	}
+	switch {
+	case strings.HasSuffix(name, "example.") && q.Type == dnsmessage.TypeA || name == "nas.":
+		h := dnsmessage.ResourceHeader{Name: q.Name, Class: q.Class, TTL: 300}
+		m.Answers = []dnsmessage.Resource{{Header: h, Body: &dnsmessage.AResource{A: [4]byte{203, 0, 113, 1}}}}
+	case !strings.HasSuffix(name, "example."):
+		m.RCode = dnsmessage.RCodeNameError
+	}
+	out, _ := m.Pack()
+	return out
+}
+
+func TestServe(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), shop))
+	serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
+	if got := lookUp(t, gateway, "web", dnsmessage.TypeA); got != "Success, 192.0.2.10" {
+		t.Error(got)
+	}
+	tcp := dialTo(t, "tcp", gateway)
+	_, err := tcp.Write(onStream(ask(t, "web", dnsmessage.TypeA)))
+	must(t, err)
+	if got := show(readAnswer(t, tcp)); got != "Success, 192.0.2.10" {
+		t.Error(got)
+	}
+
+	// A change is in force when its call returns.
+	for i := range 100 {
+		name := fmt.Sprint("c", i)
+		must(t, c.Set(t.Context(), "shop", Change{Set: []Endpoint{{Name: name, Addrs: addrs("192.0.2.30")}}}))
+		if got := lookUp(t, gateway, name, dnsmessage.TypeA); got != "Success, 192.0.2.30" {
+			t.Errorf("%s: %s", name, got)
+		}
+		must(t, c.Set(t.Context(), "SHOP", Change{Delete: []string{name}}))
+		if got := lookUp(t, gateway, name, dnsmessage.TypeA); !strings.HasPrefix(got, "NameError") {
+			t.Errorf("%s: %s", name, got)
+		}
+	}
+
+	// Sockets with the same ID take the place of the others, whose address is free.
+	serveAt(t, c, "127.0.0.12:53", Socket{ID: "gw", Networks: []string{"shop"}})
+	serveAt(t, c, gateway, Socket{ID: "other", Networks: []string{"shop"}})
+	must(t, c.Stop(t.Context(), "other"))
+	serveAt(t, c, gateway, Socket{ID: "other", Networks: []string{"shop"}})
+	for _, at := range []string{gateway, "127.0.0.12:53"} {
+		if got := lookUp(t, at, "web", dnsmessage.TypeA); got != "Success, 192.0.2.10" {
+			t.Error(at, got)
+		}
+	}
+	must(t, c.Drop(t.Context(), "shop"))
+	must(t, c.Drop(t.Context(), "shop"))
+	state, err := c.State(t.Context())
+	must(t, err)
+	if len(state.Sockets) > 0 || len(state.Networks) > 0 {
+		t.Errorf("after the last network was dropped: %+v", state)
+	}
+	udp, tcpFile, err := Open(netip.MustParseAddrPort(gateway))
+	must(t, err)
+	udp.Close()
+	tcpFile.Close()
+}
+
+// Queries that arrived before the server took the socket are answered, however many there are.
+func TestServeBacklog(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), shop))
+	udp, tcp, err := Open(netip.MustParseAddrPort(gateway))
+	must(t, err)
+	defer udp.Close()
+	defer tcp.Close()
+	conn := dialTo(t, "udp", gateway)
+	const queries = 3*batchSize + 5
+	for range queries {
+		_, err := conn.Write(ask(t, "web", dnsmessage.TypeA))
+		must(t, err)
+	}
+	must(t, c.Serve(t.Context(), Socket{ID: "gw", Networks: []string{"shop"}}, udp, tcp))
+	buf := make([]byte, 1500)
+	for i := range queries {
+		if _, err := conn.Read(buf); err != nil {
+			t.Fatalf("answer %d: %v", i, err)
+		}
+	}
+}
+
+// The address of a gateway may come later, or still be checked for duplicates.
+func TestOpenWithoutAddress(t *testing.T) {
+	needLoopback(t)
+	for _, at := range []string{"192.0.2.77:53", "[2001:db8::77]:53"} {
+		udp, tcp, err := Open(netip.MustParseAddrPort(at))
+		if err != nil {
+			t.Errorf("%s: %v", at, err)
+			continue
+		}
+		udp.Close()
+		tcp.Close()
+	}
+}
+
+// A network that is dropped leaves no goroutine.
+func TestDropEndsForwarder(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	_, err := c.State(t.Context()) // the controller is served
+	must(t, err)
+	before := runtime.NumGoroutine()
+	for i := range 20 {
+		must(t, c.Replace(t.Context(), Network{Name: fmt.Sprint("n", i)}))
+	}
+	for i := range 20 {
+		must(t, c.Drop(t.Context(), fmt.Sprint("n", i)))
+	}
+	waitFor(t, "the end of all forwarders", func() bool { return runtime.NumGoroutine() <= before })
+}
+
+func TestIPv6Socket(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), shop))
+	serveAt(t, c, "[::1]:53", Socket{ID: "gw", Networks: []string{"shop"}})
+	if got := lookUp(t, "[::1]:53", "web", dnsmessage.TypeAAAA); got != "Success, 2001:db8:1::10" {
+		t.Error(got)
+	}
+}
+
+// A socket that sees two networks loses the one that is dropped.
+func TestDropOneOfTwo(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), shop))
+	must(t, c.Replace(t.Context(), office))
+	serveAt(t, c, gateway, Socket{ID: "both", Networks: []string{"shop", "office"}})
+	must(t, c.Drop(t.Context(), "shop"))
+	for name, want := range map[string]string{"db": "NameError", "printer": "Success, 198.51.100.7"} {
+		if got := lookUp(t, gateway, name, dnsmessage.TypeA); got != want {
+			t.Errorf("%s: got %s, want %s", name, got, want)
+		}
+	}
+}
+
+// Queries on one connection are answered as their answers are known.
+func TestPipelining(t *testing.T) {
+	needLoopback(t)
+	u := startUpstream(t, resolver)
+	c, _ := start(t, "nameserver 127.0.0.53\noptions timeout:30\n")
+	open := shop
+	open.NoForward = false
+	must(t, c.Replace(t.Context(), open))
+	serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
+	conn := dialTo(t, "tcp", gateway)
+	_, err := conn.Write(onStream(ask(t, "slow.example", dnsmessage.TypeA), ask(t, "web", dnsmessage.TypeA), ask(t, "db", dnsmessage.TypeA)))
+	must(t, err)
+	must(t, conn.(*net.TCPConn).CloseWrite())
+	for _, want := range []string{"Success, 192.0.2.10", "Success, 192.0.2.20"} {
+		if got := show(readAnswer(t, conn)); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
+	}
+	u.unblock()
+	if got := show(readAnswer(t, conn)); got != "Success, 203.0.113.1" {
+		t.Error(got)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+		t.Errorf("after the last answer: %v", err)
+	}
+}
+
+// A stream with nonsense ends. One client may not have all connections.
+func TestStreamLimits(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), shop))
+	serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
+	for name, msg := range map[string][]byte{
+		"too long":     {0xff, 0xff},
+		"unanswerable": onStream([]byte("nonsense")),
+	} {
+		conn := dialTo(t, "tcp", gateway)
+		_, err := conn.Write(msg)
+		must(t, err)
+		if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	q := onStream(ask(t, "web", dnsmessage.TypeA))
+	for range maxStreamsPerClient {
+		conn := dialTo(t, "tcp", gateway)
+		_, err := conn.Write(q)
+		must(t, err)
+		readAnswer(t, conn)
+	}
+	refusedConn := dialTo(t, "tcp", gateway)
+	if _, err := refusedConn.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("one too many: %v", err)
+	}
+	d := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 99)}}
+	other, err := d.DialContext(t.Context(), "tcp", gateway)
+	must(t, err)
+	defer other.Close()
+	_, err = other.Write(q)
+	must(t, err)
+	readAnswer(t, other)
+}
+
+func TestForward(t *testing.T) {
+	needLoopback(t)
+	u := startUpstream(t, resolver)
+	own := startUpstream(t, "127.0.0.54:5353")
+	c, _ := start(t, "nameserver 127.0.0.53\n")
+	open := func(edit func(*Network)) Network {
+		n := shop
+		n.NoForward = false
+		edit(&n)
+		return n
+	}
+	for _, tt := range []struct {
+		name    string
+		network Network
+		query   string
+		typ     dnsmessage.Type
+		want    string
+		asked   bool // one of the resolvers
+	}{
+		{"foreign", open(func(*Network) {}), "www.example", dnsmessage.TypeA, "Success, 203.0.113.1", true},
+		{"foreign, unknown", open(func(*Network) {}), "no.such", dnsmessage.TypeA, "NameError", true},
+		{"own", open(func(*Network) {}), "web", dnsmessage.TypeA, "Success, 192.0.2.10", false},
+		{"one label", open(func(*Network) {}), "nas", dnsmessage.TypeA, "NameError, authority SOA of . for 0 s", false},
+		{"one label, forwarded", open(func(n *Network) { n.SingleLabels = true }), "nas", dnsmessage.TypeA, "Success, 203.0.113.1", true},
+		{"top-level domain", open(func(*Network) {}), "example", dnsmessage.TypeNS, "Success", true},
+		{"foreign reverse", open(func(*Network) {}), "1.113.0.203.in-addr.arpa", dnsmessage.TypePTR, "NameError", true},
+		{"foreign reverse, subnet above ours", open(func(*Network) {}), "0.192.in-addr.arpa", dnsmessage.TypeSOA, "NameError", true},
+		{"own reverse", open(func(*Network) {}), "99.2.0.192.in-addr.arpa", dnsmessage.TypePTR, "NameError, authority SOA of 2.0.192.in-addr.arpa. for 0 s", false},
+		{"internal network", shop, "www.example", dnsmessage.TypeA, "NameError", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			must(t, c.Replace(t.Context(), tt.network))
+			serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
+			defer func() { must(t, c.Stop(t.Context(), "gw")) }()
+			for _, network := range []string{"udp", "tcp"} {
+				before := u.asked.Load()
+				if got := exchange(t, network, tt.query, tt.typ); got != tt.want {
+					t.Errorf("%s: got %s, want %s", network, got, tt.want)
+				}
+				if asked := u.asked.Load() > before; asked != tt.asked {
+					t.Errorf("%s: the resolver was asked: %t", network, asked)
+				}
+			}
+		})
+	}
+	if n := own.asked.Load(); n > 0 {
+		t.Errorf("a resolver that nobody has named got %d queries", n)
+	}
+	must(t, c.Replace(t.Context(), open(func(*Network) {})))
+	must(t, c.Replace(t.Context(), open(func(n *Network) { n.Upstream = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.54:5353")} })))
+	serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
+	before := u.asked.Load()
+	if got := exchange(t, "udp", "www.example", dnsmessage.TypeA); got != "Success, 203.0.113.1" || own.asked.Load() == 0 || u.asked.Load() > before {
+		t.Errorf("%s; the network's own resolver got %d queries", got, own.asked.Load())
+	}
+}
+
+// exchange sends a query to the gateway over UDP or TCP.
+func exchange(t *testing.T, network, name string, typ dnsmessage.Type) string {
+	t.Helper()
+	if network == "udp" {
+		return lookUp(t, gateway, name, typ)
+	}
+	conn := dialTo(t, "tcp", gateway)
+	_, err := conn.Write(onStream(ask(t, name, typ)))
+	must(t, err)
+	return show(readAnswer(t, conn))
+}
+
+// The resolvers are those that resolv.conf names at the time.
+func TestResolvConfChanges(t *testing.T) {
+	needLoopback(t)
+	startUpstream(t, resolver)
+	c, path := start(t, "nameserver 127.0.0.99\noptions timeout:1 attempts:1\n")
+	open := shop
+	open.NoForward = false
+	must(t, c.Replace(t.Context(), open))
+	serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
+	if got := lookUp(t, gateway, "www.example", dnsmessage.TypeA); got != "ServerFailure" {
+		t.Errorf("without a resolver: %s", got)
+	}
+	must(t, os.WriteFile(filepath.Join(filepath.Dir(path), "resolv.conf"), []byte("nameserver 127.0.0.53\n"), 0o600))
+	deadline := time.Now().Add(10 * time.Second)
+	for lookUp(t, gateway, "www.example", dnsmessage.TypeA) != "Success, 203.0.113.1" {
+		if time.Now().After(deadline) {
+			t.Fatal("the new resolver is not asked")
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func TestLoops(t *testing.T) {
+	needLoopback(t)
+	u := startUpstream(t, resolver)
+	open := shop
+	open.NoForward = false
+	for _, tt := range []struct {
+		name, conf, from, want string
+		asked                  bool
+	}{
+		{"own address among the resolvers", "nameserver 127.0.0.11\nnameserver 127.0.0.53\n", "127.0.0.1", "Success, 203.0.113.1", true},
+		{"own address is the only resolver", "nameserver 127.0.0.11\n", "127.0.0.1", "ServerFailure", false},
+		{"the host's resolver asks us", "nameserver 127.0.0.53\n", "127.0.0.11", "Refused", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c, _ := start(t, tt.conf)
+			must(t, c.Replace(t.Context(), open))
+			serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
+			d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.ParseIP(tt.from)}}
+			conn, err := d.DialContext(t.Context(), "udp", gateway)
+			must(t, err)
+			defer conn.Close()
+			must(t, conn.SetDeadline(time.Now().Add(10*time.Second)))
+			before := u.asked.Load()
+			if got := show(queryOn(t, conn, "www.example", dnsmessage.TypeA)); got != tt.want {
+				t.Errorf("got %s, want %s", got, tt.want)
+			}
+			if got := show(queryOn(t, conn, "web", dnsmessage.TypeA)); got != "Success, 192.0.2.10" {
+				t.Errorf("own name: %s", got)
+			}
+			if asked := u.asked.Load() > before; asked != tt.asked {
+				t.Errorf("the resolver was asked: %t", asked)
+			}
+			state, err := c.State(t.Context())
+			must(t, err)
+			if got := state.Sockets[0].Forwarded; got > 1 {
+				t.Errorf("%d queries were forwarded", got)
+			}
+		})
+	}
+}
+
+// One client's forwarded queries leave room for those of others.
+func TestClientsShare(t *testing.T) {
+	needLoopback(t)
+	u := startUpstream(t, resolver)
+	c, _ := start(t, "nameserver 127.0.0.53\noptions timeout:30\n")
+	open := shop
+	open.NoForward = false
+	must(t, c.Replace(t.Context(), open))
+	serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
+	greedy := dialTo(t, "udp", gateway)
+	for i := range 10 * maxForwarded {
+		m := ask(t, "slow.example", dnsmessage.TypeA)
+		binary.BigEndian.PutUint16(m, uint16(i))
+		_, err := greedy.Write(m)
+		must(t, err)
+	}
+	waitFor(t, "the greedy client is limited", func() bool {
+		state, err := c.State(t.Context())
+		must(t, err)
+		k := state.Sockets[0]
+		return k.Forwarded == maxForwarded && k.Dropped == 9*maxForwarded
+	})
+	d := net.Dialer{LocalAddr: &net.UDPAddr{IP: net.IPv4(127, 0, 0, 99)}}
+	other, err := d.DialContext(t.Context(), "udp", gateway)
+	must(t, err)
+	defer other.Close()
+	must(t, other.SetDeadline(time.Now().Add(10*time.Second)))
+	if got := show(queryOn(t, other, "www.example", dnsmessage.TypeA)); got != "Success, 203.0.113.1" {
+		t.Error(got)
+	}
+	u.unblock()
+	buf := make([]byte, 1500)
+	for range maxForwarded {
+		_, err := greedy.Read(buf)
+		must(t, err)
+	}
+	if got := show(queryOn(t, greedy, "www.example", dnsmessage.TypeA)); got != "Success, 203.0.113.1" {
+		t.Errorf("the greedy client afterwards: %s", got)
+	}
+}
+
+// waitFor waits for a condition, for at most 10 s.
+func waitFor(t testing.TB, what string, done func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%s: not so after 10 s", what)
+		}
+	}
+}
+
+// Changes of all kinds under load: each query is answered, and rightly.
+func TestChangesUnderLoad(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), shop))
+	must(t, c.Replace(t.Context(), office))
+	serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop", "office"}})
+	stop := make(chan struct{})
+	var load sync.WaitGroup
+	var asked atomic.Int64
+	for range 4 {
+		conn := dialTo(t, "udp", gateway)
+		must(t, conn.SetDeadline(time.Time{}))
+		load.Go(func() {
+			buf := make([]byte, 1500)
+			q := ask(t, "web", dnsmessage.TypeA)
+			for i := 0; ; i++ {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				binary.BigEndian.PutUint16(q, uint16(i))
+				_ = conn.SetReadDeadline(time.Now().Add(10 * time.Second))
+				_, err := conn.Write(q)
+				n := 0
+				if err == nil {
+					n, err = conn.Read(buf)
+				}
+				if err != nil || binary.BigEndian.Uint16(buf) != uint16(i) || show(unpack(t, buf[:n])) != "Success, 192.0.2.10" {
+					t.Errorf("query %d: %v", i, err)
+					return
+				}
+				asked.Add(1)
+			}
+		})
+	}
+	for i := range 300 {
+		e := Endpoint{Name: fmt.Sprint("c", i%50), Aliases: []string{"all"}, Addrs: addrs("192.0.2.30")}
+		must(t, c.Set(t.Context(), "shop", Change{Set: []Endpoint{e}, Delete: []string{fmt.Sprint("c", (i+25)%50)}}))
+		switch i % 10 {
+		case 3:
+			must(t, c.Replace(t.Context(), shop))
+		case 6:
+			must(t, c.Drop(t.Context(), "office"))
+		case 7:
+			must(t, c.Replace(t.Context(), office))
+		case 9:
+			serveAt(t, c, "127.0.0.12:53", Socket{ID: "more", Networks: []string{"office"}})
+			must(t, c.Stop(t.Context(), "more"))
+		}
+	}
+	waitFor(t, "1,000 queries", func() bool { return asked.Load() > 1000 || t.Failed() })
+	close(stop)
+	load.Wait()
+}
+
+// A server that ends leaves no goroutine and no descriptor.
+func TestNothingLeaks(t *testing.T) {
+	needLoopback(t)
+	descriptors := func() int {
+		all, err := os.ReadDir("/proc/self/fd")
+		must(t, err)
+		return len(all)
+	}
+	goroutines, open := runtime.NumGoroutine(), descriptors()
+	t.Run("server", func(t *testing.T) {
+		startUpstream(t, resolver)
+		c, path := start(t, "nameserver 127.0.0.53\n")
+		n := shop
+		n.NoForward = false
+		must(t, c.Replace(t.Context(), n))
+		serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
+		w, err := Watch(t.Context(), path)
+		must(t, err)
+		defer w.Close()
+		for _, network := range []string{"udp", "tcp"} {
+			exchange(t, network, "web", dnsmessage.TypeA)
+		}
+		conn := dialTo(t, "udp", gateway)
+		_, err = conn.Write(ask(t, "slow.example", dnsmessage.TypeA)) // in progress at the end
+		must(t, err)
+		dialTo(t, "tcp", gateway)
+		n.Upstream = []netip.AddrPort{netip.MustParseAddrPort("127.0.0.53:53")}
+		must(t, c.Replace(t.Context(), n))
+		// Descriptors that don't belong to a valid request are closed.
+		half, err := localsock.DialFile(t.Context(), path)
+		must(t, err)
+		_, _, err = half.WriteMsgUnix([]byte(`{"version":1`), unix.UnixRights(0, 1), nil)
+		must(t, err)
+		half.Close()
+		for _, ids := range [][]string{{""}, {"nosuch"}} {
+			udp, tcp, err := Open(netip.MustParseAddrPort("127.0.0.12:53"))
+			must(t, err)
+			if err := c.Serve(t.Context(), Socket{ID: "x", Networks: ids}, udp, tcp); err == nil {
+				t.Error("served a network that does not exist")
+			}
+			must(t, udp.Close())
+			must(t, tcp.Close())
+		}
+	})
+	waitFor(t, "the end of all goroutines and descriptors", func() bool {
+		return runtime.NumGoroutine() <= goroutines && descriptors() <= open
+	})
+}
+
+// Sockets of other kinds are refused.
+func TestServeRefusesOtherSockets(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), shop))
+	udp, tcp, err := Open(netip.MustParseAddrPort(gateway))
+	must(t, err)
+	defer udp.Close()
+	defer tcp.Close()
+	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_DGRAM, 0)
+	must(t, err)
+	unixSocket, other := os.NewFile(uintptr(pair[0]), ""), os.NewFile(uintptr(pair[1]), "")
+	defer unixSocket.Close()
+	defer other.Close()
+	file, err := os.Open(os.DevNull)
+	must(t, err)
+	defer file.Close()
+	for name, files := range map[string][2]*os.File{
+		"two of UDP": {udp, udp}, "two listeners": {tcp, tcp}, "a Unix socket": {unixSocket, tcp}, "a file": {udp, file},
+	} {
+		err := c.Serve(t.Context(), Socket{ID: "gw", Networks: []string{"shop"}}, files[0], files[1])
+		var e *Error
+		if !errors.As(err, &e) || e.Kind != KindRequest {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := c.Serve(t.Context(), Socket{ID: "gw", Networks: []string{"shop"}}, tcp, udp); err != nil {
+		t.Errorf("in the other order: %v", err)
+	}
+}
+
+func TestState(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), office))
+	must(t, c.Replace(t.Context(), shop))
+	serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop", "office"}})
+	conn := dialTo(t, "udp", gateway)
+	for _, name := range []string{"web", "web", "nosuch", "idle"} {
+		queryOn(t, conn, name, dnsmessage.TypeA)
+	}
+	queryOn(t, conn, "web", dnsmessage.TypeALL)
+	_, err := conn.Write([]byte("nonsense"))
+	must(t, err)
+	exchange(t, "tcp", "web", dnsmessage.TypeA)
+	want := []SocketState{{Socket: Socket{ID: "gw", Networks: []string{"shop", "office"}}, Addr: netip.MustParseAddrPort(gateway),
+		Local: true, Answered: 3, Empty: 1, Unknown: 1, Refused: 1, Invalid: 1, Streams: 1}}
+	var state State
+	waitFor(t, "the counters", func() bool {
+		state, err = c.State(t.Context())
+		must(t, err)
+		return state.Sockets[0].Invalid == 1 && state.Sockets[0].Answered == 3
+	})
+	if d := cmp.Diff(want, state.Sockets, cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); d != "" {
+		t.Error(d)
+	}
+	if n := state.Networks; len(n) != 2 || n[0].Name != "office" || n[1].EndpointCount != len(shop.Endpoints) || n[1].Domain != "shop" || n[1].Endpoints != nil {
+		t.Errorf("networks %+v", n)
+	}
+	if state.PID != os.Getpid() || time.Since(state.Started) > time.Hour {
+		t.Errorf("%+v", state)
+	}
+	n, err := c.Network(t.Context(), "SHOP")
+	must(t, err)
+	if len(n.Endpoints) != len(shop.Endpoints) || n.Endpoints[0].Aliases[0] != "front.end" || n.Subnets[0] != shop.Subnets[0] {
+		t.Errorf("network %+v", n)
+	}
+	if _, err := c.Network(t.Context(), "nosuch"); !errors.Is(err, ErrNotFound) {
+		t.Errorf("unknown network: %v", err)
+	}
+}

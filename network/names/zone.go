@@ -1,0 +1,233 @@
+package names
+
+import (
+	"encoding/binary"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync/atomic"
+
+	"golang.org/x/net/dns/dnsmessage"
+)
+
+// ttl is the TTL of our records, in seconds; doc.go says why.
+const ttl = 1
+
+// zone holds the names of a network. It is never changed.
+type zone struct {
+	cfg       Network // without endpoints
+	domain    string  // in wire format
+	endpoints map[string]Endpoint
+	names     map[string]*entry // by name in wire format, in lower case
+}
+
+// entry is what a zone has for a name. It is never changed, but for the turns of its sets.
+type entry struct {
+	parts []part
+	apex  bool // exists without records, because names below it do
+	sets  [len(setTypes)]*rrset
+}
+
+// setTypes are the types of an entry's sets.
+var setTypes = [...]dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypePTR, dnsmessage.TypeSRV}
+
+// part is a record that an endpoint contributes to an entry.
+type part struct {
+	id   string // of the endpoint
+	typ  dnsmessage.Type
+	data string // RDATA in wire format
+}
+
+// rrset is a set of records of one name and type, in wire format. Each begins with a pointer
+// to the question's name.
+type rrset struct {
+	records [][]byte
+	turn    atomic.Uint32 // counts answers; the next one begins with another record
+}
+
+// newZone returns a zone for a checked network, without endpoints.
+func newZone(cfg Network) *zone {
+	z := &zone{cfg: cfg, domain: mustWire(cfg.Domain), endpoints: map[string]Endpoint{}, names: map[string]*entry{}}
+	z.names[z.domain] = &entry{apex: true}
+	z.names[mustWire(cfg.Name)] = &entry{apex: true}
+	return z
+}
+
+// with returns a copy of the zone with a change.
+func (z *zone) with(c Change) (*zone, error) {
+	next := &zone{cfg: z.cfg, domain: z.domain, endpoints: maps.Clone(z.endpoints), names: maps.Clone(z.names)}
+	edits := map[string]*entry{}
+	edit := func(name string) *entry {
+		e := edits[name]
+		if e == nil {
+			e = &entry{}
+			if old := next.names[name]; old != nil {
+				*e = entry{parts: slices.Clone(old.parts), apex: old.apex, sets: old.sets}
+			}
+			edits[name] = e
+		}
+		return e
+	}
+	remove := func(id string) {
+		for name := range next.parts(next.endpoints[id]) {
+			e := edit(name)
+			e.parts = slices.DeleteFunc(e.parts, func(p part) bool { return p.id == id })
+		}
+		delete(next.endpoints, id)
+	}
+	for _, id := range c.Delete {
+		remove(id)
+	}
+	seen := map[string]bool{}
+	for _, e := range c.Set {
+		e, err := e.checked(z.longest())
+		if err != nil {
+			return nil, err
+		}
+		if seen[e.ID] {
+			return nil, fmt.Errorf("endpoint %q: it occurs twice", e.ID)
+		}
+		seen[e.ID] = true
+		remove(e.ID)
+		next.endpoints[e.ID] = e
+		for name, parts := range next.parts(e) {
+			edit(name).parts = append(edit(name).parts, parts...)
+		}
+	}
+	for name, e := range edits {
+		if len(e.parts) == 0 && !e.apex {
+			delete(next.names, name)
+			continue
+		}
+		e.encode()
+		next.names[name] = e
+	}
+	return next, nil
+}
+
+// longest returns the longer one of the network's name and domain.
+func (z *zone) longest() string {
+	if len(z.cfg.Name) > len(z.cfg.Domain) {
+		return z.cfg.Name
+	}
+	return z.cfg.Domain
+}
+
+// parts returns the records of an endpoint by name in wire format. The zero Endpoint has none.
+func (z *zone) parts(e Endpoint) map[string][]part {
+	all := map[string][]part{}
+	if e.Name == "" {
+		return all
+	}
+	target := mustWire(e.Name + "." + z.cfg.Domain)
+	for _, name := range append([]string{e.Name}, e.Aliases...) {
+		forms := []string{name, name + "." + z.cfg.Domain}
+		if z.cfg.Name != z.cfg.Domain {
+			forms = append(forms, name+"."+z.cfg.Name)
+		}
+		for _, form := range forms {
+			z.addParts(all, form, target, &e)
+		}
+	}
+	for _, a := range e.Addrs {
+		name := mustWire(reverseName(a))
+		all[name] = append(all[name], part{e.ID, dnsmessage.TypePTR, target})
+	}
+	return all
+}
+
+// addParts adds the addresses and ports of an endpoint under one of its names.
+func (z *zone) addParts(all map[string][]part, name, target string, e *Endpoint) {
+	key := mustWire(name)
+	all[key] = append(all[key], part{id: e.ID}) // the name exists even without an address
+	for _, a := range e.Addrs {
+		typ := dnsmessage.TypeAAAA
+		if a.Is4() {
+			typ = dnsmessage.TypeA
+		}
+		all[key] = append(all[key], part{e.ID, typ, string(a.AsSlice())})
+	}
+	for _, p := range e.Ports {
+		data := string(binary.BigEndian.AppendUint16(make([]byte, 4, 6), p.Port)) + target // priority 0, weight 0
+		for _, labels := range p.labels() {
+			key, err := wireName(labels + "." + name)
+			if err == nil { // else too long for a query
+				all[key] = append(all[key], part{e.ID, dnsmessage.TypeSRV, data})
+			}
+		}
+	}
+}
+
+// encode makes the sets from the parts. Their turns go on.
+func (e *entry) encode() {
+	for i, old := range e.sets {
+		e.sets[i] = nil
+		if records := encode(e.parts, setTypes[i]); len(records) > 0 {
+			e.sets[i] = &rrset{records: records}
+			e.sets[i].takeTurn(old)
+		}
+	}
+}
+
+// takeTurn continues the turns of another set, which may be nil.
+func (s *rrset) takeTurn(old *rrset) {
+	if s != nil && old != nil {
+		s.turn.Store(old.turn.Load())
+	}
+}
+
+// encode returns the records of a type in wire format, without duplicates.
+func encode(parts []part, typ dnsmessage.Type) [][]byte {
+	var all [][]byte
+	seen := map[string]bool{}
+	for _, p := range parts {
+		if p.typ == typ && !seen[p.data] {
+			seen[p.data] = true
+			all = append(all, record(typ, p.data))
+		}
+	}
+	return all
+}
+
+// record returns a record in wire format (RFC 1035 section 4.1.3) with a pointer to the
+// question's name as its owner.
+func record(typ dnsmessage.Type, data string) []byte {
+	b := binary.BigEndian.AppendUint16(nil, pointer|questionAt)
+	b = binary.BigEndian.AppendUint16(b, uint16(typ))
+	b = binary.BigEndian.AppendUint16(b, uint16(dnsmessage.ClassINET))
+	b = binary.BigEndian.AppendUint32(b, ttl)
+	b = binary.BigEndian.AppendUint16(b, uint16(len(data)))
+	return append(b, data...)
+}
+
+// takeTurns continues the turns of another zone of the network.
+func (z *zone) takeTurns(last *zone) {
+	for name, e := range z.names {
+		if old := last.names[name]; old != nil {
+			for i := range e.sets {
+				e.sets[i].takeTurn(old.sets[i])
+			}
+		}
+	}
+}
+
+// set returns the records of a type, or nil.
+func (e *entry) set(typ dnsmessage.Type) *rrset {
+	for i, t := range setTypes {
+		if t == typ {
+			return e.sets[i]
+		}
+	}
+	return nil
+}
+
+// newLocalhost returns the addresses of localhost (RFC 6761 section 6.3).
+func newLocalhost() *entry {
+	e := &entry{parts: []part{
+		{typ: dnsmessage.TypeA, data: "\x7f\x00\x00\x01"},
+		{typ: dnsmessage.TypeAAAA, data: string(netip.IPv6Loopback().AsSlice())},
+	}}
+	e.encode()
+	return e
+}
