@@ -44,7 +44,7 @@ func answer(t *testing.T, ns *netns.NS, port int) {
 func ask(ns *netns.NS, to string) string {
 	var c net.Conn
 	err := ns.Do(func() (err error) {
-		c, err = net.DialTimeout("tcp", to, 300*time.Millisecond)
+		c, err = net.DialTimeout("tcp", to, time.Second)
 		return err
 	})
 	if err != nil {
