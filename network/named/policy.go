@@ -142,8 +142,8 @@ func SetPolicy(ctx context.Context, cfg Config, network string, rules []Rule, de
 	})
 }
 
-// changeRules changes the rules of a network, first in its file and then in the kernel, and
-// ends connections that are no longer allowed.
+// changeRules changes the rules of a network, first in its file and then in the kernel.
+// Connections that exist go on.
 func changeRules(ctx context.Context, cfg Config, network string, change func(*Network) error) error {
 	s, err := open(cfg)
 	if err != nil {
