@@ -144,6 +144,13 @@ func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", ErrInvalid, fmt.Errorf(format, args...))
 }
 
+// Validate returns an error, which is ErrInvalid, if the State contradicts itself or can't be
+// expressed. Sync and Apply do the same first.
+func (s State) Validate() error {
+	_, err := s.contents()
+	return err
+}
+
 // validate checks each part by itself. Parts that contradict each other are found when their
 // elements are collected.
 func (s State) validate() error {
@@ -225,8 +232,13 @@ func (p Port) validate() error {
 	if err := validateAddress("container's", p.To.Addr()); err != nil {
 		return fmt.Errorf("publish port %s: %w", p, err)
 	}
-	if !p.anywhere() && (p.HostAddr.Is4() != p.To.Addr().Is4() || p.HostAddr.Zone() != "") {
-		return invalid("publish port %s: the addresses of the host and the container must have one family, and no zone", p)
+	if !p.anywhere() {
+		if err := validateAddress("host's", p.HostAddr); err != nil {
+			return fmt.Errorf("publish port %s: %w", p, err)
+		}
+		if p.HostAddr.Is4() != p.To.Addr().Is4() {
+			return invalid("publish port %s: the addresses of the host and the container must have one family", p)
+		}
 	}
 	for _, first := range []uint16{p.HostPort, p.To.Port()} {
 		if first == 0 || int(first)+p.count()-1 > 65535 {

@@ -1,0 +1,118 @@
+package firewall_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"cleat/lab"
+	"cleat/network/firewall"
+)
+
+// On a host whose iptables drop what is forwarded and what leaves, endpoints reach nothing and
+// nobody reaches published ports, until iptables have an exception.
+func TestIptablesDrop(t *testing.T) {
+	w := newBed(t)
+	tcp := protocolOf("tcp")
+	w.sync(firewall.State{Networks: []firewall.Network{w.third()}, Ports: []firewall.Port{
+		publish(tcp, 8080, "192.0.2.130:80"), publish(tcp, 8080, "[2001:db8:0:3::2]:80"),
+	}})
+	run(t, w.host, `set -e
+		for i in iptables ip6tables; do
+			$i -w -P FORWARD DROP; $i -w -N DOCKER-USER; $i -w -A DOCKER-USER -j RETURN; $i -w -A FORWARD -j DOCKER-USER
+			$i -w -A FORWARD -i v+ -p tcp -m tcp --dport 81 -j DROP
+			$i -w -A OUTPUT -m conntrack --ctstate RELATED,ESTABLISHED -j ACCEPT; $i -w -A OUTPUT -d 192.0.2.0/24 -j ACCEPT || $i -w -A OUTPUT -d 2001:db8::/32 -j ACCEPT
+			$i -w -A OUTPUT -j REJECT
+		done
+		ip6tables -w -I OUTPUT -p ipv6-icmp -j ACCEPT`, "sh")
+	before := run(t, w.host, "", "sh", "-c", "iptables-save; ip6tables-save")
+	reach := func(yes bool) {
+		t.Helper()
+		for from, answers := range map[string][]string{
+			"client": {"198.51.100.1:8080", "d 198.51.100.2", "[2001:db8:ff::1]:8080", "d 2001:db8:ff::2"},
+			"d":      {"198.51.100.66:80", "other 198.51.100.65", "[2001:db8:fe::2]:80", "other 2001:db8:fe::1"},
+		} {
+			for i := 0; i < len(answers); i += 2 {
+				want := ""
+				if yes {
+					want = answers[i+1]
+				}
+				w.reaches(w.node(from), "tcp", answers[i], want)
+			}
+		}
+	}
+	reach(false)
+	drops := func(want int) {
+		t.Helper()
+		all, err := w.table.ForeignDrops("v")
+		must(t, err)
+		if len(all) != want || slices.ContainsFunc(all, func(d firewall.ForeignDrop) bool { return !d.Fixable || d.Program != "iptables" }) {
+			t.Errorf("chains that drop: %v, want %d of iptables", all, want)
+		}
+	}
+	drops(4)
+	must(t, w.table.AcceptInIptables("v"), w.table.AcceptInIptables("v"))
+	drops(0)
+	reach(true)
+	rules := run(t, w.host, "", "iptables", "-S")
+	for _, line := range []string{
+		"-A FORWARD -i v+ -p tcp -m tcp --dport 81 -j DROP\n-A FORWARD -i v+ -m comment --comment cleat-net -j ACCEPT\n-A FORWARD -o v+ -m comment --comment cleat-net -j ACCEPT\n",
+		"-A OUTPUT -o cleat-in0 -m comment --comment cleat-net -j ACCEPT\n-A OUTPUT -j REJECT",
+	} {
+		if !strings.Contains(rules, line) {
+			t.Errorf("iptables do not show %q:\n%s", line, rules)
+		}
+	}
+	run(t, w.host, "", "sh", "-c", "for i in iptables ip6tables; do $i-save | $i-restore -w; done")
+	drops(0)
+	must(t, w.table.RemoveFromIptables(), w.table.RemoveFromIptables())
+	drops(4)
+	if after := run(t, w.host, "", "sh", "-c", "iptables-save; ip6tables-save"); withoutComments(after) != withoutComments(before) {
+		t.Errorf("rules of iptables after removal:\n%s\nbefore:\n%s", after, before)
+	}
+}
+
+func withoutComments(rules string) string {
+	lines := slices.DeleteFunc(strings.Split(rules, "\n"), func(l string) bool { return strings.HasPrefix(l, "#") || strings.HasPrefix(l, ":") })
+	return strings.Join(lines, "\n")
+}
+
+// Chains of others than iptables are listed with what to do about them.
+func TestForeignDrops(t *testing.T) {
+	table := newTable(t)
+	must(t, table.Sync(firewall.State{}))
+	node := &lab.Node{NS: table.NS}
+	nft(t, node, `
+		table inet mine {
+			chain f { type filter hook forward priority 5; policy drop; ct state established accept; }
+			chain o { type filter hook output priority 5; policy accept; tcp dport 25 drop; }
+			chain i { type filter hook input priority 5; policy drop; }
+		}
+		table inet firewalld {
+			chain filter_FORWARD { type filter hook forward priority 10; policy accept; ct status dnat accept; reject with icmpx admin-prohibited; }
+		}
+		table bridge b {
+			chain f { type filter hook forward priority 0; policy drop; }
+		}`)
+	all, err := table.ForeignDrops("cl")
+	must(t, err)
+	var got []string
+	for _, d := range all {
+		if d.Program == "iptables-legacy" {
+			continue
+		}
+		got = append(got, fmt.Sprint(d))
+		if d.Fixable || d.Remedy == "" {
+			t.Errorf("%s: fixable %v, remedy %q", d, d.Fixable, d.Remedy)
+		}
+	}
+	slices.Sort(got)
+	want := []string{
+		"chain f of table inet mine (nft) drops by default at hook forward",
+		"chain filter_FORWARD of table inet firewalld (firewalld) drops by default at hook forward",
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("chains that drop: %q, want %q", got, want)
+	}
+}
