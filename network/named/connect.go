@@ -84,7 +84,10 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	return s.present(ctx, n, e)
+	if err := s.present(ctx, n, e); err != nil {
+		return err
+	}
+	return s.forget(n.endpointRules(e))
 }
 
 // prepareLink claims the endpoint's name and addresses, and returns the link to attach.

@@ -7,6 +7,7 @@ import (
 
 	"cleat/internal/statedir"
 	"cleat/network/attach"
+	"cleat/network/firewall"
 )
 
 // Publish publishes more ports of a container on a network. On error everything is as before.
@@ -92,6 +93,11 @@ func update(ctx context.Context, cfg Config, network, ref string, change func(*N
 	both.Wanted.Ports = union(old.Wanted.Ports, now.Wanted.Ports)
 	if err := s.replace(ctx, o, &now, &both); err != nil {
 		return nil, s.abort(ctx, o, record{Network: e.Network, Endpoint: &both}, err)
+	}
+	added := now
+	added.Wanted.Ports = slices.DeleteFunc(slices.Clone(now.Wanted.Ports), func(p Port) bool { return slices.Contains(old.Wanted.Ports, p) })
+	if err := s.forget(firewall.State{Ports: added.ports()}); err != nil {
+		s.note("connections that were refused before go on: %v", err)
 	}
 	return &Result{Network: n, Endpoint: &now, Notes: s.notes}, o.end()
 }

@@ -131,8 +131,16 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 		return err
 	}
 	c := firewall.Change{Remove: n.endpointRules(e)}
+	its := c.Remove
 	c.Add.Flows, c.Remove.Flows = without, with
-	return s.applyRules(ctx, c)
+	return errors.Join(s.applyRules(ctx, c), s.forget(its))
+}
+
+// forget ends what the kernel remembers of connections of ports and endpoints that have come or
+// gone: otherwise an address or a port that changes hands gets packets of its former owner.
+func (s *session) forget(of firewall.State) error {
+	_, err := tableOf(s.store, s.host).ForgetConnections(of)
+	return err
 }
 
 // applyRules changes the rules in the kernel. If they are not as the files say, because somebody

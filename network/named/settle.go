@@ -115,6 +115,9 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 		if err := s.applyRules(ctx, firewall.Change{Remove: firewall.State{Ports: extra.ports()}, Add: firewall.State{Ports: now.ports()}}); err != nil {
 			return err
 		}
+		if err := s.forget(firewall.State{Ports: extra.ports()}); err != nil {
+			return err
+		}
 		if err := s.checkpoint(); err != nil {
 			return err
 		}
