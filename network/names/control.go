@@ -10,6 +10,7 @@ import (
 	"net"
 	"os"
 
+	"cleat/internal/dnsname"
 	"cleat/internal/localsock"
 )
 
@@ -142,6 +143,9 @@ func (s *server) carryOut(r request, fds []int, a *response) error {
 
 // watch turns a connection into a watcher's.
 func (s *server) watch(ctx context.Context, c *net.UnixConn, in *lines, networks []string) {
+	for i := range networks {
+		networks[i] = dnsname.Fold(networks[i])
+	}
 	o := s.watchers.add(c, networks)
 	if sendLine(c, response{Version: version}) != nil {
 		s.watchers.remove(o)

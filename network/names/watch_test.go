@@ -146,7 +146,7 @@ func TestWatch(t *testing.T) {
 	open.NoForward = false
 	must(t, c.Replace(t.Context(), open))
 	serveAt(t, c, gateway, Socket{ID: "gw", Networks: []string{"shop"}})
-	w, err := Watch(t.Context(), path, "shop")
+	w, err := Watch(t.Context(), path, "Shop")
 	must(t, err)
 	defer w.Close()
 	got := make(chan Learned, 10)
