@@ -2,6 +2,7 @@ package firewall_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
@@ -23,6 +24,8 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(ownerEnv); path != "" {
 		ownUntilKilled(path)
 	}
+	flag.Parse()
+	lab.SetParallel(8) // tests mostly wait for what must not arrive
 	os.Exit(lab.RunTests(m))
 }
 
