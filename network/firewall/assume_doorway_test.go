@@ -38,6 +38,7 @@ func pair(t *testing.T, host *netns.NS) {
 // new packet: the kernel resets its connection twice (nf_dup_ipv4 and nf_dup_ipv6 in net/ipv*;
 // skb_scrub_packet, net/core/skbuff.c). It keeps its mark. Its hop limit is one less.
 func TestAssumeDuplicateIsNew(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	pair(t, w.host.NS)
 	for _, f := range []struct{ family, router, hops, to string }{
@@ -67,6 +68,7 @@ func TestAssumeDuplicateIsNew(t *testing.T) {
 // The chain with the last priority of the package sees connections that are not confirmed yet,
 // in both families, and drops them without a trace. One step later IPv6 connections are.
 func TestAssumeUnconfirmed(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	for _, tt := range []struct {
 		family    string

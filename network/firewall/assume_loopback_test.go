@@ -6,6 +6,7 @@ import "testing"
 // device, and its replies are accepted there if the device has a local route to ::1, not
 // otherwise. What others send to ::1 is dropped before any rule, and with the route too.
 func TestAssumeLoopbackIPv6(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	nft(t, w.host, `table ip6 assume {
 		chain output { type nat hook output priority -100; ip6 daddr ::1 tcp dport 8080 dnat to [2001:db8:0:1::2]:80; }

@@ -11,6 +11,7 @@ import (
 // The kernel refuses all kinds of changes to an owned table by other sockets, and permits them
 // once the owner is gone. TestOwner tests what the package makes of this.
 func TestAssumeOwner(t *testing.T) {
+	t.Parallel()
 	if _, err := exec.LookPath("nft"); err != nil {
 		t.Skip("no program nft")
 	}

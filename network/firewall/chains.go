@@ -152,8 +152,8 @@ func (f family) judged(d doorway) []rule {
 	return []rule{
 		when("known connections", notNew(), accept()),
 		when("broadcasts", isNot(meta(expr.MetaKeyPKTTYPE, 1), unix.PACKET_HOST), accept()),
-		when("published at all addresses", in(setJudgedAnywhere, l4proto(), dport()), setMark(d.mark), duplicate(f.router), drop()),
-		when("published at one address", in(setJudged, l4proto(), f.destination(), dport()), setMark(d.mark), duplicate(f.router), drop()),
+		when("published at all addresses", in(setJudgedAnywhere, l4proto(), dport()), setMark(d.mark), duplicate(d.router(f)), drop()),
+		when("published at one address", in(setJudged, l4proto(), f.destination(), dport()), setMark(d.mark), duplicate(d.router(f)), drop()),
 	}
 }
 

@@ -19,6 +19,7 @@ import (
 // A UDP client that was refused before a port was published reaches the container afterwards,
 // and one that reached it does not afterwards, although neither changes its own port.
 func TestForgetConnections(t *testing.T) {
+	t.Parallel()
 	for _, bypass := range []bool{false, true} {
 		for _, v := range []struct{ to, container, answer string }{
 			{"198.51.100.1:8080", "192.0.2.2:80", "a 198.51.100.2"},
@@ -59,6 +60,7 @@ func TestForgetConnections(t *testing.T) {
 
 // The connections of an endpoint are those from and to its addresses.
 func TestForgetEndpoint(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	s := firewall.State{Networks: []firewall.Network{w.web()}, Ports: []firewall.Port{publish(packet.TCP, 8080, "192.0.2.2:80")}}
 	w.sync(s)
@@ -73,6 +75,7 @@ func TestForgetEndpoint(t *testing.T) {
 
 // Many ports at once are the same as one by one.
 func TestForgetManyPorts(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	const flows = 3000
 	track(t, table, flows)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/bits"
 	"net"
 	"net/netip"
 	"os"
@@ -56,6 +57,14 @@ func (t Table) doorway() doorway {
 	return doorway{in: start + "0", out: start + "1", mark: t.mark()}
 }
 
+// router returns where duplicates of packets are sent to.
+func (d doorway) router(f family) netip.Addr {
+	a := f.router.Addr().AsSlice()
+	a[len(a)-1] = byte(bits.TrailingZeros32(d.mark))
+	addr, _ := netip.AddrFromSlice(a)
+	return addr
+}
+
 // A part is a setting of the doorway.
 type part struct {
 	name  string // for messages
@@ -72,11 +81,18 @@ type door struct {
 }
 
 func (t Table) door() (*door, error) {
+	d := &door{doorway: t.doorway(), ns: t.NS}
+	if bits.OnesCount32(d.mark) != 1 {
+		return nil, invalid("mark %#x of table %s: a single bit is allowed", d.mark, t.Name)
+	}
+	if err := validateDevice(d.doorway.in); err != nil {
+		return nil, err
+	}
 	h, err := link.Handle(t.NS)
 	if err != nil {
 		return nil, err
 	}
-	d := &door{doorway: t.doorway(), ns: t.NS, h: h}
+	d.h = h
 	if err := d.find(); err != nil {
 		h.Close()
 		return nil, err
@@ -218,7 +234,7 @@ func (d *door) parts() []part {
 	}
 	for _, f := range families {
 		everything := net.IPNet{IP: make(net.IP, f.addrBytes), Mask: make(net.IPMask, f.addrBytes)}
-		parts = append(parts, d.route(f, d.in, hostNet(f.router)), d.route(f, d.out, &everything))
+		parts = append(parts, d.route(f, d.in, hostNet(d.router(f))), d.route(f, d.out, &everything))
 		for _, r := range d.rules(f) {
 			parts = append(parts, d.rulePart(f, r))
 		}
@@ -240,7 +256,7 @@ func (d *door) rules(f family) []*netlink.Rule {
 	}
 	skip.IifName, skip.Goto, skip.Table = d.doorway.out, in.Priority, unix.RT_TABLE_UNSPEC
 	back.Mark, back.Mask = d.mark, &d.mark
-	in.Dst = hostNet(f.router)
+	in.Dst = hostNet(d.router(f))
 	return []*netlink.Rule{skip, back, in}
 }
 

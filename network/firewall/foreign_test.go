@@ -13,6 +13,7 @@ import (
 // On a host whose iptables drop what is forwarded and what leaves, endpoints reach nothing and
 // nobody reaches published ports, until iptables have an exception.
 func TestIptablesDrop(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	tcp := protocolOf("tcp")
 	w.sync(firewall.State{Networks: []firewall.Network{w.third()}, Ports: []firewall.Port{
@@ -80,6 +81,7 @@ func withoutComments(rules string) string {
 
 // Chains of others than iptables are listed with what to do about them.
 func TestForeignDrops(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	must(t, table.Sync(firewall.State{}))
 	node := &lab.Node{NS: table.NS}

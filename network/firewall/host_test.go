@@ -8,6 +8,7 @@ import (
 
 // A network's access to the host is what HostAccess permits. DNS at the gateway always is.
 func TestHostAccess(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	serve(t, w.host, 53)
 	for _, tt := range []struct {
@@ -47,6 +48,7 @@ func TestHostAccess(t *testing.T) {
 // A packet whose source address is not that of an endpoint of its device goes nowhere, even
 // to where the endpoint may go.
 func TestSpoofing(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	n := w.web()
 	n.HostAccess, n.MasqueradeIPv4, n.MasqueradeIPv6 = firewall.HostAccessAll, false, false

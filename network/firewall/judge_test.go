@@ -14,6 +14,8 @@ import (
 	"cleat/lab"
 	"cleat/network/firewall"
 
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,8 +28,11 @@ func nft(t testing.TB, n *lab.Node, rules string) {
 // run runs a program on a node, and skips the test if the machine does not have it.
 func run(t testing.TB, n *lab.Node, stdin string, args ...string) string {
 	t.Helper()
-	if _, err := exec.LookPath(args[0]); err != nil {
-		t.Skipf("no program %s", args[0])
+	script := strings.Join(args, " ") + " " + stdin
+	for _, program := range append([]string{"nft", "iptables", "sysctl"}, args[0]) {
+		if _, err := exec.LookPath(program); err != nil && strings.Contains(script, program) {
+			t.Skipf("no program %s", program)
+		}
 	}
 	var out []byte
 	must(t, n.NS.Do(func() (err error) {
@@ -57,6 +62,7 @@ func (w *bed) published(network string) firewall.State {
 // program has made the rules and wherever they are; all else is not. Ports that bypass the
 // firewall are published all the same.
 func TestHostFirewall(t *testing.T) {
+	t.Parallel()
 	for _, tt := range []struct {
 		name    string
 		program []string
@@ -89,6 +95,7 @@ func TestHostFirewall(t *testing.T) {
 		{"no rules", []string{"true"}, "", []string{"client", "other", "a", "c", "d"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			both(t, func(t *testing.T, network string) {
 				w := newBed(t)
 				w.sync(w.published(network))
@@ -114,8 +121,41 @@ func TestHostFirewall(t *testing.T) {
 	}
 }
 
+// The same without a program.
+func TestHostFirewallRule(t *testing.T) {
+	t.Parallel()
+	both(t, func(t *testing.T, network string) {
+		w := newBed(t)
+		w.sync(w.published(network))
+		must(t, w.host.NS.Do(func() error {
+			c, err := nftables.New()
+			if err != nil {
+				return err
+			}
+			table := c.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "host"})
+			chain := c.AddChain(&nftables.Chain{Name: "input", Table: table, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookInput, Priority: nftables.ChainPriorityFilter})
+			c.AddRule(&nftables.Rule{Table: table, Chain: chain, Exprs: []expr.Any{
+				&expr.Payload{DestRegister: 1, Base: expr.PayloadBaseTransportHeader, Offset: 2, Len: 2},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{8080 >> 8, 8080 & 0xff}},
+				&expr.Meta{Key: expr.MetaKeyIIFNAME, Register: 1},
+				&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte("nic\x00")},
+				&expr.Verdict{Kind: expr.VerdictDrop},
+			}})
+			return c.Flush()
+		}))
+		for _, to := range []string{"198.51.100.1", "2001:db8:ff::1"} {
+			seen := map[string]string{"198.51.100.1": "198.51.100.2", "2001:db8:ff::1": "2001:db8:ff::2"}[to]
+			w.reaches(w.client, network, at(to, 8080), "")
+			w.reaches(w.client, network, at(to, 8081), "a "+seen)
+		}
+		w.reaches(w.other, network, "198.51.100.1:8080", "a 198.51.100.66")
+		w.reaches(w.other, network, "[2001:db8:ff::1]:8080", "a 2001:db8:fe::2")
+	})
+}
+
 // Rules that count connections count those to published ports, one by one.
 func TestHostFirewallCounts(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	w.sync(w.published("tcp"))
 	nft(t, w.host, `table ip host {
@@ -130,6 +170,7 @@ func TestHostFirewallCounts(t *testing.T) {
 // Hosts that check where packets come from, in the kernel or by rules, let through what comes
 // out of the doorway.
 func TestReversePathFilter(t *testing.T) {
+	t.Parallel()
 	for name, rules := range map[string]string{
 		"kernel": "sysctl -qw net.ipv4.conf.all.rp_filter=1 net.ipv4.conf.nic.rp_filter=1",
 		"nft, as firewalld": `nft -f - <<'E'
@@ -153,6 +194,7 @@ E`,
 // Connections to published ports leave one entry in the table of connections each, and none
 // if they are refused.
 func TestConnectionsAreTrackedOnce(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	s := w.published("tcp")
 	w.sync(s)
@@ -186,6 +228,7 @@ func tracked(t testing.TB, n *lab.Node) string {
 // The first datagrams of a flow pass as others do: larger than the MTU, and several before the
 // first answer, in order.
 func TestFirstDatagrams(t *testing.T) {
+	t.Parallel()
 	for _, to := range []string{"198.51.100.1:5000", "[2001:db8:ff::1]:5000"} {
 		w := newBed(t)
 		w.sync(firewall.State{Networks: []firewall.Network{w.web()}, Ports: []firewall.Port{
@@ -213,6 +256,7 @@ func TestFirstDatagrams(t *testing.T) {
 
 // A published port where nobody listens refuses connections as any other.
 func TestNobodyListens(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, network string) {
 		w := newBed(t)
 		w.sync(firewall.State{Networks: []firewall.Network{w.web()}, Ports: []firewall.Port{

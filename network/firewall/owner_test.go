@@ -58,6 +58,7 @@ func flushRuleset(t *testing.T, table firewall.Table) {
 
 // While a table has an owner, nobody else changes it, and flushing the ruleset spares it.
 func TestOwner(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	s := ownedState()
 	must(t, table.Sync(firewall.State{})) // as somebody has left it
@@ -91,6 +92,7 @@ func TestOwner(t *testing.T) {
 
 // A table survives its owner, belongs to nobody then, and can be adopted as it is.
 func TestOwnerIsKilled(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	own(t, table).Close()
 	cmd := exec.Command("/proc/self/exe")
@@ -152,6 +154,7 @@ func handles(t *testing.T, table firewall.Table) string {
 
 // A closed Owner does nothing.
 func TestClosedOwner(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	o, err := table.Own()
 	must(t, err, o.Close(), o.Close())

@@ -10,6 +10,7 @@ import (
 // client's address. Within a network whose endpoints reach each other without the host, it
 // sees the host's.
 func TestPublish(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, network string) {
 		w := newBed(t)
 		p := protocolOf(network)
@@ -54,6 +55,7 @@ func TestPublish(t *testing.T) {
 
 // A port published at one address is reachable there and nowhere else.
 func TestPublishAtOneAddress(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, network string) {
 		w := newBed(t)
 		one := publish(protocolOf(network), 8080, "192.0.2.2:80")
@@ -71,6 +73,7 @@ func TestPublishAtOneAddress(t *testing.T) {
 
 // A range maps each port to its counterpart.
 func TestPublishRange(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	serve(t, w.a, 81)
 	p := publish(protocolOf("tcp"), 8080, "192.0.2.2:80")
@@ -84,6 +87,7 @@ func TestPublishRange(t *testing.T) {
 
 // An internal network's ports are published, but its endpoints reach nobody else's.
 func TestPublishInternal(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	internal := w.db()
 	internal.Internal = true
@@ -98,6 +102,7 @@ func TestPublishInternal(t *testing.T) {
 // The host reaches published ports at its loopback address, and endpoints do not reach the
 // host's loopback.
 func TestLoopback(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, network string) {
 		w := newBed(t)
 		n := w.web()
@@ -131,6 +136,7 @@ func TestLoopback(t *testing.T) {
 // What is published at the host's loopback only is reachable from the host only, and not by
 // packets to that address from elsewhere.
 func TestPublishAtLoopback(t *testing.T) {
+	t.Parallel()
 	both(t, func(t *testing.T, network string) {
 		w := newBed(t)
 		p := protocolOf(network)

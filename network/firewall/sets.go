@@ -17,16 +17,17 @@ type family struct {
 	addr      field
 	// Offsets in struct iphdr or struct ipv6hdr.
 	saddr, daddr uint32
-	// router is where duplicates of packets are sent to. Nobody has this address: it is from a
-	// range for such purposes (RFC 7600, RFC 6666).
-	router netip.Addr
+	// router is where duplicates of packets are sent to. Its last byte is the number of the bit
+	// in the table's mark. Nobody has this address: it is from a range that is reserved (RFC 3927
+	// section 2.1) or where packets are discarded (RFC 6666).
+	router netip.Prefix
 }
 
 var (
 	ipv4 = family{id: unix.NFPROTO_IPV4, name: "ip", addrBytes: 4, saddr: 12, daddr: 16, addr: field{nftables.TypeIPAddr, bigEndian},
-		router: netip.AddrFrom4([4]byte{192, 0, 0, 8})}
+		router: netip.MustParsePrefix("169.254.255.0/24")}
 	ipv6 = family{id: unix.NFPROTO_IPV6, name: "ip6", addrBytes: 16, saddr: 8, daddr: 24, addr: field{nftables.TypeIP6Addr, bigEndian},
-		router: netip.AddrFrom16([16]byte{0: 0x01, 15: 1})} // 100::1
+		router: netip.MustParsePrefix("100::/64")}
 )
 
 var families = []family{ipv4, ipv6}

@@ -26,6 +26,7 @@ func newTable(t testing.TB) firewall.Table {
 // From any earlier state of the table, Sync makes exactly the State, also if others have
 // changed the table.
 func TestSync(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	for round := range 60 {
 		r := rand.New(rand.NewPCG(1, uint64(round)))
@@ -38,6 +39,7 @@ func TestSync(t *testing.T) {
 
 // A change from one State to another one, in either direction, has the same result as Sync.
 func TestApply(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	old := firewall.State{}
 	must(t, table.Sync(old))
@@ -51,6 +53,7 @@ func TestApply(t *testing.T) {
 
 // A change that does not fit changes nothing.
 func TestApplyAllOrNothing(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	ports := func(first uint16, count uint16) firewall.State {
 		return firewall.State{Ports: []firewall.Port{{Protocol: packet.TCP, HostPort: first, To: addrPort("192.0.2.2:80"), Count: count}}}
@@ -76,6 +79,7 @@ func TestApplyAllOrNothing(t *testing.T) {
 
 // Check finds whatever others change.
 func TestCheck(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	found := 0
 	for round := range 200 {
@@ -246,6 +250,7 @@ func vandalise(t *testing.T, table firewall.Table, r *rand.Rand) (what string) {
 
 // What nft prints of the tables it can read again, and the result is the same.
 func TestReloadByNFT(t *testing.T) {
+	t.Parallel()
 	nft, err := exec.LookPath("nft")
 	if err != nil {
 		t.Skip("no program nft")
@@ -271,6 +276,7 @@ func TestReloadByNFT(t *testing.T) {
 
 // The number of rules does not depend on the State.
 func TestConstantRules(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	count := func(s firewall.State) (n int) {
 		must(t, table.Sync(s))

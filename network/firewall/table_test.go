@@ -9,6 +9,7 @@ import (
 // Endpoints reach their own network and, unless it is internal, other machines, which see the
 // host's address. They do not reach other networks, and nobody reaches them from outside.
 func TestIsolation(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	internal := w.db()
 	internal.Internal = true
@@ -54,6 +55,7 @@ func TestIsolation(t *testing.T) {
 
 // A network that has both can reach another one that it is allowed to, one way.
 func TestAllow(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	internal := w.db()
 	internal.Internal = true
@@ -69,6 +71,7 @@ func TestAllow(t *testing.T) {
 
 // Without masquerading other machines see the endpoint's address.
 func TestNoMasquerade(t *testing.T) {
+	t.Parallel()
 	w := newBed(t)
 	n := w.web()
 	n.MasqueradeIPv6 = false

@@ -2,11 +2,14 @@ package firewall_test
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,6 +26,8 @@ func TestMain(m *testing.M) {
 	if path := os.Getenv(ownerEnv); path != "" {
 		ownUntilKilled(path)
 	}
+	flag.Parse()
+	lab.SetParallel(8) // tests mostly wait for what must not arrive
 	os.Exit(lab.RunTests(m))
 }
 
@@ -182,12 +187,12 @@ func serve(t testing.TB, n *lab.Node, port int) {
 func answer(u net.PacketConn, name string) {
 	buf := make([]byte, 1<<16)
 	for {
-		_, from, err := u.ReadFrom(buf)
+		n, from, err := u.ReadFrom(buf)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err == nil {
-			u.WriteTo(fmt.Appendf(nil, "%s %s", name, peer(from)), from)
+			u.WriteTo(fmt.Appendf(nil, "%s %s\n%s", name, peer(from), buf[:n]), from)
 		}
 	}
 }
@@ -227,16 +232,27 @@ func ask(t testing.TB, from *lab.Node, network, to string, wait time.Duration) s
 	return answer
 }
 
-// askUDP asks again and again: neighbour resolution may drop datagrams.
+// questions counts the calls of askUDP.
+var questions atomic.Int64
+
+// askUDP asks again and again: neighbour resolution may drop datagrams. It ignores answers to
+// earlier calls.
 func askUDP(c net.Conn, deadline time.Time) string {
+	question := fmt.Sprint("question ", questions.Add(1))
 	buf := make([]byte, 1024)
 	for time.Now().Before(deadline) {
-		if _, err := c.Write([]byte("who?")); err != nil {
+		if _, err := c.Write([]byte(question)); err != nil {
 			continue
 		}
 		c.SetReadDeadline(time.Now().Add(refusal / 3))
-		if n, err := c.Read(buf); err == nil {
-			return string(buf[:n])
+		for {
+			n, err := c.Read(buf)
+			if err != nil {
+				break
+			}
+			if answer, ok := strings.CutSuffix(string(buf[:n]), "\n"+question); ok {
+				return answer
+			}
 		}
 	}
 	return ""

@@ -57,6 +57,7 @@ func settle(t *testing.T, table firewall.Table, found <-chan int, s firewall.Sta
 
 // Whatever others do to the table, its devices or its routing rules, Watch reports it.
 func TestWatch(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	s := randomState(rand.New(rand.NewPCG(6, 6)))
 	must(t, table.Sync(s))
@@ -113,6 +114,7 @@ func vandalism(t *testing.T, ns *netns.NS, f func(*nftables.Conn, *netlink.Handl
 // An owner's own changes are not reported, nor those of other tables. The last change is by
 // another socket.
 func TestWatchIgnores(t *testing.T) {
+	t.Parallel()
 	table := newTable(t)
 	o := own(t, table)
 	must(t, o.Sync(firewall.State{}))
