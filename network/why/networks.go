@@ -240,9 +240,9 @@ func (v *investigation) judged(t *target, d named.Decision) (*finding, string) {
 	}
 	switch {
 	case d.Reason == named.ByRule && d.Allowed:
-		return nil, fmt.Sprintf("“%s” decides", d.Rule)
+		return nil, fmt.Sprintf("the rule %q allows it", d.Rule)
 	case d.Reason == named.ByRule:
-		return deny(RuleDenies, "cleat net deny --remove "+strings.TrimPrefix(d.Rule.String(), "deny "), "“%s” decides", d.Rule)
+		return deny(RuleDenies, "cleat net deny --remove "+strings.TrimPrefix(d.Rule.String(), "deny "), "the rule %q denies it", d.Rule)
 	case d.Reason == named.ByDefault:
 		return deny(RuleDenies, v.allow(source, e, to), "no rule of %s allows it, and its default is deny", d.Network)
 	case d.Reason == named.SameNetwork:
