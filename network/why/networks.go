@@ -41,7 +41,7 @@ func (v *investigation) checkOutside() {
 		case v.from.on(n.Name) != nil:
 			v.ok(checkNetworks, "%s is an address of %s, and %s is on it", t.addr, n.Name, v.from.label)
 		default:
-			v.bad(checkNetworks, finding{cause: OtherNetwork, about: t, explains: failure, try: "cleat net connect " + n.Name + " " + columns.Word(v.from.ref()),
+			v.bad(checkNetworks, finding{cause: OtherNetwork, about: t, explains: lost | untried, try: "cleat net connect " + n.Name + " " + columns.Word(v.from.ref()),
 				because: fmt.Sprintf("%s is an address of %s, %s is on %s, and networks are kept apart", t.addr, n.Name, v.from.label, strings.Join(networksOf(v.from), " and "))})
 		}
 	}
@@ -118,7 +118,7 @@ func (v *investigation) checkCommon(m *machine) {
 			return
 		}
 	}
-	v.bad(checkNetworks, finding{cause: OtherNetwork, because: where + ", and networks are kept apart", explains: failure, try: v.permit(m)})
+	v.bad(checkNetworks, finding{cause: OtherNetwork, because: where + ", and networks are kept apart", explains: lost | untried, try: v.permit(m)})
 }
 
 // permit returns the command that lets the source reach a container of another network: a rule

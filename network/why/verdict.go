@@ -29,6 +29,7 @@ const (
 	Firewall       Cause = "firewall"        // rules of another program drop the packets
 	NoNeighbour    Cause = "no-neighbour"    // nobody answers for the next address
 	Duplicate      Cause = "duplicate"       // several machines answer for the address
+	Hairpin        Cause = "hairpin"         // a bridge does not send packets back to where they came from
 	MTU            Cause = "mtu"             // full-size packets are lost
 	NoListener     Cause = "no-listener"     // no program listens
 	Loopback       Cause = "loopback-only"   // a program listens where only its own machine reaches it

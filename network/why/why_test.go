@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/link"
 	"cleat/network/named"
 	"cleat/network/names"
 	"cleat/network/networktest"
@@ -310,7 +311,7 @@ func TestCauses(t *testing.T) {
 				tb.listen("b", ":80")
 				tb.rule("allow web/a to db/b:80")
 			}, to: "db/b:80",
-			cause: why.NoRoute, verdict: "a has no route to 10.20.2.2: web is internal, so it is no default route", try: "nsenter -t PID -n ip route add 10.20.2.0/24 via 10.20.1.1",
+			cause: why.NoRoute, verdict: "a has no route to 10.20.2.2: web is internal, so it has no default route", try: "nsenter -t PID -n ip route add 10.20.2.0/24 via 10.20.1.1",
 		},
 		"one of two that share a name": {
 			make: func(tb *testbed) {
@@ -426,6 +427,38 @@ func TestCauses(t *testing.T) {
 		"the container of a published port does not run": {
 			make: func(tb *testbed) { published(tb); tb.run("b ip link del eth0"); tb.containers["b"].stopped = true }, to: "host:8080",
 			cause: why.NotRunning, verdict: "port 8080 of the host is published to b, which does not run", try: "test start b",
+		},
+		"no route back": {
+			make: func(tb *testbed) {
+				apart(tb)
+				tb.rule("allow web/a to db/b:80")
+				tb.run("b ip route del default")
+			}, to: "db/b:80",
+			cause: why.NoRoute, verdict: "b has no route back to 10.20.1.2", try: "nsenter -t PID-b -n ip route add 10.20.1.2/32 via 10.20.2.1",
+		},
+		"a route back that discards": {
+			make: func(tb *testbed) { together(tb); tb.run("b ip route add blackhole 10.20.1.2") }, to: "web/b:80",
+			cause: why.NoRoute, verdict: "a route of b discards packets back to 10.20.1.2: blackhole 10.20.1.2/32", try: "nsenter -t PID-b -n ip route del blackhole 10.20.1.2/32",
+		},
+		"published on an internal network": {
+			make: func(tb *testbed) {
+				tb.network("web", 1, "a")
+				tb.create(named.NetworkSpec{Name: "db", Internal: true, Subnets: subnets(2)})
+				tb.connect("db", "b", named.Connection{Ports: []named.Port{{Protocol: "tcp", HostPort: 8080, Port: 80, BypassFirewall: true}}})
+				tb.listen("b", ":80")
+			}, to: "host:8080",
+			cause: why.NoRoute, verdict: "b has no route back to 10.20.1.2: db is internal, so it has no default route", try: "nsenter -t PID-b -n ip route add 10.20.1.2/32 via 10.20.2.1",
+		},
+		"its own published port, and bridge netfilter": {
+			make: func(tb *testbed) { published(tb); must(tb.t, link.SetBridgeNetfilter(tb.host, true)) }, from: "b", to: "host:8080",
+			cause: why.Hairpin, verdict: "the bridge of db does not send packets back to b, which reaches itself by a published port", try: "bridge link set dev PORT-db-b hairpin on",
+		},
+		"its own published port": {
+			make: published, from: "b", to: "host:8080", verdict: "b reaches host:8080",
+		},
+		"a name outside": {
+			make: func(tb *testbed) { tb.network("web", 1, "a") }, to: "www.example.com:443",
+			cause: why.NameServer, verdict: "the host's own name servers do not answer for www.example.com", try: "getent ahosts www.example.com",
 		},
 		"published for the host only": {
 			make: func(tb *testbed) {
