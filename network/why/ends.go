@@ -99,10 +99,13 @@ func (v *investigation) findSource(ctx context.Context) error {
 	}
 	if len(all) > 0 {
 		v.from = v.machineOf(ctx, all[0])
-		return nil
+	} else if v.from, err = v.unconnected(ctx, v.q.From); err != nil {
+		return err
 	}
-	v.from, err = v.unconnected(ctx, v.q.From)
-	return err
+	if v.from.ns != nil {
+		return v.from.ns.Do(func() error { return nil }) // without the right to enter it, nothing can be tried
+	}
+	return nil
 }
 
 // unconnected finds a running container that is on no network.
@@ -208,7 +211,7 @@ func (v *investigation) notConnected(m *machine) {
 	if network == "NETWORK" && len(v.networks) == 1 {
 		network = v.networks[0].Name
 	}
-	v.bad(checkEnds, finding{cause: NotConnected, because: m.label + " is on no network", explains: failure,
+	v.bad(checkEnds, finding{cause: NotConnected, because: m.label + " is on no network", explains: lost | untried,
 		try: "cleat net connect " + network + " " + columns.Word(m.container.ShortName())})
 }
 
@@ -270,7 +273,7 @@ func (v *investigation) linkFault(m *machine, e *named.Endpoint) *finding {
 		return fault("somebody removed %s of %s, its link to %s", e.Interface, m.label, e.Network)
 	case st.State == attach.Gone || st.State == attach.Wanted:
 		return fault("%s has restarted, and its link to %s was not attached again", m.label, e.Network)
-	case st.State != attach.Attached:
+	case st.State != attach.Attached && st.State != attach.Unknown:
 		return fault("the link of %s to %s is %s", m.label, e.Network, cmp.Or(strings.Join(st.Notes, "; "), string(st.State)))
 	}
 	return v.addressFault(m, e)

@@ -24,6 +24,7 @@ func (v *investigation) checkKernel(ctx context.Context) {
 		}
 		if t.at == nil || t.at.ns != nil {
 			v.checkNeighbour(ctx, t)
+			v.checkWayBack(t)
 		}
 	}
 	if len(facts) > 0 {

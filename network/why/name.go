@@ -34,7 +34,11 @@ func (v *investigation) checkName(ctx context.Context) {
 		return
 	}
 	r := parseResolver(text)
-	got := r.lookup(v.from.ns, v.name)
+	within := answerWithin
+	if len(v.targets) == 0 {
+		within = foreignAnswerWithin
+	}
+	got := r.lookup(v.from.ns, v.name, within)
 	if right, wrong := v.compare(got.addrs); len(right) > 0 && len(wrong) == 0 {
 		v.ok(checkName, "%s is %s, says the name server %s", v.name, addrsText(right), got.server)
 		v.aimAtUnaimed(ctx, got.addrs)
@@ -125,6 +129,8 @@ func (v *investigation) nameFault(ctx context.Context, r resolver, got reply, pa
 	switch {
 	case got.err != nil && slices.Contains(ours, got.server) && v.blockedQueries(got.server) != nil:
 		return *v.blockedQueries(got.server)
+	case len(v.targets) == 0 && slices.Contains(ours, got.server) && (got.err != nil || got.code == dnsmessage.RCodeServerFailure):
+		return finding{cause: NameServer, because: "the host's own name servers do not answer for " + v.name, try: "getent ahosts " + columns.Word(v.name)}
 	case got.err != nil:
 		return finding{cause: NameServer, because: fmt.Sprintf("the name server %s does not answer %s: %s", got.server, v.from.label, errText(got.err)), try: repairCommand}
 	case len(got.addrs) > 0:

@@ -41,7 +41,7 @@ func (v *investigation) checkOutside() {
 		case v.from.on(n.Name) != nil:
 			v.ok(checkNetworks, "%s is an address of %s, and %s is on it", t.addr, n.Name, v.from.label)
 		default:
-			v.bad(checkNetworks, finding{cause: OtherNetwork, about: t, explains: failure, try: "cleat net connect " + n.Name + " " + columns.Word(v.from.ref()),
+			v.bad(checkNetworks, finding{cause: OtherNetwork, about: t, explains: lost | untried, try: "cleat net connect " + n.Name + " " + columns.Word(v.from.ref()),
 				because: fmt.Sprintf("%s is an address of %s, %s is on %s, and networks are kept apart", t.addr, n.Name, v.from.label, strings.Join(networksOf(v.from), " and "))})
 		}
 	}
@@ -118,7 +118,7 @@ func (v *investigation) checkCommon(m *machine) {
 			return
 		}
 	}
-	v.bad(checkNetworks, finding{cause: OtherNetwork, because: where + ", and networks are kept apart", explains: failure, try: v.permit(m)})
+	v.bad(checkNetworks, finding{cause: OtherNetwork, because: where + ", and networks are kept apart", explains: lost | untried, try: v.permit(m)})
 }
 
 // permit returns the command that lets the source reach a container of another network: a rule
@@ -240,9 +240,9 @@ func (v *investigation) judged(t *target, d named.Decision) (*finding, string) {
 	}
 	switch {
 	case d.Reason == named.ByRule && d.Allowed:
-		return nil, fmt.Sprintf("“%s” decides", d.Rule)
+		return nil, fmt.Sprintf("the rule %q allows it", d.Rule)
 	case d.Reason == named.ByRule:
-		return deny(RuleDenies, "cleat net deny --remove "+strings.TrimPrefix(d.Rule.String(), "deny "), "“%s” decides", d.Rule)
+		return deny(RuleDenies, "cleat net deny --remove "+strings.TrimPrefix(d.Rule.String(), "deny "), "the rule %q denies it", d.Rule)
 	case d.Reason == named.ByDefault:
 		return deny(RuleDenies, v.allow(source, e, to), "no rule of %s allows it, and its default is deny", d.Network)
 	case d.Reason == named.SameNetwork:

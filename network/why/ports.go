@@ -3,6 +3,7 @@ package why
 import (
 	"encoding/binary"
 	"fmt"
+	"slices"
 
 	"cleat/internal/columns"
 	"cleat/link"
@@ -18,6 +19,7 @@ type bridgePort struct {
 	state    byte
 	running  bool // it has a carrier; a port without one is disabled
 	isolated bool
+	hairpin  bool // frames may leave by the port that they came by
 }
 
 // States of a port (include/uapi/linux/if_bridge.h), as bridge(8) calls them.
@@ -29,6 +31,7 @@ const (
 
 	// Attributes of a port (include/uapi/linux/if_link.h).
 	brportState    = 1  // IFLA_BRPORT_STATE
+	brportHairpin  = 4  // IFLA_BRPORT_MODE
 	brportIsolated = 33 // IFLA_BRPORT_ISOLATED
 )
 
@@ -53,6 +56,9 @@ func (v *investigation) checkPorts() {
 			case p.state != forwarding && p.running:
 				v.bad(checkKernel, finding{cause: LinkDown, explains: lost, try: v.forward(st.Peer, p),
 					because: fmt.Sprintf("the bridge of %s does not forward at %s, the port of %s: its state is %s", e.Network, st.Peer, m.label, portStates[p.state])})
+			case !p.hairpin && v.publishesToItself(m):
+				v.bad(checkKernel, finding{cause: Hairpin, explains: lost, weak: true, try: "bridge link set dev " + columns.Word(st.Peer) + " hairpin on",
+					because: fmt.Sprintf("the bridge of %s does not send packets back to %s, which reaches itself by a published port", e.Network, m.label)})
 			case p.isolated:
 				if isolated[e.Network]++; isolated[e.Network] > 1 {
 					v.bad(checkKernel, finding{cause: LinkDown, explains: lost, because: fmt.Sprintf("the ports of both on the bridge of %s are isolated", e.Network),
@@ -61,6 +67,13 @@ func (v *investigation) checkPorts() {
 			}
 		}
 	}
+}
+
+// publishesToItself reports whether the host translates packets of a machine to the machine's own
+// address, and its bridge has to send them back: with bridge netfilter they are translated
+// before they leave the bridge.
+func (v *investigation) publishesToItself(m *machine) bool {
+	return m == v.from && slices.ContainsFunc(v.targets, func(t *target) bool { return t.published != nil && t.published.at == m })
 }
 
 // forward returns the command that makes a port of a bridge forward. Only spanning tree puts
@@ -127,6 +140,8 @@ func parsePort(message []byte) (name string, p bridgePort, err error) {
 				switch f.Attr.Type {
 				case brportState:
 					p.state = f.Value[0]
+				case brportHairpin:
+					p.hairpin = f.Value[0] != 0
 				case brportIsolated:
 					p.isolated = f.Value[0] != 0
 				}

@@ -200,7 +200,7 @@ func errText(err error) string {
 		return errno.Error()
 	}
 	if errors.Is(err, os.ErrDeadlineExceeded) {
-		return "no answer within " + shortTime(answerWithin)
+		return "no answer in time"
 	}
 	return strings.TrimSpace(err.Error())
 }

@@ -145,12 +145,12 @@ type reply struct {
 // lookup queries the servers of a resolver from inside a namespace for the addresses of a name,
 // as libc would: the next server if one does not answer, the next candidate if a name does
 // not exist.
-func (r resolver) lookup(ns *netns.NS, name string) reply {
+func (r resolver) lookup(ns *netns.NS, name string, within time.Duration) reply {
 	var last reply
 	servers := slices.Clone(r.servers)
 	for _, candidate := range r.candidates(name) {
 		for i := 0; i < len(servers); i++ {
-			last = ask(ns, servers[i], candidate)
+			last = ask(ns, servers[i], candidate, within)
 			if last.err == nil && (last.code == dnsmessage.RCodeSuccess || last.code == dnsmessage.RCodeNameError) {
 				break
 			}
@@ -166,20 +166,23 @@ func (r resolver) lookup(ns *netns.NS, name string) reply {
 	return last
 }
 
-// answerWithin is how long a name server may take. libc waits 5 s, but a server of this host
-// answers in less than a millisecond, and one of the Internet in less than a second.
-const answerWithin = time.Second
+// How long a name server may take. A server of this host knows the names of containers at once.
+// Other names may have to be found first, for which libc waits as long (RES_TIMEOUT).
+const (
+	answerWithin        = time.Second
+	foreignAnswerWithin = 5 * time.Second
+)
 
 // ask queries a server for A and AAAA records of a name.
-func ask(ns *netns.NS, server netip.Addr, name string) reply {
+func ask(ns *netns.NS, server netip.Addr, name string, within time.Duration) reply {
 	r := reply{server: server}
 	r.err = ns.Do(func() error {
-		c, err := net.DialTimeout("udp", netip.AddrPortFrom(server, dnsPort).String(), answerWithin)
+		c, err := net.DialTimeout("udp", netip.AddrPortFrom(server, dnsPort).String(), within)
 		if err != nil {
 			return err
 		}
 		defer c.Close()
-		if err := c.SetDeadline(time.Now().Add(answerWithin)); err != nil {
+		if err := c.SetDeadline(time.Now().Add(within)); err != nil {
 			return err
 		}
 		for _, kind := range []dnsmessage.Type{dnsmessage.TypeA, dnsmessage.TypeAAAA} {

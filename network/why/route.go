@@ -155,7 +155,7 @@ func (v *investigation) routeFault(t *target, e *named.Endpoint, n *named.Networ
 	case r.err != nil:
 		f := &finding{cause: NoRoute, because: fmt.Sprintf("%s has no route to %s", v.from.label, t.addr)}
 		if f.try = v.addRoute(t, e, n); n != nil && n.Internal && f.try != "" {
-			f.because += ": " + n.Name + " is internal, so it is no default route"
+			f.because += ": " + n.Name + " is internal, so it has no default route"
 		}
 		return f
 	case e == nil || n == nil || r.local:
@@ -195,10 +195,40 @@ func (r *route) command() string {
 	return text + " dev " + columns.Word(r.link)
 }
 
+// checkWayBack checks, if a probe was not answered, that a container has a route to where the
+// packets come from.
+func (v *investigation) checkWayBack(t *target) {
+	m, source := t.machine(), t.route.source
+	e, _ := v.destination(t)
+	if t.outcome&lost == 0 || !source.IsValid() || m == nil || m.ns == nil || m.isHost || m == v.from {
+		return
+	}
+	h, err := link.Handle(m.ns)
+	if err != nil {
+		return
+	}
+	defer h.Close()
+	back := routeTo(h, source)
+	if back.err == nil {
+		return
+	}
+	f := finding{cause: NoRoute, about: t, explains: lost, because: fmt.Sprintf("%s has no route back to %s", m.label, source)}
+	if back.special != "" {
+		f.because = fmt.Sprintf("a route of %s discards packets back to %s: %s %s", m.label, source, back.special, back.prefix)
+		f.try = m.inside(fmt.Sprintf("ip route del %s %s", back.special, back.prefix))
+	} else if n := v.network(e.Network); n != nil {
+		if n.Internal {
+			f.because += ": " + n.Name + " is internal, so it has no default route"
+		}
+		f.try = addRouteIn(m, n, netip.PrefixFrom(source, source.BitLen()))
+	}
+	v.bad(checkKernel, f)
+}
+
 // addRoute returns the command that adds a route to a target through the gateway of one of the
 // source's networks; "" if there is no gateway.
 func (v *investigation) addRoute(t *target, e *named.Endpoint, n *named.Network) string {
-	if e == nil || n == nil || !onHost(n) {
+	if e == nil || n == nil {
 		return ""
 	}
 	to := netip.PrefixFrom(t.addr, t.addr.BitLen())
@@ -207,9 +237,15 @@ func (v *investigation) addRoute(t *target, e *named.Endpoint, n *named.Network)
 			to = subnetOf(other, t.addr)
 		}
 	}
+	return addRouteIn(v.from, n, to)
+}
+
+// addRouteIn returns the command that adds a route through the gateway of a network to a
+// machine; "" if the network has no gateway.
+func addRouteIn(m *machine, n *named.Network, to netip.Prefix) string {
 	for _, s := range n.Subnets {
-		if s.Gateway.Is4() == t.addr.Is4() {
-			return v.from.inside(fmt.Sprintf("ip route add %s via %s", to, s.Gateway))
+		if onHost(n) && s.Gateway.Is4() == to.Addr().Is4() {
+			return m.inside(fmt.Sprintf("ip route add %s via %s", to, s.Gateway))
 		}
 	}
 	return ""

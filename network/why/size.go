@@ -2,9 +2,11 @@ package why
 
 import (
 	"fmt"
+	"net/netip"
 
 	"cleat/internal/columns"
 	"cleat/link"
+	"cleat/netns"
 	"cleat/network/trace"
 	"cleat/packet"
 )
@@ -22,17 +24,17 @@ func (v *investigation) checkSize(t *target, p trace.Path) {
 	if v.q.To.Protocol == packet.TCP && theirs != 0 {
 		size = min(mine, theirs)
 	}
-	if o, _ := tryEcho(v.from.ns, t.addr, 0); o != reached {
+	if !answers(v.from.ns, t.addr, 0) {
 		v.unknown(checkKernel, "%s does not answer ping, so full-size packets can't be tried", m.label)
 		return
 	}
 	// The answer is as large as the request, so one try is for both directions.
-	if o, _ := tryEcho(v.from.ns, t.addr, size); o == silent {
+	if !answers(v.from.ns, t.addr, size) {
 		v.tooLarge(t, p, size)
 		return
 	}
 	if theirs > size && v.q.To.Protocol != packet.TCP {
-		if o, _ := tryEcho(m.ns, t.route.source, theirs); o == silent {
+		if !answers(m.ns, t.route.source, theirs) {
 			v.tooLarge(t, p, theirs)
 			return
 		}
@@ -42,6 +44,17 @@ func (v *investigation) checkSize(t *target, p trace.Path) {
 		text += fmt.Sprintf("; the link of %s has MTU %d, that of %s %d, to which TCP adapts", v.from.label, mine, m.label, theirs)
 	}
 	v.ok(checkKernel, "%s", text)
+}
+
+// answers reports whether an address answers a ping of a size, or a router says how large one
+// may be. A packet may be lost by chance, so it gets a second one.
+func answers(ns *netns.NS, a netip.Addr, size int) bool {
+	for range 2 {
+		if o, _ := tryEcho(ns, a, size); o != silent {
+			return size != 0 || o == reached
+		}
+	}
+	return false
 }
 
 // mtuOf returns the MTU of a link in bytes; 0 if it is not known.

@@ -300,8 +300,12 @@ func (tb *testbed) portOf(container, network string) string {
 }
 
 // fill replaces words in an expected text by what differs from test to test: PID is the process
-// of a, PID-b that of b, and PORT-b the host's end of b's link.
+// of a, PID-b that of b, PORT-b the host's end of b's link to web, and PORT-db-b
+// that to db.
 func (tb *testbed) fill(text string) string {
+	if strings.Contains(text, "PORT-db-b") {
+		text = strings.ReplaceAll(text, "PORT-db-b", tb.portOf("b", "db"))
+	}
 	if strings.Contains(text, "PORT-b") {
 		text = strings.ReplaceAll(text, "PORT-b", tb.portOf("b", "web"))
 	}

@@ -29,6 +29,7 @@ const (
 	Firewall       Cause = "firewall"        // rules of another program drop the packets
 	NoNeighbour    Cause = "no-neighbour"    // nobody answers for the next address
 	Duplicate      Cause = "duplicate"       // several machines answer for the address
+	Hairpin        Cause = "hairpin"         // a bridge does not send packets back to where they came from
 	MTU            Cause = "mtu"             // full-size packets are lost
 	NoListener     Cause = "no-listener"     // no program listens
 	Loopback       Cause = "loopback-only"   // a program listens where only its own machine reaches it
@@ -91,6 +92,9 @@ func (v *investigation) conclude() *Answer {
 		f := v.disturbance()
 		a.Cause, a.Try = f.cause, f.try
 		a.Verdict = fmt.Sprintf("%s reaches %s, but %s", a.From, v.reachedText(), f.because)
+		if f.check == checkName {
+			a.Verdict = fmt.Sprintf("%s reaches %s, but not by the name %s: %s", a.From, strings.Join(v.reachedAddresses(), " and "), v.name, f.because)
+		}
 	default:
 		a.Reached = true
 		a.Verdict = fmt.Sprintf("%s reaches %s", a.From, v.reachedText())
@@ -180,14 +184,19 @@ func (v *investigation) explanation(t *target) finding {
 
 // reachedText returns the destination with the addresses at which it is reached.
 func (v *investigation) reachedText() string {
-	var addrs []string
+	if all := v.reachedAddresses(); all[0] != v.q.To.Name {
+		return v.q.To.String() + " at " + strings.Join(all, " and ")
+	}
+	return v.q.To.String()
+}
+
+// reachedAddresses returns the addresses at which the destination is reached.
+func (v *investigation) reachedAddresses() []string {
+	var all []string
 	for _, t := range v.targets {
-		if t.outcome&(reached|unclear) != 0 && t.addr.String() != v.q.To.Name {
-			addrs = append(addrs, t.addr.String())
+		if t.outcome&(reached|unclear) != 0 {
+			all = append(all, t.addr.String())
 		}
 	}
-	if len(addrs) == 0 {
-		return v.q.To.String()
-	}
-	return v.q.To.String() + " at " + strings.Join(addrs, " and ")
+	return all
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/link"
 	"cleat/network/named"
 	"cleat/network/names"
 	"cleat/network/networktest"
@@ -72,7 +73,7 @@ func TestCauses(t *testing.T) {
 		},
 		"allowed to another network, but not its names": {
 			make:  func(tb *testbed) { apart(tb); tb.rule("allow web/a to db/b:80/tcp") },
-			cause: why.UnknownName, verdict: "b has that name on db, where a is not", try: "cleat net connect db a",
+			cause: why.UnknownName, verdict: "a reaches 10.20.2.2, but not by the name b: b has that name on db, where a is not", try: "cleat net connect db a",
 		},
 		"allowed to another network": {
 			make: func(tb *testbed) { apart(tb); tb.rule("allow web/a to db/b:80/tcp") }, to: "db/b:80",
@@ -80,7 +81,7 @@ func TestCauses(t *testing.T) {
 		},
 		"a rule denies": {
 			make:  func(tb *testbed) { together(tb); tb.rule("deny web/a to web/b:80") },
-			cause: why.RuleDenies, verdict: "“deny web/a to web/b:80” decides", try: "cleat net deny --remove web/a to web/b:80",
+			cause: why.RuleDenies, verdict: `the rule "deny web/a to web/b:80" denies it`, try: "cleat net deny --remove web/a to web/b:80",
 		},
 		"the source's link is down": {
 			make:  func(tb *testbed) { together(tb); tb.run("a ip link set eth0 down") },
@@ -126,7 +127,7 @@ func TestCauses(t *testing.T) {
 		},
 		"wrong resolv.conf": {
 			make:  func(tb *testbed) { together(tb); tb.write("a", "resolv.conf", "nameserver 192.0.2.53\n") },
-			cause: why.ResolvConf, verdict: "a asks the name server 192.0.2.53, not 10.20.1.1, which knows the names of web", try: "echo nameserver 10.20.1.1 > /proc/PID/root/etc/resolv.conf",
+			cause: why.ResolvConf, verdict: "a reaches 10.20.1.3, but not by the name b: a asks the name server 192.0.2.53, not 10.20.1.1, which knows the names of web", try: "echo nameserver 10.20.1.1 > /proc/PID/root/etc/resolv.conf",
 		},
 		"hosts file": {
 			make:  func(tb *testbed) { together(tb); tb.write("a", "hosts", "192.0.2.9 b\n") },
@@ -279,7 +280,7 @@ func TestCauses(t *testing.T) {
 				together(tb)
 				tb.run(`b nft 'add table inet fw; add chain inet fw input { type filter hook input priority 0; }; add rule inet fw input tcp dport 80 reject with tcp reset'`)
 			},
-			cause: why.Firewall, verdict: "a rule in chain input of table inet fw in b", try: "nsenter -t PID-b -n nft insert rule inet fw input ip saddr 10.20.1.2 ip daddr 10.20.1.3 accept",
+			cause: why.Firewall, verdict: "a rule in chain input of table inet fw in b drops the packets: l4proto tcp dport 80 reject", try: "nsenter -t PID-b -n nft insert rule inet fw input ip saddr 10.20.1.2 ip daddr 10.20.1.3 accept",
 		},
 		"a firewall about another port": {
 			make: func(tb *testbed) {
@@ -287,6 +288,13 @@ func TestCauses(t *testing.T) {
 				tb.run(`b nft 'add table inet fw; add chain inet fw input { type filter hook input priority 0; }; add rule inet fw input tcp dport 81 drop; add rule inet fw input udp dport 80 drop; add rule inet fw input tcp dport 80 counter drop'`)
 			},
 			cause: why.Firewall, verdict: "l4proto tcp dport 80 counter packets", try: "nsenter -t PID-b -n nft insert rule inet fw input ip saddr 10.20.1.2 ip daddr 10.20.1.3 accept",
+		},
+		"a firewall whose counters say which rule it is": {
+			make: func(tb *testbed) {
+				together(tb)
+				tb.run(`b nft 'add table inet fw; add chain inet fw input { type filter hook input priority 0; }; add rule inet fw input meta mark 7 counter drop; add rule inet fw input ct state new counter drop'`)
+			},
+			cause: why.Firewall, verdict: "a rule in chain input of table inet fw in b drops the packets: ct state … counter packets", try: "nsenter -t PID-b -n nft insert rule inet fw input ip saddr 10.20.1.2 ip daddr 10.20.1.3 accept",
 		},
 		"the rules in the kernel are gone": {
 			make: func(tb *testbed) {
@@ -303,7 +311,7 @@ func TestCauses(t *testing.T) {
 				tb.listen("b", ":80")
 				tb.rule("allow web/a to db/b:80")
 			}, to: "db/b:80",
-			cause: why.NoRoute, verdict: "a has no route to 10.20.2.2: web is internal, so it is no default route", try: "nsenter -t PID -n ip route add 10.20.2.0/24 via 10.20.1.1",
+			cause: why.NoRoute, verdict: "a has no route to 10.20.2.2: web is internal, so it has no default route", try: "nsenter -t PID -n ip route add 10.20.2.0/24 via 10.20.1.1",
 		},
 		"one of two that share a name": {
 			make: func(tb *testbed) {
@@ -314,6 +322,18 @@ func TestCauses(t *testing.T) {
 				tb.listen("b", ":80")
 			}, to: "api:80",
 			cause: why.NoListener, verdict: "no program of c listens on port 80", try: "start the program of c that is to have port 80",
+		},
+		"two that share a name, for different reasons": {
+			make: func(tb *testbed) {
+				tb.network("web", 1, "a")
+				for _, c := range []string{"b", "c"} {
+					tb.connect("web", c, named.Connection{Aliases: []string{"api"}})
+					tb.listen(c, ":80")
+				}
+				tb.rule("deny web/a to web/c")
+				tb.run(`b nft 'add table inet fw; add chain inet fw input { type filter hook input priority 0; }; add rule inet fw input tcp dport 80 drop'`)
+			}, to: "api:80",
+			cause: why.Firewall, verdict: "a rule in chain input of table inet fw in b drops the packets", try: "nsenter -t PID-b -n nft insert rule inet fw input ip saddr 10.20.1.2 ip daddr 10.20.1.3 accept",
 		},
 		"datagrams": {
 			make: func(tb *testbed) { tb.network("web", 1, "a", "b") }, to: "b:5000/udp",
@@ -329,7 +349,7 @@ func TestCauses(t *testing.T) {
 				tb.receive("b", ":5000")
 				tb.rule("deny web to web:5000/udp")
 			}, to: "b:5000/udp",
-			cause: why.RuleDenies, verdict: "“deny web to web:5000/udp” decides", try: "cleat net deny --remove web to web:5000/udp",
+			cause: why.RuleDenies, verdict: `the rule "deny web to web:5000/udp" denies it`, try: "cleat net deny --remove web to web:5000/udp",
 		},
 		"a container of another engine's network": {
 			make: func(tb *testbed) { together(tb) }, from: "web/a", to: "test:b:80",
@@ -391,7 +411,7 @@ func TestCauses(t *testing.T) {
 		},
 		"IPv6, a rule denies": {
 			make: func(tb *testbed) { tb.dual(); tb.listen("b", ":80"); tb.rule("deny web/a to web/b") }, to: "[fd00:1::3]:80",
-			cause: why.RuleDenies, verdict: "“deny web/a to web/b” decides", try: "cleat net deny --remove web/a to web/b",
+			cause: why.RuleDenies, verdict: `the rule "deny web/a to web/b" denies it`, try: "cleat net deny --remove web/a to web/b",
 		},
 		"IPv6, a foreign rule, which is not found because the path is followed for IPv4": {
 			make: func(tb *testbed) {
@@ -407,6 +427,38 @@ func TestCauses(t *testing.T) {
 		"the container of a published port does not run": {
 			make: func(tb *testbed) { published(tb); tb.run("b ip link del eth0"); tb.containers["b"].stopped = true }, to: "host:8080",
 			cause: why.NotRunning, verdict: "port 8080 of the host is published to b, which does not run", try: "test start b",
+		},
+		"no route back": {
+			make: func(tb *testbed) {
+				apart(tb)
+				tb.rule("allow web/a to db/b:80")
+				tb.run("b ip route del default")
+			}, to: "db/b:80",
+			cause: why.NoRoute, verdict: "b has no route back to 10.20.1.2", try: "nsenter -t PID-b -n ip route add 10.20.1.2/32 via 10.20.2.1",
+		},
+		"a route back that discards": {
+			make: func(tb *testbed) { together(tb); tb.run("b ip route add blackhole 10.20.1.2") }, to: "web/b:80",
+			cause: why.NoRoute, verdict: "a route of b discards packets back to 10.20.1.2: blackhole 10.20.1.2/32", try: "nsenter -t PID-b -n ip route del blackhole 10.20.1.2/32",
+		},
+		"published on an internal network": {
+			make: func(tb *testbed) {
+				tb.network("web", 1, "a")
+				tb.create(named.NetworkSpec{Name: "db", Internal: true, Subnets: subnets(2)})
+				tb.connect("db", "b", named.Connection{Ports: []named.Port{{Protocol: "tcp", HostPort: 8080, Port: 80, BypassFirewall: true}}})
+				tb.listen("b", ":80")
+			}, to: "host:8080",
+			cause: why.NoRoute, verdict: "b has no route back to 10.20.1.2: db is internal, so it has no default route", try: "nsenter -t PID-b -n ip route add 10.20.1.2/32 via 10.20.2.1",
+		},
+		"its own published port, and bridge netfilter": {
+			make: func(tb *testbed) { published(tb); must(tb.t, link.SetBridgeNetfilter(tb.host, true)) }, from: "b", to: "host:8080",
+			cause: why.Hairpin, verdict: "the bridge of db does not send packets back to b, which reaches itself by a published port", try: "bridge link set dev PORT-db-b hairpin on",
+		},
+		"its own published port": {
+			make: published, from: "b", to: "host:8080", verdict: "b reaches host:8080",
+		},
+		"a name outside": {
+			make: func(tb *testbed) { tb.network("web", 1, "a") }, to: "www.example.com:443",
+			cause: why.NameServer, verdict: "the host's own name servers do not answer for www.example.com", try: "getent ahosts www.example.com",
 		},
 		"published for the host only": {
 			make: func(tb *testbed) {
@@ -490,6 +542,17 @@ func TestUsage(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %s", name, err, tt.want)
 		}
+	}
+}
+
+// A program at :: that a firewall keeps from being reached does listen.
+func TestRejectedListens(t *testing.T) {
+	tb := newTestbed(t, "a", "b")
+	together(tb)
+	tb.run(`b nft 'add table inet fw; add chain inet fw input { type filter hook input priority 0; }; add rule inet fw input tcp dport 80 reject with tcp reset'`)
+	a := tb.ask("a", "b:80")
+	if !slices.ContainsFunc(a.Checks, func(c why.Check) bool { return c.Name == "listener" && c.State == why.OK }) {
+		t.Errorf("no check says that a program listens:\n%s", text(t, a))
 	}
 }
 
