@@ -127,7 +127,7 @@ func TestBurst(t *testing.T) {
 			continue
 		}
 		t.Run(e.Name, func(t *testing.T) {
-			h, err := attacher.Open(t.Context(), attacher.Config{Attacher: e.Name, Endpoints: 2, Scratch: scratch(t), Program: self})
+			h, err := attacher.Open(t.Context(), attacher.Config{Attacher: e.Name, Scratch: scratch(t), Program: self})
 			if errors.As(err, new(*link.Lack)) {
 				t.Skip(err)
 			}
@@ -139,7 +139,7 @@ func TestBurst(t *testing.T) {
 					t.Error(err)
 				}
 			}()
-			for _, n := range []int{2, 5} {
+			for _, n := range []int{6, 8} {
 				rate, err := h.Burst(t.Context(), n)
 				if err != nil {
 					t.Fatal(err)
