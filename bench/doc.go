@@ -41,10 +41,11 @@
 // A network that can't be built, or that drops full-size packets, is tried a second
 // time unless the machine lacks something for it. Then it is recorded as absent.
 //
-// Four kinds of work are not traffic for a time. "setup" makes and removes a
-// network. "attach" runs a program that attaches a container, and detaches it
-// (package attacher). "memory" reads the memory of a network's programs without and
-// with flows. "start" starts a command together with its network; the command
+// Five kinds of work are not traffic for a time. "setup" makes and removes a
+// network. "attach" runs a program that attaches a container, and detaches it, and
+// "burst" does so for many at the same time (package attacher). "memory" reads the
+// memory of a network's programs without and with flows, or of a named network's with
+// many endpoints. "start" starts a command together with its network; the command
 // reports when the first byte arrived.
 //
 // Every sample is a line of samples.jsonl as soon as it is taken, so that neither

@@ -77,6 +77,9 @@ func (e *Environment) note(c cell.Cell, facts NetworkFacts) {
 	if peer := c.Factors["peer"]; peer != "" {
 		details = append(details, "peer "+peer)
 	}
+	if ports := c.Factors["ports"]; ports != "" {
+		details = append(details, "ports "+ports)
+	}
 	if port := c.Factors["vxlan_port"]; port != "" && port != strconv.Itoa(link.VXLANPort) {
 		details = append(details, "port "+port)
 	}

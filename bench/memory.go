@@ -36,7 +36,7 @@ func (r *run) memory(ctx context.Context, job experiment.Job, at position) error
 // memory reads the memory without flows, and with them.
 func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metric]float64, error) {
 	sleepUntil(ctx, time.Now().Add(idleAfter)) // some programs return the memory of their start only after a second
-	idle, err := settledMemory(ctx, b.Programs())
+	idle, err := settledMemory(ctx, b.programMemory)
 	if err != nil {
 		return nil, err
 	}
@@ -53,7 +53,7 @@ func (b *testbed) memory(ctx context.Context, job experiment.Job) (map[cell.Metr
 			"--streams", strconv.Itoa(job.Cell.Streams), "--control", "unix:" + s.control},
 		timeout: graceTime + time.Duration(job.Cell.Streams)*gracePerStream,
 		ready: func(ctx context.Context) (time.Time, error) {
-			if loaded, err = settledMemory(ctx, b.Programs()); err != nil {
+			if loaded, err = settledMemory(ctx, b.programMemory); err != nil {
 				return time.Time{}, err
 			}
 			return time.Time{}, measured
@@ -80,15 +80,17 @@ const (
 	idleAfter       = 2 * time.Second // without work, after which a program counts as idle
 )
 
-// settledMemory reads the programs' memory until it has settled, or returns the
-// last reading after memoryTimeout.
-func settledMemory(ctx context.Context, pids []int) (host.ProcMemory, error) {
+func (b *testbed) programMemory() (host.ProcMemory, error) { return host.TreeMemory(b.Programs()...) }
+
+// settledMemory reads programs' memory until it has settled, or returns the last reading
+// after memoryTimeout.
+func settledMemory(ctx context.Context, read func() (host.ProcMemory, error)) (host.ProcMemory, error) {
 	tick := time.NewTicker(memoryInterval)
 	defer tick.Stop()
 	deadline := time.Now().Add(memoryTimeout)
 	var first int64 // resident bytes of the first equal reading
 	for equal := 0; ; {
-		now, err := host.TreeMemory(pids...)
+		now, err := read()
 		if err != nil {
 			return now, err
 		}

@@ -82,7 +82,7 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		Config: cfg, store: st, cpus: cpus,
 		env:      env,
 		testbeds: newTestbeds(cfg.Scratch, runtimes), runtimes: runtimes,
-		attachHosts: map[wiring.Spec]*attacher.Host{},
+		attachHosts: map[attachKey]*attacher.Host{},
 		absentSpecs: map[wiring.Spec]bool{}, failures: failures{}, possible: Possible(),
 	}
 	err = r.measureAll(ctx, before)
@@ -127,7 +127,7 @@ type run struct {
 	env         Environment
 	testbeds    *testbeds
 	runtimes    *container.Set
-	attachHosts map[wiring.Spec]*attacher.Host
+	attachHosts map[attachKey]*attacher.Host
 	absentSpecs map[wiring.Spec]bool // networks that can't be measured, and are recorded so
 	failures    failures
 	possible    func(experiment.Job) bool
@@ -238,7 +238,12 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 	case experiment.Setup:
 		return r.setup(ctx, job, at)
 	case experiment.Memory:
+		if catalog.RoleOf(job.Cell.Network) == catalog.Named {
+			return r.networkMemory(ctx, job, at)
+		}
 		return r.memory(ctx, job, at)
+	case experiment.Burst:
+		return r.burst(ctx, job, at)
 	case experiment.Attach:
 		return r.attach(ctx, job, at)
 	}

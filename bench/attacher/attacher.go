@@ -6,18 +6,22 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
+	"slices"
 	"time"
 
+	"cleat/bench/catalog"
 	"cleat/bench/container"
+	"cleat/bench/named"
 	"cleat/lab"
 	"cleat/link"
 )
 
 // Config says which program attaches containers, and how.
 type Config struct {
-	Attacher  string // name in package catalog
-	Link      string // "bridge" or "macvlan"
-	Endpoints int    // on the bridge or the parent, with the measured one; 0: 1
+	Attacher  string // name in package catalog: an attacher or a named network
+	Link      string // "bridge" or "macvlan"; a named network has its own
+	Endpoints int    // on the bridge, the parent or the network, with the measured one; 0: 1
+	Ports     int    // how many of those on a named network publish a port, beside the measured one; 0: all
 	Scratch   string // a directory of the lab
 	Program   string // path of cleat; "": this program
 }
@@ -37,22 +41,25 @@ type Host struct {
 	outside  *lab.Node
 	driver   driver
 	existing []endpoint // those that stay attached
+	burst    []endpoint // those of Burst, which are attached only while it runs
 	serial   int
 }
 
-// driver makes the command lines of one program.
+// driver runs the commands of one program.
 type driver interface {
-	// newEndpoint returns a container without the link. The serial number is unique.
-	newEndpoint(serial int) (endpoint, error)
-	attach(e endpoint) command
-	detach(e endpoint) command
+	// newEndpoint returns a container without the link. The serial number is unique, and
+	// from 1.
+	newEndpoint(ctx context.Context, serial int) (endpoint, error)
+	// attach and detach may be called for several endpoints at the same time.
+	attach(ctx context.Context, e endpoint) (named.Usage, error)
+	detach(ctx context.Context, e endpoint) (named.Usage, error)
 	// removed removes what the program leaves behind when the last endpoint is detached.
 	removed() error
 	close() error
 }
 
 var (
-	network = netip.MustParsePrefix("198.18.0.0/16") // of the endpoints
+	network = named.Subnet // of the endpoints
 	gateway = netip.MustParseAddr("198.18.0.1")
 )
 
@@ -63,6 +70,12 @@ var drivers = map[string]func(ctx context.Context, h *Host) (driver, error){
 	"cleat-keeper":   openKeeper,
 	"cni-plugins":    openCNI,
 	"docker-connect": openDocker,
+
+	"cleat-bridge":    openNamed,
+	"cleat-routed":    openNamed,
+	"docker-bridge":   openNamed,
+	"netavark-bridge": openNamed,
+	"cni-bridge":      openNamed,
 }
 
 // Open makes a host and attaches all endpoints but the one to be measured. The error
@@ -96,52 +109,52 @@ func (h *Host) open(ctx context.Context) (err error) {
 		return err
 	}
 	for range h.cfg.Endpoints - 1 {
-		e, err := h.newEndpoint()
+		e, err := h.newEndpoint(ctx)
 		if err != nil {
 			return err
 		}
 		h.existing = append(h.existing, e)
-		if _, err := h.run(ctx, h.driver.attach(e)); err != nil {
+		if _, err := h.driver.attach(ctx, e); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (h *Host) newEndpoint() (endpoint, error) {
+func (h *Host) newEndpoint(ctx context.Context) (endpoint, error) {
 	h.serial++
-	return h.driver.newEndpoint(h.serial)
+	return h.driver.newEndpoint(ctx, h.serial)
 }
 
 // Measure attaches one container and detaches it.
 func (h *Host) Measure(ctx context.Context) (Times, error) {
-	e, err := h.newEndpoint()
+	e, err := h.newEndpoint(ctx)
 	if err != nil {
 		return Times{}, err
 	}
 	t, err := h.measure(ctx, e)
-	return t, errors.Join(err, e.ns.Close())
+	return t, errors.Join(err, e.close())
 }
 
 func (h *Host) measure(ctx context.Context, e endpoint) (Times, error) {
-	attached, err := h.run(ctx, h.driver.attach(e))
+	attached, err := h.driver.attach(ctx, e)
 	if err != nil {
 		return Times{}, err
 	}
-	t := Times{Attach: attached.took, CPU: attached.cpu}
+	t := Times{Attach: attached.Took, CPU: attached.CPU}
 	late, err := awaitUsable(ctx, e)
 	if err != nil { // the next measurement may use the same container
-		_, detachErr := h.run(ctx, h.driver.detach(e))
+		_, detachErr := h.driver.detach(ctx, e)
 		return Times{}, errors.Join(err, detachErr)
 	}
 	if !late.IsZero() {
-		t.Attach = late.Sub(attached.began)
+		t.Attach = late.Sub(attached.Began)
 	}
-	detached, err := h.run(ctx, h.driver.detach(e))
+	detached, err := h.driver.detach(ctx, e)
 	if err != nil {
 		return Times{}, err
 	}
-	t.Detach = detached.took
+	t.Detach = detached.Took
 	stays, err := usable(e)
 	if err != nil {
 		return Times{}, err
@@ -161,8 +174,8 @@ func (h *Host) Close() error {
 	if h.driver != nil {
 		errs = append(errs, h.driver.close())
 	}
-	for _, e := range h.existing {
-		errs = append(errs, e.ns.Close())
+	for _, e := range slices.Concat(h.existing, h.burst) {
+		errs = append(errs, e.close())
 	}
 	for _, n := range []*lab.Node{h.node, h.outside} {
 		if n != nil {
@@ -183,6 +196,12 @@ func address(serial int) netip.Prefix {
 // Check reports whether this lab can run the named attacher. The error is a *link.Lack
 // for the first thing that is missing.
 func Check(name string) error {
+	if drivers[name] == nil {
+		return fmt.Errorf("unknown attacher %q", name)
+	}
+	if e, _ := catalog.Lookup(name); e.Role == catalog.Named {
+		return named.Check(name)
+	}
 	if f, inside := lab.Inside(); inside && f == lab.User {
 		return &link.Lack{What: name, Reason: "attaching containers needs a lab made by root", Remedy: "run the command with sudo, and not with --lab user"}
 	}

@@ -3,6 +3,7 @@ package attacher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -100,6 +101,60 @@ func measureTwice(t *testing.T, cfg attacher.Config) {
 	}
 }
 
+// TestNamedNetworks connects and disconnects twice on each named network, with other
+// endpoints, of which one publishes a port.
+func TestNamedNetworks(t *testing.T) {
+	lab.Need(t)
+	self := buildCleat(t)
+	for _, e := range catalog.All() {
+		if e.Role != catalog.Named {
+			continue
+		}
+		for _, endpoints := range []int{1, 3} {
+			t.Run(fmt.Sprintf("%s, %d", e.Name, endpoints), func(t *testing.T) {
+				measureTwice(t, attacher.Config{Attacher: e.Name, Endpoints: endpoints, Ports: 1, Scratch: scratch(t), Program: self})
+			})
+		}
+	}
+}
+
+// TestBurst attaches several containers at the same time, twice, and then one alone.
+func TestBurst(t *testing.T) {
+	lab.Need(t)
+	self := buildCleat(t)
+	for _, e := range catalog.All() {
+		if e.Role != catalog.Named {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			h, err := attacher.Open(t.Context(), attacher.Config{Attacher: e.Name, Scratch: scratch(t), Program: self})
+			if errors.As(err, new(*link.Lack)) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := h.Close(); err != nil {
+					t.Error(err)
+				}
+			}()
+			for _, n := range []int{6, 8} {
+				rate, err := h.Burst(t.Context(), n)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if rate <= 0 {
+					t.Errorf("%d containers: %g a second", n, rate)
+				}
+			}
+			if _, err := h.Measure(t.Context()); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
 // TestLongDirectory uses a directory whose path is too long for the sockets of dockerd.
 func TestLongDirectory(t *testing.T) {
 	lab.Need(t)
@@ -122,7 +177,7 @@ func TestLongDirectory(t *testing.T) {
 
 func TestCheck(t *testing.T) {
 	for _, e := range catalog.All() {
-		if e.Role != catalog.Attacher {
+		if e.Role != catalog.Attacher && e.Role != catalog.Named {
 			continue
 		}
 		err := attacher.Check(e.Name)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"cleat/bench/named"
 	"cleat/lab"
 
 	"golang.org/x/sys/unix"
@@ -20,6 +21,7 @@ import (
 // cleat attaches by `cleat attach`.
 type cleat struct {
 	bareEndpoints
+	host          *Host
 	program, link string
 	env           []string
 	keeper        *exec.Cmd // nil: none runs
@@ -29,7 +31,7 @@ func openCleat(_ context.Context, h *Host) (driver, error) { return newCleat(h),
 
 func newCleat(h *Host) *cleat {
 	return &cleat{
-		program: cmp.Or(h.cfg.Program, lab.Self), link: h.cfg.Link,
+		host: h, program: cmp.Or(h.cfg.Program, lab.Self), link: h.cfg.Link,
 		env: []string{"CLEAT_STATE_DIR=" + filepath.Join(h.dir, "state")},
 	}
 }
@@ -59,18 +61,18 @@ func openKeeper(ctx context.Context, h *Host) (driver, error) {
 	}
 }
 
-func (c *cleat) attach(e endpoint) command {
+func (c *cleat) attach(ctx context.Context, e endpoint) (named.Usage, error) {
 	args := []string{c.program, "attach", e.ns.Path()}
 	if c.link == "bridge" {
 		args = append(args, "bridge", "br0", "--masquerade")
 	} else {
 		args = append(args, "macvlan", parent, "--gw", gateway.String())
 	}
-	return command{args: append(args, "--ip", address(e.serial).String(), "--name", inside), env: c.env}
+	return c.host.run(ctx, command{args: append(args, "--ip", address(e.serial).String(), "--name", inside), env: c.env})
 }
 
-func (c *cleat) detach(e endpoint) command {
-	return command{args: []string{c.program, "detach", e.ns.Path(), inside}, env: c.env}
+func (c *cleat) detach(ctx context.Context, e endpoint) (named.Usage, error) {
+	return c.host.run(ctx, command{args: []string{c.program, "detach", e.ns.Path(), inside}, env: c.env})
 }
 
 func (c *cleat) removed() error { return nil }

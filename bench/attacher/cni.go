@@ -3,11 +3,11 @@ package attacher
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"path/filepath"
 
-	"cleat/internal/program"
-	"cleat/lab"
+	"cleat/bench/named"
 	"cleat/link"
 )
 
@@ -15,29 +15,19 @@ import (
 type cni struct {
 	bareEndpoints
 	dir, link string
-	host      *lab.Node
+	host      *Host
 	conf      []byte
 	env       []string
 }
 
-// pluginDirs are where distributions and the project's own archives install the
-// plugins.
-var pluginDirs = []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"}
-
-// pluginDir returns the first of pluginDirs that has all plugins needed. The error is a
-// *link.Lack.
+// pluginDir returns a directory that has all plugins needed. The error is a *link.Lack.
 func pluginDir() (string, error) {
-	for _, dir := range pluginDirs {
-		all := true
-		for _, plugin := range []string{"bridge", "macvlan", "host-local"} {
-			_, err := program.Find(filepath.Join(dir, plugin))
-			all = all && err == nil
-		}
-		if all {
-			return dir, nil
-		}
+	dir, err := named.PluginDir("bridge", "macvlan", "host-local")
+	var lack *link.Lack
+	if errors.As(err, &lack) {
+		err = &link.Lack{What: "cni-plugins", Reason: lack.Reason, Remedy: lack.Remedy}
 	}
-	return "", &link.Lack{What: "cni-plugins", Reason: "the reference CNI plugins are not installed", Remedy: "apt-get install containernetworking-plugins"}
+	return dir, err
 }
 
 // cniBridge is the plugin's usual name for its bridge.
@@ -61,7 +51,7 @@ func openCNI(_ context.Context, h *Host) (driver, error) {
 	} else {
 		conf["master"], conf["mode"] = parent, "bridge"
 	}
-	c := &cni{dir: dir, link: h.cfg.Link, host: h.node,
+	c := &cni{dir: dir, link: h.cfg.Link, host: h,
 		env: []string{"CNI_PATH=" + dir, "CNI_IFNAME=" + inside, "XTABLES_LOCKFILE=" + filepath.Join(h.dir, "xtables.lock")}}
 	if c.conf, err = json.Marshal(conf); err != nil {
 		return nil, fmt.Errorf("write a configuration for the CNI plugins: %w", err)
@@ -69,12 +59,17 @@ func openCNI(_ context.Context, h *Host) (driver, error) {
 	return c, nil
 }
 
-func (c *cni) attach(e endpoint) command { return c.command("ADD", e) }
-func (c *cni) detach(e endpoint) command { return c.command("DEL", e) }
+func (c *cni) attach(ctx context.Context, e endpoint) (named.Usage, error) {
+	return c.run(ctx, "ADD", e)
+}
 
-func (c *cni) command(verb string, e endpoint) command {
+func (c *cni) detach(ctx context.Context, e endpoint) (named.Usage, error) {
+	return c.run(ctx, "DEL", e)
+}
+
+func (c *cni) run(ctx context.Context, verb string, e endpoint) (named.Usage, error) {
 	env := append([]string{"CNI_COMMAND=" + verb, fmt.Sprintf("CNI_CONTAINERID=container%d", e.serial), "CNI_NETNS=" + e.ns.Path()}, c.env...)
-	return command{args: []string{filepath.Join(c.dir, c.link)}, env: env, in: c.conf}
+	return c.host.run(ctx, command{args: []string{filepath.Join(c.dir, c.link)}, env: env, in: c.conf})
 }
 
 // removed removes the bridge, which the plugin leaves behind.
@@ -82,7 +77,7 @@ func (c *cni) removed() error {
 	if c.link != "bridge" {
 		return nil
 	}
-	l, err := link.Find(c.host.NS, cniBridge)
+	l, err := link.Find(c.host.node.NS, cniBridge)
 	if err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 // Package attacher measures how long programs take to give a running container a link and
-// to remove it: our own `cleat attach`, the reference CNI plugins, and `docker network
-// connect`. It runs them by command line.
+// to remove it: our own `cleat attach`, the reference CNI plugins, `docker network
+// connect`, and the programs of named networks (package named). It runs them by command
+// line.
 //
 // # Theory of operation
 //
@@ -19,9 +20,13 @@
 // time if it succeeds at once. Processor time is that of the command and of the children
 // that it waited for (getrusage(2)).
 //
+// An endpoint of a named network also gets a name and publishes a port. Burst attaches many
+// of them at the same time.
+//
 // The first endpoint of a bridge creates the bridge, in every measurement: cleat removes
 // the bridge with the last endpoint, and the CNI plugin's bridge is removed here.
-// Docker's belongs to its network, which is made before.
+// Docker's belongs to its network, which is made before. What belongs to a named network
+// stays as its program leaves it.
 //
 // Everything is in the lab: namespaces, the state directory of cleat (CLEAT_STATE_DIR),
 // the data directory of host-local, and a Docker daemon of its own (package container).
@@ -29,8 +34,8 @@
 // # Limits
 //
 // It needs a root lab. Addresses are static, IPv4 and of 198.18.0.0/16 (RFC 2544),
-// without detection of duplicates. All measurements of Docker use one container. The
-// processor time of its daemon, and of a keeper, does not count.
+// without detection of duplicates. All measurements of docker-connect use one container.
+// The processor time of daemons, and of a keeper, does not count.
 //
 // Sources: the CNI specification 1.0.0 (environment and configuration), the plugins'
 // pages on cni.dev (bridge, macvlan, host-local), docker-network-connect(1).

@@ -7,11 +7,13 @@ import (
 	"slices"
 
 	"cleat/bench/container"
+	"cleat/bench/named"
 	"cleat/netns"
 )
 
 // docker attaches by `docker network connect`, with a daemon on the host.
 type docker struct {
+	host     *Host
 	networks *container.Networks
 	client   []string
 	pid      int // of the one container, which all measurements use
@@ -32,7 +34,7 @@ func openDocker(ctx context.Context, h *Host) (driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &docker{networks: networks}
+	d := &docker{host: h, networks: networks}
 	if err := d.open(ctx, h.cfg.Link); err != nil {
 		return nil, errors.Join(fmt.Errorf("prepare Docker: %w", err), networks.Close())
 	}
@@ -52,25 +54,25 @@ func (d *docker) open(ctx context.Context, kind string) (err error) {
 			return err
 		}
 	}
-	d.pid, err = d.networks.Container(ctx, dockerContainer, dockerHome, "traffic", "serve", "--listen", "127.0.0.1:5210")
+	d.pid, err = d.networks.Container(ctx, container.ContainerSpec{Name: dockerContainer, Network: dockerHome})
 	return err
 }
 
-func (d *docker) newEndpoint(serial int) (endpoint, error) {
+func (d *docker) newEndpoint(_ context.Context, serial int) (endpoint, error) {
 	ns, err := netns.OfPID(d.pid)
-	return endpoint{serial, ns}, err
+	return endpoint{serial: serial, ns: ns}, err
 }
 
-func (d *docker) attach(endpoint) command {
-	return d.command("network", "connect", "--ip", dockerAddress, dockerNetwork, dockerContainer)
+func (d *docker) attach(ctx context.Context, _ endpoint) (named.Usage, error) {
+	return d.run(ctx, "network", "connect", "--ip", dockerAddress, dockerNetwork, dockerContainer)
 }
 
-func (d *docker) detach(endpoint) command {
-	return d.command("network", "disconnect", dockerNetwork, dockerContainer)
+func (d *docker) detach(ctx context.Context, _ endpoint) (named.Usage, error) {
+	return d.run(ctx, "network", "disconnect", dockerNetwork, dockerContainer)
 }
 
-func (d *docker) command(args ...string) command {
-	return command{args: append(slices.Clone(d.client), args...)}
+func (d *docker) run(ctx context.Context, args ...string) (named.Usage, error) {
+	return d.host.run(ctx, command{args: append(slices.Clone(d.client), args...)})
 }
 
 func (d *docker) removed() error { return nil }

@@ -3,20 +3,25 @@ package attacher
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"time"
 
+	"cleat/bench/named"
 	"cleat/lab"
 	"cleat/netns"
-
-	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // endpoint is a container that is attached, or to be attached.
 type endpoint struct {
-	serial int
-	ns     *netns.NS
+	serial    int
+	ns        *netns.NS
+	container *named.Container // on a named network; nil: there is only the namespace
+}
+
+func (e endpoint) close() error {
+	if e.container != nil {
+		return e.container.Close()
+	}
+	return e.ns.Close()
 }
 
 // inside is the name of the link in containers that have no other.
@@ -26,37 +31,19 @@ const inside = "eth0"
 // nothing else.
 type bareEndpoints struct{}
 
-func (bareEndpoints) newEndpoint(serial int) (endpoint, error) {
+func (bareEndpoints) newEndpoint(_ context.Context, serial int) (endpoint, error) {
 	n, err := lab.NewNode(fmt.Sprintf("container%d", serial))
 	if err != nil {
 		return endpoint{}, err
 	}
-	return endpoint{serial, n.NS}, nil
+	return endpoint{serial: serial, ns: n.NS}, nil
 }
 
 // usable reports whether a container has an address of the network that is not
 // tentative, on a link that is up.
 func usable(e endpoint) (bool, error) {
-	found := false
-	err := e.ns.Do(func() error {
-		addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
-		if err != nil {
-			return fmt.Errorf("list the container's addresses: %w", err)
-		}
-		for _, a := range addrs {
-			ip, ok := netip.AddrFromSlice(a.IP)
-			if !ok || !network.Contains(ip) || a.Flags&unix.IFA_F_TENTATIVE != 0 {
-				continue
-			}
-			l, err := netlink.LinkByIndex(a.LinkIndex)
-			if err != nil {
-				return fmt.Errorf("read the container's link: %w", err)
-			}
-			found = found || l.Attrs().RawFlags&unix.IFF_UP != 0
-		}
-		return nil
-	})
-	return found, err
+	a, err := named.UsableAddress(e.ns)
+	return a.IsValid(), err
 }
 
 const (

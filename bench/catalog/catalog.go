@@ -21,6 +21,7 @@ const (
 	Rootless  Role = "rootless"  // container to other hosts without root
 	Userspace Role = "userspace" // packets pass through a program
 	Multipath Role = "multipath" // two hosts joined by several links
+	Named     Role = "named"     // a network with a name, as an engine ships it: containers connect to it and publish ports
 	Attacher  Role = "attacher"  // a program that gives a running container a link; it carries no traffic
 	Existing  Role = "existing"  // a path that existed before
 )
@@ -33,6 +34,7 @@ var roles = [...]struct {
 	{Container, "Container to container, one host"},
 	{Overlay, "Containers of different hosts"},
 	{Published, "A container's published port"},
+	{Named, "Named networks, as engines ship them"},
 	{Outside, "Container and the world outside"},
 	{Rootless, "Container and the world, without root"},
 	{Userspace, "Through a program"},
@@ -92,6 +94,7 @@ const (
 	ipvlanDHCP  = "all containers share the parent's MAC address: DHCP needs a client identifier"
 	noBroadcast = "no broadcast or multicast: ARP, DHCP and mDNS do not work inside"
 	proxyHides  = "Docker's default; the container sees the proxy's address, not the client's"
+	keeperWorks = "the keeper does most of the work, and its processor time is not counted"
 	encap50     = "50 bytes of each packet are headers: lower the MTU inside, or raise it outside"
 )
 
@@ -195,9 +198,20 @@ var entries = []Entry{
 	{Name: "glorytun", Title: "glorytun over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"glorytun", "unshare", "nsenter"},
 		Caveats: []string{"it always encrypts", "the rates of its links, or a limit, are set by hand"}},
 
+	{Name: "cleat-bridge", Title: "cleat net create, driver bridge", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
+		Caveats: []string{keeperWorks}},
+	{Name: "cleat-routed", Title: "cleat net create --driver routed: no bridge", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth"}, RootLab: true,
+		Caveats: []string{keeperWorks, "no broadcast or multicast between containers"}},
+	{Name: "docker-bridge", Title: "docker network create", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
+		Caveats: []string{"for Docker's own containers", "the host's loopback reaches a published port through a proxy program", "the daemon does most of the work, and its processor time is not counted"}},
+	{Name: "netavark-bridge", Title: "netavark and aardvark-dns, as Podman runs them", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
+		Caveats: []string{"Podman chooses the addresses"}},
+	{Name: "cni-bridge", Title: "the reference CNI plugins bridge and portmap", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
+		Caveats: []string{"serves no names", "does not roll back a partial attach"}},
+
 	{Name: "cleat-attach", Title: "cleat attach", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true},
 	{Name: "cleat-keeper", Title: "cleat attach with cleat keep running", Role: Attacher, FormOf: "cleat-attach", Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
-		Caveats: []string{"the keeper does most of the work, and its processor time is not counted"}},
+		Caveats: []string{keeperWorks}},
 	{Name: "cni-plugins", Title: "the reference CNI plugins, addresses by host-local", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,
 		Caveats: []string{"does not roll back a partial attach"}},
 	{Name: "docker-connect", Title: "docker network connect", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true,

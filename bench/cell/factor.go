@@ -56,6 +56,8 @@ var factors = map[string]declaration{
 	"vxlan_port": {text: "port %", ordinary: "4789", setting: true},
 
 	"endpoints": {noun: "endpoint", ordinary: "1"},
+	"parallel":  {text: "% at the same time"},
+	"ports":     {title: "published ports", noun: "published port"},
 	"gso":       {title: "GSO"},
 	"link_rate": {text: "% a link", rate: true, perPart: true},
 	"loss":      {text: "% lost"},

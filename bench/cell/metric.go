@@ -24,9 +24,11 @@ const (
 	MemoryIdle  Metric = "memory_idle"      // bytes that the network's programs hold without traffic
 	MemoryAnon  Metric = "memory_anonymous" // the part of MemoryIdle that no file backs, bytes
 	MemoryFlows Metric = "memory_flows"     // additional bytes per 1,000 flows
+	MemoryShare Metric = "memory_share"     // bytes that the network's programs hold without traffic; a page that processes share counts in part for each
 	AttachTime  Metric = "attach_time"      // ns, from exec of the attaching program until the container's address is usable
 	DetachTime  Metric = "detach_time"      // ns, from exec to exit of the detaching program
 	AttachCPU   Metric = "attach_cpu"       // ns of user and system time of the attaching command and its children
+	AttachRate  Metric = "attach_rate"      // 1/s, containers attached at the same time, until the last address is usable
 
 	// Metrics of networks over several links.
 	Ideal         Metric = "ideal"           // bit/s of payload that the links have room for: computed, not measured
@@ -124,9 +126,11 @@ var metrics = [...]metric{
 	{name: MemoryIdle, unit: "B", scale: mebi, title: "memory, idle"},
 	{name: MemoryAnon, unit: "B", scale: mebi, title: "anonymous memory, idle"},
 	{name: MemoryFlows, unit: "B", scale: mebi, title: "memory per 1,000 flows"},
+	{name: MemoryShare, unit: "B", scale: mebi, title: "proportional memory, idle", about: "Pss: a page that several processes share counts in part for each"},
 	{name: AttachTime, unit: "ns", scale: millis, title: "exec to usable address", over: "attach"},
 	{name: DetachTime, unit: "ns", scale: millis, title: "time to detach", over: "detach"},
 	{name: AttachCPU, unit: "ns", scale: millis, title: "processor time to attach", over: "cpu"},
+	{name: AttachRate, unit: "1/s", scale: Scale{1, "1/s"}, title: "attached at the same time", over: "attached", under: "/s", higher: true, spread: true, rank: RankResult},
 	{name: ProcessorTime, unit: "cores/(Gbit/s)", scale: Scale{1, "cores per Gbit/s"}, title: "processor time", over: "cores", under: "/Gbit", rank: RankCost,
 		about: "processors kept busy per Gbit/s, both ends together"},
 }

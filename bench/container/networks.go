@@ -3,6 +3,7 @@ package container
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 
 	"cleat/internal/program"
@@ -53,23 +54,40 @@ func (n *Networks) Run(ctx context.Context, args ...string) (string, error) {
 	return n.docker.run(ctx, nil, args...)
 }
 
-// Container starts a container on one of the daemon's networks, in which this program
-// runs with the given arguments until Close. It returns the process id in the lab of the
-// container's first process.
-func (n *Networks) Container(ctx context.Context, name, network string, args ...string) (pid int, err error) {
-	line := append([]string{"run", "--detach", "--name", name, "--network", network, "--label", image, image, selfPath}, args...)
-	if _, err := n.Run(ctx, line...); err != nil {
+// ContainerSpec describes a container on one of the daemon's networks.
+type ContainerSpec struct {
+	Name    string
+	Network string
+	Publish []string // ports, as docker-run(1) takes them
+}
+
+// Container starts a container in which this program runs until Remove or Close. It
+// returns the process id in the lab of the container's first process.
+func (n *Networks) Container(ctx context.Context, s ContainerSpec) (pid int, err error) {
+	line := []string{"run", "--detach", "--name", s.Name, "--network", s.Network, "--label", image}
+	for _, p := range s.Publish {
+		line = append(line, "--publish", p)
+	}
+	// Any command would do that does not end. Nothing else uses port 1.
+	if _, err := n.Run(ctx, append(line, image, selfPath, "traffic", "serve", "--listen", "127.0.0.1:1")...); err != nil {
 		return 0, err
 	}
-	n.names = append(n.names, name)
-	text, err := n.Run(ctx, "inspect", "--format", "{{.State.Pid}}", name)
+	n.names = append(n.names, s.Name)
+	text, err := n.Run(ctx, "inspect", "--format", "{{.State.Pid}}", s.Name)
 	if err != nil {
 		return 0, err
 	}
 	if pid, err = strconv.Atoi(text); err != nil || pid == 0 {
-		return 0, fmt.Errorf("find the process of container %s: %q", name, text)
+		return 0, fmt.Errorf("find the process of container %s: %q", s.Name, text)
 	}
 	return pid, nil
+}
+
+// Remove removes a container. ctx bounds the wait for the daemon.
+func (n *Networks) Remove(ctx context.Context, name string) error {
+	n.names = slices.DeleteFunc(n.names, func(o string) bool { return o == name })
+	_, err := n.Run(ctx, "rm", "--force", name)
+	return err
 }
 
 // Close removes the containers and ends the daemon.

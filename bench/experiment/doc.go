@@ -21,11 +21,15 @@
 //   - The peer of a rootless container may be the host itself. Then both are on one
 //     node, and outbound the host is reached by the one address that the network has
 //     for it.
-//   - Only rootless networks have programs whose memory is measured, and are built
-//     together with a command ("start"). The command without a network, on loopback, is
+//   - Only rootless and named networks have programs whose memory is measured, and only
+//     rootless ones are built together with a command ("start"). The command without a network, on loopback, is
 //     the baseline of "start". Both kinds of work are measured outbound.
-//   - Attachers do the work "attach" and no other, and nothing else does it. Docker
-//     only attaches the first endpoint, since each takes a container of its own.
+//   - Attachers do the work "attach" and no other. Named networks do it, too, and
+//     "burst", but not "setup". docker-connect only attaches the first endpoint, and
+//     docker-bridge at most 100, since each takes a container of Docker's.
+//   - The peer of a container on a named network is another one, or reaches it by a
+//     published TCP port. A port of docker-bridge takes two processes, so at most 100 are
+//     published. Engines choose the MTU.
 //   - Rootless networks carry traffic outbound or inbound, the others in one direction,
 //     which their name tells.
 //   - Networks over several links have a topology of their own, "links", and their own
@@ -35,8 +39,8 @@
 //     search for a rate does not have. MPTCP carries no datagrams, and other programs'
 //     tunnels run over IPv4 only.
 //
-// The runtime is that of traffic's ends: setup, start, memory and attach are always
-// native.
+// The runtime is that of traffic's ends: setup, start, memory, attach and burst are
+// always native.
 //
 // A factor is not crossed for work or a network for which it has no meaning: TCP has no
 // offered rate, UDP no congestion control, only VXLAN has a VXLAN port, only macvlan-vepa

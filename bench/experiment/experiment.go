@@ -54,7 +54,7 @@ type Group struct {
 // Work is one kind of measurement.
 type Work struct {
 	Kind         string        `yaml:"kind"`          // one of WorkKinds
-	Duration     time.Duration `yaml:"duration"`      // of one measurement; 0 for "setup", "start", "memory" and "attach"
+	Duration     time.Duration `yaml:"duration"`      // of one measurement; 0 for work that ends by itself
 	MessageBytes []int         `yaml:"message_bytes"` // of a write, datagram, request or response; exactly one in a Job
 	Steady       time.Duration `yaml:"steady"`        // over several links: start of the part whose rate is reported as steady; 0: 2 s
 }

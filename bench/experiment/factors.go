@@ -16,7 +16,8 @@ const (
 	checksumFactor  = "checksum"   // "off": the devices do not offload checksums
 	vxlanPortFactor = "vxlan_port" // UDP destination port
 	hairpinFactor   = "hairpin"    // "on": the switch reflects frames, as in 802.1Qbg
-	peerFactor      = "peer"       // of a rootless container: where the other end of its traffic is
+	peerFactor      = "peer"       // of a container on a rootless or a named network: where the other end of its traffic is
+	portsFactor     = "ports"      // how many ports a named network publishes
 
 	// Of networks over several links.
 	linkRateFactor  = "link_rate" // Rate of each link; Experiment.LinkRate takes precedence over a group's
@@ -28,9 +29,10 @@ const (
 	settingsFactor  = "settings"  // of rivals: "best" gives them all that they can be told
 	containedFactor = "contained" // what is in containers: traffic's ends, or our tunnel
 
-	// Of the work "attach".
-	linkFactor      = "link"      // kind of link that the container is given
-	endpointsFactor = "endpoints" // of the bridge or the parent, with the measured one
+	// Of the work "attach", "burst" and, on named networks, "memory".
+	linkFactor      = "link"      // kind of link that the container is given; a named network has its own
+	endpointsFactor = "endpoints" // of the bridge, the parent or the network, with the measured one
+	parallelFactor  = "parallel"  // how many containers a burst attaches at the same time
 
 	// workFactor is set to "loaded" in cells of that work, and can't be given: such a cell
 	// measures what one of work "tcp" does, and more. Its name tells results apart.
@@ -39,7 +41,7 @@ const (
 
 // Levels of factors, the default first.
 var (
-	peers         = []string{peerOutside, "host-loopback", peerHostAddress}
+	peers         = []string{peerOutside, "host-loopback", peerHostAddress, peerContainer}
 	outers        = []string{"ipv4", "ipv6"}
 	schedulers    = []string{"adaptive", "weighted", "flow", "duplicate"}
 	settings      = []string{"default", "best"}
@@ -50,6 +52,7 @@ var (
 const (
 	peerOutside      = "outside"      // a node beyond the host
 	peerHostAddress  = "host-address" // the host, inbound by its own address
+	peerContainer    = "container"    // another container on the same named network
 	containedProgram = "program"      // our tunnel; the ends are native
 	defaultLoss      = "1%"           // multipath.DefaultLoss
 
@@ -57,8 +60,14 @@ const (
 	// net/bridge/br_private.h is 10, and port 0 is not used).
 	maxEndpoints = 1023
 
-	// dockerConnect is the attacher whose containers are an engine's.
+	// dockerConnect and dockerBridge attach containers of Docker's. Each has processes of
+	// its own, and each published port has two.
 	dockerConnect = "docker-connect"
+	dockerBridge  = "docker-bridge"
+	mostOfDocker  = 100 // containers or ports that are tried
+
+	maxPorts    = 20000 // as many as package wiring has room for below ip_local_port_range
+	maxParallel = 500
 )
 
 // factor is a further factor that a group may vary.
@@ -73,9 +82,12 @@ var factors = []factor{
 	{offeredFactor, checkOffered, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, string(Unlimited)},
 	{rateFactor, checkTransactions, func(k kind, _ catalog.Entry) bool { return k.transactions }, ""},
 	{gsoFactor, checkOnOff, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, ""},
-	{checksumFactor, checkOnOff, func(k kind, n catalog.Entry) bool { return !k.untimed && len(n.Kinds) > 0 }, ""},
+	{checksumFactor, checkOnOff, func(k kind, n catalog.Entry) bool { return !k.untimed && len(n.Kinds) > 0 && n.Role != catalog.Named }, ""},
 	{hairpinFactor, checkOnOff, func(_ kind, n catalog.Entry) bool { return n.Name == "macvlan-vepa" }, ""},
-	{peerFactor, checkWord("peer", peers), func(_ kind, n catalog.Entry) bool { return n.Role == catalog.Rootless }, ""},
+	{peerFactor, checkWord("peer", peers), func(k kind, n catalog.Entry) bool {
+		return n.Role == catalog.Rootless || n.Role == catalog.Named && !k.untimed
+	}, ""},
+	{portsFactor, checkCount("ports", maxPorts), func(k kind, n catalog.Entry) bool { return n.Role == catalog.Named && (!k.untimed || k.name == Memory) }, ""},
 	{vxlanPortFactor, checkPort, func(_ kind, n catalog.Entry) bool { return slices.Contains(n.Kinds, "vxlan") }, ""},
 	{linkRateFactor, checkLinkRate, isMultipath, ""},
 	{variantFactor, checkWord("variant", multipath.Variants()), isMultipath, multipath.Plain},
@@ -89,8 +101,9 @@ var factors = []factor{
 	{cryptoFactor, checkOnOff, isTunnel, "off"},
 	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
 	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
-	{linkFactor, checkWord("link", attachedLinks), isAttach, attachedLinks[0]},
-	{endpointsFactor, checkEndpoints, isAttach, "1"},
+	{linkFactor, checkWord("link", attachedLinks), isAttacher, attachedLinks[0]},
+	{endpointsFactor, checkCount("endpoints", maxEndpoints), hasEndpoints, "1"},
+	{parallelFactor, checkCount("parallel", maxParallel), func(k kind, _ catalog.Entry) bool { return k.name == Burst }, "100"},
 }
 
 // FactorNames returns the names of the further factors.
@@ -102,11 +115,16 @@ func FactorNames() []string {
 	return names
 }
 
-func isAttach(k kind, _ catalog.Entry) bool          { return k.name == Attach }
+func isAttacher(_ kind, n catalog.Entry) bool        { return n.Role == catalog.Attacher }
 func isMultipath(_ kind, n catalog.Entry) bool       { return n.Role == catalog.Multipath }
 func isLoadedMultipath(k kind, n catalog.Entry) bool { return k.name == Loaded && isMultipath(k, n) }
 func isLoadedSingle(k kind, n catalog.Entry) bool    { return k.name == Loaded && n.Name == "single" }
 func isTunnel(_ kind, n catalog.Entry) bool          { return n.Name == "tunnel" }
+
+// hasEndpoints reports whether a kind of work is about the number of endpoints.
+func hasEndpoints(k kind, n catalog.Entry) bool {
+	return k.name == Attach || k.name == Burst || k.name == Memory && n.Role == catalog.Named
+}
 
 // isRival reports whether a network is the tunnel of another program.
 func isRival(_ kind, n catalog.Entry) bool {
@@ -159,9 +177,11 @@ func checkLoss(level string) *Error {
 	return nil
 }
 
-func checkEndpoints(level string) *Error {
-	if n, err := strconv.Atoi(level); err != nil || n < 1 || n > maxEndpoints {
-		return invalid("", "endpoints %q: want 1…%d", level, maxEndpoints)
+func checkCount(what string, most int) func(string) *Error {
+	return func(level string) *Error {
+		if n, err := strconv.Atoi(level); err != nil || n < 1 || n > most {
+			return invalid("", "%s %q: want 1…%d", what, level, most)
+		}
+		return nil
 	}
-	return nil
 }

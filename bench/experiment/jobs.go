@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"strconv"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
@@ -89,7 +90,7 @@ func (g Group) vary(base Job, n catalog.Entry, linkRate Rate) []Job {
 	}
 	jobs = each(jobs, g.directions(n), func(j *Job, v string) { j.Cell.Direction = v })
 	if k.untimed {
-		jobs = g.varyUntimed(jobs, k)
+		jobs = g.varyUntimed(jobs, k, n)
 	} else {
 		jobs = g.varyTraffic(jobs, k, n)
 	}
@@ -116,15 +117,15 @@ func (g Group) vary(base Job, n catalog.Entry, linkRate Rate) []Job {
 }
 
 // varyUntimed crosses the factors of work without a duration.
-func (g Group) varyUntimed(jobs []Job, k kind) []Job {
+func (g Group) varyUntimed(jobs []Job, k kind, n catalog.Entry) []Job {
 	for i := range jobs {
 		jobs[i].Cell.Transport = "tcp"
 	}
-	if k.name == Setup || k.name == Attach {
+	if k.name == Setup || k.name == Attach || k.name == Burst {
 		return jobs
 	}
 	jobs = each(jobs, or(g.MTU, 0), func(j *Job, v int) { j.Cell.MTU = v })
-	if k.name == Memory {
+	if k.name == Memory && n.Role == catalog.Rootless {
 		jobs = each(jobs, or(g.Streams, memoryStreams), func(j *Job, v int) { j.Cell.Streams = v })
 	}
 	return jobs
@@ -211,11 +212,19 @@ func (j *Job) set(factor, level string) {
 	j.Cell.Factors[factor] = level
 }
 
-// dropMeaningless drops the levels of two factors where they have no meaning: the loss of
-// links that lose nothing, and the contents of containers where there are none.
+// dropMeaningless drops the levels of three factors where they have no meaning: the loss of
+// links that lose nothing, the contents of containers where there are none, and the ports
+// of traffic that reaches none.
 func (j *Job) dropMeaningless() {
 	if j.Cell.Runtime == cell.Native {
 		delete(j.Cell.Factors, containedFactor)
+	}
+	if n, _ := catalog.Lookup(j.Cell.Network); n.Role == catalog.Named && !kindOf(j.Work.Kind).untimed {
+		if peer := j.Cell.Factors[peerFactor]; peer != "" && peer != peerContainer {
+			j.Cell.Direction = "inbound"
+		} else {
+			delete(j.Cell.Factors, portsFactor)
+		}
 	}
 	switch f := j.Cell.Factors; {
 	case f[variantFactor] != multipath.Loss:
@@ -235,24 +244,33 @@ func whyImpossible(j Job) string {
 	if c.MTU == 0 && n.Role == catalog.Baseline {
 		mtu = maxMTU
 	}
-	if n.Role == catalog.Multipath {
-		if why := cmp.Or(whyImpossibleOverLinks(j, n, k), whyImpossibleInZoo(j)); why != "" {
-			return why
-		}
+	why := ""
+	switch n.Role {
+	case catalog.Multipath:
+		why = cmp.Or(whyImpossibleOverLinks(j, n, k), whyImpossibleInZoo(j))
+	case catalog.Named:
+		why = whyImpossibleNamed(j, k)
 	}
+	isNamed := n.Role == catalog.Named
 	switch {
-	case k.name == Memory && n.Role != catalog.Rootless:
+	case why != "":
+		return why
+	case k.name == Memory && n.Role != catalog.Rootless && !isNamed:
 		return "memory does not apply: no program of its own carries its traffic"
 	case k.name == Start && n.Role != catalog.Rootless && n.Name != "loopback":
 		return "start does not apply: it is not built together with a command"
 	case (k.name == Memory || k.name == Start) && c.Direction == "inbound":
 		return k.name + " is measured outbound only"
-	case k.name == Attach && n.Role != catalog.Attacher:
+	case k.name == Attach && n.Role != catalog.Attacher && !isNamed:
 		return "attach does not apply: it is a network, and no program that attaches containers to one"
 	case k.name != Attach && n.Role == catalog.Attacher:
 		return "only attach applies: it attaches containers, and carries no traffic"
+	case k.name == Burst && !isNamed:
+		return "burst is measured on named networks only"
 	case k.name == Attach && c.Network == dockerConnect && c.Factors[endpointsFactor] != "1":
 		return "only the first endpoint is measured: each takes a container of Docker's"
+	case peer == peerContainer && !isNamed:
+		return "peer container does not apply: its containers have no network of their own"
 	case c.Topology == "switched" && peer != "" && peer != peerOutside:
 		return "topology switched does not apply: the peer is the host itself"
 	case peer == peerHostAddress && c.Direction == "outbound":
@@ -294,6 +312,35 @@ func whyImpossibleOverLinks(j Job, n catalog.Entry, k kind) string {
 		return "variant " + variant + " happens at fixed times, which a search for a rate does not have"
 	case isRival(k, n) && c.Factors[outerFactor] != outers[0]:
 		return "other programs' tunnels run over IPv4 only"
+	}
+	return ""
+}
+
+// whyImpossibleNamed is whyImpossible for a named network.
+func whyImpossibleNamed(j Job, k kind) string {
+	c := j.Cell
+	count := func(factor string) int { n, _ := strconv.Atoi(c.Factors[factor]); return n } // 0: it has no meaning
+	endpoints := count(endpointsFactor)
+	if k.name == Burst {
+		endpoints += count(parallelFactor) - 1
+	}
+	switch {
+	case k.name == Setup || k.name == Start:
+		return k.name + " does not apply: attach measures how long a container takes to connect"
+	case k.name == Memory && c.Network == "cni-bridge":
+		return "memory does not apply: none of its programs keeps running"
+	case k.name == Memory && count(portsFactor) > endpoints:
+		return "there are as many ports as endpoints at most: each publishes one"
+	case c.Network == dockerBridge && endpoints > mostOfDocker:
+		return fmt.Sprintf("at most %d endpoints are measured: each takes a container of Docker's", mostOfDocker)
+	case c.Network == dockerBridge && count(portsFactor) > mostOfDocker:
+		return fmt.Sprintf("at most %d ports are measured: each takes two proxies of Docker's", mostOfDocker)
+	case endpoints > maxEndpoints:
+		return fmt.Sprintf("a bridge has at most %d endpoints", maxEndpoints)
+	case c.MTU != 0:
+		return "its engine chooses the MTU"
+	case k.datagrams && c.Direction == "inbound":
+		return "ports are published for TCP only"
 	}
 	return ""
 }

@@ -24,6 +24,7 @@ const (
 	Start   = "start"   // start a command together with its network, until its first byte arrives
 	Memory  = "memory"  // of the network's programs, idle and with flows
 	Attach  = "attach"  // give a running container a link until its address can be used, and remove it
+	Burst   = "burst"   // attach many containers at the same time
 	Loaded  = "loaded"  // a stream as fast as possible, and round trips of datagrams beside it
 )
 
@@ -48,6 +49,7 @@ var kinds = []kind{
 	{name: Start, untimed: true},
 	{name: Memory, untimed: true},
 	{name: Attach, untimed: true},
+	{name: Burst, untimed: true},
 	{name: Loaded, message: 128 << 10, maxMessage: 16 << 20},
 }
 

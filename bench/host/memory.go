@@ -15,23 +15,44 @@ import (
 type ProcMemory struct {
 	Resident  int64 // Rss of smaps_rollup, which includes the mapped part of the program's own file
 	Anonymous int64 // the part of Resident that no file backs: it can't be dropped, and is not shared
+
+	// Proportional is Pss: a page counts in part for each process that has mapped it, be it
+	// one of those asked for or not.
+	Proportional int64
+}
+
+func (m *ProcMemory) add(o ProcMemory) {
+	m.Resident += o.Resident
+	m.Anonymous += o.Anonymous
+	m.Proportional += o.Proportional
 }
 
 // TreeMemory returns the memory of the given processes and all their descendants. A page that
-// several of them share counts for each. Memory that the kernel holds for them, such as socket
-// buffers, does not count. Processes that end meanwhile are left out; it is an error if none is
-// left. It needs CAP_SYS_PTRACE over the processes' user namespace.
+// several of them share counts for each, except in Proportional. Memory that the kernel holds
+// for them, such as socket buffers, does not count. Processes that end meanwhile are left out;
+// it is an error if none is left. It needs CAP_SYS_PTRACE over the processes' user namespace.
 func TreeMemory(roots ...int) (ProcMemory, error) {
 	all, err := processes()
 	if err != nil {
 		return ProcMemory{}, err
 	}
+	var tree []int
+	for pid := range all {
+		if slices.ContainsFunc(roots, func(root int) bool { return descends(all, pid, root) }) {
+			tree = append(tree, pid)
+		}
+	}
+	if len(tree) == 0 {
+		tree = roots // they have ended
+	}
+	return ProcessMemory(tree...)
+}
+
+// ProcessMemory is TreeMemory for the given processes alone.
+func ProcessMemory(pids ...int) (ProcMemory, error) {
 	var sum ProcMemory
 	counted := 0
-	for pid := range all {
-		if !slices.ContainsFunc(roots, func(root int) bool { return descends(all, pid, root) }) {
-			continue
-		}
+	for _, pid := range pids {
 		m, err := memoryOf(pid)
 		switch {
 		case errors.Is(err, os.ErrNotExist) || errors.Is(err, errNoMemory):
@@ -39,12 +60,11 @@ func TreeMemory(roots ...int) (ProcMemory, error) {
 		case err != nil:
 			return ProcMemory{}, err
 		}
-		sum.Resident += m.Resident
-		sum.Anonymous += m.Anonymous
+		sum.add(m)
 		counted++
 	}
 	if counted == 0 {
-		return ProcMemory{}, fmt.Errorf("read the memory of processes %v: all of them have ended", roots)
+		return ProcMemory{}, fmt.Errorf("read the memory of processes %v: all of them have ended", pids)
 	}
 	return sum, nil
 }
@@ -63,13 +83,13 @@ func memoryOf(pid int) (ProcMemory, error) {
 	return parseRollup(string(text))
 }
 
-// parseRollup reads the lines "Rss: N kB" and "Anonymous: N kB".
+// parseRollup reads lines such as "Rss: N kB".
 func parseRollup(text string) (ProcMemory, error) {
 	if text == "" {
 		return ProcMemory{}, errNoMemory
 	}
 	var m ProcMemory
-	for key, bytes := range map[string]*int64{"Rss": &m.Resident, "Anonymous": &m.Anonymous} {
+	for key, bytes := range map[string]*int64{"Rss": &m.Resident, "Anonymous": &m.Anonymous, "Pss": &m.Proportional} {
 		number, _, ok := strings.Cut(field(text, key), " ")
 		kib, err := strconv.ParseInt(number, 10, 64)
 		if !ok || err != nil {

@@ -14,7 +14,7 @@ func TestParseRollup(t *testing.T) {
 		want       ProcMemory
 		fails      bool
 	}{
-		{"plain", text, ProcMemory{1824 << 10, 24 << 10}, false},
+		{"plain", text, ProcMemory{1824 << 10, 24 << 10, 100 << 10}, false},
 		{"a process that is ending", "", ProcMemory{}, true},
 		{"another format", "Rss: 3 kB\n", ProcMemory{}, true},
 	} {

@@ -13,7 +13,28 @@ import (
 )
 
 // programs are those whose versions are recorded, if they are installed.
-var programs = []string{"iperf3", "iperf", "pasta", "slirp4netns", "ovs-vsctl", "ovs-vswitchd", "docker", "podman", "apptainer", "nft", "iptables", "ip"}
+var programs = []string{"iperf3", "iperf", "pasta", "slirp4netns", "ovs-vsctl", "ovs-vswitchd", "docker", "podman", "apptainer", "nft", "iptables", "ip",
+	"netavark", "aardvark-dns", "cni/portmap"}
+
+// libraryDirs have programs that only others run.
+var libraryDirs = map[string][]string{
+	"netavark":     {"/usr/libexec/podman", "/usr/lib/podman"},
+	"aardvark-dns": {"/usr/libexec/podman", "/usr/lib/podman"},
+	"cni/portmap":  {"/usr/lib", "/opt", "/usr/libexec"},
+}
+
+// find returns the path of a program in the PATH or in its libraryDirs; "": it is not
+// installed.
+func find(name string) string {
+	path, err := program.Find(name)
+	for i := 0; err != nil && i < len(libraryDirs[name]); i++ {
+		path, err = program.Find(libraryDirs[name][i] + "/" + name)
+	}
+	if err != nil {
+		return ""
+	}
+	return path
+}
 
 // versionTimeout is enough for a program to print its version on a busy machine. docker takes
 // 60 ms on a quiet one.
@@ -28,8 +49,8 @@ func programVersions(ctx context.Context) map[string]string {
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	for _, p := range programs {
-		path, err := program.Find(p)
-		if err != nil {
+		path := find(p)
+		if path == "" {
 			continue
 		}
 		all.Go(func() {

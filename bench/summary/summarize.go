@@ -37,6 +37,8 @@ func metricsOf(work string) []cell.Metric {
 		return []cell.Metric{cell.FirstByte}
 	case "attach":
 		return []cell.Metric{cell.AttachTime, cell.DetachTime, cell.AttachCPU}
+	case "burst":
+		return []cell.Metric{cell.AttachRate}
 	case "memory":
 		return []cell.Metric{cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows}
 	}

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"cleat/bench/catalog"
+	"cleat/bench/named"
 	"cleat/internal/program"
 	"cleat/lab"
 	"cleat/link"
@@ -78,6 +79,11 @@ var builders = map[string]func(*Network) error{
 	"mpt":                     mpt,
 	"mlvpn":                   mlvpn,
 	"glorytun":                glorytun,
+	"cleat-bridge":            namedNetwork,
+	"cleat-routed":            namedNetwork,
+	"docker-bridge":           namedNetwork,
+	"netavark-bridge":         namedNetwork,
+	"cni-bridge":              namedNetwork,
 }
 
 // Check reports whether this machine can build the network of that name. The error is a
@@ -91,6 +97,9 @@ func Check(network string) error {
 }
 
 func checkAvailable(e catalog.Entry) error {
+	if e.Role == catalog.Named {
+		return named.Check(e.Name)
+	}
 	for _, name := range e.Programs {
 		if _, err := program.Find(name); err != nil {
 			remedy := "apt-get install " + cmp.Or(packages[name], name)

@@ -33,6 +33,14 @@
 //	cables: left ═ l1, l2, … ═ right
 //	slow:   left ═ l1, l2, … ═ relay ═ l1, l2, … ═ right
 //
+// A named network (package named) has a host and an outside node. The peer of a container
+// is another one on the network, the outside node or the host; these two reach it by a
+// published port.
+//
+//	container:    container ─ network on node1 ─ container
+//	outside:      container ─ network on node1 ─ node2
+//	host-address: container ─ network on node1, 198.19.0.1
+//
 // Addresses are from 198.18.0.0/15, the range for benchmarks (RFC 2544): clients have
 // 198.18.1.x, servers 198.18.2.x, hosts 198.19.0.x, the ends of links 198.18.100.x and up
 // or 2001:2:0:1:: and up (RFC 5180), a tunnel over links 198.18.250.x.

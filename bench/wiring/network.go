@@ -26,6 +26,7 @@ type Config struct {
 	Spec
 	Pairs   int    // 1…128
 	Scratch string // directory for sockets, databases and configurations
+	Program string // path of cleat, for named networks; "": this program
 	// ContainerRuntime is Spec.Runtime, opened; nil: native.
 	ContainerRuntime *container.Runtime
 	// AllowIsolated permits a network whose containers can't reach each other. Setup can

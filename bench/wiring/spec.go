@@ -21,7 +21,8 @@ type Spec struct {
 	VXLANPort      int    // UDP destination port; 0: 4789
 	NoChecksum     bool   // the containers' links do not offload checksums
 	Hairpin        bool   // the switch sends frames back out of the port they came in by
-	Peer           string // of a rootless container: PeerHostLoopback, PeerHostAddress, or else an outside node
+	Peer           string // of a container on a rootless or a named network; "": PeerOutside, or on a named network PeerContainer
+	Ports          int    // published on a named network; 0: one for each container that is attached, or reached by its port
 
 	// The rest of the first group is for networks over several links
 	// (catalog.Multipath).
@@ -37,15 +38,17 @@ type Spec struct {
 	TunnelInRuntime bool    // Runtime is for `cleat tunnel`; traffic's ends are native
 	BestSettings    bool    // rivals are configured with what they can't find out by themselves
 
-	// Package attacher reads these.
+	// Package attacher reads these, and Ports.
 	AttachLink string // kind of link that the container is given
-	Endpoints  int    // on the bridge or the parent, with the measured one
+	Endpoints  int    // on the bridge, the parent or the network, with the measured one
 }
 
-// Peers of a rootless container that are on its host.
+// Peers of a container: where the other end of its traffic is.
 const (
-	PeerHostLoopback = "host-loopback" // outbound by the address that stands for its loopback, inbound from 127.0.0.1
-	PeerHostAddress  = "host-address"  // inbound by the host's own address
+	PeerOutside      = "outside"       // a node beyond the host
+	PeerHostLoopback = "host-loopback" // the host: outbound by the address that stands for its loopback, inbound from 127.0.0.1
+	PeerHostAddress  = "host-address"  // the host: inbound by its own address
+	PeerContainer    = "container"     // another container on the same named network
 )
 
 // SpecOf returns the Spec of the network that a cell needs. The cell's levels are
@@ -56,6 +59,7 @@ func SpecOf(c cell.Cell) Spec {
 	lossShare, _ := multipath.ParseShare(f["loss"])
 	vxlanPort, _ := strconv.Atoi(f["vxlan_port"])
 	endpoints, _ := strconv.Atoi(f["endpoints"])
+	ports, _ := strconv.Atoi(f["ports"])
 	zoo, _ := strconv.ParseUint(f["zoo"], 10, 64)
 	zooCap, _ := rate.Parse(f["zoo_cap"])
 	zooLink, _ := strconv.Atoi(f["zoo_link"])
@@ -70,6 +74,7 @@ func SpecOf(c cell.Cell) Spec {
 		NoChecksum:      f["checksum"] == "off",
 		Hairpin:         f["hairpin"] == "on",
 		Peer:            f["peer"],
+		Ports:           ports,
 		Links:           c.Links,
 		Variant:         f["variant"],
 		LossShare:       lossShare,

@@ -36,9 +36,10 @@
 //	BRAINS  bench            runs an experiment, keeps every sample              → lab, link, netns, traffic, and its rooms:
 //	          experiment     what to measure: files and presets                  → catalog, cell, multipath
 //	          schedule       the order of jobs: randomised blocks
-//	          wiring         builds each network in a lab                        → catalog, cell, container, multipath; lab, link, netns
+//	          wiring         builds each network in a lab                        → catalog, cell, container, multipath, named; lab, link, netns
 //	          container      runs clients and servers in Docker, Podman, …       → cell; lab, link
-//	          attacher       attaches containers, with Cleat and other programs  → container; lab, link, netns
+//	          attacher       attaches containers, with Cleat and other programs  → catalog, container, named; lab, link, netns
+//	          named          named networks of engines, Cleat's and others       → container; lab, link, netns
 //	          host           the machine: fingerprint, checks, processor time    → cell
 //	          summary        medians and warnings of each cell                   → stats, catalog, cell
 //	          stats          medians, intervals, differences, histograms         → cell

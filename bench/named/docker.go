@@ -1,0 +1,83 @@
+package named
+
+import (
+	"context"
+	"slices"
+
+	"cleat/bench/container"
+	"cleat/lab"
+	"cleat/netns"
+)
+
+// docker runs a Docker daemon on the host.
+type docker struct {
+	cfg      Config
+	networks *container.Networks
+	client   []string
+	isolated bool // the network dockerHome exists
+	closed   bool
+}
+
+// dockerHome is an internal network, on which containers are before they are connected. It
+// publishes none of their ports.
+const dockerHome = "home"
+
+func openDocker(ctx context.Context, cfg Config) (driver, error) {
+	networks, err := container.OpenNetworks(ctx, container.Config{Scratch: cfg.Dir, Self: cfg.Program}, cfg.Host)
+	if err != nil {
+		return nil, err
+	}
+	d := &docker{cfg: cfg, networks: networks}
+	if d.client, err = networks.Client(); err == nil {
+		_, err = networks.Run(ctx, "network", "create", "--subnet", Subnet.String(), "--gateway", gateway.String(), networkName)
+	}
+	return d, err
+}
+
+func (d *docker) create(ctx context.Context, one *Container, connect bool) error {
+	on := networkName
+	if !connect {
+		on = dockerHome
+	}
+	if !connect && !d.isolated {
+		if _, err := d.networks.Run(ctx, "network", "create", "--internal", "--subnet", "192.0.2.0/24", dockerHome); err != nil {
+			return err
+		}
+		d.isolated = true
+	}
+	pid, err := d.networks.Container(ctx, container.ContainerSpec{Name: one.Name, Network: on, Publish: publish(one.Ports)})
+	if err != nil {
+		return err
+	}
+	ns, err := netns.OfPID(pid)
+	if err == nil {
+		one.Node = &lab.Node{NS: ns}
+	}
+	return err
+}
+
+func (d *docker) connect(ctx context.Context, one *Container) (Usage, error) {
+	return d.network(ctx, "connect", one)
+}
+
+func (d *docker) disconnect(ctx context.Context, one *Container) (Usage, error) {
+	return d.network(ctx, "disconnect", one)
+}
+
+func (d *docker) network(ctx context.Context, verb string, one *Container) (Usage, error) {
+	args := append(slices.Clone(d.client), "network", verb, networkName, one.Name)
+	return Exec(ctx, d.cfg.Host, Command{Args: args, Env: d.cfg.baseEnv()})
+}
+
+func (d *docker) remove(one *Container) error {
+	if d.closed {
+		return nil
+	}
+	return d.networks.Remove(context.Background(), one.Name)
+}
+
+// close removes all containers.
+func (d *docker) close() error {
+	d.closed = true
+	return d.networks.Close()
+}
