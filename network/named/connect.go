@@ -39,7 +39,7 @@ func Connect(ctx context.Context, cfg Config, network, ref string, c Connection)
 	if e.Names, err = containerNames(container, c.Aliases); err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
-	o, err := s.begin(ctx, network+"~"+endpointID(container), record{Network: network, Endpoint: e})
+	o, err := s.begin(ctx, operationName(network, endpointID(container)), record{Network: network, Endpoint: e})
 	if err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
@@ -208,7 +208,7 @@ func Disconnect(ctx context.Context, cfg Config, network, ref string) (*Result, 
 
 func (s *session) disconnect(ctx context.Context, e *Endpoint) error {
 	id := endpointID(e.Container)
-	o, err := s.begin(ctx, e.Network+"~"+id, record{Network: e.Network, Endpoint: e})
+	o, err := s.begin(ctx, operationName(e.Network, id), record{Network: e.Network, Endpoint: e})
 	if err != nil {
 		return err
 	}

@@ -27,6 +27,9 @@ type record struct {
 	Endpoint *Endpoint `json:"endpoint,omitempty"` // as far as it is known; nil: the operation is about the network
 }
 
+// operationName returns the name of the operations on an endpoint.
+func operationName(network, id string) string { return network + "~" + id }
+
 func (o *operation) record(r record) error { return o.journal.Append(r) }
 
 // end removes the journal.

@@ -76,7 +76,7 @@ func update(ctx context.Context, cfg Config, network, ref string, change func(*N
 		return nil, err
 	}
 	id := endpointID(e.Container)
-	o, err := s.begin(ctx, e.Network+"~"+id, record{Network: e.Network, Endpoint: e})
+	o, err := s.begin(ctx, operationName(e.Network, id), record{Network: e.Network, Endpoint: e})
 	if err != nil {
 		return nil, err
 	}
