@@ -187,7 +187,10 @@ func (h *killHost) do(program string, args ...string) {
 	}
 }
 
-func (h *killHost) net(args ...string) { h.t.Helper(); h.do("cleat", append([]string{"net"}, args...)...) }
+func (h *killHost) net(args ...string) {
+	h.t.Helper()
+	h.do("cleat", append([]string{"net"}, args...)...)
+}
 
 // cycle does a random thing, and perhaps kills the command that does it.
 func (h *killHost) cycle() {

@@ -37,11 +37,16 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	if !reflect.DeepEqual(n, old) { // it was changed: rules of others may be about it
-		if err := s.syncRules(ctx); err != nil {
-			return err
-		}
-	} else if err := s.applyRules(ctx, firewall.Change{Add: n.rules()}); err != nil {
+	ruled, err := s.anyRules(n)
+	if err != nil {
+		return err
+	}
+	if ruled || !reflect.DeepEqual(n, old) { // it was changed: rules of others may be about it
+		err = s.syncRules(ctx)
+	} else {
+		err = s.applyRules(ctx, firewall.Change{Add: n.rules()})
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.filterBridge(n); err != nil {
@@ -58,18 +63,33 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	return s.withNames(ctx, func(c *names.Client) error { return s.sendNetwork(ctx, c, n) })
 }
 
+// anyRules reports whether a network, or any other, has rules. They may be about a network that
+// comes or goes, also before it comes and after it has gone.
+func (s *session) anyRules(n *Network) (bool, error) {
+	networks, err := s.store.Networks()
+	return slices.ContainsFunc(append(networks, n), func(n *Network) bool { return len(n.Rules) > 0 || n.DefaultDeny }), err
+}
+
 // networkAbsent removes a network, and the endpoints that its discarded files have.
 func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 	endpoints, err := s.store.endpointsIn("." + n.Name)
 	if err != nil {
 		return err
 	}
-	change := firewall.Change{Remove: n.rulesWith(endpoints)}
+	ruled, err := s.anyRules(n)
+	if err != nil {
+		return err
+	}
 	steps := []func() error{
 		func() error {
 			return s.withNames(ctx, func(c *names.Client) error { return s.dropNetwork(ctx, c, n) })
 		},
-		func() error { return s.applyRules(ctx, change) },
+		func() error {
+			if ruled {
+				return s.syncRules(ctx)
+			}
+			return s.applyRules(ctx, firewall.Change{Remove: n.rulesWith(endpoints)})
+		},
 	}
 	for _, e := range endpoints {
 		steps = append(steps, func() error { return s.detach(ctx, e) }, func() error { return s.releasePorts(ctx, e) })
