@@ -82,6 +82,9 @@ func HostAccesses() []string { return []string{HostGateway, HostAll, HostNone} }
 // onHost reports whether the host is the network's gateway.
 func (s *NetworkSpec) onHost() bool { return s.Driver == Bridge || s.Driver == Routed }
 
+// Device returns the name of the network's device on the host; "" if it has none of its own.
+func (s *NetworkSpec) Device() string { return s.device() }
+
 // device returns the name of the network's device on the host; "" if it has none.
 func (s *NetworkSpec) device() string {
 	if !s.onHost() {
