@@ -26,6 +26,9 @@ func Decide(rules []Rule, networks []*Network, endpoints []*Endpoint, learned ma
 	return population{networks, endpoints, learned}.decide(rules, t)
 }
 
+// SetUnprotected makes a keeper that is not running yet leave rules unprotected, as before Linux 6.9.
+func SetUnprotected(k *Keeper, open bool) { k.open = open }
+
 // WantedFlows returns the flows that the kernel should have, as the files say.
 func WantedFlows(cfg Config) ([]firewall.Flow, error) {
 	s, err := open(cfg)
