@@ -22,6 +22,7 @@ func withHint(err error) error {
 	var noRule *named.NoRuleError
 	var taken *networkattach.TakenError
 	var address *named.AddressTakenError
+	var reserved *named.AddressReservedError
 	var port *named.PortTakenError
 	var full *ipam.FullError
 	switch {
@@ -48,6 +49,8 @@ func withHint(err error) error {
 		return hint.With(hint.Usage(err), "`cleat net policy NETWORK` lists rules")
 	case errors.As(err, &address):
 		return hint.With(err, "leave --ip out for a free one, or `cleat net disconnect "+columns.Word(address.Network)+" "+columns.Word(address.Container)+"`")
+	case errors.As(err, &reserved):
+		return hint.With(err, "leave --ip out for a free one")
 	case errors.As(err, &port):
 		return hint.With(err, "choose another port of the host; -p "+fmt.Sprint(port.Port.Port)+" chooses a free one")
 	case errors.As(err, &full):

@@ -29,6 +29,7 @@ type FileNetwork struct {
 	Mode        string                   `yaml:"mode,omitempty"`
 	VLAN        int                      `yaml:"vlan,omitempty"`
 	Subnets     []FileSubnet             `yaml:"subnets,omitempty"`
+	Reserve     map[string]string        `yaml:"reserve,omitempty"` // by container: an address, or two separated by a comma
 	IPv6        bool                     `yaml:"ipv6,omitempty"`
 	DHCP        bool                     `yaml:"dhcp,omitempty"`
 	Internal    bool                     `yaml:"internal,omitempty"`
@@ -181,6 +182,14 @@ func (f FileNetwork) desired(name string) (*desired, error) {
 		d.spec.Subnets = append(d.spec.Subnets, sub)
 	}
 	var err error
+	for name, text := range f.Reserve {
+		if d.spec.Reserve == nil {
+			d.spec.Reserve = Reservations{}
+		}
+		if d.spec.Reserve[name], err = ParseReservation(text); err != nil {
+			return nil, err
+		}
+	}
 	if d.spec.DNS, err = parseAll("dns", f.DNS, netip.ParseAddr); err != nil {
 		return nil, err
 	}
@@ -284,6 +293,12 @@ func (n *Network) export(endpoints []*Endpoint) FileNetwork {
 			sub.Range = s.Range.String()
 		}
 		f.Subnets = append(f.Subnets, sub)
+	}
+	for name, addrs := range n.Reserve {
+		if f.Reserve == nil {
+			f.Reserve = map[string]string{}
+		}
+		f.Reserve[name] = strings.Join(texts(addrs), ",")
 	}
 	for _, e := range endpoints {
 		if f.Containers == nil {
