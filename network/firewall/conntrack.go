@@ -11,6 +11,7 @@ import (
 	"cleat/link"
 	"cleat/packet"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -110,7 +111,7 @@ func (t Table) localAddrs() (map[netip.Addr]bool, error) {
 		return nil, err
 	}
 	defer h.Close()
-	all, err := h.AddrList(nil, unix.AF_UNSPEC)
+	all, err := link.Dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, unix.AF_UNSPEC) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses: %w", err)
 	}
