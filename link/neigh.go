@@ -45,7 +45,7 @@ func (l *Link) AddNeighbor(ip netip.Addr, mac MAC) error {
 // not resolved.
 func (l *Link) Neighbor(ip netip.Addr) (mac MAC, ok bool, err error) {
 	err = l.do("list neighbours of", func(h *netlink.Handle, nl netlink.Link) error {
-		all, err := h.NeighList(nl.Attrs().Index, family(ip))
+		all, err := Dump(func() ([]netlink.Neigh, error) { return h.NeighList(nl.Attrs().Index, family(ip)) })
 		for _, n := range all {
 			if got, _ := netip.AddrFromSlice(n.IP); got.Unmap() == ip && len(n.HardwareAddr) == len(mac) && n.State&netlink.NUD_FAILED == 0 {
 				mac, ok = MAC(n.HardwareAddr), true

@@ -161,7 +161,7 @@ func (m *undoAddress) undo(u *undoer) error {
 }
 
 func (n *namespace) prefixes(l netlink.Link) ([]netip.Prefix, error) {
-	all, err := n.AddrList(l, netlink.FAMILY_ALL)
+	all, err := link.Dump(func() ([]netlink.Addr, error) { return n.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %q: %w", l.Attrs().Name, err)
 	}

@@ -169,7 +169,7 @@ func (m *undoBridgeMTU) undo(u *undoer) error {
 }
 
 func (n *namespace) ports(bridge int) (names []string, err error) {
-	all, err := n.LinkList()
+	all, err := link.Dump(n.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list links of %s: %w", n.ns, err)
 	}

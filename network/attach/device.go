@@ -46,7 +46,7 @@ func newUndoMove(n *namespace, l netlink.Link) (*undoMove, error) {
 	a := l.Attrs()
 	m := &undoMove{From: n.ref, Name: a.Name, Index: a.Index, Type: l.Type(), MAC: a.HardwareAddr.String(), PermMAC: a.PermHWAddr.String(),
 		MTU: a.MTU, TxQueueLen: a.TxQLen, Up: a.RawFlags&unix.IFF_UP != 0, Alias: a.Alias, AltNames: a.AltNames}
-	addrs, err := n.AddrList(l, netlink.FAMILY_ALL)
+	addrs, err := link.Dump(func() ([]netlink.Addr, error) { return n.AddrList(l, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %q: %w", a.Name, err)
 	}
@@ -56,7 +56,9 @@ func newUndoMove(n *namespace, l netlink.Link) (*undoMove, error) {
 		}
 	}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := n.RouteListFiltered(family, &netlink.Route{LinkIndex: a.Index, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+		routes, err := link.Dump(func() ([]netlink.Route, error) {
+			return n.RouteListFiltered(family, &netlink.Route{LinkIndex: a.Index, Table: unix.RT_TABLE_UNSPEC}, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("list routes of %q: %w", a.Name, err)
 		}
@@ -228,7 +230,7 @@ func (m *undoMove) findOnHost(u *undoer, home *namespace) (netlink.Link, error) 
 	if err != nil || l != nil && l.Attrs().Name == m.Name && m.sameHardware(l) {
 		return l, err
 	}
-	all, err := home.LinkList()
+	all, err := link.Dump(home.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("find %s: %w", m.Name, err)
 	}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"cleat/internal/statedir"
+	"cleat/link"
 	"cleat/network/dhcp"
 	"cleat/network/segment"
 
@@ -153,7 +154,9 @@ func (r *run) leaseRouteSteps(ifname string, route dhcp.Route) ([]Step, error) {
 // routeConflicts reports whether the container has an equal IPv4 route, or a route through
 // another link to a network that contains the destination. Default routes don't count.
 func (r *run) routeConflicts(to netip.Prefix) (bool, error) {
-	all, err := r.cont.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	all, err := link.Dump(func() ([]netlink.Route, error) {
+		return r.cont.RouteListFiltered(unix.AF_INET, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return false, fmt.Errorf("list routes of %s: %w", r.cont.ns, err)
 	}

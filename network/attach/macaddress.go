@@ -22,7 +22,7 @@ func (p *planner) checkBridgeMAC(bridge netlink.Link) error {
 	if p.spec.MAC == (link.MAC{}) {
 		return nil
 	}
-	all, err := p.host.NeighList(0, unix.AF_BRIDGE)
+	all, err := link.Dump(func() ([]netlink.Neigh, error) { return p.host.NeighList(0, unix.AF_BRIDGE) })
 	if err != nil {
 		return fmt.Errorf("list addresses known to bridge %q: %w", p.spec.Parent, err)
 	}

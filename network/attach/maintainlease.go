@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"cleat/internal/statedir"
+	"cleat/link"
 	"cleat/network/announce"
 	"cleat/network/dhcp"
 	"cleat/network/journal"
@@ -405,7 +406,9 @@ func (m *maintainer) routeRecord(route dhcp.Route) routeRecord {
 
 func (m *maintainer) hasRoute(route dhcp.Route) (bool, error) {
 	filter := &netlink.Route{LinkIndex: m.undo.Index, Table: unix.RT_TABLE_MAIN}
-	all, err := m.cont.RouteListFiltered(unix.AF_INET, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	all, err := link.Dump(func() ([]netlink.Route, error) {
+		return m.cont.RouteListFiltered(unix.AF_INET, filter, netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return false, fmt.Errorf("list routes of %s: %w", m.cont.ns, err)
 	}

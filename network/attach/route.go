@@ -70,7 +70,9 @@ func (s AddRoute) check(r *run) error {
 	if family == unix.AF_INET6 {
 		metric = 1024
 	}
-	all, err := r.cont.RouteListFiltered(family, t.netlink(), netlink.RT_FILTER_DST)
+	all, err := link.Dump(func() ([]netlink.Route, error) {
+		return r.cont.RouteListFiltered(family, t.netlink(), netlink.RT_FILTER_DST)
+	})
 	if err != nil {
 		return fmt.Errorf("list routes of %s: %w", r.cont.ns, err)
 	}
@@ -122,7 +124,9 @@ func (s TakeRoute) do(r *run) error {
 // defaultRoute returns the default route that a new one would collide with: in the main table,
 // with metric 0, or up to 1024 for IPv6; nil if there is none.
 func (n *namespace) defaultRoute(family int) (*routeRecord, error) {
-	all, err := n.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Dst: nil}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+	all, err := link.Dump(func() ([]netlink.Route, error) {
+		return n.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Dst: nil}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes of %s: %w", n.ns, err)
 	}

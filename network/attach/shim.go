@@ -153,7 +153,9 @@ func (s ShimRoute) exists(host *namespace) (bool, error) {
 		return false, err
 	}
 	t := s.routeRecord(l.Attrs().Index)
-	all, err := host.RouteListFiltered(familyOf(s.To), t.netlink(), netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	all, err := link.Dump(func() ([]netlink.Route, error) {
+		return host.RouteListFiltered(familyOf(s.To), t.netlink(), netlink.RT_FILTER_DST|netlink.RT_FILTER_OIF|netlink.RT_FILTER_TABLE)
+	})
 	if err != nil {
 		return false, fmt.Errorf("list routes of %q: %w", s.Shim, err)
 	}

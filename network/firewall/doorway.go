@@ -307,7 +307,9 @@ func (d *door) route(f family, through netlink.Link, to *net.IPNet) part {
 	return part{
 		name: "route to " + to.String() + " through " + through.Attrs().Name,
 		right: func() (bool, error) {
-			all, err := d.h.RouteListFiltered(f.domain(), r, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+			all, err := link.Dump(func() ([]netlink.Route, error) {
+				return d.h.RouteListFiltered(f.domain(), r, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_OIF)
+			})
 			for _, got := range all {
 				if got.Dst.String() == to.String() {
 					return true, nil
@@ -323,7 +325,7 @@ func (d *door) rulePart(f family, r *netlink.Rule) part {
 	return part{
 		name: f.name + " routing rule " + strconv.Itoa(r.Priority),
 		right: func() (bool, error) {
-			all, err := d.h.RuleListFiltered(f.domain(), r, netlink.RT_FILTER_PRIORITY)
+			all, err := link.Dump(func() ([]netlink.Rule, error) { return d.h.RuleListFiltered(f.domain(), r, netlink.RT_FILTER_PRIORITY) })
 			for _, got := range all {
 				if got.Mark == r.Mark && got.IifName == r.IifName && got.Goto == r.Goto && got.Table == r.Table && fmt.Sprint(got.Dst) == fmt.Sprint(r.Dst) {
 					return true, nil

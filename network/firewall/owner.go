@@ -32,6 +32,18 @@ type Owner struct {
 	mu        sync.Mutex
 	k         *kernel
 	protected bool
+
+	forgets   sync.Mutex // held while connections are searched
+	waitingMu sync.Mutex
+	waiting   *search // that has not begun
+}
+
+// search is a search for connections on behalf of several calls.
+type search struct {
+	want *selection
+	done chan struct{}
+	n    int
+	err  error
 }
 
 // Own opens a table for its future owner. It changes nothing yet. The error is ErrOwned if
@@ -114,6 +126,33 @@ func (o *Owner) Check(s State) (all []Difference, err error) {
 // Remove is Table.Remove.
 func (o *Owner) Remove() error {
 	return o.with(func(k *kernel) error { return k.remove(o.t) })
+}
+
+// ForgetConnections is Table.ForgetConnections. One search serves all calls that begin while an
+// earlier search runs, and each of them returns how many connections it has found for all.
+func (o *Owner) ForgetConnections(s State) (n int, err error) {
+	if err := s.validate(); err != nil {
+		return 0, err
+	}
+	o.waitingMu.Lock()
+	first := o.waiting == nil
+	if first {
+		o.waiting = &search{want: newSelection(), done: make(chan struct{})}
+	}
+	its := o.waiting
+	its.want.add(s)
+	o.waitingMu.Unlock()
+	if first {
+		o.forgets.Lock()
+		o.waitingMu.Lock()
+		o.waiting = nil
+		o.waitingMu.Unlock()
+		its.n, its.err = o.t.forget(its.want)
+		o.forgets.Unlock()
+		close(its.done)
+	}
+	<-its.done
+	return its.n, its.err
 }
 
 // canOwn reports whether tables can have owners and survive them. It adds a table and deletes

@@ -23,6 +23,7 @@ type Rules interface {
 	Sync(firewall.State) error
 	Check(firewall.State) ([]firewall.Difference, error)
 	Remove() error
+	ForgetConnections(firewall.State) (int, error)
 }
 
 // tableOf returns the table of rules of a state directory in the host's namespace.
@@ -139,7 +140,7 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 // forget ends what the kernel remembers of connections of ports and endpoints that have come or
 // gone: otherwise an address or a port that changes hands gets packets of its former owner.
 func (s *session) forget(of firewall.State) error {
-	_, err := tableOf(s.store, s.host).ForgetConnections(of)
+	_, err := s.Rules.ForgetConnections(of)
 	return err
 }
 

@@ -103,7 +103,9 @@ func (s *session) routes() ([]occupied, error) {
 	defer h.Close()
 	var all []occupied
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		routes, err := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		routes, err := link.Dump(func() ([]netlink.Route, error) {
+			return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			return nil, fmt.Errorf("list routes of the host: %w", err)
 		}

@@ -167,7 +167,9 @@ func Address(l Link, addr netip.Addr) (flags int, there bool, err error) {
 	if addr.Is4() {
 		family = netlink.FAMILY_V4
 	}
-	all, err := h.AddrList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: l.Index}}, family)
+	all, err := link.Dump(func() ([]netlink.Addr, error) {
+		return h.AddrList(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: l.Index}}, family)
+	})
 	if err != nil {
 		return 0, false, fmt.Errorf("list addresses of link %d in %s: %w", l.Index, l.NS, err)
 	}

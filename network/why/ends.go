@@ -307,7 +307,7 @@ func addresses(ns *netns.NS) ([]netip.Addr, error) {
 		return nil, err
 	}
 	defer h.Close()
-	list, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	list, err := link.Dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return nil, fmt.Errorf("list addresses of %s: %w", ns, err)
 	}

@@ -76,7 +76,7 @@ func (v *investigation) neighbour(r route, a netip.Addr) (mac link.MAC, state in
 	if a.Is6() {
 		family = netlink.FAMILY_V6
 	}
-	all, err := h.NeighList(r.index, family)
+	all, err := link.Dump(func() ([]netlink.Neigh, error) { return h.NeighList(r.index, family) })
 	if err != nil {
 		return mac, 0
 	}
@@ -125,7 +125,7 @@ func removeAddress(m *machine, a netip.Addr) string {
 		return ""
 	}
 	defer h.Close()
-	all, err := h.AddrList(nil, netlink.FAMILY_ALL)
+	all, err := link.Dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
 	if err != nil {
 		return ""
 	}

@@ -90,7 +90,9 @@ func discarding(h *netlink.Handle, to netip.Addr, err error) route {
 	if to.Is6() {
 		family = netlink.FAMILY_V6
 	}
-	all, listErr := h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	all, listErr := link.Dump(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+	})
 	if listErr != nil {
 		return r
 	}
