@@ -70,7 +70,13 @@ func (s *session) allocateIn(pool *ipam.Pool, sub Subnet, n *Network, e *Endpoin
 func (s *session) explain(network string, err error) error {
 	var taken *ipam.TakenError
 	var unusable *ipam.UnusableError
+	var full *ipam.FullError
 	switch {
+	case errors.As(err, &full):
+		for i := range full.Owners {
+			owner := &full.Owners[i].Owner
+			*owner = ipam.Owner(s.containerOf(network, string(*owner)))
+		}
 	case errors.As(err, &taken):
 		if _, reserved := taken.Owner.Reserved(); reserved {
 			return err

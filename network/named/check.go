@@ -191,8 +191,8 @@ func (s *session) checkPortClaims() ([]Difference, error) {
 	var all []Difference
 	err := s.portClaims(func(path, owner string) {
 		network, id, _ := strings.Cut(owner, "/")
-		if s.abandoned(network, id) && isLink(path, owner) {
-			all = append(all, Difference{network, "", fmt.Sprintf("port %s is claimed by %s, which is not connected", filepath.Base(path), id)})
+		if s.abandonedPort(path, network, id) && isLink(path, owner) {
+			all = append(all, Difference{network, "", fmt.Sprintf("port %s is claimed by %s, which does not publish it", filepath.Base(path), id)})
 		}
 	})
 	return all, err
@@ -202,11 +202,37 @@ func (s *session) checkPortClaims() ([]Difference, error) {
 // so that nobody needs what it has claimed. With the lock on RUN/netops held it stays so. Without,
 // whoever asks must look at the claim once more, because a disconnect may have just ended.
 func (s *session) abandoned(network, id string) bool {
-	if _, err := os.Lstat(s.store.RunPath("netops", operationName(network, id))); !errors.Is(err, fs.ErrNotExist) {
+	if s.underWay(network, id) {
 		return false
 	}
 	_, err := os.Lstat(s.store.endpointFile(network, id))
 	return errors.Is(err, fs.ErrNotExist)
+}
+
+// abandonedPort is abandoned for the claim on a port, which an endpoint that is connected may not
+// need any more.
+func (s *session) abandonedPort(path, network, id string) bool {
+	if s.abandoned(network, id) {
+		return true
+	}
+	e, err := s.store.Endpoint(network, id)
+	if err != nil || s.underWay(network, id) {
+		return false
+	}
+	for _, p := range e.Wanted.Ports {
+		for i := range p.Count {
+			if s.store.portClaim(p, i) == path {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// underWay reports whether an operation on an endpoint is in progress, or has died.
+func (s *session) underWay(network, id string) bool {
+	_, err := os.Lstat(s.store.RunPath("netops", operationName(network, id)))
+	return !errors.Is(err, fs.ErrNotExist)
 }
 
 // holds reports whether an address is still taken by the owner of an entry.
@@ -340,7 +366,7 @@ func (s *session) freeClaims(n *Network) error {
 		}
 	}
 	err = s.portClaims(func(path, owner string) {
-		if network, id, _ := strings.Cut(owner, "/"); network == n.Name && s.abandoned(network, id) {
+		if network, id, _ := strings.Cut(owner, "/"); network == n.Name && s.abandonedPort(path, network, id) {
 			errs = append(errs, statedir.Remove(path))
 		}
 	})

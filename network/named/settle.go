@@ -5,11 +5,13 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 
 	"cleat/network/attach"
 	"cleat/network/firewall"
+	"cleat/network/journal"
 	"cleat/network/names"
 )
 
@@ -72,6 +74,9 @@ func (s *session) anyRules(n *Network) (bool, error) {
 
 // networkAbsent removes a network, and the endpoints that its discarded files have.
 func (s *session) networkAbsent(ctx context.Context, n *Network) error {
+	if err := s.waitForOperationsOn(ctx, n); err != nil {
+		return err
+	}
 	endpoints, err := s.store.endpointsIn("." + n.Name)
 	if err != nil {
 		return err
@@ -110,6 +115,18 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 		}
 	}
 	return os.RemoveAll(s.store.discarded(n.Name))
+}
+
+// waitForOperationsOn waits for the commands that work on endpoints of a network whose files were
+// taken away. They end soon: they find no directory for their files. New ones do not begin.
+func (s *session) waitForOperationsOn(ctx context.Context, n *Network) error {
+	paths, err := filepath.Glob(s.store.RunPath("netops", operationName(n.Name, "*")))
+	for _, path := range paths {
+		if _, err := journal.WaitForOwner(ctx, path); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // settleEndpoint puts what belongs to an endpoint into the kernel if it has a file, and
