@@ -62,6 +62,9 @@ func (s *session) check(ctx context.Context) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(networks) > 0 {
+		all = append(all, s.checkManagers()...)
+	}
 	ports, err := s.checkPortClaims()
 	return append(append(all, rules...), ports...), err
 }
@@ -268,6 +271,9 @@ func RepairAll(ctx context.Context, cfg Config) (notes []string, err error) {
 func (s *session) repairAll(ctx context.Context) error {
 	networks, err := s.store.Networks()
 	errs := []error{err}
+	if len(networks) > 0 {
+		s.claimDevices(ctx)
+	}
 	for _, n := range networks {
 		notes, err := attach.SetUpHost(ctx, s.Attach, n.Name, n.hostSide())
 		s.notes = append(s.notes, notes...)

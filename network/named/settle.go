@@ -29,6 +29,7 @@ func (s *session) settleNetwork(ctx context.Context, old *Network) error {
 }
 
 func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
+	s.claimDevices(ctx)
 	notes, err := attach.SetUpHost(ctx, s.Attach, n.Name, n.hostSide())
 	for _, note := range notes {
 		s.note("%s", note)
@@ -111,6 +112,11 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 			return err
 		}
 		if err := s.checkpoint(); err != nil {
+			return err
+		}
+	}
+	if names, err := s.store.networkNames(); err == nil && len(names) == 0 {
+		if err := s.releaseDevices(ctx); err != nil {
 			return err
 		}
 	}
