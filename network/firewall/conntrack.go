@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 
 	"cleat/internal/nlsock"
 	"cleat/link"
@@ -22,8 +23,9 @@ import (
 // the host itself, and with what has gone. It returns the number of connections.
 //
 // The kernel searches its whole table of connections, which takes up to 15 ms on a machine with
-// much memory, however few there are.
-func (t Table) ForgetConnections(s State) (n int, err error) {
+// much memory, however few there are. An Owner joins calls, which may be put off for a while;
+// here they are not.
+func (t Table) ForgetConnections(s State, _ time.Duration) (n int, err error) {
 	if err := s.validate(); err != nil {
 		return 0, err
 	}
