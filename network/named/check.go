@@ -311,7 +311,7 @@ func (s *session) freeClaims(n *Network, owners map[string]bool) error {
 // containers if all is set. It returns what it removed, in words. With plan it only says what it
 // would remove.
 func Prune(ctx context.Context, cfg Config, all, plan bool) (removed []string, err error) {
-	store := Store{cfg.Attach.Store}
+	store := cfg.store()
 	networks, err := store.Networks()
 	if err != nil {
 		return nil, err

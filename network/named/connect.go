@@ -128,6 +128,15 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 		return attach.Spec{}, err
 	}
 	spec := n.attachSpec(e)
+	if n.Driver == Routed && spec.MTU == 0 {
+		l, err := link.Find(s.host, n.device())
+		if err == nil {
+			spec.MTU, err = l.MTU() // to find the uplink again would read all routes
+		}
+		if err != nil {
+			return spec, err
+		}
+	}
 	if err := s.gateways(n, e, ns, &spec); err != nil {
 		return spec, err
 	}

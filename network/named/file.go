@@ -256,7 +256,7 @@ func (f FileContainer) connection() (c Connection, err error) {
 
 // Export returns the file that describes the networks of a state directory.
 func Export(cfg Config) (*File, error) {
-	store := Store{cfg.Attach.Store}
+	store := cfg.store()
 	networks, err := store.Networks()
 	if err != nil {
 		return nil, err

@@ -38,7 +38,7 @@ type KeeperConfig struct {
 
 // NewKeeper returns a Keeper, and starts nothing.
 func NewKeeper(c KeeperConfig) *Keeper {
-	return &Keeper{cfg: c.Config, store: Store{c.Attach.Store}, start: c.StartNameServer, log: c.Log}
+	return &Keeper{cfg: c.Config, store: c.store(), start: c.StartNameServer, log: c.Log}
 }
 
 // Intervals of a keeper.

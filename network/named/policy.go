@@ -90,7 +90,7 @@ func Deny(ctx context.Context, cfg Config, text string) (Rule, error) {
 }
 
 func addRule(ctx context.Context, cfg Config, allow bool, text string) (Rule, error) {
-	r, err := ParseRule(allow, text, Store{cfg.Attach.Store}.exists)
+	r, err := ParseRule(allow, text, cfg.store().exists)
 	if err != nil {
 		return r, err
 	}
@@ -113,7 +113,7 @@ func (e *NoRuleError) Error() string { return "there is no rule " + e.Rule.Strin
 
 // RemoveRule removes a rule.
 func RemoveRule(ctx context.Context, cfg Config, allow bool, text string) (Rule, error) {
-	r, err := ParseRule(allow, text, Store{cfg.Attach.Store}.exists)
+	r, err := ParseRule(allow, text, cfg.store().exists)
 	if err != nil {
 		return r, err
 	}

@@ -2,7 +2,6 @@ package named
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -27,6 +26,7 @@ import (
 //	RUN/netops/OPERATION                    journal of an operation in progress, or of one that died
 type Store struct {
 	*attach.Store
+	files *Files // nil: files are read each time
 }
 
 // prepare creates the directories.
@@ -62,8 +62,7 @@ func (s Store) lockPorts(ctx context.Context) (unlock func(), err error) {
 
 // Network returns a network. The error is a *NoNetworkError if there is none of this name.
 func (s Store) Network(name string) (*Network, error) {
-	var n Network
-	err := readFile(s.networkFile(name), &n)
+	n, err := readFile[Network](s.files, s.networkFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		names, _ := s.networkNames()
 		return nil, &NoNetworkError{Name: name, Names: names}
@@ -71,7 +70,7 @@ func (s Store) Network(name string) (*Network, error) {
 	if err == nil && n.Version > networkVersion {
 		err = fmt.Errorf("read network %s: version %d of its file needs a later cleat", name, n.Version)
 	}
-	return &n, err
+	return n, err
 }
 
 // networkNames returns the names of all networks, sorted.
@@ -111,12 +110,11 @@ func (s Store) Networks() ([]*Network, error) {
 
 // Endpoint returns an endpoint. The error is fs.ErrNotExist if there is none.
 func (s Store) Endpoint(network, id string) (*Endpoint, error) {
-	var e Endpoint
-	err := readFile(s.endpointFile(network, id), &e)
+	e, err := readFile[Endpoint](s.files, s.endpointFile(network, id))
 	if err == nil && e.Version > endpointVersion {
 		err = fmt.Errorf("read endpoint %s of %s: version %d of its file needs a later cleat", id, network, e.Version)
 	}
-	return &e, err
+	return e, err
 }
 
 // endpointIDs returns the ids of a network's endpoints, sorted.
@@ -154,17 +152,6 @@ func (s Store) endpointsIn(network string) ([]*Endpoint, error) {
 		}
 	}
 	return all, errors.Join(errs...)
-}
-
-func readFile(path string, into any) error {
-	b, err := os.ReadFile(path)
-	if err != nil {
-		return fmt.Errorf("read state: %w", err)
-	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	return nil
 }
 
 // freeID returns the smallest number that no network has.
