@@ -25,13 +25,14 @@ import (
 //	STATE/networks/.NAME/                   a network that is being created or removed
 //	STATE/ports/                            which ports are published, and by whom (ports.go)
 //	RUN/netops/OPERATION                    journal of an operation in progress, or of one that died
+//	RUN/foreign                             is locked while firewalls of other programs are changed
 type Store struct {
 	*attach.Store
 }
 
 // prepare creates the directories.
 func (s Store) prepare() error {
-	return s.Prepare([]string{"networks", "ports"}, []string{"netops"})
+	return s.Prepare([]string{"networks", "ports"}, []string{"netops", "foreign"})
 }
 
 func (s Store) networksDir() string           { return s.Path("networks") }
