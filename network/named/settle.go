@@ -41,6 +41,9 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 		if err := s.syncRules(ctx); err != nil {
 			return err
 		}
+		if err := s.endConnections(old, n); err != nil {
+			return err
+		}
 	} else if err := s.applyRules(ctx, firewall.Change{Add: n.rules()}); err != nil {
 		return err
 	}
