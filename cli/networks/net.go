@@ -77,6 +77,9 @@ func Changes(args []string) bool {
 	return len(args) > 0 && slices.Contains(changing, args[0])
 }
 
+// IsSync reports whether a command of net makes the rules in the kernel as the files say.
+func IsSync(args []string) bool { return slices.Equal(args, []string{syncRules}) }
+
 // rulesKey is the key of the rules in a context.
 type rulesKey struct{}
 

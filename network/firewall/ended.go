@@ -44,14 +44,8 @@ func (t Table) EndConnections(before, after State) (n int, err error) {
 	}
 	was, is := newJudge(before, local), newJudge(after, local)
 	err = t.with(func(k *kernel) error {
-		for _, f := range families {
-			ended, err := k.endConnections(f, denies, was, is)
-			n += ended
-			if err != nil {
-				return fmt.Errorf("end connections: %w", err)
-			}
-		}
-		return nil
+		n, err = k.endConnections(denies, was, is)
+		return err
 	})
 	return n, err
 }
@@ -92,37 +86,47 @@ func pairSet(all []Pair) map[Pair]bool {
 	return set
 }
 
-// endConnections ends connections of a family.
-func (k *kernel) endConnections(f family, denies bool, was, is *judge) (n int, err error) {
-	var filter []byte
+// endConnections ends the connections that is does not permit and was does.
+func (k *kernel) endConnections(denies bool, was, is *judge) (n int, err error) {
+	all := filter{family: unix.NFPROTO_UNSPEC}
 	if !denies {
-		filter = markOf(endedMark)
+		all.attrs = markOf(endedMark)
 	}
-	var forgotten, marked [][]byte
-	again := 0
-	err = k.dumpConnections(f, filter, func(c connection) {
+	permitted, forgotten, marked := map[uint8][][]byte{}, map[uint8][][]byte{}, map[uint8][][]byte{}
+	err = k.dumpConnections(all, func(c connection) {
+		f := c.family()
 		c = c.fromClient()
 		switch {
 		case c.mark&endedMark != 0:
 			if is.permits(c) {
-				forgotten = append(forgotten, c.key)
-				again++
+				permitted[f] = append(permitted[f], c.key)
 			}
 		case !was.permits(c) || is.permits(c):
 		case c.original.protocol == packet.TCP:
-			marked = append(marked, append(slices.Clip(c.key), markOf(endedMark)...))
+			marked[f] = append(marked[f], append(slices.Clip(c.key), markOf(endedMark)...))
 		default:
-			forgotten = append(forgotten, c.key)
+			forgotten[f] = append(forgotten[f], c.key)
 		}
 	})
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("list connections: %w", err)
 	}
-	if n, err = k.changeConnections(f, ctNew, marked); err != nil {
-		return n, err
+	for _, f := range families {
+		for _, step := range []struct {
+			kind   uint16
+			bodies [][]byte
+			ends   bool
+		}{{ctNew, marked[f.id], true}, {ctDelete, forgotten[f.id], true}, {ctDelete, permitted[f.id], false}} {
+			changed, err := k.changeConnections(f.id, step.kind, step.bodies)
+			if step.ends {
+				n += changed
+			}
+			if err != nil {
+				return n, fmt.Errorf("end connections: %w", err)
+			}
+		}
 	}
-	gone, err := k.changeConnections(f, ctDelete, forgotten)
-	return n + max(0, gone-again), err
+	return n, nil
 }
 
 // fromClient returns a connection with its directions swapped if the kernel has probably taken the

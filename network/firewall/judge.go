@@ -18,7 +18,10 @@ type judge struct {
 }
 
 func newJudge(s State, local map[netip.Addr]bool) *judge {
-	j := &judge{networks: s.Networks, prefixes: map[netip.Prefix]int{}, allow: s.Allow, ports: newSelection(State{Ports: s.Ports}).ports, local: local}
+	j := &judge{networks: s.Networks, prefixes: map[netip.Prefix]int{}, allow: s.Allow, local: local}
+	published := newSelection()
+	published.add(State{Ports: s.Ports})
+	j.ports = published.ports
 	for i, n := range s.Networks {
 		for _, p := range n.Prefixes {
 			j.prefixes[p.Masked()] = i

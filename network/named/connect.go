@@ -46,8 +46,33 @@ func Connect(ctx context.Context, cfg Config, network, ref string, c Connection)
 	if err := s.connect(ctx, o, n, e, ns); err != nil {
 		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
 	}
-	return &Result{Network: n, Endpoint: e, Notes: s.notes}, o.end()
+	return &Result{Network: n, Endpoint: e, Notes: s.notes}, s.endConnected(o, n, e)
 }
+
+// endConnected ends the operation that has connected an endpoint: connections of former owners
+// of its addresses and ports are forgotten, and the journal goes. If the process has a background,
+// the search for them goes there, and is joined with others: it takes longer than all the rest.
+func (s *session) endConnected(o *operation, n *Network, e *Endpoint) error {
+	if err := o.record(record{Network: n.Name, Endpoint: e, Forget: true}); err != nil {
+		return errors.Join(err, o.journal.Close())
+	}
+	rules, its := s.Rules, n.endpointRules(e)
+	end := func(within time.Duration) error {
+		if _, err := rules.ForgetConnections(its, within); err != nil {
+			return errors.Join(err, o.journal.Close())
+		}
+		return o.end()
+	}
+	if s.Attach.Background == nil {
+		return end(0)
+	}
+	s.Attach.Background.Go(func() { _ = end(forgetWithin) }) // with an error, the journal stays for the next command
+	return nil
+}
+
+// forgetWithin is for how long the search may be put off. Until then a client that was refused
+// when a port was not published yet may stay refused.
+const forgetWithin = 100 * time.Millisecond
 
 // connect claims what the endpoint needs, attaches the link, writes the endpoint's file, and
 // puts the rest into the kernel. It closes ns.
@@ -84,10 +109,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	if err := s.present(ctx, n, e); err != nil {
-		return err
-	}
-	return s.forget(n.endpointRules(e))
+	return s.present(ctx, n, e)
 }
 
 // prepareLink claims the endpoint's name and addresses, and returns the link to attach.

@@ -93,6 +93,9 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		k.keep(ctx)
 	}
+	if k.Idle() { // otherwise containers need names while no keeper runs
+		k.stopNameServer(context.WithoutCancel(ctx))
+	}
 }
 
 func (k *Keeper) setOwner(o *firewall.Owner) {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"cleat/internal/spell"
@@ -136,7 +137,7 @@ func (s *NetworkSpec) gateways() []netip.Addr {
 // networkName is what a network may be called. Names of networks are part of host names
 // (NAME.NETWORK), so most of these are host names (RFC 1123), but other engines' networks often
 // have an underscore.
-var networkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+var networkName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`) })
 
 func badSpec(param, value, reason string, allowed ...string) error {
 	return &attach.SpecError{Param: param, Value: value, Reason: reason, Allowed: allowed}
@@ -144,7 +145,7 @@ func badSpec(param, value, reason string, allowed ...string) error {
 
 // normalize sets defaults, and returns an *attach.SpecError if no host could have the network.
 func (s *NetworkSpec) normalize() error {
-	if !networkName.MatchString(s.Name) {
+	if !networkName().MatchString(s.Name) {
 		return badSpec("NETWORK", s.Name, "want 1…63 of a-z, 0-9, '-' and '_', with a letter or digit first and last")
 	}
 	if s.Driver == "" {

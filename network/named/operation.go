@@ -25,6 +25,7 @@ type record struct {
 	Network  string    `json:"network"`
 	Spec     *Network  `json:"spec,omitempty"`     // of a network that is created or removed
 	Endpoint *Endpoint `json:"endpoint,omitempty"` // as far as it is known; nil: the operation is about the network
+	Forget   bool      `json:"forget,omitempty"`   // the endpoint is connected, and connections of former owners are to be forgotten
 }
 
 func (o *operation) record(r record) error { return o.journal.Append(r) }
@@ -129,8 +130,18 @@ func (s *session) finish(ctx context.Context, j *journal.Journal) error {
 
 // settle brings what an operation was about in line with the files.
 func (s *session) settle(ctx context.Context, r record) error {
-	if r.Endpoint != nil {
-		return s.settleEndpoint(ctx, r.Endpoint)
+	if r.Endpoint == nil {
+		return s.settleNetwork(ctx, r.Spec)
 	}
-	return s.settleNetwork(ctx, r.Spec)
+	if err := s.settleEndpoint(ctx, r.Endpoint); err != nil || !r.Forget {
+		return err
+	}
+	n, err := s.store.Network(r.Network)
+	if errors.As(err, new(*NoNetworkError)) {
+		return nil // what it had is forgotten already
+	}
+	if err != nil {
+		return err
+	}
+	return s.forget(n.endpointRules(r.Endpoint))
 }

@@ -83,7 +83,7 @@ func (s Store) networkNames() ([]string, error) {
 	}
 	var names []string
 	for _, d := range dirs {
-		if networkName.MatchString(d.Name()) {
+		if networkName().MatchString(d.Name()) {
 			names = append(names, d.Name())
 		}
 	}
