@@ -20,10 +20,14 @@ import (
 type Difference struct {
 	Network   string `json:"network,omitempty"`
 	Container string `json:"container,omitempty"`
-	What      string `json:"what"` // in words
+	What      string `json:"what"`             // in words
+	Remedy    string `json:"remedy,omitempty"` // a sentence: what to do, if RepairAll can't
 }
 
 func (d Difference) String() string {
+	if d.Remedy != "" {
+		return d.What + ". " + d.Remedy
+	}
 	switch {
 	case d.Container != "":
 		return fmt.Sprintf("%s/%s: %s", d.Network, d.Container, d.What)
@@ -68,7 +72,7 @@ func (s *session) check(ctx context.Context) ([]Difference, error) {
 func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, error) {
 	var all []Difference
 	add := func(container, format string, args ...any) {
-		all = append(all, Difference{n.Name, container, fmt.Sprintf(format, args...)})
+		all = append(all, Difference{Network: n.Name, Container: container, What: fmt.Sprintf(format, args...)})
 	}
 	missing, err := attach.CheckHost(s.store.Store, n.Name, n.hostSide())
 	if err != nil {
@@ -153,7 +157,7 @@ func (s *session) checkNameClaims(n *Network, owners map[string]*Endpoint) []Dif
 	for _, c := range claims {
 		owner, err := os.Readlink(s.store.nameClaim(n.Name, c.Name()))
 		if err == nil && owners[owner] == nil {
-			all = append(all, Difference{n.Name, "", fmt.Sprintf("name %s is taken by %s, which is not connected", c.Name(), owner)})
+			all = append(all, Difference{Network: n.Name, What: fmt.Sprintf("name %s is taken by %s, which is not connected", c.Name(), owner)})
 		}
 	}
 	return all
@@ -168,7 +172,10 @@ func (s *session) checkRules() ([]Difference, error) {
 		return nil, nil
 	}
 	found, err := s.Rules.Check(want)
-	var all []Difference
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.checkForeign()
 	for _, d := range found {
 		all = append(all, Difference{What: "rules: " + d.String()})
 	}
@@ -191,7 +198,7 @@ func (s *session) checkPortClaims() ([]Difference, error) {
 	err := s.portClaims(func(path, owner string) {
 		network, id, _ := strings.Cut(owner, "/")
 		if _, err := s.store.Endpoint(network, id); errors.Is(err, fs.ErrNotExist) {
-			all = append(all, Difference{network, "", fmt.Sprintf("port %s is claimed by %s, which is not connected", filepath.Base(path), id)})
+			all = append(all, Difference{Network: network, What: fmt.Sprintf("port %s is claimed by %s, which is not connected", filepath.Base(path), id)})
 		}
 	})
 	return all, err
@@ -224,7 +231,7 @@ func (s *session) repairAll(ctx context.Context) error {
 		s.notes = append(s.notes, notes...)
 		errs = append(errs, err, s.repairEndpoints(ctx, n))
 	}
-	errs = append(errs, s.syncRules(ctx), s.withNames(ctx, func(c *names.Client) error {
+	errs = append(errs, s.syncRules(ctx), s.acceptForeign(ctx), s.withNames(ctx, func(c *names.Client) error {
 		for _, n := range networks {
 			if err := s.sendNetwork(ctx, c, n); err != nil {
 				return err

@@ -25,3 +25,6 @@ func ParseStored(text string) (Rule, error) { return parseStored(text) }
 func Decide(rules []Rule, networks []*Network, endpoints []*Endpoint, learned map[string][]netip.Addr, t Traffic) Decision {
 	return population{networks, endpoints, learned}.decide(rules, t)
 }
+
+// Exists reports whether there is a network.
+func (s Store) Exists(name string) bool { return s.exists(name) }

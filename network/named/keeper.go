@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -27,6 +28,8 @@ type Keeper struct {
 
 	mu    sync.Mutex // guards owner
 	owner *firewall.Owner
+
+	reported []Difference // that can't be repaired, by the last look
 }
 
 // KeeperConfig configures a Keeper.
@@ -81,9 +84,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	watching.Go(func() {
-		_ = host.Do(func() error { k.watchRules(ctx, table, owner); return nil })
-	})
+	watching.Go(func() { k.watchRules(ctx, table, owner) })
 	for ctx.Err() == nil {
 		if k.Idle() {
 			k.stopNameServer(ctx)
@@ -130,7 +131,8 @@ func (k *Keeper) watchRules(ctx context.Context, table firewall.Table, owner *fi
 		if k.Idle() {
 			return
 		}
-		if err := restoreRules(ctx, k.config(), k.log); err != nil && ctx.Err() == nil {
+		err := k.host.Do(func() error { return restoreRules(ctx, k.config(), k.log) })
+		if err != nil && ctx.Err() == nil {
 			k.log("restore rules: %v", err)
 		}
 	})
@@ -147,11 +149,11 @@ func restoreRules(ctx context.Context, cfg Config, log func(format string, args 
 	}
 	defer s.close()
 	found, err := s.checkRules()
-	if err != nil || len(found) == 0 {
+	if found = repairable(found); err != nil || len(found) == 0 {
 		return err
 	}
 	log("%s, and %d more: restored", found[0], len(found)-1)
-	return s.syncRules(ctx)
+	return errors.Join(s.syncRules(ctx), s.acceptForeign(ctx))
 }
 
 // keep keeps networks until there is none, or ctx ends.
@@ -172,13 +174,17 @@ func (k *Keeper) keep(ctx context.Context) {
 	}
 }
 
-// repair puts right what differs from what is wanted, and logs it.
+// repair puts right what differs from what is wanted, and logs it. It logs once what it can't
+// put right.
 func (k *Keeper) repair(ctx context.Context) {
 	found, err := Check(ctx, k.config())
 	for _, d := range found {
-		k.log("network %s", d)
+		if !slices.Contains(k.reported, d) {
+			k.log("network %s", d)
+		}
 	}
-	if err == nil && len(found) > 0 {
+	k.reported = slices.DeleteFunc(slices.Clone(found), func(d Difference) bool { return d.Remedy == "" })
+	if err == nil && len(repairable(found)) > 0 {
 		_, err = RepairAll(ctx, k.config())
 	}
 	if err != nil && ctx.Err() == nil {

@@ -150,7 +150,7 @@ func (s *session) forget(of firewall.State) error {
 // network.
 func (s *session) applyRules(ctx context.Context, c firewall.Change) error {
 	if len(c.Remove.Networks) > 0 {
-		if names, err := s.store.networkNames(); err == nil && len(names) == 0 {
+		if some, err := s.store.hasHostNetworks(); err == nil && !some {
 			return s.syncRules(ctx)
 		}
 	}

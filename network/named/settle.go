@@ -41,6 +41,9 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 		if err := s.syncRules(ctx); err != nil {
 			return err
 		}
+		if err := s.endConnections(old, n); err != nil {
+			return err
+		}
 	} else if err := s.applyRules(ctx, firewall.Change{Add: n.rules()}); err != nil {
 		return err
 	}
@@ -51,6 +54,10 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 		if err := s.routeLoopback(n.device()); err != nil {
 			return err
 		}
+		if err := s.acceptForeign(ctx); err != nil {
+			return err
+		}
+		s.noteForeign()
 	}
 	if err := s.checkpoint(); err != nil {
 		return err
@@ -70,6 +77,7 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 			return s.withNames(ctx, func(c *names.Client) error { return s.dropNetwork(ctx, c, n) })
 		},
 		func() error { return s.applyRules(ctx, change) },
+		func() error { return s.acceptForeign(ctx) },
 	}
 	for _, e := range endpoints {
 		steps = append(steps, func() error { return s.detach(ctx, e) }, func() error { return s.releasePorts(ctx, e) })

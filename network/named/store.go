@@ -24,6 +24,7 @@ import (
 //	STATE/networks/.NAME/                   a network that is being created or removed
 //	STATE/ports/                            which ports are published, and by whom (ports.go)
 //	RUN/netops/OPERATION                    journal of an operation in progress, or of one that died
+//	RUN/foreign                             is locked while firewalls of other programs are changed
 type Store struct {
 	*attach.Store
 	files *Files // nil: files are read each time
@@ -31,7 +32,7 @@ type Store struct {
 
 // prepare creates the directories.
 func (s Store) prepare() error {
-	return s.Prepare([]string{"networks", "ports"}, []string{"netops"})
+	return s.Prepare([]string{"networks", "ports"}, []string{"netops", "foreign"})
 }
 
 func (s Store) networksDir() string           { return s.Path("networks") }
