@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"cleat/internal/statedir"
@@ -62,7 +63,11 @@ func (s *session) check(ctx context.Context) ([]Difference, error) {
 		return nil, err
 	}
 	ports, err := s.checkPortClaims()
-	return append(append(all, rules...), ports...), err
+	if err != nil {
+		return nil, err
+	}
+	resolvers, err := s.checkResolvers(ctx)
+	return slices.Concat(all, rules, ports, resolvers), err
 }
 
 func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, error) {
@@ -231,7 +236,7 @@ func (s *session) repairAll(ctx context.Context) error {
 			}
 		}
 		return nil
-	}))
+	}), s.repairResolvers(ctx))
 	return errors.Join(errs...)
 }
 
@@ -251,7 +256,9 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 		}
 		if err := s.reattach(ctx, n, e); err != nil && !notRunning(err) {
 			errs = append(errs, fmt.Errorf("connect %s again: %w", e.label(), err))
+			continue
 		}
+		errs = append(errs, s.settleResolver(ctx, e))
 	}
 	errs = append(errs, s.freeClaims(n, owners))
 	return errors.Join(errs...)

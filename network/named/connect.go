@@ -109,12 +109,8 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 	if err := s.gateways(n, e, ns, &spec); err != nil {
 		return spec, err
 	}
-	if n.onHost() && !e.Wanted.NoDNS {
-		if e.Container.HasResolvConf() {
-			spec.DNS = n.gateways()
-		} else {
-			s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
-		}
+	if !e.Wanted.NoDNS && !e.Container.HasResolvConf() {
+		s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
 	}
 	return spec, nil
 }

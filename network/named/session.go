@@ -17,6 +17,9 @@ type Config struct {
 	// SyncElsewhere, if set, has the process that owns the table make its rules as the files say.
 	// It is called when this process may not.
 	SyncElsewhere func(ctx context.Context) error
+	// ResolvConf is the path of the host's resolv.conf, whose search domains containers get; "" means
+	// /etc/resolv.conf.
+	ResolvConf string
 }
 
 // session is what a command on networks has open.

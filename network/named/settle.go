@@ -72,7 +72,8 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 		func() error { return s.applyRules(ctx, change) },
 	}
 	for _, e := range endpoints {
-		steps = append(steps, func() error { return s.detach(ctx, e) }, func() error { return s.releasePorts(ctx, e) })
+		steps = append(steps, func() error { return s.settleResolver(ctx, e) }, func() error { return s.detach(ctx, e) },
+			func() error { return s.releasePorts(ctx, e) })
 	}
 	steps = append(steps, func() error {
 		notes, err := attach.RemoveHost(ctx, s.Attach, n.Name)
@@ -142,9 +143,16 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	return s.withNames(ctx, func(c *names.Client) error {
+	err := s.withNames(ctx, func(c *names.Client) error {
 		return c.Set(ctx, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
 	})
+	if err != nil {
+		return err
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	return s.settleResolver(ctx, e)
 }
 
 // absent removes all that an endpoint has, or may have: e is what the journal knows of it.
@@ -166,6 +174,7 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 		}
 	}
 	for _, step := range []func() error{
+		func() error { return s.settleResolver(ctx, e) }, // its attachment leads to its namespace
 		func() error { return s.detach(ctx, e) },
 		func() error { return s.releasePorts(ctx, e) },
 		func() error { return s.releaseNames(e.Network, e) },
