@@ -82,6 +82,13 @@ func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, e
 	for _, m := range missing {
 		add("", "missing on the host: %s", m)
 	}
+	parent, err := s.checkParentUp(n)
+	if err != nil {
+		return nil, err
+	}
+	if parent != "" {
+		add("", "%s", parent)
+	}
 	endpoints, err := s.store.Endpoints(n.Name)
 	if err != nil {
 		return nil, err
@@ -255,7 +262,7 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 			continue
 		}
 		if err := s.reattach(ctx, n, e); err != nil && !notRunning(err) {
-			errs = append(errs, fmt.Errorf("connect %s again: %w", e.label(), err))
+			errs = append(errs, fmt.Errorf("connect %s again: %w", e.label(), parentError(err)))
 			continue
 		}
 		errs = append(errs, s.settleResolver(ctx, e))

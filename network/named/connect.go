@@ -66,7 +66,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	cfg.Find = func(context.Context, string) (attach.Container, *netns.NS, error) { return e.Container, ns, nil }
 	got, err := attach.Attach(ctx, cfg, e.Container.Ref, spec)
 	if err != nil {
-		return err
+		return parentError(err)
 	}
 	e.AttachmentID, e.Interface = got.Attachment.ID, got.Attachment.Spec.Name
 	if got.Lease != nil {

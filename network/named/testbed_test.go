@@ -63,6 +63,21 @@ func newTestbed(t *testing.T, containers ...string) *testbed {
 	t.Helper()
 	lab.Need(t)
 	tb := &testbed{t: t, host: newNS(t, "host"), outside: newNS(t, "outside"), containers: map[string]*netns.NS{}, pids: map[string]int{}, state: filepath.Join(t.TempDir(), "state")}
+	tb.addNIC()
+	for _, name := range containers {
+		tb.containers[name] = newNS(t, name)
+	}
+	store, err := attach.OpenStore(tb.state)
+	must(t, err)
+	tb.store = named.Store{Store: store}
+	tb.cfg.Attach = attach.Config{Store: store, Find: tb.find}
+	return tb
+}
+
+// addNIC connects the host with the outside.
+func (tb *testbed) addNIC() {
+	t := tb.t
+	t.Helper()
 	_, err := link.Create(tb.host, link.VethSpec{Attrs: link.Attrs{Name: "nic"}, Peer: link.Attrs{Name: "wire"}}, link.Target{PeerNS: tb.outside})
 	must(t, err)
 	for _, end := range []struct {
@@ -74,14 +89,6 @@ func newTestbed(t *testing.T, containers ...string) *testbed {
 		must(t, l.AddAddr(netip.MustParsePrefix(end.address)))
 		must(t, l.Up())
 	}
-	for _, name := range containers {
-		tb.containers[name] = newNS(t, name)
-	}
-	store, err := attach.OpenStore(tb.state)
-	must(t, err)
-	tb.store = named.Store{Store: store}
-	tb.cfg.Attach = attach.Config{Store: store, Find: tb.find}
-	return tb
 }
 
 // newNS makes a namespace whose links get no IPv6 addresses from the kernel.
