@@ -3,6 +3,7 @@ package named_test
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
 	"slices"
 	"strings"
@@ -28,10 +29,19 @@ func needKinds(t *testing.T, kinds ...string) {
 }
 
 // lan returns a network of a driver on the parent "nic". Its gateways are outside.
-func lan(driver string) named.NetworkSpec {
+func lan(driver string) named.NetworkSpec { return onNIC(driver, "198.51.100", "2001:db8:1:") }
+
+// tagged is lan for VLAN 100 of the parent, which has other subnets.
+func tagged(driver string) named.NetworkSpec {
+	s := onNIC(driver, "203.0.113", "2001:db8:2:")
+	s.VLAN = 100
+	return s
+}
+
+func onNIC(driver, four, six string) named.NetworkSpec {
 	return named.NetworkSpec{Name: "lan", Driver: driver, Parent: "nic", MTU: 1400, Subnets: []named.Subnet{
-		{Prefix: netip.MustParsePrefix("198.51.100.0/24"), Gateway: netip.MustParseAddr("198.51.100.2")},
-		{Prefix: netip.MustParsePrefix("2001:db8:1::/64"), Gateway: netip.MustParseAddr("2001:db8:1::2")}}}
+		{Prefix: netip.MustParsePrefix(four + ".0/24"), Gateway: netip.MustParseAddr(four + ".2")},
+		{Prefix: netip.MustParsePrefix(six + ":/64"), Gateway: netip.MustParseAddr(six + ":2")}}}
 }
 
 // driverTests are the drivers, with what they need of the kernel.
@@ -39,18 +49,18 @@ var driverTests = []struct {
 	name    string
 	needs   []string
 	spec    named.NetworkSpec
-	vlan    int // in which the outside is as well
-	private bool
+	private bool // containers don't reach each other
+	layer3  bool // the outside would need a route to the containers
 }{
 	{name: "bridge", spec: named.NetworkSpec{Name: "lan", Subnets: subnets(1)}},
 	{name: "routed", spec: named.NetworkSpec{Name: "lan", Driver: named.Routed, Subnets: subnets(1)}},
 	{name: "macvlan", needs: []string{"macvlan"}, spec: lan(named.Macvlan)},
 	{name: "macvlan private", needs: []string{"macvlan"}, spec: withMode(lan(named.Macvlan), "private"), private: true},
 	{name: "ipvlan l2", needs: []string{"ipvlan"}, spec: lan(named.IPvlan)},
-	{name: "ipvlan l3s", needs: []string{"ipvlan"}, spec: withMode(lan(named.IPvlan), "l3s")},
-	{name: "vlan", needs: []string{"vlan", "macvlan"}, spec: withVLAN(lan(named.VLAN), 100), vlan: 100},
-	{name: "macvlan in a VLAN", needs: []string{"vlan", "macvlan"}, spec: withVLAN(lan(named.Macvlan), 100), vlan: 100},
-	{name: "ipvlan in a VLAN", needs: []string{"vlan", "ipvlan"}, spec: withVLAN(lan(named.IPvlan), 100), vlan: 100},
+	{name: "ipvlan l3s", needs: []string{"ipvlan"}, spec: withMode(lan(named.IPvlan), "l3s"), layer3: true},
+	{name: "vlan", needs: []string{"vlan", "macvlan"}, spec: tagged(named.VLAN)},
+	{name: "macvlan in a VLAN", needs: []string{"vlan", "macvlan"}, spec: tagged(named.Macvlan)},
+	{name: "ipvlan in a VLAN", needs: []string{"vlan", "ipvlan"}, spec: tagged(named.IPvlan)},
 }
 
 func withMode(spec named.NetworkSpec, mode string) named.NetworkSpec {
@@ -70,7 +80,7 @@ func TestDrivers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			needKinds(t, tt.needs...)
 			tb := newTestbed(t, "a", "b")
-			tb.outsideOn(tt.vlan)
+			tb.outsideOn(&tt.spec)
 			must(t, tb.repair())
 			before := tb.snapshot()
 			must(t, tb.create(tt.spec))
@@ -90,10 +100,11 @@ func TestDrivers(t *testing.T) {
 						t.Errorf("%s: %s sees %q, want %s: %t", when, to, got, want, !tt.private)
 					}
 				}
-				if tt.spec.Parent == "" {
+				if tt.spec.Parent == "" || tt.layer3 {
 					return
 				}
-				for _, to := range []string{"198.51.100.2:80", "[2001:db8:1::2]:80"} {
+				for _, sub := range tt.spec.Subnets {
+					to := netip.AddrPortFrom(sub.Gateway, 80).String()
 					if got := ask(tb.containers["a"], to); got == "" {
 						t.Errorf("%s: %s does not answer", when, to)
 					}
@@ -131,33 +142,27 @@ func TestDrivers(t *testing.T) {
 	}
 }
 
-// outsideOn gives the outside addresses of the parent's network, in a VLAN or not.
-func (tb *testbed) outsideOn(vlan int) {
+// outsideOn gives the outside the gateway addresses of a network on the parent.
+func (tb *testbed) outsideOn(spec *named.NetworkSpec) {
 	t := tb.t
 	t.Helper()
+	if spec.Parent == "" {
+		return
+	}
 	name := "wire"
-	if vlan != 0 {
-		_, err := link.Create(tb.outside, link.VLANSpec{Attrs: link.Attrs{Name: "tagged"}, Parent: "wire", ID: vlan}, link.Target{})
-		must(t, err)
+	if spec.VLAN != 0 {
 		name = "tagged"
-		h, err := link.Handle(tb.outside)
+		_, err := link.Create(tb.outside, link.VLANSpec{Attrs: link.Attrs{Name: name}, Parent: "wire", ID: spec.VLAN}, link.Target{})
 		must(t, err)
-		defer h.Close()
-		wire, err := h.LinkByName("wire")
-		must(t, err)
-		addrs, err := h.AddrList(wire, 0)
-		must(t, err)
-		for _, a := range addrs {
-			must(t, h.AddrDel(wire, &a))
-		}
 	}
 	l, err := link.Find(tb.outside, name)
 	must(t, err)
 	must(t, l.Up())
-	if vlan != 0 {
-		must(t, l.AddAddr(netip.MustParsePrefix("198.51.100.2/24")))
+	for _, sub := range spec.Subnets {
+		if err := l.AddAddr(netip.PrefixFrom(sub.Gateway, sub.Prefix.Bits())); !errors.Is(err, fs.ErrExist) {
+			must(t, err)
+		}
 	}
-	must(t, l.AddAddr(netip.MustParsePrefix("2001:db8:1::2/64")))
 }
 
 // connectAgain connects a container and checks that it gets its addresses again.
