@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -157,6 +158,7 @@ func (tb *testbed) outsideOn(spec *named.NetworkSpec) {
 	}
 	l, err := link.Find(tb.outside, name)
 	must(t, err)
+	must(t, tb.outside.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/accept_dad", []byte("0"), 0) }))
 	must(t, l.Up())
 	for _, sub := range spec.Subnets {
 		if err := l.AddAddr(netip.PrefixFrom(sub.Gateway, sub.Prefix.Bits())); !errors.Is(err, fs.ErrExist) {
