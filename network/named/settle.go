@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	"cleat/link"
 	"cleat/network/attach"
 	"cleat/network/firewall"
 	"cleat/network/names"
@@ -176,6 +177,7 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 	for _, step := range []func() error{
 		func() error { return s.settleResolver(ctx, e) }, // its attachment leads to its namespace
 		func() error { return s.detach(ctx, e) },
+		func() error { return s.forgetNeighbours(e) },
 		func() error { return s.releasePorts(ctx, e) },
 		func() error { return s.releaseNames(e.Network, e) },
 		func() error { return s.release(e) },
@@ -184,6 +186,25 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 			return err
 		}
 		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetNeighbours removes the host's entries about an endpoint from the neighbour table. The next
+// container with one of its addresses has another Ethernet address.
+func (s *session) forgetNeighbours(e *Endpoint) error {
+	n, err := s.store.Network(e.Network)
+	if err != nil || n.Driver != Bridge {
+		return nil // the entries went with the network, or with the link
+	}
+	bridge, err := link.Find(s.host, n.device())
+	if err != nil {
+		return nil // somebody removed it, with all entries
+	}
+	for _, a := range e.Addresses {
+		if err := bridge.DeleteNeighbor(a); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}
