@@ -2,6 +2,7 @@ package named_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -285,5 +286,72 @@ func TestEngineResolver(t *testing.T) {
 		}
 		end()
 		delete(tb.pids, "a")
+	}
+}
+
+// A connection that changes where a container asks for names, killed at each of its steps, leaves
+// the resolv.conf of before or after, and nothing that the next command does not find.
+func TestNamesKilledAtEachStep(t *testing.T) {
+	needKinds(t, "macvlan")
+	const had = "options ndots:1\nnameserver 192.0.2.77\n"
+	start := func() (tb *testbed, conf string) {
+		tb = newTestbed(t, "a")
+		tb.hostResolvConf("search corp.example\n")
+		conf, _ = tb.start("a", had)
+		must(t, tb.create(lan(named.Macvlan)))
+		must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: subnets(1)}))
+		must(t, ignore(tb.connect("web", "a", named.Connection{})))
+		return tb, conf
+	}
+	for _, name := range []string{"connect", "disconnect"} {
+		t.Run(name, func(t *testing.T) {
+			do := func(tb *testbed) error { return ignore(tb.connect("lan", "a", named.Connection{})) }
+			if name == "disconnect" {
+				connect := do
+				before := start
+				start = func() (*testbed, string) { tb, conf := before(); must(t, connect(tb)); return tb, conf }
+				do = func(tb *testbed) error { return tb.disconnect("lan", "a") }
+			}
+			tb, conf := start()
+			before := read(t, conf)
+			points := 0
+			tb.cfg.Attach.Checkpoint = func() error { points++; return nil }
+			must(t, do(tb))
+			tb.cfg.Attach.Checkpoint = nil
+			after := read(t, conf)
+			if before == after {
+				t.Fatalf("the resolv.conf does not change: %q", before)
+			}
+			for k := range points {
+				tb, conf := start()
+				n := 0
+				tb.cfg.Attach.Checkpoint = func() error {
+					if n++; n > k {
+						return attach.ErrKilled
+					}
+					return nil
+				}
+				if err := do(tb); !errors.Is(err, attach.ErrKilled) {
+					t.Fatalf("killed at step %d of %d: got %v", k, points, err)
+				}
+				tb.cfg.Attach.Checkpoint = nil
+				must(t, tb.repair())
+				endpoints, err := tb.store.Endpoints("lan")
+				must(t, err)
+				want := before
+				if (len(endpoints) > 0) == (name == "connect") {
+					want = after
+				}
+				if got := read(t, conf); got != want {
+					t.Errorf("killed at step %d of %d, %d endpoints: resolv.conf is %q, want %q", k, points, len(endpoints), got, want)
+				}
+				tb.check()
+				must(t, tb.remove("lan", true))
+				must(t, tb.remove("web", true))
+				if got := read(t, conf); got != had {
+					t.Errorf("killed at step %d of %d: at the end resolv.conf is %q", k, points, got)
+				}
+			}
+		})
 	}
 }
