@@ -3,7 +3,6 @@ package firewall
 import (
 	"math"
 	"net"
-	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -117,13 +116,11 @@ func (f family) toNeighbours() []rule {
 	}
 }
 
-// flow gives a connection the verdict of the flow that it belongs to, if any.
-// Where keys are ranges, nft converts the byte order of the protocol, although that is one byte.
+// flow gives a connection the verdict of the flow that it belongs to, if any. nft would convert
+// the byte order of the protocol, which is one byte. That changes nothing, and Linux 6.12.117
+// rejects it.
 func (f family) flow(set string, from, to, port load) []expr.Any {
-	const protocolAt = 2 // of the parts of the key
-	exprs := vmap(set, from, to, l4proto(), port)
-	loaded := exprs[protocolAt].(*expr.Meta).Register
-	return slices.Insert(exprs, protocolAt+1, expr.Any(&expr.Byteorder{SourceRegister: loaded, DestRegister: loaded, Op: expr.ByteorderHton, Len: 1, Size: 2}))
+	return vmap(set, from, to, l4proto(), port)
 }
 
 // host returns the rules for packets of endpoints to the host itself. The devices of endpoints

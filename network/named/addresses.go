@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"cleat/network/ipam"
 )
@@ -27,6 +28,17 @@ func (e *Endpoint) owner() ipam.Owner { return ipam.Owner(endpointID(e.Container
 // container of this name had before, or the next free one.
 func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
 	pool := s.pool(n)
+	own, err := s.hostAddresses(&n.NetworkSpec)
+	if err != nil {
+		return err
+	}
+	for _, a := range own {
+		for i := range pool.Subnets {
+			if pool.Subnets[i].Prefix.Contains(a) {
+				pool.Subnets[i].Exclude = append(slices.Clip(pool.Subnets[i].Exclude), netip.PrefixFrom(a, a.BitLen()))
+			}
+		}
+	}
 	for _, sub := range n.Subnets {
 		note := func(a netip.Addr) error {
 			e.Addresses = append(e.Addresses, a)

@@ -5,8 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"cleat/internal/statedir"
@@ -66,7 +68,11 @@ func (s *session) check(ctx context.Context) ([]Difference, error) {
 		return nil, err
 	}
 	ports, err := s.checkPortClaims()
-	return append(append(all, rules...), ports...), err
+	if err != nil {
+		return nil, err
+	}
+	resolvers, err := s.checkResolvers(ctx)
+	return slices.Concat(all, rules, ports, resolvers), err
 }
 
 func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, error) {
@@ -80,6 +86,13 @@ func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, e
 	}
 	for _, m := range missing {
 		add("", "missing on the host: %s", m)
+	}
+	parent, err := s.checkParentUp(n)
+	if err != nil {
+		return nil, err
+	}
+	if parent != "" {
+		add("", "%s", parent)
 	}
 	endpoints, err := s.store.Endpoints(n.Name)
 	if err != nil {
@@ -141,6 +154,8 @@ func (s *session) checkLink(ctx context.Context, e *Endpoint) string {
 		return strings.Join(st.Notes, "; ")
 	case (st.State == attach.Gone || st.State == attach.Wanted) && s.runs(ctx, e):
 		return "it has restarted, and its link was not attached again"
+	case st.Lease != nil && !slices.Contains(e.Addresses, st.Lease.Address.Addr()):
+		return "its DHCP server has given it the address " + st.Lease.Address.Addr().String()
 	}
 	return ""
 }
@@ -238,7 +253,7 @@ func (s *session) repairAll(ctx context.Context) error {
 			}
 		}
 		return nil
-	}))
+	}), s.repairResolvers(ctx))
 	return errors.Join(errs...)
 }
 
@@ -256,12 +271,37 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 		if s.checkLink(ctx, e) == "" {
 			continue
 		}
-		if err := s.reattach(ctx, n, e); err != nil && !notRunning(err) {
-			errs = append(errs, fmt.Errorf("connect %s again: %w", e.label(), err))
+		if followed, err := s.followLease(n, e); err != nil || followed {
+			errs = append(errs, err)
+			continue
 		}
+		if err := s.reattach(ctx, n, e); err != nil && !notRunning(err) {
+			errs = append(errs, fmt.Errorf("connect %s again: %w", e.label(), parentError(err)))
+			continue
+		}
+		errs = append(errs, s.settleResolver(ctx, e))
 	}
 	errs = append(errs, s.freeClaims(n, owners))
 	return errors.Join(errs...)
+}
+
+// followLease gives an endpoint the address that a DHCP server has given its link, and reports
+// whether it had another one. Its names follow when the network is sent to the name server.
+func (s *session) followLease(n *Network, e *Endpoint) (followed bool, err error) {
+	if !n.DHCP || s.store.busy(n.Name, e) {
+		return false, nil
+	}
+	a, err := s.store.Attachment(e.AttachmentID)
+	if err != nil {
+		return false, nil // reattach reports it
+	}
+	st, err := attach.StatusOf(s.store.Store, a)
+	if err != nil || st.Lease == nil || st.State != attach.Attached || slices.Contains(e.Addresses, st.Lease.Address.Addr()) {
+		return false, nil
+	}
+	e.Addresses = slices.DeleteFunc(e.Addresses, func(a netip.Addr) bool { return n.subnet(a) == nil })
+	e.Addresses = append(e.Addresses, st.Lease.Address.Addr())
+	return true, statedir.WriteJSON(s.store.endpointFile(n.Name, endpointID(e.Container)), e)
 }
 
 // notRunning reports whether err means that a container does not run, so that the keeper

@@ -91,7 +91,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	cfg.Find = func(context.Context, string) (attach.Container, *netns.NS, error) { return e.Container, ns, nil }
 	got, err := attach.Attach(ctx, cfg, e.Container.Ref, spec)
 	if err != nil {
-		return err
+		return parentError(err)
 	}
 	e.AttachmentID, e.Interface = got.Attachment.ID, got.Attachment.Spec.Name
 	if got.Lease != nil {
@@ -140,12 +140,8 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 	if err := s.gateways(n, e, ns, &spec); err != nil {
 		return spec, err
 	}
-	if n.onHost() && !e.Wanted.NoDNS {
-		if e.Container.HasResolvConf() {
-			spec.DNS = n.gateways()
-		} else {
-			s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
-		}
+	if !e.Wanted.NoDNS && !e.Container.HasResolvConf() {
+		s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
 	}
 	return spec, nil
 }

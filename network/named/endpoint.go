@@ -114,7 +114,7 @@ func (n *Network) outside(a netip.Addr) error {
 
 // attachSpec returns the link that connects a container.
 func (n *Network) attachSpec(e *Endpoint) attach.Spec {
-	s := attach.Spec{Kind: n.Driver, Parent: n.Parent, Name: e.Wanted.Interface, MAC: e.MAC, MTU: n.MTU, VLAN: n.VLAN, Mode: n.Mode,
+	s := attach.Spec{Kind: n.kind(), Parent: n.Parent, Name: e.Wanted.Interface, MAC: e.MAC, MTU: n.MTU, VLAN: n.VLAN, Mode: n.Mode,
 		RateBitsPerSec: e.Wanted.RateBitsPerSec, DHCP: n.DHCP, Keep: e.Container.CanReturn(), Network: n.Name}
 	switch n.Driver {
 	case Bridge:

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cleat/netns"
+	"cleat/network/attach"
 	"cleat/network/firewall"
 	"cleat/network/names"
 )
@@ -25,6 +26,8 @@ type Keeper struct {
 	start func() error
 	log   func(format string, args ...any)
 	host  *netns.NS // while Run runs
+
+	changed chan struct{} // receives when containers may have ended
 
 	mu    sync.Mutex // guards owner
 	owner *firewall.Owner
@@ -41,7 +44,30 @@ type KeeperConfig struct {
 
 // NewKeeper returns a Keeper, and starts nothing.
 func NewKeeper(c KeeperConfig) *Keeper {
-	return &Keeper{cfg: c.Config, store: c.store(), start: c.StartNameServer, log: c.Log}
+	return &Keeper{cfg: c.Config, store: c.store(), start: c.StartNameServer, log: c.Log, changed: make(chan struct{}, 1)}
+}
+
+// ContainersChanged makes Run look soon whether containers have ended in which the name server
+// serves. It is safe for concurrent use and does not block.
+func (k *Keeper) ContainersChanged() {
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Attached makes a container find the names of its networks again, after a link of it was made
+// again in a new namespace. It is called in the host's network namespace and is safe for
+// concurrent use.
+func (k *Keeper) Attached(ctx context.Context, a *attach.Attachment) {
+	s, err := open(k.config())
+	if err == nil {
+		err = s.settleResolver(ctx, &Endpoint{Network: a.Spec.Network, Container: a.Container, AttachmentID: a.ID})
+		s.close()
+	}
+	if err != nil && ctx.Err() == nil {
+		k.log("names of %s: %v", a.Container.ShortName(), err)
+	}
 }
 
 // Intervals of a keeper.
@@ -166,11 +192,19 @@ func (k *Keeper) keep(ctx context.Context) {
 		_ = k.host.Do(func() error { k.keepNameServer(ctx); return nil })
 	}()
 	defer func() { cancel(); <-served }()
+	check := time.NewTicker(checkInterval)
+	defer check.Stop()
 	for !k.Idle() {
-		if !sleep(ctx, checkInterval) {
+		select {
+		case <-ctx.Done():
 			return
+		case <-k.changed:
+			if err := releaseDead(ctx, k.store); err != nil && ctx.Err() == nil {
+				k.log("name server: %v", err)
+			}
+		case <-check.C:
+			k.repair(ctx)
 		}
-		k.repair(ctx)
 	}
 }
 

@@ -63,7 +63,7 @@ const (
 	Routed  = "routed"  // no bridge: the host routes to each container
 	Macvlan = "macvlan" // an Ethernet address of its own on the parent's network
 	IPvlan  = "ipvlan"  // the parent's Ethernet address, own IP addresses
-	VLAN    = "vlan"    // a VLAN of the parent, by a bridge on the host
+	VLAN    = "vlan"    // an Ethernet address of its own in a VLAN of the parent
 )
 
 // Drivers returns the names of all drivers. The first is the default.

@@ -17,7 +17,10 @@ type Config struct {
 	// SyncElsewhere, if set, has the process that owns the table make its rules as the files say.
 	// It is called when this process may not.
 	SyncElsewhere func(ctx context.Context) error
-	Files         *Files // for a process that runs many commands; nil: files are read each time
+	// ResolvConf is the path of the host's resolv.conf, whose search domains containers get; "" means
+	// /etc/resolv.conf.
+	ResolvConf string
+	Files      *Files // for a process that runs many commands; nil: files are read each time
 }
 
 func (c Config) store() Store { return Store{Store: c.Attach.Store, files: c.Files} }

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 
+	"cleat/link"
 	"cleat/network/attach"
 	"cleat/network/firewall"
 	"cleat/network/names"
@@ -80,7 +81,8 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 		func() error { return s.acceptForeign(ctx) },
 	}
 	for _, e := range endpoints {
-		steps = append(steps, func() error { return s.detach(ctx, e) }, func() error { return s.releasePorts(ctx, e) })
+		steps = append(steps, func() error { return s.settleResolver(ctx, e) }, func() error { return s.detach(ctx, e) },
+			func() error { return s.releasePorts(ctx, e) })
 	}
 	steps = append(steps, func() error {
 		notes, err := attach.RemoveHost(ctx, s.Attach, n.Name)
@@ -150,9 +152,16 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	return s.withNames(ctx, func(c *names.Client) error {
+	err := s.withNames(ctx, func(c *names.Client) error {
 		return c.Set(ctx, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
 	})
+	if err != nil {
+		return err
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	return s.settleResolver(ctx, e)
 }
 
 // absent removes all that an endpoint has, or may have: e is what the journal knows of it.
@@ -174,7 +183,9 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 		}
 	}
 	for _, step := range []func() error{
+		func() error { return s.settleResolver(ctx, e) }, // its attachment leads to its namespace
 		func() error { return s.detach(ctx, e) },
+		func() error { return s.forgetNeighbours(e) },
 		func() error { return s.releasePorts(ctx, e) },
 		func() error { return s.releaseNames(e.Network, e) },
 		func() error { return s.release(e) },
@@ -183,6 +194,25 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 			return err
 		}
 		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetNeighbours removes the host's entries about an endpoint from the neighbour table. The next
+// container with one of its addresses has another Ethernet address.
+func (s *session) forgetNeighbours(e *Endpoint) error {
+	n, err := s.store.Network(e.Network)
+	if err != nil || n.Driver != Bridge {
+		return nil // the entries went with the network, or with the link
+	}
+	bridge, err := link.Find(s.host, n.device())
+	if err != nil {
+		return nil // somebody removed it, with all entries
+	}
+	for _, a := range e.Addresses {
+		if err := bridge.DeleteNeighbor(a); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -23,6 +23,7 @@ import (
 //	STATE/networks/NAME/names/HOST          a container's own name, and whose it is
 //	STATE/networks/.NAME/                   a network that is being created or removed
 //	STATE/ports/                            which ports are published, and by whom (ports.go)
+//	STATE/resolvers/ID.json                 where a container asks for names (resolver.go)
 //	RUN/netops/OPERATION                    journal of an operation in progress, or of one that died
 //	RUN/foreign                             is locked while firewalls of other programs are changed
 type Store struct {
@@ -32,7 +33,7 @@ type Store struct {
 
 // prepare creates the directories.
 func (s Store) prepare() error {
-	return s.Prepare([]string{"networks", "ports"}, []string{"netops", "foreign"})
+	return s.Prepare([]string{"networks", "ports", "resolvers"}, []string{"netops", "foreign"})
 }
 
 func (s Store) networksDir() string           { return s.Path("networks") }
