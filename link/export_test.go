@@ -144,14 +144,6 @@ func (l *Link) FDB() ([]FDBEntry, error) {
 	return out, err
 }
 
-// DeleteNeighbor removes an ARP or ND entry, added or learnt. A missing entry is
-// an error.
-func (l *Link) DeleteNeighbor(ip netip.Addr) error {
-	return l.do(fmt.Sprintf("remove neighbour %s from", ip), func(h *netlink.Handle, nl netlink.Link) error {
-		return h.NeighDel(neighbor(nl, ip))
-	})
-}
-
 // Spec reads the link's parameters from the kernel, in the type that the link
 // was created with.
 func (l *Link) Spec() (Spec, error) {

@@ -56,6 +56,14 @@ func (l *Link) Neighbor(ip netip.Addr) (mac MAC, ok bool, err error) {
 	return mac, ok, err
 }
 
+// DeleteNeighbor removes an ARP or ND entry, added or learnt. A missing entry is
+// an error that wraps fs.ErrNotExist.
+func (l *Link) DeleteNeighbor(ip netip.Addr) error {
+	return l.do(fmt.Sprintf("remove neighbour %s from", ip), func(h *netlink.Handle, nl netlink.Link) error {
+		return h.NeighDel(neighbor(nl, ip))
+	})
+}
+
 func neighbor(nl netlink.Link, ip netip.Addr) *netlink.Neigh {
 	return &netlink.Neigh{
 		LinkIndex: nl.Attrs().Index,

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"cleat/cli/hint"
 	"cleat/cli/term"
@@ -192,7 +193,7 @@ func printDifferences(out io.Writer, found []named.Difference, repaired, asJSON 
 		return err
 	case len(found) == 0:
 		return nil
-	case repaired:
+	case repaired || !slices.ContainsFunc(found, func(d named.Difference) bool { return d.Remedy == "" }):
 		return fmt.Errorf("%s can't be repaired", columns.Plural(len(found), "difference"))
 	}
 	return hint.With(fmt.Errorf("%s found", columns.Plural(len(found), "difference")), "`cleat net check --repair` puts them right")

@@ -9,7 +9,10 @@ import (
 	"cleat/network/resolvconf"
 )
 
-func (c Container) resolvConf() (string, error) {
+// ResolvConf returns the path of the container's resolv.conf as seen from the host, for
+// resolvconf.Open. The error is a *SpecError if the container has none of its own that could be
+// written.
+func (c Container) ResolvConf() (string, error) {
 	if c.Engine == "netns" {
 		return resolvconf.NamedPath(c.Name), nil
 	}
@@ -25,7 +28,7 @@ func (c Container) resolvConf() (string, error) {
 
 // HasResolvConf reports whether the container has a resolv.conf of its own that can be written.
 func (c Container) HasResolvConf() bool {
-	_, err := c.resolvConf()
+	_, err := c.ResolvConf()
 	return err == nil
 }
 

@@ -30,7 +30,7 @@ func (p *planner) planLease() {
 		s.Shim = shimOf(s.Parent)
 	}
 	if len(p.spec.DNS) == 0 {
-		path, err := p.container.resolvConf()
+		path, err := p.container.ResolvConf()
 		if err != nil {
 			p.note("the server's name servers are not used: %v", err)
 		}

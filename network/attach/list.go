@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	"cleat/netns"
 	"cleat/network/dhcp"
 
 	"golang.org/x/sys/unix"
@@ -99,6 +100,19 @@ func (s *session) status(a *Attachment) (Status, error) {
 		return st, nil
 	}
 	return st, err
+}
+
+// OpenNamespace opens the container's network namespace in which an attachment's link was made; nil
+// if it is gone, or if nothing of the attachment exists. The caller closes it.
+func OpenNamespace(store *Store, a *Attachment) (*netns.NS, error) {
+	all, err := readJournal(store.liveJournal(a.ID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	return all.Container.open()
 }
 
 // inspect returns the state and sets the other fields of st. On error the state is Unknown.

@@ -349,7 +349,7 @@ func (m *maintainer) writeDNS(r *run, l *dhcp.Lease) error {
 	if len(l.DNS) == 0 || len(m.att.Spec.DNS) > 0 {
 		return nil
 	}
-	path, err := m.att.Container.resolvConf()
+	path, err := m.att.Container.ResolvConf()
 	if err != nil {
 		return nil // a note of the attach says so
 	}

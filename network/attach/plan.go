@@ -117,7 +117,7 @@ func (p *planner) configure() error {
 		p.shape()
 	}
 	if len(spec.DNS) > 0 {
-		path, err := p.container.resolvConf()
+		path, err := p.container.ResolvConf()
 		if err != nil {
 			return err
 		}

@@ -120,3 +120,15 @@ func (s UseVLAN) create(r *run, record func(Undo) error) error {
 	}
 	return r.host.LinkSetUp(byIndex(l.Index()))
 }
+
+// CheckParent returns a *SpecError if the host has no parent on which a link of kind macvlan or
+// ipvlan could stand, as far as that is known without a container.
+func CheckParent(store *Store, spec Spec) error {
+	s, err := newSession(store, nil)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	_, err = (&planner{session: s, spec: spec, cont: s.host}).lowerLink()
+	return err
+}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 
 	"cleat/internal/nlsock"
 	"cleat/link"
@@ -22,8 +23,9 @@ import (
 // the host itself, and with what has gone. It returns the number of connections.
 //
 // The kernel searches its whole table of connections, which takes up to 15 ms on a machine with
-// much memory, however few there are.
-func (t Table) ForgetConnections(s State) (n int, err error) {
+// much memory, however few there are. An Owner joins calls, which may be put off for a while;
+// here they are not.
+func (t Table) ForgetConnections(s State, _ time.Duration) (n int, err error) {
 	if err := s.validate(); err != nil {
 		return 0, err
 	}
@@ -112,6 +114,8 @@ func (w *selection) has(c connection) bool {
 // connection is a connection that the kernel tracks.
 type connection struct {
 	original, reply tuple
+	status, mark    uint32
+	pickedUp        bool   // TCP: the kernel has not seen its start
 	key             []byte // the attributes that identify it in requests
 }
 
@@ -168,7 +172,7 @@ func (k *kernel) forget(want *selection, tracked int) (n int, err error) {
 		}
 	}
 	for family, keys := range doomed {
-		deleted, err := k.deleteConnections(family, keys)
+		deleted, err := k.changeConnections(family, ctDelete, keys)
 		n += deleted
 		if err != nil {
 			return n, fmt.Errorf("delete connections: %w", err)
@@ -199,7 +203,11 @@ const (
 
 	ctaStatsGlobalEntries = 1
 
-	ctaTupleOrig, ctaTupleReply, ctaZone, ctaFilter, ctaID = 1, 2, 18, 25, 12
+	ctNew = unix.NFNL_SUBSYS_CTNETLINK << 8 // IPCTNL_MSG_CT_NEW, which also changes connections
+
+	ctaTupleOrig, ctaTupleReply, ctaStatus, ctaMark, ctaID = 1, 2, 3, 8, 12
+	ctaProtoinfo, ctaProtoinfoTCP, ctaFlagsOriginal        = 4, 1, 4
+	ctaZone, ctaMarkMask, ctaFilter                        = 18, 21, 25
 	ctaTupleIP, ctaTupleProto                              = 1, 2
 	ctaIPv4Src, ctaIPv4Dst, ctaIPv6Src, ctaIPv6Dst         = 1, 2, 3, 4
 	ctaProtoNum, ctaProtoSrcPort, ctaProtoDstPort          = 1, 2, 3
@@ -282,7 +290,7 @@ func (k *kernel) dumpConnections(f filter, each func(connection)) error {
 				return nil
 			case m.kind == unix.NLMSG_ERROR && len(m.body) >= 4:
 				return unix.Errno(-int32(native.Uint32(m.body)))
-			case m.kind == ctGet&^0xff: // IPCTNL_MSG_CT_NEW
+			case m.kind == ctNew:
 				each(readConnection(m.body))
 			}
 		}
@@ -298,6 +306,15 @@ func readConnection(body []byte) (c connection) {
 		case ctaTupleReply:
 			c.reply = readTuple(data)
 			continue
+		case ctaStatus:
+			c.status = number(data)
+			continue
+		case ctaMark:
+			c.mark = number(data)
+			continue
+		case ctaProtoinfo:
+			c.pickedUp = isPickedUp(data)
+			continue
 		case ctaID, ctaZone:
 		default:
 			continue
@@ -307,6 +324,24 @@ func readConnection(body []byte) (c connection) {
 		c.key = b.buf
 	}
 	return c
+}
+
+// isPickedUp reports whether the kernel gave up following the windows of a TCP connection in an
+// attribute CTA_PROTOINFO, as it does when it sees its first packet in the middle
+// (IP_CT_TCP_FLAG_BE_LIBERAL; tcp_new, net/netfilter/nf_conntrack_proto_tcp.c).
+func isPickedUp(protoinfo []byte) bool {
+	const beLiberal = 1 << 3
+	for kind, data := range nlsock.Attributes(protoinfo) {
+		if kind != ctaProtoinfoTCP {
+			continue
+		}
+		for kind, flags := range nlsock.Attributes(data) {
+			if kind == ctaFlagsOriginal && len(flags) > 0 {
+				return flags[0]&beLiberal != 0
+			}
+		}
+	}
+	return false
 }
 
 func readTuple(b []byte) (t tuple) {
@@ -329,23 +364,24 @@ func readTuple(b []byte) (t tuple) {
 	return t
 }
 
-// deleteBytes is about how much is sent to the kernel at a time. The answers must fit into the
+// changeBytes is about how much is sent to the kernel at a time. The answers must fit into the
 // receive buffer.
-const deleteBytes = 8 << 10
+const changeBytes = 8 << 10
 
-// deleteConnections deletes connections and returns how many still existed.
-func (k *kernel) deleteConnections(family uint8, keys [][]byte) (n int, err error) {
-	for len(keys) > 0 {
+// changeConnections deletes or changes connections: each body has the key of one, and what is to
+// change. It returns how many still existed.
+func (k *kernel) changeConnections(family uint8, kind uint16, bodies [][]byte) (n int, err error) {
+	for len(bodies) > 0 {
 		b := batch{}
 		sent := 0
-		for ; sent < len(keys) && len(b.buf) < deleteBytes; sent++ {
-			b.begin(ctDelete, unix.NLM_F_ACK, family, 0, "delete connection")
-			b.buf = append(b.buf, keys[sent]...)
+		for ; sent < len(bodies) && len(b.buf) < changeBytes; sent++ {
+			b.begin(kind, unix.NLM_F_ACK, family, 0, "change connection")
+			b.buf = append(b.buf, bodies[sent]...)
 		}
 		b.end(b.message)
-		keys = keys[sent:]
-		deleted, err := k.deleteBatch(b, sent)
-		n += deleted
+		bodies = bodies[sent:]
+		changed, err := k.changeBatch(b, sent)
+		n += changed
 		if err != nil {
 			return n, err
 		}
@@ -353,8 +389,8 @@ func (k *kernel) deleteConnections(family uint8, keys [][]byte) (n int, err erro
 	return n, nil
 }
 
-// deleteBatch sends requests and reads as many answers. A connection may have ended meanwhile.
-func (k *kernel) deleteBatch(b batch, requests int) (n int, failed error) {
+// changeBatch sends requests and reads as many answers. A connection may have ended meanwhile.
+func (k *kernel) changeBatch(b batch, requests int) (n int, failed error) {
 	if err := unix.Sendto(k.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, os.NewSyscallError("sendto", err)
 	}

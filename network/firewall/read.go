@@ -2,6 +2,7 @@ package firewall
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -245,7 +246,9 @@ func sameRule(f family, got []byte, r rule) (bool, error) {
 	}
 	var have [][]byte
 	for _, e := range nlsock.Attributes(got) {
-		have = append(have, e)
+		if !convertsNothing(e) {
+			have = append(have, e)
+		}
 	}
 	i := 0
 	for _, e := range nlsock.Attributes(b.buf[unix.SizeofNlAttr:]) {
@@ -255,6 +258,18 @@ func sameRule(f family, got []byte, r rule) (bool, error) {
 		i++
 	}
 	return i == len(have), nil
+}
+
+// convertsNothing reports whether an expression converts the byte order of less than one number. nft
+// adds that to a rule with ranges of protocols when it loads its own listing.
+func convertsNothing(e []byte) bool {
+	a := attrs(e)
+	if text(a[unix.NFTA_EXPR_NAME]) != "byteorder" {
+		return false
+	}
+	data := attrs(a[unix.NFTA_EXPR_DATA])
+	length, size := data[unix.NFTA_BYTEORDER_LEN], data[unix.NFTA_BYTEORDER_SIZE]
+	return len(length) == 4 && len(size) == 4 && binary.BigEndian.Uint32(length) < binary.BigEndian.Uint32(size)
 }
 
 // sameExpression compares the kernel's form of an expression with ours. The kernel does not

@@ -55,6 +55,11 @@ type Networks interface {
 	Run(ctx context.Context)
 	// Idle reports whether there is no network. It is safe for concurrent use.
 	Idle() bool
+	// Attached is called when the link of an attachment to a network was made again. It is called
+	// in the host's network namespace, by several goroutines at once.
+	Attached(ctx context.Context, a *attach.Attachment)
+	// ContainersChanged is called when containers may have started or ended. It does not block.
+	ContainersChanged()
 }
 
 // Run keeps all attachments until ctx ends, which is not an error. It returns ErrRunning if another

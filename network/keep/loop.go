@@ -128,6 +128,9 @@ func (k *keeper) handleEvents() {
 	for _, text := range e.messages {
 		k.Log("%s", text)
 	}
+	if k.Networks != nil && (e.engine || len(e.ended) > 0) {
+		k.Networks.ContainersChanged()
+	}
 	if e.reload {
 		k.load()
 	} else {

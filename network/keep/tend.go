@@ -139,5 +139,8 @@ func (k *keeper) reattach(ctx context.Context, a *attach.Attachment, action stri
 		o.err, o.nextIn = fmt.Errorf("attach again: %w", err), 0
 	default:
 		o.action, o.newAddress, o.nextIn = action, true, 0
+		if k.Networks != nil && a.Spec.Network != "" {
+			k.Networks.Attached(ctx, a)
+		}
 	}
 }

@@ -36,6 +36,17 @@ func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
 	for i := range pool.Subnets { // not those of other containers
 		pool.Subnets[i].Exclude = slices.Concat(pool.Subnets[i].Exclude, within(pool.Subnets[i].Prefix, n.Reserve.notFor(e.Container)))
 	}
+	own, err := s.hostAddresses(&n.NetworkSpec)
+	if err != nil {
+		return err
+	}
+	for _, a := range own {
+		for i := range pool.Subnets {
+			if pool.Subnets[i].Prefix.Contains(a) {
+				pool.Subnets[i].Exclude = append(slices.Clip(pool.Subnets[i].Exclude), netip.PrefixFrom(a, a.BitLen()))
+			}
+		}
+	}
 	for _, sub := range n.Subnets {
 		note := func(a netip.Addr) error {
 			e.Addresses = append(e.Addresses, a)

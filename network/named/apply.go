@@ -35,7 +35,7 @@ func (e *ImmutableError) Error() string {
 // what differs is changed. Networks and containers that the file does not name stay, unless
 // prune is set. It changes nothing.
 func Plan(ctx context.Context, cfg Config, w *Wanted, prune bool) ([]PlannedChange, error) {
-	p := &applier{cfg: cfg, store: Store{cfg.Attach.Store}}
+	p := &applier{cfg: cfg, store: cfg.store()}
 	for _, d := range w.networks {
 		if err := p.network(ctx, d, prune); err != nil {
 			return nil, err

@@ -5,15 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"cleat/internal/statedir"
 	"cleat/netns"
 	"cleat/netns/find"
 	"cleat/network/attach"
-	"cleat/network/ipam"
 	"cleat/network/names"
 )
 
@@ -21,10 +22,14 @@ import (
 type Difference struct {
 	Network   string `json:"network,omitempty"`
 	Container string `json:"container,omitempty"`
-	What      string `json:"what"` // in words
+	What      string `json:"what"`             // in words
+	Remedy    string `json:"remedy,omitempty"` // a sentence: what to do, if RepairAll can't
 }
 
 func (d Difference) String() string {
+	if d.Remedy != "" {
+		return d.What + ". " + d.Remedy
+	}
 	switch {
 	case d.Container != "":
 		return fmt.Sprintf("%s/%s: %s", d.Network, d.Container, d.What)
@@ -66,13 +71,17 @@ func (s *session) check(ctx context.Context) ([]Difference, error) {
 		all = append(all, s.checkManagers()...)
 	}
 	ports, err := s.checkPortClaims()
-	return append(append(all, rules...), ports...), err
+	if err != nil {
+		return nil, err
+	}
+	resolvers, err := s.checkResolvers(ctx)
+	return slices.Concat(all, rules, ports, resolvers), err
 }
 
 func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, error) {
 	var all []Difference
 	add := func(container, format string, args ...any) {
-		all = append(all, Difference{n.Name, container, fmt.Sprintf(format, args...)})
+		all = append(all, Difference{Network: n.Name, Container: container, What: fmt.Sprintf(format, args...)})
 	}
 	missing, err := attach.CheckHost(s.store.Store, n.Name, n.hostSide())
 	if err != nil {
@@ -80,6 +89,13 @@ func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, e
 	}
 	for _, m := range missing {
 		add("", "missing on the host: %s", m)
+	}
+	parent, err := s.checkParentUp(n)
+	if err != nil {
+		return nil, err
+	}
+	if parent != "" {
+		add("", "%s", parent)
 	}
 	endpoints, err := s.store.Endpoints(n.Name)
 	if err != nil {
@@ -141,6 +157,8 @@ func (s *session) checkLink(ctx context.Context, e *Endpoint) string {
 		return strings.Join(st.Notes, "; ")
 	case (st.State == attach.Gone || st.State == attach.Wanted) && s.runs(ctx, e):
 		return "it has restarted, and its link was not attached again"
+	case st.Lease != nil && !slices.Contains(e.Addresses, st.Lease.Address.Addr()):
+		return "its DHCP server has given it the address " + st.Lease.Address.Addr().String()
 	}
 	return ""
 }
@@ -157,7 +175,7 @@ func (s *session) checkNameClaims(n *Network, owners map[string]*Endpoint) []Dif
 	for _, c := range claims {
 		owner, err := os.Readlink(s.store.nameClaim(n.Name, c.Name()))
 		if err == nil && owners[owner] == nil && s.abandoned(n.Name, owner) && isLink(s.store.nameClaim(n.Name, c.Name()), owner) {
-			all = append(all, Difference{n.Name, "", fmt.Sprintf("name %s is taken by %s, which is not connected", c.Name(), owner)})
+			all = append(all, Difference{Network: n.Name, What: fmt.Sprintf("name %s is taken by %s, which is not connected", c.Name(), owner)})
 		}
 	}
 	return all
@@ -172,7 +190,10 @@ func (s *session) checkRules() ([]Difference, error) {
 		return nil, nil
 	}
 	found, err := s.Rules.Check(want)
-	var all []Difference
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.checkForeign()
 	for _, d := range found {
 		all = append(all, Difference{What: "rules: " + d.String()})
 	}
@@ -195,58 +216,10 @@ func (s *session) checkPortClaims() ([]Difference, error) {
 	err := s.portClaims(func(path, owner string) {
 		network, id, _ := strings.Cut(owner, "/")
 		if s.abandonedPort(path, network, id) && isLink(path, owner) {
-			all = append(all, Difference{network, "", fmt.Sprintf("port %s is claimed by %s, which does not publish it", filepath.Base(path), id)})
+			all = append(all, Difference{Network: network, What: fmt.Sprintf("port %s is claimed by %s, which does not publish it", filepath.Base(path), id)})
 		}
 	})
 	return all, err
-}
-
-// abandoned reports whether an endpoint is neither connected, nor being connected or disconnected,
-// so that nobody needs what it has claimed. With the lock on RUN/netops held it stays so. Without,
-// whoever asks must look at the claim once more, because a disconnect may have just ended.
-func (s *session) abandoned(network, id string) bool {
-	if s.underWay(network, id) {
-		return false
-	}
-	_, err := os.Lstat(s.store.endpointFile(network, id))
-	return errors.Is(err, fs.ErrNotExist)
-}
-
-// abandonedPort is abandoned for the claim on a port, which an endpoint that is connected may not
-// need any more.
-func (s *session) abandonedPort(path, network, id string) bool {
-	if s.abandoned(network, id) {
-		return true
-	}
-	e, err := s.store.Endpoint(network, id)
-	if err != nil || s.underWay(network, id) {
-		return false
-	}
-	for _, p := range e.Wanted.Ports {
-		for i := range p.Count {
-			if s.store.portClaim(p, i) == path {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// underWay reports whether an operation on an endpoint is in progress, or has died.
-func (s *session) underWay(network, id string) bool {
-	_, err := os.Lstat(s.store.RunPath("netops", operationName(network, id)))
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// holds reports whether an address is still taken by the owner of an entry.
-func (s *session) holds(n *Network, entry ipam.Entry) bool {
-	owner, err := s.pool(n).Owner(entry.Addr)
-	return err == nil && owner == entry.Owner
-}
-
-func isLink(path, target string) bool {
-	got, err := os.Readlink(path)
-	return err == nil && got == target
 }
 
 // RepairAll makes everything as it is wanted: what Check finds is put right, except links of
@@ -279,14 +252,14 @@ func (s *session) repairAll(ctx context.Context) error {
 		s.notes = append(s.notes, notes...)
 		errs = append(errs, err, s.repairEndpoints(ctx, n))
 	}
-	errs = append(errs, s.syncRules(ctx), s.withNames(ctx, func(c *names.Client) error {
+	errs = append(errs, s.syncRules(ctx), s.acceptForeign(ctx), s.withNames(ctx, func(c *names.Client) error {
 		for _, n := range networks {
 			if err := s.sendNetwork(ctx, c, n); err != nil {
 				return err
 			}
 		}
 		return nil
-	}))
+	}), s.repairResolvers(ctx))
 	return errors.Join(errs...)
 }
 
@@ -306,26 +279,37 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 		if s.checkLink(ctx, e) == "" {
 			continue
 		}
-		if err := s.reattach(ctx, n, e); err != nil && !notRunning(err) {
-			errs = append(errs, fmt.Errorf("connect %s again: %w", e.label(), err))
+		if followed, err := s.followLease(n, e); err != nil || followed {
+			errs = append(errs, err)
+			continue
 		}
+		if err := s.reattach(ctx, n, e); err != nil && !notRunning(err) {
+			errs = append(errs, fmt.Errorf("connect %s again: %w", e.label(), parentError(err)))
+			continue
+		}
+		errs = append(errs, s.settleResolver(ctx, e))
 	}
 	errs = append(errs, s.freeClaims(n))
 	return errors.Join(errs...)
 }
 
-// claimAgain claims addresses of an endpoint whose claims somebody has removed.
-func (s *session) claimAgain(n *Network, e *Endpoint) error {
-	pool := s.pool(n)
-	for _, a := range e.Addresses {
-		if n.subnet(a) == nil {
-			continue // leased
-		}
-		if err := s.explain(n.Name, pool.Claim(a, e.owner(), nil)); err != nil {
-			return fmt.Errorf("connect %s again: %w", e.label(), err)
-		}
+// followLease gives an endpoint the address that a DHCP server has given its link, and reports
+// whether it had another one. Its names follow when the network is sent to the name server.
+func (s *session) followLease(n *Network, e *Endpoint) (followed bool, err error) {
+	if !n.DHCP || s.store.busy(n.Name, endpointID(e.Container)) {
+		return false, nil
 	}
-	return nil
+	a, err := s.store.Attachment(e.AttachmentID)
+	if err != nil {
+		return false, nil // reattach reports it
+	}
+	st, err := attach.StatusOf(s.store.Store, a)
+	if err != nil || st.Lease == nil || st.State != attach.Attached || slices.Contains(e.Addresses, st.Lease.Address.Addr()) {
+		return false, nil
+	}
+	e.Addresses = slices.DeleteFunc(e.Addresses, func(a netip.Addr) bool { return n.subnet(a) == nil })
+	e.Addresses = append(e.Addresses, st.Lease.Address.Addr())
+	return true, s.store.writeEndpoint(e)
 }
 
 // notRunning reports whether err means that a container does not run, so that the keeper
@@ -350,40 +334,11 @@ func (s *session) reattach(ctx context.Context, n *Network, e *Endpoint) error {
 	return err
 }
 
-// freeClaims frees addresses, names and ports that are claimed by nobody who is connected, or is
-// being connected by another process at the moment. It is called with the lock on RUN/netops held.
-func (s *session) freeClaims(n *Network) error {
-	var errs []error
-	pool := s.pool(n)
-	entries, err := pool.Entries()
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if _, reserved := entry.Owner.Reserved(); !reserved && s.abandoned(n.Name, string(entry.Owner)) {
-			errs = append(errs, pool.Release(entry.Addr, entry.Owner))
-		}
-	}
-	claims, _ := os.ReadDir(filepath.Dir(s.store.nameClaim(n.Name, "x")))
-	for _, c := range claims {
-		path := s.store.nameClaim(n.Name, c.Name())
-		if owner, err := os.Readlink(path); err == nil && s.abandoned(n.Name, owner) {
-			errs = append(errs, statedir.Remove(path))
-		}
-	}
-	err = s.portClaims(func(path, owner string) {
-		if network, id, _ := strings.Cut(owner, "/"); network == n.Name && s.abandonedPort(path, network, id) {
-			errs = append(errs, statedir.Remove(path))
-		}
-	})
-	return errors.Join(append(errs, err)...)
-}
-
 // Prune disconnects containers that do not exist any more, and removes networks without
 // containers if all is set. It returns what it removed, in words. With plan it only says what it
 // would remove.
 func Prune(ctx context.Context, cfg Config, all, plan bool) (removed []string, err error) {
-	store := Store{cfg.Attach.Store}
+	store := cfg.store()
 	networks, err := store.Networks()
 	if err != nil {
 		return nil, err

@@ -68,24 +68,28 @@ func (s *session) stillThere(n *Network) error {
 
 // endConnected ends the operation that has connected an endpoint: connections of former owners
 // of its addresses and ports are forgotten, and the journal goes. If the process has a background,
-// the search for them goes there: it takes longer than all the rest.
+// the search for them goes there, and is joined with others: it takes longer than all the rest.
 func (s *session) endConnected(o *operation, n *Network, e *Endpoint) error {
 	if err := o.record(record{Network: n.Name, Endpoint: e, Forget: true}); err != nil {
 		return errors.Join(err, o.journal.Close())
 	}
 	rules, its := s.Rules, n.endpointRules(e)
-	end := func() error {
-		if _, err := rules.ForgetConnections(its); err != nil {
+	end := func(within time.Duration) error {
+		if _, err := rules.ForgetConnections(its, within); err != nil {
 			return errors.Join(err, o.journal.Close())
 		}
 		return o.end()
 	}
 	if s.Attach.Background == nil {
-		return end()
+		return end(0)
 	}
-	s.Attach.Background.Go(func() { _ = end() }) // with an error, the journal stays for the next command
+	s.Attach.Background.Go(func() { _ = end(forgetWithin) }) // with an error, the journal stays for the next command
 	return nil
 }
+
+// forgetWithin is for how long the search may be put off. Until then a client that was refused
+// when a port was not published yet may stay refused.
+const forgetWithin = 100 * time.Millisecond
 
 // connect claims what the endpoint needs, attaches the link, writes the endpoint's file, and
 // puts the rest into the kernel. It closes ns.
@@ -104,7 +108,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	cfg.Find = func(context.Context, string) (attach.Container, *netns.NS, error) { return e.Container, ns, nil }
 	got, err := attach.Attach(ctx, cfg, e.Container.Ref, spec)
 	if err != nil {
-		return err
+		return parentError(err)
 	}
 	e.AttachmentID, e.Interface = got.Attachment.ID, got.Attachment.Spec.Name
 	if got.Lease != nil {
@@ -148,15 +152,20 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 		return attach.Spec{}, err
 	}
 	spec := n.attachSpec(e)
+	if n.Driver == Routed && spec.MTU == 0 {
+		l, err := link.Find(s.host, n.device())
+		if err == nil {
+			spec.MTU, err = l.MTU() // to find the uplink again would read all routes
+		}
+		if err != nil {
+			return spec, err
+		}
+	}
 	if err := s.gateways(n, e, ns, &spec); err != nil {
 		return spec, err
 	}
-	if n.onHost() && !e.Wanted.NoDNS {
-		if e.Container.HasResolvConf() {
-			spec.DNS = n.gateways()
-		} else {
-			s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
-		}
+	if !e.Wanted.NoDNS && !e.Container.HasResolvConf() {
+		s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
 	}
 	return spec, nil
 }

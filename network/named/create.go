@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"time"
 
 	"cleat/internal/statedir"
@@ -23,14 +24,18 @@ type Result struct {
 // *attach.SpecError for a mistake in spec, and an *attach.TakenError if the name, a subnet or
 // the device is in use.
 func Create(ctx context.Context, cfg Config, spec NetworkSpec) (*Result, error) {
-	if err := spec.normalize(); err != nil {
-		return nil, err
-	}
 	s, err := open(cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
+	spec.Subnets = slices.Clone(spec.Subnets)
+	if err := s.parentGateways(&spec); err != nil {
+		return nil, err
+	}
+	if err := spec.normalize(); err != nil {
+		return nil, err
+	}
 	unlock, err := s.store.lockNetworks(ctx)
 	if err != nil {
 		return nil, err
@@ -61,7 +66,13 @@ func (s *session) newNetwork(spec NetworkSpec) (*Network, error) {
 			return nil, &attach.TakenError{Resource: "name", Name: spec.Name, Owner: "the network created " + other.Created.Local().Format("2006-01-02 15:04")}
 		}
 	}
+	if err := s.checkParent(&spec); err != nil {
+		return nil, err
+	}
 	if err := s.chooseSubnets(&spec, all); err != nil {
+		return nil, err
+	}
+	if err := s.checkGateways(&spec); err != nil {
 		return nil, err
 	}
 	id, err := freeID(all)

@@ -39,3 +39,6 @@ func WantedFlows(cfg Config) ([]firewall.Flow, error) {
 	all, err := s.wantedRules()
 	return all.Flows, err
 }
+
+// Exists reports whether there is a network.
+func (s Store) Exists(name string) bool { return s.exists(name) }

@@ -276,7 +276,7 @@ func (f FileContainer) connection() (c Connection, err error) {
 
 // Export returns the file that describes the networks of a state directory.
 func Export(cfg Config) (*File, error) {
-	store := Store{cfg.Attach.Store}
+	store := cfg.store()
 	networks, err := store.Networks()
 	if err != nil {
 		return nil, err
@@ -360,7 +360,7 @@ func (n *Network) differs(want NetworkSpec) []string {
 	add("mtu", n.MTU != want.MTU)
 	add("dhcp", n.DHCP != want.DHCP)
 	for _, s := range want.Subnets {
-		add("subnet "+s.Prefix.String(), !slices.ContainsFunc(n.Subnets, func(o Subnet) bool { return o.Prefix == s.Prefix && o.Gateway == s.Gateway }))
+		add("subnet "+s.Prefix.String(), !slices.ContainsFunc(n.Subnets, func(o Subnet) bool { return o.Prefix == s.Prefix && (o.Gateway == s.Gateway || n.hasOwnGateway(s)) }))
 	}
 	if len(want.Subnets) > 0 {
 		add("subnets", len(want.Subnets) != len(n.Subnets))
@@ -370,3 +370,9 @@ func (n *Network) differs(want NetworkSpec) []string {
 
 // String returns the fields in a message.
 func fieldsText(fields []string) string { return strings.Join(fields, ", ") }
+
+// hasOwnGateway reports whether a subnet of a file has the default gateway, while the network has
+// the gateway that the host uses on the parent's network.
+func (n *Network) hasOwnGateway(want Subnet) bool {
+	return !n.onHost() && want.Gateway == want.Prefix.Addr().Next()
+}

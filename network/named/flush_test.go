@@ -16,9 +16,9 @@ import (
 	"github.com/google/nftables"
 )
 
-// stream sends a datagram every 100 µs from a namespace to an address in another one until the test
+// datagrams sends a datagram every 100 µs from a namespace to an address in another one until the test
 // ends, and counts those that arrive.
-func stream(t *testing.T, from, to *netns.NS, dst netip.AddrPort) *atomic.Int64 {
+func datagrams(t *testing.T, from, to *netns.NS, dst netip.AddrPort) *atomic.Int64 {
 	t.Helper()
 	var in net.PacketConn
 	must(t, to.Do(func() (err error) { in, err = net.ListenPacket("udp", dst.String()); return err }))
@@ -87,7 +87,7 @@ func TestFlushedRules(t *testing.T) {
 			tb := newTestbed(t, "a", "b", "c")
 			must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: subnets(1)}))
 			must(t, tb.create(named.NetworkSpec{Name: "db", Driver: named.Routed, Subnets: subnets(2)}))
-			isProtected := tb.startKeeperWith(func(k *named.Keeper) { named.SetUnprotected(k, !protected) })
+			_, isProtected := tb.startKeeperWith(func(k *named.Keeper) { named.SetUnprotected(k, !protected) })
 			if isProtected != protected {
 				t.Skip("the kernel can't protect rules")
 			}
@@ -102,9 +102,9 @@ func TestFlushedRules(t *testing.T) {
 				return err
 			}))
 			a, b, c := tb.containers["a"], tb.containers["b"], tb.containers["c"]
-			inside := stream(t, a, b, netip.AddrPortFrom(address("web", "b"), 9))
-			across := stream(t, a, c, netip.AddrPortFrom(address("db", "c"), 9))
-			allowed := stream(t, a, b, netip.AddrPortFrom(address("web", "b"), 10))
+			inside := datagrams(t, a, b, netip.AddrPortFrom(address("web", "b"), 9))
+			across := datagrams(t, a, c, netip.AddrPortFrom(address("db", "c"), 9))
+			allowed := datagrams(t, a, b, netip.AddrPortFrom(address("web", "b"), 10))
 			var longest time.Duration
 			vandals := tb.vandals()
 			for range 20 {

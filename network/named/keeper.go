@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
 
 	"cleat/netns"
+	"cleat/network/attach"
 	"cleat/network/firewall"
 	"cleat/network/names"
 )
@@ -26,8 +28,12 @@ type Keeper struct {
 	host  *netns.NS // while Run runs
 	open  bool      // others can change the rules, as before Linux 6.9; only tests set it
 
+	changed chan struct{} // receives when containers may have ended
+
 	mu    sync.Mutex // guards owner
 	owner *firewall.Owner
+
+	reported []Difference // that can't be repaired, by the last look
 }
 
 // KeeperConfig configures a Keeper.
@@ -39,7 +45,30 @@ type KeeperConfig struct {
 
 // NewKeeper returns a Keeper, and starts nothing.
 func NewKeeper(c KeeperConfig) *Keeper {
-	return &Keeper{cfg: c.Config, store: Store{c.Attach.Store}, start: c.StartNameServer, log: c.Log}
+	return &Keeper{cfg: c.Config, store: c.store(), start: c.StartNameServer, log: c.Log, changed: make(chan struct{}, 1)}
+}
+
+// ContainersChanged makes Run look soon whether containers have ended in which the name server
+// serves. It is safe for concurrent use and does not block.
+func (k *Keeper) ContainersChanged() {
+	select {
+	case k.changed <- struct{}{}:
+	default:
+	}
+}
+
+// Attached makes a container find the names of its networks again, after a link of it was made
+// again in a new namespace. It is called in the host's network namespace and is safe for
+// concurrent use.
+func (k *Keeper) Attached(ctx context.Context, a *attach.Attachment) {
+	s, err := open(k.config())
+	if err == nil {
+		err = s.settleResolver(ctx, &Endpoint{Network: a.Spec.Network, Container: a.Container, AttachmentID: a.ID})
+		s.close()
+	}
+	if err != nil && ctx.Err() == nil {
+		k.log("names of %s: %v", a.Container.ShortName(), err)
+	}
 }
 
 // Intervals of a keeper.
@@ -83,9 +112,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	watching.Go(func() {
-		_ = host.Do(func() error { k.watchRules(ctx, table, owner); return nil })
-	})
+	watching.Go(func() { k.watchRules(ctx, table, owner) })
 	for ctx.Err() == nil {
 		if k.Idle() {
 			k.stopNameServer(ctx)
@@ -132,7 +159,8 @@ func (k *Keeper) watchRules(ctx context.Context, table firewall.Table, owner *fi
 		if k.Idle() {
 			return
 		}
-		if err := restoreRules(ctx, k.config(), k.log); err != nil && ctx.Err() == nil {
+		err := k.host.Do(func() error { return restoreRules(ctx, k.config(), k.log) })
+		if err != nil && ctx.Err() == nil {
 			k.log("restore rules: %v", err)
 		}
 	})
@@ -149,11 +177,11 @@ func restoreRules(ctx context.Context, cfg Config, log func(format string, args 
 	}
 	defer s.close()
 	found, err := s.checkRules()
-	if err != nil || len(found) == 0 {
+	if found = repairable(found); err != nil || len(found) == 0 {
 		return err
 	}
 	log("%s, and %d more: restored", found[0], len(found)-1)
-	return s.syncRules(ctx)
+	return errors.Join(s.syncRules(ctx), s.acceptForeign(ctx))
 }
 
 // keep keeps networks until there is none, or ctx ends.
@@ -166,21 +194,33 @@ func (k *Keeper) keep(ctx context.Context) {
 		_ = k.host.Do(func() error { k.keepNameServer(ctx); return nil })
 	}()
 	defer func() { cancel(); <-served }()
+	check := time.NewTicker(checkInterval)
+	defer check.Stop()
 	for !k.Idle() {
-		if !sleep(ctx, checkInterval) {
+		select {
+		case <-ctx.Done():
 			return
+		case <-k.changed:
+			if err := releaseDead(ctx, k.store); err != nil && ctx.Err() == nil {
+				k.log("name server: %v", err)
+			}
+		case <-check.C:
+			k.repair(ctx)
 		}
-		k.repair(ctx)
 	}
 }
 
-// repair puts right what differs from what is wanted, and logs it.
+// repair puts right what differs from what is wanted, and logs it. It logs once what it can't
+// put right.
 func (k *Keeper) repair(ctx context.Context) {
 	found, err := Check(ctx, k.config())
 	for _, d := range found {
-		k.log("network %s", d)
+		if !slices.Contains(k.reported, d) {
+			k.log("network %s", d)
+		}
 	}
-	if err == nil && len(found) > 0 {
+	k.reported = slices.DeleteFunc(slices.Clone(found), func(d Difference) bool { return d.Remedy == "" })
+	if err == nil && len(repairable(found)) > 0 {
 		_, err = RepairAll(ctx, k.config())
 	}
 	if err != nil && ctx.Err() == nil {

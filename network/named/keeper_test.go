@@ -19,13 +19,14 @@ import (
 )
 
 // startKeeper runs a keeper on the host until the test ends, and waits until names are served.
-func (tb *testbed) startKeeper() {
+func (tb *testbed) startKeeper() *named.Keeper {
 	tb.t.Helper()
-	tb.startKeeperWith(func(*named.Keeper) {})
+	k, _ := tb.startKeeperWith(func(*named.Keeper) {})
+	return k
 }
 
 // startKeeperWith is startKeeper. prepare is called before the keeper runs.
-func (tb *testbed) startKeeperWith(prepare func(*named.Keeper)) (protected bool) {
+func (tb *testbed) startKeeperWith(prepare func(*named.Keeper)) (k *named.Keeper, protected bool) {
 	tb.t.Helper()
 	must(tb.t, os.MkdirAll(tb.state, 0o755))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -39,7 +40,7 @@ func (tb *testbed) startKeeperWith(prepare func(*named.Keeper)) (protected bool)
 		go cmd.Wait()
 		return nil
 	}
-	k := named.NewKeeper(named.KeeperConfig{Config: tb.cfg, StartNameServer: start, Log: tb.t.Logf})
+	k = named.NewKeeper(named.KeeperConfig{Config: tb.cfg, StartNameServer: start, Log: tb.t.Logf})
 	prepare(k)
 	go func() {
 		defer close(ended)
@@ -58,22 +59,27 @@ func (tb *testbed) startKeeperWith(prepare func(*named.Keeper)) (protected bool)
 	must(tb.t, named.WaitForNames(tb.t.Context(), tb.store))
 	tb.cfg.Rules = k.Rules() // as of commands that a keeper runs
 	owner, _ := tb.cfg.Rules.(*firewall.Owner)
-	return owner != nil && owner.Protected()
+	return k, owner != nil && owner.Protected()
 }
 
 // resolve asks the name server at a gateway from a namespace; no addresses if there is no answer.
 func resolve(ns *netns.NS, server netip.Addr, name string) (addrs []netip.Addr) {
-	r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, network, _ string) (c net.Conn, err error) {
+	r := net.Resolver{PreferGo: true, Dial: dialer(ns, server)}
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
+	defer cancel()
+	addrs, _ = r.LookupNetIP(ctx, "ip4", name)
+	return addrs
+}
+
+// dialer connects from a namespace to a name server.
+func dialer(ns *netns.NS, server netip.Addr) func(ctx context.Context, network, _ string) (net.Conn, error) {
+	return func(ctx context.Context, network, _ string) (c net.Conn, err error) {
 		err = ns.Do(func() (err error) {
 			c, err = (&net.Dialer{}).DialContext(ctx, network, netip.AddrPortFrom(server, 53).String())
 			return err
 		})
 		return c, err
-	}}
-	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Second)
-	defer cancel()
-	addrs, _ = r.LookupNetIP(ctx, "ip4", name)
-	return addrs
+	}
 }
 
 // upstream serves DNS at an address of a namespace: every name has this address.
@@ -151,12 +157,7 @@ func TestNames(t *testing.T) {
 	if got := ask(tb.containers["b"], "198.51.100.2:80"); got == "" {
 		t.Error("who is not denied does not reach it")
 	}
-	c, err := names.Dial(t.Context(), named.NameServerPath(tb.store))
-	must(t, err)
-	state, err := c.State(t.Context())
-	must(t, err)
-	c.Close()
-	must(t, syscall.Kill(state.PID, syscall.SIGKILL))
+	tb.killNameServer()
 	deadline := time.Now().Add(10 * time.Second)
 	for len(resolve(a, gateway, "b.")) == 0 {
 		if time.Now().After(deadline) {

@@ -112,7 +112,7 @@ func SendNames(ctx context.Context, cfg Config, c *names.Client) error {
 	for _, n := range all {
 		errs = append(errs, s.sendNetwork(ctx, c, n))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, s.sendInside(ctx, c))...)
 }
 
 // sendNetwork sends a network with all its names and sockets.

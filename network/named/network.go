@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"cleat/internal/spell"
@@ -63,7 +64,7 @@ const (
 	Routed  = "routed"  // no bridge: the host routes to each container
 	Macvlan = "macvlan" // an Ethernet address of its own on the parent's network
 	IPvlan  = "ipvlan"  // the parent's Ethernet address, own IP addresses
-	VLAN    = "vlan"    // a VLAN of the parent, by a bridge on the host
+	VLAN    = "vlan"    // an Ethernet address of its own in a VLAN of the parent
 )
 
 // Drivers returns the names of all drivers. The first is the default.
@@ -140,7 +141,7 @@ func (s *NetworkSpec) gateways() []netip.Addr {
 // networkName is what a network may be called. Names of networks are part of host names
 // (NAME.NETWORK), so most of these are host names (RFC 1123), but other engines' networks often
 // have an underscore.
-var networkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+var networkName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`) })
 
 func badSpec(param, value, reason string, allowed ...string) error {
 	return &attach.SpecError{Param: param, Value: value, Reason: reason, Allowed: allowed}
@@ -148,7 +149,7 @@ func badSpec(param, value, reason string, allowed ...string) error {
 
 // normalize sets defaults, and returns an *attach.SpecError if no host could have the network.
 func (s *NetworkSpec) normalize() error {
-	if !networkName.MatchString(s.Name) {
+	if !networkName().MatchString(s.Name) {
 		return badSpec("NETWORK", s.Name, "want 1…63 of a-z, 0-9, '-' and '_', with a letter or digit first and last")
 	}
 	if s.Driver == "" {

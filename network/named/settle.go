@@ -9,6 +9,7 @@ import (
 	"reflect"
 	"slices"
 
+	"cleat/link"
 	"cleat/network/attach"
 	"cleat/network/firewall"
 	"cleat/network/journal"
@@ -40,14 +41,18 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
+	changed := !reflect.DeepEqual(n, old)
 	ruled, err := s.anyRules(n)
 	if err != nil {
 		return err
 	}
-	if ruled || !reflect.DeepEqual(n, old) { // it was changed: rules of others may be about it
+	if changed || ruled { // rules of others may be about it
 		err = s.syncRules(ctx)
 	} else {
 		err = s.applyRules(ctx, firewall.Change{Add: n.rules()})
+	}
+	if err == nil && changed {
+		err = s.endConnections(old, n)
 	}
 	if err != nil {
 		return err
@@ -59,6 +64,10 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 		if err := s.routeLoopback(n.device()); err != nil {
 			return err
 		}
+		if err := s.acceptForeign(ctx); err != nil {
+			return err
+		}
+		s.noteForeign()
 	}
 	if err := s.checkpoint(); err != nil {
 		return err
@@ -96,9 +105,11 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 			}
 			return s.applyRules(ctx, firewall.Change{Remove: n.rulesWith(endpoints)})
 		},
+		func() error { return s.acceptForeign(ctx) },
 	}
 	for _, e := range endpoints {
-		steps = append(steps, func() error { return s.detach(ctx, e) }, func() error { return s.releasePorts(ctx, e) })
+		steps = append(steps, func() error { return s.settleResolver(ctx, e) }, func() error { return s.detach(ctx, e) },
+			func() error { return s.releasePorts(ctx, e) })
 	}
 	steps = append(steps, func() error {
 		notes, err := attach.RemoveHost(ctx, s.Attach, n.Name)
@@ -185,9 +196,16 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	return s.withNames(ctx, func(c *names.Client) error {
+	err := s.withNames(ctx, func(c *names.Client) error {
 		return c.Set(ctx, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
 	})
+	if err != nil {
+		return err
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	return s.settleResolver(ctx, e)
 }
 
 // absent removes all that an endpoint has, or may have: e is what the journal knows of it.
@@ -209,7 +227,9 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 		}
 	}
 	for _, step := range []func() error{
+		func() error { return s.settleResolver(ctx, e) }, // its attachment leads to its namespace
 		func() error { return s.detach(ctx, e) },
+		func() error { return s.forgetNeighbours(e) },
 		func() error { return s.releasePorts(ctx, e) },
 		func() error { return s.releaseNames(e.Network, e) },
 		func() error { return s.release(e) },
@@ -218,6 +238,25 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 			return err
 		}
 		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// forgetNeighbours removes the host's entries about an endpoint from the neighbour table. The next
+// container with one of its addresses has another Ethernet address.
+func (s *session) forgetNeighbours(e *Endpoint) error {
+	n, err := s.store.Network(e.Network)
+	if err != nil || n.Driver != Bridge {
+		return nil // the entries went with the network, or with the link
+	}
+	bridge, err := link.Find(s.host, n.device())
+	if err != nil {
+		return nil // somebody removed it, with all entries
+	}
+	for _, a := range e.Addresses {
+		if err := bridge.DeleteNeighbor(a); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}
 	}

@@ -26,17 +26,17 @@ type occupied struct {
 // chooseSubnets rejects subnets that overlap what exists, and chooses free ones where the host
 // is the gateway and no subnet was requested.
 func (s *session) chooseSubnets(spec *NetworkSpec, others []*Network) error {
+	if !spec.onHost() {
+		return s.checkOverlap(spec, others)
+	}
 	taken, err := s.occupied(others)
 	if err != nil {
 		return err
 	}
 	for _, sub := range spec.Subnets {
-		if i := slices.IndexFunc(taken, func(o occupied) bool { return o.prefix.Overlaps(sub.Prefix) }); i >= 0 && spec.onHost() {
+		if i := slices.IndexFunc(taken, func(o occupied) bool { return o.prefix.Overlaps(sub.Prefix) }); i >= 0 {
 			return &attach.TakenError{Resource: "network", Name: sub.Prefix.String(), Owner: taken[i].by}
 		}
-	}
-	if !spec.onHost() {
-		return nil
 	}
 	if len(spec.Subnets) == 0 {
 		if err := spec.addFree(ipam.DefaultPools4(), subnetBits4, taken); err != nil {
@@ -96,6 +96,16 @@ func (s *session) occupied(others []*Network) ([]occupied, error) {
 
 // routes returns the destinations of the host's routes except default routes.
 func (s *session) routes() ([]occupied, error) {
+	return s.routesThat(func(netlink.Route, string) bool { return true })
+}
+
+// connectedRoutes returns the networks that the host's devices other than one are on.
+func (s *session) connectedRoutes(except string) ([]occupied, error) {
+	return s.routesThat(func(r netlink.Route, device string) bool { return r.Gw == nil && r.Via == nil && device != except })
+}
+
+// routesThat returns the destinations of routes of the host that match, except default routes.
+func (s *session) routesThat(match func(r netlink.Route, device string) bool) ([]occupied, error) {
 	h, err := link.Handle(s.host)
 	if err != nil {
 		return nil, err
@@ -113,22 +123,28 @@ func (s *session) routes() ([]occupied, error) {
 			if r.Dst == nil {
 				continue
 			}
+			device := deviceOf(h, r)
+			by := "the host's " + device
+			if device == "" {
+				by = "a route of the host"
+			}
 			a, ok := netip.AddrFromSlice(r.Dst.IP)
 			bits, _ := r.Dst.Mask.Size()
-			if p := netip.PrefixFrom(a.Unmap(), bits); ok && bits > 0 && !a.IsLinkLocalUnicast() && !a.IsMulticast() {
-				all = append(all, occupied{p.Masked(), routeOwner(h, r)})
+			if p := netip.PrefixFrom(a.Unmap(), bits); ok && bits > 0 && !a.IsLinkLocalUnicast() && !a.IsMulticast() && match(r, device) {
+				all = append(all, occupied{p.Masked(), by})
 			}
 		}
 	}
 	return all, nil
 }
 
-func routeOwner(h *netlink.Handle, r netlink.Route) string {
+// deviceOf returns the name of the device of a route; "" if it has none.
+func deviceOf(h *netlink.Handle, r netlink.Route) string {
 	l, err := h.LinkByIndex(r.LinkIndex)
 	if err != nil {
-		return "a route of the host"
+		return ""
 	}
-	return "the host's " + l.Attrs().Name
+	return l.Attrs().Name
 }
 
 // otherEngines returns the subnets in the files of Podman's networks and of CNI, whose bridges

@@ -32,6 +32,10 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
+	if root := os.Getenv(rootEnv); root != "" {
+		beContainer(root)
+		os.Exit(0)
+	}
 	os.Exit(lab.RunTests(m))
 }
 
@@ -49,6 +53,7 @@ type testbed struct {
 	t             *testing.T
 	host, outside *netns.NS
 	containers    map[string]*netns.NS
+	pids          map[string]int // of their first processes, if they have one
 	state         string
 	cfg           named.Config
 	store         named.Store
@@ -57,7 +62,22 @@ type testbed struct {
 func newTestbed(t *testing.T, containers ...string) *testbed {
 	t.Helper()
 	lab.Need(t)
-	tb := &testbed{t: t, host: newNS(t, "host"), outside: newNS(t, "outside"), containers: map[string]*netns.NS{}, state: filepath.Join(t.TempDir(), "state")}
+	tb := &testbed{t: t, host: newNS(t, "host"), outside: newNS(t, "outside"), containers: map[string]*netns.NS{}, pids: map[string]int{}, state: filepath.Join(t.TempDir(), "state")}
+	tb.addNIC()
+	for _, name := range containers {
+		tb.containers[name] = newNS(t, name)
+	}
+	store, err := attach.OpenStore(tb.state)
+	must(t, err)
+	tb.store = named.Store{Store: store}
+	tb.cfg.Attach, tb.cfg.Files = attach.Config{Store: store, Find: tb.find}, &named.Files{}
+	return tb
+}
+
+// addNIC connects the host with the outside.
+func (tb *testbed) addNIC() {
+	t := tb.t
+	t.Helper()
 	_, err := link.Create(tb.host, link.VethSpec{Attrs: link.Attrs{Name: "nic"}, Peer: link.Attrs{Name: "wire"}}, link.Target{PeerNS: tb.outside})
 	must(t, err)
 	for _, end := range []struct {
@@ -69,14 +89,6 @@ func newTestbed(t *testing.T, containers ...string) *testbed {
 		must(t, l.AddAddr(netip.MustParsePrefix(end.address)))
 		must(t, l.Up())
 	}
-	for _, name := range containers {
-		tb.containers[name] = newNS(t, name)
-	}
-	store, err := attach.OpenStore(tb.state)
-	must(t, err)
-	tb.store = named.Store{Store: store}
-	tb.cfg.Attach = attach.Config{Store: store, Find: tb.find}
-	return tb
 }
 
 // newNS makes a namespace whose links get no IPv6 addresses from the kernel.
@@ -100,8 +112,12 @@ func (tb *testbed) find(_ context.Context, ref string) (attach.Container, *netns
 	if ns == nil {
 		return attach.Container{}, nil, netns.ErrNotFound
 	}
-	own, err := netns.Open(ns.Path())
-	return attach.Container{Ref: ref, Engine: "test", Name: name, Path: ns.Path()}, own, err
+	c := attach.Container{Ref: ref, Engine: "test", Name: name, Path: ns.Path()}
+	if c.PID = tb.pids[name]; c.PID != 0 {
+		c.Path = fmt.Sprintf("/proc/%d/ns/net", c.PID)
+	}
+	own, err := netns.Open(c.Path)
+	return c, own, err
 }
 
 // onHost runs f in the host's namespace.

@@ -18,10 +18,10 @@ import (
 	"cleat/network/named"
 )
 
-// answer serves TCP on a port of a namespace with the client's address as the answer.
-func answer(t *testing.T, ns *netns.NS, port int) {
+// answer serves TCP on a port of a namespace with the client's address as the answer, until the
+// test ends or the listener is closed.
+func answer(t *testing.T, ns *netns.NS, port int) (l net.Listener) {
 	t.Helper()
-	var l net.Listener
 	must(t, ns.Do(func() (err error) {
 		l, err = net.Listen("tcp", fmt.Sprintf(":%d", port))
 		return err
@@ -38,6 +38,7 @@ func answer(t *testing.T, ns *netns.NS, port int) {
 			c.Close()
 		}
 	}()
+	return l
 }
 
 // ask connects from a namespace and returns what the server answers; "" if it can't be reached.

@@ -67,7 +67,7 @@ func (w *world) socket(t testing.TB, networks ...string) *socket {
 		t.Fatal(err)
 	}
 	k := &socket{server: w.server, inFlight: map[netip.Addr]int{}, clients: map[netip.Addr]int{}, stop: func() {}}
-	k.networks.Store(&all)
+	k.see(Socket{}, all)
 	return k
 }
 

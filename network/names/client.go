@@ -139,14 +139,31 @@ func (c *Client) Network(ctx context.Context, name string) (Network, error) {
 // ErrNotFound if the server does not know one of the networks.
 func (c *Client) Serve(ctx context.Context, s Socket, udp, tcp *os.File) error {
 	// Fd would make the sockets blocking, for the server as well.
-	var rights []byte
-	err := localsock.Control(udp, func(u int) error {
+	return localsock.Control(udp, func(u int) error {
+		return localsock.Control(tcp, func(t int) error { return c.serve(ctx, s, u, t) })
+	})
+}
+
+// ServeWhile is Serve until a process ends. The server closes the sockets then, even if nobody
+// calls Stop: sockets keep the network namespace of a container alive. process is a pidfd
+// (pidfd_open(2)).
+func (c *Client) ServeWhile(ctx context.Context, s Socket, udp, tcp, process *os.File) error {
+	return localsock.Control(udp, func(u int) error {
 		return localsock.Control(tcp, func(t int) error {
-			rights = unix.UnixRights(u, t)
-			_, err := c.do(ctx, request{Do: opServe, Socket: &s}, rights)
-			return err
+			return localsock.Control(process, func(p int) error { return c.serve(ctx, s, u, t, p) })
 		})
 	})
+}
+
+func (c *Client) serve(ctx context.Context, s Socket, fds ...int) error {
+	_, err := c.do(ctx, request{Do: opServe, Socket: &s}, unix.UnixRights(fds...))
+	return err
+}
+
+// Update changes what is visible through sockets that are served. No query is lost. The error
+// wraps ErrNotFound if no sockets have the ID, or the server does not know one of the networks.
+func (c *Client) Update(ctx context.Context, s Socket) error {
+	_, err := c.do(ctx, request{Do: opUpdate, Socket: &s}, nil)
 	return err
 }
 

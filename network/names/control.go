@@ -103,7 +103,7 @@ func parseRequest(line []byte) (request, error) {
 	}
 	missing := map[op]bool{
 		opReplace: r.Network == nil, opSet: r.Name == "" || r.Change == nil, opDrop: r.Name == "", opZone: r.Name == "",
-		opServe: r.Socket == nil, opStop: r.ID == "", opState: false, opWatch: false,
+		opServe: r.Socket == nil, opUpdate: r.Socket == nil, opStop: r.ID == "", opState: false, opWatch: false,
 	}
 	lacks, known := missing[r.Do]
 	if !known {
@@ -132,6 +132,8 @@ func (s *server) carryOut(r request, fds []int, a *response) error {
 		n, err := s.zone(r.Name)
 		a.Network = &n
 		return err
+	case opUpdate:
+		return s.update(*r.Socket)
 	case opStop:
 		s.stop(r.ID)
 	case opState:

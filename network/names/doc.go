@@ -71,6 +71,11 @@
 // DOMAIN" and then that list, with the default ndots:1. Each libc then tries the network
 // first. "ndots:0" without the domain, which Docker uses, turns search off in musl.
 //
+// A container may have a resolver of its engine, which knows names that nobody else knows: those
+// of Docker's own networks. Its resolv.conf then has both servers, ours first. A socket with
+// OnlyOurs refuses every other name. The resolvers of glibc and Go ask the next server after
+// REFUSED, and musl's, which asks all at once, ignores it; each would take NXDOMAIN as final.
+//
 // A loop arises if the host uses this server as its resolver. So a resolver of the host that
 // is one of the served addresses is not asked, and queries from a served address itself,
 // which come from the host, are not forwarded but get REFUSED: the host's resolver then asks
@@ -103,7 +108,8 @@
 // descriptors for forwarding. What exceeds a limit is dropped and counted.
 //
 // The sockets of a container's namespace keep the namespace alive, with its links, when the
-// container has ended: call Stop. Names have at most 255 bytes. The server keeps nothing on
+// container has ended. Either pass a pidfd of its first process with them (ServeWhile): the server
+// then closes them with the process, even if no controller is left. Or call Stop. Names have at most 255 bytes. The server keeps nothing on
 // disk. After a restart, which State shows by its start time, a controller sends everything
 // again. The socket file remains when the server ends, because removing it would require the
 // right to remove other files; the next one replaces it.

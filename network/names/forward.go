@@ -44,7 +44,7 @@ func (k *socket) forward(msg []byte, stream bool, client netip.Addr, done func(f
 	if k.local && client.WithZone("") == k.addr.Addr() { // the host's resolver: this would be a loop
 		return reply{code: dnsmessage.RCodeRefused}, refused
 	}
-	n, f := forwarderOf(*k.networks.Load())
+	n, f := forwarderOf(k.view.Load().networks)
 	if f == nil { // gone since
 		return reply{code: dnsmessage.RCodeNameError}, unknown
 	}

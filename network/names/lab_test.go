@@ -241,6 +241,79 @@ func TestRealResolvers(t *testing.T) {
 	}
 }
 
+// Names that are not ours are found by the next server of the client's resolv.conf, and ours by
+// the first one. The next server denies ours.
+func TestOnlyOurs(t *testing.T) {
+	s := newSite(t)
+	must(t, s.client.Replace(t.Context(), shop))
+	s.serveIn(t, s.container, "127.0.0.54:53", Socket{ID: "container", Networks: []string{"shop"}, OnlyOurs: true})
+	must(t, s.container.NS.Do(func() error { startUpstream(t, "127.0.0.11:53"); return nil }))
+	self, err := os.Executable()
+	must(t, err)
+	t.Setenv(lookupEnv, "1")
+	const conf = "nameserver 127.0.0.54\nnameserver 127.0.0.11\n"
+	for query, want := range map[string]string{"db": "192.0.2.20", "db.shop": "192.0.2.20", "www.example": "203.0.113.1", "nosuch.shop": ""} {
+		got, _, _ := strings.Cut(s.output(t, conf, "getent", "ahostsv4", query), " ")
+		if got != want {
+			t.Errorf("glibc, %s: got %q, want %q", query, got, want)
+		}
+	}
+	if got, want := s.output(t, conf, self, "db", "www.example"), "db 192.0.2.20\nwww.example 203.0.113.1\n"; got != want {
+		t.Errorf("Go: got %q, want %q", got, want)
+	}
+}
+
+// Sockets of a process are closed when it ends, also by a sealed server. Those of another process
+// that have taken the place of the first one's stay.
+func TestServeWhile(t *testing.T) {
+	s := newSite(t)
+	must(t, s.client.Replace(t.Context(), shop))
+	start := func() (lab.Proc, *os.File) {
+		p, err := s.container.Start(lab.Command{Args: []string{"sleep", "1000"}})
+		must(t, err)
+		fd, err := unix.PidfdOpen(p.PID(), unix.PIDFD_NONBLOCK)
+		must(t, err)
+		return p, os.NewFile(uintptr(fd), "pidfd")
+	}
+	serve := func(at string, process *os.File) {
+		must(t, s.container.NS.Do(func() error {
+			udp, tcp, err := Open(netip.MustParseAddrPort(at))
+			must(t, err)
+			defer udp.Close()
+			defer tcp.Close()
+			return s.client.ServeWhile(t.Context(), Socket{ID: "container", Networks: []string{"shop"}}, udp, tcp, process)
+		}))
+	}
+	sockets := func() int {
+		state, err := s.client.State(t.Context())
+		must(t, err)
+		return len(state.Sockets)
+	}
+	first, firstFD := start()
+	second, secondFD := start()
+	defer firstFD.Close()
+	defer secondFD.Close()
+	serve("127.0.0.54:53", firstFD)
+	serve("127.0.0.55:53", secondFD)
+	first.Kill()
+	_ = first.Wait()
+	must(t, s.container.NS.Do(func() error {
+		if got := lookUp(t, "127.0.0.55:53", "db", dnsmessage.TypeA); got != "Success, 192.0.2.20" {
+			t.Error(got)
+		}
+		return nil
+	}))
+	second.Kill()
+	_ = second.Wait()
+	waitFor(t, "the sockets to be closed", func() bool { return sockets() == 0 })
+	ended, endedFD := start() // a process that ends before the server knows it
+	defer endedFD.Close()
+	ended.Kill()
+	_ = ended.Wait()
+	serve("127.0.0.56:53", endedFD)
+	waitFor(t, "the sockets of an ended process to be closed", func() bool { return sockets() == 0 })
+}
+
 // The server answers on after its controllers were killed, and another one takes over.
 func TestControllersComeAndGo(t *testing.T) {
 	s := newSite(t)

@@ -24,7 +24,8 @@ const (
 	opSet     op = "set"     // needs name and change
 	opDrop    op = "drop"    // needs name
 	opZone    op = "zone"    // needs name
-	opServe   op = "serve"   // needs socket, and two descriptors with the line
+	opServe   op = "serve"   // needs socket, and two or three descriptors with the line
+	opUpdate  op = "update"  // needs socket
 	opStop    op = "stop"    // needs id
 	opState   op = "state"
 	// opWatch turns the connection into a stream: the server sends events, and the client

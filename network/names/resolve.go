@@ -39,11 +39,11 @@ func (q *query) process(k *socket, msg []byte, client netip.Addr) (reply, outcom
 	case notImplemented:
 		return reply{code: dnsmessage.RCodeNotImplemented}, invalid
 	}
-	networks := *k.networks.Load()
-	if isStranger(k.server, networks, client) {
+	v := k.view.Load()
+	if isStranger(k.server, v.networks, client) {
 		return reply{code: dnsmessage.RCodeRefused}, refused
 	}
-	return resolve(k.server, networks, q)
+	return resolve(k.server, v, q)
 }
 
 // isStranger reports whether a client belongs to a network, but to none that the socket sees.
@@ -58,20 +58,20 @@ func isStranger(s *server, networks []*network, client netip.Addr) bool {
 	return s.hasSubnet(netip.PrefixFrom(client, client.BitLen()))
 }
 
-// resolve answers a valid query through a socket that sees networks, or returns forwarded.
-func resolve(s *server, networks []*network, q *query) (reply, outcome) {
+// resolve answers a valid query through a socket with a view, or returns forwarded.
+func resolve(s *server, v *view, q *query) (reply, outcome) {
 	if q.version > 0 {
 		return reply{upper: badVersion}, refused
 	}
 	if q.class != dnsmessage.ClassINET || isMeta(q.typ) {
 		return reply{code: dnsmessage.RCodeRefused}, refused
 	}
-	for _, n := range networks {
+	for _, n := range v.networks {
 		if e := n.zone.Load().names[string(q.name())]; e != nil {
 			return e.reply(q.typ)
 		}
 	}
-	return resolveOther(s, networks, q)
+	return resolveOther(s, v, q)
 }
 
 // isMeta reports whether a type is that of a zone transfer, or stands for several types (RFC
@@ -93,8 +93,8 @@ var (
 )
 
 // resolveOther answers a query for a name that no zone has.
-func resolveOther(s *server, networks []*network, q *query) (reply, outcome) {
-	name := q.name()
+func resolveOther(s *server, v *view, q *query) (reply, outcome) {
+	name, networks := q.name(), v.networks
 	if within(name, "\x09localhost\x00") {
 		return s.localhost.reply(q.typ)
 	}
@@ -117,6 +117,8 @@ func resolveOther(s *server, networks []*network, q *query) (reply, outcome) {
 		return nobody, unknown
 	}
 	switch {
+	case v.onlyOurs:
+		return reply{code: dnsmessage.RCodeRefused}, refused
 	case !forwards && q.labels == 0: // the root exists
 		return nothing, empty
 	case !forwards:

@@ -352,6 +352,38 @@ func TestDropOneOfTwo(t *testing.T) {
 	}
 }
 
+// An update changes what a socket sees, and the socket stays open.
+func TestUpdate(t *testing.T) {
+	needLoopback(t)
+	c, _ := start(t, "")
+	must(t, c.Replace(t.Context(), shop))
+	must(t, c.Replace(t.Context(), office))
+	serveAt(t, c, gateway, Socket{ID: "c", Networks: []string{"shop"}})
+	conn := dialTo(t, "udp", gateway)
+	for _, tt := range []struct {
+		socket Socket
+		want   map[string]string
+	}{
+		{Socket{ID: "c", Networks: []string{"office", "shop"}},
+			map[string]string{"printer": "Success, 198.51.100.7", "web": "Success, 198.51.100.8", "db": "Success, 192.0.2.20", "nosuch": "NameError", "www.example": "NameError"}},
+		{Socket{ID: "c", Networks: []string{"office"}, OnlyOurs: true},
+			map[string]string{"printer": "Success, 198.51.100.7", "db": "Refused", "nosuch": "Refused", "www.example": "Refused", "nosuch.office": "Refused", "localhost": "Success, 127.0.0.1", "nosuch.office.internal": "NameError, authority SOA of office.internal. for 0 s"}},
+		{Socket{ID: "c", Networks: []string{"shop"}}, map[string]string{"printer": "NameError", "web": "Success, 192.0.2.10"}},
+	} {
+		must(t, c.Update(t.Context(), tt.socket))
+		for name, want := range tt.want {
+			if got := show(queryOn(t, conn, name, dnsmessage.TypeA)); got != want {
+				t.Errorf("%+v: %s: got %s, want %s", tt.socket, name, got, want)
+			}
+		}
+	}
+	for _, bad := range []Socket{{ID: "nosuch", Networks: []string{"shop"}}, {ID: "c", Networks: []string{"nosuch"}}} {
+		if err := c.Update(t.Context(), bad); !errors.Is(err, ErrNotFound) {
+			t.Errorf("%+v: %v", bad, err)
+		}
+	}
+}
+
 // Queries on one connection are answered as their answers are known.
 func TestPipelining(t *testing.T) {
 	needLoopback(t)
@@ -751,7 +783,7 @@ func TestState(t *testing.T) {
 	must(t, err)
 	exchange(t, "tcp", "web", dnsmessage.TypeA)
 	want := []SocketState{{Socket: Socket{ID: "gw", Networks: []string{"shop", "office"}}, Addr: netip.MustParseAddrPort(gateway),
-		Local: true, Answered: 3, Empty: 1, Unknown: 1, Refused: 1, Invalid: 1, Streams: 1}}
+		Local: true, Cookie: ownCookie(), Answered: 3, Empty: 1, Unknown: 1, Refused: 1, Invalid: 1, Streams: 1}}
 	var state State
 	waitFor(t, "the counters", func() bool {
 		state, err = c.State(t.Context())

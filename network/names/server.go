@@ -3,6 +3,7 @@ package names
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"net/netip"
@@ -184,13 +185,14 @@ func (s *server) drop(name string) {
 	}
 	delete(s.networks, n.name)
 	for id, k := range s.sockets {
-		left := slices.DeleteFunc(slices.Clone(*k.networks.Load()), func(other *network) bool { return other == n })
-		if len(left) == 0 {
+		v := *k.view.Load()
+		v.networks = slices.DeleteFunc(slices.Clone(v.networks), func(other *network) bool { return other == n })
+		if len(v.networks) == 0 {
 			k.close()
 			delete(s.sockets, id)
 			continue
 		}
-		k.networks.Store(&left)
+		k.view.Store(&v)
 	}
 	if f := n.forward.Swap(nil); f != nil {
 		f.stop()
@@ -203,8 +205,8 @@ func (s *server) serve(spec Socket, fds []int) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	networks, err := s.find(spec)
-	if err == nil && len(fds) != 2 {
-		err = badRequest("serve %q: got %d descriptors, want a UDP socket and a TCP listener", spec.ID, len(fds))
+	if err == nil && len(fds) != 2 && len(fds) != 3 {
+		err = badRequest("serve %q: got %d descriptors, want a UDP socket, a TCP listener and perhaps a pidfd", spec.ID, len(fds))
 	}
 	if err != nil {
 		closeAll(fds)
@@ -214,7 +216,7 @@ func (s *server) serve(spec Socket, fds []int) error {
 	if err != nil {
 		return badRequest("%v", err)
 	}
-	k.networks.Store(&networks)
+	k.see(spec, networks)
 	if old := s.sockets[spec.ID]; old != nil {
 		old.close()
 	}
@@ -222,6 +224,33 @@ func (s *server) serve(spec Socket, fds []int) error {
 	s.publish() // before the first query could cause a loop
 	k.start()
 	return nil
+}
+
+// update changes what is visible through sockets.
+func (s *server) update(spec Socket) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	networks, err := s.find(spec)
+	if err != nil {
+		return err
+	}
+	k := s.sockets[spec.ID]
+	if k == nil {
+		return &Error{KindNotFound, fmt.Sprintf("no such sockets: %q", spec.ID)}
+	}
+	k.see(spec, networks)
+	return nil
+}
+
+// expire closes sockets whose process has ended, unless others took their place.
+func (s *server) expire(k *socket) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sockets[k.id] == k {
+		k.close()
+		delete(s.sockets, k.id)
+		s.publish()
+	}
 }
 
 // find returns the networks that a socket sees.

@@ -28,13 +28,15 @@ const (
 
 // socket is a pair of sockets that is served.
 type socket struct {
-	server   *server
-	spec     Socket
-	local    bool // in the host's network namespace
-	addr     netip.AddrPort
-	udp      *net.UDPConn
-	tcp      *net.TCPListener
-	networks atomic.Pointer[[]*network] // in the order of search
+	server *server
+	id     string
+	local  bool   // in the host's network namespace
+	cookie uint64 // of the network namespace; 0: unknown
+	addr   netip.AddrPort
+	udp    *net.UDPConn
+	tcp    *net.TCPListener
+	end    *os.File // pidfd of the process with which the sockets are closed; nil: none
+	view   atomic.Pointer[view]
 
 	counts    [outcomes]atomic.Uint64
 	truncated atomic.Uint64
@@ -46,11 +48,27 @@ type socket struct {
 	stop     context.CancelFunc
 }
 
-// newSocket takes a UDP socket and a listener. It closes fds, which it has duplicated.
+// view is what clients of a socket see. It is never changed.
+type view struct {
+	networks []*network // in the order of search
+	onlyOurs bool       // as in Socket
+}
+
+// see replaces the view.
+func (k *socket) see(spec Socket, networks []*network) {
+	k.view.Store(&view{networks: networks, onlyOurs: spec.OnlyOurs})
+}
+
+// newSocket takes a UDP socket and a listener, and the pidfd of a process if there is a third
+// descriptor. It closes those of fds that it has duplicated, and owns the others.
 func newSocket(s *server, spec Socket, fds []int) (*socket, error) {
-	k := &socket{server: s, spec: spec, inFlight: map[netip.Addr]int{}, clients: map[netip.Addr]int{}, stop: func() {}}
+	k := &socket{server: s, id: spec.ID, inFlight: map[netip.Addr]int{}, clients: map[netip.Addr]int{}, stop: func() {}}
 	var errs []error
-	for _, fd := range fds {
+	if len(fds) > 2 {
+		errs = append(errs, unix.SetNonblock(fds[2], true)) // so that the runtime waits for it
+		k.end = os.NewFile(uintptr(fds[2]), "pidfd")
+	}
+	for _, fd := range fds[:2] {
 		errs = append(errs, k.take(fd))
 	}
 	err := errors.Join(errs...)
@@ -63,7 +81,12 @@ func newSocket(s *server, spec Socket, fds []int) (*socket, error) {
 	}
 	own := k.udp.LocalAddr().(*net.UDPAddr).AddrPort()
 	k.addr = netip.AddrPortFrom(own.Addr().Unmap().WithZone(""), own.Port())
-	k.local = isLocal(k.udp, s.cookie)
+	// Kernels before 5.14 have no cookies; all sockets count as local then.
+	err = localsock.Control(k.udp, func(fd int) (err error) {
+		k.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
+		return err
+	})
+	k.local = err != nil || k.cookie == s.cookie
 	return k, nil
 }
 
@@ -100,23 +123,29 @@ func (k *socket) take(fd int) error {
 	return nil
 }
 
-// isLocal reports whether a socket is in the network namespace with this cookie. Kernels
-// before 5.14 have no cookies; all sockets count as local then.
-func isLocal(c *net.UDPConn, cookie uint64) bool {
-	var own uint64
-	err := localsock.Control(c, func(fd int) (err error) {
-		own, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
-		return err
-	})
-	return err != nil || own == cookie
-}
-
 // start serves the sockets until close, in goroutines of the server's.
 func (k *socket) start() {
 	ctx, stop := context.WithCancel(k.server.ctx)
 	k.stop = stop
 	k.server.wg.Go(k.serveUDP)
 	k.server.wg.Go(func() { _ = localsock.Serve(ctx, k.tcp, maxStreams, k.serveStream) })
+	if k.end != nil {
+		k.server.wg.Go(k.waitForEnd)
+	}
+}
+
+// waitForEnd closes the sockets when their process ends. It returns when they are closed.
+func (k *socket) waitForEnd() {
+	conn, err := k.end.SyscallConn()
+	if err == nil && conn.Read(hasEnded) == nil {
+		k.server.expire(k)
+	}
+}
+
+// hasEnded reports whether the process of a pidfd has ended.
+func hasEnded(fd uintptr) bool {
+	n, err := unix.Ppoll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, &unix.Timespec{}, nil)
+	return err == nil && n > 0
 }
 
 // close closes the sockets. Their addresses are free when it returns.
@@ -126,6 +155,9 @@ func (k *socket) close() {
 	}
 	if k.tcp != nil {
 		k.tcp.Close() // before stop, which closes it too: only the first Close waits
+	}
+	if k.end != nil {
+		k.end.Close()
 	}
 	k.stop()
 }

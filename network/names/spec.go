@@ -56,6 +56,10 @@ type Socket struct {
 	ID string `json:"id"`
 	// Networks are those whose names are visible, in the order of search. At least one.
 	Networks []string `json:"networks"`
+	// OnlyOurs refuses queries for names that none of the networks has, instead of forwarding
+	// them or denying that the names exist. The resolvers of glibc, musl and Go then take the
+	// answer of the next server in the client's resolv.conf, which has to know the others.
+	OnlyOurs bool `json:"only_ours,omitempty"`
 }
 
 // checked returns a copy of n in canonical form: names in lower case, no empty domain and IDs,

@@ -37,6 +37,7 @@ type SocketState struct {
 	Socket
 	Addr      netip.AddrPort `json:"addr"`
 	Local     bool           `json:"local"`     // in the server's own network namespace
+	Cookie    uint64         `json:"cookie"`    // of the network namespace (SO_NETNS_COOKIE); 0: unknown
 	Answered  uint64         `json:"answered"`  // with records
 	Empty     uint64         `json:"empty"`     // our name, no such record
 	Unknown   uint64         `json:"unknown"`   // NXDOMAIN
@@ -74,13 +75,13 @@ func (s *server) state() State {
 
 func (k *socket) state() SocketState {
 	c := func(o outcome) uint64 { return k.counts[o].Load() }
-	spec := k.spec
-	spec.Networks = nil
-	for _, n := range *k.networks.Load() {
+	v := k.view.Load()
+	spec := Socket{ID: k.id, OnlyOurs: v.onlyOurs}
+	for _, n := range v.networks {
 		spec.Networks = append(spec.Networks, n.name)
 	}
 	return SocketState{
-		Socket: spec, Addr: k.addr, Local: k.local,
+		Socket: spec, Addr: k.addr, Local: k.local, Cookie: k.cookie,
 		Answered: c(answered), Empty: c(empty), Unknown: c(unknown), Forwarded: c(forwarded),
 		Refused: c(refused), Invalid: c(invalid) + c(ignored), Dropped: c(dropped), Truncated: k.truncated.Load(), Streams: k.streams.Load(),
 	}

@@ -9,6 +9,9 @@
 // Revert leaves a file alone whose content is neither the one written nor a beginning of
 // it, as somebody else has changed it since.
 //
+// A caller whose wishes change makes one edit after the other with Next, which knows the earlier
+// ones and what was there before all of them.
+//
 // The file is written in place because it may be a mount, which can't be replaced. So it may
 // be incomplete if the process is killed; the Edit repairs that.
 //

@@ -150,6 +150,29 @@ func (f *File) Plan(servers []netip.Addr) (*Edit, error) {
 	return e, nil
 }
 
+// Next returns the edit that makes the file what change returns for its original content: the
+// content before the caller's earlier edits, if one of them wrote what is there now. Reverting
+// the new edit restores the original, whatever the order of the earlier ones. changes reports
+// whether Apply would change the file.
+func (f *File) Next(earlier []Edit, change func(original []byte) []byte) (e *Edit, changes bool, err error) {
+	now, err := f.read()
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, false, err
+	}
+	e = &Edit{Path: f.path, Before: now, Existed: err == nil}
+	if f.root == nil {
+		e.MadeDirs = missingDirs(f.path)
+	}
+	for _, old := range earlier {
+		if e.Existed && bytes.HasPrefix(old.Text, now) {
+			e.Before, e.Existed, e.MadeDirs = old.Before, old.Existed, old.MadeDirs
+			break
+		}
+	}
+	e.Text = change(e.Before)
+	return e, err != nil || !bytes.Equal(now, e.Text), nil
+}
+
 // Apply writes the file.
 func (f *File) Apply(e *Edit) error { return f.write(e.Text, e.MadeDirs > 0) }
 
@@ -193,6 +216,42 @@ func missingDirs(path string) (n int) {
 		}
 		n++
 	}
+}
+
+// Settings are what a resolv.conf says about whom to ask.
+type Settings struct {
+	Servers []netip.Addr
+	Search  []string // domains
+}
+
+// Parse returns the settings in the text of a resolv.conf. Of several lists of domains the last
+// one counts.
+func Parse(text []byte) Settings {
+	var s Settings
+	for line := range strings.Lines(string(text)) {
+		words := strings.Fields(line)
+		if len(words) < 2 {
+			continue
+		}
+		switch words[0] {
+		case "nameserver":
+			if a, err := netip.ParseAddr(words[1]); err == nil {
+				s.Servers = append(s.Servers, a)
+			}
+		case "search", "domain":
+			s.Search = words[1:]
+		}
+	}
+	return s
+}
+
+// Set returns the resolv.conf text with the name servers of s instead of its own, and with the
+// domains of s if it has none.
+func Set(text []byte, s Settings) []byte {
+	if len(s.Search) > 0 && len(Parse(text).Search) == 0 {
+		text = append([]byte("search "+strings.Join(s.Search, " ")+"\n"), text...)
+	}
+	return SetServers(text, s.Servers)
 }
 
 // SetServers returns the resolv.conf text with these name servers instead of its own. All
