@@ -121,7 +121,7 @@ func killNetCommands(t *testing.T) {
 			h.net("disconnect", network, name)
 		}
 	}
-	before := h.snapshot()
+	before, flowsBefore := h.snapshot(), h.connections()
 	for i := range cycles {
 		h.cycle()
 		if i%100 == 99 {
@@ -151,6 +151,9 @@ func killNetCommands(t *testing.T) {
 		if strings.Contains(line, "which is not connected") || strings.Contains(line, "which does not publish it") {
 			t.Errorf("a claim leaked, and the keeper found it: %s", line)
 		}
+	}
+	if flows := h.connections(); flows > flowsBefore {
+		t.Errorf("%d connections are tracked, %d before", flows, flowsBefore)
 	}
 	t.Logf("outcomes: %v", h.outcomes)
 	for _, o := range []string{"killed", "killed with its keeper", "killed without a keeper", "succeeded", "refused"} {
@@ -304,11 +307,6 @@ func (h *killHost) snapshot() []string {
 	for _, line := range h.elements() {
 		out = append(out, "nft "+line)
 	}
-	flows, err := h.connections(host)
-	if err != nil {
-		t.Fatal(err)
-	}
-	out = append(out, fmt.Sprintf("%d tracked connections", flows))
 	for _, name := range killContainers {
 		ns, err := netns.Open("/run/netns/" + name)
 		if err != nil {
@@ -342,27 +340,33 @@ func (h *killHost) elements() []string {
 }
 
 // connections returns the number of tracked connections of addresses of the networks.
-func (h *killHost) connections(host *netns.NS) (n int, err error) {
+func (h *killHost) connections() (n int) {
+	host, err := netns.Current()
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	defer host.Close()
 	handle, err := link.Handle(host)
 	if err != nil {
-		return 0, err
+		h.t.Fatal(err)
 	}
 	defer handle.Close()
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
 		flows, err := handle.ConntrackTableList(netlink.ConntrackTable, family)
 		if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
-			return 0, err
+			h.t.Fatal(err)
 		}
-		for _, f := range flows {
-			for _, ip := range []net.IP{f.Forward.SrcIP, f.Forward.DstIP, f.Reverse.SrcIP, f.Reverse.DstIP} {
-				if a, ok := netip.AddrFromSlice(ip); ok && slices.ContainsFunc(killSubnets, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) }) {
-					n++
-					break
-				}
-			}
-		}
+		n += len(slices.DeleteFunc(flows, func(f *netlink.ConntrackFlow) bool { return !ofKillNetworks(f) }))
 	}
-	return n, nil
+	return n
+}
+
+// ofKillNetworks reports whether a connection has an address of the networks.
+func ofKillNetworks(f *netlink.ConntrackFlow) bool {
+	return slices.ContainsFunc([]net.IP{f.Forward.SrcIP, f.Forward.DstIP, f.Reverse.SrcIP, f.Reverse.DstIP}, func(ip net.IP) bool {
+		a, ok := netip.AddrFromSlice(ip)
+		return ok && slices.ContainsFunc(killSubnets, func(p netip.Prefix) bool { return p.Contains(a.Unmap()) })
+	})
 }
 
 // programs returns the command lines of all processes.
