@@ -65,7 +65,9 @@ func fileHint(err error) error {
 	var mistake *named.FileError
 	switch {
 	case errors.As(err, &mistake) && len(mistake.Known) > 0:
-		return hint.With(hint.Usage(err), hint.DidYouMean("", mistake.Known))
+		return hint.With(hint.Usage(err), hint.DidYouMean(mistake.Word, mistake.Known))
+	case errors.As(err, &mistake) && mistake.Use != "":
+		return hint.With(hint.Usage(err), "use "+mistake.Use)
 	case errors.As(err, &mistake):
 		return hint.Usage(err)
 	case errors.Is(err, os.ErrNotExist):

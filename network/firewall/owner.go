@@ -61,7 +61,7 @@ func (t Table) Own() (*Owner, error) {
 	if err == nil && now.isOwned() {
 		err = ErrOwned
 	}
-	if err == nil {
+	if err == nil && !t.Unprotected {
 		o.protected, err = k.canOwn(t.Name)
 	}
 	if err != nil {

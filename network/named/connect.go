@@ -39,14 +39,31 @@ func Connect(ctx context.Context, cfg Config, network, ref string, c Connection)
 	if e.Names, err = containerNames(container, c.Aliases); err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
-	o, err := s.begin(ctx, network+"~"+endpointID(container), record{Network: network, Endpoint: e})
+	o, err := s.begin(ctx, operationName(network, endpointID(container)), record{Network: network, Endpoint: e})
 	if err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
+	// Only now a command that removes the network waits for this one (networkAbsent).
+	if err := s.stillThere(n); err != nil {
+		return nil, errors.Join(err, ns.Close(), o.end())
+	}
 	if err := s.connect(ctx, o, n, e, ns); err != nil {
+		if gone := s.stillThere(n); gone != nil && !errors.Is(err, attach.ErrKilled) {
+			err = gone // and not what was the first to be missing
+		}
 		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
 	}
 	return &Result{Network: n, Endpoint: e, Notes: s.notes}, s.endConnected(o, n, e)
+}
+
+// stillThere returns a *NoNetworkError if a network was removed, even if there is another one of its
+// name by now.
+func (s *session) stillThere(n *Network) error {
+	now, err := s.store.Network(n.Name)
+	if err == nil && (now.ID != n.ID || !now.Created.Equal(n.Created)) {
+		err = &NoNetworkError{Name: n.Name}
+	}
+	return err
 }
 
 // endConnected ends the operation that has connected an endpoint: connections of former owners
@@ -103,13 +120,20 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	if err := statedir.WriteJSON(s.store.endpointFile(n.Name, endpointID(e.Container)), e); err != nil {
+	if err := s.store.writeEndpoint(e); err != nil {
 		return err
 	}
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	return s.present(ctx, n, e)
+	if err := s.present(ctx, n, e); err != nil {
+		return err
+	}
+	// A program may have taken a port since the claim. It would receive nothing from now on.
+	if err := s.checkAllSockets(e.Wanted.Ports); err != nil {
+		return errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
+	}
+	return nil
 }
 
 // prepareLink claims the endpoint's name and addresses, and returns the link to attach.
@@ -235,7 +259,7 @@ func Disconnect(ctx context.Context, cfg Config, network, ref string) (*Result, 
 
 func (s *session) disconnect(ctx context.Context, e *Endpoint) error {
 	id := endpointID(e.Container)
-	o, err := s.begin(ctx, e.Network+"~"+id, record{Network: e.Network, Endpoint: e})
+	o, err := s.begin(ctx, operationName(e.Network, id), record{Network: e.Network, Endpoint: e})
 	if err != nil {
 		return err
 	}

@@ -26,6 +26,7 @@ type Keeper struct {
 	start func() error
 	log   func(format string, args ...any)
 	host  *netns.NS // while Run runs
+	open  bool      // others can change the rules, as before Linux 6.9; only tests set it
 
 	changed chan struct{} // receives when containers may have ended
 
@@ -94,6 +95,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer host.Close()
 	k.host = host
 	table := tableOf(k.store, host)
+	table.Unprotected = k.open
 	owner, err := table.Own()
 	if err != nil {
 		k.log("rules are not protected from others: %v", err)

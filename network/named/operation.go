@@ -28,6 +28,9 @@ type record struct {
 	Forget   bool      `json:"forget,omitempty"`   // the endpoint is connected, and connections of former owners are to be forgotten
 }
 
+// operationName returns the name of the operations on an endpoint.
+func operationName(network, id string) string { return network + "~" + id }
+
 func (o *operation) record(r record) error { return o.journal.Append(r) }
 
 // end removes the journal.

@@ -70,9 +70,19 @@ func (s Store) Network(name string) (*Network, error) {
 		return nil, &NoNetworkError{Name: name, Names: names}
 	}
 	if err == nil && n.Version > networkVersion {
-		err = fmt.Errorf("read network %s: version %d of its file needs a later cleat", name, n.Version)
+		err = &LaterVersionError{What: "network " + name, Version: n.Version}
 	}
 	return n, err
+}
+
+// LaterVersionError means that a later version of this program has written a file.
+type LaterVersionError struct {
+	What    string // e.g. "network web"
+	Version int    // of the file
+}
+
+func (e *LaterVersionError) Error() string {
+	return fmt.Sprintf("read %s: version %d of its file needs a later cleat", e.What, e.Version)
 }
 
 // networkNames returns the names of all networks, sorted.
@@ -114,7 +124,7 @@ func (s Store) Networks() ([]*Network, error) {
 func (s Store) Endpoint(network, id string) (*Endpoint, error) {
 	e, err := readFile[Endpoint](s.files, s.endpointFile(network, id))
 	if err == nil && e.Version > endpointVersion {
-		err = fmt.Errorf("read endpoint %s of %s: version %d of its file needs a later cleat", id, network, e.Version)
+		err = &LaterVersionError{What: "endpoint " + id + " of " + network, Version: e.Version}
 	}
 	return e, err
 }
@@ -154,6 +164,20 @@ func (s Store) endpointsIn(network string) ([]*Endpoint, error) {
 		}
 	}
 	return all, errors.Join(errs...)
+}
+
+// writeEndpoint writes the file of an endpoint. The error is a *NoNetworkError if its network was
+// removed: the directory must not come back.
+func (s Store) writeEndpoint(e *Endpoint) error {
+	text, err := statedir.EncodeJSON(e)
+	if err != nil {
+		return fmt.Errorf("encode endpoint of %s: %w", e.Network, err)
+	}
+	err = statedir.WriteFile(s.endpointFile(e.Network, endpointID(e.Container)), text)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &NoNetworkError{Name: e.Network}
+	}
+	return err
 }
 
 // freeID returns the smallest number that no network has.
