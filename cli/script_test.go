@@ -47,6 +47,11 @@ func TestMain(m *testing.M) {
 		os.Exit(runDHCPServer(os.Args[1:]))
 	}
 	flag.Parse()
+	if dir := os.Getenv(killHostEnv); dir != "" {
+		binDir = dir
+		os.Setenv("PATH", dir+string(os.PathListSeparator)+program.SearchPath())
+		os.Exit(m.Run())
+	}
 	lab.SetParallel(parallelStories)
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "cleat-bin-")

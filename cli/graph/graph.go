@@ -42,6 +42,9 @@ bridges with their ports, peers, the parents of macvlan, VLAN and tunnel
 devices, and dropped packets. The host's own namespace comes first. An address
 after → is the peer's. Nothing is changed.
 
+Networks of ` + "`cleat net`" + ` follow, with their containers, published ports and
+rules.
+
 NAME selects namespaces: the name or id of a container ("podman:web" if several
 engines have the name), a name that ` + "`ip netns`" + ` lists, a process id, a path, or
 "host". A link such as "web/eth0" selects the namespace of its peer.
@@ -80,6 +83,7 @@ func (f flags) run(cmd *cobra.Command, args []string) error {
 	if err != nil {
 		return err
 	}
+	addNetworks(s)
 	opt := graph.Options{All: f.all}
 	if opt.Only, err = selectNamespaces(cmd.Context(), s, args); err != nil {
 		return err
@@ -88,6 +92,7 @@ func (f flags) run(cmd *cobra.Command, args []string) error {
 	switch {
 	case f.json:
 		if opt.Only != nil {
+			s.Networks = s.NetworksOf(opt.Only)
 			s.Namespaces = slices.DeleteFunc(s.Namespaces, func(n survey.Namespace) bool { return !opt.Only[n.ID] })
 		}
 		return term.WriteJSON(out, s)

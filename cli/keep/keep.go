@@ -138,17 +138,29 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 		return keep.Once(cmd.Context(), c)
 	}
 	var mu sync.Mutex
-	kept := named.KeeperConfig{Config: named.Config{Attach: cfg}, StartNameServer: func() error { return startNameServer(cfg.Store) },
+	kept := named.KeeperConfig{Config: named.Config{Attach: cfg, Files: &named.Files{}}, StartNameServer: func() error { return startNameServer(cfg.Store) },
 		Log: func(format string, args ...any) { mu.Lock(); defer mu.Unlock(); c.Log(format, args...) }}
 	keeper := named.NewKeeper(kept)
 	c.Networks = keeper
 	c.Answer = func(ctx context.Context, r keep.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (int, bool) {
-		return f.answer(networks.WithRules(ctx, keeper.Rules()), r, stdout, stderr, background)
+		return f.answer(networks.WithShared(ctx, networks.Shared{Rules: keeper.Rules(), Files: kept.Files}), r, stdout, stderr, background)
 	}
+	c.Exclusive = func(args []string) bool { return args[0] == networks.Name && networks.Changes(args[1:]) }
+	c.Universal = func(args []string) bool { return args[0] == networks.Name && networks.IsSync(args[1:]) }
 	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread
 	// to thread takes longer than waiting.
 	runtime.GOMAXPROCS(1)
-	return keep.Run(cmd.Context(), c)
+	self, err := runningProgram()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := self.untilReplaced(cmd.Context())
+	defer cancel(nil)
+	if err := keep.Run(ctx, c); err != nil || !errors.Is(context.Cause(ctx), errUpgraded) {
+		return err
+	}
+	c.Log("%v: the new version goes on", errUpgraded)
+	return self.restart()
 }
 
 // notifySystemd reports to the service manager that started this process, if any, that it is

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 
 	"cleat/cli/hint"
 	"cleat/cli/term"
@@ -64,7 +65,9 @@ func fileHint(err error) error {
 	var mistake *named.FileError
 	switch {
 	case errors.As(err, &mistake) && len(mistake.Known) > 0:
-		return hint.With(hint.Usage(err), hint.DidYouMean("", mistake.Known))
+		return hint.With(hint.Usage(err), hint.DidYouMean(mistake.Word, mistake.Known))
+	case errors.As(err, &mistake) && mistake.Use != "":
+		return hint.With(hint.Usage(err), "use "+mistake.Use)
 	case errors.As(err, &mistake):
 		return hint.Usage(err)
 	case errors.Is(err, os.ErrNotExist):
@@ -189,7 +192,7 @@ func printDifferences(out io.Writer, found []named.Difference, repaired, asJSON 
 		return err
 	case len(found) == 0:
 		return nil
-	case repaired:
+	case repaired || !slices.ContainsFunc(found, func(d named.Difference) bool { return d.Remedy == "" }):
 		return fmt.Errorf("%s can't be repaired", columns.Plural(len(found), "difference"))
 	}
 	return hint.With(fmt.Errorf("%s found", columns.Plural(len(found), "difference")), "`cleat net check --repair` puts them right")

@@ -23,6 +23,7 @@ type createFlags struct {
 	gateways []string
 	ranges   []string
 	excludes []string
+	reserve  []string
 	dns      []string
 	labels   []string
 	json     bool
@@ -44,6 +45,9 @@ addresses are chosen that neither the host nor another engine uses.
   vlan     a VLAN of --parent`,
 		Example: `  cleat net create web --subnet 10.20.0.0/24 --subnet fd00:20::/64
 
+  # the container db always gets this address, and no other one does
+  cleat net create shop --subnet 10.22.0.0/24 --reserve db=10.22.0.5
+
   # no way out
   cleat net create db --internal
 
@@ -60,6 +64,7 @@ addresses are chosen that neither the host nor another engine uses.
 	flags.StringSliceVar(&f.gateways, "gateway", nil, "`ADDRESS` of a subnet's gateway (default: its first address)")
 	flags.StringSliceVar(&f.ranges, "ip-range", nil, "choose addresses only from `NETWORK/LENGTH`")
 	flags.StringSliceVar(&f.excludes, "exclude", nil, "never give out `ADDRESS`, or those of NETWORK/LENGTH")
+	flags.StringArrayVar(&f.reserve, "reserve", nil, "keep an address of a subnet for a container: `NAME=ADDRESS[,ADDRESS]`; may be repeated")
 	flags.BoolVar(&f.spec.IPv6, "ipv6", false, "choose a subnet for IPv6 as well")
 	flags.BoolVar(&f.spec.DHCP, "dhcp", false, "get IPv4 addresses from a DHCP server of the parent's network")
 	flags.BoolVar(&f.spec.Internal, "internal", false, "no way out of the network")
@@ -69,7 +74,7 @@ addresses are chosen that neither the host nor another engine uses.
 	flags.StringSliceVar(&f.dns, "dns", nil, "ask the name server `ADDRESS` for other names (default: the host's)")
 	flags.StringArrayVar(&f.labels, "label", nil, "`NAME=VALUE`; may be repeated")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object")
-	help.Group(cmd, "Addresses", "subnet", "gateway", "ip-range", "exclude", "ipv6", "dhcp")
+	help.Group(cmd, "Addresses", "subnet", "gateway", "ip-range", "exclude", "reserve", "ipv6", "dhcp")
 	help.Group(cmd, "Driver", "driver", "parent", "mode", "vlan", "mtu")
 	return cmd
 }
@@ -137,6 +142,20 @@ func (f *createFlags) parse() error {
 			return err
 		}
 		sub.Exclude = append(sub.Exclude, p)
+	}
+	for _, text := range f.reserve {
+		name, addrs, ok := strings.Cut(text, "=")
+		if !ok || name == "" {
+			return hint.With(hint.Usagef("--reserve %s: want NAME=ADDRESS", text), "e.g. --reserve db=10.20.0.5")
+		}
+		all, err := named.ParseReservation(addrs)
+		if err != nil {
+			return withHint(err)
+		}
+		if f.spec.Reserve == nil {
+			f.spec.Reserve = named.Reservations{}
+		}
+		f.spec.Reserve[name] = append(f.spec.Reserve[name], all...)
 	}
 	for _, text := range f.dns {
 		a, err := netip.ParseAddr(text)

@@ -3,6 +3,7 @@ package networks
 import (
 	"errors"
 	"fmt"
+	"syscall"
 
 	"cleat/cli/attach"
 	"cleat/cli/hint"
@@ -11,6 +12,15 @@ import (
 	"cleat/network/ipam"
 	"cleat/network/named"
 )
+
+// stateDir returns the state directory for messages.
+func stateDir() string {
+	store, err := networkattach.OpenStore("")
+	if err != nil {
+		return "/var/lib/cleat"
+	}
+	return columns.Word(store.Path())
+}
 
 // withHint adds to an error of package network/named what to type next.
 func withHint(err error) error {
@@ -22,11 +32,19 @@ func withHint(err error) error {
 	var noRule *named.NoRuleError
 	var taken *networkattach.TakenError
 	var address *named.AddressTakenError
+	var reserved *named.AddressReservedError
 	var port *named.PortTakenError
 	var full *ipam.FullError
+	var later *named.LaterVersionError
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, syscall.ENOSPC):
+		return hint.With(err, "nothing was changed; make room on that file system: `df -h "+stateDir()+"`")
+	case errors.Is(err, syscall.EROFS):
+		return hint.With(err, "nothing was changed; `findmnt -T "+stateDir()+"` shows that file system; CLEAT_STATE_DIR sets another directory")
+	case errors.As(err, &later):
+		return hint.With(err, "install that cleat again; `cleat --version` shows which one this is")
 	case errors.As(err, &none):
 		advice := "`cleat net create " + columns.Word(none.Name) + "` creates it"
 		if len(none.Names) > 0 {
@@ -48,6 +66,8 @@ func withHint(err error) error {
 		return hint.With(hint.Usage(err), "`cleat net policy NETWORK` lists rules")
 	case errors.As(err, &address):
 		return hint.With(err, "leave --ip out for a free one, or `cleat net disconnect "+columns.Word(address.Network)+" "+columns.Word(address.Container)+"`")
+	case errors.As(err, &reserved):
+		return hint.With(err, "leave --ip out for a free one")
 	case errors.As(err, &port):
 		return hint.With(err, "choose another port of the host; -p "+fmt.Sprint(port.Port.Port)+" chooses a free one")
 	case errors.As(err, &full):

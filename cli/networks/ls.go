@@ -163,6 +163,9 @@ func printNetwork(out io.Writer, s *named.NetworkStatus) error {
 	for _, sub := range s.Subnets {
 		line("subnet", fmt.Sprintf("%s, gateway %s, %d of %s addresses taken", sub.Prefix, sub.Gateway, s.Taken[sub.Prefix.String()], sizeText(sub.Prefix)))
 	}
+	for i, r := range s.Reserve.Lines() {
+		line([]string{"reserved", " "}[min(i, 1)], r)
+	}
 	line("host access", s.HostAccess)
 	if s.DefaultDeny {
 		line("default", "deny")

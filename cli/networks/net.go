@@ -77,20 +77,28 @@ func Changes(args []string) bool {
 	return len(args) > 0 && slices.Contains(changing, args[0])
 }
 
-// rulesKey is the key of the rules in a context.
-type rulesKey struct{}
+// IsSync reports whether a command of net makes the rules in the kernel as the files say.
+func IsSync(args []string) bool { return slices.Equal(args, []string{syncRules}) }
 
-// WithRules returns a context for commands that change networks by these rules instead of the
-// table in the kernel, which only its owner can change.
-func WithRules(ctx context.Context, rules named.Rules) context.Context {
-	return context.WithValue(ctx, rulesKey{}, rules)
+// Shared is what commands share that a keeper runs.
+type Shared struct {
+	Rules named.Rules // instead of the table in the kernel, which only its owner can change
+	Files *named.Files
+}
+
+// sharedKey is the key of a Shared in a context.
+type sharedKey struct{}
+
+// WithShared returns a context for commands of net that a keeper runs.
+func WithShared(ctx context.Context, s Shared) context.Context {
+	return context.WithValue(ctx, sharedKey{}, s)
 }
 
 func config(cmd *cobra.Command) (named.Config, error) {
 	cfg, err := container.Config()
-	rules, _ := cmd.Context().Value(rulesKey{}).(named.Rules) // nil: those of the state directory
-	c := named.Config{Attach: cfg, Rules: rules}
-	if rules == nil {
+	shared, _ := cmd.Context().Value(sharedKey{}).(Shared) // zero: no keeper runs the command
+	c := named.Config{Attach: cfg, Rules: shared.Rules, Files: shared.Files}
+	if shared.Rules == nil {
 		c.SyncElsewhere = func(ctx context.Context) error { return syncByKeeper(ctx, cfg.Store) }
 	}
 	return c, err

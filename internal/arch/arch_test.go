@@ -49,7 +49,7 @@ var rooms = map[string]room{
 	"cli/ctl":           {faces, []string{"cli/complete", "cli/hint", "cli/run", "cli/term", "policy", "sandbox/control"}},
 	"cli/doctor":        {faces, []string{"bench/host", "cli/container", "cli/term", "network/trace"}},
 	"cli/exit":          {faces, []string{"bench/experiment", "cli/hint", "lab", "netns/find"}},
-	"cli/graph":         {faces, []string{"cli/container", "cli/hint", "cli/term", "netns/find", "network/graph", "network/survey"}},
+	"cli/graph":         {faces, []string{"cli/container", "cli/hint", "cli/term", "netns/find", "network/graph", "network/named", "network/survey"}},
 	"cli/help":          {faces, []string{"cli/hint"}},
 	"cli/hint":          {faces, nil},
 	"cli/keep":          {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "cli/networks", "netns/find", "network/attach", "network/keep", "network/named"}},

@@ -10,7 +10,7 @@
 //	          attach         attach, detach, ls, inspect                         → complete, container, help, hint, term; link, netns/find, network/attach, dhcp, keep
 //	          keep           keep                                                → attach, container, exit, help, hint, networks, term; netns/find, network/attach, keep, named
 //	          networks       net and its subcommands                             → attach, container, exit, help, hint, term; link, netns/find, network/attach, ipam, keep, named, names, why
-//	          graph          graph                                               → container, hint, term; netns/find, network/graph, survey
+//	          graph          graph                                               → container, hint, term; netns/find, network/graph, named, survey
 //	          bench          bench and its subcommands, recommend                → complete, container, exit, help, hint, term; bench and its rooms, lab, netns, traffic
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
 //	          traffic        traffic and its subcommands                         → hint, term; traffic

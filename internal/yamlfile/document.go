@@ -62,11 +62,15 @@ func (d *Document) Wrong(path string) bool { return d.wrong[path] }
 // Read reads text into a struct whose fields have yaml tags. Fields that text does not
 // mention keep their values. A field may be a struct, string, int, uint64, bool or
 // time.Duration, or a pointer, slice or map of these. The document is never nil.
-func Read(text []byte, into any) (*Document, []Problem) {
+func Read(text []byte, into any) (*Document, []Problem) { return ReadUpTo(text, into, maxTokens) }
+
+// ReadUpTo is Read with another limit of the number of tokens, for files of a trusted user. The
+// parser's time grows with the square of that number.
+func ReadUpTo(text []byte, into any, tokens int) (*Document, []Problem) {
 	v := reflect.ValueOf(into).Elem()
 	r := &reader{doc: &Document{places: map[string]Place{}, wrong: map[string]bool{}}, anchors: map[string]ast.Node{}}
 	text = bytes.TrimPrefix(text, byteOrderMark)
-	body, problem := parse(text, v.Type())
+	body, problem := parse(text, v.Type(), tokens)
 	if problem != nil {
 		r.doc.wrong["$"] = true
 		return r.doc, []Problem{*problem}
@@ -89,7 +93,7 @@ const (
 
 // bound returns a problem if the text exceeds the parser's limits. The tokenizer's time
 // is linear, so it runs first.
-func bound(tokens token.Tokens) *Problem {
+func bound(tokens token.Tokens, most int) *Problem {
 	depth := 0
 	for i, t := range tokens {
 		switch t.Type {
@@ -102,8 +106,8 @@ func bound(tokens token.Tokens) *Problem {
 		switch {
 		case depth > maxDepth:
 			p.Text, p.Want = "brackets are nested too deeply", fmt.Sprintf("at most %d", maxDepth)
-		case i >= maxTokens:
-			p.Text, p.Want = "the file has too many tokens", fmt.Sprintf("at most %d", maxTokens)
+		case i >= most:
+			p.Text, p.Want = "the file has too many tokens", fmt.Sprintf("at most %d", most)
 		default:
 			continue
 		}
@@ -115,9 +119,9 @@ func bound(tokens token.Tokens) *Problem {
 }
 
 // parse returns the only document of a text.
-func parse(text []byte, t reflect.Type) (ast.Node, *Problem) {
+func parse(text []byte, t reflect.Type, most int) (ast.Node, *Problem) {
 	tokens := lexer.Tokenize(string(text))
-	if p := bound(tokens); p != nil {
+	if p := bound(tokens, most); p != nil {
 		return nil, p
 	}
 	// Let the reader report duplicate keys: the parser would stop at the first.
@@ -127,6 +131,9 @@ func parse(text []byte, t reflect.Type) (ast.Node, *Problem) {
 		var y yaml.Error
 		if errors.As(err, &y) {
 			p.Text, p.Place = y.GetMessage(), placeOf(y.GetToken())
+		}
+		if line, ok := tabbedLine(text); ok { // the parser's message does not name it
+			p.Text, p.Place = "a tab in the indentation: want spaces", Place{line, 1}
 		}
 		return nil, &p
 	}
@@ -139,6 +146,17 @@ func parse(text []byte, t reflect.Type) (ast.Node, *Problem) {
 		p.Place = placeOf(f.Docs[1].Start)
 	}
 	return nil, &p
+}
+
+// tabbedLine returns the first line whose indentation has a tab, counted from 1.
+func tabbedLine(text []byte) (line int, ok bool) {
+	for l := range bytes.Lines(text) {
+		line++
+		if indent := l[:len(l)-len(bytes.TrimLeft(l, " \t"))]; bytes.ContainsRune(indent, '\t') {
+			return line, true
+		}
+	}
+	return 0, false
 }
 
 // placeOf returns the position of a token, or 1:1 if it has none.

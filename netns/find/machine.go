@@ -139,6 +139,22 @@ func (m *machine) procFile(pid int, name string) string {
 	return string(text)
 }
 
+// comm returns the name of a process (proc(5)), or "" on error. It is read of every process there
+// is, so it takes three system calls only.
+func (m *machine) comm(pid int) string {
+	fd, err := unix.Open(m.procDir()+"/"+strconv.Itoa(pid)+"/comm", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return ""
+	}
+	defer unix.Close(fd)
+	var name [64]byte // workers of the kernel have up to 63 bytes
+	n, err := unix.Read(fd, name[:])
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(name[:n]))
+}
+
 func (m *machine) pids() ([]int, error) {
 	dir, err := os.Open(m.procDir())
 	if err != nil {

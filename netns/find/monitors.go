@@ -62,7 +62,7 @@ func (ms *monitors) find() {
 	slices.Sort(pids)
 	known := slices.Concat(conmonNames, lxcNames, apptainerNames)
 	for _, pid := range pids {
-		comm := strings.TrimSpace(ms.m.procFile(pid, "comm"))
+		comm := ms.m.comm(pid)
 		if !slices.Contains(known, comm) {
 			continue
 		}

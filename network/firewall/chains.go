@@ -45,9 +45,10 @@ func (f family) chains(d doorway) []chain {
 	return []chain{
 		{name: chainFromEndpoints, rules: f.fromEndpoints()},
 		{name: chainToEndpoints, rules: []rule{
+			when("ended connections", ended(), drop()),
 			when("known connections", state(stateEstablished|stateRelated), accept()),
 			when("through the doorway", isDevice(iifname(), d.out), clearMark(d.mark)),
-			when("by rule", f.flow(setInbound)),
+			when("by rule", f.flow(setInbound, f.source(), f.destination(), dport())),
 			when("to published ports", translated(), accept()),
 			when("to our endpoints", drop()),
 		}},
@@ -86,9 +87,11 @@ func (f family) chains(d doorway) []chain {
 // fromEndpoints returns the rules for forwarded packets of endpoints.
 func (f family) fromEndpoints() []rule {
 	return []rule{
+		when("ended connections", ended(), drop()),
 		when("known connections", state(stateEstablished|stateRelated), accept()),
 		when("of no connection", state(stateInvalid), drop()),
-		when("by rule", f.flow(setFlows)),
+		when("by rule", f.flow(setFlows, f.source(), f.destination(), dport())),
+		when("replies of unknown connections, by rule", midstream(), f.flow(setFlows, f.destination(), f.source(), sport())),
 		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
 		when("from internal networks", notIn(setOpen, iifname()), drop()),
 		when("to published ports", translated(), accept()),
@@ -116,8 +119,8 @@ func (f family) toNeighbours() []rule {
 // flow gives a connection the verdict of the flow that it belongs to, if any. nft would convert
 // the byte order of the protocol, which is one byte. That changes nothing, and Linux 6.12.117
 // rejects it.
-func (f family) flow(set string) []expr.Any {
-	return vmap(set, f.source(), f.destination(), l4proto(), dport())
+func (f family) flow(set string, from, to, port load) []expr.Any {
+	return vmap(set, from, to, l4proto(), port)
 }
 
 // host returns the rules for packets of endpoints to the host itself. The devices of endpoints
@@ -128,6 +131,7 @@ func (f family) host() (rules []rule) {
 	}
 	rules = append(rules,
 		when("spoofed sources", notIn(setSources, iifname(), f.source()), drop()),
+		when("ended connections", ended(), drop()),
 		when("known connections", state(stateEstablished|stateRelated), accept()),
 	)
 	if f.id == unix.NFPROTO_IPV4 {

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"time"
 
 	"cleat/internal/nlsock"
 	"cleat/link"
@@ -21,29 +22,44 @@ import (
 // is called after Apply with what has come, because clients that were refused before hold on to
 // the host itself, and with what has gone. It returns the number of connections.
 //
-// The kernel searches its whole table of connections for each of up to maxFilters ports and
-// addresses. For more, the table is searched here once.
-func (t Table) ForgetConnections(s State) (n int, err error) {
+// The kernel searches its whole table of connections, which takes up to 15 ms on a machine with
+// much memory, however few there are. An Owner joins calls, which may be put off for a while;
+// here they are not.
+func (t Table) ForgetConnections(s State, _ time.Duration) (n int, err error) {
 	if err := s.validate(); err != nil {
 		return 0, err
 	}
-	want := newSelection(s)
+	want := newSelection()
+	want.add(s)
+	return t.forget(want)
+}
+
+// forget makes the kernel forget the selected connections.
+func (t Table) forget(want *selection) (n int, err error) {
 	if want.isEmpty() {
 		return 0, nil
 	}
-	if want.local, err = t.localAddrs(); err != nil {
-		return 0, fmt.Errorf("forget connections in %s: %w", t.NS, err)
-	}
 	err = t.with(func(k *kernel) error {
-		n, err = k.forget(want)
+		tracked, err := k.countConnections()
+		if err != nil || tracked == 0 {
+			return err
+		}
+		if want.local, err = t.localAddrs(); err != nil {
+			return err
+		}
+		n, err = k.forget(want, tracked)
 		return err
 	})
-	return n, err
+	if err != nil {
+		return n, fmt.Errorf("forget connections: %w", err)
+	}
+	return n, nil
 }
 
-// maxFilters bounds how often the kernel searches for one call. A search by the kernel takes 15
-// ms for 250,000 connections; one here takes 200 ms.
-const maxFilters = 8
+// searchConnections is about how many connections the kernel can list in the time in which it
+// searches its table, which has a size of its own: 15 ms for 250,000 buckets, and 0.8 µs for each
+// connection.
+const searchConnections = 16 << 10
 
 // selection determines connections.
 type selection struct {
@@ -57,8 +73,12 @@ type portKind struct {
 	port     uint16
 }
 
-func newSelection(s State) selection {
-	w := selection{ports: map[portKind][]Port{}, addrs: map[netip.Addr]bool{}}
+func newSelection() *selection {
+	return &selection{ports: map[portKind][]Port{}, addrs: map[netip.Addr]bool{}}
+}
+
+// add adds the connections of the ports and endpoints of a State.
+func (w *selection) add(s State) {
 	for _, p := range s.Ports {
 		for i := range p.count() {
 			kind := portKind{p.Protocol, p.HostPort + uint16(i)}
@@ -72,13 +92,12 @@ func newSelection(s State) selection {
 			}
 		}
 	}
-	return w
 }
 
-func (w selection) isEmpty() bool { return len(w.ports)+len(w.addrs) == 0 }
+func (w *selection) isEmpty() bool { return len(w.ports)+len(w.addrs) == 0 }
 
 // has reports whether a connection is selected.
-func (w selection) has(c connection) bool {
+func (w *selection) has(c connection) bool {
 	if w.addrs[c.original.src] || w.addrs[c.reply.src] {
 		return true
 	}
@@ -95,7 +114,17 @@ func (w selection) has(c connection) bool {
 // connection is a connection that the kernel tracks.
 type connection struct {
 	original, reply tuple
+	status, mark    uint32
+	pickedUp        bool   // TCP: the kernel has not seen its start
 	key             []byte // the attributes that identify it in requests
+}
+
+// family returns the connection's address family.
+func (c connection) family() uint8 {
+	if c.original.src.Is4() {
+		return ipv4.id
+	}
+	return ipv6.id
 }
 
 // tuple is one direction of a connection.
@@ -124,21 +153,26 @@ func (t Table) localAddrs() (map[netip.Addr]bool, error) {
 	return local, nil
 }
 
-// forget deletes connections.
-func (k *kernel) forget(want selection) (n int, err error) {
-	for _, f := range families {
-		var doomed [][]byte
-		for _, filter := range want.filters(f) {
-			err := k.dumpConnections(f, filter, func(c connection) {
-				if want.has(c) {
-					doomed = append(doomed, c.key)
-				}
-			})
-			if err != nil {
-				return n, fmt.Errorf("list connections: %w", err)
+// forget deletes connections, of which there are about as many as tracked. The kernel finds few
+// among many by filters, each of which is a search of its own. Otherwise all are listed.
+func (k *kernel) forget(want *selection, tracked int) (n int, err error) {
+	filters := want.filters()
+	if (len(filters)-1)*searchConnections > tracked {
+		filters = []filter{{family: unix.NFPROTO_UNSPEC}}
+	}
+	doomed := map[uint8][][]byte{}
+	for _, f := range filters {
+		err := k.dumpConnections(f, func(c connection) {
+			if want.has(c) {
+				doomed[c.family()] = append(doomed[c.family()], c.key)
 			}
+		})
+		if err != nil {
+			return n, fmt.Errorf("list connections: %w", err)
 		}
-		deleted, err := k.deleteConnections(f, doomed)
+	}
+	for family, keys := range doomed {
+		deleted, err := k.changeConnections(family, ctDelete, keys)
 		n += deleted
 		if err != nil {
 			return n, fmt.Errorf("delete connections: %w", err)
@@ -147,12 +181,33 @@ func (k *kernel) forget(want selection) (n int, err error) {
 	return n, nil
 }
 
+// countConnections returns how many connections the namespace tracks.
+func (k *kernel) countConnections() (n int, err error) {
+	_, body, err := k.reads.Ask(nlsock.Request{Kind: ctGetStats, Body: header(unix.NFPROTO_UNSPEC)})
+	if err != nil {
+		return 0, fmt.Errorf("count connections: %w", err)
+	}
+	for kind, data := range attributes(body) {
+		if kind == ctaStatsGlobalEntries {
+			n = int(number(data))
+		}
+	}
+	return n, nil
+}
+
 // Parts of requests and answers (include/uapi/linux/netfilter/nfnetlink_conntrack.h).
 const (
-	ctGet    = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
-	ctDelete = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
+	ctGet      = unix.NFNL_SUBSYS_CTNETLINK<<8 | 1 // IPCTNL_MSG_CT_GET
+	ctDelete   = unix.NFNL_SUBSYS_CTNETLINK<<8 | 2 // IPCTNL_MSG_CT_DELETE
+	ctGetStats = unix.NFNL_SUBSYS_CTNETLINK<<8 | 5 // IPCTNL_MSG_CT_GET_STATS
 
-	ctaTupleOrig, ctaTupleReply, ctaZone, ctaFilter, ctaID = 1, 2, 18, 25, 12
+	ctaStatsGlobalEntries = 1
+
+	ctNew = unix.NFNL_SUBSYS_CTNETLINK << 8 // IPCTNL_MSG_CT_NEW, which also changes connections
+
+	ctaTupleOrig, ctaTupleReply, ctaStatus, ctaMark, ctaID = 1, 2, 3, 8, 12
+	ctaProtoinfo, ctaProtoinfoTCP, ctaFlagsOriginal        = 4, 1, 4
+	ctaZone, ctaMarkMask, ctaFilter                        = 18, 21, 25
 	ctaTupleIP, ctaTupleProto                              = 1, 2
 	ctaIPv4Src, ctaIPv4Dst, ctaIPv6Src, ctaIPv6Dst         = 1, 2, 3, 4
 	ctaProtoNum, ctaProtoSrcPort, ctaProtoDstPort          = 1, 2, 3
@@ -162,37 +217,39 @@ const (
 	filterIPSrc, filterProtoNum, filterDstPort = 1 << 0, 1 << 3, 1 << 5
 )
 
+// filter selects connections that the kernel lists.
+type filter struct {
+	family uint8  // unix.NFPROTO_UNSPEC: both
+	attrs  []byte // parts of tuples; none: all connections
+}
+
 // filters returns filters for the kernel, each of which finds a part of the connections, and
-// together all. Linux before 5.8 ignores them and finds everything.
-func (w selection) filters(f family) (all [][]byte) {
+// together all. Linux before 5.8 ignores their attributes and finds everything.
+func (w *selection) filters() (all []filter) {
 	for kind, ports := range w.ports {
-		if !slices.ContainsFunc(ports, func(p Port) bool { return f.has(p.To.Addr()) }) {
-			continue
+		for _, f := range families {
+			if !slices.ContainsFunc(ports, func(p Port) bool { return f.has(p.To.Addr()) }) {
+				continue
+			}
+			b := batch{}
+			proto := func() {
+				b.bytes(ctaProtoNum, []byte{byte(kind.protocol)})
+				b.bytes(ctaProtoDstPort, binary.BigEndian.AppendUint16(nil, kind.port))
+			}
+			b.tupleFilter(ctaTupleOrig, ctaTupleProto, proto, filterProtoNum|filterDstPort)
+			all = append(all, filter{f.id, b.buf})
 		}
-		b := batch{}
-		proto := func() {
-			b.bytes(ctaProtoNum, []byte{byte(kind.protocol)})
-			b.bytes(ctaProtoDstPort, binary.BigEndian.AppendUint16(nil, kind.port))
-		}
-		b.tupleFilter(ctaTupleOrig, ctaTupleProto, proto, filterProtoNum|filterDstPort)
-		all = append(all, b.buf)
 	}
 	for a := range w.addrs {
-		if !f.has(a) {
-			continue
-		}
-		source := uint16(ctaIPv4Src)
+		family, source := ipv4.id, uint16(ctaIPv4Src)
 		if a.Is6() {
-			source = ctaIPv6Src
+			family, source = ipv6.id, ctaIPv6Src
 		}
 		for _, direction := range []uint16{ctaTupleOrig, ctaTupleReply} {
 			b := batch{}
 			b.tupleFilter(direction, ctaTupleIP, func() { b.bytes(source, a.AsSlice()) }, filterIPSrc)
-			all = append(all, b.buf)
+			all = append(all, filter{family, b.buf})
 		}
-	}
-	if len(all) > maxFilters {
-		return [][]byte{nil}
 	}
 	return all
 }
@@ -211,12 +268,12 @@ func (b *batch) tupleFilter(direction, part uint16, content func(), flags uint32
 	b.close(f)
 }
 
-// dumpConnections calls each for the connections of a family that a filter finds. Their number
-// is not bounded.
-func (k *kernel) dumpConnections(f family, filter []byte, each func(connection)) error {
+// dumpConnections calls each for the connections that a filter finds. Their number is not
+// bounded.
+func (k *kernel) dumpConnections(f filter, each func(connection)) error {
 	b := batch{}
-	b.begin(ctGet, unix.NLM_F_DUMP, f.id, 0, "")
-	b.buf = append(b.buf, filter...)
+	b.begin(ctGet, unix.NLM_F_DUMP, f.family, 0, "")
+	b.buf = append(b.buf, f.attrs...)
 	b.end(0)
 	if err := unix.Sendto(k.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return os.NewSyscallError("sendto", err)
@@ -233,7 +290,7 @@ func (k *kernel) dumpConnections(f family, filter []byte, each func(connection))
 				return nil
 			case m.kind == unix.NLMSG_ERROR && len(m.body) >= 4:
 				return unix.Errno(-int32(native.Uint32(m.body)))
-			case m.kind == ctGet&^0xff: // IPCTNL_MSG_CT_NEW
+			case m.kind == ctNew:
 				each(readConnection(m.body))
 			}
 		}
@@ -249,6 +306,15 @@ func readConnection(body []byte) (c connection) {
 		case ctaTupleReply:
 			c.reply = readTuple(data)
 			continue
+		case ctaStatus:
+			c.status = number(data)
+			continue
+		case ctaMark:
+			c.mark = number(data)
+			continue
+		case ctaProtoinfo:
+			c.pickedUp = isPickedUp(data)
+			continue
 		case ctaID, ctaZone:
 		default:
 			continue
@@ -258,6 +324,24 @@ func readConnection(body []byte) (c connection) {
 		c.key = b.buf
 	}
 	return c
+}
+
+// isPickedUp reports whether the kernel gave up following the windows of a TCP connection in an
+// attribute CTA_PROTOINFO, as it does when it sees its first packet in the middle
+// (IP_CT_TCP_FLAG_BE_LIBERAL; tcp_new, net/netfilter/nf_conntrack_proto_tcp.c).
+func isPickedUp(protoinfo []byte) bool {
+	const beLiberal = 1 << 3
+	for kind, data := range nlsock.Attributes(protoinfo) {
+		if kind != ctaProtoinfoTCP {
+			continue
+		}
+		for kind, flags := range nlsock.Attributes(data) {
+			if kind == ctaFlagsOriginal && len(flags) > 0 {
+				return flags[0]&beLiberal != 0
+			}
+		}
+	}
+	return false
 }
 
 func readTuple(b []byte) (t tuple) {
@@ -280,23 +364,24 @@ func readTuple(b []byte) (t tuple) {
 	return t
 }
 
-// deleteBytes is about how much is sent to the kernel at a time. The answers must fit into the
+// changeBytes is about how much is sent to the kernel at a time. The answers must fit into the
 // receive buffer.
-const deleteBytes = 8 << 10
+const changeBytes = 8 << 10
 
-// deleteConnections deletes connections and returns how many still existed.
-func (k *kernel) deleteConnections(f family, keys [][]byte) (n int, err error) {
-	for len(keys) > 0 {
+// changeConnections deletes or changes connections: each body has the key of one, and what is to
+// change. It returns how many still existed.
+func (k *kernel) changeConnections(family uint8, kind uint16, bodies [][]byte) (n int, err error) {
+	for len(bodies) > 0 {
 		b := batch{}
 		sent := 0
-		for ; sent < len(keys) && len(b.buf) < deleteBytes; sent++ {
-			b.begin(ctDelete, unix.NLM_F_ACK, f.id, 0, "delete connection")
-			b.buf = append(b.buf, keys[sent]...)
+		for ; sent < len(bodies) && len(b.buf) < changeBytes; sent++ {
+			b.begin(kind, unix.NLM_F_ACK, family, 0, "change connection")
+			b.buf = append(b.buf, bodies[sent]...)
 		}
 		b.end(b.message)
-		keys = keys[sent:]
-		deleted, err := k.deleteBatch(b, sent)
-		n += deleted
+		bodies = bodies[sent:]
+		changed, err := k.changeBatch(b, sent)
+		n += changed
 		if err != nil {
 			return n, err
 		}
@@ -304,8 +389,8 @@ func (k *kernel) deleteConnections(f family, keys [][]byte) (n int, err error) {
 	return n, nil
 }
 
-// deleteBatch sends requests and reads as many answers. A connection may have ended meanwhile.
-func (k *kernel) deleteBatch(b batch, requests int) (n int, failed error) {
+// changeBatch sends requests and reads as many answers. A connection may have ended meanwhile.
+func (k *kernel) changeBatch(b batch, requests int) (n int, failed error) {
 	if err := unix.Sendto(k.fd, b.buf, 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return 0, os.NewSyscallError("sendto", err)
 	}

@@ -37,7 +37,7 @@ func TestForgetConnections(t *testing.T) {
 				other := dialUDP(t, w.client, "198.51.100.66:80")
 				forget := func(s firewall.State, want int) {
 					t.Helper()
-					if n, err := w.table.ForgetConnections(s); n != want || err != nil {
+					if n, err := w.table.ForgetConnections(s, 0); n != want || err != nil {
 						t.Errorf("forgot %d connections, %v, want %d", n, err, want)
 					}
 				}
@@ -68,7 +68,7 @@ func TestForgetEndpoint(t *testing.T) {
 	w.reaches(w.a, "udp", "198.51.100.66:80", "other 198.51.100.65")  // one from a
 	w.reaches(w.b, "udp", "198.51.100.66:80", "other 198.51.100.65")
 	a := firewall.Network{Endpoints: w.web().Endpoints[:1]}
-	if n, err := w.table.ForgetConnections(firewall.State{Networks: []firewall.Network{a}}); n != 2 || err != nil {
+	if n, err := w.table.ForgetConnections(firewall.State{Networks: []firewall.Network{a}}, 0); n != 2 || err != nil {
 		t.Errorf("forgot %d connections, %v, want 2", n, err)
 	}
 }
@@ -86,11 +86,49 @@ func TestForgetManyPorts(t *testing.T) {
 	ranges := publish(packet.UDP, 10201, "192.0.2.2:80")
 	ranges.Count = 100
 	s.Ports = append(s.Ports, ranges)
-	if n, err := table.ForgetConnections(s); n != 200 || err != nil {
+	if n, err := table.ForgetConnections(s, 0); n != 200 || err != nil {
 		t.Errorf("forgot %d connections, %v, want 200", n, err)
 	}
-	if n, err := table.ForgetConnections(s); n != 0 || err != nil {
+	if n, err := table.ForgetConnections(s, 0); n != 0 || err != nil {
 		t.Errorf("forgot %d connections, %v, want none", n, err)
+	}
+}
+
+// Calls of an owner that may be put off are joined, and begin with the first that may not.
+func TestForgetTogether(t *testing.T) {
+	t.Parallel()
+	table := newTable(t)
+	owner, err := table.Own()
+	must(t, err)
+	defer owner.Close()
+	track(t, table, 100)
+	port := func(n uint16) firewall.State {
+		return firewall.State{Ports: []firewall.Port{publish(packet.UDP, n, "192.0.2.2:80")}}
+	}
+	got := make(chan int, 3)
+	forget := func(n uint16, within time.Duration) {
+		n2, err := owner.ForgetConnections(port(n), within)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- n2
+	}
+	go forget(10001, time.Hour)
+	go forget(10002, time.Hour)
+	select {
+	case n := <-got:
+		t.Errorf("forgot %d connections at once", n)
+	case <-time.After(50 * time.Millisecond):
+	}
+	forget(10003, 0)
+	for range 3 {
+		if n := <-got; n != 3 {
+			t.Errorf("forgot %d connections in one search, want 3", n)
+		}
+	}
+	forget(10004, time.Millisecond)
+	if n := <-got; n != 1 {
+		t.Errorf("forgot %d connections after a millisecond, want 1", n)
 	}
 }
 
@@ -153,7 +191,7 @@ func BenchmarkForgetConnections(b *testing.B) {
 		b.Run(fmt.Sprintf("%d ports", ports), func(b *testing.B) {
 			p := firewall.Port{Protocol: packet.TCP, HostPort: 1, Count: uint16(ports), To: netip.MustParseAddrPort("192.0.2.2:80")}
 			for range b.N {
-				_, err := table.ForgetConnections(firewall.State{Ports: []firewall.Port{p}})
+				_, err := table.ForgetConnections(firewall.State{Ports: []firewall.Port{p}}, 0)
 				must(b, err)
 			}
 		})
@@ -161,7 +199,7 @@ func BenchmarkForgetConnections(b *testing.B) {
 	b.Run("50,000 of 100,000", func(b *testing.B) {
 		for range b.N {
 			p := firewall.Port{Protocol: packet.UDP, HostPort: 10000, Count: 25000, To: netip.MustParseAddrPort("192.0.2.2:80")}
-			n, err := table.ForgetConnections(firewall.State{Ports: []firewall.Port{p}})
+			n, err := table.ForgetConnections(firewall.State{Ports: []firewall.Port{p}}, 0)
 			must(b, err)
 			b.Log(n)
 		}

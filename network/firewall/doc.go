@@ -19,8 +19,12 @@
 //     device of a network is dropped.
 //   - Connections of endpoints to the host pass as far as HostAccess permits.
 //
+// A change of rules leaves known connections alone. EndConnections ends those that it denies: it
+// compares what two States permit to each tracked connection (judge.go), marks those of TCP, whose
+// packets the rules then drop, and makes the kernel forget the others.
+//
 // Other packets are none of the table's business. An accepted packet still meets the chains of
-// other tables.
+// other tables. ForeignDrops lists those that drop by default, and AcceptInIptables makes exceptions.
 //
 // Rules for the first packet of a connection: its destination is translated if it is a
 // published port, and its source if it leaves the networks of the table, or if the reply would

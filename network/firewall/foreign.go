@@ -1,8 +1,9 @@
 package firewall
 
 import (
+	"errors"
 	"fmt"
-	"os"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -17,7 +18,7 @@ type ForeignDrop struct {
 	Table   string
 	Chain   string
 	Hook    string // "forward", or "output", which packets on their way through the doorway meet
-	Program string // which program's chain it is: "iptables", "iptables-legacy", "firewalld", or "nft" for any other
+	Program string // the chain's program: "iptables", "iptables-legacy", "firewalld", or "nft" for any other
 	// Fixable means that AcceptInIptables makes an exception in the chain.
 	Fixable bool
 	// Remedy is what to do otherwise, as a sentence.
@@ -30,33 +31,87 @@ func (d ForeignDrop) String() string {
 }
 
 // ForeignDrops lists chains that drop what the table has accepted from or to devices whose
-// names start with a prefix, and have no exception of AcceptInIptables. Only what a chain does
-// by default counts: its policy, and a last rule that rejects or drops everything. The chains
-// of iptables-legacy can't be examined and are listed if there are any.
-func (t Table) ForeignDrops(prefix string) (all []ForeignDrop, err error) {
-	if err := validateDevice(prefix); err != nil {
+// names start with one of the prefixes, unless they have the exceptions of AcceptInIptables.
+// Only what a chain does by default counts: its policy, and last rules that reject or drop
+// everything. Chains of iptables-legacy are examined by that program; without it they are listed
+// if there are any. Where firewalld has put the prefixes into a zone, its chains are not listed.
+func (t Table) ForeignDrops(prefixes ...string) (all []ForeignDrop, err error) {
+	if err := validatePrefixes(prefixes); err != nil {
 		return nil, err
 	}
-	err = t.NS.Do(func() error {
-		c, err := nftables.New(nftables.AsLasting())
-		if err != nil {
-			return err
+	err = t.withForeignChains(func(conn *nftables.Conn, chains []foreignChain) error {
+		all = nil
+		for _, c := range chains {
+			wanted := t.exceptions(c.hook, prefixes)
+			if !c.dropsByDefault() || c.accepts(wanted) {
+				continue
+			}
+			zoned, err := c.zoned(conn, prefixes)
+			if err != nil {
+				return err
+			}
+			if !zoned {
+				all = append(all, newForeignDrop(c, wanted, prefixes))
+			}
 		}
-		defer c.CloseLasting()
-		if all, err = t.foreignDrops(c, prefix); err != nil {
-			return err
-		}
-		legacy, err := legacyDrops(prefix)
-		all = append(all, legacy...)
-		return err
+		return nil
 	})
+	if err == nil {
+		err = t.NS.Do(func() error {
+			legacy, err := t.legacyDrops(prefixes)
+			all = append(all, legacy...)
+			return err
+		})
+	}
 	if err != nil {
 		return nil, fmt.Errorf("examine firewalls of other programs in %s: %w", t.NS, err)
 	}
 	return all, nil
 }
 
-func (t Table) foreignDrops(c *nftables.Conn, prefix string) (all []ForeignDrop, err error) {
+func validatePrefixes(prefixes []string) error {
+	for _, p := range prefixes {
+		if err := validateDevice(p + "0"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// foreignChain is a chain of another program at a hook where it may drop packets of the table.
+type foreignChain struct {
+	*nftables.Chain
+	hook  string // "forward" or "output"
+	rules []*nftables.Rule
+	drops []bool // by rule: whether it drops or rejects everything
+}
+
+// foreignAttempts bounds how often chains are read again because somebody deletes some meanwhile.
+const foreignAttempts = 5
+
+// withForeignChains calls f with the chains of other programs. If f fails because a chain or a
+// rule has vanished meanwhile, it is called again with those that are left.
+func (t Table) withForeignChains(f func(*nftables.Conn, []foreignChain) error) error {
+	return t.NS.Do(func() (err error) {
+		c, err := nftables.New(nftables.AsLasting())
+		if err != nil {
+			return err
+		}
+		defer c.CloseLasting()
+		for range foreignAttempts {
+			var chains []foreignChain
+			if chains, err = t.foreignChains(c); err == nil {
+				err = f(c, chains)
+			}
+			if !errors.Is(err, unix.ENOENT) {
+				break
+			}
+		}
+		return err
+	})
+}
+
+func (t Table) foreignChains(c *nftables.Conn) (all []foreignChain, err error) {
 	chains, err := c.ListChains()
 	if err != nil {
 		return nil, fmt.Errorf("list chains: %w", err)
@@ -66,16 +121,34 @@ func (t Table) foreignDrops(c *nftables.Conn, prefix string) (all []ForeignDrop,
 		if hook == "" || chain.Table.Name == t.Name {
 			continue
 		}
-		rules, err := c.GetRules(chain.Table, chain)
-		if err != nil {
+		f := foreignChain{Chain: chain, hook: hook}
+		if f.rules, err = c.GetRules(chain.Table, chain); err != nil {
 			return nil, fmt.Errorf("list rules of chain %s: %w", chain.Name, err)
 		}
-		if !dropsByDefault(chain, rules) || t.hasException(rules) {
-			continue
+		for _, r := range f.rules {
+			drops, err := dropsAll(c, r)
+			if err != nil {
+				return nil, err
+			}
+			f.drops = append(f.drops, drops)
 		}
-		all = append(all, newForeignDrop(chain, hook, prefix))
+		all = append(all, f)
 	}
 	return all, nil
+}
+
+// dropsAll reports whether a rule drops everything, by itself or by a jump to a chain whose last
+// rule does, such as ufw's chain ufw-reject-forward.
+func dropsAll(c *nftables.Conn, r *nftables.Rule) (bool, error) {
+	target := dropsOrJumps(r)
+	if target == "" || target == dropTarget {
+		return target == dropTarget, nil
+	}
+	rules, err := c.GetRules(r.Table, &nftables.Chain{Name: target, Table: r.Table})
+	if err != nil {
+		return false, fmt.Errorf("list rules of chain %s: %w", target, err)
+	}
+	return len(rules) > 0 && dropsOrJumps(rules[len(rules)-1]) == dropTarget, nil
 }
 
 // hookName returns "forward" or "output" for chains of type filter at these hooks.
@@ -97,40 +170,92 @@ func hookName(c *nftables.Chain) string {
 	return ""
 }
 
-func dropsByDefault(c *nftables.Chain, rules []*nftables.Rule) bool {
+func (c foreignChain) dropsByDefault() bool {
 	if c.Policy != nil && *c.Policy == nftables.ChainPolicyDrop {
 		return true
 	}
-	return len(rules) > 0 && dropsEverything(rules[len(rules)-1])
+	return c.end() < len(c.rules)
 }
 
-// dropsEverything reports whether a rule drops or rejects every packet.
-func dropsEverything(r *nftables.Rule) bool {
+// end returns the place of exceptions: before a last rule that drops everything, and before a
+// jump to a chain that does. A rule that drops everything elsewhere is meant to.
+func (c foreignChain) end() int {
+	for i, r := range c.rules {
+		if c.drops[i] && (i == len(c.rules)-1 || dropsOrJumps(r) != dropTarget) {
+			return i
+		}
+	}
+	return len(c.rules)
+}
+
+// dropTarget is what dropsOrJumps returns for a rule that drops. No chain can have this name.
+const dropTarget = "drop "
+
+// dropsOrJumps returns what a rule does with every packet: dropTarget if it drops or rejects it,
+// the name of a chain that it jumps to, or "" for anything else.
+func dropsOrJumps(r *nftables.Rule) string {
 	for _, e := range r.Exprs {
 		switch e := e.(type) {
 		case *expr.Counter, *expr.Log:
 		case *expr.Reject:
-			return true
+			return dropTarget
 		case *expr.Verdict:
-			return e.Kind == expr.VerdictDrop
+			switch e.Kind {
+			case expr.VerdictDrop:
+				return dropTarget
+			case expr.VerdictJump, expr.VerdictGoto:
+				return e.Chain
+			}
+			return ""
 		case *expr.Target: // of iptables
-			return e.Name == "REJECT"
+			if e.Name == "REJECT" {
+				return dropTarget
+			}
+			return ""
 		default:
-			return false
+			return ""
 		}
 	}
-	return false
+	return ""
 }
 
-func newForeignDrop(c *nftables.Chain, hook, prefix string) ForeignDrop {
-	d := ForeignDrop{Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Chain: c.Name, Hook: hook, Program: "nft",
-		Remedy: fmt.Sprintf("Add \"%s\" to the chain.", strings.Join(exceptionsIn(hook, prefix), "; "))}
+// zoned reports whether a chain is of firewalld, and firewalld has put all devices whose names
+// start with the prefixes into a zone: then it judges them as its owner wishes.
+func (c foreignChain) zoned(conn *nftables.Conn, prefixes []string) (bool, error) {
+	if c.Table.Name != firewalldTable {
+		return false, nil
+	}
+	rules, err := conn.GetRules(c.Table, &nftables.Chain{Name: "filter_FORWARD_ZONES", Table: c.Table})
+	if err != nil {
+		return false, fmt.Errorf("list rules about zones of firewalld: %w", err)
+	}
+	for _, p := range prefixes {
+		if !slices.ContainsFunc(rules, func(r *nftables.Rule) bool { return deviceOf(r) == (exception{"-i", p, true}) }) {
+			return false, nil
+		}
+	}
+	return true, nil
+}
+
+const firewalldTable = "firewalld"
+
+func newForeignDrop(c foreignChain, wanted []exception, prefixes []string) ForeignDrop {
+	d := ForeignDrop{Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Chain: c.Name, Hook: c.hook, Program: "nft"}
+	var rules []string
+	for _, e := range wanted {
+		rules = append(rules, fmt.Sprintf("insert rule %s %s %s %s", d.Family, d.Table, d.Chain, e.nft()))
+	}
+	d.Remedy = fmt.Sprintf("Run `nft '%s'`.", strings.Join(rules, "; "))
 	switch {
-	case isIptables(c):
+	case isIptables(c.Chain):
 		d.Program, d.Fixable, d.Remedy = "iptables", true, ""
-	case c.Table.Name == "firewalld":
+	case c.Table.Name == firewalldTable:
 		d.Program = "firewalld"
-		d.Remedy = "Run \"firewall-cmd --permanent --zone=trusted --add-source=PREFIX\" for each network, and \"firewall-cmd --reload\"."
+		var devices []string
+		for _, p := range prefixes {
+			devices = append(devices, "--add-interface="+p+"+")
+		}
+		d.Remedy = fmt.Sprintf("Run `firewall-cmd --permanent --zone=trusted %s && firewall-cmd --reload`.", strings.Join(devices, " "))
 	}
 	return d
 }
@@ -139,35 +264,7 @@ var tableFamilies = map[nftables.TableFamily]string{
 	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",
 }
 
-// exceptionsIn returns the rules that make an exception, in nft's language.
-func exceptionsIn(hook, prefix string) []string {
-	if hook == "output" {
-		return []string{`oifname "` + prefix + `" accept`}
-	}
-	return []string{`iifname "` + prefix + `*" accept`, `oifname "` + prefix + `*" accept`}
-}
-
 // isIptables reports whether a chain is one of those that iptables-nft makes.
 func isIptables(c *nftables.Chain) bool {
 	return c.Table.Name == "filter" && (c.Name == "FORWARD" || c.Name == "OUTPUT") && c.Table.Family != nftables.TableFamilyINet
-}
-
-// legacyDrops lists the filter tables of iptables-legacy, which nftables does not show.
-func legacyDrops(prefix string) (all []ForeignDrop, err error) {
-	for _, f := range []struct{ family, file, program string }{
-		{"ip", "/proc/thread-self/net/ip_tables_names", "iptables-legacy"},
-		{"ip6", "/proc/thread-self/net/ip6_tables_names", "ip6tables-legacy"},
-	} {
-		names, err := os.ReadFile(f.file)
-		if err != nil && !os.IsNotExist(err) {
-			return nil, err
-		}
-		for _, name := range strings.Fields(string(names)) {
-			if name == "filter" {
-				all = append(all, ForeignDrop{Family: f.family, Table: name, Chain: "FORWARD", Hook: "forward", Program: "iptables-legacy",
-					Remedy: fmt.Sprintf("If \"%[1]s -S FORWARD\" shows \"-P FORWARD DROP\", run \"%[1]s -A FORWARD -i %[2]s+ -j ACCEPT\" and \"%[1]s -A FORWARD -o %[2]s+ -j ACCEPT\".", f.program, prefix)})
-			}
-		}
-	}
-	return all, nil
 }

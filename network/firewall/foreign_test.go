@@ -65,6 +65,14 @@ func TestIptablesDrop(t *testing.T) {
 			t.Errorf("iptables do not show %q:\n%s", line, rules)
 		}
 	}
+	run(t, w.host, "", "iptables", "-w", "-A", "FORWARD", "-p", "sctp", "-j", "DROP")
+	drops(1) // the exceptions came before that rule
+	must(t, w.table.AcceptInIptables("v"))
+	drops(0)
+	if rules := run(t, w.host, "", "iptables", "-S", "FORWARD"); strings.Count(rules, "cleat-net") != 2 || !strings.HasSuffix(strings.TrimSpace(rules), "-A FORWARD -o v+ -m comment --comment cleat-net -j ACCEPT") {
+		t.Errorf("exceptions are not last:\n%s", rules)
+	}
+	run(t, w.host, "", "iptables", "-w", "-D", "FORWARD", "-p", "sctp", "-j", "DROP")
 	run(t, w.host, "", "sh", "-c", "for i in iptables ip6tables; do $i-save | $i-restore -w; done")
 	drops(0)
 	must(t, w.table.RemoveFromIptables(), w.table.RemoveFromIptables())

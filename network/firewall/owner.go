@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,6 +33,20 @@ type Owner struct {
 	mu        sync.Mutex
 	k         *kernel
 	protected bool
+
+	forgets   sync.Mutex // held while connections are searched
+	waitingMu sync.Mutex
+	waiting   *search // that has not begun
+}
+
+// search is a search for connections on behalf of several calls.
+type search struct {
+	want    *selection
+	hurry   chan struct{} // closed when it may not be put off
+	hurried bool
+	done    chan struct{} // closed when n and err are valid
+	n       int
+	err     error
 }
 
 // Own opens a table for its future owner. It changes nothing yet. The error is ErrOwned if
@@ -46,7 +61,7 @@ func (t Table) Own() (*Owner, error) {
 	if err == nil && now.isOwned() {
 		err = ErrOwned
 	}
-	if err == nil {
+	if err == nil && !t.Unprotected {
 		o.protected, err = k.canOwn(t.Name)
 	}
 	if err != nil {
@@ -114,6 +129,49 @@ func (o *Owner) Check(s State) (all []Difference, err error) {
 // Remove is Table.Remove.
 func (o *Owner) Remove() error {
 	return o.with(func(k *kernel) error { return k.remove(o.t) })
+}
+
+// ForgetConnections is Table.ForgetConnections, which may be put off for a while. One search
+// serves all calls that wait at the same time, and each of them returns how many connections it
+// has found for all. It begins as soon as one of them may not be put off.
+func (o *Owner) ForgetConnections(s State, within time.Duration) (n int, err error) {
+	if err := s.validate(); err != nil {
+		return 0, err
+	}
+	o.waitingMu.Lock()
+	first := o.waiting == nil
+	if first {
+		o.waiting = &search{want: newSelection(), hurry: make(chan struct{}), done: make(chan struct{})}
+	}
+	its := o.waiting
+	its.want.add(s)
+	if within == 0 && !its.hurried {
+		its.hurried = true
+		close(its.hurry)
+	}
+	o.waitingMu.Unlock()
+	if first {
+		o.search(its, within)
+	}
+	<-its.done
+	return its.n, its.err
+}
+
+// search does a search after a while, unless somebody is in a hurry.
+func (o *Owner) search(its *search, within time.Duration) {
+	wait := time.NewTimer(within)
+	defer wait.Stop()
+	select {
+	case <-its.hurry:
+	case <-wait.C:
+	}
+	o.forgets.Lock()
+	defer o.forgets.Unlock()
+	o.waitingMu.Lock()
+	o.waiting = nil
+	o.waitingMu.Unlock()
+	its.n, its.err = o.t.forget(its.want)
+	close(its.done)
 }
 
 // canOwn reports whether tables can have owners and survive them. It adds a table and deletes

@@ -78,6 +78,8 @@ func l4proto() load { return meta(expr.MetaKeyL4PROTO, 1) }
 // dport is the destination port of TCP, UDP and SCTP alike.
 func dport() load { return payload(expr.PayloadBaseTransportHeader, 2, 2) }
 
+func sport() load { return payload(expr.PayloadBaseTransportHeader, 0, 2) }
+
 func (f family) source() load {
 	return payload(expr.PayloadBaseNetworkHeader, f.saddr, uint32(f.addrBytes))
 }
@@ -185,6 +187,7 @@ const (
 	stateEstablished = 1 << 1
 	stateRelated     = 1 << 2
 	stateNew         = 1 << 3
+	ipsSrcNAT        = 1 << 4
 	ipsDstNAT        = 1 << 5
 )
 
@@ -218,6 +221,18 @@ func marked(bit uint32) []expr.Any {
 		&expr.Bitwise{SourceRegister: reg, DestRegister: reg, Len: 4, Mask: b, Xor: make([]byte, 4)},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: b},
 	}
+}
+
+// ended matches packets of TCP connections that EndConnections has ended.
+func ended() []expr.Any {
+	b := native.AppendUint32(nil, endedMark)
+	return masked(load{4, func(r uint32) expr.Any { return &expr.Ct{Key: expr.CtKeyMARK, Register: r} }}, b, b)
+}
+
+// midstream matches TCP segments that don't start a connection.
+func midstream() []expr.Any {
+	const flagsAt, syn = 13, 1 << 1 // in struct tcphdr
+	return append(is(l4proto(), unix.IPPROTO_TCP), masked(payload(expr.PayloadBaseTransportHeader, flagsAt, 1), []byte{syn}, []byte{0})...)
 }
 
 // duplicate sends a copy of the packet to a router.

@@ -23,6 +23,8 @@ type Table struct {
 	// connection to a published port is routed. It is also the number of a routing table; 0
 	// means 1<<24.
 	Mark uint32
+	// Unprotected keeps Own from protecting the table, as if the kernel could not.
+	Unprotected bool
 }
 
 // ErrDrift means that the table is not as a Change supposes: it does not exist, it lacks what

@@ -14,7 +14,7 @@ import (
 )
 
 // Watch calls changed whenever anybody may have changed the table, its devices or its routing
-// rules, until ctx ends; also after changes by this process, except those of an Owner that is
+// rules, or the chains of iptables (iptables-nft) that ForeignDrops examines, until ctx ends; also after changes by this process, except those of an Owner that is
 // given. A few changes in a row may lead to one call. changed does not run twice at the same
 // time, and may well find that nothing is wrong: what happens is to Check, or Sync.
 //
@@ -119,7 +119,8 @@ func listen(ctx context.Context, socket *os.File, news chan<- struct{}, concerns
 }
 
 // concernsTables returns a function that reports whether a message is about one of the tables,
-// and not about a change by the owner. Once that is closed, another socket may get its port id.
+// and not about a change by the owner, or about a chain of iptables that may have exceptions.
+// Once the owner is closed, another socket may get its port id.
 func (t Table) concernsTables(by *Owner) func(message) bool {
 	return func(m message) bool {
 		if own := by.port(); own != 0 && m.port == own {
@@ -128,11 +129,34 @@ func (t Table) concernsTables(by *Owner) func(message) bool {
 		// The name of the table is the first attribute of every kind of object.
 		for kind, data := range attributes(m.body) {
 			if kind == unix.NFTA_TABLE_NAME {
-				return text(data) == t.Name
+				return text(data) == t.Name || text(data) == "filter" && concernsIptables(m)
 			}
 		}
 		return false
 	}
+}
+
+// concernsIptables reports whether a message about a table named filter is about a change of
+// one of the chains that isIptables knows, or of a rule there.
+func concernsIptables(m message) bool {
+	if m.body[0] != unix.NFPROTO_IPV4 && m.body[0] != unix.NFPROTO_IPV6 {
+		return false
+	}
+	name := uint16(0)
+	switch m.kind & 0xff {
+	case unix.NFT_MSG_NEWCHAIN:
+		name = unix.NFTA_CHAIN_NAME
+	case unix.NFT_MSG_NEWRULE, unix.NFT_MSG_DELRULE:
+		name = unix.NFTA_RULE_CHAIN
+	default:
+		return false
+	}
+	for kind, data := range attributes(m.body) {
+		if kind == name {
+			return text(data) == "FORWARD" || text(data) == "OUTPUT"
+		}
+	}
+	return false
 }
 
 // concernsDoorway reports whether a message is about the removal of a routing rule or a device

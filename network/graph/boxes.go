@@ -13,6 +13,7 @@ const (
 	uplinkRow    = iota // uplinks of the host
 	hostRow             // other links of the host
 	containerRow        // other namespaces
+	networkRow          // networks by name
 	rows
 )
 

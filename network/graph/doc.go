@@ -10,11 +10,14 @@
 // branches, each with the name and addresses of its other end. A device on a link is a branch even
 // if it is in another namespace.
 //
-// In the SVG everything is a box with ports on its left edge. There are three rows of boxes: the
-// host's uplinks, its bridges and other links, and the other namespaces. Left of each column is a
-// gutter. A wire is a bridge with its ports, a device with the devices on it, or a pair. It is a
+// Networks by name come last: each is a tree of its containers, with their published ports, and of
+// its rules.
+//
+// In the SVG everything is a box with ports on its left edge. There are four rows of boxes: the
+// host's uplinks, its bridges and other links, the other namespaces, and networks by name. A
+// network is on the wire of its device. Left of each column is a gutter. A wire is a bridge with its ports, a device with the devices on it, or a pair. It is a
 // vertical lane in each gutter where it has ports, and a horizontal track that joins its lanes, in
-// one of the two channels between the rows. Boxes and text are never in gutters or channels, so no
+// one of the channels between the rows. Boxes and text are never in gutters or channels, so no
 // wire crosses any. Lanes and tracks that would touch lie side by side (greedy colouring of
 // intervals, in the order of their beginnings). The file holds the drawing twice, in several
 // columns and in one, and shows the one that fits the available width.

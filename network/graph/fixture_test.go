@@ -156,10 +156,48 @@ func switched() *survey.Survey {
 	}}
 }
 
+// networked returns a host with named networks: two containers and a stopped one on a bridge, and
+// a network without a bridge.
+func networked() *survey.Survey {
+	host := survey.Namespace{ID: 1, Label: "host", Origin: survey.OriginHost, DefaultRoutes: []survey.Route{via("192.0.2.1", "eth0", 2)},
+		Links: []survey.Link{loopback(), up(2, "eth0", "device", addrs("192.0.2.7/24")...), up(3, "cl-web", "bridge", addrs("10.20.0.1/24", "fd00:20::1/64")...),
+			up(4, "cl-db", "dummy", addrs("10.21.0.1/32")...)}}
+	s := &survey.Survey{Host: "lab1.example", TakenAt: taken}
+	for i, name := range []string{"front", "api", "db1", "db2"} {
+		c := survey.Namespace{ID: uint64(i + 2), Label: name, Origin: survey.OriginContainer, Runtime: "podman", Processes: 1, Programs: []survey.Program{{Name: "app", Count: 1}}}
+		l, port := up(2, "eth0", "veth", addrs(fmt.Sprintf("10.20.0.%d/24", i+2), fmt.Sprintf("fd00:20::%d/64", i+2))...), inBridge(up(10+i, fmt.Sprint("veth", i), "veth"), 3, to(c.ID, name, 2, "eth0", i))
+		if i >= 2 {
+			l, port.Master, port.Name = up(2, "eth0", "veth", addrs(fmt.Sprintf("10.21.0.%d/32", i))...), 0, fmt.Sprintf("clr0123%08d", i)
+		}
+		l.Peer = to(1, "host", port.Index, port.Name, 0)
+		c.Links, host.Links = []survey.Link{loopback(), l}, append(host.Links, port)
+		s.Namespaces = append(s.Namespaces, c)
+	}
+	s.Namespaces = append([]survey.Namespace{host}, s.Namespaces...)
+	member := func(name, link string, aliases []string, ports []survey.PublishedPort, addresses ...string) survey.Member {
+		m := survey.Member{Container: name, Link: link, Aliases: aliases, Ports: ports}
+		for _, a := range addresses {
+			m.Addresses = append(m.Addresses, netip.MustParseAddr(a))
+		}
+		return m
+	}
+	web := survey.Network{Name: "web", Driver: "bridge", Device: "cl-web", Subnets: addrs("10.20.0.0/24", "fd00:20::/64"),
+		Rules: []string{"allow web/api to db:5432/tcp", "deny web to 10.0.0.0/8"},
+		Members: []survey.Member{member("api", "eth0", []string{"backend"}, nil, "10.20.0.3", "fd00:20::3"),
+			member("front", "eth0", nil, []survey.PublishedPort{{Host: "8080", Container: "80", Protocol: "tcp"}, {Host: "127.0.0.1:5000-5009", Container: "5000-5009", Protocol: "udp"}}, "10.20.0.2", "fd00:20::2"),
+			member("stopped", "eth0", nil, nil, "10.20.0.9", "fd00:20::9")}}
+	db := survey.Network{Name: "db", Driver: "routed", Device: "cl-db", Subnets: addrs("10.21.0.0/24"), Internal: true, DefaultDeny: true,
+		Members: []survey.Member{member("db1", "eth0", nil, nil, "10.21.0.2"), member("db2", "eth0", nil, nil, "10.21.0.3")}}
+	s.Networks = []survey.Network{db, web, {Name: "lan", Driver: "macvlan", Device: "eth0", Subnets: addrs("192.0.2.0/24")}}
+	return s
+}
+
 // hostile returns a host on which every name is malicious.
 func hostile() *survey.Survey {
 	const evil = "\x1b[2J</text><script>alert(1)</script>&\"'\xff\u202e\n]]>"
 	s := fixture()
+	s.Networks = []survey.Network{{Name: evil, Driver: "bridge", Device: evil[:9] + "docker0", Rules: []string{"deny " + evil},
+		Members: []survey.Member{{Container: evil, Link: evil, Aliases: []string{evil}, Ports: []survey.PublishedPort{{Host: evil, Container: evil, Protocol: evil}}}}}}
 	s.Host = evil
 	s.Notes = []string{evil}
 	for i := range s.Namespaces {

@@ -55,12 +55,20 @@ func newLayout(v *view, full []*survey.Namespace, columns int, boxWidth float64)
 			l.boxes = append(l.boxes, namespaceBox(v, n, boxWidth))
 		}
 	}
+	networks := map[linkID][]*box{} // by hub
+	for _, net := range v.NetworksOf(v.opt.Only) {
+		b := networkBox(v, net, boxWidth)
+		l.boxes = append(l.boxes, b)
+		if hub, ok := v.hubOf(net); ok {
+			networks[hub.key()] = append(networks[hub.key()], b)
+		}
+	}
 	slices.SortStableFunc(l.boxes, func(a, b *box) int { return cmp.Compare(a.row, b.row) })
 	for i, b := range l.boxes {
 		b.order, b.h = i, b.height()
 	}
 	heights := l.assignColumns()
-	l.wires = v.wires(l.boxes)
+	l.wires = v.wires(l.boxes, networks)
 	l.chooseTracks()
 	l.placeRows(heights)
 	l.chooseLanes()
@@ -126,17 +134,20 @@ func (l *layout) assignColumns() (heights [rows]float64) {
 	return heights
 }
 
-// channel returns the row above which the wire's track is. ok is false for a wire in one column,
-// which needs no track.
+// channel returns the row above which the wire's track is: the highest row below the host's that it
+// has ports in. ok is false for a wire in one column, which needs no track.
 func (w wire) channel() (row int, ok bool) {
-	row = hostRow
+	lowest := rows
 	for _, p := range w.ports {
 		ok = ok || p.box.col != w.ports[0].box.col
-		if p.box.row == containerRow {
-			row = containerRow
+		if p.box.row >= containerRow {
+			lowest = min(lowest, p.box.row)
 		}
 	}
-	return row, ok
+	if lowest == rows {
+		return hostRow, ok
+	}
+	return lowest, ok
 }
 
 // columnRange returns the first and the last column that a wire has ports in.
@@ -198,7 +209,7 @@ func (l *layout) placeRows(heights [rows]float64) {
 		top[row] = y
 		if heights[row] > 0 {
 			y += heights[row]
-			if row == uplinkRow && heights[hostRow] > 0 {
+			if row == uplinkRow && heights[hostRow] > 0 || row == containerRow && heights[networkRow] > 0 {
 				y += boxGap
 			}
 		}

@@ -3,6 +3,7 @@ package graph
 import (
 	"fmt"
 	"io"
+	"slices"
 
 	"cleat/internal/columns"
 	"cleat/network/survey"
@@ -62,7 +63,8 @@ func columnsFor(v *view, full []*survey.Namespace) int {
 			count[b.row]++
 		}
 	}
-	return min(maxColumns, max(1, count[uplinkRow], count[hostRow], count[containerRow]))
+	count[networkRow] = len(v.NetworksOf(v.opt.Only))
+	return min(maxColumns, max(1, slices.Max(count[:])))
 }
 
 // addFooter adds the footnotes, and sets the height of the picture.

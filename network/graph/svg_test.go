@@ -25,6 +25,7 @@ func svg(t *testing.T, s *survey.Survey, opt Options) []byte {
 
 func TestSVG(t *testing.T) {
 	golden(t, "host.svg", svg(t, fixture(), Options{}))
+	golden(t, "networks.svg", svg(t, networked(), Options{}))
 	if !bytes.Equal(svg(t, crowd(60), Options{}), svg(t, crowd(60), Options{})) {
 		t.Error("the same survey gives different bytes")
 	}

@@ -63,13 +63,27 @@ func (p *printer) draw() {
 	for _, n := range full {
 		trees = append(trees, p.tree(n))
 	}
-	p.measure(trees)
+	networks := p.NetworksOf(p.opt.Only)
+	all := trees
+	for _, net := range networks {
+		all = append(all, p.networkRows(net))
+	}
+	p.measure(all)
 	for i, n := range full {
 		if i > 0 && len(trees[i])+len(trees[i-1]) > 0 {
 			p.out.WriteByte('\n')
 		}
 		p.head(n, len(trees[i]) > 0)
 		for _, r := range trees[i] {
+			p.writeRow(r)
+		}
+	}
+	for i, net := range networks {
+		if i == 0 || len(all[len(full)+i])+len(all[len(full)+i-1]) > 0 {
+			p.out.WriteByte('\n')
+		}
+		p.networkHead(net)
+		for _, r := range all[len(full)+i] {
 			p.writeRow(r)
 		}
 	}

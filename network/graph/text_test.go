@@ -56,6 +56,8 @@ func TestText(t *testing.T) {
 		{"host.txt", fixture(), Options{}, Terminal{}},
 		{"all.txt", fixture(), Options{All: true}, Terminal{}},
 		{"only.txt", fixture(), Options{Only: map[uint64]bool{2: true, 8: true}}, Terminal{}},
+		{"networks.txt", networked(), Options{}, Terminal{}},
+		{"networks-of-db1.txt", networked(), Options{Only: map[uint64]bool{4: true}}, Terminal{}},
 		{"switch.txt", switched(), Options{}, Terminal{Width: 100}},
 		{"narrow.txt", fixture(), Options{}, Terminal{Width: 60}},
 		{"colour.txt", fixture(), Options{Only: map[uint64]bool{1: true}}, Terminal{Width: 100, Colour: true}},

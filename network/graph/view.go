@@ -33,10 +33,15 @@ type view struct {
 	links map[linkID]nsLink
 	above map[linkID]nsLink   // the link that a link hangs on
 	below map[linkID][]nsLink // ports, devices and tunnels on a link, in the order of drawing
+	// Of named networks:
+	networks map[*survey.Link][]string // in words, by their device on the host
+	hubs     map[*survey.Link]nsLink   // of a container's link on a network of driver routed: that network's device
 }
 
 func newView(s *survey.Survey, opt Options) *view {
-	v := &view{Survey: s, opt: opt, links: map[linkID]nsLink{}, above: map[linkID]nsLink{}, below: map[linkID][]nsLink{}}
+	v := &view{Survey: s, opt: opt, links: map[linkID]nsLink{}, above: map[linkID]nsLink{}, below: map[linkID][]nsLink{},
+		networks: map[*survey.Link][]string{}, hubs: map[*survey.Link]nsLink{}}
+	v.readNetworks()
 	for i := range s.Namespaces {
 		n := &s.Namespaces[i]
 		for j := range n.Links {

@@ -62,11 +62,17 @@ func (v *view) pairEdge(a, b nsLink) edge {
 			return edge{hub: m.key(), hasHub: true, a: ends[0].key(), b: ends[1].key()}
 		}
 	}
+	for _, end := range []nsLink{a, b} {
+		if hub, ok := v.hubs[end.link]; ok {
+			return edge{hub: hub.key(), hasHub: true, a: a.key(), b: b.key()}
+		}
+	}
 	return edge{hub: a.key(), a: a.key(), b: b.key()}
 }
 
-// wires groups the edges between boxes by hub, in the order of the boxes.
-func (v *view) wires(boxes []*box) []wire {
+// wires groups the edges between boxes by hub, in the order of the boxes. The boxes of networks
+// are on the wires of their hubs.
+func (v *view) wires(boxes []*box, networks map[linkID][]*box) []wire {
 	boxOf := map[linkID]*box{}
 	for _, b := range boxes {
 		for k := range b.ports {
@@ -89,6 +95,19 @@ func (v *view) wires(boxes []*box) []wire {
 		}
 		w.join(a, e.a)
 		w.join(b, e.b)
+	}
+	for hub, its := range networks {
+		w := byHub[hub]
+		if w == nil {
+			w = &wire{hub: hub, hasHub: true}
+			byHub[hub] = w
+		}
+		if b := boxOf[hub]; b != nil {
+			w.join(b, hub)
+		}
+		for _, b := range its {
+			w.ports = append(w.ports, port{box: b})
+		}
 	}
 	return colourWires(byHub)
 }

@@ -41,7 +41,8 @@ func (v *view) describe(s, under nsLink) string {
 	if to := v.destination(s, under); to != "" {
 		text += " " + to
 	}
-	words := append([]string{text}, v.facts(s.link)...)
+	words := append([]string{text}, v.networks[s.link]...)
+	words = append(words, v.facts(s.link)...)
 	for _, p := range s.link.Ports {
 		words = append(words, portText(p))
 	}

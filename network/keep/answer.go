@@ -16,7 +16,8 @@ import (
 
 // Limits on clients, which may hang or be stopped.
 const (
-	maxClients     = 64              // served at the same time; others run their command themselves
+	maxClients     = 512             // others run their command themselves
+	maxCommands    = 64              // that run at the same time
 	maxRequest     = 64 << 10        // bytes
 	requestTimeout = time.Second     // a client sends its request at once
 	replyTimeout   = 5 * time.Second // for a client to take a reply
@@ -68,16 +69,27 @@ func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error 
 func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processContext, busy *sync.WaitGroup) {
 	conn.SetReadDeadline(time.Now().Add(requestTimeout))
 	var r Request
-	if err := json.NewDecoder(io.LimitReader(conn, maxRequest)).Decode(&r); err != nil || len(r.Args) == 0 || !own.matches(conn, r.Args) {
+	if err := json.NewDecoder(io.LimitReader(conn, maxRequest)).Decode(&r); err != nil || len(r.Args) == 0 || !k.accepts(conn, own, r.Args) {
 		send(conn, reply{State: stateDeclined})
 		return
 	}
 	conn.SetReadDeadline(time.Time{})
-	if send(conn, reply{State: stateBegun}) != nil {
-		return
-	}
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
+	// Whoever can do the work himself waits for a reply only for a moment (beginWithin).
+	exclusive := k.Exclusive != nil && k.Exclusive(r.Args)
+	if exclusive && send(conn, reply{State: stateBegun}) != nil {
+		return
+	}
+	select {
+	case k.commands <- struct{}{}:
+		defer func() { <-k.commands }()
+	case <-ctx.Done():
+		return
+	}
+	if !exclusive && send(conn, reply{State: stateBegun}) != nil {
+		return
+	}
 	go func() { // ends with the client, or when the caller closes conn
 		io.Copy(io.Discard, conn)
 		stop(errClientGone)
@@ -92,6 +104,16 @@ func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processConte
 	}
 	defer k.events.logLater("%s for a client: exit code %d", r.Args[0], code)
 	send(conn, reply{State: stateDone, Exit: code, Stdout: stdout.Bytes(), Stderr: stderr.Bytes()})
+}
+
+// accepts reports whether a client's command line means the same to this process.
+func (k *keeper) accepts(conn *net.UnixConn, own processContext, args []string) bool {
+	p, err := peerOf(conn)
+	if err != nil {
+		return false
+	}
+	defer p.close()
+	return k.Universal != nil && k.Universal(args) || p.matches(own, args)
 }
 
 // errClientGone is why a command is cancelled whose client has ended.

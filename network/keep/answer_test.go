@@ -5,6 +5,7 @@ import (
 	"context"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -62,8 +63,7 @@ func TestBackground(t *testing.T) {
 	}
 }
 
-// The number of clients that are served at the same time is bounded. Others run their
-// command themselves.
+// The number of clients that wait is bounded. Others run their command themselves.
 func TestManyClients(t *testing.T) {
 	w := newFakeHost(t)
 	c := w.keep()
@@ -75,18 +75,69 @@ func TestManyClients(t *testing.T) {
 	stop, ended := w.run(c)
 	defer func() { close(release); stop(); must(t, <-ended) }()
 	const more = 1000
+	declined := make(chan bool, more)
 	for range more {
 		conn := w.dial()
-		_, err := conn.Write([]byte(request))
-		answer := make([]byte, 32)
-		if err == nil {
-			_, err = conn.Read(answer)
-		}
-		if err != nil { // the keeper closed the connection
-			return
+		go func() {
+			answer := make([]byte, 32)
+			_, err := conn.Write([]byte(request))
+			if err == nil {
+				_, err = conn.Read(answer)
+			}
+			declined <- err != nil || strings.Contains(string(answer), "declined")
+		}()
+	}
+	for deadline := time.After(20 * time.Second); ; {
+		select {
+		case is := <-declined:
+			if is { // the keeper closed the connection
+				return
+			}
+		case <-deadline:
+			t.Fatalf("%d clients wait at once", more)
 		}
 	}
-	t.Errorf("%d clients are served at once", more)
+}
+
+// A command that only the keeper can run is accepted at once, and waits while many others run.
+// Others hear nothing until it is their turn.
+func TestExclusive(t *testing.T) {
+	w := newFakeHost(t)
+	c := w.keep()
+	release, ran := make(chan bool), make(chan string, 100)
+	c.Exclusive = func(args []string) bool { return args[0] == "net" }
+	c.Answer = func(_ context.Context, r keep.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+		ran <- r.Args[0]
+		<-release
+		return 0, true
+	}
+	stop, ended := w.run(c)
+	defer func() { stop(); must(t, <-ended) }()
+	const atOnce = 64
+	for range atOnce {
+		w.request()
+		<-ran
+	}
+	waits := w.dial()
+	_, err := waits.Write([]byte(request))
+	must(t, err)
+	conn := w.dial()
+	_, err = conn.Write([]byte(`{"args":["net"]}`))
+	must(t, err)
+	answers := bufio.NewScanner(conn)
+	if !answers.Scan() || answers.Text() != `{"state":"begun"}` {
+		t.Fatalf("answered %q, %v", answers.Text(), answers.Err())
+	}
+	must(t, waits.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
+	if n, err := waits.Read(make([]byte, 1)); err == nil || n > 0 {
+		t.Error("more commands run than may")
+	}
+	close(release)
+	for <-ran != "net" {
+	}
+	if !answers.Scan() || answers.Text() != `{"state":"done"}` {
+		t.Errorf("answered %q, %v", answers.Text(), answers.Err())
+	}
 }
 
 // A client that does not read its reply delays the keeper's end only for a moment.

@@ -28,7 +28,7 @@ type events struct {
 	reload    bool                  // it is not known which
 	engine    bool                  // a container may have started or ended
 	ended     map[*initProcess]bool // first processes of containers that have ended
-	links     map[int]bool          // indexes of links that changed, in any namespace
+	links     map[linkID]bool       // links that changed
 	linkNames map[string]bool       // their names
 	linksLost bool                  // some changes of links are not known
 	messages  []string              // to be logged
@@ -62,11 +62,10 @@ func (q *eventQueue) take() events {
 	return e
 }
 
-// concerns reports whether an item must be looked at because of the events. Links of several
-// namespaces may have the same index, but a look is cheap.
+// concerns reports whether an item must be looked at because of the events.
 func (e events) concerns(it *item) bool {
 	switch {
-	case it.initProcess != nil && e.ended[it.initProcess], it.index != 0 && e.links[it.index]:
+	case it.initProcess != nil && e.ended[it.initProcess], it.link.index != 0 && e.links[it.link]:
 		return true
 	case e.engine && (it.containerGone || it.working || it.initProcess == nil):
 		return true

@@ -82,3 +82,21 @@ func TestDropWhileWorking(t *testing.T) {
 		t.Errorf("changed: %t, still an item: %t", it.changed, k.items["web"] == it)
 	}
 }
+
+// Each namespace numbers its links from 1, so an event is about the link of one namespace only.
+func TestLinksOfOtherNamespaces(t *testing.T) {
+	message := make([]byte, unix.SizeofNlMsghdr+unix.SizeofIfInfomsg)
+	binary.NativeEndian.PutUint32(message, uint32(len(message)))
+	binary.NativeEndian.PutUint16(message[4:], unix.RTM_NEWLINK)
+	binary.NativeEndian.PutUint32(message[unix.SizeofNlMsghdr+4:], 2)
+	var e events
+	e.addLinks(7, message, nil)
+	for _, c := range []struct {
+		link linkID
+		want bool
+	}{{linkID{7, 2}, true}, {linkID{8, 2}, false}, {linkID{ownNSID, 2}, false}, {linkID{7, 3}, false}, {linkID{}, false}} {
+		if got := e.concerns(&item{link: c.link, attachment: &attach.Attachment{}}); got != c.want {
+			t.Errorf("an event of link 2 in namespace 7 concerns %+v: %t", c.link, got)
+		}
+	}
+}

@@ -21,7 +21,7 @@ func FuzzEvents(f *testing.F) {
 	f.Add(event(unix.IN_MOVED_TO, "web.json"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		var e events
-		e.addLinks(b, nil)
+		e.addLinks(ownNSID, b, nil)
 		e.addFiles(b, nil)
 		if len(e.links) > len(b) || len(e.changed) > len(b) {
 			t.Errorf("%d links and %d files in %d bytes", len(e.links), len(e.changed), len(b))

@@ -32,7 +32,7 @@ const (
 
 type item struct {
 	attachment    *attach.Attachment
-	index         int       // of its link; 0 if it has none or was not looked at yet
+	link          linkID    // zero if it has none or was not looked at yet
 	due           time.Time // when it is looked at next
 	announceAt    time.Time // when its addresses are announced again; zero: never
 	working       bool      // a task is running

@@ -31,6 +31,13 @@ type Config struct {
 	// once. Work that it leaves to goroutines of background may outlast the call; Run waits
 	// for it.
 	Answer func(ctx context.Context, r Request, stdout, stderr io.Writer, background *sync.WaitGroup) (code int, handled bool)
+	// Exclusive, if set, reports whether a command line changes what only this process can
+	// change. Its client waits for its turn, however many commands run. Others may do the work
+	// themselves instead.
+	Exclusive func(args []string) bool
+	// Universal, if set, reports whether a command line means the same to all processes of this
+	// user, whatever program they run and whatever namespaces they are in.
+	Universal func(args []string) bool
 	// Networks, if set, keeps named networks beside the attachments.
 	Networks Networks
 	// UntilIdle makes Run return when nothing is left to keep.
@@ -144,7 +151,8 @@ type keeper struct {
 	linksMu sync.Mutex
 	links   *netlink.Handle // gives namespaces a number in the host's; nil if links are not listened to
 
-	clients atomic.Int32 // that are being served
+	clients  atomic.Int32  // that are being served
+	commands chan struct{} // has an element for each command that runs
 }
 
 func newKeeper(c Config) (*keeper, error) {
@@ -152,7 +160,7 @@ func newKeeper(c Config) (*keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	k := &keeper{Config: c, host: host, events: newEventQueue(), items: map[string]*item{}, done: make(chan outcome, maxTasks)}
+	k := &keeper{Config: c, host: host, events: newEventQueue(), items: map[string]*item{}, done: make(chan outcome, maxTasks), commands: make(chan struct{}, maxCommands)}
 	k.load()
 	return k, nil
 }

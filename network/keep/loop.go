@@ -233,7 +233,7 @@ func (k *keeper) forget(id string) {
 func (k *keeper) finish(o outcome) {
 	it := k.items[o.id]
 	it.working = false
-	it.index, it.containerGone, it.idle = o.index, o.containerGone, o.idle
+	it.link, it.containerGone, it.idle = o.link, o.containerGone, o.idle
 	now := time.Now()
 	if o.newAddress {
 		it.announceAt = now.Add(announceAfter)

@@ -12,12 +12,12 @@ import (
 // looked at once a second at most.
 func TestEventsArePaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		it := &item{attachment: &attach.Attachment{}, index: 7, due: time.Now().Add(maxSleep)}
+		it := &item{attachment: &attach.Attachment{}, link: linkID{nsid: 3, index: 7}, due: time.Now().Add(maxSleep)}
 		k := &keeper{events: newEventQueue(), items: map[string]*item{"web": it}}
 		looks := 0
 		const count = 1000
 		for range count { // in ten seconds
-			k.events.add(func(e *events) { e.links = map[int]bool{7: true} })
+			k.events.add(func(e *events) { e.links = map[linkID]bool{{3, 7}: true} })
 			k.handleEvents()
 			if !it.nextDue().After(time.Now()) {
 				looks++
@@ -29,7 +29,7 @@ func TestEventsArePaced(t *testing.T) {
 			t.Errorf("%d looks for %d events in 10 s", looks, count)
 		}
 		time.Sleep(time.Minute)
-		k.events.add(func(e *events) { e.links = map[int]bool{7: true} })
+		k.events.add(func(e *events) { e.links = map[linkID]bool{{3, 7}: true} })
 		if k.handleEvents(); it.nextDue().After(time.Now()) {
 			t.Errorf("after a minute of quiet the next look is in %s", time.Until(it.nextDue()))
 		}

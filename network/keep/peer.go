@@ -50,27 +50,46 @@ func processContextOf(pid int) (processContext, error) {
 	return processContext{program, root, dir, namespaces, [2]uint32{caps[0].Effective, caps[1].Effective}}, nil
 }
 
-// matches reports whether a command line means the same to this process as to the client
-// of conn. The client must be the same program, run by the same user, and be able to see
-// and do the same.
-func (s processContext) matches(conn *net.UnixConn, args []string) bool {
+// peer is the process at the other end of a connection, of the same user as this one.
+type peer struct {
+	pid   int
+	pidfd int // -1 before Linux 6.5
+}
+
+var errOtherUser = errors.New("the client is of another user, or not visible here")
+
+func peerOf(conn *net.UnixConn) (*peer, error) {
+	p := &peer{pidfd: -1}
 	var cred *unix.Ucred
-	pidfd := -1 // before Linux 6.5 there is none
 	err := localsock.Control(conn, func(fd int) (err error) {
-		if pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err != nil {
-			pidfd = -1
+		if p.pidfd, err = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_PEERPIDFD); err != nil {
+			p.pidfd = -1
 		}
 		cred, err = unix.GetsockoptUcred(fd, unix.SOL_SOCKET, unix.SO_PEERCRED)
 		return err
 	})
-	if pidfd >= 0 {
-		defer unix.Close(pidfd)
+	if err == nil && (int(cred.Uid) != os.Geteuid() || cred.Pid <= 0) { // 0: it is in a PID namespace that is not visible here
+		err = errOtherUser
 	}
-	if err != nil || int(cred.Uid) != os.Geteuid() || cred.Pid <= 0 { // 0: the client is in a PID namespace that is not visible here
-		return false
+	if err != nil {
+		p.close()
+		return nil, err
 	}
-	o, err := processContextOf(int(cred.Pid))
-	if pidfd >= 0 && hasEnded(uintptr(pidfd)) {
+	p.pid = int(cred.Pid)
+	return p, nil
+}
+
+func (p *peer) close() {
+	if p.pidfd >= 0 {
+		unix.Close(p.pidfd)
+	}
+}
+
+// matches reports whether a command line means the same to the peer as in a context. The peer
+// must be the same program, and be able to see and do the same.
+func (p *peer) matches(s processContext, args []string) bool {
+	o, err := processContextOf(p.pid)
+	if p.pidfd >= 0 && hasEnded(uintptr(p.pidfd)) {
 		return false // its process id may be another process's by now
 	}
 	return err == nil && os.SameFile(s.program, o.program) && os.SameFile(s.root, o.root) &&

@@ -15,7 +15,7 @@ import (
 
 type outcome struct {
 	id            string
-	index         int    // of the link
+	link          linkID
 	action        string // what was done; "" for nothing
 	err           error
 	nextIn        time.Duration // when to come back; 0 after an error means a backoff
@@ -46,7 +46,7 @@ func (k *keeper) tend(ctx context.Context, t task) outcome {
 		if err != nil {
 			return err
 		}
-		o.index = s.Index
+		o.link.index = s.Index
 		k.tendState(ctx, t, s, &o)
 		return nil
 	})
@@ -75,7 +75,7 @@ func (k *keeper) status(ctx context.Context, a *attach.Attachment) (attach.Statu
 func (k *keeper) tendState(ctx context.Context, t task, s attach.Status, o *outcome) {
 	switch s.State {
 	case attach.Attached:
-		k.listenTo(t.attachment)
+		o.link.nsid = k.listenTo(t.attachment)
 		k.extend(ctx, t, o)
 	case attach.Missing:
 		k.recreate(ctx, t, o)

@@ -24,8 +24,13 @@ func (s *session) pool(n *Network) *ipam.Pool {
 
 func (e *Endpoint) owner() ipam.Owner { return ipam.Owner(endpointID(e.Container)) }
 
-// allocate claims an address of each subnet for an endpoint: the requested one, the one that a
-// container of this name had before, or the next free one.
+// within returns those prefixes that a prefix contains.
+func within(p netip.Prefix, all []netip.Prefix) []netip.Prefix {
+	return slices.DeleteFunc(slices.Clone(all), func(o netip.Prefix) bool { return !p.Contains(o.Addr()) })
+}
+
+// allocate claims an address of each subnet for an endpoint: the requested one, the one that is
+// reserved for it, the one that a container of this name had before, or the next free one.
 func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
 	pool := s.pool(n)
 	own, err := s.hostAddresses(&n.NetworkSpec)
@@ -38,6 +43,9 @@ func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
 				pool.Subnets[i].Exclude = append(slices.Clip(pool.Subnets[i].Exclude), netip.PrefixFrom(a, a.BitLen()))
 			}
 		}
+	}
+	for i := range pool.Subnets { // not those of other containers
+		pool.Subnets[i].Exclude = slices.Concat(pool.Subnets[i].Exclude, within(pool.Subnets[i].Prefix, n.Reserve.notFor(e.Container)))
 	}
 	for _, sub := range n.Subnets {
 		note := func(a netip.Addr) error {
@@ -56,10 +64,14 @@ func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
 }
 
 func (s *session) allocateIn(pool *ipam.Pool, sub Subnet, n *Network, e *Endpoint, note func(netip.Addr) error) (netip.Addr, error) {
-	for _, a := range e.Wanted.Addresses {
-		if sub.Prefix.Contains(a) {
-			return a, s.explain(n.Name, pool.Claim(a, e.owner(), note))
+	for _, a := range slices.Concat(e.Wanted.Addresses, n.Reserve.of(e.Container)) {
+		if !sub.Prefix.Contains(a) {
+			continue
 		}
+		if name := n.Reserve.owner(a); name != "" && !isFor(name, e.Container) {
+			return a, &AddressReservedError{Addr: a, Network: n.Name, For: name}
+		}
+		return a, s.explain(n.Name, pool.Claim(a, e.owner(), note))
 	}
 	a, err := pool.Allocate(sub.Prefix, e.owner(), pool.Remembered(sub.Prefix, e.owner()), note)
 	return a, s.explain(n.Name, err)
@@ -69,7 +81,13 @@ func (s *session) allocateIn(pool *ipam.Pool, sub Subnet, n *Network, e *Endpoin
 func (s *session) explain(network string, err error) error {
 	var taken *ipam.TakenError
 	var unusable *ipam.UnusableError
+	var full *ipam.FullError
 	switch {
+	case errors.As(err, &full):
+		for i := range full.Owners {
+			owner := &full.Owners[i].Owner
+			*owner = ipam.Owner(s.containerOf(network, string(*owner)))
+		}
 	case errors.As(err, &taken):
 		if _, reserved := taken.Owner.Reserved(); reserved {
 			return err

@@ -35,7 +35,7 @@ func (e *ImmutableError) Error() string {
 // what differs is changed. Networks and containers that the file does not name stay, unless
 // prune is set. It changes nothing.
 func Plan(ctx context.Context, cfg Config, w *Wanted, prune bool) ([]PlannedChange, error) {
-	p := &applier{cfg: cfg, store: Store{cfg.Attach.Store}}
+	p := &applier{cfg: cfg, store: cfg.store()}
 	for _, d := range w.networks {
 		if err := p.network(ctx, d, prune); err != nil {
 			return nil, err
@@ -205,6 +205,7 @@ func (n *Network) changes(want NetworkSpec) string {
 	add("nat", n.NoNAT != want.NoNAT)
 	add("host_access", n.HostAccess != want.HostAccess)
 	add("rules", !slices.Equal(n.Rules, want.Rules) || n.DefaultDeny != want.DefaultDeny)
+	add("reserve", !n.Reserve.equal(want.Reserve))
 	add("dns", !slices.Equal(n.DNS, want.DNS))
 	add("labels", !maps.Equal(n.Labels, want.Labels))
 	for _, w := range want.Subnets {
@@ -238,7 +239,7 @@ func Change(ctx context.Context, cfg Config, want NetworkSpec) error {
 	}
 	now := *old
 	now.Internal, now.NoNAT, now.HostAccess, now.DNS, now.Labels = want.Internal, want.NoNAT, want.HostAccess, want.DNS, want.Labels
-	now.Rules, now.DefaultDeny = want.Rules, want.DefaultDeny
+	now.Rules, now.DefaultDeny, now.Reserve = want.Rules, want.DefaultDeny, want.Reserve
 	now.Subnets = slices.Clone(old.Subnets)
 	for _, w := range want.Subnets {
 		if sub := now.subnet(w.Prefix.Addr()); sub != nil {

@@ -15,6 +15,7 @@ import (
 	"cleat/netns"
 	"cleat/netns/find"
 	"cleat/network/attach"
+	"cleat/network/ipam"
 	"cleat/network/names"
 )
 
@@ -22,10 +23,14 @@ import (
 type Difference struct {
 	Network   string `json:"network,omitempty"`
 	Container string `json:"container,omitempty"`
-	What      string `json:"what"` // in words
+	What      string `json:"what"`             // in words
+	Remedy    string `json:"remedy,omitempty"` // a sentence: what to do, if RepairAll can't
 }
 
 func (d Difference) String() string {
+	if d.Remedy != "" {
+		return d.What + ". " + d.Remedy
+	}
 	switch {
 	case d.Container != "":
 		return fmt.Sprintf("%s/%s: %s", d.Network, d.Container, d.What)
@@ -63,6 +68,9 @@ func (s *session) check(ctx context.Context) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(networks) > 0 {
+		all = append(all, s.checkManagers()...)
+	}
 	ports, err := s.checkPortClaims()
 	if err != nil {
 		return nil, err
@@ -74,7 +82,7 @@ func (s *session) check(ctx context.Context) ([]Difference, error) {
 func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, error) {
 	var all []Difference
 	add := func(container, format string, args ...any) {
-		all = append(all, Difference{n.Name, container, fmt.Sprintf(format, args...)})
+		all = append(all, Difference{Network: n.Name, Container: container, What: fmt.Sprintf(format, args...)})
 	}
 	missing, err := attach.CheckHost(s.store.Store, n.Name, n.hostSide())
 	if err != nil {
@@ -114,7 +122,7 @@ func (s *session) checkNetwork(ctx context.Context, n *Network) ([]Difference, e
 			continue
 		}
 		taken[entry.Addr.String()+" "+string(entry.Owner)] = true
-		if owners[string(entry.Owner)] == nil {
+		if owners[string(entry.Owner)] == nil && s.abandoned(n.Name, string(entry.Owner)) && s.holds(n, entry) {
 			add("", "address %s is taken by %s, which is not connected", entry.Addr, entry.Owner)
 		}
 	}
@@ -167,8 +175,8 @@ func (s *session) checkNameClaims(n *Network, owners map[string]*Endpoint) []Dif
 	claims, _ := os.ReadDir(filepath.Dir(s.store.nameClaim(n.Name, "x")))
 	for _, c := range claims {
 		owner, err := os.Readlink(s.store.nameClaim(n.Name, c.Name()))
-		if err == nil && owners[owner] == nil {
-			all = append(all, Difference{n.Name, "", fmt.Sprintf("name %s is taken by %s, which is not connected", c.Name(), owner)})
+		if err == nil && owners[owner] == nil && s.abandoned(n.Name, owner) && isLink(s.store.nameClaim(n.Name, c.Name()), owner) {
+			all = append(all, Difference{Network: n.Name, What: fmt.Sprintf("name %s is taken by %s, which is not connected", c.Name(), owner)})
 		}
 	}
 	return all
@@ -183,7 +191,10 @@ func (s *session) checkRules() ([]Difference, error) {
 		return nil, nil
 	}
 	found, err := s.Rules.Check(want)
-	var all []Difference
+	if err != nil {
+		return nil, err
+	}
+	all, err := s.checkForeign()
 	for _, d := range found {
 		all = append(all, Difference{What: "rules: " + d.String()})
 	}
@@ -205,11 +216,59 @@ func (s *session) checkPortClaims() ([]Difference, error) {
 	var all []Difference
 	err := s.portClaims(func(path, owner string) {
 		network, id, _ := strings.Cut(owner, "/")
-		if _, err := s.store.Endpoint(network, id); errors.Is(err, fs.ErrNotExist) {
-			all = append(all, Difference{network, "", fmt.Sprintf("port %s is claimed by %s, which is not connected", filepath.Base(path), id)})
+		if s.abandonedPort(path, network, id) && isLink(path, owner) {
+			all = append(all, Difference{Network: network, What: fmt.Sprintf("port %s is claimed by %s, which does not publish it", filepath.Base(path), id)})
 		}
 	})
 	return all, err
+}
+
+// abandoned reports whether an endpoint is neither connected, nor being connected or disconnected,
+// so that nobody needs what it has claimed. With the lock on RUN/netops held it stays so. Without,
+// whoever asks must look at the claim once more, because a disconnect may have just ended.
+func (s *session) abandoned(network, id string) bool {
+	if s.underWay(network, id) {
+		return false
+	}
+	_, err := os.Lstat(s.store.endpointFile(network, id))
+	return errors.Is(err, fs.ErrNotExist)
+}
+
+// abandonedPort is abandoned for the claim on a port, which an endpoint that is connected may not
+// need any more.
+func (s *session) abandonedPort(path, network, id string) bool {
+	if s.abandoned(network, id) {
+		return true
+	}
+	e, err := s.store.Endpoint(network, id)
+	if err != nil || s.underWay(network, id) {
+		return false
+	}
+	for _, p := range e.Wanted.Ports {
+		for i := range p.Count {
+			if s.store.portClaim(p, i) == path {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// underWay reports whether an operation on an endpoint is in progress, or has died.
+func (s *session) underWay(network, id string) bool {
+	_, err := os.Lstat(s.store.RunPath("netops", operationName(network, id)))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
+// holds reports whether an address is still taken by the owner of an entry.
+func (s *session) holds(n *Network, entry ipam.Entry) bool {
+	owner, err := s.pool(n).Owner(entry.Addr)
+	return err == nil && owner == entry.Owner
+}
+
+func isLink(path, target string) bool {
+	got, err := os.Readlink(path)
+	return err == nil && got == target
 }
 
 // RepairAll makes everything as it is wanted: what Check finds is put right, except links of
@@ -234,12 +293,15 @@ func RepairAll(ctx context.Context, cfg Config) (notes []string, err error) {
 func (s *session) repairAll(ctx context.Context) error {
 	networks, err := s.store.Networks()
 	errs := []error{err}
+	if len(networks) > 0 {
+		s.claimDevices(ctx)
+	}
 	for _, n := range networks {
 		notes, err := attach.SetUpHost(ctx, s.Attach, n.Name, n.hostSide())
 		s.notes = append(s.notes, notes...)
 		errs = append(errs, err, s.repairEndpoints(ctx, n))
 	}
-	errs = append(errs, s.syncRules(ctx), s.withNames(ctx, func(c *names.Client) error {
+	errs = append(errs, s.syncRules(ctx), s.acceptForeign(ctx), s.withNames(ctx, func(c *names.Client) error {
 		for _, n := range networks {
 			if err := s.sendNetwork(ctx, c, n); err != nil {
 				return err
@@ -257,10 +319,12 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 	if err != nil {
 		return err
 	}
-	owners := map[string]bool{}
 	var errs []error
 	for _, e := range endpoints {
-		owners[endpointID(e.Container)] = true
+		if _, err := s.store.Endpoint(n.Name, endpointID(e.Container)); errors.Is(err, fs.ErrNotExist) {
+			continue // it is being disconnected
+		}
+		errs = append(errs, s.claimAgain(n, e))
 		if s.checkLink(ctx, e) == "" {
 			continue
 		}
@@ -274,14 +338,14 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 		}
 		errs = append(errs, s.settleResolver(ctx, e))
 	}
-	errs = append(errs, s.freeClaims(n, owners))
+	errs = append(errs, s.freeClaims(n))
 	return errors.Join(errs...)
 }
 
 // followLease gives an endpoint the address that a DHCP server has given its link, and reports
 // whether it had another one. Its names follow when the network is sent to the name server.
 func (s *session) followLease(n *Network, e *Endpoint) (followed bool, err error) {
-	if !n.DHCP || s.store.busy(n.Name, e) {
+	if !n.DHCP || s.underWay(n.Name, endpointID(e.Container)) {
 		return false, nil
 	}
 	a, err := s.store.Attachment(e.AttachmentID)
@@ -292,9 +356,23 @@ func (s *session) followLease(n *Network, e *Endpoint) (followed bool, err error
 	if err != nil || st.Lease == nil || st.State != attach.Attached || slices.Contains(e.Addresses, st.Lease.Address.Addr()) {
 		return false, nil
 	}
-	e.Addresses = slices.DeleteFunc(e.Addresses, func(a netip.Addr) bool { return n.subnet(a) == nil })
+	e.Addresses = slices.DeleteFunc(slices.Clone(e.Addresses), func(a netip.Addr) bool { return n.subnet(a) == nil })
 	e.Addresses = append(e.Addresses, st.Lease.Address.Addr())
-	return true, statedir.WriteJSON(s.store.endpointFile(n.Name, endpointID(e.Container)), e)
+	return true, s.store.writeEndpoint(e)
+}
+
+// claimAgain claims addresses of an endpoint whose claims somebody has removed.
+func (s *session) claimAgain(n *Network, e *Endpoint) error {
+	pool := s.pool(n)
+	for _, a := range e.Addresses {
+		if n.subnet(a) == nil {
+			continue // leased
+		}
+		if err := s.explain(n.Name, pool.Claim(a, e.owner(), nil)); err != nil {
+			return fmt.Errorf("connect %s again: %w", e.label(), err)
+		}
+	}
+	return nil
 }
 
 // notRunning reports whether err means that a container does not run, so that the keeper
@@ -319,8 +397,9 @@ func (s *session) reattach(ctx context.Context, n *Network, e *Endpoint) error {
 	return err
 }
 
-// freeClaims frees addresses, names and ports that are claimed by nobody who is connected.
-func (s *session) freeClaims(n *Network, owners map[string]bool) error {
+// freeClaims frees addresses, names and ports that are claimed by nobody who is connected, or is
+// being connected by another process at the moment. It is called with the lock on RUN/netops held.
+func (s *session) freeClaims(n *Network) error {
 	var errs []error
 	pool := s.pool(n)
 	entries, err := pool.Entries()
@@ -328,19 +407,19 @@ func (s *session) freeClaims(n *Network, owners map[string]bool) error {
 		return err
 	}
 	for _, entry := range entries {
-		if _, reserved := entry.Owner.Reserved(); !reserved && !owners[string(entry.Owner)] {
+		if _, reserved := entry.Owner.Reserved(); !reserved && s.abandoned(n.Name, string(entry.Owner)) {
 			errs = append(errs, pool.Release(entry.Addr, entry.Owner))
 		}
 	}
 	claims, _ := os.ReadDir(filepath.Dir(s.store.nameClaim(n.Name, "x")))
 	for _, c := range claims {
 		path := s.store.nameClaim(n.Name, c.Name())
-		if owner, err := os.Readlink(path); err == nil && !owners[owner] {
+		if owner, err := os.Readlink(path); err == nil && s.abandoned(n.Name, owner) {
 			errs = append(errs, statedir.Remove(path))
 		}
 	}
 	err = s.portClaims(func(path, owner string) {
-		if network, id, _ := strings.Cut(owner, "/"); network == n.Name && !owners[id] {
+		if network, id, _ := strings.Cut(owner, "/"); network == n.Name && s.abandonedPort(path, network, id) {
 			errs = append(errs, statedir.Remove(path))
 		}
 	})
@@ -351,7 +430,7 @@ func (s *session) freeClaims(n *Network, owners map[string]bool) error {
 // containers if all is set. It returns what it removed, in words. With plan it only says what it
 // would remove.
 func Prune(ctx context.Context, cfg Config, all, plan bool) (removed []string, err error) {
-	store := Store{cfg.Attach.Store}
+	store := cfg.store()
 	networks, err := store.Networks()
 	if err != nil {
 		return nil, err

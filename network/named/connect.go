@@ -39,15 +39,57 @@ func Connect(ctx context.Context, cfg Config, network, ref string, c Connection)
 	if e.Names, err = containerNames(container, c.Aliases); err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
-	o, err := s.begin(ctx, network+"~"+endpointID(container), record{Network: network, Endpoint: e})
+	o, err := s.begin(ctx, operationName(network, endpointID(container)), record{Network: network, Endpoint: e})
 	if err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
+	// Only now a command that removes the network waits for this one (networkAbsent).
+	if err := s.stillThere(n); err != nil {
+		return nil, errors.Join(err, ns.Close(), o.end())
+	}
 	if err := s.connect(ctx, o, n, e, ns); err != nil {
+		if gone := s.stillThere(n); gone != nil && !errors.Is(err, attach.ErrKilled) {
+			err = gone // and not what was the first to be missing
+		}
 		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
 	}
-	return &Result{Network: n, Endpoint: e, Notes: s.notes}, o.end()
+	return &Result{Network: n, Endpoint: e, Notes: s.notes}, s.endConnected(o, n, e)
 }
+
+// stillThere returns a *NoNetworkError if a network was removed, even if there is another one of its
+// name by now.
+func (s *session) stillThere(n *Network) error {
+	now, err := s.store.Network(n.Name)
+	if err == nil && (now.ID != n.ID || !now.Created.Equal(n.Created)) {
+		err = &NoNetworkError{Name: n.Name}
+	}
+	return err
+}
+
+// endConnected ends the operation that has connected an endpoint: connections of former owners
+// of its addresses and ports are forgotten, and the journal goes. If the process has a background,
+// the search for them goes there, and is joined with others: it takes longer than all the rest.
+func (s *session) endConnected(o *operation, n *Network, e *Endpoint) error {
+	if err := o.record(record{Network: n.Name, Endpoint: e, Forget: true}); err != nil {
+		return errors.Join(err, o.journal.Close())
+	}
+	rules, its := s.Rules, n.endpointRules(e)
+	end := func(within time.Duration) error {
+		if _, err := rules.ForgetConnections(its, within); err != nil {
+			return errors.Join(err, o.journal.Close())
+		}
+		return o.end()
+	}
+	if s.Attach.Background == nil {
+		return end(0)
+	}
+	s.Attach.Background.Go(func() { _ = end(forgetWithin) }) // with an error, the journal stays for the next command
+	return nil
+}
+
+// forgetWithin is for how long the search may be put off. Until then a client that was refused
+// when a port was not published yet may stay refused.
+const forgetWithin = 100 * time.Millisecond
 
 // connect claims what the endpoint needs, attaches the link, writes the endpoint's file, and
 // puts the rest into the kernel. It closes ns.
@@ -78,7 +120,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	if err := statedir.WriteJSON(s.store.endpointFile(n.Name, endpointID(e.Container)), e); err != nil {
+	if err := s.store.writeEndpoint(e); err != nil {
 		return err
 	}
 	if err := s.checkpoint(); err != nil {
@@ -87,7 +129,11 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	if err := s.present(ctx, n, e); err != nil {
 		return err
 	}
-	return s.forget(n.endpointRules(e))
+	// A program may have taken a port since the claim. It would receive nothing from now on.
+	if err := s.checkAllSockets(e.Wanted.Ports); err != nil {
+		return errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
+	}
+	return nil
 }
 
 // prepareLink claims the endpoint's name and addresses, and returns the link to attach.
@@ -106,6 +152,15 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 		return attach.Spec{}, err
 	}
 	spec := n.attachSpec(e)
+	if n.Driver == Routed && spec.MTU == 0 {
+		l, err := link.Find(s.host, n.device())
+		if err == nil {
+			spec.MTU, err = l.MTU() // to find the uplink again would read all routes
+		}
+		if err != nil {
+			return spec, err
+		}
+	}
 	if err := s.gateways(n, e, ns, &spec); err != nil {
 		return spec, err
 	}
@@ -205,7 +260,7 @@ func Disconnect(ctx context.Context, cfg Config, network, ref string) (*Result, 
 
 func (s *session) disconnect(ctx context.Context, e *Endpoint) error {
 	id := endpointID(e.Container)
-	o, err := s.begin(ctx, e.Network+"~"+id, record{Network: e.Network, Endpoint: e})
+	o, err := s.begin(ctx, operationName(e.Network, id), record{Network: e.Network, Endpoint: e})
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"cleat/link"
@@ -49,14 +50,14 @@ func (e *Endpoint) label() string { return e.Network + "/" + e.Container.ShortNa
 
 // hostName is what a container may be called on a network. Unlike host names (RFC 1123), it
 // may have underscores, as many containers' names do.
-var hostName = regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,61}[a-z0-9_])?$`)
+var hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,61}[a-z0-9_])?$`) })
 
 // containerNames returns the names of a container on a network: its own without its user or
 // its namespace, and the start of its id, as its engine shows it.
 func containerNames(c attach.Container, aliases []string) ([]string, error) {
 	name := strings.ToLower(c.Name[strings.LastIndexByte(c.Name, '/')+1:])
 	var names []string
-	if hostName.MatchString(name) {
+	if hostName().MatchString(name) {
 		names = append(names, name)
 	}
 	const shortID = 12 // digits, as `docker ps` shows them
@@ -65,7 +66,7 @@ func containerNames(c attach.Container, aliases []string) ([]string, error) {
 	}
 	for _, alias := range aliases {
 		lower := strings.ToLower(alias)
-		if !hostName.MatchString(lower) {
+		if !hostName().MatchString(lower) {
 			return nil, badSpec("alias", alias, "want 1…63 of a-z, 0-9, '.', '-' and '_'")
 		}
 		if !slices.Contains(names, lower) {

@@ -25,3 +25,20 @@ func ParseStored(text string) (Rule, error) { return parseStored(text) }
 func Decide(rules []Rule, networks []*Network, endpoints []*Endpoint, learned map[string][]netip.Addr, t Traffic) Decision {
 	return population{networks, endpoints, learned}.decide(rules, t)
 }
+
+// Exists reports whether there is a network.
+func (s Store) Exists(name string) bool { return s.exists(name) }
+
+// SetUnprotected makes a keeper that is not running yet leave rules unprotected, as before Linux 6.9.
+func SetUnprotected(k *Keeper, open bool) { k.open = open }
+
+// WantedFlows returns the flows that the kernel should have, as the files say.
+func WantedFlows(cfg Config) ([]firewall.Flow, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	all, err := s.wantedRules()
+	return all.Flows, err
+}

@@ -29,6 +29,7 @@ type FileNetwork struct {
 	Mode        string                   `yaml:"mode,omitempty"`
 	VLAN        int                      `yaml:"vlan,omitempty"`
 	Subnets     []FileSubnet             `yaml:"subnets,omitempty"`
+	Reserve     map[string]string        `yaml:"reserve,omitempty"` // by container: an address, or two separated by a comma
 	IPv6        bool                     `yaml:"ipv6,omitempty"`
 	DHCP        bool                     `yaml:"dhcp,omitempty"`
 	Internal    bool                     `yaml:"internal,omitempty"`
@@ -68,7 +69,8 @@ type FileError struct {
 	File         string
 	Line, Column int
 	Problem      string
-	Want         string   // what is valid; may be empty
+	Use          string   // what to write instead; may be empty
+	Word         string   // the wrong word; may be empty
 	Known        []string // words that are valid; may be empty
 }
 
@@ -82,8 +84,11 @@ type desired struct {
 	containers map[string]Connection
 }
 
-// maxFile is the most that a file may have, in bytes.
-const maxFile = 4 << 20
+// The most that a file may have. A container with an address and a port has 12 tokens.
+const (
+	maxFile   = 4 << 20 // bytes
+	maxTokens = 200_000 // of YAML; its parser takes seconds for as many
+)
 
 // ReadFile reads a file for Apply. The error is a *FileError for a mistake in it.
 func ReadFile(path string) (*Wanted, error) {
@@ -107,16 +112,17 @@ type Wanted struct{ networks []desired }
 // ParseFile parses the text of a file. name is its name in messages.
 func ParseFile(name string, text []byte) (*Wanted, error) {
 	var f File
-	doc, problems := yamlfile.Read(text, &f)
+	doc, problems := yamlfile.ReadUpTo(text, &f, maxTokens)
 	if len(problems) > 0 {
 		var errs []error
 		for _, p := range problems {
-			errs = append(errs, &FileError{name, p.Line, p.Column, p.Text, p.Want, p.Known})
+			errs = append(errs, &FileError{File: name, Line: p.Line, Column: p.Column, Problem: p.Text, Word: p.Word, Known: p.Known})
 		}
 		return nil, errors.Join(errs...)
 	}
 	w := &Wanted{}
 	var errs []error
+	taken := newClaims()
 	for _, network := range slices.Sorted(maps.Keys(f.Networks)) {
 		path := "$.networks." + network
 		fail := func(path string, err error) {
@@ -124,11 +130,14 @@ func ParseFile(name string, text []byte) (*Wanted, error) {
 			e := &FileError{File: name, Line: at.Line, Column: at.Column, Problem: err.Error()}
 			var spec *attach.SpecError
 			if errors.As(err, &spec) {
-				e.Known, e.Want = spec.Allowed, spec.Use
+				e.Known, e.Use, e.Word = spec.Allowed, spec.Use, spec.Value
 			}
 			errs = append(errs, e)
 		}
 		d, err := f.Networks[network].desired(network)
+		if err == nil {
+			err = taken.network(&d.spec)
+		}
 		if err != nil {
 			fail(path, err)
 			continue
@@ -141,10 +150,13 @@ func ParseFile(name string, text []byte) (*Wanted, error) {
 			}
 			d.spec.Rules = append(d.spec.Rules, r.String())
 		}
-		for ref, c := range f.Networks[network].Containers {
-			wanted, err := c.connection()
+		for _, ref := range slices.Sorted(maps.Keys(f.Networks[network].Containers)) {
+			wanted, err := f.Networks[network].Containers[ref].connection()
 			if err == nil {
 				err = (&Network{NetworkSpec: d.spec}).checkConnection(&wanted)
+			}
+			if err == nil {
+				err = taken.container(&d.spec, ref, &wanted)
 			}
 			if err != nil {
 				fail(path+".containers."+ref, err)
@@ -181,6 +193,14 @@ func (f FileNetwork) desired(name string) (*desired, error) {
 		d.spec.Subnets = append(d.spec.Subnets, sub)
 	}
 	var err error
+	for name, text := range f.Reserve {
+		if d.spec.Reserve == nil {
+			d.spec.Reserve = Reservations{}
+		}
+		if d.spec.Reserve[name], err = ParseReservation(text); err != nil {
+			return nil, err
+		}
+	}
 	if d.spec.DNS, err = parseAll("dns", f.DNS, netip.ParseAddr); err != nil {
 		return nil, err
 	}
@@ -256,7 +276,7 @@ func (f FileContainer) connection() (c Connection, err error) {
 
 // Export returns the file that describes the networks of a state directory.
 func Export(cfg Config) (*File, error) {
-	store := Store{cfg.Attach.Store}
+	store := cfg.store()
 	networks, err := store.Networks()
 	if err != nil {
 		return nil, err
@@ -284,6 +304,12 @@ func (n *Network) export(endpoints []*Endpoint) FileNetwork {
 			sub.Range = s.Range.String()
 		}
 		f.Subnets = append(f.Subnets, sub)
+	}
+	for name, addrs := range n.Reserve {
+		if f.Reserve == nil {
+			f.Reserve = map[string]string{}
+		}
+		f.Reserve[name] = strings.Join(texts(addrs), ",")
 	}
 	for _, e := range endpoints {
 		if f.Containers == nil {

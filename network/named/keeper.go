@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"syscall"
 	"time"
@@ -25,11 +26,14 @@ type Keeper struct {
 	start func() error
 	log   func(format string, args ...any)
 	host  *netns.NS // while Run runs
+	open  bool      // others can change the rules, as before Linux 6.9; only tests set it
 
 	changed chan struct{} // receives when containers may have ended
 
 	mu    sync.Mutex // guards owner
 	owner *firewall.Owner
+
+	reported []Difference // that can't be repaired, by the last look
 }
 
 // KeeperConfig configures a Keeper.
@@ -41,7 +45,7 @@ type KeeperConfig struct {
 
 // NewKeeper returns a Keeper, and starts nothing.
 func NewKeeper(c KeeperConfig) *Keeper {
-	return &Keeper{cfg: c.Config, store: Store{c.Attach.Store}, start: c.StartNameServer, log: c.Log, changed: make(chan struct{}, 1)}
+	return &Keeper{cfg: c.Config, store: c.store(), start: c.StartNameServer, log: c.Log, changed: make(chan struct{}, 1)}
 }
 
 // ContainersChanged makes Run look soon whether containers have ended in which the name server
@@ -91,6 +95,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer host.Close()
 	k.host = host
 	table := tableOf(k.store, host)
+	table.Unprotected = k.open
 	owner, err := table.Own()
 	if err != nil {
 		k.log("rules are not protected from others: %v", err)
@@ -107,9 +112,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	var watching sync.WaitGroup
 	defer watching.Wait()
 	defer cancel()
-	watching.Go(func() {
-		_ = host.Do(func() error { k.watchRules(ctx, table, owner); return nil })
-	})
+	watching.Go(func() { k.watchRules(ctx, table, owner) })
 	for ctx.Err() == nil {
 		if k.Idle() {
 			k.stopNameServer(ctx)
@@ -117,6 +120,9 @@ func (k *Keeper) Run(ctx context.Context) {
 			continue
 		}
 		k.keep(ctx)
+	}
+	if k.Idle() { // otherwise containers need names while no keeper runs
+		k.stopNameServer(context.WithoutCancel(ctx))
 	}
 }
 
@@ -153,7 +159,8 @@ func (k *Keeper) watchRules(ctx context.Context, table firewall.Table, owner *fi
 		if k.Idle() {
 			return
 		}
-		if err := restoreRules(ctx, k.config(), k.log); err != nil && ctx.Err() == nil {
+		err := k.host.Do(func() error { return restoreRules(ctx, k.config(), k.log) })
+		if err != nil && ctx.Err() == nil {
 			k.log("restore rules: %v", err)
 		}
 	})
@@ -170,11 +177,11 @@ func restoreRules(ctx context.Context, cfg Config, log func(format string, args 
 	}
 	defer s.close()
 	found, err := s.checkRules()
-	if err != nil || len(found) == 0 {
+	if found = repairable(found); err != nil || len(found) == 0 {
 		return err
 	}
 	log("%s, and %d more: restored", found[0], len(found)-1)
-	return s.syncRules(ctx)
+	return errors.Join(s.syncRules(ctx), s.acceptForeign(ctx))
 }
 
 // keep keeps networks until there is none, or ctx ends.
@@ -203,13 +210,17 @@ func (k *Keeper) keep(ctx context.Context) {
 	}
 }
 
-// repair puts right what differs from what is wanted, and logs it.
+// repair puts right what differs from what is wanted, and logs it. It logs once what it can't
+// put right.
 func (k *Keeper) repair(ctx context.Context) {
 	found, err := Check(ctx, k.config())
 	for _, d := range found {
-		k.log("network %s", d)
+		if !slices.Contains(k.reported, d) {
+			k.log("network %s", d)
+		}
 	}
-	if err == nil && len(found) > 0 {
+	k.reported = slices.DeleteFunc(slices.Clone(found), func(d Difference) bool { return d.Remedy == "" })
+	if err == nil && len(repairable(found)) > 0 {
 		_, err = RepairAll(ctx, k.config())
 	}
 	if err != nil && ctx.Err() == nil {

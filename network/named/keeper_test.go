@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"cleat/netns"
+	"cleat/network/firewall"
 	"cleat/network/named"
 	"cleat/network/names"
 
@@ -19,6 +20,13 @@ import (
 
 // startKeeper runs a keeper on the host until the test ends, and waits until names are served.
 func (tb *testbed) startKeeper() *named.Keeper {
+	tb.t.Helper()
+	k, _ := tb.startKeeperWith(func(*named.Keeper) {})
+	return k
+}
+
+// startKeeperWith is startKeeper. prepare is called before the keeper runs.
+func (tb *testbed) startKeeperWith(prepare func(*named.Keeper)) (k *named.Keeper, protected bool) {
 	tb.t.Helper()
 	must(tb.t, os.MkdirAll(tb.state, 0o755))
 	ctx, cancel := context.WithCancel(context.Background())
@@ -32,7 +40,8 @@ func (tb *testbed) startKeeper() *named.Keeper {
 		go cmd.Wait()
 		return nil
 	}
-	k := named.NewKeeper(named.KeeperConfig{Config: tb.cfg, StartNameServer: start, Log: tb.t.Logf})
+	k = named.NewKeeper(named.KeeperConfig{Config: tb.cfg, StartNameServer: start, Log: tb.t.Logf})
+	prepare(k)
 	go func() {
 		defer close(ended)
 		_ = tb.host.Do(func() error { k.Run(ctx); return nil })
@@ -49,7 +58,8 @@ func (tb *testbed) startKeeper() *named.Keeper {
 	})
 	must(tb.t, named.WaitForNames(tb.t.Context(), tb.store))
 	tb.cfg.Rules = k.Rules() // as of commands that a keeper runs
-	return k
+	owner, _ := tb.cfg.Rules.(*firewall.Owner)
+	return k, owner != nil && owner.Protected()
 }
 
 // resolve asks the name server at a gateway from a namespace; no addresses if there is no answer.

@@ -28,21 +28,27 @@ func TestKilledAtEachStep(t *testing.T) {
 	unpublish := func(tb *testbed) error {
 		return tb.onHost(func() error { _, err := named.Unpublish(t.Context(), tb.cfg, "", "a", nil); return err })
 	}
+	drops := func(tb *testbed) error {
+		tb.sh("iptables-nft -w -P FORWARD DROP; ip6tables-nft -w -P FORWARD DROP", "iptables-nft", "ip6tables-nft")
+		return nil
+	}
 	for name, tt := range map[string]struct {
 		before []func(tb *testbed) error
 		do     func(tb *testbed) error
 	}{
-		"create":            {nil, create(web)},
-		"create, routed":    {nil, create(routed)},
-		"rm":                {[]func(*testbed) error{create(web)}, func(tb *testbed) error { return tb.remove("web", false) }},
-		"rm --force":        {[]func(*testbed) error{create(web), connect(named.Connection{Ports: port})}, func(tb *testbed) error { return tb.remove("web", true) }},
-		"connect":           {[]func(*testbed) error{create(web)}, connect(named.Connection{})},
-		"connect, ports":    {[]func(*testbed) error{create(web)}, connect(named.Connection{Ports: port, Aliases: []string{"db"}})},
-		"connect, routed":   {[]func(*testbed) error{create(routed)}, connect(named.Connection{Ports: port})},
-		"disconnect":        {[]func(*testbed) error{create(web), connect(named.Connection{Ports: port})}, func(tb *testbed) error { return tb.disconnect("web", "a") }},
-		"disconnect routed": {[]func(*testbed) error{create(routed), connect(named.Connection{})}, func(tb *testbed) error { return tb.disconnect("web", "a") }},
-		"publish":           {[]func(*testbed) error{create(web), connect(named.Connection{})}, publish},
-		"unpublish":         {[]func(*testbed) error{create(web), connect(named.Connection{}), publish}, unpublish},
+		"create":             {nil, create(web)},
+		"create, routed":     {nil, create(routed)},
+		"rm":                 {[]func(*testbed) error{create(web)}, func(tb *testbed) error { return tb.remove("web", false) }},
+		"rm --force":         {[]func(*testbed) error{create(web), connect(named.Connection{Ports: port})}, func(tb *testbed) error { return tb.remove("web", true) }},
+		"create, exceptions": {[]func(*testbed) error{drops}, create(web)},
+		"rm, exceptions":     {[]func(*testbed) error{drops, create(web)}, func(tb *testbed) error { return tb.remove("web", false) }},
+		"connect":            {[]func(*testbed) error{create(web)}, connect(named.Connection{})},
+		"connect, ports":     {[]func(*testbed) error{create(web)}, connect(named.Connection{Ports: port, Aliases: []string{"db"}})},
+		"connect, routed":    {[]func(*testbed) error{create(routed)}, connect(named.Connection{Ports: port})},
+		"disconnect":         {[]func(*testbed) error{create(web), connect(named.Connection{Ports: port})}, func(tb *testbed) error { return tb.disconnect("web", "a") }},
+		"disconnect routed":  {[]func(*testbed) error{create(routed), connect(named.Connection{})}, func(tb *testbed) error { return tb.disconnect("web", "a") }},
+		"publish":            {[]func(*testbed) error{create(web), connect(named.Connection{})}, publish},
+		"unpublish":          {[]func(*testbed) error{create(web), connect(named.Connection{}), publish}, unpublish},
 	} {
 		t.Run(name, func(t *testing.T) {
 			start := func() *testbed {

@@ -43,7 +43,7 @@ func newLearner(cfg Config) (*learner, error) {
 		return nil, err
 	}
 	l := &learner{cfg: cfg, table: table, known: map[netip.Addr]bool{}}
-	before, err := Store{cfg.Attach.Store}.learned()
+	before, err := cfg.store().learned()
 	for name, addrs := range before { // of an earlier keeper
 		l.add(name, addrs, 0)
 	}

@@ -14,8 +14,10 @@ import (
 	"testing"
 	"time"
 
+	"cleat/network/firewall"
 	"cleat/network/named"
 	"cleat/network/names"
+	"cleat/packet"
 )
 
 // serveNamesEnv makes the test binary a name server with this control socket.
@@ -43,33 +45,51 @@ func (tb *testbed) startNameServer() *names.Client {
 	}
 }
 
-// model is what should exist.
-type model struct {
-	subnets   map[string]netip.Prefix            // by network
-	endpoints map[string]map[string]map[int]bool // network, container: the host's ports
-	addresses map[string]map[string]netip.Addr   // network, container
+// model is what should exist: networks by name.
+type model map[string]*modelNetwork
+
+type modelNetwork struct {
+	driver      string
+	subnet      netip.Prefix
+	rules       []string // as in files
+	defaultDeny bool
+	on          map[string]*modelEndpoint // by container
+}
+
+type modelEndpoint struct {
+	ports   map[int]bool // of the host
+	address netip.Addr   // unknown until it is compared with the file
+}
+
+var (
+	modelNetworks   = []string{"n0", "n1", "n2"}
+	modelContainers = []string{"a", "b", "c", "d"}
+)
+
+func modelSubnet(network string) netip.Prefix {
+	return netip.MustParsePrefix(fmt.Sprintf("10.20.%d.0/24", slices.Index(modelNetworks, network)))
 }
 
 // After each of many random operations the files, the kernel and the name server agree with a
 // model.
 func TestRandomOperations(t *testing.T) {
 	const seeds, operations = 6, 50
+	done := map[string]int{}
 	for seed := range uint64(seeds) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
-			containers := []string{"a", "b", "c", "d"}
-			tb := newTestbed(t, containers...)
+			tb := newTestbed(t, modelContainers...)
 			client := tb.startNameServer()
-			r := rand.New(rand.NewPCG(seed, 7))
-			m := model{map[string]netip.Prefix{}, map[string]map[string]map[int]bool{}, map[string]map[string]netip.Addr{}}
+			s := &stepper{tb: tb, r: rand.New(rand.NewPCG(seed, 7)), m: model{}, done: done}
 			for i := range operations {
-				what := m.step(tb, r, containers)
+				what := s.step()
 				tb.check()
-				m.compare(tb, client)
+				s.m.compare(tb, client)
+				s.m.compareFlows(tb, s.r)
 				if t.Failed() {
 					t.Fatalf("after operation %d: %s", i, what)
 				}
 			}
-			for _, name := range slices.Collect(maps.Keys(m.subnets)) {
+			for _, name := range slices.Collect(maps.Keys(s.m)) {
 				must(t, tb.remove(name, true))
 			}
 			if found, _ := filepath.Glob(filepath.Join(tb.state, "networks", "*")); len(found) > 0 {
@@ -77,90 +97,16 @@ func TestRandomOperations(t *testing.T) {
 			}
 		})
 	}
+	t.Logf("succeeded: %v", done)
+	for _, op := range []string{"create", "rm", "connect", "disconnect", "publish", "unpublish", "rule", "remove rule", "policy", "apply"} {
+		if done[op] == 0 && !t.Failed() {
+			t.Errorf("no operation %s succeeded", op)
+		}
+	}
 }
 
-// step does a random operation and checks that it succeeds or fails as the model says. It returns
-// what it did.
-func (m model) step(tb *testbed, r *rand.Rand, containers []string) string {
-	t := tb.t
-	networks := []string{"n0", "n1", "n2"}
-	network, container := networks[r.IntN(3)], containers[r.IntN(len(containers))]
-	on, exists := m.endpoints[network]
-	ports, connected := on[container]
-	expect := func(what string, err error, ok bool) {
-		t.Helper()
-		if (err == nil) != ok {
-			t.Errorf("%s: got error %v, want success %v", what, err, ok)
-		}
-	}
-	port := 8000 + r.IntN(4)
-	free := true
-	for _, all := range m.endpoints {
-		for _, taken := range all {
-			free = free && !taken[port]
-		}
-	}
-	switch op := r.IntN(7); op {
-	case 0:
-		what := "create " + network
-		driver := []string{named.Bridge, named.Routed}[r.IntN(2)]
-		subnet := netip.MustParsePrefix(fmt.Sprintf("10.20.%d.0/24", slices.Index(networks, network)))
-		err := tb.create(named.NetworkSpec{Name: network, Driver: driver, Subnets: []named.Subnet{{Prefix: subnet}}})
-		expect(what, err, !exists)
-		if err == nil {
-			m.subnets[network], m.endpoints[network], m.addresses[network] = subnet, map[string]map[int]bool{}, map[string]netip.Addr{}
-		}
-		return what
-	case 1:
-		force := r.IntN(2) == 0
-		what := fmt.Sprintf("rm %s, force %v", network, force)
-		err := tb.remove(network, force)
-		expect(what, err, exists && (force || len(on) == 0))
-		if err == nil {
-			delete(m.subnets, network)
-			delete(m.endpoints, network)
-			delete(m.addresses, network)
-		}
-		return what
-	case 2, 3:
-		what := fmt.Sprintf("connect %s to %s, port %d", container, network, port)
-		e, err := tb.connect(network, container, named.Connection{Ports: []named.Port{{Protocol: "tcp", HostPort: uint16(port), Port: 80}}})
-		expect(what, err, exists && !connected && free)
-		if err == nil {
-			on[container], m.addresses[network][container] = map[int]bool{port: true}, e.Addresses[0]
-		}
-		return what
-	case 4:
-		what := fmt.Sprintf("disconnect %s from %s", container, network)
-		err := tb.disconnect(network, container)
-		expect(what, err, connected)
-		if err == nil {
-			delete(on, container)
-			delete(m.addresses[network], container)
-		}
-		return what
-	case 5:
-		what := fmt.Sprintf("publish %d of %s on %s", port, container, network)
-		err := tb.onHost(func() error {
-			_, err := named.Publish(t.Context(), tb.cfg, network, container, []named.Port{{Protocol: "tcp", HostPort: uint16(port), Port: 81}})
-			return err
-		})
-		expect(what, err, connected && free)
-		if err == nil {
-			ports[port] = true
-		}
-		return what
-	}
-	what := fmt.Sprintf("withdraw all ports of %s on %s", container, network)
-	err := tb.onHost(func() error { _, err := named.Unpublish(t.Context(), tb.cfg, network, container, nil); return err })
-	expect(what, err, connected)
-	if err == nil {
-		clear(ports)
-	}
-	return what
-}
-
-// compare compares the files and the name server with the model.
+// compare compares the files and the name server with the model, and takes addresses from files
+// that it does not know yet.
 func (m model) compare(tb *testbed, client *names.Client) {
 	t := tb.t
 	t.Helper()
@@ -168,28 +114,72 @@ func (m model) compare(tb *testbed, client *names.Client) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
 	}
-	if len(all) != len(m.subnets) {
-		t.Errorf("%d networks, want %d", len(all), len(m.subnets))
+	if len(all) != len(m) {
+		t.Errorf("%d networks, want %d", len(all), len(m))
 	}
-	for network, on := range m.endpoints {
+	for _, n := range all {
+		if want := m[n.Name]; want == nil || !slices.Equal(n.Rules, want.rules) || n.DefaultDeny != want.defaultDeny {
+			t.Errorf("%s has rules %q, default deny %v; want %+v", n.Name, n.Rules, n.DefaultDeny, want)
+		}
+	}
+	for network, n := range m {
 		endpoints, err := tb.store.Endpoints(network)
 		must(t, err)
 		zone, err := client.Network(t.Context(), network)
 		if err != nil {
 			t.Errorf("names of %s: %v", network, err)
 		}
-		if len(endpoints) != len(on) || len(zone.Endpoints) != len(on) {
-			t.Errorf("%s: %d endpoints with a file, %d with a name, want %d", network, len(endpoints), len(zone.Endpoints), len(on))
+		if len(endpoints) != len(n.on) || len(zone.Endpoints) != len(n.on) {
+			t.Errorf("%s: %d endpoints with a file, %d with a name, want %d", network, len(endpoints), len(zone.Endpoints), len(n.on))
 		}
 		for _, e := range endpoints {
-			ports, connected := on[e.Container.Name]
-			if !connected || len(e.Wanted.Ports) != len(ports) || e.Addresses[0] != m.addresses[network][e.Container.Name] {
-				t.Errorf("%s/%s: %v with ports %v; want it %v with %v", network, e.Container.Name, e.Addresses, e.Wanted.Ports, connected, ports)
+			want := n.on[e.Container.Name]
+			if want != nil && !want.address.IsValid() {
+				want.address = e.Addresses[0]
+			}
+			if want == nil || len(e.Wanted.Ports) != len(want.ports) || e.Addresses[0] != want.address || !n.subnet.Contains(want.address) {
+				t.Errorf("%s/%s: %v with ports %v; want %+v", network, e.Container.Name, e.Addresses, e.Wanted.Ports, want)
 			}
 			i := slices.IndexFunc(zone.Endpoints, func(h names.Endpoint) bool { return h.Name == e.Container.Name })
 			if i < 0 || !slices.Contains(zone.Endpoints[i].Addrs, e.Addresses[0]) {
 				t.Errorf("%s/%s has no name", network, e.Container.Name)
 			}
+		}
+	}
+}
+
+// compareFlows compares the flows that the kernel has with the model's rules as they are written,
+// for random packets. That the kernel has the flows of the files is what check checks.
+func (m model) compareFlows(tb *testbed, r *rand.Rand) {
+	t := tb.t
+	t.Helper()
+	var w world
+	var rules []named.Rule
+	addrs := []netip.Addr{netip.MustParseAddr("198.51.100.2"), netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("10.20.0.200")}
+	for name, n := range m {
+		w.networks = append(w.networks, &named.Network{NetworkSpec: named.NetworkSpec{Name: name, Driver: n.driver, DefaultDeny: n.defaultDeny, Subnets: []named.Subnet{{Prefix: n.subnet}}}})
+		for container, e := range n.on {
+			w.endpoints = append(w.endpoints, &named.Endpoint{Network: name, Names: []string{container}, Addresses: []netip.Addr{e.address}})
+			addrs = append(addrs, e.address)
+		}
+		for _, text := range n.rules {
+			rule, err := named.ParseStored(text)
+			must(t, err)
+			rules = append(rules, rule)
+		}
+	}
+	var flows []firewall.Flow
+	must(t, tb.onHost(func() (err error) { flows, err = named.WantedFlows(tb.cfg); return err }))
+	inside := func(a netip.Addr) bool {
+		return slices.ContainsFunc(w.networks, func(n *named.Network) bool { return n.Subnets[0].Prefix.Contains(a) })
+	}
+	for range 200 {
+		p := flowPacket{from: addrs[r.IntN(len(addrs))], to: addrs[r.IntN(len(addrs))], protocol: []packet.Protocol{packet.TCP, packet.UDP}[r.IntN(2)], port: []uint16{53, 80, 81, 443}[r.IntN(4)]}
+		if !inside(p.from) && !inside(p.to) {
+			continue
+		}
+		if v, matches := got(flows, p); v != w.want(rules, p) || matches > 1 {
+			t.Errorf("%+v: verdict %d by %d flows, want %d by rules %v", p, v, matches, w.want(rules, p), rules)
 		}
 	}
 }

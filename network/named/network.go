@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"cleat/internal/spell"
@@ -36,6 +37,7 @@ type NetworkSpec struct {
 	Mode        string            `json:"mode,omitempty"`         // of a macvlan or ipvlan network, as in attach.Modes
 	VLAN        int               `json:"vlan,omitempty"`         // 802.1Q, 1…4094; 0: none
 	Subnets     []Subnet          `json:"subnets,omitempty"`      // at most one per address family
+	Reserve     Reservations      `json:"reserve,omitempty"`      // addresses of a subnet that only these containers get
 	IPv6        bool              `json:"ipv6,omitempty"`         // choose a subnet for IPv6 as well, if none is given
 	DHCP        bool              `json:"dhcp,omitempty"`         // the network's own server gives IPv4 addresses
 	Internal    bool              `json:"internal,omitempty"`     // no way out of the network
@@ -81,6 +83,9 @@ func HostAccesses() []string { return []string{HostGateway, HostAll, HostNone} }
 
 // onHost reports whether the host is the network's gateway.
 func (s *NetworkSpec) onHost() bool { return s.Driver == Bridge || s.Driver == Routed }
+
+// Device returns the name of the network's device on the host; "" if it has none of its own.
+func (s *NetworkSpec) Device() string { return s.device() }
 
 // device returns the name of the network's device on the host; "" if it has none.
 func (s *NetworkSpec) device() string {
@@ -136,7 +141,7 @@ func (s *NetworkSpec) gateways() []netip.Addr {
 // networkName is what a network may be called. Names of networks are part of host names
 // (NAME.NETWORK), so most of these are host names (RFC 1123), but other engines' networks often
 // have an underscore.
-var networkName = regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`)
+var networkName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`) })
 
 func badSpec(param, value, reason string, allowed ...string) error {
 	return &attach.SpecError{Param: param, Value: value, Reason: reason, Allowed: allowed}
@@ -144,7 +149,7 @@ func badSpec(param, value, reason string, allowed ...string) error {
 
 // normalize sets defaults, and returns an *attach.SpecError if no host could have the network.
 func (s *NetworkSpec) normalize() error {
-	if !networkName.MatchString(s.Name) {
+	if !networkName().MatchString(s.Name) {
 		return badSpec("NETWORK", s.Name, "want 1…63 of a-z, 0-9, '-' and '_', with a letter or digit first and last")
 	}
 	if s.Driver == "" {
@@ -165,6 +170,9 @@ func (s *NetworkSpec) normalize() error {
 		if err := s.checkSubnet(i); err != nil {
 			return err
 		}
+	}
+	if err := s.checkReserve(); err != nil {
+		return err
 	}
 	if !s.onHost() && (len(s.Rules) > 0 || s.DefaultDeny) {
 		return badSpec("RULE", s.Name, "packets of a network of driver "+s.Driver+" don't pass the host, so it can't filter them", Bridge, Routed)

@@ -25,7 +25,11 @@ type record struct {
 	Network  string    `json:"network"`
 	Spec     *Network  `json:"spec,omitempty"`     // of a network that is created or removed
 	Endpoint *Endpoint `json:"endpoint,omitempty"` // as far as it is known; nil: the operation is about the network
+	Forget   bool      `json:"forget,omitempty"`   // the endpoint is connected, and connections of former owners are to be forgotten
 }
+
+// operationName returns the name of the operations on an endpoint.
+func operationName(network, id string) string { return network + "~" + id }
 
 func (o *operation) record(r record) error { return o.journal.Append(r) }
 
@@ -49,13 +53,6 @@ func (s *session) begin(ctx context.Context, name string, first record) (*operat
 			return nil, fmt.Errorf("an earlier command died at its work on %s, and what it left can't be removed yet: %s", name, s.lastNote())
 		}
 	}
-}
-
-// busy reports whether an operation on an endpoint is in progress. No other one begins while the
-// caller holds the lock on RUN/netops.
-func (s Store) busy(network string, e *Endpoint) bool {
-	_, err := os.Lstat(s.RunPath("netops", network+"~"+endpointID(e.Container)))
-	return err == nil
 }
 
 func (s *session) tryBegin(ctx context.Context, path string, first record) (*operation, error) {
@@ -136,8 +133,18 @@ func (s *session) finish(ctx context.Context, j *journal.Journal) error {
 
 // settle brings what an operation was about in line with the files.
 func (s *session) settle(ctx context.Context, r record) error {
-	if r.Endpoint != nil {
-		return s.settleEndpoint(ctx, r.Endpoint)
+	if r.Endpoint == nil {
+		return s.settleNetwork(ctx, r.Spec)
 	}
-	return s.settleNetwork(ctx, r.Spec)
+	if err := s.settleEndpoint(ctx, r.Endpoint); err != nil || !r.Forget {
+		return err
+	}
+	n, err := s.store.Network(r.Network)
+	if errors.As(err, new(*NoNetworkError)) {
+		return nil // what it had is forgotten already
+	}
+	if err != nil {
+		return err
+	}
+	return s.forget(n.endpointRules(r.Endpoint))
 }

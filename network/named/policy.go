@@ -90,7 +90,7 @@ func Deny(ctx context.Context, cfg Config, text string) (Rule, error) {
 }
 
 func addRule(ctx context.Context, cfg Config, allow bool, text string) (Rule, error) {
-	r, err := ParseRule(allow, text, Store{cfg.Attach.Store}.exists)
+	r, err := ParseRule(allow, text, cfg.store().exists)
 	if err != nil {
 		return r, err
 	}
@@ -113,7 +113,7 @@ func (e *NoRuleError) Error() string { return "there is no rule " + e.Rule.Strin
 
 // RemoveRule removes a rule.
 func RemoveRule(ctx context.Context, cfg Config, allow bool, text string) (Rule, error) {
-	r, err := ParseRule(allow, text, Store{cfg.Attach.Store}.exists)
+	r, err := ParseRule(allow, text, cfg.store().exists)
 	if err != nil {
 		return r, err
 	}
@@ -143,7 +143,7 @@ func SetPolicy(ctx context.Context, cfg Config, network string, rules []Rule, de
 }
 
 // changeRules changes the rules of a network, first in its file and then in the kernel.
-// Connections that exist go on.
+// Connections that are no longer allowed end.
 func changeRules(ctx context.Context, cfg Config, network string, change func(*Network) error) error {
 	s, err := open(cfg)
 	if err != nil {
@@ -170,11 +170,11 @@ func changeRules(ctx context.Context, cfg Config, network string, change func(*N
 	if err != nil {
 		return err
 	}
-	before, err := p.flowsWith(old)
+	before, err := p.permissions(old)
 	if err != nil {
 		return err
 	}
-	after, err := p.flowsWith(&now)
+	after, err := p.permissions(&now)
 	if err != nil {
 		return err
 	}
@@ -188,25 +188,60 @@ func changeRules(ctx context.Context, cfg Config, network string, change func(*N
 	if err := s.checkpoint(); err != nil {
 		return errors.Join(err, o.journal.Close())
 	}
+	if err := s.applyRules(ctx, firewall.Change{Add: firewall.State{Flows: after.Flows}, Remove: firewall.State{Flows: before.Flows}}); err != nil {
+		return errors.Join(err, o.journal.Close())
+	}
+	// A bridge passes packets through the rules once these are there: the first packet that they
+	// see of a connection decides about it.
 	if err := s.filterBridge(&now); err != nil {
 		return errors.Join(err, o.journal.Close())
 	}
-	if err := s.applyRules(ctx, firewall.Change{Add: firewall.State{Flows: after}, Remove: firewall.State{Flows: before}}); err != nil {
+	if err := s.checkpoint(); err != nil {
+		return errors.Join(err, o.journal.Close())
+	}
+	if _, err := tableOf(s.store, s.host).EndConnections(before, after); err != nil {
 		return errors.Join(err, o.journal.Close())
 	}
 	return o.end()
 }
 
-// flowsWith compiles the rules of all networks, with n in place of the one of its name.
-func (p population) flowsWith(n *Network) ([]firewall.Flow, error) {
+// permissions returns the rules of all networks as far as they are about connections that exist:
+// without endpoints, but with their ports. n takes the place of the network of its name.
+func (p population) permissions(n *Network) (all firewall.State, err error) {
 	p.networks = slices.Clone(p.networks)
 	for i, other := range p.networks {
 		if other.Name == n.Name {
 			p.networks[i] = n
 		}
+		all.Networks = append(all.Networks, p.networks[i].rules().Networks...)
+	}
+	for _, e := range p.endpoints {
+		all.Ports = append(all.Ports, e.ports()...)
 	}
 	rules, err := rulesOf(p.networks)
-	return compile(rules, p), err
+	if err == nil {
+		all.Flows = compile(rules, p)
+	}
+	return all, err
+}
+
+// endConnections ends connections that were allowed when old was the network of its name, and no
+// longer are.
+func (s *session) endConnections(old, now *Network) error {
+	p, err := s.population()
+	if err != nil {
+		return err
+	}
+	before, err := p.permissions(old)
+	if err != nil {
+		return err
+	}
+	after, err := p.permissions(now)
+	if err != nil {
+		return err
+	}
+	_, err = tableOf(s.store, s.host).EndConnections(before, after)
+	return err
 }
 
 // filterBridge makes the host filter packets from one container to another on the network's

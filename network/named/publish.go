@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 
-	"cleat/internal/statedir"
 	"cleat/network/attach"
 	"cleat/network/firewall"
 )
@@ -76,7 +75,7 @@ func update(ctx context.Context, cfg Config, network, ref string, change func(*N
 		return nil, err
 	}
 	id := endpointID(e.Container)
-	o, err := s.begin(ctx, e.Network+"~"+id, record{Network: e.Network, Endpoint: e})
+	o, err := s.begin(ctx, operationName(e.Network, id), record{Network: e.Network, Endpoint: e})
 	if err != nil {
 		return nil, err
 	}
@@ -91,15 +90,26 @@ func update(ctx context.Context, cfg Config, network, ref string, change func(*N
 	// What either has is settled: what the file has is put into the kernel, the rest removed.
 	both := now
 	both.Wanted.Ports = union(old.Wanted.Ports, now.Wanted.Ports)
-	if err := s.replace(ctx, o, &now, &both); err != nil {
+	err = s.replace(ctx, o, &now, &both)
+	if err == nil { // a program may have taken a port since the claim
+		if err = s.checkAllSockets(now.added(old)); err != nil {
+			err = errors.Join(err, s.store.writeEndpoint(old)) // so that abort removes what is new
+		}
+	}
+	if err != nil {
 		return nil, s.abort(ctx, o, record{Network: e.Network, Endpoint: &both}, err)
 	}
 	added := now
-	added.Wanted.Ports = slices.DeleteFunc(slices.Clone(now.Wanted.Ports), func(p Port) bool { return slices.Contains(old.Wanted.Ports, p) })
+	added.Wanted.Ports = now.added(old)
 	if err := s.forget(firewall.State{Ports: added.ports()}); err != nil {
 		s.note("connections that were refused before go on: %v", err)
 	}
 	return &Result{Network: n, Endpoint: &now, Notes: s.notes}, o.end()
+}
+
+// added returns the ports that e has and old has not.
+func (e *Endpoint) added(old *Endpoint) []Port {
+	return slices.DeleteFunc(slices.Clone(e.Wanted.Ports), func(p Port) bool { return slices.Contains(old.Wanted.Ports, p) })
 }
 
 func union(a, b []Port) []Port {
@@ -121,7 +131,7 @@ func (s *session) replace(ctx context.Context, o *operation, now, both *Endpoint
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	if err := statedir.WriteJSON(s.store.endpointFile(now.Network, endpointID(now.Container)), now); err != nil {
+	if err := s.store.writeEndpoint(now); err != nil {
 		return err
 	}
 	if err := s.checkpoint(); err != nil {

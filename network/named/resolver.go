@@ -51,12 +51,11 @@ func (s Store) resolverFile(id string) string { return s.Path("resolvers", id+".
 
 // resolver returns the resolver of a container; nil if it has none.
 func (s Store) resolver(id string) (*resolver, error) {
-	var r resolver
-	err := readFile(s.resolverFile(id), &r)
+	r, err := parseFile[resolver](s.resolverFile(id))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	return &r, err
+	return r, err
 }
 
 // resolvers returns the resolvers of all containers. Files that can't be read are left out.
@@ -64,8 +63,7 @@ func (s Store) resolvers() []*resolver {
 	paths, _ := filepath.Glob(s.resolverFile("*"))
 	var all []*resolver
 	for _, path := range paths {
-		r := &resolver{}
-		if readFile(path, r) == nil {
+		if r, err := parseFile[resolver](path); err == nil {
 			all = append(all, r)
 		}
 	}
@@ -362,7 +360,7 @@ func (s *session) checkResolvers(ctx context.Context) ([]Difference, error) {
 			wanted[r.Inside.ID] = true
 			i := slices.IndexFunc(state.Sockets, func(k names.SocketState) bool { return k.ID == r.Inside.ID })
 			if i < 0 || state.Sockets[i].Cookie != r.Cookie || !sameView(state.Sockets[i].Socket, *r.Inside) {
-				all = append(all, Difference{r.Inside.Networks[0], r.Container.ShortName(), "names are not served inside it"})
+				all = append(all, Difference{Network: r.Inside.Networks[0], Container: r.Container.ShortName(), What: "names are not served inside it"})
 			}
 		}
 		for _, k := range state.Sockets {

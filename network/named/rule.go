@@ -149,19 +149,19 @@ func parseSelector(text, source string, exists func(string) bool) (Selector, err
 	}
 	network, rest, ok := strings.Cut(text, "/")
 	switch {
-	case ok && !networkName.MatchString(network):
+	case ok && !networkName().MatchString(network):
 		return bad("no network can have the name " + network)
 	case ok && !exists(network):
 		return bad("there is no network " + network)
 	case ok && strings.Contains(rest, "="):
 		return Selector{Network: network, Label: rest}, nil
-	case ok && hostName.MatchString(strings.ToLower(rest)):
+	case ok && hostName().MatchString(strings.ToLower(rest)):
 		return Selector{Network: network, Container: strings.ToLower(rest)}, nil
 	case ok:
 		return bad("want NETWORK/CONTAINER or NETWORK/LABEL=VALUE")
-	case networkName.MatchString(text) && exists(text):
+	case networkName().MatchString(text) && exists(text):
 		return Selector{Network: text}, nil
-	case source != "" && !strings.Contains(text, ".") && hostName.MatchString(strings.ToLower(text)):
+	case source != "" && !strings.Contains(text, ".") && hostName().MatchString(strings.ToLower(text)):
 		return Selector{Network: source, Container: strings.ToLower(text)}, nil
 	}
 	if p, err := policy.ParseRule(true, text); err == nil && p.Name != "" && domain.MatchString(p.Name) {

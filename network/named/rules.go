@@ -7,6 +7,7 @@ import (
 	"hash/fnv"
 	"net/netip"
 	"slices"
+	"time"
 
 	"cleat/link"
 	"cleat/netns"
@@ -23,6 +24,7 @@ type Rules interface {
 	Sync(firewall.State) error
 	Check(firewall.State) ([]firewall.Difference, error)
 	Remove() error
+	ForgetConnections(s firewall.State, within time.Duration) (int, error)
 }
 
 // tableOf returns the table of rules of a state directory in the host's namespace.
@@ -139,7 +141,7 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 // forget ends what the kernel remembers of connections of ports and endpoints that have come or
 // gone: otherwise an address or a port that changes hands gets packets of its former owner.
 func (s *session) forget(of firewall.State) error {
-	_, err := tableOf(s.store, s.host).ForgetConnections(of)
+	_, err := s.Rules.ForgetConnections(of, 0)
 	return err
 }
 
@@ -148,7 +150,7 @@ func (s *session) forget(of firewall.State) error {
 // network.
 func (s *session) applyRules(ctx context.Context, c firewall.Change) error {
 	if len(c.Remove.Networks) > 0 {
-		if names, err := s.store.networkNames(); err == nil && len(names) == 0 {
+		if some, err := s.store.hasHostNetworks(); err == nil && !some {
 			return s.syncRules(ctx)
 		}
 	}

@@ -20,7 +20,10 @@ type Config struct {
 	// ResolvConf is the path of the host's resolv.conf, whose search domains containers get; "" means
 	// /etc/resolv.conf.
 	ResolvConf string
+	Files      *Files // for a process that runs many commands; nil: files are read each time
 }
+
+func (c Config) store() Store { return Store{Store: c.Attach.Store, files: c.Files} }
 
 // session is what a command on networks has open.
 type session struct {
@@ -32,7 +35,7 @@ type session struct {
 
 // open opens a session in the host's network namespace, in which the process is.
 func open(cfg Config) (*session, error) {
-	s := &session{Config: cfg, store: Store{cfg.Attach.Store}}
+	s := &session{Config: cfg, store: cfg.store()}
 	if err := s.store.prepare(); err != nil {
 		return nil, err
 	}

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"reflect"
 	"slices"
 
 	"cleat/link"
 	"cleat/network/attach"
 	"cleat/network/firewall"
+	"cleat/network/journal"
 	"cleat/network/names"
 )
 
@@ -28,6 +30,7 @@ func (s *session) settleNetwork(ctx context.Context, old *Network) error {
 }
 
 func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
+	s.claimDevices(ctx)
 	notes, err := attach.SetUpHost(ctx, s.Attach, n.Name, n.hostSide())
 	for _, note := range notes {
 		s.note("%s", note)
@@ -38,11 +41,20 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	if !reflect.DeepEqual(n, old) { // it was changed: rules of others may be about it
-		if err := s.syncRules(ctx); err != nil {
-			return err
-		}
-	} else if err := s.applyRules(ctx, firewall.Change{Add: n.rules()}); err != nil {
+	ruled, err := s.anyRules(n)
+	if err != nil {
+		return err
+	}
+	changed := !reflect.DeepEqual(n, old)
+	if ruled || changed { // rules of others may be about it
+		err = s.syncRules(ctx)
+	} else {
+		err = s.applyRules(ctx, firewall.Change{Add: n.rules()})
+	}
+	if err == nil && changed {
+		err = s.endConnections(old, n)
+	}
+	if err != nil {
 		return err
 	}
 	if err := s.filterBridge(n); err != nil {
@@ -52,6 +64,10 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 		if err := s.routeLoopback(n.device()); err != nil {
 			return err
 		}
+		if err := s.acceptForeign(ctx); err != nil {
+			return err
+		}
+		s.noteForeign()
 	}
 	if err := s.checkpoint(); err != nil {
 		return err
@@ -59,18 +75,37 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	return s.withNames(ctx, func(c *names.Client) error { return s.sendNetwork(ctx, c, n) })
 }
 
+// anyRules reports whether a network, or any other, has rules. They may be about a network that
+// comes or goes, also before it comes and after it has gone.
+func (s *session) anyRules(n *Network) (bool, error) {
+	networks, err := s.store.Networks()
+	return slices.ContainsFunc(append(networks, n), func(n *Network) bool { return len(n.Rules) > 0 || n.DefaultDeny }), err
+}
+
 // networkAbsent removes a network, and the endpoints that its discarded files have.
 func (s *session) networkAbsent(ctx context.Context, n *Network) error {
+	if err := s.waitForOperationsOn(ctx, n); err != nil {
+		return err
+	}
 	endpoints, err := s.store.endpointsIn("." + n.Name)
 	if err != nil {
 		return err
 	}
-	change := firewall.Change{Remove: n.rulesWith(endpoints)}
+	ruled, err := s.anyRules(n)
+	if err != nil {
+		return err
+	}
 	steps := []func() error{
 		func() error {
 			return s.withNames(ctx, func(c *names.Client) error { return s.dropNetwork(ctx, c, n) })
 		},
-		func() error { return s.applyRules(ctx, change) },
+		func() error {
+			if ruled {
+				return s.syncRules(ctx)
+			}
+			return s.applyRules(ctx, firewall.Change{Remove: n.rulesWith(endpoints)})
+		},
+		func() error { return s.acceptForeign(ctx) },
 	}
 	for _, e := range endpoints {
 		steps = append(steps, func() error { return s.settleResolver(ctx, e) }, func() error { return s.detach(ctx, e) },
@@ -91,7 +126,24 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 			return err
 		}
 	}
+	if names, err := s.store.networkNames(); err == nil && len(names) == 0 {
+		if err := s.releaseDevices(ctx); err != nil {
+			return err
+		}
+	}
 	return os.RemoveAll(s.store.discarded(n.Name))
+}
+
+// waitForOperationsOn waits for the commands that work on endpoints of a network whose files were
+// taken away. They end soon: they find no directory for their files. New ones do not begin.
+func (s *session) waitForOperationsOn(ctx context.Context, n *Network) error {
+	paths, err := filepath.Glob(s.store.RunPath("netops", operationName(n.Name, "*")))
+	for _, path := range paths {
+		if _, err := journal.WaitForOwner(ctx, path); err != nil {
+			return err
+		}
+	}
+	return err
 }
 
 // settleEndpoint puts what belongs to an endpoint into the kernel if it has a file, and

@@ -39,6 +39,16 @@ func (s *session) checkSockets(p Port) error {
 	return nil
 }
 
+// checkAllSockets is checkSockets for several ports.
+func (s *session) checkAllSockets(ports []Port) error {
+	for _, p := range ports {
+		if err := s.checkSockets(p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // bindOnce binds a socket to an address and closes it.
 func bindOnce(family int, protocol string, a netip.Addr, port uint16) error {
 	kind := unix.SOCK_STREAM

@@ -26,7 +26,7 @@ type EndpointStatus struct {
 // List returns all networks, sorted by name. Files that can't be read are an error beside the
 // others.
 func List(cfg Config) ([]NetworkStatus, error) {
-	store := Store{cfg.Attach.Store}
+	store := cfg.store()
 	networks, err := store.Networks()
 	errs := []error{err}
 	var all []NetworkStatus
@@ -51,7 +51,7 @@ func (s Store) status(n *Network) (NetworkStatus, error) {
 // Inspect returns a network with its endpoints. What can't be read is an error beside the rest;
 // without the network itself the status is nil.
 func Inspect(ctx context.Context, cfg Config, name string) (*NetworkStatus, error) {
-	store := Store{cfg.Attach.Store}
+	store := cfg.store()
 	n, err := store.Network(name)
 	if err != nil {
 		return nil, err

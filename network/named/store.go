@@ -2,7 +2,6 @@ package named
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -26,13 +25,15 @@ import (
 //	STATE/ports/                            which ports are published, and by whom (ports.go)
 //	STATE/resolvers/ID.json                 where a container asks for names (resolver.go)
 //	RUN/netops/OPERATION                    journal of an operation in progress, or of one that died
+//	RUN/foreign                             is locked while firewalls of other programs are changed
 type Store struct {
 	*attach.Store
+	files *Files // nil: files are read each time
 }
 
 // prepare creates the directories.
 func (s Store) prepare() error {
-	return s.Prepare([]string{"networks", "ports", "resolvers"}, []string{"netops"})
+	return s.Prepare([]string{"networks", "ports", "resolvers"}, []string{"netops", "foreign"})
 }
 
 func (s Store) networksDir() string           { return s.Path("networks") }
@@ -63,16 +64,25 @@ func (s Store) lockPorts(ctx context.Context) (unlock func(), err error) {
 
 // Network returns a network. The error is a *NoNetworkError if there is none of this name.
 func (s Store) Network(name string) (*Network, error) {
-	var n Network
-	err := readFile(s.networkFile(name), &n)
+	n, err := readFile[Network](s.files, s.networkFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
 		names, _ := s.networkNames()
 		return nil, &NoNetworkError{Name: name, Names: names}
 	}
 	if err == nil && n.Version > networkVersion {
-		err = fmt.Errorf("read network %s: version %d of its file needs a later cleat", name, n.Version)
+		err = &LaterVersionError{What: "network " + name, Version: n.Version}
 	}
-	return &n, err
+	return n, err
+}
+
+// LaterVersionError means that a later version of this program has written a file.
+type LaterVersionError struct {
+	What    string // e.g. "network web"
+	Version int    // of the file
+}
+
+func (e *LaterVersionError) Error() string {
+	return fmt.Sprintf("read %s: version %d of its file needs a later cleat", e.What, e.Version)
 }
 
 // networkNames returns the names of all networks, sorted.
@@ -83,7 +93,7 @@ func (s Store) networkNames() ([]string, error) {
 	}
 	var names []string
 	for _, d := range dirs {
-		if networkName.MatchString(d.Name()) {
+		if networkName().MatchString(d.Name()) {
 			names = append(names, d.Name())
 		}
 	}
@@ -112,12 +122,11 @@ func (s Store) Networks() ([]*Network, error) {
 
 // Endpoint returns an endpoint. The error is fs.ErrNotExist if there is none.
 func (s Store) Endpoint(network, id string) (*Endpoint, error) {
-	var e Endpoint
-	err := readFile(s.endpointFile(network, id), &e)
+	e, err := readFile[Endpoint](s.files, s.endpointFile(network, id))
 	if err == nil && e.Version > endpointVersion {
-		err = fmt.Errorf("read endpoint %s of %s: version %d of its file needs a later cleat", id, network, e.Version)
+		err = &LaterVersionError{What: "endpoint " + id + " of " + network, Version: e.Version}
 	}
-	return &e, err
+	return e, err
 }
 
 // endpointIDs returns the ids of a network's endpoints, sorted.
@@ -157,15 +166,18 @@ func (s Store) endpointsIn(network string) ([]*Endpoint, error) {
 	return all, errors.Join(errs...)
 }
 
-func readFile(path string, into any) error {
-	b, err := os.ReadFile(path)
+// writeEndpoint writes the file of an endpoint. The error is a *NoNetworkError if its network was
+// removed: the directory must not come back.
+func (s Store) writeEndpoint(e *Endpoint) error {
+	text, err := statedir.EncodeJSON(e)
 	if err != nil {
-		return fmt.Errorf("read state: %w", err)
+		return fmt.Errorf("encode endpoint of %s: %w", e.Network, err)
 	}
-	if err := json.Unmarshal(b, into); err != nil {
-		return fmt.Errorf("read %s: %w", path, err)
+	err = statedir.WriteFile(s.endpointFile(e.Network, endpointID(e.Container)), text)
+	if errors.Is(err, fs.ErrNotExist) {
+		return &NoNetworkError{Name: e.Network}
 	}
-	return nil
+	return err
 }
 
 // freeID returns the smallest number that no network has.

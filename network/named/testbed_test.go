@@ -70,7 +70,7 @@ func newTestbed(t *testing.T, containers ...string) *testbed {
 	store, err := attach.OpenStore(tb.state)
 	must(t, err)
 	tb.store = named.Store{Store: store}
-	tb.cfg.Attach = attach.Config{Store: store, Find: tb.find}
+	tb.cfg.Attach, tb.cfg.Files = attach.Config{Store: store, Find: tb.find}, &named.Files{}
 	return tb
 }
 

@@ -212,7 +212,7 @@ func u32Text(f netlink.Filter) string {
 	return fmt.Sprintf("handle %x to %x keys %v", u.Handle, u.ClassId, u.Sel.Keys)
 }
 
-func must(t *testing.T, err error) {
+func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ type Survey struct {
 	Host            string      `json:"host"` // the machine's host name
 	TakenAt         time.Time   `json:"taken"`
 	Namespaces      []Namespace `json:"namespaces"`
+	Networks        []Network   `json:"networks,omitempty"`         // by name
 	HiddenProcesses int         `json:"hidden_processes,omitempty"` // processes whose namespace may not be read
 	Notes           []string    `json:"notes,omitempty"`            // what could not be read, for people
 }

@@ -48,7 +48,8 @@ func (v *investigation) checkDrift(ctx context.Context) {
 	var texts []string
 	for _, d := range found {
 		concerned := d.Network == "" || slices.ContainsFunc(append([]*machine{v.from}, v.to...), func(m *machine) bool { return m.on(d.Network) != nil })
-		if concerned && d.Container == "" { // checkEnds has looked at containers
+		// checkEnds has looked at containers, and checkPaths at chains of other programs.
+		if concerned && d.Container == "" && d.Remedy == "" {
 			texts = append(texts, d.String())
 		}
 	}

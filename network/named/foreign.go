@@ -1,0 +1,80 @@
+package named
+
+import (
+	"context"
+	"slices"
+
+	"cleat/internal/statedir"
+)
+
+// Other programs' firewalls see the packets of networks as well, and some drop what they don't
+// know: Docker, ufw and firewalld do. The chains of iptables get exceptions with the first
+// network on the host, which go with the last. What else drops packets becomes a note of the
+// command that creates a network, and a finding of Check.
+
+// foreignPrefixes are the starts of the names of all devices of networks: see
+// NetworkSpec.device and Network.peer.
+var foreignPrefixes = []string{"cl-", "clr"}
+
+// lockForeign waits for the lock under which exceptions are made.
+func (s Store) lockForeign(ctx context.Context) (unlock func(), err error) {
+	return statedir.Lock(ctx, s.RunPath("foreign"))
+}
+
+// hasHostNetworks reports whether the packets of any network pass the host.
+func (s Store) hasHostNetworks() (bool, error) {
+	all, err := s.Networks()
+	return slices.ContainsFunc(all, func(n *Network) bool { return n.onHost() }), err
+}
+
+// acceptForeign makes exceptions for networks in other programs' firewalls, and removes them if
+// no network is left on the host. A failure is not an error: checkForeign finds what is missing.
+func (s *session) acceptForeign(ctx context.Context) error {
+	unlock, err := s.store.lockForeign(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	some, err := s.store.hasHostNetworks()
+	if err != nil {
+		return err
+	}
+	if table := tableOf(s.store, s.host); some {
+		err = table.AcceptInIptables(foreignPrefixes...)
+	} else {
+		err = table.RemoveFromIptables()
+	}
+	if err != nil {
+		s.note("%v", err)
+	}
+	return nil
+}
+
+// noteForeign notes what still drops packets of networks.
+func (s *session) noteForeign() {
+	found, err := s.checkForeign()
+	if err != nil {
+		s.note("%v", err)
+	}
+	for _, d := range found {
+		s.note("%s", d)
+	}
+}
+
+// checkForeign lists chains of other programs that drop packets of networks.
+func (s *session) checkForeign() ([]Difference, error) {
+	if some, err := s.store.hasHostNetworks(); err != nil || !some {
+		return nil, err
+	}
+	drops, err := tableOf(s.store, s.host).ForeignDrops(foreignPrefixes...)
+	var all []Difference
+	for _, d := range drops {
+		all = append(all, Difference{What: d.String() + ", without an exception for networks", Remedy: d.Remedy})
+	}
+	return all, err
+}
+
+// repairable returns the differences that RepairAll puts right.
+func repairable(all []Difference) []Difference {
+	return slices.DeleteFunc(slices.Clone(all), func(d Difference) bool { return d.Remedy != "" })
+}
