@@ -345,7 +345,7 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 // followLease gives an endpoint the address that a DHCP server has given its link, and reports
 // whether it had another one. Its names follow when the network is sent to the name server.
 func (s *session) followLease(n *Network, e *Endpoint) (followed bool, err error) {
-	if !n.DHCP || s.store.busy(n.Name, e) {
+	if !n.DHCP || s.underWay(n.Name, endpointID(e.Container)) {
 		return false, nil
 	}
 	a, err := s.store.Attachment(e.AttachmentID)
