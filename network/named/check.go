@@ -193,7 +193,7 @@ func (s *session) checkRules() ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.checkForeign()
+	all := s.checkForeign()
 	for _, d := range found {
 		all = append(all, Difference{What: "rules: " + d.String()})
 	}
