@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	attachcmd "cleat/cli/attach"
 	"cleat/cli/container"
@@ -19,6 +20,7 @@ import (
 	"cleat/cli/hint"
 	"cleat/cli/networks"
 	"cleat/internal/columns"
+	"cleat/internal/sys"
 	"cleat/netns/find"
 	"cleat/network/attach"
 	"cleat/network/keep"
@@ -156,6 +158,11 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread
 	// to thread takes longer than waiting.
 	runtime.GOMAXPROCS(1)
+	if pages, err := sys.FindProgramPages(); err == nil {
+		ctx, cancel := context.WithCancel(cmd.Context())
+		defer cancel()
+		go pages.ReleaseEvery(ctx, releaseInterval)
+	}
 	self, err := runningProgram()
 	if err != nil {
 		return err
@@ -168,6 +175,9 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	c.Log("%v: the new version goes on", errUpgraded)
 	return self.restart()
 }
+
+// releaseInterval is the time after which memory is given back that commands have needed.
+const releaseInterval = 10 * time.Second
 
 // notifySystemd reports to the service manager that started this process, if any, that it is
 // ready (sd_notify(3)). That is so as well while another keeper runs.

@@ -96,7 +96,7 @@ var rooms = map[string]room{
 	"mptcp/upgrade":      {hands, []string{"netns"}},
 	"network/attach":     {brains, []string{"network/journal", "network/announce", "network/dhcp", "network/segment", "network/qdisc", "network/resolvconf", "network/rules", "link", "netns"}},
 	"network/keep":       {brains, []string{"network/attach", "netns", "netns/find"}},
-	"network/named":      {brains, []string{"network/attach", "network/firewall", "network/ipam", "network/journal", "network/names", "policy", "link", "netns", "netns/find"}},
+	"network/named":      {brains, []string{"network/attach", "network/firewall", "network/ipam", "network/journal", "network/names", "network/resolvconf", "policy", "link", "netns", "netns/find"}},
 	"network/ipam":       {brains, nil},
 	"network/journal":    {hands, nil},
 	"network/survey":     {brains, []string{"netns"}},

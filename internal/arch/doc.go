@@ -53,7 +53,7 @@
 //	        network          containers and the links they have; no code of its own, but rooms:
 //	          attach         adds a link to a running container, removes it     → journal, announce, dhcp, segment, qdisc, resolvconf, rules; link, netns
 //	          keep           restores attachments after restarts, renews leases → attach; netns, netns/find
-//	          named          networks by name: addresses, names, ports, rules    → attach, firewall, ipam, journal, names; policy, link, netns, netns/find
+//	          named          networks by name: addresses, names, ports, rules    → attach, firewall, ipam, journal, names, resolvconf; policy, link, netns, netns/find
 //	          ipam           gives addresses of a network to its endpoints
 //	          journal        records how to undo each step; the test counts it as hands
 //	          survey         finds namespaces, links and their peers            → netns

@@ -2,8 +2,11 @@ package sys
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
+	"runtime/debug"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -55,4 +58,20 @@ func (p ProgramPages) Release() error {
 		}
 	}
 	return nil
+}
+
+// ReleaseEvery gives memory back at intervals until ctx ends: the pages, and what is free of the Go
+// heap. It is for services that idle for weeks.
+func (p ProgramPages) ReleaseEvery(ctx context.Context, interval time.Duration) {
+	ticker := time.NewTicker(interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			debug.FreeOSMemory()
+			_ = p.Release() // a failure leaves the pages there
+		}
+	}
 }

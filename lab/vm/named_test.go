@@ -10,20 +10,20 @@ import (
 // drivers are the networks of containers that only kernels of this tier support.
 var drivers = []string{"ipvlan_l2", "ipvlan_l3s", "vlan", "macvlan_in_a_VLAN", "ipvlan_in_a_VLAN"}
 
-// TestNamedNetworks connects containers to a network of each driver, with each kernel. No driver
-// may be skipped.
+// TestNamedNetworks connects containers to a network of each driver, and to several networks, with
+// each kernel. No driver may be skipped.
 func TestNamedNetworks(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
 	const all = "TestDrivers"
-	tr := trial{program: buildTest(t, "cleat/network/named"), args: []string{"-test.run", "^(" + all + "|TestNamesInside)$"}}
+	tr := trial{program: buildTest(t, "cleat/network/named"), args: []string{"-test.run", "^(" + all + "|TestNamesInside|TestSeveralNetworks)$"}}
 	tr.eachKernel(t, cache, vm.Suites, func(t *testing.T, k vm.Kernel, got []vm.Outcome) {
 		t.Helper()
 		passed := map[string]bool{}
 		for _, o := range got {
 			passed[strings.TrimPrefix(o.Test, all+"/")] = o.Verdict == vm.Pass
 		}
-		for _, name := range append([]string{"bridge", "routed", "macvlan", "TestNamesInside"}, drivers...) {
+		for _, name := range append([]string{"bridge", "routed", "macvlan", "TestNamesInside", "TestSeveralNetworks"}, drivers...) {
 			if !passed[name] {
 				t.Errorf("%s on %s: not passed", name, k.Release)
 			}

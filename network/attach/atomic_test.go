@@ -43,6 +43,7 @@ func atomicCases() []atomicCase {
 		{name: "bridge with rate limit", needs: []string{"bridge", "ifb", "tbf"}, spec: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v4, RateBitsPerSec: 1e8, BurstBytes: 20000}},
 		{name: "bridge in a VLAN", needs: []string{"bridge-vlan"}, spec: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v4, VLAN: 100}},
 		{name: "default route replaced", needs: []string{"bridge"}, spec: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v6, Gateways: addrs("192.0.2.1", "2001:db8::1")}, prep: prepDefaultRoute},
+		{name: "source gateways", needs: []string{"bridge"}, spec: attach.Spec{Kind: "bridge", Parent: "br0", Addresses: v6, SourceGateways: addrs("192.0.2.1", "2001:db8::1")}, prep: prepDefaultRoute},
 		{name: "macvlan", needs: []string{"macvlan"}, spec: attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: v6, Gateways: addrs("192.0.2.1")}},
 		{name: "macvlan with shim", needs: []string{"macvlan"}, spec: attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("198.51.100.7/24"), HostShim: true}},
 		{name: "macvlan with IPv6 shim", needs: []string{"macvlan"}, spec: attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("2001:db8:2::7/64"), HostShim: true}, prep: prepRoute},

@@ -81,7 +81,7 @@
 //	attach.go, detach.go              the operations; reserve.go names and locks them
 //	plan.go                           from a Spec to Steps: what all kinds have in common
 //	kinds.go                          the kinds; bridge.go, macvlan.go, … plan one each
-//	address.go, route.go, neighbours.go, dns.go, shape.go, shim.go, masquerade.go
+//	address.go, route.go, source.go, neighbours.go, dns.go, shape.go, shim.go, masquerade.go
 //	                                  Steps of one option each, for every kind
 //	claim.go, macaddress.go           whether an address is in use already
 //	neighbourtable.go                 the note of a plan that a neighbour table is nearly full

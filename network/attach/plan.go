@@ -113,6 +113,7 @@ func (p *planner) configure() error {
 			return err
 		}
 	}
+	p.sourceGateways()
 	if spec.RateBitsPerSec > 0 {
 		p.shape()
 	}

@@ -3,6 +3,7 @@ package attach
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"cleat/link"
 )
@@ -21,13 +22,14 @@ func (p *planner) routed() error {
 	}
 	p.pair("veth", mtu)
 	p.add(Port{Link: p.peer})
-	for _, g := range p.spec.Gateways {
+	gateways := slices.Concat(p.spec.Gateways, p.spec.SourceGateways)
+	for _, g := range gateways {
 		if g.IsLinkLocalUnicast() {
 			p.add(PeerAddress{Peer: p.peer, Addr: g.WithZone("")})
 		}
 	}
 	from := map[bool]netip.Addr{}
-	for _, g := range p.spec.Gateways {
+	for _, g := range gateways {
 		if !g.IsLinkLocalUnicast() && p.host.isLocal(g) {
 			from[g.Is4()] = g
 		}

@@ -9,26 +9,29 @@ import (
 // Spec describes one attachment as it was requested. The zero value of a field means the
 // default.
 type Spec struct {
-	Kind           string         `json:"kind"`                 // one of Kinds
-	Parent         string         `json:"parent,omitempty"`     // device of the host: a bridge, or what the link stands on
-	Name           string         `json:"name"`                 // of the link in the container; default: the first free of eth0, eth1, …
-	Addresses      []netip.Prefix `json:"ip,omitempty"`         // with the prefix lengths of their networks
-	Gateways       []netip.Addr   `json:"gateway,omitempty"`    // of default routes, at most one per address family
-	Peer           string         `json:"peer,omitempty"`       // name of the link's other end on the host, for kinds bridge and ovs; default: a generated one
-	MAC            link.MAC       `json:"mac,omitzero"`         // default: random
-	MTU            int            `json:"mtu,omitempty"`        // bytes; default: the parent's
-	VLAN           int            `json:"vlan,omitempty"`       // 802.1Q, 1…4094; 0: none
-	Mode           string         `json:"mode,omitempty"`       // one of Modes; default: the first of them
-	Routes         []Route        `json:"routes,omitempty"`     // besides those of the addresses' networks
-	DNS            []netip.Addr   `json:"dns,omitempty"`        // name servers for the container's resolv.conf
-	RateBitsPerSec int64          `json:"rate,omitempty"`       // limit in each direction; 0: none
-	BurstBytes     int            `json:"burst,omitempty"`      // default: depends on the rate
-	HostShim       bool           `json:"host_shim,omitempty"`  // let host and container reach each other; only kind macvlan in mode bridge
-	Masquerade     bool           `json:"masquerade,omitempty"` // make the host the gateway of the addresses' networks, with NAT; only kind bridge
-	DHCP           bool           `json:"dhcp,omitempty"`       // get IPv4 address, routes, MTU and name servers from a DHCP server
-	DHCPHostName   string         `json:"host_name,omitempty"`  // sent to the DHCP server; default: the container's name
-	Keep           bool           `json:"keep,omitempty"`       // attach again when the container or the machine is restarted
-	Network        string         `json:"network,omitempty"`    // the named network that the link belongs to; "": none
+	Kind      string         `json:"kind"`              // one of Kinds
+	Parent    string         `json:"parent,omitempty"`  // device of the host: a bridge, or what the link stands on
+	Name      string         `json:"name"`              // of the link in the container; default: the first free of eth0, eth1, …
+	Addresses []netip.Prefix `json:"ip,omitempty"`      // with the prefix lengths of their networks
+	Gateways  []netip.Addr   `json:"gateway,omitempty"` // of default routes, at most one per address family
+	// SourceGateways are gateways for packets with the link's addresses, where another link has the
+	// default route; at most one per address family.
+	SourceGateways []netip.Addr `json:"source_gateway,omitempty"`
+	Peer           string       `json:"peer,omitempty"`       // name of the link's other end on the host, for kinds bridge and ovs; default: a generated one
+	MAC            link.MAC     `json:"mac,omitzero"`         // default: random
+	MTU            int          `json:"mtu,omitempty"`        // bytes; default: the parent's
+	VLAN           int          `json:"vlan,omitempty"`       // 802.1Q, 1…4094; 0: none
+	Mode           string       `json:"mode,omitempty"`       // one of Modes; default: the first of them
+	Routes         []Route      `json:"routes,omitempty"`     // besides those of the addresses' networks
+	DNS            []netip.Addr `json:"dns,omitempty"`        // name servers for the container's resolv.conf
+	RateBitsPerSec int64        `json:"rate,omitempty"`       // limit in each direction; 0: none
+	BurstBytes     int          `json:"burst,omitempty"`      // default: depends on the rate
+	HostShim       bool         `json:"host_shim,omitempty"`  // let host and container reach each other; only kind macvlan in mode bridge
+	Masquerade     bool         `json:"masquerade,omitempty"` // make the host the gateway of the addresses' networks, with NAT; only kind bridge
+	DHCP           bool         `json:"dhcp,omitempty"`       // get IPv4 address, routes, MTU and name servers from a DHCP server
+	DHCPHostName   string       `json:"host_name,omitempty"`  // sent to the DHCP server; default: the container's name
+	Keep           bool         `json:"keep,omitempty"`       // attach again when the container or the machine is restarted
+	Network        string       `json:"network,omitempty"`    // the named network that the link belongs to; "": none
 	// CheckDuplicate says how to check that an address is not in use: one of the Check…
 	// constants.
 	CheckDuplicate string            `json:"check_duplicate,omitempty"`

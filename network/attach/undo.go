@@ -32,6 +32,7 @@ type Undo struct {
 	Bridge       *undoBridge       `json:"bridge,omitempty"`
 	BridgeMTU    *undoBridgeMTU    `json:"bridge_kept,omitempty"`
 	Lease        *undoLease        `json:"lease,omitempty"`
+	SourceRule   *undoSourceRule   `json:"source_rule,omitempty"`
 }
 
 // change is the type of the fields of Undo.

@@ -147,9 +147,10 @@ func (s Spec) checkAddresses(kind) error {
 const ipv6MTU = 1280
 
 func (s Spec) checkRoutes(kind) error {
-	for i, g := range s.Gateways {
+	gateways := slices.Concat(s.Gateways, s.SourceGateways)
+	for i, g := range gateways {
 		switch {
-		case slices.ContainsFunc(s.Gateways[:i], func(o netip.Addr) bool { return o.Is4() == g.Is4() }):
+		case slices.ContainsFunc(gateways[:i], func(o netip.Addr) bool { return o.Is4() == g.Is4() }):
 			return &SpecError{Param: "gw", Value: g.String(), Reason: "is the second one of its address family"}
 		case slices.ContainsFunc(s.Addresses, func(p netip.Prefix) bool { return p.Addr() == g }):
 			return &SpecError{Param: "gw", Value: g.String(), Reason: "is the container's own address"}

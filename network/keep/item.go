@@ -19,6 +19,7 @@ const (
 	minRetry = time.Second // after the first failure; doubles with each
 	maxRetry = time.Minute
 	maxSleep = 30 * time.Second // between two looks at an attachment: timers stop while the machine sleeps
+	maxQuiet = 10 * time.Minute // the same if it has no lease, and all that can happen to it is an event
 
 	announceAfter = 2 * time.Second  // ANNOUNCE_INTERVAL (RFC 5227 section 1.1)
 	announceYoung = 10 * time.Second // attachments that are older when they are found are not announced

@@ -99,7 +99,11 @@ func (k *keeper) tendState(ctx context.Context, t task, s attach.Status, o *outc
 // extend extends a lease, and announces addresses a second time.
 func (k *keeper) extend(ctx context.Context, t task, o *outcome) {
 	r, err := attach.MaintainLease(ctx, k.Attach, t.attachment.ID)
-	o.nextIn, o.action, o.newAddress, o.waiting, o.incomplete = min(max(r.Next, 0), maxSleep), r.Done, r.NewAddress, r.Waiting, r.Incomplete
+	longest := maxSleep
+	if o.link.nsid != ownNSID && !t.attachment.Spec.DHCP && (t.attachment.Container.PID != 0 || reportsStarts(t.attachment)) {
+		longest = maxQuiet
+	}
+	o.nextIn, o.action, o.newAddress, o.waiting, o.incomplete = min(max(r.Next, 0), longest), r.Done, r.NewAddress, r.Waiting, r.Incomplete
 	if !errors.Is(err, fs.ErrNotExist) { // it was detached meanwhile
 		o.err = err
 	}

@@ -33,9 +33,6 @@ func within(p netip.Prefix, all []netip.Prefix) []netip.Prefix {
 // reserved for it, the one that a container of this name had before, or the next free one.
 func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
 	pool := s.pool(n)
-	for i := range pool.Subnets { // not those of other containers
-		pool.Subnets[i].Exclude = slices.Concat(pool.Subnets[i].Exclude, within(pool.Subnets[i].Prefix, n.Reserve.notFor(e.Container)))
-	}
 	own, err := s.hostAddresses(&n.NetworkSpec)
 	if err != nil {
 		return err
@@ -46,6 +43,9 @@ func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
 				pool.Subnets[i].Exclude = append(slices.Clip(pool.Subnets[i].Exclude), netip.PrefixFrom(a, a.BitLen()))
 			}
 		}
+	}
+	for i := range pool.Subnets { // not those of other containers
+		pool.Subnets[i].Exclude = slices.Concat(pool.Subnets[i].Exclude, within(pool.Subnets[i].Prefix, n.Reserve.notFor(e.Container)))
 	}
 	for _, sub := range n.Subnets {
 		note := func(a netip.Addr) error {

@@ -170,8 +170,8 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 	return spec, nil
 }
 
-// gateways makes the network's gateways those of the container, for each address family in
-// which it has no default route.
+// gateways makes the network's gateways those of the container. For an address family in which
+// the container has a default route, they are only for packets with its addresses on the network.
 func (s *session) gateways(n *Network, e *Endpoint, ns *netns.NS, spec *attach.Spec) error {
 	if n.Internal {
 		return nil
@@ -183,6 +183,7 @@ func (s *session) gateways(n *Network, e *Endpoint, ns *netns.NS, spec *attach.S
 		}
 		if has {
 			s.note("%s keeps its default route for IPv%d", e.Container.ShortName(), family(a))
+			spec.SourceGateways = append(spec.SourceGateways, n.gatewayFor(a))
 			continue
 		}
 		spec.Gateways = append(spec.Gateways, n.gatewayFor(a))

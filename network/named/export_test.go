@@ -26,6 +26,9 @@ func Decide(rules []Rule, networks []*Network, endpoints []*Endpoint, learned ma
 	return population{networks, endpoints, learned}.decide(rules, t)
 }
 
+// Exists reports whether there is a network.
+func (s Store) Exists(name string) bool { return s.exists(name) }
+
 // SetUnprotected makes a keeper that is not running yet leave rules unprotected, as before Linux 6.9.
 func SetUnprotected(k *Keeper, open bool) { k.open = open }
 
@@ -39,6 +42,3 @@ func WantedFlows(cfg Config) ([]firewall.Flow, error) {
 	all, err := s.wantedRules()
 	return all.Flows, err
 }
-
-// Exists reports whether there is a network.
-func (s Store) Exists(name string) bool { return s.exists(name) }

@@ -16,9 +16,9 @@ import (
 	"github.com/google/nftables"
 )
 
-// datagrams sends a datagram every 100 µs from a namespace to an address in another one until the test
+// flood sends a datagram every 100 µs from a namespace to an address in another one until the test
 // ends, and counts those that arrive.
-func datagrams(t *testing.T, from, to *netns.NS, dst netip.AddrPort) *atomic.Int64 {
+func flood(t *testing.T, from, to *netns.NS, dst netip.AddrPort) *atomic.Int64 {
 	t.Helper()
 	var in net.PacketConn
 	must(t, to.Do(func() (err error) { in, err = net.ListenPacket("udp", dst.String()); return err }))
@@ -102,9 +102,9 @@ func TestFlushedRules(t *testing.T) {
 				return err
 			}))
 			a, b, c := tb.containers["a"], tb.containers["b"], tb.containers["c"]
-			inside := datagrams(t, a, b, netip.AddrPortFrom(address("web", "b"), 9))
-			across := datagrams(t, a, c, netip.AddrPortFrom(address("db", "c"), 9))
-			allowed := datagrams(t, a, b, netip.AddrPortFrom(address("web", "b"), 10))
+			inside := flood(t, a, b, netip.AddrPortFrom(address("web", "b"), 9))
+			across := flood(t, a, c, netip.AddrPortFrom(address("db", "c"), 9))
+			allowed := flood(t, a, b, netip.AddrPortFrom(address("web", "b"), 10))
 			var longest time.Duration
 			vandals := tb.vandals()
 			for range 20 {

@@ -299,8 +299,8 @@ func TestNamesKilledAtEachStep(t *testing.T) {
 		tb.hostResolvConf("search corp.example\n")
 		conf, _ = tb.start("a", had)
 		must(t, tb.create(lan(named.Macvlan)))
-		must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: subnets(1)}))
-		must(t, ignore(tb.connect("web", "a", named.Connection{})))
+		must(t, tb.create(named.NetworkSpec{Name: "app", Subnets: subnets(1)})) // before "lan" by name as well as by time
+		must(t, ignore(tb.connect("app", "a", named.Connection{})))
 		return tb, conf
 	}
 	for _, name := range []string{"connect", "disconnect"} {
@@ -347,7 +347,7 @@ func TestNamesKilledAtEachStep(t *testing.T) {
 				}
 				tb.check()
 				must(t, tb.remove("lan", true))
-				must(t, tb.remove("web", true))
+				must(t, tb.remove("app", true))
 				if got := read(t, conf); got != had {
 					t.Errorf("killed at step %d of %d: at the end resolv.conf is %q", k, points, got)
 				}

@@ -75,6 +75,7 @@ func (k *Keeper) Attached(ctx context.Context, a *attach.Attachment) {
 const (
 	idleInterval  = 100 * time.Millisecond // between looks for the first network
 	checkInterval = 10 * time.Second       // between looks at devices and rules
+	linkChecks    = 60                     // every so many looks include links, which package keep tends as well
 	restartDelay  = 200 * time.Millisecond // before a name server that died is started again
 	startTimeout  = 5 * time.Second        // for a name server to listen
 )
@@ -186,7 +187,7 @@ func restoreRules(ctx context.Context, cfg Config, log func(format string, args 
 
 // keep keeps networks until there is none, or ctx ends.
 func (k *Keeper) keep(ctx context.Context) {
-	k.repair(ctx) // it also makes this process the owner of the rules
+	k.repair(ctx, true) // it also makes this process the owner of the rules
 	served := make(chan struct{})
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -196,7 +197,7 @@ func (k *Keeper) keep(ctx context.Context) {
 	defer func() { cancel(); <-served }()
 	check := time.NewTicker(checkInterval)
 	defer check.Stop()
-	for !k.Idle() {
+	for checks := 1; !k.Idle(); checks++ {
 		select {
 		case <-ctx.Done():
 			return
@@ -205,15 +206,15 @@ func (k *Keeper) keep(ctx context.Context) {
 				k.log("name server: %v", err)
 			}
 		case <-check.C:
-			k.repair(ctx)
+			k.repair(ctx, checks%linkChecks == 0)
 		}
 	}
 }
 
 // repair puts right what differs from what is wanted, and logs it. It logs once what it can't
-// put right.
-func (k *Keeper) repair(ctx context.Context) {
-	found, err := Check(ctx, k.config())
+// put right. Without links it does not look into containers.
+func (k *Keeper) repair(ctx context.Context, links bool) {
+	found, err := k.check(ctx, links)
 	for _, d := range found {
 		if !slices.Contains(k.reported, d) {
 			k.log("network %s", d)
@@ -226,6 +227,15 @@ func (k *Keeper) repair(ctx context.Context) {
 	if err != nil && ctx.Err() == nil {
 		k.log("networks: %v", err)
 	}
+}
+
+func (k *Keeper) check(ctx context.Context, links bool) ([]Difference, error) {
+	s, err := open(k.config())
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	return s.check(ctx, links)
 }
 
 // keepNameServer starts the name server whenever it does not run, and sends it all names.

@@ -41,12 +41,12 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	changed := !reflect.DeepEqual(n, old)
 	ruled, err := s.anyRules(n)
 	if err != nil {
 		return err
 	}
-	if changed || ruled { // rules of others may be about it
+	changed := !reflect.DeepEqual(n, old)
+	if ruled || changed { // rules of others may be about it
 		err = s.syncRules(ctx)
 	} else {
 		err = s.applyRules(ctx, firewall.Change{Add: n.rules()})

@@ -5,9 +5,11 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"time"
 
 	"cleat/internal/localsock"
 	"cleat/internal/seal"
+	"cleat/internal/sys"
 
 	"golang.org/x/sys/unix"
 )
@@ -40,6 +42,13 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	s := newServer(cfg)
 	defer s.close()
+	pages, err := sys.FindProgramPages() // a sealed process can't read /proc/self/maps
+	if err != nil {
+		return fmt.Errorf("serve names: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go pages.ReleaseEvery(ctx, releaseInterval)
 	state, err := seal.Process(seal.Config{Calls: sealedCalls(), Read: seal.DirsOf(cfg.resolvConf())})
 	s.sealed = Sealed{
 		Capabilities: seal.Names(state.Capabilities), NoNewPrivileges: state.NoNewPrivileges, Dumpable: state.Dumpable,
@@ -50,6 +59,10 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	return s.serveControl(ctx, l)
 }
+
+// releaseInterval is the time after which memory is given back that is not needed again and
+// again.
+const releaseInterval = 10 * time.Second
 
 // Sealed says which privileges the process has dropped.
 type Sealed struct {

@@ -103,7 +103,13 @@ func addrsText(all []netip.Addr) string {
 
 // ours returns the addresses at which the name server serves the source's networks.
 func (v *investigation) ours() []netip.Addr {
-	var all []netip.Addr
+	if v.from.isHost {
+		return nil
+	}
+	all := v.store.NameServersOf(v.from.container)
+	if len(all) > 0 {
+		return all
+	}
 	for _, e := range v.from.endpoints {
 		if n := v.network(e.Network); n != nil && onHost(n) {
 			for _, sub := range n.Subnets {

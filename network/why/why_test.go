@@ -181,9 +181,17 @@ func TestCauses(t *testing.T) {
 			make:  func(tb *testbed) { together(tb); tb.containers["a"].stopped = true },
 			cause: why.NotRunning, verdict: "a does not run", try: "test start a",
 		},
-		"two networks, the name server of the other": {
-			make:  func(tb *testbed) { together(tb); tb.network("db", 2, "a") },
-			cause: why.ResolvConf, verdict: "a asks the name server 10.20.2.1, which does not know the names of web", try: "echo nameserver 10.20.1.1 > /proc/PID/root/etc/resolv.conf",
+		"two networks": {
+			make:    func(tb *testbed) { together(tb); tb.network("db", 2, "a") },
+			verdict: "a reaches b:80 at 10.20.1.3",
+		},
+		"two networks, the name server of one": {
+			make: func(tb *testbed) {
+				together(tb)
+				tb.network("db", 2, "a")
+				tb.write("a", "resolv.conf", "nameserver 10.20.2.1\n")
+			},
+			cause: why.ResolvConf, verdict: "a asks the name server 10.20.2.1, not 127.0.0.64, which knows the names of", try: "echo nameserver 127.0.0.64 > /proc/PID/root/etc/resolv.conf",
 		},
 		"denied by default": {
 			make: func(tb *testbed) {
