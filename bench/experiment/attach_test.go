@@ -146,9 +146,9 @@ func TestNetworksMeasuresItsGoals(t *testing.T) {
 		if n.Role != catalog.Named {
 			continue
 		}
-		want := []string{"attach 1 ", "burst 1 100", "tcp  ", "rr  ", "crr outside 1", "crr host-address 1", "crr host-loopback 1", "crr outside 100"}
+		want := []string{"attach 1 ", "burst 1 20", "tcp  ", "rr  ", "crr outside 1", "crr host-address 1", "crr host-loopback 1", "crr outside 100"}
 		if strings.HasPrefix(n.Name, "cleat-") {
-			want = append(want, "attach 1000 ", "crr outside 10000", "memory 1000 500")
+			want = append(want, "attach 1000 ", "burst 1 100", "crr outside 10000", "memory 1000 500")
 		}
 		for _, w := range want {
 			if !measured[n.Name+" "+w] {

@@ -1,6 +1,7 @@
 package experiment
 
 import (
+	"strconv"
 	"time"
 
 	"cleat/bench/catalog"
@@ -13,6 +14,8 @@ const (
 	pairOverhead      = 10 * time.Millisecond
 	containerOverhead = 500 * time.Millisecond  // of each container made for one measurement
 	untimedEstimate   = 250 * time.Millisecond  // of work without a duration
+	endpointOverhead  = 100 * time.Millisecond  // to connect one container, by most programs
+	portOverhead      = time.Millisecond        // to publish one of many ports
 	coldOverhead      = 400 * time.Millisecond  // to build a network anew for each measurement
 	zooOverhead       = 2500 * time.Millisecond // long round trips: to connect, to let a tunnel settle, to drain queues
 	searchSteps       = 10                      // measurements of a search; they share the duration
@@ -23,7 +26,7 @@ const (
 // runtime exist.
 func (j Job) Estimate() time.Duration {
 	if kindOf(j.Work.Kind).untimed {
-		return untimedEstimate
+		return untimedEstimate + time.Duration(j.count(parallelFactor))*endpointOverhead
 	}
 	d := j.Work.Duration + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead + time.Duration(j.containers())*containerOverhead
 	if _, search := j.Offered(); search {
@@ -36,6 +39,20 @@ func (j Job) Estimate() time.Duration {
 		d += zooOverhead
 	}
 	return d
+}
+
+// setup returns about how long it takes to make what is beside the measured containers, once.
+func (j Job) setup() time.Duration {
+	return time.Duration(j.count(endpointsFactor))*endpointOverhead + time.Duration(j.count(portsFactor))*portOverhead
+}
+
+// count returns the value of a factor that is a number; 0 if the job does not have it.
+func (j Job) count(factor string) int {
+	n, err := strconv.Atoi(j.Cell.Factors[factor])
+	if err != nil {
+		return 0
+	}
+	return n
 }
 
 // cold reports whether each measurement begins with a new network.
@@ -59,14 +76,15 @@ func (j Job) containers() int {
 	return j.Cell.Pairs
 }
 
-// Estimate returns about how long all blocks of the experiment take. Jobs for which
-// possible returns false don't count; nil: all count.
+// Estimate returns about how long the experiment takes: what is made once, and all blocks. Jobs
+// for which possible returns false don't count; nil: all count.
 func (e Experiment) Estimate(possible func(Job) bool) time.Duration {
-	var block time.Duration
+	var setup, block time.Duration
 	for _, j := range e.Jobs() {
 		if possible == nil || possible(j) {
+			setup += j.setup()
 			block += j.Estimate()
 		}
 	}
-	return block * time.Duration(e.Repeat+e.Warmup)
+	return setup + block*time.Duration(e.Repeat+e.Warmup)
 }

@@ -186,7 +186,7 @@ func TestFullNetwork(t *testing.T) {
 	must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix("10.20.0.0/30"), Gateway: netip.MustParseAddr("10.20.0.1")}}}))
 	_, err := tb.connect("web", "a", named.Connection{})
 	must(t, err)
-	if _, err := tb.connect("web", "b", named.Connection{}); err == nil || !strings.Contains(err.Error(), "test.a") {
+	if _, err := tb.connect("web", "b", named.Connection{}); err == nil || !strings.Contains(err.Error(), "taken by a") {
 		t.Errorf("connect to a full network: %v", err)
 	}
 	tb.check()
