@@ -86,7 +86,11 @@ func TestSystemd(t *testing.T) {
 	tells(t, told, "killed", keeps, "attached again")
 	tells(t, told, "stopped", "inactive, success, 143", "what is attached stays", "no keeper runs")
 	tells(t, told, "journal", "cleat: netns.web.eth0: attached again: the container had restarted")
-	tells(t, told, "second start", keeps, "attached again")
+	tells(t, told, "before", "note: no keeper starts at boot: `cleat keep --install` has networks back then")
+	tells(t, told, "installed", "a keeper starts at boot: /etc/systemd/system/cleat-keep.service")
+	tells(t, told, "after", "network boot driver bridge 10.30.0.0/24", "web is on boot: eth1 10.30.0.2, name web")
+	tells(t, told, "second start", keeps, "attached again", "networks are back", "web 10.30.0.2 attached")
+	tells(t, told, "uninstalled", "the unit is gone", "no keeper runs")
 	if len(told["not so"]) > 0 {
 		t.Errorf("not so: %q", told["not so"])
 	}

@@ -35,6 +35,7 @@ type flags struct {
 	once, unit, status     bool
 	untilIdle, wait, toLog bool
 	json                   bool
+	install, uninstall     bool
 	answer                 answerFunc
 }
 
@@ -42,7 +43,7 @@ type flags struct {
 func New(answer answerFunc) *cobra.Command {
 	f := &flags{answer: answer}
 	cmd := &cobra.Command{
-		Use:                   "keep [--once | --status | --print-unit] [FLAGS]",
+		Use:                   "keep [--once | --status | --install | --print-unit] [FLAGS]",
 		DisableFlagsInUseLine: true,
 		Short:                 "extend leases, and attach again after restarts",
 		Long: `Keeps what was attached with --keep or --dhcp.
@@ -66,12 +67,10 @@ leaves all links in place; the next keeper takes over.
 Each state directory has one keeper; a second one exits with 4. ` + "`cleat attach`" + `
 starts a keeper if none runs. That one ends with the last attachment that needs
 it, and logs to keeper.log in the state directory. Under systemd it is a service
-of its own, so it outlives the service or session that attached. Install the
-unit that --print-unit prints to have a keeper from boot on.`,
+of its own, so it outlives the service or session that attached. --install has
+systemd start a keeper at boot, so that networks and links are back then.`,
 		Example: `  # have a keeper from boot on
-  cleat keep --print-unit | sudo tee /etc/systemd/system/cleat-keep.service
-  sudo systemctl enable cleat-keep
-  sudo systemctl start cleat-keep
+  sudo cleat keep --install
 
   # show the last action for each attachment, and what fails
   cleat keep --status
@@ -85,13 +84,16 @@ unit that --print-unit prints to have a keeper from boot on.`,
 	cmd.Flags().BoolVar(&f.status, "status", false, "show whether a keeper runs, and its last actions")
 	cmd.Flags().BoolVar(&f.json, "json", false, "with --status: print a JSON object")
 	cmd.Flags().BoolVar(&f.unit, "print-unit", false, "print a systemd unit and do nothing")
+	cmd.Flags().BoolVar(&f.install, "install", false, "install a systemd unit, and start it now and at boot")
+	cmd.Flags().BoolVar(&f.uninstall, "uninstall", false, "stop and remove the unit of --install")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another keeper runs")
 	cmd.Flags().BoolVar(&f.untilIdle, "until-idle", false, "exit when there is nothing left to keep")
 	cmd.Flags().BoolVar(&f.toLog, "log", false, "log to keeper.log in the state directory")
-	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "until-idle")
-	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "wait")
-	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "log")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "until-idle")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "wait")
+	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "install", "uninstall", "log")
 	help.Status(cmd, strconv.Itoa(keep.ExitRunning), "another keeper runs")
+	help.File(cmd, keep.UnitFile, "the unit of --install")
 	help.File(cmd, "/var/lib/cleat/attachments", "what to keep; CLEAT_STATE_DIR replaces /var/lib/cleat")
 	help.File(cmd, "/var/lib/cleat/keeper.socket", "accepts requests of attach and detach")
 	help.File(cmd, "/var/lib/cleat/keeper.lock", "held by the keeper; has its process id")
@@ -110,6 +112,10 @@ func (f *flags) run(cmd *cobra.Command) error {
 	switch {
 	case f.unit:
 		return printUnit(cmd.OutOrStdout(), cfg.Store)
+	case f.install:
+		return install(cmd, cfg.Store)
+	case f.uninstall:
+		return uninstall(cmd)
 	case f.status:
 		return printStatus(cmd, cfg.Store, f.json)
 	}

@@ -105,6 +105,7 @@ func apply(cmd *cobra.Command, cfg named.Config, w *named.Wanted, plan, prune, a
 	}
 	got := &named.Result{}
 	startKeeper(cmd.Context(), cfg, got)
+	noteBoot(cfg, got)
 	return printNotes(cmd.ErrOrStderr(), got.Notes)
 }
 

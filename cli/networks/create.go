@@ -96,6 +96,7 @@ func (f *createFlags) run(cmd *cobra.Command, args []string) error {
 		return withHint(err)
 	}
 	startKeeper(cmd.Context(), cfg, got)
+	noteBoot(cfg, got)
 	if f.json {
 		return printJSON(cmd.OutOrStdout(), got)
 	}
@@ -239,6 +240,13 @@ func startKeeper(ctx context.Context, cfg named.Config, got *named.Result) {
 	}
 	if err != nil {
 		got.Notes = append(got.Notes, fmt.Sprintf("names are not served: %v; `cleat keep` serves them", err))
+	}
+}
+
+// noteBoot notes that networks are not back after a restart of the machine, unless a keeper is.
+func noteBoot(cfg named.Config, got *named.Result) {
+	if starts, managed := keep.AtBoot(cfg.Attach.Store); managed && !starts {
+		got.Notes = append(got.Notes, "no keeper starts at boot: `cleat keep --install` has networks back then")
 	}
 }
 

@@ -24,7 +24,7 @@ on the network of SOURCE. PORTS are a port, a range, a list or *.
 Rules have no order. A deny beats an allow, unless the allow is an exception to
 it: the deny matches everything that the allow matches, and more. What no rule
 matches is allowed inside a network and from it to the outside, and denied
-between networks. Connections that exist go on.`
+between networks. Connections that a change denies end.`
 
 func newAllow() *cobra.Command {
 	return newVerb(true, "allow SOURCE to DESTINATION[:PORTS[/PROTOCOL]]", "allow traffic between containers",

@@ -116,7 +116,7 @@ type connection struct {
 	original, reply tuple
 	status, mark    uint32
 	pickedUp        bool   // TCP: the kernel has not seen its start
-	key             []byte // the attributes that identify it in requests
+	body            []byte // the kernel's message, valid until the next one is read
 }
 
 // family returns the connection's address family.
@@ -164,7 +164,7 @@ func (k *kernel) forget(want *selection, tracked int) (n int, err error) {
 	for _, f := range filters {
 		err := k.dumpConnections(f, func(c connection) {
 			if want.has(c) {
-				doomed[c.family()] = append(doomed[c.family()], c.key)
+				doomed[c.family()] = append(doomed[c.family()], c.key())
 			}
 		})
 		if err != nil {
@@ -297,33 +297,37 @@ func (k *kernel) dumpConnections(f filter, each func(connection)) error {
 	}
 }
 
-func readConnection(body []byte) (c connection) {
+func readConnection(body []byte) connection {
+	c := connection{body: body}
 	for kind, data := range attributes(body) {
 		switch kind {
 		case ctaTupleOrig:
 			c.original = readTuple(data)
-			kind |= unix.NLA_F_NESTED
 		case ctaTupleReply:
 			c.reply = readTuple(data)
-			continue
 		case ctaStatus:
 			c.status = number(data)
-			continue
 		case ctaMark:
 			c.mark = number(data)
-			continue
 		case ctaProtoinfo:
 			c.pickedUp = isPickedUp(data)
-			continue
-		case ctaID, ctaZone:
-		default:
-			continue
 		}
-		b := batch{buf: c.key}
-		b.bytes(kind, data)
-		c.key = b.buf
 	}
 	return c
+}
+
+// key returns the attributes that identify the connection in requests.
+func (c connection) key() []byte {
+	b := batch{}
+	for kind, data := range attributes(c.body) {
+		switch kind {
+		case ctaTupleOrig:
+			b.bytes(kind|unix.NLA_F_NESTED, data)
+		case ctaID, ctaZone:
+			b.bytes(kind, data)
+		}
+	}
+	return b.buf
 }
 
 // isPickedUp reports whether the kernel gave up following the windows of a TCP connection in an

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 
 	"cleat/packet"
@@ -25,8 +26,9 @@ const endedMark = 1 << 25
 // server. So TCP connections are marked instead, and the table drops both directions. Marked
 // connections that the later State permits again are forgotten.
 //
-// It lists all connections if the later State denies anything that the first does not, and
-// otherwise, if they differ, only those that are marked.
+// It searches the connections of the addresses that the difference is about, or all if these are
+// many or ranges. If the later State denies nothing that the first permits, it searches only marked
+// connections.
 func (t Table) EndConnections(before, after State) (n int, err error) {
 	if err := before.validate(); err != nil {
 		return 0, err
@@ -34,40 +36,86 @@ func (t Table) EndConnections(before, after State) (n int, err error) {
 	if err := after.validate(); err != nil {
 		return 0, err
 	}
-	differ, denies := compareStates(before, after)
-	if !differ {
+	d := compareStates(before, after)
+	if !d.differ {
 		return 0, nil
 	}
-	local, err := t.localAddrs()
-	if err != nil {
-		return 0, fmt.Errorf("end connections in %s: %w", t.NS, err)
-	}
-	was, is := newJudge(before, local), newJudge(after, local)
+	e := ending{was: newJudge(before), is: newJudge(after), sameHost: d.flows != nil || !d.denies, list: t.localAddrs}
 	err = t.with(func(k *kernel) error {
-		n, err = k.endConnections(denies, was, is)
+		filters, err := k.difference(d)
+		if err == nil {
+			n, err = k.endConnections(filters, &e)
+		}
 		return err
 	})
 	return n, err
 }
 
-// compareStates reports whether two States differ in what they permit to connections that exist,
-// and whether the second may deny some that the first permits.
-func compareStates(before, after State) (differ, denies bool) {
+// difference is what two States permit differently to connections that exist.
+type difference struct {
+	differ, denies bool       // denies: the second may deny what the first permits
+	flows          *selection // the addresses of flows that deny; nil: others may be denied as well
+}
+
+func compareStates(before, after State) difference {
+	d := difference{flows: newSelection()}
 	was, is := flowSet(before.Flows), flowSet(after.Flows)
 	for f := range was {
 		if !is[f] {
-			differ, denies = true, denies || f.Accept
+			d.add(f, f.Accept)
 		}
 	}
 	for f := range is {
 		if !was[f] {
-			differ, denies = true, denies || !f.Accept
+			d.add(f, !f.Accept)
 		}
 	}
 	same := slices.EqualFunc(before.Networks, after.Networks, func(a, b Network) bool {
 		return a.Internal == b.Internal && a.HostAccess == b.HostAccess && slices.Equal(a.Prefixes, b.Prefixes) && slices.Equal(a.Gateways, b.Gateways)
 	}) && maps.Equal(pairSet(before.Allow), pairSet(after.Allow))
-	return differ || !same, denies || !same
+	if !same {
+		d = difference{differ: true, denies: true}
+	}
+	return d
+}
+
+// add adds a flow that only one of the States has.
+func (d *difference) add(f Flow, denies bool) {
+	d.differ = true
+	if !denies {
+		return
+	}
+	d.denies = true
+	switch {
+	case d.flows == nil:
+	case f.FromFirst == f.FromLast:
+		d.flows.addrs[f.FromFirst] = true
+	case f.ToFirst == f.ToLast:
+		d.flows.addrs[f.ToFirst] = true
+	default:
+		d.flows = nil
+	}
+}
+
+// difference returns filters that find all connections that may end, and those that are marked.
+// A search takes the kernel up to 15 ms even if it finds nothing: its table has many buckets.
+func (k *kernel) difference(d difference) ([]filter, error) {
+	tracked, err := k.countConnections()
+	if err != nil || tracked == 0 {
+		return nil, err
+	}
+	marked := filter{unix.NFPROTO_UNSPEC, markOf(endedMark)}
+	if !d.denies {
+		return []filter{marked}, nil
+	}
+	if d.flows == nil {
+		return []filter{{family: unix.NFPROTO_UNSPEC}}, nil
+	}
+	filters := append(d.flows.filters(), marked)
+	if (len(filters)-1)*searchConnections > tracked {
+		filters = []filter{{family: unix.NFPROTO_UNSPEC}}
+	}
+	return filters, nil
 }
 
 func flowSet(all []Flow) map[Flow]bool {
@@ -86,30 +134,36 @@ func pairSet(all []Pair) map[Pair]bool {
 	return set
 }
 
-// endConnections ends the connections that is does not permit and was does.
-func (k *kernel) endConnections(denies bool, was, is *judge) (n int, err error) {
-	all := filter{family: unix.NFPROTO_UNSPEC}
-	if !denies {
-		all.attrs = markOf(endedMark)
-	}
+// endConnections ends connections found by filters.
+func (k *kernel) endConnections(filters []filter, e *ending) (n int, err error) {
 	permitted, forgotten, marked := map[uint8][][]byte{}, map[uint8][][]byte{}, map[uint8][][]byte{}
-	err = k.dumpConnections(all, func(c connection) {
-		f := c.family()
-		c = c.fromClient()
-		switch {
-		case c.mark&endedMark != 0:
-			if is.permits(c) {
-				permitted[f] = append(permitted[f], c.key)
+	seen := map[string]bool{} // several filters may find a connection
+	for _, one := range filters {
+		err := k.dumpConnections(one, func(c connection) {
+			to := e.judge(c.fromClient())
+			if to == leave {
+				return
 			}
-		case !was.permits(c) || is.permits(c):
-		case c.original.protocol == packet.TCP:
-			marked[f] = append(marked[f], append(slices.Clip(c.key), markOf(endedMark)...))
-		default:
-			forgotten[f] = append(forgotten[f], c.key)
+			f, key := c.family(), c.key()
+			if seen[string(key)] {
+				return
+			}
+			seen[string(key)] = true
+			switch to {
+			case mark:
+				marked[f] = append(marked[f], append(key, markOf(endedMark)...))
+			case forget:
+				forgotten[f] = append(forgotten[f], key)
+			case restore:
+				permitted[f] = append(permitted[f], key)
+			}
+		})
+		if err == nil {
+			err = e.err
 		}
-	})
-	if err != nil {
-		return 0, fmt.Errorf("list connections: %w", err)
+		if err != nil {
+			return 0, fmt.Errorf("list connections: %w", err)
+		}
 	}
 	for _, f := range families {
 		for _, step := range []struct {
@@ -127,6 +181,53 @@ func (k *kernel) endConnections(denies bool, was, is *judge) (n int, err error) 
 		}
 	}
 	return n, nil
+}
+
+// fate is what happens to a connection.
+type fate int
+
+const (
+	leave   fate = iota
+	mark         // it is of TCP, and ends
+	forget       // it ends
+	restore      // it is marked, but permitted again
+)
+
+// ending decides about connections after a change.
+type ending struct {
+	was, is  *judge
+	sameHost bool // both judges permit the same to connections that end at the host
+
+	list  func() (map[netip.Addr]bool, error)
+	local map[netip.Addr]bool // the host's addresses, once a decision depends on them
+	err   error               // of list
+}
+
+// judge returns what happens to a connection. The host may have very many addresses, so they are
+// only listed if its connections might end otherwise.
+func (e *ending) judge(c connection) fate {
+	if e.sameHost && e.decide(c, func(netip.Addr) bool { return false }) == leave {
+		return leave
+	}
+	if e.local == nil && e.err == nil {
+		e.local, e.err = e.list()
+	}
+	return e.decide(c, func(a netip.Addr) bool { return e.local[a] })
+}
+
+func (e *ending) decide(c connection, local func(netip.Addr) bool) fate {
+	switch {
+	case c.mark&endedMark != 0:
+		if e.is.permits(c, local) {
+			return restore
+		}
+		return leave
+	case e.is.permits(c, local) || !e.was.permits(c, local):
+		return leave
+	case c.original.protocol == packet.TCP:
+		return mark
+	}
+	return forget
 }
 
 // fromClient returns a connection with its directions swapped if the kernel has probably taken the

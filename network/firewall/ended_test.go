@@ -350,26 +350,30 @@ func forgetAll(t *testing.T, n *lab.Node) {
 	}))
 }
 
-// BenchmarkEndConnections changes a flow where many connections are tracked.
+// BenchmarkEndConnections changes a flow where some connections are tracked, none of which ends.
 func BenchmarkEndConnections(b *testing.B) {
-	table := newTable(b)
-	track(b, table, 50_000)
-	for _, n := range []int{1, 10_000} {
-		b.Run(fmt.Sprintf("%d flows", n), func(b *testing.B) {
-			s := firewall.State{Networks: []firewall.Network{{Prefixes: []netip.Prefix{prefix("198.51.100.0/24")}}}}
-			for i := range n {
-				f := flow(false, false, "198.51.100.77/32", "203.0.113.0/24", 0)
-				f.ToFirst = netip.AddrFrom4([4]byte{10, 0, byte(i >> 8), byte(i)})
-				f.ToLast = f.ToFirst
-				s.Flows = append(s.Flows, f)
+	for _, connections := range []int{100, 50_000} {
+		table := newTable(b)
+		track(b, table, connections)
+		for _, flows := range []int{1, 10_000} {
+			for _, from := range []string{"198.51.100.77/32", "198.51.100.64/26"} {
+				b.Run(fmt.Sprintf("%d connections, %d flows, from %s", connections, flows, from), func(b *testing.B) {
+					s := firewall.State{Networks: []firewall.Network{{Prefixes: []netip.Prefix{prefix("198.51.100.0/24")}}}}
+					for i := range flows {
+						f := flow(false, false, from, "203.0.113.0/24", 0)
+						f.ToLast = netip.AddrFrom4([4]byte{203, 0, byte(i >> 8), byte(i)})
+						f.ToFirst = f.ToLast.Prev()
+						s.Flows = append(s.Flows, f)
+					}
+					before := s
+					before.Flows = s.Flows[1:]
+					for b.Loop() {
+						if _, err := table.EndConnections(before, s); err != nil {
+							b.Fatal(err)
+						}
+					}
+				})
 			}
-			before := s
-			before.Flows = s.Flows[1:]
-			for b.Loop() {
-				if _, err := table.EndConnections(before, s); err != nil {
-					b.Fatal(err)
-				}
-			}
-		})
+		}
 	}
 }

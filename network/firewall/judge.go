@@ -14,11 +14,10 @@ type judge struct {
 	allow          []Pair
 	flows, inbound flowIndex
 	ports          map[portKind][]Port
-	local          map[netip.Addr]bool // addresses of the host
 }
 
-func newJudge(s State, local map[netip.Addr]bool) *judge {
-	j := &judge{networks: s.Networks, prefixes: map[netip.Prefix]int{}, allow: s.Allow, local: local}
+func newJudge(s State) *judge {
+	j := &judge{networks: s.Networks, prefixes: map[netip.Prefix]int{}, allow: s.Allow}
 	published := newSelection()
 	published.add(State{Ports: s.Ports})
 	j.ports = published.ports
@@ -52,17 +51,18 @@ func (j *judge) network(a netip.Addr) *Network {
 	return nil
 }
 
-// permits reports whether the rules permit a connection, or are not about it.
-func (j *judge) permits(c connection) bool {
+// permits reports whether the rules permit a connection, or are not about it. local reports whether
+// an address is the host's.
+func (j *judge) permits(c connection, local func(netip.Addr) bool) bool {
 	from, to := c.original.src, c.reply.src // after translation of the destination
-	if c.status&expected != 0 || j.local[from] || staysOnLink(to) {
+	if c.status&expected != 0 || local(from) || staysOnLink(to) {
 		return true
 	}
 	source, target := j.network(from), j.network(to)
 	translated := c.status&ipsDstNAT != 0
 	judged := translated && j.throughDoorway(c)
 	switch {
-	case source != nil && j.local[to]:
+	case source != nil && local(to):
 		return source.permitsHost(to, c.reply)
 	case source != nil && judged && source.Internal:
 		return source.permitsHost(c.original.dst, c.original)

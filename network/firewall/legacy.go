@@ -15,6 +15,9 @@ import (
 // The tables of iptables-legacy are not among those of nftables. Their rules are examined and
 // changed by the programs iptables-legacy and ip6tables-legacy, where these exist.
 
+// lockSeconds is how long the programs wait for others that change rules.
+const lockSeconds = "5"
+
 // legacyTables are the filter tables of iptables-legacy.
 var legacyTables = []struct{ family, names, program string }{
 	{"ip", "/proc/thread-self/net/ip_tables_names", "iptables-legacy"},
@@ -59,7 +62,7 @@ func legacyChains(f func(family string, c legacyChain) error, unknown func(famil
 }
 
 func readLegacy(name, chain string) (legacyChain, error) {
-	out, err := program.Command(name, "-w", "-S", chain).Output()
+	out, err := program.Command(name, "-w", lockSeconds, "-S", chain).Output()
 	if err != nil {
 		return legacyChain{}, fmt.Errorf("%s -S %s: %w", name, chain, err)
 	}
@@ -144,7 +147,7 @@ func (t Table) acceptInLegacy(prefixes []string) error {
 			return err
 		}
 		for i, e := range wanted {
-			args := append([]string{"-w", "-I", c.name, strconv.Itoa(c.end() + i + 1)}, e.rule(t.Name)...)
+			args := append([]string{"-w", lockSeconds, "-I", c.name, strconv.Itoa(c.end() + i + 1)}, e.rule(t.Name)...)
 			if err := runLegacy(c.program, args...); err != nil {
 				return err
 			}
@@ -163,7 +166,7 @@ func (t Table) removeLegacy(c legacyChain) error {
 		if !strings.HasSuffix(line, "-m comment --comment "+t.Name+" -j ACCEPT") {
 			continue
 		}
-		if err := runLegacy(c.program, append([]string{"-w", "-D", c.name}, strings.Fields(line)...)...); err != nil {
+		if err := runLegacy(c.program, append([]string{"-w", lockSeconds, "-D", c.name}, strings.Fields(line)...)...); err != nil {
 			return err
 		}
 	}

@@ -84,7 +84,8 @@ func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processConte
 	select {
 	case k.commands <- struct{}{}:
 		defer func() { <-k.commands }()
-	case <-ctx.Done():
+	case <-ctx.Done(): // nothing was done, so the client can do it
+		send(conn, reply{State: stateDeclined})
 		return
 	}
 	if !exclusive && send(conn, reply{State: stateBegun}) != nil {

@@ -140,6 +140,38 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
+// A command that waits when the keeper ends is declined: nothing was done, so the client does it.
+func TestExclusiveAtTheEnd(t *testing.T) {
+	w := newFakeHost(t)
+	c := w.keep()
+	ran := make(chan bool, 100)
+	c.Exclusive = func(args []string) bool { return args[0] == "net" }
+	c.Answer = func(ctx context.Context, _ keep.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+		ran <- true
+		<-ctx.Done()
+		return 1, true
+	}
+	stop, ended := w.run(c)
+	const atOnce = 64
+	for range atOnce {
+		w.request()
+		<-ran
+	}
+	conn := w.dial()
+	_, err := conn.Write([]byte(`{"args":["net"]}`))
+	must(t, err)
+	answers := bufio.NewScanner(conn)
+	for i, want := range []string{`{"state":"begun"}`, `{"state":"declined"}`} {
+		if i == 1 {
+			stop()
+		}
+		if !answers.Scan() || answers.Text() != want {
+			t.Errorf("answered %q, %v, want %s", answers.Text(), answers.Err(), want)
+		}
+	}
+	must(t, <-ended)
+}
+
 // A client that does not read its reply delays the keeper's end only for a moment.
 func TestClientNeverReads(t *testing.T) {
 	w := newFakeHost(t)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -48,6 +49,26 @@ func Start(store *attach.Store) error {
 		fmt.Fprintf(log, "the keeper will end with the service that started it: %v\n", err)
 	}
 	return startSession(store, self, log)
+}
+
+// UnitName is the name of the systemd unit that starts a keeper at boot, and UnitFile its file.
+const (
+	UnitName = "cleat-keep.service"
+	UnitFile = "/etc/systemd/system/" + UnitName
+)
+
+// AtBoot reports whether systemd starts a keeper at boot. managed is false if systemd does not
+// manage this host, as far as this process sees.
+func AtBoot(store *attach.Store) (starts, managed bool) {
+	self, err := os.Executable()
+	if err != nil || !systemdSees(store.Path(), self) {
+		return false, false
+	}
+	for _, dir := range []string{"/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"} {
+		found, _ := filepath.Glob(filepath.Join(dir, "*.wants", UnitName))
+		starts = starts || len(found) > 0
+	}
+	return starts, true
 }
 
 // ExitRunning is the exit code of `cleat keep` if another keeper runs.

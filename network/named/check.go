@@ -15,7 +15,6 @@ import (
 	"cleat/netns"
 	"cleat/netns/find"
 	"cleat/network/attach"
-	"cleat/network/ipam"
 	"cleat/network/names"
 )
 
@@ -194,7 +193,7 @@ func (s *session) checkRules() ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, err := s.checkForeign()
+	all := s.checkForeign()
 	for _, d := range found {
 		all = append(all, Difference{What: "rules: " + d.String()})
 	}
@@ -221,54 +220,6 @@ func (s *session) checkPortClaims() ([]Difference, error) {
 		}
 	})
 	return all, err
-}
-
-// abandoned reports whether an endpoint is neither connected, nor being connected or disconnected,
-// so that nobody needs what it has claimed. With the lock on RUN/netops held it stays so. Without,
-// whoever asks must look at the claim once more, because a disconnect may have just ended.
-func (s *session) abandoned(network, id string) bool {
-	if s.underWay(network, id) {
-		return false
-	}
-	_, err := os.Lstat(s.store.endpointFile(network, id))
-	return errors.Is(err, fs.ErrNotExist)
-}
-
-// abandonedPort is abandoned for the claim on a port, which an endpoint that is connected may not
-// need any more.
-func (s *session) abandonedPort(path, network, id string) bool {
-	if s.abandoned(network, id) {
-		return true
-	}
-	e, err := s.store.Endpoint(network, id)
-	if err != nil || s.underWay(network, id) {
-		return false
-	}
-	for _, p := range e.Wanted.Ports {
-		for i := range p.Count {
-			if s.store.portClaim(p, i) == path {
-				return false
-			}
-		}
-	}
-	return true
-}
-
-// underWay reports whether an operation on an endpoint is in progress, or has died.
-func (s *session) underWay(network, id string) bool {
-	_, err := os.Lstat(s.store.RunPath("netops", operationName(network, id)))
-	return !errors.Is(err, fs.ErrNotExist)
-}
-
-// holds reports whether an address is still taken by the owner of an entry.
-func (s *session) holds(n *Network, entry ipam.Entry) bool {
-	owner, err := s.pool(n).Owner(entry.Addr)
-	return err == nil && owner == entry.Owner
-}
-
-func isLink(path, target string) bool {
-	got, err := os.Readlink(path)
-	return err == nil && got == target
 }
 
 // RepairAll makes everything as it is wanted: what Check finds is put right, except links of
@@ -345,7 +296,7 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 // followLease gives an endpoint the address that a DHCP server has given its link, and reports
 // whether it had another one. Its names follow when the network is sent to the name server.
 func (s *session) followLease(n *Network, e *Endpoint) (followed bool, err error) {
-	if !n.DHCP || s.underWay(n.Name, endpointID(e.Container)) {
+	if !n.DHCP || s.store.busy(n.Name, endpointID(e.Container)) {
 		return false, nil
 	}
 	a, err := s.store.Attachment(e.AttachmentID)
@@ -359,20 +310,6 @@ func (s *session) followLease(n *Network, e *Endpoint) (followed bool, err error
 	e.Addresses = slices.DeleteFunc(slices.Clone(e.Addresses), func(a netip.Addr) bool { return n.subnet(a) == nil })
 	e.Addresses = append(e.Addresses, st.Lease.Address.Addr())
 	return true, s.store.writeEndpoint(e)
-}
-
-// claimAgain claims addresses of an endpoint whose claims somebody has removed.
-func (s *session) claimAgain(n *Network, e *Endpoint) error {
-	pool := s.pool(n)
-	for _, a := range e.Addresses {
-		if n.subnet(a) == nil {
-			continue // leased
-		}
-		if err := s.explain(n.Name, pool.Claim(a, e.owner(), nil)); err != nil {
-			return fmt.Errorf("connect %s again: %w", e.label(), err)
-		}
-	}
-	return nil
 }
 
 // notRunning reports whether err means that a container does not run, so that the keeper
@@ -395,35 +332,6 @@ func (s *session) reattach(ctx context.Context, n *Network, e *Endpoint) error {
 	}
 	_, err = attach.Reattach(ctx, s.Attach, a)
 	return err
-}
-
-// freeClaims frees addresses, names and ports that are claimed by nobody who is connected, or is
-// being connected by another process at the moment. It is called with the lock on RUN/netops held.
-func (s *session) freeClaims(n *Network) error {
-	var errs []error
-	pool := s.pool(n)
-	entries, err := pool.Entries()
-	if err != nil {
-		return err
-	}
-	for _, entry := range entries {
-		if _, reserved := entry.Owner.Reserved(); !reserved && s.abandoned(n.Name, string(entry.Owner)) {
-			errs = append(errs, pool.Release(entry.Addr, entry.Owner))
-		}
-	}
-	claims, _ := os.ReadDir(filepath.Dir(s.store.nameClaim(n.Name, "x")))
-	for _, c := range claims {
-		path := s.store.nameClaim(n.Name, c.Name())
-		if owner, err := os.Readlink(path); err == nil && s.abandoned(n.Name, owner) {
-			errs = append(errs, statedir.Remove(path))
-		}
-	}
-	err = s.portClaims(func(path, owner string) {
-		if network, id, _ := strings.Cut(owner, "/"); network == n.Name && s.abandonedPort(path, network, id) {
-			errs = append(errs, statedir.Remove(path))
-		}
-	})
-	return errors.Join(append(errs, err)...)
 }
 
 // Prune disconnects containers that do not exist any more, and removes networks without

@@ -35,7 +35,7 @@ func Connect(ctx context.Context, cfg Config, network, ref string, c Connection)
 	if err != nil {
 		return nil, err
 	}
-	e := &Endpoint{Version: endpointVersion, Network: network, Container: container, Created: time.Now().UTC().Truncate(time.Second), Wanted: c}
+	e := &Endpoint{Version: endpointVersion, Network: network, Container: container, Created: time.Now().UTC().Truncate(time.Microsecond), Wanted: c}
 	if e.Names, err = containerNames(container, c.Aliases); err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}

@@ -36,6 +36,10 @@
 // protocols and ports, which are elements of one map in the kernel (compile.go). Endpoints that no
 // rule names are part of their network's range, so most endpoints add no element.
 //
+// A change of rules ends the connections that it denies (firewall.Table.EndConnections). Firewalls of
+// other programs see the packets of networks too; foreign.go makes exceptions there, or says what to
+// type.
+//
 // A Keeper keeps all this as long as it runs: after a restart of the machine, and when others change
 // devices or rules. It owns the table of rules where the kernel knows owners (Linux 6.9), runs
 // other processes' operations, and starts the name server again when it ends. What containers have

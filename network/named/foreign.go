@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"cleat/internal/statedir"
+	"cleat/network/firewall"
 )
 
 // Other programs' firewalls see the packets of networks as well, and some drop what they don't
@@ -52,26 +53,29 @@ func (s *session) acceptForeign(ctx context.Context) error {
 
 // noteForeign notes what still drops packets of networks.
 func (s *session) noteForeign() {
-	found, err := s.checkForeign()
-	if err != nil {
-		s.note("%v", err)
-	}
-	for _, d := range found {
+	for _, d := range s.checkForeign() {
 		s.note("%s", d)
 	}
 }
 
-// checkForeign lists chains of other programs that drop packets of networks.
-func (s *session) checkForeign() ([]Difference, error) {
-	if some, err := s.store.hasHostNetworks(); err != nil || !some {
-		return nil, err
+// checkForeign lists chains of other programs that drop packets of networks. Rules that can't be
+// read must not keep a keeper from its own, so they are a difference as well.
+func (s *session) checkForeign() (all []Difference) {
+	some, err := s.store.hasHostNetworks()
+	if err == nil && !some {
+		return nil
 	}
-	drops, err := tableOf(s.store, s.host).ForeignDrops(foreignPrefixes...)
-	var all []Difference
+	var drops []firewall.ForeignDrop
+	if err == nil {
+		drops, err = tableOf(s.store, s.host).ForeignDrops(foreignPrefixes...)
+	}
 	for _, d := range drops {
 		all = append(all, Difference{What: d.String() + ", without an exception for networks", Remedy: d.Remedy})
 	}
-	return all, err
+	if err != nil {
+		all = append(all, Difference{What: err.Error(), Remedy: "Check that they accept packets from and to the devices cl-* and clr*."})
+	}
+	return all
 }
 
 // repairable returns the differences that RepairAll puts right.

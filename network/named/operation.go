@@ -55,6 +55,13 @@ func (s *session) begin(ctx context.Context, name string, first record) (*operat
 	}
 }
 
+// busy reports whether an operation on an endpoint is in progress. No other one begins while the
+// caller holds the lock on RUN/netops.
+func (s Store) busy(network, id string) bool {
+	_, err := os.Lstat(s.RunPath("netops", operationName(network, id)))
+	return !errors.Is(err, fs.ErrNotExist)
+}
+
 func (s *session) tryBegin(ctx context.Context, path string, first record) (*operation, error) {
 	unlock, err := statedir.Lock(ctx, s.store.RunPath("netops"))
 	if err != nil {

@@ -2,6 +2,7 @@
 
 eventually() { for i in $(seq 500); do "$@" && return; sleep 0.02; done; echo "not so: $*"; false; }
 there() { ip -n web -brief address show eth0 2>/dev/null | grep -q 192.0.2.10; }
+booted() { ip -brief address show cl-boot 2>/dev/null | grep -q 10.30.0.1 && ip -n web -brief address | grep -q 10.30.0.2; }
 again() { ip netns delete web; ip netns add web; eventually there && echo "$1: attached again"; }
 property() { systemctl show --property=$1 --value cleat-keep; }
 is() { test "$(property $1)" = "$2"; }
@@ -19,8 +20,13 @@ if test "$(cat /opt/start)" = second; then
 	echo "second start: $(property ActiveState), $(property StatusText)"
 	ip netns add web
 	eventually there && echo "second start: attached again"
-	systemctl stop cleat-keep
+	eventually booted && echo "second start: networks are back"
+	cleat net check && echo "second start: $(cleat net ls boot | awk '$1 == "web" { print $1, $3, $NF }')"
+	cleat net rm --force boot
 	cleat detach web eth0
+	cleat keep --uninstall
+	test -e /etc/systemd/system/cleat-keep.service || echo "uninstalled: the unit is gone"
+	nobody && echo "uninstalled: no keeper runs"
 	systemctl exit 0
 	exit
 fi
@@ -44,10 +50,12 @@ cleat detach web eth0
 asks
 eventually somebody
 
-cleat keep --print-unit >/etc/systemd/system/cleat-keep.service
-systemctl enable cleat-keep
+cleat net create none | sed 's/^/before: /'
+cleat net rm none
+cleat keep --install | sed 's/^/installed: /'
+cleat keep --print-unit | cmp - /etc/systemd/system/cleat-keep.service
 echo "unit: $(systemctl is-enabled cleat-keep)"
-systemctl start cleat-keep
+eventually is StatusText "waits while another keeper runs"
 echo "unit: $(property ActiveState), $(property StatusText)"
 kill -9 $(keeper)
 eventually is StatusText "keeps attachments"
@@ -63,6 +71,8 @@ eventually is NRestarts 1
 eventually is ActiveState active
 test "$(property MainPID)" != $killed && echo "killed: $(property ActiveState), $(property StatusText)"
 again killed
+cleat net create boot --subnet 10.30.0.0/24 | sed 's/^/after: /'
+cleat net connect boot web --no-dns | sed 's/^/after: /'
 systemctl stop cleat-keep
 echo "stopped: $(property ActiveState), $(property Result), $(property ExecMainStatus)"
 there && echo "stopped: what is attached stays"
