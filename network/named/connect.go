@@ -126,8 +126,10 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	if err := s.present(ctx, n, e); err != nil {
+	if err := s.present(ctx, n, e); errors.Is(err, attach.ErrKilled) {
 		return err
+	} else if err != nil {
+		return errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
 	}
 	// A program may have taken a port since the claim. It would receive nothing from now on.
 	if err := s.checkAllSockets(e.Wanted.Ports); err != nil {

@@ -28,6 +28,10 @@
 // from package names. A network's bridge is shared by its attachments and its host side, and goes
 // with the last of them.
 //
+// Where a container asks for names follows from all its endpoints together: at a gateway, or inside
+// its own network namespace (resolver.go, inside.go). Its resolv.conf is computed from the original
+// one each time, so the order in which it joins and leaves networks does not matter.
+//
 // Rules about who may reach whom have no order. They are compiled into disjoint ranges of addresses,
 // protocols and ports, which are elements of one map in the kernel (compile.go). Endpoints that no
 // rule names are part of their network's range, so most endpoints add no element.

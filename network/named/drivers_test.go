@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +13,7 @@ import (
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
+	"cleat/network/networktest"
 
 	"github.com/goccy/go-yaml"
 	"github.com/vishvananda/netlink"
@@ -162,12 +162,18 @@ func (tb *testbed) outsideOn(spec *named.NetworkSpec) {
 	}
 	l, err := link.Find(tb.outside, name)
 	must(t, err)
-	must(t, tb.outside.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/"+name+"/accept_dad", []byte("0"), 0) }))
 	must(t, l.Up())
 	for _, sub := range spec.Subnets {
 		if err := l.AddAddr(netip.PrefixFrom(sub.Gateway, sub.Prefix.Bits())); !errors.Is(err, fs.ErrExist) {
 			must(t, err)
 		}
+		// The kernel adds its local route once the link has a carrier.
+		local := fmt.Sprintf("route %s via <nil>", netip.PrefixFrom(sub.Gateway, sub.Gateway.BitLen()))
+		tb.eventually("the outside has the address "+sub.Gateway.String(), func() bool {
+			return slices.ContainsFunc(networktest.Netlink(t, tb.outside), func(line string) bool {
+				return strings.HasPrefix(line, local) && strings.Contains(line, "table 255")
+			})
+		})
 	}
 }
 

@@ -133,13 +133,13 @@ func (s *session) stopInside(ctx context.Context, id string) error {
 }
 
 // sendInside passes sockets inside all containers that need them to a name server that knows all
-// networks.
+// networks. What fails for one container is found by the next check, and does not keep the others
+// from their names.
 func (s *session) sendInside(ctx context.Context, c *names.Client) error {
 	state, err := c.State(ctx)
 	if err != nil {
 		return err
 	}
-	var errs []error
 	for _, r := range s.store.resolvers() {
 		if r.Inside == nil {
 			continue
@@ -149,11 +149,11 @@ func (s *session) sendInside(ctx context.Context, c *names.Client) error {
 			continue
 		}
 		if err := serveInside(ctx, c, state.Sockets, *r.Inside, ns, r.Container.PID); err != nil {
-			errs = append(errs, fmt.Errorf("serve names inside %s: %w", r.Container.ShortName(), err))
+			s.note("names are not served inside %s: %v", r.Container.ShortName(), err)
 		}
 		ns.Close()
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
 // releaseDead closes sockets in namespaces whose containers are gone. Without that, the sockets of a

@@ -289,6 +289,36 @@ func TestEngineResolver(t *testing.T) {
 	}
 }
 
+// A container with a name server of its own keeps the port, also when it restarts, and asks the
+// gateways of its networks.
+func TestOwnNameServer(t *testing.T) {
+	tb := newTestbed(t, "a", "b")
+	tb.hostResolvConf("")
+	const had, want = "nameserver 192.0.2.77\n", "nameserver 10.20.1.1\nnameserver fd00:1::1\nnameserver 10.20.2.1\n"
+	conf, _ := tb.start("a", had)
+	must(t, tb.create(named.NetworkSpec{Name: "app", Subnets: subnets(1)}))
+	must(t, tb.create(named.NetworkSpec{Name: "db", Subnets: subnets(2)}))
+	tb.startKeeper()
+	must(t, ignore(tb.connect("app", "a", named.Connection{})))
+	own := answer(t, tb.containers["a"], 53)
+	must(t, ignore(tb.connect("db", "a", named.Connection{})))
+	if got := read(t, conf); got != want {
+		t.Errorf("resolv.conf is %q, want %q", got, want)
+	}
+	must(t, own.Close()) // while it restarts
+	must(t, tb.onHost(func() error { _, err := named.RepairAll(t.Context(), tb.cfg); return err }))
+	if got := read(t, conf); got != want || len(tb.inside()) > 0 {
+		t.Errorf("while its server restarts: resolv.conf is %q, served inside: %v", got, tb.inside())
+	}
+	tb.check()
+	for _, n := range []string{"app", "db"} {
+		must(t, tb.disconnect(n, "a"))
+	}
+	if got := read(t, conf); got != had {
+		t.Errorf("disconnected: resolv.conf is %q", got)
+	}
+}
+
 // A connection that changes where a container asks for names, killed at each of its steps, leaves
 // the resolv.conf of before or after, and nothing that the next command does not find.
 func TestNamesKilledAtEachStep(t *testing.T) {

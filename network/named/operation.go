@@ -10,6 +10,7 @@ import (
 
 	"cleat/internal/statedir"
 	"cleat/network/attach"
+	"cleat/network/firewall"
 	"cleat/network/journal"
 )
 
@@ -44,6 +45,9 @@ func (s *session) begin(ctx context.Context, name string, first record) (*operat
 		o, err := s.tryBegin(ctx, path, first)
 		if !errors.Is(err, fs.ErrExist) {
 			return o, err
+		}
+		if _, err := s.Rules.ForgetConnections(firewall.State{}, 0); err != nil { // a connection of this process waits for nobody any more
+			return nil, err
 		}
 		waited, err := journal.WaitForOwner(ctx, path)
 		if err != nil {

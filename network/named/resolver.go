@@ -44,6 +44,9 @@ type resolver struct {
 	Edits     []resolvconf.Edit `json:"edits"`            // of its resolv.conf, the newest first
 	Servers   []netip.Addr      `json:"servers"`          // ours, in its resolv.conf
 	Inside    *names.Socket     `json:"inside,omitempty"` // served inside the container; nil: none
+	// OwnServer means that a program of the container had the port of name servers. After a restart
+	// of the container the port is left to it, although it may not have started yet.
+	OwnServer bool `json:"own_server,omitempty"`
 }
 
 func (s Store) resolversDir() string          { return s.Path("resolvers") }
@@ -213,7 +216,7 @@ func (s *session) setResolver(ctx context.Context, c attach.Container, ns *netns
 		return err
 	}
 	if old != nil {
-		r.Edits = old.Edits
+		r.Edits, r.OwnServer = old.Edits, old.OwnServer
 	}
 	var planErr error
 	edit, changes, err := f.Next(r.Edits, func(original []byte) []byte {
@@ -262,7 +265,7 @@ func withEdit(all []resolvconf.Edit, newest resolvconf.Edit) []resolvconf.Edit {
 // maxServers is how many name servers a libc uses (MAXNS, resolv.h).
 const maxServers = 3
 
-// planResolver decides where a container asks for names. It sets r.Servers and r.Inside, makes the
+// planResolver decides where a container asks for names. It sets the fields of r that say so, makes the
 // name server serve inside the container if that is so, and returns the text for the container's
 // resolv.conf.
 func (s *session) planResolver(ctx context.Context, r *resolver, ns *netns.NS, endpoints []*Endpoint, original []byte) ([]byte, error) {
@@ -278,7 +281,7 @@ func (s *session) planResolver(ctx context.Context, r *resolver, ns *netns.NS, e
 	if len(engines) == 0 && slices.ContainsFunc(networks, func(n *Network) bool { return !n.Internal }) {
 		want.Search = s.searchDomains(networks)
 	}
-	if len(networks) > 1 || !networks[0].onHost() || len(engines) > 0 {
+	if !r.OwnServer && (len(networks) > 1 || !networks[0].onHost() || len(engines) > 0) {
 		at := &names.Socket{ID: insideID(endpointID(r.Container)), OnlyOurs: len(engines) > 0}
 		for _, n := range networks {
 			at.Networks = append(at.Networks, n.Name)
@@ -293,6 +296,7 @@ func (s *session) planResolver(ctx context.Context, r *resolver, ns *netns.NS, e
 		if !errors.Is(err, errPortTaken) {
 			return nil, err
 		}
+		r.OwnServer = true
 		s.note("%s has a name server of its own, so it finds only names of the networks whose gateway is the host", r.Container.ShortName())
 	}
 	for _, n := range networks {
