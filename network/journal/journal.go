@@ -185,5 +185,16 @@ func WaitForOwner(ctx context.Context, path string) (waited bool, err error) {
 			return true, err
 		}
 	}
-	return waited, f.Close()
+	ended := waited || !hasName(f, path) // its owner may just have removed or renamed it
+	return ended, f.Close()
+}
+
+// hasName reports whether a path leads to an open file.
+func hasName(f *os.File, path string) bool {
+	opened, err := f.Stat()
+	if err != nil {
+		return false
+	}
+	named, err := os.Stat(path)
+	return err == nil && os.SameFile(opened, named)
 }

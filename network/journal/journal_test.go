@@ -156,3 +156,22 @@ func TestRenamedJournalStaysOwned(t *testing.T) {
 		t.Errorf("the old name still exists: %v", err)
 	}
 }
+
+// A journal that its living owner ends is not one whose operation died, whenever one looks.
+func TestWaitForLivingOwner(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "op")
+	for range 2000 {
+		j, err := journal.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan error, 1)
+		go func() { ended <- j.Remove() }()
+		if waited, err := journal.WaitForOwner(t.Context(), path); err != nil || !waited {
+			t.Fatalf("waited %t, %v", waited, err)
+		}
+		if err := <-ended; err != nil {
+			t.Fatal(err)
+		}
+	}
+}
