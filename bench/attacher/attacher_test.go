@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"cleat/bench/attacher"
+	"cleat/bench/benchtest"
 	"cleat/bench/catalog"
 	"cleat/lab"
 	"cleat/link"
@@ -23,37 +23,12 @@ func TestMain(m *testing.M) {
 	os.Exit(lab.RunTests(m))
 }
 
-// buildCleat builds cleat for the test.
-func buildCleat(t *testing.T) string {
-	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("no Go toolchain to build the program")
-	}
-	path := filepath.Join(t.TempDir(), "cleat")
-	if out, err := exec.Command("go", "build", "-o", path, "cleat/cmd/cleat").CombinedOutput(); err != nil {
-		t.Fatalf("build the program: %v: %s", err, out)
-	}
-	return path
-}
-
-// scratch returns a directory with a short path: dockerd's socket in it must fit the 108
-// bytes of an address (unix(7)).
-func scratch(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
-}
-
 // TestEveryAttacher attaches and detaches twice with each installed program, which shows
 // that the second measurement finds what it needs. It also measures the third endpoint of
 // a bridge.
 func TestEveryAttacher(t *testing.T) {
 	lab.Need(t)
-	self := buildCleat(t)
+	self := benchtest.NeedProgram(t)
 	for _, e := range catalog.All() {
 		if e.Role != catalog.Attacher {
 			continue
@@ -64,7 +39,7 @@ func TestEveryAttacher(t *testing.T) {
 					continue // all measurements use one container
 				}
 				t.Run(e.Name+" "+kind, func(t *testing.T) {
-					measureTwice(t, attacher.Config{Attacher: e.Name, Link: kind, Endpoints: endpoints, Scratch: scratch(t), Program: self})
+					measureTwice(t, attacher.Config{Attacher: e.Name, Link: kind, Endpoints: endpoints, Scratch: benchtest.Scratch(t), Program: self})
 				})
 			}
 		}
@@ -105,14 +80,14 @@ func measureTwice(t *testing.T, cfg attacher.Config) {
 // endpoints, of which one publishes a port.
 func TestNamedNetworks(t *testing.T) {
 	lab.Need(t)
-	self := buildCleat(t)
+	self := benchtest.NeedProgram(t)
 	for _, e := range catalog.All() {
 		if e.Role != catalog.Named {
 			continue
 		}
 		for _, endpoints := range []int{1, 3} {
 			t.Run(fmt.Sprintf("%s, %d", e.Name, endpoints), func(t *testing.T) {
-				measureTwice(t, attacher.Config{Attacher: e.Name, Endpoints: endpoints, Ports: 1, Scratch: scratch(t), Program: self})
+				measureTwice(t, attacher.Config{Attacher: e.Name, Endpoints: endpoints, Ports: 1, Scratch: benchtest.Scratch(t), Program: self})
 			})
 		}
 	}
@@ -121,13 +96,13 @@ func TestNamedNetworks(t *testing.T) {
 // TestBurst attaches several containers at the same time, twice, and then one alone.
 func TestBurst(t *testing.T) {
 	lab.Need(t)
-	self := buildCleat(t)
+	self := benchtest.NeedProgram(t)
 	for _, e := range catalog.All() {
 		if e.Role != catalog.Named {
 			continue
 		}
 		t.Run(e.Name, func(t *testing.T) {
-			h, err := attacher.Open(t.Context(), attacher.Config{Attacher: e.Name, Scratch: scratch(t), Program: self})
+			h, err := attacher.Open(t.Context(), attacher.Config{Attacher: e.Name, Scratch: benchtest.Scratch(t), Program: self})
 			if errors.As(err, new(*link.Lack)) {
 				t.Skip(err)
 			}
@@ -158,7 +133,7 @@ func TestBurst(t *testing.T) {
 // TestLongDirectory uses a directory whose path is too long for the sockets of dockerd.
 func TestLongDirectory(t *testing.T) {
 	lab.Need(t)
-	dir := filepath.Join(scratch(t), strings.Repeat("long", 25))
+	dir := filepath.Join(benchtest.Scratch(t), strings.Repeat("long", 25))
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/bench/benchtest"
 	"cleat/bench/cell"
 	"cleat/bench/container"
 	"cleat/lab"
@@ -123,11 +124,7 @@ func forEachRuntime(t *testing.T, test func(*testing.T, fixture)) {
 			if err := container.Check(name); err != nil {
 				t.Skip(err)
 			}
-			scratch, err := os.MkdirTemp("/dev/shm", "") // Podman wants short paths
-			if err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { os.RemoveAll(scratch) })
+			scratch := benchtest.Scratch(t)
 			shared := filepath.Join(scratch, "shared")
 			if err := os.Mkdir(shared, 0o700); err != nil {
 				t.Fatal(err)

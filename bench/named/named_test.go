@@ -7,11 +7,10 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 	"time"
 
+	"cleat/bench/benchtest"
 	"cleat/bench/catalog"
 	"cleat/bench/named"
 	"cleat/lab"
@@ -33,31 +32,6 @@ func networks() (names []string) {
 		}
 	}
 	return names
-}
-
-// buildCleat builds cleat for the test.
-func buildCleat(t *testing.T) string {
-	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		t.Skip("no Go toolchain to build the program")
-	}
-	path := filepath.Join(t.TempDir(), "cleat")
-	if out, err := exec.Command("go", "build", "-o", path, "cleat/cmd/cleat").CombinedOutput(); err != nil {
-		t.Fatalf("build the program: %v: %s", err, out)
-	}
-	return path
-}
-
-// scratch returns a directory with a short path: dockerd's socket in it must fit the 108
-// bytes of an address (unix(7)).
-func scratch(t *testing.T) string {
-	t.Helper()
-	dir, err := os.MkdirTemp("/dev/shm", "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	return dir
 }
 
 func must(t *testing.T, err error) {
@@ -95,7 +69,7 @@ func newWorld(t *testing.T, name, program string) world {
 	must(t, w.host.Address("eth0", netip.PrefixFrom(hostAddr, 16)))
 	must(t, w.outside.Address("eth0", netip.PrefixFrom(outsideAddr, 16)))
 	var err error
-	w.network, err = named.Open(t.Context(), named.Config{Name: name, Host: w.host, Dir: scratch(t), Program: program})
+	w.network, err = named.Open(t.Context(), named.Config{Name: name, Host: w.host, Dir: benchtest.Scratch(t), Program: program})
 	var lack *link.Lack
 	if errors.As(err, &lack) {
 		t.Skip(err)
@@ -153,7 +127,7 @@ func ask(from *lab.Node, to netip.AddrPort) (word string, err error) {
 // address and its published port, as long as it is connected.
 func TestPublishedPort(t *testing.T) {
 	lab.Need(t)
-	program := buildCleat(t)
+	program := benchtest.NeedProgram(t)
 	for _, name := range networks() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, name, program)
@@ -208,7 +182,7 @@ func tryConnected(t *testing.T, w world, server, client *named.Container) {
 // TestManyPorts publishes a range of ports and reaches the first and the last.
 func TestManyPorts(t *testing.T) {
 	lab.Need(t)
-	program := buildCleat(t)
+	program := benchtest.NeedProgram(t)
 	for _, name := range networks() {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, name, program)
@@ -227,7 +201,7 @@ func TestManyPorts(t *testing.T) {
 // TestProcesses checks which programs keep running.
 func TestProcesses(t *testing.T) {
 	lab.Need(t)
-	program := buildCleat(t)
+	program := benchtest.NeedProgram(t)
 	for name, least := range map[string]int{"cleat-bridge": 2, "docker-bridge": 3, "netavark-bridge": 1, "cni-bridge": 0} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, name, program)

@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -17,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/bench/benchtest"
 	"cleat/bench/catalog"
 	"cleat/bench/wiring"
 	"cleat/lab"
@@ -51,15 +50,11 @@ const programEnv = "CLEAT_TEST_PROGRAM"
 // toolchain, as in a guest.
 func needRun(t *testing.T) bool {
 	t.Helper()
-	if _, err := exec.LookPath("go"); err != nil {
-		return false
+	path := benchtest.Build(t)
+	if path != "" {
+		t.Setenv(programEnv, path)
 	}
-	path := filepath.Join(t.TempDir(), "cleat")
-	if out, err := exec.Command("go", "build", "-o", path, "cleat/cmd/cleat").CombinedOutput(); err != nil {
-		t.Fatalf("build the program: %v: %s", err, out)
-	}
-	t.Setenv(programEnv, path)
-	return true
+	return path != ""
 }
 
 // scratch returns a directory whose path is short enough for the names of sockets.

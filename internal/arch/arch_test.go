@@ -85,6 +85,7 @@ var rooms = map[string]room{
 	"bench/wiring":       {brains, []string{"bench/catalog", "bench/cell", "bench/container", "bench/multipath", "bench/named", "lab", "link", "netns"}},
 	"bench/container":    {brains, []string{"bench/cell", "lab", "link"}},
 	"bench/attacher":     {brains, []string{"bench/catalog", "bench/container", "bench/named", "lab", "link", "netns"}},
+	"bench/benchtest":    {brains, nil},
 	"bench/named":        {brains, []string{"bench/container", "lab", "link", "netns"}},
 	"bench/host":         {brains, []string{"bench/cell"}},
 	"bench/summary":      {brains, []string{"bench/stats", "bench/catalog", "bench/cell"}},

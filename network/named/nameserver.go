@@ -10,6 +10,8 @@ import (
 
 	"cleat/netns"
 	"cleat/network/names"
+
+	"golang.org/x/sys/unix"
 )
 
 // nameServerPath is the control socket of the name server of a state directory.
@@ -139,21 +141,30 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 	return nil
 }
 
-// serveAt opens sockets at an address of a namespace, and has the name server serve them.
+// handOver is more than the time from when a process opens sockets until the name server has them.
+const handOver = time.Second
+
+// serveAt opens sockets at an address of a namespace, and has the name server serve them. If another
+// process is about to do the same, it waits for that.
 func serveAt(ctx context.Context, c *names.Client, ns *netns.NS, at names.Socket, a netip.Addr) error {
-	state, err := c.State(ctx)
-	if err != nil || slices.ContainsFunc(state.Sockets, func(s names.SocketState) bool { return s.ID == at.ID }) {
-		return err
-	}
-	return ns.Do(func() error {
-		udp, tcp, err := names.Open(netip.AddrPortFrom(a, dnsPort))
-		if err != nil {
+	for deadline := time.Now().Add(handOver); ; {
+		state, err := c.State(ctx)
+		if err != nil || slices.ContainsFunc(state.Sockets, func(s names.SocketState) bool { return s.ID == at.ID }) {
 			return err
 		}
-		defer udp.Close()
-		defer tcp.Close()
-		return c.Serve(ctx, at, udp, tcp)
-	})
+		err = ns.Do(func() error {
+			udp, tcp, err := names.Open(netip.AddrPortFrom(a, dnsPort))
+			if err != nil {
+				return err
+			}
+			defer udp.Close()
+			defer tcp.Close()
+			return c.Serve(ctx, at, udp, tcp)
+		})
+		if !errors.Is(err, unix.EADDRINUSE) || time.Now().After(deadline) || !sleep(ctx, 5*time.Millisecond) {
+			return err
+		}
+	}
 }
 
 // dropNetwork removes a network from the name server.

@@ -123,7 +123,7 @@ func TestCauses(t *testing.T) {
 				tb.run(`host nft 'add table ip filter; add chain ip filter FORWARD { type filter hook forward priority 0; policy drop; }; add rule ip filter FORWARD ct state established,related accept'`)
 			},
 			to:    "db/b:80",
-			cause: why.Firewall, verdict: "chain FORWARD of table ip filter in the host may drop what none of its rules accepts", try: "iptables -I FORWARD -s 10.20.1.2 -d 10.20.2.2 -j ACCEPT",
+			cause: why.Drift, verdict: "chain FORWARD of table ip filter (iptables) drops by default at hook forward, without an exception for networks", try: "cleat net check --repair",
 		},
 		"wrong resolv.conf": {
 			make:  func(tb *testbed) { together(tb); tb.write("a", "resolv.conf", "nameserver 192.0.2.53\n") },
@@ -458,7 +458,11 @@ func TestCauses(t *testing.T) {
 			cause: why.NoRoute, verdict: "b has no route back to 10.20.1.2: db is internal, so it has no default route", try: "nsenter -t PID-b -n ip route add 10.20.1.2/32 via 10.20.2.1",
 		},
 		"its own published port, and bridge netfilter": {
-			make: func(tb *testbed) { published(tb); must(tb.t, link.SetBridgeNetfilter(tb.host, true)) }, from: "b", to: "host:8080",
+			make: func(tb *testbed) {
+				published(tb)
+				must(tb.t, link.SetBridgeNetfilter(tb.host, true))
+				tb.run("host bridge link set dev " + tb.portOf("b", "db") + " hairpin off")
+			}, from: "b", to: "host:8080",
 			cause: why.Hairpin, verdict: "the bridge of db does not send packets back to b, which reaches itself by a published port", try: "bridge link set dev PORT-db-b hairpin on",
 		},
 		"its own published port": {

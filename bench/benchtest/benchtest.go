@@ -1,0 +1,48 @@
+// Package benchtest has what tests of package bench's rooms share.
+package benchtest
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"cleat/internal/program"
+)
+
+// Build builds cleat for the duration of a test. It returns "" if there is no Go toolchain, as in
+// a guest.
+func Build(t *testing.T) string {
+	t.Helper()
+	compiler, err := program.Find("go")
+	if err != nil {
+		return ""
+	}
+	path := filepath.Join(t.TempDir(), "cleat")
+	if out, err := exec.Command(compiler, "build", "-o", path, "cleat/cmd/cleat").CombinedOutput(); err != nil {
+		t.Fatalf("build the program: %v: %s", err, out)
+	}
+	return path
+}
+
+// NeedProgram is Build, and skips the test if there is no Go toolchain.
+func NeedProgram(t *testing.T) string {
+	t.Helper()
+	path := Build(t)
+	if path == "" {
+		t.Skip("no Go toolchain to build the program")
+	}
+	return path
+}
+
+// Scratch returns a directory with a short path, until the test ends: the sockets of engines in it
+// must fit the 108 bytes of an address (unix(7)).
+func Scratch(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("/dev/shm", "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
