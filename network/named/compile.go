@@ -69,13 +69,14 @@ func (p population) groups(rules []Rule, v4 bool) []*group {
 		base := newGroup(rules, n.Name, func(s Selector) bool { return s.Any || s.Network == n.Name && s.Container == "" && s.Label == "" })
 		named := map[string]*group{}
 		var special []netip.Addr
+		particular := particularRules(rules, n.Name)
 		for _, e := range p.endpoints {
-			if e.Network != n.Name {
+			if e.Network != n.Name || !slices.ContainsFunc(particular, func(r *Rule) bool { return r.names(e) }) {
 				continue
 			}
 			g := newGroup(rules, n.Name, func(s Selector) bool { return s.Any || s.matches(e) })
 			for _, a := range e.Addresses {
-				if a.Is4() != v4 || g.key == base.key {
+				if a.Is4() != v4 {
 					continue
 				}
 				if named[g.key] == nil {
@@ -91,6 +92,17 @@ func (p population) groups(rules []Rule, v4 bool) []*group {
 		}
 		base.ranges = except(prefixRange(n.Subnets[i].Prefix), special)
 		all = append(all, base)
+	}
+	return all
+}
+
+// particularRules returns the rules that select some endpoints of a network, and not all alike.
+func particularRules(rules []Rule, network string) (all []*Rule) {
+	is := func(s Selector) bool { return s.Network == network && (s.Container != "" || s.Label != "") }
+	for i := range rules {
+		if is(rules[i].From) || is(rules[i].To) {
+			all = append(all, &rules[i])
+		}
 	}
 	return all
 }
