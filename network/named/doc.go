@@ -51,8 +51,9 @@
 // 1,023 ports (BR_PORT_BITS, net/bridge/br_private.h). Packets of networks with a parent don't pass
 // the host, which can't filter them or publish their ports.
 //
-// An operation on one endpoint takes a time that does not depend on how many there are, unless rules
-// name its container or its labels. A change of rules reads all endpoints.
+// An operation on one endpoint does as much as if there were no others, unless rules name its
+// container or its labels. The kernel does not: it copies a broadcast to all ports of a bridge, and
+// lists all addresses that its bridges know. A change of rules reads all endpoints.
 //
 //	got, err := named.Connect(ctx, named.Config{Attach: cfg}, "web", "docker:api", named.Connection{Aliases: []string{"db"}})
 //	if err != nil {

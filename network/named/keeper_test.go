@@ -2,6 +2,7 @@ package named_test
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/netip"
 	"os"
@@ -46,9 +47,9 @@ func (tb *testbed) startKeeperWith(prepare func(*named.Keeper)) (k *named.Keeper
 		defer close(ended)
 		_ = tb.host.Do(func() error { k.Run(ctx); return nil })
 	}()
+	tb.stopKeeper = func() { cancel(); <-ended }
 	tb.t.Cleanup(func() {
-		cancel()
-		<-ended
+		tb.stopKeeper()
 		if c, err := names.Dial(context.Background(), named.NameServerPath(tb.store)); err == nil {
 			if state, err := c.State(context.Background()); err == nil {
 				_ = syscall.Kill(state.PID, syscall.SIGKILL)
@@ -60,6 +61,27 @@ func (tb *testbed) startKeeperWith(prepare func(*named.Keeper)) (k *named.Keeper
 	tb.cfg.Rules = k.Rules() // as of commands that a keeper runs
 	owner, _ := tb.cfg.Rules.(*firewall.Owner)
 	return k, owner != nil && owner.Protected()
+}
+
+// The name server ends with the last network, even if the keeper ends before it has noticed.
+func TestNameServerEnds(t *testing.T) {
+	tb := newTestbed(t)
+	must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix("10.20.0.0/24")}}}))
+	tb.startKeeper()
+	must(t, tb.remove("web", false))
+	tb.stopKeeper()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		c, err := names.Dial(t.Context(), named.NameServerPath(tb.store))
+		if errors.Is(err, names.ErrNotRunning) {
+			return
+		}
+		if err == nil {
+			c.Close()
+		}
+		if time.Now().After(deadline) {
+			t.Fatal("the name server goes on")
+		}
+	}
 }
 
 // resolve asks the name server at a gateway from a namespace; no addresses if there is no answer.

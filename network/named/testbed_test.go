@@ -57,6 +57,7 @@ type testbed struct {
 	state         string
 	cfg           named.Config
 	store         named.Store
+	stopKeeper    func() // of startKeeper
 }
 
 func newTestbed(t *testing.T, containers ...string) *testbed {

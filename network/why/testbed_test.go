@@ -312,3 +312,58 @@ func (tb *testbed) fill(text string) string {
 	pid := func(name string) string { return fmt.Sprint(tb.containers[name].pid) }
 	return strings.NewReplacer("PID-b", pid("b"), "PID-c", pid("c"), "PID", pid("a")).Replace(text)
 }
+
+// text returns an answer as people see it.
+func text(t *testing.T, a *why.Answer) string {
+	t.Helper()
+	var b strings.Builder
+	must(t, a.WriteText(&b))
+	return b.String()
+}
+
+func (tb *testbed) write(container, name, text string) {
+	tb.t.Helper()
+	must(tb.t, os.WriteFile(filepath.Join(tb.containers[container].root, "etc", name), []byte(text), 0o644))
+}
+
+// together puts a and b on web, with a program at port 80 of b.
+func together(tb *testbed) {
+	tb.network("web", 1, "a", "b")
+	tb.listen("b", ":80")
+}
+
+// apart puts a on web and b on db, with a program at port 80 of b.
+func apart(tb *testbed) {
+	tb.network("web", 1, "a")
+	tb.network("db", 2, "b")
+	tb.listen("b", ":80")
+}
+
+// dual puts a and b on web, which has IPv4 and IPv6.
+func (tb *testbed) dual() {
+	tb.t.Helper()
+	tb.create(named.NetworkSpec{Name: "web", Subnets: append(subnets(1), named.Subnet{Prefix: netip.MustParsePrefix("fd00:1::/64")})})
+	tb.connect("web", "a", named.Connection{})
+	tb.connect("web", "b", named.Connection{})
+}
+
+// routed puts a and b on web, a network without a bridge.
+func (tb *testbed) routed() {
+	tb.t.Helper()
+	tb.create(named.NetworkSpec{Name: "web", Driver: named.Routed, Subnets: subnets(1)})
+	tb.connect("web", "a", named.Connection{})
+	tb.connect("web", "b", named.Connection{})
+}
+
+// subnets returns those of network number n.
+func subnets(n int) []named.Subnet {
+	return []named.Subnet{{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.20.%d.0/24", n))}}
+}
+
+// published puts a on web, and b on db with port 80 on port 8080 of the host.
+func published(tb *testbed) {
+	tb.network("web", 1, "a")
+	tb.network("db", 2)
+	tb.connect("db", "b", named.Connection{Ports: []named.Port{{Protocol: "tcp", HostPort: 8080, Port: 80, BypassFirewall: true}}})
+	tb.listen("b", ":80")
+}
