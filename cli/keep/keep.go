@@ -57,10 +57,10 @@ attached again when the container or the machine restarts, and when somebody
 removes them; use ` + "`cleat detach`" + ` to remove one for good. Each address is
 announced to the neighbours a second time, 2 s after it was added.
 
-With ` + "`cleat keep`" + ` running, ` + "`cleat attach` and `cleat detach`" + ` only send it a
+With ` + "`cleat keep`" + ` running, ` + "`cleat attach`, `detach` and `net`" + ` only send it a
 request, if they are the same program, run by the same user in the same
 namespaces. Their output is the same. A command that is interrupted is rolled
-back.
+back. It also keeps the networks of ` + "`cleat net`" + `: names, rules and devices.
 
 It listens to Docker, and watches the directories of Podman, containerd and
 named namespaces; other engines are polled every 2 s. Stopping or killing it
@@ -70,7 +70,8 @@ Each state directory has one keeper; a second one exits with 4. ` + "`cleat atta
 starts a keeper if none runs. That one ends with the last attachment that needs
 it, and logs to keeper.log in the state directory. Under systemd it is a service
 of its own, so it outlives the service or session that attached. --install has
-systemd start a keeper at boot, so that networks and links are back then.`,
+systemd start a keeper at boot, so that networks and links are back then. When
+the program's file is replaced, the keeper goes on with the new version.`,
 		Example: `  # have a keeper from boot on
   sudo cleat keep --install
 
@@ -97,7 +98,7 @@ systemd start a keeper at boot, so that networks and links are back then.`,
 	help.Status(cmd, strconv.Itoa(keep.ExitRunning), "another keeper runs")
 	help.File(cmd, keep.UnitFile, "the unit of --install")
 	help.File(cmd, "/var/lib/cleat/attachments", "what to keep; CLEAT_STATE_DIR replaces /var/lib/cleat")
-	help.File(cmd, "/var/lib/cleat/keeper.socket", "accepts requests of attach and detach")
+	help.File(cmd, "/var/lib/cleat/keeper.socket", "accepts requests of attach, detach and net")
 	help.File(cmd, "/var/lib/cleat/keeper.lock", "held by the keeper; has its process id")
 	help.File(cmd, "/var/lib/cleat/keeper.log", "log of keepers that attach has started")
 	return cmd

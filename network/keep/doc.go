@@ -34,11 +34,13 @@
 // keeper's, also for what a command has just attached. For IPv6 that is within the limit of RFC 4861
 // section 7.2.6, three.
 //
-// A keeper also runs `cleat attach` and `cleat detach` for others (Config.Answer). The
+// A keeper also runs `cleat attach`, `detach` and `net` for others (Config.Answer). The
 // command connects to a Unix socket in the state directory and sends its command line
 // (Forward). The keeper runs it if the command line means the same to both processes: they
 // must be the same program, user, namespaces, root directory and capabilities. Otherwise
-// it declines, and the command does the work itself. If the client or the keeper ends
+// it declines, and the command does the work itself. Many commands run at once; those that only
+// the keeper can run wait for their turn (Config.Exclusive), others do the work themselves
+// after a moment. If the client or the keeper ends
 // before the command is complete, the command is undone.
 //
 // The socket is a file that only the owner of the state directory may connect to. The
