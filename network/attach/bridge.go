@@ -58,7 +58,7 @@ func (p *planner) useBridge() (mtu int, err error) {
 	case mtu != l.Attrs().MTU:
 		p.note("MTU %d differs from that of bridge %s, %d; packets larger than the smaller one are lost", mtu, p.spec.Parent, l.Attrs().MTU)
 	}
-	if err := p.checkBridgeMAC(l); err != nil {
+	if err := p.checkBridgeMAC(br); err != nil {
 		return 0, err
 	}
 	p.noteDown(l)

@@ -2,14 +2,11 @@ package attach
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
-	"slices"
 
 	"cleat/link"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 )
 
 // ethernetKinds are the kinds whose links are on the Ethernet of their parent. Two links with
@@ -18,23 +15,19 @@ var ethernetKinds = []string{"bridge", "ovs", "macvlan", "netkit"}
 
 // checkBridgeMAC rejects an Ethernet address that belongs to an existing bridge or one of its
 // ports. If the bridge only has learned the address, its owner may be gone, so that is noted.
-func (p *planner) checkBridgeMAC(bridge netlink.Link) error {
+func (p *planner) checkBridgeMAC(bridge *netlink.Bridge) error {
 	if p.spec.MAC == (link.MAC{}) {
 		return nil
 	}
-	all, err := link.Dump(func() ([]netlink.Neigh, error) { return p.host.NeighList(0, unix.AF_BRIDGE) })
-	if err != nil {
-		return fmt.Errorf("list addresses known to bridge %q: %w", p.spec.Parent, err)
+	vlan := p.spec.VLAN
+	if vlan == 0 && bridge.VlanFiltering != nil && *bridge.VlanFiltering && bridge.VlanDefaultPVID != nil {
+		vlan = int(*bridge.VlanDefaultPVID)
 	}
-	index := bridge.Attrs().Index
-	i := slices.IndexFunc(all, func(n netlink.Neigh) bool {
-		return (n.MasterIndex == index || n.LinkIndex == index) && slices.Equal(n.HardwareAddr, p.spec.MAC[:]) &&
-			(p.spec.VLAN == 0 || n.Vlan == p.spec.VLAN)
-	})
-	if i < 0 {
-		return nil
+	entry, ok, err := link.LookupFDB(p.host.ns, bridge.Index, p.spec.MAC, vlan)
+	if err != nil || !ok {
+		return err
 	}
-	port, err := p.host.findIndex(all[i].LinkIndex)
+	port, err := p.host.findIndex(entry.Port)
 	if port == nil {
 		return err
 	}
@@ -45,7 +38,7 @@ func (p *planner) checkBridgeMAC(bridge netlink.Link) error {
 		return nil // this attachment is being made again
 	case holder != nil:
 		return p.store.taken(EthernetAddress, p.spec.MAC.String(), holder.ID)
-	case all[i].State&netlink.NUD_PERMANENT != 0:
+	case entry.Permanent:
 		return &TakenError{Resource: EthernetAddress, Name: p.spec.MAC.String(), Owner: "the host's " + name}
 	}
 	p.note("bridge %s has recently seen the Ethernet address %s behind its port %s; two links with one address don't work", p.spec.Parent, p.spec.MAC, name)

@@ -3,6 +3,7 @@ package firewall
 import (
 	"math"
 	"net"
+	"slices"
 
 	"github.com/google/nftables/expr"
 	"golang.org/x/sys/unix"
@@ -13,6 +14,7 @@ const (
 	chainForward       = "forward"
 	chainFromEndpoints = "from-endpoints"
 	chainToEndpoints   = "to-endpoints"
+	chainOthers        = "other-sources"
 	chainInput         = "input"
 	chainHost          = "host"
 	chainGateway       = "gateway"
@@ -43,6 +45,7 @@ const (
 // first. They depend on the table's doorway, but not on the State.
 func (f family) chains(d doorway) []chain {
 	return []chain{
+		{name: chainOthers, rules: append(f.toNeighbours(), when("spoofed sources", drop()))},
 		{name: chainFromEndpoints, rules: f.fromEndpoints()},
 		{name: chainToEndpoints, rules: []rule{
 			when("ended connections", ended(), drop()),
@@ -52,11 +55,10 @@ func (f family) chains(d doorway) []chain {
 			when("to published ports", translated(), accept()),
 			when("to our endpoints", drop()),
 		}},
-		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: append(f.toNeighbours(),
-			when("from our endpoints", in(setSources, iifname(), f.source()), jumpTo(chainFromEndpoints)),
-			when("spoofed sources", in(setDevices, iifname()), drop()),
+		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
+			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainFromEndpoints)),
 			when("to our endpoints", in(setDevices, oifname()), jumpTo(chainToEndpoints)),
-		)},
+		}},
 		{name: chainGateway, rules: []rule{
 			when("to the gateway", in(setGateways, iifname(), f.destination()), accept()),
 			when("to other addresses", drop()),
@@ -86,9 +88,12 @@ func (f family) chains(d doorway) []chain {
 
 // fromEndpoints returns the rules for forwarded packets of endpoints.
 func (f family) fromEndpoints() []rule {
-	return []rule{
+	known := []rule{
+		when("of other sources", notIn(setSources, iifname(), f.source()), jumpTo(chainOthers)),
 		when("ended connections", ended(), drop()),
 		when("known connections", state(stateEstablished|stateRelated), accept()),
+	}
+	return slices.Concat(known, f.toNeighbours(), []rule{
 		when("of no connection", state(stateInvalid), drop()),
 		when("by rule", f.flow(setFlows, f.source(), f.destination(), dport())),
 		when("replies of unknown connections, by rule", midstream(), f.flow(setFlows, f.destination(), f.source(), sport())),
@@ -97,22 +102,22 @@ func (f family) fromEndpoints() []rule {
 		when("to published ports", translated(), accept()),
 		when("to other networks", in(setDevices, oifname()), drop()),
 		when("to elsewhere", accept()),
-	}
+	})
 }
 
-// toNeighbours returns rules that accept packets of endpoints to addresses that stay on a link:
-// groups, all hosts, and for IPv6 link-local addresses. The host does not route them, but bridges
-// may pass their packets through this chain as well (br_netfilter).
+// toNeighbours returns rules that accept packets to addresses that stay on a link: groups, all
+// hosts, and for IPv6 link-local addresses. The host does not route them, but bridges may pass
+// their packets through chain forward as well (br_netfilter).
 func (f family) toNeighbours() []rule {
 	if f.id == unix.NFPROTO_IPV4 {
-		return []rule{when("to groups and all hosts", in(setDevices, iifname()), masked(f.destination(), []byte{0xe0, 0, 0, 0}, []byte{0xe0, 0, 0, 0}), accept())} // 224.0.0.0/3
+		return []rule{when("to groups and all hosts", masked(f.destination(), []byte{0xe0, 0, 0, 0}, []byte{0xe0, 0, 0, 0}), accept())} // 224.0.0.0/3
 	}
 	mask, linkLocal := make([]byte, f.addrBytes), make([]byte, f.addrBytes)
 	copy(mask, []byte{0xff, 0xc0})
 	copy(linkLocal, []byte{0xfe, 0x80})
 	return []rule{
-		when("to groups", in(setDevices, iifname()), is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), 0xff), accept()), // ff00::/8
-		when("to link-local addresses", in(setDevices, iifname()), masked(f.destination(), mask, linkLocal), accept()),       // fe80::/10
+		when("to groups", is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), 0xff), accept()), // ff00::/8
+		when("to link-local addresses", masked(f.destination(), mask, linkLocal), accept()),       // fe80::/10
 	}
 }
 

@@ -11,8 +11,7 @@
 //
 // Rules for each packet:
 //
-//   - Source addresses of endpoints are checked against the host's routes, before connections
-//     are tracked.
+//   - What comes from a device of a network has the address of an endpoint there.
 //   - Forwarded packets of known connections pass. New connections pass from an endpoint to its
 //     own network, to networks in State.Allow and, unless the network is internal, to the rest
 //     of the world; and from anywhere to published ports. All else that comes from or goes to a

@@ -29,8 +29,8 @@ type doorway struct {
 const (
 	// doorwayMTU is the largest that a veth device accepts: datagrams are not fragmented.
 	doorwayMTU = 65535
-	// rulePriority is that of the first of three routing rules. They come before those of the
-	// kernel and of most programs, but concern only what has to do with the doorway.
+	// rulePriority is that of the first of three routing rules. They come before those of most
+	// programs, but concern only what has to do with the doorway.
 	rulePriority = 500
 	// routingProtocol marks routes and rules as the kernel's. Programs that remove what is not
 	// theirs, such as systemd-networkd, spare those.
@@ -76,6 +76,7 @@ type part struct {
 type door struct {
 	doorway
 	ns      *netns.NS
+	checks  sourceCheck
 	h       *netlink.Handle
 	in, out netlink.Link // nil: do not exist
 }
@@ -129,6 +130,9 @@ const openAttempts = 3
 
 // open makes the doorway, or repairs it.
 func (d *door) open() (err error) {
+	if d.checks, err = sourceChecks(d.ns); err != nil {
+		return err
+	}
 	for range openAttempts {
 		if err = d.tryOpen(); !errors.Is(err, unix.ENODEV) {
 			return err
@@ -162,6 +166,9 @@ func (d *door) tryOpen() error {
 func (d *door) faults() (all []Difference, err error) {
 	if d.in == nil {
 		return []Difference{{"", "device " + d.doorway.in, "is missing"}}, nil
+	}
+	if d.checks, err = sourceChecks(d.ns); err != nil {
+		return nil, err
 	}
 	for _, p := range d.parts() {
 		right, err := p.right()
@@ -233,8 +240,12 @@ func (d *door) parts() []part {
 		{"flags of device " + out, flagsOf(d.out), func() error { return errors.Join(d.h.LinkSetARPOff(d.out), d.h.LinkSetUp(d.out)) }},
 	}
 	for _, f := range families {
+		parts = append(parts, d.route(f, d.in, hostNet(d.router(f)), unix.RT_TABLE_LOCAL))
+		if !d.checks[f.id] {
+			continue
+		}
 		everything := net.IPNet{IP: make(net.IP, f.addrBytes), Mask: make(net.IPMask, f.addrBytes)}
-		parts = append(parts, d.route(f, d.in, hostNet(d.router(f))), d.route(f, d.out, &everything))
+		parts = append(parts, d.route(f, d.out, &everything, int(d.mark)))
 		for _, r := range d.rules(f) {
 			parts = append(parts, d.rulePart(f, r))
 		}
@@ -242,22 +253,27 @@ func (d *door) parts() []part {
 	return parts
 }
 
-// rules returns the routing rules, whose table is in no other one.
+// rules returns the routing rules of hosts that check where packets come from.
 //
 // Packets come out of the doorway with source addresses that are elsewhere. For those who check
 // this, whether with rp_filter=1 or by rules of some firewall, the way back to a source is
 // through the doorway if the packet has the mark. The kernel looks for it as if a packet came
 // from lo, or from the device that this packet leaves by. So the rule about the mark concerns
-// all packets but those that come from the doorway themselves, which are routed as others.
+// all packets but those that come from the doorway themselves, which are routed as others: the
+// first rule skips it, to a third one that changes nothing.
+//
+// A host without routing rules of its own looks up one route for each packet, and with any rule
+// two (fib_has_custom_rules, net/ipv4/fib_frontend.c), until it starts again. So these rules are made only where they
+// are needed.
 func (d *door) rules(f family) []*netlink.Rule {
-	skip, back, in := netlink.NewRule(), netlink.NewRule(), netlink.NewRule()
-	for i, r := range []*netlink.Rule{skip, back, in} {
+	skip, back, end := netlink.NewRule(), netlink.NewRule(), netlink.NewRule()
+	for i, r := range []*netlink.Rule{skip, back, end} {
 		r.Family, r.Priority, r.Table, r.Protocol = f.domain(), rulePriority+i, int(d.mark), routingProtocol
 	}
-	skip.IifName, skip.Goto, skip.Table = d.doorway.out, in.Priority, unix.RT_TABLE_UNSPEC
+	skip.IifName, skip.Goto, skip.Table = d.doorway.out, end.Priority, unix.RT_TABLE_UNSPEC
 	back.Mark, back.Mask = d.mark, &d.mark
-	in.Dst = hostNet(d.router(f))
-	return []*netlink.Rule{skip, back, in}
+	end.Dst, end.Table = hostNet(d.router(f)), unix.RT_TABLE_LOCAL
+	return []*netlink.Rule{skip, back, end}
 }
 
 func (d *door) sameAddress() (bool, error) {
@@ -298,9 +314,9 @@ func hostNet(a netip.Addr) *net.IPNet {
 	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
 }
 
-// route returns the part for a route in the doorway's table.
-func (d *door) route(f family, through netlink.Link, to *net.IPNet) part {
-	r := &netlink.Route{LinkIndex: through.Attrs().Index, Dst: to, Table: int(d.mark), Protocol: routingProtocol}
+// route returns the part for a route in a routing table.
+func (d *door) route(f family, through netlink.Link, to *net.IPNet, table int) part {
+	r := &netlink.Route{LinkIndex: through.Attrs().Index, Dst: to, Table: table, Protocol: routingProtocol}
 	if f.id == unix.NFPROTO_IPV4 {
 		r.Scope = netlink.SCOPE_LINK
 	}

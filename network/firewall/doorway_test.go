@@ -71,10 +71,10 @@ func TestTwoTables(t *testing.T) {
 	web.HostAccess = firewall.HostAccessAll
 	one := firewall.State{Networks: []firewall.Network{web}, Ports: []firewall.Port{publish(tcp, 8080, "192.0.2.2:80"), publish(tcp, 8080, "[2001:db8:0:1::2]:80")}}
 	two := firewall.State{Networks: []firewall.Network{w.db()}, Ports: []firewall.Port{publish(tcp, 8082, "192.0.2.66:80"), publish(tcp, 8082, "[2001:db8:0:2::2]:80")}}
+	checkSources(t, w.host.NS)
 	must(t, w.table.Sync(one), other.Sync(two))
 	assertState(t, w.table, one)
 	assertState(t, other, two)
-	must(t, w.host.Sysctl("net/ipv4/conf/all/rp_filter", "1"))
 	w.reaches(w.client, "tcp", "198.51.100.1:8080", "a 198.51.100.2")
 	w.reaches(w.client, "tcp", "[2001:db8:ff::1]:8080", "a 2001:db8:ff::2")
 	w.reaches(w.client, "tcp", "198.51.100.1:8082", "c 198.51.100.2")

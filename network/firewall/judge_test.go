@@ -184,6 +184,7 @@ E`,
 			w := newBed(t)
 			w.sync(w.published("tcp"))
 			run(t, w.host, rules, "sh")
+			w.sync(w.published("tcp")) // as Watch has it done
 			w.reaches(w.client, "tcp", "198.51.100.1:8080", "a 198.51.100.2")
 			w.reaches(w.client, "tcp", "[2001:db8:ff::1]:8080", "a 2001:db8:ff::2")
 			w.reaches(w.d, "tcp", "198.51.100.1:8080", "a 192.0.2.130")

@@ -14,8 +14,8 @@ import (
 )
 
 // Watch calls changed whenever anybody may have changed the table, its devices or its routing
-// rules, or the chains of iptables (iptables-nft) that ForeignDrops examines, until ctx ends; also after changes by this process, except those of an Owner that is
-// given. A few changes in a row may lead to one call. changed does not run twice at the same
+// rules, the chains of iptables (iptables-nft) that ForeignDrops examines, or what checks sources of
+// packets, until ctx ends; also after changes by this process, except those of an Owner that is given. A few changes in a row may lead to one call. changed does not run twice at the same
 // time, and may well find that nothing is wrong: what happens is to Check, or Sync.
 //
 // Watch first calls ready, if it is not nil, when no later change escapes it. It blocks, and
@@ -26,7 +26,7 @@ func (t Table) Watch(ctx context.Context, by *Owner, ready, changed func()) erro
 		return err
 	}
 	defer tables.Close()
-	routes, err := t.subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE)
+	routes, err := t.subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_LINK, unix.RTNLGRP_IPV4_RULE, unix.RTNLGRP_IPV6_RULE, unix.RTNLGRP_IPV4_NETCONF)
 	if err != nil {
 		return err
 	}
@@ -34,7 +34,9 @@ func (t Table) Watch(ctx context.Context, by *Owner, ready, changed func()) erro
 	news := make(chan struct{}, 1)
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return listen(ctx, tables, news, t.concernsTables(by)) })
-	group.Go(func() error { return listen(ctx, routes, news, t.concernsDoorway) })
+	group.Go(func() error {
+		return listen(ctx, routes, news, func(m message) bool { return t.concernsDoorway(m) || concernsSources(m) })
+	})
 	if ready != nil {
 		ready()
 	}
@@ -119,12 +121,16 @@ func listen(ctx context.Context, socket *os.File, news chan<- struct{}, concerns
 }
 
 // concernsTables returns a function that reports whether a message is about one of the tables,
-// and not about a change by the owner, or about a chain of iptables that may have exceptions.
+// and not about a change by the owner, about a chain of iptables that may have exceptions, or about a
+// new rule that checks sources.
 // Once the owner is closed, another socket may get its port id.
 func (t Table) concernsTables(by *Owner) func(message) bool {
 	return func(m message) bool {
 		if own := by.port(); own != 0 && m.port == own {
 			return false
+		}
+		if m.kind&0xff == unix.NFT_MSG_NEWRULE && checksSources(m.body) {
+			return true
 		}
 		// The name of the table is the first attribute of every kind of object.
 		for kind, data := range attributes(m.body) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os"
 	"testing"
 
 	"cleat/link"
@@ -60,6 +61,7 @@ func TestWatch(t *testing.T) {
 	t.Parallel()
 	table := newTable(t)
 	s := randomState(rand.New(rand.NewPCG(6, 6)))
+	checkSources(t, table.NS)
 	must(t, table.Sync(s))
 	found := watch(t, table, nil, s)
 	for name, vandal := range map[string]func(*nftables.Conn, *netlink.Handle) error{
@@ -82,7 +84,7 @@ func TestWatch(t *testing.T) {
 		},
 		"delete routing rules": func(_ *nftables.Conn, h *netlink.Handle) error {
 			r := netlink.NewRule()
-			r.Family, r.Priority = netlink.FAMILY_V6, 501
+			r.Family, r.Priority = netlink.FAMILY_V4, 501
 			return h.RuleDel(r)
 		},
 	} {
@@ -92,6 +94,63 @@ func TestWatch(t *testing.T) {
 			assertState(t, table, s)
 		})
 	}
+}
+
+// checkSources makes the kernel check where packets of IPv4 come from.
+func checkSources(t *testing.T, ns *netns.NS) {
+	t.Helper()
+	must(t, ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/all/rp_filter", []byte("1"), 0) }))
+}
+
+// Routing rules are made when somebody begins to check where packets come from, and not before.
+func TestWatchSourceChecks(t *testing.T) {
+	t.Parallel()
+	for name, begin := range map[string]func(*testing.T, firewall.Table){
+		"kernel": func(t *testing.T, table firewall.Table) { checkSources(t, table.NS) },
+		"rule": func(t *testing.T, table firewall.Table) {
+			vandalism(t, table.NS, func(c *nftables.Conn, _ *netlink.Handle) error {
+				theirs := c.AddTable(&nftables.Table{Name: "theirs", Family: nftables.TableFamilyINet})
+				chain := c.AddChain(&nftables.Chain{Table: theirs, Name: "prerouting", Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookPrerouting, Priority: nftables.ChainPriorityRaw})
+				c.AddRule(&nftables.Rule{Table: theirs, Chain: chain, Exprs: []expr.Any{
+					&expr.Fib{Register: 1, FlagSADDR: true, FlagIIF: true, ResultOIF: true, FlagPRESENT: true},
+					&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: []byte{0}},
+					&expr.Verdict{Kind: expr.VerdictDrop},
+				}})
+				return nil
+			})
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			table := newTable(t)
+			s := randomState(rand.New(rand.NewPCG(8, 8)))
+			must(t, table.Sync(s))
+			if all := routingRules(t, table.NS); len(all) != 0 {
+				t.Errorf("routing rules %v, want none", all)
+			}
+			found := watch(t, table, nil, s)
+			begin(t, table)
+			settle(t, table, found, s)
+			if all := routingRules(t, table.NS); len(all) < 3 {
+				t.Errorf("routing rules %v, want those of the doorway", all)
+			}
+		})
+	}
+}
+
+// routingRules lists the routing rules that the kernel does not have by default.
+func routingRules(t *testing.T, ns *netns.NS) (all []netlink.Rule) {
+	t.Helper()
+	h, err := link.Handle(ns)
+	must(t, err)
+	defer h.Close()
+	rules, err := h.RuleList(netlink.FAMILY_ALL)
+	must(t, err)
+	for _, r := range rules {
+		if r.Priority > 0 && r.Priority < 32766 {
+			all = append(all, r)
+		}
+	}
+	return all
 }
 
 func vandalism(t *testing.T, ns *netns.NS, f func(*nftables.Conn, *netlink.Handle) error) {
