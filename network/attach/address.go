@@ -59,7 +59,7 @@ func (p *planner) addresses() error {
 		p.add(CheckAddresses{Link: p.spec.Name, Parent: p.lowerDevice(), Addrs: all, How: how})
 	}
 	p.add(add...)
-	if p.hasNeighbours() {
+	if p.hasNeighbours() && !p.unannounced {
 		p.add(Announce{Link: p.spec.Name, Parent: p.lowerDevice(), Addrs: all})
 	}
 	return nil
@@ -243,6 +243,30 @@ func (s SwitchOnIPv6) do(r *run) error {
 	return r.cont.setIPv6(s.Link, "disable_ipv6", "0")
 }
 
+// NoLinkLocal keeps the kernel from giving the link an IPv6 address when it comes up. It would tell
+// all neighbours about it, of whom a network without IPv6 may have a thousand.
+//
+// It does not use the sysctl disable_ipv6. To find a file below /proc/sys/net takes the longer the more
+// network namespaces there are: those of all namespaces have one place in the kernel's cache of names
+// (proc_sys_compare, fs/proc/proc_sysctl.c).
+type NoLinkLocal struct {
+	Link string `json:"link"`
+}
+
+func (s NoLinkLocal) String() string { return "give " + s.Link + " no link-local address" }
+
+func (s NoLinkLocal) do(r *run) error { return r.cont.noLinkLocal(r.linkIndex) }
+
+// noLinkLocal keeps a link that is down without an IPv6 address, if the kernel supports IPv6.
+func (n *namespace) noLinkLocal(index int) error {
+	const none = 1 // IN6_ADDR_GEN_MODE_NONE, include/uapi/linux/if_link.h
+	err := n.LinkSetIP6AddrGenMode(byIndex(index), none)
+	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) {
+		return nil
+	}
+	return err
+}
+
 // ipv6Path returns the path of a link's IPv6 parameter. The parameters of "default" apply to
 // new links.
 func ipv6Path(link, param string) string {
@@ -258,9 +282,26 @@ func (n *namespace) setIPv6(link, param, value string) error {
 	return err
 }
 
-// ipv6 plans to enable IPv6 on the link if that is necessary.
+// withIPv6 does something with a device of ours. If that fails because the host has IPv6 disabled for
+// its devices (net.ipv6.conf.default.disable_ipv6), it is enabled on this one.
+func (n *namespace) withIPv6(device string, do func() error) error {
+	err := do()
+	if !errors.Is(err, unix.EACCES) {
+		return err
+	}
+	if err := n.setIPv6(device, "disable_ipv6", "0"); err != nil {
+		return err
+	}
+	return do()
+}
+
+// ipv6 plans to enable IPv6 on the link if that is necessary. Links to networks that have none get no
+// link-local address. The network of a parent may have routers that announce addresses.
 func (p *planner) ipv6() error {
 	if !slices.ContainsFunc(p.spec.Addresses, isIPv6) {
+		if p.spec.withoutIPv6() {
+			p.add(NoLinkLocal{Link: p.spec.Name})
+		}
 		return nil
 	}
 	disabled, err := p.cont.sysctlOn(ipv6Path("default", "disable_ipv6"))
@@ -272,4 +313,9 @@ func (p *planner) ipv6() error {
 		p.add(SwitchOnIPv6{Link: p.spec.Name})
 	}
 	return err
+}
+
+// withoutIPv6 reports whether the link is to a named network that has no IPv6.
+func (s Spec) withoutIPv6() bool {
+	return s.Network != "" && (s.Kind == "bridge" || s.Kind == "routed") && !slices.ContainsFunc(s.Addresses, isIPv6)
 }

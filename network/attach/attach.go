@@ -26,6 +26,10 @@ type Config struct {
 	// wait for it before the process exits.
 	Background *sync.WaitGroup
 
+	// Unannounced keeps Attach from announcing the addresses to the neighbours. It is for addresses
+	// that nobody else had: neighbours know nothing wrong about them.
+	Unannounced bool
+
 	// Checkpoint, if set, is called before and after each record and step. Its error fails the
 	// operation. Tests set it.
 	Checkpoint func() error
@@ -112,6 +116,10 @@ func Attach(ctx context.Context, cfg Config, ref string, spec Spec) (*Result, er
 	}
 	r := &run{session: o.session, ctx: ctx, journal: j, cont: o.cont, notes: notes}
 	finish = func() { r.announcing.Wait(); o.close() }
+	if cfg.Background != nil {
+		r.attached = make(chan struct{})
+		defer close(r.attached)
+	}
 	p, err := o.plan(spec)
 	if err == nil {
 		r.att = p.attachment()
@@ -177,7 +185,7 @@ func open(ctx context.Context, cfg Config, ref string, spec Spec) (*operation, e
 }
 
 func (o *operation) plan(spec Spec) (*planner, error) {
-	p := &planner{session: o.session, spec: spec, container: o.container, id: idOf(o.container, spec.Name), cont: o.cont}
+	p := &planner{session: o.session, unannounced: o.cfg.Unannounced, spec: spec, container: o.container, id: idOf(o.container, spec.Name), cont: o.cont}
 	return p, p.plan()
 }
 

@@ -27,7 +27,7 @@ func (p *planner) bridge() error {
 		return err
 	}
 	p.pair("veth", mtu)
-	p.add(Port{Link: p.peer, Bridge: p.spec.Parent, VLAN: p.spec.VLAN, Hairpin: p.spec.Network != ""})
+	p.add(Port{Link: p.peer, Bridge: p.spec.Parent, VLAN: p.spec.VLAN, Hairpin: p.spec.Network != "", NoLinkLocal: p.spec.Network != ""})
 	return nil
 }
 
@@ -215,6 +215,8 @@ type Port struct {
 	// its own published port where bridges pass packets through netfilter: that translates the
 	// address before the bridge forwards the packet (br_nf_pre_routing_finish).
 	Hairpin bool `json:"hairpin,omitempty"`
+	// NoLinkLocal is that of the host's end.
+	NoLinkLocal bool `json:"no_link_local,omitempty"`
 }
 
 func (s Port) String() string {
@@ -264,6 +266,11 @@ func (s Port) do(r *run) error {
 	}
 	if s.Hairpin {
 		if err := r.host.LinkSetHairpin(l, true); err != nil {
+			return err
+		}
+	}
+	if s.NoLinkLocal {
+		if err := r.host.noLinkLocal(r.peerIndex); err != nil {
 			return err
 		}
 	}

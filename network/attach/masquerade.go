@@ -128,7 +128,7 @@ func (s BridgeAddress) create(r *run, record func(Undo) error) error {
 	if err := record(Undo{Address: &undoAddress{NS: r.host.ref, Index: l.Attrs().Index, Prefix: s.Prefix}}); err != nil {
 		return err
 	}
-	return r.host.addAddr(l.Attrs().Index, s.Prefix)
+	return r.host.withIPv6(s.Bridge, func() error { return r.host.addAddr(l.Attrs().Index, s.Prefix) })
 }
 
 // Forwarding enables forwarding on the host for one address family.

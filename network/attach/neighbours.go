@@ -101,14 +101,19 @@ func (s Announce) String() string {
 // most of which passes during other steps. A link without a carrier has no neighbours.
 const announceWithin = 100 * time.Millisecond
 
-// do starts the announcement and does not wait for it.
+// do starts the announcement and does not wait for it. If the operation has a background, the
+// announcement does not start before the operation has ended: a bridge copies it to all its ports, and
+// meanwhile the kernel changes no other link.
 func (s Announce) do(r *run) error {
 	at, err := r.segment(s.Parent)
 	if err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), announceWithin)
 	r.announcing.Go(func() {
+		if r.attached != nil {
+			<-r.attached
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), announceWithin)
 		defer cancel()
 		// An error is no reason to roll back: somebody may have brought the link down, and
 		// neighbours that miss the announcement ask once their entries are stale.

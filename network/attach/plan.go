@@ -27,6 +27,8 @@ type planner struct {
 	steps     []Step
 	notes     []string
 	peer      string // name of the link's other end on the host, if it is a pair
+
+	unannounced bool // Config.Unannounced
 }
 
 func (p *planner) add(s ...Step) { p.steps = append(p.steps, s...) }
@@ -90,14 +92,14 @@ func (p *planner) checkParams() error {
 // configure plans what all kinds have in common.
 func (p *planner) configure() error {
 	spec := p.spec
+	if err := p.ipv6(); err != nil {
+		return err
+	}
 	p.add(Up{Link: spec.Name})
 	for _, ip := range spec.Addresses {
 		if err := p.noteSameNetwork(ip); err != nil {
 			return err
 		}
-	}
-	if err := p.ipv6(); err != nil {
-		return err
 	}
 	if err := p.addresses(); err != nil {
 		return err

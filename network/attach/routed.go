@@ -21,7 +21,7 @@ func (p *planner) routed() error {
 		mtu = p.uplinkMTU()
 	}
 	p.pair("veth", mtu)
-	p.add(Port{Link: p.peer})
+	p.add(Port{Link: p.peer, NoLinkLocal: p.spec.withoutIPv6()})
 	gateways := slices.Concat(p.spec.Gateways, p.spec.SourceGateways)
 	for _, g := range gateways {
 		if g.IsLinkLocalUnicast() {
@@ -53,5 +53,7 @@ func (s PeerAddress) do(r *run) error {
 	if err != nil {
 		return err
 	}
-	return l.AddAddr(netip.PrefixFrom(s.Addr, 64)) // fe80::/64 (RFC 4291 section 2.5.6)
+	return r.host.withIPv6(s.Peer, func() error {
+		return l.AddAddr(netip.PrefixFrom(s.Addr, 64)) // fe80::/64 (RFC 4291 section 2.5.6)
+	})
 }

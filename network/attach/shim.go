@@ -140,7 +140,7 @@ func (s ShimRoute) do(r *run) error {
 			return err
 		}
 	}
-	err = r.host.RouteAdd(t.netlink())
+	err = r.host.withIPv6(s.Shim, func() error { return r.host.RouteAdd(t.netlink()) })
 	if errors.Is(err, unix.EEXIST) {
 		return &TakenError{Resource: "route", Name: t.To.String(), Owner: "an existing route of the host"}
 	}

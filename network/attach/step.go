@@ -46,6 +46,8 @@ type run struct {
 	lease      *dhcp.Lease
 	leaseSteps []Step // steps that only the lease determined
 	announcing sync.WaitGroup
+	// attached, if set, is closed when the operation has ended: announcements wait for it.
+	attached chan struct{}
 }
 
 // record writes down how to undo the next change.

@@ -228,6 +228,8 @@ func (d *door) parts() []part {
 	parts := []part{
 		d.sysctl("ipv6/conf/"+in+"/addr_gen_mode", "1"), // no link-local address
 		d.sysctl("ipv6/conf/"+out+"/addr_gen_mode", "1"),
+		d.sysctl("ipv6/conf/"+in+"/disable_ipv6", "0"), // the host may have disabled it for new devices
+		d.sysctl("ipv6/conf/"+out+"/disable_ipv6", "0"),
 		d.sysctl("ipv6/conf/"+out+"/accept_ra", "0"),
 		d.sysctl("ipv6/conf/"+out+"/forwarding", "1"),
 		d.sysctl("ipv4/conf/"+out+"/forwarding", "1"),

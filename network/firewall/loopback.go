@@ -48,8 +48,8 @@ func (t Table) addLoopbackRoute(device string) error {
 		return err
 	}
 	err = h.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: hostNet(netip.IPv6Loopback()), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL})
-	if errors.Is(err, unix.EEXIST) || isMissingFamily(err) {
-		return nil
+	if errors.Is(err, unix.EEXIST) || isMissingFamily(err) || errors.Is(err, unix.EACCES) {
+		return nil // EACCES: IPv6 is disabled on the device
 	}
 	return err
 }

@@ -20,7 +20,7 @@
 //
 // Finding a free address among the entries would mean reading the whole directory. Therefore each
 // subnet has a hint: a sparse file with a cursor and one byte for each address. Allocate finds the
-// next zero byte from the cursor on, and tries to make that entry. Behind the end it starts again at
+// next free address from the cursor on, and tries to make that entry. Behind the end it starts again at
 // the beginning, as CNI's host-local does. A byte, unlike a bit, can be written without reading its
 // neighbours, so the hint needs no lock either. A byte is written after its entry is made or removed,
 // so a hint can be wrong in two ways:
@@ -30,6 +30,9 @@
 //   - A free address is taken in the hint, because a process was killed between removing the entry
 //     and clearing the byte. The address stays unused until the hint has no free address. Allocate
 //     then rebuilds the hint.
+//
+// A byte also keeps that an address was taken and is free again, for Reused. A rebuilt hint does not
+// know that of any address.
 //
 // Allocate also rebuilds a hint that is missing, incomplete, or made for another range. A rebuild
 // reads the names of all entries with the lock held, so that none is removed meanwhile. The header is

@@ -7,14 +7,18 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 )
 
-// The file of a hint has a header, then one byte for each address of the space: 0 if it is
-// free. A byte can be written without reading its neighbours, so no lock is needed. The file
-// is sparse.
+// The file of a hint has a header, then one byte for each address of the space, which has the bits
+// taken and former. A byte can be written without reading its neighbours, so no lock is needed. The
+// file is sparse.
 const (
+	taken  = 1 << 0 // the address has an entry
+	former = 1 << 1 // it had one that was removed, since the hint was made
+
 	headerLen = 128
 	cursorAt  = 120 // the header's last 8 bytes are the cursor, little-endian
 
@@ -28,6 +32,7 @@ type hint struct {
 	space
 	file   *os.File // nil if it can't be opened: its methods then return errors
 	cursor int      // offset that the next search begins at
+	late   bool     // it was rebuilt from entries, so it does not know which were removed before
 	memory [][]byte // the bytes in chunks, after a rebuild; a nil chunk has only zeros
 	buffer [chunkLen]byte
 }
@@ -53,8 +58,11 @@ func (h *hint) fileLen() int64 { return headerLen + int64(h.size) }
 // been changed.
 func (h *hint) title() []byte {
 	b := make([]byte, 0, headerLen)
-	b = fmt.Appendf(b, "cleat address hint 1: %d from %s\n", h.size, h.first)
-	return b[:cursorAt]
+	b = fmt.Appendf(b, "cleat address hint 2: %d from %s\n", h.size, h.first)
+	if b = b[:cursorAt]; h.late {
+		b[cursorAt-1] = 1
+	}
+	return b
 }
 
 // load reads the header. It reports whether the file is complete and made for this space.
@@ -64,7 +72,11 @@ func (h *hint) load() bool {
 		return false
 	}
 	var b [headerLen]byte
-	if _, err := h.file.ReadAt(b[:], 0); err != nil || !bytes.Equal(b[:cursorAt], h.title()) {
+	if _, err := h.file.ReadAt(b[:], 0); err != nil {
+		return false
+	}
+	h.late = b[cursorAt-1] != 0
+	if !bytes.Equal(b[:cursorAt], h.title()) {
 		return false
 	}
 	h.cursor = 0
@@ -77,6 +89,8 @@ func (h *hint) load() bool {
 // rebuild sets the hint from the names of the entries, in memory and in the file. The caller
 // holds the pool's lock, so that no address is released meanwhile.
 func (h *hint) rebuild(names []string) {
+	info, err := h.file.Stat()
+	h.late = len(names) > 0 || err != nil || info.Size() > 0
 	h.memory = make([][]byte, (h.size+chunkLen-1)/chunkLen)
 	for _, name := range names {
 		addr, ok := parseName(name)
@@ -84,18 +98,18 @@ func (h *hint) rebuild(names []string) {
 			continue
 		}
 		if offset, ok := h.offset(addr); ok {
-			h.setMemory(offset, 1)
+			h.setMemory(offset, taken)
 		}
 	}
 	h.save()
 }
 
-func (h *hint) setMemory(offset int, taken byte) {
+func (h *hint) setMemory(offset int, bits byte) {
 	i := offset / chunkLen
 	if h.memory[i] == nil {
 		h.memory[i] = make([]byte, min(chunkLen, h.size-i*chunkLen))
 	}
-	h.memory[i][offset%chunkLen] = taken
+	h.memory[i][offset%chunkLen] = bits
 }
 
 // save writes the file, the header last: until then the file is not valid.
@@ -114,12 +128,15 @@ func (h *hint) save() {
 	_, _ = h.file.WriteAt(binary.LittleEndian.AppendUint64(h.title(), uint64(h.cursor)), 0)
 }
 
-// set notes whether an address is taken.
-func (h *hint) set(offset int, taken byte) {
+// get returns the bits of an address.
+func (h *hint) get(offset int) byte { return h.read(offset, offset+1)[0] }
+
+// set sets the bits of an address.
+func (h *hint) set(offset int, bits byte) {
 	if h.memory != nil {
-		h.setMemory(offset, taken)
+		h.setMemory(offset, bits)
 	}
-	_, _ = h.file.WriteAt([]byte{taken}, headerLen+int64(offset))
+	_, _ = h.file.WriteAt([]byte{bits}, headerLen+int64(offset))
 }
 
 // advance moves the cursor behind an address.
@@ -133,7 +150,7 @@ func (h *hint) advance(offset int) {
 func (h *hint) next(from, end int) int {
 	for from < end {
 		chunk := h.read(from, min(end, from-from%chunkLen+chunkLen))
-		i := bytes.IndexByte(chunk, 0)
+		i := slices.IndexFunc(chunk, func(bits byte) bool { return bits&taken == 0 })
 		if i < 0 {
 			from += len(chunk)
 			continue

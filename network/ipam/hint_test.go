@@ -3,6 +3,7 @@ package ipam
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"testing"
@@ -38,7 +39,7 @@ func checkHint(t testing.TB, p *Pool) {
 		t.Fatalf("the hint has %d bytes, want %d", len(got), len(want))
 	}
 	for i := range want {
-		if got[i] != want[i] {
+		if got[i]&taken != want[i] {
 			t.Fatalf("the hint has %d for %s, want %d", got[i], s.addr(i), want[i])
 		}
 	}
@@ -74,7 +75,7 @@ func TestDamagedHint(t *testing.T) {
 		"dead link":  {func(path string) error { return errors.Join(os.Remove(path), os.Symlink("/nowhere/x", path)) }, false},
 		"untouched":  {func(string) error { return nil }, true},
 		"of other subnet": {edit(func(b []byte) []byte {
-			copy(b, "cleat address hint 1: 128 from 198.51.100.0\n")
+			copy(b, "cleat address hint 2: 128 from 198.51.100.0\n")
 			return b
 		}), false},
 		"link to another file": {func(path string) error {
@@ -113,7 +114,7 @@ func TestDamagedHint(t *testing.T) {
 
 func invert(b []byte) {
 	for i := range b {
-		b[i] = 1 - b[i]
+		b[i] ^= taken
 	}
 }
 
@@ -240,4 +241,35 @@ func FuzzHint(f *testing.F) {
 		}
 		checkHint(t, p)
 	})
+}
+
+// Reused knows who had an address, as long as the hint is the first one.
+func TestReused(t *testing.T) {
+	p := newPool(t, Subnet{Prefix: prefix("192.0.2.0/29")})
+	is := func(a netip.Addr, want bool) {
+		t.Helper()
+		if got := p.Reused(a); got != want {
+			t.Errorf("reused %s: %v, want %v", a, got, want)
+		}
+	}
+	is(addr("192.0.2.1"), true) // nobody knows
+	first := allocate(t, p, "docker.a", none)
+	is(first, false)
+	claim(t, p, "192.0.2.5", "docker.b")
+	is(addr("192.0.2.5"), false)
+	for range 2 {
+		release(t, p, first, "docker.a")
+		is(first, true)
+		claim(t, p, first.String(), "docker.c")
+		is(first, true)
+		release(t, p, first, "docker.c")
+		claim(t, p, first.String(), "docker.a")
+	}
+	is(addr("192.0.2.5"), false)
+	if err := os.Remove(hintPath(p.Dir, p.Subnets[0].Prefix)); err != nil {
+		t.Fatal(err)
+	}
+	is(addr("192.0.2.5"), true)
+	is(allocate(t, p, "docker.d", none), true)
+	is(addr("203.0.113.1"), true)
 }

@@ -300,10 +300,24 @@ func (p *Pool) settle(h *hint, addr netip.Addr) {
 	if !ok {
 		return
 	}
-	h.set(offset, 1)
+	before := h.get(offset) & former
+	h.set(offset, taken|before)
 	if _, err := os.Lstat(p.path(addr)); errors.Is(err, fs.ErrNotExist) {
-		h.set(offset, 0)
+		h.set(offset, former)
 	}
+}
+
+// Reused reports whether somebody may have had an address before its owner. It errs on that side,
+// unless processes were killed both when they took the address and when they released it.
+func (p *Pool) Reused(addr netip.Addr) bool {
+	s := p.subnetOf(addr)
+	if s == nil {
+		return true
+	}
+	h := p.openHint(s, 0)
+	defer h.close()
+	offset, ok := h.offset(addr)
+	return !ok || !h.load() || h.late || h.get(offset) != taken
 }
 
 // full returns the *FullError of a subnet.

@@ -106,6 +106,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	}
 	cfg := s.Attach
 	cfg.Find = func(context.Context, string) (attach.Container, *netns.NS, error) { return e.Container, ns, nil }
+	cfg.Unannounced = n.Driver == Bridge && !slices.ContainsFunc(e.Addresses, s.pool(n).Reused)
 	got, err := attach.Attach(ctx, cfg, e.Container.Ref, spec)
 	if err != nil {
 		return parentError(err)

@@ -86,16 +86,19 @@ func knowsAll(ctx context.Context, store Store) bool {
 		return false
 	}
 	defer c.Close()
-	all, err := store.networkNames()
+	wanted, err := store.networkNames()
 	if err != nil {
 		return false
 	}
-	for _, name := range all {
-		if _, err := c.Network(ctx, name); err != nil {
-			return false
-		}
+	served, err := c.State(ctx)
+	if err != nil {
+		return false
 	}
-	return true
+	known := map[string]bool{}
+	for _, n := range served.Networks {
+		known[n.Name] = true
+	}
+	return !slices.ContainsFunc(wanted, func(name string) bool { return !known[name] })
 }
 
 // SendNames sends the names of all networks to a name server, and the sockets at which it
