@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"sync"
 
 	"cleat/cli/hint"
 
@@ -36,7 +37,7 @@ func New() *cobra.Command {
 
 // Print writes the help of a command: description, usage, subcommands, flags and examples.
 func Print(w io.Writer, cmd *cobra.Command) {
-	fmt.Fprintf(w, "%s\n\nUsage:\n", strings.TrimSpace(cmd.Long))
+	fmt.Fprintf(w, "%s\n\nUsage:\n", strings.TrimSpace(Description(cmd)))
 	for _, line := range Synopsis(cmd) {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
@@ -53,6 +54,21 @@ func Print(w io.Writer, cmd *cobra.Command) {
 	if cmd.HasAvailableSubCommands() {
 		fmt.Fprintf(w, "\nMore: `%s COMMAND --help`\n", cmd.CommandPath())
 	}
+}
+
+// ends are the ends of descriptions that Add was given.
+var ends sync.Map // from *cobra.Command to func() string
+
+// Add adds text to a command's description. f takes a while, and is called only by those who print
+// help.
+func Add(cmd *cobra.Command, f func() string) { ends.Store(cmd, f) }
+
+// Description returns the description of a command: Long, and what was added.
+func Description(cmd *cobra.Command) string {
+	if f, ok := ends.Load(cmd); ok {
+		return cmd.Long + f.(func() string)()
+	}
+	return cmd.Long
 }
 
 // Synopsis returns the forms in which cmd is called.

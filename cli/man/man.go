@@ -94,7 +94,7 @@ func manPage(c *cobra.Command, date time.Time) string {
 	}
 	section("NAME", fmt.Sprintf("%s \\- %s\n", roffText(pageName(c)), roffText(c.Short)))
 	section("SYNOPSIS", roffExample(strings.Join(help.Synopsis(c), "\n")))
-	section("DESCRIPTION", roffParagraphs(c.Long))
+	section("DESCRIPTION", roffParagraphs(help.Description(c)))
 	section("COMMANDS", commands(c))
 	section("OPTIONS", options(c))
 	if c.Runnable() && !c.DisableFlagParsing { // pasta and others have their own
