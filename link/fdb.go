@@ -10,19 +10,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FDBEntry says where a bridge sends frames for an Ethernet address.
-type FDBEntry struct {
+// BridgeEntry says where a bridge sends frames for an Ethernet address.
+type BridgeEntry struct {
 	Port      int  // the index of the port, or of the bridge itself
 	Permanent bool // somebody has set it, or it is the address of the port itself; otherwise the bridge has learned it
 }
 
-// LookupFDB returns what the bridge with an index in a namespace knows about an Ethernet address. vlan
+// LookupBridge returns what the bridge with an index in a namespace knows about an Ethernet address. vlan
 // is 0 if the bridge does not filter VLANs. ok is false if the bridge does not know the address, and
 // always before Linux 5.0. The time it takes does not depend on how many addresses the bridge knows.
-func LookupFDB(ns *netns.NS, bridge int, mac MAC, vlan int) (entry FDBEntry, ok bool, err error) {
+func LookupBridge(ns *netns.NS, bridge int, mac MAC, vlan int) (entry BridgeEntry, ok bool, err error) {
 	r, err := dial(ns)
 	if err != nil {
-		return FDBEntry{}, false, err
+		return BridgeEntry{}, false, err
 	}
 	defer r.Close()
 	header := make([]byte, unix.SizeofNdMsg)
@@ -33,10 +33,10 @@ func LookupFDB(ns *netns.NS, bridge int, mac MAC, vlan int) (entry FDBEntry, ok 
 	}
 	answers, err := r.execute(unix.RTM_GETNEIGH, 0, header, attrs)
 	if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.EOPNOTSUPP) {
-		return FDBEntry{}, false, nil
+		return BridgeEntry{}, false, nil
 	}
 	if err != nil {
-		return FDBEntry{}, false, fmt.Errorf("look up %s in bridge %d of %s: %w", mac, bridge, ns, err)
+		return BridgeEntry{}, false, fmt.Errorf("look up %s in bridge %d of %s: %w", mac, bridge, ns, err)
 	}
 	for _, m := range answers {
 		if m.Header.Type == unix.RTM_NEWNEIGH && len(m.Data) >= unix.SizeofNdMsg {
@@ -46,5 +46,5 @@ func LookupFDB(ns *netns.NS, bridge int, mac MAC, vlan int) (entry FDBEntry, ok 
 			return entry, true, nil
 		}
 	}
-	return FDBEntry{}, false, nil
+	return BridgeEntry{}, false, nil
 }

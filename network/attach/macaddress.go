@@ -23,7 +23,7 @@ func (p *planner) checkBridgeMAC(bridge *netlink.Bridge) error {
 	if vlan == 0 && bridge.VlanFiltering != nil && *bridge.VlanFiltering && bridge.VlanDefaultPVID != nil {
 		vlan = int(*bridge.VlanDefaultPVID)
 	}
-	entry, ok, err := link.LookupFDB(p.host.ns, bridge.Index, p.spec.MAC, vlan)
+	entry, ok, err := link.LookupBridge(p.host.ns, bridge.Index, p.spec.MAC, vlan)
 	if err != nil || !ok {
 		return err
 	}
