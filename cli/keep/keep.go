@@ -155,6 +155,7 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 		return f.answer(networks.WithShared(ctx, networks.Shared{Rules: keeper.Rules(), Files: kept.Files}), r, stdout, stderr, background)
 	}
 	c.Exclusive = func(args []string) bool { return args[0] == networks.Name && networks.Changes(args[1:]) }
+	c.Pathless = func(args []string) bool { return args[0] == networks.Name && networks.IsRule(args[1:]) }
 	c.Universal = func(args []string) bool { return args[0] == networks.Name && networks.IsSync(args[1:]) }
 	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread
 	// to thread takes longer than waiting.

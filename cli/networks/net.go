@@ -77,6 +77,9 @@ func Changes(args []string) bool {
 	return len(args) > 0 && slices.Contains(changing, args[0])
 }
 
+// IsRule reports whether a command of net adds or removes one rule.
+func IsRule(args []string) bool { return len(args) > 0 && (args[0] == "allow" || args[0] == "deny") }
+
 // IsSync reports whether a command of net makes the rules in the kernel as the files say.
 func IsSync(args []string) bool { return slices.Equal(args, []string{syncRules}) }
 

@@ -114,7 +114,7 @@ func (k *keeper) accepts(conn *net.UnixConn, own processContext, args []string) 
 		return false
 	}
 	defer p.close()
-	return k.Universal != nil && k.Universal(args) || p.matches(own, args)
+	return k.Universal != nil && k.Universal(args) || p.matches(own, args, k.Pathless != nil && k.Pathless(args))
 }
 
 // errClientGone is why a command is cancelled whose client has ended.

@@ -35,6 +35,9 @@ type Config struct {
 	// change. Its client waits for its turn, however many commands run. Others may do the work
 	// themselves instead.
 	Exclusive func(args []string) bool
+	// Pathless, if set, reports whether no argument of a command line is a path, although it may look
+	// like one: in "net allow web/api to db", web/api is none.
+	Pathless func(args []string) bool
 	// Universal, if set, reports whether a command line means the same to all processes of this
 	// user, whatever program they run and whatever namespaces they are in.
 	Universal func(args []string) bool

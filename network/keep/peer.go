@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -86,15 +87,16 @@ func (p *peer) close() {
 }
 
 // matches reports whether a command line means the same to the peer as in a context. The peer
-// must be the same program, and be able to see and do the same.
-func (p *peer) matches(s processContext, args []string) bool {
+// must be the same program, and be able to see and do the same. pathless means that no argument is a
+// path.
+func (p *peer) matches(s processContext, args []string, pathless bool) bool {
 	o, err := processContextOf(p.pid)
 	if p.pidfd >= 0 && hasEnded(uintptr(p.pidfd)) {
 		return false // its process id may be another process's by now
 	}
 	return err == nil && os.SameFile(s.program, o.program) && os.SameFile(s.root, o.root) &&
 		s.namespaces == o.namespaces && s.capabilities == o.capabilities &&
-		!slices.ContainsFunc(args, isPerProcess) && (s.dir == o.dir || !slices.ContainsFunc(args, mayBeRelative))
+		(pathless || !slices.ContainsFunc(args, isPerProcess) && (s.dir == o.dir || !slices.ContainsFunc(args, mayBeRelative)))
 }
 
 // isPerProcess reports whether an argument may be a path that leads to another file in
@@ -103,13 +105,16 @@ func isPerProcess(arg string) bool {
 	return slices.ContainsFunc([]string{"/proc/self/", "/proc/thread-self/", "/dev/fd/", "/dev/std"}, func(path string) bool { return strings.Contains(arg, path) })
 }
 
+// port matches published ports with a protocol, such as "[::]:53:53/udp".
+var port = regexp.MustCompile(`^(-p|--publish=)?[][0-9a-fA-F.:*-]*[0-9]/(tcp|udp|sctp)$`)
+
 // mayBeRelative reports whether an argument may have a path that is relative to the
 // working directory: a container's, or that of --set NAME=@FILE.
 func mayBeRelative(arg string) bool {
 	if strings.HasPrefix(arg, "path:") || strings.Contains(arg, "@") {
 		return true
 	}
-	if strings.HasPrefix(arg, "/") || !strings.Contains(arg, "/") {
+	if strings.HasPrefix(arg, "/") || !strings.Contains(arg, "/") || port.MatchString(arg) {
 		return false
 	}
 	_, value, isFlag := strings.Cut(arg, "=")
