@@ -2,9 +2,12 @@ package firewall
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 
 	"cleat/packet"
@@ -37,18 +40,44 @@ func (t Table) EndConnections(before, after State) (n int, err error) {
 		return 0, err
 	}
 	d := compareStates(before, after)
-	if !d.differ {
+	if !d.differ || !d.denies && !t.hasEnded() {
 		return 0, nil
 	}
 	e := ending{was: newJudge(before), is: newJudge(after), sameHost: d.flows != nil || !d.denies, list: t.localAddrs}
 	err = t.with(func(k *kernel) error {
 		filters, err := k.difference(d)
+		if err == nil && d.denies && len(filters) > 0 {
+			err = t.noteEnded()
+		}
 		if err == nil {
 			n, err = k.endConnections(filters, &e)
+		}
+		if err == nil && e.left == 0 {
+			err = t.forgetEnded()
 		}
 		return err
 	})
 	return n, err
+}
+
+// hasEnded reports whether there may be connections that EndConnections has marked.
+func (t Table) hasEnded() bool {
+	_, err := os.Lstat(t.Ended)
+	return t.Ended == "" || !errors.Is(err, fs.ErrNotExist)
+}
+
+func (t Table) noteEnded() error {
+	if t.Ended == "" {
+		return nil
+	}
+	return os.WriteFile(t.Ended, nil, 0o600)
+}
+
+func (t Table) forgetEnded() error {
+	if err := os.Remove(t.Ended); t.Ended != "" && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }
 
 // difference is what two States permit differently to connections that exist.
@@ -141,6 +170,9 @@ func (k *kernel) endConnections(filters []filter, e *ending) (n int, err error) 
 	for _, one := range filters {
 		err := k.dumpConnections(one, func(c connection) {
 			to := e.judge(c.fromClient())
+			if to == mark || to == leave && c.mark&endedMark != 0 {
+				e.left++
+			}
 			if to == leave {
 				return
 			}
@@ -197,6 +229,7 @@ const (
 type ending struct {
 	was, is  *judge
 	sameHost bool // both judges permit the same to connections that end at the host
+	left     int  // how many connections are marked afterwards, or more
 
 	list  func() (map[netip.Addr]bool, error)
 	local map[netip.Addr]bool // the host's addresses, once a decision depends on them

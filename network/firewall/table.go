@@ -23,6 +23,10 @@ type Table struct {
 	// connection to a published port is routed. It is also the number of a routing table; 0
 	// means 1<<24.
 	Mark uint32
+	// Ended is the path of a file that EndConnections makes before it ends connections of TCP, and
+	// removes when it finds none of them left. It must not outlast the namespace. Without it, a change
+	// that denies nothing searches the connections as well; "" means no file.
+	Ended string
 	// Unprotected keeps Own from protecting the table, as if the kernel could not.
 	Unprotected bool
 }

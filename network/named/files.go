@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"slices"
 	"sync"
 	"time"
 )
@@ -13,6 +14,14 @@ import (
 type Files struct {
 	mu    sync.Mutex
 	known map[string]knownFile
+	dirs  map[string]knownDir // by path
+}
+
+// knownDir is the objects in all files of a directory. To replace a file changes the time of its
+// directory.
+type knownDir struct {
+	info   os.FileInfo
+	values any
 }
 
 // knownFile is a file as it was read. Files are replaced and never written to, so another file
@@ -25,6 +34,7 @@ type knownFile struct {
 const (
 	// maxFiles bounds the memory. Files of containers that are gone are not forgotten one by one.
 	maxFiles = 1 << 14
+	maxDirs  = 1 << 8
 	// settled is the age from which on a file's time tells it from a later one, which may get its
 	// inode number. It is longer than a tick of the kernel's coarse clock.
 	settled = 50 * time.Millisecond
@@ -75,4 +85,51 @@ func parseFile[T any](path string) (*T, error) {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
 	return &value, nil
+}
+
+// readDir returns the objects in the JSON files of a directory, as read reads them. If nothing in
+// the directory has changed since the last time, it reads none. What the objects refer to must not be
+// changed.
+func readDir[T any](f *Files, dir string, read func() ([]*T, error)) ([]*T, error) {
+	if f == nil {
+		return read()
+	}
+	info, err := os.Stat(dir)
+	if err != nil {
+		return read()
+	}
+	f.mu.Lock()
+	known, ok := f.dirs[dir]
+	f.mu.Unlock()
+	if values, is := known.values.([]T); ok && is && sameVersion(known.info, info) {
+		return pointers(values), nil
+	}
+	all, err := read()
+	if err != nil || time.Since(info.ModTime()) < settled {
+		return all, err
+	}
+	if now, err := os.Stat(dir); err != nil || !sameVersion(now, info) {
+		return all, nil
+	}
+	values := make([]T, len(all))
+	for i := range all {
+		values[i] = *all[i]
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.dirs == nil || len(f.dirs) >= maxDirs {
+		f.dirs = map[string]knownDir{}
+	}
+	f.dirs[dir] = knownDir{info, values}
+	return all, nil
+}
+
+// pointers returns pointers to copies of objects.
+func pointers[T any](values []T) []*T {
+	copies := slices.Clone(values)
+	all := make([]*T, len(copies))
+	for i := range copies {
+		all[i] = &copies[i]
+	}
+	return all
 }

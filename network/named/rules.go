@@ -29,7 +29,7 @@ type Rules interface {
 
 // tableOf returns the table of rules of a state directory in the host's namespace.
 func tableOf(store Store, host *netns.NS) firewall.Table {
-	t := firewall.Table{NS: host, Name: "cleat-net"}
+	t := firewall.Table{NS: host, Name: "cleat-net", Ended: store.RunPath(".ended")}
 	if !store.IsDefault() {
 		h := fnv.New32a()
 		h.Write([]byte(store.Path()))

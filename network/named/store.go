@@ -146,7 +146,9 @@ func (s Store) endpointIDs(network string) ([]string, error) {
 
 // Endpoints returns the endpoints of a network, sorted by id. Files that can't be read are an
 // error beside the others.
-func (s Store) Endpoints(network string) ([]*Endpoint, error) { return s.endpointsIn(network) }
+func (s Store) Endpoints(network string) ([]*Endpoint, error) {
+	return readDir(s.files, s.endpointsDir(network), func() ([]*Endpoint, error) { return s.endpointsIn(network) })
+}
 
 // endpointsIn is Endpoints for a directory below STATE/networks.
 func (s Store) endpointsIn(network string) ([]*Endpoint, error) {
