@@ -265,8 +265,8 @@ func (d *door) parts() []part {
 // first rule skips it, to a third one that changes nothing.
 //
 // A host without routing rules of its own looks up one route for each packet, and with any rule
-// two (fib_has_custom_rules, net/ipv4/fib_frontend.c), until it starts again. So these rules are made only where they
-// are needed.
+// two (fib_has_custom_rules, net/ipv4/fib_frontend.c), until it starts again. So these rules are
+// made only where they are needed.
 func (d *door) rules(f family) []*netlink.Rule {
 	skip, back, end := netlink.NewRule(), netlink.NewRule(), netlink.NewRule()
 	for i, r := range []*netlink.Rule{skip, back, end} {
