@@ -27,7 +27,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// killHostEnv marks the process that TestKilledNetCommands runs inside namespaces of its own.
+// killHostEnv marks the process that onOwnHost runs.
 const killHostEnv = "CLEAT_TEST_KILL_HOST"
 
 // Environment variables for longer runs, and to repeat one.
@@ -52,12 +52,18 @@ func numberFromEnv(t *testing.T, name string, fallback uint64) uint64 {
 // Containers vanish meanwhile. In the end nothing is left of all that, and whenever the commands
 // are left alone, networks are as they should be.
 func TestKilledNetCommands(t *testing.T) {
+	onOwnHost(t, "it takes half a minute", killNetCommands)
+}
+
+// onOwnHost runs a test inside network, mount and process namespaces of its own, where "cleat" is the
+// program and CLEAT_STATE_DIR is set.
+func onOwnHost(t *testing.T, notShort string, test func(*testing.T)) {
 	if os.Getenv(killHostEnv) != "" {
-		killNetCommands(t)
+		test(t)
 		return
 	}
 	if testing.Short() {
-		t.Skip("it takes half a minute")
+		t.Skip(notShort)
 	}
 	for _, p := range []string{"unshare", "ip"} {
 		if _, err := exec.LookPath(p); err != nil {
@@ -68,7 +74,7 @@ func TestKilledNetCommands(t *testing.T) {
 		t.Skip("no namespaces here")
 	}
 	cmd := exec.Command("unshare", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc",
-		"/proc/self/exe", "-test.run=^TestKilledNetCommands$", "-test.v", "-test.timeout=0")
+		"/proc/self/exe", "-test.run=^"+t.Name()+"$", "-test.v", "-test.timeout=0")
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -99,9 +105,7 @@ var (
 func killNetCommands(t *testing.T) {
 	cycles, seed := numberFromEnv(t, killCyclesEnv, 200), numberFromEnv(t, killSeedEnv, 1)
 	t.Logf("%d cycles, seed %d", cycles, seed)
-	if err := unix.Mount("none", "/run", "tmpfs", 0, ""); err != nil { // names of namespaces
-		t.Fatal(err)
-	}
+	mountRun(t)
 	for _, conf := range []string{"all", "default"} { // the kernel gives links no addresses, which would come later
 		if err := os.WriteFile("/proc/sys/net/ipv6/conf/"+conf+"/addr_gen_mode", []byte("1"), 0); err != nil {
 			t.Fatal(err)
@@ -160,6 +164,13 @@ func killNetCommands(t *testing.T) {
 		if h.outcomes[o] == 0 {
 			t.Errorf("no command was %s", o)
 		}
+	}
+}
+
+// mountRun keeps the names of namespaces apart from those of the machine.
+func mountRun(t *testing.T) {
+	if err := unix.Mount("none", "/run", "tmpfs", 0, ""); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -387,15 +398,23 @@ func (h *killHost) openFiles() string {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
 	for ctx.Err() == nil {
-		all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
-		for _, path := range all {
-			text, err := os.ReadFile(path)
-			if err == nil && strings.Contains(string(text), "net\x00serve-names") {
-				files, _ := os.ReadDir(filepath.Join(filepath.Dir(path), "fd"))
-				return fmt.Sprintf("%d open files of the name server", len(files))
-			}
+		if pid := nameServer(); pid != 0 {
+			files, _ := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+			return fmt.Sprintf("%d open files of the name server", len(files))
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
 	return "no name server"
+}
+
+// nameServer returns the process id of the name server; 0 if none runs.
+func nameServer() int {
+	all, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, path := range all {
+		if text, err := os.ReadFile(path); err == nil && strings.Contains(string(text), "net\x00serve-names") {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+			return pid
+		}
+	}
+	return 0
 }
