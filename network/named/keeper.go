@@ -76,7 +76,7 @@ const (
 	idleInterval  = 100 * time.Millisecond // between looks for the first network
 	checkInterval = 10 * time.Second       // between looks at devices and rules
 	linkChecks    = 60                     // every so many looks include links, which package keep tends as well
-	restartDelay  = 200 * time.Millisecond // before a name server that died is started again
+	restartDelay  = 200 * time.Millisecond // before a name server that died right after its start is started again
 	startTimeout  = 5 * time.Second        // for a name server to listen
 )
 
@@ -241,10 +241,13 @@ func (k *Keeper) check(ctx context.Context, links bool) ([]Difference, error) {
 // keepNameServer starts the name server whenever it does not run, and sends it all names.
 func (k *Keeper) keepNameServer(ctx context.Context) {
 	for ctx.Err() == nil {
+		began := time.Now()
 		if err := k.serveNames(ctx); err != nil && ctx.Err() == nil {
 			k.log("name server: %v", err)
 		}
-		sleep(ctx, restartDelay)
+		if time.Since(began) < restartDelay {
+			sleep(ctx, restartDelay)
+		}
 	}
 }
 
