@@ -5,16 +5,16 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 	"time"
 
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/firewall"
 	"cleat/network/names"
+
+	"golang.org/x/sys/unix"
 )
 
 // Keeper keeps the networks of a state directory as long as it runs: it puts them into the
@@ -321,18 +321,24 @@ func sameProgram(pid int) bool {
 	return err == nil && os.SameFile(ours, theirs)
 }
 
-// stopProcess ends a process and waits a moment for its end.
+// stopProcess ends a process and waits a moment for its end. It may be a child of this process, which
+// was another program when it started it.
 func stopProcess(pid int) {
-	p, err := os.FindProcess(pid)
-	if err != nil || p.Signal(syscall.SIGTERM) != nil {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
 		return
 	}
-	for range 100 {
-		if _, err := os.Stat(filepath.Join("/proc", fmt.Sprint(pid))); err != nil {
-			return
-		}
-		time.Sleep(5 * time.Millisecond)
+	defer unix.Close(fd)
+	if unix.PidfdSendSignal(fd, unix.SIGTERM, nil, 0) != nil {
+		return
 	}
+	const within = 500 // milliseconds
+	for {
+		if _, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, within); !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 }
 
 // stopNameServer ends a name server that nobody needs any more.
