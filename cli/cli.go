@@ -40,7 +40,13 @@ func Run(args []string) int {
 	// The first thread must not enter namespaces (netns.Do).
 	runtime.LockOSThread()
 	code := make(chan int)
-	go func() { code <- runHere(args) }()
+	go func() {
+		c := runHere(args)
+		if args[0] == networks.Name {
+			networks.StartKeeper() // whose end may be why it did not run the command
+		}
+		code <- c
+	}()
 	return <-code
 }
 

@@ -11,6 +11,7 @@ import (
 	"cleat/cli/hint"
 	"cleat/cli/term"
 	"cleat/internal/columns"
+	"cleat/network/attach"
 	"cleat/network/keep"
 	"cleat/network/named"
 
@@ -230,6 +231,15 @@ containers are on is only removed with --force, which disconnects them.`,
 	cmd.Flags().BoolVar(&force, "force", false, "disconnect the containers that are on it")
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object for each network")
 	return cmd
+}
+
+// StartKeeper starts a keeper if there are networks and none runs.
+func StartKeeper() {
+	store, err := attach.OpenStore("")
+	if err != nil || named.NewKeeper(named.KeeperConfig{Config: named.Config{Attach: attach.Config{Store: store}}}).Idle() {
+		return
+	}
+	_ = keep.Start(store) // the command has said what there is to say
 }
 
 // startKeeper starts a keeper if none runs, and waits until it serves the names of networks.
