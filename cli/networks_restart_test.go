@@ -59,7 +59,11 @@ func restartNetworks(t *testing.T) {
 			}},
 			{"the program is replaced", func() {
 				replaceFile(t, program)
+				deadline := time.Now().Add(time.Minute)
 				for h.keeper() == 0 || outdated(h.keeper()) || nameServer() == 0 || outdated(nameServer()) {
+					if time.Now().After(deadline) {
+						t.Fatal("keeper and name server do not go on with the new version")
+					}
 					time.Sleep(10 * time.Millisecond)
 				}
 			}},

@@ -236,10 +236,9 @@ containers are on is only removed with --force, which disconnects them.`,
 // StartKeeper starts a keeper if there are networks and none runs.
 func StartKeeper() {
 	store, err := attach.OpenStore("")
-	if err != nil || named.NewKeeper(named.KeeperConfig{Config: named.Config{Attach: attach.Config{Store: store}}}).Idle() {
-		return
+	if err == nil && !(named.Store{Store: store}).IsEmpty() {
+		_ = keep.Start(store) // the command has said what there is to say
 	}
-	_ = keep.Start(store) // the command has said what there is to say
 }
 
 // startKeeper starts a keeper if none runs, and waits until it serves the names of networks.

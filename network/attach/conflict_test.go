@@ -228,6 +228,29 @@ func TestNotesMissingKernelSupport(t *testing.T) {
 	}
 }
 
+// TestEthernetAddressSeenInVLAN is about a bridge that filters VLANs: it knows an address in each of
+// them separately.
+func TestEthernetAddressSeenInVLAN(t *testing.T) {
+	needKinds(t, "bridge-vlan")
+	tb := newTestbed(t)
+	h := handle(t, tb.host)
+	heard := link.MAC{2, 0, 0x5e, 0x10, 0, 1}
+	br0, err := link.Create(tb.host, link.BridgeSpec{Attrs: link.Attrs{Name: "br0"}, VLANFiltering: true}, link.Target{})
+	must(t, err)
+	must(t, br0.Up())
+	port, err := link.Create(tb.host, link.DummySpec{Attrs: link.Attrs{Name: "port"}}, link.Target{})
+	must(t, err)
+	must(t, port.SetMaster("br0"))
+	must(t, h.NeighAdd(&netlink.Neigh{LinkIndex: port.Index(), Family: unix.AF_BRIDGE, Flags: netlink.NTF_MASTER, State: netlink.NUD_REACHABLE, HardwareAddr: heard[:], Vlan: 1}))
+	for vlan, want := range map[int]int{0: 1, 1: 1, 2: 0} {
+		got, err := tb.preview(attach.Spec{Kind: "bridge", Parent: "br0", MAC: heard, VLAN: vlan})
+		must(t, err)
+		if len(got.Notes) != want {
+			t.Errorf("VLAN %d: notes %q, want %d", vlan, got.Notes, want)
+		}
+	}
+}
+
 // TestSecondLinkToNetwork checks the note that the container already reaches a network
 // directly by another link. A route by way of a router does not count.
 func TestSecondLinkToNetwork(t *testing.T) {

@@ -66,7 +66,7 @@
 //	ClaimAddress   Undo.Claim
 //	UseBridge      Undo.Use; undoing the bridge itself is in RUN/shared/KEY/made
 //	MakeLink       Undo.Link twice: first with name and MAC address, then with the index as well
-//	Port, Up, Address, Announce   nothing: the changes go with the link
+//	Port, NoLinkLocal, Up, Address, Announce   nothing: the changes go with the link
 //	Keep           Undo.File
 //
 // After kill -9 in one of the Steps the journal is still in RUN/ops, and the kernel has released

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -48,6 +49,25 @@ func TestAnnounces(t *testing.T) {
 			expectPacket(t, heard[unix.ETH_P_ARP], 24, ips[0].Addr())  // the target address (RFC 826)
 			expectPacket(t, heard[unix.ETH_P_IPV6], 48, ips[1].Addr()) // the target address (RFC 4861 section 4.4)
 		})
+	}
+}
+
+// TestUnannounced checks that addresses that nobody had before are not announced.
+func TestUnannounced(t *testing.T) {
+	tb := newTestbed(t)
+	for _, unannounced := range []bool{false, true} {
+		cfg := tb.config()
+		cfg.Unannounced = unannounced
+		must(t, tb.onHost(func() error {
+			got, err := attach.Preview(t.Context(), cfg, "web", attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("198.51.100.7/24")})
+			if err != nil {
+				return err
+			}
+			if slices.ContainsFunc(got.Steps, func(s attach.Step) bool { _, is := s.(attach.Announce); return is }) == unannounced {
+				t.Errorf("unannounced %v: steps %v", unannounced, got.Steps)
+			}
+			return nil
+		}))
 	}
 }
 

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -239,6 +241,13 @@ func (w *bed) testDenial(t *testing.T, network string, d denial) {
 		return s
 	}
 	before, after := state(d.before), state(d.after)
+	w.table.Ended = filepath.Join(t.TempDir(), "ended")
+	noted := func(when string, want bool) {
+		t.Helper()
+		if _, err := os.Stat(w.table.Ended); (err == nil) != want {
+			t.Errorf("%s, ended connections are noted: %v, want %v", when, err == nil, want)
+		}
+	}
 	forgetAll(t, w.host)
 	w.sync(before)
 	var doomed, others []*stream
@@ -275,6 +284,7 @@ func (w *bed) testDenial(t *testing.T, network string, d denial) {
 	if n, err := w.table.EndConnections(before, after); n != len(doomed) || err != nil {
 		t.Errorf("ended %d connections, %v, want %d", n, err, len(doomed))
 	}
+	noted("after the change", network == "tcp")
 	var waiting sync.WaitGroup
 	for i, s := range doomed {
 		// What the host itself sends is not the table's business, and what a UDP server sends to a
@@ -300,6 +310,7 @@ func (w *bed) testDenial(t *testing.T, network string, d denial) {
 	if _, err := w.table.EndConnections(after, before); err != nil {
 		t.Error(err)
 	}
+	noted("after its reversal", false)
 	open(w.node(d.from), at(d.to4, d.port)).lives(t, "a stream that is permitted again")
 	for _, s := range append(doomed, others...) {
 		s.close()

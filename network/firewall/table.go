@@ -10,7 +10,8 @@ import (
 )
 
 // Table is a firewall of a network namespace: the nftables tables "ip NAME" and "ip6 NAME",
-// two devices, and a routing rule for each family. A namespace may have several Tables if they
+// two devices with a route to one of them for each family, and where somebody checks the sources of
+// packets a few routing rules. A namespace may have several Tables if they
 // differ in Name, Devices and Mark. Its methods are safe for concurrent use, also by several
 // processes, as far as their Changes do not depend on each other.
 type Table struct {
@@ -20,7 +21,7 @@ type Table struct {
 	// "cleat-in".
 	Devices string
 	// Mark is a bit of packets' marks that the table sets while the first packet of a
-	// connection to a published port is routed. It is also the number of a routing table; 0
+	// connection to a published port is routed. It is also the number of the rules' routing table; 0
 	// means 1<<24.
 	Mark uint32
 	// Ended is the path of a file that EndConnections makes before it ends connections of TCP, and

@@ -88,8 +88,17 @@ func (t Table) subscribe(protocol int, groups ...int) (*os.File, error) {
 		unix.Close(fd)
 		return nil, fmt.Errorf("watch firewall table %s in %s: %w", t.Name, t.NS, err)
 	}
+	// Without privileges in the initial user namespace it stays smaller (net.core.rmem_max). A report
+	// too many is harmless.
+	for _, option := range []int{unix.SO_RCVBUF, unix.SO_RCVBUFFORCE} {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, option, watchBuffer)
+	}
 	return os.NewFile(uintptr(fd), "netlink"), nil
 }
+
+// watchBuffer holds the messages about a change of some 10,000 elements, in bytes. Behind a longer one
+// the kernel drops messages, and Watch reports a change that may have been the owner's.
+const watchBuffer = 8 << 20
 
 // listen puts a token into news for datagrams that concern the table, and if there were more
 // than the socket could hold. It returns when ctx ends.

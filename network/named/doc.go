@@ -53,7 +53,8 @@
 //
 // An operation on one endpoint does as much as if there were no others, unless rules name its
 // container or its labels. The kernel does not: it copies a broadcast to all ports of a bridge, and
-// lists all addresses that its bridges know. A change of rules reads all endpoints.
+// finds a file below /proc/sys/net the more slowly the more namespaces there are. A change of rules
+// reads all endpoints.
 //
 //	got, err := named.Connect(ctx, named.Config{Attach: cfg}, "web", "docker:api", named.Connection{Aliases: []string{"db"}})
 //	if err != nil {

@@ -42,3 +42,9 @@ func WantedFlows(cfg Config) ([]firewall.Flow, error) {
 	all, err := s.wantedRules()
 	return all.Flows, err
 }
+
+// StoreOf returns the store of a configuration, with the files that it remembers.
+func StoreOf(cfg Config) Store { return cfg.store() }
+
+// Settled is settled.
+const Settled = settled

@@ -81,10 +81,7 @@ const (
 )
 
 // Idle reports whether there is no network to keep.
-func (k *Keeper) Idle() bool {
-	all, err := k.store.networkNames()
-	return err == nil && len(all) == 0
-}
+func (k *Keeper) Idle() bool { return k.store.IsEmpty() }
 
 // Run keeps the networks until ctx ends. It is called in the host's network namespace.
 func (k *Keeper) Run(ctx context.Context) {

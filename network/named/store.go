@@ -85,6 +85,12 @@ func (e *LaterVersionError) Error() string {
 	return fmt.Sprintf("read %s: version %d of its file needs a later cleat", e.What, e.Version)
 }
 
+// IsEmpty reports whether there is no network.
+func (s Store) IsEmpty() bool {
+	all, err := s.networkNames()
+	return err == nil && len(all) == 0
+}
+
 // networkNames returns the names of all networks, sorted.
 func (s Store) networkNames() ([]string, error) {
 	dirs, err := os.ReadDir(s.networksDir())
