@@ -21,7 +21,7 @@ import (
 )
 
 // restartRoundsEnv is how often TestRestarts does each thing; default: once. doc/results/networks.md has
-// figures of ten rounds.
+// figures of 11 rounds.
 const restartRoundsEnv = "CLEAT_RESTART_ROUNDS"
 
 // TestRestarts ends the name server and the keeper, and replaces the program, while a stream runs
