@@ -38,11 +38,13 @@ func invalidAttrs(with func(link.Attrs) link.Spec) []invalidSpec {
 func vethSuite() suite {
 	return suite{
 		kind:  "veth",
-		valid: []link.Spec{link.VethSpec{Attrs: probe, Peer: probePeer, TxQueues: 2, RxQueues: 3}},
+		valid: []link.Spec{link.VethSpec{Attrs: probe, Peer: probePeer, TxQueues: 2, RxQueues: 3, GSOMaxSize: link.MaxGSOSize, PeerGSOMaxSize: 32768}},
 		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.VethSpec{Attrs: a, Peer: attrs("peer")} }),
 			invalidSpec{"peer", link.VethSpec{Attrs: attrs("probe")}},
 			invalidSpec{"peer_mtu", link.VethSpec{Attrs: attrs("probe"), Peer: link.Attrs{Name: "peer", MTU: 1}}},
 			invalidSpec{"tx_queues", link.VethSpec{Attrs: attrs("probe"), Peer: attrs("peer"), TxQueues: 4097}},
+			invalidSpec{"gso_max_size", link.VethSpec{Attrs: attrs("probe"), Peer: attrs("peer"), GSOMaxSize: 1}},
+			invalidSpec{"peer_gso_max_size", link.VethSpec{Attrs: attrs("probe"), Peer: attrs("peer"), PeerGSOMaxSize: link.MaxGSOSize + 1}},
 			invalidSpec{"rx_queues", link.VethSpec{Attrs: attrs("probe"), Peer: attrs("peer"), RxQueues: -1}},
 		),
 		scenarios: []scenario{{"pair", vethPasses}, {"offloads", vethOffloads}},

@@ -84,8 +84,10 @@ func (s NetkitSpec) create(m *creator) error {
 // complete leaves Peer zero if the peer has left the namespace in which it was
 // created. In mode l3 the addresses have no meaning and are omitted.
 func (s *NetkitSpec) complete(r *reader, _ Spec) error {
-	var err error
-	s.Peer, err = r.peer("netkit")
+	peer, err := r.peer("netkit")
+	if peer != nil {
+		s.Peer = peer.attrs()
+	}
 	if s.Mode == NetkitL3 {
 		s.MAC, s.Peer.MAC = MAC{}, MAC{}
 	}

@@ -46,22 +46,22 @@ func (r *reader) parent() (string, error) {
 	return r.origin.name(i)
 }
 
-// peer returns the attributes of the peer of a pair. They are zero if the peer
-// has left the namespace in which it was created.
-func (r *reader) peer(kind string) (Attrs, error) {
+// peer returns the kernel's report of the peer of a pair; nil if the peer has left
+// the namespace in which it was created.
+func (r *reader) peer(kind string) (*linkInfo, error) {
 	there, err := r.dial(r.link.peerNS)
 	if err != nil {
-		return Attrs{}, err
+		return nil, err
 	}
 	peer, err := there.byIndex(r.info.number(unix.IFLA_LINK))
 	if errors.Is(err, unix.ENODEV) {
-		return Attrs{}, nil
+		return nil, nil
 	}
 	if err != nil {
-		return Attrs{}, fmt.Errorf("find the peer of link %q: %w", r.info.name, err)
+		return nil, fmt.Errorf("find the peer of link %q: %w", r.info.name, err)
 	}
 	if peer.kind != kind || peer.number(unix.IFLA_LINK) != r.info.index {
-		return Attrs{}, nil
+		return nil, nil
 	}
-	return peer.attrs(), nil
+	return peer, nil
 }

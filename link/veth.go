@@ -1,6 +1,9 @@
 package link
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
@@ -13,6 +16,10 @@ type VethSpec struct {
 	Peer     Attrs // the other end; needs a name
 	TxQueues int   // of each end, 1…4096; 0: the kernel's default, one
 	RxQueues int   // of each end, 1…4096; 0: the kernel's default, one
+	// GSOMaxSize and PeerGSOMaxSize are the greatest TCP segments that each end
+	// sends undivided, in bytes, up to MaxGSOSize; 0: the kernel's default, 65536.
+	// Kernels before 6.3 apply them to IPv6 only.
+	GSOMaxSize, PeerGSOMaxSize int
 }
 
 // Kind implements Spec.
@@ -25,7 +32,42 @@ func (s *VethSpec) params() []field {
 	return append(append(s.Attrs.params(), peerParams(&s.Peer)...),
 		field{name: "tx_queues", val: u32(&s.TxQueues).between(1, maxQueues)},
 		field{name: "rx_queues", val: u32(&s.RxQueues).between(1, maxQueues)},
+		field{name: "gso_max_size", val: u32(&s.GSOMaxSize).between(ethernetFrame, MaxGSOSize)},
+		field{name: "peer_gso_max_size", val: u32(&s.PeerGSOMaxSize).between(ethernetFrame, MaxGSOSize)},
 	)
+}
+
+// MaxGSOSize is the greatest segment that a link of this package can have, in bytes
+// (GSO_MAX_SIZE, include/linux/netdevice.h).
+const MaxGSOSize = 8 * 65535
+
+// ethernetFrame is the size of the largest Ethernet frame, in bytes. A smaller limit on
+// segments makes no sense.
+const ethernetFrame = 1514
+
+// gsoAttributes returns the attributes that limit segments. The kernel has one for IPv4 and
+// one for all else.
+func gsoAttributes(size int) []attribute {
+	if size == 0 {
+		return nil
+	}
+	return []attribute{uint32Attr(unix.IFLA_GSO_MAX_SIZE, size), uint32Attr(unix.IFLA_GSO_IPV4_MAX_SIZE, size)}
+}
+
+// SetGSOMaxSize limits the TCP segments that the link sends undivided, as
+// VethSpec.GSOMaxSize does. A bridge allows what its ports allow, and without ports 65536.
+func (l *Link) SetGSOMaxSize(size int) error {
+	w := l.current()
+	r, err := dial(w.ns)
+	if err != nil {
+		return err
+	}
+	defer r.Close()
+	_, err = r.execute(unix.RTM_SETLINK, unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, w.index), gsoAttributes(size))
+	if err != nil {
+		return fmt.Errorf("set gso_max_size %d on link %q: %w", size, w.name, kernelError(err))
+	}
+	return nil
 }
 
 func peerParams(a *Attrs) []field {
@@ -50,11 +92,11 @@ func (s VethSpec) create(m *creator) error {
 	if s.RxQueues > 0 {
 		queues = append(queues, uint32Attr(unix.IFLA_NUM_RX_QUEUES, s.RxQueues))
 	}
-	peer, err := peerAttribute(nl.VETH_INFO_PEER, s.Peer, m, queues...)
+	peer, err := peerAttribute(nl.VETH_INFO_PEER, s.Peer, m, slices.Concat(queues, gsoAttributes(s.PeerGSOMaxSize))...)
 	if err != nil {
 		return err
 	}
-	return m.newLink(request{kind: "veth", attrs: s.Attrs, top: queues, data: []attribute{peer}}, noUnderlay)
+	return m.newLink(request{kind: "veth", attrs: s.Attrs, top: slices.Concat(queues, gsoAttributes(s.GSOMaxSize)), data: []attribute{peer}}, noUnderlay)
 }
 
 // peerAttribute describes the peer of a pair: a link message within the message.
@@ -71,7 +113,10 @@ func peerAttribute(typ uint16, a Attrs, m *creator, more ...attribute) (attribut
 func (s *VethSpec) complete(r *reader, _ Spec) error {
 	s.TxQueues = r.info.number(unix.IFLA_NUM_TX_QUEUES)
 	s.RxQueues = r.info.number(unix.IFLA_NUM_RX_QUEUES)
-	var err error
-	s.Peer, err = r.peer("veth")
+	s.GSOMaxSize = r.info.number(unix.IFLA_GSO_MAX_SIZE)
+	peer, err := r.peer("veth")
+	if peer != nil {
+		s.Peer, s.PeerGSOMaxSize = peer.attrs(), peer.number(unix.IFLA_GSO_MAX_SIZE)
+	}
 	return err
 }

@@ -27,7 +27,7 @@ func (p *planner) bridge() error {
 		return err
 	}
 	p.pair("veth", mtu)
-	p.add(Port{Link: p.peer, Bridge: p.spec.Parent, VLAN: p.spec.VLAN, Hairpin: p.spec.Network != "", NoLinkLocal: p.spec.Network != ""})
+	p.add(Port{Link: p.peer, Bridge: p.spec.Parent, VLAN: p.spec.VLAN, Hairpin: p.spec.Network != "", NoLinkLocal: p.spec.Network != "", LargeSegments: p.hasLargeSegments()})
 	return nil
 }
 
@@ -217,6 +217,8 @@ type Port struct {
 	Hairpin bool `json:"hairpin,omitempty"`
 	// NoLinkLocal is that of the host's end.
 	NoLinkLocal bool `json:"no_link_local,omitempty"`
+	// LargeSegments lets the bridge send large segments as well.
+	LargeSegments bool `json:"large_segments,omitempty"`
 }
 
 func (s Port) String() string {
@@ -246,8 +248,10 @@ func (s Port) check(r *run) error {
 
 func (s Port) do(r *run) error {
 	l := byIndex(r.peerIndex)
+	var br netlink.Link
 	if s.Bridge != "" {
-		br, err := r.host.mustFind(s.Bridge)
+		var err error
+		br, err = r.host.mustFind(s.Bridge)
 		if err != nil {
 			return err
 		}
@@ -256,6 +260,11 @@ func (s Port) do(r *run) error {
 			err = fmt.Errorf("%w: %w", ErrBridgeFull, err)
 		}
 		if err != nil {
+			return err
+		}
+	}
+	if s.LargeSegments {
+		if err := r.host.enlargeSegments(br); err != nil {
 			return err
 		}
 	}

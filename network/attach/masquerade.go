@@ -111,7 +111,7 @@ func (s BridgeAddress) exists(r *run) (bool, error) {
 	if l == nil {
 		return false, err
 	}
-	if r.host.isLocal(s.Prefix.Addr()) { // faster than listing all addresses
+	if a := s.Prefix.Addr(); !a.IsLinkLocalUnicast() && r.host.isLocal(a) { // faster than listing all addresses
 		return true, nil
 	}
 	return r.host.hasAddr(l, s.Prefix) // an IPv6 address has no route while its link has no carrier

@@ -27,6 +27,7 @@ type planner struct {
 	steps     []Step
 	notes     []string
 	peer      string // name of the link's other end on the host, if it is a pair
+	mtu       int    // of a pair, in bytes
 
 	unannounced bool // Config.Unannounced
 }
@@ -239,5 +240,7 @@ func (p *planner) pair(kind string, mtu int, more ...string) {
 	if mtu != 0 {
 		params["mtu"], params["peer_mtu"] = strconv.Itoa(mtu), strconv.Itoa(mtu)
 	}
+	p.mtu = cmp.Or(mtu, ethernetMTU)
+	p.largeSegments(params)
 	p.add(MakeLink{Kind: kind, Name: p.spec.Name, Params: params, MAC: p.mac(), Peer: p.peer, PeerMAC: randomMAC(portSide)})
 }

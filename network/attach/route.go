@@ -14,7 +14,8 @@ import (
 )
 
 func (p *planner) gateway(g netip.Addr) error {
-	steps, note, err := p.cont.defaultRouteSteps(AddRoute{Link: p.spec.Name, Route: Route{To: defaultPrefix(familyOf(g)), Via: g}})
+	add := AddRoute{Link: p.spec.Name, Route: Route{To: defaultPrefix(familyOf(g)), Via: g}, MTU: p.gatewayMTU(g)}
+	steps, note, err := p.cont.defaultRouteSteps(add)
 	p.add(steps...)
 	if note != "" {
 		p.note("%s", note)
@@ -43,13 +44,14 @@ type AddRoute struct {
 	Route Route  `json:"route"`
 	// OnLink makes the kernel accept a gateway that is in none of the link's networks.
 	OnLink bool `json:"on_link,omitempty"`
+	MTU    int  `json:"mtu,omitempty"` // in bytes; 0: the link's
 }
 
 func (s AddRoute) String() string { return fmt.Sprintf("route %s through %s", s.Route, s.Link) }
 
 // routeRecord returns the route through the link with this index.
 func (s AddRoute) routeRecord(index int) routeRecord {
-	t := routeRecord{To: s.Route.To, Via: s.Route.Via, Index: index}
+	t := routeRecord{To: s.Route.To, Via: s.Route.Via, Index: index, MTU: s.MTU}
 	if !s.Route.Via.IsValid() {
 		t.Scope = unix.RT_SCOPE_LINK
 	}

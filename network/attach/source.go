@@ -29,7 +29,7 @@ const (
 // default route that the container has.
 func (p *planner) sourceGateways() {
 	for _, g := range p.spec.SourceGateways {
-		p.add(SourceGateway{Link: p.spec.Name, Via: g})
+		p.add(SourceGateway{Link: p.spec.Name, Via: g, MTU: p.gatewayMTU(g)})
 		for _, a := range p.spec.Addresses {
 			if a.Addr().Is4() == g.Is4() {
 				p.add(SourceRule{From: a.Addr()})
@@ -42,6 +42,7 @@ func (p *planner) sourceGateways() {
 type SourceGateway struct {
 	Link string     `json:"link"`
 	Via  netip.Addr `json:"via"`
+	MTU  int        `json:"mtu,omitempty"` // of the routes, in bytes; 0: the link's
 }
 
 func (s SourceGateway) String() string {
@@ -50,7 +51,7 @@ func (s SourceGateway) String() string {
 
 // do records nothing, because the routes go with the link.
 func (s SourceGateway) do(r *run) error {
-	to := routeRecord{To: defaultPrefix(familyOf(s.Via)), Via: s.Via, Index: r.linkIndex}
+	to := routeRecord{To: defaultPrefix(familyOf(s.Via)), Via: s.Via, Index: r.linkIndex, MTU: s.MTU}
 	source, last := to, to
 	source.Table = sourceTable + r.linkIndex
 	last.Metric = lastMetric + r.linkIndex

@@ -32,6 +32,9 @@ type Spec struct {
 	DHCPHostName   string       `json:"host_name,omitempty"`  // sent to the DHCP server; default: the container's name
 	Keep           bool         `json:"keep,omitempty"`       // attach again when the container or the machine is restarted
 	Network        string       `json:"network,omitempty"`    // the named network that the link belongs to; "": none
+	// LargeSegments lets the container send TCP segments of up to link.MaxGSOSize to the host's end of a
+	// pair. It is for named networks, whose hosts' ends always have that size.
+	LargeSegments bool `json:"large_segments,omitempty"`
 	// CheckDuplicate says how to check that an address is not in use: one of the Check…
 	// constants.
 	CheckDuplicate string            `json:"check_duplicate,omitempty"`

@@ -98,7 +98,7 @@ func (f family) fromEndpoints() []rule {
 		when("by rule", f.flow(setFlows, f.source(), f.destination(), dport())),
 		when("replies of unknown connections, by rule", midstream(), f.flow(setFlows, f.destination(), f.source(), sport())),
 		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
-		when("from internal networks", notIn(setOpen, iifname()), drop()),
+		when("from internal networks", notIn(setOpen, iifname()), f.reject()),
 		when("to published ports", translated(), accept()),
 		when("to other networks", in(setDevices, oifname()), drop()),
 		when("to elsewhere", accept()),

@@ -46,6 +46,17 @@ func when(comment string, parts ...[]expr.Any) rule {
 
 func accept() []expr.Any { return []expr.Any{&expr.Verdict{Kind: expr.VerdictAccept}} }
 func drop() []expr.Any   { return []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}} }
+
+// reject drops the packet and tells its sender that this is prohibited.
+func (f family) reject() []expr.Any {
+	const adminProhibited4, adminProhibited6 = 13, 1 // RFC 1812 section 5.2.7.1, RFC 4443 section 3.1
+	code := uint8(adminProhibited4)
+	if f.id == unix.NFPROTO_IPV6 {
+		code = adminProhibited6
+	}
+	return []expr.Any{&expr.Reject{Type: unix.NFT_REJECT_ICMP_UNREACH, Code: code}}
+}
+
 func masquerade() []expr.Any {
 	return []expr.Any{&expr.Masq{}}
 }

@@ -176,10 +176,11 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 // gateways makes the network's gateways those of the container. For an address family in which
 // the container has a default route, they are only for packets with its addresses on the network.
 func (s *session) gateways(n *Network, e *Endpoint, ns *netns.NS, spec *attach.Spec) error {
-	if n.Internal {
-		return nil
-	}
 	for _, a := range e.Addresses {
+		if n.Internal { // another network's default route comes before one of its own
+			spec.SourceGateways = append(spec.SourceGateways, n.gatewayFor(a))
+			continue
+		}
 		has, err := attach.HasDefaultRoute(ns, family(a))
 		if err != nil {
 			return err

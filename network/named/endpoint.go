@@ -115,7 +115,8 @@ func (n *Network) outside(a netip.Addr) error {
 // attachSpec returns the link that connects a container.
 func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 	s := attach.Spec{Kind: n.kind(), Parent: n.Parent, Name: e.Wanted.Interface, MAC: e.MAC, MTU: n.MTU, VLAN: n.VLAN, Mode: n.Mode,
-		RateBitsPerSec: e.Wanted.RateBitsPerSec, DHCP: n.DHCP, Keep: e.Container.CanReturn(), Network: n.Name}
+		RateBitsPerSec: e.Wanted.RateBitsPerSec, DHCP: n.DHCP, Keep: e.Container.CanReturn(), Network: n.Name,
+		LargeSegments: n.largeSegments(e)}
 	switch n.Driver {
 	case Bridge:
 		s.Parent = n.device()
@@ -136,13 +137,25 @@ func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 	return s
 }
 
+// largeSegments reports whether a container may send large segments. On an internal network nothing
+// leaves the host but the replies of published ports. What is above a rate is lost, a whole segment at
+// a time.
+func (n *Network) largeSegments(e *Endpoint) bool {
+	return e.Wanted.RateBitsPerSec == 0 && (n.LargeSegments || n.Internal && len(e.Wanted.Ports) == 0)
+}
+
 // gatewayFor returns the gateway of a container's default route for the address family of a.
 func (n *Network) gatewayFor(a netip.Addr) netip.Addr {
 	if n.Driver == Routed && a.Is6() {
-		return routedGateway
+		return linkLocalGateway
 	}
 	return n.subnet(a).Gateway
 }
 
-// routedGateway is the host's address on every link of a routed network (kind routed).
-var routedGateway = netip.MustParseAddr("fe80::1")
+// linkLocalGateway is the host's address on every link of a routed network (kind routed), and on every
+// bridge of a network with IPv6. As a router the host needs one to find neighbours (ndisc_send_ns,
+// net/ipv6/ndisc.c), and the one that the kernel chooses is not usable before a second has passed.
+var linkLocalGateway = netip.MustParseAddr("fe80::1")
+
+// linkLocalBits is the length of the prefix of link-local addresses (RFC 4291 section 2.5.6).
+const linkLocalBits = 64

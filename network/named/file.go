@@ -24,23 +24,24 @@ type File struct {
 
 // FileNetwork is a network in a File. Its fields are those of NetworkSpec as they are written.
 type FileNetwork struct {
-	Driver      string                   `yaml:"driver,omitempty"`
-	Parent      string                   `yaml:"parent,omitempty"`
-	Mode        string                   `yaml:"mode,omitempty"`
-	VLAN        int                      `yaml:"vlan,omitempty"`
-	Subnets     []FileSubnet             `yaml:"subnets,omitempty"`
-	Reserve     map[string]string        `yaml:"reserve,omitempty"` // by container: an address, or two separated by a comma
-	IPv6        bool                     `yaml:"ipv6,omitempty"`
-	DHCP        bool                     `yaml:"dhcp,omitempty"`
-	Internal    bool                     `yaml:"internal,omitempty"`
-	NAT         *bool                    `yaml:"nat,omitempty"` // default: true
-	HostAccess  string                   `yaml:"host_access,omitempty"`
-	MTU         int                      `yaml:"mtu,omitempty"`
-	DNS         []string                 `yaml:"dns,omitempty"`
-	Labels      map[string]string        `yaml:"labels,omitempty"`
-	Rules       []string                 `yaml:"rules,omitempty"` // "allow …" or "deny …", as ParseRule reads it
-	DefaultDeny bool                     `yaml:"default_deny,omitempty"`
-	Containers  map[string]FileContainer `yaml:"containers,omitempty"`
+	Driver        string                   `yaml:"driver,omitempty"`
+	Parent        string                   `yaml:"parent,omitempty"`
+	Mode          string                   `yaml:"mode,omitempty"`
+	VLAN          int                      `yaml:"vlan,omitempty"`
+	Subnets       []FileSubnet             `yaml:"subnets,omitempty"`
+	Reserve       map[string]string        `yaml:"reserve,omitempty"` // by container: an address, or two separated by a comma
+	IPv6          bool                     `yaml:"ipv6,omitempty"`
+	DHCP          bool                     `yaml:"dhcp,omitempty"`
+	Internal      bool                     `yaml:"internal,omitempty"`
+	NAT           *bool                    `yaml:"nat,omitempty"` // default: true
+	HostAccess    string                   `yaml:"host_access,omitempty"`
+	LargeSegments bool                     `yaml:"large_segments,omitempty"`
+	MTU           int                      `yaml:"mtu,omitempty"`
+	DNS           []string                 `yaml:"dns,omitempty"`
+	Labels        map[string]string        `yaml:"labels,omitempty"`
+	Rules         []string                 `yaml:"rules,omitempty"` // "allow …" or "deny …", as ParseRule reads it
+	DefaultDeny   bool                     `yaml:"default_deny,omitempty"`
+	Containers    map[string]FileContainer `yaml:"containers,omitempty"`
 }
 
 // FileSubnet is a subnet in a File.
@@ -184,7 +185,7 @@ func (f File) rule(network, text string) (Rule, error) {
 
 func (f FileNetwork) desired(name string) (*desired, error) {
 	d := &desired{containers: map[string]Connection{}, spec: NetworkSpec{Name: name, Driver: f.Driver, Parent: f.Parent, Mode: f.Mode, VLAN: f.VLAN,
-		IPv6: f.IPv6, DHCP: f.DHCP, Internal: f.Internal, NoNAT: f.NAT != nil && !*f.NAT, HostAccess: f.HostAccess, MTU: f.MTU, Labels: f.Labels, DefaultDeny: f.DefaultDeny}}
+		IPv6: f.IPv6, DHCP: f.DHCP, Internal: f.Internal, NoNAT: f.NAT != nil && !*f.NAT, HostAccess: f.HostAccess, LargeSegments: f.LargeSegments, MTU: f.MTU, Labels: f.Labels, DefaultDeny: f.DefaultDeny}}
 	for _, s := range f.Subnets {
 		sub, err := s.parse()
 		if err != nil {
@@ -294,7 +295,7 @@ func Export(cfg Config) (*File, error) {
 
 func (n *Network) export(endpoints []*Endpoint) FileNetwork {
 	f := FileNetwork{Driver: n.Driver, Parent: n.Parent, Mode: n.Mode, VLAN: n.VLAN, DHCP: n.DHCP, Internal: n.Internal,
-		HostAccess: n.HostAccess, MTU: n.MTU, DNS: texts(n.DNS), Labels: n.Labels, Rules: n.Rules, DefaultDeny: n.DefaultDeny}
+		HostAccess: n.HostAccess, LargeSegments: n.LargeSegments, MTU: n.MTU, DNS: texts(n.DNS), Labels: n.Labels, Rules: n.Rules, DefaultDeny: n.DefaultDeny}
 	if n.NoNAT {
 		f.NAT = new(bool)
 	}
@@ -358,6 +359,7 @@ func (n *Network) differs(want NetworkSpec) []string {
 	add("mode", cmp.Or(n.Mode, want.Mode) != cmp.Or(want.Mode, n.Mode))
 	add("vlan", n.VLAN != want.VLAN)
 	add("mtu", n.MTU != want.MTU)
+	add("large_segments", n.LargeSegments != want.LargeSegments)
 	add("dhcp", n.DHCP != want.DHCP)
 	for _, s := range want.Subnets {
 		add("subnet "+s.Prefix.String(), !slices.ContainsFunc(n.Subnets, func(o Subnet) bool { return o.Prefix == s.Prefix && (o.Gateway == s.Gateway || n.hasOwnGateway(s)) }))

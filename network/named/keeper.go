@@ -57,18 +57,32 @@ func (k *Keeper) ContainersChanged() {
 	}
 }
 
-// Attached makes a container find the names of its networks again, after a link of it was made
-// again in a new namespace. It is called in the host's network namespace and is safe for
+// Attached gives a link what a container needs beside it, after the link was made again in a new
+// namespace: the names of its networks, and the size of its segments. It is called in the host's network namespace and is safe for
 // concurrent use.
 func (k *Keeper) Attached(ctx context.Context, a *attach.Attachment) {
 	s, err := open(k.config())
 	if err == nil {
-		err = s.settleResolver(ctx, &Endpoint{Network: a.Spec.Network, Container: a.Container, AttachmentID: a.ID})
+		err = errors.Join(s.refitSegments(a), s.settleResolver(ctx, &Endpoint{Network: a.Spec.Network, Container: a.Container, AttachmentID: a.ID}))
 		s.close()
 	}
 	if err != nil && ctx.Err() == nil {
-		k.log("names of %s: %v", a.Container.ShortName(), err)
+		k.log("after attaching %s again: %v", a.Container.ShortName(), err)
 	}
+}
+
+// refitSegments sets the size of segments of a link that was made again from its spec. The container
+// may have published ports since.
+func (s *session) refitSegments(a *attach.Attachment) error {
+	n, err := s.store.Network(a.Spec.Network)
+	if err != nil {
+		return nil // it was removed meanwhile
+	}
+	e, err := s.store.Endpoint(n.Name, endpointID(a.Container))
+	if err != nil {
+		return nil // it was disconnected meanwhile
+	}
+	return s.fitSegments(n, e)
 }
 
 // Intervals of a keeper.

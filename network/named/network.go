@@ -31,23 +31,26 @@ const MaxNetworks = 1<<16 - 1
 // NetworkSpec describes a network as it was requested. The zero value of a field means the
 // default.
 type NetworkSpec struct {
-	Name        string            `json:"name"`
-	Driver      string            `json:"driver,omitempty"`       // one of Drivers; default: bridge
-	Parent      string            `json:"parent,omitempty"`       // device of the host, for drivers that stand on one
-	Mode        string            `json:"mode,omitempty"`         // of a macvlan or ipvlan network, as in attach.Modes
-	VLAN        int               `json:"vlan,omitempty"`         // 802.1Q, 1…4094; 0: none
-	Subnets     []Subnet          `json:"subnets,omitempty"`      // at most one per address family
-	Reserve     Reservations      `json:"reserve,omitempty"`      // addresses of a subnet that only these containers get
-	IPv6        bool              `json:"ipv6,omitempty"`         // choose a subnet for IPv6 as well, if none is given
-	DHCP        bool              `json:"dhcp,omitempty"`         // the network's own server gives IPv4 addresses
-	Internal    bool              `json:"internal,omitempty"`     // no way out of the network
-	NoNAT       bool              `json:"no_nat,omitempty"`       // packets leave the host with the containers' addresses
-	HostAccess  string            `json:"host_access,omitempty"`  // what of the host containers reach: one of HostAccesses; default: gateway
-	MTU         int               `json:"mtu,omitempty"`          // bytes; default: that of the host's uplink or the parent
-	Rules       []string          `json:"rules,omitempty"`        // who may reach whom, as in Rule.String
-	DefaultDeny bool              `json:"default_deny,omitempty"` // deny what no rule matches, inside the network and from it
-	DNS         []netip.Addr      `json:"dns,omitempty"`          // servers for names of others; default: the host's
-	Labels      map[string]string `json:"labels,omitempty"`
+	Name       string       `json:"name"`
+	Driver     string       `json:"driver,omitempty"`      // one of Drivers; default: bridge
+	Parent     string       `json:"parent,omitempty"`      // device of the host, for drivers that stand on one
+	Mode       string       `json:"mode,omitempty"`        // of a macvlan or ipvlan network, as in attach.Modes
+	VLAN       int          `json:"vlan,omitempty"`        // 802.1Q, 1…4094; 0: none
+	Subnets    []Subnet     `json:"subnets,omitempty"`     // at most one per address family
+	Reserve    Reservations `json:"reserve,omitempty"`     // addresses of a subnet that only these containers get
+	IPv6       bool         `json:"ipv6,omitempty"`        // choose a subnet for IPv6 as well, if none is given
+	DHCP       bool         `json:"dhcp,omitempty"`        // the network's own server gives IPv4 addresses
+	Internal   bool         `json:"internal,omitempty"`    // no way out of the network
+	NoNAT      bool         `json:"no_nat,omitempty"`      // packets leave the host with the containers' addresses
+	HostAccess string       `json:"host_access,omitempty"` // what of the host containers reach: one of HostAccesses; default: gateway
+	// LargeSegments lets containers send TCP segments of up to 512 KiB (BIG TCP) also where they may leave
+	// the host, whose devices then cut them. Internal networks have them in any case.
+	LargeSegments bool              `json:"large_segments,omitempty"`
+	MTU           int               `json:"mtu,omitempty"`          // bytes; default: that of the host's uplink or the parent
+	Rules         []string          `json:"rules,omitempty"`        // who may reach whom, as in Rule.String
+	DefaultDeny   bool              `json:"default_deny,omitempty"` // deny what no rule matches, inside the network and from it
+	DNS           []netip.Addr      `json:"dns,omitempty"`          // servers for names of others; default: the host's
+	Labels        map[string]string `json:"labels,omitempty"`
 }
 
 // Subnet is a range of addresses of a network.
@@ -108,6 +111,9 @@ func (s *NetworkSpec) hostSide() attach.HostSide {
 		}
 		h.Addresses = append(h.Addresses, netip.PrefixFrom(sub.Gateway, bits))
 		h.Forwarding = append(h.Forwarding, family(sub.Gateway))
+		if s.Driver == Bridge && sub.Gateway.Is6() {
+			h.Addresses = append(h.Addresses, netip.PrefixFrom(linkLocalGateway, linkLocalBits))
+		}
 	}
 	return h
 }
@@ -216,6 +222,8 @@ func (s *NetworkSpec) checkOptions() error {
 		return badSpec("dhcp", "", "driver "+s.Driver+" has no DHCP server; Cleat itself gives its containers addresses")
 	case s.Internal && !s.onHost():
 		return badSpec("internal", "", "the host can't keep a network of driver "+s.Driver+" from its way out", Bridge, Routed)
+	case s.LargeSegments && !s.onHost():
+		return badSpec("large-segments", "", "the parent's device decides for a network of driver "+s.Driver, Bridge, Routed)
 	case !s.onHost() && !s.DHCP && len(s.Subnets) == 0:
 		return badSpec("subnet", "", "driver "+s.Driver+" requires the subnet of the network of "+s.Parent+", or --dhcp")
 	case s.MTU != 0 && (s.MTU < 68 || s.MTU > 65535):

@@ -60,6 +60,17 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	if err := s.filterBridge(n); err != nil {
 		return err
 	}
+	if n.Internal != old.Internal {
+		endpoints, err := s.store.Endpoints(n.Name)
+		if err != nil {
+			return err
+		}
+		for _, e := range endpoints {
+			if err := s.fitSegments(n, e); err != nil {
+				return err
+			}
+		}
+	}
 	if n.onHost() {
 		if err := s.routeLoopback(n.device()); err != nil {
 			return err
@@ -73,6 +84,18 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 		return err
 	}
 	return s.withNames(ctx, func(c *names.Client) error { return s.sendNetwork(ctx, c, n) })
+}
+
+// fitSegments gives a container large segments, or normal ones, as its network and its ports are now.
+func (s *session) fitSegments(n *Network, e *Endpoint) error {
+	a, err := s.store.Attachment(e.AttachmentID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return attach.FitSegments(s.store.Store, a, n.largeSegments(e))
 }
 
 // anyRules reports whether a network, or any other, has rules. They may be about a network that
@@ -158,6 +181,9 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 	}
 	n, err := s.store.Network(e.Network)
 	if err != nil {
+		return err
+	}
+	if err := s.fitSegments(n, now); err != nil {
 		return err
 	}
 	extra := *e
