@@ -126,7 +126,7 @@ func (v *investigation) checkCommon(m *machine) {
 func (v *investigation) permit(m *machine) string {
 	source, destination := v.from.endpoints[0], m.endpoints[0]
 	n, other := v.network(source.Network), v.network(destination.Network)
-	if v.q.To.Port == 0 || n == nil || other == nil || !onHost(n) || !onHost(other) || n.Internal {
+	if v.q.To.Port == 0 || n == nil || other == nil || !onHost(n) || !onHost(other) {
 		return "cleat net connect " + destination.Network + " " + columns.Word(v.from.ref())
 	}
 	return "cleat net allow " + v.ruleText(source, destination, v.q.To.Port)

@@ -155,11 +155,7 @@ func (v *investigation) routeFault(t *target, e *named.Endpoint, n *named.Networ
 		return &finding{cause: WrongRoute, because: fmt.Sprintf("a route of %s discards packets to %s: %s %s", v.from.label, t.addr, r.special, r.prefix),
 			try: v.from.inside(fmt.Sprintf("ip route del %s %s", r.special, r.prefix))}
 	case r.err != nil:
-		f := &finding{cause: NoRoute, because: fmt.Sprintf("%s has no route to %s", v.from.label, t.addr)}
-		if f.try = v.addRoute(t, e, n); n != nil && n.Internal && f.try != "" {
-			f.because += ": " + n.Name + " is internal, so it has no default route"
-		}
-		return f
+		return &finding{cause: NoRoute, because: fmt.Sprintf("%s has no route to %s", v.from.label, t.addr), try: v.addRoute(t, e, n)}
 	case e == nil || n == nil || r.local:
 		return nil
 	}
@@ -219,9 +215,6 @@ func (v *investigation) checkWayBack(t *target) {
 		f.because = fmt.Sprintf("a route of %s discards packets back to %s: %s %s", m.label, source, back.special, back.prefix)
 		f.try = m.inside(fmt.Sprintf("ip route del %s %s", back.special, back.prefix))
 	} else if n := v.network(e.Network); n != nil {
-		if n.Internal {
-			f.because += ": " + n.Name + " is internal, so it has no default route"
-		}
 		f.try = addRouteIn(m, n, netip.PrefixFrom(source, source.BitLen()))
 	}
 	v.bad(checkKernel, f)

@@ -285,7 +285,16 @@ func TestCauses(t *testing.T) {
 				tb.listen("b", ":80")
 				tb.rule("allow web/a to db/b:80")
 			}, to: "db/b:80",
-			cause: why.NoRoute, verdict: "a has no route to 10.20.2.2: web is internal, so it has no default route", try: "nsenter -t PID -n ip route add 10.20.2.0/24 via 10.20.1.1",
+			verdict: "a reaches db/b:80 at 10.20.2.2",
+		},
+		"internal, and another network": {
+			make: func(tb *testbed) {
+				tb.create(named.NetworkSpec{Name: "web", Internal: true, Subnets: subnets(1)})
+				tb.connect("web", "a", named.Connection{})
+				tb.network("db", 2, "b")
+				tb.listen("b", ":80")
+			}, to: "db/b:80",
+			cause: why.OtherNetwork, verdict: "a is on web, b on db, and networks are kept apart", try: "cleat net allow web/a to db/b:80/tcp",
 		},
 		"one of two that share a name": {
 			make: func(tb *testbed) {
@@ -421,7 +430,7 @@ func TestCauses(t *testing.T) {
 				tb.connect("db", "b", named.Connection{Ports: []named.Port{{Protocol: "tcp", HostPort: 8080, Port: 80, BypassFirewall: true}}})
 				tb.listen("b", ":80")
 			}, to: "host:8080",
-			cause: why.NoRoute, verdict: "b has no route back to 10.20.1.2: db is internal, so it has no default route", try: "nsenter -t PID-b -n ip route add 10.20.1.2/32 via 10.20.2.1",
+			verdict: "a reaches host:8080 at 10.20.1.1",
 		},
 		"its own published port, and bridge netfilter": {
 			make: func(tb *testbed) {
