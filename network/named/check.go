@@ -205,24 +205,10 @@ func (s *session) checkRules() ([]Difference, error) {
 	return all, err
 }
 
-// portClaims calls f for each claim on a port with its owner, e.g. "web/docker.api".
-func (s *session) portClaims(f func(path string, owner string)) error {
-	paths, err := filepath.Glob(s.store.Path("ports", "*", "*"))
-	for _, path := range paths {
-		if owner, err := os.Readlink(path); err == nil {
-			f(path, owner)
-		}
-	}
-	return err
-}
-
 func (s *session) checkPortClaims() ([]Difference, error) {
 	var all []Difference
-	err := s.portClaims(func(path, owner string) {
-		network, id, _ := strings.Cut(owner, "/")
-		if s.abandonedPort(path, network, id) && isLink(path, owner) {
-			all = append(all, Difference{Network: network, What: fmt.Sprintf("port %s is claimed by %s, which does not publish it", filepath.Base(path), id)})
-		}
+	err := s.abandonedPorts(func(path, network, id string) {
+		all = append(all, Difference{Network: network, What: fmt.Sprintf("port %s is claimed by %s, which does not publish it", filepath.Base(path), id)})
 	})
 	return all, err
 }

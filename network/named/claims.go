@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"cleat/internal/statedir"
@@ -25,22 +26,50 @@ func (s *session) abandoned(network, id string) bool {
 
 // abandonedPort is abandoned for the claim on a port, which an endpoint that is connected may not
 // need any more.
-func (s *session) abandonedPort(path, network, id string) bool {
+func (s *session) abandonedPort(claim Port, network, id string) bool {
 	if s.abandoned(network, id) {
 		return true
 	}
 	e, err := s.store.Endpoint(network, id)
-	if err != nil || s.store.busy(network, id) {
-		return false
+	return err == nil && !s.store.busy(network, id) && !e.wants(claim)
+}
+
+// wants reports whether an endpoint publishes the port of a claim.
+func (e *Endpoint) wants(claim Port) bool {
+	return slices.ContainsFunc(e.Wanted.Ports, func(p Port) bool {
+		return p.Protocol == claim.Protocol && p.HostAddr == claim.HostAddr && claim.HostPort >= p.HostPort && claim.HostPort-p.HostPort < p.Count
+	})
+}
+
+// abandonedPorts calls f for each claim on a port that seems to be abandoned. There may be ten thousand
+// claims of one endpoint, whose file is read once.
+func (s *session) abandonedPorts(f func(path, network, id string)) error {
+	paths, err := filepath.Glob(s.store.Path("ports", "*", "*"))
+	if err != nil {
+		return err
 	}
-	for _, p := range e.Wanted.Ports {
-		for i := range p.Count {
-			if s.store.portClaim(p, i) == path {
-				return false
-			}
+	known := map[string]*Endpoint{}
+	for _, path := range paths {
+		owner, err := os.Readlink(path)
+		if err != nil {
+			continue
+		}
+		network, id, _ := strings.Cut(owner, "/")
+		e, has := known[owner]
+		if !has {
+			e, _ = s.store.Endpoint(network, id)
+			known[owner] = e
+		}
+		protocol, _, _ := strings.Cut(filepath.Base(filepath.Dir(path)), "-")
+		claim, ok := parseClaim(protocol, filepath.Base(path))
+		if e != nil && ok && e.wants(claim) {
+			continue
+		}
+		if s.abandonedPort(claim, network, id) && isLink(path, owner) {
+			f(path, network, id)
 		}
 	}
-	return true
+	return nil
 }
 
 // holds reports whether an address is still taken by the owner of an entry.
@@ -89,8 +118,8 @@ func (s *session) freeClaims(n *Network) error {
 			errs = append(errs, statedir.Remove(path))
 		}
 	}
-	err = s.portClaims(func(path, owner string) {
-		if network, id, _ := strings.Cut(owner, "/"); network == n.Name && s.abandonedPort(path, network, id) {
+	err = s.abandonedPorts(func(path, network, _ string) {
+		if network == n.Name {
 			errs = append(errs, statedir.Remove(path))
 		}
 	})
