@@ -18,8 +18,9 @@ const (
 
 	minRetry = time.Second // after the first failure; doubles with each
 	maxRetry = time.Minute
-	maxSleep = 30 * time.Second // between two looks at an attachment: timers stop while the machine sleeps
-	maxQuiet = 10 * time.Minute // the same if it has no lease, and all that can happen to it is an event
+	maxSleep = 30 * time.Second       // between two looks at an attachment: timers stop while the machine sleeps
+	perItem  = 100 * time.Millisecond // maxSleep is longer with many attachments, so that no more are looked at a second
+	maxQuiet = 10 * time.Minute       // the same if it has no lease, and all that can happen to it is an event
 
 	announceAfter = 2 * time.Second  // ANNOUNCE_INTERVAL (RFC 5227 section 1.1)
 	announceYoung = 10 * time.Second // attachments that are older when they are found are not announced
@@ -70,6 +71,7 @@ type task struct {
 	attachment *attach.Attachment
 	announce   bool
 	holdOff    time.Duration // how long a removed link stays removed
+	longest    time.Duration // until the next look
 }
 
 func (it *item) task(now time.Time) task {

@@ -101,6 +101,7 @@ func (k *keeper) startDue(ctx context.Context) time.Duration {
 			k.running++
 			it.working = true
 			t := it.task(now)
+			t.longest = max(maxSleep, time.Duration(len(k.items))*perItem)
 			if t.announce {
 				it.announceAt = time.Time{} // if nothing is there to announce now, it is announced when it is attached
 			}

@@ -1,6 +1,7 @@
 package keep
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -99,7 +100,7 @@ func (k *keeper) tendState(ctx context.Context, t task, s attach.Status, o *outc
 // extend extends a lease, and announces addresses a second time.
 func (k *keeper) extend(ctx context.Context, t task, o *outcome) {
 	r, err := attach.MaintainLease(ctx, k.Attach, t.attachment.ID)
-	longest := maxSleep
+	longest := cmp.Or(t.longest, maxSleep)
 	if o.link.nsid != ownNSID && !t.attachment.Spec.DHCP && (t.attachment.Container.PID != 0 || reportsStarts(t.attachment)) {
 		longest = maxQuiet
 	}

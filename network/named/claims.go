@@ -6,7 +6,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"cleat/internal/statedir"
@@ -26,19 +25,23 @@ func (s *session) abandoned(network, id string) bool {
 
 // abandonedPort is abandoned for the claim on a port, which an endpoint that is connected may not
 // need any more.
-func (s *session) abandonedPort(claim Port, network, id string) bool {
+func (s *session) abandonedPort(path, network, id string) bool {
 	if s.abandoned(network, id) {
 		return true
 	}
 	e, err := s.store.Endpoint(network, id)
-	return err == nil && !s.store.busy(network, id) && !e.wants(claim)
+	return err == nil && !s.store.busy(network, id) && !s.store.portClaimsOf(e)[path]
 }
 
-// wants reports whether an endpoint publishes the port of a claim.
-func (e *Endpoint) wants(claim Port) bool {
-	return slices.ContainsFunc(e.Wanted.Ports, func(p Port) bool {
-		return p.Protocol == claim.Protocol && p.HostAddr == claim.HostAddr && claim.HostPort >= p.HostPort && claim.HostPort-p.HostPort < p.Count
-	})
+// portClaimsOf returns the paths of the claims of an endpoint that it needs.
+func (s Store) portClaimsOf(e *Endpoint) map[string]bool {
+	paths := map[string]bool{}
+	for _, p := range e.Wanted.Ports {
+		for i := range p.Count {
+			paths[s.portClaim(p, i)] = true
+		}
+	}
+	return paths
 }
 
 // abandonedPorts calls f for each claim on a port that seems to be abandoned. There may be ten thousand
@@ -48,24 +51,21 @@ func (s *session) abandonedPorts(f func(path, network, id string)) error {
 	if err != nil {
 		return err
 	}
-	known := map[string]*Endpoint{}
+	known := map[string]map[string]bool{} // by owner: the paths of the claims that it needs
 	for _, path := range paths {
 		owner, err := os.Readlink(path)
 		if err != nil {
 			continue
 		}
 		network, id, _ := strings.Cut(owner, "/")
-		e, has := known[owner]
+		needed, has := known[owner]
 		if !has {
-			e, _ = s.store.Endpoint(network, id)
-			known[owner] = e
+			if e, err := s.store.Endpoint(network, id); err == nil {
+				needed = s.store.portClaimsOf(e)
+			}
+			known[owner] = needed
 		}
-		protocol, _, _ := strings.Cut(filepath.Base(filepath.Dir(path)), "-")
-		claim, ok := parseClaim(protocol, filepath.Base(path))
-		if e != nil && ok && e.wants(claim) {
-			continue
-		}
-		if s.abandonedPort(claim, network, id) && isLink(path, owner) {
+		if !needed[path] && s.abandonedPort(path, network, id) && isLink(path, owner) {
 			f(path, network, id)
 		}
 	}
