@@ -40,13 +40,17 @@ setup: ## install the Debian packages that tests use (as root), or list them
 
 # Lists packages, then failed and skipped tests with their output, then the totals.
 GOTESTSUM = $(GO) tool gotestsum --format=pkgname
+TEST_ALL = $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3
+# Packages whose tests keep all processors busy, or depend on time. They are tested one after the other.
+BUSY = ^cleat/(bench/wiring|lab/vm|traffic|tunnel|usernet)(/|$$)
 
 # One package at a time, because tests that measure need the machine to themselves; without
 # the cache, because results depend on the machine. If at most three tests fail, each runs
 # once more, alone.
 .PHONY: test
 test: build setup ## run all tests, the vm tier too where QEMU is installed
-	$(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3 --packages=./... -- -count=1 -p 1 -timeout 20m
+	@$(TEST_ALL) --packages="$$($(GO) list ./... | grep -Ev '$(BUSY)')" -- -count=1 -timeout 20m -p 2; status=$$?; \
+	$(TEST_ALL) --packages="$$($(GO) list ./... | grep -E '$(BUSY)')" -- -count=1 -timeout 20m -p 1 && exit $$status
 
 .PHONY: test-unit
 test-unit: tools ## run the quick tests: no root, no packages, no guests

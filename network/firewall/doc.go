@@ -36,7 +36,8 @@
 //
 // # Limits
 //
-// Prefixes of networks must not overlap. Published ports are not reachable at ::1.
+// Prefixes of networks must not overlap. Published ports are not reachable at ::1 where a
+// bridge passes packets through netfilter (br_netfilter).
 //
 // Without privileges in the initial user namespace, net.core.wmem_max bounds a transaction: 4
 // MiB are some 40,000 ports.

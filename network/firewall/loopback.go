@@ -37,6 +37,9 @@ func (t Table) RouteLoopback(device string) error {
 	return nil
 }
 
+// defaultMetric is that of IPv6 routes (IP6_RT_PRIO_USER, include/uapi/linux/ipv6_route.h).
+const defaultMetric = 1024
+
 func (t Table) addLoopbackRoute(device string) error {
 	h, err := link.Handle(t.NS)
 	if err != nil {
@@ -47,7 +50,9 @@ func (t Table) addLoopbackRoute(device string) error {
 	if err != nil {
 		return err
 	}
-	err = h.RouteAdd(&netlink.Route{LinkIndex: l.Attrs().Index, Dst: hostNet(netip.IPv6Loopback()), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL})
+	index := l.Attrs().Index
+	// Of routes to one address with one metric, the kernel takes the first only, whatever its device.
+	err = h.RouteAdd(&netlink.Route{LinkIndex: index, Dst: hostNet(netip.IPv6Loopback()), Table: unix.RT_TABLE_LOCAL, Type: unix.RTN_LOCAL, Priority: defaultMetric + index})
 	if errors.Is(err, unix.EEXIST) || isMissingFamily(err) || errors.Is(err, unix.EACCES) {
 		return nil // EACCES: IPv6 is disabled on the device
 	}

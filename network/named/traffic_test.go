@@ -62,6 +62,31 @@ func subnets(n int) []named.Subnet {
 	return []named.Subnet{{Prefix: netip.MustParsePrefix(fmt.Sprintf("10.20.%d.0/24", n))}, {Prefix: netip.MustParsePrefix(fmt.Sprintf("fd00:%d::/64", n))}}
 }
 
+// The host reaches published ports of several networks at its loopback addresses.
+func TestPortsAtLoopback(t *testing.T) {
+	tb := newTestbed(t, "a", "b", "c", "d")
+	for i, name := range []string{"a", "b", "c", "d"} {
+		network := "of-" + name
+		must(t, tb.create(named.NetworkSpec{Name: network, Driver: []string{named.Bridge, named.Routed}[i%2], Subnets: subnets(i + 1)}))
+		must(t, ignore(tb.connect(network, name, named.Connection{Ports: []named.Port{{Protocol: "tcp", HostPort: uint16(8080 + i), Port: 80}}})))
+	}
+	must(t, tb.onHost(func() error {
+		err := os.WriteFile("/proc/sys/net/bridge/bridge-nf-call-ip6tables", []byte("0"), 0)
+		if errors.Is(err, os.ErrNotExist) {
+			return nil
+		}
+		return err
+	}))
+	for i, name := range []string{"a", "b", "c", "d"} {
+		answer(t, tb.containers[name], 80)
+		for _, to := range []string{"127.0.0.1", "[::1]"} {
+			if ask(tb.host, fmt.Sprintf("%s:%d", to, 8080+i)) == "" {
+				t.Errorf("the host does not reach the port of %s at %s", name, to)
+			}
+		}
+	}
+}
+
 // Containers on one network reach each other, published ports are reached from everywhere with
 // the client's address, and networks don't reach each other. For each driver of the host.
 func TestReach(t *testing.T) {
