@@ -41,16 +41,19 @@ setup: ## install the Debian packages that tests use (as root), or list them
 # Lists packages, then failed and skipped tests with their output, then the totals.
 GOTESTSUM = $(GO) tool gotestsum --format=pkgname
 TEST_ALL = $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3
-# Packages whose tests keep all processors busy, or depend on time. They are tested one after the other.
-BUSY = ^cleat/(bench/wiring|lab/vm|traffic|tunnel|usernet)(/|$$)
+# Packages that are tested one after the other, because they keep all processors busy, depend on time, or
+# look for what is left behind on the whole machine.
+ALONE = ^cleat/(cli|(bench/wiring|lab/vm|traffic|tunnel|usernet)(/.*)?)$$
+# The package whose tests take longest of the others, which begins first.
+LONGEST = ./network/named
 
 # One package at a time, because tests that measure need the machine to themselves; without
 # the cache, because results depend on the machine. If at most three tests fail, each runs
 # once more, alone.
 .PHONY: test
 test: build setup ## run all tests, the vm tier too where QEMU is installed
-	@$(TEST_ALL) --packages="$$($(GO) list ./... | grep -Ev '$(BUSY)')" -- -count=1 -timeout 20m -p 2; status=$$?; \
-	$(TEST_ALL) --packages="$$($(GO) list ./... | grep -E '$(BUSY)')" -- -count=1 -timeout 20m -p 1 && exit $$status
+	@$(TEST_ALL) --packages="$(LONGEST) $$($(GO) list ./... | grep -Ev '$(ALONE)')" -- -count=1 -timeout 20m -p 2; status=$$?; \
+	$(TEST_ALL) --packages="$$($(GO) list ./... | grep -E '$(ALONE)')" -- -count=1 -timeout 20m -p 1 && exit $$status
 
 .PHONY: test-unit
 test-unit: tools ## run the quick tests: no root, no packages, no guests

@@ -167,6 +167,9 @@ func printNetwork(out io.Writer, s *named.NetworkStatus) error {
 		line([]string{"reserved", " "}[min(i, 1)], r)
 	}
 	line("host access", s.HostAccess)
+	if s.LargeSegments {
+		line("segments", "large")
+	}
 	if s.DefaultDeny {
 		line("default", "deny")
 	}

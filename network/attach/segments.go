@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 
 	"cleat/link"
@@ -28,7 +29,7 @@ func (p *planner) largeSegments(params map[string]string) {
 	}
 	size := strconv.Itoa(link.MaxGSOSize)
 	params["gso_max_size"] = size
-	if p.spec.LargeSegments {
+	if p.spec.hasRoomForJumbo(p.mtu) && p.spec.LargeSegments {
 		params["peer_gso_max_size"] = size
 	}
 }
@@ -38,11 +39,18 @@ func (p *planner) largeSegments(params map[string]string) {
 // take it for part of each packet (skb_gso_network_seglen): packets of the full MTU count as too big,
 // and all are lost.
 func (p *planner) gatewayMTU(g netip.Addr) int {
-	const header = 8 // sizeof(struct hop_jumbo_hdr)
 	if g.Is4() || !p.spec.LargeSegments || !kernelBefore(7, 0) {
 		return 0
 	}
-	return max(p.mtu-header, ipv6MTU)
+	return max(p.mtu-jumboHeader, ipv6MTU)
+}
+
+// jumboHeader is the size of that header (struct hop_jumbo_hdr, include/net/ipv6.h).
+const jumboHeader = 8
+
+// hasRoomForJumbo reports whether an MTU leaves gatewayMTU room for what IPv6 needs.
+func (s Spec) hasRoomForJumbo(mtu int) bool {
+	return mtu >= ipv6MTU+jumboHeader || !slices.ContainsFunc(s.Addresses, isIPv6)
 }
 
 // enlargeSegments lets a bridge of a named network send large segments. Its limit does not grow with
@@ -74,19 +82,23 @@ func FitSegments(store *Store, a *Attachment, large bool) error {
 		return err
 	}
 	defer ns.Close()
-	if err := fitSegments(ns, a.Spec.Name, large); err != nil && !errors.Is(err, unix.ENODEV) {
+	if err := fitSegments(ns, a.Spec, large); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("%s: %w", a.Container.Name, err)
 	}
 	return nil
 }
 
-func fitSegments(ns *netns.NS, name string, large bool) error {
+func fitSegments(ns *netns.NS, s Spec, large bool) error {
 	const normal = 65536 // GSO_LEGACY_MAX_SIZE, include/linux/netdevice.h
-	l, err := link.Find(ns, name)
+	l, err := link.Find(ns, s.Name)
 	if err != nil {
 		return err
 	}
-	if large {
+	mtu, err := l.MTU()
+	if err != nil {
+		return err
+	}
+	if large && s.hasRoomForJumbo(mtu) {
 		return l.SetGSOMaxSize(link.MaxGSOSize)
 	}
 	return l.SetGSOMaxSize(normal)

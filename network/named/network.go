@@ -278,6 +278,9 @@ func (s *NetworkSpec) String() string {
 	if s.Internal {
 		words = append(words, "internal")
 	}
+	if s.LargeSegments {
+		words = append(words, "large-segments")
+	}
 	return strings.Join(words, " ")
 }
 

@@ -209,12 +209,16 @@ func mapKeys[V any](m map[string]V) func(func(string) bool) {
 // files, of links, and of the table.
 var random = regexp.MustCompile(`(shared/|claims/)[0-9a-z]+%20|veth[0-9a-z]{11}|cleat-net-[0-9a-f]{8}|cl[0-9a-f]{8}in|=(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|/run/[0-9a-f-]{36}`)
 
-// stable removes Ethernet addresses and random names from a line of a snapshot.
+// stable removes Ethernet addresses, random names, and metrics that depend on a device's index from a
+// line of a snapshot.
 func stable(line string) string {
 	words := strings.Fields(line)
 	for i, w := range words {
 		if strings.Count(w, ":") == 5 && len(w) == 17 {
 			words[i] = "MAC"
+		}
+		if i > 0 && words[i-1] == "metric" && strings.Contains(line, "route ::1/128 ") && w != "0" {
+			words[i] = "INDEX"
 		}
 	}
 	return random.ReplaceAllString(strings.Join(words, " "), "$1")
