@@ -47,9 +47,8 @@ ALONE = ^cleat/(cli|(bench/wiring|lab/vm|traffic|tunnel|usernet)(/.*)?)$$
 # The package whose tests take longest of the others, which begins first.
 LONGEST = ./network/named
 
-# One package at a time, because tests that measure need the machine to themselves; without
-# the cache, because results depend on the machine. If at most three tests fail, each runs
-# once more, alone.
+# Packages that mostly wait two at a time, then the others; without the cache, because results
+# depend on the machine. If at most three tests of a part fail, each runs once more, alone.
 .PHONY: test
 test: build setup ## run all tests, the vm tier too where QEMU is installed
 	@$(TEST_ALL) --packages="$(LONGEST) $$($(GO) list ./... | grep -Ev '$(ALONE)')" -- -count=1 -timeout 20m -p 2; status=$$?; \

@@ -248,10 +248,8 @@ func (s Port) check(r *run) error {
 
 func (s Port) do(r *run) error {
 	l := byIndex(r.peerIndex)
-	var br netlink.Link
 	if s.Bridge != "" {
-		var err error
-		br, err = r.host.mustFind(s.Bridge)
+		br, err := r.host.mustFind(s.Bridge)
 		if err != nil {
 			return err
 		}
@@ -262,10 +260,10 @@ func (s Port) do(r *run) error {
 		if err != nil {
 			return err
 		}
-	}
-	if s.LargeSegments {
-		if err := r.host.enlargeSegments(br); err != nil {
-			return err
+		if s.LargeSegments {
+			if err := r.host.enlargeSegments(br); err != nil {
+				return err
+			}
 		}
 	}
 	if s.VLAN != 0 {

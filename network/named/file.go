@@ -185,7 +185,8 @@ func (f File) rule(network, text string) (Rule, error) {
 
 func (f FileNetwork) desired(name string) (*desired, error) {
 	d := &desired{containers: map[string]Connection{}, spec: NetworkSpec{Name: name, Driver: f.Driver, Parent: f.Parent, Mode: f.Mode, VLAN: f.VLAN,
-		IPv6: f.IPv6, DHCP: f.DHCP, Internal: f.Internal, NoNAT: f.NAT != nil && !*f.NAT, HostAccess: f.HostAccess, LargeSegments: f.LargeSegments, MTU: f.MTU, Labels: f.Labels, DefaultDeny: f.DefaultDeny}}
+		IPv6: f.IPv6, DHCP: f.DHCP, Internal: f.Internal, NoNAT: f.NAT != nil && !*f.NAT, HostAccess: f.HostAccess,
+		LargeSegments: f.LargeSegments, MTU: f.MTU, Labels: f.Labels, DefaultDeny: f.DefaultDeny}}
 	for _, s := range f.Subnets {
 		sub, err := s.parse()
 		if err != nil {
@@ -295,7 +296,8 @@ func Export(cfg Config) (*File, error) {
 
 func (n *Network) export(endpoints []*Endpoint) FileNetwork {
 	f := FileNetwork{Driver: n.Driver, Parent: n.Parent, Mode: n.Mode, VLAN: n.VLAN, DHCP: n.DHCP, Internal: n.Internal,
-		HostAccess: n.HostAccess, LargeSegments: n.LargeSegments, MTU: n.MTU, DNS: texts(n.DNS), Labels: n.Labels, Rules: n.Rules, DefaultDeny: n.DefaultDeny}
+		HostAccess: n.HostAccess, LargeSegments: n.LargeSegments, MTU: n.MTU,
+		DNS: texts(n.DNS), Labels: n.Labels, Rules: n.Rules, DefaultDeny: n.DefaultDeny}
 	if n.NoNAT {
 		f.NAT = new(bool)
 	}

@@ -57,9 +57,9 @@ func (k *Keeper) ContainersChanged() {
 	}
 }
 
-// Attached gives a link what a container needs beside it, after the link was made again in a new
-// namespace: the names of its networks, and the size of its segments. It is called in the host's network namespace and is safe for
-// concurrent use.
+// Attached gives a container what it needs beside a link that was made again in a new namespace: the
+// names of its networks, and the size of its segments. It is called in the host's network namespace
+// and is safe for concurrent use.
 func (k *Keeper) Attached(ctx context.Context, a *attach.Attachment) {
 	s, err := open(k.config())
 	if err == nil {
