@@ -12,10 +12,11 @@ import (
 	"cleat/cli/exit"
 	"cleat/cli/hint"
 	"cleat/cli/networks"
+	"cleat/compat"
 	"cleat/internal/program"
 	"cleat/link"
 	"cleat/network/attach"
-	"cleat/network/keep"
+	"cleat/network/keep/client"
 )
 
 // isWiring reports whether a command line changes wiring, which a running keeper does in
@@ -31,13 +32,13 @@ func forward(args []string) (code int, handled bool) {
 	if err != nil {
 		return 0, false
 	}
-	code, err = keep.Forward(context.Background(), store, args, os.Stdout, os.Stderr)
+	code, err = client.Forward(context.Background(), store.Path(client.SocketName), client.NewRequest(args), os.Stdout, os.Stderr)
 	switch {
 	case err == nil:
 		return code, true
-	case errors.Is(err, keep.ErrDeclined):
+	case errors.Is(err, client.ErrDeclined):
 		return 0, false
-	case errors.Is(err, keep.ErrLost):
+	case errors.Is(err, client.ErrLost):
 		err = hint.With(err, "`cleat ls` lists what is attached; the next command that changes wiring undoes what is incomplete")
 	}
 	return exit.Report(os.Stderr, err, nil), true
@@ -46,11 +47,11 @@ func forward(args []string) (code int, handled bool) {
 // answer runs a command line that a process has sent to this keeper, with that process's
 // environment instead of its own. It declines (handled is false) if Open vSwitch is
 // elsewhere for that process. background counts work that goes on afterwards.
-func answer(ctx context.Context, r keep.Request, out, errs io.Writer, background *sync.WaitGroup) (code int, handled bool) {
-	if !isWiring(r.Args) {
+func answer(ctx context.Context, r client.Request, out, errs io.Writer, background *sync.WaitGroup) (code int, handled bool) {
+	if !isWiring(r.Args) && !compat.IsContract(r.Args) {
 		return 0, false
 	}
-	for _, name := range keep.OVSEnv {
+	for _, name := range client.OVSEnv {
 		if r.Env[name] != os.Getenv(name) {
 			return 0, false
 		}
@@ -60,5 +61,8 @@ func answer(ctx context.Context, r keep.Request, out, errs io.Writer, background
 		return 0, false
 	}
 	ctx = container.WithCaller(ctx, container.Caller{Getenv: func(name string) string { return r.Env[name] }, Background: background})
+	if code, ok := compat.Answer(ctx, r, out, background); ok {
+		return code, true
+	}
 	return execute(ctx, r.Args, out, errs), true
 }

@@ -19,18 +19,20 @@ import (
 	"cleat/cli/help"
 	"cleat/cli/hint"
 	"cleat/cli/networks"
+	"cleat/compat"
 	"cleat/internal/columns"
 	"cleat/internal/sys"
 	"cleat/netns/find"
 	"cleat/network/attach"
 	"cleat/network/keep"
+	"cleat/network/keep/client"
 	"cleat/network/named"
 
 	"github.com/spf13/cobra"
 )
 
 // answerFunc runs the command line of a client, as keep.Config's Answer.
-type answerFunc func(ctx context.Context, r keep.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (code int, handled bool)
+type answerFunc func(ctx context.Context, r client.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (code int, handled bool)
 
 // flags are the flags of `cleat keep` as they are typed.
 type flags struct {
@@ -151,10 +153,13 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 		Log: func(format string, args ...any) { mu.Lock(); defer mu.Unlock(); c.Log(format, args...) }}
 	keeper := named.NewKeeper(kept)
 	c.Networks = keeper
-	c.Answer = func(ctx context.Context, r keep.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (int, bool) {
+	c.Answer = func(ctx context.Context, r client.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (int, bool) {
 		return f.answer(networks.WithShared(ctx, networks.Shared{Rules: keeper.Rules(), Files: kept.Files}), r, stdout, stderr, background)
 	}
-	c.Exclusive = func(args []string) bool { return args[0] == networks.Name && networks.Changes(args[1:]) }
+	c.Contract = compat.IsContract
+	c.Exclusive = func(args []string) bool {
+		return args[0] == networks.Name && networks.Changes(args[1:]) || compat.IsContract(args)
+	}
 	c.Pathless = func(args []string) bool { return args[0] == networks.Name && networks.IsRule(args[1:]) }
 	c.Universal = func(args []string) bool { return args[0] == networks.Name && networks.IsSync(args[1:]) }
 	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread

@@ -79,7 +79,7 @@ func fileHint(err error) error {
 func apply(cmd *cobra.Command, cfg named.Config, w *named.Wanted, plan, prune, asJSON bool) error {
 	changes, err := named.Plan(cmd.Context(), cfg, w, prune)
 	if err != nil {
-		return withHint(err)
+		return WithHint(err)
 	}
 	out := cmd.OutOrStdout()
 	show := func(c named.PlannedChange) {
@@ -101,7 +101,7 @@ func apply(cmd *cobra.Command, cfg named.Config, w *named.Wanted, plan, prune, a
 		return nil
 	}
 	if err := named.Apply(cmd.Context(), cfg, changes, show); err != nil {
-		return withHint(err)
+		return WithHint(err)
 	}
 	got := &named.Result{}
 	startKeeper(cmd.Context(), cfg, got)
@@ -125,7 +125,7 @@ func newExport() *cobra.Command {
 			}
 			f, err := named.Export(cfg)
 			if err != nil {
-				return withHint(err)
+				return WithHint(err)
 			}
 			if asJSON {
 				return term.WriteJSONLine(cmd.OutOrStdout(), f)
@@ -162,12 +162,12 @@ and links, and lists each difference. The exit code is 1 if there is one that
 			if repair {
 				notes, err := named.RepairAll(cmd.Context(), cfg)
 				if err = errors.Join(err, printNotes(cmd.ErrOrStderr(), notes)); err != nil {
-					return withHint(err)
+					return WithHint(err)
 				}
 			}
 			found, err := named.Check(cmd.Context(), cfg)
 			if err != nil {
-				return withHint(err)
+				return WithHint(err)
 			}
 			return printDifferences(cmd.OutOrStdout(), found, repair, asJSON)
 		},
@@ -217,12 +217,12 @@ ports are free. Stopped containers stay connected.`,
 			}
 			removed, err := named.Prune(cmd.Context(), cfg, all, plan)
 			if asJSON {
-				return withHint(errors.Join(term.WriteJSONLine(cmd.OutOrStdout(), term.OrEmpty(removed)), err))
+				return WithHint(errors.Join(term.WriteJSONLine(cmd.OutOrStdout(), term.OrEmpty(removed)), err))
 			}
 			for _, text := range removed {
 				fmt.Fprintln(cmd.OutOrStdout(), columns.Plain(text))
 			}
-			return withHint(err)
+			return WithHint(err)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "remove networks without containers as well")

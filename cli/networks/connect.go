@@ -84,7 +84,7 @@ func (f *connectFlags) run(cmd *cobra.Command, args []string) error {
 	cfg.Attach.Background = container.CallerOf(cmd.Context()).Background
 	got, err := named.Connect(cmd.Context(), cfg, args[0], args[1], f.wanted)
 	if err != nil {
-		return withHint(err)
+		return WithHint(err)
 	}
 	startKeeper(cmd.Context(), cfg, got)
 	if f.json {
@@ -151,7 +151,7 @@ func parsePorts(texts []string, bypass bool) ([]named.Port, error) {
 	for _, text := range texts {
 		p, err := named.ParsePort(text)
 		if err != nil {
-			return nil, withHint(err)
+			return nil, WithHint(err)
 		}
 		p.BypassFirewall = bypass
 		ports = append(ports, p)
@@ -180,7 +180,7 @@ run any more.`,
 			}
 			got, err := named.Disconnect(cmd.Context(), cfg, args[0], args[1])
 			if err != nil {
-				return withHint(err)
+				return WithHint(err)
 			}
 			if asJSON {
 				return printJSON(cmd.OutOrStdout(), got)

@@ -95,7 +95,7 @@ func (f *createFlags) run(cmd *cobra.Command, args []string) error {
 	}
 	got, err := named.Create(cmd.Context(), cfg, f.spec)
 	if err != nil {
-		return withHint(err)
+		return WithHint(err)
 	}
 	startKeeper(cmd.Context(), cfg, got)
 	noteBoot(cfg, got)
@@ -153,7 +153,7 @@ func (f *createFlags) parse() error {
 		}
 		all, err := named.ParseReservation(addrs)
 		if err != nil {
-			return withHint(err)
+			return WithHint(err)
 		}
 		if f.spec.Reserve == nil {
 			f.spec.Reserve = named.Reservations{}
@@ -216,7 +216,7 @@ containers are on is only removed with --force, which disconnects them.`,
 			for _, name := range args {
 				got, err := named.Remove(cmd.Context(), cfg, name, force)
 				if err != nil {
-					return withHint(err)
+					return WithHint(err)
 				}
 				print := func() error { return printNotes(cmd.OutOrStdout(), got.Notes) }
 				if asJSON {

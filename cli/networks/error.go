@@ -22,8 +22,8 @@ func stateDir() string {
 	return columns.Word(store.Path())
 }
 
-// withHint adds to an error of package network/named what to type next.
-func withHint(err error) error {
+// WithHint adds to an error of package network/named what to type next.
+func WithHint(err error) error {
 	var none *named.NoNetworkError
 	var notConnected *named.NotConnectedError
 	var inUse *named.InUseError

@@ -91,7 +91,7 @@ func stateText(n named.NetworkStatus) string {
 func listEndpoints(cmd *cobra.Command, cfg named.Config, network string, asJSON bool) error {
 	s, err := named.Inspect(cmd.Context(), cfg, network)
 	if s == nil {
-		return withHint(err)
+		return WithHint(err)
 	}
 	out := cmd.OutOrStdout()
 	if asJSON {
@@ -138,7 +138,7 @@ containers on it.`,
 			}
 			s, err := named.Inspect(cmd.Context(), cfg, args[0])
 			if s == nil {
-				return withHint(err)
+				return WithHint(err)
 			}
 			if asJSON {
 				return errors.Join(term.WriteJSONLine(cmd.OutOrStdout(), s), err)

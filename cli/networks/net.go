@@ -13,7 +13,7 @@ import (
 	"cleat/cli/help"
 	"cleat/cli/hint"
 	networkattach "cleat/network/attach"
-	"cleat/network/keep"
+	"cleat/network/keep/client"
 	"cleat/network/named"
 
 	"github.com/spf13/cobra"
@@ -97,9 +97,13 @@ func WithShared(ctx context.Context, s Shared) context.Context {
 	return context.WithValue(ctx, sharedKey{}, s)
 }
 
-func config(cmd *cobra.Command) (named.Config, error) {
+func config(cmd *cobra.Command) (named.Config, error) { return Config(cmd.Context()) }
+
+// Config returns where networks are kept, for a command that a keeper runs (WithShared) or that runs by
+// itself.
+func Config(ctx context.Context) (named.Config, error) {
 	cfg, err := container.Config()
-	shared, _ := cmd.Context().Value(sharedKey{}).(Shared) // zero: no keeper runs the command
+	shared, _ := ctx.Value(sharedKey{}).(Shared) // zero: no keeper runs the command
 	c := named.Config{Attach: cfg, Rules: shared.Rules, Files: shared.Files}
 	if shared.Rules == nil {
 		c.SyncElsewhere = func(ctx context.Context) error { return syncByKeeper(ctx, cfg.Store) }
@@ -110,7 +114,7 @@ func config(cmd *cobra.Command) (named.Config, error) {
 // syncByKeeper has the keeper, which owns the rules, make them as the files say.
 func syncByKeeper(ctx context.Context, store *networkattach.Store) error {
 	var said bytes.Buffer
-	code, err := keep.Forward(ctx, store, []string{Name, syncRules}, io.Discard, &said)
+	code, err := client.Forward(ctx, store.Path(client.SocketName), client.NewRequest([]string{Name, syncRules}), io.Discard, &said)
 	if err == nil && code != 0 {
 		err = errors.New(strings.TrimSpace(said.String()))
 	}

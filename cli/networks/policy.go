@@ -64,7 +64,7 @@ func newVerb(allow bool, use, short, long, example string) *cobra.Command {
 			}
 			r, err := do(cmd.Context(), cfg, text)
 			if err != nil {
-				return withHint(err)
+				return WithHint(err)
 			}
 			if asJSON {
 				return term.WriteJSONLine(cmd.OutOrStdout(), map[string]any{"rule": r.String(), "removed": remove})
@@ -126,7 +126,7 @@ to the outside. # starts a comment. FILE "-" is standard input.
 func printPolicy(out io.Writer, cfg named.Config, network string, asJSON bool) error {
 	n, err := named.Store{Store: cfg.Attach.Store}.Network(network)
 	if err != nil {
-		return withHint(err)
+		return WithHint(err)
 	}
 	if asJSON {
 		return term.WriteJSONLine(out, map[string]any{"network": n.Name, "rules": term.OrEmpty(n.Rules), "default_deny": n.DefaultDeny})
@@ -163,5 +163,5 @@ func setPolicy(cmd *cobra.Command, cfg named.Config, network, path string) error
 	if errors.As(err, &none) {
 		return hint.Usage(err)
 	}
-	return withHint(err)
+	return WithHint(err)
 }

@@ -76,7 +76,7 @@ func changePorts(cmd *cobra.Command, asJSON bool, change func(named.Config) (*na
 	}
 	got, err := change(cfg)
 	if err != nil {
-		return withHint(err)
+		return WithHint(err)
 	}
 	if asJSON {
 		return printJSON(cmd.OutOrStdout(), got)

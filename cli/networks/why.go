@@ -50,7 +50,7 @@ The exit code is 0 if the destination is reached, and 1 if not.`,
 			}
 			a, err := why.Ask(cmd.Context(), cfg, why.Question{From: args[0], To: to})
 			if err != nil {
-				return withHint(err)
+				return WithHint(err)
 			}
 			if asJSON {
 				err = term.WriteJSON(cmd.OutOrStdout(), a)

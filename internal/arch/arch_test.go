@@ -36,11 +36,12 @@ type room struct {
 
 // rooms is the picture in the package comment as data.
 var rooms = map[string]room{
-	"cmd/cleat": {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
+	"cmd/cleat-cni": {door, []string{"network/keep/client"}},
+	"cmd/cleat":     {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
 
 	"cli": {faces, []string{
 		"cli/attach", "cli/bench", "cli/complete", "cli/container", "cli/ctl", "cli/doctor", "cli/exit", "cli/graph", "cli/help", "cli/hint",
-		"cli/keep", "cli/man", "cli/mptcp", "cli/networks", "cli/run", "cli/traffic", "cli/tunnel", "compat", "link", "network/attach", "network/keep",
+		"cli/keep", "cli/man", "cli/mptcp", "cli/networks", "cli/run", "cli/traffic", "cli/tunnel", "compat", "link", "network/attach", "network/keep/client",
 	}},
 	"cli/attach":        {faces, []string{"cli/complete", "cli/container", "cli/help", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/dhcp", "network/keep"}},
 	"cli/bench":         {faces, []string{"bench", "bench/catalog", "bench/cell", "bench/experiment", "bench/report", "bench/summary", "cli/complete", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "lab", "netns", "traffic"}},
@@ -52,20 +53,21 @@ var rooms = map[string]room{
 	"cli/graph":         {faces, []string{"cli/container", "cli/hint", "cli/term", "netns/find", "network/graph", "network/named", "network/survey"}},
 	"cli/help":          {faces, []string{"cli/hint"}},
 	"cli/hint":          {faces, nil},
-	"cli/keep":          {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "cli/networks", "netns/find", "network/attach", "network/keep", "network/named"}},
+	"cli/keep":          {faces, []string{"compat", "network/keep/client", "cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "cli/networks", "netns/find", "network/attach", "network/keep", "network/named"}},
 	"cli/man":           {faces, []string{"cli/help", "cli/term"}},
 	"cli/mptcp":         {faces, []string{"cli/complete", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/run", "cli/term", "link", "mptcp", "mptcp/upgrade", "netns"}},
-	"cli/networks":      {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/ipam", "network/keep", "network/named", "network/names", "network/why"}},
+	"cli/networks":      {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/ipam", "network/keep", "network/keep/client", "network/named", "network/names", "network/why"}},
 	"cli/run":           {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/term", "policy", "sandbox", "sandbox/control"}},
 	"cli/term":          {faces, nil},
 	"cli/term/termtest": {faces, nil},
 	"cli/traffic":       {faces, []string{"cli/hint", "cli/term", "traffic"}},
 	"cli/tunnel":        {faces, []string{"cli/complete", "cli/exit", "cli/hint", "cli/term", "internal/seal", "link", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec"}},
 
-	"compat":             {faces, []string{"cli/container", "cli/exit", "compat/pasta", "compat/pipework", "compat/slirp4netns", "network/keep"}},
+	"compat":             {faces, []string{"cli/container", "cli/exit", "cli/hint", "cli/networks", "network/keep/client", "compat/cni", "compat/pasta", "compat/pipework", "compat/slirp4netns", "network/keep"}},
 	"compat/pasta":       {faces, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "dns"}},
 	"compat/slirp4netns": {faces, []string{"compat/getopt", "compat/journal", "sandbox"}},
 	"compat/pipework":    {faces, []string{"compat/journal", "network/attach", "network/dhcp", "link", "netns"}},
+	"compat/cni":         {faces, []string{"network/attach", "network/named", "link", "netns", "netns/find"}},
 	"compat/getopt":      {faces, nil},
 	"compat/journal":     {faces, nil},
 	"compat/portspec":    {faces, nil},
@@ -96,7 +98,7 @@ var rooms = map[string]room{
 	"mptcp":              {brains, []string{"link", "netns"}},
 	"mptcp/upgrade":      {hands, []string{"netns"}},
 	"network/attach":     {brains, []string{"network/journal", "network/announce", "network/dhcp", "network/segment", "network/qdisc", "network/resolvconf", "network/rules", "link", "netns"}},
-	"network/keep":       {brains, []string{"network/attach", "netns", "netns/find"}},
+	"network/keep":       {brains, []string{"network/attach", "network/keep/client", "netns", "netns/find"}},
 	"network/named":      {brains, []string{"network/attach", "network/firewall", "network/ipam", "network/journal", "network/names", "network/resolvconf", "policy", "link", "netns", "netns/find"}},
 	"network/ipam":       {brains, nil},
 	"network/journal":    {hands, nil},
@@ -132,6 +134,7 @@ var rooms = map[string]room{
 	"tunnel/control":      {hands, []string{"tunnel", "tunnel/spec"}},
 	"tunnel/tunneltest":   {hands, []string{"tunnel"}},
 
+	"network/keep/client":         {hands, nil},
 	"network/segment":             {hands, []string{"link", "netns"}},
 	"network/segment/segmenttest": {hands, []string{"lab", "link", "netns", "network/segment"}},
 	"network/announce":            {hands, []string{"network/segment", "link"}},

@@ -2,14 +2,15 @@
 // code. Packages (rooms) are on five floors:
 //
 //	DOOR    cmd/cleat        passes argv to cli or compat                        → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
+//	        cmd/cleat-cni    the CNI plug-in that runtimes start: asks a keeper  → network/keep/client
 //	        doc/examples     minimal, firewall, socks5: example programs         → sandbox
 //	          minimal        a program in a network of its own
 //	          firewall       what it may reach
 //	          socks5         its connections through a proxy
-//	FACES   cli              our command line: the root command, groups, requests to a keeper  → its rooms; compat, link, network/attach, keep
+//	FACES   cli              our command line: the root command, groups, requests to a keeper  → its rooms; compat, link, network/attach, keep/client
 //	          attach         attach, detach, ls, inspect                         → complete, container, help, hint, term; link, netns/find, network/attach, dhcp, keep
-//	          keep           keep                                                → attach, container, exit, help, hint, networks, term; netns/find, network/attach, keep, named
-//	          networks       net and its subcommands                             → attach, container, exit, help, hint, term; link, netns/find, network/attach, ipam, keep, named, names, why
+//	          keep           keep                                                → attach, container, exit, help, hint, networks, term; compat, netns/find, network/attach, keep, keep/client, named
+//	          networks       net and its subcommands                             → attach, container, exit, help, hint, term; link, netns/find, network/attach, ipam, keep, keep/client, named, names, why
 //	          graph          graph                                               → container, hint, term; netns/find, network/graph, named, survey
 //	          bench          bench and its subcommands, recommend                → complete, container, exit, help, hint, term; bench and its rooms, lab, netns, traffic
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
@@ -26,7 +27,8 @@
 //	          hint           errors with hints, mistakes in the command line
 //	          term           tables, JSON, units, colours
 //	          termtest       text of others that a terminal must not act on, for tests
-//	        compat           other programs' command lines, one folder each      → its programs; cli/container, cli/exit, network/keep
+//	        compat           other programs' command lines, one folder each      → its programs; cli/container, exit, hint, networks, network/keep, keep/client
+//	          cni            a CNI plug-in for networks by name                 → network/attach, named; link, netns, netns/find
 //	          pasta          a drop-in for pasta(1)                             → getopt, journal, portspec; sandbox, dns
 //	          slirp4netns    a drop-in for slirp4netns(1)                        → getopt, journal; sandbox
 //	          pipework       a drop-in for pipework                              → journal; network/attach, dhcp; link, netns
@@ -53,7 +55,8 @@
 //	          supervisor     gives a process sockets of the host; the test counts it as hands
 //	        network          containers and the links they have; no code of its own, but rooms:
 //	          attach         adds a link to a running container, removes it     → journal, announce, dhcp, segment, qdisc, resolvconf, rules; link, netns
-//	          keep           restores attachments after restarts, renews leases → attach; netns, netns/find
+//	          keep           restores attachments after restarts, renews leases → attach, client; netns, netns/find
+//	            client       sends command lines to a keeper; the test counts it as hands
 //	          named          networks by name: addresses, names, ports, rules    → attach, firewall, ipam, journal, names, resolvconf; policy, link, netns, netns/find
 //	          ipam           gives addresses of a network to its endpoints
 //	          journal        records how to undo each step; the test counts it as hands

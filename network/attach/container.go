@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"fmt"
 	"path/filepath"
 	"strconv"
@@ -19,15 +20,26 @@ type Container struct {
 	OwnerUID int    `json:"owner,omitempty"`  // user who runs the engine
 	Path     string `json:"path"`             // of its network namespace, valid while the container runs
 
+	// Manager is the contract by which the container's engine attaches and detaches it itself, also
+	// after a restart, such as "cni"; "": a person does.
+	Manager string `json:"manager,omitempty"`
+	// Key identifies the container in files instead of Name, which its engine does not tell in time, or
+	// gives to several containers at once.
+	Key string `json:"key,omitempty"`
+	// ResolvConfFile is the host's file that the container sees as its resolv.conf; "": it is found
+	// through the container's process.
+	ResolvConfFile string `json:"resolv_conf,omitempty"`
+
 	SilentEngines string `json:"-"` // engines that did not answer when the container was looked up
 	HostNetwork   bool   `json:"-"` // the engine gave it the host's network
 	SharedWith    string `json:"-"` // other containers in the same network namespace
 }
 
-// CanReturn reports whether the container can be restarted under its name. A process can't:
-// its number, also as part of a path, will belong to another process.
+// CanReturn reports whether the container is to be attached again when it is restarted under its name. A
+// process can't be: its number, also as part of a path, will belong to another process. A container with
+// a Manager is attached again by its engine.
 func (c Container) CanReturn() bool {
-	return c.Engine != "pid" && (c.Engine != "path" || !strings.HasPrefix(filepath.Clean(c.Path), "/proc/"))
+	return c.Manager == "" && c.Engine != "pid" && (c.Engine != "path" || !strings.HasPrefix(filepath.Clean(c.Path), "/proc/"))
 }
 
 // checkCanKeep rejects a path at which other users could put another network namespace.
@@ -40,7 +52,9 @@ func (c Container) checkCanKeep() error {
 
 // FileName returns a name for files about the container, e.g. "podman.web". No other container
 // has it. It has no '~' and no '/'.
-func (c Container) FileName() string { return c.Engine + "." + fileName(c.Name) }
+func (c Container) FileName() string {
+	return cmp.Or(c.Manager, c.Engine) + "." + fileName(cmp.Or(c.Key, c.Name))
+}
 
 // QualifiedName returns a name that no other container has, e.g. "podman:web".
 func (c Container) QualifiedName() string { return c.Engine + ":" + c.Name }

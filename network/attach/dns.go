@@ -13,6 +13,9 @@ import (
 // resolvconf.Open. The error is a *SpecError if the container has none of its own that could be
 // written.
 func (c Container) ResolvConf() (string, error) {
+	if c.ResolvConfFile != "" {
+		return c.ResolvConfFile, nil
+	}
 	if c.Engine == "netns" {
 		return resolvconf.NamedPath(c.Name), nil
 	}

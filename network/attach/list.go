@@ -115,6 +115,26 @@ func OpenNamespace(store *Store, a *Attachment) (*netns.NS, error) {
 	return all.Container.open()
 }
 
+// NamespaceGone reports whether the container's network namespace in which an attachment's link was made
+// is known to be gone. It is not while a command works on the attachment.
+func NamespaceGone(store *Store, a *Attachment) (bool, error) {
+	if a.BootID != store.BootID() {
+		return true, nil
+	}
+	all, err := readJournal(store.liveJournal(a.ID))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	ns, err := all.Container.open()
+	if err != nil || ns == nil {
+		return err == nil, err
+	}
+	return false, ns.Close()
+}
+
 // inspect returns the state and sets the other fields of st. On error the state is Unknown.
 func (s *session) inspect(st *Status) (State, error) {
 	if s.store.operationOn(st.ID) != "" {

@@ -117,7 +117,7 @@ func (p *planner) configure() error {
 		}
 	}
 	p.sourceGateways()
-	if spec.RateBitsPerSec > 0 {
+	if in, out := spec.rates(); in > 0 || out > 0 {
 		p.shape()
 	}
 	if len(spec.DNS) > 0 {

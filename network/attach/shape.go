@@ -13,9 +13,10 @@ import (
 
 // shape plans the rate limit. Of a pair, the end on the host is limited.
 func (p *planner) shape() {
-	s := Shape{Link: p.spec.Name, Via: DeviceName("ifb-" + p.spec.Name), Rate: p.spec.RateBitsPerSec, Burst: p.spec.BurstBytes}
+	in, out := p.spec.rates()
+	s := Shape{Link: p.spec.Name, Via: DeviceName("ifb-" + p.spec.Name), Rate: out, Received: in, Burst: p.spec.BurstBytes}
 	if p.peer != "" {
-		s.Link, s.Via, s.Host = p.peer, p.hostDevice("ifb"), true
+		s.Link, s.Via, s.Host, s.Rate, s.Received = p.peer, p.hostDevice("ifb"), true, in, out
 	}
 	p.add(s)
 }
@@ -24,17 +25,27 @@ func (p *planner) shape() {
 // (TBF), what it receives by redirecting it to another device (IFB) with a TBF. Of a pair it
 // limits the end on the host, where the container can't remove the limit.
 type Shape struct {
-	Link  string `json:"link"`
-	Host  bool   `json:"on_host"`
-	Via   string `json:"via"` // name of the IFB
-	Rate  int64  `json:"rate"`
-	Burst int    `json:"burst,omitempty"`
+	Link string `json:"link"`
+	Host bool   `json:"on_host"`
+	Via  string `json:"via"`  // name of the IFB
+	Rate int64  `json:"rate"` // of what the device sends; 0: no limit
+	// Received is the rate of what the device receives; 0: no limit.
+	Received int64 `json:"received"`
+	Burst    int   `json:"burst,omitempty"` // bytes; default: depends on the rate
 }
 
 func (s Shape) String() string {
 	direction := "inbound"
 	if s.Host {
 		direction = "outbound"
+	}
+	switch {
+	case s.Received == 0:
+		return fmt.Sprintf("limit what %s sends to %sbit/s", s.Link, rate.Text(s.Rate))
+	case s.Rate == 0:
+		return fmt.Sprintf("limit what %s receives to %sbit/s, through %s", s.Link, rate.Text(s.Received), s.Via)
+	case s.Rate != s.Received:
+		return fmt.Sprintf("limit what %s sends to %sbit/s, and what it receives to %sbit/s, %s through %s", s.Link, rate.Text(s.Rate), rate.Text(s.Received), direction, s.Via)
 	}
 	return fmt.Sprintf("limit %s to %sbit/s in each direction, %s through %s", s.Link, rate.Text(s.Rate), direction, s.Via)
 }
@@ -44,13 +55,17 @@ func (s Shape) do(r *run) error {
 	if s.Host {
 		at = r.host
 	}
-	limit := link.Shaping{RateBitsPerSec: s.Rate, BurstBytes: s.Burst}
 	l, err := link.Find(at.ns, s.Link)
 	if err != nil {
 		return err
 	}
-	if err := link.Shape(l, limit); err != nil { // the filter goes with the link
-		return err
+	if s.Rate != 0 {
+		if err := link.Shape(l, link.Shaping{RateBitsPerSec: s.Rate, BurstBytes: s.Burst}); err != nil { // the filter goes with the link
+			return err
+		}
+	}
+	if s.Received == 0 {
+		return nil
 	}
 	mtu, err := l.MTU()
 	if err != nil {
@@ -63,7 +78,7 @@ func (s Shape) do(r *run) error {
 	if err != nil {
 		return err
 	}
-	if err := link.Shape(ifb, limit); err != nil {
+	if err := link.Shape(ifb, link.Shaping{RateBitsPerSec: s.Received, BurstBytes: s.Burst}); err != nil {
 		return err
 	}
 	// An IFB drops and counts packets that were not redirected to it (ifb_xmit,

@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"net/netip"
 
 	"cleat/link"
@@ -17,21 +18,25 @@ type Spec struct {
 	// SourceGateways are gateways for packets with the link's addresses, where another link has the
 	// default route; at most one per address family.
 	SourceGateways []netip.Addr `json:"source_gateway,omitempty"`
-	Peer           string       `json:"peer,omitempty"`       // name of the link's other end on the host, for kinds bridge and ovs; default: a generated one
-	MAC            link.MAC     `json:"mac,omitzero"`         // default: random
-	MTU            int          `json:"mtu,omitempty"`        // bytes; default: the parent's
-	VLAN           int          `json:"vlan,omitempty"`       // 802.1Q, 1…4094; 0: none
-	Mode           string       `json:"mode,omitempty"`       // one of Modes; default: the first of them
-	Routes         []Route      `json:"routes,omitempty"`     // besides those of the addresses' networks
-	DNS            []netip.Addr `json:"dns,omitempty"`        // name servers for the container's resolv.conf
-	RateBitsPerSec int64        `json:"rate,omitempty"`       // limit in each direction; 0: none
-	BurstBytes     int          `json:"burst,omitempty"`      // default: depends on the rate
-	HostShim       bool         `json:"host_shim,omitempty"`  // let host and container reach each other; only kind macvlan in mode bridge
-	Masquerade     bool         `json:"masquerade,omitempty"` // make the host the gateway of the addresses' networks, with NAT; only kind bridge
-	DHCP           bool         `json:"dhcp,omitempty"`       // get IPv4 address, routes, MTU and name servers from a DHCP server
-	DHCPHostName   string       `json:"host_name,omitempty"`  // sent to the DHCP server; default: the container's name
-	Keep           bool         `json:"keep,omitempty"`       // attach again when the container or the machine is restarted
-	Network        string       `json:"network,omitempty"`    // the named network that the link belongs to; "": none
+	Peer           string       `json:"peer,omitempty"`   // name of the link's other end on the host, for kinds bridge and ovs; default: a generated one
+	MAC            link.MAC     `json:"mac,omitzero"`     // default: random
+	MTU            int          `json:"mtu,omitempty"`    // bytes; default: the parent's
+	VLAN           int          `json:"vlan,omitempty"`   // 802.1Q, 1…4094; 0: none
+	Mode           string       `json:"mode,omitempty"`   // one of Modes; default: the first of them
+	Routes         []Route      `json:"routes,omitempty"` // besides those of the addresses' networks
+	DNS            []netip.Addr `json:"dns,omitempty"`    // name servers for the container's resolv.conf
+	RateBitsPerSec int64        `json:"rate,omitempty"`   // limit in each direction; 0: none
+	// InboundBitsPerSec and OutboundBitsPerSec limit what the container receives and sends; 0: RateBitsPerSec.
+	InboundBitsPerSec  int64 `json:"rate_in,omitempty"`
+	OutboundBitsPerSec int64 `json:"rate_out,omitempty"`
+
+	BurstBytes   int    `json:"burst,omitempty"`      // default: depends on the rate
+	HostShim     bool   `json:"host_shim,omitempty"`  // let host and container reach each other; only kind macvlan in mode bridge
+	Masquerade   bool   `json:"masquerade,omitempty"` // make the host the gateway of the addresses' networks, with NAT; only kind bridge
+	DHCP         bool   `json:"dhcp,omitempty"`       // get IPv4 address, routes, MTU and name servers from a DHCP server
+	DHCPHostName string `json:"host_name,omitempty"`  // sent to the DHCP server; default: the container's name
+	Keep         bool   `json:"keep,omitempty"`       // attach again when the container or the machine is restarted
+	Network      string `json:"network,omitempty"`    // the named network that the link belongs to; "": none
 	// LargeSegments lets the container send TCP segments of up to link.MaxGSOSize to the host's end of a
 	// pair. It is for named networks, whose hosts' ends always have that size.
 	LargeSegments bool `json:"large_segments,omitempty"`
@@ -39,6 +44,11 @@ type Spec struct {
 	// constants.
 	CheckDuplicate string            `json:"check_duplicate,omitempty"`
 	Params         map[string]string `json:"set,omitempty"` // parameters for link.Parse; "@FILE" stands for the content of a file
+}
+
+// rates returns the limits of what the container receives and sends; 0: none.
+func (s Spec) rates() (in, out int64) {
+	return cmp.Or(s.InboundBitsPerSec, s.RateBitsPerSec), cmp.Or(s.OutboundBitsPerSec, s.RateBitsPerSec)
 }
 
 // mode returns the effective mode; "" if the kind has none.

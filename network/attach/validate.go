@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -55,6 +56,8 @@ func (s Spec) checkCombination(k kind) error {
 	bad := func(param, value, reason string, allowed ...string) error {
 		return &SpecError{Param: param, Value: value, Reason: reason, Allowed: allowed}
 	}
+	in, out := s.rates()
+	slowest := min(cmp.Or(in, out), cmp.Or(out, in))
 	switch {
 	case s.Mode != "" && len(k.modes) == 0:
 		return bad("mode", s.Mode, "kind "+k.name+" has no modes")
@@ -98,10 +101,10 @@ func (s Spec) checkCombination(k kind) error {
 		return bad("check-duplicate", s.CheckDuplicate, "unknown value", duplicateChecks()[1:]...)
 	case s.CheckDuplicate != CheckDefault && s.CheckDuplicate != CheckNone && !hasNeighbours(k.name, mode):
 		return bad("check-duplicate", "", "links of this kind and mode have no neighbours")
-	case s.BurstBytes != 0 && s.RateBitsPerSec == 0:
+	case s.BurstBytes != 0 && max(in, out) == 0:
 		return bad("burst", strconv.Itoa(s.BurstBytes), "requires --rate")
-	case s.RateBitsPerSec != 0 && s.RateBitsPerSec < minRate:
-		return bad("rate", rate.Text(s.RateBitsPerSec)+"bit/s", "is so low that a packet takes seconds; want 8k or more, e.g. 10M")
+	case slowest != 0 && slowest < minRate:
+		return bad("rate", rate.Text(slowest)+"bit/s", "is so low that a packet takes seconds; want 8k or more, e.g. 10M")
 	case k.name == "netkit" && s.Parent != "" && mode != "l2":
 		return bad("mode", mode, "only mode l2 can be a port of a bridge", "l2")
 	}

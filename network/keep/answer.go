@@ -12,25 +12,25 @@ import (
 	"time"
 
 	"cleat/internal/localsock"
+	"cleat/network/keep/client"
 )
 
 // Limits on clients, which may hang or be stopped.
 const (
 	maxClients     = 512             // others run their command themselves
 	maxCommands    = 64              // that run at the same time
-	maxRequest     = 64 << 10        // bytes
 	requestTimeout = time.Second     // a client sends its request at once
 	replyTimeout   = 5 * time.Second // for a client to take a reply
 )
 
-// serveClients accepts clients (Forward) until ctx ends. Commands that are running then are
+// serveClients accepts clients (client.Forward) until ctx ends. Commands that are running then are
 // undone. The caller waits for the goroutines of group.
 func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error {
 	own, err := processContextOf(0)
 	if err != nil {
 		return err
 	}
-	l, err := localsock.ListenFile(k.Attach.Store.Path(socketName))
+	l, err := localsock.ListenFile(k.Attach.Store.Path(client.SocketName))
 	if err != nil {
 		return fmt.Errorf("listen for commands: %w", err)
 	}
@@ -68,9 +68,9 @@ func (k *keeper) serveClients(ctx context.Context, group *sync.WaitGroup) error 
 // command leaves running.
 func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processContext, busy *sync.WaitGroup) {
 	conn.SetReadDeadline(time.Now().Add(requestTimeout))
-	var r Request
-	if err := json.NewDecoder(io.LimitReader(conn, maxRequest)).Decode(&r); err != nil || len(r.Args) == 0 || !k.accepts(conn, own, r.Args) {
-		send(conn, reply{State: stateDeclined})
+	var r client.Request
+	if err := json.NewDecoder(io.LimitReader(conn, client.MaxRequest)).Decode(&r); err != nil || len(r.Args) == 0 || !k.accepts(conn, own, r.Args) {
+		send(conn, client.Reply{State: client.Declined})
 		return
 	}
 	conn.SetReadDeadline(time.Time{})
@@ -78,17 +78,17 @@ func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processConte
 	defer stop(nil)
 	// Whoever can do the work himself waits for a reply only for a moment (beginWithin).
 	exclusive := k.Exclusive != nil && k.Exclusive(r.Args)
-	if exclusive && send(conn, reply{State: stateBegun}) != nil {
+	if exclusive && send(conn, client.Reply{State: client.Begun}) != nil {
 		return
 	}
 	select {
 	case k.commands <- struct{}{}:
 		defer func() { <-k.commands }()
 	case <-ctx.Done(): // nothing was done, so the client can do it
-		send(conn, reply{State: stateDeclined})
+		send(conn, client.Reply{State: client.Declined})
 		return
 	}
-	if !exclusive && send(conn, reply{State: stateBegun}) != nil {
+	if !exclusive && send(conn, client.Reply{State: client.Begun}) != nil {
 		return
 	}
 	go func() { // ends with the client, or when the caller closes conn
@@ -100,11 +100,11 @@ func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processConte
 	var handled bool
 	err := k.host.Do(func() error { code, handled = k.Answer(ctx, r, &stdout, &stderr, busy); return nil })
 	if err != nil || !handled || code != 0 && ctx.Err() != nil { // it was undone
-		send(conn, reply{State: stateDeclined})
+		send(conn, client.Reply{State: client.Declined})
 		return
 	}
 	defer k.events.logLater("%s for a client: exit code %d", r.Args[0], code)
-	send(conn, reply{State: stateDone, Exit: code, Stdout: stdout.Bytes(), Stderr: stderr.Bytes()})
+	send(conn, client.Reply{State: client.Done, Exit: code, Stdout: stdout.Bytes(), Stderr: stderr.Bytes()})
 }
 
 // accepts reports whether a client's command line means the same to this process.
@@ -114,13 +114,19 @@ func (k *keeper) accepts(conn *net.UnixConn, own processContext, args []string) 
 		return false
 	}
 	defer p.close()
-	return k.Universal != nil && k.Universal(args) || p.matches(own, args, k.Pathless != nil && k.Pathless(args))
+	switch {
+	case k.Universal != nil && k.Universal(args):
+		return true
+	case k.Contract != nil && k.Contract(args):
+		return p.sees(own)
+	}
+	return p.matches(own, args, k.Pathless != nil && k.Pathless(args))
 }
 
 // errClientGone is why a command is cancelled whose client has ended.
 var errClientGone = errors.New("the client has ended")
 
-func send(conn *net.UnixConn, r reply) error {
+func send(conn *net.UnixConn, r client.Reply) error {
 	if err := conn.SetWriteDeadline(time.Now().Add(replyTimeout)); err != nil {
 		return err
 	}

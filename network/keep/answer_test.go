@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cleat/network/keep"
+	"cleat/network/keep/client"
 )
 
 // A command is cancelled when its client ends, also if the client has sent more than its
@@ -20,7 +21,7 @@ func TestClientGone(t *testing.T) {
 	w := newFakeHost(t)
 	c := w.keep()
 	began, why := make(chan bool), make(chan error)
-	c.Answer = func(ctx context.Context, _ keep.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+	c.Answer = func(ctx context.Context, _ client.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
 		began <- true
 		<-ctx.Done()
 		why <- context.Cause(ctx)
@@ -48,7 +49,7 @@ func TestBackground(t *testing.T) {
 	c := w.keep()
 	release := make(chan bool)
 	var done atomic.Bool
-	c.Answer = func(_ context.Context, _ keep.Request, _, _ io.Writer, background *sync.WaitGroup) (int, bool) {
+	c.Answer = func(_ context.Context, _ client.Request, _, _ io.Writer, background *sync.WaitGroup) (int, bool) {
 		background.Go(func() { <-release; done.Store(true) })
 		return 0, true
 	}
@@ -68,7 +69,7 @@ func TestManyClients(t *testing.T) {
 	w := newFakeHost(t)
 	c := w.keep()
 	release := make(chan bool)
-	c.Answer = func(context.Context, keep.Request, io.Writer, io.Writer, *sync.WaitGroup) (int, bool) {
+	c.Answer = func(context.Context, client.Request, io.Writer, io.Writer, *sync.WaitGroup) (int, bool) {
 		<-release
 		return 0, true
 	}
@@ -106,7 +107,7 @@ func TestExclusive(t *testing.T) {
 	c := w.keep()
 	release, ran := make(chan bool), make(chan string, 100)
 	c.Exclusive = func(args []string) bool { return args[0] == "net" }
-	c.Answer = func(_ context.Context, r keep.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+	c.Answer = func(_ context.Context, r client.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
 		ran <- r.Args[0]
 		<-release
 		return 0, true
@@ -146,7 +147,7 @@ func TestExclusiveAtTheEnd(t *testing.T) {
 	c := w.keep()
 	ran := make(chan bool, 100)
 	c.Exclusive = func(args []string) bool { return args[0] == "net" }
-	c.Answer = func(ctx context.Context, _ keep.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+	c.Answer = func(ctx context.Context, _ client.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
 		ran <- true
 		<-ctx.Done()
 		return 1, true
@@ -176,7 +177,7 @@ func TestExclusiveAtTheEnd(t *testing.T) {
 func TestClientNeverReads(t *testing.T) {
 	w := newFakeHost(t)
 	c := w.keep()
-	c.Answer = func(_ context.Context, _ keep.Request, out, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+	c.Answer = func(_ context.Context, _ client.Request, out, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
 		out.Write(make([]byte, 16<<20)) // more than a socket holds
 		return 0, true
 	}

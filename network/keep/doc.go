@@ -36,7 +36,7 @@
 //
 // A keeper also runs `cleat attach`, `detach` and `net` for others (Config.Answer). The
 // command connects to a Unix socket in the state directory and sends its command line
-// (Forward). The keeper runs it if the command line means the same to both processes: they
+// (client.Forward). The keeper runs it if the command line means the same to both processes: they
 // must be the same program, user, namespaces, root directory and capabilities. Otherwise
 // it declines, and the command does the work itself. Many commands run at once; those that only
 // the keeper can run wait for their turn (Config.Exclusive), others do the work themselves

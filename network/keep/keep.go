@@ -14,6 +14,7 @@ import (
 	"cleat/internal/statedir"
 	"cleat/netns"
 	"cleat/network/attach"
+	"cleat/network/keep/client"
 
 	"github.com/vishvananda/netlink"
 )
@@ -25,12 +26,12 @@ type Config struct {
 	// Listen, if set, calls notify whenever containers may have started or ended, until ctx
 	// ends, as find.Listen does.
 	Listen func(ctx context.Context, notify func()) error
-	// Answer, if set, runs the command line of a client (Forward) in the host's network
+	// Answer, if set, runs the command line of a client (client.Forward) in the host's network
 	// namespace and returns its exit code. If handled is false, nothing was changed and
 	// the client must run the command itself. Answer is called by several goroutines at
 	// once. Work that it leaves to goroutines of background may outlast the call; Run waits
 	// for it.
-	Answer func(ctx context.Context, r Request, stdout, stderr io.Writer, background *sync.WaitGroup) (code int, handled bool)
+	Answer func(ctx context.Context, r client.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (code int, handled bool)
 	// Exclusive, if set, reports whether a command line changes what only this process can
 	// change. Its client waits for its turn, however many commands run. Others may do the work
 	// themselves instead.
@@ -41,6 +42,9 @@ type Config struct {
 	// Universal, if set, reports whether a command line means the same to all processes of this
 	// user, whatever program they run and whatever namespaces they are in.
 	Universal func(args []string) bool
+	// Contract, if set, reports whether a command line comes from another program, which sends absolute
+	// paths only. That program must be in the same namespaces, but may be any.
+	Contract func(args []string) bool
 	// Networks, if set, keeps named networks beside the attachments.
 	Networks Networks
 	// UntilIdle makes Run return when nothing is left to keep.

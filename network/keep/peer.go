@@ -90,13 +90,28 @@ func (p *peer) close() {
 // must be the same program, and be able to see and do the same. pathless means that no argument is a
 // path.
 func (p *peer) matches(s processContext, args []string, pathless bool) bool {
-	o, err := processContextOf(p.pid)
-	if p.pidfd >= 0 && hasEnded(uintptr(p.pidfd)) {
-		return false // its process id may be another process's by now
-	}
-	return err == nil && os.SameFile(s.program, o.program) && os.SameFile(s.root, o.root) &&
-		s.namespaces == o.namespaces && s.capabilities == o.capabilities &&
+	o, ok := p.context()
+	return ok && os.SameFile(s.program, o.program) && s.sees(o) &&
 		(pathless || !slices.ContainsFunc(args, isPerProcess) && (s.dir == o.dir || !slices.ContainsFunc(args, mayBeRelative)))
+}
+
+// sees reports whether the peer, whatever program it is, can see and do the same as in a context.
+func (p *peer) sees(s processContext) bool {
+	o, ok := p.context()
+	return ok && s.sees(o)
+}
+
+func (s processContext) sees(o processContext) bool {
+	return os.SameFile(s.root, o.root) && s.namespaces == o.namespaces && s.capabilities == o.capabilities
+}
+
+// context returns the context of the peer; ok is false if it has ended.
+func (p *peer) context() (c processContext, ok bool) {
+	c, err := processContextOf(p.pid)
+	if p.pidfd >= 0 && hasEnded(uintptr(p.pidfd)) {
+		return c, false // its process id may be another process's by now
+	}
+	return c, err == nil
 }
 
 // isPerProcess reports whether an argument may be a path that leads to another file in

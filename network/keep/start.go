@@ -15,6 +15,7 @@ import (
 
 	"cleat/internal/program"
 	"cleat/network/attach"
+	"cleat/network/keep/client"
 )
 
 // Start starts a keeper that outlives the calling process, if none runs. If systemd manages the
@@ -97,7 +98,7 @@ func startService(store *attach.Store, self string) error {
 	defer cancel()
 	args := []string{"--quiet", "--no-block", "--collect", "--description=Keep containers attached (cleat, started on demand)",
 		fmt.Sprintf("--property=SuccessExitStatus=%d %d", ExitRunning, 128+int(syscall.SIGTERM)), "--setenv=CLEAT_STATE_DIR=" + store.Path()}
-	for _, name := range searchEnv { // no others: everybody can read the environment of a service
+	for _, name := range client.SearchEnv { // no others: everybody can read the environment of a service
 		if value, set := os.LookupEnv(name); set {
 			args = append(args, "--setenv="+name+"="+value)
 		}

@@ -160,6 +160,8 @@ func (s *session) checkLink(ctx context.Context, e *Endpoint) string {
 		return "somebody brought its link " + e.Interface + " down"
 	case st.State == attach.Broken:
 		return strings.Join(st.Notes, "; ")
+	case e.Container.Manager != "" && (st.State == attach.Gone || st.State == attach.Wanted):
+		return "its network namespace is gone, and its engine did not disconnect it"
 	case (st.State == attach.Gone || st.State == attach.Wanted) && s.runs(ctx, e):
 		return "it has restarted, and its link was not attached again"
 	case st.Lease != nil && !slices.Contains(e.Addresses, st.Lease.Address.Addr()):
@@ -221,6 +223,9 @@ func RepairAll(ctx context.Context, cfg Config) (notes []string, err error) {
 		return nil, err
 	}
 	defer s.close()
+	if s.notes, err = ReleaseForgotten(ctx, cfg, ""); err != nil {
+		return s.notes, err
+	}
 	unlock, err := statedir.Lock(ctx, s.store.RunPath("netops"))
 	if err != nil {
 		return nil, err
@@ -315,14 +320,27 @@ func (s *session) reattach(ctx context.Context, n *Network, e *Endpoint) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		spec := n.attachSpec(e)
 		spec.Name = e.Interface
-		_, err = attach.Attach(ctx, s.Attach, e.Container.QualifiedName(), spec)
+		_, err = attach.Attach(ctx, s.attachConfig(e), e.Container.QualifiedName(), spec)
 		return err
 	}
 	if err != nil {
 		return err
 	}
-	_, err = attach.Reattach(ctx, s.Attach, a)
+	_, err = attach.Reattach(ctx, s.attachConfig(e), a)
 	return err
+}
+
+// attachConfig returns the configuration for attaching an endpoint's link again. Package find may not
+// know a container that has a manager.
+func (s *session) attachConfig(e *Endpoint) attach.Config {
+	cfg := s.Attach
+	if e.Container.Manager != "" {
+		cfg.Find = func(context.Context, string) (attach.Container, *netns.NS, error) {
+			ns, err := netns.Open(e.Container.Path)
+			return e.Container, ns, err
+		}
+	}
+	return cfg
 }
 
 // Prune disconnects containers that do not exist any more, and removes networks without
@@ -371,6 +389,14 @@ func Prune(ctx context.Context, cfg Config, all, plan bool) (removed []string, e
 
 // isGone reports whether an endpoint's container does not exist any more, even stopped.
 func isGone(ctx context.Context, cfg Config, e *Endpoint) (bool, error) {
+	if e.Container.Manager != "" {
+		s, err := open(cfg)
+		if err != nil {
+			return false, err
+		}
+		defer s.close()
+		return s.isForgotten(e)
+	}
 	_, ns, err := cfg.Attach.Find(ctx, e.Container.QualifiedName())
 	switch {
 	case err == nil:

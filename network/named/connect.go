@@ -19,6 +19,10 @@ import (
 // an *attach.SpecError for a mistake in c, an *attach.TakenError or a *PortTakenError if
 // something is in use, and an *ipam.FullError if the network has no address left.
 func Connect(ctx context.Context, cfg Config, network, ref string, c Connection) (*Result, error) {
+	return connect(ctx, cfg, network, c, func() (attach.Container, *netns.NS, error) { return cfg.Attach.Find(ctx, ref) })
+}
+
+func connect(ctx context.Context, cfg Config, network string, c Connection, find func() (attach.Container, *netns.NS, error)) (*Result, error) {
 	s, err := open(cfg)
 	if err != nil {
 		return nil, err
@@ -31,7 +35,7 @@ func Connect(ctx context.Context, cfg Config, network, ref string, c Connection)
 	if err := n.checkConnection(&c); err != nil {
 		return nil, err
 	}
-	container, ns, err := cfg.Attach.Find(ctx, ref)
+	container, ns, err := find()
 	if err != nil {
 		return nil, err
 	}
@@ -47,13 +51,14 @@ func Connect(ctx context.Context, cfg Config, network, ref string, c Connection)
 	if err := s.stillThere(n); err != nil {
 		return nil, errors.Join(err, ns.Close(), o.end())
 	}
-	if err := s.connect(ctx, o, n, e, ns); err != nil {
+	got, err := s.connect(ctx, o, n, e, ns)
+	if err != nil {
 		if gone := s.stillThere(n); gone != nil && !errors.Is(err, attach.ErrKilled) {
 			err = gone // and not what was the first to be missing
 		}
 		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
 	}
-	return &Result{Network: n, Endpoint: e, Notes: s.notes}, s.endConnected(o, n, e)
+	return &Result{Network: n, Endpoint: e, Link: got, Notes: s.notes}, s.endConnected(o, n, e)
 }
 
 // stillThere returns a *NoNetworkError if a network was removed, even if there is another one of its
@@ -93,7 +98,7 @@ const forgetWithin = 100 * time.Millisecond
 
 // connect claims what the endpoint needs, attaches the link, writes the endpoint's file, and
 // puts the rest into the kernel. It closes ns.
-func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endpoint, ns *netns.NS) error {
+func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endpoint, ns *netns.NS) (*attach.Result, error) {
 	spec, err := s.prepareLink(o, n, e, ns)
 	if err == nil {
 		err = s.claimPorts(ctx, o, e, e)
@@ -102,14 +107,14 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 		err = s.checkpoint()
 	}
 	if err != nil {
-		return errors.Join(err, ns.Close())
+		return nil, errors.Join(err, ns.Close())
 	}
 	cfg := s.Attach
 	cfg.Find = func(context.Context, string) (attach.Container, *netns.NS, error) { return e.Container, ns, nil }
 	cfg.Unannounced = n.Driver == Bridge && !slices.ContainsFunc(e.Addresses, s.pool(n).Reused)
 	got, err := attach.Attach(ctx, cfg, e.Container.Ref, spec)
 	if err != nil {
-		return parentError(err)
+		return nil, parentError(err)
 	}
 	e.AttachmentID, e.Interface = got.Attachment.ID, got.Attachment.Spec.Name
 	if got.Lease != nil {
@@ -119,24 +124,24 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 		s.note("%s", note)
 	}
 	if err := s.checkpoint(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.store.writeEndpoint(e); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.checkpoint(); err != nil {
-		return err
+		return nil, err
 	}
 	if err := s.present(ctx, n, e); errors.Is(err, attach.ErrKilled) {
-		return err
+		return nil, err
 	} else if err != nil {
-		return errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
+		return nil, errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
 	}
 	// A program may have taken a port since the claim. It would receive nothing from now on.
 	if err := s.checkAllSockets(e.Wanted.Ports); err != nil {
-		return errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
+		return nil, errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
 	}
-	return nil
+	return got, nil
 }
 
 // prepareLink claims the endpoint's name and addresses, and returns the link to attach.
@@ -196,7 +201,7 @@ func (s *session) gateways(n *Network, e *Endpoint, ns *netns.NS, spec *attach.S
 }
 
 // claimName claims the container's own name on the network. An alias may belong to several
-// containers, but not be the own name of one.
+// containers, but not be the own name of one. Engines may give a name to several of their containers.
 func (s *session) claimName(network string, e *Endpoint) error {
 	id := endpointID(e.Container)
 	for i, name := range e.Names {
@@ -215,6 +220,9 @@ func (s *session) claimName(network string, e *Endpoint) error {
 		}
 		if err != nil {
 			return fmt.Errorf("claim name %s: %w", name, err)
+		}
+		if other, err := s.store.Endpoint(network, owner); err == nil && e.Container.Manager != "" && other.Container.Manager == e.Container.Manager {
+			continue
 		}
 		return &attach.TakenError{Resource: "name", Name: name, Owner: fmt.Sprintf("%s on network %s", s.containerOf(network, owner), network)}
 	}
@@ -263,12 +271,16 @@ func Disconnect(ctx context.Context, cfg Config, network, ref string) (*Result, 
 }
 
 func (s *session) disconnect(ctx context.Context, e *Endpoint) error {
-	id := endpointID(e.Container)
-	o, err := s.begin(ctx, operationName(e.Network, id), record{Network: e.Network, Endpoint: e})
+	o, err := s.begin(ctx, operationName(e.Network, endpointID(e.Container)), record{Network: e.Network, Endpoint: e})
 	if err != nil {
 		return err
 	}
-	if err := statedir.Remove(s.store.endpointFile(e.Network, id)); err != nil {
+	return s.disconnectIn(ctx, o, e)
+}
+
+// disconnectIn disconnects an endpoint in an operation that has begun, and ends the operation.
+func (s *session) disconnectIn(ctx context.Context, o *operation, e *Endpoint) error {
+	if err := statedir.Remove(s.store.endpointFile(e.Network, endpointID(e.Container))); err != nil {
 		return errors.Join(err, o.journal.Close())
 	}
 	if err := s.checkpoint(); err != nil {

@@ -16,7 +16,8 @@ import (
 // Result is what an operation did.
 type Result struct {
 	Network  *Network
-	Endpoint *Endpoint // nil for operations on networks
+	Endpoint *Endpoint      // nil for operations on networks
+	Link     *attach.Result // of the container, which was attached; nil if none was
 	Notes    []string
 }
 

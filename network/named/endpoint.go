@@ -32,14 +32,18 @@ const endpointVersion = 1
 // Connection describes how a container is to be connected. The zero value of a field means the
 // default.
 type Connection struct {
-	Addresses      []netip.Addr      `json:"ip,omitempty"` // default: free ones of the subnets
-	MAC            link.MAC          `json:"mac,omitzero"` // default: random
-	Aliases        []string          `json:"aliases,omitempty"`
-	Ports          []Port            `json:"ports,omitempty"`
-	RateBitsPerSec int64             `json:"rate,omitempty"` // limit in each direction; 0: none
-	Interface      string            `json:"interface,omitempty"`
-	Labels         map[string]string `json:"labels,omitempty"`
-	NoDNS          bool              `json:"no_dns,omitempty"` // leave the container's resolv.conf alone
+	Addresses      []netip.Addr `json:"ip,omitempty"` // default: free ones of the subnets
+	MAC            link.MAC     `json:"mac,omitzero"` // default: random
+	Aliases        []string     `json:"aliases,omitempty"`
+	Ports          []Port       `json:"ports,omitempty"`
+	RateBitsPerSec int64        `json:"rate,omitempty"` // limit in each direction; 0: none
+	// InboundBitsPerSec and OutboundBitsPerSec limit what the container receives and sends; 0: RateBitsPerSec.
+	InboundBitsPerSec  int64             `json:"rate_in,omitempty"`
+	OutboundBitsPerSec int64             `json:"rate_out,omitempty"`
+	Interface          string            `json:"interface,omitempty"`
+	Labels             map[string]string `json:"labels,omitempty"`
+	NoDNS              bool              `json:"no_dns,omitempty"`  // leave the container's resolv.conf alone
+	Managed            *Managed          `json:"managed,omitempty"` // of a container that its engine connects; nil: a person does
 }
 
 // endpointID returns the name of the endpoint of a container in files.
@@ -115,7 +119,7 @@ func (n *Network) outside(a netip.Addr) error {
 // attachSpec returns the link that connects a container.
 func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 	s := attach.Spec{Kind: n.kind(), Parent: n.Parent, Name: e.Wanted.Interface, MAC: e.MAC, MTU: n.MTU, VLAN: n.VLAN, Mode: n.Mode,
-		RateBitsPerSec: e.Wanted.RateBitsPerSec, DHCP: n.DHCP, Keep: e.Container.CanReturn(), Network: n.Name,
+		RateBitsPerSec: e.Wanted.RateBitsPerSec, InboundBitsPerSec: e.Wanted.InboundBitsPerSec, OutboundBitsPerSec: e.Wanted.OutboundBitsPerSec, DHCP: n.DHCP, Keep: e.Container.CanReturn(), Network: n.Name,
 		LargeSegments: n.largeSegments(e)}
 	switch n.Driver {
 	case Bridge:
@@ -141,7 +145,8 @@ func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 // leaves the host but the replies of published ports. What is above a rate is lost, a whole segment at
 // a time.
 func (n *Network) largeSegments(e *Endpoint) bool {
-	return e.Wanted.RateBitsPerSec == 0 && (n.LargeSegments || n.Internal && len(e.Wanted.Ports) == 0)
+	limited := max(e.Wanted.RateBitsPerSec, e.Wanted.InboundBitsPerSec, e.Wanted.OutboundBitsPerSec) > 0
+	return !limited && (n.LargeSegments || n.Internal && len(e.Wanted.Ports) == 0)
 }
 
 // gatewayFor returns the gateway of a container's default route for the address family of a.

@@ -1,4 +1,4 @@
-package keep_test
+package client_test
 
 import (
 	"bytes"
@@ -10,8 +10,7 @@ import (
 	"strings"
 	"testing"
 
-	"cleat/network/attach"
-	"cleat/network/keep"
+	"cleat/network/keep/client"
 )
 
 // TestForward has a keeper that answers as a script says.
@@ -21,7 +20,9 @@ func TestForward(t *testing.T) {
 	long := bytes.Repeat([]byte("0123456789abcdef"), 64<<10)
 	done := func(code int, stdout, stderr []byte) string {
 		b, err := json.Marshal(map[string]any{"state": "done", "exit": code, "stdout": stdout, "stderr": stderr})
-		must(t, err)
+		if err != nil {
+			t.Fatal(err)
+		}
 		return string(b)
 	}
 	const begun, declined = `{"state":"begun"}`, `{"state":"declined"}`
@@ -35,19 +36,19 @@ func TestForward(t *testing.T) {
 		{"done", []string{begun, done(0, []byte("a\x00\xffb\n"), nil)}, 0, "a\x00\xffb\n", "", nil},
 		{"failed", []string{begun, done(2, nil, []byte("hint\nbad\n"))}, 2, "", "hint\nbad\n", nil},
 		{"much output", []string{begun, done(0, long, long)}, 0, string(long), string(long), nil},
-		{"declined", []string{declined}, 0, "", "", keep.ErrDeclined},
-		{"declined later", []string{begun, declined}, 0, "", "", keep.ErrDeclined},
-		{"closed", nil, 0, "", "", keep.ErrDeclined},
-		{"no JSON", []string{"\x1b]0;owned\a"}, 0, "", "", keep.ErrDeclined},
-		{"closed later", []string{begun}, 0, "", "", keep.ErrLost},
-		{"closed in the middle", []string{begun, done(0, nil, nil)[:9]}, 0, "", "", keep.ErrLost},
+		{"declined", []string{declined}, 0, "", "", client.ErrDeclined},
+		{"declined later", []string{begun, declined}, 0, "", "", client.ErrDeclined},
+		{"closed", nil, 0, "", "", client.ErrDeclined},
+		{"no JSON", []string{"\x1b]0;owned\a"}, 0, "", "", client.ErrDeclined},
+		{"closed later", []string{begun}, 0, "", "", client.ErrLost},
+		{"closed in the middle", []string{begun, done(0, nil, nil)[:9]}, 0, "", "", client.ErrLost},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			store, dir := stateDir(t)
+			dir := t.TempDir()
 			requests := answer(listen(t, dir), c.answers)
 			args := []string{"attach", "web", "", "--ip", "192.0.2.10/24"}
 			var stdout, stderr bytes.Buffer
-			code, err := keep.Forward(t.Context(), store, args, &stdout, &stderr)
+			code, err := client.Forward(t.Context(), filepath.Join(dir, client.SocketName), client.NewRequest(args), &stdout, &stderr)
 			if code != c.code || !errors.Is(err, c.err) || stdout.String() != c.stdout || stderr.String() != c.stderr {
 				t.Errorf("exit code %d, %v, printed %.40q and %.40q", code, err, stdout.String(), stderr.String())
 			}
@@ -61,12 +62,12 @@ func TestForward(t *testing.T) {
 
 // A command line is not forwarded if nobody listens, or if JSON would change it.
 func TestForwardToNobody(t *testing.T) {
-	store, dir := stateDir(t)
-	if _, err := keep.Forward(t.Context(), store, []string{"attach"}, nil, nil); !errors.Is(err, keep.ErrDeclined) {
+	dir := t.TempDir()
+	if _, err := client.Forward(t.Context(), filepath.Join(dir, client.SocketName), client.NewRequest([]string{"attach"}), nil, nil); !errors.Is(err, client.ErrDeclined) {
 		t.Errorf("nobody listens: %v", err)
 	}
 	requests := answer(listen(t, dir), []string{`{"state":"done"}`})
-	if _, err := keep.Forward(t.Context(), store, []string{"attach", "\xff"}, nil, nil); !errors.Is(err, keep.ErrDeclined) {
+	if _, err := client.Forward(t.Context(), filepath.Join(dir, client.SocketName), client.NewRequest([]string{"attach", "\xff"}), nil, nil); !errors.Is(err, client.ErrDeclined) {
 		t.Errorf("not UTF-8: %v", err)
 	}
 	if len(requests) > 0 {
@@ -77,19 +78,11 @@ func TestForwardToNobody(t *testing.T) {
 // A keeper that accepts no connection, as one that is stopped, is not waited for.
 func TestForwardToSilence(t *testing.T) {
 	t.Parallel()
-	store, dir := stateDir(t)
+	dir := t.TempDir()
 	defer listen(t, dir).Close()
-	if _, err := keep.Forward(t.Context(), store, []string{"attach"}, nil, nil); !errors.Is(err, keep.ErrDeclined) {
+	if _, err := client.Forward(t.Context(), filepath.Join(dir, client.SocketName), client.NewRequest([]string{"attach"}), nil, nil); !errors.Is(err, client.ErrDeclined) {
 		t.Error(err)
 	}
-}
-
-func stateDir(t *testing.T) (*attach.Store, string) {
-	t.Helper()
-	dir := t.TempDir()
-	store, err := attach.OpenStore(dir)
-	must(t, err)
-	return store, dir
 }
 
 // listen opens the socket of a keeper of dir.
@@ -103,8 +96,8 @@ func listen(t *testing.T, dir string) *net.UnixListener {
 
 // answer reads one client's request and sends it the answers. The request is empty if the
 // client sent none.
-func answer(l *net.UnixListener, answers []string) <-chan keep.Request {
-	requests := make(chan keep.Request, 1)
+func answer(l *net.UnixListener, answers []string) <-chan client.Request {
+	requests := make(chan client.Request, 1)
 	go func() {
 		conn, err := l.Accept()
 		l.Close()
@@ -112,7 +105,7 @@ func answer(l *net.UnixListener, answers []string) <-chan keep.Request {
 			return
 		}
 		defer conn.Close()
-		var r keep.Request
+		var r client.Request
 		err = json.NewDecoder(conn).Decode(&r)
 		requests <- r
 		if err == nil {

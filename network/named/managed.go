@@ -1,0 +1,205 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"slices"
+
+	"cleat/netns"
+	"cleat/network/attach"
+	"cleat/network/ipam"
+)
+
+// Managed is what an engine that connects its container itself (attach.Container.Manager) calls the
+// network and the link. It refers to them by these when it disconnects the container.
+type Managed struct {
+	Network   string `json:"network,omitempty"`   // e.g. the name in a configuration of CNI
+	Interface string `json:"interface,omitempty"` // e.g. CNI_IFNAME
+}
+
+// Join is Connect for a container that its engine describes, by a contract such as CNI. The engine
+// calls Join again when it restarts the container, and Leave when the container ends. What engines have
+// forgotten to disconnect, and what is in the way, is disconnected.
+func Join(ctx context.Context, cfg Config, network string, container attach.Container, c Connection) (*Result, error) {
+	find := func() (attach.Container, *netns.NS, error) {
+		ns, err := netns.Open(container.Path)
+		return container, ns, err
+	}
+	r, err := connect(ctx, cfg, network, c, find)
+	if !isInTheWay(err) {
+		return r, err
+	}
+	released, releaseErr := ReleaseForgotten(ctx, cfg, network)
+	if len(released) == 0 || releaseErr != nil {
+		return nil, errors.Join(err, releaseErr)
+	}
+	r, err = connect(ctx, cfg, network, c, find)
+	if err == nil {
+		r.Notes = append(r.Notes, released...)
+	}
+	return r, err
+}
+
+// isInTheWay reports whether err may be due to an endpoint of a container that does not exist any more.
+func isInTheWay(err error) bool {
+	return errors.As(err, new(*ConnectedError)) || errors.As(err, new(*attach.TakenError)) || errors.As(err, new(*AddressTakenError)) ||
+		errors.As(err, new(*PortTakenError)) || errors.As(err, new(*ipam.FullError)) || errors.Is(err, attach.ErrBridgeFull)
+}
+
+// Leave disconnects a container that Join has connected. It does nothing if the container is not
+// connected, and needs none of its namespaces. Once it has begun, it is never rolled back: if it is
+// interrupted, the next command completes it.
+func Leave(ctx context.Context, cfg Config, network string, container attach.Container) error {
+	s, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	e, err := s.store.Endpoint(network, endpointID(container))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	return s.disconnect(ctx, e)
+}
+
+// ReleaseForgotten disconnects the containers of a network, or of all if network is "", that their engines
+// have connected (Join) and whose network namespaces are gone: their engines were killed, or the machine was
+// restarted. It returns what it disconnected, in words.
+func ReleaseForgotten(ctx context.Context, cfg Config, network string) (released []string, err error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	networks := []string{network}
+	if network == "" {
+		if networks, err = s.store.networkNames(); err != nil {
+			return nil, err
+		}
+	}
+	for _, n := range networks {
+		endpoints, err := s.store.Endpoints(n)
+		if err != nil {
+			return released, err
+		}
+		for _, e := range endpoints {
+			gone, err := s.isForgotten(e)
+			if err == nil && gone {
+				gone, err = s.disconnectForgotten(ctx, e)
+			}
+			if err != nil {
+				return released, fmt.Errorf("disconnect %s: %w", e.label(), err)
+			}
+			if gone {
+				released = append(released, fmt.Sprintf("disconnected %s, which does not exist any more", e.label()))
+			}
+		}
+	}
+	return released, nil
+}
+
+// disconnectForgotten disconnects a forgotten endpoint, unless its engine has connected or disconnected
+// the container in the meantime. It reports whether it did.
+func (s *session) disconnectForgotten(ctx context.Context, e *Endpoint) (bool, error) {
+	if s.store.busy(e.Network, endpointID(e.Container)) {
+		return false, nil
+	}
+	o, err := s.begin(ctx, operationName(e.Network, endpointID(e.Container)), record{Network: e.Network, Endpoint: e})
+	if err != nil {
+		return false, err
+	}
+	now, err := s.store.Endpoint(e.Network, endpointID(e.Container))
+	gone := false
+	if err == nil {
+		gone, err = s.isForgotten(now)
+	} else if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	if err != nil || !gone {
+		return false, errors.Join(err, o.end())
+	}
+	return true, s.disconnectIn(ctx, o, now)
+}
+
+// isForgotten reports whether an endpoint is of a container with a manager whose network namespace is
+// gone.
+func (s *session) isForgotten(e *Endpoint) (bool, error) {
+	if e.Container.Manager == "" {
+		return false, nil
+	}
+	a, err := s.store.Attachment(e.AttachmentID)
+	if errors.Is(err, fs.ErrNotExist) { // somebody has detached it: the namespace may exist
+		ns, err := netns.Open(e.Container.Path)
+		if err != nil {
+			return true, nil
+		}
+		return false, ns.Close()
+	}
+	if err != nil {
+		return false, err
+	}
+	return attach.NamespaceGone(s.store.Store, a)
+}
+
+// ManagedBy returns the endpoints of containers that a manager has connected, on all networks.
+func ManagedBy(cfg Config, manager string) ([]*Endpoint, error) {
+	store := cfg.store()
+	networks, err := store.networkNames()
+	if err != nil {
+		return nil, err
+	}
+	var all []*Endpoint
+	for _, n := range networks {
+		endpoints, err := store.Endpoints(n)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, slices.DeleteFunc(slices.Clone(endpoints), func(e *Endpoint) bool { return e.Container.Manager != manager })...)
+	}
+	return all, nil
+}
+
+// NameServers returns the addresses at which the gateway of the network answers the queries of its
+// containers; none if the gateway is not the host.
+func (r *Result) NameServers() []netip.Addr {
+	if !r.Network.onHost() {
+		return nil
+	}
+	return r.Network.gateways()
+}
+
+// MissingOnHost returns what of a network's devices and addresses the host lacks, in words. It takes no
+// lock.
+func MissingOnHost(cfg Config, n *Network) ([]string, error) {
+	if !n.onHost() {
+		return nil, nil
+	}
+	return attach.CheckHost(cfg.Attach.Store, n.Name, n.hostSide())
+}
+
+// CheckEndpoint describes what is wrong with an endpoint, its link or its claims; "" if nothing is.
+func CheckEndpoint(ctx context.Context, cfg Config, e *Endpoint) (string, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return "", err
+	}
+	defer s.close()
+	n, err := s.store.Network(e.Network)
+	if err != nil {
+		return "", err
+	}
+	missing, err := MissingOnHost(cfg, n)
+	if err != nil {
+		return "", err
+	}
+	if len(missing) > 0 {
+		return "missing on the host: " + missing[0], nil
+	}
+	return s.checkLink(ctx, e), nil
+}
