@@ -102,9 +102,9 @@ func listEndpoints(cmd *cobra.Command, cfg named.Config, network string, asJSON 
 
 func printEndpoints(out io.Writer, all []named.EndpointStatus) error {
 	t := term.NewTable(out)
-	t.Row("CONTAINER", "LINK", "ADDRESSES", "NAMES", "PORTS", "STATE")
+	t.Row("CONTAINER", "ENGINE", "LINK", "ADDRESSES", "NAMES", "PORTS", "STATE")
 	for _, e := range all {
-		t.Row(e.Container.ShortName(), e.Interface, term.OrDash(join(e.Addresses)), term.OrDash(strings.Join(e.Names, ",")), term.OrDash(join(e.Wanted.Ports)), string(e.State))
+		t.Row(e.Container.ShortName(), e.Container.Engine, e.Interface, term.OrDash(join(e.Addresses)), term.OrDash(strings.Join(e.Names, ",")), term.OrDash(join(e.Wanted.Ports)), string(e.State))
 	}
 	return t.Flush()
 }

@@ -129,6 +129,9 @@ func (p *applier) containers(ctx context.Context, d desired, prune bool) error {
 	}
 	all, err := p.store.Endpoints(network)
 	for _, e := range all {
+		if e.Container.Manager != "" {
+			continue // its engine says how long it is connected
+		}
 		if ref := e.Container.QualifiedName(); !slices.Contains(kept, endpointID(e.Container)) {
 			p.add(fmt.Sprintf("disconnect %s from %s", ref, network), network, ref, func(ctx context.Context, cfg Config) error {
 				_, err := Disconnect(ctx, cfg, network, ref)

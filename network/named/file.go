@@ -315,6 +315,9 @@ func (n *Network) export(endpoints []*Endpoint) FileNetwork {
 		f.Reserve[name] = strings.Join(texts(addrs), ",")
 	}
 	for _, e := range endpoints {
+		if e.Container.Manager != "" {
+			continue // its engine connects it
+		}
 		if f.Containers == nil {
 			f.Containers = map[string]FileContainer{}
 		}

@@ -90,8 +90,10 @@ const (
 	idleInterval  = 100 * time.Millisecond // between looks for the first network
 	checkInterval = 10 * time.Second       // between looks at devices and rules
 	linkChecks    = 60                     // every so many looks include links, which package keep tends as well
-	restartDelay  = 200 * time.Millisecond // before a name server that died right after its start is started again
-	startTimeout  = 5 * time.Second        // for a name server to listen
+	// forgottenAfter is how long engines have, after a container has ended, to disconnect it themselves.
+	forgottenAfter = 5 * time.Second
+	restartDelay   = 200 * time.Millisecond // before a name server that died right after its start is started again
+	startTimeout   = 5 * time.Second        // for a name server to listen
 )
 
 // Idle reports whether there is no network to keep.
@@ -208,6 +210,7 @@ func (k *Keeper) keep(ctx context.Context) {
 	defer func() { cancel(); <-served }()
 	check := time.NewTicker(checkInterval)
 	defer check.Stop()
+	var forgotten <-chan time.Time // nil: nothing has changed since the last look for forgotten endpoints
 	for checks := 1; !k.Idle(); checks++ {
 		select {
 		case <-ctx.Done():
@@ -216,9 +219,29 @@ func (k *Keeper) keep(ctx context.Context) {
 			if err := releaseDead(ctx, k.store); err != nil && ctx.Err() == nil {
 				k.log("name server: %v", err)
 			}
+			if forgotten == nil { // soon, and once for all changes until then
+				forgotten = time.After(forgottenAfter)
+			}
+		case <-forgotten:
+			forgotten = nil
+			k.releaseForgotten(ctx)
 		case <-check.C:
 			k.repair(ctx, checks%linkChecks == 0)
 		}
+	}
+}
+
+// releaseForgotten disconnects containers that their engines have not disconnected before they ended.
+func (k *Keeper) releaseForgotten(ctx context.Context) {
+	err := k.host.Do(func() error {
+		released, err := ReleaseForgotten(ctx, k.config(), "")
+		for _, r := range released {
+			k.log("%s", r)
+		}
+		return err
+	})
+	if err != nil && ctx.Err() == nil {
+		k.log("forgotten containers: %v", err)
 	}
 }
 
