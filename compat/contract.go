@@ -51,7 +51,7 @@ func Answer(ctx context.Context, r client.Request, out io.Writer, background *sy
 }
 
 // IsContract reports whether a request to a keeper comes from a plug-in of an engine.
-func IsContract(args []string) bool { return len(args) == 1 && args[0] == CNI }
+func IsContract(args []string) bool { return len(args) > 0 && args[0] == CNI }
 
 func runCNI(ctx context.Context, c cni.Call, background *sync.WaitGroup) int {
 	cfg, err := networks.Config(ctx)

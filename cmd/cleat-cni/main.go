@@ -28,7 +28,7 @@ func run() int {
 	if err != nil {
 		return fail(fmt.Errorf("read the configuration: %w", err), "")
 	}
-	r := client.NewRequest([]string{name})
+	r := client.NewRequest([]string{name, os.Getenv("CNI_COMMAND"), os.Getenv("CNI_CONTAINERID")})
 	r.AddEnv("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH")
 	r.Stdin = stdin
 	state, err := statedir.Open("")

@@ -28,7 +28,7 @@ func (c *call) add(ctx context.Context) error {
 	container, also := c.identify()
 	conn.Aliases = append(conn.Aliases, also...)
 	conn.NoDNS = container.ResolvConfFile == ""
-	conn.Managed = &named.Managed{Network: c.conf.Name, Interface: c.ifname}
+	conn.Managed = &named.Managed{Container: c.containerID, Network: c.conf.Name, Interface: c.ifname}
 	switch {
 	case conn.Interface != "":
 	case c.conf.prev != nil && hasInterface(c.conf.prev, c.ifname): // of a plug-in before this one

@@ -49,7 +49,7 @@ func (c *call) gc(ctx context.Context) error {
 	for _, e := range all {
 		m := e.Wanted.Managed
 		if m == nil || m.Network != c.conf.Name || e.Network != c.conf.Network ||
-			slices.Contains(*c.conf.valid, types.GCAttachment{ContainerID: e.Container.ID, IfName: m.Interface}) {
+			slices.Contains(*c.conf.valid, types.GCAttachment{ContainerID: m.Container, IfName: m.Interface}) {
 			continue
 		}
 		if err := named.Leave(ctx, c.Networks, e.Network, e.Container); err != nil {

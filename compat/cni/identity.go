@@ -33,7 +33,7 @@ func (c *call) identify() (container attach.Container, also []string) {
 			also = append(also, pod+"."+space)
 		}
 	default:
-		c.identifyTask(&container)
+		also = c.identifyTask(&container)
 	}
 	return container, also
 }
@@ -41,8 +41,9 @@ func (c *call) identify() (container attach.Container, also []string) {
 // tasks has a directory for each namespace of containerd, with one for each task (runtime v2).
 const tasks = "/run/containerd/io.containerd.runtime.v2.task"
 
-// identifyTask names a container of nerdctl, whose CNI_CONTAINERID is "NAMESPACE-ID", by its OCI bundle.
-func (c *call) identifyTask(container *attach.Container) {
+// identifyTask names a container of nerdctl, whose CNI_CONTAINERID is "NAMESPACE-ID", by its OCI bundle. It
+// returns the name of its service, if it has one.
+func (c *call) identifyTask(container *attach.Container) (also []string) {
 	spaces, _ := os.ReadDir(tasks) // none without containerd
 	for _, space := range spaces {
 		id, ok := strings.CutPrefix(c.containerID, space.Name()+"-")
@@ -54,7 +55,7 @@ func (c *call) identifyTask(container *attach.Container) {
 		if err != nil || json.Unmarshal(text, &bundle) != nil {
 			continue
 		}
-		container.Engine, container.Name = find.Containerd, space.Name()+"/"+id
+		container.Engine, container.ID, container.Name = find.Containerd, id, space.Name()+"/"+id
 		if name := bundle.Annotations["nerdctl/name"]; name != "" {
 			container.Name = space.Name() + "/" + name
 		}
@@ -63,6 +64,10 @@ func (c *call) identifyTask(container *attach.Container) {
 				container.ResolvConfFile = m.Source
 			}
 		}
-		return
+		if service := bundle.Annotations["com.docker.compose.service"]; service != "" {
+			also = append(also, service)
+		}
+		return also
 	}
+	return nil
 }

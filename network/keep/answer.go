@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
@@ -103,7 +104,11 @@ func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processConte
 		send(conn, client.Reply{State: client.Declined})
 		return
 	}
-	defer k.events.logLater("%s for a client: exit code %d", r.Args[0], code)
+	what := r.Args[0]
+	if k.Contract != nil && k.Contract(r.Args) {
+		what = strings.Join(r.Args, " ")
+	}
+	defer k.events.logLater("%s for a client: exit code %d", what, code)
 	send(conn, client.Reply{State: client.Done, Exit: code, Stdout: stdout.Bytes(), Stderr: stderr.Bytes()})
 }
 

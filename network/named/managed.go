@@ -14,8 +14,9 @@ import (
 )
 
 // Managed is what an engine that connects its container itself (attach.Container.Manager) calls the
-// network and the link. It refers to them by these when it disconnects the container.
+// container, the network and the link. It refers to them by these when it disconnects the container.
 type Managed struct {
+	Container string `json:"container,omitempty"` // e.g. CNI_CONTAINERID
 	Network   string `json:"network,omitempty"`   // e.g. the name in a configuration of CNI
 	Interface string `json:"interface,omitempty"` // e.g. CNI_IFNAME
 }
