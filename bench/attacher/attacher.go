@@ -76,6 +76,7 @@ var drivers = map[string]func(ctx context.Context, h *Host) (driver, error){
 	"docker-bridge":   openNamed,
 	"netavark-bridge": openNamed,
 	"cni-bridge":      openNamed,
+	"cleat-cni":       openNamed,
 }
 
 // Open makes a host and attaches all endpoints but the one to be measured. The error

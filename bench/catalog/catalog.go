@@ -206,7 +206,9 @@ var entries = []Entry{
 		Caveats: []string{"for Docker's own containers", "the host's loopback reaches a published port through a proxy program", "the daemon does most of the work, and its processor time is not counted"}},
 	{Name: "netavark-bridge", Title: "netavark and aardvark-dns, as Podman runs them", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
 		Caveats: []string{"Podman chooses the addresses"}},
-	{Name: "cni-bridge", Title: "the reference CNI plugins bridge and portmap", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
+	{Name: "cleat-cni", Title: "cleat-cni: a network of cleat, by CNI", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
+		Caveats: []string{keeperWorks}},
+	{Name: "cni-bridge", Title: "the reference CNI plugins bridge, portmap and firewall", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
 		Caveats: []string{"serves no names", "does not roll back a partial attach"}},
 
 	{Name: "cleat-attach", Title: "cleat attach", Role: Attacher, Kinds: []string{"veth", "bridge", "macvlan"}, RootLab: true},

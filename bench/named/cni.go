@@ -1,21 +1,32 @@
 package named
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
+	"slices"
 
 	"cleat/internal/program"
 	"cleat/link"
 )
 
-// cni runs the reference CNI plugins bridge and portmap.
+// cni runs CNI plugins: the reference plugins bridge, portmap and firewall, or cleat-cni.
 type cni struct {
 	namespaces
 	cfg     Config
-	plugins string // directory
+	chain   []plugin
 	env     []string
+	network driver // that the plugins connect to; nil: they make it
+}
+
+// plugin is a plugin in a chain. conf returns its configuration for a container; nil means that it has
+// nothing to do.
+type plugin struct {
+	path string
+	conf func(*Container) map[string]any
 }
 
 // pluginDirs are where distributions and the project's own archives install the plugins.
@@ -38,22 +49,68 @@ func PluginDir(plugins ...string) (string, error) {
 }
 
 func openCNI(_ context.Context, cfg Config) (driver, error) {
-	dir, err := PluginDir("bridge", "portmap", "host-local")
+	dir, err := PluginDir("bridge", "portmap", "firewall", "host-local")
 	if err != nil {
 		return nil, err
 	}
+	c := newCNI(cfg, dir)
+	c.chain = []plugin{
+		{filepath.Join(dir, "bridge"), func(*Container) map[string]any { return c.bridgeConf() }},
+		{filepath.Join(dir, "portmap"), portmapConf},
+		{filepath.Join(dir, "firewall"), firewallConf},
+	}
+	return c, nil
+}
+
+// cleatPlugin is the CNI plug-in for networks of cleat.
+const cleatPlugin = "cleat-cni"
+
+// findCleatPlugin returns the path of cleat-cni: beside the program, or as other programs are found. The
+// error is a *link.Lack.
+func findCleatPlugin(cfg Config) (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", fmt.Errorf("find this program: %w", err)
+	}
+	path, err := program.Find(filepath.Join(filepath.Dir(cmp.Or(cfg.Program, self)), cleatPlugin))
+	if err != nil {
+		path, err = program.Find(cleatPlugin)
+	}
+	if err != nil {
+		err = &link.Lack{What: "cleat-cni", Reason: "the program cleat-cni is not installed", Remedy: "make build, or install it with cleat"}
+	}
+	return path, err
+}
+
+// openCleatCNI makes a network of cleat, and connects containers to it by cleat-cni.
+func openCleatCNI(ctx context.Context, cfg Config) (driver, error) {
+	path, err := findCleatPlugin(cfg)
+	if err != nil {
+		return nil, err
+	}
+	network, err := openCleat("bridge")(ctx, cfg)
+	if err != nil {
+		return nil, err
+	}
+	c := newCNI(cfg, filepath.Dir(path))
+	c.env = append(c.env, "CLEAT_STATE_DIR="+filepath.Join(cfg.Dir, "state"))
+	c.chain, c.network = []plugin{{path, cleatConf}}, network
+	return c, nil
+}
+
+func newCNI(cfg Config, dir string) *cni {
 	return &cni{
-		namespaces: namespaces{filepath.Join(cfg.Dir, "netns")}, cfg: cfg, plugins: dir,
+		namespaces: namespaces{filepath.Join(cfg.Dir, "netns")}, cfg: cfg,
 		env: cfg.baseEnv("CNI_PATH="+dir, "CNI_IFNAME="+inside, cfg.locks()),
-	}, nil
+	}
 }
 
 func (c *cni) create(ctx context.Context, one *Container, connect bool) error {
 	return connected(ctx, c, one, connect)
 }
 
-// bridgeConf and portmapConf are configurations of the plugins, as libcni derives them from
-// a list such as the one that Debian's package podman installs.
+// bridgeConf and the functions below return configurations of plugins, as libcni derives them from a list
+// such as the one that Debian's package podman installs.
 func (c *cni) bridgeConf() map[string]any {
 	return map[string]any{
 		"cniVersion": "1.0.0", "name": networkName, "type": "bridge",
@@ -66,55 +123,102 @@ func (c *cni) bridgeConf() map[string]any {
 	}
 }
 
-func (c *cni) portmapConf(one *Container) map[string]any {
-	type mapping struct {
-		HostPort      uint16 `json:"hostPort"`
-		ContainerPort uint16 `json:"containerPort"`
-		Protocol      string `json:"protocol"`
+// firewallConf is a configuration of the plugin that accepts forwarded packets of containers. Its other
+// back end would be the machine's firewalld.
+func firewallConf(*Container) map[string]any {
+	return map[string]any{"cniVersion": "1.0.0", "name": networkName, "type": "firewall", "backend": "iptables"}
+}
+
+// cleatConf is what `cleat net cni-conf` prints, as libcni derives it.
+func cleatConf(one *Container) map[string]any {
+	conf := map[string]any{"cniVersion": "1.0.0", "name": networkName, "type": cleatPlugin, "network": networkName}
+	if len(one.Ports) > 0 {
+		conf["runtimeConfig"] = map[string]any{"portMappings": mappings(one)}
 	}
-	var mappings []mapping
-	each(one.Ports, func(host, container uint16) { mappings = append(mappings, mapping{host, container, "tcp"}) })
+	return conf
+}
+
+// portmapConf is a configuration of the plugin that publishes ports; nil if there are none.
+func portmapConf(one *Container) map[string]any {
+	if len(one.Ports) == 0 {
+		return nil
+	}
 	return map[string]any{
 		"cniVersion": "1.0.0", "name": networkName, "type": "portmap", "snat": true,
-		"runtimeConfig": map[string]any{"portMappings": mappings},
-		"prevResult":    json.RawMessage(one.result),
+		"runtimeConfig": map[string]any{"portMappings": mappings(one)},
 	}
 }
 
+// mapping is a published port in the capability portMappings.
+type mapping struct {
+	HostPort      uint16 `json:"hostPort"`
+	ContainerPort uint16 `json:"containerPort"`
+	Protocol      string `json:"protocol"`
+}
+
+func mappings(one *Container) (all []mapping) {
+	each(one.Ports, func(host, container uint16) { all = append(all, mapping{host, container, "tcp"}) })
+	return all
+}
+
+// connect runs the plugins in order, each with the result of the one before.
 func (c *cni) connect(ctx context.Context, one *Container) (Usage, error) {
-	bridge, err := c.plugin(ctx, "ADD", one, c.bridgeConf())
-	if err != nil {
-		return bridge, err
+	var all Usage
+	for i, p := range c.chain {
+		u, err := c.run(ctx, "ADD", one, p)
+		if i == 0 {
+			all = u
+		} else if u.Took > 0 {
+			all = all.then(u)
+		}
+		if err != nil {
+			return all, err
+		}
+		if len(u.Output) > 0 {
+			one.result = u.Output
+		}
 	}
-	one.result = bridge.Output
-	if len(one.Ports) == 0 {
-		return bridge, nil
-	}
-	portmap, err := c.plugin(ctx, "ADD", one, c.portmapConf(one))
-	return bridge.then(portmap), err
+	return all, nil
 }
 
-// disconnect runs the plugins in the reverse order.
+// disconnect runs the plugins in the reverse order, each with the result of them all.
 func (c *cni) disconnect(ctx context.Context, one *Container) (Usage, error) {
-	if len(one.Ports) == 0 {
-		return c.plugin(ctx, "DEL", one, c.bridgeConf())
+	var all Usage
+	for _, p := range slices.Backward(c.chain) {
+		u, err := c.run(ctx, "DEL", one, p)
+		if all.Took == 0 {
+			all = u
+		} else if u.Took > 0 {
+			all = all.then(u)
+		}
+		if err != nil {
+			return all, err
+		}
 	}
-	portmap, err := c.plugin(ctx, "DEL", one, c.portmapConf(one))
-	if err != nil {
-		return portmap, err
-	}
-	bridge, err := c.plugin(ctx, "DEL", one, c.bridgeConf())
-	return portmap.then(bridge), err
+	one.result = nil
+	return all, nil
 }
 
-func (c *cni) plugin(ctx context.Context, verb string, one *Container, conf map[string]any) (Usage, error) {
+// run runs one plugin, unless it has nothing to do.
+func (c *cni) run(ctx context.Context, verb string, one *Container, p plugin) (Usage, error) {
+	conf := p.conf(one)
+	if conf == nil {
+		return Usage{}, nil
+	}
+	if one.result != nil {
+		conf["prevResult"] = json.RawMessage(one.result)
+	}
 	in, err := json.Marshal(conf)
 	if err != nil {
 		return Usage{}, fmt.Errorf("write a configuration for the CNI plugins: %w", err)
 	}
 	env := append([]string{"CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + one.Name, "CNI_NETNS=" + one.path}, c.env...)
-	name, _ := conf["type"].(string)
-	return Exec(ctx, c.cfg.Host, Command{Args: []string{filepath.Join(c.plugins, name)}, Env: env, In: in})
+	return Exec(ctx, c.cfg.Host, Command{Args: []string{p.path}, Env: env, In: in})
 }
 
-func (c *cni) close() error { return nil }
+func (c *cni) close() error {
+	if c.network == nil {
+		return nil
+	}
+	return c.network.close()
+}

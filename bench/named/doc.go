@@ -1,6 +1,6 @@
 // Package named makes named networks and connects containers to them, by the command
 // lines of the programs that ship them: our own `cleat net`, Docker, netavark (Podman's)
-// and the reference CNI plugins.
+// the reference CNI plugins, and our own plug-in.
 //
 // # Theory of operation
 //
@@ -21,8 +21,9 @@
 //   - `netavark setup` gets the JSON document that Podman writes, with one port mapping for
 //     each port, and starts aardvark-dns. It does not choose addresses: Podman does, and
 //     here this package. As in Podman, one command follows the other.
-//   - The CNI plugins bridge and portmap run one after the other, as libcni runs them.
-//     They serve no names.
+//   - The CNI plugins bridge, portmap and firewall run one after the other, as libcni runs
+//     them. They serve no names.
+//   - cleat-cni, the plug-in for networks of cleat, runs alone, and asks the keeper.
 //
 // Containers are network namespaces with a path, except Docker's, which only connects its
 // own. Docker's daemon is the lab's (package container).

@@ -60,6 +60,7 @@ var drivers = map[string]func(context.Context, Config) (driver, error){
 	"docker-bridge":   openDocker,
 	"netavark-bridge": openNetavark,
 	"cni-bridge":      openCNI,
+	"cleat-cni":       openCleatCNI,
 }
 
 // Open makes a network. The error wraps a *link.Lack for what the machine lacks. On any
@@ -248,9 +249,11 @@ func Check(name string) error {
 	case "netavark-bridge":
 		_, err = findNetavark()
 	case "cni-bridge":
-		if _, err = PluginDir("bridge", "portmap", "host-local"); err == nil {
+		if _, err = PluginDir("bridge", "portmap", "firewall", "host-local"); err == nil {
 			err = checkIPTables(name)
 		}
+	case "cleat-cni":
+		_, err = findCleatPlugin(Config{})
 	}
 	return cmp.Or(err, link.Probe("veth"), link.Probe("bridge"))
 }

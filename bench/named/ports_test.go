@@ -36,8 +36,9 @@ func TestPortsOfRivals(t *testing.T) {
 		options map[string]any
 		want    string
 	}{
-		"netavark": {new(netavark).options(c), `{"host_ip":"","container_port":20002,"host_port":10002,"range":1,"protocol":"tcp"}`},
-		"portmap":  {new(cni).portmapConf(c), `{"hostPort":10002,"containerPort":20002,"protocol":"tcp"}`},
+		"netavark":  {new(netavark).options(c), `{"host_ip":"","container_port":20002,"host_port":10002,"range":1,"protocol":"tcp"}`},
+		"cleat-cni": {cleatConf(c), `{"hostPort":10002,"containerPort":20002,"protocol":"tcp"}`},
+		"portmap":   {portmapConf(c), `{"hostPort":10002,"containerPort":20002,"protocol":"tcp"}`},
 	} {
 		text, err := json.Marshal(tt.options)
 		if err != nil {

@@ -84,6 +84,7 @@ var builders = map[string]func(*Network) error{
 	"docker-bridge":           namedNetwork,
 	"netavark-bridge":         namedNetwork,
 	"cni-bridge":              namedNetwork,
+	"cleat-cni":               namedNetwork,
 }
 
 // Check reports whether this machine can build the network of that name. The error is a
