@@ -10,19 +10,19 @@ import (
 	"cleat/internal/program"
 )
 
-// Build builds cleat for the duration of a test. It returns "" if there is no Go toolchain, as in
-// a guest.
+// Build builds cleat, and cleat-cni beside it, for the duration of a test. It returns the path of cleat;
+// "" if there is no Go toolchain, as in a guest.
 func Build(t *testing.T) string {
 	t.Helper()
 	compiler, err := program.Find("go")
 	if err != nil {
 		return ""
 	}
-	path := filepath.Join(t.TempDir(), "cleat")
-	if out, err := exec.Command(compiler, "build", "-o", path, "cleat/cmd/cleat").CombinedOutput(); err != nil {
+	dir := t.TempDir()
+	if out, err := exec.Command(compiler, "build", "-o", dir+"/", "cleat/cmd/cleat", "cleat/cmd/cleat-cni").CombinedOutput(); err != nil {
 		t.Fatalf("build the program: %v: %s", err, out)
 	}
-	return path
+	return filepath.Join(dir, "cleat")
 }
 
 // NeedProgram is Build, and skips the test if there is no Go toolchain.

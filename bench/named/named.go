@@ -66,7 +66,7 @@ var drivers = map[string]func(context.Context, Config) (driver, error){
 // Open makes a network. The error wraps a *link.Lack for what the machine lacks. On any
 // error no process is left behind.
 func Open(ctx context.Context, cfg Config) (*Network, error) {
-	if err := Check(cfg.Name); err != nil {
+	if err := check(cfg); err != nil {
 		return nil, err
 	}
 	n := &Network{cfg: cfg, containers: map[*Container]bool{}}
@@ -232,7 +232,10 @@ func (c Config) locks() string { return "XTABLES_LOCKFILE=" + filepath.Join(c.Di
 
 // Check reports whether this lab can make the named network. The error is a *link.Lack for
 // the first thing that is missing.
-func Check(name string) error {
+func Check(name string) error { return check(Config{Name: name}) }
+
+func check(cfg Config) error {
+	name := cfg.Name
 	if drivers[name] == nil {
 		return fmt.Errorf("unknown network %q", name)
 	}
@@ -253,7 +256,7 @@ func Check(name string) error {
 			err = checkIPTables(name)
 		}
 	case "cleat-cni":
-		_, err = findCleatPlugin(Config{})
+		_, err = findCleatPlugin(cfg)
 	}
 	return cmp.Or(err, link.Probe("veth"), link.Probe("bridge"))
 }
