@@ -182,3 +182,22 @@ func TestTwins(t *testing.T) {
 	tells(t, told, "detach", "exit 0", "exit 0")
 	tells(t, told, "detached", "everything as before")
 }
+
+// TestCNI has containerd connect containers by cleat-cni, as doc/plugins.md says. It is killed, and
+// forgets to disconnect them.
+func TestCNI(t *testing.T) {
+	told := engineStory(t, "cni.sh", "containerd", "ctr", "runc")
+	const group = engineGroup + "cni"
+	tells(t, told, "page", "network web driver bridge 10.20.0.0/24")
+	tells(t, told, "connected", "containerd:"+group+"/front containerd eth0 10.20.0.3 front - attached", "containerd:"+group+"/web containerd eth0 10.20.0.2 web - attached", "exit 0")
+	tells(t, told, "plain", "plain is on web: eth0 10.20.0.4, name plain", "exit 0")
+	tells(t, told, "namespace to container", "reached")
+	tells(t, told, "namespace to container, denied", "not reached")
+	tells(t, told, "without containerd", "reached")
+	tells(t, told, "forgotten", "plain netns eth0 10.20.0.4 plain - attached", "exit 0")
+	if slices.ContainsFunc(told["forgotten"], func(line string) bool { return strings.Contains(line, group) }) {
+		t.Errorf("containers stay connected: %q", told["forgotten"])
+	}
+	tells(t, told, "gone", "exit 0", "exit 0")
+	tells(t, told, "left", "0 devices")
+}
