@@ -22,12 +22,12 @@ func newCNIConf() *cobra.Command {
 		Use:                   "cni-conf NETWORK [FLAGS]",
 		DisableFlagsInUseLine: true,
 		Short:                 "print a configuration for CNI: containerd, CRI-O, nerdctl",
-		Long: `Prints a list of CNI plug-ins that connects containers to a network. Runtimes read
-it from /etc/cni/net.d, and start the plug-in cleat-cni, which must be in their
-directory for plug-ins: /opt/cni/bin, or /usr/lib/cni on Debian.
+		Long: `Prints a list of CNI plug-ins that connects containers to a network. Runtimes
+read it from /etc/cni/net.d, and start the plug-in cleat-cni, which must be in
+their directory for plug-ins: /opt/cni/bin, or /usr/lib/cni on Debian.
 
-Published ports, addresses, rates and aliases are taken from the runtime. STATUS and
-GC need --cni-version 1.1.0, which older runtimes refuse.`,
+Published ports, addresses, rates and aliases are taken from the runtime. STATUS
+and GC need --cni-version 1.1.0, which older runtimes refuse.`,
 		Example: `  # containers of nerdctl on network web
   sudo sh -c 'cleat net cni-conf web > /etc/cni/net.d/50-web.conflist'
   sudo nerdctl run -d --name api --network web -p 8080:80 IMAGE`,
@@ -54,7 +54,7 @@ GC need --cni-version 1.1.0, which older runtimes refuse.`,
 		},
 		ValidArgsFunction: completeNetworks,
 	}
-	cmd.Flags().StringVar(&version, "cni-version", version, "version of the CNI specification: "+strings.Join(cniVersions, ", "))
+	cmd.Flags().StringVar(&version, "cni-version", version, "`VERSION` of the CNI specification: "+strings.Join(cniVersions, ", "))
 	return cmd
 }
 
