@@ -42,13 +42,7 @@ under the name slirp4netns it is found by RootlessKit.
 "cleat slirp4netns --help" lists the options; doc/dropin.md lists the
 differences.`},
 		{Name: CNI, Summary: "be a CNI plug-in, for containerd, CRI-O and nerdctl", Wires: true, main: cniMain,
-			Text: `Connects containers to networks of ` + "`cleat net`" + ` for runtimes that use CNI.
-Runtimes start the small program cleat-cni, which asks a running keeper, or this
-program if there is none: it reads the variables CNI_* and a configuration on
-its standard input.
-
-` + "`cleat net cni-conf NETWORK`" + ` prints a configuration for /etc/cni/net.d;
-doc/plugins.md has the rest.`},
+			Text: cniText},
 		{Name: "pipework", Summary: "be pipework, for scripts that wire containers", Wires: true,
 			main: func(args []string, version string) int {
 				ctx, stop := exit.Interruptible()

@@ -19,8 +19,21 @@ import (
 // CNI is the name of the CNI plug-in as a program, and the first word of its requests to a keeper.
 const CNI = "cleat-cni"
 
+// cniText is the help of the plug-in.
+const cniText = `Connects containers to networks of "cleat net" for runtimes that use CNI.
+Runtimes start the small program cleat-cni, which asks a running keeper, or this
+program if there is none: it reads the variables CNI_* and a configuration on
+its standard input.
+
+"cleat net cni-conf NETWORK" prints a configuration for /etc/cni/net.d;
+doc/plugins.md has the rest.`
+
 // cniMain runs the plug-in in this process, which no keeper has done.
-func cniMain(_ []string, _ string) int {
+func cniMain(args []string, version string) int {
+	if len(args) > 0 {
+		fmt.Printf("%s (cleat) %s\n\n%s\n", CNI, version, cniText)
+		return 0
+	}
 	ctx, stop := exit.Interruptible()
 	defer stop()
 	stdin, err := io.ReadAll(io.LimitReader(os.Stdin, client.MaxRequest))

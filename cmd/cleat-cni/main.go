@@ -23,7 +23,23 @@ const name = "cleat-cni"
 
 func main() { os.Exit(run()) }
 
+// usage is printed for people, who give arguments or type no input. Runtimes do neither.
+const usage = `cleat-cni connects containers to networks of "cleat net". Container runtimes start it
+(CNI 0.3.0 to 1.1.0), with the variables CNI_* and a configuration on its standard input.
+
+  cleat net cni-conf NETWORK      prints a configuration for /etc/cni/net.d
+  cleat cleat-cni --help          says more
+`
+
 func run() int {
+	switch {
+	case len(os.Args) > 1:
+		fmt.Print(usage)
+		return 0
+	case os.Getenv("CNI_COMMAND") == "":
+		fmt.Fprint(os.Stderr, usage)
+		return 2
+	}
 	stdin, err := io.ReadAll(io.LimitReader(os.Stdin, client.MaxRequest))
 	if err != nil {
 		return fail(fmt.Errorf("read the configuration: %w", err), "")

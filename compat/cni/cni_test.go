@@ -458,7 +458,7 @@ func TestNames(t *testing.T) {
 	for i, args := range []string{
 		"K8S_POD_NAMESPACE=prod;K8S_POD_NAME=api;K8S_POD_UID=1",
 		"K8S_POD_NAMESPACE=test;K8S_POD_NAME=api;K8S_POD_UID=2",
-		"K8S_POD_NAMESPACE=prod;K8S_POD_NAME=api;K8S_POD_UID=3", // before DEL of the first
+		"K8S_POD_NAMESPACE=prod;K8S_POD_NAME=api;K8S_POD_UID=3",                              // before DEL of the first
 		"IgnoreUnknown=1;K8S_POD_NAMESPACE=db;K8S_POD_NAME=db;K8S_POD_INFRA_CONTAINER_ID=c3", // Podman
 	} {
 		c := tb.container(fmt.Sprint("c", i))
