@@ -66,6 +66,9 @@ func Answer(ctx context.Context, r client.Request, out io.Writer, background *sy
 // IsContract reports whether a request to a keeper comes from a plug-in of an engine.
 func IsContract(args []string) bool { return len(args) > 0 && args[0] == CNI }
 
+// IsQuery reports whether a request only asks how things are, so often that it must not wait for others.
+func IsQuery(args []string) bool { return IsContract(args) && len(args) > 1 && args[1] == "STATUS" }
+
 func runCNI(ctx context.Context, c cni.Call, background *sync.WaitGroup) int {
 	cfg, err := networks.Config(ctx)
 	cfg.Attach.Background = background

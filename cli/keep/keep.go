@@ -156,7 +156,7 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	c.Answer = func(ctx context.Context, r client.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (int, bool) {
 		return f.answer(networks.WithShared(ctx, networks.Shared{Rules: keeper.Rules(), Files: kept.Files}), r, stdout, stderr, background)
 	}
-	c.Contract = compat.IsContract
+	c.Contract, c.Unlimited = compat.IsContract, compat.IsQuery
 	c.Exclusive = func(args []string) bool {
 		return args[0] == networks.Name && networks.Changes(args[1:]) || compat.IsContract(args)
 	}

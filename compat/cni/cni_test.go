@@ -287,6 +287,17 @@ func TestForgotten(t *testing.T) {
 	}))
 }
 
+// TestAfterRestart: after a restart of the machine a runtime may call before any keeper runs.
+func TestAfterRestart(t *testing.T) {
+	tb := newTestbed(t)
+	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
+	remove(t, tb.host, "cl-web")
+	tb.add(tb.container("c"), web)
+	if got := addresses(t, tb.host, "cl-web"); !slices.Equal(got, []string{"192.0.2.1/24"}) {
+		t.Errorf("the gateway has %v", got)
+	}
+}
+
 // TestGarbage: GC keeps what is listed, and everything if there is no list.
 func TestGarbage(t *testing.T) {
 	tb := newTestbed(t)

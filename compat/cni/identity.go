@@ -12,22 +12,16 @@ import (
 	"github.com/opencontainers/runtime-spec/specs-go"
 )
 
-// The engines of containers that package find does not name.
-const (
-	enginePod  = "pod" // a pod of Kubernetes
-	engineNone = "cni" // nothing but the id is known
-)
-
 // identify returns the container that the call is about, with the name that its engine has for it, and
 // further names.
 func (c *call) identify() (container attach.Container, also []string) {
-	container = attach.Container{Manager: Manager, Key: c.containerID, ID: c.containerID, Engine: engineNone, Name: c.containerID, Path: c.netns}
+	container = attach.Container{Manager: Manager, Key: c.containerID, ID: c.containerID, Engine: attach.EngineCNI, Name: c.containerID, Path: c.netns}
 	pod, space := c.args["K8S_POD_NAME"], c.args["K8S_POD_NAMESPACE"]
 	switch {
 	case pod != "" && pod == space && c.args["K8S_POD_UID"] == "": // Podman sends its container's name as both
 		container.Engine, container.Name = find.Podman, pod
 	case pod != "":
-		container.Engine, container.Name = enginePod, pod
+		container.Engine, container.Name = attach.EnginePod, pod
 		if space != "" {
 			container.Name = space + "/" + pod
 			also = append(also, pod+"."+space)

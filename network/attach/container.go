@@ -35,6 +35,13 @@ type Container struct {
 	SharedWith    string `json:"-"` // other containers in the same network namespace
 }
 
+// Engines of containers that package netns/find does not find. Only the contract knows them by which they
+// are attached (Container.Manager).
+const (
+	EnginePod = "pod" // a pod of Kubernetes
+	EngineCNI = "cni" // nothing but the id is known
+)
+
 // CanReturn reports whether the container is to be attached again when it is restarted under its name. A
 // process can't be: its number, also as part of a path, will belong to another process. A container with
 // a Manager is attached again by its engine.

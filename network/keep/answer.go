@@ -82,12 +82,14 @@ func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processConte
 	if exclusive && send(conn, client.Reply{State: client.Begun}) != nil {
 		return
 	}
-	select {
-	case k.commands <- struct{}{}:
-		defer func() { <-k.commands }()
-	case <-ctx.Done(): // nothing was done, so the client can do it
-		send(conn, client.Reply{State: client.Declined})
-		return
+	if k.Unlimited == nil || !k.Unlimited(r.Args) {
+		select {
+		case k.commands <- struct{}{}:
+			defer func() { <-k.commands }()
+		case <-ctx.Done(): // nothing was done, so the client can do it
+			send(conn, client.Reply{State: client.Declined})
+			return
+		}
 	}
 	if !exclusive && send(conn, client.Reply{State: client.Begun}) != nil {
 		return

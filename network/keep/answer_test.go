@@ -101,13 +101,17 @@ func TestManyClients(t *testing.T) {
 }
 
 // A command that only the keeper can run is accepted at once, and waits while many others run.
-// Others hear nothing until it is their turn.
+// Others hear nothing until it is their turn. A query is answered at once.
 func TestExclusive(t *testing.T) {
 	w := newFakeHost(t)
 	c := w.keep()
 	release, ran := make(chan bool), make(chan string, 100)
 	c.Exclusive = func(args []string) bool { return args[0] == "net" }
+	c.Unlimited = func(args []string) bool { return args[0] == "query" }
 	c.Answer = func(_ context.Context, r client.Request, _, _ io.Writer, _ *sync.WaitGroup) (int, bool) {
+		if r.Args[0] == "query" {
+			return 0, true
+		}
 		ran <- r.Args[0]
 		<-release
 		return 0, true
@@ -128,6 +132,12 @@ func TestExclusive(t *testing.T) {
 	answers := bufio.NewScanner(conn)
 	if !answers.Scan() || answers.Text() != `{"state":"begun"}` {
 		t.Fatalf("answered %q, %v", answers.Text(), answers.Err())
+	}
+	query := w.dial() // is answered while all others wait
+	_, err = query.Write([]byte(`{"args":["query"]}`))
+	must(t, err)
+	if lines := bufio.NewScanner(query); !lines.Scan() || !lines.Scan() || lines.Text() != `{"state":"done"}` {
+		t.Errorf("a query is answered %q, %v", lines.Text(), lines.Err())
 	}
 	must(t, waits.SetReadDeadline(time.Now().Add(50*time.Millisecond)))
 	if n, err := waits.Read(make([]byte, 1)); err == nil || n > 0 {

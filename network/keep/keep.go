@@ -45,6 +45,8 @@ type Config struct {
 	// Contract, if set, reports whether a command line comes from another program, which sends absolute
 	// paths only. That program must be in the same namespaces, but may be any.
 	Contract func(args []string) bool
+	// Unlimited, if set, reports whether a command line is run at once, however many others are.
+	Unlimited func(args []string) bool
 	// Networks, if set, keeps named networks beside the attachments.
 	Networks Networks
 	// UntilIdle makes Run return when nothing is left to keep.

@@ -23,8 +23,16 @@ type Managed struct {
 
 // Join is Connect for a container that its engine describes, by a contract such as CNI. The engine
 // calls Join again when it restarts the container, and Leave when the container ends. What engines have
-// forgotten to disconnect, and what is in the way, is disconnected.
+// forgotten to disconnect, and what is in the way, is disconnected. After a restart of the machine, an engine
+// may call Join before a keeper has put the network into the kernel: then Join does.
 func Join(ctx context.Context, cfg Config, network string, container attach.Container, c Connection) (*Result, error) {
+	if n, err := cfg.store().Network(network); err == nil {
+		if missing, err := MissingOnHost(cfg, n); err == nil && len(missing) > 0 {
+			if _, err := RepairAll(ctx, cfg); err != nil {
+				return nil, fmt.Errorf("put networks into the kernel again: %w", err)
+			}
+		}
+	}
 	find := func() (attach.Container, *netns.NS, error) {
 		ns, err := netns.Open(container.Path)
 		return container, ns, err
@@ -182,6 +190,21 @@ func MissingOnHost(cfg Config, n *Network) ([]string, error) {
 		return nil, nil
 	}
 	return attach.CheckHost(cfg.Attach.Store, n.Name, n.hostSide())
+}
+
+// NamespaceOf opens the network namespace of an endpoint's container in which its link was made. The error
+// is netns.ErrNotFound if it is gone. The caller closes it.
+func NamespaceOf(cfg Config, e *Endpoint) (*netns.NS, error) {
+	store := cfg.store()
+	a, err := store.Attachment(e.AttachmentID)
+	if err != nil {
+		return nil, err
+	}
+	ns, err := attach.OpenNamespace(store.Store, a)
+	if err == nil && ns == nil {
+		err = netns.ErrNotFound
+	}
+	return ns, err
 }
 
 // CheckEndpoint describes what is wrong with an endpoint, its link or its claims; "" if nothing is.

@@ -69,21 +69,28 @@ func (v *investigation) open(m *machine, ns *netns.NS, label string) error {
 
 // machineOf returns the container of endpoints.
 func (v *investigation) machineOf(ctx context.Context, e *named.Endpoint) *machine {
-	id := e.Container.QualifiedName()
+	id := e.Container.FileName()
 	for _, m := range append([]*machine{v.from}, v.to...) {
-		if m != nil && m.container.QualifiedName() == id {
+		if m != nil && m.container.FileName() == id {
 			return m
 		}
 	}
 	m := &machine{label: e.Container.ShortName(), container: e.Container}
 	for _, o := range v.endpoints {
-		if o.Container.QualifiedName() == id {
+		if o.Container.FileName() == id {
 			m.endpoints = append(m.endpoints, o)
 		}
 	}
-	c, ns, err := v.cfg.Attach.Find(ctx, id)
-	if err == nil {
+	c, ns, err := v.cfg.Attach.Find(ctx, e.Container.QualifiedName())
+	if err == nil && e.Container.Manager == "" {
 		m.container = c
+	}
+	if err == nil {
+		m.container.PID = c.PID
+	} else if e.Container.Manager != "" { // only its engine knows it
+		ns, err = named.NamespaceOf(v.cfg, e)
+	}
+	if err == nil {
 		err = v.open(m, ns, m.label)
 	}
 	m.err = err
@@ -141,7 +148,7 @@ func (v *investigation) endpointsOf(ref string) ([]*named.Endpoint, error) {
 	}
 	var words []string
 	for _, e := range found {
-		if e.Container.QualifiedName() != found[0].Container.QualifiedName() {
+		if e.Container.FileName() != found[0].Container.FileName() {
 			words = append(words, e.Network+"/"+e.Container.ShortName())
 		}
 	}

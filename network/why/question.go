@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cleat/netns/find"
+	"cleat/network/attach"
 	"cleat/packet"
 )
 
@@ -30,7 +31,7 @@ type Destination struct {
 }
 
 // engines stand before a colon in references to containers, whose name may be a number.
-var engines = []string{find.Docker, find.Podman, find.Containerd, find.LXC, find.Apptainer, find.Process, find.Named, find.Path}
+var engines = []string{find.Docker, find.Podman, find.Containerd, find.LXC, find.Apptainer, find.Process, find.Named, find.Path, attach.EnginePod, attach.EngineCNI}
 
 // ParseDestination parses NAME[:PORT[/tcp|/udp]]. An IPv6 address with a port is in brackets.
 func ParseDestination(text string) (Destination, error) {
