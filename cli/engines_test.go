@@ -201,3 +201,14 @@ func TestCNI(t *testing.T) {
 	tells(t, told, "gone", "exit 0", "exit 0")
 	tells(t, told, "left", "0 devices")
 }
+
+// TestPluginIsSmall: runtimes start the CNI plug-in for each call, so it must start fast.
+func TestPluginIsSmall(t *testing.T) {
+	info, err := os.Stat(filepath.Join(binDir, "cleat-cni"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if most := int64(5 << 20); info.Size() > most {
+		t.Errorf("cleat-cni has %d bytes, want at most %d", info.Size(), most)
+	}
+}
