@@ -87,9 +87,14 @@ func TestSystemd(t *testing.T) {
 	tells(t, told, "stopped", "inactive, success, 143", "what is attached stays", "no keeper runs")
 	tells(t, told, "journal", "cleat: netns.web.eth0: attached again: the container had restarted")
 	tells(t, told, "before", "note: no keeper starts at boot: `cleat keep --install` has networks back then")
+	tells(t, told, "shipped", "a keeper starts at boot: /usr/local/lib/systemd/system/cleat-keep.service", "enabled", "no second unit",
+		"disabled", "no keeper is installed")
 	tells(t, told, "installed", "a keeper starts at boot: /etc/systemd/system/cleat-keep.service")
 	tells(t, told, "after", "network boot driver bridge 10.30.0.0/24", "web is on boot: eth1 10.30.0.2, name web")
 	tells(t, told, "second start", keeps, "attached again", "networks are back", "web 10.30.0.2 attached")
+	tells(t, told, "down", "1 network and 2 links are down; `cleat keep` brings back what it keeps", "nothing is left in the kernel",
+		"the next keeper brought it back")
+	tells(t, told, "idle", "success", "inactive, condition no")
 	tells(t, told, "uninstalled", "the unit is gone", "no keeper runs")
 	if len(told["not so"]) > 0 {
 		t.Errorf("not so: %q", told["not so"])

@@ -39,6 +39,7 @@ for start in first second; do
 		cd /mnt
 		mount --bind /usr usr
 		mount -o remount,bind,ro usr
+		mount -t tmpfs none usr/local/lib
 		mount -t proc none proc
 		mount --bind proc/sys proc/sys
 		mount --bind proc/sys/net proc/sys/net
