@@ -4,6 +4,7 @@
 //	build                    builds the package from what `make install` installs
 //	nfpm.yaml                its description, for nfpm; tools.mod pins nfpm
 //	postinst, prerm, postrm  what dpkg runs (deb-postinst(5))
+//	lintian-overrides        what is as it should be although lintian reports it
 //	copyright, licenses      the project's license; prints those of Go and all modules
 //
 // A file that `make install` installs is part of the package. A new systemd unit is also a word in
