@@ -135,7 +135,7 @@ deb: build ## build the Debian package in out; DEB_ARCH=arm64 for another machin
 
 .PHONY: test-deb
 test-deb: setup deb ## install, use, remove and purge the Debian package in a new Debian
-	CLEAT_DEB=$$PWD/$(DEB) $(GOTESTSUM) --packages=./packaging -- -count=1
+	CLEAT_DEB=$$PWD/$(DEB) $(GOTESTSUM) --packages='./packaging ./cli' -- -count=1 -p 1 -run 'TestContents|TestInstall|TestSystemdPackage'
 
 .PHONY: clean
 clean: ## remove what was built
