@@ -9,6 +9,8 @@ SHELL := bash
 GO ?= go
 PREFIX ?= /usr/local
 ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+# Where CNI runtimes look for plug-ins: /usr/lib/cni on Debian, often /opt/cni/bin.
+CNIDIR ?= $(PREFIX)/lib/cni
 # Where the programs to install are; those of another directory may be for another machine.
 BIN ?= .
 export CGO_ENABLED = 0
@@ -32,8 +34,8 @@ tools: ## check for what building needs
 	@scripts/tools $(GO)
 
 .PHONY: build
-build: tools ## build ./cleat, one static binary
-	$(BUILD) -o cleat ./cmd/cleat
+build: tools ## build ./cleat, one static binary, and ./cleat-cni
+	$(BUILD) -o ./ ./cmd/...
 
 .PHONY: bench
 bench: build ## measure the usual networks here, in under 3 minutes
@@ -106,8 +108,9 @@ man: build ## write the manual pages to out/man
 UNIT = env -u CLEAT_STATE_DIR ./cleat keep --print-unit | sed 's|^ExecStart=.* keep|ExecStart=$(PREFIX)/bin/cleat keep|'
 
 .PHONY: install
-install: man ## install program, manual, completions and systemd unit under PREFIX (/usr/local)
+install: man ## install programs, manual, completions and systemd unit under PREFIX (/usr/local)
 	install -D -m 0755 $(BIN)/cleat $(DESTDIR)$(PREFIX)/bin/cleat
+	install -D -m 0755 $(BIN)/cleat-cni $(DESTDIR)$(CNIDIR)/cleat-cni
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 out/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/{bash-completion/completions,fish/vendor_completions.d} $(DESTDIR)$(ZSHDIR)
@@ -119,7 +122,7 @@ install: man ## install program, manual, completions and systemd unit under PREF
 
 .PHONY: uninstall
 uninstall: ## remove what install has put under PREFIX
-	rm -f $(DESTDIR)$(PREFIX)/bin/cleat $(DESTDIR)$(PREFIX)/share/man/man1/cleat{,-*}.1
+	rm -f $(DESTDIR)$(PREFIX)/bin/cleat $(DESTDIR)$(CNIDIR)/cleat-cni $(DESTDIR)$(PREFIX)/share/man/man1/cleat{,-*}.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat $(DESTDIR)$(ZSHDIR)/_cleat
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.service
@@ -139,4 +142,4 @@ test-deb: setup deb ## install, use, remove and purge the Debian package in a ne
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf cleat out
+	rm -rf cleat cleat-cni out

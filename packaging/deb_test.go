@@ -55,11 +55,12 @@ func debFile(t *testing.T) string {
 }
 
 // programs are those of the package.
-var programs = []string{"/usr/bin/cleat"}
+var programs = []string{"/usr/bin/cleat", "/usr/lib/cni/cleat-cni"}
 
 // TestContents checks where the files of the package are, and that manual, completions, unit and
 // scripts can be read by the programs that they are for.
 func TestContents(t *testing.T) {
+	t.Parallel()
 	deb := debFile(t)
 	files := map[string]bool{}
 	for line := range strings.Lines(output(t, "dpkg-deb", "--contents", deb)) {
@@ -122,6 +123,7 @@ func TestContents(t *testing.T) {
 // it, installs it again as an upgrade does, removes it, brings back what was there, and purges it.
 // Then the new Debian has the same files as before.
 func TestInstall(t *testing.T) {
+	t.Parallel()
 	deb := debFile(t)
 	if os.Geteuid() != 0 {
 		t.Skip("making a Debian needs root")
@@ -146,7 +148,7 @@ exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin chroot "$1" sh /mnt/install.sh`, 
 	at := 0
 	for _, want := range []string{
 		"install: ok installed", "install: the unit is enabled", "install: no process", "install: cleat 0|install: cleat v|install: cleat (",
-		"use: connected", "use: a keeper runs",
+		"use: connected", "use: a keeper runs", `use: {"cniVersion":"1.1.0","supportedVersions":["0.3.0"`,
 		"upgrade: ok installed", "upgrade: still connected", "upgrade: a keeper runs",
 		"remove: ok config-files", "remove: no device", "remove: no process", "remove: the network is still wanted",
 		"install again: ok installed", "install again: the network is back",

@@ -27,6 +27,8 @@ cleat net connect web $container --no-dns -p 8080:80
 cleat net ls web
 connected && echo "use: connected"
 keeper use
+echo '{"cniVersion": "1.1.0"}' | CNI_COMMAND=VERSION /usr/lib/cni/cleat-cni | tr -d ' \n' | sed 's/^/use: /'
+echo
 
 dpkg --install /mnt/cleat.deb
 echo "upgrade: $(status)"
