@@ -21,7 +21,7 @@ if test "$(cat /opt/start)" = second; then
 	ip netns add web
 	eventually there && echo "second start: attached again"
 	eventually booted && echo "second start: networks are back"
-	cleat net check && echo "second start: $(cleat net ls boot | awk '$1 == "web" { print $1, $3, $NF }')"
+	cleat net check && echo "second start: $(cleat net ls boot | awk '$1 == "web" { print $1, $4, $NF }')"
 	cleat keep --down | sed 's/^/down: /'
 	there || booted || echo "down: nothing is left in the kernel"
 	ls /var/lib/cleat/networks /var/lib/cleat/attachments | sed 's/^/down: /'
