@@ -8,7 +8,14 @@ SHELL := bash
 
 GO ?= go
 PREFIX ?= /usr/local
+ZSHDIR ?= $(PREFIX)/share/zsh/site-functions
+# Where CNI runtimes look for plug-ins: /usr/lib/cni on Debian, often /opt/cni/bin.
+CNIDIR ?= $(PREFIX)/lib/cni
+# Where the programs to install are; those of another directory may be for another machine.
+BIN ?= .
 export CGO_ENABLED = 0
+# The architecture of `make cross`.
+CROSS ?= arm64
 
 # Without the symbol table and DWARF the binary is a quarter smaller. Stack traces and
 # pprof need neither; debuggers and perf do: make build LDFLAGS=
@@ -27,8 +34,8 @@ tools: ## check for what building needs
 	@scripts/tools $(GO)
 
 .PHONY: build
-build: tools ## build ./cleat, one static binary
-	$(BUILD) -o cleat ./cmd/cleat
+build: tools ## build ./cleat, one static binary, and ./cleat-cni
+	$(BUILD) -o ./ ./cmd/...
 
 .PHONY: bench
 bench: build ## measure the usual networks here, in under 3 minutes
@@ -90,23 +97,49 @@ vuln: tools ## look for known vulnerabilities in what the program calls
 	@scripts/vuln $(GO)
 
 .PHONY: cross
-cross: tools ## build for arm64
-	GOARCH=arm64 $(BUILD) -o out/cleat-arm64 ./cmd/cleat
+cross: tools ## build for arm64 in out/arm64
+	GOARCH=$(CROSS) $(BUILD) -o out/$(CROSS)/ ./cmd/...
 
 .PHONY: man
 man: build ## write the manual pages to out/man
 	./cleat man out/man
 
+# The unit of `cleat keep --install`, for the program's place after the installation.
+UNIT = env -u CLEAT_STATE_DIR ./cleat keep --print-unit | sed 's|^ExecStart=.* keep|ExecStart=$(PREFIX)/bin/cleat keep|'
+
 .PHONY: install
-install: man ## install program, manual and completions under PREFIX (/usr/local)
-	install -D -m 0755 cleat $(DESTDIR)$(PREFIX)/bin/cleat
+install: man ## install programs, manual, completions and systemd unit under PREFIX (/usr/local)
+	install -D -m 0755 $(BIN)/cleat $(DESTDIR)$(PREFIX)/bin/cleat
+	install -D -m 0755 $(BIN)/cleat-cni $(DESTDIR)$(CNIDIR)/cleat-cni
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 out/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
-	install -d $(DESTDIR)$(PREFIX)/share/{bash-completion/completions,zsh/site-functions,fish/vendor_completions.d}
+	install -d $(DESTDIR)$(PREFIX)/share/{bash-completion/completions,fish/vendor_completions.d} $(DESTDIR)$(ZSHDIR)
 	./cleat completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat
-	./cleat completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_cleat
+	./cleat completion zsh > $(DESTDIR)$(ZSHDIR)/_cleat
 	./cleat completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	$(UNIT) > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.service
+
+.PHONY: uninstall
+uninstall: ## remove what install has put under PREFIX
+	rm -f $(DESTDIR)$(PREFIX)/bin/cleat $(DESTDIR)$(CNIDIR)/cleat-cni $(DESTDIR)$(PREFIX)/share/man/man1/cleat{,-*}.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat $(DESTDIR)$(ZSHDIR)/_cleat
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.service
+
+# Go and Debian have the same names for amd64 and arm64.
+DEB_ARCH ?= $(shell $(GO) env GOARCH)
+DEB = out/cleat_$(shell scripts/version)-1_$(DEB_ARCH).deb
+
+.PHONY: deb
+deb: build ## build the Debian package in out; DEB_ARCH=arm64 for another machine
+	@$(MAKE) --no-print-directory cross CROSS=$(DEB_ARCH)
+	@packaging/build $(GO) $(DEB_ARCH) $(DEB)
+
+.PHONY: test-deb
+test-deb: setup deb ## install, use, remove and purge the Debian package in a new Debian
+	CLEAT_DEB=$$PWD/$(DEB) $(GOTESTSUM) --packages='./packaging ./cli' -- -count=1 -p 1 -run 'TestContents|TestInstall|TestSystemdPackage'
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf cleat out
+	rm -rf cleat cleat-cni out

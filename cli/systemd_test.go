@@ -42,6 +42,30 @@ func groupForSystemd(t *testing.T) string {
 // everything is kept, is restarted when it is killed, and stops cleanly.
 func TestSystemd(t *testing.T) {
 	t.Parallel() // most of the time it waits
+	told := bootSystemd(t, "keep.sh")
+	tells(t, told, "on demand", "a service of its own", "attached again", "killed, nothing is left")
+	const keeps = "active, keeps attachments"
+	tells(t, told, "unit", "enabled", "active, waits while another keeper runs", keeps, "it is the keeper", "attached again")
+	tells(t, told, "restarted", keeps, "attached again")
+	tells(t, told, "killed", keeps, "attached again")
+	tells(t, told, "stopped", "inactive, success, 143", "what is attached stays", "no keeper runs")
+	tells(t, told, "journal", "cleat: netns.web.eth0: attached again: the container had restarted")
+	tells(t, told, "before", "note: no keeper starts at boot: `cleat keep --install` has networks back then")
+	tells(t, told, "shipped", "a keeper starts at boot: /usr/local/lib/systemd/system/cleat-keep.service", "enabled", "no second unit",
+		"disabled", "no keeper is installed")
+	tells(t, told, "installed", "a keeper starts at boot: /etc/systemd/system/cleat-keep.service")
+	tells(t, told, "after", "network boot driver bridge 10.30.0.0/24", "web is on boot: eth1 10.30.0.2, name web")
+	tells(t, told, "second start", keeps, "attached again", "networks are back", "web 10.30.0.2 attached")
+	tells(t, told, "down", "1 network and 2 links are down; `cleat keep` brings back what it keeps", "nothing is left in the kernel",
+		"the next keeper brought it back")
+	tells(t, told, "idle", "success", "inactive, condition no")
+	tells(t, told, "uninstalled", "the unit is gone", "no keeper runs")
+}
+
+// bootSystemd boots the machine's systemd twice in namespaces (host.sh). A service runs a script of
+// testdata/systemd. bootSystemd returns what the script says, by the word before the colon.
+func bootSystemd(t *testing.T, script string, files ...string) map[string][]string {
+	t.Helper()
 	if testing.Short() {
 		t.Skip("it takes seconds")
 	}
@@ -64,7 +88,7 @@ func TestSystemd(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, filepath.Join(here, "host.sh"), group, filepath.Join(here, "keep.sh"), file)
+	cmd := exec.CommandContext(ctx, filepath.Join(here, "host.sh"), append([]string{group, filepath.Join(here, script), file}, files...)...)
 	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+program.SearchPath())
 	cmd.WaitDelay = time.Second
 	out, err := cmd.CombinedOutput()
@@ -79,19 +103,31 @@ func TestSystemd(t *testing.T) {
 			told[about] = append(told[about], what)
 		}
 	}
-	tells(t, told, "on demand", "a service of its own", "attached again", "killed, nothing is left")
-	const keeps = "active, keeps attachments"
-	tells(t, told, "unit", "enabled", "active, waits while another keeper runs", keeps, "it is the keeper", "attached again")
-	tells(t, told, "restarted", keeps, "attached again")
-	tells(t, told, "killed", keeps, "attached again")
-	tells(t, told, "stopped", "inactive, success, 143", "what is attached stays", "no keeper runs")
-	tells(t, told, "journal", "cleat: netns.web.eth0: attached again: the container had restarted")
-	tells(t, told, "before", "note: no keeper starts at boot: `cleat keep --install` has networks back then")
-	tells(t, told, "installed", "a keeper starts at boot: /etc/systemd/system/cleat-keep.service")
-	tells(t, told, "after", "network boot driver bridge 10.30.0.0/24", "web is on boot: eth1 10.30.0.2, name web")
-	tells(t, told, "second start", keeps, "attached again", "networks are back", "web 10.30.0.2 attached")
-	tells(t, told, "uninstalled", "the unit is gone", "no keeper runs")
 	if len(told["not so"]) > 0 {
 		t.Errorf("not so: %q", told["not so"])
 	}
+	return told
+}
+
+// TestSystemdPackage installs, removes and purges the Debian package under systemd. `make test-deb`
+// runs it.
+func TestSystemdPackage(t *testing.T) {
+	deb := os.Getenv("CLEAT_DEB")
+	if deb == "" {
+		t.Skip("CLEAT_DEB names no package; `make test-deb` builds and tests one")
+	}
+	for _, p := range []string{"dpkg", "deb-systemd-invoke"} {
+		if _, err := program.Find(p); err != nil {
+			t.Skipf("no program %s", p)
+		}
+	}
+	told := bootSystemd(t, "package.sh", deb)
+	if len(told["skip"]) > 0 {
+		t.Skip(told["skip"][0])
+	}
+	tells(t, told, "installed", "enabled, inactive", "no keeper runs")
+	tells(t, told, "installed again", "the keeper goes on", "a keeper starts at boot: /usr/lib/systemd/system/cleat-keep.service", "no second unit")
+	tells(t, told, "removed", "inactive", "no device, no process")
+	tells(t, told, "restored", "active, keeps attachments", "the network is back")
+	tells(t, told, "purged", "not-found, inactive", "no device, no process", "no file")
 }

@@ -26,7 +26,8 @@ func install(cmd *cobra.Command, store *attach.Store) error {
 	if err := printUnit(&unit, store); err != nil {
 		return err
 	}
-	if err := statedir.WriteFile(keep.UnitFile, unit.Bytes()); err != nil {
+	file, err := placeUnit(unit.Bytes())
+	if err != nil {
 		return fmt.Errorf("install the keeper: %w", err)
 	}
 	for _, args := range [][]string{{"daemon-reload"}, {"enable", "--quiet", keep.UnitName}, {"--no-block", "restart", keep.UnitName}} {
@@ -34,13 +35,30 @@ func install(cmd *cobra.Command, store *attach.Store) error {
 			return err
 		}
 	}
-	_, err := io.WriteString(cmd.OutOrStdout(), "a keeper starts at boot: "+keep.UnitFile+"\n")
+	_, err = io.WriteString(cmd.OutOrStdout(), "a keeper starts at boot: "+file+"\n")
 	return err
 }
 
-// uninstall undoes install. What is attached stays.
-func uninstall(cmd *cobra.Command) error {
-	if _, err := os.Lstat(keep.UnitFile); errors.Is(err, os.ErrNotExist) {
+// placeUnit returns the path of a unit file with this text. If a package or `make install` has put
+// one in place, that is it. Otherwise placeUnit writes one, which hides theirs.
+func placeUnit(text []byte) (path string, err error) {
+	for _, path := range keep.ShippedUnits() {
+		shipped, err := os.ReadFile(path)
+		if errors.Is(err, os.ErrNotExist) {
+			continue
+		}
+		if err == nil && bytes.Equal(shipped, text) {
+			return path, statedir.Remove(keep.UnitFile)
+		}
+		break // systemd uses none of the others
+	}
+	return keep.UnitFile, statedir.WriteFile(keep.UnitFile, text)
+}
+
+// uninstall undoes install. What is attached stays, and so does a unit that install has not written.
+func uninstall(cmd *cobra.Command, store *attach.Store) error {
+	_, err := os.Lstat(keep.UnitFile)
+	if starts, _ := keep.AtBoot(store); errors.Is(err, os.ErrNotExist) && !starts {
 		_, err := io.WriteString(cmd.OutOrStdout(), "no keeper is installed\n")
 		return err
 	}

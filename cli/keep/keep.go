@@ -40,6 +40,7 @@ type flags struct {
 	untilIdle, wait, toLog bool
 	json                   bool
 	install, uninstall     bool
+	down                   bool
 	answer                 answerFunc
 }
 
@@ -47,7 +48,7 @@ type flags struct {
 func New(answer answerFunc) *cobra.Command {
 	f := &flags{answer: answer}
 	cmd := &cobra.Command{
-		Use:                   "keep [--once | --status | --install | --print-unit] [FLAGS]",
+		Use:                   "keep [--once | --status | --install | --down] [FLAGS]",
 		DisableFlagsInUseLine: true,
 		Short:                 "extend leases, and attach again after restarts",
 		Long: `Keeps what was attached with --keep or --dhcp.
@@ -72,8 +73,14 @@ Each state directory has one keeper; a second one exits with 4. ` + "`cleat atta
 starts a keeper if none runs. That one ends with the last attachment that needs
 it, and logs to keeper.log in the state directory. Under systemd it is a service
 of its own, so it outlives the service or session that attached. --install has
-systemd start a keeper at boot, so that networks and links are back then. When
-the program's file is replaced, the keeper goes on with the new version.`,
+systemd start a keeper at boot if there is something to keep, so that networks
+and links are back then. When the program's file is replaced, the keeper goes on
+with the new version.
+
+--down stops the keeper and removes all networks and links of the state
+directory from the kernel, but keeps the files that say what is wanted. The next
+keeper brings networks and links of --keep back, as after a restart of the
+machine.`,
 		Example: `  # have a keeper from boot on
   sudo cleat keep --install
 
@@ -91,12 +98,13 @@ the program's file is replaced, the keeper goes on with the new version.`,
 	cmd.Flags().BoolVar(&f.unit, "print-unit", false, "print a systemd unit and do nothing")
 	cmd.Flags().BoolVar(&f.install, "install", false, "install a systemd unit, and start it now and at boot")
 	cmd.Flags().BoolVar(&f.uninstall, "uninstall", false, "stop and remove the unit of --install")
+	cmd.Flags().BoolVar(&f.down, "down", false, "stop the keeper, and take all networks and links down until the next one")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another keeper runs")
 	cmd.Flags().BoolVar(&f.untilIdle, "until-idle", false, "exit when there is nothing left to keep")
 	cmd.Flags().BoolVar(&f.toLog, "log", false, "log to keeper.log in the state directory")
-	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "until-idle")
-	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "wait")
-	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "install", "uninstall", "log")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "down", "until-idle")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "down", "wait")
+	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "install", "uninstall", "down", "log")
 	help.Status(cmd, strconv.Itoa(keep.ExitRunning), "another keeper runs")
 	help.File(cmd, keep.UnitFile, "the unit of --install")
 	help.File(cmd, "/var/lib/cleat/attachments", "what to keep; CLEAT_STATE_DIR replaces /var/lib/cleat")
@@ -120,7 +128,9 @@ func (f *flags) run(cmd *cobra.Command) error {
 	case f.install:
 		return install(cmd, cfg.Store)
 	case f.uninstall:
-		return uninstall(cmd)
+		return uninstall(cmd, cfg.Store)
+	case f.down:
+		return attachcmd.WithHint(down(cmd, cfg))
 	case f.status:
 		return printStatus(cmd, cfg.Store, f.json)
 	}
@@ -213,25 +223,31 @@ func printUnit(out io.Writer, store *attach.Store) error {
 	}
 	environment := ""
 	if dir := store.Path(); os.Getenv("CLEAT_STATE_DIR") != "" {
-		environment = fmt.Sprintf("Environment=%q\n", "CLEAT_STATE_DIR="+strings.ReplaceAll(dir, "%", "%%"))
+		environment = fmt.Sprintf("Environment=%q\n", "CLEAT_STATE_DIR="+unitPath(dir))
 	}
 	_, err = fmt.Fprintf(out, `[Unit]
 Description=Keep containers attached (cleat)
 Documentation=man:cleat-keep(1)
 After=network.target docker.service containerd.service podman.service lxc.service
+# Either is enough.
+ConditionDirectoryNotEmpty=|%s
+ConditionDirectoryNotEmpty=|%s
 
 [Service]
 Type=notify
-ExecStart=%s keep --wait
-%sRestart=always
+ExecStart=%s keep --wait --until-idle
+%sRestart=on-failure
 RestartSec=1
 SuccessExitStatus=143
 
 [Install]
 WantedBy=multi-user.target
-`, unitWord(self), environment)
+`, unitPath(store.Path("networks")), unitPath(store.Path("attachments")), unitWord(self), environment)
 	return err
 }
+
+// unitPath quotes a path that is all of a unit's setting.
+func unitPath(path string) string { return strings.ReplaceAll(path, "%", "%%") }
 
 // unitWord quotes a path for the command line of a unit.
 func unitWord(path string) string {

@@ -167,6 +167,7 @@ var rooms = map[string]room{
 
 	"internal/arch":  {tools, nil},
 	"compat/engines": {tools, nil},
+	"packaging":      {tools, nil},
 }
 
 // never are rooms, here or yet to come, that bench must not know: it runs them

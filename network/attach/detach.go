@@ -42,6 +42,19 @@ func (e *NetworkError) Error() string {
 
 // DetachAttachment is Detach for an attachment that was read from the store.
 func DetachAttachment(ctx context.Context, cfg Config, a *Attachment) (notes []string, err error) {
+	return undoAttachment(ctx, cfg, a, detached)
+}
+
+// TakeDown removes the link of an attachment and what else it has in the kernel, but keeps its file,
+// as if the machine had been restarted: if its Spec has Keep, the next keeper attaches it again. Like
+// Detach it is never rolled back. Taking down twice is harmless.
+func TakeDown(ctx context.Context, cfg Config, a *Attachment) (notes []string, err error) {
+	return undoAttachment(ctx, cfg, a, retired)
+}
+
+// undoAttachment undoes an attachment. suffix is that of the operation's journal, and says what
+// happens to the attachment's file.
+func undoAttachment(ctx context.Context, cfg Config, a *Attachment, suffix string) (notes []string, err error) {
 	if err := cfg.Store.prepare(); err != nil {
 		return nil, err
 	}
@@ -50,14 +63,17 @@ func DetachAttachment(ctx context.Context, cfg Config, a *Attachment) (notes []s
 		return nil, err
 	}
 	defer s.close()
-	j, notes, err := s.takeJournal(ctx, a)
+	j, notes, err := s.takeJournal(ctx, a, suffix)
 	if err != nil {
 		return notes, err
 	}
 	// First, because no journal has it: if this process is killed, nobody else deletes it.
 	err = s.store.DeleteKeeperReport(a.ID)
 	if j == nil {
-		return notes, errors.Join(err, statedir.Remove(s.store.file(a.ID)))
+		if suffix == detached {
+			err = errors.Join(err, statedir.Remove(s.store.file(a.ID)))
+		}
+		return notes, err
 	}
 	u := &undoer{session: s, detaching: true}
 	if err = errors.Join(err, u.undoJournal(j)); err != nil {
@@ -66,9 +82,9 @@ func DetachAttachment(ctx context.Context, cfg Config, a *Attachment) (notes []s
 	return append(notes, u.notes...), err
 }
 
-// takeJournal turns an attachment's journal into that of a detach in progress. It returns a
-// nil journal if there is nothing to undo because the machine was restarted.
-func (s *session) takeJournal(ctx context.Context, a *Attachment) (*journal.Journal, []string, error) {
+// takeJournal turns an attachment's journal into that of an operation in progress, with this suffix.
+// It returns a nil journal if there is nothing to undo because the machine was restarted.
+func (s *session) takeJournal(ctx context.Context, a *Attachment, suffix string) (*journal.Journal, []string, error) {
 	unlock, err := s.store.lock(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -83,7 +99,7 @@ func (s *session) takeJournal(ctx context.Context, a *Attachment) (*journal.Jour
 	}
 	j, err := journal.Open(s.store.liveJournal(a.ID))
 	if errors.Is(err, fs.ErrNotExist) {
-		j, more, err := s.rebuildJournal(a)
+		j, more, err := s.rebuildJournal(a, suffix)
 		return j, append(notes, more...), err
 	}
 	if err != nil {
@@ -91,7 +107,7 @@ func (s *session) takeJournal(ctx context.Context, a *Attachment) (*journal.Jour
 	}
 	more, err := s.completeJournal(j, a)
 	if err == nil {
-		err = j.Rename(s.store.opJournal(a.ID) + detached)
+		err = j.Rename(s.store.opJournal(a.ID) + suffix)
 	}
 	if err != nil {
 		return nil, notes, errors.Join(err, j.Close())

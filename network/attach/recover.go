@@ -62,14 +62,15 @@ func (s *session) completeJournal(j *journal.Journal, a *Attachment) (notes []st
 }
 
 // rebuildJournal creates the journal of an attachment that has lost it. It returns a nil
-// journal if nothing of the attachment exists, as after a restart of the machine.
-func (s *session) rebuildJournal(a *Attachment) (*journal.Journal, []string, error) {
+// journal if nothing of the attachment exists, as after a restart of the machine. suffix is that of
+// the journal's name.
+func (s *session) rebuildJournal(a *Attachment, suffix string) (*journal.Journal, []string, error) {
 	f := finder{session: s, a: a, container: nsRef{Path: a.Container.Path}, sameBoot: a.BootID == s.store.BootID()}
 	undos, _, err := f.undos()
 	if err != nil || len(undos) == 1 { // the attachment's file
 		return nil, nil, err
 	}
-	j, err := journal.Create(s.store.opJournal(a.ID) + detached)
+	j, err := journal.Create(s.store.opJournal(a.ID) + suffix)
 	if err != nil {
 		return nil, nil, err
 	}

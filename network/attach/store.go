@@ -22,7 +22,7 @@ import (
 //	STATE/attachments/ID.json   an Attachment
 //	RUN/ops/ID                  journal of an attach in progress, or of one that died
 //	RUN/ops/ID~detached         journal of a detach in progress, or of one that died
-//	RUN/ops/ID~retired          journal of the cleanup after a container that is gone
+//	RUN/ops/ID~retired          journal of the cleanup after a container that is gone, or of TakeDown
 //	RUN/live/ID                 journal that undoes a complete attachment
 //	RUN/shared/KEY/             a resource of several attachments, and its users
 //	RUN/claims/                 addresses that are in use

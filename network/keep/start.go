@@ -58,6 +58,12 @@ const (
 	UnitFile = "/etc/systemd/system/" + UnitName
 )
 
+// ShippedUnits returns where packages and `make install` put the unit, the directory first that
+// systemd prefers. UnitFile hides them (systemd.unit(5)).
+func ShippedUnits() []string {
+	return []string{"/usr/local/lib/systemd/system/" + UnitName, "/usr/lib/systemd/system/" + UnitName}
+}
+
 // AtBoot reports whether systemd starts a keeper at boot. managed is false if systemd does not
 // manage this host, as far as this process sees.
 func AtBoot(store *attach.Store) (starts, managed bool) {

@@ -248,7 +248,11 @@ func (s *session) repairAll(ctx context.Context) error {
 		s.notes = append(s.notes, notes...)
 		errs = append(errs, err, s.repairEndpoints(ctx, n))
 	}
-	errs = append(errs, s.syncRules(ctx), s.acceptForeign(ctx), s.withNames(ctx, func(c *names.Client) error {
+	errs = append(errs, s.syncRules(ctx), s.acceptForeign(ctx))
+	for _, n := range networks {
+		errs = append(errs, s.repairDevices(n))
+	}
+	errs = append(errs, s.withNames(ctx, func(c *names.Client) error {
 		for _, n := range networks {
 			if err := s.sendNetwork(ctx, c, n); err != nil {
 				return err
@@ -256,6 +260,22 @@ func (s *session) repairAll(ctx context.Context) error {
 		}
 		return nil
 	}), s.repairResolvers(ctx))
+	return errors.Join(errs...)
+}
+
+// repairDevices sets again what vanishes with a network's devices.
+func (s *session) repairDevices(n *Network) error {
+	if !n.onHost() {
+		return nil
+	}
+	errs := []error{s.routeLoopback(n.device()), s.filterBridge(n)}
+	if n.Driver == Routed {
+		endpoints, err := s.store.Endpoints(n.Name)
+		errs = append(errs, err)
+		for _, e := range endpoints {
+			errs = append(errs, s.routeLoopback(n.peer(e.Container)))
+		}
+	}
 	return errors.Join(errs...)
 }
 

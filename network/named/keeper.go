@@ -58,12 +58,12 @@ func (k *Keeper) ContainersChanged() {
 }
 
 // Attached gives a container what it needs beside a link that was made again in a new namespace: the
-// names of its networks, and the size of its segments. It is called in the host's network namespace
+// names of its networks, the size of its segments, and the host's way to its published ports. It is called in the host's network namespace
 // and is safe for concurrent use.
 func (k *Keeper) Attached(ctx context.Context, a *attach.Attachment) {
 	s, err := open(k.config())
 	if err == nil {
-		err = errors.Join(s.refitSegments(a), s.settleResolver(ctx, &Endpoint{Network: a.Spec.Network, Container: a.Container, AttachmentID: a.ID}))
+		err = errors.Join(s.refit(a), s.settleResolver(ctx, &Endpoint{Network: a.Spec.Network, Container: a.Container, AttachmentID: a.ID}))
 		s.close()
 	}
 	if err != nil && ctx.Err() == nil {
@@ -71,9 +71,9 @@ func (k *Keeper) Attached(ctx context.Context, a *attach.Attachment) {
 	}
 }
 
-// refitSegments sets the size of segments of a link that was made again from its spec. The container
-// may have published ports since.
-func (s *session) refitSegments(a *attach.Attachment) error {
+// refit sets the size of segments of a link that was made again from its spec, and the host's way
+// through it. The container may have published ports since.
+func (s *session) refit(a *attach.Attachment) error {
 	n, err := s.store.Network(a.Spec.Network)
 	if err != nil {
 		return nil // it was removed meanwhile
@@ -82,7 +82,11 @@ func (s *session) refitSegments(a *attach.Attachment) error {
 	if err != nil {
 		return nil // it was disconnected meanwhile
 	}
-	return s.fitSegments(n, e)
+	err = s.fitSegments(n, e)
+	if n.Driver == Routed {
+		err = errors.Join(err, s.routeLoopback(n.peer(e.Container)))
+	}
+	return err
 }
 
 // Intervals of a keeper.
@@ -129,14 +133,14 @@ func (k *Keeper) Run(ctx context.Context) {
 	watching.Go(func() { k.watchRules(ctx, table, owner) })
 	for ctx.Err() == nil {
 		if k.Idle() {
-			k.stopNameServer(ctx)
+			stopNameServer(ctx, k.store)
 			sleep(ctx, idleInterval)
 			continue
 		}
 		k.keep(ctx)
 	}
 	if k.Idle() { // otherwise containers need names while no keeper runs
-		k.stopNameServer(context.WithoutCancel(ctx))
+		stopNameServer(context.WithoutCancel(ctx), k.store)
 	}
 }
 
@@ -376,8 +380,8 @@ func stopProcess(pid int) {
 }
 
 // stopNameServer ends a name server that nobody needs any more.
-func (k *Keeper) stopNameServer(ctx context.Context) {
-	c, err := names.Dial(ctx, k.store.nameServerPath())
+func stopNameServer(ctx context.Context, store Store) {
+	c, err := names.Dial(ctx, store.nameServerPath())
 	if err != nil {
 		return
 	}

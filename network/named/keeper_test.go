@@ -3,15 +3,19 @@ package named_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"syscall"
 	"testing"
 	"time"
 
+	"cleat/link"
 	"cleat/netns"
+	"cleat/network/attach"
 	"cleat/network/firewall"
 	"cleat/network/named"
 	"cleat/network/names"
@@ -185,5 +189,46 @@ func TestNames(t *testing.T) {
 		if time.Now().After(deadline) {
 			t.Fatal("the name server is not back")
 		}
+	}
+}
+
+// A link of a routed network that is made again is the host's way from its loopback addresses to
+// published ports again.
+func TestAttachedAgainRoutesLoopback(t *testing.T) {
+	tb := newTestbed(t, "a")
+	must(t, tb.create(named.NetworkSpec{Name: "web", Driver: named.Routed, Subnets: subnets(1)}))
+	e, err := tb.connect("web", "a", named.Connection{})
+	must(t, err)
+	loopback := func() (on bool) {
+		t.Helper()
+		must(t, tb.onHost(func() error {
+			files, err := filepath.Glob("/proc/sys/net/ipv4/conf/clr*/route_localnet")
+			if err != nil || len(files) != 1 {
+				return fmt.Errorf("devices of containers: %q, %v", files, err)
+			}
+			text, err := os.ReadFile(files[0])
+			on = string(text) == "1\n"
+			return err
+		}))
+		return on
+	}
+	if !loopback() {
+		t.Error("not after connect")
+	}
+	l, err := link.Find(tb.containers["a"], e.Interface)
+	must(t, err)
+	must(t, l.Close())
+	a, err := tb.store.Attachment(e.AttachmentID)
+	must(t, err)
+	k := named.NewKeeper(named.KeeperConfig{Config: tb.cfg, Log: t.Errorf})
+	must(t, tb.onHost(func() error {
+		if _, err := attach.Reattach(t.Context(), tb.cfg.Attach, a); err != nil {
+			return err
+		}
+		k.Attached(t.Context(), a)
+		return nil
+	}))
+	if !loopback() {
+		t.Error("not after the link was made again")
 	}
 }

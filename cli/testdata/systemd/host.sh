@@ -1,8 +1,8 @@
 #!/bin/bash
 # Boots the machine's own systemd, twice, as process 1 of a host made of namespaces whose
-# only files are the machine's programs: host.sh GROUP STORY TOLD. Each time a service runs
-# STORY, which ends with `systemctl exit CODE`; what it prints goes to the file TOLD. All is
-# in GROUP, a control group of version 2. Kernel settings but those of networks can be read.
+# only files are the machine's programs: host.sh GROUP STORY TOLD [PACKAGE]. Each time a service
+# runs STORY, which ends with `systemctl exit CODE`; what it prints goes to the file TOLD. PACKAGE is
+# /opt/cleat.deb there. All is in GROUP, a control group of version 2. Kernel settings but those of networks can be read.
 set -eu
 echo $$ >"$1/cgroup.procs"
 exec unshare --mount --pid --cgroup --fork --kill-child bash -c '
@@ -15,6 +15,7 @@ for l in bin lib lib64 sbin; do ln -s usr/$l $l; done
 cp "$(command -v cleat)" opt/cleat
 cp "$2" opt/story
 : >opt/told
+test $# -lt 4 || cp "$4" opt/cleat.deb
 mount --bind "$3" opt/told
 for f in passwd group nsswitch.conf ld.so.cache alternatives; do test ! -e /etc/$f || cp -r /etc/$f etc/; done
 echo 0123456789abcdef0123456789abcdef >etc/machine-id
@@ -39,6 +40,7 @@ for start in first second; do
 		cd /mnt
 		mount --bind /usr usr
 		mount -o remount,bind,ro usr
+		mount -t tmpfs none usr/local/lib
 		mount -t proc none proc
 		mount --bind proc/sys proc/sys
 		mount --bind proc/sys/net proc/sys/net

@@ -21,9 +21,17 @@ if test "$(cat /opt/start)" = second; then
 	ip netns add web
 	eventually there && echo "second start: attached again"
 	eventually booted && echo "second start: networks are back"
-	cleat net check && echo "second start: $(cleat net ls boot | awk '$1 == "web" { print $1, $3, $NF }')"
+	cleat net check && echo "second start: $(cleat net ls boot | awk '$1 == "web" { print $1, $4, $NF }')"
+	cleat keep --down | sed 's/^/down: /'
+	there || booted || echo "down: nothing is left in the kernel"
+	ls /var/lib/cleat/networks /var/lib/cleat/attachments | sed 's/^/down: /'
+	systemctl start cleat-keep
+	eventually there && eventually booted && echo "down: the next keeper brought it back"
 	cleat net rm --force boot
 	cleat detach web eth0
+	eventually is ActiveState inactive && echo "idle: $(property Result)"
+	systemctl start cleat-keep
+	echo "idle: $(property ActiveState), condition $(property ConditionResult)"
 	cleat keep --uninstall
 	test -e /etc/systemd/system/cleat-keep.service || echo "uninstalled: the unit is gone"
 	nobody && echo "uninstalled: no keeper runs"
@@ -52,6 +60,16 @@ eventually somebody
 
 cleat net create none | sed 's/^/before: /'
 cleat net rm none
+shipped=/usr/local/lib/systemd/system/cleat-keep.service
+mkdir -p ${shipped%/*}
+cleat keep --print-unit >$shipped
+cleat keep --install | sed 's/^/shipped: /'
+echo "shipped: $(systemctl is-enabled cleat-keep)"
+test -e /etc/systemd/system/cleat-keep.service || echo "shipped: no second unit"
+cleat keep --uninstall
+echo "shipped: $(systemctl is-enabled cleat-keep)"
+cleat keep --uninstall | sed 's/^/shipped: /'
+echo '# a unit of another version' >>$shipped
 cleat keep --install | sed 's/^/installed: /'
 cleat keep --print-unit | cmp - /etc/systemd/system/cleat-keep.service
 echo "unit: $(systemctl is-enabled cleat-keep)"
