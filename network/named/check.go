@@ -160,8 +160,10 @@ func (s *session) checkLink(ctx context.Context, e *Endpoint) string {
 		return "somebody brought its link " + e.Interface + " down"
 	case st.State == attach.Broken:
 		return strings.Join(st.Notes, "; ")
-	case e.Container.Manager != "" && (st.State == attach.Gone || st.State == attach.Wanted):
+	case e.Container.Manager != "" && st.State == attach.Gone:
 		return "its network namespace is gone, and its engine did not disconnect it"
+	case e.Container.Manager != "" && st.State == attach.Wanted:
+		return "its link is not attached"
 	case (st.State == attach.Gone || st.State == attach.Wanted) && s.runs(ctx, e):
 		return "it has restarted, and its link was not attached again"
 	case st.Lease != nil && !slices.Contains(e.Addresses, st.Lease.Address.Addr()):
