@@ -62,8 +62,9 @@ type Config struct {
 type Networks interface {
 	// Run keeps all networks, also those that are created later, until ctx ends.
 	Run(ctx context.Context)
-	// Idle reports whether there is no network. It is safe for concurrent use.
-	Idle() bool
+	// Unused reports whether nothing of the networks needs a keeper: there are none, or no container has been
+	// on one for a while. Otherwise again is when to ask again. It is safe for concurrent use.
+	Unused() (unused bool, again time.Duration)
 	// Attached is called when the link of an attachment to a network was made again. It is called
 	// in the host's network namespace, by several goroutines at once.
 	Attached(ctx context.Context, a *attach.Attachment)

@@ -42,8 +42,12 @@ func (k *keeper) run(ctx context.Context) error {
 	k.Ready(false)
 	for ctx.Err() == nil {
 		sleep := k.startDue(ctx)
-		if k.UntilIdle && k.running == 0 && k.clients.Load() == 0 && k.allIdle() {
-			return nil
+		if k.UntilIdle && k.running == 0 && k.clients.Load() == 0 {
+			idle, again := k.allIdle()
+			if idle {
+				return nil
+			}
+			sleep = min(sleep, again)
 		}
 		select {
 		case <-ctx.Done():
@@ -111,16 +115,17 @@ func (k *keeper) startDue(ctx context.Context) time.Duration {
 	return sleep
 }
 
-func (k *keeper) allIdle() bool {
-	if k.Networks != nil && !k.Networks.Idle() {
-		return false
-	}
+// allIdle reports whether nothing is left to keep; otherwise again is when to ask again.
+func (k *keeper) allIdle() (idle bool, again time.Duration) {
 	for _, it := range k.items {
 		if !it.idle {
-			return false
+			return false, maxSleep
 		}
 	}
-	return true
+	if k.Networks != nil {
+		return k.Networks.Unused()
+	}
+	return true, 0
 }
 
 // handleEvents makes items due that events concern.

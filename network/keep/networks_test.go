@@ -2,8 +2,10 @@ package keep_test
 
 import (
 	"context"
+	"math"
 	"net/netip"
 	"testing"
+	"time"
 
 	"cleat/network/attach"
 )
@@ -12,10 +14,17 @@ import (
 type fakeNetworks struct {
 	changed  chan struct{}
 	attached chan string
+	usedFor  int // calls of Unused
 }
 
 func (f *fakeNetworks) Run(ctx context.Context) { <-ctx.Done() }
-func (f *fakeNetworks) Idle() bool              { return false }
+
+func (f *fakeNetworks) Unused() (bool, time.Duration) {
+	if f.usedFor--; f.usedFor >= 0 {
+		return false, time.Millisecond
+	}
+	return true, 0
+}
 
 func (f *fakeNetworks) Attached(_ context.Context, a *attach.Attachment) { f.attached <- a.ID }
 
@@ -38,7 +47,7 @@ func TestNetworksHear(t *testing.T) {
 			return err
 		}))
 	}
-	f := &fakeNetworks{changed: make(chan struct{}, 1), attached: make(chan string, 8)}
+	f := &fakeNetworks{usedFor: math.MaxInt, changed: make(chan struct{}, 1), attached: make(chan string, 8)}
 	cfg := w.keep()
 	cfg.Networks = f
 	tell, _ := w.keeper(cfg)
@@ -54,5 +63,24 @@ func TestNetworksHear(t *testing.T) {
 	w.attached("other", soon)
 	if len(f.attached) > 0 {
 		t.Errorf("also heard of %s", <-f.attached)
+	}
+}
+
+// A keeper that was started on demand asks again whether networks need it, and ends when they don't.
+func TestUnusedNetworks(t *testing.T) {
+	w := newFakeHost(t)
+	f := &fakeNetworks{usedFor: 3}
+	cfg := w.keep()
+	cfg.Networks, cfg.UntilIdle = f, true
+	stop, ended := w.run(cfg)
+	defer stop()
+	select {
+	case err := <-ended:
+		must(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the keeper stays")
+	}
+	if f.usedFor != -1 {
+		t.Errorf("it asked %d times, want 4", 3-f.usedFor)
 	}
 }

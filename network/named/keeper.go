@@ -30,8 +30,9 @@ type Keeper struct {
 
 	changed chan struct{} // receives when containers may have ended
 
-	mu    sync.Mutex // guards owner
-	owner *firewall.Owner
+	mu          sync.Mutex // guards owner and unusedSince
+	owner       *firewall.Owner
+	unusedSince time.Time // when Unused first found no container on any network; zero: there was one
 
 	reported []Difference // that can't be repaired, by the last look
 }
@@ -94,6 +95,9 @@ const (
 	idleInterval  = 100 * time.Millisecond // between looks for the first network
 	checkInterval = 10 * time.Second       // between looks at devices and rules
 	linkChecks    = 60                     // every so many looks include links, which package keep tends as well
+	// unusedAfter is how long a keeper that was started on demand stays when the last container has left:
+	// another one may come soon, and is connected faster with a keeper.
+	unusedAfter = time.Minute
 	// forgottenAfter is how long engines have, after a container has ended, to disconnect it themselves.
 	forgottenAfter = 5 * time.Second
 	restartDelay   = 200 * time.Millisecond // before a name server that died right after its start is started again
@@ -102,6 +106,24 @@ const (
 
 // Idle reports whether there is no network to keep.
 func (k *Keeper) Idle() bool { return k.store.IsEmpty() }
+
+// Unused reports whether there is no network, or no container has been on any for unusedAfter. Otherwise
+// again is when to ask again. It is safe for concurrent use.
+func (k *Keeper) Unused() (unused bool, again time.Duration) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	switch {
+	case k.Idle():
+		return true, 0
+	case k.store.inUse():
+		k.unusedSince = time.Time{}
+		return false, unusedAfter
+	case k.unusedSince.IsZero():
+		k.unusedSince = time.Now()
+	}
+	left := unusedAfter - time.Since(k.unusedSince)
+	return left <= 0, left
+}
 
 // Run keeps the networks until ctx ends. It is called in the host's network namespace.
 func (k *Keeper) Run(ctx context.Context) {
@@ -139,7 +161,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		k.keep(ctx)
 	}
-	if k.Idle() { // otherwise containers need names while no keeper runs
+	if !k.store.inUse() { // otherwise containers need names while no keeper runs
 		stopNameServer(context.WithoutCancel(ctx), k.store)
 	}
 }

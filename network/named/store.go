@@ -91,6 +91,15 @@ func (s Store) IsEmpty() bool {
 	return err == nil && len(all) == 0
 }
 
+// inUse reports whether a container is on any network.
+func (s Store) inUse() bool {
+	networks, err := s.networkNames()
+	return err != nil || slices.ContainsFunc(networks, func(n string) bool {
+		ids, err := s.endpointIDs(n)
+		return err != nil || len(ids) > 0
+	})
+}
+
 // networkNames returns the names of all networks, sorted.
 func (s Store) networkNames() ([]string, error) {
 	dirs, err := os.ReadDir(s.networksDir())
