@@ -56,7 +56,7 @@ network starts one.`,
 			cmd.AddCommand(c)
 		}
 	}
-	add(groupNetworks, newCreate(), newRm(), newLs(), newInspect(), newApply(), newExport(), newCheck(), newPrune(), newCNIConf())
+	add(groupNetworks, newCreate(), newRm(), newLs(), newInspect(), newApply(), newExport(), newCheck(), newPrune(), newCNIConf(), newPodmanConf())
 	add(groupContainers, newConnect(), newDisconnect(), newPublish(), newUnpublish(), newAllow(), newDeny(), newPolicy(), newWhy())
 	cmd.AddCommand(newNameServer(), newSyncRules())
 	help.File(cmd, "/var/lib/cleat/networks", "networks and their containers, in JSON; CLEAT_STATE_DIR replaces /var/lib/cleat")
