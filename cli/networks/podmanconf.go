@@ -24,7 +24,7 @@ func newPodmanConf() *cobra.Command {
 the same name, if the netavark that it starts is cleat. Addresses are given by
 the network, not by Podman.`,
 		Example: `  # containers of Podman on network web
-  sudo sh -c 'cleat net podman-conf web > /etc/containers/networks/web.json'
+  cleat net podman-conf web | sudo tee /etc/containers/networks/web.json
   sudo podman run -d --name api --network web IMAGE`,
 		ValidArgsFunction: completeNetworks,
 		RunE: func(cmd *cobra.Command, args []string) error {
