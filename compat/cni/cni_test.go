@@ -368,6 +368,22 @@ func TestTwoLinks(t *testing.T) {
 	}
 }
 
+// TestOtherNetwork gives a list another network while a container is connected.
+func TestOtherNetwork(t *testing.T) {
+	tb := newTestbed(t)
+	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
+	tb.create(named.NetworkSpec{Name: "db", Subnets: subnet("198.18.0.0/24")})
+	a, b := tb.container("a"), tb.container("b")
+	tb.add(a, web)
+	tb.add(b, web)
+	now := web.with(conf{"network": "db"})
+	tb.succeed("DEL", a, now)
+	tb.succeed("GC", nil, now.with(conf{"cni.dev/valid-attachments": []conf{}}))
+	if got := tb.endpoints("web"); len(got) > 0 {
+		t.Errorf("left on the first network: %v", got)
+	}
+}
+
 // TestCheckFinds changes what ADD has made, and calls CHECK.
 func TestCheckFinds(t *testing.T) {
 	for name, damage := range map[string]struct {

@@ -12,7 +12,8 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// endpoint returns the endpoint that an ADD with the same variables has made; nil if there is none.
+// endpoint returns the endpoint that an ADD with the same variables has made; nil if there is none. Since
+// then the configuration may have got another network.
 func (c *call) endpoint() *named.Endpoint {
 	store := named.Store{Store: c.Networks.Attach.Store}
 	for _, key := range []string{c.containerID, secondKey(c.containerID, c.ifname)} {
@@ -21,7 +22,15 @@ func (c *call) endpoint() *named.Endpoint {
 			return e
 		}
 	}
-	return nil
+	all, _ := named.ManagedBy(c.Networks, Manager) // without files that can't be read
+	i := slices.IndexFunc(all, func(e *named.Endpoint) bool {
+		m := e.Wanted.Managed
+		return m != nil && m.Container == c.containerID && m.Network == c.conf.Name && m.Interface == c.ifname
+	})
+	if i < 0 {
+		return nil
+	}
+	return all[i]
 }
 
 // del disconnects the container. It succeeds if there is nothing to do.
@@ -48,7 +57,7 @@ func (c *call) gc(ctx context.Context) error {
 	var errs []error
 	for _, e := range all {
 		m := e.Wanted.Managed
-		if m == nil || m.Network != c.conf.Name || e.Network != c.conf.Network ||
+		if m == nil || m.Network != c.conf.Name ||
 			slices.Contains(*c.conf.valid, types.GCAttachment{ContainerID: m.Container, IfName: m.Interface}) {
 			continue
 		}
