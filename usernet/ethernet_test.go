@@ -119,9 +119,11 @@ func TestTAPLearnsAddress(t *testing.T) {
 	group := otherMAC
 	group[0] |= 1
 	r.g.SendRaw(ethernetFrame(group, 0x8100, nil))
-	c.Send(packet.ACK|packet.PSH, []byte("x"))
-	r.g.Only(c.Acks())
-	r.reads(host, "x")
+	r.g.Silent()
+	r.write(host, "x")
+	if got := c.Expect(1); string(got) != "x" {
+		t.Errorf("the guest reads %q", got)
+	}
 }
 
 // The offsets in the virtio header count from the Ethernet header.
@@ -147,15 +149,51 @@ func TestTAPAutoconfiguration(t *testing.T) {
 	port := r.forward()
 	r.guest = chosen
 	r.open()
-	r.client(port, netip.AddrPort{})
-	r.g.Await(func(p *guesttest.Packet) string {
-		if p.TCP.Flags != packet.SYN || p.IP.Dst != chosen {
-			return "not a SYN to the chosen address"
-		}
-		return ""
-	})
+	called := func(guest netip.Addr) {
+		t.Helper()
+		r.client(port, netip.AddrPort{})
+		r.g.Await(func(p *guesttest.Packet) string {
+			if p.TCP.Flags != packet.SYN || p.IP.Dst != guest {
+				return "not a SYN to " + guest.String()
+			}
+			return ""
+		})
+	}
+	called(chosen)
+	r.g.SendRaw(ethernetFrame(rigMAC, packet.EtherTypeIPv6, solicitDHCPv6()))
+	r.g.ReceiveRaw()
+	called(rigGuest6) // the guest is about to have the address of its lease
 	if s := r.stack.Stats(); s.Spoofed != 0 {
 		t.Errorf("%d packets dropped as spoofed", s.Spoofed)
+	}
+}
+
+// solicitDHCPv6 returns a packet that asks for a lease.
+func solicitDHCPv6() []byte {
+	m := []byte{1, 0, 0, 1, 0, 1, 0, 10, 0, 3, 0, 1} // Solicit, transaction 1, a DUID-LL
+	m = append(m, rigMAC[:]...)
+	src, dst := rigMAC.LinkLocal(), netip.MustParseAddr("ff02::1:2")
+	b := make([]byte, packet.IPv6Bytes+packet.UDPBytes, 100)
+	packet.PutIP(b, src, dst, packet.UDP, 0, packet.UDPBytes+len(m))
+	packet.PutUDP(b[packet.IPv6Bytes:], 546, 547, len(m))
+	b = append(b, m...)
+	sum := packet.TransportChecksum(src, dst, packet.UDP, b[packet.IPv6Bytes:])
+	b[packet.IPv6Bytes+packet.UDPChecksumOffset], b[packet.IPv6Bytes+packet.UDPChecksumOffset+1] = byte(sum>>8), byte(sum)
+	return b
+}
+
+// Every queue sends to the guest's new address.
+func TestTAPLearnsOnAllQueues(t *testing.T) {
+	var second *guesttest.Guest
+	r := newRig(t, withTAP, twoQueues(t, &second))
+	r.g.SendRaw(arpRequest(otherMAC))
+	r.g.ReceiveRaw()
+	for i, e := range r.stack.group.engines {
+		_ = e.call(func() {
+			if got := packet.MAC(e.dev.ether.head[packet.VNetHdrBytes:]); got != otherMAC || e.dev.ether.guest != otherMAC {
+				t.Errorf("queue %d sends to %s, want %s", i, got, otherMAC)
+			}
+		})
 	}
 }
 
@@ -202,7 +240,7 @@ func TestTAPRepeatsAdvertisements(t *testing.T) {
 	if d := deadline(); d <= 0 || d > advertiseEvery {
 		t.Errorf("the next advertisement is due in %v", d)
 	}
-	_ = r.s.call(e.advertise)
+	r.advance(advertiseEvery)
 	if frame := r.g.ReceiveRaw(); frame[icmp] != 134 || !bytes.Equal(frame[packet.VNetHdrBytes:][:6], []byte{0x33, 0x33, 0, 0, 0, 1}) {
 		t.Errorf("repeated: %x", frame)
 	}

@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"cleat/packet"
+
+	"github.com/insomniacslk/dhcp/dhcpv4"
 )
 
 // The stations of the tests.
@@ -308,14 +310,16 @@ func TestManyNames(t *testing.T) {
 		c.Hostname = strings.Repeat("c", 255)
 		c.DNS = slices.Repeat([]netip.Addr{gateway4, gateway6}, 20)
 	})
-	for _, a := range []*answer{
-		ask(t, l, guestLocal, allRouters, packet.ICMPv6, solicitation(RouterSolicitation, netip.Addr{})),
-		ask(t, l, nobody4, everybody4, packet.UDP, discover(t)),
-		ask(t, l, guestLocal, allServers, packet.UDP, solicit(t)),
-	} {
-		if a == nil {
-			t.Error("no answer")
-		}
+	if ask(t, l, guestLocal, allRouters, packet.ICMPv6, solicitation(RouterSolicitation, netip.Addr{})) == nil {
+		t.Error("no advertisement")
+	}
+	offer := offered(t, ask(t, l, nobody4, everybody4, packet.UDP, discover(t)))
+	if len(offer.HostName()) != 255 || offer.Options.Has(dhcpv4.OptionFQDN) || len(offer.DNS()) != maxServers {
+		t.Errorf("offer %v: want the host name and no name that does not fit", offer)
+	}
+	reply := answered6(t, ask(t, l, guestLocal, allServers, packet.UDP, solicit(t)))
+	if reply.Options.FQDN() == nil || len(reply.Options.DomainSearchList().Labels) < 5 || len(reply.Options.DNS()) != maxServers {
+		t.Errorf("answer %v: want all names that fit", reply)
 	}
 }
 
