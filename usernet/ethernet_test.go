@@ -25,8 +25,8 @@ var (
 	rigLink  = guesttest.Link{Guest: rigMAC, Network: lan.DefaultMAC}
 )
 
-// useTAP makes the rig's device a TAP.
-func (r *rig) useTAP(cfg *Config) {
+// useTAP makes the device of a scripted guest a TAP.
+func useTAP(cfg *Config, g *guesttest.Guest) {
 	if cfg.Ethernet == nil {
 		cfg.Ethernet = &Ethernet{}
 	}
@@ -37,7 +37,7 @@ func (r *rig) useTAP(cfg *Config) {
 	if cfg.Guest6.IsValid() {
 		cfg.Ethernet.LAN.Addr6 = netip.PrefixFrom(cfg.Guest6, 64)
 	}
-	r.g.OnTAP(rigLink)
+	g.OnTAP(rigLink)
 }
 
 // All tests with a rig hold on a TAP device as well.
@@ -279,6 +279,34 @@ func TestTAPCapture(t *testing.T) {
 	if want := []uint16{packet.EtherTypeARP, packet.EtherTypeARP, packet.EtherTypeIPv4, packet.EtherTypeIPv4, packet.EtherTypeIPv4}; !slices.Equal(kinds, want) {
 		t.Errorf("captured types %x, want %x", kinds, want)
 	}
+}
+
+// FuzzTAPFrames writes arbitrary bytes to a Stack with a TAP device.
+func FuzzTAPFrames(f *testing.F) {
+	f.Add(arpRequest(rigMAC))
+	f.Add(arpRequest(otherMAC))
+	f.Add(ethernetFrame(rigMAC, packet.EtherTypeIPv6, solicitDHCPv6()))
+	syn := guesttest.Segment{From: netAddr(rigGuest4, 40000), To: netAddr(rigPeer4, 80), Flags: packet.SYN, Options: guesttest.MSS(1460)}
+	f.Add(ethernetFrame(rigMAC, packet.EtherTypeIPv4, syn.Frame()[packet.VNetHdrBytes:]))
+	r := newRandom(1)
+	for range 50 {
+		frame := r.Frame()
+		b := ethernetFrame(rigMAC, packet.EtherTypeIPv4, frame[min(len(frame), packet.VNetHdrBytes):])
+		packet.MoveVNetHdr(b, append(bytes.Clone(frame), make([]byte, packet.VNetHdrBytes)...), packet.EthernetBytes)
+		f.Add(b)
+	}
+	h := newHand(f, judgeFunc(func(flow Flow) Verdict { return Verdict{Action: Refuse} }), withTAP)
+	f.Cleanup(h.s.shutdown)
+	f.Fuzz(func(t *testing.T, frame []byte) {
+		if len(frame) == 0 || len(frame) > 1<<16+tapHeadBytes {
+			return // no device returns such a frame
+		}
+		h.g.Within(t).SendRaw(frame)
+		h.round(t)
+		h.round(t)
+		h.g.Discard()
+		h.later(time.Minute)
+	})
 }
 
 func TestTAPConfig(t *testing.T) {
