@@ -24,7 +24,7 @@ type MAC [6]byte
 func ParseMAC(s string) (MAC, error) {
 	hw, err := net.ParseMAC(s)
 	if err != nil || len(hw) != len(MAC{}) {
-		return MAC{}, fmt.Errorf("Ethernet address %q: want six hexadecimal bytes, e.g. 02:00:5e:10:00:01", s)
+		return MAC{}, fmt.Errorf("MAC address %q: want six hexadecimal bytes, e.g. 02:00:5e:10:00:01", s)
 	}
 	return MAC(hw), nil
 }

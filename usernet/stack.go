@@ -88,7 +88,7 @@ func New(cfg Config) (*Stack, error) {
 // newLAN makes the other stations of the guest's Ethernet.
 func (c *Config) newLAN() (*lan.LAN, error) {
 	if !c.Ethernet.Guest.Unicast() {
-		return nil, fmt.Errorf("guest's Ethernet address %s: want that of one station", c.Ethernet.Guest)
+		return nil, fmt.Errorf("guest's MAC address %s: want that of one station", c.Ethernet.Guest)
 	}
 	own := c.Ethernet.LAN
 	own.MTU, own.Gateway4, own.Gateway6 = c.MTU, c.Gateway4, c.Gateway6

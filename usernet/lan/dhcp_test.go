@@ -40,6 +40,7 @@ func offered(t testing.TB, a *answer) *dhcpv4.DHCPv4 {
 	var u packet.UDPHeader
 	if a == nil {
 		t.Fatal("no answer")
+		return nil
 	}
 	if err := packet.ParseUDP(a.Payload, &u); err != nil || u.SrcPort != dhcp4Server || u.DstPort != dhcp4Client {
 		t.Fatalf("got %+v, %v", u, err)
@@ -196,6 +197,7 @@ func answered6(t testing.TB, a *answer) *dhcpv6.Message {
 	var u packet.UDPHeader
 	if a == nil {
 		t.Fatal("no answer")
+		return nil
 	}
 	if err := packet.ParseUDP(a.Payload, &u); err != nil || u.SrcPort != dhcp6Server || u.DstPort != dhcp6Client || a.IP.Src != DefaultMAC.LinkLocal() || a.IP.Dst != guestLocal {
 		t.Fatalf("got %+v, %v", a, err)

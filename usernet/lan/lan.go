@@ -59,7 +59,7 @@ func New(cfg Config) (*LAN, error) {
 		cfg.MAC = DefaultMAC
 	}
 	if !cfg.MAC.Unicast() {
-		return nil, fmt.Errorf("Ethernet address %s: want that of one station", cfg.MAC)
+		return nil, fmt.Errorf("MAC address %s: want that of one station", cfg.MAC)
 	}
 	if len(cfg.Hostname) > maxHostname {
 		return nil, fmt.Errorf("host name %q: want at most %d bytes", cfg.Hostname, maxHostname)

@@ -329,7 +329,7 @@ func TestNew(t *testing.T) {
 		change func(*Config)
 		want   string
 	}{
-		{"group address", func(c *Config) { c.MAC = packet.MAC{1} }, "Ethernet address 01:00:00:00:00:00: want that of one station"},
+		{"group address", func(c *Config) { c.MAC = packet.MAC{1} }, "MAC address 01:00:00:00:00:00: want that of one station"},
 		{"long host name", func(c *Config) { c.Hostname = strings.Repeat("a", 256) }, "want at most 255 bytes"},
 		{"empty label", func(c *Config) { c.FQDN = "a..b" }, `full host name: name "a..b": want labels of 1 to 63 bytes`},
 		{"long label", func(c *Config) { c.Search = []string{strings.Repeat("a", 64)} }, "search domain"},
