@@ -15,6 +15,7 @@ type device struct {
 	fd        int
 	ether     *ethernet // the link layer of a TAP device; nil: the device is a TUN
 	linkBytes int       // of the link layer's header
+	readAt    int       // where in buf the next packet is to lie
 	pool      *pool
 	buf       *buffer // receives the next packet
 	readable  bool
@@ -32,7 +33,8 @@ func (d *device) ready(uint32) { d.readable = true }
 // link layer has handled it. The packet is valid until the next read, unless the caller takes
 // its buffer with steal.
 func (d *device) read() []byte {
-	n, errno := sys.ReadNow(d.fd, d.buf.mem)
+	mem := d.buf.mem[d.readAt:]
+	n, errno := sys.ReadNow(d.fd, mem)
 	switch {
 	case errno == unix.EINTR:
 		return nil
@@ -46,7 +48,7 @@ func (d *device) read() []byte {
 	}
 	d.stats.TunOutPackets++
 	d.stats.TunOutBytes += uint64(n)
-	frame := d.buf.mem[:n]
+	frame := mem[:n]
 	if d.ether != nil {
 		return d.ether.strip(frame)
 	}

@@ -91,7 +91,7 @@ func (s *engine) open(tun *os.File) (err error) {
 	}
 	s.dev = device{fd: int(tun.Fd()), pool: s.largePool, buf: s.largePool.get(), stats: &s.stats}
 	if e := s.cfg.Ethernet; e != nil {
-		s.dev.ether, s.dev.linkBytes = newEthernet(s, s.group.lan, e.Guest), packet.EthernetBytes
+		s.dev.ether, s.dev.linkBytes, s.dev.readAt = newEthernet(s, s.group.lan, e.Guest), packet.EthernetBytes, tapReadAt
 	}
 	if err := unix.SetNonblock(s.dev.fd, true); err != nil {
 		return fmt.Errorf("make TUN non-blocking: %w", err)

@@ -41,6 +41,12 @@ type ethernet struct {
 // tapHeadBytes is the size of what precedes an IP packet on a TAP device.
 const tapHeadBytes = packet.VNetHdrBytes + packet.EthernetBytes
 
+// tapReadAt is where a frame of a TAP device is read to in its buffer: the payload of a TCP
+// segment begins at a cache line, and all headers at multiples of 4. At the buffer's start
+// they would be off by 2, and a stream of datagrams would cost 1.18 × the processor time that
+// it costs on a TUN [1.14–1.24], instead of 0.99 × [0.96–1.06] (n = 69, Linux 6.18).
+const tapReadAt = 128 - tapHeadBytes - packet.IPv4Bytes - packet.TCPBytes
+
 // advertiseEvery is how often router advertisements are repeated, so that none expires. It is
 // the longest interval that RFC 4861 section 6.2.1 allows.
 const advertiseEvery = 30 * time.Minute
