@@ -113,7 +113,7 @@ type Device string
 
 // The kinds of the guest's device.
 const (
-	// DeviceTUN carries IP packets. It is the faster one by a little.
+	// DeviceTUN carries IP packets.
 	DeviceTUN Device = "tun"
 	// DeviceTAP carries Ethernet frames. The guest finds its neighbours by ARP and NDP, and
 	// may configure itself by DHCP, or with NoConfigure by router advertisements. Programs

@@ -1,6 +1,7 @@
 package usernet
 
 import (
+	"encoding/binary"
 	"time"
 
 	"cleat/internal/sys"
@@ -28,14 +29,15 @@ import (
 type ethernet struct {
 	s     *engine
 	lan   *lan.LAN
-	guest packet.MAC
+	guest packet.MAC // the source of the last frame that this queue has read
 
 	head    [tapHeadBytes]byte         // in front of packets to the guest
 	arrived [packet.EthernetBytes]byte // the Ethernet header of the last frame from the guest
 	vector  sys.Vector
 	answer  [packet.VNetHdrBytes + lan.AnswerBytes]byte
 
-	advertiseTimer timer // repeats router advertisements once the guest has asked for one
+	asked          bool  // the guest has asked this queue for a router
+	advertiseTimer timer // repeats router advertisements, on the first queue
 }
 
 // tapHeadBytes is the size of what precedes an IP packet on a TAP device.
@@ -55,27 +57,29 @@ func newEthernet(s *engine, l *lan.LAN, guest packet.MAC) *ethernet {
 	e := &ethernet{s: s, lan: l}
 	own := l.MAC()
 	copy(e.head[packet.VNetHdrBytes+6:], own[:])
-	e.setGuest(guest)
+	e.learn(guest)
 	e.advertiseTimer.fire = e.advertise
 	return e
 }
 
-func (e *ethernet) setGuest(guest packet.MAC) {
-	e.guest = guest
-	copy(e.head[packet.VNetHdrBytes:], guest[:])
+// learn makes all engines send to the guest's new address: the others with their next frame. A
+// guest that changes its address all the time costs no memory.
+func (e *ethernet) learn(guest packet.MAC) {
+	if guest.Unicast() {
+		e.guest = guest
+		e.s.group.guestMAC.Store(macBits(guest))
+	}
 }
 
-// learn makes all engines send to the guest's new address.
-func (e *ethernet) learn(guest packet.MAC) {
-	if !guest.Unicast() {
-		return
-	}
-	e.setGuest(guest)
-	for _, other := range e.s.group.engines {
-		if other != e.s {
-			other.loop.post(func() { other.dev.ether.setGuest(guest) })
-		}
-	}
+// macBits returns an address as a number.
+func macBits(m packet.MAC) uint64 {
+	return uint64(binary.BigEndian.Uint32(m[:]))<<16 | uint64(binary.BigEndian.Uint16(m[4:]))
+}
+
+// putMAC writes an address from macBits into b.
+func putMAC(b []byte, bits uint64) {
+	binary.BigEndian.PutUint32(b, uint32(bits>>16))
+	binary.BigEndian.PutUint16(b[4:], uint16(bits))
 }
 
 // strip turns a frame that was read into one of a TUN device, in the same memory. It returns
@@ -112,7 +116,8 @@ func (e *ethernet) prepend(v *sys.Vector, frame []byte) {
 	if frame[packet.VNetHdrBytes]>>4 == 4 {
 		kind = packet.EtherTypeIPv4
 	}
-	e.head[tapHeadBytes-2], e.head[tapHeadBytes-1] = byte(kind>>8), byte(kind&0xff)
+	putMAC(e.head[packet.VNetHdrBytes:], e.s.group.guestMAC.Load())
+	binary.BigEndian.PutUint16(e.head[tapHeadBytes-2:], kind)
 	v.Reset()
 	v.Append(e.head[:])
 	v.Append(frame[packet.VNetHdrBytes:])
@@ -136,18 +141,30 @@ func (e *ethernet) request(ip *packet.IP) bool {
 	case n == 0:
 	case ip.Protocol == packet.UDP && ip.Src.Is6():
 		e.s.group.chosen.Store(nil) // the guest is about to use the address of its lease
-	case ip.Protocol == packet.ICMPv6 && ip.Payload[0] == lan.RouterSolicitation && e.advertiseTimer.deadline == 0:
-		e.s.loop.timers.set(&e.advertiseTimer, e.s.loop.after(advertiseEvery))
+	case ip.Protocol == packet.ICMPv6 && ip.Payload[0] == lan.RouterSolicitation:
+		e.repeatAdvertisements()
 	}
 	return true
 }
 
-func (e *ethernet) advertise() {
-	n := e.lan.Advertise(e.answer[packet.VNetHdrBytes:])
-	e.send(n)
-	if n > 0 {
-		e.s.loop.timers.set(&e.advertiseTimer, e.s.loop.after(advertiseEvery))
+// repeatAdvertisements makes the first queue, which is never detached, repeat router
+// advertisements.
+func (e *ethernet) repeatAdvertisements() {
+	if e.asked {
+		return
 	}
+	e.asked = true
+	first := e.s.group.engines[0]
+	if first != e.s {
+		first.loop.post(first.dev.ether.repeatAdvertisements)
+		return
+	}
+	e.s.loop.timers.set(&e.advertiseTimer, e.s.loop.after(advertiseEvery))
+}
+
+func (e *ethernet) advertise() {
+	e.send(e.lan.Advertise(e.answer[packet.VNetHdrBytes:]))
+	e.s.loop.timers.set(&e.advertiseTimer, e.s.loop.after(advertiseEvery))
 }
 
 // send writes the answer of n bytes, an Ethernet frame. 0: there is none.

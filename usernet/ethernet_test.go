@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/sys"
 	"cleat/packet"
 	"cleat/usernet/guesttest"
 	"cleat/usernet/lan"
@@ -190,7 +191,9 @@ func TestTAPLearnsOnAllQueues(t *testing.T) {
 	r.g.ReceiveRaw()
 	for i, e := range r.stack.group.engines {
 		_ = e.call(func() {
-			if got := packet.MAC(e.dev.ether.head[packet.VNetHdrBytes:]); got != otherMAC || e.dev.ether.guest != otherMAC {
+			var v sys.Vector
+			e.dev.start(&v, make([]byte, packet.VNetHdrBytes+1))
+			if got := packet.MAC(e.dev.ether.head[packet.VNetHdrBytes:]); got != otherMAC {
 				t.Errorf("queue %d sends to %s, want %s", i, got, otherMAC)
 			}
 		})
@@ -243,6 +246,24 @@ func TestTAPRepeatsAdvertisements(t *testing.T) {
 	r.advance(advertiseEvery)
 	if frame := r.g.ReceiveRaw(); frame[icmp] != 134 || !bytes.Equal(frame[packet.VNetHdrBytes:][:6], []byte{0x33, 0x33, 0, 0, 0, 1}) {
 		t.Errorf("repeated: %x", frame)
+	}
+}
+
+// A guest that changes its address with every frame costs no memory: the address is a
+// number that all queues share.
+func TestTAPAllocations(t *testing.T) {
+	r := newStack(t, withTAP)
+	r.byHand()
+	frames := [][]byte{arpRequest(rigMAC), arpRequest(otherMAC)}
+	if n := testing.AllocsPerRun(100, func() {
+		for _, f := range frames {
+			r.g.SendRaw(f)
+			r.rounds(1)
+			for r.g.Discard() > 0 {
+			}
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations for two requests by ARP", n)
 	}
 }
 

@@ -30,6 +30,7 @@ type group struct {
 	ledger      *ledger.Ledger
 	pipes       *pipeBudget
 	lan         *lan.LAN                   // nil: the device is a TUN
+	guestMAC    atomic.Uint64              // macBits of the guest's Ethernet address
 	autoPrefix  netip.Prefix               // in which the guest may choose addresses; invalid: none
 	chosen      atomic.Pointer[netip.Addr] // the last of these that it has used; nil: none
 	flows       atomic.Int64               // open flows of all protocols
