@@ -1,5 +1,5 @@
-// Package packet reads and writes the headers that cross a TUN device: IPv4, IPv6, TCP,
-// UDP, ICMP, and the virtio header in front of them. It also splits super-packets into
+// Package packet reads and writes the headers that cross a TUN or TAP device: IPv4, IPv6,
+// TCP, UDP, ICMP, and the virtio and Ethernet headers in front of them. It also splits super-packets into
 // segments, fragments and reassembles datagrams, and writes capture files.
 //
 // # Theory of operation

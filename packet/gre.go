@@ -11,12 +11,9 @@ type GRE struct {
 	Seq      uint32
 }
 
-// EtherTypes of GRE payloads.
-const (
-	EtherTypeIPv4  = 0x0800
-	EtherTypeIPv6  = 0x86dd
-	EtherTypeLocal = 0x88b5 // IEEE 802 local experimental 1
-)
+// EtherTypeLocal is a type of GRE payloads: IEEE 802 local experimental 1. Others are
+// EtherTypeIPv4 and EtherTypeIPv6.
+const EtherTypeLocal = 0x88b5
 
 // Bits of a GRE header's first word.
 const (

@@ -14,20 +14,24 @@ const (
 // Constants of the pcap format (draft-ietf-opsawg-pcap section 4).
 const (
 	pcapNanoseconds = 0xa1b23c4d
-	linkTypeRaw     = 101 // LINKTYPE_RAW: packets start with an IPv4 or IPv6 header
+
+	// LinkTypeEthernet: packets start with an Ethernet header (LINKTYPE_ETHERNET).
+	LinkTypeEthernet = 1
+	// LinkTypeRaw: packets start with an IPv4 or IPv6 header (LINKTYPE_RAW).
+	LinkTypeRaw = 101
 )
 
 // PutPcapFile writes the header of a capture file into b and returns its size. The file
-// holds IP packets without link headers, with timestamps in nanoseconds. snap is the most
-// bytes kept of a packet.
-func PutPcapFile(b []byte, snap int) int {
+// holds packets of a link type, with timestamps in nanoseconds. snap is the most bytes kept
+// of a packet.
+func PutPcapFile(b []byte, linkType uint32, snap int) int {
 	b = b[:PcapFileBytes]
 	clear(b)
 	binary.LittleEndian.PutUint32(b, pcapNanoseconds)
 	binary.LittleEndian.PutUint16(b[4:], 2) // version 2.4
 	binary.LittleEndian.PutUint16(b[6:], 4)
 	binary.LittleEndian.PutUint32(b[16:], uint32(snap))
-	binary.LittleEndian.PutUint32(b[20:], linkTypeRaw)
+	binary.LittleEndian.PutUint32(b[20:], linkType)
 	return PcapFileBytes
 }
 

@@ -51,3 +51,20 @@ func (h *VNetHdr) Put(b []byte) {
 	binary.NativeEndian.PutUint16(b[8:], h.ChecksumOffset)
 	b[10], b[11] = 0, 0
 }
+
+// MoveVNetHdr copies the header from src to dst, which may overlap. In the copy, the packet
+// begins offset bytes earlier: after a link header that precedes it or, if offset is
+// negative, without one.
+func MoveVNetHdr(dst, src []byte, offset int) {
+	dst = dst[:VNetHdrBytes]
+	copy(dst, src[:VNetHdrBytes])
+	add := func(field []byte) {
+		binary.NativeEndian.PutUint16(field, binary.NativeEndian.Uint16(field)+uint16(offset))
+	}
+	if dst[1] != GSONone {
+		add(dst[2:4]) // HeaderBytes
+	}
+	if dst[0]&NeedsChecksum != 0 {
+		add(dst[6:8]) // ChecksumStart
+	}
+}

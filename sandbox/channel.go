@@ -21,6 +21,8 @@ import (
 // before that process starts.
 type plan struct {
 	Interface          string
+	Device             Device
+	MAC                MAC // of a TAP
 	MTU                int
 	Queues             int
 	Addr4, Addr6       netip.Prefix

@@ -182,7 +182,7 @@ func identityMapping(path string) ([]syscall.SysProcIDMap, error) {
 func (n *Network) basePlan() plan {
 	c := &n.cfg
 	p := plan{
-		Interface: c.Interface, MTU: c.MTU, Queues: c.Queues, Addr4: c.Addr4, Addr6: c.Addr6, Gateway4: c.Gateway4, Gateway6: c.Gateway6,
+		Interface: c.Interface, Device: c.Device, MAC: c.Ethernet.MAC, MTU: c.MTU, Queues: c.Queues, Addr4: c.Addr4, Addr6: c.Addr6, Gateway4: c.Gateway4, Gateway6: c.Gateway6,
 		Configure: !c.NoConfigure, ReplaceTUN: c.ReplaceTUN, Need6: n.need6, Splice: c.useSplice(), Sockets: map[fdKind]int{},
 	}
 	p.addSockets(n.wantedSockets())

@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 
+	"cleat/packet"
 	"cleat/policy"
 )
 
@@ -14,6 +15,10 @@ import (
 type Config struct {
 	// Interface is the name of the guest's device; "": "cleat0".
 	Interface string
+	// Device is the kind of the guest's device; "": DeviceTUN.
+	Device Device
+	// Ethernet configures the link of a DeviceTAP.
+	Ethernet Ethernet
 	// MTU of the device in bytes, 576 (with IPv6: 1280) to 65520; 0: 65520.
 	MTU int
 	// Queues is the number of the device's queues, 1 to 64. Each has a thread that moves
@@ -101,6 +106,44 @@ type Config struct {
 	// Log receives warnings, for instance about an automatic forward whose port is taken on
 	// the host; nil: slog.Default.
 	Log *slog.Logger
+}
+
+// Device is a kind of network device.
+type Device string
+
+// The kinds of the guest's device.
+const (
+	// DeviceTUN carries IP packets.
+	DeviceTUN Device = "tun"
+	// DeviceTAP carries Ethernet frames. The guest finds its neighbours by ARP and NDP, and
+	// may configure itself by DHCP, or with NoConfigure by router advertisements. Programs
+	// that expect a network card find one.
+	DeviceTAP Device = "tap"
+)
+
+// MAC is an Ethernet address.
+type MAC = packet.MAC
+
+// ParseMAC parses an address such as 02:00:5e:10:00:01.
+func ParseMAC(s string) (MAC, error) { return packet.ParseMAC(s) }
+
+// Ethernet configures the link of a DeviceTAP. The zero value is useful.
+type Ethernet struct {
+	// MAC is the guest's address; zero: a random one.
+	MAC MAC
+	// GatewayMAC is the address of all other stations; zero: 9a:55:9a:55:9a:55, as in pasta.
+	GatewayMAC MAC
+	// NoDHCP, NoDHCPv6 and NoRA disable the answers to DHCP, to DHCPv6 and to router
+	// solicitations. NoNDP disables the last and those to neighbour solicitations, without
+	// which the guest reaches nothing by IPv6. Router solicitations are answered only with
+	// NoConfigure: a configured guest needs no second address.
+	NoDHCP, NoDHCPv6, NoRA, NoNDP bool
+	// DNS are servers to announce to the guest; nil: the network's resolver. Search are
+	// search domains to announce.
+	DNS    []netip.Addr
+	Search []string
+	// Hostname is the guest's name, and FQDN its full name, for DHCP; "": none.
+	Hostname, FQDN string
 }
 
 // DNS configures the guest's resolver, which forwards queries to those of the host.

@@ -28,6 +28,9 @@ type configStep struct {
 func (g *Guest) configure(h *netlink.Handle, device netlink.Link) error {
 	loopback := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: loopbackIndex}}
 	steps := []configStep{{name: "bring loopback up", do: func() error { return h.LinkSetUp(loopback) }}}
+	if g.plan.Device == DeviceTAP {
+		steps = append(steps, configStep{name: "set the device's Ethernet address", do: func() error { return h.LinkSetHardwareAddr(device, g.plan.MAC[:]) }})
+	}
 	if g.plan.Configure {
 		steps = append(steps, g.deviceSteps(h, device)...)
 	}
@@ -57,8 +60,8 @@ const txQueueLen = 4096
 func (g *Guest) deviceSteps(h *netlink.Handle, device netlink.Link) []configStep {
 	p, index := &g.plan, device.Attrs().Index
 	noQueue := &netlink.GenericQdisc{QdiscType: "noqueue", QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Parent: netlink.HANDLE_ROOT}}
-	// The kernel must not add a link-local address, which would reach nobody, or solicit
-	// routers.
+	// The kernel must not add a link-local address, or solicit routers. On a TUN the address
+	// would reach nobody; a TAP gets one below.
 	const addrGenModeNone = 1 // IN6_ADDR_GEN_MODE_NONE (include/uapi/linux/if_link.h)
 	steps := []configStep{
 		{name: "disable link-local IPv6 addresses", ipv6: true, do: func() error { return h.LinkSetIP6AddrGenMode(device, addrGenModeNone) }},
@@ -66,6 +69,13 @@ func (g *Guest) deviceSteps(h *netlink.Handle, device netlink.Link) []configStep
 		{name: "set the device's MTU", do: func() error { return h.LinkSetMTU(device, p.MTU) }},
 		{name: "set the device's queue length", do: func() error { return h.LinkSetTxQLen(device, txQueueLen) }},
 		{name: "bring the device up", do: func() error { return h.LinkSetUp(device) }},
+	}
+	if p.Device == DeviceTAP && p.Addr6.IsValid() {
+		// The source of neighbour solicitations and of DHCPv6. Duplicate address detection would
+		// delay it by a second.
+		own := p.MAC.LinkLocal()
+		addr := &netlink.Addr{IPNet: ipNet(netip.PrefixFrom(own, 64)), Flags: unix.IFA_F_NODAD, Scope: unix.RT_SCOPE_LINK}
+		steps = append(steps, configStep{name: "add address " + own.String(), ipv6: true, do: func() error { return h.AddrAdd(device, addr) }})
 	}
 	for _, f := range []struct {
 		addr    netip.Prefix

@@ -1,4 +1,4 @@
-// Package sandbox gives a process a network of its own, without root: a TUN device in a network
+// Package sandbox gives a process a network of its own, without root: a TUN or TAP device in a network
 // namespace, whose packets this process carries over ordinary sockets of the host. It decides
 // what the namespaced process may reach, and opens the descriptors between which package
 // usernet moves packets.
@@ -29,7 +29,7 @@
 // The two sides exchange messages over a Unix socket pair that keeps message boundaries:
 //
 //	host → setup   the plan; it waits in the socket before the setup process starts
-//	setup → host   "device", with the descriptors of the TUN device
+//	setup → host   "device", with the descriptors of the TUN or TAP device
 //	setup → host   "sockets", with sockets that were opened in the namespace
 //	setup → host   "network": the set-up is complete; or "failed", with step and cause
 //	host → setup   "go": packets are being moved
@@ -78,8 +78,8 @@
 // # Limits
 //
 // The package requires Linux 5.3 with user namespaces, TUN, and /proc. UDP segmentation offload
-// requires Linux 6.2; the device works without it. The network is IPv4 and IPv6 only, without
-// Ethernet: no ARP, no DHCP, no broadcast.
+// requires Linux 6.2; the device works without it. The network is IPv4 and IPv6 only. With
+// DeviceTAP, ARP, NDP and DHCP are answered; there is no other broadcast or multicast.
 //
 // A command of root is in a user namespace, too, in which all ids are the same as outside. It
 // is root over files, but not over the host's network, mounts and kernel. An ordinary user's

@@ -141,7 +141,7 @@ func newGuest(role string, host hostConn) (*Guest, error) {
 	if err != nil {
 		return nil, err
 	}
-	queues, err := openTUN(p.Interface, p.ReplaceTUN, p.Queues)
+	queues, err := openTUN(p.Interface, p.Device, p.ReplaceTUN, p.Queues)
 	if err != nil {
 		return nil, err
 	}

@@ -18,6 +18,7 @@ import (
 	"cleat/policy"
 	"cleat/sandbox/supervisor"
 	"cleat/usernet"
+	"cleat/usernet/lan"
 
 	"golang.org/x/sys/unix"
 )
@@ -246,7 +247,7 @@ func (n *Network) takeTUN() error {
 		return fmt.Errorf("set up network: got %d queues from the setup process, %d were asked for", len(fds), n.cfg.Queues)
 	}
 	for _, fd := range fds {
-		if err := checkTUN(fd); err != nil {
+		if err := checkTUN(fd, n.cfg.Device); err != nil {
 			return fmt.Errorf("set up network: %w", err)
 		}
 		n.res.queues = append(n.res.queues, n.takeFile(fdTUN))
@@ -287,12 +288,29 @@ func (n *Network) newStack() error {
 		Outbound4: c.Outbound4, Outbound6: c.Outbound6, OutboundInterface: c.OutboundInterface,
 		Pcap: c.Pcap, Limits: c.Limits, Ledger: n.ledger,
 	}
+	if c.Device == DeviceTAP {
+		cfg.Ethernet = &usernet.Ethernet{Guest: c.Ethernet.MAC, LAN: c.lan()}
+	}
 	var err error
 	if n.res.stack, err = usernet.New(cfg); err != nil {
 		return fmt.Errorf("start network: %w", err)
 	}
 	n.res.hostSockets = usernet.NewSockets(cfg)
 	return nil
+}
+
+// lan returns the configuration of the other stations on the guest's Ethernet.
+func (c *Config) lan() lan.Config {
+	e := &c.Ethernet
+	l := lan.Config{
+		MAC: e.GatewayMAC, Addr4: c.Addr4, Addr6: c.Addr6,
+		NoDHCP: e.NoDHCP, NoDHCPv6: e.NoDHCPv6, NoNDP: e.NoNDP, NoRA: e.NoRA || !c.NoConfigure,
+		DNS: e.DNS, Search: e.Search, Hostname: e.Hostname, FQDN: e.FQDN,
+	}
+	if l.DNS == nil {
+		l.DNS = c.DNS.Listen
+	}
+	return l
 }
 
 // Close frees what was opened if Run is never called. A command that waits for its network

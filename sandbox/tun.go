@@ -12,8 +12,14 @@ import (
 
 const tunDevice = "/dev/net/tun"
 
-// tunFlags are the device's flags: IP packets behind a virtio header.
-const tunFlags = unix.IFF_TUN | unix.IFF_NO_PI | unix.IFF_VNET_HDR
+// flags returns the device's flags: IP packets, or Ethernet frames, behind a virtio header.
+func (d Device) flags() uint16 {
+	const common = unix.IFF_NO_PI | unix.IFF_VNET_HDR
+	if d == DeviceTAP {
+		return unix.IFF_TAP | common
+	}
+	return unix.IFF_TUN | common
+}
 
 // Offloads (TUN_F_*, include/uapi/linux/if_tun.h): packets without checksums, and TCP or UDP
 // segments longer than the MTU. Linux before 6.2 has none for UDP and refuses the whole set.
@@ -25,7 +31,7 @@ const (
 // openTUN creates the device in the calling thread's network namespace and opens its queues.
 // The device disappears with the last copy of their descriptors. replace removes an existing
 // TUN or TAP device of the same name.
-func openTUN(name string, replace bool, queues int) ([]int, error) {
+func openTUN(name string, kind Device, replace bool, queues int) ([]int, error) {
 	var fds []int
 	for range queues {
 		// A blocking descriptor, so that os.NewFile does not add it to Go's network poller:
@@ -37,7 +43,7 @@ func openTUN(name string, replace bool, queues int) ([]int, error) {
 		}
 		fds = append(fds, fd)
 	}
-	flags := uint16(tunFlags)
+	flags := kind.flags()
 	if queues > 1 {
 		flags |= unix.IFF_MULTI_QUEUE
 	}
@@ -90,7 +96,7 @@ func setInterface(fd int, name string, flags uint16) error {
 
 // checkTUN verifies that a descriptor from the setup process is a device as openTUN creates it.
 // Any other file could block the data path's thread or lie about packets.
-func checkTUN(fd int) error {
+func checkTUN(fd int, kind Device) error {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
 		return fmt.Errorf("check device: %w", err)
@@ -110,7 +116,8 @@ func checkTUN(fd int) error {
 	if err != nil {
 		return fmt.Errorf("check device: %w", err)
 	}
-	if got := int(ifr.Uint16()); got&(tunFlags|unix.IFF_TAP) != tunFlags || size != packet.VNetHdrBytes {
+	want := kind.flags()
+	if got := ifr.Uint16(); got&(want|unix.IFF_TUN|unix.IFF_TAP) != want || size != packet.VNetHdrBytes {
 		return fmt.Errorf("check device: flags %#x, virtio header of %d bytes", got, size)
 	}
 	return nil

@@ -2,13 +2,17 @@ package sandbox
 
 import (
 	"cmp"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
+
+	"cleat/usernet/lan"
 
 	"golang.org/x/sys/unix"
 )
@@ -38,7 +42,7 @@ func (c Config) complete() (Config, error) {
 		return c, configError("NoIPv6", "true", "IPv4 or IPv6: both are off")
 	}
 	errs := []error{
-		c.checkDevice(), c.checkTier(),
+		c.checkDevice(), c.completeEthernet(), c.checkTier(),
 		family{"Addr4", "Gateway4", netip.Addr.Is4, defaultAddr4, c.NoIPv4}.complete(&c.Addr4, &c.Gateway4),
 		family{"Addr6", "Gateway6", is6, defaultAddr6, c.NoIPv6}.complete(&c.Addr6, &c.Gateway6),
 	}
@@ -68,6 +72,55 @@ func (c *Config) checkDevice() error {
 		errs = append(errs, configError("Queues", fmt.Sprint(c.Queues), fmt.Sprintf("1 to %d", maxQueues)))
 	}
 	return errors.Join(errs...)
+}
+
+// completeEthernet completes and checks the device's link layer.
+func (c *Config) completeEthernet() error {
+	c.Device = cmp.Or(c.Device, DeviceTUN)
+	e := &c.Ethernet
+	switch c.Device {
+	case DeviceTAP:
+	case DeviceTUN:
+		if !reflect.ValueOf(*e).IsZero() {
+			return configError("Ethernet", "", "DeviceTAP with it: a TUN has no Ethernet")
+		}
+		return nil
+	default:
+		return configError("Device", string(c.Device), "tun or tap")
+	}
+	e.GatewayMAC = cmp.Or(e.GatewayMAC, lan.DefaultMAC)
+	if e.MAC == (MAC{}) {
+		e.MAC = randomMAC(e.GatewayMAC)
+	}
+	var errs []error
+	for _, f := range []struct {
+		name string
+		mac  MAC
+	}{{"Ethernet.MAC", e.MAC}, {"Ethernet.GatewayMAC", e.GatewayMAC}} {
+		if !f.mac.Unicast() {
+			errs = append(errs, configError(f.name, f.mac.String(), "the address of one station: the lowest bit of its first byte is 0"))
+		}
+	}
+	if e.MAC == e.GatewayMAC {
+		errs = append(errs, configError("Ethernet.MAC", e.MAC.String(), "an address other than that of the gateway"))
+	}
+	if _, err := lan.New(lan.Config{Search: e.Search, Hostname: e.Hostname, FQDN: e.FQDN}); err != nil {
+		errs = append(errs, configError("Ethernet", err.Error(), "names that DHCP can carry"))
+	}
+	return errors.Join(errs...)
+}
+
+// randomMAC returns a locally administered address, as the kernel gives one to a new device
+// (eth_random_addr, include/linux/etherdevice.h).
+func randomMAC(other MAC) MAC {
+	for {
+		var m MAC
+		_, _ = rand.Read(m[:]) // never fails
+		const group, local = 1, 2
+		if m[0] = m[0]&^group | local; m != other {
+			return m
+		}
+	}
 }
 
 // defaultQueues leaves one Go processor to other goroutines. Four threads move more than most

@@ -77,6 +77,12 @@ func TestInvalidConfig(t *testing.T) {
 		{"mapping of loopback", Config{Mappings: []Mapping{{Guest: addr("127.0.0.1"), Host: addr("127.0.0.1")}}}, "Mappings"},
 		{"forward without protocol", Config{Forwards: []Forward{{}}}, "Forwards"},
 		{"reverse forward without port", Config{ReverseForwards: []ReverseForward{{Protocol: TCP}}}, "ReverseForwards"},
+		{"another device", Config{Device: "tup"}, "Device"},
+		{"Ethernet of a TUN", Config{Ethernet: Ethernet{NoDHCP: true}}, "Ethernet"},
+		{"address of a group", Config{Device: DeviceTAP, Ethernet: Ethernet{MAC: MAC{1}}}, "Ethernet.MAC"},
+		{"gateway with the address of a group", Config{Device: DeviceTAP, Ethernet: Ethernet{GatewayMAC: MAC{0xff}}}, "Ethernet.GatewayMAC"},
+		{"the same address twice", Config{Device: DeviceTAP, Ethernet: Ethernet{MAC: MAC{2}, GatewayMAC: MAC{2}}}, "Ethernet.MAC"},
+		{"a name that DHCP can't carry", Config{Device: DeviceTAP, Ethernet: Ethernet{FQDN: "a..b"}}, "Ethernet"},
 		{"ports in reverse order", Config{AutoForward: []AutoForward{{TCP: true, Only: []PortRange{{First: 2, Last: 1}}}}}, "AutoForward"},
 	}
 	for _, tt := range tests {
@@ -90,6 +96,48 @@ func TestInvalidConfig(t *testing.T) {
 				t.Errorf("field %s, want %s", wrong.Field, tt.field)
 			}
 		})
+	}
+}
+
+// The defaults of a TAP: a random address, and what the guest is told.
+func TestEthernet(t *testing.T) {
+	tap := func(change ...func(*Config)) Config {
+		cfg := Config{Device: DeviceTAP}
+		for _, c := range change {
+			c(&cfg)
+		}
+		cfg, err := cfg.complete()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	one, other := tap(), tap()
+	const group, local = 1, 2
+	if m := one.Ethernet.MAC; m[0]&(group|local) != local || m == other.Ethernet.MAC {
+		t.Errorf("random addresses %s and %s", m, other.Ethernet.MAC)
+	}
+	got := one.lan()
+	if got.MAC != (MAC{0x9a, 0x55, 0x9a, 0x55, 0x9a, 0x55}) || got.Addr4 != one.Addr4 || got.Addr6 != one.Addr6 || len(got.DNS) != 1 || got.DNS[0] != addr("10.0.2.3") {
+		t.Errorf("the guest is told %+v", got)
+	}
+	unconfigured := func(c *Config) { c.NoConfigure = true }
+	for _, r := range []struct {
+		name   string
+		change func(*Config)
+		router bool
+	}{
+		{"configured", func(*Config) {}, false},
+		{"left to others", unconfigured, true},
+		{"switched off", func(c *Config) { c.NoConfigure, c.Ethernet.NoRA = true, true }, false},
+	} {
+		c := tap(r.change)
+		if got := !c.lan().NoRA; got != r.router {
+			t.Errorf("%s: router solicitations answered: %v, want %v", r.name, got, r.router)
+		}
+	}
+	if c := tap(func(c *Config) { c.Ethernet.DNS = []netip.Addr{} }); len(c.lan().DNS) != 0 {
+		t.Errorf("resolvers %v are announced, want none", c.lan().DNS)
 	}
 }
 

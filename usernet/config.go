@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"cleat/internal/ledger"
+	"cleat/packet"
+	"cleat/usernet/lan"
 )
 
 // Config configures a Stack. The zero value of each optional field is a sensible default.
@@ -16,6 +18,8 @@ type Config struct {
 	// boundaries and carries the same bytes (tests use a socketpair). The Stack does not
 	// close it.
 	TUN *os.File
+	// Ethernet makes TUN a TAP device (IFF_TAP instead of IFF_TUN); nil: it is a TUN.
+	Ethernet *Ethernet
 	// Queues are further queues of the same device (IFF_MULTI_QUEUE), in the same mode.
 	// Each has a thread, which moves bytes while there are several connections. Until
 	// then the queue is detached.
@@ -26,7 +30,7 @@ type Config struct {
 	MTU int
 
 	// Guest4 and Guest6 are the guest's addresses. Packets with another source are
-	// dropped and counted. An invalid address disables its family.
+	// dropped and counted, except as Ethernet says. An invalid address disables its family.
 	Guest4, Guest6 netip.Addr
 	// Gateway4 and Gateway6 are our own addresses on the link. They answer pings and are
 	// the source of ICMP errors. They also stand for clients whose own address would mean
@@ -56,6 +60,16 @@ type Config struct {
 	// Ledger is charged for what the guest causes. Other parts of the process may share
 	// it. nil: the Stack makes its own (Limits.NewLedger).
 	Ledger *ledger.Ledger
+}
+
+// Ethernet is the link layer of a TAP device.
+type Ethernet struct {
+	// Guest is the guest's address. Frames from another address change it.
+	Guest packet.MAC
+	// LAN configures the other stations. Its addresses, gateways and MTU are those of Config,
+	// with the prefix lengths here. If the guest configures itself by router advertisements, it
+	// may use every address of its prefix, and Forwards lead to the last one that it has used.
+	LAN lan.Config
 }
 
 // Limits bound what a hostile guest can cost. Zero fields take the default.

@@ -10,15 +10,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// device is a queue of the guest's TUN device. It carries whole packets behind virtio
-// headers.
+// device is a queue of the guest's device. It carries whole packets behind virtio headers.
 type device struct {
-	fd       int
-	pool     *pool
-	buf      *buffer // receives the next packet
-	readable bool
-	removed  bool               // the device no longer exists
-	capture  func(frame []byte) // is called with each packet in both directions, behind its virtio header; may be nil
+	fd        int
+	ether     *ethernet // the link layer of a TAP device; nil: the device is a TUN
+	linkBytes int       // of the link layer's header
+	readAt    int       // where in buf the next packet is to lie
+	pool      *pool
+	buf       *buffer // receives the next packet
+	readable  bool
+	removed   bool    // the device no longer exists
+	capture   capture // is called with each packet in both directions; may be nil
 
 	scratch [packet.VNetHdrBytes + packet.IPv6Bytes + packet.TCPBytes + packet.SYNOptionBytes]byte
 	stats   *Stats
@@ -27,10 +29,12 @@ type device struct {
 // ready implements source.
 func (d *device) ready(uint32) { d.readable = true }
 
-// read returns the next packet with its virtio header, or nil if there is none now. The
-// packet is valid until the next read, unless the caller takes its buffer with steal.
+// read returns the next packet with its virtio header, or nil if there is none now or the
+// link layer has handled it. The packet is valid until the next read, unless the caller takes
+// its buffer with steal.
 func (d *device) read() []byte {
-	n, errno := sys.ReadNow(d.fd, d.buf.mem)
+	mem := d.buf.mem[d.readAt:]
+	n, errno := sys.ReadNow(d.fd, mem)
 	switch {
 	case errno == unix.EINTR:
 		return nil
@@ -44,10 +48,12 @@ func (d *device) read() []byte {
 	}
 	d.stats.TunOutPackets++
 	d.stats.TunOutBytes += uint64(n)
-	if d.capture != nil {
-		d.capture(d.buf.mem[:n])
+	frame := mem[:n]
+	if d.ether != nil {
+		return d.ether.strip(frame)
 	}
-	return d.buf.mem[:n]
+	d.capture.frame(nil, frame)
+	return frame
 }
 
 // steal gives the buffer of the last packet to the caller. It returns nil if there is no
@@ -66,17 +72,40 @@ func (d *device) steal() *buffer {
 // write writes a packet with its virtio header to the guest, and reports whether the
 // guest's kernel took it. The caller may reuse the frame at once.
 func (d *device) write(frame []byte) bool {
-	n, errno := sys.WriteNow(d.fd, frame)
-	if errno != 0 || n != len(frame) {
+	var n int
+	var errno unix.Errno
+	if d.ether != nil {
+		n, errno = d.ether.write(d.fd, frame)
+	} else {
+		n, errno = sys.WriteNow(d.fd, frame)
+	}
+	if errno != 0 || n != len(frame)+d.linkBytes {
 		d.stats.Dropped++
 		return false
 	}
 	d.stats.TunInPackets++
 	d.stats.TunInBytes += uint64(n)
-	if d.capture != nil {
-		d.capture(frame)
-	}
+	d.capture.frame(d.linkHeader(), frame)
 	return true
+}
+
+// linkHeader returns the link layer's header of the last packet that was written.
+func (d *device) linkHeader() []byte {
+	if d.ether == nil {
+		return nil
+	}
+	return d.ether.head[packet.VNetHdrBytes:]
+}
+
+// start starts the vector v with the first piece of a frame, which begins with the virtio
+// header. The caller appends the other pieces.
+func (d *device) start(v *sys.Vector, first []byte) {
+	if d.ether != nil {
+		d.ether.prepend(v, first)
+		return
+	}
+	v.Reset()
+	v.Append(first)
 }
 
 // putVNetHdr fills in the virtio header of a frame whose IP header begins at

@@ -1,4 +1,4 @@
-// Package usernet is a network for a network namespace, without root: a TUN device
+// Package usernet is a network for a network namespace, without root: a TUN or TAP device
 // on one side, ordinary sockets of the host on the other.
 //
 // The guest is whatever runs in the namespace. Its kernel sends IP packets to the
@@ -38,6 +38,7 @@
 //	group.go, engine.go     engines and the handing over of flows; one round
 //	loop.go, timer.go, spin.go   epoll, timers, polling
 //	device.go, pool.go, fragment.go, pcap.go   packets and their buffers, of the device
+//	ethernet.go             the link layer of a TAP device
 //	flow.go, policy.go      flows as users see them; verdicts
 //	cost.go                 what a flow is charged
 //	socket.go               host sockets
@@ -54,6 +55,7 @@
 //	gate.go, splice.go, pagepipe.go, acceptor.go   the splice tier
 //	breaker.go, porthistory.go   when not to splice
 //	udp*.go, icmp.go        datagrams and pings
+//	lan/                    answers to ARP, NDP and DHCP
 //	guesttest/              a scripted guest, for tests; rig (tcp_test.go) puts a Stack
 //	                        between the guest and the host's loopback, without root
 //	usernettest/            the conformance suite for any rootless data path
@@ -84,6 +86,11 @@
 // MTU. The guest's kernel neither splits its segments nor computes their checksums,
 // and accepts ours in the same form. So one read or write moves 64 KiB, as it does
 // between two sockets of one host.
+//
+// On a TAP device an Ethernet header precedes the packet. Type ethernet strips it from
+// frames that are read and prepends it to frames that are written, so nothing else
+// differs. Package lan answers the guest's ARP, NDP and DHCP. The guest's Ethernet address
+// is the source of its last frame.
 //
 // # Flows
 //
@@ -191,7 +198,7 @@
 // memory and goroutines. Each flow is charged to a ledger before it opens, and
 // refunded when it ends.
 //
-// The package was tried on Linux 6.1, 6.12 and 6.18. It carries no multicast, no
+// The package was tried on Linux 6.1, 6.12 and 6.18 (a TAP: 6.18). It carries no multicast, no
 // protocols but TCP, UDP and echo requests, and no IP options. Fragments from the
 // guest are reassembled first. One connection is moved by one thread.
 //

@@ -90,6 +90,9 @@ func (s *engine) open(tun *os.File) (err error) {
 		return err
 	}
 	s.dev = device{fd: int(tun.Fd()), pool: s.largePool, buf: s.largePool.get(), stats: &s.stats}
+	if e := s.cfg.Ethernet; e != nil {
+		s.dev.ether, s.dev.linkBytes, s.dev.readAt = newEthernet(s, s.group.lan, e.Guest), packet.EthernetBytes, tapReadAt
+	}
 	if err := unix.SetNonblock(s.dev.fd, true); err != nil {
 		return fmt.Errorf("make TUN non-blocking: %w", err)
 	}
@@ -248,13 +251,7 @@ func (s *engine) input(frame []byte) {
 		s.stats.Malformed++
 		return
 	}
-	if ip.Src != s.cfg.Guest4 && ip.Src != s.cfg.Guest6 {
-		// An IPv6 stack also uses its link-local and the unspecified address (RFC 4861).
-		if ip.Src.Is6() && (ip.Src.IsUnspecified() || ip.Src.IsLinkLocalUnicast()) {
-			s.stats.Unsupported++
-		} else {
-			s.stats.Spoofed++
-		}
+	if ip.Src != s.cfg.Guest4 && ip.Src != s.cfg.Guest6 && !s.otherSource(&v, &ip) {
 		return
 	}
 	if ip.Routed { // the policy would see a hop instead of the destination
@@ -269,6 +266,25 @@ func (s *engine) input(frame []byte) {
 	s.transport(frame, &v, &ip)
 }
 
+// otherSource handles a packet whose source is not the guest's address. It reports whether
+// the guest may use the source all the same.
+func (s *engine) otherSource(v *packet.VNetHdr, ip *packet.IP) bool {
+	// An IPv6 stack also uses its link-local and the unspecified address (RFC 4861), and a
+	// DHCP client the unspecified one.
+	nameless := ip.Src.IsUnspecified() || ip.Src.Is6() && ip.Src.IsLinkLocalUnicast()
+	switch {
+	case s.dev.ether != nil && nameless && (v.Flags&packet.NeedsChecksum != 0 || checksumOK(ip)) && s.dev.ether.request(ip):
+	case s.group.autoPrefix.Contains(ip.Src):
+		s.group.chose(ip.Src)
+		return true
+	case ip.Src.Is6() && nameless:
+		s.stats.Unsupported++
+	default:
+		s.stats.Spoofed++
+	}
+	return false
+}
+
 // transport handles a packet that is not a fragment.
 func (s *engine) transport(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 	if v.Flags&packet.NeedsChecksum == 0 && v.GSOType == packet.GSONone && !checksumOK(ip) {
@@ -278,6 +294,7 @@ func (s *engine) transport(frame []byte, v *packet.VNetHdr, ip *packet.IP) {
 	switch {
 	case ip.Protocol == packet.TCP:
 		s.tcp.input(frame, ip)
+	case s.dev.ether != nil && s.dev.ether.request(ip):
 	case ip.Protocol == packet.UDP:
 		s.udp.input(frame, v, ip)
 	case ip.Protocol == packet.ICMP && ip.Src.Is4(), ip.Protocol == packet.ICMPv6 && ip.Src.Is6():

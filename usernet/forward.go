@@ -172,13 +172,13 @@ func (s *engine) listen(f Forward) (at netip.AddrPort, err error) {
 // unless it would mean something else in the guest. ok is false if there is no
 // such address.
 func (s *engine) guestEndpoint(f Forward, client netip.AddrPort) (guest, peer netip.AddrPort, ok bool) {
-	from, to := client.Addr(), f.To.Addr()
+	from, to, guest6 := client.Addr(), f.To.Addr(), s.group.guest6(s.cfg.Guest6)
 	if !to.IsValid() || to.IsUnspecified() {
-		if to = ofFamily(from, s.cfg.Guest4, s.cfg.Guest6); !to.IsValid() {
-			to = ofFamily(from, s.cfg.Guest6, s.cfg.Guest4) // a guest with one family serves clients of both
+		if to = ofFamily(from, s.cfg.Guest4, guest6); !to.IsValid() {
+			to = ofFamily(from, guest6, s.cfg.Guest4) // a guest with one family serves clients of both
 		}
 	}
-	if from.Is4() != to.Is4() || from.IsLoopback() || from.IsUnspecified() || from.IsLinkLocalUnicast() || from == to || from == ofFamily(from, s.cfg.Guest4, s.cfg.Guest6) {
+	if from.Is4() != to.Is4() || from.IsLoopback() || from.IsUnspecified() || from.IsLinkLocalUnicast() || from == to || from == ofFamily(from, s.cfg.Guest4, guest6) {
 		if alias := s.cfg.ClientAliases[from]; alias.IsValid() && alias.Is4() == to.Is4() {
 			from = alias
 		} else {

@@ -127,15 +127,22 @@ type manualStack struct {
 	g *guesttest.Guest
 }
 
-func newHand(t testing.TB, policy Policy) *manualStack {
+func newHand(t testing.TB, policy Policy, change ...func(*Config)) *manualStack {
 	t.Helper()
 	h := &manualStack{}
 	var tun *os.File
 	h.g, tun = guesttest.New(t, 1500)
-	stack, err := New(Config{
+	cfg := Config{
 		TUN: tun, MTU: 1500, Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6,
 		Policy: policy, Limits: Limits{Flows: fuzzFlows, BufferBytes: 4 << 20},
-	})
+	}
+	for _, c := range change {
+		c(&cfg)
+	}
+	if cfg.Ethernet != nil || *onTAP {
+		useTAP(&cfg, h.g)
+	}
+	stack, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

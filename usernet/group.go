@@ -10,6 +10,7 @@ import (
 	"cleat/internal/ledger"
 	"cleat/internal/sys"
 	"cleat/packet"
+	"cleat/usernet/lan"
 )
 
 // group is the engines of one Stack and what they share. The kernel gives a packet to the
@@ -28,8 +29,12 @@ type group struct {
 	gate        *gate // nil: all connections take the device
 	ledger      *ledger.Ledger
 	pipes       *pipeBudget
-	flows       atomic.Int64 // open flows of all protocols
-	connections atomic.Int64 // open TCP connections
+	lan         *lan.LAN                   // nil: the device is a TUN
+	guestMAC    atomic.Uint64              // macBits of the guest's Ethernet address
+	autoPrefix  netip.Prefix               // in which the guest may choose addresses; invalid: none
+	chosen      atomic.Pointer[netip.Addr] // the last of these that it has used; nil: none
+	flows       atomic.Int64               // open flows of all protocols
+	connections atomic.Int64               // open TCP connections
 	nextClient  atomic.Uint32
 
 	mu    sync.Mutex
@@ -61,6 +66,22 @@ const spreadThreshold = 4
 
 // single reports whether there is only one engine, so that nothing is shared.
 func (g *group) single() bool { return len(g.engines) == 1 }
+
+// chose is called with an address that the guest has chosen for itself.
+func (g *group) chose(a netip.Addr) {
+	if last := g.chosen.Load(); last == nil || *last != a {
+		g.chosen.Store(&a)
+	}
+}
+
+// guest6 returns the address at which the guest is reached by IPv6: the last that it has
+// chosen for itself, else the configured one.
+func (g *group) guest6(configured netip.Addr) netip.Addr {
+	if a := g.chosen.Load(); a != nil {
+		return *a
+	}
+	return configured
+}
 
 // claim makes e the owner of a flow. If another engine owns the flow or the guest's port,
 // claim returns that engine instead. All datagram flows that one port opens belong to the

@@ -18,6 +18,9 @@ func twoQueues(t *testing.T, second **guesttest.Guest) func(*Config) {
 	return func(c *Config) {
 		var tun *os.File
 		*second, tun = guesttest.New(t, c.MTU)
+		if *onTAP {
+			(*second).OnTAP(rigLink)
+		}
 		c.Queues = []*os.File{tun}
 	}
 }

@@ -182,6 +182,9 @@ func (m *memory) Write(b []byte) (int, error) {
 }
 
 func TestCapture(t *testing.T) {
+	if *onTAP {
+		t.Skip("TestTAPCapture is about a TAP device")
+	}
 	file := new(memory)
 	r := newRig(t, func(c *Config) { c.Pcap = file })
 	r.g.SendFrame(echoFrame(r.guest, rigGateway4, 1, 1, []byte("ahoy")))

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"cleat/internal/sys"
+	"cleat/packet"
+	"cleat/usernet/lan"
 )
 
 // ErrClosed is returned after the Stack has ended.
@@ -44,9 +46,13 @@ func New(cfg Config) (*Stack, error) {
 	if err != nil {
 		return nil, err
 	}
-	var capture func([]byte)
+	var capture capture
 	if cfg.Pcap != nil {
-		if capture, err = newCapture(cfg.Pcap); err != nil {
+		linkType := uint32(packet.LinkTypeRaw)
+		if cfg.Ethernet != nil {
+			linkType = packet.LinkTypeEthernet
+		}
+		if capture, err = newCapture(cfg.Pcap, linkType); err != nil {
 			return nil, err
 		}
 	}
@@ -55,6 +61,13 @@ func New(cfg Config) (*Stack, error) {
 		return nil, err
 	}
 	g := &group{gate: gate, ledger: cfg.Ledger, pipes: newPipeBudget(), owner: map[ownerKey]*engine{}, ports: map[portKey]*portOwner{}}
+	if cfg.Ethernet != nil {
+		if g.lan, err = cfg.newLAN(); err != nil {
+			g.gate.close()
+			return nil, err
+		}
+		g.autoPrefix = g.lan.AutoPrefix()
+	}
 	s := &Stack{g}
 	controls := readCongestionControls()
 	for i, q := range queues {
@@ -70,6 +83,19 @@ func New(cfg Config) (*Stack, error) {
 		g.engines = append(g.engines, e)
 	}
 	return s, nil
+}
+
+// newLAN makes the other stations of the guest's Ethernet.
+func (c *Config) newLAN() (*lan.LAN, error) {
+	if !c.Ethernet.Guest.Unicast() {
+		return nil, fmt.Errorf("guest's MAC address %s: want that of one station", c.Ethernet.Guest)
+	}
+	own := c.Ethernet.LAN
+	own.MTU, own.Gateway4, own.Gateway6 = c.MTU, c.Gateway4, c.Gateway6
+	if own.Addr4.Addr() != c.Guest4 || own.Addr6.Addr() != c.Guest6 {
+		return nil, fmt.Errorf("addresses %s and %s on the Ethernet: want the guest's, %s and %s", own.Addr4, own.Addr6, c.Guest4, c.Guest6)
+	}
+	return lan.New(own)
 }
 
 // complete replaces zero fields with their defaults. BufferBytes becomes the share of one

@@ -72,6 +72,9 @@ func newStack(t *testing.T, change ...func(*Config)) *rig {
 	}
 	r := &rig{T: t, guest: rigGuest4, peer: rigPeer4, ports: 40000}
 	r.g, cfg.TUN = guesttest.New(t, cfg.MTU)
+	if cfg.Ethernet != nil || *onTAP {
+		useTAP(&cfg, r.g)
+	}
 	var err error
 	if r.stack, err = New(cfg); err != nil {
 		t.Fatal(err)

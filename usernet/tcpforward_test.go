@@ -332,9 +332,9 @@ func TestForwardBeforeRun(t *testing.T) {
 }
 
 func TestForwardClientAddress(t *testing.T) {
-	s := &engine{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6}}
-	only4 := &engine{cfg: Config{Guest4: rigGuest4, Gateway4: rigGateway4}}
-	mapped := &engine{cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6, ClientAliases: map[netip.Addr]netip.Addr{
+	s := &engine{group: &group{}, cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6}}
+	only4 := &engine{group: &group{}, cfg: Config{Guest4: rigGuest4, Gateway4: rigGateway4}}
+	mapped := &engine{group: &group{}, cfg: Config{Guest4: rigGuest4, Guest6: rigGuest6, Gateway4: rigGateway4, Gateway6: rigGateway6, ClientAliases: map[netip.Addr]netip.Addr{
 		rigGuest4: netip.MustParseAddr("192.0.2.7"), netip.MustParseAddr("127.0.0.1"): netip.MustParseAddr("192.0.2.8"),
 		netip.MustParseAddr("198.51.100.9"): netip.MustParseAddr("192.0.2.9"),
 	}}}

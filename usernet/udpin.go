@@ -125,8 +125,7 @@ func (t *udpTable) emitSuper(headers int) {
 	r := &t.inRun
 	start := udpHeadroom - headers - packet.VNetHdrBytes
 	t.putHeaders(r.flow, r.first[start:udpHeadroom], r.bytes, r.size, r.tos)
-	r.vector.Reset()
-	r.vector.Append(r.first[start : udpHeadroom+len(r.pieces[0])])
+	t.s.dev.start(&r.vector, r.first[start:udpHeadroom+len(r.pieces[0])])
 	for _, p := range r.pieces[1:] {
 		r.vector.Append(p)
 	}
@@ -216,7 +215,9 @@ func (t *udpTable) writeVector(v *sys.Vector) unix.Errno {
 	d.stats.TunInPackets++
 	d.stats.TunInBytes += uint64(n)
 	if d.capture != nil {
-		d.capture(v.AppendTo(nil))
+		frame := v.AppendTo(nil)
+		packet.MoveVNetHdr(frame[d.linkBytes:], frame, -d.linkBytes)
+		d.capture.frame(d.linkHeader(), frame[d.linkBytes:])
 	}
 	return 0
 }

@@ -222,7 +222,7 @@ func TestUDPErrorDoesNotStopOtherFlows(t *testing.T) {
 
 func TestUDPToNonUnicast(t *testing.T) {
 	r := newRig(t)
-	for _, to := range []string{"224.0.0.251:5353", "255.255.255.255:67", "0.0.0.0:9"} {
+	for _, to := range []string{"224.0.0.251:5353", "255.255.255.255:9", "0.0.0.0:9"} {
 		r.sendDatagram(5000, netip.MustParseAddrPort(to), "anyone?")
 	}
 	r.g.Silent()

@@ -24,7 +24,7 @@ const (
 // config returns the configuration and the rules that the flags ask for. It opens only the
 // policy file.
 func (f *flags) config() (sandbox.Config, policy.Rules, error) {
-	cfg := sandbox.Config{Interface: f.device, MTU: f.mtu, Queues: f.queues, MapRoot: f.mapRoot}
+	cfg := sandbox.Config{Interface: f.interfaceName, Device: sandbox.Device(f.device), MTU: f.mtu, Queues: f.queues, MapRoot: f.mapRoot}
 	if f.tier != "auto" {
 		cfg.Tier = sandbox.Tier(f.tier)
 	}

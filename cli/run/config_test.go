@@ -59,6 +59,7 @@ func TestRunConfig(t *testing.T) {
 			c.OutboundInterface, c.Outbound4, c.Outbound6 = "lo", addr("127.0.0.9"), addr("::1")
 		}},
 		{"device and root", "--interface tap0 --map-root", func(c *sandbox.Config) { c.Interface, c.MapRoot = "tap0", true }},
+		{"an Ethernet card", "--device tap", func(c *sandbox.Config) { c.Device = sandbox.DeviceTAP }},
 		{"ports", "-p 8080:80 -p auto/tcp", func(c *sandbox.Config) {
 			c.Forwards = []sandbox.Forward{{Protocol: sandbox.TCP, Listen: netip.AddrPortFrom(netip.Addr{}, 8080), To: netip.AddrPortFrom(netip.Addr{}, 80)}}
 			c.AutoForward = []sandbox.AutoForward{{TCP: true}}
@@ -69,7 +70,7 @@ func TestRunConfig(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			want := sandbox.Config{MTU: 65520}
+			want := sandbox.Config{MTU: 65520, Device: sandbox.DeviceTUN}
 			tt.want(&want)
 			if d := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, netip.Prefix{})); d != "" {
 				t.Errorf("-want +got:\n%s", d)
@@ -191,6 +192,7 @@ func TestRunCheckUse(t *testing.T) {
 		{"both", flags{netns: "1"}, []string{"true"}, "can't be combined with a command"},
 		{"root in a namespace", flags{netns: "1", mapRoot: true}, nil, "--map-root needs a command"},
 		{"another network", flags{net: "bridge"}, []string{"true"}, "unknown kind of network"},
+		{"another device", flags{device: "tup"}, []string{"true"}, "unknown kind of device"},
 		{"another tier", flags{tier: "tap"}, []string{"true"}, "unknown tier"},
 		{"a name without control", flags{control: "off", name: "web"}, []string{"true"}, "--control off disables"},
 	} {
@@ -200,6 +202,9 @@ func TestRunCheckUse(t *testing.T) {
 			}
 			if tt.f.tier == "" {
 				tt.f.tier = "auto"
+			}
+			if tt.f.device == "" {
+				tt.f.device = "tun"
 			}
 			err := tt.f.check(tt.args)
 			if tt.want == "" && err != nil || tt.want != "" && (err == nil || !exit.IsUsage(err) || !strings.Contains(err.Error(), tt.want)) {

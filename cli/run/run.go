@@ -31,15 +31,16 @@ type flags struct {
 	policy      string
 	hostSockets string
 
-	hostLoopback []string
-	mappings     []string
-	addresses    []string
-	gateways     []string
-	dns          []string
-	outbound     []string
-	device       string
-	mtu, queues  int
-	tier         string
+	hostLoopback  []string
+	mappings      []string
+	addresses     []string
+	gateways      []string
+	dns           []string
+	outbound      []string
+	device        string // its kind
+	interfaceName string
+	mtu, queues   int
+	tier          string
 
 	pcap           string
 	stats, verbose bool
@@ -47,9 +48,10 @@ type flags struct {
 	name, control  string
 }
 
-// The values of --net and --tier.
+// The values of --net, --device and --tier.
 var (
 	netKinds = []string{"user"}
+	devices  = []string{string(sandbox.DeviceTUN), string(sandbox.DeviceTAP)}
 	tiers    = []string{"auto", "seccomp", "splice", "tun"}
 )
 
@@ -127,7 +129,8 @@ func (f *flags) define(cmd *cobra.Command) {
 	flags.StringSliceVar(&f.gateways, "gateway", nil, "`ADDRESS` of the router that CMD sees (default: the second one of the network)")
 	flags.StringSliceVar(&f.dns, "dns", nil, "forward DNS queries to `ADDRESS[:PORT]` instead of the host's servers, or off")
 	flags.StringSliceVar(&f.outbound, "outbound", nil, "connect from `ADDRESS|NAME`, an address or a link of the host (default: as its routes say)")
-	flags.StringVar(&f.device, "interface", "", "`NAME` of the device inside (default: cleat0)")
+	flags.StringVar(&f.interfaceName, "interface", "", "`NAME` of the device inside (default: cleat0)")
+	flags.StringVar(&f.device, "device", string(sandbox.DeviceTUN), "`KIND` of the device inside: tun, which carries IP packets, or tap, an Ethernet card, for programs that expect one; it answers ARP, NDP and DHCP")
 	flags.IntVar(&f.mtu, "mtu", defaultMTU, "MTU of the device inside in `BYTES`")
 	flags.IntVar(&f.queues, "queues", 0, "use `NUMBER` queues of the device, each with its own thread once there are several connections (default: one for each processor, at most 4)")
 	flags.StringVar(&f.tier, "tier", "auto", "how TCP connections are carried, `TIER`: "+strings.Join(tiers, ", ")+"; auto is the first that works of seccomp (only with --host-sockets tcp), splice and tun; see doc/tiers.md")
@@ -141,7 +144,7 @@ func (f *flags) define(cmd *cobra.Command) {
 
 	help.Group(cmd, "What may be reached", "allow", "deny", "policy", "host-sockets")
 	help.Group(cmd, "Ports and mapped addresses", "publish", "host-loopback", "map")
-	help.Group(cmd, "The network inside", "addr", "gateway", "dns", "interface", "mtu", "outbound", "net", "tier", "queues")
+	help.Group(cmd, "The network inside", "addr", "gateway", "dns", "interface", "device", "mtu", "outbound", "net", "tier", "queues")
 	help.Group(cmd, "What is run or served", "netns", "listener", "map-root")
 	help.Group(cmd, "Messages and control", "verbose", "stats", "pcap", "json", "name", "control")
 	help.Status(cmd, "126", "CMD can't be executed")
@@ -151,6 +154,7 @@ func (f *flags) define(cmd *cobra.Command) {
 
 	complete.Words(cmd, "net", netKinds...)
 	complete.Words(cmd, "tier", tiers...)
+	complete.Words(cmd, "device", devices...)
 	complete.Words(cmd, "host-sockets", "none", "tcp", "tcp,udp")
 	complete.Words(cmd, "publish", "auto")
 	complete.Words(cmd, "host-loopback", "off")
@@ -166,6 +170,8 @@ func (f *flags) check(args []string) error {
 	switch {
 	case f.net != "user":
 		return hint.With(hint.Usagef("--net %q: unknown kind of network", f.net), hint.DidYouMean(f.net, netKinds))
+	case !slices.Contains(devices, f.device):
+		return hint.With(hint.Usagef("--device %q: unknown kind of device", f.device), hint.DidYouMean(f.device, devices))
 	case !slices.Contains(tiers, f.tier):
 		return hint.With(hint.Usagef("--tier %q: unknown tier", f.tier), hint.DidYouMean(f.tier, tiers))
 	case (f.tier == "splice" || f.tier == "seccomp") && f.pcap != "":

@@ -120,7 +120,7 @@ func leave() error {
 }
 
 func tell(log *journal.Journal, c sandbox.Config) {
-	log.Infof("namespace interface %s (a TUN), MTU %d", c.Interface, c.MTU)
+	log.Infof("namespace interface %s, MAC address %s, MTU %d", c.Interface, c.Ethernet.MAC, c.MTU)
 	family := func(off bool, addr netip.Prefix, gateway, loopback netip.Addr) {
 		switch {
 		case off:

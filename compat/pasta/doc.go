@@ -24,9 +24,10 @@
 //
 // # Limits
 //
-// The device is a TUN, not a TAP: no MAC addresses, no ARP, and the pcap holds IP
-// packets. DHCP is not answered. The namespace gets one address of each family and a
-// default route, which lead to the same place as copies of all of the host's. Connections
+// The namespace gets one address of each family and a default route, which lead to the same
+// place as copies of all of the host's. It may use no IPv4 address but that one, and no IPv6
+// address but that one and, without --config-net and --no-ra, others of its prefix. All
+// stations but the namespace have one MAC address. Connections
 // from the host's loopback never reach the namespace's loopback: they arrive at the
 // namespace's own address, from its gateway or --map-host-loopback. 'all' follows
 // listeners as 'auto' does, so ports without a listener stay free on the host. Link-local

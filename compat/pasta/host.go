@@ -29,7 +29,7 @@ func ReadHost(link4, link6 string) (Host, error) {
 	if h.Link6, err = template(link6, unix.AF_INET6); err != nil {
 		return h, err
 	}
-	if h.Nameservers, err = nameservers("/etc/resolv.conf"); err != nil {
+	if h.Nameservers, h.Search, err = nameservers("/etc/resolv.conf"); err != nil {
 		return h, err
 	}
 	h.Ephemeral = ephemeral()
@@ -138,25 +138,25 @@ func fromLink(l netlink.Link, family int) (Template, error) {
 	return t, nil
 }
 
-// nameservers returns the servers in a resolv.conf. A missing file has none.
-func nameservers(path string) ([]netip.Addr, error) {
+// nameservers returns the servers and the search domains in a resolv.conf. A missing file has
+// none.
+func nameservers(path string) (addrs []netip.Addr, search []string, err error) {
 	f, err := os.Open(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
+		return nil, nil, nil
 	}
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer f.Close()
 	conf, err := dns.ParseResolvConf(f)
 	if err != nil {
-		return nil, fmt.Errorf("read %s: %w", path, err)
+		return nil, nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	var addrs []netip.Addr
 	for _, s := range conf.Servers {
 		addrs = append(addrs, s.Addr())
 	}
-	return addrs, nil
+	return addrs, conf.Search, nil
 }
 
 // ephemeral returns the kernel's range of ephemeral ports, or its default range if that

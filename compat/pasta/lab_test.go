@@ -320,7 +320,7 @@ func TestForeground(t *testing.T) {
 	if err := cmd.Wait(); err != nil {
 		t.Errorf("ended by SIGTERM: %v", err)
 	}
-	if !strings.Contains(string(output), "pasta: namespace interface tap0 (a TUN), MTU 65520\n") {
+	if said := string(output); !strings.Contains(said, "pasta: namespace interface tap0, MAC address ") || !strings.Contains(said, ", MTU 65520\n") {
 		t.Errorf("it said:\n%s", output)
 	}
 	if _, err := os.Stat(log); err != nil {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"cleat/compat/getopt"
+	"cleat/sandbox"
 )
 
 // Options is a parsed command line, validated as far as possible without examining the
@@ -33,6 +34,13 @@ type Options struct {
 	Template             string // --interface
 	Outbound4, Outbound6 netip.Addr
 	OutLink4, OutLink6   string
+
+	MAC, GatewayMAC               sandbox.MAC // --ns-mac-addr and --mac-addr; zero if not given
+	NoDHCP, NoDHCPv6, NoNDP, NoRA bool
+	AnnounceDNS, AnnounceSearch   bool         // --dhcp-dns, --dhcp-search
+	DNS                           []netip.Addr // to announce; nil means the host's
+	Search                        []string     // likewise
+	Hostname, FQDN                string
 
 	DNSForward, DNSHost []netip.Addr // at most one a family
 	MapLoopback         []netip.Addr // at most one a family

@@ -14,6 +14,7 @@ import (
 type Host struct {
 	Link4, Link6 Template
 	Nameservers  []netip.Addr   // of /etc/resolv.conf, in order
+	Search       []string       // its search domains
 	Ephemeral    portspec.Ports // for IPv4 and IPv6
 }
 
@@ -51,6 +52,7 @@ func (o Options) Plan(h Host) (Plan, error) {
 	p.addresses()
 	p.mappings()
 	p.resolver()
+	p.ethernet()
 	if o.Attaches() {
 		p.Namespace = sandbox.Namespace{PID: o.PID, Path: o.NetNS, UserNSPath: o.UserNS, SkipUserNS: o.NetNSOnly, KeepRunning: o.NoNetNSQuit}
 	}
@@ -77,16 +79,14 @@ func (p *planner) addresses() {
 	c.Interface = cmp.Or(o.Interface, p.h.Link4.Link, p.h.Link6.Link, "tap0")
 	c.MTU = o.MTU
 	if o.KeepMTU {
-		c.MTU = 1500 // the kernel's default for a new TUN
+		c.MTU = 1500 // the kernel's default for a new TAP
 	}
 	c.NoConfigure = !o.Configure
 	c.MapRoot = true
 	// Podman creates bridges and rules inside that would keep most connections from the
 	// splice tier.
 	c.Tier = sandbox.TierTUN
-	if c.NoConfigure {
-		p.notice("without --config-net the namespace must configure itself, and there is no DHCP server")
-	}
+	c.Device = sandbox.DeviceTAP
 	c.NoIPv4 = o.OnlyIPv6
 	c.NoIPv6 = o.OnlyIPv4 || !o.OnlyIPv6 && !p.h.Link6.Addr.IsValid() && !o.Addr6.IsValid()
 	if c.MTU != 0 && c.MTU < smallestMTU6 && !c.NoIPv6 && !c.NoIPv4 {
@@ -105,12 +105,18 @@ func (p *planner) addresses() {
 }
 
 // resemble returns address and gateway: the requested ones, else the host's, else local
-// ones.
+// ones. A gateway whose address the guest has itself could not be reached by the guest, so a
+// local one stands in for it.
 func resemble(t Template, addr netip.Prefix, gateway netip.Addr, localAddr netip.Prefix, localGateway netip.Addr) (netip.Prefix, netip.Addr) {
 	if gateway = cmp.Or(gateway, t.Gateway); !t.Addr.IsValid() {
 		gateway = cmp.Or(gateway, localGateway)
 	}
-	return cmp.Or(addr, t.Addr, localAddr), gateway
+	if addr = cmp.Or(addr, t.Addr, localAddr); gateway.IsValid() && gateway == addr.Addr() {
+		if gateway = localGateway; gateway == addr.Addr() {
+			gateway = gateway.Next()
+		}
+	}
+	return addr, gateway
 }
 
 // mappings decides which addresses lead to the host.
@@ -171,6 +177,50 @@ func (p *planner) resolver() {
 			c.DNS.Servers = append(c.DNS.Servers, netip.AddrPortFrom(a, 53))
 		}
 	}
+}
+
+// ethernet decides on MAC addresses and on what the namespace is told when it configures
+// itself.
+func (p *planner) ethernet() {
+	o := p.o
+	e := sandbox.Ethernet{
+		MAC: o.MAC, GatewayMAC: o.GatewayMAC,
+		NoDHCP: o.NoDHCP, NoDHCPv6: o.NoDHCPv6, NoRA: o.NoRA, NoNDP: o.NoNDP || o.NoICMP,
+		DNS: []netip.Addr{}, Hostname: o.Hostname, FQDN: o.FQDN,
+	}
+	if o.AnnounceDNS {
+		e.DNS = append(e.DNS, p.nameservers()...)
+	}
+	if o.AnnounceSearch {
+		e.Search = o.Search
+		if o.Search == nil {
+			e.Search = p.h.Search
+		}
+	}
+	p.Config.Ethernet = e
+}
+
+// nameservers returns the resolvers that the namespace should use: the given ones, else those
+// that stand for the host's.
+func (p *planner) nameservers() (all []netip.Addr) {
+	switch {
+	case p.o.DNS != nil:
+		return p.o.DNS
+	case len(p.o.DNSForward) > 0:
+		return p.o.DNSForward
+	}
+	for _, n := range p.h.Nameservers {
+		switch {
+		case n.IsLoopback() && n.Is4():
+			n = p.Config.HostLoopback4
+		case n.IsLoopback():
+			n = p.Config.HostLoopback6
+		}
+		if n.IsValid() && !slices.Contains(all, n.WithZone("")) {
+			all = append(all, n.WithZone(""))
+		}
+	}
+	return all
 }
 
 func (p *planner) notice(format string, args ...any) {

@@ -53,7 +53,7 @@ const quiet = "--config-net -t none -u none -T none -U none "
 // like returns the plan of quiet on the office host, changed by change.
 func like(change func(*sandbox.Config)) sandbox.Config {
 	c := sandbox.Config{
-		Interface: "eth0", MapRoot: true, Tier: sandbox.TierTUN,
+		Interface: "eth0", MapRoot: true, Tier: sandbox.TierTUN, Device: sandbox.DeviceTAP, Ethernet: sandbox.Ethernet{DNS: []netip.Addr{}},
 		Addr4: prefix("192.0.2.10/24"), Gateway4: addr("192.0.2.1"), HostLoopback4: addr("192.0.2.1"),
 		Addr6: prefix("2001:db8::10/64"), Gateway6: addr("fe80::1"), HostLoopback6: addr("fe80::1"),
 		DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
@@ -125,7 +125,7 @@ func TestPlan(t *testing.T) {
 			args: "--stderr --ns-ifname=tap0 --mtu=65520 --config-net --address=10.0.2.100 --netmask=24 --gateway=10.0.2.2 --dns-forward=10.0.2.3 " +
 				"--no-map-gw --ipv4-only --tcp-ports=auto --udp-ports=auto 4711",
 			config: sandbox.Config{
-				Interface: "tap0", MTU: 65520, MapRoot: true, Tier: sandbox.TierTUN, NoIPv6: true,
+				Interface: "tap0", MTU: 65520, MapRoot: true, Tier: sandbox.TierTUN, Device: sandbox.DeviceTAP, Ethernet: sandbox.Ethernet{DNS: []netip.Addr{}}, NoIPv6: true,
 				Addr4: prefix("10.0.2.100/24"), Gateway4: addr("10.0.2.2"),
 				Mappings:           []sandbox.Mapping{{Guest: addr("10.0.2.2"), Host: addr("10.0.2.2")}},
 				DNS:                sandbox.DNS{Listen: addrs("10.0.2.3"), KeepResolvConf: true},
@@ -142,20 +142,70 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "not set up", args: strings.TrimPrefix(quiet, "--config-net "), host: office,
-			config:  like(func(c *sandbox.Config) { c.NoConfigure = true }),
-			notices: "without --config-net the namespace must configure itself, and there is no DHCP server",
+			config: like(func(c *sandbox.Config) { c.NoConfigure = true }),
+		},
+		{
+			name: "the gateway's own address", args: quiet + "-a 192.0.2.1 -a fe80::1", host: office,
+			config: like(func(c *sandbox.Config) {
+				c.Addr4, c.Gateway4, c.HostLoopback4 = prefix("192.0.2.1/24"), addr("169.254.2.2"), addr("169.254.2.2")
+				c.Addr6, c.Gateway6, c.HostLoopback6 = prefix("fe80::1/64"), addr("fe80::2"), addr("fe80::2")
+			}),
+		},
+		{
+			name: "the same address twice", args: quiet + "-4 --no-map-gw -a 10.0.0.7/24 -g 10.0.0.7", host: office,
+			config: like(func(c *sandbox.Config) {
+				c.NoIPv6, c.Addr6, c.Gateway6, c.HostLoopback6 = true, netip.Prefix{}, netip.Addr{}, netip.Addr{}
+				c.Addr4, c.Gateway4, c.HostLoopback4 = prefix("10.0.0.7/24"), addr("169.254.2.2"), netip.Addr{}
+			}),
+		},
+		{
+			name: "MAC addresses", args: quiet + "--ns-mac-addr 02:00:5e:00:00:01 -M 02-00-5e-00-00-02", host: office,
+			config: like(func(c *sandbox.Config) {
+				c.Ethernet.MAC, c.Ethernet.GatewayMAC = sandbox.MAC{2, 0, 0x5e, 0, 0, 1}, sandbox.MAC{2, 0, 0x5e, 0, 0, 2}
+			}),
+		},
+		{
+			name: "announcements of the host's names", args: quiet + "--dhcp-dns --dhcp-search -H web --fqdn web.example.com",
+			host: Host{Link4: office.Link4, Link6: office.Link6, Nameservers: addrs("198.51.100.53", "127.0.0.53", "2001:db8::53"), Search: []string{"example.com"}},
+			config: like(func(c *sandbox.Config) {
+				c.DNS = sandbox.DNS{Listen: addrs("192.0.2.1"), KeepResolvConf: true}
+				c.Ethernet = sandbox.Ethernet{DNS: addrs("198.51.100.53", "192.0.2.1", "2001:db8::53"), Search: []string{"example.com"}, Hostname: "web", FQDN: "web.example.com"}
+			}),
+		},
+		{
+			name: "announcements of given names", args: quiet + "--dhcp-dns -D 192.0.2.7 -D 2001:db8::7 --dhcp-search -S a.example -S b.example", host: office,
+			config: like(func(c *sandbox.Config) {
+				c.Ethernet = sandbox.Ethernet{DNS: addrs("192.0.2.7", "2001:db8::7"), Search: []string{"a.example", "b.example"}}
+			}),
+		},
+		{
+			name: "announcement of the forwarding address", args: quiet + "--dhcp-dns --dns-forward 192.0.2.53 --dhcp-search -S none", host: office,
+			config: like(func(c *sandbox.Config) {
+				c.DNS = sandbox.DNS{Listen: addrs("192.0.2.53"), KeepResolvConf: true}
+				c.Ethernet = sandbox.Ethernet{DNS: addrs("192.0.2.53"), Search: []string{}}
+			}),
+		},
+		{
+			name: "no announcement", args: quiet + "--dhcp-dns -D none", host: office,
+			config: like(func(*sandbox.Config) {}),
+		},
+		{
+			name: "nothing answered", args: quiet + "--no-dhcp --no-ndp --no-dhcpv6 --no-ra", host: office,
+			config: like(func(c *sandbox.Config) {
+				c.Ethernet = sandbox.Ethernet{NoDHCP: true, NoDHCPv6: true, NoNDP: true, NoRA: true, DNS: []netip.Addr{}}
+			}),
 		},
 		{
 			name: "no network on the host", args: quiet, host: Host{},
 			config: sandbox.Config{
-				Interface: "tap0", MapRoot: true, Tier: sandbox.TierTUN, NoIPv6: true, DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
+				Interface: "tap0", MapRoot: true, Tier: sandbox.TierTUN, Device: sandbox.DeviceTAP, Ethernet: sandbox.Ethernet{DNS: []netip.Addr{}}, NoIPv6: true, DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
 				Addr4: prefix("169.254.2.1/16"), Gateway4: addr("169.254.2.2"), HostLoopback4: addr("169.254.2.2"),
 			},
 		},
 		{
 			name: "only IPv6 on a host without", args: quiet + "-6", host: only4,
 			config: sandbox.Config{
-				Interface: "eth0", MapRoot: true, Tier: sandbox.TierTUN, NoIPv4: true, DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
+				Interface: "eth0", MapRoot: true, Tier: sandbox.TierTUN, Device: sandbox.DeviceTAP, Ethernet: sandbox.Ethernet{DNS: []netip.Addr{}}, NoIPv4: true, DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
 				Gateway6: addr("fe80::1"), HostLoopback6: addr("fe80::1"),
 			},
 		},
@@ -168,7 +218,7 @@ func TestPlan(t *testing.T) {
 		{
 			name: "a host without a gateway", args: quiet + "-4", host: Host{Link4: Template{Link: "wg0", Addr: prefix("192.0.2.10/32")}},
 			config: sandbox.Config{
-				Interface: "wg0", MapRoot: true, Tier: sandbox.TierTUN, NoIPv6: true, Addr4: prefix("192.0.2.10/32"), DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
+				Interface: "wg0", MapRoot: true, Tier: sandbox.TierTUN, Device: sandbox.DeviceTAP, Ethernet: sandbox.Ethernet{DNS: []netip.Addr{}}, NoIPv6: true, Addr4: prefix("192.0.2.10/32"), DNS: sandbox.DNS{Off: true, KeepResolvConf: true},
 			},
 		},
 		{
@@ -253,6 +303,7 @@ func TestPlan(t *testing.T) {
 			name: "no TCP", args: "--config-net --no-tcp --no-icmp -u 53 -U none", host: office,
 			config: like(func(c *sandbox.Config) {
 				c.Policy = without{tcp: true, icmp: true}
+				c.Ethernet.NoNDP = true
 				c.Forwards = []sandbox.Forward{forward(sandbox.UDP, "53", "53")}
 			}),
 		},
@@ -302,7 +353,7 @@ func TestPlan(t *testing.T) {
 		},
 		{
 			name: "what is accepted because it changes nothing", host: office,
-			args:    quiet + "-e -S example.com -D 192.0.2.53 --no-dhcp --no-ndp --no-dhcpv6 --no-ra --no-splice --chroot-fallback --no-pidns --no-copy-routes --no-copy-addrs --trace",
+			args:    quiet + "-e -S example.com -D 192.0.2.53 --no-splice --chroot-fallback --no-pidns --no-copy-routes --no-copy-addrs --trace",
 			config:  like(func(*sandbox.Config) {}),
 			notices: "--no-copy-routes has no effect: this is always so\n--no-copy-addrs has no effect: this is always so\n--trace does not log single packets here: use --pcap FILE",
 		},
@@ -345,9 +396,10 @@ func TestRefusals(t *testing.T) {
 		{"--no-m", ""},
 		{"-t", "option requires an argument -- 't'"},
 		{"--config-net=1", "option '--config-net' doesn't allow an argument"},
-		{"-M 02:00:00:00:00:01", "-M 02:00:00:00:00:01: is not supported: the device is a TUN, which has no MAC addresses"},
-		{"--ns-mac-addr 02:00:00:00:00:01", "--ns-mac-addr 02:00:00:00:00:01: is not supported: the device is a TUN, which has no MAC address"},
-		{"--dhcp-dns", "--dhcp-dns: is not supported: there is no DHCP or router advertisement here; --config-net configures the namespace"},
+		{"-M 02:00:00:00:00", "-M 02:00:00:00:00: is not the MAC address of one station"},
+		{"--ns-mac-addr 01:00:5e:00:00:01", "--ns-mac-addr 01:00:5e:00:00:01: is not the MAC address of one station"},
+		{"--ns-mac-addr 00:00:00:00:00:00", "--ns-mac-addr 00:00:00:00:00:00: is not the MAC address of one station"},
+		{"--no-dhcp-dns", "--no-dhcp-dns: is for passt, not for pasta"},
 		{"--host-lo-to-ns-lo --version", "--host-lo-to-ns-lo: is not supported: connections to the host's loopback arrive at the namespace's own address"},
 		{"-s /tmp/x", "-s /tmp/x: is for passt, not for pasta"},
 		{"-m x", "-m x: want a number of bytes"},

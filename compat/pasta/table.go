@@ -9,11 +9,11 @@ import (
 	"strconv"
 
 	"cleat/compat/getopt"
+	"cleat/sandbox"
 )
 
 // table lists the options of pasta(1), in the order of its help.
 func table() getopt.Table[Options] {
-	const noDHCP = "there is no DHCP or router advertisement here; --config-net configures the namespace"
 	return getopt.Table[Options]{InOrder: true, Rows: []getopt.Row[Options]{
 		{Name: "debug", Short: 'd', Help: "Log more; in the foreground, also errors of flows", Apply: func(o *Options, _ string) error { o.Debug, o.Quiet = true, false; return nil }},
 		{Name: "trace", Help: "Same as --debug; use --pcap for single packets", Apply: applyTrace},
@@ -29,24 +29,24 @@ func table() getopt.Table[Options] {
 		{Name: "version", Help: "Show the version", Apply: getopt.Last(func(o *Options) *bool { return &o.Version })},
 
 		{Name: "ns-ifname", Short: 'I', Arg: "NAME", Help: "Name of the device inside; default: that of the host's link", Apply: applyName},
-		{Name: "pcap", Short: 'p', Arg: "FILE", Help: "Write the device's packets to a file (IP packets: the device has no Ethernet)", Apply: text(func(o *Options) *string { return &o.Pcap })},
+		{Name: "pcap", Short: 'p', Arg: "FILE", Help: "Write the device's packets to a file", Apply: text(func(o *Options) *string { return &o.Pcap })},
 		{Name: "pid", Short: 'P', Arg: "FILE", Help: "Write the process id to a file once the network works", Apply: text(func(o *Options) *string { return &o.PIDFile })},
 		{Name: "mtu", Short: 'm', Arg: "MTU", Help: "MTU of the device; 0 keeps the kernel's default; default 65520", Apply: applyMTU},
 		{Name: "address", Short: 'a', Arg: "ADDR[/LEN]", Help: "The namespace's IPv4 or IPv6 address; default: the host's", Apply: applyAddress},
 		{Name: "netmask", Short: 'n', Arg: "MASK", Help: "Its IPv4 netmask, dotted or bits; default: the host's", Apply: applyNetmask},
-		{Name: "mac-addr", Short: 'M', Arg: "ADDR", Apply: getopt.Refuse[Options]("the device is a TUN, which has no MAC addresses")},
+		{Name: "mac-addr", Short: 'M', Arg: "ADDR", Help: "MAC address of the gateway and of all others; default 9a:55:9a:55:9a:55", Apply: mac(func(o *Options) *sandbox.MAC { return &o.GatewayMAC })},
 		{Name: "gateway", Short: 'g', Arg: "ADDR", Help: "The IPv4 or IPv6 default gateway; default: the host's", Apply: ofEither("is not a usable gateway address", func(o *Options) (four, six *netip.Addr) { return &o.Gateway4, &o.Gateway6 })},
 		{Name: "interface", Short: 'i', Arg: "NAME", Help: "Take addresses from this link of the host; default: that of the default route", Apply: text(func(o *Options) *string { return &o.Template })},
 		{Name: "outbound", Short: 'o', Arg: "ADDR", Help: "Source address of the host's sockets; default: the host's routes decide", Apply: ofEither("is not a usable source address", func(o *Options) (four, six *netip.Addr) { return &o.Outbound4, &o.Outbound6 })},
 		{Name: "outbound-if4", Arg: "NAME", Help: "Bind IPv4 sockets to this link", Apply: text(func(o *Options) *string { return &o.OutLink4 })},
 		{Name: "outbound-if6", Arg: "NAME", Help: "Bind IPv6 sockets to this link", Apply: text(func(o *Options) *string { return &o.OutLink6 })},
-		{Name: "dns", Short: 'D', Arg: "ADDR", Help: "Accepted for DHCP. 'none' cancels --dns-forward and --dns-host", Apply: applyDNS},
-		{Name: "search", Short: 'S', Arg: "LIST", Help: "Accepted for DHCP", Apply: getopt.Accept[Options]}, // pasta uses it only with --dhcp-search
-		{Name: "hostname", Short: 'H', Arg: "NAME", Apply: getopt.Refuse[Options](noDHCP)},
-		{Name: "fqdn", Arg: "NAME", Apply: getopt.Refuse[Options](noDHCP)},
-		{Name: "dhcp-dns", Apply: getopt.Refuse[Options](noDHCP)},
+		{Name: "dns", Short: 'D', Arg: "ADDR", Help: "Nameserver to announce with --dhcp-dns; default: the host's. 'none' announces none, and cancels --dns-forward and --dns-host", Apply: applyDNS},
+		{Name: "search", Short: 'S', Arg: "LIST", Help: "Search domains to announce with --dhcp-search, or none; default: the host's", Apply: applySearch},
+		{Name: "hostname", Short: 'H', Arg: "NAME", Help: "Host name to announce by DHCP", Apply: text(func(o *Options) *string { return &o.Hostname })},
+		{Name: "fqdn", Arg: "NAME", Help: "Full host name to announce by DHCP and DHCPv6", Apply: text(func(o *Options) *string { return &o.FQDN })},
+		{Name: "dhcp-dns", Help: "Announce nameservers by DHCP, DHCPv6 and router advertisements", Apply: getopt.Set(func(o *Options) *bool { return &o.AnnounceDNS })},
 		{Name: "no-dhcp-dns", Apply: passtOnly},
-		{Name: "dhcp-search", Apply: getopt.Refuse[Options](noDHCP)},
+		{Name: "dhcp-search", Help: "Announce search domains in the same way", Apply: getopt.Set(func(o *Options) *bool { return &o.AnnounceSearch })},
 		{Name: "no-dhcp-search", Apply: passtOnly},
 		{Name: "map-host-loopback", Arg: "ADDR", Help: "Address that leads to the host's loopback, or none; default: the gateway", Apply: applyMapLoopback},
 		{Name: "map-guest-addr", Arg: "ADDR", Help: "Address that leads to the host's own address, of which the namespace has a copy", Apply: applyMapGuest},
@@ -54,11 +54,11 @@ func table() getopt.Table[Options] {
 		{Name: "dns-host", Arg: "ADDR", Help: "The host's resolver; default: the first of /etc/resolv.conf that answers", Apply: pair(func(o *Options) *[]netip.Addr { return &o.DNSHost }, specified)},
 		{Name: "no-tcp", Help: "Drop all TCP", Apply: getopt.Set(func(o *Options) *bool { return &o.NoTCP })},
 		{Name: "no-udp", Help: "Drop all UDP", Apply: getopt.Set(func(o *Options) *bool { return &o.NoUDP })},
-		{Name: "no-icmp", Help: "Drop all pings", Apply: getopt.Set(func(o *Options) *bool { return &o.NoICMP })},
-		{Name: "no-dhcp", Help: "Accepted: there is no DHCP server here", Apply: getopt.Accept[Options]},
-		{Name: "no-ndp", Help: "Accepted: a TUN needs no neighbour discovery", Apply: getopt.Accept[Options]},
-		{Name: "no-dhcpv6", Help: "Accepted: there is no DHCPv6 server here", Apply: getopt.Accept[Options]},
-		{Name: "no-ra", Help: "Accepted: there are no router advertisements here", Apply: getopt.Accept[Options]},
+		{Name: "no-icmp", Help: "Drop all pings; implies --no-ndp", Apply: getopt.Set(func(o *Options) *bool { return &o.NoICMP })},
+		{Name: "no-dhcp", Help: "Don't answer DHCP", Apply: getopt.Set(func(o *Options) *bool { return &o.NoDHCP })},
+		{Name: "no-ndp", Help: "Don't answer neighbour and router solicitations", Apply: getopt.Set(func(o *Options) *bool { return &o.NoNDP })},
+		{Name: "no-dhcpv6", Help: "Don't answer DHCPv6", Apply: getopt.Set(func(o *Options) *bool { return &o.NoDHCPv6 })},
+		{Name: "no-ra", Help: "Don't answer router solicitations; implied by --config-net", Apply: getopt.Set(func(o *Options) *bool { return &o.NoRA })},
 		{Name: "freebind", Apply: getopt.Refuse[Options]("listening addresses must be the host's")},
 		{Name: "map-gw", Help: "The gateway's address leads to the host's loopback (default)", Apply: func(o *Options, _ string) error { o.NoMapGateway = false; return nil }},
 		{Name: "no-map-gw", Help: "The gateway's address does not lead to the host's loopback", Apply: getopt.Set(func(o *Options) *bool { return &o.NoMapGateway })},
@@ -80,7 +80,7 @@ func table() getopt.Table[Options] {
 		{Name: "config-net", Help: "Configure addresses and routes in the namespace", Apply: getopt.Set(func(o *Options) *bool { return &o.Configure })},
 		{Name: "no-copy-routes", Help: "Accepted: a default route leads everything to the device", Apply: noEffect("--no-copy-routes")},
 		{Name: "no-copy-addrs", Help: "Accepted: only one address of each family is configured", Apply: noEffect("--no-copy-addrs")},
-		{Name: "ns-mac-addr", Arg: "ADDR", Apply: getopt.Refuse[Options]("the device is a TUN, which has no MAC address")},
+		{Name: "ns-mac-addr", Arg: "ADDR", Help: "MAC address of the device inside; default: a random one", Apply: mac(func(o *Options) *sandbox.MAC { return &o.MAC })},
 		{Name: "no-splice", Help: "Accepted: local connections take the same path as others", Apply: getopt.Accept[Options]},
 		{Name: "splice-only", Apply: getopt.Refuse[Options]("there is always a device; -T and -U forward loopback ports")},
 
@@ -203,13 +203,37 @@ func applyNetmask(o *Options, v string) error {
 
 func applyDNS(o *Options, v string) error {
 	if v == "none" {
-		o.DNSForward, o.DNSHost = nil, nil
+		o.DNSForward, o.DNSHost, o.DNS = nil, nil, []netip.Addr{}
 		return nil
 	}
-	if _, err := netip.ParseAddr(v); err != nil {
+	a, err := netip.ParseAddr(v)
+	if err != nil || a.Zone() != "" || a.Is4In6() {
 		return errors.New("is not an address")
 	}
+	o.DNS = append(o.DNS, a)
 	return nil
+}
+
+func applySearch(o *Options, v string) error {
+	if v == "none" {
+		o.Search = []string{}
+		return nil
+	}
+	o.Search = append(o.Search, v)
+	return nil
+}
+
+// mac is for options that take the Ethernet address of one station. pasta takes dashes as well
+// as colons.
+func mac(field func(*Options) *sandbox.MAC) func(*Options, string) error {
+	return func(o *Options, v string) error {
+		m, err := sandbox.ParseMAC(v)
+		if err != nil || !m.Unicast() {
+			return errors.New("is not the MAC address of one station")
+		}
+		*field(o) = m
+		return nil
+	}
 }
 
 func applyMapLoopback(o *Options, v string) error {

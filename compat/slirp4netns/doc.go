@@ -25,10 +25,10 @@
 // slirp4netns. It serves 32 clients at once, each for 5 s, executes one request of less
 // than 4096 bytes at a time, and forwards at most 4096 ports.
 //
-// The device is a TUN, not a TAP: no MAC address, no ARP. An unused TAP of the device's
-// name is replaced, because RootlessKit creates one beforehand. Nothing answers DHCP or
-// router solicitations: --configure, or the caller, configures the device with the
-// addresses above; packets from other addresses are dropped. --enable-sandbox and
+// An unused TAP of the device's name is replaced, because RootlessKit creates one
+// beforehand. DHCP and, without --configure, router solicitations are answered. Packets
+// from IPv4 addresses other than the guest's, and from IPv6 addresses of other prefixes,
+// are dropped. --enable-sandbox and
 // --enable-seccomp have no effect, because more than that is always done. Unsupported
 // options are refused by name.
 //

@@ -17,6 +17,7 @@ import (
 	"cleat/netns"
 	"cleat/sandbox"
 
+	"github.com/insomniacslk/dhcp/dhcpv4/nclient4"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -110,6 +111,24 @@ func ask(network, address, request string) (string, error) {
 	return string(b), err
 }
 
+// leases checks the address that a DHCP client on tap0 gets.
+func leases(t *testing.T, ns *netns.NS, want string) {
+	t.Helper()
+	var client *nclient4.Client
+	in(t, ns, func() (err error) {
+		client, err = nclient4.New("tap0")
+		return err
+	})
+	defer client.Close()
+	lease, err := client.Request(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a := lease.ACK; a.YourIPAddr.String() != want || a.DNS()[0].String() != "10.0.2.3" {
+		t.Errorf("lease %v, want %s", a, want)
+	}
+}
+
 // TestServe follows one process: ready, connections out, a port added by the API, and the
 // end by --exit-fd.
 func TestServe(t *testing.T) {
@@ -117,7 +136,7 @@ func TestServe(t *testing.T) {
 	outer := labtest.Serve(t, nil, "127.0.0.1:0", labtest.Reply("outside"))
 	labtest.Serve(t, inside, "0.0.0.0:80", labtest.Reply("inside"))
 	socket := filepath.Join(t.TempDir(), "api")
-	cmd, ready, hangUp := start(t, "-c", "-r", "3", "-e", "4", "-a", socket, "--cidr=10.0.7.0/24", "--mtu=9000", pid, "net7")
+	cmd, ready, hangUp := start(t, "-c", "--macaddress", "02:00:5e:00:00:01", "-r", "3", "-e", "4", "-a", socket, "--cidr=10.0.7.0/24", "--mtu=9000", pid, "net7")
 	if ready != "1" {
 		t.Fatalf("--ready-fd got %q", ready)
 	}
@@ -130,8 +149,8 @@ func TestServe(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if link.MTU != 9000 || len(addrs) == 0 || addrs[0].String() != "10.0.7.100/24" {
-			t.Errorf("MTU %d, addresses %v", link.MTU, addrs)
+		if link.MTU != 9000 || link.HardwareAddr.String() != "02:00:5e:00:00:01" || len(addrs) == 0 || addrs[0].String() != "10.0.7.100/24" {
+			t.Errorf("MTU %d, MAC %s, addresses %v", link.MTU, link.HardwareAddr, addrs)
 		}
 		if got, err := ask("tcp", fmt.Sprintf("10.0.7.2:%d", outer.Port()), ""); got != "outside" || err != nil {
 			t.Errorf("the host's loopback by the gateway: %q, %v", got, err)
@@ -183,11 +202,12 @@ func TestReplacesATAP(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if tun, ok := link.(*netlink.Tuntap); !ok || tun.Mode != netlink.TUNTAP_MODE_TUN {
+		if own, ok := link.(*netlink.Tuntap); !ok || own.Mode != netlink.TUNTAP_MODE_TAP || own.Flags&netlink.TUNTAP_VNET_HDR == 0 {
 			t.Errorf("tap0 is %+v", link)
 		}
-		return nil
+		return netlink.LinkSetUp(link)
 	})
+	leases(t, inside, "10.0.2.100")
 	if err := cmd.Process.Signal(unix.SIGTERM); err != nil {
 		t.Fatal(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"strconv"
 
 	"cleat/compat/getopt"
+	"cleat/sandbox"
 )
 
 // Options is a parsed command line, validated as far as possible without examining the
@@ -27,9 +28,10 @@ type Options struct {
 	// used; "" lets the host's routes decide.
 	Outbound4, Outbound6 string
 
-	PID       int    // a process in the namespace; 0 if Path is used
-	Path      string // path of the namespace
-	Interface string // the device's name inside
+	PID       int         // a process in the namespace; 0 if Path is used
+	Path      string      // path of the namespace
+	Interface string      // the device's name inside
+	MAC       sandbox.MAC // its address; zero: a random one
 
 	byPath  bool
 	Notices []string // accepted options that the user should know about
@@ -59,7 +61,7 @@ func table() getopt.Table[Options] {
 		{Name: "outbound-addr", Arg: "IPv4|LINK", Help: "source address of IPv4 traffic", Apply: word(func(o *Options) *string { return &o.Outbound4 })},
 		{Name: "outbound-addr6", Arg: "IPv6|LINK", Help: "source address of IPv6 traffic", Apply: word(func(o *Options) *string { return &o.Outbound6 })},
 		{Name: "disable-dns", Help: "no resolver in the network", Apply: getopt.Set(func(o *Options) *bool { return &o.NoDNS })},
-		{Name: "macaddress", Arg: "MAC", Apply: getopt.Refuse[Options]("the device is a TUN, which has no MAC address")},
+		{Name: "macaddress", Arg: "MAC", Help: "the device's MAC address (only with -c; default: a random one)", Apply: applyMAC},
 		{Name: "target-type", Arg: "TYPE", Help: "netns, which is the default; bess is not supported", Apply: applyTargetType},
 		{Name: "help", Short: 'h', Help: "show this help and exit", Apply: getopt.Last(func(o *Options) *bool { return &o.Help })},
 		{Name: "version", Short: 'v', Help: "show version and exit", Apply: getopt.Last(func(o *Options) *bool { return &o.Version })},
@@ -76,6 +78,9 @@ func Parse(args []string) (Options, error) {
 		return o, nil
 	case err != nil:
 		return o, err
+	}
+	if o.MAC != (sandbox.MAC{}) && !o.Configure {
+		return o, errors.New("--macaddress requires --configure")
 	}
 	return o, o.target(rest)
 }
@@ -128,6 +133,15 @@ func applyMTU(o *Options, v string) error {
 		return errors.New("must be 576 to 65520")
 	}
 	o.MTU = n
+	return nil
+}
+
+func applyMAC(o *Options, v string) error {
+	m, err := sandbox.ParseMAC(v)
+	if err != nil || !m.Unicast() {
+		return errors.New("is not the MAC address of one station")
+	}
+	o.MAC = m
 	return nil
 }
 

@@ -45,8 +45,12 @@ func (o Options) Plan(addressOf func(link string, four bool) (netip.Addr, error)
 		Interface: o.Interface, MTU: o.MTU, NoConfigure: !o.Configure, ReplaceTUN: true,
 		// RootlessKit's children create bridges and rules inside that would keep most
 		// connections from the splice tier.
-		Tier:  sandbox.TierTUN,
-		Addr4: netip.PrefixFrom(nth(o.CIDR, guestOffset), o.CIDR.Bits()), Gateway4: gateway,
+		Tier: sandbox.TierTUN,
+		// The stations' address is libslirp's (special_ethaddr, slirp.c): the gateway's IPv4
+		// address behind 52:55.
+		Device:   sandbox.DeviceTAP,
+		Ethernet: sandbox.Ethernet{MAC: o.MAC, GatewayMAC: sandbox.MAC(append([]byte{0x52, 0x55}, gateway.AsSlice()...))},
+		Addr4:    netip.PrefixFrom(nth(o.CIDR, guestOffset), o.CIDR.Bits()), Gateway4: gateway,
 		NoIPv6: !o.IPv6,
 		DNS:    sandbox.DNS{Off: o.NoDNS, Listen: []netip.Addr{nth(o.CIDR, resolverOffset)}, KeepResolvConf: true},
 	}
@@ -79,9 +83,6 @@ func (o Options) six(p *Plan) {
 	}
 	if !o.NoHostLoopback {
 		p.Config.HostLoopback6 = host6
-	}
-	if !o.Configure {
-		p.Notices = append(p.Notices, fmt.Sprintf("router solicitations are not answered: give %s the address %s and a default route via %s", o.Interface, guest6, host6))
 	}
 }
 

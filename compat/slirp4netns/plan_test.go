@@ -28,6 +28,7 @@ func links(link string, four bool) (netip.Addr, error) {
 func like(change func(*sandbox.Config)) sandbox.Config {
 	c := sandbox.Config{
 		Interface: "tap0", MTU: 1500, NoConfigure: true, ReplaceTUN: true, NoIPv6: true, Tier: sandbox.TierTUN,
+		Device: sandbox.DeviceTAP, Ethernet: sandbox.Ethernet{GatewayMAC: sandbox.MAC{0x52, 0x55, 10, 0, 2, 2}},
 		Addr4: netip.MustParsePrefix("10.0.2.100/24"), Gateway4: netip.MustParseAddr("10.0.2.2"), HostLoopback4: netip.MustParseAddr("10.0.2.2"),
 		DNS: sandbox.DNS{Listen: []netip.Addr{netip.MustParseAddr("10.0.2.3")}, KeepResolvConf: true},
 	}
@@ -50,6 +51,7 @@ func TestPlan(t *testing.T) {
 				c.MTU, c.HostLoopback4 = 65520, netip.Addr{}
 				c.Addr4, c.Gateway4 = netip.MustParsePrefix("10.0.3.100/24"), netip.MustParseAddr("10.0.3.2")
 				c.DNS.Listen = []netip.Addr{netip.MustParseAddr("10.0.3.3")}
+				c.Ethernet.GatewayMAC = sandbox.MAC{0x52, 0x55, 10, 0, 3, 2}
 			}), sandbox.Namespace{PID: 4711}, "",
 		},
 		{
@@ -60,6 +62,11 @@ func TestPlan(t *testing.T) {
 		{
 			"options after arguments", "4711 tun7 -c --mtu=9000", like(func(c *sandbox.Config) {
 				c.Interface, c.MTU, c.NoConfigure = "tun7", 9000, false
+			}), sandbox.Namespace{PID: 4711}, "",
+		},
+		{
+			"MAC address", "-c --macaddress 02:00:5e:00:00:01 4711 tap0", like(func(c *sandbox.Config) {
+				c.NoConfigure, c.Ethernet.MAC = false, sandbox.MAC{2, 0, 0x5e, 0, 0, 1}
 			}), sandbox.Namespace{PID: 4711}, "",
 		},
 		{
@@ -74,8 +81,7 @@ func TestPlan(t *testing.T) {
 				c.NoIPv6, c.HostLoopback4 = false, netip.Addr{}
 				c.Addr6, c.Gateway6 = netip.MustParsePrefix("fd00::100/64"), netip.MustParseAddr("fd00::2")
 				c.DNS.Off, c.DNS.Listen = true, nil
-			}), sandbox.Namespace{PID: 4711},
-			"router solicitations are not answered: give tap0 the address fd00::100/64 and a default route via fd00::2",
+			}), sandbox.Namespace{PID: 4711}, "",
 		},
 		{
 			"outbound addresses", "--outbound-addr=198.51.100.1 --outbound-addr6=eth0 4711 tap0", like(func(c *sandbox.Config) {
@@ -131,7 +137,8 @@ func TestRefusals(t *testing.T) {
 		{"--cidr 10.0.0.1/24 1 tap0", "--cidr 10.0.0.1/24: needs to be a network address, like 10.0.0.0/24", false},
 		{"--cidr 10.0.0.0/26 1 tap0", "--cidr 10.0.0.0/26: prefix length needs to be 1-25", false},
 		{"--cidr 2001:db8::/32 1 tap0", "--cidr 2001:db8::/32: is not an IPv4 network in CIDR notation", false},
-		{"--macaddress 02:00:00:00:00:01 -c 1 tap0", "--macaddress 02:00:00:00:00:01: is not supported: the device is a TUN, which has no MAC address", false},
+		{"--macaddress 02:00:00:00:00:01 1 tap0", "--macaddress requires --configure", false},
+		{"--macaddress 03:00:00:00:00:01 -c 1 tap0", "--macaddress 03:00:00:00:00:01: is not the MAC address of one station", false},
 		{"--netns-type=tapfd 5", "--netns-type tapfd: is not supported: the device is created in the namespace", false},
 		{"--target-type=bess /tmp/x", "--target-type bess: is not supported: only network namespaces are", false},
 		{"--outbound-addr 2001:db8::1 1 tap0", "--outbound-addr 2001:db8::1: is not a usable source address", false},

@@ -106,7 +106,7 @@ var rooms = map[string]room{
 	"network/graph":      {brains, []string{"network/survey"}},
 	"network/trace":      {brains, []string{"network/survey", "netns"}},
 	"network/why":        {brains, []string{"network/attach", "network/named", "network/names", "network/segment", "network/survey", "network/trace", "link", "netns", "netns/files", "netns/find"}},
-	"sandbox":            {brains, []string{"usernet", "dns", "policy", "sandbox/supervisor", "internal/seal"}},
+	"sandbox":            {brains, []string{"usernet", "usernet/lan", "dns", "policy", "sandbox/supervisor", "internal/seal"}},
 	"sandbox/control":    {brains, []string{"usernet"}},
 	"sandbox/supervisor": {hands, nil},
 
@@ -127,7 +127,8 @@ var rooms = map[string]room{
 	"tunnel/endpoint":     {hands, []string{"tunnel", "tunnel/sched", "tunnel/spec", "link", "netns", "internal/seal"}},
 	"tunnel/secure":       {hands, nil},
 	"internal/seal":       {hands, nil},
-	"usernet":             {hands, nil},
+	"usernet":             {hands, []string{"usernet/lan"}},
+	"usernet/lan":         {hands, nil},
 	"usernet/usernettest": {hands, []string{"lab", "link", "netns"}},
 	"usernet/guesttest":   {hands, nil},
 	"tunnel/spec":         {hands, []string{"tunnel/secure"}},

@@ -50,7 +50,7 @@
 //	          catalog        every network by name: data
 //	          multipath      models of several links and their capacity
 //	          cell           the types of results, and how tables show them
-//	        sandbox          a process in a network of its own                   → usernet, policy, dns, supervisor; internal/seal
+//	        sandbox          a process in a network of its own                   → usernet, lan, policy, dns, supervisor; internal/seal
 //	          control        queries and controls a running sandbox              → usernet
 //	          supervisor     gives a process sockets of the host; the test counts it as hands
 //	        network          containers and the links they have; no code of its own, but rooms:
@@ -85,7 +85,8 @@
 //	          endpoint       one end on this machine: device, sockets, monitoring → tunnel, sched, spec; link, netns, internal/seal
 //	          control        queries and controls a running tunnel               → tunnel, spec
 //	          tunneltest     fake device and paths, for tests                    → tunnel
-//	        usernet          rootless data path: TUN on one side, sockets on the other
+//	        usernet          rootless data path: TUN or TAP on one side, sockets on the other → lan
+//	          lan              answers ARP, NDP and DHCP on a TAP
 //	          usernettest    conformance suite for it and for its rivals         → lab, link, netns
 //	          guesttest      a scripted guest, for tests
 //	        network          its lower half, for one segment, host or container:

@@ -6,7 +6,8 @@
 //
 // New makes a pair of sockets that keep message boundaries. One end stands for the
 // TUN device of a network under test, and a Guest has the other. Each message is a
-// packet behind a virtio header of 12 bytes, as with IFF_VNET_HDR.
+// packet behind a virtio header of 12 bytes, as with IFF_VNET_HDR. After OnTAP the device
+// is a TAP, whose Ethernet headers a script does not see.
 //
 // A Guest has no goroutine and no clock. When Send returns, the packet is in the
 // device's queue. What the network sends waits in the socket until the script reads

@@ -20,10 +20,13 @@ type Guest struct {
 	// Timeout is how long Await waits before it fails the test; 10 s by default.
 	Timeout time.Duration
 
-	t   testing.TB
-	fd  int
-	mtu int
-	buf []byte
+	t    testing.TB
+	fd   int
+	mtu  int
+	buf  []byte
+	link *Link // nil: the device is a TUN
+
+	wrapped []byte // the last frame that wrap returned
 }
 
 // New makes a guest and the device for a network under test. Both are closed when the
@@ -67,6 +70,7 @@ func (g *Guest) Remove() {
 // SendFrame writes a virtio header and a packet as they are. It waits while the device's
 // queue is full.
 func (g *Guest) SendFrame(frame []byte) {
+	frame = g.wrap(frame)
 	for {
 		_, err := unix.Write(g.fd, frame)
 		switch {
@@ -82,7 +86,7 @@ func (g *Guest) SendFrame(frame []byte) {
 
 // TrySendFrame writes a frame as it is, and reports whether there was room for it.
 func (g *Guest) TrySendFrame(frame []byte) bool {
-	_, err := unix.Write(g.fd, frame)
+	_, err := unix.Write(g.fd, g.wrap(frame))
 	return err == nil
 }
 
@@ -112,7 +116,7 @@ func (g *Guest) TryReceive() *Packet {
 		n, err := unix.Read(g.fd, g.buf)
 		switch {
 		case err == nil && n > 0:
-			return g.parse(g.buf[:n])
+			return g.parse(g.unwrap(g.buf[:n]))
 		case err == nil, errors.Is(err, unix.EAGAIN), errors.Is(err, unix.ECONNRESET):
 			return nil
 		case !errors.Is(err, unix.EINTR):
@@ -127,6 +131,9 @@ func (g *Guest) TryReceiveFrame(b []byte) int {
 	n, err := unix.Read(g.fd, b)
 	if err != nil {
 		return 0
+	}
+	if g.link != nil {
+		n = copy(b, g.unwrap(b[:n]))
 	}
 	return n
 }

@@ -16,13 +16,13 @@ import (
 )
 
 // Cleat is our own data path in one of its tiers, run by command line. program is the
-// path of the binary.
-func Cleat(program, tier string) Path {
+// path of the binary, and flags are further flags of `cleat run`.
+func Cleat(program, tier string, flags ...string) Path {
 	return Path{
-		Name: "cleat " + tier, Version: "this",
+		Name: strings.Join(append([]string{"cleat", tier}, flags...), " "), Version: "this",
 		Lacks: map[Ability]string{DNS6: "the resolver has an IPv4 address, unless IPv4 is off"},
 		Start: func(ctx context.Context, s *Topology, o Options) (*Instance, error) {
-			return startCleat(ctx, []string{program, "run", "--tier", tier}, s, o)
+			return startCleat(ctx, append([]string{program, "run", "--tier", tier}, flags...), s, o)
 		},
 	}
 }

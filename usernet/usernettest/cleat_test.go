@@ -54,6 +54,10 @@ func TestCleat(t *testing.T) {
 			t.Parallel()
 			usernettest.Run(t, usernettest.Cleat(cleat, tier), settings(), which)
 		})
+		t.Run(tier+" on a TAP", func(t *testing.T) {
+			t.Parallel()
+			usernettest.Run(t, usernettest.Cleat(cleat, tier, "--device", "tap"), settings(), which)
+		})
 	}
 	for _, s := range []struct {
 		name     string

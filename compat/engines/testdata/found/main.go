@@ -18,7 +18,7 @@ func main() {
 }
 
 func look(word string) string {
-	f, err := find.Container(context.Background(), word, find.Options{})
+	f, err := find.Container(context.Background(), word, nil)
 	if err != nil {
 		advice := ""
 		if e, has := err.(interface{ Hint() string }); has {
