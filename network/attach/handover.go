@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"cleat/internal/statedir"
 	"cleat/link"
 	"cleat/netns"
 
@@ -215,4 +216,15 @@ func (s *session) inspectHandedOver(st *Status, all records) (State, error) {
 		st.Address = st.Spec.MAC.String()
 	}
 	return state, nil
+}
+
+// Identify replaces what is known of the container of an attachment. The container must be the same:
+// its Manager and Key stay.
+func Identify(store *Store, id string, c Container) error {
+	a, err := store.Attachment(id)
+	if err != nil {
+		return err
+	}
+	a.Container = c
+	return statedir.WriteJSON(store.file(id), a)
 }

@@ -18,13 +18,29 @@ import (
 type Managed struct {
 	Network   string `json:"network,omitempty"`   // e.g. the name in a configuration of CNI
 	Interface string `json:"interface,omitempty"` // e.g. CNI_IFNAME
+	// HandOver means that the engine moves the link into the container and configures it, as Docker does
+	// (attach.Spec.HandOver). It tells nobody when.
+	HandOver bool `json:"hand_over,omitempty"`
+	// Resolvers are name servers that the container asks by the engine's settings: those of the host. The
+	// network's name server answers instead, and asks the host's for names of others.
+	Resolvers []netip.Addr `json:"resolvers,omitempty"`
+	// Reservation is the note of the addresses' reservation (HoldAddress), which the endpoint takes over; "":
+	// they are not reserved.
+	Reservation string `json:"reservation,omitempty"`
 }
+
+// handsOver reports whether an engine moves the link of a connection.
+func (c *Connection) handsOver() bool { return c.Managed != nil && c.Managed.HandOver }
 
 // Join is Connect for a container that its engine describes, by a contract such as CNI. The engine
 // calls Join again when it restarts the container, and Leave when the container ends. What engines have
 // forgotten to disconnect, and what is in the way, is disconnected.
 func Join(ctx context.Context, cfg Config, network string, container attach.Container, c Connection) (*Result, error) {
 	find := func() (attach.Container, *netns.NS, error) {
+		if c.handsOver() { // the container's namespace need not exist yet
+			ns, err := netns.Current()
+			return container, ns, err
+		}
 		ns, err := netns.Open(container.Path)
 		return container, ns, err
 	}

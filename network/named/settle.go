@@ -186,6 +186,9 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 	if err := s.fitSegments(n, now); err != nil {
 		return err
 	}
+	if err := s.releaseFormerNames(e, now); err != nil {
+		return err
+	}
 	extra := *e
 	extra.Wanted.Ports = slices.DeleteFunc(s.claimed(e, e.Wanted.Ports), func(p Port) bool {
 		// A port that overlaps one of the file was refused: the claims are the other one's.
