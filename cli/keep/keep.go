@@ -20,6 +20,7 @@ import (
 	"cleat/cli/hint"
 	"cleat/cli/networks"
 	"cleat/compat"
+	"cleat/compat/docker"
 	"cleat/internal/columns"
 	"cleat/internal/sys"
 	"cleat/netns/find"
@@ -40,6 +41,7 @@ type flags struct {
 	untilIdle, wait, toLog bool
 	json                   bool
 	install, uninstall     bool
+	dockerSocket           string
 	answer                 answerFunc
 }
 
@@ -94,6 +96,7 @@ the program's file is replaced, the keeper goes on with the new version.`,
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another keeper runs")
 	cmd.Flags().BoolVar(&f.untilIdle, "until-idle", false, "exit when there is nothing left to keep")
 	cmd.Flags().BoolVar(&f.toLog, "log", false, "log to keeper.log in the state directory")
+	cmd.Flags().StringVar(&f.dockerSocket, "docker-socket", "", "serve Docker's plug-in at `PATH`; default: "+docker.Socket+" where Docker is installed")
 	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "until-idle")
 	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "wait")
 	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "install", "uninstall", "log")
@@ -174,12 +177,18 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	if err != nil {
 		return err
 	}
+	stopDocker, err := f.serveDocker(cmd.Context(), &c, keeper, kept)
+	if err != nil {
+		return err
+	}
+	defer stopDocker()
 	ctx, cancel := self.untilReplaced(cmd.Context())
 	defer cancel(nil)
 	if err := keep.Run(ctx, c); err != nil || !errors.Is(context.Cause(ctx), errUpgraded) {
 		return err
 	}
 	c.Log("%v: the new version goes on", errUpgraded)
+	stopDocker()
 	return self.restart()
 }
 

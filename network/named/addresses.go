@@ -125,7 +125,7 @@ func (s *session) release(e *Endpoint) error {
 			continue // leased
 		}
 		if m := e.Wanted.Managed; m != nil && m.Reservation != "" && slices.Contains(e.Wanted.Addresses, a) { // its engine releases the address itself
-			err := pool.Transfer(a, e.owner(), ipam.Reservation(m.Reservation), nil)
+			err := pool.Transfer(a, e.owner(), holdNow(m.Reservation), nil)
 			if err != nil && !errors.As(err, new(*ipam.TakenError)) {
 				return err
 			}

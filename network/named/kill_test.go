@@ -64,10 +64,10 @@ func TestKilledAtEachStep(t *testing.T) {
 		"disconnect":         {[]func(*testbed) error{create(web), connect(named.Connection{Ports: port})}, func(tb *testbed) error { return tb.disconnect("web", "a") }},
 		"disconnect routed":  {[]func(*testbed) error{create(routed), connect(named.Connection{})}, func(tb *testbed) error { return tb.disconnect("web", "a") }},
 		"publish":            {[]func(*testbed) error{create(web), connect(named.Connection{})}, publish},
-		"join":             {[]func(*testbed) error{create(web), hold}, join},
-		"join, routed":     {[]func(*testbed) error{create(routed), hold}, join},
-		"leave":            {[]func(*testbed) error{create(web), hold, join}, leave},
-		"identify":         {[]func(*testbed) error{create(web), hold, join}, identify},
+		"join":               {[]func(*testbed) error{create(web), hold}, join},
+		"join, routed":       {[]func(*testbed) error{create(routed), hold}, join},
+		"leave":              {[]func(*testbed) error{create(web), hold, join}, leave},
+		"identify":           {[]func(*testbed) error{create(web), hold, join}, identify},
 		"unpublish":          {[]func(*testbed) error{create(web), connect(named.Connection{}), publish}, unpublish},
 	} {
 		t.Run(name, func(t *testing.T) {

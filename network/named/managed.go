@@ -24,8 +24,8 @@ type Managed struct {
 	// Resolvers are name servers that the container asks by the engine's settings: those of the host. The
 	// network's name server answers instead, and asks the host's for names of others.
 	Resolvers []netip.Addr `json:"resolvers,omitempty"`
-	// Reservation is the note of the addresses' reservation (HoldAddress), which the endpoint takes over; "":
-	// they are not reserved.
+	// Reservation is the engine for which the requested addresses are held (HoldAddress): the endpoint takes
+	// them over, and gives them back. "": they are not held.
 	Reservation string `json:"reservation,omitempty"`
 }
 
@@ -218,4 +218,13 @@ func CheckEndpoint(ctx context.Context, cfg Config, e *Endpoint) (string, error)
 		return "missing on the host: " + missing[0], nil
 	}
 	return s.checkLink(ctx, e), nil
+}
+
+// GatewayFor returns the gateway of a container's default route for the address family of one of its
+// addresses on the network; zero if the network has no such subnet.
+func (n *Network) GatewayFor(a netip.Addr) netip.Addr {
+	if n.subnet(a) == nil {
+		return netip.Addr{}
+	}
+	return n.gatewayFor(a)
 }
