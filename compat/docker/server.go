@@ -127,6 +127,9 @@ func refuse(why string) method {
 func handle[T any](f func(c *call, ctx context.Context, r *T) (any, error)) method {
 	return func(c *call, ctx context.Context, body []byte) (any, error) {
 		var r T
+		if len(body) == 0 { // dockerd sends a request again without its body (moby, pkg/plugins/client.go)
+			return nil, syntaxError{errors.New("the connection broke before this request was answered, and dockerd repeats it without its content: run the command again")}
+		}
 		if err := json.Unmarshal(body, &r); err != nil {
 			return nil, syntaxError{fmt.Errorf("read the request: %w", err)}
 		}

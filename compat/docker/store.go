@@ -79,7 +79,15 @@ func (s store) poolFile(id string) string {
 
 // prepare creates the directories.
 func (s store) prepare() error {
-	return s.Prepare([]string{"docker/networks", "docker/endpoints", "docker/pools"}, nil)
+	if err := s.Make(); err != nil {
+		return err
+	}
+	for _, dir := range []string{"networks", "endpoints", "pools"} {
+		if err := os.MkdirAll(s.Path("docker", dir), 0o755); err != nil {
+			return fmt.Errorf("make state directory: %w", err)
+		}
+	}
+	return nil
 }
 
 // network returns a network of Docker; nil if it is unknown.
