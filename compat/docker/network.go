@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"cleat/internal/statedir"
 	"cleat/network/attach"
@@ -136,7 +137,8 @@ func (c *call) subnet(d poolData) (sub named.Subnet, ok bool, err error) {
 		sub.Gateway = g.Addr()
 	}
 	for name, text := range d.AuxAddresses {
-		a, err := netip.ParseAddr(text)
+		address, _, _ := strings.Cut(text, "/") // the documentation has no prefix length, dockerd has one
+		a, err := netip.ParseAddr(address)
 		if err != nil {
 			return sub, false, fmt.Errorf("auxiliary address %s=%q: %w", name, text, err)
 		}

@@ -7,7 +7,9 @@ const mediaType = "application/vnd.docker.plugins.v1.2+json"
 
 type activation struct{ Implements []string }
 
-type failure struct{ Err string }
+// failure is an answer. Network drivers have Err, and IPAM drivers have Error, although ipam.md says
+// that their protocol is the same (moby, libnetwork/ipams/remote/api).
+type failure struct{ Err, Error string }
 
 type driverCapabilities struct {
 	Scope             string

@@ -163,7 +163,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		v = failure{s.text(err)}
+		v = failure{s.text(err), s.text(err)}
 	}
 	text, err := json.Marshal(v)
 	if err != nil {

@@ -1,6 +1,7 @@
 package named
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io/fs"
@@ -42,12 +43,28 @@ func Identify(ctx context.Context, cfg Config, network string, container attach.
 	if now.Names, err = containerNames(container, now.Wanted.Aliases); err != nil {
 		return nil, errors.Join(err, o.end())
 	}
+	now.Interface = s.interfaceIn(container, old)
 	both := now
 	both.Names = union(old.Names, now.Names)
 	if err := s.identify(ctx, o, old, &now, &both); err != nil {
 		return nil, s.abort(ctx, o, record{Network: network, Endpoint: &both}, err)
 	}
 	return &Result{Network: n, Endpoint: &now, Notes: s.notes}, o.end()
+}
+
+// interfaceIn returns the name that an engine has given to an endpoint's link in its container; the one
+// that is known if the container does not run yet.
+func (s *session) interfaceIn(c attach.Container, e *Endpoint) string {
+	ns := attach.OpenContainer(c)
+	if ns == nil || !e.Wanted.handsOver() {
+		return e.Interface
+	}
+	defer ns.Close()
+	a, err := s.store.Attachment(e.AttachmentID)
+	if err != nil {
+		return e.Interface
+	}
+	return cmp.Or(attach.InterfaceOf(ns, a), e.Interface)
 }
 
 // identify records both the old and the new names, claims the new ones, and writes the files.
