@@ -45,12 +45,22 @@ func (c *call) requestPool(ctx context.Context, r *requestPool) (any, error) {
 	if err := c.store.writePool(p); err != nil {
 		return nil, err
 	}
-	data := map[string]string{}
+	shown, data := p.Prefix, map[string]string{}
 	if p.Exists {
 		data[typeGateway] = netip.PrefixFrom(p.Gateway, p.Prefix.Bits()).String()
+		if isAny(r.Pool) {
+			shown = anyPool
+		}
 	}
-	return requestedPool{PoolID: p.ID, Pool: p.Prefix.String(), Data: data}, nil
+	return requestedPool{PoolID: p.ID, Pool: shown.String(), Data: data}, nil
 }
+
+// anyPool is the subnet that Docker sees of an existing network unless it was given another one. dockerd
+// rejects a subnet to which the host has a route, and requests another one for ever (requestPoolHelper,
+// libnetwork/network.go of 20.10), except for this one.
+var anyPool = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+
+func isAny(pool string) bool { return pool == "" || pool == anyPool.String() }
 
 // again returns a pool that is requested once more: for another network of Docker on the same network of
 // Cleat, or because the daemon did not get the answer.
@@ -75,11 +85,11 @@ func (c *call) newPool(r *requestPool) (*pool, error) {
 		}
 		p.Network = r.Options[key]
 	}
-	if r.Pool == "" && r.SubPool != "" {
+	if isAny(r.Pool) && r.SubPool != "" {
 		return nil, &attach.SpecError{Param: "ip-range", Value: r.SubPool, Reason: "needs a subnet"}
 	}
 	var err error
-	if r.Pool != "" {
+	if !isAny(r.Pool) {
 		if p.Prefix, err = netip.ParsePrefix(r.Pool); err != nil {
 			return nil, &attach.SpecError{Param: "subnet", Value: r.Pool, Reason: "want a network, e.g. 10.20.0.0/24"}
 		}
@@ -148,7 +158,12 @@ func (c *call) poolAt(d poolData) (*pool, error) {
 	all, err := c.store.pools()
 	// The last one is that of the network that is being created, if others have the same subnet.
 	slices.SortStableFunc(all, func(a, b *pool) int { return b.Created.Compare(a.Created) })
-	i := slices.IndexFunc(all, func(p *pool) bool { return p.Prefix.String() == d.Pool })
+	i := slices.IndexFunc(all, func(p *pool) bool {
+		if d.Pool == anyPool.String() {
+			return p.Exists && netip.PrefixFrom(p.Gateway, p.Prefix.Bits()).String() == d.Gateway
+		}
+		return p.Prefix.String() == d.Pool
+	})
 	if i < 0 {
 		return nil, err
 	}
