@@ -148,7 +148,8 @@ func parseEndpoint(options map[string]any) (e endpointSpec, err error) {
 	return e, nil
 }
 
+// bits parses a rate. Docker's client makes values lower case.
 func bits(text string) (int64, error) {
-	r, err := rate.Parse(text)
+	r, err := rate.Parse(strings.NewReplacer("m", "M", "g", "G", "t", "T").Replace(text))
 	return int64(r), err
 }
