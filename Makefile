@@ -106,6 +106,9 @@ install: man ## install program, manual and completions under PREFIX (/usr/local
 	./cleat completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat
 	./cleat completion zsh > $(DESTDIR)$(PREFIX)/share/zsh/site-functions/_cleat
 	./cleat completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
+	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
+	env -u CLEAT_STATE_DIR ./cleat keep --print-unit | sed 's|^ExecStart=.* keep|ExecStart=$(PREFIX)/bin/cleat keep|' > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.service
+	./cleat keep --print-socket-unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.socket
 
 .PHONY: clean
 clean: ## remove what was built

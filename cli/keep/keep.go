@@ -38,6 +38,7 @@ type answerFunc func(ctx context.Context, r client.Request, stdout, stderr io.Wr
 // flags are the flags of `cleat keep` as they are typed.
 type flags struct {
 	once, unit, status     bool
+	socketUnit             bool
 	untilIdle, wait, toLog bool
 	json                   bool
 	install, uninstall     bool
@@ -64,7 +65,8 @@ announced to the neighbours a second time, 2 s after it was added.
 With ` + "`cleat keep`" + ` running, ` + "`cleat attach`, `detach` and `net`" + ` only send it a
 request, if they are the same program, run by the same user in the same
 namespaces. Their output is the same. A command that is interrupted is rolled
-back. It also keeps the networks of ` + "`cleat net`" + `: names, rules and devices.
+back. It also keeps the networks of ` + "`cleat net`" + `: names, rules and devices, and
+serves them to Docker as the network driver "cleat" (doc/docker.md).
 
 It listens to Docker, and watches the directories of Podman, containerd and
 named namespaces; other engines are polled every 2 s. Stopping or killing it
@@ -91,15 +93,16 @@ the program's file is replaced, the keeper goes on with the new version.`,
 	cmd.Flags().BoolVar(&f.status, "status", false, "show whether a keeper runs, and its last actions")
 	cmd.Flags().BoolVar(&f.json, "json", false, "with --status: print a JSON object")
 	cmd.Flags().BoolVar(&f.unit, "print-unit", false, "print a systemd unit and do nothing")
+	cmd.Flags().BoolVar(&f.socketUnit, "print-socket-unit", false, "print the systemd unit of the socket for Docker and do nothing")
 	cmd.Flags().BoolVar(&f.install, "install", false, "install a systemd unit, and start it now and at boot")
 	cmd.Flags().BoolVar(&f.uninstall, "uninstall", false, "stop and remove the unit of --install")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another keeper runs")
 	cmd.Flags().BoolVar(&f.untilIdle, "until-idle", false, "exit when there is nothing left to keep")
 	cmd.Flags().BoolVar(&f.toLog, "log", false, "log to keeper.log in the state directory")
 	cmd.Flags().StringVar(&f.dockerSocket, "docker-socket", "", "serve Docker's plug-in at `PATH`; default: "+docker.Socket+" where Docker is installed")
-	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "until-idle")
-	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "wait")
-	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "install", "uninstall", "log")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "print-socket-unit", "install", "uninstall", "until-idle")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "print-socket-unit", "install", "uninstall", "wait")
+	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "print-socket-unit", "install", "uninstall", "log")
 	help.Status(cmd, strconv.Itoa(keep.ExitRunning), "another keeper runs")
 	help.File(cmd, keep.UnitFile, "the unit of --install")
 	help.File(cmd, "/var/lib/cleat/attachments", "what to keep; CLEAT_STATE_DIR replaces /var/lib/cleat")
@@ -120,6 +123,8 @@ func (f *flags) run(cmd *cobra.Command) error {
 	switch {
 	case f.unit:
 		return printUnit(cmd.OutOrStdout(), cfg.Store)
+	case f.socketUnit:
+		return printSocketUnit(cmd.OutOrStdout())
 	case f.install:
 		return install(cmd, cfg.Store)
 	case f.uninstall:
@@ -224,10 +229,12 @@ func printUnit(out io.Writer, store *attach.Store) error {
 	if dir := store.Path(); os.Getenv("CLEAT_STATE_DIR") != "" {
 		environment = fmt.Sprintf("Environment=%q\n", "CLEAT_STATE_DIR="+strings.ReplaceAll(dir, "%", "%%"))
 	}
+	// Docker asks its plug-in when it starts, so the keeper must not wait for Docker.
 	_, err = fmt.Fprintf(out, `[Unit]
 Description=Keep containers attached (cleat)
 Documentation=man:cleat-keep(1)
-After=network.target docker.service containerd.service podman.service lxc.service
+After=network.target containerd.service podman.service lxc.service
+Before=docker.service
 
 [Service]
 Type=notify
@@ -239,6 +246,24 @@ SuccessExitStatus=143
 [Install]
 WantedBy=multi-user.target
 `, unitWord(self), environment)
+	return err
+}
+
+// printSocketUnit writes the unit of the socket at which Docker finds its plug-in (systemd.socket(5)). Its
+// name is that of the keeper's unit, so systemd passes the socket to the keeper, and starts one for it.
+func printSocketUnit(out io.Writer) error {
+	_, err := fmt.Fprintf(out, `[Unit]
+Description=Docker's network driver (cleat)
+Documentation=man:cleat-keep(1)
+Before=docker.service docker.socket
+
+[Socket]
+ListenStream=%s
+SocketMode=0600
+
+[Install]
+WantedBy=sockets.target
+`, docker.Socket)
 	return err
 }
 

@@ -152,9 +152,6 @@ func (s *session) setNames(ctx context.Context, c *names.Client, network string,
 		if !errors.Is(err, names.ErrNotFound) {
 			return err
 		}
-		if time.Now().Before(deadline) && sleep(ctx, 5*time.Millisecond) {
-			continue
-		}
 		n, err := s.store.Network(network)
 		if errors.As(err, new(*NoNetworkError)) {
 			return nil // its names went with it
@@ -162,7 +159,9 @@ func (s *session) setNames(ctx context.Context, c *names.Client, network string,
 		if err != nil {
 			return err
 		}
-		return s.sendNetwork(ctx, c, n)
+		if time.Now().After(deadline) || !sleep(ctx, 5*time.Millisecond) {
+			return s.sendNetwork(ctx, c, n)
+		}
 	}
 }
 
