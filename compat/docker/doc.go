@@ -26,6 +26,8 @@
 //
 // Names: 127.0.0.11 is Docker's name server, which knows the containers of Docker. It asks the host's
 // servers for other names, and those queries are answered by the gateway's name server (resolvers.go).
+// On several networks, or if the host's servers are at loopback addresses, a name server inside the
+// container takes over when it has started (named.Managed.NamesInside).
 //
 // A daemon that is killed forgets what it has requested, and when it starts again it does not tell
 // drivers that are not loaded yet. What is left is found by its link, which is gone with the
@@ -37,10 +39,7 @@
 // # Limits
 //
 // One daemon at a time may use the plug-in's default socket. Swarm's networks and DHCP are not possible.
-// `docker ps` does not show published ports of drivers that are plug-ins. A container on several
-// networks finds the names of other engines' containers on the network of its default route only. If the
-// host's resolv.conf has only servers at loopback addresses, Docker asks those from the host, and names
-// of other engines' containers are not found.
+// `docker ps` does not show published ports of drivers that are plug-ins.
 //
 // Sources: moby, daemon/libnetwork/docs/remote.md and ipam.md, drivers/remote, pkg/plugins; sd_listen_fds(3).
 //

@@ -32,8 +32,8 @@ func (c *call) join(ctx context.Context, r *join) (any, error) {
 	if err := c.store.writeEndpoint(e); err != nil {
 		return nil, err
 	}
-	resolvers := c.hostResolvers()
-	name, err := c.connect(ctx, n, e, resolvers)
+	resolvers, asked := c.hostResolvers()
+	name, err := c.connect(ctx, n, e, resolvers, asked && of.OnHost())
 	if err != nil {
 		return nil, err
 	}
@@ -44,7 +44,7 @@ func (c *call) join(ctx context.Context, r *join) (any, error) {
 // connect makes the endpoint, and returns the name of the link on the host. If the container was
 // connected before and its link is on the host again, that is used: Docker sends Leave and Join, without
 // a new endpoint, when it changes how a container is connected to others.
-func (c *call) connect(ctx context.Context, n *dockerNetwork, e *dockerEndpoint, resolvers []netip.Addr) (string, error) {
+func (c *call) connect(ctx context.Context, n *dockerNetwork, e *dockerEndpoint, resolvers []netip.Addr, asked bool) (string, error) {
 	container := e.container()
 	old, err := named.Store{Store: c.networks.Attach.Store}.Endpoint(n.Network, container.FileName())
 	switch {
@@ -58,8 +58,8 @@ func (c *call) connect(ctx context.Context, n *dockerNetwork, e *dockerEndpoint,
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
-	conn := named.Connection{MAC: e.MAC, NoDNS: true, RateBitsPerSec: e.Options.Rate, InboundBitsPerSec: e.Options.In, OutboundBitsPerSec: e.Options.Out,
-		Aliases: e.Options.Aliases, Labels: e.Options.Labels, Managed: &named.Managed{Network: n.ID, HandOver: true, Resolvers: resolvers}}
+	conn := named.Connection{MAC: e.MAC, RateBitsPerSec: e.Options.Rate, InboundBitsPerSec: e.Options.In, OutboundBitsPerSec: e.Options.Out,
+		Aliases: e.Options.Aliases, Labels: e.Options.Labels, Managed: &named.Managed{Network: n.ID, HandOver: true, Resolvers: resolvers, NamesInside: !asked}}
 	if n.Held || len(e.Chosen) > 0 {
 		conn.Managed.Reservation = Manager
 	}

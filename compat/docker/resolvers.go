@@ -25,20 +25,22 @@ var publicServers = []netip.Addr{
 // maxResolvers bounds how many servers are looked at (MAXNS of resolv.h is 3).
 const maxResolvers = 8
 
-// hostResolvers returns the servers that Docker may ask for a container.
-func (c *call) hostResolvers() []netip.Addr {
+// hostResolvers returns the servers that Docker may ask for a container. It reports whether Docker asks
+// them from within the container: servers at loopback addresses it asks from the host.
+func (c *call) hostResolvers() (all []netip.Addr, fromInside bool) {
 	path := c.HostResolvConf
 	if path == "" {
 		path = "/etc/resolv.conf"
 	}
-	all := serversIn(path)
+	all = serversIn(path)
 	if len(all) == 0 && c.HostResolvConf == "" {
 		all = serversIn(stubResolv)
 	}
 	if len(all) == 0 {
-		return slices.Clone(publicServers)
+		text, err := os.ReadFile(path)
+		return slices.Clone(publicServers), err != nil || len(resolvconf.Parse(text).Servers) == 0
 	}
-	return all[:min(len(all), maxResolvers)]
+	return all[:min(len(all), maxResolvers)], true
 }
 
 // serversIn returns the servers in a resolv.conf that containers could reach.

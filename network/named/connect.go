@@ -172,7 +172,7 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 	if err := s.gateways(n, e, ns, &spec); err != nil {
 		return spec, err
 	}
-	if !e.Wanted.NoDNS && !e.Container.HasResolvConf() {
+	if !e.Wanted.NoDNS && !e.Wanted.handsOver() && !e.Container.HasResolvConf() {
 		s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
 	}
 	return spec, nil

@@ -89,18 +89,16 @@ func (s *session) identify(ctx context.Context, o *operation, old, now, both *En
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
+	err := attach.Identify(s.store.Store, old.AttachmentID, now.Container) // leads to its resolv.conf
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {                     // it was detached
+		return err
+	}
 	if err := s.settleEndpoint(ctx, both); err != nil {
 		return err
 	}
 	rules, err := s.anyRules(&Network{})
 	if err == nil && rules { // some may name the container
 		err = s.syncRules(ctx)
-	}
-	if err == nil {
-		err = attach.Identify(s.store.Store, old.AttachmentID, now.Container)
-	}
-	if errors.Is(err, fs.ErrNotExist) { // it was detached
-		return nil
 	}
 	return err
 }

@@ -24,6 +24,9 @@ type Managed struct {
 	// Resolvers are name servers that the container asks by the engine's settings: those of the host. The
 	// network's name server answers instead, and asks the host's for names of others.
 	Resolvers []netip.Addr `json:"resolvers,omitempty"`
+	// NamesInside means that the engine's name server does not ask from within the container's namespace, so
+	// Resolvers can't help: once its engine has started the container, its resolv.conf names a server inside it.
+	NamesInside bool `json:"names_inside,omitempty"`
 	// Reservation is the engine for which the requested addresses are held (HoldAddress): the endpoint takes
 	// them over, and gives them back. "": they are not held.
 	Reservation string `json:"reservation,omitempty"`
@@ -219,6 +222,9 @@ func CheckEndpoint(ctx context.Context, cfg Config, e *Endpoint) (string, error)
 	}
 	return s.checkLink(ctx, e), nil
 }
+
+// OnHost reports whether the host is the network's gateway.
+func (s *NetworkSpec) OnHost() bool { return s.onHost() }
 
 // GatewayFor returns the gateway of a container's default route for the address family of one of its
 // addresses on the network; zero if the network has no such subnet.

@@ -29,6 +29,10 @@ func main() {
 		err = lookup(os.Args[2])
 	case "hold":
 		err = hold(os.Args[2], os.Args[3], os.Args[4:])
+	case "cat":
+		var text []byte
+		text, err = os.ReadFile(os.Args[2])
+		os.Stdout.Write(text)
 	case "ask":
 		err = ask(os.Args[2])
 	}

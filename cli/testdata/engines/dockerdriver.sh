@@ -465,6 +465,45 @@ story_loopback_resolver() {
 	unplain pl
 	cp /dev/shm/resolv.conf /etc/resolv.conf
 }
+story_several_networks() {
+	network -o cleat.network=a one
+	network -o cleat.network=b two
+	run api one
+	ok engine network connect two api
+	plain pa a
+	plain pb b
+	soon 10. at api /box lookup pa
+	soon 10. at api /box lookup pb
+	run front two
+	is "$(ip4 front)" at api /box lookup front
+	ok engine network disconnect two api
+	soon 10. at api /box lookup pa
+	is "no such host" at api /box lookup pb
+	isnt 127.0.0.64 at api /box cat /etc/resolv.conf
+	unplain pa
+	unplain pb
+}
+story_dead_keeper() {
+	network -o cleat.network=web one
+	run api one --restart always -p 8080:80
+	kill $holder; wait $holder 2>/dev/null
+	cleat keep --docker-socket $plugin >>keep.log 2>&1 &
+	alone=$!
+	soon 198.51.100.9 outside_asks 198.51.100.1:8080
+	soon "a keeper runs" cleat keep --status
+	test -S $plugin || bad "no socket"
+	kill -9 $alone; wait $alone 2>/dev/null
+	test -S $plugin || bad "a killed keeper removed its socket"
+	cleat keep --docker-socket $plugin >>keep.log 2>&1 &
+	alone=$!
+	soon "a keeper runs" cleat keep --status
+	within 4000 engine restart -t 0 api
+	soon 198.51.100.9 outside_asks 198.51.100.1:8080
+	kill $alone; wait $alone
+	test -e $plugin && bad "a stopped keeper left its socket"
+	rm -f keeper.pid
+	start_keeper
+}
 story_swarm() {
 	is '"NetworkDriver"' curl -s --unix-socket $plugin -X POST http://x/Plugin.Activate
 	is 404 curl -s -o /dev/null -w '%{http_code}' --unix-socket $plugin -X POST http://x/NetworkDriver.NoSuchMethod
@@ -477,7 +516,7 @@ start_keeper
 start_dockerd
 tar -C $rootfs -c . | docker --config /dev/shm import - image >/dev/null
 for s in create run names publish publish_any taken_port mistakes addresses ipv6 internal gateway_moves restart killed_keeper \
-	killed_daemon live_restore network_rm shared policy prune default_ipam routed macvlan rate compose swarm upgrade; do
+	killed_daemon live_restore network_rm shared policy prune default_ipam routed macvlan rate compose loopback_resolver several_networks dead_keeper swarm upgrade; do
 	story $s
 done
 name=nothing_left
