@@ -119,13 +119,14 @@ install: man ## install programs, manual, completions and systemd unit under PRE
 	./cleat completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	$(UNIT) > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.service
+	./cleat keep --print-socket-unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.socket
 
 .PHONY: uninstall
 uninstall: ## remove what install has put under PREFIX
 	rm -f $(DESTDIR)$(PREFIX)/bin/cleat $(DESTDIR)$(CNIDIR)/cleat-cni $(DESTDIR)$(PREFIX)/share/man/man1/cleat{,-*}.1
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat $(DESTDIR)$(ZSHDIR)/_cleat
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
-	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.service
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.{service,socket}
 
 # Go and Debian have the same names for amd64 and arm64.
 DEB_ARCH ?= $(shell $(GO) env GOARCH)

@@ -36,7 +36,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 		}
 	}
 	t.Cleanup(func() { removeEngineGroups(t, engineGroup+strings.TrimSuffix(script, ".sh")) })
-	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "testdata/engines/host.sh", "testdata/engines/"+script)
 	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+program.SearchPath())

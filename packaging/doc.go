@@ -12,8 +12,8 @@
 //
 // # Removal
 //
-// The package enables the keeper's unit but starts no process: the unit starts only while there is
-// something to keep. A removal takes all networks and links down (cleat keep --down), because nobody
+// The package enables the keeper's unit and the socket for Docker, but no process stays: a keeper ends
+// when there is nothing to keep. A removal takes all networks and links down (cleat keep --down), because nobody
 // could do that without the program, and keeps the files of what is wanted: a package that is
 // installed later brings it back. A purge deletes these files as well.
 package packaging

@@ -20,6 +20,7 @@ import (
 	"cleat/cli/hint"
 	"cleat/cli/networks"
 	"cleat/compat"
+	"cleat/compat/docker"
 	"cleat/internal/columns"
 	"cleat/internal/sys"
 	"cleat/netns/find"
@@ -37,10 +38,12 @@ type answerFunc func(ctx context.Context, r client.Request, stdout, stderr io.Wr
 // flags are the flags of `cleat keep` as they are typed.
 type flags struct {
 	once, unit, status     bool
+	socketUnit             bool
 	untilIdle, wait, toLog bool
 	json                   bool
 	install, uninstall     bool
 	down                   bool
+	dockerSocket           string
 	answer                 answerFunc
 }
 
@@ -63,7 +66,8 @@ announced to the neighbours a second time, 2 s after it was added.
 With ` + "`cleat keep`" + ` running, ` + "`cleat attach`, `detach` and `net`" + ` only send it a
 request, if they are the same program, run by the same user in the same
 namespaces. Their output is the same. A command that is interrupted is rolled
-back. It also keeps the networks of ` + "`cleat net`" + `: names, rules and devices.
+back. It also keeps the networks of ` + "`cleat net`" + `: names, rules and devices, and
+serves them to Docker as the network driver "cleat" (doc/docker.md).
 
 It listens to Docker, and watches the directories of Podman, containerd and
 named namespaces; other engines are polled every 2 s. Stopping or killing it
@@ -96,15 +100,17 @@ machine.`,
 	cmd.Flags().BoolVar(&f.status, "status", false, "show whether a keeper runs, and its last actions")
 	cmd.Flags().BoolVar(&f.json, "json", false, "with --status: print a JSON object")
 	cmd.Flags().BoolVar(&f.unit, "print-unit", false, "print a systemd unit and do nothing")
+	cmd.Flags().BoolVar(&f.socketUnit, "print-socket-unit", false, "print the systemd unit of the socket for Docker and do nothing")
 	cmd.Flags().BoolVar(&f.install, "install", false, "install a systemd unit, and start it now and at boot")
 	cmd.Flags().BoolVar(&f.uninstall, "uninstall", false, "stop and remove the unit of --install")
 	cmd.Flags().BoolVar(&f.down, "down", false, "stop the keeper, and take all networks and links down until the next one")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another keeper runs")
 	cmd.Flags().BoolVar(&f.untilIdle, "until-idle", false, "exit when there is nothing left to keep")
 	cmd.Flags().BoolVar(&f.toLog, "log", false, "log to keeper.log in the state directory")
-	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "down", "until-idle")
-	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "install", "uninstall", "down", "wait")
-	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "install", "uninstall", "down", "log")
+	cmd.Flags().StringVar(&f.dockerSocket, "docker-socket", "", "serve Docker's plug-in at `PATH`; default: "+docker.Socket+" where Docker is installed")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "print-socket-unit", "install", "uninstall", "down", "until-idle")
+	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "print-socket-unit", "install", "uninstall", "down", "wait")
+	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "print-socket-unit", "install", "uninstall", "down", "log")
 	help.Status(cmd, strconv.Itoa(keep.ExitRunning), "another keeper runs")
 	help.File(cmd, keep.UnitFile, "the unit of --install")
 	help.File(cmd, "/var/lib/cleat/attachments", "what to keep; CLEAT_STATE_DIR replaces /var/lib/cleat")
@@ -125,6 +131,8 @@ func (f *flags) run(cmd *cobra.Command) error {
 	switch {
 	case f.unit:
 		return printUnit(cmd.OutOrStdout(), cfg.Store)
+	case f.socketUnit:
+		return printSocketUnit(cmd.OutOrStdout())
 	case f.install:
 		return install(cmd, cfg.Store)
 	case f.uninstall:
@@ -184,12 +192,18 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	if err != nil {
 		return err
 	}
+	stopDocker, err := f.serveDocker(cmd.Context(), &c, keeper, kept)
+	if err != nil {
+		return err
+	}
+	defer stopDocker()
 	ctx, cancel := self.untilReplaced(cmd.Context())
 	defer cancel(nil)
 	if err := keep.Run(ctx, c); err != nil || !errors.Is(context.Cause(ctx), errUpgraded) {
 		return err
 	}
 	c.Log("%v: the new version goes on", errUpgraded)
+	stopDocker()
 	return self.restart()
 }
 
@@ -225,13 +239,12 @@ func printUnit(out io.Writer, store *attach.Store) error {
 	if dir := store.Path(); os.Getenv("CLEAT_STATE_DIR") != "" {
 		environment = fmt.Sprintf("Environment=%q\n", "CLEAT_STATE_DIR="+unitPath(dir))
 	}
+	// Docker asks its plug-in when it starts, so the keeper must not wait for Docker.
 	_, err = fmt.Fprintf(out, `[Unit]
 Description=Keep containers attached (cleat)
 Documentation=man:cleat-keep(1)
-After=network.target docker.service containerd.service podman.service lxc.service
-# Either is enough.
-ConditionDirectoryNotEmpty=|%s
-ConditionDirectoryNotEmpty=|%s
+After=network.target containerd.service podman.service lxc.service
+Before=docker.service
 
 [Service]
 Type=notify
@@ -242,12 +255,31 @@ SuccessExitStatus=143
 
 [Install]
 WantedBy=multi-user.target
-`, unitPath(store.Path("networks")), unitPath(store.Path("attachments")), unitWord(self), environment)
+`, unitWord(self), environment)
 	return err
 }
 
 // unitPath quotes a path that is all of a unit's setting.
 func unitPath(path string) string { return strings.ReplaceAll(path, "%", "%%") }
+
+// printSocketUnit writes the unit of the socket at which Docker finds its plug-in (systemd.socket(5)). Its
+// name is that of the keeper's unit, so systemd passes the socket to the keeper, and starts one for it.
+func printSocketUnit(out io.Writer) error {
+	_, err := fmt.Fprintf(out, `[Unit]
+Description=Docker's network driver (cleat)
+Documentation=man:cleat-keep(1)
+Before=docker.service docker.socket
+
+[Socket]
+ListenStream=%s
+SocketMode=0600
+RemoveOnStop=yes
+
+[Install]
+WantedBy=sockets.target
+`, docker.Socket)
+	return err
+}
 
 // unitWord quotes a path for the command line of a unit.
 func unitWord(path string) string {

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"cleat/compat/docker"
 )
 
 // errUpgraded ends a keeper whose program was replaced by another version.
@@ -62,6 +64,7 @@ func (p program) untilReplaced(ctx context.Context) (context.Context, context.Ca
 
 // restart replaces this process by the program's new version, with the same arguments.
 func (p program) restart() error {
+	docker.PassOn()
 	err := syscall.Exec(p.path, os.Args, os.Environ())
 	return fmt.Errorf("start the new version of %s: %w", p.path, err)
 }

@@ -29,6 +29,7 @@
 //	          termtest       text of others that a terminal must not act on, for tests
 //	        compat           other programs' command lines, one folder each      → its programs; cli/container, exit, hint, networks, network/keep, keep/client
 //	          cni            a CNI plug-in for networks by name                 → network/attach, named; link, netns, netns/find
+//	          docker         network and IPAM driver of Docker                 → network/attach, ipam, named, resolvconf; link
 //	          pasta          a drop-in for pasta(1)                             → getopt, journal, portspec; sandbox, dns
 //	          slirp4netns    a drop-in for slirp4netns(1)                        → getopt, journal; sandbox
 //	          pipework       a drop-in for pipework                              → journal; network/attach, dhcp; link, netns

@@ -67,6 +67,12 @@ func atomicCases() []atomicCase {
 		{name: "netkit l2 on a bridge", needs: []string{"netkit", "bridge"}, spec: attach.Spec{Kind: "netkit", Mode: "l2", Parent: "br0", Addresses: v4}, prep: prepBridge},
 		{name: "ovs", needs: []string{"openvswitch"}, spec: attach.Spec{Kind: "ovs", Parent: "ovs0", Addresses: v4, VLAN: 100}, prep: prepOVS},
 		{name: "ovs internal", needs: []string{"openvswitch"}, spec: attach.Spec{Kind: "ovs", Parent: "ovs0", Mode: "internal", Addresses: v4}, prep: prepOVS},
+		{name: "bridge, handed over", needs: []string{"bridge", "ifb", "tbf"}, spec: attach.Spec{Kind: "bridge", Parent: "br0", Name: "clh0", HandOver: true, Addresses: v6, Gateways: addrs("192.0.2.1", "2001:db8::1"), RateBitsPerSec: 1e8}},
+		{name: "routed, handed over", spec: attach.Spec{Kind: "routed", Name: "clh0", Peer: "clr0", HandOver: true, Addresses: prefixes("192.0.2.10/32", "2001:db8::10/128"),
+			Gateways: addrs("198.51.100.1", "fe80::1"), Routes: []attach.Route{{To: netip.MustParsePrefix("198.51.100.1/32")}}}},
+		{name: "macvlan, handed over", needs: []string{"macvlan"}, spec: attach.Spec{Kind: "macvlan", Parent: "nic", Name: "clh0", HandOver: true, Addresses: v6}},
+		{name: "ipvlan, handed over", needs: []string{"ipvlan"}, spec: attach.Spec{Kind: "ipvlan", Parent: "nic", Name: "clh0", HandOver: true, Addresses: v4}},
+		{name: "vlan, handed over", needs: []string{"vlan"}, spec: attach.Spec{Kind: "vlan", Parent: "nic", VLAN: 100, Name: "clh0", HandOver: true, Addresses: v4}},
 		{name: "phys", spec: attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7", Addresses: v4, MTU: 1400, MAC: link.MAC{2, 0, 0x5e, 0x10, 0, 1}}, prep: prepConfigured},
 		{name: "phys with a queueing discipline", needs: []string{"tbf", "ifb"}, spec: attach.Spec{Kind: "phys", Parent: "nic", Name: "eth7", Addresses: v4, RateBitsPerSec: 1e7}, prep: prepQdisc},
 	}

@@ -19,7 +19,7 @@ import (
 type Config struct {
 	Store *Store
 	// Find resolves what a person types to a container and its network namespace, which the
-	// caller then owns.
+	// caller then owns. For a link that is handed over the namespace may be any.
 	Find func(ctx context.Context, ref string) (Container, *netns.NS, error)
 
 	// Background, if set, lets Attach return before neighbours are notified. The caller must
@@ -169,6 +169,10 @@ func open(ctx context.Context, cfg Config, ref string, spec Spec) (*operation, e
 	if o.session, err = newSession(cfg.Store, cfg.Checkpoint); err != nil {
 		return nil, errors.Join(err, ns.Close())
 	}
+	if spec.HandOver { // the container's namespace need not exist yet
+		o.cont = o.host
+		return o, ns.Close()
+	}
 	o.cont, err = o.session.open(ns, c.Path)
 	switch a := cfg.reattach; {
 	case err != nil:
@@ -195,14 +199,14 @@ func (p *planner) attachment() *Attachment {
 
 // attach takes all steps and completes the journal.
 func (r *run) attach(steps []Step) error {
-	if err := r.journal.Append(entry{Begin: &header{Attachment: r.att, Host: r.host.ref, Container: r.cont.ref}}); err != nil {
+	if err := r.journal.Append(entry{Begin: &header{Attachment: r.att, Host: r.host.ref, Container: r.containerRef()}}); err != nil {
 		return err
 	}
 	if err := r.doSteps(steps); err != nil {
 		return err
 	}
 	var st unix.Stat_t // our own descriptor keeps the namespace alive in any case
-	if unix.Stat(r.cont.ref.Path, &st) != nil || st.Ino != r.cont.ref.Inode {
+	if !r.att.Spec.HandOver && (unix.Stat(r.cont.ref.Path, &st) != nil || st.Ino != r.cont.ref.Inode) {
 		return ErrContainerGone
 	}
 	r.notePromiscuous()

@@ -8,7 +8,7 @@ func (p *planner) ipvlan() error {
 		return err
 	}
 	p.add(SameMode{Parent: parent, Mode: p.mode},
-		MakeLink{Kind: "ipvlan", Name: p.spec.Name, Params: p.params("mode", p.mode, "parent", parent), Rename: true})
+		MakeLink{Kind: "ipvlan", Name: p.spec.Name, Params: p.params("mode", p.mode, "parent", parent), Rename: true, HandOver: p.spec.HandOver})
 	return nil
 }
 

@@ -112,6 +112,9 @@ func OpenNamespace(store *Store, a *Attachment) (*netns.NS, error) {
 	if err != nil {
 		return nil, err
 	}
+	if a.Spec.HandOver {
+		return OpenContainer(a.Container), nil
+	}
 	return all.Container.open()
 }
 
@@ -127,6 +130,9 @@ func NamespaceGone(store *Store, a *Attachment) (bool, error) {
 	}
 	if err != nil {
 		return false, err
+	}
+	if a.Spec.HandOver {
+		return handedOverGone(store, all)
 	}
 	ns, err := all.Container.open()
 	if err != nil || ns == nil {
@@ -164,6 +170,9 @@ func (s *session) inspect(st *Status) (State, error) {
 		return broken("damaged")
 	}
 	st.Index, st.Peer, st.Steps, st.Notes = all.outcome.Index, all.outcome.Peer, all.outcome.Steps, append(all.outcome.Notes, st.Notes...)
+	if st.Spec.HandOver {
+		return s.inspectHandedOver(st, all)
+	}
 	cont, err := s.namespace(all.Container)
 	if err != nil {
 		return Unknown, err

@@ -17,7 +17,7 @@ func (p *planner) macvlan() error {
 	if err != nil {
 		return err
 	}
-	s := MakeLink{Kind: "macvlan", Name: p.spec.Name, Params: p.params("mode", p.mode, "parent", parent), MAC: p.mac()}
+	s := MakeLink{Kind: "macvlan", Name: p.spec.Name, Params: p.params("mode", p.mode, "parent", parent), MAC: p.mac(), HandOver: p.spec.HandOver}
 	if p.mode == passthru {
 		s.MAC, s.Rename = link.MAC{}, true
 	}

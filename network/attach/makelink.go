@@ -18,17 +18,21 @@ import (
 
 // MakeLink creates a link in the container, if possible by a single message to the kernel.
 type MakeLink struct {
-	Kind    string            `json:"kind"` // of package link
-	Name    string            `json:"name"` // in the container
-	Params  map[string]string `json:"params,omitempty"`
-	MAC     link.MAC          `json:"mac,omitzero"`      // zero: it has none of its own
-	Peer    string            `json:"peer,omitempty"`    // name of the other end on the host, if it is a pair
-	PeerMAC link.MAC          `json:"peer_mac,omitzero"` // of the other end
-	Rename  bool              `json:"rename,omitempty"`  // it is created under a temporary name first: see createLink
+	Kind     string            `json:"kind"` // of package link
+	Name     string            `json:"name"` // in the container
+	Params   map[string]string `json:"params,omitempty"`
+	MAC      link.MAC          `json:"mac,omitzero"`        // zero: it has none of its own
+	Peer     string            `json:"peer,omitempty"`      // name of the other end on the host, if it is a pair
+	PeerMAC  link.MAC          `json:"peer_mac,omitzero"`   // of the other end
+	Rename   bool              `json:"rename,omitempty"`    // it is created under a temporary name first: see createLink
+	HandOver bool              `json:"hand_over,omitempty"` // Spec.HandOver
 }
 
 func (s MakeLink) String() string {
 	words := []string{"make", s.Kind, s.Name, "in the container"}
+	if s.HandOver {
+		words[3] = "on the host for the engine"
+	}
 	for _, k := range slices.Sorted(maps.Keys(s.Params)) {
 		v := s.Params[k]
 		if secret(k) {
@@ -51,6 +55,9 @@ func (s MakeLink) check(r *run) error {
 
 func (s MakeLink) do(r *run) error {
 	m := undoLink{NS: r.cont.ref, Name: s.Name, MAC: s.MAC, Type: libraryType(s.Kind)}
+	if s.HandOver && s.Peer == "" {
+		m.MovedTo = r.att.Container.Path
+	}
 	in, target, temp := r.cont, link.Target{NS: r.cont.ns}, s.Rename
 	if s.Peer != "" { // removing the end on the host removes both
 		m.NS, m.Name, m.MAC = r.host.ref, s.Peer, s.PeerMAC
@@ -182,6 +189,8 @@ type undoLink struct {
 	// Parent is the index of the host's device on which the link stands. A container can't
 	// change it, as it can change names and addresses. 0 if there is none.
 	Parent int `json:"parent,omitempty"`
+	// MovedTo is the path of the namespace to which an engine may move the link; "": nobody does.
+	MovedTo string `json:"moved_to,omitempty"`
 }
 
 // tempPrefix begins temporary names. Twelve random characters follow.
@@ -196,13 +205,20 @@ func (m *undoLink) undo(u *undoer) error {
 	if err != nil {
 		return err
 	}
+	if l == nil && m.MovedTo != "" {
+		return m.undoMoved(u)
+	}
 	if l == nil {
 		if m.Index != 0 && n != u.host && !slices.Contains(u.removed, m.Index) {
 			u.noteMissing(m.Name)
 		}
 		return nil
 	}
-	err = n.LinkDel(byIndex(l.Attrs().Index))
+	return m.delete(u, n, l)
+}
+
+func (m *undoLink) delete(u *undoer, n *namespace, l netlink.Link) error {
+	err := n.LinkDel(byIndex(l.Attrs().Index))
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove link %q from %s: %w", l.Attrs().Name, n.ns, err)
 	}

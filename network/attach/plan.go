@@ -93,6 +93,10 @@ func (p *planner) checkParams() error {
 // configure plans what all kinds have in common.
 func (p *planner) configure() error {
 	spec := p.spec
+	if spec.HandOver {
+		p.configureHost()
+		return nil
+	}
 	if err := p.ipv6(); err != nil {
 		return err
 	}
@@ -242,5 +246,5 @@ func (p *planner) pair(kind string, mtu int, more ...string) {
 	}
 	p.mtu = cmp.Or(mtu, ethernetMTU)
 	p.largeSegments(params)
-	p.add(MakeLink{Kind: kind, Name: p.spec.Name, Params: params, MAC: p.mac(), Peer: p.peer, PeerMAC: randomMAC(portSide)})
+	p.add(MakeLink{Kind: kind, Name: p.spec.Name, Params: params, MAC: p.mac(), Peer: p.peer, PeerMAC: randomMAC(portSide), HandOver: p.spec.HandOver})
 }

@@ -148,12 +148,15 @@ func (f *finder) links() ([]undoLink, error) {
 	for _, c := range []struct {
 		in   *namespace
 		name string
-	}{{f.host, p.hostDevice("ifb")}, {f.host, p.hostDevice("veth")}, {cont, f.a.Spec.Name}} {
+	}{{f.host, p.hostDevice("ifb")}, {f.host, p.hostDevice("veth")}, {f.host, f.peer()}, {cont, f.a.Spec.Name}} {
+		if c.name == "" {
+			continue
+		}
 		l, err := c.in.find(c.name)
 		if err != nil {
 			return nil, err
 		}
-		if l == nil || c.in == cont && !(f.sameBoot && f.matchesSpec(cont, l)) {
+		if l == nil || c.in == cont && !f.a.Spec.HandOver && !(f.sameBoot && f.matchesSpec(cont, l)) {
 			continue
 		}
 		all = append(all, undoLink{NS: c.in.ref, Name: c.name, MAC: macOf(l), Index: l.Attrs().Index, Type: l.Type()})
@@ -161,8 +164,20 @@ func (f *finder) links() ([]undoLink, error) {
 	return all, nil
 }
 
+// peer returns the name of the host's end of a link that is handed over: the other end may be out of
+// reach.
+func (f *finder) peer() string {
+	if !f.a.Spec.HandOver {
+		return ""
+	}
+	return f.a.Spec.Peer
+}
+
 // openContainer returns the container's namespace; nil, nil if it is gone.
 func (f *finder) openContainer() (*namespace, error) {
+	if f.a.Spec.HandOver {
+		return f.host, nil
+	}
 	if f.container.Inode != 0 {
 		return f.namespace(f.container)
 	}

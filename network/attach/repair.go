@@ -128,6 +128,10 @@ func (s *session) linkExists(id string) (bool, error) {
 	if all.outcome == nil {
 		return true, nil
 	}
+	if all.Attachment != nil && all.Attachment.Spec.HandOver {
+		_, l, err := s.handedOver(all)
+		return l != nil, err
+	}
 	cont, err := s.namespace(all.Container)
 	if cont == nil {
 		return false, err

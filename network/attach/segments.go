@@ -82,7 +82,13 @@ func FitSegments(store *Store, a *Attachment, large bool) error {
 		return err
 	}
 	defer ns.Close()
-	if err := fitSegments(ns, a.Spec, large); err != nil && !errors.Is(err, unix.ENODEV) {
+	spec := a.Spec
+	if spec.HandOver {
+		if spec.Name = InterfaceOf(ns, a); spec.Name == "" {
+			return nil
+		}
+	}
+	if err := fitSegments(ns, spec, large); err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("%s: %w", a.Container.Name, err)
 	}
 	return nil

@@ -40,6 +40,9 @@ type Spec struct {
 	// LargeSegments lets the container send TCP segments of up to link.MaxGSOSize to the host's end of a
 	// pair. It is for named networks, whose hosts' ends always have that size.
 	LargeSegments bool `json:"large_segments,omitempty"`
+	// HandOver leaves the container's end of the link on the host, under Name: the container's engine moves and
+	// configures it. Addresses and gateways say what the host has to know of them.
+	HandOver bool `json:"hand_over,omitempty"`
 	// CheckDuplicate says how to check that an address is not in use: one of the Check…
 	// constants.
 	CheckDuplicate string            `json:"check_duplicate,omitempty"`

@@ -19,7 +19,7 @@ func (s Spec) Validate() error {
 	if err != nil {
 		return err
 	}
-	for _, check := range []func(kind) error{s.checkParent, s.checkCombination, s.checkAddresses, s.checkRoutes, s.checkParams} {
+	for _, check := range []func(kind) error{s.checkParent, s.checkCombination, s.checkHandOver, s.checkAddresses, s.checkRoutes, s.checkParams} {
 		if err := check(k); err != nil {
 			return err
 		}

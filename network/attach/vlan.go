@@ -19,7 +19,7 @@ func (p *planner) vlan() error {
 		return err
 	}
 	p.noteDown(l)
-	p.add(MakeLink{Kind: "vlan", Name: p.spec.Name, Params: p.params("id", strconv.Itoa(p.spec.VLAN), "parent", p.spec.Parent), Rename: true})
+	p.add(MakeLink{Kind: "vlan", Name: p.spec.Name, Params: p.params("id", strconv.Itoa(p.spec.VLAN), "parent", p.spec.Parent), Rename: true, HandOver: p.spec.HandOver})
 	return nil
 }
 

@@ -182,6 +182,7 @@ func (f family) prerouting(d doorway) (rules []rule) {
 		rules = append(rules, when("the host's loopback", is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), loopbackByte), accept()))
 	}
 	return append(rules,
+		when("DNS that a gateway answers", in(setDevices, iifname()), f.dnat(setResolvers, f.source(), f.destination(), l4proto(), dport())),
 		when("published at one address", f.dnat(setDirect, l4proto(), f.destination(), dport())),
 		when("published at all addresses", toLocal(), f.dnat(setDirectAnywhere, l4proto(), dport())),
 	)

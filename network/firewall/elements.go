@@ -3,6 +3,8 @@ package firewall
 import (
 	"net/netip"
 
+	"cleat/packet"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -40,6 +42,14 @@ func (s State) contents() (contents, error) {
 		}
 		if !c.add(familyOf(w.FromFirst), set, w.element(), w.verdict()) {
 			return nil, invalid("flow from %s to %s is there twice", w.FromFirst, w.ToFirst)
+		}
+	}
+	for _, r := range s.Resolvers {
+		for _, p := range []packet.Protocol{packet.UDP, packet.TCP} {
+			e := element{key: addrKey(r.Client) + addrKey(r.Asked) + protocolKey(uint8(p)) + portKey(dnsPort)}
+			if !c.add(familyOf(r.Client), setResolvers, e, addrKey(r.Server)+portKey(dnsPort)) {
+				return nil, invalid("queries of %s to %s are answered twice", r.Client, r.Asked)
+			}
 		}
 	}
 	for _, p := range s.Allow {

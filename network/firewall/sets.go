@@ -87,6 +87,7 @@ func (f family) sets() []set {
 		{name: setAllowed, key: []field{f.addr, f.addr}, verdicts: true, interval: true},
 		{name: setFlows, key: flow, verdicts: true, interval: true},
 		{name: setInbound, key: flow, verdicts: true, interval: true},
+		{name: setResolvers, key: flow, value: target},
 		{name: setPorts, key: address, value: target},
 		{name: setPortsAnywhere, key: anywhere, value: target},
 		{name: setDirect, key: address, value: target},
@@ -111,6 +112,7 @@ const (
 	setAllowed        = "allowed"         // which prefixes reach which
 	setFlows          = "flows"           // connections of endpoints that rules accept or drop
 	setInbound        = "inbound-flows"   // connections of others to endpoints that rules accept or drop
+	setResolvers      = "resolvers"       // DNS queries of endpoints to others that a gateway answers
 	setPorts          = "ports"           // published ports at one address
 	setPortsAnywhere  = "ports-anywhere"  // published ports at all addresses
 	setDirect         = "direct"          // those of setPorts that bypass the host's firewall

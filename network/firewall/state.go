@@ -16,6 +16,8 @@ type State struct {
 	Ports    []Port
 	Allow    []Pair
 	Flows    []Flow
+	// Resolvers answer DNS queries that endpoints send to others.
+	Resolvers []Resolver
 }
 
 // Change is a difference between two States. What is in both Add and Remove stays. To change a
@@ -131,6 +133,14 @@ func (p Port) count() int { return max(1, int(p.Count)) }
 // anywhere reports whether the port is published at every address.
 func (p Port) anywhere() bool { return !p.HostAddr.IsValid() || p.HostAddr.IsUnspecified() }
 
+// Resolver has the name server of a gateway answer the DNS queries that an endpoint sends to another
+// server. The addresses are of one family.
+type Resolver struct {
+	Client netip.Addr // of the endpoint
+	Asked  netip.Addr // the server that it asks
+	Server netip.Addr // that answers: a gateway of the endpoint's network
+}
+
 // Pair permits connections from one network to another: from the addresses of a prefix to
 // those of another one. The prefixes are of the same family.
 type Pair struct {
@@ -167,6 +177,16 @@ func (s State) validate() error {
 	for _, w := range s.Flows {
 		if err := w.validate(); err != nil {
 			return err
+		}
+	}
+	for _, r := range s.Resolvers {
+		for what, a := range map[string]netip.Addr{"client's": r.Client, "asked": r.Asked, "server's": r.Server} {
+			if err := validateAddress(what, a); err != nil {
+				return err
+			}
+			if a.Is4() != r.Client.Is4() {
+				return invalid("resolver %s for %s: the addresses must have one family", r.Server, r.Client)
+			}
 		}
 	}
 	for _, p := range s.Allow {

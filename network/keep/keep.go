@@ -51,6 +51,8 @@ type Config struct {
 	Networks Networks
 	// UntilIdle makes Run return when nothing is left to keep.
 	UntilIdle bool
+	// Busy, if set, reports whether this process has something else to do: then Run does not return.
+	Busy func() bool
 	// Wait makes Run wait for the end of another keeper.
 	Wait bool
 	// Ready, if set, is called when the keeper has started, and before that with waiting set if Run

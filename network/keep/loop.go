@@ -42,7 +42,7 @@ func (k *keeper) run(ctx context.Context) error {
 	k.Ready(false)
 	for ctx.Err() == nil {
 		sleep := k.startDue(ctx)
-		if k.UntilIdle && k.running == 0 && k.clients.Load() == 0 {
+		if k.UntilIdle && k.running == 0 && k.clients.Load() == 0 && (k.Busy == nil || !k.Busy()) {
 			idle, again := k.allIdle()
 			if idle {
 				return nil

@@ -71,7 +71,7 @@ func (s *session) allocateIn(pool *ipam.Pool, sub Subnet, n *Network, e *Endpoin
 		if name := n.Reserve.owner(a); name != "" && !isFor(name, e.Container) {
 			return a, &AddressReservedError{Addr: a, Network: n.Name, For: name}
 		}
-		return a, s.explain(n.Name, pool.Claim(a, e.owner(), note))
+		return a, s.explain(n.Name, e.claim(pool, a, note))
 	}
 	a, err := pool.Allocate(sub.Prefix, e.owner(), pool.Remembered(sub.Prefix, e.owner()), note)
 	return a, s.explain(n.Name, err)
@@ -123,6 +123,13 @@ func (s *session) release(e *Endpoint) error {
 	for _, a := range e.Addresses {
 		if n.subnet(a) == nil {
 			continue // leased
+		}
+		if m := e.Wanted.Managed; m != nil && m.Reservation != "" && slices.Contains(e.Wanted.Addresses, a) { // its engine releases the address itself
+			err := pool.Transfer(a, e.owner(), holdNow(m.Reservation), nil)
+			if err != nil && !errors.As(err, new(*ipam.TakenError)) {
+				return err
+			}
+			continue
 		}
 		if err := errors.Join(pool.Remember(a, e.owner()), pool.Release(a, e.owner())); err != nil {
 			return err

@@ -294,7 +294,7 @@ func (s *session) repairEndpoints(ctx context.Context, n *Network) error {
 			continue // it is being disconnected
 		}
 		errs = append(errs, s.claimAgain(n, e))
-		if s.checkLink(ctx, e) == "" {
+		if e.Wanted.handsOver() || s.checkLink(ctx, e) == "" { // only its engine can make the link again
 			continue
 		}
 		if followed, err := s.followLease(n, e); err != nil || followed {

@@ -172,7 +172,7 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 	if err := s.gateways(n, e, ns, &spec); err != nil {
 		return spec, err
 	}
-	if !e.Wanted.NoDNS && !e.Container.HasResolvConf() {
+	if !e.Wanted.NoDNS && !e.Wanted.handsOver() && !e.Container.HasResolvConf() {
 		s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
 	}
 	return spec, nil
@@ -182,6 +182,10 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 // the container has a default route, they are only for packets with its addresses on the network.
 func (s *session) gateways(n *Network, e *Endpoint, ns *netns.NS, spec *attach.Spec) error {
 	for _, a := range e.Addresses {
+		if e.Wanted.handsOver() && !n.Internal { // the engine decides between several
+			spec.Gateways = append(spec.Gateways, n.gatewayFor(a))
+			continue
+		}
 		if n.Internal { // another network's default route comes before one of its own
 			spec.SourceGateways = append(spec.SourceGateways, n.gatewayFor(a))
 			continue

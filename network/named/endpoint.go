@@ -120,7 +120,10 @@ func (n *Network) outside(a netip.Addr) error {
 func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 	s := attach.Spec{Kind: n.kind(), Parent: n.Parent, Name: e.Wanted.Interface, MAC: e.MAC, MTU: n.MTU, VLAN: n.VLAN, Mode: n.Mode,
 		RateBitsPerSec: e.Wanted.RateBitsPerSec, InboundBitsPerSec: e.Wanted.InboundBitsPerSec, OutboundBitsPerSec: e.Wanted.OutboundBitsPerSec, DHCP: n.DHCP, Keep: e.Container.CanReturn(), Network: n.Name,
-		LargeSegments: n.largeSegments(e)}
+		LargeSegments: n.largeSegments(e), HandOver: e.Wanted.handsOver()}
+	if s.HandOver {
+		s.Name = n.handOverName(e.Container)
+	}
 	switch n.Driver {
 	case Bridge:
 		s.Parent = n.device()
@@ -146,6 +149,9 @@ func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 // a time.
 func (n *Network) largeSegments(e *Endpoint) bool {
 	limited := max(e.Wanted.RateBitsPerSec, e.Wanted.InboundBitsPerSec, e.Wanted.OutboundBitsPerSec) > 0
+	if e.Wanted.handsOver() && !n.Internal && slices.ContainsFunc(e.Addresses, netip.Addr.Is6) {
+		return false // its engine makes the routes, without the MTU that these segments need (attach, gatewayMTU)
+	}
 	return !limited && (n.LargeSegments || n.Internal && len(e.Wanted.Ports) == 0)
 }
 

@@ -28,6 +28,22 @@ func TestKilledAtEachStep(t *testing.T) {
 	unpublish := func(tb *testbed) error {
 		return tb.onHost(func() error { _, err := named.Unpublish(t.Context(), tb.cfg, "", "a", nil); return err })
 	}
+	hold := func(tb *testbed) error {
+		return tb.onHost(func() error {
+			_, err := named.HoldAddress(t.Context(), tb.cfg, "web", netip.MustParsePrefix("10.20.0.0/24"), netip.MustParseAddr("10.20.0.7"), "docker")
+			return err
+		})
+	}
+	join := func(tb *testbed) error { _, err := tb.joinHandedOver(port); return err }
+	leave := func(tb *testbed) error {
+		return tb.onHost(func() error { return named.Leave(t.Context(), tb.cfg, "web", tb.handedOver("")) })
+	}
+	identify := func(tb *testbed) error {
+		return tb.onHost(func() error {
+			_, err := named.Identify(t.Context(), tb.cfg, "web", tb.handedOver("api"), []string{"db"})
+			return err
+		})
+	}
 	drops := func(tb *testbed) error {
 		tb.sh("iptables-nft -w -P FORWARD DROP; ip6tables-nft -w -P FORWARD DROP", "iptables-nft", "ip6tables-nft")
 		return nil
@@ -48,6 +64,10 @@ func TestKilledAtEachStep(t *testing.T) {
 		"disconnect":         {[]func(*testbed) error{create(web), connect(named.Connection{Ports: port})}, func(tb *testbed) error { return tb.disconnect("web", "a") }},
 		"disconnect routed":  {[]func(*testbed) error{create(routed), connect(named.Connection{})}, func(tb *testbed) error { return tb.disconnect("web", "a") }},
 		"publish":            {[]func(*testbed) error{create(web), connect(named.Connection{})}, publish},
+		"join":               {[]func(*testbed) error{create(web), hold}, join},
+		"join, routed":       {[]func(*testbed) error{create(routed), hold}, join},
+		"leave":              {[]func(*testbed) error{create(web), hold, join}, leave},
+		"identify":           {[]func(*testbed) error{create(web), hold, join}, identify},
 		"unpublish":          {[]func(*testbed) error{create(web), connect(named.Connection{}), publish}, unpublish},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,22 @@ type Managed struct {
 	Container string `json:"container,omitempty"` // e.g. CNI_CONTAINERID
 	Network   string `json:"network,omitempty"`   // e.g. the name in a configuration of CNI
 	Interface string `json:"interface,omitempty"` // e.g. CNI_IFNAME
+	// HandOver means that the engine moves the link into the container and configures it, as Docker does
+	// (attach.Spec.HandOver). It tells nobody when.
+	HandOver bool `json:"hand_over,omitempty"`
+	// Resolvers are name servers that the container asks by the engine's settings: those of the host. The
+	// network's name server answers instead, and asks the host's for names of others.
+	Resolvers []netip.Addr `json:"resolvers,omitempty"`
+	// NamesInside means that the engine's name server does not ask from within the container's namespace, so
+	// Resolvers can't help: once its engine has started the container, its resolv.conf names a server inside it.
+	NamesInside bool `json:"names_inside,omitempty"`
+	// Reservation is the engine for which the requested addresses are held (HoldAddress): the endpoint takes
+	// them over, and gives them back. "": they are not held.
+	Reservation string `json:"reservation,omitempty"`
 }
+
+// handsOver reports whether an engine moves the link of a connection.
+func (c *Connection) handsOver() bool { return c.Managed != nil && c.Managed.HandOver }
 
 // Join is Connect for a container that its engine describes, by a contract such as CNI. The engine
 // calls Join again when it restarts the container, and Leave when the container ends. What engines have
@@ -34,6 +49,10 @@ func Join(ctx context.Context, cfg Config, network string, container attach.Cont
 		}
 	}
 	find := func() (attach.Container, *netns.NS, error) {
+		if c.handsOver() { // the container's namespace need not exist yet
+			ns, err := netns.Current()
+			return container, ns, err
+		}
 		ns, err := netns.Open(container.Path)
 		return container, ns, err
 	}
@@ -226,4 +245,16 @@ func CheckEndpoint(ctx context.Context, cfg Config, e *Endpoint) (string, error)
 		return "missing on the host: " + missing[0], nil
 	}
 	return s.checkLink(ctx, e), nil
+}
+
+// OnHost reports whether the host is the network's gateway.
+func (s *NetworkSpec) OnHost() bool { return s.onHost() }
+
+// GatewayFor returns the gateway of a container's default route for the address family of one of its
+// addresses on the network; zero if the network has no such subnet.
+func (n *Network) GatewayFor(a netip.Addr) netip.Addr {
+	if n.subnet(a) == nil {
+		return netip.Addr{}
+	}
+	return n.gatewayFor(a)
 }

@@ -144,6 +144,27 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 	return nil
 }
 
+// setNames changes the names of a network. A server that has just started learns of networks one after the
+// other: their names as they are in the files, perhaps from before the change. So setNames waits for the network.
+func (s *session) setNames(ctx context.Context, c *names.Client, network string, change names.Change) error {
+	for deadline := time.Now().Add(handOver); ; {
+		err := c.Set(ctx, network, change)
+		if !errors.Is(err, names.ErrNotFound) {
+			return err
+		}
+		n, err := s.store.Network(network)
+		if errors.As(err, new(*NoNetworkError)) {
+			return nil // its names went with it
+		}
+		if err != nil {
+			return err
+		}
+		if time.Now().After(deadline) || !sleep(ctx, 5*time.Millisecond) {
+			return s.sendNetwork(ctx, c, n)
+		}
+	}
+}
+
 // handOver is more than the time from when a process opens sockets until the name server has them.
 const handOver = time.Second
 

@@ -61,12 +61,27 @@ func (p Port) names(q Port) bool {
 
 // update changes what is wanted of an endpoint.
 func update(ctx context.Context, cfg Config, network, ref string, change func(*Network, *Endpoint) error) (*Result, error) {
+	return updateThat(ctx, cfg, func(s Store) (*Endpoint, error) { return s.findAnywhere(network, ref) }, change)
+}
+
+// SetPorts makes a container that Join has connected publish these ports and no others. On error
+// everything is as before.
+func SetPorts(ctx context.Context, cfg Config, network string, container attach.Container, ports []Port) (*Result, error) {
+	find := func(s Store) (*Endpoint, error) { return s.Endpoint(network, endpointID(container)) }
+	return updateThat(ctx, cfg, find, func(n *Network, e *Endpoint) error {
+		e.Wanted.Ports = slices.Clone(ports)
+		return n.checkConnection(&e.Wanted)
+	})
+}
+
+// updateThat changes what is wanted of the endpoint that find returns.
+func updateThat(ctx context.Context, cfg Config, find func(Store) (*Endpoint, error), change func(*Network, *Endpoint) error) (*Result, error) {
 	s, err := open(cfg)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	e, err := s.store.findAnywhere(network, ref)
+	e, err := find(s.store)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +127,7 @@ func (e *Endpoint) added(old *Endpoint) []Port {
 	return slices.DeleteFunc(slices.Clone(e.Wanted.Ports), func(p Port) bool { return slices.Contains(old.Wanted.Ports, p) })
 }
 
-func union(a, b []Port) []Port {
+func union[T comparable](a, b []T) []T {
 	all := slices.Clone(a)
 	for _, p := range b {
 		if !slices.Contains(all, p) {

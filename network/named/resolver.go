@@ -76,32 +76,62 @@ func (s Store) resolvers() []*resolver {
 // NameServersOf returns the addresses at which a container finds the names of its networks; none
 // if its resolv.conf was left alone.
 func (s Store) NameServersOf(c attach.Container) []netip.Addr {
-	r, err := s.resolver(endpointID(c))
+	r, err := s.resolver(resolverID(c))
 	if err != nil || r == nil {
 		return nil
 	}
 	return r.Servers
 }
 
+// resolverID returns the name of a container's resolver in files. An engine may connect a container under
+// another key for each network.
+func resolverID(c attach.Container) string {
+	if c.Manager != "" && c.ID != "" {
+		c.Key = c.ID
+	}
+	return c.FileName()
+}
+
 // endpointsFor returns the endpoints through which a container wants names, the oldest first.
-func (s Store) endpointsFor(id string) ([]*Endpoint, error) {
+func (s Store) endpointsFor(c attach.Container) ([]*Endpoint, error) {
 	networks, err := s.networkNames()
 	if err != nil {
 		return nil, err
 	}
 	var all []*Endpoint
 	for _, n := range networks {
-		e, err := s.Endpoint(n, id)
-		switch {
-		case errors.Is(err, fs.ErrNotExist):
-		case err != nil:
+		its, err := s.endpointsOn(n, c)
+		if err != nil {
 			return nil, err
-		case !e.Wanted.NoDNS:
-			all = append(all, e)
 		}
+		all = append(all, its...)
 	}
 	slices.SortStableFunc(all, func(a, b *Endpoint) int { return a.Created.Compare(b.Created) })
+	if len(all) == 1 && all[0].Wanted.handsOver() && !all[0].Wanted.Managed.NamesInside {
+		return nil, nil // its engine's name server asks the gateway (Managed.Resolvers)
+	}
 	return all, nil
+}
+
+// endpointsOn returns the endpoints of a container on one network that want names.
+func (s Store) endpointsOn(network string, c attach.Container) ([]*Endpoint, error) {
+	var its []*Endpoint
+	if resolverID(c) == endpointID(c) {
+		e, err := s.Endpoint(network, endpointID(c))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return nil, err
+		}
+		if err == nil {
+			its = append(its, e)
+		}
+	} else {
+		all, err := s.Endpoints(network)
+		if err != nil {
+			return nil, err
+		}
+		its = slices.DeleteFunc(slices.Clone(all), func(e *Endpoint) bool { return resolverID(e.Container) != resolverID(c) })
+	}
+	return slices.DeleteFunc(its, func(e *Endpoint) bool { return e.Wanted.NoDNS }), nil
 }
 
 // open opens the network namespace for which the resolver was set up; nil if it is gone.
@@ -134,12 +164,12 @@ func (s *session) settleResolver(ctx context.Context, e *Endpoint) error {
 		return err
 	}
 	defer unlock()
-	id := endpointID(e.Container)
+	id := resolverID(e.Container)
 	old, err := s.store.resolver(id)
 	if err != nil {
 		return err
 	}
-	endpoints, err := s.store.endpointsFor(id)
+	endpoints, err := s.store.endpointsFor(e.Container)
 	if err != nil || old == nil && len(endpoints) == 0 {
 		return err
 	}
@@ -233,7 +263,7 @@ func (s *session) setResolver(ctx context.Context, c attach.Container, ns *netns
 	}
 	r.Edits = withEdit(r.Edits, *edit)
 	if !reflect.DeepEqual(r, old) {
-		if err := statedir.WriteJSON(s.store.resolverFile(endpointID(c)), r); err != nil {
+		if err := statedir.WriteJSON(s.store.resolverFile(resolverID(c)), r); err != nil {
 			return err
 		}
 	}
@@ -246,7 +276,7 @@ func (s *session) setResolver(ctx context.Context, c attach.Container, ns *netns
 		}
 	}
 	if r.Inside == nil {
-		return s.stopInside(ctx, endpointID(c))
+		return s.stopInside(ctx, resolverID(c))
 	}
 	return nil
 }
@@ -282,7 +312,7 @@ func (s *session) planResolver(ctx context.Context, r *resolver, ns *netns.NS, e
 		want.Search = s.searchDomains(networks)
 	}
 	if !r.OwnServer && (len(networks) > 1 || !networks[0].onHost() || len(engines) > 0) {
-		at := &names.Socket{ID: insideID(endpointID(r.Container)), OnlyOurs: len(engines) > 0}
+		at := &names.Socket{ID: insideID(resolverID(r.Container)), OnlyOurs: len(engines) > 0}
 		for _, n := range networks {
 			at.Networks = append(at.Networks, n.Name)
 		}

@@ -69,6 +69,7 @@ func (n *Network) rulesWith(endpoints []*Endpoint) firewall.State {
 			all.Networks[0].Endpoints = append(all.Networks[0].Endpoints, part.Endpoints...)
 		}
 		all.Ports = append(all.Ports, its.Ports...)
+		all.Resolvers = append(all.Resolvers, its.Resolvers...)
 	}
 	return all
 }
@@ -79,6 +80,7 @@ func (n *Network) endpointRules(e *Endpoint) firewall.State {
 	if !n.onHost() {
 		return all
 	}
+	all.Resolvers = n.resolversOf(e)
 	part := n.rules().Networks[0]
 	part.Prefixes, part.Devices = nil, nil
 	device := n.device()
@@ -96,6 +98,28 @@ func (n *Network) peer(c attach.Container) string {
 	h := fnv.New64a()
 	fmt.Fprintf(h, "%s\n%s", n.Name, endpointID(c))
 	return fmt.Sprintf("clr%012x", h.Sum64()&(1<<48-1))
+}
+
+// resolversOf returns the queries of an endpoint to servers of the host that the network's gateways answer.
+func (n *Network) resolversOf(e *Endpoint) (all []firewall.Resolver) {
+	if e.Wanted.Managed == nil {
+		return nil
+	}
+	for _, asked := range e.Wanted.Managed.Resolvers {
+		for _, a := range e.Addresses {
+			if sub := n.subnet(a); sub != nil && a.Is4() == asked.Is4() && asked != sub.Gateway {
+				all = append(all, firewall.Resolver{Client: a, Asked: asked, Server: sub.Gateway})
+			}
+		}
+	}
+	return all
+}
+
+// handOverName returns the name on the host of a link that an engine moves into its container.
+func (n *Network) handOverName(c attach.Container) string {
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\n%s", n.Name, endpointID(c))
+	return fmt.Sprintf("clh%012x", h.Sum64()&(1<<48-1))
 }
 
 // ports returns the published ports of an endpoint, for each of its addresses. The address of
@@ -221,6 +245,7 @@ func (s *session) wantedRules() (firewall.State, error) {
 		state := n.rulesWith(its)
 		all.Networks = append(all.Networks, state.Networks...)
 		all.Ports = append(all.Ports, state.Ports...)
+		all.Resolvers = append(all.Resolvers, state.Resolvers...)
 	}
 	rules, err := rulesOf(p.networks)
 	if err != nil {

@@ -186,6 +186,9 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 	if err := s.fitSegments(n, now); err != nil {
 		return err
 	}
+	if err := s.releaseFormerNames(e, now); err != nil {
+		return err
+	}
 	extra := *e
 	extra.Wanted.Ports = slices.DeleteFunc(s.claimed(e, e.Wanted.Ports), func(p Port) bool {
 		// A port that overlaps one of the file was refused: the claims are the other one's.
@@ -223,7 +226,7 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 		return err
 	}
 	err := s.withNames(ctx, func(c *names.Client) error {
-		return c.Set(ctx, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
+		return s.setNames(ctx, c, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
 	})
 	if err != nil {
 		return err
@@ -237,7 +240,7 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 // absent removes all that an endpoint has, or may have: e is what the journal knows of it.
 func (s *session) absent(ctx context.Context, e *Endpoint) error {
 	err := s.withNames(ctx, func(c *names.Client) error {
-		return c.Set(ctx, e.Network, names.Change{Delete: []string{endpointID(e.Container)}})
+		return s.setNames(ctx, c, e.Network, names.Change{Delete: []string{endpointID(e.Container)}})
 	})
 	if err != nil {
 		return err

@@ -207,7 +207,7 @@ func mapKeys[V any](m map[string]V) func(func(string) bool) {
 
 // random matches names that differ from one testbed to another: of namespaces in the names of
 // files, of links, and of the table.
-var random = regexp.MustCompile(`(shared/|claims/)[0-9a-z]+%20|veth[0-9a-z]{11}|cleat-net-[0-9a-f]{8}|cl[0-9a-f]{8}in|=(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|/run/[0-9a-f-]{36}`)
+var random = regexp.MustCompile(`since \S+|(shared/|claims/)[0-9a-z]+%20|veth[0-9a-z]{11}|cleat-net-[0-9a-f]{8}|cl[0-9a-f]{8}in|=(?:[0-9a-f]{2}:){5}[0-9a-f]{2}|/run/[0-9a-f-]{36}`)
 
 // stable removes Ethernet addresses, random names, and metrics that depend on a device's index from a
 // line of a snapshot.

@@ -31,7 +31,7 @@ if test "$(cat /opt/start)" = second; then
 	cleat detach web eth0
 	eventually is ActiveState inactive && echo "idle: $(property Result)"
 	systemctl start cleat-keep
-	echo "idle: $(property ActiveState), condition $(property ConditionResult)"
+	eventually is ActiveState inactive && echo "idle: $(property Result), after another start"
 	cleat keep --uninstall
 	test -e /etc/systemd/system/cleat-keep.service || echo "uninstalled: the unit is gone"
 	nobody && echo "uninstalled: no keeper runs"

@@ -28,7 +28,8 @@ mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /var/lib/dpkg/triggers /var/lo
 touch /var/lib/dpkg/status /var/lib/dpkg/available
 
 package --install /opt/cleat.deb
-echo "installed: $(systemctl is-enabled cleat-keep), $(property ActiveState)"
+eventually is ActiveState inactive
+echo "installed: $(systemctl is-enabled cleat-keep), $(property ActiveState), socket $(systemctl is-enabled cleat-keep.socket), $(systemctl is-active cleat-keep.socket)"
 cleat keep --status | sed 's/^/installed: /'
 cleat net create web --subnet 10.20.0.0/24
 before=$(keeper)

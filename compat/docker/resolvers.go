@@ -1,0 +1,60 @@
+package docker
+
+import (
+	"net/netip"
+	"os"
+	"slices"
+
+	"cleat/network/resolvconf"
+)
+
+// Docker's name server in a container, 127.0.0.11, asks the host's servers for names that it does not
+// know, from within the container's namespace. What goes to one of these is answered by the name server of the
+// network's gateway, which knows the names of containers of other engines and asks the host's servers for
+// the rest.
+
+// stubResolv has the servers that systemd-resolved asks, which Docker prefers to its stub at 127.0.0.53.
+const stubResolv = "/run/systemd/resolve/resolv.conf"
+
+// publicServers are what Docker uses if the host has no servers (moby, libnetwork/resolvconf).
+var publicServers = []netip.Addr{
+	netip.MustParseAddr("8.8.8.8"), netip.MustParseAddr("8.8.4.4"),
+	netip.MustParseAddr("2001:4860:4860::8888"), netip.MustParseAddr("2001:4860:4860::8844"),
+}
+
+// maxResolvers bounds how many servers are looked at (MAXNS of resolv.h is 3).
+const maxResolvers = 8
+
+// hostResolvers returns the servers that Docker may ask for a container. It reports whether Docker asks
+// them from within the container: servers at loopback addresses it asks from the host.
+func (c *call) hostResolvers() (all []netip.Addr, fromInside bool) {
+	path := c.HostResolvConf
+	if path == "" {
+		path = "/etc/resolv.conf"
+	}
+	all = serversIn(path)
+	if len(all) == 0 && c.HostResolvConf == "" {
+		all = serversIn(stubResolv)
+	}
+	if len(all) == 0 {
+		text, err := os.ReadFile(path)
+		return slices.Clone(publicServers), err != nil || len(resolvconf.Parse(text).Servers) == 0
+	}
+	return all[:min(len(all), maxResolvers)], true
+}
+
+// serversIn returns the servers in a resolv.conf that containers could reach.
+func serversIn(path string) []netip.Addr {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil
+	}
+	var all []netip.Addr
+	for _, a := range resolvconf.Parse(text).Servers {
+		a = a.WithZone("").Unmap()
+		if !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !slices.Contains(all, a) {
+			all = append(all, a)
+		}
+	}
+	return all
+}
