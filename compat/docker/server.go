@@ -50,7 +50,6 @@ func New(c Config) *Server {
 		c.Do = func(f func() error) error { return f() }
 	}
 	s := &Server{Config: c}
-	s.last.Store(time.Now().Unix())
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }

@@ -20,7 +20,9 @@ const (
 	maxRetry = time.Minute
 	maxSleep = 30 * time.Second       // between two looks at an attachment: timers stop while the machine sleeps
 	perItem  = 100 * time.Millisecond // maxSleep is longer with many attachments, so that no more are looked at a second
-	maxQuiet = 10 * time.Minute       // the same if it has no lease, and all that can happen to it is an event
+	// busyCheck is how often a keeper that has nothing to keep asks whether this process is still busy.
+	busyCheck = time.Second
+	maxQuiet  = 10 * time.Minute // the same if it has no lease, and all that can happen to it is an event
 
 	announceAfter = 2 * time.Second  // ANNOUNCE_INTERVAL (RFC 5227 section 1.1)
 	announceYoung = 10 * time.Second // attachments that are older when they are found are not announced

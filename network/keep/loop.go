@@ -42,8 +42,11 @@ func (k *keeper) run(ctx context.Context) error {
 	k.Ready(false)
 	for ctx.Err() == nil {
 		sleep := k.startDue(ctx)
-		if k.UntilIdle && k.running == 0 && k.clients.Load() == 0 && (k.Busy == nil || !k.Busy()) {
+		if k.UntilIdle && k.running == 0 && k.clients.Load() == 0 {
 			idle, again := k.allIdle()
+			if idle && k.Busy != nil && k.Busy() {
+				idle, again = false, busyCheck
+			}
 			if idle {
 				return nil
 			}
