@@ -17,6 +17,7 @@ import (
 // uses with attachments: a bridge goes with the last of them.
 type HostSide struct {
 	Bridge     string         // created if absent; "": none
+	Adopt      bool           // use a bridge that exists, which then stays
 	MTU        int            // of a new bridge, in bytes; 0: that of the device of the host's default route
 	Addresses  []netip.Prefix // of the host on the bridge
 	Forwarding []int          // address families in which the host forwards packets: 4, 6
@@ -102,6 +103,9 @@ func (s *session) checkHostSide(h HostSide) error {
 		return nil
 	}
 	l, err := s.host.find(h.Bridge)
+	if h.Adopt && l != nil && l.Type() == "bridge" {
+		return nil
+	}
 	if l == nil || sharedReady(s.store.sharedDir(s.host.ref.key()+" "+UseBridge{Name: h.Bridge}.key())) {
 		return err
 	}

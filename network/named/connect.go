@@ -138,7 +138,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 		return nil, errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
 	}
 	// A program may have taken a port since the claim. It would receive nothing from now on.
-	if err := s.checkAllSockets(e.Wanted.Ports); err != nil {
+	if err := s.checkReserved(e); err != nil {
 		return nil, errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
 	}
 	return got, nil
@@ -182,6 +182,15 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 // the container has a default route, they are only for packets with its addresses on the network.
 func (s *session) gateways(n *Network, e *Endpoint, ns *netns.NS, spec *attach.Spec) error {
 	for _, a := range e.Addresses {
+		if n.NoDefaultRoute {
+			continue
+		}
+		if n.RouteMetric != 0 {
+			if err := n.gatewaysWithMetric(a, ns, spec); err != nil {
+				return err
+			}
+			continue
+		}
 		if n.Internal { // another network's default route comes before one of its own
 			spec.SourceGateways = append(spec.SourceGateways, n.gatewayFor(a))
 			continue

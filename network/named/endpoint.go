@@ -42,8 +42,10 @@ type Connection struct {
 	OutboundBitsPerSec int64             `json:"rate_out,omitempty"`
 	Interface          string            `json:"interface,omitempty"`
 	Labels             map[string]string `json:"labels,omitempty"`
-	NoDNS              bool              `json:"no_dns,omitempty"`  // leave the container's resolv.conf alone
-	Managed            *Managed          `json:"managed,omitempty"` // of a container that its engine connects; nil: a person does
+	NoDNS              bool              `json:"no_dns,omitempty"`         // leave the container's resolv.conf alone
+	HostInterface      string            `json:"host_interface,omitempty"` // name of the link's other end, on a network of driver bridge; default: a generated one
+	PortsReserved      bool              `json:"ports_reserved,omitempty"` // the engine holds the host's ports itself, by sockets
+	Managed            *Managed          `json:"managed,omitempty"`        // of a container that its engine connects; nil: a person does
 }
 
 // endpointID returns the name of the endpoint of a container in files.
@@ -121,9 +123,13 @@ func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 	s := attach.Spec{Kind: n.kind(), Parent: n.Parent, Name: e.Wanted.Interface, MAC: e.MAC, MTU: n.MTU, VLAN: n.VLAN, Mode: n.Mode,
 		RateBitsPerSec: e.Wanted.RateBitsPerSec, InboundBitsPerSec: e.Wanted.InboundBitsPerSec, OutboundBitsPerSec: e.Wanted.OutboundBitsPerSec, DHCP: n.DHCP, Keep: e.Container.CanReturn(), Network: n.Name,
 		LargeSegments: n.largeSegments(e)}
+	s.RouteMetric, s.Params = n.RouteMetric, n.LinkParams
+	s.Routes = append(s.Routes, n.Routes...)
 	switch n.Driver {
+	case Unmanaged:
+		s.Peer = e.Wanted.HostInterface
 	case Bridge:
-		s.Parent = n.device()
+		s.Parent, s.Peer = n.device(), e.Wanted.HostInterface
 	case Routed:
 		s.Peer = n.peer(e.Container)
 	}

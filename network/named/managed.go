@@ -66,7 +66,10 @@ func Leave(ctx context.Context, cfg Config, network string, container attach.Con
 	if err != nil {
 		return err
 	}
-	return s.disconnect(ctx, e)
+	if err := s.disconnect(ctx, e); err != nil {
+		return err
+	}
+	return RemoveUnused(ctx, cfg, network)
 }
 
 // ReleaseForgotten disconnects the containers of a network, or of all if network is "", that their engines
@@ -99,6 +102,11 @@ func ReleaseForgotten(ctx context.Context, cfg Config, network string) (released
 			}
 			if gone {
 				released = append(released, fmt.Sprintf("disconnected %s, which does not exist any more", e.label()))
+			}
+		}
+		if network == "" { // otherwise the caller is about to use it
+			if err := RemoveUnused(ctx, cfg, n); err != nil {
+				return released, err
 			}
 		}
 	}

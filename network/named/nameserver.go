@@ -26,7 +26,7 @@ const dnsPort = 53
 
 // zone returns a network without its endpoints as the name server knows it.
 func (n *Network) zone() names.Network {
-	z := names.Network{Name: n.Name, NoForward: n.Internal}
+	z := names.Network{Name: n.Name, Domain: n.Domain, NoForward: n.Internal}
 	for _, sub := range n.Subnets {
 		z.Subnets = append(z.Subnets, sub.Prefix)
 	}
@@ -133,7 +133,7 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 	if err := c.Replace(ctx, zone); err != nil {
 		return err
 	}
-	if !n.onHost() {
+	if !n.onHost() || n.NoNames {
 		return nil
 	}
 	for _, g := range n.gateways() {

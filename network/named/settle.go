@@ -102,7 +102,7 @@ func (s *session) fitSegments(n *Network, e *Endpoint) error {
 // comes or goes, also before it comes and after it has gone.
 func (s *session) anyRules(n *Network) (bool, error) {
 	networks, err := s.store.Networks()
-	return slices.ContainsFunc(append(networks, n), func(n *Network) bool { return len(n.Rules) > 0 || n.DefaultDeny }), err
+	return slices.ContainsFunc(append(networks, n), func(n *Network) bool { return len(n.Rules) > 0 || n.DefaultDeny || n.Isolation != "" }), err
 }
 
 // networkAbsent removes a network, and the endpoints that its discarded files have.
