@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cleat/netns"
@@ -33,7 +34,8 @@ type Keeper struct {
 	mu    sync.Mutex // guards owner
 	owner *firewall.Owner
 
-	reported []Difference // that can't be repaired, by the last look
+	reported  []Difference // that can't be repaired, by the last look
+	serverPID atomic.Int64 // of the name server; 0: none was found
 }
 
 // KeeperConfig configures a Keeper.
@@ -322,6 +324,7 @@ func (k *Keeper) nameServer(ctx context.Context) (*names.Client, error) {
 	if err == nil {
 		state, err := c.State(ctx)
 		if err == nil && sameProgram(state.PID) {
+			k.serverPID.Store(int64(state.PID))
 			return c, nil
 		}
 		c.Close()
@@ -335,8 +338,14 @@ func (k *Keeper) nameServer(ctx context.Context) (*names.Client, error) {
 	deadline := time.Now().Add(startTimeout)
 	for {
 		c, err := names.Dial(ctx, k.store.nameServerPath())
-		if err == nil || time.Now().After(deadline) {
-			return c, err
+		if err == nil {
+			if state, err := c.State(ctx); err == nil {
+				k.serverPID.Store(int64(state.PID))
+			}
+			return c, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, err
 		}
 		if !sleep(ctx, 5*time.Millisecond) {
 			return nil, context.Cause(ctx)
@@ -378,12 +387,16 @@ func stopProcess(pid int) {
 // stopNameServer ends a name server that nobody needs any more.
 func (k *Keeper) stopNameServer(ctx context.Context) {
 	c, err := names.Dial(ctx, k.store.nameServerPath())
-	if err != nil {
-		return
+	if err == nil {
+		defer c.Close()
+		state, stateErr := c.State(ctx)
+		if err = stateErr; err == nil {
+			stopProcess(state.PID)
+		}
 	}
-	defer c.Close()
-	if state, err := c.State(ctx); err == nil {
-		stopProcess(state.PID)
+	// Its socket goes with the state directory, which somebody may have removed.
+	if pid := k.serverPID.Swap(0); err != nil && pid != 0 && sameProgram(int(pid)) {
+		stopProcess(int(pid))
 	}
 }
 

@@ -64,6 +64,25 @@ func (s *session) withNames(ctx context.Context, f func(*names.Client) error) er
 	return f(c)
 }
 
+// changeNames changes the names of a network, whose files have the change already. A server that has just
+// started may not know the network: it gets all its names.
+func (s *session) changeNames(ctx context.Context, network string, change names.Change) error {
+	return s.withNames(ctx, func(c *names.Client) error {
+		err := c.Set(ctx, network, change)
+		if !errors.Is(err, names.ErrNotFound) {
+			return err
+		}
+		n, err := s.store.Network(network)
+		if errors.As(err, new(*NoNetworkError)) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return s.sendNetwork(ctx, c, n)
+	})
+}
+
 // WaitForNames waits until the name server of a state directory runs and knows all networks. It
 // returns at once if it does. If that takes seconds, the error says so.
 func WaitForNames(ctx context.Context, store Store) error {

@@ -222,9 +222,7 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	err := s.withNames(ctx, func(c *names.Client) error {
-		return c.Set(ctx, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
-	})
+	err := s.changeNames(ctx, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
 	if err != nil {
 		return err
 	}
@@ -236,9 +234,7 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 
 // absent removes all that an endpoint has, or may have: e is what the journal knows of it.
 func (s *session) absent(ctx context.Context, e *Endpoint) error {
-	err := s.withNames(ctx, func(c *names.Client) error {
-		return c.Set(ctx, e.Network, names.Change{Delete: []string{endpointID(e.Container)}})
-	})
+	err := s.changeNames(ctx, e.Network, names.Change{Delete: []string{endpointID(e.Container)}})
 	if err != nil {
 		return err
 	}
