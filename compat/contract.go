@@ -58,7 +58,9 @@ func cniMain(_ []string, _ string) int {
 // netavarkMain runs netavark in this process.
 func netavarkMain(words []string, version string) int { return netavarkHere(words, version, false) }
 
-func netavarkPluginMain(words []string, version string) int { return netavarkHere(words, version, true) }
+func netavarkPluginMain(words []string, version string) int {
+	return netavarkHere(words, version, true)
+}
 
 func netavarkHere(words []string, version string, plugin bool) int {
 	c := netavark.Call{Args: words, Plugin: plugin, Out: os.Stdout, Errors: os.Stderr, Version: version}

@@ -136,13 +136,16 @@ func parseServers(texts []string) (all []netip.Addr, err error) {
 
 // connection returns how a container is connected to a network.
 func (o *options) connection(n *network, c connection) (named.Connection, error) {
-	conn := named.Connection{Interface: c.Interface, NoDNS: true, PortsReserved: true, Addresses: addrs(c.IPs),
+	conn := named.Connection{Interface: c.Interface, NoDNS: true, PortsReserved: true,
 		HostInterface: c.Options["host_interface_name"], Managed: &named.Managed{Container: o.ContainerID, Network: n.Name, Interface: c.Interface}}
 	if c.Interface == "" {
 		return conn, failure("no container interface name given")
 	}
 	if err := n.checkAddresses(c); err != nil {
 		return conn, err
+	}
+	if len(n.Subnets) > 0 {
+		conn.Addresses = addrs(c.IPs)
 	}
 	if c.MAC != "" && n.Driver != driverIPvlan {
 		mac, err := link.ParseMAC(c.MAC)

@@ -70,7 +70,7 @@ func (c Call) errors() io.Writer {
 // Fail prints an error as netavark does, and returns the exit code.
 func (h Host) Fail(c Call, err error) int {
 	text := messageOf(err)
-	if h.Explain != nil {
+	if h.Explain != nil && text == err.Error() {
 		if more := h.Explain(err); more != "" && !errors.As(err, new(*contractError)) {
 			text += "; " + more
 		}

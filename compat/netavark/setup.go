@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"net"
 	"net/netip"
+	"os"
 	"slices"
 
 	"cleat/link"
@@ -145,7 +147,8 @@ func (c *call) container(o *options) attach.Container {
 	return attach.Container{Manager: Manager, Key: o.ContainerID, ID: o.ContainerID, Engine: find.Podman, Name: name, Path: c.line.Operand}
 }
 
-// attempts is how often a network is made that others remove meanwhile, with its last container.
+// attempts is how often a container is connected to a network that others remove meanwhile, with its last
+// container, or by a name that others take.
 const attempts = 5
 
 // join connects a container to a network, which is made if it does not exist.
@@ -159,15 +162,37 @@ func (c *call) join(ctx context.Context, o *options, j *join) (any, error) {
 		if name, err = c.findOrMake(ctx, j); err != nil {
 			return nil, err
 		}
+		conn := j.conn
+		chosen := conn.HostInterface == "" && (j.spec.Driver == named.Bridge || j.spec.Driver == named.Unmanaged)
+		if chosen {
+			conn.HostInterface = freeVeth()
+		}
 		var got *named.Result
-		if got, err = named.Join(ctx, c.Networks, name, c.container(o), j.conn); err == nil {
+		if got, err = named.Join(ctx, c.Networks, name, c.container(o), conn); err == nil {
+			c.noAutoconf(j)
 			return c.status(o, j, got)
 		}
-		if !errors.As(err, new(*named.NoNetworkError)) {
-			return nil, errors.Join(err, named.RemoveUnused(context.WithoutCancel(ctx), c.Networks, name))
+		var taken *attach.TakenError
+		sameName := errors.As(err, &taken) && taken.Resource == "link" && taken.Name == conn.HostInterface
+		switch {
+		case errors.As(err, new(*named.NoNetworkError)), sameName && chosen:
+			continue
+		case sameName:
+			err = failure("create veth pair: interface %s already exists on container namespace or %s exists on host namespace: Netlink error: File exists (os error 17)", j.conn.Interface, taken.Name)
 		}
+		return nil, errors.Join(err, named.RemoveUnused(context.WithoutCancel(ctx), c.Networks, name))
 	}
 	return nil, err
+}
+
+// freeVeth returns the name that the kernel would give to the host's end of the next pair.
+func freeVeth() string {
+	all := devices()
+	for i := 0; ; i++ {
+		if name := fmt.Sprintf("veth%d", i); !slices.Contains(all, name) {
+			return name
+		}
+	}
 }
 
 // findOrMake returns the name of cleat's network for that of Podman: one that a person has made, one that
@@ -201,8 +226,12 @@ func (c *call) make(ctx context.Context, j *join) error {
 	}
 	_, err := named.Create(ctx, c.Networks, spec)
 	var taken *attach.TakenError
-	if errors.As(err, &taken) && taken.Resource == "name" {
+	var bad *attach.SpecError
+	switch {
+	case errors.As(err, &taken) && taken.Resource == "name":
 		return nil // another call has made it
+	case errors.As(err, &bad) && bad.Param == "parent" && spec.Driver == named.Unmanaged:
+		return failure("in unmanaged mode, the bridge must already exist on the host: Netlink error: No such device (os error 19)")
 	}
 	return err
 }
@@ -258,6 +287,22 @@ func (n *network) gatewayOf(a netip.Addr) *netip.Addr {
 		}
 	}
 	return nil
+}
+
+// noAutoconf keeps a container from choosing addresses by the advertisements of routers on a parent's
+// network.
+func (c *call) noAutoconf(j *join) {
+	if j.spec.Driver == named.Bridge {
+		return
+	}
+	ns, err := netns.Open(c.line.Operand)
+	if err != nil {
+		return
+	}
+	defer ns.Close()
+	_ = ns.Do(func() error { // without IPv6 there is no such file
+		return os.WriteFile("/proc/sys/net/ipv6/conf/"+j.conn.Interface+"/autoconf", []byte("0"), 0)
+	})
 }
 
 // macOf returns the Ethernet address of a device of the container.

@@ -173,7 +173,7 @@ func parseOptions(given map[string]string, allowed []string, refusal string) (o 
 func checkMode(driver, mode string) error {
 	modes := map[string][]string{
 		driverBridge:  {"managed", "unmanaged"},
-		driverMacvlan: {"bridge", "private", "vepa", "passthru"},
+		driverMacvlan: {"bridge", "private", "vepa", "passthru", "source"},
 		driverIPvlan:  {"l2", "l3", "l3s"},
 	}[driver]
 	if mode == "" || slices.Contains(modes, mode) {

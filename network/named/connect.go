@@ -153,7 +153,7 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 	if err := s.claimName(n.Name, e); err != nil {
 		return attach.Spec{}, err
 	}
-	if e.MAC = e.Wanted.MAC; e.MAC == (link.MAC{}) && n.Driver != IPvlan {
+	if e.MAC = e.Wanted.MAC; e.MAC == (link.MAC{}) && n.Driver != IPvlan && n.Mode != "passthru" {
 		e.MAC = attach.RandomMAC()
 	}
 	if err := s.allocate(o, n, e); err != nil {

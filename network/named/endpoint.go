@@ -88,7 +88,7 @@ func (n *Network) checkConnection(c *Connection) error {
 		switch {
 		case n.subnet(a) == nil:
 			return n.outside(a)
-		case slices.ContainsFunc(c.Addresses[:i], func(o netip.Addr) bool { return o.Is4() == a.Is4() }):
+		case n.Manager == "" && slices.ContainsFunc(c.Addresses[:i], func(o netip.Addr) bool { return o.Is4() == a.Is4() }):
 			return badSpec("ip", a.String(), "is the second one of its address family")
 		}
 	}

@@ -56,7 +56,8 @@ func isolationRules(networks []*Network) (all []Rule) {
 // gatewaysWithMetric makes a gateway of the network that of a container's default route, beside those of
 // other metrics. A container has one default route of each metric.
 func (n *Network) gatewaysWithMetric(a netip.Addr, ns *netns.NS, spec *attach.Spec) error {
-	if n.Internal {
+	given := slices.Concat(spec.Gateways, spec.SourceGateways)
+	if n.Internal || slices.ContainsFunc(given, func(g netip.Addr) bool { return g.Is4() == a.Is4() }) {
 		return nil
 	}
 	metrics, err := attach.DefaultRouteMetrics(ns, family(a))

@@ -251,7 +251,7 @@ func (s *NetworkSpec) checkSubnet(i int) error {
 		return bad("is reserved")
 	case p.Bits() > p.Addr().BitLen()-2:
 		return bad("has no room for a gateway and a container")
-	case slices.ContainsFunc(s.Subnets[:i], func(o Subnet) bool { return o.Prefix.Addr().Is4() == p.Addr().Is4() }):
+	case s.Manager == "" && slices.ContainsFunc(s.Subnets[:i], func(o Subnet) bool { return o.Prefix.Addr().Is4() == p.Addr().Is4() }):
 		return bad("is the second one of its address family")
 	case s.DHCP && p.Addr().Is4():
 		return bad("can't be combined with --dhcp")
