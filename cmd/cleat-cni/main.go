@@ -44,6 +44,7 @@ func run(argv []string) int {
 		stdin, err = read()
 	}
 	if err != nil && c.name != cni { // cleat explains it
+		c.words = argv[1:]
 		return c.fail(c.execute(nil), installHint)
 	}
 	if err != nil {
@@ -84,7 +85,8 @@ func contractOf(argv []string) (c contract, read func() ([]byte, error), err err
 	}
 	c.state = line.StateDir()
 	switch {
-	case line.File != "":
+	case line.File != "": // perhaps a pipe, which can be read once
+		c.words = line.Words
 		return c, func() ([]byte, error) { return os.ReadFile(line.File) }, nil
 	case line.Command == "create", line.Command == "setup", line.Command == "teardown":
 		return c, stdin, nil

@@ -46,6 +46,11 @@ func (n *network) spec(name string) (named.NetworkSpec, error) {
 	if err := n.subnets(&s); err != nil {
 		return s, err
 	}
+	for _, sub := range s.Subnets {
+		if slices.Contains(s.DNS, sub.Gateway) {
+			return s, failure("network %s: dns server %s is the gateway, which would cause aardvark-dns to forward queries to itself", n.Name, sub.Gateway)
+		}
+	}
 	for _, r := range n.Routes {
 		s.Routes = append(s.Routes, r.spec())
 	}

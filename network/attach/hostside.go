@@ -18,6 +18,7 @@ import (
 type HostSide struct {
 	Bridge     string         // created if absent; "": none
 	Adopt      bool           // use a bridge that exists, which then stays
+	VLANs      bool           // the bridge filters VLANs
 	MTU        int            // of a new bridge, in bytes; 0: that of the device of the host's default route
 	Addresses  []netip.Prefix // of the host on the bridge
 	Forwarding []int          // address families in which the host forwards packets: 4, 6
@@ -30,7 +31,7 @@ func (h HostSide) steps(p *planner) []Step {
 		if mtu == 0 {
 			mtu = p.uplinkMTU()
 		}
-		steps = append(steps, UseBridge{Name: h.Bridge, MTU: mtu})
+		steps = append(steps, UseBridge{Name: h.Bridge, MTU: mtu, VLANFiltering: h.VLANs})
 	}
 	for _, a := range h.Addresses {
 		steps = append(steps, BridgeAddress{Bridge: h.Bridge, Prefix: a})

@@ -23,6 +23,7 @@ type Line struct {
 	DNSServers []string // of update: as given, in one text or several
 
 	File     string   // to read instead of standard input; "": none
+	Words    []string // the command line without File
 	Config   string   // directory for state, usually on a tmpfs
 	Rootless bool     // the caller says so
 	Plugins  []string // directories with plug-ins
@@ -50,10 +51,10 @@ func Parse(words []string) (Line, error) {
 			operands, words = append(operands, words...), nil
 			continue
 		case word == "--version" || word == "-V":
-			l.Version = true
+			l.Version, l.Words = true, append(l.Words, word)
 			continue
 		case word == "--help" || word == "-h":
-			l.Help = true
+			l.Help, l.Words = true, append(l.Words, word)
 			continue
 		case !strings.HasPrefix(word, "-") || word == "-":
 			operands = append(operands, word)
@@ -72,7 +73,11 @@ func Parse(words []string) (Line, error) {
 		if err := l.set(name, value); err != nil {
 			return l, err
 		}
+		if name != "file" {
+			l.Words = append(l.Words, "--"+name+"="+value)
+		}
 	}
+	l.Words = append(l.Words, operands...)
 	return l, l.command(operands)
 }
 
