@@ -65,7 +65,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(dir, "cleat"), "cleat/cmd/cleat")
+		build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", dir, "cleat/cmd/cleat", "cleat/cmd/cleat-cni")
 		build.Env = append(os.Environ(), "CGO_ENABLED=0")
 		build.Stdout, build.Stderr = os.Stderr, os.Stderr
 		if err := build.Run(); err != nil {
