@@ -46,15 +46,23 @@ func (n *network) spec(name string) (named.NetworkSpec, error) {
 	if err := n.subnets(&s); err != nil {
 		return s, err
 	}
-	for _, sub := range s.Subnets {
-		if slices.Contains(s.DNS, sub.Gateway) {
-			return s, failure("network %s: dns server %s is the gateway, which would cause aardvark-dns to forward queries to itself", n.Name, sub.Gateway)
-		}
+	if err := n.checkServers(s.DNS); err != nil {
+		return s, err
 	}
 	for _, r := range n.Routes {
 		s.Routes = append(s.Routes, r.spec())
 	}
 	return s, nil
+}
+
+// checkServers rejects a server for names of others that is a gateway, where names are served.
+func (n *network) checkServers(servers []netip.Addr) error {
+	for _, sub := range n.Subnets {
+		if n.DNS && sub.Gateway != nil && slices.Contains(servers, sub.Gateway.Addr) {
+			return failure("network %s: dns server %s is the gateway, which would cause aardvark-dns to forward queries to itself", n.Name, sub.Gateway)
+		}
+	}
+	return nil
 }
 
 // driver sets what depends on the driver.
@@ -147,6 +155,9 @@ func (o *options) connection(n *network, c connection) (named.Connection, error)
 		return conn, failure("no container interface name given")
 	}
 	if err := n.checkAddresses(c); err != nil {
+		return conn, err
+	}
+	if err := n.checkServers(addrs(o.DNSServers)); err != nil {
 		return conn, err
 	}
 	if len(n.Subnets) > 0 {
