@@ -138,11 +138,14 @@ func (c *call) loopbackUp() error {
 	return lo.Up()
 }
 
+// shortID is the length of an id as Podman shows it.
+const shortID = 12
+
 // container returns the container that a call is about.
 func (c *call) container(o *options) attach.Container {
 	name := o.ContainerName
 	if name == "" {
-		name = o.ContainerID
+		name = o.ContainerID[:min(len(o.ContainerID), shortID)]
 	}
 	return attach.Container{Manager: Manager, Key: o.ContainerID, ID: o.ContainerID, Engine: find.Podman, Name: name, Path: c.line.Operand}
 }

@@ -11,6 +11,7 @@ import (
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
+	"cleat/network/journal"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -84,16 +85,19 @@ func (s *session) checkReserved(e *Endpoint) error {
 // RemoveUnused removes a network that an engine has made, if no container is on it. It does nothing to
 // other networks.
 func RemoveUnused(ctx context.Context, cfg Config, network string) error {
+	ctx = context.WithoutCancel(ctx) // a keeper ends when the last network has no file any more, which is before it is removed
 	n, err := cfg.store().Network(network)
-	if errors.As(err, new(*NoNetworkError)) || err == nil && n.Manager == "" {
+	if err == nil && n.Manager == "" {
 		return nil
 	}
-	if err != nil {
-		return err
+	if err == nil {
+		_, err = Remove(ctx, cfg, network, false)
 	}
-	_, err = Remove(ctx, cfg, network, false)
-	if errors.As(err, new(*InUseError)) || errors.As(err, new(*NoNetworkError)) {
+	switch {
+	case errors.As(err, new(*InUseError)):
 		return nil
+	case errors.As(err, new(*NoNetworkError)): // another process may be removing it
+		_, err = journal.WaitForOwner(ctx, cfg.store().RunPath("netops", network))
 	}
 	return err
 }

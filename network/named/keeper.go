@@ -192,6 +192,11 @@ func restoreRules(ctx context.Context, cfg Config, log func(format string, args 
 		return err
 	}
 	defer s.close()
+	unlock, err := s.exclude(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	found, err := s.checkRules()
 	if found = repairable(found); err != nil || len(found) == 0 {
 		return err

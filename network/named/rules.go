@@ -180,16 +180,25 @@ func (s *session) syncRules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(all.Networks) == 0 {
-		err = s.Rules.Remove()
-	} else {
-		err = s.Rules.Sync(all)
+	for deadline := time.Now().Add(ownerEndsWithin); ; {
+		if len(all.Networks) == 0 {
+			err = s.Rules.Remove()
+		} else {
+			err = s.Rules.Sync(all)
+		}
+		if !errors.Is(err, firewall.ErrOwned) || s.SyncElsewhere == nil {
+			return err
+		}
+		// The owner may be about to end, and then takes no requests any more.
+		if err = s.SyncElsewhere(ctx); err == nil || time.Now().After(deadline) || !sleep(ctx, 10*time.Millisecond) {
+			return err
+		}
 	}
-	if errors.Is(err, firewall.ErrOwned) && s.SyncElsewhere != nil {
-		return s.SyncElsewhere(ctx)
-	}
-	return err
 }
+
+// ownerEndsWithin is more than the time from when a keeper takes no requests any more until it no longer
+// owns the rules.
+const ownerEndsWithin = 2 * time.Second
 
 // SyncRules makes the rules in the kernel as the files say.
 func SyncRules(ctx context.Context, cfg Config) error {
