@@ -70,7 +70,7 @@ func (n *network) driver(s *named.NetworkSpec, o networkOptions) error {
 	switch {
 	case n.Driver == driverBridge && o.mode == "unmanaged":
 		s.Driver, s.Parent, s.RouteMetric, s.VLAN = named.Unmanaged, n.device(), bridgeMetric, o.vlan
-		s.DHCP, s.Internal, s.NoNames = n.ipamDriver() == ipamDHCP, false, true
+		s.DHCP, s.Internal = n.ipamDriver() == ipamDHCP, false
 	case n.Driver == driverBridge || n.Driver == driverCleat:
 		s.Driver, s.Bridge, s.RouteMetric, s.VLAN, s.HostAccess = named.Bridge, n.device(), bridgeMetric, o.vlan, named.HostAll
 		if n.Internal {

@@ -36,8 +36,7 @@
 // # Limits
 //
 // A network has one subnet of each address family. Options vrf, bclim, outbound_addr4 and outbound_addr6 are
-// refused. On a bridge that cleat does not manage (mode unmanaged) no names are served. The port of
-// NETAVARK_DNS_PORT is ignored: names are served at port 53 of the gateway.
+// refused. The port of NETAVARK_DNS_PORT is ignored: names are served at port 53 of the gateway.
 //
 // Sources: netavark's docs, plugin-API.md and tests; Podman's libnetwork.
 //

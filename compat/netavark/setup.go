@@ -173,7 +173,7 @@ func (c *call) join(ctx context.Context, o *options, j *join) (any, error) {
 		var got *named.Result
 		if got, err = named.Join(ctx, c.Networks, name, c.container(o), conn); err == nil {
 			c.noAutoconf(j)
-			return c.status(o, j, got)
+			return c.checkNames(ctx, j, got, c.status(o, j, got))
 		}
 		var taken *attach.TakenError
 		sameName := errors.As(err, &taken) && taken.Resource == "link" && taken.Name == conn.HostInterface
@@ -249,8 +249,18 @@ func (c *call) follow(ctx context.Context, n *named.Network, j *join) error {
 	return named.Change(ctx, c.Networks, spec)
 }
 
+// checkNames disconnects a container again whose network has names, but no address of the host at which it
+// could ask for them.
+func (c *call) checkNames(ctx context.Context, j *join, got *named.Result, st *status) (*status, error) {
+	if !j.network.DNS || j.spec.Driver != named.Unmanaged || len(st.Servers) > 0 {
+		return st, nil
+	}
+	err := failure("bridge '%s' in unmanaged mode has no usable IP addresses. Aardvark-dns requires at least one address (should not be an IPv6 link-local address) to bind to. Please add an IP address or disable DNS for this network (--disable-dns).", j.network.device())
+	return nil, errors.Join(err, named.Leave(context.WithoutCancel(ctx), c.Networks, got.Network.Name, got.Endpoint.Container))
+}
+
 // status describes a container's link.
-func (c *call) status(o *options, j *join, got *named.Result) (*status, error) {
+func (c *call) status(o *options, j *join, got *named.Result) *status {
 	st := &status{Search: []string{}, Servers: []netip.Addr{}, Interfaces: map[string]interfaceState{}}
 	on := interfaceState{MAC: got.Endpoint.MAC.String(), Subnets: []subnetState{}}
 	if got.Endpoint.MAC == (link.MAC{}) {
@@ -279,7 +289,7 @@ func (c *call) status(o *options, j *join, got *named.Result) (*status, error) {
 	case len(o.DNSServers) > 0:
 		st.Servers = addrs(o.DNSServers)
 	}
-	return st, nil
+	return st
 }
 
 // gatewayOf returns the gateway for an address of the network; nil if it has none.

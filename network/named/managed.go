@@ -174,13 +174,19 @@ func ManagedBy(cfg Config, manager string) ([]*Endpoint, error) {
 	return all, nil
 }
 
-// NameServers returns the addresses at which the gateway of the network answers the queries of its
-// containers; none if the gateway is not the host.
+// NameServers returns the addresses at which the host answers the queries of the network's containers; none
+// if it does not.
 func (r *Result) NameServers() []netip.Addr {
-	if !r.Network.onHost() {
+	host, err := netns.Current()
+	if err != nil {
 		return nil
 	}
-	return r.Network.gateways()
+	defer host.Close()
+	servers, err := r.Network.servers(host)
+	if err != nil {
+		return nil
+	}
+	return servers
 }
 
 // MissingOnHost returns what of a network's devices and addresses the host lacks, in words. It takes no

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"time"
 
+	"cleat/link"
 	"cleat/netns"
 	"cleat/network/names"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -152,15 +154,49 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 	if err := c.Replace(ctx, zone); err != nil {
 		return err
 	}
-	if !n.onHost() || n.NoNames {
-		return nil
+	servers, err := n.servers(s.host)
+	if err != nil {
+		return err
 	}
-	for _, g := range n.gateways() {
+	for _, g := range servers {
 		if err := serveAt(ctx, c, s.host, names.Socket{ID: n.Name + "@" + g.String(), Networks: []string{n.Name}}, g); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// servers returns the addresses of the host at which names of the network are served: the gateways, or those
+// of a bridge that somebody else configures.
+func (n *Network) servers(host *netns.NS) ([]netip.Addr, error) {
+	switch {
+	case n.NoNames:
+		return nil, nil
+	case n.onHost():
+		return n.gateways(), nil
+	case n.Driver != Unmanaged:
+		return nil, nil
+	}
+	h, err := link.Handle(host)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(n.Parent)
+	if err != nil {
+		return nil, nil // checkParentUp reports that
+	}
+	addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of %s: %w", n.Parent, err)
+	}
+	var all []netip.Addr
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.Unmap().IsLinkLocalUnicast() {
+			all = append(all, ip.Unmap())
+		}
+	}
+	return all, nil
 }
 
 // handOver is more than the time from when a process opens sockets until the name server has them.

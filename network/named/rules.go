@@ -135,7 +135,13 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 	c := firewall.Change{Remove: n.endpointRules(e)}
 	its := c.Remove
 	c.Add.Flows, c.Remove.Flows = without, with
-	return errors.Join(s.applyRules(ctx, c), s.forget(its))
+	if err := s.applyRules(ctx, c); err != nil || s.Attach.Background == nil {
+		return errors.Join(err, s.forget(its))
+	}
+	// Whoever gets an address or a port next forgets the connections of former owners as well.
+	rules := s.Rules
+	s.Attach.Background.Go(func() { _, _ = rules.ForgetConnections(its, forgetWithin) })
+	return nil
 }
 
 // forget ends what the kernel remembers of connections of ports and endpoints that have come or
