@@ -212,3 +212,20 @@ func TestPluginIsSmall(t *testing.T) {
 		t.Errorf("cleat-cni has %d bytes, want at most %d", info.Size(), most)
 	}
 }
+
+// TestNetavark has Podman start cleat in the place of netavark.
+func TestNetavark(t *testing.T) {
+	told := engineStory(t, "netavark.sh", "podman", "conmon", "nft")
+	tells(t, told, "run", "api", "front", "alone")
+	tells(t, told, "ls", "api podman eth0 10.89.7.2 api,…,db - attached")
+	tells(t, told, "ls", "front podman eth0 10.89.7.3 front,… 8080:5210 attached")
+	tells(t, told, "name", "exit 0")
+	tells(t, told, "resolv.conf", "search dns.podman", "nameserver 10.89.7.1")
+	for about, want := range map[string]string{
+		"to another container": "reached", "to another network": "not reached", "published, from the host": "reached", "published, from outside": "reached",
+		"from a namespace": "reached", "from a namespace that is denied": "not reached",
+		"connect": "1", "published, on the other network": "reached", "reload": "1", "left": "everything as before",
+	} {
+		tells(t, told, about, want)
+	}
+}

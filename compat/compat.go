@@ -43,6 +43,18 @@ under the name slirp4netns it is found by RootlessKit.
 differences.`},
 		{Name: CNI, Summary: "be a CNI plug-in, for containerd, CRI-O and nerdctl", Wires: true, main: cniMain,
 			Text: cniText},
+		{Name: Netavark, Summary: "be netavark, for Podman", Wires: true, main: netavarkMain,
+			Text: `Takes the place of netavark and aardvark-dns, which give Podman's containers
+networks and names: the same command line, input and output. The small program
+cleat-cni, linked under the name netavark, starts faster; it asks a running
+keeper, or this program if there is none.
+
+Podman finds it with helper_binaries_dir in containers.conf(5); doc/dropin.md
+says more, and lists the differences.`},
+		{Name: NetavarkPlugin, Summary: "be a plug-in of netavark, for Podman", Wires: true, main: netavarkPluginMain,
+			Text: `Adds a driver to netavark whose networks are those of ` + "`cleat net`" + `. The
+small program cleat-cni is linked into a directory of plug-ins under the name of
+the driver, such as cleat; doc/dropin.md says more.`},
 		{Name: "pipework", Summary: "be pipework, for scripts that wire containers", Wires: true,
 			main: func(args []string, version string) int {
 				ctx, stop := exit.Interruptible()

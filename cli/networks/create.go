@@ -242,13 +242,22 @@ func StartKeeper() {
 	}
 }
 
+// ServeNames starts a keeper if none runs, and waits until the names of networks are served.
+func ServeNames(ctx context.Context, cfg named.Config) error {
+	if err := keep.Start(cfg.Attach.Store); err != nil {
+		return err
+	}
+	return WaitForNames(ctx, cfg)
+}
+
+// WaitForNames waits until the names of networks are served.
+func WaitForNames(ctx context.Context, cfg named.Config) error {
+	return named.WaitForNames(ctx, named.Store{Store: cfg.Attach.Store})
+}
+
 // startKeeper starts a keeper if none runs, and waits until it serves the names of networks.
 func startKeeper(ctx context.Context, cfg named.Config, got *named.Result) {
-	err := keep.Start(cfg.Attach.Store)
-	if err == nil {
-		err = named.WaitForNames(ctx, named.Store{Store: cfg.Attach.Store})
-	}
-	if err != nil {
+	if err := ServeNames(ctx, cfg); err != nil {
 		got.Notes = append(got.Notes, fmt.Sprintf("names are not served: %v; `cleat keep` serves them", err))
 	}
 }

@@ -1,5 +1,7 @@
-// Command cleat-cni is the CNI plug-in for networks of cleat. It is small, so that it starts fast: it has a
-// running keeper do the work, and starts `cleat` if there is none. `cleat cleat-cni --help` says more.
+// Command cleat-cni connects containers to networks of cleat for engines, by the contract that its name
+// stands for: it is a CNI plug-in, netavark if it is called so, and a plug-in of netavark by any other name.
+// It is small, so that it starts fast: it has a running keeper do the work, and starts `cleat` if there is
+// none. `cleat cleat-cni --help` and `cleat netavark --help` say more.
 package main
 
 import (
@@ -9,8 +11,10 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"syscall"
 
+	"cleat/compat/netavark/args"
 	"cleat/internal/program"
 	"cleat/internal/statedir"
 	"cleat/network/keep/client"
@@ -18,10 +22,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// name is the plug-in's name in requests, and argv[0] of cleat.
-const name = "cleat-cni"
+// cni is the name of the CNI plug-in in requests, and argv[0] of cleat.
+const cni = "cleat-cni"
 
-func main() { os.Exit(run()) }
+// contract is what an engine expects of the program that it starts.
+type contract struct {
+	name  string   // in requests, and argv[0] of cleat
+	words []string // arguments, for cleat as well
+	state string   // the state directory; "": the default
+	fail  func(err error, details string) int
+}
 
 // usage is printed for people, who give arguments or type no input. Runtimes do neither.
 const usage = `cleat-cni connects containers to networks of "cleat net". Container runtimes start it
@@ -31,66 +41,124 @@ const usage = `cleat-cni connects containers to networks of "cleat net". Contain
   cleat cleat-cni --help          says more
 `
 
-func run() int {
-	switch {
-	case len(os.Args) > 1:
-		fmt.Print(usage)
-		return 0
-	case os.Getenv("CNI_COMMAND") == "":
+const installHint = "install cleat in /usr/bin or /usr/local/bin"
+
+func main() { os.Exit(run(os.Args)) }
+
+func run(argv []string) int {
+	if filepath.Base(argv[0]) == cni && os.Getenv("CNI_COMMAND") == "" {
+		if len(argv) > 1 {
+			fmt.Print(usage)
+			return 0
+		}
 		fmt.Fprint(os.Stderr, usage)
 		return 2
 	}
-	stdin, err := io.ReadAll(io.LimitReader(os.Stdin, client.MaxRequest))
-	if err != nil {
-		return fail(fmt.Errorf("read the configuration: %w", err), "")
+	c, read, err := contractOf(argv)
+	var stdin []byte
+	if err == nil {
+		stdin, err = read()
 	}
-	r := client.NewRequest([]string{name, os.Getenv("CNI_COMMAND"), os.Getenv("CNI_CONTAINERID")})
+	if err != nil && c.name != cni { // cleat explains it
+		c.words = argv[1:]
+		return c.fail(c.execute(nil), installHint)
+	}
+	if err != nil {
+		return c.fail(fmt.Errorf("read the configuration: %w", err), "")
+	}
+	r := client.NewRequest(append([]string{c.name}, c.words...))
 	r.AddEnv("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH")
 	r.Stdin = stdin
-	state, err := statedir.Open("")
+	state, err := statedir.Open(c.state)
 	if err != nil {
-		return fail(err, "")
+		return c.fail(err, "")
 	}
 	code, err := client.Forward(context.Background(), state.Path(client.SocketName), r, os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, client.ErrDeclined):
-		return fail(execute(stdin), "install cleat in /usr/bin or /usr/local/bin")
+		return c.fail(c.execute(stdin), installHint)
 	case err != nil:
-		return fail(err, "the next call undoes what is incomplete")
+		return c.fail(err, "the next call undoes what is incomplete")
 	}
 	return code
 }
 
+// contractOf returns the contract of a command line, and a function that reads the input.
+func contractOf(argv []string) (c contract, read func() ([]byte, error), err error) {
+	name := filepath.Base(argv[0])
+	stdin := func() ([]byte, error) { return io.ReadAll(io.LimitReader(os.Stdin, client.MaxRequest)) }
+	if name == cni || os.Getenv("CNI_COMMAND") != "" {
+		words := []string{os.Getenv("CNI_COMMAND"), os.Getenv("CNI_CONTAINERID")}
+		return contract{name: cni, words: words, fail: failCNI}, stdin, nil
+	}
+	c = contract{name: args.Plugin, words: argv[1:], fail: failNetavark}
+	if name == args.Program {
+		c.name = args.Program
+	}
+	line, err := args.Parse(argv[1:])
+	if err != nil {
+		return c, nil, err
+	}
+	c.state = line.StateDir()
+	switch {
+	case line.File != "": // perhaps a pipe, which can be read once
+		c.words = line.Words
+		return c, func() ([]byte, error) { return os.ReadFile(line.File) }, nil
+	case line.Command == "create", line.Command == "setup", line.Command == "teardown":
+		return c, stdin, nil
+	}
+	return c, func() ([]byte, error) { return nil, nil }, nil
+}
+
 // execute replaces this process with cleat, which reads the configuration once more.
-func execute(stdin []byte) error {
+func (c contract) execute(stdin []byte) error {
 	path, err := program.Find("cleat")
-	if err != nil { // runtimes may have a short PATH
+	if err != nil { // engines may have a short PATH
 		path, err = program.FindIn("/usr/local/bin:/usr/bin", "cleat")
 	}
 	if err != nil {
 		return fmt.Errorf("no keeper runs: %w", err)
 	}
-	fd, err := unix.MemfdCreate(name, unix.MFD_CLOEXEC)
-	if err != nil {
-		return fmt.Errorf("pass the configuration: %w", err)
+	if stdin != nil {
+		if err := setStdin(stdin); err != nil {
+			return fmt.Errorf("pass the configuration: %w", err)
+		}
 	}
-	f := os.NewFile(uintptr(fd), name)
-	if _, err := f.Write(stdin); err != nil {
-		return fmt.Errorf("pass the configuration: %w", err)
-	}
-	if _, err := f.Seek(0, io.SeekStart); err != nil {
-		return fmt.Errorf("pass the configuration: %w", err)
-	}
-	if err := unix.Dup3(fd, 0, 0); err != nil {
-		return fmt.Errorf("pass the configuration: %w", err)
-	}
-	return fmt.Errorf("start %s: %w", path, syscall.Exec(path, []string{name}, os.Environ()))
+	return fmt.Errorf("start %s: %w", path, syscall.Exec(path, append([]string{c.name}, c.words...), os.Environ()))
 }
 
-// fail prints an error as the CNI specification has it, and returns the exit code.
-func fail(err error, details string) int {
+// setStdin makes a text the standard input.
+func setStdin(text []byte) error {
+	fd, err := unix.MemfdCreate("stdin", unix.MFD_CLOEXEC)
+	if err != nil {
+		return err
+	}
+	f := os.NewFile(uintptr(fd), "stdin")
+	if _, err := f.Write(text); err != nil {
+		return err
+	}
+	if _, err := f.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	return unix.Dup3(fd, 0, 0)
+}
+
+// failCNI prints an error as the CNI specification has it, and returns the exit code.
+func failCNI(err error, details string) int {
 	const tryAgainLater = 11
-	text, _ := json.Marshal(map[string]any{"cniVersion": "1.1.0", "code": tryAgainLater, "msg": err.Error(), "details": details})
+	return fail(map[string]any{"cniVersion": "1.1.0", "code": tryAgainLater, "msg": err.Error(), "details": details})
+}
+
+// failNetavark prints an error as netavark does, and returns the exit code.
+func failNetavark(err error, details string) int {
+	if details != "" {
+		err = fmt.Errorf("%w; %s", err, details)
+	}
+	return fail(map[string]string{"error": err.Error()})
+}
+
+func fail(v any) int {
+	text, _ := json.Marshal(v) // strings and numbers can be encoded
 	fmt.Printf("%s\n", text)
 	return 1
 }

@@ -1,6 +1,7 @@
 // Command cleat builds every kind of Linux container network, measures them against each
 // other on this machine, and gives programs and containers networks. `cleat --help` lists
-// its commands. Called pasta, slirp4netns or pipework, it replaces those programs.
+// its commands. Called pasta, slirp4netns, netavark or
+// pipework, it replaces those programs.
 package main
 
 import (

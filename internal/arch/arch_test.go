@@ -36,7 +36,7 @@ type room struct {
 
 // rooms is the picture in the package comment as data.
 var rooms = map[string]room{
-	"cmd/cleat-cni": {door, []string{"network/keep/client"}},
+	"cmd/cleat-cni": {door, []string{"compat/netavark/args", "network/keep/client"}},
 	"cmd/cleat":     {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
 
 	"cli": {faces, []string{
@@ -63,15 +63,17 @@ var rooms = map[string]room{
 	"cli/traffic":       {faces, []string{"cli/hint", "cli/term", "traffic"}},
 	"cli/tunnel":        {faces, []string{"cli/complete", "cli/exit", "cli/hint", "cli/term", "internal/seal", "link", "tunnel", "tunnel/control", "tunnel/endpoint", "tunnel/secure", "tunnel/spec"}},
 
-	"compat":             {faces, []string{"cli/container", "cli/exit", "cli/hint", "cli/networks", "network/keep/client", "compat/cni", "compat/pasta", "compat/pipework", "compat/slirp4netns", "network/keep"}},
-	"compat/pasta":       {faces, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "dns"}},
-	"compat/slirp4netns": {faces, []string{"compat/getopt", "compat/journal", "sandbox"}},
-	"compat/pipework":    {faces, []string{"compat/journal", "network/attach", "network/dhcp", "link", "netns"}},
-	"compat/cni":         {faces, []string{"network/attach", "network/named", "link", "netns", "netns/find"}},
-	"compat/docker":      {faces, []string{"network/attach", "network/ipam", "network/named", "network/resolvconf", "link"}},
-	"compat/getopt":      {faces, nil},
-	"compat/journal":     {faces, nil},
-	"compat/portspec":    {faces, nil},
+	"compat":               {faces, []string{"cli/container", "cli/exit", "cli/hint", "cli/networks", "network/keep/client", "network/named", "compat/cni", "compat/netavark", "compat/netavark/args", "compat/pasta", "compat/pipework", "compat/slirp4netns", "network/keep"}},
+	"compat/pasta":         {faces, []string{"compat/getopt", "compat/journal", "compat/portspec", "sandbox", "dns"}},
+	"compat/slirp4netns":   {faces, []string{"compat/getopt", "compat/journal", "sandbox"}},
+	"compat/pipework":      {faces, []string{"compat/journal", "network/attach", "network/dhcp", "link", "netns"}},
+	"compat/cni":           {faces, []string{"network/attach", "network/named", "link", "netns", "netns/find"}},
+	"compat/netavark":      {faces, []string{"compat/netavark/args", "network/attach", "network/named", "link", "netns", "netns/find"}},
+	"compat/netavark/args": {faces, nil},
+	"compat/getopt":        {faces, nil},
+	"compat/journal":       {faces, nil},
+	"compat/portspec":      {faces, nil},
+	"compat/docker":        {faces, []string{"network/attach", "network/ipam", "network/named", "network/resolvconf", "link"}},
 
 	"doc/examples":          {door, nil},
 	"doc/examples/minimal":  {door, []string{"sandbox"}},

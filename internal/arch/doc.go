@@ -2,7 +2,7 @@
 // code. Packages (rooms) are on five floors:
 //
 //	DOOR    cmd/cleat        passes argv to cli or compat                        → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
-//	        cmd/cleat-cni    the CNI plug-in that runtimes start: asks a keeper  → network/keep/client
+//	        cmd/cleat-cni    what engines start, by CNI or as netavark: asks a keeper → compat/netavark/args, network/keep/client
 //	        doc/examples     minimal, firewall, socks5: example programs         → sandbox
 //	          minimal        a program in a network of its own
 //	          firewall       what it may reach
@@ -27,9 +27,11 @@
 //	          hint           errors with hints, mistakes in the command line
 //	          term           tables, JSON, units, colours
 //	          termtest       text of others that a terminal must not act on, for tests
-//	        compat           other programs' command lines, one folder each      → its programs; cli/container, exit, hint, networks, network/keep, keep/client
+//	        compat           other programs' command lines, one folder each      → its programs; cli/container, exit, hint, networks, network/keep, keep/client, named
 //	          cni            a CNI plug-in for networks by name                 → network/attach, named; link, netns, netns/find
 //	          docker         network and IPAM driver of Docker                 → network/attach, ipam, named, resolvconf; link
+//	          netavark       a drop-in for netavark, and a plug-in for it       → args; network/attach, named; link, netns, netns/find
+//	            args         parses its command line; small, for cmd/cleat-cni
 //	          pasta          a drop-in for pasta(1)                             → getopt, journal, portspec; sandbox, dns
 //	          slirp4netns    a drop-in for slirp4netns(1)                        → getopt, journal; sandbox
 //	          pipework       a drop-in for pipework                              → journal; network/attach, dhcp; link, netns

@@ -17,6 +17,8 @@ import (
 // uses with attachments: a bridge goes with the last of them.
 type HostSide struct {
 	Bridge     string         // created if absent; "": none
+	Adopt      bool           // use a bridge that exists, which then stays
+	VLANs      bool           // the bridge filters VLANs
 	MTU        int            // of a new bridge, in bytes; 0: that of the device of the host's default route
 	Addresses  []netip.Prefix // of the host on the bridge
 	Forwarding []int          // address families in which the host forwards packets: 4, 6
@@ -29,7 +31,7 @@ func (h HostSide) steps(p *planner) []Step {
 		if mtu == 0 {
 			mtu = p.uplinkMTU()
 		}
-		steps = append(steps, UseBridge{Name: h.Bridge, MTU: mtu})
+		steps = append(steps, UseBridge{Name: h.Bridge, MTU: mtu, VLANFiltering: h.VLANs})
 	}
 	for _, a := range h.Addresses {
 		steps = append(steps, BridgeAddress{Bridge: h.Bridge, Prefix: a})
@@ -102,6 +104,9 @@ func (s *session) checkHostSide(h HostSide) error {
 		return nil
 	}
 	l, err := s.host.find(h.Bridge)
+	if h.Adopt && l != nil && l.Type() == "bridge" {
+		return nil
+	}
 	if l == nil || sharedReady(s.store.sharedDir(s.host.ref.key()+" "+UseBridge{Name: h.Bridge}.key())) {
 		return err
 	}

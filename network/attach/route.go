@@ -1,6 +1,7 @@
 package attach
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -14,7 +15,11 @@ import (
 )
 
 func (p *planner) gateway(g netip.Addr) error {
-	add := AddRoute{Link: p.spec.Name, Route: Route{To: defaultPrefix(familyOf(g)), Via: g}, MTU: p.gatewayMTU(g)}
+	add := AddRoute{Link: p.spec.Name, Route: Route{To: defaultPrefix(familyOf(g)), Via: g, Metric: p.spec.RouteMetric}, MTU: p.gatewayMTU(g)}
+	if p.spec.RouteMetric != 0 {
+		p.add(add)
+		return nil
+	}
 	steps, note, err := p.cont.defaultRouteSteps(add)
 	p.add(steps...)
 	if note != "" {
@@ -47,12 +52,22 @@ type AddRoute struct {
 	MTU    int  `json:"mtu,omitempty"` // in bytes; 0: the link's
 }
 
-func (s AddRoute) String() string { return fmt.Sprintf("route %s through %s", s.Route, s.Link) }
+func (s AddRoute) String() string {
+	if s.Route.Type != RouteUnicast || s.Route.AnyLink {
+		return fmt.Sprintf("route %s", s.Route)
+	}
+	return fmt.Sprintf("route %s through %s", s.Route, s.Link)
+}
 
 // routeRecord returns the route through the link with this index.
 func (s AddRoute) routeRecord(index int) routeRecord {
-	t := routeRecord{To: s.Route.To, Via: s.Route.Via, Index: index, MTU: s.MTU}
-	if !s.Route.Via.IsValid() {
+	t := routeRecord{To: s.Route.To, Via: s.Route.Via, Index: index, MTU: s.MTU, Metric: s.Route.Metric}
+	switch {
+	case s.Route.Type != RouteUnicast:
+		t.Type, t.Index = routeTypes[s.Route.Type], 0
+	case s.Route.AnyLink:
+		t.Index = 0
+	case !s.Route.Via.IsValid():
 		t.Scope = unix.RT_SCOPE_LINK
 	}
 	if s.OnLink {
@@ -60,6 +75,9 @@ func (s AddRoute) routeRecord(index int) routeRecord {
 	}
 	return t
 }
+
+// routeTypes are the kernel's numbers of Route.Type.
+var routeTypes = map[string]int{RouteBlackhole: unix.RTN_BLACKHOLE, RouteUnreachable: unix.RTN_UNREACHABLE, RouteProhibit: unix.RTN_PROHIBIT}
 
 // check looks for a route with the metric that the kernel will choose: 0, or 1024 for IPv6. It
 // ignores default routes, because they are replaced.
@@ -72,6 +90,7 @@ func (s AddRoute) check(r *run) error {
 	if family == unix.AF_INET6 {
 		metric = 1024
 	}
+	metric = cmp.Or(t.Metric, metric)
 	all, err := link.Dump(func() ([]netlink.Route, error) {
 		return r.cont.RouteListFiltered(family, t.netlink(), netlink.RT_FILTER_DST)
 	})
@@ -155,6 +174,32 @@ func HasDefaultRoute(ns *netns.NS, family int) (bool, error) {
 	}
 	r, err := (&namespace{ns: ns, Handle: h}).defaultRoute(af)
 	return r != nil, err
+}
+
+// DefaultRouteMetrics returns the metrics of a namespace's default routes for an address family, 4 or 6,
+// in the main table.
+func DefaultRouteMetrics(ns *netns.NS, family int) (all []int, err error) {
+	h, err := link.Handle(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	af := unix.AF_INET
+	if family == 6 {
+		af = unix.AF_INET6
+	}
+	routes, err := link.Dump(func() ([]netlink.Route, error) {
+		return h.RouteListFiltered(af, &netlink.Route{Table: unix.RT_TABLE_MAIN, Dst: nil}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes of %s: %w", ns, err)
+	}
+	for _, r := range routes {
+		if r.Dst == nil || r.Dst.IP.IsUnspecified() {
+			all = append(all, r.Priority)
+		}
+	}
+	return all, nil
 }
 
 // routeTo returns the route to an address and the link that it uses; nil if there is none.

@@ -18,6 +18,9 @@ type Spec struct {
 	// SourceGateways are gateways for packets with the link's addresses, where another link has the
 	// default route; at most one per address family.
 	SourceGateways []netip.Addr `json:"source_gateway,omitempty"`
+	// RouteMetric is the metric of default routes; 0: the kernel's default. With a metric, a default route
+	// of another metric stays beside the link's.
+	RouteMetric    int          `json:"route_metric,omitempty"`
 	Peer           string       `json:"peer,omitempty"`   // name of the link's other end on the host, for kinds bridge and ovs; default: a generated one
 	MAC            link.MAC     `json:"mac,omitzero"`     // default: random
 	MTU            int          `json:"mtu,omitempty"`    // bytes; default: the parent's
@@ -64,12 +67,28 @@ func (s Spec) mode() string {
 
 // Route is a route of the container through the link.
 type Route struct {
-	To  netip.Prefix `json:"to"`
-	Via netip.Addr   `json:"via,omitzero"` // zero: the destination is on the link
+	To     netip.Prefix `json:"to"`
+	Via    netip.Addr   `json:"via,omitzero"`     // zero: the destination is on the link
+	Metric int          `json:"metric,omitempty"` // 0: the kernel's default
+	// Type is RouteUnicast or the type of a route that leads nowhere, which has no Via and no link.
+	Type string `json:"type,omitempty"`
+	// AnyLink lets the kernel choose the link that leads to Via, which may be another one.
+	AnyLink bool `json:"any_link,omitempty"`
 }
+
+// Types of routes, named as by ip-route(8).
+const (
+	RouteUnicast     = ""
+	RouteBlackhole   = "blackhole"
+	RouteUnreachable = "unreachable"
+	RouteProhibit    = "prohibit"
+)
 
 // String returns the route as in ip(8).
 func (r Route) String() string {
+	if r.Type != RouteUnicast {
+		return r.Type + " " + r.To.String()
+	}
 	if !r.Via.IsValid() {
 		return r.To.String()
 	}

@@ -164,8 +164,8 @@ func (s Spec) checkRoutes(kind) error {
 	for _, r := range s.Routes {
 		switch {
 		case r.To != r.To.Masked():
-			return &SpecError{Param: "route", Value: r.String(), Reason: "has bits set beyond its prefix length", Use: Route{r.To.Masked(), r.Via}.String()}
-		case r.Via.IsValid() && !r.Via.IsLinkLocalUnicast() && !s.reaches(r.Via):
+			return &SpecError{Param: "route", Value: r.String(), Reason: "has bits set beyond its prefix length", Use: Route{To: r.To.Masked(), Via: r.Via}.String()}
+		case r.Via.IsValid() && !r.AnyLink && !r.Via.IsLinkLocalUnicast() && !s.reaches(r.Via):
 			return &SpecError{Param: "route", Value: r.String(), Reason: "its gateway is outside the networks of the given addresses"}
 		case r.Via.IsValid() && r.Via.Is4() != r.To.Addr().Is4():
 			return &SpecError{Param: "route", Value: r.String(), Reason: "its gateway is of the other address family"}

@@ -48,6 +48,9 @@ func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
 		pool.Subnets[i].Exclude = slices.Concat(pool.Subnets[i].Exclude, within(pool.Subnets[i].Prefix, n.Reserve.notFor(e.Container)))
 	}
 	for _, sub := range n.Subnets {
+		if n.Manager != "" && len(e.Wanted.Addresses) > 0 {
+			continue // claimWanted
+		}
 		note := func(a netip.Addr) error {
 			e.Addresses = append(e.Addresses, a)
 			return o.record(record{Network: n.Name, Endpoint: e})
@@ -56,6 +59,25 @@ func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
 		a, err := s.allocateIn(pool, sub, n, e, note)
 		e.Addresses = e.Addresses[:taken] // record may have been called several times
 		if err != nil {
+			return err
+		}
+		e.Addresses = append(e.Addresses, a)
+	}
+	if n.Manager != "" {
+		return s.claimWanted(o, pool, n, e)
+	}
+	return nil
+}
+
+// claimWanted claims all addresses that an engine has chosen, of which a subnet may have several.
+func (s *session) claimWanted(o *operation, pool *ipam.Pool, n *Network, e *Endpoint) error {
+	for _, a := range e.Wanted.Addresses {
+		note := func(netip.Addr) error {
+			both := *e
+			both.Addresses = append(slices.Clip(e.Addresses), a)
+			return o.record(record{Network: n.Name, Endpoint: &both})
+		}
+		if err := s.explain(n.Name, pool.Claim(a, e.owner(), note)); err != nil {
 			return err
 		}
 		e.Addresses = append(e.Addresses, a)

@@ -11,7 +11,6 @@ import (
 	"slices"
 	"strings"
 
-	"cleat/internal/statedir"
 	"cleat/netns"
 	"cleat/netns/find"
 	"cleat/network/attach"
@@ -228,7 +227,7 @@ func RepairAll(ctx context.Context, cfg Config) (notes []string, err error) {
 	if s.notes, err = ReleaseForgotten(ctx, cfg, ""); err != nil {
 		return s.notes, err
 	}
-	unlock, err := statedir.Lock(ctx, s.store.RunPath("netops"))
+	unlock, err := s.exclude(ctx)
 	if err != nil {
 		return nil, err
 	}

@@ -138,7 +138,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 		return nil, errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
 	}
 	// A program may have taken a port since the claim. It would receive nothing from now on.
-	if err := s.checkAllSockets(e.Wanted.Ports); err != nil {
+	if err := s.checkReserved(e); err != nil {
 		return nil, errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
 	}
 	return got, nil
@@ -153,7 +153,7 @@ func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.N
 	if err := s.claimName(n.Name, e); err != nil {
 		return attach.Spec{}, err
 	}
-	if e.MAC = e.Wanted.MAC; e.MAC == (link.MAC{}) && n.Driver != IPvlan {
+	if e.MAC = e.Wanted.MAC; e.MAC == (link.MAC{}) && n.Driver != IPvlan && n.Mode != "passthru" {
 		e.MAC = attach.RandomMAC()
 	}
 	if err := s.allocate(o, n, e); err != nil {
@@ -184,6 +184,15 @@ func (s *session) gateways(n *Network, e *Endpoint, ns *netns.NS, spec *attach.S
 	for _, a := range e.Addresses {
 		if e.Wanted.handsOver() && !n.Internal { // the engine decides between several
 			spec.Gateways = append(spec.Gateways, n.gatewayFor(a))
+			continue
+		}
+		if n.NoDefaultRoute {
+			continue
+		}
+		if n.RouteMetric != 0 {
+			if err := n.gatewaysWithMetric(a, ns, spec); err != nil {
+				return err
+			}
 			continue
 		}
 		if n.Internal { // another network's default route comes before one of its own

@@ -42,8 +42,10 @@ type Connection struct {
 	OutboundBitsPerSec int64             `json:"rate_out,omitempty"`
 	Interface          string            `json:"interface,omitempty"`
 	Labels             map[string]string `json:"labels,omitempty"`
-	NoDNS              bool              `json:"no_dns,omitempty"`  // leave the container's resolv.conf alone
-	Managed            *Managed          `json:"managed,omitempty"` // of a container that its engine connects; nil: a person does
+	NoDNS              bool              `json:"no_dns,omitempty"`         // leave the container's resolv.conf alone
+	HostInterface      string            `json:"host_interface,omitempty"` // name of the link's other end, on a network of driver bridge; default: a generated one
+	PortsReserved      bool              `json:"ports_reserved,omitempty"` // the engine holds the host's ports itself, by sockets
+	Managed            *Managed          `json:"managed,omitempty"`        // of a container that its engine connects; nil: a person does
 }
 
 // endpointID returns the name of the endpoint of a container in files.
@@ -86,7 +88,7 @@ func (n *Network) checkConnection(c *Connection) error {
 		switch {
 		case n.subnet(a) == nil:
 			return n.outside(a)
-		case slices.ContainsFunc(c.Addresses[:i], func(o netip.Addr) bool { return o.Is4() == a.Is4() }):
+		case n.Manager == "" && slices.ContainsFunc(c.Addresses[:i], func(o netip.Addr) bool { return o.Is4() == a.Is4() }):
 			return badSpec("ip", a.String(), "is the second one of its address family")
 		}
 	}
@@ -124,9 +126,13 @@ func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 	if s.HandOver {
 		s.Name = n.handOverName(e.Container)
 	}
+	s.RouteMetric, s.Params = n.RouteMetric, n.LinkParams
+	s.Routes = append(s.Routes, n.Routes...)
 	switch n.Driver {
+	case Unmanaged:
+		s.Peer = e.Wanted.HostInterface
 	case Bridge:
-		s.Parent = n.device()
+		s.Parent, s.Peer = n.device(), e.Wanted.HostInterface
 	case Routed:
 		s.Peer = n.peer(e.Container)
 	}

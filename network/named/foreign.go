@@ -17,6 +17,18 @@ import (
 // NetworkSpec.device and Network.peer.
 var foreignPrefixes = []string{"cl-", "clr"}
 
+// foreignPrefixes returns foreignPrefixes, and the devices of engines' networks, whose names differ.
+func (s Store) foreignPrefixes() []string {
+	all := slices.Clone(foreignPrefixes)
+	networks, _ := s.Networks() // what can't be read has no device yet
+	for _, n := range networks {
+		if n.Bridge != "" {
+			all = append(all, n.Bridge)
+		}
+	}
+	return all
+}
+
 // lockForeign waits for the lock under which exceptions are made.
 func (s Store) lockForeign(ctx context.Context) (unlock func(), err error) {
 	return statedir.Lock(ctx, s.RunPath("foreign"))
@@ -41,7 +53,7 @@ func (s *session) acceptForeign(ctx context.Context) error {
 		return err
 	}
 	if table := tableOf(s.store, s.host); some {
-		err = table.AcceptInIptables(foreignPrefixes...)
+		err = table.AcceptInIptables(s.store.foreignPrefixes()...)
 	} else {
 		err = table.RemoveFromIptables()
 	}
@@ -67,7 +79,7 @@ func (s *session) checkForeign() (all []Difference) {
 	}
 	var drops []firewall.ForeignDrop
 	if err == nil {
-		drops, err = tableOf(s.store, s.host).ForeignDrops(foreignPrefixes...)
+		drops, err = tableOf(s.store, s.host).ForeignDrops(s.store.foreignPrefixes()...)
 	}
 	for _, d := range drops {
 		all = append(all, Difference{What: d.String() + ", without an exception for networks", Remedy: d.Remedy})

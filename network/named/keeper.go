@@ -7,6 +7,7 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cleat/netns"
@@ -34,7 +35,8 @@ type Keeper struct {
 	owner       *firewall.Owner
 	unusedSince time.Time // when Unused first found no container on any network; zero: there was one
 
-	reported []Difference // that can't be repaired, by the last look
+	reported  []Difference // that can't be repaired, by the last look
+	serverPID atomic.Int64 // of the name server; 0: none was found
 }
 
 // KeeperConfig configures a Keeper.
@@ -155,14 +157,14 @@ func (k *Keeper) Run(ctx context.Context) {
 	watching.Go(func() { k.watchRules(ctx, table, owner) })
 	for ctx.Err() == nil {
 		if k.Idle() {
-			stopNameServer(ctx, k.store)
+			k.stopNameServer(ctx)
 			sleep(ctx, idleInterval)
 			continue
 		}
 		k.keep(ctx)
 	}
 	if !k.store.inUse() { // otherwise containers need names while no keeper runs
-		stopNameServer(context.WithoutCancel(ctx), k.store)
+		k.stopNameServer(context.WithoutCancel(ctx))
 	}
 }
 
@@ -216,6 +218,11 @@ func restoreRules(ctx context.Context, cfg Config, log func(format string, args 
 		return err
 	}
 	defer s.close()
+	unlock, err := s.exclude(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	found, err := s.checkRules()
 	if found = repairable(found); err != nil || len(found) == 0 {
 		return err
@@ -348,6 +355,7 @@ func (k *Keeper) nameServer(ctx context.Context) (*names.Client, error) {
 	if err == nil {
 		state, err := c.State(ctx)
 		if err == nil && sameProgram(state.PID) {
+			k.serverPID.Store(int64(state.PID))
 			return c, nil
 		}
 		c.Close()
@@ -361,8 +369,14 @@ func (k *Keeper) nameServer(ctx context.Context) (*names.Client, error) {
 	deadline := time.Now().Add(startTimeout)
 	for {
 		c, err := names.Dial(ctx, k.store.nameServerPath())
-		if err == nil || time.Now().After(deadline) {
-			return c, err
+		if err == nil {
+			if state, err := c.State(ctx); err == nil {
+				k.serverPID.Store(int64(state.PID))
+			}
+			return c, nil
+		}
+		if time.Now().After(deadline) {
+			return nil, err
 		}
 		if !sleep(ctx, 5*time.Millisecond) {
 			return nil, context.Cause(ctx)
@@ -402,14 +416,25 @@ func stopProcess(pid int) {
 }
 
 // stopNameServer ends a name server that nobody needs any more.
-func stopNameServer(ctx context.Context, store Store) {
+func stopNameServer(ctx context.Context, store Store) error {
 	c, err := names.Dial(ctx, store.nameServerPath())
 	if err != nil {
-		return
+		return err
 	}
 	defer c.Close()
-	if state, err := c.State(ctx); err == nil {
+	state, err := c.State(ctx)
+	if err == nil {
 		stopProcess(state.PID)
+	}
+	return err
+}
+
+// stopNameServer ends the name server, also if its socket went with the state directory, which somebody may
+// have removed.
+func (k *Keeper) stopNameServer(ctx context.Context) {
+	err := stopNameServer(ctx, k.store)
+	if pid := k.serverPID.Swap(0); err != nil && pid != 0 && sameProgram(int(pid)) {
+		stopProcess(int(pid))
 	}
 }
 

@@ -93,7 +93,10 @@ func Leave(ctx context.Context, cfg Config, network string, container attach.Con
 	if err != nil {
 		return err
 	}
-	return s.disconnect(ctx, e)
+	if err := s.disconnect(ctx, e); err != nil {
+		return err
+	}
+	return RemoveUnused(ctx, cfg, network)
 }
 
 // ReleaseForgotten disconnects the containers of a network, or of all if network is "", that their engines
@@ -126,6 +129,11 @@ func ReleaseForgotten(ctx context.Context, cfg Config, network string) (released
 			}
 			if gone {
 				released = append(released, fmt.Sprintf("disconnected %s, which does not exist any more", e.label()))
+			}
+		}
+		if network == "" { // otherwise the caller is about to use it
+			if err := RemoveUnused(ctx, cfg, n); err != nil {
+				return released, err
 			}
 		}
 	}
@@ -193,13 +201,19 @@ func ManagedBy(cfg Config, manager string) ([]*Endpoint, error) {
 	return all, nil
 }
 
-// NameServers returns the addresses at which the gateway of the network answers the queries of its
-// containers; none if the gateway is not the host.
+// NameServers returns the addresses at which the host answers the queries of the network's containers; none
+// if it does not.
 func (r *Result) NameServers() []netip.Addr {
-	if !r.Network.onHost() {
+	host, err := netns.Current()
+	if err != nil {
 		return nil
 	}
-	return r.Network.gateways()
+	defer host.Close()
+	servers, err := r.Network.servers(host)
+	if err != nil {
+		return nil
+	}
+	return servers
 }
 
 // MissingOnHost returns what of a network's devices and addresses the host lacks, in words. It takes no

@@ -8,9 +8,11 @@ import (
 	"slices"
 	"time"
 
+	"cleat/link"
 	"cleat/netns"
 	"cleat/network/names"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -26,7 +28,7 @@ const dnsPort = 53
 
 // zone returns a network without its endpoints as the name server knows it.
 func (n *Network) zone() names.Network {
-	z := names.Network{Name: n.Name, NoForward: n.Internal}
+	z := names.Network{Name: n.Name, Domain: n.Domain, NoForward: n.Internal}
 	for _, sub := range n.Subnets {
 		z.Subnets = append(z.Subnets, sub.Prefix)
 	}
@@ -62,6 +64,25 @@ func (s *session) withNames(ctx context.Context, f func(*names.Client) error) er
 	}
 	defer c.Close()
 	return f(c)
+}
+
+// changeNames changes the names of a network, whose files have the change already. A server that has just
+// started may not know the network: it gets all its names.
+func (s *session) changeNames(ctx context.Context, network string, change names.Change) error {
+	return s.withNames(ctx, func(c *names.Client) error {
+		err := c.Set(ctx, network, change)
+		if !errors.Is(err, names.ErrNotFound) {
+			return err
+		}
+		n, err := s.store.Network(network)
+		if errors.As(err, new(*NoNetworkError)) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		return s.sendNetwork(ctx, c, n)
+	})
 }
 
 // WaitForNames waits until the name server of a state directory runs and knows all networks. It
@@ -133,10 +154,11 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 	if err := c.Replace(ctx, zone); err != nil {
 		return err
 	}
-	if !n.onHost() {
-		return nil
+	servers, err := n.servers(s.host)
+	if err != nil {
+		return err
 	}
-	for _, g := range n.gateways() {
+	for _, g := range servers {
 		if err := serveAt(ctx, c, s.host, names.Socket{ID: n.Name + "@" + g.String(), Networks: []string{n.Name}}, g); err != nil {
 			return err
 		}
@@ -144,25 +166,37 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 	return nil
 }
 
-// setNames changes the names of a network. A server that has just started learns of networks one after the
-// other: their names as they are in the files, perhaps from before the change. So setNames waits for the network.
-func (s *session) setNames(ctx context.Context, c *names.Client, network string, change names.Change) error {
-	for deadline := time.Now().Add(handOver); ; {
-		err := c.Set(ctx, network, change)
-		if !errors.Is(err, names.ErrNotFound) {
-			return err
-		}
-		n, err := s.store.Network(network)
-		if errors.As(err, new(*NoNetworkError)) {
-			return nil // its names went with it
-		}
-		if err != nil {
-			return err
-		}
-		if time.Now().After(deadline) || !sleep(ctx, 5*time.Millisecond) {
-			return s.sendNetwork(ctx, c, n)
+// servers returns the addresses of the host at which names of the network are served: the gateways, or those
+// of a bridge that somebody else configures.
+func (n *Network) servers(host *netns.NS) ([]netip.Addr, error) {
+	switch {
+	case n.NoNames:
+		return nil, nil
+	case n.onHost():
+		return n.gateways(), nil
+	case n.Driver != Unmanaged:
+		return nil, nil
+	}
+	h, err := link.Handle(host)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	l, err := h.LinkByName(n.Parent)
+	if err != nil {
+		return nil, nil // checkParentUp reports that
+	}
+	addrs, err := h.AddrList(l, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses of %s: %w", n.Parent, err)
+	}
+	var all []netip.Addr
+	for _, a := range addrs {
+		if ip, ok := netip.AddrFromSlice(a.IP); ok && !ip.Unmap().IsLinkLocalUnicast() {
+			all = append(all, ip.Unmap())
 		}
 	}
+	return all, nil
 }
 
 // handOver is more than the time from when a process opens sockets until the name server has them.

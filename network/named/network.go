@@ -1,6 +1,7 @@
 package named
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -51,6 +52,7 @@ type NetworkSpec struct {
 	DefaultDeny   bool              `json:"default_deny,omitempty"` // deny what no rule matches, inside the network and from it
 	DNS           []netip.Addr      `json:"dns,omitempty"`          // servers for names of others; default: the host's
 	Labels        map[string]string `json:"labels,omitempty"`
+	EngineSpec
 }
 
 // Subnet is a range of addresses of a network.
@@ -68,6 +70,10 @@ const (
 	Macvlan = "macvlan" // an Ethernet address of its own on the parent's network
 	IPvlan  = "ipvlan"  // the parent's Ethernet address, own IP addresses
 	VLAN    = "vlan"    // an Ethernet address of its own in a VLAN of the parent
+
+	// Unmanaged is the driver of an engine's network on a bridge that somebody else configures, the parent.
+	// The host need not be its gateway.
+	Unmanaged = "unmanaged"
 )
 
 // Drivers returns the names of all drivers. The first is the default.
@@ -95,12 +101,12 @@ func (s *NetworkSpec) device() string {
 	if !s.onHost() {
 		return ""
 	}
-	return attach.DeviceName("cl-" + s.Name)
+	return cmp.Or(s.Bridge, attach.DeviceName("cl-"+s.Name))
 }
 
 // hostSide returns what the network needs on the host.
 func (s *NetworkSpec) hostSide() attach.HostSide {
-	h := attach.HostSide{Bridge: s.device(), MTU: s.MTU}
+	h := attach.HostSide{Bridge: s.device(), MTU: s.MTU, Adopt: s.Manager != "", VLANs: s.VLAN != 0}
 	if h.Bridge == "" {
 		return h
 	}
@@ -188,7 +194,7 @@ func (s *NetworkSpec) normalize() error {
 
 func (s *NetworkSpec) checkDriver() error {
 	switch {
-	case !slices.Contains(Drivers(), s.Driver):
+	case !slices.Contains(Drivers(), s.Driver) && (s.Driver != Unmanaged || s.Manager == ""):
 		return badSpec("driver", s.Driver, "no such driver", spell.Order(s.Driver, Drivers())...)
 	case s.onHost() && s.Parent != "":
 		return badSpec("parent", s.Parent, "driver "+s.Driver+" stands on no device")
@@ -198,7 +204,7 @@ func (s *NetworkSpec) checkDriver() error {
 		return badSpec("vlan", "", "driver vlan requires a VLAN ID, 1…4094")
 	case s.VLAN < 0 || s.VLAN > 4094:
 		return badSpec("vlan", strconv.Itoa(s.VLAN), "want 1…4094")
-	case s.VLAN != 0 && s.onHost():
+	case s.VLAN != 0 && s.Driver != Bridge && s.onHost(), s.VLAN != 0 && s.onHost() && s.Manager == "":
 		return badSpec("vlan", strconv.Itoa(s.VLAN), "driver "+s.Driver+" can't be in a VLAN", VLAN, Macvlan)
 	case s.Mode != "" && !slices.Contains(s.modes(), s.Mode):
 		return badSpec("mode", s.Mode, "driver "+s.Driver+" has no such mode", spell.Order(s.Mode, s.modes())...)
@@ -211,7 +217,7 @@ func (s *NetworkSpec) modes() []string {
 	if s.onHost() {
 		return nil
 	}
-	return attach.Modes(s.Driver)
+	return attach.Modes(s.kind())
 }
 
 func (s *NetworkSpec) checkOptions() error {
@@ -224,7 +230,7 @@ func (s *NetworkSpec) checkOptions() error {
 		return badSpec("internal", "", "the host can't keep a network of driver "+s.Driver+" from its way out", Bridge, Routed)
 	case s.LargeSegments && !s.onHost():
 		return badSpec("large-segments", "", "the parent's device decides for a network of driver "+s.Driver, Bridge, Routed)
-	case !s.onHost() && !s.DHCP && len(s.Subnets) == 0:
+	case !s.onHost() && !s.DHCP && len(s.Subnets) == 0 && s.Manager == "":
 		return badSpec("subnet", "", "driver "+s.Driver+" requires the subnet of the network of "+s.Parent+", or --dhcp")
 	case s.MTU != 0 && (s.MTU < 68 || s.MTU > 65535):
 		return badSpec("mtu", strconv.Itoa(s.MTU), "want 68…65535 bytes")
@@ -245,7 +251,7 @@ func (s *NetworkSpec) checkSubnet(i int) error {
 		return bad("is reserved")
 	case p.Bits() > p.Addr().BitLen()-2:
 		return bad("has no room for a gateway and a container")
-	case slices.ContainsFunc(s.Subnets[:i], func(o Subnet) bool { return o.Prefix.Addr().Is4() == p.Addr().Is4() }):
+	case s.Manager == "" && slices.ContainsFunc(s.Subnets[:i], func(o Subnet) bool { return o.Prefix.Addr().Is4() == p.Addr().Is4() }):
 		return bad("is the second one of its address family")
 	case s.DHCP && p.Addr().Is4():
 		return bad("can't be combined with --dhcp")

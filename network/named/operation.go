@@ -66,6 +66,27 @@ func (s Store) busy(network, id string) bool {
 	return !errors.Is(err, fs.ErrNotExist)
 }
 
+// exclude takes the lock without which no operation begins, and waits for the operations on networks that
+// have begun. So files of networks stay as they are until the lock is released, and what is read from them
+// can be put into the kernel.
+func (s *session) exclude(ctx context.Context) (unlock func(), err error) {
+	unlock, err = statedir.Lock(ctx, s.store.RunPath("netops"))
+	if err != nil {
+		return nil, err
+	}
+	ops, err := os.ReadDir(s.store.RunPath("netops"))
+	for _, op := range ops {
+		if err == nil && networkName().MatchString(op.Name()) {
+			_, err = journal.WaitForOwner(ctx, s.store.RunPath("netops", op.Name()))
+		}
+	}
+	if err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
 func (s *session) tryBegin(ctx context.Context, path string, first record) (*operation, error) {
 	unlock, err := statedir.Lock(ctx, s.store.RunPath("netops"))
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // parentDevice returns the name of the device of the host that leads to the network: the parent,
 // or its VLAN device, which need not exist. It is "" if the host is the gateway.
 func (s *NetworkSpec) parentDevice() string {
-	if s.onHost() || s.VLAN == 0 {
+	if s.onHost() || s.VLAN == 0 || s.Driver == Unmanaged {
 		return s.Parent
 	}
 	return fmt.Sprintf("%s.%d", s.Parent, s.VLAN)
@@ -25,8 +25,11 @@ func (s *NetworkSpec) parentDevice() string {
 // kind returns the kind of the links of the network's containers. The kernel allows one device for
 // each VLAN of a parent, so containers on a VLAN share it by macvlan.
 func (s *NetworkSpec) kind() string {
-	if s.Driver == VLAN {
+	switch s.Driver {
+	case VLAN:
 		return Macvlan
+	case Unmanaged:
+		return Bridge
 	}
 	return s.Driver
 }
@@ -37,7 +40,11 @@ func (s *session) checkParent(spec *NetworkSpec) error {
 	if spec.onHost() {
 		return nil
 	}
-	return parentError(attach.CheckParent(s.store.Store, attach.Spec{Kind: spec.kind(), Parent: spec.Parent, VLAN: spec.VLAN, MTU: spec.MTU}))
+	as := attach.Spec{Kind: spec.kind(), Parent: spec.Parent, VLAN: spec.VLAN, MTU: spec.MTU}
+	if spec.Driver == Unmanaged {
+		as.VLAN = 0 // of the port, not a device on the parent
+	}
+	return parentError(attach.CheckParent(s.store.Store, as))
 }
 
 // parentError renames the argument PARENT of `cleat attach` in an error to the option of networks.
@@ -103,6 +110,9 @@ func (s *session) hostAddresses(spec *NetworkSpec) ([]netip.Addr, error) {
 // checkGateways rejects a gateway that is the host itself: packets don't pass between a parent and
 // the macvlan and ipvlan devices on it.
 func (s *session) checkGateways(spec *NetworkSpec) error {
+	if spec.Manager != "" {
+		return nil // some engines always have a gateway
+	}
 	own, err := s.hostAddresses(spec)
 	if err != nil {
 		return err
@@ -118,9 +128,12 @@ func (s *session) checkGateways(spec *NetworkSpec) error {
 // checkOverlap rejects a subnet that is that of another device of the host, or of another network
 // that is not on the same parent.
 func (s *session) checkOverlap(spec *NetworkSpec, others []*Network) error {
-	connected, err := s.connectedRoutes(spec.parentDevice())
-	if err != nil {
-		return err
+	var connected []occupied
+	if spec.Manager == "" { // an engine has checked that
+		var err error
+		if connected, err = s.connectedRoutes(spec.parentDevice()); err != nil {
+			return err
+		}
 	}
 	for _, n := range others {
 		for _, sub := range n.Subnets {

@@ -33,7 +33,7 @@ func rulesOf(networks []*Network) ([]Rule, error) {
 			all = append(all, r)
 		}
 	}
-	return all, nil
+	return append(all, isolationRules(networks)...), nil
 }
 
 // parseStored parses a rule as Rule.String writes it. Its networks are explicit, so every word

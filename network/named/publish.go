@@ -107,7 +107,9 @@ func updateThat(ctx context.Context, cfg Config, find func(Store) (*Endpoint, er
 	both.Wanted.Ports = union(old.Wanted.Ports, now.Wanted.Ports)
 	err = s.replace(ctx, o, &now, &both)
 	if err == nil { // a program may have taken a port since the claim
-		if err = s.checkAllSockets(now.added(old)); err != nil {
+		added := now
+		added.Wanted.Ports = now.added(old)
+		if err = s.checkReserved(&added); err != nil {
 			err = errors.Join(err, s.store.writeEndpoint(old)) // so that abort removes what is new
 		}
 	}

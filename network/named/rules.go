@@ -159,7 +159,13 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 	c := firewall.Change{Remove: n.endpointRules(e)}
 	its := c.Remove
 	c.Add.Flows, c.Remove.Flows = without, with
-	return errors.Join(s.applyRules(ctx, c), s.forget(its))
+	if err := s.applyRules(ctx, c); err != nil || s.Attach.Background == nil {
+		return errors.Join(err, s.forget(its))
+	}
+	// Whoever gets an address or a port next forgets the connections of former owners as well.
+	rules := s.Rules
+	s.Attach.Background.Go(func() { _, _ = rules.ForgetConnections(its, forgetWithin) })
+	return nil
 }
 
 // forget ends what the kernel remembers of connections of ports and endpoints that have come or
@@ -204,16 +210,25 @@ func (s *session) syncRules(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if len(all.Networks) == 0 {
-		err = s.Rules.Remove()
-	} else {
-		err = s.Rules.Sync(all)
+	for deadline := time.Now().Add(ownerEndsWithin); ; {
+		if len(all.Networks) == 0 {
+			err = s.Rules.Remove()
+		} else {
+			err = s.Rules.Sync(all)
+		}
+		if !errors.Is(err, firewall.ErrOwned) || s.SyncElsewhere == nil {
+			return err
+		}
+		// The owner may be about to end, and then takes no requests any more.
+		if err = s.SyncElsewhere(ctx); err == nil || time.Now().After(deadline) || !sleep(ctx, 10*time.Millisecond) {
+			return err
+		}
 	}
-	if errors.Is(err, firewall.ErrOwned) && s.SyncElsewhere != nil {
-		return s.SyncElsewhere(ctx)
-	}
-	return err
 }
+
+// ownerEndsWithin is more than the time from when a keeper takes no requests any more until it no longer
+// owns the rules.
+const ownerEndsWithin = 2 * time.Second
 
 // SyncRules makes the rules in the kernel as the files say.
 func SyncRules(ctx context.Context, cfg Config) error {

@@ -102,7 +102,7 @@ func (s *session) fitSegments(n *Network, e *Endpoint) error {
 // comes or goes, also before it comes and after it has gone.
 func (s *session) anyRules(n *Network) (bool, error) {
 	networks, err := s.store.Networks()
-	return slices.ContainsFunc(append(networks, n), func(n *Network) bool { return len(n.Rules) > 0 || n.DefaultDeny }), err
+	return slices.ContainsFunc(append(networks, n), func(n *Network) bool { return len(n.Rules) > 0 || n.DefaultDeny || n.Isolation != "" }), err
 }
 
 // networkAbsent removes a network, and the endpoints that its discarded files have.
@@ -225,9 +225,7 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	err := s.withNames(ctx, func(c *names.Client) error {
-		return s.setNames(ctx, c, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
-	})
+	err := s.changeNames(ctx, e.Network, names.Change{Set: []names.Endpoint{e.host()}})
 	if err != nil {
 		return err
 	}
@@ -239,9 +237,7 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 
 // absent removes all that an endpoint has, or may have: e is what the journal knows of it.
 func (s *session) absent(ctx context.Context, e *Endpoint) error {
-	err := s.withNames(ctx, func(c *names.Client) error {
-		return s.setNames(ctx, c, e.Network, names.Change{Delete: []string{endpointID(e.Container)}})
-	})
+	err := s.changeNames(ctx, e.Network, names.Change{Delete: []string{endpointID(e.Container)}})
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,9 @@ func (s *session) chooseSubnets(spec *NetworkSpec, others []*Network) error {
 		return s.checkOverlap(spec, others)
 	}
 	taken, err := s.occupied(others)
+	if spec.Manager != "" { // its engine has chosen the subnets
+		taken, err = ofNetworks(others), nil
+	}
 	if err != nil {
 		return err
 	}
@@ -37,6 +40,9 @@ func (s *session) chooseSubnets(spec *NetworkSpec, others []*Network) error {
 		if i := slices.IndexFunc(taken, func(o occupied) bool { return o.prefix.Overlaps(sub.Prefix) }); i >= 0 {
 			return &attach.TakenError{Resource: "network", Name: sub.Prefix.String(), Owner: taken[i].by}
 		}
+	}
+	if spec.Manager != "" {
+		return nil
 	}
 	if len(spec.Subnets) == 0 {
 		if err := spec.addFree(ipam.DefaultPools4(), subnetBits4, taken); err != nil {
@@ -86,12 +92,16 @@ func (s *session) occupied(others []*Network) ([]occupied, error) {
 	if err != nil {
 		return nil, err
 	}
-	for _, n := range others {
+	return slices.Concat(all, ofNetworks(others), otherEngines()), nil
+}
+
+func ofNetworks(networks []*Network) (all []occupied) {
+	for _, n := range networks {
 		for _, sub := range n.Subnets {
 			all = append(all, occupied{sub.Prefix, "network " + n.Name})
 		}
 	}
-	return append(all, otherEngines()...), nil
+	return all
 }
 
 // routes returns the destinations of the host's routes except default routes.

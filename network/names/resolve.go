@@ -43,7 +43,7 @@ func (q *query) process(k *socket, msg []byte, client netip.Addr) (reply, outcom
 	if isStranger(k.server, v.networks, client) {
 		return reply{code: dnsmessage.RCodeRefused}, refused
 	}
-	return resolve(k.server, v, q)
+	return resolve(k.server, v, q, client)
 }
 
 // isStranger reports whether a client belongs to a network, but to none that the socket sees.
@@ -59,7 +59,7 @@ func isStranger(s *server, networks []*network, client netip.Addr) bool {
 }
 
 // resolve answers a valid query through a socket with a view, or returns forwarded.
-func resolve(s *server, v *view, q *query) (reply, outcome) {
+func resolve(s *server, v *view, q *query, client netip.Addr) (reply, outcome) {
 	if q.version > 0 {
 		return reply{upper: badVersion}, refused
 	}
@@ -70,6 +70,9 @@ func resolve(s *server, v *view, q *query) (reply, outcome) {
 		if e := n.zone.Load().names[string(q.name())]; e != nil {
 			return e.reply(q.typ)
 		}
+	}
+	if e := s.elsewhere(v, q.name(), client); e != nil {
+		return e.reply(q.typ)
 	}
 	return resolveOther(s, v, q)
 }

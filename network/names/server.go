@@ -33,11 +33,13 @@ type server struct {
 
 	mu       sync.Mutex // of changes
 	networks map[string]*network
+	members  map[string][]*network // by ID of an endpoint: the networks that it is on
 	sockets  map[string]*socket
 
 	// What queries need of all networks.
 	subnets   atomic.Pointer[[]netip.Prefix]
 	own       atomic.Pointer[map[netip.AddrPort]bool] // addresses of sockets in this namespace
+	several   atomic.Pointer[map[string][]*network]   // those of members that are on more than one network
 	localhost *entry
 	watchers  watchers
 	batches   sync.Pool // *batch
@@ -47,10 +49,11 @@ type server struct {
 func newServer(cfg Config) *server {
 	s := &server{
 		cfg: cfg, cookie: ownCookie(), started: time.Now().UTC(), ledger: newLedger(),
-		networks: map[string]*network{}, sockets: map[string]*socket{},
+		networks: map[string]*network{}, members: map[string][]*network{}, sockets: map[string]*socket{},
 		localhost: newLocalhost(), batches: sync.Pool{New: func() any { return newBatch() }},
 	}
 	s.ctx, s.end = context.WithCancel(context.Background())
+	s.several.Store(&map[string][]*network{})
 	s.publish()
 	return s
 }
@@ -146,10 +149,12 @@ func (s *server) replace(n Network) error {
 			return err
 		}
 	}
-	if last := t.zone.Load(); last != nil {
+	last := t.zone.Load()
+	if last != nil {
 		z.takeTurns(last)
 	}
 	t.zone.Store(z)
+	s.enroll(t, z, idsOf(last, z))
 	t.forward.Store(next)
 	if old != nil && old != next {
 		old.retire()
@@ -172,6 +177,7 @@ func (s *server) set(name string, c Change) error {
 		return badRequest("network %q: %v", n.name, err)
 	}
 	n.zone.Store(z)
+	s.enroll(n, z, c.ids())
 	return nil
 }
 
@@ -184,6 +190,7 @@ func (s *server) drop(name string) {
 		return
 	}
 	delete(s.networks, n.name)
+	s.enroll(n, newZone(n.zone.Load().cfg), idsOf(n.zone.Load(), nil))
 	for id, k := range s.sockets {
 		v := *k.view.Load()
 		v.networks = slices.DeleteFunc(slices.Clone(v.networks), func(other *network) bool { return other == n })

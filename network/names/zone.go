@@ -19,7 +19,8 @@ type zone struct {
 	cfg       Network // without endpoints
 	domain    string  // in wire format
 	endpoints map[string]Endpoint
-	names     map[string]*entry // by name in wire format, in lower case
+	names     map[string]*entry     // by name in wire format, in lower case
+	clients   map[netip.Addr]string // IDs of endpoints by their addresses
 }
 
 // entry is what a zone has for a name. It is never changed, but for the turns of its sets.
@@ -48,7 +49,7 @@ type rrset struct {
 
 // newZone returns a zone for a checked network, without endpoints.
 func newZone(cfg Network) *zone {
-	z := &zone{cfg: cfg, domain: mustWire(cfg.Domain), endpoints: map[string]Endpoint{}, names: map[string]*entry{}}
+	z := &zone{cfg: cfg, domain: mustWire(cfg.Domain), endpoints: map[string]Endpoint{}, names: map[string]*entry{}, clients: map[netip.Addr]string{}}
 	z.names[z.domain] = &entry{apex: true}
 	z.names[mustWire(cfg.Name)] = &entry{apex: true}
 	return z
@@ -56,7 +57,7 @@ func newZone(cfg Network) *zone {
 
 // with returns a copy of the zone with a change.
 func (z *zone) with(c Change) (*zone, error) {
-	next := &zone{cfg: z.cfg, domain: z.domain, endpoints: maps.Clone(z.endpoints), names: maps.Clone(z.names)}
+	next := &zone{cfg: z.cfg, domain: z.domain, endpoints: maps.Clone(z.endpoints), names: maps.Clone(z.names), clients: maps.Clone(z.clients)}
 	edits := map[string]*entry{}
 	edit := func(name string) *entry {
 		e := edits[name]
@@ -73,6 +74,9 @@ func (z *zone) with(c Change) (*zone, error) {
 		for name := range next.parts(next.endpoints[id]) {
 			e := edit(name)
 			e.parts = slices.DeleteFunc(e.parts, func(p part) bool { return p.id == id })
+		}
+		for _, a := range next.endpoints[id].Addrs {
+			delete(next.clients, a)
 		}
 		delete(next.endpoints, id)
 	}
@@ -91,6 +95,9 @@ func (z *zone) with(c Change) (*zone, error) {
 		seen[e.ID] = true
 		remove(e.ID)
 		next.endpoints[e.ID] = e
+		for _, a := range e.Addrs {
+			next.clients[a] = e.ID
+		}
 		for name, parts := range next.parts(e) {
 			edit(name).parts = append(edit(name).parts, parts...)
 		}
