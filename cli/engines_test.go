@@ -229,3 +229,36 @@ func TestNetavark(t *testing.T) {
 		tells(t, told, about, want)
 	}
 }
+
+// TestTogether has containers of Docker, Podman and containerd and a plain namespace on one network. Each
+// reaches each by its name, rules hold for all of them, and each engine removes its own.
+func TestTogether(t *testing.T) {
+	told := engineStory(t, "together.sh", "dockerd", "docker", "podman", "conmon", "containerd", "ctr", "runc")
+	const c1 = "containerd:" + engineGroup + "together/c1"
+	tells(t, told, "all", c1+" containerd eth0 10.20.0.… c1 - attached", "d1 docker eth0 10.20.0.… d1,… - attached",
+		"p1 podman eth0 10.20.0.… p1,… - attached", "n1 netns eth0 10.20.0.… n1 - attached", "exit 0")
+	ends := []string{"d1", "p1", "c1", "n1"}
+	for _, from := range ends {
+		for _, to := range ends {
+			if from == to {
+				continue
+			}
+			tells(t, told, "before", from+" "+to)
+			if from == "n1" || from == "d1" && to == "p1" {
+				tells(t, told, "denied", from+" not "+to)
+			} else {
+				tells(t, told, "denied", from+" "+to)
+			}
+		}
+	}
+	tells(t, told, "why", `d1 does not reach p1:5210: the rule "deny web/d1 to web/p1" denies it`, "exit 1", c1+" reaches p1:5210 at 10.20.0.…", "exit 0")
+	tells(t, told, "graph", "network web bridge cl-web, 10.20.0.0/24", "├─ containerd:cleat-engines-t… eth0 10.20.0.…", "├─ d1 eth0 10.20.0.…", "├─ n1 eth0 10.20.0.…", "├─ p1 eth0 10.20.0.…")
+	for about, gone := range map[string]string{"without docker": "d1 ", "without podman": "p1 ", "without all": c1} {
+		tells(t, told, about, "CONTAINER …", "exit 0")
+		if slices.ContainsFunc(told[about], func(line string) bool { return strings.HasPrefix(line, gone) }) {
+			t.Errorf("%s: %q", about, told[about])
+		}
+	}
+	tells(t, told, "rm", "exit 0")
+	tells(t, told, "left", "0 devices, 0 namespaces, 0 files")
+}
