@@ -1,8 +1,17 @@
-# One network with containers of Docker, Podman and containerd, and a plain namespace.
+# One network with containers of Docker, Podman and containerd, and a plain namespace, as doc/plugins.md
+# has it.
+page=$PWD/../doc/plugins.md
+# page_line WORDS runs the line of the page that has these words.
+page_line() {
+	local line
+	line=$(awk '/^## All on one network/ { f = 1 } f && /^```$/ { exit } f' $page | grep -F -- "$1" | sed 's/sudo //g')
+	test -n "$line" || echo "page: no line has $1"
+	eval "$line"
+}
 mkdir -p /run/docker/plugins /etc/cni/net.d /opt/cni/bin /dev/shm/helpers /etc/containers/networks
 cd /dev/shm
 unset CLEAT_STATE_DIR # Podman's cleanup has no environment
-cleat net create web --subnet 10.20.0.0/24 >/dev/null
+page_line 'net create' >/dev/null
 until test -S /run/docker/plugins/cleat.sock; do sleep 0.02; done
 
 # Docker
@@ -14,14 +23,14 @@ dockerd=$!
 docker() { command docker --config /dev/shm "$@"; }
 until docker version >/dev/null 2>&1; do kill -0 $dockerd || { cat dockerd.log; exit 1; }; sleep 0.05; done
 tar -C $rootfs -c . | docker import - image >/dev/null
-docker network create -d cleat --ipam-driver cleat --subnet 10.20.0.0/24 -o cleat.network=web --ipam-opt cleat.network=web web 2>&1 | sed 's/^[0-9a-f]*$/created/' | say docker
+page_line 'docker network create' 2>&1 | sed 's/^[0-9a-f]*$/created/' | say docker
 docker run --detach --name d1 --network web image $serve >/dev/null
 
 # Podman, whose netavark is cleat
 ln -s $(command -v cleat-cni) helpers/netavark
 printf '[engine]\nhelper_binaries_dir = ["/dev/shm/helpers", "/usr/lib/podman", "/usr/libexec/podman"]\n[network]\nnetwork_backend = "netavark"\n' >/etc/containers/containers.conf
 podman() { command podman --storage-driver vfs --cgroup-manager cgroupfs --events-backend none --log-level error "$@"; }
-cleat net podman-conf web >/etc/containers/networks/web.json
+page_line podman-conf >/dev/null
 podman run --detach --name p1 --network web --cgroup-parent /$group --rootfs $rootfs $serve 2>&1 | sed 's/^[0-9a-f]*$/started/' | say podman
 
 # containerd
@@ -30,7 +39,7 @@ containerd --config containerd.toml >containerd.log 2>&1 &
 containerd=$!
 ctr() { command ctr --address /run/containerd/other.sock --namespace $group "$@"; }
 until ctr version >/dev/null 2>&1; do kill -0 $containerd || { cat containerd.log; exit 1; }; sleep 0.05; done
-cleat net cni-conf web >/etc/cni/net.d/50-web.conflist
+page_line cni-conf >/dev/null
 cp "$(command -v cleat-cni)" /opt/cni/bin/
 echo nameserver 192.0.2.1 >/dev/shm/c1.conf # a file for the container alone, as nerdctl makes it
 ctr run --detach --cni --mount type=bind,src=/dev/shm/c1.conf,dst=/etc/resolv.conf,options=rbind:rw --rootfs $rootfs c1 $serve >/dev/null 2>&1
