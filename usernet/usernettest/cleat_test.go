@@ -48,6 +48,10 @@ func TestCleat(t *testing.T) {
 	if testing.Short() && *cases == "" {
 		which = regexp.MustCompile(quick)
 	}
+	onTAP := which // the link layer matters to the fast cases
+	if *cases == "" && !settings().Long {
+		onTAP = regexp.MustCompile(quick)
+	}
 	cleat := shipped.program(t)
 	for _, tier := range []string{"tun", "splice"} {
 		t.Run(tier, func(t *testing.T) {
@@ -56,7 +60,7 @@ func TestCleat(t *testing.T) {
 		})
 		t.Run(tier+" on a TAP", func(t *testing.T) {
 			t.Parallel()
-			usernettest.Run(t, usernettest.Cleat(cleat, tier, "--device", "tap"), settings(), which)
+			usernettest.Run(t, usernettest.Cleat(cleat, tier, "--device", "tap"), settings(), onTAP)
 		})
 	}
 	for _, s := range []struct {
