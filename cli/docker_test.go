@@ -11,7 +11,7 @@ import (
 var dockerStories = []string{
 	"create", "run", "names", "publish", "publish_any", "taken_port", "mistakes", "addresses", "ipv6", "internal", "gateway_moves", "restart",
 	"killed_keeper", "killed_daemon", "live_restore", "network_rm", "shared", "policy", "prune", "default_ipam", "routed", "macvlan", "rate",
-	"compose", "loopback_resolver", "several_networks", "dead_keeper", "swarm", "upgrade", "nothing_left",
+	"compose", "loopback_resolver", "several_networks", "engines", "dead_keeper", "swarm", "upgrade", "nothing_left",
 }
 
 // A real Docker daemon has networks of Cleat: each story says what was not as expected, and that it ended.

@@ -29,16 +29,18 @@ func apiOf(pid int) string {
 		return defaultAPI
 	}
 	root := fmt.Sprintf("/proc/%d/root", pid)
-	paths := listening(pid)
-	slices.SortStableFunc(paths, func(a, b string) int { return rank(a) - rank(b) })
-	for _, path := range paths {
-		if sameDir("/", root) {
-			return path
-		}
-		return root + path
+	if sameDir("/", root) {
+		root = ""
 	}
-	return defaultAPI
+	paths := slices.DeleteFunc(listening(pid), func(path string) bool { return rank(path) == notAPI })
+	if len(paths) == 0 {
+		return root + defaultAPI
+	}
+	return root + slices.MinFunc(paths, func(a, b string) int { return rank(a) - rank(b) })
 }
+
+// notAPI is the rank of sockets that serve something else.
+const notAPI = 2
 
 // rank orders sockets of a daemon by how probably they serve its API: libnetwork and metrics have some, too.
 func rank(path string) int {
@@ -46,7 +48,7 @@ func rank(path string) int {
 	case filepath.Base(path) == "docker.sock":
 		return 0
 	case strings.Contains(path, "/libnetwork/"), strings.HasSuffix(path, "/metrics.sock"), strings.Contains(path, "/plugins/"), strings.Contains(path, "containerd"):
-		return 2
+		return notAPI
 	}
 	return 1
 }

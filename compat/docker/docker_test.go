@@ -162,7 +162,7 @@ func (d *fakeDaemon) remove(p requestedPool) {
 // nothingLeft checks that no file and no device is left.
 func (d *fakeDaemon) nothingLeft() {
 	d.t.Helper()
-	d.server.background.Wait()
+	d.server.Close()
 	for _, dir := range []string{"docker", "networks", "attachments"} {
 		if files, err := os.ReadDir(filepath.Join(d.state, dir)); err == nil && len(files) > 0 {
 			d.t.Errorf("%s has %v", dir, files)

@@ -85,7 +85,7 @@ func (e *dockerEndpoint) take(given iface, of *named.Network) error {
 	}
 	var err error
 	if e.MAC, err = link.ParseMAC(given.MacAddress); err != nil {
-		return fmt.Errorf("Ethernet address %q: %w", given.MacAddress, err)
+		return fmt.Errorf("read Ethernet address %q: %w", given.MacAddress, err)
 	}
 	return nil
 }

@@ -1,7 +1,6 @@
 package docker
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -235,16 +234,4 @@ func (s *Server) Serve(ctx context.Context, l net.Listener) error {
 		return err
 	}
 	return <-ended
-}
-
-// quote returns words in a list for a message.
-func quote(words []string) string {
-	var b bytes.Buffer
-	for i, w := range words {
-		if i > 0 {
-			b.WriteString(", ")
-		}
-		b.WriteString(w)
-	}
-	return b.String()
 }

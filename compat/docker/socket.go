@@ -17,8 +17,12 @@ import (
 // Socket is where daemons look for the plug-in "cleat" (moby, pkg/plugins/discovery.go).
 const Socket = "/run/docker/plugins/cleat.sock"
 
-// Installed reports whether this host has, or has had, a Docker daemon.
+// Installed reports whether this host has, or has had, a Docker daemon, or systemd has passed a socket to
+// this process.
 func Installed() bool {
+	if os.Getenv("LISTEN_FDS") != "" {
+		return true
+	}
 	for _, path := range []string{"/run/docker", "/usr/bin/dockerd", "/usr/sbin/dockerd", "/usr/local/bin/dockerd", "/etc/docker"} {
 		if _, err := os.Stat(path); err == nil {
 			return true

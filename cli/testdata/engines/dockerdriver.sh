@@ -483,6 +483,37 @@ story_several_networks() {
 	unplain pa
 	unplain pb
 }
+# cni COMMAND calls the CNI plug-in for the namespace pod.
+cni() {
+	echo '{"cniVersion": "1.0.0", "name": "web", "type": "cleat-cni"}' |
+		CNI_COMMAND=$1 CNI_CONTAINERID=pod1 CNI_NETNS=/run/netns/pod CNI_IFNAME=eth0 CNI_PATH=/dev/shm/bin cleat cleat-cni
+}
+inspected() { cleat net inspect $1 | tr -s ' '; }
+story_engines() {
+	network -o cleat.network=web one
+	run api one -p 8080:80
+	plain pl web
+	ip netns add pod
+	ok cni ADD
+	soon "api " cleat net ls web
+	is 10. at api /box lookup pod1
+	is 10. at api /box lookup pl
+	is "$(ip4 api)" there pl box lookup api
+	is 10. there pl box lookup pod1
+	is 10. there pod box ask $(ip4 api):80
+	for what in "api docker" "pl netns" "pod1 cni"; do is "$what" inspected web; done
+	ok cleat net deny web/pod1 to web/api
+	is timeout there pod box ask $(ip4 api):80
+	ok engine rm -f api
+	isnt docker cleat net ls web
+	is cni cleat net ls web
+	ok engine network rm one
+	ok cni DEL
+	ip netns del pod
+	unplain pl
+	ok cleat net rm web
+	isnt web cleat net ls
+}
 story_dead_keeper() {
 	network -o cleat.network=web one
 	run api one --restart always -p 8080:80
@@ -516,7 +547,7 @@ start_keeper
 start_dockerd
 tar -C $rootfs -c . | docker --config /dev/shm import - image >/dev/null
 for s in create run names publish publish_any taken_port mistakes addresses ipv6 internal gateway_moves restart killed_keeper \
-	killed_daemon live_restore network_rm shared policy prune default_ipam routed macvlan rate compose loopback_resolver several_networks dead_keeper swarm upgrade; do
+	killed_daemon live_restore network_rm shared policy prune default_ipam routed macvlan rate compose loopback_resolver several_networks engines dead_keeper swarm upgrade; do
 	story $s
 done
 name=nothing_left
