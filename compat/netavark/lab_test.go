@@ -153,6 +153,18 @@ func TestSetup(t *testing.T) {
 	b.same(before)
 }
 
+// A port of the host belongs to one container.
+func TestPortTaken(t *testing.T) {
+	b := newBed(t)
+	a, c := newNS(t, "a"), newNS(t, "c")
+	const ports = `, "port_mappings": [{"container_port": 80, "host_ip": "", "host_port": 8080, "protocol": "tcp", "range": 1}]`
+	b.setup(a, input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, ""), ports))
+	code, out := b.call(input("c", on("web", "eth0", "10.89.7.3"), info("web", "podman7", subnet, ""), ports), "setup", c.Path())
+	if code != 1 || !strings.Contains(out, "address already in use") {
+		t.Errorf("setup: %d %s", code, out)
+	}
+}
+
 // All networks are joined, or none.
 func TestAtomic(t *testing.T) {
 	b := newBed(t)
