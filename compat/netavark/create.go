@@ -87,7 +87,7 @@ func (n *network) checkName(used map[string]string) error {
 	_, exists := used[n.Name]
 	switch {
 	case n.Name == "":
-		return fmt.Errorf("Network name must be supplied") //nolint // the text is the contract's
+		return fmt.Errorf("Network name must be supplied")
 	case !nameForm().MatchString(n.Name):
 		return fmt.Errorf("Invalid characters in network name %q: must match [a-zA-Z0-9][a-zA-Z0-9_.-]*", n.Name)
 	case exists:

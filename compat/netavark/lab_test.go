@@ -2,6 +2,7 @@ package netavark_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -151,6 +152,18 @@ func TestSetup(t *testing.T) {
 	b.teardown("/proc/0/ns/net", inC) // its namespace is gone
 	b.teardown(a.Path(), inA)         // again
 	b.same(before)
+}
+
+// A port of the host belongs to one container.
+func TestPortTaken(t *testing.T) {
+	b := newBed(t)
+	a, c := newNS(t, "a"), newNS(t, "c")
+	const ports = `, "port_mappings": [{"container_port": 80, "host_ip": "", "host_port": 8080, "protocol": "tcp", "range": 1}]`
+	b.setup(a, input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, ""), ports))
+	code, out := b.call(input("c", on("web", "eth0", "10.89.7.3"), info("web", "podman7", subnet, ""), ports), "setup", c.Path())
+	if code != 1 || !strings.Contains(out, "address already in use") {
+		t.Errorf("setup: %d %s", code, out)
+	}
 }
 
 // All networks are joined, or none.
@@ -392,4 +405,36 @@ func routes(t *testing.T, ns *netns.NS) (all []string) {
 		all = append(all, fmt.Sprintf("%s %s%d", to, via, r.Priority))
 	}
 	return all
+}
+
+// A network of Podman stays while others are on it, and goes with the last of them.
+func TestLastOne(t *testing.T) {
+	b := newBed(t)
+	before := b.snapshot()
+	a, guest := newNS(t, "a"), newNS(t, "guest")
+	in := input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, ""), "")
+	b.setup(a, in)
+	cfg := b.cfg
+	cfg.Attach.Find = func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
+		ns, err := netns.Open(guest.Path())
+		return attach.Container{Ref: ref, Engine: "test", Name: ref, Path: guest.Path()}, ns, err
+	}
+	must(t, b.host.Do(func() error {
+		_, err := named.Connect(t.Context(), cfg, "web", "guest", named.Connection{NoDNS: true, Addresses: []netip.Addr{netip.MustParseAddr("10.89.7.200")}})
+		return err
+	}))
+	b.teardown(a.Path(), in)
+	file, err := named.Export(cfg)
+	if err != nil || len(file.Networks) > 0 {
+		t.Errorf("exported: %+v, %v", file, err)
+	}
+	changes, err := named.Plan(t.Context(), cfg, &named.Wanted{}, true)
+	if err != nil || len(changes) > 0 {
+		t.Errorf("pruning removes the network: %+v, %v", changes, err)
+	}
+	must(t, b.host.Do(func() error {
+		_, err := named.Disconnect(t.Context(), cfg, "web", "guest")
+		return err
+	}))
+	b.same(before)
 }

@@ -206,6 +206,8 @@ func messageOf(err error) string {
 	var taken *attach.TakenError
 	switch {
 	case errors.As(err, new(*contractError)):
+	case errors.As(err, new(*named.PortTakenError)):
+		return err.Error() + ": address already in use" // as Podman says it
 	case errors.As(err, &taken) && taken.Resource == "link":
 		return fmt.Sprintf("create veth pair: interface %s already exists on container namespace: Netlink error: File exists (os error 17)", taken.Name)
 	}

@@ -44,12 +44,14 @@ func Plan(ctx context.Context, cfg Config, w *Wanted, prune bool) ([]PlannedChan
 	if !prune {
 		return p.changes, nil
 	}
-	names, err := p.store.networkNames()
+	networks, err := p.store.Networks()
 	if err != nil {
 		return nil, err
 	}
-	for _, name := range names {
-		if !slices.ContainsFunc(w.networks, func(d desired) bool { return d.spec.Name == name }) {
+	for _, n := range networks {
+		name := n.Name
+		// The engine of a network with a manager says how long there is one.
+		if n.Manager == "" && !slices.ContainsFunc(w.networks, func(d desired) bool { return d.spec.Name == name }) {
 			p.add("remove network "+name, name, "", func(ctx context.Context, cfg Config) error {
 				_, err := Remove(ctx, cfg, name, true)
 				return err

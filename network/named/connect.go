@@ -280,7 +280,10 @@ func Disconnect(ctx context.Context, cfg Config, network, ref string) (*Result, 
 	if err != nil {
 		return nil, err
 	}
-	return &Result{Network: n, Endpoint: e, Notes: s.notes}, s.disconnect(ctx, e)
+	if err := s.disconnect(ctx, e); err != nil {
+		return nil, err
+	}
+	return &Result{Network: n, Endpoint: e, Notes: s.notes}, RemoveUnused(ctx, cfg, n.Name)
 }
 
 func (s *session) disconnect(ctx context.Context, e *Endpoint) error {

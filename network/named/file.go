@@ -285,6 +285,9 @@ func Export(cfg Config) (*File, error) {
 	}
 	f := &File{Networks: map[string]FileNetwork{}}
 	for _, n := range networks {
+		if n.Manager != "" {
+			continue // its engine makes it
+		}
 		endpoints, err := store.Endpoints(n.Name)
 		if err != nil {
 			return nil, err
