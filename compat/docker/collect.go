@@ -93,8 +93,8 @@ func (c *call) collectEndpoint(ctx context.Context, n *dockerNetwork, e *dockerE
 	d := dialDaemon(n.API)
 	defer d.close()
 	members, err := d.members(ctx, n.ID)
-	if err != nil {
-		return nil //nolint:nilerr // the daemon does not run, or has lost the network
+	if err != nil { // the daemon does not run, or has lost the network
+		return nil
 	}
 	for id, m := range members {
 		if m.EndpointID != e.ID {
