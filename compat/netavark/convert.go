@@ -29,7 +29,7 @@ func (n *network) spec(name string) (named.NetworkSpec, error) {
 		err = checkMode(n.Driver, o.mode)
 	}
 	if err != nil {
-		return s, &contractError{err.Error()}
+		return s, err
 	}
 	s.MTU, s.NoDefaultRoute = o.mtu, o.noDefaultRoute || n.Internal
 	for _, refused := range []string{"vrf", "bclim", "outbound_addr4", "outbound_addr6"} {
@@ -93,7 +93,7 @@ func (n *network) driver(s *named.NetworkSpec, o networkOptions) error {
 // subnets adds the subnets. A network without a gateway has one that no container is likely to have.
 func (n *network) subnets(s *named.NetworkSpec) error {
 	if err := n.checkOverlap(); err != nil {
-		return &contractError{err.Error()}
+		return err
 	}
 	for _, from := range n.Subnets {
 		sub := named.Subnet{Prefix: from.Subnet.Masked()}

@@ -3,7 +3,6 @@ package netavark
 import (
 	"crypto/rand"
 	"encoding/json"
-	"fmt"
 	"net"
 	"net/netip"
 	"regexp"
@@ -70,7 +69,7 @@ func (c *call) complete(r *createRequest) error {
 		n.DNS = false
 	}
 	if n.hasDNSServer && !n.DNS {
-		return fmt.Errorf("cannot set NetworkDNSServers if DNS is not enabled for the network")
+		return failure("cannot set NetworkDNSServers if DNS is not enabled for the network")
 	}
 	if err := n.completeSubnets(!n.Internal || n.DNS, checkUsed, r.Used.Subnets); err != nil {
 		return err
@@ -87,11 +86,11 @@ func (n *network) checkName(used map[string]string) error {
 	_, exists := used[n.Name]
 	switch {
 	case n.Name == "":
-		return fmt.Errorf("Network name must be supplied")
+		return failure("Network name must be supplied")
 	case !nameForm().MatchString(n.Name):
-		return fmt.Errorf("Invalid characters in network name %q: must match [a-zA-Z0-9][a-zA-Z0-9_.-]*", n.Name)
+		return failure("Invalid characters in network name %q: must match [a-zA-Z0-9][a-zA-Z0-9_.-]*", n.Name)
 	case exists:
-		return fmt.Errorf("network already exists %s", n.Name)
+		return failure("network already exists %s", n.Name)
 	}
 	return nil
 }
@@ -99,9 +98,9 @@ func (n *network) checkName(used map[string]string) error {
 func (n *network) checkID() error {
 	switch {
 	case n.ID == "":
-		return fmt.Errorf("Network id must be supplied")
+		return failure("Network id must be supplied")
 	case !idForm().MatchString(n.ID):
-		return fmt.Errorf("Network id must be a hexadecimal string %q", n.ID)
+		return failure("Network id must be a hexadecimal string %q", n.ID)
 	}
 	return nil
 }
@@ -115,12 +114,12 @@ func (n *network) checkInterface() error {
 	bad := strings.IndexFunc(name, func(r rune) bool { return r == '/' || r == ':' || unicode.IsSpace(r) })
 	switch {
 	case utf8.RuneCountInString(name) > longest:
-		return fmt.Errorf("Interface name is too long: interface names must be %d characters or less: %s", longest, name)
+		return failure("Interface name is too long: interface names must be %d characters or less: %s", longest, name)
 	case name == "" || name == "..":
-		return fmt.Errorf("Interface name cannot be . or ..")
+		return failure("Interface name cannot be . or ..")
 	case bad >= 0:
 		r, _ := utf8.DecodeRuneInString(name[bad:])
-		return fmt.Errorf("Interface name cannot contain\"%c\"", r)
+		return failure("Interface name cannot contain\"%c\"", r)
 	}
 	return nil
 }
@@ -131,9 +130,9 @@ func (n *network) checkIPAM() error {
 	case !given || driver == ipamHostLocal || driver == ipamDHCP:
 		return nil
 	case driver != ipamNone:
-		return fmt.Errorf("Unsupported ipam driver: %s", driver)
+		return failure("Unsupported ipam driver: %s", driver)
 	case len(n.Subnets) > 0:
-		return fmt.Errorf("None ipam driver is set but subnets are given")
+		return failure("None ipam driver is set but subnets are given")
 	}
 	return nil
 }
@@ -161,9 +160,9 @@ func (n *network) completeBridge(r *createRequest) (checkUsed bool, err error) {
 		}
 		n.Interface = &name
 	case exclusive && slices.Contains(r.Used.Interfaces, *n.Interface):
-		return false, fmt.Errorf("bridge name %s already in use", *n.Interface)
+		return false, failure("bridge name %s already in use", *n.Interface)
 	case !nameForm().MatchString(*n.Interface):
-		return false, fmt.Errorf("bridge name %s is invalid", *n.Interface)
+		return false, failure("bridge name %s is invalid", *n.Interface)
 	}
 	checkUsed = exclusive && r.Options.CheckUsed
 	if driver := n.ipamDriver(); driver != "" && driver != ipamHostLocal {
@@ -209,7 +208,7 @@ func (n *network) chooseSubnets(r *createRequest, checkUsed bool) error {
 func (n *network) completeVLAN() error {
 	if n.Interface != nil {
 		if names := devices(); names != nil && !slices.Contains(names, *n.Interface) {
-			return fmt.Errorf("parent interface %s does not exist", *n.Interface)
+			return failure("parent interface %s does not exist", *n.Interface)
 		}
 	}
 	n.DNS = false // the parent's network has its own
@@ -217,13 +216,13 @@ func (n *network) completeVLAN() error {
 	case driver == "" && len(n.Subnets) > 0:
 		n.setIPAM(ipamHostLocal)
 	case n.Driver == driverIPvlan && (driver == "" || driver == ipamDHCP):
-		return fmt.Errorf("ipam driver dhcp is not supported with ipvlan")
+		return failure("ipam driver dhcp is not supported with ipvlan")
 	case driver == "":
 		n.setIPAM(ipamDHCP)
 	case driver == ipamHostLocal && len(n.Subnets) == 0:
-		return fmt.Errorf("%s driver needs at least one subnet specified when the host-local ipam driver is set", n.Driver)
+		return failure("%s driver needs at least one subnet specified when the host-local ipam driver is set", n.Driver)
 	case driver == ipamDHCP && len(n.Subnets) > 0:
-		return fmt.Errorf("ipam driver dhcp set but subnets are set")
+		return failure("ipam driver dhcp set but subnets are set")
 	}
 	o, err := parseOptions(n.Options, vlanOptions, "unsupported vlan network option: ")
 	if err != nil {
@@ -233,7 +232,7 @@ func (n *network) completeVLAN() error {
 		return err
 	}
 	if n.Options["bclim"] != "" && n.Driver == driverIPvlan {
-		return fmt.Errorf("unsupported ipvlan network option bclim")
+		return failure("unsupported ipvlan network option bclim")
 	}
 	return nil
 }
@@ -253,7 +252,7 @@ func devices() (names []string) {
 // freeDevice returns a name for a bridge.
 func freeDevice(r *createRequest) (string, error) {
 	if r.Options.InterfaceName == nil {
-		return "", fmt.Errorf("default interface name is not set")
+		return "", failure("default interface name is not set")
 	}
 	used := append(devices(), r.Used.Interfaces...)
 	for i := 1; i < 1_000_000; i++ {
@@ -262,19 +261,19 @@ func freeDevice(r *createRequest) (string, error) {
 			return name, nil
 		}
 	}
-	return "", fmt.Errorf("Could not find a free device name after 1,000,000 attempts")
+	return "", failure("Could not find a free device name after 1,000,000 attempts")
 }
 
 // freeSubnet4 returns the first subnet of the pools that is free.
 func freeSubnet4(r *createRequest, checkUsed bool) (netip.Prefix, error) {
-	err := fmt.Errorf("could not find free subnet from subnet pools")
+	err := failure("could not find free subnet from subnet pools")
 	for _, pool := range r.Options.Pools {
 		base := pool.Base.Masked()
 		if !base.Addr().Is4() {
 			continue
 		}
 		if pool.Size < base.Bits() || pool.Size > 32 {
-			err = fmt.Errorf("Failed to create network from pool: invalid IP prefix length")
+			err = failure("Failed to create network from pool: invalid IP prefix length")
 			continue
 		}
 		for p := netip.PrefixFrom(base.Addr(), pool.Size); base.Contains(p.Addr()); {
@@ -315,5 +314,5 @@ func freeSubnet6(r *createRequest) (netip.Prefix, error) {
 			return p, nil
 		}
 	}
-	return netip.Prefix{}, fmt.Errorf("failed to get random ipv6 subnet")
+	return netip.Prefix{}, failure("failed to get random ipv6 subnet")
 }

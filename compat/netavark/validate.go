@@ -1,7 +1,6 @@
 package netavark
 
 import (
-	"fmt"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -12,10 +11,10 @@ func (n *network) checkOverlap() error {
 	for i, a := range n.Subnets {
 		for _, b := range n.Subnets[i+1:] {
 			if a.Subnet.Prefix == b.Subnet.Prefix {
-				return fmt.Errorf("duplicate subnet defined: %s", a.Subnet)
+				return failure("duplicate subnet defined: %s", a.Subnet)
 			}
 			if a.Subnet.Overlaps(b.Subnet.Prefix) {
-				return fmt.Errorf("overlapping subnets: %s and %s", a.Subnet, b.Subnet)
+				return failure("overlapping subnets: %s and %s", a.Subnet, b.Subnet)
 			}
 		}
 	}
@@ -31,9 +30,9 @@ func (n *network) completeSubnets(addGateway, checkUsed bool, used []prefix) err
 		s := &n.Subnets[i]
 		switch {
 		case checkUsed && isUsed(s.Subnet.Prefix, used):
-			return fmt.Errorf("subnet %s is already used on the host or by another config", s.Subnet)
+			return failure("subnet %s is already used on the host or by another config", s.Subnet)
 		case s.Gateway != nil && !s.Subnet.Contains(s.Gateway.Addr):
-			return fmt.Errorf("gateway %s not in subnet %s", s.Gateway, s.Subnet)
+			return failure("gateway %s not in subnet %s", s.Gateway, s.Subnet)
 		case s.Gateway == nil && addGateway:
 			g, err := firstAddress(s.Subnet.Prefix)
 			if err != nil {
@@ -56,7 +55,7 @@ func firstAddress(p netip.Prefix) (netip.Addr, error) {
 		longest-- // one is the network's address, the other one for broadcasts
 	}
 	if p.Bits() >= longest {
-		return netip.Addr{}, fmt.Errorf("could not create gateway for subnet %s because it has a %d or greater subnet prefix", p, longest)
+		return netip.Addr{}, failure("could not create gateway for subnet %s because it has a %d or greater subnet prefix", p, longest)
 	}
 	return p.Masked().Addr().Next(), nil
 }
@@ -72,15 +71,15 @@ func (s *subnet) checkLease() error {
 		}
 		a, err := netip.ParseAddr(b.text)
 		if err != nil {
-			return fmt.Errorf("invalid %s: %w", b.name, errAddress)
+			return failure("invalid %s: %v", b.name, errAddress)
 		}
 		if !s.Subnet.Contains(a) {
-			return fmt.Errorf("lease range %s %s not in subnet %s", b.name, a, s.Subnet)
+			return failure("lease range %s %s not in subnet %s", b.name, a, s.Subnet)
 		}
 		bounds[i] = a
 	}
 	if start, end := bounds[0], bounds[1]; start.IsValid() && end.IsValid() && end.Less(start) {
-		return fmt.Errorf("lease range start_ip %s must be less than or equal to end_ip %s", start, end)
+		return failure("lease range start_ip %s must be less than or equal to end_ip %s", start, end)
 	}
 	return nil
 }
@@ -94,13 +93,13 @@ func (n *network) checkRoutes() error {
 		leadsNowhere := slices.Contains([]string{"blackhole", "unreachable", "prohibit"}, kind)
 		switch {
 		case r.To.Prefix != r.To.Masked():
-			return fmt.Errorf("route destination invalid")
+			return failure("route destination invalid")
 		case kind == "unicast" && r.Via == nil:
-			return fmt.Errorf("route %s requires a gateway for type unicast", r.To)
+			return failure("route %s requires a gateway for type unicast", r.To)
 		case leadsNowhere && r.Via != nil:
-			return fmt.Errorf("route %s must not have a gateway for type %s", r.To, kind)
+			return failure("route %s must not have a gateway for type %s", r.To, kind)
 		case !leadsNowhere && kind != "unicast":
-			return fmt.Errorf("invalid route type %q", kind)
+			return failure("invalid route type %q", kind)
 		}
 	}
 	return nil
@@ -125,7 +124,7 @@ type networkOptions struct {
 func parseOptions(given map[string]string, allowed []string, refusal string) (o networkOptions, err error) {
 	for name := range given {
 		if allowed != nil && !slices.Contains(allowed, name) {
-			return o, fmt.Errorf("%s%s", refusal, name)
+			return o, failure("%s%s", refusal, name)
 		}
 	}
 	number := func(name string, max int) *int {
@@ -136,11 +135,11 @@ func parseOptions(given map[string]string, allowed []string, refusal string) (o 
 		n, parseErr := strconv.ParseUint(text, 10, 32)
 		switch {
 		case text == "":
-			err = fmt.Errorf("unable to parse %q: cannot parse integer from empty string", name)
+			err = failure("unable to parse %q: cannot parse integer from empty string", name)
 		case parseErr != nil:
-			err = fmt.Errorf("unable to parse %q: invalid digit found in string", name)
+			err = failure("unable to parse %q: invalid digit found in string", name)
 		case n > uint64(max):
-			err = fmt.Errorf("unable to parse %q: number too large to fit in target type", name)
+			err = failure("unable to parse %q: number too large to fit in target type", name)
 		}
 		v := int(n)
 		return &v
@@ -154,7 +153,7 @@ func parseOptions(given map[string]string, allowed []string, refusal string) (o 
 	}
 	if text, ok := given["no_default_route"]; ok && err == nil {
 		if o.noDefaultRoute = text == "true"; !o.noDefaultRoute && text != "false" {
-			err = fmt.Errorf("unable to parse %q: provided string was not `true` or `false`", "no_default_route")
+			err = failure("unable to parse %q: provided string was not `true` or `false`", "no_default_route")
 		}
 	}
 	o.mode, o.isolate, o.vrf = given["mode"], given["isolate"], given["vrf"]
@@ -162,9 +161,9 @@ func parseOptions(given map[string]string, allowed []string, refusal string) (o 
 	switch {
 	case err != nil:
 	case hasIsolate && !slices.Contains([]string{"true", "false", "strict"}, o.isolate):
-		err = fmt.Errorf("invalid isolate option %q", o.isolate)
+		err = failure("invalid isolate option %q", o.isolate)
 	case o.vlan > 4094:
-		err = fmt.Errorf("vlan must be between 0 and 4094")
+		err = failure("vlan must be between 0 and 4094")
 	}
 	return o, err
 }
@@ -179,5 +178,5 @@ func checkMode(driver, mode string) error {
 	if mode == "" || slices.Contains(modes, mode) {
 		return nil
 	}
-	return fmt.Errorf("invalid %s mode %q", driver, mode)
+	return failure("invalid %s mode %q", driver, mode)
 }
