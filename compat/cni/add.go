@@ -11,6 +11,7 @@ import (
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
+	"cleat/network/resolvconf"
 
 	"github.com/containernetworking/cni/pkg/types"
 	types100 "github.com/containernetworking/cni/pkg/types/100"
@@ -29,6 +30,9 @@ func (c *call) add(ctx context.Context) error {
 	conn.Aliases = append(conn.Aliases, also...)
 	conn.NoDNS = container.ResolvConfFile == ""
 	conn.Managed = &named.Managed{Container: c.containerID, Network: c.conf.Name, Interface: c.ifname}
+	if conn.NoDNS { // its runtime may give it the host's resolv.conf later
+		conn.Managed.Resolvers = resolvconf.HostServers(c.Networks.ResolvConf)
+	}
 	switch {
 	case conn.Interface != "":
 	case c.conf.prev != nil && hasInterface(c.conf.prev, c.ifname): // of a plug-in before this one

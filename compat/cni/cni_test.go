@@ -3,10 +3,14 @@ package cni_test
 import (
 	"encoding/json"
 	"fmt"
+	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"cleat/link"
 	"cleat/netns"
@@ -504,6 +508,33 @@ func TestNames(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("names (-want +got):\n%s", diff)
+	}
+}
+
+// TestHostServers: a pod that gets the host's resolv.conf from its runtime finds the names of the network, as
+// the gateway receives what the pod asks the host's servers.
+func TestHostServers(t *testing.T) {
+	tb := newTestbed(t)
+	tb.cfg.ResolvConf = filepath.Join(tb.dir, "resolv.conf")
+	must(t, os.WriteFile(tb.cfg.ResolvConf, []byte("nameserver 127.0.0.53\nnameserver 198.51.100.2\n"), 0o644))
+	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
+	c := tb.container("c")
+	tb.add(c, web)
+	var gateway net.PacketConn
+	must(t, tb.host.Do(func() (err error) { gateway, err = net.ListenPacket("udp4", "192.0.2.1:53"); return err }))
+	defer gateway.Close()
+	must(t, c.ns.Do(func() error {
+		conn, err := net.Dial("udp4", "198.51.100.2:53")
+		if err == nil {
+			_, err = conn.Write([]byte("query"))
+			conn.Close()
+		}
+		return err
+	}))
+	must(t, gateway.SetReadDeadline(time.Now().Add(5*time.Second)))
+	text := make([]byte, 16)
+	if n, from, err := gateway.ReadFrom(text); err != nil || string(text[:n]) != "query" || !strings.HasPrefix(from.String(), "192.0.2.2:") {
+		t.Errorf("the gateway received %q from %v, %v", text[:n], from, err)
 	}
 }
 

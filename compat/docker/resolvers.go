@@ -1,6 +1,7 @@
 package docker
 
 import (
+	"cmp"
 	"net/netip"
 	"os"
 	"slices"
@@ -12,9 +13,6 @@ import (
 // know, from within the container's namespace. What goes to one of these is answered by the name server of the
 // network's gateway, which knows the names of containers of other engines and asks the host's servers for
 // the rest.
-
-// stubResolv has the servers that systemd-resolved asks, which Docker prefers to its stub at 127.0.0.53.
-const stubResolv = "/run/systemd/resolve/resolv.conf"
 
 // publicServers are what Docker uses if the host has no servers (moby, libnetwork/resolvconf).
 var publicServers = []netip.Addr{
@@ -28,33 +26,10 @@ const maxResolvers = 8
 // hostResolvers returns the servers that Docker may ask for a container. It reports whether Docker asks
 // them from within the container: servers at loopback addresses it asks from the host.
 func (c *call) hostResolvers() (all []netip.Addr, fromInside bool) {
-	path := c.HostResolvConf
-	if path == "" {
-		path = "/etc/resolv.conf"
-	}
-	all = serversIn(path)
-	if len(all) == 0 && c.HostResolvConf == "" {
-		all = serversIn(stubResolv)
-	}
+	all = resolvconf.HostServers(c.HostResolvConf)
 	if len(all) == 0 {
-		text, err := os.ReadFile(path)
+		text, err := os.ReadFile(cmp.Or(c.HostResolvConf, "/etc/resolv.conf"))
 		return slices.Clone(publicServers), err != nil || len(resolvconf.Parse(text).Servers) == 0
 	}
 	return all[:min(len(all), maxResolvers)], true
-}
-
-// serversIn returns the servers in a resolv.conf that containers could reach.
-func serversIn(path string) []netip.Addr {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil
-	}
-	var all []netip.Addr
-	for _, a := range resolvconf.Parse(text).Servers {
-		a = a.WithZone("").Unmap()
-		if !a.IsLoopback() && !a.IsLinkLocalUnicast() && !a.IsUnspecified() && !slices.Contains(all, a) {
-			all = append(all, a)
-		}
-	}
-	return all
 }

@@ -28,7 +28,7 @@
 //	          term           tables, JSON, units, colours
 //	          termtest       text of others that a terminal must not act on, for tests
 //	        compat           other programs' command lines, one folder each      → its programs; cli/container, exit, hint, networks, network/keep, keep/client, named
-//	          cni            a CNI plug-in for networks by name                 → network/attach, named; link, netns, netns/find
+//	          cni            a CNI plug-in for networks by name                 → network/attach, named, resolvconf; link, netns, netns/find
 //	          docker         network and IPAM driver of Docker                 → network/attach, ipam, named, resolvconf; link
 //	          netavark       a drop-in for netavark, and a plug-in for it       → args; network/attach, named; link, netns, netns/find
 //	            args         parses its command line; small, for cmd/cleat-cni
