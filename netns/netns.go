@@ -49,6 +49,31 @@ func OfPID(pid int) (*NS, error) {
 // Open opens a namespace by path: /proc/PID/ns/net, a bind mount, or /proc/PID/fd/N.
 func Open(path string) (*NS, error) { return open(path, path) }
 
+// ErrCurrent means that a reference names the namespace of the calling thread.
+var ErrCurrent = errors.New("it is the network namespace of this process")
+
+// CheckOther returns an error if path is no network namespace, or ErrCurrent if it is the calling thread's.
+func CheckOther(path string) error {
+	ns, err := Open(path)
+	if err != nil {
+		return err
+	}
+	defer ns.Close()
+	own, err := Current()
+	if err != nil {
+		return err
+	}
+	defer own.Close()
+	a, err := ns.ID()
+	if err != nil {
+		return err
+	}
+	if b, err := own.ID(); err != nil || a != b {
+		return err
+	}
+	return ErrCurrent
+}
+
 // OpenAs is Open with a label for messages, for paths that mean nothing to a user.
 func OpenAs(path, label string) (*NS, error) { return open(path, label) }
 

@@ -48,22 +48,12 @@ func (c *call) add(ctx context.Context) error {
 
 // checkNamespace returns an error if CNI_NETNS is not the network namespace of a container.
 func (c *call) checkNamespace() error {
-	ns, err := netns.Open(c.netns)
-	if err != nil {
+	err := netns.CheckOther(c.netns)
+	switch {
+	case errors.Is(err, netns.ErrCurrent):
+		return types.NewError(types.ErrInvalidNetNS, c.netns+" is the host's network namespace", "")
+	case err != nil:
 		return types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("open CNI_NETNS: %v", err), "")
-	}
-	defer ns.Close()
-	own, err := netns.Current()
-	if err != nil {
-		return err
-	}
-	defer own.Close()
-	theirs, err := ns.ID()
-	if err != nil {
-		return err
-	}
-	if id, err := own.ID(); err != nil || id == theirs {
-		return errors.Join(err, types.NewError(types.ErrInvalidNetNS, c.netns+" is the host's network namespace", ""))
 	}
 	return nil
 }

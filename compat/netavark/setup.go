@@ -105,22 +105,12 @@ func (c *call) publishes(o *options) bool {
 
 // checkNamespace returns an error if the operand is not the network namespace of a container.
 func (c *call) checkNamespace() error {
-	ns, err := netns.Open(c.line.Operand)
-	if err != nil {
+	err := netns.CheckOther(c.line.Operand)
+	switch {
+	case errors.Is(err, netns.ErrCurrent):
+		return failure("target netns is the same as the host netns")
+	case err != nil:
 		return failure("invalid namespace path: %s", ioError(err))
-	}
-	defer ns.Close()
-	own, err := netns.Current()
-	if err != nil {
-		return err
-	}
-	defer own.Close()
-	theirs, err := ns.ID()
-	if err != nil {
-		return err
-	}
-	if id, err := own.ID(); err != nil || id == theirs {
-		return errors.Join(err, failure("target netns is the same as the host netns"))
 	}
 	return nil
 }
