@@ -58,8 +58,8 @@ LONGEST = ./network/named
 # depend on the machine. If at most three tests of a part fail, each runs once more, alone.
 .PHONY: test
 test: build setup ## run all tests, the vm tier too where QEMU is installed
-	@$(TEST_ALL) --packages="$(LONGEST) $$($(GO) list ./... | grep -Ev '$(ALONE)')" -- -count=1 -timeout 20m -p 2; status=$$?; \
-	$(TEST_ALL) --packages="$$($(GO) list ./... | grep -E '$(ALONE)')" -- -count=1 -timeout 20m -p 1 && exit $$status
+	@status=0; $(TEST_ALL) --packages="$(LONGEST) $$($(GO) list ./... | grep -Ev '$(ALONE)')" -- -count=1 -timeout 20m -p 2 || status=$$?; \
+	$(TEST_ALL) --packages="$$($(GO) list ./... | grep -E '$(ALONE)')" -- -count=1 -timeout 20m -p 1 || status=$$?; exit $$status
 
 .PHONY: test-unit
 test-unit: tools ## run the quick tests: no root, no packages, no guests
