@@ -245,10 +245,10 @@ func TestPorts(t *testing.T) {
 	a := tb.container("a")
 	serve(t, a.ns, 80)
 	tb.add(a, mapping(8080))
-	if got := ask(t, tb.outside, "198.51.100.1:8080"); got != a.ns.String() {
+	if got := reach(t, tb.outside, "198.51.100.1:8080", a.ns); got != a.ns.String() {
 		t.Errorf("from outside: %q", got)
 	}
-	if got := ask(t, tb.host, "127.0.0.1:8080"); got != a.ns.String() {
+	if got := reach(t, tb.host, "127.0.0.1:8080", a.ns); got != a.ns.String() {
 		t.Errorf("from the host: %q", got)
 	}
 	b := tb.container("b")
@@ -256,7 +256,7 @@ func TestPorts(t *testing.T) {
 	tb.fail("ADD", b, mapping(8080), 100, "8080")
 	tb.succeed("DEL", a, mapping(8080))
 	tb.add(b, mapping(8080)) // the port is free again
-	if got := ask(t, tb.outside, "198.51.100.1:8080"); got != b.ns.String() {
+	if got := reach(t, tb.outside, "198.51.100.1:8080", b.ns); got != b.ns.String() {
 		t.Errorf("the port's second owner: %q", got)
 	}
 }

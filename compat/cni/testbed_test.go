@@ -241,6 +241,16 @@ func serve(t *testing.T, ns *netns.NS, port int) {
 	}()
 }
 
+// reach asks a server at an address until its answer is that of want, for some seconds: the kernel takes up to
+// one to see that a new link has a carrier (net/core/link_watch.c). It returns the last answer.
+func reach(t *testing.T, ns *netns.NS, address string, want *netns.NS) (answer string) {
+	t.Helper()
+	for deadline := time.Now().Add(5 * time.Second); answer != want.String() && time.Now().Before(deadline); {
+		answer = ask(t, ns, address)
+	}
+	return answer
+}
+
 // ask returns what a server at an address answers to a namespace; "" if none does.
 func ask(t *testing.T, ns *netns.NS, address string) (answer string) {
 	t.Helper()

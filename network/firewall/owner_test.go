@@ -19,12 +19,15 @@ import (
 // ownerEnv makes the test binary a process that owns the table of the namespace at this path.
 const ownerEnv = "CLEAT_TEST_OWNER"
 
+// killed is the owner of a process that is to be killed. Without a reference to it, the garbage collector
+// would close its socket, and the table would have no owner.
+var killed *firewall.Owner
+
 func ownUntilKilled(path string) {
 	ns, err := netns.Open(path)
 	if err == nil {
-		var o *firewall.Owner
-		if o, err = (firewall.Table{NS: ns, Name: "cleat-net"}).Own(); err == nil {
-			err = o.Sync(ownedState())
+		if killed, err = (firewall.Table{NS: ns, Name: "cleat-net"}).Own(); err == nil {
+			err = killed.Sync(ownedState())
 		}
 	}
 	fmt.Println("owned", err)
