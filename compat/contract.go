@@ -49,8 +49,8 @@ func inThisProcess(run func(ctx context.Context) int) int {
 }
 
 // cniMain runs the CNI plug-in in this process.
-func cniMain(words []string, version string) int {
-	if len(words) > 0 {
+func cniMain(_ []string, version string) int {
+	if os.Getenv("CNI_COMMAND") == "" {
 		fmt.Printf("%s (cleat) %s\n\n%s\n", CNI, version, cniText)
 		return 0
 	}

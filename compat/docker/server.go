@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,9 @@ func New(c Config) *Server {
 		c.Do = func(f func() error) error { return f() }
 	}
 	s := &Server{Config: c}
+	if os.Getenv("LISTEN_FDS") != "" { // systemd may have started this process for a request (sd_listen_fds(3))
+		s.last.Store(time.Now().Unix())
+	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
 }

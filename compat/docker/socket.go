@@ -117,9 +117,6 @@ const relisten = 200 * time.Millisecond
 // listens at the path, it waits.
 func (s *Server) Keep(ctx context.Context, path string) error {
 	l, err := Passed()
-	if l != nil { // systemd has started this process for a request
-		s.last.Store(time.Now().Unix())
-	}
 	for l == nil && err == nil {
 		l, err = Listen(ctx, path)
 		if errors.Is(err, fs.ErrExist) {
