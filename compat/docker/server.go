@@ -51,7 +51,7 @@ func New(c Config) *Server {
 	}
 	s := &Server{Config: c}
 	if os.Getenv("LISTEN_FDS") != "" { // systemd may have started this process for a request (sd_listen_fds(3))
-		s.last.Store(time.Now().Unix())
+		s.last.Store(time.Now().Add(firstWithin - lingering).Unix())
 	}
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	return s
@@ -59,6 +59,9 @@ func New(c Config) *Server {
 
 // lingering is how long after a request more may be expected: a daemon sends them one after the other.
 const lingering = 15 * time.Second
+
+// firstWithin is how long a process that systemd has started waits for the first request, which may be why.
+const firstWithin = 3 * time.Second
 
 // Busy reports whether requests are being answered, or may be expected.
 func (s *Server) Busy() bool {
