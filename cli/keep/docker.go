@@ -2,6 +2,7 @@ package keep
 
 import (
 	"context"
+	"os"
 	"strings"
 	"sync"
 
@@ -38,7 +39,9 @@ func (f *flags) serveDocker(ctx context.Context, c *keep.Config, keeper *named.K
 			return networks.Config(ctx)
 		},
 	})
-	c.Busy = server.Busy
+	// Without systemd's socket, Docker finds no plug-in when this process has ended.
+	bySystemd := os.Getenv("LISTEN_FDS") != ""
+	c.Busy = func() bool { return server.Busy() || !bySystemd && docker.InUse(c.Attach.Store) }
 	ctx, cancel := context.WithCancel(ctx)
 	var running sync.WaitGroup
 	running.Go(func() {

@@ -138,6 +138,12 @@ func (s store) networks() ([]*dockerNetwork, error)   { return readAll[dockerNet
 func (s store) endpoints() ([]*dockerEndpoint, error) { return readAll[dockerEndpoint](s, "endpoints") }
 func (s store) pools() ([]*pool, error)               { return readAll[pool](s, "pools") }
 
+// InUse reports whether Docker has networks of a state directory.
+func InUse(s *attach.Store) bool {
+	all, err := (store{s}).networks()
+	return err != nil || len(all) > 0
+}
+
 // tidy removes the directories if they are empty: the last one gone leaves nothing.
 func (s store) tidy() {
 	for _, dir := range []string{"networks", "endpoints", "pools", ""} {
