@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"syscall"
 
 	"cleat/compat/netavark/args"
@@ -138,8 +139,22 @@ Options:
 
 // version prints the version. Podman reads it as that of netavark.
 func (c *call) version() error {
-	return c.print(map[string]string{"version": compatible, "commit": "cleat " + c.Version, "build_time": "2026-01-01T00:00:00Z",
+	return c.print(map[string]string{"version": compatible, "commit": "cleat " + c.Version, "build_time": commitTime(),
 		"target": runtime.GOARCH + "-linux", "default_fw_driver": "nftables"})
+}
+
+// commitTime returns the time of the commit that the program was built from; "" if it is unknown.
+func commitTime() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.time" {
+			return s.Value
+		}
+	}
+	return ""
 }
 
 // update changes the servers that a network asks for names of others.
