@@ -7,6 +7,7 @@ import (
 
 	"cleat/internal/statedir"
 	"cleat/network/attach"
+	"cleat/network/names"
 )
 
 // Down counts what TakeDown has taken down.
@@ -42,7 +43,9 @@ func (s *session) takeDown(ctx context.Context, d *Down) error {
 	errs = append(errs, err)
 	attachments, err := s.store.Attachments()
 	errs = append(errs, err, s.takeDownResolvers(ctx), s.takeDownRules(ctx))
-	stopNameServer(ctx, s.store)
+	if err := stopNameServer(ctx, s.store); err != nil && !errors.Is(err, names.ErrNotRunning) {
+		errs = append(errs, fmt.Errorf("stop the name server: %w", err))
+	}
 	for _, a := range attachments {
 		notes, err := attach.TakeDown(ctx, s.Attach, a)
 		s.addNotes(notes)
