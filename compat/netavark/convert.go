@@ -8,6 +8,7 @@ import (
 
 	"cleat/link"
 	"cleat/network/attach"
+	"cleat/network/ipam"
 	"cleat/network/named"
 )
 
@@ -101,7 +102,7 @@ func (n *network) subnets(s *named.NetworkSpec) error {
 			sub.Gateway = from.Gateway.Addr
 		} else {
 			s.NoDefaultRoute = true
-			if sub.Gateway = lastOf(sub.Prefix); sub.Gateway.Is4() {
+			if _, sub.Gateway = ipam.Bounds(sub.Prefix); sub.Gateway.Is4() {
 				sub.Gateway = sub.Gateway.Prev()
 			}
 		}

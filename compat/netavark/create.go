@@ -13,6 +13,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf8"
+
+	"cleat/network/ipam"
 )
 
 // The texts of errors are netavark's: Podman and its users know some of them.
@@ -280,7 +282,8 @@ func freeSubnet4(r *createRequest, checkUsed bool) (netip.Prefix, error) {
 			if !checkUsed || !isUsed(p, r.Used.Subnets) {
 				return p, nil
 			}
-			next := lastOf(p).Next()
+			_, last := ipam.Bounds(p)
+			next := last.Next()
 			if !next.IsValid() {
 				break
 			}
@@ -288,16 +291,6 @@ func freeSubnet4(r *createRequest, checkUsed bool) (netip.Prefix, error) {
 		}
 	}
 	return netip.Prefix{}, err
-}
-
-// lastOf returns the last address of a prefix.
-func lastOf(p netip.Prefix) netip.Addr {
-	b := p.Masked().Addr().AsSlice()
-	for i := p.Bits(); i < len(b)*8; i++ {
-		b[i/8] |= 0x80 >> (i % 8)
-	}
-	a, _ := netip.AddrFromSlice(b)
-	return a
 }
 
 func isUsed(p netip.Prefix, used []prefix) bool {

@@ -68,7 +68,7 @@ var rooms = map[string]room{
 	"compat/slirp4netns":   {faces, []string{"compat/getopt", "compat/journal", "sandbox"}},
 	"compat/pipework":      {faces, []string{"compat/journal", "network/attach", "network/dhcp", "link", "netns"}},
 	"compat/cni":           {faces, []string{"network/attach", "network/named", "network/resolvconf", "link", "netns", "netns/find"}},
-	"compat/netavark":      {faces, []string{"compat/netavark/args", "network/attach", "network/named", "link", "netns", "netns/find"}},
+	"compat/netavark":      {faces, []string{"compat/netavark/args", "network/attach", "network/ipam", "network/named", "link", "netns", "netns/find"}},
 	"compat/netavark/args": {faces, nil},
 	"compat/getopt":        {faces, nil},
 	"compat/journal":       {faces, nil},

@@ -30,7 +30,7 @@
 //	        compat           other programs' command lines, one folder each      → its programs; cli/container, exit, hint, networks, network/keep, keep/client, named
 //	          cni            a CNI plug-in for networks by name                 → network/attach, named, resolvconf; link, netns, netns/find
 //	          docker         network and IPAM driver of Docker                 → network/attach, ipam, named, resolvconf; link
-//	          netavark       a drop-in for netavark, and a plug-in for it       → args; network/attach, named; link, netns, netns/find
+//	          netavark       a drop-in for netavark, and a plug-in for it       → args; network/attach, ipam, named; link, netns, netns/find
 //	            args         parses its command line; small, for cmd/cleat-cni
 //	          pasta          a drop-in for pasta(1)                             → getopt, journal, portspec; sandbox, dns
 //	          slirp4netns    a drop-in for slirp4netns(1)                        → getopt, journal; sandbox
