@@ -23,15 +23,11 @@ func Connect(ctx context.Context, cfg Config, network, ref string, c Connection)
 }
 
 func connect(ctx context.Context, cfg Config, network string, c Connection, find func() (attach.Container, *netns.NS, error)) (*Result, error) {
-	s, err := open(cfg)
+	s, n, err := openNetwork(cfg, network)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	n, err := s.store.Network(network)
-	if err != nil {
-		return nil, err
-	}
 	if err := n.checkConnection(&c); err != nil {
 		return nil, err
 	}
@@ -267,15 +263,11 @@ func (s *session) containerOf(network, id string) string {
 // if it is interrupted, the next command completes it. The container is found as by Find, or by
 // the name that it had.
 func Disconnect(ctx context.Context, cfg Config, network, ref string) (*Result, error) {
-	s, err := open(cfg)
+	s, n, err := openNetwork(cfg, network)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	n, err := s.store.Network(network)
-	if err != nil {
-		return nil, err
-	}
 	e, err := s.store.find(network, ref)
 	if err != nil {
 		return nil, err

@@ -37,15 +37,11 @@ func heldBy(owner ipam.Owner, engine string) (since time.Time, is bool) {
 // HoldAddress reserves an address of a network for an engine: a, or a free one of the subnet with this
 // prefix if a is zero. The errors are those of Connect.
 func HoldAddress(_ context.Context, cfg Config, network string, subnet netip.Prefix, a netip.Addr, engine string) (netip.Addr, error) {
-	s, err := open(cfg)
+	s, n, err := openNetwork(cfg, network)
 	if err != nil {
 		return a, err
 	}
 	defer s.close()
-	n, err := s.store.Network(network)
-	if err != nil {
-		return a, err
-	}
 	pool, err := s.poolForAll(n)
 	if err != nil {
 		return a, err
@@ -89,18 +85,14 @@ func (s *session) poolForAll(n *Network) (*ipam.Pool, error) {
 
 // DropAddress frees an address that is held for an engine. It does nothing if a container has the address.
 func DropAddress(cfg Config, network string, a netip.Addr, engine string) error {
-	s, err := open(cfg)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	n, err := s.store.Network(network)
+	s, n, err := openNetwork(cfg, network)
 	if errors.As(err, new(*NoNetworkError)) {
 		return nil
 	}
 	if err != nil {
 		return err
 	}
+	defer s.close()
 	pool := s.pool(n)
 	owner, err := pool.Owner(a)
 	if _, held := heldBy(owner, engine); !held {
@@ -111,15 +103,11 @@ func DropAddress(cfg Config, network string, a netip.Addr, engine string) error 
 
 // HeldAddresses returns the addresses of a network that are held for an engine, and since when.
 func HeldAddresses(cfg Config, network, engine string) (map[netip.Addr]time.Time, error) {
-	s, err := open(cfg)
+	s, n, err := openNetwork(cfg, network)
 	if err != nil {
 		return nil, err
 	}
 	defer s.close()
-	n, err := s.store.Network(network)
-	if err != nil {
-		return nil, err
-	}
 	entries, err := s.pool(n).Entries()
 	all := map[netip.Addr]time.Time{}
 	for _, e := range entries {

@@ -49,6 +49,20 @@ func open(cfg Config) (*session, error) {
 	return s, nil
 }
 
+// openNetwork is open, and reads a network.
+func openNetwork(cfg Config, network string) (*session, *Network, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	n, err := s.store.Network(network)
+	if err != nil {
+		s.close()
+		return nil, nil, err
+	}
+	return s, n, nil
+}
+
 func (s *session) close() { s.host.Close() }
 
 func (s *session) note(format string, args ...any) {
