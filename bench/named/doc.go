@@ -1,5 +1,5 @@
 // Package named makes named networks and connects containers to them, by the command
-// lines of the programs that ship them: our own `cleat net`, Docker, netavark (Podman's)
+// lines of the programs that ship them: our own `cleat net`, Docker, netavark (Podman's),
 // the reference CNI plugins, and our own plug-in.
 //
 // # Theory of operation

@@ -110,7 +110,7 @@ func (d *daemon) close() { d.client.CloseIdleConnections() }
 // apiTimeout bounds a request. A container that is being started is inspected when it has started.
 const apiTimeout = 2 * time.Minute
 
-// maxAnswer bounds an answer. 1,000 containers on a network take 300 kB.
+// maxAnswer bounds an answer. A container on a network takes some 300 bytes of one.
 const maxAnswer = 64 << 20
 
 var errNotThere = errors.New("the daemon has none of this ID")

@@ -209,7 +209,7 @@ func (c *call) requestAddress(ctx context.Context, r *requestAddress) (any, erro
 	defer unlock()
 	p, err := c.store.pool(r.PoolID)
 	if err == nil && p == nil {
-		err = fmt.Errorf("pool %q is unknown", r.PoolID)
+		err = fmt.Errorf("pool %q is unknown; remove the network and create it again: docker network rm", r.PoolID)
 	}
 	if err != nil {
 		return nil, err
