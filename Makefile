@@ -108,7 +108,7 @@ man: build ## write the manual pages to out/man
 UNIT = env -u CLEAT_STATE_DIR ./cleat keep --print-unit | sed 's|^ExecStart=.* keep|ExecStart=$(PREFIX)/bin/cleat keep|'
 
 .PHONY: install
-install: man ## install programs, manual, completions and systemd unit under PREFIX (/usr/local)
+install: man ## install programs, manual, completions and systemd units under PREFIX (/usr/local)
 	install -D -m 0755 $(BIN)/cleat $(DESTDIR)$(PREFIX)/bin/cleat
 	install -D -m 0755 $(BIN)/cleat-cni $(DESTDIR)$(CNIDIR)/cleat-cni
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
@@ -120,6 +120,8 @@ install: man ## install programs, manual, completions and systemd unit under PRE
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	$(UNIT) > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.service
 	./cleat keep --print-socket-unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.socket
+	install -d $(DESTDIR)$(PREFIX)/share/cleat
+	./cleat net cni-conf cleat --create > $(DESTDIR)$(PREFIX)/share/cleat/10-cleat.conflist
 
 .PHONY: uninstall
 uninstall: ## remove what install has put under PREFIX
@@ -127,6 +129,7 @@ uninstall: ## remove what install has put under PREFIX
 	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat $(DESTDIR)$(ZSHDIR)/_cleat
 	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
 	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.{service,socket}
+	rm -rf $(DESTDIR)$(PREFIX)/share/cleat
 
 # Go and Debian have the same names for amd64 and arm64.
 DEB_ARCH ?= $(shell $(GO) env GOARCH)

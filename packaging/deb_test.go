@@ -78,7 +78,7 @@ func TestContents(t *testing.T) {
 		}
 	}
 	const unit = "/usr/lib/systemd/system/cleat-keep.service"
-	for _, name := range append(programs, unit, "/usr/lib/systemd/system/cleat-keep.socket", "/usr/share/man/man1/cleat.1.gz", "/usr/share/man/man1/cleat-net-create.1.gz",
+	for _, name := range append(programs, unit, "/usr/lib/systemd/system/cleat-keep.socket", "/usr/share/cleat/10-cleat.conflist", "/usr/share/man/man1/cleat.1.gz", "/usr/share/man/man1/cleat-net-create.1.gz",
 		"/usr/share/bash-completion/completions/cleat", "/usr/share/zsh/vendor-completions/_cleat", "/usr/share/fish/vendor_completions.d/cleat.fish",
 		"/usr/share/doc/cleat/copyright", "/usr/share/doc/cleat/changelog.gz", "/usr/share/doc/cleat/changelog.Debian.gz",
 		"/usr/share/doc/cleat/third-party-licenses.gz", "/usr/share/doc/cleat/README.md", "/usr/share/doc/cleat/doc/networks.md") {

@@ -237,7 +237,7 @@ func (n *network) names() []string {
 	}, strings.ToLower(n.Name))
 	const longest, idDigits = 50, 8
 	second := fmt.Sprintf("%s-%.*s", strings.Trim(lower[:min(len(lower), longest)], "-_"), idDigits, strings.ToLower(n.ID))
-	if named.ValidNetworkName(n.Name) {
+	if named.CheckName(n.Name) == nil {
 		return []string{n.Name, second}
 	}
 	return []string{second}

@@ -130,9 +130,6 @@ func (s *NetworkSpec) Serves(other NetworkSpec) bool {
 // ValidName reports whether a container may have a name on a network.
 func ValidName(name string) bool { return hostName().MatchString(strings.ToLower(name)) }
 
-// ValidNetworkName reports whether a network may have a name.
-func ValidNetworkName(name string) bool { return networkName().MatchString(name) }
-
 // DefaultDevice returns the name of the device of the host's default route; "" if it has none.
 func DefaultDevice() (string, error) {
 	host, err := netns.Current()

@@ -155,14 +155,22 @@ func (s *NetworkSpec) gateways() []netip.Addr {
 // have an underscore.
 var networkName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9_-]{0,61}[a-z0-9])?$`) })
 
+// CheckName returns an *attach.SpecError if no network can have this name.
+func CheckName(name string) error {
+	if !networkName().MatchString(name) {
+		return badSpec("NETWORK", name, "want 1…63 of a-z, 0-9, '-' and '_', with a letter or digit first and last")
+	}
+	return nil
+}
+
 func badSpec(param, value, reason string, allowed ...string) error {
 	return &attach.SpecError{Param: param, Value: value, Reason: reason, Allowed: allowed}
 }
 
 // normalize sets defaults, and returns an *attach.SpecError if no host could have the network.
 func (s *NetworkSpec) normalize() error {
-	if !networkName().MatchString(s.Name) {
-		return badSpec("NETWORK", s.Name, "want 1…63 of a-z, 0-9, '-' and '_', with a letter or digit first and last")
+	if err := CheckName(s.Name); err != nil {
+		return err
 	}
 	if s.Driver == "" {
 		s.Driver = Bridge
