@@ -31,11 +31,7 @@ exec cleat doctor $$ $there "$@"
 
 // TestDoctorPath runs the command in its own user and network namespaces.
 func TestDoctorPath(t *testing.T) {
-	for _, p := range []string{"unshare", "nsenter", "ip"} {
-		if _, err := program.Find(p); err != nil {
-			t.Skip(err)
-		}
-	}
+	needPrograms(t, "unshare", "nsenter", "ip")
 	namespaces := []string{"--user", "--map-root-user", "--net", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"}
 	if out, err := exec.Command("unshare", append(namespaces, "true")...).CombinedOutput(); err != nil {
 		t.Skipf("no user namespaces here: %s", out)

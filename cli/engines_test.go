@@ -30,11 +30,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 	if os.Geteuid() != 0 {
 		t.Skip("engines need root")
 	}
-	for _, p := range append(programs, "unshare", "nsenter", "ip", "tc") {
-		if _, err := program.Find(p); err != nil {
-			t.Skipf("no program %s", p)
-		}
-	}
+	needPrograms(t, append(programs, "unshare", "nsenter", "ip", "tc")...)
 	t.Cleanup(func() { removeEngineGroups(t, engineGroup+strings.TrimSuffix(script, ".sh")) })
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()

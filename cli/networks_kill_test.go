@@ -65,11 +65,7 @@ func onOwnHost(t *testing.T, notShort string, test func(*testing.T)) {
 	if testing.Short() {
 		t.Skip(notShort)
 	}
-	for _, p := range []string{"unshare", "ip"} {
-		if _, err := exec.LookPath(p); err != nil {
-			t.Skipf("no program %s", p)
-		}
-	}
+	needPrograms(t, "unshare", "ip")
 	if err := exec.Command(filepath.Join(binDir, "cleat"), "bench", "list").Run(); err != nil {
 		t.Skip("no namespaces here")
 	}

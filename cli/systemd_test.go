@@ -72,11 +72,7 @@ func bootSystemd(t *testing.T, script string, files ...string) map[string][]stri
 	if os.Geteuid() != 0 {
 		t.Skip("booting systemd needs root")
 	}
-	for _, p := range []string{"/lib/systemd/systemd", "systemctl", "systemd-run", "journalctl", "unshare", "ip"} {
-		if _, err := program.Find(p); err != nil {
-			t.Skipf("no program %s", p)
-		}
-	}
+	needPrograms(t, "/lib/systemd/systemd", "systemctl", "systemd-run", "journalctl", "unshare", "ip")
 	group := groupForSystemd(t)
 	here, err := filepath.Abs("testdata/systemd")
 	if err != nil {
@@ -116,11 +112,7 @@ func TestSystemdPackage(t *testing.T) {
 	if deb == "" {
 		t.Skip("CLEAT_DEB names no package; `make test-deb` builds and tests one")
 	}
-	for _, p := range []string{"dpkg", "deb-systemd-invoke"} {
-		if _, err := program.Find(p); err != nil {
-			t.Skipf("no program %s", p)
-		}
-	}
+	needPrograms(t, "dpkg", "deb-systemd-invoke")
 	told := bootSystemd(t, "package.sh", deb)
 	if len(told["skip"]) > 0 {
 		t.Skip(told["skip"][0])
@@ -130,4 +122,14 @@ func TestSystemdPackage(t *testing.T) {
 	tells(t, told, "removed", "inactive", "no device, no process")
 	tells(t, told, "restored", "active, keeps attachments", "the network is back")
 	tells(t, told, "purged", "not-found, inactive", "no device, no process", "no file")
+}
+
+// needPrograms skips the test if a program is not installed.
+func needPrograms(t *testing.T, programs ...string) {
+	t.Helper()
+	for _, p := range programs {
+		if _, err := program.Find(p); err != nil {
+			t.Skipf("no program %s", p)
+		}
+	}
 }

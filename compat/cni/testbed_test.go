@@ -7,7 +7,6 @@ import (
 	"io"
 	"maps"
 	"net"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,7 +16,6 @@ import (
 
 	"cleat/compat/cni"
 	"cleat/lab"
-	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
@@ -50,35 +48,12 @@ func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	lab.Need(t)
 	tb := &testbed{t: t, dir: t.TempDir()}
-	tb.host, tb.outside = tb.namespace("host"), tb.namespace("outside")
-	_, err := link.Create(tb.host, link.VethSpec{Attrs: link.Attrs{Name: "nic"}, Peer: link.Attrs{Name: "wire"}}, link.Target{PeerNS: tb.outside})
-	must(t, err)
-	for _, end := range []struct {
-		ns            *netns.NS
-		name, address string
-	}{{tb.host, "nic", "198.51.100.1/24"}, {tb.outside, "wire", "198.51.100.2/24"}} {
-		l, err := link.Find(end.ns, end.name)
-		must(t, err)
-		must(t, l.AddAddr(netip.MustParsePrefix(end.address)))
-		must(t, l.Up())
-	}
+	tb.host, tb.outside = networktest.NewNS(t, "host"), networktest.NewNS(t, "outside")
+	networktest.Connect(t, tb.host, tb.outside)
 	store, err := attach.OpenStore(filepath.Join(tb.dir, "state"))
 	must(t, err)
 	tb.cfg = named.Config{Attach: attach.Config{Store: store}}
 	return tb
-}
-
-func (tb *testbed) namespace(name string) *netns.NS {
-	t := tb.t
-	t.Helper()
-	ns, err := netns.New(name)
-	must(t, err)
-	t.Cleanup(func() { ns.Close() })
-	must(t, ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/default/addr_gen_mode", []byte("1"), 0) }))
-	lo, err := link.Find(ns, "lo")
-	must(t, err)
-	must(t, lo.Up())
-	return ns
 }
 
 // create makes a network.
@@ -98,7 +73,7 @@ type container struct {
 
 func (tb *testbed) container(id string) *container {
 	tb.t.Helper()
-	c := &container{id: id, ifname: "eth0", ns: tb.namespace(id), path: filepath.Join(tb.dir, id)}
+	c := &container{id: id, ifname: "eth0", ns: networktest.NewNS(tb.t, id), path: filepath.Join(tb.dir, id)}
 	must(tb.t, c.ns.Pin(c.path))
 	tb.t.Cleanup(func() { _ = netns.Unpin(c.path) })
 	return c

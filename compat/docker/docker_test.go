@@ -23,6 +23,7 @@ import (
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
+	"cleat/network/networktest"
 )
 
 func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
@@ -48,9 +49,7 @@ type fakeDaemon struct {
 func newDaemon(t *testing.T) *fakeDaemon {
 	t.Helper()
 	lab.Need(t)
-	host, err := netns.New("host")
-	must(t, err)
-	t.Cleanup(func() { host.Close() })
+	host := networktest.NewNS(t, "host")
 	d := &fakeDaemon{t: t, host: host, state: filepath.Join(t.TempDir(), "state")}
 	store, err := attach.OpenStore(d.state)
 	must(t, err)

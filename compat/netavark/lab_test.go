@@ -44,22 +44,11 @@ type bed struct {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	lab.Need(t)
-	b := &bed{t: t, host: newNS(t, "host"), state: filepath.Join(t.TempDir(), "state")}
+	b := &bed{t: t, host: networktest.NewNS(t, "host"), state: filepath.Join(t.TempDir(), "state")}
 	store, err := attach.OpenStore(b.state)
 	must(t, err)
 	b.cfg.Attach = attach.Config{Store: store}
-	lo, err := link.Find(b.host, "lo")
-	must(t, err)
-	must(t, lo.Up())
 	return b
-}
-
-func newNS(t *testing.T, name string) *netns.NS {
-	t.Helper()
-	ns, err := netns.New(name)
-	must(t, err)
-	t.Cleanup(func() { ns.Close() })
-	return ns
 }
 
 // call runs netavark on the host, and returns its exit code and output.
@@ -122,7 +111,7 @@ func on(network, device, ip string) string {
 func TestSetup(t *testing.T) {
 	b := newBed(t)
 	before := b.snapshot()
-	a, c := newNS(t, "a"), newNS(t, "c")
+	a, c := networktest.NewNS(t, "a"), networktest.NewNS(t, "c")
 	inA := input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, ""), `, "port_mappings": [{"container_port": 80, "host_ip": "", "host_port": 8080, "protocol": "tcp", "range": 1}]`)
 	inC := input("c", on("web", "eth0", "10.89.7.3"), info("web", "podman7", subnet, ""), "")
 	got := b.setup(a, inA)["web"]
@@ -157,7 +146,7 @@ func TestSetup(t *testing.T) {
 // A port of the host belongs to one container.
 func TestPortTaken(t *testing.T) {
 	b := newBed(t)
-	a, c := newNS(t, "a"), newNS(t, "c")
+	a, c := networktest.NewNS(t, "a"), networktest.NewNS(t, "c")
 	const ports = `, "port_mappings": [{"container_port": 80, "host_ip": "", "host_port": 8080, "protocol": "tcp", "range": 1}]`
 	b.setup(a, input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, ""), ports))
 	code, out := b.call(input("c", on("web", "eth0", "10.89.7.3"), info("web", "podman7", subnet, ""), ports), "setup", c.Path())
@@ -170,7 +159,7 @@ func TestPortTaken(t *testing.T) {
 func TestAtomic(t *testing.T) {
 	b := newBed(t)
 	before := b.snapshot()
-	a, c := newNS(t, "a"), newNS(t, "c")
+	a, c := networktest.NewNS(t, "a"), networktest.NewNS(t, "c")
 	infos := info("one", "podman1", subnet, "") + ", " + info("two", "podman2", `{"subnet": "10.89.8.0/24", "gateway": "10.89.8.1"}`, "")
 	first := input("c", on("two", "eth0", "10.89.8.2"), infos, "")
 	b.setup(c, first)
@@ -189,7 +178,7 @@ func TestIsolation(t *testing.T) {
 	b := newBed(t)
 	spaces := map[string]*netns.NS{}
 	for i, isolate := range []string{"", "true", "false", "strict"} {
-		ns := newNS(t, "n"+isolate)
+		ns := networktest.NewNS(t, "n"+isolate)
 		spaces[isolate] = ns
 		options := ""
 		if isolate != "" {
@@ -220,7 +209,7 @@ func TestOptions(t *testing.T) {
 			[]string{"10.90.0.0/24 10.89.7.9 100", "blackhole 10.91.0.0/24 100", "default 10.89.7.1 100"}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			ns := newNS(t, "a")
+			ns := networktest.NewNS(t, "a")
 			in := input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", tt.subnet, tt.more), "")
 			b.setup(ns, in)
 			got := routes(t, ns)
@@ -267,7 +256,7 @@ func TestShared(t *testing.T) {
 	if len(network.Subnets) != 1 || network.Subnets[0].Subnet != "10.89.7.0/24" || network.IPAM["driver"] != "cleat" {
 		t.Errorf("create: %s", out.String())
 	}
-	ns := newNS(t, "a")
+	ns := networktest.NewNS(t, "a")
 	in := fmt.Sprintf(`{"container_id": "%064d", "container_name": "a", "network": %s, "network_options": {"interface_name": "eth0"}}`, 7, out.String())
 	out = plugin(in, "setup", ns.Path())
 	var r result
@@ -287,7 +276,7 @@ func TestShared(t *testing.T) {
 // Errors that callers know.
 func TestErrors(t *testing.T) {
 	b := newBed(t)
-	ns := newNS(t, "a")
+	ns := networktest.NewNS(t, "a")
 	good := input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, ""), "")
 	for _, tt := range []struct{ name, path, input, want string }{
 		{"namespace", "/nowhere", good, "invalid namespace path: IO error: No such file or directory (os error 2)"},
@@ -411,7 +400,7 @@ func routes(t *testing.T, ns *netns.NS) (all []string) {
 func TestLastOne(t *testing.T) {
 	b := newBed(t)
 	before := b.snapshot()
-	a, guest := newNS(t, "a"), newNS(t, "guest")
+	a, guest := networktest.NewNS(t, "a"), networktest.NewNS(t, "guest")
 	in := input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, ""), "")
 	b.setup(a, in)
 	cfg := b.cfg

@@ -75,7 +75,7 @@ func (tb *testbed) containers(n int) attach.Config {
 	all := map[string]*netns.NS{}
 	for i := range n {
 		name := "c" + strconv.Itoa(i)
-		all[name] = newNS(tb.t, name)
+		all[name] = networktest.NewNS(tb.t, name)
 	}
 	return attach.Config{Store: tb.store, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
 		c := attach.Container{Ref: ref, Engine: "test", Name: ref, Path: all[ref].Path()}
@@ -169,7 +169,7 @@ func TestOtherContainerSameName(t *testing.T) {
 	tb := newTestbed(t)
 	_, err := tb.attach(attach.Spec{Kind: "macvlan", Parent: "nic", Addresses: prefixes("192.0.2.10/24")}, nil)
 	must(t, err)
-	again := newNS(t, "again")
+	again := networktest.NewNS(t, "again")
 	_, err = link.Create(again, link.VethSpec{Attrs: link.Attrs{Name: "eth0"}, Peer: link.Attrs{Name: "other"}}, link.Target{})
 	must(t, err)
 	tb.container.Path = again.Path()
@@ -193,7 +193,7 @@ func (tb *testbed) restartContainer() attach.Spec {
 	_, err := tb.attach(spec, nil)
 	must(tb.t, err)
 	must(tb.t, tb.web.Close())
-	tb.web = newNS(tb.t, "restarted")
+	tb.web = networktest.NewNS(tb.t, "restarted")
 	tb.container.Path = tb.web.Path()
 	return spec
 }
@@ -222,7 +222,7 @@ func TestAddressOfGoneContainer(t *testing.T) {
 	spec := attach.Spec{Kind: "bridge", Parent: "br0", Addresses: prefixes("192.0.2.10/24")}
 	_, err := tb.attach(spec, nil)
 	must(t, err)
-	other := newNS(t, "other")
+	other := networktest.NewNS(t, "other")
 	tb.container = attach.Container{Engine: "test", Name: "web2", Path: other.Path()}
 	cfg := tb.config()
 	try := func() error {
@@ -247,7 +247,7 @@ func TestContainerEndsDuringAttach(t *testing.T) {
 	tb.web.Close()
 	dies, err := netns.New("dies")
 	must(t, err)
-	tb.web = newNS(t, "other")
+	tb.web = networktest.NewNS(t, "other")
 	before := tb.snapshot()
 	tb.container.Path = dies.Path()
 	n := 0

@@ -307,7 +307,7 @@ func TestHostileResolvConf(t *testing.T) {
 		"larger than memory": func(tb *testbed, conf string) error { return os.Truncate(conf, 100<<20) },
 		"of another process": func(tb *testbed, conf string) error {
 			root := tb.t.TempDir()
-			tb.container.PID = startChrooted(tb.t, newNS(tb.t, "other"), root)
+			tb.container.PID = startChrooted(tb.t, networktest.NewNS(tb.t, "other"), root)
 			return os.Mkdir(filepath.Join(root, "etc"), 0o755)
 		},
 	} {

@@ -17,6 +17,7 @@ import (
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
+	"cleat/network/networktest"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -35,7 +36,7 @@ func machineTestbed(t *testing.T) *testbed {
 	host, err := netns.Current()
 	must(t, err)
 	t.Cleanup(func() { host.Close() })
-	tb := &testbed{t: t, host: host, web: newNS(t, "web"), outside: newNS(t, "outside"), state: filepath.Join(t.TempDir(), "state")}
+	tb := &testbed{t: t, host: host, web: networktest.NewNS(t, "web"), outside: networktest.NewNS(t, "outside"), state: filepath.Join(t.TempDir(), "state")}
 	tb.store, err = attach.OpenStore(tb.state)
 	must(t, err)
 	tb.container = attach.Container{Ref: "web", Engine: "test", Name: "web", Path: tb.web.Path()}
@@ -107,7 +108,7 @@ func TestPhysicalCard(t *testing.T) {
 		t.Errorf("listed: %+v", all)
 	}
 	must(t, tb.detach("eth7", nil))
-	tb.web = newNS(t, "web")
+	tb.web = networktest.NewNS(t, "web")
 	tb.unchanged(before, "the container has ended")
 }
 

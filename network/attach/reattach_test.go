@@ -381,7 +381,7 @@ func TestAltNames(t *testing.T) {
 func TestMovedAway(t *testing.T) {
 	needKinds(t, "macvlan")
 	tb := newTestbed(t)
-	nested := newNS(t, "nested")
+	nested := networktest.NewNS(t, "nested")
 	for name, spec := range map[string]attach.Spec{
 		"a device": {Kind: "phys", Parent: "nic", Name: "eth0"},
 		"a link":   {Kind: "macvlan", Parent: "nic", Name: "eth0", Addresses: prefixes("192.0.2.10/24")},
@@ -497,7 +497,7 @@ func TestDetachReusedPID(t *testing.T) {
 	tb.container.PID = 4242
 	_, err := tb.attach(attach.Spec{Kind: "bridge", Parent: "br0"}, nil)
 	must(t, err)
-	other := newNS(t, "other")
+	other := networktest.NewNS(t, "other")
 	number := func(ns *netns.NS) attach.Config {
 		return attach.Config{Store: tb.store, Find: func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
 			own, err := netns.Open(ns.Path())

@@ -6,6 +6,7 @@ import (
 
 	"cleat/netns"
 	"cleat/network/attach"
+	"cleat/network/networktest"
 )
 
 // TestDotsInNames attaches containers and links with dots in their names: the link "5" of
@@ -13,7 +14,7 @@ import (
 func TestDotsInNames(t *testing.T) {
 	tb := newTestbed(t)
 	cfg := tb.config()
-	spaces := map[string]*netns.NS{"web": tb.web, "web.eth0": newNS(t, "other")}
+	spaces := map[string]*netns.NS{"web": tb.web, "web.eth0": networktest.NewNS(t, "other")}
 	cfg.Find = func(_ context.Context, ref string) (attach.Container, *netns.NS, error) {
 		in, ok := spaces[ref]
 		if !ok {

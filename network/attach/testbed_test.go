@@ -15,6 +15,7 @@ import (
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
+	"cleat/network/networktest"
 
 	"github.com/vishvananda/netlink"
 )
@@ -42,7 +43,7 @@ type testbed struct {
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	lab.Need(t)
-	tb := &testbed{t: t, host: newNS(t, "host"), web: newNS(t, "web"), outside: newNS(t, "outside"), state: filepath.Join(t.TempDir(), "state")}
+	tb := &testbed{t: t, host: networktest.NewNS(t, "host"), web: networktest.NewNS(t, "web"), outside: networktest.NewNS(t, "outside"), state: filepath.Join(t.TempDir(), "state")}
 	_, err := link.Create(tb.host, link.VethSpec{Attrs: link.Attrs{Name: "nic"}, Peer: link.Attrs{Name: "wire"}}, link.Target{PeerNS: tb.outside})
 	must(t, err)
 	nic := find(t, tb.host, "nic")
@@ -76,18 +77,6 @@ func waitUp(t *testing.T, ns *netns.NS, name string) {
 			t.Fatalf("%s did not come up", name)
 		}
 	}
-}
-
-// newNS makes a namespace whose links get no IPv6 addresses from the kernel.
-func newNS(t *testing.T, name string) *netns.NS {
-	t.Helper()
-	ns, err := netns.New(name)
-	must(t, err)
-	t.Cleanup(func() { ns.Close() })
-	sysctl(t, ns, "net/ipv6/conf/default/addr_gen_mode", "1") // IN6_ADDR_GEN_MODE_NONE
-	sysctl(t, ns, "net/ipv4/ip_forward", "0")
-	must(t, find(t, ns, "lo").Up())
-	return ns
 }
 
 func sysctl(t *testing.T, ns *netns.NS, name, value string) {

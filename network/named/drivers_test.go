@@ -192,7 +192,7 @@ func (tb *testbed) restart(container string) {
 	t.Helper()
 	a := tb.attachment("lan", container)
 	must(t, tb.containers[container].Close())
-	tb.containers[container] = newNS(t, container)
+	tb.containers[container] = networktest.NewNS(t, container)
 	tb.eventually("the link is attached again", func() bool { // the kernel removes the old one a moment after the namespace
 		return tb.onHost(func() error { _, err := attach.Reattach(t.Context(), tb.cfg.Attach, a); return err }) == nil
 	})
@@ -256,7 +256,7 @@ func TestParentGoesAway(t *testing.T) {
 	if !errors.As(err, &bad) || bad.Param != "parent" {
 		t.Errorf("connect without the parent: %v", err)
 	}
-	tb.addNIC()
+	networktest.Connect(t, tb.host, tb.outside)
 	must(t, tb.onHost(func() error { _, err := named.RepairAll(t.Context(), tb.cfg); return err }))
 	tb.check()
 	answer(t, tb.outside, 80)
@@ -315,7 +315,7 @@ func TestBadNetworks(t *testing.T) {
 	}
 	spec.Name = "lan2" // the same subnet on the same parent
 	must(t, tb.create(spec))
-	tb.containers["a"] = newNS(t, "a")
+	tb.containers["a"] = networktest.NewNS(t, "a")
 	for _, a := range []string{"198.51.100.1", "198.51.100.254"} {
 		if err := ignore(tb.connect("lan", "a", named.Connection{Addresses: []netip.Addr{netip.MustParseAddr(a)}})); err == nil {
 			t.Errorf("a container got %s", a)

@@ -19,6 +19,7 @@ import (
 	"cleat/network/attach"
 	"cleat/network/named"
 	"cleat/network/names"
+	"cleat/network/networktest"
 )
 
 // insideServer is where names are served inside containers.
@@ -150,7 +151,7 @@ func TestNamesInside(t *testing.T) {
 	tb.eventually("the sockets end with the container", func() bool { return len(tb.inside()) == 0 })
 	must(t, os.WriteFile(conf, []byte(had), 0o644)) // its engine writes it anew
 	must(t, tb.containers["a"].Close())
-	tb.containers["a"] = newNS(t, "a")
+	tb.containers["a"] = networktest.NewNS(t, "a")
 	tb.startAt("a", filepath.Dir(filepath.Dir(conf)))
 	a := tb.attachment("lan", "a")
 	tb.eventually("the link is attached again", func() bool { // the kernel removes the old one a moment after the namespace

@@ -9,6 +9,7 @@ import (
 	"cleat/network/attach"
 	"cleat/network/ipam"
 	"cleat/network/named"
+	"cleat/network/networktest"
 )
 
 // A reserved address goes to its container and to no other, also when the network has no other
@@ -90,7 +91,7 @@ func TestReserveMistakes(t *testing.T) {
 		}
 	}
 	must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix("10.20.1.0/30")}}, Reserve: named.Reservations{"x": {netip.MustParseAddr("10.20.1.2")}}}))
-	tb.containers["a"] = newNS(t, "a")
+	tb.containers["a"] = networktest.NewNS(t, "a")
 	if _, err := tb.connect("web", "a", named.Connection{}); !errors.As(err, new(*ipam.FullError)) {
 		t.Errorf("the only address is reserved: got %v", err)
 	}

@@ -15,6 +15,7 @@ import (
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
+	"cleat/network/networktest"
 
 	"golang.org/x/sys/unix"
 )
@@ -22,7 +23,7 @@ import (
 // needLargeSegments skips a test on kernels without large segments for IPv4.
 func needLargeSegments(t *testing.T) {
 	t.Helper()
-	if segments(t, newNS(t, "probe"), "lo")[1] == 0 {
+	if segments(t, networktest.NewNS(t, "probe"), "lo")[1] == 0 {
 		t.Skip("the kernel is older than 6.3: it has no gso_ipv4_max_size")
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,7 +13,6 @@ import (
 	"time"
 
 	"cleat/lab"
-	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
@@ -63,48 +61,16 @@ type testbed struct {
 func newTestbed(t *testing.T, containers ...string) *testbed {
 	t.Helper()
 	lab.Need(t)
-	tb := &testbed{t: t, host: newNS(t, "host"), outside: newNS(t, "outside"), containers: map[string]*netns.NS{}, pids: map[string]int{}, state: filepath.Join(t.TempDir(), "state")}
-	tb.addNIC()
+	tb := &testbed{t: t, host: networktest.NewNS(t, "host"), outside: networktest.NewNS(t, "outside"), containers: map[string]*netns.NS{}, pids: map[string]int{}, state: filepath.Join(t.TempDir(), "state")}
+	networktest.Connect(t, tb.host, tb.outside)
 	for _, name := range containers {
-		tb.containers[name] = newNS(t, name)
+		tb.containers[name] = networktest.NewNS(t, name)
 	}
 	store, err := attach.OpenStore(tb.state)
 	must(t, err)
 	tb.store = named.Store{Store: store}
 	tb.cfg.Attach, tb.cfg.Files = attach.Config{Store: store, Find: tb.find}, &named.Files{}
 	return tb
-}
-
-// addNIC connects the host with the outside.
-func (tb *testbed) addNIC() {
-	t := tb.t
-	t.Helper()
-	_, err := link.Create(tb.host, link.VethSpec{Attrs: link.Attrs{Name: "nic"}, Peer: link.Attrs{Name: "wire"}}, link.Target{PeerNS: tb.outside})
-	must(t, err)
-	for _, end := range []struct {
-		ns            *netns.NS
-		name, address string
-	}{{tb.host, "nic", "198.51.100.1/24"}, {tb.outside, "wire", "198.51.100.2/24"}} {
-		l, err := link.Find(end.ns, end.name)
-		must(t, err)
-		must(t, l.AddAddr(netip.MustParsePrefix(end.address)))
-		must(t, l.Up())
-	}
-}
-
-// newNS makes a namespace whose links get no IPv6 addresses from the kernel.
-func newNS(t *testing.T, name string) *netns.NS {
-	t.Helper()
-	ns, err := netns.New(name)
-	must(t, err)
-	t.Cleanup(func() { ns.Close() })
-	must(t, ns.Do(func() error {
-		return errors.Join(os.WriteFile("/proc/sys/net/ipv6/conf/default/addr_gen_mode", []byte("1"), 0), os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0))
-	}))
-	lo, err := link.Find(ns, "lo")
-	must(t, err)
-	must(t, lo.Up())
-	return ns
 }
 
 func (tb *testbed) find(_ context.Context, ref string) (attach.Container, *netns.NS, error) {

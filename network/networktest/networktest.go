@@ -1,5 +1,5 @@
-// Package networktest takes snapshots of what commands on networks could change, as lines of
-// text, so that tests can compare them.
+// Package networktest makes hosts for tests, and takes snapshots of what commands on networks
+// could change, as lines of text, so that tests can compare them.
 package networktest
 
 import (

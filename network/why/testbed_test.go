@@ -2,7 +2,6 @@ package why_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -21,6 +20,7 @@ import (
 	"cleat/network/attach"
 	"cleat/network/named"
 	"cleat/network/names"
+	"cleat/network/networktest"
 	"cleat/network/why"
 
 	"golang.org/x/sys/unix"
@@ -92,19 +92,11 @@ func newTestbed(t *testing.T, containers ...string) *testbed {
 	t.Helper()
 	lab.Need(t)
 	state := filepath.Join(t.TempDir(), "state")
-	tb := &testbed{t: t, host: newNS(t, "host"), outside: newNS(t, "outside"), containers: map[string]*testContainer{}}
-	_, err := link.Create(tb.host, link.VethSpec{Attrs: link.Attrs{Name: "nic"}, Peer: link.Attrs{Name: "wire"}}, link.Target{PeerNS: tb.outside})
-	must(t, err)
-	for _, end := range []struct {
-		ns            *netns.NS
-		name, address string
-	}{{tb.host, "nic", "198.51.100.1/24"}, {tb.outside, "wire", "198.51.100.2/24"}} {
-		l, err := link.Find(end.ns, end.name)
-		must(t, err, l.AddAddr(netip.MustParsePrefix(end.address)), l.Up())
-	}
+	tb := &testbed{t: t, host: networktest.NewNS(t, "host"), outside: networktest.NewNS(t, "outside"), containers: map[string]*testContainer{}}
+	networktest.Connect(t, tb.host, tb.outside)
 	must(t, link.SetBridgeNetfilter(tb.host, false))
 	for _, name := range containers {
-		c := &testContainer{ns: newNS(t, name), root: t.TempDir()}
+		c := &testContainer{ns: networktest.NewNS(t, name), root: t.TempDir()}
 		must(t, os.Mkdir(filepath.Join(c.root, "etc"), 0o755), os.WriteFile(filepath.Join(c.root, "etc/resolv.conf"), []byte("nameserver 192.0.2.53\n"), 0o644))
 		c.pid = startProcess(t, c.ns, rootEnv+"="+c.root, true).Process.Pid
 		tb.containers[name] = c
@@ -115,20 +107,6 @@ func newTestbed(t *testing.T, containers ...string) *testbed {
 	tb.cfg.Attach = attach.Config{Store: store, Find: tb.find}
 	tb.startNames()
 	return tb
-}
-
-// newNS makes a namespace whose links get no IPv6 addresses from the kernel.
-func newNS(t *testing.T, name string) *netns.NS {
-	t.Helper()
-	ns, err := netns.New(name)
-	must(t, err)
-	t.Cleanup(func() { ns.Close() })
-	must(t, ns.Do(func() error {
-		return errors.Join(os.WriteFile("/proc/sys/net/ipv6/conf/default/addr_gen_mode", []byte("1"), 0), os.WriteFile("/proc/sys/net/ipv4/ip_forward", []byte("0"), 0))
-	}))
-	lo, err := link.Find(ns, "lo")
-	must(t, err, lo.Up())
-	return ns
 }
 
 // startProcess runs the test binary in a namespace until the test ends. Unless wait is false
