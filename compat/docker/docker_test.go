@@ -388,9 +388,20 @@ func TestSocket(t *testing.T) {
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
 		t.Errorf("%v, %v", info, err)
 	}
-	must(t, Withdraw(second, path))
+	must(t, second.(*ownListener).withdraw())
 	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("the socket stays: %v", err)
+	}
+	third, err := Listen(t.Context(), path)
+	must(t, err)
+	defer third.Close()
+	must(t, os.Remove(path)) // as systemd does when it starts the unit of the socket
+	systemd, err := net.Listen("unix", path)
+	must(t, err)
+	defer systemd.Close()
+	must(t, third.(*ownListener).withdraw())
+	if _, err := os.Stat(path); err != nil {
+		t.Errorf("systemd's socket: %v", err)
 	}
 	if l, err := Passed(); l != nil || err != nil {
 		t.Errorf("passed without systemd: %v, %v", l, err)

@@ -74,6 +74,23 @@ func PassOn() {
 	}
 }
 
+// ownListener listens at a socket that Listen has made.
+type ownListener struct {
+	net.Listener
+	path string
+	file fs.FileInfo
+}
+
+// withdraw removes the socket, unless another one has taken its place, such as systemd's, which removes
+// ours. It is called before the listener is closed.
+func (l *ownListener) withdraw() error {
+	now, err := os.Lstat(l.path)
+	if err != nil || !os.SameFile(now, l.file) {
+		return nil
+	}
+	return os.Remove(l.path)
+}
+
 // Listen makes the plug-in's socket, in place of one that a killed process has left: a daemon that finds a
 // socket at which nobody listens tries for 15 s. It returns fs.ErrExist if another process listens there.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
@@ -95,19 +112,11 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 		return nil, fmt.Errorf("plug-in socket: %w", err)
 	}
 	l.SetUnlinkOnClose(false)
-	if err := errors.Join(os.Chmod(temp, 0o600), os.Rename(temp, path)); err != nil {
+	file, err := os.Lstat(temp)
+	if err := errors.Join(err, os.Chmod(temp, 0o600), os.Rename(temp, path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("plug-in socket: %w", err), l.Close())
 	}
-	return l, nil
-}
-
-// Withdraw removes the plug-in's socket if it is that of the listener. It is called before the listener is
-// closed.
-func Withdraw(l net.Listener, path string) error {
-	if l.Addr().String() != path+".new" {
-		return nil // systemd's
-	}
-	return os.Remove(path)
+	return &ownListener{l, path, file}, nil
 }
 
 // relisten is how often a process that does not have the socket tries to get it.
@@ -133,7 +142,9 @@ func (s *Server) Keep(ctx context.Context, path string) error {
 	}
 	defer s.Close()
 	defer l.Close()
-	stop := context.AfterFunc(ctx, func() { _ = Withdraw(l, path) })
-	defer stop()
+	if own, ok := l.(*ownListener); ok {
+		stop := context.AfterFunc(ctx, func() { _ = own.withdraw() })
+		defer stop()
+	}
 	return s.Serve(ctx, l)
 }
