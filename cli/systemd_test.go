@@ -45,21 +45,22 @@ func TestSystemd(t *testing.T) {
 	told := bootSystemd(t, "keep.sh")
 	tells(t, told, "on demand", "a service of its own", "attached again", "killed, nothing is left")
 	const keeps = "active, keeps attachments"
-	tells(t, told, "unit", "enabled", "active, waits while another keeper runs", keeps, "it is the keeper", "attached again")
+	tells(t, told, "unit", "enabled enabled", "active, waits while another keeper runs", keeps, "it is the keeper", "attached again")
 	tells(t, told, "restarted", keeps, "attached again")
 	tells(t, told, "killed", keeps, "attached again")
 	tells(t, told, "stopped", "inactive, success, 143", "what is attached stays", "no keeper runs")
 	tells(t, told, "journal", "cleat: netns.web.eth0: attached again: the container had restarted")
 	tells(t, told, "before", "note: no keeper starts at boot: `cleat keep --install` has networks back then")
-	tells(t, told, "shipped", "a keeper starts at boot: /usr/local/lib/systemd/system/cleat-keep.service", "enabled", "no second unit",
-		"disabled", "no keeper is installed")
-	tells(t, told, "installed", "a keeper starts at boot: /etc/systemd/system/cleat-keep.service")
+	const boot, request = "a keeper starts at boot: ", "Docker's requests start one: "
+	tells(t, told, "shipped", boot+"/usr/local/lib/systemd/system/cleat-keep.service", request+"/usr/local/lib/systemd/system/cleat-keep.socket",
+		"enabled enabled, active", "no second units", "disabled disabled, inactive", "no keeper is installed")
+	tells(t, told, "installed", boot+"/etc/systemd/system/cleat-keep.service", request+"/etc/systemd/system/cleat-keep.socket")
 	tells(t, told, "after", "network boot driver bridge 10.30.0.0/24", "web is on boot: eth1 10.30.0.2, name web")
 	tells(t, told, "second start", keeps, "attached again", "networks are back", "web 10.30.0.2 attached")
 	tells(t, told, "down", "1 network and 2 links are down; `cleat keep` brings back what it keeps", "nothing is left in the kernel",
 		"the next keeper brought it back")
 	tells(t, told, "idle", "success", "success, after another start")
-	tells(t, told, "uninstalled", "the unit is gone", "no keeper runs")
+	tells(t, told, "uninstalled", "the units are gone", "no keeper runs")
 }
 
 // bootSystemd boots the machine's systemd twice in namespaces (host.sh). A service runs a script of

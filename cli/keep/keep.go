@@ -75,11 +75,13 @@ leaves all links in place; the next keeper takes over.
 
 Each state directory has one keeper; a second one exits with 4. ` + "`cleat attach`" + `
 starts a keeper if none runs. That one ends with the last attachment that needs
-it, and logs to keeper.log in the state directory. Under systemd it is a service
-of its own, so it outlives the service or session that attached. --install has
-systemd start a keeper at boot if there is something to keep, so that networks
-and links are back then. When the program's file is replaced, the keeper goes on
-with the new version.
+it, or a minute after the last container has left all networks, and logs to
+keeper.log in the state directory. Under systemd it is a service of its own, so
+it outlives the service or session that attached. When the program's file is
+replaced, the keeper goes on with the new version.
+
+--install has systemd start a keeper at boot, so that networks and links are
+back then, and when Docker asks for one. It ends when there is nothing to keep.
 
 --down stops the keeper and removes all networks and links of the state
 directory from the kernel, but keeps the files that say what is wanted. The next
@@ -101,8 +103,8 @@ machine.`,
 	cmd.Flags().BoolVar(&f.json, "json", false, "with --status: print a JSON object")
 	cmd.Flags().BoolVar(&f.unit, "print-unit", false, "print a systemd unit and do nothing")
 	cmd.Flags().BoolVar(&f.socketUnit, "print-socket-unit", false, "print the systemd unit of the socket for Docker and do nothing")
-	cmd.Flags().BoolVar(&f.install, "install", false, "install a systemd unit, and start it now and at boot")
-	cmd.Flags().BoolVar(&f.uninstall, "uninstall", false, "stop and remove the unit of --install")
+	cmd.Flags().BoolVar(&f.install, "install", false, "install systemd units, and start a keeper now, at boot and when Docker asks")
+	cmd.Flags().BoolVar(&f.uninstall, "uninstall", false, "stop and remove the units of --install")
 	cmd.Flags().BoolVar(&f.down, "down", false, "stop the keeper, and take all networks and links down until the next one")
 	cmd.Flags().BoolVar(&f.wait, "wait", false, "wait while another keeper runs")
 	cmd.Flags().BoolVar(&f.untilIdle, "until-idle", false, "exit when there is nothing left to keep")
@@ -112,9 +114,10 @@ machine.`,
 	cmd.MarkFlagsMutuallyExclusive("once", "status", "print-unit", "print-socket-unit", "install", "uninstall", "down", "wait")
 	cmd.MarkFlagsMutuallyExclusive("status", "print-unit", "print-socket-unit", "install", "uninstall", "down", "log")
 	help.Status(cmd, strconv.Itoa(keep.ExitRunning), "another keeper runs")
-	help.File(cmd, keep.UnitFile, "the unit of --install")
+	help.File(cmd, keep.UnitDir+keep.UnitName, "the unit of --install")
+	help.File(cmd, keep.UnitDir+keep.SocketUnitName, "the unit of --install for Docker's requests")
 	help.File(cmd, "/var/lib/cleat/attachments", "what to keep; CLEAT_STATE_DIR replaces /var/lib/cleat")
-	help.File(cmd, "/var/lib/cleat/keeper.socket", "accepts requests of attach, detach and net")
+	help.File(cmd, "/var/lib/cleat/keeper.socket", "accepts requests of attach, detach, net and engines")
 	help.File(cmd, "/var/lib/cleat/keeper.lock", "held by the keeper; has its process id")
 	help.File(cmd, "/var/lib/cleat/keeper.log", "log of keepers that attach has started")
 	return cmd

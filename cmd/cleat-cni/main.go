@@ -34,8 +34,9 @@ type contract struct {
 }
 
 // usage is printed for people, who give arguments or type no input. Runtimes do neither.
-const usage = `cleat-cni connects containers to networks of "cleat net". Container runtimes start it
-(CNI 0.3.0 to 1.1.0), with the variables CNI_* and a configuration on its standard input.
+const usage = `cleat-cni connects containers to networks of "cleat net". Container runtimes
+start it (CNI 0.3.0 to 1.1.0), with the variables CNI_* and a configuration on
+its standard input.
 
   cleat net cni-conf NETWORK      prints a configuration for /etc/cni/net.d
   cleat cleat-cni --help          says more

@@ -52,16 +52,18 @@ func Start(store *attach.Store) error {
 	return startSession(store, self, log)
 }
 
-// UnitName is the name of the systemd unit that starts a keeper at boot, and UnitFile its file.
+// UnitName is the name of the systemd unit that starts a keeper at boot, and SocketUnitName that of the
+// socket at which Docker finds the keeper. Administrators' units are in UnitDir.
 const (
-	UnitName = "cleat-keep.service"
-	UnitFile = "/etc/systemd/system/" + UnitName
+	UnitName       = "cleat-keep.service"
+	SocketUnitName = "cleat-keep.socket"
+	UnitDir        = "/etc/systemd/system/"
 )
 
-// ShippedUnits returns where packages and `make install` put the unit, the directory first that
-// systemd prefers. UnitFile hides them (systemd.unit(5)).
-func ShippedUnits() []string {
-	return []string{"/usr/local/lib/systemd/system/" + UnitName, "/usr/lib/systemd/system/" + UnitName}
+// ShippedUnits returns where packages and `make install` put a unit, the directory first that systemd
+// prefers. A unit in UnitDir hides them (systemd.unit(5)).
+func ShippedUnits(name string) []string {
+	return []string{"/usr/local/lib/systemd/system/" + name, "/usr/lib/systemd/system/" + name}
 }
 
 // AtBoot reports whether systemd starts a keeper at boot. managed is false if systemd does not

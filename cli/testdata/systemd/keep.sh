@@ -33,7 +33,7 @@ if test "$(cat /opt/start)" = second; then
 	systemctl start cleat-keep
 	eventually is ActiveState inactive && echo "idle: $(property Result), after another start"
 	cleat keep --uninstall
-	test -e /etc/systemd/system/cleat-keep.service || echo "uninstalled: the unit is gone"
+	ls /etc/systemd/system | grep -q '^cleat' || echo "uninstalled: the units are gone"
 	nobody && echo "uninstalled: no keeper runs"
 	systemctl exit 0
 	exit
@@ -61,18 +61,22 @@ eventually somebody
 cleat net create none | sed 's/^/before: /'
 cleat net rm none
 shipped=/usr/local/lib/systemd/system/cleat-keep.service
+enabled() { echo $(systemctl is-enabled cleat-keep.service cleat-keep.socket); }
 mkdir -p ${shipped%/*}
 cleat keep --print-unit >$shipped
+cleat keep --print-socket-unit >${shipped%.service}.socket
 cleat keep --install | sed 's/^/shipped: /'
-echo "shipped: $(systemctl is-enabled cleat-keep)"
-test -e /etc/systemd/system/cleat-keep.service || echo "shipped: no second unit"
+echo "shipped: $(enabled), $(systemctl is-active cleat-keep.socket)"
+ls /etc/systemd/system | grep -q '^cleat' || echo "shipped: no second units"
 cleat keep --uninstall
-echo "shipped: $(systemctl is-enabled cleat-keep)"
+echo "shipped: $(enabled), $(systemctl is-active cleat-keep.socket)"
 cleat keep --uninstall | sed 's/^/shipped: /'
 echo '# a unit of another version' >>$shipped
+rm ${shipped%.service}.socket
 cleat keep --install | sed 's/^/installed: /'
 cleat keep --print-unit | cmp - /etc/systemd/system/cleat-keep.service
-echo "unit: $(systemctl is-enabled cleat-keep)"
+cleat keep --print-socket-unit | cmp - /etc/systemd/system/cleat-keep.socket
+echo "unit: $(enabled)"
 eventually is StatusText "waits while another keeper runs"
 echo "unit: $(property ActiveState), $(property StatusText)"
 kill -9 $(keeper)
