@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// systemdGroup is the name of the control group in which systemd runs.
+// systemdGroup begins the names of control groups in which a systemd runs.
 const systemdGroup = "cleat-systemd-"
 
 // groupForSystemd creates a control group of version 2, or skips the test with the
@@ -30,7 +30,7 @@ func groupForSystemd(t *testing.T) string {
 		if err != nil {
 			t.Skipf("no control group: %v", err)
 		}
-		t.Cleanup(func() { removeEngineGroups(t, systemdGroup) })
+		t.Cleanup(func() { removeEngineGroups(t, filepath.Base(group)) })
 		return group
 	}
 	t.Skip("no control groups of version 2")
