@@ -111,6 +111,9 @@ func (d *fakeDaemon) create(options obj) (p requestedPool) {
 	r := createNetwork{NetworkID: network1, Options: obj{optionGeneric: options}, IPv4Data: []poolData{{AddressSpace: addressSpace, Pool: p.Pool, Gateway: gateway.Address}}}
 	must(d.t, d.call("NetworkDriver.CreateNetwork", r, nil))
 	must(d.t, d.call("NetworkDriver.CreateNetwork", r, nil)) // again: it got no answer
+	if !InUse(d.cfg.Attach.Store) {
+		d.t.Error("no keeper stays for the network")
+	}
 	return p
 }
 
@@ -166,6 +169,9 @@ func (d *fakeDaemon) nothingLeft() {
 		if files, err := os.ReadDir(filepath.Join(d.state, dir)); err == nil && len(files) > 0 {
 			d.t.Errorf("%s has %v", dir, files)
 		}
+	}
+	if InUse(d.cfg.Attach.Store) {
+		d.t.Error("a keeper stays for networks that are gone")
 	}
 	h, err := link.Handle(d.host)
 	must(d.t, err)

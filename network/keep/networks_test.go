@@ -84,3 +84,22 @@ func TestUnusedNetworks(t *testing.T) {
 		t.Errorf("it asked %d times, want 4", 3-f.usedFor)
 	}
 }
+
+// A keeper that has nothing to keep, but is busy for an engine, stays until it is not.
+func TestBusy(t *testing.T) {
+	w := newFakeHost(t)
+	asked := 0
+	cfg := w.keep()
+	cfg.UntilIdle, cfg.Busy = true, func() bool { asked++; return asked < 3 }
+	stop, ended := w.run(cfg)
+	defer stop()
+	select {
+	case err := <-ended:
+		must(t, err)
+	case <-time.After(20 * time.Second):
+		t.Fatal("the keeper stays")
+	}
+	if asked != 3 {
+		t.Errorf("it asked %d times, want 3", asked)
+	}
+}
