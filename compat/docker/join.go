@@ -80,8 +80,8 @@ func (c *call) onHost(e *named.Endpoint) (string, bool) {
 	if err != nil {
 		return "", false
 	}
-	name, is, err := attach.OnHost(c.networks.Attach.Store, a)
-	return name, is && err == nil
+	is, err := attach.OnHost(c.networks.Attach.Store, a)
+	return a.Spec.Name, is && err == nil
 }
 
 // answerJoin tells Docker what to configure in the container.

@@ -131,15 +131,15 @@ func (m *undoLink) undoMoved(u *undoer) error {
 }
 
 // OnHost reports whether a link that is to be handed over is still on the host, or is again: then
-// its engine has not moved it yet, or has moved it back. It returns the link's name.
-func OnHost(store *Store, a *Attachment) (name string, is bool, err error) {
+// its engine has not moved it yet, or has moved it back.
+func OnHost(store *Store, a *Attachment) (bool, error) {
 	s, err := newSession(store, nil)
 	if err != nil {
-		return "", false, err
+		return false, err
 	}
 	defer s.close()
 	l, err := s.host.find(a.Spec.Name)
-	return a.Spec.Name, l != nil, err
+	return l != nil, err
 }
 
 // InterfaceOf returns the name that an engine has given to a link that was handed over; "" if it can't be

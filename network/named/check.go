@@ -266,7 +266,7 @@ func (s *session) repairAll(ctx context.Context) error {
 
 // repairDevices sets again what vanishes with a network's devices.
 func (s *session) repairDevices(n *Network) error {
-	if !n.onHost() {
+	if !n.OnHost() {
 		return nil
 	}
 	errs := []error{s.routeLoopback(n.device()), s.filterBridge(n)}

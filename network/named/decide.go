@@ -56,7 +56,7 @@ func (s Store) Decide(t Traffic) (Decision, error) {
 func (p population) decide(rules []Rule, t Traffic) Decision {
 	from, to := p.network(t.From), p.network(t.To)
 	for _, n := range []*Network{from, to} {
-		if n != nil && !n.onHost() {
+		if n != nil && !n.OnHost() {
 			return Decision{Allowed: true, Reason: NotFiltered, Network: n.Name}
 		}
 	}

@@ -95,7 +95,7 @@ func (n *Network) checkConnection(c *Connection) error {
 	if c.MAC != (link.MAC{}) && n.Driver == IPvlan {
 		return badSpec("mac", c.MAC.String(), "containers on a network of driver ipvlan have the parent's Ethernet address")
 	}
-	if len(c.Ports) > 0 && !n.onHost() {
+	if len(c.Ports) > 0 && !n.OnHost() {
 		return badSpec("publish", c.Ports[0].String(), "containers on a network of driver "+n.Driver+" are reached at their own addresses")
 	}
 	for i := range c.Ports {

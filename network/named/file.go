@@ -384,5 +384,5 @@ func fieldsText(fields []string) string { return strings.Join(fields, ", ") }
 // hasOwnGateway reports whether a subnet of a file has the default gateway, while the network has
 // the gateway that the host uses on the parent's network.
 func (n *Network) hasOwnGateway(want Subnet) bool {
-	return !n.onHost() && want.Gateway == want.Prefix.Addr().Next()
+	return !n.OnHost() && want.Gateway == want.Prefix.Addr().Next()
 }

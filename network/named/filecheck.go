@@ -24,7 +24,7 @@ func newClaims() *claims {
 
 // network returns an error if another network of the file overlaps this one.
 func (c *claims) network(s *NetworkSpec) error {
-	if !s.onHost() {
+	if !s.OnHost() {
 		return nil // its subnet is the parent's
 	}
 	for _, sub := range s.Subnets {

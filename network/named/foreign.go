@@ -37,7 +37,7 @@ func (s Store) lockForeign(ctx context.Context) (unlock func(), err error) {
 // hasHostNetworks reports whether the packets of any network pass the host.
 func (s Store) hasHostNetworks() (bool, error) {
 	all, err := s.Networks()
-	return slices.ContainsFunc(all, func(n *Network) bool { return n.onHost() }), err
+	return slices.ContainsFunc(all, func(n *Network) bool { return n.OnHost() }), err
 }
 
 // acceptForeign makes exceptions for networks in other programs' firewalls, and removes them if

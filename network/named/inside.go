@@ -209,7 +209,7 @@ func (s *session) engineServers(ns *netns.NS, servers []netip.Addr) ([]netip.Add
 			return true
 		case a.IsLoopback():
 			return !answers(ns, a)
-		case slices.ContainsFunc(networks, func(n *Network) bool { return n.onHost() && slices.Contains(n.gateways(), a) }):
+		case slices.ContainsFunc(networks, func(n *Network) bool { return n.OnHost() && slices.Contains(n.gateways(), a) }):
 			return true
 		}
 		return !slices.ContainsFunc(near, func(p netip.Prefix) bool { return p.Contains(a) })

@@ -219,7 +219,7 @@ func (r *Result) NameServers() []netip.Addr {
 // MissingOnHost returns what of a network's devices and addresses the host lacks, in words. It takes no
 // lock.
 func MissingOnHost(cfg Config, n *Network) ([]string, error) {
-	if !n.onHost() {
+	if !n.OnHost() {
 		return nil, nil
 	}
 	return attach.CheckHost(cfg.Attach.Store, n.Name, n.hostSide())
@@ -260,9 +260,6 @@ func CheckEndpoint(ctx context.Context, cfg Config, e *Endpoint) (string, error)
 	}
 	return s.checkLink(ctx, e), nil
 }
-
-// OnHost reports whether the host is the network's gateway.
-func (s *NetworkSpec) OnHost() bool { return s.onHost() }
 
 // GatewayFor returns the gateway of a container's default route for the address family of one of its
 // addresses on the network; zero if the network has no such subnet.

@@ -172,7 +172,7 @@ func (n *Network) servers(host *netns.NS) ([]netip.Addr, error) {
 	switch {
 	case n.NoNames:
 		return nil, nil
-	case n.onHost():
+	case n.OnHost():
 		return n.gateways(), nil
 	case n.Driver != Unmanaged:
 		return nil, nil
@@ -227,7 +227,7 @@ func serveAt(ctx context.Context, c *names.Client, ns *netns.NS, at names.Socket
 
 // dropNetwork removes a network from the name server.
 func (s *session) dropNetwork(ctx context.Context, c *names.Client, n *Network) error {
-	if n.onHost() {
+	if n.OnHost() {
 		for _, g := range n.gateways() {
 			if err := c.Stop(ctx, n.Name+"@"+g.String()); err != nil {
 				return err

@@ -90,15 +90,15 @@ const (
 // HostAccesses returns the values of NetworkSpec.HostAccess. The first is the default.
 func HostAccesses() []string { return []string{HostGateway, HostAll, HostNone} }
 
-// onHost reports whether the host is the network's gateway.
-func (s *NetworkSpec) onHost() bool { return s.Driver == Bridge || s.Driver == Routed }
+// OnHost reports whether the host is the network's gateway.
+func (s *NetworkSpec) OnHost() bool { return s.Driver == Bridge || s.Driver == Routed }
 
 // Device returns the name of the network's device on the host; "" if it has none of its own.
 func (s *NetworkSpec) Device() string { return s.device() }
 
 // device returns the name of the network's device on the host; "" if it has none.
 func (s *NetworkSpec) device() string {
-	if !s.onHost() {
+	if !s.OnHost() {
 		return ""
 	}
 	return cmp.Or(s.Bridge, attach.DeviceName("cl-"+s.Name))
@@ -194,7 +194,7 @@ func (s *NetworkSpec) normalize() error {
 	if err := s.checkReserve(); err != nil {
 		return err
 	}
-	if !s.onHost() && (len(s.Rules) > 0 || s.DefaultDeny) {
+	if !s.OnHost() && (len(s.Rules) > 0 || s.DefaultDeny) {
 		return badSpec("RULE", s.Name, "packets of a network of driver "+s.Driver+" don't pass the host, so it can't filter them", Bridge, Routed)
 	}
 	return nil
@@ -204,15 +204,15 @@ func (s *NetworkSpec) checkDriver() error {
 	switch {
 	case !slices.Contains(Drivers(), s.Driver) && (s.Driver != Unmanaged || s.Manager == ""):
 		return badSpec("driver", s.Driver, "no such driver", spell.Order(s.Driver, Drivers())...)
-	case s.onHost() && s.Parent != "":
+	case s.OnHost() && s.Parent != "":
 		return badSpec("parent", s.Parent, "driver "+s.Driver+" stands on no device")
-	case !s.onHost() && s.Parent == "":
+	case !s.OnHost() && s.Parent == "":
 		return badSpec("parent", "", "driver "+s.Driver+" requires a device of the host")
 	case s.Driver == VLAN && s.VLAN == 0:
 		return badSpec("vlan", "", "driver vlan requires a VLAN ID, 1…4094")
 	case s.VLAN < 0 || s.VLAN > 4094:
 		return badSpec("vlan", strconv.Itoa(s.VLAN), "want 1…4094")
-	case s.VLAN != 0 && s.Driver != Bridge && s.onHost(), s.VLAN != 0 && s.onHost() && s.Manager == "":
+	case s.VLAN != 0 && s.Driver != Bridge && s.OnHost(), s.VLAN != 0 && s.OnHost() && s.Manager == "":
 		return badSpec("vlan", strconv.Itoa(s.VLAN), "driver "+s.Driver+" can't be in a VLAN", VLAN, Macvlan)
 	case s.Mode != "" && !slices.Contains(s.modes(), s.Mode):
 		return badSpec("mode", s.Mode, "driver "+s.Driver+" has no such mode", spell.Order(s.Mode, s.modes())...)
@@ -222,7 +222,7 @@ func (s *NetworkSpec) checkDriver() error {
 
 // modes returns the modes of the driver; nil if it has none.
 func (s *NetworkSpec) modes() []string {
-	if s.onHost() {
+	if s.OnHost() {
 		return nil
 	}
 	return attach.Modes(s.kind())
@@ -232,13 +232,13 @@ func (s *NetworkSpec) checkOptions() error {
 	switch {
 	case !slices.Contains(HostAccesses(), s.HostAccess):
 		return badSpec("host-access", s.HostAccess, "unknown value", HostAccesses()...)
-	case s.DHCP && s.onHost():
+	case s.DHCP && s.OnHost():
 		return badSpec("dhcp", "", "driver "+s.Driver+" has no DHCP server; Cleat itself gives its containers addresses")
-	case s.Internal && !s.onHost():
+	case s.Internal && !s.OnHost():
 		return badSpec("internal", "", "the host can't keep a network of driver "+s.Driver+" from its way out", Bridge, Routed)
-	case s.LargeSegments && !s.onHost():
+	case s.LargeSegments && !s.OnHost():
 		return badSpec("large-segments", "", "the parent's device decides for a network of driver "+s.Driver, Bridge, Routed)
-	case !s.onHost() && !s.DHCP && len(s.Subnets) == 0 && s.Manager == "":
+	case !s.OnHost() && !s.DHCP && len(s.Subnets) == 0 && s.Manager == "":
 		return badSpec("subnet", "", "driver "+s.Driver+" requires the subnet of the network of "+s.Parent+", or --dhcp")
 	case s.MTU != 0 && (s.MTU < 68 || s.MTU > 65535):
 		return badSpec("mtu", strconv.Itoa(s.MTU), "want 68…65535 bytes")

@@ -16,7 +16,7 @@ import (
 // parentDevice returns the name of the device of the host that leads to the network: the parent,
 // or its VLAN device, which need not exist. It is "" if the host is the gateway.
 func (s *NetworkSpec) parentDevice() string {
-	if s.onHost() || s.VLAN == 0 || s.Driver == Unmanaged {
+	if s.OnHost() || s.VLAN == 0 || s.Driver == Unmanaged {
 		return s.Parent
 	}
 	return fmt.Sprintf("%s.%d", s.Parent, s.VLAN)
@@ -37,7 +37,7 @@ func (s *NetworkSpec) kind() string {
 // checkParent returns an *attach.SpecError if no container can be connected to the network because
 // of its parent.
 func (s *session) checkParent(spec *NetworkSpec) error {
-	if spec.onHost() {
+	if spec.OnHost() {
 		return nil
 	}
 	as := attach.Spec{Kind: spec.kind(), Parent: spec.Parent, VLAN: spec.VLAN, MTU: spec.MTU}
@@ -94,7 +94,7 @@ func (s *session) parentGateways(spec *NetworkSpec) error {
 // hostAddresses returns the host's own addresses that are in a network of a parent. No container
 // can have them, and none of the network reaches them.
 func (s *session) hostAddresses(spec *NetworkSpec) ([]netip.Addr, error) {
-	if spec.onHost() {
+	if spec.OnHost() {
 		return nil, nil
 	}
 	own, err := prefixesOf(s.host)
@@ -152,7 +152,7 @@ func (s *session) checkOverlap(spec *NetworkSpec, others []*Network) error {
 
 // checkParentUp describes what is wrong with the parent of a network; "" if nothing is.
 func (s *session) checkParentUp(n *Network) (string, error) {
-	if n.onHost() {
+	if n.OnHost() {
 		return "", nil
 	}
 	h, err := link.Handle(s.host)

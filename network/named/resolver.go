@@ -311,7 +311,7 @@ func (s *session) planResolver(ctx context.Context, r *resolver, ns *netns.NS, e
 	if len(engines) == 0 && slices.ContainsFunc(networks, func(n *Network) bool { return !n.Internal }) {
 		want.Search = s.searchDomains(networks)
 	}
-	if !r.OwnServer && (len(networks) > 1 || !networks[0].onHost() || len(engines) > 0) {
+	if !r.OwnServer && (len(networks) > 1 || !networks[0].OnHost() || len(engines) > 0) {
 		at := &names.Socket{ID: insideID(resolverID(r.Container)), OnlyOurs: len(engines) > 0}
 		for _, n := range networks {
 			at.Networks = append(at.Networks, n.Name)
@@ -330,7 +330,7 @@ func (s *session) planResolver(ctx context.Context, r *resolver, ns *netns.NS, e
 		s.note("%s has a name server of its own, so it finds only names of the networks whose gateway is the host", r.Container.ShortName())
 	}
 	for _, n := range networks {
-		if n.onHost() {
+		if n.OnHost() {
 			r.Servers = append(r.Servers, n.gateways()...)
 		}
 	}

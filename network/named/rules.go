@@ -41,7 +41,7 @@ func tableOf(store Store, host *netns.NS) firewall.Table {
 // rules returns the rules of a network without its endpoints. A network of the parent's has
 // none: its packets don't pass the host.
 func (n *Network) rules() firewall.State {
-	if !n.onHost() {
+	if !n.OnHost() {
 		return firewall.State{}
 	}
 	f := firewall.Network{Devices: []string{n.device()}, Gateways: n.gateways(), Internal: n.Internal}
@@ -77,7 +77,7 @@ func (n *Network) rulesWith(endpoints []*Endpoint) firewall.State {
 // endpointRules returns the rules of an endpoint, beside those of its network.
 func (n *Network) endpointRules(e *Endpoint) firewall.State {
 	all := firewall.State{Ports: e.ports()}
-	if !n.onHost() {
+	if !n.OnHost() {
 		return all
 	}
 	all.Resolvers = n.resolversOf(e)

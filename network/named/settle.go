@@ -71,7 +71,7 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 			}
 		}
 	}
-	if n.onHost() {
+	if n.OnHost() {
 		if err := s.routeLoopback(n.device()); err != nil {
 			return err
 		}

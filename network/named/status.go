@@ -42,7 +42,7 @@ func (s Store) status(n *Network) (NetworkStatus, error) {
 	st := NetworkStatus{Network: n, Device: n.device()}
 	ids, err := s.endpointIDs(n.Name)
 	st.Containers = len(ids)
-	if err == nil && n.onHost() {
+	if err == nil && n.OnHost() {
 		st.Missing, err = attach.CheckHost(s.Store, n.Name, n.hostSide())
 	}
 	return st, err

@@ -26,7 +26,7 @@ type occupied struct {
 // chooseSubnets rejects subnets that overlap what exists, and chooses free ones where the host
 // is the gateway and no subnet was requested.
 func (s *session) chooseSubnets(spec *NetworkSpec, others []*Network) error {
-	if !spec.onHost() {
+	if !spec.OnHost() {
 		return s.checkOverlap(spec, others)
 	}
 	taken, err := s.occupied(others)

@@ -97,7 +97,7 @@ func (v *investigation) hostAddresses() []netip.Addr {
 	var all []netip.Addr
 	for _, e := range v.from.endpoints {
 		n := v.network(e.Network)
-		if n == nil || !onHost(n) {
+		if n == nil || !n.OnHost() {
 			continue
 		}
 		for _, sub := range n.Subnets {
@@ -109,9 +109,6 @@ func (v *investigation) hostAddresses() []netip.Addr {
 	}
 	return all
 }
-
-// onHost reports whether packets of a network pass the host.
-func onHost(n *named.Network) bool { return n.Driver == named.Bridge || n.Driver == named.Routed }
 
 // aimAtAll makes the addresses of endpoints targets: those on the source's networks or, if
 // there are none, all.

@@ -111,7 +111,7 @@ func (v *investigation) ours() []netip.Addr {
 		return all
 	}
 	for _, e := range v.from.endpoints {
-		if n := v.network(e.Network); n != nil && onHost(n) {
+		if n := v.network(e.Network); n != nil && n.OnHost() {
 			for _, sub := range n.Subnets {
 				all = append(all, sub.Gateway)
 			}

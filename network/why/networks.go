@@ -126,7 +126,7 @@ func (v *investigation) checkCommon(m *machine) {
 func (v *investigation) permit(m *machine) string {
 	source, destination := v.from.endpoints[0], m.endpoints[0]
 	n, other := v.network(source.Network), v.network(destination.Network)
-	if v.q.To.Port == 0 || n == nil || other == nil || !onHost(n) || !onHost(other) {
+	if v.q.To.Port == 0 || n == nil || other == nil || !n.OnHost() || !other.OnHost() {
 		return "cleat net connect " + destination.Network + " " + columns.Word(v.from.ref())
 	}
 	return "cleat net allow " + v.ruleText(source, destination, v.q.To.Port)
@@ -270,7 +270,7 @@ func (v *investigation) allow(source, e *named.Endpoint, to netip.AddrPort) stri
 
 // hostAccess says whether a network lets its containers reach the host at an address.
 func (v *investigation) hostAccess(t *target, n *named.Network) (*finding, string) {
-	if n == nil || !onHost(n) {
+	if n == nil || !n.OnHost() {
 		return nil, ""
 	}
 	gateway := slices.ContainsFunc(n.Subnets, func(s named.Subnet) bool { return s.Gateway == t.addr })

@@ -166,7 +166,7 @@ func (v *investigation) routeFault(t *target, e *named.Endpoint, n *named.Networ
 	case near:
 		return &finding{cause: WrongRoute, because: fmt.Sprintf("%s sends packets to %s %s, not straight to its network %s by %s", v.from.label, t.addr, r.wayText(), n.Name, e.Interface),
 			try: v.from.inside("ip route del " + r.command())}
-	case onHost(n):
+	case n.OnHost():
 		return &finding{cause: WrongRoute, because: fmt.Sprintf("%s sends packets to %s %s, not by %s, its link to %s", v.from.label, t.addr, r.wayText(), e.Interface, n.Name),
 			try: v.addRoute(t, e, n)}
 	}
@@ -239,7 +239,7 @@ func (v *investigation) addRoute(t *target, e *named.Endpoint, n *named.Network)
 // machine; "" if the network has no gateway.
 func addRouteIn(m *machine, n *named.Network, to netip.Prefix) string {
 	for _, s := range n.Subnets {
-		if onHost(n) && s.Gateway.Is4() == to.Addr().Is4() {
+		if n.OnHost() && s.Gateway.Is4() == to.Addr().Is4() {
 			return m.inside(fmt.Sprintf("ip route add %s via %s", to, s.Gateway))
 		}
 	}

@@ -90,12 +90,12 @@ func (r *reply) dhcp4(ip *packet.IP) error {
 	}
 	b := r.body(true)[packet.UDPBytes:][:dhcp4Fixed]
 	copy(b, m[:dhcp4Fixed])
-	b[0], b[3] = bootReply, 0                // hops
-	clear(b[dhcp4Flags-2 : dhcp4Flags])      // seconds
-	clear(b[dhcp4Server4 : dhcp4Server4+4])  //
-	clear(b[dhcp4Name:dhcp4Cookie])          //
-	own := c.Addr4.Addr().As4()              //
-	copy(b[dhcp4Yours:dhcp4Yours+4], own[:]) //
+	b[0], b[3] = bootReply, 0           // hops
+	clear(b[dhcp4Flags-2 : dhcp4Flags]) // seconds
+	clear(b[dhcp4Server4 : dhcp4Server4+4])
+	clear(b[dhcp4Name:dhcp4Cookie])
+	own := c.Addr4.Addr().As4()
+	copy(b[dhcp4Yours:dhcp4Yours+4], own[:])
 	b = r.l.dhcp4Options(b, answer, rapid)
 	to, mac := c.Addr4.Addr(), r.mac
 	if m[dhcp4Flags]&dhcp4Broadcast != 0 {
