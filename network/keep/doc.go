@@ -37,11 +37,11 @@
 // A keeper also runs `cleat attach`, `detach` and `net` for others (Config.Answer). The
 // command connects to a Unix socket in the state directory and sends its command line
 // (client.Forward). The keeper runs it if the command line means the same to both processes: they
-// must be the same program, user, namespaces, root directory and capabilities. Otherwise
-// it declines, and the command does the work itself. Many commands run at once; those that only
-// the keeper can run wait for their turn (Config.Exclusive), others do the work themselves
-// after a moment. If the client or the keeper ends
-// before the command is complete, the command is undone.
+// must be the same program, user, namespaces, root directory and capabilities. Programs that engines
+// start need not be the same program (Config.Contract). Otherwise the keeper declines, and the command
+// does the work itself. Many commands run at once; those that only the keeper can run wait for their
+// turn (Config.Exclusive), others do the work themselves after a moment. If the client or the keeper
+// ends before the command is complete, the command is undone.
 //
 // The socket is a file that only the owner of the state directory may connect to. The
 // client trusts only a listener of its own user or root.
