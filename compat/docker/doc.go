@@ -11,9 +11,9 @@
 //	docker stop             RevokeExternalConnectivity, Leave, DeleteEndpoint, ReleaseAddress
 //	docker network rm       DeleteNetwork, ReleaseAddress (gateway), ReleasePool
 //
-// CreateEndpoint only notes what the daemon wants (store.go). Join makes the endpoint and the link, whose end the daemon
-// moves into the container, often later (attach.Spec.HandOver). Leave does nothing, because the daemon then moves the link
-// back to the host. DeleteEndpoint removes it.
+// CreateEndpoint only notes what the daemon wants (store.go). Join makes the endpoint and the link,
+// whose end the daemon moves into the container, often later (attach.Spec.HandOver). Leave does
+// nothing, because the daemon then moves the link back to the host. DeleteEndpoint removes it.
 //
 // An address is requested before the daemon says for which container. It is held for Docker
 // (named.HoldAddress), is taken over by the endpoint in Join, and is given back by

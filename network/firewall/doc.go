@@ -26,8 +26,9 @@
 // other tables. ForeignDrops lists those that drop by default, and AcceptInIptables makes exceptions.
 //
 // Rules for the first packet of a connection: its destination is translated if it is a
-// published port or a name server in State.Resolvers, and its source if it leaves the networks of the table, or if the reply would
-// otherwise not pass the host: within a network whose endpoints share a device.
+// published port or a name server in State.Resolvers, and its source if it leaves the
+// networks of the table, or if the reply would otherwise not pass the host: within a
+// network whose endpoints share a device.
 //
 // State is compared with the kernel as elements. Sync reads both tables, and replaces them
 // altogether if anything but elements differs. Apply reads nothing. The kernel refuses what

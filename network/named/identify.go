@@ -10,10 +10,11 @@ import (
 	"cleat/network/attach"
 )
 
-// Identify tells what a container is that Join has connected under its Key alone, because its engine says
-// later what it calls the container: container has the name and the id, and aliases are further names on
-// the network. The endpoint, its names in DNS, rules about it and its attachment follow. A name that another container
-// has already becomes a note. The error is fs.ErrNotExist if the container is not connected any more.
+// Identify tells what a container is that Join has connected under its Key alone, because its engine
+// says later what it calls the container: container has the name and the id, and aliases are further
+// names on the network. The endpoint, its names in DNS, rules about it and its attachment follow. A
+// name that another container has already becomes a note. The error is fs.ErrNotExist if the container
+// is not connected any more.
 func Identify(ctx context.Context, cfg Config, network string, container attach.Container, aliases []string) (*Result, error) {
 	s, err := open(cfg)
 	if err != nil {

@@ -61,8 +61,8 @@ func (k *Keeper) ContainersChanged() {
 }
 
 // Attached gives a container what it needs beside a link that was made again in a new namespace: the
-// names of its networks, the size of its segments, and the host's way to its published ports. It is called in the host's network namespace
-// and is safe for concurrent use.
+// names of its networks, the size of its segments, and the host's way to its published ports. It is
+// called in the host's network namespace and is safe for concurrent use.
 func (k *Keeper) Attached(ctx context.Context, a *attach.Attachment) {
 	s, err := open(k.config())
 	if err == nil {

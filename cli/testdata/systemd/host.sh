@@ -1,8 +1,9 @@
 #!/bin/bash
-# Boots the machine's own systemd, twice, as process 1 of a host made of namespaces whose
-# only files are the machine's programs: host.sh GROUP STORY TOLD [PACKAGE]. Each time a service
-# runs STORY, which ends with `systemctl exit CODE`; what it prints goes to the file TOLD. PACKAGE is
-# /opt/cleat.deb there. All is in GROUP, a control group of version 2. Kernel settings but those of networks can be read.
+# Boots the machine's own systemd, twice, as process 1 of a host made of namespaces whose only files
+# are the machine's programs: host.sh GROUP STORY TOLD [PACKAGE]. Each time a service runs STORY,
+# which ends with `systemctl exit CODE`; what it prints goes to the file TOLD. PACKAGE is
+# /opt/cleat.deb there. All is in GROUP, a control group of version 2. Kernel settings but those of
+# networks can be read.
 set -eu
 echo $$ >"$1/cgroup.procs"
 exec unshare --mount --pid --cgroup --fork --kill-child bash -c '
