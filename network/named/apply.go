@@ -259,7 +259,7 @@ func Change(ctx context.Context, cfg Config, want NetworkSpec) error {
 		return errors.Join(err, o.end())
 	}
 	if err := s.settleNetwork(ctx, old); err != nil { // removes what is only old, and adds what is only new
-		return errors.Join(err, o.journal.Close())
+		return errors.Join(err, o.giveUp())
 	}
 	return o.end()
 }

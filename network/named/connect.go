@@ -19,7 +19,9 @@ import (
 // an *attach.SpecError for a mistake in c, an *attach.TakenError or a *PortTakenError if
 // something is in use, and an *ipam.FullError if the network has no address left.
 func Connect(ctx context.Context, cfg Config, network, ref string, c Connection) (*Result, error) {
-	return connect(ctx, cfg, network, c, func() (attach.Container, *netns.NS, error) { return cfg.Attach.Find(ctx, ref) })
+	return whenFree(ctx, cfg, func() (*Result, error) {
+		return connect(ctx, cfg, network, c, func() (attach.Container, *netns.NS, error) { return cfg.Attach.Find(ctx, ref) })
+	})
 }
 
 func connect(ctx context.Context, cfg Config, network string, c Connection, find func() (attach.Container, *netns.NS, error)) (*Result, error) {
@@ -54,7 +56,7 @@ func connect(ctx context.Context, cfg Config, network string, c Connection, find
 		}
 		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
 	}
-	return &Result{Network: n, Endpoint: e, Link: got, Notes: s.notes}, s.endConnected(o, n, e)
+	return &Result{Network: n, Endpoint: e, Link: got, Notes: s.notes}, s.endConnected(o, n, record{Endpoint: e, Forget: true})
 }
 
 // stillThere returns a *NoNetworkError if a network was removed, even if there is another one of its
@@ -67,26 +69,33 @@ func (s *session) stillThere(n *Network) error {
 	return err
 }
 
-// endConnected ends the operation that has connected an endpoint: connections of former owners
-// of its addresses and ports are forgotten, and the journal goes. If the process has a background,
-// the search for them goes there, and is joined with others: it takes longer than all the rest.
-func (s *session) endConnected(o *operation, n *Network, e *Endpoint) error {
-	if err := o.record(record{Network: n.Name, Endpoint: e, Forget: true}); err != nil {
-		return errors.Join(err, o.journal.Close())
+// endConnected ends an operation that has put what r tells of into the kernel: connections of former
+// owners of its addresses and ports are forgotten, and the journal goes. If the process has a background,
+// the search for them goes there, and is joined with others: it takes longer than all the rest. The next
+// operation on the endpoint need not wait for it.
+func (s *session) endConnected(o *operation, n *Network, r record) error {
+	r.Network = n.Name
+	if err := o.record(r); err != nil {
+		return errors.Join(err, o.giveUp())
 	}
-	rules, its := s.Rules, n.endpointRules(e)
-	end := func(within time.Duration) error {
-		if _, err := rules.ForgetConnections(its, within); err != nil {
-			return errors.Join(err, o.journal.Close())
+	end := func(s *session, within time.Duration) error {
+		if _, err := s.Rules.ForgetConnections(r.forgotten(n), within); err != nil {
+			return errors.Join(err, o.giveUp())
 		}
 		return o.end()
 	}
 	if s.Attach.Background == nil {
-		return end(0)
+		return end(s, 0)
 	}
-	s.Attach.Background.Go(func() { _ = end(forgetWithin) }) // with an error, the journal stays for the next command
-	return nil
+	searches := fmt.Sprintf("%s%s~%d", searchPrefix, operationName(n.Name, endpointID(r.Endpoint.Container)), time.Now().UnixNano())
+	if err := o.journal.Rename(s.store.RunPath("netops", searches)); err != nil {
+		return errors.Join(err, o.giveUp())
+	}
+	return s.later(o, func(s *session) error { return end(s, forgetWithin) })
 }
+
+// searchPrefix begins the names of operations that only wait for a search of connections.
+const searchPrefix = "~"
 
 // forgetWithin is for how long the search may be put off. Until then a client that was refused
 // when a port was not published yet may stay refused.
@@ -288,14 +297,32 @@ func (s *session) disconnect(ctx context.Context, e *Endpoint) error {
 
 // disconnectIn disconnects an endpoint in an operation that has begun, and ends the operation.
 func (s *session) disconnectIn(ctx context.Context, o *operation, e *Endpoint) error {
-	if err := statedir.Remove(s.store.endpointFile(e.Network, endpointID(e.Container))); err != nil {
-		return errors.Join(err, o.journal.Close())
+	if err := s.withdrawIn(ctx, o, e); err != nil {
+		return err
 	}
-	if err := s.checkpoint(); err != nil {
-		return errors.Join(err, o.journal.Close())
+	return s.freeIn(ctx, o, e)
+}
+
+// withdrawIn removes an endpoint's file, and withdraws the endpoint. On error it gives the operation's
+// journal up, so that the next command completes it.
+func (s *session) withdrawIn(ctx context.Context, o *operation, e *Endpoint) error {
+	err := statedir.Remove(s.store.endpointFile(e.Network, endpointID(e.Container)))
+	if err == nil {
+		err = s.checkpoint()
 	}
-	if err := s.absent(ctx, e); err != nil {
-		return errors.Join(err, o.journal.Close())
+	if err == nil {
+		err = s.withdraw(ctx, e)
+	}
+	if err != nil {
+		return errors.Join(err, o.giveUp())
+	}
+	return nil
+}
+
+// freeIn frees what an endpoint had, and ends the operation.
+func (s *session) freeIn(ctx context.Context, o *operation, e *Endpoint) error {
+	if err := s.free(ctx, e); err != nil {
+		return errors.Join(err, o.giveUp())
 	}
 	return o.end()
 }

@@ -111,14 +111,14 @@ func (s *session) create(ctx context.Context, n *Network) error {
 // next command.
 func (s *session) abort(ctx context.Context, o *operation, r record, err error) error {
 	if errors.Is(err, attach.ErrKilled) {
-		return errors.Join(err, o.journal.Close())
+		return errors.Join(err, o.giveUp())
 	}
 	ctx = context.WithoutCancel(ctx)
 	if r.Endpoint == nil {
 		err = errors.Join(err, s.discard(r.Network))
 	}
 	if undoErr := s.settle(ctx, r); undoErr != nil {
-		return errors.Join(err, fmt.Errorf("undo: %w; the next cleat command that changes networking tries again", undoErr), o.journal.Close())
+		return errors.Join(err, fmt.Errorf("undo: %w; the next cleat command that changes networking tries again", undoErr), o.giveUp())
 	}
 	return errors.Join(err, o.end())
 }
@@ -152,7 +152,7 @@ func Remove(ctx context.Context, cfg Config, name string, force bool) (*Result, 
 		return nil, err
 	}
 	if err := s.removeNetwork(ctx, n); err != nil {
-		return nil, errors.Join(err, o.journal.Close())
+		return nil, errors.Join(err, o.giveUp())
 	}
 	return &Result{Network: n, Notes: s.notes}, o.end()
 }

@@ -36,7 +36,11 @@ func heldBy(owner ipam.Owner, engine string) (since time.Time, is bool) {
 
 // HoldAddress reserves an address of a network for an engine: a, or a free one of the subnet with this
 // prefix if a is zero. The errors are those of Connect.
-func HoldAddress(_ context.Context, cfg Config, network string, subnet netip.Prefix, a netip.Addr, engine string) (netip.Addr, error) {
+func HoldAddress(ctx context.Context, cfg Config, network string, subnet netip.Prefix, a netip.Addr, engine string) (netip.Addr, error) {
+	return whenFree(ctx, cfg, func() (netip.Addr, error) { return holdAddress(cfg, network, subnet, a, engine) })
+}
+
+func holdAddress(cfg Config, network string, subnet netip.Prefix, a netip.Addr, engine string) (netip.Addr, error) {
 	s, n, err := openNetwork(cfg, network)
 	if err != nil {
 		return a, err

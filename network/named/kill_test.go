@@ -3,11 +3,31 @@ package named_test
 import (
 	"errors"
 	"net/netip"
+	"sync"
 	"testing"
 
 	"cleat/network/attach"
 	"cleat/network/named"
 )
+
+// later lets a part of an operation run in the background, and waits for it. The error is that of a kill
+// in either.
+func later(do func(tb *testbed) error) func(tb *testbed) error {
+	return func(tb *testbed) error {
+		was := tb.cfg.Attach
+		defer func() { tb.cfg.Attach = was }()
+		var killed error
+		tb.cfg.Attach.Checkpoint = func() error {
+			killed = was.Checkpoint()
+			return killed
+		}
+		var background sync.WaitGroup
+		tb.cfg.Attach.Background = &background
+		err := do(tb)
+		background.Wait()
+		return errors.Join(err, killed)
+	}
+}
 
 // Each operation, killed at each of its steps, leaves what the next command makes whole or
 // undoes.
@@ -38,6 +58,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	leave := func(tb *testbed) error {
 		return tb.onHost(func() error { return named.Leave(t.Context(), tb.cfg, "web", tb.handedOver("")) })
 	}
+	another := func(tb *testbed) error { _, err := tb.connect("web", "a", named.Connection{}); return err }
 	identify := func(tb *testbed) error {
 		return tb.onHost(func() error {
 			_, err := named.Identify(t.Context(), tb.cfg, "web", tb.handedOver("api"), []string{"db"})
@@ -67,6 +88,9 @@ func TestKilledAtEachStep(t *testing.T) {
 		"join":               {[]func(*testbed) error{create(web), hold}, join},
 		"join, routed":       {[]func(*testbed) error{create(routed), hold}, join},
 		"leave":              {[]func(*testbed) error{create(web), hold, join}, leave},
+		"leave, later":       {[]func(*testbed) error{create(web), hold, join, another}, later(leave)},
+		"publish, later":     {[]func(*testbed) error{create(web), connect(named.Connection{})}, later(publish)},
+		"connect, later":     {[]func(*testbed) error{create(web)}, later(connect(named.Connection{Ports: port}))},
 		"identify":           {[]func(*testbed) error{create(web), hold, join}, identify},
 		"unpublish":          {[]func(*testbed) error{create(web), connect(named.Connection{}), publish}, unpublish},
 	} {

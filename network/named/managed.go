@@ -6,11 +6,14 @@ import (
 	"fmt"
 	"io/fs"
 	"net/netip"
+	"os"
 	"slices"
+	"strings"
 
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/ipam"
+	"cleat/network/journal"
 )
 
 // Managed is what an engine that connects its container itself (attach.Container.Manager) calls the
@@ -56,7 +59,7 @@ func Join(ctx context.Context, cfg Config, network string, container attach.Cont
 		ns, err := netns.Open(container.Path)
 		return container, ns, err
 	}
-	r, err := connect(ctx, cfg, network, c, find)
+	r, err := whenFree(ctx, cfg, func() (*Result, error) { return connect(ctx, cfg, network, c, find) })
 	if !isInTheWay(err) {
 		return r, err
 	}
@@ -80,6 +83,10 @@ func isInTheWay(err error) bool {
 // Leave disconnects a container that Join has connected. It does nothing if the container is not
 // connected, and needs none of its namespaces. Once it has begun, it is never rolled back: if it is
 // interrupted, the next command completes it.
+//
+// If the process has a background (attach.Config.Background) and the network stays, the container's names and
+// rules are gone when Leave returns, and its link is removed after that: the kernel takes longer for it than
+// all the rest takes. Until then it keeps its addresses, ports and claims, and who wants them waits (whenFree).
 func Leave(ctx context.Context, cfg Config, network string, container attach.Container) error {
 	s, err := open(cfg)
 	if err != nil {
@@ -93,10 +100,73 @@ func Leave(ctx context.Context, cfg Config, network string, container attach.Con
 	if err != nil {
 		return err
 	}
-	if err := s.disconnect(ctx, e); err != nil {
+	o, err := s.begin(ctx, operationName(network, endpointID(container)), record{Network: network, Endpoint: e})
+	if err != nil {
+		return err
+	}
+	if err := s.withdrawIn(ctx, o, e); err != nil {
+		return err
+	}
+	others, err := s.store.endpointIDs(network)
+	if err == nil && len(others) > 0 && cfg.Attach.Background != nil {
+		return s.freeLater(ctx, o, e)
+	}
+	if err := s.freeIn(ctx, o, e); err != nil {
 		return err
 	}
 	return RemoveUnused(ctx, cfg, network)
+}
+
+// freeLater is freeIn in the background.
+func (s *session) freeLater(ctx context.Context, o *operation, e *Endpoint) error {
+	if m := e.Wanted.Managed; m != nil && m.Reservation != "" {
+		// The engine releases the addresses next (DropAddress), and has taken the link out of the container.
+		if err := s.release(e); err != nil {
+			return errors.Join(err, o.giveUp())
+		}
+	}
+	ctx = context.WithoutCancel(ctx)
+	return s.later(o, func(s *session) error {
+		if err := s.freeIn(ctx, o, e); err != nil {
+			return err
+		}
+		return RemoveUnused(ctx, s.Config, e.Network) // if the others have left meanwhile
+	})
+}
+
+// whenFree calls do. If a container that is being disconnected has what do wants, whenFree waits until it is
+// gone and calls do again.
+func whenFree[T any](ctx context.Context, cfg Config, do func() (T, error)) (T, error) {
+	v, err := do()
+	if !isInTheWay(err) {
+		return v, err
+	}
+	if waitErr := cfg.store().waitForLeaving(ctx); waitErr != nil {
+		return v, errors.Join(err, waitErr)
+	}
+	return do()
+}
+
+// waitForLeaving waits for the operations in progress on containers that are not, or not yet, on their
+// network.
+func (s Store) waitForLeaving(ctx context.Context) error {
+	ops, err := os.ReadDir(s.RunPath("netops"))
+	if err != nil {
+		return fmt.Errorf("list operations on networks: %w", err)
+	}
+	for _, op := range ops {
+		network, id, isEndpoint := strings.Cut(op.Name(), operationName("", ""))
+		if !isEndpoint || strings.HasPrefix(op.Name(), searchPrefix) {
+			continue
+		}
+		if _, err := os.Lstat(s.endpointFile(network, id)); err == nil {
+			continue
+		}
+		if _, err := journal.WaitForOwner(ctx, s.RunPath("netops", op.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ReleaseForgotten disconnects the containers of a network, or of all if network is "", that their engines

@@ -26,13 +26,33 @@ type record struct {
 	Network  string    `json:"network"`
 	Spec     *Network  `json:"spec,omitempty"`     // of a network that is created or removed
 	Endpoint *Endpoint `json:"endpoint,omitempty"` // as far as it is known; nil: the operation is about the network
-	Forget   bool      `json:"forget,omitempty"`   // the endpoint is connected, and connections of former owners are to be forgotten
+
+	// The endpoint is as its file says, and all that is left is to forget connections of former owners of its
+	// addresses and ports, or of these ports.
+	Forget      bool `json:"forget,omitempty"`
+	ForgetPorts bool `json:"forget_ports,omitempty"`
+}
+
+// forgotten returns the rules whose connections are to be forgotten.
+func (r *record) forgotten(n *Network) firewall.State {
+	if r.ForgetPorts {
+		return firewall.State{Ports: r.Endpoint.ports()}
+	}
+	return n.endpointRules(r.Endpoint)
 }
 
 // operationName returns the name of the operations on an endpoint.
 func operationName(network, id string) string { return network + "~" + id }
 
 func (o *operation) record(r record) error { return o.journal.Append(r) }
+
+// giveUp leaves the operation to the next command. It does nothing if o is nil.
+func (o *operation) giveUp() error {
+	if o == nil {
+		return nil
+	}
+	return o.journal.Close()
+}
 
 // end removes the journal.
 func (o *operation) end() error { return o.journal.Remove() }
@@ -45,9 +65,6 @@ func (s *session) begin(ctx context.Context, name string, first record) (*operat
 		o, err := s.tryBegin(ctx, path, first)
 		if !errors.Is(err, fs.ErrExist) {
 			return o, err
-		}
-		if _, err := s.Rules.ForgetConnections(firewall.State{}, 0); err != nil { // a connection of this process waits for nobody any more
-			return nil, err
 		}
 		waited, err := journal.WaitForOwner(ctx, path)
 		if err != nil {
@@ -168,8 +185,8 @@ func (s *session) settle(ctx context.Context, r record) error {
 	if r.Endpoint == nil {
 		return s.settleNetwork(ctx, r.Spec)
 	}
-	if err := s.settleEndpoint(ctx, r.Endpoint); err != nil || !r.Forget {
-		return err
+	if !r.Forget && !r.ForgetPorts {
+		return s.settleEndpoint(ctx, r.Endpoint)
 	}
 	n, err := s.store.Network(r.Network)
 	if errors.As(err, new(*NoNetworkError)) {
@@ -178,5 +195,5 @@ func (s *session) settle(ctx context.Context, r record) error {
 	if err != nil {
 		return err
 	}
-	return s.forget(n.endpointRules(r.Endpoint))
+	return s.forget(r.forgotten(n))
 }

@@ -186,21 +186,21 @@ func changeRules(ctx context.Context, cfg Config, network string, change func(*N
 		return errors.Join(err, o.end())
 	}
 	if err := s.checkpoint(); err != nil {
-		return errors.Join(err, o.journal.Close())
+		return errors.Join(err, o.giveUp())
 	}
 	if err := s.applyRules(ctx, firewall.Change{Add: firewall.State{Flows: after.Flows}, Remove: firewall.State{Flows: before.Flows}}); err != nil {
-		return errors.Join(err, o.journal.Close())
+		return errors.Join(err, o.giveUp())
 	}
 	// A bridge passes packets through the rules once these are there: the first packet that they
 	// see of a connection decides about it.
 	if err := s.filterBridge(&now); err != nil {
-		return errors.Join(err, o.journal.Close())
+		return errors.Join(err, o.giveUp())
 	}
 	if err := s.checkpoint(); err != nil {
-		return errors.Join(err, o.journal.Close())
+		return errors.Join(err, o.giveUp())
 	}
 	if _, err := tableOf(s.store, s.host).EndConnections(before, after); err != nil {
-		return errors.Join(err, o.journal.Close())
+		return errors.Join(err, o.giveUp())
 	}
 	return o.end()
 }

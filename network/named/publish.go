@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"cleat/network/attach"
-	"cleat/network/firewall"
 )
 
 // Publish publishes more ports of a container on a network. On error everything is as before.
@@ -76,6 +75,10 @@ func SetPorts(ctx context.Context, cfg Config, network string, container attach.
 
 // updateThat changes what is wanted of the endpoint that find returns.
 func updateThat(ctx context.Context, cfg Config, find func(Store) (*Endpoint, error), change func(*Network, *Endpoint) error) (*Result, error) {
+	return whenFree(ctx, cfg, func() (*Result, error) { return tryUpdate(ctx, cfg, find, change) })
+}
+
+func tryUpdate(ctx context.Context, cfg Config, find func(Store) (*Endpoint, error), change func(*Network, *Endpoint) error) (*Result, error) {
 	s, err := open(cfg)
 	if err != nil {
 		return nil, err
@@ -116,12 +119,12 @@ func updateThat(ctx context.Context, cfg Config, find func(Store) (*Endpoint, er
 	if err != nil {
 		return nil, s.abort(ctx, o, record{Network: e.Network, Endpoint: &both}, err)
 	}
+	r := &Result{Network: n, Endpoint: &now, Notes: s.notes}
 	added := now
-	added.Wanted.Ports = now.added(old)
-	if err := s.forget(firewall.State{Ports: added.ports()}); err != nil {
-		s.note("connections that were refused before go on: %v", err)
+	if added.Wanted.Ports = now.added(old); len(added.Wanted.Ports) == 0 {
+		return r, o.end()
 	}
-	return &Result{Network: n, Endpoint: &now, Notes: s.notes}, o.end()
+	return r, s.endConnected(o, n, record{Endpoint: &added, ForgetPorts: true})
 }
 
 // added returns the ports that e has and old has not.

@@ -163,9 +163,10 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 		return errors.Join(err, s.forget(its))
 	}
 	// Whoever gets an address or a port next forgets the connections of former owners as well.
-	rules := s.Rules
-	s.Attach.Background.Go(func() { _, _ = rules.ForgetConnections(its, forgetWithin) })
-	return nil
+	return s.later(nil, func(s *session) error {
+		_, err := s.Rules.ForgetConnections(its, forgetWithin)
+		return err
+	})
 }
 
 // forget ends what the kernel remembers of connections of ports and endpoints that have come or

@@ -2,12 +2,14 @@ package named
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
 	"cleat/internal/statedir"
 	"cleat/netns"
 	"cleat/network/attach"
+	"cleat/network/firewall"
 )
 
 // Config says where networks are kept, and how containers are found.
@@ -64,6 +66,34 @@ func openNetwork(cfg Config, network string) (*session, *Network, error) {
 }
 
 func (s *session) close() { s.host.Close() }
+
+// later calls f in the background, with a session of its own. On error it gives up the journal of o, which
+// may be nil, and the next command completes the operation: nobody else gets the error.
+func (s *session) later(o *operation, f func(s *session) error) error {
+	host, err := netns.Current() // s is closed before
+	if err != nil {
+		return errors.Join(err, o.giveUp())
+	}
+	cfg := s.Config
+	if _, own := cfg.Rules.(firewall.Table); own { // of s
+		cfg.Rules = nil
+	}
+	cfg.Attach.Background.Go(func() {
+		defer host.Close()
+		err := host.Do(func() error {
+			s, err := open(cfg)
+			if err != nil {
+				return err
+			}
+			defer s.close()
+			return f(s)
+		})
+		if err != nil {
+			_ = o.giveUp()
+		}
+	})
+	return nil
+}
 
 func (s *session) note(format string, args ...any) {
 	if n := fmt.Sprintf(format, args...); !slices.Contains(s.notes, n) {

@@ -237,6 +237,14 @@ func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
 
 // absent removes all that an endpoint has, or may have: e is what the journal knows of it.
 func (s *session) absent(ctx context.Context, e *Endpoint) error {
+	if err := s.withdraw(ctx, e); err != nil {
+		return err
+	}
+	return s.free(ctx, e)
+}
+
+// withdraw removes an endpoint's names, its rules with its published ports, and its name servers.
+func (s *session) withdraw(ctx context.Context, e *Endpoint) error {
 	err := s.changeNames(ctx, e.Network, names.Change{Delete: []string{endpointID(e.Container)}})
 	if err != nil {
 		return err
@@ -251,8 +259,15 @@ func (s *session) absent(ctx context.Context, e *Endpoint) error {
 			return err
 		}
 	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	return s.settleResolver(ctx, e) // its attachment leads to its namespace
+}
+
+// free removes an endpoint's link, and gives back what others may have then.
+func (s *session) free(ctx context.Context, e *Endpoint) error {
 	for _, step := range []func() error{
-		func() error { return s.settleResolver(ctx, e) }, // its attachment leads to its namespace
 		func() error { return s.detach(ctx, e) },
 		func() error { return s.forgetNeighbours(e) },
 		func() error { return s.releasePorts(ctx, e) },
