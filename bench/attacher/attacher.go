@@ -77,6 +77,8 @@ var drivers = map[string]func(ctx context.Context, h *Host) (driver, error){
 	"netavark-bridge": openNamed,
 	"cni-bridge":      openNamed,
 	"cleat-cni":       openNamed,
+	"cleat-docker":    openNamed,
+	"cleat-netavark":  openNamed,
 }
 
 // Open makes a host and attaches all endpoints but the one to be measured. The error

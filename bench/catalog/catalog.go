@@ -208,6 +208,10 @@ var entries = []Entry{
 		Caveats: []string{"Podman chooses the addresses"}},
 	{Name: "cleat-cni", Title: "cleat-cni: a network of cleat, by CNI", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
 		Caveats: []string{keeperWorks}},
+	{Name: "cleat-netavark", Title: "cleat called netavark: a network of cleat, as Podman makes it", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
+		Caveats: []string{keeperWorks, "Podman chooses the addresses"}},
+	{Name: "cleat-docker", Title: "docker network create --driver cleat: a network of cleat", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
+		Caveats: []string{keeperWorks, "for Docker's own containers", "the daemon does work as well, and its processor time is not counted"}},
 	{Name: "cni-bridge", Title: "the reference CNI plugins bridge, portmap and firewall", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
 		Caveats: []string{"serves no names", "does not roll back a partial attach"}},
 

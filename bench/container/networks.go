@@ -1,21 +1,31 @@
 package container
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
+	"strings"
+	"time"
 
 	"cleat/internal/program"
 	"cleat/lab"
+
+	"golang.org/x/sys/unix"
 )
 
 // Networks is a Docker daemon that gives containers networks of its own, with a node as
 // its host. It is used from one goroutine.
 type Networks struct {
-	runtime *Runtime
-	docker  *docker
-	names   []string // of the running containers
+	runtime  *Runtime
+	docker   *docker
+	names    []string // of the running containers
+	networks []string
+	plugin   *exec.Cmd // nil: none runs
 }
 
 // dockerName is Docker's name in cell.Runtimes.
@@ -54,6 +64,55 @@ func (n *Networks) Run(ctx context.Context, args ...string) (string, error) {
 	return n.docker.run(ctx, nil, args...)
 }
 
+// CreateNetwork creates a network that lives until Close. args are further ones of docker-network-create(1).
+func (n *Networks) CreateNetwork(ctx context.Context, name string, args ...string) error {
+	_, err := n.Run(ctx, slices.Concat([]string{"network", "create"}, args, []string{name})...)
+	if err == nil {
+		n.networks = append(n.networks, name)
+	}
+	return err
+}
+
+// pluginTimeout is more than a network plug-in takes to start.
+const pluginTimeout = 10 * time.Second
+
+// StartPlugin starts a program that is a plug-in of the daemon, and waits until it has the socket
+// /run/docker/plugins/NAME.sock. It is on the daemon's host, and sees the daemon's files, which the rest of
+// the lab does not. Close ends it.
+func (n *Networks) StartPlugin(ctx context.Context, name string, env, args []string) error {
+	line := n.runtime.command(slices.Concat(env, args)...)
+	plugin := exec.Command(line[0], line[1:]...)
+	var stderr bytes.Buffer
+	plugin.Stderr = &stderr
+	if err := n.docker.host.NS.Start(plugin); err != nil {
+		return fmt.Errorf("start plug-in %s: %w", name, err)
+	}
+	n.plugin = plugin
+	socket := fmt.Sprintf("/proc/%d/root/run/docker/plugins/%s.sock", plugin.Process.Pid, name)
+	for deadline := time.Now().Add(pluginTimeout); ; time.Sleep(daemonPoll) {
+		if _, err := os.Stat(socket); err == nil {
+			return nil
+		}
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if time.Now().After(deadline) {
+			err := n.stopPlugin() // so that what it has said is complete
+			return errors.Join(fmt.Errorf("plug-in %s has no socket after %s: %s", name, pluginTimeout, strings.TrimSpace(stderr.String())), err)
+		}
+	}
+}
+
+func (n *Networks) stopPlugin() error {
+	if n.plugin == nil {
+		return nil
+	}
+	err := n.plugin.Process.Signal(unix.SIGTERM)
+	_ = n.plugin.Wait() // it says that it was stopped
+	n.plugin = nil
+	return err
+}
+
 // ContainerSpec describes a container on one of the daemon's networks.
 type ContainerSpec struct {
 	Name    string
@@ -90,10 +149,14 @@ func (n *Networks) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// Close removes the containers and ends the daemon.
+// Close removes the containers and networks, and ends the daemon and the plug-in.
 func (n *Networks) Close() error {
+	// What can't be removed goes with the lab.
 	for _, name := range n.names {
-		n.Run(context.Background(), "rm", "--force", name) // the lab's end removes it at the latest
+		n.Run(context.Background(), "rm", "--force", name)
 	}
-	return n.runtime.Close()
+	for _, name := range n.networks {
+		n.Run(context.Background(), "network", "rm", name)
+	}
+	return errors.Join(n.stopPlugin(), n.runtime.Close())
 }

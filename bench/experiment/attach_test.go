@@ -150,8 +150,11 @@ func TestNetworksMeasuresItsGoals(t *testing.T) {
 		if strings.HasPrefix(n.Name, "cleat-") {
 			want = append(want, "attach 1000 ", "burst 1 100", "crr outside 10000", "memory 1000 500")
 		}
-		if n.Name == "cleat-cni" { // its packets take the way of cleat-bridge's
+		switch n.Name { // their packets take the way of cleat-bridge's
+		case "cleat-cni", "cleat-netavark":
 			want = []string{"attach 1 ", "attach 2 ", "attach 200 ", "attach 1000 ", "burst 1 20", "burst 1 100"}
+		case "cleat-docker":
+			want = []string{"attach 1 ", "attach 2 ", "burst 1 20", "burst 1 100"}
 		}
 		for _, w := range want {
 			if !measured[n.Name+" "+w] {

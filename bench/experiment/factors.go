@@ -60,10 +60,11 @@ const (
 	// net/bridge/br_private.h is 10, and port 0 is not used).
 	maxEndpoints = 1023
 
-	// dockerConnect and dockerBridge attach containers of Docker's. Each has processes of
-	// its own, and each published port has two.
+	// dockerConnect, dockerBridge and cleatDocker attach containers of Docker's. Each has processes of
+	// its own, and each published port has two, but not with cleatDocker.
 	dockerConnect = "docker-connect"
 	dockerBridge  = "docker-bridge"
+	cleatDocker   = "cleat-docker"
 	mostOfDocker  = 100 // containers or ports that are tried
 
 	maxPorts    = 20000 // as many as package wiring has room for below ip_local_port_range

@@ -331,7 +331,7 @@ func whyImpossibleNamed(j Job, k kind) string {
 		return "memory does not apply: none of its programs keeps running"
 	case k.name == Memory && count(portsFactor) > endpoints:
 		return "there are as many ports as endpoints at most: each publishes one"
-	case c.Network == dockerBridge && endpoints > mostOfDocker:
+	case (c.Network == dockerBridge || c.Network == cleatDocker) && endpoints > mostOfDocker:
 		return fmt.Sprintf("at most %d endpoints are measured: each takes a container of Docker's", mostOfDocker)
 	case c.Network == dockerBridge && count(portsFactor) > mostOfDocker:
 		return fmt.Sprintf("at most %d ports are measured: each takes two proxies of Docker's", mostOfDocker)

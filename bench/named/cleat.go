@@ -20,7 +20,7 @@ func openCleat(kind string) func(context.Context, Config) (driver, error) {
 	return func(ctx context.Context, cfg Config) (driver, error) {
 		c := &cleat{
 			namespaces: namespaces{filepath.Join(cfg.Dir, "netns")}, cfg: cfg, program: cmp.Or(cfg.Program, lab.Self),
-			env: cfg.baseEnv("CLEAT_STATE_DIR=" + filepath.Join(cfg.Dir, "state")),
+			env: cfg.baseEnv(cfg.stateDir()),
 		}
 		_, err := c.net(ctx, "create", networkName, "--driver", kind, "--subnet", Subnet.String())
 		return c, err

@@ -65,8 +65,8 @@ func openCNI(_ context.Context, cfg Config) (driver, error) {
 // cleatPlugin is the CNI plug-in for networks of cleat.
 const cleatPlugin = "cleat-cni"
 
-// findCleatPlugin returns the path of cleat-cni: beside the program, or as other programs are found. The
-// error is a *link.Lack.
+// findCleatPlugin returns the path of cleat-cni, which is our netavark as well: beside the program, or as
+// other programs are found. The error is a *link.Lack.
 func findCleatPlugin(cfg Config) (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -77,7 +77,7 @@ func findCleatPlugin(cfg Config) (string, error) {
 		path, err = program.Find(cleatPlugin)
 	}
 	if err != nil {
-		err = &link.Lack{What: "cleat-cni", Reason: "the program cleat-cni is not installed", Remedy: "make build, or install it with cleat"}
+		err = &link.Lack{What: cfg.Name, Reason: "the program cleat-cni is not installed", Remedy: "make build, or install it with cleat"}
 	}
 	return path, err
 }
@@ -93,7 +93,7 @@ func openCleatCNI(ctx context.Context, cfg Config) (driver, error) {
 		return nil, err
 	}
 	c := newCNI(cfg, filepath.Dir(path))
-	c.env = append(c.env, "CLEAT_STATE_DIR="+filepath.Join(cfg.Dir, "state"))
+	c.env = append(c.env, cfg.stateDir())
 	c.chain, c.network = []plugin{{path, cleatConf}}, network
 	return c, nil
 }

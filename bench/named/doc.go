@@ -23,7 +23,9 @@
 //     here this package. As in Podman, one command follows the other.
 //   - The CNI plugins bridge, portmap and firewall run one after the other, as libcni runs
 //     them. They serve no names.
-//   - cleat-cni, the plug-in for networks of cleat, runs alone, and asks the keeper.
+//   - cleat-cni, the plug-in for networks of cleat, runs alone, and asks the keeper. Called
+//     netavark, it does what netavark does. As Docker's plug-in, the keeper runs beside the
+//     daemon (cleat-docker).
 //
 // Containers are network namespaces with a path, except Docker's, which only connects its
 // own. Docker's daemon is the lab's (package container).

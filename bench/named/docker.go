@@ -1,7 +1,10 @@
 package named
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"os"
 	"slices"
 
 	"cleat/bench/container"
@@ -23,13 +26,36 @@ type docker struct {
 const dockerHome = "home"
 
 func openDocker(ctx context.Context, cfg Config) (driver, error) {
+	return openDaemon(ctx, cfg, nil)
+}
+
+// openCleatDocker makes a network of cleat by its plug-ins for Docker.
+func openCleatDocker(ctx context.Context, cfg Config) (driver, error) {
+	const plugin = "cleat"
+	self, err := os.Executable() // the daemon's private mounts have another /proc/self
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	d, err := openDaemon(ctx, cfg, func(networks *container.Networks) error {
+		return networks.StartPlugin(ctx, plugin, []string{cfg.stateDir()}, []string{cmp.Or(cfg.Program, self), "keep", "--docker-socket", "/run/docker/plugins/" + plugin + ".sock"})
+	}, "--driver", plugin, "--ipam-driver", plugin)
+	return d, err
+}
+
+// openDaemon starts a daemon, then what prepare starts, and makes the network with further arguments of
+// docker-network-create(1).
+func openDaemon(ctx context.Context, cfg Config, prepare func(*container.Networks) error, args ...string) (driver, error) {
 	networks, err := container.OpenNetworks(ctx, container.Config{Scratch: cfg.Dir, Self: cfg.Program}, cfg.Host)
 	if err != nil {
 		return nil, err
 	}
 	d := &docker{cfg: cfg, networks: networks}
-	if d.client, err = networks.Client(); err == nil {
-		_, err = networks.Run(ctx, "network", "create", "--subnet", Subnet.String(), "--gateway", gateway.String(), networkName)
+	d.client, err = networks.Client()
+	if err == nil && prepare != nil {
+		err = prepare(networks)
+	}
+	if err == nil {
+		err = networks.CreateNetwork(ctx, networkName, append(args, "--subnet", Subnet.String(), "--gateway", gateway.String())...)
 	}
 	return d, err
 }
@@ -40,7 +66,7 @@ func (d *docker) create(ctx context.Context, one *Container, connect bool) error
 		on = dockerHome
 	}
 	if !connect && !d.isolated {
-		if _, err := d.networks.Run(ctx, "network", "create", "--internal", "--subnet", "192.0.2.0/24", dockerHome); err != nil {
+		if err := d.networks.CreateNetwork(ctx, dockerHome, "--internal", "--subnet", "192.0.2.0/24"); err != nil {
 			return err
 		}
 		d.isolated = true

@@ -61,6 +61,8 @@ var drivers = map[string]func(context.Context, Config) (driver, error){
 	"netavark-bridge": openNetavark,
 	"cni-bridge":      openCNI,
 	"cleat-cni":       openCleatCNI,
+	"cleat-docker":    openCleatDocker,
+	"cleat-netavark":  openCleatNetavark,
 }
 
 // Open makes a network. The error wraps a *link.Lack for what the machine lacks. On any
@@ -227,6 +229,9 @@ func (c Config) baseEnv(own ...string) []string {
 	return append([]string{"PATH=" + program.SearchPath(), "HOME=" + c.Dir}, own...)
 }
 
+// stateDir keeps the files of cleat in the lab.
+func (c Config) stateDir() string { return "CLEAT_STATE_DIR=" + filepath.Join(c.Dir, "state") }
+
 // locks keeps iptables's lock, which is a file below /run otherwise, in the lab.
 func (c Config) locks() string { return "XTABLES_LOCKFILE=" + filepath.Join(c.Dir, "xtables.lock") }
 
@@ -244,7 +249,7 @@ func check(cfg Config) error {
 	}
 	var err error
 	switch name {
-	case "docker-bridge":
+	case "docker-bridge", "cleat-docker":
 		var lack *link.Lack
 		if err = container.Check("docker"); errors.As(err, &lack) {
 			err = &link.Lack{What: name, Reason: lack.Reason, Remedy: lack.Remedy}
@@ -255,7 +260,7 @@ func check(cfg Config) error {
 		if _, err = PluginDir("bridge", "portmap", "firewall", "host-local"); err == nil {
 			err = checkIPTables(name)
 		}
-	case "cleat-cni":
+	case "cleat-cni", "cleat-netavark":
 		_, err = findCleatPlugin(cfg)
 	}
 	return cmp.Or(err, link.Probe("veth"), link.Probe("bridge"))

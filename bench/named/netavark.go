@@ -1,24 +1,27 @@
 package named
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 
 	"cleat/internal/program"
 	"cleat/link"
 )
 
-// netavark runs netavark, Podman's network program.
+// netavark runs netavark, Podman's network program, or cleat in its place.
 type netavark struct {
 	namespaces
-	cfg     Config
-	program string
-	env     []string
+	cfg  Config
+	line []string // the beginning of each command
+	env  []string
 
 	// mu makes commands follow each other, as Podman's lock on its networks does
 	// (libnetwork/netavark, Setup). Otherwise they fail: "iptables: Chain already exists".
@@ -56,27 +59,60 @@ func openNetavark(_ context.Context, cfg Config) (driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &netavark{namespaces: namespaces{filepath.Join(cfg.Dir, "netns")}, cfg: cfg, program: path}
-	bin := filepath.Join(cfg.Dir, "bin")
-	for _, dir := range []string{bin, n.config()} {
-		if err := os.MkdirAll(dir, 0o755); err != nil {
-			return nil, fmt.Errorf("make a directory for netavark: %w", err)
-		}
+	n, err := newNetavark(cfg, path, "--aardvark-binary", filepath.Join(filepath.Dir(path), aardvark))
+	if err != nil {
+		return nil, err
 	}
 	for _, name := range netavarkRuns {
 		if path, err := program.Find(name); err == nil {
-			if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			if err := os.Symlink(path, filepath.Join(cfg.bin(), name)); err != nil {
 				return nil, fmt.Errorf("link %s for netavark: %w", name, err)
 			}
 		}
 	}
 	// Through D-Bus netavark would change the machine's firewalld, and by systemd-run it
 	// would move a process of the machine that happens to have aardvark-dns's id.
-	n.env = []string{"PATH=" + bin, "HOME=" + cfg.Dir, "DBUS_SYSTEM_BUS_ADDRESS=unix:path=" + filepath.Join(cfg.Dir, "no-bus"), cfg.locks()}
+	n.env = []string{"PATH=" + cfg.bin(), "HOME=" + cfg.Dir, "DBUS_SYSTEM_BUS_ADDRESS=unix:path=" + filepath.Join(cfg.Dir, "no-bus"), cfg.locks()}
 	return n, nil
 }
 
-func (n *netavark) config() string { return filepath.Join(n.cfg.Dir, "netavark") }
+// openCleatNetavark has cleat-cni do the work of netavark, by whose name it is called.
+func openCleatNetavark(_ context.Context, cfg Config) (driver, error) {
+	path, err := findCleatPlugin(cfg)
+	if err != nil {
+		return nil, err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("find this program: %w", err)
+	}
+	called := filepath.Join(cfg.bin(), "netavark")
+	n, err := newNetavark(cfg, called)
+	if err != nil {
+		return nil, err
+	}
+	// cleat-cni starts cleat, which starts the keeper.
+	if err := errors.Join(os.Symlink(path, called), os.Symlink(cmp.Or(cfg.Program, self), filepath.Join(cfg.bin(), "cleat"))); err != nil {
+		return nil, fmt.Errorf("call cleat-cni netavark: %w", err)
+	}
+	n.env = []string{"PATH=" + cfg.bin() + ":" + program.SearchPath(), "HOME=" + cfg.Dir, cfg.stateDir()}
+	return n, nil
+}
+
+// newNetavark makes the directories for a program, and the beginning of each of its commands.
+func newNetavark(cfg Config, path string, options ...string) (*netavark, error) {
+	config := filepath.Join(cfg.Dir, "netavark")
+	for _, dir := range []string{cfg.bin(), config} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, fmt.Errorf("make a directory for netavark: %w", err)
+		}
+	}
+	line := append([]string{path, "--config", config}, options...)
+	return &netavark{namespaces: namespaces{filepath.Join(cfg.Dir, "netns")}, cfg: cfg, line: line}, nil
+}
+
+// bin is the directory of programs that netavark may run, or that have its name.
+func (c Config) bin() string { return filepath.Join(c.Dir, "bin") }
 
 func (n *netavark) create(ctx context.Context, one *Container, connect bool) error {
 	return connected(ctx, n, one, connect)
@@ -97,8 +133,7 @@ func (n *netavark) run(ctx context.Context, verb string, one *Container) (Usage,
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	args := []string{n.program, "--config", n.config(), "--aardvark-binary", filepath.Join(filepath.Dir(n.program), aardvark), verb, one.path}
-	return Exec(ctx, n.cfg.Host, Command{Args: args, Env: n.env, In: in})
+	return Exec(ctx, n.cfg.Host, Command{Args: append(slices.Clone(n.line), verb, one.path), Env: n.env, In: in})
 }
 
 // networkID is an arbitrary id of the network, in the form of Podman's.

@@ -85,6 +85,8 @@ var builders = map[string]func(*Network) error{
 	"netavark-bridge":         namedNetwork,
 	"cni-bridge":              namedNetwork,
 	"cleat-cni":               namedNetwork,
+	"cleat-docker":            namedNetwork,
+	"cleat-netavark":          namedNetwork,
 }
 
 // Check reports whether this machine can build the network of that name. The error is a

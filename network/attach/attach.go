@@ -26,6 +26,10 @@ type Config struct {
 	// wait for it before the process exits.
 	Background *sync.WaitGroup
 
+	// Unlisted, if set, is called by DetachAttachment as soon as the link in the container is not listed
+	// any more. After that the kernel waits until nothing uses the link: most of the time of detaching.
+	Unlisted func()
+
 	// Unannounced keeps Attach from announcing the addresses to the neighbours. It is for addresses
 	// that nobody else had: neighbours know nothing wrong about them.
 	Unannounced bool

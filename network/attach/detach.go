@@ -75,7 +75,7 @@ func undoAttachment(ctx context.Context, cfg Config, a *Attachment, suffix strin
 		}
 		return notes, err
 	}
-	u := &undoer{session: s, detaching: true}
+	u := &undoer{session: s, detaching: true, unlisted: cfg.Unlisted}
 	if err = errors.Join(err, u.undoJournal(j)); err != nil {
 		err = errors.Join(fmt.Errorf("detach %s: %w", a.label(), err), j.Close())
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"cleat/link"
 
@@ -218,7 +219,11 @@ func (m *undoLink) undo(u *undoer) error {
 }
 
 func (m *undoLink) delete(u *undoer, n *namespace, l netlink.Link) error {
-	err := n.LinkDel(byIndex(l.Attrs().Index))
+	del := func() error { return n.LinkDel(byIndex(l.Attrs().Index)) }
+	if own := n != u.host || m.Type == "veth" || m.MovedTo != ""; own && u.unlisted != nil {
+		del = tellUnlisted(n, l, del, u.unlisted)
+	}
+	err := del()
 	if err != nil && !errors.Is(err, unix.ENODEV) {
 		return fmt.Errorf("remove link %q from %s: %w", l.Attrs().Name, n.ns, err)
 	}
@@ -226,6 +231,42 @@ func (m *undoLink) delete(u *undoer, n *namespace, l netlink.Link) error {
 		u.removed = append(u.removed, l.Attrs().Index)
 	}
 	return nil
+}
+
+// unlistedPoll is how often tellUnlisted looks. The kernel takes a link from its lists within a millisecond.
+const unlistedPoll = 100 * time.Microsecond
+
+// tellUnlisted makes a function that deletes a link call unlisted as soon as no list has the link: before the
+// kernel waits for those who still use it (unregister_netdevice_many_notify, net/core/dev.c). It asks by
+// SIOCGIFINDEX, which does not wait for the change in progress as messages of rtnetlink do.
+func tellUnlisted(n *namespace, l netlink.Link, del func() error, unlisted func()) func() error {
+	return func() error {
+		var fd int
+		err := n.ns.Do(func() (err error) {
+			fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+			return err
+		})
+		name, nameErr := unix.NewIfreq(l.Attrs().Name)
+		if err := errors.Join(err, nameErr); err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		done := make(chan error, 1)
+		go func() { done <- del() }()
+		tick := time.NewTicker(unlistedPoll)
+		defer tick.Stop()
+		for {
+			select {
+			case err := <-done:
+				return err
+			case <-tick.C:
+			}
+			if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, name); errors.Is(err, unix.ENODEV) {
+				unlisted()
+				return <-done
+			}
+		}
+	}
 }
 
 // find returns the link; nil, nil if it does not exist. An index is not proof, because

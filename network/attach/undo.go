@@ -64,8 +64,9 @@ func (one Undo) MarshalJSON() ([]byte, error) {
 type undoer struct {
 	*session
 	notes     []string
-	detaching bool  // report links that are not where they were put
-	removed   []int // indexes of links in the container; two records may be about one link
+	detaching bool   // report links that are not where they were put
+	removed   []int  // indexes of links in the container; two records may be about one link
+	unlisted  func() // Config.Unlisted
 }
 
 func (u *undoer) note(format string, args ...any) {

@@ -91,7 +91,8 @@ func (s *session) endConnected(o *operation, n *Network, r record) error {
 	if err := o.journal.Rename(s.store.RunPath("netops", searches)); err != nil {
 		return errors.Join(err, o.giveUp())
 	}
-	return s.later(o, func(s *session) error { return end(s, forgetWithin) })
+	_, err := s.later(o, func(s *session) error { return end(s, forgetWithin) })
+	return err
 }
 
 // searchPrefix begins the names of operations that only wait for a search of connections.

@@ -2,13 +2,13 @@ package named_test
 
 import (
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	"cleat/internal/statedir"
 	"cleat/network/attach"
 	"cleat/network/named"
 	"cleat/network/networktest"
@@ -42,23 +42,28 @@ func TestLeaveLater(t *testing.T) {
 				Ports: []named.Port{{Protocol: "tcp", HostPort: 8080, Port: 80}}})
 			must(t, err)
 
-			// Nobody detaches a link with this lock held.
-			unlock, err := statedir.Lock(t.Context(), tb.store.Path())
-			must(t, err)
 			var background sync.WaitGroup
 			tb.cfg.Attach.Background = &background
-			must(t, tb.onHost(func() error { return named.Leave(t.Context(), tb.cfg, "web", tb.joined("a")) }))
-			if !hasLink(t, tb, "a") {
-				t.Fatal("the link was removed at once")
+			gate := make(chan struct{})
+			tb.cfg.Attach.Checkpoint = func() error { // the rest of the work waits
+				if !hasLink(t, tb, "a") {
+					<-gate
+				}
+				return nil
 			}
-			time.AfterFunc(50*time.Millisecond, unlock)
+			must(t, tb.onHost(func() error { return named.Leave(t.Context(), tb.cfg, "web", tb.joined("a")) }))
+			if hasLink(t, tb, "a") {
+				t.Error("the link is listed after Leave")
+			}
+			if _, err := os.Stat(tb.store.RunPath("netops", "web~"+tb.joined("a").FileName())); err != nil {
+				t.Errorf("nothing is left for the background: %v", err)
+			}
+			tb.cfg.Attach.Checkpoint = nil
+			time.AfterFunc(50*time.Millisecond, func() { close(gate) })
 			next.NoDNS = true
 			_, err = tb.join("c", next)
 			must(t, err)
 			background.Wait()
-			if hasLink(t, tb, "a") {
-				t.Error("the link is still there")
-			}
 			tb.check()
 		})
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync"
 
 	"cleat/netns"
 	"cleat/network/attach"
@@ -84,9 +85,10 @@ func isInTheWay(err error) bool {
 // connected, and needs none of its namespaces. Once it has begun, it is never rolled back: if it is
 // interrupted, the next command completes it.
 //
-// If the process has a background (attach.Config.Background) and the network stays, the container's names and
-// rules are gone when Leave returns, and its link is removed after that: the kernel takes longer for it than
-// all the rest takes. Until then it keeps its addresses, ports and claims, and who wants them waits (whenFree).
+// If the process has a background (attach.Config.Background) and the network stays, Leave returns when the
+// container's names and rules are gone and its link is in no list any more. Until the kernel has removed the
+// link, which takes longer than all the rest, its addresses and ports are taken, and who wants them waits
+// (whenFree).
 func Leave(ctx context.Context, cfg Config, network string, container attach.Container) error {
 	s, err := open(cfg)
 	if err != nil {
@@ -126,12 +128,23 @@ func (s *session) freeLater(ctx context.Context, o *operation, e *Endpoint) erro
 		}
 	}
 	ctx = context.WithoutCancel(ctx)
-	return s.later(o, func(s *session) error {
+	unlisted := make(chan struct{})
+	done, err := s.later(o, func(s *session) error {
+		s.Attach.Unlisted = sync.OnceFunc(func() { close(unlisted) })
 		if err := s.freeIn(ctx, o, e); err != nil {
 			return err
 		}
+		s.Attach.Unlisted = nil
 		return RemoveUnused(ctx, s.Config, e.Network) // if the others have left meanwhile
 	})
+	if err != nil {
+		return err
+	}
+	select {
+	case <-unlisted:
+	case <-done:
+	}
+	return nil
 }
 
 // whenFree calls do. If a container that is being disconnected has what do wants, whenFree waits until it is

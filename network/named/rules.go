@@ -163,10 +163,11 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 		return errors.Join(err, s.forget(its))
 	}
 	// Whoever gets an address or a port next forgets the connections of former owners as well.
-	return s.later(nil, func(s *session) error {
+	_, err = s.later(nil, func(s *session) error {
 		_, err := s.Rules.ForgetConnections(its, forgetWithin)
 		return err
 	})
+	return err
 }
 
 // forget ends what the kernel remembers of connections of ports and endpoints that have come or

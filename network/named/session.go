@@ -67,18 +67,20 @@ func openNetwork(cfg Config, network string) (*session, *Network, error) {
 
 func (s *session) close() { s.host.Close() }
 
-// later calls f in the background, with a session of its own. On error it gives up the journal of o, which
-// may be nil, and the next command completes the operation: nobody else gets the error.
-func (s *session) later(o *operation, f func(s *session) error) error {
+// later calls f in the background, with a session of its own, and closes done after it. On error it gives up
+// the journal of o, which may be nil, and the next command completes the operation: nobody else gets the error.
+func (s *session) later(o *operation, f func(s *session) error) (done <-chan struct{}, err error) {
 	host, err := netns.Current() // s is closed before
 	if err != nil {
-		return errors.Join(err, o.giveUp())
+		return nil, errors.Join(err, o.giveUp())
 	}
+	ended := make(chan struct{})
 	cfg := s.Config
 	if _, own := cfg.Rules.(firewall.Table); own { // of s
 		cfg.Rules = nil
 	}
 	cfg.Attach.Background.Go(func() {
+		defer close(ended)
 		defer host.Close()
 		err := host.Do(func() error {
 			s, err := open(cfg)
@@ -92,7 +94,7 @@ func (s *session) later(o *operation, f func(s *session) error) error {
 			_ = o.giveUp()
 		}
 	})
-	return nil
+	return ended, nil
 }
 
 func (s *session) note(format string, args ...any) {
