@@ -16,21 +16,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ForgetConnections makes the kernel forget connections that it tracks, so that the next
-// packet of each meets the rules again: those of the ports of a State, whether they go to a
-// container or to the host itself, and those from and to the addresses of its endpoints. It
-// is called after Apply with what has come, because clients that were refused before hold on to
-// the host itself, and with what has gone. It returns the number of connections.
+// ForgetConnections makes the kernel forget connections that it tracks, so that the next packet of each
+// meets the rules again. It is called after Apply with the same change: clients that were refused before a
+// port came hold on to the host itself, and those of a port that has gone to its container. So the
+// connections are:
+//
+//   - of a port that has come, those that do not go to its container,
+//   - of a port that has gone, those that go to its container,
+//   - of an endpoint that has come or gone, all from and to its addresses.
+//
+// It returns their number.
 //
 // The kernel searches its whole table of connections, which takes up to 15 ms on a machine with
 // much memory, however few there are. An Owner joins calls, which may be put off for a while;
 // here they are not.
-func (t Table) ForgetConnections(s State, _ time.Duration) (n int, err error) {
-	if err := s.validate(); err != nil {
+func (t Table) ForgetConnections(c Change, _ time.Duration) (n int, err error) {
+	if err := c.validate(); err != nil {
 		return 0, err
 	}
 	want := newSelection()
-	want.add(s)
+	want.add(c)
 	return t.forget(want)
 }
 
@@ -63,9 +68,15 @@ const searchConnections = 16 << 10
 
 // selection determines connections.
 type selection struct {
-	ports map[portKind][]Port // by what a client sees of them
-	addrs map[netip.Addr]bool // of endpoints
-	local map[netip.Addr]bool // of the host
+	ports map[portKind][]changedPort // by what a client sees of them
+	addrs map[netip.Addr]bool        // of endpoints
+	local map[netip.Addr]bool        // of the host
+}
+
+// changedPort is a port that has come or gone.
+type changedPort struct {
+	Port
+	gone bool
 }
 
 type portKind struct {
@@ -74,15 +85,20 @@ type portKind struct {
 }
 
 func newSelection() *selection {
-	return &selection{ports: map[portKind][]Port{}, addrs: map[netip.Addr]bool{}}
+	return &selection{ports: map[portKind][]changedPort{}, addrs: map[netip.Addr]bool{}}
 }
 
-// add adds the connections of the ports and endpoints of a State.
-func (w *selection) add(s State) {
+// add adds the connections of the ports and endpoints of a change.
+func (w *selection) add(c Change) {
+	w.addState(c.Add, false)
+	w.addState(c.Remove, true)
+}
+
+func (w *selection) addState(s State, gone bool) {
 	for _, p := range s.Ports {
 		for i := range p.count() {
 			kind := portKind{p.Protocol, p.HostPort + uint16(i)}
-			w.ports[kind] = append(w.ports[kind], p)
+			w.ports[kind] = append(w.ports[kind], changedPort{p, gone})
 		}
 	}
 	for _, n := range s.Networks {
@@ -102,9 +118,15 @@ func (w *selection) has(c connection) bool {
 		return true
 	}
 	for _, p := range w.ports[portKind{c.original.protocol, c.original.dport}] {
-		toHost := w.local[c.original.dst] || c.original.dst.IsLoopback()
 		toContainer := c.reply.src == p.To.Addr() && c.reply.sport == p.To.Port()+(c.original.dport-p.HostPort)
-		if c.original.dst.Is4() == p.To.Addr().Is4() && (p.anywhere() && toHost || p.HostAddr == c.original.dst || toContainer) {
+		if p.gone || toContainer {
+			if p.gone && toContainer {
+				return true
+			}
+			continue
+		}
+		toHost := w.local[c.original.dst] || c.original.dst.IsLoopback()
+		if c.original.dst.Is4() == p.To.Addr().Is4() && (p.anywhere() && toHost || p.HostAddr == c.original.dst) {
 			return true
 		}
 	}
@@ -228,7 +250,7 @@ type filter struct {
 func (w *selection) filters() (all []filter) {
 	for kind, ports := range w.ports {
 		for _, f := range families {
-			if !slices.ContainsFunc(ports, func(p Port) bool { return f.has(p.To.Addr()) }) {
+			if !slices.ContainsFunc(ports, func(p changedPort) bool { return f.has(p.To.Addr()) }) {
 				continue
 			}
 			b := batch{}

@@ -35,24 +35,27 @@ func TestForgetConnections(t *testing.T) {
 				collect(t, w.host, "[::]:8080") // so that the client is tracked, and gets no answer
 				c := dialUDP(t, w.client, v.to)
 				other := dialUDP(t, w.client, "198.51.100.66:80")
-				forget := func(s firewall.State, want int) {
+				forget := func(c firewall.Change, want int) {
 					t.Helper()
-					if n, err := w.table.ForgetConnections(s, 0); n != want || err != nil {
+					if n, err := w.table.ForgetConnections(c, 0); n != want || err != nil {
 						t.Errorf("forgot %d connections, %v, want %d", n, err, want)
 					}
 				}
 				assertAnswer(t, c, "")
 				assertAnswer(t, other, "other 198.51.100.2")
-				must(t, w.table.Apply(firewall.Change{Add: ports}))
+				add, remove := firewall.Change{Add: ports}, firewall.Change{Remove: ports}
+				forget(remove, 0) // the connection is the host's own
+				must(t, w.table.Apply(add))
 				assertAnswer(t, c, "")
-				forget(ports, 1)
+				forget(add, 1)
 				assertAnswer(t, c, v.answer)
-				must(t, w.table.Apply(firewall.Change{Remove: ports}))
+				forget(add, 0) // clients of the container may have come in the meantime
+				must(t, w.table.Apply(remove))
 				assertAnswer(t, c, v.answer)
-				forget(ports, 1)
+				forget(remove, 1)
 				assertAnswer(t, c, "")
 				assertAnswer(t, other, "other 198.51.100.2")
-				forget(firewall.State{}, 0)
+				forget(firewall.Change{}, 0)
 			})
 		}
 	}
@@ -68,7 +71,7 @@ func TestForgetEndpoint(t *testing.T) {
 	w.reaches(w.a, "udp", "198.51.100.66:80", "other 198.51.100.65")  // one from a
 	w.reaches(w.b, "udp", "198.51.100.66:80", "other 198.51.100.65")
 	a := firewall.Network{Endpoints: w.web().Endpoints[:1]}
-	if n, err := w.table.ForgetConnections(firewall.State{Networks: []firewall.Network{a}}, 0); n != 2 || err != nil {
+	if n, err := w.table.ForgetConnections(firewall.Change{Remove: firewall.State{Networks: []firewall.Network{a}}}, 0); n != 2 || err != nil {
 		t.Errorf("forgot %d connections, %v, want 2", n, err)
 	}
 }
@@ -86,10 +89,10 @@ func TestForgetManyPorts(t *testing.T) {
 	ranges := publish(packet.UDP, 10201, "192.0.2.2:80")
 	ranges.Count = 100
 	s.Ports = append(s.Ports, ranges)
-	if n, err := table.ForgetConnections(s, 0); n != 200 || err != nil {
+	if n, err := table.ForgetConnections(firewall.Change{Add: s}, 0); n != 200 || err != nil {
 		t.Errorf("forgot %d connections, %v, want 200", n, err)
 	}
-	if n, err := table.ForgetConnections(s, 0); n != 0 || err != nil {
+	if n, err := table.ForgetConnections(firewall.Change{Add: s}, 0); n != 0 || err != nil {
 		t.Errorf("forgot %d connections, %v, want none", n, err)
 	}
 }
@@ -102,8 +105,8 @@ func TestForgetTogether(t *testing.T) {
 	must(t, err)
 	defer owner.Close()
 	track(t, table, 100)
-	port := func(n uint16) firewall.State {
-		return firewall.State{Ports: []firewall.Port{publish(packet.UDP, n, "192.0.2.2:80")}}
+	port := func(n uint16) firewall.Change {
+		return firewall.Change{Add: firewall.State{Ports: []firewall.Port{publish(packet.UDP, n, "192.0.2.2:80")}}}
 	}
 	got := make(chan int, 3)
 	forget := func(n uint16, within time.Duration) {
@@ -191,7 +194,7 @@ func BenchmarkForgetConnections(b *testing.B) {
 		b.Run(fmt.Sprintf("%d ports", ports), func(b *testing.B) {
 			p := firewall.Port{Protocol: packet.TCP, HostPort: 1, Count: uint16(ports), To: netip.MustParseAddrPort("192.0.2.2:80")}
 			for range b.N {
-				_, err := table.ForgetConnections(firewall.State{Ports: []firewall.Port{p}}, 0)
+				_, err := table.ForgetConnections(firewall.Change{Add: firewall.State{Ports: []firewall.Port{p}}}, 0)
 				must(b, err)
 			}
 		})
@@ -199,7 +202,7 @@ func BenchmarkForgetConnections(b *testing.B) {
 	b.Run("50,000 of 100,000", func(b *testing.B) {
 		for range b.N {
 			p := firewall.Port{Protocol: packet.UDP, HostPort: 10000, Count: 25000, To: netip.MustParseAddrPort("192.0.2.2:80")}
-			n, err := table.ForgetConnections(firewall.State{Ports: []firewall.Port{p}}, 0)
+			n, err := table.ForgetConnections(firewall.Change{Add: firewall.State{Ports: []firewall.Port{p}}}, 0)
 			must(b, err)
 			b.Log(n)
 		}

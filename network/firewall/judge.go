@@ -13,13 +13,13 @@ type judge struct {
 	lengths        []int                // of prefixes
 	allow          []Pair
 	flows, inbound flowIndex
-	ports          map[portKind][]Port
+	ports          map[portKind][]changedPort
 }
 
 func newJudge(s State) *judge {
 	j := &judge{networks: s.Networks, prefixes: map[netip.Prefix]int{}, allow: s.Allow}
 	published := newSelection()
-	published.add(State{Ports: s.Ports})
+	published.add(Change{Add: State{Ports: s.Ports}})
 	j.ports = published.ports
 	for i, n := range s.Networks {
 		for _, p := range n.Prefixes {
@@ -99,7 +99,7 @@ func (j *judge) allowed(from, to netip.Addr) bool {
 // throughDoorway reports whether a connection was to a published port that obeys the host's
 // firewall. It then entered by a device that is no network's.
 func (j *judge) throughDoorway(c connection) bool {
-	return slices.ContainsFunc(j.ports[portKind{c.original.protocol, c.original.dport}], func(p Port) bool {
+	return slices.ContainsFunc(j.ports[portKind{c.original.protocol, c.original.dport}], func(p changedPort) bool {
 		return !p.BypassFirewall && p.To.Addr() == c.reply.src && (p.anywhere() || p.HostAddr == c.original.dst)
 	})
 }

@@ -134,8 +134,8 @@ func (o *Owner) Remove() error {
 // ForgetConnections is Table.ForgetConnections, which may be put off for a while. One search
 // serves all calls that wait at the same time, and each of them returns how many connections it
 // has found for all. It begins as soon as one of them may not be put off.
-func (o *Owner) ForgetConnections(s State, within time.Duration) (n int, err error) {
-	if err := s.validate(); err != nil {
+func (o *Owner) ForgetConnections(c Change, within time.Duration) (n int, err error) {
+	if err := c.validate(); err != nil {
 		return 0, err
 	}
 	o.waitingMu.Lock()
@@ -144,7 +144,7 @@ func (o *Owner) ForgetConnections(s State, within time.Duration) (n int, err err
 		o.waiting = &search{want: newSelection(), hurry: make(chan struct{}), done: make(chan struct{})}
 	}
 	its := o.waiting
-	its.want.add(s)
+	its.want.add(c)
 	if within == 0 && !its.hurried {
 		its.hurried = true
 		close(its.hurry)

@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -25,6 +26,8 @@ type State struct {
 type Change struct {
 	Add, Remove State
 }
+
+func (c Change) validate() error { return cmp.Or(c.Add.validate(), c.Remove.validate()) }
 
 // Network is a set of endpoints that reach each other.
 //

@@ -56,7 +56,12 @@ func connect(ctx context.Context, cfg Config, network string, c Connection, find
 		}
 		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
 	}
-	return &Result{Network: n, Endpoint: e, Link: got, Notes: s.notes}, s.endConnected(o, n, record{Endpoint: e, Forget: true})
+	return &Result{Network: n, Endpoint: e, Link: got, Notes: s.notes}, s.endConnected(o, n, record{Endpoint: e, Forget: s.reused(n, e), ForgetPorts: true})
+}
+
+// reused reports whether somebody may have had one of an endpoint's addresses before.
+func (s *session) reused(n *Network, e *Endpoint) bool {
+	return slices.ContainsFunc(e.Addresses, s.pool(n).Reused)
 }
 
 // stillThere returns a *NoNetworkError if a network was removed, even if there is another one of its
@@ -74,6 +79,9 @@ func (s *session) stillThere(n *Network) error {
 // the search for them goes there, and is joined with others: it takes longer than all the rest. The next
 // operation on the endpoint need not wait for it.
 func (s *session) endConnected(o *operation, n *Network, r record) error {
+	if !r.Forget && len(r.Endpoint.Wanted.Ports)+len(r.Withdrawn) == 0 {
+		return o.end()
+	}
 	r.Network = n.Name
 	if err := o.record(r); err != nil {
 		return errors.Join(err, o.giveUp())
@@ -87,11 +95,15 @@ func (s *session) endConnected(o *operation, n *Network, r record) error {
 	if s.Attach.Background == nil {
 		return end(s, 0)
 	}
+	within := forgetWithin
+	if r.Forget { // nothing tells connections of the new owner apart, which may begin any moment
+		within = 0
+	}
 	searches := fmt.Sprintf("%s%s~%d", searchPrefix, operationName(n.Name, endpointID(r.Endpoint.Container)), time.Now().UnixNano())
 	if err := o.journal.Rename(s.store.RunPath("netops", searches)); err != nil {
 		return errors.Join(err, o.giveUp())
 	}
-	_, err := s.later(o, func(s *session) error { return end(s, forgetWithin) })
+	_, err := s.later(o, func(s *session) error { return end(s, within) })
 	return err
 }
 
@@ -117,7 +129,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	}
 	cfg := s.Attach
 	cfg.Find = func(context.Context, string) (attach.Container, *netns.NS, error) { return e.Container, ns, nil }
-	cfg.Unannounced = n.Driver == Bridge && !slices.ContainsFunc(e.Addresses, s.pool(n).Reused)
+	cfg.Unannounced = n.Driver == Bridge && !s.reused(n, e)
 	got, err := attach.Attach(ctx, cfg, e.Container.Ref, spec)
 	if err != nil {
 		return nil, parentError(err)
@@ -138,7 +150,7 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	if err := s.checkpoint(); err != nil {
 		return nil, err
 	}
-	if err := s.present(ctx, n, e); errors.Is(err, attach.ErrKilled) {
+	if err := s.present(ctx, n, e, nil); errors.Is(err, attach.ErrKilled) {
 		return nil, err
 	} else if err != nil {
 		return nil, errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest

@@ -46,5 +46,8 @@ func WantedFlows(cfg Config) ([]firewall.Flow, error) {
 // StoreOf returns the store of a configuration, with the files that it remembers.
 func StoreOf(cfg Config) Store { return cfg.store() }
 
+// TableOf is tableOf.
+var TableOf = tableOf
+
 // Settled is settled.
 const Settled = settled

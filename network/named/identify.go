@@ -94,14 +94,7 @@ func (s *session) identify(ctx context.Context, o *operation, old, now, both *En
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {                     // it was detached
 		return err
 	}
-	if err := s.settleEndpoint(ctx, both); err != nil {
-		return err
-	}
-	rules, err := s.anyRules(&Network{})
-	if err == nil && rules { // some may name the container
-		err = s.syncRules(ctx)
-	}
-	return err
+	return s.settleEndpoint(ctx, both, old)
 }
 
 // releaseFormerNames releases the claims on names that an endpoint had before, according to a journal.

@@ -27,18 +27,22 @@ type record struct {
 	Spec     *Network  `json:"spec,omitempty"`     // of a network that is created or removed
 	Endpoint *Endpoint `json:"endpoint,omitempty"` // as far as it is known; nil: the operation is about the network
 
-	// The endpoint is as its file says, and all that is left is to forget connections of former owners of its
-	// addresses and ports, or of these ports.
-	Forget      bool `json:"forget,omitempty"`
-	ForgetPorts bool `json:"forget_ports,omitempty"`
+	// The endpoint is as its file says, and all that is left is to forget connections of former owners: of its
+	// ports and of those that it has withdrawn (ForgetPorts), and of its addresses as well (Forget).
+	Forget      bool   `json:"forget,omitempty"`
+	ForgetPorts bool   `json:"forget_ports,omitempty"`
+	Withdrawn   []Port `json:"withdrawn,omitempty"`
 }
 
-// forgotten returns the rules whose connections are to be forgotten.
-func (r *record) forgotten(n *Network) firewall.State {
-	if r.ForgetPorts {
-		return firewall.State{Ports: r.Endpoint.ports()}
+// forgotten returns the change whose connections are to be forgotten.
+func (r *record) forgotten(n *Network) firewall.Change {
+	before := *r.Endpoint
+	before.Wanted.Ports = r.Withdrawn
+	c := firewall.Change{Add: firewall.State{Ports: r.Endpoint.ports()}, Remove: firewall.State{Ports: before.ports()}}
+	if r.Forget {
+		c.Add.Networks = n.endpointRules(r.Endpoint).Networks
 	}
-	return n.endpointRules(r.Endpoint)
+	return c
 }
 
 // operationName returns the name of the operations on an endpoint.
@@ -186,7 +190,7 @@ func (s *session) settle(ctx context.Context, r record) error {
 		return s.settleNetwork(ctx, r.Spec)
 	}
 	if !r.Forget && !r.ForgetPorts {
-		return s.settleEndpoint(ctx, r.Endpoint)
+		return s.settleEndpoint(ctx, r.Endpoint, nil)
 	}
 	n, err := s.store.Network(r.Network)
 	if errors.As(err, new(*NoNetworkError)) {

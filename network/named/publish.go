@@ -108,10 +108,10 @@ func tryUpdate(ctx context.Context, cfg Config, find func(Store) (*Endpoint, err
 	// What either has is settled: what the file has is put into the kernel, the rest removed.
 	both := now
 	both.Wanted.Ports = union(old.Wanted.Ports, now.Wanted.Ports)
-	err = s.replace(ctx, o, &now, &both)
+	err = s.replace(ctx, o, old, &now, &both)
 	if err == nil { // a program may have taken a port since the claim
 		added := now
-		added.Wanted.Ports = now.added(old)
+		added.Wanted.Ports = now.portsSince(old)
 		if err = s.checkReserved(&added); err != nil {
 			err = errors.Join(err, s.store.writeEndpoint(old)) // so that abort removes what is new
 		}
@@ -121,14 +121,12 @@ func tryUpdate(ctx context.Context, cfg Config, find func(Store) (*Endpoint, err
 	}
 	r := &Result{Network: n, Endpoint: &now, Notes: s.notes}
 	added := now
-	if added.Wanted.Ports = now.added(old); len(added.Wanted.Ports) == 0 {
-		return r, o.end()
-	}
-	return r, s.endConnected(o, n, record{Endpoint: &added, ForgetPorts: true})
+	added.Wanted.Ports = now.portsSince(old)
+	return r, s.endConnected(o, n, record{Endpoint: &added, ForgetPorts: true, Withdrawn: old.portsSince(&now)})
 }
 
-// added returns the ports that e has and old has not.
-func (e *Endpoint) added(old *Endpoint) []Port {
+// portsSince returns the ports that e has and old has not.
+func (e *Endpoint) portsSince(old *Endpoint) []Port {
 	return slices.DeleteFunc(slices.Clone(e.Wanted.Ports), func(p Port) bool { return slices.Contains(old.Wanted.Ports, p) })
 }
 
@@ -144,7 +142,7 @@ func union[T comparable](a, b []T) []T {
 
 // replace claims the ports of an endpoint that are new, writes its file, and settles it. It
 // adds the ports that it chooses to both.
-func (s *session) replace(ctx context.Context, o *operation, now, both *Endpoint) error {
+func (s *session) replace(ctx context.Context, o *operation, old, now, both *Endpoint) error {
 	if err := s.claimPorts(ctx, o, now, both); err != nil {
 		return err
 	}
@@ -157,7 +155,7 @@ func (s *session) replace(ctx context.Context, o *operation, now, both *Endpoint
 	if err := s.checkpoint(); err != nil {
 		return err
 	}
-	return s.settleEndpoint(ctx, both)
+	return s.settleEndpoint(ctx, both, old)
 }
 
 // findAnywhere finds an endpoint on a network or, if that is empty, on the only network that a

@@ -24,7 +24,7 @@ type Rules interface {
 	Sync(firewall.State) error
 	Check(firewall.State) ([]firewall.Difference, error)
 	Remove() error
-	ForgetConnections(s firewall.State, within time.Duration) (int, error)
+	ForgetConnections(c firewall.Change, within time.Duration) (int, error)
 }
 
 // tableOf returns the table of rules of a state directory in the host's namespace.
@@ -139,25 +139,29 @@ func (e *Endpoint) ports() []firewall.Port {
 	return all
 }
 
-// addEndpoint adds an endpoint to the rules.
-func (s *session) addEndpoint(ctx context.Context, n *Network, e *Endpoint) error {
-	with, without, err := s.flowsOf(e)
+// addEndpoint adds an endpoint to the rules, in place of what they have of it. That is nil if they have
+// nothing, or nobody knows.
+func (s *session) addEndpoint(ctx context.Context, n *Network, e, before *Endpoint) error {
+	with, without, err := s.flowsOf(e, before)
 	if err != nil {
 		return err
 	}
 	c := firewall.Change{Add: n.endpointRules(e)}
+	if before != nil {
+		c.Remove = n.endpointRules(before)
+	}
 	c.Add.Flows, c.Remove.Flows = with, without
 	return s.applyRules(ctx, c)
 }
 
 // removeEndpoint removes an endpoint from the rules.
 func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) error {
-	with, without, err := s.flowsOf(e)
+	with, without, err := s.flowsOf(e, nil)
 	if err != nil {
 		return err
 	}
 	c := firewall.Change{Remove: n.endpointRules(e)}
-	its := c.Remove
+	its := c
 	c.Add.Flows, c.Remove.Flows = without, with
 	if err := s.applyRules(ctx, c); err != nil || s.Attach.Background == nil {
 		return errors.Join(err, s.forget(its))
@@ -172,8 +176,8 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 
 // forget ends what the kernel remembers of connections of ports and endpoints that have come or
 // gone: otherwise an address or a port that changes hands gets packets of its former owner.
-func (s *session) forget(of firewall.State) error {
-	_, err := s.Rules.ForgetConnections(of, 0)
+func (s *session) forget(c firewall.Change) error {
+	_, err := s.Rules.ForgetConnections(c, 0)
 	return err
 }
 
@@ -272,15 +276,15 @@ func (s *session) wantedRules() (firewall.State, error) {
 	return all, nil
 }
 
-// flowsOf returns the flows with and without an endpoint, if it makes a difference: a rule
-// names its container. Otherwise it reads no other endpoints.
-func (s *session) flowsOf(e *Endpoint) (with, without []firewall.Flow, err error) {
+// flowsOf returns the flows with an endpoint, and with what it was before (nil: nothing), if it makes a
+// difference: a rule names its container. Otherwise it reads no other endpoints.
+func (s *session) flowsOf(e, before *Endpoint) (with, without []firewall.Flow, err error) {
 	networks, err := s.store.Networks()
 	if err != nil {
 		return nil, nil, err
 	}
 	rules, err := rulesOf(networks)
-	if err != nil || !slices.ContainsFunc(rules, func(r Rule) bool { return r.names(e) }) {
+	if err != nil || !slices.ContainsFunc(rules, func(r Rule) bool { return r.names(e) || before != nil && r.names(before) }) {
 		return nil, nil, err
 	}
 	p, err := s.population()
@@ -291,6 +295,9 @@ func (s *session) flowsOf(e *Endpoint) (with, without []firewall.Flow, err error
 		return o.Network == e.Network && endpointID(o.Container) == endpointID(e.Container)
 	})
 	p.endpoints = others
+	if before != nil {
+		p.endpoints = append(slices.Clip(others), before)
+	}
 	without = compile(rules, p)
 	p.endpoints = append(slices.Clip(others), e)
 	return compile(rules, p), without, nil

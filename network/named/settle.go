@@ -128,6 +128,7 @@ func (s *session) networkAbsent(ctx context.Context, n *Network) error {
 			}
 			return s.applyRules(ctx, firewall.Change{Remove: n.rulesWith(endpoints)})
 		},
+		func() error { return s.forget(firewall.Change{Remove: n.rulesWith(endpoints)}) },
 		func() error { return s.acceptForeign(ctx) },
 	}
 	for _, e := range endpoints {
@@ -169,9 +170,10 @@ func (s *session) waitForOperationsOn(ctx context.Context, n *Network) error {
 	return err
 }
 
-// settleEndpoint puts what belongs to an endpoint into the kernel if it has a file, and
-// removes it otherwise. What e has and the file has not is removed.
-func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
+// settleEndpoint puts what belongs to an endpoint into the kernel if it has a file, and removes it
+// otherwise. What e has and the file has not is removed. before is what the rules have of it, as far as
+// anybody knows, and nil if nobody does.
+func (s *session) settleEndpoint(ctx context.Context, e, before *Endpoint) error {
 	now, err := s.store.Endpoint(e.Network, endpointID(e.Container))
 	if errors.Is(err, fs.ErrNotExist) {
 		return s.absent(ctx, e)
@@ -194,27 +196,28 @@ func (s *session) settleEndpoint(ctx context.Context, e *Endpoint) error {
 		// A port that overlaps one of the file was refused: the claims are the other one's.
 		return slices.ContainsFunc(now.Wanted.Ports, p.overlaps)
 	})
-	if len(extra.Wanted.Ports) > 0 {
-		if err := s.applyRules(ctx, firewall.Change{Remove: firewall.State{Ports: extra.ports()}, Add: firewall.State{Ports: now.ports()}}); err != nil {
+	if before == nil && len(extra.Wanted.Ports) > 0 {
+		withdrawn := firewall.Change{Remove: firewall.State{Ports: extra.ports()}}
+		if err := s.applyRules(ctx, firewall.Change{Remove: withdrawn.Remove, Add: firewall.State{Ports: now.ports()}}); err != nil {
 			return err
 		}
-		if err := s.forget(firewall.State{Ports: extra.ports()}); err != nil {
+		if err := s.forget(withdrawn); err != nil {
 			return err
 		}
 		if err := s.checkpoint(); err != nil {
 			return err
 		}
-		if err := s.releaseThese(ctx, e, extra.Wanted.Ports); err != nil {
-			return err
-		}
 	}
-	return s.present(ctx, n, now)
+	if err := s.present(ctx, n, now, before); err != nil {
+		return err
+	}
+	return s.releaseThese(ctx, e, extra.Wanted.Ports)
 }
 
-// present puts an endpoint into the rules and the names. Its link is attached already, or will
-// be by the keeper.
-func (s *session) present(ctx context.Context, n *Network, e *Endpoint) error {
-	if err := s.addEndpoint(ctx, n, e); err != nil {
+// present puts an endpoint into the rules, in place of what they have of it, and into the names. Its link is
+// attached already, or will be by the keeper.
+func (s *session) present(ctx context.Context, n *Network, e, before *Endpoint) error {
+	if err := s.addEndpoint(ctx, n, e, before); err != nil {
 		return err
 	}
 	if n.Driver == Routed {

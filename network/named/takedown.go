@@ -7,6 +7,7 @@ import (
 
 	"cleat/internal/statedir"
 	"cleat/network/attach"
+	"cleat/network/firewall"
 	"cleat/network/names"
 )
 
@@ -94,7 +95,7 @@ func (s *session) takeDownRules(ctx context.Context) error {
 	if removeErr := s.Rules.Remove(); removeErr != nil {
 		err = errors.Join(err, fmt.Errorf("remove rules: %w", removeErr))
 	}
-	err = errors.Join(err, s.forget(wanted)) // what is wanted may be known in part
+	err = errors.Join(err, s.forget(firewall.Change{Remove: wanted})) // what is wanted may be known in part
 	unlock, lockErr := s.store.lockForeign(ctx)
 	if lockErr != nil {
 		return errors.Join(err, lockErr)
