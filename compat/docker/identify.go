@@ -15,7 +15,7 @@ import (
 // The daemon knows which container has an endpoint as soon as it has got the answer to Join. It is asked
 // at these intervals, which double.
 const (
-	firstAsk  = 2 * time.Millisecond
+	firstAsk  = 8 * time.Millisecond
 	lastAsk   = time.Second
 	askAtMost = 30 * time.Second
 )

@@ -90,7 +90,7 @@ func (h *hint) load() bool {
 // holds the pool's lock, so that no address is released meanwhile.
 func (h *hint) rebuild(names []string) {
 	info, err := h.file.Stat()
-	h.late = len(names) > 0 || err != nil || info.Size() > 0
+	h.late = err != nil || info.Size() > 0
 	h.memory = make([][]byte, (h.size+chunkLen-1)/chunkLen)
 	for _, name := range names {
 		addr, ok := parseName(name)
@@ -99,6 +99,7 @@ func (h *hint) rebuild(names []string) {
 		}
 		if offset, ok := h.offset(addr); ok {
 			h.setMemory(offset, taken)
+			h.late = true
 		}
 	}
 	h.save()

@@ -272,4 +272,10 @@ func TestReused(t *testing.T) {
 	is(addr("192.0.2.5"), true)
 	is(allocate(t, p, "docker.d", none), true)
 	is(addr("203.0.113.1"), true)
+	p.Subnets = append(p.Subnets, Subnet{Prefix: prefix("2001:db8::/64")})
+	other, err := p.Allocate(p.Subnets[1].Prefix, "docker.d", none, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	is(other, false) // entries of other subnets say nothing about it
 }
