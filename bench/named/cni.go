@@ -48,7 +48,7 @@ func PluginDir(plugins ...string) (string, error) {
 	return "", &link.Lack{What: "CNI", Reason: "the reference CNI plugins are not installed", Remedy: "apt-get install containernetworking-plugins"}
 }
 
-func openCNI(_ context.Context, cfg Config) (driver, error) {
+func openCNI(ctx context.Context, cfg Config) (driver, error) {
 	dir, err := PluginDir("bridge", "portmap", "firewall", "host-local")
 	if err != nil {
 		return nil, err
@@ -59,7 +59,22 @@ func openCNI(_ context.Context, cfg Config) (driver, error) {
 		{filepath.Join(dir, "portmap"), portmapConf},
 		{filepath.Join(dir, "firewall"), firewallConf},
 	}
-	return c, nil
+	return c, c.makeChains(ctx)
+}
+
+// makeChains makes the chains of the plugin firewall. Of several that make them at the same time, all but one
+// would fail: "Chain already exists".
+func (c *cni) makeChains(ctx context.Context) error {
+	iptables, err := program.Find("iptables")
+	if err != nil {
+		return err
+	}
+	for _, chain := range []string{"CNI-FORWARD", "CNI-ADMIN"} {
+		if _, err := Exec(ctx, c.cfg.Host, Command{Args: []string{iptables, "-w", "-N", chain}, Env: c.env}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // cleatPlugin is the CNI plug-in for networks of cleat.
