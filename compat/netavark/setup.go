@@ -85,7 +85,7 @@ func (c *call) joins(o *options) (all []*join, err error) {
 		if j.spec, err = info.spec(info.names()[0]); err != nil {
 			return nil, err
 		}
-		if published := j.spec.Driver == named.Bridge && !j.spec.Internal; published && !c.publishes(o) {
+		if leadsOut := j.spec.Driver == named.Bridge && !j.spec.Internal; leadsOut && !c.publishes(o) {
 			j.conn.Ports, ports = ports, nil
 		}
 	}
@@ -97,10 +97,8 @@ func (c *call) publishes(o *options) bool {
 	if len(o.Ports) == 0 {
 		return false
 	}
-	all, _ := named.ManagedBy(c.Networks, Manager)
-	return slices.ContainsFunc(all, func(e *named.Endpoint) bool {
-		return e.Wanted.Managed != nil && e.Wanted.Managed.Container == o.ContainerID && len(e.Wanted.Ports) > 0
-	})
+	all, _ := named.EndpointsOf(c.Networks, attach.Container{Manager: Manager, Key: o.ContainerID})
+	return slices.ContainsFunc(all, func(e *named.Endpoint) bool { return len(e.Wanted.Ports) > 0 })
 }
 
 // checkNamespace returns an error if the operand is not the network namespace of a container.
@@ -158,7 +156,9 @@ func (c *call) join(ctx context.Context, o *options, j *join) (any, error) {
 		conn := j.conn
 		chosen := conn.HostInterface == "" && (j.spec.Driver == named.Bridge || j.spec.Driver == named.Unmanaged)
 		if chosen {
-			conn.HostInterface = freeVeth()
+			if conn.HostInterface, err = freeVeth(); err != nil {
+				return nil, err
+			}
 		}
 		var got *named.Result
 		if got, err = named.Join(ctx, c.Networks, name, c.container(o), conn); err == nil {
@@ -179,11 +179,21 @@ func (c *call) join(ctx context.Context, o *options, j *join) (any, error) {
 }
 
 // freeVeth returns the name that the kernel would give to the host's end of the next pair.
-func freeVeth() string {
-	all := devices()
+func freeVeth() (string, error) {
+	host, err := netns.Current()
+	if err != nil {
+		return "", err
+	}
+	defer host.Close()
+	names, err := link.OpenNames(host)
+	if err != nil {
+		return "", err
+	}
+	defer names.Close()
 	for i := 0; ; i++ {
-		if name := fmt.Sprintf("veth%d", i); !slices.Contains(all, name) {
-			return name
+		name := fmt.Sprintf("veth%d", i)
+		if taken, err := names.Has(name); err != nil || !taken {
+			return name, err
 		}
 	}
 }

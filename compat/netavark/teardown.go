@@ -98,15 +98,12 @@ func (c *call) endpoint(o *options, n *network) (*named.Endpoint, error) {
 
 // publishElsewhere publishes ports on a network that the container is still on.
 func (c *call) publishElsewhere(ctx context.Context, o *options, ports []named.Port) error {
-	all, err := named.ManagedBy(c.Networks, Manager)
+	all, err := named.EndpointsOf(c.Networks, attach.Container{Manager: Manager, Key: o.ContainerID})
 	if err != nil {
 		return err
 	}
 	store := named.Store{Store: c.Networks.Attach.Store}
 	for _, e := range all {
-		if e.Wanted.Managed == nil || e.Wanted.Managed.Container != o.ContainerID {
-			continue
-		}
 		if n, err := store.Network(e.Network); err != nil || n.Driver != named.Bridge || n.Internal {
 			continue
 		}

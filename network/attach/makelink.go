@@ -237,20 +237,14 @@ func (m *undoLink) delete(u *undoer, n *namespace, l netlink.Link) error {
 const unlistedPoll = 100 * time.Microsecond
 
 // tellUnlisted makes a function that deletes a link call unlisted as soon as no list has the link: before the
-// kernel waits for those who still use it (unregister_netdevice_many_notify, net/core/dev.c). It asks by
-// SIOCGIFINDEX, which does not wait for the change in progress as messages of rtnetlink do.
+// kernel waits for those who still use it (unregister_netdevice_many_notify, net/core/dev.c).
 func tellUnlisted(n *namespace, l netlink.Link, del func() error, unlisted func()) func() error {
 	return func() error {
-		var fd int
-		err := n.ns.Do(func() (err error) {
-			fd, err = unix.Socket(unix.AF_UNIX, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
-			return err
-		})
-		name, nameErr := unix.NewIfreq(l.Attrs().Name)
-		if err := errors.Join(err, nameErr); err != nil {
+		names, err := link.OpenNames(n.ns)
+		if err != nil {
 			return err
 		}
-		defer unix.Close(fd)
+		defer names.Close()
 		done := make(chan error, 1)
 		go func() { done <- del() }()
 		tick := time.NewTicker(unlistedPoll)
@@ -261,7 +255,7 @@ func tellUnlisted(n *namespace, l netlink.Link, del func() error, unlisted func(
 				return err
 			case <-tick.C:
 			}
-			if err := unix.IoctlIfreq(fd, unix.SIOCGIFINDEX, name); errors.Is(err, unix.ENODEV) {
+			if is, err := names.Has(l.Attrs().Name); err == nil && !is {
 				unlisted()
 				return <-done
 			}

@@ -284,6 +284,28 @@ func ManagedBy(cfg Config, manager string) ([]*Endpoint, error) {
 	return all, nil
 }
 
+// EndpointsOf returns the endpoints of a container, on all networks. It is found by its manager or engine,
+// and its key or name.
+func EndpointsOf(cfg Config, container attach.Container) ([]*Endpoint, error) {
+	store := cfg.store()
+	networks, err := store.networkNames()
+	if err != nil {
+		return nil, err
+	}
+	var all []*Endpoint
+	for _, n := range networks {
+		e, err := store.Endpoint(n, endpointID(container))
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, e)
+	}
+	return all, nil
+}
+
 // NameServers returns the addresses at which the host answers the queries of the network's containers; none
 // if it does not.
 func (r *Result) NameServers() []netip.Addr {
