@@ -178,24 +178,36 @@ func (c *call) join(ctx context.Context, o *options, j *join) (any, error) {
 	return nil, err
 }
 
-// freeVeth returns the name that the kernel would give to the host's end of the next pair.
+// freeVeth returns the name that the kernel would give to the host's end of the next pair, unless there are
+// gaps between those that exist. It looks up a few.
 func freeVeth() (string, error) {
 	host, err := netns.Current()
 	if err != nil {
 		return "", err
 	}
 	defer host.Close()
-	names, err := link.OpenNames(host)
+	h, err := link.Handle(host)
 	if err != nil {
 		return "", err
 	}
-	defer names.Close()
-	for i := 0; ; i++ {
-		name := fmt.Sprintf("veth%d", i)
-		if taken, err := names.Has(name); err != nil || !taken {
-			return name, err
+	defer h.Close()
+	name := func(i int) string { return fmt.Sprintf("veth%d", i) }
+	taken := func(i int) bool {
+		_, err := h.LinkByName(name(i))
+		return err == nil
+	}
+	last, free := -1, 0 // the name before free is taken
+	for taken(free) {
+		last, free = free, 2*free+1
+	}
+	for free-last > 1 {
+		if i := (last + free) / 2; taken(i) {
+			last = i
+		} else {
+			free = i
 		}
 	}
+	return name(free), nil
 }
 
 // findOrMake returns the name of cleat's network for that of Podman: one that a person has made, one that

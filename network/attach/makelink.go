@@ -240,11 +240,11 @@ const unlistedPoll = 100 * time.Microsecond
 // kernel waits for those who still use it (unregister_netdevice_many_notify, net/core/dev.c).
 func tellUnlisted(n *namespace, l netlink.Link, del func() error, unlisted func()) func() error {
 	return func() error {
-		names, err := link.OpenNames(n.ns)
+		listing, err := link.OpenListing(n.ns)
 		if err != nil {
 			return err
 		}
-		defer names.Close()
+		defer listing.Close()
 		done := make(chan error, 1)
 		go func() { done <- del() }()
 		tick := time.NewTicker(unlistedPoll)
@@ -255,7 +255,7 @@ func tellUnlisted(n *namespace, l netlink.Link, del func() error, unlisted func(
 				return err
 			case <-tick.C:
 			}
-			if is, err := names.Has(l.Attrs().Name); err == nil && !is {
+			if is, err := listing.Has(l.Attrs().Index); err == nil && !is {
 				unlisted()
 				return <-done
 			}

@@ -90,6 +90,9 @@ func RemoveUnused(ctx context.Context, cfg Config, network string) error {
 	if err == nil && n.Manager == "" {
 		return nil
 	}
+	if used, err := cfg.store().hasEndpoints(network); err == nil && used {
+		return nil
+	}
 	if err == nil {
 		_, err = Remove(ctx, cfg, network, false)
 	}

@@ -18,7 +18,10 @@ import (
 func TestNewConnectionsGoOn(t *testing.T) {
 	port := named.Port{Protocol: "tcp", HostPort: 8080, Port: 80}
 	for name, publish := range map[string]func(tb *testbed) error{
-		"join": func(tb *testbed) error { _, err := tb.join("a", named.Connection{NoDNS: true, Ports: []named.Port{port}}); return err },
+		"join": func(tb *testbed) error {
+			_, err := tb.join("a", named.Connection{NoDNS: true, Ports: []named.Port{port}})
+			return err
+		},
 		"publish": func(tb *testbed) error {
 			if _, err := tb.join("a", named.Connection{NoDNS: true}); err != nil {
 				return err

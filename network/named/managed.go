@@ -109,8 +109,8 @@ func Leave(ctx context.Context, cfg Config, network string, container attach.Con
 	if err := s.withdrawIn(ctx, o, e); err != nil {
 		return err
 	}
-	others, err := s.store.endpointIDs(network)
-	if err == nil && len(others) > 0 && cfg.Attach.Background != nil {
+	others, err := s.store.hasEndpoints(network)
+	if err == nil && others && cfg.Attach.Background != nil {
 		return s.freeLater(ctx, o, e)
 	}
 	if err := s.freeIn(ctx, o, e); err != nil {

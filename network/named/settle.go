@@ -308,7 +308,7 @@ func (s *session) forgetNeighbours(e *Endpoint) error {
 
 // detach detaches the endpoint's link, if it is attached.
 func (s *session) detach(ctx context.Context, e *Endpoint) error {
-	all, err := s.store.AttachmentsOf(e.Container)
+	all, err := s.attachmentsOf(e)
 	if err != nil {
 		return err
 	}
@@ -325,4 +325,17 @@ func (s *session) detach(ctx context.Context, e *Endpoint) error {
 		}
 	}
 	return nil
+}
+
+// attachmentsOf returns the attachments that may be an endpoint's. Only while it is being connected they are
+// looked for among all.
+func (s *session) attachmentsOf(e *Endpoint) ([]*attach.Attachment, error) {
+	if e.AttachmentID == "" {
+		return s.store.AttachmentsOf(e.Container)
+	}
+	a, err := s.store.Attachment(e.AttachmentID)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	return []*attach.Attachment{a}, err
 }

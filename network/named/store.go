@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -95,10 +96,37 @@ func (s Store) IsEmpty() bool {
 func (s Store) inUse() bool {
 	networks, err := s.networkNames()
 	return err != nil || slices.ContainsFunc(networks, func(n string) bool {
-		ids, err := s.endpointIDs(n)
-		return err != nil || len(ids) > 0
+		any, err := s.hasEndpoints(n)
+		return err != nil || any
 	})
 }
+
+// hasEndpoints reports whether containers are on a network. It does not read the whole directory.
+func (s Store) hasEndpoints(network string) (bool, error) {
+	dir, err := os.Open(s.endpointsDir(network))
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("list endpoints of %s: %w", network, err)
+	}
+	defer dir.Close()
+	for {
+		files, err := dir.Readdirnames(16)
+		if slices.ContainsFunc(files, func(f string) bool { return strings.HasSuffix(f, endpointSuffix) }) {
+			return true, nil
+		}
+		if errors.Is(err, io.EOF) {
+			return false, nil
+		}
+		if err != nil {
+			return false, fmt.Errorf("list endpoints of %s: %w", network, err)
+		}
+	}
+}
+
+// endpointSuffix ends the names of endpoints' files.
+const endpointSuffix = ".json"
 
 // networkNames returns the names of all networks, sorted.
 func (s Store) networkNames() ([]string, error) {
@@ -152,7 +180,7 @@ func (s Store) endpointIDs(network string) ([]string, error) {
 	}
 	var ids []string
 	for _, f := range files {
-		if id, ok := strings.CutSuffix(f.Name(), ".json"); ok {
+		if id, ok := strings.CutSuffix(f.Name(), endpointSuffix); ok {
 			ids = append(ids, id)
 		}
 	}
