@@ -56,7 +56,7 @@ func connect(ctx context.Context, cfg Config, network string, c Connection, find
 		}
 		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
 	}
-	return &Result{Network: n, Endpoint: e, Link: got, Notes: s.notes}, s.endConnected(o, n, record{Endpoint: e, Forget: s.reused(n, e), ForgetPorts: true})
+	return &Result{Network: n, Endpoint: e, Link: got, Notes: s.notes}, s.endConnected(o, n, record{Endpoint: e, Forget: s.reused(n, e) && !s.Files.takeForgotten(e.Addresses), ForgetPorts: true})
 }
 
 // reused reports whether somebody may have had one of an endpoint's addresses before.
@@ -73,46 +73,6 @@ func (s *session) stillThere(n *Network) error {
 	}
 	return err
 }
-
-// endConnected ends an operation that has put what r tells of into the kernel: connections of former
-// owners of its addresses and ports are forgotten, and the journal goes. If the process has a background,
-// the search for them goes there, and is joined with others: it takes longer than all the rest. The next
-// operation on the endpoint need not wait for it.
-func (s *session) endConnected(o *operation, n *Network, r record) error {
-	if !r.Forget && len(r.Endpoint.Wanted.Ports)+len(r.Withdrawn) == 0 {
-		return o.end()
-	}
-	r.Network = n.Name
-	if err := o.record(r); err != nil {
-		return errors.Join(err, o.giveUp())
-	}
-	end := func(s *session, within time.Duration) error {
-		if _, err := s.Rules.ForgetConnections(r.forgotten(n), within); err != nil {
-			return errors.Join(err, o.giveUp())
-		}
-		return o.end()
-	}
-	if s.Attach.Background == nil {
-		return end(s, 0)
-	}
-	within := forgetWithin
-	if r.Forget { // nothing tells connections of the new owner apart, which may begin any moment
-		within = 0
-	}
-	searches := fmt.Sprintf("%s%s~%d", searchPrefix, operationName(n.Name, endpointID(r.Endpoint.Container)), time.Now().UnixNano())
-	if err := o.journal.Rename(s.store.RunPath("netops", searches)); err != nil {
-		return errors.Join(err, o.giveUp())
-	}
-	_, err := s.later(o, func(s *session) error { return end(s, within) })
-	return err
-}
-
-// searchPrefix begins the names of operations that only wait for a search of connections.
-const searchPrefix = "~"
-
-// forgetWithin is for how long the search may be put off. Until then a client that was refused
-// when a port was not published yet may stay refused.
-const forgetWithin = 100 * time.Millisecond
 
 // connect claims what the endpoint needs, attaches the link, writes the endpoint's file, and
 // puts the rest into the kernel. It closes ns.

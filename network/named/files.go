@@ -3,6 +3,7 @@ package named
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"sync"
@@ -15,6 +16,8 @@ type Files struct {
 	mu    sync.Mutex
 	known map[string]knownFile
 	dirs  map[string]knownDir // by path
+
+	forgotten map[netip.Addr]bool // see addForgotten
 }
 
 // knownDir is the objects in all files of a directory. To replace a file changes the time of its

@@ -22,6 +22,17 @@ func TestNewConnectionsGoOn(t *testing.T) {
 			_, err := tb.join("a", named.Connection{NoDNS: true, Ports: []named.Port{port}})
 			return err
 		},
+		"join again": func(tb *testbed) error {
+			if _, err := tb.join("a", named.Connection{NoDNS: true, Ports: []named.Port{port}}); err != nil {
+				return err
+			}
+			if err := tb.onHost(func() error { return named.Leave(t.Context(), tb.cfg, "web", tb.joined("a")) }); err != nil {
+				return err
+			}
+			tb.cfg.Attach.Background.Wait()
+			_, err := tb.join("a", named.Connection{NoDNS: true, Ports: []named.Port{port}})
+			return err
+		},
 		"publish": func(tb *testbed) error {
 			if _, err := tb.join("a", named.Connection{NoDNS: true}); err != nil {
 				return err
@@ -83,6 +94,7 @@ func TestFormerConnectionsEnd(t *testing.T) {
 	if n := tracked(); n != 1 {
 		t.Fatalf("%d connections of the address are tracked, want 1", n)
 	}
+	tb.cfg.Files = &named.Files{} // another process, which did not disconnect a
 	_, err = tb.join("a", c)
 	must(t, err)
 	if n := tracked(); n != 0 {

@@ -163,21 +163,19 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 	c := firewall.Change{Remove: n.endpointRules(e)}
 	its := c
 	c.Add.Flows, c.Remove.Flows = without, with
-	if err := s.applyRules(ctx, c); err != nil || s.Attach.Background == nil {
-		return errors.Join(err, s.forget(its))
-	}
-	// Whoever gets an address or a port next forgets the connections of former owners as well.
-	_, err = s.later(nil, func(s *session) error {
-		_, err := s.Rules.ForgetConnections(its, forgetWithin)
+	err = s.applyRules(ctx, c)
+	forget := func(s *session, within time.Duration) error {
+		_, err := s.Rules.ForgetConnections(its, within)
+		if err == nil {
+			s.Files.addForgotten(e.Addresses)
+		}
 		return err
-	})
-	return err
-}
-
-// forget ends what the kernel remembers of connections of ports and endpoints that have come or
-// gone: otherwise an address or a port that changes hands gets packets of its former owner.
-func (s *session) forget(c firewall.Change) error {
-	_, err := s.Rules.ForgetConnections(c, 0)
+	}
+	if err != nil || s.Attach.Background == nil {
+		return errors.Join(err, forget(s, 0))
+	}
+	// Whoever gets an address or a port before that forgets the connections of former owners itself.
+	_, err = s.later(nil, func(s *session) error { return forget(s, forgetWithin) })
 	return err
 }
 
