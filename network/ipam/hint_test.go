@@ -278,4 +278,7 @@ func TestReused(t *testing.T) {
 		t.Fatal(err)
 	}
 	is(other, false) // entries of other subnets say nothing about it
+	p = newPool(t, p.Subnets[0])
+	claim(t, p, "192.0.2.2", "podman.a")
+	is(addr("192.0.2.2"), false)
 }

@@ -76,13 +76,11 @@ func (p *Pool) allocate(subnet netip.Prefix, owner Owner, prefer netip.Addr, rec
 			return prefer, err
 		}
 	}
-	h := p.openHint(s, os.O_CREATE)
-	defer h.close()
-	if !h.load() {
-		if err := p.rebuild(h, false); err != nil {
-			return netip.Addr{}, err
-		}
+	h, err := p.loadHint(s)
+	if err != nil {
+		return netip.Addr{}, err
 	}
+	defer h.close()
 	addr, err := p.search(h, owner, record)
 	if err == nil && !addr.IsValid() && h.memory == nil { // the file may be stale
 		if err := p.rebuild(h, true); err != nil {
@@ -155,13 +153,18 @@ func (p *Pool) Claim(addr netip.Addr, owner Owner, record func(netip.Addr) error
 
 // claim takes a usable address, unless the owner already has it.
 func (p *Pool) claim(s *Subnet, addr netip.Addr, owner Owner, record func(netip.Addr) error) error {
-	err := p.take(addr, owner, record)
+	h, err := p.loadHint(s) // before there is an entry, of which the hint would not know since when
+	if err != nil {
+		return err
+	}
+	defer h.close()
+	err = p.take(addr, owner, record)
 	var taken *TakenError
 	if errors.As(err, &taken) && taken.Owner == owner {
 		return nil
 	}
 	if err == nil {
-		p.update(s, addr)
+		p.settle(h, addr)
 	}
 	return err
 }
@@ -262,6 +265,18 @@ func (p *Pool) subnetOf(addr netip.Addr) *Subnet {
 
 func (p *Pool) lock() (unlock func(), err error) {
 	return statedir.Lock(context.Background(), p.Dir)
+}
+
+// loadHint opens the hint of a subnet, and makes it if there is none. The caller closes it.
+func (p *Pool) loadHint(s *Subnet) (*hint, error) {
+	h := p.openHint(s, os.O_CREATE)
+	if !h.load() {
+		if err := p.rebuild(h, false); err != nil {
+			h.close()
+			return nil, err
+		}
+	}
+	return h, nil
 }
 
 // rebuild rebuilds a hint from the entries. Unless the file is known to be stale, rebuild does

@@ -442,6 +442,9 @@ func killAt(t *testing.T, strace, call string, n int) bool {
 	for _, a := range []string{"192.0.2.2", "192.0.2.4", "192.0.2.78"} {
 		claim(t, p, a, "docker.other")
 	}
+	if err := os.Remove(hintPath(p.Dir, p.Subnets[0].Prefix)); err != nil { // so that scenario makes it
+		t.Fatal(err)
+	}
 	if err := os.WriteFile(p.notesPath(), []byte(strings.Repeat("docker.other 192.0.2.2\n", maxNotes/23)), 0o644); err != nil {
 		t.Fatal(err)
 	}
