@@ -26,8 +26,9 @@
 //
 // Names: 127.0.0.11 is Docker's name server, which knows the containers of Docker. It asks the host's
 // servers for other names, and those queries are answered by the gateway's name server (resolvers.go).
-// On several networks, or if the host's servers are at loopback addresses, a name server inside the
-// container takes over when it has started (named.Managed.NamesInside).
+// On several networks, if the host's servers are at loopback addresses, or if Docker asks from the host, as
+// newer versions do, a name server inside the container takes over when it has started
+// (named.Managed.NamesInside).
 //
 // A daemon that is killed forgets what it has requested, and when it starts again it does not tell
 // drivers that are not loaded yet. What is left is found by its link, which is gone with the

@@ -413,3 +413,17 @@ func TestSocket(t *testing.T) {
 		t.Errorf("passed without systemd: %v, %v", l, err)
 	}
 }
+
+// What Docker says in resolv.conf about servers that it asks from the host.
+func TestAsksFromHost(t *testing.T) {
+	for text, want := range map[string]bool{
+		"nameserver 127.0.0.11\noptions ndots:0\n": false,
+		"nameserver 127.0.0.11\n\n# Based on host file: '/etc/resolv.conf' (internal resolver)\n# ExtServers: [host(192.0.2.53) host(2001:db8::53)]\n# Overrides: []\n": true,
+		"nameserver 127.0.0.11\n# ExtServers: [192.0.2.53]\n# Overrides: [nameservers]\n":                                                                               false,
+		"": false,
+	} {
+		if got := asksFromHost([]byte(text)); got != want {
+			t.Errorf("%q: %v, want %v", text, got, want)
+		}
+	}
+}

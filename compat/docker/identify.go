@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
-	"cleat/network/attach"
 	"cleat/network/named"
 )
 
@@ -49,7 +49,7 @@ func (s *Server) identify(ctx context.Context, api string, n *dockerNetwork, e *
 	}
 	container := e.container()
 	container.ID, container.Name, container.Ref = id, name, name
-	if err := s.tell(ctx, n, e, container, nil); err != nil {
+	if err := s.tell(ctx, n, e, named.Identity{Container: container}); err != nil {
 		return err
 	}
 	i, err := d.inspect(ctx, id)
@@ -66,7 +66,8 @@ func (s *Server) identify(ctx context.Context, api string, n *dockerNetwork, e *
 			aliases = append(slices.Clone(on.Aliases), on.DNSNames...)
 		}
 	}
-	return s.tell(ctx, n, e, container, aliases)
+	text, _ := os.ReadFile(i.ResolvConfPath) // without it nothing is known
+	return s.tell(ctx, n, e, named.Identity{Container: container, Aliases: aliases, NamesInside: asksFromHost(text)})
 }
 
 // waitForMember returns the ID and name of the container that has an endpoint.
@@ -93,7 +94,8 @@ func (d *daemon) waitForMember(ctx context.Context, network, endpoint string) (i
 }
 
 // tell gives an endpoint what is known of its container now.
-func (s *Server) tell(ctx context.Context, n *dockerNetwork, e *dockerEndpoint, container attach.Container, aliases []string) error {
+func (s *Server) tell(ctx context.Context, n *dockerNetwork, e *dockerEndpoint, who named.Identity) error {
+	who.Aliases = append(slices.Clone(e.Options.Aliases), who.Aliases...)
 	var err error
 	doErr := s.Do(func() error {
 		var c *call
@@ -101,7 +103,7 @@ func (s *Server) tell(ctx context.Context, n *dockerNetwork, e *dockerEndpoint, 
 			return nil
 		}
 		var got *named.Result
-		if got, err = named.Identify(ctx, c.networks, n.Network, container, append(slices.Clone(e.Options.Aliases), aliases...)); err == nil {
+		if got, err = named.Identify(ctx, c.networks, n.Network, who); err == nil {
 			c.note(got)
 		}
 		return nil

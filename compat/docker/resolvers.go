@@ -5,14 +5,17 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"cleat/network/resolvconf"
 )
 
 // Docker's name server in a container, 127.0.0.11, asks the host's servers for names that it does not
-// know, from within the container's namespace. What goes to one of these is answered by the name server of the
-// network's gateway, which knows the names of containers of other engines and asks the host's servers for
-// the rest.
+// know. Until version 24 it does so from within the container's namespace: what goes to one of these is
+// answered by the name server of the network's gateway, which knows the names of containers of other engines
+// and asks the host's servers for the rest. Later ones ask from the host, except servers that somebody has
+// chosen (--dns), and say so in the container's resolv.conf (moby, libnetwork/internal/resolvconf,
+// TransformForIntNS).
 
 // publicServers are what Docker uses if the host has no servers (moby, libnetwork/resolvconf).
 var publicServers = []netip.Addr{
@@ -32,4 +35,15 @@ func (c *call) hostResolvers() (all []netip.Addr, fromInside bool) {
 		return slices.Clone(publicServers), err != nil || len(resolvconf.Parse(text).Servers) == 0
 	}
 	return all[:min(len(all), maxResolvers)], true
+}
+
+// asksFromHost reports whether a container's resolv.conf says that 127.0.0.11 asks other servers from the
+// host: "# ExtServers: [host(192.0.2.53)]".
+func asksFromHost(text []byte) bool {
+	for line := range strings.Lines(string(text)) {
+		if servers, is := strings.CutPrefix(line, "# ExtServers:"); is {
+			return strings.Contains(servers, "host(")
+		}
+	}
+	return false
 }

@@ -72,7 +72,7 @@ func TestHandedOver(t *testing.T) {
 	tb.check()
 
 	must(t, tb.onHost(func() error {
-		_, err := named.Identify(t.Context(), tb.cfg, "web", tb.handedOver("api"), []string{"db", "not a name"})
+		_, err := named.Identify(t.Context(), tb.cfg, "web", named.Identity{Container: tb.handedOver("api"), Aliases: []string{"db", "not a name"}})
 		return err
 	}))
 	e, err := tb.store.Endpoint("web", tb.handedOver("").FileName())

@@ -10,12 +10,19 @@ import (
 	"cleat/network/attach"
 )
 
+// Identity is what an engine tells of a container after Join.
+type Identity struct {
+	Container   attach.Container // with the name and the id
+	Aliases     []string         // further names on the network
+	NamesInside bool             // see Managed; once it was true, it stays so
+}
+
 // Identify tells what a container is that Join has connected under its Key alone, because its engine
-// says later what it calls the container: container has the name and the id, and aliases are further
-// names on the network. The endpoint, its names in DNS, rules about it and its attachment follow. A
-// name that another container has already becomes a note. The error is fs.ErrNotExist if the container
-// is not connected any more.
-func Identify(ctx context.Context, cfg Config, network string, container attach.Container, aliases []string) (*Result, error) {
+// says later what it calls the container. The endpoint, its names in DNS, rules about it and its attachment
+// follow. A name that another container has already becomes a note. The error is fs.ErrNotExist if the
+// container is not connected any more.
+func Identify(ctx context.Context, cfg Config, network string, who Identity) (*Result, error) {
+	container, aliases := who.Container, who.Aliases
 	s, err := open(cfg)
 	if err != nil {
 		return nil, err
@@ -43,6 +50,11 @@ func Identify(ctx context.Context, cfg Config, network string, container attach.
 	now.Wanted.Aliases = slices.DeleteFunc(slices.Clone(aliases), func(name string) bool { _, err := containerNames(container, []string{name}); return err != nil })
 	if now.Names, err = containerNames(container, now.Wanted.Aliases); err != nil {
 		return nil, errors.Join(err, o.end())
+	}
+	if m := now.Wanted.Managed; m != nil && who.NamesInside {
+		managed := *m
+		managed.NamesInside = true
+		now.Wanted.Managed = &managed
 	}
 	now.Interface = s.interfaceIn(container, old)
 	both := now

@@ -61,7 +61,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	another := func(tb *testbed) error { _, err := tb.connect("web", "a", named.Connection{}); return err }
 	identify := func(tb *testbed) error {
 		return tb.onHost(func() error {
-			_, err := named.Identify(t.Context(), tb.cfg, "web", tb.handedOver("api"), []string{"db"})
+			_, err := named.Identify(t.Context(), tb.cfg, "web", named.Identity{Container: tb.handedOver("api"), Aliases: []string{"db"}})
 			return err
 		})
 	}

@@ -98,7 +98,7 @@ run() {
 }
 pid() { engine inspect --format '{{.State.Pid}}' $1; }
 # at NAME COMMAND… runs a command in a container, and net NAME COMMAND… one of the host in its network.
-at() { local p; p=$(pid $1); shift; nsenter -t $p -n -m -- "$@"; }
+at() { local p; p=$(pid $1); shift; nsenter -t $p -n -m -r -- "$@"; }
 net() { local p; p=$(pid $1); shift; nsenter -t $p -n -- "$@"; }
 ip4() { engine inspect --format "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}" $1 | cut -d' ' -f${2:-1}; }
 plain() { ip netns add $1 && mkdir -p /etc/netns/$1 && : >/etc/netns/$1/resolv.conf && ok cleat net connect "${@:2}" $1; }
