@@ -11,10 +11,13 @@ import (
 	"strings"
 	"sync"
 
+	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/ipam"
 	"cleat/network/journal"
+
+	"golang.org/x/sys/unix"
 )
 
 // Managed is what an engine that connects its container itself (attach.Container.Manager) calls the
@@ -45,11 +48,9 @@ func (c *Connection) handsOver() bool { return c.Managed != nil && c.Managed.Han
 // forgotten to disconnect, and what is in the way, is disconnected. After a restart of the machine, an engine
 // may call Join before a keeper has put the network into the kernel: then Join does.
 func Join(ctx context.Context, cfg Config, network string, container attach.Container, c Connection) (*Result, error) {
-	if n, err := cfg.store().Network(network); err == nil {
-		if missing, err := MissingOnHost(cfg, n); err == nil && len(missing) > 0 {
-			if _, err := RepairAll(ctx, cfg); err != nil {
-				return nil, fmt.Errorf("put networks into the kernel again: %w", err)
-			}
+	if n, err := cfg.store().Network(network); err == nil && n.hasLostDevice() {
+		if _, err := RepairAll(ctx, cfg); err != nil {
+			return nil, fmt.Errorf("put networks into the kernel again: %w", err)
 		}
 	}
 	find := func() (attach.Container, *netns.NS, error) {
@@ -73,6 +74,21 @@ func Join(ctx context.Context, cfg Config, network string, container attach.Cont
 		r.Notes = append(r.Notes, released...)
 	}
 	return r, err
+}
+
+// hasLostDevice reports whether the host lacks the network's device, as after a restart of the machine.
+// MissingOnHost looks at the rest as well, which takes longer the more containers there are.
+func (n *Network) hasLostDevice() bool {
+	if !n.OnHost() {
+		return false
+	}
+	host, err := netns.Current()
+	if err != nil {
+		return false
+	}
+	defer host.Close()
+	_, err = link.Find(host, n.device())
+	return errors.Is(err, unix.ENODEV)
 }
 
 // isInTheWay reports whether err may be due to an endpoint of a container that does not exist any more.
