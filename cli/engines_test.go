@@ -226,6 +226,29 @@ func TestNetavark(t *testing.T) {
 	}
 }
 
+// TestEnginePages types what the pages about engines have in their blocks.
+func TestEnginePages(t *testing.T) {
+	told := engineStory(t, "enginepages.sh", "dockerd", "docker", "podman", "conmon", "containerd", "ctr", "runc")
+	for about, want := range map[string][]string{
+		"docker.md":           {"typed cleat keep --install", "CONTAINER …", "api docker eth0 … 8080:80/tcp attached", "front podman …"},
+		"docker.md published": {"reached"},
+		"plugins.md":          {"typed cleat net cni-conf …", "typed 10-cleat.conflist"},
+		"containerd on web":   {"1"},
+		"containerd on cleat": {"1"},
+		"dropin.md":           {"typed cleat.conf …", "CONTAINER …", "api podman eth0 …"},
+	} {
+		tells(t, told, about, want...)
+	}
+	if compose := told["compose"]; !slices.Equal(compose, []string{"skipped"}) {
+		tells(t, told, "compose", "compose…db…1")
+	}
+	for about, lines := range told {
+		if strings.HasSuffix(about, " failed") {
+			t.Errorf("%s: %q", about, lines)
+		}
+	}
+}
+
 // TestTogether has containers of Docker, Podman and containerd and a plain namespace on one network. Each
 // reaches each by its name, rules hold for all of them, and each engine removes its own.
 func TestTogether(t *testing.T) {

@@ -1,10 +1,9 @@
 package link
 
 import (
-	"errors"
 	"fmt"
-	"unsafe"
 
+	"cleat/internal/sys"
 	"cleat/netns"
 
 	"golang.org/x/sys/unix"
@@ -31,19 +30,11 @@ func OpenListing(ns *netns.NS) (*Listing, error) {
 
 // Has reports whether there is a device with this index.
 func (l *Listing) Has(index int) (bool, error) {
-	request := struct { // struct ifreq
-		name  [unix.IFNAMSIZ]byte
-		index int32
-		_     [20]byte
-	}{index: int32(index)}
-	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(l.fd), unix.SIOCGIFNAME, uintptr(unsafe.Pointer(&request)))
-	switch {
-	case errno == 0:
-		return true, nil
-	case errors.Is(errno, unix.ENODEV):
-		return false, nil
+	has, err := sys.HasInterface(l.fd, index)
+	if err != nil {
+		return false, fmt.Errorf("look up the device with index %d: %w", index, err)
 	}
-	return false, fmt.Errorf("look up the device with index %d: %w", index, errno)
+	return has, nil
 }
 
 // Close closes the listing.

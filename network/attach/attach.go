@@ -22,8 +22,8 @@ type Config struct {
 	// caller then owns. For a link that is handed over the namespace may be any.
 	Find func(ctx context.Context, ref string) (Container, *netns.NS, error)
 
-	// Background, if set, lets Attach return before neighbours are notified. The caller must
-	// wait for it before the process exits.
+	// Background, if set, lets Attach return before neighbours are notified, and operations of package named
+	// before all of their work is done. The caller must wait for it before the process exits.
 	Background *sync.WaitGroup
 
 	// Unlisted, if set, is called by DetachAttachment as soon as the link in the container is not listed

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"cleat/netns"
 	"cleat/network/firewall"
@@ -31,7 +32,9 @@ func ownUntilKilled(path string) {
 		}
 	}
 	fmt.Println("owned", err)
-	select {}
+	for { // a process without a timer may end: "all goroutines are asleep"
+		time.Sleep(time.Hour)
+	}
 }
 
 func ownedState() firewall.State { return randomState(rand.New(rand.NewPCG(5, 5))) }
@@ -100,6 +103,7 @@ func TestOwnerIsKilled(t *testing.T) {
 	own(t, table).Close()
 	cmd := exec.Command("/proc/self/exe")
 	cmd.Env = append(os.Environ(), ownerEnv+"="+table.NS.Path())
+	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	must(t, err, cmd.Start())
 	line, err := bufio.NewReader(out).ReadString('\n')
@@ -127,7 +131,13 @@ func TestOwnerIsKilled(t *testing.T) {
 		t.Errorf("adoption has replaced rules: handles %s, before %s", after, before)
 	}
 	o.Close()
-	must(t, table.Apply(firewall.Change{Remove: s})) // anybody's again
+	// It is anybody's again. A process that another test is starting has the socket until it is executed.
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+		if err = table.Apply(firewall.Change{Remove: s}); !errors.Is(err, firewall.ErrOwned) || time.Now().After(deadline) {
+			break
+		}
+	}
+	must(t, err)
 	assertState(t, table, firewall.State{})
 }
 

@@ -56,7 +56,9 @@ func connect(ctx context.Context, cfg Config, network string, c Connection, find
 		}
 		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
 	}
-	return &Result{Network: n, Endpoint: e, Link: got, Notes: s.notes}, s.endConnected(o, n, record{Endpoint: e, Forget: s.reused(n, e) && !s.Files.takeForgotten(e.Addresses), ForgetPorts: true})
+	r := record{Endpoint: e, ForgetPorts: true}
+	r.Forget = s.reused(n, e) && !s.Files.takeForgotten(e.Addresses)
+	return &Result{Network: n, Endpoint: e, Link: got, Notes: s.notes}, s.endConnected(o, n, r)
 }
 
 // reused reports whether somebody may have had one of an endpoint's addresses before.

@@ -18,6 +18,10 @@
 //   - It brings the kernel and the name server in line with the file.
 //   - It removes the journal.
 //
+// In a process with a background (attach.Config.Background) an engine's call may end before its operation,
+// when the kernel has only to remove a link that nobody sees any more, or connections of former owners are
+// to be searched for. The journal stays until then.
+//
 // A journal whose process has died is taken over by the next operation. That brings in line with
 // the files whatever the journal is about: what has a file is completed, what has none is removed,
 // and so are claims that the file does not have. So an operation takes place as a whole or not at
