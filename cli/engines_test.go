@@ -230,7 +230,7 @@ func TestNetavark(t *testing.T) {
 func TestEnginePages(t *testing.T) {
 	told := engineStory(t, "enginepages.sh", "dockerd", "docker", "podman", "conmon", "containerd", "ctr", "runc")
 	for about, want := range map[string][]string{
-		"docker.md":           {"typed cleat keep --install", "CONTAINER …", "api docker eth0 … 8080:80/tcp attached", "front podman …"},
+		"docker.md":           {"typed cleat keep --install", "CONTAINER …", "api docker eth0 … 8080:80 attached", "front podman …"},
 		"docker.md published": {"reached"},
 		"plugins.md":          {"typed cleat net cni-conf …", "typed 10-cleat.conflist"},
 		"containerd on web":   {"1"},

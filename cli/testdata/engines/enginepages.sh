@@ -50,6 +50,9 @@ podman run --detach --name front --network none docker.io/library/nginx >/dev/nu
 typed docker.md "cleat keep --install"
 cleat net ls web | say docker.md
 reach cleat traffic rr 198.51.100.1:8080 | say "docker.md published"
+cleat net disconnect web podman:front
+docker rm --force api >/dev/null
+docker network rm web >/dev/null
 if command -v docker-compose >/dev/null; then
 	mkdir compose
 	{ printf 'version: "3"\nservices:\n  db: {image: nginx}\n'; block docker.md "driver: cleat" yaml; } >compose/docker-compose.yml
@@ -57,9 +60,6 @@ if command -v docker-compose >/dev/null; then
 else
 	echo "compose: skipped"
 fi
-cleat net disconnect web podman:front
-docker rm --force api >/dev/null
-docker network rm web >/dev/null
 
 printf 'version = 2\nroot = "/dev/shm/containerd"\nstate = "/run/containerd"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "/run/containerd/other.sock"\n' >containerd.toml
 containerd --config containerd.toml >containerd.log 2>&1 &
