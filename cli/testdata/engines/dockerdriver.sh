@@ -95,6 +95,10 @@ run() {
 	local c=$1 on=$2
 	shift 2
 	ok engine run -d --name $c --network $on "$@" image /box serve 80 81
+	for _ in $(seq 100); do # until it serves port 81
+		net $c cat /proc/net/tcp /proc/net/tcp6 2>/dev/null | grep -q ':0051 ' && return
+		sleep 0.02
+	done
 }
 pid() { engine inspect --format '{{.State.Pid}}' $1; }
 # at NAME COMMAND… runs a command in a container, and net NAME COMMAND… one of the host in its network.
