@@ -32,14 +32,13 @@ func openDocker(ctx context.Context, cfg Config) (driver, error) {
 // openCleatDocker makes a network of cleat by its plug-ins for Docker.
 func openCleatDocker(ctx context.Context, cfg Config) (driver, error) {
 	const plugin = "cleat"
-	self, err := os.Executable() // the daemon's private mounts have another /proc/self
+	self, err := os.Executable() // other programs start it, whose /proc/self/exe is theirs
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	d, err := openDaemon(ctx, cfg, func(networks *container.Networks) error {
+	return openDaemon(ctx, cfg, func(networks *container.Networks) error {
 		return networks.StartPlugin(ctx, plugin, []string{cfg.stateDir()}, []string{cmp.Or(cfg.Program, self), "keep", "--docker-socket", "/run/docker/plugins/" + plugin + ".sock"})
 	}, "--driver", plugin, "--ipam-driver", plugin)
-	return d, err
 }
 
 // openDaemon starts a daemon, then what prepare starts, and makes the network with further arguments of

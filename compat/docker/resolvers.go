@@ -11,11 +11,11 @@ import (
 )
 
 // Docker's name server in a container, 127.0.0.11, asks the host's servers for names that it does not
-// know. Until version 24 it does so from within the container's namespace: what goes to one of these is
-// answered by the name server of the network's gateway, which knows the names of containers of other engines
-// and asks the host's servers for the rest. Later ones ask from the host, except servers that somebody has
-// chosen (--dns), and say so in the container's resolv.conf (moby, libnetwork/internal/resolvconf,
-// TransformForIntNS).
+// know. Older versions, such as 20.10, do so from within the container's namespace: what goes to one of these
+// is answered by the name server of the network's gateway, which knows the names of containers of other engines
+// and asks the host's servers for the rest. Newer ones, such as 28, ask from the host, except servers that
+// somebody has chosen (--dns), and say so in the container's resolv.conf (moby,
+// libnetwork/internal/resolvconf, TransformForIntNS).
 
 // publicServers are what Docker uses if the host has no servers (moby, libnetwork/resolvconf).
 var publicServers = []netip.Addr{

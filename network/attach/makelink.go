@@ -220,7 +220,8 @@ func (m *undoLink) undo(u *undoer) error {
 
 func (m *undoLink) delete(u *undoer, n *namespace, l netlink.Link) error {
 	del := func() error { return n.LinkDel(byIndex(l.Attrs().Index)) }
-	if own := n != u.host || m.Type == "veth" || m.MovedTo != ""; own && u.unlisted != nil {
+	containers := n != u.host || m.Type == "veth" || m.MovedTo != "" // and none that the host has for it
+	if containers && u.unlisted != nil {
 		del = tellUnlisted(n, l, del, u.unlisted)
 	}
 	err := del()
@@ -242,7 +243,7 @@ func tellUnlisted(n *namespace, l netlink.Link, del func() error, unlisted func(
 	return func() error {
 		listing, err := link.OpenListing(n.ns)
 		if err != nil {
-			return err
+			return del() // nobody can tell
 		}
 		defer listing.Close()
 		done := make(chan error, 1)

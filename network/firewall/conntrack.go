@@ -119,14 +119,15 @@ func (w *selection) has(c connection) bool {
 	}
 	for _, p := range w.ports[portKind{c.original.protocol, c.original.dport}] {
 		toContainer := c.reply.src == p.To.Addr() && c.reply.sport == p.To.Port()+(c.original.dport-p.HostPort)
-		if p.gone || toContainer {
-			if p.gone && toContainer {
+		if p.gone {
+			if toContainer {
 				return true
 			}
 			continue
 		}
 		toHost := w.local[c.original.dst] || c.original.dst.IsLoopback()
-		if c.original.dst.Is4() == p.To.Addr().Is4() && (p.anywhere() && toHost || p.HostAddr == c.original.dst) {
+		atPort := p.anywhere() && toHost || p.HostAddr == c.original.dst
+		if atPort && !toContainer && c.original.dst.Is4() == p.To.Addr().Is4() {
 			return true
 		}
 	}

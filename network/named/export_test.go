@@ -49,5 +49,11 @@ func StoreOf(cfg Config) Store { return cfg.store() }
 // TableOf is tableOf.
 var TableOf = tableOf
 
+// AddForgotten and TakeForgotten are methods of Files.
+var (
+	AddForgotten  = (*Files).addForgotten
+	TakeForgotten = (*Files).takeForgotten
+)
+
 // Settled is settled.
 const Settled = settled

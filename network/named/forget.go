@@ -57,6 +57,15 @@ const searchPrefix = "~"
 // when a port was not published yet may stay refused.
 const forgetWithin = 100 * time.Millisecond
 
+// unowned returns those addresses that nobody has on a network.
+func (s *session) unowned(n *Network, addrs []netip.Addr) []netip.Addr {
+	pool := s.pool(n)
+	return slices.DeleteFunc(slices.Clone(addrs), func(a netip.Addr) bool {
+		owner, err := pool.Owner(a)
+		return err != nil || owner != ""
+	})
+}
+
 // addForgotten remembers addresses that have no owner, and of whose former owners no connections are tracked.
 func (f *Files) addForgotten(addrs []netip.Addr) {
 	if f == nil {
@@ -72,7 +81,8 @@ func (f *Files) addForgotten(addrs []netip.Addr) {
 	}
 }
 
-// takeForgotten reports whether addForgotten has remembered all of these addresses, which have an owner now.
+// takeForgotten reports whether addForgotten has remembered all of these addresses, and forgets that, because
+// they have, or had, another owner.
 func (f *Files) takeForgotten(addrs []netip.Addr) bool {
 	if f == nil {
 		return false

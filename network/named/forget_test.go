@@ -101,3 +101,23 @@ func TestFormerConnectionsEnd(t *testing.T) {
 		t.Errorf("%d connections of the former owner are tracked, want none", n)
 	}
 }
+
+// An address counts as forgotten only while nobody has it, and no search for its last owner's connections is
+// outstanding.
+func TestForgottenAddresses(t *testing.T) {
+	a, b := netip.MustParseAddr("10.20.0.7"), netip.MustParseAddr("fd00:20::7")
+	f := &named.Files{}
+	take := func(want bool, addrs ...netip.Addr) {
+		t.Helper()
+		if got := named.TakeForgotten(f, addrs); got != want {
+			t.Errorf("%v are forgotten: %v, want %v", addrs, got, want)
+		}
+	}
+	take(false, a)
+	named.AddForgotten(f, []netip.Addr{a})
+	take(false, a, b)
+	take(false, a) // the first call has taken it
+	named.AddForgotten(f, []netip.Addr{a, b})
+	take(true, a, b)
+	take(false, b)
+}

@@ -91,7 +91,8 @@ func (n *Network) hasLostDevice() bool {
 	return errors.Is(err, unix.ENODEV)
 }
 
-// isInTheWay reports whether err may be due to an endpoint of a container that does not exist any more.
+// isInTheWay reports whether err may be due to an endpoint of a container that is being disconnected, or does
+// not exist any more.
 func isInTheWay(err error) bool {
 	return errors.As(err, new(*ConnectedError)) || errors.As(err, new(*attach.TakenError)) || errors.As(err, new(*AddressTakenError)) ||
 		errors.As(err, new(*PortTakenError)) || errors.As(err, new(*ipam.FullError)) || errors.Is(err, attach.ErrBridgeFull)

@@ -163,19 +163,18 @@ func (s *session) removeEndpoint(ctx context.Context, n *Network, e *Endpoint) e
 	c := firewall.Change{Remove: n.endpointRules(e)}
 	its := c
 	c.Add.Flows, c.Remove.Flows = without, with
-	err = s.applyRules(ctx, c)
-	forget := func(s *session, within time.Duration) error {
-		_, err := s.Rules.ForgetConnections(its, within)
-		if err == nil {
-			s.Files.addForgotten(e.Addresses)
-		}
-		return err
-	}
-	if err != nil || s.Attach.Background == nil {
-		return errors.Join(err, forget(s, 0))
+	s.Files.takeForgotten(e.Addresses) // unless its owner has taken them, which another process may have connected
+	if err := s.applyRules(ctx, c); err != nil || s.Attach.Background == nil {
+		return errors.Join(err, s.forget(its))
 	}
 	// Whoever gets an address or a port before that forgets the connections of former owners itself.
-	_, err = s.later(nil, func(s *session) error { return forget(s, forgetWithin) })
+	_, err = s.later(nil, func(s *session) error {
+		if _, err := s.Rules.ForgetConnections(its, forgetWithin); err != nil {
+			return err
+		}
+		s.Files.addForgotten(s.unowned(n, e.Addresses))
+		return nil
+	})
 	return err
 }
 
