@@ -13,7 +13,7 @@ typed() {
 	text=$(block "$1" "$2")
 	test -n "$text" || { echo "$1: no block has $2"; return; }
 	exec 3>&1
-	trap '{ echo "$BASH_COMMAND"; tail -n 3 /dev/shm/typed.log; } | say "'"$1"' failed" >&3' ERR
+	trap 'failed=$BASH_COMMAND; { echo "$failed"; tail -n 3 /dev/shm/typed.log; } | say "'"$1"' failed" >&3' ERR
 	eval "$text" >/dev/shm/typed.log 2>&1
 	trap - ERR
 	echo "$1: typed $2"
