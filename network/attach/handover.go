@@ -189,15 +189,18 @@ func OpenContainer(c Container) *netns.NS {
 	return ns
 }
 
-// handedOverGone reports whether a link that was handed over is gone, with its container.
-func handedOverGone(store *Store, all records) (bool, error) {
+// handedOverGone is NamespaceGone for a link that was handed over.
+func handedOverGone(store *Store, all records) (gone bool, exists Sign, err error) {
 	s, err := newSession(store, nil)
 	if err != nil {
-		return false, err
+		return false, Sign{}, err
 	}
 	defer s.close()
 	state, _, err := s.handedOver(all)
-	return state == Gone, err
+	if m := all.madeLink(); m != nil && state == Attached && err == nil && m.Type == "veth" {
+		exists.index = m.Index
+	}
+	return state == Gone, exists, err
 }
 
 // inspectHandedOver is inspect for a link that was handed over.

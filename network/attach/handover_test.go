@@ -59,7 +59,7 @@ func (tb *testbed) gone() (gone bool) {
 	tb.t.Helper()
 	all, err := tb.store.Attachments()
 	must(tb.t, err)
-	must(tb.t, tb.onHost(func() error { gone, err = attach.NamespaceGone(tb.store, all[0]); return err }))
+	must(tb.t, tb.onHost(func() error { gone, _, err = attach.NamespaceGone(tb.store, all[0]); return err }))
 	return gone
 }
 

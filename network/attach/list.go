@@ -119,26 +119,27 @@ func OpenNamespace(store *Store, a *Attachment) (*netns.NS, error) {
 }
 
 // NamespaceGone reports whether the container's network namespace in which an attachment's link was made
-// is known to be gone. It is not while a command works on the attachment.
-func NamespaceGone(store *Store, a *Attachment) (bool, error) {
+// is known to be gone. It is not while a command works on the attachment. If it exists, the sign shows that,
+// where there is one.
+func NamespaceGone(store *Store, a *Attachment) (gone bool, exists Sign, err error) {
 	if a.BootID != store.BootID() {
-		return true, nil
+		return true, Sign{}, nil
 	}
 	all, err := readJournal(store.liveJournal(a.ID))
 	if errors.Is(err, fs.ErrNotExist) {
-		return false, nil
+		return false, Sign{}, nil
 	}
 	if err != nil {
-		return false, err
+		return false, Sign{}, err
 	}
 	if a.Spec.HandOver {
 		return handedOverGone(store, all)
 	}
 	ns, err := all.Container.open()
 	if err != nil || ns == nil {
-		return err == nil, err
+		return err == nil, Sign{}, err
 	}
-	return false, ns.Close()
+	return false, signAt(ns.String()), ns.Close()
 }
 
 // inspect returns the state and sets the other fields of st. On error the state is Unknown.

@@ -416,7 +416,8 @@ func isGone(ctx context.Context, cfg Config, e *Endpoint) (bool, error) {
 			return false, err
 		}
 		defer s.close()
-		return s.isForgotten(e)
+		gone, _, err := s.isForgotten(e)
+		return gone, err
 	}
 	_, ns, err := cfg.Attach.Find(ctx, e.Container.QualifiedName())
 	switch {

@@ -1,6 +1,7 @@
 package named
 
 import (
+	"context"
 	"net/netip"
 
 	"cleat/network/firewall"
@@ -57,3 +58,11 @@ var (
 
 // Settled is settled.
 const Settled = settled
+
+// Signs is signs.
+type Signs = signs
+
+// ReleaseForgottenAgain is releaseForgotten for all networks.
+func ReleaseForgottenAgain(ctx context.Context, cfg Config, known *Signs) ([]string, error) {
+	return releaseForgotten(ctx, cfg, "", known)
+}

@@ -36,6 +36,7 @@ type Keeper struct {
 	unusedSince time.Time // when Unused first found no container on any network; zero: there was one
 
 	reported  []Difference // that can't be repaired, by the last look
+	signs     signs        // by the last look for forgotten containers
 	serverPID atomic.Int64 // of the name server; 0: none was found
 }
 
@@ -260,6 +261,9 @@ func (k *Keeper) keep(ctx context.Context) {
 			k.releaseForgotten(ctx)
 		case <-check.C:
 			k.repair(ctx, checks%linkChecks == 0)
+			if checks%linkChecks == 0 {
+				k.signs = nil // the next look is a thorough one
+			}
 		}
 	}
 }
@@ -267,7 +271,7 @@ func (k *Keeper) keep(ctx context.Context) {
 // releaseForgotten disconnects containers that their engines have not disconnected before they ended.
 func (k *Keeper) releaseForgotten(ctx context.Context) {
 	err := k.host.Do(func() error {
-		released, err := ReleaseForgotten(ctx, k.config(), "")
+		released, err := releaseForgotten(ctx, k.config(), "", &k.signs)
 		for _, r := range released {
 			k.log("%s", r)
 		}
