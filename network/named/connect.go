@@ -49,12 +49,20 @@ func connect(ctx context.Context, cfg Config, network string, c Connection, find
 	if err := s.stillThere(n); err != nil {
 		return nil, errors.Join(err, ns.Close(), o.end())
 	}
-	got, err := s.connect(ctx, o, n, e, ns)
+	got, err := s.attach(ctx, o, n, e, ns)
+	undo := s.free
+	if errors.As(err, new(*ConnectedError)) {
+		return nil, errors.Join(err, o.end())
+	}
+	if err == nil {
+		err = s.show(ctx, n, e)
+		undo = func(ctx context.Context, e *Endpoint) error { return s.settleEndpoint(ctx, e, nil) }
+	}
 	if err != nil {
 		if gone := s.stillThere(n); gone != nil && !errors.Is(err, attach.ErrKilled) {
 			err = gone // and not what was the first to be missing
 		}
-		return nil, s.abort(ctx, o, record{Network: network, Endpoint: e}, err)
+		return nil, s.abort(ctx, o, func(ctx context.Context) error { return undo(ctx, e) }, err)
 	}
 	r := record{Endpoint: e, ForgetPorts: true}
 	r.Forget = s.reused(n, e) && !s.Files.takeForgotten(e.Addresses)
@@ -76,13 +84,10 @@ func (s *session) stillThere(n *Network) error {
 	return err
 }
 
-// connect claims what the endpoint needs, attaches the link, writes the endpoint's file, and
-// puts the rest into the kernel. It closes ns.
-func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endpoint, ns *netns.NS) (*attach.Result, error) {
-	spec, err := s.prepareLink(o, n, e, ns)
-	if err == nil {
-		err = s.claimPorts(ctx, o, e, e)
-	}
+// attach claims what the endpoint needs, and attaches the link. It closes ns. On error free undoes it; after a
+// *ConnectedError there is nothing to undo.
+func (s *session) attach(ctx context.Context, o *operation, n *Network, e *Endpoint, ns *netns.NS) (*attach.Result, error) {
+	spec, err := s.prepareLink(ctx, o, n, e, ns)
 	if err == nil {
 		err = s.checkpoint()
 	}
@@ -103,34 +108,39 @@ func (s *session) connect(ctx context.Context, o *operation, n *Network, e *Endp
 	for _, note := range got.Notes {
 		s.note("%s", note)
 	}
-	if err := s.checkpoint(); err != nil {
-		return nil, err
-	}
-	if err := s.store.writeEndpoint(e); err != nil {
-		return nil, err
-	}
-	if err := s.checkpoint(); err != nil {
-		return nil, err
-	}
-	if err := s.present(ctx, n, e, nil); errors.Is(err, attach.ErrKilled) {
-		return nil, err
-	} else if err != nil {
-		return nil, errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
-	}
-	// A program may have taken a port since the claim. It would receive nothing from now on.
-	if err := s.checkReserved(e); err != nil {
-		return nil, errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that abort removes the rest
-	}
-	return got, nil
+	return got, s.checkpoint()
 }
 
-// prepareLink claims the endpoint's name and addresses, and returns the link to attach.
-func (s *session) prepareLink(o *operation, n *Network, e *Endpoint, ns *netns.NS) (attach.Spec, error) {
-	if old, err := s.store.Endpoint(n.Name, endpointID(e.Container)); err == nil {
-		*e = *old // so that abort removes nothing
+// show writes the endpoint's file, and puts what is not its link into the kernel. On error settleEndpoint
+// undoes it.
+func (s *session) show(ctx context.Context, n *Network, e *Endpoint) error {
+	if err := s.store.writeEndpoint(e); err != nil {
+		return err
+	}
+	if err := s.checkpoint(); err != nil {
+		return err
+	}
+	err := s.present(ctx, n, e, nil)
+	if err == nil {
+		// A program may have taken a port since the claim. It would receive nothing from now on.
+		err = s.checkReserved(e)
+	}
+	if err != nil && !errors.Is(err, attach.ErrKilled) {
+		err = errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that settling removes the rest
+	}
+	return err
+}
+
+// prepareLink claims the endpoint's name, ports and addresses, and returns the link to attach. Addresses come
+// last: one that was claimed in vain counts as reused.
+func (s *session) prepareLink(ctx context.Context, o *operation, n *Network, e *Endpoint, ns *netns.NS) (attach.Spec, error) {
+	if _, err := s.store.Endpoint(n.Name, endpointID(e.Container)); err == nil {
 		return attach.Spec{}, &ConnectedError{Network: n.Name, Container: e.Container.ShortName()}
 	}
 	if err := s.claimName(n.Name, e); err != nil {
+		return attach.Spec{}, err
+	}
+	if err := s.claimPorts(ctx, o, e, e); err != nil {
 		return attach.Spec{}, err
 	}
 	if e.MAC = e.Wanted.MAC; e.MAC == (link.MAC{}) && n.Driver != IPvlan && n.Mode != "passthru" {

@@ -51,7 +51,7 @@ func Create(ctx context.Context, cfg Config, spec NetworkSpec) (*Result, error) 
 		return nil, err
 	}
 	if err := s.create(ctx, n); err != nil {
-		return nil, s.abort(ctx, o, record{Network: n.Name, Spec: n}, err)
+		return nil, s.abort(ctx, o, func(ctx context.Context) error { return errors.Join(s.discard(n.Name), s.settleNetwork(ctx, n)) }, err)
 	}
 	return &Result{Network: n, Notes: s.notes}, o.end()
 }
@@ -107,17 +107,13 @@ func (s *session) create(ctx context.Context, n *Network) error {
 	return s.settleNetwork(ctx, n)
 }
 
-// abort undoes what a failed operation did. If that fails as well, the journal stays for the
+// abort undoes what a failed operation did, with undo. If that fails as well, the journal stays for the
 // next command.
-func (s *session) abort(ctx context.Context, o *operation, r record, err error) error {
+func (s *session) abort(ctx context.Context, o *operation, undo func(context.Context) error, err error) error {
 	if errors.Is(err, attach.ErrKilled) {
 		return errors.Join(err, o.giveUp())
 	}
-	ctx = context.WithoutCancel(ctx)
-	if r.Endpoint == nil {
-		err = errors.Join(err, s.discard(r.Network))
-	}
-	if undoErr := s.settle(ctx, r); undoErr != nil {
+	if undoErr := undo(context.WithoutCancel(ctx)); undoErr != nil {
 		return errors.Join(err, fmt.Errorf("undo: %w; the next cleat command that changes networking tries again", undoErr), o.giveUp())
 	}
 	return errors.Join(err, o.end())
