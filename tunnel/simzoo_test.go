@@ -17,7 +17,7 @@ import (
 
 var (
 	zooFirst = flag.Uint64("zoo.first", 1, "first seed of the zoo")
-	zooCases = flag.Uint64("zoo.cases", 0, "number of cases of the zoo; 0: 300, or fewer with -short or -race")
+	zooCases = flag.Uint64("zoo.cases", 0, "number of cases of the zoo; 0: 150, or fewer with -short or -race")
 	zooFlood = flag.Bool("zoo.flood", false, "always have packets to send, instead of the case's traffic")
 	zooKind  = flag.String("zoo.kind", "", "only cases of this kind")
 )
@@ -252,7 +252,7 @@ func zooSelection() []linkzoo.Case {
 	case testing.Short():
 		n = 42
 	default:
-		n = 300
+		n = 150 // make test-long runs 300
 	}
 	var cases []linkzoo.Case
 	for seed := *zooFirst; seed < *zooFirst+n; seed++ {
