@@ -226,6 +226,24 @@ func TestNetavark(t *testing.T) {
 	}
 }
 
+// TestRootlessPodman has an ordinary user's Podman start cleat in the places of netavark and slirp4netns.
+func TestRootlessPodman(t *testing.T) {
+	told := engineStory(t, "rootless.sh", "podman", "conmon", "newuidmap", "crun", "setpriv")
+	tells(t, told, "run", "api", "front", "alone")
+	tells(t, told, "ls", "NETWORK …", "podman bridge 10.88.0.0/16 1 up", "shop bridge 10.89.7.0/24 2 up")
+	for about, want := range map[string]string{
+		"to another container, by name": "reached", "to another network": "not reached", "published, from the host": "reached",
+		"published, from outside": "reached", "to outside": "reached", "connected": "reached",
+	} {
+		tells(t, told, about, want)
+	}
+	for _, left := range []string{"processes left", "files left"} {
+		if len(told[left]) > 0 {
+			t.Errorf("%s: %q", left, told[left])
+		}
+	}
+}
+
 // TestEnginePages types what the pages about engines have in their blocks.
 func TestEnginePages(t *testing.T) {
 	told := engineStory(t, "enginepages.sh", "dockerd", "docker", "podman", "conmon", "containerd", "ctr", "runc")
