@@ -34,7 +34,11 @@ func (d *onNamed) newEndpoint(ctx context.Context, serial int) (endpoint, error)
 	if d.ports == 0 || serial <= d.ports || serial > d.others {
 		ports = []named.Port{{Host: uint16(firstPort + serial%portCount), Container: 80}}
 	}
-	c, err := d.network.Create(ctx, fmt.Sprintf("web%d", serial), ports)
+	create := d.network.Create
+	if serial <= d.others {
+		create = d.network.CreateCompanion
+	}
+	c, err := create(ctx, fmt.Sprintf("web%d", serial), ports)
 	if err != nil {
 		return endpoint{}, err
 	}

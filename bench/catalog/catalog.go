@@ -211,7 +211,7 @@ var entries = []Entry{
 	{Name: "cleat-netavark", Title: "cleat called netavark: a network of cleat, as Podman makes it", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
 		Caveats: []string{keeperWorks, "Podman chooses the addresses"}},
 	{Name: "cleat-docker", Title: "docker network create --driver cleat: a network of cleat", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
-		Caveats: []string{keeperWorks, "for Docker's own containers", "the daemon does work as well, and its processor time is not counted"}},
+		Caveats: []string{keeperWorks, "for Docker's own containers", "the daemon does work as well, and its processor time is not counted", "other endpoints beside the measured one are network namespaces"}},
 	{Name: "cni-bridge", Title: "the reference CNI plugins bridge, portmap and firewall", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
 		Caveats: []string{"serves no names", "does not roll back a partial attach"}},
 

@@ -60,8 +60,8 @@ const (
 	// net/bridge/br_private.h is 10, and port 0 is not used).
 	maxEndpoints = 1023
 
-	// dockerConnect, dockerBridge and cleatDocker attach containers of Docker's. Each has processes of
-	// its own, and each published port has two, but not with cleatDocker.
+	// dockerConnect, dockerBridge and cleatDocker attach containers of Docker's. Each has processes of its
+	// own, and each published port has two, but not with cleatDocker, where others are namespaces.
 	dockerConnect = "docker-connect"
 	dockerBridge  = "docker-bridge"
 	cleatDocker   = "cleat-docker"

@@ -324,6 +324,13 @@ func whyImpossibleNamed(j Job, k kind) string {
 	if k.name == Burst {
 		endpoints += count(parallelFactor) - 1
 	}
+	ofDocker := 0 // containers that Docker starts
+	switch c.Network {
+	case dockerBridge:
+		ofDocker = endpoints
+	case cleatDocker: // the others are network namespaces
+		ofDocker = count(parallelFactor)
+	}
 	switch {
 	case k.name == Setup || k.name == Start:
 		return k.name + " does not apply: attach measures how long a container takes to connect"
@@ -331,7 +338,7 @@ func whyImpossibleNamed(j Job, k kind) string {
 		return "memory does not apply: none of its programs keeps running"
 	case k.name == Memory && count(portsFactor) > endpoints:
 		return "there are as many ports as endpoints at most: each publishes one"
-	case (c.Network == dockerBridge || c.Network == cleatDocker) && endpoints > mostOfDocker:
+	case ofDocker > mostOfDocker:
 		return fmt.Sprintf("at most %d endpoints are measured: each takes a container of Docker's", mostOfDocker)
 	case c.Network == dockerBridge && count(portsFactor) > mostOfDocker:
 		return fmt.Sprintf("at most %d ports are measured: each takes two proxies of Docker's", mostOfDocker)

@@ -18,12 +18,16 @@ type cleat struct {
 
 func openCleat(kind string) func(context.Context, Config) (driver, error) {
 	return func(ctx context.Context, cfg Config) (driver, error) {
-		c := &cleat{
-			namespaces: namespaces{filepath.Join(cfg.Dir, "netns")}, cfg: cfg, program: cmp.Or(cfg.Program, lab.Self),
-			env: cfg.baseEnv(cfg.stateDir()),
-		}
+		c := newCleat(cfg)
 		_, err := c.net(ctx, "create", networkName, "--driver", kind, "--subnet", Subnet.String())
-		return c, err
+		return &c, err
+	}
+}
+
+func newCleat(cfg Config) cleat {
+	return cleat{
+		namespaces: namespaces{filepath.Join(cfg.Dir, "netns")}, cfg: cfg, program: cmp.Or(cfg.Program, lab.Self),
+		env: cfg.baseEnv(cfg.stateDir()),
 	}
 }
 

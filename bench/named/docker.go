@@ -26,7 +26,14 @@ type docker struct {
 const dockerHome = "home"
 
 func openDocker(ctx context.Context, cfg Config) (driver, error) {
-	return openDaemon(ctx, cfg, nil)
+	d := &docker{cfg: cfg}
+	return d, d.open(ctx, nil)
+}
+
+// cleatDocker is a network of cleat with containers of Docker, and companions that cleat connects itself.
+type cleatDocker struct {
+	*docker
+	companions cleat
 }
 
 // openCleatDocker makes a network of cleat by its plug-ins for Docker.
@@ -36,27 +43,54 @@ func openCleatDocker(ctx context.Context, cfg Config) (driver, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
-	return openDaemon(ctx, cfg, func(networks *container.Networks) error {
+	d := &cleatDocker{&docker{cfg: cfg}, newCleat(cfg)}
+	return d, d.open(ctx, func(networks *container.Networks) error {
 		return networks.StartPlugin(ctx, plugin, []string{cfg.stateDir()}, []string{cmp.Or(cfg.Program, self), "keep", "--docker-socket", "/run/docker/plugins/" + plugin + ".sock"})
-	}, "--driver", plugin, "--ipam-driver", plugin)
+	}, "--driver", plugin, "--opt", "cleat.network="+networkName, "--ipam-driver", plugin)
 }
 
-// openDaemon starts a daemon, then what prepare starts, and makes the network with further arguments of
-// docker-network-create(1).
-func openDaemon(ctx context.Context, cfg Config, prepare func(*container.Networks) error, args ...string) (driver, error) {
-	networks, err := container.OpenNetworks(ctx, container.Config{Scratch: cfg.Dir, Self: cfg.Program}, cfg.Host)
-	if err != nil {
-		return nil, err
+func (d *cleatDocker) create(ctx context.Context, one *Container, connect bool) error {
+	if one.companion {
+		return d.companions.create(ctx, one, connect)
 	}
-	d := &docker{cfg: cfg, networks: networks}
-	d.client, err = networks.Client()
+	return d.docker.create(ctx, one, connect)
+}
+
+func (d *cleatDocker) connect(ctx context.Context, one *Container) (Usage, error) {
+	if one.companion {
+		return d.companions.connect(ctx, one)
+	}
+	return d.docker.connect(ctx, one)
+}
+
+func (d *cleatDocker) disconnect(ctx context.Context, one *Container) (Usage, error) {
+	if one.companion {
+		return d.companions.disconnect(ctx, one)
+	}
+	return d.docker.disconnect(ctx, one)
+}
+
+func (d *cleatDocker) remove(one *Container) error {
+	if one.companion {
+		return d.companions.remove(one)
+	}
+	return d.docker.remove(one)
+}
+
+// open starts a daemon, then what prepare starts, and makes the network with further arguments of
+// docker-network-create(1).
+func (d *docker) open(ctx context.Context, prepare func(*container.Networks) error, args ...string) (err error) {
+	if d.networks, err = container.OpenNetworks(ctx, container.Config{Scratch: d.cfg.Dir, Self: d.cfg.Program}, d.cfg.Host); err != nil {
+		return err
+	}
+	d.client, err = d.networks.Client()
 	if err == nil && prepare != nil {
-		err = prepare(networks)
+		err = prepare(d.networks)
 	}
 	if err == nil {
-		err = networks.CreateNetwork(ctx, networkName, append(args, "--subnet", Subnet.String(), "--gateway", gateway.String())...)
+		err = d.networks.CreateNetwork(ctx, networkName, append(args, "--subnet", Subnet.String(), "--gateway", gateway.String())...)
 	}
-	return d, err
+	return err
 }
 
 func (d *docker) create(ctx context.Context, one *Container, connect bool) error {
@@ -104,5 +138,8 @@ func (d *docker) remove(one *Container) error {
 // close removes all containers.
 func (d *docker) close() error {
 	d.closed = true
+	if d.networks == nil {
+		return nil
+	}
 	return d.networks.Close()
 }

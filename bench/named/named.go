@@ -117,26 +117,33 @@ type Container struct {
 	Node  *lab.Node // its network
 	Ports []Port    // published while it is connected
 
-	network *Network
-	serial  int    // from 1
-	path    string // of its network namespace; "": it is an engine's own
-	result  []byte // what the program printed when it connected the container
+	network   *Network
+	companion bool   // see CreateCompanion
+	serial    int    // from 1
+	path      string // of its network namespace; "": it is an engine's own
+	result    []byte // what the program printed when it connected the container
 }
 
 // Create makes a container that is not on the network yet. Its ports are published when it
 // is connected.
 func (n *Network) Create(ctx context.Context, name string, ports []Port) (*Container, error) {
-	return n.newContainer(ctx, name, ports, false)
+	return n.newContainer(ctx, name, ports, false, false)
+}
+
+// CreateCompanion is Create for a container that is only there beside those that are measured. A network of
+// several engines takes a network namespace, which costs least.
+func (n *Network) CreateCompanion(ctx context.Context, name string, ports []Port) (*Container, error) {
+	return n.newContainer(ctx, name, ports, false, true)
 }
 
 // Run makes a container on the network.
 func (n *Network) Run(ctx context.Context, name string, ports []Port) (*Container, error) {
-	return n.newContainer(ctx, name, ports, true)
+	return n.newContainer(ctx, name, ports, true, false)
 }
 
-func (n *Network) newContainer(ctx context.Context, name string, ports []Port, connected bool) (*Container, error) {
+func (n *Network) newContainer(ctx context.Context, name string, ports []Port, connected, companion bool) (*Container, error) {
 	n.serial++
-	c := &Container{Name: name, Ports: ports, network: n, serial: n.serial}
+	c := &Container{Name: name, Ports: ports, network: n, companion: companion, serial: n.serial}
 	n.containers[c] = true
 	if err := n.driver.create(ctx, c, connected); err != nil {
 		return nil, errors.Join(fmt.Errorf("make container %s: %w", name, err), c.Close())
