@@ -131,16 +131,19 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// TestVersion asks for the supported versions, without any configuration.
+// TestVersion asks for the supported versions, with the version of the protocol and without any input.
 func TestVersion(t *testing.T) {
 	tb := newTestbed(t)
-	out, code := tb.run(map[string]string{"CNI_COMMAND": "VERSION"}, nil)
-	var v struct {
-		CNIVersion        string
-		SupportedVersions []string
-	}
-	if err := json.Unmarshal(out, &v); err != nil || code != 0 || !slices.Contains(v.SupportedVersions, "1.1.0") || !slices.Contains(v.SupportedVersions, "0.3.1") {
-		t.Errorf("exit code %d, %v: %s", code, err, out)
+	all := []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+	for stdin, want := range map[string]string{"": "1.1.0", `{"cniVersion": "0.4.0"}`: "0.4.0", `{"cniVersion": "9.9.9"}`: "9.9.9"} {
+		out, code := tb.run(map[string]string{"CNI_COMMAND": "VERSION"}, []byte(stdin))
+		var v struct {
+			CNIVersion        string
+			SupportedVersions []string
+		}
+		if err := json.Unmarshal(out, &v); err != nil || code != 0 || v.CNIVersion != want || !slices.Equal(v.SupportedVersions, all) {
+			t.Errorf("for %q: exit code %d, %v: %s", stdin, code, err, out)
+		}
 	}
 }
 
@@ -161,11 +164,13 @@ func TestMistakes(t *testing.T) {
 		{"unknown verb", "SHOW", *c, web, 4, "CNI_COMMAND"},
 		{"no verb", "", *c, web, 4, "CNI_COMMAND"},
 		{"no container", "ADD", container{ifname: "eth0", path: c.path}, web, 4, "CNI_CONTAINERID"},
-		{"bad container", "ADD", container{id: "../x", ifname: "eth0", path: c.path}, web, 4, "containerID"},
+		{"bad container", "ADD", container{id: "../x", ifname: "eth0", path: c.path}, web, 4, "CNI_CONTAINERID"},
 		{"no namespace", "ADD", container{id: "c1", ifname: "eth0"}, web, 4, "CNI_NETNS"},
+		{"nothing", "ADD", container{}, web, 4, "CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME"},
+		{"nothing to disconnect", "DEL", container{}, web, 4, "CNI_CONTAINERID, CNI_IFNAME"},
 		{"no interface", "DEL", container{id: "c1", path: c.path}, web, 4, "CNI_IFNAME"},
-		{"path as interface", "ADD", container{id: "c1", ifname: "eth/0", path: c.path}, web, 4, "interface name"},
-		{"long interface", "ADD", container{id: "c1", ifname: "a123456789012345", path: c.path}, web, 4, "interface name"},
+		{"path as interface", "ADD", container{id: "c1", ifname: "eth/0", path: c.path}, web, 4, "CNI_IFNAME"},
+		{"long interface", "ADD", container{id: "c1", ifname: "a123456789012345", path: c.path}, web, 4, "CNI_IFNAME"},
 		{"missing namespace", "ADD", container{id: "c1", ifname: "eth0", path: "/nonexistent"}, web, 8, "CNI_NETNS"},
 		{"no namespace file", "ADD", container{id: "c1", ifname: "eth0", path: "/etc/passwd"}, web, 8, "CNI_NETNS"},
 		{"the host's namespace", "ADD", container{id: "c1", ifname: "eth0", path: "/proc/thread-self/ns/net"}, web, 8, "host's network namespace"},
@@ -176,15 +181,22 @@ func TestMistakes(t *testing.T) {
 		{"no network", "ADD", *c, web.with(conf{"name": "other"}), 7, "other"},
 		{"no name", "ADD", *c, conf{"cniVersion": "1.1.0"}, 7, "network name"},
 		{"bad name", "ADD", *c, web.with(conf{"name": "../web"}), 7, "network name"},
-		{"ipam", "ADD", *c, web.with(conf{"ipam": conf{"type": "host-local"}}), 7, "ipam"},
+		{"ipam", "ADD", *c, web.with(conf{"ipam": conf{"type": "host-local"}}), 2, `ipam.type "host-local"`},
 		{"address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"x"}}}), 7, "IP address"},
 		{"foreign address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"203.0.113.1/24"}}}), 7, "203.0.113.1"},
+		{"two addresses of a family", "ADD", *c, web.with(conf{"args": conf{"cni": conf{"ips": []string{"192.0.2.10", "192.0.2.11"}}}}), 7, "192.0.2.11"},
+		{"prefix length", "ADD", container{id: "c1", ifname: "eth0", path: c.path, args: "IP=192.0.2.10/33"}, web, 7, "192.0.2.10/33"},
+		{"the gateway's address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"192.0.2.1/24"}}}), 7, "192.0.2.1"},
+		{"the network's address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"192.0.2.0/24"}}}), 7, "192.0.2.0"},
+		{"the broadcast address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"192.0.2.255/24"}}}), 7, "192.0.2.255"},
 		{"Ethernet address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"mac": "x"}}), 7, "Ethernet address"},
 		{"port", "ADD", *c, web.with(conf{"runtimeConfig": conf{"portMappings": []conf{{"hostPort": 70000, "containerPort": 80}}}}), 7, "70000"},
 		{"protocol", "ADD", *c, web.with(conf{"runtimeConfig": conf{"portMappings": []conf{{"hostPort": 80, "containerPort": 80, "protocol": "icmp"}}}}), 7, "icmp"},
 		{"host address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"portMappings": []conf{{"hostPort": 80, "containerPort": 80, "hostIP": "x"}}}}), 7, "hostIP"},
 		{"alias", "ADD", *c, web.with(conf{"runtimeConfig": conf{"aliases": []string{"not a name"}}}), 7, "not a name"},
 		{"slow rate", "ADD", *c, web.with(conf{"runtimeConfig": conf{"bandwidth": conf{"ingressRate": 10}}}), 7, "10"},
+		{"negative rate", "ADD", *c, web.with(conf{"runtimeConfig": conf{"bandwidth": conf{"egressRate": -8000}}}), 7, "-8000"},
+		{"burst without a rate", "ADD", *c, web.with(conf{"runtimeConfig": conf{"bandwidth": conf{"ingressRate": 8000, "egressBurst": 123}}}), 7, "egressBurst"},
 		{"type", "ADD", *c, web.with(conf{"network": 5}), 6, "network"},
 		{"previous result", "ADD", *c, web.with(conf{"prevResult": conf{"ips": "x"}}), 6, "prevResult"},
 		{"CHECK without result", "CHECK", *c, web, 7, "prevResult"},

@@ -200,7 +200,7 @@ func serve(t *testing.T, ns *netns.NS, port int) {
 	t.Helper()
 	var l net.Listener
 	must(t, ns.Do(func() (err error) {
-		l, err = net.Listen("tcp4", fmt.Sprintf(":%d", port))
+		l, err = net.Listen("tcp", fmt.Sprintf(":%d", port))
 		return err
 	}))
 	t.Cleanup(func() { l.Close() })
@@ -230,7 +230,7 @@ func reach(t *testing.T, ns *netns.NS, address string, want *netns.NS) (answer s
 func ask(t *testing.T, ns *netns.NS, address string) (answer string) {
 	t.Helper()
 	_ = ns.Do(func() error {
-		conn, err := net.DialTimeout("tcp4", address, 500*time.Millisecond)
+		conn, err := net.DialTimeout("tcp", address, 500*time.Millisecond)
 		if err != nil {
 			return err
 		}
