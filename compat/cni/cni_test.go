@@ -400,52 +400,6 @@ func TestOtherNetwork(t *testing.T) {
 	}
 }
 
-// TestCheckFinds changes what ADD has made, and calls CHECK.
-func TestCheckFinds(t *testing.T) {
-	for name, damage := range map[string]struct {
-		do   func(t *testing.T, tb *testbed, c *container)
-		text string
-	}{
-		"link removed": {func(t *testing.T, _ *testbed, c *container) {
-			remove(t, c.ns, "eth0")
-		}, "removed"},
-		"link down": {func(t *testing.T, _ *testbed, c *container) {
-			l, err := link.Find(c.ns, "eth0")
-			must(t, err)
-			must(t, l.Down())
-		}, "down"},
-		"bridge removed": {func(t *testing.T, tb *testbed, _ *container) {
-			remove(t, tb.host, "cl-web")
-		}, "missing on the host"},
-		"another result": {func(_ *testing.T, _ *testbed, c *container) {
-			c.prev = json.RawMessage(`{"cniVersion": "1.1.0", "ips": [{"address": "192.0.2.77/24"}]}`)
-		}, "prevResult"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tb := newTestbed(t)
-			tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
-			c := tb.container("c")
-			tb.add(c, web)
-			tb.succeed("CHECK", c, web)
-			damage.do(t, tb, c)
-			tb.fail("CHECK", c, web, 999, damage.text)
-			if name == "bridge removed" {
-				tb.fail("STATUS", nil, web, 51, "missing on the host")
-			}
-			tb.succeed("DEL", c, web)
-		})
-	}
-}
-
-// TestStatus: a network that does not exist makes the plug-in unavailable, unless it can be created.
-func TestStatus(t *testing.T) {
-	tb := newTestbed(t)
-	tb.fail("STATUS", nil, web, 50, `no network "web"`)
-	tb.succeed("STATUS", nil, web.with(conf{"create": conf{}}))
-	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
-	tb.succeed("STATUS", nil, web)
-}
-
 // TestCreate: a configuration may say how to create its network.
 func TestCreate(t *testing.T) {
 	tb := newTestbed(t)
@@ -548,23 +502,4 @@ func TestHostServers(t *testing.T) {
 	if n, from, err := gateway.ReadFrom(text); err != nil || string(text[:n]) != "query" || !strings.HasPrefix(from.String(), "192.0.2.2:") {
 		t.Errorf("the gateway received %q from %v, %v", text[:n], from, err)
 	}
-}
-
-// TestBandwidth: the capability limits each direction for itself.
-func TestBandwidth(t *testing.T) {
-	tb := newTestbed(t)
-	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
-	c := tb.container("c")
-	out, code := tb.call("ADD", c, web.with(conf{"runtimeConfig": conf{"bandwidth": conf{"ingressRate": 100_000_000, "ingressBurst": 1000000, "egressRate": 50_000_000}}}))
-	if code != 0 {
-		if strings.Contains(string(out), "kernel") {
-			t.Skipf("no rate limits here: %s", out)
-		}
-		t.Fatalf("%s", out)
-	}
-	e := tb.endpoints("web")["[192.0.2.2]"]
-	if e.Wanted.InboundBitsPerSec != 100_000_000 || e.Wanted.OutboundBitsPerSec != 50_000_000 {
-		t.Errorf("rates %+v", e.Wanted)
-	}
-	tb.succeed("DEL", c, web)
 }

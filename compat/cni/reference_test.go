@@ -1,11 +1,15 @@
 package cni_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"io"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"cleat/link"
 	"cleat/netns"
@@ -252,5 +256,201 @@ func TestIsolation(t *testing.T) {
 		if got := ask(t, ns[from], at[to]); got != "" {
 			t.Errorf("%s → %s: %q", from, to, got)
 		}
+	}
+}
+
+// echo answers datagrams to a port of a namespace with its name until the test ends.
+func echo(t *testing.T, ns *netns.NS, port int) {
+	t.Helper()
+	var conn net.PacketConn
+	must(t, ns.Do(func() (err error) { conn, err = net.ListenPacket("udp", fmt.Sprintf(":%d", port)); return err }))
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		b := make([]byte, 16)
+		for {
+			_, from, err := conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			_, _ = conn.WriteTo([]byte(ns.String()), from)
+		}
+	}()
+}
+
+// TestDatagramPorts publishes a UDP port, which a container takes over from another: a client that sends from
+// the same port as before reaches the new one.
+func TestDatagramPorts(t *testing.T) {
+	tb := newTestbed(t)
+	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
+	mapping := web.with(conf{"runtimeConfig": conf{"portMappings": []conf{{"hostPort": 8053, "containerPort": 53, "protocol": "udp"}}}})
+	var client net.Conn
+	must(t, tb.outside.Do(func() (err error) { client, err = net.Dial("udp", "198.51.100.1:8053"); return err }))
+	defer client.Close()
+	for _, name := range []string{"a", "b"} {
+		c := tb.container(name)
+		echo(t, c.ns, 53)
+		tb.add(c, mapping)
+		answer := ""
+		for deadline := time.Now().Add(5 * time.Second); answer != c.ns.String() && time.Now().Before(deadline); {
+			_, _ = client.Write([]byte("?"))
+			must(t, client.SetReadDeadline(time.Now().Add(200*time.Millisecond)))
+			b := make([]byte, 64)
+			n, _ := client.Read(b)
+			answer = string(b[:n])
+		}
+		if answer != c.ns.String() {
+			t.Errorf("%s answers %q", name, answer)
+		}
+		c.prev = nil
+		tb.succeed("DEL", c, web) // a DEL has no ports
+	}
+}
+
+// TestPortsFromEverywhere reaches a published port of both address families, at all addresses and at one, from
+// outside, from the host, from another container and from the container itself.
+func TestPortsFromEverywhere(t *testing.T) {
+	tb := newTestbed(t)
+	tb.create(named.NetworkSpec{Name: "web", Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}, {Prefix: netip.MustParsePrefix("2001:db8::/64")}}})
+	change(t, tb.host, "nic", func(h *netlink.Handle, l netlink.Link) error { return h.AddrAdd(l, ipNet("2001:db8:1::1/64")) })
+	change(t, tb.outside, "wire", func(h *netlink.Handle, l netlink.Link) error { return h.AddrAdd(l, ipNet("2001:db8:1::2/64")) })
+	c, other := tb.container("c"), tb.container("other")
+	serve(t, c.ns, 80)
+	tb.add(other, web)
+	tb.add(c, web.with(conf{"runtimeConfig": conf{"portMappings": []conf{
+		{"hostPort": 8080, "containerPort": 80, "protocol": "tcp"},
+		{"hostPort": 8081, "containerPort": 80, "hostIP": "198.51.100.1"},
+		{"hostPort": 8082, "containerPort": 80, "hostIP": "0.0.0.0"},
+		{"hostPort": 8083, "containerPort": 80, "hostIP": "127.0.0.1"},
+	}}}))
+	for _, tt := range []struct {
+		name    string
+		from    *netns.NS
+		to      string
+		refused bool
+	}{
+		{"outside", tb.outside, "198.51.100.1:8080", false},
+		{"outside by IPv6", tb.outside, "[2001:db8:1::1]:8080", false},
+		{"host", tb.host, "198.51.100.1:8080", false},
+		{"host at its loopback address", tb.host, "127.0.0.1:8080", false},
+		{"another container", other.ns, "198.51.100.1:8080", false},
+		{"the container itself", c.ns, "198.51.100.1:8080", false},
+		{"one address", tb.outside, "198.51.100.1:8081", false},
+		{"one address, at another", tb.host, "192.0.2.1:8081", true},
+		{"all IPv4 addresses", tb.outside, "198.51.100.1:8082", false},
+		{"all IPv4 addresses, by IPv6", tb.outside, "[2001:db8:1::1]:8082", true},
+		{"loopback", tb.host, "127.0.0.1:8083", false},
+		{"loopback from outside", tb.outside, "198.51.100.1:8083", true},
+	} {
+		if tt.refused {
+			if got := ask(t, tt.from, tt.to); got != "" {
+				t.Errorf("%s: %q", tt.name, got)
+			}
+			continue
+		}
+		if got := reach(t, tt.from, tt.to, c.ns); got != c.ns.String() {
+			t.Errorf("%s: %q", tt.name, got)
+		}
+	}
+}
+
+// TestBandwidth: the capability limits each direction for itself, and only the container that asks for it.
+func TestBandwidth(t *testing.T) {
+	rates(t, 0, 0)
+	tb := newTestbed(t)
+	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
+	before := tb.snapshot(nil)
+	for _, tt := range []struct {
+		name        string
+		in, out     int
+		disciplines string // of the host's end, which sends what the container receives
+	}{
+		{"both", 100e6, 50e6, "tbf ingress"},
+		{"inbound", 100e6, 0, "tbf"},
+		{"outbound", 0, 50e6, "ingress"},
+		{"none", 0, 0, ""},
+	} {
+		c := tb.container(tt.name)
+		r := tb.add(c, web.with(rates(t, tt.in, tt.out)))
+		got := []string{}
+		change(t, tb.host, r.Interfaces[1].Name, func(h *netlink.Handle, l netlink.Link) error {
+			all, err := h.QdiscList(l)
+			for _, q := range all {
+				if q.Type() == "tbf" || q.Type() == "ingress" {
+					got = append(got, q.Type())
+				}
+			}
+			return err
+		})
+		if strings.Join(got, " ") != tt.disciplines {
+			t.Errorf("%s: %v, want %s", tt.name, got, tt.disciplines)
+		}
+		tb.succeed("CHECK", c, web.with(rates(t, tt.in, tt.out)))
+		tb.succeed("DEL", c, web)
+	}
+	if diff := cmp.Diff(before, tb.snapshot(nil)); diff != "" {
+		t.Errorf("DEL leaves (-before +after):\n%s", diff)
+	}
+	c := tb.container("slow")
+	const rate, bytes = 2_000_000, 200_000 // 0.8 s
+	r := tb.add(c, web.with(rates(t, rate, 0)))
+	var l net.Listener
+	must(t, c.ns.Do(func() (err error) { l, err = net.Listen("tcp", ":80"); return err }))
+	defer l.Close()
+	go func() {
+		_ = tb.host.Do(func() error {
+			conn, err := net.Dial("tcp", r.IPs[0].Address.IP.String()+":80")
+			if err == nil {
+				_, err = conn.Write(make([]byte, bytes))
+				conn.Close()
+			}
+			return err
+		})
+	}()
+	conn, err := l.Accept()
+	must(t, err)
+	start := time.Now()
+	n, err := io.Copy(io.Discard, conn)
+	must(t, err)
+	if took := time.Since(start); n != bytes || took < 400*time.Millisecond {
+		t.Errorf("%d bytes at %d bit/s in %s", n, rate, took)
+	}
+}
+
+// TestPreviousResult: what plug-ins before this one have made is in the result, in each version.
+func TestPreviousResult(t *testing.T) {
+	for version, want := range map[string]string{
+		"0.3.1": `{"cniVersion": "0.3.1", "interfaces": [{"name": "lo", "sandbox": "/x"}],
+			"ips": [{"version": "4", "interface": 0, "address": "198.18.0.2/24", "gateway": "198.18.0.1"}, {"version": "6", "address": "2001:db8:9::2/64"}],
+			"routes": [{"dst": "198.19.0.0/24", "gw": "198.18.0.1"}], "dns": {"nameservers": ["198.18.0.53"], "domain": "example.com", "search": ["a.example.com"], "options": ["edns0"]}}`,
+		"1.0.0": `{"cniVersion": "1.0.0", "interfaces": [{"name": "lo", "mac": "02:00:00:00:00:01", "sandbox": "/x"}],
+			"ips": [{"interface": 0, "address": "198.18.0.2/24", "gateway": "198.18.0.1"}], "routes": [{"dst": "198.19.0.0/24"}], "dns": {"domain": "example.com"}}`,
+		"1.1.0": `{"cniVersion": "1.1.0", "interfaces": [{"name": "lo", "mac": "02:00:00:00:00:01", "mtu": 1300, "sandbox": "/x", "socketPath": "/run/s", "pciID": "0000:00:1f.6"}],
+			"ips": [{"interface": 0, "address": "198.18.0.2/24"}],
+			"routes": [{"dst": "198.19.0.0/24", "gw": "198.18.0.1", "mtu": 1280, "advmss": 1220, "priority": 7, "table": 100, "scope": 0}], "dns": {}}`,
+	} {
+		t.Run(version, func(t *testing.T) {
+			tb := newTestbed(t)
+			tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
+			var before, after map[string]any
+			must(t, json.Unmarshal([]byte(want), &before))
+			out := tb.succeed("ADD", tb.container("c"), web.with(conf{"cniVersion": version, "prevResult": json.RawMessage(want)}))
+			must(t, json.Unmarshal(out, &after))
+			if after["cniVersion"] != version {
+				t.Errorf("the result has version %v", after["cniVersion"])
+			}
+			for _, key := range []string{"interfaces", "ips", "routes"} {
+				old, all := before[key].([]any), after[key].([]any)
+				if diff := cmp.Diff(old, all[:min(len(old), len(all))]); diff != "" || len(all) <= len(old) {
+					t.Errorf("%s (-before +after):\n%s", key, diff)
+				}
+			}
+			dns := after["dns"].(map[string]any)
+			for key, old := range before["dns"].(map[string]any) {
+				list, ok := old.([]any)
+				if now, _ := dns[key].([]any); ok && !cmp.Equal(list, now[:min(len(list), len(now))]) || !ok && old != dns[key] {
+					t.Errorf("dns.%s was %v and is %v", key, old, dns[key])
+				}
+			}
+		})
 	}
 }
