@@ -89,6 +89,7 @@ func TestReferencePlugins(t *testing.T) {
 		{"firewall", conf{"backend": "iptables"}, true, neighbor},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			tb := newTestbed(t)
 			if _, err := os.Stat(filepath.Join(reference, tt.name)); err != nil {
 				t.Skipf("%v (package containernetworking-plugins)", err)

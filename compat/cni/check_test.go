@@ -141,6 +141,7 @@ func TestCheckFinds(t *testing.T) {
 		}, "which prevResult does not have"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			tb := newTestbed(t)
 			tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
 			runtime := conf{"portMappings": []conf{{"hostPort": 8080, "containerPort": 80}}}
@@ -176,6 +177,7 @@ func TestCheckAllows(t *testing.T) {
 		{"route removed, also from the result", moveDefaultRoute(0), false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			tb := newTestbed(t)
 			tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
 			c := tb.container("c")

@@ -99,6 +99,7 @@ func TestDrivers(t *testing.T) {
 		{name: "vlan", spec: named.NetworkSpec{Driver: named.VLAN, VLAN: 100, Parent: "nic", Subnets: dual}, kinds: []string{"vlan", "macvlan"}, apart: true},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			tb := newTestbed(t)
 			for _, kind := range tt.kinds {
 				if err := link.Probe(kind); err != nil {
@@ -167,6 +168,7 @@ func TestFailedAdd(t *testing.T) {
 			conf{"runtimeConfig": conf{"portMappings": []conf{{"hostPort": 8080, "containerPort": 80}}}}, 100, "8080"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
 			tb := newTestbed(t)
 			tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/29")})
 			c := tb.container("c")
@@ -429,6 +431,7 @@ func TestPreviousResult(t *testing.T) {
 			"routes": [{"dst": "198.19.0.0/24", "gw": "198.18.0.1", "mtu": 1280, "advmss": 1220, "priority": 7, "table": 100, "scope": 0}], "dns": {}}`,
 	} {
 		t.Run(version, func(t *testing.T) {
+			t.Parallel()
 			tb := newTestbed(t)
 			tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
 			var before, after map[string]any
