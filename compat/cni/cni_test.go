@@ -221,7 +221,7 @@ func TestMistakes(t *testing.T) {
 // TestRequests asks for addresses by each way that runtimes have.
 func TestRequests(t *testing.T) {
 	tb := newTestbed(t)
-	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
+	tb.create(named.NetworkSpec{Name: "web", Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}, {Prefix: netip.MustParsePrefix("2001:db8::/64")}}})
 	for i, ask := range []struct {
 		name, args string
 		conf       conf
@@ -229,7 +229,8 @@ func TestRequests(t *testing.T) {
 		{"capability", "", conf{"runtimeConfig": conf{"ips": []string{"192.0.2.10/24"}, "mac": "02:00:00:00:00:10"}}},
 		{"variable", "IgnoreUnknown=1;IP=192.0.2.11;MAC=02:00:00:00:00:11", nil},
 		{"args", "", conf{"args": conf{"cni": conf{"ips": []string{"192.0.2.12"}, "mac": "02:00:00:00:00:12"}}}},
-		{"the capability wins", "IP=192.0.2.99;MAC=02:00:00:00:00:99", conf{"runtimeConfig": conf{"ips": []string{"192.0.2.13"}, "mac": "02:00:00:00:00:13"}}},
+		{"both families", "IP=192.0.2.13/24,2001:db8::99;MAC=02:00:00:00:00:13", nil},
+		{"the capability wins", "IP=192.0.2.99;MAC=02:00:00:00:00:99", conf{"runtimeConfig": conf{"ips": []string{"192.0.2.14"}, "mac": "02:00:00:00:00:14"}}},
 	} {
 		t.Run(ask.name, func(t *testing.T) {
 			c := tb.container(fmt.Sprint("c", i))
@@ -238,6 +239,9 @@ func TestRequests(t *testing.T) {
 			want := fmt.Sprintf("192.0.2.%d/24 02:00:00:00:00:%d", 10+i, 10+i)
 			if got := r.IPs[0].Address.String() + " " + r.Interfaces[len(r.Interfaces)-1].Mac; got != want {
 				t.Errorf("got %s, want %s", got, want)
+			}
+			if six := r.IPs[1].Address.String(); strings.Contains(ask.name, "both") && six != "2001:db8::99/64" {
+				t.Errorf("got %s", six)
 			}
 		})
 	}

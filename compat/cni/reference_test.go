@@ -51,7 +51,7 @@ func compare(t *testing.T, tb *testbed, c *container, r *types100.Result) {
 			ns = c.ns
 		}
 		a := attributes(t, ns, at.Name)
-		if at.Mac != "" && at.Mac != a.HardwareAddr.String() || at.Mtu != 0 && at.Mtu != a.MTU {
+		if at.Mac != a.HardwareAddr.String() || at.Mtu != a.MTU {
 			t.Errorf("interface %d of the result is %+v, in the kernel %s with MTU %d", i, at, a.HardwareAddr, a.MTU)
 		}
 	}
