@@ -417,6 +417,12 @@ func TestCreate(t *testing.T) {
 	if f.Details == "" {
 		t.Error("the error has no details")
 	}
+	if err := link.Probe("macvlan"); err != nil {
+		t.Skip(err)
+	}
+	for _, mtu := range []int{-1, 9000} { // 9000: more than that of the parent
+		tb.fail("ADD", tb.container(fmt.Sprint("mtu", mtu)), web.with(conf{"name": "y", "create": conf{"driver": "macvlan", "parent": "nic", "subnets": []conf{{"subnet": "198.51.100.0/24", "gateway": "198.51.100.2"}}, "mtu": mtu}}), 7, fmt.Sprint(mtu))
+	}
 }
 
 // TestChained: the plug-in adds its link to what others have made before.

@@ -137,12 +137,15 @@ func (tb *testbed) add(c *container, conf conf) *types100.Result {
 	return result
 }
 
-// succeed calls the plug-in, which must succeed.
+// succeed calls the plug-in, which must succeed. Only ADD prints something then.
 func (tb *testbed) succeed(verb string, c *container, conf conf) []byte {
 	tb.t.Helper()
 	out, code := tb.call(verb, c, conf)
 	if code != 0 {
 		tb.t.Fatalf("%s: exit code %d: %s", verb, code, out)
+	}
+	if (len(out) > 0) != (verb == "ADD") {
+		tb.t.Errorf("%s prints %q", verb, out)
 	}
 	return out
 }
