@@ -384,7 +384,7 @@ func CheckEndpoint(ctx context.Context, cfg Config, e *Endpoint, listed func(att
 		return nil, err
 	}
 	wrong.What = "somebody removed " + strings.Join(lost, ", ")
-	wrong.Remedy = "The link is as before when its engine disconnects the container and connects it again"
+	wrong.Remedy = "Disconnect the container and connect it again: that restores the link"
 	return wrong, nil
 }
 
