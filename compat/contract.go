@@ -56,8 +56,7 @@ func cniMain(_ []string, version string) int {
 	}
 	stdin, err := io.ReadAll(io.LimitReader(os.Stdin, client.MaxRequest))
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: read the configuration: %v\n", CNI, err)
-		return 1
+		return cni.Host{}.Fail(cni.Call{Out: os.Stdout}, fmt.Errorf("%w: %w", cni.ErrInput, err))
 	}
 	return inThisProcess(func(ctx context.Context) int {
 		c := runCNI(ctx, cni.Call{Getenv: os.Getenv, Stdin: stdin, Out: os.Stdout}, nil)

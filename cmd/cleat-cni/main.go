@@ -30,8 +30,11 @@ type contract struct {
 	name  string   // in requests, and argv[0] of cleat
 	words []string // arguments, for cleat as well
 	state string   // the state directory; "": the default
-	fail  func(err error, details string) int
+	fail  func(stdin []byte, err error, details string) int
 }
+
+// errInput means that the configuration can't be read from the standard input.
+var errInput = errors.New("read the configuration")
 
 // usage is printed for people, who give arguments or type no input. Runtimes do neither.
 const usage = `cleat-cni connects containers to networks of "cleat net". Container runtimes
@@ -62,24 +65,24 @@ func run(argv []string) int {
 	}
 	if err != nil && c.name != cni { // cleat explains it
 		c.words = argv[1:]
-		return c.fail(c.execute(nil), installHint)
+		return c.fail(nil, c.execute(nil), installHint)
 	}
 	if err != nil {
-		return c.fail(fmt.Errorf("read the configuration: %w", err), "")
+		return c.fail(nil, fmt.Errorf("%w: %w", errInput, err), "")
 	}
 	r := client.NewRequest(append([]string{c.name}, c.words...))
 	r.AddEnv("CNI_COMMAND", "CNI_CONTAINERID", "CNI_NETNS", "CNI_IFNAME", "CNI_ARGS", "CNI_PATH")
 	r.Stdin = stdin
 	state, err := statedir.Open(c.state)
 	if err != nil {
-		return c.fail(err, "")
+		return c.fail(stdin, err, "")
 	}
 	code, err := client.Forward(context.Background(), state.Path(client.SocketName), r, os.Stdout, os.Stderr)
 	switch {
 	case errors.Is(err, client.ErrDeclined):
-		return c.fail(c.execute(stdin), installHint)
+		return c.fail(stdin, c.execute(stdin), installHint)
 	case err != nil:
-		return c.fail(err, "the next call undoes what is incomplete")
+		return c.fail(stdin, err, "the next call undoes what is incomplete")
 	}
 	return code
 }
@@ -144,14 +147,23 @@ func setStdin(text []byte) error {
 	return unix.Dup3(fd, 0, 0)
 }
 
-// failCNI prints an error as the CNI specification has it, and returns the exit code.
-func failCNI(err error, details string) int {
-	const tryAgainLater = 11
-	return fail(map[string]any{"cniVersion": "1.1.0", "code": tryAgainLater, "msg": err.Error(), "details": details})
+// failCNI prints an error as the CNI specification has it, in the version of the configuration, and returns
+// the exit code.
+func failCNI(stdin []byte, err error, details string) int {
+	const ioFailure, tryAgainLater = 5, 11
+	code := tryAgainLater
+	if errors.Is(err, errInput) {
+		code = ioFailure
+	}
+	conf := struct {
+		CNIVersion string `json:"cniVersion"`
+	}{"1.1.0"}
+	_ = json.Unmarshal(stdin, &conf) // cleat reports what is wrong with it
+	return fail(map[string]any{"cniVersion": conf.CNIVersion, "code": code, "msg": err.Error(), "details": details})
 }
 
 // failNetavark prints an error as netavark does, and returns the exit code.
-func failNetavark(err error, details string) int {
+func failNetavark(_ []byte, err error, details string) int {
 	if details != "" {
 		err = fmt.Errorf("%w; %s", err, details)
 	}

@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"strconv"
 
+	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
@@ -123,7 +124,7 @@ func (c *call) result(got *named.Result) *types100.Result {
 		}
 	}
 	if got.Network.Driver == named.Bridge {
-		r.Interfaces = append(r.Interfaces, &types100.Interface{Name: got.Network.Device()})
+		r.Interfaces = append(r.Interfaces, hostDevice(got.Network.Device()))
 	}
 	mtu, _ := strconv.Atoi(made.Params["mtu"])
 	if made.Peer != "" {
@@ -156,6 +157,25 @@ func (c *call) result(got *named.Result) *types100.Result {
 	}
 	c.addDNS(r, got)
 	return r
+}
+
+// hostDevice describes a device of the host, as far as it can be read.
+func hostDevice(name string) *types100.Interface {
+	i := &types100.Interface{Name: name}
+	host, err := netns.Current()
+	if err != nil {
+		return i
+	}
+	defer host.Close()
+	h, err := link.Handle(host)
+	if err != nil {
+		return i
+	}
+	defer h.Close()
+	if l, err := h.LinkByName(name); err == nil {
+		i.Mac, i.Mtu = l.Attrs().HardwareAddr.String(), l.Attrs().MTU
+	}
+	return i
 }
 
 // addDNS adds where the names of the network are served, before what the configuration and the runtime

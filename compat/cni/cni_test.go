@@ -131,16 +131,19 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// TestVersion asks for the supported versions, without any configuration.
+// TestVersion asks for the supported versions, with the version of the protocol and without any input.
 func TestVersion(t *testing.T) {
 	tb := newTestbed(t)
-	out, code := tb.run(map[string]string{"CNI_COMMAND": "VERSION"}, nil)
-	var v struct {
-		CNIVersion        string
-		SupportedVersions []string
-	}
-	if err := json.Unmarshal(out, &v); err != nil || code != 0 || !slices.Contains(v.SupportedVersions, "1.1.0") || !slices.Contains(v.SupportedVersions, "0.3.1") {
-		t.Errorf("exit code %d, %v: %s", code, err, out)
+	all := []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+	for stdin, want := range map[string]string{"": "1.1.0", `{"cniVersion": "0.4.0"}`: "0.4.0", `{"cniVersion": "9.9.9"}`: "9.9.9"} {
+		out, code := tb.run(map[string]string{"CNI_COMMAND": "VERSION"}, []byte(stdin))
+		var v struct {
+			CNIVersion        string
+			SupportedVersions []string
+		}
+		if err := json.Unmarshal(out, &v); err != nil || code != 0 || v.CNIVersion != want || !slices.Equal(v.SupportedVersions, all) {
+			t.Errorf("for %q: exit code %d, %v: %s", stdin, code, err, out)
+		}
 	}
 }
 
@@ -161,11 +164,13 @@ func TestMistakes(t *testing.T) {
 		{"unknown verb", "SHOW", *c, web, 4, "CNI_COMMAND"},
 		{"no verb", "", *c, web, 4, "CNI_COMMAND"},
 		{"no container", "ADD", container{ifname: "eth0", path: c.path}, web, 4, "CNI_CONTAINERID"},
-		{"bad container", "ADD", container{id: "../x", ifname: "eth0", path: c.path}, web, 4, "containerID"},
+		{"bad container", "ADD", container{id: "../x", ifname: "eth0", path: c.path}, web, 4, "CNI_CONTAINERID"},
 		{"no namespace", "ADD", container{id: "c1", ifname: "eth0"}, web, 4, "CNI_NETNS"},
+		{"nothing", "ADD", container{}, web, 4, "CNI_CONTAINERID, CNI_NETNS, CNI_IFNAME"},
+		{"nothing to disconnect", "DEL", container{}, web, 4, "CNI_CONTAINERID, CNI_IFNAME"},
 		{"no interface", "DEL", container{id: "c1", path: c.path}, web, 4, "CNI_IFNAME"},
-		{"path as interface", "ADD", container{id: "c1", ifname: "eth/0", path: c.path}, web, 4, "interface name"},
-		{"long interface", "ADD", container{id: "c1", ifname: "a123456789012345", path: c.path}, web, 4, "interface name"},
+		{"path as interface", "ADD", container{id: "c1", ifname: "eth/0", path: c.path}, web, 4, "CNI_IFNAME"},
+		{"long interface", "ADD", container{id: "c1", ifname: "a123456789012345", path: c.path}, web, 4, "CNI_IFNAME"},
 		{"missing namespace", "ADD", container{id: "c1", ifname: "eth0", path: "/nonexistent"}, web, 8, "CNI_NETNS"},
 		{"no namespace file", "ADD", container{id: "c1", ifname: "eth0", path: "/etc/passwd"}, web, 8, "CNI_NETNS"},
 		{"the host's namespace", "ADD", container{id: "c1", ifname: "eth0", path: "/proc/thread-self/ns/net"}, web, 8, "host's network namespace"},
@@ -176,15 +181,22 @@ func TestMistakes(t *testing.T) {
 		{"no network", "ADD", *c, web.with(conf{"name": "other"}), 7, "other"},
 		{"no name", "ADD", *c, conf{"cniVersion": "1.1.0"}, 7, "network name"},
 		{"bad name", "ADD", *c, web.with(conf{"name": "../web"}), 7, "network name"},
-		{"ipam", "ADD", *c, web.with(conf{"ipam": conf{"type": "host-local"}}), 7, "ipam"},
+		{"ipam", "ADD", *c, web.with(conf{"ipam": conf{"type": "host-local"}}), 2, `ipam.type "host-local"`},
 		{"address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"x"}}}), 7, "IP address"},
 		{"foreign address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"203.0.113.1/24"}}}), 7, "203.0.113.1"},
+		{"two addresses of a family", "ADD", *c, web.with(conf{"args": conf{"cni": conf{"ips": []string{"192.0.2.10", "192.0.2.11"}}}}), 7, "192.0.2.11"},
+		{"prefix length", "ADD", container{id: "c1", ifname: "eth0", path: c.path, args: "IP=192.0.2.10/33"}, web, 7, "192.0.2.10/33"},
+		{"the gateway's address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"192.0.2.1/24"}}}), 7, "192.0.2.1"},
+		{"the network's address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"192.0.2.0/24"}}}), 7, "192.0.2.0"},
+		{"the broadcast address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"ips": []string{"192.0.2.255/24"}}}), 7, "192.0.2.255"},
 		{"Ethernet address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"mac": "x"}}), 7, "Ethernet address"},
 		{"port", "ADD", *c, web.with(conf{"runtimeConfig": conf{"portMappings": []conf{{"hostPort": 70000, "containerPort": 80}}}}), 7, "70000"},
 		{"protocol", "ADD", *c, web.with(conf{"runtimeConfig": conf{"portMappings": []conf{{"hostPort": 80, "containerPort": 80, "protocol": "icmp"}}}}), 7, "icmp"},
 		{"host address", "ADD", *c, web.with(conf{"runtimeConfig": conf{"portMappings": []conf{{"hostPort": 80, "containerPort": 80, "hostIP": "x"}}}}), 7, "hostIP"},
 		{"alias", "ADD", *c, web.with(conf{"runtimeConfig": conf{"aliases": []string{"not a name"}}}), 7, "not a name"},
 		{"slow rate", "ADD", *c, web.with(conf{"runtimeConfig": conf{"bandwidth": conf{"ingressRate": 10}}}), 7, "10"},
+		{"negative rate", "ADD", *c, web.with(conf{"runtimeConfig": conf{"bandwidth": conf{"egressRate": -8000}}}), 7, "-8000"},
+		{"burst without a rate", "ADD", *c, web.with(conf{"runtimeConfig": conf{"bandwidth": conf{"ingressRate": 8000, "egressBurst": 123}}}), 7, "egressBurst"},
 		{"type", "ADD", *c, web.with(conf{"network": 5}), 6, "network"},
 		{"previous result", "ADD", *c, web.with(conf{"prevResult": conf{"ips": "x"}}), 6, "prevResult"},
 		{"CHECK without result", "CHECK", *c, web, 7, "prevResult"},
@@ -209,7 +221,7 @@ func TestMistakes(t *testing.T) {
 // TestRequests asks for addresses by each way that runtimes have.
 func TestRequests(t *testing.T) {
 	tb := newTestbed(t)
-	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
+	tb.create(named.NetworkSpec{Name: "web", Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}, {Prefix: netip.MustParsePrefix("2001:db8::/64")}}})
 	for i, ask := range []struct {
 		name, args string
 		conf       conf
@@ -217,7 +229,8 @@ func TestRequests(t *testing.T) {
 		{"capability", "", conf{"runtimeConfig": conf{"ips": []string{"192.0.2.10/24"}, "mac": "02:00:00:00:00:10"}}},
 		{"variable", "IgnoreUnknown=1;IP=192.0.2.11;MAC=02:00:00:00:00:11", nil},
 		{"args", "", conf{"args": conf{"cni": conf{"ips": []string{"192.0.2.12"}, "mac": "02:00:00:00:00:12"}}}},
-		{"the capability wins", "IP=192.0.2.99;MAC=02:00:00:00:00:99", conf{"runtimeConfig": conf{"ips": []string{"192.0.2.13"}, "mac": "02:00:00:00:00:13"}}},
+		{"both families", "IP=192.0.2.13/24,2001:db8::99;MAC=02:00:00:00:00:13", nil},
+		{"the capability wins", "IP=192.0.2.99;MAC=02:00:00:00:00:99", conf{"runtimeConfig": conf{"ips": []string{"192.0.2.14"}, "mac": "02:00:00:00:00:14"}}},
 	} {
 		t.Run(ask.name, func(t *testing.T) {
 			c := tb.container(fmt.Sprint("c", i))
@@ -226,6 +239,9 @@ func TestRequests(t *testing.T) {
 			want := fmt.Sprintf("192.0.2.%d/24 02:00:00:00:00:%d", 10+i, 10+i)
 			if got := r.IPs[0].Address.String() + " " + r.Interfaces[len(r.Interfaces)-1].Mac; got != want {
 				t.Errorf("got %s, want %s", got, want)
+			}
+			if six := r.IPs[1].Address.String(); strings.Contains(ask.name, "both") && six != "2001:db8::99/64" {
+				t.Errorf("got %s", six)
 			}
 		})
 	}
@@ -388,52 +404,6 @@ func TestOtherNetwork(t *testing.T) {
 	}
 }
 
-// TestCheckFinds changes what ADD has made, and calls CHECK.
-func TestCheckFinds(t *testing.T) {
-	for name, damage := range map[string]struct {
-		do   func(t *testing.T, tb *testbed, c *container)
-		text string
-	}{
-		"link removed": {func(t *testing.T, _ *testbed, c *container) {
-			remove(t, c.ns, "eth0")
-		}, "removed"},
-		"link down": {func(t *testing.T, _ *testbed, c *container) {
-			l, err := link.Find(c.ns, "eth0")
-			must(t, err)
-			must(t, l.Down())
-		}, "down"},
-		"bridge removed": {func(t *testing.T, tb *testbed, _ *container) {
-			remove(t, tb.host, "cl-web")
-		}, "missing on the host"},
-		"another result": {func(_ *testing.T, _ *testbed, c *container) {
-			c.prev = json.RawMessage(`{"cniVersion": "1.1.0", "ips": [{"address": "192.0.2.77/24"}]}`)
-		}, "prevResult"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			tb := newTestbed(t)
-			tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
-			c := tb.container("c")
-			tb.add(c, web)
-			tb.succeed("CHECK", c, web)
-			damage.do(t, tb, c)
-			tb.fail("CHECK", c, web, 999, damage.text)
-			if name == "bridge removed" {
-				tb.fail("STATUS", nil, web, 51, "missing on the host")
-			}
-			tb.succeed("DEL", c, web)
-		})
-	}
-}
-
-// TestStatus: a network that does not exist makes the plug-in unavailable, unless it can be created.
-func TestStatus(t *testing.T) {
-	tb := newTestbed(t)
-	tb.fail("STATUS", nil, web, 50, `no network "web"`)
-	tb.succeed("STATUS", nil, web.with(conf{"create": conf{}}))
-	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
-	tb.succeed("STATUS", nil, web)
-}
-
 // TestCreate: a configuration may say how to create its network.
 func TestCreate(t *testing.T) {
 	tb := newTestbed(t)
@@ -446,6 +416,12 @@ func TestCreate(t *testing.T) {
 	f := tb.fail("ADD", tb.container("c"), web.with(conf{"name": "x", "create": conf{"drivers": "bridge"}}), 7, "drivers")
 	if f.Details == "" {
 		t.Error("the error has no details")
+	}
+	if err := link.Probe("macvlan"); err != nil {
+		t.Skip(err)
+	}
+	for _, mtu := range []int{-1, 9000} { // 9000: more than that of the parent
+		tb.fail("ADD", tb.container(fmt.Sprint("mtu", mtu)), web.with(conf{"name": "y", "create": conf{"driver": "macvlan", "parent": "nic", "subnets": []conf{{"subnet": "198.51.100.0/24", "gateway": "198.51.100.2"}}, "mtu": mtu}}), 7, fmt.Sprint(mtu))
 	}
 }
 
@@ -536,23 +512,4 @@ func TestHostServers(t *testing.T) {
 	if n, from, err := gateway.ReadFrom(text); err != nil || string(text[:n]) != "query" || !strings.HasPrefix(from.String(), "192.0.2.2:") {
 		t.Errorf("the gateway received %q from %v, %v", text[:n], from, err)
 	}
-}
-
-// TestBandwidth: the capability limits each direction for itself.
-func TestBandwidth(t *testing.T) {
-	tb := newTestbed(t)
-	tb.create(named.NetworkSpec{Name: "web", Subnets: subnet("192.0.2.0/24")})
-	c := tb.container("c")
-	out, code := tb.call("ADD", c, web.with(conf{"runtimeConfig": conf{"bandwidth": conf{"ingressRate": 100_000_000, "ingressBurst": 1000000, "egressRate": 50_000_000}}}))
-	if code != 0 {
-		if strings.Contains(string(out), "kernel") {
-			t.Skipf("no rate limits here: %s", out)
-		}
-		t.Fatalf("%s", out)
-	}
-	e := tb.endpoints("web")["[192.0.2.2]"]
-	if e.Wanted.InboundBitsPerSec != 100_000_000 || e.Wanted.OutboundBitsPerSec != 50_000_000 {
-		t.Errorf("rates %+v", e.Wanted)
-	}
-	tb.succeed("DEL", c, web)
 }

@@ -53,10 +53,12 @@ type portMapping struct {
 	HostIP        string `json:"hostIP"`
 }
 
-// bandwidth are rates in bits per second; 0: no limit.
+// bandwidth are rates in bits per second, and bursts in bits; 0: no limit.
 type bandwidth struct {
-	IngressRate int64 `json:"ingressRate"`
-	EgressRate  int64 `json:"egressRate"`
+	IngressRate  int64  `json:"ingressRate"`
+	IngressBurst uint64 `json:"ingressBurst"`
+	EgressRate   int64  `json:"egressRate"`
+	EgressBurst  uint64 `json:"egressBurst"`
 }
 
 type runtimeDNS struct {
@@ -82,7 +84,7 @@ func parseConfig(text []byte) (*config, error) {
 		c.Network = c.Name
 	}
 	if c.IPAM.Type != "" {
-		return nil, types.NewError(types.ErrInvalidNetworkConfig, "ipam is not used: networks of cleat give addresses themselves", "remove it; `cleat net create --subnet` and --ip-range say which addresses are given")
+		return nil, types.NewError(types.ErrUnsupportedField, fmt.Sprintf("ipam.type %q is not supported: networks of cleat give addresses themselves", c.IPAM.Type), "remove it; `cleat net create --subnet` and --ip-range say which addresses are given")
 	}
 	var lists struct {
 		Valid *[]types.GCAttachment `json:"cni.dev/valid-attachments"`
@@ -127,8 +129,11 @@ func parseArgs(text string) (map[string]string, error) {
 
 // connection returns how the container is to be connected.
 func (c *call) connection() (named.Connection, error) {
-	conn := named.Connection{Interface: c.conf.Interface, InboundBitsPerSec: c.conf.Runtime.Bandwidth.IngressRate, OutboundBitsPerSec: c.conf.Runtime.Bandwidth.EgressRate}
+	conn := named.Connection{Interface: c.conf.Interface}
 	var err error
+	if conn.InboundBitsPerSec, conn.OutboundBitsPerSec, err = c.conf.Runtime.Bandwidth.rates(); err != nil {
+		return conn, err
+	}
 	if conn.Addresses, err = c.addresses(); err != nil {
 		return conn, err
 	}
@@ -153,14 +158,22 @@ func (c *call) addresses() ([]netip.Addr, error) {
 	}
 	var all []netip.Addr
 	for _, word := range words {
-		address, _, _ := strings.Cut(word, "/") // the network has the prefix length
-		a, err := netip.ParseAddr(address)
+		a, err := parseAddress(word)
 		if err != nil {
 			return nil, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("%q is not an IP address", word), "")
 		}
 		all = append(all, a.Unmap())
 	}
 	return all, nil
+}
+
+// parseAddress parses an address, with a prefix length or without. The network has the prefix length.
+func parseAddress(text string) (netip.Addr, error) {
+	if strings.Contains(text, "/") {
+		p, err := netip.ParsePrefix(text)
+		return p.Addr(), err
+	}
+	return netip.ParseAddr(text)
 }
 
 func (c *call) mac() (link.MAC, error) {
@@ -177,8 +190,23 @@ func (c *call) mac() (link.MAC, error) {
 	return link.MAC{}, nil
 }
 
-// ports returns the ports to publish. As with the reference plug-in, those without a port of the host are
-// left out: Kubernetes sends them for every port of a pod.
+// rates returns the limits of what the container receives and sends. Bursts are chosen by cleat, but one
+// without a rate is a mistake: it would limit nothing.
+func (b *bandwidth) rates() (inbound, outbound int64, err error) {
+	for _, d := range []struct {
+		name  string
+		rate  int64
+		burst uint64
+	}{{"ingress", b.IngressRate, b.IngressBurst}, {"egress", b.EgressRate, b.EgressBurst}} {
+		if d.burst != 0 && d.rate == 0 {
+			return 0, 0, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("bandwidth: %sBurst is %d, and %sRate is not set", d.name, d.burst, d.name), "")
+		}
+	}
+	return b.IngressRate, b.EgressRate, nil
+}
+
+// ports returns the ports to publish. Those without a port of the host are left out: a pod lists every port of
+// its containers, and some runtimes pass all of them on. The reference plug-in refuses them.
 func (r *runtimeConfig) ports() ([]named.Port, error) {
 	var all []named.Port
 	for _, m := range r.PortMappings {

@@ -17,10 +17,12 @@
 //
 //	ADD      connects the container. With a previous result, its own is added to that one.
 //	DEL      disconnects it. Its namespace may be gone, and so may be the network.
-//	CHECK    compares the container's link and addresses with the previous result and with the network.
+//	CHECK    compares the container with the previous result and with the kernel. What plug-ins after this one
+//	         may have changed is no error.
 //	GC       disconnects what this network's runtime does not list. A configuration without a list says
 //	         nothing about what is valid, so nothing is disconnected.
-//	STATUS   takes no lock: runtimes ask every few seconds, and a late answer makes a node "not ready".
+//	STATUS   reports a network without a device or a free address. It takes no lock: runtimes ask every few
+//	         seconds, and a late answer makes a node "not ready".
 //	VERSION  lists versions.
 //
 // containerd never sends GC. What has no namespace any more is disconnected by the keeper, and when it is in

@@ -48,6 +48,9 @@ const (
 	errGeneral = 999 // as with the library of the reference plug-ins
 )
 
+// ErrInput means that the configuration can't be read from the standard input.
+var ErrInput = errors.New("read the configuration")
+
 // Run executes a call and returns the exit code. If ctx ends before the call is complete, it is undone.
 func Run(ctx context.Context, h Host, c Call) int {
 	if err := h.run(ctx, c); err != nil {
@@ -79,6 +82,14 @@ func versionOf(stdin []byte) string {
 	return conf.CNIVersion
 }
 
+// printVersions prints the supported versions, and the version of the configuration as the protocol's.
+func printVersions(c Call) error {
+	return json.NewEncoder(c.Out).Encode(struct {
+		CNIVersion        string   `json:"cniVersion"`
+		SupportedVersions []string `json:"supportedVersions"`
+	}{versionOf(c.Stdin), supported.SupportedVersions()})
+}
+
 // call is a Call whose variables and configuration are valid.
 type call struct {
 	Host
@@ -94,7 +105,7 @@ func (h Host) run(ctx context.Context, c Call) error {
 	do := verbs[verb]
 	switch {
 	case verb == "VERSION":
-		return supported.Encode(c.Out)
+		return printVersions(c)
 	case do == nil:
 		return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("CNI_COMMAND is %q", verb), "want ADD, DEL, CHECK, GC, STATUS or VERSION; container runtimes set it")
 	}
@@ -131,21 +142,30 @@ func checkVersion(verb, v string) error {
 	return nil
 }
 
-// checkVariables checks the variables of a verb that is about one container.
+// checkVariables checks the variables of a verb that is about one container. An error names the variables.
 func (c *call) checkVariables(verb string) error {
-	for name, value := range map[string]string{"CNI_CONTAINERID": c.containerID, "CNI_IFNAME": c.ifname} {
-		if value == "" {
-			return types.NewError(types.ErrInvalidEnvironmentVariables, name+" is not set", "")
+	var missing []string
+	for _, v := range []struct {
+		name, value string
+		optional    bool
+		check       func(string) *types.Error
+	}{
+		{"CNI_CONTAINERID", c.containerID, false, utils.ValidateContainerID},
+		{"CNI_NETNS", c.netns, verb == "DEL", func(string) *types.Error { return nil }},
+		{"CNI_IFNAME", c.ifname, false, utils.ValidateInterfaceName},
+	} {
+		if v.value == "" {
+			if !v.optional {
+				missing = append(missing, v.name)
+			}
+			continue
+		}
+		if err := v.check(v.value); err != nil {
+			return types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("%s is %q", v.name, v.value), strings.TrimSpace(err.Msg+"; "+err.Details))
 		}
 	}
-	if c.netns == "" && verb != "DEL" {
-		return types.NewError(types.ErrInvalidEnvironmentVariables, "CNI_NETNS is not set", "")
-	}
-	if err := utils.ValidateContainerID(c.containerID); err != nil {
-		return err
-	}
-	if err := utils.ValidateInterfaceName(c.ifname); err != nil {
-		return err
+	if len(missing) > 0 {
+		return types.NewError(types.ErrInvalidEnvironmentVariables, "not set: "+strings.Join(missing, ", "), "container runtimes set these variables")
 	}
 	return nil
 }
@@ -174,6 +194,8 @@ func (h Host) asError(err error) *types.Error {
 		e.Code = errInUse
 	case errors.Is(err, attach.ErrContainerGone):
 		e.Code = types.ErrUnknownContainer
+	case errors.Is(err, ErrInput):
+		e.Code = types.ErrIOFailure
 	case errors.Is(err, context.Canceled):
 		e.Code = types.ErrTryAgainLater
 	}

@@ -137,12 +137,15 @@ func (tb *testbed) add(c *container, conf conf) *types100.Result {
 	return result
 }
 
-// succeed calls the plug-in, which must succeed.
+// succeed calls the plug-in, which must succeed. Only ADD prints something then.
 func (tb *testbed) succeed(verb string, c *container, conf conf) []byte {
 	tb.t.Helper()
 	out, code := tb.call(verb, c, conf)
 	if code != 0 {
 		tb.t.Fatalf("%s: exit code %d: %s", verb, code, out)
+	}
+	if (len(out) > 0) != (verb == "ADD") {
+		tb.t.Errorf("%s prints %q", verb, out)
 	}
 	return out
 }
@@ -200,7 +203,7 @@ func serve(t *testing.T, ns *netns.NS, port int) {
 	t.Helper()
 	var l net.Listener
 	must(t, ns.Do(func() (err error) {
-		l, err = net.Listen("tcp4", fmt.Sprintf(":%d", port))
+		l, err = net.Listen("tcp", fmt.Sprintf(":%d", port))
 		return err
 	}))
 	t.Cleanup(func() { l.Close() })
@@ -230,7 +233,7 @@ func reach(t *testing.T, ns *netns.NS, address string, want *netns.NS) (answer s
 func ask(t *testing.T, ns *netns.NS, address string) (answer string) {
 	t.Helper()
 	_ = ns.Do(func() error {
-		conn, err := net.DialTimeout("tcp4", address, 500*time.Millisecond)
+		conn, err := net.DialTimeout("tcp", address, 500*time.Millisecond)
 		if err != nil {
 			return err
 		}

@@ -126,6 +126,15 @@ func (o *Owner) Check(s State) (all []Difference, err error) {
 	return all, err
 }
 
+// Lacks is Table.Lacks.
+func (o *Owner) Lacks(s State) (all []Difference, err error) {
+	err = o.with(func(k *kernel) error {
+		all, err = k.lacks(o.t, s)
+		return err
+	})
+	return all, err
+}
+
 // Remove is Table.Remove.
 func (o *Owner) Remove() error {
 	return o.with(func(k *kernel) error { return k.remove(o.t) })

@@ -77,6 +77,35 @@ func TestApplyAllOrNothing(t *testing.T) {
 	}
 }
 
+// Lacks finds what is missing of a part, and ignores what the part does not have.
+func TestLacks(t *testing.T) {
+	t.Parallel()
+	table := newTable(t)
+	ports := func(first uint16, count uint16) firewall.State {
+		return firewall.State{Ports: []firewall.Port{{Protocol: packet.TCP, HostPort: first, To: netip.AddrPortFrom(netip.MustParseAddr("192.0.2.2"), first), Count: count}}}
+	}
+	must(t, table.Sync(ports(80, 3)))
+	for _, tt := range []struct {
+		part firewall.State
+		want string
+	}{
+		{firewall.State{}, "[]"},
+		{ports(81, 1), "[]"},
+		{ports(80, 3), "[]"},
+		{ports(81, 4), "[ip set ports-anywhere lacks 2 elements and has 0 others ip set judged-anywhere lacks 2 elements and has 0 others]"},
+	} {
+		lacks, err := table.Lacks(tt.part)
+		must(t, err)
+		if got := fmt.Sprint(lacks); got != tt.want {
+			t.Errorf("of %v it lacks %s, want %s", tt.part, got, tt.want)
+		}
+	}
+	must(t, table.Remove())
+	if lacks, err := table.Lacks(firewall.State{}); len(lacks) == 0 || err != nil {
+		t.Errorf("without tables: %v, %v", lacks, err)
+	}
+}
+
 // Check finds whatever others change.
 func TestCheck(t *testing.T) {
 	t.Parallel()

@@ -72,6 +72,15 @@ func (t Table) Check(s State) (all []Difference, err error) {
 	return all, err
 }
 
+// Lacks is Check for a part of what the table holds: it ignores the rest.
+func (t Table) Lacks(s State) (all []Difference, err error) {
+	err = t.with(func(k *kernel) error {
+		all, err = k.lacks(t, s)
+		return err
+	})
+	return all, err
+}
+
 // Remove removes the table, if there is one.
 func (t Table) Remove() error {
 	return t.with(func(k *kernel) error { return k.remove(t) })
@@ -189,6 +198,29 @@ func (k *kernel) check(t Table, s State, flags uint32) ([]Difference, error) {
 	}
 	all = append(append(all, tables...), now.compareOwners(k.port, flags)...)
 	return append(all, compareContents(now.contents(), want)...), nil
+}
+
+// lacks is check without the table's owner and without what s does not have.
+func (k *kernel) lacks(t Table, s State) ([]Difference, error) {
+	want, err := s.contents()
+	if err != nil {
+		return nil, err
+	}
+	d, err := t.door()
+	if err != nil {
+		return nil, err
+	}
+	defer d.h.Close()
+	now, err := k.snapshot(t.Name)
+	if err != nil {
+		return nil, err
+	}
+	tables, err := now.compareTables(layout{name: t.Name, doorway: d.doorway})
+	if err != nil {
+		return nil, err
+	}
+	missing := want.minus(now.contents())
+	return append(tables, compareContents(want.minus(missing), want)...), nil
 }
 
 func (k *kernel) remove(t Table) error {

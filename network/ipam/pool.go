@@ -335,6 +335,39 @@ func (p *Pool) Reused(addr netip.Addr) bool {
 	return !ok || !h.load() || h.late || h.get(offset) != taken
 }
 
+// Free returns a *FullError if Allocate would find no free address in a subnet. It takes no lock: others may take
+// the last one at the same time.
+func (p *Pool) Free(subnet netip.Prefix) error {
+	i := slices.IndexFunc(p.Subnets, func(s Subnet) bool { return s.Prefix == subnet })
+	if i < 0 {
+		return errors.New("the pool has no such subnet")
+	}
+	if err := p.Check(); err != nil {
+		return err
+	}
+	names, err := p.names()
+	if err != nil {
+		return err
+	}
+	entries := map[netip.Addr]bool{}
+	for _, name := range names {
+		if a, ok := parseName(name); ok {
+			entries[a] = true
+		}
+	}
+	space := p.Subnets[i].space()
+	for offset := 0; offset < space.size; offset++ {
+		if next := space.skip(offset); next > offset {
+			offset = next - 1
+			continue
+		}
+		if !entries[space.addr(offset)] {
+			return nil
+		}
+	}
+	return p.full(&p.Subnets[i])
+}
+
 // full returns the *FullError of a subnet.
 func (p *Pool) full(s *Subnet) error {
 	all, err := p.Entries()

@@ -381,8 +381,14 @@ func TestFull(t *testing.T) {
 	claim(t, p, "192.0.2.11", Reservation("x"))
 	claim(t, p, "192.0.2.12", Reservation("y"))
 	allocate(t, p, "docker.z", none)
+	if err := p.Free(prefix("192.0.2.0/28")); err != nil {
+		t.Errorf("with one free address: %v", err)
+	}
 	allocate(t, p, "docker.z", none)
 	_, err := p.Allocate(prefix("192.0.2.0/28"), "docker.web", none, nil)
+	if free := p.Free(prefix("192.0.2.0/28")); fmt.Sprint(free) != fmt.Sprint(err) {
+		t.Errorf("Free: %v, Allocate: %v", free, err)
+	}
 	var full *FullError
 	if !errors.As(err, &full) {
 		t.Fatal(err)

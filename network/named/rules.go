@@ -23,6 +23,7 @@ type Rules interface {
 	Apply(firewall.Change) error
 	Sync(firewall.State) error
 	Check(firewall.State) ([]firewall.Difference, error)
+	Lacks(firewall.State) ([]firewall.Difference, error)
 	Remove() error
 	ForgetConnections(c firewall.Change, within time.Duration) (int, error)
 }
