@@ -246,15 +246,3 @@ func (b *batch) adopt(l layout, now *snapshot) {
 		}
 	}
 }
-
-// explain tells apart why the kernel has refused a change: because the table has another
-// owner, or because of lacking privileges.
-func (k *kernel) explain(name string, refused error) error {
-	if !errors.Is(refused, unix.EPERM) {
-		return refused
-	}
-	if now, err := k.snapshot(name); err == nil && now.isOwned() {
-		return ErrOwned
-	}
-	return refused
-}

@@ -95,30 +95,46 @@ func (k *kernel) apply(name string, c Change) error {
 	if err != nil {
 		return err
 	}
-	b := newBatch(0)
-	b.changeContents(name, remove.minus(add), add.minus(remove))
-	if b.empty() {
-		return nil
-	}
-	err = k.commit(b)
+	err = k.retry(name, func() error {
+		b := newBatch(0)
+		b.changeContents(name, remove.minus(add), add.minus(remove))
+		if b.empty() {
+			return nil
+		}
+		return k.commit(b)
+	})
 	for _, drift := range []error{unix.ENOENT, unix.EEXIST, unix.ENOTEMPTY} {
 		if errors.Is(err, drift) {
 			return fmt.Errorf("%w: %w", ErrDrift, err)
 		}
 	}
-	return k.explain(name, err)
+	return err
 }
 
 // syncAttempts bounds how often a batch is refused because others have changed rules since
 // the tables were read.
 const syncAttempts = 10
 
-// retry calls f until the kernel does not refuse its batch as outdated.
-func retry(f func() error) error {
+// retry calls f, which changes the table, until the kernel does not refuse its batch as outdated. It tells apart
+// why the kernel refuses a change for good: because the table has another owner, or because of lacking
+// privileges. The owner may end in between: then f is called again.
+func (k *kernel) retry(name string, f func() error) error {
+	var refused error
 	for range syncAttempts {
-		if err := f(); !errors.Is(err, unix.ERESTART) {
+		err := f()
+		switch {
+		case errors.Is(err, unix.ERESTART):
+			continue
+		case !errors.Is(err, unix.EPERM):
 			return err
 		}
+		if now, err := k.snapshot(name); err == nil && now.isOwned() {
+			return ErrOwned
+		}
+		if refused != nil {
+			return err
+		}
+		refused = err
 	}
 	return errBusy
 }
@@ -137,7 +153,7 @@ func (k *kernel) sync(t Table, s State, flags uint32) error {
 		return err
 	}
 	l := layout{name: t.Name, flags: flags, doorway: d.doorway}
-	return k.explain(t.Name, retry(func() error { return k.trySync(l, want) }))
+	return k.retry(t.Name, func() error { return k.trySync(l, want) })
 }
 
 func (k *kernel) trySync(l layout, want contents) error {
@@ -224,7 +240,7 @@ func (k *kernel) lacks(t Table, s State) ([]Difference, error) {
 }
 
 func (k *kernel) remove(t Table) error {
-	err := retry(func() error {
+	err := k.retry(t.Name, func() error {
 		now, err := k.snapshot(t.Name)
 		if err != nil {
 			return err
@@ -241,7 +257,7 @@ func (k *kernel) remove(t Table) error {
 		return k.commit(b)
 	})
 	if err != nil {
-		return k.explain(t.Name, err)
+		return err
 	}
 	d, err := t.door()
 	if err != nil {
