@@ -145,6 +145,12 @@ deb: build ## build the Debian package in out; DEB_ARCH=arm64 for another machin
 test-deb: setup deb ## install, use, remove and purge the Debian package in a new Debian
 	CLEAT_DEB=$$PWD/$(DEB) $(GOTESTSUM) --packages='./packaging ./cli' -- -count=1 -p 1 -run 'TestContents|TestInstall|TestSystemdPackage'
 
+.PHONY: test-engines
+test-engines: tools setup ## have Podman of a newer Debian put its containers on networks of cleat
+	@dir=$$(mktemp -d); trap 'rm -rf --one-file-system "$$dir"' EXIT; \
+	  compat/engines/testdata/tree.sh "$$dir/tree" trixie >"$$dir/log" 2>&1 || tail -n 5 "$$dir/log"; \
+	  CLEAT_SID=$$dir/tree $(GOTESTSUM) --packages=./compat/engines -- -count=1 -run TestNetworks
+
 .PHONY: clean
 clean: ## remove what was built
 	rm -rf cleat cleat-cni out

@@ -139,6 +139,56 @@ func TestPodman(t *testing.T) {
 	}
 }
 
+// block returns the block of a page of the documentation that has a line with these words.
+func block(t *testing.T, page, words string) string {
+	t.Helper()
+	text, err := os.ReadFile(filepath.Join("../../doc", page))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, b := range strings.Split(string(text), "```sh\n")[1:] {
+		if b, _, _ = strings.Cut(b, "```"); strings.Contains(b, words) {
+			return b
+		}
+	}
+	t.Fatalf("%s: no block has %q", page, words)
+	return ""
+}
+
+// Podman puts containers on networks of cleat, in each way that the page has, with its blocks.
+func TestNetworks(t *testing.T) {
+	build(t, "cleat-cni", "cleat/cmd/cleat-cni")
+	for name, words := range map[string]string{"in-place": "podman network create shop", "plugin": "network create --driver cleat", "rootless": "--rootless-netns"} {
+		if err := os.WriteFile(filepath.Join(programs, name+".sh"), []byte(block(t, "dropin.md", words)), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for mode, ls := range map[string]string{
+		"in-place": "api podman eth0 …",
+		"plugin":   "api podman eth0 …\nguest netns eth0 …",
+		"both":     "api podman eth0 …\nguest netns eth0 …",
+		"rootless": "shop bridge 10.20.0.0/24 1 up",
+	} {
+		t.Run(mode, func(t *testing.T) {
+			output := story(t, "networks.sh", mode)
+			want := map[string]string{
+				"typed": "", "by name": "1", "name": "1", "out": "hello from outside", "removed": "1",
+				"published, from outside": "from", "published, from loopback": "from",
+			}
+			if mode == "plugin" || mode == "both" {
+				want["from a namespace"] = "reached"
+			}
+			if mode != "rootless" {
+				want["left"] = "0 devices, 0 files"
+			}
+			check(t, output, want)
+			if got := output["ls"]; len(got) == 0 || !strings.HasPrefix(got[0], strings.TrimSuffix(strings.Split(ls, "\n")[0], "…")) || len(got) != strings.Count(ls, "\n")+1 {
+				t.Errorf("listed %q, want %q", got, ls)
+			}
+		})
+	}
+}
+
 // cleat run serves namespaces that engines have created.
 func TestNamespace(t *testing.T) {
 	for _, engine := range []string{"podman", "apptainer"} {
