@@ -134,6 +134,9 @@ func TestSetup(t *testing.T) {
 	if len(endpoints) != 2 || endpoints[0].Container.QualifiedName() != "podman:a" || !slices.Contains(endpoints[0].Names, "alias-eth0") {
 		t.Errorf("endpoints: %+v", endpoints)
 	}
+	if n, err := store.Network("web"); err != nil || !n.AllReverse || n.Domain != "dns.podman" {
+		t.Errorf("network: %+v, %v", n, err)
+	}
 	listen(t, a, "10.89.7.2:80")
 	reach(t, c, "10.89.7.2:80", true)
 	reach(t, b.host, "10.89.7.1:8080", true)
