@@ -25,6 +25,7 @@ const (
 func (n *network) spec(name string) (named.NetworkSpec, error) {
 	s := named.NetworkSpec{Name: name, Internal: n.Internal, DNS: addrs(n.DNSServers)}
 	s.Manager, s.ManagerID, s.ManagerName, s.NoNames, s.Domain = Manager, n.ID, n.Name, !n.DNS, searchDomain
+	s.AllReverse = true
 	o, err := parseOptions(n.Options, nil, "")
 	if err == nil {
 		err = checkMode(n.Driver, o.mode)

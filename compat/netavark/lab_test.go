@@ -134,6 +134,9 @@ func TestSetup(t *testing.T) {
 	if len(endpoints) != 2 || endpoints[0].Container.QualifiedName() != "podman:a" || !slices.Contains(endpoints[0].Names, "alias-eth0") {
 		t.Errorf("endpoints: %+v", endpoints)
 	}
+	if n, err := store.Network("web"); err != nil || !n.AllReverse || n.Domain != "dns.podman" {
+		t.Errorf("network: %+v, %v", n, err)
+	}
 	listen(t, a, "10.89.7.2:80")
 	reach(t, c, "10.89.7.2:80", true)
 	reach(t, b.host, "10.89.7.1:8080", true)
@@ -426,4 +429,29 @@ func TestLastOne(t *testing.T) {
 		return err
 	}))
 	b.same(before)
+}
+
+// A container that is to choose its addresses itself has what the kernel gives it.
+func TestNoAddresses(t *testing.T) {
+	b := newBed(t)
+	ns := networktest.NewNS(t, "a")
+	must(t, ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv6/conf/default/addr_gen_mode", []byte("0"), 0) })) // the kernel's default
+	in := input("a", `[{"name": "web", "interface_name": "eth0"}]`, strings.Replace(info("web", "podman7", "", ""), "host-local", "none", 1), "")
+	if got := b.setup(ns, in)["web"].Interfaces["eth0"]; got.MAC == "" || len(got.Subnets) > 0 {
+		t.Errorf("interface: %+v", got)
+	}
+	var addrs []net.Addr
+	for end := time.Now().Add(5 * time.Second); len(addrs) == 0 && time.Now().Before(end); time.Sleep(time.Millisecond) {
+		must(t, ns.Do(func() error {
+			i, err := net.InterfaceByName("eth0")
+			if err == nil {
+				addrs, err = i.Addrs()
+			}
+			return err
+		}))
+	}
+	if len(addrs) != 1 || !strings.HasPrefix(addrs[0].String(), "fe80::") {
+		t.Errorf("addresses: %v", addrs)
+	}
+	b.teardown(ns.Path(), in)
 }

@@ -315,7 +315,9 @@ func (p *planner) ipv6() error {
 	return err
 }
 
-// withoutIPv6 reports whether the link is to a named network that has no IPv6.
+// withoutIPv6 reports whether the link is to a named network that has no IPv6. A network without addresses
+// leaves them to the container, which may want IPv6.
 func (s Spec) withoutIPv6() bool {
-	return s.Network != "" && (s.Kind == "bridge" || s.Kind == "routed") && !slices.ContainsFunc(s.Addresses, isIPv6)
+	hasAddresses := len(s.Addresses) > 0 || s.DHCP
+	return s.Network != "" && hasAddresses && (s.Kind == "bridge" || s.Kind == "routed") && !slices.ContainsFunc(s.Addresses, isIPv6)
 }

@@ -31,6 +31,7 @@ type EngineSpec struct {
 	Routes         []attach.Route    `json:"routes,omitempty"`           // of containers, besides that of the network
 	NoNames        bool              `json:"no_names,omitempty"`         // names are not served
 	Domain         string            `json:"domain,omitempty"`           // a second domain of the names, besides the network's name
+	AllReverse     bool              `json:"all_reverse,omitempty"`      // reverse queries get all names of a container, without the domain
 	LinkParams     map[string]string `json:"link_params,omitempty"`      // of containers' links, for link.Parse
 }
 

@@ -202,6 +202,24 @@ func reverse(ns *netns.NS, server, a netip.Addr) []string {
 	return all
 }
 
+// An address has one name with the network, or all names of its container if an engine wants that.
+func TestReverse(t *testing.T) {
+	tb := newTestbed(t, "a")
+	must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: subnets(1)}))
+	must(t, tb.create(named.NetworkSpec{Name: "pods", Subnets: subnets(2), EngineSpec: named.EngineSpec{Domain: "dns.podman", AllReverse: true}}))
+	tb.startKeeper()
+	for network, want := range map[string][]string{"web": {"a.web."}, "pods": {"a.", "www."}} {
+		e, err := tb.connect(network, "a", named.Connection{NoDNS: true, Aliases: []string{"www"}})
+		must(t, err)
+		n, err := tb.store.Network(network)
+		must(t, err)
+		tb.eventually("names of "+network, func() bool {
+			return slices.Equal(reverse(tb.containers["a"], n.Subnets[0].Gateway, e.Addresses[0]), want)
+		})
+		must(t, tb.disconnect(network, "a"))
+	}
+}
+
 // A container on several networks finds the names of all of them, and of what remains when it leaves
 // one, whichever it leaves first.
 func TestNamesOfSeveralNetworks(t *testing.T) {

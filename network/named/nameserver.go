@@ -28,7 +28,7 @@ const dnsPort = 53
 
 // zone returns a network without its endpoints as the name server knows it.
 func (n *Network) zone() names.Network {
-	z := names.Network{Name: n.Name, Domain: n.Domain, NoForward: n.Internal}
+	z := names.Network{Name: n.Name, Domain: n.Domain, NoForward: n.Internal, AllReverse: n.AllReverse}
 	for _, sub := range n.Subnets {
 		z.Subnets = append(z.Subnets, sub.Prefix)
 	}

@@ -40,6 +40,12 @@ var office = Network{
 	},
 }
 
+// pods answers reverse queries as aardvark-dns does.
+var pods = Network{
+	Name: "pods", Domain: "dns.podman", AllReverse: true, Subnets: []netip.Prefix{netip.MustParsePrefix("198.18.0.0/24")}, NoForward: true,
+	Endpoints: []Endpoint{{ID: "1", Name: "web", Aliases: []string{"www", "0123456789ab"}, Addrs: addrs("198.18.0.7")}},
+}
+
 func addrs(all ...string) (out []netip.Addr) {
 	for _, a := range all {
 		out = append(out, netip.MustParseAddr(a))
@@ -152,7 +158,7 @@ func showRecord(r dnsmessage.Resource) string {
 }
 
 func TestAnswers(t *testing.T) {
-	w := newWorld(t, shop, office)
+	w := newWorld(t, shop, office, pods)
 	const (
 		a, aaaa, srv, ptr = dnsmessage.TypeA, dnsmessage.TypeAAAA, dnsmessage.TypeSRV, dnsmessage.TypePTR
 		rootSOA, shopSOA  = "authority SOA of . for 0 s", "authority SOA of shop. for 0 s"
@@ -206,6 +212,8 @@ func TestAnswers(t *testing.T) {
 		{"with the network, whose domain is another", "office", "printer.office", a, "Success, 198.51.100.7"},
 		{"unknown, with the domain", "office", "nosuch.office.internal", a, "NameError, authority SOA of office.internal. for 0 s"},
 		{"reverse with the domain", "office", "7.100.51.198.in-addr.arpa", ptr, "Success, printer.office.internal."},
+
+		{"reverse with all names", "pods", "7.0.18.198.in-addr.arpa", ptr, "Success, 0123456789ab., web., www."},
 
 		{"first network", "shop office", "web", a, "Success, 192.0.2.10"},
 		{"second network", "shop office", "printer", a, "Success, 198.51.100.7"},
@@ -290,6 +298,22 @@ func TestRotation(t *testing.T) {
 	}
 	if d := cmp.Diff(map[string]int{"192.0.2.20": 10, "192.0.2.21": 10, "192.0.2.22": 10}, firsts); d != "" {
 		t.Error(d)
+	}
+}
+
+// A program takes the first name of an address for the one: the order is always the same.
+func TestReverseOrder(t *testing.T) {
+	w := newWorld(t, pods)
+	k := w.socket(t, "pods")
+	for range 4 {
+		m := unpack(t, w.exchange(k, ask(t, "7.0.18.198.in-addr.arpa", dnsmessage.TypePTR)))
+		var got []string
+		for _, r := range m.Answers {
+			got = append(got, showRecord(r))
+		}
+		if want := []string{"web.", "0123456789ab.", "www."}; !slices.Equal(got, want) {
+			t.Errorf("got %v, want %v", got, want)
+		}
 	}
 }
 

@@ -227,11 +227,11 @@ func putCounts(msg []byte, counts ...int) {
 	}
 }
 
-// appendTo appends the records, beginning with the next one in turn, that fit into limit. It
-// returns their number, and whether these are all.
+// appendTo appends the records, beginning with the next one in turn unless they have an order, that fit
+// into limit. It returns their number, and whether these are all.
 func (s *rrset) appendTo(out []byte, limit int) ([]byte, int, bool) {
 	first := 0
-	if len(s.records) > 1 {
+	if len(s.records) > 1 && !s.inOrder {
 		first = int(s.turn.Add(1)-1) % len(s.records)
 	}
 	for i := range s.records {

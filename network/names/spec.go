@@ -19,6 +19,8 @@ type Network struct {
 	Domain string `json:"domain,omitempty"`
 	// Subnets are the addresses of the network. No reverse query for them is forwarded.
 	Subnets []netip.Prefix `json:"subnets,omitempty"`
+	// AllReverse answers a reverse query with the name and all aliases of an endpoint, without the domain.
+	AllReverse bool `json:"all_reverse,omitempty"`
 	// NoForward answers queries for foreign names with NXDOMAIN.
 	NoForward bool `json:"no_forward,omitempty"`
 	// SingleLabels forwards unknown names of one label.

@@ -44,6 +44,7 @@ type part struct {
 // to the question's name.
 type rrset struct {
 	records [][]byte
+	inOrder bool          // every answer begins with the first record
 	turn    atomic.Uint32 // counts answers; the next one begins with another record
 }
 
@@ -139,7 +140,22 @@ func (z *zone) parts(e Endpoint) map[string][]part {
 	}
 	for _, a := range e.Addrs {
 		name := mustWire(reverseName(a))
-		all[name] = append(all[name], part{e.ID, dnsmessage.TypePTR, target})
+		for _, target := range z.reverse(e, target) {
+			all[name] = append(all[name], part{e.ID, dnsmessage.TypePTR, target})
+		}
+	}
+	return all
+}
+
+// reverse returns the names of an endpoint's addresses in wire format, the best known first. target is its
+// name with the domain.
+func (z *zone) reverse(e Endpoint, target string) []string {
+	if !z.cfg.AllReverse {
+		return []string{target}
+	}
+	all := []string{mustWire(e.Name)}
+	for _, alias := range e.Aliases {
+		all = append(all, mustWire(alias))
 	}
 	return all
 }
@@ -171,7 +187,7 @@ func (e *entry) encode() {
 	for i, old := range e.sets {
 		e.sets[i] = nil
 		if records := encode(e.parts, setTypes[i]); len(records) > 0 {
-			e.sets[i] = &rrset{records: records}
+			e.sets[i] = &rrset{records: records, inOrder: setTypes[i] == dnsmessage.TypePTR}
 			e.sets[i].takeTurn(old)
 		}
 	}
