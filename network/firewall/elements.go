@@ -1,6 +1,7 @@
 package firewall
 
 import (
+	"cmp"
 	"net/netip"
 
 	"cleat/packet"
@@ -102,12 +103,36 @@ func (c contents) addNetwork(f family, n Network) error {
 	}
 	for _, e := range n.Endpoints {
 		for _, a := range e.Addrs {
-			if f.has(a) && !c.add(f, setSources, element{key: deviceKey(e.Device) + addrKey(a)}, "") {
+			if !f.has(a) {
+				continue
+			}
+			if !c.add(f, setSources, element{key: deviceKey(e.Device) + addrKey(a)}, "") {
 				return invalid("address %s behind device %s belongs to two endpoints", a, e.Device)
 			}
+			c.addOutbound(f, n, e.Device, a)
 		}
 	}
 	return nil
+}
+
+// addOutbound adds what is known of how packets of an endpoint's address leave the host.
+func (c contents) addOutbound(f family, n Network, device string, a netip.Addr) {
+	if !n.masquerades(f) {
+		return
+	}
+	e := element{key: deviceKey(cmp.Or(n.VRF, device)) + addrKey(a)}
+	if n.VRF != "" {
+		c.add(f, setMasqueradeVRF, e, "")
+	}
+	for _, as := range n.Outbound {
+		if f.has(as) {
+			c.add(f, setOutbound, e, addrKey(as))
+		}
+	}
+}
+
+func (n Network) masquerades(f family) bool {
+	return f.id == unix.NFPROTO_IPV4 && n.MasqueradeIPv4 || f.id == unix.NFPROTO_IPV6 && n.MasqueradeIPv6
 }
 
 // addDevice adds what is known of a network to a device of it.
@@ -120,7 +145,7 @@ func (c contents) addDevice(f family, n Network, name string) error {
 	if !n.Internal {
 		c.add(f, setOpen, e, "")
 	}
-	if f.id == unix.NFPROTO_IPV4 && n.MasqueradeIPv4 || f.id == unix.NFPROTO_IPV6 && n.MasqueradeIPv6 {
+	if n.masquerades(f) && n.VRF == "" {
 		c.add(f, setMasquerade, e, "")
 	}
 	for _, a := range n.Gateways {
