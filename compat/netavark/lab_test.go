@@ -39,6 +39,7 @@ type bed struct {
 	host  *netns.NS
 	state string
 	cfg   named.Config
+	serve func(context.Context) error // netavark.Host.Serve
 }
 
 func newBed(t *testing.T) *bed {
@@ -56,7 +57,7 @@ func (b *bed) call(input string, words ...string) (int, string) {
 	var out bytes.Buffer
 	code := -1
 	must(b.t, b.host.Do(func() error {
-		code = netavark.Run(b.t.Context(), netavark.Host{Networks: b.cfg}, netavark.Call{Args: words, Stdin: []byte(input), Out: &out})
+		code = netavark.Run(b.t.Context(), netavark.Host{Networks: b.cfg, Serve: b.serve}, netavark.Call{Args: words, Stdin: []byte(input), Out: &out})
 		return nil
 	}))
 	return code, strings.TrimSpace(out.String())

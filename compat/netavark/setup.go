@@ -51,7 +51,7 @@ func (c *call) setup(ctx context.Context) error {
 			return errors.Join(err, c.leaveAll(context.WithoutCancel(ctx), &o, joins[:i]))
 		}
 		result[j.network.Name] = st
-		waitForNames = waitForNames || j.plugin == "" && j.network.DNS
+		waitForNames = waitForNames || j.plugin == "" && j.network.DNS && !j.spec.NoNames
 	}
 	if waitForNames && c.Serve != nil {
 		if err := c.Serve(ctx); err != nil {
