@@ -209,7 +209,13 @@ func TestBroadcastLimit(t *testing.T) {
 func TestVRF(t *testing.T) {
 	b := newBed(t)
 	b.needKind(&netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "blue"}, Table: 10})
-	b.world()
+	out := b.world()
+	outside, err := link.Handle(out)
+	must(t, err)
+	defer outside.Close()
+	containers, err := netlink.ParseIPNet("10.89.0.0/16")
+	must(t, err)
+	must(t, outside.RouteAdd(&netlink.Route{Dst: containers, Gw: net.ParseIP("198.51.100.1")}))
 	b.onHost(func(h *netlink.Handle) error {
 		blue, err := h.LinkByName("blue")
 		if err != nil {
@@ -225,7 +231,8 @@ func TestVRF(t *testing.T) {
 	a, c := networktest.NewNS(t, "a"), networktest.NewNS(t, "c")
 	in := input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, `, "options": {"vrf": "blue"}`), "")
 	b.setup(a, in)
-	inside := strings.Replace(info("two", "podman8", `{"subnet": "10.89.8.0/24", "gateway": "10.89.8.1"}`, `, "options": {"vrf": "blue", "outbound_addr4": "198.51.100.9"}`), `"internal": false`, `"internal": true`, 1)
+	inside := strings.Replace(info("two", "podman8", `{"subnet": "10.89.8.0/24", "gateway": "10.89.8.1"}`, `, "options": {"vrf": "blue", "outbound_addr4": "198.51.100.9"},
+		"routes": [{"destination": "198.51.100.0/24", "gateway": "10.89.8.1"}]`), `"internal": false`, `"internal": true`, 1)
 	inC := input("c", on("two", "eth0", "10.89.8.2"), inside, "")
 	b.setup(c, inC)
 	b.wantSeen(a, "198.51.100.1")

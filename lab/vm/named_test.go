@@ -11,7 +11,7 @@ import (
 // drivers are the networks of containers that only kernels of this tier support.
 var drivers = []string{"ipvlan_l2", "ipvlan_l3s", "vlan", "macvlan_in_a_VLAN", "ipvlan_in_a_VLAN"}
 
-// contract are the tests of the contract of netavark that need such kernels, and those of what is new in Linux.
+// contract are the tests of the contract of netavark that depend on the kernel.
 var contract = []string{"TestVRF", "TestBridgeVLAN", "TestIPvlan", "TestBroadcastLimit"}
 
 // TestNamedNetworks connects containers to a network of each driver, and to several networks, with

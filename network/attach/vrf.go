@@ -1,7 +1,9 @@
 package attach
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -52,6 +54,9 @@ func (s InVRF) create(r *run, _ func(Undo) error) error {
 // hasMade reports whether a bridge that is in use was created for its users.
 func (r *run) hasMade(bridge UseBridge) (bool, error) {
 	made, err := readJournal(r.store.sharedDir(r.sharedKey(bridge)) + "/made")
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
 	for _, u := range made.undos {
 		if u.Bridge != nil {
 			return true, err

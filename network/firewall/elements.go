@@ -1,7 +1,6 @@
 package firewall
 
 import (
-	"cmp"
 	"net/netip"
 
 	"cleat/packet"
@@ -120,13 +119,16 @@ func (c contents) addOutbound(f family, n Network, device string, a netip.Addr) 
 	if !n.masquerades(f) {
 		return
 	}
-	e := element{key: deviceKey(cmp.Or(n.VRF, device)) + addrKey(a)}
+	from := []string{device} // somebody may have taken it out of the VRF
 	if n.VRF != "" {
-		c.add(f, setMasqueradeVRF, e, "")
+		from = append(from, n.VRF)
+		c.add(f, setMasqueradeVRF, element{key: deviceKey(n.VRF) + addrKey(a)}, "")
 	}
-	for _, as := range n.Outbound {
-		if f.has(as) {
-			c.add(f, setOutbound, e, addrKey(as))
+	for _, name := range from {
+		for _, as := range n.Outbound {
+			if f.has(as) {
+				c.add(f, setOutbound, element{key: deviceKey(name) + addrKey(a)}, addrKey(as))
+			}
 		}
 	}
 }
@@ -145,7 +147,7 @@ func (c contents) addDevice(f family, n Network, name string) error {
 	if !n.Internal {
 		c.add(f, setOpen, e, "")
 	}
-	if n.masquerades(f) && n.VRF == "" {
+	if n.masquerades(f) {
 		c.add(f, setMasquerade, e, "")
 	}
 	for _, a := range n.Gateways {

@@ -77,6 +77,7 @@ func TestOutbound(t *testing.T) {
 	w := newBed(t)
 	must(t, w.host.Address("nic", prefix("198.51.100.9/26"), prefix("2001:db8:ff::9/64")))
 	one, both := w.web(), w.third()
+	both.VRF = "blue" // but its devices are not there
 	one.Outbound = []netip.Addr{addr("198.51.100.9")}
 	both.Outbound = []netip.Addr{addr("2001:db8:ff::9"), addr("198.51.100.9")}
 	w.sync(firewall.State{Networks: []firewall.Network{one, both, w.db()}, Ports: []firewall.Port{publish(packet.TCP, 8080, "192.0.2.3:80")}})
