@@ -232,25 +232,29 @@ func TestVRF(t *testing.T) {
 	in := input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, `, "options": {"vrf": "blue"}`), "")
 	b.setup(a, in)
 	inside := strings.Replace(info("two", "podman8", `{"subnet": "10.89.8.0/24", "gateway": "10.89.8.1"}`, `, "options": {"vrf": "blue", "outbound_addr4": "198.51.100.9"},
-		"routes": [{"destination": "198.51.100.0/24", "gateway": "10.89.8.1"}]`), `"internal": false`, `"internal": true`, 1)
+		"routes": [{"destination": "198.51.100.0/24", "gateway": "10.89.8.1"}, {"destination": "10.89.7.0/24", "gateway": "10.89.8.1"}]`), `"internal": false`, `"internal": true`, 1)
 	inC := input("c", on("two", "eth0", "10.89.8.2"), inside, "")
 	b.setup(c, inC)
 	b.wantSeen(a, "198.51.100.1")
-	b.wantSeen(c, "") // internal
+	for _, at := range []string{"10.89.7.1:53", "10.89.8.1:8053"} { // servers of the host in the VRF
+		must(t, b.host.Do(func() error {
+			udp, tcp, err := names.OpenInVRF("blue", netip.MustParseAddrPort(at))
+			if err == nil {
+				t.Cleanup(func() { udp.Close(); tcp.Close() })
+			}
+			return err
+		}))
+	}
+	// c's network is internal.
+	b.wantSeen(c, "")
+	reach(t, c, "10.89.7.1:53", false)
+	reach(t, c, "10.89.8.1:8053", true) // its gateway
 	b.teardown(c.Path(), inC)
 	inC = strings.Replace(inC, `"internal": true`, `"internal": false`, 1)
 	b.setup(c, inC)
 	b.wantSeen(c, "198.51.100.9")
 	listen(t, c, "10.89.8.2:80")
 	reach(t, a, "10.89.8.2:80", false) // another network
-	// The host in the VRF.
-	must(t, b.host.Do(func() error {
-		udp, tcp, err := names.OpenInVRF("blue", netip.MustParseAddrPort("10.89.7.1:53"))
-		if err == nil {
-			t.Cleanup(func() { udp.Close(); tcp.Close() })
-		}
-		return err
-	}))
 	reach(t, a, "10.89.7.1:53", true)
 	reach(t, c, "10.89.7.1:53", true) // any address of the host
 	// Another source address.
