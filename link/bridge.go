@@ -38,17 +38,34 @@ func (s BridgeSpec) create(m *creator) error {
 // hooks as if they were routed (CONFIG_BRIDGE_NETFILTER), whatever the sysctls for all bridges
 // say (br_netfilter_hooks.c). A kernel without bridge netfilter is a *Lack.
 func (l *Link) FilterBridge(on bool) error {
+	value := []byte{0}
+	if on {
+		value[0] = 1
+	}
+	err := l.setBridge(attribute{Type: unix.IFLA_BR_NF_CALL_IPTABLES, Data: value}, attribute{Type: unix.IFLA_BR_NF_CALL_IP6TABLES, Data: value})
+	if err != nil {
+		return fmt.Errorf("filter packets of bridge %q: %w", l.Name(), err)
+	}
+	return nil
+}
+
+// FilterVLANs makes a bridge forward by 802.1Q tag. Its ports stay in the default VLAN.
+func (l *Link) FilterVLANs() error {
+	if err := l.setBridge(attribute{Type: unix.IFLA_BR_VLAN_FILTERING, Data: []byte{1}}); err != nil {
+		return fmt.Errorf("filter VLANs of bridge %q: %w", l.Name(), err)
+	}
+	return nil
+}
+
+// setBridge changes properties of a bridge.
+func (l *Link) setBridge(properties ...attribute) error {
 	at := l.current()
 	r, err := dial(at.ns)
 	if err != nil {
 		return err
 	}
 	defer r.Close()
-	value := []byte{0}
-	if on {
-		value[0] = 1
-	}
-	data, err := nest(unix.IFLA_INFO_DATA, []attribute{{Type: unix.IFLA_BR_NF_CALL_IPTABLES, Data: value}, {Type: unix.IFLA_BR_NF_CALL_IP6TABLES, Data: value}})
+	data, err := nest(unix.IFLA_INFO_DATA, properties)
 	if err != nil {
 		return err
 	}
@@ -57,8 +74,5 @@ func (l *Link) FilterBridge(on bool) error {
 		return err
 	}
 	_, err = r.execute(unix.RTM_NEWLINK, unix.NLM_F_ACK, ifinfo(unix.AF_UNSPEC, at.index), []attribute{info})
-	if err != nil {
-		return fmt.Errorf("filter packets of bridge %q: %w", at.name, err)
-	}
-	return nil
+	return err
 }

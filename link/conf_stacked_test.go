@@ -2,6 +2,7 @@ package link_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	"cleat/link"
@@ -14,15 +15,23 @@ func macvlanSuite() suite {
 		change(&s)
 		return s
 	}
+	cutoff := func(n int) link.Optional { return link.Optional{Value: n, Set: true} }
 	return suite{
 		kind: "macvlan",
+		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
+			s := spec.(link.MacvlanSpec)
+			if s.BroadcastCutoff.Value <= math.MaxInt32 && !kernelAtLeast(t, 6, 4) {
+				s.BroadcastCutoff = link.Optional{}
+			}
+			return s, to
+		},
 		valid: []link.Spec{
 			link.MacvlanSpec{Attrs: probe, Parent: "parent", Mode: link.MacvlanSource, NoDst: true, BroadcastQueueLen: 99,
 				Sources: link.ListOf(link.MAC{2, 3, 4, 5, 6, 7}, link.MAC{2, 3, 4, 5, 6, 8}, link.MAC{2, 3, 4, 5, 6, 1})},
-			link.MacvlanSpec{Attrs: probe, Parent: "parent", Mode: link.MacvlanPrivate, BroadcastQueueLen: 7},
-			link.MacvlanSpec{Attrs: probe, Parent: "parent", Mode: link.MacvlanVEPA, BroadcastQueueLen: 8},
-			link.MacvlanSpec{Attrs: probe, Parent: "parent", Mode: link.MacvlanBridge, BroadcastQueueLen: 9},
-			link.MacvlanSpec{Attrs: withoutMAC(probe), Parent: "parent", Mode: link.MacvlanPassthru, NoPromisc: true, BroadcastQueueLen: 10},
+			link.MacvlanSpec{Attrs: probe, Parent: "parent", Mode: link.MacvlanPrivate, BroadcastQueueLen: 7, BroadcastCutoff: cutoff(-1)},
+			link.MacvlanSpec{Attrs: probe, Parent: "parent", Mode: link.MacvlanVEPA, BroadcastQueueLen: 8, BroadcastCutoff: cutoff(0)},
+			link.MacvlanSpec{Attrs: probe, Parent: "parent", Mode: link.MacvlanBridge, BroadcastQueueLen: 9, BroadcastCutoff: cutoff(1)},
+			link.MacvlanSpec{Attrs: withoutMAC(probe), Parent: "parent", Mode: link.MacvlanPassthru, NoPromisc: true, BroadcastQueueLen: 10, BroadcastCutoff: cutoff(7)},
 		},
 		invalid: append(invalidAttrs(func(a link.Attrs) link.Spec { return link.MacvlanSpec{Attrs: a, Parent: "parent"} }),
 			invalidSpec{"parent", on(func(s *link.MacvlanSpec) { s.Parent = "" })},
@@ -35,6 +44,7 @@ func macvlanSuite() suite {
 			invalidSpec{"sources", on(func(s *link.MacvlanSpec) { s.Sources = link.ListOf(link.MAC{2}) })},
 			invalidSpec{"sources", on(func(s *link.MacvlanSpec) { s.Mode, s.Sources = link.MacvlanSource, link.ListOf(link.MAC{1}) })},
 			invalidSpec{"bc_queue_len", on(func(s *link.MacvlanSpec) { s.BroadcastQueueLen = -1 })},
+			invalidSpec{"bc_cutoff", on(func(s *link.MacvlanSpec) { s.BroadcastCutoff = cutoff(1 << 31) })},
 		),
 		scenarios: []scenario{
 			{"bridge", macvlanBridge}, {"private", macvlanPrivate}, {"vepa", macvlanVEPA},

@@ -17,6 +17,10 @@ type MacvlanSpec struct {
 	NoPromisc         bool      // mode passthru only: leave the parent's promiscuity alone
 	NoDst             bool      // mode source only: deliver a frame from an accepted sender to no other device
 	BroadcastQueueLen int       // packets waiting to be copied to all devices; 0: the kernel's default, 1000
+	// BroadcastCutoff is how many devices of the parent may listen to a group before its packets are queued
+	// instead of copied at once; -1: groups are never queued. All devices of the parent have the value that
+	// was set last (Linux 6.4). The kernel's default is 1.
+	BroadcastCutoff Optional
 }
 
 // MacvlanMode selects how the devices of one parent reach each other (enum
@@ -67,6 +71,7 @@ func (s *MacvlanSpec) params() []field {
 			attr: unix.IFLA_MACVLAN_MACADDR, size: len(MAC{}),
 			encodeOne: func(m MAC) []byte { return m[:] }, decodeOne: func(b []byte) MAC { return MAC(b) }}},
 		{"bc_queue_len", unix.IFLA_MACVLAN_BC_QUEUE_LEN, u32(&s.BroadcastQueueLen)},
+		{"bc_cutoff", unix.IFLA_MACVLAN_BC_CUTOFF, optional{&s.BroadcastCutoff}},
 	}...)
 }
 
@@ -89,10 +94,14 @@ func (s MacvlanSpec) create(m *creator) error {
 	return err
 }
 
-// complete clears the address in mode passthru, which is the parent's.
-func (s *MacvlanSpec) complete(*reader, Spec) error {
+// complete clears the address in mode passthru, which is the parent's. The kernel does not report the
+// default of BroadcastCutoff.
+func (s *MacvlanSpec) complete(_ *reader, asked Spec) error {
 	if s.Mode == MacvlanPassthru {
 		s.MAC = MAC{}
+	}
+	if a, ok := asked.(MacvlanSpec); ok && !s.BroadcastCutoff.Set && a.BroadcastCutoff == (Optional{Value: 1, Set: true}) {
+		s.BroadcastCutoff = a.BroadcastCutoff
 	}
 	return nil
 }

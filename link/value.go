@@ -3,6 +3,7 @@ package link
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"strconv"
 	"time"
 )
@@ -58,6 +59,49 @@ func (v integer) encode(linkNames) ([]byte, error) {
 func (v integer) decode(b []byte, _ linkNames) error {
 	n, err := getUint(b, v.size, v.big)
 	*v.p = int(n)
+	return err
+}
+
+// Optional is a number of which 0 and negative values count. Its zero value is the kernel's default.
+type Optional struct {
+	Value int
+	Set   bool
+}
+
+// optional is an Optional, in a signed attribute of 4 bytes.
+type optional struct{ p *Optional }
+
+func (v optional) isZero() bool { return !v.p.Set }
+
+func (v optional) valid() bool { return v.p.Value == int(int32(v.p.Value)) }
+
+func (v optional) allowed() string {
+	return fmt.Sprintf("%d…%d, or default", math.MinInt32, math.MaxInt32)
+}
+
+func (v optional) text() string {
+	if !v.p.Set {
+		return "default"
+	}
+	return strconv.Itoa(v.p.Value)
+}
+
+func (v optional) setText(s string) bool {
+	if *v.p = (Optional{}); s == v.text() {
+		return true
+	}
+	n, err := strconv.ParseInt(s, 0, 64)
+	*v.p = Optional{int(n), true}
+	return err == nil && v.valid()
+}
+
+func (v optional) encode(linkNames) ([]byte, error) {
+	return putUint(uint32(v.p.Value), 4, false), nil
+}
+
+func (v optional) decode(b []byte, _ linkNames) error {
+	n, err := getUint(b, 4, false)
+	*v.p = Optional{int(int32(n)), true}
 	return err
 }
 

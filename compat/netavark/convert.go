@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
 
 	"cleat/link"
@@ -34,11 +35,6 @@ func (n *network) spec(name string) (named.NetworkSpec, error) {
 		return s, err
 	}
 	s.MTU, s.NoDefaultRoute = o.mtu, o.noDefaultRoute || n.Internal
-	for _, refused := range []string{"vrf", "bclim", "outbound_addr4", "outbound_addr6"} {
-		if v := n.Options[refused]; v != "" {
-			return s, failure("network %s: cleat does not have option %s", n.Name, refused)
-		}
-	}
 	if err := n.driver(&s, o); err != nil {
 		return s, err
 	}
@@ -78,6 +74,7 @@ func (n *network) driver(s *named.NetworkSpec, o networkOptions) error {
 		if n.Internal {
 			s.HostAccess = named.HostGateway
 		}
+		s.VRF, s.Outbound = o.vrf, o.outbound
 		s.Isolation = map[string]string{"false": named.IsolatedFromNone, "true": named.IsolatedFromSome}[o.isolate]
 		if n.ipamDriver() == ipamDHCP {
 			return failure("cannot use dhcp ipam driver without using the option mode=unmanaged")
@@ -85,6 +82,9 @@ func (n *network) driver(s *named.NetworkSpec, o networkOptions) error {
 	default:
 		s.Driver, s.Parent, s.Mode, s.RouteMetric = n.Driver, n.device(), o.mode, parentMetric
 		s.DHCP, s.Internal, s.NoNames = n.ipamDriver() == ipamDHCP, false, true
+		if o.bclim != nil && n.Driver == driverMacvlan {
+			s.LinkParams = map[string]string{"bc_cutoff": strconv.Itoa(*o.bclim)}
+		}
 	}
 	if s.Driver == named.Bridge && s.Bridge == "" && n.Driver == driverBridge || s.Driver == named.Unmanaged && s.Parent == "" {
 		return failure("no bridge interface name given")

@@ -233,7 +233,7 @@ func (n *network) completeVLAN() error {
 	if err := checkMode(n.Driver, o.mode); err != nil {
 		return err
 	}
-	if n.Options["bclim"] != "" && n.Driver == driverIPvlan {
+	if o.bclim != nil && n.Driver == driverIPvlan {
 		return failure("unsupported ipvlan network option bclim")
 	}
 	return nil

@@ -35,8 +35,8 @@
 //
 // # Limits
 //
-// A network has one subnet of each address family. Options vrf, bclim, outbound_addr4 and outbound_addr6 are
-// refused. The port of NETAVARK_DNS_PORT is ignored: names are served at port 53 of the gateway.
+// A network has one subnet of each address family. The port of NETAVARK_DNS_PORT is ignored: names are served
+// at port 53 of the gateway.
 //
 // Sources: netavark's docs, plugin-API.md and tests; Podman's libnetwork.
 //

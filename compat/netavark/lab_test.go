@@ -39,6 +39,7 @@ type bed struct {
 	host  *netns.NS
 	state string
 	cfg   named.Config
+	serve func(context.Context) error // netavark.Host.Serve
 }
 
 func newBed(t *testing.T) *bed {
@@ -56,7 +57,7 @@ func (b *bed) call(input string, words ...string) (int, string) {
 	var out bytes.Buffer
 	code := -1
 	must(b.t, b.host.Do(func() error {
-		code = netavark.Run(b.t.Context(), netavark.Host{Networks: b.cfg}, netavark.Call{Args: words, Stdin: []byte(input), Out: &out})
+		code = netavark.Run(b.t.Context(), netavark.Host{Networks: b.cfg, Serve: b.serve}, netavark.Call{Args: words, Stdin: []byte(input), Out: &out})
 		return nil
 	}))
 	return code, strings.TrimSpace(out.String())
@@ -280,6 +281,8 @@ func TestShared(t *testing.T) {
 func TestErrors(t *testing.T) {
 	b := newBed(t)
 	ns := networktest.NewNS(t, "a")
+	_, err := link.Create(b.host, link.BridgeSpec{Attrs: link.Attrs{Name: "other"}}, link.Target{})
+	must(t, err)
 	good := input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, ""), "")
 	for _, tt := range []struct{ name, path, input, want string }{
 		{"namespace", "/nowhere", good, "invalid namespace path: IO error: No such file or directory (os error 2)"},
@@ -289,6 +292,11 @@ func TestErrors(t *testing.T) {
 		{"driver", ns.Path(), strings.Replace(good, `"bridge"`, `"other"`, 1), `unknown network driver "other"`},
 		{"addresses", ns.Path(), strings.Replace(good, "10.89.7.2", "10.9.9.9", 1), "not all static IPs matched a subnet: expected 1, got 0"},
 		{"unmanaged", ns.Path(), input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, `, "options": {"mode": "unmanaged"}`), ""), "in unmanaged mode, the bridge must already exist on the host"},
+		{"no VRF", ns.Path(), input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, `, "options": {"vrf": "blue"}`), ""), "get vrf to set up bridge interface: Netlink error: No such device (os error 19)"},
+		{"not a VRF", ns.Path(), input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, `, "options": {"vrf": "other"}`), ""), "vrf other already exists but is a Bridge interface"},
+		{"not even a kind", ns.Path(), input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, `, "options": {"vrf": "lo"}`), ""), "could not determine namespace link kind for vrf lo"},
+		{"IPv6 as outbound_addr4", ns.Path(), input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, `, "options": {"outbound_addr4": "2001:db8::1"}`), ""), `unable to parse "outbound_addr4": invalid IPv4 address syntax`},
+		{"outbound_addr6", ns.Path(), input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, `, "options": {"outbound_addr6": ""}`), ""), `unable to parse "outbound_addr6": invalid IPv6 address syntax`},
 		{"loop", ns.Path(), input("a", on("web", "eth0", "10.89.7.2"), info("web", "podman7", subnet, `, "network_dns_servers": ["10.89.7.1"]`), ""), "forward queries to itself"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"cleat/link"
 	"cleat/netns"
@@ -50,7 +51,7 @@ func (c *call) setup(ctx context.Context) error {
 			return errors.Join(err, c.leaveAll(context.WithoutCancel(ctx), &o, joins[:i]))
 		}
 		result[j.network.Name] = st
-		waitForNames = waitForNames || j.plugin == "" && j.network.DNS
+		waitForNames = waitForNames || j.plugin == "" && j.network.DNS && !j.spec.NoNames
 	}
 	if waitForNames && c.Serve != nil {
 		if err := c.Serve(ctx); err != nil {
@@ -245,10 +246,32 @@ func (c *call) make(ctx context.Context, j *join) error {
 	switch {
 	case errors.As(err, &taken) && taken.Resource == "name":
 		return nil // another call has made it
+	case errors.As(err, &bad) && bad.Param == "vrf":
+		return vrfError(spec.VRF)
 	case errors.As(err, &bad) && bad.Param == "parent" && spec.Driver == named.Unmanaged:
 		return failure("in unmanaged mode, the bridge must already exist on the host: Netlink error: No such device (os error 19)")
 	}
 	return err
+}
+
+// vrfError returns the error for a VRF that the host does not have.
+func vrfError(name string) error {
+	kind := ""
+	if host, err := netns.Current(); err == nil {
+		defer host.Close()
+		if h, err := link.Handle(host); err == nil {
+			defer h.Close()
+			l, err := h.LinkByName(name)
+			if err != nil {
+				return failure("get vrf to set up bridge interface: Netlink error: No such device (os error 19)")
+			}
+			kind = l.Type()
+		}
+	}
+	if kind == "" || kind == "device" { // of hardware, or lo
+		return failure("could not determine namespace link kind for vrf %s", name)
+	}
+	return failure("vrf %s already exists but is a %s interface", name, strings.ToUpper(kind[:1])+kind[1:])
 }
 
 // follow changes what Podman has changed of a network that containers are on.

@@ -1,6 +1,7 @@
 package netavark
 
 import (
+	"errors"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -118,6 +119,8 @@ type networkOptions struct {
 	isolate        string
 	noDefaultRoute bool
 	vrf            string
+	bclim          *int
+	outbound       []netip.Addr
 }
 
 // parseOptions parses options. If allowed is not nil, others are an error that begins with refusal.
@@ -156,6 +159,20 @@ func parseOptions(given map[string]string, allowed []string, refusal string) (o 
 			err = failure("unable to parse %q: provided string was not `true` or `false`", "no_default_route")
 		}
 	}
+	if text, ok := given["bclim"]; ok && err == nil {
+		o.bclim, err = parseInt32("bclim", text)
+	}
+	for i, name := range []string{"outbound_addr4", "outbound_addr6"} {
+		text, ok := given[name]
+		if !ok || err != nil {
+			continue
+		}
+		a, parseErr := netip.ParseAddr(text)
+		if parseErr != nil || a.Is4() != (i == 0) || a.Zone() != "" {
+			err = failure("unable to parse %q: invalid IPv%d address syntax", name, 4+2*i)
+		}
+		o.outbound = append(o.outbound, a)
+	}
 	o.mode, o.isolate, o.vrf = given["mode"], given["isolate"], given["vrf"]
 	_, hasIsolate := given["isolate"]
 	switch {
@@ -166,6 +183,23 @@ func parseOptions(given map[string]string, allowed []string, refusal string) (o 
 		err = failure("vlan must be between 0 and 4094")
 	}
 	return o, err
+}
+
+// parseInt32 parses an option that may be negative.
+func parseInt32(name, text string) (*int, error) {
+	n, err := strconv.ParseInt(text, 10, 32)
+	v := int(n)
+	switch {
+	case err == nil:
+		return &v, nil
+	case text == "":
+		return nil, failure("unable to parse %q: cannot parse integer from empty string", name)
+	case !errors.Is(err, strconv.ErrRange):
+		return nil, failure("unable to parse %q: invalid digit found in string", name)
+	case v < 0:
+		return nil, failure("unable to parse %q: number too small to fit in target type", name)
+	}
+	return nil, failure("unable to parse %q: number too large to fit in target type", name)
 }
 
 // checkMode returns an error if a driver does not have a mode.

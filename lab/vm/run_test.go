@@ -2,6 +2,7 @@ package vm_test
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -15,6 +16,7 @@ import (
 
 // trial is a test binary to run in guests.
 type trial struct {
+	then    *trial    // runs in the same guest afterwards: its program and args
 	program string    // built by buildTest
 	args    []string  // selects tests
 	files   []vm.File // besides program
@@ -43,14 +45,20 @@ func (tr trial) boot(t *testing.T, k vm.Kernel, userland string) []vm.Outcome {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), guestLimit(t))
 	defer cancel()
+	files, command := tr.files, []string{"/bin/sh", "-c", `status=0; for run; do sh -c "$run" || status=$?; done; exit $status`, "-"}
+	for i, one := 0, &tr; one != nil; i, one = i+1, one.then {
+		path := fmt.Sprintf("/root/test%d", i)
+		files = append(files, vm.File{Path: path, Mode: 0o755, Source: one.program})
+		command = append(command, strings.Join(quoted(slices.Concat([]string{path, "-test.v=test2json", "-test.timeout", "1h"}, one.args)), " "))
+	}
 	res, err := vm.Boot(ctx, vm.Config{
 		Kernel:   k,
 		Userland: userland,
-		Files:    slices.Concat([]vm.File{{Path: "/root/test", Mode: 0o755, Source: tr.program}}, tr.files),
+		Files:    files,
 		Modules:  slices.Concat(linkModules, tr.modules),
 		Load:     slices.Concat(loadedModules, tr.load),
 		// A guest's clock may run fast, so the context ends it.
-		Command: slices.Concat([]string{"/root/test", "-test.v=test2json", "-test.timeout", "1h"}, tr.args),
+		Command: command,
 		Env:     slices.Concat([]string{"CLEAT_LAB=none"}, tr.env), // the guest as a whole is the lab
 		Cards:   tr.cards,
 	})
@@ -71,6 +79,14 @@ func (tr trial) boot(t *testing.T, k vm.Kernel, userland string) []vm.Outcome {
 		t.Errorf("the guest ended with status %d:\n%s", res.Status, text)
 	}
 	t.Logf("kernel %s: %d tests in %.1f s, boot included", k.Release, len(vm.Leaves(all)), res.Elapsed.Seconds())
+	return all
+}
+
+// quoted returns words for the shell.
+func quoted(words []string) (all []string) {
+	for _, w := range words {
+		all = append(all, "'"+strings.ReplaceAll(w, "'", `'\''`)+"'")
+	}
 	return all
 }
 

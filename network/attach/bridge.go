@@ -41,7 +41,7 @@ func (p *planner) useBridge() (mtu int, err error) {
 	mtu = p.spec.MTU
 	if l == nil {
 		if mtu == 0 && p.spec.Masquerade {
-			mtu = p.uplinkMTU()
+			mtu = p.uplinkMTU(unix.RT_TABLE_MAIN)
 		}
 		p.add(UseBridge{Name: p.spec.Parent, VLANFiltering: p.spec.VLAN != 0, MTU: mtu})
 		return mtu, nil
@@ -50,7 +50,7 @@ func (p *planner) useBridge() (mtu int, err error) {
 	switch {
 	case !ok:
 		return 0, &SpecError{Param: "PARENT", Value: p.spec.Parent, Reason: "is not a bridge, but of kind " + l.Type(), AttachTo: "macvlan " + columns.Word(p.spec.Parent)}
-	case p.spec.VLAN != 0 && (br.VlanFiltering == nil || !*br.VlanFiltering):
+	case p.spec.VLAN != 0 && !p.spec.FilterVLANs && !filtersVLANs(br):
 		return 0, &SpecError{Param: "vlan", Value: strconv.Itoa(p.spec.VLAN), Reason: "bridge " + p.spec.Parent + " does not filter VLANs",
 			Run: "ip link set " + columns.Word(p.spec.Parent) + " type bridge vlan_filtering 1"}
 	case mtu == 0:
@@ -63,14 +63,34 @@ func (p *planner) useBridge() (mtu int, err error) {
 	}
 	p.noteDown(l)
 	p.add(UseBridge{Name: p.spec.Parent, VLANFiltering: p.spec.VLAN != 0, MTU: p.spec.MTU})
+	if p.spec.VLAN != 0 && !filtersVLANs(br) {
+		p.add(FilterVLANs{Bridge: p.spec.Parent})
+	}
 	return mtu, nil
 }
 
-// uplinkMTU returns the MTU of the device of the host's default route; 0 if there is no such
-// route or the MTU is the kernel's default.
-func (p *planner) uplinkMTU() int {
+func filtersVLANs(br *netlink.Bridge) bool { return br.VlanFiltering != nil && *br.VlanFiltering }
+
+// FilterVLANs makes a bridge filter VLANs. That stays: others may rely on it by then.
+type FilterVLANs struct {
+	Bridge string `json:"bridge"`
+}
+
+func (s FilterVLANs) String() string { return "make bridge " + s.Bridge + " filter VLANs" }
+
+func (s FilterVLANs) do(r *run) error {
+	l, err := link.Find(r.host.ns, s.Bridge)
+	if err != nil {
+		return err
+	}
+	return l.FilterVLANs()
+}
+
+// uplinkMTU returns the MTU of the device of the host's default route in a routing table; 0 if there is no
+// such route or the MTU is the kernel's default.
+func (p *planner) uplinkMTU(table int) int {
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-		r, err := p.host.defaultRoute(family)
+		r, err := p.host.defaultRouteIn(table, family)
 		if err != nil || r == nil {
 			continue
 		}

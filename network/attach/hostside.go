@@ -19,7 +19,8 @@ type HostSide struct {
 	Bridge     string         // created if absent; "": none
 	Adopt      bool           // use a bridge that exists, which then stays
 	VLANs      bool           // the bridge filters VLANs
-	MTU        int            // of a new bridge, in bytes; 0: that of the device of the host's default route
+	VRF        string         // that a new bridge is in; "": none
+	MTU        int            // of a new bridge, in bytes; 0: that of the device of the host's default route, or the VRF's
 	Addresses  []netip.Prefix // of the host on the bridge
 	Forwarding []int          // address families in which the host forwards packets: 4, 6
 }
@@ -29,9 +30,12 @@ func (h HostSide) steps(p *planner) []Step {
 	if h.Bridge != "" {
 		mtu := h.MTU
 		if mtu == 0 {
-			mtu = p.uplinkMTU()
+			mtu = p.uplinkMTU(p.host.tableOf(h.VRF))
 		}
 		steps = append(steps, UseBridge{Name: h.Bridge, MTU: mtu, VLANFiltering: h.VLANs})
+		if h.VRF != "" {
+			steps = append(steps, InVRF{Bridge: h.Bridge, VRF: h.VRF})
+		}
 	}
 	for _, a := range h.Addresses {
 		steps = append(steps, BridgeAddress{Bridge: h.Bridge, Prefix: a})
@@ -98,7 +102,7 @@ func (r *run) setUpHost(steps []Step) error {
 	return r.journal.Close()
 }
 
-// checkHostSide rejects a bridge that belongs to somebody else.
+// checkHostSide rejects a bridge that belongs to somebody else, and a VRF that does not exist.
 func (s *session) checkHostSide(h HostSide) error {
 	if h.Bridge == "" {
 		return nil
@@ -108,6 +112,9 @@ func (s *session) checkHostSide(h HostSide) error {
 		return nil
 	}
 	if l == nil || sharedReady(s.store.sharedDir(s.host.ref.key()+" "+UseBridge{Name: h.Bridge}.key())) {
+		if err == nil && h.VRF != "" {
+			_, err = s.host.vrf(h.VRF)
+		}
 		return err
 	}
 	return &TakenError{Resource: "link", Name: h.Bridge, Owner: "a device of the host, of kind " + l.Type()}

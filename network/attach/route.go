@@ -145,8 +145,13 @@ func (s TakeRoute) do(r *run) error {
 // defaultRoute returns the default route that a new one would collide with: in the main table,
 // with metric 0, or up to 1024 for IPv6; nil if there is none.
 func (n *namespace) defaultRoute(family int) (*routeRecord, error) {
+	return n.defaultRouteIn(unix.RT_TABLE_MAIN, family)
+}
+
+// defaultRouteIn is defaultRoute for a routing table.
+func (n *namespace) defaultRouteIn(table, family int) (*routeRecord, error) {
 	all, err := link.Dump(func() ([]netlink.Route, error) {
-		return n.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Dst: nil}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+		return n.RouteListFiltered(family, &netlink.Route{Table: table, Dst: nil}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("list routes of %s: %w", n.ns, err)

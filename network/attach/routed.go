@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	"cleat/link"
+
+	"golang.org/x/sys/unix"
 )
 
 // routed plans a pair without a bridge: the host routes each address to the container. The
@@ -18,7 +20,7 @@ func (p *planner) routed() error {
 	}
 	mtu := p.spec.MTU
 	if mtu == 0 {
-		mtu = p.uplinkMTU()
+		mtu = p.uplinkMTU(unix.RT_TABLE_MAIN)
 	}
 	p.pair("veth", mtu)
 	p.add(Port{Link: p.peer, NoLinkLocal: p.spec.withoutIPv6()})

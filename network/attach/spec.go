@@ -20,11 +20,13 @@ type Spec struct {
 	SourceGateways []netip.Addr `json:"source_gateway,omitempty"`
 	// RouteMetric is the metric of default routes; 0: the kernel's default. With a metric, a default route
 	// of another metric stays beside the link's.
-	RouteMetric    int          `json:"route_metric,omitempty"`
-	Peer           string       `json:"peer,omitempty"`   // name of the link's other end on the host, for kinds bridge and ovs; default: a generated one
-	MAC            link.MAC     `json:"mac,omitzero"`     // default: random
-	MTU            int          `json:"mtu,omitempty"`    // bytes; default: the parent's
-	VLAN           int          `json:"vlan,omitempty"`   // 802.1Q, 1…4094; 0: none
+	RouteMetric int      `json:"route_metric,omitempty"`
+	Peer        string   `json:"peer,omitempty"` // name of the link's other end on the host, for kinds bridge and ovs; default: a generated one
+	MAC         link.MAC `json:"mac,omitzero"`   // default: random
+	MTU         int      `json:"mtu,omitempty"`  // bytes; default: the parent's
+	VLAN        int      `json:"vlan,omitempty"` // 802.1Q, 1…4094; 0: none
+	// FilterVLANs makes a bridge that exists filter VLANs if it does not; otherwise that is an error.
+	FilterVLANs    bool         `json:"filter_vlans,omitempty"`
 	Mode           string       `json:"mode,omitempty"`   // one of Modes; default: the first of them
 	Routes         []Route      `json:"routes,omitempty"` // besides those of the addresses' networks
 	DNS            []netip.Addr `json:"dns,omitempty"`    // name servers for the container's resolv.conf

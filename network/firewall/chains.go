@@ -13,10 +13,12 @@ import (
 const (
 	chainForward       = "forward"
 	chainFromEndpoints = "from-endpoints"
+	chainFromVRF       = "from-endpoints-vrf"
 	chainToEndpoints   = "to-endpoints"
 	chainOthers        = "other-sources"
 	chainInput         = "input"
 	chainHost          = "to-host"
+	chainHostVRF       = "to-host-vrf"
 	chainGateway       = "to-gateway"
 	chainJudged        = "judged"
 	chainPrerouting    = "prerouting"
@@ -46,7 +48,8 @@ const (
 func (f family) chains(d doorway) []chain {
 	return []chain{
 		{name: chainOthers, rules: append(f.toNeighbours(), when("spoofed sources", drop()))},
-		{name: chainFromEndpoints, rules: f.fromEndpoints()},
+		{name: chainFromEndpoints, rules: f.fromEndpoints(iifname())},
+		{name: chainFromVRF, rules: f.fromEndpoints(sdifname())},
 		{name: chainToEndpoints, rules: []rule{
 			when("ended connections", ended(), drop()),
 			when("known connections", state(stateEstablished|stateRelated), accept()),
@@ -57,15 +60,19 @@ func (f family) chains(d doorway) []chain {
 		}},
 		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainFromEndpoints)),
+			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainFromVRF)),
 			when("to our endpoints", in(setDevices, oifname()), jumpTo(chainToEndpoints)),
 		}},
 		{name: chainGateway, rules: []rule{
 			when("to the gateway", in(setGateways, iifname(), f.destination()), accept()),
+			when("to the gateway in a VRF", in(setGateways, sdifname(), f.destination()), accept()),
 			when("to other addresses", drop()),
 		}},
-		{name: chainHost, rules: f.host()},
+		{name: chainHost, rules: f.host(iifname())},
+		{name: chainHostVRF, rules: f.host(sdifname())},
 		{name: chainInput, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityFilter}, rules: []rule{
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainHost)),
+			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainHostVRF)),
 			when("no longer published", isDevice(iifname(), d.out), drop()),
 		}},
 		{name: chainJudged, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityLast}, rules: f.judged(d)},
@@ -81,15 +88,17 @@ func (f family) chains(d doorway) []chain {
 		{name: chainPostrouting, base: &hook{"nat", unix.NF_INET_POST_ROUTING, prioritySrcNAT}, rules: []rule{
 			when("replies would not pass the host", translated(), in(setSources, oifname(), f.source()), masquerade()),
 			when("from the host's loopback", f.fromLoopback(), in(setDevices, oifname()), masquerade()),
+			when("from our endpoints to elsewhere, by a fixed address", notIn(setDevices, oifname()), f.snat(setOutbound, iifname(), f.source())),
 			when("from our endpoints to elsewhere", in(setMasquerade, iifname()), notIn(setDevices, oifname()), masquerade()),
+			when("from our endpoints in a VRF to elsewhere", in(setMasqueradeVRF, iifname(), f.source()), notIn(setDevices, oifname()), masquerade()),
 		}},
 	}
 }
 
-// fromEndpoints returns the rules for forwarded packets of endpoints.
-func (f family) fromEndpoints() []rule {
+// fromEndpoints returns the rules for forwarded packets of endpoints, which came in by a device.
+func (f family) fromEndpoints(device load) []rule {
 	known := []rule{
-		when("of other sources", notIn(setSources, iifname(), f.source()), jumpTo(chainOthers)),
+		when("of other sources", notIn(setSources, device, f.source()), jumpTo(chainOthers)),
 		when("ended connections", ended(), drop()),
 		when("known connections", state(stateEstablished|stateRelated), accept()),
 	}
@@ -98,7 +107,7 @@ func (f family) fromEndpoints() []rule {
 		when("by rule", f.flow(setFlows, f.source(), f.destination(), dport())),
 		when("replies of unknown connections, by rule", midstream(), f.flow(setFlows, f.destination(), f.source(), sport())),
 		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
-		when("from internal networks", notIn(setOpen, iifname()), f.reject()),
+		when("from internal networks", notIn(setOpen, device), f.reject()),
 		when("to published ports", translated(), accept()),
 		when("to other networks", in(setDevices, oifname()), drop()),
 		when("to elsewhere", accept()),
@@ -128,14 +137,14 @@ func (f family) flow(set string, from, to, port load) []expr.Any {
 	return vmap(set, from, to, l4proto(), port)
 }
 
-// host returns the rules for packets of endpoints to the host itself. The devices of endpoints
-// may have route_localnet set, so the kernel does not drop packets to 127.0.0.0/8.
-func (f family) host() (rules []rule) {
+// host returns the rules for packets of endpoints to the host itself, which came in by a device. The
+// devices of endpoints may have route_localnet set, so the kernel does not drop packets to 127.0.0.0/8.
+func (f family) host(device load) (rules []rule) {
 	if f.id == unix.NFPROTO_IPV6 {
 		rules = append(rules, when("neighbour discovery", is(l4proto(), unix.IPPROTO_ICMPV6), in(setNeighbours, payload(expr.PayloadBaseTransportHeader, 0, 1)), accept()))
 	}
 	rules = append(rules,
-		when("spoofed sources", notIn(setSources, iifname(), f.source()), drop()),
+		when("spoofed sources", notIn(setSources, device, f.source()), drop()),
 		when("ended connections", ended(), drop()),
 		when("known connections", state(stateEstablished|stateRelated), accept()),
 	)
@@ -143,11 +152,11 @@ func (f family) host() (rules []rule) {
 		rules = append(rules, when("the host's loopback", is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), loopbackByte), drop()))
 	}
 	return append(rules,
-		when("published at all addresses", in(setOpen, iifname()), in(setJudgedAnywhere, l4proto(), dport()), accept()),
-		when("published at one address", in(setOpen, iifname()), in(setJudged, l4proto(), f.destination(), dport()), accept()),
-		when("DNS", in(setGateways, iifname(), f.destination()), toPort(unix.IPPROTO_UDP, dnsPort), accept()),
-		when("DNS", in(setGateways, iifname(), f.destination()), toPort(unix.IPPROTO_TCP, dnsPort), accept()),
-		when("as far as the network permits", vmap(setAccess, iifname())),
+		when("published at all addresses", in(setOpen, device), in(setJudgedAnywhere, l4proto(), dport()), accept()),
+		when("published at one address", in(setOpen, device), in(setJudged, l4proto(), f.destination(), dport()), accept()),
+		when("DNS", in(setGateways, device, f.destination()), toPort(unix.IPPROTO_UDP, dnsPort), accept()),
+		when("DNS", in(setGateways, device, f.destination()), toPort(unix.IPPROTO_TCP, dnsPort), accept()),
+		when("as far as the network permits", vmap(setAccess, device)),
 		when("from unknown devices", drop()),
 	)
 }

@@ -43,8 +43,11 @@
 // Without privileges in the initial user namespace, net.core.wmem_max bounds a transaction: 4
 // MiB are some 40,000 ports.
 //
-// Linux 5.7 is needed: sets with ranges of several fields (5.6), and the incoming device in
-// postrouting chains.
+// Linux 5.8 is needed: sets with ranges of several fields (5.6), the incoming device in
+// postrouting chains (5.7), and the device by which a packet came into a VRF.
+//
+// For rules, a packet that comes in by a device in a VRF comes from the VRF (vrf_ip_rcv, drivers/net/vrf.c),
+// once it is routed. So networks in a VRF have copies of two chains that look at the other device.
 //
 // Sources: nft(8), include/uapi/linux/netfilter/nf_tables.h, net/netfilter/nf_tables_api.c.
 //

@@ -102,12 +102,39 @@ func (c contents) addNetwork(f family, n Network) error {
 	}
 	for _, e := range n.Endpoints {
 		for _, a := range e.Addrs {
-			if f.has(a) && !c.add(f, setSources, element{key: deviceKey(e.Device) + addrKey(a)}, "") {
+			if !f.has(a) {
+				continue
+			}
+			if !c.add(f, setSources, element{key: deviceKey(e.Device) + addrKey(a)}, "") {
 				return invalid("address %s behind device %s belongs to two endpoints", a, e.Device)
 			}
+			c.addOutbound(f, n, e.Device, a)
 		}
 	}
 	return nil
+}
+
+// addOutbound adds what is known of how packets of an endpoint's address leave the host.
+func (c contents) addOutbound(f family, n Network, device string, a netip.Addr) {
+	if !n.masquerades(f) {
+		return
+	}
+	from := []string{device} // somebody may have taken it out of the VRF
+	if n.VRF != "" {
+		from = append(from, n.VRF)
+		c.add(f, setMasqueradeVRF, element{key: deviceKey(n.VRF) + addrKey(a)}, "")
+	}
+	for _, name := range from {
+		for _, as := range n.Outbound {
+			if f.has(as) {
+				c.add(f, setOutbound, element{key: deviceKey(name) + addrKey(a)}, addrKey(as))
+			}
+		}
+	}
+}
+
+func (n Network) masquerades(f family) bool {
+	return f.id == unix.NFPROTO_IPV4 && n.MasqueradeIPv4 || f.id == unix.NFPROTO_IPV6 && n.MasqueradeIPv6
 }
 
 // addDevice adds what is known of a network to a device of it.
@@ -120,7 +147,7 @@ func (c contents) addDevice(f family, n Network, name string) error {
 	if !n.Internal {
 		c.add(f, setOpen, e, "")
 	}
-	if f.id == unix.NFPROTO_IPV4 && n.MasqueradeIPv4 || f.id == unix.NFPROTO_IPV6 && n.MasqueradeIPv6 {
+	if n.masquerades(f) {
 		c.add(f, setMasquerade, e, "")
 	}
 	for _, a := range n.Gateways {

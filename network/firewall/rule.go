@@ -86,6 +86,19 @@ func iifname() load { return meta(expr.MetaKeyIIFNAME, deviceBytes) }
 func oifname() load { return meta(expr.MetaKeyOIFNAME, deviceBytes) }
 func l4proto() load { return meta(expr.MetaKeyL4PROTO, 1) }
 
+// sdifname is the name of the device by which a packet came into a VRF; its iifname is that of the VRF then.
+// Only packets that are forwarded or are for the host have it (Linux 5.8).
+func sdifname() load {
+	const sdifname = 34 // NFT_META_SDIFNAME (enum nft_meta_keys)
+	return meta(sdifname, deviceBytes)
+}
+
+// fromVRF matches packets that came in by a device in a VRF.
+func fromVRF() []expr.Any {
+	const iifkind = 26 // NFT_META_IIFKIND
+	return isDevice(meta(iifkind, deviceBytes), "vrf")
+}
+
 // dport is the destination port of TCP, UDP and SCTP alike.
 func dport() load { return payload(expr.PayloadBaseTransportHeader, 2, 2) }
 
@@ -140,6 +153,14 @@ func (f family) dnat(set string, loads ...load) []expr.Any {
 	return append(key(loads),
 		&expr.Lookup{SourceRegister: reg, SetName: set, DestRegister: reg, IsDestRegSet: true},
 		&expr.NAT{Type: expr.NATTypeDestNAT, Family: uint32(f.id), RegAddrMin: reg, RegAddrMax: reg, RegProtoMin: port, RegProtoMax: port},
+	)
+}
+
+// snat gives the packet the source address that a map has for the key, if any.
+func (f family) snat(set string, loads ...load) []expr.Any {
+	return append(key(loads),
+		&expr.Lookup{SourceRegister: reg, SetName: set, DestRegister: reg, IsDestRegSet: true},
+		&expr.NAT{Type: expr.NATTypeSourceNAT, Family: uint32(f.id), RegAddrMin: reg, RegAddrMax: reg},
 	)
 }
 

@@ -81,6 +81,8 @@ func (f family) sets() []set {
 		{name: setDevices, key: []field{device}},
 		{name: setOpen, key: []field{device}},
 		{name: setMasquerade, key: []field{device}},
+		{name: setMasqueradeVRF, key: []field{device, f.addr}},
+		{name: setOutbound, key: []field{device, f.addr}, value: []field{f.addr}},
 		{name: setAccess, key: []field{device}, verdicts: true},
 		{name: setSources, key: []field{device, f.addr}},
 		{name: setGateways, key: []field{device, f.addr}},
@@ -106,6 +108,8 @@ const (
 	setDevices        = "own-devices"     // the devices of all networks
 	setOpen           = "open-devices"    // those of networks that are not internal
 	setMasquerade     = "nat-devices"     // those of networks that are masqueraded
+	setMasqueradeVRF  = "nat-sources-vrf" // the addresses of endpoints in a VRF that are masqueraded
+	setOutbound       = "outbound"        // those of endpoints that leave the host with a fixed address
 	setAccess         = "host-access"     // what of the host a device's network reaches
 	setSources        = "sources"         // the addresses of the endpoints behind a device
 	setGateways       = "gateways"        // the host's addresses in a device's network

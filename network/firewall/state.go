@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"cleat/packet"
@@ -49,6 +50,11 @@ type Network struct {
 	// MasqueradeIPv4 and MasqueradeIPv6 give packets that leave the host, and not towards
 	// another network of the table, the host's address as their source.
 	MasqueradeIPv4, MasqueradeIPv6 bool
+	// Outbound are the addresses that those packets get instead, at most one of each address family.
+	// The host need not have them, but its router must send the replies to it.
+	Outbound []netip.Addr
+	// VRF is the name of the VRF that the devices are in; "": none.
+	VRF string
 	// Internal forbids connections from the network to anywhere but the host and the networks
 	// in State.Allow, also to ports that are published. Ports of its own endpoints can be
 	// published.
@@ -223,6 +229,19 @@ func (n Network) validate() error {
 	}
 	for _, a := range n.Gateways {
 		if err := validateAddress("gateway", a); err != nil {
+			return err
+		}
+	}
+	for i, a := range n.Outbound {
+		if err := validateAddress("outbound", a); err != nil {
+			return err
+		}
+		if a.IsMulticast() || slices.ContainsFunc(n.Outbound[:i], func(o netip.Addr) bool { return o.Is4() == a.Is4() }) {
+			return invalid("outbound address %s: want one unicast address of each family", a)
+		}
+	}
+	if n.VRF != "" {
+		if err := validateDevice(n.VRF); err != nil {
 			return err
 		}
 	}

@@ -207,6 +207,12 @@ func randomNetwork(r *rand.Rand, i int) firewall.Network {
 		n.Devices = append(n.Devices, fmt.Sprintf("veth%d.%d", i, j))
 		n.Endpoints = append(n.Endpoints, firewall.Endpoint{Device: n.Devices[len(n.Devices)-1], Addrs: []netip.Addr{netip.AddrFrom4([4]byte{10, byte(i), 0, byte(2 + j)})}})
 	}
+	if r.IntN(2) == 0 {
+		n.Outbound = []netip.Addr{addr("192.0.2.9"), addr("2001:db8::9")}[:1+r.IntN(2)]
+	}
+	if r.IntN(3) == 0 {
+		n.VRF = fmt.Sprintf("vrf%d", i%2)
+	}
 	return n
 }
 

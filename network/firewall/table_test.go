@@ -1,9 +1,11 @@
 package firewall_test
 
 import (
+	"net/netip"
 	"testing"
 
 	"cleat/network/firewall"
+	"cleat/packet"
 )
 
 // Endpoints reach their own network and, unless it is internal, other machines, which see the
@@ -67,6 +69,32 @@ func TestAllow(t *testing.T) {
 	w.reaches(w.c, "tcp", at("2001:db8:0:1::2", serverPort), "a 2001:db8:0:2::2")
 	w.reaches(w.a, "tcp", at("192.0.2.66", serverPort), "")
 	w.reaches(w.a, "tcp", at("2001:db8:0:2::2", serverPort), "")
+}
+
+// Packets that leave the host have the network's outbound address, if it has one, and others the host's.
+func TestOutbound(t *testing.T) {
+	t.Parallel()
+	w := newBed(t)
+	must(t, w.host.Address("nic", prefix("198.51.100.9/26"), prefix("2001:db8:ff::9/64")))
+	one, both := w.web(), w.third()
+	both.VRF = "blue" // but its devices are not there
+	one.Outbound = []netip.Addr{addr("198.51.100.9")}
+	both.Outbound = []netip.Addr{addr("2001:db8:ff::9"), addr("198.51.100.9")}
+	w.sync(firewall.State{Networks: []firewall.Network{one, both, w.db()}, Ports: []firewall.Port{publish(packet.TCP, 8080, "192.0.2.3:80")}})
+	for _, tt := range []struct{ from, to, want string }{
+		{"a", "198.51.100.2:80", "client 198.51.100.9"},
+		{"a", "[2001:db8:fe::2]:80", "other 2001:db8:fe::1"},
+		{"d", "198.51.100.2:80", "client 198.51.100.9"},
+		{"d", "[2001:db8:ff::2]:80", "client 2001:db8:ff::9"},
+		{"c", "198.51.100.2:80", "client 198.51.100.1"},
+		{"a", "192.0.2.3:80", "b 192.0.2.2"},
+		{"d", "198.51.100.1:8080", "b 192.0.2.130"}, // published by another network: it does not leave the host
+	} {
+		w.reaches(w.node(tt.from), "tcp", tt.to, tt.want)
+	}
+	one.MasqueradeIPv4 = false
+	w.sync(firewall.State{Networks: []firewall.Network{one}})
+	w.reaches(w.a, "tcp", "198.51.100.2:80", "client 192.0.2.2")
 }
 
 // Without masquerading other machines see the endpoint's address.

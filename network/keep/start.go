@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,6 +17,8 @@ import (
 	"cleat/internal/program"
 	"cleat/network/attach"
 	"cleat/network/keep/client"
+
+	"golang.org/x/sys/unix"
 )
 
 // Start starts a keeper that outlives the calling process, if none runs. If systemd manages the
@@ -85,8 +88,11 @@ const ExitRunning = 4
 
 var keeperArgs = []string{"keep", "--until-idle", "--log"}
 
-// startSession starts a keeper in a session of its own. Its log has the output of a crash, too.
+// startSession starts a keeper in a session of its own. Its log has the output of a crash, too. The keeper
+// inherits none of the descriptors that our caller has left open: somebody may wait for the end of a pipe.
 func startSession(store *attach.Store, self string, log io.Writer) error {
+	const first = 3                                                     // after the standard streams
+	_ = unix.CloseRange(first, math.MaxInt32, unix.CLOSE_RANGE_CLOEXEC) // Linux 5.11
 	cmd := exec.CommandContext(context.Background(), self, keeperArgs...)
 	cmd.Dir, cmd.SysProcAttr, cmd.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
 	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path(), "NOTIFY_SOCKET=") // it is not the caller's service

@@ -126,7 +126,7 @@ func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 	if s.HandOver {
 		s.Name = n.handOverName(e.Container)
 	}
-	s.RouteMetric, s.Params = n.RouteMetric, n.LinkParams
+	s.RouteMetric, s.Params, s.FilterVLANs = n.RouteMetric, n.LinkParams, n.Manager != "" && n.VLAN != 0
 	s.Routes = append(s.Routes, n.Routes...)
 	switch n.Driver {
 	case Unmanaged:

@@ -33,6 +33,10 @@ type EngineSpec struct {
 	Domain         string            `json:"domain,omitempty"`           // a second domain of the names, besides the network's name
 	AllReverse     bool              `json:"all_reverse,omitempty"`      // reverse queries get all names of a container, without the domain
 	LinkParams     map[string]string `json:"link_params,omitempty"`      // of containers' links, for link.Parse
+	VRF            string            `json:"vrf,omitempty"`              // of the host, that a new bridge is in
+	// Outbound are source addresses of packets that leave the host, at most one of each address family,
+	// in place of the host's. The host need not have them.
+	Outbound []netip.Addr `json:"outbound,omitempty"`
 }
 
 // Values of EngineSpec.Isolation: which networks reach each other without a rule.

@@ -159,7 +159,7 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 		return err
 	}
 	for _, g := range servers {
-		if err := serveAt(ctx, c, s.host, names.Socket{ID: n.Name + "@" + g.String(), Networks: []string{n.Name}}, g); err != nil {
+		if err := serveAt(ctx, c, s.host, names.Socket{ID: n.Name + "@" + g.String(), Networks: []string{n.Name}}, g, n.VRF); err != nil {
 			return err
 		}
 	}
@@ -202,16 +202,16 @@ func (n *Network) servers(host *netns.NS) ([]netip.Addr, error) {
 // handOver is more than the time from when a process opens sockets until the name server has them.
 const handOver = time.Second
 
-// serveAt opens sockets at an address of a namespace, and has the name server serve them. If another
+// serveAt opens sockets at an address of a namespace, or of a VRF there, and has the name server serve them. If another
 // process is about to do the same, it waits for that.
-func serveAt(ctx context.Context, c *names.Client, ns *netns.NS, at names.Socket, a netip.Addr) error {
+func serveAt(ctx context.Context, c *names.Client, ns *netns.NS, at names.Socket, a netip.Addr, vrf string) error {
 	for deadline := time.Now().Add(handOver); ; {
 		state, err := c.State(ctx)
 		if err != nil || slices.ContainsFunc(state.Sockets, func(s names.SocketState) bool { return s.ID == at.ID }) {
 			return err
 		}
 		err = ns.Do(func() error {
-			udp, tcp, err := names.Open(netip.AddrPortFrom(a, dnsPort))
+			udp, tcp, err := names.OpenInVRF(vrf, netip.AddrPortFrom(a, dnsPort))
 			if err != nil {
 				return err
 			}

@@ -106,7 +106,7 @@ func (s *NetworkSpec) device() string {
 
 // hostSide returns what the network needs on the host.
 func (s *NetworkSpec) hostSide() attach.HostSide {
-	h := attach.HostSide{Bridge: s.device(), MTU: s.MTU, Adopt: s.Manager != "", VLANs: s.VLAN != 0}
+	h := attach.HostSide{Bridge: s.device(), MTU: s.MTU, Adopt: s.Manager != "", VLANs: s.VLAN != 0, VRF: s.VRF}
 	if h.Bridge == "" {
 		return h
 	}

@@ -45,7 +45,7 @@ func (n *Network) rules() firewall.State {
 	if !n.OnHost() {
 		return firewall.State{}
 	}
-	f := firewall.Network{Devices: []string{n.device()}, Gateways: n.gateways(), Internal: n.Internal}
+	f := firewall.Network{Devices: []string{n.device()}, Gateways: n.gateways(), Internal: n.Internal, VRF: n.VRF, Outbound: n.Outbound}
 	switch n.HostAccess {
 	case HostAll:
 		f.HostAccess = firewall.HostAccessAll
