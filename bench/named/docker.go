@@ -50,10 +50,14 @@ func openCleatDocker(ctx context.Context, cfg Config) (driver, error) {
 }
 
 func (d *cleatDocker) create(ctx context.Context, one *Container, connect bool) error {
-	if one.companion {
-		return d.companions.create(ctx, one, connect)
+	if !one.companion {
+		return d.docker.create(ctx, one, connect)
 	}
-	return d.docker.create(ctx, one, connect)
+	node, err := lab.NewNode(one.Name)
+	if err == nil {
+		one.Node, one.path = node, node.NS.Path() // the keeper sees the mounts of Docker's lab alone
+	}
+	return err
 }
 
 func (d *cleatDocker) connect(ctx context.Context, one *Container) (Usage, error) {
@@ -72,7 +76,7 @@ func (d *cleatDocker) disconnect(ctx context.Context, one *Container) (Usage, er
 
 func (d *cleatDocker) remove(one *Container) error {
 	if one.companion {
-		return d.companions.remove(one)
+		return nil // its node is closed
 	}
 	return d.docker.remove(one)
 }
