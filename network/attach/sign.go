@@ -24,9 +24,12 @@ func signAt(path string) Sign {
 	return Sign{path: path, dev: st.Dev, ino: st.Ino, changed: st.Ctim}
 }
 
-// IsThere reports whether the sign is still there. host lists the host's links.
+// IsThere reports whether the sign is still there. host lists the host's links; without it, a link is no sign.
 func (s Sign) IsThere(host *link.Listing) bool {
 	if s.index != 0 {
+		if host == nil {
+			return false
+		}
 		has, err := host.Has(s.index)
 		return err == nil && has
 	}

@@ -67,7 +67,7 @@ func (e events) concerns(it *item) bool {
 	switch {
 	case it.initProcess != nil && e.ended[it.initProcess], it.link.index != 0 && e.links[it.link]:
 		return true
-	case e.engine && (it.containerGone || it.working || it.initProcess == nil):
+	case e.engine && (it.containerGone || it.working || it.initProcess == nil && !it.namespace.IsThere(nil)):
 		return true
 	}
 	return it.report.Error != "" && e.linkNames[it.attachment.Spec.Parent]

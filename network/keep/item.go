@@ -49,6 +49,7 @@ type item struct {
 	removals      int          // of its link by others, each within removalMemory of the one before
 	remadeAt      time.Time    // when it was recreated after the last one
 	initProcess   *initProcess // nil if none is known
+	namespace     attach.Sign  // of a container without a process, as of the last look
 	slot          time.Time    // of the last event: slots are eventInterval apart
 }
 

@@ -227,3 +227,38 @@ func TestIdle(t *testing.T) {
 		t.Error("the keeper does not end")
 	}
 }
+
+// When any container starts or ends, a keeper looks at none whose namespace is still there, as its file shows.
+func TestNamespaceIsThere(t *testing.T) {
+	w := newFakeHost(t)
+	w.start("web", 0)
+	w.attach("web", "192.0.2.10/24")
+	tell, _ := w.keeper(w.keep())
+	complaints := func() (n int) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		for _, line := range w.log {
+			if strings.Contains(line, "damaged") {
+				n++
+			}
+		}
+		return n
+	}
+	time.Sleep(300 * time.Millisecond) // it has looked for the first time
+	journal, err := filepath.Glob(w.store.RunPath("live", "*"))
+	must(t, err)
+	must(t, os.WriteFile(journal[0], []byte("damaged\n"), 0o600)) // who reads it complains
+	for range 5 {
+		tell()
+		time.Sleep(20 * time.Millisecond)
+	}
+	if n := complaints(); n > 0 {
+		t.Errorf("the keeper looked %d times", n)
+	}
+	w.stop("web")
+	for deadline := time.Now().Add(5 * time.Second); complaints() == 0; time.Sleep(10 * time.Millisecond) {
+		if tell(); time.Now().After(deadline) {
+			t.Fatal("the keeper does not look at a container that has ended")
+		}
+	}
+}

@@ -242,7 +242,7 @@ func (k *keeper) forget(id string) {
 func (k *keeper) finish(o outcome) {
 	it := k.items[o.id]
 	it.working = false
-	it.link, it.containerGone, it.idle = o.link, o.containerGone, o.idle
+	it.link, it.namespace, it.containerGone, it.idle = o.link, o.namespace, o.containerGone, o.idle
 	now := time.Now()
 	if o.newAddress {
 		it.announceAt = now.Add(announceAfter)

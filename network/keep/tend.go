@@ -17,7 +17,8 @@ import (
 type outcome struct {
 	id            string
 	link          linkID
-	action        string // what was done; "" for nothing
+	namespace     attach.Sign // that it exists, if no process shows that
+	action        string      // what was done; "" for nothing
 	err           error
 	nextIn        time.Duration // when to come back; 0 after an error means a backoff
 	containerGone bool
@@ -107,6 +108,11 @@ func (k *keeper) extend(ctx context.Context, t task, o *outcome) {
 	o.nextIn, o.action, o.newAddress, o.waiting, o.incomplete = min(max(r.Next, 0), longest), r.Done, r.NewAddress, r.Waiting, r.Incomplete
 	if !errors.Is(err, fs.ErrNotExist) { // it was detached meanwhile
 		o.err = err
+	}
+	if t.attachment.Container.PID == 0 {
+		if _, o.namespace, err = attach.NamespaceGone(k.Attach.Store, t.attachment); err != nil && o.err == nil {
+			o.err = err
+		}
 	}
 	if t.announce {
 		if err := attach.AnnounceAgain(ctx, k.Attach.Store, t.attachment); err != nil && o.err == nil {
