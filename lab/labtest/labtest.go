@@ -18,6 +18,7 @@ import (
 	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"cleat/lab"
 	"cleat/netns"
@@ -48,6 +49,16 @@ func Outside(t testing.TB, addrs ...string) {
 		// run, on a loopback too, and can't be bound before.
 		if err := netlink.AddrReplace(lo, &netlink.Addr{IPNet: netlink.NewIPNet(ip), Flags: unix.IFA_F_NODAD}); err != nil {
 			t.Fatalf("add address %s to loopback: %v", a, err)
+		}
+		// Its route comes from that worker too.
+		for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(time.Millisecond) {
+			_, err := netlink.RouteGet(ip)
+			if err == nil {
+				break
+			}
+			if time.Now().After(deadline) {
+				t.Fatalf("route to %s: %v", a, err)
+			}
 		}
 	}
 }

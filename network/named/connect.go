@@ -134,8 +134,8 @@ func (s *session) show(ctx context.Context, n *Network, e *Endpoint) error {
 // prepareLink claims the endpoint's name, ports and addresses, and returns the link to attach. Addresses come
 // last: one that was claimed in vain counts as reused.
 func (s *session) prepareLink(ctx context.Context, o *operation, n *Network, e *Endpoint, ns *netns.NS) (attach.Spec, error) {
-	if _, err := s.store.Endpoint(n.Name, endpointID(e.Container)); err == nil {
-		return attach.Spec{}, &ConnectedError{Network: n.Name, Container: e.Container.ShortName()}
+	if old, err := s.store.Endpoint(n.Name, endpointID(e.Container)); err == nil {
+		return attach.Spec{}, &ConnectedError{Network: n.Name, Container: old.Container.ShortName()}
 	}
 	if err := s.claimName(n.Name, e); err != nil {
 		return attach.Spec{}, err
