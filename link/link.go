@@ -168,6 +168,16 @@ func Handle(ns *netns.NS) (*netlink.Handle, error) {
 	return openIn(ns, "netlink", func() (*netlink.Handle, error) { return netlink.NewHandle(unix.NETLINK_ROUTE) })
 }
 
+// HandleHere is Handle in the network namespace of the calling thread.
+func HandleHere() (*netlink.Handle, error) {
+	ns, err := netns.Current()
+	if err != nil {
+		return nil, err
+	}
+	defer ns.Close()
+	return Handle(ns)
+}
+
 // Name returns the link's name.
 func (l *Link) Name() string { return l.current().name }
 

@@ -162,12 +162,7 @@ func (c *call) result(got *named.Result) *types100.Result {
 // hostDevice describes a device of the host, as far as it can be read.
 func hostDevice(name string) *types100.Interface {
 	i := &types100.Interface{Name: name}
-	host, err := netns.Current()
-	if err != nil {
-		return i
-	}
-	defer host.Close()
-	h, err := link.Handle(host)
+	h, err := link.HandleHere()
 	if err != nil {
 		return i
 	}

@@ -298,13 +298,7 @@ func TestForgotten(t *testing.T) {
 	}
 	c.end(t)
 	tb.succeed("DEL", c, conf)
-	must(t, tb.host.Do(func() error {
-		found, err := named.Check(t.Context(), tb.cfg)
-		for _, d := range found {
-			t.Errorf("difference: %s", d)
-		}
-		return err
-	}))
+	tb.check()
 }
 
 // TestAfterRestart: after a restart of the machine a runtime may call before any keeper runs.

@@ -182,13 +182,7 @@ func TestFailedAdd(t *testing.T) {
 				t.Errorf("%d containers are connected, want %d", got, endpoints)
 			}
 			tb.succeed("DEL", c, web) // runtimes call it after a failed ADD
-			must(t, tb.host.Do(func() error {
-				found, err := named.Check(t.Context(), tb.cfg)
-				for _, d := range found {
-					t.Errorf("difference: %s", d)
-				}
-				return err
-			}))
+			tb.check()
 		})
 	}
 }

@@ -245,3 +245,15 @@ func ask(t *testing.T, ns *netns.NS, address string) (answer string) {
 	})
 	return answer
 }
+
+// check checks that the kernel has what the files say.
+func (tb *testbed) check() {
+	tb.t.Helper()
+	must(tb.t, tb.host.Do(func() error {
+		found, err := named.Check(tb.t.Context(), tb.cfg)
+		for _, d := range found {
+			tb.t.Errorf("difference: %s", d)
+		}
+		return err
+	}))
+}

@@ -182,12 +182,7 @@ func (c *call) join(ctx context.Context, o *options, j *join) (any, error) {
 // freeVeth returns the name that the kernel would give to the host's end of the next pair, unless there are
 // gaps between those that exist. It looks up a few.
 func freeVeth() (string, error) {
-	host, err := netns.Current()
-	if err != nil {
-		return "", err
-	}
-	defer host.Close()
-	h, err := link.Handle(host)
+	h, err := link.HandleHere()
 	if err != nil {
 		return "", err
 	}
@@ -256,18 +251,16 @@ func (c *call) make(ctx context.Context, j *join) error {
 
 // vrfError returns the error for a VRF that the host does not have.
 func vrfError(name string) error {
-	kind := ""
-	if host, err := netns.Current(); err == nil {
-		defer host.Close()
-		if h, err := link.Handle(host); err == nil {
-			defer h.Close()
-			l, err := h.LinkByName(name)
-			if err != nil {
-				return failure("get vrf to set up bridge interface: Netlink error: No such device (os error 19)")
-			}
-			kind = l.Type()
-		}
+	h, err := link.HandleHere()
+	if err != nil {
+		return err
 	}
+	defer h.Close()
+	l, err := h.LinkByName(name)
+	if err != nil {
+		return failure("get vrf to set up bridge interface: Netlink error: No such device (os error 19)")
+	}
+	kind := l.Type()
 	if kind == "" || kind == "device" { // of hardware, or lo
 		return failure("could not determine namespace link kind for vrf %s", name)
 	}

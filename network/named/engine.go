@@ -140,12 +140,7 @@ func ValidName(name string) bool { return hostName().MatchString(strings.ToLower
 
 // DefaultDevice returns the name of the device of the host's default route; "" if it has none.
 func DefaultDevice() (string, error) {
-	host, err := netns.Current()
-	if err != nil {
-		return "", err
-	}
-	defer host.Close()
-	h, err := link.Handle(host)
+	h, err := link.HandleHere()
 	if err != nil {
 		return "", err
 	}
