@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/statedir"
 	"cleat/link"
 	"cleat/network/attach"
 	"cleat/network/keep"
@@ -228,37 +229,48 @@ func TestIdle(t *testing.T) {
 	}
 }
 
+// opened returns a function that reports whether a file was opened since its last call.
+func opened(t *testing.T, path string) func() bool {
+	t.Helper()
+	fd, err := unix.InotifyInit1(unix.IN_NONBLOCK | unix.IN_CLOEXEC)
+	must(t, err)
+	t.Cleanup(func() { unix.Close(fd) })
+	_, err = unix.InotifyAddWatch(fd, path, unix.IN_OPEN)
+	must(t, err)
+	return func() bool {
+		n, _ := unix.Read(fd, make([]byte, 1<<12))
+		return n > 0
+	}
+}
+
 // When any container starts or ends, a keeper looks at none whose namespace is still there, as its file shows.
 func TestNamespaceIsThere(t *testing.T) {
 	w := newFakeHost(t)
 	w.start("web", 0)
 	w.attach("web", "192.0.2.10/24")
+	all, err := w.store.Attachments()
+	must(t, err)
+	all[0].Created = all[0].Created.Add(-time.Hour) // it is not announced again
+	must(t, statedir.WriteJSON(w.store.Path("attachments", all[0].ID+".json"), all[0]))
+	looked := opened(t, w.store.RunPath("live", all[0].ID))
 	tell, _ := w.keeper(w.keep())
-	complaints := func() (n int) {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		for _, line := range w.log {
-			if strings.Contains(line, "damaged") {
-				n++
+	eventually := func(what string, done func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(10 * time.Second); !done(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatal(what)
 			}
 		}
-		return n
 	}
-	time.Sleep(300 * time.Millisecond) // it has looked for the first time
-	journal, err := filepath.Glob(w.store.RunPath("live", "*"))
-	must(t, err)
-	must(t, os.WriteFile(journal[0], []byte("damaged\n"), 0o600)) // who reads it complains
+	eventually("the keeper does not look at a container", looked)
+	eventually("the keeper looks again and again", func() bool { time.Sleep(500 * time.Millisecond); return !looked() })
 	for range 5 {
 		tell()
 		time.Sleep(20 * time.Millisecond)
 	}
-	if n := complaints(); n > 0 {
-		t.Errorf("the keeper looked %d times", n)
+	if looked() {
+		t.Error("the keeper looks at a container that has not changed")
 	}
 	w.stop("web")
-	for deadline := time.Now().Add(5 * time.Second); complaints() == 0; time.Sleep(10 * time.Millisecond) {
-		if tell(); time.Now().After(deadline) {
-			t.Fatal("the keeper does not look at a container that has ended")
-		}
-	}
+	eventually("the keeper does not look at a container that has ended", func() bool { tell(); return looked() })
 }

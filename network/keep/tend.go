@@ -110,9 +110,7 @@ func (k *keeper) extend(ctx context.Context, t task, o *outcome) {
 		o.err = err
 	}
 	if t.attachment.Container.PID == 0 {
-		if _, o.namespace, err = attach.NamespaceGone(k.Attach.Store, t.attachment); err != nil && o.err == nil {
-			o.err = err
-		}
+		_, o.namespace, _ = attach.NamespaceGone(k.Attach.Store, t.attachment) // without a sign, each event is a reason to look
 	}
 	if t.announce {
 		if err := attach.AnnounceAgain(ctx, k.Attach.Store, t.attachment); err != nil && o.err == nil {

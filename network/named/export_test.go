@@ -63,6 +63,6 @@ const Settled = settled
 type Signs = signs
 
 // ReleaseForgottenAgain is releaseForgotten for all networks.
-func ReleaseForgottenAgain(ctx context.Context, cfg Config, known *Signs) ([]string, error) {
+func ReleaseForgottenAgain(ctx context.Context, cfg Config, known Signs) ([]string, Signs, error) {
 	return releaseForgotten(ctx, cfg, "", known)
 }

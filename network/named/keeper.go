@@ -271,7 +271,8 @@ func (k *Keeper) keep(ctx context.Context) {
 // releaseForgotten disconnects containers that their engines have not disconnected before they ended.
 func (k *Keeper) releaseForgotten(ctx context.Context) {
 	err := k.host.Do(func() error {
-		released, err := releaseForgotten(ctx, k.config(), "", &k.signs)
+		released, found, err := releaseForgotten(ctx, k.config(), "", k.signs)
+		k.signs = found
 		for _, r := range released {
 			k.log("%s", r)
 		}

@@ -13,12 +13,13 @@ import (
 
 // ReleaseForgotten disconnects the containers of a network, or of all if network is "", that their engines
 // have connected (Join) and whose network namespaces are gone: their engines were killed, or the machine was
-// restarted. It returns what it disconnected, in words.
+// restarted. It returns what it disconnected, in words, also beside an error about others.
 func ReleaseForgotten(ctx context.Context, cfg Config, network string) (released []string, err error) {
-	return releaseForgotten(ctx, cfg, network, nil)
+	released, _, err = releaseForgotten(ctx, cfg, network, nil)
+	return released, err
 }
 
-// signs are those of the endpoints that had one at the last look.
+// signs are those of endpoints that had one at the last look, by signKey.
 type signs map[string]attach.Sign
 
 // signKey tells an endpoint from others, also from one that has taken its place.
@@ -26,66 +27,58 @@ func signKey(e *Endpoint) string {
 	return fmt.Sprintf("%s %d", operationName(e.Network, endpointID(e.Container)), e.Created.UnixNano())
 }
 
-// releaseForgotten is ReleaseForgotten. If known is not nil, it looks at the endpoints whose signs are still
-// there no further, and then known has the signs that it has found.
-func releaseForgotten(ctx context.Context, cfg Config, network string, known *signs) (released []string, err error) {
+// releaseForgotten is ReleaseForgotten. It looks no further at endpoints whose signs are still there, and
+// returns the signs of those that stay.
+func releaseForgotten(ctx context.Context, cfg Config, network string, known signs) (released []string, found signs, err error) {
 	s, err := open(cfg)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer s.close()
 	networks := []string{network}
 	if network == "" {
 		if networks, err = s.store.networkNames(); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 	}
 	host, err := link.OpenListing(s.host)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	defer host.Close()
-	found := signs{}
+	found = signs{}
+	var errs []error
 	for _, n := range networks {
 		endpoints, err := s.store.Endpoints(n)
-		if err != nil {
-			return released, err
-		}
+		errs = append(errs, err)
 		for _, e := range endpoints {
-			if e.Container.Manager == "" {
-				continue
-			}
-			var key string
-			if known != nil {
-				key = signKey(e)
-				if sign := (*known)[key]; sign.IsThere(host) {
-					found[key] = sign
-					continue
+			key := signKey(e)
+			sign, gone := known[key], false
+			if !sign.IsThere(host) {
+				if gone, sign, err = s.releaseIfForgotten(ctx, e); err != nil {
+					errs = append(errs, fmt.Errorf("disconnect %s: %w", e.label(), err))
 				}
-			}
-			gone, sign, err := s.isForgotten(e)
-			if err == nil && gone {
-				gone, err = s.disconnectForgotten(ctx, e)
-			}
-			if err != nil {
-				return released, fmt.Errorf("disconnect %s: %w", e.label(), err)
 			}
 			if gone {
 				released = append(released, fmt.Sprintf("disconnected %s, which does not exist any more", e.label()))
-			} else if known != nil {
+			} else if sign != (attach.Sign{}) {
 				found[key] = sign
 			}
 		}
 		if network == "" { // otherwise the caller is about to use it
-			if err := RemoveUnused(ctx, cfg, n); err != nil {
-				return released, err
-			}
+			errs = append(errs, RemoveUnused(ctx, cfg, n))
 		}
 	}
-	if known != nil {
-		*known = found
+	return released, found, errors.Join(errs...)
+}
+
+// releaseIfForgotten disconnects an endpoint that is forgotten, and reports whether it did.
+func (s *session) releaseIfForgotten(ctx context.Context, e *Endpoint) (released bool, exists attach.Sign, err error) {
+	gone, exists, err := s.isForgotten(e)
+	if err == nil && gone {
+		released, err = s.disconnectForgotten(ctx, e)
 	}
-	return released, nil
+	return released, exists, err
 }
 
 // disconnectForgotten disconnects a forgotten endpoint, unless its engine has connected or disconnected
