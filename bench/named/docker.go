@@ -60,18 +60,20 @@ func (d *cleatDocker) create(ctx context.Context, one *Container, connect bool) 
 	return err
 }
 
-func (d *cleatDocker) connect(ctx context.Context, one *Container) (Usage, error) {
+// driverOf returns the driver of a container.
+func (d *cleatDocker) driverOf(one *Container) driver {
 	if one.companion {
-		return d.companions.connect(ctx, one)
+		return &d.companions
 	}
-	return d.docker.connect(ctx, one)
+	return d.docker
+}
+
+func (d *cleatDocker) connect(ctx context.Context, one *Container) (Usage, error) {
+	return d.driverOf(one).connect(ctx, one)
 }
 
 func (d *cleatDocker) disconnect(ctx context.Context, one *Container) (Usage, error) {
-	if one.companion {
-		return d.companions.disconnect(ctx, one)
-	}
-	return d.docker.disconnect(ctx, one)
+	return d.driverOf(one).disconnect(ctx, one)
 }
 
 func (d *cleatDocker) remove(one *Container) error {
