@@ -202,8 +202,8 @@ func (n *Network) servers(host *netns.NS) ([]netip.Addr, error) {
 // handOver is more than the time from when a process opens sockets until the name server has them.
 const handOver = time.Second
 
-// serveAt opens sockets at an address of a namespace, or of a VRF there, and has the name server serve them. If another
-// process is about to do the same, it waits for that.
+// serveAt opens sockets at an address of a namespace, or of a VRF there, and has the name server serve them.
+// If another process is about to do the same, it waits for that.
 func serveAt(ctx context.Context, c *names.Client, ns *netns.NS, at names.Socket, a netip.Addr, vrf string) error {
 	for deadline := time.Now().Add(handOver); ; {
 		state, err := c.State(ctx)

@@ -34,8 +34,8 @@
 // An engine's programs may want all names of an address, without the domain: Network.AllReverse.
 //
 // Endpoints may share names and aliases. The answer has the addresses of all, and begins with
-// the next one each time. Names of an address always have the same order. An SRV record leads to NAME.DOMAIN, and its port is the one at the
-// endpoint's own addresses, not one that is published on the host. The name is that of RFC
+// the next one each time. Names of an address always have the same order. An SRV record leads to
+// NAME.DOMAIN, and its port is the one at the endpoint's own addresses, not one that is published on the host. The name is that of RFC
 // 2782, as Kubernetes has it. An existing name that has no record of the queried type gets an
 // empty answer, never NXDOMAIN: programs give up on a name without AAAA otherwise
 // (aardvark-dns issue 679).
