@@ -62,7 +62,8 @@ func restartNetworks(t *testing.T) {
 				deadline := time.Now().Add(time.Minute)
 				for h.keeper() == 0 || outdated(h.keeper()) || nameServer() == 0 || outdated(nameServer()) {
 					if time.Now().After(deadline) {
-						t.Fatal("keeper and name server do not go on with the new version")
+						log, _ := os.ReadFile(filepath.Join(h.state, "keeper.log"))
+						t.Fatalf("keeper %d and name server %d do not go on with the new version:\n%s", h.keeper(), nameServer(), log)
 					}
 					time.Sleep(10 * time.Millisecond)
 				}

@@ -27,7 +27,7 @@ import (
 // When the service ends, however it ends, systemd removes the group and forgets the service. Without
 // systemd the keeper gets a session of its own.
 func Start(store *attach.Store) error {
-	if StateOf(store).Running {
+	if runs(store) {
 		return nil // usually, and Starting would take 20 ms to be sure
 	}
 	if err := Starting(store); err != nil {
@@ -53,6 +53,20 @@ func Start(store *attach.Store) error {
 		fmt.Fprintf(log, "the keeper will end with the service that started it: %v\n", err)
 	}
 	return startSession(store, self, log)
+}
+
+// endsWithin is more than a keeper takes to end, or to serve commands after its start.
+const endsWithin = 2 * time.Second
+
+// runs reports whether a keeper runs. If it does not serve commands, it waits until it does or has ended: one
+// that was killed has its lock for a moment yet.
+func runs(store *attach.Store) bool {
+	for deadline := time.Now().Add(endsWithin); ; time.Sleep(5 * time.Millisecond) {
+		s := StateOf(store)
+		if !s.Running || s.PID == os.Getpid() || time.Now().After(deadline) || !client.Gone(context.Background(), store.Path(client.SocketName)) {
+			return s.Running
+		}
+	}
 }
 
 // UnitName is the name of the systemd unit that starts a keeper at boot, and SocketUnitName that of the

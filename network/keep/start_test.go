@@ -9,7 +9,9 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/localsock"
 	"cleat/network/attach"
+	"cleat/network/keep/client"
 
 	"golang.org/x/sys/unix"
 )
@@ -60,5 +62,61 @@ func TestStartInheritsNothing(t *testing.T) {
 		}
 	case <-time.After(5 * time.Second):
 		t.Error("the keeper holds the pipe open")
+	}
+}
+
+// A keeper that was killed has its lock for a moment yet, and does not pass for one that runs.
+func TestRuns(t *testing.T) {
+	serve := func(t *testing.T, store *attach.Store, answer string) {
+		t.Helper()
+		l, err := localsock.ListenFile(store.Path(client.SocketName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go func() {
+			for {
+				conn, err := l.AcceptUnix()
+				if err != nil {
+					return
+				}
+				defer conn.Close()
+				if _, err := io.WriteString(conn, answer); err != nil || answer == "ends" {
+					conn.Close()
+				}
+			}
+		}()
+	}
+	for name, tt := range map[string]struct {
+		answer string        // of the keeper; "": it does not serve commands
+		ends   time.Duration // when it gives its lock up
+		want   bool
+	}{
+		"answers":         {`{"state": "declined"}`, time.Minute, true},
+		"silent":          {" ", time.Minute, true},
+		"ends":            {"ends", 200 * time.Millisecond, false},
+		"without service": {"", 200 * time.Millisecond, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			store, err := attach.OpenStore(t.TempDir())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if runs(store) {
+				t.Error("a keeper runs before any was started")
+			}
+			unlock, err := lock(store, "999999") // of another process
+			if err != nil {
+				t.Fatal(err)
+			}
+			end := time.AfterFunc(tt.ends, unlock)
+			defer end.Stop()
+			if tt.answer != "" {
+				serve(t, store, tt.answer)
+			}
+			if got := runs(store); got != tt.want {
+				t.Errorf("got %v", got)
+			}
+		})
 	}
 }

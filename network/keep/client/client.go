@@ -128,6 +128,30 @@ func Forward(ctx context.Context, socket string, r Request, stdout, stderr io.Wr
 	return answer.Exit, err
 }
 
+// answerWithin is how long Gone waits for an answer.
+const answerWithin = 500 * time.Millisecond
+
+// Gone reports whether no keeper serves commands at a socket: it is ending, or does not serve them yet. One
+// that is silent is there.
+func Gone(ctx context.Context, socket string) bool {
+	ctx, cancel := context.WithTimeout(ctx, answerWithin)
+	defer cancel()
+	conn, err := localsock.DialFile(ctx, socket)
+	if err != nil {
+		return !errors.Is(err, context.DeadlineExceeded)
+	}
+	defer conn.Close()
+	deadline, _ := ctx.Deadline()
+	err = conn.SetDeadline(deadline)
+	if err == nil {
+		err = json.NewEncoder(conn).Encode(Request{}) // which every keeper declines
+	}
+	if err == nil {
+		err = json.NewDecoder(conn).Decode(&Reply{})
+	}
+	return err != nil && !errors.Is(err, os.ErrDeadlineExceeded)
+}
+
 // await returns the reply that ends a request.
 func await(conn *net.UnixConn) (Reply, error) {
 	messages := json.NewDecoder(conn)
