@@ -79,7 +79,7 @@ test-vm: tools setup ## try every kind of link and the rootless data path under 
 	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless|TestTiers|TestTunnel|TestNetem|TestSegment|TestAttach'
 
 .PHONY: test-long
-test-long: tools ## try the rootless data path and the tunnel at length: a quarter of an hour
+test-long: tools ## try the rootless data path and the tunnel at length: over twenty minutes
 	CLEAT_FUZZ_FRAMES=10000000 $(GO) test -count=1 -v -timeout 20m ./usernet ./sandbox -run TestRandomGuest
 	CLEAT_FUZZ_CALLS=1000000 $(GO) test -count=1 -v -timeout 60m ./sandbox -run TestRandomCalls
 	$(GO) test -count=1 -timeout 30m ./usernet/usernettest -run TestCleat -long
