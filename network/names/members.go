@@ -15,7 +15,7 @@ func (s *server) enroll(n *network, z *zone, ids []string) {
 	for _, id := range ids {
 		old := s.members[id]
 		now := slices.DeleteFunc(slices.Clone(old), func(other *network) bool { return other == n })
-		if _, has := z.endpoints[id]; has {
+		if _, has := z.endpoints.get([]byte(id)); has {
 			now = append(now, n)
 		}
 		if s.members[id] = now; len(now) == 0 {
@@ -41,7 +41,7 @@ func idsOf(a, b *zone) []string {
 	all := map[string]bool{}
 	for _, z := range []*zone{a, b} {
 		if z != nil {
-			for id := range z.endpoints {
+			for id := range z.endpoints.all() {
 				all[id] = true
 			}
 		}
@@ -55,13 +55,14 @@ func (s *server) elsewhere(v *view, name []byte, client netip.Addr) *entry {
 	if len(several) == 0 {
 		return nil
 	}
+	key := client.As16()
 	for _, n := range v.networks {
-		id, ok := n.zone.Load().clients[client]
+		id, ok := n.zone.Load().clients.get(key[:])
 		if !ok {
 			continue
 		}
 		for _, other := range several[id] {
-			if e := other.zone.Load().names[string(name)]; e != nil && !slices.Contains(v.networks, other) {
+			if e, ok := other.zone.Load().names.get(name); ok && !slices.Contains(v.networks, other) {
 				return e
 			}
 		}

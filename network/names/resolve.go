@@ -67,7 +67,7 @@ func resolve(s *server, v *view, q *query, client netip.Addr) (reply, outcome) {
 		return reply{code: dnsmessage.RCodeRefused}, refused
 	}
 	for _, n := range v.networks {
-		if e := n.zone.Load().names[string(q.name())]; e != nil {
+		if e, ok := n.zone.Load().names.get(q.name()); ok {
 			return e.reply(q.typ)
 		}
 	}
@@ -143,7 +143,7 @@ func serviceOf(networks []*network, name []byte) bool {
 		return false
 	}
 	for _, n := range networks {
-		if n.zone.Load().names[string(name[at:])] != nil {
+		if _, ok := n.zone.Load().names.get(name[at:]); ok {
 			return true
 		}
 	}

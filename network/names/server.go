@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"maps"
 	"net/netip"
 	"os"
 	"slices"
@@ -297,6 +296,9 @@ func (s *server) zone(name string) (Network, error) {
 	}
 	z := n.zone.Load()
 	cfg := z.cfg
-	cfg.Endpoints = slices.SortedFunc(maps.Values(z.endpoints), func(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) })
+	for _, e := range z.endpoints.all() {
+		cfg.Endpoints = append(cfg.Endpoints, e)
+	}
+	slices.SortFunc(cfg.Endpoints, func(a, b Endpoint) int { return cmp.Compare(a.ID, b.ID) })
 	return cfg, nil
 }

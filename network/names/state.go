@@ -60,7 +60,7 @@ func (s *server) state() State {
 	for _, name := range slices.Sorted(maps.Keys(s.networks)) {
 		n := s.networks[name]
 		z := n.zone.Load()
-		o := NetworkState{Network: z.cfg, EndpointCount: len(z.endpoints), NameCount: len(z.names)}
+		o := NetworkState{Network: z.cfg, EndpointCount: z.endpoints.size, NameCount: z.names.size}
 		if f := n.forward.Load(); f != nil {
 			stats := f.Stats()
 			o.Forwarder = &stats

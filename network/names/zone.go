@@ -3,7 +3,6 @@ package names
 import (
 	"encoding/binary"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -18,9 +17,9 @@ const ttl = 1
 type zone struct {
 	cfg       Network // without endpoints
 	domain    string  // in wire format
-	endpoints map[string]Endpoint
-	names     map[string]*entry     // by name in wire format, in lower case
-	clients   map[netip.Addr]string // IDs of endpoints by their addresses
+	endpoints table[Endpoint] // by ID
+	names     table[*entry]   // by name in wire format, in lower case
+	clients   table[string]   // IDs of endpoints by their addresses (clientKey)
 }
 
 // entry is what a zone has for a name. It is never changed, but for the turns of its sets.
@@ -50,21 +49,21 @@ type rrset struct {
 
 // newZone returns a zone for a checked network, without endpoints.
 func newZone(cfg Network) *zone {
-	z := &zone{cfg: cfg, domain: mustWire(cfg.Domain), endpoints: map[string]Endpoint{}, names: map[string]*entry{}, clients: map[netip.Addr]string{}}
-	z.names[z.domain] = &entry{apex: true}
-	z.names[mustWire(cfg.Name)] = &entry{apex: true}
+	z := &zone{cfg: cfg, domain: mustWire(cfg.Domain)}
+	z.names.set(z.domain, &entry{apex: true})
+	z.names.set(mustWire(cfg.Name), &entry{apex: true})
 	return z
 }
 
 // with returns a copy of the zone with a change.
 func (z *zone) with(c Change) (*zone, error) {
-	next := &zone{cfg: z.cfg, domain: z.domain, endpoints: maps.Clone(z.endpoints), names: maps.Clone(z.names), clients: maps.Clone(z.clients)}
+	next := &zone{cfg: z.cfg, domain: z.domain, endpoints: z.endpoints.copy(), names: z.names.copy(), clients: z.clients.copy()}
 	edits := map[string]*entry{}
 	edit := func(name string) *entry {
 		e := edits[name]
 		if e == nil {
 			e = &entry{}
-			if old := next.names[name]; old != nil {
+			if old, ok := next.names.get([]byte(name)); ok {
 				*e = entry{parts: slices.Clone(old.parts), apex: old.apex, sets: old.sets}
 			}
 			edits[name] = e
@@ -72,14 +71,15 @@ func (z *zone) with(c Change) (*zone, error) {
 		return e
 	}
 	remove := func(id string) {
-		for name := range next.parts(next.endpoints[id]) {
+		old, _ := next.endpoints.get([]byte(id))
+		for name := range next.parts(old) {
 			e := edit(name)
 			e.parts = slices.DeleteFunc(e.parts, func(p part) bool { return p.id == id })
 		}
-		for _, a := range next.endpoints[id].Addrs {
-			delete(next.clients, a)
+		for _, a := range old.Addrs {
+			next.clients.delete(clientKey(a))
 		}
-		delete(next.endpoints, id)
+		next.endpoints.delete(id)
 	}
 	for _, id := range c.Delete {
 		remove(id)
@@ -95,9 +95,9 @@ func (z *zone) with(c Change) (*zone, error) {
 		}
 		seen[e.ID] = true
 		remove(e.ID)
-		next.endpoints[e.ID] = e
+		next.endpoints.set(e.ID, e)
 		for _, a := range e.Addrs {
-			next.clients[a] = e.ID
+			next.clients.set(clientKey(a), e.ID)
 		}
 		for name, parts := range next.parts(e) {
 			edit(name).parts = append(edit(name).parts, parts...)
@@ -105,13 +105,19 @@ func (z *zone) with(c Change) (*zone, error) {
 	}
 	for name, e := range edits {
 		if len(e.parts) == 0 && !e.apex {
-			delete(next.names, name)
+			next.names.delete(name)
 			continue
 		}
 		e.encode()
-		next.names[name] = e
+		next.names.set(name, e)
 	}
 	return next, nil
+}
+
+// clientKey returns the key of an address in clients.
+func clientKey(a netip.Addr) string {
+	key := a.As16()
+	return string(key[:])
 }
 
 // longest returns the longer one of the network's name and domain.
@@ -226,8 +232,8 @@ func record(typ dnsmessage.Type, data string) []byte {
 
 // takeTurns continues the turns of another zone of the network.
 func (z *zone) takeTurns(last *zone) {
-	for name, e := range z.names {
-		if old := last.names[name]; old != nil {
+	for name, e := range z.names.all() {
+		if old, ok := last.names.get([]byte(name)); ok {
 			for i := range e.sets {
 				e.sets[i].takeTurn(old.sets[i])
 			}

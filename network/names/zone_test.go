@@ -15,7 +15,7 @@ import (
 // content returns what a zone answers, as text.
 func content(z *zone) map[string][]string {
 	all := map[string][]string{}
-	for name, e := range z.names {
+	for name, e := range z.names.all() {
 		all[name] = []string{}
 		for _, p := range e.parts {
 			all[name] = append(all[name], fmt.Sprintf("part %+v", p))
@@ -77,6 +77,9 @@ func TestChangesEqualReplacement(t *testing.T) {
 		}
 		if d := cmp.Diff(content(anew), content(z)); d != "" {
 			t.Fatalf("after %+v: %s", c, d)
+		}
+		if z.endpoints.size != len(now) || z.names.size != len(content(z)) {
+			t.Fatalf("after %+v: counted %d endpoints and %d names, there are %d and %d", c, z.endpoints.size, z.names.size, len(now), len(content(z)))
 		}
 	}
 }
