@@ -110,6 +110,7 @@ type UseBridge struct {
 	Name          string `json:"name"`
 	MTU           int    `json:"mtu,omitempty"`
 	VLANFiltering bool   `json:"vlan_filtering,omitempty"`
+	NoSnooping    bool   `json:"no_snooping,omitempty"` // of multicast, if it is created
 }
 
 func (s UseBridge) String() string {
@@ -144,6 +145,9 @@ func (s UseBridge) create(r *run, record func(Undo) error) error {
 		spec := link.BridgeSpec{Attrs: link.Attrs{Name: name, MTU: s.MTU, MAC: m.MAC}, VLANFiltering: s.VLANFiltering}
 		return link.Create(r.host.ns, spec, link.Target{})
 	})
+	if err == nil && s.NoSnooping {
+		err = l.SnoopMulticast(false)
+	}
 	if err != nil {
 		return err
 	}

@@ -32,7 +32,7 @@ func (h HostSide) steps(p *planner) []Step {
 		if mtu == 0 {
 			mtu = p.uplinkMTU(p.host.tableOf(h.VRF))
 		}
-		steps = append(steps, UseBridge{Name: h.Bridge, MTU: mtu, VLANFiltering: h.VLANs})
+		steps = append(steps, UseBridge{Name: h.Bridge, MTU: mtu, VLANFiltering: h.VLANs, NoSnooping: true})
 		if h.VRF != "" {
 			steps = append(steps, InVRF{Bridge: h.Bridge, VRF: h.VRF})
 		}
