@@ -49,9 +49,7 @@ func (t Table) forget(want *selection) (n int, err error) {
 		if err != nil || tracked == 0 {
 			return err
 		}
-		if want.local, err = t.localAddrs(); err != nil {
-			return err
-		}
+		want.local.list = t.localAddrs
 		n, err = k.forget(want, tracked)
 		return err
 	})
@@ -70,7 +68,7 @@ const searchConnections = 16 << 10
 type selection struct {
 	ports map[portKind][]changedPort // by what a client sees of them
 	addrs map[netip.Addr]bool        // of endpoints
-	local map[netip.Addr]bool        // of the host
+	local hostAddrs
 }
 
 // changedPort is a port that has come or gone.
@@ -125,9 +123,10 @@ func (w *selection) has(c connection) bool {
 			}
 			continue
 		}
-		toHost := w.local[c.original.dst] || c.original.dst.IsLoopback()
-		atPort := p.anywhere() && toHost || p.HostAddr == c.original.dst
-		if atPort && !toContainer && c.original.dst.Is4() == p.To.Addr().Is4() {
+		if toContainer || c.original.dst.Is4() != p.To.Addr().Is4() {
+			continue
+		}
+		if p.HostAddr == c.original.dst || p.anywhere() && (c.original.dst.IsLoopback() || w.local.has(c.original.dst)) {
 			return true
 		}
 	}
@@ -190,6 +189,9 @@ func (k *kernel) forget(want *selection, tracked int) (n int, err error) {
 				doomed[c.family()] = append(doomed[c.family()], c.key())
 			}
 		})
+		if err == nil {
+			err = want.local.err
+		}
 		if err != nil {
 			return n, fmt.Errorf("list connections: %w", err)
 		}

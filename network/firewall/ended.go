@@ -43,7 +43,7 @@ func (t Table) EndConnections(before, after State) (n int, err error) {
 	if !d.differ || !d.denies && !t.hasEnded() {
 		return 0, nil
 	}
-	e := ending{was: newJudge(before), is: newJudge(after), sameHost: d.flows != nil || !d.denies, list: t.localAddrs}
+	e := ending{was: newJudge(before), is: newJudge(after), sameHost: d.flows != nil || !d.denies, local: hostAddrs{list: t.localAddrs}}
 	err = t.with(func(k *kernel) error {
 		filters, err := k.difference(d)
 		if err == nil && d.denies && len(filters) > 0 {
@@ -191,7 +191,7 @@ func (k *kernel) endConnections(filters []filter, e *ending) (n int, err error) 
 			}
 		})
 		if err == nil {
-			err = e.err
+			err = e.local.err
 		}
 		if err != nil {
 			return 0, fmt.Errorf("list connections: %w", err)
@@ -230,22 +230,31 @@ type ending struct {
 	was, is  *judge
 	sameHost bool // both judges permit the same to connections that end at the host
 	left     int  // how many connections are marked afterwards, or more
-
-	list  func() (map[netip.Addr]bool, error)
-	local map[netip.Addr]bool // the host's addresses, once a decision depends on them
-	err   error               // of list
+	local    hostAddrs
 }
 
-// judge returns what happens to a connection. The host may have very many addresses, so they are
-// only listed if its connections might end otherwise.
+// hostAddrs are the addresses of the host. They are only listed when a decision depends on them: the host may
+// have very many, or very many devices.
+type hostAddrs struct {
+	list   func() (map[netip.Addr]bool, error)
+	listed map[netip.Addr]bool
+	err    error // of list
+}
+
+func (h *hostAddrs) has(a netip.Addr) bool {
+	if h.listed == nil && h.err == nil {
+		h.listed, h.err = h.list()
+	}
+	return h.listed[a]
+}
+
+// judge returns what happens to a connection. It only asks for the host's addresses if its connections might
+// end otherwise.
 func (e *ending) judge(c connection) fate {
 	if e.sameHost && e.decide(c, func(netip.Addr) bool { return false }) == leave {
 		return leave
 	}
-	if e.local == nil && e.err == nil {
-		e.local, e.err = e.list()
-	}
-	return e.decide(c, func(a netip.Addr) bool { return e.local[a] })
+	return e.decide(c, e.local.has)
 }
 
 func (e *ending) decide(c connection, local func(netip.Addr) bool) fate {

@@ -31,8 +31,9 @@ type Keeper struct {
 
 	changed chan struct{} // receives when containers may have ended
 
-	mu          sync.Mutex // guards owner and unusedSince
+	mu          sync.Mutex // guards owner, usedAt and unusedSince
 	owner       *firewall.Owner
+	usedAt      time.Time // when Unused last found a container on a network
 	unusedSince time.Time // when Unused first found no container on any network; zero: there was one
 
 	reported  []Difference // that can't be repaired, by the last look
@@ -101,6 +102,7 @@ const (
 	// unusedAfter is how long a keeper that was started on demand stays when the last container has left:
 	// another one may come soon, and is connected faster with a keeper.
 	unusedAfter = time.Minute
+	askedAgain  = time.Second // between looks at whether containers are on networks
 	// forgottenAfter is how long engines have, after a container has ended, to disconnect it themselves.
 	forgottenAfter = 5 * time.Second
 	restartDelay   = 200 * time.Millisecond // before a name server that died right after its start is started again
@@ -118,8 +120,10 @@ func (k *Keeper) Unused() (unused bool, again time.Duration) {
 	switch {
 	case k.Idle():
 		return true, 0
+	case time.Since(k.usedAt) < askedAgain: // a burst of changes asks after each
+		return false, askedAgain - time.Since(k.usedAt)
 	case k.store.inUse():
-		k.unusedSince = time.Time{}
+		k.usedAt, k.unusedSince = time.Now(), time.Time{}
 		return false, unusedAfter
 	case k.unusedSince.IsZero():
 		k.unusedSince = time.Now()

@@ -34,6 +34,8 @@ func TestUnused(t *testing.T) {
 		must(t, os.WriteFile(file, nil, 0o644))
 		expect("a container", false, time.Minute)
 		must(t, os.Remove(file))
+		expect("it was asked just before", false, time.Second)
+		time.Sleep(time.Second)
 		expect("it has left", false, time.Minute)
 		time.Sleep(time.Minute)
 		expect("a minute later", true, 0)

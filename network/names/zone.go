@@ -15,8 +15,8 @@ const ttl = 1
 
 // zone holds the names of a network. It is never changed.
 type zone struct {
-	cfg       Network // without endpoints
-	domain    string  // in wire format
+	cfg       Network         // without endpoints
+	domain    string          // in wire format
 	endpoints table[Endpoint] // by ID
 	names     table[*entry]   // by name in wire format, in lower case
 	clients   table[string]   // IDs of endpoints by their addresses (clientKey)
