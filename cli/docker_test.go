@@ -10,7 +10,7 @@ import (
 // dockerStories are those of testdata/engines/dockerdriver.sh, in their order.
 var dockerStories = []string{
 	"create", "run", "names", "publish", "publish_any", "taken_port", "mistakes", "addresses", "ipv6", "internal", "gateway_moves", "restart",
-	"killed_keeper", "killed_daemon", "live_restore", "network_rm", "shared", "policy", "prune", "default_ipam", "routed", "macvlan", "rate",
+	"killed_keeper", "killed_daemon", "live_restore", "direct", "network_rm", "shared", "policy", "prune", "default_ipam", "routed", "macvlan", "rate",
 	"compose", "loopback_resolver", "several_networks", "engines", "dead_keeper", "swarm", "upgrade", "nothing_left",
 }
 

@@ -71,14 +71,15 @@ var drivers = map[string]func(ctx context.Context, h *Host) (driver, error){
 	"cni-plugins":    openCNI,
 	"docker-connect": openDocker,
 
-	"cleat-bridge":    openNamed,
-	"cleat-routed":    openNamed,
-	"docker-bridge":   openNamed,
-	"netavark-bridge": openNamed,
-	"cni-bridge":      openNamed,
-	"cleat-cni":       openNamed,
-	"cleat-docker":    openNamed,
-	"cleat-netavark":  openNamed,
+	"cleat-bridge":        openNamed,
+	"cleat-routed":        openNamed,
+	"docker-bridge":       openNamed,
+	"netavark-bridge":     openNamed,
+	"cni-bridge":          openNamed,
+	"cleat-cni":           openNamed,
+	"cleat-docker":        openNamed,
+	"cleat-docker-direct": openNamed,
+	"cleat-netavark":      openNamed,
 }
 
 // Open makes a host and attaches all endpoints but the one to be measured. The error

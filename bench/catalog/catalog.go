@@ -212,6 +212,8 @@ var entries = []Entry{
 		Caveats: []string{keeperWorks, "Podman chooses the addresses"}},
 	{Name: "cleat-docker", Title: "docker network create --driver cleat: a network of cleat", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
 		Caveats: []string{keeperWorks, "for Docker's own containers", "the daemon does work as well, and its processor time is not counted", "other endpoints beside the measured one are network namespaces"}},
+	{Name: "cleat-docker-direct", Title: "docker network create --driver cleat -o cleat.direct=true", Role: Named, FormOf: "cleat-docker", OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
+		Caveats: []string{keeperWorks, "for Docker's own containers", "the daemon does work as well, and its processor time is not counted", "other endpoints beside the measured one are network namespaces", "the link's name in a running container is eth100"}},
 	{Name: "cni-bridge", Title: "the reference CNI plugins bridge, portmap and firewall", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
 		Caveats: []string{"serves no names", "does not roll back a partial attach"}},
 

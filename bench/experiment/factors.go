@@ -60,12 +60,13 @@ const (
 	// net/bridge/br_private.h is 10, and port 0 is not used).
 	maxEndpoints = 1023
 
-	// dockerConnect, dockerBridge and cleatDocker attach containers of Docker's. Each has processes of its
-	// own, and each published port has two, but not with cleatDocker, where others are namespaces.
-	dockerConnect = "docker-connect"
-	dockerBridge  = "docker-bridge"
-	cleatDocker   = "cleat-docker"
-	mostOfDocker  = 100 // containers or ports that are tried
+	// These attach containers of Docker's. Each has processes of its own, and each published port has two,
+	// but not with those of cleat, where others are namespaces.
+	dockerConnect     = "docker-connect"
+	dockerBridge      = "docker-bridge"
+	cleatDocker       = "cleat-docker"
+	cleatDockerDirect = "cleat-docker-direct"
+	mostOfDocker      = 100 // containers or ports that are tried
 
 	maxPorts    = 20000 // as many as package wiring has room for below ip_local_port_range
 	maxParallel = 500

@@ -328,7 +328,7 @@ func whyImpossibleNamed(j Job, k kind) string {
 	switch c.Network {
 	case dockerBridge:
 		ofDocker = endpoints
-	case cleatDocker: // the others are network namespaces
+	case cleatDocker, cleatDockerDirect: // the others are network namespaces
 		ofDocker = count(parallelFactor)
 	}
 	switch {

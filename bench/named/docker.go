@@ -36,8 +36,13 @@ type cleatDocker struct {
 	companions cleat
 }
 
-// openCleatDocker makes a network of cleat by its plug-ins for Docker.
-func openCleatDocker(ctx context.Context, cfg Config) (driver, error) {
+// openCleatDocker makes a network of cleat by its plug-ins for Docker, with further arguments of
+// docker-network-create(1).
+func openCleatDocker(args ...string) func(context.Context, Config) (driver, error) {
+	return func(ctx context.Context, cfg Config) (driver, error) { return newCleatDocker(ctx, cfg, args) }
+}
+
+func newCleatDocker(ctx context.Context, cfg Config, args []string) (driver, error) {
 	const plugin = "cleat"
 	self, err := os.Executable() // other programs start it, whose /proc/self/exe is theirs
 	if err != nil {
@@ -46,7 +51,7 @@ func openCleatDocker(ctx context.Context, cfg Config) (driver, error) {
 	d := &cleatDocker{&docker{cfg: cfg}, newCleat(cfg)}
 	return d, d.open(ctx, func(networks *container.Networks) error {
 		return networks.StartPlugin(ctx, plugin, []string{cfg.stateDir()}, []string{cmp.Or(cfg.Program, self), "keep", "--docker-socket", "/run/docker/plugins/" + plugin + ".sock"})
-	}, "--driver", plugin, "--opt", "cleat.network="+networkName, "--ipam-driver", plugin)
+	}, append([]string{"--driver", plugin, "--opt", "cleat.network=" + networkName, "--ipam-driver", plugin}, args...)...)
 }
 
 func (d *cleatDocker) create(ctx context.Context, one *Container, connect bool) error {

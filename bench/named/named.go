@@ -55,14 +55,15 @@ const (
 )
 
 var drivers = map[string]func(context.Context, Config) (driver, error){
-	"cleat-bridge":    openCleat("bridge"),
-	"cleat-routed":    openCleat("routed"),
-	"docker-bridge":   openDocker,
-	"netavark-bridge": openNetavark,
-	"cni-bridge":      openCNI,
-	"cleat-cni":       openCleatCNI,
-	"cleat-docker":    openCleatDocker,
-	"cleat-netavark":  openCleatNetavark,
+	"cleat-bridge":        openCleat("bridge"),
+	"cleat-routed":        openCleat("routed"),
+	"docker-bridge":       openDocker,
+	"netavark-bridge":     openNetavark,
+	"cni-bridge":          openCNI,
+	"cleat-cni":           openCleatCNI,
+	"cleat-docker":        openCleatDocker(),
+	"cleat-docker-direct": openCleatDocker("--opt", "cleat.direct=true"),
+	"cleat-netavark":      openCleatNetavark,
 }
 
 // Open makes a network. The error wraps a *link.Lack for what the machine lacks. On any
@@ -256,7 +257,7 @@ func check(cfg Config) error {
 	}
 	var err error
 	switch name {
-	case "docker-bridge", "cleat-docker":
+	case "docker-bridge", "cleat-docker", "cleat-docker-direct":
 		var lack *link.Lack
 		if err = container.Check("docker"); errors.As(err, &lack) {
 			err = &link.Lack{What: name, Reason: lack.Reason, Remedy: lack.Remedy}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,7 +59,7 @@ var (
 
 func newWorld(t *testing.T, name, program string) world {
 	t.Helper()
-	w := world{dockerRepublishes: name == "docker-bridge" || name == "cleat-docker"}
+	w := world{dockerRepublishes: name == "docker-bridge" || strings.HasPrefix(name, "cleat-docker")}
 	for n, label := range map[**lab.Node]string{&w.host: "host", &w.outside: "outside"} {
 		node, err := lab.NewNode(label)
 		must(t, err)

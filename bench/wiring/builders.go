@@ -86,6 +86,7 @@ var builders = map[string]func(*Network) error{
 	"cni-bridge":              namedNetwork,
 	"cleat-cni":               namedNetwork,
 	"cleat-docker":            namedNetwork,
+	"cleat-docker-direct":     namedNetwork,
 	"cleat-netavark":          namedNetwork,
 }
 

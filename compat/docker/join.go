@@ -4,9 +4,13 @@ import (
 	"context"
 	"errors"
 	"io/fs"
+	"net"
 	"net/netip"
+	"slices"
+	"strings"
 	"time"
 
+	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
 )
@@ -33,7 +37,7 @@ func (c *call) join(ctx context.Context, r *join) (any, error) {
 		return nil, err
 	}
 	resolvers, asked := c.hostResolvers()
-	name, err := c.connect(ctx, n, e, resolvers, asked && of.OnHost())
+	name, err := c.connect(ctx, n, of, e, resolvers, asked && of.OnHost())
 	if err != nil {
 		return nil, err
 	}
@@ -41,10 +45,10 @@ func (c *call) join(ctx context.Context, r *join) (any, error) {
 	return answerJoin(of, e, name, resolvers), nil
 }
 
-// connect makes the endpoint, and returns the name of the link on the host. If the container was
+// connect makes the endpoint, and returns the name of the link on the host: "" if there is none. If the container was
 // connected before and its link is on the host again, that is used: Docker sends Leave and Join, without
 // a new endpoint, when it changes how a container is connected to others.
-func (c *call) connect(ctx context.Context, n *dockerNetwork, e *dockerEndpoint, resolvers []netip.Addr, asked bool) (string, error) {
+func (c *call) connect(ctx context.Context, n *dockerNetwork, of *named.Network, e *dockerEndpoint, resolvers []netip.Addr, asked bool) (string, error) {
 	container := e.container()
 	old, err := named.Store{Store: c.networks.Attach.Store}.Endpoint(n.Network, container.FileName())
 	switch {
@@ -58,8 +62,12 @@ func (c *call) connect(ctx context.Context, n *dockerNetwork, e *dockerEndpoint,
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
+	direct := n.Direct && fitsDirect(of, e.Key)
 	conn := named.Connection{MAC: e.MAC, RateBitsPerSec: e.Options.Rate, InboundBitsPerSec: e.Options.In, OutboundBitsPerSec: e.Options.Out,
-		Aliases: e.Options.Aliases, Labels: e.Options.Labels, Managed: &named.Managed{Network: n.ID, HandOver: true, Resolvers: resolvers, NamesInside: !asked}}
+		Aliases: e.Options.Aliases, Labels: e.Options.Labels, Managed: &named.Managed{Network: n.ID, HandOver: !direct, EngineRoutes: direct, Resolvers: resolvers, NamesInside: !asked}}
+	if direct {
+		conn.Interface = directName
+	}
 	if n.Held || len(e.Chosen) > 0 {
 		conn.Managed.Reservation = Manager
 	}
@@ -71,7 +79,37 @@ func (c *call) connect(ctx context.Context, n *dockerNetwork, e *dockerEndpoint,
 		return "", err
 	}
 	c.note(got)
+	if direct {
+		return "", nil
+	}
 	return got.Endpoint.Interface, nil
+}
+
+// directName is the name of a link that is made in a container. Docker does not learn of it, and counts the
+// names of its own links up from eth0, without a look at others.
+const directName = ifPrefix + "100"
+
+// fitsDirect reports whether the link of a container can be made in its namespace. Docker then has nothing to
+// move, for which the kernel waits twice (__dev_change_net_namespace, net/core/dev.c). The first link is
+// handed over, so that it is called eth0 as ever, and so is each after a direct one: after a restart of the
+// daemon it would take several without a name on the host for one.
+func fitsDirect(of *named.Network, key string) bool {
+	if of.Driver != named.Bridge {
+		return false // Docker makes routes to a gateway without a subnet only for links that it moves
+	}
+	ns, err := netns.Open(key)
+	if err != nil {
+		return false // the container does not run yet
+	}
+	defer ns.Close()
+	fits := false
+	err = ns.Do(func() error {
+		links, err := net.Interfaces()
+		fits = slices.ContainsFunc(links, func(l net.Interface) bool { return strings.HasPrefix(l.Name, ifPrefix) }) &&
+			!slices.ContainsFunc(links, func(l net.Interface) bool { return l.Name == directName })
+		return err
+	})
+	return fits && err == nil
 }
 
 // onHost returns the name of an endpoint's link if that is on the host.

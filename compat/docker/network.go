@@ -42,7 +42,7 @@ func (c *call) createNetwork(ctx context.Context, r *createNetwork) (any, error)
 	if err != nil {
 		return nil, err
 	}
-	n = &dockerNetwork{ID: r.NetworkID, API: apiOf(c.peer)}
+	n = &dockerNetwork{ID: r.NetworkID, API: apiOf(c.peer), Direct: spec.Direct}
 	pools, err := c.poolsOf(r)
 	if err != nil {
 		return nil, err
@@ -65,7 +65,7 @@ func (c *call) createNetwork(ctx context.Context, r *createNetwork) (any, error)
 	switch {
 	case err != nil:
 	case existing == nil:
-		err = c.create(ctx, n, spec, r)
+		err = c.create(ctx, n, spec.NetworkSpec, r)
 	case existing.Labels[labelID] == r.NetworkID: // of the request that is repeated
 		n.Created = true
 	default:
@@ -153,7 +153,7 @@ func (c *call) subnet(d poolData) (sub named.Subnet, ok bool, err error) {
 
 // use checks that Docker's network can be an existing network of Cleat.
 func (c *call) use(n *named.Network, given []string, r *createNetwork) error {
-	if i := slices.IndexFunc(given, func(name string) bool { return name != "network" }); i >= 0 {
+	if i := slices.IndexFunc(given, func(name string) bool { return name != "network" && name != "direct" }); i >= 0 {
 		return &attach.SpecError{Param: "option", Value: optionOurs + given[i], Reason: "network " + n.Name + " exists, and Docker can't change it"}
 	}
 	if n.DHCP {

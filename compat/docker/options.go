@@ -17,23 +17,30 @@ import (
 // optionOurs begins the options of the drivers.
 const optionOurs = "cleat."
 
-// networkOptions set a field of a network. They are called as in a file of `cleat net apply`.
-var networkOptions = map[string]func(s *named.NetworkSpec, value string) error{
-	"network":        text(func(s *named.NetworkSpec) *string { return &s.Name }),
-	"driver":         text(func(s *named.NetworkSpec) *string { return &s.Driver }),
-	"parent":         text(func(s *named.NetworkSpec) *string { return &s.Parent }),
-	"mode":           text(func(s *named.NetworkSpec) *string { return &s.Mode }),
-	"host_access":    text(func(s *named.NetworkSpec) *string { return &s.HostAccess }),
-	"vlan":           number(func(s *named.NetworkSpec) *int { return &s.VLAN }),
-	"mtu":            number(func(s *named.NetworkSpec) *int { return &s.MTU }),
-	"large_segments": truth(func(s *named.NetworkSpec) *bool { return &s.LargeSegments }),
-	"default_deny":   truth(func(s *named.NetworkSpec) *bool { return &s.DefaultDeny }),
-	"nat": func(s *named.NetworkSpec, value string) error {
+// wantedNetwork is what options say about a network.
+type wantedNetwork struct {
+	named.NetworkSpec
+	Direct bool // see dockerNetwork
+}
+
+// networkOptions set a field of a network. All but direct are called as in a file of `cleat net apply`.
+var networkOptions = map[string]func(s *wantedNetwork, value string) error{
+	"direct":         truth(func(s *wantedNetwork) *bool { return &s.Direct }),
+	"network":        text(func(s *wantedNetwork) *string { return &s.Name }),
+	"driver":         text(func(s *wantedNetwork) *string { return &s.Driver }),
+	"parent":         text(func(s *wantedNetwork) *string { return &s.Parent }),
+	"mode":           text(func(s *wantedNetwork) *string { return &s.Mode }),
+	"host_access":    text(func(s *wantedNetwork) *string { return &s.HostAccess }),
+	"vlan":           number(func(s *wantedNetwork) *int { return &s.VLAN }),
+	"mtu":            number(func(s *wantedNetwork) *int { return &s.MTU }),
+	"large_segments": truth(func(s *wantedNetwork) *bool { return &s.LargeSegments }),
+	"default_deny":   truth(func(s *wantedNetwork) *bool { return &s.DefaultDeny }),
+	"nat": func(s *wantedNetwork, value string) error {
 		nat, err := strconv.ParseBool(value)
 		s.NoNAT = !nat
 		return err
 	},
-	"dns": func(s *named.NetworkSpec, value string) error {
+	"dns": func(s *wantedNetwork, value string) error {
 		for word := range strings.SplitSeq(value, ",") {
 			a, err := netip.ParseAddr(word)
 			if err != nil {
@@ -45,19 +52,19 @@ var networkOptions = map[string]func(s *named.NetworkSpec, value string) error{
 	},
 }
 
-func text(field func(*named.NetworkSpec) *string) func(*named.NetworkSpec, string) error {
-	return func(s *named.NetworkSpec, value string) error { *field(s) = value; return nil }
+func text(field func(*wantedNetwork) *string) func(*wantedNetwork, string) error {
+	return func(s *wantedNetwork, value string) error { *field(s) = value; return nil }
 }
 
-func number(field func(*named.NetworkSpec) *int) func(*named.NetworkSpec, string) (err error) {
-	return func(s *named.NetworkSpec, value string) (err error) {
+func number(field func(*wantedNetwork) *int) func(*wantedNetwork, string) (err error) {
+	return func(s *wantedNetwork, value string) (err error) {
 		*field(s), err = strconv.Atoi(value)
 		return err
 	}
 }
 
-func truth(field func(*named.NetworkSpec) *bool) func(*named.NetworkSpec, string) error {
-	return func(s *named.NetworkSpec, value string) (err error) {
+func truth(field func(*wantedNetwork) *bool) func(*wantedNetwork, string) error {
+	return func(s *wantedNetwork, value string) (err error) {
 		*field(s), err = strconv.ParseBool(value)
 		return err
 	}
@@ -65,7 +72,7 @@ func truth(field func(*named.NetworkSpec) *bool) func(*named.NetworkSpec, string
 
 // networkSpec returns the network that options describe, without its addresses, and which options were
 // given.
-func networkSpec(options map[string]any) (spec named.NetworkSpec, given []string, err error) {
+func networkSpec(options map[string]any) (spec wantedNetwork, given []string, err error) {
 	generic, _ := options[optionGeneric].(map[string]any)
 	for _, key := range slices.Sorted(maps.Keys(generic)) {
 		value := fmt.Sprint(generic[key])

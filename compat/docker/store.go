@@ -31,6 +31,7 @@ type dockerNetwork struct {
 	Network string `json:"network"`           // of Cleat
 	Created bool   `json:"created,omitempty"` // the network of Cleat goes with Docker's
 	Held    bool   `json:"held,omitempty"`    // Docker requests addresses from our IPAM driver
+	Direct  bool   `json:"direct,omitempty"`  // links are made in containers that run (fitsDirect)
 	API     string `json:"api,omitempty"`     // socket of the daemon's API, as this process sees it
 }
 

@@ -162,7 +162,7 @@ func (s *session) prepareLink(ctx context.Context, o *operation, n *Network, e *
 	if err := s.gateways(n, e, ns, &spec); err != nil {
 		return spec, err
 	}
-	if !e.Wanted.NoDNS && !e.Wanted.handsOver() && !e.Container.HasResolvConf() {
+	if !e.Wanted.NoDNS && !e.Wanted.engineRoutes() && !e.Container.HasResolvConf() {
 		s.note("%s has no resolv.conf of its own, so it finds no names of network %s", e.Container.ShortName(), n.Name)
 	}
 	return spec, nil
@@ -171,6 +171,9 @@ func (s *session) prepareLink(ctx context.Context, o *operation, n *Network, e *
 // gateways makes the network's gateways those of the container. For an address family in which
 // the container has a default route, they are only for packets with its addresses on the network.
 func (s *session) gateways(n *Network, e *Endpoint, ns *netns.NS, spec *attach.Spec) error {
+	if e.Wanted.engineRoutes() && !e.Wanted.handsOver() {
+		return nil
+	}
 	for _, a := range e.Addresses {
 		if e.Wanted.handsOver() && !n.Internal { // the engine decides between several
 			spec.Gateways = append(spec.Gateways, n.gatewayFor(a))

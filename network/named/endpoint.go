@@ -155,7 +155,7 @@ func (n *Network) attachSpec(e *Endpoint) attach.Spec {
 // a time.
 func (n *Network) largeSegments(e *Endpoint) bool {
 	limited := max(e.Wanted.RateBitsPerSec, e.Wanted.InboundBitsPerSec, e.Wanted.OutboundBitsPerSec) > 0
-	if e.Wanted.handsOver() && !n.Internal && slices.ContainsFunc(e.Addresses, netip.Addr.Is6) {
+	if e.Wanted.engineRoutes() && !n.Internal && slices.ContainsFunc(e.Addresses, netip.Addr.Is6) {
 		return false // its engine makes the routes, without the MTU that these segments need (attach, gatewayMTU)
 	}
 	return !limited && (n.LargeSegments || n.Internal && len(e.Wanted.Ports) == 0)

@@ -29,6 +29,9 @@ type Managed struct {
 	// HandOver means that the engine moves the link into the container and configures it, as Docker does
 	// (attach.Spec.HandOver). It tells nobody when.
 	HandOver bool `json:"hand_over,omitempty"`
+	// EngineRoutes means that the link is made in the container as without an engine, but that the engine makes
+	// the routes through it.
+	EngineRoutes bool `json:"engine_routes,omitempty"`
 	// Resolvers are name servers that the container asks by the engine's settings: those of the host. The
 	// network's name server answers instead, and asks the host's for names of others.
 	Resolvers []netip.Addr `json:"resolvers,omitempty"`
@@ -42,6 +45,12 @@ type Managed struct {
 
 // handsOver reports whether an engine moves the link of a connection.
 func (c *Connection) handsOver() bool { return c.Managed != nil && c.Managed.HandOver }
+
+// engineRoutes reports whether an engine decides what a container reaches through a connection, and asks for
+// names itself.
+func (c *Connection) engineRoutes() bool {
+	return c.Managed != nil && (c.Managed.HandOver || c.Managed.EngineRoutes)
+}
 
 // Join is Connect for a container that its engine describes, by a contract such as CNI. The engine
 // calls Join again when it restarts the container, and Leave when the container ends. What engines have

@@ -107,7 +107,7 @@ func (s Store) endpointsFor(c attach.Container) ([]*Endpoint, error) {
 		all = append(all, its...)
 	}
 	slices.SortStableFunc(all, func(a, b *Endpoint) int { return a.Created.Compare(b.Created) })
-	if len(all) == 1 && all[0].Wanted.handsOver() && !all[0].Wanted.Managed.NamesInside {
+	if len(all) == 1 && all[0].Wanted.engineRoutes() && !all[0].Wanted.Managed.NamesInside {
 		return nil, nil // its engine's name server asks the gateway (Managed.Resolvers)
 	}
 	return all, nil

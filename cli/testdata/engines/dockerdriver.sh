@@ -105,6 +105,8 @@ pid() { engine inspect --format '{{.State.Pid}}' $1; }
 at() { local p; p=$(pid $1); shift; nsenter -t $p -n -m -r -- "$@"; }
 net() { local p; p=$(pid $1); shift; nsenter -t $p -n -- "$@"; }
 ip4() { engine inspect --format "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}" $1 | cut -d' ' -f${2:-1}; }
+ip_on() { engine inspect --format "{{(index .NetworkSettings.Networks \"$1\").IPAddress}}" $2; } # NETWORK CONTAINER
+gateway_of() { cleat net inspect $1 --json | sed -n 's/.*"gateway": *"\([^"]*\)".*/\1/p' | head -1; }
 plain() { ip netns add $1 && mkdir -p /etc/netns/$1 && : >/etc/netns/$1/resolv.conf && ok cleat net connect "${@:2}" $1; }
 unplain() { ip netns del $1; rm -rf /etc/netns/$1; cleat net prune >/dev/null; }
 # there NAME COMMAND… runs a command in a plain namespace, with its own resolv.conf.
@@ -257,6 +259,50 @@ story_gateway_moves() {
 	ok engine network disconnect one api
 	ok engine network disconnect two api
 	isnt 8080 cleat net ls b
+}
+story_direct() {
+	kill $daemon; wait $daemon
+	start_dockerd --live-restore
+	network -o cleat.network=a one
+	network -o cleat.network=b -o cleat.direct=true two
+	network -o cleat.network=c -o cleat.direct=true three
+	ok engine network create four
+	run front two # its first link is eth0 all the same
+	is "$(ip4 front)" net front ip addr show eth0
+	run api one -p 8080:80
+	ok engine network connect two api
+	soon "api " cleat net ls b
+	is "$(ip_on two api)" net api ip addr show eth100
+	is "$(ip4 front)" at front /box ask api:80
+	ok engine network connect three api # after a direct one as ever
+	is "$(ip_on three api)" net api ip addr show eth1
+	ok engine network connect four api # dockerd takes the next name
+	is "$(ip_on four api)" net api ip addr show eth2
+	kill -9 $daemon; wait $daemon 2>/dev/null
+	start_dockerd --live-restore
+	is "$(ip4 front)" at front /box ask api:80
+	ok engine network disconnect four api
+	ok engine network disconnect three api
+	ok engine network disconnect one api # and the default route is the direct link's
+	soon "via $(gateway_of b)" net api ip route
+	soon 198.51.100.9 outside_asks 198.51.100.1:8080
+	is "$(ip4 front)" at front /box ask api:80
+	ok engine network connect one api
+	ok engine network disconnect two api
+	isnt eth100 net api ip addr
+	isnt api cleat net ls b
+	soon 198.51.100.9 outside_asks 198.51.100.1:8080
+	ok engine network connect two api
+	ok engine restart -t 0 api # and all links are handed over
+	soon "$(ip_on two api)" net api ip addr show eth1
+	soon 198.51.100.9 outside_asks 198.51.100.1:8080
+	ok engine stop -t 0 api
+	isnt api cleat net ls b
+	ok engine rm -f api front
+	ok engine network rm four
+	is "" cleat net check
+	kill $daemon; wait $daemon
+	start_dockerd
 }
 story_restart() {
 	network -o cleat.network=web one
@@ -551,7 +597,7 @@ start_keeper
 start_dockerd
 tar -C $rootfs -c . | docker --config /dev/shm import - image >/dev/null
 for s in create run names publish publish_any taken_port mistakes addresses ipv6 internal gateway_moves restart killed_keeper \
-	killed_daemon live_restore network_rm shared policy prune default_ipam routed macvlan rate compose loopback_resolver several_networks engines dead_keeper swarm upgrade; do
+	killed_daemon live_restore direct network_rm shared policy prune default_ipam routed macvlan rate compose loopback_resolver several_networks engines dead_keeper swarm upgrade; do
 	story $s
 done
 name=nothing_left
