@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"io/fs"
-	"net"
 	"net/netip"
-	"slices"
-	"strings"
 	"time"
 
-	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/named"
 )
@@ -62,7 +58,7 @@ func (c *call) connect(ctx context.Context, n *dockerNetwork, of *named.Network,
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
-	direct := n.Direct && fitsDirect(of, e.Key)
+	direct := n.Direct && fitsDirect(of, e.Key, c.peer)
 	conn := named.Connection{MAC: e.MAC, RateBitsPerSec: e.Options.Rate, InboundBitsPerSec: e.Options.In, OutboundBitsPerSec: e.Options.Out,
 		Aliases: e.Options.Aliases, Labels: e.Options.Labels, Managed: &named.Managed{Network: n.ID, HandOver: !direct, EngineRoutes: direct, Resolvers: resolvers, NamesInside: !asked}}
 	if direct {
@@ -83,33 +79,6 @@ func (c *call) connect(ctx context.Context, n *dockerNetwork, of *named.Network,
 		return "", nil
 	}
 	return got.Endpoint.Interface, nil
-}
-
-// directName is the name of a link that is made in a container. Docker does not learn of it, and counts the
-// names of its own links up from eth0, without a look at others.
-const directName = ifPrefix + "100"
-
-// fitsDirect reports whether the link of a container can be made in its namespace. Docker then has nothing to
-// move, for which the kernel waits twice (__dev_change_net_namespace, net/core/dev.c). The first link is
-// handed over, so that it is called eth0 as ever, and so is each after a direct one: after a restart of the
-// daemon it would take several without a name on the host for one.
-func fitsDirect(of *named.Network, key string) bool {
-	if of.Driver != named.Bridge {
-		return false // Docker makes routes to a gateway without a subnet only for links that it moves
-	}
-	ns, err := netns.Open(key)
-	if err != nil {
-		return false // the container does not run yet
-	}
-	defer ns.Close()
-	fits := false
-	err = ns.Do(func() error {
-		links, err := net.Interfaces()
-		fits = slices.ContainsFunc(links, func(l net.Interface) bool { return strings.HasPrefix(l.Name, ifPrefix) }) &&
-			!slices.ContainsFunc(links, func(l net.Interface) bool { return l.Name == directName })
-		return err
-	})
-	return fits && err == nil
 }
 
 // onHost returns the name of an endpoint's link if that is on the host.

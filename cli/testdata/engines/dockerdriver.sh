@@ -292,9 +292,17 @@ story_direct() {
 	isnt eth100 net api ip addr
 	isnt api cleat net ls b
 	soon 198.51.100.9 outside_asks 198.51.100.1:8080
-	ok engine network connect two api
-	ok engine restart -t 0 api # and all links are handed over
-	soon "$(ip_on two api)" net api ip addr show eth1
+	ok engine network connect two api # handed over: this daemon may not be told twice
+	isnt eth100 net api ip addr
+	ok engine restart -t 0 api
+	soon "$(ip_on two api)" net api ip addr
+	ok engine network connect three api # of a container that this daemon has started
+	is "$(ip_on three api)" net api ip addr
+	is eth100 net api ip addr
+	kill -9 $daemon; wait $daemon 2>/dev/null
+	start_dockerd --live-restore
+	ok engine restart -t 0 api
+	soon "$(ip_on three api)" net api ip addr
 	soon 198.51.100.9 outside_asks 198.51.100.1:8080
 	ok engine stop -t 0 api
 	isnt api cleat net ls b
