@@ -73,7 +73,7 @@ var rooms = map[string]room{
 	"compat/getopt":        {faces, nil},
 	"compat/journal":       {faces, nil},
 	"compat/portspec":      {faces, nil},
-	"compat/docker":        {faces, []string{"network/attach", "network/ipam", "network/named", "network/resolvconf", "link"}},
+	"compat/docker":        {faces, []string{"network/attach", "network/ipam", "network/named", "network/resolvconf", "link", "netns"}},
 
 	"doc/examples":          {door, nil},
 	"doc/examples/minimal":  {door, []string{"sandbox"}},
