@@ -56,13 +56,13 @@ func connect(ctx context.Context, cfg Config, network string, c Connection, find
 	}
 	if err == nil {
 		err = s.show(ctx, n, e)
-		undo = func(ctx context.Context, e *Endpoint) error { return s.settleEndpoint(ctx, e, nil) }
+		undo = s.settleUnknown
 	}
 	if err != nil {
 		if gone := s.stillThere(n); gone != nil && !errors.Is(err, attach.ErrKilled) {
 			err = gone // and not what was the first to be missing
 		}
-		return nil, s.abort(ctx, o, func(ctx context.Context) error { return undo(ctx, e) }, err)
+		return nil, abort(ctx, o, undo, e, err)
 	}
 	r := record{Endpoint: e, ForgetPorts: true}
 	r.Forget = s.reused(n, e) && !s.Files.takeForgotten(e.Addresses)

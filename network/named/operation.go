@@ -190,7 +190,7 @@ func (s *session) settle(ctx context.Context, r record) error {
 		return s.settleNetwork(ctx, r.Spec)
 	}
 	if !r.Forget && !r.ForgetPorts {
-		return s.settleEndpoint(ctx, r.Endpoint, nil)
+		return s.settleUnknown(ctx, r.Endpoint)
 	}
 	n, err := s.store.Network(r.Network)
 	if errors.As(err, new(*NoNetworkError)) {

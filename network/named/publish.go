@@ -117,7 +117,7 @@ func tryUpdate(ctx context.Context, cfg Config, find func(Store) (*Endpoint, err
 		}
 	}
 	if err != nil {
-		return nil, s.abort(ctx, o, func(ctx context.Context) error { return s.settleEndpoint(ctx, &both, nil) }, err)
+		return nil, abort(ctx, o, s.settleUnknown, &both, err)
 	}
 	r := &Result{Network: n, Endpoint: &now, Notes: s.notes}
 	added := now

@@ -214,6 +214,11 @@ func (s *session) settleEndpoint(ctx context.Context, e, before *Endpoint) error
 	return s.releaseThese(ctx, e, extra.Wanted.Ports)
 }
 
+// settleUnknown is settleEndpoint if nobody knows what the rules have of the endpoint.
+func (s *session) settleUnknown(ctx context.Context, e *Endpoint) error {
+	return s.settleEndpoint(ctx, e, nil)
+}
+
 // present puts an endpoint into the rules, in place of what they have of it, and into the names. Its link is
 // attached already, or will be by the keeper.
 func (s *session) present(ctx context.Context, n *Network, e, before *Endpoint) error {
