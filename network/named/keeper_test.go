@@ -20,7 +20,9 @@ import (
 	"cleat/network/named"
 	"cleat/network/names"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 )
 
 // startKeeper runs a keeper on the host until the test ends, and waits until names are served.
@@ -190,6 +192,41 @@ func TestNames(t *testing.T) {
 			t.Fatal("the name server is not back")
 		}
 	}
+}
+
+// Names of a network in a VRF are served again soon after somebody has made the VRF anew.
+func TestNamesInVRF(t *testing.T) {
+	tb := newTestbed(t, "a", "b")
+	h, err := link.Handle(tb.host)
+	must(t, err)
+	defer h.Close()
+	blue := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "blue"}, Table: 10}
+	addVRF := func() error { return errors.Join(h.LinkAdd(blue), h.LinkSetUp(blue)) }
+	err = addVRF()
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		t.Skip("the kernel has no VRFs")
+	}
+	must(t, err)
+	must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: subnets(1)[:1], EngineSpec: named.EngineSpec{VRF: "blue"}}))
+	tb.startKeeper()
+	for _, c := range []string{"a", "b"} {
+		_, err := tb.connect("web", c, named.Connection{})
+		must(t, err)
+	}
+	gateway, a := netip.MustParseAddr("10.20.1.1"), tb.containers["a"]
+	if len(resolve(a, gateway, "b.")) == 0 {
+		t.Error("names are not served")
+	}
+	tb.check()
+	// It has the bridge again: only the name server is elsewhere.
+	bridge, err := h.LinkByName("cl-web")
+	must(t, err)
+	must(t, h.LinkDel(blue))
+	blue.Index = 0
+	must(t, addVRF())
+	must(t, h.LinkSetMaster(bridge, blue))
+	tb.within(3*named.CheckInterval, "names are served again", func() bool { return len(resolve(a, gateway, "b.")) > 0 })
+	tb.check()
 }
 
 // A link of a routed network that is made again is the host's way from its loopback addresses to
