@@ -20,8 +20,8 @@ func TestNamedNetworks(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
 	const all = "TestDrivers"
-	tr := trial{program: buildTest(t, "cleat/network/named"), args: []string{"-test.run", "^(" + all + "|TestNamesInside|TestNamesInVRF|TestSeveralNetworks)$"}}
-	wanted := slices.Concat([]string{"bridge", "routed", "macvlan", "TestNamesInside", "TestNamesInVRF", "TestSeveralNetworks"}, drivers)
+	tr := trial{program: buildTest(t, "cleat/network/named"), args: []string{"-test.run", "^(" + all + "|TestNamesInside|TestNamesInVRF|TestTakenInVRF|TestSeveralNetworks)$"}}
+	wanted := slices.Concat([]string{"bridge", "routed", "macvlan", "TestNamesInside", "TestNamesInVRF", "TestTakenInVRF", "TestSeveralNetworks"}, drivers)
 	check := func(wanted []string) func(*testing.T, vm.Kernel, []vm.Outcome) {
 		return func(t *testing.T, k vm.Kernel, got []vm.Outcome) {
 			t.Helper()
