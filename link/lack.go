@@ -109,8 +109,8 @@ func (s system) explainTunDevice(err *fs.PathError) (reason, remedy string) {
 }
 
 func (s system) explainKernel(n requirement) (reason, remedy string) {
-	if n.since != "" && older(s.release, n.since) {
-		return fmt.Sprintf("Linux %s is too old: %s is the first release with it", s.release, n.since), "a kernel of " + n.since + " or later"
+	if l := s.tooOld("", n.since); l != nil {
+		return l.Reason, l.Remedy
 	}
 	setting, known := s.config(n.option)
 	if known && setting == "" {
@@ -128,6 +128,17 @@ func (s system) explainKernel(n requirement) (reason, remedy string) {
 		return fmt.Sprintf("the module %s is not installed for Linux %s", n.module, s.release), "apt install linux-image-" + s.release + ", then as root: modprobe " + n.module
 	}
 	return "the kernel does not support it", "as root: modprobe " + n.module + "; failing that, a kernel with " + n.option
+}
+
+// TooOld returns a *Lack of what needs a version of Linux, such as "5.7", or nil if the running kernel is of
+// that version or newer.
+func TooOld(what, since string) *Lack { return system{release: kernelRelease()}.tooOld(what, since) }
+
+func (s system) tooOld(what, since string) *Lack {
+	if since == "" || !older(s.release, since) {
+		return nil
+	}
+	return &Lack{What: what, Reason: fmt.Sprintf("Linux %s is too old: %s is the first release with it", s.release, since), Remedy: "a kernel of " + since + " or later"}
 }
 
 // config returns the kernel's build setting for option: "y", "m" or "" for not

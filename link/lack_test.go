@@ -80,6 +80,19 @@ func TestOlder(t *testing.T) {
 	}
 }
 
+func TestTooOld(t *testing.T) {
+	s := system{release: "5.4.0-26-generic"}
+	want := "networks: Linux 5.4.0-26-generic is too old: 5.7 is the first release with it (a kernel of 5.7 or later)"
+	if l := s.tooOld("networks", "5.7"); l == nil || l.Error() != want {
+		t.Errorf("got %v, want %s", l, want)
+	}
+	for _, since := range []string{"5.4", "4.19", ""} {
+		if l := s.tooOld("networks", since); l != nil {
+			t.Errorf("since %q: %v", since, l)
+		}
+	}
+}
+
 // TestAsParamError has the kernel point at each offset of a request in turn.
 func TestAsParamError(t *testing.T) {
 	s := MacvlanSpec{Attrs: Attrs{Name: "probe", MTU: 1500, MAC: MAC{2}}, Mode: MacvlanSource, BroadcastQueueLen: 7, Sources: ListOf(MAC{2})}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -40,23 +41,29 @@ func (b *bed) world() *netns.NS {
 }
 
 // seenAs returns the address that the machine outside sees of a client; "" if it does not answer.
-func seenAs(t *testing.T, client *netns.NS, from string) (address string) {
+func seenAs(t *testing.T, client *netns.NS, from string) string {
+	t.Helper()
+	return answer(t, client, from, "198.51.100.2:80")
+}
+
+// answer returns what a server says; "" if it does not answer.
+func answer(t *testing.T, client *netns.NS, from, server string) (answer string) {
 	t.Helper()
 	must(t, client.Do(func() error {
 		d := net.Dialer{Timeout: 500 * time.Millisecond}
 		if from != "" {
 			d.LocalAddr = &net.TCPAddr{IP: net.ParseIP(from)}
 		}
-		c, err := d.Dial("tcp", "198.51.100.2:80")
+		c, err := d.Dial("tcp", server)
 		if err != nil {
 			return nil
 		}
 		defer c.Close()
 		text, err := io.ReadAll(c)
-		address = string(text)
+		answer = string(text)
 		return err
 	}))
-	return address
+	return answer
 }
 
 func (b *bed) wantSeen(client *netns.NS, want string) {
@@ -216,16 +223,13 @@ func TestVRF(t *testing.T) {
 	containers, err := netlink.ParseIPNet("10.89.0.0/16")
 	must(t, err)
 	must(t, outside.RouteAdd(&netlink.Route{Dst: containers, Gw: net.ParseIP("198.51.100.1")}))
+	b.vrf()
 	b.onHost(func(h *netlink.Handle) error {
-		blue, err := h.LinkByName("blue")
-		if err != nil {
-			return err
-		}
 		nic, err := h.LinkByName("nic")
 		if err != nil {
 			return err
 		}
-		return errors.Join(h.LinkSetUp(blue), h.LinkSetMaster(nic, blue), h.LinkSetMTU(nic, 1400))
+		return h.LinkSetMTU(nic, 1400)
 	})
 	before := b.snapshot()
 	a, c := networktest.NewNS(t, "a"), networktest.NewNS(t, "c")
@@ -276,6 +280,144 @@ func TestVRF(t *testing.T) {
 	b.wantSeen(a, "198.51.100.1")
 	b.teardown(a.Path(), in)
 	b.teardown(c.Path(), inC)
+	b.same(before)
+}
+
+// vrf puts nic into VRF blue.
+func (b *bed) vrf() {
+	b.t.Helper()
+	b.onHost(func(h *netlink.Handle) error {
+		blue, err := h.LinkByName("blue")
+		if err != nil {
+			return err
+		}
+		nic, err := h.LinkByName("nic")
+		if err != nil {
+			return err
+		}
+		return errors.Join(h.LinkSetUp(blue), h.LinkSetMaster(nic, blue))
+	})
+}
+
+// dropForwarded makes iptables drop what is forwarded, as Docker does.
+func dropForwarded() error {
+	c, err := nftables.New()
+	if err != nil {
+		return err
+	}
+	policy := nftables.ChainPolicyDrop
+	for _, family := range []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6} {
+		filter := c.AddTable(&nftables.Table{Family: family, Name: "filter"})
+		c.AddChain(&nftables.Chain{Name: "FORWARD", Table: filter, Type: nftables.ChainTypeFilter, Hooknum: nftables.ChainHookForward, Priority: nftables.ChainPriorityFilter, Policy: &policy})
+	}
+	return c.Flush()
+}
+
+// A port of a network in a VRF is published to those in the VRF, and a port of another network to others.
+func TestPublishedInVRF(t *testing.T) {
+	b := newBed(t)
+	b.needKind(&netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "blue"}, Table: 10})
+	out, other := b.world(), networktest.NewNS(t, "other")
+	b.vrf()
+	host, there := &lab.Node{NS: b.host}, &lab.Node{NS: other}
+	must(t, lab.Connect(lab.End{Node: host, Name: "nic2"}, lab.End{Node: there, Name: "eth0"}, lab.Cable{}))
+	must(t, host.Address("nic2", netip.MustParsePrefix("203.0.113.1/24"), netip.MustParsePrefix("2001:db8:2::1/64")))
+	must(t, there.Address("eth0", netip.MustParsePrefix("203.0.113.2/24"), netip.MustParsePrefix("2001:db8:2::2/64")))
+	must(t, host.Address("nic", netip.MustParsePrefix("2001:db8:1::1/64"))) // a VRF takes such addresses away
+	must(t, (&lab.Node{NS: out}).Address("eth0", netip.MustParsePrefix("2001:db8:1::2/64")))
+	must(t, b.host.Do(dropForwarded))
+	before := b.snapshot()
+	var spaces []*netns.NS
+	ports := func(all ...string) string {
+		for i, p := range all {
+			address, port, _ := strings.Cut(p, " ")
+			all[i] = fmt.Sprintf(`{"container_port": 80, "host_ip": %q, "host_port": %s, "protocol": "tcp", "range": 1}`, address, port)
+		}
+		return fmt.Sprintf(`, "port_mappings": [%s]`, strings.Join(all, ", "))
+	}
+	const both = subnet + `, {"subnet": "2001:db8:7::/64", "gateway": "2001:db8:7::1"}`
+	web := strings.ReplaceAll(info("web", "podman7", both, `, "options": {"vrf": "blue"}`), `"ipv6_enabled": false`, `"ipv6_enabled": true`)
+	plain := info("plain", "podman8", `{"subnet": "10.89.8.0/24", "gateway": "10.89.8.1"}`, "")
+	inputs := []string{
+		input("a", strings.Replace(on("web", "eth0", "10.89.7.2"), `"10.89.7.2"`, `"10.89.7.2", "2001:db8:7::2"`, 1), web, ports(" 8080", "198.51.100.9 8081")),
+		input("b", strings.Replace(on("web", "eth0", "10.89.7.3"), `"10.89.7.3"`, `"10.89.7.3", "2001:db8:7::3"`, 1), web, ""),
+		input("c", on("plain", "eth0", "10.89.8.2"), plain, ports(" 8090")),
+	}
+	for i, in := range inputs {
+		ns := networktest.NewNS(t, string(rune('a'+i)))
+		b.setup(ns, in)
+		labtest.Serve(t, ns, "[::]:80", func(c net.Conn) {
+			fmt.Fprintf(c, "%s sees %s", ns, c.RemoteAddr().(*net.TCPAddr).IP)
+		})
+		spaces = append(spaces, ns)
+	}
+	must(t, b.host.Do(func() error { // a server of the host in the VRF
+		udp, tcp, err := names.OpenInVRF("blue", netip.MustParseAddrPort("198.51.100.1:8090"))
+		if err == nil {
+			t.Cleanup(func() { udp.Close(); tcp.Close() })
+		}
+		return err
+	}))
+	b.wantSeen(spaces[0], "198.51.100.1")
+	check := func() {
+		t.Helper()
+		for _, tt := range []struct {
+			from       *netns.NS
+			to, answer string
+		}{
+			{out, "198.51.100.1:8080", "a sees 198.51.100.2"},
+			{out, "[2001:db8:1::1]:8080", "a sees 2001:db8:1::2"},
+			{out, "198.51.100.9:8081", "a sees 198.51.100.2"},
+			{out, "198.51.100.1:8081", ""},
+			{spaces[1], "198.51.100.1:8080", "a sees 10.89.7.1"},
+			{spaces[1], "198.51.100.9:8081", "a sees 10.89.7.1"},
+			{spaces[0], "[2001:db8:1::1]:8080", "a sees 2001:db8:7::1"},
+			{other, "203.0.113.1:8080", ""},
+			{other, "[2001:db8:2::1]:8080", ""},
+			{spaces[2], "203.0.113.1:8080", ""},
+			{b.host, "203.0.113.1:8080", ""},
+			{other, "203.0.113.1:8090", "c sees 203.0.113.2"},
+			{b.host, "203.0.113.1:8090", "c sees 203.0.113.1"},
+		} {
+			if got := answer(t, tt.from, "", tt.to); got != tt.answer {
+				t.Errorf("%s asks %s: %q, want %q", tt.from, tt.to, got, tt.answer)
+			}
+		}
+		reach(t, out, "198.51.100.1:8090", true)
+		must(t, b.host.Do(func() error { // a program of the host in the VRF
+			bound := func(_, _ string, c syscall.RawConn) (err error) {
+				return errors.Join(c.Control(func(fd uintptr) { err = unix.BindToDevice(int(fd), "blue") }), err)
+			}
+			for to, want := range map[string]error{"198.51.100.1:8080": unix.ECONNREFUSED, "10.89.7.2:80": nil} {
+				c, err := (&net.Dialer{Timeout: 500 * time.Millisecond, Control: bound}).Dial("tcp", to)
+				if !errors.Is(err, want) {
+					t.Errorf("from the host in the VRF to %s: %v, want %v", to, err, want)
+				}
+				if err == nil {
+					c.Close()
+				}
+			}
+			return nil
+		}))
+	}
+	check()
+	b.teardown(spaces[1].Path(), inputs[1])
+	b.setup(spaces[1], inputs[1])
+	b.onHost(func(h *netlink.Handle) error { // somebody removes the rules
+		rules, err := h.RuleList(netlink.FAMILY_ALL)
+		for _, r := range rules {
+			if r.IifName != "" {
+				err = errors.Join(err, h.RuleDel(&r))
+			}
+		}
+		return err
+	})
+	must(t, host.Sysctl("net/ipv4/conf/all/rp_filter", "1"))
+	b.repair()
+	check()
+	for i, in := range inputs {
+		b.teardown(spaces[i].Path(), in)
+	}
 	b.same(before)
 }
 

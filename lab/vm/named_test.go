@@ -12,7 +12,7 @@ import (
 var drivers = []string{"ipvlan_l2", "ipvlan_l3s", "vlan", "macvlan_in_a_VLAN", "ipvlan_in_a_VLAN"}
 
 // contract are the tests of the contract of netavark that depend on the kernel.
-var contract = []string{"TestVRF", "TestBridgeVLAN", "TestIPvlan", "TestBroadcastLimit"}
+var contract = []string{"TestVRF", "TestPublishedInVRF", "TestBridgeVLAN", "TestIPvlan", "TestBroadcastLimit"}
 
 // TestNamedNetworks connects containers to a network of each driver, and to several networks, with
 // each kernel. With the newest one it also calls netavark. No driver may be skipped.
@@ -20,8 +20,8 @@ func TestNamedNetworks(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
 	const all = "TestDrivers"
-	tr := trial{program: buildTest(t, "cleat/network/named"), args: []string{"-test.run", "^(" + all + "|TestNamesInside|TestSeveralNetworks)$"}}
-	wanted := slices.Concat([]string{"bridge", "routed", "macvlan", "TestNamesInside", "TestSeveralNetworks"}, drivers)
+	tr := trial{program: buildTest(t, "cleat/network/named"), args: []string{"-test.run", "^(" + all + "|TestNamesInside|TestNamesInVRF|TestTakenInVRF|TestSeveralNetworks)$"}}
+	wanted := slices.Concat([]string{"bridge", "routed", "macvlan", "TestNamesInside", "TestNamesInVRF", "TestTakenInVRF", "TestSeveralNetworks"}, drivers)
 	check := func(wanted []string) func(*testing.T, vm.Kernel, []vm.Outcome) {
 		return func(t *testing.T, k vm.Kernel, got []vm.Outcome) {
 			t.Helper()

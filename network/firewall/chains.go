@@ -44,12 +44,25 @@ const (
 )
 
 // chains returns the chains of a table, in an order in which those that are jumped to come
-// first. They depend on the table's doorway, but not on the State.
-func (f family) chains(d doorway) []chain {
+// first. They depend on the table's layout, but not on the State.
+func (f family) chains(l layout) []chain {
+	all := f.allChains(l.doorway)
+	if l.vrfs {
+		return all
+	}
+	all = slices.DeleteFunc(all, func(c chain) bool { return c.vrf })
+	for i := range all {
+		all[i].rules = slices.DeleteFunc(all[i].rules, func(r rule) bool { return r.vrf })
+	}
+	return all
+}
+
+// allChains returns the chains of a table with networks in a VRF.
+func (f family) allChains(d doorway) []chain {
 	return []chain{
 		{name: chainOthers, rules: append(f.toNeighbours(), when("spoofed sources", drop()))},
 		{name: chainFromEndpoints, rules: f.fromEndpoints(iifname())},
-		{name: chainFromVRF, rules: f.fromEndpoints(sdifname())},
+		{name: chainFromVRF, vrf: true, rules: f.fromEndpoints(sdifname())},
 		{name: chainToEndpoints, rules: []rule{
 			when("ended connections", ended(), drop()),
 			when("known connections", state(stateEstablished|stateRelated), accept()),
@@ -60,19 +73,19 @@ func (f family) chains(d doorway) []chain {
 		}},
 		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainFromEndpoints)),
-			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainFromVRF)),
+			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainFromVRF)).ifVRFs(),
 			when("to our endpoints", in(setDevices, oifname()), jumpTo(chainToEndpoints)),
 		}},
 		{name: chainGateway, rules: []rule{
 			when("to the gateway", in(setGateways, iifname(), f.destination()), accept()),
-			when("to the gateway in a VRF", in(setGateways, sdifname(), f.destination()), accept()),
+			when("to the gateway in a VRF", in(setGateways, sdifname(), f.destination()), accept()).ifVRFs(),
 			when("to other addresses", drop()),
 		}},
-		{name: chainHost, rules: f.host(iifname())},
-		{name: chainHostVRF, rules: f.host(sdifname())},
+		{name: chainHost, rules: f.host(iifname(), f.judgedAnywhere(), f.judgedAtOne())},
+		{name: chainHostVRF, vrf: true, rules: f.host(sdifname(), f.judgedAnywhereInVRF(), f.judgedAtOneInVRF())},
 		{name: chainInput, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityFilter}, rules: []rule{
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainHost)),
-			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainHostVRF)),
+			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainHostVRF)).ifVRFs(),
 			when("no longer published", isDevice(iifname(), d.out), drop()),
 		}},
 		{name: chainJudged, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityLast}, rules: f.judged(d)},
@@ -90,7 +103,7 @@ func (f family) chains(d doorway) []chain {
 			when("from the host's loopback", f.fromLoopback(), in(setDevices, oifname()), masquerade()),
 			when("from our endpoints to elsewhere, by a fixed address", notIn(setDevices, oifname()), f.snat(setOutbound, iifname(), f.source())),
 			when("from our endpoints to elsewhere", in(setMasquerade, iifname()), notIn(setDevices, oifname()), masquerade()),
-			when("from our endpoints in a VRF to elsewhere", in(setMasqueradeVRF, iifname(), f.source()), notIn(setDevices, oifname()), masquerade()),
+			when("from our endpoints in a VRF to elsewhere", in(setMasqueradeVRF, iifname(), f.source()), notIn(setDevices, oifname()), masquerade()).ifVRFs(),
 		}},
 	}
 }
@@ -137,9 +150,9 @@ func (f family) flow(set string, from, to, port load) []expr.Any {
 	return vmap(set, from, to, l4proto(), port)
 }
 
-// host returns the rules for packets of endpoints to the host itself, which came in by a device. The
-// devices of endpoints may have route_localnet set, so the kernel does not drop packets to 127.0.0.0/8.
-func (f family) host(device load) (rules []rule) {
+// host returns the rules for packets of endpoints to the host itself, which came in by a device.
+// anywhere and atOne match published ports at all addresses and at one. The devices of endpoints may have route_localnet set, so the kernel does not drop packets to 127.0.0.0/8.
+func (f family) host(device load, anywhere, atOne []expr.Any) (rules []rule) {
 	if f.id == unix.NFPROTO_IPV6 {
 		rules = append(rules, when("neighbour discovery", is(l4proto(), unix.IPPROTO_ICMPV6), in(setNeighbours, payload(expr.PayloadBaseTransportHeader, 0, 1)), accept()))
 	}
@@ -152,8 +165,8 @@ func (f family) host(device load) (rules []rule) {
 		rules = append(rules, when("the host's loopback", is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), loopbackByte), drop()))
 	}
 	return append(rules,
-		when("published at all addresses", in(setOpen, device), in(setJudgedAnywhere, l4proto(), dport()), accept()),
-		when("published at one address", in(setOpen, device), in(setJudged, l4proto(), f.destination(), dport()), accept()),
+		when("published at all addresses", in(setOpen, device), anywhere, accept()),
+		when("published at one address", in(setOpen, device), atOne, accept()),
 		when("DNS", in(setGateways, device, f.destination()), toPort(unix.IPPROTO_UDP, dnsPort), accept()),
 		when("DNS", in(setGateways, device, f.destination()), toPort(unix.IPPROTO_TCP, dnsPort), accept()),
 		when("as far as the network permits", vmap(setAccess, device)),
@@ -161,14 +174,33 @@ func (f family) host(device load) (rules []rule) {
 	)
 }
 
+// The following match packets to published ports that obey the host's firewall. Those of a network in a
+// VRF are published there, and those of others elsewhere.
+
+func (f family) judgedAnywhere() []expr.Any { return in(setJudgedAnywhere, l4proto(), dport()) }
+func (f family) judgedAtOne() []expr.Any {
+	return in(setJudged, l4proto(), f.destination(), dport())
+}
+func (f family) judgedAnywhereInVRF() []expr.Any {
+	return in(setJudgedAnywhereVRF, iifname(), l4proto(), dport())
+}
+func (f family) judgedAtOneInVRF() []expr.Any {
+	return in(setJudgedVRF, iifname(), l4proto(), f.destination(), dport())
+}
+
 // judged returns the rules for packets to the host that all other chains have accepted. New
 // connections to published ports go through the doorway.
 func (f family) judged(d doorway) []rule {
+	through := slices.Concat(setMark(d.mark), duplicate(d.router(f)), drop())
 	return []rule{
 		when("known connections", notNew(), accept()),
 		when("broadcasts", isNot(meta(expr.MetaKeyPKTTYPE, 1), unix.PACKET_HOST), accept()),
-		when("published at all addresses", in(setJudgedAnywhere, l4proto(), dport()), setMark(d.mark), duplicate(d.router(f)), drop()),
-		when("published at one address", in(setJudged, l4proto(), f.destination(), dport()), setMark(d.mark), duplicate(d.router(f)), drop()),
+		when("from the host itself in a VRF", in(setVRFs, sdifname()), accept()).ifVRFs(),
+		when("published at all addresses of a VRF", f.judgedAnywhereInVRF(), through).ifVRFs(),
+		when("published at one address of a VRF", f.judgedAtOneInVRF(), through).ifVRFs(),
+		when("in a VRF", fromVRF(), accept()),
+		when("published at all addresses", f.judgedAnywhere(), through),
+		when("published at one address", f.judgedAtOne(), through),
 	}
 }
 
@@ -184,9 +216,15 @@ func (f family) duplicates(d doorway) []rule {
 }
 
 // prerouting returns the rules for the first packets of connections. What is to obey the
-// host's firewall is translated only behind the doorway.
+// host's firewall is translated only behind the doorway. There an address of a VRF is none of the
+// host's (toLocal), but only packets that came in by that VRF get there.
 func (f family) prerouting(d doorway) (rules []rule) {
-	rules = append(rules, when("through the doorway", isDevice(iifname(), d.out), jumpTo(chainPublished)))
+	behind := isDevice(iifname(), d.out)
+	rules = append(rules,
+		when("through the doorway, published at all addresses of a VRF", behind, f.dnat(setPortsAnywhereVRF, l4proto(), dport())).ifVRFs(),
+		when("through the doorway, published at one address of a VRF", behind, f.dnat(setPortsVRF, l4proto(), f.destination(), dport())).ifVRFs(),
+		when("through the doorway", behind, jumpTo(chainPublished)),
+	)
 	if f.id == unix.NFPROTO_IPV4 {
 		rules = append(rules, when("the host's loopback", is(payload(expr.PayloadBaseNetworkHeader, f.daddr, 1), loopbackByte), accept()))
 	}

@@ -34,8 +34,8 @@ func (s *snapshot) compareTables(l layout) (all []Difference, err error) {
 		differs := func(object, format string, args ...any) {
 			all = append(all, Difference{f.name, object, fmt.Sprintf(format, args...)})
 		}
-		t.compareSets(f, differs)
-		if err := t.compareChains(f, l.doorway, differs); err != nil {
+		t.compareSets(f, l, differs)
+		if err := t.compareChains(f, l, differs); err != nil {
 			return nil, err
 		}
 	}
@@ -43,9 +43,9 @@ func (s *snapshot) compareTables(l layout) (all []Difference, err error) {
 	return all, nil
 }
 
-func (t *tableSnapshot) compareSets(f family, differs func(object, format string, args ...any)) {
+func (t *tableSnapshot) compareSets(f family, l layout, differs func(object, format string, args ...any)) {
 	unknown := maps.Clone(t.sets)
-	for _, want := range f.sets() {
+	for _, want := range f.sets(l) {
 		got, ok := t.sets[want.name]
 		delete(unknown, want.name)
 		switch object := "set " + want.name; {
@@ -62,9 +62,9 @@ func (t *tableSnapshot) compareSets(f family, differs func(object, format string
 	}
 }
 
-func (t *tableSnapshot) compareChains(f family, d doorway, differs func(object, format string, args ...any)) error {
+func (t *tableSnapshot) compareChains(f family, l layout, differs func(object, format string, args ...any)) error {
 	unknown := maps.Clone(t.chains)
-	for _, want := range f.chains(d) {
+	for _, want := range f.chains(l) {
 		got, ok := t.chains[want.name]
 		delete(unknown, want.name)
 		object := "chain " + want.name
@@ -95,6 +95,16 @@ func (t *tableSnapshot) compareChains(f family, d doorway, differs func(object, 
 	return nil
 }
 
+// hasVRFs reports whether one of the tables has sets for networks in a VRF.
+func (s *snapshot) hasVRFs() bool {
+	for _, t := range s.tables {
+		if _, ok := t.sets[setJudgedVRF]; ok {
+			return true
+		}
+	}
+	return false
+}
+
 // contents returns the elements of sets that a State determines.
 func (s *snapshot) contents() contents {
 	c := contents{}
@@ -103,7 +113,7 @@ func (s *snapshot) contents() contents {
 		if t == nil {
 			continue
 		}
-		for _, set := range f.sets() {
+		for _, set := range f.allSets() {
 			if got := t.sets[set.name].elements; len(set.fixed) == 0 && len(got) > 0 {
 				c[place{f.id, set.name}] = got
 			}
@@ -116,7 +126,7 @@ func (s *snapshot) contents() contents {
 func compareContents(got, want contents) (all []Difference) {
 	missing, extra := want.minus(got), got.minus(want)
 	for _, f := range families {
-		for _, s := range f.sets() {
+		for _, s := range f.allSets() {
 			at := place{f.id, s.name}
 			if few, many := len(missing[at]), len(extra[at]); few+many > 0 {
 				all = append(all, Difference{f.name, "set " + s.name, fmt.Sprintf("lacks %d elements and has %d others", few, many)})

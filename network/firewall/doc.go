@@ -35,6 +35,19 @@
 // Sync sends if anybody has changed any rule since it has read the tables, and Sync starts
 // again.
 //
+// # VRFs
+//
+// For rules, a packet that comes in by a device in a VRF comes from the VRF (vrf_ip_rcv, drivers/net/vrf.c),
+// once it is routed. So a table with networks in a VRF has copies of two chains that look at the other
+// device. Tables without such networks have none of these chains, rules and sets.
+//
+// A port of a network in a VRF is published in that VRF: for packets that the VRF delivers to the host.
+// These go through the doorway, BypassFirewall or not: chain prerouting, where the destination of others is
+// translated, sees the device and not the VRF. What comes out of the doorway is in no VRF, so a routing rule
+// for each prefix leads to the VRF's table. The host's own programs don't reach
+// these ports. A port of
+// another network is published outside of VRFs.
+//
 // # Limits
 //
 // Prefixes of networks must not overlap. Published ports are not reachable at ::1 where a
@@ -43,11 +56,8 @@
 // Without privileges in the initial user namespace, net.core.wmem_max bounds a transaction: 4
 // MiB are some 40,000 ports.
 //
-// Linux 5.8 is needed: sets with ranges of several fields (5.6), the incoming device in
-// postrouting chains (5.7), and the device by which a packet came into a VRF.
-//
-// For rules, a packet that comes in by a device in a VRF comes from the VRF (vrf_ip_rcv, drivers/net/vrf.c),
-// once it is routed. So networks in a VRF have copies of two chains that look at the other device.
+// Linux 5.7 is needed: sets with ranges of several fields, and the device by which a packet came into a
+// VRF (both 5.6), and the incoming device in postrouting chains.
 //
 // Sources: nft(8), include/uapi/linux/netfilter/nf_tables.h, net/netfilter/nf_tables_api.c.
 //

@@ -29,9 +29,10 @@ type doorway struct {
 const (
 	// doorwayMTU is the largest that a veth device accepts: datagrams are not fragmented.
 	doorwayMTU = 65535
-	// rulePriority is that of the first of three routing rules. They come before those of most
+	// rulePriority is that of the first of the routing rules. They come before those of most
 	// programs, but concern only what has to do with the doorway.
-	rulePriority = 500
+	rulePriority    = 500
+	vrfRulePriority = rulePriority + 3 // of all rules that lead into VRFs, after the three of door.rules
 	// routingProtocol marks routes and rules as the kernel's. Programs that remove what is not
 	// theirs, such as systemd-networkd, spare those.
 	routingProtocol = unix.RTPROT_KERNEL
@@ -79,6 +80,7 @@ type door struct {
 	checks  sourceCheck
 	h       *netlink.Handle
 	in, out netlink.Link // nil: do not exist
+	vrfs    []vrfRoute
 }
 
 func (t Table) door() (*door, error) {
@@ -151,13 +153,20 @@ func (d *door) tryOpen() error {
 		}
 	}
 	for _, p := range d.parts() {
-		right, err := p.right()
-		if err == nil && !right {
-			err = p.fix()
+		if err := p.set(); err != nil {
+			return err
 		}
-		if err != nil {
-			return fmt.Errorf("set up %s: %w", p.name, err)
-		}
+	}
+	return nil
+}
+
+func (p part) set() error {
+	right, err := p.right()
+	if err == nil && !right {
+		err = p.fix()
+	}
+	if err != nil {
+		return fmt.Errorf("set up %s: %w", p.name, err)
 	}
 	return nil
 }
@@ -206,11 +215,15 @@ func (d *door) create() error {
 
 // close removes the doorway.
 func (d *door) close() error {
+	d.vrfs = nil
 	for _, f := range families {
 		for _, r := range d.rules(f) {
 			if err := d.h.RuleDel(r); err != nil && !errors.Is(err, unix.ENOENT) && !isMissingFamily(err) {
 				return fmt.Errorf("remove routing rule: %w", err)
 			}
+		}
+		if err := d.vrfRulesPart(f).set(); err != nil {
+			return err
 		}
 	}
 	if d.in == nil {
@@ -242,7 +255,7 @@ func (d *door) parts() []part {
 		{"flags of device " + out, flagsOf(d.out), func() error { return errors.Join(d.h.LinkSetARPOff(d.out), d.h.LinkSetUp(d.out)) }},
 	}
 	for _, f := range families {
-		parts = append(parts, d.route(f, d.in, hostNet(d.router(f)), unix.RT_TABLE_LOCAL))
+		parts = append(parts, d.route(f, d.in, hostNet(d.router(f)), unix.RT_TABLE_LOCAL), d.vrfRulesPart(f))
 		if !d.checks[f.id] {
 			continue
 		}
@@ -312,8 +325,10 @@ func (d *door) sysctl(path, value string) part {
 	}
 }
 
-func hostNet(a netip.Addr) *net.IPNet {
-	return &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())}
+func hostNet(a netip.Addr) *net.IPNet { return netOf(netip.PrefixFrom(a, a.BitLen())) }
+
+func netOf(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }
 
 // route returns the part for a route in a routing table.

@@ -88,6 +88,9 @@ func (c contents) addNetwork(f family, n Network) error {
 			prefixes = append(prefixes, p.Masked())
 		}
 	}
+	if n.VRF != "" && len(prefixes) > 0 {
+		c.add(f, setVRFs, element{key: deviceKey(n.VRF)}, "") // unless another network has
+	}
 	for _, from := range prefixes {
 		for _, to := range prefixes {
 			if !c.add(f, setAllowed, pairElement(from, to), verdictAccept) {
@@ -172,26 +175,47 @@ func (a HostAccess) verdict() string {
 // several times slower to search and to change (see doc/adr).
 func (c contents) addPort(p Port) error {
 	f := familyOf(p.To.Addr())
-	address := ""
-	all, direct, judged := setPortsAnywhere, setDirectAnywhere, setJudgedAnywhere
+	sets := p.sets()
+	address, from := "", ""
 	if !p.anywhere() {
 		address = addrKey(p.HostAddr)
-		all, direct, judged = setPorts, setDirect, setJudged
+	}
+	if p.VRF != "" {
+		from = deviceKey(p.VRF)
 	}
 	prefix, target := protocolKey(uint8(p.Protocol))+address, addrKey(p.To.Addr())
 	for i := range p.count() {
-		e := element{key: prefix + portKey(p.HostPort+uint16(i))}
+		key := prefix + portKey(p.HostPort+uint16(i))
 		value := target + portKey(p.To.Port()+uint16(i))
-		if !c.add(f, all, e, value) {
+		if !c.add(f, sets.all, element{key: key}, value) {
 			return invalid("publish port %s: port %d is published twice", p, int(p.HostPort)+i)
 		}
-		if p.BypassFirewall {
-			c.add(f, direct, e, value)
+		if p.bypasses() {
+			c.add(f, sets.direct, element{key: key}, value)
 		} else {
-			c.add(f, judged, e, "")
+			c.add(f, sets.judged, element{key: from + key}, "")
 		}
 	}
 	return nil
+}
+
+// portSets are the names of the sets that have a port.
+type portSets struct {
+	all    string
+	direct string // if it bypasses the host's firewall
+	judged string // otherwise
+}
+
+func (p Port) sets() portSets {
+	switch vrf, anywhere := p.VRF != "", p.anywhere(); {
+	case vrf && anywhere:
+		return portSets{all: setPortsAnywhereVRF, judged: setJudgedAnywhereVRF}
+	case vrf:
+		return portSets{all: setPortsVRF, judged: setJudgedVRF}
+	case anywhere:
+		return portSets{setPortsAnywhere, setDirectAnywhere, setJudgedAnywhere}
+	}
+	return portSets{setPorts, setDirect, setJudged}
 }
 
 // pairElement returns a range of (source address, destination address).
@@ -226,7 +250,7 @@ func (b *batch) changeContents(table string, remove, add contents) {
 		from contents
 	}{{unix.NFT_MSG_DELSETELEM, remove}, {unix.NFT_MSG_NEWSETELEM, add}} {
 		for _, f := range families {
-			for _, s := range f.sets() {
+			for _, s := range f.allSets() {
 				if len(s.fixed) == 0 {
 					b.changeElements(step.kind, table, f, s, step.from[place{f.id, s.name}])
 				}

@@ -1,32 +1,71 @@
 package firewall
 
-import "slices"
+import (
+	"net/netip"
+	"slices"
+)
+
+// Exempt are packets for which chains of other programs need exceptions.
+type Exempt struct {
+	// Devices are the starts of the names of devices from and to which the packets go.
+	Devices []string
+	// Sources are where packets come from whose device is in a VRF. Other programs see the VRF in its place,
+	// where others send packets as well.
+	Sources []VRFPrefix
+}
+
+func (x Exempt) validate() error {
+	for _, d := range x.Devices {
+		if err := validateDevice(d + "0"); err != nil {
+			return err
+		}
+	}
+	for _, s := range x.Sources {
+		if !s.Prefix.IsValid() {
+			return invalid("prefix %q of VRF %s", s.Prefix, s.VRF)
+		}
+		if err := validateDevice(s.VRF); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // exception is a rule that accepts packets from or to devices, in a chain of another program.
 type exception struct {
 	option string // "-i": from the devices, "-o": to them
 	name   string
-	prefix bool // the name is the start of names
+	prefix bool         // the name is the start of names
+	source netip.Prefix // of the packets; zero: any
 }
 
-// exceptions returns those that the table needs in a chain at a hook.
-func (t Table) exceptions(hook string, prefixes []string) (all []exception) {
+// exceptions returns those that the table needs in a chain at a hook, in a table of a family: "ip", "ip6" or
+// "inet".
+func (t Table) exceptions(hook, family string, x Exempt) (all []exception) {
 	if hook == "output" {
-		return []exception{{"-o", t.doorway().in, false}}
+		return []exception{{option: "-o", name: t.doorway().in}}
 	}
-	for _, p := range prefixes {
-		all = append(all, exception{"-i", p, true}, exception{"-o", p, true})
+	for _, d := range x.Devices {
+		all = append(all, exception{option: "-i", name: d, prefix: true}, exception{option: "-o", name: d, prefix: true})
+	}
+	for _, s := range x.Sources {
+		if family == "inet" || family == familyOf(s.Prefix.Addr()).name {
+			all = append(all, exception{option: "-i", name: s.VRF, source: s.Prefix.Masked()})
+		}
 	}
 	return all
 }
 
-// iptables returns the condition as arguments of iptables.
-func (e exception) iptables() []string {
+// iptables returns the condition as arguments of iptables, in the order in which it prints them.
+func (e exception) iptables() (args []string) {
+	if e.source.IsValid() {
+		args = []string{"-s", e.source.String()}
+	}
 	name := e.name
 	if e.prefix {
 		name += "+"
 	}
-	return []string{e.option, name}
+	return append(args, e.option, name)
 }
 
 // nft returns the rule in nft's language.
@@ -38,7 +77,11 @@ func (e exception) nft() string {
 	if e.prefix {
 		name += "*"
 	}
-	return key + ` "` + name + `" accept`
+	source := ""
+	if e.source.IsValid() {
+		source = familyOf(e.source.Addr()).name + " saddr " + e.source.String() + " "
+	}
+	return key + ` "` + name + `" ` + source + "accept"
 }
 
 // foreignRule is what counts of a rule of another program for the place of exceptions.

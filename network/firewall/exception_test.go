@@ -4,7 +4,7 @@ import "testing"
 
 // Exceptions belong behind rules that do anything but accept, and before the end.
 func TestPlaced(t *testing.T) {
-	in, out := exception{"-i", "cl-", true}, exception{"-o", "cl-", true}
+	in, out := exception{option: "-i", name: "cl-", prefix: true}, exception{option: "-o", name: "cl-", prefix: true}
 	from, to := foreignRule{exception: in, accepts: true}, foreignRule{exception: out, accepts: true}
 	accept, jump, drop := foreignRule{accepts: true}, foreignRule{}, foreignRule{}
 	for _, tt := range []struct {

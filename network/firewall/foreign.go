@@ -30,35 +30,35 @@ func (d ForeignDrop) String() string {
 	return fmt.Sprintf("chain %s of table %s %s (%s) drops by default at hook %s", d.Chain, d.Family, d.Table, d.Program, d.Hook)
 }
 
-// ForeignDrops lists chains that drop what the table has accepted from or to devices whose
-// names start with one of the prefixes, unless they have the exceptions of AcceptInIptables.
+// ForeignDrops lists chains that drop what the table has accepted, unless they have the exceptions of
+// AcceptInIptables.
 // Only what a chain does by default counts: its policy, and last rules that reject or drop
 // everything. Chains of iptables-legacy are examined by that program; without it they are listed
-// if there are any. Where firewalld has put the prefixes into a zone, its chains are not listed.
-func (t Table) ForeignDrops(prefixes ...string) (all []ForeignDrop, err error) {
-	if err := validatePrefixes(prefixes); err != nil {
+// if there are any. Where firewalld has put the devices and sources into a zone, its chains are not listed.
+func (t Table) ForeignDrops(x Exempt) (all []ForeignDrop, err error) {
+	if err := x.validate(); err != nil {
 		return nil, err
 	}
 	err = t.withForeignChains(func(conn *nftables.Conn, chains []foreignChain) error {
 		all = nil
 		for _, c := range chains {
-			wanted := t.exceptions(c.hook, prefixes)
+			wanted := t.exceptions(c.hook, c.family(), x)
 			if !c.dropsByDefault() || c.accepts(wanted) {
 				continue
 			}
-			zoned, err := c.zoned(conn, prefixes)
+			zoned, err := c.zoned(conn, x)
 			if err != nil {
 				return err
 			}
 			if !zoned {
-				all = append(all, newForeignDrop(c, wanted, prefixes))
+				all = append(all, newForeignDrop(c, wanted, x))
 			}
 		}
 		return nil
 	})
 	if err == nil {
 		err = t.NS.Do(func() error {
-			legacy, err := t.legacyDrops(prefixes)
+			legacy, err := t.legacyDrops(x)
 			all = append(all, legacy...)
 			return err
 		})
@@ -67,15 +67,6 @@ func (t Table) ForeignDrops(prefixes ...string) (all []ForeignDrop, err error) {
 		return nil, fmt.Errorf("examine firewalls of other programs in %s: %w", t.NS, err)
 	}
 	return all, nil
-}
-
-func validatePrefixes(prefixes []string) error {
-	for _, p := range prefixes {
-		if err := validateDevice(p + "0"); err != nil {
-			return err
-		}
-	}
-	return nil
 }
 
 // foreignChain is a chain of another program at a hook where it may drop packets of the table.
@@ -219,9 +210,9 @@ func dropsOrJumps(r *nftables.Rule) string {
 	return ""
 }
 
-// zoned reports whether a chain is of firewalld, and firewalld has put all devices whose names
-// start with the prefixes into a zone: then it judges them as its owner wishes.
-func (c foreignChain) zoned(conn *nftables.Conn, prefixes []string) (bool, error) {
+// zoned reports whether a chain is of firewalld, and firewalld has put all devices and sources into a zone:
+// then it judges them as its owner wishes.
+func (c foreignChain) zoned(conn *nftables.Conn, x Exempt) (bool, error) {
 	if c.Table.Name != firewalldTable {
 		return false, nil
 	}
@@ -229,18 +220,24 @@ func (c foreignChain) zoned(conn *nftables.Conn, prefixes []string) (bool, error
 	if err != nil {
 		return false, fmt.Errorf("list rules about zones of firewalld: %w", err)
 	}
-	for _, p := range prefixes {
-		if !slices.ContainsFunc(rules, func(r *nftables.Rule) bool { return deviceOf(r) == (exception{"-i", p, true}) }) {
-			return false, nil
-		}
+	var wanted []exception
+	for _, d := range x.Devices {
+		wanted = append(wanted, exception{option: "-i", name: d, prefix: true})
 	}
-	return true, nil
+	for _, s := range x.Sources {
+		wanted = append(wanted, exception{source: s.Prefix.Masked()})
+	}
+	for _, r := range rules {
+		has := conditionsOf(r)
+		wanted = slices.DeleteFunc(wanted, func(e exception) bool { return e == has })
+	}
+	return len(wanted) == 0, nil
 }
 
 const firewalldTable = "firewalld"
 
-func newForeignDrop(c foreignChain, wanted []exception, prefixes []string) ForeignDrop {
-	d := ForeignDrop{Family: tableFamilies[c.Table.Family], Table: c.Table.Name, Chain: c.Name, Hook: c.hook, Program: "nft"}
+func newForeignDrop(c foreignChain, wanted []exception, x Exempt) ForeignDrop {
+	d := ForeignDrop{Family: c.family(), Table: c.Table.Name, Chain: c.Name, Hook: c.hook, Program: "nft"}
 	var rules []string
 	for _, e := range wanted {
 		rules = append(rules, fmt.Sprintf("insert rule %s %s %s %s", d.Family, d.Table, d.Chain, e.nft()))
@@ -251,14 +248,19 @@ func newForeignDrop(c foreignChain, wanted []exception, prefixes []string) Forei
 		d.Program, d.Fixable, d.Remedy = "iptables", true, ""
 	case c.Table.Name == firewalldTable:
 		d.Program = "firewalld"
-		var devices []string
-		for _, p := range prefixes {
-			devices = append(devices, "--add-interface="+p+"+")
+		var options []string
+		for _, d := range x.Devices {
+			options = append(options, "--add-interface="+d+"+")
 		}
-		d.Remedy = fmt.Sprintf("Run `firewall-cmd --permanent --zone=trusted %s && firewall-cmd --reload`.", strings.Join(devices, " "))
+		for _, s := range x.Sources {
+			options = append(options, "--add-source="+s.Prefix.Masked().String())
+		}
+		d.Remedy = fmt.Sprintf("Run `firewall-cmd --permanent --zone=trusted %s && firewall-cmd --reload`.", strings.Join(options, " "))
 	}
 	return d
 }
+
+func (c foreignChain) family() string { return tableFamilies[c.Table.Family] }
 
 var tableFamilies = map[nftables.TableFamily]string{
 	nftables.TableFamilyIPv4: "ip", nftables.TableFamilyIPv6: "ip6", nftables.TableFamilyINet: "inet",

@@ -4,30 +4,32 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
+	"net/netip"
+	"slices"
 
 	"github.com/google/nftables"
 	"github.com/google/nftables/expr"
 	"github.com/google/nftables/xt"
 )
 
-// AcceptInIptables makes exceptions for devices whose names start with one of the prefixes in
-// the chains of iptables that ForeignDrops lists as fixable: the rules "-i PREFIX+ -j ACCEPT" and
-// "-o PREFIX+ -j ACCEPT" in FORWARD, and "-o DEVICE -j ACCEPT" for the doorway in OUTPUT. They
+// AcceptInIptables makes exceptions in the chains of iptables that ForeignDrops lists as fixable: the rules
+// "-i START+ -j ACCEPT", "-o START+ -j ACCEPT" and "-s PREFIX -i VRF -j ACCEPT" in FORWARD, and "-o DEVICE -j ACCEPT" for the doorway in OUTPUT. They
 // come after all other rules, but before a last rule that drops everything: rules of the host's
 // owner about these devices remain in force. They are in the form in which iptables writes them,
 // so that iptables shows and saves them. Doing it again changes nothing, unless somebody has
 // removed them or appended rules behind them.
-func (t Table) AcceptInIptables(prefixes ...string) error {
-	if err := validatePrefixes(prefixes); err != nil {
+func (t Table) AcceptInIptables(x Exempt) error {
+	if err := x.validate(); err != nil {
 		return err
 	}
 	return t.changeIptables("add", func(c foreignChain) []exception {
-		wanted := t.exceptions(c.hook, prefixes)
+		wanted := t.exceptions(c.hook, c.family(), x)
 		if !c.dropsByDefault() || c.accepts(wanted) {
 			return nil
 		}
 		return wanted
-	}, func() error { return t.acceptInLegacy(prefixes) })
+	}, func() error { return t.acceptInLegacy(x) })
 }
 
 // RemoveFromIptables removes the rules of AcceptInIptables.
@@ -94,13 +96,18 @@ func (e exception) exprs(comment string) []expr.Any {
 	if !e.prefix {
 		name = append(name, 0)
 	}
-	return []expr.Any{
+	exprs := []expr.Any{
 		&expr.Meta{Key: key, Register: reg},
 		&expr.Cmp{Op: expr.CmpOpEq, Register: reg, Data: name},
+	}
+	if e.source.IsValid() {
+		exprs = append(exprs, masked(familyOf(e.source.Addr()).source(), netOf(e.source).Mask, e.source.Addr().AsSlice())...)
+	}
+	return append(exprs,
 		&expr.Match{Name: "comment", Info: &text},
 		&expr.Counter{},
 		&expr.Verdict{Kind: expr.VerdictAccept},
-	}
+	)
 }
 
 // accepts reports whether the chain has all exceptions that are wanted. In a chain of iptables
@@ -109,8 +116,8 @@ func (c foreignChain) accepts(wanted []exception) bool {
 	var all []foreignRule
 	for _, r := range c.rules {
 		v := foreignRule{accepts: accepts(r)}
-		if v.accepts && isPlain(r) {
-			v.exception = deviceOf(r)
+		if v.accepts {
+			v.exception = conditionsOf(r)
 		}
 		if v.accepts || isIptables(c.Chain) {
 			all = append(all, v)
@@ -130,45 +137,83 @@ func accepts(r *nftables.Rule) bool {
 	return ok && last.Kind == expr.VerdictAccept
 }
 
-// isPlain reports whether a rule has no conditions but one about a device.
-func isPlain(r *nftables.Rule) bool {
-	conditions := 0
-	for _, e := range r.Exprs {
-		switch e := e.(type) {
-		case *expr.Counter, *expr.Verdict, *expr.Meta:
-		case *expr.Cmp:
-			conditions++
+// conditionsOf returns the conditions of a rule, whatever it does with the packets; zero if there are others
+// than an exception's.
+func conditionsOf(r *nftables.Rule) (e exception) {
+	for rest := r.Exprs; len(rest) > 0; {
+		n := 1
+		switch first := rest[0].(type) {
+		case *expr.Counter, *expr.Verdict:
 		case *expr.Match:
-			if e.Name != "comment" {
-				return false
+			if first.Name != "comment" {
+				return exception{}
+			}
+		case *expr.Meta:
+			if n = 2; !e.addDevice(first.Key, rest) {
+				return exception{}
+			}
+		case *expr.Payload:
+			if n = e.addSource(first, rest); n == 0 {
+				return exception{}
 			}
 		default:
-			return false
+			return exception{}
 		}
+		rest = rest[n:]
 	}
-	return conditions == 1
+	return e
 }
 
-// deviceOf returns the devices that a rule is about; none if it begins with other conditions.
-func deviceOf(r *nftables.Rule) (e exception) {
-	if len(r.Exprs) < 2 {
-		return e
+// addDevice adds the condition that two expressions about metadata are. It reports whether it could.
+func (e *exception) addDevice(key expr.MetaKey, exprs []expr.Any) bool {
+	c, ok := at[*expr.Cmp](exprs, 1)
+	if !ok || c.Op != expr.CmpOpEq {
+		return false
 	}
-	m, ok := r.Exprs[0].(*expr.Meta)
-	c, ok2 := r.Exprs[1].(*expr.Cmp)
 	switch {
-	case !ok || !ok2 || c.Op != expr.CmpOpEq:
-		return e
-	case m.Key == expr.MetaKeyIIFNAME:
+	case key == expr.MetaKeyNFPROTO: // nft adds it to conditions about addresses
+		return true
+	case e.option != "":
+		return false
+	case key == expr.MetaKeyIIFNAME:
 		e.option = "-i"
-	case m.Key == expr.MetaKeyOIFNAME:
+	case key == expr.MetaKeyOIFNAME:
 		e.option = "-o"
 	default:
-		return e
+		return false
 	}
 	name := bytes.TrimRight(c.Data, "\x00")
 	e.name, e.prefix = string(name), len(name) == len(c.Data)
-	return e
+	return true
+}
+
+// addSource adds the condition of expressions about a source address, and returns how many they are; 0 if they
+// are something else. nft compares the first bytes of the address where that will do.
+func (e *exception) addSource(p *expr.Payload, exprs []expr.Any) int {
+	ones, n := int(p.Len)*8, 1
+	if b, ok := at[*expr.Bitwise](exprs, n); ok {
+		var size int
+		if ones, size = net.IPMask(b.Mask).Size(); size == 0 { // they are not at its start
+			return 0
+		}
+		n++
+	}
+	c, ok := at[*expr.Cmp](exprs, n)
+	i := slices.IndexFunc(families, func(f family) bool { return p.Offset == f.saddr && int(p.Len) <= f.addrBytes })
+	if !ok || c.Op != expr.CmpOpEq || p.Base != expr.PayloadBaseNetworkHeader || i < 0 || e.source.IsValid() {
+		return 0
+	}
+	a, _ := netip.AddrFromSlice(append(bytes.Clone(c.Data), make([]byte, families[i].addrBytes-int(p.Len))...))
+	e.source = netip.PrefixFrom(a, ones)
+	return n + 1
+}
+
+// at returns an expression of a list, if it is of a type.
+func at[T expr.Any](exprs []expr.Any, i int) (e T, ok bool) {
+	if i < len(exprs) {
+		e, ok = exprs[i].(T)
+	}
+	return e, ok
 }
 
 // isException reports whether a rule is of AcceptInIptables: it has the table's comment.

@@ -100,7 +100,7 @@ func (j *judge) allowed(from, to netip.Addr) bool {
 // firewall. It then entered by a device that is no network's.
 func (j *judge) throughDoorway(c connection) bool {
 	return slices.ContainsFunc(j.ports[portKind{c.original.protocol, c.original.dport}], func(p changedPort) bool {
-		return !p.BypassFirewall && p.To.Addr() == c.reply.src && (p.anywhere() || p.HostAddr == c.original.dst)
+		return !p.bypasses() && p.To.Addr() == c.reply.src && (p.anywhere() || p.HostAddr == c.original.dst)
 	})
 }
 

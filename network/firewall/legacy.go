@@ -26,14 +26,14 @@ var legacyTables = []struct{ family, names, program string }{
 
 // legacyChain is a chain of a filter table of iptables-legacy.
 type legacyChain struct {
-	program, name string
-	drops         bool // its policy
-	lines         []string
+	family, program, name string
+	drops                 bool // its policy
+	lines                 []string
 }
 
 // legacyChains calls f for the chains of the thread's namespace that may drop packets of the table.
 // unknown, if not nil, is called for a table whose program the machine lacks.
-func legacyChains(f func(family string, c legacyChain) error, unknown func(family, program string)) error {
+func legacyChains(f func(legacyChain) error, unknown func(family, program string)) error {
 	for _, l := range legacyTables {
 		names, err := os.ReadFile(l.names)
 		if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -43,7 +43,7 @@ func legacyChains(f func(family string, c legacyChain) error, unknown func(famil
 			continue
 		}
 		for _, chain := range []string{"FORWARD", "OUTPUT"} {
-			c, err := readLegacy(l.program, chain)
+			c, err := readLegacy(l.family, l.program, chain)
 			if errors.Is(err, exec.ErrNotFound) {
 				if unknown != nil {
 					unknown(l.family, l.program)
@@ -51,7 +51,7 @@ func legacyChains(f func(family string, c legacyChain) error, unknown func(famil
 				break
 			}
 			if err == nil {
-				err = f(l.family, c)
+				err = f(c)
 			}
 			if err != nil {
 				return err
@@ -61,12 +61,12 @@ func legacyChains(f func(family string, c legacyChain) error, unknown func(famil
 	return nil
 }
 
-func readLegacy(name, chain string) (legacyChain, error) {
+func readLegacy(family, name, chain string) (legacyChain, error) {
 	out, err := program.Command(name, "-w", lockSeconds, "-S", chain).Output()
 	if err != nil {
 		return legacyChain{}, fmt.Errorf("%s -S %s: %w", name, chain, err)
 	}
-	c := legacyChain{program: name, name: chain}
+	c := legacyChain{family: family, program: name, name: chain}
 	for line := range strings.Lines(string(out)) {
 		switch line = strings.TrimSpace(line); {
 		case line == "-P "+chain+" DROP":
@@ -88,8 +88,8 @@ func (c legacyChain) end() int {
 }
 
 // lacks returns the exceptions that the chain needs; none if they are in place.
-func (c legacyChain) lacks(t Table, prefixes []string) []exception {
-	wanted := t.exceptions(strings.ToLower(c.name), prefixes)
+func (c legacyChain) lacks(t Table, x Exempt) []exception {
+	wanted := t.exceptions(strings.ToLower(c.name), c.family, x)
 	if !c.drops && c.end() == len(c.lines) {
 		return nil
 	}
@@ -115,15 +115,15 @@ func (e exception) rule(comment string) []string {
 }
 
 // legacyDrops lists chains of iptables-legacy in the thread's namespace.
-func (t Table) legacyDrops(prefixes []string) (all []ForeignDrop, err error) {
-	err = legacyChains(func(family string, c legacyChain) error {
-		if len(c.lacks(t, prefixes)) > 0 {
-			all = append(all, ForeignDrop{Family: family, Table: "filter", Chain: c.name, Hook: strings.ToLower(c.name), Program: "iptables-legacy", Fixable: true})
+func (t Table) legacyDrops(x Exempt) (all []ForeignDrop, err error) {
+	err = legacyChains(func(c legacyChain) error {
+		if len(c.lacks(t, x)) > 0 {
+			all = append(all, ForeignDrop{Family: c.family, Table: "filter", Chain: c.name, Hook: strings.ToLower(c.name), Program: "iptables-legacy", Fixable: true})
 		}
 		return nil
 	}, func(family, name string) {
 		var commands []string
-		for _, e := range t.exceptions("forward", prefixes) {
+		for _, e := range t.exceptions("forward", family, x) {
 			commands = append(commands, name+" -A FORWARD "+strings.Join(e.iptables(), " ")+" -j ACCEPT")
 		}
 		all = append(all, ForeignDrop{Family: family, Table: "filter", Chain: "FORWARD", Hook: "forward", Program: "iptables-legacy",
@@ -133,16 +133,16 @@ func (t Table) legacyDrops(prefixes []string) (all []ForeignDrop, err error) {
 }
 
 // acceptInLegacy makes exceptions in the thread's namespace.
-func (t Table) acceptInLegacy(prefixes []string) error {
-	return legacyChains(func(_ string, c legacyChain) error {
-		wanted := c.lacks(t, prefixes)
+func (t Table) acceptInLegacy(x Exempt) error {
+	return legacyChains(func(c legacyChain) error {
+		wanted := c.lacks(t, x)
 		if len(wanted) == 0 {
 			return nil
 		}
 		if err := t.removeLegacy(c); err != nil {
 			return err
 		}
-		c, err := readLegacy(c.program, c.name)
+		c, err := readLegacy(c.family, c.program, c.name)
 		if err != nil {
 			return err
 		}
@@ -158,7 +158,7 @@ func (t Table) acceptInLegacy(prefixes []string) error {
 
 // removeFromLegacy removes exceptions in the thread's namespace.
 func (t Table) removeFromLegacy() error {
-	return legacyChains(func(_ string, c legacyChain) error { return t.removeLegacy(c) }, nil)
+	return legacyChains(func(c legacyChain) error { return t.removeLegacy(c) }, nil)
 }
 
 func (t Table) removeLegacy(c legacyChain) error {

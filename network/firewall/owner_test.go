@@ -38,7 +38,16 @@ func ownUntilKilled(path string) {
 	}
 }
 
-func ownedState() firewall.State { return randomState(rand.New(rand.NewPCG(5, 5))) }
+func ownedState() firewall.State {
+	s := randomState(rand.New(rand.NewPCG(5, 5)))
+	for i := range s.Networks {
+		s.Networks[i].VRF = "" // Apply can remove it
+	}
+	for i := range s.Ports {
+		s.Ports[i].VRF = ""
+	}
+	return s
+}
 
 func own(t *testing.T, table firewall.Table) *firewall.Owner {
 	t.Helper()

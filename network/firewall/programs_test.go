@@ -3,6 +3,7 @@ package firewall_test
 import (
 	"testing"
 
+	"cleat/network/firewall"
 	"cleat/network/networktest"
 )
 
@@ -82,7 +83,7 @@ R`,
 			do := func(text string) {
 				t.Helper()
 				script(text)
-				must(t, w.table.AcceptInIptables("web", "db", "v")) // ufw drops what is forwarded
+				must(t, w.table.AcceptInIptables(firewall.Exempt{Devices: []string{"web", "db", "v"}})) // ufw drops what is forwarded
 			}
 			for i, network := range []string{"tcp", "udp"} {
 				s := w.published(network)

@@ -10,6 +10,7 @@ import (
 // chain is a chain of a table with its rules.
 type chain struct {
 	name  string
+	vrf   bool  // only if a network is in a VRF
 	base  *hook // nil: only other chains lead here
 	rules []rule
 }
@@ -25,6 +26,7 @@ type hook struct {
 // what nft prints.
 type rule struct {
 	comment string
+	vrf     bool // only if a network is in a VRF
 	exprs   []expr.Any
 }
 
@@ -41,6 +43,12 @@ func when(comment string, parts ...[]expr.Any) rule {
 	for _, p := range parts {
 		r.exprs = append(r.exprs, p...)
 	}
+	return r
+}
+
+// ifVRFs leaves the rule out of tables without networks in a VRF: packets there meet fewer rules.
+func (r rule) ifVRFs() rule {
+	r.vrf = true
 	return r
 }
 
@@ -87,13 +95,14 @@ func oifname() load { return meta(expr.MetaKeyOIFNAME, deviceBytes) }
 func l4proto() load { return meta(expr.MetaKeyL4PROTO, 1) }
 
 // sdifname is the name of the device by which a packet came into a VRF; its iifname is that of the VRF then.
-// Only packets that are forwarded or are for the host have it (Linux 5.8).
+// For a packet of the host's own that is the VRF as well. Only packets that are forwarded or are for the host
+// have it (Linux 5.6).
 func sdifname() load {
 	const sdifname = 34 // NFT_META_SDIFNAME (enum nft_meta_keys)
 	return meta(sdifname, deviceBytes)
 }
 
-// fromVRF matches packets that came in by a device in a VRF.
+// fromVRF matches packets that came in by a device in a VRF, once they are routed (Linux 5.1).
 func fromVRF() []expr.Any {
 	const iifkind = 26 // NFT_META_IIFKIND
 	return isDevice(meta(iifkind, deviceBytes), "vrf")
@@ -212,8 +221,8 @@ func ctBits(key expr.CtKey, mask uint32) []expr.Any {
 	}
 }
 
-// Bits of the state and status of a connection (NF_CT_STATE_BIT in
-// include/uapi/linux/netfilter/nf_conntrack_common.h, and IPS_DST_NAT there).
+// Bits of the state and status of a connection (NF_CT_STATE_BIT and IPS_… in
+// include/uapi/linux/netfilter/nf_conntrack_common.h).
 const (
 	stateInvalid     = 1 << 0
 	stateEstablished = 1 << 1

@@ -3,6 +3,7 @@ package firewall
 import (
 	"encoding/binary"
 	"net/netip"
+	"slices"
 	"strings"
 
 	"github.com/google/nftables"
@@ -66,13 +67,23 @@ type set struct {
 	verdicts bool     // the values are verdicts
 	interval bool     // elements are ranges of keys
 	fixed    []string // the elements' keys, which never change
+	vrf      bool     // only if a network is in a VRF
 }
 
 func (s set) isMap() bool { return s.verdicts || len(s.value) > 0 }
 
 // sets returns the sets of a table, in the order in which they are made. The comments tell
 // which rules use them; see chains.
-func (f family) sets() []set {
+func (f family) sets(l layout) []set {
+	all := f.allSets()
+	if l.vrfs {
+		return all
+	}
+	return slices.DeleteFunc(all, func(s set) bool { return s.vrf })
+}
+
+// allSets returns the sets of a table with networks in a VRF.
+func (f family) allSets() []set {
 	address := []field{protocol, f.addr, port}
 	anywhere := []field{protocol, port}
 	target := []field{f.addr, port}
@@ -81,7 +92,6 @@ func (f family) sets() []set {
 		{name: setDevices, key: []field{device}},
 		{name: setOpen, key: []field{device}},
 		{name: setMasquerade, key: []field{device}},
-		{name: setMasqueradeVRF, key: []field{device, f.addr}},
 		{name: setOutbound, key: []field{device, f.addr}, value: []field{f.addr}},
 		{name: setAccess, key: []field{device}, verdicts: true},
 		{name: setSources, key: []field{device, f.addr}},
@@ -96,6 +106,12 @@ func (f family) sets() []set {
 		{name: setDirectAnywhere, key: anywhere, value: target},
 		{name: setJudged, key: address},
 		{name: setJudgedAnywhere, key: anywhere},
+		{name: setVRFs, vrf: true, key: []field{device}},
+		{name: setMasqueradeVRF, vrf: true, key: []field{device, f.addr}},
+		{name: setPortsVRF, vrf: true, key: address, value: target},
+		{name: setPortsAnywhereVRF, vrf: true, key: anywhere, value: target},
+		{name: setJudgedVRF, vrf: true, key: slices.Concat([]field{device}, address)},
+		{name: setJudgedAnywhereVRF, vrf: true, key: slices.Concat([]field{device}, anywhere)},
 	}
 	if f.id == unix.NFPROTO_IPV6 {
 		all = append(all, set{name: setNeighbours, key: []field{icmp6}, fixed: neighbourMessages})
@@ -108,7 +124,6 @@ const (
 	setDevices        = "own-devices"     // the devices of all networks
 	setOpen           = "open-devices"    // those of networks that are not internal
 	setMasquerade     = "nat-devices"     // those of networks that are masqueraded
-	setMasqueradeVRF  = "nat-sources-vrf" // the addresses of endpoints in a VRF that are masqueraded
 	setOutbound       = "outbound"        // those of endpoints that leave the host with a fixed address
 	setAccess         = "host-access"     // what of the host a device's network reaches
 	setSources        = "sources"         // the addresses of the endpoints behind a device
@@ -124,6 +139,13 @@ const (
 	setJudged         = "judged"          // those of setPorts that obey the host's firewall
 	setJudgedAnywhere = "judged-anywhere" // those of setPortsAnywhere that do
 	setNeighbours     = "neighbours"      // ICMPv6 types of neighbour and listener discovery
+	// Of networks in a VRF:
+	setVRFs              = "vrfs"                // the VRFs
+	setMasqueradeVRF     = "nat-sources-vrf"     // the addresses of endpoints that are masqueraded
+	setPortsVRF          = "ports-vrf"           // published ports at one address
+	setPortsAnywhereVRF  = "ports-anywhere-vrf"  // published ports at all addresses of the VRF
+	setJudgedVRF         = "judged-vrf"          // those of setPortsVRF, by VRF
+	setJudgedAnywhereVRF = "judged-anywhere-vrf" // those of setPortsAnywhereVRF, by VRF
 )
 
 // neighbourMessages are the ICMPv6 types without which no IPv6 host works: multicast listener

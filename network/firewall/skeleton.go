@@ -10,17 +10,18 @@ type layout struct {
 	name    string
 	flags   uint32
 	doorway doorway
+	vrfs    bool // there are networks in a VRF
 }
 
 // addTable makes the empty table of a family: its sets, chains and rules.
 func (b *batch) addTable(l layout, f family) {
 	name := l.name
 	b.newTable(name, f, unix.NLM_F_CREATE|unix.NLM_F_EXCL, l.flags)
-	chains := f.chains(l.doorway)
+	chains := f.chains(l)
 	for _, c := range chains {
 		b.addChain(name, f, c)
 	}
-	for i, s := range f.sets() {
+	for i, s := range f.sets(l) {
 		b.addSet(name, f, s, i+1)
 		if len(s.fixed) > 0 {
 			b.changeElements(unix.NFT_MSG_NEWSETELEM, name, f, s, s.fixedElements())

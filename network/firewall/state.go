@@ -24,6 +24,8 @@ type State struct {
 
 // Change is a difference between two States. What is in both Add and Remove stays. To change a
 // network or a port, put the old one into Remove and the new one into Add.
+//
+// A network in a VRF needs more than elements, so only Sync adds and removes it: Apply returns ErrDrift.
 type Change struct {
 	Add, Remove State
 }
@@ -105,9 +107,14 @@ type Port struct {
 	// Count is the number of consecutive ports, from HostPort and To.Port() on; 0 means 1.
 	Count uint16
 	// BypassFirewall publishes the port also to clients that the host's own rules for incoming
-	// connections refuse.
+	// connections refuse. It has no effect in a VRF.
 	BypassFirewall bool
+	// VRF is that of the network of To; "": none. The port is published at addresses in the VRF, to
+	// clients there, and otherwise at addresses outside of all VRFs.
+	VRF string
 }
+
+func (p Port) bypasses() bool { return p.BypassFirewall && p.VRF == "" }
 
 // String returns the port in Docker's notation, e.g. "192.0.2.1:8080:80/tcp".
 func (p Port) String() string {
@@ -168,6 +175,11 @@ func invalid(format string, args ...any) error {
 func (s State) Validate() error {
 	_, err := s.contents()
 	return err
+}
+
+// inVRFs reports whether anything is in a VRF.
+func (s State) inVRFs() bool {
+	return slices.ContainsFunc(s.Networks, func(n Network) bool { return n.VRF != "" }) || slices.ContainsFunc(s.Ports, func(p Port) bool { return p.VRF != "" })
 }
 
 // validate checks each part by itself. Parts that contradict each other are found when their
@@ -280,6 +292,11 @@ func (p Port) validate() error {
 		}
 		if p.HostAddr.Is4() != p.To.Addr().Is4() {
 			return invalid("publish port %s: the addresses of the host and the container must have one family", p)
+		}
+	}
+	if p.VRF != "" {
+		if err := validateDevice(p.VRF); err != nil {
+			return fmt.Errorf("publish port %s: %w", p, err)
 		}
 	}
 	for _, first := range []uint16{p.HostPort, p.To.Port()} {

@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,10 +46,45 @@ func TestApply(t *testing.T) {
 	must(t, table.Sync(old))
 	for round := range 60 {
 		s := randomState(rand.New(rand.NewPCG(2, uint64(round))))
-		must(t, table.Apply(firewall.Change{Add: s, Remove: old}))
+		err := table.Apply(firewall.Change{Add: s, Remove: old})
+		if errors.Is(err, firewall.ErrDrift) && (hasVRF(s) || hasVRF(old)) {
+			err = table.Sync(s)
+		}
+		must(t, err)
 		assertState(t, table, s)
 		old = s
 	}
+}
+
+func hasVRF(s firewall.State) bool {
+	return slices.ContainsFunc(s.Networks, func(n firewall.Network) bool { return n.VRF != "" })
+}
+
+// Endpoints and ports of a network in a VRF come and go by Apply, the network itself by Sync.
+func TestApplyInVRF(t *testing.T) {
+	t.Parallel()
+	table := newTable(t)
+	network := firewall.Network{Devices: []string{"podman7"}, Prefixes: []netip.Prefix{prefix("192.0.2.0/24")}, MasqueradeIPv4: true, VRF: "blue"}
+	with := firewall.State{Networks: []firewall.Network{network}}
+	must(t, table.Sync(firewall.State{}))
+	if err := table.Apply(firewall.Change{Add: with}); !errors.Is(err, firewall.ErrDrift) {
+		t.Errorf("add a network in a VRF: %v, want ErrDrift", err)
+	}
+	must(t, table.Sync(with))
+	part := network
+	part.Devices, part.Prefixes = nil, nil
+	part.Endpoints = []firewall.Endpoint{{Device: "podman7", Addrs: []netip.Addr{addr("192.0.2.2")}}}
+	endpoint := firewall.State{Networks: []firewall.Network{part}, Ports: []firewall.Port{publishIn("blue", packet.TCP, 8080, "192.0.2.2:80")}}
+	must(t, table.Apply(firewall.Change{Add: endpoint}))
+	network.Endpoints = part.Endpoints
+	assertState(t, table, firewall.State{Networks: []firewall.Network{network}, Ports: endpoint.Ports})
+	must(t, table.Apply(firewall.Change{Remove: endpoint}))
+	assertState(t, table, with)
+	if err := table.Apply(firewall.Change{Remove: with}); !errors.Is(err, firewall.ErrDrift) {
+		t.Errorf("remove a network in a VRF: %v, want ErrDrift", err)
+	}
+	must(t, table.Sync(firewall.State{}))
+	assertState(t, table, firewall.State{})
 }
 
 // A change that does not fit changes nothing.
@@ -166,7 +202,7 @@ func assertState(t *testing.T, table firewall.Table, s firewall.State) {
 		}
 		return nil
 	}))
-	if got["ports"]+got["ports-anywhere"] != ports || got["own-devices"] != 2*devices {
+	if got["ports"]+got["ports-anywhere"]+got["ports-vrf"]+got["ports-anywhere-vrf"] != ports || got["own-devices"] != 2*devices {
 		t.Fatalf("the kernel has %v, want %d ports and %d devices", got, ports, devices)
 	}
 }
@@ -186,6 +222,9 @@ func randomState(r *rand.Rand) (s firewall.State) {
 		}
 		s.Ports = append(s.Ports, firewall.Port{Protocol: []packet.Protocol{packet.TCP, packet.UDP, firewall.SCTP}[r.IntN(3)],
 			HostAddr: host, HostPort: uint16(1 + 100*i), To: netip.AddrPortFrom(to, uint16(1+r.IntN(3))), Count: uint16(r.IntN(4)), BypassFirewall: r.IntN(2) == 0})
+		if len(s.Networks) > 0 {
+			s.Ports[i].VRF = s.Networks[r.IntN(len(s.Networks))].VRF
+		}
 	}
 	if r.IntN(2) == 0 {
 		s.Allow = append(s.Allow, firewall.Pair{From: prefix("172.16.0.0/24"), To: prefix("172.17.0.0/16")}, firewall.Pair{From: prefix("fdff::/64"), To: prefix("fdfe::/64")})

@@ -3,15 +3,17 @@ package firewall
 import (
 	"errors"
 	"fmt"
+	"slices"
 
+	"cleat/link"
 	"cleat/netns"
 
 	"golang.org/x/sys/unix"
 )
 
 // Table is a firewall of a network namespace: the nftables tables "ip NAME" and "ip6 NAME",
-// two devices with a route to one of them for each family, and where somebody checks the sources of
-// packets a few routing rules. A namespace may have several Tables if they
+// two devices with a route to one of them for each family, and a few routing rules where somebody
+// checks the sources of packets, or a network is in a VRF. A namespace may have several Tables if they
 // differ in Name, Devices and Mark. Its methods are safe for concurrent use, also by several
 // processes, as far as their Changes do not depend on each other.
 type Table struct {
@@ -51,7 +53,7 @@ func (t Table) with(f func(*kernel) error) error {
 
 // Apply makes a change. It reads nothing, so its duration depends on the size of the change
 // only. All of the change is made or none. The error is ErrDrift if the table is not as the
-// change supposes, ErrInvalid if the change contradicts itself, and ErrOwned.
+// change supposes, or the change needs Sync, ErrInvalid if the change contradicts itself, and ErrOwned.
 func (t Table) Apply(c Change) error {
 	return t.with(func(k *kernel) error { return k.apply(t.Name, c) })
 }
@@ -94,6 +96,9 @@ func (k *kernel) apply(name string, c Change) error {
 	remove, err := c.Remove.contents()
 	if err != nil {
 		return err
+	}
+	if !slices.Equal(c.Add.vrfPrefixes(), c.Remove.vrfPrefixes()) {
+		return fmt.Errorf("%w: it has rules for other networks in a VRF", ErrDrift)
 	}
 	err = k.retry(name, func() error {
 		b := newBatch(0)
@@ -149,12 +154,22 @@ func (k *kernel) sync(t Table, s State, flags uint32) error {
 		return err
 	}
 	defer d.h.Close()
+	if err := d.leadTo(s.vrfPrefixes()); err != nil {
+		return err
+	}
 	if err := d.open(); err != nil {
 		return err
 	}
-	l := layout{name: t.Name, flags: flags, doorway: d.doorway}
-	return k.retry(t.Name, func() error { return k.trySync(l, want) })
+	l := layout{name: t.Name, flags: flags, doorway: d.doorway, vrfs: s.inVRFs()}
+	err = k.retry(t.Name, func() error { return k.trySync(l, want) })
+	if old := link.TooOld("networks of containers", since); old != nil && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)) {
+		return fmt.Errorf("%w: %w", old, err)
+	}
+	return err
 }
+
+// since is the first version of Linux that has everything that the rules use: see the package comment.
+const since = "5.7"
 
 func (k *kernel) trySync(l layout, want contents) error {
 	now, err := k.snapshot(l.name)
@@ -200,6 +215,9 @@ func (k *kernel) check(t Table, s State, flags uint32) ([]Difference, error) {
 		return nil, err
 	}
 	defer d.h.Close()
+	if err := d.leadTo(s.vrfPrefixes()); err != nil {
+		return nil, err
+	}
 	all, err := d.faults()
 	if err != nil {
 		return nil, err
@@ -208,7 +226,7 @@ func (k *kernel) check(t Table, s State, flags uint32) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables, err := now.compareTables(layout{name: t.Name, flags: flags, doorway: d.doorway})
+	tables, err := now.compareTables(layout{name: t.Name, flags: flags, doorway: d.doorway, vrfs: s.inVRFs()})
 	if err != nil {
 		return nil, err
 	}
@@ -231,7 +249,7 @@ func (k *kernel) lacks(t Table, s State) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables, err := now.compareTables(layout{name: t.Name, doorway: d.doorway})
+	tables, err := now.compareTables(layout{name: t.Name, doorway: d.doorway, vrfs: s.inVRFs() || now.hasVRFs()})
 	if err != nil {
 		return nil, err
 	}

@@ -319,6 +319,13 @@ func publish(proto packet.Protocol, hostPort uint16, to string) firewall.Port {
 	return firewall.Port{Protocol: proto, HostPort: hostPort, To: addrPort(to)}
 }
 
+// publishIn is publish for a network in a VRF.
+func publishIn(vrf string, proto packet.Protocol, hostPort uint16, to string) firewall.Port {
+	p := publish(proto, hostPort, to)
+	p.VRF = vrf
+	return p
+}
+
 // both runs a test for TCP and UDP.
 func both(t *testing.T, f func(t *testing.T, network string)) {
 	for _, network := range []string{"tcp", "udp"} {

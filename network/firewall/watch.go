@@ -183,7 +183,7 @@ func (t Table) concernsDoorway(m message) bool {
 		for kind, data := range routeAttributes(m.body, unix.SizeofRtMsg) {
 			if kind == unix.FRA_PRIORITY && len(data) == 4 {
 				priority := native.Uint32(data)
-				return priority >= rulePriority && priority < rulePriority+3
+				return priority >= rulePriority && priority <= vrfRulePriority
 			}
 		}
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:

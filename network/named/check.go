@@ -75,7 +75,7 @@ func (s *session) check(ctx context.Context, links bool) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	resolvers, err := s.checkResolvers(ctx)
+	resolvers, err := s.checkResolvers(ctx, networks)
 	return slices.Concat(all, rules, ports, resolvers), err
 }
 

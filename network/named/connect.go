@@ -56,13 +56,13 @@ func connect(ctx context.Context, cfg Config, network string, c Connection, find
 	}
 	if err == nil {
 		err = s.show(ctx, n, e)
-		undo = func(ctx context.Context, e *Endpoint) error { return s.settleEndpoint(ctx, e, nil) }
+		undo = s.settleUnknown
 	}
 	if err != nil {
 		if gone := s.stillThere(n); gone != nil && !errors.Is(err, attach.ErrKilled) {
 			err = gone // and not what was the first to be missing
 		}
-		return nil, s.abort(ctx, o, func(ctx context.Context) error { return undo(ctx, e) }, err)
+		return nil, abort(ctx, o, undo, e, err)
 	}
 	r := record{Endpoint: e, ForgetPorts: true}
 	r.Forget = s.reused(n, e) && !s.Files.takeForgotten(e.Addresses)
@@ -123,7 +123,7 @@ func (s *session) show(ctx context.Context, n *Network, e *Endpoint) error {
 	err := s.present(ctx, n, e, nil)
 	if err == nil {
 		// A program may have taken a port since the claim. It would receive nothing from now on.
-		err = s.checkReserved(e)
+		err = n.checkReserved(e)
 	}
 	if err != nil && !errors.Is(err, attach.ErrKilled) {
 		err = errors.Join(err, statedir.Remove(s.store.endpointFile(n.Name, endpointID(e.Container)))) // so that settling removes the rest
@@ -140,7 +140,7 @@ func (s *session) prepareLink(ctx context.Context, o *operation, n *Network, e *
 	if err := s.claimName(n.Name, e); err != nil {
 		return attach.Spec{}, err
 	}
-	if err := s.claimPorts(ctx, o, e, e); err != nil {
+	if err := s.claimPorts(ctx, o, n, e, e); err != nil {
 		return attach.Spec{}, err
 	}
 	if e.MAC = e.Wanted.MAC; e.MAC == (link.MAC{}) && n.Driver != IPvlan && n.Mode != "passthru" {

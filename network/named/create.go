@@ -51,7 +51,7 @@ func Create(ctx context.Context, cfg Config, spec NetworkSpec) (*Result, error) 
 		return nil, err
 	}
 	if err := s.create(ctx, n); err != nil {
-		return nil, s.abort(ctx, o, func(ctx context.Context) error { return errors.Join(s.discard(n.Name), s.settleNetwork(ctx, n)) }, err)
+		return nil, abort(ctx, o, s.uncreate, n, err)
 	}
 	return &Result{Network: n, Notes: s.notes}, o.end()
 }
@@ -107,13 +107,18 @@ func (s *session) create(ctx context.Context, n *Network) error {
 	return s.settleNetwork(ctx, n)
 }
 
-// abort undoes what a failed operation did, with undo. If that fails as well, the journal stays for the
-// next command.
-func (s *session) abort(ctx context.Context, o *operation, undo func(context.Context) error, err error) error {
+// uncreate undoes create.
+func (s *session) uncreate(ctx context.Context, n *Network) error {
+	return errors.Join(s.discard(n.Name), s.settleNetwork(ctx, n))
+}
+
+// abort undoes what a failed operation did with a network or an endpoint. If that fails as well, the journal
+// stays for the next command.
+func abort[T any](ctx context.Context, o *operation, undo func(context.Context, T) error, of T, err error) error {
 	if errors.Is(err, attach.ErrKilled) {
 		return errors.Join(err, o.giveUp())
 	}
-	if undoErr := undo(context.WithoutCancel(ctx)); undoErr != nil {
+	if undoErr := undo(context.WithoutCancel(ctx), of); undoErr != nil {
 		return errors.Join(err, fmt.Errorf("undo: %w; the next cleat command that changes networking tries again", undoErr), o.giveUp())
 	}
 	return errors.Join(err, o.end())

@@ -80,11 +80,11 @@ func (n *Network) gatewaysWithMetric(a netip.Addr, ns *netns.NS, spec *attach.Sp
 
 // checkReserved returns a *PortTakenError if a program of the host has a port of an endpoint, unless it is
 // the endpoint's engine that has them all.
-func (s *session) checkReserved(e *Endpoint) error {
+func (n *Network) checkReserved(e *Endpoint) error {
 	if e.Wanted.PortsReserved {
 		return nil
 	}
-	return s.checkAllSockets(e.Wanted.Ports)
+	return n.checkAllSockets(e.Wanted.Ports)
 }
 
 // RemoveUnused removes a network that an engine has made, if no container is on it. It does nothing to

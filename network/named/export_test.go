@@ -7,6 +7,9 @@ import (
 	"cleat/network/firewall"
 )
 
+// CheckInterval is checkInterval.
+const CheckInterval = checkInterval
+
 // Compile is compile.
 func Compile(rules []Rule, networks []*Network, endpoints []*Endpoint, learned map[string][]netip.Addr) []firewall.Flow {
 	return compile(rules, population{networks, endpoints, learned})

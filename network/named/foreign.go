@@ -17,16 +17,22 @@ import (
 // NetworkSpec.device and Network.peer.
 var foreignPrefixes = []string{"cl-", "clr"}
 
-// foreignPrefixes returns foreignPrefixes, and the devices of engines' networks, whose names differ.
-func (s Store) foreignPrefixes() []string {
-	all := slices.Clone(foreignPrefixes)
+// exempt returns what needs exceptions: foreignPrefixes, the devices of engines' networks, whose names differ,
+// and the subnets of networks in a VRF.
+func (s Store) exempt() firewall.Exempt {
+	x := firewall.Exempt{Devices: slices.Clone(foreignPrefixes)}
 	networks, _ := s.Networks() // what can't be read has no device yet
 	for _, n := range networks {
 		if n.Bridge != "" {
-			all = append(all, n.Bridge)
+			x.Devices = append(x.Devices, n.Bridge)
+		}
+		for _, sub := range n.Subnets {
+			if n.VRF != "" {
+				x.Sources = append(x.Sources, firewall.VRFPrefix{VRF: n.VRF, Prefix: sub.Prefix})
+			}
 		}
 	}
-	return all
+	return x
 }
 
 // lockForeign waits for the lock under which exceptions are made.
@@ -53,7 +59,7 @@ func (s *session) acceptForeign(ctx context.Context) error {
 		return err
 	}
 	if table := tableOf(s.store, s.host); some {
-		err = table.AcceptInIptables(s.store.foreignPrefixes()...)
+		err = table.AcceptInIptables(s.store.exempt())
 	} else {
 		err = table.RemoveFromIptables()
 	}
@@ -79,7 +85,7 @@ func (s *session) checkForeign() (all []Difference) {
 	}
 	var drops []firewall.ForeignDrop
 	if err == nil {
-		drops, err = tableOf(s.store, s.host).ForeignDrops(s.store.foreignPrefixes()...)
+		drops, err = tableOf(s.store, s.host).ForeignDrops(s.store.exempt())
 	}
 	for _, d := range drops {
 		all = append(all, Difference{What: d.String() + ", without an exception for networks", Remedy: d.Remedy})

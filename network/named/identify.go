@@ -60,7 +60,7 @@ func Identify(ctx context.Context, cfg Config, network string, who Identity) (*R
 	both := now
 	both.Names = union(old.Names, now.Names)
 	if err := s.identify(ctx, o, old, &now, &both); err != nil {
-		return nil, s.abort(ctx, o, func(ctx context.Context) error { return s.settleEndpoint(ctx, &both, nil) }, err)
+		return nil, abort(ctx, o, s.settleUnknown, &both, err)
 	}
 	return &Result{Network: n, Endpoint: &now, Notes: s.notes}, o.end()
 }

@@ -95,9 +95,14 @@ func (tb *testbed) inside() []string {
 
 func (tb *testbed) eventually(what string, done func() bool) {
 	tb.t.Helper()
-	for end := time.Now().Add(10 * time.Second); !done(); time.Sleep(5 * time.Millisecond) {
+	tb.within(10*time.Second, what, done)
+}
+
+func (tb *testbed) within(d time.Duration, what string, done func() bool) {
+	tb.t.Helper()
+	for end := time.Now().Add(d); !done(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			tb.t.Fatalf("not within 10 s: %s", what)
+			tb.t.Fatalf("not within %s: %s", d, what)
 		}
 	}
 }

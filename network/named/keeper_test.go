@@ -20,7 +20,9 @@ import (
 	"cleat/network/named"
 	"cleat/network/names"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/net/dns/dnsmessage"
+	"golang.org/x/sys/unix"
 )
 
 // startKeeper runs a keeper on the host until the test ends, and waits until names are served.
@@ -190,6 +192,81 @@ func TestNames(t *testing.T) {
 			t.Fatal("the name server is not back")
 		}
 	}
+}
+
+// inVRF makes a VRF with network web in it, and skips the test if the kernel has none.
+func (tb *testbed) inVRF(h *netlink.Handle) *netlink.Vrf {
+	tb.t.Helper()
+	blue := &netlink.Vrf{LinkAttrs: netlink.LinkAttrs{Name: "blue"}, Table: 10}
+	err := h.LinkAdd(blue)
+	if errors.Is(err, unix.EOPNOTSUPP) {
+		tb.t.Skip("the kernel has no VRFs")
+	}
+	must(tb.t, errors.Join(err, h.LinkSetUp(blue)))
+	must(tb.t, tb.create(named.NetworkSpec{Name: "web", Subnets: subnets(1)[:1], EngineSpec: named.EngineSpec{VRF: "blue"}}))
+	return blue
+}
+
+// A port of a network in a VRF is taken if a program has it there, and not if one has it elsewhere.
+func TestTakenInVRF(t *testing.T) {
+	tb := newTestbed(t, "a", "b")
+	h, err := link.Handle(tb.host)
+	must(t, err)
+	defer h.Close()
+	blue := tb.inVRF(h)
+	address, err := netlink.ParseAddr("192.0.2.9/32")
+	must(t, errors.Join(err, h.AddrAdd(blue, address)))
+	for vrf, at := range map[string]string{"": "198.51.100.1:8080", "blue": "192.0.2.9:8081"} {
+		must(t, tb.onHost(func() error {
+			udp, tcp, err := names.OpenInVRF(vrf, netip.MustParseAddrPort(at))
+			if err == nil {
+				t.Cleanup(func() { udp.Close(); tcp.Close() })
+			}
+			return err
+		}))
+	}
+	ports := func(a string, port uint16) named.Connection {
+		p := named.Port{Protocol: "tcp", HostPort: port, Port: 80}
+		if a != "" {
+			p.HostAddr = netip.MustParseAddr(a)
+		}
+		return named.Connection{Ports: []named.Port{p}}
+	}
+	must(t, ignore(tb.connect("web", "a", ports("192.0.2.9", 8080))))
+	must(t, tb.disconnect("web", "a"))
+	must(t, ignore(tb.connect("web", "a", ports("", 8080))))
+	for _, at := range []string{"", "192.0.2.9"} {
+		if _, err := tb.connect("web", "b", ports(at, 8081)); !errors.As(err, new(*named.PortTakenError)) {
+			t.Errorf("at %q: %v, want that the port is taken", at, err)
+		}
+	}
+}
+
+// Names of a network in a VRF are served again soon after somebody has made the VRF anew.
+func TestNamesInVRF(t *testing.T) {
+	tb := newTestbed(t, "a", "b")
+	h, err := link.Handle(tb.host)
+	must(t, err)
+	defer h.Close()
+	blue := tb.inVRF(h)
+	tb.startKeeper()
+	for _, c := range []string{"a", "b"} {
+		_, err := tb.connect("web", c, named.Connection{})
+		must(t, err)
+	}
+	gateway, a := netip.MustParseAddr("10.20.1.1"), tb.containers["a"]
+	if len(resolve(a, gateway, "b.")) == 0 {
+		t.Error("names are not served")
+	}
+	tb.check()
+	// It has the bridge again: only the name server is elsewhere.
+	bridge, err := h.LinkByName("cl-web")
+	must(t, err)
+	must(t, h.LinkDel(blue))
+	blue.Index = 0
+	must(t, errors.Join(h.LinkAdd(blue), h.LinkSetUp(blue), h.LinkSetMaster(bridge, blue)))
+	tb.within(3*named.CheckInterval, "names are served again", func() bool { return len(resolve(a, gateway, "b.")) > 0 })
+	tb.check()
 }
 
 // A link of a routed network that is made again is the host's way from its loopback addresses to

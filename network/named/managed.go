@@ -211,39 +211,37 @@ func (s Store) waitForLeaving(ctx context.Context) error {
 // ManagedBy returns the endpoints of containers that a manager has connected, on all networks.
 func ManagedBy(cfg Config, manager string) ([]*Endpoint, error) {
 	store := cfg.store()
-	networks, err := store.networkNames()
-	if err != nil {
-		return nil, err
-	}
-	var all []*Endpoint
-	for _, n := range networks {
+	return store.onAllNetworks(func(n string) ([]*Endpoint, error) {
 		endpoints, err := store.Endpoints(n)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, slices.DeleteFunc(slices.Clone(endpoints), func(e *Endpoint) bool { return e.Container.Manager != manager })...)
-	}
-	return all, nil
+		return slices.DeleteFunc(slices.Clone(endpoints), func(e *Endpoint) bool { return e.Container.Manager != manager }), err
+	})
 }
 
 // EndpointsOf returns the endpoints of a container, on all networks. It is found by its manager or engine,
 // and its key or name.
 func EndpointsOf(cfg Config, container attach.Container) ([]*Endpoint, error) {
 	store := cfg.store()
-	networks, err := store.networkNames()
+	return store.onAllNetworks(func(n string) ([]*Endpoint, error) {
+		e, err := store.Endpoint(n, endpointID(container))
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, nil
+		}
+		return []*Endpoint{e}, err
+	})
+}
+
+// onAllNetworks returns the endpoints that find returns for the networks, by their names.
+func (s Store) onAllNetworks(find func(network string) ([]*Endpoint, error)) (all []*Endpoint, err error) {
+	networks, err := s.networkNames()
 	if err != nil {
 		return nil, err
 	}
-	var all []*Endpoint
 	for _, n := range networks {
-		e, err := store.Endpoint(n, endpointID(container))
-		if errors.Is(err, fs.ErrNotExist) {
-			continue
-		}
+		some, err := find(n)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, e)
+		all = append(all, some...)
 	}
 	return all, nil
 }

@@ -159,7 +159,7 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 		return err
 	}
 	for _, g := range servers {
-		if err := serveAt(ctx, c, s.host, names.Socket{ID: n.Name + "@" + g.String(), Networks: []string{n.Name}}, g, n.VRF); err != nil {
+		if err := serveAt(ctx, c, s.host, names.Socket{ID: n.serverID(g), Networks: []string{n.Name}}, g, n.VRF); err != nil {
 			return err
 		}
 	}
@@ -203,11 +203,15 @@ func (n *Network) servers(host *netns.NS) ([]netip.Addr, error) {
 const handOver = time.Second
 
 // serveAt opens sockets at an address of a namespace, or of a VRF there, and has the name server serve them.
-// If another process is about to do the same, it waits for that.
+// If another process is about to do the same, it waits for that. Sockets of a VRF that is gone are replaced.
 func serveAt(ctx context.Context, c *names.Client, ns *netns.NS, at names.Socket, a netip.Addr, vrf string) error {
+	device, err := vrfIndex(ns, vrf)
+	if err != nil {
+		return err
+	}
 	for deadline := time.Now().Add(handOver); ; {
 		state, err := c.State(ctx)
-		if err != nil || slices.ContainsFunc(state.Sockets, func(s names.SocketState) bool { return s.ID == at.ID }) {
+		if err != nil || slices.ContainsFunc(state.Sockets, func(s names.SocketState) bool { return s.ID == at.ID && s.Device == device }) {
 			return err
 		}
 		err = ns.Do(func() error {
@@ -225,11 +229,42 @@ func serveAt(ctx context.Context, c *names.Client, ns *netns.NS, at names.Socket
 	}
 }
 
+// vrfIndex returns the index of a VRF; 0 if the name is empty.
+func vrfIndex(ns *netns.NS, vrf string) (int, error) {
+	if vrf == "" {
+		return 0, nil
+	}
+	l, err := link.Find(ns, vrf)
+	if err != nil {
+		return 0, err
+	}
+	return l.Index(), nil
+}
+
+// checkServers returns the networks whose names are served in a VRF that somebody has made anew since.
+func (s *session) checkServers(networks []*Network, sockets []names.SocketState) (all []Difference) {
+	for _, n := range networks {
+		device, err := vrfIndex(s.host, n.VRF)
+		if err != nil {
+			continue // attach.CheckHost reports that
+		}
+		for _, g := range n.gateways() {
+			if slices.ContainsFunc(sockets, func(k names.SocketState) bool { return k.ID == n.serverID(g) && k.Device != device }) {
+				all = append(all, Difference{Network: n.Name, What: fmt.Sprintf("names at %s are served in a VRF that is gone", g)})
+			}
+		}
+	}
+	return all
+}
+
+// serverID returns the ID of the sockets at an address of the host.
+func (n *Network) serverID(a netip.Addr) string { return n.Name + "@" + a.String() }
+
 // dropNetwork removes a network from the name server.
 func (s *session) dropNetwork(ctx context.Context, c *names.Client, n *Network) error {
 	if n.OnHost() {
 		for _, g := range n.gateways() {
-			if err := c.Stop(ctx, n.Name+"@"+g.String()); err != nil {
+			if err := c.Stop(ctx, n.serverID(g)); err != nil {
 				return err
 			}
 		}

@@ -38,7 +38,7 @@ type record struct {
 func (r *record) forgotten(n *Network) firewall.Change {
 	before := *r.Endpoint
 	before.Wanted.Ports = r.Withdrawn
-	c := firewall.Change{Add: firewall.State{Ports: r.Endpoint.ports()}, Remove: firewall.State{Ports: before.ports()}}
+	c := firewall.Change{Add: firewall.State{Ports: n.portsOf(r.Endpoint)}, Remove: firewall.State{Ports: n.portsOf(&before)}}
 	if r.Forget {
 		c.Add.Networks = n.endpointRules(r.Endpoint).Networks
 	}
@@ -190,7 +190,7 @@ func (s *session) settle(ctx context.Context, r record) error {
 		return s.settleNetwork(ctx, r.Spec)
 	}
 	if !r.Forget && !r.ForgetPorts {
-		return s.settleEndpoint(ctx, r.Endpoint, nil)
+		return s.settleUnknown(ctx, r.Endpoint)
 	}
 	n, err := s.store.Network(r.Network)
 	if errors.As(err, new(*NoNetworkError)) {

@@ -214,9 +214,11 @@ func (p population) permissions(n *Network) (all firewall.State, err error) {
 			p.networks[i] = n
 		}
 		all.Networks = append(all.Networks, p.networks[i].rules().Networks...)
-	}
-	for _, e := range p.endpoints {
-		all.Ports = append(all.Ports, e.ports()...)
+		for _, e := range p.endpoints {
+			if e.Network == other.Name {
+				all.Ports = append(all.Ports, p.networks[i].portsOf(e)...)
+			}
+		}
 	}
 	rules, err := rulesOf(p.networks)
 	if err == nil {

@@ -45,7 +45,7 @@ func (e *Endpoint) portOwner() string { return e.Network + "/" + endpointID(e.Co
 // is claimed if one is in use, by another endpoint or by a program of the host. all is e with
 // other ports that it has as well; the ports are added to it, and it is recorded, before
 // anything is claimed.
-func (s *session) claimPorts(ctx context.Context, o *operation, e, all *Endpoint) error {
+func (s *session) claimPorts(ctx context.Context, o *operation, n *Network, e, all *Endpoint) error {
 	if len(e.Wanted.Ports) == 0 {
 		return nil
 	}
@@ -62,10 +62,10 @@ func (s *session) claimPorts(ctx context.Context, o *operation, e, all *Endpoint
 			}
 		}
 		if p.HostPort == 0 {
-			if err := s.choosePort(p, e); err != nil {
+			if err := s.choosePort(p, n, e); err != nil {
 				return err
 			}
-		} else if err := s.checkPort(*p, e); err != nil {
+		} else if err := s.checkPort(*p, n, e); err != nil {
 			return err
 		}
 	}
@@ -102,11 +102,11 @@ func (s *session) claimPort(path string, e *Endpoint) error {
 
 // choosePort chooses free ports of the host, from those that programs use for outgoing
 // connections as well (net.ipv4.ip_local_port_range), as Docker and Podman do.
-func (s *session) choosePort(p *Port, e *Endpoint) error {
+func (s *session) choosePort(p *Port, n *Network, e *Endpoint) error {
 	const first, last, tries = 32768, 60999, 200
 	for range tries {
 		p.HostPort = uint16(first + rand.IntN(last-first-int(p.Count)+2))
-		if err := s.checkPort(*p, e); !errors.As(err, new(*PortTakenError)) {
+		if err := s.checkPort(*p, n, e); !errors.As(err, new(*PortTakenError)) {
 			return err
 		}
 	}
@@ -115,7 +115,7 @@ func (s *session) choosePort(p *Port, e *Endpoint) error {
 }
 
 // checkPort returns a *PortTakenError if a port is in use.
-func (s *session) checkPort(p Port, e *Endpoint) error {
+func (s *session) checkPort(p Port, n *Network, e *Endpoint) error {
 	for first := uint16(0); first < p.Count; { // one directory after the other
 		port := p.HostPort + first
 		if err := s.checkClaims(p, s.store.portDir(p.Protocol, port), e); err != nil {
@@ -126,7 +126,7 @@ func (s *session) checkPort(p Port, e *Endpoint) error {
 	if e.Wanted.PortsReserved {
 		return nil
 	}
-	return s.checkSockets(p)
+	return n.checkSockets(p)
 }
 
 // checkClaims looks for claims of other endpoints in a directory that overlap p.

@@ -108,16 +108,16 @@ func tryUpdate(ctx context.Context, cfg Config, find func(Store) (*Endpoint, err
 	// What either has is settled: what the file has is put into the kernel, the rest removed.
 	both := now
 	both.Wanted.Ports = union(old.Wanted.Ports, now.Wanted.Ports)
-	err = s.replace(ctx, o, old, &now, &both)
+	err = s.replace(ctx, o, n, old, &now, &both)
 	if err == nil { // a program may have taken a port since the claim
 		added := now
 		added.Wanted.Ports = now.portsSince(old)
-		if err = s.checkReserved(&added); err != nil {
+		if err = n.checkReserved(&added); err != nil {
 			err = errors.Join(err, s.store.writeEndpoint(old)) // so that abort removes what is new
 		}
 	}
 	if err != nil {
-		return nil, s.abort(ctx, o, func(ctx context.Context) error { return s.settleEndpoint(ctx, &both, nil) }, err)
+		return nil, abort(ctx, o, s.settleUnknown, &both, err)
 	}
 	r := &Result{Network: n, Endpoint: &now, Notes: s.notes}
 	added := now
@@ -142,8 +142,8 @@ func union[T comparable](a, b []T) []T {
 
 // replace claims the ports of an endpoint that are new, writes its file, and settles it. It
 // adds the ports that it chooses to both.
-func (s *session) replace(ctx context.Context, o *operation, old, now, both *Endpoint) error {
-	if err := s.claimPorts(ctx, o, now, both); err != nil {
+func (s *session) replace(ctx context.Context, o *operation, n *Network, old, now, both *Endpoint) error {
+	if err := s.claimPorts(ctx, o, n, now, both); err != nil {
 		return err
 	}
 	if err := s.checkpoint(); err != nil {

@@ -376,14 +376,16 @@ func (s *session) searchDomains(networks []*Network) []string {
 	return append(all, hosts...)
 }
 
-// checkResolvers returns what of the containers' resolvers the name server lacks or has too much.
-func (s *session) checkResolvers(ctx context.Context) ([]Difference, error) {
+// checkResolvers returns what of the containers' resolvers the name server lacks or has too much, and what of
+// those of networks is elsewhere.
+func (s *session) checkResolvers(ctx context.Context, networks []*Network) ([]Difference, error) {
 	var all []Difference
 	err := s.withNames(ctx, func(c *names.Client) error {
 		state, err := c.State(ctx)
 		if err != nil {
 			return err
 		}
+		all = s.checkServers(networks, state.Sockets)
 		wanted := map[string]bool{}
 		for _, r := range s.store.resolvers() {
 			ns := r.open()

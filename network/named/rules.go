@@ -77,7 +77,7 @@ func (n *Network) rulesWith(endpoints []*Endpoint) firewall.State {
 
 // endpointRules returns the rules of an endpoint, beside those of its network.
 func (n *Network) endpointRules(e *Endpoint) firewall.State {
-	all := firewall.State{Ports: e.ports()}
+	all := firewall.State{Ports: n.portsOf(e)}
 	if !n.OnHost() {
 		return all
 	}
@@ -123,9 +123,9 @@ func (n *Network) handOverName(c attach.Container) string {
 	return fmt.Sprintf("clh%012x", h.Sum64()&(1<<48-1))
 }
 
-// ports returns the published ports of an endpoint, for each of its addresses. The address of
+// portsOf returns the published ports of an endpoint, for each of its addresses. The address of
 // a port whose host address is of the other family is not among them.
-func (e *Endpoint) ports() []firewall.Port {
+func (n *Network) portsOf(e *Endpoint) []firewall.Port {
 	protocols := map[string]packet.Protocol{"tcp": packet.TCP, "udp": packet.UDP, "sctp": firewall.SCTP}
 	var all []firewall.Port
 	for _, p := range e.Wanted.Ports {
@@ -134,7 +134,7 @@ func (e *Endpoint) ports() []firewall.Port {
 				continue // no port was chosen yet
 			}
 			all = append(all, firewall.Port{Protocol: protocols[p.Protocol], HostAddr: p.HostAddr, HostPort: p.HostPort, Count: p.Count,
-				To: netip.AddrPortFrom(a, p.Port), BypassFirewall: p.BypassFirewall})
+				To: netip.AddrPortFrom(a, p.Port), BypassFirewall: p.BypassFirewall, VRF: n.VRF})
 		}
 	}
 	return all

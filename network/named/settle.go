@@ -197,8 +197,8 @@ func (s *session) settleEndpoint(ctx context.Context, e, before *Endpoint) error
 		return slices.ContainsFunc(now.Wanted.Ports, p.overlaps)
 	})
 	if before == nil && len(extra.Wanted.Ports) > 0 {
-		withdrawn := firewall.Change{Remove: firewall.State{Ports: extra.ports()}}
-		if err := s.applyRules(ctx, firewall.Change{Remove: withdrawn.Remove, Add: firewall.State{Ports: now.ports()}}); err != nil {
+		withdrawn := firewall.Change{Remove: firewall.State{Ports: n.portsOf(&extra)}}
+		if err := s.applyRules(ctx, firewall.Change{Remove: withdrawn.Remove, Add: firewall.State{Ports: n.portsOf(now)}}); err != nil {
 			return err
 		}
 		if err := s.forget(withdrawn); err != nil {
@@ -212,6 +212,11 @@ func (s *session) settleEndpoint(ctx context.Context, e, before *Endpoint) error
 		return err
 	}
 	return s.releaseThese(ctx, e, extra.Wanted.Ports)
+}
+
+// settleUnknown is settleEndpoint if nobody knows what the rules have of the endpoint.
+func (s *session) settleUnknown(ctx context.Context, e *Endpoint) error {
+	return s.settleEndpoint(ctx, e, nil)
 }
 
 // present puts an endpoint into the rules, in place of what they have of it, and into the names. Its link is

@@ -14,8 +14,8 @@ import (
 
 // checkSockets returns a *PortTakenError if a program of the host has one of the ports: it
 // would no longer receive what is published. Binding tells, as bind(2) knows all rules of
-// overlap.
-func (s *session) checkSockets(p Port) error {
+// overlap. Programs outside of the network's VRF don't count.
+func (n *Network) checkSockets(p Port) error {
 	if p.Protocol == "sctp" {
 		return nil // the kernel may lack the module
 	}
@@ -24,7 +24,7 @@ func (s *session) checkSockets(p Port) error {
 			if p.HostAddr.IsValid() && p.HostAddr.Is4() != (family == unix.AF_INET) {
 				continue
 			}
-			err := bindOnce(family, p.Protocol, p.HostAddr, p.HostPort+i)
+			err := bindOnce(n.VRF, family, p.Protocol, p.HostAddr, p.HostPort+i)
 			if errors.Is(err, unix.EADDRINUSE) {
 				return &PortTakenError{Port: p, HostPort: p.HostPort + i, Owner: programOn(p.Protocol, p.HostPort+i)}
 			}
@@ -40,17 +40,17 @@ func (s *session) checkSockets(p Port) error {
 }
 
 // checkAllSockets is checkSockets for several ports.
-func (s *session) checkAllSockets(ports []Port) error {
+func (n *Network) checkAllSockets(ports []Port) error {
 	for _, p := range ports {
-		if err := s.checkSockets(p); err != nil {
+		if err := n.checkSockets(p); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// bindOnce binds a socket to an address and closes it.
-func bindOnce(family int, protocol string, a netip.Addr, port uint16) error {
+// bindOnce binds a socket to an address, of a VRF if there is one, and closes it.
+func bindOnce(vrf string, family int, protocol string, a netip.Addr, port uint16) error {
 	kind := unix.SOCK_STREAM
 	if protocol == "udp" {
 		kind = unix.SOCK_DGRAM
@@ -60,6 +60,11 @@ func bindOnce(family int, protocol string, a netip.Addr, port uint16) error {
 		return err
 	}
 	defer unix.Close(fd)
+	if vrf != "" {
+		if err := unix.BindToDevice(fd, vrf); err != nil {
+			return err
+		}
+	}
 	// Without this, connections that ended a moment ago would count (TIME_WAIT).
 	if kind == unix.SOCK_STREAM {
 		if err := unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEADDR, 1); err != nil {

@@ -32,6 +32,7 @@ type socket struct {
 	id     string
 	local  bool   // in the host's network namespace
 	cookie uint64 // of the network namespace; 0: unknown
+	device int    // index of the device that the sockets are bound to; 0: none
 	addr   netip.AddrPort
 	udp    *net.UDPConn
 	tcp    *net.TCPListener
@@ -83,6 +84,7 @@ func newSocket(s *server, spec Socket, fds []int) (*socket, error) {
 	k.addr = netip.AddrPortFrom(own.Addr().Unmap().WithZone(""), own.Port())
 	// Kernels before 5.14 have no cookies; all sockets count as local then.
 	err = localsock.Control(k.udp, func(fd int) (err error) {
+		k.device, _ = unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_BINDTOIFINDEX)
 		k.cookie, err = unix.GetsockoptUint64(fd, unix.SOL_SOCKET, unix.SO_NETNS_COOKIE)
 		return err
 	})

@@ -38,6 +38,7 @@ type SocketState struct {
 	Addr      netip.AddrPort `json:"addr"`
 	Local     bool           `json:"local"`     // in the server's own network namespace
 	Cookie    uint64         `json:"cookie"`    // of the network namespace (SO_NETNS_COOKIE); 0: unknown
+	Device    int            `json:"device"`    // index of the VRF that the sockets are bound to, which may be gone; 0: none
 	Answered  uint64         `json:"answered"`  // with records
 	Empty     uint64         `json:"empty"`     // our name, no such record
 	Unknown   uint64         `json:"unknown"`   // NXDOMAIN
@@ -81,7 +82,7 @@ func (k *socket) state() SocketState {
 		spec.Networks = append(spec.Networks, n.name)
 	}
 	return SocketState{
-		Socket: spec, Addr: k.addr, Local: k.local, Cookie: k.cookie,
+		Socket: spec, Addr: k.addr, Local: k.local, Cookie: k.cookie, Device: k.device,
 		Answered: c(answered), Empty: c(empty), Unknown: c(unknown), Forwarded: c(forwarded),
 		Refused: c(refused), Invalid: c(invalid) + c(ignored), Dropped: c(dropped), Truncated: k.truncated.Load(), Streams: k.streams.Load(),
 	}
