@@ -5,6 +5,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"testing"
+
+	"cleat/internal/program"
 )
 
 // dockerStories are those of testdata/engines/dockerdriver.sh, in their order.
@@ -16,6 +18,48 @@ var dockerStories = []string{
 
 // A real Docker daemon has networks of Cleat: each story says what was not as expected, and that it ended.
 func TestDockerDriver(t *testing.T) {
+	buildBox(t)
+	checkStories(t, engineStory(t, "dockerdriver.sh", "dockerd", "docker", "curl", "iptables", "nft"), dockerStories)
+}
+
+// nerdctlStories are those of testdata/engines/nerdctl.sh, in their order.
+var nerdctlStories = []string{
+	"page", "names", "ports", "two_networks", "compose", "restart", "killed_container", "killed_containerd", "forgotten", "killed_keeper",
+	"nothing_left",
+}
+
+// nerdctl runs containers of a real containerd on networks of Cleat, as doc/plugins.md says.
+func TestNerdctl(t *testing.T) {
+	needEngine(t, "nerdctl")
+	buildBox(t)
+	told := engineStory(t, "nerdctl.sh", "containerd", "ctr", "runc", "nft")
+	tells(t, told, "plugins.md", "typed cleat net cni-conf …")
+	checkStories(t, told, nerdctlStories)
+}
+
+// crictlStories are those of testdata/engines/crictl.sh, in their order.
+var crictlStories = []string{"page", "names", "container", "stop", "many", "killed_containerd", "forgotten", "nothing_left"}
+
+// A real containerd runs pods on a network of Cleat, as a kubelet asks for them.
+func TestCrictl(t *testing.T) {
+	needEngine(t, "crictl")
+	buildBox(t)
+	told := engineStory(t, "crictl.sh", "containerd", "ctr", "runc", "nft")
+	tells(t, told, "plugins.md", "typed cleat net cni-conf …")
+	checkStories(t, told, crictlStories)
+}
+
+// needEngine skips a test without a program that Debian does not have.
+func needEngine(t *testing.T, name string) {
+	t.Helper()
+	if _, err := program.Find(name); err != nil {
+		t.Skipf("no program %s: Debian 12 has no package of it; doc/plugins.md lists the versions that were tried", name)
+	}
+}
+
+// buildBox builds the program that containers of stories have. The variable BOX has its path.
+func buildBox(t *testing.T) {
+	t.Helper()
 	box := filepath.Join(t.TempDir(), "box")
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", box, "./testdata/box")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -23,8 +67,12 @@ func TestDockerDriver(t *testing.T) {
 		t.Fatalf("%v: %s", err, out)
 	}
 	t.Setenv("BOX", box)
-	told := engineStory(t, "dockerdriver.sh", "dockerd", "docker", "curl", "iptables", "nft")
-	for _, name := range dockerStories {
+}
+
+// checkStories checks that each story said nothing but that it ended.
+func checkStories(t *testing.T, told map[string][]string, names []string) {
+	t.Helper()
+	for _, name := range names {
 		t.Run(name, func(t *testing.T) {
 			said := told[name]
 			switch {

@@ -66,6 +66,29 @@ func remove(t *testing.T, ns *netns.NS, name string) {
 	must(t, h.LinkDel(device))
 }
 
+// A container whose id can't be a name on a network is connected by a shorter one.
+func TestLongID(t *testing.T) {
+	tb := newTestbed(t)
+	tb.create(named.NetworkSpec{Name: "web", Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix("192.0.2.0/24")}}})
+	for _, tt := range []struct{ name, id, want string }{
+		{"hash", strings.Repeat("0123456789abcdef", 4), "0123456789ab"},
+		{"long", strings.Repeat("a-", 40) + "b", strings.Repeat("a-", 31) + "a"},
+		{"hyphen", "api-", "api"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := tb.container(tt.name)
+			c.id = tt.id
+			tb.add(c, web)
+			for _, e := range tb.endpoints("web") {
+				if !slices.Equal(e.Names, []string{tt.want}) {
+					t.Errorf("names %q, want %q", e.Names, tt.want)
+				}
+			}
+			tb.succeed("DEL", c, web)
+		})
+	}
+}
+
 // TestLifecycle takes a container through all verbs, in each version of the specification.
 func TestLifecycle(t *testing.T) {
 	for _, version := range []string{"0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"} {

@@ -1,6 +1,7 @@
 package named
 
 import (
+	"encoding/hex"
 	"net/netip"
 	"regexp"
 	"slices"
@@ -58,8 +59,18 @@ func (e *Endpoint) label() string { return e.Network + "/" + e.Container.ShortNa
 // may have underscores, as many containers' names do.
 var hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9_]([a-z0-9_.-]{0,61}[a-z0-9_])?$`) })
 
+// maxHostName is the most bytes that hostName matches.
+const maxHostName = 63
+
+// isHash reports whether a name is a container's id as most engines make it: 256 bits in hexadecimal digits.
+func isHash(name string) bool {
+	bits, err := hex.DecodeString(name)
+	return err == nil && len(bits) == 32
+}
+
 // containerNames returns the names of a container on a network: its own without its user or
-// its namespace, and the start of its id, as its engine shows it.
+// its namespace, and the start of its id, as its engine shows it. A name that can't be one on a network
+// is shortened.
 func containerNames(c attach.Container, aliases []string) ([]string, error) {
 	name := strings.ToLower(c.Name[strings.LastIndexByte(c.Name, '/')+1:])
 	var names []string
@@ -69,6 +80,16 @@ func containerNames(c attach.Container, aliases []string) ([]string, error) {
 	const shortID = 12 // digits, as `docker ps` shows them
 	if len(c.ID) >= shortID && !strings.HasPrefix(c.ID, name) {
 		names = append(names, c.ID[:shortID])
+	}
+	if len(names) == 0 { // the name is an id that is too long, or ends with a hyphen
+		most := maxHostName
+		if isHash(name) {
+			most = shortID
+		}
+		short := strings.TrimRight(name[:min(len(name), most)], ".-")
+		if hostName().MatchString(short) {
+			names = append(names, short)
+		}
 	}
 	for _, alias := range aliases {
 		lower := strings.ToLower(alias)

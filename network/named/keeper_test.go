@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/internal/localsock"
 	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
@@ -88,6 +89,26 @@ func TestNameServerEnds(t *testing.T) {
 			t.Fatal("the name server goes on")
 		}
 	}
+}
+
+// A network is created while the name server of networks that are gone ends.
+func TestCreateWhileNameServerEnds(t *testing.T) {
+	tb := newTestbed(t)
+	must(t, os.MkdirAll(tb.state, 0o755))
+	l, err := localsock.ListenFile(named.NameServerPath(tb.store))
+	must(t, err)
+	defer l.Close()
+	asked := make(chan bool, 100)
+	go func() {
+		for c, err := l.Accept(); err == nil; c, err = l.Accept() {
+			c.Close() // without an answer
+			asked <- true
+		}
+	}()
+	must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix("10.20.0.0/24")}}}))
+	<-asked
+	must(t, l.Close())
+	tb.startKeeper() // its name server knows the network
 }
 
 // resolve asks the name server at a gateway from a namespace; no addresses if there is no answer.

@@ -52,18 +52,19 @@ func (e *Endpoint) host() names.Endpoint {
 	return h
 }
 
-// withNames runs f with a connection to the name server. Without a server f is not run: whoever
-// starts one sends it all names (SendNames).
+// withNames runs f with a connection to the name server. Without a server f is not run, and f may
+// fail because the server ends, as it does without networks: whoever starts one sends it all names
+// (SendNames).
 func (s *session) withNames(ctx context.Context, f func(*names.Client) error) error {
 	c, err := names.Dial(ctx, s.store.nameServerPath())
+	if err == nil {
+		defer c.Close()
+		err = f(c)
+	}
 	if errors.Is(err, names.ErrNotRunning) {
 		return nil
 	}
-	if err != nil {
-		return err
-	}
-	defer c.Close()
-	return f(c)
+	return err
 }
 
 // changeNames changes the names of a network, whose files have the change already. A server that has just

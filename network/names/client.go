@@ -23,7 +23,8 @@ const answerWithin = 10 * time.Second
 
 // Client is a connection to a server. It is safe for concurrent use: requests wait for each
 // other. Each request is in force when its method returns. Errors of the server are of type
-// *Error. After any other error, including the end of a context, the Client is of no use.
+// *Error. After any other error, including the end of a context, the Client is of no use. The
+// error wraps ErrNotRunning if the server has ended.
 type Client struct {
 	mu   sync.Mutex
 	conn *net.UnixConn
@@ -69,6 +70,9 @@ func (c *Client) do(ctx context.Context, r request, rights []byte) (response, er
 	var a response
 	if !c.in.Scan() {
 		err = cmp.Or(sent, c.in.Err(), ErrNotRunning)
+		if errors.Is(err, unix.EPIPE) || errors.Is(err, unix.ECONNRESET) { // it ended before it had read all
+			err = ErrNotRunning
+		}
 	} else if err = json.Unmarshal(c.in.Bytes(), &a); err != nil {
 		err = readError(err)
 	}

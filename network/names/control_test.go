@@ -109,6 +109,42 @@ func TestDialWithoutServer(t *testing.T) {
 	}
 }
 
+// A server may end before it accepts a connection, before it reads a request, or before it answers.
+func TestServerEnds(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		end  func(net.Listener)
+	}{
+		{"before it accepts", func(l net.Listener) { l.Close() }},
+		{"before it reads", func(l net.Listener) {
+			c, err := l.Accept()
+			must(t, err)
+			c.Close()
+		}},
+		{"before it answers", func(l net.Listener) {
+			c, err := l.Accept()
+			must(t, err)
+			_, err = bufio.NewReader(c).ReadString('\n')
+			must(t, err)
+			c.Close()
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "socket")
+			l, err := net.Listen("unix", path)
+			must(t, err)
+			defer l.Close()
+			c, err := Dial(t.Context(), path)
+			must(t, err)
+			defer c.Close()
+			go tt.end(l)
+			if _, err := c.State(t.Context()); !errors.Is(err, ErrNotRunning) {
+				t.Errorf("got %v", err)
+			}
+		})
+	}
+}
+
 // A client is safe for concurrent use, and of no use after a request was interrupted.
 func TestClient(t *testing.T) {
 	needLoopback(t)

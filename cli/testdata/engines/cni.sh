@@ -1,18 +1,9 @@
 # containerd connects containers to a network by CNI, as doc/plugins.md says.
-cat >/dev/shm/containerd.toml <<CONFIG
-version = 2
-root = "/dev/shm/containerd"
-state = "/run/containerd"
-disabled_plugins = ["io.containerd.grpc.v1.cri"]
-CONFIG
-start_containerd() {
-	containerd --config /dev/shm/containerd.toml >>/dev/shm/containerd.log 2>&1 &
-	daemon=$!
-	until ctr version >/dev/null 2>&1; do kill -0 $daemon || { cat /dev/shm/containerd.log; exit 1; }; sleep 0.05; done
-}
-start_containerd
+. "${1%/*}/pages.sh"
+. "${1%/*}/with_containerd.sh"
+start_containerd "$without_cri"
 engine() { ctr --namespace $group "$@"; }
-awk '/^## containerd/ { f = 1 } f && /^```$/ { exit } f && n { sub(/^sudo /, ""); print } f && /^```sh$/ { n = 1 }' ../doc/plugins.md >/dev/shm/block.sh
+block plugins.md 'cni-conf web >' >/dev/shm/block.sh
 sh -eu /dev/shm/block.sh 2>&1 | say page
 
 engine run --detach --cni --rootfs $rootfs web $serve 2>&1 | say run
@@ -27,7 +18,7 @@ reach ip netns exec plain cleat traffic rr $address:5210 | say "namespace to con
 cleat net allow web/plain to web >/dev/null
 
 # containerd is killed: its containers keep their network, and it finds them again
-kill -9 $daemon; wait $daemon 2>/dev/null
+kill -9 $containerd; wait $containerd 2>/dev/null
 reach ip netns exec plain cleat traffic rr $address:5210 | say "without containerd"
 start_containerd
 stop() { engine tasks kill --signal SIGKILL $1; until engine tasks delete --force $1 >/dev/null 2>&1 || test -z "$(engine tasks ls --quiet | grep -x $1)"; do sleep 0.05; done; }
@@ -39,5 +30,5 @@ told forgotten net ls web
 told gone net disconnect web plain
 told gone net rm web
 echo "left: $(ip -o link | grep -c cl-) devices"
-kill $daemon
-wait $daemon
+kill $containerd
+wait $containerd

@@ -1,16 +1,12 @@
 # Docker with networks of Cleat: `docker network create -d cleat`. Each story says "done" at its end,
 # and before that what is not as expected.
+. "${1%/*}/stories.sh"
 cd /dev/shm
-mkdir -p /dev/shm/bin
-cp "$(command -v cleat)" /dev/shm/bin/
-cp "${BOX:-$(command -v box)}" /dev/shm/bin/box
-PATH=/dev/shm/bin:$PATH
-cp /dev/shm/bin/box $rootfs/box
+has_box
 mkdir -p /etc/docker
 echo 'nameserver 198.51.100.9' >/dev/shm/resolv.conf
 cp /dev/shm/resolv.conf /etc/resolv.conf
 plugin=/run/docker/plugins/cleat.sock
-only=${ONLY:-}
 
 # The client of the same version, if there are several.
 docker() { command $(ls /usr/bin/docker 2>/dev/null || echo docker) "$@"; }
@@ -31,64 +27,6 @@ start_keeper() {
 kill_keeper() { local pid; pid=$(cat keeper.pid); kill -9 $pid; }
 stop_all() { engine ps -aq | xargs -r $(ls /usr/bin/docker 2>/dev/null || echo docker) --config /dev/shm rm -f >/dev/null; engine network ls -q --filter driver=cleat | xargs -r $(ls /usr/bin/docker 2>/dev/null || echo docker) --config /dev/shm network rm >/dev/null; }
 
-# story runs a function. What it leaves is removed.
-story() {
-	[ -z "$only" ] || [[ " $only " = *" $1 "* ]] || return
-	name=$1
-	local begun=$(date +%s%N)
-	"story_$1"
-	stop_all
-	cleat net ls | tail -n +2 | cut -d' ' -f1 | while read -r n; do cleat net rm --force $n >/dev/null; done
-	local took=$((($(date +%s%N) - begun) / 1000000))
-	echo "$name: done"
-	echo "time: $name $took ms"
-}
-bad() { echo "$name: $*" | tr '\n' ';'; echo; }
-# is EXPECTED COMMAND… checks that the output has a text.
-is() {
-	local want=$1 got
-	shift
-	got=$("$@" 2>&1)
-	[[ "$got" = *"$want"* ]] || bad "$* says \"$got\", want \"$want\""
-}
-isnt() {
-	local not=$1 got
-	shift
-	got=$("$@" 2>&1)
-	[[ "$got" != *"$not"* ]] || bad "$* says \"$got\""
-}
-# soon waits until a command's output has a text.
-soon() {
-	local want=$1 got
-	shift
-	for _ in $(seq 80); do
-		got=$("$@" 2>&1)
-		[[ "$got" != *"$want"* ]] || return
-		sleep 0.05
-	done
-	bad "$* says \"$got\", want \"$want\" soon"
-}
-gone_soon() {
-	local not=$1 got
-	shift
-	for _ in $(seq 80); do
-		got=$("$@" 2>&1)
-		[[ "$got" = *"$not"* ]] || return
-		sleep 0.05
-	done
-	bad "$* says \"$got\", want no \"$not\""
-}
-# within MS COMMAND… checks how long a command takes.
-within() {
-	local most=$1 begun took
-	shift
-	begun=$(date +%s%N)
-	"$@" >/dev/null || bad "$* failed"
-	took=$((($(date +%s%N) - begun) / 1000000))
-	[ $took -le $most ] || bad "$* took $took ms, want at most $most"
-}
-ok() { local got; got=$("$@" 2>&1) || bad "$* failed: $got"; }
-fails() { local got; got=$("$@" 2>&1) && bad "$* succeeded: $got"; }
 network() { ok engine network create -d cleat --ipam-driver cleat "$@"; }
 # run NAME NETWORK [OPTIONS…] starts a container that serves ports 80 and 81.
 run() {
@@ -101,16 +39,9 @@ run() {
 	done
 }
 pid() { engine inspect --format '{{.State.Pid}}' $1; }
-# at NAME COMMAND… runs a command in a container, and net NAME COMMAND… one of the host in its network.
-at() { local p; p=$(pid $1); shift; nsenter -t $p -n -m -r -- "$@"; }
-net() { local p; p=$(pid $1); shift; nsenter -t $p -n -- "$@"; }
 ip4() { engine inspect --format "{{range .NetworkSettings.Networks}}{{.IPAddress}} {{end}}" $1 | cut -d' ' -f${2:-1}; }
 ip_on() { engine inspect --format "{{(index .NetworkSettings.Networks \"$1\").IPAddress}}" $2; } # NETWORK CONTAINER
 gateway_of() { cleat net inspect $1 --json | sed -n 's/.*"gateway": *"\([^"]*\)".*/\1/p' | head -1; }
-plain() { ip netns add $1 && mkdir -p /etc/netns/$1 && : >/etc/netns/$1/resolv.conf && ok cleat net connect "${@:2}" $1; }
-unplain() { ip netns del $1; rm -rf /etc/netns/$1; cleat net prune >/dev/null; }
-# there NAME COMMAND… runs a command in a plain namespace, with its own resolv.conf.
-there() { ip netns exec "$@"; }
 
 story_create() {
 	network -o cleat.network=web one
@@ -132,7 +63,6 @@ story_run() {
 	is "attached" cleat net ls web
 	isnt gwbridge engine network ls
 }
-outside_asks() { $outside box ask "$@"; }
 story_names() {
 	network -o cleat.network=web one
 	run api one --network-alias db
@@ -321,7 +251,7 @@ story_restart() {
 	[ $(cleat net ls web | grep -c docker) = 1 ] || bad "endpoints: $(cleat net ls web)"
 	ok engine stop -t 0 api
 	isnt api cleat net ls web
-	is "" cleat net check
+	ok cleat net check
 	ok engine start api
 	soon 198.51.100.9 outside_asks 198.51.100.1:8080
 	ok engine rename api renamed
@@ -429,7 +359,7 @@ story_prune() {
 	network -o cleat.network=web one
 	run api one
 	soon "api " cleat net ls web
-	is "" cleat net prune
+	ok cleat net prune
 	is "api " cleat net ls web
 	ok cleat net rm --force web
 	is "there is no network" engine run -d --name late --network one image /box serve 80
@@ -608,14 +538,7 @@ for s in create run names publish publish_any taken_port mistakes addresses ipv6
 	killed_daemon live_restore direct network_rm shared policy prune default_ipam routed macvlan rate compose loopback_resolver several_networks engines dead_keeper swarm upgrade; do
 	story $s
 done
-name=nothing_left
-for dir in docker networks attachments resolvers; do
-	test -z "$(ls -A $CLEAT_STATE_DIR/$dir 2>/dev/null)" || bad "$dir has $(ls $CLEAT_STATE_DIR/$dir)"
-done
-isnt clh ip link
-isnt cl-web ip link
-isnt cleat-net nft list tables
-echo "nothing_left: done"
+nothing_is_left $CLEAT_STATE_DIR
 kill $daemon; wait $daemon
 kill $holder; wait $holder 2>/dev/null
 test -e $plugin && echo "nothing_left: $plugin is left"

@@ -1,23 +1,7 @@
 # The blocks of the engines' pages, as somebody types them: doc/docker.md, doc/plugins.md and doc/dropin.md.
 # Each line that fails is told, with its output.
-doc=$PWD/../doc
-# block PAGE WORDS [LANGUAGE] prints the block of a page that has a line with these words. What it puts
-# below /usr/local goes below /opt, which is the host's own.
-block() {
-	awk -v words="$2" -v fence="^\`\`\`${3:-sh}$" '$0 ~ fence { on = 1; text = ""; next } /^```$/ { if (on && index(text, words)) printf "%s", text; on = 0 } on { text = text $0 "\n" }' "$doc/$1" |
-		sed -e 's/sudo //g' -e 's#/usr/local/#/opt/#g'
-}
-# typed PAGE WORDS runs such a block.
-typed() {
-	local text
-	text=$(block "$1" "$2")
-	test -n "$text" || { echo "$1: no block has $2"; return; }
-	exec 3>&1
-	trap 'failed=$BASH_COMMAND; { echo "$failed"; tail -n 3 /dev/shm/typed.log; } | say "'"$1"' failed" >&3' ERR
-	eval "$text" >/dev/shm/typed.log 2>&1
-	trap - ERR
-	echo "$1: typed $2"
-}
+. "${1%/*}/pages.sh"
+. "${1%/*}/with_containerd.sh"
 cd /dev/shm
 unset CLEAT_STATE_DIR # Podman's cleanup has no environment
 mkdir -p /run/docker/plugins /etc/cni/net.d /opt/cni/bin /opt/share/cleat /etc/containers
@@ -61,11 +45,8 @@ else
 	echo "compose: skipped"
 fi
 
-printf 'version = 2\nroot = "/dev/shm/containerd"\nstate = "/run/containerd"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "/run/containerd/other.sock"\n' >containerd.toml
-containerd --config containerd.toml >containerd.log 2>&1 &
-containerd=$!
 ctr() { command ctr --address /run/containerd/other.sock --namespace $group "$@"; }
-until ctr version >/dev/null 2>&1; do kill -0 $containerd || { cat containerd.log; exit 1; }; sleep 0.05; done
+start_containerd "$beside_docker"
 runs() { # NAME: on the first network in /etc/cni/net.d
 	ctr run --detach --cni --rootfs $rootfs $1 $serve >/dev/null 2>&1
 	cleat net ls $2 | grep -c "$1 .*attached" | say "containerd on $2"

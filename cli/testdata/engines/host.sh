@@ -16,7 +16,7 @@ for d in etc opt var; do
 	mkdir -p /dev/shm/over/$d/upper /dev/shm/over/$d/work
 	mount -t overlay -o lowerdir=/$d,upperdir=/dev/shm/over/$d/upper,workdir=/dev/shm/over/$d/work none /$d
 done
-for d in containers docker containerd lxc; do
+for d in containers docker containerd lxc nerdctl cni; do
 	test -d /var/lib/$d && mount -t tmpfs none /var/lib/$d
 done
 # crun wants one version of control groups

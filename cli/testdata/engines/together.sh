@@ -1,17 +1,11 @@
 # One network with containers of Docker, Podman and containerd, and a plain namespace, as doc/plugins.md
 # has it.
-page=$PWD/../doc/plugins.md
-# page_line WORDS runs the line of the page that has these words.
-page_line() {
-	local line
-	line=$(awk '/^## All on one network/ { f = 1 } f && /^```$/ { exit } f' $page | grep -F -- "$1" | sed 's/sudo //g')
-	test -n "$line" || echo "page: no line has $1"
-	eval "$line"
-}
+. "${1%/*}/pages.sh"
+. "${1%/*}/with_containerd.sh"
 mkdir -p /run/docker/plugins /etc/cni/net.d /opt/cni/bin /dev/shm/helpers /etc/containers/networks
 cd /dev/shm
 unset CLEAT_STATE_DIR # Podman's cleanup has no environment
-page_line 'net create' >/dev/null
+page_line plugins.md 'net create' >/dev/null
 until test -S /run/docker/plugins/cleat.sock; do sleep 0.02; done
 
 # Docker
@@ -23,23 +17,20 @@ dockerd=$!
 docker() { command docker --config /dev/shm "$@"; }
 until docker version >/dev/null 2>&1; do kill -0 $dockerd || { cat dockerd.log; exit 1; }; sleep 0.05; done
 tar -C $rootfs -c . | docker import - image >/dev/null
-page_line 'docker network create' 2>&1 | sed 's/^[0-9a-f]*$/created/' | say docker
+page_line plugins.md 'docker network create' 2>&1 | sed 's/^[0-9a-f]*$/created/' | say docker
 docker run --detach --name d1 --network web image $serve >/dev/null
 
 # Podman, whose netavark is cleat
 ln -s $(command -v cleat-cni) helpers/netavark
 printf '[engine]\nhelper_binaries_dir = ["/dev/shm/helpers", "/usr/lib/podman", "/usr/libexec/podman"]\n[network]\nnetwork_backend = "netavark"\n' >/etc/containers/containers.conf
 podman() { command podman --storage-driver vfs --cgroup-manager cgroupfs --events-backend none --log-level error "$@"; }
-page_line podman-conf >/dev/null
+page_line plugins.md podman-conf >/dev/null
 podman run --detach --name p1 --network web --cgroup-parent /$group --rootfs $rootfs $serve 2>&1 | sed 's/^[0-9a-f]*$/started/' | say podman
 
 # containerd
-printf 'version = 2\nroot = "/dev/shm/containerd"\nstate = "/run/containerd"\ndisabled_plugins = ["io.containerd.grpc.v1.cri"]\n[grpc]\naddress = "/run/containerd/other.sock"\n' >containerd.toml
-containerd --config containerd.toml >containerd.log 2>&1 &
-containerd=$!
 ctr() { command ctr --address /run/containerd/other.sock --namespace $group "$@"; }
-until ctr version >/dev/null 2>&1; do kill -0 $containerd || { cat containerd.log; exit 1; }; sleep 0.05; done
-page_line cni-conf >/dev/null
+start_containerd "$beside_docker"
+page_line plugins.md cni-conf >/dev/null
 cp "$(command -v cleat-cni)" /opt/cni/bin/
 echo nameserver 192.0.2.1 >/dev/shm/c1.conf # a file for the container alone, as nerdctl makes it
 ctr run --detach --cni --mount type=bind,src=/dev/shm/c1.conf,dst=/etc/resolv.conf,options=rbind:rw --rootfs $rootfs c1 $serve >/dev/null 2>&1
