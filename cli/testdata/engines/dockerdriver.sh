@@ -238,7 +238,7 @@ story_direct() {
 	isnt api cleat net ls b
 	ok engine rm -f api front
 	ok engine network rm four
-	is "" cleat net check
+	is "as they should be" cleat net check
 	kill $daemon; wait $daemon
 	start_dockerd
 }
