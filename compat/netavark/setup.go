@@ -10,6 +10,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"sync/atomic"
 
 	"cleat/link"
 	"cleat/netns"
@@ -180,7 +181,7 @@ func (c *call) join(ctx context.Context, o *options, j *join) (any, error) {
 }
 
 // freeVeth returns the name that the kernel would give to the host's end of the next pair, unless there are
-// gaps between those that exist. It looks up a few.
+// gaps between those that exist. It looks up a few, mostly those around the last one that it has found.
 func freeVeth() (string, error) {
 	h, err := link.HandleHere()
 	if err != nil {
@@ -191,6 +192,13 @@ func freeVeth() (string, error) {
 	taken := func(i int) bool {
 		_, err := h.LinkByName(name(i))
 		return err == nil
+	}
+	hint := int(lastFree.Load())
+	for _, i := range []int{hint, hint + 1} {
+		if !taken(i) && (i == 0 || taken(i-1)) {
+			lastFree.Store(int64(i))
+			return name(i), nil
+		}
 	}
 	last, free := -1, 0 // the name before free is taken
 	for taken(free) {
@@ -203,8 +211,12 @@ func freeVeth() (string, error) {
 			free = i
 		}
 	}
+	lastFree.Store(int64(free))
 	return name(free), nil
 }
+
+// lastFree is the number that freeVeth has found last.
+var lastFree atomic.Int64
 
 // findOrMake returns the name of cleat's network for that of Podman: one that a person has made, one that
 // another container is on, or a new one.

@@ -34,6 +34,10 @@ type Config struct {
 	// that nobody else had: neighbours know nothing wrong about them.
 	Unannounced bool
 
+	// AnnounceAfter, if set together with Background, is what announcements of addresses wait for. The caller
+	// closes it after Attach has returned. Otherwise they begin when Attach returns.
+	AnnounceAfter <-chan struct{}
+
 	// Checkpoint, if set, is called before and after each record and step. Its error fails the
 	// operation. Tests set it.
 	Checkpoint func() error
@@ -120,9 +124,14 @@ func Attach(ctx context.Context, cfg Config, ref string, spec Spec) (*Result, er
 	}
 	r := &run{session: o.session, ctx: ctx, journal: j, cont: o.cont, notes: notes}
 	finish = func() { r.announcing.Wait(); o.close() }
-	if cfg.Background != nil {
-		r.attached = make(chan struct{})
-		defer close(r.attached)
+	switch {
+	case cfg.Background == nil:
+	case cfg.AnnounceAfter != nil:
+		r.announceAfter = cfg.AnnounceAfter
+	default:
+		attached := make(chan struct{})
+		defer close(attached)
+		r.announceAfter = attached
 	}
 	p, err := o.plan(spec)
 	if err == nil {

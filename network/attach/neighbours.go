@@ -102,7 +102,7 @@ func (s Announce) String() string {
 const announceWithin = 100 * time.Millisecond
 
 // do starts the announcement and does not wait for it. If the operation has a background, the
-// announcement does not start before the operation has ended: a bridge copies it to all its ports, and
+// announcement does not start before Config.AnnounceAfter: a bridge copies it to all its ports, and
 // meanwhile the kernel changes no other link.
 func (s Announce) do(r *run) error {
 	at, err := r.segment(s.Parent)
@@ -110,8 +110,8 @@ func (s Announce) do(r *run) error {
 		return err
 	}
 	r.announcing.Go(func() {
-		if r.attached != nil {
-			<-r.attached
+		if r.announceAfter != nil {
+			<-r.announceAfter
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(r.ctx), announceWithin)
 		defer cancel()

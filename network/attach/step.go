@@ -43,11 +43,10 @@ type run struct {
 	peer      string // name of the link's other end on the host, if it is a pair
 	peerIndex int
 
-	lease      *dhcp.Lease
-	leaseSteps []Step // steps that only the lease determined
-	announcing sync.WaitGroup
-	// attached, if set, is closed when the operation has ended: announcements wait for it.
-	attached chan struct{}
+	lease         *dhcp.Lease
+	leaseSteps    []Step // steps that only the lease determined
+	announcing    sync.WaitGroup
+	announceAfter <-chan struct{} // nil: announcements begin at once
 }
 
 // record writes down how to undo the next change.

@@ -33,6 +33,8 @@ type session struct {
 	store Store
 	host  *netns.NS
 	notes []string
+	// answered, if set, is closed when whoever has called for a connection has got the answer.
+	answered <-chan struct{}
 }
 
 // open opens a session in the host's network namespace, in which the process is.
