@@ -124,14 +124,9 @@ func Attach(ctx context.Context, cfg Config, ref string, spec Spec) (*Result, er
 	}
 	r := &run{session: o.session, ctx: ctx, journal: j, cont: o.cont, notes: notes}
 	finish = func() { r.announcing.Wait(); o.close() }
-	switch {
-	case cfg.Background == nil:
-	case cfg.AnnounceAfter != nil:
-		r.announceAfter = cfg.AnnounceAfter
-	default:
-		attached := make(chan struct{})
-		defer close(attached)
-		r.announceAfter = attached
+	if cfg.Background != nil {
+		r.ended, r.announceAfter = make(chan struct{}), cfg.AnnounceAfter
+		defer close(r.ended)
 	}
 	p, err := o.plan(spec)
 	if err == nil {
@@ -139,6 +134,7 @@ func Attach(ctx context.Context, cfg Config, ref string, spec Spec) (*Result, er
 		r.notes = append(r.notes, p.notes...)
 		err = r.attach(p.steps)
 	}
+	r.failed = err != nil
 	if errors.Is(err, ErrKilled) {
 		return nil, errors.Join(err, j.Close())
 	}

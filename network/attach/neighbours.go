@@ -110,6 +110,11 @@ func (s Announce) do(r *run) error {
 		return err
 	}
 	r.announcing.Go(func() {
+		if r.ended != nil {
+			if <-r.ended; r.failed {
+				return
+			}
+		}
 		if r.announceAfter != nil {
 			<-r.announceAfter
 		}

@@ -43,10 +43,14 @@ type run struct {
 	peer      string // name of the link's other end on the host, if it is a pair
 	peerIndex int
 
-	lease         *dhcp.Lease
-	leaseSteps    []Step // steps that only the lease determined
-	announcing    sync.WaitGroup
-	announceAfter <-chan struct{} // nil: announcements begin at once
+	lease      *dhcp.Lease
+	leaseSteps []Step // steps that only the lease determined
+	announcing sync.WaitGroup
+	// ended, if set, is closed when the operation has ended. Announcements wait for it and, unless it has
+	// failed, for announceAfter.
+	ended         chan struct{}
+	failed        bool // read after ended
+	announceAfter <-chan struct{}
 }
 
 // record writes down how to undo the next change.
