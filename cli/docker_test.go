@@ -29,32 +29,23 @@ var nerdctlStories = []string{
 }
 
 // nerdctl runs containers of a real containerd on networks of Cleat, as doc/plugins.md says.
-func TestNerdctl(t *testing.T) {
-	needEngine(t, "nerdctl")
-	buildBox(t)
-	told := engineStory(t, "nerdctl.sh", "containerd", "ctr", "runc", "nft")
-	tells(t, told, "plugins.md", "typed cleat net cni-conf …")
-	checkStories(t, told, nerdctlStories)
-}
+func TestNerdctl(t *testing.T) { testClient(t, "nerdctl", nerdctlStories) }
 
 // crictlStories are those of testdata/engines/crictl.sh, in their order.
 var crictlStories = []string{"page", "names", "container", "stop", "many", "killed_containerd", "forgotten", "nothing_left"}
 
 // A real containerd runs pods on a network of Cleat, as a kubelet asks for them.
-func TestCrictl(t *testing.T) {
-	needEngine(t, "crictl")
-	buildBox(t)
-	told := engineStory(t, "crictl.sh", "containerd", "ctr", "runc", "nft")
-	tells(t, told, "plugins.md", "typed cleat net cni-conf …")
-	checkStories(t, told, crictlStories)
-}
+func TestCrictl(t *testing.T) { testClient(t, "crictl", crictlStories) }
 
-// needEngine skips a test without a program that Debian does not have.
-func needEngine(t *testing.T, name string) {
-	t.Helper()
+// testClient checks what a client of containerd does that Debian has no package of.
+func testClient(t *testing.T, name string, stories []string) {
 	if _, err := program.Find(name); err != nil {
 		t.Skipf("no program %s: Debian 12 has no package of it; doc/plugins.md lists the versions that were tried", name)
 	}
+	buildBox(t)
+	told := engineStory(t, name+".sh", "containerd", "ctr", "runc", "nft")
+	tells(t, told, "plugins.md", "typed cleat net cni-conf …")
+	checkStories(t, told, stories)
 }
 
 // buildBox builds the program that containers of stories have. The variable BOX has its path.

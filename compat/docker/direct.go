@@ -5,7 +5,6 @@ import (
 	"net"
 	"os"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -52,7 +51,6 @@ func fitsDirect(of *named.Network, key string, daemon int) bool {
 
 // started returns when a process was started; the time of the call if that is not known.
 func started(pid int) time.Time {
-	const startTimeField = 22
 	now := time.Now()
 	var sinceBoot unix.Timespec
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -60,9 +58,9 @@ func started(pid int) time.Time {
 		return now
 	}
 	stat, _ := procstat.Parse(text)
-	ticks, err := strconv.ParseInt(stat.Field(startTimeField), 10, 64)
-	if err != nil {
+	afterBoot, ok := stat.Started()
+	if !ok {
 		return now
 	}
-	return now.Add(time.Duration(ticks)*(time.Second/procstat.UserHZ) - time.Duration(sinceBoot.Nano()))
+	return now.Add(afterBoot - time.Duration(sinceBoot.Nano()))
 }

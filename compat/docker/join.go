@@ -41,9 +41,9 @@ func (c *call) join(ctx context.Context, r *join) (any, error) {
 	return answerJoin(of, e, name, resolvers), nil
 }
 
-// connect makes the endpoint, and returns the name of the link on the host: "" if there is none. If the container was
-// connected before and its link is on the host again, that is used: Docker sends Leave and Join, without
-// a new endpoint, when it changes how a container is connected to others.
+// connect makes the endpoint, and returns the name of the link on the host, "" if it is direct. If the
+// container was connected before and its link is on the host again, that is used: Docker sends Leave and
+// Join, without a new endpoint, when it changes how a container is connected to others.
 func (c *call) connect(ctx context.Context, n *dockerNetwork, of *named.Network, e *dockerEndpoint, resolvers []netip.Addr, asked bool) (string, error) {
 	container := e.container()
 	old, err := named.Store{Store: c.networks.Attach.Store}.Endpoint(n.Network, container.FileName())

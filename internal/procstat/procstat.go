@@ -4,7 +4,9 @@ package procstat
 
 import (
 	"bytes"
+	"strconv"
 	"strings"
+	"time"
 )
 
 // Stat is the status line of a process or thread.
@@ -24,6 +26,14 @@ func Parse(text []byte) (Stat, bool) {
 		return Stat{}, false
 	}
 	return Stat{Name: string(text[from+1 : to]), fields: strings.Fields(string(text[to+1:]))}, true
+}
+
+// Started returns how long after the machine's start the process or thread was started, to 10 ms. It reports
+// whether the line says so.
+func (s Stat) Started() (afterBoot time.Duration, ok bool) {
+	const startTime = 22
+	ticks, err := strconv.ParseInt(s.Field(startTime), 10, 64)
+	return time.Duration(ticks) * (time.Second / UserHZ), err == nil
 }
 
 // Field returns a field by its number in proc_pid_stat(5), 3 or more. It is empty if the line

@@ -1,6 +1,12 @@
 package procstat
 
-import "testing"
+import (
+	"os"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
 
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
@@ -22,5 +28,26 @@ func TestParse(t *testing.T) {
 				t.Errorf("got %+v, %v", s, ok)
 			}
 		})
+	}
+}
+
+// This process was started before now and, in a test, not long ago.
+func TestStarted(t *testing.T) {
+	text, err := os.ReadFile("/proc/self/stat")
+	if err != nil {
+		t.Fatal(err)
+	}
+	stat, _ := Parse(text)
+	afterBoot, ok := stat.Started()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		t.Fatal(err)
+	}
+	if age := time.Duration(now.Nano()) - afterBoot; !ok || age < 0 || age > time.Hour {
+		t.Errorf("started %v after boot, %v ago (%v)", afterBoot, age, ok)
+	}
+	stat, _ = Parse([]byte("7 (sleep) S 1 2"))
+	if _, ok := stat.Started(); ok {
+		t.Error("a line that is cut off says when the process was started")
 	}
 }

@@ -102,8 +102,8 @@ func (s Announce) String() string {
 const announceWithin = 100 * time.Millisecond
 
 // do starts the announcement and does not wait for it. If the operation has a background, the
-// announcement does not start before Config.AnnounceAfter: a bridge copies it to all its ports, and
-// meanwhile the kernel changes no other link.
+// announcement does not start before the operation has ended and Config.AnnounceAfter is closed: a bridge
+// copies it to all its ports, and meanwhile the kernel changes no other link.
 func (s Announce) do(r *run) error {
 	at, err := r.segment(s.Parent)
 	if err != nil {

@@ -150,8 +150,9 @@ func (f family) flow(set string, from, to, port load) []expr.Any {
 	return vmap(set, from, to, l4proto(), port)
 }
 
-// host returns the rules for packets of endpoints to the host itself, which came in by a device.
-// anywhere and atOne match published ports at all addresses and at one. The devices of endpoints may have route_localnet set, so the kernel does not drop packets to 127.0.0.0/8.
+// host returns the rules for packets of endpoints to the host itself, which came in by a device. anywhere and
+// atOne match published ports at all addresses and at one. The devices of endpoints may have route_localnet
+// set, so the kernel does not drop packets to 127.0.0.0/8.
 func (f family) host(device load, anywhere, atOne []expr.Any) (rules []rule) {
 	if f.id == unix.NFPROTO_IPV6 {
 		rules = append(rules, when("neighbour discovery", is(l4proto(), unix.IPPROTO_ICMPV6), in(setNeighbours, payload(expr.PayloadBaseTransportHeader, 0, 1)), accept()))

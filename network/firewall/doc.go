@@ -44,9 +44,8 @@
 // A port of a network in a VRF is published in that VRF: for packets that the VRF delivers to the host.
 // These go through the doorway, BypassFirewall or not: chain prerouting, where the destination of others is
 // translated, sees the device and not the VRF. What comes out of the doorway is in no VRF, so a routing rule
-// for each prefix leads to the VRF's table. The host's own programs don't reach
-// these ports. A port of
-// another network is published outside of VRFs.
+// for each prefix leads to the VRF's table. The host's own programs don't reach these ports. A port of another
+// network is published outside of VRFs.
 //
 // # Limits
 //

@@ -14,8 +14,8 @@ import (
 )
 
 // AcceptInIptables makes exceptions in the chains of iptables that ForeignDrops lists as fixable: the rules
-// "-i START+ -j ACCEPT", "-o START+ -j ACCEPT" and "-s PREFIX -i VRF -j ACCEPT" in FORWARD, and "-o DEVICE -j ACCEPT" for the doorway in OUTPUT. They
-// come after all other rules, but before a last rule that drops everything: rules of the host's
+// "-i START+ -j ACCEPT", "-o START+ -j ACCEPT" and "-s PREFIX -i VRF -j ACCEPT" in FORWARD, and
+// "-o DEVICE -j ACCEPT" for the doorway in OUTPUT. They come after all other rules, but before a last rule that drops everything: rules of the host's
 // owner about these devices remain in force. They are in the form in which iptables writes them,
 // so that iptables shows and saves them. Doing it again changes nothing, unless somebody has
 // removed them or appended rules behind them.

@@ -24,16 +24,17 @@ type process struct {
 const pfKthread = 0x00200000
 
 func parseStat(pid int, text []byte) (process, bool) {
-	const flagsField, startTimeField = 9, 22
+	const flagsField = 9
 	stat, ok := procstat.Parse(text)
-	if !ok || stat.Field(startTimeField) == "" {
+	if !ok {
 		return process{}, false
 	}
 	p := process{pid: pid, name: stat.Name}
+	if p.startedAfterBoot, ok = stat.Started(); !ok {
+		return process{}, false
+	}
 	flags, _ := strconv.ParseUint(stat.Field(flagsField), 10, 64)
 	p.kernelThread = flags&pfKthread != 0
-	ticks, _ := strconv.ParseInt(stat.Field(startTimeField), 10, 64)
-	p.startedAfterBoot = time.Duration(ticks) * (time.Second / procstat.UserHZ)
 	return p, true
 }
 
