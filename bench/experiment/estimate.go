@@ -14,6 +14,7 @@ const (
 	pairOverhead      = 10 * time.Millisecond
 	containerOverhead = 500 * time.Millisecond  // of each container made for one measurement
 	untimedEstimate   = 250 * time.Millisecond  // of work without a duration
+	burstOverhead     = 450 * time.Millisecond  // to make, connect and disconnect one of several containers, by most programs
 	endpointOverhead  = 100 * time.Millisecond  // to connect one container, by most programs
 	portOverhead      = time.Millisecond        // to publish one of many ports
 	coldOverhead      = 400 * time.Millisecond  // to build a network anew for each measurement
@@ -26,7 +27,7 @@ const (
 // runtime exist.
 func (j Job) Estimate() time.Duration {
 	if kindOf(j.Work.Kind).untimed {
-		return untimedEstimate + time.Duration(j.count(parallelFactor))*endpointOverhead
+		return untimedEstimate + time.Duration(j.count(parallelFactor))*burstOverhead
 	}
 	d := j.Work.Duration + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead + time.Duration(j.containers())*containerOverhead
 	if _, search := j.Offered(); search {

@@ -108,7 +108,12 @@ func openCleatCNI(ctx context.Context, cfg Config) (driver, error) {
 		return nil, err
 	}
 	c := newCNI(cfg, filepath.Dir(path))
-	c.env = append(c.env, cfg.stateDir())
+	// A keeper ends when its network has been without containers for a while. Then cleat-cni starts cleat.
+	search, err := cfg.linkCleat()
+	if err != nil {
+		return nil, err
+	}
+	c.env = append(c.env, cfg.stateDir(), search)
 	c.chain, c.network = []plugin{{path, cleatConf}}, network
 	return c, nil
 }

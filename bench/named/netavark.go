@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -82,21 +81,33 @@ func openCleatNetavark(_ context.Context, cfg Config) (driver, error) {
 	if err != nil {
 		return nil, err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return nil, fmt.Errorf("find this program: %w", err)
-	}
 	called := filepath.Join(cfg.bin(), "netavark")
 	n, err := newNetavark(cfg, called)
 	if err != nil {
 		return nil, err
 	}
-	// cleat-cni starts cleat, which starts the keeper.
-	if err := errors.Join(os.Symlink(path, called), os.Symlink(cmp.Or(cfg.Program, self), filepath.Join(cfg.bin(), "cleat"))); err != nil {
+	if err := os.Symlink(path, called); err != nil {
 		return nil, fmt.Errorf("call cleat-cni netavark: %w", err)
 	}
-	n.env = []string{"PATH=" + cfg.bin() + ":" + program.SearchPath(), "HOME=" + cfg.Dir, cfg.stateDir()}
-	return n, nil
+	search, err := cfg.linkCleat()
+	n.env = []string{search, "HOME=" + cfg.Dir, cfg.stateDir()}
+	return n, err
+}
+
+// linkCleat gives this program the name cleat, and returns the variable PATH with which cleat-cni finds it: it
+// starts cleat, which starts the keeper.
+func (c Config) linkCleat() (path string, err error) {
+	self, err := os.Executable()
+	if err == nil {
+		err = os.MkdirAll(c.bin(), 0o755)
+	}
+	if err == nil {
+		err = os.Symlink(cmp.Or(c.Program, self), filepath.Join(c.bin(), "cleat"))
+	}
+	if err != nil {
+		return "", fmt.Errorf("link cleat for cleat-cni: %w", err)
+	}
+	return "PATH=" + c.bin() + ":" + program.SearchPath(), nil
 }
 
 // newNetavark makes the directories for a program, and the beginning of each of its commands.

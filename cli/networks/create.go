@@ -52,6 +52,9 @@ addresses are chosen that neither the host nor another engine uses.
   # no way out
   cleat net create db --internal
 
+  # on all hosts that cleat-node has joined
+  cleat net create web --span
+
   # on the network of eth0, with addresses from its DHCP server
   cleat net create lan --driver macvlan --parent eth0 --dhcp`,
 		RunE: func(cmd *cobra.Command, args []string) error { return f.run(cmd, args) },
@@ -68,6 +71,7 @@ addresses are chosen that neither the host nor another engine uses.
 	flags.StringArrayVar(&f.reserve, "reserve", nil, "keep an address of a subnet for a container: `NAME=ADDRESS[,ADDRESS]`; may be repeated")
 	flags.BoolVar(&f.spec.IPv6, "ipv6", false, "choose a subnet for IPv6 as well")
 	flags.BoolVar(&f.spec.DHCP, "dhcp", false, "get IPv4 addresses from a DHCP server of the parent's network")
+	flags.BoolVar(&f.spec.Spans, "span", false, "on all hosts of the cluster of cleat-node, with names and addresses in common")
 	flags.BoolVar(&f.spec.Internal, "internal", false, "no way out of the network")
 	flags.BoolVar(&f.spec.NoNAT, "no-nat", false, "let packets leave the host with the containers' addresses")
 	flags.StringVar(&f.spec.HostAccess, "host-access", named.HostGateway, "what containers reach of the host: `WHAT` is gateway, all or none")
@@ -92,6 +96,9 @@ func (f *createFlags) run(cmd *cobra.Command, args []string) error {
 	cfg, err := config(cmd)
 	if err != nil {
 		return err
+	}
+	if f.spec.Spans && !cmd.Flags().Changed("driver") {
+		f.spec.Driver = named.Routed
 	}
 	got, err := named.Create(cmd.Context(), cfg, f.spec)
 	if err != nil {

@@ -11,6 +11,7 @@ import (
 	networkattach "cleat/network/attach"
 	"cleat/network/ipam"
 	"cleat/network/named"
+	"cleat/overlay/control"
 )
 
 // stateDir returns the state directory for messages.
@@ -36,9 +37,14 @@ func WithHint(err error) error {
 	var port *named.PortTakenError
 	var full *ipam.FullError
 	var later *named.LaterVersionError
+	var byNode *control.Error
 	switch {
 	case err == nil:
 		return nil
+	case errors.Is(err, control.ErrNotRunning):
+		return hint.With(err, "networks that span hosts need it: `cleat-node up` on the first host, `cleat-node token` for the others")
+	case errors.As(err, &byNode) && byNode.Hint != "":
+		return hint.With(err, byNode.Hint)
 	case errors.Is(err, syscall.ENOSPC):
 		return hint.With(err, "nothing was changed; make room on that file system: `df -h "+stateDir()+"`")
 	case errors.Is(err, syscall.EROFS):

@@ -1,19 +1,13 @@
 package networks
 
 import (
-	"bytes"
 	"context"
-	"errors"
-	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	"cleat/cli/container"
 	"cleat/cli/help"
 	"cleat/cli/hint"
-	networkattach "cleat/network/attach"
-	"cleat/network/keep/client"
+	"cleat/network/keep"
 	"cleat/network/named"
 
 	"github.com/spf13/cobra"
@@ -70,7 +64,7 @@ const (
 )
 
 // changing are the commands of net that change networks.
-var changing = []string{"create", "rm", "connect", "disconnect", "publish", "unpublish", "allow", "deny", "prune", syncRules}
+var changing = []string{"create", "rm", "connect", "disconnect", "publish", "unpublish", "allow", "deny", "prune", keep.SyncRulesCommand()[1]}
 
 // Changes reports whether a command of net changes networks. args follow "net".
 func Changes(args []string) bool {
@@ -81,7 +75,7 @@ func Changes(args []string) bool {
 func IsRule(args []string) bool { return len(args) > 0 && (args[0] == "allow" || args[0] == "deny") }
 
 // IsSync reports whether a command of net makes the rules in the kernel as the files say.
-func IsSync(args []string) bool { return slices.Equal(args, []string{syncRules}) }
+func IsSync(args []string) bool { return slices.Equal(args, []string{keep.SyncRulesCommand()[1]}) }
 
 // Shared is what commands share that a keeper runs.
 type Shared struct {
@@ -104,32 +98,17 @@ func config(cmd *cobra.Command) (named.Config, error) { return Config(cmd.Contex
 func Config(ctx context.Context) (named.Config, error) {
 	cfg, err := container.Config()
 	shared, _ := ctx.Value(sharedKey{}).(Shared) // zero: no keeper runs the command
-	c := named.Config{Attach: cfg, Rules: shared.Rules, Files: shared.Files}
+	c := named.Config{Attach: cfg, Rules: shared.Rules, Files: shared.Files, Registrar: registrar{cfg.Store}}
 	if shared.Rules == nil {
-		c.SyncElsewhere = func(ctx context.Context) error { return syncByKeeper(ctx, cfg.Store) }
+		c.SyncElsewhere = func(ctx context.Context) error { return keep.SyncRules(ctx, cfg.Store) }
 	}
 	return c, err
 }
 
-// syncByKeeper has the keeper, which owns the rules, make them as the files say.
-func syncByKeeper(ctx context.Context, store *networkattach.Store) error {
-	var said bytes.Buffer
-	code, err := client.Forward(ctx, store.Path(client.SocketName), client.NewRequest([]string{Name, syncRules}), io.Discard, &said)
-	if err == nil && code != 0 {
-		err = errors.New(strings.TrimSpace(said.String()))
-	}
-	if err != nil {
-		return fmt.Errorf("change rules, which belong to the keeper: %w", err)
-	}
-	return nil
-}
-
-const syncRules = "sync-rules"
-
 // newSyncRules returns the command that a keeper runs for commands that it does not run as a whole.
 func newSyncRules() *cobra.Command {
 	return &cobra.Command{
-		Use:    syncRules,
+		Use:    keep.SyncRulesCommand()[1],
 		Hidden: true,
 		Short:  "make the rules in the kernel as the files say",
 		Args:   cobra.NoArgs,

@@ -36,8 +36,9 @@ type room struct {
 
 // rooms is the picture in the package comment as data.
 var rooms = map[string]room{
-	"cmd/cleat-cni": {door, []string{"compat/netavark/args", "network/keep/client"}},
-	"cmd/cleat":     {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
+	"cmd/cleat-cni":  {door, []string{"compat/netavark/args", "network/keep/client"}},
+	"cmd/cleat-node": {door, []string{"cli/node", "overlay", "overlay/registry", "network/attach", "network/keep", "network/named", "network/names", "network/span", "link", "netns"}},
+	"cmd/cleat":      {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
 
 	"cli": {faces, []string{
 		"cli/attach", "cli/bench", "cli/complete", "cli/container", "cli/ctl", "cli/doctor", "cli/exit", "cli/graph", "cli/help", "cli/hint",
@@ -56,7 +57,8 @@ var rooms = map[string]room{
 	"cli/keep":          {faces, []string{"compat", "compat/docker", "cli/hint", "netns", "network/keep/client", "cli/attach", "cli/container", "cli/exit", "cli/help", "cli/term", "cli/networks", "netns/find", "network/attach", "network/keep", "network/named"}},
 	"cli/man":           {faces, []string{"cli/help", "cli/term"}},
 	"cli/mptcp":         {faces, []string{"cli/complete", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/run", "cli/term", "link", "mptcp", "mptcp/upgrade", "netns"}},
-	"cli/networks":      {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/ipam", "network/keep", "network/keep/client", "network/named", "network/names", "network/why"}},
+	"cli/networks":      {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/ipam", "network/keep", "network/named", "network/names", "network/why", "overlay/control"}},
+	"cli/node":          {faces, []string{"cli/exit", "cli/help", "cli/hint", "cli/term", "network/attach", "overlay", "overlay/control", "overlay/registry", "overlay/trust"}},
 	"cli/run":           {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/term", "policy", "sandbox", "sandbox/control"}},
 	"cli/term":          {faces, nil},
 	"cli/term/termtest": {faces, nil},
@@ -108,6 +110,13 @@ var rooms = map[string]room{
 	"network/survey":     {brains, []string{"netns"}},
 	"network/graph":      {brains, []string{"network/survey"}},
 	"network/trace":      {brains, []string{"network/survey", "netns"}},
+	"network/span":       {hands, []string{"link", "netns"}},
+	"overlay":            {brains, []string{"overlay/control", "overlay/gate", "overlay/member", "overlay/registry", "overlay/trust"}},
+	"overlay/control":    {hands, nil},
+	"overlay/gate":       {hands, []string{"overlay/trust"}},
+	"overlay/member":     {hands, []string{"overlay/registry", "overlay/trust"}},
+	"overlay/registry":   {hands, nil},
+	"overlay/trust":      {hands, nil},
 	"network/why":        {brains, []string{"network/attach", "network/named", "network/names", "network/segment", "network/survey", "network/trace", "link", "netns", "netns/files", "netns/find"}},
 	"sandbox":            {brains, []string{"usernet", "usernet/lan", "dns", "policy", "sandbox/supervisor", "internal/seal"}},
 	"sandbox/control":    {brains, []string{"usernet"}},

@@ -3,6 +3,7 @@
 //
 //	DOOR    cmd/cleat        passes argv to cli or compat                        → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
 //	        cmd/cleat-cni    what engines start, by CNI or as netavark: asks a keeper → compat/netavark/args, network/keep/client
+//	        cmd/cleat-node   passes argv to cli/node, and is the dataplane of overlay → cli/node, overlay, overlay/registry; network/attach, keep, named, names, span, link, netns
 //	        doc/examples     minimal, firewall, socks5: example programs         → sandbox
 //	          minimal        a program in a network of its own
 //	          firewall       what it may reach
@@ -10,7 +11,8 @@
 //	FACES   cli              our command line: the root command, groups, requests to a keeper  → its rooms; compat, link, network/attach, keep/client
 //	          attach         attach, detach, ls, inspect                         → complete, container, help, hint, term; link, netns/find, network/attach, dhcp, keep
 //	          keep           keep                                                → attach, container, exit, help, hint, networks, term; compat, netns/find, network/attach, keep, keep/client, named
-//	          networks       net and its subcommands                             → attach, container, exit, help, hint, term; link, netns/find, network/attach, ipam, keep, keep/client, named, names, why
+//	          networks       net and its subcommands                             → attach, container, exit, help, hint, term; link, netns/find, network/attach, ipam, keep, named, names, why, overlay/control
+//	          node           cleat-node and its subcommands                      → exit, help, hint, term; network/attach, overlay, overlay/control, registry, trust
 //	          graph          graph                                               → container, hint, term; netns/find, network/graph, named, survey
 //	          bench          bench and its subcommands, recommend                → complete, container, exit, help, hint, term; bench and its rooms, lab, netns, traffic
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
@@ -67,6 +69,12 @@
 //	          graph          draws a survey, as text and as SVG                 → survey
 //	          trace          follows packets from one namespace to another      → survey, netns
 //	          why            finds out why a container can't reach another      → attach, named, names, segment, survey, trace; link, netns, netns/files, netns/find
+//	        overlay          networks that span hosts: mirrors a registry for a dataplane → control, gate, member, registry, trust
+//	          control        queries and controls this host's node; the test counts it and the next ones as hands
+//	          gate           the port at which hosts reach each other             → trust
+//	          member         runs a member of the registry: an embedded etcd      → registry, trust
+//	          registry       hosts, networks, blocks, endpoints in etcd
+//	          trust          keys, certificates and tokens of hosts
 //	        mptcp            several links for one TCP connection               → link, netns
 //	          upgrade        gives programs MPTCP sockets; the test counts it as hands → netns
 //	HANDS   policy           rules: what a process may reach                     → usernet
@@ -103,6 +111,7 @@
 //	          rules          nftables rules in a table of Cleat's own           → netns
 //	          firewall       networks and published ports, in two nftables tables → link, netns
 //	          names          serves the names of networks by DNS                → dns, internal/seal
+//	          span           devices and routes to other hosts' containers       → link, netns
 //	          networktest    snapshots of namespaces and state, for tests       → link, netns
 //	        internal/seal    drops capabilities, file access and system calls
 //	FACTS   packet           header formats and checksums, no I/O

@@ -39,6 +39,16 @@ func FindIn(path, name string) (string, error) {
 	return "", &exec.Error{Name: name, Err: exec.ErrNotFound}
 }
 
+// FindBeside returns the path of the named program in the directory of this one, or as Find does.
+func FindBeside(name string) (string, error) {
+	if self, err := os.Executable(); err == nil {
+		if file, err := exec.LookPath(filepath.Join(filepath.Dir(self), name)); err == nil {
+			return file, nil
+		}
+	}
+	return Find(name)
+}
+
 // Command is exec.Command for a program that Find finds. Where it does not, starting
 // the command fails with exec.ErrNotFound.
 func Command(name string, args ...string) *exec.Cmd {

@@ -13,6 +13,7 @@ import (
 const (
 	chainForward       = "forward"
 	chainFromEndpoints = "from-endpoints"
+	chainFromHosts     = "from-hosts"
 	chainFromVRF       = "from-endpoints-vrf"
 	chainToEndpoints   = "to-endpoints"
 	chainOthers        = "other-sources"
@@ -46,23 +47,19 @@ const (
 // chains returns the chains of a table, in an order in which those that are jumped to come
 // first. They depend on the table's layout, but not on the State.
 func (f family) chains(l layout) []chain {
-	all := f.allChains(l.doorway)
-	if l.vrfs {
-		return all
-	}
-	all = slices.DeleteFunc(all, func(c chain) bool { return c.vrf })
+	all := slices.DeleteFunc(f.allChains(l.doorway), func(c chain) bool { return !l.has(c.needs) })
 	for i := range all {
-		all[i].rules = slices.DeleteFunc(all[i].rules, func(r rule) bool { return r.vrf })
+		all[i].rules = slices.DeleteFunc(all[i].rules, func(r rule) bool { return !l.has(r.needs) })
 	}
 	return all
 }
 
-// allChains returns the chains of a table with networks in a VRF.
+// allChains returns the chains of a table with all features.
 func (f family) allChains(d doorway) []chain {
 	return []chain{
 		{name: chainOthers, rules: append(f.toNeighbours(), when("spoofed sources", drop()))},
 		{name: chainFromEndpoints, rules: f.fromEndpoints(iifname())},
-		{name: chainFromVRF, vrf: true, rules: f.fromEndpoints(sdifname())},
+		{name: chainFromVRF, needs: inVRFs, rules: f.fromEndpoints(sdifname())},
 		{name: chainToEndpoints, rules: []rule{
 			when("ended connections", ended(), drop()),
 			when("known connections", state(stateEstablished|stateRelated), accept()),
@@ -71,10 +68,14 @@ func (f family) allChains(d doorway) []chain {
 			when("to published ports", translated(), accept()),
 			when("to our endpoints", drop()),
 		}},
+		{name: chainFromHosts, needs: ofSeveral, rules: f.fromHosts()},
 		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
+			when("from other hosts' endpoints", in(setRemote, iifname(), f.source()), jumpTo(chainFromHosts)).ifSeveral(),
+			when("others from other hosts", in(setOverlays, iifname()), drop()).ifSeveral(),
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainFromEndpoints)),
 			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainFromVRF)).ifVRFs(),
 			when("to our endpoints", in(setDevices, oifname()), jumpTo(chainToEndpoints)),
+			when("to other hosts' endpoints", in(setRemote, oifname(), f.destination()), jumpTo(chainToEndpoints)).ifSeveral(),
 		}},
 		{name: chainGateway, rules: []rule{
 			when("to the gateway", in(setGateways, iifname(), f.destination()), accept()),
@@ -82,8 +83,11 @@ func (f family) allChains(d doorway) []chain {
 			when("to other addresses", drop()),
 		}},
 		{name: chainHost, rules: f.host(iifname(), f.judgedAnywhere(), f.judgedAtOne())},
-		{name: chainHostVRF, vrf: true, rules: f.host(sdifname(), f.judgedAnywhereInVRF(), f.judgedAtOneInVRF())},
+		{name: chainHostVRF, needs: inVRFs, rules: f.host(sdifname(), f.judgedAnywhereInVRF(), f.judgedAtOneInVRF())},
 		{name: chainInput, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityFilter}, rules: []rule{
+			when("known connections of other hosts' endpoints", in(setRemote, iifname(), f.source()), state(stateEstablished|stateRelated), accept()).ifSeveral(),
+			when("of other hosts' endpoints", in(setRemote, iifname(), f.source()), drop()).ifSeveral(),
+			when("others from other hosts", in(setOverlays, iifname()), drop()).ifSeveral(),
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainHost)),
 			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainHostVRF)).ifVRFs(),
 			when("no longer published", isDevice(iifname(), d.out), drop()),
@@ -101,6 +105,7 @@ func (f family) allChains(d doorway) []chain {
 		{name: chainPostrouting, base: &hook{"nat", unix.NF_INET_POST_ROUTING, prioritySrcNAT}, rules: []rule{
 			when("replies would not pass the host", translated(), in(setSources, oifname(), f.source()), masquerade()),
 			when("from the host's loopback", f.fromLoopback(), in(setDevices, oifname()), masquerade()),
+			when("to other hosts' endpoints", in(setRemote, oifname(), f.destination()), accept()).ifSeveral(),
 			when("from our endpoints to elsewhere, by a fixed address", notIn(setDevices, oifname()), f.snat(setOutbound, iifname(), f.source())),
 			when("from our endpoints to elsewhere", in(setMasquerade, iifname()), notIn(setDevices, oifname()), masquerade()),
 			when("from our endpoints in a VRF to elsewhere", in(setMasqueradeVRF, iifname(), f.source()), notIn(setDevices, oifname()), masquerade()).ifVRFs(),
@@ -120,11 +125,27 @@ func (f family) fromEndpoints(device load) []rule {
 		when("by rule", f.flow(setFlows, f.source(), f.destination(), dport())),
 		when("replies of unknown connections, by rule", midstream(), f.flow(setFlows, f.destination(), f.source(), sport())),
 		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
+		when("to the same network on another host, or an allowed one", in(setRemote, oifname(), f.destination()), vmap(setAllowed, f.source(), f.destination())).ifSeveral(),
 		when("from internal networks", notIn(setOpen, device), f.reject()),
 		when("to published ports", translated(), accept()),
 		when("to other networks", in(setDevices, oifname()), drop()),
+		when("to other networks on another host", in(setRemote, oifname(), f.destination()), drop()).ifSeveral(),
 		when("to elsewhere", accept()),
 	})
+}
+
+// fromHosts returns the rules for forwarded packets of other hosts' endpoints. Their hosts have looked at the
+// sources.
+func (f family) fromHosts() []rule {
+	return []rule{
+		when("ended connections", ended(), drop()),
+		when("known connections", state(stateEstablished|stateRelated), accept()),
+		when("of no connection", state(stateInvalid), drop()),
+		when("by rule", f.flow(setFlows, f.source(), f.destination(), dport())),
+		when("replies of unknown connections, by rule", midstream(), f.flow(setFlows, f.destination(), f.source(), sport())),
+		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
+		when("to other networks, and elsewhere", drop()),
+	}
 }
 
 // toNeighbours returns rules that accept packets to addresses that stay on a link: groups, all

@@ -95,14 +95,16 @@ func (t *tableSnapshot) compareChains(f family, l layout, differs func(object, f
 	return nil
 }
 
-// hasVRFs reports whether one of the tables has sets for networks in a VRF.
-func (s *snapshot) hasVRFs() bool {
+// features returns the features for which one of the tables has sets.
+func (s *snapshot) features() (all feature) {
 	for _, t := range s.tables {
-		if _, ok := t.sets[setJudgedVRF]; ok {
-			return true
+		for name, f := range map[string]feature{setJudgedVRF: inVRFs, setRemote: ofSeveral} {
+			if _, ok := t.sets[name]; ok {
+				all |= f
+			}
 		}
 	}
-	return false
+	return all
 }
 
 // contents returns the elements of sets that a State determines.

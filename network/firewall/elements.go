@@ -52,6 +52,19 @@ func (s State) contents() (contents, error) {
 			}
 		}
 	}
+	for _, r := range s.Remotes {
+		device := deviceKey(r.Device)
+		if r.Only {
+			c.add(ipv4, setOverlays, element{key: device}, "")
+			c.add(ipv6, setOverlays, element{key: device}, "")
+		}
+		for _, p := range r.Prefixes {
+			e := element{key: device + addrKey(p.Masked().Addr()), end: device + addrKey(lastAddr(p))}
+			if !c.add(familyOf(p.Addr()), setRemote, e, "") {
+				return nil, invalid("device %s leads to prefix %s twice", r.Device, p)
+			}
+		}
+	}
 	for _, p := range s.Allow {
 		f := familyOf(p.From.Addr())
 		if !c.add(f, setAllowed, pairElement(p.From, p.To), verdictAccept) {

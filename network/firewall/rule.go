@@ -10,8 +10,8 @@ import (
 // chain is a chain of a table with its rules.
 type chain struct {
 	name  string
-	vrf   bool  // only if a network is in a VRF
-	base  *hook // nil: only other chains lead here
+	needs feature // without it, tables do not have the chain
+	base  *hook   // nil: only other chains lead here
 	rules []rule
 }
 
@@ -26,7 +26,7 @@ type hook struct {
 // what nft prints.
 type rule struct {
 	comment string
-	vrf     bool // only if a network is in a VRF
+	needs   feature // without it, tables do not have the rule
 	exprs   []expr.Any
 }
 
@@ -46,9 +46,23 @@ func when(comment string, parts ...[]expr.Any) rule {
 	return r
 }
 
-// ifVRFs leaves the rule out of tables without networks in a VRF: packets there meet fewer rules.
-func (r rule) ifVRFs() rule {
-	r.vrf = true
+// feature is something for which a table needs more than the usual sets, chains and rules. Without it, packets
+// meet fewer rules. Features are bits.
+type feature uint8
+
+const (
+	inVRFs    feature = 1 << iota // there are networks in a VRF
+	ofSeveral                     // there are networks of several hosts
+)
+
+// ifVRFs leaves the rule out of tables without networks in a VRF.
+func (r rule) ifVRFs() rule { return r.ifHas(inVRFs) }
+
+// ifSeveral leaves the rule out of tables without networks of several hosts.
+func (r rule) ifSeveral() rule { return r.ifHas(ofSeveral) }
+
+func (r rule) ifHas(f feature) rule {
+	r.needs |= f
 	return r
 }
 

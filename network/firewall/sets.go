@@ -67,7 +67,7 @@ type set struct {
 	verdicts bool     // the values are verdicts
 	interval bool     // elements are ranges of keys
 	fixed    []string // the elements' keys, which never change
-	vrf      bool     // only if a network is in a VRF
+	needs    feature  // without it, tables do not have the set
 }
 
 func (s set) isMap() bool { return s.verdicts || len(s.value) > 0 }
@@ -75,14 +75,10 @@ func (s set) isMap() bool { return s.verdicts || len(s.value) > 0 }
 // sets returns the sets of a table, in the order in which they are made. The comments tell
 // which rules use them; see chains.
 func (f family) sets(l layout) []set {
-	all := f.allSets()
-	if l.vrfs {
-		return all
-	}
-	return slices.DeleteFunc(all, func(s set) bool { return s.vrf })
+	return slices.DeleteFunc(f.allSets(), func(s set) bool { return !l.has(s.needs) })
 }
 
-// allSets returns the sets of a table with networks in a VRF.
+// allSets returns the sets of a table with all features.
 func (f family) allSets() []set {
 	address := []field{protocol, f.addr, port}
 	anywhere := []field{protocol, port}
@@ -106,13 +102,17 @@ func (f family) allSets() []set {
 		{name: setDirectAnywhere, key: anywhere, value: target},
 		{name: setJudged, key: address},
 		{name: setJudgedAnywhere, key: anywhere},
-		{name: setVRFs, vrf: true, key: []field{device}},
-		{name: setMasqueradeVRF, vrf: true, key: []field{device, f.addr}},
-		{name: setPortsVRF, vrf: true, key: address, value: target},
-		{name: setPortsAnywhereVRF, vrf: true, key: anywhere, value: target},
-		{name: setJudgedVRF, vrf: true, key: slices.Concat([]field{device}, address)},
-		{name: setJudgedAnywhereVRF, vrf: true, key: slices.Concat([]field{device}, anywhere)},
+		{name: setVRFs, needs: inVRFs, key: []field{device}},
+		{name: setMasqueradeVRF, needs: inVRFs, key: []field{device, f.addr}},
+		{name: setPortsVRF, needs: inVRFs, key: address, value: target},
+		{name: setPortsAnywhereVRF, needs: inVRFs, key: anywhere, value: target},
+		{name: setJudgedVRF, needs: inVRFs, key: slices.Concat([]field{device}, address)},
+		{name: setJudgedAnywhereVRF, needs: inVRFs, key: slices.Concat([]field{device}, anywhere)},
 	}
+	all = append(all,
+		set{name: setRemote, needs: ofSeveral, key: []field{device, f.addr}, interval: true},
+		set{name: setOverlays, needs: ofSeveral, key: []field{device}},
+	)
 	if f.id == unix.NFPROTO_IPV6 {
 		all = append(all, set{name: setNeighbours, key: []field{icmp6}, fixed: neighbourMessages})
 	}
@@ -146,6 +146,9 @@ const (
 	setPortsAnywhereVRF  = "ports-anywhere-vrf"  // published ports at all addresses of the VRF
 	setJudgedVRF         = "judged-vrf"          // those of setPortsVRF, by VRF
 	setJudgedAnywhereVRF = "judged-anywhere-vrf" // those of setPortsAnywhereVRF, by VRF
+	// Of networks of several hosts:
+	setRemote   = "remote"          // the addresses of other hosts' endpoints, by the device that leads to them
+	setOverlays = "overlay-devices" // devices that lead to nothing else
 )
 
 // neighbourMessages are the ICMPv6 types without which no IPv6 host works: multicast listener

@@ -7,11 +7,14 @@ import (
 
 // layout is what both tables have in common besides their contents.
 type layout struct {
-	name    string
-	flags   uint32
-	doorway doorway
-	vrfs    bool // there are networks in a VRF
+	name     string
+	flags    uint32
+	doorway  doorway
+	features feature
 }
+
+// has reports whether the table has all of some features.
+func (l layout) has(f feature) bool { return l.features&f == f }
 
 // addTable makes the empty table of a family: its sets, chains and rules.
 func (b *batch) addTable(l layout, f family) {

@@ -20,12 +20,15 @@ type State struct {
 	Flows    []Flow
 	// Resolvers answer DNS queries that endpoints send to others.
 	Resolvers []Resolver
+	// Remotes are the ways to endpoints of other hosts.
+	Remotes []Remote
 }
 
 // Change is a difference between two States. What is in both Add and Remove stays. To change a
 // network or a port, put the old one into Remove and the new one into Add.
 //
-// A network in a VRF needs more than elements, so only Sync adds and removes it: Apply returns ErrDrift.
+// A network in a VRF needs more than elements, so only Sync adds and removes it: Apply returns ErrDrift. The same
+// holds for Remotes, unless there are some before and after the change.
 type Change struct {
 	Add, Remove State
 }
@@ -68,6 +71,15 @@ type Network struct {
 type Endpoint struct {
 	Device string
 	Addrs  []netip.Addr
+}
+
+// Remote is a device that leads to endpoints of other hosts.
+type Remote struct {
+	Device string
+	// Prefixes are the addresses of those endpoints. They are in prefixes of networks, and do not overlap.
+	Prefixes []netip.Prefix
+	// Only means that the device leads to nothing else: what comes in by it from other addresses is dropped.
+	Only bool
 }
 
 // HostAccess is what of the host the endpoints of a network reach, besides published ports.
@@ -177,9 +189,15 @@ func (s State) Validate() error {
 	return err
 }
 
-// inVRFs reports whether anything is in a VRF.
-func (s State) inVRFs() bool {
-	return slices.ContainsFunc(s.Networks, func(n Network) bool { return n.VRF != "" }) || slices.ContainsFunc(s.Ports, func(p Port) bool { return p.VRF != "" })
+// features returns the features that the State needs.
+func (s State) features() (all feature) {
+	if slices.ContainsFunc(s.Networks, func(n Network) bool { return n.VRF != "" }) || slices.ContainsFunc(s.Ports, func(p Port) bool { return p.VRF != "" }) {
+		all |= inVRFs
+	}
+	if len(s.Remotes) > 0 {
+		all |= ofSeveral
+	}
+	return all
 }
 
 // validate checks each part by itself. Parts that contradict each other are found when their
@@ -207,6 +225,16 @@ func (s State) validate() error {
 			}
 			if a.Is4() != r.Client.Is4() {
 				return invalid("resolver %s for %s: the addresses must have one family", r.Server, r.Client)
+			}
+		}
+	}
+	for _, r := range s.Remotes {
+		if err := validateDevice(r.Device); err != nil {
+			return err
+		}
+		for _, p := range r.Prefixes {
+			if !p.IsValid() || p.Addr().Is4In6() {
+				return invalid("device %s leads to prefix %q", r.Device, p)
 			}
 		}
 	}

@@ -100,6 +100,9 @@ func (k *kernel) apply(name string, c Change) error {
 	if !slices.Equal(c.Add.vrfPrefixes(), c.Remove.vrfPrefixes()) {
 		return fmt.Errorf("%w: it has rules for other networks in a VRF", ErrDrift)
 	}
+	if (len(c.Add.Remotes) > 0) != (len(c.Remove.Remotes) > 0) {
+		return fmt.Errorf("%w: it may lack the rules for networks of several hosts", ErrDrift)
+	}
 	err = k.retry(name, func() error {
 		b := newBatch(0)
 		b.changeContents(name, remove.minus(add), add.minus(remove))
@@ -160,7 +163,7 @@ func (k *kernel) sync(t Table, s State, flags uint32) error {
 	if err := d.open(); err != nil {
 		return err
 	}
-	l := layout{name: t.Name, flags: flags, doorway: d.doorway, vrfs: s.inVRFs()}
+	l := layout{name: t.Name, flags: flags, doorway: d.doorway, features: s.features()}
 	err = k.retry(t.Name, func() error { return k.trySync(l, want) })
 	if old := link.TooOld("networks of containers", since); old != nil && (errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EINVAL)) {
 		return fmt.Errorf("%w: %w", old, err)
@@ -226,7 +229,7 @@ func (k *kernel) check(t Table, s State, flags uint32) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables, err := now.compareTables(layout{name: t.Name, flags: flags, doorway: d.doorway, vrfs: s.inVRFs()})
+	tables, err := now.compareTables(layout{name: t.Name, flags: flags, doorway: d.doorway, features: s.features()})
 	if err != nil {
 		return nil, err
 	}
@@ -249,7 +252,7 @@ func (k *kernel) lacks(t Table, s State) ([]Difference, error) {
 	if err != nil {
 		return nil, err
 	}
-	tables, err := now.compareTables(layout{name: t.Name, doorway: d.doorway, vrfs: s.inVRFs() || now.hasVRFs()})
+	tables, err := now.compareTables(layout{name: t.Name, doorway: d.doorway, features: s.features() | now.features()})
 	if err != nil {
 		return nil, err
 	}

@@ -8,7 +8,7 @@ import (
 // Packets that the host forwards meet rules about VRFs only if a network is in one.
 func TestRulesAboutVRFs(t *testing.T) {
 	for _, f := range families {
-		for _, l := range []layout{{}, {vrfs: true}} {
+		for _, l := range []layout{{features: ofSeveral}, {features: inVRFs}} {
 			var about []string
 			for _, s := range f.sets(l) {
 				if strings.HasSuffix(s.name, "-vrf") {
@@ -25,8 +25,8 @@ func TestRulesAboutVRFs(t *testing.T) {
 					}
 				}
 			}
-			if (len(about) > 0) != l.vrfs {
-				t.Errorf("%s, networks in VRFs %v: %q", f.name, l.vrfs, about)
+			if (len(about) > 0) != l.has(inVRFs) {
+				t.Errorf("%s, networks in VRFs %v: %q", f.name, l.has(inVRFs), about)
 			}
 		}
 	}

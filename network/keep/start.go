@@ -27,6 +27,15 @@ import (
 // When the service ends, however it ends, systemd removes the group and forgets the service. Without
 // systemd the keeper gets a session of its own.
 func Start(store *attach.Store) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	return StartProgram(store, self)
+}
+
+// StartProgram is Start for a process that is not cleat: cleat is the path of that program.
+func StartProgram(store *attach.Store, cleat string) error {
 	if runs(store) {
 		return nil // usually, and Starting would take 20 ms to be sure
 	}
@@ -36,23 +45,19 @@ func Start(store *attach.Store) error {
 		}
 		return err
 	}
-	self, err := os.Executable()
-	if err != nil {
-		return fmt.Errorf("find this program: %w", err)
-	}
 	log, err := os.OpenFile(LogFile(store), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
 		return fmt.Errorf("start a keeper: %w", err)
 	}
 	defer log.Close()
-	if systemdSees(store.Path(), self) {
-		err := startService(store, self)
+	if systemdSees(store.Path(), cleat) {
+		err := startService(store, cleat)
 		if err == nil {
 			return nil
 		}
 		fmt.Fprintf(log, "the keeper will end with the service that started it: %v\n", err)
 	}
-	return startSession(store, self, log)
+	return startSession(store, cleat, log)
 }
 
 // endsWithin is more than a keeper takes to end, or to serve commands after its start.

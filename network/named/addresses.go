@@ -11,15 +11,7 @@ import (
 
 // pool returns the addresses of a network.
 func (s *session) pool(n *Network) *ipam.Pool {
-	p := &ipam.Pool{Dir: s.store.addressesDir(n.Name)}
-	for _, sub := range n.Subnets {
-		of := ipam.Subnet{Prefix: sub.Prefix, Gateway: sub.Gateway, Exclude: sub.Exclude}
-		if sub.Range.IsValid() {
-			of.First, of.Last = ipam.Bounds(sub.Range)
-		}
-		p.Subnets = append(p.Subnets, of)
-	}
-	return p
+	return &ipam.Pool{Dir: s.store.addressesDir(n.Name), Subnets: n.blocks()}
 }
 
 func (e *Endpoint) owner() ipam.Owner { return ipam.Owner(endpointID(e.Container)) }
@@ -95,7 +87,13 @@ func (s *session) allocateIn(pool *ipam.Pool, sub Subnet, n *Network, e *Endpoin
 		}
 		return a, s.explain(n.Name, e.claim(pool, a, note))
 	}
-	a, err := pool.Allocate(sub.Prefix, e.owner(), pool.Remembered(sub.Prefix, e.owner()), note)
+	var a netip.Addr
+	err := error(&ipam.FullError{Subnet: sub.Prefix})
+	for _, part := range pool.Subnets { // one, unless the network spans hosts
+		if sub.Prefix.Contains(part.Prefix.Addr()) && errors.As(err, new(*ipam.FullError)) {
+			a, err = pool.Allocate(part.Prefix, e.owner(), pool.Remembered(part.Prefix, e.owner()), note)
+		}
+	}
 	return a, s.explain(n.Name, err)
 }
 

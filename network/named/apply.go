@@ -228,6 +228,9 @@ func Change(ctx context.Context, cfg Config, want NetworkSpec) error {
 	if err := want.normalize(); err != nil {
 		return err
 	}
+	if n, err := cfg.store().Network(want.Name); err == nil && n.Spans && cfg.Registrar != nil {
+		return cfg.Registrar.Change(ctx, want)
+	}
 	s, err := open(cfg)
 	if err != nil {
 		return err

@@ -33,7 +33,16 @@ type addrRange struct{ first, last netip.Addr }
 type population struct {
 	networks  []*Network
 	endpoints []*Endpoint
+	remote    []*Endpoint             // of other hosts; they have a network, addresses, names and labels
 	learned   map[string][]netip.Addr // addresses of DNS names
+}
+
+// everywhere returns the endpoints of all hosts.
+func (p population) everywhere() []*Endpoint {
+	if len(p.remote) == 0 {
+		return p.endpoints
+	}
+	return slices.Concat(p.endpoints, p.remote)
 }
 
 // compile returns the flows that rules accept or drop.
@@ -70,7 +79,7 @@ func (p population) groups(rules []Rule, v4 bool) []*group {
 		named := map[string]*group{}
 		var special []netip.Addr
 		particular := particularRules(rules, n.Name)
-		for _, e := range p.endpoints {
+		for _, e := range p.everywhere() {
 			if e.Network != n.Name || !slices.ContainsFunc(particular, func(r *Rule) bool { return r.names(e) }) {
 				continue
 			}

@@ -25,6 +25,30 @@ type Result struct {
 // *attach.SpecError for a mistake in spec, and an *attach.TakenError if the name, a subnet or
 // the device is in use.
 func Create(ctx context.Context, cfg Config, spec NetworkSpec) (*Result, error) {
+	if !spec.Spans {
+		return create(ctx, cfg, spec, nil)
+	}
+	spec, err := FitSpan(cfg, spec)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Registrar == nil {
+		return nil, ErrNoRegistrar
+	}
+	if err := cfg.Registrar.Create(ctx, spec); err != nil {
+		return nil, err
+	}
+	n, err := cfg.store().Network(spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	return &Result{Network: n}, nil
+}
+
+// ErrNoRegistrar means that this process can't register networks that span hosts.
+var ErrNoRegistrar = errors.New("networks that span hosts need cleat-node")
+
+func create(ctx context.Context, cfg Config, spec NetworkSpec, span *Span) (*Result, error) {
 	s, err := open(cfg)
 	if err != nil {
 		return nil, err
@@ -46,6 +70,7 @@ func Create(ctx context.Context, cfg Config, spec NetworkSpec) (*Result, error) 
 	if err != nil {
 		return nil, err
 	}
+	n.Span = span
 	o, err := s.begin(ctx, n.Name, record{Network: n.Name, Spec: n})
 	if err != nil {
 		return nil, err
@@ -90,7 +115,7 @@ func (s *session) create(ctx context.Context, n *Network) error {
 	if err := os.RemoveAll(temp); err != nil {
 		return fmt.Errorf("create network %s: %w", n.Name, err)
 	}
-	for _, dir := range []string{"endpoints", "addresses", "names"} {
+	for _, dir := range []string{"endpoints", "addresses", "names", "remote"} {
 		if err := os.MkdirAll(temp+"/"+dir, 0o755); err != nil {
 			return fmt.Errorf("create network %s: %w", n.Name, err)
 		}
@@ -127,6 +152,9 @@ func abort[T any](ctx context.Context, o *operation, undo func(context.Context, 
 // Remove removes a network. Unless force is set, no container may be on it. Once it has begun,
 // it is never rolled back: if it is interrupted, the next command completes it.
 func Remove(ctx context.Context, cfg Config, name string, force bool) (*Result, error) {
+	if n, err := cfg.store().Network(name); err == nil && n.Spans && cfg.Registrar != nil {
+		return &Result{Network: n}, cfg.Registrar.Remove(ctx, name, force)
+	}
 	s, err := open(cfg)
 	if err != nil {
 		return nil, err

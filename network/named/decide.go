@@ -132,6 +132,18 @@ func (s Store) population() (p population, err error) {
 			return p, err
 		}
 		p.endpoints = append(p.endpoints, endpoints...)
+		if n.Span == nil {
+			continue
+		}
+		hosts, err := s.remoteHosts(n.Name)
+		if err != nil {
+			return p, err
+		}
+		for _, h := range hosts {
+			for i := range h.Endpoints {
+				p.remote = append(p.remote, h.Endpoints[i].endpoint(n.Name))
+			}
+		}
 	}
 	p.learned, err = s.learned()
 	return p, err
@@ -145,9 +157,10 @@ func (p population) groupOf(rules []Rule, a netip.Addr) *group {
 			return s.Any || s.Prefix.IsValid() && s.Prefix.Contains(a) || slices.Contains(p.addresses(s, a.Is4()), a)
 		})
 	}
-	i := slices.IndexFunc(p.endpoints, func(e *Endpoint) bool { return e.Network == n.Name && slices.Contains(e.Addresses, a) })
+	all := p.everywhere()
+	i := slices.IndexFunc(all, func(e *Endpoint) bool { return e.Network == n.Name && slices.Contains(e.Addresses, a) })
 	if i < 0 {
 		return newGroup(rules, n.Name, func(s Selector) bool { return s.Any || s.Network == n.Name && s.Container == "" && s.Label == "" })
 	}
-	return newGroup(rules, n.Name, func(s Selector) bool { return s.Any || s.matches(p.endpoints[i]) })
+	return newGroup(rules, n.Name, func(s Selector) bool { return s.Any || s.matches(all[i]) })
 }

@@ -12,7 +12,7 @@ const CheckInterval = checkInterval
 
 // Compile is compile.
 func Compile(rules []Rule, networks []*Network, endpoints []*Endpoint, learned map[string][]netip.Addr) []firewall.Flow {
-	return compile(rules, population{networks, endpoints, learned})
+	return compile(rules, population{networks: networks, endpoints: endpoints, learned: learned})
 }
 
 // JudgeRules returns 1 if rules that all match a packet accept it, 2 if they drop it, and 0
@@ -27,7 +27,7 @@ func ParseStored(text string) (Rule, error) { return parseStored(text) }
 
 // Decide is Store.Decide for rules and networks that no store has.
 func Decide(rules []Rule, networks []*Network, endpoints []*Endpoint, learned map[string][]netip.Addr, t Traffic) Decision {
-	return population{networks, endpoints, learned}.decide(rules, t)
+	return population{networks: networks, endpoints: endpoints, learned: learned}.decide(rules, t)
 }
 
 // Exists reports whether there is a network.

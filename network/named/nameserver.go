@@ -152,6 +152,17 @@ func (s *session) sendNetwork(ctx context.Context, c *names.Client, n *Network) 
 	for _, e := range endpoints {
 		zone.Endpoints = append(zone.Endpoints, e.host())
 	}
+	if n.Span != nil {
+		hosts, err := s.store.remoteHosts(n.Name)
+		if err != nil {
+			return err
+		}
+		for _, h := range hosts {
+			for i := range h.Endpoints {
+				zone.Endpoints = append(zone.Endpoints, h.Endpoints[i].name(h.Host))
+			}
+		}
+	}
 	if err := c.Replace(ctx, zone); err != nil {
 		return err
 	}

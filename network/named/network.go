@@ -2,6 +2,7 @@ package named
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"net/netip"
 	"regexp"
@@ -20,6 +21,7 @@ type Network struct {
 	Version int       `json:"version"` // of the file's format
 	ID      uint32    `json:"id"`      // names the network in the kernel's rules; 1…MaxNetworks
 	Created time.Time `json:"created"`
+	Span    *Span     `json:"span,omitempty"` // of a network that spans hosts
 	NetworkSpec
 }
 
@@ -47,6 +49,7 @@ type NetworkSpec struct {
 	// LargeSegments lets containers send TCP segments of up to 512 KiB (BIG TCP) also where they may leave
 	// the host, whose devices then cut them. Internal networks have them in any case.
 	LargeSegments bool              `json:"large_segments,omitempty"`
+	Spans         bool              `json:"spans,omitempty"`        // several hosts have the network: see Span
 	MTU           int               `json:"mtu,omitempty"`          // bytes; default: that of the host's uplink or the parent
 	Rules         []string          `json:"rules,omitempty"`        // who may reach whom, as in Rule.String
 	DefaultDeny   bool              `json:"default_deny,omitempty"` // deny what no rule matches, inside the network and from it
@@ -105,6 +108,15 @@ func (s *NetworkSpec) device() string {
 }
 
 // hostSide returns what the network needs on the host.
+func (n *Network) hostSide() attach.HostSide {
+	h := n.NetworkSpec.hostSide()
+	for _, a := range n.OwnAddresses() {
+		h.Addresses = append(h.Addresses, netip.PrefixFrom(a, a.BitLen()))
+	}
+	return h
+}
+
+// hostSide returns what the network needs on the host, if it does not span hosts.
 func (s *NetworkSpec) hostSide() attach.HostSide {
 	h := attach.HostSide{Bridge: s.device(), MTU: s.MTU, Adopt: s.Manager != "", VLANs: s.VLAN != 0, VRF: s.VRF}
 	if h.Bridge == "" {
@@ -191,7 +203,7 @@ func (s *NetworkSpec) normalize() error {
 			return err
 		}
 	}
-	if err := s.checkReserve(); err != nil {
+	if err := errors.Join(s.checkReserve(), s.checkSpan()); err != nil {
 		return err
 	}
 	if !s.OnHost() && (len(s.Rules) > 0 || s.DefaultDeny) {

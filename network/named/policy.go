@@ -145,6 +145,13 @@ func SetPolicy(ctx context.Context, cfg Config, network string, rules []Rule, de
 // changeRules changes the rules of a network, first in its file and then in the kernel.
 // Connections that are no longer allowed end.
 func changeRules(ctx context.Context, cfg Config, network string, change func(*Network) error) error {
+	if n, err := cfg.store().Network(network); err == nil && n.Spans && cfg.Registrar != nil {
+		now := *n
+		if err := errors.Join(change(&now), now.normalize()); err != nil {
+			return err
+		}
+		return cfg.Registrar.Change(ctx, now.NetworkSpec)
+	}
 	s, err := open(cfg)
 	if err != nil {
 		return err

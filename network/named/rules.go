@@ -57,7 +57,7 @@ func (n *Network) rules() firewall.State {
 		f.MasqueradeIPv4 = f.MasqueradeIPv4 || sub.Prefix.Addr().Is4() && !n.NoNAT
 		f.MasqueradeIPv6 = f.MasqueradeIPv6 || sub.Prefix.Addr().Is6() && !n.NoNAT
 	}
-	return firewall.State{Networks: []firewall.Network{f}}
+	return firewall.State{Networks: []firewall.Network{f}, Remotes: n.Span.remotes()}
 }
 
 // rulesWith returns the rules of a network with its endpoints.
@@ -265,6 +265,7 @@ func (s *session) wantedRules() (firewall.State, error) {
 		all.Networks = append(all.Networks, state.Networks...)
 		all.Ports = append(all.Ports, state.Ports...)
 		all.Resolvers = append(all.Resolvers, state.Resolvers...)
+		all.Remotes = append(all.Remotes, state.Remotes...)
 	}
 	rules, err := rulesOf(p.networks)
 	if err != nil {

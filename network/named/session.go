@@ -22,7 +22,8 @@ type Config struct {
 	// ResolvConf is the path of the host's resolv.conf, whose search domains containers get; "" means
 	// /etc/resolv.conf.
 	ResolvConf string
-	Files      *Files // for a process that runs many commands; nil: files are read each time
+	Registrar  Registrar // nil: networks that span hosts can't be made or changed
+	Files      *Files    // for a process that runs many commands; nil: files are read each time
 }
 
 func (c Config) store() Store { return Store{Store: c.Attach.Store, files: c.Files} }

@@ -45,7 +45,11 @@ func (s *session) chooseSubnets(spec *NetworkSpec, others []*Network) error {
 		return nil
 	}
 	if len(spec.Subnets) == 0 {
-		if err := spec.addFree(ipam.DefaultPools4(), subnetBits4, taken); err != nil {
+		bits := subnetBits4
+		if spec.Spans {
+			bits = spanBits4
+		}
+		if err := spec.addFree(ipam.DefaultPools4(), bits, taken); err != nil {
 			return err
 		}
 	}

@@ -1,0 +1,160 @@
+package node
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"cleat/cli/term"
+	"cleat/overlay/control"
+
+	"github.com/spf13/cobra"
+)
+
+func newDown() *cobra.Command {
+	return &cobra.Command{
+		Use:   "down",
+		Short: "stop taking part; networks and containers stay as they are",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := client()
+			if err != nil {
+				return err
+			}
+			return c.Do(cmd.Context(), http.MethodPost, "/down", nil, nil)
+		},
+	}
+}
+
+func newToken() *cobra.Command {
+	var valid time.Duration
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "print what another host needs to join",
+		Long: `Prints a command that makes another host join. Whoever has the token in it can
+join until it expires: treat it like a password.`,
+		Example: `  cleat-node token
+  cleat-node token --valid 10m`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := client()
+			if err != nil {
+				return err
+			}
+			t, err := c.Token(cmd.Context(), control.NewToken{Valid: valid})
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return term.WriteJSONLine(cmd.OutOrStdout(), t)
+			}
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "cleat-node up --token %s\n", t.Text)
+			return err
+		},
+	}
+	cmd.Flags().DurationVar(&valid, "valid", time.Hour, "how long it is valid")
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+func newRemove() *cobra.Command {
+	return &cobra.Command{
+		Use:   "remove HOST",
+		Short: "remove a host from the cluster, with its keys and addresses",
+		Long: `Removes another host: it can't take part any more, and the addresses that it had
+are free. Containers there are cut off. A host that was lost or stolen need not
+run for this. To come back, it needs a new token.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			c, err := client()
+			if err != nil {
+				return err
+			}
+			return c.RemoveHost(cmd.Context(), args[0])
+		},
+	}
+}
+
+func newStatus() *cobra.Command {
+	var asJSON bool
+	cmd := &cobra.Command{
+		Use:   "status",
+		Short: "show the hosts and networks of the cluster, and what does not work",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := client()
+			if err != nil {
+				return err
+			}
+			s, err := c.Status(cmd.Context())
+			if err != nil {
+				return err
+			}
+			if asJSON {
+				return term.WriteJSONLine(cmd.OutOrStdout(), s)
+			}
+			return printStatus(cmd, s)
+		},
+	}
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
+	return cmd
+}
+
+func printStatus(cmd *cobra.Command, s control.Status) error {
+	out := cmd.OutOrStdout()
+	answers := "answers"
+	if !s.Registry.Answers {
+		answers = "does not answer since " + term.Time(s.Registry.Since)
+	}
+	fmt.Fprintf(out, "cluster %s; the registry %s (%s)\n\n", s.Cluster, answers, strings.Join(s.Registry.Members, ", "))
+	t := term.NewTable(out)
+	t.Row("HOST", "ADDRESS", "STATE", "BY")
+	for _, h := range s.Hosts {
+		state := "alive"
+		if !h.Alive {
+			state = "not alive"
+			if !h.Since.IsZero() {
+				state += " since " + term.Time(h.Since)
+			}
+		}
+		by := h.By
+		if h.Name == s.Host {
+			by = "this host"
+		}
+		t.Row(h.Name, h.Address.String(), state, by)
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	if len(s.Networks) > 0 {
+		fmt.Fprintln(out)
+		t := term.NewTable(out)
+		t.Row("NETWORK", "SUBNETS", "THIS HOST'S BLOCKS", "CONTAINERS")
+		for _, n := range s.Networks {
+			var counts []string
+			for _, h := range slices.Sorted(maps.Keys(n.Endpoints)) {
+				counts = append(counts, fmt.Sprintf("%s %d", h, n.Endpoints[h]))
+			}
+			t.Row(n.Name, list(n.Subnets), list(n.Blocks), term.OrDash(strings.Join(counts, ", ")))
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	for _, p := range s.Problems {
+		fmt.Fprintf(out, "\nproblem: %s\n", p)
+	}
+	return nil
+}
+
+func list[T fmt.Stringer](all []T) string {
+	var texts []string
+	for _, v := range all {
+		texts = append(texts, v.String())
+	}
+	return term.OrDash(strings.Join(texts, " "))
+}

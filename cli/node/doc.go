@@ -1,0 +1,2 @@
+// Package node is the command line of cleat-node.
+package node

@@ -1,0 +1,99 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+
+	"cleat/cli/exit"
+	"cleat/cli/help"
+	"cleat/cli/hint"
+	"cleat/network/attach"
+	"cleat/overlay"
+	"cleat/overlay/control"
+
+	"github.com/spf13/cobra"
+)
+
+// NewDataplane makes this host's dataplane.
+type NewDataplane func(store *attach.Store, log func(format string, args ...any)) (overlay.Dataplane, error)
+
+// Run executes a command line, without the program's name, and returns the exit code.
+func Run(args []string, dataplane NewDataplane) int {
+	runtime.LockOSThread() // the first thread must not enter namespaces (netns.Do)
+	code := make(chan int)
+	go func() {
+		ctx, stop := exit.Interruptible()
+		defer stop()
+		code <- execute(ctx, args, os.Stdout, os.Stderr, dataplane)
+	}()
+	return <-code
+}
+
+func execute(ctx context.Context, args []string, out, errs io.Writer, dataplane NewDataplane) int {
+	root := newRoot(dataplane)
+	root.SetOut(out)
+	root.SetErr(errs)
+	root.SetArgs(args)
+	err := root.ExecuteContext(ctx)
+	return exit.Report(errs, withHint(err), context.Cause(ctx))
+}
+
+func newRoot(dataplane NewDataplane) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "cleat-node COMMAND",
+		Short: "networks that span hosts",
+		Long: `cleat-node makes this machine one of several hosts that have networks in common:
+"cleat net create NAME --span" on one of them creates a network on all. Their
+containers reach each other by name and address, whichever host they are on.
+
+It runs beside "cleat", which connects containers as on a single host. What the
+hosts have in common is in an etcd that cleat-node itself runs on some of them.`,
+		Example: `  # the first host
+  cleat-node up
+
+  # there: print what another host needs to join
+  cleat-node token
+
+  # the other host
+  cleat-node up --token TOKEN
+
+  # on any of them: a network on all
+  cleat net create web --span`,
+		Args:              cobra.NoArgs,
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
+	}
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(cmd.OutOrStdout(), cmd) })
+	root.SetUsageFunc(func(cmd *cobra.Command) error { help.Print(cmd.ErrOrStderr(), cmd); return nil })
+	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newRemove())
+	return root
+}
+
+// withHint adds to an error what to type next.
+func withHint(err error) error {
+	var byNode *control.Error
+	var refused *overlay.RefusedError
+	switch {
+	case errors.Is(err, control.ErrNotRunning):
+		return hint.With(err, "`cleat-node up` starts it")
+	case errors.As(err, &byNode) && byNode.Hint != "":
+		return hint.With(err, byNode.Hint)
+	case errors.As(err, &refused) && refused.Help != "":
+		return hint.With(err, refused.Help)
+	}
+	return err
+}
+
+// client returns a client for the node of this host.
+func client() (*control.Client, error) {
+	store, err := attach.OpenStore("")
+	if err != nil {
+		return nil, err
+	}
+	return control.New(store.Path()), nil
+}

@@ -1,0 +1,272 @@
+package node
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"cleat/cli/hint"
+	"cleat/network/attach"
+	"cleat/overlay"
+	"cleat/overlay/control"
+	"cleat/overlay/registry"
+	"cleat/overlay/trust"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+)
+
+type upFlags struct {
+	token      string
+	name       string
+	address    string
+	port       uint16
+	foreground bool
+}
+
+func newUp(dataplane NewDataplane) *cobra.Command {
+	f := &upFlags{}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "take part in a cluster of hosts",
+		Long: `Makes this host take part in its cluster. A host that belongs to none begins a new
+one, or joins that of --token. It returns when the host takes part; a process
+in the background goes on. Networks and containers don't depend on that process:
+without it they only miss what other hosts change.`,
+		Example: `  # a new cluster
+  cleat-node up
+
+  # join one
+  cleat-node up --token cleat1-…
+
+  # at another address than that of the default route
+  cleat-node up --address 192.0.2.1`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, dataplane) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.token, "token", "", "join the cluster in which `cleat-node token` printed TOKEN")
+	flags.StringVar(&f.name, "name", "", "`NAME` of this host in the cluster (default: its host name)")
+	flags.StringVar(&f.address, "address", "", "`ADDRESS` of this host at which the others reach it")
+	flags.Uint16Var(&f.port, "port", overlay.DefaultPort, "TCP `PORT` at which the others reach it")
+	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
+	return cmd
+}
+
+func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
+	if os.Geteuid() != 0 {
+		return hint.With(errors.New("networks of hosts need root"), "sudo cleat-node up")
+	}
+	store, err := attach.OpenStore("")
+	if err != nil {
+		return err
+	}
+	dir := control.Dir(store.Path())
+	settings, err := overlay.Load(dir)
+	if err != nil {
+		return err
+	}
+	c := control.New(store.Path())
+	if _, err := c.Status(cmd.Context()); err == nil && !f.foreground {
+		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does")
+	}
+	if settings == nil {
+		if settings, err = f.begin(cmd.Context(), store, dir, dataplane); err != nil {
+			return err
+		}
+	} else if f.token != "" || f.name != "" || f.address != "" {
+		return hint.With(fmt.Errorf("this host belongs to cluster %s already, as %s", settings.Cluster, settings.Host), "leave out --token, --name and --address")
+	}
+	if f.foreground {
+		return serve(cmd, store, dir, settings, dataplane)
+	}
+	return f.background(cmd, store, dir, c)
+}
+
+// begin makes this host one of a new cluster, or of that of a token.
+func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, dataplane NewDataplane) (*overlay.Settings, error) {
+	self := overlay.Self{Host: f.name, Port: f.port}
+	if self.Host == "" {
+		name, err := os.Hostname()
+		if err != nil {
+			return nil, fmt.Errorf("find this host's name: %w", err)
+		}
+		self.Host, _, _ = strings.Cut(strings.ToLower(name), ".")
+	}
+	var token trust.Token
+	var err error
+	if f.token != "" {
+		if token, err = trust.ParseToken(f.token); err != nil {
+			return nil, hint.With(hint.Usage(err), "`cleat-node token` on a host of the cluster prints one")
+		}
+	}
+	if self.Address, err = f.ownAddress(token); err != nil {
+		return nil, err
+	}
+	if self.MTU, err = mtuOf(self.Address); err != nil {
+		return nil, err
+	}
+	if f.token == "" {
+		return overlay.Create(dir, self)
+	}
+	d, err := dataplane(store, func(string, ...any) {})
+	if err != nil {
+		return nil, err
+	}
+	return overlay.Join(ctx, dir, self, token, func(n registry.Network) error { return d.Check(ctx, n) })
+}
+
+// ownAddress returns the address from which this host reaches the cluster or, for a new one, the default route.
+func (f *upFlags) ownAddress(token trust.Token) (netip.Addr, error) {
+	if f.address != "" {
+		a, err := netip.ParseAddr(f.address)
+		if err != nil {
+			return a, hint.With(hint.Usagef("--address %s: want an IP address of this host", f.address), "e.g. --address 192.0.2.1")
+		}
+		return a, nil
+	}
+	targets := []string{"192.0.2.1:9", "[2001:db8::1]:9"} // nothing is sent: UDP only looks up the route
+	if len(token.Addresses) > 0 {
+		targets = nil
+		for _, a := range token.Addresses {
+			targets = append(targets, a.String())
+		}
+	}
+	for _, to := range targets {
+		c, err := net.Dial("udp", to)
+		if err != nil {
+			continue
+		}
+		c.Close()
+		if a, err := netip.ParseAddrPort(c.LocalAddr().String()); err == nil {
+			return a.Addr().Unmap(), nil
+		}
+	}
+	return netip.Addr{}, hint.With(errors.New("which of this host's addresses do the others reach?"), "cleat-node up --address ADDRESS")
+}
+
+// mtuOf returns the MTU of the device that has an address.
+func mtuOf(a netip.Addr) (int, error) {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return 0, fmt.Errorf("find the device of %s: %w", a, err)
+	}
+	for _, d := range devices {
+		addrs, err := d.Addrs()
+		if err != nil {
+			continue // it is gone
+		}
+		for _, one := range addrs {
+			if p, err := netip.ParsePrefix(one.String()); err == nil && p.Addr().Unmap() == a {
+				return d.MTU, nil
+			}
+		}
+	}
+	return 0, hint.With(fmt.Errorf("this host does not have the address %s", a), "`ip address` lists its addresses")
+}
+
+// serve takes part in the cluster until the command is interrupted.
+func serve(cmd *cobra.Command, store *attach.Store, dir string, settings *overlay.Settings, dataplane NewDataplane) error {
+	errs := cmd.ErrOrStderr()
+	log := func(format string, args ...any) {
+		fmt.Fprintf(errs, "%s %s\n", time.Now().Format(time.DateTime), fmt.Sprintf(format, args...))
+	}
+	unlock, err := lock(dir)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := os.Chdir(dir); err != nil {
+		return fmt.Errorf("enter the node's directory: %w", err)
+	}
+	d, err := dataplane(store, log)
+	if err != nil {
+		return err
+	}
+	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: "cleat-node", Boot: store.BootID(), Log: log})
+	if err != nil {
+		return err
+	}
+	l, err := net.Listen("tcp", netip.AddrPortFrom(settings.Address, settings.Port).String())
+	if err != nil {
+		return hint.With(fmt.Errorf("listen for other hosts: %w", err), fmt.Sprintf("`ss -tlnp sport = %d` shows who has the port", settings.Port))
+	}
+	path := control.SocketPath(store.Path())
+	if err := os.RemoveAll(path); err != nil {
+		return err
+	}
+	local, err := net.Listen("unix", path)
+	if err != nil {
+		return fmt.Errorf("listen for requests of this host: %w", err)
+	}
+	return n.Run(cmd.Context(), l, local)
+}
+
+// lock makes sure that one process takes part for a directory.
+func lock(dir string) (unlock func(), err error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("lock the node's directory: %w", err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		f.Close()
+		return nil, errors.New("another cleat-node runs on this host")
+	}
+	return func() { f.Close() }, nil
+}
+
+// upWithin bounds how long a host takes to take part.
+const upWithin = 30 * time.Second
+
+// background starts a process that takes part, and waits until it does.
+func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string, c *control.Client) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	path := filepath.Join(dir, "log")
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return fmt.Errorf("start cleat-node: %w", err)
+	}
+	defer log.Close()
+	child := exec.CommandContext(context.Background(), self, "up", "--foreground")
+	child.Dir, child.SysProcAttr, child.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
+	child.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path())
+	if err := child.Start(); err != nil {
+		return fmt.Errorf("start cleat-node: %w", err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- child.Wait() }()
+	for deadline := time.Now().Add(upWithin); ; {
+		s, err := c.Status(cmd.Context())
+		if err == nil && s.Registry.Answers {
+			return printUp(cmd.OutOrStdout(), s)
+		}
+		if time.Now().After(deadline) {
+			return hint.With(errors.New("cleat-node runs, but the registry does not answer"), "`cleat-node status` shows why, and so does "+path)
+		}
+		select {
+		case <-cmd.Context().Done():
+			return context.Cause(cmd.Context())
+		case err := <-ended:
+			return hint.With(fmt.Errorf("cleat-node has ended: %w", cmp.Or(err, io.ErrUnexpectedEOF)), "its log: "+path)
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+}
+
+func printUp(out io.Writer, s control.Status) error {
+	_, err := fmt.Fprintf(out, "host %s takes part in cluster %s, of %d\n", s.Host, s.Cluster, len(s.Hosts))
+	return err
+}

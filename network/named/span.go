@@ -1,0 +1,363 @@
+package named
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+
+	"cleat/internal/statedir"
+	"cleat/network/attach"
+	"cleat/network/firewall"
+	"cleat/network/ipam"
+	"cleat/network/names"
+)
+
+// Span is this host's part of a network that several hosts have. Whoever registers the network with the other
+// hosts sets it.
+type Span struct {
+	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses that this host gives to its containers
+	Remotes []Remote       `json:"remotes,omitempty"`
+}
+
+// Remote is a device that leads to containers of other hosts.
+type Remote struct {
+	Device   string         `json:"device"`
+	Prefixes []netip.Prefix `json:"prefixes"`
+	Only     bool           `json:"only,omitempty"` // the device leads to nothing else
+}
+
+// Registrar registers networks that span hosts, and changes them on all hosts, this one included.
+type Registrar interface {
+	Create(ctx context.Context, spec NetworkSpec) error
+	Change(ctx context.Context, spec NetworkSpec) error
+	Remove(ctx context.Context, network string, force bool) error
+	// MoreAddresses gets this host more addresses of a network: a certain one, if it is valid.
+	MoreAddresses(ctx context.Context, network string, a netip.Addr) error
+}
+
+// addresses returns the host's own addresses in the network: the first ones of its blocks that can be one, one of
+// each address family. Packets of the host to containers of other hosts have them as their source.
+func (s *Span) addresses(spec *NetworkSpec) (all []netip.Addr) {
+	for _, sub := range spec.Subnets {
+		i := slices.IndexFunc(s.Blocks, func(b netip.Prefix) bool { return sub.Prefix.Contains(b.Addr()) && b.Bits() < b.Addr().BitLen()-1 })
+		if i < 0 {
+			continue
+		}
+		a := s.Blocks[i].Addr()
+		for a == sub.Prefix.Addr() || a == sub.Gateway {
+			a = a.Next()
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// OwnAddresses returns the host's own addresses in a network that spans hosts.
+func (n *Network) OwnAddresses() []netip.Addr {
+	if n.Span == nil {
+		return nil
+	}
+	return n.Span.addresses(&n.NetworkSpec)
+}
+
+// blocks returns the subnets that a network's pool consists of: of a network that spans hosts, this host's blocks.
+func (n *Network) blocks() (all []ipam.Subnet) {
+	own := n.OwnAddresses()
+	for _, sub := range n.Subnets {
+		of := ipam.Subnet{Prefix: sub.Prefix, Gateway: sub.Gateway, Exclude: sub.Exclude}
+		if sub.Range.IsValid() {
+			of.First, of.Last = ipam.Bounds(sub.Range)
+		}
+		if n.Span == nil {
+			all = append(all, of)
+			continue
+		}
+		for _, b := range n.Span.Blocks {
+			if !sub.Prefix.Contains(b.Addr()) {
+				continue
+			}
+			one := ipam.Subnet{Prefix: b, Exclude: slices.Clone(within(b, sub.Exclude))}
+			if b.Contains(sub.Gateway) {
+				one.Gateway = sub.Gateway
+			}
+			for _, a := range own {
+				if b.Contains(a) {
+					one.Exclude = append(one.Exclude, netip.PrefixFrom(a, a.BitLen()))
+				}
+			}
+			all = append(all, one)
+		}
+	}
+	return all
+}
+
+// remotes returns the ways to containers of other hosts, as rules.
+func (s *Span) remotes() (all []firewall.Remote) {
+	if s == nil {
+		return nil
+	}
+	for _, r := range s.Remotes {
+		all = append(all, firewall.Remote{Device: r.Device, Prefixes: r.Prefixes, Only: r.Only})
+	}
+	return all
+}
+
+// checkSpan returns an *attach.SpecError if a network can't span hosts.
+func (s *NetworkSpec) checkSpan() error {
+	switch {
+	case !s.Spans:
+		return nil
+	case s.Driver != Routed:
+		return badSpec("driver", s.Driver, "can't span hosts, whose networks are routed", Routed)
+	case s.Manager != "":
+		return badSpec("span", s.Name, "an engine has made the network")
+	case slices.ContainsFunc(s.Subnets, func(sub Subnet) bool { return sub.Range.IsValid() }):
+		return badSpec("ip-range", s.Name, "each host chooses addresses from blocks of its own")
+	}
+	return nil
+}
+
+// spanBits4 is the prefix length of an IPv4 subnet that is chosen for a network that spans hosts: 256 blocks of 64
+// addresses.
+const spanBits4 = 18
+
+// FitSpan completes the spec of a network that is to span hosts, as Create does without them: it chooses subnets
+// that are free on this host.
+func FitSpan(cfg Config, spec NetworkSpec) (NetworkSpec, error) {
+	s, err := open(cfg)
+	if err != nil {
+		return spec, err
+	}
+	defer s.close()
+	spec.Subnets = slices.Clone(spec.Subnets)
+	spec.Spans = true
+	if spec.Driver == "" || spec.Driver == Bridge {
+		spec.Driver = Routed
+	}
+	if err := spec.normalize(); err != nil {
+		return spec, err
+	}
+	n, err := s.newNetwork(spec)
+	if err != nil {
+		return spec, err
+	}
+	return n.NetworkSpec, nil
+}
+
+// CreateSpan creates this host's part of a network that is registered.
+func CreateSpan(ctx context.Context, cfg Config, spec NetworkSpec, span Span) (*Result, error) {
+	spec.Spans = true
+	return create(ctx, cfg, spec, &span)
+}
+
+// ChangeSpan makes this host's part of a network as it is registered. It does nothing if it is so already.
+func ChangeSpan(ctx context.Context, cfg Config, spec NetworkSpec, span Span) error {
+	s, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	unlock, err := s.store.lockNetworks(ctx)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	old, err := s.store.Network(spec.Name)
+	if err != nil {
+		return err
+	}
+	spec.Spans = true
+	if err := spec.normalize(); err != nil {
+		return err
+	}
+	now := *old
+	now.NetworkSpec, now.Span = spec, &span
+	if reflect.DeepEqual(asWritten(now), asWritten(*old)) {
+		return nil
+	}
+	o, err := s.begin(ctx, now.Name, record{Network: now.Name, Spec: old})
+	if err != nil {
+		return err
+	}
+	if err := statedir.WriteJSON(s.store.networkFile(now.Name), &now); err != nil {
+		return errors.Join(err, o.end())
+	}
+	if err := s.settleNetwork(ctx, old); err != nil {
+		return errors.Join(err, o.giveUp())
+	}
+	return o.end()
+}
+
+// asWritten returns a network's file.
+func asWritten(n Network) string {
+	text, err := statedir.EncodeJSON(&n)
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}
+
+// RemoteEndpoint is a container of another host.
+type RemoteEndpoint struct {
+	ID        string            `json:"id"`
+	Container string            `json:"container"` // e.g. "docker:api"
+	Names     []string          `json:"names"`
+	Addresses []netip.Addr      `json:"addresses"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Ports     []names.Port      `json:"ports,omitempty"`
+}
+
+// remoteHost is the file with another host's endpoints on a network.
+type remoteHost struct {
+	Version   int              `json:"version"`
+	Host      string           `json:"host"`
+	Endpoints []RemoteEndpoint `json:"endpoints"`
+}
+
+func (s Store) remotesDir(network string) string { return s.Path("networks", network, "remote") }
+
+// remoteHosts returns the endpoints of other hosts on a network, by host.
+func (s Store) remoteHosts(network string) (all []*remoteHost, err error) {
+	files, err := os.ReadDir(s.remotesDir(network))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("list other hosts of %s: %w", network, err)
+	}
+	for _, f := range files {
+		if !strings.HasSuffix(f.Name(), endpointSuffix) {
+			continue
+		}
+		h, err := statedir.ReadJSON[remoteHost](s.remotesDir(network) + "/" + f.Name())
+		if err != nil {
+			return nil, err
+		}
+		if h != nil {
+			all = append(all, h)
+		}
+	}
+	return all, nil
+}
+
+// name returns the endpoint as the name server knows it.
+func (e *RemoteEndpoint) name(host string) names.Endpoint {
+	h := names.Endpoint{ID: host + "/" + e.ID, Addrs: e.Addresses, Ports: e.Ports}
+	if len(e.Names) > 0 {
+		h.Name, h.Aliases = e.Names[0], e.Names[1:]
+	}
+	return h
+}
+
+// endpoint returns the endpoint as rules see it.
+func (e *RemoteEndpoint) endpoint(network string) *Endpoint {
+	return &Endpoint{Network: network, Container: attach.Container{Name: e.Container}, Addresses: e.Addresses, Names: e.Names, Wanted: Connection{Labels: e.Labels}}
+}
+
+// SetRemote replaces what this host knows of the containers of another host on a network.
+func SetRemote(ctx context.Context, cfg Config, network, host string, all []RemoteEndpoint) error {
+	s, n, err := openNetwork(cfg, network)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	path := s.store.remotesDir(network) + "/" + host + endpointSuffix
+	old, err := statedir.ReadJSON[remoteHost](path)
+	if err != nil {
+		return err
+	}
+	if old == nil {
+		old = &remoteHost{}
+	}
+	if reflect.DeepEqual(old.Endpoints, all) {
+		return nil
+	}
+	now := remoteHost{Version: 1, Host: host, Endpoints: all}
+	if len(all) == 0 {
+		err = statedir.Remove(path)
+	} else {
+		err = statedir.WriteJSON(path, now)
+	}
+	if err != nil {
+		return err
+	}
+	change, differ := now.since(old)
+	if err := s.changeNames(ctx, network, change); err != nil {
+		return err
+	}
+	rules, err := s.allRules()
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(differ, func(e *RemoteEndpoint) bool {
+		return slices.ContainsFunc(rules, func(r Rule) bool { return r.names(e.endpoint(n.Name)) })
+	}) {
+		return s.syncRules(ctx)
+	}
+	return nil
+}
+
+// since returns how the names differ from an earlier state, and the endpoints that do.
+func (h *remoteHost) since(old *remoteHost) (c names.Change, differ []*RemoteEndpoint) {
+	before := map[string]*RemoteEndpoint{}
+	for i := range old.Endpoints {
+		before[old.Endpoints[i].ID] = &old.Endpoints[i]
+	}
+	for i := range h.Endpoints {
+		e := &h.Endpoints[i]
+		was := before[e.ID]
+		delete(before, e.ID)
+		if was != nil && reflect.DeepEqual(was, e) {
+			continue
+		}
+		c.Set = append(c.Set, e.name(h.Host))
+		differ = append(differ, e)
+		if was != nil {
+			differ = append(differ, was)
+		}
+	}
+	for _, gone := range before {
+		c.Delete = append(c.Delete, gone.name(h.Host).ID)
+		differ = append(differ, gone)
+	}
+	return c, differ
+}
+
+// allRules returns the rules of all networks.
+func (s *session) allRules() ([]Rule, error) {
+	networks, err := s.store.Networks()
+	if err != nil {
+		return nil, err
+	}
+	return rulesOf(networks)
+}
+
+// ElsewhereError means that another host has an address, or may have it.
+type ElsewhereError struct {
+	Addr    netip.Addr
+	Network string
+}
+
+func (e *ElsewhereError) Error() string {
+	return fmt.Sprintf("address %s of network %s is in a block of another host, or of none", e.Addr, e.Network)
+}
+
+// allocateSomewhere is allocate. If this host has no address left of a network that spans hosts, it gets more.
+func (s *session) allocateSomewhere(ctx context.Context, o *operation, n *Network, e *Endpoint) error {
+	err := s.allocate(o, n, e)
+	if !errors.As(err, new(*ipam.FullError)) || n.Span == nil || s.Registrar == nil {
+		return err
+	}
+	if err := errors.Join(s.release(e), s.Registrar.MoreAddresses(ctx, n.Name, netip.Addr{})); err != nil {
+		return err
+	}
+	now, err := s.store.Network(n.Name)
+	if err != nil {
+		return err
+	}
+	n.Span, e.Addresses = now.Span, nil
+	return s.allocate(o, n, e)
+}

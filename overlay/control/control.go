@@ -1,0 +1,178 @@
+package control
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/netip"
+	"path/filepath"
+	"syscall"
+	"time"
+)
+
+// Dir returns the directory of the node of a state directory.
+func Dir(state string) string { return filepath.Join(state, "node") }
+
+// SocketPath returns the path of the socket of the node of a state directory.
+func SocketPath(state string) string { return filepath.Join(Dir(state), "node.socket") }
+
+// ErrNotRunning means that no node runs on this host.
+var ErrNotRunning = errors.New("cleat-node does not run on this host")
+
+// Error is why the node did not do what was requested.
+type Error struct {
+	Text string `json:"error"`
+	Hint string `json:"hint,omitempty"` // what to type next
+}
+
+func (e *Error) Error() string { return e.Text }
+
+// NewNetwork is a network to create on all hosts.
+type NewNetwork struct {
+	Name    string          `json:"name"`
+	Subnets []netip.Prefix  `json:"subnets"`
+	Spec    json.RawMessage `json:"spec"` // for the dataplanes
+}
+
+// NewToken is an invitation to make.
+type NewToken struct {
+	Valid time.Duration `json:"valid"`
+}
+
+// Token is an invitation.
+type Token struct {
+	Text    string    `json:"token"`
+	Expires time.Time `json:"expires"`
+}
+
+// Status is what a node knows.
+type Status struct {
+	Cluster  string          `json:"cluster"`
+	Host     string          `json:"host"`
+	Registry RegistryStatus  `json:"registry"`
+	Hosts    []HostStatus    `json:"hosts"`
+	Networks []NetworkStatus `json:"networks"`
+	Problems []string        `json:"problems,omitempty"`
+}
+
+// RegistryStatus is how the registry is.
+type RegistryStatus struct {
+	Answers bool      `json:"answers"`
+	Since   time.Time `json:"since"` // when it began to answer, or stopped
+	Members []string  `json:"members"`
+}
+
+// HostStatus is a host as another one sees it.
+type HostStatus struct {
+	Name    string     `json:"name"`
+	Address netip.Addr `json:"address"`
+	Alive   bool       `json:"alive"`
+	Since   time.Time  `json:"since,omitzero"` // when this node has seen it come or go
+	Member  bool       `json:"member"`
+	By      string     `json:"by,omitempty"` // how its containers are reached: "vxlan"
+}
+
+// NetworkStatus is a network of the cluster.
+type NetworkStatus struct {
+	Name      string         `json:"name"`
+	Subnets   []netip.Prefix `json:"subnets"`
+	Blocks    []netip.Prefix `json:"blocks"`    // of this host
+	Endpoints map[string]int `json:"endpoints"` // their number, by host
+}
+
+// Client sends requests to a node. It is safe for concurrent use.
+type Client struct{ http http.Client }
+
+// New returns a client for the node of a state directory.
+func New(state string) *Client {
+	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		var d net.Dialer
+		return d.DialContext(ctx, "unix", SocketPath(state))
+	}
+	return &Client{http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true}}}
+}
+
+// Do sends a request and decodes its answer into into, unless that is nil. The error is ErrNotRunning, or an
+// *Error of the node.
+func (c *Client) Do(ctx context.Context, method, path string, body, into any) error {
+	var text bytes.Buffer
+	if body != nil {
+		if err := json.NewEncoder(&text).Encode(body); err != nil {
+			return fmt.Errorf("ask cleat-node: %w", err)
+		}
+	}
+	r, err := http.NewRequestWithContext(ctx, method, "http://node"+path, &text)
+	if err != nil {
+		return fmt.Errorf("ask cleat-node: %w", err)
+	}
+	got, err := c.http.Do(r)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return ErrNotRunning
+	}
+	if err != nil {
+		return fmt.Errorf("ask cleat-node: %w", err)
+	}
+	defer got.Body.Close()
+	if got.StatusCode != http.StatusOK {
+		e := &Error{}
+		if err := json.NewDecoder(got.Body).Decode(e); err != nil {
+			return fmt.Errorf("ask cleat-node: %s", got.Status)
+		}
+		return e
+	}
+	if into == nil {
+		return nil
+	}
+	if err := json.NewDecoder(got.Body).Decode(into); err != nil {
+		return fmt.Errorf("ask cleat-node: %w", err)
+	}
+	return nil
+}
+
+// CreateNetwork creates a network. It returns when this host has it.
+func (c *Client) CreateNetwork(ctx context.Context, n NewNetwork) error {
+	return c.Do(ctx, http.MethodPost, "/networks", n, nil)
+}
+
+// ChangeNetwork replaces the spec of a network. It returns when this host has it.
+func (c *Client) ChangeNetwork(ctx context.Context, name string, spec json.RawMessage) error {
+	return c.Do(ctx, http.MethodPut, "/networks/"+name, NewNetwork{Name: name, Spec: spec}, nil)
+}
+
+// RemoveNetwork removes a network from all hosts. Unless force is set, no container of any host may be on it.
+func (c *Client) RemoveNetwork(ctx context.Context, name string, force bool) error {
+	path := "/networks/" + name
+	if force {
+		path += "?force=1"
+	}
+	return c.Do(ctx, http.MethodDelete, path, nil, nil)
+}
+
+// MoreAddresses gets this host another block of a network's addresses, or one that has an address if it is valid.
+func (c *Client) MoreAddresses(ctx context.Context, network string, a netip.Addr) error {
+	path := "/networks/" + network + "/blocks"
+	if a.IsValid() {
+		path += "?address=" + a.String()
+	}
+	return c.Do(ctx, http.MethodPost, path, nil, nil)
+}
+
+// Token makes an invitation.
+func (c *Client) Token(ctx context.Context, t NewToken) (got Token, err error) {
+	return got, c.Do(ctx, http.MethodPost, "/tokens", t, &got)
+}
+
+// RemoveHost removes a host from the cluster.
+func (c *Client) RemoveHost(ctx context.Context, name string) error {
+	return c.Do(ctx, http.MethodDelete, "/hosts/"+name, nil, nil)
+}
+
+// Status returns what the node knows.
+func (c *Client) Status(ctx context.Context) (s Status, err error) {
+	return s, c.Do(ctx, http.MethodGet, "/status", nil, &s)
+}

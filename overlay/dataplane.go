@@ -1,0 +1,38 @@
+package overlay
+
+import (
+	"context"
+	"net/netip"
+
+	"cleat/overlay/registry"
+)
+
+// A Dataplane is this host's kernel, name server and containers. Its methods are called by one goroutine at a
+// time, except Changed.
+type Dataplane interface {
+	// Apply makes the networks and the routes to other hosts as a State says. What it does not have is removed.
+	Apply(ctx context.Context, s State) error
+	// SetEndpoints replaces what is known of the endpoints of another host on a network.
+	SetEndpoints(ctx context.Context, network, host string, all []registry.Endpoint) error
+	// Endpoints returns this host's endpoints on networks that span hosts, without their host.
+	Endpoints(ctx context.Context) ([]registry.Endpoint, error)
+	// Changed receives when Endpoints may have changed.
+	Changed() <-chan struct{}
+	// Check returns an error if this host can't have a network: a prefix is in use here.
+	Check(ctx context.Context, n registry.Network) error
+}
+
+// State is what a cluster has, as one of its hosts sees it.
+type State struct {
+	VNI      int
+	Self     registry.Host
+	Hosts    []registry.Host // the others, by name
+	Networks []NetworkState  // by name
+}
+
+// NetworkState is a network with its blocks.
+type NetworkState struct {
+	registry.Network
+	Own    []netip.Prefix            // this host's blocks
+	Remote map[string][]netip.Prefix // other hosts' blocks, by host
+}

@@ -1,0 +1,546 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync"
+	"time"
+
+	"cleat/internal/statedir"
+	"cleat/overlay/gate"
+	"cleat/overlay/member"
+	"cleat/overlay/registry"
+	"cleat/overlay/trust"
+)
+
+// Config configures a Node.
+type Config struct {
+	Dir       string // of its files; also the process's working directory
+	Dataplane Dataplane
+	Program   string // version of the program
+	Boot      string // boot id of the kernel
+	Log       func(format string, args ...any)
+}
+
+// A Node is this host's part of a cluster.
+type Node struct {
+	cfg      Config
+	dir      dir
+	settings *Settings
+	gate     *gate.Gate
+
+	mu       sync.Mutex // guards what follows
+	identity *trust.Identity
+	mirror   *mirror
+	listed   bool                 // the mirror has had all records since the start
+	since    map[string]time.Time // when hosts came or went
+	answers  bool                 // the registry does
+	answered time.Time            // since when answers is as it is
+	member   *member.Member
+	dirty    map[endpointsOf]bool // whose endpoints the dataplane has to get
+	problems map[string]string    // what does not work, by what it is about
+	applied  uint64               // how many changes of the topology the dataplane has
+	changes  uint64               // how many there were
+	settled  *sync.Cond           // is signaled when applied changes
+
+	registry *registry.Registry
+	stop     func()        // ends Run
+	apply    chan struct{} // receives when the dataplane is behind
+	claim    chan struct{} // receives when blocks may be missing
+	publish  chan struct{} // receives when own endpoints may differ from the registry's
+	govern   chan struct{} // receives when members of the registry may have to change
+	saved    chan struct{} // receives when the mirror's file is behind
+}
+
+// New returns the node of a host that has created or joined a cluster. It starts nothing.
+func New(cfg Config) (*Node, error) {
+	d := dir(cfg.Dir)
+	settings, err := Load(cfg.Dir)
+	if err != nil {
+		return nil, err
+	}
+	if settings == nil {
+		return nil, errors.New("this host belongs to no cluster")
+	}
+	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, answered: time.Now()}
+	n.settled = sync.NewCond(&n.mu)
+	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved} {
+		*c = make(chan struct{}, 1)
+	}
+	if n.identity, err = d.identity(); err != nil {
+		return nil, err
+	}
+	if n.mirror, err = d.readMirror(); err != nil {
+		return nil, err
+	}
+	n.gate = gate.New(gate.Config{
+		Identity: n.ID, Admit: n.admit, Serve: n.serveHost, Joining: n.serveJoin, Log: cfg.Log,
+		Registry: member.DialClients(cfg.Dir), Peers: member.DialPeers(cfg.Dir),
+	})
+	return n, nil
+}
+
+// ID returns the host's identity.
+func (n *Node) ID() *trust.Identity {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.identity
+}
+
+// admit returns an error unless the mirror has a host with a key.
+func (n *Node) admit(host, pin string) error {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if h, ok := n.mirror.Hosts[host]; !ok || h.Pin != pin {
+		return fmt.Errorf("host %s does not belong to the cluster, or has another key", host)
+	}
+	return nil
+}
+
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run takes part in the cluster until ctx ends. The networks stay in the kernel. l accepts connections of other
+// hosts, and local requests of this one; Run closes both.
+func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	if n.dir.startsMember(n.settings) {
+		if err := n.startMember(nil); err != nil {
+			return err
+		}
+	}
+	defer n.stopMember()
+	var err error
+	n.registry, err = registry.Open(registry.Config{Endpoints: n.registryEndpoints(), Dial: n.dialRegistry})
+	if err != nil {
+		return err
+	}
+	defer n.registry.Close()
+	var running sync.WaitGroup
+	defer running.Wait()
+	defer cancel(nil)
+	running.Go(func() {
+		if err := n.gate.Run(ctx, l); err != nil {
+			cancel(err)
+		}
+	})
+	running.Go(func() { n.serveLocal(ctx, local) })
+	n.stop = func() { cancel(nil) }
+	running.Go(func() {
+		if err := n.enroll(ctx); err != nil {
+			cancel(err)
+			return
+		}
+		n.registry.Follow(ctx, n.update, n.cfg.Log)
+	})
+	running.Go(func() {
+		n.registry.KeepAlive(ctx, n.settings.Host, registry.Alive{Since: time.Now().UTC(), Boot: n.cfg.Boot, Program: n.cfg.Program}, n.setAnswers)
+	})
+	running.Go(func() { n.applyLoop(ctx) })
+	running.Go(func() { n.every(ctx, n.claim, 5*time.Second, n.claimBlocks) })
+	running.Go(func() { n.every(ctx, n.publish, 30*time.Second, n.publishEndpoints) })
+	running.Go(func() { n.every(ctx, n.govern, time.Second, n.governMembers) })
+	running.Go(func() {
+		n.every(ctx, n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
+	})
+	running.Go(func() { n.forward(ctx, n.cfg.Dataplane.Changed(), n.publish) })
+	signal(n.apply) // what the host had when it was stopped
+	<-ctx.Done()
+	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
+		return cause
+	}
+	return nil
+}
+
+// enroll makes the registry of a new cluster one, and checks that an existing one is that of this host's cluster.
+// It waits until the registry answers.
+func (n *Node) enroll(ctx context.Context) error {
+	n.mu.Lock()
+	cluster, self := n.mirror.Cluster, n.mirror.Hosts[n.settings.Host]
+	n.mu.Unlock()
+	for ctx.Err() == nil {
+		got, err := n.registry.Cluster(ctx)
+		switch {
+		case errors.As(err, new(*registry.NotFoundError)):
+			if err = n.registry.Init(ctx, cluster); err == nil {
+				err = n.registry.AddHost(ctx, self)
+			}
+			if err == nil {
+				return nil
+			}
+		case errors.As(err, new(*registry.LaterVersionError)):
+			return err
+		case err == nil && got.ID != n.settings.Cluster:
+			return fmt.Errorf("the registry is of cluster %s, and this host of %s", got.ID, n.settings.Cluster)
+		case err == nil:
+			return nil
+		}
+		n.problem("registry", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// every calls do after each signal, and after an interval without one. Errors are problems until do succeeds.
+func (n *Node) every(ctx context.Context, c chan struct{}, interval time.Duration, do func(context.Context) error) {
+	t := time.NewTimer(interval)
+	defer t.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c:
+		case <-t.C:
+		}
+		wait := interval
+		if err := do(ctx); err != nil && ctx.Err() == nil {
+			wait = time.Second
+			n.problem(fmt.Sprintf("%p", c), err)
+		} else {
+			n.problem(fmt.Sprintf("%p", c), nil)
+		}
+		t.Reset(wait)
+	}
+}
+
+func (n *Node) forward(ctx context.Context, from <-chan struct{}, to chan struct{}) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-from:
+			signal(to)
+		}
+	}
+}
+
+// problem remembers and logs what does not work; nil means that it works.
+func (n *Node) problem(about string, err error) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if err == nil {
+		delete(n.problems, about)
+		return
+	}
+	if text := err.Error(); n.problems[about] != text {
+		n.problems[about] = text
+		n.cfg.Log("%s", text)
+	}
+}
+
+// update takes an update of the registry into the mirror.
+func (n *Node) update(u registry.Update) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	before := n.mirror.Hosts
+	if u.All {
+		n.listed = true
+	}
+	members := gates(n.mirror.members())
+	c := n.mirror.update(u)
+	for _, h := range c.alive {
+		n.since[h] = time.Now()
+		_, lives := n.mirror.alive[h]
+		if h != n.settings.Host && !u.All {
+			n.cfg.Log("host %s is %s", h, map[bool]string{true: "alive", false: "not alive any more"}[lives])
+		}
+	}
+	for of := range c.endpoints {
+		if of.host != n.settings.Host {
+			n.dirty[of] = true
+		}
+	}
+	if c.topology {
+		n.changes++
+		signal(n.saved)
+		signal(n.claim)
+	}
+	if u.All {
+		signal(n.publish)
+	}
+	for name, h := range before {
+		if now, ok := n.mirror.Hosts[name]; !ok || now.Pin != h.Pin {
+			n.gate.Evict(name)
+		}
+	}
+	if !equal(members, gates(n.mirror.members())) {
+		n.registry.SetEndpoints(endpointsFor(n.mirror.members()))
+	}
+	signal(n.apply)
+	signal(n.govern)
+}
+
+func gates(hosts []registry.Host) (all []netip.AddrPort) {
+	for _, h := range hosts {
+		all = append(all, h.Gate())
+	}
+	return all
+}
+
+func equal(a, b []netip.AddrPort) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if a[i] != b[i] {
+			return false
+		}
+	}
+	return true
+}
+
+// endpointsFor returns the registry's endpoints: the gates of its members.
+func endpointsFor(members []registry.Host) (all []string) {
+	for _, h := range members {
+		all = append(all, "http://"+h.Gate().String()) // of no consequence: dialRegistry uses TLS
+	}
+	return all
+}
+
+func (n *Node) registryEndpoints() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return endpointsFor(n.mirror.members())
+}
+
+// dialRegistry connects to a member of the registry: to the one of this host by its socket.
+func (n *Node) dialRegistry(ctx context.Context, endpoint string) (net.Conn, error) {
+	n.mu.Lock()
+	here := n.member != nil
+	n.mu.Unlock()
+	if here && endpoint == n.settings.gate().String() {
+		return member.DialClients(n.cfg.Dir)(ctx)
+	}
+	return gate.Dial(ctx, n.ID(), endpoint, gate.Registry, n.admit)
+}
+
+func (n *Node) setAnswers(does bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.answers == does {
+		return
+	}
+	n.answers, n.answered = does, time.Now()
+	if does {
+		signal(n.claim)
+		signal(n.publish)
+	} else {
+		n.cfg.Log("the registry does not answer; networks stay as they are")
+	}
+}
+
+// applyLoop makes the dataplane as the mirror says, whenever it differs.
+func (n *Node) applyLoop(ctx context.Context) {
+	const again, check = time.Second, 15 * time.Second
+	t := time.NewTimer(check)
+	defer t.Stop()
+	whole := true
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-n.apply:
+		case <-t.C:
+			whole = true
+		}
+		t.Reset(check)
+		if err := n.applyOnce(ctx, &whole); err != nil && ctx.Err() == nil {
+			n.problem("dataplane", err)
+			t.Reset(again)
+		} else {
+			n.problem("dataplane", nil)
+		}
+	}
+}
+
+func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
+	n.mu.Lock()
+	state, changes, behind := n.mirror.state(n.settings.Host), n.changes, n.changes != n.applied
+	ready := state.Self.Name != ""
+	n.mu.Unlock()
+	if !ready {
+		return nil
+	}
+	var err error
+	if behind || *whole {
+		if err = n.cfg.Dataplane.Apply(ctx, state); err == nil {
+			*whole = false
+		}
+	}
+	n.mu.Lock()
+	if err == nil {
+		n.applied = max(n.applied, changes)
+	}
+	dirty := n.dirty
+	n.dirty = map[endpointsOf]bool{}
+	n.settled.Broadcast()
+	n.mu.Unlock()
+	errs := []error{err}
+	for of := range dirty {
+		n.mu.Lock()
+		all, _ := n.mirror.endpoints(of), n.mirror.Networks[of.network]
+		_, exists := n.mirror.Networks[of.network]
+		n.mu.Unlock()
+		if !exists {
+			continue
+		}
+		if err := n.cfg.Dataplane.SetEndpoints(ctx, of.network, of.host, all); err != nil {
+			errs = append(errs, err)
+			n.mu.Lock()
+			n.dirty[of] = true
+			n.mu.Unlock()
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// waitApplied waits until the dataplane has what the mirror has, or has failed to.
+func (n *Node) waitApplied(ctx context.Context, done func(*mirror) bool) error {
+	defer context.AfterFunc(ctx, func() { n.mu.Lock(); n.settled.Broadcast(); n.mu.Unlock() })()
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for ctx.Err() == nil {
+		if done(n.mirror) && n.applied == n.changes {
+			return nil
+		}
+		if text := n.problems["dataplane"]; text != "" && done(n.mirror) {
+			return errors.New(text)
+		}
+		n.settled.Wait()
+	}
+	return context.Cause(ctx)
+}
+
+// claimBlocks gets this host a block of each subnet of which it has none.
+func (n *Node) claimBlocks(ctx context.Context) error {
+	n.mu.Lock()
+	if !n.listed || !n.answers {
+		n.mu.Unlock()
+		return nil
+	}
+	m := n.mirror.copy()
+	n.mu.Unlock()
+	var errs []error
+	for _, net := range m.Networks {
+		for _, sub := range net.Subnets {
+			if !m.hasBlock(net.Name, sub, n.settings.Host) {
+				_, err := n.claimBlock(ctx, m, net.Name, sub)
+				errs = append(errs, err)
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// hasBlock reports whether a host has a block of a subnet.
+func (m *mirror) hasBlock(network string, s registry.Subnet, host string) bool {
+	for _, b := range m.Blocks[network] {
+		if b.Host == host && s.Prefix.Contains(b.Prefix.Addr()) && b.Prefix.Bits() == s.BlockBits {
+			return true
+		}
+	}
+	return false
+}
+
+// NoBlockError means that a network has no addresses left for another host.
+type NoBlockError struct {
+	Network string
+	Subnet  registry.Subnet
+}
+
+func (e *NoBlockError) Error() string {
+	return fmt.Sprintf("network %s has no block of /%d left in %s", e.Network, e.Subnet.BlockBits, e.Subnet.Prefix)
+}
+
+// claimBlock gets this host a block of a subnet. Blocks that others have claimed meanwhile are noted in m.
+func (n *Node) claimBlock(ctx context.Context, m *mirror, network string, s registry.Subnet) (netip.Prefix, error) {
+	for {
+		p, ok := freeBlock(network, s, m.Blocks[network], n.settings.Host)
+		if !ok {
+			return p, &NoBlockError{network, s}
+		}
+		b := registry.Block{Network: network, Prefix: p, Host: n.settings.Host}
+		ok, err := n.registry.ClaimBlock(ctx, b)
+		if err != nil || ok {
+			return p, err
+		}
+		if _, err := n.registry.Host(ctx, n.settings.Host); err != nil {
+			return p, err
+		}
+		if m.Blocks[network] == nil {
+			m.Blocks[network] = map[string]registry.Block{}
+		}
+		b.Host = "another"
+		m.Blocks[network][p.String()] = b
+		if len(m.Blocks[network]) > 1<<16 {
+			return p, &NoBlockError{network, s}
+		}
+	}
+}
+
+// publishEndpoints makes the registry's endpoints of this host those that it has.
+func (n *Node) publishEndpoints(ctx context.Context) error {
+	n.mu.Lock()
+	ready := n.listed && n.answers
+	n.mu.Unlock()
+	if !ready {
+		return nil
+	}
+	own, err := n.cfg.Dataplane.Endpoints(ctx)
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	changes := n.mirror.missing(own, n.settings.Host)
+	n.mu.Unlock()
+	return n.registry.ChangeEndpoints(ctx, changes)
+}
+
+// save writes the mirror's file.
+func (n *Node) save(context.Context) error {
+	n.mu.Lock()
+	m := n.mirror.copy()
+	n.mu.Unlock()
+	return statedir.WriteJSON(n.dir.path(mirrorFile), m)
+}
+
+func (n *Node) startMember(cluster map[string]netip.AddrPort) error {
+	s := n.settings
+	m, err := member.Start(member.Config{Host: s.Host, Gate: s.gate(), Dir: n.dir.path(registryDir), Sockets: n.cfg.Dir,
+		Keys: n.dir.keys(), Cluster: cluster, ID: s.Cluster, Log: n.cfg.Log})
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.member = m
+	n.mu.Unlock()
+	return nil
+}
+
+func (n *Node) stopMember() {
+	n.mu.Lock()
+	m := n.member
+	n.member = nil
+	n.mu.Unlock()
+	if m != nil {
+		m.Close()
+	}
+}
+
+// removeMember ends this host's member of the registry and deletes its data.
+func (n *Node) removeMember() error {
+	n.stopMember()
+	return errors.Join(os.RemoveAll(n.dir.path(registryDir)), os.RemoveAll(n.dir.path(authorityFile)))
+}

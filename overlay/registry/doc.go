@@ -1,0 +1,24 @@
+// Package registry has the records of a cluster in etcd: its hosts, its networks, and which host has which of
+// their addresses and endpoints.
+//
+// # Keys
+//
+// Values are JSON. A person can read all of it with etcdctl:
+//
+//	/cleat/v1/cluster                       the Cluster
+//	/cleat/v1/hosts/HOST                    a Host that has joined
+//	/cleat/v1/alive/HOST                    that it runs: an Alive, with a lease
+//	/cleat/v1/networks/NETWORK              a Network
+//	/cleat/v1/blocks/NETWORK/ADDRESS/BITS   a Block of the network's addresses, and whose it is
+//	/cleat/v1/endpoints/NETWORK/HOST/ID     an Endpoint
+//	/cleat/v1/tokens/ID                     an invitation, with a lease
+//
+// The number in the keys is the version of their layout. A record has a version of its own; readers ignore
+// fields that they don't know, and refuse records of later versions.
+//
+// # Consistency
+//
+// What must be unique is a key that is only made if it does not exist: the name of a host or of a network, and
+// a block. A host gives out addresses of its own blocks without asking anybody, so a lost registry stops no
+// container from starting, and two hosts can't give out the same address.
+package registry

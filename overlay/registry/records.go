@@ -1,0 +1,161 @@
+package registry
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"time"
+)
+
+// The current version of all records.
+const version = 1
+
+// Cluster is what all hosts have in common.
+type Cluster struct {
+	Version int       `json:"version"`
+	ID      string    `json:"id"`
+	Created time.Time `json:"created"`
+	VNI     int       `json:"vni"` // of the hosts' VXLAN devices
+}
+
+// Host is a host of the cluster.
+type Host struct {
+	Version int        `json:"version"`
+	Name    string     `json:"name"`
+	Pin     string     `json:"pin"`              // of its key
+	Address netip.Addr `json:"address"`          // at which the other hosts reach it
+	Port    uint16     `json:"port"`             // of its gate
+	MAC     string     `json:"mac"`              // of its VXLAN device
+	MTU     int        `json:"mtu"`              // of the device of Address, in bytes
+	Member  bool       `json:"member,omitempty"` // runs a member of the registry
+	Joined  time.Time  `json:"joined"`
+}
+
+// Gate returns the address of the host's gate.
+func (h Host) Gate() netip.AddrPort { return netip.AddrPortFrom(h.Address, h.Port) }
+
+// Alive says that a host runs. Its key vanishes a few seconds after the host.
+type Alive struct {
+	Version int       `json:"version"`
+	Since   time.Time `json:"since"`
+	Boot    string    `json:"boot"`    // boot id of the kernel
+	Program string    `json:"program"` // its version
+}
+
+// Network is a network that all hosts of the cluster have.
+type Network struct {
+	Version int       `json:"version"`
+	Name    string    `json:"name"`
+	Created time.Time `json:"created"`
+	Subnets []Subnet  `json:"subnets"`
+	// Spec is the rest: what the hosts' dataplanes need to make the network. The registry does not read it.
+	Spec json.RawMessage `json:"spec,omitempty"`
+}
+
+// Subnet is a range of addresses of a network, of which each host has blocks.
+type Subnet struct {
+	Prefix    netip.Prefix `json:"prefix"`
+	BlockBits int          `json:"block_bits"` // prefix length of blocks
+}
+
+// Block is a part of a network's addresses, which one host gives to its endpoints.
+type Block struct {
+	Version int          `json:"version"`
+	Network string       `json:"network"`
+	Prefix  netip.Prefix `json:"prefix"`
+	Host    string       `json:"host"`
+}
+
+// Endpoint is a container on a network.
+type Endpoint struct {
+	Version   int               `json:"version"`
+	Network   string            `json:"network"`
+	Host      string            `json:"host"`
+	ID        string            `json:"id"`
+	Container string            `json:"container"` // e.g. "docker:api"
+	Names     []string          `json:"names"`
+	Addresses []netip.Addr      `json:"addresses"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	Ports     []Port            `json:"ports,omitempty"`
+}
+
+// Port is a published port of an endpoint, or a range of them.
+type Port struct {
+	Protocol string     `json:"protocol"`
+	Port     uint16     `json:"port"` // of the container
+	Count    uint16     `json:"count,omitempty"`
+	HostAddr netip.Addr `json:"host_address,omitzero"`
+	HostPort uint16     `json:"host_port,omitempty"`
+	All      bool       `json:"everywhere,omitempty"` // published on all hosts
+}
+
+// Token is an invitation to the cluster.
+type Token struct {
+	Version int       `json:"version"`
+	Hash    string    `json:"hash"` // of its secret
+	Expires time.Time `json:"expires"`
+}
+
+// Keys.
+const (
+	root         = "/cleat/v1/"
+	clusterKey   = root + "cluster"
+	hostsKey     = root + "hosts/"
+	aliveKey     = root + "alive/"
+	networksKey  = root + "networks/"
+	blocksKey    = root + "blocks/"
+	endpointsKey = root + "endpoints/"
+	tokensKey    = root + "tokens/"
+)
+
+func (b Block) key() string    { return blocksKey + b.Network + "/" + b.Prefix.String() }
+func (e Endpoint) key() string { return endpointsKey + e.Network + "/" + e.Host + "/" + e.ID }
+
+// LaterVersionError means that a later version of this program has written a record.
+type LaterVersionError struct {
+	Key     string
+	Version int
+}
+
+func (e *LaterVersionError) Error() string {
+	return fmt.Sprintf("%s has version %d, which needs a later cleat-node", e.Key, e.Version)
+}
+
+// ErrForeign means that the etcd is in use by something that is not a cluster of cleat-node.
+var ErrForeign = errors.New("not a registry of cleat-node")
+
+func encode(v any) string {
+	text, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // all fields are encodable
+	}
+	return string(text)
+}
+
+func decode(key string, text []byte, v any) error {
+	var head struct {
+		Version int `json:"version"`
+	}
+	if err := json.Unmarshal(text, &head); err != nil {
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	if head.Version > version {
+		return &LaterVersionError{key, head.Version}
+	}
+	if err := json.Unmarshal(text, v); err != nil {
+		return fmt.Errorf("read %s: %w", key, err)
+	}
+	return nil
+}
+
+// ParseKey returns what a key is about: its kind, such as "hosts", and the rest.
+func parseKey(key string) (kind, rest string, ok bool) {
+	path, ok := strings.CutPrefix(key, root)
+	if !ok {
+		return "", "", false
+	}
+	kind, rest, _ = strings.Cut(path, "/")
+	return kind, rest, true
+}

@@ -1,0 +1,263 @@
+package overlay
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"reflect"
+	"slices"
+	"time"
+
+	"cleat/overlay/control"
+	"cleat/overlay/registry"
+	"cleat/overlay/trust"
+)
+
+// serveLocal answers requests of this host's root (package control).
+func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
+	mux := http.NewServeMux()
+	handle := func(pattern string, do func(context.Context, *http.Request) (any, error)) {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			v, err := do(r.Context(), r)
+			if err != nil {
+				w.WriteHeader(http.StatusConflict)
+				v = errorFor(err)
+			}
+			_ = json.NewEncoder(w).Encode(v)
+		})
+	}
+	handle("GET /status", func(context.Context, *http.Request) (any, error) { return n.status(), nil })
+	handle("POST /down", func(context.Context, *http.Request) (any, error) { n.stop(); return struct{}{}, nil })
+	handle("POST /tokens", n.newToken)
+	handle("POST /networks", n.newNetwork)
+	handle("PUT /networks/{name}", n.changeNetwork)
+	handle("DELETE /networks/{name}", n.removeNetwork)
+	handle("POST /networks/{name}/blocks", n.moreAddresses)
+	handle("DELETE /hosts/{name}", n.removeHost)
+	s := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() { s.Close() })
+	defer stop()
+	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		n.cfg.Log("local requests: %v", err)
+	}
+}
+
+// errorFor returns an error as package control has it.
+func errorFor(err error) *control.Error {
+	e := &control.Error{Text: err.Error()}
+	var none *NoBlockError
+	switch {
+	case errors.As(err, new(*registry.UnreachableError)):
+		e.Hint = "containers go on; see which hosts are missing: cleat-node status"
+	case errors.As(err, &none):
+		e.Hint = "make a network with a larger subnet: cleat net create NAME --span --subnet PREFIX"
+	}
+	return e
+}
+
+func body[T any](r *http.Request) (v T, err error) {
+	if err := json.NewDecoder(http.MaxBytesReader(nil, r.Body, 1<<20)).Decode(&v); err != nil {
+		return v, fmt.Errorf("read the request: %w", err)
+	}
+	return v, nil
+}
+
+const defaultValid = time.Hour
+
+func (n *Node) newToken(ctx context.Context, r *http.Request) (any, error) {
+	wanted, err := body[control.NewToken](r)
+	if err != nil {
+		return nil, err
+	}
+	if wanted.Valid <= 0 {
+		wanted.Valid = defaultValid
+	}
+	n.mu.Lock()
+	at := gates(n.mirror.members())
+	n.mu.Unlock()
+	t, err := trust.NewToken(n.ID().Authority, at)
+	if err != nil {
+		return nil, err
+	}
+	expires := time.Now().Add(wanted.Valid).UTC().Truncate(time.Second)
+	if err := n.registry.AddToken(ctx, t.ID, registry.Token{Hash: t.Hash(), Expires: expires}, wanted.Valid); err != nil {
+		return nil, err
+	}
+	return control.Token{Text: t.String(), Expires: expires}, nil
+}
+
+func (n *Node) newNetwork(ctx context.Context, r *http.Request) (any, error) {
+	wanted, err := body[control.NewNetwork](r)
+	if err != nil {
+		return nil, err
+	}
+	net := registry.Network{Name: wanted.Name, Created: time.Now().UTC().Truncate(time.Second), Spec: wanted.Spec}
+	n.mu.Lock()
+	for _, p := range wanted.Subnets {
+		net.Subnets = append(net.Subnets, registry.Subnet{Prefix: p, BlockBits: BlockBits(p)})
+		for _, other := range n.mirror.Networks {
+			for _, s := range other.Subnets {
+				if s.Prefix.Overlaps(p) {
+					err = fmt.Errorf("subnet %s overlaps %s of network %s", p, s.Prefix, other.Name)
+				}
+			}
+		}
+	}
+	n.mu.Unlock()
+	if err != nil {
+		return nil, err
+	}
+	if err := n.cfg.Dataplane.Check(ctx, net); err != nil {
+		return nil, err
+	}
+	if err := n.registry.CreateNetwork(ctx, net); err != nil {
+		return nil, err
+	}
+	return struct{}{}, n.waitApplied(ctx, func(m *mirror) bool {
+		_, ok := m.Networks[net.Name]
+		for _, s := range net.Subnets {
+			ok = ok && m.hasBlock(net.Name, s, n.settings.Host)
+		}
+		return ok
+	})
+}
+
+func (n *Node) changeNetwork(ctx context.Context, r *http.Request) (any, error) {
+	wanted, err := body[control.NewNetwork](r)
+	if err != nil {
+		return nil, err
+	}
+	name := r.PathValue("name")
+	if err := n.registry.ChangeNetwork(ctx, name, func(net *registry.Network) { net.Spec = wanted.Spec }); err != nil {
+		return nil, err
+	}
+	return struct{}{}, n.waitApplied(ctx, func(m *mirror) bool {
+		return reflect.DeepEqual(compact(m.Networks[name].Spec), compact(wanted.Spec))
+	})
+}
+
+// compact returns JSON in one form.
+func compact(text json.RawMessage) any {
+	var v any
+	if json.Unmarshal(text, &v) != nil {
+		return nil
+	}
+	return v
+}
+
+// InUseError means that containers are on a network.
+type InUseError struct {
+	Network    string
+	Containers []string // with their hosts
+}
+
+func (e *InUseError) Error() string {
+	return fmt.Sprintf("%d containers are on network %s, among them %s", len(e.Containers), e.Network, e.Containers[0])
+}
+
+func (n *Node) removeNetwork(ctx context.Context, r *http.Request) (any, error) {
+	name := r.PathValue("name")
+	used := &InUseError{Network: name}
+	n.mu.Lock()
+	for of, all := range n.mirror.ends {
+		for _, e := range all {
+			if of.network == name {
+				used.Containers = append(used.Containers, e.Container+" on host "+of.host)
+			}
+		}
+	}
+	n.mu.Unlock()
+	if len(used.Containers) > 0 && r.FormValue("force") == "" {
+		slices.Sort(used.Containers)
+		return nil, used
+	}
+	if err := n.registry.RemoveNetwork(ctx, name); err != nil {
+		return nil, err
+	}
+	return struct{}{}, n.waitApplied(ctx, func(m *mirror) bool { _, ok := m.Networks[name]; return !ok })
+}
+
+// moreAddresses gets this host another block of a network.
+func (n *Node) moreAddresses(ctx context.Context, r *http.Request) (any, error) {
+	name := r.PathValue("name")
+	n.mu.Lock()
+	m := n.mirror.copy()
+	n.mu.Unlock()
+	net, ok := m.Networks[name]
+	if !ok {
+		return nil, &registry.NotFoundError{What: "network " + name + " that spans hosts"}
+	}
+	for _, s := range net.Subnets {
+		p, err := n.claimBlock(ctx, m, name, s)
+		if err != nil {
+			return nil, err
+		}
+		err = n.waitApplied(ctx, func(m *mirror) bool { return m.Blocks[name][p.String()].Host == n.settings.Host })
+		if err != nil {
+			return nil, err
+		}
+	}
+	return struct{}{}, nil
+}
+
+func (n *Node) removeHost(ctx context.Context, r *http.Request) (any, error) {
+	name := r.PathValue("name")
+	n.mu.Lock()
+	m := n.mirror.copy()
+	n.mu.Unlock()
+	var blocks []registry.Block
+	for _, all := range m.Blocks {
+		blocks = slices.AppendSeq(blocks, maps.Values(all))
+	}
+	if name == n.settings.Host {
+		return nil, errors.New("this host can't remove itself; remove it on another host, or leave: cleat-node leave")
+	}
+	return struct{}{}, n.registry.RemoveHost(ctx, name, slices.Sorted(maps.Keys(m.Networks)), blocks)
+}
+
+func (n *Node) status() control.Status {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered}}
+	for _, name := range slices.Sorted(maps.Keys(n.mirror.Hosts)) {
+		h := n.mirror.Hosts[name]
+		_, lives := n.mirror.alive[name]
+		one := control.HostStatus{Name: name, Address: h.Address, Alive: lives, Since: n.since[name], Member: h.Member}
+		if name != n.settings.Host {
+			one.By = "vxlan"
+		}
+		if h.Member {
+			s.Registry.Members = append(s.Registry.Members, name)
+		}
+		s.Hosts = append(s.Hosts, one)
+	}
+	for _, net := range n.mirror.state(n.settings.Host).Networks {
+		one := control.NetworkStatus{Name: net.Name, Blocks: net.Own, Endpoints: map[string]int{}}
+		for _, sub := range net.Subnets {
+			one.Subnets = append(one.Subnets, sub.Prefix)
+		}
+		for of, all := range n.mirror.ends {
+			if of.network == net.Name {
+				one.Endpoints[of.host] = len(all)
+			}
+		}
+		s.Networks = append(s.Networks, one)
+	}
+	for _, about := range slices.Sorted(maps.Keys(n.problems)) {
+		s.Problems = append(s.Problems, n.problems[about])
+	}
+	return s
+}
+
+// same reports whether two records of an endpoint are equal.
+func same(a, b registry.Endpoint) bool {
+	text := func(e registry.Endpoint) string {
+		t, _ := json.Marshal(e)
+		return string(t)
+	}
+	return text(a) == text(b)
+}

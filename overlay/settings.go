@@ -1,0 +1,127 @@
+package overlay
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+
+	"cleat/internal/statedir"
+	"cleat/overlay/member"
+	"cleat/overlay/trust"
+)
+
+// Settings are what a host remembers of the cluster that it has joined.
+type Settings struct {
+	Version int        `json:"version"`
+	Host    string     `json:"host"`
+	Cluster string     `json:"cluster"`         // its id
+	Address netip.Addr `json:"address"`         // of the host, for the others
+	Port    uint16     `json:"port"`            // of its gate
+	MAC     string     `json:"mac"`             // of its VXLAN device
+	First   bool       `json:"first,omitempty"` // the host has begun the cluster
+}
+
+// gate returns the address of the host's gate.
+func (s *Settings) gate() netip.AddrPort { return netip.AddrPortFrom(s.Address, s.Port) }
+
+// dir is a host's directory.
+type dir string
+
+func (d dir) path(name string) string { return filepath.Join(string(d), name) }
+
+// Names of files.
+const (
+	settingsFile  = "node.json"
+	identityFile  = "identity.pem"
+	authorityFile = "authority.pem"
+	mirrorFile    = "mirror.json"
+	registryDir   = "etcd"
+)
+
+// Load returns the settings of a host; nil if it belongs to no cluster.
+func Load(path string) (*Settings, error) {
+	return statedir.ReadJSON[Settings](dir(path).path(settingsFile))
+}
+
+func (d dir) identity() (*trust.Identity, error) {
+	text, err := os.ReadFile(d.path(identityFile))
+	if err != nil {
+		return nil, fmt.Errorf("read the host's identity: %w", err)
+	}
+	return trust.ParseIdentity(text)
+}
+
+// authority returns the cluster's authority; nil if this host does not have it.
+func (d dir) authority() (*trust.Authority, error) {
+	text, err := os.ReadFile(d.path(authorityFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read the cluster's authority: %w", err)
+	}
+	return trust.ParseAuthority(text)
+}
+
+// startsMember reports whether this host has a member of the registry, or is to begin with the first one.
+func (d dir) startsMember(s *Settings) bool {
+	_, err := os.Stat(d.path(registryDir))
+	return member.Exists(d.path(registryDir)) || s.First && err == nil
+}
+
+// keys are the files for etcd, which has the certificate and the key apart.
+func (d dir) keys() member.Keys {
+	return member.Keys{Certificate: d.path("cert.pem"), Key: d.path("cert.pem"), Authority: d.path("ca.pem")}
+}
+
+// writeIdentity writes a host's identity, and the files for etcd.
+func (d dir) writeIdentity(id *trust.Identity) error {
+	pair, err := id.PairPEM()
+	if err != nil {
+		return err
+	}
+	whole, err := id.PEM()
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeSecret(d.path("cert.pem"), pair), writeSecret(d.path("ca.pem"), id.AuthorityPEM()), writeSecret(d.path(identityFile), whole))
+}
+
+func (d dir) writeAuthority(a *trust.Authority) error {
+	text, err := a.PEM()
+	if err != nil {
+		return err
+	}
+	return writeSecret(d.path(authorityFile), text)
+}
+
+// writeSecret replaces a file that only root may read.
+func writeSecret(path string, text []byte) error {
+	temp := path + ".new"
+	if err := os.WriteFile(temp, text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(temp, path)
+}
+
+func (d dir) readMirror() (*mirror, error) {
+	m := newMirror()
+	saved, err := statedir.ReadJSON[mirror](d.path(mirrorFile))
+	if err != nil || saved == nil {
+		return m, err
+	}
+	m.Cluster = saved.Cluster
+	for k, v := range saved.Hosts {
+		m.Hosts[k] = v
+	}
+	for k, v := range saved.Networks {
+		m.Networks[k] = v
+	}
+	for k, v := range saved.Blocks {
+		m.Blocks[k] = v
+	}
+	return m, nil
+}
