@@ -26,6 +26,9 @@ func wantedMembers(hosts int) int {
 // replaceAfter is how long a host with a member must be dead before another host gets a member in its place.
 const replaceAfter = 5 * time.Minute
 
+// promoteEvery is the time between attempts to let a new member vote, each of which etcd logs.
+const promoteEvery = time.Second
+
 // governMembers starts or ends this host's member of the registry as its record says. On the leader it also
 // changes the members.
 func (n *Node) governMembers(ctx context.Context) error {
@@ -132,7 +135,10 @@ func (n *Node) lead(ctx context.Context) error {
 		if err := n.registry.ChangeHost(ctx, hosts[at].Name, func(h *registry.Host) { h.Member = true }); err != nil {
 			return err // it was removed
 		}
-		_ = n.registry.Promote(ctx, m.ID) // fails until it has caught up
+		if time.Since(n.promoted) > promoteEvery {
+			n.promoted = time.Now()
+			_ = n.registry.Promote(ctx, m.ID) // fails until it has caught up
+		}
 		return nil
 	}
 	switch {

@@ -41,6 +41,7 @@ type Node struct {
 	answers  bool                 // the registry does
 	answered time.Time            // since when answers is as it is
 	member   *member.Member
+	promoted time.Time // when this host last tried to promote a member
 	dirty    map[endpointsOf]bool // whose endpoints the dataplane has to get
 	problems map[string]string    // what does not work, by what it is about
 	applied  uint64               // how many changes of the topology the dataplane has
@@ -473,8 +474,12 @@ func (n *Node) claimBlock(ctx context.Context, m *mirror, network string, s regi
 		}
 		b := registry.Block{Network: network, Prefix: p, Host: n.settings.Host}
 		ok, err := n.registry.ClaimBlock(ctx, b)
-		if err != nil || ok {
+		if err != nil {
 			return p, err
+		}
+		if ok {
+			n.took(b)
+			return p, nil
 		}
 		if _, err := n.registry.Host(ctx, n.settings.Host); err != nil {
 			return p, err
@@ -488,6 +493,18 @@ func (n *Node) claimBlock(ctx context.Context, m *mirror, network string, s regi
 			return p, &NoBlockError{network, s}
 		}
 	}
+}
+
+// took notes in the mirror that this host has a block, before the registry tells.
+func (n *Node) took(b registry.Block) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, exists := n.mirror.Networks[b.Network]; !exists {
+		return
+	}
+	n.mirror.change(registry.Change{Block: &b}, &changed{})
+	n.changes++
+	signal(n.apply)
 }
 
 // publishEndpoints makes the registry's endpoints of this host those that it has.

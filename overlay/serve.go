@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"os"
 	"reflect"
 	"slices"
 	"time"
@@ -222,7 +223,7 @@ func (n *Node) removeHost(ctx context.Context, r *http.Request) (any, error) {
 func (n *Node) status() control.Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered}}
+	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered}}
 	for _, name := range slices.Sorted(maps.Keys(n.mirror.Hosts)) {
 		h := n.mirror.Hosts[name]
 		_, lives := n.mirror.alive[name]

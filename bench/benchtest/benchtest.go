@@ -11,24 +11,24 @@ import (
 )
 
 // Build builds cleat, and cleat-cni beside it, for the duration of a test. It returns the path of cleat;
-// "" if there is no Go toolchain, as in a guest.
-func Build(t *testing.T) string {
+// "" if there is no Go toolchain, as in a guest. Others are further programs, such as "cleat/cmd/cleat-node".
+func Build(t *testing.T, others ...string) string {
 	t.Helper()
 	compiler, err := program.Find("go")
 	if err != nil {
 		return ""
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command(compiler, "build", "-o", dir+"/", "cleat/cmd/cleat", "cleat/cmd/cleat-cni").CombinedOutput(); err != nil {
+	if out, err := exec.Command(compiler, append([]string{"build", "-o", dir + "/", "cleat/cmd/cleat", "cleat/cmd/cleat-cni"}, others...)...).CombinedOutput(); err != nil {
 		t.Fatalf("build the program: %v: %s", err, out)
 	}
 	return filepath.Join(dir, "cleat")
 }
 
 // NeedProgram is Build, and skips the test if there is no Go toolchain.
-func NeedProgram(t *testing.T) string {
+func NeedProgram(t *testing.T, others ...string) string {
 	t.Helper()
-	path := Build(t)
+	path := Build(t, others...)
 	if path == "" {
 		t.Skip("no Go toolchain to build the program")
 	}

@@ -54,6 +54,7 @@ type Token struct {
 type Status struct {
 	Cluster  string          `json:"cluster"`
 	Host     string          `json:"host"`
+	PID      int             `json:"pid"` // of the node's process
 	Registry RegistryStatus  `json:"registry"`
 	Hosts    []HostStatus    `json:"hosts"`
 	Networks []NetworkStatus `json:"networks"`

@@ -1,0 +1,335 @@
+package main_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cleat/bench/benchtest"
+	"cleat/lab"
+	"cleat/lab/labtest"
+	"cleat/link"
+	"cleat/netns"
+	"cleat/overlay/control"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
+
+func must(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// cluster is hosts on a switch. Each has a state directory, and containers:
+//
+//	a 192.0.2.1/24 ┐
+//	b 192.0.2.2/24 ├ switch
+//	c 192.0.2.3/24 ┘
+type cluster struct {
+	t        *testing.T
+	programs string // directory of cleat and cleat-node
+	dir      string
+	sw       *lab.Switch
+	hosts    []*host
+}
+
+type host struct {
+	*lab.Node
+	c     *cluster
+	name  string
+	addr  netip.Addr
+	port  string // of the switch
+	state string
+}
+
+// newCluster makes hosts, which belong to no cluster yet.
+func newCluster(t *testing.T, n int) *cluster {
+	t.Helper()
+	lab.Need(t)
+	c := &cluster{t: t, programs: filepath.Dir(benchtest.NeedProgram(t, "cleat/cmd/cleat-node")), dir: benchtest.Scratch(t)}
+	var err error
+	c.sw, err = lab.NewSwitch("switch", 1500)
+	must(t, err)
+	for i := range n {
+		c.newHost(string(rune('a'+i)), netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}))
+	}
+	return c
+}
+
+func (c *cluster) newHost(name string, addr netip.Addr) *host {
+	c.t.Helper()
+	node, err := lab.NewNode(name)
+	must(c.t, err)
+	h := &host{Node: node, c: c, name: name, addr: addr, state: filepath.Join(c.dir, name)}
+	h.port, err = c.sw.Plug(lab.End{Node: node, Name: "eth0"}, 0)
+	must(c.t, err)
+	must(c.t, h.Address("eth0", netip.PrefixFrom(addr, 24)))
+	c.hosts = append(c.hosts, h)
+	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			if log, err := os.ReadFile(filepath.Join(control.Dir(h.state), "log")); err == nil {
+				c.t.Logf("log of host %s:\n%s", h.name, log)
+			}
+		}
+		h.run(context.Background(), "cleat-node", "down")
+		h.endAll()
+	})
+	return h
+}
+
+// endAll ends the processes of a host.
+func (h *host) endAll() {
+	id, err := h.NS.ID()
+	if err != nil {
+		return
+	}
+	entries, _ := os.ReadDir("/proc")
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		var st unix.Stat_t
+		if err == nil && pid != os.Getpid() && unix.Stat("/proc/"+e.Name()+"/ns/net", &st) == nil && st.Ino == id {
+			unix.Kill(pid, unix.SIGKILL)
+		}
+	}
+}
+
+// run runs a program on the host.
+func (h *host) run(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, filepath.Join(h.c.programs, args[0]), args[1:]...)
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.c.programs+":"+os.Getenv("PATH"))
+	var out, errs bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &errs
+	err := h.NS.Do(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		err = fmt.Errorf("host %s: %s: %w\n%s", h.name, strings.Join(args, " "), err, errs.String())
+	}
+	return strings.TrimSpace(out.String()), err
+}
+
+// cleat and node run the programs, which must succeed.
+func (h *host) cleat(args ...string) string {
+	h.c.t.Helper()
+	out, err := h.run(h.c.t.Context(), append([]string{"cleat"}, args...)...)
+	must(h.c.t, err)
+	return out
+}
+
+func (h *host) node(args ...string) string {
+	h.c.t.Helper()
+	out, err := h.run(h.c.t.Context(), append([]string{"cleat-node"}, args...)...)
+	must(h.c.t, err)
+	return out
+}
+
+// up makes all hosts one cluster.
+func (c *cluster) up() {
+	c.t.Helper()
+	c.hosts[0].node("up", "--name", c.hosts[0].name, "--address", c.hosts[0].addr.String())
+	var joining sync.WaitGroup
+	for _, h := range c.hosts[1:] {
+		joining.Go(func() { h.join() })
+	}
+	joining.Wait()
+	if c.t.Failed() {
+		c.t.FailNow()
+	}
+}
+
+// token returns what another host needs to join.
+func (h *host) token() string {
+	h.c.t.Helper()
+	var t control.Token
+	if err := json.Unmarshal([]byte(h.node("token", "--json")), &t); err != nil {
+		h.c.t.Fatal(err)
+	}
+	return t.Text
+}
+
+// join makes a host join the cluster of the first one.
+func (h *host) join() {
+	out, err := h.run(h.c.t.Context(), "cleat-node", "up", "--name", h.name, "--token", h.c.hosts[0].token())
+	if err != nil {
+		h.c.t.Errorf("%v%s", err, out)
+	}
+}
+
+func (h *host) status() (s control.Status, err error) {
+	return control.New(h.state).Status(h.c.t.Context())
+}
+
+// eventually calls f until it returns nil. The test fails if that takes long.
+func (c *cluster) eventually(what string, f func() error) time.Duration {
+	c.t.Helper()
+	began := time.Now()
+	for {
+		err := f()
+		if err == nil {
+			return time.Since(began)
+		}
+		if time.Since(began) > 60*time.Second {
+			c.t.Fatalf("%s: %v", what, err)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+// settled waits until all given hosts have a number of members of the registry, and see all hosts of the cluster alive.
+func (c *cluster) settled(members int) {
+	c.t.Helper()
+	c.eventually("the cluster settles", func() error {
+		for _, h := range c.hosts {
+			s, err := h.status()
+			if err != nil {
+				return err
+			}
+			if !s.Registry.Answers || len(s.Registry.Members) != members || len(s.Hosts) != len(c.hosts) {
+				return fmt.Errorf("host %s has %+v", h.name, s)
+			}
+			for _, o := range s.Hosts {
+				if !o.Alive {
+					return fmt.Errorf("host %s sees %s not alive", h.name, o.Name)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// container is a container of a host.
+type container struct {
+	*lab.Node
+	host *host
+	name string
+	path string
+	addr netip.Addr
+}
+
+// container makes a container on the host, and connects it to a network with further arguments.
+func (h *host) container(name, network string, args ...string) *container {
+	h.c.t.Helper()
+	k := h.newContainer(name)
+	k.connect(network, args...)
+	return k
+}
+
+func (h *host) newContainer(name string) *container {
+	h.c.t.Helper()
+	node, err := lab.NewNode(name)
+	must(h.c.t, err)
+	dir := filepath.Join(h.c.dir, "containers")
+	must(h.c.t, os.MkdirAll(dir, 0o755))
+	k := &container{Node: node, host: h, name: name, path: filepath.Join(dir, name)}
+	must(h.c.t, node.NS.Pin(k.path))
+	h.c.t.Cleanup(func() { netns.Unpin(k.path) })
+	return k
+}
+
+func (k *container) connect(network string, args ...string) {
+	k.host.c.t.Helper()
+	var got struct {
+		Endpoint struct {
+			Addresses []netip.Addr `json:"addresses"`
+		} `json:"endpoint"`
+	}
+	out := k.host.cleat(append([]string{"net", "connect", network, k.path, "--json"}, args...)...)
+	must(k.host.c.t, json.Unmarshal([]byte(out), &got))
+	k.addr = got.Endpoint.Addresses[0]
+}
+
+// echoPort is where containers answer.
+const echoPort = 7
+
+// serve makes the container answer with its name.
+func (k *container) serve() {
+	k.host.c.t.Helper()
+	labtest.Serve(k.host.c.t, k.NS, fmt.Sprintf(":%d", echoPort), labtest.Reply(k.name))
+}
+
+// ask returns what answers at an address.
+func ask(from *netns.NS, to netip.Addr) (string, error) {
+	var c net.Conn
+	err := from.Do(func() (err error) {
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, echoPort).String(), 300*time.Millisecond)
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(2 * time.Second))
+	b := make([]byte, 64)
+	n, err := c.Read(b)
+	return string(b[:n]), err
+}
+
+// reaches returns an error unless a container reaches another one.
+func (k *container) reaches(o *container) error {
+	got, err := ask(k.NS, o.addr)
+	if err == nil && got != o.name {
+		err = fmt.Errorf("%q answers", got)
+	}
+	if err != nil {
+		return fmt.Errorf("%s on %s to %s at %s on %s: %w", k.name, k.host.name, o.name, o.addr, o.host.name, err)
+	}
+	return nil
+}
+
+// resolve returns the addresses of a name, as the container's network says.
+func (k *container) resolve(name string) ([]string, error) {
+	var found []string
+	err := k.NS.Do(func() error {
+		r := net.Resolver{PreferGo: true, Dial: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			var c net.Conn
+			err := k.NS.Do(func() (err error) {
+				c, err = net.DialTimeout("udp", "10.64.0.1:53", time.Second)
+				return err
+			})
+			return c, err
+		}}
+		var err error
+		found, err = r.LookupHost(k.host.c.t.Context(), name)
+		return err
+	})
+	return found, err
+}
+
+// unplug takes a host off the switch, and plug puts it back.
+func (h *host) unplug() { h.c.t.Helper(); h.setPort(false) }
+func (h *host) plug()   { h.c.t.Helper(); h.setPort(true) }
+
+func (h *host) setPort(up bool) {
+	h.c.t.Helper()
+	l, err := link.Find(h.c.sw.NS, h.port)
+	must(h.c.t, err)
+	if up {
+		must(h.c.t, l.Up())
+	} else {
+		must(h.c.t, l.Down())
+	}
+}
+
+// pid returns the process id of the host's node.
+func (h *host) pid() int {
+	h.c.t.Helper()
+	s, err := h.status()
+	must(h.c.t, err)
+	return s.PID
+}
