@@ -316,7 +316,7 @@ func (n *Node) serveHost(ctx context.Context, host string, c net.Conn) {
 	if err := json.NewDecoder(io.LimitReader(c, maxRequest)).Decode(&r); err != nil {
 		return
 	}
-	answer, err := n.answer(ctx, host, r)
+	answer, err := n.answer(host, r)
 	if err != nil {
 		n.cfg.Log("request of host %s: %v", host, err)
 		answer = &hostAnswer{Error: err.Error()}
@@ -324,7 +324,7 @@ func (n *Node) serveHost(ctx context.Context, host string, c net.Conn) {
 	_ = json.NewEncoder(c).Encode(answer)
 }
 
-func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAnswer, error) {
+func (n *Node) answer(host string, r hostRequest) (*hostAnswer, error) {
 	authority, err := n.dir.authority()
 	if err != nil {
 		return nil, err
@@ -339,10 +339,9 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 		}
 		return &hostAnswer{Cert: cert.Raw}, nil
 	}
-	h, err := n.registry.Host(ctx, host)
-	if err != nil {
-		return nil, err
-	}
+	n.mu.Lock()
+	h := n.mirror.Hosts[host]
+	n.mu.Unlock()
 	if !h.Member {
 		return nil, fmt.Errorf("host %s is no member of the registry", host)
 	}

@@ -1,11 +1,13 @@
 package overlay
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/netip"
 	"net/url"
+	"slices"
 	"time"
 
 	"cleat/overlay/registry"
@@ -59,15 +61,19 @@ func (n *Node) becomeMember(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	n.mu.Lock()
+	names := map[netip.AddrPort]string{} // those that have not started have no name in the registry yet
+	for _, h := range n.mirror.Hosts {
+		names[h.Gate()] = h.Name
+	}
+	n.mu.Unlock()
 	cluster := map[string]netip.AddrPort{}
 	for _, m := range members {
-		name := m.Name
-		if name == "" {
-			name = n.settings.Host
-		}
-		if cluster[name], err = gateOf(m); err != nil {
+		at, err := gateOf(m)
+		if err != nil {
 			return err
 		}
+		cluster[cmp.Or(m.Name, names[at])] = at
 	}
 	if cluster[n.settings.Host] != n.settings.gate() {
 		return errors.New("the registry has no member for this host yet")
@@ -90,73 +96,106 @@ func gateOf(m registry.Member) (netip.AddrPort, error) {
 	return netip.ParseAddrPort(u.Host)
 }
 
-// lead takes one step towards the wanted members of the registry.
+// lead takes one step towards the wanted members of the registry. Members are added in pairs, and vote once both
+// have caught up: with two voters, the loss of either would be that of the registry.
 func (n *Node) lead(ctx context.Context) error {
 	members, err := n.registry.Members(ctx)
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	hosts := map[netip.AddrPort]registry.Host{}
-	for _, h := range n.mirror.Hosts {
-		hosts[h.Gate()] = h
-	}
-	dead := func(h registry.Host) bool {
-		_, lives := n.mirror.alive[h.Name]
-		return !lives && time.Since(n.since[h.Name]) > replaceAfter
-	}
-	spare, spareHost := false, registry.Host{}
-	for _, h := range n.mirror.Hosts {
-		if _, lives := n.mirror.alive[h.Name]; lives && !h.Member && (!spare || h.Joined.Before(spareHost.Joined) || h.Joined.Equal(spareHost.Joined) && h.Name < spareHost.Name) {
-			spare, spareHost = true, h
-		}
-	}
-	wanted := wantedMembers(len(n.mirror.Hosts))
-	var gone, deadMember *registry.Member
-	for i, m := range members {
-		at, err := gateOf(m)
-		h, known := hosts[at]
-		switch {
-		case err != nil || !known:
-			gone = &members[i]
-		case dead(h) && h.Name != n.settings.Host:
-			deadMember = &members[i]
-		}
-	}
-	n.mu.Unlock()
-	for _, m := range members {
-		if !m.Learner || gone == &m {
-			continue
-		}
-		at, err := gateOf(m)
-		if err != nil {
-			return err
-		}
-		if err := n.registry.ChangeHost(ctx, hosts[at].Name, func(h *registry.Host) { h.Member = true }); err != nil {
+	p := n.plan(members)
+	for _, host := range p.learners {
+		if err := n.registry.ChangeHost(ctx, host, func(h *registry.Host) { h.Member = true }); err != nil {
 			return err // it was removed
 		}
-		if time.Since(n.promoted) > promoteEvery {
-			n.promoted = time.Now()
-			_ = n.registry.Promote(ctx, m.ID) // fails until it has caught up
-		}
-		return nil
 	}
 	switch {
-	case gone != nil:
-		n.cfg.Log("member %s of the registry is of a host that was removed", gone.Name)
-		return n.registry.RemoveMember(ctx, gone.ID)
-	case deadMember != nil && spare:
-		n.cfg.Log("member %s of the registry is dead, and replaced", deadMember.Name)
-		if err := n.registry.RemoveMember(ctx, deadMember.ID); err != nil {
+	case p.orphan != nil:
+		n.cfg.Log("a member of the registry is of a host that was removed: %s", p.orphan.Name)
+		return n.registry.RemoveMember(ctx, p.orphan.ID)
+	case p.dead != nil && len(p.spare) > 0:
+		n.cfg.Log("member %s of the registry is dead, and replaced", p.dead.Name)
+		if err := n.registry.RemoveMember(ctx, p.dead.ID); err != nil {
 			return err
 		}
-		return n.registry.ChangeHost(ctx, deadMember.Name, func(h *registry.Host) { h.Member = false })
-	case len(members) < wanted && spare:
-		_, err := n.registry.AddMember(ctx, spareHost.Gate()) // refused until the last one is connected for some seconds
-		if err == nil {
-			n.cfg.Log("host %s becomes a member of the registry", spareHost.Name)
+		return n.registry.ChangeHost(ctx, p.dead.Name, func(h *registry.Host) { h.Member = false })
+	case len(p.voters)+len(p.learners) < p.wanted && len(p.spare) > 0:
+		host := p.spare[0]
+		if _, err = n.registry.AddMember(ctx, host.Gate()); err == nil {
+			n.cfg.Log("host %s becomes a member of the registry", host.Name)
 		}
 		return err
+	case len(p.learners) > 0 && (len(p.voters)+len(p.learners))%2 == 1 && time.Since(n.promoted) > promoteEvery:
+		return n.promote(ctx, members)
+	}
+	return nil
+}
+
+// plan is what the leader sees of the members of the registry.
+type plan struct {
+	wanted           int              // voters
+	voters, learners []string         // their hosts
+	orphan           *registry.Member // of a host that was removed
+	dead             *registry.Member // of a host that is dead for long
+	spare            []registry.Host  // that could become members, the first one next
+}
+
+func (n *Node) plan(members []registry.Member) (p plan) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	byGate, isMember := map[netip.AddrPort]registry.Host{}, map[string]bool{}
+	for _, h := range n.mirror.Hosts {
+		byGate[h.Gate()] = h
+	}
+	p.wanted = wantedMembers(len(n.mirror.Hosts))
+	for i, m := range members {
+		at, err := gateOf(m)
+		h, known := byGate[at]
+		if err != nil || !known {
+			p.orphan = &members[i]
+			continue
+		}
+		isMember[h.Name] = true
+		_, lives := n.mirror.alive[h.Name]
+		switch {
+		case !lives && h.Name != n.settings.Host && time.Since(n.since[h.Name]) > replaceAfter:
+			p.dead = &members[i]
+			p.dead.Name = h.Name
+		case m.Learner:
+			p.learners = append(p.learners, h.Name)
+		default:
+			p.voters = append(p.voters, h.Name)
+		}
+	}
+	for _, h := range n.mirror.Hosts {
+		if _, lives := n.mirror.alive[h.Name]; lives && !isMember[h.Name] {
+			p.spare = append(p.spare, h)
+		}
+	}
+	slices.SortFunc(p.spare, func(a, b registry.Host) int { return cmp.Or(a.Joined.Compare(b.Joined), cmp.Compare(a.Name, b.Name)) })
+	return p
+}
+
+// promote lets all learners vote, if all have caught up.
+func (n *Node) promote(ctx context.Context, members []registry.Member) error {
+	n.promoted = time.Now()
+	for _, m := range members {
+		at, err := gateOf(m)
+		if err != nil || !m.Learner {
+			continue
+		}
+		if m.Name == "" || !n.registry.HasCaughtUp(ctx, at, n.settings.gate()) {
+			return nil // soon
+		}
+	}
+	for _, m := range members {
+		if !m.Learner {
+			continue
+		}
+		if err := n.registry.Promote(ctx, m.ID); err != nil {
+			return err
+		}
+		n.cfg.Log("member %s of the registry votes", m.Name)
 	}
 	return nil
 }

@@ -41,7 +41,8 @@ type Node struct {
 	answers  bool                 // the registry does
 	answered time.Time            // since when answers is as it is
 	member   *member.Member
-	promoted time.Time // when this host last tried to promote a member
+	promoted time.Time            // when this host last tried to promote members
+	voters   []string             // hosts whose members vote, as the leader saw last
 	dirty    map[endpointsOf]bool // whose endpoints the dataplane has to get
 	problems map[string]string    // what does not work, by what it is about
 	applied  uint64               // how many changes of the topology the dataplane has
@@ -305,7 +306,7 @@ func equal(a, b []netip.AddrPort) bool {
 // endpointsFor returns the registry's endpoints: the gates of its members.
 func endpointsFor(members []registry.Host) (all []string) {
 	for _, h := range members {
-		all = append(all, "http://"+h.Gate().String()) // of no consequence: dialRegistry uses TLS
+		all = append(all, registry.Address(h.Gate()))
 	}
 	return all
 }

@@ -31,7 +31,7 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 			_ = json.NewEncoder(w).Encode(v)
 		})
 	}
-	handle("GET /status", func(context.Context, *http.Request) (any, error) { return n.status(), nil })
+	handle("GET /status", func(ctx context.Context, _ *http.Request) (any, error) { return n.status(n.votes(ctx)), nil })
 	handle("POST /down", func(context.Context, *http.Request) (any, error) { n.stop(); return struct{}{}, nil })
 	handle("POST /tokens", n.newToken)
 	handle("POST /networks", n.newNetwork)
@@ -220,19 +220,41 @@ func (n *Node) removeHost(ctx context.Context, r *http.Request) (any, error) {
 	return struct{}{}, n.registry.RemoveHost(ctx, name, slices.Sorted(maps.Keys(m.Networks)), blocks)
 }
 
-func (n *Node) status() control.Status {
+// votesWithin bounds how long a request for the status waits for the registry.
+const votesWithin = 500 * time.Millisecond
+
+// votes returns the hosts whose members of the registry vote; those that should have a member, if it does not answer.
+func (n *Node) votes(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, votesWithin)
+	defer cancel()
+	var names []string
+	members, err := n.registry.Members(ctx)
+	for _, m := range members {
+		if !m.Learner && m.Name != "" {
+			names = append(names, m.Name)
+		}
+	}
+	if err != nil {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		for _, h := range n.mirror.members() {
+			names = append(names, h.Name)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+func (n *Node) status(members []string) control.Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered}}
+	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members}}
 	for _, name := range slices.Sorted(maps.Keys(n.mirror.Hosts)) {
 		h := n.mirror.Hosts[name]
 		_, lives := n.mirror.alive[name]
 		one := control.HostStatus{Name: name, Address: h.Address, Alive: lives, Since: n.since[name], Member: h.Member}
 		if name != n.settings.Host {
 			one.By = "vxlan"
-		}
-		if h.Member {
-			s.Registry.Members = append(s.Registry.Members, name)
 		}
 		s.Hosts = append(s.Hosts, one)
 	}

@@ -80,6 +80,7 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if _, err := c.Status(cmd.Context()); err == nil && !f.foreground {
 		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does")
 	}
+	resumes := settings != nil
 	if settings == nil {
 		if settings, err = f.begin(cmd.Context(), store, dir, dataplane); err != nil {
 			return err
@@ -90,7 +91,7 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if f.foreground {
 		return serve(cmd, store, dir, settings, dataplane)
 	}
-	return f.background(cmd, store, dir, c)
+	return f.background(cmd, store, dir, c, resumes)
 }
 
 // begin makes this host one of a new cluster, or of that of a token.
@@ -228,8 +229,11 @@ func lock(dir string) (unlock func(), err error) {
 // upWithin bounds how long a host takes to take part.
 const upWithin = 30 * time.Second
 
+// resumeWithin is how long a host that has taken part before waits for the registry, which may need more hosts.
+const resumeWithin = 3 * time.Second
+
 // background starts a process that takes part, and waits until it does.
-func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string, c *control.Client) error {
+func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string, c *control.Client, resumes bool) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -248,9 +252,14 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- child.Wait() }()
-	for deadline := time.Now().Add(upWithin); ; {
+	began := time.Now()
+	for deadline := began.Add(upWithin); ; {
 		s, err := c.Status(cmd.Context())
 		if err == nil && s.Registry.Answers {
+			return printUp(cmd.OutOrStdout(), s)
+		}
+		if err == nil && resumes && time.Since(began) > resumeWithin {
+			fmt.Fprintf(cmd.ErrOrStderr(), "cleat-node: the registry does not answer yet; networks are as this host last knew them\n")
 			return printUp(cmd.OutOrStdout(), s)
 		}
 		if time.Now().After(deadline) {

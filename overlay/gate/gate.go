@@ -87,7 +87,7 @@ func (g *Gate) Run(ctx context.Context, l net.Listener) error {
 			t, host, err := g.handshake(ctx, c)
 			<-slots
 			if err != nil {
-				if ctx.Err() == nil && !errors.Is(err, io.EOF) {
+				if ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.As(err, new(*net.OpError)) {
 					g.cfg.Log("refused %s: %v", c.RemoteAddr(), err)
 				}
 				return

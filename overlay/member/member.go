@@ -47,6 +47,9 @@ const (
 	peerSocket   = "etcd-peers.socket"
 )
 
+// maxLearners is how many members can be added before they vote.
+const maxLearners = 2
+
 // startWithin bounds the start. A member waits for a majority, which may be down for long, in the background.
 const startWithin = 3 * time.Second
 
@@ -82,6 +85,9 @@ func Start(cfg Config) (*Member, error) {
 		initial = append(initial, name+"="+registry.PeerURL(at))
 	}
 	c.InitialCluster = strings.Join(initial, ",")
+	// Members are added in pairs (package overlay), and only hosts that are alive. The strict check would want
+	// them connected for 5 s first.
+	c.MaxLearners, c.StrictReconfigCheck = maxLearners, false
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "10m"
 	c.EnableGRPCGateway = false
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(logCore(cfg.Log)))

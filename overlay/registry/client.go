@@ -400,9 +400,27 @@ func PeerURL(gate netip.AddrPort) string { return "https://" + gate.String() }
 func (r *Registry) Promote(ctx context.Context, id uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	_, err := r.c.MemberPromote(ctx, id)
-	return err
+	if _, err := r.c.MemberPromote(ctx, id); err != nil {
+		return fmt.Errorf("let a member of the registry vote: %w", err)
+	}
+	return nil
 }
+
+// HasCaughtUp reports whether a member, reached at a gate, has about all that another one has.
+func (r *Registry) HasCaughtUp(ctx context.Context, member, other netip.AddrPort) bool {
+	ctx, cancel := context.WithTimeout(ctx, requestWithin)
+	defer cancel()
+	has, err := r.c.Status(ctx, Address(member))
+	if err != nil {
+		return false
+	}
+	all, err := r.c.Status(ctx, Address(other))
+	const behind = 100 // entries; etcd wants 90 % of them
+	return err == nil && has.RaftAppliedIndex+behind >= all.RaftAppliedIndex
+}
+
+// Address returns what Config.Endpoints has of a member: http, because Dial uses TLS.
+func Address(gate netip.AddrPort) string { return "http://" + gate.String() }
 
 // RemoveMember removes a member.
 func (r *Registry) RemoveMember(ctx context.Context, id uint64) error {
