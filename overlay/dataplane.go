@@ -7,8 +7,8 @@ import (
 	"cleat/overlay/registry"
 )
 
-// A Dataplane is this host's kernel, name server and containers. Its methods are called by one goroutine at a
-// time, except Changed.
+// A Dataplane is this host's kernel, name server and containers. Changed, Lend and Check are called at any time, the
+// other methods by one goroutine at a time.
 type Dataplane interface {
 	// Apply makes the networks and the routes to other hosts as a State says. What it does not have is removed.
 	Apply(ctx context.Context, s State) error
@@ -18,6 +18,9 @@ type Dataplane interface {
 	Endpoints(ctx context.Context) ([]registry.Endpoint, error)
 	// Changed receives when Endpoints may have changed.
 	Changed() <-chan struct{}
+	// Lend gives an address of this host's blocks to another host: a, or any if a is not valid. It returns an error
+	// if a container has it. The address stays lent until Apply gets a State in which no other host has it.
+	Lend(ctx context.Context, network string, a netip.Addr, host string) (netip.Addr, error)
 	// Check returns an error if this host can't have a network: a prefix is in use here.
 	Check(ctx context.Context, n registry.Network) error
 }
@@ -35,4 +38,5 @@ type NetworkState struct {
 	registry.Network
 	Own    []netip.Prefix            // this host's blocks
 	Remote map[string][]netip.Prefix // other hosts' blocks, by host
+	Lent   []netip.Addr              // addresses of own blocks that other hosts have, or are about to have
 }

@@ -22,7 +22,7 @@
 // # Files
 //
 //	DIR/node.json       Settings
-//	DIR/identity.pem    the host's key and certificate; and cert.pem, key.pem, ca.pem, for etcd
+//	DIR/identity.pem    the host's key and certificate
 //	DIR/authority.pem   the authority's key, on members of the registry
 //	DIR/mirror.json     what the registry had
 //	DIR/etcd/           the data of the registry's member

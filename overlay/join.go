@@ -299,12 +299,15 @@ func (n *Node) accept(ctx context.Context, r joinRequest) (*joinAnswer, error) {
 type hostRequest struct {
 	Authority bool   `json:"authority,omitempty"` // the authority's key, for a new member of the registry
 	Renew     []byte `json:"renew,omitempty"`     // a new certificate for this request
+	Lend      *loan  `json:"lend,omitempty"`
+	Moved     *moved `json:"moved,omitempty"` // the asking host has another address
 }
 
 type hostAnswer struct {
 	Error     string `json:"error,omitempty"`
 	Authority []byte `json:"authority,omitempty"` // PEM
 	Cert      []byte `json:"certificate,omitempty"`
+	Loan      *loan  `json:"loan,omitempty"`
 }
 
 // serveHost answers another host of the cluster.
@@ -316,7 +319,7 @@ func (n *Node) serveHost(ctx context.Context, host string, c net.Conn) {
 	if err := json.NewDecoder(io.LimitReader(c, maxRequest)).Decode(&r); err != nil {
 		return
 	}
-	answer, err := n.answer(host, r)
+	answer, err := n.answer(ctx, host, r)
 	if err != nil {
 		n.cfg.Log("request of host %s: %v", host, err)
 		answer = &hostAnswer{Error: err.Error()}
@@ -324,7 +327,15 @@ func (n *Node) serveHost(ctx context.Context, host string, c net.Conn) {
 	_ = json.NewEncoder(c).Encode(answer)
 }
 
-func (n *Node) answer(host string, r hostRequest) (*hostAnswer, error) {
+func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAnswer, error) {
+	if r.Moved != nil {
+		n.hostMoved(host, *r.Moved)
+		return &hostAnswer{}, nil
+	}
+	if r.Lend != nil {
+		l, err := n.lend(ctx, host, *r.Lend)
+		return &hostAnswer{Loan: l}, err
+	}
 	authority, err := n.dir.authority()
 	if err != nil {
 		return nil, err

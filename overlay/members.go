@@ -4,9 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
-	"net/netip"
-	"net/url"
 	"slices"
 	"time"
 
@@ -38,6 +35,7 @@ func (n *Node) governMembers(ctx context.Context) error {
 	self, known := n.mirror.Hosts[n.settings.Host]
 	listed, m := n.listed, n.member
 	n.mu.Unlock()
+	n.followMembers()
 	switch {
 	case !listed || !known:
 		return nil
@@ -61,21 +59,11 @@ func (n *Node) becomeMember(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.mu.Lock()
-	names := map[netip.AddrPort]string{} // those that have not started have no name in the registry yet
-	for _, h := range n.mirror.Hosts {
-		names[h.Gate()] = h.Name
-	}
-	n.mu.Unlock()
-	cluster := map[string]netip.AddrPort{}
+	var cluster []string
 	for _, m := range members {
-		at, err := gateOf(m)
-		if err != nil {
-			return err
-		}
-		cluster[cmp.Or(m.Name, names[at])] = at
+		cluster = append(cluster, m.Host)
 	}
-	if cluster[n.settings.Host] != n.settings.gate() {
+	if !slices.Contains(cluster, n.settings.Host) {
 		return errors.New("the registry has no member for this host yet")
 	}
 	if err := n.startMember(cluster); err != nil {
@@ -83,17 +71,6 @@ func (n *Node) becomeMember(ctx context.Context) error {
 	}
 	n.cfg.Log("this host is a member of the registry now")
 	return nil
-}
-
-func gateOf(m registry.Member) (netip.AddrPort, error) {
-	if len(m.URLs) == 0 {
-		return netip.AddrPort{}, fmt.Errorf("member %s of the registry has no address", m.Name)
-	}
-	u, err := url.Parse(m.URLs[0])
-	if err != nil {
-		return netip.AddrPort{}, fmt.Errorf("address of member %s of the registry: %w", m.Name, err)
-	}
-	return netip.ParseAddrPort(u.Host)
 }
 
 // lead takes one step towards the wanted members of the registry. Members are added in pairs, and vote once both
@@ -111,17 +88,17 @@ func (n *Node) lead(ctx context.Context) error {
 	}
 	switch {
 	case p.orphan != nil:
-		n.cfg.Log("a member of the registry is of a host that was removed: %s", p.orphan.Name)
+		n.cfg.Log("the member of host %s, which was removed, leaves the registry", p.orphan.Host)
 		return n.registry.RemoveMember(ctx, p.orphan.ID)
 	case p.dead != nil && len(p.spare) > 0:
-		n.cfg.Log("member %s of the registry is dead, and replaced", p.dead.Name)
+		n.cfg.Log("the member of host %s, which is dead, leaves the registry", p.dead.Host)
 		if err := n.registry.RemoveMember(ctx, p.dead.ID); err != nil {
 			return err
 		}
-		return n.registry.ChangeHost(ctx, p.dead.Name, func(h *registry.Host) { h.Member = false })
+		return n.registry.ChangeHost(ctx, p.dead.Host, func(h *registry.Host) { h.Member = false })
 	case len(p.voters)+len(p.learners) < p.wanted && len(p.spare) > 0:
 		host := p.spare[0]
-		if _, err = n.registry.AddMember(ctx, host.Gate()); err == nil {
+		if err = n.registry.AddMember(ctx, host.Name); err == nil {
 			n.cfg.Log("host %s becomes a member of the registry", host.Name)
 		}
 		return err
@@ -143,15 +120,11 @@ type plan struct {
 func (n *Node) plan(members []registry.Member) (p plan) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	byGate, isMember := map[netip.AddrPort]registry.Host{}, map[string]bool{}
-	for _, h := range n.mirror.Hosts {
-		byGate[h.Gate()] = h
-	}
+	isMember := map[string]bool{}
 	p.wanted = wantedMembers(len(n.mirror.Hosts))
 	for i, m := range members {
-		at, err := gateOf(m)
-		h, known := byGate[at]
-		if err != nil || !known {
+		h, known := n.mirror.Hosts[m.Host]
+		if !known {
 			p.orphan = &members[i]
 			continue
 		}
@@ -160,7 +133,6 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 		switch {
 		case !lives && h.Name != n.settings.Host && time.Since(n.since[h.Name]) > replaceAfter:
 			p.dead = &members[i]
-			p.dead.Name = h.Name
 		case m.Learner:
 			p.learners = append(p.learners, h.Name)
 		default:
@@ -180,11 +152,13 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 func (n *Node) promote(ctx context.Context, members []registry.Member) error {
 	n.promoted = time.Now()
 	for _, m := range members {
-		at, err := gateOf(m)
-		if err != nil || !m.Learner {
+		if !m.Learner {
 			continue
 		}
-		if m.Name == "" || !n.registry.HasCaughtUp(ctx, at, n.settings.gate()) {
+		n.mu.Lock()
+		at, own := n.mirror.Hosts[m.Host].Gate(), n.settings.gate()
+		n.mu.Unlock()
+		if !m.Started || !n.registry.HasCaughtUp(ctx, at, own) {
 			return nil // soon
 		}
 	}
@@ -195,7 +169,7 @@ func (n *Node) promote(ctx context.Context, members []registry.Member) error {
 		if err := n.registry.Promote(ctx, m.ID); err != nil {
 			return err
 		}
-		n.cfg.Log("member %s of the registry votes", m.Name)
+		n.cfg.Log("the member of host %s votes", m.Host)
 	}
 	return nil
 }

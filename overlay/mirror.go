@@ -121,6 +121,11 @@ func (m *mirror) state(self string) State {
 			}
 		}
 		slices.SortFunc(n.Own, comparePrefixes)
+		for _, b := range m.Blocks[name] {
+			if b.Host != self && b.Prefix.IsSingleIP() && m.encloses(name, b.Prefix.Addr(), self) {
+				n.Lent = append(n.Lent, b.Prefix.Addr())
+			}
+		}
 		for _, its := range n.Remote {
 			slices.SortFunc(its, comparePrefixes)
 		}

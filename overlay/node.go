@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
@@ -28,12 +29,12 @@ type Config struct {
 
 // A Node is this host's part of a cluster.
 type Node struct {
-	cfg      Config
-	dir      dir
-	settings *Settings
-	gate     *gate.Gate
+	cfg  Config
+	dir  dir
+	gate *gate.Gate
 
 	mu       sync.Mutex // guards what follows
+	settings *Settings  // its address may change, nothing else
 	identity *trust.Identity
 	mirror   *mirror
 	listed   bool                 // the mirror has had all records since the start
@@ -43,19 +44,23 @@ type Node struct {
 	member   *member.Member
 	promoted time.Time            // when this host last tried to promote members
 	voters   []string             // hosts whose members vote, as the leader saw last
+	lending  map[loan]time.Time   // addresses that another host is about to get, and until when they are kept for it
 	dirty    map[endpointsOf]bool // whose endpoints the dataplane has to get
 	problems map[string]string    // what does not work, by what it is about
 	applied  uint64               // how many changes of the topology the dataplane has
 	changes  uint64               // how many there were
 	settled  *sync.Cond           // is signaled when applied changes
 
-	registry *registry.Registry
-	stop     func()        // ends Run
-	apply    chan struct{} // receives when the dataplane is behind
-	claim    chan struct{} // receives when blocks may be missing
-	publish  chan struct{} // receives when own endpoints may differ from the registry's
-	govern   chan struct{} // receives when members of the registry may have to change
-	saved    chan struct{} // receives when the mirror's file is behind
+	unregistered bool       // the registry may lack this host's address; only followAddress uses it
+	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
+	registry     *registry.Registry
+	stop         func()        // ends Run
+	apply        chan struct{} // receives when the dataplane is behind
+	claim        chan struct{} // receives when blocks may be missing
+	publish      chan struct{} // receives when own endpoints may differ from the registry's
+	govern       chan struct{} // receives when members of the registry may have to change
+	saved        chan struct{} // receives when the mirror's file is behind
+	moved        chan struct{} // receives when this host's address may have changed
 }
 
 // New returns the node of a host that has created or joined a cluster. It starts nothing.
@@ -68,9 +73,9 @@ func New(cfg Config) (*Node, error) {
 	if settings == nil {
 		return nil, errors.New("this host belongs to no cluster")
 	}
-	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, answered: time.Now()}
+	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
-	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved} {
+	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved} {
 		*c = make(chan struct{}, 1)
 	}
 	if n.identity, err = d.identity(); err != nil {
@@ -81,7 +86,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.gate = gate.New(gate.Config{
 		Identity: n.ID, Admit: n.admit, Serve: n.serveHost, Joining: n.serveJoin, Log: cfg.Log,
-		Registry: member.DialClients(cfg.Dir), Peers: member.DialPeers(cfg.Dir),
+		Registry: member.DialClients(cfg.Dir), Peers: member.DialPeers(cfg.Dir, settings.Host),
 	})
 	return n, nil
 }
@@ -91,6 +96,13 @@ func (n *Node) ID() *trust.Identity {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.identity
+}
+
+// self returns the settings as they are now.
+func (n *Node) self() Settings {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return *n.settings
 }
 
 // admit returns an error unless the mirror has a host with a key.
@@ -122,7 +134,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	}
 	defer n.stopMember()
 	var err error
-	n.registry, err = registry.Open(registry.Config{Endpoints: n.registryEndpoints(), Dial: n.dialRegistry})
+	n.registry, err = registry.Open(registry.Config{Endpoints: n.followMembers(), Dial: n.dialRegistry})
 	if err != nil {
 		return err
 	}
@@ -148,11 +160,12 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 		n.registry.KeepAlive(ctx, n.settings.Host, registry.Alive{Since: time.Now().UTC(), Boot: n.cfg.Boot, Program: n.cfg.Program}, n.setAnswers)
 	})
 	running.Go(func() { n.applyLoop(ctx) })
-	running.Go(func() { n.every(ctx, n.claim, 5*time.Second, n.claimBlocks) })
-	running.Go(func() { n.every(ctx, n.publish, 30*time.Second, n.publishEndpoints) })
-	running.Go(func() { n.every(ctx, n.govern, time.Second, n.governMembers) })
+	running.Go(func() { n.every(ctx, "blocks", n.claim, 5*time.Second, n.claimBlocks) })
+	running.Go(func() { n.every(ctx, "endpoints", n.publish, 30*time.Second, n.publishEndpoints) })
+	running.Go(func() { n.every(ctx, "members", n.govern, time.Second, n.governMembers) })
+	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
 	running.Go(func() {
-		n.every(ctx, n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
+		n.every(ctx, "files", n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
 	})
 	running.Go(func() { n.forward(ctx, n.cfg.Dataplane.Changed(), n.publish) })
 	signal(n.apply) // what the host had when it was stopped
@@ -195,8 +208,9 @@ func (n *Node) enroll(ctx context.Context) error {
 	return nil
 }
 
-// every calls do after each signal, and after an interval without one. Errors are problems until do succeeds.
-func (n *Node) every(ctx context.Context, c chan struct{}, interval time.Duration, do func(context.Context) error) {
+// every calls do after each signal, and after an interval without one. An error is a problem about something until do
+// succeeds.
+func (n *Node) every(ctx context.Context, about string, c chan struct{}, interval time.Duration, do func(context.Context) error) {
 	t := time.NewTimer(interval)
 	defer t.Stop()
 	for {
@@ -209,9 +223,9 @@ func (n *Node) every(ctx context.Context, c chan struct{}, interval time.Duratio
 		wait := interval
 		if err := do(ctx); err != nil && ctx.Err() == nil {
 			wait = time.Second
-			n.problem(fmt.Sprintf("%p", c), err)
+			n.problem(about, err)
 		} else {
-			n.problem(fmt.Sprintf("%p", c), nil)
+			n.problem(about, nil)
 		}
 		t.Reset(wait)
 	}
@@ -250,7 +264,6 @@ func (n *Node) update(u registry.Update) {
 	if u.All {
 		n.listed = true
 	}
-	members := gates(n.mirror.members())
 	c := n.mirror.update(u)
 	for _, h := range c.alive {
 		n.since[h] = time.Now()
@@ -265,6 +278,11 @@ func (n *Node) update(u registry.Update) {
 		}
 	}
 	if c.topology {
+		for l := range n.lending {
+			if _, known := n.mirror.Blocks[l.Network][single(l.Address).String()]; known {
+				delete(n.lending, l) // the mirror has it from now on
+			}
+		}
 		n.changes++
 		signal(n.saved)
 		signal(n.claim)
@@ -277,9 +295,6 @@ func (n *Node) update(u registry.Update) {
 			n.gate.Evict(name)
 		}
 	}
-	if !equal(members, gates(n.mirror.members())) {
-		n.registry.SetEndpoints(endpointsFor(n.mirror.members()))
-	}
 	signal(n.apply)
 	signal(n.govern)
 }
@@ -291,38 +306,40 @@ func gates(hosts []registry.Host) (all []netip.AddrPort) {
 	return all
 }
 
-func equal(a, b []netip.AddrPort) bool {
-	if len(a) != len(b) {
-		return false
+// endpoints returns the registry's endpoints: this host's own member alone, if it votes, or else the gates of all
+// members. The client would send requests to each of them in turn, dead or not. It is called with mu held.
+func (n *Node) endpoints() (all []string) {
+	if n.member != nil && n.member.Votes() {
+		return []string{registry.Address(n.settings.gate())}
 	}
-	for i := range a {
-		if a[i] != b[i] {
-			return false
-		}
-	}
-	return true
-}
-
-// endpointsFor returns the registry's endpoints: the gates of its members.
-func endpointsFor(members []registry.Host) (all []string) {
-	for _, h := range members {
+	for _, h := range n.mirror.members() {
 		all = append(all, registry.Address(h.Gate()))
 	}
 	return all
 }
 
-func (n *Node) registryEndpoints() []string {
+// followMembers makes the registry's client use the endpoints as they are now.
+func (n *Node) followMembers() []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return endpointsFor(n.mirror.members())
+	now := n.endpoints()
+	if n.member != nil {
+		if err := n.member.Link(n.memberHosts()); err != nil {
+			n.cfg.Log("%v", err)
+		}
+	}
+	if n.registry != nil && !slices.Equal(now, n.registry.Endpoints()) {
+		n.registry.SetEndpoints(now)
+	}
+	return now
 }
 
 // dialRegistry connects to a member of the registry: to the one of this host by its socket.
 func (n *Node) dialRegistry(ctx context.Context, endpoint string) (net.Conn, error) {
 	n.mu.Lock()
-	here := n.member != nil
+	own := n.member != nil && endpoint == n.settings.gate().String()
 	n.mu.Unlock()
-	if here && endpoint == n.settings.gate().String() {
+	if own {
 		return member.DialClients(n.cfg.Dir)(ctx)
 	}
 	return gate.Dial(ctx, n.ID(), endpoint, gate.Registry, n.admit)
@@ -368,8 +385,10 @@ func (n *Node) applyLoop(ctx context.Context) {
 }
 
 func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
+	n.lends.Lock()
+	defer n.lends.Unlock()
 	n.mu.Lock()
-	state, changes, behind := n.mirror.state(n.settings.Host), n.changes, n.changes != n.applied
+	state, changes, behind := n.state(), n.changes, n.changes != n.applied
 	ready := state.Self.Name != ""
 	n.mu.Unlock()
 	if !ready {
@@ -406,6 +425,19 @@ func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// state returns what this host's dataplane is to be. It is called with mu held.
+func (n *Node) state() State {
+	s := n.mirror.state(n.settings.Host)
+	for i := range s.Networks {
+		for l, until := range n.lending {
+			if l.Network == s.Networks[i].Name && time.Now().Before(until) {
+				s.Networks[i].Lent = append(s.Networks[i].Lent, l.Address)
+			}
+		}
+	}
+	return s
 }
 
 // waitApplied waits until the dataplane has what the mirror has, or has failed to.
@@ -463,7 +495,7 @@ type NoBlockError struct {
 }
 
 func (e *NoBlockError) Error() string {
-	return fmt.Sprintf("network %s has no block of /%d left in %s", e.Network, e.Subnet.BlockBits, e.Subnet.Prefix)
+	return fmt.Sprintf("network %s is full: all blocks of %s belong to hosts, and none of these has an address to spare", e.Network, e.Subnet.Prefix)
 }
 
 // claimBlock gets this host a block of a subnet. Blocks that others have claimed meanwhile are noted in m.
@@ -534,17 +566,38 @@ func (n *Node) save(context.Context) error {
 	return statedir.WriteJSON(n.dir.path(mirrorFile), m)
 }
 
-func (n *Node) startMember(cluster map[string]netip.AddrPort) error {
-	s := n.settings
-	m, err := member.Start(member.Config{Host: s.Host, Gate: s.gate(), Dir: n.dir.path(registryDir), Sockets: n.cfg.Dir,
-		Keys: n.dir.keys(), Cluster: cluster, ID: s.Cluster, Log: n.cfg.Log})
+func (n *Node) startMember(cluster []string) error {
+	n.mu.Lock()
+	others := n.memberHosts()
+	n.mu.Unlock()
+	m, err := member.Start(member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log})
 	if err != nil {
 		return err
 	}
 	n.mu.Lock()
 	n.member = m
 	n.mu.Unlock()
+	n.followMembers()
 	return nil
+}
+
+// memberHosts returns the hosts with members of the registry. It is called with mu held.
+func (n *Node) memberHosts() (hosts []string) {
+	for _, h := range n.mirror.members() {
+		hosts = append(hosts, h.Name)
+	}
+	return hosts
+}
+
+// dialPeer connects to the registry's member on another host.
+func (n *Node) dialPeer(ctx context.Context, host string) (net.Conn, error) {
+	n.mu.Lock()
+	h, known := n.mirror.Hosts[host]
+	n.mu.Unlock()
+	if !known {
+		return nil, &registry.NotFoundError{What: "host " + host}
+	}
+	return gate.Dial(ctx, n.ID(), h.Gate().String(), gate.Peer, n.admit)
 }
 
 func (n *Node) stopMember() {

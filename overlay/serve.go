@@ -51,7 +51,10 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 func errorFor(err error) *control.Error {
 	e := &control.Error{Text: err.Error()}
 	var none *NoBlockError
+	var dead *DeadOwnerError
 	switch {
+	case errors.As(err, &dead):
+		e.Hint = "its addresses are free once it is removed from the cluster: cleat-node remove " + dead.Host
 	case errors.As(err, new(*registry.UnreachableError)):
 		e.Hint = "containers go on; see which hosts are missing: cleat-node status"
 	case errors.As(err, &none):
@@ -182,29 +185,6 @@ func (n *Node) removeNetwork(ctx context.Context, r *http.Request) (any, error) 
 	return struct{}{}, n.waitApplied(ctx, func(m *mirror) bool { _, ok := m.Networks[name]; return !ok })
 }
 
-// moreAddresses gets this host another block of a network.
-func (n *Node) moreAddresses(ctx context.Context, r *http.Request) (any, error) {
-	name := r.PathValue("name")
-	n.mu.Lock()
-	m := n.mirror.copy()
-	n.mu.Unlock()
-	net, ok := m.Networks[name]
-	if !ok {
-		return nil, &registry.NotFoundError{What: "network " + name + " that spans hosts"}
-	}
-	for _, s := range net.Subnets {
-		p, err := n.claimBlock(ctx, m, name, s)
-		if err != nil {
-			return nil, err
-		}
-		err = n.waitApplied(ctx, func(m *mirror) bool { return m.Blocks[name][p.String()].Host == n.settings.Host })
-		if err != nil {
-			return nil, err
-		}
-	}
-	return struct{}{}, nil
-}
-
 func (n *Node) removeHost(ctx context.Context, r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	n.mu.Lock()
@@ -230,8 +210,8 @@ func (n *Node) votes(ctx context.Context) []string {
 	var names []string
 	members, err := n.registry.Members(ctx)
 	for _, m := range members {
-		if !m.Learner && m.Name != "" {
-			names = append(names, m.Name)
+		if !m.Learner && m.Started {
+			names = append(names, m.Host)
 		}
 	}
 	if err != nil {

@@ -25,7 +25,7 @@ type Settings struct {
 }
 
 // gate returns the address of the host's gate.
-func (s *Settings) gate() netip.AddrPort { return netip.AddrPortFrom(s.Address, s.Port) }
+func (s Settings) gate() netip.AddrPort { return netip.AddrPortFrom(s.Address, s.Port) }
 
 // dir is a host's directory.
 type dir string
@@ -72,22 +72,13 @@ func (d dir) startsMember(s *Settings) bool {
 	return member.Exists(d.path(registryDir)) || s.First && err == nil
 }
 
-// keys are the files for etcd, which has the certificate and the key apart.
-func (d dir) keys() member.Keys {
-	return member.Keys{Certificate: d.path("cert.pem"), Key: d.path("cert.pem"), Authority: d.path("ca.pem")}
-}
-
-// writeIdentity writes a host's identity, and the files for etcd.
+// writeIdentity writes a host's identity.
 func (d dir) writeIdentity(id *trust.Identity) error {
-	pair, err := id.PairPEM()
+	text, err := id.PEM()
 	if err != nil {
 		return err
 	}
-	whole, err := id.PEM()
-	if err != nil {
-		return err
-	}
-	return errors.Join(writeSecret(d.path("cert.pem"), pair), writeSecret(d.path("ca.pem"), id.AuthorityPEM()), writeSecret(d.path(identityFile), whole))
+	return writeSecret(d.path(identityFile), text)
 }
 
 func (d dir) writeAuthority(a *trust.Authority) error {

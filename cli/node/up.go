@@ -114,8 +114,8 @@ func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, da
 	if self.Address, err = f.ownAddress(token); err != nil {
 		return nil, err
 	}
-	if self.MTU, err = mtuOf(self.Address); err != nil {
-		return nil, err
+	if self.MTU, err = overlay.MTUOf(self.Address); err != nil {
+		return nil, hint.With(err, "`ip address` lists this host's addresses")
 	}
 	if f.token == "" {
 		return overlay.Create(dir, self)
@@ -136,44 +136,10 @@ func (f *upFlags) ownAddress(token trust.Token) (netip.Addr, error) {
 		}
 		return a, nil
 	}
-	targets := []string{"192.0.2.1:9", "[2001:db8::1]:9"} // nothing is sent: UDP only looks up the route
-	if len(token.Addresses) > 0 {
-		targets = nil
-		for _, a := range token.Addresses {
-			targets = append(targets, a.String())
-		}
-	}
-	for _, to := range targets {
-		c, err := net.Dial("udp", to)
-		if err != nil {
-			continue
-		}
-		c.Close()
-		if a, err := netip.ParseAddrPort(c.LocalAddr().String()); err == nil {
-			return a.Addr().Unmap(), nil
-		}
+	if a, ok := overlay.SourceFor(token.Addresses); ok {
+		return a, nil
 	}
 	return netip.Addr{}, hint.With(errors.New("which of this host's addresses do the others reach?"), "cleat-node up --address ADDRESS")
-}
-
-// mtuOf returns the MTU of the device that has an address.
-func mtuOf(a netip.Addr) (int, error) {
-	devices, err := net.Interfaces()
-	if err != nil {
-		return 0, fmt.Errorf("find the device of %s: %w", a, err)
-	}
-	for _, d := range devices {
-		addrs, err := d.Addrs()
-		if err != nil {
-			continue // it is gone
-		}
-		for _, one := range addrs {
-			if p, err := netip.ParsePrefix(one.String()); err == nil && p.Addr().Unmap() == a {
-				return d.MTU, nil
-			}
-		}
-	}
-	return 0, hint.With(fmt.Errorf("this host does not have the address %s", a), "`ip address` lists its addresses")
 }
 
 // serve takes part in the cluster until the command is interrupted.
@@ -198,7 +164,8 @@ func serve(cmd *cobra.Command, store *attach.Store, dir string, settings *overla
 	if err != nil {
 		return err
 	}
-	l, err := net.Listen("tcp", netip.AddrPortFrom(settings.Address, settings.Port).String())
+	// At all addresses, because the host's may change.
+	l, err := net.Listen("tcp", fmt.Sprintf(":%d", settings.Port))
 	if err != nil {
 		return hint.With(fmt.Errorf("listen for other hosts: %w", err), fmt.Sprintf("`ss -tlnp sport = %d` shows who has the port", settings.Port))
 	}

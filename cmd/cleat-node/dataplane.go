@@ -139,6 +139,9 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState) (create
 	}
 	defer func() {
 		if err == nil {
+			err = named.SetLent(d.cfg, n.Name, n.Lent)
+		}
+		if err == nil {
 			err = d.watch.Add(filepath.Join(d.store.Path("networks"), n.Name, "endpoints"))
 		}
 	}()
@@ -147,6 +150,14 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState) (create
 	}
 	_, err = named.CreateSpan(ctx, d.cfg, spec, own)
 	return err == nil, err
+}
+
+// Lend implements overlay.Dataplane.
+func (d *dataplane) Lend(ctx context.Context, network string, a netip.Addr, host string) (netip.Addr, error) {
+	if n, err := d.store.Network(network); err == nil && n.Span != nil && slices.Contains(n.Span.Blocks, netip.PrefixFrom(a, max(0, a.BitLen()))) {
+		return a, named.IsTaken(d.cfg, network, a) // borrowed, and passed on
+	}
+	return named.Lend(ctx, d.cfg, network, a, host)
 }
 
 // reach makes the routes to other hosts' containers.

@@ -3,6 +3,8 @@ package main_test
 import (
 	"errors"
 	"fmt"
+	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
 	"time"
@@ -69,6 +71,7 @@ func (k *container) knows(o *container) error {
 // TestKilled kills every node, with and without a member of the registry: no packet of a stream is lost, and
 // afterwards all is as before.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.up()
 	all := c.web()
@@ -95,6 +98,7 @@ func TestKilled(t *testing.T) {
 
 // TestHostDies takes a host off the network.
 func TestHostDies(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.up()
 	all := c.web()
@@ -126,6 +130,7 @@ func TestHostDies(t *testing.T) {
 
 // TestMajorityLost kills two of three members of the registry.
 func TestMajorityLost(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.up()
 	all := c.web()
@@ -154,5 +159,138 @@ func TestMajorityLost(t *testing.T) {
 	c.settled(3)
 	if sent, lost, _ := s.end(); lost > 0 {
 		t.Errorf("%d of %d datagrams are lost", lost, sent)
+	}
+}
+
+// TestMove moves a container with its address from host to host, while another one sends to the address.
+func TestMove(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.up()
+	all := c.web()
+	a := c.hosts[0].container("moving", "web")
+	was := a.addr
+	from, serves := c.hosts[0], false
+	for _, to := range []*host{c.hosts[1], c.hosts[2], c.hosts[0], c.hosts[1], c.hosts[0]} {
+		if out, err := to.run(t.Context(), "cleat", "net", "connect", "web", all[0].path, "--ip", was.String()); err == nil {
+			t.Fatalf("an address in use was given away: %s", out)
+		}
+		from.cleat("net", "disconnect", "web", a.path)
+		began := time.Now()
+		a = &container{Node: a.Node, host: to, name: a.name, path: a.path}
+		a.connect("web", "--ip", was.String())
+		if a.addr != was {
+			t.Fatalf("it has %s now, not %s", a.addr, was)
+		}
+		if !serves {
+			a.serve()
+			serves = true
+		}
+		for _, k := range all {
+			c.eventually("reached at its new host", func() error { return k.reaches(a) })
+		}
+		t.Logf("moved to %s and reached after %s", to.name, time.Since(began).Round(time.Millisecond))
+		for _, k := range all {
+			c.eventually("known", func() error { return k.knows(a) })
+		}
+		from = to
+	}
+	// The address is not given to anybody else meanwhile, and is again once it is free.
+	c.hosts[0].cleat("net", "disconnect", "web", a.path)
+}
+
+// TestFull has more containers than a host's block has addresses, and than all blocks have.
+func TestFull(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.up()
+	c.hosts[0].cleat("net", "create", "small", "--span", "--subnet", "10.64.0.0/28")
+	c.eventually("network on b", func() error {
+		_, err := c.hosts[1].run(t.Context(), "cleat", "net", "inspect", "small")
+		return err
+	})
+	seen := map[netip.Addr]bool{}
+	// Of 16 addresses, four are the network's, the gateway's, the broadcast address, and the hosts' own.
+	const fit = 16 - 3 - 2
+	for i := range fit {
+		k := c.hosts[0].container(fmt.Sprintf("k%d", i), "small")
+		if seen[k.addr] {
+			t.Fatalf("%s twice", k.addr)
+		}
+		seen[k.addr] = true
+	}
+	out, err := c.hosts[0].run(t.Context(), "cleat", "net", "connect", "small", c.hosts[0].newContainer("toomuch").path)
+	if err == nil {
+		t.Errorf("one more has an address: %s", out)
+	}
+	t.Log(err)
+}
+
+// TestAddressChanges gives each host another address, one after the other.
+func TestAddressChanges(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.up()
+	all := c.web()
+	c.settled(3)
+	for i, h := range c.hosts {
+		s := all[(i+1)%3].stream(all[(i+2)%3])
+		h.move(netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)}))
+		took := c.eventually("containers reach each other again", func() error {
+			for _, o := range all {
+				if err := errors.Join(all[i].reaches(o), o.reaches(all[i])); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		t.Logf("%s reached at its new address after %s", h.name, took.Round(10*time.Millisecond))
+		c.settled(3)
+		if sent, lost, _ := s.end(); lost > 0 {
+			t.Errorf("the stream between the other hosts lost %d of %d datagrams", lost, sent)
+		}
+	}
+	extra := c.hosts[0].container("extra", "web")
+	c.eventually("a new container is known", func() error { return errors.Join(all[1].knows(extra), all[2].knows(extra)) })
+}
+
+// TestRemoved removes a host that is lost, and lets it join again.
+func TestRemoved(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 4)
+	c.up()
+	all := c.web()
+	c.hosts[1].unplug()
+	c.eventually("a notices", func() error { return c.hosts[0].sees(c.hosts[1], false) })
+	was := all[1].addr
+	if out, err := c.hosts[0].run(t.Context(), "cleat", "net", "connect", "web", c.hosts[0].newContainer("taker").path, "--ip", was.String()); err == nil {
+		t.Fatalf("an address of a host that may run was given away: %s", out)
+	}
+	c.hosts[0].node("remove", "b")
+	c.eventually("its addresses are free", func() error {
+		_, err := c.hosts[0].run(t.Context(), "cleat", "net", "connect", "web", filepath.Join(c.dir, "containers", "taker"), "--ip", was.String())
+		return err
+	})
+	c.eventually("nobody has a route to it", func() error {
+		for _, h := range []*host{c.hosts[0], c.hosts[2], c.hosts[3]} {
+			s, err := h.status()
+			if err != nil || len(s.Hosts) != 3 {
+				return fmt.Errorf("%v, %+v", err, s.Hosts)
+			}
+		}
+		return nil
+	})
+	c.eventually("the registry has three members again", func() error {
+		s, err := c.hosts[0].status()
+		if err == nil && (len(s.Registry.Members) != 3 || slices.Contains(s.Registry.Members, "b")) {
+			err = fmt.Errorf("members %s", s.Registry.Members)
+		}
+		return err
+	})
+	// It comes back, and is refused.
+	c.hosts[1].plug()
+	extra := c.hosts[1].container("extra", "web")
+	if err := all[0].knows(extra); err == nil {
+		t.Error("a removed host's container is known")
 	}
 }

@@ -23,6 +23,7 @@ import (
 	"cleat/netns"
 	"cleat/overlay/control"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -332,4 +333,20 @@ func (h *host) pid() int {
 	s, err := h.status()
 	must(h.c.t, err)
 	return s.PID
+}
+
+// move gives the host another address.
+func (h *host) move(to netip.Addr) {
+	h.c.t.Helper()
+	k, err := link.Handle(h.NS)
+	must(h.c.t, err)
+	defer k.Close()
+	l, err := k.LinkByName("eth0")
+	must(h.c.t, err)
+	address := func(a netip.Addr) *netlink.Addr {
+		return &netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(24, 32)}}
+	}
+	must(h.c.t, k.AddrDel(l, address(h.addr)))
+	must(h.c.t, k.AddrAdd(l, address(to)))
+	h.addr = to
 }

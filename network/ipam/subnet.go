@@ -17,6 +17,10 @@ type Subnet struct {
 	// first or last address of Prefix. Claim ignores both.
 	First, Last netip.Addr
 
+	// Part means that Prefix is a part of a larger network, and may be a single address: its first and last
+	// addresses are like any other.
+	Part bool
+
 	// Gateway is given to nobody. The zero Addr means that there is no gateway.
 	Gateway netip.Addr
 
@@ -36,7 +40,7 @@ func (s *Subnet) Check() error {
 		return bad("Prefix", p.String(), "is not an IPv4 or IPv6 prefix")
 	case p != p.Masked():
 		return bad("Prefix", p.String(), "has host bits; the subnet is "+p.Masked().String())
-	case p.IsSingleIP():
+	case p.IsSingleIP() && !s.Part:
 		return bad("Prefix", p.String(), "has a single address")
 	}
 	for _, f := range []struct {
@@ -50,7 +54,7 @@ func (s *Subnet) Check() error {
 	if first, last := s.bounds(); last.Less(first) {
 		return bad("Last", last.String(), "is before the first address, "+first.String())
 	}
-	if b, ok := find(fixed(p), s.Gateway); ok {
+	if b, ok := find(fixed(p), s.Gateway); ok && !s.Part {
 		return bad("Gateway", s.Gateway.String(), "is "+string(b.reason)+" "+p.String())
 	}
 	for _, e := range s.Exclude {
@@ -98,7 +102,10 @@ func fixed(p netip.Prefix) []block {
 }
 
 func (s *Subnet) blocks() []block {
-	all := fixed(s.Prefix)
+	var all []block
+	if !s.Part {
+		all = fixed(s.Prefix)
+	}
 	if s.Gateway.IsValid() {
 		all = append(all, single(s.Gateway, GatewayAddress))
 	}

@@ -156,6 +156,9 @@ func (s *session) prepareLink(ctx context.Context, o *operation, n *Network, e *
 	if e.MAC = e.Wanted.MAC; e.MAC == (link.MAC{}) && n.Driver != IPvlan && n.Mode != "passthru" {
 		e.MAC = attach.RandomMAC()
 	}
+	if err := s.bring(ctx, n, e); err != nil {
+		return attach.Spec{}, err
+	}
 	if err := s.allocateSomewhere(ctx, o, n, e); err != nil {
 		return attach.Spec{}, err
 	}

@@ -1,6 +1,7 @@
 package named
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -82,7 +83,12 @@ func (n *Network) blocks() (all []ipam.Subnet) {
 			if !sub.Prefix.Contains(b.Addr()) {
 				continue
 			}
-			one := ipam.Subnet{Prefix: b, Exclude: slices.Clone(within(b, sub.Exclude))}
+			one := ipam.Subnet{Prefix: b, Part: true, Exclude: slices.Clone(within(b, sub.Exclude))}
+			first, last := ipam.Bounds(sub.Prefix) // the network's and the broadcast address, or the routers' (RFC 4291)
+			own := append(slices.Clip(own), first)
+			if first.Is4() {
+				own = append(own, last)
+			}
 			if b.Contains(sub.Gateway) {
 				one.Gateway = sub.Gateway
 			}
@@ -103,9 +109,23 @@ func (s *Span) remotes() (all []firewall.Remote) {
 		return nil
 	}
 	for _, r := range s.Remotes {
-		all = append(all, firewall.Remote{Device: r.Device, Prefixes: r.Prefixes, Only: r.Only})
+		all = append(all, firewall.Remote{Device: r.Device, Prefixes: outermost(r.Prefixes), Only: r.Only})
 	}
 	return all
+}
+
+// outermost returns the prefixes that no other one contains: blocks without the single addresses in them that
+// another host has borrowed.
+func outermost(all []netip.Prefix) (outer []netip.Prefix) {
+	sorted := slices.SortedFunc(slices.Values(all), func(a, b netip.Prefix) int {
+		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
+	})
+	for _, p := range sorted {
+		if n := len(outer); n == 0 || !outer[n-1].Contains(p.Addr()) {
+			outer = append(outer, p)
+		}
+	}
+	return outer
 }
 
 // checkSpan returns an *attach.SpecError if a network can't span hosts.
@@ -335,14 +355,96 @@ func (s *session) allRules() ([]Rule, error) {
 	return rulesOf(networks)
 }
 
-// ElsewhereError means that another host has an address, or may have it.
-type ElsewhereError struct {
-	Addr    netip.Addr
-	Network string
+// bring gets this host the addresses that an endpoint must have, if another host has them.
+func (s *session) bring(ctx context.Context, n *Network, e *Endpoint) error {
+	if n.Span == nil || s.Registrar == nil {
+		return nil
+	}
+	for _, a := range slices.Concat(e.Wanted.Addresses, n.Reserve.of(e.Container)) {
+		owner, err := s.pool(n).Owner(a)
+		if err != nil {
+			return err
+		}
+		note, _ := owner.Reserved()
+		own := slices.ContainsFunc(n.Span.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
+		if n.subnet(a) == nil || own && !strings.HasPrefix(note, lentTo) {
+			continue
+		}
+		if err := s.Registrar.MoreAddresses(ctx, n.Name, a); err != nil {
+			return err
+		}
+		now, err := s.store.Network(n.Name)
+		if err != nil {
+			return err
+		}
+		n.Span = now.Span
+	}
+	return nil
 }
 
-func (e *ElsewhereError) Error() string {
-	return fmt.Sprintf("address %s of network %s is in a block of another host, or of none", e.Addr, e.Network)
+// lentTo begins the note by which an address is reserved that another host has borrowed.
+const lentTo = "lent to host "
+
+// Lend reserves an address of this host's blocks for another host: a, or any if a is not valid. The error is an
+// *AddressTakenError if a container has it, and an *ipam.FullError if there is none.
+func Lend(ctx context.Context, cfg Config, network string, a netip.Addr, host string) (netip.Addr, error) {
+	s, n, err := openNetwork(cfg, network)
+	if err != nil {
+		return a, err
+	}
+	defer s.close()
+	pool, owner := s.pool(n), ipam.Reservation(lentTo+host)
+	if a.IsValid() {
+		if have, err := pool.Owner(a); err != nil || have == owner {
+			return a, err
+		}
+		return a, s.explain(network, pool.Claim(a, owner, nil))
+	}
+	for _, part := range pool.Subnets {
+		if part.Prefix.IsSingleIP() {
+			continue // borrowed itself
+		}
+		if a, err = pool.Allocate(part.Prefix, owner, netip.Addr{}, nil); err == nil || !errors.As(err, new(*ipam.FullError)) {
+			return a, err
+		}
+	}
+	return a, err
+}
+
+// SetLent frees the addresses that were lent and that no other host has any more. lent has those that others have.
+func SetLent(cfg Config, network string, lent []netip.Addr) error {
+	s, n, err := openNetwork(cfg, network)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	entries, err := s.pool(n).Entries()
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		note, _ := e.Owner.Reserved()
+		if strings.HasPrefix(note, lentTo) && !slices.Contains(lent, e.Addr) {
+			if err := s.pool(n).Release(e.Addr, e.Owner); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// IsTaken returns an *AddressTakenError if a container of this host has an address of a network.
+func IsTaken(cfg Config, network string, a netip.Addr) error {
+	s, n, err := openNetwork(cfg, network)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	owner, err := s.pool(n).Owner(a)
+	if _, reserved := owner.Reserved(); err != nil || owner == "" || reserved {
+		return err
+	}
+	return &AddressTakenError{Addr: a, Network: network, Container: s.containerOf(network, string(owner))}
 }
 
 // allocateSomewhere is allocate. If this host has no address left of a network that spans hosts, it gets more.

@@ -8,13 +8,36 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"syscall"
+	"time"
 
 	"cleat/overlay/trust"
+
+	"golang.org/x/sys/unix"
 )
 
-// dialer keeps connections alive, so that the end of a host is noticed within about 5 s.
+// deadAfter is how long a host may be silent until its connections end (TCP_USER_TIMEOUT, tcp(7)). gRPC's own
+// keepalive takes 10 s at least.
+const deadAfter = 3 * time.Second
+
+// keepAlive notices the end of a host on an idle connection as soon.
+func keepAlive() net.KeepAliveConfig {
+	return net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
+}
+
 func dialer() *net.Dialer {
-	return &net.Dialer{KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 2e9, Interval: 1e9, Count: 3}}
+	return &net.Dialer{Timeout: deadAfter, KeepAliveConfig: keepAlive(), Control: func(_, _ string, c syscall.RawConn) error {
+		return setTimeout(c)
+	}}
+}
+
+// setTimeout ends a connection when what was sent is not acknowledged in time.
+func setTimeout(c syscall.RawConn) error {
+	var failed error
+	err := c.Control(func(fd uintptr) {
+		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter/time.Millisecond))
+	})
+	return errors.Join(err, failed)
 }
 
 // Dial connects to another host's gate. admit, if set, gets the other host's name and the pin of its key, and

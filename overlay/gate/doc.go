@@ -6,7 +6,7 @@
 // A client says by ALPN (RFC 7301) what it wants:
 //
 //	cleat-registry   the registry, for hosts that are not members of it, and for etcdctl ("h2")
-//	none, http/1.1   the registry's member, for the other members
+//	cleat-peer       the registry's member, for the other members
 //	cleat-host       this host's node, for the others
 //	cleat-join       to join the cluster, without a certificate
 //

@@ -20,12 +20,9 @@ const (
 	Registry = "cleat-registry"
 	Host     = "cleat-host"
 	Join     = "cleat-join"
-	h2       = "h2"       // of etcdctl
-	http1    = "http/1.1" // of members of the registry
+	Peer     = "cleat-peer" // the registry's member, for other members
+	h2       = "h2"         // of etcdctl
 )
-
-// peer is the protocol of members of the registry among each other, which ask for none.
-const peer = ""
 
 const (
 	maxHandshakes   = 256
@@ -75,6 +72,11 @@ func (g *Gate) Run(ctx context.Context, l net.Listener) error {
 			}
 			return fmt.Errorf("accept connections of hosts: %w", err)
 		}
+		if tcp, ok := c.(*net.TCPConn); ok {
+			if raw, err := tcp.SyscallConn(); err == nil {
+				_ = errors.Join(setTimeout(raw), tcp.SetKeepAliveConfig(keepAlive()))
+			}
+		}
 		select {
 		case slots <- struct{}{}:
 		default: // more than hosts need; they come again
@@ -102,7 +104,7 @@ func (g *Gate) handshake(ctx context.Context, c net.Conn) (*tls.Conn, string, er
 	id := g.cfg.Identity()
 	t := tls.Server(c, &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*id.TLS()},
-		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: id.Roots(), NextProtos: []string{Registry, Host, Join, h2, http1},
+		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: id.Roots(), NextProtos: []string{Registry, Host, Join, Peer, h2},
 		SessionTicketsDisabled: true, // a host that was removed can't resume
 	})
 	ctx, cancel := context.WithTimeout(ctx, handshakeWithin)
@@ -150,7 +152,7 @@ func (g *Gate) serve(ctx context.Context, t *tls.Conn, host string) {
 		return
 	case Registry, h2:
 		dial = g.cfg.Registry
-	case peer, http1:
+	case Peer:
 		dial = g.cfg.Peers
 	}
 	if dial == nil {
@@ -160,11 +162,11 @@ func (g *Gate) serve(ctx context.Context, t *tls.Conn, host string) {
 	if err != nil {
 		return // the member is starting or ending; the host tries again
 	}
-	relay(ctx, t, to)
+	Relay(ctx, t, to)
 }
 
-// relay passes bytes on in both directions until one end closes the connection. It closes both.
-func relay(ctx context.Context, a, b net.Conn) {
+// Relay passes bytes on in both directions until one end closes the connection. It closes both.
+func Relay(ctx context.Context, a, b net.Conn) {
 	closeBoth := sync.OnceFunc(func() { a.Close(); b.Close() })
 	defer context.AfterFunc(ctx, closeBoth)()
 	var back sync.WaitGroup

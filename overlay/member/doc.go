@@ -1,8 +1,13 @@
-// Package member runs a member of the registry in this process: an embedded etcd. It listens on two sockets
-// in a directory that only root can enter, without TLS. Other hosts reach them through package gate.
+// Package member runs a member of the registry in this process: an embedded etcd.
+//
+// # Theory of operation
+//
+// etcd listens on two sockets of its directory, which only root can enter, and knows nothing of TLS or of hosts'
+// addresses. A member's address for the others is the name of its host: on each host with a member there is a socket
+// for every other one, unix://HOST:1. What connects to it is passed on to that host's gate, at the address that the
+// host has at that moment. So hosts may change their addresses, all of them at once, and etcd need not be told.
 //
 // # Limits
 //
-// etcd takes the path of the socket for other members relative to the working directory, so the process must
-// be in the directory of the sockets.
+// etcd takes the paths of these sockets relative to the working directory, which must be the node's directory.
 package member

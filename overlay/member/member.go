@@ -2,20 +2,20 @@ package member
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	"cleat/internal/localsock"
+	"cleat/overlay/gate"
 	"cleat/overlay/registry"
-	"cleat/overlay/trust"
 
-	"go.etcd.io/etcd/client/pkg/v3/transport"
 	"go.etcd.io/etcd/server/v3/embed"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -23,35 +23,38 @@ import (
 
 // Config configures a Member.
 type Config struct {
-	Host    string         // name of the host, and of the member
-	Gate    netip.AddrPort // where the other members reach it
-	Dir     string         // of its data
-	Sockets string         // directory of its sockets, and the working directory
-	Keys    Keys           // by which it knows the other members
-	// Cluster are the members of a registry that exists, by name, with their gates and this one; nil: it is
-	// the first member of a new one. It only matters when Dir is empty.
-	Cluster map[string]netip.AddrPort
-	ID      string // of the cluster
+	Host string // name of the host, and of the member
+	Dir  string // of its data, below the working directory
+	// Dial connects to the member on another host.
+	Dial func(ctx context.Context, host string) (net.Conn, error)
+	// Cluster are the hosts with members of a registry that exists, this one included; nil: it is the first member
+	// of a new one. It only matters when Dir is empty.
+	Cluster []string
+	Others  []string // hosts that have members, of which this one was told last
+	ID      string   // of the cluster
 	Log     func(format string, args ...any)
 }
 
-// Keys are files with the host's certificate, its key, and the authority's certificate.
-type Keys struct{ Certificate, Key, Authority string }
-
 // A Member is a running member.
-type Member struct{ e *embed.Etcd }
+type Member struct {
+	cfg     Config
+	e       *embed.Etcd
+	dir     string
+	mu      sync.Mutex              // guards links
+	links   map[string]net.Listener // by host
+	running sync.WaitGroup          // connections to other members
+	stop    context.CancelFunc
+	ctx     context.Context
+}
 
-// Names of the sockets.
-const (
-	clientSocket = "etcd.socket"
-	peerSocket   = "etcd-peers.socket"
-)
-
-// maxLearners is how many members can be added before they vote.
-const maxLearners = 2
+// clientSocket is the name of the socket for clients.
+const clientSocket = "etcd.socket"
 
 // startWithin bounds the start. A member waits for a majority, which may be down for long, in the background.
 const startWithin = 3 * time.Second
+
+// maxLearners is how many members can be added before they vote.
+const maxLearners = 2
 
 // Exists reports whether a directory has a member's data.
 func Exists(dir string) bool {
@@ -61,28 +64,46 @@ func Exists(dir string) bool {
 
 // Start starts a member. It returns when the member serves, or after a few seconds if it waits for others.
 func Start(cfg Config) (*Member, error) {
-	if dir, err := os.Getwd(); err != nil || dir != cfg.Sockets {
-		return nil, errors.Join(fmt.Errorf("start the registry: the working directory is %s, not %s", dir, cfg.Sockets), err)
-	}
-	c := embed.NewConfig()
-	c.Name, c.Dir = cfg.Host, cfg.Dir
-	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(cfg.Sockets, clientSocket)}}
-	c.ListenPeerUrls = []url.URL{{Scheme: "unix", Host: peerSocket}}
-	gate, err := url.Parse(registry.PeerURL(cfg.Gate))
+	dir, err := os.Getwd()
 	if err != nil {
 		return nil, fmt.Errorf("start the registry: %w", err)
 	}
-	c.AdvertiseClientUrls, c.AdvertisePeerUrls = []url.URL{*gate}, []url.URL{*gate}
-	c.PeerTLSInfo = transport.TLSInfo{CertFile: cfg.Keys.Certificate, KeyFile: cfg.Keys.Key, TrustedCAFile: cfg.Keys.Authority, ClientCertAuth: true, ServerName: trust.PeerName}
-	c.InitialClusterToken = cfg.ID
+	m := &Member{cfg: cfg, dir: dir, links: map[string]net.Listener{}}
+	m.ctx, m.stop = context.WithCancel(context.Background())
+	if err := m.Link(slices.Concat(cfg.Cluster, cfg.Others)); err != nil {
+		m.Close()
+		return nil, err
+	}
+	if m.e, err = embed.StartEtcd(m.config()); err != nil {
+		m.Close()
+		return nil, fmt.Errorf("start the registry: %w", err)
+	}
+	select {
+	case <-m.e.Server.ReadyNotify():
+	case <-time.After(startWithin):
+	case err := <-m.e.Err():
+		m.Close()
+		return nil, fmt.Errorf("start the registry: %w", err)
+	}
+	return m, nil
+}
+
+func (m *Member) config() *embed.Config {
+	c := embed.NewConfig()
+	c.Name, c.Dir = m.cfg.Host, m.cfg.Dir
+	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(m.dir, clientSocket)}}
+	own := url.URL{Scheme: "unix", Host: registry.PeerSocket(m.cfg.Host)}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{own}, []url.URL{own}
+	c.AdvertiseClientUrls = []url.URL{own} // nobody uses it: clients come by package gate
+	c.InitialClusterToken = m.cfg.ID
 	c.ClusterState = embed.ClusterStateFlagNew
-	members := map[string]netip.AddrPort{cfg.Host: cfg.Gate}
-	if cfg.Cluster != nil {
-		c.ClusterState, members = embed.ClusterStateFlagExisting, cfg.Cluster
+	members := []string{m.cfg.Host}
+	if m.cfg.Cluster != nil {
+		c.ClusterState, members = embed.ClusterStateFlagExisting, m.cfg.Cluster
 	}
 	var initial []string
-	for name, at := range members {
-		initial = append(initial, name+"="+registry.PeerURL(at))
+	for _, host := range members {
+		initial = append(initial, host+"="+registry.PeerURL(host))
 	}
 	c.InitialCluster = strings.Join(initial, ",")
 	// Members are added in pairs (package overlay), and only hosts that are alive. The strict check would want
@@ -90,38 +111,80 @@ func Start(cfg Config) (*Member, error) {
 	c.MaxLearners, c.StrictReconfigCheck = maxLearners, false
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "10m"
 	c.EnableGRPCGateway = false
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(logCore(cfg.Log)))
-	e, err := embed.StartEtcd(c)
-	if err != nil {
-		return nil, fmt.Errorf("start the registry: %w", err)
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(logCore(m.cfg.Log)))
+	return c
+}
+
+// Link makes the sockets by which the member reaches those of other hosts. Sockets of hosts that are not given are
+// removed.
+func (m *Member) Link(hosts []string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for host, l := range m.links {
+		if !slices.Contains(hosts, host) {
+			l.Close()
+			delete(m.links, host)
+		}
 	}
-	select {
-	case <-e.Server.ReadyNotify():
-	case <-time.After(startWithin):
-	case err := <-e.Err():
-		e.Close()
-		return nil, fmt.Errorf("start the registry: %w", err)
+	for _, host := range hosts {
+		if host == m.cfg.Host || m.links[host] != nil {
+			continue
+		}
+		path := filepath.Join(m.dir, registry.PeerSocket(host))
+		if err := os.RemoveAll(path); err != nil {
+			return fmt.Errorf("link to the registry's member on host %s: %w", host, err)
+		}
+		l, err := net.Listen("unix", path)
+		if err != nil {
+			return fmt.Errorf("link to the registry's member on host %s: %w", host, err)
+		}
+		m.links[host] = l
+		m.running.Go(func() { m.serve(l, host) })
 	}
-	return &Member{e}, nil
+	return nil
+}
+
+// serve passes connections on to the member on another host.
+func (m *Member) serve(l net.Listener, host string) {
+	for {
+		c, err := localsock.Accept(m.ctx, l.Accept)
+		if err != nil {
+			return
+		}
+		m.running.Go(func() {
+			defer c.Close()
+			to, err := m.cfg.Dial(m.ctx, host)
+			if err != nil {
+				return // etcd tries again
+			}
+			gate.Relay(m.ctx, c, to)
+		})
+	}
 }
 
 // Close ends the member.
-func (m *Member) Close() { m.e.Close() }
+func (m *Member) Close() {
+	if m.e != nil {
+		m.e.Close()
+	}
+	m.stop()
+	_ = m.Link(nil)
+	m.running.Wait()
+}
 
-// Ended receives if the member ends by itself: an error, or because it was removed from the registry.
-func (m *Member) Ended() <-chan struct{} { return m.e.Server.StopNotify() }
+// Votes reports whether the member votes, and serves clients.
+func (m *Member) Votes() bool { return !m.e.Server.IsLearner() }
 
 // Leads reports whether the member is the leader.
 func (m *Member) Leads() bool { return uint64(m.e.Server.Leader()) == uint64(m.e.Server.MemberID()) }
 
-// ClientSocket returns the path of the socket for clients.
-func ClientSocket(dir string) string { return filepath.Join(dir, clientSocket) }
-
-// DialClients and DialPeers connect to a member's sockets.
+// DialClients returns a function that connects to the socket for clients of the member in a directory.
 func DialClients(dir string) func(context.Context) (net.Conn, error) { return dial(dir, clientSocket) }
 
-// DialPeers is for other members.
-func DialPeers(dir string) func(context.Context) (net.Conn, error) { return dial(dir, peerSocket) }
+// DialPeers is DialClients for other members. host is the name of this host.
+func DialPeers(dir, host string) func(context.Context) (net.Conn, error) {
+	return dial(dir, registry.PeerSocket(host))
+}
 
 func dial(dir, name string) func(context.Context) (net.Conn, error) {
 	return func(ctx context.Context) (net.Conn, error) {

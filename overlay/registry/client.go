@@ -25,13 +25,12 @@ type Config struct {
 type Registry struct{ c *clientv3.Client }
 
 // requestWithin bounds each request. Whoever gets no answer tries again.
-const requestWithin = 5 * time.Second
+const requestWithin = 3 * time.Second
 
 // Open returns a connection to the registry. It does not wait for one: requests do.
 func Open(cfg Config) (*Registry, error) {
 	c, err := clientv3.New(clientv3.Config{
 		Endpoints: cfg.Endpoints, Logger: zap.NewNop(),
-		DialKeepAliveTime: 2 * time.Second, DialKeepAliveTimeout: 2 * time.Second, PermitWithoutStream: false,
 		DialOptions: []grpc.DialOption{grpc.WithContextDialer(cfg.Dial)},
 	})
 	if err != nil {
@@ -42,6 +41,9 @@ func Open(cfg Config) (*Registry, error) {
 
 // Close ends all requests.
 func (r *Registry) Close() error { return r.c.Close() }
+
+// Endpoints returns the endpoints that are in use.
+func (r *Registry) Endpoints() []string { return r.c.Endpoints() }
 
 // SetEndpoints replaces Config.Endpoints.
 func (r *Registry) SetEndpoints(all []string) { r.c.SetEndpoints(all...) }
@@ -234,6 +236,16 @@ func (r *Registry) ClaimBlock(ctx context.Context, b Block) (ok bool, err error)
 	return r.txn(ctx, conditions, clientv3.OpPut(b.key(), encode(b)))
 }
 
+// PassBlock gives a block that one host has to another one.
+func (r *Registry) PassBlock(ctx context.Context, from, to Block) error {
+	from.Version, to.Version = version, version
+	ok, err := r.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.Value(from.key()), "=", encode(from)), exists(hostsKey + to.Host)}, clientv3.OpPut(to.key(), encode(to)))
+	if err == nil && !ok {
+		err = &NotFoundError{"block " + from.Prefix.String() + " of host " + from.Host}
+	}
+	return err
+}
+
 // ReleaseBlock takes a block from the host that has it.
 func (r *Registry) ReleaseBlock(ctx context.Context, b Block) error {
 	b.Version = version
@@ -260,26 +272,6 @@ func (r *Registry) ChangeEndpoints(ctx context.Context, all []EndpointChange) er
 		}
 	}
 	return nil
-}
-
-// Endpoints returns the endpoints that a host has by the registry.
-func (r *Registry) Endpoints(ctx context.Context, networks []string, host string) (all []Endpoint, err error) {
-	for _, n := range networks {
-		ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestWithin)
-		got, err := r.c.Get(ctx, endpointsKey+n+"/"+host+"/", clientv3.WithPrefix())
-		cancel()
-		if err != nil {
-			return nil, &UnreachableError{err}
-		}
-		for _, kv := range got.Kvs {
-			var e Endpoint
-			if err := decode(string(kv.Key), kv.Value, &e); err != nil {
-				return nil, err
-			}
-			all = append(all, e)
-		}
-	}
-	return all, nil
 }
 
 // AddToken adds an invitation, which vanishes when it expires.
@@ -310,9 +302,9 @@ func (r *Registry) RemoveToken(ctx context.Context, id string) error {
 	return err
 }
 
-// aliveFor is how long a host counts as alive after it was last heard of. It is the shortest with which a lost
-// request, which is sent every third of it, does no harm; etcd needs up to a second more.
-const aliveFor = 4 * time.Second
+// aliveFor is how long a host counts as alive after it was last heard of. A request is sent every third of it; etcd
+// needs up to a second more.
+const aliveFor = 3 * time.Second
 
 // KeepAlive makes a host count as alive until ctx ends. It calls changed when the registry has stopped, and
 // when it has begun, to answer.
@@ -359,8 +351,7 @@ func (r *Registry) keepAlive(ctx context.Context, host string, a Alive, changed 
 	return errors.New("the lease has ended")
 }
 
-// Members returns the members of the registry by name. Those that have not started yet have no name, and are
-// listed by their first address.
+// Members returns the members of the registry.
 func (r *Registry) Members(ctx context.Context) (all []Member, err error) {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
@@ -369,7 +360,11 @@ func (r *Registry) Members(ctx context.Context) (all []Member, err error) {
 		return nil, &UnreachableError{err}
 	}
 	for _, m := range got.Members {
-		all = append(all, Member{ID: m.ID, Name: m.Name, URLs: m.PeerURLs, Learner: m.IsLearner})
+		one := Member{ID: m.ID, Started: m.Name != "", Learner: m.IsLearner}
+		for _, u := range m.PeerURLs {
+			one.Host = strings.TrimSuffix(strings.TrimPrefix(u, "unix://"), PeerSocket(""))
+		}
+		all = append(all, one)
 	}
 	return all, nil
 }
@@ -377,24 +372,27 @@ func (r *Registry) Members(ctx context.Context) (all []Member, err error) {
 // Member is a member of the registry.
 type Member struct {
 	ID      uint64
-	Name    string // of its host; "" until it has started
-	URLs    []string
-	Learner bool // does not vote yet
+	Host    string
+	Started bool // it has taken part
+	Learner bool // it does not vote yet
 }
 
-// AddMember adds a member, which does not vote until it is promoted.
-func (r *Registry) AddMember(ctx context.Context, gate netip.AddrPort) (Member, error) {
+// AddMember adds the member of a host, which does not vote until it is promoted.
+func (r *Registry) AddMember(ctx context.Context, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, requestWithin)
 	defer cancel()
-	got, err := r.c.MemberAddAsLearner(ctx, []string{PeerURL(gate)})
-	if err != nil {
-		return Member{}, fmt.Errorf("add a member to the registry: %w", err)
+	if _, err := r.c.MemberAddAsLearner(ctx, []string{PeerURL(host)}); err != nil {
+		return fmt.Errorf("add a member to the registry: %w", err)
 	}
-	return Member{ID: got.Member.ID, URLs: got.Member.PeerURLs, Learner: true}, nil
+	return nil
 }
 
-// PeerURL returns the address of a member, for the others.
-func PeerURL(gate netip.AddrPort) string { return "https://" + gate.String() }
+// PeerSocket returns the name of the socket that leads to the member of a host. etcd wants it to look like a port of
+// a host.
+func PeerSocket(host string) string { return host + ":1" }
+
+// PeerURL returns the address of the member of a host, for the others (package member).
+func PeerURL(host string) string { return "unix://" + PeerSocket(host) }
 
 // Promote lets a member vote. It fails until the member has caught up.
 func (r *Registry) Promote(ctx context.Context, id uint64) error {

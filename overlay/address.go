@@ -1,0 +1,146 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"syscall"
+
+	"cleat/internal/statedir"
+	"cleat/overlay/registry"
+)
+
+// A host's address may change while it runs, or while it does not. The host tells all others through their gates,
+// because those that are no members of the registry find the registry only by the addresses of its members. Then it
+// changes its record.
+
+// moved is a host's new address.
+type moved struct {
+	Address netip.Addr `json:"address"`
+	MTU     int        `json:"mtu"`
+}
+
+// SourceFor returns the address of this host from which packets to others leave; without others, that of the default
+// route. ok is false if there is no such route.
+func SourceFor(others []netip.AddrPort) (a netip.Addr, ok bool) {
+	if len(others) == 0 {
+		others = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:9"), netip.MustParseAddrPort("[2001:db8::1]:9")}
+	}
+	for _, to := range others {
+		c, err := net.Dial("udp", to.String()) // sends nothing: it looks up the route
+		if err != nil {
+			continue
+		}
+		c.Close()
+		if at, err := netip.ParseAddrPort(c.LocalAddr().String()); err == nil {
+			return at.Addr().Unmap(), true
+		}
+	}
+	return netip.Addr{}, false
+}
+
+// MTUOf returns the MTU of the device that has an address, in bytes.
+func MTUOf(a netip.Addr) (int, error) {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return 0, fmt.Errorf("find the device of %s: %w", a, err)
+	}
+	for _, d := range devices {
+		addrs, err := d.Addrs()
+		if err != nil {
+			continue // it is gone
+		}
+		for _, one := range addrs {
+			if p, err := netip.ParsePrefix(one.String()); err == nil && p.Addr().Unmap() == a {
+				return d.MTU, nil
+			}
+		}
+	}
+	return 0, fmt.Errorf("this host does not have the address %s", a)
+}
+
+// isLocal reports whether this host has an address.
+func isLocal(a netip.Addr) bool {
+	c, err := net.ListenPacket("udp", netip.AddrPortFrom(a, 0).String())
+	if err == nil {
+		c.Close()
+	}
+	return !errors.Is(err, syscall.EADDRNOTAVAIL)
+}
+
+// followAddress makes the cluster know this host's address.
+func (n *Node) followAddress(ctx context.Context) error {
+	s := n.self()
+	n.mu.Lock()
+	record, known := n.mirror.Hosts[s.Host]
+	others := make([]registry.Host, 0, len(n.mirror.Hosts))
+	for _, h := range n.mirror.Hosts {
+		if h.Name != s.Host {
+			others = append(others, h)
+		}
+	}
+	ready := n.listed && n.answers
+	n.mu.Unlock()
+	if !isLocal(s.Address) {
+		a, ok := SourceFor(gates(others))
+		if !ok || !isLocal(a) {
+			return fmt.Errorf("this host has lost its address %s, and has no route to the others", s.Address)
+		}
+		n.cfg.Log("this host's address is %s now, and was %s", a, s.Address)
+		s.Address = a
+		n.mu.Lock()
+		n.settings.Address = a
+		n.mu.Unlock()
+		if err := statedir.WriteJSON(n.dir.path(settingsFile), &s); err != nil {
+			return err
+		}
+	}
+	if !known || record.Address == s.Address && !n.unregistered {
+		return nil
+	}
+	mtu, err := MTUOf(s.Address)
+	if err != nil {
+		return err
+	}
+	n.hostMoved(s.Host, moved{s.Address, mtu})
+	n.tellMoved(ctx, others, moved{s.Address, mtu})
+	if !ready {
+		n.unregistered = true
+		return nil
+	}
+	n.unregistered = true // the mirror has it already
+	err = n.registry.ChangeHost(ctx, s.Host, func(h *registry.Host) { h.Address, h.MTU = s.Address, mtu })
+	n.unregistered = err != nil
+	return err
+}
+
+// tellMoved tells other hosts this host's address, as far as they can be reached.
+func (n *Node) tellMoved(ctx context.Context, others []registry.Host, m moved) {
+	var telling sync.WaitGroup
+	const atOnce = 32
+	for some := range slices.Chunk(others, atOnce) {
+		for _, h := range some {
+			telling.Go(func() { _, _ = n.askHost(ctx, h, hostRequest{Moved: &m}) })
+		}
+		telling.Wait()
+	}
+}
+
+// hostMoved takes another host's address into the mirror, before the registry has it.
+func (n *Node) hostMoved(host string, m moved) {
+	n.mu.Lock()
+	h, known := n.mirror.Hosts[host]
+	n.mu.Unlock()
+	if !known || h.Address == m.Address || !m.Address.IsValid() {
+		return
+	}
+	if host != n.settings.Host {
+		n.cfg.Log("host %s has the address %s now, and had %s", host, m.Address, h.Address)
+	}
+	h.Address, h.MTU = m.Address, m.MTU
+	n.update(registry.Update{Changes: []registry.Change{{Host: &h}}})
+}
