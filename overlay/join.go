@@ -85,7 +85,7 @@ func Create(path string, self Self) (*Settings, error) {
 	}
 	m := newMirror()
 	m.Cluster = registry.Cluster{ID: s.Cluster, Created: now.UTC().Truncate(time.Second), VNI: DefaultVNI}
-	m.Hosts[self.Host] = registry.Host{Name: self.Host, Pin: identity.Pin(), Address: self.Address, Port: self.Port, MAC: s.MAC, MTU: self.MTU, Member: true, Joined: m.Cluster.Created}
+	m.Hosts[self.Host] = registry.Host{Name: self.Host, Pin: identity.Pin(), Address: self.Address, Port: self.Port, MAC: s.MAC, MTU: self.MTU, Member: true, Votes: true, Joined: m.Cluster.Created}
 	err = errors.Join(d.writeAuthority(authority), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m), os.MkdirAll(d.path(registryDir), 0o700))
 	if err != nil {
 		return nil, err
@@ -255,7 +255,7 @@ func (n *Node) accept(ctx context.Context, r joinRequest) (*joinAnswer, error) {
 	if authority == nil {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		return &joinAnswer{Members: gates(n.mirror.members())}, nil
+		return &joinAnswer{Members: gates(n.mirror.voters())}, nil
 	}
 	t, err := n.registry.Token(ctx, r.Token)
 	if errors.As(err, new(*registry.NotFoundError)) || err == nil && (!trust.SameHash(t.Hash, trust.HashSecret(r.Secret)) || time.Now().After(t.Expires)) {
@@ -282,7 +282,7 @@ func (n *Node) accept(ctx context.Context, r joinRequest) (*joinAnswer, error) {
 	if err != nil {
 		return nil, err
 	}
-	h.Pin, h.Member, h.Joined = trust.Pin(cert), false, time.Now().UTC().Truncate(time.Second)
+	h.Pin, h.Member, h.Votes, h.Joined = trust.Pin(cert), false, false, time.Now().UTC().Truncate(time.Second)
 	if err := n.registry.AddHost(ctx, h); err != nil {
 		return nil, err
 	}

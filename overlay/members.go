@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"cleat/overlay/member"
 	"cleat/overlay/registry"
 )
 
@@ -81,8 +82,8 @@ func (n *Node) lead(ctx context.Context) error {
 		return err
 	}
 	p := n.plan(members)
-	for _, host := range p.learners {
-		if err := n.registry.ChangeHost(ctx, host, func(h *registry.Host) { h.Member = true }); err != nil {
+	for host, votes := range p.unrecorded {
+		if err := n.registry.ChangeHost(ctx, host, func(h *registry.Host) { h.Member, h.Votes = true, votes }); err != nil {
 			return err // it was removed
 		}
 	}
@@ -95,8 +96,8 @@ func (n *Node) lead(ctx context.Context) error {
 		if err := n.registry.RemoveMember(ctx, p.dead.ID); err != nil {
 			return err
 		}
-		return n.registry.ChangeHost(ctx, p.dead.Host, func(h *registry.Host) { h.Member = false })
-	case len(p.voters)+len(p.learners) < p.wanted && len(p.spare) > 0:
+		return n.registry.ChangeHost(ctx, p.dead.Host, func(h *registry.Host) { h.Member, h.Votes = false, false })
+	case len(p.voters)+len(p.learners) < p.wanted && len(p.learners) < member.MaxLearners && len(p.spare) > 0:
 		host := p.spare[0]
 		if err = n.registry.AddMember(ctx, host.Name); err == nil {
 			n.cfg.Log("host %s becomes a member of the registry", host.Name)
@@ -112,6 +113,7 @@ func (n *Node) lead(ctx context.Context) error {
 type plan struct {
 	wanted           int              // voters
 	voters, learners []string         // their hosts
+	unrecorded       map[string]bool  // hosts whose record does not say so yet: whether their member votes
 	orphan           *registry.Member // of a host that was removed
 	dead             *registry.Member // of a host that is dead for long
 	spare            []registry.Host  // that could become members, the first one next
@@ -121,6 +123,7 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	isMember := map[string]bool{}
+	p.unrecorded = map[string]bool{}
 	p.wanted = wantedMembers(len(n.mirror.Hosts))
 	for i, m := range members {
 		h, known := n.mirror.Hosts[m.Host]
@@ -129,6 +132,9 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 			continue
 		}
 		isMember[h.Name] = true
+		if !h.Member || h.Votes == m.Learner {
+			p.unrecorded[h.Name] = !m.Learner
+		}
 		_, lives := n.mirror.alive[h.Name]
 		switch {
 		case !lives && h.Name != n.settings.Host && time.Since(n.since[h.Name]) > replaceAfter:

@@ -159,11 +159,18 @@ func (m *mirror) copy() *mirror {
 	return c
 }
 
-// members returns the hosts that run a member of the registry, by name.
+// members returns the hosts that run a member of the registry, by name, and voters those whose members vote.
 func (m *mirror) members() []registry.Host {
+	return m.those(func(h registry.Host) bool { return h.Member })
+}
+func (m *mirror) voters() []registry.Host {
+	return m.those(func(h registry.Host) bool { return h.Votes })
+}
+
+func (m *mirror) those(are func(registry.Host) bool) []registry.Host {
 	var all []registry.Host
 	for _, name := range slices.Sorted(maps.Keys(m.Hosts)) {
-		if h := m.Hosts[name]; h.Member {
+		if h := m.Hosts[name]; are(h) {
 			all = append(all, h)
 		}
 	}

@@ -307,12 +307,12 @@ func gates(hosts []registry.Host) (all []netip.AddrPort) {
 }
 
 // endpoints returns the registry's endpoints: this host's own member alone, if it votes, or else the gates of all
-// members. The client would send requests to each of them in turn, dead or not. It is called with mu held.
+// that vote. The client would send requests to each of them in turn, dead or not. It is called with mu held.
 func (n *Node) endpoints() (all []string) {
 	if n.member != nil && n.member.Votes() {
 		return []string{registry.Address(n.settings.gate())}
 	}
-	for _, h := range n.mirror.members() {
+	for _, h := range n.mirror.voters() {
 		all = append(all, registry.Address(h.Gate()))
 	}
 	return all

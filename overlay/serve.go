@@ -81,7 +81,7 @@ func (n *Node) newToken(ctx context.Context, r *http.Request) (any, error) {
 		wanted.Valid = defaultValid
 	}
 	n.mu.Lock()
-	at := gates(n.mirror.members())
+	at := gates(n.mirror.voters())
 	n.mu.Unlock()
 	t, err := trust.NewToken(n.ID().Authority, at)
 	if err != nil {
@@ -217,7 +217,7 @@ func (n *Node) votes(ctx context.Context) []string {
 	if err != nil {
 		n.mu.Lock()
 		defer n.mu.Unlock()
-		for _, h := range n.mirror.members() {
+		for _, h := range n.mirror.voters() {
 			names = append(names, h.Name)
 		}
 	}

@@ -67,7 +67,11 @@ func newCluster(t *testing.T, n int) *cluster {
 	c.sw, err = lab.NewSwitch("switch", 1500)
 	must(t, err)
 	for i := range n {
-		c.newHost(string(rune('a'+i)), netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}))
+		name := string(rune('a' + i%26))
+		if i >= 26 {
+			name += strconv.Itoa(i / 26)
+		}
+		c.newHost(name, netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}))
 	}
 	return c
 }

@@ -53,8 +53,8 @@ const clientSocket = "etcd.socket"
 // startWithin bounds the start. A member waits for a majority, which may be down for long, in the background.
 const startWithin = 3 * time.Second
 
-// maxLearners is how many members can be added before they vote.
-const maxLearners = 2
+// MaxLearners is how many members can be added before they vote.
+const MaxLearners = 2
 
 // Exists reports whether a directory has a member's data.
 func Exists(dir string) bool {
@@ -108,7 +108,7 @@ func (m *Member) config() *embed.Config {
 	c.InitialCluster = strings.Join(initial, ",")
 	// Members are added in pairs (package overlay), and only hosts that are alive. The strict check would want
 	// them connected for 5 s first.
-	c.MaxLearners, c.StrictReconfigCheck = maxLearners, false
+	c.MaxLearners, c.StrictReconfigCheck = MaxLearners, false
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "10m"
 	c.EnableGRPCGateway = false
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(logCore(m.cfg.Log)))

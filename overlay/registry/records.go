@@ -29,7 +29,8 @@ type Host struct {
 	Port    uint16     `json:"port"`             // of its gate
 	MAC     string     `json:"mac"`              // of its VXLAN device
 	MTU     int        `json:"mtu"`              // of the device of Address, in bytes
-	Member  bool       `json:"member,omitempty"` // runs a member of the registry
+	Member  bool       `json:"member,omitempty"` // runs a member of the registry, or is about to
+	Votes   bool       `json:"votes,omitempty"`  // its member votes, and serves clients
 	Joined  time.Time  `json:"joined"`
 }
 
