@@ -34,7 +34,7 @@ tools: ## check for what building needs
 	@scripts/tools $(GO)
 
 .PHONY: build
-build: tools ## build ./cleat, one static binary, and ./cleat-cni
+build: tools ## build ./cleat, one static binary, ./cleat-cni and ./cleat-node
 	$(BUILD) -o ./ ./cmd/...
 
 .PHONY: bench
@@ -104,32 +104,36 @@ cross: tools ## build for arm64 in out/arm64
 .PHONY: man
 man: build ## write the manual pages to out/man
 	./cleat man out/man
+	./cleat-node man out/man
 
 # The unit of `cleat keep --install`, for the program's place after the installation.
 UNIT = env -u CLEAT_STATE_DIR ./cleat keep --print-unit | sed 's|^ExecStart=.* keep|ExecStart=$(PREFIX)/bin/cleat keep|'
 
 .PHONY: install
 install: man ## install programs, manual, completions and systemd units under PREFIX (/usr/local)
-	install -D -m 0755 $(BIN)/cleat $(DESTDIR)$(PREFIX)/bin/cleat
+	install -D -m 0755 -t $(DESTDIR)$(PREFIX)/bin $(BIN)/cleat $(BIN)/cleat-node
 	install -D -m 0755 $(BIN)/cleat-cni $(DESTDIR)$(CNIDIR)/cleat-cni
 	install -d $(DESTDIR)$(PREFIX)/share/man/man1
 	install -m 0644 out/man/*.1 $(DESTDIR)$(PREFIX)/share/man/man1
 	install -d $(DESTDIR)$(PREFIX)/share/{bash-completion/completions,fish/vendor_completions.d} $(DESTDIR)$(ZSHDIR)
-	./cleat completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat
-	./cleat completion zsh > $(DESTDIR)$(ZSHDIR)/_cleat
-	./cleat completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
+	for program in cleat cleat-node; do \
+	  ./$$program completion bash > $(DESTDIR)$(PREFIX)/share/bash-completion/completions/$$program; \
+	  ./$$program completion zsh > $(DESTDIR)$(ZSHDIR)/_$$program; \
+	  ./$$program completion fish > $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/$$program.fish; \
+	done
 	install -d $(DESTDIR)$(PREFIX)/lib/systemd/system
 	$(UNIT) > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.service
 	./cleat keep --print-socket-unit > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.socket
+	sed 's|/usr/bin|$(PREFIX)/bin|' packaging/cleat-node.service > $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-node.service
 	install -d $(DESTDIR)$(PREFIX)/share/cleat
 	./cleat net cni-conf cleat --create > $(DESTDIR)$(PREFIX)/share/cleat/10-cleat.conflist
 
 .PHONY: uninstall
 uninstall: ## remove what install has put under PREFIX
-	rm -f $(DESTDIR)$(PREFIX)/bin/cleat $(DESTDIR)$(CNIDIR)/cleat-cni $(DESTDIR)$(PREFIX)/share/man/man1/cleat{,-*}.1
-	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat $(DESTDIR)$(ZSHDIR)/_cleat
-	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat.fish
-	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-keep.{service,socket}
+	rm -f $(DESTDIR)$(PREFIX)/bin/cleat{,-node} $(DESTDIR)$(CNIDIR)/cleat-cni $(DESTDIR)$(PREFIX)/share/man/man1/cleat{,-*}.1
+	rm -f $(DESTDIR)$(PREFIX)/share/bash-completion/completions/cleat{,-node} $(DESTDIR)$(ZSHDIR)/_cleat{,-node}
+	rm -f $(DESTDIR)$(PREFIX)/share/fish/vendor_completions.d/cleat{,-node}.fish
+	rm -f $(DESTDIR)$(PREFIX)/lib/systemd/system/cleat-{keep.service,keep.socket,node.service}
 	rm -rf $(DESTDIR)$(PREFIX)/share/cleat
 
 # Go and Debian have the same names for amd64 and arm64.
@@ -153,4 +157,4 @@ test-engines: tools setup ## have Podman of a newer Debian put its containers on
 
 .PHONY: clean
 clean: ## remove what was built
-	rm -rf cleat cleat-cni out
+	rm -rf cleat cleat-cni cleat-node out

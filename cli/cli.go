@@ -110,7 +110,7 @@ func newRootCmd() *cobra.Command {
 	add(root, groupRun, run.New(), ctl.New(), run.NewProfile(), tunnel.New(), mptcp.New())
 	add(root, groupWire, attach.WithCompletion(attach.New()), attach.NewDetach(), attach.NewLs(), attach.NewInspect(), networks.New(), graph.New(), keep.New(answer))
 	root.AddCommand(newCompatCommands()...)
-	add(root, groupOther, complete.New(), man.New())
+	add(root, groupOther, complete.New("cleat"), man.New("cleat"))
 	return root
 }
 

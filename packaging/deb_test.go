@@ -55,7 +55,7 @@ func debFile(t *testing.T) string {
 }
 
 // programs are those of the package.
-var programs = []string{"/usr/bin/cleat", "/usr/lib/cni/cleat-cni"}
+var programs = []string{"/usr/bin/cleat", "/usr/bin/cleat-node", "/usr/lib/cni/cleat-cni"}
 
 // TestContents checks where the files of the package are, and that manual, completions, unit and
 // scripts can be read by the programs that they are for.
@@ -78,7 +78,7 @@ func TestContents(t *testing.T) {
 		}
 	}
 	const unit = "/usr/lib/systemd/system/cleat-keep.service"
-	for _, name := range append(programs, unit, "/usr/lib/systemd/system/cleat-keep.socket", "/usr/share/cleat/10-cleat.conflist", "/usr/share/man/man1/cleat.1.gz", "/usr/share/man/man1/cleat-net-create.1.gz",
+	for _, name := range append(programs, unit, "/usr/lib/systemd/system/cleat-keep.socket", "/usr/lib/systemd/system/cleat-node.service", "/usr/share/man/man1/cleat-node-up.1.gz", "/usr/share/cleat/10-cleat.conflist", "/usr/share/man/man1/cleat.1.gz", "/usr/share/man/man1/cleat-net-create.1.gz",
 		"/usr/share/bash-completion/completions/cleat", "/usr/share/zsh/vendor-completions/_cleat", "/usr/share/fish/vendor_completions.d/cleat.fish",
 		"/usr/share/doc/cleat/copyright", "/usr/share/doc/cleat/changelog.gz", "/usr/share/doc/cleat/changelog.Debian.gz",
 		"/usr/share/doc/cleat/third-party-licenses.gz", "/usr/share/doc/cleat/README.md", "/usr/share/doc/cleat/doc/networks.md") {

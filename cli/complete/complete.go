@@ -1,27 +1,29 @@
 package complete
 
 import (
+	"strings"
+
 	"cleat/cli/hint"
 
 	"github.com/spf13/cobra"
 )
 
-// New returns the command completion.
-func New() *cobra.Command {
+// New returns the command completion of a program.
+func New(program string) *cobra.Command {
 	shells := []string{"bash", "zsh", "fish"}
 	return &cobra.Command{
 		Use:                   "completion bash|zsh|fish",
 		DisableFlagsInUseLine: true,
 		Short:                 "print a completion script for a shell",
-		Long: `Prints a script with which a shell completes cleat's commands, flags, presets
-and networks.`,
-		Example: `  # for this session
-  source <(cleat completion bash)
+		Long: strings.ReplaceAll(`Prints a script with which a shell completes PROGRAM's commands, flags, and the
+names that they take.`, "PROGRAM", program),
+		Example: strings.ReplaceAll(`  # for this session
+  source <(PROGRAM completion bash)
 
   # for every session, system-wide
-  cleat completion bash > /usr/share/bash-completion/completions/cleat
-  cleat completion zsh > /usr/share/zsh/vendor-completions/_cleat
-  cleat completion fish > /usr/share/fish/vendor_completions.d/cleat.fish`,
+  PROGRAM completion bash > /usr/share/bash-completion/completions/PROGRAM
+  PROGRAM completion zsh > /usr/share/zsh/vendor-completions/_PROGRAM
+  PROGRAM completion fish > /usr/share/fish/vendor_completions.d/PROGRAM.fish`, "PROGRAM", program),
 		Args:      cobra.ExactArgs(1),
 		ValidArgs: shells,
 		RunE: func(cmd *cobra.Command, args []string) error {

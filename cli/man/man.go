@@ -15,18 +15,17 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// New returns the command man.
-func New() *cobra.Command {
+// New returns the command man of a program.
+func New(program string) *cobra.Command {
 	return &cobra.Command{
 		Use:                   "man DIR",
 		DisableFlagsInUseLine: true,
 		Short:                 "write the manual pages to a directory",
-		Long: `Writes one manual page for each command to DIR, which is created if it is
-missing: cleat.1, cleat-bench.1 and so on. They have the text of --help, the
-exit statuses and the files. SOURCE_DATE_EPOCH sets their date.`,
-		Example: `  cleat man out/man
-  man out/man/cleat.1`,
-		Args: cobra.ExactArgs(1),
+		Long: fmt.Sprintf(`Writes one manual page for each command to DIR, which is created if it is
+missing: %s.1 and so on. They have the text of --help, the exit statuses
+and the files. SOURCE_DATE_EPOCH sets their date.`, program),
+		Example: fmt.Sprintf("  %s man out/man\n  man out/man/%[1]s.1", program),
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			pages, err := Write(cmd.Root(), args[0])
 			if err != nil {

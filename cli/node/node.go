@@ -7,15 +7,19 @@ import (
 	"os"
 	"runtime"
 
+	"cleat/cli/complete"
 	"cleat/cli/exit"
 	"cleat/cli/help"
 	"cleat/cli/hint"
+	"cleat/cli/man"
 	"cleat/network/attach"
 	"cleat/overlay"
 	"cleat/overlay/control"
 
 	"github.com/spf13/cobra"
 )
+
+const program = "cleat-node"
 
 // NewDataplane makes this host's dataplane.
 type NewDataplane func(store *attach.Store, log func(format string, args ...any)) (overlay.Dataplane, error)
@@ -70,7 +74,8 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 	}
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(cmd.OutOrStdout(), cmd) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { help.Print(cmd.ErrOrStderr(), cmd); return nil })
-	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newRemove())
+	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newRemove(), complete.New(program), man.New(program))
+	help.File(root, "/var/lib/cleat/node", "this host's key, and what it knows of the cluster; CLEAT_STATE_DIR replaces /var/lib/cleat")
 	return root
 }
 

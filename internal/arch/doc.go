@@ -12,7 +12,7 @@
 //	          attach         attach, detach, ls, inspect                         → complete, container, help, hint, term; link, netns/find, network/attach, dhcp, keep
 //	          keep           keep                                                → attach, container, exit, help, hint, networks, term; compat, netns/find, network/attach, keep, keep/client, named
 //	          networks       net and its subcommands                             → attach, container, exit, help, hint, term; link, netns/find, network/attach, ipam, keep, named, names, why, overlay/control
-//	          node           cleat-node and its subcommands                      → exit, help, hint, term; network/attach, overlay, overlay/control, registry, trust
+//	          node           cleat-node and its subcommands                      → complete, exit, help, hint, man, term; network/attach, overlay, overlay/control, registry, trust
 //	          graph          graph                                               → container, hint, term; netns/find, network/graph, named, survey
 //	          bench          bench and its subcommands, recommend                → complete, container, exit, help, hint, term; bench and its rooms, lab, netns, traffic
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
@@ -72,7 +72,7 @@
 //	        overlay          networks that span hosts: mirrors a registry for a dataplane → control, gate, member, registry, trust
 //	          control        queries and controls this host's node; the test counts it and the next ones as hands
 //	          gate           the port at which hosts reach each other             → trust
-//	          member         runs a member of the registry: an embedded etcd      → registry, trust
+//	          member         runs a member of the registry: an embedded etcd      → gate, registry
 //	          registry       hosts, networks, blocks, endpoints in etcd
 //	          trust          keys, certificates and tokens of hosts
 //	        mptcp            several links for one TCP connection               → link, netns
