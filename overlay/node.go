@@ -576,7 +576,7 @@ func (n *Node) startMember(cluster []string) error {
 	n.mu.Lock()
 	others := n.memberHosts()
 	n.mu.Unlock()
-	m, err := member.Start(member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log})
+	m, err := member.Start(member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Sockets: n.cfg.Dir, Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log})
 	if err != nil {
 		return err
 	}
