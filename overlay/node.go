@@ -44,7 +44,6 @@ type Node struct {
 	answered time.Time            // since when answers is as it is
 	member   *member.Member
 	promoted time.Time            // when this host last tried to promote members
-	voters   []string             // hosts whose members vote, as the leader saw last
 	lending  map[loan]time.Time   // addresses that another host is about to get, and until when they are kept for it
 	dirty    map[endpointsOf]bool // whose endpoints the dataplane has to get
 	problems map[string]string    // what does not work, by what it is about

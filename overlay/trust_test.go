@@ -88,12 +88,6 @@ func (h *testHost) logf(format string, args ...any) {
 	h.log = append(h.log, fmt.Sprintf(format, args...))
 }
 
-func (h *testHost) said(text string) bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return strings.Contains(strings.Join(h.log, "\n"), text)
-}
-
 // start runs the node of a host that has created or joined a cluster.
 func (h *testHost) start() {
 	h.t.Helper()

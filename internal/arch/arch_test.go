@@ -114,7 +114,7 @@ var rooms = map[string]room{
 	"overlay":            {brains, []string{"overlay/control", "overlay/gate", "overlay/member", "overlay/registry", "overlay/trust"}},
 	"overlay/control":    {hands, nil},
 	"overlay/gate":       {hands, []string{"overlay/trust"}},
-	"overlay/member":     {hands, []string{"overlay/registry", "overlay/trust"}},
+	"overlay/member":     {hands, []string{"overlay/gate", "overlay/registry"}},
 	"overlay/registry":   {hands, nil},
 	"overlay/trust":      {hands, nil},
 	"network/why":        {brains, []string{"network/attach", "network/named", "network/names", "network/segment", "network/survey", "network/trace", "link", "netns", "netns/files", "netns/find"}},

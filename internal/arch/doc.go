@@ -72,7 +72,7 @@
 //	        overlay          networks that span hosts: mirrors a registry for a dataplane → control, gate, member, registry, trust
 //	          control        queries and controls this host's node; the test counts it and the next ones as hands
 //	          gate           the port at which hosts reach each other             → trust
-//	          member         runs a member of the registry: an embedded etcd      → registry, trust
+//	          member         runs a member of the registry: an embedded etcd      → gate, registry
 //	          registry       hosts, networks, blocks, endpoints in etcd
 //	          trust          keys, certificates and tokens of hosts
 //	        mptcp            several links for one TCP connection               → link, netns
