@@ -13,6 +13,7 @@ import (
 	"net/netip"
 	"os"
 	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,7 +97,8 @@ func Create(path string, self Self) (*Settings, error) {
 // joinRequest is what a host that joins sends.
 type joinRequest struct {
 	Token   string        `json:"token"` // its id
-	Secret  []byte        `json:"secret"`
+	Proof   []byte        `json:"proof"` // that this host has the token (trust.Proof)
+	Check   bool          `json:"check"` // only ask: whether the host can join, and which networks there are
 	Host    registry.Host `json:"host"`
 	Request []byte        `json:"request"` // for a certificate
 }
@@ -106,6 +108,7 @@ type joinAnswer struct {
 	Error    string                      `json:"error,omitempty"`
 	Hint     string                      `json:"hint,omitempty"`
 	Members  []netip.AddrPort            `json:"members,omitempty"` // to ask instead: this host can't sign
+	Proof    []byte                      `json:"proof,omitempty"`   // that the answer is of the token's cluster
 	Cluster  registry.Cluster            `json:"cluster"`
 	Hosts    map[string]registry.Host    `json:"hosts"`
 	Cert     []byte                      `json:"certificate"` // DER
@@ -123,11 +126,31 @@ func (e *RefusedError) Error() string { return "the cluster refuses this host: "
 // Hint returns what to type next; it may be empty.
 func (e *RefusedError) Hint() string { return e.Help }
 
+// UnansweredError means that no host of a token's cluster could be asked.
+type UnansweredError struct {
+	Err   error
+	Other bool // the hosts that answered are of another cluster
+}
+
+func (e *UnansweredError) Error() string {
+	return "no host of the cluster answers: " + strings.ReplaceAll(e.Err.Error(), "\n", "; ")
+}
+func (e *UnansweredError) Unwrap() error { return e.Err }
+
+// Hint returns what to type next.
+func (e *UnansweredError) Hint() string {
+	if e.Other {
+		return "make a new token on a host of the cluster: cleat-node token"
+	}
+	return "is cleat-node up there, and does a firewall let its port through? `cleat-node status` on a host of the cluster"
+}
+
 // Join makes this host one of the cluster of a token. check is called with the cluster's networks; its error
-// ends the attempt before this host changes anything. Join only writes files; a Node does the rest.
+// ends the attempt before anything has changed, here or in the cluster. Join only writes files; a Node does the
+// rest.
 func Join(ctx context.Context, path string, self Self, token trust.Token, check func(registry.Network) error) (*Settings, error) {
 	d := dir(path)
-	if err := errors.Join(CheckHostName(self.Host), os.MkdirAll(path, 0o700)); err != nil {
+	if err := CheckHostName(self.Host); err != nil {
 		return nil, err
 	}
 	identity, err := trust.NewIdentity(self.Host)
@@ -142,9 +165,9 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 	if err != nil {
 		return nil, err
 	}
-	r := joinRequest{Token: token.ID, Secret: token.Secret[:], Request: request,
+	r := joinRequest{Token: token.ID, Request: request, Check: true,
 		Host: registry.Host{Name: self.Host, Address: self.Address, Port: self.Port, MAC: mac, MTU: self.MTU}}
-	answer, authority, err := ask(ctx, token, r)
+	answer, _, err := ask(ctx, token, r)
 	if err != nil {
 		return nil, err
 	}
@@ -153,11 +176,19 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 			return nil, err
 		}
 	}
+	r.Check = false
+	answer, authority, err := ask(ctx, token, r)
+	if err != nil {
+		return nil, err
+	}
 	cert, err := x509.ParseCertificate(answer.Cert)
 	if err != nil {
 		return nil, fmt.Errorf("read this host's certificate: %w", err)
 	}
 	if identity, err = identity.Certified(cert, authority); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
 	m := newMirror()
@@ -169,11 +200,15 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 	return s, statedir.WriteJSON(d.path(settingsFile), s)
 }
 
+// maxAsked bounds the hosts that are asked: those of the token, and those that they name.
+const maxAsked = 24
+
 // ask sends a request to the hosts of a token, and to those that they name, until one signs or refuses.
 func ask(ctx context.Context, token trust.Token, r joinRequest) (*joinAnswer, *x509.Certificate, error) {
 	left, asked := token.Addresses, map[netip.AddrPort]bool{}
 	var errs []error
-	for len(left) > 0 {
+	others := 0
+	for len(left) > 0 && len(asked) < maxAsked {
 		at := left[0]
 		left = left[1:]
 		if asked[at] {
@@ -184,6 +219,9 @@ func ask(ctx context.Context, token trust.Token, r joinRequest) (*joinAnswer, *x
 		switch {
 		case err != nil:
 			errs = append(errs, err)
+			if errors.As(err, new(*gate.OtherClusterError)) {
+				others++
+			}
 		case answer.Error != "":
 			return nil, nil, &RefusedError{answer.Error, answer.Hint}
 		case answer.Members != nil:
@@ -192,267 +230,35 @@ func ask(ctx context.Context, token trust.Token, r joinRequest) (*joinAnswer, *x
 			return answer, authority, nil
 		}
 	}
-	return nil, nil, fmt.Errorf("no host of the cluster answers: %w", errors.Join(errs...))
+	return nil, nil, &UnansweredError{errors.Join(errs...), others > 0 && others == len(errs)}
 }
 
 // exchangeWithin bounds a request to another host.
 const exchangeWithin = 15 * time.Second
 
+// maxAnswer bounds what the cluster can send to a host that joins, in bytes: 10,000 hosts and networks.
+const maxAnswer = 16 << 20
+
 func askOne(ctx context.Context, token trust.Token, at netip.AddrPort, r joinRequest) (*joinAnswer, *x509.Certificate, error) {
 	ctx, cancel := context.WithTimeout(ctx, exchangeWithin)
 	defer cancel()
-	c, authority, err := gate.DialToJoin(ctx, token, at)
+	c, err := gate.DialToJoin(ctx, token, at)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer c.Close()
 	defer context.AfterFunc(ctx, func() { c.Close() })()
+	r.Proof = trust.Proof(token.Hash(), trust.Joins, c.Binding)
 	if err := json.NewEncoder(c).Encode(r); err != nil {
 		return nil, nil, fmt.Errorf("ask host at %s: %w", at, err)
 	}
 	var answer joinAnswer
-	if err := json.NewDecoder(c).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(c, maxAnswer)).Decode(&answer); err != nil {
 		return nil, nil, fmt.Errorf("ask host at %s: %w", at, err)
 	}
-	return &answer, authority, nil
-}
-
-// maxRequest bounds what strangers can send, in bytes.
-const maxRequest = 64 << 10
-
-// serveJoin answers a host that wants to join.
-func (n *Node) serveJoin(ctx context.Context, c net.Conn) {
-	ctx, cancel := context.WithTimeout(ctx, exchangeWithin)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-	var r joinRequest
-	if err := json.NewDecoder(io.LimitReader(c, maxRequest)).Decode(&r); err != nil {
-		return
+	// Whoever has a certificate of the cluster could answer, also a host that was removed.
+	if answer.Error == "" && answer.Members == nil && !trust.Proves(answer.Proof, token.Hash(), trust.Accepts, c.Binding) {
+		return nil, nil, fmt.Errorf("ask host at %s: it does not know the token", at)
 	}
-	answer, err := n.accept(ctx, r)
-	if err != nil {
-		n.cfg.Log("refused host %q at %s: %v", r.Host.Name, c.RemoteAddr(), err)
-		answer = &joinAnswer{Error: err.Error()}
-		var taken *registry.TakenError
-		switch {
-		case errors.As(err, &taken):
-			answer.Hint = "choose another name (--name), or remove that host from the cluster: cleat-node remove " + r.Host.Name
-		case errors.Is(err, errToken):
-			answer.Hint = "make a new token on a host of the cluster: cleat-node token"
-		}
-	}
-	_ = json.NewEncoder(c).Encode(answer)
-}
-
-var errToken = errors.New("the token is not valid, or has expired")
-
-// accept adds a host with a valid token to the cluster, and signs its certificate.
-func (n *Node) accept(ctx context.Context, r joinRequest) (*joinAnswer, error) {
-	authority, err := n.dir.authority()
-	if err != nil {
-		return nil, err
-	}
-	if authority == nil {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		return &joinAnswer{Members: gates(n.mirror.voters())}, nil
-	}
-	t, err := n.registry.Token(ctx, r.Token)
-	if errors.As(err, new(*registry.NotFoundError)) || err == nil && (!trust.SameHash(t.Hash, trust.HashSecret(r.Secret)) || time.Now().After(t.Expires)) {
-		return nil, errToken
-	}
-	if err != nil {
-		return nil, err
-	}
-	h := r.Host
-	if err := CheckHostName(h.Name); err != nil {
-		return nil, err
-	}
-	n.mu.Lock()
-	for _, other := range n.mirror.Hosts {
-		if other.Address == h.Address && other.Name != h.Name {
-			err = fmt.Errorf("host %s has its address %s already", other.Name, h.Address)
-		}
-	}
-	n.mu.Unlock()
-	if err != nil {
-		return nil, err
-	}
-	cert, err := authority.Sign(r.Request, h.Name, time.Now())
-	if err != nil {
-		return nil, err
-	}
-	h.Pin, h.Member, h.Votes, h.Joined = trust.Pin(cert), false, false, time.Now().UTC().Truncate(time.Second)
-	if err := n.registry.AddHost(ctx, h); err != nil {
-		return nil, err
-	}
-	n.cfg.Log("host %s joined, at %s", h.Name, h.Address)
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	m := n.mirror.copy()
-	h.Version = 1
-	m.Hosts[h.Name] = h
-	return &joinAnswer{Cluster: m.Cluster, Hosts: m.Hosts, Networks: m.Networks, Cert: cert.Raw}, nil
-}
-
-// hostRequest is what a host of the cluster asks another one for.
-type hostRequest struct {
-	Authority bool   `json:"authority,omitempty"` // the authority's key, for a new member of the registry
-	Renew     []byte `json:"renew,omitempty"`     // a new certificate for this request
-	Lend      *loan  `json:"lend,omitempty"`
-	Moved     *moved `json:"moved,omitempty"` // the asking host has another address
-}
-
-type hostAnswer struct {
-	Error     string `json:"error,omitempty"`
-	Authority []byte `json:"authority,omitempty"` // PEM
-	Cert      []byte `json:"certificate,omitempty"`
-	Loan      *loan  `json:"loan,omitempty"`
-}
-
-// serveHost answers another host of the cluster.
-func (n *Node) serveHost(ctx context.Context, host string, c net.Conn) {
-	ctx, cancel := context.WithTimeout(ctx, exchangeWithin)
-	defer cancel()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-	var r hostRequest
-	if err := json.NewDecoder(io.LimitReader(c, maxRequest)).Decode(&r); err != nil {
-		return
-	}
-	answer, err := n.answer(ctx, host, r)
-	if err != nil {
-		n.cfg.Log("request of host %s: %v", host, err)
-		answer = &hostAnswer{Error: err.Error()}
-	}
-	_ = json.NewEncoder(c).Encode(answer)
-}
-
-func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAnswer, error) {
-	if r.Moved != nil {
-		n.hostMoved(host, *r.Moved)
-		return &hostAnswer{}, nil
-	}
-	if r.Lend != nil {
-		l, err := n.lend(ctx, host, *r.Lend)
-		return &hostAnswer{Loan: l}, err
-	}
-	authority, err := n.dir.authority()
-	if err != nil {
-		return nil, err
-	}
-	if authority == nil {
-		return nil, errors.New("this host does not have the cluster's authority")
-	}
-	if r.Renew != nil {
-		cert, err := authority.Sign(r.Renew, host, time.Now())
-		if err != nil {
-			return nil, err
-		}
-		return &hostAnswer{Cert: cert.Raw}, nil
-	}
-	n.mu.Lock()
-	h := n.mirror.Hosts[host]
-	n.mu.Unlock()
-	if !h.Member {
-		return nil, fmt.Errorf("host %s is no member of the registry", host)
-	}
-	text, err := authority.PEM()
-	return &hostAnswer{Authority: text}, err
-}
-
-// askMembers sends a request to the members of the registry, until one answers it.
-func (n *Node) askMembers(ctx context.Context, r hostRequest) (*hostAnswer, error) {
-	n.mu.Lock()
-	members := n.mirror.members()
-	n.mu.Unlock()
-	err := errors.New("the registry has no other member")
-	for _, h := range members {
-		if h.Name == n.settings.Host {
-			continue
-		}
-		var answer *hostAnswer
-		if answer, err = n.askHost(ctx, h, r); err == nil {
-			return answer, nil
-		}
-	}
-	return nil, err
-}
-
-func (n *Node) askHost(ctx context.Context, h registry.Host, r hostRequest) (*hostAnswer, error) {
-	ctx, cancel := context.WithTimeout(ctx, exchangeWithin)
-	defer cancel()
-	c, err := gate.Dial(ctx, n.ID(), h.Gate().String(), gate.Host, n.admit)
-	if err != nil {
-		return nil, err
-	}
-	defer c.Close()
-	defer context.AfterFunc(ctx, func() { c.Close() })()
-	if err := json.NewEncoder(c).Encode(r); err != nil {
-		return nil, fmt.Errorf("ask host %s: %w", h.Name, err)
-	}
-	var answer hostAnswer
-	if err := json.NewDecoder(c).Decode(&answer); err != nil {
-		return nil, fmt.Errorf("ask host %s: %w", h.Name, err)
-	}
-	if answer.Error != "" {
-		return nil, fmt.Errorf("ask host %s: %s", h.Name, answer.Error)
-	}
-	return &answer, nil
-}
-
-// fetchAuthority gets the cluster's authority, which members of the registry have.
-func (n *Node) fetchAuthority(ctx context.Context) error {
-	if have, err := n.dir.authority(); err != nil || have != nil {
-		return err
-	}
-	answer, err := n.askMembers(ctx, hostRequest{Authority: true})
-	if err != nil {
-		return err
-	}
-	a, err := trust.ParseAuthority(answer.Authority)
-	if err != nil {
-		return err
-	}
-	if !a.Certificate.Equal(n.ID().Authority) {
-		return errors.New("the authority of another host is not the one of this host")
-	}
-	return n.dir.writeAuthority(a)
-}
-
-// renew gets this host a new certificate when the one that it has is about to expire.
-func (n *Node) renew(ctx context.Context) error {
-	id := n.ID()
-	if !id.NeedsRenewal(time.Now()) {
-		return nil
-	}
-	request, err := id.Request()
-	if err != nil {
-		return err
-	}
-	authority, err := n.dir.authority()
-	if err != nil {
-		return err
-	}
-	var cert *x509.Certificate
-	if authority != nil {
-		cert, err = authority.Sign(request, id.Host, time.Now())
-	} else {
-		var answer *hostAnswer
-		if answer, err = n.askMembers(ctx, hostRequest{Renew: request}); err == nil {
-			cert, err = x509.ParseCertificate(answer.Cert)
-		}
-	}
-	if err != nil {
-		return fmt.Errorf("renew this host's certificate: %w", err)
-	}
-	if id, err = id.Certified(cert, id.Authority); err != nil {
-		return err
-	}
-	if err := n.dir.writeIdentity(id); err != nil {
-		return err
-	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.identity = id
-	return nil
+	return &answer, c.Authority, nil
 }

@@ -38,6 +38,10 @@ func (n *Node) governMembers(ctx context.Context) error {
 	n.mu.Unlock()
 	n.followMembers()
 	switch {
+	case listed && !known && m != nil:
+		n.cfg.Log("this host was removed, and its member of the registry ends")
+		n.stopMember()
+		return nil
 	case !listed || !known:
 		return nil
 	case self.Member && m == nil:

@@ -51,6 +51,9 @@ func (m *mirror) update(u registry.Update) changed {
 	for _, one := range u.Changes {
 		m.change(one, &c)
 	}
+	for _, one := range u.Unread {
+		m.keep(one, old)
+	}
 	if u.All {
 		c.topology = true
 		for of := range old.ends {
@@ -92,6 +95,31 @@ func (m *mirror) change(one registry.Change, c *changed) {
 			delete(m.ends, of)
 		}
 		c.endpoints[of] = true
+	}
+}
+
+// keep takes over the older record of one that can't be read.
+func (m *mirror) keep(one registry.Change, old *mirror) {
+	c := changed{endpoints: map[endpointsOf]bool{}}
+	switch {
+	case one.Host != nil:
+		if h, ok := old.Hosts[one.Host.Name]; ok {
+			m.change(registry.Change{Host: &h}, &c)
+		}
+	case one.Network != nil:
+		if n, ok := old.Networks[one.Network.Name]; ok {
+			m.change(registry.Change{Network: &n}, &c)
+		}
+	case one.Block != nil:
+		if b, ok := old.Blocks[one.Block.Network][one.Block.Prefix.String()]; ok {
+			m.change(registry.Change{Block: &b}, &c)
+		}
+	case one.Endpoint != nil:
+		if e, ok := old.ends[endpointsOf{one.Endpoint.Network, one.Endpoint.Host}][one.Endpoint.ID]; ok {
+			m.change(registry.Change{Endpoint: &e}, &c)
+		}
+	case one.Alive != nil:
+		m.change(registry.Change{Alive: one.Alive}, &c) // the host lives, whatever the record says
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -43,13 +44,13 @@ type Node struct {
 	answered time.Time            // since when answers is as it is
 	member   *member.Member
 	promoted time.Time            // when this host last tried to promote members
-	voters   []string             // hosts whose members vote, as the leader saw last
 	lending  map[loan]time.Time   // addresses that another host is about to get, and until when they are kept for it
 	dirty    map[endpointsOf]bool // whose endpoints the dataplane has to get
 	problems map[string]string    // what does not work, by what it is about
-	applied  uint64               // how many changes of the topology the dataplane has
-	changes  uint64               // how many there were
-	settled  *sync.Cond           // is signaled when applied changes
+	removal  removal
+	applied  uint64     // how many changes of the topology the dataplane has
+	changes  uint64     // how many there were
+	settled  *sync.Cond // is signaled when applied changes
 
 	unregistered bool       // the registry may lack this host's address; only followAddress uses it
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
@@ -86,7 +87,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n.gate = gate.New(gate.Config{
 		Identity: n.ID, Admit: n.admit, Serve: n.serveHost, Joining: n.serveJoin, Log: cfg.Log,
-		Registry: member.DialClients(cfg.Dir), Peers: member.DialPeers(cfg.Dir, settings.Host),
+		Known: n.isHost, Registry: member.DialClients(cfg.Dir), Peers: member.DialPeers(cfg.Dir, settings.Host),
 	})
 	return n, nil
 }
@@ -113,6 +114,18 @@ func (n *Node) admit(host, pin string) error {
 		return fmt.Errorf("host %s does not belong to the cluster, or has another key", host)
 	}
 	return nil
+}
+
+// isHost reports whether the mirror has a host with an address.
+func (n *Node) isHost(a netip.Addr) bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for _, h := range n.mirror.Hosts {
+		if h.Address == a {
+			return true
+		}
+	}
+	return false
 }
 
 func signal(c chan struct{}) {
@@ -186,10 +199,7 @@ func (n *Node) enroll(ctx context.Context) error {
 		got, err := n.registry.Cluster(ctx)
 		switch {
 		case errors.As(err, new(*registry.NotFoundError)):
-			if err = n.registry.Init(ctx, cluster); err == nil {
-				err = n.registry.AddHost(ctx, self)
-			}
-			if err == nil {
+			if err = n.registry.Init(ctx, cluster, self); err == nil {
 				return nil
 			}
 		case errors.As(err, new(*registry.LaterVersionError)):
@@ -260,11 +270,14 @@ func (n *Node) problem(about string, err error) {
 func (n *Node) update(u registry.Update) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	before := n.mirror.Hosts
+	before := maps.Clone(n.mirror.Hosts) // an update changes the map
 	if u.All {
 		n.listed = true
 	}
 	c := n.mirror.update(u)
+	if _, known := n.mirror.Hosts[n.settings.Host]; n.listed && c.topology {
+		n.setRemoved(!known)
+	}
 	for _, h := range c.alive {
 		n.since[h] = time.Now()
 		_, lives := n.mirror.alive[h]
@@ -332,17 +345,6 @@ func (n *Node) followMembers() []string {
 		n.registry.SetEndpoints(now)
 	}
 	return now
-}
-
-// dialRegistry connects to a member of the registry: to the one of this host by its socket.
-func (n *Node) dialRegistry(ctx context.Context, endpoint string) (net.Conn, error) {
-	n.mu.Lock()
-	own := n.member != nil && endpoint == n.settings.gate().String()
-	n.mu.Unlock()
-	if own {
-		return member.DialClients(n.cfg.Dir)(ctx)
-	}
-	return gate.Dial(ctx, n.ID(), endpoint, gate.Registry, n.admit)
 }
 
 func (n *Node) setAnswers(does bool) {
@@ -561,8 +563,11 @@ func (n *Node) publishEndpoints(ctx context.Context) error {
 // save writes the mirror's file.
 func (n *Node) save(context.Context) error {
 	n.mu.Lock()
-	m := n.mirror.copy()
+	m, removed := n.mirror.copy(), n.removal.sure
 	n.mu.Unlock()
+	if removed { // after a restart, the networks are as they were
+		return nil
+	}
 	return statedir.WriteJSON(n.dir.path(mirrorFile), m)
 }
 
@@ -570,7 +575,7 @@ func (n *Node) startMember(cluster []string) error {
 	n.mu.Lock()
 	others := n.memberHosts()
 	n.mu.Unlock()
-	m, err := member.Start(member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log})
+	m, err := member.Start(member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Sockets: n.cfg.Dir, Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log})
 	if err != nil {
 		return err
 	}
@@ -597,7 +602,7 @@ func (n *Node) dialPeer(ctx context.Context, host string) (net.Conn, error) {
 	if !known {
 		return nil, &registry.NotFoundError{What: "host " + host}
 	}
-	return gate.Dial(ctx, n.ID(), h.Gate().String(), gate.Peer, n.admit)
+	return n.dialHost(ctx, h, gate.Peer)
 }
 
 func (n *Node) stopMember() {

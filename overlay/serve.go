@@ -11,6 +11,7 @@ import (
 	"os"
 	"reflect"
 	"slices"
+	"strings"
 	"time"
 
 	"cleat/overlay/control"
@@ -57,6 +58,8 @@ func errorFor(err error) *control.Error {
 		e.Hint = "its addresses are free once it is removed from the cluster: cleat-node remove " + dead.Host
 	case errors.As(err, new(*registry.UnreachableError)):
 		e.Hint = "containers go on; see which hosts are missing: cleat-node status"
+	case errors.As(err, new(*MajorityError)):
+		e.Hint = "with three hosts or more that are alive, others become members within seconds; then try again"
 	case errors.As(err, &none):
 		e.Hint = "make a network with a larger subnet: cleat net create NAME --span --subnet PREFIX"
 	}
@@ -185,19 +188,66 @@ func (n *Node) removeNetwork(ctx context.Context, r *http.Request) (any, error) 
 	return struct{}{}, n.waitApplied(ctx, func(m *mirror) bool { _, ok := m.Networks[name]; return !ok })
 }
 
+// MajorityError means that a host can't be removed because the registry would have no majority without it.
+type MajorityError struct {
+	Host string
+	Dead []string // hosts of the other members that are not alive
+}
+
+func (e *MajorityError) Error() string {
+	if len(e.Dead) == 0 {
+		return fmt.Sprintf("host %s has the only member of the registry", e.Host)
+	}
+	return fmt.Sprintf("without host %s the registry has no majority: not alive are %s", e.Host, strings.Join(e.Dead, ", "))
+}
+
+// memberOf returns the registry's member of a host, nil if it has none. It is an error if the registry needs it.
+func (n *Node) memberOf(ctx context.Context, host string) (its *registry.Member, err error) {
+	members, err := n.registry.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	left, refuses := 0, &MajorityError{Host: host}
+	for i, m := range members {
+		if m.Host == host {
+			its = &members[i]
+			continue
+		}
+		if m.Learner {
+			continue
+		}
+		left++
+		if _, lives := n.mirror.alive[m.Host]; !lives {
+			refuses.Dead = append(refuses.Dead, m.Host)
+		}
+	}
+	if its != nil && !its.Learner && (left-len(refuses.Dead))*2 <= left {
+		return nil, refuses
+	}
+	return its, nil
+}
+
 func (n *Node) removeHost(ctx context.Context, r *http.Request) (any, error) {
 	name := r.PathValue("name")
-	n.mu.Lock()
-	m := n.mirror.copy()
-	n.mu.Unlock()
-	var blocks []registry.Block
-	for _, all := range m.Blocks {
-		blocks = slices.AppendSeq(blocks, maps.Values(all))
-	}
 	if name == n.settings.Host {
-		return nil, errors.New("this host can't remove itself; remove it on another host, or leave: cleat-node leave")
+		return nil, errors.New("this host can't remove itself; remove it on another host")
 	}
-	return struct{}{}, n.registry.RemoveHost(ctx, name, slices.Sorted(maps.Keys(m.Networks)), blocks)
+	its, err := n.memberOf(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if err := n.registry.RemoveHost(ctx, name); err != nil {
+		return nil, err
+	}
+	n.cfg.Log("host %s was removed from the cluster", name)
+	if its != nil {
+		if err := n.registry.RemoveMember(ctx, its.ID); err != nil {
+			n.cfg.Log("%v; it is tried again", err) // by the member that leads (members.go)
+		}
+	}
+	return struct{}{}, nil
 }
 
 // votesWithin bounds how long a request for the status waits for the registry.

@@ -17,11 +17,12 @@ import (
 type Settings struct {
 	Version int        `json:"version"`
 	Host    string     `json:"host"`
-	Cluster string     `json:"cluster"`         // its id
-	Address netip.Addr `json:"address"`         // of the host, for the others
-	Port    uint16     `json:"port"`            // of its gate
-	MAC     string     `json:"mac"`             // of its VXLAN device
-	First   bool       `json:"first,omitempty"` // the host has begun the cluster
+	Cluster string     `json:"cluster"`           // its id
+	Address netip.Addr `json:"address"`           // of the host, for the others
+	Port    uint16     `json:"port"`              // of its gate
+	MAC     string     `json:"mac"`               // of its VXLAN device
+	First   bool       `json:"first,omitempty"`   // the host has begun the cluster
+	Removed bool       `json:"removed,omitempty"` // the cluster has removed the host, which may join again
 }
 
 // gate returns the address of the host's gate.
@@ -89,10 +90,18 @@ func (d dir) writeAuthority(a *trust.Authority) error {
 	return writeSecret(d.path(authorityFile), text)
 }
 
-// writeSecret replaces a file that only root may read.
+// writeSecret replaces a file that only root may read. After a power failure it has the old or the new content.
 func writeSecret(path string, text []byte) error {
 	temp := path + ".new"
-	if err := os.WriteFile(temp, text, 0o600); err != nil {
+	if err := os.RemoveAll(temp); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(text)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
 		return err
 	}
 	return os.Rename(temp, path)

@@ -1,6 +1,8 @@
 package node
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"cleat/cli/term"
+	"cleat/network/attach"
 	"cleat/overlay/control"
 
 	"github.com/spf13/cobra"
@@ -20,12 +23,34 @@ func newDown() *cobra.Command {
 		Short: "stop taking part; networks and containers stay as they are",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := client()
+			store, err := attach.OpenStore("")
 			if err != nil {
 				return err
 			}
-			return c.Do(cmd.Context(), http.MethodPost, "/down", nil, nil)
+			if err := control.New(store.Path()).Do(cmd.Context(), http.MethodPost, "/down", nil, nil); err != nil {
+				return err
+			}
+			return waitEnded(cmd.Context(), control.Dir(store.Path()))
 		},
+	}
+}
+
+// waitEnded waits until no process takes part for a directory.
+func waitEnded(ctx context.Context, dir string) error {
+	for {
+		unlock, err := lock(dir)
+		if err == nil {
+			unlock()
+			return nil
+		}
+		if !errors.Is(err, errRuns) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(20 * time.Millisecond):
+		}
 	}
 }
 

@@ -78,10 +78,10 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	}
 	c := control.New(store.Path())
 	if _, err := c.Status(cmd.Context()); err == nil && !f.foreground {
-		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does")
+		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does, and `cleat-node down` ends it")
 	}
-	resumes := settings != nil
-	if settings == nil {
+	resumes := settings != nil && (f.token == "" || !settings.Removed)
+	if !resumes {
 		if settings, err = f.begin(cmd.Context(), store, dir, dataplane); err != nil {
 			return err
 		}
@@ -180,6 +180,8 @@ func serve(cmd *cobra.Command, store *attach.Store, dir string, settings *overla
 	return n.Run(cmd.Context(), l, local)
 }
 
+var errRuns = errors.New("another cleat-node runs on this host")
+
 // lock makes sure that one process takes part for a directory.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
@@ -188,7 +190,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		f.Close()
-		return nil, errors.New("another cleat-node runs on this host")
+		return nil, errRuns
 	}
 	return func() { f.Close() }, nil
 }

@@ -16,39 +16,55 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// deadAfter is how long a host may be silent until its connections end (TCP_USER_TIMEOUT, tcp(7)). gRPC's own
-// keepalive takes 10 s at least.
+// deadAfter is how long a connection lasts whose other end does not answer, whether or not bytes are on the way.
+// gRPC's own keepalive takes 10 s at least.
 const deadAfter = 3 * time.Second
 
-// keepAlive notices the end of a host on an idle connection as soon.
-func keepAlive() net.KeepAliveConfig {
-	return net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
-}
-
 func dialer() *net.Dialer {
-	return &net.Dialer{Timeout: deadAfter, KeepAliveConfig: keepAlive(), Control: func(_, _ string, c syscall.RawConn) error {
-		return setTimeout(c)
+	return &net.Dialer{Timeout: deadAfter, KeepAliveConfig: keepAlive, Control: func(_, _ string, raw syscall.RawConn) error {
+		limitSilence(raw)
+		return nil
 	}}
 }
 
-// setTimeout ends a connection when what was sent is not acknowledged in time.
-func setTimeout(c syscall.RawConn) error {
-	var failed error
-	err := c.Control(func(fd uintptr) {
-		failed = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter/time.Millisecond))
+// keepAlive asks the other end of a silent connection whether it lives.
+var keepAlive = net.KeepAliveConfig{Enable: true, Idle: time.Second, Interval: time.Second, Count: 2}
+
+// noticeDeath closes an accepted connection when its other end is dead.
+func noticeDeath(c net.Conn) {
+	t, ok := c.(*net.TCPConn)
+	if !ok {
+		return
+	}
+	_ = t.SetKeepAliveConfig(keepAlive) // without it death is noticed later
+	if raw, err := t.SyscallConn(); err == nil {
+		limitSilence(raw)
+	}
+}
+
+// limitSilence bounds the time that sent bytes stay unacknowledged. Keepalives are not sent while there are any.
+func limitSilence(raw syscall.RawConn) {
+	_ = raw.Control(func(fd uintptr) {
+		_ = unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP, unix.TCP_USER_TIMEOUT, int(deadAfter.Milliseconds()))
 	})
-	return errors.Join(err, failed)
 }
 
 // Dial connects to another host's gate. admit, if set, gets the other host's name and the pin of its key, and
-// returns an error if they are not the expected ones.
+// returns an error if they are not the expected ones. The error is a *RemovedError if the other host does not
+// admit this one.
 func Dial(ctx context.Context, id *trust.Identity, to, protocol string, admit func(host, pin string) error) (net.Conn, error) {
+	fail := func(err error) (net.Conn, error) {
+		return nil, fmt.Errorf("connect to host at %s: %w", to, explain(err))
+	}
+	if now := time.Now(); !id.Valid(now) {
+		return fail(&ExpiredError{id.Certificate, now})
+	}
 	c, err := dialer().DialContext(ctx, "tcp", to)
 	if err != nil {
-		return nil, fmt.Errorf("connect to host at %s: %w", to, err)
+		return fail(err)
 	}
 	t := tls.Client(c, &tls.Config{
-		MinVersion: tls.VersionTLS12, RootCAs: id.Roots(), ServerName: trust.PeerName, NextProtos: []string{protocol},
+		MinVersion: tls.VersionTLS13, RootCAs: id.Roots(), ServerName: trust.PeerName, NextProtos: []string{protocol},
 		Certificates: []tls.Certificate{*id.TLS()},
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if admit == nil {
@@ -58,36 +74,97 @@ func Dial(ctx context.Context, id *trust.Identity, to, protocol string, admit fu
 		},
 	})
 	if err := t.HandshakeContext(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("connect to host at %s: %w", to, explain(err)), c.Close())
+		c.Close()
+		return fail(err)
+	}
+	if err := awaitAnswer(ctx, t); err != nil {
+		c.Close()
+		return fail(err)
 	}
 	return t, nil
 }
 
-// DialToJoin connects to a host of the cluster that a token is of.
-func DialToJoin(ctx context.Context, token trust.Token, to netip.AddrPort) (net.Conn, *x509.Certificate, error) {
+// awaitAnswer waits until the gate has admitted this host.
+func awaitAnswer(ctx context.Context, t *tls.Conn) error {
+	state := t.ConnectionState()
+	if p := state.NegotiatedProtocol; p != Registry && p != Peer && p != Host {
+		return nil
+	}
+	stop := context.AfterFunc(ctx, func() { t.NetConn().Close() })
+	defer stop()
+	var b [1]byte
+	if _, err := t.Read(b[:]); err != nil {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		return err
+	}
+	switch b[0] {
+	case admitted:
+		return nil
+	case unknown:
+		return &RemovedError{By: state.PeerCertificates[0].Subject.CommonName}
+	case noMember:
+		return errors.New("no member of the registry runs there")
+	}
+	return fmt.Errorf("an answer of another version: %#x", b[0])
+}
+
+// A Door is a connection to a host of a cluster that this host wants to join.
+type Door struct {
+	net.Conn
+	Authority *x509.Certificate // of the cluster
+	Binding   []byte            // for trust.Proof
+}
+
+// DialToJoin connects to a host of the cluster that a token is of. The error is an *OtherClusterError if the
+// host is of another cluster.
+func DialToJoin(ctx context.Context, token trust.Token, to netip.AddrPort) (*Door, error) {
+	fail := func(err error) (*Door, error) { return nil, fmt.Errorf("connect to host at %s: %w", to, explain(err)) }
 	c, err := dialer().DialContext(ctx, "tcp", to.String())
 	if err != nil {
-		return nil, nil, fmt.Errorf("connect to host at %s: %w", to, err)
+		return fail(err)
 	}
-	var authority *x509.Certificate
+	d := &Door{}
 	t := tls.Client(c, &tls.Config{
-		MinVersion: tls.VersionTLS12, NextProtos: []string{Join},
+		MinVersion: tls.VersionTLS13, NextProtos: []string{Join},
 		// The host has no name yet by which it could be verified, but its authority must be that of the token.
 		InsecureSkipVerify: true,
-		VerifyConnection: func(s tls.ConnectionState) error {
-			last := s.PeerCertificates[len(s.PeerCertificates)-1]
-			if !token.IsOf(last) {
-				return fmt.Errorf("the host at %s is not of the token's cluster", to)
-			}
-			authority = last
-			roots := x509.NewCertPool()
-			roots.AddCert(last)
-			_, err := s.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: trust.PeerName})
+		VerifyConnection: func(s tls.ConnectionState) (err error) {
+			d.Authority, err = authorityOf(s.PeerCertificates, token, to)
 			return err
 		},
 	})
 	if err := t.HandshakeContext(ctx); err != nil {
-		return nil, nil, errors.Join(fmt.Errorf("connect to host at %s: %w", to, explain(err)), c.Close())
+		c.Close()
+		return fail(err)
 	}
-	return t, authority, nil
+	d.Conn = t
+	if d.Binding, err = bindingOf(t.ConnectionState()); err != nil {
+		c.Close()
+		return fail(err)
+	}
+	return d, nil
+}
+
+// authorityOf returns the authority of a chain of certificates, which must be that of the token.
+func authorityOf(chain []*x509.Certificate, token trust.Token, at netip.AddrPort) (*x509.Certificate, error) {
+	last := chain[len(chain)-1]
+	if !token.IsOf(last) {
+		return nil, &OtherClusterError{at.String()}
+	}
+	roots := x509.NewCertPool()
+	roots.AddCert(last)
+	_, err := chain[0].Verify(x509.VerifyOptions{Roots: roots, DNSName: trust.PeerName})
+	return last, err
+}
+
+// bindingOf returns bytes that only the two ends of a connection know, and that no other connection has (RFC 9266).
+func bindingOf(s tls.ConnectionState) ([]byte, error) {
+	const length = 32
+	b, err := s.ExportKeyingMaterial("EXPORTER-Channel-Binding", nil, length)
+	if err != nil {
+		return nil, fmt.Errorf("bind to the connection: %w", err)
+	}
+	return b, nil
 }

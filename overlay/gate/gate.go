@@ -3,11 +3,11 @@ package gate
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -24,10 +24,15 @@ const (
 	h2       = "h2"         // of etcdctl
 )
 
+// What a gate answers to clients of the protocols Registry, Peer and Host, in one byte, before anything else.
 const (
-	maxHandshakes   = 256
-	handshakeWithin = 5 * time.Second
+	admitted = 'a'
+	unknown  = 'u' // the registry does not have the host with its key
+	noMember = 'm' // the host of the gate has no member of the registry
 )
+
+// handshakeWithin bounds the time that a connection may need until it is known to be of a host.
+const handshakeWithin = 5 * time.Second
 
 // Config configures a Gate.
 type Config struct {
@@ -35,21 +40,25 @@ type Config struct {
 	Identity func() *trust.Identity
 	// Admit returns an error unless a host may connect with the key that has a pin.
 	Admit func(host, pin string) error
+	// Known, if set, reports whether a host of the cluster has an address. Places are kept for these.
+	Known func(a netip.Addr) bool
 	// Registry and Peers connect to the registry's member on this host; nil: it has none.
 	Registry, Peers func(ctx context.Context) (net.Conn, error)
 	// Serve serves a connection of another host, and Joining one of a host that wants to join. The gate
-	// closes the connection when they return.
+	// closes the connection when they return. binding is what trust.Proof needs. Errors are logged.
 	Serve   func(ctx context.Context, host string, c net.Conn)
-	Joining func(ctx context.Context, c net.Conn)
+	Joining func(ctx context.Context, c net.Conn, binding []byte) error
 	Log     func(format string, args ...any)
 }
 
 // A Gate accepts connections of other hosts. It is safe for concurrent use.
 type Gate struct {
-	cfg Config
+	cfg     Config
+	places  places
+	refused refusals
 
 	mu    sync.Mutex
-	conns map[net.Conn]string // those of hosts, by host
+	conns map[net.Conn]string // those of hosts, below TLS, by host
 }
 
 // New returns a gate, and starts nothing.
@@ -63,7 +72,6 @@ func (g *Gate) Run(ctx context.Context, l net.Listener) error {
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { l.Close() })
 	defer stop()
-	slots := make(chan struct{}, maxHandshakes)
 	for {
 		c, err := localsock.Accept(ctx, l.Accept)
 		if err != nil {
@@ -72,83 +80,111 @@ func (g *Gate) Run(ctx context.Context, l net.Listener) error {
 			}
 			return fmt.Errorf("accept connections of hosts: %w", err)
 		}
-		if tcp, ok := c.(*net.TCPConn); ok {
-			if raw, err := tcp.SyscallConn(); err == nil {
-				_ = errors.Join(setTimeout(raw), tcp.SetKeepAliveConfig(keepAlive()))
-			}
-		}
-		select {
-		case slots <- struct{}{}:
-		default: // more than hosts need; they come again
+		from := addressOf(c)
+		p := g.places.take(from, g.cfg.Known != nil && g.cfg.Known(from))
+		if p == nil { // hosts try again
 			c.Close()
+			g.refuse(c, errors.New("too many connections at a time"))
 			continue
 		}
 		serving.Go(func() {
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.Close() })()
-			t, host, err := g.handshake(ctx, c)
-			<-slots
-			if err != nil {
-				if ctx.Err() == nil && !errors.Is(err, io.EOF) && !errors.As(err, new(*net.OpError)) {
-					g.cfg.Log("refused %s: %v", c.RemoteAddr(), err)
-				}
-				return
+			if err := g.handle(ctx, c, sync.OnceFunc(p.leave)); err != nil && ctx.Err() == nil {
+				g.refuse(c, err)
 			}
-			g.serve(ctx, t, host)
 		})
 	}
 }
 
-// handshake returns the connection with the host at its other end; "" if the host wants to join.
-func (g *Gate) handshake(ctx context.Context, c net.Conn) (*tls.Conn, string, error) {
+// refuse logs that a connection was refused, unless others were logged a short time ago.
+func (g *Gate) refuse(c net.Conn, err error) {
+	if errors.Is(err, io.EOF) || errors.As(err, new(*net.OpError)) { // it has closed the connection
+		return
+	}
+	missed, ok := g.refused.due(time.Now())
+	switch {
+	case ok && missed > 0:
+		g.cfg.Log("refused %s: %s (and %d others before)", c.RemoteAddr(), plain(err.Error()), missed)
+	case ok:
+		g.cfg.Log("refused %s: %s", c.RemoteAddr(), plain(err.Error()))
+	}
+}
+
+// handle serves a connection. It calls known when the other end is a host. Its error is why it has refused the
+// connection.
+func (g *Gate) handle(ctx context.Context, c net.Conn, known func()) error {
+	defer known()
+	noticeDeath(c)
+	t, err := g.handshake(ctx, c)
+	if err != nil {
+		return err
+	}
+	state := t.ConnectionState()
+	if state.NegotiatedProtocol == Join {
+		binding, err := bindingOf(state)
+		if err != nil {
+			return err
+		}
+		return g.cfg.Joining(ctx, t, binding)
+	}
+	if len(state.PeerCertificates) == 0 {
+		return errors.New("it has no certificate of the cluster")
+	}
+	host, pin := state.PeerCertificates[0].Subject.CommonName, trust.Pin(state.PeerCertificates[0])
+	// First remembered, then admitted: Evict sees the connection, or Admit knows that the host was removed.
+	g.mu.Lock()
+	g.conns[c] = host
+	g.mu.Unlock()
+	defer func() {
+		g.mu.Lock()
+		delete(g.conns, c)
+		g.mu.Unlock()
+	}()
+	if err := g.cfg.Admit(host, pin); err != nil {
+		g.answer(t, unknown)
+		return err
+	}
+	known()
+	g.serve(ctx, t, host)
+	return nil
+}
+
+func (g *Gate) handshake(ctx context.Context, c net.Conn) (*tls.Conn, error) {
 	id := g.cfg.Identity()
 	t := tls.Server(c, &tls.Config{
-		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{*id.TLS()},
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*id.TLS()},
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: id.Roots(), NextProtos: []string{Registry, Host, Join, Peer, h2},
 		SessionTicketsDisabled: true, // a host that was removed can't resume
 	})
 	ctx, cancel := context.WithTimeout(ctx, handshakeWithin)
 	defer cancel()
 	if err := t.HandshakeContext(ctx); err != nil {
-		return nil, "", explain(err)
+		return nil, explain(err)
 	}
-	state := t.ConnectionState()
-	if state.NegotiatedProtocol == Join {
-		return t, "", nil
+	return t, nil
+}
+
+// answer sends the first byte, to clients that wait for it. It reports whether the connection can be used.
+func (g *Gate) answer(t *tls.Conn, what byte) bool {
+	switch t.ConnectionState().NegotiatedProtocol {
+	case Registry, Peer, Host:
+		_ = t.SetWriteDeadline(time.Now().Add(handshakeWithin))
+		if _, err := t.Write([]byte{what}); err != nil {
+			return false
+		}
+		_ = t.SetWriteDeadline(time.Time{})
 	}
-	if len(state.PeerCertificates) == 0 {
-		return nil, "", errors.New("it has no certificate of the cluster")
-	}
-	cert := state.PeerCertificates[0]
-	if err := g.cfg.Admit(cert.Subject.CommonName, trust.Pin(cert)); err != nil {
-		return nil, "", err
-	}
-	return t, cert.Subject.CommonName, nil
+	return what == admitted
 }
 
 func (g *Gate) serve(ctx context.Context, t *tls.Conn, host string) {
-	protocol := t.ConnectionState().NegotiatedProtocol
-	if protocol == Join {
-		g.cfg.Joining(ctx, t)
-		return
-	}
-	g.mu.Lock()
-	g.conns[t] = host
-	g.mu.Unlock()
-	defer func() {
-		g.mu.Lock()
-		delete(g.conns, t)
-		g.mu.Unlock()
-	}()
-	// The host may have been removed since the handshake, and Evict may not have seen the connection.
-	cert := t.ConnectionState().PeerCertificates[0]
-	if g.cfg.Admit(host, trust.Pin(cert)) != nil {
-		return
-	}
 	var dial func(context.Context) (net.Conn, error)
-	switch protocol {
+	switch t.ConnectionState().NegotiatedProtocol {
 	case Host:
-		g.cfg.Serve(ctx, host, t)
+		if g.answer(t, admitted) {
+			g.cfg.Serve(ctx, host, t)
+		}
 		return
 	case Registry, h2:
 		dial = g.cfg.Registry
@@ -156,16 +192,22 @@ func (g *Gate) serve(ctx context.Context, t *tls.Conn, host string) {
 		dial = g.cfg.Peers
 	}
 	if dial == nil {
+		g.answer(t, noMember)
 		return
 	}
 	to, err := dial(ctx)
-	if err != nil {
-		return // the member is starting or ending; the host tries again
+	if err != nil { // the member is starting or ending; the host tries again
+		g.answer(t, noMember)
+		return
 	}
-	Relay(ctx, t, to)
+	defer to.Close()
+	if g.answer(t, admitted) {
+		Relay(ctx, t, to)
+	}
 }
 
-// Relay passes bytes on in both directions until one end closes the connection. It closes both.
+// Relay passes bytes on in both directions until one end closes the connection, or its half of it. It closes
+// both: neither gRPC nor the members of the registry send anything after the other end has closed its half.
 func Relay(ctx context.Context, a, b net.Conn) {
 	closeBoth := sync.OnceFunc(func() { a.Close(); b.Close() })
 	defer context.AfterFunc(ctx, closeBoth)()
@@ -179,7 +221,7 @@ func Relay(ctx context.Context, a, b net.Conn) {
 	back.Wait()
 }
 
-// Evict closes the connections of a host.
+// Evict closes the connections of a host. It does not wait for the host.
 func (g *Gate) Evict(host string) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -188,29 +230,4 @@ func (g *Gate) Evict(host string) {
 			c.Close()
 		}
 	}
-}
-
-// ExpiredError means that a certificate is not valid at the time of this host's clock.
-type ExpiredError struct {
-	Certificate *x509.Certificate
-	Now         time.Time
-}
-
-func (e *ExpiredError) Error() string {
-	const day = "2006-01-02 15:04"
-	c := e.Certificate
-	return fmt.Sprintf("the certificate of %s is valid from %s to %s UTC, and this host's clock says %s",
-		c.Subject.CommonName, c.NotBefore.UTC().Format(day), c.NotAfter.UTC().Format(day), e.Now.UTC().Format(day))
-}
-
-// explain makes the errors of package crypto/x509 readable.
-func explain(err error) error {
-	var invalid x509.CertificateInvalidError
-	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		return &ExpiredError{invalid.Cert, time.Now()}
-	}
-	if errors.As(err, new(x509.UnknownAuthorityError)) {
-		return errors.New("its certificate is of another cluster")
-	}
-	return err
 }

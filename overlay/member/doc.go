@@ -9,5 +9,6 @@
 //
 // # Limits
 //
-// etcd takes the paths of these sockets relative to the working directory, which must be the node's directory.
+// etcd takes the paths of the sockets that lead to others relative to the working directory, which must be the node's
+// directory. The path of a socket has 107 bytes at most.
 package member

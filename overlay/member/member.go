@@ -24,7 +24,10 @@ import (
 // Config configures a Member.
 type Config struct {
 	Host string // name of the host, and of the member
-	Dir  string // of its data, below the working directory
+	Dir  string // of its data
+	// Sockets is the directory of its own sockets, which only root may enter; "": the working directory. Those that
+	// lead to other members are in the working directory in any case.
+	Sockets string
 	// Dial connects to the member on another host.
 	Dial func(ctx context.Context, host string) (net.Conn, error)
 	// Cluster are the hosts with members of a registry that exists, this one included; nil: it is the first member
@@ -64,7 +67,13 @@ func Exists(dir string) bool {
 
 // Start starts a member. It returns when the member serves, or after a few seconds if it waits for others.
 func Start(cfg Config) (*Member, error) {
-	dir, err := os.Getwd()
+	dir, err := cfg.Sockets, error(nil)
+	if dir == "" {
+		dir, err = os.Getwd()
+	}
+	if err == nil {
+		err = os.Chmod(dir, 0o700)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("start the registry: %w", err)
 	}
@@ -93,7 +102,7 @@ func (m *Member) config() *embed.Config {
 	c.Name, c.Dir = m.cfg.Host, m.cfg.Dir
 	c.ListenClientUrls = []url.URL{{Scheme: "unix", Path: filepath.Join(m.dir, clientSocket)}}
 	own := url.URL{Scheme: "unix", Host: registry.PeerSocket(m.cfg.Host)}
-	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{own}, []url.URL{own}
+	c.ListenPeerUrls, c.AdvertisePeerUrls = []url.URL{{Scheme: "unix", Host: filepath.Join(m.dir, own.Host)}}, []url.URL{own}
 	c.AdvertiseClientUrls = []url.URL{own} // nobody uses it: clients come by package gate
 	c.InitialClusterToken = m.cfg.ID
 	c.ClusterState = embed.ClusterStateFlagNew

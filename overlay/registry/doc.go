@@ -21,4 +21,14 @@
 // What must be unique is a key that is only made if it does not exist: the name of a host or of a network, and
 // a block. A host gives out addresses of its own blocks without asking anybody, so a lost registry stops no
 // container from starting, and two hosts can't give out the same address.
+//
+// Follow notices a registry that was restored from an older copy: its history lacks the newest record that the
+// follower has seen. Followers keep what they have of records that they can't read.
+//
+// # Limits
+//
+// A registry that was restored has the hosts that were removed since the copy was made: remove them again. It
+// lacks those that joined since then: they join again.
+//
+// A program that changes a record drops fields that it does not know.
 package registry

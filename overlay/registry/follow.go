@@ -1,9 +1,9 @@
 package registry
 
 import (
+	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"net/netip"
 	"strings"
 	"time"
@@ -37,6 +37,9 @@ type Update struct {
 	// records that are missing may exist nevertheless.
 	Restored bool
 	Changes  []Change
+	// Unread are records that exist, but can't be read: a later version of this program has written them, or
+	// they are damaged. They have their key's fields only. Whoever has an older record of them keeps it.
+	Unread []Change
 }
 
 // pause is the time between attempts to reach the registry.
@@ -46,6 +49,17 @@ const pause = 200 * time.Millisecond
 type position struct {
 	revision int64
 	cluster  uint64
+	witness  *mvccpb.KeyValue // the newest record at the revision; nil if it was removed
+}
+
+// see takes a record into account.
+func (p *position) see(kv *mvccpb.KeyValue, removed bool) {
+	switch {
+	case removed && p.witness != nil && bytes.Equal(p.witness.Key, kv.Key):
+		p.witness = nil
+	case !removed && (p.witness == nil || kv.ModRevision > p.witness.ModRevision):
+		p.witness = kv
+	}
 }
 
 // Follow calls handle with all records, and then with each change, until ctx ends. Errors that it can't help
@@ -67,13 +81,14 @@ func (r *Registry) Follow(ctx context.Context, handle func(Update), log func(for
 }
 
 // follow lists all records, unless the follower has a position, and watches from there. It returns when the
-// registry can't be reached, or has forgotten what came after the position.
+// registry can't be reached, or has forgotten what came after the position, and after a new connection, over which
+// another history may come: etcd's client goes on watching by itself, and does not check that.
 func (r *Registry) follow(ctx context.Context, at *position, handle func(Update), log func(string, ...any)) error {
-	now, err := r.position(ctx)
+	again := r.newConnection()
+	restored, err := r.restored(ctx, at)
 	if err != nil {
 		return err
 	}
-	restored := at.revision > 0 && (now.cluster != at.cluster || now.revision < at.revision)
 	if at.revision == 0 || restored {
 		if err := r.list(ctx, at, restored, handle, log); err != nil {
 			return err
@@ -82,7 +97,21 @@ func (r *Registry) follow(ctx context.Context, at *position, handle func(Update)
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	watch := r.c.Watch(clientv3.WithRequireLeader(ctx), root, clientv3.WithPrefix(), clientv3.WithRev(at.revision+1), clientv3.WithProgressNotify())
-	for got := range watch {
+	for {
+		var got clientv3.WatchResponse
+		ok := true
+		select {
+		case <-again:
+		case got, ok = <-watch:
+		}
+		select {
+		case <-again: // what was received may be of another history
+			return nil
+		default:
+		}
+		if !ok {
+			return &UnreachableError{errors.New("the watch has ended")}
+		}
 		if err := got.Err(); err != nil {
 			if errors.Is(err, rpctypes.ErrCompacted) {
 				at.revision = 0
@@ -91,30 +120,45 @@ func (r *Registry) follow(ctx context.Context, at *position, handle func(Update)
 		}
 		var u Update
 		for _, e := range got.Events {
-			c, err := parse(e.Kv, e.Type == mvccpb.DELETE)
-			if err != nil {
-				log("%v", err)
-			} else if c != nil {
-				u.Changes = append(u.Changes, *c)
-			}
+			u.add(e.Kv, e.Type == mvccpb.DELETE, log)
+			at.see(e.Kv, e.Type == mvccpb.DELETE)
+			at.revision = max(at.revision, e.Kv.ModRevision)
 		}
-		at.revision = max(at.revision, got.Header.Revision)
+		if got.IsProgressNotify() {
+			at.revision = max(at.revision, got.Header.Revision)
+		}
 		if len(u.Changes) > 0 {
 			handle(u)
 		}
 	}
-	return &UnreachableError{errors.New("the watch has ended")}
 }
 
-// position returns the registry's newest position.
-func (r *Registry) position(ctx context.Context) (position, error) {
+// restored reports whether the registry's history is not the one in which the follower has its position. If the
+// registry has forgotten that part of its history, the position becomes none.
+func (r *Registry) restored(ctx context.Context, at *position) (bool, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestWithin)
 	defer cancel()
-	got, err := r.c.Get(ctx, clusterKey)
-	if err != nil {
-		return position{}, &UnreachableError{err}
+	now, err := r.c.Get(ctx, clusterKey)
+	switch {
+	case err != nil:
+		return false, &UnreachableError{err}
+	case at.cluster == 0:
+		return false, nil
+	case now.Header.ClusterId != at.cluster, now.Header.Revision < at.revision:
+		return true, nil
+	case at.revision == 0 || at.witness == nil:
+		return false, nil
 	}
-	return position{got.Header.Revision, got.Header.ClusterId}, nil
+	// A registry that was restored some time ago may have a higher revision again. Its history has other records.
+	then, err := r.c.Get(ctx, string(at.witness.Key), clientv3.WithRev(at.revision))
+	if errors.Is(err, rpctypes.ErrCompacted) {
+		at.revision = 0
+		return false, nil
+	}
+	if err != nil {
+		return false, &UnreachableError{err}
+	}
+	return len(then.Kvs) == 0 || then.Kvs[0].ModRevision != at.witness.ModRevision || !bytes.Equal(then.Kvs[0].Value, at.witness.Value), nil
 }
 
 // pageSize is the number of records in an answer of the registry.
@@ -123,44 +167,62 @@ const pageSize = 2000
 // list calls handle with all records.
 func (r *Registry) list(ctx context.Context, at *position, restored bool, handle func(Update), log func(string, ...any)) error {
 	u := Update{All: true, Restored: restored}
-	var now position
-	for key := root; ; {
-		page, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestWithin)
-		got, err := r.c.Get(page, key, clientv3.WithRange(clientv3.GetPrefixRangeEnd(root)), clientv3.WithLimit(pageSize), clientv3.WithRev(now.revision))
-		cancel()
-		if err != nil {
-			return &UnreachableError{err}
-		}
-		if now.revision == 0 {
-			now = position{got.Header.Revision, got.Header.ClusterId}
-		}
-		for _, kv := range got.Kvs {
-			c, err := parse(kv, false)
-			if err != nil {
-				log("%v", err)
-			} else if c != nil {
-				u.Changes = append(u.Changes, *c)
-			}
-		}
-		if !got.More {
-			break
-		}
-		key = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
+	var newest position
+	now, err := r.scan(ctx, root, func(kv *mvccpb.KeyValue) {
+		u.add(kv, false, log)
+		newest.see(kv, false)
+	})
+	if err != nil {
+		return err
 	}
+	now.witness = newest.witness
 	*at = now
 	handle(u)
 	return nil
 }
 
-// parse returns the change that a key and its value mean; nil if they mean none to followers.
+// add adds what a key and its value mean.
+func (u *Update) add(kv *mvccpb.KeyValue, removed bool, log func(string, ...any)) {
+	c, err := parse(kv, removed)
+	if err != nil {
+		log("%v", err)
+	}
+	switch {
+	case c == nil:
+	case err != nil:
+		u.Unread = append(u.Unread, *c)
+	default:
+		u.Changes = append(u.Changes, *c)
+	}
+}
+
+// parse returns the change that a key and its value mean; nil if they mean none to followers. If only the value
+// can't be read, the change has the key's fields.
 func parse(kv *mvccpb.KeyValue, removed bool) (*Change, error) {
 	key := string(kv.Key)
+	c, into, err := recordOf(key)
+	if err != nil || c == nil {
+		return nil, err
+	}
+	c.Removed = removed
+	if removed {
+		return c, nil
+	}
+	if err := decode(key, kv.Value, into); err != nil {
+		c, _, _ = recordOf(key) // without what was decoded before the error
+		return c, err
+	}
+	return c, nil
+}
+
+// recordOf returns a change with the fields that a key has, and into what its value is decoded; nil if it means
+// none to followers.
+func recordOf(key string) (c *Change, into any, err error) {
 	kind, rest, ok := parseKey(key)
 	if !ok {
-		return nil, nil
+		return nil, nil, nil
 	}
-	c := &Change{Removed: removed}
-	var into any
+	c = &Change{}
 	switch kind + "/" {
 	case strings.TrimPrefix(hostsKey, root):
 		c.Host = &Host{Name: rest}
@@ -175,7 +237,7 @@ func parse(kv *mvccpb.KeyValue, removed bool) (*Change, error) {
 		network, prefix, _ := strings.Cut(rest, "/")
 		p, err := netip.ParsePrefix(prefix)
 		if err != nil {
-			return nil, fmt.Errorf("read %s: %w", key, err)
+			return nil, nil, &MalformedError{key, err.Error()}
 		}
 		c.Block = &Block{Network: network, Prefix: p}
 		into = c.Block
@@ -185,10 +247,7 @@ func parse(kv *mvccpb.KeyValue, removed bool) (*Change, error) {
 		c.Endpoint = e
 		into = e
 	default:
-		return nil, nil
+		return nil, nil, nil
 	}
-	if removed {
-		return c, nil
-	}
-	return c, decode(key, kv.Value, into)
+	return c, into, nil
 }

@@ -2,9 +2,9 @@ package registry
 
 import (
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -101,7 +101,8 @@ type Token struct {
 
 // Keys.
 const (
-	root         = "/cleat/v1/"
+	layouts      = "/cleat/v"
+	root         = layouts + "1/"
 	clusterKey   = root + "cluster"
 	hostsKey     = root + "hosts/"
 	aliveKey     = root + "alive/"
@@ -124,8 +125,21 @@ func (e *LaterVersionError) Error() string {
 	return fmt.Sprintf("%s has version %d, which needs a later cleat-node", e.Key, e.Version)
 }
 
-// ErrForeign means that the etcd is in use by something that is not a cluster of cleat-node.
-var ErrForeign = errors.New("not a registry of cleat-node")
+// layoutOf returns the version of the layout to which a key belongs; 0 if it belongs to none.
+func layoutOf(key string) int {
+	rest, _ := strings.CutPrefix(key, layouts)
+	number, _, _ := strings.Cut(rest, "/")
+	n, err := strconv.Atoi(number)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// A MalformedError means that something else than this program has written a record, or has changed it.
+type MalformedError struct{ Key, Reason string }
+
+func (e *MalformedError) Error() string { return e.Key + " is no record of cleat-node: " + e.Reason }
 
 func encode(v any) string {
 	text, err := json.Marshal(v)
@@ -140,18 +154,71 @@ func decode(key string, text []byte, v any) error {
 		Version int `json:"version"`
 	}
 	if err := json.Unmarshal(text, &head); err != nil {
-		return fmt.Errorf("read %s: %w", key, err)
+		return &MalformedError{key, err.Error()}
 	}
 	if head.Version > version {
 		return &LaterVersionError{key, head.Version}
 	}
 	if err := json.Unmarshal(text, v); err != nil {
-		return fmt.Errorf("read %s: %w", key, err)
+		return &MalformedError{key, err.Error()}
+	}
+	if r, ok := v.(interface{ check(key string) string }); ok {
+		if reason := r.check(key); reason != "" {
+			return &MalformedError{key, reason}
+		}
 	}
 	return nil
 }
 
-// ParseKey returns what a key is about: its kind, such as "hosts", and the rest.
+// differs is why a record is refused that is not the one of its key.
+const differs = "the key is that of another record"
+
+// The methods check return why a record with a key can't be one, or "".
+
+func (c *Cluster) check(string) string {
+	if c.ID == "" {
+		return "the cluster has no id"
+	}
+	return ""
+}
+
+func (h *Host) check(key string) string {
+	switch {
+	case key != hostsKey+h.Name || h.Name == "" || strings.Contains(h.Name, "/"):
+		return differs
+	case !h.Address.IsValid() || h.Address.Zone() != "" || h.Port == 0:
+		return "the host has no address and port"
+	}
+	return ""
+}
+
+func (n *Network) check(key string) string {
+	if key != networksKey+n.Name || n.Name == "" || strings.Contains(n.Name, "/") {
+		return differs
+	}
+	for _, s := range n.Subnets {
+		if !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked() || s.Prefix.Addr().Is4In6() || s.BlockBits < s.Prefix.Bits() || s.BlockBits > s.Prefix.Addr().BitLen() {
+			return fmt.Sprintf("blocks of /%d of subnet %s can't be", s.BlockBits, s.Prefix)
+		}
+	}
+	return ""
+}
+
+func (b *Block) check(key string) string {
+	if key != b.key() || b.Prefix != b.Prefix.Masked() || b.Host == "" {
+		return differs
+	}
+	return ""
+}
+
+func (e *Endpoint) check(key string) string {
+	if key != e.key() || e.ID == "" {
+		return differs
+	}
+	return ""
+}
+
+// parseKey returns what a key is about: its kind, such as "hosts", and the rest.
 func parseKey(key string) (kind, rest string, ok bool) {
 	path, ok := strings.CutPrefix(key, root)
 	if !ok {

@@ -69,10 +69,7 @@ func (a *Authority) PEM() ([]byte, error) { return encodePair(a.Certificate, a.k
 // Sign returns a certificate for a host's key, which the request has (Identity.Request). The name is the one
 // given here, whatever the request says.
 func (a *Authority) Sign(request []byte, host string, now time.Time) (*x509.Certificate, error) {
-	csr, err := x509.ParseCertificateRequest(request)
-	if err == nil {
-		err = csr.CheckSignature()
-	}
+	csr, err := parseRequest(request)
 	if err != nil {
 		return nil, fmt.Errorf("read the certificate request of host %s: %w", host, err)
 	}
@@ -89,9 +86,33 @@ func (a *Authority) Sign(request []byte, host string, now time.Time) (*x509.Cert
 }
 
 // Pin returns the pin of a certificate's key: a SHA-256 in hexadecimal digits.
-func Pin(c *x509.Certificate) string {
-	sum := sha256.Sum256(c.RawSubjectPublicKeyInfo)
+func Pin(c *x509.Certificate) string { return pin(c.RawSubjectPublicKeyInfo) }
+
+// RequestPin returns the pin of the key of a certificate request.
+func RequestPin(request []byte) (string, error) {
+	csr, err := parseRequest(request)
+	if err != nil {
+		return "", fmt.Errorf("read a certificate request: %w", err)
+	}
+	return pin(csr.RawSubjectPublicKeyInfo), nil
+}
+
+func pin(publicKeyInfo []byte) string {
+	sum := sha256.Sum256(publicKeyInfo)
 	return hex.EncodeToString(sum[:])
+}
+
+// parseRequest reads a certificate request whose sender has its key. The key must be of the kind that newKey
+// makes: checking signatures of other kinds can be made expensive by whoever sends them.
+func parseRequest(der []byte) (*x509.CertificateRequest, error) {
+	csr, err := x509.ParseCertificateRequest(der)
+	if err != nil {
+		return nil, err
+	}
+	if key, ok := csr.PublicKey.(*ecdsa.PublicKey); !ok || key.Curve != elliptic.P256() {
+		return nil, errors.New("the key is not one of the curve P-256")
+	}
+	return csr, csr.CheckSignature()
 }
 
 func newKey() (crypto.Signer, error) {
@@ -124,6 +145,12 @@ const (
 	pemKey         = "PRIVATE KEY"
 )
 
+// keyOf reports whether a certificate is of a key.
+func keyOf(key crypto.Signer, c *x509.Certificate) bool {
+	public, ok := key.Public().(interface{ Equal(crypto.PublicKey) bool })
+	return ok && public.Equal(c.PublicKey)
+}
+
 func encodePair(c *x509.Certificate, key crypto.Signer) ([]byte, error) {
 	der, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {
@@ -148,6 +175,9 @@ func parsePair(text []byte) (c *x509.Certificate, key crypto.Signer, err error) 
 	}
 	if c == nil || key == nil {
 		return nil, nil, errors.New("a certificate or its key is missing")
+	}
+	if !keyOf(key, c) {
+		return nil, nil, errors.New("the certificate is of another key")
 	}
 	return c, key, nil
 }

@@ -13,12 +13,17 @@
 //
 // A Token has what a new host needs to join: addresses of the cluster, the pin of its authority, by which the
 // new host knows that it speaks with that cluster, and a secret, by which the cluster knows that the new host
-// was invited. The registry has only a hash of the secret.
+// was invited. The registry has only a hash of the secret. Both ends prove that they know it (Proof), and
+// neither sends it. So a host that was removed, which still has a certificate of the authority, can neither
+// learn the secret from a host that joins nor pretend to be the cluster.
 //
 // # Limits
+//
+// All hosts of a cluster trust each other: each can write the registry. Whoever can read the registry can join
+// hosts with the tokens in it, until they expire.
 //
 // Certificates are valid from a day before they are made, for clocks that are late, for a year. A host gets a
 // new one when a third of that is left.
 //
-// Sources: RFC 5280 (certificates), RFC 7469 section 2.4 (pins), RFC 8446 (TLS 1.3).
+// Sources: RFC 2104 (HMAC), RFC 5280 (certificates), RFC 7469 section 2.4 (pins), RFC 8446 (TLS 1.3).
 package trust

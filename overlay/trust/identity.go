@@ -40,9 +40,8 @@ func (i *Identity) Request() ([]byte, error) {
 // Certified returns the identity with a certificate. The error says if the certificate is of another key or
 // host, or not signed by the authority.
 func (i *Identity) Certified(cert, authority *x509.Certificate) (*Identity, error) {
-	public, ok := i.key.Public().(interface{ Equal(crypto.PublicKey) bool })
 	switch {
-	case !ok || !public.Equal(cert.PublicKey):
+	case !keyOf(i.key, cert):
 		return nil, errors.New("the certificate is of another key")
 	case cert.Subject.CommonName != i.Host:
 		return nil, fmt.Errorf("the certificate is of host %s, not of %s", cert.Subject.CommonName, i.Host)
@@ -68,6 +67,11 @@ func (i *Identity) SignedBy(a *Authority, now time.Time) (*Identity, error) {
 
 // Pin returns the pin of the identity's key.
 func (i *Identity) Pin() string { return Pin(i.Certificate) }
+
+// Valid reports whether the certificate is valid at a time.
+func (i *Identity) Valid(now time.Time) bool {
+	return !now.Before(i.Certificate.NotBefore) && !now.After(i.Certificate.NotAfter)
+}
 
 // NeedsRenewal reports whether the certificate should be replaced by a new one.
 func (i *Identity) NeedsRenewal(now time.Time) bool {

@@ -1,13 +1,14 @@
 package trust
 
 import (
+	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"crypto/subtle"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -28,9 +29,17 @@ const (
 	maxAddresses = 8
 )
 
-// NewToken makes a token for a cluster.
+// NewToken makes a token for a cluster with the first addresses that are valid. It is an error if none is.
 func NewToken(authority *x509.Certificate, addresses []netip.AddrPort) (Token, error) {
-	t := Token{Addresses: addresses[:min(len(addresses), maxAddresses)], Authority: shortPin(authority)}
+	t := Token{Authority: shortPin(authority)}
+	for _, a := range addresses {
+		if a.IsValid() && a.Addr().Zone() == "" && len(t.Addresses) < maxAddresses {
+			t.Addresses = append(t.Addresses, netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+		}
+	}
+	if len(t.Addresses) == 0 {
+		return t, errors.New("make a token: the cluster has no address at which hosts can join")
+	}
 	var id [idBytes]byte
 	if _, err := rand.Read(id[:]); err != nil {
 		return t, fmt.Errorf("make a token: %w", err)
@@ -47,18 +56,37 @@ func shortPin(c *x509.Certificate) [16]byte {
 	return [16]byte(sum[:16])
 }
 
-// Hash returns what the registry has of the token's secret.
-func (t Token) Hash() string { return HashSecret(t.Secret[:]) }
-
-// HashSecret returns what the registry has of a secret. A secret has 128 random bits, so nobody can guess it
+// Hash returns what the registry has of the token's secret. A secret has 128 random bits, so nobody can guess it
 // from its hash.
-func HashSecret(secret []byte) string {
-	sum := sha256.Sum256(secret)
+func (t Token) Hash() string {
+	sum := sha256.Sum256(t.Secret[:])
 	return hex.EncodeToString(sum[:])
 }
 
-// SameHash compares two hashes in a time that does not depend on them.
-func SameHash(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+// A Side is one end of a connection with which a host joins.
+type Side string
+
+// The host that joins, and the host that accepts it.
+const (
+	Joins   Side = "joins"
+	Accepts Side = "accepts"
+)
+
+// Proof shows the other end of a connection that this end knows a token's secret, or the hash of it. The secret
+// itself is never sent. binding is unique to the connection (gate.Binding), so whoever passes a proof on, over
+// another connection, proves nothing.
+func Proof(hash string, side Side, binding []byte) []byte {
+	mac := hmac.New(sha256.New, []byte(hash))
+	mac.Write([]byte(side))
+	mac.Write([]byte{0})
+	mac.Write(binding)
+	return mac.Sum(nil)
+}
+
+// Proves reports whether a proof is that of a side. Its time does not depend on the proof.
+func Proves(proof []byte, hash string, side Side, binding []byte) bool {
+	return hmac.Equal(proof, Proof(hash, side, binding))
+}
 
 // IsOf reports whether the token is of the cluster with an authority.
 func (t Token) IsOf(authority *x509.Certificate) bool { return t.Authority == shortPin(authority) }
@@ -93,7 +121,7 @@ func ParseToken(text string) (Token, error) {
 	if !ok {
 		return bad("it does not begin with " + tokenPrefix)
 	}
-	b, err := base64.RawURLEncoding.DecodeString(encoded)
+	b, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
 	const fixed = idBytes + len(t.Secret) + len(t.Authority)
 	if err != nil || len(b) < fixed+2 {
 		return bad("a part of it is missing")
@@ -113,6 +141,9 @@ func ParseToken(text string) (Token, error) {
 		a, _ := netip.AddrFromSlice(b[1 : 1+n])
 		t.Addresses = append(t.Addresses, netip.AddrPortFrom(a, binary.BigEndian.Uint16(b[1+n:])))
 		b = b[1+n+2:]
+	}
+	if len(t.Addresses) == 0 || len(t.Addresses) > maxAddresses {
+		return bad(fmt.Sprintf("it has %d addresses", len(t.Addresses)))
 	}
 	return t, nil
 }

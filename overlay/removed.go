@@ -1,0 +1,104 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"cleat/internal/statedir"
+	"cleat/overlay/gate"
+	"cleat/overlay/member"
+)
+
+const (
+	// removedAfter is how long hosts of the cluster must refuse this host until it counts as removed. A host
+	// that has just joined is refused by those that have not heard of it yet.
+	removedAfter = 5 * time.Second
+	// removedPause is the time between attempts of a removed host to reach the registry.
+	removedPause = time.Minute
+)
+
+// removal is what this host knows about its own removal from the cluster.
+type removal struct {
+	refused time.Time // since when hosts refuse this one, and none has admitted it
+	tried   time.Time // when it last tried to reach the registry
+	sure    bool      // it was removed
+}
+
+// errRemoved is the problem of a host that was removed.
+var errRemoved = errors.New("this host was removed from the cluster; its networks and containers stay as they are. " +
+	"To join again: cleat-node down; cleat-node up --token TOKEN")
+
+// isRemoved reports whether this host was removed from the cluster.
+func (n *Node) isRemoved() bool {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.removal.sure
+}
+
+// dialRegistry connects to a member of the registry: to the one of this host by its socket.
+func (n *Node) dialRegistry(ctx context.Context, endpoint string) (net.Conn, error) {
+	n.mu.Lock()
+	own := n.member != nil && endpoint == n.settings.gate().String()
+	wait := n.removal.sure && time.Since(n.removal.tried) < removedPause
+	if !wait {
+		n.removal.tried = time.Now()
+	}
+	n.mu.Unlock()
+	if own {
+		return member.DialClients(n.cfg.Dir)(ctx)
+	}
+	if wait {
+		return nil, errRemoved
+	}
+	c, err := gate.Dial(ctx, n.ID(), endpoint, gate.Registry, n.admit)
+	switch {
+	case err == nil:
+		n.readmitted()
+	case errors.As(err, new(*gate.RemovedError)):
+		n.refused()
+	}
+	return c, err
+}
+
+// refused notes that a host of the cluster has refused this one.
+func (n *Node) refused() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.removal.refused.IsZero() {
+		n.removal.refused = time.Now()
+	}
+	if time.Since(n.removal.refused) >= removedAfter {
+		n.setRemoved(true)
+	}
+}
+
+// readmitted notes that a host of the cluster has admitted this one.
+func (n *Node) readmitted() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.removal.refused = time.Time{}
+	n.setRemoved(false)
+}
+
+// setRemoved remembers whether this host was removed, also in its settings: then it can join again. It is called
+// with mu held.
+func (n *Node) setRemoved(removed bool) {
+	if n.removal.sure == removed {
+		return
+	}
+	n.removal.sure = removed
+	if removed {
+		n.problems["removed"] = errRemoved.Error()
+		n.cfg.Log("%v", errRemoved)
+	} else {
+		delete(n.problems, "removed")
+		n.cfg.Log("this host takes part in the cluster again")
+	}
+	s := *n.settings
+	s.Removed = removed
+	if err := statedir.WriteJSON(n.dir.path(settingsFile), s); err != nil {
+		n.cfg.Log("%v", err)
+	}
+}
