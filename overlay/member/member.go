@@ -181,8 +181,12 @@ func (m *Member) Close() {
 	m.running.Wait()
 }
 
-// Votes reports whether the member votes, and serves clients.
-func (m *Member) Votes() bool { return !m.e.Server.IsLearner() }
+// Votes reports whether the member votes, and serves clients. One that was removed from the registry does not:
+// of it etcd's own IsLearner panics.
+func (m *Member) Votes() bool {
+	own := m.e.Server.Cluster().Member(m.e.Server.MemberID())
+	return own != nil && !own.IsLearner
+}
 
 // Leads reports whether the member is the leader.
 func (m *Member) Leads() bool { return uint64(m.e.Server.Leader()) == uint64(m.e.Server.MemberID()) }
