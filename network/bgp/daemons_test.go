@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
 	"cleat/internal/program"
@@ -112,6 +113,7 @@ func newFRR(t *testing.T, node *lab.Node, config string, more ...string) *daemon
 	t.Helper()
 	d := newDaemon(t, node)
 	zebra, bgpd, vtysh := need(t, "zebra", "frr"), need(t, "bgpd", "frr"), need(t, "vtysh", "frr")
+	must(t, asMember())
 	must(t, os.WriteFile(filepath.Join(d.dir, "frr.conf"), []byte(config), 0o600))
 	must(t, os.WriteFile(filepath.Join(d.dir, "vtysh.conf"), nil, 0o600))
 	run := func(path string) {
@@ -170,3 +172,31 @@ func (d *daemon) configureFRR(announced ...string) {
 		}
 	}
 }
+
+// asMember makes root a member of the group that FRR's programs require, for this lab: it has mounts of its own.
+var asMember = sync.OnceValue(func() error {
+	const path = "/etc/group"
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(text), "\n")
+	for i, l := range lines {
+		if strings.HasPrefix(l, "frrvty:") {
+			lines[i] = l[:strings.LastIndex(l, ":")+1] + "root"
+		}
+	}
+	f, err := os.CreateTemp("", "group")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	defer f.Close()
+	if _, err := f.WriteString(strings.Join(lines, "\n")); err != nil {
+		return err
+	}
+	if err := f.Chmod(0o644); err != nil {
+		return err
+	}
+	return unix.Mount(f.Name(), path, "", unix.MS_BIND, "")
+})

@@ -98,7 +98,9 @@ func TestBird(t *testing.T) {
 	t.Parallel()
 	need(t, "bird", "bird2")
 	testInterop(t, interop{protocol: birdProtocol, password: password, program: "bird",
-		start:    func(t *testing.T, node *lab.Node, id string, all ...string) *daemon { return newBird(t, node, birdConf(id, all...)) },
+		start: func(t *testing.T, node *lab.Node, id string, all ...string) *daemon {
+			return newBird(t, node, birdConf(id, all...))
+		},
 		announce: func(d *daemon, id string, all ...string) { d.reconfigure(birdConf(id, all...)) },
 		rewrite:  func(d *daemon, id string, all ...string) { d.write("bird.conf", birdConf(id, all...)) },
 	})
@@ -108,7 +110,9 @@ func TestFRR(t *testing.T) {
 	t.Parallel()
 	need(t, "bgpd", "frr")
 	testInterop(t, interop{protocol: frrProtocol, password: strings.ReplaceAll(password, " ", "-"), program: "bgpd",
-		start:    func(t *testing.T, node *lab.Node, id string, all ...string) *daemon { return newFRR(t, node, frrConf(id, all...)) },
+		start: func(t *testing.T, node *lab.Node, id string, all ...string) *daemon {
+			return newFRR(t, node, frrConf(id, all...))
+		},
 		announce: func(d *daemon, id string, all ...string) { d.configureFRR(all...) },
 		rewrite:  func(d *daemon, id string, all ...string) { d.write("frr.conf", frrConf(id, all...)) },
 	})

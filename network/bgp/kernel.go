@@ -272,3 +272,24 @@ func (e entry) netlink(family int) *netlink.Route {
 	}
 	return r
 }
+
+// Devices returns the devices by which this host reaches addresses, sorted. Packets of containers behind them come in
+// there.
+func (k *Kernel) Devices(addrs []netip.Addr) (all []string, err error) {
+	h, err := link.Handle(k.NS)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	s := &syncer{h: h}
+	for _, a := range addrs {
+		for _, hop := range s.lookUp(a) {
+			l, err := h.LinkByIndex(hop.device)
+			if err == nil && !slices.Contains(all, l.Attrs().Name) {
+				all = append(all, l.Attrs().Name)
+			}
+		}
+	}
+	slices.Sort(all)
+	return all, nil
+}
