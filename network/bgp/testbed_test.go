@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"net"
 	"net/netip"
@@ -36,6 +37,8 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	flag.Parse()
+	lab.SetParallel(10) // tests mostly wait
 	os.Exit(lab.RunTests(m))
 }
 
