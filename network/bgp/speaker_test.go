@@ -10,7 +10,7 @@ import (
 
 // TestSpeakers has three of our own in a row: a and c have no session with each other.
 //
-//	a (AS 65001) ── b (AS 65000) ── c (AS 65001)
+//	a (AS 65001) ── b (AS 65000) ── c (AS 65002)
 func TestSpeakers(t *testing.T) {
 	t.Parallel()
 	nodes := segment(t, "a", "b", "c")
@@ -20,7 +20,7 @@ func TestSpeakers(t *testing.T) {
 	b := newSpeaker(t, nodes[1], order{Config: &settings{RouterID: addr("192.0.2.2"), AS: 65000, Port: 179, NextHop6: addr("2001:db8::2"),
 		Peers: []bgp.Peer{{Address: addr("192.0.2.1"), AS: 65001}, {Address: addr("192.0.2.3"), AS: 65001}}},
 		Announce: prefixes("10.64.2.0/26", "10.64.3.0/26", "198.51.100.0/24", "192.0.2.0/24", "0.0.0.0/0", "2001:db8:64:2::/64")})
-	c := newSpeaker(t, nodes[2], order{Config: &settings{RouterID: addr("192.0.2.3"), AS: 65001, Peers: []bgp.Peer{{Address: addr("192.0.2.2"), AS: 65000, Default: true}}},
+	c := newSpeaker(t, nodes[2], order{Config: &settings{RouterID: addr("192.0.2.3"), AS: 65002, Peers: []bgp.Peer{{Address: addr("192.0.2.2"), AS: 65000, Default: true}}},
 		Announce: prefixes("10.64.4.0/26")})
 	for _, s := range []*speaker{a, b, c} {
 		s.established()
