@@ -18,7 +18,7 @@ func TestSpeakers(t *testing.T) {
 	a := newSpeaker(t, nodes[0], order{Config: hostA, Announce: prefixes("10.64.1.0/26", "2001:db8:64:1::/64"),
 		Filter: &bgp.Filter{Networks: prefixes("10.64.0.0/18"), Blocks: []bgp.Block{{Prefix: prefix("10.64.2.0/26")}}}})
 	b := newSpeaker(t, nodes[1], order{Config: &settings{RouterID: addr("192.0.2.2"), AS: 65000, Port: 179, NextHop6: addr("2001:db8::2"),
-		Peers: []bgp.Peer{{Address: addr("192.0.2.1"), AS: 65001}, {Address: addr("192.0.2.3"), AS: 65001}}},
+		Peers: []bgp.Peer{{Address: addr("192.0.2.1"), AS: 65001}, {Address: addr("192.0.2.3"), AS: 65002}}},
 		Announce: prefixes("10.64.2.0/26", "10.64.3.0/26", "198.51.100.0/24", "192.0.2.0/24", "0.0.0.0/0", "2001:db8:64:2::/64")})
 	c := newSpeaker(t, nodes[2], order{Config: &settings{RouterID: addr("192.0.2.3"), AS: 65002, Peers: []bgp.Peer{{Address: addr("192.0.2.2"), AS: 65000, Default: true}}},
 		Announce: prefixes("10.64.4.0/26")})

@@ -147,6 +147,8 @@ func reason(p *apiutil.PeerState) string {
 		return "the peer has not come back within its restart time"
 	case api.PeerState_DISCONNECT_REASON_HOLD_TIMER_EXPIRED:
 		return "the peer is silent"
+	case api.PeerState_DISCONNECT_REASON_INVALID_MSG:
+		return "the peer refuses the session or sends invalid messages; compare the AS numbers of both ends"
 	case api.PeerState_DISCONNECT_REASON_BAD_PEER_AS:
 		return wrongAS
 	}
