@@ -102,7 +102,13 @@ func runSpeaker() error {
 				return err
 			}
 			s.CheckEvery(500 * time.Millisecond)
-			go func() { ended <- s.Run(ctx) }()
+			go func() {
+				if err := s.Run(ctx); err != nil {
+					fmt.Fprintln(os.Stderr, err)
+					os.Exit(1)
+				}
+				ended <- nil
+			}()
 		}
 		if o.Filter != nil {
 			s.SetFilter(*o.Filter)
