@@ -25,7 +25,8 @@
 // announces takes their place.
 //
 // A hold timer that expires counts as such a restart, too. BFD (RFC 5880, RFC 5881) ends a session at once, and
-// removes its routes. A peer with BFD also notices that this program is killed, within 0.9 s.
+// removes its routes. It is on only while there is a session: GoBGP 4.8 would keep a reset without one, and end the
+// next session by it. A peer with BFD also notices that this program is killed, within 0.9 s.
 //
 // # Limits
 //

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"cleat/lab"
 	"cleat/network/bgp"
 )
 
@@ -64,16 +65,9 @@ func TestBusyPort(t *testing.T) {
 	nodes := segment(t, "host")
 	cfg := &settings{RouterID: addr("192.0.2.1"), AS: 65001, Port: 179, Peers: []bgp.Peer{{Address: addr("192.0.2.2"), AS: 65000}}}
 	newSpeaker(t, nodes[0], order{Config: cfg, Announce: prefixes("10.64.1.0/26")})
-	eventually(t, func() error {
-		return nodes[0].NS.Do(func() error {
-			c, err := net.Dial("tcp", "192.0.2.1:179")
-			if err == nil {
-				c.Close()
-			}
-			return err
-		})
-	})
-	second := newSpeaker(t, nodes[0], order{Config: cfg, Announce: prefixes("10.64.1.0/26")})
+	busy(t, nodes[0])
+	second := newSpeaker(t, nodes[0], order{Config: cfg})
+	second.send(order{Announce: prefixes("10.64.1.0/26")})
 	if err := second.proc.Wait(); err == nil {
 		t.Error("the second speaker has not failed")
 	}
@@ -81,4 +75,18 @@ func TestBusyPort(t *testing.T) {
 	if err != nil || !strings.Contains(string(text), "address already in use") {
 		t.Errorf("log is %s, %v", text, err)
 	}
+}
+
+// busy waits until somebody listens for BGP.
+func busy(t *testing.T, node *lab.Node) {
+	t.Helper()
+	eventually(t, func() error {
+		return node.NS.Do(func() error {
+			c, err := net.Dial("tcp", "192.0.2.1:179")
+			if err == nil {
+				c.Close()
+			}
+			return err
+		})
+	})
 }

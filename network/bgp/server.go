@@ -2,6 +2,7 @@ package bgp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"time"
@@ -79,8 +80,37 @@ func (s *Speaker) families(p *Peer) []bgp.Family {
 	return []bgp.Family{bgp.RF_IPv4_UC, bgp.RF_IPv6_UC}
 }
 
-// addPeer lets the session with a peer begin.
+// addPeer lets the session with a peer begin. BFD is for later (setBFD).
 func (s *Speaker) addPeer(ctx context.Context, b *server.BgpServer, p *Peer) error {
+	if err := b.AddPeer(ctx, &api.AddPeerRequest{Peer: s.peer(p, false)}); err != nil {
+		return fmt.Errorf("add BGP peer %s: %w", p.Address, err)
+	}
+	return nil
+}
+
+// setBFD turns BFD on for peers that have a session, and off for others. on is what is on. The library keeps a reset
+// by BFD that comes without a session, and ends the next session by it.
+func (s *Speaker) setBFD(ctx context.Context, b *server.BgpServer, on map[netip.Addr]bool) error {
+	var errs []error
+	for i := range s.cfg.Peers {
+		p := &s.cfg.Peers[i]
+		s.mu.Lock()
+		wanted := p.BFD && s.sessions[p.Address].established
+		s.mu.Unlock()
+		if wanted == on[p.Address] {
+			continue
+		}
+		if _, err := b.UpdatePeer(ctx, &api.UpdatePeerRequest{Peer: s.peer(p, wanted)}); err != nil {
+			errs = append(errs, fmt.Errorf("set BFD of BGP peer %s: %w", p.Address, err))
+			continue
+		}
+		on[p.Address] = wanted
+	}
+	return errors.Join(errs...)
+}
+
+// peer returns a peer as the library has it.
+func (s *Speaker) peer(p *Peer, bfd bool) *api.Peer {
 	hold := p.Hold
 	if hold == 0 {
 		hold = DefaultHold
@@ -104,7 +134,7 @@ func (s *Speaker) addPeer(ctx context.Context, b *server.BgpServer, p *Peer) err
 			a.EbgpMultihop = &api.EbgpMultihop{Enabled: true, MultihopTtl: uint32(p.Multihop)}
 		}
 	}
-	if p.BFD {
+	if bfd {
 		a.Bfd = &api.BfdPeerConfig{Enabled: true, Port: server.BfdServerPort, DesiredMinimumTxInterval: bfdMicroseconds,
 			RequiredMinimumReceive: bfdMicroseconds, DetectionMultiplier: bfdMultiplier}
 	}
@@ -120,10 +150,7 @@ func (s *Speaker) addPeer(ctx context.Context, b *server.BgpServer, p *Peer) err
 			PrefixLimits:      &api.PrefixLimit{Family: family, MaxPrefixes: limit},
 		})
 	}
-	if err := b.AddPeer(ctx, &api.AddPeerRequest{Peer: a}); err != nil {
-		return fmt.Errorf("add BGP peer %s: %w", p.Address, err)
-	}
-	return nil
+	return a
 }
 
 // path returns a prefix of this host. An unspecified next hop becomes this host's address in each session; an IPv4

@@ -129,6 +129,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 func (s *Speaker) follow(ctx context.Context, b *server.BgpServer, has map[netip.Prefix]bool) error {
 	began := time.Now()
 	kept := true
+	bfd := map[netip.Addr]bool{} // where it is on
 	t := time.NewTimer(s.check)
 	defer t.Stop()
 	for {
@@ -150,6 +151,9 @@ func (s *Speaker) follow(ctx context.Context, b *server.BgpServer, has map[netip
 		}
 		if kept && (s.settled() || time.Since(began) > RestartTime) {
 			kept = false
+		}
+		if err := s.setBFD(ctx, b, bfd); err != nil && ctx.Err() == nil {
+			s.cfg.Log("%v", err)
 		}
 		s.sync(b, kept)
 		wait := s.check

@@ -161,14 +161,21 @@ func newSpeaker(t *testing.T, node *lab.Node, o order) *speaker {
 	return s
 }
 
-func (s *speaker) do(o order) (state []bgp.PeerState) {
+// send passes an order to the speaker, which answers it.
+func (s *speaker) send(o order) {
 	s.t.Helper()
-	s.mu.Lock()
-	defer s.mu.Unlock()
 	text, err := json.Marshal(o)
 	must(s.t, err)
 	_, err = s.in.Write(append(text, '\n'))
 	must(s.t, err)
+}
+
+// do is send, and returns the answer.
+func (s *speaker) do(o order) (state []bgp.PeerState) {
+	s.t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.send(o)
 	line, err := s.out.ReadBytes('\n')
 	must(s.t, err)
 	must(s.t, json.Unmarshal(line, &state))
