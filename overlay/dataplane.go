@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/netip"
 
+	"cleat/overlay/control"
 	"cleat/overlay/registry"
 )
 
@@ -24,6 +25,15 @@ type Dataplane interface {
 	// Check returns an error if this host can't have a network: a prefix is in use here.
 	Check(ctx context.Context, n registry.Network) error
 }
+
+// A Runner is a Dataplane that also does something of its own for as long as a Node runs.
+type Runner interface {
+	// Run returns when ctx ends, or earlier if there is nothing to do or it fails.
+	Run(ctx context.Context) error
+}
+
+// A PeerLister is a Dataplane that exchanges routes with others. Peers is safe for concurrent use.
+type PeerLister interface{ Peers() []control.Peer }
 
 // State is what a cluster has, as one of its hosts sees it.
 type State struct {

@@ -181,6 +181,13 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 		n.every(ctx, "files", n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
 	})
 	running.Go(func() { n.forward(ctx, n.cfg.Dataplane.Changed(), n.publish) })
+	if r, ok := n.cfg.Dataplane.(Runner); ok {
+		running.Go(func() {
+			if err := r.Run(ctx); err != nil && ctx.Err() == nil {
+				n.problem("run", err)
+			}
+		})
+	}
 	signal(n.apply) // what the host had when it was stopped
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {

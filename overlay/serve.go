@@ -276,9 +276,13 @@ func (n *Node) votes(ctx context.Context) []string {
 }
 
 func (n *Node) status(members []string) control.Status {
+	var peers []control.Peer
+	if l, ok := n.cfg.Dataplane.(PeerLister); ok {
+		peers = l.Peers()
+	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members}}
+	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members}, Peers: peers}
 	for _, name := range slices.Sorted(maps.Keys(n.mirror.Hosts)) {
 		h := n.mirror.Hosts[name]
 		_, lives := n.mirror.alive[name]

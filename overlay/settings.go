@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"cleat/internal/statedir"
 	"cleat/overlay/member"
@@ -23,6 +24,26 @@ type Settings struct {
 	MAC     string     `json:"mac"`               // of its VXLAN device
 	First   bool       `json:"first,omitempty"`   // the host has begun the cluster
 	Removed bool       `json:"removed,omitempty"` // the cluster has removed the host, which may join again
+	BGP     *BGP       `json:"bgp,omitempty"`
+}
+
+// BGP is how a host exchanges routes with routers.
+type BGP struct {
+	AS    uint32    `json:"as"`
+	Port  uint16    `json:"port,omitempty"` // TCP, listened on; 0: the host only dials
+	Peers []BGPPeer `json:"peers"`
+}
+
+// BGPPeer is a router or a route reflector.
+type BGPPeer struct {
+	Address     netip.Addr    `json:"address"`
+	AS          uint32        `json:"as,omitempty"`       // 0: that of the host
+	Password    string        `json:"password,omitempty"` // a file
+	BFD         bool          `json:"bfd,omitempty"`
+	Multihop    uint8         `json:"multihop,omitempty"`
+	Hold        time.Duration `json:"hold,omitempty"`
+	MaxPrefixes uint32        `json:"max_prefixes,omitempty"`
+	Default     bool          `json:"default,omitempty"` // its default route is accepted
 }
 
 // gate returns the address of the host's gate.
@@ -45,6 +66,19 @@ const (
 // Load returns the settings of a host; nil if it belongs to no cluster.
 func Load(path string) (*Settings, error) {
 	return statedir.ReadJSON[Settings](dir(path).path(settingsFile))
+}
+
+// SetBGP replaces how a host that belongs to a cluster exchanges routes; nil means that it does not.
+func SetBGP(path string, b *BGP) error {
+	s, err := Load(path)
+	if err != nil {
+		return err
+	}
+	if s == nil {
+		return errors.New("this host belongs to no cluster")
+	}
+	s.BGP = b
+	return statedir.WriteJSON(dir(path).path(settingsFile), s)
 }
 
 func (d dir) identity() (*trust.Identity, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"slices"
@@ -170,10 +171,36 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 			return err
 		}
 	}
+	if err := printPeers(out, s.Peers); err != nil {
+		return err
+	}
 	for _, p := range s.Problems {
 		fmt.Fprintf(out, "\nproblem: %s\n", p)
 	}
 	return nil
+}
+
+func printPeers(out io.Writer, all []control.Peer) error {
+	if len(all) == 0 {
+		return nil
+	}
+	fmt.Fprintln(out)
+	t := term.NewTable(out)
+	t.Row("BGP PEER", "AS", "STATE", "SENT", "RECEIVED", "ERROR")
+	for _, p := range all {
+		state := "no session"
+		if p.Established {
+			state = "established"
+		}
+		if !p.Since.IsZero() {
+			state += " since " + term.Time(p.Since)
+		}
+		if p.BFD != "" {
+			state += ", BFD " + p.BFD
+		}
+		t.Row(p.Address.String(), fmt.Sprint(p.AS), state, fmt.Sprint(p.Sent), fmt.Sprint(p.Received), term.OrDash(p.Error))
+	}
+	return t.Flush()
 }
 
 func list[T fmt.Stringer](all []T) string {

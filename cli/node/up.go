@@ -32,6 +32,7 @@ type upFlags struct {
 	address    string
 	port       uint16
 	foreground bool
+	bgp        bgpFlags
 }
 
 func newUp(dataplane NewDataplane) *cobra.Command {
@@ -60,6 +61,7 @@ without it they only miss what other hosts change.`,
 	flags.StringVar(&f.address, "address", "", "`ADDRESS` of this host at which the others reach it")
 	flags.Uint16Var(&f.port, "port", overlay.DefaultPort, "TCP `PORT` at which the others reach it")
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
+	f.bgp.add(flags)
 	return cmd
 }
 
@@ -80,6 +82,10 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if _, err := c.Status(cmd.Context()); err == nil && !f.foreground {
 		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does, and `cleat-node down` ends it")
 	}
+	routing, err := f.bgp.parse()
+	if err != nil {
+		return err
+	}
 	resumes := settings != nil && (f.token == "" || !settings.Removed)
 	if !resumes {
 		if settings, err = f.begin(cmd.Context(), store, dir, dataplane); err != nil {
@@ -87,6 +93,11 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 		}
 	} else if f.token != "" || f.name != "" || f.address != "" {
 		return hint.With(fmt.Errorf("this host belongs to cluster %s already, as %s", settings.Cluster, settings.Host), "leave out --token, --name and --address")
+	}
+	if f.bgp.given() {
+		if err := overlay.SetBGP(dir, routing); err != nil {
+			return err
+		}
 	}
 	if f.foreground {
 		return serve(cmd, store, dir, settings, dataplane)

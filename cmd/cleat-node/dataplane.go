@@ -19,6 +19,7 @@ import (
 	"cleat/network/names"
 	"cleat/network/span"
 	"cleat/overlay"
+	"cleat/overlay/control"
 	"cleat/overlay/registry"
 
 	"github.com/fsnotify/fsnotify"
@@ -32,6 +33,7 @@ type dataplane struct {
 	watch   *fsnotify.Watcher
 	changed chan struct{}
 	log     func(string, ...any)
+	routing *routing
 }
 
 func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, error) {
@@ -45,6 +47,14 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 	}
 	d := &dataplane{host: host, watch: w, changed: make(chan struct{}, 1), log: log, store: named.Store{Store: store}}
 	d.cfg = named.Config{Attach: attach.Config{Store: store}, SyncElsewhere: func(ctx context.Context) error { return keep.SyncRules(ctx, store) }}
+	dir := control.Dir(store.Path())
+	settings, err := overlay.Load(dir)
+	if err == nil {
+		d.routing, err = newRouting(dir, store.BootID(), host, settings, log)
+	}
+	if err != nil {
+		return nil, errors.Join(err, w.Close())
+	}
 	go d.forward()
 	return d, nil
 }
@@ -135,7 +145,11 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState) (create
 	}
 	slices.SortFunc(remote.Prefixes, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	if len(remote.Prefixes) > 0 {
-		own.Remotes = []named.Remote{remote}
+		byBGP, err := d.routing.remotes(remote.Prefixes)
+		if err != nil {
+			return false, err
+		}
+		own.Remotes = append([]named.Remote{remote}, byBGP...)
 	}
 	defer func() {
 		if err == nil {
@@ -197,6 +211,7 @@ func (d *dataplane) reach(s overlay.State) error {
 		}
 		c.Hosts = append(c.Hosts, one)
 	}
+	d.routing.apply(s, own)
 	changed, err := span.Sync(d.host, c)
 	if len(changed) > 0 {
 		d.log("routes: %s", strings.Join(changed, ", "))

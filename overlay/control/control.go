@@ -58,7 +58,20 @@ type Status struct {
 	Registry RegistryStatus  `json:"registry"`
 	Hosts    []HostStatus    `json:"hosts"`
 	Networks []NetworkStatus `json:"networks"`
+	Peers    []Peer          `json:"peers,omitempty"` // of BGP
 	Problems []string        `json:"problems,omitempty"`
+}
+
+// Peer is a session of BGP with a router or a route reflector.
+type Peer struct {
+	Address     netip.Addr `json:"address"`
+	AS          uint32     `json:"as"`
+	Established bool       `json:"established"`
+	Since       time.Time  `json:"since,omitzero"` // when the session began or ended
+	Sent        int        `json:"sent"`           // prefixes
+	Received    int        `json:"received"`       // prefixes
+	BFD         string     `json:"bfd,omitempty"`  // "up", "down"; "": not used
+	Error       string     `json:"error,omitempty"`
 }
 
 // RegistryStatus is how the registry is.
