@@ -111,6 +111,7 @@ var rooms = map[string]room{
 	"network/graph":      {brains, []string{"network/survey"}},
 	"network/trace":      {brains, []string{"network/survey", "netns"}},
 	"network/span":       {hands, []string{"link", "netns"}},
+	"network/span/probe": {hands, []string{"link", "netns"}},
 	"overlay":            {brains, []string{"overlay/control", "overlay/gate", "overlay/member", "overlay/registry", "overlay/trust"}},
 	"overlay/control":    {hands, nil},
 	"overlay/gate":       {hands, []string{"overlay/trust"}},
