@@ -148,6 +148,11 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 		}
 	})
 	running.Go(func() { n.serveLocal(ctx, local) })
+	running.Go(func() {
+		if err := n.cfg.Dataplane.Run(ctx); err != nil {
+			cancel(err)
+		}
+	})
 	n.stop = func() { cancel(nil) }
 	running.Go(func() {
 		if err := n.enroll(ctx); err != nil {
@@ -197,7 +202,11 @@ func (n *Node) enroll(ctx context.Context) error {
 		case err == nil && got.ID != n.settings.Cluster:
 			return fmt.Errorf("the registry is of cluster %s, and this host of %s", got.ID, n.settings.Cluster)
 		case err == nil:
-			return nil
+			plane := n.settings.Dataplane
+			err = n.registry.ChangeHost(ctx, n.settings.Host, func(h *registry.Host) { h.Dataplane = plane })
+			if err == nil || errors.As(err, new(*registry.NotFoundError)) { // the host was removed
+				return nil
+			}
 		}
 		n.problem("registry", err)
 		select {
@@ -371,6 +380,8 @@ func (n *Node) applyLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.apply:
+		case <-n.cfg.Dataplane.Stale():
+			whole = true
 		case <-t.C:
 			whole = true
 		}

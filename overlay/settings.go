@@ -22,6 +22,8 @@ type Settings struct {
 	Port    uint16     `json:"port"`            // of its gate
 	MAC     string     `json:"mac"`             // of its VXLAN device
 	First   bool       `json:"first,omitempty"` // the host has begun the cluster
+	// Dataplane is the Dataplane of the host's record in the registry.
+	Dataplane string `json:"dataplane,omitempty"`
 }
 
 // gate returns the address of the host's gate.
@@ -44,6 +46,19 @@ const (
 // Load returns the settings of a host; nil if it belongs to no cluster.
 func Load(path string) (*Settings, error) {
 	return statedir.ReadJSON[Settings](dir(path).path(settingsFile))
+}
+
+// SetDataplane sets the dataplane of a host that belongs to a cluster, for a Node that is started afterwards.
+func SetDataplane(path, plane string) error {
+	s, err := Load(path)
+	if err != nil {
+		return err
+	}
+	if err := CheckDataplane(plane); err != nil {
+		return err
+	}
+	s.Dataplane = plane
+	return statedir.WriteJSON(dir(path).path(settingsFile), s)
 }
 
 func (d dir) identity() (*trust.Identity, error) {

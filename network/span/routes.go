@@ -7,6 +7,7 @@ import (
 	"net/netip"
 
 	"cleat/link"
+	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -64,11 +65,9 @@ func (s *syncer) wantedRoutes(family int) map[route]bool {
 // routes makes the routes of a family.
 func (s *syncer) routes(family int) error {
 	missing := s.wantedRoutes(family)
-	all, err := link.Dump(func() ([]netlink.Route, error) {
-		return s.h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: Protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
-	})
+	all, err := s.ownRoutes(family)
 	if err != nil && !(absent(err) && len(missing) == 0) {
-		return fmt.Errorf("list routes: %w", err)
+		return err
 	}
 	var old []netlink.Route
 	for _, r := range all {
@@ -97,6 +96,44 @@ func (s *syncer) routes(family int) error {
 		}
 	}
 	return nil
+}
+
+// PlainBlocks returns the blocks that have plain routes in a namespace.
+func PlainBlocks(ns *netns.NS) (map[netip.Prefix]bool, error) {
+	h, err := link.Handle(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	s := &syncer{h: h}
+	v, err := s.vxlan()
+	if err != nil {
+		return nil, err
+	}
+	plain := map[netip.Prefix]bool{}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		all, err := s.ownRoutes(family)
+		if err != nil && !absent(err) {
+			return nil, err
+		}
+		for _, r := range all {
+			if have := parse(r); !have.unreachable && (v == nil || have.device != v.Index) {
+				plain[have.to] = true
+			}
+		}
+	}
+	return plain, nil
+}
+
+// ownRoutes returns the routes of a family that this package has made.
+func (s *syncer) ownRoutes(family int) ([]netlink.Route, error) {
+	all, err := link.Dump(func() ([]netlink.Route, error) {
+		return s.h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: Protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	return all, nil
 }
 
 // parse returns a route of the kernel.

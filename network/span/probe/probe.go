@@ -40,6 +40,11 @@ type Peer struct {
 	Ways    []Way          // at most one of each address family
 }
 
+// Has reports whether a peer has a way of the address family of a.
+func (p Peer) Has(a netip.Addr) bool {
+	return slices.ContainsFunc(p.Ways, func(w Way) bool { return w.To.Is4() == a.Is4() })
+}
+
 // Way is a pair of addresses that containers of the two hosts could have, but none does.
 type Way struct{ From, To netip.Addr }
 
