@@ -30,5 +30,5 @@
 //
 // The packet sockets run a filter of a few instructions for each packet that the uplink receives.
 //
-// Sources: packet(7), RFC 4861, RFC 768.
+// Sources: packet(7), RFC 768, RFC 4861 section 7.
 package probe
