@@ -51,10 +51,10 @@ func Load(path string) (*Settings, error) {
 // SetDataplane sets the dataplane of a host that belongs to a cluster, for a Node that is started afterwards.
 func SetDataplane(path, plane string) error {
 	s, err := Load(path)
-	if err != nil {
-		return err
+	if err == nil && s == nil {
+		err = errors.New("this host belongs to no cluster")
 	}
-	if err := CheckDataplane(plane); err != nil {
+	if err := errors.Join(err, CheckDataplane(plane)); err != nil {
 		return err
 	}
 	s.Dataplane = plane

@@ -152,7 +152,7 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 	for _, h := range s.Hosts {
 		mac, err := link.ParseMAC(h.MAC)
 		if err != nil {
-			errs = append(errs, fmt.Errorf("Ethernet address of host %s: %w", h.Name, err))
+			errs = append(errs, fmt.Errorf("read the Ethernet address of host %s: %w", h.Name, err))
 			continue
 		}
 		one := span.Host{Address: h.Address, MAC: mac}

@@ -152,6 +152,23 @@ func TestAuto(t *testing.T) {
 	})
 }
 
+// TestAutoIPv6 is TestAuto with hosts that have IPv6 addresses only.
+func TestAutoIPv6(t *testing.T) {
+	c := newCluster(t, 2)
+	for i, h := range c.hosts {
+		h.addr = netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", i+1))
+		c.sh(h.Node, "ip addr flush dev eth0 && ip addr add "+h.addr.String()+"/64 dev eth0 nodad")
+	}
+	c.up()
+	one, two := c.pairOn("web")
+	c.reachBy(c.hosts[0], c.hosts[1], "routes", "passes")
+	c.reachEachOther(one, two)
+	for _, h := range c.hosts {
+		c.sh(h.Node, "ip link set "+span.Device+" down")
+	}
+	c.reachEachOther(one, two)
+}
+
 // TestChoice checks --dataplane.
 func TestChoice(t *testing.T) {
 	for _, c := range []struct {
