@@ -87,7 +87,7 @@ func (n *Node) checkToken(ctx context.Context, r joinRequest, binding []byte) (r
 // checkHost returns an error if a host can't be one of the cluster with what it says about itself.
 func checkHost(h registry.Host) error {
 	const minMTU, maxMTU = 576, 65535 // of IPv4 (RFC 791)
-	if err := CheckHostName(h.Name); err != nil {
+	if err := errors.Join(CheckHostName(h.Name), CheckDataplane(h.Dataplane)); err != nil {
 		return err
 	}
 	a := h.Address

@@ -8,9 +8,11 @@ import (
 	"cleat/overlay/registry"
 )
 
-// A Dataplane is this host's kernel, name server and containers. Changed, Lend and Check are called at any time, the
-// other methods by one goroutine at a time.
+// A Dataplane is this host's kernel, name server and containers. Run, Changed, Stale, Paths, Lend and Check are called at
+// any time, the other methods by one goroutine at a time.
 type Dataplane interface {
+	// Run does what the dataplane does by itself, until ctx ends.
+	Run(ctx context.Context) error
 	// Apply makes the networks and the routes to other hosts as a State says. What it does not have is removed.
 	Apply(ctx context.Context, s State) error
 	// SetEndpoints replaces what is known of the endpoints of another host on a network.
@@ -22,22 +24,27 @@ type Dataplane interface {
 	// Lend gives an address of this host's blocks to another host: a, or any if a is not valid. It returns an error
 	// if a container has it. The address stays lent until Apply gets a State in which no other host has it.
 	Lend(ctx context.Context, network string, a netip.Addr, host string) (netip.Addr, error)
+	// Stale receives when Apply has to be called again, even with the same State.
+	Stale() <-chan struct{}
+	// Paths returns how containers of other hosts are reached, by host.
+	Paths() map[string]Path
 	// Check returns an error if this host can't have a network: a prefix is in use here.
 	Check(ctx context.Context, n registry.Network) error
-}
-
-// A Runner is a Dataplane that also does something of its own for as long as a Node runs.
-type Runner interface {
-	// Run returns when ctx ends, or earlier if there is nothing to do or it fails.
-	Run(ctx context.Context) error
 }
 
 // A PeerLister is a Dataplane that exchanges routes with others. Peers is safe for concurrent use.
 type PeerLister interface{ Peers() []control.Peer }
 
+// Path is how containers of another host are reached.
+type Path struct {
+	By  string // e.g. "vxlan"
+	Why string
+}
+
 // State is what a cluster has, as one of its hosts sees it.
 type State struct {
 	VNI      int
+	Default  string // the cluster's dataplane
 	Self     registry.Host
 	Hosts    []registry.Host // the others, by name
 	Networks []NetworkState  // by name

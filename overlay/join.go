@@ -35,6 +35,8 @@ type Self struct {
 	Address netip.Addr // at which the other hosts reach it
 	Port    uint16
 	MTU     int // of the device with the address, in bytes
+	// Dataplane is that of the cluster, for its first host, and of the host, for others; "": a default.
+	Dataplane string
 }
 
 var hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
@@ -60,7 +62,7 @@ func randomMAC() (string, error) {
 // Create makes a new cluster of which this host is the first. It only writes files; a Node does the rest.
 func Create(path string, self Self) (*Settings, error) {
 	d := dir(path)
-	if err := errors.Join(CheckHostName(self.Host), os.MkdirAll(path, 0o700), os.RemoveAll(d.path(registryDir))); err != nil {
+	if err := errors.Join(CheckHostName(self.Host), CheckDataplane(self.Dataplane), os.MkdirAll(path, 0o700), os.RemoveAll(d.path(registryDir))); err != nil {
 		return nil, err
 	}
 	var id [8]byte
@@ -85,7 +87,7 @@ func Create(path string, self Self) (*Settings, error) {
 		return nil, err
 	}
 	m := newMirror()
-	m.Cluster = registry.Cluster{ID: s.Cluster, Created: now.UTC().Truncate(time.Second), VNI: DefaultVNI}
+	m.Cluster = registry.Cluster{ID: s.Cluster, Created: now.UTC().Truncate(time.Second), VNI: DefaultVNI, Dataplane: self.Dataplane}
 	m.Hosts[self.Host] = registry.Host{Name: self.Host, Pin: identity.Pin(), Address: self.Address, Port: self.Port, MAC: s.MAC, MTU: self.MTU, Member: true, Votes: true, Joined: m.Cluster.Created}
 	err = errors.Join(d.writeAuthority(authority), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m), os.MkdirAll(d.path(registryDir), 0o700))
 	if err != nil {
@@ -150,7 +152,7 @@ func (e *UnansweredError) Hint() string {
 // rest.
 func Join(ctx context.Context, path string, self Self, token trust.Token, check func(registry.Network) error) (*Settings, error) {
 	d := dir(path)
-	if err := CheckHostName(self.Host); err != nil {
+	if err := errors.Join(CheckHostName(self.Host), CheckDataplane(self.Dataplane)); err != nil {
 		return nil, err
 	}
 	identity, err := trust.NewIdentity(self.Host)
@@ -166,7 +168,7 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 		return nil, err
 	}
 	r := joinRequest{Token: token.ID, Request: request, Check: true,
-		Host: registry.Host{Name: self.Host, Address: self.Address, Port: self.Port, MAC: mac, MTU: self.MTU}}
+		Host: registry.Host{Name: self.Host, Address: self.Address, Port: self.Port, MAC: mac, MTU: self.MTU, Dataplane: self.Dataplane}}
 	answer, _, err := ask(ctx, token, r)
 	if err != nil {
 		return nil, err
@@ -193,7 +195,7 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 	}
 	m := newMirror()
 	m.Cluster, m.Hosts, m.Networks = answer.Cluster, answer.Hosts, answer.Networks
-	s := &Settings{Version: 1, Host: self.Host, Cluster: answer.Cluster.ID, Address: self.Address, Port: self.Port, MAC: mac}
+	s := &Settings{Version: 1, Host: self.Host, Cluster: answer.Cluster.ID, Address: self.Address, Port: self.Port, MAC: mac, Dataplane: self.Dataplane}
 	if err := errors.Join(os.RemoveAll(d.path(registryDir)), os.RemoveAll(d.path(authorityFile)), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m)); err != nil {
 		return nil, err
 	}

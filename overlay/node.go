@@ -161,6 +161,11 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 		}
 	})
 	running.Go(func() { n.serveLocal(ctx, local) })
+	running.Go(func() {
+		if err := n.cfg.Dataplane.Run(ctx); err != nil {
+			cancel(err)
+		}
+	})
 	n.stop = func() { cancel(nil) }
 	running.Go(func() {
 		if err := n.enroll(ctx); err != nil {
@@ -181,13 +186,6 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 		n.every(ctx, "files", n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
 	})
 	running.Go(func() { n.forward(ctx, n.cfg.Dataplane.Changed(), n.publish) })
-	if r, ok := n.cfg.Dataplane.(Runner); ok {
-		running.Go(func() {
-			if err := r.Run(ctx); err != nil && ctx.Err() == nil {
-				n.problem("run", err)
-			}
-		})
-	}
 	signal(n.apply) // what the host had when it was stopped
 	<-ctx.Done()
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
@@ -214,7 +212,11 @@ func (n *Node) enroll(ctx context.Context) error {
 		case err == nil && got.ID != n.settings.Cluster:
 			return fmt.Errorf("the registry is of cluster %s, and this host of %s", got.ID, n.settings.Cluster)
 		case err == nil:
-			return nil
+			plane := n.settings.Dataplane
+			err = n.registry.ChangeHost(ctx, n.settings.Host, func(h *registry.Host) { h.Dataplane = plane })
+			if err == nil || errors.As(err, new(*registry.NotFoundError)) { // the host was removed
+				return nil
+			}
 		}
 		n.problem("registry", err)
 		select {
@@ -380,6 +382,8 @@ func (n *Node) applyLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-n.apply:
+		case <-n.cfg.Dataplane.Stale():
+			whole = true
 		case <-t.C:
 			whole = true
 		}

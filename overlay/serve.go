@@ -280,6 +280,7 @@ func (n *Node) status(members []string) control.Status {
 	if l, ok := n.cfg.Dataplane.(PeerLister); ok {
 		peers = l.Peers()
 	}
+	paths := n.cfg.Dataplane.Paths()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members}, Peers: peers}
@@ -287,8 +288,8 @@ func (n *Node) status(members []string) control.Status {
 		h := n.mirror.Hosts[name]
 		_, lives := n.mirror.alive[name]
 		one := control.HostStatus{Name: name, Address: h.Address, Alive: lives, Since: n.since[name], Member: h.Member}
-		if name != n.settings.Host {
-			one.By = "vxlan"
+		if path, ok := paths[name]; ok {
+			one.By, one.Why = path.By, path.Why
 		}
 		s.Hosts = append(s.Hosts, one)
 	}

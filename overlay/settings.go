@@ -24,7 +24,9 @@ type Settings struct {
 	MAC     string     `json:"mac"`               // of its VXLAN device
 	First   bool       `json:"first,omitempty"`   // the host has begun the cluster
 	Removed bool       `json:"removed,omitempty"` // the cluster has removed the host, which may join again
-	BGP     *BGP       `json:"bgp,omitempty"`
+	// Dataplane is the Dataplane of the host's record in the registry.
+	Dataplane string `json:"dataplane,omitempty"`
+	BGP       *BGP   `json:"bgp,omitempty"`
 }
 
 // BGP is how a host exchanges routes with routers.
@@ -78,6 +80,19 @@ func SetBGP(path string, b *BGP) error {
 		return errors.New("this host belongs to no cluster")
 	}
 	s.BGP = b
+	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+}
+
+// SetDataplane sets the dataplane of a host that belongs to a cluster, for a Node that is started afterwards.
+func SetDataplane(path, plane string) error {
+	s, err := Load(path)
+	if err == nil && s == nil {
+		err = errors.New("this host belongs to no cluster")
+	}
+	if err := errors.Join(err, CheckDataplane(plane)); err != nil {
+		return err
+	}
+	s.Dataplane = plane
 	return statedir.WriteJSON(dir(path).path(settingsFile), s)
 }
 

@@ -42,6 +42,9 @@ func waitFor(t *testing.T, what string, done func() bool) {
 // noDataplane has no endpoints, and accepts everything.
 type noDataplane struct{}
 
+func (noDataplane) Run(ctx context.Context) error      { <-ctx.Done(); return nil }
+func (noDataplane) Stale() <-chan struct{}             { return nil }
+func (noDataplane) Paths() map[string]Path             { return nil }
 func (noDataplane) Apply(context.Context, State) error { return nil }
 func (noDataplane) SetEndpoints(context.Context, string, string, []registry.Endpoint) error {
 	return nil

@@ -150,6 +150,8 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 		by := h.By
 		if h.Name == s.Host {
 			by = "this host"
+		} else if h.Why != "" {
+			by += ": " + h.Why
 		}
 		t.Row(h.Name, h.Address.String(), state, by)
 	}

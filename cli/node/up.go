@@ -33,6 +33,7 @@ type upFlags struct {
 	port       uint16
 	foreground bool
 	bgp        bgpFlags
+	dataplane  string
 }
 
 func newUp(dataplane NewDataplane) *cobra.Command {
@@ -43,7 +44,13 @@ func newUp(dataplane NewDataplane) *cobra.Command {
 		Long: `Makes this host take part in its cluster. A host that belongs to none begins a new
 one, or joins that of --token. It returns when the host takes part; a process
 in the background goes on. Networks and containers don't depend on that process:
-without it they only miss what other hosts change.`,
+without it they only miss what other hosts change.
+
+--dataplane says how packets travel between hosts: in VXLAN ("vxlan"), as they
+are to hosts of the same segment ("routes"), or so where that works, and in VXLAN
+elsewhere ("auto", the default). With the first host it is for the whole cluster,
+and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
+"routes", and that over "auto".`,
 		Example: `  # a new cluster
   cleat-node up
 
@@ -60,12 +67,16 @@ without it they only miss what other hosts change.`,
 	flags.StringVar(&f.name, "name", "", "`NAME` of this host in the cluster (default: its host name)")
 	flags.StringVar(&f.address, "address", "", "`ADDRESS` of this host at which the others reach it")
 	flags.Uint16Var(&f.port, "port", overlay.DefaultPort, "TCP `PORT` at which the others reach it")
+	flags.StringVar(&f.dataplane, "dataplane", "", "how hosts reach each other's containers: `WAY` is "+overlay.Dataplanes())
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
 	f.bgp.add(flags)
 	return cmd
 }
 
 func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
+	if err := overlay.CheckDataplane(f.dataplane); err != nil {
+		return hint.With(hint.Usagef("--dataplane: %w", err), "e.g. --dataplane auto")
+	}
 	if os.Geteuid() != 0 {
 		return hint.With(errors.New("networks of hosts need root"), "sudo cleat-node up")
 	}
@@ -99,6 +110,12 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 			return err
 		}
 	}
+	if f.dataplane != "" && resumes {
+		if err := overlay.SetDataplane(dir, f.dataplane); err != nil {
+			return err
+		}
+		settings.Dataplane = f.dataplane
+	}
 	if f.foreground {
 		return serve(cmd, store, dir, settings, dataplane)
 	}
@@ -107,7 +124,7 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 
 // begin makes this host one of a new cluster, or of that of a token.
 func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, dataplane NewDataplane) (*overlay.Settings, error) {
-	self := overlay.Self{Host: f.name, Port: f.port}
+	self := overlay.Self{Host: f.name, Port: f.port, Dataplane: f.dataplane}
 	if self.Host == "" {
 		name, err := os.Hostname()
 		if err != nil {

@@ -168,6 +168,3 @@ func (d *dataplane) Peers() (all []control.Peer) {
 	}
 	return all
 }
-
-// Run implements overlay.Runner.
-func (d *dataplane) Run(ctx context.Context) error { return d.routing.run(ctx) }

@@ -5,19 +5,19 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
-	"strings"
+	"sync"
 
 	"cleat/internal/program"
-	"cleat/link"
 	"cleat/netns"
 	"cleat/network/attach"
 	"cleat/network/keep"
 	"cleat/network/named"
 	"cleat/network/names"
-	"cleat/network/span"
+	"cleat/network/span/probe"
 	"cleat/overlay"
 	"cleat/overlay/control"
 	"cleat/overlay/registry"
@@ -34,6 +34,11 @@ type dataplane struct {
 	changed chan struct{}
 	log     func(string, ...any)
 	routing *routing
+	prober  *probe.Prober
+	stale   chan struct{}
+
+	mu    sync.Mutex
+	paths map[string]overlay.Path
 }
 
 func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, error) {
@@ -45,7 +50,7 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 	if err != nil {
 		return nil, fmt.Errorf("watch containers: %w", err)
 	}
-	d := &dataplane{host: host, watch: w, changed: make(chan struct{}, 1), log: log, store: named.Store{Store: store}}
+	d := &dataplane{host: host, watch: w, changed: make(chan struct{}, 1), stale: make(chan struct{}, 1), log: log, store: named.Store{Store: store}}
 	d.cfg = named.Config{Attach: attach.Config{Store: store}, SyncElsewhere: func(ctx context.Context) error { return keep.SyncRules(ctx, store) }}
 	dir := control.Dir(store.Path())
 	settings, err := overlay.Load(dir)
@@ -55,11 +60,33 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
-	go d.forward()
+	d.prober = probe.New(probe.Config{NS: host, Changed: func() { signal(d.stale) }})
 	return d, nil
 }
 
-// forward signals changes of the directories with this host's endpoints.
+func signal(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
+	default:
+	}
+}
+
+// Run implements overlay.Dataplane.
+func (d *dataplane) Run(ctx context.Context) error {
+	var running sync.WaitGroup
+	running.Go(d.forward)
+	running.Go(func() {
+		if err := d.routing.run(ctx); err != nil {
+			d.log("BGP is off until cleat-node is started again: %v", err)
+		}
+	})
+	err := d.prober.Run(ctx)
+	err = errors.Join(err, d.watch.Close())
+	running.Wait()
+	return err
+}
+
+// forward signals changes of the directories with this host's endpoints, until the watch is closed.
 func (d *dataplane) forward() {
 	for {
 		select {
@@ -72,12 +99,12 @@ func (d *dataplane) forward() {
 				return
 			}
 		}
-		select {
-		case d.changed <- struct{}{}:
-		default:
-		}
+		signal(d.changed)
 	}
 }
+
+// Stale implements overlay.Dataplane.
+func (d *dataplane) Stale() <-chan struct{} { return d.stale }
 
 // Changed implements overlay.Dataplane.
 func (d *dataplane) Changed() <-chan struct{} { return d.changed }
@@ -107,16 +134,20 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 	if err != nil {
 		return err
 	}
+	ways, err := d.waysTo(s)
+	if err != nil {
+		return err
+	}
 	var errs []error
 	var made bool
 	for _, n := range s.Networks {
-		created, err := d.network(ctx, n)
+		created, err := d.network(ctx, n, ways)
 		made = made || created
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, d.reach(s))
+	errs = append(errs, d.reach(s, ways))
 	for _, old := range networks {
 		if old.Spans && !slices.ContainsFunc(s.Networks, func(n overlay.NetworkState) bool { return n.Name == old.Name }) {
 			_, err := named.Remove(ctx, d.cfg, old.Name, true)
@@ -130,7 +161,7 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 }
 
 // network makes a network as the registry has it.
-func (d *dataplane) network(ctx context.Context, n overlay.NetworkState) (created bool, err error) {
+func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways ways) (created bool, err error) {
 	if len(n.Own) == 0 {
 		return false, nil // soon
 	}
@@ -138,19 +169,12 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState) (create
 	if err != nil {
 		return false, err
 	}
-	own := named.Span{Blocks: n.Own}
-	remote := named.Remote{Device: span.Device, Only: true}
-	for _, blocks := range n.Remote {
-		remote.Prefixes = append(remote.Prefixes, blocks...)
+	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n)}
+	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
+	if err != nil {
+		return false, err
 	}
-	slices.SortFunc(remote.Prefixes, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	if len(remote.Prefixes) > 0 {
-		byBGP, err := d.routing.remotes(remote.Prefixes)
-		if err != nil {
-			return false, err
-		}
-		own.Remotes = append([]named.Remote{remote}, byBGP...)
-	}
+	own.Remotes = append(own.Remotes, byBGP...)
 	defer func() {
 		if err == nil {
 			err = named.SetLent(d.cfg, n.Name, n.Lent)
@@ -172,61 +196,6 @@ func (d *dataplane) Lend(ctx context.Context, network string, a netip.Addr, host
 		return a, named.IsTaken(d.cfg, network, a) // borrowed, and passed on
 	}
 	return named.Lend(ctx, d.cfg, network, a, host)
-}
-
-// reach makes the routes to other hosts' containers.
-func (d *dataplane) reach(s overlay.State) error {
-	mac, err := link.ParseMAC(s.Self.MAC)
-	if err != nil {
-		return fmt.Errorf("this host's Ethernet address: %w", err)
-	}
-	c := span.Config{VNI: s.VNI, Local: s.Self.Address, MAC: mac, MTU: s.Self.MTU}
-	own := map[string]*named.Network{}
-	for _, n := range s.Networks {
-		if len(n.Own) == 0 {
-			continue
-		}
-		local, err := d.store.Network(n.Name)
-		if err != nil {
-			continue // Apply has reported why
-		}
-		own[n.Name] = local
-		for _, sub := range n.Subnets {
-			c.Unreachable = append(c.Unreachable, sub.Prefix)
-		}
-	}
-	for _, h := range s.Hosts {
-		mac, err := link.ParseMAC(h.MAC)
-		if err != nil {
-			return fmt.Errorf("Ethernet address of host %s: %w", h.Name, err)
-		}
-		one := span.Host{Address: h.Address, MAC: mac}
-		for _, n := range s.Networks {
-			if own[n.Name] == nil {
-				continue
-			}
-			for _, p := range n.Remote[h.Name] {
-				one.Blocks = append(one.Blocks, span.Block{Prefix: p, Source: sourceFor(own[n.Name], p)})
-			}
-		}
-		c.Hosts = append(c.Hosts, one)
-	}
-	d.routing.apply(s, own)
-	changed, err := span.Sync(d.host, c)
-	if len(changed) > 0 {
-		d.log("routes: %s", strings.Join(changed, ", "))
-	}
-	return err
-}
-
-// sourceFor returns the host's own address in a network, for packets to a block.
-func sourceFor(n *named.Network, block netip.Prefix) netip.Addr {
-	for _, a := range n.OwnAddresses() {
-		if a.Is4() == block.Addr().Is4() {
-			return a
-		}
-	}
-	return netip.Addr{}
 }
 
 // startKeeper starts a keeper, which serves names.

@@ -109,7 +109,14 @@ func (s *Span) remotes() (all []firewall.Remote) {
 		return nil
 	}
 	for _, r := range s.Remotes {
-		all = append(all, firewall.Remote{Device: r.Device, Prefixes: outermost(r.Prefixes), Only: r.Only})
+		i := slices.IndexFunc(all, func(o firewall.Remote) bool { return o.Device == r.Device })
+		if i < 0 {
+			all, i = append(all, firewall.Remote{Device: r.Device}), len(all)
+		}
+		all[i].Prefixes, all[i].Only = append(all[i].Prefixes, r.Prefixes...), all[i].Only || r.Only
+	}
+	for i := range all {
+		all[i].Prefixes = outermost(all[i].Prefixes)
 	}
 	return all
 }

@@ -88,7 +88,8 @@ type HostStatus struct {
 	Alive   bool       `json:"alive"`
 	Since   time.Time  `json:"since,omitzero"` // when this node has seen it come or go
 	Member  bool       `json:"member"`
-	By      string     `json:"by,omitempty"` // how its containers are reached: "vxlan"
+	By      string     `json:"by,omitempty"`  // how its containers are reached: "vxlan", "routes" or "unreachable"
+	Why     string     `json:"why,omitempty"` // they are reached so
 }
 
 // NetworkStatus is a network of the cluster.

@@ -18,6 +18,8 @@ type Cluster struct {
 	ID      string    `json:"id"`
 	Created time.Time `json:"created"`
 	VNI     int       `json:"vni"` // of the hosts' VXLAN devices
+	// Dataplane is how hosts reach each other's containers, unless they have one of their own; "": a default.
+	Dataplane string `json:"dataplane,omitempty"`
 }
 
 // Host is a host of the cluster.
@@ -32,6 +34,8 @@ type Host struct {
 	Member  bool       `json:"member,omitempty"` // runs a member of the registry, or is about to
 	Votes   bool       `json:"votes,omitempty"`  // its member votes, and serves clients
 	Joined  time.Time  `json:"joined"`
+	// Dataplane is how this host and others reach each other's containers; "": that of the cluster.
+	Dataplane string `json:"dataplane,omitempty"`
 }
 
 // Gate returns the address of the host's gate.

@@ -1,0 +1,305 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"cleat/link"
+	"cleat/network/named"
+	"cleat/network/span"
+	"cleat/network/span/probe"
+	"cleat/overlay"
+	"cleat/overlay/registry"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// unreachable is how containers are reached that are not.
+const unreachable = "unreachable"
+
+// ways is how this host may reach the containers of others.
+type ways struct {
+	uplink string         // the device that has this host's address
+	hosts  map[string]way // by host
+}
+
+// way is how this host may reach the containers of another one.
+type way struct {
+	addr   netip.Addr // of the other host
+	choice string     // Between the hosts
+	onLink bool       // the other host is on the uplink's segment
+	err    error      // the hosts can't reach each other's containers
+}
+
+// mayBePlain reports whether packets from and to a block may have no encapsulation.
+func (w way) mayBePlain(block netip.Prefix) bool {
+	return w.err == nil && w.onLink && w.choice != overlay.VXLAN && span.CanBePlain(block, w.addr)
+}
+
+// mayBeVXLAN reports whether packets may be in VXLAN.
+func (w way) mayBeVXLAN() bool { return w.err == nil && w.choice != overlay.Routes }
+
+// waysTo returns how this host may reach the containers of others.
+func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
+	w.hosts = map[string]way{}
+	h, err := link.Handle(d.host)
+	if err != nil {
+		return w, err
+	}
+	defer h.Close()
+	uplink, err := deviceOf(h, s.Self.Address)
+	if err != nil {
+		return w, err
+	}
+	if uplink != nil {
+		w.uplink = uplink.Attrs().Name
+	}
+	for _, other := range s.Hosts {
+		one := way{addr: other.Address}
+		one.choice, one.err = s.Between(other)
+		one.onLink = uplink != nil && uplink.Attrs().EncapType == "ether" && onLink(h, uplink, other.Address)
+		w.hosts[other.Name] = one
+	}
+	return w, nil
+}
+
+// deviceOf returns the device that has an address; nil if there is none.
+func deviceOf(h *netlink.Handle, a netip.Addr) (netlink.Link, error) {
+	all, err := link.Dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	for _, one := range all {
+		if one.IP.Equal(a.AsSlice()) {
+			l, err := h.LinkByIndex(one.LinkIndex)
+			if errors.As(err, new(netlink.LinkNotFoundError)) {
+				return nil, nil
+			}
+			return l, err
+		}
+	}
+	return nil, nil
+}
+
+// onLink reports whether an address is reached by a device without a gateway.
+func onLink(h *netlink.Handle, device netlink.Link, a netip.Addr) bool {
+	routes, err := h.RouteGet(a.AsSlice())
+	if err != nil || len(routes) != 1 {
+		return false
+	}
+	r := routes[0]
+	return r.LinkIndex == device.Attrs().Index && r.Gw == nil && r.Via == nil && (r.Type == unix.RTN_UNICAST || r.Type == unix.RTN_UNSPEC)
+}
+
+// remotes returns the devices by which packets of other hosts' containers on a network may come. A host accepts them
+// in all ways that the other one may choose.
+func (w ways) remotes(n overlay.NetworkState) (all []named.Remote) {
+	encapsulated := named.Remote{Device: span.Device, Only: true}
+	plain := named.Remote{Device: w.uplink}
+	for host, blocks := range n.Remote {
+		one := w.hosts[host]
+		for _, b := range blocks {
+			if one.mayBeVXLAN() {
+				encapsulated.Prefixes = append(encapsulated.Prefixes, b)
+			}
+			if one.mayBePlain(b) {
+				plain.Prefixes = append(plain.Prefixes, b)
+			}
+		}
+	}
+	for _, r := range []named.Remote{encapsulated, plain} {
+		slices.SortFunc(r.Prefixes, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+		if len(r.Prefixes) > 0 {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
+// reach makes the routes to other hosts' containers.
+func (d *dataplane) reach(s overlay.State, ways ways) error {
+	mac, err := link.ParseMAC(s.Self.MAC)
+	if err != nil {
+		return fmt.Errorf("this host's Ethernet address: %w", err)
+	}
+	c := span.Config{VNI: s.VNI, Local: s.Self.Address, MAC: mac, MTU: s.Self.MTU, Uplink: ways.uplink}
+	own := map[string]*named.Network{}
+	for _, n := range s.Networks {
+		if len(n.Own) == 0 {
+			continue
+		}
+		local, err := d.store.Network(n.Name)
+		if err != nil {
+			continue // Apply has reported why
+		}
+		own[n.Name] = local
+		for _, sub := range n.Subnets {
+			c.Unreachable = append(c.Unreachable, sub.Prefix)
+		}
+	}
+	d.routing.apply(s, own)
+	d.prober.Set(ways.probes(s, own))
+	before, err := span.PlainBlocks(d.host)
+	if err != nil {
+		return err
+	}
+	paths := map[string]overlay.Path{}
+	var errs []error
+	for _, h := range s.Hosts {
+		mac, err := link.ParseMAC(h.MAC)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("read the Ethernet address of host %s: %w", h.Name, err))
+			continue
+		}
+		one := span.Host{Address: h.Address, MAC: mac}
+		to := path{way: ways.hosts[h.Name], host: h, prober: d.prober, before: before}
+		for _, n := range s.Networks {
+			if own[n.Name] == nil {
+				continue
+			}
+			for _, p := range n.Remote[h.Name] {
+				if plain, ok := to.add(p); ok {
+					one.Blocks = append(one.Blocks, span.Block{Prefix: p, Source: sourceFor(own[n.Name], p), Plain: plain})
+				}
+			}
+		}
+		c.Hosts = append(c.Hosts, one)
+		paths[h.Name] = to.path()
+		errs = append(errs, to.err)
+	}
+	changed, err := span.Sync(d.host, c)
+	if len(changed) > 0 {
+		d.log("routes: %s", strings.Join(changed, ", "))
+	}
+	d.setPaths(paths)
+	return errors.Join(append(errs, err)...)
+}
+
+// setPaths remembers and logs how other hosts' containers are reached.
+func (d *dataplane) setPaths(paths map[string]overlay.Path) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, host := range slices.Sorted(maps.Keys(paths)) {
+		if p := paths[host]; p != d.paths[host] {
+			d.log("containers of host %s: %s, %s", host, p.By, p.Why)
+		}
+	}
+	d.paths = paths
+}
+
+// Paths implements overlay.Dataplane.
+func (d *dataplane) Paths() map[string]overlay.Path {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return maps.Clone(d.paths)
+}
+
+// probes returns what is probed: hosts that plain packets may be able to reach.
+func (w ways) probes(s overlay.State, own map[string]*named.Network) probe.Setup {
+	setup := probe.Setup{Local: s.Self.Gate(), Uplink: w.uplink}
+	for _, h := range s.Hosts {
+		peer := probe.Peer{Name: h.Name, Address: h.Gate()}
+		for _, n := range s.Networks {
+			local := own[n.Name]
+			if local == nil {
+				continue
+			}
+			theirs := &named.Network{NetworkSpec: local.NetworkSpec, Span: &named.Span{Blocks: n.Remote[h.Name]}}
+			for _, from := range local.OwnAddresses() {
+				for _, to := range theirs.OwnAddresses() {
+					if from.Is4() == to.Is4() && w.hosts[h.Name].mayBePlain(netip.PrefixFrom(to, to.BitLen())) && !peer.Has(to) {
+						peer.Ways = append(peer.Ways, probe.Way{From: from, To: to})
+					}
+				}
+			}
+		}
+		if len(peer.Ways) > 0 {
+			setup.Peers = append(setup.Peers, peer)
+		}
+	}
+	if len(setup.Peers) == 0 {
+		return probe.Setup{}
+	}
+	return setup
+}
+
+// path decides how the blocks of a host are reached.
+type path struct {
+	way
+	host         registry.Host
+	prober       *probe.Prober
+	before       map[netip.Prefix]bool
+	plain, other bool // there are such blocks
+	why          string
+}
+
+// add returns whether a block is reached by a plain route. ok is false if it is not reached.
+func (p *path) add(block netip.Prefix) (plain, ok bool) {
+	result := p.prober.Result(p.host.Name, block.Addr())
+	switch {
+	case p.err != nil:
+		p.why = p.err.Error()
+		return false, false
+	case p.choice == overlay.VXLAN:
+		p.why = "as chosen by --dataplane"
+	case !p.onLink:
+		p.why = "the host is not on this host's segment"
+	case !p.mayBePlain(block):
+		if !p.plain {
+			p.why = "IPv6 routes can't lead to IPv4 addresses of hosts"
+		}
+	case p.choice == overlay.Routes:
+		p.plain, p.why = true, "as chosen by --dataplane"
+		if result == probe.Fails {
+			p.why += ", but the segment drops packets of containers"
+		}
+		return true, true
+	case result == probe.Works:
+		p.plain, p.why = true, "the segment passes packets of containers"
+		return true, true
+	case result == probe.Fails:
+		p.why = "the segment drops packets of containers; they are tried again every few seconds"
+	case p.before[block]:
+		p.plain, p.why = true, "as before this node started; the other one does not answer probes yet"
+		return true, true
+	case p.prober.Problem() != nil:
+		p.why = "the segment is not probed: " + p.prober.Problem().Error()
+	default:
+		p.why = fmt.Sprintf("the other node does not answer probes (UDP port %d)", p.host.Port)
+	}
+	p.other = true
+	return false, p.mayBeVXLAN()
+}
+
+// path returns how the host's containers are reached.
+func (p *path) path() overlay.Path {
+	got := overlay.Path{By: overlay.VXLAN, Why: p.why}
+	switch {
+	case p.err != nil:
+		return overlay.Path{By: unreachable, Why: p.err.Error()}
+	case !p.plain && !p.other:
+		got = overlay.Path{By: p.choice, Why: "no network has blocks of both hosts"}
+	case p.plain && p.other:
+		got.By = overlay.Routes + " and " + overlay.VXLAN
+	case p.plain:
+		got.By = overlay.Routes
+	case !p.mayBeVXLAN():
+		got.By = unreachable
+	}
+	return got
+}
+
+// sourceFor returns the host's own address in a network, for packets to a block.
+func sourceFor(n *named.Network, block netip.Prefix) netip.Addr {
+	for _, a := range n.OwnAddresses() {
+		if a.Is4() == block.Addr().Is4() {
+			return a
+		}
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,177 @@
+package span
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"cleat/link"
+	"cleat/netns"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// route is a route as this package makes it.
+type route struct {
+	to          netip.Prefix
+	metric      int
+	hop, source netip.Addr
+	device      int
+	unreachable bool
+}
+
+// place is what the kernel replaces a route by.
+type place struct {
+	to     netip.Prefix
+	metric int
+}
+
+func (w route) place() place { return place{w.to, w.metric} }
+
+// route returns the route to a block.
+func (s *syncer) route(h Host, b Block) route {
+	r := route{to: b.Prefix.Masked(), metric: blockMetric, source: b.Source, device: s.index}
+	switch {
+	case b.Plain && CanBePlain(b.Prefix, h.Address):
+		r.hop, r.device = h.Address, s.uplink
+	case b.Prefix.Addr().Is4():
+		r.hop = h.nextHop(unix.AF_INET)
+	default:
+		r.hop = h.nextHop(unix.AF_INET6)
+	}
+	return r
+}
+
+// wantedRoutes returns the routes of a family.
+func (s *syncer) wantedRoutes(family int) map[route]bool {
+	wanted := map[route]bool{}
+	for _, h := range s.config.Hosts {
+		for _, b := range h.Blocks {
+			if isFamily(b.Prefix.Addr(), family) {
+				wanted[s.route(h, b)] = true
+			}
+		}
+	}
+	for _, p := range s.config.Unreachable {
+		if isFamily(p.Addr(), family) {
+			wanted[route{to: p.Masked(), metric: unreachableMetric, unreachable: true}] = true
+		}
+	}
+	return wanted
+}
+
+// routes makes the routes of a family.
+func (s *syncer) routes(family int) error {
+	missing := s.wantedRoutes(family)
+	all, err := s.ownRoutes(family)
+	if err != nil && !(absent(err) && len(missing) == 0) {
+		return err
+	}
+	var old []netlink.Route
+	for _, r := range all {
+		if have := parse(r); missing[have] {
+			delete(missing, have)
+		} else {
+			old = append(old, r)
+		}
+	}
+	replaced := map[place]bool{}
+	for w := range missing {
+		s.note("route to %s", w.to)
+		if err := s.h.RouteReplace(w.netlink(family)); err != nil {
+			return fmt.Errorf("set route to %s: %w", w.to, err)
+		}
+		replaced[w.place()] = true
+	}
+	for _, r := range old {
+		have := parse(r)
+		if replaced[have.place()] {
+			continue
+		}
+		s.note("route to %s removed", have.to)
+		if err := s.h.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("remove route to %s: %w", have.to, err)
+		}
+	}
+	return nil
+}
+
+// PlainBlocks returns the blocks that have plain routes in a namespace.
+func PlainBlocks(ns *netns.NS) (map[netip.Prefix]bool, error) {
+	h, err := link.Handle(ns)
+	if err != nil {
+		return nil, err
+	}
+	defer h.Close()
+	s := &syncer{h: h}
+	v, err := s.vxlan()
+	if err != nil {
+		return nil, err
+	}
+	plain := map[netip.Prefix]bool{}
+	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
+		all, err := s.ownRoutes(family)
+		if err != nil && !absent(err) {
+			return nil, err
+		}
+		for _, r := range all {
+			if have := parse(r); !have.unreachable && (v == nil || have.device != v.Index) {
+				plain[have.to] = true
+			}
+		}
+	}
+	return plain, nil
+}
+
+// ownRoutes returns the routes of a family that this package has made.
+func (s *syncer) ownRoutes(family int) ([]netlink.Route, error) {
+	all, err := link.Dump(func() ([]netlink.Route, error) {
+		return s.h.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN, Protocol: Protocol}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_PROTOCOL)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("list routes: %w", err)
+	}
+	return all, nil
+}
+
+// parse returns a route of the kernel.
+func parse(r netlink.Route) route {
+	w := route{metric: r.Priority}
+	if r.Dst != nil {
+		a, _ := netip.AddrFromSlice(r.Dst.IP)
+		bits, _ := r.Dst.Mask.Size()
+		w.to = netip.PrefixFrom(a.Unmap(), bits)
+	}
+	if r.Type == unix.RTN_UNREACHABLE {
+		w.unreachable = true
+		return w
+	}
+	w.hop, _ = netip.AddrFromSlice(r.Gw)
+	if via, ok := r.Via.(*netlink.Via); ok {
+		w.hop, _ = netip.AddrFromSlice(via.Addr)
+	}
+	w.source, _ = netip.AddrFromSlice(r.Src)
+	w.hop, w.source, w.device = w.hop.Unmap(), w.source.Unmap(), r.LinkIndex
+	return w
+}
+
+func (w route) netlink(family int) *netlink.Route {
+	r := &netlink.Route{Family: family, Table: unix.RT_TABLE_MAIN, Protocol: Protocol, Priority: w.metric,
+		Dst: &net.IPNet{IP: w.to.Addr().AsSlice(), Mask: net.CIDRMask(w.to.Bits(), w.to.Addr().BitLen())}}
+	if w.unreachable {
+		r.Type = unix.RTN_UNREACHABLE
+		return r
+	}
+	r.LinkIndex, r.Flags = w.device, int(netlink.FLAG_ONLINK)
+	if isFamily(w.hop, family) {
+		r.Gw = w.hop.AsSlice()
+	} else {
+		r.Via = &netlink.Via{AddrFamily: unix.AF_INET6, Addr: w.hop.AsSlice()}
+	}
+	if w.source.IsValid() {
+		r.Src = w.source.AsSlice()
+	}
+	return r
+}
