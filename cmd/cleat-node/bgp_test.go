@@ -36,6 +36,7 @@ protocol bgp hosts {
 //	     ├ switch
 //	.254 ┘ reflector
 func TestBGP(t *testing.T) {
+	t.Parallel()
 	bird, err := program.Find("bird")
 	if err != nil {
 		t.Skip("bird is not installed; Debian's package is bird2")

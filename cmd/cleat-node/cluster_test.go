@@ -11,6 +11,7 @@ import (
 
 // TestCluster is what a user does first: three hosts, one network, containers on all.
 func TestCluster(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 3)
 	c.up()
 	a, b, last := c.hosts[0], c.hosts[1], c.hosts[2]

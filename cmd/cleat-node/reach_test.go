@@ -102,6 +102,7 @@ const dropContainers = "nft 'table bridge f { chain c { type filter hook forward
 // TestAuto checks that hosts of a segment reach each other's containers by plain routes where the switch passes them,
 // and by VXLAN where it does not.
 func TestAuto(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	for _, h := range c.hosts { // the strictest setting
 		must(t, h.Sysctl("net/ipv4/conf/all/rp_filter", "1"))
@@ -154,6 +155,7 @@ func TestAuto(t *testing.T) {
 
 // TestAutoIPv6 is TestAuto with hosts that have IPv6 addresses only.
 func TestAutoIPv6(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	for i, h := range c.hosts {
 		h.addr = netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", i+1))
@@ -171,6 +173,7 @@ func TestAutoIPv6(t *testing.T) {
 
 // TestChoice checks --dataplane.
 func TestChoice(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		name          string
 		first, second []string // arguments of up
@@ -202,6 +205,7 @@ func TestChoice(t *testing.T) {
 
 // TestChoiceChanges checks that a host can be given another way later, and unknown ones are refused.
 func TestChoiceChanges(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	c.up()
 	one, two := c.pairOn("web")
@@ -222,6 +226,7 @@ func TestChoiceChanges(t *testing.T) {
 
 // TestSegments checks that hosts with a router between them reach each other's containers by VXLAN.
 func TestSegments(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 1)
 	a := c.hosts[0]
 	router, err := lab.NewNode("router")
@@ -247,6 +252,7 @@ func TestSegments(t *testing.T) {
 
 // TestNoProbes checks that hosts whose probes are filtered reach each other's containers by VXLAN.
 func TestNoProbes(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t, 2)
 	c.sh(c.hosts[1].Node, "nft 'table inet f { chain c { type filter hook input priority 0; udp dport 7790 drop; }; }'")
 	c.up()

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"net"
 	"net/netip"
@@ -27,7 +28,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestMain(m *testing.M) { os.Exit(lab.RunTests(m)) }
+// atOnce is how many tests run at the same time: they mostly wait.
+const atOnce = 5
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	lab.SetParallel(atOnce)
+	os.Exit(lab.RunTests(m))
+}
 
 func must(t *testing.T, err error) {
 	t.Helper()
