@@ -4,11 +4,12 @@ import (
 	"context"
 	"net/netip"
 
+	"cleat/overlay/control"
 	"cleat/overlay/registry"
 )
 
-// A Dataplane is this host's kernel, name server and containers. Changed, Lend and Check are called at any time, the
-// other methods by one goroutine at a time.
+// A Dataplane is this host's kernel, name server and containers. Changed, Lend, Check and Traffic are called at any
+// time, the other methods by one goroutine at a time.
 type Dataplane interface {
 	// Apply makes the networks and the routes to other hosts as a State says. What it does not have is removed.
 	Apply(ctx context.Context, s State) error
@@ -23,6 +24,8 @@ type Dataplane interface {
 	Lend(ctx context.Context, network string, a netip.Addr, host string) (netip.Addr, error)
 	// Check returns an error if this host can't have a network: a prefix is in use here.
 	Check(ctx context.Context, n registry.Network) error
+	// Traffic measures what passes between this host's containers and others.
+	Traffic(ctx context.Context) (control.Traffic, error)
 }
 
 // State is what a cluster has, as one of its hosts sees it.

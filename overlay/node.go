@@ -33,23 +33,26 @@ type Node struct {
 	dir  dir
 	gate *gate.Gate
 
-	mu       sync.Mutex // guards what follows
-	settings *Settings  // its address may change, nothing else
-	identity *trust.Identity
-	mirror   *mirror
-	listed   bool                 // the mirror has had all records since the start
-	since    map[string]time.Time // when hosts came or went
-	answers  bool                 // the registry does
-	answered time.Time            // since when answers is as it is
-	member   *member.Member
-	promoted time.Time            // when this host last tried to promote members
-	voters   []string             // hosts whose members vote, as the leader saw last
-	lending  map[loan]time.Time   // addresses that another host is about to get, and until when they are kept for it
-	dirty    map[endpointsOf]bool // whose endpoints the dataplane has to get
-	problems map[string]string    // what does not work, by what it is about
-	applied  uint64               // how many changes of the topology the dataplane has
-	changes  uint64               // how many there were
-	settled  *sync.Cond           // is signaled when applied changes
+	mu           sync.Mutex // guards what follows
+	settings     *Settings  // its address may change, nothing else
+	identity     *trust.Identity
+	mirror       *mirror
+	listed       bool                 // the mirror has had all records since the start
+	since        map[string]time.Time // when hosts came or went
+	answers      bool                 // the registry does
+	answered     time.Time            // since when answers is as it is
+	member       *member.Member
+	promoted     time.Time            // when this host last tried to promote members
+	voters       []string             // hosts whose members vote, as the leader saw last
+	lending      map[loan]time.Time   // addresses that another host is about to get, and until when they are kept for it
+	dirty        map[endpointsOf]bool // whose endpoints the dataplane has to get
+	problems     map[string]string    // what does not work, by what it is about
+	problemSince map[string]time.Time // since when
+	applied      uint64               // how many changes of the topology the dataplane has
+	changes      uint64               // how many there were
+	settled      *sync.Cond           // is signaled when applied changes
+
+	seen reports // of hosts
 
 	unregistered bool       // the registry may lack this host's address; only followAddress uses it
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
@@ -73,7 +76,7 @@ func New(cfg Config) (*Node, error) {
 	if settings == nil {
 		return nil, errors.New("this host belongs to no cluster")
 	}
-	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, answered: time.Now()}
+	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
 	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved} {
 		*c = make(chan struct{}, 1)
@@ -154,6 +157,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 			cancel(err)
 			return
 		}
+		n.problem("registry", nil)
 		n.registry.Follow(ctx, n.update, n.cfg.Log)
 	})
 	running.Go(func() {
@@ -248,7 +252,11 @@ func (n *Node) problem(about string, err error) {
 	defer n.mu.Unlock()
 	if err == nil {
 		delete(n.problems, about)
+		delete(n.problemSince, about)
 		return
+	}
+	if _, known := n.problemSince[about]; !known {
+		n.problemSince[about] = time.Now()
 	}
 	if text := err.Error(); n.problems[about] != text {
 		n.problems[about] = text

@@ -32,6 +32,7 @@ type dataplane struct {
 	watch   *fsnotify.Watcher
 	changed chan struct{}
 	log     func(string, ...any)
+	meter   meter
 }
 
 func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, error) {
