@@ -70,7 +70,7 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 	}
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(cmd.OutOrStdout(), cmd) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { help.Print(cmd.ErrOrStderr(), cmd); return nil })
-	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newRemove())
+	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newRemove(), newUI())
 	return root
 }
 

@@ -28,7 +28,8 @@
 //	cleat_problems                            what does not work on this host, as their number
 //	cleat_network_containers{network,host}
 //	cleat_network_blocks{network,host}
-//	cleat_container_receive_bytes_total{network,container}, and transmit, and packets: this host's containers
+//	cleat_container_receive_bytes_total{network,id,container}, and transmit, and
+//	                                          packets: this host's containers
 //	cleat_between_hosts_receive_bytes_total, and transmit, and packets: of the device to all other hosts
 //	cleat_connections{network,host,peer}      tracked connections between this host and another one
 //

@@ -58,7 +58,7 @@ var (
 	netSize     = desc("network_containers", "Containers on a network and a host.", "network", "host")
 	netBlocks   = desc("network_blocks", "Blocks of a network's addresses that a host has.", "network", "host")
 	connections = desc("connections", "Tracked connections between this host's containers and those of a host.", "network", "host", "peer")
-	container   = newCounters("container", "a container of this host", "network", "container")
+	container   = newCounters("container", "a container of this host", "network", "id", "container")
 	between     = newCounters("between_hosts", "this host's containers, from and to those of other hosts,")
 )
 
@@ -113,11 +113,13 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 	names := map[[2]string]string{}
 	for _, one := range p.Containers {
-		names[[2]string{one.Network, one.ID}] = one.Container
+		if one.Host == p.Host {
+			names[[2]string{one.Network, one.ID}] = one.Container
+		}
 	}
 	for _, l := range own.Traffic.Links {
 		if name, ok := names[[2]string{l.Network, l.ID}]; ok {
-			container.send(out, l.Counters, l.Network, name)
+			container.send(out, l.Counters, l.Network, l.ID, name)
 		}
 	}
 	if own.Traffic.Between != nil {
