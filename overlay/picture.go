@@ -203,8 +203,9 @@ func endOf(a netip.Addr, containers map[netip.Addr]control.End, blocks map[strin
 	return control.End{}
 }
 
-// talks joins the flows of all reports. Both hosts of a flow report it; the one with more counted bytes has seen
-// more of it, and counts. Of flows from or to outside only the host of the container has seen all.
+// talks joins the flows of all reports. Both hosts of a flow report it. The client's counts, unless only the other
+// one has counted bytes: always the same one, or its counters would jump. Of flows from or to outside only the host
+// of the container has seen all.
 func talks(all map[string]control.Report, end func(netip.Addr) control.End) []control.Talk {
 	type key struct {
 		from, to netip.Addr
@@ -224,13 +225,20 @@ func talks(all map[string]control.Report, end func(netip.Addr) control.End) []co
 				continue
 			}
 			k := key{f.From, f.To, f.Protocol, f.Port}
-			if old, ok := best[k]; !ok || old.Requests+old.Answers < t.Requests+t.Answers {
+			if old, ok := best[k]; !ok || better(t, old) {
 				best[k] = t
 			}
 		}
 	}
 	list := slices.SortedFunc(maps.Values(best), compareTalks)
 	return list[:min(len(list), maxTalks)]
+}
+
+func better(t, old control.Talk) bool {
+	if counted := t.Requests+t.Answers > 0; counted != (old.Requests+old.Answers > 0) {
+		return counted
+	}
+	return t.By == t.From.Host
 }
 
 func compareTalks(a, b control.Talk) int {

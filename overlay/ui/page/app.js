@@ -84,7 +84,7 @@ function draw() {
 function noteOf() {
   if (model.hosts.length === 1) return 'One host. `cleat-node token` prints what another one needs to join.';
   const few = 'Lines are traffic between hosts; dotted ones have connections whose bytes are not counted. Click a host for its blocks, ports and lines.';
-  return view.many ? 'Lines are the traffic between hosts. Click a host for its containers, and for what it exchanges with each other one.' : few;
+  return view.many ? 'Each shape is a network, and its number the containers there; the bar is the traffic of them all. Click a host for its containers, and for what it exchanges with each other one.' : few;
 }
 
 function drawVerdict() {
@@ -109,7 +109,7 @@ function drawVerdict() {
 function drawFresh() {
   if (!model) return;
   const age = Date.now() - received;
-  text(el('fresh'), failed ? 'stale since ' + clock(received, Date.now()) : 'seen from host ' + model.self + (age > 5000 ? ' ' + duration(age) + ' ago' : ', live'));
+  text(el('fresh'), failed ? 'stale since ' + clock(received, Date.now()) : 'cluster ' + model.cluster.slice(0, 8) + ' seen from host ' + model.self + (age > 5000 ? ' ' + duration(age) + ' ago' : ', live'));
 }
 
 function summary() {

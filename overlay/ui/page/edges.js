@@ -1,9 +1,7 @@
 // Lines between hosts. Where hosts are few they are in one or two columns beside a gutter, through which all lines
-// go. Where they are many, lines go below the boxes.
+// go. Where they are many, only those of the chosen host are drawn, below the boxes.
 import {attr, keyed, svg, text} from './dom.js';
 import {count, rate} from './format.js';
-
-const drawn = 40; // lines, of those with most traffic
 
 export function drawEdges(layer, board, boxes, model, view) {
   const few = board.classList.contains('few'), origin = board.getBoundingClientRect(), at = new Map();
@@ -13,7 +11,7 @@ export function drawEdges(layer, board, boxes, model, view) {
       x: (r.left + r.right) / 2 - origin.left, y: (r.top + r.bottom) / 2 - origin.top});
   }
   const edges = model.edges.filter((e) => at.has(e.a) && at.has(e.b) && (!view.network || e.networks.has(view.network)))
-    .filter((e, i) => i < drawn || touches(e, view.chosen));
+    .filter((e) => few || touches(e, view.chosen));
   const lines = few ? gutter(edges, at, origin.width) : below(edges, at);
   const taken = [];
   keyed(layer, lines, (l) => l.edge.key, () => {
@@ -25,7 +23,7 @@ export function drawEdges(layer, board, boxes, model, view) {
     attr(path, 'd', l.path);
     attr(path, 'stroke-width', width(l.edge).toFixed(1));
     const words = few ? labelOf(l.edge) : '';
-    const place = words && free(taken, l.points, words.length * 6.6 + 14, 20);
+    const place = words && free(taken, l.points, words.length * 6.6 + 14, 20, origin.width);
     attr(pill, 'visibility', place ? 'visible' : 'hidden');
     text(label, place ? words : '');
     if (!place) return;
@@ -94,8 +92,9 @@ function curve(edge, p, c1, c2, q) {
 }
 
 // free returns the first place for a label that no other one has, and takes it.
-function free(taken, points, w, h) {
-  for (const p of points) {
+function free(taken, points, w, h, whole) {
+  for (const {x, y} of points) {
+    const p = {x: Math.min(x, whole - w / 2 - 1), y};
     if (taken.some((t) => Math.abs(t.x - p.x) < (t.w + w) / 2 + 2 && Math.abs(t.y - p.y) < h + 2)) continue;
     const place = {x: p.x, y: p.y, w};
     taken.push(place);

@@ -9,7 +9,8 @@ export const isFew = (model) => model.hosts.length <= 8;
 // drawHosts makes the boxes, and returns them by host.
 export function drawHosts(parent, model, view, act) {
   const few = isFew(model), wide = few && !view.narrow, all = new Map();
-  const columns = wide ? [model.hosts.filter((_, i) => i % 2 === 0), model.hosts.filter((_, i) => i % 2 === 1)] : [model.hosts];
+  view.top = Math.max(1, ...model.hosts.map((h) => h.rate || 0));
+  const columns = wide ? [model.hosts.filter((_, i) => i % 2 === 0), model.hosts.filter((_, i) => i % 2 === 1)] : [few ? model.hosts : worstFirst(model.hosts)];
   const update = (e, h) => {
     drawHost(e, h, model, view, act);
     all.set(h.name, e);
@@ -19,6 +20,9 @@ export function drawHosts(parent, model, view, act) {
   return all;
 }
 
+// worstFirst puts hosts that are not well before the others: of many, they would not be seen elsewhere.
+const worstFirst = (hosts) => [...hosts.filter((h) => h.state !== 'alive'), ...hosts.filter((h) => h.state === 'alive')];
+
 const mark = () => svg('svg', {viewBox: '0 0 24 24', class: 'mark', 'aria-hidden': 'true'}, svg('circle', {cx: 12, cy: 12, r: 11}), svg('path'));
 
 function newHost(h, act) {
@@ -26,14 +30,15 @@ function newHost(h, act) {
   head.type = 'button';
   head.addEventListener('click', () => act.choose(h.name));
   const meta = make('div', 'meta', make('span', 'state-word'), make('span', 'address'), make('b', 'self'), make('span', 'member'), make('span', 'by'), make('span', 'flows'));
-  return make('article', 'host', head, meta, make('div', 'nets'), make('span', 'to-chosen'));
+  return make('article', 'host', head, meta, make('div', 'nets'), make('span', 'to-chosen'),
+    svg('svg', {class: 'load', 'aria-hidden': 'true'}, svg('rect', {height: 3})));
 }
 
 function drawHost(e, h, model, view, act) {
-  const [head, meta, nets, toChosen] = e.children, chosen = view.chosen === h.name;
+  const [head, meta, nets, toChosen, load] = e.children, chosen = view.chosen === h.name;
   const edge = view.chosen && !chosen ? model.edges.find((x) => (x.a === h.name && x.b === view.chosen) || (x.b === h.name && x.a === view.chosen)) : null;
   const found = view.query ? matches(h, view) : true;
-  attr(e, 'class', 'host' + (chosen ? ' chosen' : '') + ((view.chosen && !chosen && !edge) || !found ? ' faded' : ''));
+  attr(e, 'class', 'host' + (chosen ? ' chosen' : '') + ((view.chosen && !chosen && !edge && h.state === 'alive') || !found ? ' faded' : ''));
   attr(e, 'data-state', h.state);
   attr(head, 'aria-expanded', chosen);
   attr(head.querySelector('.mark path'), 'd', marks[h.state]);
@@ -50,6 +55,7 @@ function drawHost(e, h, model, view, act) {
   for (const x of meta.children) x.hidden = x.textContent === '';
   text(toChosen, edge && !isFew(model) ? (edge.rate === null ? count(edge.connections, 'conn.', 'conn.') : rate(edge.rate)) : '');
   toChosen.hidden = toChosen.textContent === '';
+  attr(load.firstChild, 'width', (100 * (h.state === 'alive' && h.rate || 0) / view.top).toFixed(1) + '%');
   keyed(nets, h.networks.filter((n) => n.containers.length > 0 || chosen), (n) => n.name, (n) => newNet(n, view), (x, n) => drawNet(x, h, n, view, chosen, act));
 }
 
@@ -69,6 +75,7 @@ function newNet(n, view) {
 
 function drawNet(e, h, n, view, chosen, act) {
   const [head, blocks, rows, more] = e.children;
+  attr(e, 'title', chosen ? null : n.name);
   attr(e, 'class', 'net' + (view.network && view.network !== n.name ? ' faded' : ''));
   text(head.children[1], n.name);
   text(head.children[2], String(n.containers.length));

@@ -2,7 +2,7 @@
 import {attr, keyed, make, shape, svg, text} from './dom.js';
 import {count, rate, since} from './format.js';
 
-const most = 30; // talks in the list
+const most = 20; // talks in the list
 
 export function drawTroubles(section, list, troubles, now) {
   section.hidden = troubles.length === 0;
@@ -49,6 +49,7 @@ function drawTalk(e, t, top) {
   text(e.children[1], t.rate === null ? (t.counted ? '…' : 'not counted') : (t.partly && t.connections ? '≥ ' : '') + rate(t.rate));
   attr(e.children[1], 'class', t.rate === null ? 'sum none' : 'sum');
   text(e.children[3], t.connections ? count(t.connections, 'connection') : 'ended');
+  attr(e.children[4], 'visibility', t.rate === null ? 'hidden' : 'visible');
   attr(e.children[4].children[1], 'width', (100 * (t.rate || 0) / top).toFixed(1) + '%');
 }
 

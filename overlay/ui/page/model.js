@@ -15,10 +15,11 @@ export class Rates {
     const at = Date.parse(traffic.at), was = this.#kept.get(key), last = this.#hosts.get(host);
     this.#next.set(host, {at, left: traffic.left || 0});
     let now = null;
-    if (was && was.at === at) now = was.rate;
+    if (was && was.host !== host) now = null; // another host's counters
+    else if (was && was.at === at) now = was.rate;
     else if (was && at > was.at && value >= was.value) now = this.#smooth(was.rate, (value - was.value) / (at - was.at) * 1000);
     else if (!was && last && at > last.at && !last.left) now = value / (at - last.at) * 1000; // it began since then
-    this.#seen.set(key, {at, value, rate: now});
+    this.#seen.set(key, {host, at, value, rate: now});
     return now;
   }
 
@@ -128,7 +129,7 @@ function talksOf(p, rates, containers) {
   const all = p.talks.map((t) => {
     const traffic = {...p.reports[t.by].traffic}, ends = [t.from, t.to].map((e) => [e.host, e.network, e.id].join('/'));
     if (p.talks.length >= most) traffic.left = 1;
-    const key = [t.by, ...ends, t.protocol, t.port].join(' ');
+    const key = [...ends, t.protocol, t.port].join(' ');
     return {key, from: endOf(t.from, containers), to: endOf(t.to, containers), protocol: t.protocol, port: t.port,
       connections: t.connections, counted: t.counted, partly: t.counted < t.connections, network: t.from.network || t.to.network,
       rate: t.requests + t.answers > 0 || t.counted > 0 ? rates.rate(t.by, traffic, 'talk/' + key, t.requests + t.answers) : null};
