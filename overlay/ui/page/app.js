@@ -119,7 +119,7 @@ function summary() {
     count(model.containers, 'container'), between > 0 ? rate(between) + ' between hosts' : ''].filter(Boolean).join(' · ');
 }
 
-const sentence = (s) => s.charAt(0).toUpperCase() + s.slice(1) + (s.endsWith('.') ? '' : '.');
+const sentence = (s) => (s.startsWith('cleat') ? s : s.charAt(0).toUpperCase() + s.slice(1)) + (s.endsWith('.') ? '' : '.');
 
 el('search').addEventListener('input', search);
 el('clear').addEventListener('click', clear);

@@ -2,7 +2,7 @@
 import {attr, keyed, make, shape, svg, text} from './dom.js';
 import {count, rate, since} from './format.js';
 
-const most = 20; // talks in the list
+const most = 15; // talks in the list
 
 export function drawTroubles(section, list, troubles, now) {
   section.hidden = troubles.length === 0;

@@ -180,7 +180,7 @@ function troublesOf(p, hosts) {
       all.push({key: 'dead ' + h.name, bad: true, host: h.name, text: 'Host ' + h.name + ' is not alive. ' +
         (h.containers ? 'Nothing is known of its ' + count(h.containers, 'container') + '.' : 'It had no containers.'), since: h.since});
     } else if (h.state === 'silent') {
-      all.push({key: 'silent ' + h.name, host: h.name, text: 'Host ' + h.name + ' is alive, but does not answer host ' + p.host + ': ' + r.error + '.', since: r.since});
+      all.push({key: 'silent ' + h.name, host: h.name, text: 'Host ' + h.name + (p.registry.answers ? ' is alive, but does' : ' does') + ' not answer host ' + p.host + ': ' + r.error + '.', since: r.since});
     } else if (r) {
       if (!h.self && !r.registry) all.push({key: 'registry ' + h.name, bad: true, host: h.name, text: 'The registry does not answer host ' + h.name + '.'});
       for (const q of r.problems || []) all.push({key: 'problem ' + h.name + ' ' + q.text, host: h.name, text: 'Host ' + h.name + ': ' + q.text, since: q.since});
