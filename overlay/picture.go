@@ -34,11 +34,11 @@ type reports struct {
 
 // picture returns what this node knows, and what it and the other hosts report.
 func (n *Node) picture(ctx context.Context, r *http.Request) (any, error) {
-	n.seen.mu.Lock()
-	defer n.seen.mu.Unlock()
 	if r.FormValue("own") != "" {
 		return n.draw(n.votes(ctx), map[string]control.Report{n.settings.Host: n.report(ctx)}), nil
 	}
+	n.seen.mu.Lock()
+	defer n.seen.mu.Unlock()
 	if time.Since(n.seen.at) >= reportEvery {
 		all := n.askReports(ctx)
 		if err := ctx.Err(); err != nil {
