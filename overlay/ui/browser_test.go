@@ -26,7 +26,6 @@ type browser struct {
 	mu      sync.Mutex
 	last    int
 	answers map[int]chan message
-	ended   error
 	console []string // errors and warnings of the page
 	asked   []string // addresses of its requests
 }
