@@ -3,6 +3,7 @@ package ui
 import (
 	"fmt"
 	"net/http/httptest"
+	"os"
 	"testing"
 	"time"
 
@@ -24,7 +25,7 @@ func TestPage(t *testing.T) {
 		boxes   int
 		shows   []string
 	}{
-		{"well", small, "All is well", 3, []string{"3 hosts alive", "frontend", "10.65.0.0/18", "tcp 5432", "14 connections", "Mbit/s"}},
+		{"well", small, "All is well", 3, []string{"3 hosts alive", "frontend", "10.65.0.0/18", "tcp 5432", "14 connections"}},
 		{"broken", broken, "4 things are broken", 3, []string{"The registry does not answer host a", "Host b is not alive", "does not answer host a", "network is unreachable", "since", "nf_conntrack_acct", "not counted"}},
 		{"uncounted", uncounted, "All is well", 3, []string{"No host counts the bytes", "14 connections"}},
 		{"large", large, "1 thing is broken", 50, []string{"49 of 50 hosts alive", "1,000 containers", "node-50", "Host node-17 is not alive"}},
@@ -40,8 +41,9 @@ func TestPage(t *testing.T) {
 					defer s.Close()
 					b.open(s.URL+"/", window.width, window.height, theme)
 					b.until(fmt.Sprintf("document.getElementById('verdict-title')?.textContent === %q", page.title))
-					if page.name != "uncounted" && page.name != "broken" {
-						b.until(`[...document.querySelectorAll('.talk .sum')].some((e) => e.textContent.includes('bit/s'))`)
+					waits := theme == "light" || os.Getenv("CLEAT_UI_SCREENSHOTS") != "" // for rates, once is enough
+					if waits && page.name != "uncounted" && page.name != "broken" {
+						b.until(`[...document.querySelectorAll('.talk .sum')].some((e) => e.textContent.includes('Mbit/s'))`)
 					}
 					for _, text := range page.shows {
 						if b.eval(fmt.Sprintf("document.body.textContent.includes(%q)", text)) != true {
