@@ -8,8 +8,8 @@ import (
 	"cleat/overlay/registry"
 )
 
-// A Dataplane is this host's kernel, name server and containers. Run, Changed, Stale, Paths, Lend and Check are called at
-// any time, the other methods by one goroutine at a time.
+// A Dataplane is this host's kernel, name server and containers. Run, Changed, Stale, Paths, Lend, Check and Traffic are
+// called at any time, the other methods by one goroutine at a time.
 type Dataplane interface {
 	// Run does what the dataplane does by itself, until ctx ends.
 	Run(ctx context.Context) error
@@ -30,6 +30,8 @@ type Dataplane interface {
 	Paths() map[string]Path
 	// Check returns an error if this host can't have a network: a prefix is in use here.
 	Check(ctx context.Context, n registry.Network) error
+	// Traffic measures what passes between this host's containers and others.
+	Traffic(ctx context.Context) (control.Traffic, error)
 }
 
 // A PeerLister is a Dataplane that exchanges routes with others. Peers is safe for concurrent use.

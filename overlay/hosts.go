@@ -10,6 +10,7 @@ import (
 	"net"
 	"time"
 
+	"cleat/overlay/control"
 	"cleat/overlay/gate"
 	"cleat/overlay/registry"
 	"cleat/overlay/trust"
@@ -20,7 +21,8 @@ type hostRequest struct {
 	Authority bool   `json:"authority,omitempty"` // the authority's key, for a new member of the registry
 	Renew     []byte `json:"renew,omitempty"`     // a new certificate for this request
 	Lend      *loan  `json:"lend,omitempty"`
-	Moved     *moved `json:"moved,omitempty"` // the asking host has another address
+	Moved     *moved `json:"moved,omitempty"`  // the asking host has another address
+	Report    bool   `json:"report,omitempty"` // what the host measures, and what does not work there
 }
 
 type hostAnswer struct {
@@ -28,6 +30,8 @@ type hostAnswer struct {
 	Authority []byte `json:"authority,omitempty"` // PEM
 	Cert      []byte `json:"certificate,omitempty"`
 	Loan      *loan  `json:"loan,omitempty"`
+
+	Report *control.Report `json:"report,omitempty"`
 }
 
 // serveHost answers another host of the cluster.
@@ -55,6 +59,10 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 	if r.Lend != nil {
 		l, err := n.lend(ctx, host, *r.Lend)
 		return &hostAnswer{Loan: l}, err
+	}
+	if r.Report {
+		own := n.report(ctx)
+		return &hostAnswer{Report: &own}, nil
 	}
 	authority, err := n.dir.authority()
 	if err != nil {

@@ -34,23 +34,25 @@ type Node struct {
 	dir  dir
 	gate *gate.Gate
 
-	mu       sync.Mutex // guards what follows
-	settings *Settings  // its address may change, nothing else
-	identity *trust.Identity
-	mirror   *mirror
-	listed   bool                 // the mirror has had all records since the start
-	since    map[string]time.Time // when hosts came or went
-	answers  bool                 // the registry does
-	answered time.Time            // since when answers is as it is
-	member   *member.Member
-	promoted time.Time            // when this host last tried to promote members
-	lending  map[loan]time.Time   // addresses that another host is about to get, and until when they are kept for it
-	dirty    map[endpointsOf]bool // whose endpoints the dataplane has to get
-	problems map[string]string    // what does not work, by what it is about
-	removal  removal
-	applied  uint64     // how many changes of the topology the dataplane has
-	changes  uint64     // how many there were
-	settled  *sync.Cond // is signaled when applied changes
+	mu           sync.Mutex // guards what follows
+	settings     *Settings  // its address may change, nothing else
+	identity     *trust.Identity
+	mirror       *mirror
+	listed       bool                 // the mirror has had all records since the start
+	since        map[string]time.Time // when hosts came or went
+	answers      bool                 // the registry does
+	answered     time.Time            // since when answers is as it is
+	member       *member.Member
+	promoted     time.Time            // when this host last tried to promote members
+	lending      map[loan]time.Time   // addresses that another host is about to get, and until when they are kept for it
+	dirty        map[endpointsOf]bool // whose endpoints the dataplane has to get
+	problems     map[string]string    // what does not work, by what it is about
+	problemSince map[string]time.Time // since when
+	removal      removal
+	applied      uint64     // how many changes of the topology the dataplane has
+	changes      uint64     // how many there were
+	settled      *sync.Cond // is signaled when applied changes
+	seen         reports    // of hosts
 
 	unregistered bool       // the registry may lack this host's address; only followAddress uses it
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
@@ -74,7 +76,7 @@ func New(cfg Config) (*Node, error) {
 	if settings == nil {
 		return nil, errors.New("this host belongs to no cluster")
 	}
-	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, answered: time.Now()}
+	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
 	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved} {
 		*c = make(chan struct{}, 1)
@@ -172,6 +174,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 			cancel(err)
 			return
 		}
+		n.problem("registry", nil)
 		n.registry.Follow(ctx, n.update, n.cfg.Log)
 	})
 	running.Go(func() {
@@ -267,7 +270,11 @@ func (n *Node) problem(about string, err error) {
 	defer n.mu.Unlock()
 	if err == nil {
 		delete(n.problems, about)
+		delete(n.problemSince, about)
 		return
+	}
+	if _, known := n.problemSince[about]; !known {
+		n.problemSince[about] = time.Now()
 	}
 	if text := err.Error(); n.problems[about] != text {
 		n.problems[about] = text

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"cleat/internal/statedir"
+	"cleat/overlay/control"
 	"cleat/overlay/gate"
 	"cleat/overlay/registry"
 	"cleat/overlay/trust"
@@ -53,8 +54,9 @@ func (noDataplane) Endpoints(context.Context) ([]registry.Endpoint, error) { ret
 func (noDataplane) Lend(context.Context, string, netip.Addr, string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("nothing to lend")
 }
-func (noDataplane) Changed() <-chan struct{}                      { return nil }
-func (noDataplane) Check(context.Context, registry.Network) error { return nil }
+func (noDataplane) Traffic(context.Context) (control.Traffic, error) { return control.Traffic{}, nil }
+func (noDataplane) Changed() <-chan struct{}                         { return nil }
+func (noDataplane) Check(context.Context, registry.Network) error    { return nil }
 
 // testHost is a host of a cluster in this process, on an address of loopback.
 type testHost struct {

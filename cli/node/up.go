@@ -21,6 +21,7 @@ import (
 	"cleat/overlay/control"
 	"cleat/overlay/registry"
 	"cleat/overlay/trust"
+	"cleat/overlay/ui"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -31,6 +32,7 @@ type upFlags struct {
 	name       string
 	address    string
 	port       uint16
+	metrics    string
 	foreground bool
 	bgp        bgpFlags
 	dataplane  string
@@ -58,7 +60,10 @@ and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
   cleat-node up --token cleat1-…
 
   # at another address than that of the default route
-  cleat-node up --address 192.0.2.1`,
+  cleat-node up --address 192.0.2.1
+
+  # with figures for Prometheus at http://192.0.2.1:7792/metrics
+  cleat-node up --metrics 192.0.2.1:7792`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, dataplane) },
 	}
@@ -68,6 +73,7 @@ and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
 	flags.StringVar(&f.address, "address", "", "`ADDRESS` of this host at which the others reach it")
 	flags.Uint16Var(&f.port, "port", overlay.DefaultPort, "TCP `PORT` at which the others reach it")
 	flags.StringVar(&f.dataplane, "dataplane", "", "how hosts reach each other's containers: `WAY` is "+overlay.Dataplanes())
+	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS:PORT` at which Prometheus gets this host's figures, while this process runs (default: nowhere)")
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
 	f.bgp.add(flags)
 	return cmd
@@ -117,7 +123,7 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 		settings.Dataplane = f.dataplane
 	}
 	if f.foreground {
-		return serve(cmd, store, dir, settings, dataplane)
+		return f.serve(cmd, store, dir, settings, dataplane)
 	}
 	return f.background(cmd, store, dir, c, resumes)
 }
@@ -171,7 +177,7 @@ func (f *upFlags) ownAddress(token trust.Token) (netip.Addr, error) {
 }
 
 // serve takes part in the cluster until the command is interrupted.
-func serve(cmd *cobra.Command, store *attach.Store, dir string, settings *overlay.Settings, dataplane NewDataplane) error {
+func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, settings *overlay.Settings, dataplane NewDataplane) error {
 	errs := cmd.ErrOrStderr()
 	log := func(format string, args ...any) {
 		fmt.Fprintf(errs, "%s %s\n", time.Now().Format(time.DateTime), fmt.Sprintf(format, args...))
@@ -205,7 +211,19 @@ func serve(cmd *cobra.Command, store *attach.Store, dir string, settings *overla
 	if err != nil {
 		return fmt.Errorf("listen for requests of this host: %w", err)
 	}
-	return n.Run(cmd.Context(), l, local)
+	if f.metrics == "" {
+		return n.Run(cmd.Context(), l, local)
+	}
+	figures, err := net.Listen("tcp", f.metrics)
+	if err != nil {
+		return errors.Join(hint.With(fmt.Errorf("listen for Prometheus: %w", err), "e.g. --metrics 127.0.0.1:7792"), l.Close(), local.Close())
+	}
+	ctx, cancel := context.WithCancel(cmd.Context())
+	served := make(chan error, 1)
+	go func() { served <- serveHTTP(ctx, figures, ui.Metrics(control.New(store.Path()))) }()
+	err = n.Run(ctx, l, local)
+	cancel()
+	return errors.Join(err, <-served)
 }
 
 var errRuns = errors.New("another cleat-node runs on this host")
@@ -241,7 +259,7 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 		return fmt.Errorf("start cleat-node: %w", err)
 	}
 	defer log.Close()
-	child := exec.CommandContext(context.Background(), self, "up", "--foreground")
+	child := exec.CommandContext(context.Background(), self, "up", "--foreground", "--metrics", f.metrics)
 	child.Dir, child.SysProcAttr, child.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
 	child.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path())
 	if err := child.Start(); err != nil {

@@ -39,6 +39,7 @@ type dataplane struct {
 
 	mu    sync.Mutex
 	paths map[string]overlay.Path
+	meter meter
 }
 
 func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, error) {

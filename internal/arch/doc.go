@@ -3,7 +3,7 @@
 //
 //	DOOR    cmd/cleat        passes argv to cli or compat                        → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
 //	        cmd/cleat-cni    what engines start, by CNI or as netavark: asks a keeper → compat/netavark/args, network/keep/client
-//	        cmd/cleat-node   passes argv to cli/node, and is the dataplane of overlay → cli/node, overlay, overlay/control, registry; network/attach, bgp, keep, named, names, span, span/probe, link, netns
+//	        cmd/cleat-node   passes argv to cli/node, and is the dataplane of overlay → cli/node, overlay, overlay/control, registry; network/attach, bgp, firewall, keep, named, names, span, span/probe, link, netns
 //	        doc/examples     minimal, firewall, socks5: example programs         → sandbox
 //	          minimal        a program in a network of its own
 //	          firewall       what it may reach
@@ -12,7 +12,7 @@
 //	          attach         attach, detach, ls, inspect                         → complete, container, help, hint, term; link, netns/find, network/attach, dhcp, keep
 //	          keep           keep                                                → attach, container, exit, help, hint, networks, term; compat, netns/find, network/attach, keep, keep/client, named
 //	          networks       net and its subcommands                             → attach, container, exit, help, hint, term; link, netns/find, network/attach, ipam, keep, named, names, why, overlay/control
-//	          node           cleat-node and its subcommands                      → complete, exit, help, hint, man, term; network/attach, overlay, overlay/control, registry, trust
+//	          node           cleat-node and its subcommands                      → complete, exit, help, hint, man, term; network/attach, bgp, overlay, overlay/control, registry, trust, ui
 //	          graph          graph                                               → container, hint, term; netns/find, network/graph, named, survey
 //	          bench          bench and its subcommands, recommend                → complete, container, exit, help, hint, term; bench and its rooms, lab, netns, traffic
 //	          doctor         doctor                                              → container, term; bench/host, network/trace
@@ -75,6 +75,7 @@
 //	          member         runs a member of the registry: an embedded etcd      → gate, registry
 //	          registry       hosts, networks, blocks, endpoints in etcd
 //	          trust          keys, certificates and tokens of hosts
+//	          ui             the cluster as a page in a browser, and as metrics    → control
 //	        mptcp            several links for one TCP connection               → link, netns
 //	          upgrade        gives programs MPTCP sockets; the test counts it as hands → netns
 //	HANDS   policy           rules: what a process may reach                     → usernet
