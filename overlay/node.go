@@ -620,7 +620,9 @@ func (n *Node) dialPeer(ctx context.Context, host string) (net.Conn, error) {
 	if !known {
 		return nil, &registry.NotFoundError{What: "host " + host}
 	}
-	return n.dialHost(ctx, h, gate.Peer)
+	c, err := n.dialHost(ctx, h, gate.Peer)
+	n.learn(err) // a member that was cut off before it heard of its removal is asked by nobody else
+	return c, err
 }
 
 func (n *Node) stopMember() {

@@ -53,13 +53,18 @@ func (n *Node) dialRegistry(ctx context.Context, endpoint string) (net.Conn, err
 		return nil, errRemoved
 	}
 	c, err := gate.Dial(ctx, n.ID(), endpoint, gate.Registry, n.admit)
+	n.learn(err)
+	return c, err
+}
+
+// learn notes what the outcome of an attempt to reach the registry says about this host's removal.
+func (n *Node) learn(err error) {
 	switch {
 	case err == nil:
 		n.readmitted()
 	case errors.As(err, new(*gate.RemovedError)):
 		n.refused()
 	}
-	return c, err
 }
 
 // refused notes that a host of the cluster has refused this one.

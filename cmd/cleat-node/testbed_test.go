@@ -29,7 +29,7 @@ import (
 )
 
 // atOnce is how many tests run at the same time: they mostly wait.
-const atOnce = 5
+const atOnce = 4
 
 func TestMain(m *testing.M) {
 	flag.Parse()
