@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"slices"
@@ -10,17 +11,19 @@ import (
 	"time"
 )
 
-// hostsEnv is how many hosts TestManyHosts has; each has endpointsEnv containers.
+// hostsEnv is how many hosts TestManyHosts has; each has endpointsEnv containers, and the cluster the data plane
+// planeEnv. Three inotify instances of a host count against fs.inotify.max_user_instances of the machine.
 const (
 	hostsEnv     = "CLEAT_TEST_HOSTS"
 	endpointsEnv = "CLEAT_TEST_ENDPOINTS"
+	planeEnv     = "CLEAT_TEST_DATAPLANE"
 )
 
 // TestManyHosts measures how long it takes until all hosts know what one of them has. It asserts no time.
 func TestManyHosts(t *testing.T) {
 	hosts, endpoints := setting(t, hostsEnv, 6), setting(t, endpointsEnv, 2)
 	c := newCluster(t, hosts)
-	c.hosts[0].node("up", "--name", c.hosts[0].name, "--address", c.hosts[0].addr.String())
+	c.hosts[0].node("up", "--name", c.hosts[0].name, "--address", c.hosts[0].addr.String(), "--dataplane", cmp.Or(os.Getenv(planeEnv), "auto"))
 	token := c.hosts[0].token()
 	var joins []time.Duration
 	for _, h := range c.hosts[1:] {

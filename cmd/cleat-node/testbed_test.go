@@ -98,6 +98,9 @@ func (c *cluster) newHost(name string, addr netip.Addr) *host {
 			if log, err := os.ReadFile(filepath.Join(control.Dir(h.state), "log")); err == nil {
 				c.t.Logf("log of host %s:\n%s", h.name, log)
 			}
+			if log, err := os.ReadFile(filepath.Join(h.state, "keeper.log")); err == nil {
+				c.t.Logf("log of the keeper of %s:\n%s", h.name, log)
+			}
 		}
 		h.run(context.Background(), "cleat-node", "down")
 		h.endAll()
