@@ -89,6 +89,30 @@ func TestCluster(t *testing.T) {
 		last.cleat("net", "deny", "--remove", "web/a0 to web/c0:7")
 		c.eventually("the rule is gone", func() error { return all[0].reaches(all[4]) })
 	})
+	t.Run("an engine connects a container by CNI", func(t *testing.T) {
+		pod := b.newContainer("pod")
+		must(t, b.cni("ADD", pod, "web"))
+		c.eventually("name of the pod", func() error {
+			got, err := all[0].resolve("pod")
+			if err == nil {
+				pod.addr = netip.MustParseAddr(got[0])
+			}
+			return err
+		})
+		pod.serve()
+		for _, k := range all {
+			if err := k.reaches(pod); err != nil {
+				t.Error(err)
+			}
+		}
+		must(t, b.cni("DEL", pod, "web"))
+		c.eventually("the pod is forgotten", func() error {
+			if got, err := all[0].resolve("pod"); err == nil {
+				return fmt.Errorf("it is at %s", got)
+			}
+			return nil
+		})
+	})
 	t.Run("a network with containers is not removed, and then it is", func(t *testing.T) {
 		if out, err := b.run(t.Context(), "cleat", "net", "rm", "web"); err == nil {
 			t.Fatalf("removed: %s", out)

@@ -270,6 +270,24 @@ func (k *container) connect(network string, args ...string) {
 	k.addr = got.Endpoint.Addresses[0]
 }
 
+// cni has cleat-cni connect a container to a network, or disconnect it, as a runtime does. Its name is that of a pod.
+func (h *host) cni(verb string, k *container, network string) error {
+	cmd := exec.CommandContext(h.c.t.Context(), filepath.Join(h.c.programs, "cleat-cni"))
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.c.programs+":"+os.Getenv("PATH"), "CNI_COMMAND="+verb,
+		"CNI_CONTAINERID="+k.name, "CNI_NETNS="+k.path, "CNI_IFNAME=eth0", "CNI_PATH="+h.c.programs, "CNI_ARGS=K8S_POD_NAME="+k.name)
+	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":%q,"type":"cleat-cni","network":%[1]q}`, network))
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := h.NS.Do(cmd.Start)
+	if err == nil {
+		err = cmd.Wait()
+	}
+	if err != nil {
+		err = fmt.Errorf("host %s: %s %s: %w\n%s", h.name, verb, k.name, err, out.String())
+	}
+	return err
+}
+
 // echoPort is where containers answer.
 const echoPort = 7
 
