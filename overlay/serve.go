@@ -42,12 +42,24 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 	handle("POST /networks/{name}/blocks", n.moreAddresses)
 	handle("DELETE /hosts/{name}", n.removeHost)
 	s := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
-	stop := context.AfterFunc(ctx, func() { s.Close() })
-	defer stop()
+	answered := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(answered)
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), answerWithin)
+		defer cancel()
+		if s.Shutdown(within) != nil {
+			s.Close()
+		}
+	})
 	if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		n.cfg.Log("local requests: %v", err)
+		return
 	}
+	<-answered // the process ends after this: whoever has requested that gets an answer first
 }
+
+// answerWithin bounds how long the end of a node waits for answers to local requests.
+const answerWithin = time.Second
 
 // errorFor returns an error as package control has it.
 func errorFor(err error) *control.Error {
