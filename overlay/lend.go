@@ -86,10 +86,13 @@ func (n *Node) lend(ctx context.Context, host string, l loan) (*loan, error) {
 			err = fmt.Errorf("another host has the address %s", a)
 		}
 	}
-	if !errors.As(err, new(*registry.UnreachableError)) && (err != nil || !m.encloses(l.Network, a, self)) {
+	if !errors.As(err, new(*registry.UnreachableError)) { // otherwise nobody knows, for now
 		n.mu.Lock()
 		delete(n.lending, loan{l.Network, a})
-		n.changes++ // which frees it again
+		if err == nil { // before the registry tells: until then no container here may get the address
+			n.mirror.change(registry.Change{Block: &to, Removed: m.encloses(l.Network, a, host)}, &changed{endpoints: map[endpointsOf]bool{}})
+		}
+		n.changes++
 		n.mu.Unlock()
 		signal(n.apply)
 	}

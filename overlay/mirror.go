@@ -17,6 +17,7 @@ type mirror struct {
 	Blocks   map[string]map[string]registry.Block         `json:"blocks"` // by network and prefix
 	alive    map[string]registry.Alive                    // by host
 	ends     map[endpointsOf]map[string]registry.Endpoint // by id
+	lost     map[string]bool                              // keys of networks and blocks that a restored registry lacks
 }
 
 // endpointsOf names the endpoints of a host on a network.
@@ -24,7 +25,7 @@ type endpointsOf struct{ network, host string }
 
 func newMirror() *mirror {
 	return &mirror{Hosts: map[string]registry.Host{}, Networks: map[string]registry.Network{}, Blocks: map[string]map[string]registry.Block{},
-		alive: map[string]registry.Alive{}, ends: map[endpointsOf]map[string]registry.Endpoint{}}
+		alive: map[string]registry.Alive{}, ends: map[endpointsOf]map[string]registry.Endpoint{}, lost: map[string]bool{}}
 }
 
 // changed says what an update has changed.
@@ -46,6 +47,7 @@ func (m *mirror) update(u registry.Update) changed {
 		m.Cluster = old.Cluster
 		if u.Restored {
 			m.Blocks, m.Networks = old.Blocks, old.Networks
+			m.lost = old.keys()
 		}
 	}
 	for _, one := range u.Changes {
@@ -77,12 +79,14 @@ func (m *mirror) change(one registry.Change, c *changed) {
 		set(m.alive, one.Alive.Host, one.Alive.Alive, one.Removed)
 		c.alive = append(c.alive, one.Alive.Host)
 	case one.Network != nil:
+		delete(m.lost, one.Network.Name)
 		set(m.Networks, one.Network.Name, *one.Network, one.Removed)
 		c.topology = true
 	case one.Block != nil:
 		if m.Blocks[one.Block.Network] == nil {
 			m.Blocks[one.Block.Network] = map[string]registry.Block{}
 		}
+		delete(m.lost, blockKey(*one.Block))
 		set(m.Blocks[one.Block.Network], one.Block.Prefix.String(), *one.Block, one.Removed)
 		c.topology = true
 	case one.Endpoint != nil:
@@ -96,6 +100,23 @@ func (m *mirror) change(one registry.Change, c *changed) {
 		}
 		c.endpoints[of] = true
 	}
+}
+
+// blockKey names a block in lost. Names of networks have no slash.
+func blockKey(b registry.Block) string { return b.Network + "/" + b.Prefix.String() }
+
+// keys returns the keys of all networks and blocks.
+func (m *mirror) keys() map[string]bool {
+	all := map[string]bool{}
+	for name := range m.Networks {
+		all[name] = true
+	}
+	for _, blocks := range m.Blocks {
+		for _, b := range blocks {
+			all[blockKey(b)] = true
+		}
+	}
+	return all
 }
 
 // keep takes over the older record of one that can't be read.
@@ -184,6 +205,7 @@ func (m *mirror) copy() *mirror {
 	for n, blocks := range m.Blocks {
 		c.Blocks[n] = maps.Clone(blocks)
 	}
+	maps.Copy(c.lost, m.lost)
 	return c
 }
 

@@ -193,9 +193,6 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 
 // Lend implements overlay.Dataplane.
 func (d *dataplane) Lend(ctx context.Context, network string, a netip.Addr, host string) (netip.Addr, error) {
-	if n, err := d.store.Network(network); err == nil && n.Span != nil && slices.Contains(n.Span.Blocks, netip.PrefixFrom(a, max(0, a.BitLen()))) {
-		return a, named.IsTaken(d.cfg, network, a) // borrowed, and passed on
-	}
 	return named.Lend(ctx, d.cfg, network, a, host)
 }
 

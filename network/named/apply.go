@@ -229,7 +229,7 @@ func Change(ctx context.Context, cfg Config, want NetworkSpec) error {
 		return err
 	}
 	if n, err := cfg.store().Network(want.Name); err == nil && n.Spans && cfg.Registrar != nil {
-		return cfg.Registrar.Change(ctx, want)
+		return cfg.Registrar.Change(ctx, n.changed(want).NetworkSpec)
 	}
 	s, err := open(cfg)
 	if err != nil {
@@ -245,20 +245,30 @@ func Change(ctx context.Context, cfg Config, want NetworkSpec) error {
 	if err != nil {
 		return err
 	}
-	now := *old
+	return s.replaceNetwork(ctx, old, old.changed(want))
+}
+
+// changed returns the network with the values of want that Change changes.
+func (n *Network) changed(want NetworkSpec) *Network {
+	now := *n
 	now.Internal, now.NoNAT, now.HostAccess, now.DNS, now.Labels = want.Internal, want.NoNAT, want.HostAccess, want.DNS, want.Labels
 	now.Rules, now.DefaultDeny, now.Reserve = want.Rules, want.DefaultDeny, want.Reserve
-	now.Subnets = slices.Clone(old.Subnets)
+	now.Subnets = slices.Clone(n.Subnets)
 	for _, w := range want.Subnets {
 		if sub := now.subnet(w.Prefix.Addr()); sub != nil {
 			sub.Range, sub.Exclude = w.Range, w.Exclude
 		}
 	}
+	return &now
+}
+
+// replaceNetwork writes a network's file, and makes the kernel and the name server so.
+func (s *session) replaceNetwork(ctx context.Context, old, now *Network) error {
 	o, err := s.begin(ctx, now.Name, record{Network: now.Name, Spec: old})
 	if err != nil {
 		return err
 	}
-	if err := statedir.WriteJSON(s.store.networkFile(now.Name), &now); err != nil {
+	if err := statedir.WriteJSON(s.store.networkFile(now.Name), now); err != nil {
 		return errors.Join(err, o.end())
 	}
 	if err := s.settleNetwork(ctx, old); err != nil { // removes what is only old, and adds what is only new

@@ -208,17 +208,7 @@ func ChangeSpan(ctx context.Context, cfg Config, spec NetworkSpec, span Span) er
 	if reflect.DeepEqual(asWritten(now), asWritten(*old)) {
 		return nil
 	}
-	o, err := s.begin(ctx, now.Name, record{Network: now.Name, Spec: old})
-	if err != nil {
-		return err
-	}
-	if err := statedir.WriteJSON(s.store.networkFile(now.Name), &now); err != nil {
-		return errors.Join(err, o.end())
-	}
-	if err := s.settleNetwork(ctx, old); err != nil {
-		return errors.Join(err, o.giveUp())
-	}
-	return o.end()
+	return s.replaceNetwork(ctx, old, &now)
 }
 
 // asWritten returns a network's file.
@@ -438,20 +428,6 @@ func SetLent(cfg Config, network string, lent []netip.Addr) error {
 		}
 	}
 	return nil
-}
-
-// IsTaken returns an *AddressTakenError if a container of this host has an address of a network.
-func IsTaken(cfg Config, network string, a netip.Addr) error {
-	s, n, err := openNetwork(cfg, network)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	owner, err := s.pool(n).Owner(a)
-	if _, reserved := owner.Reserved(); err != nil || owner == "" || reserved {
-		return err
-	}
-	return &AddressTakenError{Addr: a, Network: network, Container: s.containerOf(network, string(owner))}
 }
 
 // allocateSomewhere is allocate. If this host has no address left of a network that spans hosts, it gets more.

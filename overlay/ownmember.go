@@ -1,0 +1,93 @@
+package overlay
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"slices"
+
+	"cleat/overlay/gate"
+	"cleat/overlay/member"
+	"cleat/overlay/registry"
+)
+
+// endpoints returns the registry's endpoints: this host's own member alone, if it votes, or else the gates of all
+// that vote. The client would send requests to each of them in turn, dead or not. It is called with mu held.
+func (n *Node) endpoints() (all []string) {
+	if n.member != nil && n.member.Votes() {
+		return []string{registry.Address(n.settings.gate())}
+	}
+	for _, h := range n.mirror.voters() {
+		all = append(all, registry.Address(h.Gate()))
+	}
+	return all
+}
+
+// followMembers makes the registry's client use the endpoints as they are now.
+func (n *Node) followMembers() []string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	now := n.endpoints()
+	if n.member != nil {
+		if err := n.member.Link(n.memberHosts()); err != nil {
+			n.cfg.Log("%v", err)
+		}
+	}
+	if n.registry != nil && !slices.Equal(now, n.registry.Endpoints()) {
+		n.registry.SetEndpoints(now)
+	}
+	return now
+}
+
+func (n *Node) startMember(cluster []string) error {
+	n.mu.Lock()
+	others := n.memberHosts()
+	n.mu.Unlock()
+	m, err := member.Start(member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Sockets: n.cfg.Dir, Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log})
+	if err != nil {
+		return err
+	}
+	n.mu.Lock()
+	n.member = m
+	n.mu.Unlock()
+	n.followMembers()
+	return nil
+}
+
+// memberHosts returns the hosts with members of the registry. It is called with mu held.
+func (n *Node) memberHosts() (hosts []string) {
+	for _, h := range n.mirror.members() {
+		hosts = append(hosts, h.Name)
+	}
+	return hosts
+}
+
+// dialPeer connects to the registry's member on another host.
+func (n *Node) dialPeer(ctx context.Context, host string) (net.Conn, error) {
+	n.mu.Lock()
+	h, known := n.mirror.Hosts[host]
+	n.mu.Unlock()
+	if !known {
+		return nil, &registry.NotFoundError{What: "host " + host}
+	}
+	c, err := n.dialHost(ctx, h, gate.Peer)
+	n.learn(err) // a member that was cut off before it heard of its removal is asked by nobody else
+	return c, err
+}
+
+func (n *Node) stopMember() {
+	n.mu.Lock()
+	m := n.member
+	n.member = nil
+	n.mu.Unlock()
+	if m != nil {
+		m.Close()
+	}
+}
+
+// removeMember ends this host's member of the registry and deletes its data.
+func (n *Node) removeMember() error {
+	n.stopMember()
+	return errors.Join(os.RemoveAll(n.dir.path(registryDir)), os.RemoveAll(n.dir.path(authorityFile)))
+}
