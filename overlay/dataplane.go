@@ -37,6 +37,12 @@ type Dataplane interface {
 // A PeerLister is a Dataplane that exchanges routes with others. Peers is safe for concurrent use.
 type PeerLister interface{ Peers() []control.Peer }
 
+// A Tunneler is a Dataplane that can join hosts by tunnels over several uplinks. TunnelKey is safe for concurrent use.
+type Tunneler interface {
+	// TunnelKey returns the public key of this host's ends of tunnels.
+	TunnelKey() (string, error)
+}
+
 // Path is how containers of another host are reached.
 type Path struct {
 	By  string // e.g. "vxlan"

@@ -62,6 +62,7 @@ type Node struct {
 	govern       chan struct{} // receives when members of the registry may have to change
 	saved        chan struct{} // receives when the mirror's file is behind
 	moved        chan struct{} // receives when this host's address may have changed
+	uplinks      chan struct{} // receives when tunnels may be missing
 }
 
 // New returns the node of a host that has created or joined a cluster. It starts nothing.
@@ -76,7 +77,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
-	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved} {
+	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.uplinks} {
 		*c = make(chan struct{}, 1)
 	}
 	if n.identity, err = d.identity(); err != nil {
@@ -183,6 +184,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "endpoints", n.publish, 30*time.Second, n.publishEndpoints) })
 	running.Go(func() { n.every(ctx, "members", n.govern, time.Second, n.governMembers) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
+	running.Go(func() { n.every(ctx, "uplinks", n.uplinks, time.Second, n.followUplinks) })
 	running.Go(func() {
 		n.every(ctx, "files", n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
 	})
@@ -313,6 +315,7 @@ func (n *Node) update(u registry.Update) {
 		n.changes++
 		signal(n.saved)
 		signal(n.claim)
+		signal(n.uplinks)
 	}
 	if u.All {
 		signal(n.publish)

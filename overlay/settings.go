@@ -27,6 +27,8 @@ type Settings struct {
 	// Dataplane is the Dataplane of the host's record in the registry.
 	Dataplane string `json:"dataplane,omitempty"`
 	BGP       *BGP   `json:"bgp,omitempty"`
+	// Uplinks are the devices of tunnels to other hosts; without any, that of Address.
+	Uplinks []string `json:"uplinks,omitempty"`
 }
 
 // BGP is how a host exchanges routes with routers.
@@ -96,6 +98,19 @@ func SetDataplane(path, plane string) error {
 	return statedir.WriteJSON(dir(path).path(settingsFile), s)
 }
 
+// SetUplinks sets the uplinks of a host that belongs to a cluster, for a Node that is started afterwards.
+func SetUplinks(path string, devices []string) error {
+	s, err := Load(path)
+	if err == nil && s == nil {
+		err = errors.New("this host belongs to no cluster")
+	}
+	if err != nil {
+		return err
+	}
+	s.Uplinks = devices
+	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+}
+
 func (d dir) identity() (*trust.Identity, error) {
 	text, err := os.ReadFile(d.path(identityFile))
 	if err != nil {
@@ -128,7 +143,7 @@ func (d dir) writeIdentity(id *trust.Identity) error {
 	if err != nil {
 		return err
 	}
-	return writeSecret(d.path(identityFile), text)
+	return statedir.WriteSecret(d.path(identityFile), text)
 }
 
 func (d dir) writeAuthority(a *trust.Authority) error {
@@ -136,24 +151,7 @@ func (d dir) writeAuthority(a *trust.Authority) error {
 	if err != nil {
 		return err
 	}
-	return writeSecret(d.path(authorityFile), text)
-}
-
-// writeSecret replaces a file that only root may read. After a power failure it has the old or the new content.
-func writeSecret(path string, text []byte) error {
-	temp := path + ".new"
-	if err := os.RemoveAll(temp); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temp, path)
+	return statedir.WriteSecret(d.path(authorityFile), text)
 }
 
 func (d dir) readMirror() (*mirror, error) {

@@ -36,6 +36,7 @@ type upFlags struct {
 	foreground bool
 	bgp        bgpFlags
 	dataplane  string
+	uplinks    []string
 }
 
 func newUp(dataplane NewDataplane) *cobra.Command {
@@ -52,7 +53,10 @@ without it they only miss what other hosts change.
 are to hosts of the same segment ("routes"), or so where that works, and in VXLAN
 elsewhere ("auto", the default). With the first host it is for the whole cluster,
 and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
-"routes", and that over "auto".`,
+"routes", and that over "auto".
+
+--uplinks is for hosts with several links to the others: tunnels use all of them
+at once. Name them in the same order on all hosts.`,
 		Example: `  # a new cluster
   cleat-node up
 
@@ -61,6 +65,9 @@ and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
 
   # at another address than that of the default route
   cleat-node up --address 192.0.2.1
+
+  # over two links at once
+  cleat-node up --uplinks eth0,eth1
 
   # with figures for Prometheus at http://192.0.2.1:7792/metrics
   cleat-node up --metrics 192.0.2.1:7792`,
@@ -73,6 +80,7 @@ and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
 	flags.StringVar(&f.address, "address", "", "`ADDRESS` of this host at which the others reach it")
 	flags.Uint16Var(&f.port, "port", overlay.DefaultPort, "TCP `PORT` at which the others reach it")
 	flags.StringVar(&f.dataplane, "dataplane", "", "how hosts reach each other's containers: `WAY` is "+overlay.Dataplanes())
+	flags.StringSliceVar(&f.uplinks, "uplinks", nil, "join this host and others by tunnels over all of `DEVICES`, separated by commas; none: over none (default: as before)")
 	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS:PORT` at which Prometheus gets this host's figures, while this process runs (default: nowhere)")
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
 	f.bgp.add(flags)
@@ -95,6 +103,9 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if err != nil {
 		return err
 	}
+	if err := f.checkUplinks(settings); err != nil {
+		return err
+	}
 	c := control.New(store.Path())
 	if _, err := c.Status(cmd.Context()); err == nil && !f.foreground {
 		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does, and `cleat-node down` ends it")
@@ -113,6 +124,11 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	}
 	if f.bgp.given() {
 		if err := overlay.SetBGP(dir, routing); err != nil {
+			return err
+		}
+	}
+	if f.uplinks != nil {
+		if err := overlay.SetUplinks(dir, f.uplinkNames()); err != nil {
 			return err
 		}
 	}

@@ -35,6 +35,7 @@ type dataplane struct {
 	log     func(string, ...any)
 	routing *routing
 	prober  *probe.Prober
+	tunnels *tunnels
 	stale   chan struct{}
 
 	mu    sync.Mutex
@@ -55,12 +56,17 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 	d.cfg = named.Config{Attach: attach.Config{Store: store}, SyncElsewhere: func(ctx context.Context) error { return keep.SyncRules(ctx, store) }}
 	dir := control.Dir(store.Path())
 	settings, err := overlay.Load(dir)
+	var uplinks []string
+	if settings != nil {
+		uplinks = settings.Uplinks
+	}
 	if err == nil {
 		d.routing, err = newRouting(dir, store.BootID(), host, settings, log)
 	}
 	if err != nil {
 		return nil, errors.Join(err, w.Close())
 	}
+	d.tunnels = newTunnels(filepath.Join(dir, "tunnels"), uplinks, log, func() { signal(d.stale) })
 	d.prober = probe.New(probe.Config{NS: host, Changed: func() { signal(d.stale) }})
 	return d, nil
 }
@@ -76,6 +82,7 @@ func signal(c chan struct{}) {
 func (d *dataplane) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(d.forward)
+	running.Go(func() { d.tunnels.run(ctx) })
 	running.Go(func() {
 		if err := d.routing.run(ctx); err != nil {
 			d.log("BGP is off until cleat-node is started again: %v", err)
@@ -135,6 +142,7 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 	if err != nil {
 		return err
 	}
+	d.tunnels.set(ctx, s)
 	ways, err := d.waysTo(s)
 	if err != nil {
 		return err

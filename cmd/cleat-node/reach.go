@@ -34,6 +34,8 @@ type way struct {
 	choice string     // Between the hosts
 	onLink bool       // the other host is on the uplink's segment
 	err    error      // the hosts can't reach each other's containers
+	tunnel string     // the device of the tunnel between the hosts; "" without one
+	state  tunnelState
 }
 
 // mayBePlain reports whether packets from and to a block may have no encapsulation.
@@ -62,6 +64,7 @@ func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
 	for _, other := range s.Hosts {
 		one := way{addr: other.Address}
 		one.choice, one.err = s.Between(other)
+		one.tunnel, one.state = d.tunnels.to(other.Name)
 		one.onLink = uplink != nil && uplink.Attrs().EncapType == "ether" && onLink(h, uplink, other.Address)
 		w.hosts[other.Name] = one
 	}
@@ -101,6 +104,7 @@ func onLink(h *netlink.Handle, device netlink.Link, a netip.Addr) bool {
 func (w ways) remotes(n overlay.NetworkState) (all []named.Remote) {
 	encapsulated := named.Remote{Device: span.Device, Only: true}
 	plain := named.Remote{Device: w.uplink}
+	byTunnel := map[string]named.Remote{}
 	for host, blocks := range n.Remote {
 		one := w.hosts[host]
 		for _, b := range blocks {
@@ -110,9 +114,12 @@ func (w ways) remotes(n overlay.NetworkState) (all []named.Remote) {
 			if one.mayBePlain(b) {
 				plain.Prefixes = append(plain.Prefixes, b)
 			}
+			if one.tunnel != "" {
+				byTunnel[one.tunnel] = named.Remote{Device: one.tunnel, Prefixes: append(byTunnel[one.tunnel].Prefixes, b), Only: true}
+			}
 		}
 	}
-	for _, r := range []named.Remote{encapsulated, plain} {
+	for _, r := range slices.Concat([]named.Remote{encapsulated, plain}, slices.Collect(maps.Values(byTunnel))) {
 		slices.SortFunc(r.Prefixes, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 		if len(r.Prefixes) > 0 {
 			all = append(all, r)
@@ -163,6 +170,10 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 				continue
 			}
 			for _, p := range n.Remote[h.Name] {
+				if to.state.up {
+					one.Blocks = append(one.Blocks, span.Block{Prefix: p, Source: sourceFor(own[n.Name], p), Tunnel: to.tunnel})
+					continue
+				}
 				if plain, ok := to.add(p); ok {
 					one.Blocks = append(one.Blocks, span.Block{Prefix: p, Source: sourceFor(own[n.Name], p), Plain: plain})
 				}
@@ -282,6 +293,8 @@ func (p *path) path() overlay.Path {
 	switch {
 	case p.err != nil:
 		return overlay.Path{By: unreachable, Why: p.err.Error()}
+	case p.state.up:
+		return overlay.Path{By: "tunnel", Why: p.state.String()}
 	case !p.plain && !p.other:
 		got = overlay.Path{By: p.choice, Why: "no network has blocks of both hosts"}
 	case p.plain && p.other:
@@ -290,6 +303,12 @@ func (p *path) path() overlay.Path {
 		got.By = overlay.Routes
 	case !p.mayBeVXLAN():
 		got.By = unreachable
+	}
+	if p.tunnel != "" {
+		got.Why += "; the tunnel waits for the other host"
+		if p.state.problem != "" {
+			got.Why = "the tunnel does not work: " + p.state.problem
+		}
 	}
 	return got
 }

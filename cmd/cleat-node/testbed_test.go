@@ -55,15 +55,17 @@ type cluster struct {
 	dir      string
 	sw       *lab.Switch
 	hosts    []*host
+	second   *lab.Switch // of further uplinks
 }
 
 type host struct {
 	*lab.Node
-	c     *cluster
-	name  string
-	addr  netip.Addr
-	port  string // of the switch
-	state string
+	c      *cluster
+	name   string
+	addr   netip.Addr
+	port   string // of the switch
+	second string // of another switch
+	state  string
 }
 
 // newCluster makes hosts, which belong to no cluster yet.

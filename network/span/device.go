@@ -91,3 +91,26 @@ func (s *syncer) findUplink() error {
 	s.uplink = l.Attrs().Index
 	return nil
 }
+
+// findTunnels sets s.tunnels. A device that does not exist is left out, and blocks take VXLAN meanwhile.
+func (s *syncer) findTunnels() error {
+	s.tunnels = map[string]int{}
+	for _, h := range s.config.Hosts {
+		for _, b := range h.Blocks {
+			if b.Tunnel == "" || s.tunnels[b.Tunnel] != 0 {
+				continue
+			}
+			l, err := s.h.LinkByName(b.Tunnel)
+			if errors.As(err, new(netlink.LinkNotFoundError)) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("find device %s: %w", b.Tunnel, err)
+			}
+			if l.Attrs().Flags&net.FlagUp != 0 {
+				s.tunnels[b.Tunnel] = l.Attrs().Index
+			}
+		}
+	}
+	return nil
+}

@@ -33,7 +33,10 @@ func (w route) place() place { return place{w.to, w.metric} }
 // route returns the route to a block.
 func (s *syncer) route(h Host, b Block) route {
 	r := route{to: b.Prefix.Masked(), metric: blockMetric, source: b.Source, device: s.index}
+	tunnel := s.tunnels[b.Tunnel]
 	switch {
+	case tunnel != 0:
+		r.device = tunnel // a point-to-point device has no next hops
 	case b.Plain && CanBePlain(b.Prefix, h.Address):
 		r.hop, r.device = h.Address, s.uplink
 	case b.Prefix.Addr().Is4():
@@ -117,7 +120,7 @@ func PlainBlocks(ns *netns.NS) (map[netip.Prefix]bool, error) {
 			return nil, err
 		}
 		for _, r := range all {
-			if have := parse(r); !have.unreachable && (v == nil || have.device != v.Index) {
+			if have := parse(r); !have.unreachable && have.hop.IsValid() && (v == nil || have.device != v.Index) {
 				plain[have.to] = true
 			}
 		}
@@ -164,10 +167,15 @@ func (w route) netlink(family int) *netlink.Route {
 		r.Type = unix.RTN_UNREACHABLE
 		return r
 	}
-	r.LinkIndex, r.Flags = w.device, int(netlink.FLAG_ONLINK)
-	if isFamily(w.hop, family) {
+	r.LinkIndex = w.device
+	if w.hop.IsValid() {
+		r.Flags = int(netlink.FLAG_ONLINK)
+	}
+	switch {
+	case !w.hop.IsValid():
+	case isFamily(w.hop, family):
 		r.Gw = w.hop.AsSlice()
-	} else {
+	default:
 		r.Via = &netlink.Via{AddrFamily: unix.AF_INET6, Addr: w.hop.AsSlice()}
 	}
 	if w.source.IsValid() {

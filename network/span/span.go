@@ -56,7 +56,8 @@ type Host struct {
 type Block struct {
 	Prefix netip.Prefix
 	Source netip.Addr // of this host's own packets to them
-	Plain  bool       // packets take Uplink as they are, see CanBePlain; otherwise VXLAN
+	Plain  bool       // packets take Uplink as they are, see CanBePlain
+	Tunnel string     // the device of a tunnel to the host, which takes packets as they are; "": VXLAN, unless Plain
 }
 
 // CanBePlain reports whether plain packets to a block can have a host with an address as their next hop. An IPv6
@@ -90,7 +91,7 @@ func Sync(ns *netns.NS, c Config) (changed []string, err error) {
 	if err := s.device(ns); err != nil {
 		return s.changed, err
 	}
-	if err := s.findUplink(); err != nil {
+	if err := errors.Join(s.findUplink(), s.findTunnels()); err != nil {
 		return s.changed, err
 	}
 	// An entry without a route does no harm, and a route without an entry loses packets.
@@ -128,8 +129,9 @@ func Remove(ns *netns.NS) error {
 // syncer compares and changes.
 type syncer struct {
 	h       *netlink.Handle
-	index   int // of the VXLAN device
-	uplink  int // index of Config.Uplink
+	index   int            // of the VXLAN device
+	uplink  int            // index of Config.Uplink
+	tunnels map[string]int // index of the devices of tunnels that exist
 	config  Config
 	changed []string
 }

@@ -36,6 +36,10 @@ type Host struct {
 	Joined  time.Time  `json:"joined"`
 	// Dataplane is how this host and others reach each other's containers; "": that of the cluster.
 	Dataplane string `json:"dataplane,omitempty"`
+	// What follows is that of a host that tunnels lead to. Uplinks are its addresses, each by a device of its own.
+	Uplinks     []netip.Addr      `json:"uplinks,omitempty"`
+	TunnelKey   string            `json:"tunnel_key,omitempty"`   // public, in the form of tunnel files
+	TunnelPorts map[string]uint16 `json:"tunnel_ports,omitempty"` // UDP, of the tunnels' ends on this host, by the other host
 }
 
 // Gate returns the address of the host's gate.
