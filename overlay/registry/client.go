@@ -117,16 +117,22 @@ func unchanged(key string, revision int64) clientv3.Cmp {
 
 // get reads a record. ok is false if there is none. revision is that of its last change.
 func (r *Registry) get(ctx context.Context, key string, v any) (revision int64, ok bool, err error) {
+	revision, text, err := r.read(ctx, key, v)
+	return revision, text != nil, err
+}
+
+// read is get that also returns a record's text, nil if there is none.
+func (r *Registry) read(ctx context.Context, key string, v any) (revision int64, text []byte, err error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestWithin)
 	defer cancel()
 	got, err := r.c.Get(ctx, key)
 	if err != nil {
-		return 0, false, &UnreachableError{err}
+		return 0, nil, &UnreachableError{err}
 	}
 	if len(got.Kvs) == 0 {
-		return 0, false, nil
+		return 0, nil, nil
 	}
-	return got.Kvs[0].ModRevision, true, decode(key, got.Kvs[0].Value, v)
+	return got.Kvs[0].ModRevision, got.Kvs[0].Value, decode(key, got.Kvs[0].Value, v)
 }
 
 // Init makes the registry that of a new cluster with its first host. It is a *TakenError if there is a cluster.
@@ -211,11 +217,11 @@ func (r *Registry) ChangeHost(ctx context.Context, name string, change func(*Hos
 func (r *Registry) change(ctx context.Context, what, key string, zero func() any, change func(any)) error {
 	for {
 		v := zero()
-		revision, ok, err := r.get(ctx, key, v)
+		revision, text, err := r.read(ctx, key, v)
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if text == nil {
 			return &NotFoundError{what}
 		}
 		before := encode(v)
@@ -224,7 +230,7 @@ func (r *Registry) change(ctx context.Context, what, key string, zero func() any
 		if after == before {
 			return nil
 		}
-		ok, err = r.txn(ctx, []clientv3.Cmp{unchanged(key, revision)}, clientv3.OpPut(key, after))
+		ok, err := r.txn(ctx, []clientv3.Cmp{unchanged(key, revision)}, clientv3.OpPut(key, withUnknown(after, text, v)))
 		if err != nil || ok {
 			return err
 		}

@@ -3,7 +3,10 @@ package registry
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -155,6 +158,23 @@ func encode(v any) string {
 		panic(err) // all fields are encodable
 	}
 	return string(text)
+}
+
+// withUnknown returns the text of a record of v's type with the fields of an older text that the type does not have:
+// a later version has written them, while hosts are upgraded one after the other.
+func withUnknown(text string, older []byte, v any) string {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(older, &fields); err != nil {
+		return text
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		delete(fields, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		text = strings.TrimSuffix(text, "}") + "," + encode(name) + ":" + string(fields[name]) + "}"
+	}
+	return text
 }
 
 func decode(key string, text []byte, v any) error {
