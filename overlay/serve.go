@@ -299,8 +299,8 @@ func (n *Node) status(members []string) control.Status {
 	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members}, Peers: peers}
 	for _, name := range slices.Sorted(maps.Keys(n.mirror.Hosts)) {
 		h := n.mirror.Hosts[name]
-		_, lives := n.mirror.alive[name]
-		one := control.HostStatus{Name: name, Address: h.Address, Alive: lives, Since: n.since[name], Member: h.Member}
+		now, lives := n.mirror.alive[name]
+		one := control.HostStatus{Name: name, Address: h.Address, Alive: lives, Since: n.since[name], Member: h.Member, Program: now.Program}
 		if path, ok := paths[name]; ok {
 			one.By, one.Why = path.By, path.Why
 		}

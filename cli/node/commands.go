@@ -130,6 +130,17 @@ func newStatus() *cobra.Command {
 	return cmd
 }
 
+// differ reports whether hosts have different versions of the program.
+func differ(hosts []control.HostStatus) bool {
+	seen := map[string]bool{}
+	for _, h := range hosts {
+		if h.Program != "" {
+			seen[h.Program] = true
+		}
+	}
+	return len(seen) > 1
+}
+
 func printStatus(cmd *cobra.Command, s control.Status) error {
 	out := cmd.OutOrStdout()
 	answers := "answers"
@@ -139,8 +150,12 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 	fmt.Fprintf(out, "cluster %s; the registry %s (%s)\n\n", s.Cluster, answers, strings.Join(s.Registry.Members, ", "))
 	t := term.NewTable(out)
 	t.Row("HOST", "ADDRESS", "STATE", "BY")
+	mixed := differ(s.Hosts)
 	for _, h := range s.Hosts {
 		state := "alive"
+		if mixed && h.Program != "" {
+			state += ", version " + h.Program
+		}
 		if !h.Alive {
 			state = "not alive"
 			if !h.Since.IsZero() {

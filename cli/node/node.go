@@ -12,6 +12,7 @@ import (
 	"cleat/cli/help"
 	"cleat/cli/hint"
 	"cleat/cli/man"
+	"cleat/internal/buildinfo"
 	"cleat/network/attach"
 	"cleat/overlay"
 	"cleat/overlay/control"
@@ -66,12 +67,14 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 
   # on any of them: a network on all
   cleat net create web --span`,
+		Version:           buildinfo.Version(),
 		Args:              cobra.NoArgs,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.SetVersionTemplate("cleat-node {{.Version}}\n")
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(cmd.OutOrStdout(), cmd) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { help.Print(cmd.ErrOrStderr(), cmd); return nil })
 	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newRemove(), newUI(), complete.New(program), man.New(program))

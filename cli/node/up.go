@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"cleat/cli/hint"
+	"cleat/internal/buildinfo"
 	"cleat/network/attach"
 	"cleat/overlay"
 	"cleat/overlay/control"
@@ -210,7 +211,7 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 	if err != nil {
 		return err
 	}
-	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: "cleat-node", Boot: store.BootID(), Log: log})
+	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: buildinfo.Version(), Boot: store.BootID(), Log: log})
 	if err != nil {
 		return err
 	}

@@ -60,12 +60,13 @@ type cluster struct {
 
 type host struct {
 	*lab.Node
-	c      *cluster
-	name   string
-	addr   netip.Addr
-	port   string // of the switch
-	second string // of another switch
-	state  string
+	c        *cluster
+	name     string
+	addr     netip.Addr
+	port     string // of the switch
+	second   string // of another switch
+	state    string
+	programs string // directory of cleat and cleat-node
 }
 
 // newCluster makes hosts, which belong to no cluster yet.
@@ -90,7 +91,7 @@ func (c *cluster) newHost(name string, addr netip.Addr) *host {
 	c.t.Helper()
 	node, err := lab.NewNode(name)
 	must(c.t, err)
-	h := &host{Node: node, c: c, name: name, addr: addr, state: filepath.Join(c.dir, name)}
+	h := &host{Node: node, c: c, name: name, addr: addr, state: filepath.Join(c.dir, name), programs: c.programs}
 	h.port, err = c.sw.Plug(lab.End{Node: node, Name: "eth0"}, 0)
 	must(c.t, err)
 	must(c.t, h.Address("eth0", netip.PrefixFrom(addr, 24)))
@@ -128,8 +129,8 @@ func (h *host) endAll() {
 
 // run runs a program on the host.
 func (h *host) run(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(h.c.programs, args[0]), args[1:]...)
-	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.c.programs+":"+os.Getenv("PATH"))
+	cmd := exec.CommandContext(ctx, filepath.Join(h.programs, args[0]), args[1:]...)
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.programs+":"+os.Getenv("PATH"))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := h.NS.Do(cmd.Start)
@@ -274,9 +275,9 @@ func (k *container) connect(network string, args ...string) {
 
 // cni has cleat-cni connect a container to a network, or disconnect it, as a runtime does. Its name is that of a pod.
 func (h *host) cni(verb string, k *container, network string) error {
-	cmd := exec.CommandContext(h.c.t.Context(), filepath.Join(h.c.programs, "cleat-cni"))
-	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.c.programs+":"+os.Getenv("PATH"), "CNI_COMMAND="+verb,
-		"CNI_CONTAINERID="+k.name, "CNI_NETNS="+k.path, "CNI_IFNAME=eth0", "CNI_PATH="+h.c.programs, "CNI_ARGS=K8S_POD_NAME="+k.name)
+	cmd := exec.CommandContext(h.c.t.Context(), filepath.Join(h.programs, "cleat-cni"))
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.programs+":"+os.Getenv("PATH"), "CNI_COMMAND="+verb,
+		"CNI_CONTAINERID="+k.name, "CNI_NETNS="+k.path, "CNI_IFNAME=eth0", "CNI_PATH="+h.programs, "CNI_ARGS=K8S_POD_NAME="+k.name)
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":%q,"type":"cleat-cni","network":%[1]q}`, network))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

@@ -173,6 +173,7 @@ var rooms = map[string]room{
 	"internal/nlsock":      {facts, nil},
 	"internal/statedir":    {facts, nil},
 	"internal/atomicfile":  {facts, nil},
+	"internal/buildinfo":   {facts, nil},
 	"internal/columns":     {facts, nil},
 	"internal/look":        {facts, nil},
 	"internal/program":     {facts, nil},

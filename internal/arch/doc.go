@@ -124,6 +124,7 @@
 //	        internal/yamlfile  reads YAML files strictly
 //	        internal/rate    parses and formats rates in bit/s
 //	        internal/atomicfile  replaces files as a whole
+//	        internal/buildinfo  which version of Cleat a program is
 //	        internal/columns  lays out text in a terminal's columns
 //	        internal/look    colours and fonts of figures
 //	        internal/program finds tc, ovs-vsctl and the like

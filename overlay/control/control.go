@@ -88,8 +88,9 @@ type HostStatus struct {
 	Alive   bool       `json:"alive"`
 	Since   time.Time  `json:"since,omitzero"` // when this node has seen it come or go
 	Member  bool       `json:"member"`
-	By      string     `json:"by,omitempty"`  // how its containers are reached: "vxlan", "routes" or "unreachable"
-	Why     string     `json:"why,omitempty"` // they are reached so
+	By      string     `json:"by,omitempty"`      // how its containers are reached: "vxlan", "routes" or "unreachable"
+	Why     string     `json:"why,omitempty"`     // they are reached so
+	Program string     `json:"program,omitempty"` // version of its cleat-node
 }
 
 // NetworkStatus is a network of the cluster.
