@@ -43,6 +43,9 @@ type Tunneler interface {
 	TunnelKey() (string, error)
 }
 
+// A Remover is a Dataplane whose ways to other hosts can be removed from the kernel, while it does not run.
+type Remover interface{ Remove(ctx context.Context) error }
+
 // Path is how containers of another host are reached.
 type Path struct {
 	By  string // e.g. "vxlan"

@@ -13,27 +13,46 @@ import (
 
 	"cleat/cli/term"
 	"cleat/network/attach"
+	"cleat/overlay"
 	"cleat/overlay/control"
 
 	"github.com/spf13/cobra"
 )
 
-func newDown() *cobra.Command {
-	return &cobra.Command{
+func newDown(dataplane NewDataplane) *cobra.Command {
+	var routes bool
+	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "stop taking part; networks and containers stay as they are",
-		Args:  cobra.NoArgs,
+		Long: `Ends the process that takes part in the cluster. Networks, containers and their
+traffic stay as they are. With --routes the ways to other hosts' containers are
+removed, too. "cleat-node up" continues.`,
+		Example: `  cleat-node down
+
+  # before the program is removed
+  cleat-node down --routes && cleat keep --down`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			store, err := attach.OpenStore("")
 			if err != nil {
 				return err
 			}
-			if err := control.New(store.Path()).Do(cmd.Context(), http.MethodPost, "/down", nil, nil); err != nil {
+			err = control.New(store.Path()).Do(cmd.Context(), http.MethodPost, "/down", nil, nil)
+			if err == nil {
+				err = waitEnded(cmd.Context(), control.Dir(store.Path()))
+			}
+			if !routes || err != nil && !errors.Is(err, control.ErrNotRunning) {
 				return err
 			}
-			return waitEnded(cmd.Context(), control.Dir(store.Path()))
+			d, err := dataplane(store, func(string, ...any) {})
+			if err != nil {
+				return err
+			}
+			return d.(overlay.Remover).Remove(cmd.Context())
 		},
 	}
+	cmd.Flags().BoolVar(&routes, "routes", false, "also remove devices and routes to other hosts' containers, until the next up")
+	return cmd
 }
 
 // waitEnded waits until no process takes part for a directory.

@@ -271,19 +271,17 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 		return fmt.Errorf("find this program: %w", err)
 	}
 	path := filepath.Join(dir, "log")
-	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	where := "its log: " + path
+	var ended <-chan error
+	if f.metrics == "" && hasUnit(store, self) {
+		where = "its log: journalctl -u " + unitName
+		ended, err = startUnit(cmd.Context())
+	} else {
+		ended, err = f.startSession(store, self, path)
+	}
 	if err != nil {
-		return fmt.Errorf("start cleat-node: %w", err)
+		return err
 	}
-	defer log.Close()
-	child := exec.CommandContext(context.Background(), self, "up", "--foreground", "--metrics", f.metrics)
-	child.Dir, child.SysProcAttr, child.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
-	child.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path())
-	if err := child.Start(); err != nil {
-		return fmt.Errorf("start cleat-node: %w", err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- child.Wait() }()
 	began := time.Now()
 	for deadline := began.Add(upWithin); ; {
 		s, err := c.Status(cmd.Context())
@@ -295,16 +293,34 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 			return printUp(cmd.OutOrStdout(), s)
 		}
 		if time.Now().After(deadline) {
-			return hint.With(errors.New("cleat-node runs, but the registry does not answer"), "`cleat-node status` shows why, and so does "+path)
+			return hint.With(errors.New("cleat-node runs, but the registry does not answer"), "`cleat-node status` shows why, and so does "+where)
 		}
 		select {
 		case <-cmd.Context().Done():
 			return context.Cause(cmd.Context())
 		case err := <-ended:
-			return hint.With(fmt.Errorf("cleat-node has ended: %w", cmp.Or(err, io.ErrUnexpectedEOF)), "its log: "+path)
+			return hint.With(fmt.Errorf("cleat-node has ended: %w", cmp.Or(err, io.ErrUnexpectedEOF)), where)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// startSession starts the program in a session of its own. ended receives when it has ended.
+func (f *upFlags) startSession(store *attach.Store, self, path string) (ended <-chan error, err error) {
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("start cleat-node: %w", err)
+	}
+	defer log.Close()
+	child := exec.CommandContext(context.Background(), self, "up", "--foreground", "--metrics", f.metrics)
+	child.Dir, child.SysProcAttr, child.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
+	child.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path())
+	if err := child.Start(); err != nil {
+		return nil, fmt.Errorf("start cleat-node: %w", err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- child.Wait() }()
+	return end, nil
 }
 
 func printUp(out io.Writer, s control.Status) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -189,6 +190,12 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 	}
 	d.setPaths(paths)
 	return errors.Join(append(errs, err)...)
+}
+
+// Remove implements overlay.Remover.
+func (d *dataplane) Remove(ctx context.Context) error {
+	d.tunnels.endOthers(ctx, nil)
+	return errors.Join(d.routing.kernel.Remove(), removeFile(d.routing.mark), span.Remove(d.host))
 }
 
 // setPaths remembers and logs how other hosts' containers are reached.

@@ -58,7 +58,7 @@ var rooms = map[string]room{
 	"cli/man":           {faces, []string{"cli/help", "cli/term"}},
 	"cli/mptcp":         {faces, []string{"cli/complete", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/run", "cli/term", "link", "mptcp", "mptcp/upgrade", "netns"}},
 	"cli/networks":      {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/ipam", "network/keep", "network/named", "network/names", "network/why", "overlay/control"}},
-	"cli/node":          {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/man", "cli/term", "network/attach", "network/bgp", "overlay", "overlay/control", "overlay/registry", "overlay/trust", "overlay/ui"}},
+	"cli/node":          {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/man", "cli/term", "network/attach", "network/bgp", "network/keep", "overlay", "overlay/control", "overlay/registry", "overlay/trust", "overlay/ui"}},
 	"cli/run":           {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/term", "policy", "sandbox", "sandbox/control"}},
 	"cli/term":          {faces, nil},
 	"cli/term/termtest": {faces, nil},
