@@ -21,18 +21,9 @@ func (c Config) spec() link.VXLANSpec {
 
 // vxlan returns the VXLAN device; nil if it does not exist.
 func (s *syncer) vxlan() (*netlink.Vxlan, error) {
-	l, err := s.h.LinkByName(Device)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find device %s: %w", Device, err)
-	}
-	v, ok := l.(*netlink.Vxlan)
-	if !ok {
-		return nil, &ForeignDeviceError{Device, l.Type()}
-	}
-	return v, nil
+	l, err := s.find(Device, "vxlan")
+	v, _ := l.(*netlink.Vxlan)
+	return v, err
 }
 
 // device makes the VXLAN device, unless it exists as wanted, and sets s.index.
@@ -58,19 +49,40 @@ func (s *syncer) device(ns *netns.NS) error {
 		return l.Up()
 	}
 	s.index = old.Index
-	if old.MTU != want.MTU {
-		if err := s.h.LinkSetMTU(old, want.MTU); err != nil {
-			return fmt.Errorf("set the MTU of %s to %d: %w", Device, want.MTU, err)
+	return s.adjust(old, want.MTU)
+}
+
+// adjust gives a device that exists an MTU, and sets it up.
+func (s *syncer) adjust(l netlink.Link, mtu int) error {
+	a := l.Attrs()
+	if a.MTU != mtu {
+		if err := s.h.LinkSetMTU(l, mtu); err != nil {
+			return fmt.Errorf("set the MTU of %s to %d: %w", a.Name, mtu, err)
 		}
-		s.note("MTU of %s: %d", Device, want.MTU)
+		s.note("MTU of %s: %d", a.Name, mtu)
 	}
-	if old.Flags&net.FlagUp == 0 {
-		if err := s.h.LinkSetUp(old); err != nil {
-			return fmt.Errorf("set %s up: %w", Device, err)
+	if a.Flags&net.FlagUp == 0 {
+		if err := s.h.LinkSetUp(l); err != nil {
+			return fmt.Errorf("set %s up: %w", a.Name, err)
 		}
-		s.note("%s up", Device)
+		s.note("%s up", a.Name)
 	}
 	return nil
+}
+
+// find returns a device; nil if it does not exist. One of another kind is a *ForeignDeviceError.
+func (s *syncer) find(name, kind string) (netlink.Link, error) {
+	l, err := s.h.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find device %s: %w", name, err)
+	}
+	if l.Type() != kind {
+		return nil, &ForeignDeviceError{name, l.Type()}
+	}
+	return l, nil
 }
 
 // serves reports whether a device is as wanted, but for what can be changed while it exists.
