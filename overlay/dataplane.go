@@ -45,11 +45,14 @@ type Path struct {
 
 // State is what a cluster has, as one of its hosts sees it.
 type State struct {
-	VNI      int
-	Default  string // the cluster's dataplane
-	Self     registry.Host
-	Hosts    []registry.Host // the others, by name
-	Networks []NetworkState  // by name
+	VNI     int
+	Default string // the cluster's dataplane
+	// Encrypted means that WireGuard is the only way between hosts, whatever they have chosen.
+	Encrypted bool
+	WireGuard WireGuard
+	Self      registry.Host
+	Hosts     []registry.Host // the others, by name
+	Networks  []NetworkState  // by name
 }
 
 // NetworkState is a network with its blocks.

@@ -11,6 +11,7 @@ import (
 
 	"cleat/internal/statedir"
 	"cleat/overlay/member"
+	"cleat/overlay/registry"
 	"cleat/overlay/trust"
 )
 
@@ -27,6 +28,7 @@ type Settings struct {
 	// Dataplane is the Dataplane of the host's record in the registry.
 	Dataplane string `json:"dataplane,omitempty"`
 	BGP       *BGP   `json:"bgp,omitempty"`
+	Encrypt   bool   `json:"encrypt,omitempty"` // the cluster is to encrypt, if it does not yet
 }
 
 // BGP is how a host exchanges routes with routers.
@@ -92,8 +94,40 @@ func SetDataplane(path, plane string) error {
 	if err := errors.Join(err, CheckDataplane(plane)); err != nil {
 		return err
 	}
+	m, err := dir(path).readMirror()
+	if err != nil {
+		return err
+	}
+	if s.Encrypt || m.Cluster.Encryption != "" {
+		if err := CheckEncrypted(plane); err != nil {
+			return err
+		}
+	}
 	s.Dataplane = plane
 	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+}
+
+// SetEncrypt makes a host that belongs to a cluster have it encrypt everything between hosts. It can't be undone.
+func SetEncrypt(path string) error {
+	s, err := Load(path)
+	if err == nil && s == nil {
+		err = errors.New("this host belongs to no cluster")
+	}
+	if err == nil {
+		err = CheckEncrypted(s.Dataplane)
+	}
+	if err != nil {
+		return err
+	}
+	s.Encrypt = true
+	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+}
+
+// encrypts makes a cluster encrypt as soon as all hosts have keys.
+func encrypts(c *registry.Cluster) {
+	if c.Encryption == "" {
+		c.Encryption, c.Rotated = registry.EncryptionPending, time.Now().UTC().Truncate(time.Second)
+	}
 }
 
 func (d dir) identity() (*trust.Identity, error) {

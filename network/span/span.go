@@ -156,6 +156,9 @@ func Remove(ns *netns.NS) error {
 // devices are the names and kinds of this package's devices.
 var devices = map[string]string{Device: "vxlan", GeneveDevice: kindGeneve, WireGuardDevices[0]: kindWireGuard, WireGuardDevices[1]: kindWireGuard}
 
+// IsDevice reports whether a device of this package can have a name.
+func IsDevice(name string) bool { return devices[name] != "" }
+
 // removeDevices removes devices: all, or those that are not needed.
 func (s *syncer) removeDevices(all bool) error {
 	for name, kind := range devices {

@@ -101,9 +101,18 @@ func (tb *testbed) add(i int) {
 	for _, b := range h.blocks {
 		must(tb.t, h.Address("c0", netip.PrefixFrom(b.Addr().Next(), b.Bits())))
 		must(tb.t, h.container.Address("eth0", netip.PrefixFrom(b.Addr().Next().Next(), b.Bits())))
-		run(tb.t, h.container.NS, "ip", "route", "add", "default", "via", b.Addr().Next().String())
+		gateway(tb.t, h.container.NS, b.Addr().Next())
 	}
 	tb.hosts = append(tb.hosts, h)
+}
+
+// gateway gives a namespace a default route. A guest of the vm tier has no ip program.
+func gateway(t testing.TB, ns *netns.NS, via netip.Addr) {
+	t.Helper()
+	k, err := link.Handle(ns)
+	must(t, err)
+	defer k.Close()
+	must(t, k.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: make(net.IP, via.BitLen()/8), Mask: net.CIDRMask(0, via.BitLen())}, Gw: via.AsSlice()}))
 }
 
 // withoutDAD makes a node use IPv6 addresses at once.

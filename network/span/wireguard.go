@@ -91,7 +91,7 @@ func (s *syncer) wireGuardDevice(ns *netns.NS, slot int) error {
 	}
 	var c wgtypes.Config
 	if d.PrivateKey != wgtypes.Key(key) {
-		c.PrivateKey = (*wgtypes.Key)(&key)
+		c.PrivateKey, c.ReplacePeers = (*wgtypes.Key)(&key), true // peers remember sessions that are worth nothing now
 		s.note("key of %s", name)
 	}
 	if d.ListenPort != at {
