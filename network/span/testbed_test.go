@@ -207,6 +207,9 @@ func (h *host) snapshot(t testing.TB) (all []string) {
 			neighs, err := k.NeighList(a.Index, family)
 			must(t, err)
 			for _, n := range neighs {
+				if len(n.HardwareAddr) > 0 && n.HardwareAddr[0]&1 != 0 {
+					continue // of multicast: the kernel joins groups at any time
+				}
 				if n.State&netlink.NUD_PERMANENT != 0 {
 					all = append(all, fmt.Sprintf("neighbour %d %s %s %s state %x flags %x", family, a.Name, n.IP, n.HardwareAddr, n.State, n.Flags))
 				}

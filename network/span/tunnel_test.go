@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -215,51 +216,81 @@ func (h *host) owned(t *testing.T) (all []string) {
 	return all
 }
 
-// stream sends numbered datagrams from one host's container to another's, until it is stopped. The function returns how
-// many were sent and lost.
-func stream(t *testing.T, from, to *host) (stop func() (sent, lost int)) {
+// A stream is numbered datagrams from one host's container to another's.
+type stream struct {
+	t        *testing.T
+	name     string
+	in       *net.UDPConn
+	out      net.Conn
+	sent     atomic.Uint32 // the next number
+	ended    chan struct{}
+	received chan map[uint32]bool
+	newest   atomic.Uint32 // number that was received
+}
+
+func newStream(t *testing.T, from, to *host) *stream {
 	t.Helper()
-	var in *net.UDPConn
-	var out net.Conn
-	must(t, to.container.NS.Do(func() (err error) { in, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 10}); return err }))
+	s := &stream{t: t, name: from.String() + " to " + to.String(), ended: make(chan struct{}), received: make(chan map[uint32]bool)}
+	must(t, to.container.NS.Do(func() (err error) { s.in, err = net.ListenUDP("udp4", &net.UDPAddr{Port: 10}); return err }))
+	must(t, s.in.SetReadBuffer(1<<20))
 	must(t, from.container.NS.Do(func() (err error) {
-		out, err = net.Dial("udp4", netip.AddrPortFrom(to.blocks[0].Addr().Next().Next(), 10).String())
+		s.out, err = net.Dial("udp4", netip.AddrPortFrom(to.blocks[0].Addr().Next().Next(), 10).String())
 		return err
 	}))
-	ended, received, sent := make(chan struct{}), make(chan map[uint32]bool), make(chan uint32)
 	go func() {
 		got, b := map[uint32]bool{}, make([]byte, 8)
 		for {
-			if n, err := in.Read(b); err != nil {
-				received <- got
+			n, err := s.in.Read(b)
+			if err != nil {
+				s.received <- got
 				return
-			} else if n == 4 {
-				got[binary.BigEndian.Uint32(b)] = true
+			}
+			if n == 4 {
+				i := binary.BigEndian.Uint32(b)
+				got[i] = true
+				s.newest.Store(max(s.newest.Load(), i))
 			}
 		}
 	}()
 	go func() {
 		tick := time.NewTicker(2 * time.Millisecond)
 		defer tick.Stop()
-		for i := uint32(0); ; i++ {
-			out.Write(binary.BigEndian.AppendUint32(nil, i))
+		for {
+			if _, err := s.out.Write(binary.BigEndian.AppendUint32(nil, s.sent.Load())); err != nil {
+				t.Errorf("%s: datagram %d: %v", s.name, s.sent.Load(), err)
+			}
+			s.sent.Add(1)
 			select {
-			case <-ended:
-				sent <- i + 1
+			case <-s.ended:
+				s.ended <- struct{}{}
 				return
 			case <-tick.C:
 			}
 		}
 	}()
-	return func() (int, int) {
-		close(ended)
-		n := <-sent
-		in.SetReadDeadline(time.Now().Add(time.Second)) // for what is on the way
-		got := <-received
-		out.Close()
-		in.Close()
-		return int(n), int(n) - len(got)
+	return s
+}
+
+// drain waits until what is on the way now has arrived.
+func (s *stream) drain() {
+	s.t.Helper()
+	for deadline, until := time.Now().Add(time.Minute), s.sent.Load()+1; s.newest.Load() < until; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			s.t.Fatalf("%s: datagram %d does not arrive", s.name, until)
+		}
 	}
+}
+
+// end ends the stream. It returns how many datagrams were sent and lost.
+func (s *stream) end() (sent, lost int) {
+	s.drain()
+	s.ended <- struct{}{}
+	<-s.ended
+	s.in.SetReadDeadline(time.Now().Add(time.Second)) // for what is on the way
+	got := <-s.received
+	s.out.Close()
+	s.in.Close()
+	return int(s.sent.Load()), int(s.sent.Load()) - len(got)
 }
 
 // TestRotation replaces the keys of two hosts while datagrams travel both ways. None may get lost.
@@ -267,6 +298,9 @@ func TestRotation(t *testing.T) {
 	needKind(t, "wireguard")
 	tb := newTestbed(t, over4, 2)
 	tb.serve()
+	for _, h := range tb.hosts {
+		must(t, h.Sysctl("net/ipv4/conf/all/rp_filter", "1")) // the strictest setting
+	}
 	keys := newSecrets(t, tb)
 	slot := 0
 	config := func(h *host) span.Config {
@@ -297,10 +331,13 @@ func TestRotation(t *testing.T) {
 	}
 	syncUntilMoved()
 	tb.reachAll(t)
-	there, back := stream(t, tb.hosts[0], tb.hosts[1]), stream(t, tb.hosts[1], tb.hosts[0])
+	streams := []*stream{newStream(t, tb.hosts[0], tb.hosts[1]), newStream(t, tb.hosts[1], tb.hosts[0])}
 	for range 3 {
 		slot = 1 - slot
 		syncUntilMoved()
+		for _, s := range streams {
+			s.drain()
+		}
 		for _, h := range tb.hosts { // the slot that is out of use gets another key, one host after the other
 			keys[h][1-slot] = newKey(t)
 			for _, o := range tb.hosts {
@@ -308,11 +345,11 @@ func TestRotation(t *testing.T) {
 			}
 		}
 	}
-	for name, stop := range map[string]func() (int, int){"there": there, "back": back} {
-		sent, lost := stop()
-		t.Logf("%s: %d datagrams, %d lost", name, sent, lost)
-		if lost > 0 || sent == 0 {
-			t.Errorf("%s: %d of %d datagrams are lost", name, lost, sent)
+	for _, s := range streams {
+		sent, lost := s.end()
+		t.Logf("%s: %d datagrams, %d lost", s.name, sent, lost)
+		if lost > 0 {
+			t.Errorf("%s: %d of %d datagrams are lost", s.name, lost, sent)
 		}
 	}
 }

@@ -12,6 +12,7 @@ import (
 	"cleat/link"
 	"cleat/netns"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
@@ -79,10 +80,14 @@ func (s *syncer) wireGuardDevice(ns *netns.NS, slot int) error {
 		}
 		s.note("device %s", name)
 		s.slots[slot] = l.Index()
-		return errors.Join(loosen(ns, name), l.Up())
+		made, err := s.h.LinkByIndex(l.Index())
+		if err != nil {
+			return fmt.Errorf("find device %s: %w", name, err)
+		}
+		return errors.Join(s.loosen(ns, made), l.Up())
 	}
 	s.slots[slot] = old.Attrs().Index
-	if err := s.adjust(old, s.config.wireGuardMTU()); err != nil {
+	if err := errors.Join(s.adjust(old, s.config.wireGuardMTU()), s.loosen(ns, old)); err != nil {
 		return err
 	}
 	d, err := s.wg.Device(name)
@@ -107,12 +112,32 @@ func (s *syncer) wireGuardDevice(ns *netns.NS, slot int) error {
 	return nil
 }
 
+// dummy is an address for devices that need one and have none (RFC 7600 section 4.8).
+var dummy = netip.MustParseAddr("192.0.0.8")
+
 // loosen makes the kernel accept packets by a device, although the route back takes another one: the other slot's.
-// WireGuard itself accepts only addresses of the host that sends.
-func loosen(ns *netns.NS, device string) error {
-	err := ns.Do(func() error { return os.WriteFile("/proc/sys/net/ipv4/conf/"+device+"/rp_filter", []byte("2"), 0o644) })
+// With any rp_filter the kernel refuses such packets on a device without an address (__fib_validate_source in
+// net/ipv4/fib_frontend.c). WireGuard itself accepts only addresses of the host that sends.
+func (s *syncer) loosen(ns *netns.NS, l netlink.Link) error {
+	name := l.Attrs().Name
+	all, err := link.Dump(func() ([]netlink.Addr, error) { return s.h.AddrList(l, unix.AF_INET) })
 	if err != nil {
-		return fmt.Errorf("accept packets of both devices: %w", err)
+		return fmt.Errorf("list addresses of %s: %w", name, err)
+	}
+	if slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(dummy.AsSlice()) }) {
+		return nil
+	}
+	to := netOf(netip.PrefixFrom(dummy, 32))
+	if err := s.h.AddrAdd(l, &netlink.Addr{IPNet: &to, Scope: unix.RT_SCOPE_LINK}); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", dummy, name, err)
+	}
+	s.note("address of %s", name)
+	const loose = "2"
+	err = ns.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/rp_filter", []byte(loose), 0o644)
+	})
+	if err != nil {
+		return fmt.Errorf("accept packets by both devices: %w", err)
 	}
 	return nil
 }
