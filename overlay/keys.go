@@ -32,6 +32,8 @@ const (
 	// rotateWithin is how long hosts that don't answer hold up the change of keys. After that the others go on, and
 	// these hosts are reached again when they have heard of the others' keys.
 	rotateWithin = 7 * 24 * time.Hour
+	// linger is how long a host keeps the keys with which no host sends any more: for packets on their way.
+	linger = time.Second
 	// keysInterval is the time between looks whether keys have to be changed.
 	keysInterval = 5 * time.Second
 )
@@ -261,7 +263,7 @@ func (n *Node) governKeys(ctx context.Context) error {
 	now, lacks := old, error(nil)
 	if m.needsKeys() {
 		generation := m.generation()
-		alone := len(m.waits(time.Now(), func(w registry.WireGuard) bool { return w.Sending >= generation })) == 0
+		alone := n.lingered(generation, len(m.waits(time.Now(), func(w registry.WireGuard) bool { return w.Sending >= generation })) == 0)
 		if lacks = Can(n.cfg.Dataplane, WireGuardWay); lacks != nil {
 			now = ring{}
 		} else if now, lacks = old.advanced(generation, alone); lacks != nil {
@@ -282,6 +284,25 @@ func (n *Node) governKeys(ctx context.Context) error {
 		}
 	}
 	return encryptionProblem(m, lacks)
+}
+
+// lingered reports whether all hosts have sent with a generation for a while. Only governKeys uses it.
+func (n *Node) lingered(generation int, send bool) bool {
+	switch {
+	case !send:
+		n.alone = alone{}
+		return false
+	case n.alone.generation != generation:
+		n.alone = alone{generation, time.Now()}
+		time.AfterFunc(linger, func() { signal(n.keys) })
+	}
+	return time.Since(n.alone.since) >= linger
+}
+
+// alone is since when all hosts send with a generation.
+type alone struct {
+	generation int
+	since      time.Time
 }
 
 // encryptionProblem returns what keeps a cluster, or this host, from encrypting.

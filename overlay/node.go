@@ -53,6 +53,7 @@ type Node struct {
 	settled      *sync.Cond // is signaled when applied changes
 	seen         reports    // of hosts
 
+	alone        alone      // only governKeys uses it
 	unregistered bool       // the registry may lack this host's address; only followAddress uses it
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
 	registry     *registry.Registry
