@@ -217,18 +217,20 @@ func (m *mirror) waits(now time.Time, holds func(registry.WireGuard) bool) (name
 	return names
 }
 
-// unprepared returns which hosts have no keys yet, and why, in words.
+// unprepared returns which hosts can't begin to encrypt now, and why, in words. One that is not alive would not hear of
+// it, and go on without.
 func (m *mirror) unprepared() string {
 	var all []string
 	for name, h := range m.Hosts {
-		if h.WireGuard.First != 0 {
-			continue
-		}
+		_, lives := m.alive[name]
 		why := "has no key yet"
-		if h.WireGuard.Problem != "" {
-			why = "can't encrypt: " + h.WireGuard.Problem
-		} else if _, lives := m.alive[name]; !lives {
+		switch {
+		case !lives:
 			why = "is not alive; start it, or remove it: cleat-node remove " + name
+		case h.WireGuard.Problem != "":
+			why = "can't encrypt: " + h.WireGuard.Problem
+		case h.WireGuard.First != 0:
+			continue
 		}
 		all = append(all, "host "+name+" "+why)
 	}

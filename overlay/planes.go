@@ -26,6 +26,9 @@ const (
 // planes are the ways in ascending order.
 var planes = []string{Auto, Routes, VXLAN, Geneve, WireGuardWay}
 
+// Ways returns the ways.
+func Ways() []string { return slices.Clone(planes) }
+
 // Dataplanes returns the ways in words.
 func Dataplanes() string {
 	last := len(planes) - 1

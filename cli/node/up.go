@@ -15,6 +15,7 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/cli/complete"
 	"cleat/cli/hint"
 	"cleat/network/attach"
 	"cleat/overlay"
@@ -84,6 +85,7 @@ that exists begins to encrypt when all hosts have keys, and never stops.`,
 	flags.BoolVar(&f.encrypt, "encrypt", false, "encrypt everything between hosts of the cluster, by WireGuard")
 	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS:PORT` at which Prometheus gets this host's figures, while this process runs (default: nowhere)")
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
+	complete.Words(cmd, "dataplane", overlay.Ways()...)
 	f.bgp.add(flags)
 	return cmd
 }

@@ -133,13 +133,14 @@ func (c *cluster) listen(text string) (heard func() (packets int, seen bool)) {
 	}
 }
 
-// TestEncrypt makes a cluster of three hosts encrypt, while datagrams travel. Then it replaces the keys.
+// TestEncrypt makes a cluster encrypt, while datagrams travel. Then it replaces the keys. There are two hosts, because
+// the emulated processor of a guest is too slow for three members of the registry.
 func TestEncrypt(t *testing.T) {
 	t.Parallel()
 	if err := link.Probe("wireguard"); err != nil {
 		t.Skip(err)
 	}
-	c := newCluster(t, 3)
+	c := newCluster(t, 2)
 	for _, h := range c.hosts {
 		must(t, h.Sysctl("net/ipv4/conf/all/rp_filter", "1")) // the strictest setting
 	}
