@@ -49,6 +49,9 @@ type State struct {
 	Default string // the cluster's dataplane
 	// Encrypted means that WireGuard is the only way between hosts, whatever they have chosen.
 	Encrypted bool
+	// Pending means that the cluster is to encrypt: a host only sends with a generation (Encrypter.Sending) once it
+	// has sessions with all others.
+	Pending   bool
 	WireGuard WireGuard
 	Self      registry.Host
 	Hosts     []registry.Host // the others, by name

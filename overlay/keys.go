@@ -106,7 +106,9 @@ func newKey() (Key, error) {
 	if err != nil {
 		return Key{}, fmt.Errorf("make a key of WireGuard: %w", err)
 	}
-	return Key(p.Bytes()), nil
+	k := Key(p.Bytes())
+	k[0], k[31] = k[0]&^7, k[31]&^128|64 // as the kernel changes it (RFC 7748 section 5)
+	return k, nil
 }
 
 // advanced returns the ring for a cluster in a generation. alone reports whether no host sends with the keys before
@@ -162,7 +164,7 @@ func (d dir) readRing() (r ring, err error) {
 		err = json.Unmarshal(text, &r)
 	}
 	if err != nil {
-		return r, fmt.Errorf("read the host's keys of WireGuard: %w", err)
+		return r, fmt.Errorf("read the host's keys of WireGuard: %w; without the file %s the host makes new ones", err, d.path(ringFile))
 	}
 	return r, nil
 }
@@ -229,6 +231,8 @@ func (m *mirror) unprepared() string {
 			why = "is not alive; start it, or remove it: cleat-node remove " + name
 		case h.WireGuard.Problem != "":
 			why = "can't encrypt: " + h.WireGuard.Problem
+		case h.WireGuard.First != 0 && h.WireGuard.Sending == 0:
+			why = "has no answer by WireGuard yet from all others"
 		case h.WireGuard.First != 0:
 			continue
 		}

@@ -209,6 +209,11 @@ func TestAway(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := r.advanced(c.generation, c.alone)
 			must(t, err)
+			for _, k := range got.Keys {
+				if k[0]&7 != 0 || k[31]&128 != 0 || k[31]&64 == 0 {
+					t.Errorf("the kernel would change the key") // and it would be set again and again
+				}
+			}
 			if got.First != c.first {
 				t.Errorf("first %d", got.First)
 			}

@@ -170,7 +170,7 @@ func set[K comparable, V any](all map[K]V, key K, v V, removed bool) {
 
 // state returns what a host's dataplane is to be.
 func (m *mirror) state(self string) State {
-	s := State{VNI: m.Cluster.VNI, Default: m.Cluster.Dataplane, Encrypted: m.Cluster.Encryption == registry.EncryptionOn, Self: m.Hosts[self]}
+	s := State{VNI: m.Cluster.VNI, Default: m.Cluster.Dataplane, Encrypted: m.Cluster.Encryption == registry.EncryptionOn, Pending: m.Cluster.Encryption == registry.EncryptionPending, Self: m.Hosts[self]}
 	for _, name := range slices.Sorted(maps.Keys(m.Hosts)) {
 		if name != self {
 			s.Hosts = append(s.Hosts, m.Hosts[name])

@@ -147,14 +147,14 @@ func (d *dataplane) behind(s overlay.State, c span.Config, paths map[string]over
 	if err != nil {
 		return err
 	}
-	if len(got.Behind) == 0 {
+	if len(got.Behind) == 0 && !(s.Pending && len(got.Silent) > 0) {
 		sending = s.WireGuard.Generation
 	} else {
 		time.AfterFunc(lookAgain, func() { signal(d.stale) })
 	}
 	for _, h := range s.Hosts {
-		if p := paths[h.Name]; slices.Contains(got.Silent, h.Address) && p.By == overlay.WireGuardWay {
-			p.Why += fmt.Sprintf("; no answer to UDP port %d or %d yet", wireGuardPort(h), wireGuardPort(h)+1)
+		if p := paths[h.Name]; slices.Contains(got.Silent, h.Address) && (s.Pending || p.By == overlay.WireGuardWay) {
+			p.Why += fmt.Sprintf("; no answer by WireGuard yet, UDP ports %d and %d", wireGuardPort(h), wireGuardPort(h)+1)
 			paths[h.Name] = p
 		}
 	}

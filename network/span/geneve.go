@@ -2,6 +2,7 @@ package span
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -45,7 +46,7 @@ func (s *syncer) geneve(ns *netns.NS) error {
 		}
 		s.note("device %s", GeneveDevice)
 		s.gnv = l.Index()
-		return l.Up()
+		return errors.Join(s.loosen(GeneveDevice, s.gnv), l.Up())
 	}
 	s.gnv = old.Attrs().Index
 	return s.adjust(old, mtu)

@@ -194,8 +194,7 @@ func (w route) netlink(family int) *netlink.Route {
 	}
 	r.LinkIndex = w.device
 	switch {
-	case !w.hop.IsValid():
-		r.Scope = netlink.SCOPE_LINK
+	case !w.hop.IsValid(): // WireGuard knows the peer
 	case isFamily(w.hop, family):
 		r.Gw, r.Flags = w.hop.AsSlice(), int(netlink.FLAG_ONLINK)
 	default:

@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"os"
 	"slices"
 	"time"
 
 	"cleat/link"
 	"cleat/netns"
 
-	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 	"golang.zx2c4.com/wireguard/wgctrl"
 	"golang.zx2c4.com/wireguard/wgctrl/wgtypes"
@@ -80,14 +78,10 @@ func (s *syncer) wireGuardDevice(ns *netns.NS, slot int) error {
 		}
 		s.note("device %s", name)
 		s.slots[slot] = l.Index()
-		made, err := s.h.LinkByIndex(l.Index())
-		if err != nil {
-			return fmt.Errorf("find device %s: %w", name, err)
-		}
-		return errors.Join(s.loosen(ns, made), l.Up())
+		return errors.Join(s.loosen(name, l.Index()), l.Up())
 	}
 	s.slots[slot] = old.Attrs().Index
-	if err := errors.Join(s.adjust(old, s.config.wireGuardMTU()), s.loosen(ns, old)); err != nil {
+	if err := s.adjust(old, s.config.wireGuardMTU()); err != nil {
 		return err
 	}
 	d, err := s.wg.Device(name)
@@ -108,36 +102,6 @@ func (s *syncer) wireGuardDevice(ns *netns.NS, slot int) error {
 	}
 	if err := s.wg.ConfigureDevice(name, c); err != nil {
 		return fmt.Errorf("configure device %s: %w", name, err)
-	}
-	return nil
-}
-
-// dummy is an address for devices that need one and have none (RFC 7600 section 4.8).
-var dummy = netip.MustParseAddr("192.0.0.8")
-
-// loosen makes the kernel accept packets by a device, although the route back takes another one: the other slot's.
-// With any rp_filter the kernel refuses such packets on a device without an address (__fib_validate_source in
-// net/ipv4/fib_frontend.c). WireGuard itself accepts only addresses of the host that sends.
-func (s *syncer) loosen(ns *netns.NS, l netlink.Link) error {
-	name := l.Attrs().Name
-	all, err := link.Dump(func() ([]netlink.Addr, error) { return s.h.AddrList(l, unix.AF_INET) })
-	if err != nil {
-		return fmt.Errorf("list addresses of %s: %w", name, err)
-	}
-	if slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(dummy.AsSlice()) }) {
-		return nil
-	}
-	to := netOf(netip.PrefixFrom(dummy, 32))
-	if err := s.h.AddrAdd(l, &netlink.Addr{IPNet: &to, Scope: unix.RT_SCOPE_LINK}); err != nil {
-		return fmt.Errorf("add address %s to %s: %w", dummy, name, err)
-	}
-	s.note("address of %s", name)
-	const loose = "2"
-	err = ns.Do(func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/rp_filter", []byte(loose), 0o644)
-	})
-	if err != nil {
-		return fmt.Errorf("accept packets by both devices: %w", err)
 	}
 	return nil
 }
@@ -272,10 +236,10 @@ func (s *syncer) wireGuards(ns *netns.NS) error {
 // Sessions are other hosts, by what WireGuard has of them.
 type Sessions struct {
 	Behind []netip.Addr // reached by a slot that is not the preferred one
-	Silent []netip.Addr // without a session
+	Silent []netip.Addr // with keys, and without a session
 }
 
-// ReadSessions returns the hosts of a Config that are reached by WireGuard, and are behind or silent.
+// ReadSessions returns the hosts of a Config that are behind or silent.
 func ReadSessions(ns *netns.NS, c Config) (all Sessions, err error) {
 	h, err := link.Handle(ns)
 	if err != nil {
@@ -310,11 +274,11 @@ func ReadSessions(ns *netns.NS, c Config) (all Sessions, err error) {
 		return all, err
 	}
 	for _, one := range c.Hosts {
+		if one.Keys != ([Slots]link.WireGuardPublic{}) && !fresh[0][wgtypes.Key(one.Keys[0])] && !fresh[1][wgtypes.Key(one.Keys[1])] {
+			all.Silent = append(all.Silent, one.Address)
+		}
 		if one.By != ByWireGuard {
 			continue
-		}
-		if !fresh[0][wgtypes.Key(one.Keys[0])] && !fresh[1][wgtypes.Key(one.Keys[1])] {
-			all.Silent = append(all.Silent, one.Address)
 		}
 		wanted := WireGuardDevices[c.WireGuard.Slot]
 		if slices.ContainsFunc(one.Blocks, func(b Block) bool { return by[b.Prefix.Masked()] != wanted }) {
