@@ -229,6 +229,9 @@ func (h *host) snapshot(t testing.TB) (all []string) {
 
 const echoPort = 7
 
+// answerWithin bounds an attempt to reach a container. On a busy machine an IPv6 address may take a second.
+const answerWithin = 5 * time.Second
+
 // serve makes all containers answer with their names.
 func (tb *testbed) serve() {
 	tb.t.Helper()
@@ -242,14 +245,14 @@ func reach(from *netns.NS, to *host, block int) error {
 	a := to.blocks[block].Addr().Next().Next()
 	var c net.Conn
 	err := from.Do(func() (err error) {
-		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(a, echoPort).String(), 2*time.Second)
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(a, echoPort).String(), answerWithin)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("%s to %s: %w", from, to.container, err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(2 * time.Second))
+	c.SetDeadline(time.Now().Add(answerWithin))
 	b := make([]byte, 64)
 	n, err := c.Read(b)
 	if err == nil && string(b[:n]) != to.container.String() {
