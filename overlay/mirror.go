@@ -18,6 +18,7 @@ type mirror struct {
 	alive    map[string]registry.Alive                    // by host
 	ends     map[endpointsOf]map[string]registry.Endpoint // by id
 	lost     map[string]bool                              // keys of networks and blocks that a restored registry lacks
+	relapsed bool                                         // the registry's cluster does not encrypt any more, as in an older copy
 }
 
 // endpointsOf names the endpoints of a host on a network.
@@ -44,7 +45,7 @@ func (m *mirror) update(u registry.Update) changed {
 		old = &mirror{}
 		*old = *m
 		*m = *newMirror()
-		m.Cluster = old.Cluster
+		m.Cluster, m.relapsed = old.Cluster, old.relapsed
 		if u.Restored {
 			m.Blocks, m.Networks = old.Blocks, old.Networks
 			m.lost = old.keys()
@@ -72,6 +73,9 @@ func (m *mirror) update(u registry.Update) changed {
 
 func (m *mirror) change(one registry.Change, c *changed) {
 	switch {
+	case one.Cluster != nil:
+		m.changeCluster(*one.Cluster, one.Removed)
+		c.topology = true
 	case one.Host != nil:
 		set(m.Hosts, one.Host.Name, *one.Host, one.Removed)
 		c.topology = true
@@ -100,6 +104,18 @@ func (m *mirror) change(one registry.Change, c *changed) {
 		}
 		c.endpoints[of] = true
 	}
+}
+
+// changeCluster replaces what all hosts have in common. What is encrypted once stays so, whatever the registry says.
+func (m *mirror) changeCluster(now registry.Cluster, removed bool) {
+	if removed || now.ID != m.Cluster.ID {
+		return
+	}
+	m.relapsed = m.Cluster.Encryption == registry.EncryptionOn && now.Encryption != registry.EncryptionOn
+	if m.relapsed {
+		now.Encryption = m.Cluster.Encryption
+	}
+	m.Cluster = now
 }
 
 // blockKey names a block in lost. Names of networks have no slash.
@@ -154,7 +170,7 @@ func set[K comparable, V any](all map[K]V, key K, v V, removed bool) {
 
 // state returns what a host's dataplane is to be.
 func (m *mirror) state(self string) State {
-	s := State{VNI: m.Cluster.VNI, Default: m.Cluster.Dataplane, Self: m.Hosts[self]}
+	s := State{VNI: m.Cluster.VNI, Default: m.Cluster.Dataplane, Encrypted: m.Cluster.Encryption == registry.EncryptionOn, Pending: m.Cluster.Encryption == registry.EncryptionPending, Self: m.Hosts[self]}
 	for _, name := range slices.Sorted(maps.Keys(m.Hosts)) {
 		if name != self {
 			s.Hosts = append(s.Hosts, m.Hosts[name])
@@ -199,7 +215,7 @@ func (m *mirror) endpoints(of endpointsOf) []registry.Endpoint {
 // copy returns a copy that changes of the mirror don't affect, without endpoints and who is alive.
 func (m *mirror) copy() *mirror {
 	c := newMirror()
-	c.Cluster = m.Cluster
+	c.Cluster, c.relapsed = m.Cluster, m.relapsed
 	maps.Copy(c.Hosts, m.Hosts)
 	maps.Copy(c.Networks, m.Networks)
 	for n, blocks := range m.Blocks {

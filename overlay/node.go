@@ -47,11 +47,13 @@ type Node struct {
 	problems     map[string]string    // what does not work, by what it is about
 	problemSince map[string]time.Time // since when
 	removal      removal
+	ring         ring
 	applied      uint64     // how many changes of the topology the dataplane has
 	changes      uint64     // how many there were
 	settled      *sync.Cond // is signaled when applied changes
 	seen         reports    // of hosts
 
+	alone        alone      // only governKeys uses it
 	unregistered bool       // the registry may lack this host's address; only followAddress uses it
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
 	registry     *registry.Registry
@@ -61,6 +63,7 @@ type Node struct {
 	publish      chan struct{} // receives when own endpoints may differ from the registry's
 	govern       chan struct{} // receives when members of the registry may have to change
 	saved        chan struct{} // receives when the mirror's file is behind
+	keys         chan struct{} // receives when keys of WireGuard may have to change
 	moved        chan struct{} // receives when this host's address may have changed
 	uplinks      chan struct{} // receives when tunnels may be missing
 }
@@ -77,13 +80,16 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
-	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.uplinks} {
+	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.uplinks, &n.keys} {
 		*c = make(chan struct{}, 1)
 	}
 	if n.identity, err = d.identity(); err != nil {
 		return nil, err
 	}
 	if n.mirror, err = d.readMirror(); err != nil {
+		return nil, err
+	}
+	if n.ring, err = d.readRing(); err != nil {
 		return nil, err
 	}
 	n.gate = gate.New(gate.Config{
@@ -183,6 +189,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "blocks", n.claim, 5*time.Second, n.claimBlocks) })
 	running.Go(func() { n.every(ctx, "endpoints", n.publish, 30*time.Second, n.publishEndpoints) })
 	running.Go(func() { n.every(ctx, "members", n.govern, time.Second, n.governMembers) })
+	running.Go(func() { n.every(ctx, "encryption", n.keys, keysInterval, n.governKeys) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
 	running.Go(func() { n.every(ctx, "uplinks", n.uplinks, time.Second, n.followUplinks) })
 	running.Go(func() {
@@ -215,6 +222,11 @@ func (n *Node) enroll(ctx context.Context) error {
 		case err == nil && got.ID != n.settings.Cluster:
 			return fmt.Errorf("the registry is of cluster %s, and this host of %s", got.ID, n.settings.Cluster)
 		case err == nil:
+			if n.settings.Encrypt {
+				if err = n.registry.ChangeCluster(ctx, encrypts); err != nil {
+					break
+				}
+			}
 			plane := n.settings.Dataplane
 			err = n.registry.ChangeHost(ctx, n.settings.Host, func(h *registry.Host) { h.Dataplane = plane })
 			if err == nil || errors.As(err, new(*registry.NotFoundError)) { // the host was removed
@@ -327,6 +339,9 @@ func (n *Node) update(u registry.Update) {
 	}
 	signal(n.apply)
 	signal(n.govern)
+	if c.topology || len(c.alive) > 0 {
+		signal(n.keys)
+	}
 }
 
 func gates(hosts []registry.Host) (all []netip.AddrPort) {

@@ -41,6 +41,7 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 	handle("DELETE /networks/{name}", n.removeNetwork)
 	handle("POST /networks/{name}/blocks", n.moreAddresses)
 	handle("DELETE /hosts/{name}", n.removeHost)
+	handle("POST /rotate", n.rotateKeys)
 	s := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
 	answered := make(chan struct{})
 	context.AfterFunc(ctx, func() {
@@ -296,7 +297,7 @@ func (n *Node) status(members []string) control.Status {
 	paths := n.cfg.Dataplane.Paths()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members}, Peers: peers}
+	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members}, Peers: peers, Encryption: n.encryption()}
 	for _, name := range slices.Sorted(maps.Keys(n.mirror.Hosts)) {
 		h := n.mirror.Hosts[name]
 		now, lives := n.mirror.alive[name]

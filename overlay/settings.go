@@ -11,6 +11,7 @@ import (
 
 	"cleat/internal/statedir"
 	"cleat/overlay/member"
+	"cleat/overlay/registry"
 	"cleat/overlay/trust"
 )
 
@@ -27,6 +28,7 @@ type Settings struct {
 	// Dataplane is the Dataplane of the host's record in the registry.
 	Dataplane string `json:"dataplane,omitempty"`
 	BGP       *BGP   `json:"bgp,omitempty"`
+	Encrypt   bool   `json:"encrypt,omitempty"` // the cluster is to encrypt, if it does not yet
 	// Uplinks are the devices of tunnels to other hosts; without any, that of Address.
 	Uplinks []string `json:"uplinks,omitempty"`
 }
@@ -72,43 +74,61 @@ func Load(path string) (*Settings, error) {
 	return statedir.ReadJSON[Settings](dir(path).path(settingsFile))
 }
 
-// SetBGP replaces how a host that belongs to a cluster exchanges routes; nil means that it does not.
-func SetBGP(path string, b *BGP) error {
+// change changes the settings of a host that belongs to a cluster, unless f returns an error.
+func change(path string, f func(*Settings) error) error {
 	s, err := Load(path)
+	if err == nil && s == nil {
+		err = errors.New("this host belongs to no cluster")
+	}
+	if err == nil {
+		err = f(s)
+	}
 	if err != nil {
 		return err
 	}
-	if s == nil {
-		return errors.New("this host belongs to no cluster")
-	}
-	s.BGP = b
 	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+}
+
+// SetBGP replaces how a host that belongs to a cluster exchanges routes; nil means that it does not.
+func SetBGP(path string, b *BGP) error {
+	return change(path, func(s *Settings) error { s.BGP = b; return nil })
 }
 
 // SetDataplane sets the dataplane of a host that belongs to a cluster, for a Node that is started afterwards.
 func SetDataplane(path, plane string) error {
-	s, err := Load(path)
-	if err == nil && s == nil {
-		err = errors.New("this host belongs to no cluster")
-	}
-	if err := errors.Join(err, CheckDataplane(plane)); err != nil {
+	m, err := dir(path).readMirror()
+	if err != nil {
 		return err
 	}
-	s.Dataplane = plane
-	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+	return change(path, func(s *Settings) error {
+		if err := CheckDataplane(plane); err != nil {
+			return err
+		}
+		if s.Encrypt || m.Cluster.Encryption != "" {
+			if err := CheckEncrypted(plane); err != nil {
+				return err
+			}
+		}
+		s.Dataplane = plane
+		return nil
+	})
 }
 
 // SetUplinks sets the uplinks of a host that belongs to a cluster, for a Node that is started afterwards.
 func SetUplinks(path string, devices []string) error {
-	s, err := Load(path)
-	if err == nil && s == nil {
-		err = errors.New("this host belongs to no cluster")
+	return change(path, func(s *Settings) error { s.Uplinks = devices; return nil })
+}
+
+// SetEncrypt makes a host that belongs to a cluster have it encrypt everything between hosts. It can't be undone.
+func SetEncrypt(path string) error {
+	return change(path, func(s *Settings) error { s.Encrypt = true; return CheckEncrypted(s.Dataplane) })
+}
+
+// encrypts makes a cluster encrypt as soon as all hosts have keys.
+func encrypts(c *registry.Cluster) {
+	if c.Encryption == "" {
+		c.Encryption, c.Rotated = registry.EncryptionPending, time.Now().UTC().Truncate(time.Second)
 	}
-	if err != nil {
-		return err
-	}
-	s.Uplinks = devices
-	return statedir.WriteJSON(dir(path).path(settingsFile), s)
 }
 
 func (d dir) identity() (*trust.Identity, error) {

@@ -15,6 +15,7 @@ import (
 	"cleat/network/attach"
 	"cleat/overlay"
 	"cleat/overlay/control"
+	"cleat/overlay/registry"
 
 	"github.com/spf13/cobra"
 )
@@ -124,6 +125,23 @@ run for this. To come back, it needs a new token.`,
 	}
 }
 
+func newRotate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rotate",
+		Short: "replace the keys of WireGuard of all hosts now, instead of once a day",
+		Long: `Makes all hosts send with their next keys of WireGuard. No packet is lost. The keys
+before are gone when all hosts have changed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := client()
+			if err != nil {
+				return err
+			}
+			return c.Rotate(cmd.Context())
+		},
+	}
+}
+
 func newStatus() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -167,6 +185,10 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 		answers = "does not answer since " + term.Time(s.Registry.Since)
 	}
 	fmt.Fprintf(out, "cluster %s; the registry %s (%s)\n\n", s.Cluster, answers, strings.Join(s.Registry.Members, ", "))
+	if e := s.Encryption; e != nil {
+		state := map[string]string{"": "between some hosts", registry.EncryptionOn: "on, between all hosts", registry.EncryptionPending: "pending; nothing is encrypted yet"}[e.State]
+		fmt.Fprintf(out, "encryption: %s; keys of generation %d, since %s\n\n", state, e.Generation, term.Time(e.Since))
+	}
 	t := term.NewTable(out)
 	t.Row("HOST", "ADDRESS", "STATE", "BY")
 	mixed := differ(s.Hosts)

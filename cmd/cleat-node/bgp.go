@@ -147,6 +147,9 @@ func (r *routing) apply(s overlay.State, own map[string]*named.Network) {
 		}
 		announced = append(announced, n.Own...)
 		for _, blocks := range n.Remote {
+			if s.Encrypted {
+				break // routers don't encrypt
+			}
 			for _, p := range blocks {
 				f.Blocks = append(f.Blocks, bgp.Block{Prefix: p, Source: sourceFor(local, p)})
 			}

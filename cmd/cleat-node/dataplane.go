@@ -43,6 +43,7 @@ type dataplane struct {
 	mu    sync.Mutex
 	paths map[string]overlay.Path
 	meter meter
+	crypt crypt
 }
 
 func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, error) {

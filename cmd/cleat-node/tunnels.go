@@ -192,7 +192,11 @@ func (t *tunnels) set(ctx context.Context, s overlay.State) {
 func (t *tunnels) to(host string) (string, tunnelState) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.wanted[host].device, t.states[host]
+	end, ok := t.wanted[host]
+	if !ok {
+		return "", tunnelState{}
+	}
+	return end.device, t.states[host]
 }
 
 // run starts, changes and ends tunnels, until ctx ends. The tunnels stay.

@@ -59,7 +59,16 @@ type Status struct {
 	Hosts    []HostStatus    `json:"hosts"`
 	Networks []NetworkStatus `json:"networks"`
 	Peers    []Peer          `json:"peers,omitempty"` // of BGP
-	Problems []string        `json:"problems,omitempty"`
+	// Encryption is that between hosts; nil if no hosts use WireGuard.
+	Encryption *Encryption `json:"encryption,omitempty"`
+	Problems   []string    `json:"problems,omitempty"`
+}
+
+// Encryption is how a cluster encrypts.
+type Encryption struct {
+	State      string    `json:"state,omitempty"` // "on": everything between hosts; "pending": soon; "": what some hosts exchange
+	Generation int       `json:"generation"`      // of the keys in use
+	Since      time.Time `json:"since,omitzero"`  // when they came into use
 }
 
 // Peer is a session of BGP with a router or a route reflector.
@@ -186,6 +195,11 @@ func (c *Client) Token(ctx context.Context, t NewToken) (got Token, err error) {
 // RemoveHost removes a host from the cluster.
 func (c *Client) RemoveHost(ctx context.Context, name string) error {
 	return c.Do(ctx, http.MethodDelete, "/hosts/"+name, nil, nil)
+}
+
+// Rotate makes all hosts change to their next keys of WireGuard.
+func (c *Client) Rotate(ctx context.Context) error {
+	return c.Do(ctx, http.MethodPost, "/rotate", nil, nil)
 }
 
 // Status returns what the node knows.

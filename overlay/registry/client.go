@@ -168,6 +168,11 @@ func (r *Registry) Cluster(ctx context.Context) (c Cluster, err error) {
 	return c, &NotFoundError{"cluster in the registry"}
 }
 
+// ChangeCluster changes what all hosts have in common.
+func (r *Registry) ChangeCluster(ctx context.Context, change func(*Cluster)) error {
+	return r.change(ctx, "cluster in the registry", clusterKey, func() any { return &Cluster{} }, func(v any) { change(v.(*Cluster)) })
+}
+
 // AddHost adds a host. A host with the same key replaces its record; one of the same name with another key is
 // a *TakenError.
 func (r *Registry) AddHost(ctx context.Context, h Host) error {

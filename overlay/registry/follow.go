@@ -16,6 +16,7 @@ import (
 // Change is a record that was made, changed or removed. One of the pointers is set.
 type Change struct {
 	Removed  bool // the record has its key's fields only
+	Cluster  *Cluster
 	Host     *Host
 	Alive    *AliveHost
 	Network  *Network
@@ -223,6 +224,10 @@ func recordOf(key string) (c *Change, into any, err error) {
 		return nil, nil, nil
 	}
 	c = &Change{}
+	if key == clusterKey {
+		c.Cluster = &Cluster{}
+		return c, c.Cluster, nil
+	}
 	switch kind + "/" {
 	case strings.TrimPrefix(hostsKey, root):
 		c.Host = &Host{Name: rest}

@@ -23,7 +23,30 @@ type Cluster struct {
 	VNI     int       `json:"vni"` // of the hosts' VXLAN devices
 	// Dataplane is how hosts reach each other's containers, unless they have one of their own; "": a default.
 	Dataplane string `json:"dataplane,omitempty"`
+	// Encryption is whether hosts reach each other's containers by WireGuard only: "", EncryptionPending or
+	// EncryptionOn.
+	Encryption string `json:"encryption,omitempty"`
+	// Generation is that of the keys of WireGuard with which hosts send, from 1; 0: the first one.
+	Generation int       `json:"generation,omitempty"`
+	Rotated    time.Time `json:"rotated,omitzero"` // when the generation began
 }
+
+// States of Cluster.Encryption.
+const (
+	EncryptionPending = "pending" // once all hosts have keys
+	EncryptionOn      = "on"      // it stays on
+)
+
+// WireGuard is what other hosts need to know of a host's WireGuard. The zero value is none.
+type WireGuard struct {
+	First   int       `json:"first,omitempty"`   // generation of the first key; 0: no keys
+	Keys    [2]string `json:"keys,omitzero"`     // public, in base64: of First, and of the next generation
+	Sending int       `json:"sending,omitempty"` // the generation with which the host sends; it accepts both
+	Problem string    `json:"problem,omitempty"` // why the host has no keys
+}
+
+// SlotOf returns which of a host's two devices has the keys of a generation.
+func SlotOf(generation int) int { return generation % 2 }
 
 // Host is a host of the cluster.
 type Host struct {
@@ -38,7 +61,8 @@ type Host struct {
 	Votes   bool       `json:"votes,omitempty"`  // its member votes, and serves clients
 	Joined  time.Time  `json:"joined"`
 	// Dataplane is how this host and others reach each other's containers; "": that of the cluster.
-	Dataplane string `json:"dataplane,omitempty"`
+	Dataplane string    `json:"dataplane,omitempty"`
+	WireGuard WireGuard `json:"wireguard,omitzero"`
 	// What follows is that of a host that tunnels lead to. Uplinks are its addresses, each by a device of its own.
 	Uplinks     []netip.Addr      `json:"uplinks,omitempty"`
 	TunnelKey   string            `json:"tunnel_key,omitempty"`   // public, in the form of tunnel files
