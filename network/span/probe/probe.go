@@ -30,6 +30,8 @@ type Config struct {
 type Setup struct {
 	Local  netip.AddrPort // of this host's hellos
 	Uplink string         // the device of the ways
+	MTU    int            // of the uplink, in bytes; 0: no path's MTU is searched
+	Device string         // the device of encapsulated packets; "" without any
 	Peers  []Peer
 }
 
@@ -38,6 +40,7 @@ type Peer struct {
 	Name    string
 	Address netip.AddrPort // of its hellos
 	Ways    []Way          // at most one of each address family
+	MTU     int            // of its uplink, in bytes; 0: unknown
 }
 
 // Has reports whether a peer has a way of the address family of a.
@@ -81,6 +84,9 @@ type peer struct {
 	arrived  map[families]time.Time
 	receives families // trials of this host that the other one receives
 	results  map[families]Result
+	search   *search // nil without an MTU
+	used     bool    // containers use the path in encapsulated packets
+	hellos   int     // how many were sent since it was last heard
 }
 
 // New returns a prober that has nothing to probe.
@@ -106,12 +112,15 @@ func (p *Prober) Set(s Setup) {
 	}
 	p.setup, p.peers = s, map[string]*peer{}
 	for _, one := range s.Peers {
-		if was := old[one.Name]; was != nil && was.Address == one.Address && slices.Equal(was.Ways, one.Ways) {
-			p.peers[one.Name] = was
-			continue
+		now := old[one.Name]
+		if now == nil || now.Address != one.Address {
+			now = &peer{arrived: map[families]time.Time{}, results: map[families]Result{}}
+			_, _ = rand.Read(now.own[:]) // never fails
+		} else if !slices.Equal(now.Ways, one.Ways) {
+			now.arrived, now.results = map[families]time.Time{}, map[families]Result{}
 		}
-		now := &peer{Peer: one, arrived: map[families]time.Time{}, results: map[families]Result{}}
-		_, _ = rand.Read(now.own[:]) // never fails
+		now.Peer = one
+		now.setMTU(s.MTU)
 		p.peers[one.Name] = now
 	}
 }
