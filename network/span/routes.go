@@ -19,6 +19,7 @@ type route struct {
 	metric      int
 	hop, source netip.Addr
 	device      int
+	mtu         int // 0: the device's
 	unreachable bool
 }
 
@@ -40,6 +41,12 @@ func (s *syncer) route(h Host, b Block) route {
 		r.hop = h.nextHop(unix.AF_INET)
 	default:
 		r.hop = h.nextHop(unix.AF_INET6)
+	}
+	if h.MTU > 0 && h.MTU < s.config.MTU {
+		r.mtu = PacketsTo(h.Address, h.MTU, r.device == s.uplink)
+		if r.to.Addr().Is6() {
+			r.mtu = max(r.mtu, MinMTU6)
+		}
 	}
 	return r
 }
@@ -98,8 +105,14 @@ func (s *syncer) routes(family int) error {
 	return nil
 }
 
-// PlainBlocks returns the blocks that have plain routes in a namespace.
-func PlainBlocks(ns *netns.NS) (map[netip.Prefix]bool, error) {
+// BlockRoute is the route to a block.
+type BlockRoute struct {
+	Plain bool
+	MTU   int // in bytes; 0: its device's
+}
+
+// Blocks returns the blocks that have routes in a namespace.
+func Blocks(ns *netns.NS) (map[netip.Prefix]BlockRoute, error) {
 	h, err := link.Handle(ns)
 	if err != nil {
 		return nil, err
@@ -110,19 +123,19 @@ func PlainBlocks(ns *netns.NS) (map[netip.Prefix]bool, error) {
 	if err != nil {
 		return nil, err
 	}
-	plain := map[netip.Prefix]bool{}
+	blocks := map[netip.Prefix]BlockRoute{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		all, err := s.ownRoutes(family)
 		if err != nil && !absent(err) {
 			return nil, err
 		}
 		for _, r := range all {
-			if have := parse(r); !have.unreachable && (v == nil || have.device != v.Index) {
-				plain[have.to] = true
+			if have := parse(r); !have.unreachable {
+				blocks[have.to] = BlockRoute{Plain: v == nil || have.device != v.Index, MTU: have.mtu}
 			}
 		}
 	}
-	return plain, nil
+	return blocks, nil
 }
 
 // ownRoutes returns the routes of a family that this package has made.
@@ -138,7 +151,7 @@ func (s *syncer) ownRoutes(family int) ([]netlink.Route, error) {
 
 // parse returns a route of the kernel.
 func parse(r netlink.Route) route {
-	w := route{metric: r.Priority}
+	w := route{metric: r.Priority, mtu: r.MTU}
 	if r.Dst != nil {
 		a, _ := netip.AddrFromSlice(r.Dst.IP)
 		bits, _ := r.Dst.Mask.Size()
@@ -164,7 +177,7 @@ func (w route) netlink(family int) *netlink.Route {
 		r.Type = unix.RTN_UNREACHABLE
 		return r
 	}
-	r.LinkIndex, r.Flags = w.device, int(netlink.FLAG_ONLINK)
+	r.LinkIndex, r.Flags, r.MTU = w.device, int(netlink.FLAG_ONLINK), w.mtu
 	if isFamily(w.hop, family) {
 		r.Gw = w.hop.AsSlice()
 	} else {

@@ -49,7 +49,20 @@ type Config struct {
 type Host struct {
 	Address netip.Addr
 	MAC     link.MAC
+	MTU     int // of the path to it, in bytes; 0: that of the device that has Config.Local
 	Blocks  []Block
+}
+
+// MinMTU6 is the least MTU of IPv6, in bytes (RFC 8200 section 5).
+const MinMTU6 = 1280
+
+// PacketsTo returns the size of the largest packets from and to containers that pass, in bytes. path is the MTU of the
+// path between the hosts, and host the address of the other one.
+func PacketsTo(host netip.Addr, path int, plain bool) int {
+	if plain {
+		return path
+	}
+	return path - OverheadFor(host)
 }
 
 // Block is a block of addresses of another host's containers.
