@@ -41,6 +41,7 @@ type PeerLister interface{ Peers() []control.Peer }
 type Path struct {
 	By  string // e.g. "vxlan"
 	Why string
+	MTU int // the size of the largest packets that pass, in bytes; 0: unknown
 }
 
 // State is what a cluster has, as one of its hosts sees it.

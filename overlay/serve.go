@@ -302,7 +302,7 @@ func (n *Node) status(members []string) control.Status {
 		_, lives := n.mirror.alive[name]
 		one := control.HostStatus{Name: name, Address: h.Address, Alive: lives, Since: n.since[name], Member: h.Member}
 		if path, ok := paths[name]; ok {
-			one.By, one.Why = path.By, path.Why
+			one.By, one.Why, one.MTU = path.By, path.Why, path.MTU
 		}
 		s.Hosts = append(s.Hosts, one)
 	}

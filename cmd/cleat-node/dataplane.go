@@ -142,7 +142,7 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 	var errs []error
 	var made bool
 	for _, n := range s.Networks {
-		created, err := d.network(ctx, n, ways)
+		created, err := d.network(ctx, n, ways, ways.packets(s))
 		made = made || created
 		if err != nil {
 			errs = append(errs, err)
@@ -161,8 +161,8 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 	return errors.Join(errs...)
 }
 
-// network makes a network as the registry has it.
-func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways ways) (created bool, err error) {
+// network makes a network as the registry has it. packets is the size of the largest packets between hosts.
+func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways ways, packets int) (created bool, err error) {
 	if len(n.Own) == 0 {
 		return false, nil // soon
 	}
@@ -170,7 +170,7 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 	if err != nil {
 		return false, err
 	}
-	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n)}
+	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), PacketBytes: packets}
 	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
 	if err != nil {
 		return false, err

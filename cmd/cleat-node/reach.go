@@ -25,6 +25,7 @@ const unreachable = "unreachable"
 // ways is how this host may reach the containers of others.
 type ways struct {
 	uplink string         // the device that has this host's address
+	mtu    int            // of the uplink, in bytes
 	hosts  map[string]way // by host
 }
 
@@ -46,7 +47,7 @@ func (w way) mayBeVXLAN() bool { return w.err == nil && w.choice != overlay.Rout
 
 // waysTo returns how this host may reach the containers of others.
 func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
-	w.hosts = map[string]way{}
+	w.hosts, w.mtu = map[string]way{}, s.Self.MTU
 	h, err := link.Handle(d.host)
 	if err != nil {
 		return w, err
@@ -57,7 +58,7 @@ func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
 		return w, err
 	}
 	if uplink != nil {
-		w.uplink = uplink.Attrs().Name
+		w.uplink, w.mtu = uplink.Attrs().Name, uplink.Attrs().MTU
 	}
 	for _, other := range s.Hosts {
 		one := way{addr: other.Address}
@@ -127,7 +128,7 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 	if err != nil {
 		return fmt.Errorf("this host's Ethernet address: %w", err)
 	}
-	c := span.Config{VNI: s.VNI, Local: s.Self.Address, MAC: mac, MTU: s.Self.MTU, Uplink: ways.uplink}
+	c := span.Config{VNI: s.VNI, Local: s.Self.Address, MAC: mac, MTU: ways.mtu, Uplink: ways.uplink}
 	own := map[string]*named.Network{}
 	for _, n := range s.Networks {
 		if len(n.Own) == 0 {
@@ -144,7 +145,7 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 	}
 	d.routing.apply(s, own)
 	d.prober.Set(ways.probes(s, own))
-	before, err := span.PlainBlocks(d.host)
+	before, err := span.Blocks(d.host)
 	if err != nil {
 		return err
 	}
@@ -158,6 +159,8 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 		}
 		one := span.Host{Address: h.Address, MAC: mac}
 		to := path{way: ways.hosts[h.Name], host: h, prober: d.prober, before: before}
+		to.mtu = ways.pathTo(h, d.prober, pathBefore(h, before, blocksOf(s, h.Name)))
+		one.MTU = to.mtu.bytes
 		for _, n := range s.Networks {
 			if own[n.Name] == nil {
 				continue
@@ -199,11 +202,11 @@ func (d *dataplane) Paths() map[string]overlay.Path {
 	return maps.Clone(d.paths)
 }
 
-// probes returns what is probed: hosts that plain packets may be able to reach.
+// probes returns what is probed: the paths to hosts, and whether plain packets reach them.
 func (w ways) probes(s overlay.State, own map[string]*named.Network) probe.Setup {
-	setup := probe.Setup{Local: s.Self.Gate(), Uplink: w.uplink}
+	setup := probe.Setup{Local: s.Self.Gate(), Uplink: w.uplink, MTU: w.mtu, Device: span.Device}
 	for _, h := range s.Hosts {
-		peer := probe.Peer{Name: h.Name, Address: h.Gate()}
+		peer := probe.Peer{Name: h.Name, Address: h.Gate(), MTU: h.MTU}
 		for _, n := range s.Networks {
 			local := own[n.Name]
 			if local == nil {
@@ -218,11 +221,11 @@ func (w ways) probes(s overlay.State, own map[string]*named.Network) probe.Setup
 				}
 			}
 		}
-		if len(peer.Ways) > 0 {
+		if w.hosts[h.Name].err == nil {
 			setup.Peers = append(setup.Peers, peer)
 		}
 	}
-	if len(setup.Peers) == 0 {
+	if len(setup.Peers) == 0 || len(own) == 0 {
 		return probe.Setup{}
 	}
 	return setup
@@ -233,7 +236,8 @@ type path struct {
 	way
 	host         registry.Host
 	prober       *probe.Prober
-	before       map[netip.Prefix]bool
+	before       map[netip.Prefix]span.BlockRoute
+	mtu          pathMTU
 	plain, other bool // there are such blocks
 	why          string
 }
@@ -264,7 +268,7 @@ func (p *path) add(block netip.Prefix) (plain, ok bool) {
 		return true, true
 	case result == probe.Fails:
 		p.why = "the segment drops packets of containers; they are tried again every few seconds"
-	case p.before[block]:
+	case p.before[block].Plain:
 		p.plain, p.why = true, "as before this node started; the other one does not answer probes yet"
 		return true, true
 	case p.prober.Problem() != nil:
@@ -291,7 +295,21 @@ func (p *path) path() overlay.Path {
 	case !p.mayBeVXLAN():
 		got.By = unreachable
 	}
+	if got.By != unreachable {
+		got.MTU = span.PacketsTo(p.addr, p.mtu.bytes, !p.other && p.plain)
+		if p.mtu.why != "" {
+			got.Why += fmt.Sprintf("; packets of up to %d bytes, %s", got.MTU, p.mtu.why)
+		}
+	}
 	return got
+}
+
+// blocksOf returns the blocks of a host.
+func blocksOf(s overlay.State, host string) (all []netip.Prefix) {
+	for _, n := range s.Networks {
+		all = append(all, n.Remote[host]...)
+	}
+	return all
 }
 
 // sourceFor returns the host's own address in a network, for packets to a block.

@@ -90,6 +90,7 @@ type HostStatus struct {
 	Member  bool       `json:"member"`
 	By      string     `json:"by,omitempty"`  // how its containers are reached: "vxlan", "routes" or "unreachable"
 	Why     string     `json:"why,omitempty"` // they are reached so
+	MTU     int        `json:"mtu,omitempty"` // the largest packets from and to them, in bytes; 0: unknown
 }
 
 // NetworkStatus is a network of the cluster.

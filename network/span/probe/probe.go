@@ -35,6 +35,25 @@ type Setup struct {
 	Peers  []Peer
 }
 
+// sockets are the parts of a Setup with which sockets are opened.
+type sockets struct {
+	local          netip.AddrPort
+	trials, device string // devices
+	sizes          bool
+}
+
+func (s Setup) sockets() sockets {
+	return sockets{s.Local, s.trialsOn(), s.Device, s.MTU > 0}
+}
+
+// trialsOn returns the device of trials; "" if no peer has a way.
+func (s Setup) trialsOn() string {
+	if slices.ContainsFunc(s.Peers, func(p Peer) bool { return len(p.Ways) > 0 }) {
+		return s.Uplink
+	}
+	return ""
+}
+
 // Peer is another host.
 type Peer struct {
 	Name    string
@@ -107,6 +126,8 @@ func (p *Prober) Set(s Setup) {
 	old := p.peers
 	if s.Local != p.setup.Local || s.Uplink != p.setup.Uplink {
 		old = nil
+	}
+	if s.sockets() != p.setup.sockets() {
 		close(p.reset)
 		p.reset = make(chan struct{})
 	}

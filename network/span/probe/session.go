@@ -70,7 +70,7 @@ func (s *session) open() error {
 	if err := dontFragment(s.hellos, s.Local.Addr()); err != nil {
 		return err
 	}
-	if s.Uplink == "" {
+	if s.trialsOn() == "" {
 		return nil
 	}
 	device, err := net.InterfaceByName(s.Uplink)
