@@ -37,6 +37,10 @@ type Dataplane interface {
 // A PeerLister is a Dataplane that exchanges routes with others. Peers is safe for concurrent use.
 type PeerLister interface{ Peers() []control.Peer }
 
+// An MTUKnower is a Dataplane that knows the MTU of the device that has this host's address, in bytes; 0: not yet.
+// UplinkMTU is safe for concurrent use.
+type MTUKnower interface{ UplinkMTU() int }
+
 // Path is how containers of another host are reached.
 type Path struct {
 	By  string // e.g. "vxlan"

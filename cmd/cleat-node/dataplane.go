@@ -38,6 +38,7 @@ type dataplane struct {
 	stale   chan struct{}
 
 	mu    sync.Mutex
+	mtu   int // of the device with this host's address
 	paths map[string]overlay.Path
 	meter meter
 }

@@ -11,6 +11,19 @@ import (
 	"cleat/overlay/registry"
 )
 
+// UplinkMTU implements overlay.MTUKnower.
+func (d *dataplane) UplinkMTU() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.mtu
+}
+
+func (d *dataplane) setMTU(bytes int) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.mtu = bytes
+}
+
 // pathMTU is the size of the largest packets to another host, and why it is not that of this host's device.
 type pathMTU struct {
 	bytes int

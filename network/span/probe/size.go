@@ -108,6 +108,7 @@ func (s *session) searchPaths(ctx context.Context) {
 		now := time.Now()
 		if now.Sub(looked) >= s.cfg.Interval {
 			s.noteUsed()
+			s.noteDevice()
 			looked = now
 		}
 		s.sendSizes(now, buffer)
@@ -126,6 +127,19 @@ func (s *session) noteUsed() {
 	defer s.mu.Unlock()
 	for _, one := range s.peers {
 		one.used = used[one.Address.Addr()]
+	}
+}
+
+// noteDevice tells the owner of the prober if the uplink has another MTU than that of the Setup.
+func (s *session) noteDevice() {
+	l, err := s.kernel.LinkByName(s.Uplink)
+	if err != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if l.Attrs().MTU != s.setup.MTU {
+		s.cfg.Changed()
 	}
 }
 
