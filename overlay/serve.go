@@ -66,7 +66,10 @@ func errorFor(err error) *control.Error {
 	e := &control.Error{Text: err.Error()}
 	var none *NoBlockError
 	var dead *DeadOwnerError
+	var packets *PacketsError
 	switch {
+	case errors.As(err, &packets):
+		e.Hint = packets.Hint()
 	case errors.As(err, &dead):
 		e.Hint = "its addresses are free once it is removed from the cluster: cleat-node remove " + dead.Host
 	case errors.As(err, new(*registry.UnreachableError)):
@@ -131,7 +134,7 @@ func (n *Node) newNetwork(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.cfg.Dataplane.Check(ctx, net); err != nil {
+	if err := errors.Join(n.cfg.Dataplane.Check(ctx, net), n.checkPackets(net)); err != nil {
 		return nil, err
 	}
 	if err := n.registry.CreateNetwork(ctx, net); err != nil {
@@ -152,6 +155,13 @@ func (n *Node) changeNetwork(ctx context.Context, r *http.Request) (any, error) 
 		return nil, err
 	}
 	name := r.PathValue("name")
+	n.mu.Lock()
+	now := n.mirror.Networks[name]
+	n.mu.Unlock()
+	now.Name, now.Spec = name, wanted.Spec
+	if err := n.checkPackets(now); err != nil {
+		return nil, err
+	}
 	if err := n.registry.ChangeNetwork(ctx, name, func(net *registry.Network) { net.Spec = wanted.Spec }); err != nil {
 		return nil, err
 	}

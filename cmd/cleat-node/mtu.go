@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"cleat/network/span"
 	"cleat/network/span/probe"
@@ -63,13 +64,45 @@ func pathBefore(h registry.Host, blocks map[netip.Prefix]span.BlockRoute, prefix
 // packets returns the size of the largest packets between containers of different hosts, in bytes; 0 if it is that of
 // this host's device. A pair of hosts whose packets are plain now may need VXLAN later.
 func (w ways) packets(s overlay.State) int {
-	own, err := s.Between(s.Self)
-	plain := err == nil && own == overlay.Routes
-	for _, one := range w.hosts {
-		plain = plain && one.choice == overlay.Routes
-	}
-	if plain {
+	if !mayNeedVXLAN(s.Self, append(slices.Clone(s.Hosts), s.Self), s.Default) {
 		return 0
 	}
 	return span.PacketsTo(s.Self.Address, w.mtu, false)
+}
+
+// CheckPackets implements overlay.PacketChecker. A host that joins may have a smaller device than the links of
+// containers: packets then fit its path (pathTo). But no host can be too small for IPv6.
+func (d *dataplane) CheckPackets(n registry.Network, s overlay.State, joins bool) error {
+	spec, err := specOf(n)
+	if err != nil {
+		return err
+	}
+	e := &overlay.PacketsError{Network: n.Name, Why: overlay.ForMTU, Bytes: spec.MTU}
+	hosts := append(slices.Clone(s.Hosts), s.Self)
+	if joins {
+		e.Bytes, hosts = 0, hosts[len(hosts)-1:]
+	}
+	if e.Bytes < span.MinMTU6 && slices.ContainsFunc(n.Subnets, func(sub registry.Subnet) bool { return sub.Prefix.Addr().Is6() }) {
+		e.Why, e.Bytes = overlay.ForIPv6, span.MinMTU6
+	}
+	for _, h := range hosts {
+		e.VXLAN = mayNeedVXLAN(h, append(slices.Clone(s.Hosts), s.Self), s.Default)
+		e.Host, e.MTU, e.Most = h.Name, h.MTU, span.PacketsTo(h.Address, h.MTU, !e.VXLAN)
+		if h.MTU > 0 && e.Most < e.Bytes {
+			return e
+		}
+	}
+	return nil
+}
+
+// mayNeedVXLAN reports whether packets between a host and another one may be in VXLAN. A host without others gets some.
+func mayNeedVXLAN(h registry.Host, all []registry.Host, choice string) bool {
+	s := overlay.State{Self: h, Default: choice}
+	if len(all) == 1 {
+		all = []registry.Host{{Name: "another"}}
+	}
+	return slices.ContainsFunc(all, func(o registry.Host) bool {
+		way, err := s.Between(o)
+		return o.Name != h.Name && err == nil && way != overlay.Routes
+	})
 }

@@ -245,3 +245,53 @@ func keepBusy(from, to *container) (stop func()) {
 	}()
 	return func() { close(done); <-ended }
 }
+
+// TestImpossibleMTU checks that networks whose packets hosts can't carry are refused, and so are hosts that can't carry
+// those of a network, with nothing changed.
+func TestImpossibleMTU(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	a, b := c.hosts[0], c.hosts[1]
+	c.up()
+	refused := func(want []string, h *host, args ...string) {
+		t.Helper()
+		_, err := h.run(t.Context(), args...)
+		for _, text := range want {
+			if err == nil || !strings.Contains(err.Error(), text) {
+				t.Errorf("%v: %v, want %q", args, err, text)
+			}
+		}
+	}
+	refused([]string{"needs packets of 1480 bytes between hosts (--mtu), and host", "passes at most 1450: its device has MTU 1500, of which VXLAN takes 50", "hint: --mtu 1450"},
+		a, "cleat", "net", "create", "web", "--span", "--mtu", "1480")
+	c.sh(b.Node, "ip link set eth0 mtu 1300")
+	c.eventually("the registry knows the MTU of b", func() error {
+		_, err := a.run(t.Context(), "cleat", "net", "create", "web", "--span", "--mtu", "1251")
+		if err == nil || !strings.Contains(err.Error(), "host b passes at most 1250") {
+			return fmt.Errorf("created: %w", err)
+		}
+		return nil
+	})
+	refused([]string{"needs packets of 1280 bytes between hosts (IPv6), and host b passes at most 1250", "to 1330"}, a, "cleat", "net", "create", "web", "--span", "--ipv6")
+	for _, h := range c.hosts {
+		if got := h.cleat("net", "ls", "--json"); strings.Contains(got, "web") {
+			t.Errorf("host %s has a network: %s", h.name, got)
+		}
+	}
+	c.sh(b.Node, "ip link set eth0 mtu 1500")
+	c.eventually("a network", func() error {
+		_, err := a.run(t.Context(), "cleat", "net", "create", "web", "--span", "--ipv6", "--mtu", "1450")
+		return err
+	})
+	third := c.newHost("c", netip.MustParseAddr("192.0.2.3"))
+	c.hosts = c.hosts[:2]
+	c.sh(third.Node, "ip link set eth0 mtu 1300")
+	refused([]string{"network web needs packets of 1280 bytes between hosts (IPv6), and host c passes at most 1250", "to 1330"},
+		third, "cleat-node", "up", "--name", "c", "--token", a.token())
+	if s, err := a.status(); err != nil || len(s.Hosts) != 2 {
+		t.Errorf("the cluster has %+v, %v", s.Hosts, err)
+	}
+	c.sh(third.Node, "ip link set eth0 mtu 1400")
+	third.join() // it can carry what IPv6 needs
+	c.packets(a, third, 1350, "the device of c passes no more than 1400")
+}
