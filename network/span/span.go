@@ -41,6 +41,8 @@ type Config struct {
 	MTU    int        // of the device that has Local, in bytes
 	Uplink string     // the device of plain blocks; "" without any
 	Hosts  []Host
+	// Software is what is not left to the network card.
+	Software Software
 	// Unreachable are networks whose addresses belong to hosts, or to nobody.
 	Unreachable []netip.Prefix
 }
@@ -101,6 +103,9 @@ func Sync(ns *netns.NS, c Config) (changed []string, err error) {
 	defer h.Close()
 	s := &syncer{h: h, config: c}
 	if err := s.device(ns); err != nil {
+		return s.changed, err
+	}
+	if err := s.offloads(ns); err != nil {
 		return s.changed, err
 	}
 	if err := s.findUplink(); err != nil {

@@ -53,6 +53,7 @@ const (
 	// segmentParts is how many parts a frame has that the card divides.
 	segmentParts = 3
 	allParts     = 1<<segmentParts - 1
+	vnetBytes    = 10 // struct virtio_net_hdr, as PACKET_VNET_HDR puts it before frames
 	frameHead    = packet.EthernetBytes + packet.IPv4Bytes + packet.TCPBytes
 )
 
@@ -87,15 +88,15 @@ func frame(from, to packet.MAC, m message, v variant, round uint16) []byte {
 	for i := range parts {
 		copy(payload[i*partBytes:], detail{v, uint8(i), round}.append(m.encode()))
 	}
-	b := make([]byte, packet.VNetHdrBytes+frameHead, packet.VNetHdrBytes+frameHead+len(payload))
-	head := b[packet.VNetHdrBytes:]
+	b := make([]byte, vnetBytes+frameHead, vnetBytes+frameHead+len(payload))
+	head := b[vnetBytes:]
 	e := packet.Ethernet{Dst: to, Src: from, Type: packet.EtherTypeIPv4}
 	at := e.Put(head)
 	packet.PutIP(head[at:], frameFrom, frameTo, packet.TCP, 0, packet.TCPBytes+len(payload))
 	at += packet.IPv4Bytes
-	packet.PutTCP(head[at:], &packet.TCPHeader{SrcPort: 1, DstPort: 1, Flags: packet.FlagACK, Window: 1})
+	packet.PutTCP(head[at:], &packet.TCPHeader{SrcPort: 1, DstPort: 1, Flags: packet.ACK, Window: 1})
 	b = append(b, payload...)
-	segment := b[packet.VNetHdrBytes+at:]
+	segment := b[vnetBytes+at:]
 	h := packet.VNetHdr{}
 	sum := packet.TransportChecksum(frameFrom, frameTo, packet.TCP, segment)
 	if v != whole {
@@ -106,7 +107,9 @@ func frame(from, to packet.MAC, m message, v variant, round uint16) []byte {
 		h.GSOType, h.HeaderBytes, h.GSOSize = packet.GSOTCPv4, frameHead, partBytes
 	}
 	binary.BigEndian.PutUint16(segment[packet.TCPChecksumOffset:], sum)
-	h.Put(b)
+	var full [packet.VNetHdrBytes]byte
+	h.Put(full[:])
+	copy(b[:vnetBytes], full[:])
 	return b
 }
 
@@ -126,7 +129,7 @@ func parseFrame(b []byte) (parts []part) {
 	if h.Parse(b) != nil {
 		return nil
 	}
-	b = b[packet.VNetHdrBytes:]
+	b = b[vnetBytes:]
 	if e.Parse(b) != nil || e.Type != packet.EtherTypeIPv4 || packet.ParseIP(b[packet.EthernetBytes:], &ip) != nil {
 		return nil
 	}

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"cleat/link"
 	"cleat/netns"
 )
 
@@ -32,6 +33,7 @@ type Setup struct {
 	Uplink string         // the device of the ways
 	MTU    int            // of the uplink, in bytes; 0: no path's MTU is searched
 	Device string         // the device of encapsulated packets; "" without any
+	MAC    link.MAC       // of Device
 	Peers  []Peer
 }
 
@@ -40,10 +42,11 @@ type sockets struct {
 	local          netip.AddrPort
 	trials, device string // devices
 	sizes          bool
+	mac            link.MAC
 }
 
 func (s Setup) sockets() sockets {
-	return sockets{s.Local, s.trialsOn(), s.Device, s.MTU > 0}
+	return sockets{s.Local, s.trialsOn(), s.Device, s.MTU > 0, s.MAC}
 }
 
 // trialsOn returns the device of trials; "" if no peer has a way.
@@ -60,6 +63,7 @@ type Peer struct {
 	Address netip.AddrPort // of its hellos
 	Ways    []Way          // at most one of each address family
 	MTU     int            // of its uplink, in bytes; 0: unknown
+	MAC     link.MAC       // of its device of encapsulated packets; zero: none are checked
 }
 
 // Has reports whether a peer has a way of the address family of a.
@@ -90,8 +94,13 @@ type Prober struct {
 	mu    sync.Mutex // guards what follows
 	setup Setup
 	peers map[string]*peer
-	reset chan struct{} // is closed when Local or Uplink differ
+	reset chan struct{} // is closed when sockets have to be opened anew
 	err   error         // why nothing is probed
+	// broken is what offloads do wrong, since when and to whom. busy is when encapsulated packets were last sent.
+	broken   Offloads
+	brokenAt time.Time
+	brokenTo string
+	busy     time.Time
 }
 
 // peer is what a Prober knows of a Peer.
@@ -106,6 +115,7 @@ type peer struct {
 	search   *search // nil without an MTU
 	used     bool    // containers use the path in encapsulated packets
 	hellos   int     // how many were sent since it was last heard
+	checking checking
 }
 
 // New returns a prober that has nothing to probe.

@@ -46,6 +46,7 @@ func (p *Prober) session(ctx context.Context, setup Setup) error {
 	defer s.close()
 	running.Go(func() { cancel(s.receiveHellos()) })
 	running.Go(func() { s.searchPaths(ctx) })
+	running.Go(func() { s.checkFrames(ctx) })
 	for _, c := range s.trials {
 		running.Go(func() { cancel(s.receiveTrials(c)) })
 	}
@@ -195,6 +196,8 @@ func (s *session) receiveHellos() error {
 			s.takeHello(from, m)
 		case sized, fits:
 			s.takeSize(from, m, b[messageBytes:n], n)
+		case intact:
+			s.takeIntact(from, m, b[messageBytes:n])
 		}
 	}
 }

@@ -127,6 +127,9 @@ func (s *session) noteUsed() {
 	defer s.mu.Unlock()
 	for _, one := range s.peers {
 		one.used = used[one.Address.Addr()]
+		if one.used {
+			s.busy = time.Now()
+		}
 	}
 }
 
