@@ -37,6 +37,9 @@ type Dataplane interface {
 // A PeerLister is a Dataplane that exchanges routes with others. Peers is safe for concurrent use.
 type PeerLister interface{ Peers() []control.Peer }
 
+// A Noter is a Dataplane that reports what it has corrected by itself. Notes is safe for concurrent use.
+type Noter interface{ Notes() []string }
+
 // An MTUKnower is a Dataplane that knows the MTU of the device that has this host's address, in bytes; 0: not yet.
 // UplinkMTU is safe for concurrent use.
 type MTUKnower interface{ UplinkMTU() int }

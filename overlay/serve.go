@@ -328,6 +328,9 @@ func (n *Node) status(members []string) control.Status {
 		}
 		s.Networks = append(s.Networks, one)
 	}
+	if l, ok := n.cfg.Dataplane.(Noter); ok {
+		s.Notes = l.Notes()
+	}
 	for _, about := range slices.Sorted(maps.Keys(n.problems)) {
 		s.Problems = append(s.Problems, n.problems[about])
 	}

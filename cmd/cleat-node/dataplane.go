@@ -38,7 +38,8 @@ type dataplane struct {
 	stale   chan struct{}
 
 	mu    sync.Mutex
-	mtu   int // of the device with this host's address
+	mtu   int    // of the device with this host's address
+	notes string // as they were logged
 	paths map[string]overlay.Path
 	meter meter
 }
@@ -63,6 +64,7 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 		return nil, errors.Join(err, w.Close())
 	}
 	d.prober = probe.New(probe.Config{NS: host, Changed: func() { signal(d.stale) }})
+	d.assumeSoftware()
 	return d, nil
 }
 

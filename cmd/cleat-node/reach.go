@@ -145,7 +145,7 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 		}
 	}
 	d.routing.apply(s, own)
-	d.prober.Set(ways.probes(s, own))
+	d.prober.Set(ways.probes(s, mac, own))
 	before, err := span.Blocks(d.host)
 	if err != nil {
 		return err
@@ -176,11 +176,13 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 		paths[h.Name] = to.path()
 		errs = append(errs, to.err)
 	}
+	c.Software = d.software()
 	changed, err := span.Sync(d.host, c)
 	if len(changed) > 0 {
 		d.log("routes: %s", strings.Join(changed, ", "))
 	}
 	d.setPaths(paths)
+	d.logNotes()
 	return errors.Join(append(errs, err)...)
 }
 
@@ -204,10 +206,13 @@ func (d *dataplane) Paths() map[string]overlay.Path {
 }
 
 // probes returns what is probed: the paths to hosts, and whether plain packets reach them.
-func (w ways) probes(s overlay.State, own map[string]*named.Network) probe.Setup {
-	setup := probe.Setup{Local: s.Self.Gate(), Uplink: w.uplink, MTU: w.mtu, Device: span.Device}
+func (w ways) probes(s overlay.State, mac link.MAC, own map[string]*named.Network) probe.Setup {
+	setup := probe.Setup{Local: s.Self.Gate(), Uplink: w.uplink, MTU: w.mtu, Device: span.Device, MAC: mac}
 	for _, h := range s.Hosts {
 		peer := probe.Peer{Name: h.Name, Address: h.Gate(), MTU: h.MTU}
+		if w.hosts[h.Name].mayBeVXLAN() {
+			peer.MAC, _ = link.ParseMAC(h.MAC) // reach reports an error
+		}
 		for _, n := range s.Networks {
 			local := own[n.Name]
 			if local == nil {
@@ -298,6 +303,9 @@ func (p *path) path() overlay.Path {
 	}
 	if got.By != unreachable {
 		got.MTU = span.PacketsTo(p.addr, p.mtu.bytes, !p.other && p.plain)
+		if got.By != overlay.Routes && p.prober.Blocked(p.host.Name) {
+			got.Why += fmt.Sprintf("; but packets in VXLAN don't arrive there, maybe a firewall drops them (UDP port %d)", link.VXLANPort)
+		}
 		if p.mtu.why != "" {
 			got.Why += fmt.Sprintf("; packets of up to %d bytes, %s", got.MTU, p.mtu.why)
 		}

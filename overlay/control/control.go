@@ -60,6 +60,7 @@ type Status struct {
 	Networks []NetworkStatus `json:"networks"`
 	Peers    []Peer          `json:"peers,omitempty"` // of BGP
 	Problems []string        `json:"problems,omitempty"`
+	Notes    []string        `json:"notes,omitempty"` // what the node has corrected by itself
 }
 
 // Peer is a session of BGP with a router or a route reflector.
