@@ -22,7 +22,7 @@ const (
 	checkEvery   = 10 * time.Minute // of a peer whose packets arrive
 	blockedEvery = 30 * time.Second // of a peer to which no encapsulated packet arrives
 	// badRounds in a row are needed for a result, so that lost packets don't lead to one.
-	badRounds = 4
+	badRounds = 6
 	// recheckEvery is how often offloads that were switched off are tried again, if nothing uses them for idleFor.
 	recheckEvery = time.Hour
 	idleFor      = time.Minute
