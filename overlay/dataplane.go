@@ -48,10 +48,18 @@ type Remover interface {
 	Remove(ctx context.Context) error
 }
 
+// A Noter is a Dataplane that reports what it has corrected by itself. Notes is safe for concurrent use.
+type Noter interface{ Notes() []string }
+
+// An MTUKnower is a Dataplane that knows the MTU of the device that has this host's address, in bytes; 0: not yet.
+// UplinkMTU is safe for concurrent use.
+type MTUKnower interface{ UplinkMTU() int }
+
 // Path is how containers of another host are reached.
 type Path struct {
 	By  string // e.g. "vxlan"
 	Why string
+	MTU int // the size of the largest packets that pass, in bytes; 0: unknown
 }
 
 // State is what a cluster has, as one of its hosts sees it.

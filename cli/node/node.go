@@ -86,7 +86,10 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 func withHint(err error) error {
 	var byNode *control.Error
 	var refused *overlay.RefusedError
+	var packets *overlay.PacketsError
 	switch {
+	case errors.As(err, &packets):
+		return hint.With(err, packets.Hint())
 	case errors.Is(err, control.ErrNotRunning):
 		return hint.With(err, "`cleat-node up` starts it")
 	case errors.As(err, &byNode) && byNode.Hint != "":

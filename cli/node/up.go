@@ -225,7 +225,14 @@ func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, da
 		return nil, err
 	}
 	self.Can = func(way string) error { return overlay.Can(d, way) }
-	return overlay.Join(ctx, dir, self, token, func(n registry.Network) error { return d.Check(ctx, n) })
+	return overlay.Join(ctx, dir, self, token, func(s overlay.State, n registry.Network) error {
+		if c, ok := d.(overlay.PacketChecker); ok {
+			if err := c.CheckPackets(n, s, true); err != nil {
+				return err
+			}
+		}
+		return d.Check(ctx, n)
+	})
 }
 
 // ownAddress returns the address from which this host reaches the cluster or, for a new one, the default route.

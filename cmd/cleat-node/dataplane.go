@@ -41,6 +41,8 @@ type dataplane struct {
 	stale   chan struct{}
 
 	mu    sync.Mutex
+	mtu   int    // of the device with this host's address
+	notes string // as they were logged
 	paths map[string]overlay.Path
 	meter meter
 	crypt crypt
@@ -75,6 +77,7 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 	}
 	d.tunnels = newTunnels(filepath.Join(dir, "tunnels"), uplinks, log, func() { signal(d.stale) })
 	d.prober = probe.New(probe.Config{NS: host, Changed: func() { signal(d.stale) }})
+	d.assumeSoftware()
 	return d, nil
 }
 
@@ -173,7 +176,7 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 	var errs []error
 	var made bool
 	for _, n := range s.Networks {
-		created, err := d.network(ctx, n, ways)
+		created, err := d.network(ctx, n, ways, ways.packets(s))
 		made = made || created
 		if err != nil {
 			errs = append(errs, err)
@@ -192,8 +195,8 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 	return errors.Join(errs...)
 }
 
-// network makes a network as the registry has it.
-func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways ways) (created bool, err error) {
+// network makes a network as the registry has it. packets is the size of the largest packets between hosts.
+func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways ways, packets int) (created bool, err error) {
 	if len(n.Own) == 0 {
 		return false, nil // soon
 	}
@@ -201,7 +204,7 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 	if err != nil {
 		return false, err
 	}
-	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n)}
+	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), PacketBytes: packets}
 	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
 	if err != nil {
 		return false, err

@@ -128,7 +128,7 @@ var rooms = map[string]room{
 	"policy":              {hands, []string{"usernet"}},
 	"dns":                 {hands, nil},
 	"lab":                 {hands, []string{"link", "netns"}},
-	"lab/labtest":         {hands, []string{"lab", "netns"}},
+	"lab/labtest":         {hands, []string{"lab", "link", "netns"}},
 	"lab/vm":              {hands, nil},
 	"link":                {hands, []string{"netns"}},
 	"netns":               {hands, nil},

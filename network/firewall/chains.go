@@ -12,6 +12,7 @@ import (
 // Names of chains.
 const (
 	chainForward       = "forward"
+	chainSegments      = "segments"
 	chainFromEndpoints = "from-endpoints"
 	chainFromHosts     = "from-hosts"
 	chainFromVRF       = "from-endpoints-vrf"
@@ -69,7 +70,12 @@ func (f family) allChains(d doorway) []chain {
 			when("to our endpoints", drop()),
 		}},
 		{name: chainFromHosts, needs: ofSeveral, rules: f.fromHosts()},
+		{name: chainSegments, needs: ofSeveral, rules: []rule{
+			when("to other hosts' endpoints", in(setRemote, oifname(), f.destination()), fitSegments()),
+			when("from other hosts' endpoints", in(setRemote, iifname(), f.source()), fitSegments()),
+		}},
 		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
+			when("TCP connections that begin", begins(), callTo(chainSegments)).ifSeveral(),
 			when("from other hosts' endpoints", in(setRemote, iifname(), f.source()), jumpTo(chainFromHosts)).ifSeveral(),
 			when("others from other hosts", in(setOverlays, iifname()), drop()).ifSeveral(),
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainFromEndpoints)),

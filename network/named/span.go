@@ -24,6 +24,9 @@ import (
 type Span struct {
 	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses that this host gives to its containers
 	Remotes []Remote       `json:"remotes,omitempty"`
+	// PacketBytes is the size of the largest packets between containers of different hosts; 0: all that the hosts'
+	// devices pass. Containers know it by a route to the network.
+	PacketBytes int `json:"packet_bytes,omitempty"`
 }
 
 // Remote is a device that leads to containers of other hosts.
@@ -40,6 +43,30 @@ type Registrar interface {
 	Remove(ctx context.Context, network string, force bool) error
 	// MoreAddresses gets this host more addresses of a network: a certain one, if it is valid.
 	MoreAddresses(ctx context.Context, network string, a netip.Addr) error
+}
+
+// spanRoutes makes a container send packets to its network that fit between hosts, without waiting for ICMP messages.
+// Packets to elsewhere may be as large as its link permits. Engines that make the routes themselves get a smaller link.
+func (n *Network) spanRoutes(e *Endpoint, spec *attach.Spec) {
+	if n.Span == nil || n.Span.PacketBytes == 0 || n.Span.PacketBytes >= spec.MTU {
+		return
+	}
+	if e.Wanted.engineRoutes() {
+		spec.MTU = n.Span.packetsOf(slices.ContainsFunc(e.Addresses, netip.Addr.Is6))
+		return
+	}
+	for _, a := range e.Addresses {
+		spec.Routes = append(spec.Routes, attach.Route{To: n.subnet(a).Prefix.Masked(), Via: n.gatewayFor(a), MTU: n.Span.packetsOf(a.Is6())})
+	}
+}
+
+// packetsOf returns PacketBytes of an address family. IPv6 has a least size (RFC 8200 section 5).
+func (s *Span) packetsOf(is6 bool) int {
+	const least6 = 1280
+	if is6 {
+		return max(s.PacketBytes, least6)
+	}
+	return s.PacketBytes
 }
 
 // addresses returns the host's own addresses in the network: the first ones of its blocks that can be one, one of

@@ -62,6 +62,7 @@ type Status struct {
 	// Encryption is that between hosts; nil if no hosts use WireGuard.
 	Encryption *Encryption `json:"encryption,omitempty"`
 	Problems   []string    `json:"problems,omitempty"`
+	Notes      []string    `json:"notes,omitempty"` // what the node has corrected by itself
 }
 
 // Encryption is how a cluster encrypts.
@@ -100,6 +101,7 @@ type HostStatus struct {
 	By      string     `json:"by,omitempty"`      // how its containers are reached: "vxlan", "routes" or "unreachable"
 	Why     string     `json:"why,omitempty"`     // they are reached so
 	Program string     `json:"program,omitempty"` // version of its cleat-node
+	MTU     int        `json:"mtu,omitempty"`     // the largest packets from and to them, in bytes; 0: unknown
 }
 
 // NetworkStatus is a network of the cluster.
