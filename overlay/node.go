@@ -147,7 +147,7 @@ func signal(c chan struct{}) {
 func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if n.dir.startsMember(n.settings) {
+	if n.dir.startsMember(n.settings, len(n.mirror.Hosts)) {
 		if err := n.startMember(nil); err != nil {
 			return err
 		}

@@ -151,10 +151,11 @@ func (d dir) authority() (*trust.Authority, error) {
 	return trust.ParseAuthority(text)
 }
 
-// startsMember reports whether this host has a member of the registry, or is to begin with the first one.
-func (d dir) startsMember(s *Settings) bool {
+// startsMember reports whether this host has a member of the registry, or is to begin with the first one: hosts are
+// how many the cluster has.
+func (d dir) startsMember(s *Settings, hosts int) bool {
 	_, err := os.Stat(d.path(registryDir))
-	return member.Exists(d.path(registryDir)) || s.First && err == nil
+	return member.Exists(d.path(registryDir)) || s.First && hosts < 2 && err == nil
 }
 
 // writeIdentity writes a host's identity.
