@@ -14,11 +14,11 @@ func TestStartsMember(t *testing.T) {
 		files []string // below the directory of the registry
 		want  bool
 	}{
-		"a new cluster":                                      {true, 1, []string{""}, true},
-		"a new cluster, whose first start was interrupted":   {true, 1, []string{"member/snap/db"}, true},
-		"a member":                                           {false, 3, []string{"member/snap/db", "member/wal/0.wal"}, true},
-		"the first host, which is a member":                  {true, 3, []string{"member/snap/db", "member/wal/0.wal"}, true},
-		"no member":                                          {false, 3, nil, false},
+		"a new cluster": {true, 1, []string{""}, true},
+		"a new cluster, whose first start was interrupted": {true, 1, []string{"member/snap/db"}, true},
+		"a member":                          {false, 3, []string{"member/snap/db", "member/wal/0.wal"}, true},
+		"the first host, which is a member": {true, 3, []string{"member/snap/db", "member/wal/0.wal"}, true},
+		"no member":                         {false, 3, nil, false},
 		"a new member, whose first start was interrupted":    {false, 3, []string{"member/snap/db", "member/wal.tmp/0.wal"}, false},
 		"the first host, which becomes a member once more":   {true, 3, []string{"member/snap/db"}, false},
 		"the first host, whose member was removed meanwhile": {true, 3, nil, false},
