@@ -48,6 +48,10 @@ type Remover interface {
 	Remove(ctx context.Context) error
 }
 
+// A ProblemLister is a Dataplane that can do most of a State, but not all. Problems returns what it can't, and is called
+// after Apply and SetEndpoints.
+type ProblemLister interface{ Problems() []string }
+
 // Path is how containers of another host are reached.
 type Path struct {
 	By  string // e.g. "vxlan"

@@ -39,6 +39,8 @@ type dataplane struct {
 	prober  *probe.Prober
 	tunnels *tunnels
 	stale   chan struct{}
+	ports   []*named.ElsewherePort // that containers of other hosts publish everywhere; only Apply and SetEndpoints use it
+	retry   *time.Timer            // of ports that are taken here; nil: there were none yet
 
 	mu    sync.Mutex
 	paths map[string]overlay.Path
@@ -179,7 +181,7 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, d.reach(s, ways))
+	errs = append(errs, d.reach(s, ways), d.publishElsewhere(ctx))
 	for _, old := range networks {
 		if old.Spans && !slices.ContainsFunc(s.Networks, func(n overlay.NetworkState) bool { return n.Name == old.Name }) {
 			_, err := named.Remove(ctx, d.cfg, old.Name, true)
@@ -201,7 +203,7 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 	if err != nil {
 		return false, err
 	}
-	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n)}
+	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), Hosts: otherHosts(spec, n)}
 	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
 	if err != nil {
 		return false, err
@@ -254,7 +256,7 @@ func (d *dataplane) Endpoints(context.Context) ([]registry.Endpoint, error) {
 		for _, e := range endpoints {
 			one := registry.Endpoint{Network: n.Name, ID: e.Container.FileName(), Container: e.Container.QualifiedName(), Names: e.Names, Addresses: e.Addresses, Labels: e.Wanted.Labels}
 			for _, p := range e.Wanted.Ports {
-				one.Ports = append(one.Ports, registry.Port{Protocol: p.Protocol, Port: p.Port, Count: p.Count, HostAddr: p.HostAddr, HostPort: p.HostPort})
+				one.Ports = append(one.Ports, registry.Port{Protocol: p.Protocol, Port: p.Port, Count: p.Count, HostAddr: p.HostAddr, HostPort: p.HostPort, All: p.Everywhere, Bypass: p.BypassFirewall})
 			}
 			all = append(all, one)
 		}
@@ -268,6 +270,9 @@ func (d *dataplane) SetEndpoints(ctx context.Context, network, host string, all 
 	for _, e := range all {
 		one := named.RemoteEndpoint{ID: e.ID, Container: e.Container, Names: e.Names, Addresses: e.Addresses, Labels: e.Labels}
 		for _, p := range e.Ports {
+			if p.All && p.HostPort != 0 {
+				one.Published = append(one.Published, named.Port{Protocol: p.Protocol, HostPort: p.HostPort, Port: p.Port, Count: max(1, p.Count), BypassFirewall: p.Bypass, Everywhere: true})
+			}
 			for i := range max(1, p.Count) {
 				one.Ports = append(one.Ports, names.Port{Protocol: p.Protocol, Port: p.Port + i})
 			}
@@ -277,6 +282,9 @@ func (d *dataplane) SetEndpoints(ctx context.Context, network, host string, all 
 	err := named.SetRemote(ctx, d.cfg, network, host, remote)
 	if errors.As(err, new(*named.NoNetworkError)) {
 		return errNoNetwork(network)
+	}
+	if err == nil {
+		err = d.publishElsewhere(ctx)
 	}
 	return err
 }

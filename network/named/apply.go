@@ -161,12 +161,12 @@ func (p *applier) endpoint(e *Endpoint, ref string, want Connection) {
 	}
 	var gone, added []Port
 	for _, q := range e.Wanted.Ports {
-		if !slices.ContainsFunc(want.Ports, func(p Port) bool { return p.names(q) && p.BypassFirewall == q.BypassFirewall }) {
+		if !slices.ContainsFunc(want.Ports, func(p Port) bool { return p.names(q) && p.BypassFirewall == q.BypassFirewall && p.Everywhere == q.Everywhere }) {
 			gone = append(gone, q)
 		}
 	}
 	for _, q := range want.Ports {
-		if !slices.ContainsFunc(e.Wanted.Ports, func(p Port) bool { return q.names(p) && p.BypassFirewall == q.BypassFirewall }) {
+		if !slices.ContainsFunc(e.Wanted.Ports, func(p Port) bool { return q.names(p) && p.BypassFirewall == q.BypassFirewall && p.Everywhere == q.Everywhere }) {
 			added = append(added, q)
 		}
 	}

@@ -24,6 +24,7 @@ import (
 type Span struct {
 	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses that this host gives to its containers
 	Remotes []Remote       `json:"remotes,omitempty"`
+	Hosts   []netip.Addr   `json:"hosts,omitempty"` // the addresses of other hosts themselves
 }
 
 // Remote is a device that leads to containers of other hosts.
@@ -117,6 +118,9 @@ func (s *Span) remotes() (all []firewall.Remote) {
 	}
 	for i := range all {
 		all[i].Prefixes = outermost(all[i].Prefixes)
+	}
+	if len(all) > 0 {
+		all[0].Hosts = s.Hosts
 	}
 	return all
 }
@@ -228,6 +232,7 @@ type RemoteEndpoint struct {
 	Addresses []netip.Addr      `json:"addresses"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Ports     []names.Port      `json:"ports,omitempty"`
+	Published []Port            `json:"published,omitempty"` // everywhere
 }
 
 // remoteHost is the file with another host's endpoints on a network.
@@ -304,6 +309,9 @@ func SetRemote(ctx context.Context, cfg Config, network, host string, all []Remo
 	change, differ := now.since(old)
 	if err := s.changeNames(ctx, network, change); err != nil {
 		return err
+	}
+	if slices.ContainsFunc(differ, func(e *RemoteEndpoint) bool { return len(e.Published) > 0 }) {
+		return s.republish(ctx, n, old, &now)
 	}
 	rules, err := s.allRules()
 	if err != nil {
