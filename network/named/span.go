@@ -467,3 +467,18 @@ func (s *session) allocateSomewhere(ctx context.Context, o *operation, n *Networ
 	e.Addresses = nil
 	return s.allocate(o, n, e)
 }
+
+// hostOf returns the other host on which a container of a network is; "" if there is none. ref is the container as a
+// file of Apply has it, or one of its names.
+func (s Store) hostOf(network, ref string) (string, error) {
+	hosts, err := s.remoteHosts(network)
+	for _, h := range hosts {
+		if slices.ContainsFunc(h.Endpoints, func(e RemoteEndpoint) bool {
+			_, short, _ := strings.Cut(e.Container, ":")
+			return e.Container == ref || short == ref || slices.Contains(e.Names, ref)
+		}) {
+			return h.Host, nil
+		}
+	}
+	return "", err
+}
