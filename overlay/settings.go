@@ -29,6 +29,7 @@ type Settings struct {
 	Dataplane string `json:"dataplane,omitempty"`
 	BGP       *BGP   `json:"bgp,omitempty"`
 	Encrypt   bool   `json:"encrypt,omitempty"` // the cluster is to encrypt, if it does not yet
+	Metrics   string `json:"metrics,omitempty"` // address and port at which Prometheus gets figures; "": nowhere
 	// Uplinks are the devices of tunnels to other hosts; without any, that of Address.
 	Uplinks []string `json:"uplinks,omitempty"`
 }
@@ -87,6 +88,11 @@ func change(path string, f func(*Settings) error) error {
 		return err
 	}
 	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+}
+
+// SetMetrics sets where a host that belongs to a cluster serves figures to Prometheus; "" means nowhere.
+func SetMetrics(path, address string) error {
+	return change(path, func(s *Settings) error { s.Metrics = address; return nil })
 }
 
 // SetBGP replaces how a host that belongs to a cluster exchanges routes; nil means that it does not.
