@@ -270,8 +270,8 @@ func (d *dataplane) SetEndpoints(ctx context.Context, network, host string, all 
 	for _, e := range all {
 		one := named.RemoteEndpoint{ID: e.ID, Container: e.Container, Names: e.Names, Addresses: e.Addresses, Labels: e.Labels}
 		for _, p := range e.Ports {
-			if p.All && p.HostPort != 0 {
-				one.Published = append(one.Published, named.Port{Protocol: p.Protocol, HostPort: p.HostPort, Port: p.Port, Count: max(1, p.Count), BypassFirewall: p.Bypass, Everywhere: true})
+			if p.HostPort != 0 {
+				one.Published = append(one.Published, named.Port{Protocol: p.Protocol, HostAddr: p.HostAddr, HostPort: p.HostPort, Port: p.Port, Count: max(1, p.Count), BypassFirewall: p.Bypass, Everywhere: p.All})
 			}
 			for i := range max(1, p.Count) {
 				one.Ports = append(one.Ports, names.Port{Protocol: p.Protocol, Port: p.Port + i})

@@ -54,7 +54,7 @@ func (s Store) elsewhere(networks []*Network) (all []*ElsewherePort, err error) 
 		}
 		for _, h := range hosts {
 			for _, e := range h.Endpoints {
-				for _, p := range e.Published {
+				for _, p := range e.everywhere() {
 					all = append(all, &ElsewherePort{Network: n.Name, Host: h.Host, Container: e.Container, Port: p, Addresses: e.Addresses})
 				}
 			}
@@ -174,11 +174,14 @@ func SyncElsewhere(ctx context.Context, cfg Config, before []*ElsewherePort) ([]
 // publishedBy returns the ports that containers of another host publish everywhere, as rules.
 func (h *remoteHost) publishedBy(n *Network) (all []firewall.Port) {
 	for _, e := range h.Endpoints {
-		if len(e.Published) > 0 {
-			all = append(all, n.portsOf(&Endpoint{Addresses: e.Addresses, Wanted: Connection{Ports: e.Published}})...)
-		}
+		all = append(all, n.portsOf(&Endpoint{Addresses: e.Addresses, Wanted: Connection{Ports: e.everywhere()}})...)
 	}
 	return all
+}
+
+// everywhere returns the ports that the container publishes everywhere.
+func (e *RemoteEndpoint) everywhere() []Port {
+	return slices.DeleteFunc(slices.Clone(e.Published), func(p Port) bool { return !p.Everywhere })
 }
 
 // republish makes the rules as containers of another host publish ports everywhere. Connections by ports that are gone

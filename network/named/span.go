@@ -232,7 +232,7 @@ type RemoteEndpoint struct {
 	Addresses []netip.Addr      `json:"addresses"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Ports     []names.Port      `json:"ports,omitempty"`
-	Published []Port            `json:"published,omitempty"` // everywhere
+	Published []Port            `json:"published,omitempty"` // on its host, or everywhere
 }
 
 // remoteHost is the file with another host's endpoints on a network.
@@ -310,7 +310,7 @@ func SetRemote(ctx context.Context, cfg Config, network, host string, all []Remo
 	if err := s.changeNames(ctx, network, change); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(differ, func(e *RemoteEndpoint) bool { return len(e.Published) > 0 }) {
+	if slices.ContainsFunc(differ, func(e *RemoteEndpoint) bool { return len(e.everywhere()) > 0 }) {
 		return s.republish(ctx, n, old, &now)
 	}
 	rules, err := s.allRules()
@@ -466,19 +466,4 @@ func (s *session) allocateSomewhere(ctx context.Context, o *operation, n *Networ
 	}
 	e.Addresses = nil
 	return s.allocate(o, n, e)
-}
-
-// hostOf returns the other host on which a container of a network is; "" if there is none. ref is the container as a
-// file of Apply has it, or one of its names.
-func (s Store) hostOf(network, ref string) (string, error) {
-	hosts, err := s.remoteHosts(network)
-	for _, h := range hosts {
-		if slices.ContainsFunc(h.Endpoints, func(e RemoteEndpoint) bool {
-			_, short, _ := strings.Cut(e.Container, ":")
-			return e.Container == ref || short == ref || slices.Contains(e.Names, ref)
-		}) {
-			return h.Host, nil
-		}
-	}
-	return "", err
 }
