@@ -74,6 +74,17 @@ func TestEngines(t *testing.T) {
 		last.cleat("net", "deny", "--remove", "web/d1 to web/p1")
 		c.eventually("the rule is gone", func() error { return d1.asks(p1) })
 	})
+	t.Run("a port on all hosts", func(t *testing.T) {
+		a.must("docker", "run", "--detach", "--name", "d6", "--network", "name=web,driver-opt=cleat.publish=everywhere", "--publish", "9000:7", "image", "/box", "serve", "7")
+		b.cleat("net", "publish", "podman:p1", "everywhere:9001:7")
+		for _, h := range c.hosts {
+			for _, port := range []string{"9000", "9001"} {
+				c.eventually("port "+port+" of "+h.name, func() error { _, err := last.run(t.Context(), "box", "ask", h.addr.String()+":"+port); return err })
+			}
+		}
+		a.must("docker", "rm", "--force", "d6")
+		c.forgotten("d6")
+	})
 	t.Run("an address of another host's block", func(t *testing.T) {
 		free := c1.addr.Next()
 		d2 := a.dockerRun("d2", "--ip", free.String())
