@@ -79,6 +79,24 @@ func askWhy(ctx context.Context, cfg named.Config, q why.Question) (*why.Answer,
 	return a, nil
 }
 
+// containersElsewhere returns the containers of other hosts, with their hosts, for completion.
+func containersElsewhere(cmd *cobra.Command) (words []string) {
+	cfg, err := config(cmd)
+	if err != nil {
+		return nil
+	}
+	store := named.Store{Store: cfg.Attach.Store}
+	for _, network := range networkNames(cmd) {
+		all, _ := store.Elsewhere(network)
+		for _, e := range all {
+			if len(e.Names) > 0 {
+				words = append(words, e.Names[0]+"@"+e.Host)
+			}
+		}
+	}
+	return words
+}
+
 // printSpanned prints the containers of all hosts on a network.
 func printSpanned(cmd *cobra.Command, cfg named.Config, s *named.NetworkStatus) error {
 	cluster := clusterOf(cmd.Context(), cfg)

@@ -80,6 +80,7 @@ func completeWhy(cmd *cobra.Command, args []string, _ string) ([]string, cobra.S
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	words := container.Complete(cmd, func(f *find.Found) bool { return !f.Host })
+	words = append(words, containersElsewhere(cmd)...)
 	if len(args) == 1 {
 		words = append(words, why.Host)
 	}

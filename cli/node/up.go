@@ -338,7 +338,7 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 		where = "its log: journalctl -u " + unitName
 		ended, err = startUnit(cmd.Context())
 	} else {
-		ended, err = f.startSession(store, self, path)
+		ended, err = startSession(store, self, path)
 	}
 	if err != nil {
 		return err
@@ -371,7 +371,7 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 }
 
 // startSession starts the program in a session of its own. ended receives when it has ended.
-func (f *upFlags) startSession(store *attach.Store, self, path string) (ended <-chan error, err error) {
+func startSession(store *attach.Store, self, path string) (ended <-chan error, err error) {
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start cleat-node: %w", err)

@@ -39,8 +39,7 @@ type dataplane struct {
 	prober  *probe.Prober
 	tunnels *tunnels
 	stale   chan struct{}
-	ports   []*named.ElsewherePort // that containers of other hosts publish everywhere; only Apply and SetEndpoints use it
-	retry   *time.Timer            // of ports that are taken here; nil: there were none yet
+	others  portsOfOthers
 
 	mu    sync.Mutex
 	paths map[string]overlay.Path
@@ -284,6 +283,7 @@ func (d *dataplane) SetEndpoints(ctx context.Context, network, host string, all 
 		return errNoNetwork(network)
 	}
 	if err == nil {
+		d.noteEverywhere(network, host, all)
 		err = d.publishElsewhere(ctx)
 	}
 	return err

@@ -53,25 +53,34 @@ func (s Store) elsewhere(networks []*Network) (all []*ElsewherePort, err error) 
 			return nil, err
 		}
 		for _, h := range hosts {
-			for _, e := range h.Endpoints {
-				for _, p := range e.everywhere() {
-					all = append(all, &ElsewherePort{Network: n.Name, Host: h.Host, Container: e.Container, Port: p, Addresses: e.Addresses})
-				}
-			}
+			all = append(all, h.elsewhere(n.Name)...)
 		}
 	}
 	return all, nil
 }
 
-// judgeElsewhere finds out which of the ports this host can publish. endpoints are those of this host.
-func judgeElsewhere(all []*ElsewherePort, networks []*Network, endpoints []*Endpoint) error {
+// elsewhere returns the ports that the host's containers publish everywhere.
+func (h *remoteHost) elsewhere(network string) (all []*ElsewherePort) {
+	for _, e := range h.Endpoints {
+		for _, p := range e.Published {
+			if p.Everywhere {
+				all = append(all, &ElsewherePort{Network: network, Host: h.Host, Container: e.Container, Port: p, Addresses: e.Addresses})
+			}
+		}
+	}
+	return all
+}
+
+// judgeElsewhere finds out which of the ports this host can publish.
+func (pop population) judgeElsewhere() error {
+	all := pop.elsewhere
 	for i, p := range all {
 		taken := func(q Port, owner string) {
 			if p.Taken == nil && p.Port.overlaps(q) {
 				p.Taken = &PortTakenError{Port: p.Port, HostPort: max(p.Port.HostPort, q.HostPort), Owner: owner}
 			}
 		}
-		for _, e := range endpoints {
+		for _, e := range pop.endpoints {
 			for _, q := range e.Wanted.Ports {
 				taken(q, fmt.Sprintf("%s on network %s", e.Container.ShortName(), e.Network))
 			}
@@ -84,8 +93,7 @@ func judgeElsewhere(all []*ElsewherePort, networks []*Network, endpoints []*Endp
 		if p.Taken != nil {
 			continue
 		}
-		n := networks[slices.IndexFunc(networks, func(n *Network) bool { return n.Name == p.Network })]
-		err := n.checkSockets(p.Port)
+		err := pop.named(p.Network).checkSockets(p.Port)
 		if err != nil && !errors.As(err, &p.Taken) {
 			return err
 		}
@@ -93,17 +101,18 @@ func judgeElsewhere(all []*ElsewherePort, networks []*Network, endpoints []*Endp
 	return nil
 }
 
+// named returns a network, which exists.
+func (pop population) named(name string) *Network {
+	return pop.networks[slices.IndexFunc(pop.networks, func(n *Network) bool { return n.Name == name })]
+}
+
 // rulesElsewhere returns the rules for the ports that this host publishes for others.
 func (s *session) rulesElsewhere(p population) (state firewall.State, err error) {
-	all, err := s.store.elsewhere(p.networks)
-	if err == nil {
-		err = judgeElsewhere(all, p.networks, p.endpoints)
-	}
-	if err != nil {
+	if err := p.judgeElsewhere(); err != nil {
 		return state, err
 	}
-	for _, one := range all {
-		n := p.networks[slices.IndexFunc(p.networks, func(n *Network) bool { return n.Name == one.Network })]
+	for _, one := range p.elsewhere {
+		n := p.named(one.Network)
 		if one.Taken != nil {
 			continue
 		}
@@ -147,28 +156,14 @@ func SyncElsewhere(ctx context.Context, cfg Config, before []*ElsewherePort) ([]
 		return nil, err
 	}
 	defer s.close()
-	networks, err := s.store.Networks()
-	if err != nil {
-		return nil, err
-	}
-	all, err := s.store.elsewhere(networks)
-	if err != nil || len(all) == 0 && len(before) == 0 {
-		return nil, err
-	}
 	p, err := s.population()
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = p.judgeElsewhere()
 	}
-	if all, err = s.store.elsewhere(p.networks); err == nil {
-		err = judgeElsewhere(all, p.networks, p.endpoints)
-	}
-	if err != nil || reflect.DeepEqual(all, before) {
-		return all, err
-	}
-	if err := s.syncRules(ctx); err != nil {
+	if err != nil || reflect.DeepEqual(p.elsewhere, before) {
 		return before, err
 	}
-	return all, nil
+	return p.elsewhere, s.syncRules(ctx)
 }
 
 // publishedBy returns the ports that containers of another host publish everywhere, as rules.

@@ -31,6 +31,9 @@ func ParsePort(text string) (Port, error) {
 	if before, protocol, ok := strings.Cut(rest, "/"); ok {
 		rest, p.Protocol = before, strings.ToLower(protocol)
 	}
+	if text == Everywhere {
+		return bad("want ports behind it, e.g. everywhere:8080:80")
+	}
 	rest, p.Everywhere = strings.CutPrefix(rest, Everywhere+":")
 	address, ports := "", rest
 	if strings.HasPrefix(rest, "[") {
