@@ -316,7 +316,9 @@ func (n *Node) update(u registry.Update) {
 	for of := range c.endpoints {
 		if of.host != n.settings.Host {
 			n.dirty[of] = true
+			continue
 		}
+		signal(n.publish) // what was registered may be gone already: publishEndpoints compares with the mirror, which lags
 	}
 	if c.topology {
 		for l := range n.lending {
