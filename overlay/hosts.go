@@ -23,6 +23,8 @@ type hostRequest struct {
 	Lend      *loan  `json:"lend,omitempty"`
 	Moved     *moved `json:"moved,omitempty"`  // the asking host has another address
 	Report    bool   `json:"report,omitempty"` // what the host measures, and what does not work there
+	// Explain is a question about a container of the asked host.
+	Explain json.RawMessage `json:"explain,omitempty"`
 }
 
 type hostAnswer struct {
@@ -31,7 +33,8 @@ type hostAnswer struct {
 	Cert      []byte `json:"certificate,omitempty"`
 	Loan      *loan  `json:"loan,omitempty"`
 
-	Report *control.Report `json:"report,omitempty"`
+	Report    *control.Report `json:"report,omitempty"`
+	Explained json.RawMessage `json:"explained,omitempty"`
 }
 
 // serveHost answers another host of the cluster.
@@ -63,6 +66,10 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 	if r.Report {
 		own := n.report(ctx)
 		return &hostAnswer{Report: &own}, nil
+	}
+	if r.Explain != nil {
+		got, err := n.explainOwn(ctx, r.Explain)
+		return &hostAnswer{Explained: got}, err
 	}
 	authority, err := n.dir.authority()
 	if err != nil {

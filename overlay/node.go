@@ -147,7 +147,7 @@ func signal(c chan struct{}) {
 func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if n.dir.startsMember(n.settings) {
+	if n.dir.startsMember(n.settings, len(n.mirror.Hosts)) {
 		if err := n.startMember(nil); err != nil {
 			return err
 		}
@@ -316,7 +316,9 @@ func (n *Node) update(u registry.Update) {
 	for of := range c.endpoints {
 		if of.host != n.settings.Host {
 			n.dirty[of] = true
+			continue
 		}
+		signal(n.publish) // what was registered may be gone already: publishEndpoints compares with the mirror, which lags
 	}
 	if c.topology {
 		for l := range n.lending {

@@ -34,6 +34,7 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 	}
 	handle("GET /status", func(ctx context.Context, _ *http.Request) (any, error) { return n.status(n.votes(ctx)), nil })
 	handle("GET /picture", n.picture)
+	handle("POST /explain", n.explain)
 	handle("POST /down", func(context.Context, *http.Request) (any, error) { n.stop(); return struct{}{}, nil })
 	handle("POST /tokens", n.newToken)
 	handle("POST /networks", n.newNetwork)

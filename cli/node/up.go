@@ -23,7 +23,6 @@ import (
 	"cleat/overlay/control"
 	"cleat/overlay/registry"
 	"cleat/overlay/trust"
-	"cleat/overlay/ui"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -92,7 +91,7 @@ at once. Name them in the same order on all hosts.`,
 	flags.StringVar(&f.dataplane, "dataplane", "", "how hosts reach each other's containers: `WAY` is "+overlay.Dataplanes())
 	flags.StringSliceVar(&f.uplinks, "uplinks", nil, "join this host and others by tunnels over all of `DEVICES`, separated by commas; none: over none (default: as before)")
 	flags.BoolVar(&f.encrypt, "encrypt", false, "encrypt everything between hosts of the cluster, by WireGuard")
-	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS:PORT` at which Prometheus gets this host's figures, while this process runs (default: nowhere)")
+	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS:PORT` at which Prometheus gets this host's figures; none: nowhere (default: as before)")
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
 	complete.Words(cmd, "dataplane", overlay.Ways()...)
 	f.bgp.add(flags)
@@ -127,6 +126,9 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if _, err := c.Status(cmd.Context()); err == nil && !f.foreground {
 		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does, and `cleat-node down` ends it")
 	}
+	if err := f.checkMetrics(); err != nil {
+		return err
+	}
 	routing, err := f.bgp.parse()
 	if err != nil {
 		return err
@@ -147,6 +149,12 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	}
 	if f.bgp.given() {
 		if err := overlay.SetBGP(dir, routing); err != nil {
+			return err
+		}
+	}
+	if f.metrics != "" {
+		settings.Metrics = f.metricsAddress()
+		if err := overlay.SetMetrics(dir, settings.Metrics); err != nil {
 			return err
 		}
 	}
@@ -285,16 +293,12 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 	if err != nil {
 		return fmt.Errorf("listen for requests of this host: %w", err)
 	}
-	if f.metrics == "" {
+	if settings.Metrics == "" {
 		return n.Run(cmd.Context(), l, local)
-	}
-	figures, err := net.Listen("tcp", f.metrics)
-	if err != nil {
-		return errors.Join(hint.With(fmt.Errorf("listen for Prometheus: %w", err), "e.g. --metrics 127.0.0.1:7792"), l.Close(), local.Close())
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	served := make(chan error, 1)
-	go func() { served <- serveHTTP(ctx, figures, ui.Metrics(control.New(store.Path()))) }()
+	go func() { served <- serveMetrics(ctx, settings.Metrics, control.New(store.Path()), log) }()
 	err = n.Run(ctx, l, local)
 	cancel()
 	return errors.Join(err, <-served)
@@ -337,11 +341,11 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 	path := filepath.Join(dir, "log")
 	where := "its log: " + path
 	var ended <-chan error
-	if f.metrics == "" && hasUnit(store, self) {
+	if hasUnit(store, self) {
 		where = "its log: journalctl -u " + unitName
 		ended, err = startUnit(cmd.Context())
 	} else {
-		ended, err = f.startSession(store, self, path)
+		ended, err = startSession(store, self, path)
 	}
 	if err != nil {
 		return err
@@ -374,13 +378,13 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 }
 
 // startSession starts the program in a session of its own. ended receives when it has ended.
-func (f *upFlags) startSession(store *attach.Store, self, path string) (ended <-chan error, err error) {
+func startSession(store *attach.Store, self, path string) (ended <-chan error, err error) {
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start cleat-node: %w", err)
 	}
 	defer log.Close()
-	child := exec.CommandContext(context.Background(), self, "up", "--foreground", "--metrics", f.metrics)
+	child := exec.CommandContext(context.Background(), self, "up", "--foreground")
 	child.Dir, child.SysProcAttr, child.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
 	child.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path())
 	if err := child.Start(); err != nil {

@@ -24,6 +24,7 @@ import (
 type Span struct {
 	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses that this host gives to its containers
 	Remotes []Remote       `json:"remotes,omitempty"`
+	Hosts   []netip.Addr   `json:"hosts,omitempty"` // the addresses of other hosts themselves
 	// PacketBytes is the size of the largest packets between containers of different hosts; 0: all that the hosts'
 	// devices pass. Containers know it by a route to the network.
 	PacketBytes int `json:"packet_bytes,omitempty"`
@@ -145,6 +146,9 @@ func (s *Span) remotes() (all []firewall.Remote) {
 	for i := range all {
 		all[i].Prefixes = outermost(all[i].Prefixes)
 	}
+	if len(all) > 0 {
+		all[0].Hosts = s.Hosts
+	}
 	return all
 }
 
@@ -255,6 +259,7 @@ type RemoteEndpoint struct {
 	Addresses []netip.Addr      `json:"addresses"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Ports     []names.Port      `json:"ports,omitempty"`
+	Published []Port            `json:"published,omitempty"` // on its host, or everywhere
 }
 
 // remoteHost is the file with another host's endpoints on a network.
@@ -332,6 +337,9 @@ func SetRemote(ctx context.Context, cfg Config, network, host string, all []Remo
 	if err := s.changeNames(ctx, network, change); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(differ, func(e *RemoteEndpoint) bool { return len(e.everywhere()) > 0 }) {
+		return s.republish(ctx, n, old, &now)
+	}
 	rules, err := s.allRules()
 	if err != nil {
 		return err
@@ -381,29 +389,46 @@ func (s *session) allRules() ([]Rule, error) {
 
 // bring gets this host the addresses that an endpoint must have, if another host has them.
 func (s *session) bring(ctx context.Context, n *Network, e *Endpoint) error {
-	if n.Span == nil || s.Registrar == nil {
-		return nil
-	}
 	for _, a := range slices.Concat(e.Wanted.Addresses, n.Reserve.of(e.Container)) {
-		owner, err := s.pool(n).Owner(a)
-		if err != nil {
+		if err := s.bringAddress(ctx, n, a); err != nil {
 			return err
 		}
-		note, _ := owner.Reserved()
-		own := slices.ContainsFunc(n.Span.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
-		if n.subnet(a) == nil || own && !strings.HasPrefix(note, lentTo) {
-			continue
-		}
-		if err := s.Registrar.MoreAddresses(ctx, n.Name, a); err != nil {
-			return err
-		}
-		now, err := s.store.Network(n.Name)
-		if err != nil {
-			return err
-		}
-		n.Span = now.Span
 	}
 	return nil
+}
+
+// bringAddress gets this host an address of a network that spans hosts, if another host has it.
+func (s *session) bringAddress(ctx context.Context, n *Network, a netip.Addr) error {
+	if n.Span == nil || s.Registrar == nil || n.subnet(a) == nil {
+		return nil
+	}
+	owner, err := s.pool(n).Owner(a)
+	if err != nil {
+		return err
+	}
+	note, _ := owner.Reserved()
+	own := slices.ContainsFunc(n.Span.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
+	if own && !strings.HasPrefix(note, lentTo) {
+		return nil
+	}
+	return s.moreAddresses(ctx, n, a)
+}
+
+// moreAddresses gets this host more addresses of a network that spans hosts: a, if it is valid.
+func (s *session) moreAddresses(ctx context.Context, n *Network, a netip.Addr) error {
+	if err := s.Registrar.MoreAddresses(ctx, n.Name, a); err != nil {
+		return err
+	}
+	now, err := s.store.Network(n.Name)
+	if err == nil {
+		n.Span = now.Span
+	}
+	return err
+}
+
+// mayGetMore reports whether err means that this host has no address left of a network, and may get more.
+func (s *session) mayGetMore(n *Network, err error) bool {
+	return errors.As(err, new(*ipam.FullError)) && n.Span != nil && s.Registrar != nil
 }
 
 // lentTo begins the note by which an address is reserved that another host has borrowed.
@@ -460,16 +485,12 @@ func SetLent(cfg Config, network string, lent []netip.Addr) error {
 // allocateSomewhere is allocate. If this host has no address left of a network that spans hosts, it gets more.
 func (s *session) allocateSomewhere(ctx context.Context, o *operation, n *Network, e *Endpoint) error {
 	err := s.allocate(o, n, e)
-	if !errors.As(err, new(*ipam.FullError)) || n.Span == nil || s.Registrar == nil {
+	if !s.mayGetMore(n, err) {
 		return err
 	}
-	if err := errors.Join(s.release(e), s.Registrar.MoreAddresses(ctx, n.Name, netip.Addr{})); err != nil {
+	if err := errors.Join(s.release(e), s.moreAddresses(ctx, n, netip.Addr{})); err != nil {
 		return err
 	}
-	now, err := s.store.Network(n.Name)
-	if err != nil {
-		return err
-	}
-	n.Span, e.Addresses = now.Span, nil
+	e.Addresses = nil
 	return s.allocate(o, n, e)
 }

@@ -50,6 +50,12 @@ type Token struct {
 	Expires time.Time `json:"expires"`
 }
 
+// Question is one about a container of a host. Dataplanes read what it is about.
+type Question struct {
+	Host  string          `json:"host"`
+	About json.RawMessage `json:"about"`
+}
+
 // Status is what a node knows.
 type Status struct {
 	Cluster  string          `json:"cluster"`
@@ -202,6 +208,11 @@ func (c *Client) RemoveHost(ctx context.Context, name string) error {
 // Rotate makes all hosts change to their next keys of WireGuard.
 func (c *Client) Rotate(ctx context.Context) error {
 	return c.Do(ctx, http.MethodPost, "/rotate", nil, nil)
+}
+
+// Explain has a host answer a question.
+func (c *Client) Explain(ctx context.Context, q Question) (answer json.RawMessage, err error) {
+	return answer, c.Do(ctx, http.MethodPost, "/explain", q, &answer)
 }
 
 // Status returns what the node knows.

@@ -125,6 +125,7 @@ type Port struct {
 	HostAddr netip.Addr `json:"host_address,omitzero"`
 	HostPort uint16     `json:"host_port,omitempty"`
 	All      bool       `json:"everywhere,omitempty"` // published on all hosts
+	Bypass   bool       `json:"bypass_firewall,omitempty"`
 }
 
 // Token is an invitation to the cluster.
