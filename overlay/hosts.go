@@ -21,8 +21,10 @@ type hostRequest struct {
 	Authority bool   `json:"authority,omitempty"` // the authority's key, for a new member of the registry
 	Renew     []byte `json:"renew,omitempty"`     // a new certificate for this request
 	Lend      *loan  `json:"lend,omitempty"`
-	Moved     *moved `json:"moved,omitempty"`  // the asking host has another address
-	Report    bool   `json:"report,omitempty"` // what the host measures, and what does not work there
+	Moved     *moved `json:"moved,omitempty"` // the asking host has another address
+	// Restored says that the asking host has a registry that was restored from a backup.
+	Restored *restoredBy `json:"restored,omitempty"`
+	Report   bool        `json:"report,omitempty"` // what the host measures, and what does not work there
 }
 
 type hostAnswer struct {
@@ -55,6 +57,9 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 	if r.Moved != nil {
 		n.hostMoved(host, *r.Moved)
 		return &hostAnswer{}, nil
+	}
+	if r.Restored != nil {
+		return &hostAnswer{}, n.hostRestored(host, *r.Restored)
 	}
 	if r.Lend != nil {
 		l, err := n.lend(ctx, host, *r.Lend)

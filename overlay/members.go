@@ -32,6 +32,9 @@ const promoteEvery = time.Second
 // governMembers starts or ends this host's member of the registry as its record says. On the leader it also
 // changes the members.
 func (n *Node) governMembers(ctx context.Context) error {
+	if err := n.followRestored(); err != nil {
+		return err
+	}
 	n.mu.Lock()
 	self, known := n.mirror.Hosts[n.settings.Host]
 	listed, m := n.listed, n.member

@@ -14,10 +14,13 @@ type mirror struct {
 	Cluster  registry.Cluster                             `json:"cluster"`
 	Hosts    map[string]registry.Host                     `json:"hosts"`
 	Networks map[string]registry.Network                  `json:"networks"`
-	Blocks   map[string]map[string]registry.Block         `json:"blocks"` // by network and prefix
+	Blocks   map[string]map[string]registry.Block         `json:"blocks"`            // by network and prefix
+	Removed  map[string]registry.Tombstone                `json:"removed,omitempty"` // by pin
+	Lost     map[string]bool                              `json:"lost,omitempty"`    // keys of hosts, networks, blocks and tombstones that a restored registry lacks
 	alive    map[string]registry.Alive                    // by host
 	ends     map[endpointsOf]map[string]registry.Endpoint // by id
-	lost     map[string]bool                              // keys of networks and blocks that a restored registry lacks
+	self     string                                       // this host
+	surplus  map[string]registry.Block                    // blocks that a restored registry has for this host, which gave them away
 }
 
 // endpointsOf names the endpoints of a host on a network.
@@ -25,7 +28,8 @@ type endpointsOf struct{ network, host string }
 
 func newMirror() *mirror {
 	return &mirror{Hosts: map[string]registry.Host{}, Networks: map[string]registry.Network{}, Blocks: map[string]map[string]registry.Block{},
-		alive: map[string]registry.Alive{}, ends: map[endpointsOf]map[string]registry.Endpoint{}, lost: map[string]bool{}}
+		Removed: map[string]registry.Tombstone{}, Lost: map[string]bool{}, alive: map[string]registry.Alive{},
+		ends: map[endpointsOf]map[string]registry.Endpoint{}, surplus: map[string]registry.Block{}}
 }
 
 // changed says what an update has changed.
@@ -35,8 +39,23 @@ type changed struct {
 	alive     []string             // hosts that came or went
 }
 
+// isRestored reports whether an update is the first one of a registry that was restored from a backup.
+func (m *mirror) isRestored(u registry.Update) bool {
+	return u.All && (u.Restored || m.Cluster.ID != "" && generationOf(u) > m.Cluster.Generation)
+}
+
+// generationOf returns the registry's generation; "" if an update does not have it.
+func generationOf(u registry.Update) string {
+	for _, c := range u.Changes {
+		if c.Cluster != nil {
+			return c.Cluster.Generation
+		}
+	}
+	return ""
+}
+
 // update applies an update. After one that has all records, what they lack is gone. A registry that was restored
-// may lack blocks that hosts use: these stay, and their owners register them again.
+// may lack hosts, networks, and blocks that hosts use: these stay until they are registered again (restored.go).
 func (m *mirror) update(u registry.Update) changed {
 	c := changed{endpoints: map[endpointsOf]bool{}}
 	old := m
@@ -44,10 +63,11 @@ func (m *mirror) update(u registry.Update) changed {
 		old = &mirror{}
 		*old = *m
 		*m = *newMirror()
-		m.Cluster = old.Cluster
-		if u.Restored {
-			m.Blocks, m.Networks = old.Blocks, old.Networks
-			m.lost = old.keys()
+		m.Cluster, m.self = old.Cluster, old.self
+		if old.isRestored(u) {
+			m.Hosts, m.Blocks, m.Networks, m.Removed = old.Hosts, old.Blocks, old.Networks, old.Removed
+			m.Lost = old.keys()
+			u.Changes = m.withoutForeign(u.Changes)
 		}
 	}
 	for _, one := range u.Changes {
@@ -72,21 +92,33 @@ func (m *mirror) update(u registry.Update) changed {
 
 func (m *mirror) change(one registry.Change, c *changed) {
 	switch {
+	case one.Cluster != nil:
+		if !one.Removed {
+			m.Cluster = *one.Cluster
+		}
+		c.topology = true
+	case one.Tombstone != nil:
+		delete(m.Lost, tombstoneKey(one.Tombstone.Pin))
+		set(m.Removed, one.Tombstone.Pin, *one.Tombstone, one.Removed)
+		m.bury(*one.Tombstone)
+		c.topology = true
 	case one.Host != nil:
+		delete(m.Lost, hostKey(one.Host.Name))
 		set(m.Hosts, one.Host.Name, *one.Host, one.Removed)
 		c.topology = true
 	case one.Alive != nil:
 		set(m.alive, one.Alive.Host, one.Alive.Alive, one.Removed)
 		c.alive = append(c.alive, one.Alive.Host)
 	case one.Network != nil:
-		delete(m.lost, one.Network.Name)
+		delete(m.Lost, one.Network.Name)
 		set(m.Networks, one.Network.Name, *one.Network, one.Removed)
 		c.topology = true
 	case one.Block != nil:
 		if m.Blocks[one.Block.Network] == nil {
 			m.Blocks[one.Block.Network] = map[string]registry.Block{}
 		}
-		delete(m.lost, blockKey(*one.Block))
+		delete(m.Lost, blockKey(*one.Block))
+		delete(m.surplus, blockKey(*one.Block))
 		set(m.Blocks[one.Block.Network], one.Block.Prefix.String(), *one.Block, one.Removed)
 		c.topology = true
 	case one.Endpoint != nil:
@@ -100,23 +132,6 @@ func (m *mirror) change(one registry.Change, c *changed) {
 		}
 		c.endpoints[of] = true
 	}
-}
-
-// blockKey names a block in lost. Names of networks have no slash.
-func blockKey(b registry.Block) string { return b.Network + "/" + b.Prefix.String() }
-
-// keys returns the keys of all networks and blocks.
-func (m *mirror) keys() map[string]bool {
-	all := map[string]bool{}
-	for name := range m.Networks {
-		all[name] = true
-	}
-	for _, blocks := range m.Blocks {
-		for _, b := range blocks {
-			all[blockKey(b)] = true
-		}
-	}
-	return all
 }
 
 // keep takes over the older record of one that can't be read.
@@ -205,7 +220,10 @@ func (m *mirror) copy() *mirror {
 	for n, blocks := range m.Blocks {
 		c.Blocks[n] = maps.Clone(blocks)
 	}
-	maps.Copy(c.lost, m.lost)
+	maps.Copy(c.Lost, m.Lost)
+	maps.Copy(c.Removed, m.Removed)
+	maps.Copy(c.surplus, m.surplus)
+	c.self = m.self
 	return c
 }
 

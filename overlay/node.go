@@ -33,7 +33,7 @@ type Node struct {
 	gate *gate.Gate
 
 	mu           sync.Mutex // guards what follows
-	settings     *Settings  // its address may change, nothing else
+	settings     *Settings  // its host and cluster never change
 	identity     *trust.Identity
 	mirror       *mirror
 	listed       bool                 // the mirror has had all records since the start
@@ -47,10 +47,11 @@ type Node struct {
 	problems     map[string]string    // what does not work, by what it is about
 	problemSince map[string]time.Time // since when
 	removal      removal
-	applied      uint64     // how many changes of the topology the dataplane has
-	changes      uint64     // how many there were
-	settled      *sync.Cond // is signaled when applied changes
-	seen         reports    // of hosts
+	pending      *restoredBy // another host has restored the registry, and this one has not gone over to it yet
+	applied      uint64      // how many changes of the topology the dataplane has
+	changes      uint64      // how many there were
+	settled      *sync.Cond  // is signaled when applied changes
+	seen         reports     // of hosts
 
 	unregistered bool       // the registry may lack this host's address; only followAddress uses it
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
@@ -61,6 +62,7 @@ type Node struct {
 	publish      chan struct{} // receives when own endpoints may differ from the registry's
 	govern       chan struct{} // receives when members of the registry may have to change
 	saved        chan struct{} // receives when the mirror's file is behind
+	restored     chan struct{} // receives when the registry may lack what this host has
 	moved        chan struct{} // receives when this host's address may have changed
 }
 
@@ -76,7 +78,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
-	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved} {
+	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.restored} {
 		*c = make(chan struct{}, 1)
 	}
 	if n.identity, err = d.identity(); err != nil {
@@ -85,6 +87,7 @@ func New(cfg Config) (*Node, error) {
 	if n.mirror, err = d.readMirror(); err != nil {
 		return nil, err
 	}
+	n.mirror.self = settings.Host
 	n.gate = gate.New(gate.Config{
 		Identity: n.ID, Admit: n.admit, Serve: n.serveHost, Joining: n.serveJoin, Log: cfg.Log,
 		Known: n.isHost, Registry: member.DialClients(cfg.Dir), Peers: member.DialPeers(cfg.Dir, settings.Host),
@@ -182,6 +185,8 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "blocks", n.claim, 5*time.Second, n.claimBlocks) })
 	running.Go(func() { n.every(ctx, "endpoints", n.publish, 30*time.Second, n.publishEndpoints) })
 	running.Go(func() { n.every(ctx, "members", n.govern, time.Second, n.governMembers) })
+	running.Go(func() { n.every(ctx, "restored", n.restored, 5*time.Second, n.registerAgain) })
+	running.Go(func() { n.every(ctx, "told", nil, tellEvery, n.tellRestored) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
 	running.Go(func() {
 		n.every(ctx, "files", n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
@@ -210,6 +215,8 @@ func (n *Node) enroll(ctx context.Context) error {
 			}
 		case errors.As(err, new(*registry.LaterVersionError)):
 			return err
+		case err == nil && got.ID == n.settings.Cluster && got.Generation < n.self().Generation:
+			err = errors.New("the registry was restored from a backup, and this host has not found the new one yet")
 		case err == nil && got.ID != n.settings.Cluster:
 			return fmt.Errorf("the registry is of cluster %s, and this host of %s", got.ID, n.settings.Cluster)
 		case err == nil:
@@ -284,11 +291,20 @@ func (n *Node) problem(about string, err error) {
 func (n *Node) update(u registry.Update) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if u.All && generationOf(u) < n.settings.Generation {
+		return // a former registry
+	}
 	before := maps.Clone(n.mirror.Hosts) // an update changes the map
 	if u.All {
 		n.listed = true
 	}
 	c := n.mirror.update(u)
+	if g := n.mirror.Cluster.Generation; g > n.settings.Generation {
+		n.settings.Generation = g
+		if err := n.dir.writeSettings(*n.settings); err != nil {
+			n.cfg.Log("%v", err)
+		}
+	}
 	if _, known := n.mirror.Hosts[n.settings.Host]; n.listed && c.topology {
 		n.setRemoved(!known)
 	}
@@ -316,6 +332,7 @@ func (n *Node) update(u registry.Update) {
 	}
 	if u.All {
 		signal(n.publish)
+		signal(n.restored)
 	}
 	for name, h := range before {
 		if now, ok := n.mirror.Hosts[name]; !ok || now.Pin != h.Pin {

@@ -6,7 +6,6 @@ import (
 	"net"
 	"time"
 
-	"cleat/internal/statedir"
 	"cleat/overlay/gate"
 	"cleat/overlay/member"
 )
@@ -103,7 +102,7 @@ func (n *Node) setRemoved(removed bool) {
 	}
 	s := *n.settings
 	s.Removed = removed
-	if err := statedir.WriteJSON(n.dir.path(settingsFile), s); err != nil {
+	if err := n.dir.writeSettings(s); err != nil {
 		n.cfg.Log("%v", err)
 	}
 }

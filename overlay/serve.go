@@ -41,6 +41,7 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 	handle("DELETE /networks/{name}", n.removeNetwork)
 	handle("POST /networks/{name}/blocks", n.moreAddresses)
 	handle("DELETE /hosts/{name}", n.removeHost)
+	mux.HandleFunc("GET /backup", n.backup)
 	s := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
 	answered := make(chan struct{})
 	context.AfterFunc(ctx, func() {

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -27,6 +28,8 @@ type Settings struct {
 	// Dataplane is the Dataplane of the host's record in the registry.
 	Dataplane string `json:"dataplane,omitempty"`
 	BGP       *BGP   `json:"bgp,omitempty"`
+	// Generation is that of the registry (registry.Cluster) which this host uses.
+	Generation string `json:"generation,omitempty"`
 }
 
 // BGP is how a host exchanges routes with routers.
@@ -63,12 +66,16 @@ const (
 	authorityFile = "authority.pem"
 	mirrorFile    = "mirror.json"
 	registryDir   = "etcd"
+	oldRegistry   = "etcd.old" // what registryDir was before the registry was restored from a backup
+	newRegistry   = "etcd.new" // while it is restored
 )
 
 // Load returns the settings of a host; nil if it belongs to no cluster.
 func Load(path string) (*Settings, error) {
 	return statedir.ReadJSON[Settings](dir(path).path(settingsFile))
 }
+
+func (d dir) writeSettings(s Settings) error { return statedir.WriteJSON(d.path(settingsFile), s) }
 
 // SetBGP replaces how a host that belongs to a cluster exchanges routes; nil means that it does not.
 func SetBGP(path string, b *BGP) error {
@@ -80,7 +87,7 @@ func SetBGP(path string, b *BGP) error {
 		return errors.New("this host belongs to no cluster")
 	}
 	s.BGP = b
-	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+	return dir(path).writeSettings(*s)
 }
 
 // SetDataplane sets the dataplane of a host that belongs to a cluster, for a Node that is started afterwards.
@@ -93,7 +100,7 @@ func SetDataplane(path, plane string) error {
 		return err
 	}
 	s.Dataplane = plane
-	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+	return dir(path).writeSettings(*s)
 }
 
 func (d dir) identity() (*trust.Identity, error) {
@@ -172,5 +179,7 @@ func (d dir) readMirror() (*mirror, error) {
 	for k, v := range saved.Blocks {
 		m.Blocks[k] = v
 	}
+	maps.Copy(m.Removed, saved.Removed)
+	maps.Copy(m.Lost, saved.Lost)
 	return m, nil
 }

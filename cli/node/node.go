@@ -74,7 +74,7 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 	}
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(cmd.OutOrStdout(), cmd) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { help.Print(cmd.ErrOrStderr(), cmd); return nil })
-	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newRemove(), newUI(), complete.New(program), man.New(program))
+	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newRemove(), newBackup(), newRestore(), newUI(), complete.New(program), man.New(program))
 	help.File(root, "/var/lib/cleat/node", "this host's key, and what it knows of the cluster; CLEAT_STATE_DIR replaces /var/lib/cleat")
 	return root
 }
@@ -83,7 +83,10 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 func withHint(err error) error {
 	var byNode *control.Error
 	var refused *overlay.RefusedError
+	var restore *overlay.RestoreError
 	switch {
+	case errors.As(err, &restore) && restore.Help != "":
+		return hint.With(err, restore.Help)
 	case errors.Is(err, control.ErrNotRunning):
 		return hint.With(err, "`cleat-node up` starts it")
 	case errors.As(err, &byNode) && byNode.Hint != "":

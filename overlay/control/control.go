@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -121,30 +122,53 @@ func (c *Client) Do(ctx context.Context, method, path string, body, into any) er
 			return fmt.Errorf("ask cleat-node: %w", err)
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://node"+path, &text)
+	answer, err := c.send(ctx, method, path, &text)
 	if err != nil {
-		return fmt.Errorf("ask cleat-node: %w", err)
+		return err
 	}
-	got, err := c.http.Do(r)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return ErrNotRunning
-	}
-	if err != nil {
-		return fmt.Errorf("ask cleat-node: %w", err)
-	}
-	defer got.Body.Close()
-	if got.StatusCode != http.StatusOK {
-		e := &Error{}
-		if err := json.NewDecoder(got.Body).Decode(e); err != nil {
-			return fmt.Errorf("ask cleat-node: %s", got.Status)
-		}
-		return e
-	}
+	defer answer.Close()
 	if into == nil {
 		return nil
 	}
-	if err := json.NewDecoder(got.Body).Decode(into); err != nil {
+	if err := json.NewDecoder(answer).Decode(into); err != nil {
 		return fmt.Errorf("ask cleat-node: %w", err)
+	}
+	return nil
+}
+
+// send sends a request and returns the body of its answer.
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://node"+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("ask cleat-node: %w", err)
+	}
+	got, err := c.http.Do(r)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, ErrNotRunning
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask cleat-node: %w", err)
+	}
+	if got.StatusCode == http.StatusOK {
+		return got.Body, nil
+	}
+	defer got.Body.Close()
+	e := &Error{}
+	if err := json.NewDecoder(got.Body).Decode(e); err != nil {
+		return nil, fmt.Errorf("ask cleat-node: %s", got.Status)
+	}
+	return nil, e
+}
+
+// Backup writes a copy of the registry, in the format of etcd's snapshots.
+func (c *Client) Backup(ctx context.Context, to io.Writer) error {
+	answer, err := c.send(ctx, http.MethodGet, "/backup", nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	if _, err := io.Copy(to, answer); err != nil {
+		return fmt.Errorf("copy the registry: %w", err)
 	}
 	return nil
 }

@@ -43,7 +43,7 @@ func (r *Registry) keepAlive(ctx context.Context, host string, a Alive, changed 
 	defer cancel()
 	lease, err := r.c.Grant(within, int64(aliveFor/time.Second))
 	if err != nil {
-		return &UnreachableError{err}
+		return refusal(err)
 	}
 	defer func() {
 		if ctx.Err() == nil {

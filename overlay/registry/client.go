@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -102,9 +104,17 @@ func (r *Registry) txn(ctx context.Context, conditions []clientv3.Cmp, then ...c
 	defer cancel()
 	got, err := r.c.Txn(ctx).If(conditions...).Then(then...).Commit()
 	if err != nil {
-		return false, &UnreachableError{err}
+		return false, refusal(err)
 	}
 	return got.Succeeded, nil
+}
+
+// refusal returns the error for one of etcd that has refused a change.
+func refusal(err error) error {
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return &FullError{}
+	}
+	return &UnreachableError{err}
 }
 
 func absent(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
@@ -163,7 +173,7 @@ func (r *Registry) Cluster(ctx context.Context) (c Cluster, err error) {
 }
 
 // AddHost adds a host. A host with the same key replaces its record; one of the same name with another key is
-// a *TakenError.
+// a *TakenError, and one whose key was removed a *BuriedError.
 func (r *Registry) AddHost(ctx context.Context, h Host) error {
 	h.Version = version
 	key := hostsKey + h.Name
@@ -176,11 +186,27 @@ func (r *Registry) AddHost(ctx context.Context, h Host) error {
 		if found && old.Pin != h.Pin {
 			return &TakenError{"host " + h.Name}
 		}
-		ok, err := r.txn(ctx, []clientv3.Cmp{unchanged(key, revision)}, clientv3.OpPut(key, encode(h)))
+		ok, err := r.txn(ctx, []clientv3.Cmp{unchanged(key, revision), absent(removedKey + h.Pin)}, clientv3.OpPut(key, encode(h)))
 		if err != nil || ok {
 			return err
 		}
+		switch _, buried, err := r.get(ctx, removedKey+h.Pin, &Tombstone{}); {
+		case err != nil:
+			return err
+		case buried:
+			return &BuriedError{h.Name}
+		}
 	}
+}
+
+// BuriedError means that a host was removed from the cluster.
+type BuriedError struct{ Host string }
+
+func (e *BuriedError) Error() string { return "host " + e.Host + " was removed from the cluster" }
+
+// ChangeCluster changes the record of the cluster.
+func (r *Registry) ChangeCluster(ctx context.Context, change func(*Cluster)) error {
+	return r.change(ctx, "cluster", clusterKey, func() any { return &Cluster{} }, func(v any) { change(v.(*Cluster)) })
 }
 
 // Host returns a host. The error is a *NotFoundError if there is none.
@@ -265,6 +291,15 @@ func (r *Registry) ClaimBlock(ctx context.Context, b Block) (ok bool, err error)
 	return r.txn(ctx, conditions, clientv3.OpPut(b.key(), encode(b)))
 }
 
+// Block returns a block with the host that has it. The error is a *NotFoundError if nobody has it.
+func (r *Registry) Block(ctx context.Context, of Block) (b Block, err error) {
+	_, ok, err := r.get(ctx, of.key(), &b)
+	if err == nil && !ok {
+		err = &NotFoundError{"block " + of.Prefix.String()}
+	}
+	return b, err
+}
+
 // PassBlock gives a block that one host has to another one.
 func (r *Registry) PassBlock(ctx context.Context, from, to Block) error {
 	from.Version, to.Version = version, version
@@ -289,7 +324,7 @@ func (r *Registry) AddToken(ctx context.Context, id string, t Token, valid time.
 	defer cancel()
 	lease, err := r.c.Grant(within, max(1, int64(valid/time.Second)))
 	if err != nil {
-		return &UnreachableError{err}
+		return refusal(err)
 	}
 	_, err = r.txn(ctx, nil, clientv3.OpPut(tokensKey+id, encode(t), clientv3.WithLease(lease.ID)))
 	return err

@@ -20,6 +20,10 @@ type Cluster struct {
 	VNI     int       `json:"vni"` // of the hosts' VXLAN devices
 	// Dataplane is how hosts reach each other's containers, unless they have one of their own; "": a default.
 	Dataplane string `json:"dataplane,omitempty"`
+	// Generation changes whenever a registry is restored from a backup (Restore). Later ones are greater as strings.
+	Generation string `json:"generation,omitempty"`
+	// ForgetAfter is how long a host must be dead until other hosts may have its addresses; 0: forever.
+	ForgetAfter time.Duration `json:"forget_after,omitempty"`
 }
 
 // Host is a host of the cluster.
@@ -96,6 +100,15 @@ type Port struct {
 	All      bool       `json:"everywhere,omitempty"` // published on all hosts
 }
 
+// Tombstone is a host that was removed. The cluster never admits its key again, also not after the registry was
+// restored from a backup that has the host.
+type Tombstone struct {
+	Version int       `json:"version"`
+	Host    string    `json:"host"`
+	Pin     string    `json:"pin"` // of its key
+	Removed time.Time `json:"removed"`
+}
+
 // Token is an invitation to the cluster.
 type Token struct {
 	Version int       `json:"version"`
@@ -114,6 +127,7 @@ const (
 	blocksKey    = root + "blocks/"
 	endpointsKey = root + "endpoints/"
 	tokensKey    = root + "tokens/"
+	removedKey   = root + "removed/"
 )
 
 func (b Block) key() string    { return blocksKey + b.Network + "/" + b.Prefix.String() }
@@ -204,6 +218,13 @@ func (n *Network) check(key string) string {
 		if !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked() || s.Prefix.Addr().Is4In6() || s.BlockBits < s.Prefix.Bits() || s.BlockBits > s.Prefix.Addr().BitLen() {
 			return fmt.Sprintf("blocks of /%d of subnet %s can't be", s.BlockBits, s.Prefix)
 		}
+	}
+	return ""
+}
+
+func (t *Tombstone) check(key string) string {
+	if key != removedKey+t.Pin || t.Pin == "" {
+		return differs
 	}
 	return ""
 }
