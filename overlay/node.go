@@ -53,7 +53,8 @@ type Node struct {
 	settled      *sync.Cond  // is signaled when applied changes
 	seen         reports     // of hosts
 
-	unregistered bool       // the registry may lack this host's address; only followAddress uses it
+	unregistered bool // the registry may lack this host's address; only followAddress uses it
+	toMember     connections
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
 	registry     *registry.Registry
 	stop         func()        // ends Run
@@ -63,6 +64,7 @@ type Node struct {
 	govern       chan struct{} // receives when members of the registry may have to change
 	saved        chan struct{} // receives when the mirror's file is behind
 	restored     chan struct{} // receives when the registry may lack what this host has
+	telling      chan struct{} // receives when other hosts may not know that the registry was restored
 	moved        chan struct{} // receives when this host's address may have changed
 }
 
@@ -78,7 +80,7 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
-	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.restored} {
+	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.restored, &n.telling} {
 		*c = make(chan struct{}, 1)
 	}
 	if n.identity, err = d.identity(); err != nil {
@@ -90,7 +92,7 @@ func New(cfg Config) (*Node, error) {
 	n.mirror.self = settings.Host
 	n.gate = gate.New(gate.Config{
 		Identity: n.ID, Admit: n.admit, Serve: n.serveHost, Joining: n.serveJoin, Log: cfg.Log,
-		Known: n.isHost, Registry: member.DialClients(cfg.Dir), Peers: member.DialPeers(cfg.Dir, settings.Host),
+		Known: n.isHost, Registry: n.dialMember, Peers: member.DialPeers(cfg.Dir, settings.Host),
 	})
 	return n, nil
 }
@@ -186,7 +188,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "endpoints", n.publish, 30*time.Second, n.publishEndpoints) })
 	running.Go(func() { n.every(ctx, "members", n.govern, time.Second, n.governMembers) })
 	running.Go(func() { n.every(ctx, "restored", n.restored, 5*time.Second, n.registerAgain) })
-	running.Go(func() { n.every(ctx, "told", nil, tellEvery, n.tellRestored) })
+	running.Go(func() { n.every(ctx, "telling", n.telling, tellEvery, n.tellRestored) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
 	running.Go(func() {
 		n.every(ctx, "files", n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
@@ -333,6 +335,7 @@ func (n *Node) update(u registry.Update) {
 	if u.All {
 		signal(n.publish)
 		signal(n.restored)
+		signal(n.telling)
 	}
 	for name, h := range before {
 		if now, ok := n.mirror.Hosts[name]; !ok || now.Pin != h.Pin {

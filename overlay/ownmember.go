@@ -3,9 +3,11 @@ package overlay
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"os"
 	"slices"
+	"sync"
 
 	"cleat/overlay/gate"
 	"cleat/overlay/member"
@@ -76,12 +78,59 @@ func (n *Node) dialPeer(ctx context.Context, host string) (net.Conn, error) {
 	return c, err
 }
 
+// connections are those to this host's member of the registry.
+type connections struct {
+	mu  sync.Mutex
+	all map[*connection]bool
+}
+
+type connection struct {
+	net.Conn
+	of *connections
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.all, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// dialMember connects to this host's member of the registry.
+func (n *Node) dialMember(ctx context.Context) (net.Conn, error) {
+	to, err := member.DialClients(n.cfg.Dir)(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{to, &n.toMember}
+	n.toMember.mu.Lock()
+	defer n.toMember.mu.Unlock()
+	if n.toMember.all == nil {
+		n.toMember.all = map[*connection]bool{}
+	}
+	n.toMember.all[c] = true
+	return c, nil
+}
+
+// close closes all connections. A member that ends would wait for them for seconds.
+func (c *connections) close() {
+	c.mu.Lock()
+	all := slices.Collect(maps.Keys(c.all))
+	c.mu.Unlock()
+	for _, one := range all {
+		one.Close()
+	}
+}
+
 func (n *Node) stopMember() {
 	n.mu.Lock()
 	m := n.member
 	n.member = nil
 	n.mu.Unlock()
 	if m != nil {
+		m.StopServing()
+		n.toMember.close()
 		m.Close()
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"cleat/overlay/gate"
-	"cleat/overlay/member"
 )
 
 const (
@@ -46,7 +45,7 @@ func (n *Node) dialRegistry(ctx context.Context, endpoint string) (net.Conn, err
 	}
 	n.mu.Unlock()
 	if own {
-		return member.DialClients(n.cfg.Dir)(ctx)
+		return n.dialMember(ctx)
 	}
 	if wait {
 		return nil, errRemoved

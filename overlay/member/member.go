@@ -172,7 +172,10 @@ func (m *Member) serve(l net.Listener, host string) {
 	}
 }
 
-// Close ends the member.
+// StopServing removes the socket for clients. Connections go on until Close.
+func (m *Member) StopServing() { _ = os.Remove(filepath.Join(m.dir, clientSocket)) }
+
+// Close ends the member. It waits some seconds for connections of clients to end.
 func (m *Member) Close() {
 	if m.e != nil {
 		m.e.Close()

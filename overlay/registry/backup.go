@@ -8,6 +8,10 @@ import (
 	"fmt"
 	"hash"
 	"io"
+
+	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
+	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
 // Backup writes a copy of the registry as it is, in the format of etcd's snapshots. It can be used if CheckBackup
@@ -70,5 +74,27 @@ func (r *Registry) Adopt(ctx context.Context, generation string, self Host) erro
 			return err
 		}
 	}
+	if err := r.endLeases(ctx); err != nil {
+		return err
+	}
 	return r.ChangeCluster(ctx, func(c *Cluster) { c.Generation = generation })
+}
+
+// endLeases makes all hosts count as dead. Their leases end, too: a host that uses the former registry must not go on
+// with a lease of the same id in this one, which has no key.
+func (r *Registry) endLeases(ctx context.Context) error {
+	leases := map[int64]bool{}
+	if _, err := r.scan(ctx, aliveKey, func(kv *mvccpb.KeyValue) { leases[kv.Lease] = true }); err != nil {
+		return err
+	}
+	for id := range leases {
+		within, cancel := context.WithTimeout(ctx, requestWithin)
+		_, err := r.c.Revoke(within, clientv3.LeaseID(id))
+		cancel()
+		if err != nil && !errors.Is(err, rpctypes.ErrLeaseNotFound) {
+			return &UnreachableError{err}
+		}
+	}
+	_, err := r.txn(ctx, nil, clientv3.OpDelete(aliveKey, clientv3.WithPrefix()))
+	return err
 }

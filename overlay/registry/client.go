@@ -29,7 +29,7 @@ type Registry struct {
 	c *clientv3.Client
 
 	mu     sync.Mutex
-	dialed chan struct{} // is closed, and replaced, before a new connection is used
+	dialed chan struct{} // is closed, and replaced, before a new connection is used, and when one is closed
 }
 
 // requestWithin bounds each request. Whoever gets no answer tries again.
@@ -40,13 +40,11 @@ func Open(cfg Config) (*Registry, error) {
 	r := &Registry{dialed: make(chan struct{})}
 	dial := func(ctx context.Context, endpoint string) (net.Conn, error) {
 		c, err := cfg.Dial(ctx, endpoint)
-		if err == nil {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			close(r.dialed)
-			r.dialed = make(chan struct{})
+		if err != nil {
+			return nil, err
 		}
-		return c, err
+		r.connected()
+		return &conn{c, sync.OnceFunc(r.connected)}, nil
 	}
 	var err error
 	r.c, err = clientv3.New(clientv3.Config{
@@ -66,7 +64,27 @@ var reconnect = grpc.ConnectParams{
 	MinConnectTimeout: requestWithin,
 }
 
-// newConnection returns a channel that is closed before the next new connection is used.
+// conn is a connection that calls closed when it is closed.
+type conn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	c.closed()
+	return err
+}
+
+func (r *Registry) connected() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.dialed)
+	r.dialed = make(chan struct{})
+}
+
+// newConnection returns a channel that is closed before another connection is used: when it is new, or when one is
+// closed, and what is requested goes over to the others.
 func (r *Registry) newConnection() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
