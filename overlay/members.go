@@ -32,14 +32,15 @@ const promoteEvery = time.Second
 // governMembers starts or ends this host's member of the registry as its record says. On the leader it also
 // changes the members.
 func (n *Node) governMembers(ctx context.Context) error {
-	if err := n.followRestored(); err != nil {
+	err := errors.Join(n.followRestored(), n.resumeMember(ctx))
+	n.followMembers()
+	if err != nil {
 		return err
 	}
 	n.mu.Lock()
 	self, known := n.mirror.Hosts[n.settings.Host]
 	listed, m := n.listed, n.member
 	n.mu.Unlock()
-	n.followMembers()
 	switch {
 	case listed && !known && m != nil:
 		n.cfg.Log("this host was removed, and its member of the registry ends")
@@ -73,6 +74,9 @@ func (n *Node) becomeMember(ctx context.Context) error {
 	}
 	if !slices.Contains(cluster, n.settings.Host) {
 		return errors.New("the registry has no member for this host yet")
+	}
+	if err := checkSpace(n.cfg.Dir); err != nil {
+		return err
 	}
 	if err := n.startMember(cluster); err != nil {
 		return err

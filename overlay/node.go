@@ -23,7 +23,11 @@ type Config struct {
 	Dataplane Dataplane
 	Program   string // version of the program
 	Boot      string // boot id of the kernel
-	Log       func(format string, args ...any)
+	// Restart starts the process again, in its place, after its member of the registry has failed. Failure is for
+	// the new one. It does not return, unless it fails. nil: the process exits.
+	Restart func(Failure)
+	Failure Failure
+	Log     func(format string, args ...any)
 }
 
 // A Node is this host's part of a cluster.
@@ -47,6 +51,9 @@ type Node struct {
 	problems     map[string]string    // what does not work, by what it is about
 	problemSince map[string]time.Time // since when
 	removal      removal
+	failure      Failure     // of this host's member
+	retry        time.Time   // before it, the member is not started
+	started      time.Time   // since when it runs
 	pending      *restoredBy // another host has restored the registry, and this one has not gone over to it yet
 	applied      uint64      // how many changes of the topology the dataplane has
 	changes      uint64      // how many there were
@@ -80,6 +87,9 @@ func New(cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
+	if n.failure = cfg.Failure; n.failure.Times > 0 {
+		n.retry = time.Now().Add(retryAfter(n.failure.Times - 1))
+	}
 	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.restored, &n.telling} {
 		*c = make(chan struct{}, 1)
 	}
@@ -145,11 +155,7 @@ func signal(c chan struct{}) {
 func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if n.dir.startsMember(n.settings) {
-		if err := n.startMember(nil); err != nil {
-			return err
-		}
-	}
+	n.problem("members", n.resumeMember(ctx))
 	defer n.stopMember()
 	var err error
 	n.registry, err = registry.Open(registry.Config{Endpoints: n.followMembers(), Dial: n.dialRegistry})
@@ -187,6 +193,8 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "blocks", n.claim, 5*time.Second, n.claimBlocks) })
 	running.Go(func() { n.every(ctx, "endpoints", n.publish, 30*time.Second, n.publishEndpoints) })
 	running.Go(func() { n.every(ctx, "members", n.govern, time.Second, n.governMembers) })
+	running.Go(func() { n.every(ctx, "space", nil, 5*time.Second, n.relieve) })
+	running.Go(func() { n.every(ctx, "disk", nil, 5*time.Second, n.checkDisk) })
 	running.Go(func() { n.every(ctx, "restored", n.restored, 5*time.Second, n.registerAgain) })
 	running.Go(func() { n.every(ctx, "telling", n.telling, tellEvery, n.tellRestored) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })

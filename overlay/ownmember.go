@@ -46,7 +46,11 @@ func (n *Node) startMember(cluster []string) error {
 	n.mu.Lock()
 	others := n.memberHosts()
 	n.mu.Unlock()
-	m, err := member.Start(member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Sockets: n.cfg.Dir, Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log})
+	cfg := member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Sockets: n.cfg.Dir, Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log}
+	if n.cfg.Restart != nil {
+		cfg.Broken = n.broken
+	}
+	m, err := member.Start(cfg)
 	if err != nil {
 		return err
 	}

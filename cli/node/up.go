@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -194,7 +196,8 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 	if err != nil {
 		return err
 	}
-	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: "cleat-node", Boot: store.BootID(), Log: log})
+	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: "cleat-node", Boot: store.BootID(), Log: log,
+		Failure: lastFailure(), Restart: func(why overlay.Failure) { log("cleat-node can't start itself again: %v", f.restart(why)) }})
 	if err != nil {
 		return err
 	}
@@ -224,6 +227,30 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 	err = n.Run(ctx, l, local)
 	cancel()
 	return errors.Join(err, <-served)
+}
+
+// Variables by which a process that starts itself again knows why.
+const (
+	failureWhy   = "CLEAT_NODE_FAILURE"
+	failureTimes = "CLEAT_NODE_FAILURES"
+)
+
+// restart starts the program again in this process.
+func (f *upFlags) restart(why overlay.Failure) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, failureWhy) })
+	env = append(env, failureWhy+"="+strings.ReplaceAll(why.Why, "\x00", ""), failureTimes+"="+strconv.Itoa(why.Times))
+	return unix.Exec(self, []string{os.Args[0], "up", "--foreground", "--metrics", f.metrics}, env)
+}
+
+// lastFailure returns why this process has started itself again.
+func lastFailure() (f overlay.Failure) {
+	f.Why = os.Getenv(failureWhy)
+	f.Times, _ = strconv.Atoi(os.Getenv(failureTimes))
+	return f
 }
 
 var errRuns = errors.New("another cleat-node runs on this host")
