@@ -270,6 +270,7 @@ func TestRemovedPause(t *testing.T) {
 	}
 	// It is a host again when it is admitted.
 	record := n.mirror.Hosts["b"]
+	must(t, a.node.registry.Exhume(t.Context(), record.Pin))
 	must(t, a.node.registry.AddHost(t.Context(), record))
 	waitFor(t, "the first host knows", func() bool { return a.node.isHostNamed("b") })
 	n.removal.tried = n.removal.tried.Add(-removedPause)

@@ -33,6 +33,7 @@ type Config struct {
 	Cluster []string
 	Others  []string // hosts that have members, of which this one was told last
 	ID      string   // of the cluster
+	Quota   int64    // bytes of the database, at which the registry accepts no changes; 0: 2 GiB, which is etcd's default
 	// Broken is called when the member can't go on, e.g. because its disk is full, and with it this process: what etcd
 	// holds is never released. It must not return. nil: the process exits.
 	Broken func(why string)
@@ -119,7 +120,10 @@ func (m *Member) config() *embed.Config {
 	// Members are added in pairs (package overlay), and only hosts that are alive. The strict check would want
 	// them connected for 5 s first.
 	c.MaxLearners, c.StrictReconfigCheck = MaxLearners, false
+	// The history is for followers that come back. It would fill the database in years otherwise; package overlay
+	// defragments it (registry.Relieve).
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "10m"
+	c.QuotaBackendBytes = m.cfg.Quota
 	c.EnableGRPCGateway = false
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newLogger(m.cfg.Log, m.cfg.Broken))
 	return c
