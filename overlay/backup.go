@@ -21,6 +21,11 @@ import (
 
 // backup answers a request of this host's root with a copy of the registry.
 func (n *Node) backup(w http.ResponseWriter, r *http.Request) {
+	if n.isExternal() {
+		w.WriteHeader(http.StatusConflict)
+		_ = json.NewEncoder(w).Encode(errorFor(errExternal))
+		return
+	}
 	out := &counter{Writer: w}
 	if err := n.registry.Backup(r.Context(), out); err != nil {
 		if out.bytes > 0 {
@@ -68,6 +73,8 @@ func Restore(ctx context.Context, path, backup string, log func(format string, a
 		return err
 	case s == nil:
 		return &RestoreError{"this host belongs to no cluster", ""}
+	case s.Etcd != nil:
+		return errExternal
 	case s.Removed:
 		return &RestoreError{"this host was removed from the cluster", ""}
 	case authority == nil:

@@ -37,6 +37,7 @@ type Self struct {
 	MTU     int // of the device with the address, in bytes
 	// Dataplane is that of the cluster, for its first host, and of the host, for others; "": a default.
 	Dataplane string
+	Etcd      *registry.External // the host has access to an etcd that is the registry; nil: hosts run it
 }
 
 var hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
@@ -69,7 +70,7 @@ func Create(path string, self Self) (*Settings, error) {
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, fmt.Errorf("choose the cluster's id: %w", err)
 	}
-	s := &Settings{Version: 1, Host: self.Host, Cluster: hex.EncodeToString(id[:]), Address: self.Address, Port: self.Port, First: true}
+	s := &Settings{Version: 1, Host: self.Host, Cluster: hex.EncodeToString(id[:]), Address: self.Address, Port: self.Port, First: true, Etcd: self.Etcd}
 	var err error
 	if s.MAC, err = randomMAC(); err != nil {
 		return nil, err
@@ -87,9 +88,12 @@ func Create(path string, self Self) (*Settings, error) {
 		return nil, err
 	}
 	m := newMirror()
-	m.Cluster = registry.Cluster{ID: s.Cluster, Created: now.UTC().Truncate(time.Second), VNI: DefaultVNI, Dataplane: self.Dataplane}
+	m.Cluster = registry.Cluster{ID: s.Cluster, Created: now.UTC().Truncate(time.Second), VNI: DefaultVNI, Dataplane: self.Dataplane, External: self.Etcd != nil}
 	m.Hosts[self.Host] = registry.Host{Name: self.Host, Pin: identity.Pin(), Address: self.Address, Port: self.Port, MAC: s.MAC, MTU: self.MTU, Member: true, Votes: true, Joined: m.Cluster.Created}
-	err = errors.Join(d.writeAuthority(authority), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m), os.MkdirAll(d.path(registryDir), 0o700))
+	err = errors.Join(d.writeAuthority(authority), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m))
+	if self.Etcd == nil {
+		err = errors.Join(err, os.MkdirAll(d.path(registryDir), 0o700))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -178,6 +182,9 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 			return nil, err
 		}
 	}
+	if err := checkAccess(ctx, self.Etcd, answer.Cluster); err != nil {
+		return nil, err
+	}
 	r.Check = false
 	answer, authority, err := ask(ctx, token, r)
 	if err != nil {
@@ -195,7 +202,7 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 	}
 	m := newMirror()
 	m.Cluster, m.Hosts, m.Networks = answer.Cluster, answer.Hosts, answer.Networks
-	s := &Settings{Version: 1, Host: self.Host, Cluster: answer.Cluster.ID, Address: self.Address, Port: self.Port, MAC: mac, Dataplane: self.Dataplane}
+	s := &Settings{Version: 1, Host: self.Host, Cluster: answer.Cluster.ID, Address: self.Address, Port: self.Port, MAC: mac, Dataplane: self.Dataplane, Etcd: self.Etcd, Generation: answer.Cluster.Generation}
 	if err := errors.Join(os.RemoveAll(d.path(registryDir)), os.RemoveAll(d.path(authorityFile)), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m)); err != nil {
 		return nil, err
 	}

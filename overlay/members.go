@@ -39,9 +39,13 @@ func (n *Node) governMembers(ctx context.Context) error {
 	}
 	n.mu.Lock()
 	self, known := n.mirror.Hosts[n.settings.Host]
-	listed, m := n.listed, n.member
+	listed, m, external := n.listed, n.member, n.mirror.Cluster.External
 	n.mu.Unlock()
 	switch {
+	case external && (!listed || !known):
+		return nil
+	case external:
+		return n.governExternal(ctx, self)
 	case listed && !known && m != nil:
 		n.cfg.Log("this host was removed, and its member of the registry ends")
 		n.stopMember()

@@ -17,6 +17,9 @@ import (
 // endpoints returns the registry's endpoints: this host's own member alone, if it votes, or else the gates of all
 // that vote. The client would send requests to each of them in turn, dead or not. It is called with mu held.
 func (n *Node) endpoints() (all []string) {
+	if n.settings.Etcd != nil {
+		return n.settings.Etcd.Endpoints()
+	}
 	if n.member != nil && n.member.Votes() {
 		return []string{registry.Address(n.settings.gate())}
 	}
@@ -101,8 +104,11 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// dialMember connects to this host's member of the registry.
+// dialMember connects to this host's member of the registry, or to the etcd to which it has access.
 func (n *Node) dialMember(ctx context.Context) (net.Conn, error) {
+	if e := n.self().Etcd; e != nil {
+		return e.DialAny(ctx)
+	}
 	to, err := member.DialClients(n.cfg.Dir)(ctx)
 	if err != nil {
 		return nil, err

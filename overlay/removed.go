@@ -38,12 +38,16 @@ func (n *Node) isRemoved() bool {
 // dialRegistry connects to a member of the registry: to the one of this host by its socket.
 func (n *Node) dialRegistry(ctx context.Context, endpoint string) (net.Conn, error) {
 	n.mu.Lock()
+	etcd := n.settings.Etcd
 	own := n.member != nil && endpoint == n.settings.gate().String()
 	wait := n.removal.sure && time.Since(n.removal.tried) < removedPause
 	if !wait {
 		n.removal.tried = time.Now()
 	}
 	n.mu.Unlock()
+	if etcd != nil && etcd.Has(endpoint) {
+		return etcd.Dial(ctx, endpoint)
+	}
 	if own {
 		return n.dialMember(ctx)
 	}

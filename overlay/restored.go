@@ -181,7 +181,12 @@ func (n *Node) listedNow() bool {
 }
 
 // leads reports whether this host does what one host of the cluster has to do. It is called with mu held.
-func (n *Node) leads() bool { return n.member != nil && n.member.Leads() }
+func (n *Node) leads() bool {
+	if n.mirror.Cluster.External {
+		return n.leadsExternal()
+	}
+	return n.member != nil && n.member.Leads()
+}
 
 // Telling other hosts that the registry was restored.
 

@@ -74,6 +74,12 @@ func errorFor(err error) *control.Error {
 		e.Hint = "containers go on; see which hosts are missing: cleat-node status"
 	case errors.As(err, new(*MajorityError)):
 		e.Hint = "with three hosts or more that are alive, others become members within seconds; then try again"
+	case errors.As(err, new(*LastAccessError)):
+		e.Hint = "give another host access first: cleat-node down; cleat-node up --etcd URL"
+	case errors.As(err, new(*registry.FullError)):
+		e.Hint = "it goes on by itself when a host with a member has space"
+	case errors.Is(err, errExternal):
+		e.Hint = errExternal.Help
 	case errors.As(err, &none):
 		e.Hint = "make a network with a larger subnet: cleat net create NAME --span --subnet PREFIX"
 	}
@@ -217,6 +223,9 @@ func (e *MajorityError) Error() string {
 
 // memberOf returns the registry's member of a host, nil if it has none. It is an error if the registry needs it.
 func (n *Node) memberOf(ctx context.Context, host string) (its *registry.Member, err error) {
+	if external, err := n.lastAccess(host); external {
+		return nil, err
+	}
 	members, err := n.registry.Members(ctx)
 	if err != nil {
 		return nil, err
@@ -272,7 +281,10 @@ func (n *Node) votes(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, votesWithin)
 	defer cancel()
 	var names []string
-	members, err := n.registry.Members(ctx)
+	members, err := []registry.Member(nil), error(&registry.NotFoundError{What: "member of the registry"})
+	if n.self().Etcd == nil && !n.isExternal() {
+		members, err = n.registry.Members(ctx)
+	}
 	for _, m := range members {
 		if !m.Learner && m.Started {
 			names = append(names, m.Host)
@@ -297,7 +309,10 @@ func (n *Node) status(members []string) control.Status {
 	paths := n.cfg.Dataplane.Paths()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members}, Peers: peers}
+	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members, External: n.mirror.Cluster.External}, Peers: peers}
+	if n.settings.Etcd != nil {
+		s.Registry.URLs = n.settings.Etcd.URLs
+	}
 	for _, name := range slices.Sorted(maps.Keys(n.mirror.Hosts)) {
 		h := n.mirror.Hosts[name]
 		_, lives := n.mirror.alive[name]

@@ -12,6 +12,7 @@ import (
 
 	"cleat/internal/statedir"
 	"cleat/overlay/member"
+	"cleat/overlay/registry"
 	"cleat/overlay/trust"
 )
 
@@ -28,6 +29,8 @@ type Settings struct {
 	// Dataplane is the Dataplane of the host's record in the registry.
 	Dataplane string `json:"dataplane,omitempty"`
 	BGP       *BGP   `json:"bgp,omitempty"`
+	// Etcd is the registry, if it is an etcd which no host of the cluster runs, and this host has access to it.
+	Etcd *registry.External `json:"etcd,omitempty"`
 	// Generation is that of the registry (registry.Cluster) which this host uses.
 	Generation string `json:"generation,omitempty"`
 }

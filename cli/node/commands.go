@@ -136,7 +136,7 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 	if !s.Registry.Answers {
 		answers = "does not answer since " + term.Time(s.Registry.Since)
 	}
-	fmt.Fprintf(out, "cluster %s; the registry %s (%s)\n\n", s.Cluster, answers, strings.Join(s.Registry.Members, ", "))
+	fmt.Fprintf(out, "cluster %s; %s %s (%s)\n\n", s.Cluster, registryName(s.Registry), answers, strings.Join(s.Registry.Members, ", "))
 	t := term.NewTable(out)
 	t.Row("HOST", "ADDRESS", "STATE", "BY")
 	for _, h := range s.Hosts {
@@ -180,6 +180,17 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 		fmt.Fprintf(out, "\nproblem: %s\n", p)
 	}
 	return nil
+}
+
+// registryName returns what answers, or does not.
+func registryName(r control.RegistryStatus) string {
+	switch {
+	case len(r.URLs) > 0:
+		return "the registry, etcd at " + strings.Join(r.URLs, ", ") + ","
+	case r.External:
+		return "the registry, an etcd that other hosts reach,"
+	}
+	return "the registry"
 }
 
 func printPeers(out io.Writer, all []control.Peer) error {

@@ -15,6 +15,7 @@ import (
 	"cleat/network/attach"
 	"cleat/overlay"
 	"cleat/overlay/control"
+	"cleat/overlay/registry"
 
 	"github.com/spf13/cobra"
 )
@@ -84,7 +85,10 @@ func withHint(err error) error {
 	var byNode *control.Error
 	var refused *overlay.RefusedError
 	var restore *overlay.RestoreError
+	var external *registry.ExternalError
 	switch {
+	case errors.As(err, &external) && external.Help != "":
+		return hint.With(err, external.Help)
 	case errors.As(err, &restore) && restore.Help != "":
 		return hint.With(err, restore.Help)
 	case errors.Is(err, control.ErrNotRunning):

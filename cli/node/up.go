@@ -37,6 +37,7 @@ type upFlags struct {
 	metrics    string
 	foreground bool
 	bgp        bgpFlags
+	etcd       etcdFlags
 	dataplane  string
 }
 
@@ -54,7 +55,11 @@ without it they only miss what other hosts change.
 are to hosts of the same segment ("routes"), or so where that works, and in VXLAN
 elsewhere ("auto", the default). With the first host it is for the whole cluster,
 and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
-"routes", and that over "auto".`,
+"routes", and that over "auto".
+
+--etcd puts the registry into an etcd that you run, instead of hosts of the
+cluster. Give it to the first host and to two others at least: they relay the
+rest, which joins by --token alone. Its files are read again for each connection.`,
 		Example: `  # a new cluster
   cleat-node up
 
@@ -63,6 +68,9 @@ and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
 
   # at another address than that of the default route
   cleat-node up --address 192.0.2.1
+
+  # with the registry in an etcd of your own
+  cleat-node up --etcd https://192.0.2.9:2379 --etcd-ca ca.pem --etcd-cert host.pem --etcd-key host.key
 
   # with figures for Prometheus at http://192.0.2.1:7792/metrics
   cleat-node up --metrics 192.0.2.1:7792`,
@@ -78,6 +86,7 @@ and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
 	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS:PORT` at which Prometheus gets this host's figures, while this process runs (default: nowhere)")
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
 	f.bgp.add(flags)
+	f.etcd.add(flags)
 	return cmd
 }
 
@@ -101,6 +110,9 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if _, err := c.Status(cmd.Context()); err == nil && !f.foreground {
 		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does, and `cleat-node down` ends it")
 	}
+	if err := f.etcd.check(); err != nil {
+		return err
+	}
 	routing, err := f.bgp.parse()
 	if err != nil {
 		return err
@@ -112,6 +124,11 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 		}
 	} else if f.token != "" || f.name != "" || f.address != "" {
 		return hint.With(fmt.Errorf("this host belongs to cluster %s already, as %s", settings.Cluster, settings.Host), "leave out --token, --name and --address")
+	}
+	if etcd := f.etcd.external(); etcd != nil && resumes {
+		if err := overlay.SetExternal(cmd.Context(), dir, etcd); err != nil {
+			return err
+		}
 	}
 	if f.bgp.given() {
 		if err := overlay.SetBGP(dir, routing); err != nil {
@@ -132,7 +149,7 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 
 // begin makes this host one of a new cluster, or of that of a token.
 func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, dataplane NewDataplane) (*overlay.Settings, error) {
-	self := overlay.Self{Host: f.name, Port: f.port, Dataplane: f.dataplane}
+	self := overlay.Self{Host: f.name, Port: f.port, Dataplane: f.dataplane, Etcd: f.etcd.external()}
 	if self.Host == "" {
 		name, err := os.Hostname()
 		if err != nil {
@@ -154,6 +171,11 @@ func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, da
 		return nil, hint.With(err, "`ip address` lists this host's addresses")
 	}
 	if f.token == "" {
+		if self.Etcd != nil {
+			if err := overlay.CheckExternal(ctx, self.Etcd); err != nil {
+				return nil, err
+			}
+		}
 		return overlay.Create(dir, self)
 	}
 	d, err := dataplane(store, func(string, ...any) {})

@@ -80,6 +80,10 @@ type RegistryStatus struct {
 	Answers bool      `json:"answers"`
 	Since   time.Time `json:"since"` // when it began to answer, or stopped
 	Members []string  `json:"members"`
+	// External means that the registry is an etcd which no host of the cluster runs. Members then are the hosts that
+	// have access to it, and URLs is where, if this host is one of them.
+	External bool     `json:"external,omitempty"`
+	URLs     []string `json:"urls,omitempty"`
 }
 
 // HostStatus is a host as another one sees it.

@@ -22,6 +22,9 @@ type Cluster struct {
 	Dataplane string `json:"dataplane,omitempty"`
 	// Generation changes whenever a registry is restored from a backup (Restore). Later ones are greater as strings.
 	Generation string `json:"generation,omitempty"`
+	// External means that the registry is an etcd which no host of the cluster runs. Host.Member and Host.Votes then
+	// mean that a host has access to it, for other hosts too.
+	External bool `json:"external,omitempty"`
 	// ForgetAfter is how long a host must be dead until other hosts may have its addresses; 0: forever.
 	ForgetAfter time.Duration `json:"forget_after,omitempty"`
 }
@@ -118,7 +121,8 @@ type Token struct {
 
 // Keys.
 const (
-	layouts      = "/cleat/v"
+	everything   = "/cleat/"
+	layouts      = everything + "v"
 	root         = layouts + "1/"
 	clusterKey   = root + "cluster"
 	hostsKey     = root + "hosts/"
