@@ -179,13 +179,27 @@ func (e *External) DialAny(ctx context.Context) (net.Conn, error) {
 	return nil, errors.Join(errs...)
 }
 
+// awaitRefusal returns the error by which a server refuses this client's certificate. By TLS 1.3 it comes after the
+// handshake. A server that accepts the certificate sends something, or waits.
+func awaitRefusal(c net.Conn) error {
+	const within = 300 * time.Millisecond
+	_ = c.SetReadDeadline(time.Now().Add(within))
+	if _, err := c.Read(make([]byte, 1)); err != nil && !errors.Is(err, os.ErrDeadlineExceeded) {
+		return fmt.Errorf("connect to etcd at %s: %w", c.RemoteAddr(), err)
+	}
+	return nil
+}
+
 // Probe asks the etcd for its cluster. c is nil if it has none, and nothing else below the keys of this program.
 func (e *External) Probe(ctx context.Context) (c *Cluster, err error) {
 	first, err := e.DialAny(ctx) // its error says more than that of a request
+	if err == nil {
+		err = awaitRefusal(first)
+		first.Close()
+	}
 	if err != nil {
 		return nil, &ExternalError{err.Error(), "is etcd there, and are --etcd-ca, --etcd-cert and --etcd-key its files?"}
 	}
-	first.Close()
 	r, err := Open(Config{Endpoints: e.Endpoints(), Dial: e.Dial})
 	if err != nil {
 		return nil, err
