@@ -79,6 +79,7 @@ func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
 func (n *Node) state() State {
 	s := n.mirror.state(n.settings.Host)
 	for i := range s.Networks {
+		s.Networks[i].Held = n.held
 		for l, until := range n.lending {
 			if l.Network == s.Networks[i].Name && time.Now().Before(until) {
 				s.Networks[i].Lent = append(s.Networks[i].Lent, l.Address)

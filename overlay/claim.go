@@ -18,7 +18,7 @@ func (n *Node) claimBlocks(ctx context.Context) error {
 	}
 	m := n.mirror.copy()
 	n.mu.Unlock()
-	var errs []error
+	errs := []error{n.reclaim(ctx)}
 	for _, net := range m.Networks {
 		for _, sub := range net.Subnets {
 			if !m.hasBlock(net.Name, sub, n.settings.Host) {

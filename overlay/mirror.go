@@ -134,6 +134,18 @@ func (m *mirror) change(one registry.Change, c *changed) {
 	}
 }
 
+// blocksOf returns the blocks of a host.
+func (m *mirror) blocksOf(host string) (all []registry.Block) {
+	for _, blocks := range m.Blocks {
+		for _, b := range blocks {
+			if b.Host == host {
+				all = append(all, b)
+			}
+		}
+	}
+	return all
+}
+
 // keep takes over the older record of one that can't be read.
 func (m *mirror) keep(one registry.Change, old *mirror) {
 	c := changed{endpoints: map[endpointsOf]bool{}}

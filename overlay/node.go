@@ -42,6 +42,7 @@ type Node struct {
 	mirror       *mirror
 	listed       bool                 // the mirror has had all records since the start
 	since        map[string]time.Time // when hosts came or went
+	listedAt     time.Time            // since when
 	answers      bool                 // the registry does
 	answered     time.Time            // since when answers is as it is
 	member       *member.Member
@@ -51,14 +52,18 @@ type Node struct {
 	problems     map[string]string    // what does not work, by what it is about
 	problemSince map[string]time.Time // since when
 	removal      removal
-	failure      Failure     // of this host's member
-	retry        time.Time   // before it, the member is not started
-	started      time.Time   // since when it runs
-	pending      *restoredBy // another host has restored the registry, and this one has not gone over to it yet
-	applied      uint64      // how many changes of the topology the dataplane has
-	changes      uint64      // how many there were
-	settled      *sync.Cond  // is signaled when applied changes
-	seen         reports     // of hosts
+	contact      contact                   // with the registry
+	saves        contact                   // what the file has
+	held         bool                      // see hold.go
+	taken        map[string]registry.Block // own blocks that the registry has given away, and does not have for anybody yet
+	failure      Failure                   // of this host's member
+	retry        time.Time                 // before it, the member is not started
+	started      time.Time                 // since when it runs
+	pending      *restoredBy               // another host has restored the registry, and this one has not gone over to it yet
+	applied      uint64                    // how many changes of the topology the dataplane has
+	changes      uint64                    // how many there were
+	settled      *sync.Cond                // is signaled when applied changes
+	seen         reports                   // of hosts
 
 	unregistered bool // the registry may lack this host's address; only followAddress uses it
 	toMember     connections
@@ -85,7 +90,7 @@ func New(cfg Config) (*Node, error) {
 	if settings == nil {
 		return nil, errors.New("this host belongs to no cluster")
 	}
-	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
+	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, taken: map[string]registry.Block{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
 	if n.failure = cfg.Failure; n.failure.Times > 0 {
 		n.retry = time.Now().Add(retryAfter(n.failure.Times - 1))
@@ -100,6 +105,10 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.mirror.self = settings.Host
+	if n.contact, err = n.dir.readContact(cfg.Boot); err != nil {
+		return nil, err
+	}
+	n.held = n.expired()
 	n.gate = gate.New(gate.Config{
 		Identity: n.ID, Admit: n.admit, Serve: n.serveHost, Joining: n.serveJoin, Log: cfg.Log,
 		Known: n.isHost, Registry: n.dialMember, Peers: member.DialPeers(cfg.Dir, settings.Host),
@@ -193,6 +202,8 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "blocks", n.claim, 5*time.Second, n.claimBlocks) })
 	running.Go(func() { n.every(ctx, "endpoints", n.publish, 30*time.Second, n.publishEndpoints) })
 	running.Go(func() { n.every(ctx, "members", n.govern, time.Second, n.governMembers) })
+	running.Go(func() { n.every(ctx, "hold", nil, time.Second, n.hold) })
+	running.Go(func() { n.every(ctx, "forget", nil, time.Second, n.forget) })
 	running.Go(func() { n.every(ctx, "space", nil, 5*time.Second, n.relieve) })
 	running.Go(func() { n.every(ctx, "disk", nil, 5*time.Second, n.checkDisk) })
 	running.Go(func() { n.every(ctx, "restored", n.restored, 5*time.Second, n.registerAgain) })
@@ -305,7 +316,11 @@ func (n *Node) update(u registry.Update) {
 		return // a former registry
 	}
 	before := maps.Clone(n.mirror.Hosts) // an update changes the map
+	had := n.mirror.blocksOf(n.settings.Host)
 	if u.All {
+		if !n.listed {
+			n.listedAt = time.Now()
+		}
 		n.listed = true
 	}
 	c := n.mirror.update(u)
@@ -318,6 +333,7 @@ func (n *Node) update(u registry.Update) {
 	if _, known := n.mirror.Hosts[n.settings.Host]; n.listed && c.topology {
 		n.setRemoved(!known)
 	}
+	n.noteTaken(had)
 	for _, h := range c.alive {
 		n.since[h] = time.Now()
 		_, lives := n.mirror.alive[h]
@@ -364,6 +380,9 @@ func gates(hosts []registry.Host) (all []netip.AddrPort) {
 func (n *Node) setAnswers(does bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if does {
+		n.contact = now(n.cfg.Boot)
+	}
 	if n.answers == does {
 		return
 	}
@@ -389,9 +408,11 @@ func (n *Node) publishEndpoints(ctx context.Context) error {
 		return err
 	}
 	n.mu.Lock()
+	own, foreign, free := n.mirror.withoutTaken(own)
 	changes := n.mirror.missing(own, n.settings.Host)
 	n.mu.Unlock()
-	return n.registry.ChangeEndpoints(ctx, changes)
+	n.reconnected(own)
+	return errors.Join(n.claimFree(ctx, free), n.registry.ChangeEndpoints(ctx, changes), n.cutOff(ctx, foreign))
 }
 
 // save writes the mirror's file.

@@ -41,6 +41,7 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 	handle("DELETE /networks/{name}", n.removeNetwork)
 	handle("POST /networks/{name}/blocks", n.moreAddresses)
 	handle("DELETE /hosts/{name}", n.removeHost)
+	handle("PUT /cluster", n.changeCluster)
 	mux.HandleFunc("GET /backup", n.backup)
 	s := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
 	answered := make(chan struct{})
@@ -273,6 +274,25 @@ func (n *Node) removeHost(ctx context.Context, r *http.Request) (any, error) {
 	return struct{}{}, nil
 }
 
+// changeCluster changes settings of the cluster.
+func (n *Node) changeCluster(ctx context.Context, r *http.Request) (any, error) {
+	wanted, err := body[control.Cluster](r)
+	if err != nil {
+		return nil, err
+	}
+	after := wanted.ForgetAfter
+	if after != nil && *after < LeastForgetAfter && *after != control.Never {
+		return nil, fmt.Errorf("hosts can't be forgotten after %s; want %s or more", *after, LeastForgetAfter)
+	}
+	if after == nil {
+		return struct{}{}, nil
+	}
+	if err := n.registry.ChangeCluster(ctx, func(c *registry.Cluster) { c.ForgetAfter = *after }); err != nil {
+		return nil, err
+	}
+	return struct{}{}, n.waitApplied(ctx, func(m *mirror) bool { return m.Cluster.ForgetAfter == *after })
+}
+
 // votesWithin bounds how long a request for the status waits for the registry.
 const votesWithin = 500 * time.Millisecond
 
@@ -310,6 +330,9 @@ func (n *Node) status(members []string) control.Status {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members, External: n.mirror.Cluster.External}, Peers: peers}
+	if after, ever := forgetAfter(n.mirror.Cluster); ever {
+		s.ForgetAfter = after
+	}
 	if n.settings.Etcd != nil {
 		s.Registry.URLs = n.settings.Etcd.URLs
 	}

@@ -68,6 +68,7 @@ const (
 	identityFile  = "identity.pem"
 	authorityFile = "authority.pem"
 	mirrorFile    = "mirror.json"
+	contactFile   = "contact.json"
 	registryDir   = "etcd"
 	oldRegistry   = "etcd.old" // what registryDir was before the registry was restored from a backup
 	newRegistry   = "etcd.new" // while it is restored

@@ -51,6 +51,14 @@ type Token struct {
 	Expires time.Time `json:"expires"`
 }
 
+// Never is a Cluster.ForgetAfter: other hosts never get the addresses of a dead host.
+const Never = time.Duration(-1)
+
+// Cluster is settings of the cluster to change; nil: as they are.
+type Cluster struct {
+	ForgetAfter *time.Duration `json:"forget_after,omitempty"`
+}
+
 // Status is what a node knows.
 type Status struct {
 	Cluster  string          `json:"cluster"`
@@ -61,6 +69,8 @@ type Status struct {
 	Networks []NetworkStatus `json:"networks"`
 	Peers    []Peer          `json:"peers,omitempty"` // of BGP
 	Problems []string        `json:"problems,omitempty"`
+	// ForgetAfter is how long a host must be dead until others may have its addresses; 0: they never may.
+	ForgetAfter time.Duration `json:"forget_after,omitempty"`
 }
 
 // Peer is a session of BGP with a router or a route reflector.
@@ -213,6 +223,11 @@ func (c *Client) Token(ctx context.Context, t NewToken) (got Token, err error) {
 // RemoveHost removes a host from the cluster.
 func (c *Client) RemoveHost(ctx context.Context, name string) error {
 	return c.Do(ctx, http.MethodDelete, "/hosts/"+name, nil, nil)
+}
+
+// ChangeCluster changes settings of the cluster.
+func (c *Client) ChangeCluster(ctx context.Context, to Cluster) error {
+	return c.Do(ctx, http.MethodPut, "/cluster", to, nil)
 }
 
 // Status returns what the node knows.

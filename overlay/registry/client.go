@@ -318,6 +318,16 @@ func (r *Registry) Block(ctx context.Context, of Block) (b Block, err error) {
 	return b, err
 }
 
+// BlocksOf returns the blocks of a host, as they are now.
+func (r *Registry) BlocksOf(ctx context.Context, host string) (all []Block, err error) {
+	_, err = r.scan(ctx, blocksKey, func(kv *mvccpb.KeyValue) {
+		if c, err := parse(kv, false); err == nil && c.Block.Host == host {
+			all = append(all, *c.Block)
+		}
+	})
+	return all, err
+}
+
 // PassBlock gives a block that one host has to another one.
 func (r *Registry) PassBlock(ctx context.Context, from, to Block) error {
 	from.Version, to.Version = version, version

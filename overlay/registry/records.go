@@ -25,7 +25,8 @@ type Cluster struct {
 	// External means that the registry is an etcd which no host of the cluster runs. Host.Member and Host.Votes then
 	// mean that a host has access to it, for other hosts too.
 	External bool `json:"external,omitempty"`
-	// ForgetAfter is how long a host must be dead until other hosts may have its addresses; 0: forever.
+	// ForgetAfter is how long a host must be dead until other hosts may have its addresses; 0: a default, and less: for
+	// ever.
 	ForgetAfter time.Duration `json:"forget_after,omitempty"`
 }
 
