@@ -74,6 +74,13 @@ func (n *Node) resumeMember(ctx context.Context) error {
 	}
 	err := checkSpace(n.cfg.Dir)
 	if err == nil {
+		var id uint64
+		var old *OldDataError
+		if id, err = n.checkData(ctx); errors.As(err, &old) {
+			return n.beginAnew(ctx, id, old)
+		}
+	}
+	if err == nil {
 		err = n.startMember(nil)
 	}
 	n.mu.Lock()

@@ -75,6 +75,10 @@ func (n *Node) becomeMember(ctx context.Context) error {
 	var cluster []string
 	for _, m := range members {
 		cluster = append(cluster, m.Host)
+		if m.Host == n.settings.Host && m.Started {
+			n.cfg.Log("the data of this host's member of the registry is lost; the member leaves the registry and begins anew")
+			return n.leaveRegistry(ctx, m.ID)
+		}
 	}
 	if !slices.Contains(cluster, n.settings.Host) {
 		return errors.New("the registry has no member for this host yet")

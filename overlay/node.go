@@ -56,6 +56,7 @@ type Node struct {
 	saves        contact                   // what the file has
 	held         bool                      // see hold.go
 	taken        map[string]registry.Block // own blocks that the registry has given away, and does not have for anybody yet
+	progressed   bool                      // what the registry has changed since this host's member has registered its progress
 	failure      Failure                   // of this host's member
 	retry        time.Time                 // before it, the member is not started
 	started      time.Time                 // since when it runs
@@ -164,14 +165,14 @@ func signal(c chan struct{}) {
 func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	n.problem("members", n.resumeMember(ctx))
-	defer n.stopMember()
 	var err error
 	n.registry, err = registry.Open(registry.Config{Endpoints: n.followMembers(), Dial: n.dialRegistry})
 	if err != nil {
 		return err
 	}
 	defer n.registry.Close()
+	n.problem("members", n.resumeMember(ctx))
+	defer n.stopMember()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
@@ -204,6 +205,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "members", n.govern, time.Second, n.governMembers) })
 	running.Go(func() { n.every(ctx, "hold", nil, time.Second, n.hold) })
 	running.Go(func() { n.every(ctx, "forget", nil, time.Second, n.forget) })
+	running.Go(func() { n.every(ctx, "progress", nil, progressEvery, n.registerProgress) })
 	running.Go(func() { n.every(ctx, "space", nil, 5*time.Second, n.relieve) })
 	running.Go(func() { n.every(ctx, "disk", nil, 5*time.Second, n.checkDisk) })
 	running.Go(func() { n.every(ctx, "restored", n.restored, 5*time.Second, n.registerAgain) })
@@ -346,6 +348,7 @@ func (n *Node) update(u registry.Update) {
 			n.dirty[of] = true
 		}
 	}
+	n.progressed = n.progressed || c.topology || len(c.endpoints) > 0
 	if c.topology {
 		for l := range n.lending {
 			if _, known := n.mirror.Blocks[l.Network][single(l.Address).String()]; known {

@@ -133,6 +133,7 @@ const (
 	endpointsKey = root + "endpoints/"
 	tokensKey    = root + "tokens/"
 	removedKey   = root + "removed/"
+	progressKey  = root + "progress/"
 )
 
 func (b Block) key() string    { return blocksKey + b.Network + "/" + b.Prefix.String() }
