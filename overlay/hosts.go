@@ -22,6 +22,7 @@ type hostRequest struct {
 	Renew     []byte `json:"renew,omitempty"`     // a new certificate for this request
 	Lend      *loan  `json:"lend,omitempty"`
 	Moved     *moved `json:"moved,omitempty"` // the asking host has another address
+	Leave     bool   `json:"leave,omitempty"` // the asking host leaves the cluster
 	// Restored says that the asking host has a registry that was restored from a backup.
 	Restored *restoredBy `json:"restored,omitempty"`
 	Report   bool        `json:"report,omitempty"` // what the host measures, and what does not work there
@@ -57,6 +58,9 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 	if r.Moved != nil {
 		n.hostMoved(host, *r.Moved)
 		return &hostAnswer{}, nil
+	}
+	if r.Leave {
+		return &hostAnswer{}, n.hostLeaves(ctx, host)
 	}
 	if r.Restored != nil {
 		return &hostAnswer{}, n.hostRestored(host, *r.Restored)

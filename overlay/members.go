@@ -107,6 +107,12 @@ func (n *Node) lead(ctx context.Context) error {
 		}
 	}
 	switch {
+	case p.leaving != nil:
+		n.cfg.Log("the member of host %s, which leaves the cluster, leaves the registry", p.leaving.Host)
+		if err := n.registry.ChangeHost(ctx, p.leaving.Host, func(h *registry.Host) { h.Member, h.Votes = false, false }); err != nil {
+			return err
+		}
+		return n.registry.RemoveMember(ctx, p.leaving.ID)
 	case p.orphan != nil:
 		n.cfg.Log("the member of host %s, which was removed, leaves the registry", p.orphan.Host)
 		return n.registry.RemoveMember(ctx, p.orphan.ID)
@@ -135,6 +141,7 @@ type plan struct {
 	unrecorded       map[string]bool  // hosts whose record does not say so yet: whether their member votes
 	orphan           *registry.Member // of a host that was removed
 	dead             *registry.Member // of a host that is dead for long
+	leaving          *registry.Member // of a host that leaves, and is not needed any more
 	spare            []registry.Host  // that could become members, the first one next
 }
 
@@ -143,7 +150,13 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 	defer n.mu.Unlock()
 	isMember := map[string]bool{}
 	p.unrecorded = map[string]bool{}
-	p.wanted = wantedMembers(len(n.mirror.Hosts))
+	stay, lives := 0, 0
+	for _, h := range n.mirror.Hosts {
+		if !h.Leaving {
+			stay++
+		}
+	}
+	p.wanted = wantedMembers(stay)
 	for i, m := range members {
 		h, known := n.mirror.Hosts[m.Host]
 		if !known {
@@ -151,12 +164,19 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 			continue
 		}
 		isMember[h.Name] = true
+		if h.Leaving {
+			p.leaving = &members[i]
+			continue
+		}
 		if !h.Member || h.Votes == m.Learner {
 			p.unrecorded[h.Name] = !m.Learner
 		}
-		_, lives := n.mirror.alive[h.Name]
+		_, alive := n.mirror.alive[h.Name]
+		if alive && !m.Learner {
+			lives++
+		}
 		switch {
-		case !lives && h.Name != n.settings.Host && time.Since(n.since[h.Name]) > replaceAfter:
+		case !alive && h.Name != n.settings.Host && time.Since(n.since[h.Name]) > replaceAfter:
 			p.dead = &members[i]
 		case m.Learner:
 			p.learners = append(p.learners, h.Name)
@@ -164,8 +184,13 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 			p.voters = append(p.voters, h.Name)
 		}
 	}
+	defer func() {
+		if more := len(p.voters) < p.wanted && len(p.learners)+len(p.spare) > 0; more || 2*lives <= len(p.voters) {
+			p.leaving = nil // it is needed
+		}
+	}()
 	for _, h := range n.mirror.Hosts {
-		if _, lives := n.mirror.alive[h.Name]; lives && !isMember[h.Name] {
+		if _, lives := n.mirror.alive[h.Name]; lives && !isMember[h.Name] && !h.Leaving {
 			p.spare = append(p.spare, h)
 		}
 	}

@@ -41,6 +41,7 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 	handle("DELETE /networks/{name}", n.removeNetwork)
 	handle("POST /networks/{name}/blocks", n.moreAddresses)
 	handle("DELETE /hosts/{name}", n.removeHost)
+	handle("POST /leave", n.leave)
 	handle("PUT /cluster", n.changeCluster)
 	mux.HandleFunc("GET /backup", n.backup)
 	s := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
@@ -75,6 +76,10 @@ func errorFor(err error) *control.Error {
 		e.Hint = "containers go on; see which hosts are missing: cleat-node status"
 	case errors.As(err, new(*MajorityError)):
 		e.Hint = "with three hosts or more that are alive, others become members within seconds; then try again"
+	case errors.As(err, new(*UsedError)):
+		e.Hint = "cleat net disconnect NETWORK CONTAINER; or disconnect all: cleat-node leave --force"
+	case errors.As(err, new(*LastHostError)):
+		e.Hint = "cleat-node leave --force"
 	case errors.As(err, new(*LastAccessError)):
 		e.Hint = "give another host access first: cleat-node down; cleat-node up --etcd URL"
 	case errors.As(err, new(*registry.FullError)):

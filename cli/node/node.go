@@ -75,7 +75,7 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 	}
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(cmd.OutOrStdout(), cmd) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { help.Print(cmd.ErrOrStderr(), cmd); return nil })
-	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newRemove(), newSet(), newBackup(), newRestore(), newUI(), complete.New(program), man.New(program))
+	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newLeave(dataplane), newRemove(), newSet(), newBackup(), newRestore(), newUI(), complete.New(program), man.New(program))
 	help.File(root, "/var/lib/cleat/node", "this host's key, and what it knows of the cluster; CLEAT_STATE_DIR replaces /var/lib/cleat")
 	return root
 }

@@ -17,6 +17,7 @@ import (
 	"cleat/network/keep"
 	"cleat/network/named"
 	"cleat/network/names"
+	"cleat/network/span"
 	"cleat/network/span/probe"
 	"cleat/overlay"
 	"cleat/overlay/control"
@@ -196,6 +197,9 @@ func (d *dataplane) Disconnect(ctx context.Context, e registry.Endpoint) error {
 	_, err := named.Disconnect(ctx, d.cfg, e.Network, e.Container)
 	return err
 }
+
+// Remove implements overlay.Cleaner.
+func (d *dataplane) Remove(context.Context) error { return span.Remove(d.host) }
 
 // Lend implements overlay.Dataplane.
 func (d *dataplane) Lend(ctx context.Context, network string, a netip.Addr, host string) (netip.Addr, error) {

@@ -225,6 +225,15 @@ func (c *Client) RemoveHost(ctx context.Context, name string) error {
 	return c.Do(ctx, http.MethodDelete, "/hosts/"+name, nil, nil)
 }
 
+// Leave takes this host out of the cluster. Unless force is set, no container of it may be on a network that spans hosts.
+func (c *Client) Leave(ctx context.Context, force bool) error {
+	path := "/leave"
+	if force {
+		path += "?force=1"
+	}
+	return c.Do(ctx, http.MethodPost, path, nil, nil)
+}
+
 // ChangeCluster changes settings of the cluster.
 func (c *Client) ChangeCluster(ctx context.Context, to Cluster) error {
 	return c.Do(ctx, http.MethodPut, "/cluster", to, nil)

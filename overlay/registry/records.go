@@ -41,6 +41,7 @@ type Host struct {
 	MTU     int        `json:"mtu"`              // of the device of Address, in bytes
 	Member  bool       `json:"member,omitempty"` // runs a member of the registry, or is about to
 	Votes   bool       `json:"votes,omitempty"`  // its member votes, and serves clients
+	Leaving bool       `json:"leaving,omitempty"` // it leaves the cluster, when its member is not needed any more
 	Joined  time.Time  `json:"joined"`
 	// Dataplane is how this host and others reach each other's containers; "": that of the cluster.
 	Dataplane string `json:"dataplane,omitempty"`
