@@ -115,6 +115,7 @@ type joinAnswer struct {
 	Hint     string                      `json:"hint,omitempty"`
 	Members  []netip.AddrPort            `json:"members,omitempty"` // to ask instead: this host can't sign
 	Proof    []byte                      `json:"proof,omitempty"`   // that the answer is of the token's cluster
+	Now      time.Time                   `json:"now,omitzero"`    // by the clock of the host that answers
 	Cluster  registry.Cluster            `json:"cluster"`
 	Hosts    map[string]registry.Host    `json:"hosts"`
 	Cert     []byte                      `json:"certificate"` // DER
@@ -182,6 +183,10 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 			return nil, err
 		}
 	}
+	if ahead := answer.Now.Sub(identity.Now()); !answer.Now.IsZero() && (ahead > mostAhead || -ahead > mostBehind) {
+		return nil, &RefusedError{fmt.Sprintf("its clock says %s UTC, and this host's %s", answer.Now.UTC().Format(time.DateTime), identity.Now().UTC().Format(time.DateTime)),
+			"set the clock that is wrong; timedatectl shows it"}
+	}
 	if err := checkAccess(ctx, self.Etcd, answer.Cluster); err != nil {
 		return nil, err
 	}
@@ -197,6 +202,9 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 	if identity, err = identity.Certified(cert, authority); err != nil {
 		return nil, err
 	}
+	if !identity.Valid(identity.Now()) {
+		return nil, &ClocksError{self.Host, cert, identity.Now()}
+	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
@@ -208,6 +216,13 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 	}
 	return s, statedir.WriteJSON(d.path(settingsFile), s)
 }
+
+// A host does not join if the clock of the one that would sign its certificate is further ahead, or behind: the
+// certificate would not be valid here.
+const (
+	mostAhead  = 23 * time.Hour
+	mostBehind = 300 * 24 * time.Hour
+)
 
 // maxAsked bounds the hosts that are asked: those of the token, and those that they name.
 const maxAsked = 24

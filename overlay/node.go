@@ -23,6 +23,8 @@ type Config struct {
 	Dataplane Dataplane
 	Program   string // version of the program
 	Boot      string // boot id of the kernel
+	// Clock is this host's clock; nil: time.Now.
+	Clock func() time.Time
 	// Restart starts the process again, in its place, after its member of the registry has failed. Failure is for
 	// the new one. It does not return, unless it fails. nil: the process exits.
 	Restart func(Failure)
@@ -102,6 +104,7 @@ func New(cfg Config) (*Node, error) {
 	if n.identity, err = d.identity(); err != nil {
 		return nil, err
 	}
+	n.identity.Clock = cfg.Clock
 	if n.mirror, err = d.readMirror(); err != nil {
 		return nil, err
 	}
@@ -206,14 +209,17 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "hold", nil, time.Second, n.hold) })
 	running.Go(func() { n.every(ctx, "forget", nil, time.Second, n.forget) })
 	running.Go(func() { n.every(ctx, "progress", nil, progressEvery, n.registerProgress) })
+	running.Go(func() { n.every(ctx, "clock", nil, clockEvery, n.compareClocks) })
+	running.Go(func() {
+		n.problem("certificate", n.renew(ctx))
+		n.every(ctx, "certificate", nil, renewEvery, n.renew)
+	})
 	running.Go(func() { n.every(ctx, "space", nil, 5*time.Second, n.relieve) })
 	running.Go(func() { n.every(ctx, "disk", nil, 5*time.Second, n.checkDisk) })
 	running.Go(func() { n.every(ctx, "restored", n.restored, 5*time.Second, n.registerAgain) })
 	running.Go(func() { n.every(ctx, "telling", n.telling, tellEvery, n.tellRestored) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
-	running.Go(func() {
-		n.every(ctx, "files", n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
-	})
+	running.Go(func() { n.every(ctx, "files", n.saved, time.Hour, n.save) })
 	running.Go(func() { n.forward(ctx, n.cfg.Dataplane.Changed(), n.publish) })
 	signal(n.apply) // what the host had when it was stopped
 	<-ctx.Done()
@@ -304,7 +310,7 @@ func (n *Node) problem(about string, err error) {
 	if _, known := n.problemSince[about]; !known {
 		n.problemSince[about] = time.Now()
 	}
-	if text := err.Error(); n.problems[about] != text {
+	if text := withRemedy(err); n.problems[about] != text {
 		n.problems[about] = text
 		n.cfg.Log("%s", text)
 	}

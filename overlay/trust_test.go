@@ -66,6 +66,8 @@ type testHost struct {
 	node *Node
 	stop func()
 
+	clock func() time.Time // nil: time.Now
+
 	mu  sync.Mutex
 	log []string
 }
@@ -96,7 +98,7 @@ func (h *testHost) logf(format string, args ...any) {
 // start runs the node of a host that has created or joined a cluster.
 func (h *testHost) start() {
 	h.t.Helper()
-	n, err := New(Config{Dir: h.dir, Dataplane: noDataplane{}, Program: "test", Boot: "1", Log: h.logf})
+	n, err := New(Config{Dir: h.dir, Dataplane: noDataplane{}, Program: "test", Boot: "1", Clock: h.clock, Log: h.logf})
 	must(h.t, err)
 	l, err := net.Listen("tcp", netip.AddrPortFrom(h.self.Address, h.self.Port).String())
 	must(h.t, err)

@@ -34,13 +34,13 @@ type Cluster struct {
 type Host struct {
 	Version int        `json:"version"`
 	Name    string     `json:"name"`
-	Pin     string     `json:"pin"`              // of its key
-	Address netip.Addr `json:"address"`          // at which the other hosts reach it
-	Port    uint16     `json:"port"`             // of its gate
-	MAC     string     `json:"mac"`              // of its VXLAN device
-	MTU     int        `json:"mtu"`              // of the device of Address, in bytes
-	Member  bool       `json:"member,omitempty"` // runs a member of the registry, or is about to
-	Votes   bool       `json:"votes,omitempty"`  // its member votes, and serves clients
+	Pin     string     `json:"pin"`               // of its key
+	Address netip.Addr `json:"address"`           // at which the other hosts reach it
+	Port    uint16     `json:"port"`              // of its gate
+	MAC     string     `json:"mac"`               // of its VXLAN device
+	MTU     int        `json:"mtu"`               // of the device of Address, in bytes
+	Member  bool       `json:"member,omitempty"`  // runs a member of the registry, or is about to
+	Votes   bool       `json:"votes,omitempty"`   // its member votes, and serves clients
 	Leaving bool       `json:"leaving,omitempty"` // it leaves the cluster, when its member is not needed any more
 	Joined  time.Time  `json:"joined"`
 	// Dataplane is how this host and others reach each other's containers; "": that of the cluster.
