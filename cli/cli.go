@@ -5,7 +5,6 @@ import (
 	"io"
 	"os"
 	"runtime"
-	"runtime/debug"
 
 	"cleat/cli/attach"
 	"cleat/cli/bench"
@@ -24,6 +23,7 @@ import (
 	"cleat/cli/traffic"
 	"cleat/cli/tunnel"
 	"cleat/compat"
+	"cleat/internal/buildinfo"
 
 	"github.com/spf13/cobra"
 )
@@ -143,7 +143,7 @@ Ctrl-C after writing partial results.`,
   # as root: put a container on the network of eth0, and draw the wiring
   cleat attach web macvlan eth0 --ip 192.0.2.10/24
   cleat graph`,
-		Version:           Version(),
+		Version:           buildinfo.Version(),
 		Args:              hint.NoCommand,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:     true,
@@ -188,15 +188,6 @@ func trackStart(root *cobra.Command) *bool {
 	return started
 }
 
-// Version returns the version that the build recorded, such as "v1.2.3".
-func Version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok || info.Main.Version == "" || info.Main.Version == "(devel)" {
-		return "(unversioned build)"
-	}
-	return info.Main.Version
-}
-
 // newCompatCommands returns the programs that cleat replaces as commands, for the help.
 // compat.Lookup finds them before there are commands.
 func newCompatCommands() []*cobra.Command {
@@ -213,7 +204,7 @@ func newCompatCommands() []*cobra.Command {
 			DisableFlagParsing:    true,
 			Short:                 p.Summary,
 			Long:                  p.Text,
-			RunE:                  func(_ *cobra.Command, args []string) error { return exit.Status(p.Main(args, Version())) },
+			RunE:                  func(_ *cobra.Command, args []string) error { return exit.Status(p.Main(args, buildinfo.Version())) },
 		})
 	}
 	return cmds

@@ -13,6 +13,7 @@ import (
 	"cleat/cli/hint"
 	"cleat/cli/networks"
 	"cleat/compat"
+	"cleat/internal/buildinfo"
 	"cleat/internal/program"
 	"cleat/link"
 	"cleat/network/attach"
@@ -61,7 +62,7 @@ func answer(ctx context.Context, r client.Request, out, errs io.Writer, backgrou
 		return 0, false
 	}
 	ctx = container.WithCaller(ctx, container.Caller{Getenv: func(name string) string { return r.Env[name] }, Background: background})
-	if code, ok := compat.Answer(ctx, r, Version(), out, errs, background); ok {
+	if code, ok := compat.Answer(ctx, r, buildinfo.Version(), out, errs, background); ok {
 		return code, true
 	}
 	return execute(ctx, r.Args, out, errs), true

@@ -120,6 +120,8 @@ func TestSystemdPackage(t *testing.T) {
 	}
 	tells(t, told, "installed", "enabled, inactive, socket enabled, active", "no keeper runs")
 	tells(t, told, "installed again", "the keeper goes on", "a keeper starts at boot: /usr/lib/systemd/system/cleat-keep.service", "no second unit")
+	const takes = "host a takes part in cluster, of 1"
+	tells(t, told, "node", "enabled, inactive", takes, "active", "killed, and back", "upgraded", "inactive, success", "again: "+takes)
 	tells(t, told, "removed", "inactive", "no device, no process")
 	tells(t, told, "restored", "active, keeps attachments", "the network is back")
 	tells(t, told, "purged", "not-found, inactive", "no device, no process", "no file")

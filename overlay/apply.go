@@ -29,6 +29,7 @@ func (n *Node) applyLoop(ctx context.Context) {
 		} else {
 			n.problem("dataplane", nil)
 		}
+		signal(n.keys) // packets may take another key
 	}
 }
 
@@ -78,6 +79,7 @@ func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
 // state returns what this host's dataplane is to be. It is called with mu held.
 func (n *Node) state() State {
 	s := n.mirror.state(n.settings.Host)
+	s.WireGuard = n.ring.wireGuard(n.mirror.generation())
 	for i := range s.Networks {
 		s.Networks[i].Held = n.held
 		for l, until := range n.lending {

@@ -100,7 +100,7 @@ func Restore(ctx context.Context, path, backup string, log func(format string, a
 	if err := member.Restore(backup, fresh, s.Host, s.Cluster+hex.EncodeToString(nonce[:])); err != nil {
 		return err
 	}
-	generation, err := d.prepare(ctx, s, fresh, hex.EncodeToString(nonce[:]), log)
+	incarnation, err := d.prepare(ctx, s, fresh, hex.EncodeToString(nonce[:]), log)
 	if err == nil {
 		err = d.putAside()
 	}
@@ -111,12 +111,12 @@ func Restore(ctx context.Context, path, backup string, log func(format string, a
 		_ = os.RemoveAll(fresh)
 		return err
 	}
-	s.Generation = generation
+	s.Incarnation = incarnation
 	return d.writeSettings(*s)
 }
 
-// prepare makes a registry that was restored, in a directory, one of this host's cluster and of a new generation.
-func (d dir) prepare(ctx context.Context, s *Settings, data, nonce string, log func(string, ...any)) (generation string, err error) {
+// prepare makes a registry that was restored, in a directory, one of this host's cluster and of a new incarnation.
+func (d dir) prepare(ctx context.Context, s *Settings, data, nonce string, log func(string, ...any)) (incarnation string, err error) {
 	m, err := d.readMirror()
 	if err != nil {
 		return "", err
@@ -150,16 +150,16 @@ func (d dir) prepare(ctx context.Context, s *Settings, data, nonce string, log f
 	case c.ID != s.Cluster:
 		return "", &RestoreError{fmt.Sprintf("the backup is of cluster %s, and this host of %s", c.ID, s.Cluster), ""}
 	}
-	generation = nextGeneration(max(c.Generation, s.Generation), nonce)
-	err = r.Adopt(ctx, generation, self)
+	incarnation = nextIncarnation(max(c.Incarnation, s.Incarnation), nonce)
+	err = r.Adopt(ctx, incarnation, self)
 	if errors.As(err, new(*registry.BuriedError)) {
 		err = &RestoreError{"the backup says that this host was removed from the cluster", "do it on another host"}
 	}
-	return generation, err
+	return incarnation, err
 }
 
-// nextGeneration returns a generation after another one. Two that are made after the same one differ.
-func nextGeneration(last, nonce string) string {
+// nextIncarnation returns a incarnation after another one. Two that are made after the same one differ.
+func nextIncarnation(last, nonce string) string {
 	number, _, _ := strings.Cut(last, "-")
 	i, _ := strconv.Atoi(number)
 	const digits = 6 // so that later ones are greater as strings

@@ -42,6 +42,17 @@ type Disconnecter interface {
 // A PeerLister is a Dataplane that exchanges routes with others. Peers is safe for concurrent use.
 type PeerLister interface{ Peers() []control.Peer }
 
+// A Tunneler is a Dataplane that can join hosts by tunnels over several uplinks. TunnelKey is safe for concurrent use.
+type Tunneler interface {
+	// TunnelKey returns the public key of this host's ends of tunnels.
+	TunnelKey() (string, error)
+}
+
+// A Remover is a Dataplane whose ways to other hosts can be removed from the kernel, while it does not run.
+type Remover interface {
+	Remove(ctx context.Context) error
+}
+
 // Path is how containers of another host are reached.
 type Path struct {
 	By  string // e.g. "vxlan"
@@ -50,11 +61,17 @@ type Path struct {
 
 // State is what a cluster has, as one of its hosts sees it.
 type State struct {
-	VNI      int
-	Default  string // the cluster's dataplane
-	Self     registry.Host
-	Hosts    []registry.Host // the others, by name
-	Networks []NetworkState  // by name
+	VNI     int
+	Default string // the cluster's dataplane
+	// Encrypted means that WireGuard is the only way between hosts, whatever they have chosen.
+	Encrypted bool
+	// Pending means that the cluster is to encrypt: a host only sends with a generation (Encrypter.Sending) once it
+	// has sessions with all others.
+	Pending   bool
+	WireGuard WireGuard
+	Self      registry.Host
+	Hosts     []registry.Host // the others, by name
+	Networks  []NetworkState  // by name
 }
 
 // NetworkState is a network with its blocks.

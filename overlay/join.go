@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/x509"
@@ -38,6 +39,25 @@ type Self struct {
 	// Dataplane is that of the cluster, for its first host, and of the host, for others; "": a default.
 	Dataplane string
 	Etcd      *registry.External // the host has access to an etcd that is the registry; nil: hosts run it
+	// Encrypt is for the first host: everything between hosts is encrypted.
+	Encrypt bool
+	// Can returns an error if the kernel lacks what a way needs, like that of an Encrypter; nil: nothing is needed.
+	Can func(way string) error
+}
+
+// can returns an error if this host can't take part in a cluster.
+func (s Self) can(c registry.Cluster) error {
+	way := cmp.Or(s.Dataplane, c.Dataplane)
+	if c.Encryption != "" {
+		if err := CheckEncrypted(s.Dataplane); err != nil {
+			return err
+		}
+		way = WireGuardWay
+	}
+	if s.Can == nil {
+		return nil
+	}
+	return s.Can(way)
 }
 
 var hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
@@ -62,20 +82,27 @@ func randomMAC() (string, error) {
 
 // Create makes a new cluster of which this host is the first. It only writes files; a Node does the rest.
 func Create(path string, self Self) (*Settings, error) {
-	d := dir(path)
-	if err := errors.Join(CheckHostName(self.Host), CheckDataplane(self.Dataplane), os.MkdirAll(path, 0o700), os.RemoveAll(d.path(registryDir))); err != nil {
+	d, now := dir(path), time.Now()
+	cluster := registry.Cluster{Created: now.UTC().Truncate(time.Second), VNI: DefaultVNI, Dataplane: self.Dataplane, External: self.Etcd != nil}
+	if self.Encrypt {
+		cluster.Encryption, cluster.Generation, cluster.Rotated = registry.EncryptionOn, 1, cluster.Created
+	}
+	if err := errors.Join(CheckHostName(self.Host), CheckDataplane(self.Dataplane), self.can(cluster)); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(os.MkdirAll(path, 0o700), os.RemoveAll(d.path(registryDir)), d.writeRing(ring{})); err != nil {
 		return nil, err
 	}
 	var id [8]byte
 	if _, err := rand.Read(id[:]); err != nil {
 		return nil, fmt.Errorf("choose the cluster's id: %w", err)
 	}
-	s := &Settings{Version: 1, Host: self.Host, Cluster: hex.EncodeToString(id[:]), Address: self.Address, Port: self.Port, First: true, Etcd: self.Etcd}
+	cluster.ID = hex.EncodeToString(id[:])
+	s := &Settings{Version: 1, Host: self.Host, Cluster: cluster.ID, Address: self.Address, Port: self.Port, First: true, Etcd: self.Etcd}
 	var err error
 	if s.MAC, err = randomMAC(); err != nil {
 		return nil, err
 	}
-	now := time.Now()
 	authority, err := trust.NewAuthority(s.Cluster, now)
 	if err != nil {
 		return nil, err
@@ -88,7 +115,7 @@ func Create(path string, self Self) (*Settings, error) {
 		return nil, err
 	}
 	m := newMirror()
-	m.Cluster = registry.Cluster{ID: s.Cluster, Created: now.UTC().Truncate(time.Second), VNI: DefaultVNI, Dataplane: self.Dataplane, External: self.Etcd != nil}
+	m.Cluster = cluster
 	m.Hosts[self.Host] = registry.Host{Name: self.Host, Pin: identity.Pin(), Address: self.Address, Port: self.Port, MAC: s.MAC, MTU: self.MTU, Member: true, Votes: true, Joined: m.Cluster.Created}
 	err = errors.Join(d.writeAuthority(authority), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m))
 	if self.Etcd == nil {
@@ -115,7 +142,7 @@ type joinAnswer struct {
 	Hint     string                      `json:"hint,omitempty"`
 	Members  []netip.AddrPort            `json:"members,omitempty"` // to ask instead: this host can't sign
 	Proof    []byte                      `json:"proof,omitempty"`   // that the answer is of the token's cluster
-	Now      time.Time                   `json:"now,omitzero"`    // by the clock of the host that answers
+	Now      time.Time                   `json:"now,omitzero"`      // by the clock of the host that answers
 	Cluster  registry.Cluster            `json:"cluster"`
 	Hosts    map[string]registry.Host    `json:"hosts"`
 	Cert     []byte                      `json:"certificate"` // DER
@@ -178,6 +205,9 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 	if err != nil {
 		return nil, err
 	}
+	if err := self.can(answer.Cluster); err != nil {
+		return nil, err
+	}
 	for _, n := range answer.Networks {
 		if err := check(n); err != nil {
 			return nil, err
@@ -210,8 +240,8 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 	}
 	m := newMirror()
 	m.Cluster, m.Hosts, m.Networks = answer.Cluster, answer.Hosts, answer.Networks
-	s := &Settings{Version: 1, Host: self.Host, Cluster: answer.Cluster.ID, Address: self.Address, Port: self.Port, MAC: mac, Dataplane: self.Dataplane, Etcd: self.Etcd, Generation: answer.Cluster.Generation}
-	if err := errors.Join(os.RemoveAll(d.path(registryDir)), os.RemoveAll(d.path(authorityFile)), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m)); err != nil {
+	s := &Settings{Version: 1, Host: self.Host, Cluster: answer.Cluster.ID, Address: self.Address, Port: self.Port, MAC: mac, Dataplane: self.Dataplane, Etcd: self.Etcd, Incarnation: answer.Cluster.Incarnation}
+	if err := errors.Join(os.RemoveAll(d.path(registryDir)), os.RemoveAll(d.path(authorityFile)), d.writeRing(ring{}), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m)); err != nil {
 		return nil, err
 	}
 	return s, statedir.WriteJSON(d.path(settingsFile), s)

@@ -18,11 +18,6 @@ import (
 // then removes its member; another host removes its record, after which no host admits it; and it removes its networks
 // and files.
 
-// A Cleaner is a Dataplane that can remove what it has in the kernel besides networks.
-type Cleaner interface {
-	Remove(ctx context.Context) error
-}
-
 // UsedError means that a host can't leave because containers are on networks that span hosts.
 type UsedError struct{ Containers []string }
 
@@ -171,13 +166,13 @@ func Discard(ctx context.Context, path string, dataplane Dataplane) error {
 			return err
 		}
 	}
-	if c, can := dataplane.(Cleaner); can {
+	if c, can := dataplane.(Remover); can {
 		if err := c.Remove(ctx); err != nil {
 			return err
 		}
 	}
 	// Last the settings: without them the host belongs to no cluster.
-	for _, name := range []string{registryDir, oldRegistry, newRegistry, authorityFile, identityFile, mirrorFile, contactFile, settingsFile} {
+	for _, name := range []string{registryDir, oldRegistry, newRegistry, authorityFile, identityFile, ringFile, mirrorFile, contactFile, settingsFile} {
 		if err := os.RemoveAll(d.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return err
 		}

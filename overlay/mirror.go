@@ -21,6 +21,7 @@ type mirror struct {
 	ends     map[endpointsOf]map[string]registry.Endpoint // by id
 	self     string                                       // this host
 	surplus  map[string]registry.Block                    // blocks that a restored registry has for this host, which gave them away
+	relapsed bool                                         // the registry's cluster does not encrypt any more, as in an older copy
 }
 
 // endpointsOf names the endpoints of a host on a network.
@@ -41,14 +42,14 @@ type changed struct {
 
 // isRestored reports whether an update is the first one of a registry that was restored from a backup.
 func (m *mirror) isRestored(u registry.Update) bool {
-	return u.All && (u.Restored || m.Cluster.ID != "" && generationOf(u) > m.Cluster.Generation)
+	return u.All && (u.Restored || m.Cluster.ID != "" && incarnationOf(u) > m.Cluster.Incarnation)
 }
 
-// generationOf returns the registry's generation; "" if an update does not have it.
-func generationOf(u registry.Update) string {
+// incarnationOf returns the registry's incarnation; "" if an update does not have it.
+func incarnationOf(u registry.Update) string {
 	for _, c := range u.Changes {
 		if c.Cluster != nil {
-			return c.Cluster.Generation
+			return c.Cluster.Incarnation
 		}
 	}
 	return ""
@@ -63,7 +64,7 @@ func (m *mirror) update(u registry.Update) changed {
 		old = &mirror{}
 		*old = *m
 		*m = *newMirror()
-		m.Cluster, m.self = old.Cluster, old.self
+		m.Cluster, m.self, m.relapsed = old.Cluster, old.self, old.relapsed
 		if old.isRestored(u) {
 			m.Hosts, m.Blocks, m.Networks, m.Removed = old.Hosts, old.Blocks, old.Networks, old.Removed
 			m.Lost = old.keys()
@@ -93,9 +94,7 @@ func (m *mirror) update(u registry.Update) changed {
 func (m *mirror) change(one registry.Change, c *changed) {
 	switch {
 	case one.Cluster != nil:
-		if !one.Removed {
-			m.Cluster = *one.Cluster
-		}
+		m.changeCluster(*one.Cluster, one.Removed)
 		c.topology = true
 	case one.Tombstone != nil:
 		delete(m.Lost, tombstoneKey(one.Tombstone.Pin))
@@ -132,6 +131,18 @@ func (m *mirror) change(one registry.Change, c *changed) {
 		}
 		c.endpoints[of] = true
 	}
+}
+
+// changeCluster replaces what all hosts have in common. What is encrypted once stays so, whatever the registry says.
+func (m *mirror) changeCluster(now registry.Cluster, removed bool) {
+	if removed || now.ID != m.Cluster.ID {
+		return
+	}
+	m.relapsed = m.Cluster.Encryption == registry.EncryptionOn && now.Encryption != registry.EncryptionOn
+	if m.relapsed {
+		now.Encryption = m.Cluster.Encryption
+	}
+	m.Cluster = now
 }
 
 // blocksOf returns the blocks of a host.
@@ -181,7 +192,7 @@ func set[K comparable, V any](all map[K]V, key K, v V, removed bool) {
 
 // state returns what a host's dataplane is to be.
 func (m *mirror) state(self string) State {
-	s := State{VNI: m.Cluster.VNI, Default: m.Cluster.Dataplane, Self: m.Hosts[self]}
+	s := State{VNI: m.Cluster.VNI, Default: m.Cluster.Dataplane, Encrypted: m.Cluster.Encryption == registry.EncryptionOn, Pending: m.Cluster.Encryption == registry.EncryptionPending, Self: m.Hosts[self]}
 	for _, name := range slices.Sorted(maps.Keys(m.Hosts)) {
 		if name != self {
 			s.Hosts = append(s.Hosts, m.Hosts[name])
@@ -226,7 +237,7 @@ func (m *mirror) endpoints(of endpointsOf) []registry.Endpoint {
 // copy returns a copy that changes of the mirror don't affect, without endpoints and who is alive.
 func (m *mirror) copy() *mirror {
 	c := newMirror()
-	c.Cluster = m.Cluster
+	c.Cluster, c.relapsed = m.Cluster, m.relapsed
 	maps.Copy(c.Hosts, m.Hosts)
 	maps.Copy(c.Networks, m.Networks)
 	for n, blocks := range m.Blocks {

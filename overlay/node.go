@@ -63,12 +63,14 @@ type Node struct {
 	retry        time.Time                 // before it, the member is not started
 	started      time.Time                 // since when it runs
 	pending      *restoredBy               // another host has restored the registry, and this one has not gone over to it yet
-	applied      uint64                    // how many changes of the topology the dataplane has
-	changes      uint64                    // how many there were
-	settled      *sync.Cond                // is signaled when applied changes
-	seen         reports                   // of hosts
+	ring         ring
+	applied      uint64     // how many changes of the topology the dataplane has
+	changes      uint64     // how many there were
+	settled      *sync.Cond // is signaled when applied changes
+	seen         reports    // of hosts
 
-	unregistered bool // the registry may lack this host's address; only followAddress uses it
+	alone        alone // only governKeys uses it
+	unregistered bool  // the registry may lack this host's address; only followAddress uses it
 	toMember     connections
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
 	registry     *registry.Registry
@@ -80,7 +82,9 @@ type Node struct {
 	saved        chan struct{} // receives when the mirror's file is behind
 	restored     chan struct{} // receives when the registry may lack what this host has
 	telling      chan struct{} // receives when other hosts may not know that the registry was restored
+	keys         chan struct{} // receives when keys of WireGuard may have to change
 	moved        chan struct{} // receives when this host's address may have changed
+	uplinks      chan struct{} // receives when tunnels may be missing
 }
 
 // New returns the node of a host that has created or joined a cluster. It starts nothing.
@@ -98,7 +102,7 @@ func New(cfg Config) (*Node, error) {
 	if n.failure = cfg.Failure; n.failure.Times > 0 {
 		n.retry = time.Now().Add(retryAfter(n.failure.Times - 1))
 	}
-	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.restored, &n.telling} {
+	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.restored, &n.telling, &n.uplinks, &n.keys} {
 		*c = make(chan struct{}, 1)
 	}
 	if n.identity, err = d.identity(); err != nil {
@@ -113,6 +117,9 @@ func New(cfg Config) (*Node, error) {
 		return nil, err
 	}
 	n.held = n.expired()
+	if n.ring, err = d.readRing(); err != nil {
+		return nil, err
+	}
 	n.gate = gate.New(gate.Config{
 		Identity: n.ID, Admit: n.admit, Serve: n.serveHost, Joining: n.serveJoin, Log: cfg.Log,
 		Known: n.isHost, Registry: n.dialMember, Peers: member.DialPeers(cfg.Dir, settings.Host),
@@ -210,6 +217,9 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "forget", nil, time.Second, n.forget) })
 	running.Go(func() { n.every(ctx, "progress", nil, progressEvery, n.registerProgress) })
 	running.Go(func() { n.every(ctx, "clock", nil, clockEvery, n.compareClocks) })
+	running.Go(func() { n.every(ctx, "encryption", n.keys, keysInterval, n.governKeys) })
+	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
+	running.Go(func() { n.every(ctx, "uplinks", n.uplinks, time.Second, n.followUplinks) })
 	running.Go(func() {
 		n.problem("certificate", n.renew(ctx))
 		n.every(ctx, "certificate", nil, renewEvery, n.renew)
@@ -218,7 +228,6 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "disk", nil, 5*time.Second, n.checkDisk) })
 	running.Go(func() { n.every(ctx, "restored", n.restored, 5*time.Second, n.registerAgain) })
 	running.Go(func() { n.every(ctx, "telling", n.telling, tellEvery, n.tellRestored) })
-	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
 	running.Go(func() { n.every(ctx, "files", n.saved, time.Hour, n.save) })
 	running.Go(func() { n.forward(ctx, n.cfg.Dataplane.Changed(), n.publish) })
 	signal(n.apply) // what the host had when it was stopped
@@ -244,11 +253,16 @@ func (n *Node) enroll(ctx context.Context) error {
 			}
 		case errors.As(err, new(*registry.LaterVersionError)):
 			return err
-		case err == nil && got.ID == n.settings.Cluster && got.Generation < n.self().Generation:
+		case err == nil && got.ID == n.settings.Cluster && got.Incarnation < n.self().Incarnation:
 			err = errors.New("the registry was restored from a backup, and this host has not found the new one yet")
 		case err == nil && got.ID != n.settings.Cluster:
 			return fmt.Errorf("the registry is of cluster %s, and this host of %s", got.ID, n.settings.Cluster)
 		case err == nil:
+			if n.settings.Encrypt {
+				if err = n.registry.ChangeCluster(ctx, encrypts); err != nil {
+					break
+				}
+			}
 			plane := n.settings.Dataplane
 			err = n.registry.ChangeHost(ctx, n.settings.Host, func(h *registry.Host) { h.Dataplane = plane })
 			if err == nil || errors.As(err, new(*registry.NotFoundError)) { // the host was removed
@@ -320,7 +334,7 @@ func (n *Node) problem(about string, err error) {
 func (n *Node) update(u registry.Update) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if u.All && generationOf(u) < n.settings.Generation {
+	if u.All && incarnationOf(u) < n.settings.Incarnation {
 		return // a former registry
 	}
 	before := maps.Clone(n.mirror.Hosts) // an update changes the map
@@ -332,8 +346,8 @@ func (n *Node) update(u registry.Update) {
 		n.listed = true
 	}
 	c := n.mirror.update(u)
-	if g := n.mirror.Cluster.Generation; g > n.settings.Generation {
-		n.settings.Generation = g
+	if g := n.mirror.Cluster.Incarnation; g > n.settings.Incarnation {
+		n.settings.Incarnation = g
 		if err := n.dir.writeSettings(*n.settings); err != nil {
 			n.cfg.Log("%v", err)
 		}
@@ -364,6 +378,7 @@ func (n *Node) update(u registry.Update) {
 		n.changes++
 		signal(n.saved)
 		signal(n.claim)
+		signal(n.uplinks)
 	}
 	if u.All {
 		signal(n.publish)
@@ -377,6 +392,9 @@ func (n *Node) update(u registry.Update) {
 	}
 	signal(n.apply)
 	signal(n.govern)
+	if c.topology || len(c.alive) > 0 {
+		signal(n.keys)
+	}
 }
 
 func gates(hosts []registry.Host) (all []netip.AddrPort) {

@@ -192,8 +192,8 @@ func (n *Node) leads() bool {
 
 // restoredBy is what hosts tell each other of a registry that was restored from a backup.
 type restoredBy struct {
-	Generation string          `json:"generation"`
-	Members    []registry.Host `json:"members"`
+	Incarnation string          `json:"incarnation"`
+	Members     []registry.Host `json:"members"`
 }
 
 // tellEvery is the time between attempts to tell hosts that the registry was restored.
@@ -202,11 +202,11 @@ const tellEvery = 2 * time.Second
 // tellRestored tells the hosts that are not alive in the registry that it was restored: they may use the former one.
 func (n *Node) tellRestored(ctx context.Context) error {
 	n.mu.Lock()
-	if !n.leads() || n.mirror.Cluster.Generation == "" {
+	if !n.leads() || n.mirror.Cluster.Incarnation == "" {
 		n.mu.Unlock()
 		return nil
 	}
-	r := hostRequest{Restored: &restoredBy{n.mirror.Cluster.Generation, n.mirror.voters()}}
+	r := hostRequest{Restored: &restoredBy{n.mirror.Cluster.Incarnation, n.mirror.voters()}}
 	var others []registry.Host
 	for name, h := range n.mirror.Hosts {
 		if _, lives := n.mirror.alive[name]; !lives && name != n.settings.Host {
@@ -222,13 +222,13 @@ func (n *Node) tellRestored(ctx context.Context) error {
 func (n *Node) hostRestored(host string, r restoredBy) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if r.Generation <= n.settings.Generation {
+	if r.Incarnation <= n.settings.Incarnation {
 		return nil
 	}
-	if len(r.Members) == 0 || n.pending != nil && n.pending.Generation >= r.Generation {
+	if len(r.Members) == 0 || n.pending != nil && n.pending.Incarnation >= r.Incarnation {
 		return nil
 	}
-	n.cfg.Log("host %s says that the registry was restored from a backup, as generation %s", host, r.Generation)
+	n.cfg.Log("host %s says that the registry was restored from a backup, as incarnation %s", host, r.Incarnation)
 	n.pending = &r
 	signal(n.govern)
 	return nil
@@ -249,7 +249,7 @@ func (n *Node) followRestored() error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.pending = nil
-	n.settings.Generation = r.Generation
+	n.settings.Incarnation = r.Incarnation
 	err := n.dir.writeSettings(*n.settings)
 	for name, h := range n.mirror.Hosts {
 		h.Member, h.Votes = false, false

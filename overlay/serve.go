@@ -44,6 +44,7 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 	handle("POST /leave", n.leave)
 	handle("PUT /cluster", n.changeCluster)
 	mux.HandleFunc("GET /backup", n.backup)
+	handle("POST /rotate", n.rotateKeys)
 	s := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
 	answered := make(chan struct{})
 	context.AfterFunc(ctx, func() {
@@ -334,7 +335,7 @@ func (n *Node) status(members []string) control.Status {
 	paths := n.cfg.Dataplane.Paths()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members, External: n.mirror.Cluster.External}, Peers: peers}
+	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members, External: n.mirror.Cluster.External}, Peers: peers, Encryption: n.encryption()}
 	if after, ever := forgetAfter(n.mirror.Cluster); ever {
 		s.ForgetAfter = after
 	}
@@ -343,8 +344,8 @@ func (n *Node) status(members []string) control.Status {
 	}
 	for _, name := range slices.Sorted(maps.Keys(n.mirror.Hosts)) {
 		h := n.mirror.Hosts[name]
-		_, lives := n.mirror.alive[name]
-		one := control.HostStatus{Name: name, Address: h.Address, Alive: lives, Since: n.since[name], Member: h.Member}
+		now, lives := n.mirror.alive[name]
+		one := control.HostStatus{Name: name, Address: h.Address, Alive: lives, Since: n.since[name], Member: h.Member, Program: now.Program}
 		if path, ok := paths[name]; ok {
 			one.By, one.Why = path.By, path.Why
 		}

@@ -31,8 +31,11 @@ type Settings struct {
 	BGP       *BGP   `json:"bgp,omitempty"`
 	// Etcd is the registry, if it is an etcd which no host of the cluster runs, and this host has access to it.
 	Etcd *registry.External `json:"etcd,omitempty"`
-	// Generation is that of the registry (registry.Cluster) which this host uses.
-	Generation string `json:"generation,omitempty"`
+	// Incarnation is that of the registry (registry.Cluster) which this host uses.
+	Incarnation string `json:"incarnation,omitempty"`
+	Encrypt     bool   `json:"encrypt,omitempty"` // the cluster is to encrypt, if it does not yet
+	// Uplinks are the devices of tunnels to other hosts; without any, that of Address.
+	Uplinks []string `json:"uplinks,omitempty"`
 }
 
 // BGP is how a host exchanges routes with routers.
@@ -81,30 +84,61 @@ func Load(path string) (*Settings, error) {
 
 func (d dir) writeSettings(s Settings) error { return statedir.WriteJSON(d.path(settingsFile), s) }
 
-// SetBGP replaces how a host that belongs to a cluster exchanges routes; nil means that it does not.
-func SetBGP(path string, b *BGP) error {
-	s, err := Load(path)
-	if err != nil {
-		return err
-	}
-	if s == nil {
-		return errors.New("this host belongs to no cluster")
-	}
-	s.BGP = b
-	return dir(path).writeSettings(*s)
-}
-
-// SetDataplane sets the dataplane of a host that belongs to a cluster, for a Node that is started afterwards.
-func SetDataplane(path, plane string) error {
+// change changes the settings of a host that belongs to a cluster, unless f returns an error.
+func change(path string, f func(*Settings) error) error {
 	s, err := Load(path)
 	if err == nil && s == nil {
 		err = errors.New("this host belongs to no cluster")
 	}
-	if err := errors.Join(err, CheckDataplane(plane)); err != nil {
+	if err == nil {
+		err = f(s)
+	}
+	if err != nil {
 		return err
 	}
-	s.Dataplane = plane
 	return dir(path).writeSettings(*s)
+}
+
+// SetBGP replaces how a host that belongs to a cluster exchanges routes; nil means that it does not.
+func SetBGP(path string, b *BGP) error {
+	return change(path, func(s *Settings) error { s.BGP = b; return nil })
+}
+
+// SetDataplane sets the dataplane of a host that belongs to a cluster, for a Node that is started afterwards.
+func SetDataplane(path, plane string) error {
+	m, err := dir(path).readMirror()
+	if err != nil {
+		return err
+	}
+	return change(path, func(s *Settings) error {
+		if err := CheckDataplane(plane); err != nil {
+			return err
+		}
+		if s.Encrypt || m.Cluster.Encryption != "" {
+			if err := CheckEncrypted(plane); err != nil {
+				return err
+			}
+		}
+		s.Dataplane = plane
+		return nil
+	})
+}
+
+// SetUplinks sets the uplinks of a host that belongs to a cluster, for a Node that is started afterwards.
+func SetUplinks(path string, devices []string) error {
+	return change(path, func(s *Settings) error { s.Uplinks = devices; return nil })
+}
+
+// SetEncrypt makes a host that belongs to a cluster have it encrypt everything between hosts. It can't be undone.
+func SetEncrypt(path string) error {
+	return change(path, func(s *Settings) error { s.Encrypt = true; return CheckEncrypted(s.Dataplane) })
+}
+
+// encrypts makes a cluster encrypt as soon as all hosts have keys.
+func encrypts(c *registry.Cluster) {
+	if c.Encryption == "" {
+		c.Encryption, c.Rotated = registry.EncryptionPending, time.Now().UTC().Truncate(time.Second)
+	}
 }
 
 func (d dir) identity() (*trust.Identity, error) {
@@ -139,7 +173,7 @@ func (d dir) writeIdentity(id *trust.Identity) error {
 	if err != nil {
 		return err
 	}
-	return writeSecret(d.path(identityFile), text)
+	return statedir.WriteSecret(d.path(identityFile), text)
 }
 
 func (d dir) writeAuthority(a *trust.Authority) error {
@@ -147,24 +181,7 @@ func (d dir) writeAuthority(a *trust.Authority) error {
 	if err != nil {
 		return err
 	}
-	return writeSecret(d.path(authorityFile), text)
-}
-
-// writeSecret replaces a file that only root may read. After a power failure it has the old or the new content.
-func writeSecret(path string, text []byte) error {
-	temp := path + ".new"
-	if err := os.RemoveAll(temp); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(temp, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(text)
-	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return err
-	}
-	return os.Rename(temp, path)
+	return statedir.WriteSecret(d.path(authorityFile), text)
 }
 
 func (d dir) readMirror() (*mirror, error) {

@@ -67,6 +67,7 @@ type testHost struct {
 	stop func()
 
 	clock func() time.Time // nil: time.Now
+	plane Dataplane        // nil: noDataplane
 
 	mu  sync.Mutex
 	log []string
@@ -98,7 +99,11 @@ func (h *testHost) logf(format string, args ...any) {
 // start runs the node of a host that has created or joined a cluster.
 func (h *testHost) start() {
 	h.t.Helper()
-	n, err := New(Config{Dir: h.dir, Dataplane: noDataplane{}, Program: "test", Boot: "1", Clock: h.clock, Log: h.logf})
+	plane := h.plane
+	if plane == nil {
+		plane = noDataplane{}
+	}
+	n, err := New(Config{Dir: h.dir, Dataplane: plane, Program: "test", Boot: "1", Clock: h.clock, Log: h.logf})
 	must(h.t, err)
 	l, err := net.Listen("tcp", netip.AddrPortFrom(h.self.Address, h.self.Port).String())
 	must(h.t, err)

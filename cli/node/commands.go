@@ -13,27 +13,47 @@ import (
 
 	"cleat/cli/term"
 	"cleat/network/attach"
+	"cleat/overlay"
 	"cleat/overlay/control"
+	"cleat/overlay/registry"
 
 	"github.com/spf13/cobra"
 )
 
-func newDown() *cobra.Command {
-	return &cobra.Command{
+func newDown(dataplane NewDataplane) *cobra.Command {
+	var routes bool
+	cmd := &cobra.Command{
 		Use:   "down",
 		Short: "stop taking part; networks and containers stay as they are",
-		Args:  cobra.NoArgs,
+		Long: `Ends the process that takes part in the cluster. Networks, containers and their
+traffic stay as they are. With --routes the ways to other hosts' containers are
+removed, too. "cleat-node up" continues.`,
+		Example: `  cleat-node down
+
+  # before the program is removed
+  cleat-node down --routes && cleat keep --down`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			store, err := attach.OpenStore("")
 			if err != nil {
 				return err
 			}
-			if err := control.New(store.Path()).Do(cmd.Context(), http.MethodPost, "/down", nil, nil); err != nil {
+			err = control.New(store.Path()).Do(cmd.Context(), http.MethodPost, "/down", nil, nil)
+			if err == nil {
+				err = waitEnded(cmd.Context(), control.Dir(store.Path()))
+			}
+			if !routes || err != nil && !errors.Is(err, control.ErrNotRunning) {
 				return err
 			}
-			return waitEnded(cmd.Context(), control.Dir(store.Path()))
+			d, err := dataplane(store, func(string, ...any) {})
+			if err != nil {
+				return err
+			}
+			return d.(overlay.Remover).Remove(cmd.Context())
 		},
 	}
+	cmd.Flags().BoolVar(&routes, "routes", false, "also remove devices and routes to other hosts' containers, until the next up")
+	return cmd
 }
 
 // waitEnded waits until no process takes part for a directory.
@@ -105,6 +125,23 @@ run for this. To come back, it needs a new token.`,
 	}
 }
 
+func newRotate() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rotate",
+		Short: "replace the keys of WireGuard of all hosts now, instead of once a day",
+		Long: `Makes all hosts send with their next keys of WireGuard. No packet is lost. The keys
+before are gone when all hosts have changed.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := client()
+			if err != nil {
+				return err
+			}
+			return c.Rotate(cmd.Context())
+		},
+	}
+}
+
 func newStatus() *cobra.Command {
 	var asJSON bool
 	cmd := &cobra.Command{
@@ -130,6 +167,17 @@ func newStatus() *cobra.Command {
 	return cmd
 }
 
+// differ reports whether hosts have different versions of the program.
+func differ(hosts []control.HostStatus) bool {
+	seen := map[string]bool{}
+	for _, h := range hosts {
+		if h.Program != "" {
+			seen[h.Program] = true
+		}
+	}
+	return len(seen) > 1
+}
+
 func printStatus(cmd *cobra.Command, s control.Status) error {
 	out := cmd.OutOrStdout()
 	answers := "answers"
@@ -137,10 +185,18 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 		answers = "does not answer since " + term.Time(s.Registry.Since)
 	}
 	fmt.Fprintf(out, "cluster %s; %s %s (%s)\n\n", s.Cluster, registryName(s.Registry), answers, strings.Join(s.Registry.Members, ", "))
+	if e := s.Encryption; e != nil {
+		state := map[string]string{"": "between some hosts", registry.EncryptionOn: "on, between all hosts", registry.EncryptionPending: "pending; nothing is encrypted yet"}[e.State]
+		fmt.Fprintf(out, "encryption: %s; keys of generation %d, since %s\n\n", state, e.Generation, term.Time(e.Since))
+	}
 	t := term.NewTable(out)
 	t.Row("HOST", "ADDRESS", "STATE", "BY")
+	mixed := differ(s.Hosts)
 	for _, h := range s.Hosts {
 		state := "alive"
+		if mixed && h.Program != "" {
+			state += ", version " + h.Program
+		}
 		if !h.Alive {
 			state = "not alive"
 			if !h.Since.IsZero() {

@@ -12,6 +12,7 @@ import (
 	"cleat/cli/help"
 	"cleat/cli/hint"
 	"cleat/cli/man"
+	"cleat/internal/buildinfo"
 	"cleat/network/attach"
 	"cleat/overlay"
 	"cleat/overlay/control"
@@ -67,15 +68,17 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 
   # on any of them: a network on all
   cleat net create web --span`,
+		Version:           buildinfo.Version(),
 		Args:              cobra.NoArgs,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:     true,
 		SilenceUsage:      true,
 		CompletionOptions: cobra.CompletionOptions{DisableDefaultCmd: true},
 	}
+	root.SetVersionTemplate("cleat-node {{.Version}}\n")
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(cmd.OutOrStdout(), cmd) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { help.Print(cmd.ErrOrStderr(), cmd); return nil })
-	root.AddCommand(newUp(dataplane), newDown(), newToken(), newStatus(), newLeave(dataplane), newRemove(), newSet(), newBackup(), newRestore(), newUI(), complete.New(program), man.New(program))
+	root.AddCommand(newUp(dataplane), newDown(dataplane), newToken(), newStatus(), newLeave(dataplane), newRemove(), newSet(), newBackup(), newRestore(), newRotate(), newUI(), complete.New(program), man.New(program))
 	help.File(root, "/var/lib/cleat/node", "this host's key, and what it knows of the cluster; CLEAT_STATE_DIR replaces /var/lib/cleat")
 	return root
 }

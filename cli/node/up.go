@@ -17,7 +17,9 @@ import (
 	"syscall"
 	"time"
 
+	"cleat/cli/complete"
 	"cleat/cli/hint"
+	"cleat/internal/buildinfo"
 	"cleat/network/attach"
 	"cleat/overlay"
 	"cleat/overlay/control"
@@ -39,6 +41,8 @@ type upFlags struct {
 	bgp        bgpFlags
 	etcd       etcdFlags
 	dataplane  string
+	uplinks    []string
+	encrypt    bool
 }
 
 func newUp(dataplane NewDataplane) *cobra.Command {
@@ -51,11 +55,18 @@ one, or joins that of --token. It returns when the host takes part; a process
 in the background goes on. Networks and containers don't depend on that process:
 without it they only miss what other hosts change.
 
---dataplane says how packets travel between hosts: in VXLAN ("vxlan"), as they
-are to hosts of the same segment ("routes"), or so where that works, and in VXLAN
-elsewhere ("auto", the default). With the first host it is for the whole cluster,
-and otherwise for this host. Of two hosts that differ, "vxlan" prevails over
-"routes", and that over "auto".
+--dataplane says how packets travel between hosts: in VXLAN ("vxlan"), in Geneve
+("geneve"), encrypted ("wireguard"), as they are to hosts of the same segment
+("routes"), or so where that works, and in VXLAN elsewhere ("auto", the default).
+With the first host it is for the whole cluster, and otherwise for this host. Of
+two hosts that differ, "wireguard" prevails over "geneve", that over "vxlan", that
+over "routes", and that over "auto".
+
+--encrypt makes WireGuard the only way between all hosts of the cluster. A cluster
+that exists begins to encrypt when all hosts have keys, and never stops.
+
+--uplinks is for hosts with several links to the others: tunnels use all of them
+at once. Name them in the same order on all hosts.
 
 --etcd puts the registry into an etcd that you run, instead of hosts of the
 cluster. Give it to the first host and to two others at least: they relay the
@@ -72,6 +83,12 @@ rest, which joins by --token alone. Its files are read again for each connection
   # with the registry in an etcd of your own
   cleat-node up --etcd https://192.0.2.9:2379 --etcd-ca ca.pem --etcd-cert host.pem --etcd-key host.key
 
+  # over two links at once
+  cleat-node up --uplinks eth0,eth1
+
+  # a new cluster that encrypts everything between hosts
+  cleat-node up --encrypt
+
   # with figures for Prometheus at http://192.0.2.1:7792/metrics
   cleat-node up --metrics 192.0.2.1:7792`,
 		Args: cobra.NoArgs,
@@ -83,8 +100,11 @@ rest, which joins by --token alone. Its files are read again for each connection
 	flags.StringVar(&f.address, "address", "", "`ADDRESS` of this host at which the others reach it")
 	flags.Uint16Var(&f.port, "port", overlay.DefaultPort, "TCP `PORT` at which the others reach it")
 	flags.StringVar(&f.dataplane, "dataplane", "", "how hosts reach each other's containers: `WAY` is "+overlay.Dataplanes())
+	flags.StringSliceVar(&f.uplinks, "uplinks", nil, "join this host and others by tunnels over all of `DEVICES`, separated by commas; none: over none (default: as before)")
+	flags.BoolVar(&f.encrypt, "encrypt", false, "encrypt everything between hosts of the cluster, by WireGuard")
 	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS:PORT` at which Prometheus gets this host's figures, while this process runs (default: nowhere)")
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
+	complete.Words(cmd, "dataplane", overlay.Ways()...)
 	f.bgp.add(flags)
 	f.etcd.add(flags)
 	return cmd
@@ -93,6 +113,11 @@ rest, which joins by --token alone. Its files are read again for each connection
 func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if err := overlay.CheckDataplane(f.dataplane); err != nil {
 		return hint.With(hint.Usagef("--dataplane: %w", err), "e.g. --dataplane auto")
+	}
+	if f.encrypt {
+		if err := overlay.CheckEncrypted(f.dataplane); err != nil {
+			return hint.With(hint.Usagef("--encrypt: %w", err), "leave out --dataplane")
+		}
 	}
 	if os.Geteuid() != 0 {
 		return hint.With(errors.New("networks of hosts need root"), "sudo cleat-node up")
@@ -104,6 +129,9 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	dir := control.Dir(store.Path())
 	settings, err := overlay.Load(dir)
 	if err != nil {
+		return err
+	}
+	if err := f.checkUplinks(settings); err != nil {
 		return err
 	}
 	c := control.New(store.Path())
@@ -118,6 +146,12 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 		return err
 	}
 	resumes := settings != nil && (f.token == "" || !settings.Removed)
+	if f.encrypt && f.token != "" {
+		return hint.With(hint.Usagef("--encrypt is for the first host of a cluster, or one that belongs to it"), "leave out --encrypt: the cluster of --token encrypts or does not")
+	}
+	if err := f.canUse(store, dataplane); err != nil {
+		return err
+	}
 	if !resumes {
 		if settings, err = f.begin(cmd.Context(), store, dir, dataplane); err != nil {
 			return err
@@ -135,11 +169,22 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 			return err
 		}
 	}
+	if f.uplinks != nil {
+		if err := overlay.SetUplinks(dir, f.uplinkNames()); err != nil {
+			return err
+		}
+	}
 	if f.dataplane != "" && resumes {
 		if err := overlay.SetDataplane(dir, f.dataplane); err != nil {
 			return err
 		}
 		settings.Dataplane = f.dataplane
+	}
+	if f.encrypt && resumes {
+		if err := overlay.SetEncrypt(dir); err != nil {
+			return hint.With(err, "cleat-node up --encrypt --dataplane auto")
+		}
+		settings.Encrypt = true
 	}
 	if f.foreground {
 		return f.serve(cmd, store, dir, settings, dataplane)
@@ -147,9 +192,30 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	return f.background(cmd, store, dir, c, resumes)
 }
 
+// canUse returns an error if this host's kernel lacks what the flags need.
+func (f *upFlags) canUse(store *attach.Store, dataplane NewDataplane) error {
+	ways := []string{f.dataplane}
+	if f.encrypt {
+		ways = append(ways, overlay.WireGuardWay)
+	}
+	for _, way := range ways {
+		if way != overlay.Geneve && way != overlay.WireGuardWay {
+			continue
+		}
+		d, err := dataplane(store, func(string, ...any) {})
+		if err != nil {
+			return err
+		}
+		if err := overlay.Can(d, way); err != nil {
+			return fmt.Errorf("this host can't use %s: %w", way, err)
+		}
+	}
+	return nil
+}
+
 // begin makes this host one of a new cluster, or of that of a token.
 func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, dataplane NewDataplane) (*overlay.Settings, error) {
-	self := overlay.Self{Host: f.name, Port: f.port, Dataplane: f.dataplane, Etcd: f.etcd.external()}
+	self := overlay.Self{Host: f.name, Port: f.port, Dataplane: f.dataplane, Encrypt: f.encrypt, Etcd: f.etcd.external()}
 	if self.Host == "" {
 		name, err := os.Hostname()
 		if err != nil {
@@ -182,6 +248,7 @@ func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, da
 	if err != nil {
 		return nil, err
 	}
+	self.Can = func(way string) error { return overlay.Can(d, way) }
 	return overlay.Join(ctx, dir, self, token, func(n registry.Network) error { return d.Check(ctx, n) })
 }
 
@@ -218,7 +285,7 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 	if err != nil {
 		return err
 	}
-	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: "cleat-node", Boot: store.BootID(), Log: log,
+	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: buildinfo.Version(), Boot: store.BootID(), Log: log,
 		Failure: lastFailure(), Restart: func(why overlay.Failure) { log("cleat-node can't start itself again: %v", f.restart(why)) }})
 	if err != nil {
 		return err
@@ -296,6 +363,13 @@ const upWithin = 30 * time.Second
 // resumeWithin is how long a host that has taken part before waits for the registry, which may need more hosts.
 const resumeWithin = 3 * time.Second
 
+// encryptWithin is how long a host waits until its cluster encrypts, which may need more hosts.
+const encryptWithin = 5 * time.Second
+
+func encrypts(s control.Status) bool {
+	return s.Encryption != nil && s.Encryption.State == registry.EncryptionOn
+}
+
 // background starts a process that takes part, and waits until it does.
 func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string, c *control.Client, resumes bool) error {
 	self, err := os.Executable()
@@ -303,23 +377,25 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 		return fmt.Errorf("find this program: %w", err)
 	}
 	path := filepath.Join(dir, "log")
-	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	where := "its log: " + path
+	var ended <-chan error
+	if f.metrics == "" && hasUnit(store, self) {
+		where = "its log: journalctl -u " + unitName
+		ended, err = startUnit(cmd.Context())
+	} else {
+		ended, err = f.startSession(store, self, path)
+	}
 	if err != nil {
-		return fmt.Errorf("start cleat-node: %w", err)
+		return err
 	}
-	defer log.Close()
-	child := exec.CommandContext(context.Background(), self, "up", "--foreground", "--metrics", f.metrics)
-	child.Dir, child.SysProcAttr, child.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
-	child.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path())
-	if err := child.Start(); err != nil {
-		return fmt.Errorf("start cleat-node: %w", err)
-	}
-	ended := make(chan error, 1)
-	go func() { ended <- child.Wait() }()
 	began := time.Now()
 	for deadline := began.Add(upWithin); ; {
 		s, err := c.Status(cmd.Context())
-		if err == nil && s.Registry.Answers {
+		if err == nil && s.Registry.Answers && (!f.encrypt || encrypts(s)) {
+			return printUp(cmd.OutOrStdout(), s)
+		}
+		if err == nil && s.Registry.Answers && time.Since(began) > encryptWithin {
+			fmt.Fprintf(cmd.ErrOrStderr(), "cleat-node: %s\n", cmp.Or(strings.Join(s.Problems, "; "), "nothing is encrypted yet; see cleat-node status"))
 			return printUp(cmd.OutOrStdout(), s)
 		}
 		if err == nil && resumes && time.Since(began) > resumeWithin {
@@ -327,16 +403,34 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 			return printUp(cmd.OutOrStdout(), s)
 		}
 		if time.Now().After(deadline) {
-			return hint.With(errors.New("cleat-node runs, but the registry does not answer"), "`cleat-node status` shows why, and so does "+path)
+			return hint.With(errors.New("cleat-node runs, but the registry does not answer"), "`cleat-node status` shows why, and so does "+where)
 		}
 		select {
 		case <-cmd.Context().Done():
 			return context.Cause(cmd.Context())
 		case err := <-ended:
-			return hint.With(fmt.Errorf("cleat-node has ended: %w", cmp.Or(err, io.ErrUnexpectedEOF)), "its log: "+path)
+			return hint.With(fmt.Errorf("cleat-node has ended: %w", cmp.Or(err, io.ErrUnexpectedEOF)), where)
 		case <-time.After(20 * time.Millisecond):
 		}
 	}
+}
+
+// startSession starts the program in a session of its own. ended receives when it has ended.
+func (f *upFlags) startSession(store *attach.Store, self, path string) (ended <-chan error, err error) {
+	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("start cleat-node: %w", err)
+	}
+	defer log.Close()
+	child := exec.CommandContext(context.Background(), self, "up", "--foreground", "--metrics", f.metrics)
+	child.Dir, child.SysProcAttr, child.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
+	child.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path())
+	if err := child.Start(); err != nil {
+		return nil, fmt.Errorf("start cleat-node: %w", err)
+	}
+	end := make(chan error, 1)
+	go func() { end <- child.Wait() }()
+	return end, nil
 }
 
 func printUp(out io.Writer, s control.Status) error {

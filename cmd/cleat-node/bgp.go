@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -18,6 +19,7 @@ import (
 	"cleat/network/named"
 	"cleat/overlay"
 	"cleat/overlay/control"
+	"cleat/overlay/registry"
 )
 
 // routing is this host's BGP.
@@ -27,14 +29,18 @@ type routing struct {
 	peers   []netip.Addr
 	mark    string // file with the boot in which a speaker has written routes
 	boot    string
+	address netip.Addr            // of the host, that the sessions have
+	had     map[string]netip.Addr // addresses of the other hosts, by their names
+	gone    map[netip.Addr]bool   // addresses that hosts had
 }
 
 // newRouting returns what a host's settings ask for. It starts nothing.
 func newRouting(dir, boot string, host *netns.NS, settings *overlay.Settings, log func(string, ...any)) (*routing, error) {
-	r := &routing{kernel: &bgp.Kernel{NS: host}, mark: filepath.Join(dir, "bgp"), boot: boot}
+	r := &routing{kernel: &bgp.Kernel{NS: host}, mark: filepath.Join(dir, "bgp"), boot: boot, had: map[string]netip.Addr{}, gone: map[netip.Addr]bool{}}
 	if settings == nil || settings.BGP == nil {
 		return r, nil
 	}
+	r.address = settings.Address
 	cfg := bgp.Config{RouterID: routerID(settings.Address), AS: settings.BGP.AS, Port: settings.BGP.Port, NextHop6: nextHop6(settings.Address), Sink: r.kernel, Log: log}
 	for _, p := range settings.BGP.Peers {
 		one := bgp.Peer{Address: p.Address, AS: p.AS, BFD: p.BFD, Multihop: p.Multihop, Hold: p.Hold, MaxPrefixes: p.MaxPrefixes, Default: p.Default}
@@ -125,8 +131,12 @@ func (r *routing) apply(s overlay.State, own map[string]*named.Network) {
 	if r.speaker == nil {
 		return
 	}
+	if s.Self.Address != r.address {
+		r.address = s.Self.Address
+		r.speaker.Moved(nextHop6(r.address))
+	}
 	var announced []netip.Prefix
-	var f bgp.Filter
+	f := bgp.Filter{Gone: r.leftBehind(s.Hosts)}
 	for _, n := range s.Networks {
 		for _, sub := range n.Subnets {
 			f.Networks = append(f.Networks, sub.Prefix)
@@ -137,6 +147,9 @@ func (r *routing) apply(s overlay.State, own map[string]*named.Network) {
 		}
 		announced = append(announced, n.Own...)
 		for _, blocks := range n.Remote {
+			if s.Encrypted {
+				break // routers don't encrypt
+			}
 			for _, p := range blocks {
 				f.Blocks = append(f.Blocks, bgp.Block{Prefix: p, Source: sourceFor(local, p)})
 			}
@@ -144,6 +157,20 @@ func (r *routing) apply(s overlay.State, own map[string]*named.Network) {
 	}
 	r.speaker.SetFilter(f)
 	r.speaker.Announce(announced)
+}
+
+// leftBehind returns the addresses that hosts had since this node started, and that no host has.
+func (r *routing) leftBehind(hosts []registry.Host) []netip.Addr {
+	for _, h := range hosts {
+		if was := r.had[h.Name]; was.IsValid() && was != h.Address {
+			r.gone[was] = true
+		}
+		r.had[h.Name] = h.Address
+	}
+	for _, h := range hosts {
+		delete(r.gone, h.Address)
+	}
+	return slices.SortedFunc(maps.Keys(r.gone), netip.Addr.Compare)
 }
 
 // remotes returns the devices by which packets of other hosts' containers come in, apart from the VXLAN device.

@@ -1,19 +1,22 @@
 package main_test
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"cleat/internal/program"
 	"cleat/lab"
 	"cleat/link"
 	"cleat/network/bgp"
-	"cleat/network/span"
 
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -91,14 +94,24 @@ func TestBGP(t *testing.T) {
 			t.Error(out)
 		}
 	})
-	t.Run("containers reach each other without VXLAN", func(t *testing.T) {
-		for _, h := range c.hosts {
-			l, err := link.Find(h.NS, span.Device)
-			must(t, err)
-			must(t, l.Down())
+	// byRouter returns an error unless a host reaches a container by a route of BGP.
+	byRouter := func(h *host, to *container) error {
+		k, err := link.Handle(h.NS)
+		if err != nil {
+			return err
 		}
+		defer k.Close()
+		got, err := k.RouteGetWithOptions(to.addr.AsSlice(), &netlink.RouteGetOptions{FIBMatch: true})
+		if err == nil && (len(got) != 1 || got[0].Protocol != bgp.Protocol || got[0].Gw.String() != to.host.addr.String()) {
+			err = fmt.Errorf("host %s reaches %s by %v, want %s as next hop", h.name, to.addr, got, to.host.addr)
+		}
+		return err
+	}
+	t.Run("containers reach each other by the routes of BGP", func(t *testing.T) {
+		must(t, byRouter(a, kB))
+		must(t, byRouter(b, kA))
 		for _, k := range [][2]*container{{kA, kB}, {kB, kA}} {
-			c.eventually("without VXLAN", func() error { return k[0].reaches(k[1]) })
+			c.eventually("by BGP", func() error { return k[0].reaches(k[1]) })
 		}
 	})
 	t.Run("a killed cleat-node leaves routes, here and elsewhere", func(t *testing.T) {
@@ -120,11 +133,28 @@ func TestBGP(t *testing.T) {
 		})
 		learned(a, kB)
 		learned(b, kA)
-		// Host a has made its VXLAN device work again.
-		l, err := link.Find(b.NS, span.Device)
-		must(t, err)
-		must(t, l.Up())
 		c.eventually("after the restart", func() error { return kB.reaches(kA) })
+	})
+	t.Run("a moved container's address is announced by its new host", func(t *testing.T) {
+		moving := a.container("moving", "web")
+		a.cleat("net", "disconnect", "web", moving.path)
+		moved := &container{Node: moving.Node, host: b, name: moving.name, path: moving.path}
+		moved.connect("web", "--ip", moving.addr.String())
+		moved.serve()
+		c.eventually("a route of one address", func() error {
+			all, err := (&bgp.Kernel{NS: a.NS}).Prefixes()
+			if err == nil && !slices.Contains(all, netip.PrefixFrom(moved.addr, 32)) {
+				err = fmt.Errorf("host a has learned %s", all)
+			}
+			return errors.Join(err, byRouter(a, moved), kA.reaches(moved))
+		})
+		b.cleat("net", "disconnect", "web", moved.path)
+	})
+	t.Run("a host's address changes", func(t *testing.T) {
+		b.move(netip.MustParseAddr("192.0.2.77"))
+		took := c.eventually("reached at its new address", func() error { return errors.Join(kA.reaches(kB), kB.reaches(kA)) })
+		took2 := c.eventually("by BGP", func() error { return byRouter(a, kB) })
+		t.Logf("reached after %s, by BGP after another %s", took.Round(10*time.Millisecond), took2.Round(10*time.Millisecond))
 	})
 	t.Run("without peers the routes go", func(t *testing.T) {
 		a.node("down")

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"cleat/internal/program"
 	"cleat/netns"
@@ -17,13 +18,13 @@ import (
 	"cleat/network/keep"
 	"cleat/network/named"
 	"cleat/network/names"
-	"cleat/network/span"
 	"cleat/network/span/probe"
 	"cleat/overlay"
 	"cleat/overlay/control"
 	"cleat/overlay/registry"
 
 	"github.com/fsnotify/fsnotify"
+	"golang.org/x/sys/unix"
 )
 
 // dataplane is this host: its networks, its kernel and its containers.
@@ -31,16 +32,18 @@ type dataplane struct {
 	cfg     named.Config
 	store   named.Store
 	host    *netns.NS
-	watch   *fsnotify.Watcher
+	watch   *fsnotify.Watcher // nil if the machine has no inotify instance left
 	changed chan struct{}
 	log     func(string, ...any)
 	routing *routing
 	prober  *probe.Prober
+	tunnels *tunnels
 	stale   chan struct{}
 
 	mu    sync.Mutex
 	paths map[string]overlay.Path
 	meter meter
+	crypt crypt
 }
 
 func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, error) {
@@ -49,6 +52,10 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 		return nil, err
 	}
 	w, err := fsnotify.NewWatcher()
+	if errors.Is(err, unix.EMFILE) {
+		log("containers are looked at every %s, not watched: %v, see sysctl fs.inotify.max_user_instances", lookEvery, err)
+		w, err = nil, nil
+	}
 	if err != nil {
 		return nil, fmt.Errorf("watch containers: %w", err)
 	}
@@ -56,12 +63,17 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 	d.cfg = named.Config{Attach: attach.Config{Store: store}, SyncElsewhere: func(ctx context.Context) error { return keep.SyncRules(ctx, store) }}
 	dir := control.Dir(store.Path())
 	settings, err := overlay.Load(dir)
+	var uplinks []string
+	if settings != nil {
+		uplinks = settings.Uplinks
+	}
 	if err == nil {
 		d.routing, err = newRouting(dir, store.BootID(), host, settings, log)
 	}
 	if err != nil {
-		return nil, errors.Join(err, w.Close())
+		return nil, errors.Join(err, d.unwatch())
 	}
+	d.tunnels = newTunnels(filepath.Join(dir, "tunnels"), uplinks, log, func() { signal(d.stale) })
 	d.prober = probe.New(probe.Config{NS: host, Changed: func() { signal(d.stale) }})
 	return d, nil
 }
@@ -76,20 +88,37 @@ func signal(c chan struct{}) {
 // Run implements overlay.Dataplane.
 func (d *dataplane) Run(ctx context.Context) error {
 	var running sync.WaitGroup
-	running.Go(d.forward)
+	running.Go(func() { d.forward(ctx) })
+	running.Go(func() { d.tunnels.run(ctx) })
 	running.Go(func() {
 		if err := d.routing.run(ctx); err != nil {
 			d.log("BGP is off until cleat-node is started again: %v", err)
 		}
 	})
 	err := d.prober.Run(ctx)
-	err = errors.Join(err, d.watch.Close())
+	err = errors.Join(err, d.unwatch())
 	running.Wait()
 	return err
 }
 
+// lookEvery is the time between looks at this host's endpoints if their files can't be watched.
+const lookEvery = time.Second
+
+func (d *dataplane) unwatch() error {
+	if d.watch == nil {
+		return nil
+	}
+	return d.watch.Close()
+}
+
 // forward signals changes of the directories with this host's endpoints, until the watch is closed.
-func (d *dataplane) forward() {
+func (d *dataplane) forward(ctx context.Context) {
+	if d.watch == nil {
+		for t := time.NewTicker(lookEvery); ctx.Err() == nil; <-t.C {
+			signal(d.changed)
+		}
+		return
+	}
 	for {
 		select {
 		case _, ok := <-d.watch.Events:
@@ -136,6 +165,7 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 	if err != nil {
 		return err
 	}
+	d.tunnels.set(ctx, s)
 	ways, err := d.waysTo(s)
 	if err != nil {
 		return err
@@ -181,7 +211,7 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 		if err == nil {
 			err = named.SetLent(d.cfg, n.Name, n.Lent)
 		}
-		if err == nil {
+		if err == nil && d.watch != nil {
 			err = d.watch.Add(filepath.Join(d.store.Path("networks"), n.Name, "endpoints"))
 		}
 	}()
@@ -197,9 +227,6 @@ func (d *dataplane) Disconnect(ctx context.Context, e registry.Endpoint) error {
 	_, err := named.Disconnect(ctx, d.cfg, e.Network, e.Container)
 	return err
 }
-
-// Remove implements overlay.Cleaner.
-func (d *dataplane) Remove(context.Context) error { return span.Remove(d.host) }
 
 // Lend implements overlay.Dataplane.
 func (d *dataplane) Lend(ctx context.Context, network string, a netip.Addr, host string) (netip.Addr, error) {

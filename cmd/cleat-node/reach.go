@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -24,8 +25,10 @@ const unreachable = "unreachable"
 
 // ways is how this host may reach the containers of others.
 type ways struct {
-	uplink string         // the device that has this host's address
-	hosts  map[string]way // by host
+	uplink  string         // the device that has this host's address
+	hosts   map[string]way // by host
+	accepts map[string]way // how packets of theirs may come; soon after the cluster has begun to encrypt, as before
+	strict  bool           // packets are refused that are not encrypted
 }
 
 // way is how this host may reach the containers of another one.
@@ -34,19 +37,14 @@ type way struct {
 	choice string     // Between the hosts
 	onLink bool       // the other host is on the uplink's segment
 	err    error      // the hosts can't reach each other's containers
+	tunnel string     // the device of the tunnel between the hosts; "" without one
+	state  tunnelState
+	keys   bool // both hosts have keys of WireGuard
 }
-
-// mayBePlain reports whether packets from and to a block may have no encapsulation.
-func (w way) mayBePlain(block netip.Prefix) bool {
-	return w.err == nil && w.onLink && w.choice != overlay.VXLAN && span.CanBePlain(block, w.addr)
-}
-
-// mayBeVXLAN reports whether packets may be in VXLAN.
-func (w way) mayBeVXLAN() bool { return w.err == nil && w.choice != overlay.Routes }
 
 // waysTo returns how this host may reach the containers of others.
 func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
-	w.hosts = map[string]way{}
+	w.hosts, w.accepts, w.strict = map[string]way{}, map[string]way{}, d.strict(s)
 	h, err := link.Handle(d.host)
 	if err != nil {
 		return w, err
@@ -61,9 +59,19 @@ func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
 	}
 	for _, other := range s.Hosts {
 		one := way{addr: other.Address}
-		one.choice, one.err = s.Between(other)
+		if one.choice, one.err = s.Between(other); one.err == nil {
+			one.err = d.lacks(s, one.choice, other)
+		}
+		one.keys = d.lacks(s, overlay.WireGuardWay, other) == nil
+		one.tunnel, one.state = d.tunnels.to(other.Name)
 		one.onLink = uplink != nil && uplink.Attrs().EncapType == "ether" && onLink(h, uplink, other.Address)
 		w.hosts[other.Name] = one
+		if s.Encrypted && !w.strict {
+			late := s
+			late.Encrypted = false
+			one.choice, one.err = late.Between(other)
+		}
+		w.accepts[other.Name] = one
 	}
 	return w, nil
 }
@@ -101,8 +109,9 @@ func onLink(h *netlink.Handle, device netlink.Link, a netip.Addr) bool {
 func (w ways) remotes(n overlay.NetworkState) (all []named.Remote) {
 	encapsulated := named.Remote{Device: span.Device, Only: true}
 	plain := named.Remote{Device: w.uplink}
+	byTunnel := map[string]named.Remote{}
 	for host, blocks := range n.Remote {
-		one := w.hosts[host]
+		one := w.accepts[host]
 		for _, b := range blocks {
 			if one.mayBeVXLAN() {
 				encapsulated.Prefixes = append(encapsulated.Prefixes, b)
@@ -110,9 +119,12 @@ func (w ways) remotes(n overlay.NetworkState) (all []named.Remote) {
 			if one.mayBePlain(b) {
 				plain.Prefixes = append(plain.Prefixes, b)
 			}
+			if one.tunnel != "" {
+				byTunnel[one.tunnel] = named.Remote{Device: one.tunnel, Prefixes: append(byTunnel[one.tunnel].Prefixes, b), Only: true}
+			}
 		}
 	}
-	for _, r := range []named.Remote{encapsulated, plain} {
+	for _, r := range slices.Concat(w.tunnels(n), []named.Remote{encapsulated, plain}, slices.Collect(maps.Values(byTunnel))) {
 		slices.SortFunc(r.Prefixes, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 		if len(r.Prefixes) > 0 {
 			all = append(all, r)
@@ -127,7 +139,11 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 	if err != nil {
 		return fmt.Errorf("this host's Ethernet address: %w", err)
 	}
-	c := span.Config{VNI: s.VNI, Local: s.Self.Address, MAC: mac, MTU: s.Self.MTU, Uplink: ways.uplink}
+	c := span.Config{VNI: s.VNI, Local: s.Self.Address, MAC: mac, MTU: s.Self.MTU, Uplink: ways.uplink, Encrypted: ways.strict}
+	var errs []error
+	if c.WireGuard, err = wireGuard(s); err != nil {
+		errs = append(errs, err)
+	}
 	own := map[string]*named.Network{}
 	for _, n := range s.Networks {
 		if len(n.Own) == 0 {
@@ -149,20 +165,26 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 		return err
 	}
 	paths := map[string]overlay.Path{}
-	var errs []error
 	for _, h := range s.Hosts {
 		mac, err := link.ParseMAC(h.MAC)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("read the Ethernet address of host %s: %w", h.Name, err))
 			continue
 		}
-		one := span.Host{Address: h.Address, MAC: mac}
-		to := path{way: ways.hosts[h.Name], host: h, prober: d.prober, before: before}
+		one := span.Host{Address: h.Address, MAC: mac, By: ways.hosts[h.Name].by(), Port: wireGuardPort(h)}
+		if one.Keys, err = publicKeys(h); err != nil {
+			errs = append(errs, err)
+		}
+		to := path{way: ways.hosts[h.Name], host: h, prober: d.prober, before: before, encrypted: s.Encrypted}
 		for _, n := range s.Networks {
 			if own[n.Name] == nil {
 				continue
 			}
 			for _, p := range n.Remote[h.Name] {
+				if to.state.up {
+					one.Blocks = append(one.Blocks, span.Block{Prefix: p, Source: sourceFor(own[n.Name], p), Tunnel: to.tunnel})
+					continue
+				}
 				if plain, ok := to.add(p); ok {
 					one.Blocks = append(one.Blocks, span.Block{Prefix: p, Source: sourceFor(own[n.Name], p), Plain: plain})
 				}
@@ -176,8 +198,15 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 	if len(changed) > 0 {
 		d.log("routes: %s", strings.Join(changed, ", "))
 	}
+	errs = append(errs, err, d.behind(s, c, paths, err != nil))
 	d.setPaths(paths)
-	return errors.Join(append(errs, err)...)
+	return errors.Join(errs...)
+}
+
+// Remove implements overlay.Remover.
+func (d *dataplane) Remove(ctx context.Context) error {
+	d.tunnels.endOthers(ctx, nil)
+	return errors.Join(d.routing.kernel.Remove(), removeFile(d.routing.mark), span.Remove(d.host))
 }
 
 // setPaths remembers and logs how other hosts' containers are reached.
@@ -234,6 +263,7 @@ type path struct {
 	host         registry.Host
 	prober       *probe.Prober
 	before       map[netip.Prefix]bool
+	encrypted    bool // the whole cluster
 	plain, other bool // there are such blocks
 	why          string
 }
@@ -245,8 +275,12 @@ func (p *path) add(block netip.Prefix) (plain, ok bool) {
 	case p.err != nil:
 		p.why = p.err.Error()
 		return false, false
-	case p.choice == overlay.VXLAN:
-		p.why = "as chosen by --dataplane"
+	case p.choice != overlay.Auto && p.choice != overlay.Routes:
+		p.other, p.why = true, "as chosen by --dataplane"
+		if p.encrypted {
+			p.why = "everything between hosts is encrypted"
+		}
+		return false, true
 	case !p.onLink:
 		p.why = "the host is not on this host's segment"
 	case !p.mayBePlain(block):
@@ -279,17 +313,28 @@ func (p *path) add(block netip.Prefix) (plain, ok bool) {
 // path returns how the host's containers are reached.
 func (p *path) path() overlay.Path {
 	got := overlay.Path{By: overlay.VXLAN, Why: p.why}
+	if p.by() != span.ByVXLAN {
+		got.By = p.choice
+	}
 	switch {
 	case p.err != nil:
 		return overlay.Path{By: unreachable, Why: p.err.Error()}
+	case p.state.up:
+		return overlay.Path{By: "tunnel", Why: p.state.String()}
 	case !p.plain && !p.other:
 		got = overlay.Path{By: p.choice, Why: "no network has blocks of both hosts"}
 	case p.plain && p.other:
 		got.By = overlay.Routes + " and " + overlay.VXLAN
 	case p.plain:
 		got.By = overlay.Routes
-	case !p.mayBeVXLAN():
+	case p.choice == overlay.Routes:
 		got.By = unreachable
+	}
+	if p.tunnel != "" {
+		got.Why += "; the tunnel waits for the other host"
+		if p.state.problem != "" {
+			got.Why = "the tunnel does not work: " + p.state.problem
+		}
 	}
 	return got
 }

@@ -212,7 +212,7 @@ func TestChoiceChanges(t *testing.T) {
 	a, b := c.hosts[0], c.hosts[1]
 	c.reachBy(a, b, "routes", "passes")
 	b.down()
-	if _, err := b.run(t.Context(), "cleat-node", "up", "--dataplane", "pigeons"); err == nil || !strings.Contains(err.Error(), "auto, routes or vxlan") {
+	if _, err := b.run(t.Context(), "cleat-node", "up", "--dataplane", "pigeons"); err == nil || !strings.Contains(err.Error(), "auto, routes, vxlan, geneve or wireguard") {
 		t.Errorf("an unknown way: %v", err)
 	}
 	b.node("up", "--dataplane", "vxlan")

@@ -86,7 +86,7 @@ func (h *host) named(name string) *container {
 func (h *host) typed(line string) (string, error) {
 	script := "hostname " + h.name + " && exec " + line
 	cmd := exec.CommandContext(h.c.t.Context(), "unshare", "--uts", "sh", "-c", script)
-	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.c.programs+":"+os.Getenv("PATH"))
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.programs+":"+os.Getenv("PATH"))
 	cmd.Stderr = os.Stderr
 	var out []byte
 	err := h.NS.Do(func() (err error) {

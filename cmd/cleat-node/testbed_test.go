@@ -31,6 +31,9 @@ import (
 // atOnce is how many tests run at the same time: they mostly wait.
 const atOnce = 4
 
+// programsEnv is where the programs are in a guest of the vm tier, which can't build them.
+const programsEnv = "CLEAT_TEST_PROGRAMS"
+
 func TestMain(m *testing.M) {
 	flag.Parse()
 	lab.SetParallel(atOnce)
@@ -55,23 +58,32 @@ type cluster struct {
 	dir      string
 	sw       *lab.Switch
 	hosts    []*host
+	second   *lab.Switch // of further uplinks
 }
 
 type host struct {
 	*lab.Node
-	c     *cluster
-	name  string
-	addr  netip.Addr
-	port  string // of the switch
-	state string
+	c        *cluster
+	name     string
+	addr     netip.Addr
+	port     string // of the switch
+	second   string // of another switch
+	state    string
+	programs string // directory of cleat and cleat-node
 }
 
 // newCluster makes hosts, which belong to no cluster yet.
 func newCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	lab.Need(t)
-	c := &cluster{t: t, programs: filepath.Dir(benchtest.NeedProgram(t, "cleat/cmd/cleat-node")), dir: benchtest.Scratch(t)}
+	c := &cluster{t: t, programs: os.Getenv(programsEnv)}
 	var err error
+	if c.programs == "" {
+		c.programs, c.dir = filepath.Dir(benchtest.NeedProgram(t, "cleat/cmd/cleat-node")), benchtest.Scratch(t)
+	} else {
+		c.dir, err = os.MkdirTemp("", "")
+		must(t, err)
+	}
 	c.sw, err = lab.NewSwitch("switch", 1500)
 	must(t, err)
 	for i := range n {
@@ -88,7 +100,7 @@ func (c *cluster) newHost(name string, addr netip.Addr) *host {
 	c.t.Helper()
 	node, err := lab.NewNode(name)
 	must(c.t, err)
-	h := &host{Node: node, c: c, name: name, addr: addr, state: filepath.Join(c.dir, name)}
+	h := &host{Node: node, c: c, name: name, addr: addr, state: filepath.Join(c.dir, name), programs: c.programs}
 	h.port, err = c.sw.Plug(lab.End{Node: node, Name: "eth0"}, 0)
 	must(c.t, err)
 	must(c.t, h.Address("eth0", netip.PrefixFrom(addr, 24)))
@@ -126,8 +138,8 @@ func (h *host) endAll() {
 
 // run runs a program on the host.
 func (h *host) run(ctx context.Context, args ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(h.c.programs, args[0]), args[1:]...)
-	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.c.programs+":"+os.Getenv("PATH"))
+	cmd := exec.CommandContext(ctx, filepath.Join(h.programs, args[0]), args[1:]...)
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.programs+":"+os.Getenv("PATH"))
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := h.NS.Do(cmd.Start)
@@ -272,9 +284,9 @@ func (k *container) connect(network string, args ...string) {
 
 // cni has cleat-cni connect a container to a network, or disconnect it, as a runtime does. Its name is that of a pod.
 func (h *host) cni(verb string, k *container, network string) error {
-	cmd := exec.CommandContext(h.c.t.Context(), filepath.Join(h.c.programs, "cleat-cni"))
-	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.c.programs+":"+os.Getenv("PATH"), "CNI_COMMAND="+verb,
-		"CNI_CONTAINERID="+k.name, "CNI_NETNS="+k.path, "CNI_IFNAME=eth0", "CNI_PATH="+h.c.programs, "CNI_ARGS=K8S_POD_NAME="+k.name)
+	cmd := exec.CommandContext(h.c.t.Context(), filepath.Join(h.programs, "cleat-cni"))
+	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.programs+":"+os.Getenv("PATH"), "CNI_COMMAND="+verb,
+		"CNI_CONTAINERID="+k.name, "CNI_NETNS="+k.path, "CNI_IFNAME=eth0", "CNI_PATH="+h.programs, "CNI_ARGS=K8S_POD_NAME="+k.name)
 	cmd.Stdin = strings.NewReader(fmt.Sprintf(`{"cniVersion":"1.0.0","name":%q,"type":"cleat-cni","network":%[1]q}`, network))
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out

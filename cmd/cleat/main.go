@@ -9,6 +9,7 @@ import (
 
 	"cleat/cli"
 	"cleat/compat"
+	"cleat/internal/buildinfo"
 	"cleat/lab"
 	"cleat/mptcp"
 	"cleat/mptcp/upgrade"
@@ -22,7 +23,7 @@ func main() {
 	upgrade.Init()
 	lab.AnswerProbe()
 	if program, args, ok := compat.Lookup(os.Args); ok {
-		os.Exit(program.Main(args, cli.Version()))
+		os.Exit(program.Main(args, buildinfo.Version()))
 	}
 	os.Exit(cli.Run(os.Args[1:]))
 }

@@ -37,7 +37,7 @@ type room struct {
 // rooms is the picture in the package comment as data.
 var rooms = map[string]room{
 	"cmd/cleat-cni":  {door, []string{"compat/netavark/args", "network/keep/client"}},
-	"cmd/cleat-node": {door, []string{"cli/node", "overlay", "overlay/control", "overlay/registry", "network/attach", "network/bgp", "network/firewall", "network/keep", "network/named", "network/names", "network/span", "network/span/probe", "link", "netns"}},
+	"cmd/cleat-node": {door, []string{"cli/node", "overlay", "overlay/control", "overlay/registry", "network/attach", "network/bgp", "network/firewall", "network/keep", "network/named", "network/names", "network/span", "network/span/probe", "tunnel/control", "tunnel/secure", "tunnel/spec", "link", "netns"}},
 	"cmd/cleat":      {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
 
 	"cli": {faces, []string{
@@ -58,7 +58,7 @@ var rooms = map[string]room{
 	"cli/man":           {faces, []string{"cli/help", "cli/term"}},
 	"cli/mptcp":         {faces, []string{"cli/complete", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/run", "cli/term", "link", "mptcp", "mptcp/upgrade", "netns"}},
 	"cli/networks":      {faces, []string{"cli/attach", "cli/container", "cli/exit", "cli/help", "cli/hint", "cli/term", "link", "netns/find", "network/attach", "network/ipam", "network/keep", "network/named", "network/names", "network/why", "overlay/control"}},
-	"cli/node":          {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/man", "cli/term", "network/attach", "network/bgp", "overlay", "overlay/control", "overlay/registry", "overlay/trust", "overlay/ui"}},
+	"cli/node":          {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/man", "cli/term", "network/attach", "network/bgp", "network/keep", "overlay", "overlay/control", "overlay/registry", "overlay/trust", "overlay/ui"}},
 	"cli/run":           {faces, []string{"cli/complete", "cli/exit", "cli/help", "cli/hint", "cli/term", "policy", "sandbox", "sandbox/control"}},
 	"cli/term":          {faces, nil},
 	"cli/term/termtest": {faces, nil},
@@ -173,6 +173,7 @@ var rooms = map[string]room{
 	"internal/nlsock":      {facts, nil},
 	"internal/statedir":    {facts, nil},
 	"internal/atomicfile":  {facts, nil},
+	"internal/buildinfo":   {facts, nil},
 	"internal/columns":     {facts, nil},
 	"internal/look":        {facts, nil},
 	"internal/program":     {facts, nil},

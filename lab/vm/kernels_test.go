@@ -130,11 +130,11 @@ func buildTest(t *testing.T, pkg string) string {
 	return out
 }
 
-// buildProgram builds cleat, statically.
-func buildProgram(t *testing.T) string {
+// buildProgram builds a program, statically and without what debuggers need.
+func buildProgram(t *testing.T, name string) string {
 	t.Helper()
-	out := filepath.Join(t.TempDir(), "cleat")
-	cmd := exec.Command("go", "build", "-o", out, "cleat/cmd/cleat")
+	out := filepath.Join(t.TempDir(), name)
+	cmd := exec.Command("go", "build", "-ldflags=-s -w", "-o", out, "cleat/cmd/"+name)
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOARCH=amd64")
 	if b, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("build the program: %v\n%s", err, b)

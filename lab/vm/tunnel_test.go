@@ -34,7 +34,7 @@ func TestNetem(t *testing.T) {
 	cache := need(t)
 	tr := trial{
 		program: buildTest(t, "cleat/bench/wiring"), args: []string{"-test.run", "TestRelayMatchesNetem|TestTunnelOverUnevenPaths"},
-		files: []vm.File{{Path: "/root/cleat", Mode: 0o755, Source: buildProgram(t)}}, env: []string{"CLEAT_TEST_PROGRAM=/root/cleat"},
+		files: []vm.File{{Path: "/root/cleat", Mode: 0o755, Source: buildProgram(t, "cleat")}}, env: []string{"CLEAT_TEST_PROGRAM=/root/cleat"},
 	}
 	newest := vm.Suites[len(vm.Suites)-1:]
 	tr.eachKernel(t, cache, newest, func(t *testing.T, _ vm.Kernel, all []vm.Outcome) {

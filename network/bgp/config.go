@@ -122,6 +122,9 @@ type Filter struct {
 	// of Blocks.
 	Networks []netip.Prefix
 	Blocks   []Block
+	// Gone are addresses that fellows of this host had, and have no more. They are no next hops, although a peer may
+	// say so until the session with that host runs into its hold time.
+	Gone []netip.Addr
 }
 
 // Block is addresses that another host has.

@@ -118,8 +118,12 @@ func newFRR(t *testing.T, node *lab.Node, config string, more ...string) *daemon
 	must(t, os.WriteFile(filepath.Join(d.dir, "vtysh.conf"), nil, 0o600))
 	run := func(path string) {
 		name := filepath.Base(path)
-		d.run(path, "-f", filepath.Join(d.dir, "frr.conf"), "-i", filepath.Join(d.dir, name+".pid"), "-z", filepath.Join(d.dir, "z"),
-			"--vty_socket", d.dir, "-P", "0", "-u", "root", "-g", "root", "--log", "stdout")
+		args := []string{path, "-f", filepath.Join(d.dir, "frr.conf"), "-i", filepath.Join(d.dir, name+".pid"), "-z", filepath.Join(d.dir, "z"),
+			"--vty_socket", d.dir, "-P", "0", "-u", "root", "-g", "root", "--log", "stdout"}
+		if name == "bfdd" {
+			args = append(args, "--bfdctl", filepath.Join(d.dir, "bfdd"))
+		}
+		d.run(args...)
 	}
 	programs := []string{zebra, bgpd}
 	for _, name := range more {

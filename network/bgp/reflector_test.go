@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/lab"
 	"cleat/network/bgp"
 
 	"golang.org/x/sys/unix"
@@ -58,13 +59,43 @@ protocol bgp host {
 }
 `
 
+// bfdFRR is the same for FRR. What only bfdd reads is last: other programs stop there.
+const bfdFRR = `ip route 198.51.100.0/24 blackhole
+router bgp 65000
+ bgp router-id 192.0.2.2
+ no bgp ebgp-requires-policy
+ bgp graceful-restart
+ neighbor 192.0.2.1 remote-as 65001
+ neighbor 192.0.2.1 bfd profile quick
+ neighbor 192.0.2.1 timers 80 240
+ neighbor 192.0.2.1 timers connect 1
+ neighbor 192.0.2.1 advertisement-interval 0
+ address-family ipv4 unicast
+  redistribute static
+ exit-address-family
+exit
+bfd
+ profile quick
+  receive-interval 300
+  transmit-interval 300
+  detect-multiplier 3
+`
+
 // TestBFD has a router that falls silent. Its session would otherwise end after the hold time, and its routes would
 // stay for its restart time.
 func TestBFD(t *testing.T) {
 	t.Parallel()
-	need(t, "bird", "bird2")
+	for name, start := range map[string]func(*testing.T, *lab.Node) *daemon{
+		"bird": func(t *testing.T, n *lab.Node) *daemon { return newBird(t, n, bfd) },
+		"frr":  func(t *testing.T, n *lab.Node) *daemon { return newFRR(t, n, bfdFRR, "staticd", "bfdd") },
+	} {
+		t.Run(name, func(t *testing.T) { t.Parallel(); testBFD(t, start) })
+	}
+}
+
+func testBFD(t *testing.T, start func(*testing.T, *lab.Node) *daemon) {
 	nodes := segment(t, "host", "router")
-	d := newBird(t, nodes[1], bfd)
+	d := start(t, nodes[1])
 	s := newSpeaker(t, nodes[0], order{Config: &settings{RouterID: addr("192.0.2.1"), AS: 65001, Peers: []bgp.Peer{{Address: addr("192.0.2.2"), AS: 65000, BFD: true, Hold: 240 * time.Second}}},
 		Announce: prefixes("10.64.1.0/26")})
 	wantRoutes(t, nodes[0], bgp.Protocol, "198.51.100.0/24 via 192.0.2.2")

@@ -34,7 +34,7 @@ func (s *Speaker) routes(b *server.BgpServer) (all []Route, err error) {
 				return
 			}
 			// The library keeps the paths of a session that it has closed.
-			paths = slices.DeleteFunc(paths, func(p *apiutil.Path) bool { return closed[p.PeerAddress] })
+			paths = slices.DeleteFunc(paths, func(p *apiutil.Path) bool { return closed[p.PeerAddress] || slices.Contains(filter.Gone, nextHop(p)) })
 			if hops := s.hops(p, paths); len(hops) > 0 {
 				all = append(all, Route{Prefix: p, Hops: hops, Source: source})
 			}

@@ -159,9 +159,11 @@ func (s *Speaker) path(p netip.Prefix) (*apiutil.Path, error) {
 	family, hop := bgp.RF_IPv4_UC, netip.IPv4Unspecified()
 	if p.Addr().Is6() {
 		family, hop = bgp.RF_IPv6_UC, netip.IPv6Unspecified()
-		if s.cfg.NextHop6.IsValid() {
-			hop = s.cfg.NextHop6
+		s.mu.Lock()
+		if s.nextHop6.IsValid() {
+			hop = s.nextHop6
 		}
+		s.mu.Unlock()
 	}
 	nlri, err := bgp.NewIPAddrPrefix(p)
 	if err != nil {

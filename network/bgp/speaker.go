@@ -3,6 +3,7 @@ package bgp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -11,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/osrg/gobgp/v4/api"
 	"github.com/osrg/gobgp/v4/pkg/packet/bgp"
 	"github.com/osrg/gobgp/v4/pkg/server"
 )
@@ -31,6 +33,8 @@ type Speaker struct {
 
 	mu        sync.Mutex // guards what follows
 	announced map[netip.Prefix]bool
+	nextHop6  netip.Addr
+	moved     bool // since the last announce
 	begun     bool // Announce has been called
 	filter    Filter
 	sessions  map[netip.Addr]*session
@@ -56,7 +60,7 @@ func New(cfg Config) (*Speaker, error) {
 	if cfg.Log == nil {
 		cfg.Log = func(string, ...any) {}
 	}
-	s := &Speaker{cfg: cfg, check: checkEvery, changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1), sessions: map[netip.Addr]*session{}}
+	s := &Speaker{cfg: cfg, check: checkEvery, changed: make(chan struct{}, 1), wanted: make(chan struct{}, 1), sessions: map[netip.Addr]*session{}, nextHop6: cfg.NextHop6}
 	for _, p := range cfg.Peers {
 		s.sessions[p.Address] = &session{}
 	}
@@ -81,11 +85,20 @@ func (s *Speaker) Announce(all []netip.Prefix) {
 	signal(s.wanted)
 }
 
+// Moved begins all sessions again: this host has another address, so those that exist can only run into their hold
+// time. nextHop6 replaces Config.NextHop6. It does not block.
+func (s *Speaker) Moved(nextHop6 netip.Addr) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nextHop6, s.moved = nextHop6, true
+	signal(s.wanted)
+}
+
 // SetFilter replaces the filter. It does not block.
 func (s *Speaker) SetFilter(f Filter) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.filter = Filter{Networks: slices.Clone(f.Networks), Blocks: slices.Clone(f.Blocks)}
+	s.filter = Filter{Networks: slices.Clone(f.Networks), Blocks: slices.Clone(f.Blocks), Gone: slices.Clone(f.Gone)}
 	signal(s.changed)
 }
 
@@ -205,9 +218,18 @@ func (s *Speaker) settled() bool {
 // announce makes the server announce what is wanted. has is what it announces.
 func (s *Speaker) announce(b *server.BgpServer, has map[netip.Prefix]bool) error {
 	s.mu.Lock()
-	wanted := maps.Clone(s.announced)
+	wanted, moved := maps.Clone(s.announced), s.moved
+	s.moved = false
 	s.mu.Unlock()
 	var errs []error
+	if moved {
+		clear(has) // the same prefixes have another next hop
+		for _, p := range s.cfg.Peers {
+			if err := b.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: p.Address.String()}); err != nil {
+				errs = append(errs, fmt.Errorf("begin the BGP session with %s again: %w", p.Address, err))
+			}
+		}
+	}
 	for p := range has {
 		if wanted[p] {
 			continue

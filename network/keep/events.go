@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -73,15 +74,44 @@ func (e events) concerns(it *item) bool {
 	return it.report.Error != "" && e.linkNames[it.attachment.Spec.Parent]
 }
 
-// watchAttachments adds an event when something is attached or detached.
+// reloadEvery is the time between looks at all attachments where the kernel reports no changes of files.
+const reloadEvery = time.Second
+
+// watchAttachments adds an event when something is attached or detached. If the machine has no inotify instance or
+// watch left, it adds one each reloadEvery, until there is one.
 func (q *eventQueue) watchAttachments(ctx context.Context, listeners *sync.WaitGroup, store *attach.Store) error {
 	dir := store.Path("attachments")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("watch attachments: %w", err)
 	}
+	err := q.watchFiles(ctx, listeners, dir)
+	if !lacksInotify(err) {
+		return err
+	}
+	q.logLater("%v; they are looked at every %s meanwhile: see sysctl fs.inotify", err, reloadEvery)
+	listeners.Go(func() {
+		for lacksInotify(err) {
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(reloadEvery):
+			}
+			err = q.watchFiles(ctx, listeners, dir)
+			q.add(func(e *events) { e.reload = true })
+		}
+		q.logLater("attachments are watched again")
+	})
+	return nil
+}
+
+// lacksInotify reports whether the machine has no inotify instance or watch left.
+func lacksInotify(err error) bool { return errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENOSPC) }
+
+// watchFiles adds an event when a file of a directory changes.
+func (q *eventQueue) watchFiles(ctx context.Context, listeners *sync.WaitGroup, dir string) error {
 	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 	if err != nil {
-		return fmt.Errorf("watch attachments: %w", err)
+		return fmt.Errorf("watch %s: %w", dir, err)
 	}
 	file := os.NewFile(uintptr(fd), "inotify")
 	if _, err := unix.InotifyAddWatch(fd, dir, unix.IN_MOVED_TO|unix.IN_DELETE); err != nil {

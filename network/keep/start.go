@@ -50,7 +50,7 @@ func StartProgram(store *attach.Store, cleat string) error {
 		return fmt.Errorf("start a keeper: %w", err)
 	}
 	defer log.Close()
-	if systemdSees(store.Path(), cleat) {
+	if SystemdSees(store.Path(), cleat) {
 		err := startService(store, cleat)
 		if err == nil {
 			return nil
@@ -92,7 +92,7 @@ func ShippedUnits(name string) []string {
 // manage this host, as far as this process sees.
 func AtBoot(store *attach.Store) (starts, managed bool) {
 	self, err := os.Executable()
-	if err != nil || !systemdSees(store.Path(), self) {
+	if err != nil || !SystemdSees(store.Path(), self) {
 		return false, false
 	}
 	for _, dir := range []string{"/etc/systemd/system", "/usr/lib/systemd/system", "/lib/systemd/system"} {
@@ -143,9 +143,9 @@ func startService(store *attach.Store, self string) error {
 	return nil
 }
 
-// systemdSees reports whether systemd is process 1, is in our network namespace, and sees the same
+// SystemdSees reports whether systemd is process 1, is in our network namespace, and sees the same
 // files as we do: a service may see others.
-func systemdSees(files ...string) bool {
+func SystemdSees(files ...string) bool {
 	name, err := os.ReadFile("/proc/1/comm")
 	if err != nil || strings.TrimSpace(string(name)) != "systemd" || !sameFile("/proc/self/ns/net", "/proc/1/ns/net") {
 		return false

@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/netip"
+	"os"
 	"slices"
 
 	"cleat/link"
 	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // spec returns the VXLAN device.
@@ -21,18 +24,9 @@ func (c Config) spec() link.VXLANSpec {
 
 // vxlan returns the VXLAN device; nil if it does not exist.
 func (s *syncer) vxlan() (*netlink.Vxlan, error) {
-	l, err := s.h.LinkByName(Device)
-	if errors.As(err, new(netlink.LinkNotFoundError)) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("find device %s: %w", Device, err)
-	}
-	v, ok := l.(*netlink.Vxlan)
-	if !ok {
-		return nil, &ForeignDeviceError{Device, l.Type()}
-	}
-	return v, nil
+	l, err := s.find(Device, "vxlan")
+	v, _ := l.(*netlink.Vxlan)
+	return v, err
 }
 
 // device makes the VXLAN device, unless it exists as wanted, and sets s.index.
@@ -55,22 +49,74 @@ func (s *syncer) device(ns *netns.NS) error {
 		}
 		s.note("device %s", Device)
 		s.index = l.Index()
-		return l.Up()
+		return errors.Join(s.loosen(Device, s.index), l.Up())
 	}
 	s.index = old.Index
-	if old.MTU != want.MTU {
-		if err := s.h.LinkSetMTU(old, want.MTU); err != nil {
-			return fmt.Errorf("set the MTU of %s to %d: %w", Device, want.MTU, err)
+	return s.adjust(old, want.MTU)
+}
+
+// adjust gives a device that exists an MTU, and sets it up.
+func (s *syncer) adjust(l netlink.Link, mtu int) error {
+	a := l.Attrs()
+	if a.MTU != mtu {
+		if err := s.h.LinkSetMTU(l, mtu); err != nil {
+			return fmt.Errorf("set the MTU of %s to %d: %w", a.Name, mtu, err)
 		}
-		s.note("MTU of %s: %d", Device, want.MTU)
+		s.note("MTU of %s: %d", a.Name, mtu)
 	}
-	if old.Flags&net.FlagUp == 0 {
-		if err := s.h.LinkSetUp(old); err != nil {
-			return fmt.Errorf("set %s up: %w", Device, err)
+	if a.Flags&net.FlagUp == 0 {
+		if err := s.h.LinkSetUp(l); err != nil {
+			return fmt.Errorf("set %s up: %w", a.Name, err)
 		}
-		s.note("%s up", Device)
+		s.note("%s up", a.Name)
+	}
+	return s.loosen(a.Name, a.Index)
+}
+
+// dummy is an address for devices that need one and have none (RFC 7600 section 4.8).
+var dummy = netip.MustParseAddr("192.0.0.8")
+
+// loosen makes the kernel accept packets by a device, although the route back takes another one: while two hosts change
+// from one way to another. With any rp_filter the kernel refuses such packets on a device without an address
+// (__fib_validate_source in net/ipv4/fib_frontend.c).
+func (s *syncer) loosen(name string, index int) error {
+	l := &netlink.Dummy{LinkAttrs: netlink.LinkAttrs{Name: name, Index: index}} // for its index
+	all, err := link.Dump(func() ([]netlink.Addr, error) { return s.h.AddrList(l, unix.AF_INET) })
+	if err != nil {
+		return fmt.Errorf("list addresses of %s: %w", name, err)
+	}
+	if slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(dummy.AsSlice()) }) {
+		return nil
+	}
+	// The scope keeps the kernel from choosing it as the source of the host's own packets.
+	a := &netlink.Addr{IPNet: &net.IPNet{IP: dummy.AsSlice(), Mask: net.CIDRMask(32, 32)}, Scope: unix.RT_SCOPE_LINK}
+	if err := s.h.AddrAdd(l, a); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", dummy, name, err)
+	}
+	s.note("address of %s", name)
+	const loose = "2"
+	err = s.ns.Do(func() error {
+		return os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/rp_filter", []byte(loose), 0o644)
+	})
+	if err != nil {
+		return fmt.Errorf("accept packets whatever the route back: %w", err)
 	}
 	return nil
+}
+
+// find returns a device; nil if it does not exist. One of another kind is a *ForeignDeviceError.
+func (s *syncer) find(name, kind string) (netlink.Link, error) {
+	l, err := s.h.LinkByName(name)
+	if errors.As(err, new(netlink.LinkNotFoundError)) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("find device %s: %w", name, err)
+	}
+	if l.Type() != kind {
+		return nil, &ForeignDeviceError{name, l.Type()}
+	}
+	return l, nil
 }
 
 // serves reports whether a device is as wanted, but for what can be changed while it exists.
@@ -89,5 +135,28 @@ func (s *syncer) findUplink() error {
 		return fmt.Errorf("find device %s: %w", s.config.Uplink, err)
 	}
 	s.uplink = l.Attrs().Index
+	return nil
+}
+
+// findTunnels sets s.tunnels. A device that does not exist is left out, and blocks take VXLAN meanwhile.
+func (s *syncer) findTunnels() error {
+	s.tunnels = map[string]int{}
+	for _, h := range s.config.Hosts {
+		for _, b := range h.Blocks {
+			if b.Tunnel == "" || s.tunnels[b.Tunnel] != 0 {
+				continue
+			}
+			l, err := s.h.LinkByName(b.Tunnel)
+			if errors.As(err, new(netlink.LinkNotFoundError)) {
+				continue
+			}
+			if err != nil {
+				return fmt.Errorf("find device %s: %w", b.Tunnel, err)
+			}
+			if l.Attrs().Flags&net.FlagUp != 0 {
+				s.tunnels[b.Tunnel] = l.Attrs().Index
+			}
+		}
+	}
 	return nil
 }

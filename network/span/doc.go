@@ -17,9 +17,25 @@
 //	192.0.2.2 lladdr 02:…:02 dev cleat-vx              a neighbour of each host with blocks
 //	02:…:02 dst 192.0.2.2 dev cleat-vx                 a forwarding entry of each host
 //
-// The next hop of IPv6 routes by VXLAN is a link-local address that follows from the Ethernet address of the other
-// host's device (RFC 4291 appendix A). The device and its entries exist with plain routes as well, so one replaced
-// route moves a block from one way to the other.
+// Geneve (RFC 8926) has one device as well, which takes the other host's address from the route (a lightweight tunnel):
+//
+//	10.64.1.64/26 encap ip id 7790 src 192.0.2.1 dst 192.0.2.2 via 192.0.2.2 dev cleat-gnv onlink
+//
+// WireGuard has two devices, each with a key of its own (slots). A host sends by one and receives by both, so that it
+// can change to another key without losing a packet (ADR 22). A peer is known by its key in a slot, and has all blocks
+// of its host as allowed addresses:
+//
+//	10.64.1.64/26 dev cleat-wg0                        a route of each block
+//
+// A route goes to the preferred slot as soon as it has a session with the other host, and stays with the other slot
+// until then. A host without keys has no route.
+//
+// While two hosts change from one way to another, packets come in by a device that is not that of the route back. So
+// all devices have an address, and a loose rp_filter.
+//
+// The next hop of IPv6 routes by VXLAN and Geneve is a link-local address that follows from the Ethernet address of the
+// other host's device (RFC 4291 appendix A). The device and its entries exist with plain routes as well, so one
+// replaced route moves a block from one way to the other.
 //
 // Sync compares the kernel with what is wanted, and changes the difference. It replaces entries, and never fails
 // because one exists. Routes are known by their protocol (Protocol), neighbours and forwarding entries by their
@@ -40,6 +56,10 @@
 // IPv6 routes can't have an IPv4 next hop, so IPv6 blocks of hosts with IPv4 addresses are never plain (CanBePlain).
 //
 // Broadcast and multicast stay on a host.
+//
+// WireGuard chooses the source address of the packets between hosts itself. Its devices switch
+// net.ipv4.conf.all.send_redirects off, and don't restore it (wg_open in drivers/net/wireguard/device.c). Addresses
+// that a host has no more are removed from a peer by replacing all, between which packets may get lost.
 //
 // # Example
 //

@@ -16,7 +16,9 @@ import (
 func (s *syncer) entries() error {
 	wanted := map[link.MAC]netip.Addr{}
 	for _, h := range s.config.Hosts {
-		wanted[h.MAC] = h.Address
+		if h.By == ByVXLAN {
+			wanted[h.MAC] = h.Address
+		}
 	}
 	all, err := link.Dump(func() ([]netlink.Neigh, error) { return s.h.NeighList(s.index, unix.AF_BRIDGE) })
 	if err != nil {
@@ -59,7 +61,7 @@ func (s *syncer) entry(mac link.MAC, at netip.Addr) *netlink.Neigh {
 		Flags: netlink.NTF_SELF, IP: at.AsSlice(), HardwareAddr: mac[:]}
 }
 
-// nextHop returns the address by which VXLAN routes of a family lead to a host.
+// nextHop returns the address by which routes of a family lead to a host, by VXLAN and Geneve.
 func (h Host) nextHop(family int) netip.Addr {
 	if family == unix.AF_INET && h.Address.Is4() {
 		return h.Address
@@ -68,10 +70,18 @@ func (h Host) nextHop(family int) netip.Addr {
 	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }
 
-// neighbours makes the neighbours of a family on the VXLAN device: the next hops of routes.
-func (s *syncer) neighbours(family int) error {
+// neighboursOn makes the neighbours on a device of Ethernet packets.
+func (s *syncer) neighboursOn(device string, index int) error {
+	return errors.Join(s.neighbours(device, index, unix.AF_INET), s.neighbours(device, index, unix.AF_INET6))
+}
+
+// neighbours makes the neighbours of a family on a device: the next hops of routes.
+func (s *syncer) neighbours(device string, index, family int) error {
 	wanted := map[netip.Addr]link.MAC{}
 	for _, h := range s.config.Hosts {
+		if by := map[string]By{Device: ByVXLAN, GeneveDevice: ByGeneve}[device]; h.By != by {
+			continue
+		}
 		for _, b := range h.Blocks { // plain ones as well: they may become VXLAN ones at any time
 			of := unix.AF_INET6
 			if b.Prefix.Addr().Is4() {
@@ -82,9 +92,9 @@ func (s *syncer) neighbours(family int) error {
 			}
 		}
 	}
-	all, err := link.Dump(func() ([]netlink.Neigh, error) { return s.h.NeighList(s.index, family) })
+	all, err := link.Dump(func() ([]netlink.Neigh, error) { return s.h.NeighList(index, family) })
 	if err != nil && !(absent(err) && len(wanted) == 0) {
-		return fmt.Errorf("list neighbours of %s: %w", Device, err)
+		return fmt.Errorf("list neighbours of %s: %w", device, err)
 	}
 	for _, n := range all {
 		if n.State&netlink.NUD_PERMANENT == 0 {
@@ -99,16 +109,16 @@ func (s *syncer) neighbours(family int) error {
 			continue // what differs is replaced
 		}
 		s.note("neighbour %s removed", a)
-		gone := &netlink.Neigh{LinkIndex: s.index, Family: family, IP: a.AsSlice()}
+		gone := &netlink.Neigh{LinkIndex: index, Family: family, IP: a.AsSlice()}
 		if err := s.h.NeighDel(gone); err != nil && !errors.Is(err, unix.ENOENT) {
-			return fmt.Errorf("remove neighbour %s of %s: %w", a, Device, err)
+			return fmt.Errorf("remove neighbour %s of %s: %w", a, device, err)
 		}
 	}
 	for a, mac := range wanted {
 		s.note("neighbour %s at %s", a, mac)
-		n := &netlink.Neigh{LinkIndex: s.index, Family: family, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac[:]}
+		n := &netlink.Neigh{LinkIndex: index, Family: family, State: netlink.NUD_PERMANENT, IP: a.AsSlice(), HardwareAddr: mac[:]}
 		if err := s.h.NeighSet(n); err != nil {
-			return fmt.Errorf("set neighbour %s at %s of %s: %w", a, mac, Device, err)
+			return fmt.Errorf("set neighbour %s at %s of %s: %w", a, mac, device, err)
 		}
 	}
 	return nil

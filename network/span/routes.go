@@ -20,6 +20,7 @@ type route struct {
 	hop, source netip.Addr
 	device      int
 	unreachable bool
+	encap       encap
 }
 
 // place is what the kernel replaces a route by.
@@ -30,18 +31,34 @@ type place struct {
 
 func (w route) place() place { return place{w.to, w.metric} }
 
-// route returns the route to a block.
-func (s *syncer) route(h Host, b Block) route {
-	r := route{to: b.Prefix.Masked(), metric: blockMetric, source: b.Source, device: s.index}
-	switch {
-	case b.Plain && CanBePlain(b.Prefix, h.Address):
+// route returns the route to a block. ok is false if there is none: the host's device is missing, or its key.
+func (s *syncer) route(h Host, b Block) (r route, ok bool) {
+	r = route{to: b.Prefix.Masked(), metric: blockMetric, source: b.Source, device: s.index}
+	if tunnel := s.tunnels[b.Tunnel]; tunnel != 0 && !s.config.Encrypted {
+		r.device = tunnel // a point-to-point device has no next hops
+		return r, true
+	}
+	if b.Plain && CanBePlain(b.Prefix, h.Address) && !s.config.Encrypted {
 		r.hop, r.device = h.Address, s.uplink
+		return r, true
+	}
+	switch h.By {
+	case ByWireGuard:
+		slot, ok := s.slot(h)
+		if ok {
+			r.device = s.slots[slot]
+		}
+		return r, ok
+	case ByGeneve:
+		r.device, r.encap = s.gnv, encap{uint64(s.config.VNI), s.config.Local, h.Address}
+	}
+	switch {
 	case b.Prefix.Addr().Is4():
 		r.hop = h.nextHop(unix.AF_INET)
 	default:
 		r.hop = h.nextHop(unix.AF_INET6)
 	}
-	return r
+	return r, r.device != 0
 }
 
 // wantedRoutes returns the routes of a family.
@@ -49,8 +66,11 @@ func (s *syncer) wantedRoutes(family int) map[route]bool {
 	wanted := map[route]bool{}
 	for _, h := range s.config.Hosts {
 		for _, b := range h.Blocks {
-			if isFamily(b.Prefix.Addr(), family) {
-				wanted[s.route(h, b)] = true
+			if !isFamily(b.Prefix.Addr(), family) {
+				continue
+			}
+			if r, ok := s.route(h, b); ok {
+				wanted[r] = true
 			}
 		}
 	}
@@ -69,9 +89,15 @@ func (s *syncer) routes(family int) error {
 	if err != nil && !(absent(err) && len(missing) == 0) {
 		return err
 	}
+	around, err := s.encaps(family, all)
+	if err != nil {
+		return err
+	}
 	var old []netlink.Route
 	for _, r := range all {
-		if have := parse(r); missing[have] {
+		have := parse(r)
+		have.encap = around[have.place()]
+		if missing[have] {
 			delete(missing, have)
 		} else {
 			old = append(old, r)
@@ -106,9 +132,15 @@ func PlainBlocks(ns *netns.NS) (map[netip.Prefix]bool, error) {
 	}
 	defer h.Close()
 	s := &syncer{h: h}
-	v, err := s.vxlan()
-	if err != nil {
-		return nil, err
+	own := map[int]bool{}
+	for name, kind := range devices {
+		l, err := s.find(name, kind)
+		if err != nil && !errors.As(err, new(*ForeignDeviceError)) {
+			return nil, err
+		}
+		if l != nil {
+			own[l.Attrs().Index] = true
+		}
 	}
 	plain := map[netip.Prefix]bool{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -117,7 +149,7 @@ func PlainBlocks(ns *netns.NS) (map[netip.Prefix]bool, error) {
 			return nil, err
 		}
 		for _, r := range all {
-			if have := parse(r); !have.unreachable && (v == nil || have.device != v.Index) {
+			if have := parse(r); !have.unreachable && have.hop.IsValid() && !own[have.device] {
 				plain[have.to] = true
 			}
 		}
@@ -164,11 +196,16 @@ func (w route) netlink(family int) *netlink.Route {
 		r.Type = unix.RTN_UNREACHABLE
 		return r
 	}
-	r.LinkIndex, r.Flags = w.device, int(netlink.FLAG_ONLINK)
-	if isFamily(w.hop, family) {
-		r.Gw = w.hop.AsSlice()
-	} else {
-		r.Via = &netlink.Via{AddrFamily: unix.AF_INET6, Addr: w.hop.AsSlice()}
+	r.LinkIndex = w.device
+	switch {
+	case !w.hop.IsValid(): // a tunnel, or WireGuard, which knows the peer
+	case isFamily(w.hop, family):
+		r.Gw, r.Flags = w.hop.AsSlice(), int(netlink.FLAG_ONLINK)
+	default:
+		r.Via, r.Flags = &netlink.Via{AddrFamily: unix.AF_INET6, Addr: w.hop.AsSlice()}, int(netlink.FLAG_ONLINK)
+	}
+	if w.encap != (encap{}) {
+		r.Encap = &w.encap
 	}
 	if w.source.IsValid() {
 		r.Src = w.source.AsSlice()

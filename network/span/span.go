@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 
 	"cleat/link"
 	"cleat/netns"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+	"golang.zx2c4.com/wireguard/wgctrl"
 )
 
 // Device is the name of the VXLAN device.
@@ -33,6 +35,16 @@ const (
 	Overhead6 = 40 + 8 + 8 + 14
 )
 
+// By is how packets travel to another host, other than plain ones.
+type By int
+
+// Ways to travel.
+const (
+	ByVXLAN By = iota
+	ByGeneve
+	ByWireGuard
+)
+
 // Config is how other hosts are reached.
 type Config struct {
 	VNI    int
@@ -43,6 +55,10 @@ type Config struct {
 	Hosts  []Host
 	// Unreachable are networks whose addresses belong to hosts, or to nobody.
 	Unreachable []netip.Prefix
+	WireGuard   WireGuard
+	// Encrypted means that no host is reached but by WireGuard: there is no VXLAN device, by which other packets
+	// could come in.
+	Encrypted bool
 }
 
 // Host is another host.
@@ -50,20 +66,27 @@ type Host struct {
 	Address netip.Addr
 	MAC     link.MAC
 	Blocks  []Block
+	By      By
+	// Keys are the host's public ones of WireGuard, by slot; zero ones are none. A host with keys can send by
+	// WireGuard, whatever By is.
+	Keys [Slots]link.WireGuardPublic
+	Port int // its WireGuard.Port
 }
 
 // Block is a block of addresses of another host's containers.
 type Block struct {
 	Prefix netip.Prefix
 	Source netip.Addr // of this host's own packets to them
-	Plain  bool       // packets take Uplink as they are, see CanBePlain; otherwise VXLAN
+	Plain  bool       // packets take Uplink as they are, see CanBePlain; otherwise the host's By
+	Tunnel string     // the device of a tunnel to the host, which takes packets as they are; "", or if it is missing: as above
 }
 
 // CanBePlain reports whether plain packets to a block can have a host with an address as their next hop. An IPv6
 // route can't have an IPv4 one.
 func CanBePlain(block netip.Prefix, host netip.Addr) bool { return block.Addr().Is4() || host.Is6() }
 
-// OverheadFor returns the overhead of packets between hosts with addresses like one.
+// OverheadFor returns the overhead of VXLAN between hosts with addresses like one. That of Geneve without options is
+// the same.
 func OverheadFor(a netip.Addr) int {
 	if a.Is4() {
 		return Overhead4
@@ -78,27 +101,43 @@ func (e *ForeignDeviceError) Error() string {
 	return fmt.Sprintf("device %s is of kind %s and not made by cleat-node; rename or delete it: ip link delete %s", e.Name, e.Kind, e.Name)
 }
 
-// Sync makes the VXLAN device, its entries and the routes of a network namespace as wanted. It returns what it
-// changed, in words.
+// Sync makes the devices, their entries and peers, and the routes of a network namespace as wanted. It returns what it
+// changed, in words. A host whose device can't be made is not reached; the others are.
 func Sync(ns *netns.NS, c Config) (changed []string, err error) {
 	h, err := link.Handle(ns)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	s := &syncer{h: h, config: c}
-	if err := s.device(ns); err != nil {
-		return s.changed, err
-	}
-	if err := s.findUplink(); err != nil {
+	s := &syncer{h: h, ns: ns, config: c}
+	if err := errors.Join(s.findUplink(), s.findTunnels()); err != nil {
 		return s.changed, err
 	}
 	// An entry without a route does no harm, and a route without an entry loses packets.
-	err = errors.Join(s.entries(), s.neighbours(unix.AF_INET), s.neighbours(unix.AF_INET6))
-	if err == nil {
-		err = errors.Join(s.routes(unix.AF_INET), s.routes(unix.AF_INET6))
+	var lacking []error
+	if !c.Encrypted {
+		if err := errors.Join(s.device(ns), s.entriesAndNeighbours()); err != nil {
+			return s.changed, err
+		}
 	}
-	return s.changed, err
+	if slices.ContainsFunc(c.Hosts, func(h Host) bool { return h.By == ByGeneve }) {
+		err := s.geneve(ns)
+		if err == nil {
+			err = s.neighboursOn(GeneveDevice, s.gnv)
+		}
+		lacking = append(lacking, err)
+	}
+	lacking = append(lacking, s.wireGuards(ns))
+	err = errors.Join(s.routes(unix.AF_INET), s.routes(unix.AF_INET6))
+	if err == nil {
+		err = s.removeDevices(false) // no route needs them any more
+	}
+	return s.changed, errors.Join(append(lacking, err)...)
+}
+
+// entriesAndNeighbours makes those of the VXLAN device.
+func (s *syncer) entriesAndNeighbours() error {
+	return errors.Join(s.entries(), s.neighboursOn(Device, s.index))
 }
 
 // Remove removes all that Sync has made.
@@ -108,19 +147,37 @@ func Remove(ns *netns.NS) error {
 		return err
 	}
 	defer h.Close()
-	s := &syncer{h: h}
+	s := &syncer{h: h, ns: ns}
 	if err := errors.Join(s.routes(unix.AF_INET), s.routes(unix.AF_INET6)); err != nil {
 		return err
 	}
-	l, err := s.vxlan()
-	if errors.As(err, new(*ForeignDeviceError)) {
-		return nil
-	}
-	if err == nil && l != nil {
-		err = h.LinkDel(l)
-	}
-	if err != nil {
-		return fmt.Errorf("remove device %s: %w", Device, err)
+	return s.removeDevices(true)
+}
+
+// devices are the names and kinds of this package's devices.
+var devices = map[string]string{Device: "vxlan", GeneveDevice: kindGeneve, WireGuardDevices[0]: kindWireGuard, WireGuardDevices[1]: kindWireGuard}
+
+// IsDevice reports whether a device of this package can have a name.
+func IsDevice(name string) bool { return devices[name] != "" }
+
+// removeDevices removes devices: all, or those that are not needed.
+func (s *syncer) removeDevices(all bool) error {
+	for name, kind := range devices {
+		needed := map[string]bool{Device: !s.config.Encrypted, GeneveDevice: s.gnv != 0, WireGuardDevices[0]: s.slots[0] != 0, WireGuardDevices[1]: s.slots[1] != 0}[name]
+		if needed && !all {
+			continue
+		}
+		l, err := s.find(name, kind)
+		if errors.As(err, new(*ForeignDeviceError)) || err == nil && l == nil {
+			continue
+		}
+		if err == nil {
+			s.note("device %s removed", name)
+			err = s.h.LinkDel(l)
+		}
+		if err != nil {
+			return fmt.Errorf("remove device %s: %w", name, err)
+		}
 	}
 	return nil
 }
@@ -128,10 +185,17 @@ func Remove(ns *netns.NS) error {
 // syncer compares and changes.
 type syncer struct {
 	h       *netlink.Handle
-	index   int // of the VXLAN device
-	uplink  int // index of Config.Uplink
+	ns      *netns.NS
+	wg      *wgctrl.Client
+	index   int            // of the VXLAN device
+	gnv     int            // index of the Geneve device; 0: none
+	slots   [Slots]int     // indexes of the WireGuard devices; 0: none
+	uplink  int            // index of Config.Uplink
+	tunnels map[string]int // index of the devices of tunnels that exist
 	config  Config
 	changed []string
+
+	sessions [Slots]map[netip.Addr]session // of WireGuard, by the address of a host
 }
 
 func (s *syncer) note(format string, args ...any) {

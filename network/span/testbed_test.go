@@ -101,9 +101,18 @@ func (tb *testbed) add(i int) {
 	for _, b := range h.blocks {
 		must(tb.t, h.Address("c0", netip.PrefixFrom(b.Addr().Next(), b.Bits())))
 		must(tb.t, h.container.Address("eth0", netip.PrefixFrom(b.Addr().Next().Next(), b.Bits())))
-		run(tb.t, h.container.NS, "ip", "route", "add", "default", "via", b.Addr().Next().String())
+		gateway(tb.t, h.container.NS, b.Addr().Next())
 	}
 	tb.hosts = append(tb.hosts, h)
+}
+
+// gateway gives a namespace a default route. A guest of the vm tier has no ip program.
+func gateway(t testing.TB, ns *netns.NS, via netip.Addr) {
+	t.Helper()
+	k, err := link.Handle(ns)
+	must(t, err)
+	defer k.Close()
+	must(t, k.RouteAdd(&netlink.Route{Dst: &net.IPNet{IP: make(net.IP, via.BitLen()/8), Mask: net.CIDRMask(0, via.BitLen())}, Gw: via.AsSlice()}))
 }
 
 // withoutDAD makes a node use IPv6 addresses at once.
@@ -198,6 +207,9 @@ func (h *host) snapshot(t testing.TB) (all []string) {
 			neighs, err := k.NeighList(a.Index, family)
 			must(t, err)
 			for _, n := range neighs {
+				if len(n.HardwareAddr) > 0 && n.HardwareAddr[0]&1 != 0 {
+					continue // of multicast: the kernel joins groups at any time
+				}
 				if n.State&netlink.NUD_PERMANENT != 0 {
 					all = append(all, fmt.Sprintf("neighbour %d %s %s %s state %x flags %x", family, a.Name, n.IP, n.HardwareAddr, n.State, n.Flags))
 				}
@@ -217,6 +229,9 @@ func (h *host) snapshot(t testing.TB) (all []string) {
 
 const echoPort = 7
 
+// answerWithin bounds an attempt to reach a container. On a busy machine an IPv6 address may take a second.
+const answerWithin = 5 * time.Second
+
 // serve makes all containers answer with their names.
 func (tb *testbed) serve() {
 	tb.t.Helper()
@@ -230,14 +245,14 @@ func reach(from *netns.NS, to *host, block int) error {
 	a := to.blocks[block].Addr().Next().Next()
 	var c net.Conn
 	err := from.Do(func() (err error) {
-		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(a, echoPort).String(), 2*time.Second)
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(a, echoPort).String(), answerWithin)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("%s to %s: %w", from, to.container, err)
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(2 * time.Second))
+	c.SetDeadline(time.Now().Add(answerWithin))
 	b := make([]byte, 64)
 	n, err := c.Read(b)
 	if err == nil && string(b[:n]) != to.container.String() {

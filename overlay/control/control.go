@@ -68,9 +68,18 @@ type Status struct {
 	Hosts    []HostStatus    `json:"hosts"`
 	Networks []NetworkStatus `json:"networks"`
 	Peers    []Peer          `json:"peers,omitempty"` // of BGP
-	Problems []string        `json:"problems,omitempty"`
+	// Encryption is that between hosts; nil if no hosts use WireGuard.
+	Encryption *Encryption `json:"encryption,omitempty"`
+	Problems   []string    `json:"problems,omitempty"`
 	// ForgetAfter is how long a host must be dead until others may have its addresses; 0: they never may.
 	ForgetAfter time.Duration `json:"forget_after,omitempty"`
+}
+
+// Encryption is how a cluster encrypts.
+type Encryption struct {
+	State      string    `json:"state,omitempty"` // "on": everything between hosts; "pending": soon; "": what some hosts exchange
+	Generation int       `json:"generation"`      // of the keys in use
+	Since      time.Time `json:"since,omitzero"`  // when they came into use
 }
 
 // Peer is a session of BGP with a router or a route reflector.
@@ -103,8 +112,9 @@ type HostStatus struct {
 	Alive   bool       `json:"alive"`
 	Since   time.Time  `json:"since,omitzero"` // when this node has seen it come or go
 	Member  bool       `json:"member"`
-	By      string     `json:"by,omitempty"`  // how its containers are reached: "vxlan", "routes" or "unreachable"
-	Why     string     `json:"why,omitempty"` // they are reached so
+	By      string     `json:"by,omitempty"`      // how its containers are reached: "vxlan", "routes" or "unreachable"
+	Why     string     `json:"why,omitempty"`     // they are reached so
+	Program string     `json:"program,omitempty"` // version of its cleat-node
 }
 
 // NetworkStatus is a network of the cluster.
@@ -237,6 +247,11 @@ func (c *Client) Leave(ctx context.Context, force bool) error {
 // ChangeCluster changes settings of the cluster.
 func (c *Client) ChangeCluster(ctx context.Context, to Cluster) error {
 	return c.Do(ctx, http.MethodPut, "/cluster", to, nil)
+}
+
+// Rotate makes all hosts change to their next keys of WireGuard.
+func (c *Client) Rotate(ctx context.Context) error {
+	return c.Do(ctx, http.MethodPost, "/rotate", nil, nil)
 }
 
 // Status returns what the node knows.

@@ -55,9 +55,9 @@ func CheckBackup(from io.Reader) error {
 	return nil
 }
 
-// Adopt makes a registry that was restored from a backup that of a new generation. self, the host with its only
+// Adopt makes a registry that was restored from a backup that of a new incarnation. self, the host with its only
 // member, is added if the backup does not have it. A *BuriedError says that the backup knows that self was removed.
-func (r *Registry) Adopt(ctx context.Context, generation string, self Host) error {
+func (r *Registry) Adopt(ctx context.Context, incarnation string, self Host) error {
 	hosts, err := r.Hosts(ctx)
 	if err != nil {
 		return err
@@ -77,7 +77,7 @@ func (r *Registry) Adopt(ctx context.Context, generation string, self Host) erro
 	if err := r.endLeases(ctx); err != nil {
 		return err
 	}
-	return r.ChangeCluster(ctx, func(c *Cluster) { c.Generation = generation })
+	return r.ChangeCluster(ctx, func(c *Cluster) { c.Incarnation = incarnation })
 }
 
 // endLeases makes all hosts count as dead. Their leases end, too: a host that uses the former registry must not go on

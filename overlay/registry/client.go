@@ -145,16 +145,22 @@ func unchanged(key string, revision int64) clientv3.Cmp {
 
 // get reads a record. ok is false if there is none. revision is that of its last change.
 func (r *Registry) get(ctx context.Context, key string, v any) (revision int64, ok bool, err error) {
+	revision, text, err := r.read(ctx, key, v)
+	return revision, text != nil, err
+}
+
+// read is get that also returns a record's text, nil if there is none.
+func (r *Registry) read(ctx context.Context, key string, v any) (revision int64, text []byte, err error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestWithin)
 	defer cancel()
 	got, err := r.c.Get(ctx, key)
 	if err != nil {
-		return 0, false, &UnreachableError{err}
+		return 0, nil, &UnreachableError{err}
 	}
 	if len(got.Kvs) == 0 {
-		return 0, false, nil
+		return 0, nil, nil
 	}
-	return got.Kvs[0].ModRevision, true, decode(key, got.Kvs[0].Value, v)
+	return got.Kvs[0].ModRevision, got.Kvs[0].Value, decode(key, got.Kvs[0].Value, v)
 }
 
 // Init makes the registry that of a new cluster with its first host. It is a *TakenError if there is a cluster.
@@ -190,6 +196,11 @@ func (r *Registry) Cluster(ctx context.Context) (c Cluster, err error) {
 	return c, &NotFoundError{"cluster in the registry"}
 }
 
+// ChangeCluster changes what all hosts have in common.
+func (r *Registry) ChangeCluster(ctx context.Context, change func(*Cluster)) error {
+	return r.change(ctx, "cluster in the registry", clusterKey, func() any { return &Cluster{} }, func(v any) { change(v.(*Cluster)) })
+}
+
 // AddHost adds a host. A host with the same key replaces its record; one of the same name with another key is
 // a *TakenError, and one whose key was removed a *BuriedError.
 func (r *Registry) AddHost(ctx context.Context, h Host) error {
@@ -222,11 +233,6 @@ type BuriedError struct{ Host string }
 
 func (e *BuriedError) Error() string { return "host " + e.Host + " was removed from the cluster" }
 
-// ChangeCluster changes the record of the cluster.
-func (r *Registry) ChangeCluster(ctx context.Context, change func(*Cluster)) error {
-	return r.change(ctx, "cluster", clusterKey, func() any { return &Cluster{} }, func(v any) { change(v.(*Cluster)) })
-}
-
 // Host returns a host. The error is a *NotFoundError if there is none.
 func (r *Registry) Host(ctx context.Context, name string) (h Host, err error) {
 	_, ok, err := r.get(ctx, hostsKey+name, &h)
@@ -255,11 +261,11 @@ func (r *Registry) ChangeHost(ctx context.Context, name string, change func(*Hos
 func (r *Registry) change(ctx context.Context, what, key string, zero func() any, change func(any)) error {
 	for {
 		v := zero()
-		revision, ok, err := r.get(ctx, key, v)
+		revision, text, err := r.read(ctx, key, v)
 		if err != nil {
 			return err
 		}
-		if !ok {
+		if text == nil {
 			return &NotFoundError{what}
 		}
 		before := encode(v)
@@ -268,7 +274,7 @@ func (r *Registry) change(ctx context.Context, what, key string, zero func() any
 		if after == before {
 			return nil
 		}
-		ok, err = r.txn(ctx, []clientv3.Cmp{unchanged(key, revision)}, clientv3.OpPut(key, after))
+		ok, err := r.txn(ctx, []clientv3.Cmp{unchanged(key, revision)}, clientv3.OpPut(key, withUnknown(after, text, v)))
 		if err != nil || ok {
 			return err
 		}

@@ -32,5 +32,6 @@
 // A registry that was restored has the hosts that were removed since the copy was made, and lacks those that joined
 // since then. Package overlay corrects both, from what hosts know.
 //
-// A program that changes a record drops fields that it does not know.
+// A program that changes a record keeps fields that it does not know, but drops them within others, such as a
+// network's subnets.
 package registry

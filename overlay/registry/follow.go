@@ -225,10 +225,11 @@ func recordOf(key string) (c *Change, into any, err error) {
 		return nil, nil, nil
 	}
 	c = &Change{}
-	switch kind + "/" {
-	case strings.TrimPrefix(clusterKey, root) + "/":
+	if key == clusterKey {
 		c.Cluster = &Cluster{}
-		into = c.Cluster
+		return c, c.Cluster, nil
+	}
+	switch kind + "/" {
 	case strings.TrimPrefix(removedKey, root):
 		c.Tombstone = &Tombstone{Pin: rest}
 		into = c.Tombstone

@@ -3,7 +3,10 @@ package registry
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
+	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -20,15 +23,38 @@ type Cluster struct {
 	VNI     int       `json:"vni"` // of the hosts' VXLAN devices
 	// Dataplane is how hosts reach each other's containers, unless they have one of their own; "": a default.
 	Dataplane string `json:"dataplane,omitempty"`
-	// Generation changes whenever a registry is restored from a backup (Restore). Later ones are greater as strings.
-	Generation string `json:"generation,omitempty"`
+	// Incarnation changes whenever a registry is restored from a backup (Restore). Later ones are greater as strings.
+	Incarnation string `json:"incarnation,omitempty"`
 	// External means that the registry is an etcd which no host of the cluster runs. Host.Member and Host.Votes then
 	// mean that a host has access to it, for other hosts too.
 	External bool `json:"external,omitempty"`
 	// ForgetAfter is how long a host must be dead until other hosts may have its addresses; 0: a default, and less: for
 	// ever.
 	ForgetAfter time.Duration `json:"forget_after,omitempty"`
+	// Encryption is whether hosts reach each other's containers by WireGuard only: "", EncryptionPending or
+	// EncryptionOn.
+	Encryption string `json:"encryption,omitempty"`
+	// Generation is that of the keys of WireGuard with which hosts send, from 1; 0: the first one.
+	Generation int       `json:"generation,omitempty"`
+	Rotated    time.Time `json:"rotated,omitzero"` // when the generation began
 }
+
+// States of Cluster.Encryption.
+const (
+	EncryptionPending = "pending" // once all hosts have keys
+	EncryptionOn      = "on"      // it stays on
+)
+
+// WireGuard is what other hosts need to know of a host's WireGuard. The zero value is none.
+type WireGuard struct {
+	First   int       `json:"first,omitempty"`   // generation of the first key; 0: no keys
+	Keys    [2]string `json:"keys,omitzero"`     // public, in base64: of First, and of the next generation
+	Sending int       `json:"sending,omitempty"` // the generation with which the host sends; it accepts both
+	Problem string    `json:"problem,omitempty"` // why the host has no keys
+}
+
+// SlotOf returns which of a host's two devices has the keys of a generation.
+func SlotOf(generation int) int { return generation % 2 }
 
 // Host is a host of the cluster.
 type Host struct {
@@ -44,7 +70,12 @@ type Host struct {
 	Leaving bool       `json:"leaving,omitempty"` // it leaves the cluster, when its member is not needed any more
 	Joined  time.Time  `json:"joined"`
 	// Dataplane is how this host and others reach each other's containers; "": that of the cluster.
-	Dataplane string `json:"dataplane,omitempty"`
+	Dataplane string    `json:"dataplane,omitempty"`
+	WireGuard WireGuard `json:"wireguard,omitzero"`
+	// What follows is that of a host that tunnels lead to. Uplinks are its addresses, each by a device of its own.
+	Uplinks     []netip.Addr      `json:"uplinks,omitempty"`
+	TunnelKey   string            `json:"tunnel_key,omitempty"`   // public, in the form of tunnel files
+	TunnelPorts map[string]uint16 `json:"tunnel_ports,omitempty"` // UDP, of the tunnels' ends on this host, by the other host
 }
 
 // Gate returns the address of the host's gate.
@@ -172,6 +203,23 @@ func encode(v any) string {
 		panic(err) // all fields are encodable
 	}
 	return string(text)
+}
+
+// withUnknown returns the text of a record of v's type with the fields of an older text that the type does not have:
+// a later version has written them, while hosts are upgraded one after the other.
+func withUnknown(text string, older []byte, v any) string {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(older, &fields); err != nil {
+		return text
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(v).Elem()) {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		delete(fields, name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		text = strings.TrimSuffix(text, "}") + "," + encode(name) + ":" + string(fields[name]) + "}"
+	}
+	return text
 }
 
 func decode(key string, text []byte, v any) error {

@@ -36,6 +36,23 @@ before=$(keeper)
 package --install /opt/cleat.deb
 device && test "$(keeper)" = "$before" && echo "installed again: the keeper goes on"
 cleat keep --install | sed 's/^/installed again: /'
+
+node() { systemctl show --property=MainPID --value cleat-node; }
+runs() { cleat-node status >/dev/null 2>&1 && test "$(node)" != 0; }
+other() { runs && test "$(node)" != "$1"; }
+ip address add 192.0.2.1/24 dev lo
+echo "node: $(systemctl is-enabled cleat-node), $(systemctl is-active cleat-node)"
+cleat-node up --name a --address 192.0.2.1 | sed 's/ [0-9a-f]*,/,/; s/^/node: /'
+echo "node: $(systemctl is-active cleat-node)"
+node=$(node)
+kill -9 $node
+eventually other $node && echo "node: killed, and back"
+node=$(node)
+package --install /opt/cleat.deb
+eventually other $node && echo "node: upgraded"
+cleat-node down
+echo "node: $(systemctl is-active cleat-node), $(systemctl show --property=Result --value cleat-node)"
+cleat-node up | sed 's/ [0-9a-f]*,/,/; s/^/node: again: /'
 test -e /etc/systemd/system/cleat-keep.service || echo "installed again: no second unit"
 package --remove cleat
 echo "removed: $(property ActiveState)"
