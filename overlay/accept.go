@@ -77,7 +77,7 @@ func (n *Node) checkToken(ctx context.Context, r joinRequest, binding []byte) (r
 	case err != nil:
 		n.problem("join", err)
 		return t, errBusy
-	case !trust.Proves(r.Proof, t.Hash, trust.Joins, binding) || time.Now().After(t.Expires):
+	case !trust.Proves(r.Proof, t.Hash, trust.Joins, binding) || n.ID().Now().After(t.Expires):
 		return t, errToken
 	}
 	n.problem("join", nil)
@@ -137,7 +137,7 @@ func (n *Node) accept(ctx context.Context, r joinRequest, binding []byte) (*join
 			return nil, &AddressTakenError{other.Name, h.Address}
 		}
 	}
-	answer := &joinAnswer{Proof: trust.Proof(t.Hash, trust.Accepts, binding)}
+	answer := &joinAnswer{Proof: trust.Proof(t.Hash, trust.Accepts, binding), Now: n.ID().Now()}
 	n.mu.Lock()
 	m := n.mirror.copy()
 	n.mu.Unlock()
@@ -145,7 +145,7 @@ func (n *Node) accept(ctx context.Context, r joinRequest, binding []byte) (*join
 	if r.Check {
 		return answer, nil
 	}
-	cert, err := authority.Sign(r.Request, h.Name, time.Now())
+	cert, err := authority.Sign(r.Request, h.Name, n.ID().Now())
 	if err != nil {
 		return nil, err
 	}

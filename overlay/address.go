@@ -10,7 +10,6 @@ import (
 	"sync"
 	"syscall"
 
-	"cleat/internal/statedir"
 	"cleat/overlay/registry"
 )
 
@@ -95,7 +94,7 @@ func (n *Node) followAddress(ctx context.Context) error {
 		n.mu.Lock()
 		n.settings.Address = a
 		n.mu.Unlock()
-		if err := statedir.WriteJSON(n.dir.path(settingsFile), &s); err != nil {
+		if err := n.dir.writeSettings(s); err != nil {
 			return err
 		}
 	}
@@ -110,7 +109,7 @@ func (n *Node) followAddress(ctx context.Context) error {
 		return err
 	}
 	n.hostMoved(s.Host, moved{s.Address, mtu})
-	n.tellMoved(ctx, others, moved{s.Address, mtu})
+	n.askAll(ctx, others, hostRequest{Moved: &moved{s.Address, mtu}})
 	if !ready {
 		n.unregistered = true
 		return nil
@@ -135,15 +134,15 @@ func (n *Node) followMTU(ctx context.Context, record registry.Host, ready bool) 
 	return n.registry.ChangeHost(ctx, record.Name, func(h *registry.Host) { h.MTU = mtu })
 }
 
-// tellMoved tells other hosts this host's address, as far as they can be reached.
-func (n *Node) tellMoved(ctx context.Context, others []registry.Host, m moved) {
-	var telling sync.WaitGroup
+// askAll sends a request to hosts, as far as they can be reached.
+func (n *Node) askAll(ctx context.Context, hosts []registry.Host, r hostRequest) {
+	var asking sync.WaitGroup
 	const atOnce = 32
-	for some := range slices.Chunk(others, atOnce) {
+	for some := range slices.Chunk(hosts, atOnce) {
 		for _, h := range some {
-			telling.Go(func() { _, _ = n.askHost(ctx, h, hostRequest{Moved: &m}) })
+			asking.Go(func() { _, _ = n.askHost(ctx, h, r) })
 		}
-		telling.Wait()
+		asking.Wait()
 	}
 }
 

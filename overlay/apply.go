@@ -88,6 +88,7 @@ func (n *Node) state() State {
 	s := n.mirror.state(n.settings.Host)
 	s.WireGuard = n.ring.wireGuard(n.mirror.generation())
 	for i := range s.Networks {
+		s.Networks[i].Held = n.held
 		for l, until := range n.lending {
 			if l.Network == s.Networks[i].Name && time.Now().Before(until) {
 				s.Networks[i].Lent = append(s.Networks[i].Lent, l.Address)

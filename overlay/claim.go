@@ -18,41 +18,13 @@ func (n *Node) claimBlocks(ctx context.Context) error {
 	}
 	m := n.mirror.copy()
 	n.mu.Unlock()
-	errs := []error{n.registerAgain(ctx, m)}
+	errs := []error{n.reclaim(ctx)}
 	for _, net := range m.Networks {
 		for _, sub := range net.Subnets {
 			if !m.hasBlock(net.Name, sub, n.settings.Host) {
 				_, err := n.claimBlock(ctx, m, net.Name, sub)
 				errs = append(errs, err)
 			}
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// registerAgain registers what a registry that was restored from a backup lacks: networks, and this host's blocks.
-func (n *Node) registerAgain(ctx context.Context, m *mirror) error {
-	var errs []error
-	for name, net := range m.Networks {
-		if !m.lost[name] {
-			continue
-		}
-		n.cfg.Log("the registry was restored without network %s, and gets it again", name)
-		if err := n.registry.CreateNetwork(ctx, net); err != nil && !errors.As(err, new(*registry.TakenError)) {
-			errs = append(errs, err)
-		}
-	}
-	for _, blocks := range m.Blocks {
-		for _, b := range blocks {
-			if b.Host != n.settings.Host || !m.lost[blockKey(b)] {
-				continue
-			}
-			n.cfg.Log("the registry was restored without this host's block %s of network %s, and gets it again", b.Prefix, b.Network)
-			ok, err := n.registry.ClaimBlock(ctx, b)
-			if err == nil && !ok {
-				err = fmt.Errorf("block %s of network %s can't be registered again: another host has it, or the registry lacks this host", b.Prefix, b.Network)
-			}
-			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)

@@ -35,6 +35,11 @@ type Dataplane interface {
 	Traffic(ctx context.Context) (control.Traffic, error)
 }
 
+// A Disconnecter is a Dataplane that can disconnect a container of this host from a network that spans hosts.
+type Disconnecter interface {
+	Disconnect(ctx context.Context, e registry.Endpoint) error
+}
+
 // A PeerLister is a Dataplane that exchanges routes with others. Peers is safe for concurrent use.
 type PeerLister interface{ Peers() []control.Peer }
 
@@ -93,5 +98,6 @@ type NetworkState struct {
 	registry.Network
 	Own    []netip.Prefix            // this host's blocks
 	Remote map[string][]netip.Prefix // other hosts' blocks, by host
+	Held   bool                      // no container gets an address: other hosts may have this host's blocks
 	Lent   []netip.Addr              // addresses of own blocks that other hosts have, or are about to have
 }

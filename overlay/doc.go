@@ -19,12 +19,18 @@
 // The member that leads the registry looks after its members (members.go): three of three to seven hosts, five
 // of more.
 //
+// The registry may also be an etcd that no host runs (external.go). It may be older than what hosts know
+// (restored.go), and so may the data of a member (stale.go). The addresses of a dead host are free after a time
+// (hold.go).
+//
 // # Files
 //
 //	DIR/node.json       Settings
 //	DIR/identity.pem    the host's key and certificate
 //	DIR/authority.pem   the authority's key, on members of the registry
 //	DIR/mirror.json     what the registry had
+//	DIR/contact.json    when the registry last answered
 //	DIR/etcd/           the data of the registry's member
+//	DIR/etcd.old/       the same, from before the registry was restored from a backup
 //	DIR/node.socket     for requests (package control)
 package overlay

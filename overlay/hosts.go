@@ -21,8 +21,12 @@ type hostRequest struct {
 	Authority bool   `json:"authority,omitempty"` // the authority's key, for a new member of the registry
 	Renew     []byte `json:"renew,omitempty"`     // a new certificate for this request
 	Lend      *loan  `json:"lend,omitempty"`
-	Moved     *moved `json:"moved,omitempty"`  // the asking host has another address
-	Report    bool   `json:"report,omitempty"` // what the host measures, and what does not work there
+	Moved     *moved `json:"moved,omitempty"` // the asking host has another address
+	Clock     bool   `json:"clock,omitempty"` // what the time is
+	Leave     bool   `json:"leave,omitempty"` // the asking host leaves the cluster
+	// Restored says that the asking host has a registry that was restored from a backup.
+	Restored *restoredBy `json:"restored,omitempty"`
+	Report   bool        `json:"report,omitempty"` // what the host measures, and what does not work there
 	// Explain is a question about a container of the asked host.
 	Explain json.RawMessage `json:"explain,omitempty"`
 }
@@ -35,6 +39,7 @@ type hostAnswer struct {
 
 	Report    *control.Report `json:"report,omitempty"`
 	Explained json.RawMessage `json:"explained,omitempty"`
+	Clock     time.Time       `json:"clock,omitzero"`
 }
 
 // serveHost answers another host of the cluster.
@@ -58,6 +63,15 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 	if r.Moved != nil {
 		n.hostMoved(host, *r.Moved)
 		return &hostAnswer{}, nil
+	}
+	if r.Clock {
+		return &hostAnswer{Clock: n.ID().Now()}, nil
+	}
+	if r.Leave {
+		return &hostAnswer{}, n.hostLeaves(ctx, host)
+	}
+	if r.Restored != nil {
+		return &hostAnswer{}, n.hostRestored(host, *r.Restored)
 	}
 	if r.Lend != nil {
 		l, err := n.lend(ctx, host, *r.Lend)
@@ -89,7 +103,7 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 		if pin != h.Pin {
 			return nil, fmt.Errorf("host %s wants a certificate for another key than its own", host)
 		}
-		cert, err := authority.Sign(r.Renew, host, time.Now())
+		cert, err := authority.Sign(r.Renew, host, n.ID().Now())
 		if err != nil {
 			return nil, err
 		}
@@ -174,7 +188,7 @@ func (n *Node) fetchAuthority(ctx context.Context) error {
 // renew gets this host a new certificate when the one that it has is about to expire.
 func (n *Node) renew(ctx context.Context) error {
 	id := n.ID()
-	if n.isRemoved() || !id.NeedsRenewal(time.Now()) {
+	if n.isRemoved() || !id.NeedsRenewal(id.Now()) {
 		return nil
 	}
 	request, err := id.Request()
@@ -187,7 +201,7 @@ func (n *Node) renew(ctx context.Context) error {
 	}
 	var cert *x509.Certificate
 	if authority != nil {
-		cert, err = authority.Sign(request, id.Host, time.Now())
+		cert, err = authority.Sign(request, id.Host, id.Now())
 	} else {
 		var answer *hostAnswer
 		if answer, err = n.askMembers(ctx, hostRequest{Renew: request}); err == nil {
@@ -199,6 +213,9 @@ func (n *Node) renew(ctx context.Context) error {
 	}
 	if id, err = id.Certified(cert, id.Authority); err != nil {
 		return err
+	}
+	if !id.Valid(id.Now()) {
+		return &ClocksError{cert.Subject.CommonName, cert, id.Now()}
 	}
 	if err := n.dir.writeIdentity(id); err != nil {
 		return err

@@ -38,6 +38,7 @@ type Self struct {
 	MTU     int // of the device with the address, in bytes
 	// Dataplane is that of the cluster, for its first host, and of the host, for others; "": a default.
 	Dataplane string
+	Etcd      *registry.External // the host has access to an etcd that is the registry; nil: hosts run it
 	// Encrypt is for the first host: everything between hosts is encrypted.
 	Encrypt bool
 	// Can returns an error if the kernel lacks what a way needs, like that of an Encrypter; nil: nothing is needed.
@@ -82,7 +83,7 @@ func randomMAC() (string, error) {
 // Create makes a new cluster of which this host is the first. It only writes files; a Node does the rest.
 func Create(path string, self Self) (*Settings, error) {
 	d, now := dir(path), time.Now()
-	cluster := registry.Cluster{Created: now.UTC().Truncate(time.Second), VNI: DefaultVNI, Dataplane: self.Dataplane}
+	cluster := registry.Cluster{Created: now.UTC().Truncate(time.Second), VNI: DefaultVNI, Dataplane: self.Dataplane, External: self.Etcd != nil}
 	if self.Encrypt {
 		cluster.Encryption, cluster.Generation, cluster.Rotated = registry.EncryptionOn, 1, cluster.Created
 	}
@@ -97,7 +98,7 @@ func Create(path string, self Self) (*Settings, error) {
 		return nil, fmt.Errorf("choose the cluster's id: %w", err)
 	}
 	cluster.ID = hex.EncodeToString(id[:])
-	s := &Settings{Version: 1, Host: self.Host, Cluster: cluster.ID, Address: self.Address, Port: self.Port, First: true}
+	s := &Settings{Version: 1, Host: self.Host, Cluster: cluster.ID, Address: self.Address, Port: self.Port, First: true, Etcd: self.Etcd}
 	var err error
 	if s.MAC, err = randomMAC(); err != nil {
 		return nil, err
@@ -116,7 +117,10 @@ func Create(path string, self Self) (*Settings, error) {
 	m := newMirror()
 	m.Cluster = cluster
 	m.Hosts[self.Host] = registry.Host{Name: self.Host, Pin: identity.Pin(), Address: self.Address, Port: self.Port, MAC: s.MAC, MTU: self.MTU, Member: true, Votes: true, Joined: m.Cluster.Created}
-	err = errors.Join(d.writeAuthority(authority), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m), os.MkdirAll(d.path(registryDir), 0o700))
+	err = errors.Join(d.writeAuthority(authority), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m))
+	if self.Etcd == nil {
+		err = errors.Join(err, os.MkdirAll(d.path(registryDir), 0o700))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +142,7 @@ type joinAnswer struct {
 	Hint     string                      `json:"hint,omitempty"`
 	Members  []netip.AddrPort            `json:"members,omitempty"` // to ask instead: this host can't sign
 	Proof    []byte                      `json:"proof,omitempty"`   // that the answer is of the token's cluster
+	Now      time.Time                   `json:"now,omitzero"`      // by the clock of the host that answers
 	Cluster  registry.Cluster            `json:"cluster"`
 	Hosts    map[string]registry.Host    `json:"hosts"`
 	Cert     []byte                      `json:"certificate"` // DER
@@ -208,6 +213,13 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 			return nil, err
 		}
 	}
+	if ahead := answer.Now.Sub(identity.Now()); !answer.Now.IsZero() && (ahead > mostAhead || -ahead > mostBehind) {
+		return nil, &RefusedError{fmt.Sprintf("its clock says %s UTC, and this host's %s", answer.Now.UTC().Format(time.DateTime), identity.Now().UTC().Format(time.DateTime)),
+			"set the clock that is wrong; timedatectl shows it"}
+	}
+	if err := checkAccess(ctx, self.Etcd, answer.Cluster); err != nil {
+		return nil, err
+	}
 	r.Check = false
 	answer, authority, err := ask(ctx, token, r)
 	if err != nil {
@@ -220,17 +232,27 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 	if identity, err = identity.Certified(cert, authority); err != nil {
 		return nil, err
 	}
+	if !identity.Valid(identity.Now()) {
+		return nil, &ClocksError{self.Host, cert, identity.Now()}
+	}
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, err
 	}
 	m := newMirror()
 	m.Cluster, m.Hosts, m.Networks = answer.Cluster, answer.Hosts, answer.Networks
-	s := &Settings{Version: 1, Host: self.Host, Cluster: answer.Cluster.ID, Address: self.Address, Port: self.Port, MAC: mac, Dataplane: self.Dataplane}
+	s := &Settings{Version: 1, Host: self.Host, Cluster: answer.Cluster.ID, Address: self.Address, Port: self.Port, MAC: mac, Dataplane: self.Dataplane, Etcd: self.Etcd, Incarnation: answer.Cluster.Incarnation}
 	if err := errors.Join(os.RemoveAll(d.path(registryDir)), os.RemoveAll(d.path(authorityFile)), d.writeRing(ring{}), d.writeIdentity(identity), statedir.WriteJSON(d.path(mirrorFile), m)); err != nil {
 		return nil, err
 	}
 	return s, statedir.WriteJSON(d.path(settingsFile), s)
 }
+
+// A host does not join if the clock of the one that would sign its certificate is further ahead, or behind: the
+// certificate would not be valid here.
+const (
+	mostAhead  = 23 * time.Hour
+	mostBehind = 300 * 24 * time.Hour
+)
 
 // maxAsked bounds the hosts that are asked: those of the token, and those that they name.
 const maxAsked = 24

@@ -33,12 +33,20 @@ const promoteEvery = time.Second
 // governMembers starts or ends this host's member of the registry as its record says. On the leader it also
 // changes the members.
 func (n *Node) governMembers(ctx context.Context) error {
+	err := errors.Join(n.followRestored(), n.resumeMember(ctx))
+	n.followMembers()
+	if err != nil {
+		return err
+	}
 	n.mu.Lock()
 	self, known := n.mirror.Hosts[n.settings.Host]
-	listed, m := n.listed, n.member
+	listed, m, external := n.listed, n.member, n.mirror.Cluster.External
 	n.mu.Unlock()
-	n.followMembers()
 	switch {
+	case external && (!listed || !known):
+		return nil
+	case external:
+		return n.governExternal(ctx, self)
 	case listed && !known && m != nil:
 		n.cfg.Log("this host was removed, and its member of the registry ends")
 		n.stopMember()
@@ -68,6 +76,10 @@ func (n *Node) becomeMember(ctx context.Context) error {
 	var cluster []string
 	for _, m := range members {
 		cluster = append(cluster, m.Host)
+		if m.Host == n.settings.Host && m.Started {
+			n.cfg.Log("the data of this host's member of the registry is lost; the member leaves the registry and begins anew")
+			return n.leaveRegistry(ctx, m.ID)
+		}
 	}
 	if !slices.Contains(cluster, n.settings.Host) {
 		return errors.New("the registry has no member for this host yet")
@@ -76,6 +88,9 @@ func (n *Node) becomeMember(ctx context.Context) error {
 		if err := os.RemoveAll(n.dir.path(registryDir)); err != nil {
 			return err
 		}
+	}
+	if err := checkSpace(n.cfg.Dir); err != nil {
+		return err
 	}
 	if err := n.startMember(cluster); err != nil {
 		return err
@@ -98,6 +113,12 @@ func (n *Node) lead(ctx context.Context) error {
 		}
 	}
 	switch {
+	case p.leaving != nil:
+		n.cfg.Log("the member of host %s, which leaves the cluster, leaves the registry", p.leaving.Host)
+		if err := n.registry.ChangeHost(ctx, p.leaving.Host, func(h *registry.Host) { h.Member, h.Votes = false, false }); err != nil {
+			return err
+		}
+		return n.registry.RemoveMember(ctx, p.leaving.ID)
 	case p.orphan != nil:
 		n.cfg.Log("the member of host %s, which was removed, leaves the registry", p.orphan.Host)
 		return n.registry.RemoveMember(ctx, p.orphan.ID)
@@ -126,6 +147,7 @@ type plan struct {
 	unrecorded       map[string]bool  // hosts whose record does not say so yet: whether their member votes
 	orphan           *registry.Member // of a host that was removed
 	dead             *registry.Member // of a host that is dead for long
+	leaving          *registry.Member // of a host that leaves, and is not needed any more
 	spare            []registry.Host  // that could become members, the first one next
 }
 
@@ -134,7 +156,13 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 	defer n.mu.Unlock()
 	isMember := map[string]bool{}
 	p.unrecorded = map[string]bool{}
-	p.wanted = wantedMembers(len(n.mirror.Hosts))
+	stay, lives := 0, 0
+	for _, h := range n.mirror.Hosts {
+		if !h.Leaving {
+			stay++
+		}
+	}
+	p.wanted = wantedMembers(stay)
 	for i, m := range members {
 		h, known := n.mirror.Hosts[m.Host]
 		if !known {
@@ -142,12 +170,19 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 			continue
 		}
 		isMember[h.Name] = true
+		if h.Leaving {
+			p.leaving = &members[i]
+			continue
+		}
 		if !h.Member || h.Votes == m.Learner {
 			p.unrecorded[h.Name] = !m.Learner
 		}
-		_, lives := n.mirror.alive[h.Name]
+		_, alive := n.mirror.alive[h.Name]
+		if alive && !m.Learner {
+			lives++
+		}
 		switch {
-		case !lives && h.Name != n.settings.Host && time.Since(n.since[h.Name]) > replaceAfter:
+		case !alive && h.Name != n.settings.Host && time.Since(n.since[h.Name]) > replaceAfter:
 			p.dead = &members[i]
 		case m.Learner:
 			p.learners = append(p.learners, h.Name)
@@ -155,8 +190,13 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 			p.voters = append(p.voters, h.Name)
 		}
 	}
+	defer func() {
+		if more := len(p.voters) < p.wanted && len(p.learners)+len(p.spare) > 0; more || 2*lives <= len(p.voters) {
+			p.leaving = nil // it is needed
+		}
+	}()
 	for _, h := range n.mirror.Hosts {
-		if _, lives := n.mirror.alive[h.Name]; lives && !isMember[h.Name] {
+		if _, lives := n.mirror.alive[h.Name]; lives && !isMember[h.Name] && !h.Leaving {
 			p.spare = append(p.spare, h)
 		}
 	}

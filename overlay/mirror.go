@@ -14,10 +14,13 @@ type mirror struct {
 	Cluster  registry.Cluster                             `json:"cluster"`
 	Hosts    map[string]registry.Host                     `json:"hosts"`
 	Networks map[string]registry.Network                  `json:"networks"`
-	Blocks   map[string]map[string]registry.Block         `json:"blocks"` // by network and prefix
+	Blocks   map[string]map[string]registry.Block         `json:"blocks"`            // by network and prefix
+	Removed  map[string]registry.Tombstone                `json:"removed,omitempty"` // by pin
+	Lost     map[string]bool                              `json:"lost,omitempty"`    // keys of hosts, networks, blocks and tombstones that a restored registry lacks
 	alive    map[string]registry.Alive                    // by host
 	ends     map[endpointsOf]map[string]registry.Endpoint // by id
-	lost     map[string]bool                              // keys of networks and blocks that a restored registry lacks
+	self     string                                       // this host
+	surplus  map[string]registry.Block                    // blocks that a restored registry has for this host, which gave them away
 	relapsed bool                                         // the registry's cluster does not encrypt any more, as in an older copy
 }
 
@@ -26,7 +29,8 @@ type endpointsOf struct{ network, host string }
 
 func newMirror() *mirror {
 	return &mirror{Hosts: map[string]registry.Host{}, Networks: map[string]registry.Network{}, Blocks: map[string]map[string]registry.Block{},
-		alive: map[string]registry.Alive{}, ends: map[endpointsOf]map[string]registry.Endpoint{}, lost: map[string]bool{}}
+		Removed: map[string]registry.Tombstone{}, Lost: map[string]bool{}, alive: map[string]registry.Alive{},
+		ends: map[endpointsOf]map[string]registry.Endpoint{}, surplus: map[string]registry.Block{}}
 }
 
 // changed says what an update has changed.
@@ -36,8 +40,23 @@ type changed struct {
 	alive     []string             // hosts that came or went
 }
 
+// isRestored reports whether an update is the first one of a registry that was restored from a backup.
+func (m *mirror) isRestored(u registry.Update) bool {
+	return u.All && (u.Restored || m.Cluster.ID != "" && incarnationOf(u) > m.Cluster.Incarnation)
+}
+
+// incarnationOf returns the registry's incarnation; "" if an update does not have it.
+func incarnationOf(u registry.Update) string {
+	for _, c := range u.Changes {
+		if c.Cluster != nil {
+			return c.Cluster.Incarnation
+		}
+	}
+	return ""
+}
+
 // update applies an update. After one that has all records, what they lack is gone. A registry that was restored
-// may lack blocks that hosts use: these stay, and their owners register them again.
+// may lack hosts, networks, and blocks that hosts use: these stay until they are registered again (restored.go).
 func (m *mirror) update(u registry.Update) changed {
 	c := changed{endpoints: map[endpointsOf]bool{}}
 	old := m
@@ -45,10 +64,11 @@ func (m *mirror) update(u registry.Update) changed {
 		old = &mirror{}
 		*old = *m
 		*m = *newMirror()
-		m.Cluster, m.relapsed = old.Cluster, old.relapsed
-		if u.Restored {
-			m.Blocks, m.Networks = old.Blocks, old.Networks
-			m.lost = old.keys()
+		m.Cluster, m.self, m.relapsed = old.Cluster, old.self, old.relapsed
+		if old.isRestored(u) {
+			m.Hosts, m.Blocks, m.Networks, m.Removed = old.Hosts, old.Blocks, old.Networks, old.Removed
+			m.Lost = old.keys()
+			u.Changes = m.withoutForeign(u.Changes)
 		}
 	}
 	for _, one := range u.Changes {
@@ -76,21 +96,28 @@ func (m *mirror) change(one registry.Change, c *changed) {
 	case one.Cluster != nil:
 		m.changeCluster(*one.Cluster, one.Removed)
 		c.topology = true
+	case one.Tombstone != nil:
+		delete(m.Lost, tombstoneKey(one.Tombstone.Pin))
+		set(m.Removed, one.Tombstone.Pin, *one.Tombstone, one.Removed)
+		m.bury(*one.Tombstone)
+		c.topology = true
 	case one.Host != nil:
+		delete(m.Lost, hostKey(one.Host.Name))
 		set(m.Hosts, one.Host.Name, *one.Host, one.Removed)
 		c.topology = true
 	case one.Alive != nil:
 		set(m.alive, one.Alive.Host, one.Alive.Alive, one.Removed)
 		c.alive = append(c.alive, one.Alive.Host)
 	case one.Network != nil:
-		delete(m.lost, one.Network.Name)
+		delete(m.Lost, one.Network.Name)
 		set(m.Networks, one.Network.Name, *one.Network, one.Removed)
 		c.topology = true
 	case one.Block != nil:
 		if m.Blocks[one.Block.Network] == nil {
 			m.Blocks[one.Block.Network] = map[string]registry.Block{}
 		}
-		delete(m.lost, blockKey(*one.Block))
+		delete(m.Lost, blockKey(*one.Block))
+		delete(m.surplus, blockKey(*one.Block))
 		set(m.Blocks[one.Block.Network], one.Block.Prefix.String(), *one.Block, one.Removed)
 		c.topology = true
 	case one.Endpoint != nil:
@@ -118,18 +145,13 @@ func (m *mirror) changeCluster(now registry.Cluster, removed bool) {
 	m.Cluster = now
 }
 
-// blockKey names a block in lost. Names of networks have no slash.
-func blockKey(b registry.Block) string { return b.Network + "/" + b.Prefix.String() }
-
-// keys returns the keys of all networks and blocks.
-func (m *mirror) keys() map[string]bool {
-	all := map[string]bool{}
-	for name := range m.Networks {
-		all[name] = true
-	}
+// blocksOf returns the blocks of a host.
+func (m *mirror) blocksOf(host string) (all []registry.Block) {
 	for _, blocks := range m.Blocks {
 		for _, b := range blocks {
-			all[blockKey(b)] = true
+			if b.Host == host {
+				all = append(all, b)
+			}
 		}
 	}
 	return all
@@ -221,7 +243,10 @@ func (m *mirror) copy() *mirror {
 	for n, blocks := range m.Blocks {
 		c.Blocks[n] = maps.Clone(blocks)
 	}
-	maps.Copy(c.lost, m.lost)
+	maps.Copy(c.Lost, m.Lost)
+	maps.Copy(c.Removed, m.Removed)
+	maps.Copy(c.surplus, m.surplus)
+	c.self = m.self
 	return c
 }
 

@@ -23,15 +23,15 @@ func TestRestored(t *testing.T) {
 	if len(m.Networks) != 2 || len(m.Blocks["web"]) != 2 {
 		t.Errorf("the mirror has %v and %v", m.Networks, m.Blocks)
 	}
-	if got := slices.Sorted(maps.Keys(m.lost)); !slices.Equal(got, []string{"shop", "web/10.64.0.64/26"}) {
+	if got := slices.Sorted(maps.Keys(m.Lost)); !slices.Equal(got, []string{"shop", "web/10.64.0.64/26"}) {
 		t.Errorf("missing in the registry are %q", got)
 	}
 	m.update(registry.Update{Changes: []registry.Change{{Network: shop}, {Block: recent}}})
-	if len(m.lost) != 0 {
-		t.Errorf("missing in the registry are %v still", m.lost)
+	if len(m.Lost) != 0 {
+		t.Errorf("missing in the registry are %v still", m.Lost)
 	}
 	m.update(registry.Update{All: true, Changes: []registry.Change{{Network: web}, {Block: old}}})
-	if len(m.Networks) != 1 || len(m.Blocks["web"]) != 1 || len(m.lost) != 0 {
-		t.Errorf("after an update that is not of a restored registry the mirror has %v, %v, %v", m.Networks, m.Blocks, m.lost)
+	if len(m.Networks) != 1 || len(m.Blocks["web"]) != 1 || len(m.Lost) != 0 {
+		t.Errorf("after an update that is not of a restored registry the mirror has %v, %v, %v", m.Networks, m.Blocks, m.Lost)
 	}
 }

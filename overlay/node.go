@@ -23,7 +23,13 @@ type Config struct {
 	Dataplane Dataplane
 	Program   string // version of the program
 	Boot      string // boot id of the kernel
-	Log       func(format string, args ...any)
+	// Clock is this host's clock; nil: time.Now.
+	Clock func() time.Time
+	// Restart starts the process again, in its place, after its member of the registry has failed. Failure is for
+	// the new one. It does not return, unless it fails. nil: the process exits.
+	Restart func(Failure)
+	Failure Failure
+	Log     func(format string, args ...any)
 }
 
 // A Node is this host's part of a cluster.
@@ -33,11 +39,12 @@ type Node struct {
 	gate *gate.Gate
 
 	mu           sync.Mutex // guards what follows
-	settings     *Settings  // its address may change, nothing else
+	settings     *Settings  // its host and cluster never change
 	identity     *trust.Identity
 	mirror       *mirror
 	listed       bool                 // the mirror has had all records since the start
 	since        map[string]time.Time // when hosts came or went
+	listedAt     time.Time            // since when
 	answers      bool                 // the registry does
 	answered     time.Time            // since when answers is as it is
 	member       *member.Member
@@ -47,14 +54,24 @@ type Node struct {
 	problems     map[string]string    // what does not work, by what it is about
 	problemSince map[string]time.Time // since when
 	removal      removal
+	contact      contact                   // with the registry
+	saves        contact                   // what the file has
+	held         bool                      // see hold.go
+	taken        map[string]registry.Block // own blocks that the registry has given away, and does not have for anybody yet
+	progressed   bool                      // what the registry has changed since this host's member has registered its progress
+	failure      Failure                   // of this host's member
+	retry        time.Time                 // before it, the member is not started
+	started      time.Time                 // since when it runs
+	pending      *restoredBy               // another host has restored the registry, and this one has not gone over to it yet
 	ring         ring
 	applied      uint64     // how many changes of the topology the dataplane has
 	changes      uint64     // how many there were
 	settled      *sync.Cond // is signaled when applied changes
 	seen         reports    // of hosts
 
-	alone        alone      // only governKeys uses it
-	unregistered bool       // the registry may lack this host's address; only followAddress uses it
+	alone        alone // only governKeys uses it
+	unregistered bool  // the registry may lack this host's address; only followAddress uses it
+	toMember     connections
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
 	registry     *registry.Registry
 	stop         func()        // ends Run
@@ -63,6 +80,8 @@ type Node struct {
 	publish      chan struct{} // receives when own endpoints may differ from the registry's
 	govern       chan struct{} // receives when members of the registry may have to change
 	saved        chan struct{} // receives when the mirror's file is behind
+	restored     chan struct{} // receives when the registry may lack what this host has
+	telling      chan struct{} // receives when other hosts may not know that the registry was restored
 	keys         chan struct{} // receives when keys of WireGuard may have to change
 	moved        chan struct{} // receives when this host's address may have changed
 	uplinks      chan struct{} // receives when tunnels may be missing
@@ -78,23 +97,32 @@ func New(cfg Config) (*Node, error) {
 	if settings == nil {
 		return nil, errors.New("this host belongs to no cluster")
 	}
-	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
+	n := &Node{cfg: cfg, dir: d, settings: settings, since: map[string]time.Time{}, lending: map[loan]time.Time{}, taken: map[string]registry.Block{}, dirty: map[endpointsOf]bool{}, problems: map[string]string{}, problemSince: map[string]time.Time{}, answered: time.Now()}
 	n.settled = sync.NewCond(&n.mu)
-	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.uplinks, &n.keys} {
+	if n.failure = cfg.Failure; n.failure.Times > 0 {
+		n.retry = time.Now().Add(retryAfter(n.failure.Times - 1))
+	}
+	for _, c := range []*chan struct{}{&n.apply, &n.claim, &n.publish, &n.govern, &n.saved, &n.moved, &n.restored, &n.telling, &n.uplinks, &n.keys} {
 		*c = make(chan struct{}, 1)
 	}
 	if n.identity, err = d.identity(); err != nil {
 		return nil, err
 	}
+	n.identity.Clock = cfg.Clock
 	if n.mirror, err = d.readMirror(); err != nil {
 		return nil, err
 	}
+	n.mirror.self = settings.Host
+	if n.contact, err = n.dir.readContact(cfg.Boot); err != nil {
+		return nil, err
+	}
+	n.held = n.expired()
 	if n.ring, err = d.readRing(); err != nil {
 		return nil, err
 	}
 	n.gate = gate.New(gate.Config{
 		Identity: n.ID, Admit: n.admit, Serve: n.serveHost, Joining: n.serveJoin, Log: cfg.Log,
-		Known: n.isHost, Registry: member.DialClients(cfg.Dir), Peers: member.DialPeers(cfg.Dir, settings.Host),
+		Known: n.isHost, Registry: n.dialMember, Peers: member.DialPeers(cfg.Dir, settings.Host),
 	})
 	return n, nil
 }
@@ -147,18 +175,14 @@ func signal(c chan struct{}) {
 func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	if n.dir.startsMember(n.settings, len(n.mirror.Hosts)) {
-		if err := n.startMember(nil); err != nil {
-			return err
-		}
-	}
-	defer n.stopMember()
 	var err error
 	n.registry, err = registry.Open(registry.Config{Endpoints: n.followMembers(), Dial: n.dialRegistry})
 	if err != nil {
 		return err
 	}
 	defer n.registry.Close()
+	n.problem("members", n.resumeMember(ctx))
+	defer n.stopMember()
 	var running sync.WaitGroup
 	defer running.Wait()
 	defer cancel(nil)
@@ -189,12 +213,22 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "blocks", n.claim, 5*time.Second, n.claimBlocks) })
 	running.Go(func() { n.every(ctx, "endpoints", n.publish, 30*time.Second, n.publishEndpoints) })
 	running.Go(func() { n.every(ctx, "members", n.govern, time.Second, n.governMembers) })
+	running.Go(func() { n.every(ctx, "hold", nil, time.Second, n.hold) })
+	running.Go(func() { n.every(ctx, "forget", nil, time.Second, n.forget) })
+	running.Go(func() { n.every(ctx, "progress", nil, progressEvery, n.registerProgress) })
+	running.Go(func() { n.every(ctx, "clock", nil, clockEvery, n.compareClocks) })
 	running.Go(func() { n.every(ctx, "encryption", n.keys, keysInterval, n.governKeys) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
 	running.Go(func() { n.every(ctx, "uplinks", n.uplinks, time.Second, n.followUplinks) })
 	running.Go(func() {
-		n.every(ctx, "files", n.saved, time.Hour, func(ctx context.Context) error { return errors.Join(n.save(ctx), n.renew(ctx)) })
+		n.problem("certificate", n.renew(ctx))
+		n.every(ctx, "certificate", nil, renewEvery, n.renew)
 	})
+	running.Go(func() { n.every(ctx, "space", nil, 5*time.Second, n.relieve) })
+	running.Go(func() { n.every(ctx, "disk", nil, 5*time.Second, n.checkDisk) })
+	running.Go(func() { n.every(ctx, "restored", n.restored, 5*time.Second, n.registerAgain) })
+	running.Go(func() { n.every(ctx, "telling", n.telling, tellEvery, n.tellRestored) })
+	running.Go(func() { n.every(ctx, "files", n.saved, time.Hour, n.save) })
 	running.Go(func() { n.forward(ctx, n.cfg.Dataplane.Changed(), n.publish) })
 	signal(n.apply) // what the host had when it was stopped
 	<-ctx.Done()
@@ -219,6 +253,8 @@ func (n *Node) enroll(ctx context.Context) error {
 			}
 		case errors.As(err, new(*registry.LaterVersionError)):
 			return err
+		case err == nil && got.ID == n.settings.Cluster && got.Incarnation < n.self().Incarnation:
+			err = errors.New("the registry was restored from a backup, and this host has not found the new one yet")
 		case err == nil && got.ID != n.settings.Cluster:
 			return fmt.Errorf("the registry is of cluster %s, and this host of %s", got.ID, n.settings.Cluster)
 		case err == nil:
@@ -288,7 +324,7 @@ func (n *Node) problem(about string, err error) {
 	if _, known := n.problemSince[about]; !known {
 		n.problemSince[about] = time.Now()
 	}
-	if text := err.Error(); n.problems[about] != text {
+	if text := withRemedy(err); n.problems[about] != text {
 		n.problems[about] = text
 		n.cfg.Log("%s", text)
 	}
@@ -298,14 +334,28 @@ func (n *Node) problem(about string, err error) {
 func (n *Node) update(u registry.Update) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if u.All && incarnationOf(u) < n.settings.Incarnation {
+		return // a former registry
+	}
 	before := maps.Clone(n.mirror.Hosts) // an update changes the map
+	had := n.mirror.blocksOf(n.settings.Host)
 	if u.All {
+		if !n.listed {
+			n.listedAt = time.Now()
+		}
 		n.listed = true
 	}
 	c := n.mirror.update(u)
+	if g := n.mirror.Cluster.Incarnation; g > n.settings.Incarnation {
+		n.settings.Incarnation = g
+		if err := n.dir.writeSettings(*n.settings); err != nil {
+			n.cfg.Log("%v", err)
+		}
+	}
 	if _, known := n.mirror.Hosts[n.settings.Host]; n.listed && c.topology {
 		n.setRemoved(!known)
 	}
+	n.noteTaken(had)
 	for _, h := range c.alive {
 		n.since[h] = time.Now()
 		_, lives := n.mirror.alive[h]
@@ -320,6 +370,7 @@ func (n *Node) update(u registry.Update) {
 		}
 		signal(n.publish) // what was registered may be gone already: publishEndpoints compares with the mirror, which lags
 	}
+	n.progressed = n.progressed || c.topology || len(c.endpoints) > 0
 	if c.topology {
 		for l := range n.lending {
 			if _, known := n.mirror.Blocks[l.Network][single(l.Address).String()]; known {
@@ -333,6 +384,8 @@ func (n *Node) update(u registry.Update) {
 	}
 	if u.All {
 		signal(n.publish)
+		signal(n.restored)
+		signal(n.telling)
 	}
 	for name, h := range before {
 		if now, ok := n.mirror.Hosts[name]; !ok || now.Pin != h.Pin {
@@ -356,6 +409,9 @@ func gates(hosts []registry.Host) (all []netip.AddrPort) {
 func (n *Node) setAnswers(does bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if does {
+		n.contact = now(n.cfg.Boot)
+	}
 	if n.answers == does {
 		return
 	}
@@ -381,9 +437,11 @@ func (n *Node) publishEndpoints(ctx context.Context) error {
 		return err
 	}
 	n.mu.Lock()
+	own, foreign, free := n.mirror.withoutTaken(own)
 	changes := n.mirror.missing(own, n.settings.Host)
 	n.mu.Unlock()
-	return n.registry.ChangeEndpoints(ctx, changes)
+	n.reconnected(own)
+	return errors.Join(n.claimFree(ctx, free), n.registry.ChangeEndpoints(ctx, changes), n.cutOff(ctx, foreign))
 }
 
 // save writes the mirror's file.

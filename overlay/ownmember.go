@@ -3,9 +3,11 @@ package overlay
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
 	"os"
 	"slices"
+	"sync"
 
 	"cleat/overlay/gate"
 	"cleat/overlay/member"
@@ -15,6 +17,9 @@ import (
 // endpoints returns the registry's endpoints: this host's own member alone, if it votes, or else the gates of all
 // that vote. The client would send requests to each of them in turn, dead or not. It is called with mu held.
 func (n *Node) endpoints() (all []string) {
+	if n.settings.Etcd != nil {
+		return n.settings.Etcd.Endpoints()
+	}
 	if n.member != nil && n.member.Votes() {
 		return []string{registry.Address(n.settings.gate())}
 	}
@@ -44,7 +49,11 @@ func (n *Node) startMember(cluster []string) error {
 	n.mu.Lock()
 	others := n.memberHosts()
 	n.mu.Unlock()
-	m, err := member.Start(member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Sockets: n.cfg.Dir, Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log})
+	cfg := member.Config{Host: n.settings.Host, Dir: n.dir.path(registryDir), Sockets: n.cfg.Dir, Dial: n.dialPeer, Cluster: cluster, Others: others, ID: n.settings.Cluster, Log: n.cfg.Log}
+	if n.cfg.Restart != nil {
+		cfg.Broken = n.broken
+	}
+	m, err := member.Start(cfg)
 	if err != nil {
 		return err
 	}
@@ -76,12 +85,62 @@ func (n *Node) dialPeer(ctx context.Context, host string) (net.Conn, error) {
 	return c, err
 }
 
+// connections are those to this host's member of the registry.
+type connections struct {
+	mu  sync.Mutex
+	all map[*connection]bool
+}
+
+type connection struct {
+	net.Conn
+	of *connections
+}
+
+// Close implements net.Conn.
+func (c *connection) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.all, c)
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// dialMember connects to this host's member of the registry, or to the etcd to which it has access.
+func (n *Node) dialMember(ctx context.Context) (net.Conn, error) {
+	if e := n.self().Etcd; e != nil {
+		return e.DialAny(ctx)
+	}
+	to, err := member.DialClients(n.cfg.Dir)(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{to, &n.toMember}
+	n.toMember.mu.Lock()
+	defer n.toMember.mu.Unlock()
+	if n.toMember.all == nil {
+		n.toMember.all = map[*connection]bool{}
+	}
+	n.toMember.all[c] = true
+	return c, nil
+}
+
+// close closes all connections. A member that ends would wait for them for seconds.
+func (c *connections) close() {
+	c.mu.Lock()
+	all := slices.Collect(maps.Keys(c.all))
+	c.mu.Unlock()
+	for _, one := range all {
+		one.Close()
+	}
+}
+
 func (n *Node) stopMember() {
 	n.mu.Lock()
 	m := n.member
 	n.member = nil
 	n.mu.Unlock()
 	if m != nil {
+		m.StopServing()
+		n.toMember.close()
 		m.Close()
 	}
 }

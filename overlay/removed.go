@@ -6,9 +6,7 @@ import (
 	"net"
 	"time"
 
-	"cleat/internal/statedir"
 	"cleat/overlay/gate"
-	"cleat/overlay/member"
 )
 
 const (
@@ -40,14 +38,18 @@ func (n *Node) isRemoved() bool {
 // dialRegistry connects to a member of the registry: to the one of this host by its socket.
 func (n *Node) dialRegistry(ctx context.Context, endpoint string) (net.Conn, error) {
 	n.mu.Lock()
+	etcd := n.settings.Etcd
 	own := n.member != nil && endpoint == n.settings.gate().String()
 	wait := n.removal.sure && time.Since(n.removal.tried) < removedPause
 	if !wait {
 		n.removal.tried = time.Now()
 	}
 	n.mu.Unlock()
+	if etcd != nil && etcd.Has(endpoint) {
+		return etcd.Dial(ctx, endpoint)
+	}
 	if own {
-		return member.DialClients(n.cfg.Dir)(ctx)
+		return n.dialMember(ctx)
 	}
 	if wait {
 		return nil, errRemoved
@@ -103,7 +105,7 @@ func (n *Node) setRemoved(removed bool) {
 	}
 	s := *n.settings
 	s.Removed = removed
-	if err := statedir.WriteJSON(n.dir.path(settingsFile), s); err != nil {
+	if err := n.dir.writeSettings(s); err != nil {
 		n.cfg.Log("%v", err)
 	}
 }

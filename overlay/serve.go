@@ -42,6 +42,9 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 	handle("DELETE /networks/{name}", n.removeNetwork)
 	handle("POST /networks/{name}/blocks", n.moreAddresses)
 	handle("DELETE /hosts/{name}", n.removeHost)
+	handle("POST /leave", n.leave)
+	handle("PUT /cluster", n.changeCluster)
+	mux.HandleFunc("GET /backup", n.backup)
 	handle("POST /rotate", n.rotateKeys)
 	s := &http.Server{Handler: mux, BaseContext: func(net.Listener) context.Context { return ctx }}
 	answered := make(chan struct{})
@@ -78,6 +81,16 @@ func errorFor(err error) *control.Error {
 		e.Hint = "containers go on; see which hosts are missing: cleat-node status"
 	case errors.As(err, new(*MajorityError)):
 		e.Hint = "with three hosts or more that are alive, others become members within seconds; then try again"
+	case errors.As(err, new(*UsedError)):
+		e.Hint = "cleat net disconnect NETWORK CONTAINER; or disconnect all: cleat-node leave --force"
+	case errors.As(err, new(*LastHostError)):
+		e.Hint = "cleat-node leave --force"
+	case errors.As(err, new(*LastAccessError)):
+		e.Hint = "give another host access first: cleat-node down; cleat-node up --etcd URL"
+	case errors.As(err, new(*registry.FullError)):
+		e.Hint = "it goes on by itself when a host with a member has space"
+	case errors.Is(err, errExternal):
+		e.Hint = errExternal.Help
 	case errors.As(err, &none):
 		e.Hint = "make a network with a larger subnet: cleat net create NAME --span --subnet PREFIX"
 	}
@@ -228,6 +241,9 @@ func (e *MajorityError) Error() string {
 
 // memberOf returns the registry's member of a host, nil if it has none. It is an error if the registry needs it.
 func (n *Node) memberOf(ctx context.Context, host string) (its *registry.Member, err error) {
+	if external, err := n.lastAccess(host); external {
+		return nil, err
+	}
 	members, err := n.registry.Members(ctx)
 	if err != nil {
 		return nil, err
@@ -275,6 +291,25 @@ func (n *Node) removeHost(ctx context.Context, r *http.Request) (any, error) {
 	return struct{}{}, nil
 }
 
+// changeCluster changes settings of the cluster.
+func (n *Node) changeCluster(ctx context.Context, r *http.Request) (any, error) {
+	wanted, err := body[control.Cluster](r)
+	if err != nil {
+		return nil, err
+	}
+	after := wanted.ForgetAfter
+	if after != nil && *after < LeastForgetAfter && *after != control.Never {
+		return nil, fmt.Errorf("hosts can't be forgotten after %s; want %s or more", *after, LeastForgetAfter)
+	}
+	if after == nil {
+		return struct{}{}, nil
+	}
+	if err := n.registry.ChangeCluster(ctx, func(c *registry.Cluster) { c.ForgetAfter = *after }); err != nil {
+		return nil, err
+	}
+	return struct{}{}, n.waitApplied(ctx, func(m *mirror) bool { return m.Cluster.ForgetAfter == *after })
+}
+
 // votesWithin bounds how long a request for the status waits for the registry.
 const votesWithin = 500 * time.Millisecond
 
@@ -283,7 +318,10 @@ func (n *Node) votes(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, votesWithin)
 	defer cancel()
 	var names []string
-	members, err := n.registry.Members(ctx)
+	members, err := []registry.Member(nil), error(&registry.NotFoundError{What: "member of the registry"})
+	if n.self().Etcd == nil && !n.isExternal() {
+		members, err = n.registry.Members(ctx)
+	}
 	for _, m := range members {
 		if !m.Learner && m.Started {
 			names = append(names, m.Host)
@@ -308,7 +346,13 @@ func (n *Node) status(members []string) control.Status {
 	paths := n.cfg.Dataplane.Paths()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members}, Peers: peers, Encryption: n.encryption()}
+	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members, External: n.mirror.Cluster.External}, Peers: peers, Encryption: n.encryption()}
+	if after, ever := forgetAfter(n.mirror.Cluster); ever {
+		s.ForgetAfter = after
+	}
+	if n.settings.Etcd != nil {
+		s.Registry.URLs = n.settings.Etcd.URLs
+	}
 	for _, name := range slices.Sorted(maps.Keys(n.mirror.Hosts)) {
 		h := n.mirror.Hosts[name]
 		now, lives := n.mirror.alive[name]

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -28,8 +29,12 @@ type Settings struct {
 	// Dataplane is the Dataplane of the host's record in the registry.
 	Dataplane string `json:"dataplane,omitempty"`
 	BGP       *BGP   `json:"bgp,omitempty"`
-	Encrypt   bool   `json:"encrypt,omitempty"` // the cluster is to encrypt, if it does not yet
-	Metrics   string `json:"metrics,omitempty"` // address and port at which Prometheus gets figures; "": nowhere
+	// Etcd is the registry, if it is an etcd which no host of the cluster runs, and this host has access to it.
+	Etcd *registry.External `json:"etcd,omitempty"`
+	// Incarnation is that of the registry (registry.Cluster) which this host uses.
+	Incarnation string `json:"incarnation,omitempty"`
+	Encrypt     bool   `json:"encrypt,omitempty"` // the cluster is to encrypt, if it does not yet
+	Metrics     string `json:"metrics,omitempty"` // address and port at which Prometheus gets figures; "": nowhere
 	// Uplinks are the devices of tunnels to other hosts; without any, that of Address.
 	Uplinks []string `json:"uplinks,omitempty"`
 }
@@ -67,13 +72,18 @@ const (
 	identityFile  = "identity.pem"
 	authorityFile = "authority.pem"
 	mirrorFile    = "mirror.json"
+	contactFile   = "contact.json"
 	registryDir   = "etcd"
+	oldRegistry   = "etcd.old" // what registryDir was before the registry was restored from a backup
+	newRegistry   = "etcd.new" // while it is restored
 )
 
 // Load returns the settings of a host; nil if it belongs to no cluster.
 func Load(path string) (*Settings, error) {
 	return statedir.ReadJSON[Settings](dir(path).path(settingsFile))
 }
+
+func (d dir) writeSettings(s Settings) error { return statedir.WriteJSON(d.path(settingsFile), s) }
 
 // change changes the settings of a host that belongs to a cluster, unless f returns an error.
 func change(path string, f func(*Settings) error) error {
@@ -87,7 +97,7 @@ func change(path string, f func(*Settings) error) error {
 	if err != nil {
 		return err
 	}
-	return statedir.WriteJSON(dir(path).path(settingsFile), s)
+	return dir(path).writeSettings(*s)
 }
 
 // SetMetrics sets where a host that belongs to a cluster serves figures to Prometheus; "" means nowhere.
@@ -197,5 +207,7 @@ func (d dir) readMirror() (*mirror, error) {
 	for k, v := range saved.Blocks {
 		m.Blocks[k] = v
 	}
+	maps.Copy(m.Removed, saved.Removed)
+	maps.Copy(m.Lost, saved.Lost)
 	return m, nil
 }

@@ -66,7 +66,8 @@ type testHost struct {
 	node *Node
 	stop func()
 
-	plane Dataplane // nil: noDataplane
+	clock func() time.Time // nil: time.Now
+	plane Dataplane        // nil: noDataplane
 
 	mu  sync.Mutex
 	log []string
@@ -102,7 +103,7 @@ func (h *testHost) start() {
 	if plane == nil {
 		plane = noDataplane{}
 	}
-	n, err := New(Config{Dir: h.dir, Dataplane: plane, Program: "test", Boot: "1", Log: h.logf})
+	n, err := New(Config{Dir: h.dir, Dataplane: plane, Program: "test", Boot: "1", Clock: h.clock, Log: h.logf})
 	must(h.t, err)
 	l, err := net.Listen("tcp", netip.AddrPortFrom(h.self.Address, h.self.Port).String())
 	must(h.t, err)
@@ -276,6 +277,7 @@ func TestRemovedPause(t *testing.T) {
 	}
 	// It is a host again when it is admitted.
 	record := n.mirror.Hosts["b"]
+	must(t, a.node.registry.Exhume(t.Context(), record.Pin))
 	must(t, a.node.registry.AddHost(t.Context(), record))
 	waitFor(t, "the first host knows", func() bool { return a.node.isHostNamed("b") })
 	n.removal.tried = n.removal.tried.Add(-removedPause)

@@ -184,7 +184,7 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 	if !s.Registry.Answers {
 		answers = "does not answer since " + term.Time(s.Registry.Since)
 	}
-	fmt.Fprintf(out, "cluster %s; the registry %s (%s)\n\n", s.Cluster, answers, strings.Join(s.Registry.Members, ", "))
+	fmt.Fprintf(out, "cluster %s; %s %s (%s)\n\n", s.Cluster, registryName(s.Registry), answers, strings.Join(s.Registry.Members, ", "))
 	if e := s.Encryption; e != nil {
 		state := map[string]string{"": "between some hosts", registry.EncryptionOn: "on, between all hosts", registry.EncryptionPending: "pending; nothing is encrypted yet"}[e.State]
 		fmt.Fprintf(out, "encryption: %s; keys of generation %d, since %s\n\n", state, e.Generation, term.Time(e.Since))
@@ -239,6 +239,17 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 		fmt.Fprintf(out, "\nproblem: %s\n", p)
 	}
 	return nil
+}
+
+// registryName returns what answers, or does not.
+func registryName(r control.RegistryStatus) string {
+	switch {
+	case len(r.URLs) > 0:
+		return "the registry, etcd at " + strings.Join(r.URLs, ", ") + ","
+	case r.External:
+		return "the registry, an etcd that other hosts reach,"
+	}
+	return "the registry"
 }
 
 func printPeers(out io.Writer, all []control.Peer) error {

@@ -16,6 +16,7 @@ import (
 	"cleat/network/attach"
 	"cleat/overlay"
 	"cleat/overlay/control"
+	"cleat/overlay/registry"
 
 	"github.com/spf13/cobra"
 )
@@ -77,7 +78,7 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 	root.SetVersionTemplate("cleat-node {{.Version}}\n")
 	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) { help.Print(cmd.OutOrStdout(), cmd) })
 	root.SetUsageFunc(func(cmd *cobra.Command) error { help.Print(cmd.ErrOrStderr(), cmd); return nil })
-	root.AddCommand(newUp(dataplane), newDown(dataplane), newToken(), newStatus(), newRemove(), newRotate(), newUI(), complete.New(program), man.New(program))
+	root.AddCommand(newUp(dataplane), newDown(dataplane), newToken(), newStatus(), newLeave(dataplane), newRemove(), newSet(), newBackup(), newRestore(), newRotate(), newUI(), complete.New(program), man.New(program))
 	help.File(root, "/var/lib/cleat/node", "this host's key, and what it knows of the cluster; CLEAT_STATE_DIR replaces /var/lib/cleat")
 	return root
 }
@@ -87,9 +88,15 @@ func withHint(err error) error {
 	var byNode *control.Error
 	var refused *overlay.RefusedError
 	var packets *overlay.PacketsError
+	var restore *overlay.RestoreError
+	var external *registry.ExternalError
 	switch {
 	case errors.As(err, &packets):
 		return hint.With(err, packets.Hint())
+	case errors.As(err, &external) && external.Help != "":
+		return hint.With(err, external.Help)
+	case errors.As(err, &restore) && restore.Help != "":
+		return hint.With(err, restore.Help)
 	case errors.Is(err, control.ErrNotRunning):
 		return hint.With(err, "`cleat-node up` starts it")
 	case errors.As(err, &byNode) && byNode.Hint != "":

@@ -11,6 +11,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -36,6 +38,7 @@ type upFlags struct {
 	metrics    string
 	foreground bool
 	bgp        bgpFlags
+	etcd       etcdFlags
 	dataplane  string
 	uplinks    []string
 	encrypt    bool
@@ -62,7 +65,11 @@ over "routes", and that over "auto".
 that exists begins to encrypt when all hosts have keys, and never stops.
 
 --uplinks is for hosts with several links to the others: tunnels use all of them
-at once. Name them in the same order on all hosts.`,
+at once. Name them in the same order on all hosts.
+
+--etcd puts the registry into an etcd that you run, instead of hosts of the
+cluster. Give it to the first host and to two others at least: they relay the
+rest, which joins by --token alone. Its files are read again for each connection.`,
 		Example: `  # a new cluster
   cleat-node up
 
@@ -71,6 +78,9 @@ at once. Name them in the same order on all hosts.`,
 
   # at another address than that of the default route
   cleat-node up --address 192.0.2.1
+
+  # with the registry in an etcd of your own
+  cleat-node up --etcd https://192.0.2.9:2379 --etcd-ca ca.pem --etcd-cert host.pem --etcd-key host.key
 
   # over two links at once
   cleat-node up --uplinks eth0,eth1
@@ -95,6 +105,7 @@ at once. Name them in the same order on all hosts.`,
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
 	complete.Words(cmd, "dataplane", overlay.Ways()...)
 	f.bgp.add(flags)
+	f.etcd.add(flags)
 	return cmd
 }
 
@@ -126,7 +137,7 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if _, err := c.Status(cmd.Context()); err == nil && !f.foreground {
 		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does, and `cleat-node down` ends it")
 	}
-	if err := f.checkMetrics(); err != nil {
+	if err := errors.Join(f.checkMetrics(), f.etcd.check()); err != nil {
 		return err
 	}
 	routing, err := f.bgp.parse()
@@ -146,6 +157,11 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 		}
 	} else if f.token != "" || f.name != "" || f.address != "" {
 		return hint.With(fmt.Errorf("this host belongs to cluster %s already, as %s", settings.Cluster, settings.Host), "leave out --token, --name and --address")
+	}
+	if etcd := f.etcd.external(); etcd != nil && resumes {
+		if err := overlay.SetExternal(cmd.Context(), dir, etcd); err != nil {
+			return err
+		}
 	}
 	if f.bgp.given() {
 		if err := overlay.SetBGP(dir, routing); err != nil {
@@ -204,7 +220,7 @@ func (f *upFlags) canUse(store *attach.Store, dataplane NewDataplane) error {
 
 // begin makes this host one of a new cluster, or of that of a token.
 func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, dataplane NewDataplane) (*overlay.Settings, error) {
-	self := overlay.Self{Host: f.name, Port: f.port, Dataplane: f.dataplane, Encrypt: f.encrypt}
+	self := overlay.Self{Host: f.name, Port: f.port, Dataplane: f.dataplane, Encrypt: f.encrypt, Etcd: f.etcd.external()}
 	if self.Host == "" {
 		name, err := os.Hostname()
 		if err != nil {
@@ -226,6 +242,11 @@ func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, da
 		return nil, hint.With(err, "`ip address` lists this host's addresses")
 	}
 	if f.token == "" {
+		if self.Etcd != nil {
+			if err := overlay.CheckExternal(ctx, self.Etcd); err != nil {
+				return nil, err
+			}
+		}
 		return overlay.Create(dir, self)
 	}
 	d, err := dataplane(store, func(string, ...any) {})
@@ -276,7 +297,8 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 	if err != nil {
 		return err
 	}
-	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: buildinfo.Version(), Boot: store.BootID(), Log: log})
+	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: buildinfo.Version(), Boot: store.BootID(), Log: log,
+		Failure: lastFailure(), Restart: func(why overlay.Failure) { log("cleat-node can't start itself again: %v", f.restart(why)) }})
 	if err != nil {
 		return err
 	}
@@ -302,6 +324,30 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 	err = n.Run(ctx, l, local)
 	cancel()
 	return errors.Join(err, <-served)
+}
+
+// Variables by which a process that starts itself again knows why.
+const (
+	failureWhy   = "CLEAT_NODE_FAILURE"
+	failureTimes = "CLEAT_NODE_FAILURES"
+)
+
+// restart starts the program again in this process.
+func (f *upFlags) restart(why overlay.Failure) error {
+	self, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("find this program: %w", err)
+	}
+	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, failureWhy) })
+	env = append(env, failureWhy+"="+strings.ReplaceAll(why.Why, "\x00", ""), failureTimes+"="+strconv.Itoa(why.Times))
+	return unix.Exec(self, []string{os.Args[0], "up", "--foreground", "--metrics", f.metrics}, env)
+}
+
+// lastFailure returns why this process has started itself again.
+func lastFailure() (f overlay.Failure) {
+	f.Why = os.Getenv(failureWhy)
+	f.Times, _ = strconv.Atoi(os.Getenv(failureTimes))
+	return f
 }
 
 var errRuns = errors.New("another cleat-node runs on this host")

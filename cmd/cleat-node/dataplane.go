@@ -205,7 +205,7 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 	if err != nil {
 		return false, err
 	}
-	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), PacketBytes: packets, Hosts: otherHosts(spec, n)}
+	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), PacketBytes: packets, Hosts: otherHosts(spec, n), Held: n.Held}
 	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
 	if err != nil {
 		return false, err
@@ -224,6 +224,12 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 	}
 	_, err = named.CreateSpan(ctx, d.cfg, spec, own)
 	return err == nil, err
+}
+
+// Disconnect implements overlay.Disconnecter.
+func (d *dataplane) Disconnect(ctx context.Context, e registry.Endpoint) error {
+	_, err := named.Disconnect(ctx, d.cfg, e.Network, e.Container)
+	return err
 }
 
 // Lend implements overlay.Dataplane.

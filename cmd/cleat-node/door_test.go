@@ -106,3 +106,38 @@ func TestBadInputAtTheDoor(t *testing.T) {
 		})
 	}
 }
+
+// TestExpiredCertificate starts a host whose certificate has expired while it was off. It says so, and what to do. The
+// cluster does not notice.
+func TestExpiredCertificate(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.up()
+	all := c.web()
+	a, b := c.hosts[0], c.hosts[1]
+	b.node("down")
+	text, err := os.ReadFile(a.file("authority.pem"))
+	must(t, err)
+	authority, err := trust.ParseAuthority(text)
+	must(t, err)
+	id, err := b.identity().SignedBy(authority, time.Now().Add(-400*24*time.Hour))
+	must(t, err)
+	expired, err := id.PEM()
+	must(t, err)
+	must(t, os.WriteFile(b.file("identity.pem"), expired, 0o600))
+	b.node("up")
+	for _, want := range []string{"the certificate of b is valid from", "this host's clock says", "timedatectl", "cleat-node up --token TOKEN"} {
+		c.eventually("the host says why", func() error { return b.hasProblem(want) })
+	}
+	if err := a.sees(b, true); err == nil {
+		t.Error("the host with the expired certificate takes part")
+	}
+	if err := reachAll(all); err != nil {
+		t.Error(err)
+	}
+	// It does what the message says.
+	b.node("leave", "--force")
+	a.node("remove", "b")
+	b.node("up", "--name", "b", "--token", a.token())
+	c.eventually("it is a host again", func() error { return c.agree(c.hosts...) })
+}

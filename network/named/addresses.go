@@ -24,6 +24,9 @@ func within(p netip.Prefix, all []netip.Prefix) []netip.Prefix {
 // allocate claims an address of each subnet for an endpoint: the requested one, the one that is
 // reserved for it, the one that a container of this name had before, or the next free one.
 func (s *session) allocate(o *operation, n *Network, e *Endpoint) error {
+	if n.Span != nil && n.Span.Held {
+		return &HeldError{n.Name}
+	}
 	pool := s.pool(n)
 	own, err := s.hostAddresses(&n.NetworkSpec)
 	if err != nil {
@@ -156,7 +159,11 @@ func (s *session) release(e *Endpoint) error {
 			}
 			continue
 		}
-		if err := errors.Join(pool.Remember(a, e.owner()), pool.Release(a, e.owner())); err != nil {
+		var err error
+		if n.Span == nil || slices.ContainsFunc(n.Span.Blocks, func(b netip.Prefix) bool { return b.Contains(a) }) {
+			err = pool.Remember(a, e.owner())
+		}
+		if err := errors.Join(err, pool.Release(a, e.owner())); err != nil {
 			return err
 		}
 	}

@@ -28,7 +28,19 @@ type Span struct {
 	// PacketBytes is the size of the largest packets between containers of different hosts; 0: all that the hosts'
 	// devices pass. Containers know it by a route to the network.
 	PacketBytes int `json:"packet_bytes,omitempty"`
+	// Held means that other hosts may have the blocks, because this one was cut off for long: it gives out nothing.
+	Held bool `json:"held,omitempty"`
 }
+
+// HeldError means that this host gives out no addresses of a network.
+type HeldError struct{ Network string }
+
+func (e *HeldError) Error() string {
+	return "network " + e.Network + " gives out no addresses here: this host was cut off from the others for so long that they may have its addresses"
+}
+
+// Hint returns what to type next.
+func (e *HeldError) Hint() string { return "`cleat-node status` shows what is missing" }
 
 // Remote is a device that leads to containers of other hosts.
 type Remote struct {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net"
 	"net/http"
@@ -56,6 +57,14 @@ type Question struct {
 	About json.RawMessage `json:"about"`
 }
 
+// Never is a Cluster.ForgetAfter: other hosts never get the addresses of a dead host.
+const Never = time.Duration(-1)
+
+// Cluster is settings of the cluster to change; nil: as they are.
+type Cluster struct {
+	ForgetAfter *time.Duration `json:"forget_after,omitempty"`
+}
+
 // Status is what a node knows.
 type Status struct {
 	Cluster  string          `json:"cluster"`
@@ -69,6 +78,8 @@ type Status struct {
 	Encryption *Encryption `json:"encryption,omitempty"`
 	Problems   []string    `json:"problems,omitempty"`
 	Notes      []string    `json:"notes,omitempty"` // what the node has corrected by itself
+	// ForgetAfter is how long a host must be dead until others may have its addresses; 0: they never may.
+	ForgetAfter time.Duration `json:"forget_after,omitempty"`
 }
 
 // Encryption is how a cluster encrypts.
@@ -95,6 +106,10 @@ type RegistryStatus struct {
 	Answers bool      `json:"answers"`
 	Since   time.Time `json:"since"` // when it began to answer, or stopped
 	Members []string  `json:"members"`
+	// External means that the registry is an etcd which no host of the cluster runs. Members then are the hosts that
+	// have access to it, and URLs is where, if this host is one of them.
+	External bool     `json:"external,omitempty"`
+	URLs     []string `json:"urls,omitempty"`
 }
 
 // HostStatus is a host as another one sees it.
@@ -139,30 +154,53 @@ func (c *Client) Do(ctx context.Context, method, path string, body, into any) er
 			return fmt.Errorf("ask cleat-node: %w", err)
 		}
 	}
-	r, err := http.NewRequestWithContext(ctx, method, "http://node"+path, &text)
+	answer, err := c.send(ctx, method, path, &text)
 	if err != nil {
-		return fmt.Errorf("ask cleat-node: %w", err)
+		return err
 	}
-	got, err := c.http.Do(r)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
-		return ErrNotRunning
-	}
-	if err != nil {
-		return fmt.Errorf("ask cleat-node: %w", err)
-	}
-	defer got.Body.Close()
-	if got.StatusCode != http.StatusOK {
-		e := &Error{}
-		if err := json.NewDecoder(got.Body).Decode(e); err != nil {
-			return fmt.Errorf("ask cleat-node: %s", got.Status)
-		}
-		return e
-	}
+	defer answer.Close()
 	if into == nil {
 		return nil
 	}
-	if err := json.NewDecoder(got.Body).Decode(into); err != nil {
+	if err := json.NewDecoder(answer).Decode(into); err != nil {
 		return fmt.Errorf("ask cleat-node: %w", err)
+	}
+	return nil
+}
+
+// send sends a request and returns the body of its answer.
+func (c *Client) send(ctx context.Context, method, path string, body io.Reader) (io.ReadCloser, error) {
+	r, err := http.NewRequestWithContext(ctx, method, "http://node"+path, body)
+	if err != nil {
+		return nil, fmt.Errorf("ask cleat-node: %w", err)
+	}
+	got, err := c.http.Do(r)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ECONNREFUSED) {
+		return nil, ErrNotRunning
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask cleat-node: %w", err)
+	}
+	if got.StatusCode == http.StatusOK {
+		return got.Body, nil
+	}
+	defer got.Body.Close()
+	e := &Error{}
+	if err := json.NewDecoder(got.Body).Decode(e); err != nil {
+		return nil, fmt.Errorf("ask cleat-node: %s", got.Status)
+	}
+	return nil, e
+}
+
+// Backup writes a copy of the registry, in the format of etcd's snapshots.
+func (c *Client) Backup(ctx context.Context, to io.Writer) error {
+	answer, err := c.send(ctx, http.MethodGet, "/backup", nil)
+	if err != nil {
+		return err
+	}
+	defer answer.Close()
+	if _, err := io.Copy(to, answer); err != nil {
+		return fmt.Errorf("copy the registry: %w", err)
 	}
 	return nil
 }
@@ -203,6 +241,20 @@ func (c *Client) Token(ctx context.Context, t NewToken) (got Token, err error) {
 // RemoveHost removes a host from the cluster.
 func (c *Client) RemoveHost(ctx context.Context, name string) error {
 	return c.Do(ctx, http.MethodDelete, "/hosts/"+name, nil, nil)
+}
+
+// Leave takes this host out of the cluster. Unless force is set, no container of it may be on a network that spans hosts.
+func (c *Client) Leave(ctx context.Context, force bool) error {
+	path := "/leave"
+	if force {
+		path += "?force=1"
+	}
+	return c.Do(ctx, http.MethodPost, path, nil, nil)
+}
+
+// ChangeCluster changes settings of the cluster.
+func (c *Client) ChangeCluster(ctx context.Context, to Cluster) error {
+	return c.Do(ctx, http.MethodPut, "/cluster", to, nil)
 }
 
 // Rotate makes all hosts change to their next keys of WireGuard.

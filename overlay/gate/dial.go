@@ -62,9 +62,9 @@ func limitSilence(raw syscall.RawConn) {
 // admit this one.
 func Dial(ctx context.Context, id *trust.Identity, to, protocol string, admit func(host, pin string) error) (net.Conn, error) {
 	fail := func(err error) (net.Conn, error) {
-		return nil, fmt.Errorf("connect to host at %s: %w", to, explain(err))
+		return nil, fmt.Errorf("connect to host at %s: %w", to, explain(err, id.Now()))
 	}
-	if now := time.Now(); !id.Valid(now) {
+	if now := id.Now(); !id.Valid(now) {
 		return fail(&ExpiredError{id.Certificate, now})
 	}
 	c, err := dialer().DialContext(ctx, "tcp", to)
@@ -72,7 +72,7 @@ func Dial(ctx context.Context, id *trust.Identity, to, protocol string, admit fu
 		return fail(err)
 	}
 	t := tls.Client(c, &tls.Config{
-		MinVersion: tls.VersionTLS13, RootCAs: id.Roots(), ServerName: trust.PeerName, NextProtos: []string{protocol},
+		MinVersion: tls.VersionTLS13, Time: id.Now, RootCAs: id.Roots(), ServerName: trust.PeerName, NextProtos: []string{protocol},
 		Certificates: []tls.Certificate{*id.TLS()},
 		VerifyConnection: func(s tls.ConnectionState) error {
 			if admit == nil {
@@ -128,7 +128,9 @@ type Door struct {
 // DialToJoin connects to a host of the cluster that a token is of. The error is an *OtherClusterError if the
 // host is of another cluster.
 func DialToJoin(ctx context.Context, token trust.Token, to netip.AddrPort) (*Door, error) {
-	fail := func(err error) (*Door, error) { return nil, fmt.Errorf("connect to host at %s: %w", to, explain(err)) }
+	fail := func(err error) (*Door, error) {
+		return nil, fmt.Errorf("connect to host at %s: %w", to, explain(err, time.Now()))
+	}
 	c, err := dialer().DialContext(ctx, "tcp", to.String())
 	if err != nil {
 		return fail(err)

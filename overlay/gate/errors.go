@@ -36,10 +36,10 @@ func (e *OtherClusterError) Error() string {
 }
 
 // explain makes the errors of package crypto/x509 readable.
-func explain(err error) error {
+func explain(err error, now time.Time) error {
 	var invalid x509.CertificateInvalidError
 	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
-		return &ExpiredError{invalid.Cert, time.Now()}
+		return &ExpiredError{invalid.Cert, now}
 	}
 	if errors.As(err, new(x509.UnknownAuthorityError)) {
 		return errors.New("its certificate is of another cluster")

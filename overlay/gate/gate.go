@@ -153,14 +153,14 @@ func (g *Gate) handle(ctx context.Context, c net.Conn, known func()) error {
 func (g *Gate) handshake(ctx context.Context, c net.Conn) (*tls.Conn, error) {
 	id := g.cfg.Identity()
 	t := tls.Server(c, &tls.Config{
-		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*id.TLS()},
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{*id.TLS()}, Time: id.Now,
 		ClientAuth: tls.VerifyClientCertIfGiven, ClientCAs: id.Roots(), NextProtos: []string{Registry, Host, Join, Peer, h2},
 		SessionTicketsDisabled: true, // a host that was removed can't resume
 	})
 	ctx, cancel := context.WithTimeout(ctx, handshakeWithin)
 	defer cancel()
 	if err := t.HandshakeContext(ctx); err != nil {
-		return nil, explain(err)
+		return nil, explain(err, id.Now())
 	}
 	return t, nil
 }

@@ -7,6 +7,9 @@
 // for every other one, unix://HOST:1. What connects to it is passed on to that host's gate, at the address that the
 // host has at that moment. So hosts may change their addresses, all of them at once, and etcd need not be told.
 //
+// etcd ends its process when it can't write. Config.Broken is called instead, and must do so in some way: what etcd
+// holds is never released.
+//
 // # Limits
 //
 // etcd takes the paths of the sockets that lead to others relative to the working directory, which must be the node's

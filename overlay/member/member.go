@@ -17,8 +17,6 @@ import (
 	"cleat/overlay/registry"
 
 	"go.etcd.io/etcd/server/v3/embed"
-	"go.uber.org/zap"
-	"go.uber.org/zap/zapcore"
 )
 
 // Config configures a Member.
@@ -35,7 +33,11 @@ type Config struct {
 	Cluster []string
 	Others  []string // hosts that have members, of which this one was told last
 	ID      string   // of the cluster
-	Log     func(format string, args ...any)
+	Quota   int64    // bytes of the database, at which the registry accepts no changes; 0: 2 GiB, which is etcd's default
+	// Broken is called when the member can't go on, e.g. because its disk is full, and with it this process: what etcd
+	// holds is never released. It must not return. nil: the process exits.
+	Broken func(why string)
+	Log    func(format string, args ...any)
 }
 
 // A Member is a running member.
@@ -119,9 +121,12 @@ func (m *Member) config() *embed.Config {
 	// Members are added in pairs (package overlay), and only hosts that are alive. The strict check would want
 	// them connected for 5 s first.
 	c.MaxLearners, c.StrictReconfigCheck = MaxLearners, false
+	// The history is for followers that come back. It would fill the database in years otherwise; package overlay
+	// defragments it (registry.Relieve).
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "10m"
+	c.QuotaBackendBytes = m.cfg.Quota
 	c.EnableGRPCGateway = false
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(zap.New(logCore(m.cfg.Log)))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newLogger(m.cfg.Log, m.cfg.Broken))
 	return c
 }
 
@@ -172,7 +177,10 @@ func (m *Member) serve(l net.Listener, host string) {
 	}
 }
 
-// Close ends the member.
+// StopServing removes the socket for clients. Connections go on until Close.
+func (m *Member) StopServing() { _ = os.Remove(filepath.Join(m.dir, clientSocket)) }
+
+// Close ends the member. It waits some seconds for connections of clients to end.
 func (m *Member) Close() {
 	if m.e != nil {
 		m.e.Close()
@@ -206,38 +214,3 @@ func dial(dir, name string) func(context.Context) (net.Conn, error) {
 		return d.DialContext(ctx, "unix", filepath.Join(dir, name))
 	}
 }
-
-// core passes errors of etcd on to a log.
-type core struct {
-	zapcore.LevelEnabler
-	fields []zapcore.Field
-	log    func(format string, args ...any)
-}
-
-func logCore(log func(format string, args ...any)) zapcore.Core {
-	return &core{LevelEnabler: zapcore.ErrorLevel, log: log}
-}
-
-func (c *core) With(fields []zapcore.Field) zapcore.Core {
-	return &core{c.LevelEnabler, append(c.fields[:len(c.fields):len(c.fields)], fields...), c.log}
-}
-
-func (c *core) Check(e zapcore.Entry, to *zapcore.CheckedEntry) *zapcore.CheckedEntry {
-	if c.Enabled(e.Level) {
-		return to.AddCore(e, c)
-	}
-	return to
-}
-
-func (c *core) Write(e zapcore.Entry, fields []zapcore.Field) error {
-	text := e.Message
-	for _, f := range append(c.fields[:len(c.fields):len(c.fields)], fields...) {
-		if err, ok := f.Interface.(error); ok && f.Type == zapcore.ErrorType {
-			text += ": " + err.Error()
-		}
-	}
-	c.log("etcd: %s", text)
-	return nil
-}
-
-func (c *core) Sync() error { return nil }

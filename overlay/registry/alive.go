@@ -19,8 +19,8 @@ const (
 	longestPause = time.Minute
 )
 
-// KeepAlive makes a host count as alive until ctx ends. It calls changed when the registry has stopped, and
-// when it has begun, to answer.
+// KeepAlive makes a host count as alive until ctx ends. It calls changed when the registry has stopped to answer, and
+// whenever it answers, about once a second.
 func (r *Registry) KeepAlive(ctx context.Context, host string, a Alive, changed func(answers bool)) {
 	a.Version = version
 	wait := alivePause
@@ -43,7 +43,7 @@ func (r *Registry) keepAlive(ctx context.Context, host string, a Alive, changed 
 	defer cancel()
 	lease, err := r.c.Grant(within, int64(aliveFor/time.Second))
 	if err != nil {
-		return &UnreachableError{err}
+		return refusal(err)
 	}
 	defer func() {
 		if ctx.Err() == nil {
@@ -66,6 +66,7 @@ func (r *Registry) keepAlive(ctx context.Context, host string, a Alive, changed 
 	}
 	changed(true)
 	for range answers {
+		changed(true)
 	}
 	return errors.New("the lease has ended")
 }

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"time"
 
 	"go.etcd.io/etcd/api/v3/mvccpb"
+	"go.etcd.io/etcd/api/v3/v3rpc/rpctypes"
 	clientv3 "go.etcd.io/etcd/client/v3"
 	"go.uber.org/zap"
 	"google.golang.org/grpc"
@@ -27,7 +29,7 @@ type Registry struct {
 	c *clientv3.Client
 
 	mu     sync.Mutex
-	dialed chan struct{} // is closed, and replaced, before a new connection is used
+	dialed chan struct{} // is closed, and replaced, before a new connection is used, and when one is closed
 }
 
 // requestWithin bounds each request. Whoever gets no answer tries again.
@@ -38,13 +40,11 @@ func Open(cfg Config) (*Registry, error) {
 	r := &Registry{dialed: make(chan struct{})}
 	dial := func(ctx context.Context, endpoint string) (net.Conn, error) {
 		c, err := cfg.Dial(ctx, endpoint)
-		if err == nil {
-			r.mu.Lock()
-			defer r.mu.Unlock()
-			close(r.dialed)
-			r.dialed = make(chan struct{})
+		if err != nil {
+			return nil, err
 		}
-		return c, err
+		r.connected()
+		return &conn{c, sync.OnceFunc(r.connected)}, nil
 	}
 	var err error
 	r.c, err = clientv3.New(clientv3.Config{
@@ -64,7 +64,27 @@ var reconnect = grpc.ConnectParams{
 	MinConnectTimeout: requestWithin,
 }
 
-// newConnection returns a channel that is closed before the next new connection is used.
+// conn is a connection that calls closed when it is closed.
+type conn struct {
+	net.Conn
+	closed func()
+}
+
+func (c *conn) Close() error {
+	err := c.Conn.Close()
+	c.closed()
+	return err
+}
+
+func (r *Registry) connected() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	close(r.dialed)
+	r.dialed = make(chan struct{})
+}
+
+// newConnection returns a channel that is closed before another connection is used: when it is new, or when one is
+// closed, and what is requested goes over to the others.
 func (r *Registry) newConnection() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -102,9 +122,17 @@ func (r *Registry) txn(ctx context.Context, conditions []clientv3.Cmp, then ...c
 	defer cancel()
 	got, err := r.c.Txn(ctx).If(conditions...).Then(then...).Commit()
 	if err != nil {
-		return false, &UnreachableError{err}
+		return false, refusal(err)
 	}
 	return got.Succeeded, nil
+}
+
+// refusal returns the error for one of etcd that has refused a change.
+func refusal(err error) error {
+	if errors.Is(err, rpctypes.ErrNoSpace) {
+		return &FullError{}
+	}
+	return &UnreachableError{err}
 }
 
 func absent(key string) clientv3.Cmp { return clientv3.Compare(clientv3.CreateRevision(key), "=", 0) }
@@ -174,7 +202,7 @@ func (r *Registry) ChangeCluster(ctx context.Context, change func(*Cluster)) err
 }
 
 // AddHost adds a host. A host with the same key replaces its record; one of the same name with another key is
-// a *TakenError.
+// a *TakenError, and one whose key was removed a *BuriedError.
 func (r *Registry) AddHost(ctx context.Context, h Host) error {
 	h.Version = version
 	key := hostsKey + h.Name
@@ -187,12 +215,23 @@ func (r *Registry) AddHost(ctx context.Context, h Host) error {
 		if found && old.Pin != h.Pin {
 			return &TakenError{"host " + h.Name}
 		}
-		ok, err := r.txn(ctx, []clientv3.Cmp{unchanged(key, revision)}, clientv3.OpPut(key, encode(h)))
+		ok, err := r.txn(ctx, []clientv3.Cmp{unchanged(key, revision), absent(removedKey + h.Pin)}, clientv3.OpPut(key, encode(h)))
 		if err != nil || ok {
 			return err
 		}
+		switch _, buried, err := r.get(ctx, removedKey+h.Pin, &Tombstone{}); {
+		case err != nil:
+			return err
+		case buried:
+			return &BuriedError{h.Name}
+		}
 	}
 }
+
+// BuriedError means that a host was removed from the cluster.
+type BuriedError struct{ Host string }
+
+func (e *BuriedError) Error() string { return "host " + e.Host + " was removed from the cluster" }
 
 // Host returns a host. The error is a *NotFoundError if there is none.
 func (r *Registry) Host(ctx context.Context, name string) (h Host, err error) {
@@ -276,6 +315,25 @@ func (r *Registry) ClaimBlock(ctx context.Context, b Block) (ok bool, err error)
 	return r.txn(ctx, conditions, clientv3.OpPut(b.key(), encode(b)))
 }
 
+// Block returns a block with the host that has it. The error is a *NotFoundError if nobody has it.
+func (r *Registry) Block(ctx context.Context, of Block) (b Block, err error) {
+	_, ok, err := r.get(ctx, of.key(), &b)
+	if err == nil && !ok {
+		err = &NotFoundError{"block " + of.Prefix.String()}
+	}
+	return b, err
+}
+
+// BlocksOf returns the blocks of a host, as they are now.
+func (r *Registry) BlocksOf(ctx context.Context, host string) (all []Block, err error) {
+	_, err = r.scan(ctx, blocksKey, func(kv *mvccpb.KeyValue) {
+		if c, err := parse(kv, false); err == nil && c.Block.Host == host {
+			all = append(all, *c.Block)
+		}
+	})
+	return all, err
+}
+
 // PassBlock gives a block that one host has to another one.
 func (r *Registry) PassBlock(ctx context.Context, from, to Block) error {
 	from.Version, to.Version = version, version
@@ -300,7 +358,7 @@ func (r *Registry) AddToken(ctx context.Context, id string, t Token, valid time.
 	defer cancel()
 	lease, err := r.c.Grant(within, max(1, int64(valid/time.Second)))
 	if err != nil {
-		return &UnreachableError{err}
+		return refusal(err)
 	}
 	_, err = r.txn(ctx, nil, clientv3.OpPut(tokensKey+id, encode(t), clientv3.WithLease(lease.ID)))
 	return err

@@ -12,6 +12,8 @@
 //	/cleat/v1/blocks/NETWORK/ADDRESS/BITS   a Block of the network's addresses, and whose it is
 //	/cleat/v1/endpoints/NETWORK/HOST/ID     an Endpoint
 //	/cleat/v1/tokens/ID                     an invitation, with a lease
+//	/cleat/v1/removed/PIN                   a Tombstone: a host that was removed
+//	/cleat/v1/progress/HOST                 the Progress of the host's member
 //
 // The number in the keys is the version of their layout. A record has a version of its own; readers ignore
 // fields that they don't know, and refuse records of later versions.
@@ -27,8 +29,8 @@
 //
 // # Limits
 //
-// A registry that was restored has the hosts that were removed since the copy was made: remove them again. It
-// lacks those that joined since then: they join again.
+// A registry that was restored has the hosts that were removed since the copy was made, and lacks those that joined
+// since then. Package overlay corrects both, from what hosts know.
 //
 // A program that changes a record keeps fields that it does not know, but drops them within others, such as a
 // network's subnets.

@@ -15,13 +15,14 @@ import (
 
 // Change is a record that was made, changed or removed. One of the pointers is set.
 type Change struct {
-	Removed  bool // the record has its key's fields only
-	Cluster  *Cluster
-	Host     *Host
-	Alive    *AliveHost
-	Network  *Network
-	Block    *Block
-	Endpoint *Endpoint
+	Removed   bool // the record has its key's fields only
+	Cluster   *Cluster
+	Host      *Host
+	Alive     *AliveHost
+	Network   *Network
+	Block     *Block
+	Endpoint  *Endpoint
+	Tombstone *Tombstone
 }
 
 // AliveHost is an Alive with its host.
@@ -229,6 +230,9 @@ func recordOf(key string) (c *Change, into any, err error) {
 		return c, c.Cluster, nil
 	}
 	switch kind + "/" {
+	case strings.TrimPrefix(removedKey, root):
+		c.Tombstone = &Tombstone{Pin: rest}
+		into = c.Tombstone
 	case strings.TrimPrefix(hostsKey, root):
 		c.Host = &Host{Name: rest}
 		into = c.Host

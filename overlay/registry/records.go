@@ -23,6 +23,14 @@ type Cluster struct {
 	VNI     int       `json:"vni"` // of the hosts' VXLAN devices
 	// Dataplane is how hosts reach each other's containers, unless they have one of their own; "": a default.
 	Dataplane string `json:"dataplane,omitempty"`
+	// Incarnation changes whenever a registry is restored from a backup (Restore). Later ones are greater as strings.
+	Incarnation string `json:"incarnation,omitempty"`
+	// External means that the registry is an etcd which no host of the cluster runs. Host.Member and Host.Votes then
+	// mean that a host has access to it, for other hosts too.
+	External bool `json:"external,omitempty"`
+	// ForgetAfter is how long a host must be dead until other hosts may have its addresses; 0: a default, and less: for
+	// ever.
+	ForgetAfter time.Duration `json:"forget_after,omitempty"`
 	// Encryption is whether hosts reach each other's containers by WireGuard only: "", EncryptionPending or
 	// EncryptionOn.
 	Encryption string `json:"encryption,omitempty"`
@@ -52,13 +60,14 @@ func SlotOf(generation int) int { return generation % 2 }
 type Host struct {
 	Version int        `json:"version"`
 	Name    string     `json:"name"`
-	Pin     string     `json:"pin"`              // of its key
-	Address netip.Addr `json:"address"`          // at which the other hosts reach it
-	Port    uint16     `json:"port"`             // of its gate
-	MAC     string     `json:"mac"`              // of its VXLAN device
-	MTU     int        `json:"mtu"`              // of the device of Address, in bytes
-	Member  bool       `json:"member,omitempty"` // runs a member of the registry, or is about to
-	Votes   bool       `json:"votes,omitempty"`  // its member votes, and serves clients
+	Pin     string     `json:"pin"`               // of its key
+	Address netip.Addr `json:"address"`           // at which the other hosts reach it
+	Port    uint16     `json:"port"`              // of its gate
+	MAC     string     `json:"mac"`               // of its VXLAN device
+	MTU     int        `json:"mtu"`               // of the device of Address, in bytes
+	Member  bool       `json:"member,omitempty"`  // runs a member of the registry, or is about to
+	Votes   bool       `json:"votes,omitempty"`   // its member votes, and serves clients
+	Leaving bool       `json:"leaving,omitempty"` // it leaves the cluster, when its member is not needed any more
 	Joined  time.Time  `json:"joined"`
 	// Dataplane is how this host and others reach each other's containers; "": that of the cluster.
 	Dataplane string    `json:"dataplane,omitempty"`
@@ -128,6 +137,15 @@ type Port struct {
 	Bypass   bool       `json:"bypass_firewall,omitempty"`
 }
 
+// Tombstone is a host that was removed. The cluster never admits its key again, also not after the registry was
+// restored from a backup that has the host.
+type Tombstone struct {
+	Version int       `json:"version"`
+	Host    string    `json:"host"`
+	Pin     string    `json:"pin"` // of its key
+	Removed time.Time `json:"removed"`
+}
+
 // Token is an invitation to the cluster.
 type Token struct {
 	Version int       `json:"version"`
@@ -137,7 +155,8 @@ type Token struct {
 
 // Keys.
 const (
-	layouts      = "/cleat/v"
+	everything   = "/cleat/"
+	layouts      = everything + "v"
 	root         = layouts + "1/"
 	clusterKey   = root + "cluster"
 	hostsKey     = root + "hosts/"
@@ -146,6 +165,8 @@ const (
 	blocksKey    = root + "blocks/"
 	endpointsKey = root + "endpoints/"
 	tokensKey    = root + "tokens/"
+	removedKey   = root + "removed/"
+	progressKey  = root + "progress/"
 )
 
 func (b Block) key() string    { return blocksKey + b.Network + "/" + b.Prefix.String() }
@@ -253,6 +274,13 @@ func (n *Network) check(key string) string {
 		if !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked() || s.Prefix.Addr().Is4In6() || s.BlockBits < s.Prefix.Bits() || s.BlockBits > s.Prefix.Addr().BitLen() {
 			return fmt.Sprintf("blocks of /%d of subnet %s can't be", s.BlockBits, s.Prefix)
 		}
+	}
+	return ""
+}
+
+func (t *Tombstone) check(key string) string {
+	if key != removedKey+t.Pin || t.Pin == "" {
+		return differs
 	}
 	return ""
 }

@@ -106,7 +106,7 @@ func (s *server) put(key, value string) {
 }
 
 func host(name string, n byte) registry.Host {
-	return registry.Host{Name: name, Pin: strings.Repeat("0", 64), Address: netip.AddrFrom4([4]byte{192, 0, 2, n}), Port: 7790, MAC: "02:00:00:00:00:01", MTU: 1500}
+	return registry.Host{Name: name, Pin: fmt.Sprintf("%064x", n), Address: netip.AddrFrom4([4]byte{192, 0, 2, n}), Port: 7790, MAC: "02:00:00:00:00:01", MTU: 1500}
 }
 
 func network(name string) registry.Network {
@@ -325,6 +325,7 @@ func TestRemoveHost(t *testing.T) {
 	}
 	must(t, r.ChangeEndpoints(ctx, changes))
 	must(t, r.RemoveHost(ctx, "c"))
+	before = append(before, "/cleat/v1/removed/"+host("c", 3).Pin)
 	if after := s.keys(); len(after) != len(before) {
 		t.Errorf("%d records before the host, %d after it", len(before), len(after))
 	}

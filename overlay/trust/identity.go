@@ -16,7 +16,17 @@ type Identity struct {
 	Host        string            // its name
 	Certificate *x509.Certificate // nil until the host has joined
 	Authority   *x509.Certificate // that has signed it; nil until the host has joined
-	key         crypto.Signer
+	// Clock is this host's clock, by which certificates are valid or not; nil: time.Now.
+	Clock func() time.Time
+	key   crypto.Signer
+}
+
+// Now returns the time of the clock.
+func (i *Identity) Now() time.Time {
+	if i.Clock == nil {
+		return time.Now()
+	}
+	return i.Clock()
 }
 
 // NewIdentity makes a key for a host.
@@ -49,7 +59,7 @@ func (i *Identity) Certified(cert, authority *x509.Certificate) (*Identity, erro
 	if err := cert.CheckSignatureFrom(authority); err != nil {
 		return nil, fmt.Errorf("the certificate of host %s is not signed by the cluster's authority: %w", i.Host, err)
 	}
-	return &Identity{Host: i.Host, Certificate: cert, Authority: authority, key: i.key}, nil
+	return &Identity{Host: i.Host, Certificate: cert, Authority: authority, Clock: i.Clock, key: i.key}, nil
 }
 
 // SignedBy returns the identity with a certificate of an authority that this host has.
