@@ -298,7 +298,7 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 		return err
 	}
 	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: buildinfo.Version(), Boot: store.BootID(), Log: log,
-		Failure: lastFailure(), Restart: func(why overlay.Failure) { log("cleat-node can't start itself again: %v", f.restart(why)) }})
+		Failure: lastFailure(), Restart: func(why overlay.Failure) { log("cleat-node can't start itself again: %v", restart(why)) }})
 	if err != nil {
 		return err
 	}
@@ -333,14 +333,14 @@ const (
 )
 
 // restart starts the program again in this process.
-func (f *upFlags) restart(why overlay.Failure) error {
+func restart(why overlay.Failure) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, failureWhy) })
 	env = append(env, failureWhy+"="+strings.ReplaceAll(why.Why, "\x00", ""), failureTimes+"="+strconv.Itoa(why.Times))
-	return unix.Exec(self, []string{os.Args[0], "up", "--foreground", "--metrics", f.metrics}, env)
+	return unix.Exec(self, []string{os.Args[0], "up", "--foreground"}, env)
 }
 
 // lastFailure returns why this process has started itself again.
