@@ -62,7 +62,7 @@ func (n *Node) checkPackets(net registry.Network) error {
 
 // joining returns the cluster of an answer as a host that joins will see it.
 func (a *joinAnswer) joining(self registry.Host) State {
-	s := State{VNI: a.Cluster.VNI, Default: a.Cluster.Dataplane, Self: self}
+	s := State{VNI: a.Cluster.VNI, Default: a.Cluster.Dataplane, Encrypted: a.Cluster.Encryption == registry.EncryptionOn, Self: self}
 	for _, name := range slices.Sorted(maps.Keys(a.Hosts)) {
 		s.Hosts = append(s.Hosts, a.Hosts[name])
 	}

@@ -237,6 +237,9 @@ func (d *dataplane) Paths() map[string]overlay.Path {
 // probes returns what is probed: the paths to hosts, and whether plain packets reach them.
 func (w ways) probes(s overlay.State, mac link.MAC, own map[string]*named.Network) probe.Setup {
 	setup := probe.Setup{Local: s.Self.Gate(), Uplink: w.uplink, MTU: w.mtu, Device: span.Device, MAC: mac}
+	if w.strict { // there is no such device
+		setup.Device = ""
+	}
 	for _, h := range s.Hosts {
 		peer := probe.Peer{Name: h.Name, Address: h.Gate(), MTU: h.MTU}
 		if w.hosts[h.Name].mayBeVXLAN() {

@@ -63,7 +63,7 @@
 // nothing is found.
 //
 // The packet sockets run a filter of a few instructions for each packet that the uplink, or the device of encapsulated
-// packets, receives. A path by plain routes counts as idle.
+// packets, receives. A path by other ways than VXLAN counts as idle.
 //
 // Sources: packet(7), RFC 768, RFC 4861 section 7, RFC 8899, Documentation/networking/checksum-offloads.rst.
 package probe

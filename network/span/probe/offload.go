@@ -39,8 +39,8 @@ const (
 )
 
 // Frames carry TCP segments between these addresses. The kernel that receives one drops it after the packet socket has
-// seen it: no packet may have the source (net/ipv4/route.c, ip_route_input_slow), and the destination belongs to no
-// host (RFC 7600).
+// seen it: no packet may have the source (net/ipv4/route.c, ip_route_input_slow). No host sends to the destination (RFC
+// 7600).
 var (
 	frameFrom = netip.IPv4Unspecified()
 	frameTo   = netip.AddrFrom4([4]byte{192, 0, 0, 8})
