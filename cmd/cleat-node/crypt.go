@@ -132,6 +132,18 @@ func (w ways) tunnels(n overlay.NetworkState) []named.Remote {
 	return all
 }
 
+// sealed returns the addresses of other hosts from and to which nothing passes unencrypted.
+func (w ways) sealed(n overlay.NetworkState) (all []netip.Prefix) {
+	if !w.strict {
+		return nil
+	}
+	for _, blocks := range n.Remote {
+		all = append(all, blocks...)
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
+	return all
+}
+
 // behind looks after the hosts that are reached with an older key than the latest, or not at all.
 func (d *dataplane) behind(s overlay.State, c span.Config, paths map[string]overlay.Path, failed bool) error {
 	sending := 0

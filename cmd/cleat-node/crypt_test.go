@@ -211,7 +211,7 @@ func TestEncrypt(t *testing.T) {
 		for range 2 {
 			s, err := a.status()
 			must(t, err)
-			c.eventually("the keys are replaced", func() error { _, err := b.run(t.Context(), "cleat-node", "rotate"); return err })
+			c.eventually("the keys are replaced", func() error { return control.New(b.state).Rotate(t.Context()) })
 			c.eventually("all have changed", func() error {
 				for _, h := range c.hosts {
 					if now, err := h.status(); err != nil || now.Encryption.Generation != s.Encryption.Generation+1 {
@@ -221,7 +221,7 @@ func TestEncrypt(t *testing.T) {
 				return nil
 			})
 		}
-		c.eventually("the last keys are gone", func() error { _, err := b.run(t.Context(), "cleat-node", "rotate"); return err })
+		c.eventually("the keys before them are gone", func() error { return control.New(a.state).Rotate(t.Context()) })
 		sent, lost, longest := stream.end()
 		t.Logf("keys replaced: %d datagrams, %d lost, %d in a row", sent, lost, longest)
 		if lost > 0 {

@@ -205,12 +205,14 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 	if err != nil {
 		return false, err
 	}
-	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), PacketBytes: packets, Hosts: otherHosts(spec, n), Held: n.Held}
+	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), Sealed: ways.sealed(n), PacketBytes: packets, Hosts: otherHosts(spec, n), Held: n.Held}
 	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
 	if err != nil {
 		return false, err
 	}
-	own.Remotes = append(own.Remotes, byBGP...)
+	if !ways.strict {
+		own.Remotes = append(own.Remotes, byBGP...)
+	}
 	defer func() {
 		if err == nil {
 			err = named.SetLent(d.cfg, n.Name, n.Lent)

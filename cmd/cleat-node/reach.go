@@ -38,6 +38,7 @@ type way struct {
 	choice string     // Between the hosts
 	onLink bool       // the other host is on the uplink's segment
 	err    error      // the hosts can't reach each other's containers
+	lacks  bool       // err is that a host lacks what choice needs, which the status shows
 	tunnel string     // the device of the tunnel between the hosts; "" without one
 	state  tunnelState
 	keys   bool // both hosts have keys of WireGuard
@@ -63,6 +64,7 @@ func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
 		one := way{addr: other.Address}
 		if one.choice, one.err = s.Between(other); one.err == nil {
 			one.err = d.lacks(s, one.choice, other)
+			one.lacks = one.err != nil
 		}
 		one.keys = d.lacks(s, overlay.WireGuardWay, other) == nil
 		one.tunnel, one.state = d.tunnels.to(other.Name)
@@ -121,7 +123,7 @@ func (w ways) remotes(n overlay.NetworkState) (all []named.Remote) {
 			if one.mayBePlain(b) {
 				plain.Prefixes = append(plain.Prefixes, b)
 			}
-			if one.tunnel != "" {
+			if one.tunnel != "" && !w.strict {
 				byTunnel[one.tunnel] = named.Remote{Device: one.tunnel, Prefixes: append(byTunnel[one.tunnel].Prefixes, b), Only: true}
 			}
 		}
@@ -196,7 +198,9 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 		}
 		c.Hosts = append(c.Hosts, one)
 		paths[h.Name] = to.path()
-		errs = append(errs, to.err)
+		if !to.lacks {
+			errs = append(errs, to.err)
+		}
 	}
 	c.Software = d.software()
 	changed, err := span.Sync(d.host, c)

@@ -75,6 +75,8 @@ func (f family) allChains(d doorway) []chain {
 			when("from other hosts' endpoints", in(setRemote, iifname(), f.source()), fitSegments()),
 		}},
 		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
+			when("from other hosts' endpoints, by another way", in(setSealed, l4proto(), f.source()), notIn(setRemote, iifname(), f.source()), drop()).ifSeveral(),
+			when("to other hosts' endpoints, by another way", in(setSealed, l4proto(), f.destination()), notIn(setRemote, oifname(), f.destination()), drop()).ifSeveral(),
 			when("TCP connections that begin", begins(), callTo(chainSegments)).ifSeveral(),
 			when("from other hosts' endpoints", in(setRemote, iifname(), f.source()), jumpTo(chainFromHosts)).ifSeveral(),
 			when("others from other hosts", in(setOverlays, iifname()), drop()).ifSeveral(),
@@ -91,6 +93,7 @@ func (f family) allChains(d doorway) []chain {
 		{name: chainHost, rules: f.host(iifname(), f.judgedAnywhere(), f.judgedAtOne())},
 		{name: chainHostVRF, needs: inVRFs, rules: f.host(sdifname(), f.judgedAnywhereInVRF(), f.judgedAtOneInVRF())},
 		{name: chainInput, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityFilter}, rules: []rule{
+			when("of other hosts' endpoints, by another way", in(setSealed, l4proto(), f.source()), notIn(setRemote, iifname(), f.source()), drop()).ifSeveral(),
 			when("known connections of other hosts' endpoints", in(setRemote, iifname(), f.source()), state(stateEstablished|stateRelated), accept()).ifSeveral(),
 			when("of other hosts' endpoints", in(setRemote, iifname(), f.source()), drop()).ifSeveral(),
 			when("others from other hosts", in(setOverlays, iifname()), drop()).ifSeveral(),

@@ -71,6 +71,12 @@ func (s State) contents() (contents, error) {
 	for _, r := range s.Relays {
 		c.add(familyOf(r.To), setRelays, element{key: addrKey(r.To)}, addrKey(r.From)) // once for all its ports
 	}
+	for _, p := range s.Sealed {
+		e := element{key: protocolKey(0) + addrKey(p.Masked().Addr()), end: protocolKey(255) + addrKey(lastAddr(p))}
+		if !c.add(familyOf(p.Addr()), setSealed, e, "") {
+			return nil, invalid("prefix %s is sealed twice", p)
+		}
+	}
 	for _, p := range s.Allow {
 		f := familyOf(p.From.Addr())
 		if !c.add(f, setAllowed, pairElement(p.From, p.To), verdictAccept) {

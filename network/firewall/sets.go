@@ -114,6 +114,7 @@ func (f family) allSets() []set {
 		set{name: setOverlays, needs: ofSeveral, key: []field{device}},
 		set{name: setHosts, needs: ofSeveral, key: []field{f.addr}},
 		set{name: setRelays, needs: ofSeveral, key: []field{f.addr}, value: []field{f.addr}},
+		set{name: setSealed, needs: ofSeveral, key: []field{protocol, f.addr}, interval: true}, // of one field alone, ranges have another form
 	)
 	if f.id == unix.NFPROTO_IPV6 {
 		all = append(all, set{name: setNeighbours, key: []field{icmp6}, fixed: neighbourMessages})
@@ -153,6 +154,7 @@ const (
 	setOverlays = "overlay-devices" // devices that lead to nothing else
 	setHosts    = "other-hosts"     // the addresses of other hosts themselves
 	setRelays   = "relays"          // this host's address for other hosts' endpoints to which published ports lead
+	setSealed   = "sealed"          // the addresses of other hosts' endpoints that only these devices lead to
 )
 
 // neighbourMessages are the ICMPv6 types without which no IPv6 host works: multicast listener

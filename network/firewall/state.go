@@ -22,6 +22,9 @@ type State struct {
 	Resolvers []Resolver
 	// Remotes are the ways to endpoints of other hosts.
 	Remotes []Remote
+	// Sealed are addresses of endpoints of other hosts. Packets from and to them that take another way than those of
+	// Remotes are dropped, also those of known connections. They do not overlap.
+	Sealed []netip.Prefix
 	// Relays are endpoints of other hosts to which published ports of this one lead.
 	Relays []Relay
 }
@@ -33,11 +36,14 @@ type Relay struct {
 	From netip.Addr // this host's, in the endpoint's network
 }
 
+// several reports whether the State is that of networks of several hosts.
+func (s State) several() bool { return len(s.Remotes) > 0 || len(s.Sealed) > 0 }
+
 // Change is a difference between two States. What is in both Add and Remove stays. To change a
 // network or a port, put the old one into Remove and the new one into Add.
 //
 // A network in a VRF needs more than elements, so only Sync adds and removes it: Apply returns ErrDrift. The same
-// holds for Remotes, unless there are some before and after the change.
+// holds for Remotes and Sealed, unless there are some before and after the change.
 type Change struct {
 	Add, Remove State
 }
@@ -205,7 +211,7 @@ func (s State) features() (all feature) {
 	if slices.ContainsFunc(s.Networks, func(n Network) bool { return n.VRF != "" }) || slices.ContainsFunc(s.Ports, func(p Port) bool { return p.VRF != "" }) {
 		all |= inVRFs
 	}
-	if len(s.Remotes) > 0 {
+	if s.several() {
 		all |= ofSeveral
 	}
 	return all
@@ -260,6 +266,11 @@ func (s State) validate() error {
 		}
 		if r.To.Is4() != r.From.Is4() {
 			return invalid("relay from %s to %s: the addresses must have one family", r.From, r.To)
+		}
+	}
+	for _, p := range s.Sealed {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			return invalid("sealed prefix %q", p)
 		}
 	}
 	for _, p := range s.Allow {

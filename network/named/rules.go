@@ -57,7 +57,7 @@ func (n *Network) rules() firewall.State {
 		f.MasqueradeIPv4 = f.MasqueradeIPv4 || sub.Prefix.Addr().Is4() && !n.NoNAT
 		f.MasqueradeIPv6 = f.MasqueradeIPv6 || sub.Prefix.Addr().Is6() && !n.NoNAT
 	}
-	return firewall.State{Networks: []firewall.Network{f}, Remotes: n.Span.remotes()}
+	return firewall.State{Networks: []firewall.Network{f}, Remotes: n.Span.remotes(), Sealed: n.Span.sealed()}
 }
 
 // rulesWith returns the rules of a network with its endpoints.
@@ -266,6 +266,7 @@ func (s *session) wantedRules() (firewall.State, error) {
 		all.Ports = append(all.Ports, state.Ports...)
 		all.Resolvers = append(all.Resolvers, state.Resolvers...)
 		all.Remotes = append(all.Remotes, state.Remotes...)
+		all.Sealed = append(all.Sealed, state.Sealed...)
 	}
 	elsewhere, err := s.rulesElsewhere(p)
 	if err != nil {

@@ -24,7 +24,8 @@ import (
 type Span struct {
 	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses that this host gives to its containers
 	Remotes []Remote       `json:"remotes,omitempty"`
-	Hosts   []netip.Addr   `json:"hosts,omitempty"` // the addresses of other hosts themselves
+	Hosts   []netip.Addr   `json:"hosts,omitempty"`  // the addresses of other hosts themselves
+	Sealed  []netip.Prefix `json:"sealed,omitempty"` // other hosts' addresses that only Remotes lead to, and come from
 	// PacketBytes is the size of the largest packets between containers of different hosts; 0: all that the hosts'
 	// devices pass. Containers know it by a route to the network.
 	PacketBytes int `json:"packet_bytes,omitempty"`
@@ -162,6 +163,14 @@ func (s *Span) remotes() (all []firewall.Remote) {
 		all[0].Hosts = s.Hosts
 	}
 	return all
+}
+
+// sealed returns the addresses that only the ways to other hosts lead to.
+func (s *Span) sealed() []netip.Prefix {
+	if s == nil {
+		return nil
+	}
+	return outermost(s.Sealed)
 }
 
 // outermost returns the prefixes that no other one contains: blocks without the single addresses in them that

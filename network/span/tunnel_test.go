@@ -103,8 +103,8 @@ func TestTunnelReach(t *testing.T) {
 					config = keys.wireGuard(tb, h, h.config(tb.hosts...))
 				}
 				configs = append(configs, config)
-				h.settle(t, config)
 			}
+			tb.settleTunnels(t, func(h *host) span.Config { return configs[slices.Index(tb.hosts, h)] })
 			tb.reachAll(t)
 			heard := tb.listen(t)
 			tb.reachAll(t)
@@ -248,13 +248,13 @@ func TestTunnelMove(t *testing.T) {
 			tb.serve()
 			keys := newSecrets(t, tb)
 			settle := func() {
-				for _, h := range tb.hosts {
+				t.Helper()
+				tb.settleTunnels(t, func(h *host) span.Config {
 					if kind == "geneve" {
-						h.settle(t, geneve(h.config(tb.hosts...)))
-					} else {
-						h.settle(t, keys.wireGuard(tb, h, h.config(tb.hosts...)))
+						return geneve(h.config(tb.hosts...))
 					}
-				}
+					return keys.wireGuard(tb, h, h.config(tb.hosts...))
+				})
 			}
 			settle()
 			tb.reachAll(t)
@@ -284,7 +284,10 @@ func TestTunnelMove(t *testing.T) {
 			if kind == "wireguard" {
 				c = keys.wireGuard(tb, h, h.config(tb.hosts...))
 			}
-			h.settle(t, c)
+			h.sync(t, c)
+			if again := h.sync(t, c); len(again) > 0 {
+				t.Errorf("a second Sync changes %q", again)
+			}
 		})
 	}
 }

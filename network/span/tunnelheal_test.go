@@ -134,8 +134,7 @@ func TestTunnelHeal(t *testing.T) {
 				return keys.wireGuard(tb, h, h.config(tb.hosts...))
 			}
 			h, o := tb.hosts[0], tb.hosts[1]
-			o.settle(t, config(o))
-			h.settle(t, config(h))
+			tb.settleTunnels(t, config)
 			k, err := link.Handle(h.NS)
 			must(t, err)
 			defer k.Close()
@@ -145,7 +144,7 @@ func TestTunnelHeal(t *testing.T) {
 					if len(h.sync(t, config(h))) == 0 && d.name != elsewhere {
 						t.Error("Sync changes nothing")
 					}
-					h.settle(t, config(h))
+					tb.settleTunnels(t, config)
 					must(t, errors.Join(reach(h.container.NS, o, 0), reach(o.container.NS, h, 0)))
 				})
 			}
