@@ -76,7 +76,7 @@ test-path: tools ## run tests of other programs (tc, ovs-vsctl, dockerd) with an
 
 .PHONY: test-vm
 test-vm: tools setup ## try every kind of link and the rootless data path under other kernels, in QEMU
-	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless|TestTiers|TestTunnel|TestNetem|TestSegment|TestAttach'
+	$(GO) test -count=1 -v -timeout 15m ./lab/vm -run 'TestKernels|TestNetworks|TestRootless|TestTiers|TestTunnel|TestNetem|TestSegment|TestSpan|TestAttach'
 
 .PHONY: test-long
 test-long: tools ## try the rootless data path and the tunnel at length: over twenty minutes
