@@ -149,6 +149,7 @@ func (n *Node) accept(ctx context.Context, r joinRequest, binding []byte) (*join
 	if err != nil {
 		return nil, err
 	}
+	h.WireGuard = registry.WireGuard{} // it registers its keys later
 	h.Version, h.Pin, h.Member, h.Votes, h.Joined = 1, trust.Pin(cert), false, false, time.Now().UTC().Truncate(time.Second)
 	if err := n.registry.AddHost(ctx, h); err != nil {
 		return nil, err

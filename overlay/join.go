@@ -54,6 +54,11 @@ func (s Self) can(c registry.Cluster) error {
 		}
 		way = WireGuardWay
 	}
+	if way == WireGuardWay {
+		if err := checkPorts(s.Port); err != nil {
+			return err
+		}
+	}
 	if s.Can == nil {
 		return nil
 	}

@@ -229,3 +229,32 @@ func TestAway(t *testing.T) {
 		})
 	}
 }
+
+// TestRefused checks what a first host is refused for, before anything has changed.
+func TestRefused(t *testing.T) {
+	lacks := errors.New("no WireGuard here")
+	for _, c := range []struct {
+		name   string
+		change func(*Self)
+		want   string // "" for no error
+	}{
+		{"encrypted", func(*Self) {}, ""},
+		{"a kernel without WireGuard", func(s *Self) { s.Can = func(string) error { return lacks } }, "no WireGuard here"},
+		{"no ports", func(s *Self) { s.Port = 65534 }, "the two UDP ports after port 65534"},
+		{"the last ports", func(s *Self) { s.Port = 65533 }, ""},
+		{"a way that does not encrypt", func(s *Self) { s.Dataplane = VXLAN }, "dataplane vxlan does not encrypt"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			h := newHost(t, "a")
+			h.self.Encrypt = true
+			c.change(&h.self)
+			_, err := Create(h.dir, h.self)
+			if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
+				t.Errorf("%v", err)
+			}
+			if files, _ := os.ReadDir(h.dir); (len(files) == 0) != (c.want != "") {
+				t.Errorf("%d files", len(files))
+			}
+		})
+	}
+}

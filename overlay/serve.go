@@ -79,6 +79,8 @@ func errorFor(err error) *control.Error {
 		e.Hint = "its addresses are free once it is removed from the cluster: cleat-node remove " + dead.Host
 	case errors.As(err, new(*registry.UnreachableError)):
 		e.Hint = "containers go on; see which hosts are missing: cleat-node status"
+	case errors.As(err, new(*NotReadyError)):
+		e.Hint = "try again in a few seconds; hosts that don't answer hold it up: cleat-node status"
 	case errors.As(err, new(*MajorityError)):
 		e.Hint = "with three hosts or more that are alive, others become members within seconds; then try again"
 	case errors.As(err, new(*UsedError)):

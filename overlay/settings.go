@@ -137,7 +137,10 @@ func SetUplinks(path string, devices []string) error {
 
 // SetEncrypt makes a host that belongs to a cluster have it encrypt everything between hosts. It can't be undone.
 func SetEncrypt(path string) error {
-	return change(path, func(s *Settings) error { s.Encrypt = true; return CheckEncrypted(s.Dataplane) })
+	return change(path, func(s *Settings) error {
+		s.Encrypt = true
+		return errors.Join(CheckEncrypted(s.Dataplane), checkPorts(s.Port))
+	})
 }
 
 // encrypts makes a cluster encrypt as soon as all hosts have keys.

@@ -113,6 +113,9 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if err := overlay.CheckDataplane(f.dataplane); err != nil {
 		return hint.With(hint.Usagef("--dataplane: %w", err), "e.g. --dataplane auto")
 	}
+	if cmd.Flags().Changed("encrypt") && !f.encrypt {
+		return hint.With(hint.Usagef("--encrypt=false: a cluster that encrypts does not stop"), "leave it out")
+	}
 	if f.encrypt {
 		if err := overlay.CheckEncrypted(f.dataplane); err != nil {
 			return hint.With(hint.Usagef("--encrypt: %w", err), "leave out --dataplane")

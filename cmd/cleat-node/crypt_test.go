@@ -60,7 +60,9 @@ func TestCantEncrypt(t *testing.T) {
 	c.up()
 	one, two := c.pairOn("web")
 	c.reachEachOther(one, two)
+	a.fails("no host uses WireGuard", "rotate")
 	a.down()
+	a.fails("a cluster that encrypts does not stop", "up", "--encrypt=false")
 	a.fails("this host can't use wireguard", "up", "--encrypt")
 	if s, err := overlay.Load(control.Dir(a.state)); err != nil || s.Encrypt {
 		t.Errorf("the settings have changed: %+v, %v", s, err)
