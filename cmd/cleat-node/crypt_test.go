@@ -135,6 +135,23 @@ func (c *cluster) listen(text string) (heard func() (packets int, seen bool)) {
 	}
 }
 
+// upSlowly runs cleat-node up, and waits until the registry answers, for longer than the command does if the processor
+// is an emulated one.
+func (h *host) upSlowly(args ...string) {
+	h.c.t.Helper()
+	_, failed := h.run(h.c.t.Context(), append([]string{"cleat-node", "up"}, args...)...)
+	h.c.eventually("the registry answers "+h.name, func() error {
+		s, err := h.status()
+		if err == nil && !s.Registry.Answers {
+			err = errors.New("it does not")
+		}
+		if err != nil {
+			err = errors.Join(err, failed)
+		}
+		return err
+	})
+}
+
 // TestEncrypt makes a cluster encrypt, while datagrams travel. Then it replaces the keys. There are two hosts, because
 // the emulated processor of a guest is too slow for three members of the registry.
 func TestEncrypt(t *testing.T) {
@@ -146,8 +163,9 @@ func TestEncrypt(t *testing.T) {
 	for _, h := range c.hosts {
 		must(t, h.Sysctl("net/ipv4/conf/all/rp_filter", "2")) // as systemd has it; with 1 plain packets are refused while hosts differ
 	}
-	c.up()
 	a, b := c.hosts[0], c.hosts[1]
+	a.upSlowly("--name", "a", "--address", a.addr.String())
+	b.upSlowly("--name", "b", "--token", a.token())
 	a.cleat("net", "create", "web", "--span")
 	var all []*container
 	for i, h := range c.hosts {
@@ -175,7 +193,7 @@ func TestEncrypt(t *testing.T) {
 
 	stream := all[0].stream(all[1])
 	a.down()
-	a.node("up", "--encrypt")
+	a.upSlowly("--encrypt")
 	for _, from := range c.hosts {
 		for _, to := range c.hosts {
 			if from != to {
@@ -248,7 +266,7 @@ func TestEncrypt(t *testing.T) {
 		if _, seen := heard(); seen {
 			t.Error("the switch sees what is not encrypted")
 		}
-		a.node("up")
+		a.upSlowly()
 		reachAll()
 	})
 	if secret, err := os.Stat(filepath.Join(control.Dir(a.state), "wireguard.json")); err != nil || secret.Mode().Perm() != 0o600 {
