@@ -103,7 +103,27 @@ func (tb *testbed) add(i int) {
 		must(tb.t, h.container.Address("eth0", netip.PrefixFrom(b.Addr().Next().Next(), b.Bits())))
 		gateway(tb.t, h.container.NS, b.Addr().Next())
 	}
+	usable(tb.t, node.NS)
+	usable(tb.t, h.container.NS)
 	tb.hosts = append(tb.hosts, h)
+}
+
+// usable waits until the kernel uses all IPv6 addresses of a namespace: it does so in its own time.
+func usable(t testing.TB, ns *netns.NS) {
+	t.Helper()
+	k, err := link.Handle(ns)
+	must(t, err)
+	defer k.Close()
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		all, err := k.AddrList(nil, unix.AF_INET6)
+		must(t, err)
+		if !slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.Flags&unix.IFA_F_TENTATIVE != 0 }) {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("addresses of %s are tentative: %v", ns, all)
+		}
+	}
 }
 
 // gateway gives a namespace a default route. A guest of the vm tier has no ip program.
