@@ -182,6 +182,11 @@ func (m *Member) StopServing() { _ = os.Remove(filepath.Join(m.dir, clientSocket
 // Close ends the member. It waits some seconds for connections of clients to end.
 func (m *Member) Close() {
 	if m.e != nil {
+		select {
+		case <-m.e.Server.ReadyNotify():
+		default: // it waits for a majority, for which etcd's Close would wait, too
+			m.e.Server.HardStop()
+		}
 		m.e.Close()
 	}
 	m.stop()
