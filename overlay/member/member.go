@@ -61,9 +61,9 @@ const startWithin = 3 * time.Second
 // MaxLearners is how many members can be added before they vote.
 const MaxLearners = 2
 
-// Exists reports whether a directory has a member's data.
+// Exists reports whether a directory has a member's data. One that was interrupted when it first started has none.
 func Exists(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "member"))
+	_, err := os.Stat(filepath.Join(dir, "member", "wal"))
 	return err == nil
 }
 
@@ -178,6 +178,14 @@ func (m *Member) serve(l net.Listener, host string) {
 
 // StopServing removes the socket for clients. Connections go on until Close.
 func (m *Member) StopServing() { _ = os.Remove(filepath.Join(m.dir, clientSocket)) }
+
+// Abort ends a member of which nobody needs anything any more. It does not wait for requests to end.
+func (m *Member) Abort() {
+	if m.e != nil {
+		m.e.Server.HardStop()
+	}
+	m.Close()
+}
 
 // Close ends the member. It waits some seconds for connections of clients to end.
 func (m *Member) Close() {
