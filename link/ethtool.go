@@ -59,6 +59,23 @@ func (l *Link) SetOffload(name string, on bool) error {
 	return nil
 }
 
+// Offload reports whether an offload of the link is on, as SetOffload names them. A group is on if one of its features
+// is that the link can change.
+func (l *Link) Offload(name string) (on bool, err error) {
+	w := l.current()
+	e, all, err := w.features()
+	if err != nil {
+		return false, err
+	}
+	defer e.Close()
+	for _, f := range featuresOf(name, all) {
+		if s := all[f]; s.Available && !s.NeverChanged && s.Active {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
 // features returns the link's features and the socket they were read from, which
 // the caller closes.
 func (w location) features() (*ethtool.Ethtool, map[string]ethtool.FeatureState, error) {

@@ -98,8 +98,11 @@ func (n *Node) followAddress(ctx context.Context) error {
 			return err
 		}
 	}
-	if !known || record.Address == s.Address && !n.unregistered {
+	if !known {
 		return nil
+	}
+	if record.Address == s.Address && !n.unregistered {
+		return n.followMTU(ctx, record, ready)
 	}
 	mtu, err := MTUOf(s.Address)
 	if err != nil {
@@ -115,6 +118,20 @@ func (n *Node) followAddress(ctx context.Context) error {
 	err = n.registry.ChangeHost(ctx, s.Host, func(h *registry.Host) { h.Address, h.MTU = s.Address, mtu })
 	n.unregistered = err != nil
 	return err
+}
+
+// followMTU makes the cluster know the MTU of this host's device, which may change while the address stays.
+func (n *Node) followMTU(ctx context.Context, record registry.Host, ready bool) error {
+	k, ok := n.cfg.Dataplane.(MTUKnower)
+	if !ok || !ready {
+		return nil
+	}
+	mtu := k.UplinkMTU()
+	if mtu == 0 || mtu == record.MTU {
+		return nil
+	}
+	n.cfg.Log("the MTU of this host's device is %d now, and was %d", mtu, record.MTU)
+	return n.registry.ChangeHost(ctx, record.Name, func(h *registry.Host) { h.MTU = mtu })
 }
 
 // askAll sends a request to hosts, as far as they can be reached.

@@ -73,6 +73,13 @@ func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
 			n.mu.Unlock()
 		}
 	}
+	if l, ok := n.cfg.Dataplane.(ProblemLister); ok {
+		var partial []error
+		for _, text := range l.Problems() {
+			partial = append(partial, errors.New(text))
+		}
+		n.problem("ports", errors.Join(partial...))
+	}
 	return errors.Join(errs...)
 }
 

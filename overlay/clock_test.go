@@ -105,7 +105,7 @@ func TestClockOfSigner(t *testing.T) {
 		t.Errorf("renewed: %v", err)
 	}
 	c.self.Address = netip.MustParseAddr("192.0.2.7")
-	_, err := Join(t.Context(), c.dir+"/c", c.self, a.invite(101*day), func(registry.Network) error { return nil })
+	_, err := Join(t.Context(), c.dir+"/c", c.self, a.invite(101*day), func(State, registry.Network) error { return nil })
 	var refused *RefusedError
 	if !errors.As(err, &refused) || !strings.Contains(refused.Text, "its clock says") {
 		t.Errorf("joined: %v", err)

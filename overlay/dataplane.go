@@ -2,6 +2,7 @@ package overlay
 
 import (
 	"context"
+	"encoding/json"
 	"net/netip"
 
 	"cleat/overlay/control"
@@ -53,10 +54,28 @@ type Remover interface {
 	Remove(ctx context.Context) error
 }
 
+// A Noter is a Dataplane that reports what it has corrected by itself. Notes is safe for concurrent use.
+type Noter interface{ Notes() []string }
+
+// An MTUKnower is a Dataplane that knows the MTU of the device that has this host's address, in bytes; 0: not yet.
+// UplinkMTU is safe for concurrent use.
+type MTUKnower interface{ UplinkMTU() int }
+
+// A ProblemLister is a Dataplane that can do most of a State, but not all. Problems returns what it can't, and is called
+// after Apply and SetEndpoints.
+type ProblemLister interface{ Problems() []string }
+
+// An Explainer is a Dataplane that finds out why containers do not reach each other. Explain answers a question about a
+// container of this host, in JSON that only dataplanes read. ask asks another host. It is safe for concurrent use.
+type Explainer interface {
+	Explain(ctx context.Context, question json.RawMessage, s control.Status, ask func(ctx context.Context, host string, question json.RawMessage) (json.RawMessage, error)) (json.RawMessage, error)
+}
+
 // Path is how containers of another host are reached.
 type Path struct {
 	By  string // e.g. "vxlan"
 	Why string
+	MTU int // the size of the largest packets that pass, in bytes; 0: unknown
 }
 
 // State is what a cluster has, as one of its hosts sees it.

@@ -27,6 +27,8 @@ type hostRequest struct {
 	// Restored says that the asking host has a registry that was restored from a backup.
 	Restored *restoredBy `json:"restored,omitempty"`
 	Report   bool        `json:"report,omitempty"` // what the host measures, and what does not work there
+	// Explain is a question about a container of the asked host.
+	Explain json.RawMessage `json:"explain,omitempty"`
 }
 
 type hostAnswer struct {
@@ -35,8 +37,9 @@ type hostAnswer struct {
 	Cert      []byte `json:"certificate,omitempty"`
 	Loan      *loan  `json:"loan,omitempty"`
 
-	Report *control.Report `json:"report,omitempty"`
-	Clock  time.Time       `json:"clock,omitzero"`
+	Report    *control.Report `json:"report,omitempty"`
+	Explained json.RawMessage `json:"explained,omitempty"`
+	Clock     time.Time       `json:"clock,omitzero"`
 }
 
 // serveHost answers another host of the cluster.
@@ -77,6 +80,10 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 	if r.Report {
 		own := n.report(ctx)
 		return &hostAnswer{Report: &own}, nil
+	}
+	if r.Explain != nil {
+		got, err := n.explainOwn(ctx, r.Explain)
+		return &hostAnswer{Explained: got}, err
 	}
 	authority, err := n.dir.authority()
 	if err != nil {

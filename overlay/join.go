@@ -179,10 +179,10 @@ func (e *UnansweredError) Hint() string {
 	return "is cleat-node up there, and does a firewall let its port through? `cleat-node status` on a host of the cluster"
 }
 
-// Join makes this host one of the cluster of a token. check is called with the cluster's networks; its error
+// Join makes this host one of the cluster of a token. check is called with the cluster and each network; its error
 // ends the attempt before anything has changed, here or in the cluster. Join only writes files; a Node does the
 // rest.
-func Join(ctx context.Context, path string, self Self, token trust.Token, check func(registry.Network) error) (*Settings, error) {
+func Join(ctx context.Context, path string, self Self, token trust.Token, check func(State, registry.Network) error) (*Settings, error) {
 	d := dir(path)
 	if err := errors.Join(CheckHostName(self.Host), CheckDataplane(self.Dataplane)); err != nil {
 		return nil, err
@@ -209,7 +209,7 @@ func Join(ctx context.Context, path string, self Self, token trust.Token, check 
 		return nil, err
 	}
 	for _, n := range answer.Networks {
-		if err := check(n); err != nil {
+		if err := check(answer.joining(r.Host), n); err != nil {
 			return nil, err
 		}
 	}

@@ -59,12 +59,12 @@ func checkSpace(dir string) error {
 // resumeMember starts the member that this host has, if it does not run.
 func (n *Node) resumeMember(ctx context.Context) error {
 	n.mu.Lock()
-	runs, wait := n.member != nil, time.Until(n.retry)
+	runs, wait, hosts := n.member != nil, time.Until(n.retry), len(n.mirror.Hosts)
 	self, known := n.mirror.Hosts[n.settings.Host]
 	left := n.listed && known && !self.Member
 	removed := n.removal.sure || n.listed && !known
 	n.mu.Unlock()
-	if runs || removed || !n.dir.startsMember(n.settings) {
+	if runs || removed || !n.dir.startsMember(n.settings, hosts) {
 		return nil
 	}
 	if left { // while it was down

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"os"
 	"slices"
 	"time"
 
@@ -82,6 +83,11 @@ func (n *Node) becomeMember(ctx context.Context) error {
 	}
 	if !slices.Contains(cluster, n.settings.Host) {
 		return errors.New("the registry has no member for this host yet")
+	}
+	if !member.Exists(n.dir.path(registryDir)) { // a start that was interrupted leaves other files
+		if err := os.RemoveAll(n.dir.path(registryDir)); err != nil {
+			return err
+		}
 	}
 	if err := checkSpace(n.cfg.Dir); err != nil {
 		return err

@@ -366,7 +366,9 @@ func (n *Node) update(u registry.Update) {
 	for of := range c.endpoints {
 		if of.host != n.settings.Host {
 			n.dirty[of] = true
+			continue
 		}
+		signal(n.publish) // what was registered may be gone already: publishEndpoints compares with the mirror, which lags
 	}
 	n.progressed = n.progressed || c.topology || len(c.endpoints) > 0
 	if c.topology {

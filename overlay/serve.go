@@ -34,6 +34,7 @@ func (n *Node) serveLocal(ctx context.Context, l net.Listener) {
 	}
 	handle("GET /status", func(ctx context.Context, _ *http.Request) (any, error) { return n.status(n.votes(ctx)), nil })
 	handle("GET /picture", n.picture)
+	handle("POST /explain", n.explain)
 	handle("POST /down", func(context.Context, *http.Request) (any, error) { n.stop(); return struct{}{}, nil })
 	handle("POST /tokens", n.newToken)
 	handle("POST /networks", n.newNetwork)
@@ -70,7 +71,10 @@ func errorFor(err error) *control.Error {
 	e := &control.Error{Text: err.Error()}
 	var none *NoBlockError
 	var dead *DeadOwnerError
+	var packets *PacketsError
 	switch {
+	case errors.As(err, &packets):
+		e.Hint = packets.Hint()
 	case errors.As(err, &dead):
 		e.Hint = "its addresses are free once it is removed from the cluster: cleat-node remove " + dead.Host
 	case errors.As(err, new(*registry.UnreachableError)):
@@ -145,7 +149,7 @@ func (n *Node) newNetwork(ctx context.Context, r *http.Request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := n.cfg.Dataplane.Check(ctx, net); err != nil {
+	if err := errors.Join(n.cfg.Dataplane.Check(ctx, net), n.checkPackets(net)); err != nil {
 		return nil, err
 	}
 	if err := n.registry.CreateNetwork(ctx, net); err != nil {
@@ -166,6 +170,13 @@ func (n *Node) changeNetwork(ctx context.Context, r *http.Request) (any, error) 
 		return nil, err
 	}
 	name := r.PathValue("name")
+	n.mu.Lock()
+	now := n.mirror.Networks[name]
+	n.mu.Unlock()
+	now.Name, now.Spec = name, wanted.Spec
+	if err := n.checkPackets(now); err != nil {
+		return nil, err
+	}
 	if err := n.registry.ChangeNetwork(ctx, name, func(net *registry.Network) { net.Spec = wanted.Spec }); err != nil {
 		return nil, err
 	}
@@ -347,7 +358,7 @@ func (n *Node) status(members []string) control.Status {
 		now, lives := n.mirror.alive[name]
 		one := control.HostStatus{Name: name, Address: h.Address, Alive: lives, Since: n.since[name], Member: h.Member, Program: now.Program}
 		if path, ok := paths[name]; ok {
-			one.By, one.Why = path.By, path.Why
+			one.By, one.Why, one.MTU = path.By, path.Why, path.MTU
 		}
 		s.Hosts = append(s.Hosts, one)
 	}
@@ -362,6 +373,9 @@ func (n *Node) status(members []string) control.Status {
 			}
 		}
 		s.Networks = append(s.Networks, one)
+	}
+	if l, ok := n.cfg.Dataplane.(Noter); ok {
+		s.Notes = l.Notes()
 	}
 	for _, about := range slices.Sorted(maps.Keys(n.problems)) {
 		s.Problems = append(s.Problems, n.problems[about])

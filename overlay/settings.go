@@ -34,6 +34,7 @@ type Settings struct {
 	// Incarnation is that of the registry (registry.Cluster) which this host uses.
 	Incarnation string `json:"incarnation,omitempty"`
 	Encrypt     bool   `json:"encrypt,omitempty"` // the cluster is to encrypt, if it does not yet
+	Metrics     string `json:"metrics,omitempty"` // address and port at which Prometheus gets figures; "": nowhere
 	// Uplinks are the devices of tunnels to other hosts; without any, that of Address.
 	Uplinks []string `json:"uplinks,omitempty"`
 }
@@ -99,6 +100,11 @@ func change(path string, f func(*Settings) error) error {
 	return dir(path).writeSettings(*s)
 }
 
+// SetMetrics sets where a host that belongs to a cluster serves figures to Prometheus; "" means nowhere.
+func SetMetrics(path, address string) error {
+	return change(path, func(s *Settings) error { s.Metrics = address; return nil })
+}
+
 // SetBGP replaces how a host that belongs to a cluster exchanges routes; nil means that it does not.
 func SetBGP(path string, b *BGP) error {
 	return change(path, func(s *Settings) error { s.BGP = b; return nil })
@@ -161,10 +167,11 @@ func (d dir) authority() (*trust.Authority, error) {
 	return trust.ParseAuthority(text)
 }
 
-// startsMember reports whether this host has a member of the registry, or is to begin with the first one.
-func (d dir) startsMember(s *Settings) bool {
+// startsMember reports whether this host has a member of the registry, or is to begin with the first one: hosts are
+// how many the cluster has.
+func (d dir) startsMember(s *Settings, hosts int) bool {
 	_, err := os.Stat(d.path(registryDir))
-	return member.Exists(d.path(registryDir)) || s.First && err == nil
+	return member.Exists(d.path(registryDir)) || s.First && hosts < 2 && err == nil
 }
 
 // writeIdentity writes a host's identity.

@@ -42,7 +42,16 @@ func networks(store named.Store) ([]survey.Network, error) {
 		for _, e := range endpoints {
 			net.Members = append(net.Members, member(e))
 		}
-		slices.SortFunc(net.Members, func(a, b survey.Member) int { return survey.Natural(a.Container, b.Container) })
+		if n.Spans {
+			elsewhere, err := store.Elsewhere(n.Name)
+			errs = append(errs, err)
+			for _, e := range elsewhere {
+				m := member(e.Endpoint)
+				m.Host = e.Host
+				net.Members = append(net.Members, m)
+			}
+		}
+		slices.SortStableFunc(net.Members, func(a, b survey.Member) int { return survey.Natural(a.Container, b.Container) })
 		out = append(out, net)
 	}
 	return out, errors.Join(errs...)

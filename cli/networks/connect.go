@@ -43,11 +43,15 @@ On the network, containers find each other by their names, by the first digits
 of their ids and by their aliases, also as NAME.NETWORK.
 
 A published port obeys the host's firewall: whom its input rules refuse for a
-service of the host, they refuse for the container's.`,
+service of the host, they refuse for the container's. On a network that spans
+hosts, HOST-ADDRESS may be "everywhere": then all hosts publish the port.`,
 		Example: `  cleat net connect web api --alias db --ip 10.20.0.5
 
   # port 80 of the container on port 8080 of the host, from the host only
   cleat net connect web front -p 127.0.0.1:8080:80
+
+  # port 8080 of all hosts
+  cleat net connect web shop -p everywhere:8080:80
 
   # ten ports, UDP, IPv6
   cleat net connect web voip -p "[::]:5000-5009:5000-5009/udp"`,

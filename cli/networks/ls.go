@@ -21,7 +21,8 @@ func newLs() *cobra.Command {
 		DisableFlagsInUseLine: true,
 		Short:                 "list networks, or the containers on one",
 		Long: `Lists networks with their driver, addresses and number of containers or, with
-NETWORK, the containers on it with their addresses, names, ports and state.`,
+NETWORK, the containers on it with their addresses, names, ports and state. Of a
+network that spans hosts it lists the containers of all hosts.`,
 		Example: `  cleat net ls
   cleat net ls web --json`,
 		ValidArgsFunction: completeNetworks,
@@ -51,7 +52,11 @@ func listNetworks(out io.Writer, cfg named.Config, asJSON bool) error {
 	t := term.NewTable(out)
 	t.Row("NETWORK", "DRIVER", "SUBNETS", "CONTAINERS", "STATE")
 	for _, n := range all {
-		t.Row(n.Name, driverText(n.Network), term.OrDash(subnetsText(n.Network)), fmt.Sprint(n.Containers), stateText(n))
+		count := fmt.Sprint(n.Containers)
+		if n.Spans {
+			count = fmt.Sprintf("%d here, %d elsewhere", n.Containers, n.ElsewhereCount)
+		}
+		t.Row(n.Name, driverText(n.Network), term.OrDash(subnetsText(n.Network)), count, stateText(n))
 	}
 	return errors.Join(t.Flush(), err)
 }
@@ -66,6 +71,9 @@ func driverText(n *named.Network) string {
 	}
 	if n.Internal {
 		text += ", internal"
+	}
+	if n.Spans {
+		text += ", spans hosts"
 	}
 	return text
 }
@@ -95,13 +103,24 @@ func listEndpoints(cmd *cobra.Command, cfg named.Config, network string, asJSON 
 	}
 	out := cmd.OutOrStdout()
 	if asJSON {
-		return errors.Join(term.WriteJSONLine(out, term.OrEmpty(s.Endpoints)), err)
+		all := []any{}
+		for _, e := range s.Endpoints {
+			all = append(all, e)
+		}
+		for _, e := range s.Elsewhere {
+			all = append(all, e)
+		}
+		return errors.Join(term.WriteJSONLine(out, all), err)
 	}
-	return errors.Join(printEndpoints(out, s.Endpoints), err)
+	return errors.Join(printEndpoints(cmd, cfg, s), err)
 }
 
-func printEndpoints(out io.Writer, all []named.EndpointStatus) error {
-	t := term.NewTable(out)
+func printEndpoints(cmd *cobra.Command, cfg named.Config, s *named.NetworkStatus) error {
+	if s.Spans {
+		return printSpanned(cmd, cfg, s)
+	}
+	all := s.Endpoints
+	t := term.NewTable(cmd.OutOrStdout())
 	t.Row("CONTAINER", "ENGINE", "LINK", "ADDRESSES", "NAMES", "PORTS", "STATE")
 	for _, e := range all {
 		t.Row(e.Container.ShortName(), e.Container.Engine, e.Interface, term.OrDash(join(e.Addresses)), term.OrDash(strings.Join(e.Names, ",")), term.OrDash(join(e.Wanted.Ports)), string(e.State))
@@ -143,14 +162,15 @@ containers on it.`,
 			if asJSON {
 				return errors.Join(term.WriteJSONLine(cmd.OutOrStdout(), s), err)
 			}
-			return errors.Join(printNetwork(cmd.OutOrStdout(), s), err)
+			return errors.Join(printNetwork(cmd, cfg, s), err)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print a JSON object")
 	return cmd
 }
 
-func printNetwork(out io.Writer, s *named.NetworkStatus) error {
+func printNetwork(cmd *cobra.Command, cfg named.Config, s *named.NetworkStatus) error {
+	out := cmd.OutOrStdout()
 	t := term.NewTable(out)
 	line := func(name, value string) {
 		if value != "" {
@@ -180,13 +200,16 @@ func printNetwork(out io.Writer, s *named.NetworkStatus) error {
 	for _, m := range s.Missing {
 		line("missing", m)
 	}
-	if err := t.Flush(); err != nil || len(s.Endpoints) == 0 {
+	if s.Span != nil {
+		line("blocks", strings.Join(prefixTexts(s.Span.Blocks), ", "))
+	}
+	if err := t.Flush(); err != nil || len(s.Endpoints)+len(s.Elsewhere) == 0 {
 		return err
 	}
 	if _, err := io.WriteString(out, "\n"); err != nil {
 		return err
 	}
-	return printEndpoints(out, s.Endpoints)
+	return printEndpoints(cmd, cfg, s)
 }
 
 // sizeText returns how many addresses a prefix has.

@@ -17,8 +17,10 @@ func newPublish() *cobra.Command {
 		Short:                 "publish ports of a connected container on the host",
 		Long: `Publishes more ports of a container that is on a network. PORT is
 [HOST-ADDRESS:][HOST-PORT:]PORT[/PROTOCOL]; without HOST-PORT a free one is
-chosen. A port that a program of the host has is refused.`,
+chosen. A port that a program of the host has is refused. On a network that
+spans hosts, HOST-ADDRESS may be "everywhere": all hosts publish the port.`,
 		Example: `  cleat net publish front 8080:80
+  cleat net publish front everywhere:8080:80
   cleat net publish front 127.0.0.1:5353:53/udp "[::1]:5353:53/udp"`,
 		ValidArgsFunction: completeAnyConnected,
 		RunE: func(cmd *cobra.Command, args []string) error {

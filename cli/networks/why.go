@@ -28,10 +28,17 @@ also be a name on the container's networks, a DNS name, an address, or "host":
 the host, as the container sees it. With PORT it connects by TCP, with PORT/udp
 it sends a datagram, and without it sends a ping. It changes nothing.
 
+On a network that spans hosts, either end may be on any host; CONTAINER@HOST
+means that of a host. The source's host tries, and the destination's host says
+how it is there, so cleat-node must run on them.
+
 The exit code is 0 if the destination is reached, and 1 if not.`,
 		Example: `  cleat net why front api:5432
   cleat net why web/front db/api:53/udp
   cleat net why front www.example.com:443
+
+  # from and to containers of any hosts
+  cleat net why front@b db@c:5432
 
   # a published port
   cleat net why front host:8080 --json`,
@@ -48,7 +55,7 @@ The exit code is 0 if the destination is reached, and 1 if not.`,
 			if err != nil {
 				return err
 			}
-			a, err := why.Ask(cmd.Context(), cfg, why.Question{From: args[0], To: to})
+			a, err := askWhy(cmd.Context(), cfg, why.Question{From: args[0], To: to})
 			if err != nil {
 				return WithHint(err)
 			}
@@ -73,6 +80,7 @@ func completeWhy(cmd *cobra.Command, args []string, _ string) ([]string, cobra.S
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
 	words := container.Complete(cmd, func(f *find.Found) bool { return !f.Host })
+	words = append(words, containersElsewhere(cmd)...)
 	if len(args) == 1 {
 		words = append(words, why.Host)
 	}

@@ -232,6 +232,9 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 	if err := printPeers(out, s.Peers); err != nil {
 		return err
 	}
+	for _, note := range s.Notes {
+		fmt.Fprintf(out, "\nnote: %s\n", note)
+	}
 	for _, p := range s.Problems {
 		fmt.Fprintf(out, "\nproblem: %s\n", p)
 	}

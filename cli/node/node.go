@@ -87,9 +87,12 @@ hosts have in common is in an etcd that cleat-node itself runs on some of them.`
 func withHint(err error) error {
 	var byNode *control.Error
 	var refused *overlay.RefusedError
+	var packets *overlay.PacketsError
 	var restore *overlay.RestoreError
 	var external *registry.ExternalError
 	switch {
+	case errors.As(err, &packets):
+		return hint.With(err, packets.Hint())
 	case errors.As(err, &external) && external.Help != "":
 		return hint.With(err, external.Help)
 	case errors.As(err, &restore) && restore.Help != "":

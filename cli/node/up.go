@@ -25,7 +25,6 @@ import (
 	"cleat/overlay/control"
 	"cleat/overlay/registry"
 	"cleat/overlay/trust"
-	"cleat/overlay/ui"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -102,7 +101,7 @@ rest, which joins by --token alone. Its files are read again for each connection
 	flags.StringVar(&f.dataplane, "dataplane", "", "how hosts reach each other's containers: `WAY` is "+overlay.Dataplanes())
 	flags.StringSliceVar(&f.uplinks, "uplinks", nil, "join this host and others by tunnels over all of `DEVICES`, separated by commas; none: over none (default: as before)")
 	flags.BoolVar(&f.encrypt, "encrypt", false, "encrypt everything between hosts of the cluster, by WireGuard")
-	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS:PORT` at which Prometheus gets this host's figures, while this process runs (default: nowhere)")
+	flags.StringVar(&f.metrics, "metrics", "", "`ADDRESS:PORT` at which Prometheus gets this host's figures; none: nowhere (default: as before)")
 	flags.BoolVar(&f.foreground, "foreground", false, "don't go into the background")
 	complete.Words(cmd, "dataplane", overlay.Ways()...)
 	f.bgp.add(flags)
@@ -138,7 +137,7 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if _, err := c.Status(cmd.Context()); err == nil && !f.foreground {
 		return hint.With(errors.New("cleat-node runs on this host already"), "`cleat-node status` shows what it does, and `cleat-node down` ends it")
 	}
-	if err := f.etcd.check(); err != nil {
+	if err := errors.Join(f.checkMetrics(), f.etcd.check()); err != nil {
 		return err
 	}
 	routing, err := f.bgp.parse()
@@ -166,6 +165,12 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	}
 	if f.bgp.given() {
 		if err := overlay.SetBGP(dir, routing); err != nil {
+			return err
+		}
+	}
+	if f.metrics != "" {
+		settings.Metrics = f.metricsAddress()
+		if err := overlay.SetMetrics(dir, settings.Metrics); err != nil {
 			return err
 		}
 	}
@@ -249,7 +254,14 @@ func (f *upFlags) begin(ctx context.Context, store *attach.Store, dir string, da
 		return nil, err
 	}
 	self.Can = func(way string) error { return overlay.Can(d, way) }
-	return overlay.Join(ctx, dir, self, token, func(n registry.Network) error { return d.Check(ctx, n) })
+	return overlay.Join(ctx, dir, self, token, func(s overlay.State, n registry.Network) error {
+		if c, ok := d.(overlay.PacketChecker); ok {
+			if err := c.CheckPackets(n, s, true); err != nil {
+				return err
+			}
+		}
+		return d.Check(ctx, n)
+	})
 }
 
 // ownAddress returns the address from which this host reaches the cluster or, for a new one, the default route.
@@ -286,7 +298,7 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 		return err
 	}
 	n, err := overlay.New(overlay.Config{Dir: dir, Dataplane: d, Program: buildinfo.Version(), Boot: store.BootID(), Log: log,
-		Failure: lastFailure(), Restart: func(why overlay.Failure) { log("cleat-node can't start itself again: %v", f.restart(why)) }})
+		Failure: lastFailure(), Restart: func(why overlay.Failure) { log("cleat-node can't start itself again: %v", restart(why)) }})
 	if err != nil {
 		return err
 	}
@@ -303,16 +315,12 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 	if err != nil {
 		return fmt.Errorf("listen for requests of this host: %w", err)
 	}
-	if f.metrics == "" {
+	if settings.Metrics == "" {
 		return n.Run(cmd.Context(), l, local)
-	}
-	figures, err := net.Listen("tcp", f.metrics)
-	if err != nil {
-		return errors.Join(hint.With(fmt.Errorf("listen for Prometheus: %w", err), "e.g. --metrics 127.0.0.1:7792"), l.Close(), local.Close())
 	}
 	ctx, cancel := context.WithCancel(cmd.Context())
 	served := make(chan error, 1)
-	go func() { served <- serveHTTP(ctx, figures, ui.Metrics(control.New(store.Path()))) }()
+	go func() { served <- serveMetrics(ctx, settings.Metrics, control.New(store.Path()), log) }()
 	err = n.Run(ctx, l, local)
 	cancel()
 	return errors.Join(err, <-served)
@@ -325,14 +333,14 @@ const (
 )
 
 // restart starts the program again in this process.
-func (f *upFlags) restart(why overlay.Failure) error {
+func restart(why overlay.Failure) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
 	}
 	env := slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, failureWhy) })
 	env = append(env, failureWhy+"="+strings.ReplaceAll(why.Why, "\x00", ""), failureTimes+"="+strconv.Itoa(why.Times))
-	return unix.Exec(self, []string{os.Args[0], "up", "--foreground", "--metrics", f.metrics}, env)
+	return unix.Exec(self, []string{os.Args[0], "up", "--foreground"}, env)
 }
 
 // lastFailure returns why this process has started itself again.
@@ -379,11 +387,11 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 	path := filepath.Join(dir, "log")
 	where := "its log: " + path
 	var ended <-chan error
-	if f.metrics == "" && hasUnit(store, self) {
+	if hasUnit(store, self) {
 		where = "its log: journalctl -u " + unitName
 		ended, err = startUnit(cmd.Context())
 	} else {
-		ended, err = f.startSession(store, self, path)
+		ended, err = startSession(store, self, path)
 	}
 	if err != nil {
 		return err
@@ -416,13 +424,13 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 }
 
 // startSession starts the program in a session of its own. ended receives when it has ended.
-func (f *upFlags) startSession(store *attach.Store, self, path string) (ended <-chan error, err error) {
+func startSession(store *attach.Store, self, path string) (ended <-chan error, err error) {
 	log, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("start cleat-node: %w", err)
 	}
 	defer log.Close()
-	child := exec.CommandContext(context.Background(), self, "up", "--foreground", "--metrics", f.metrics)
+	child := exec.CommandContext(context.Background(), self, "up", "--foreground")
 	child.Dir, child.SysProcAttr, child.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
 	child.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path())
 	if err := child.Start(); err != nil {

@@ -39,8 +39,11 @@ type dataplane struct {
 	prober  *probe.Prober
 	tunnels *tunnels
 	stale   chan struct{}
+	others  portsOfOthers
 
 	mu    sync.Mutex
+	mtu   int    // of the device with this host's address
+	notes string // as they were logged
 	paths map[string]overlay.Path
 	meter meter
 	crypt crypt
@@ -75,6 +78,7 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 	}
 	d.tunnels = newTunnels(filepath.Join(dir, "tunnels"), uplinks, log, func() { signal(d.stale) })
 	d.prober = probe.New(probe.Config{NS: host, Changed: func() { signal(d.stale) }})
+	d.assumeSoftware()
 	return d, nil
 }
 
@@ -173,13 +177,13 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 	var errs []error
 	var made bool
 	for _, n := range s.Networks {
-		created, err := d.network(ctx, n, ways)
+		created, err := d.network(ctx, n, ways, ways.packets(s))
 		made = made || created
 		if err != nil {
 			errs = append(errs, err)
 		}
 	}
-	errs = append(errs, d.reach(s, ways))
+	errs = append(errs, d.reach(s, ways), d.publishElsewhere(ctx))
 	for _, old := range networks {
 		if old.Spans && !slices.ContainsFunc(s.Networks, func(n overlay.NetworkState) bool { return n.Name == old.Name }) {
 			_, err := named.Remove(ctx, d.cfg, old.Name, true)
@@ -192,8 +196,8 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 	return errors.Join(errs...)
 }
 
-// network makes a network as the registry has it.
-func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways ways) (created bool, err error) {
+// network makes a network as the registry has it. packets is the size of the largest packets between hosts.
+func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways ways, packets int) (created bool, err error) {
 	if len(n.Own) == 0 {
 		return false, nil // soon
 	}
@@ -201,7 +205,7 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 	if err != nil {
 		return false, err
 	}
-	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), Held: n.Held}
+	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), PacketBytes: packets, Hosts: otherHosts(spec, n), Held: n.Held}
 	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
 	if err != nil {
 		return false, err
@@ -260,7 +264,7 @@ func (d *dataplane) Endpoints(context.Context) ([]registry.Endpoint, error) {
 		for _, e := range endpoints {
 			one := registry.Endpoint{Network: n.Name, ID: e.Container.FileName(), Container: e.Container.QualifiedName(), Names: e.Names, Addresses: e.Addresses, Labels: e.Wanted.Labels}
 			for _, p := range e.Wanted.Ports {
-				one.Ports = append(one.Ports, registry.Port{Protocol: p.Protocol, Port: p.Port, Count: p.Count, HostAddr: p.HostAddr, HostPort: p.HostPort})
+				one.Ports = append(one.Ports, registry.Port{Protocol: p.Protocol, Port: p.Port, Count: p.Count, HostAddr: p.HostAddr, HostPort: p.HostPort, All: p.Everywhere, Bypass: p.BypassFirewall})
 			}
 			all = append(all, one)
 		}
@@ -274,6 +278,9 @@ func (d *dataplane) SetEndpoints(ctx context.Context, network, host string, all 
 	for _, e := range all {
 		one := named.RemoteEndpoint{ID: e.ID, Container: e.Container, Names: e.Names, Addresses: e.Addresses, Labels: e.Labels}
 		for _, p := range e.Ports {
+			if p.HostPort != 0 {
+				one.Published = append(one.Published, named.Port{Protocol: p.Protocol, HostAddr: p.HostAddr, HostPort: p.HostPort, Port: p.Port, Count: max(1, p.Count), BypassFirewall: p.Bypass, Everywhere: p.All})
+			}
 			for i := range max(1, p.Count) {
 				one.Ports = append(one.Ports, names.Port{Protocol: p.Protocol, Port: p.Port + i})
 			}
@@ -283,6 +290,10 @@ func (d *dataplane) SetEndpoints(ctx context.Context, network, host string, all 
 	err := named.SetRemote(ctx, d.cfg, network, host, remote)
 	if errors.As(err, new(*named.NoNetworkError)) {
 		return errNoNetwork(network)
+	}
+	if err == nil {
+		d.noteEverywhere(network, host, all)
+		err = d.publishElsewhere(ctx)
 	}
 	return err
 }

@@ -106,6 +106,22 @@ func TestPicture(t *testing.T) {
 			return err
 		})
 	})
+	t.Run("a later start serves figures at the same address, until it is told not to", func(t *testing.T) {
+		const url = "http://127.0.0.1:7792/metrics"
+		b.kill()
+		b.node("up")
+		c.eventually("figures of b", func() error { _, err := httpGet(b, url); return err })
+		b.kill()
+		if _, err := b.run(t.Context(), "cleat-node", "up", "--metrics", "192.0.2.77:7792"); err == nil || !strings.Contains(err.Error(), "listen for Prometheus") {
+			t.Errorf("an address of another host: %v", err)
+		}
+		b.node("up", "--metrics", "none")
+		b.kill()
+		b.node("up")
+		if text, err := httpGet(b, url); err == nil {
+			t.Errorf("figures are still served: %.100s", text)
+		}
+	})
 	t.Run("a host that does not answer", func(t *testing.T) {
 		b.node("down")
 		c.eventually("b is not alive", func() error {

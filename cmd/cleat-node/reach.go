@@ -26,6 +26,7 @@ const unreachable = "unreachable"
 // ways is how this host may reach the containers of others.
 type ways struct {
 	uplink  string         // the device that has this host's address
+	mtu     int            // of the uplink, in bytes
 	hosts   map[string]way // by host
 	accepts map[string]way // how packets of theirs may come; soon after the cluster has begun to encrypt, as before
 	strict  bool           // packets are refused that are not encrypted
@@ -44,7 +45,7 @@ type way struct {
 
 // waysTo returns how this host may reach the containers of others.
 func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
-	w.hosts, w.accepts, w.strict = map[string]way{}, map[string]way{}, d.strict(s)
+	w.hosts, w.accepts, w.strict, w.mtu = map[string]way{}, map[string]way{}, d.strict(s), s.Self.MTU
 	h, err := link.Handle(d.host)
 	if err != nil {
 		return w, err
@@ -55,7 +56,8 @@ func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
 		return w, err
 	}
 	if uplink != nil {
-		w.uplink = uplink.Attrs().Name
+		w.uplink, w.mtu = uplink.Attrs().Name, uplink.Attrs().MTU
+		d.setMTU(w.mtu)
 	}
 	for _, other := range s.Hosts {
 		one := way{addr: other.Address}
@@ -139,7 +141,7 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 	if err != nil {
 		return fmt.Errorf("this host's Ethernet address: %w", err)
 	}
-	c := span.Config{VNI: s.VNI, Local: s.Self.Address, MAC: mac, MTU: s.Self.MTU, Uplink: ways.uplink, Encrypted: ways.strict}
+	c := span.Config{VNI: s.VNI, Local: s.Self.Address, MAC: mac, MTU: ways.mtu, Uplink: ways.uplink, Encrypted: ways.strict}
 	var errs []error
 	if c.WireGuard, err = wireGuard(s); err != nil {
 		errs = append(errs, err)
@@ -159,8 +161,8 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 		}
 	}
 	d.routing.apply(s, own)
-	d.prober.Set(ways.probes(s, own))
-	before, err := span.PlainBlocks(d.host)
+	d.prober.Set(ways.probes(s, mac, own))
+	before, err := span.Blocks(d.host)
 	if err != nil {
 		return err
 	}
@@ -176,6 +178,8 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 			errs = append(errs, err)
 		}
 		to := path{way: ways.hosts[h.Name], host: h, prober: d.prober, before: before, encrypted: s.Encrypted}
+		to.mtu = ways.pathTo(h, d.prober, pathBefore(to.by(), h, before, blocksOf(s, h.Name)))
+		one.MTU = to.mtu.bytes
 		for _, n := range s.Networks {
 			if own[n.Name] == nil {
 				continue
@@ -194,12 +198,14 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 		paths[h.Name] = to.path()
 		errs = append(errs, to.err)
 	}
+	c.Software = d.software()
 	changed, err := span.Sync(d.host, c)
 	if len(changed) > 0 {
 		d.log("routes: %s", strings.Join(changed, ", "))
 	}
 	errs = append(errs, err, d.behind(s, c, paths, err != nil))
 	d.setPaths(paths)
+	d.logNotes()
 	return errors.Join(errs...)
 }
 
@@ -228,11 +234,17 @@ func (d *dataplane) Paths() map[string]overlay.Path {
 	return maps.Clone(d.paths)
 }
 
-// probes returns what is probed: hosts that plain packets may be able to reach.
-func (w ways) probes(s overlay.State, own map[string]*named.Network) probe.Setup {
-	setup := probe.Setup{Local: s.Self.Gate(), Uplink: w.uplink}
+// probes returns what is probed: the paths to hosts, and whether plain packets reach them.
+func (w ways) probes(s overlay.State, mac link.MAC, own map[string]*named.Network) probe.Setup {
+	setup := probe.Setup{Local: s.Self.Gate(), Uplink: w.uplink, MTU: w.mtu, Device: span.Device, MAC: mac}
+	if w.strict { // there is no such device
+		setup.Device = ""
+	}
 	for _, h := range s.Hosts {
-		peer := probe.Peer{Name: h.Name, Address: h.Gate()}
+		peer := probe.Peer{Name: h.Name, Address: h.Gate(), MTU: h.MTU}
+		if w.hosts[h.Name].mayBeVXLAN() {
+			peer.MAC, _ = link.ParseMAC(h.MAC) // reach reports an error
+		}
 		for _, n := range s.Networks {
 			local := own[n.Name]
 			if local == nil {
@@ -247,12 +259,12 @@ func (w ways) probes(s overlay.State, own map[string]*named.Network) probe.Setup
 				}
 			}
 		}
-		if len(peer.Ways) > 0 {
+		if w.hosts[h.Name].err == nil {
 			setup.Peers = append(setup.Peers, peer)
 		}
 	}
-	if len(setup.Peers) == 0 {
-		return probe.Setup{}
+	if len(own) == 0 {
+		setup.Peers = nil
 	}
 	return setup
 }
@@ -262,8 +274,9 @@ type path struct {
 	way
 	host         registry.Host
 	prober       *probe.Prober
-	before       map[netip.Prefix]bool
+	before       map[netip.Prefix]span.BlockRoute
 	encrypted    bool // the whole cluster
+	mtu          pathMTU
 	plain, other bool // there are such blocks
 	why          string
 }
@@ -298,7 +311,7 @@ func (p *path) add(block netip.Prefix) (plain, ok bool) {
 		return true, true
 	case result == probe.Fails:
 		p.why = "the segment drops packets of containers; they are tried again every few seconds"
-	case p.before[block]:
+	case p.before[block].Plain:
 		p.plain, p.why = true, "as before this node started; the other one does not answer probes yet"
 		return true, true
 	case p.prober.Problem() != nil:
@@ -330,6 +343,15 @@ func (p *path) path() overlay.Path {
 	case p.choice == overlay.Routes:
 		got.By = unreachable
 	}
+	if got.By != unreachable {
+		got.MTU = span.PacketsTo(p.by(), p.addr, p.mtu.bytes, !p.other && p.plain)
+		if got.By != overlay.Routes && p.by() == span.ByVXLAN && p.prober.Blocked(p.host.Name) {
+			got.Why += fmt.Sprintf("; but packets in VXLAN don't arrive there, maybe a firewall drops them (UDP port %d)", link.VXLANPort)
+		}
+		if p.mtu.why != "" {
+			got.Why += fmt.Sprintf("; packets of up to %d bytes, %s", got.MTU, p.mtu.why)
+		}
+	}
 	if p.tunnel != "" {
 		got.Why += "; the tunnel waits for the other host"
 		if p.state.problem != "" {
@@ -337,6 +359,14 @@ func (p *path) path() overlay.Path {
 		}
 	}
 	return got
+}
+
+// blocksOf returns the blocks of a host.
+func blocksOf(s overlay.State, host string) (all []netip.Prefix) {
+	for _, n := range s.Networks {
+		all = append(all, n.Remote[host]...)
+	}
+	return all
 }
 
 // sourceFor returns the host's own address in a network, for packets to a block.

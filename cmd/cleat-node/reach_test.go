@@ -227,26 +227,10 @@ func TestChoiceChanges(t *testing.T) {
 // TestSegments checks that hosts with a router between them reach each other's containers by VXLAN.
 func TestSegments(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 1)
-	a := c.hosts[0]
-	router, err := lab.NewNode("router")
-	must(t, err)
-	t.Cleanup(func() { router.Close() })
-	_, err = c.sw.Plug(lab.End{Node: router, Name: "eth0"}, 0)
-	must(t, err)
-	must(t, router.Address("eth0", netip.MustParsePrefix("192.0.2.254/24")))
-	far := c.newHost("b", netip.MustParseAddr("192.0.2.2"))
-	c.sh(far.Node, "ip addr flush dev eth0; ip link del eth0")
-	must(t, lab.Connect(lab.End{Node: far.Node, Name: "eth0"}, lab.End{Node: router, Name: "eth1"}, lab.Cable{}))
-	far.addr = netip.MustParseAddr("198.51.100.2")
-	must(t, far.Address("eth0", netip.PrefixFrom(far.addr, 24)))
-	must(t, router.Address("eth1", netip.MustParsePrefix("198.51.100.254/24")))
-	must(t, router.Sysctl("net/ipv4/ip_forward", "1"))
-	c.sh(a.Node, "ip route add default via 192.0.2.254")
-	c.sh(far.Node, "ip route add default via 198.51.100.254")
+	c, _ := withRouter(t)
 	c.up()
 	one, two := c.pairOn("web")
-	c.reachBy(a, far, "vxlan", "segment")
+	c.reachBy(c.hosts[0], c.hosts[1], "vxlan", "segment")
 	c.reachEachOther(one, two)
 }
 

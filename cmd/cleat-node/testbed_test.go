@@ -70,16 +70,17 @@ type host struct {
 	second   string // of another switch
 	state    string
 	programs string // directory of cleat and cleat-node
+	init     int    // first process of a host with engines; 0: the host has the test's files and processes
 }
 
-// newCluster makes hosts, which belong to no cluster yet.
-func newCluster(t *testing.T, n int) *cluster {
+// newCluster makes hosts, which belong to no cluster yet. programs are built beside cleat-node.
+func newCluster(t *testing.T, n int, programs ...string) *cluster {
 	t.Helper()
 	lab.Need(t)
 	c := &cluster{t: t, programs: os.Getenv(programsEnv)}
 	var err error
 	if c.programs == "" {
-		c.programs, c.dir = filepath.Dir(benchtest.NeedProgram(t, "cleat/cmd/cleat-node")), benchtest.Scratch(t)
+		c.programs, c.dir = filepath.Dir(benchtest.NeedProgram(t, append(programs, "cleat/cmd/cleat-node")...)), benchtest.Scratch(t)
 	} else {
 		c.dir, err = os.MkdirTemp("", "")
 		must(t, err)
@@ -106,18 +107,23 @@ func (c *cluster) newHost(name string, addr netip.Addr) *host {
 	must(c.t, h.Address("eth0", netip.PrefixFrom(addr, 24)))
 	c.hosts = append(c.hosts, h)
 	c.t.Cleanup(func() {
-		if c.t.Failed() {
-			if log, err := os.ReadFile(filepath.Join(control.Dir(h.state), "log")); err == nil {
-				c.t.Logf("log of host %s:\n%s", h.name, log)
-			}
-			if log, err := os.ReadFile(filepath.Join(h.state, "keeper.log")); err == nil {
-				c.t.Logf("log of the keeper of %s:\n%s", h.name, log)
-			}
-		}
-		h.run(context.Background(), "cleat-node", "down")
+		h.end()
 		h.endAll()
 	})
 	return h
+}
+
+// end ends the host's node. It shows the logs of a test that has failed.
+func (h *host) end() {
+	if h.c.t.Failed() {
+		if log, err := os.ReadFile(filepath.Join(control.Dir(h.state), "log")); err == nil {
+			h.c.t.Logf("log of host %s:\n%s", h.name, log)
+		}
+		if log, err := os.ReadFile(filepath.Join(h.state, "keeper.log")); err == nil {
+			h.c.t.Logf("log of the keeper of %s:\n%s", h.name, log)
+		}
+	}
+	h.run(context.Background(), "cleat-node", "down")
 }
 
 // endAll ends the processes of a host.
@@ -140,6 +146,9 @@ func (h *host) endAll() {
 func (h *host) run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(h.programs, args[0]), args[1:]...)
 	cmd.Env = append(os.Environ(), "CLEAT_STATE_DIR="+h.state, "PATH="+h.programs+":"+os.Getenv("PATH"))
+	if h.init != 0 {
+		cmd = h.on(ctx, args[0], args[1:]...)
+	}
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	err := h.NS.Do(cmd.Start)

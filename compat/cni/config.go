@@ -22,6 +22,7 @@ type config struct {
 	types.PluginConf
 	Network   string          `json:"network"`   // named network; default: the configuration's name
 	Interface string          `json:"interface"` // in the container, instead of CNI_IFNAME
+	Publish   string          `json:"publish"`   // named.Everywhere: ports are published on all hosts
 	Create    json.RawMessage `json:"create"`    // a network as in a file of `cleat net apply`: it is created if it does not exist
 	Runtime   runtimeConfig   `json:"runtimeConfig"`
 	Args      struct {
@@ -142,6 +143,15 @@ func (c *call) connection() (named.Connection, error) {
 	}
 	if conn.Ports, err = c.conf.Runtime.ports(); err != nil {
 		return conn, err
+	}
+	switch c.conf.Publish {
+	case "":
+	case named.Everywhere:
+		for i := range conn.Ports {
+			conn.Ports[i].Everywhere = true
+		}
+	default:
+		return conn, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("publish is %q, want %q", c.conf.Publish, named.Everywhere), "")
 	}
 	conn.Aliases, err = c.conf.Runtime.aliases(c.conf.Name)
 	return conn, err

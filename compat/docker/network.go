@@ -69,7 +69,9 @@ func (c *call) createNetwork(ctx context.Context, r *createNetwork) (any, error)
 	case existing.Labels[labelID] == r.NetworkID: // of the request that is repeated
 		n.Created = true
 	default:
-		err = c.use(existing, given, r)
+		if err = c.use(existing, given, r); err == nil {
+			err = managesAddresses(existing, pools, r)
+		}
 	}
 	if err != nil {
 		return nil, err
@@ -174,6 +176,21 @@ func (c *call) use(n *named.Network, given []string, r *createNetwork) error {
 		}
 		if g, err := netip.ParsePrefix(d.Gateway); err == nil && g.Addr() != n.Subnets[i].Gateway {
 			return &attach.SpecError{Param: "gateway", Value: g.Addr().String(), Reason: "is not that of network " + n.Name, Use: n.Subnets[i].Gateway.String()}
+		}
+	}
+	return nil
+}
+
+// managesAddresses returns an error if another IPAM driver gives the addresses of a network that spans hosts: it
+// does not know those of the other hosts. pools are those of r.
+func managesAddresses(n *named.Network, pools []*pool, r *createNetwork) error {
+	if !n.Spans {
+		return nil
+	}
+	for i, d := range slices.Concat(r.IPv4Data, r.IPv6Data) {
+		if p, err := netip.ParsePrefix(d.Pool); err == nil && p.Bits() > 0 && pools[i] == nil {
+			return &attach.SpecError{Param: "ipam-driver", Value: d.AddressSpace, Reason: "does not know which addresses of network " + n.Name + " belong to other hosts",
+				Use: "--ipam-driver cleat --ipam-opt " + optionOurs + "network=" + n.Name}
 		}
 	}
 	return nil

@@ -117,10 +117,11 @@ type endpointSpec struct {
 	Out     int64             `json:"rate_out,omitempty"`
 	Aliases []string          `json:"aliases,omitempty"`
 	Labels  map[string]string `json:"labels,omitempty"`
+	Publish string            `json:"publish,omitempty"` // named.Everywhere: ports are published on all hosts
 }
 
 // endpointOptions are the names of the options of an endpoint.
-var endpointOptions = []string{"aliases", "labels", "rate", "rate_in", "rate_out"}
+var endpointOptions = []string{"aliases", "labels", "publish", "rate", "rate_in", "rate_out"}
 
 // parseEndpoint parses the options of an endpoint.
 func parseEndpoint(options map[string]any) (e endpointSpec, err error) {
@@ -137,6 +138,10 @@ func parseEndpoint(options map[string]any) (e endpointSpec, err error) {
 			e.In, err = bits(value)
 		case "rate_out":
 			e.Out, err = bits(value)
+		case "publish":
+			if e.Publish = value; value != named.Everywhere {
+				return e, &attach.SpecError{Param: key, Value: value, Reason: "unknown value", Allowed: []string{named.Everywhere}}
+			}
 		case "aliases":
 			e.Aliases = strings.Split(value, ",")
 		case "labels":

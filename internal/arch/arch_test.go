@@ -37,7 +37,7 @@ type room struct {
 // rooms is the picture in the package comment as data.
 var rooms = map[string]room{
 	"cmd/cleat-cni":  {door, []string{"compat/netavark/args", "network/keep/client"}},
-	"cmd/cleat-node": {door, []string{"cli/node", "overlay", "overlay/control", "overlay/registry", "network/attach", "network/bgp", "network/firewall", "network/keep", "network/named", "network/names", "network/span", "network/span/probe", "tunnel/control", "tunnel/secure", "tunnel/spec", "link", "netns"}},
+	"cmd/cleat-node": {door, []string{"cli/networks", "cli/node", "overlay", "overlay/control", "overlay/registry", "network/attach", "network/bgp", "network/firewall", "network/keep", "network/named", "network/names", "network/span", "network/span/probe", "network/why", "tunnel/control", "tunnel/secure", "tunnel/spec", "link", "netns"}},
 	"cmd/cleat":      {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
 
 	"cli": {faces, []string{
@@ -128,7 +128,7 @@ var rooms = map[string]room{
 	"policy":              {hands, []string{"usernet"}},
 	"dns":                 {hands, nil},
 	"lab":                 {hands, []string{"link", "netns"}},
-	"lab/labtest":         {hands, []string{"lab", "netns"}},
+	"lab/labtest":         {hands, []string{"lab", "link", "netns"}},
 	"lab/vm":              {hands, nil},
 	"link":                {hands, []string{"netns"}},
 	"netns":               {hands, nil},

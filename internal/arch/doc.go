@@ -3,7 +3,7 @@
 //
 //	DOOR    cmd/cleat        passes argv to cli or compat                        → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
 //	        cmd/cleat-cni    what engines start, by CNI or as netavark: asks a keeper → compat/netavark/args, network/keep/client
-//	        cmd/cleat-node   passes argv to cli/node, and is the dataplane of overlay → cli/node, overlay, overlay/control, registry; network/attach, bgp, firewall, keep, named, names, span, span/probe; tunnel/control, secure, spec; link, netns
+//	        cmd/cleat-node   passes argv to cli/node, and is the dataplane of overlay → cli/networks, cli/node, overlay, overlay/control, registry; network/attach, bgp, firewall, keep, named, names, span, span/probe, why; tunnel/control, secure, spec; link, netns
 //	        doc/examples     minimal, firewall, socks5: example programs         → sandbox
 //	          minimal        a program in a network of its own
 //	          firewall       what it may reach

@@ -9,7 +9,7 @@ import (
 )
 
 // tunnels are the tests of package span that need WireGuard or Geneve.
-var tunnels = []string{"TestTunnelReach", "TestRotation", "TestWaitsForSession", "TestTunnelHeal", "TestTunnelMove", "TestWays", "TestTunnelForeign"}
+var tunnels = []string{"TestTunnelReach", "TestRotation", "TestWaitsForSession", "TestTunnelHeal", "TestTunnelMove", "TestTunnelPathMTU", "TestWays", "TestTunnelForeign"}
 
 // TestSpan connects hosts by WireGuard and Geneve in a guest with each kernel. With the newest one it also runs a
 // cluster that encrypts. None of the tests may be skipped.

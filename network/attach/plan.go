@@ -113,7 +113,7 @@ func (p *planner) configure() error {
 		p.planLease()
 	}
 	for _, r := range spec.Routes {
-		p.add(AddRoute{Link: spec.Name, Route: r})
+		p.add(AddRoute{Link: spec.Name, Route: r, MTU: p.routeMTU(r)})
 	}
 	for _, g := range spec.Gateways {
 		if err := p.gateway(g); err != nil {

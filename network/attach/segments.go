@@ -45,6 +45,17 @@ func (p *planner) gatewayMTU(g netip.Addr) int {
 	return max(p.mtu-jumboHeader, ipv6MTU)
 }
 
+// routeMTU returns the MTU of a route; 0 means that of the link.
+func (p *planner) routeMTU(r Route) int {
+	if !r.Via.IsValid() || r.MTU == 0 {
+		return r.MTU
+	}
+	if limit := p.gatewayMTU(r.Via); limit > 0 {
+		return min(limit, r.MTU)
+	}
+	return r.MTU
+}
+
 // jumboHeader is the size of that header (struct hop_jumbo_hdr, include/net/ipv6.h).
 const jumboHeader = 8
 

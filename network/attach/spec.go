@@ -72,6 +72,7 @@ type Route struct {
 	To     netip.Prefix `json:"to"`
 	Via    netip.Addr   `json:"via,omitzero"`     // zero: the destination is on the link
 	Metric int          `json:"metric,omitempty"` // 0: the kernel's default
+	MTU    int          `json:"mtu,omitempty"`    // of packets that take the route, in bytes; 0: the link's
 	// Type is RouteUnicast or the type of a route that leads nowhere, which has no Via and no link.
 	Type string `json:"type,omitempty"`
 	// AnyLink lets the kernel choose the link that leads to Via, which may be another one.

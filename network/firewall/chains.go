@@ -12,6 +12,7 @@ import (
 // Names of chains.
 const (
 	chainForward       = "forward"
+	chainSegments      = "segments"
 	chainFromEndpoints = "from-endpoints"
 	chainFromHosts     = "from-hosts"
 	chainFromVRF       = "from-endpoints-vrf"
@@ -69,7 +70,12 @@ func (f family) allChains(d doorway) []chain {
 			when("to our endpoints", drop()),
 		}},
 		{name: chainFromHosts, needs: ofSeveral, rules: f.fromHosts()},
+		{name: chainSegments, needs: ofSeveral, rules: []rule{
+			when("to other hosts' endpoints", in(setRemote, oifname(), f.destination()), fitSegments()),
+			when("from other hosts' endpoints", in(setRemote, iifname(), f.source()), fitSegments()),
+		}},
 		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
+			when("TCP connections that begin", begins(), callTo(chainSegments)).ifSeveral(),
 			when("from other hosts' endpoints", in(setRemote, iifname(), f.source()), jumpTo(chainFromHosts)).ifSeveral(),
 			when("others from other hosts", in(setOverlays, iifname()), drop()).ifSeveral(),
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainFromEndpoints)),
@@ -105,6 +111,8 @@ func (f family) allChains(d doorway) []chain {
 		{name: chainPostrouting, base: &hook{"nat", unix.NF_INET_POST_ROUTING, prioritySrcNAT}, rules: []rule{
 			when("replies would not pass the host", translated(), in(setSources, oifname(), f.source()), masquerade()),
 			when("from the host's loopback", f.fromLoopback(), in(setDevices, oifname()), masquerade()),
+			when("by a published port to another host's endpoint, which answers by itself", translated(), in(setRemote, oifname(), f.destination()), vmap(setAllowed, f.source(), f.destination())).ifSeveral(),
+			when("by a published port to another host's endpoint", translated(), in(setRemote, oifname(), f.destination()), f.snat(setRelays, f.destination())).ifSeveral(),
 			when("to other hosts' endpoints", in(setRemote, oifname(), f.destination()), accept()).ifSeveral(),
 			when("from our endpoints to elsewhere, by a fixed address", notIn(setDevices, oifname()), f.snat(setOutbound, iifname(), f.source())),
 			when("from our endpoints to elsewhere", in(setMasquerade, iifname()), notIn(setDevices, oifname()), masquerade()),
@@ -141,6 +149,7 @@ func (f family) fromHosts() []rule {
 		when("ended connections", ended(), drop()),
 		when("known connections", state(stateEstablished|stateRelated), accept()),
 		when("of no connection", state(stateInvalid), drop()),
+		when("of other hosts themselves", in(setHosts, f.source()), in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),
 		when("by rule", f.flow(setFlows, f.source(), f.destination(), dport())),
 		when("replies of unknown connections, by rule", midstream(), f.flow(setFlows, f.destination(), f.source(), sport())),
 		when("to the same network, or an allowed one", in(setDevices, oifname()), vmap(setAllowed, f.source(), f.destination())),

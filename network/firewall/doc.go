@@ -28,7 +28,8 @@
 // Rules for the first packet of a connection: its destination is translated if it is a
 // published port or a name server in State.Resolvers, and its source if it leaves the
 // networks of the table, or if the reply would otherwise not pass the host: within a
-// network whose endpoints share a device.
+// network whose endpoints share a device, and from a published port to an endpoint of another
+// host (State.Relays).
 //
 // State is compared with the kernel as elements. Sync reads both tables, and replaces them
 // altogether if anything but elements differs. Apply reads nothing. The kernel refuses what

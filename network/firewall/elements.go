@@ -58,12 +58,18 @@ func (s State) contents() (contents, error) {
 			c.add(ipv4, setOverlays, element{key: device}, "")
 			c.add(ipv6, setOverlays, element{key: device}, "")
 		}
+		for _, a := range r.Hosts {
+			c.add(familyOf(a), setHosts, element{key: addrKey(a)}, "") // once for all devices
+		}
 		for _, p := range r.Prefixes {
 			e := element{key: device + addrKey(p.Masked().Addr()), end: device + addrKey(lastAddr(p))}
 			if !c.add(familyOf(p.Addr()), setRemote, e, "") {
 				return nil, invalid("device %s leads to prefix %s twice", r.Device, p)
 			}
 		}
+	}
+	for _, r := range s.Relays {
+		c.add(familyOf(r.To), setRelays, element{key: addrKey(r.To)}, addrKey(r.From)) // once for all its ports
 	}
 	for _, p := range s.Allow {
 		f := familyOf(p.From.Addr())

@@ -12,6 +12,7 @@ type judge struct {
 	prefixes       map[netip.Prefix]int // index in networks
 	lengths        []int                // of prefixes
 	allow          []Pair
+	hosts          map[netip.Addr]bool // other hosts themselves
 	flows, inbound flowIndex
 	ports          map[portKind][]changedPort
 }
@@ -27,6 +28,12 @@ func newJudge(s State) *judge {
 			if !slices.Contains(j.lengths, p.Bits()) {
 				j.lengths = append(j.lengths, p.Bits())
 			}
+		}
+	}
+	j.hosts = map[netip.Addr]bool{}
+	for _, r := range s.Remotes {
+		for _, a := range r.Hosts {
+			j.hosts[a] = true
 		}
 	}
 	for i := range s.Flows {
@@ -80,6 +87,9 @@ func (j *judge) permits(c connection, local func(netip.Addr) bool) bool {
 // permitsFrom judges connections of endpoints that the host forwards.
 func (j *judge) permitsFrom(source, target *Network, c connection, translated bool) bool {
 	from, to := c.original.src, c.reply.src
+	if j.hosts[from] && (target == source || j.allowed(from, to)) {
+		return true
+	}
 	if f := j.flows.find(from, to, c.reply); f != nil {
 		return f.Accept
 	}

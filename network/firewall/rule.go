@@ -87,6 +87,11 @@ func jumpTo(chain string) []expr.Any {
 	return []expr.Any{&expr.Verdict{Kind: expr.VerdictGoto, Chain: chain}}
 }
 
+// callTo continues in another chain, and after that here.
+func callTo(chain string) []expr.Any {
+	return []expr.Any{&expr.Verdict{Kind: expr.VerdictJump, Chain: chain}}
+}
+
 // The values that a key is made of. Each is loaded into the register that follows.
 
 type load struct {
@@ -284,10 +289,28 @@ func ended() []expr.Any {
 	return masked(load{4, func(r uint32) expr.Any { return &expr.Ct{Key: expr.CtKeyMARK, Register: r} }}, b, b)
 }
 
+const tcpFlagsAt, tcpSYN = 13, 1 << 1 // in struct tcphdr
+
 // midstream matches TCP segments that don't start a connection.
-func midstream() []expr.Any {
-	const flagsAt, syn = 13, 1 << 1 // in struct tcphdr
-	return append(is(l4proto(), unix.IPPROTO_TCP), masked(payload(expr.PayloadBaseTransportHeader, flagsAt, 1), []byte{syn}, []byte{0})...)
+func midstream() []expr.Any { return tcpWith(tcpSYN, 0) }
+
+// begins matches the first TCP segment of each end of a connection.
+func begins() []expr.Any { return tcpWith(tcpSYN, tcpSYN) }
+
+// tcpWith matches TCP segments with certain flags of a mask.
+func tcpWith(mask, flags byte) []expr.Any {
+	return append(is(l4proto(), unix.IPPROTO_TCP), masked(payload(expr.PayloadBaseTransportHeader, tcpFlagsAt, 1), []byte{mask}, []byte{flags})...)
+}
+
+// fitSegments limits the segments of a connection that begins to what the routes in both directions pass. The kernel
+// never makes them larger by that (nft_exthdr_tcp_set_eval, net/netfilter/nft_exthdr.c).
+func fitSegments() []expr.Any {
+	const maxseg, sizeAt, bytes = 2, 2, 2 // option "maximum segment size" (RFC 9293 section 3.2)
+	return []expr.Any{
+		&expr.Rt{Register: reg, Key: expr.RtTCPMSS},
+		&expr.Byteorder{SourceRegister: reg, DestRegister: reg, Op: expr.ByteorderHton, Len: bytes, Size: bytes},
+		&expr.Exthdr{SourceRegister: reg, Op: expr.ExthdrOpTcpopt, Type: maxseg, Offset: sizeAt, Len: bytes},
+	}
 }
 
 // duplicate sends a copy of the packet to a router.

@@ -112,6 +112,8 @@ func (f family) allSets() []set {
 	all = append(all,
 		set{name: setRemote, needs: ofSeveral, key: []field{device, f.addr}, interval: true},
 		set{name: setOverlays, needs: ofSeveral, key: []field{device}},
+		set{name: setHosts, needs: ofSeveral, key: []field{f.addr}},
+		set{name: setRelays, needs: ofSeveral, key: []field{f.addr}, value: []field{f.addr}},
 	)
 	if f.id == unix.NFPROTO_IPV6 {
 		all = append(all, set{name: setNeighbours, key: []field{icmp6}, fixed: neighbourMessages})
@@ -149,6 +151,8 @@ const (
 	// Of networks of several hosts:
 	setRemote   = "remote"          // the addresses of other hosts' endpoints, by the device that leads to them
 	setOverlays = "overlay-devices" // devices that lead to nothing else
+	setHosts    = "other-hosts"     // the addresses of other hosts themselves
+	setRelays   = "relays"          // this host's address for other hosts' endpoints to which published ports lead
 )
 
 // neighbourMessages are the ICMPv6 types without which no IPv6 host works: multicast listener

@@ -22,6 +22,15 @@ type State struct {
 	Resolvers []Resolver
 	// Remotes are the ways to endpoints of other hosts.
 	Remotes []Remote
+	// Relays are endpoints of other hosts to which published ports of this one lead.
+	Relays []Relay
+}
+
+// Relay is the address that connections to an endpoint of another host get as their source, if they come by a published
+// port and from elsewhere than networks that reach the endpoint: the answers must pass this host. Both are of one family.
+type Relay struct {
+	To   netip.Addr // the endpoint's
+	From netip.Addr // this host's, in the endpoint's network
 }
 
 // Change is a difference between two States. What is in both Add and Remove stays. To change a
@@ -80,6 +89,8 @@ type Remote struct {
 	Prefixes []netip.Prefix
 	// Only means that the device leads to nothing else: what comes in by it from other addresses is dropped.
 	Only bool
+	// Hosts are those of the addresses that the other hosts have themselves. Flows are not about them.
+	Hosts []netip.Addr
 }
 
 // HostAccess is what of the host the endpoints of a network reach, besides published ports.
@@ -236,6 +247,19 @@ func (s State) validate() error {
 			if !p.IsValid() || p.Addr().Is4In6() {
 				return invalid("device %s leads to prefix %q", r.Device, p)
 			}
+		}
+		for _, a := range r.Hosts {
+			if err := validateAddress("host's", a); err != nil {
+				return err
+			}
+		}
+	}
+	for _, r := range s.Relays {
+		if err := errors.Join(validateAddress("endpoint's", r.To), validateAddress("host's", r.From)); err != nil {
+			return err
+		}
+		if r.To.Is4() != r.From.Is4() {
+			return invalid("relay from %s to %s: the addresses must have one family", r.From, r.To)
 		}
 	}
 	for _, p := range s.Allow {

@@ -68,7 +68,9 @@ func describeNetwork(net survey.Network) string {
 // describeMember says by which link a container is on a network, and which other names it has.
 func (v *view) describeMember(m survey.Member) string {
 	text := columns.Plain(m.Link)
-	if _, l := v.MemberLink(m); l == nil && v.complete() {
+	if m.Host != "" {
+		text = "on host " + columns.Plain(m.Host)
+	} else if _, l := v.MemberLink(m); l == nil && v.complete() {
 		text = "not attached"
 	}
 	if len(m.Aliases) > 0 {

@@ -90,11 +90,16 @@ func (s *session) allocateIn(pool *ipam.Pool, sub Subnet, n *Network, e *Endpoin
 		}
 		return a, s.explain(n.Name, e.claim(pool, a, note))
 	}
-	var a netip.Addr
-	err := error(&ipam.FullError{Subnet: sub.Prefix})
+	prefer := func(part netip.Prefix) netip.Addr { return pool.Remembered(part, e.owner()) }
+	return s.takeFree(pool, n, sub.Prefix, e.owner(), prefer, note)
+}
+
+// takeFree takes a free address of a subnet for an owner: in each part the preferred one, if it is valid and free.
+func (s *session) takeFree(pool *ipam.Pool, n *Network, subnet netip.Prefix, owner ipam.Owner, prefer func(part netip.Prefix) netip.Addr, note func(netip.Addr) error) (a netip.Addr, err error) {
+	err = &ipam.FullError{Subnet: subnet}
 	for _, part := range pool.Subnets { // one, unless the network spans hosts
-		if sub.Prefix.Contains(part.Prefix.Addr()) && errors.As(err, new(*ipam.FullError)) {
-			a, err = pool.Allocate(part.Prefix, e.owner(), pool.Remembered(part.Prefix, e.owner()), note)
+		if subnet.Contains(part.Prefix.Addr()) && errors.As(err, new(*ipam.FullError)) {
+			a, err = pool.Allocate(part.Prefix, owner, prefer(part.Prefix), note)
 		}
 	}
 	return a, s.explain(n.Name, err)

@@ -114,6 +114,11 @@ func (p *applier) containers(ctx context.Context, d desired, prune bool) error {
 		want := d.containers[ref]
 		e, err := p.store.find(network, ref)
 		if errors.As(err, new(*NotConnectedError)) {
+			if elsewhere, err := p.isElsewhere(ctx, network, ref); err != nil {
+				return err
+			} else if elsewhere {
+				continue // its own host connects it
+			}
 			p.add(fmt.Sprintf("connect %s to %s", ref, network), network, ref, func(ctx context.Context, cfg Config) error {
 				_, err := Connect(ctx, cfg, network, ref, want)
 				return err
@@ -144,6 +149,19 @@ func (p *applier) containers(ctx context.Context, d desired, prune bool) error {
 	return err
 }
 
+// isElsewhere reports whether another host has a container on a network, and this one does not have it.
+func (p *applier) isElsewhere(ctx context.Context, network, ref string) (bool, error) {
+	host, err := p.store.hostOf(network, ref)
+	if err != nil || host == "" {
+		return false, err
+	}
+	_, ns, err := p.cfg.Attach.Find(ctx, ref)
+	if err != nil {
+		return true, nil
+	}
+	return false, ns.Close()
+}
+
 // endpoint plans the changes of a connected container: of its ports in place, of anything else
 // by connecting it again.
 func (p *applier) endpoint(e *Endpoint, ref string, want Connection) {
@@ -161,12 +179,16 @@ func (p *applier) endpoint(e *Endpoint, ref string, want Connection) {
 	}
 	var gone, added []Port
 	for _, q := range e.Wanted.Ports {
-		if !slices.ContainsFunc(want.Ports, func(p Port) bool { return p.names(q) && p.BypassFirewall == q.BypassFirewall }) {
+		if !slices.ContainsFunc(want.Ports, func(p Port) bool {
+			return p.names(q) && p.BypassFirewall == q.BypassFirewall && p.Everywhere == q.Everywhere
+		}) {
 			gone = append(gone, q)
 		}
 	}
 	for _, q := range want.Ports {
-		if !slices.ContainsFunc(e.Wanted.Ports, func(p Port) bool { return q.names(p) && p.BypassFirewall == q.BypassFirewall }) {
+		if !slices.ContainsFunc(e.Wanted.Ports, func(p Port) bool {
+			return q.names(p) && p.BypassFirewall == q.BypassFirewall && p.Everywhere == q.Everywhere
+		}) {
 			added = append(added, q)
 		}
 	}

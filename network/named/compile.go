@@ -34,6 +34,7 @@ type population struct {
 	networks  []*Network
 	endpoints []*Endpoint
 	remote    []*Endpoint             // of other hosts; they have a network, addresses, names and labels
+	elsewhere []*ElsewherePort        // that those publish everywhere
 	learned   map[string][]netip.Addr // addresses of DNS names
 }
 

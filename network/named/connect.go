@@ -172,6 +172,7 @@ func (s *session) prepareLink(ctx context.Context, o *operation, n *Network, e *
 			return spec, err
 		}
 	}
+	n.spanRoutes(e, &spec)
 	if err := s.gateways(n, e, ns, &spec); err != nil {
 		return spec, err
 	}

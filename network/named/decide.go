@@ -143,6 +143,7 @@ func (s Store) population() (p population, err error) {
 			for i := range h.Endpoints {
 				p.remote = append(p.remote, h.Endpoints[i].endpoint(n.Name))
 			}
+			p.elsewhere = append(p.elsewhere, h.elsewhere(n.Name)...)
 		}
 	}
 	p.learned, err = s.learned()

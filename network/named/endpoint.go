@@ -123,6 +123,9 @@ func (n *Network) checkConnection(c *Connection) error {
 		if err := c.Ports[i].normalize(); err != nil {
 			return err
 		}
+		if c.Ports[i].Everywhere && !n.Spans {
+			return badSpec("publish", c.Ports[i].String(), "network "+n.Name+" does not span hosts")
+		}
 	}
 	return nil
 }

@@ -25,6 +25,7 @@ type File struct {
 // FileNetwork is a network in a File. Its fields are those of NetworkSpec as they are written.
 type FileNetwork struct {
 	Driver        string                   `yaml:"driver,omitempty"`
+	Span          bool                     `yaml:"span,omitempty"` // default driver: routed
 	Parent        string                   `yaml:"parent,omitempty"`
 	Mode          string                   `yaml:"mode,omitempty"`
 	VLAN          int                      `yaml:"vlan,omitempty"`
@@ -186,7 +187,10 @@ func (f File) rule(network, text string) (Rule, error) {
 func (f FileNetwork) desired(name string) (*desired, error) {
 	d := &desired{containers: map[string]Connection{}, spec: NetworkSpec{Name: name, Driver: f.Driver, Parent: f.Parent, Mode: f.Mode, VLAN: f.VLAN,
 		IPv6: f.IPv6, DHCP: f.DHCP, Internal: f.Internal, NoNAT: f.NAT != nil && !*f.NAT, HostAccess: f.HostAccess,
-		LargeSegments: f.LargeSegments, MTU: f.MTU, Labels: f.Labels, DefaultDeny: f.DefaultDeny}}
+		LargeSegments: f.LargeSegments, MTU: f.MTU, Labels: f.Labels, DefaultDeny: f.DefaultDeny, Spans: f.Span}}
+	if f.Span && f.Driver == "" {
+		d.spec.Driver = Routed
+	}
 	for _, s := range f.Subnets {
 		sub, err := s.parse()
 		if err != nil {
@@ -298,7 +302,7 @@ func Export(cfg Config) (*File, error) {
 }
 
 func (n *Network) export(endpoints []*Endpoint) FileNetwork {
-	f := FileNetwork{Driver: n.Driver, Parent: n.Parent, Mode: n.Mode, VLAN: n.VLAN, DHCP: n.DHCP, Internal: n.Internal,
+	f := FileNetwork{Driver: n.Driver, Span: n.Spans, Parent: n.Parent, Mode: n.Mode, VLAN: n.VLAN, DHCP: n.DHCP, Internal: n.Internal,
 		HostAccess: n.HostAccess, LargeSegments: n.LargeSegments, MTU: n.MTU,
 		DNS: texts(n.DNS), Labels: n.Labels, Rules: n.Rules, DefaultDeny: n.DefaultDeny}
 	if n.NoNAT {
@@ -363,6 +367,7 @@ func (n *Network) differs(want NetworkSpec) []string {
 		}
 	}
 	add("driver", n.Driver != want.Driver)
+	add("span", n.Spans != want.Spans)
 	add("parent", n.Parent != want.Parent)
 	add("mode", cmp.Or(n.Mode, want.Mode) != cmp.Or(want.Mode, n.Mode))
 	add("vlan", n.VLAN != want.VLAN)

@@ -18,13 +18,20 @@ import (
 var foreignPrefixes = []string{"cl-", "clr"}
 
 // exempt returns what needs exceptions: foreignPrefixes, the devices of engines' networks, whose names differ,
-// and the subnets of networks in a VRF.
+// devices that lead to other hosts' containers only, and the subnets of networks in a VRF.
 func (s Store) exempt() firewall.Exempt {
 	x := firewall.Exempt{Devices: slices.Clone(foreignPrefixes)}
 	networks, _ := s.Networks() // what can't be read has no device yet
 	for _, n := range networks {
 		if n.Bridge != "" {
 			x.Devices = append(x.Devices, n.Bridge)
+		}
+		if n.Span != nil {
+			for _, r := range n.Span.Remotes { // others are uplinks, about which the host's owner decides
+				if r.Only && !slices.Contains(x.Devices, r.Device) {
+					x.Devices = append(x.Devices, r.Device)
+				}
+			}
 		}
 		for _, sub := range n.Subnets {
 			if n.VRF != "" {

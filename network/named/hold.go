@@ -37,22 +37,24 @@ func heldBy(owner ipam.Owner, engine string) (since time.Time, is bool) {
 // HoldAddress reserves an address of a network for an engine: a, or a free one of the subnet with this
 // prefix if a is zero. The errors are those of Connect.
 func HoldAddress(ctx context.Context, cfg Config, network string, subnet netip.Prefix, a netip.Addr, engine string) (netip.Addr, error) {
-	return whenFree(ctx, cfg, func() (netip.Addr, error) { return holdAddress(cfg, network, subnet, a, engine) })
+	return whenFree(ctx, cfg, func() (netip.Addr, error) { return holdAddress(ctx, cfg, network, subnet, a, engine) })
 }
 
-func holdAddress(cfg Config, network string, subnet netip.Prefix, a netip.Addr, engine string) (netip.Addr, error) {
+func holdAddress(ctx context.Context, cfg Config, network string, subnet netip.Prefix, a netip.Addr, engine string) (netip.Addr, error) {
 	s, n, err := openNetwork(cfg, network)
 	if err != nil {
 		return a, err
 	}
 	defer s.close()
+	if !a.IsValid() {
+		return s.holdAny(ctx, n, subnet, engine)
+	}
+	if err := s.bringAddress(ctx, n, a); err != nil {
+		return a, err
+	}
 	pool, err := s.poolForAll(n)
 	if err != nil {
 		return a, err
-	}
-	if !a.IsValid() {
-		a, err := pool.Allocate(subnet, holdNow(engine), netip.Addr{}, nil)
-		return a, s.explain(n.Name, err)
 	}
 	if name := n.Reserve.owner(a); name != "" {
 		return a, &AddressReservedError{Addr: a, Network: n.Name, For: name}
@@ -63,6 +65,25 @@ func holdAddress(cfg Config, network string, subnet netip.Prefix, a netip.Addr, 
 		}
 	}
 	return a, s.explain(n.Name, pool.Claim(a, holdNow(engine), nil))
+}
+
+// holdAny reserves a free address. If this host has none left of a network that spans hosts, it gets more.
+func (s *session) holdAny(ctx context.Context, n *Network, subnet netip.Prefix, engine string) (a netip.Addr, err error) {
+	hold := func() error {
+		pool, err := s.poolForAll(n)
+		if err != nil {
+			return err
+		}
+		none := func(netip.Prefix) netip.Addr { return netip.Addr{} }
+		a, err = s.takeFree(pool, n, subnet, holdNow(engine), none, nil)
+		return err
+	}
+	if err = hold(); s.mayGetMore(n, err) {
+		if err = s.moreAddresses(ctx, n, netip.Addr{}); err == nil {
+			err = hold()
+		}
+	}
+	return a, err
 }
 
 // poolForAll returns the addresses of a network without those that are reserved for containers by name.

@@ -17,10 +17,13 @@ type Port struct {
 	Count    uint16     `json:"count"`            // of consecutive ports, at least 1
 	// BypassFirewall publishes the port even to whom the host's input rules refuse.
 	BypassFirewall bool `json:"bypass_firewall,omitempty"`
+	// Everywhere publishes the port on all hosts of a network that spans hosts, at all of their addresses.
+	Everywhere bool `json:"everywhere,omitempty"`
 }
 
 // ParsePort parses [HOST-ADDRESS:][HOST-PORT[-LAST]:]PORT[-LAST][/PROTOCOL], as Docker and
-// Podman write it. IPv6 addresses are in brackets. Without HOST-PORT a free one is chosen.
+// Podman write it. IPv6 addresses are in brackets. Without HOST-PORT a free one is chosen. In place of HOST-ADDRESS,
+// "everywhere" means all hosts.
 func ParsePort(text string) (Port, error) {
 	p := Port{Protocol: "tcp", Count: 1}
 	bad := func(reason string) (Port, error) { return p, badSpec("publish", text, reason) }
@@ -28,6 +31,10 @@ func ParsePort(text string) (Port, error) {
 	if before, protocol, ok := strings.Cut(rest, "/"); ok {
 		rest, p.Protocol = before, strings.ToLower(protocol)
 	}
+	if text == Everywhere {
+		return bad("want ports behind it, e.g. everywhere:8080:80")
+	}
+	rest, p.Everywhere = strings.CutPrefix(rest, Everywhere+":")
 	address, ports := "", rest
 	if strings.HasPrefix(rest, "[") {
 		end := strings.Index(rest, "]:")
@@ -89,6 +96,8 @@ func (p *Port) normalize() error {
 		return bad("the container's port is missing")
 	case int(p.Port)+int(p.Count) > 1<<16, int(p.HostPort)+int(p.Count) > 1<<16:
 		return bad("the range ends beyond port 65535")
+	case p.Everywhere && p.HostAddr.IsValid():
+		return bad("other hosts don't have the address " + p.HostAddr.String())
 	case p.HostAddr.IsMulticast():
 		return bad("the host's address is a group")
 	}
@@ -108,6 +117,9 @@ func (p Port) overlaps(q Port) bool {
 // String returns the port in the form that ParsePort reads.
 func (p Port) String() string {
 	var b strings.Builder
+	if p.Everywhere {
+		b.WriteString(Everywhere + ":")
+	}
 	if p.HostAddr.IsValid() {
 		if p.HostAddr.Is6() {
 			fmt.Fprintf(&b, "[%s]:", p.HostAddr)

@@ -123,6 +123,9 @@ func (s *session) checkPort(p Port, n *Network, e *Endpoint) error {
 		}
 		first += 256 - port%256
 	}
+	if err := s.checkElsewhere(p); err != nil {
+		return err
+	}
 	if e.Wanted.PortsReserved {
 		return nil
 	}

@@ -267,6 +267,11 @@ func (s *session) wantedRules() (firewall.State, error) {
 		all.Resolvers = append(all.Resolvers, state.Resolvers...)
 		all.Remotes = append(all.Remotes, state.Remotes...)
 	}
+	elsewhere, err := s.rulesElsewhere(p)
+	if err != nil {
+		return all, err
+	}
+	all.Ports, all.Relays = append(all.Ports, elsewhere.Ports...), elsewhere.Relays
 	rules, err := rulesOf(p.networks)
 	if err != nil {
 		return all, err

@@ -24,6 +24,10 @@ import (
 type Span struct {
 	Blocks  []netip.Prefix `json:"blocks,omitempty"` // addresses that this host gives to its containers
 	Remotes []Remote       `json:"remotes,omitempty"`
+	Hosts   []netip.Addr   `json:"hosts,omitempty"` // the addresses of other hosts themselves
+	// PacketBytes is the size of the largest packets between containers of different hosts; 0: all that the hosts'
+	// devices pass. Containers know it by a route to the network.
+	PacketBytes int `json:"packet_bytes,omitempty"`
 	// Held means that other hosts may have the blocks, because this one was cut off for long: it gives out nothing.
 	Held bool `json:"held,omitempty"`
 }
@@ -52,6 +56,30 @@ type Registrar interface {
 	Remove(ctx context.Context, network string, force bool) error
 	// MoreAddresses gets this host more addresses of a network: a certain one, if it is valid.
 	MoreAddresses(ctx context.Context, network string, a netip.Addr) error
+}
+
+// spanRoutes makes a container send packets to its network that fit between hosts, without waiting for ICMP messages.
+// Packets to elsewhere may be as large as its link permits. Engines that make the routes themselves get a smaller link.
+func (n *Network) spanRoutes(e *Endpoint, spec *attach.Spec) {
+	if n.Span == nil || n.Span.PacketBytes == 0 || n.Span.PacketBytes >= spec.MTU {
+		return
+	}
+	if e.Wanted.engineRoutes() {
+		spec.MTU = n.Span.packetsOf(slices.ContainsFunc(e.Addresses, netip.Addr.Is6))
+		return
+	}
+	for _, a := range e.Addresses {
+		spec.Routes = append(spec.Routes, attach.Route{To: n.subnet(a).Prefix.Masked(), Via: n.gatewayFor(a), MTU: n.Span.packetsOf(a.Is6())})
+	}
+}
+
+// packetsOf returns PacketBytes of an address family. IPv6 has a least size (RFC 8200 section 5).
+func (s *Span) packetsOf(is6 bool) int {
+	const least6 = 1280
+	if is6 {
+		return max(s.PacketBytes, least6)
+	}
+	return s.PacketBytes
 }
 
 // addresses returns the host's own addresses in the network: the first ones of its blocks that can be one, one of
@@ -129,6 +157,9 @@ func (s *Span) remotes() (all []firewall.Remote) {
 	}
 	for i := range all {
 		all[i].Prefixes = outermost(all[i].Prefixes)
+	}
+	if len(all) > 0 {
+		all[0].Hosts = s.Hosts
 	}
 	return all
 }
@@ -240,6 +271,7 @@ type RemoteEndpoint struct {
 	Addresses []netip.Addr      `json:"addresses"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	Ports     []names.Port      `json:"ports,omitempty"`
+	Published []Port            `json:"published,omitempty"` // on its host, or everywhere
 }
 
 // remoteHost is the file with another host's endpoints on a network.
@@ -317,6 +349,9 @@ func SetRemote(ctx context.Context, cfg Config, network, host string, all []Remo
 	if err := s.changeNames(ctx, network, change); err != nil {
 		return err
 	}
+	if slices.ContainsFunc(differ, func(e *RemoteEndpoint) bool { return len(e.everywhere()) > 0 }) {
+		return s.republish(ctx, n, old, &now)
+	}
 	rules, err := s.allRules()
 	if err != nil {
 		return err
@@ -366,29 +401,46 @@ func (s *session) allRules() ([]Rule, error) {
 
 // bring gets this host the addresses that an endpoint must have, if another host has them.
 func (s *session) bring(ctx context.Context, n *Network, e *Endpoint) error {
-	if n.Span == nil || s.Registrar == nil {
-		return nil
-	}
 	for _, a := range slices.Concat(e.Wanted.Addresses, n.Reserve.of(e.Container)) {
-		owner, err := s.pool(n).Owner(a)
-		if err != nil {
+		if err := s.bringAddress(ctx, n, a); err != nil {
 			return err
 		}
-		note, _ := owner.Reserved()
-		own := slices.ContainsFunc(n.Span.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
-		if n.subnet(a) == nil || own && !strings.HasPrefix(note, lentTo) {
-			continue
-		}
-		if err := s.Registrar.MoreAddresses(ctx, n.Name, a); err != nil {
-			return err
-		}
-		now, err := s.store.Network(n.Name)
-		if err != nil {
-			return err
-		}
-		n.Span = now.Span
 	}
 	return nil
+}
+
+// bringAddress gets this host an address of a network that spans hosts, if another host has it.
+func (s *session) bringAddress(ctx context.Context, n *Network, a netip.Addr) error {
+	if n.Span == nil || s.Registrar == nil || n.subnet(a) == nil {
+		return nil
+	}
+	owner, err := s.pool(n).Owner(a)
+	if err != nil {
+		return err
+	}
+	note, _ := owner.Reserved()
+	own := slices.ContainsFunc(n.Span.Blocks, func(b netip.Prefix) bool { return b.Contains(a) })
+	if own && !strings.HasPrefix(note, lentTo) {
+		return nil
+	}
+	return s.moreAddresses(ctx, n, a)
+}
+
+// moreAddresses gets this host more addresses of a network that spans hosts: a, if it is valid.
+func (s *session) moreAddresses(ctx context.Context, n *Network, a netip.Addr) error {
+	if err := s.Registrar.MoreAddresses(ctx, n.Name, a); err != nil {
+		return err
+	}
+	now, err := s.store.Network(n.Name)
+	if err == nil {
+		n.Span = now.Span
+	}
+	return err
+}
+
+// mayGetMore reports whether err means that this host has no address left of a network, and may get more.
+func (s *session) mayGetMore(n *Network, err error) bool {
+	return errors.As(err, new(*ipam.FullError)) && n.Span != nil && s.Registrar != nil
 }
 
 // lentTo begins the note by which an address is reserved that another host has borrowed.
@@ -445,16 +497,12 @@ func SetLent(cfg Config, network string, lent []netip.Addr) error {
 // allocateSomewhere is allocate. If this host has no address left of a network that spans hosts, it gets more.
 func (s *session) allocateSomewhere(ctx context.Context, o *operation, n *Network, e *Endpoint) error {
 	err := s.allocate(o, n, e)
-	if !errors.As(err, new(*ipam.FullError)) || n.Span == nil || s.Registrar == nil {
+	if !s.mayGetMore(n, err) {
 		return err
 	}
-	if err := errors.Join(s.release(e), s.Registrar.MoreAddresses(ctx, n.Name, netip.Addr{})); err != nil {
+	if err := errors.Join(s.release(e), s.moreAddresses(ctx, n, netip.Addr{})); err != nil {
 		return err
 	}
-	now, err := s.store.Network(n.Name)
-	if err != nil {
-		return err
-	}
-	n.Span, e.Addresses = now.Span, nil
+	e.Addresses = nil
 	return s.allocate(o, n, e)
 }

@@ -15,6 +15,9 @@ type NetworkStatus struct {
 	Missing    []string         `json:"missing,omitempty"`   // in words
 	Taken      map[string]int   `json:"taken,omitempty"`     // addresses in each subnet
 	Endpoints  []EndpointStatus `json:"endpoints,omitempty"` // only of Inspect
+	// Of a network that spans hosts: how many containers of other hosts it has, and which; these only of Inspect.
+	ElsewhereCount int            `json:"containers_elsewhere,omitempty"`
+	Elsewhere      []HostEndpoint `json:"elsewhere,omitempty"`
 }
 
 // EndpointStatus is an endpoint and the state of its link.
@@ -42,6 +45,12 @@ func (s Store) status(n *Network) (NetworkStatus, error) {
 	st := NetworkStatus{Network: n, Device: n.device()}
 	ids, err := s.endpointIDs(n.Name)
 	st.Containers = len(ids)
+	if n.Span != nil {
+		var all []HostEndpoint
+		var elsewhereErr error
+		all, elsewhereErr = s.Elsewhere(n.Name)
+		st.ElsewhereCount, err = len(all), errors.Join(err, elsewhereErr)
+	}
 	if err == nil && n.OnHost() {
 		st.Missing, err = attach.CheckHost(s.Store, n.Name, n.hostSide())
 	}
@@ -58,6 +67,10 @@ func Inspect(ctx context.Context, cfg Config, name string) (*NetworkStatus, erro
 	}
 	st, err := store.status(n)
 	errs := []error{err}
+	if n.Span != nil {
+		st.Elsewhere, err = store.Elsewhere(name)
+		errs = append(errs, err)
+	}
 	endpoints, err := store.Endpoints(name)
 	errs = append(errs, err)
 	st.Taken = map[string]int{}

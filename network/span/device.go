@@ -18,7 +18,7 @@ import (
 // spec returns the VXLAN device.
 func (c Config) spec() link.VXLANSpec {
 	s := link.VXLANSpec{VNI: c.VNI, Local: c.Local, Port: link.VXLANPort, Learning: link.Off}
-	s.Name, s.MAC, s.MTU = Device, c.MAC, c.MTU-OverheadFor(c.Local)
+	s.Name, s.MAC, s.MTU = Device, c.MAC, c.MTU-OverheadFor(ByVXLAN, c.Local)
 	return s
 }
 

@@ -43,6 +43,10 @@
 // somebody else with the same prefix and metric. A route of somebody else to the same prefix, with a smaller metric,
 // wins. A device of another kind with the name of the VXLAN device is a *ForeignDeviceError.
 //
+// Where the path to another host passes smaller packets than this host's uplink, the routes to its blocks have an MTU.
+// The kernel then answers packets that are too large itself, or divides them, and limits the segments of TCP
+// connections that it forwards (package firewall).
+//
 // All addresses of a network that no host has are unreachable, so that packets to them don't leave by the default
 // route.
 //

@@ -30,7 +30,7 @@ func (s *syncer) geneve(ns *netns.NS) error {
 	if err != nil {
 		return err
 	}
-	mtu := s.config.MTU - OverheadFor(s.config.Local) // as long as VXLAN's, without options
+	mtu := s.config.MTU - OverheadFor(ByGeneve, s.config.Local)
 	if g, ok := old.(*netlink.Geneve); ok && (!g.FlowBased || g.Dport != genevePort || !slices.Equal(g.HardwareAddr, s.config.MAC[:])) {
 		if err := s.h.LinkDel(g); err != nil {
 			return fmt.Errorf("replace device %s: %w", GeneveDevice, err)

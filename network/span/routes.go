@@ -19,6 +19,7 @@ type route struct {
 	metric      int
 	hop, source netip.Addr
 	device      int
+	mtu         int // 0: the device's
 	unreachable bool
 	encap       encap
 }
@@ -33,6 +34,19 @@ func (w route) place() place { return place{w.to, w.metric} }
 
 // route returns the route to a block. ok is false if there is none: the host's device is missing, or its key.
 func (s *syncer) route(h Host, b Block) (r route, ok bool) {
+	r, ok = s.way(h, b)
+	byTunnel := s.tunnels[b.Tunnel] != 0 && r.device == s.tunnels[b.Tunnel] // which knows what fits
+	if h.MTU > 0 && h.MTU < s.config.MTU && !byTunnel {
+		r.mtu = PacketsTo(h.By, h.Address, h.MTU, r.device == s.uplink)
+		if r.to.Addr().Is6() {
+			r.mtu = max(r.mtu, MinMTU6)
+		}
+	}
+	return r, ok
+}
+
+// way is route without the MTU.
+func (s *syncer) way(h Host, b Block) (r route, ok bool) {
 	r = route{to: b.Prefix.Masked(), metric: blockMetric, source: b.Source, device: s.index}
 	if tunnel := s.tunnels[b.Tunnel]; tunnel != 0 && !s.config.Encrypted {
 		r.device = tunnel // a point-to-point device has no next hops
@@ -124,8 +138,14 @@ func (s *syncer) routes(family int) error {
 	return nil
 }
 
-// PlainBlocks returns the blocks that have plain routes in a namespace.
-func PlainBlocks(ns *netns.NS) (map[netip.Prefix]bool, error) {
+// BlockRoute is the route to a block.
+type BlockRoute struct {
+	Plain bool
+	MTU   int // in bytes; 0: its device's
+}
+
+// Blocks returns the blocks that have routes in a namespace.
+func Blocks(ns *netns.NS) (map[netip.Prefix]BlockRoute, error) {
 	h, err := link.Handle(ns)
 	if err != nil {
 		return nil, err
@@ -142,19 +162,19 @@ func PlainBlocks(ns *netns.NS) (map[netip.Prefix]bool, error) {
 			own[l.Attrs().Index] = true
 		}
 	}
-	plain := map[netip.Prefix]bool{}
+	blocks := map[netip.Prefix]BlockRoute{}
 	for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 		all, err := s.ownRoutes(family)
 		if err != nil && !absent(err) {
 			return nil, err
 		}
 		for _, r := range all {
-			if have := parse(r); !have.unreachable && have.hop.IsValid() && !own[have.device] {
-				plain[have.to] = true
+			if have := parse(r); !have.unreachable {
+				blocks[have.to] = BlockRoute{Plain: have.hop.IsValid() && !own[have.device], MTU: have.mtu}
 			}
 		}
 	}
-	return plain, nil
+	return blocks, nil
 }
 
 // ownRoutes returns the routes of a family that this package has made.
@@ -170,7 +190,7 @@ func (s *syncer) ownRoutes(family int) ([]netlink.Route, error) {
 
 // parse returns a route of the kernel.
 func parse(r netlink.Route) route {
-	w := route{metric: r.Priority}
+	w := route{metric: r.Priority, mtu: r.MTU}
 	if r.Dst != nil {
 		a, _ := netip.AddrFromSlice(r.Dst.IP)
 		bits, _ := r.Dst.Mask.Size()
@@ -196,7 +216,7 @@ func (w route) netlink(family int) *netlink.Route {
 		r.Type = unix.RTN_UNREACHABLE
 		return r
 	}
-	r.LinkIndex = w.device
+	r.LinkIndex, r.MTU = w.device, w.mtu
 	switch {
 	case !w.hop.IsValid(): // a tunnel, or WireGuard, which knows the peer
 	case isFamily(w.hop, family):

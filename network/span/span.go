@@ -29,10 +29,12 @@ const (
 	unreachableMetric = 1 << 30
 )
 
-// Overheads of VXLAN, in bytes: the outer IP and UDP headers, the VXLAN header, and the inner Ethernet header.
+// Overheads, in bytes: that of VXLAN, and of Geneve without options, is a header and the inner Ethernet header; that of
+// WireGuard a header of 16 and an authenticator of 16. All have the outer IP and UDP headers.
 const (
-	Overhead4 = 20 + 8 + 8 + 14
-	Overhead6 = 40 + 8 + 8 + 14
+	ipv4Header, ipv6Header, udpHeader = 20, 40, 8
+	vxlanOverhead                     = 8 + 14
+	wireGuardOverhead                 = 16 + 16
 )
 
 // By is how packets travel to another host, other than plain ones.
@@ -53,6 +55,8 @@ type Config struct {
 	MTU    int        // of the device that has Local, in bytes
 	Uplink string     // the device of plain blocks; "" without any
 	Hosts  []Host
+	// Software is what is not left to the network card.
+	Software Software
 	// Unreachable are networks whose addresses belong to hosts, or to nobody.
 	Unreachable []netip.Prefix
 	WireGuard   WireGuard
@@ -65,12 +69,25 @@ type Config struct {
 type Host struct {
 	Address netip.Addr
 	MAC     link.MAC
+	MTU     int // of the path to it, in bytes; 0: that of the device that has Config.Local
 	Blocks  []Block
 	By      By
 	// Keys are the host's public ones of WireGuard, by slot; zero ones are none. A host with keys can send by
 	// WireGuard, whatever By is.
 	Keys [Slots]link.WireGuardPublic
 	Port int // its WireGuard.Port
+}
+
+// MinMTU6 is the least MTU of IPv6, in bytes (RFC 8200 section 5).
+const MinMTU6 = 1280
+
+// PacketsTo returns the size of the largest packets from and to containers that pass, in bytes. path is the MTU of the
+// path between the hosts, by the way to the other one if the packets are not plain, and host the address of the other one.
+func PacketsTo(by By, host netip.Addr, path int, plain bool) int {
+	if plain {
+		return path
+	}
+	return path - OverheadFor(by, host)
 }
 
 // Block is a block of addresses of another host's containers.
@@ -85,13 +102,16 @@ type Block struct {
 // route can't have an IPv4 one.
 func CanBePlain(block netip.Prefix, host netip.Addr) bool { return block.Addr().Is4() || host.Is6() }
 
-// OverheadFor returns the overhead of VXLAN between hosts with addresses like one. That of Geneve without options is
-// the same.
-func OverheadFor(a netip.Addr) int {
-	if a.Is4() {
-		return Overhead4
+// OverheadFor returns the overhead of packets that are not plain between hosts with addresses like one, in bytes.
+func OverheadFor(by By, a netip.Addr) int {
+	n := udpHeader + vxlanOverhead
+	if by == ByWireGuard {
+		n = udpHeader + wireGuardOverhead
 	}
-	return Overhead6
+	if a.Is4() {
+		return n + ipv4Header
+	}
+	return n + ipv6Header
 }
 
 // A ForeignDeviceError means that a device has the name of one of this package, but is of another kind.
@@ -116,7 +136,7 @@ func Sync(ns *netns.NS, c Config) (changed []string, err error) {
 	// An entry without a route does no harm, and a route without an entry loses packets.
 	var lacking []error
 	if !c.Encrypted {
-		if err := errors.Join(s.device(ns), s.entriesAndNeighbours()); err != nil {
+		if err := errors.Join(s.device(ns), s.offloads(ns), s.entriesAndNeighbours()); err != nil {
 			return s.changed, err
 		}
 	}

@@ -199,6 +199,7 @@ func TestHeal(t *testing.T) {
 		{"an IPv4 route is deleted", "ip route del " + o.blocks[0].String()},
 		{"an IPv6 route is deleted", "ip -6 route del " + o.blocks[1].String()},
 		{"a route is changed", "ip route replace " + o.blocks[0].String() + " via 192.0.2.2 dev eth0 metric 7790 proto 193"},
+		{"a route has an MTU", "ip route replace " + o.blocks[0].String() + " via 192.0.2.2 dev cleat-vx onlink src 10.64.1.1 metric 7790 proto 193 mtu 1300"},
 		{"an unreachable route is deleted", "ip route del unreachable 10.64.0.0/18"},
 		{"a stray route", "ip route add 10.64.77.0/26 via 192.0.2.77 dev cleat-vx onlink proto 193"},
 		{"a neighbour is deleted", "ip neigh del 192.0.2.2 dev cleat-vx"},

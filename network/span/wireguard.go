@@ -23,12 +23,6 @@ const Slots = 2
 // WireGuardDevices are the names of the WireGuard devices, by slot.
 var WireGuardDevices = [Slots]string{"cleat-wg0", "cleat-wg1"}
 
-// Overheads of WireGuard, in bytes: the outer IP and UDP headers, a header of 16 and an authenticator of 16.
-const (
-	wireGuardOverhead4 = 20 + 8 + 32
-	wireGuardOverhead6 = 40 + 8 + 32
-)
-
 // keepalive is the time between packets of two hosts that have nothing to say. A session is valid for 180 s, and is
 // renewed by a packet after 120 s (wireguard.com/papers/wireguard.pdf, section 6.1). With packets at least this often
 // there is a session in each slot, so that neither the first packet to another host nor the first one with another key
@@ -51,12 +45,7 @@ type WireGuard struct {
 func port(first, slot int) int { return first + slot }
 
 // wireGuardMTU returns the MTU of WireGuard devices.
-func (c Config) wireGuardMTU() int {
-	if c.Local.Is4() {
-		return c.MTU - wireGuardOverhead4
-	}
-	return c.MTU - wireGuardOverhead6
-}
+func (c Config) wireGuardMTU() int { return c.MTU - OverheadFor(ByWireGuard, c.Local) }
 
 // session is what a slot has for another host.
 type session struct{ fresh, configured bool }

@@ -18,7 +18,8 @@ type Network struct {
 // Member is a container on a network.
 type Member struct {
 	Container string          `json:"container"`
-	Link      string          `json:"link"` // its name in the container
+	Host      string          `json:"host,omitempty"` // another one, on which the container is
+	Link      string          `json:"link,omitempty"` // its name in the container; "" on another host
 	Addresses []netip.Addr    `json:"addresses,omitempty"`
 	Aliases   []string        `json:"aliases,omitempty"` // further names on the network
 	Ports     []PublishedPort `json:"ports,omitempty"`

@@ -44,7 +44,7 @@ func (v *investigation) findDestination(ctx context.Context) error {
 		v.aim(ctx, a.Unmap())
 		return nil
 	}
-	if !strings.ContainsAny(name, "/:") {
+	if !strings.ContainsAny(name, "/:@") {
 		v.name = name
 		if found := v.visible(name); len(found) > 0 {
 			v.aimAtAll(ctx, found)

@@ -15,6 +15,7 @@
 // answer and perhaps a finding:
 //
 //	ends       containers run, and their links have their addresses and are up   ends.go
+//	hosts      another host, on which an end is, is alive, and how it is reached hosts.go
 //	name       the name leads to the destination                                name.go
 //	published  where a port of the host leads                                   published.go
 //	networks   both ends have a network in common, or a rule makes up for it     networks.go
@@ -34,7 +35,14 @@
 // A rule of another program whose conditions are not all known may or may not match. If it has a
 // counter, the probe is repeated: the rule whose counter rises is the one.
 //
+// On a network that spans hosts the source's host tries: Ask returns an *ElsewhereError where that is another one. The
+// destination's host is asked (Cluster.Ask, AskEnd) for what only it can see: whether the container runs, its link, its
+// way back, and who listens.
+//
 // # Limits
+//
+// Between hosts full-size packets are not tried, and rules of other programs on the way are only looked for on the
+// destination's host if nothing is answered.
 //
 // Nothing is changed, but a probe is seen by the destination: a connection that is closed at
 // once, an empty datagram, a ping, an ARP request, and for port 53 a DNS query. A datagram

@@ -27,7 +27,8 @@ type machine struct {
 	label     string // for messages
 	isHost    bool
 	container attach.Container
-	ns        *netns.NS // nil: it does not run
+	host      string    // another one, on which it is; "": this one
+	ns        *netns.NS // nil: it does not run, or is on another host
 	err       error     // why ns is nil
 	endpoints []*named.Endpoint
 }
@@ -55,6 +56,9 @@ func (m *machine) inside(command string) string {
 	}
 }
 
+// probed reports whether a machine can be tried to be reached; nil is one outside.
+func (m *machine) probed() bool { return m == nil || m.ns != nil || m.host != "" }
+
 // open gives a machine its namespace, under a label for messages.
 func (v *investigation) open(m *machine, ns *netns.NS, label string) error {
 	defer ns.Close()
@@ -69,17 +73,20 @@ func (v *investigation) open(m *machine, ns *netns.NS, label string) error {
 
 // machineOf returns the container of endpoints.
 func (v *investigation) machineOf(ctx context.Context, e *named.Endpoint) *machine {
-	id := e.Container.FileName()
 	for _, m := range append([]*machine{v.from}, v.to...) {
-		if m != nil && m.container.FileName() == id {
+		if m != nil && m.host == v.hostOf[e] && m.container.FileName() == e.Container.FileName() {
 			return m
 		}
 	}
-	m := &machine{label: e.Container.ShortName(), container: e.Container}
+	m := &machine{label: e.Container.ShortName(), container: e.Container, host: v.hostOf[e]}
 	for _, o := range v.endpoints {
-		if o.Container.FileName() == id {
+		if v.same(o, e) {
 			m.endpoints = append(m.endpoints, o)
 		}
+	}
+	if m.host != "" {
+		m.label = v.label(e)
+		return m
 	}
 	c, ns, err := v.cfg.Attach.Find(ctx, e.Container.QualifiedName())
 	if err == nil && e.Container.Manager == "" {
@@ -103,6 +110,9 @@ func (v *investigation) findSource(ctx context.Context) error {
 	all, err := v.endpointsOf(v.q.From)
 	if err != nil {
 		return err
+	}
+	if len(all) > 0 && v.hostOf[all[0]] != "" {
+		return &ElsewhereError{Container: all[0].Network + "/" + all[0].Container.ShortName(), Host: v.hostOf[all[0]]}
 	}
 	if len(all) > 0 {
 		v.from = v.machineOf(ctx, all[0])
@@ -129,8 +139,12 @@ func (v *investigation) unconnected(ctx context.Context, ref string) (*machine, 
 // itself, or one of its names on any network. It is an error if ref names several containers,
 // or if NETWORK exists and has no such NAME.
 func (v *investigation) endpointsOf(ref string) ([]*named.Endpoint, error) {
+	ref, matching, err := v.onHost(ref)
+	if err != nil {
+		return nil, err
+	}
 	if network, name, ok := strings.Cut(ref, "/"); ok && v.network(network) != nil {
-		found := v.matching(func(e *named.Endpoint) bool {
+		found := matching(func(e *named.Endpoint) bool {
 			return e.Network == network && (hasName(e, name) || e.Container.Matches(name))
 		})
 		if len(found) > 0 {
@@ -142,18 +156,18 @@ func (v *investigation) endpointsOf(ref string) ([]*named.Endpoint, error) {
 		}
 		return nil, err
 	}
-	found := v.matching(func(e *named.Endpoint) bool { return e.Container.Matches(ref) })
+	found := matching(func(e *named.Endpoint) bool { return e.Container.Matches(ref) })
 	if len(found) == 0 {
-		found = v.matching(func(e *named.Endpoint) bool { return hasName(e, ref) })
+		found = matching(func(e *named.Endpoint) bool { return hasName(e, ref) })
 	}
 	var words []string
 	for _, e := range found {
-		if e.Container.FileName() != found[0].Container.FileName() {
-			words = append(words, e.Network+"/"+e.Container.ShortName())
+		if !v.same(e, found[0]) {
+			words = append(words, e.Network+"/"+v.label(e))
 		}
 	}
 	if len(words) > 0 {
-		words = append([]string{found[0].Network + "/" + found[0].Container.ShortName()}, words...)
+		words = append([]string{found[0].Network + "/" + v.label(found[0])}, words...)
 		return nil, &attach.SpecError{Param: "CONTAINER", Value: ref, Reason: "means several containers", Allowed: words}
 	}
 	return found, nil
@@ -172,6 +186,8 @@ func (v *investigation) checkEnds() {
 	for i, m := range append([]*machine{v.from}, v.to...) {
 		switch {
 		case m.isHost || i > 0 && m == v.from:
+		case m.host != "":
+			v.checkOtherHost(m)
 		case m.ns == nil:
 			v.bad(checkEnds, finding{cause: NotRunning, because: m.label + " does not run", fact: m.downText(), try: m.start(), explains: failure})
 		case len(m.endpoints) == 0:

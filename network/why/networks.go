@@ -222,6 +222,9 @@ func (v *investigation) checkRules(context.Context) {
 		said = append(said, text)
 		if f != nil {
 			f.about, f.explains = t, lost
+			if t.at != nil && t.at.host != "" {
+				f.fact = f.because + ": it holds on this host, and on host " + t.at.host
+			}
 			v.bad(checkRules, *f)
 		} else if text != "" {
 			v.ok(checkRules, "%s", text)

@@ -31,7 +31,7 @@ func (v *investigation) probe(ctx context.Context) {
 	v.tryAll(ctx, untried)
 	v.tryAll(ctx, silent) // a packet may be lost by chance
 	for _, t := range v.targets {
-		if t.at != nil && t.at.ns == nil {
+		if !t.at.probed() {
 			continue // it has been said
 		}
 		state := map[outcome]State{reached: OK, unclear: Unknown}[t.outcome]
@@ -47,7 +47,7 @@ func (v *investigation) probe(ctx context.Context) {
 func (v *investigation) tryAll(ctx context.Context, last outcome) {
 	var all sync.WaitGroup
 	for _, t := range v.targets {
-		if t.outcome&last != 0 && (t.at == nil || t.at.ns != nil) {
+		if t.outcome&last != 0 && t.at.probed() {
 			all.Go(func() { t.outcome, t.said = v.try(ctx, t.addr) })
 		}
 	}

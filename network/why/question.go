@@ -17,8 +17,10 @@ const Host = "host"
 
 // Question asks whether a container reaches a destination.
 type Question struct {
-	From string // a container as network/named finds it, or NETWORK/NAME
-	To   Destination
+	// From is a container as network/named finds it, or NETWORK/NAME. @HOST behind it means that of a host.
+	From    string
+	To      Destination
+	Cluster *Cluster `json:"-"` // nil: nothing is known of other hosts
 }
 
 // Destination is what is to be reached, as it was typed.

@@ -12,6 +12,9 @@ const nameWidth = 11
 // WriteText prints the checks one below the other, then the verdict, and what to type.
 func (a *Answer) WriteText(w io.Writer) error {
 	p := columns.NewPrinter(w)
+	if a.Host != "" {
+		p.Hang(string(OK), columns.Pad(checkHosts, nameWidth, false), a.From+" is on host "+a.Host+", which has tried what follows")
+	}
 	last := ""
 	for _, c := range a.Checks {
 		name := c.Name

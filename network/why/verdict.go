@@ -17,6 +17,8 @@ const (
 	LinkDown       Cause = "link-down"       // a container's link to a network is down, removed or incomplete
 	AddressMissing Cause = "address-missing" // the link has lost its address
 	NotConnected   Cause = "not-connected"   // a container is on no network
+	HostDown       Cause = "host-down"       // another host, on which an end is, is not alive
+	NoWay          Cause = "no-way"          // this host has no way to the containers of another one
 	OtherNetwork   Cause = "other-network"   // no common network, and no rule allows it
 	Internal       Cause = "internal"        // the source's network has no way out
 	RuleDenies     Cause = "rule"            // a rule or a default of a network denies it
@@ -176,6 +178,8 @@ func (v *investigation) explanation(t *target) finding {
 	case t == nil:
 	case t.at == nil:
 		f.try = "tcpdump -ni any host " + t.addr.String()
+	case t.at.host != "":
+		f.try = statusCommand
 	default:
 		f.try = "cleat doctor " + columns.Word(v.from.ref()) + " " + columns.Word(t.at.ref())
 	}

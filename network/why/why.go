@@ -30,6 +30,7 @@ type Check struct {
 // The names of checks, in the order in which a packet and its name need them.
 const (
 	checkEnds      = "ends"
+	checkHosts     = "hosts"
 	checkName      = "name"
 	checkPublished = "published"
 	checkNetworks  = "networks"
@@ -42,11 +43,12 @@ const (
 // Checks returns the names of all checks in order. An answer has several of some, and none of
 // those that don't apply.
 func Checks() []string {
-	return []string{checkEnds, checkName, checkPublished, checkNetworks, checkRules, checkKernel, checkListener, checkProbe}
+	return []string{checkEnds, checkHosts, checkName, checkPublished, checkNetworks, checkRules, checkKernel, checkListener, checkProbe}
 }
 
 // Answer says whether the source reaches the destination, and if not, why.
 type Answer struct {
+	Host    string  `json:"host,omitempty"` // another one, which has tried, because the source is there
 	From    string  `json:"from"`
 	To      string  `json:"to"`
 	Reached bool    `json:"reached"`
@@ -61,7 +63,7 @@ type Answer struct {
 // error is one of netns/find or network/named if the question has a mistake, such as an unknown
 // container as the source.
 func Ask(ctx context.Context, cfg named.Config, q Question) (*Answer, error) {
-	v := &investigation{cfg: cfg, store: named.Store{Store: cfg.Attach.Store}, q: q}
+	v := &investigation{cfg: cfg, store: named.Store{Store: cfg.Attach.Store}, q: q, hostOf: map[*named.Endpoint]string{}}
 	defer v.close()
 	if err := v.read(); err != nil {
 		return nil, err
@@ -73,7 +75,7 @@ func Ask(ctx context.Context, cfg named.Config, q Question) (*Answer, error) {
 		return nil, err
 	}
 	v.checkEnds()
-	steps := []func(context.Context){v.checkName, v.routes, v.checkPublished, v.checkNetworks, v.checkRules, v.probe, v.checkKernel, v.checkListeners}
+	steps := []func(context.Context){v.checkName, v.routes, v.checkPublished, v.checkNetworks, v.checkRules, v.probe, v.checkKernel, v.checkListeners, v.checkOtherEnds}
 	if v.from.ns == nil {
 		steps = nil
 	}
@@ -93,7 +95,8 @@ type investigation struct {
 	q     Question
 
 	networks  []*named.Network
-	endpoints []*named.Endpoint
+	endpoints []*named.Endpoint          // of all hosts
+	hostOf    map[*named.Endpoint]string // those of other hosts
 	host      *machine
 	from      *machine
 	to        []*machine // more than one if several containers have an alias
@@ -116,6 +119,17 @@ func (v *investigation) read() (err error) {
 			return err
 		}
 		v.endpoints = append(v.endpoints, endpoints...)
+		if n.Span == nil {
+			continue
+		}
+		elsewhere, err := v.store.Elsewhere(n.Name)
+		if err != nil {
+			return err
+		}
+		for _, e := range elsewhere {
+			v.endpoints = append(v.endpoints, e.Endpoint)
+			v.hostOf[e.Endpoint] = e.Host
+		}
 	}
 	ns, err := netns.Current()
 	if err != nil {

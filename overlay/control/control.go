@@ -51,6 +51,12 @@ type Token struct {
 	Expires time.Time `json:"expires"`
 }
 
+// Question is one about a container of a host. Dataplanes read what it is about.
+type Question struct {
+	Host  string          `json:"host"`
+	About json.RawMessage `json:"about"`
+}
+
 // Never is a Cluster.ForgetAfter: other hosts never get the addresses of a dead host.
 const Never = time.Duration(-1)
 
@@ -71,6 +77,7 @@ type Status struct {
 	// Encryption is that between hosts; nil if no hosts use WireGuard.
 	Encryption *Encryption `json:"encryption,omitempty"`
 	Problems   []string    `json:"problems,omitempty"`
+	Notes      []string    `json:"notes,omitempty"` // what the node has corrected by itself
 	// ForgetAfter is how long a host must be dead until others may have its addresses; 0: they never may.
 	ForgetAfter time.Duration `json:"forget_after,omitempty"`
 }
@@ -115,6 +122,7 @@ type HostStatus struct {
 	By      string     `json:"by,omitempty"`      // how its containers are reached: "vxlan", "routes" or "unreachable"
 	Why     string     `json:"why,omitempty"`     // they are reached so
 	Program string     `json:"program,omitempty"` // version of its cleat-node
+	MTU     int        `json:"mtu,omitempty"`     // the largest packets from and to them, in bytes; 0: unknown
 }
 
 // NetworkStatus is a network of the cluster.
@@ -252,6 +260,11 @@ func (c *Client) ChangeCluster(ctx context.Context, to Cluster) error {
 // Rotate makes all hosts change to their next keys of WireGuard.
 func (c *Client) Rotate(ctx context.Context) error {
 	return c.Do(ctx, http.MethodPost, "/rotate", nil, nil)
+}
+
+// Explain has a host answer a question.
+func (c *Client) Explain(ctx context.Context, q Question) (answer json.RawMessage, err error) {
+	return answer, c.Do(ctx, http.MethodPost, "/explain", q, &answer)
 }
 
 // Status returns what the node knows.

@@ -61,10 +61,11 @@ const startWithin = 3 * time.Second
 // MaxLearners is how many members can be added before they vote.
 const MaxLearners = 2
 
-// Exists reports whether a directory has a member's data. One that was interrupted when it first started has none.
+// Exists reports whether a directory has the data of a member. That of one whose first start was interrupted is none:
+// it knows no other member, and started again, it would be the first one of a new registry.
 func Exists(dir string) bool {
-	_, err := os.Stat(filepath.Join(dir, "member", "wal"))
-	return err == nil
+	logs, err := filepath.Glob(filepath.Join(dir, "member", "wal", "*.wal")) // etcd renames the directory when it is complete
+	return err == nil && len(logs) > 0
 }
 
 // Start starts a member. It returns when the member serves, or after a few seconds if it waits for others.

@@ -77,6 +77,13 @@ func TestStart(t *testing.T) {
 	if member.Exists(p.path("data")) {
 		t.Error("a member exists before it was started")
 	}
+	must(t, os.MkdirAll(p.path("data/member/snap"), 0o700))
+	must(t, os.MkdirAll(p.path("data/member/wal.tmp"), 0o700))
+	must(t, os.WriteFile(p.path("data/member/wal.tmp/0.wal"), nil, 0o600))
+	if member.Exists(p.path("data")) {
+		t.Error("a member whose first start was interrupted exists")
+	}
+	must(t, os.RemoveAll(p.path("data")))
 	m := p.start()
 	r := p.registry()
 	first := registry.Host{Name: "a", Address: netip.MustParseAddr("192.0.2.1"), Port: 7790}

@@ -134,6 +134,7 @@ type Port struct {
 	HostAddr netip.Addr `json:"host_address,omitzero"`
 	HostPort uint16     `json:"host_port,omitempty"`
 	All      bool       `json:"everywhere,omitempty"` // published on all hosts
+	Bypass   bool       `json:"bypass_firewall,omitempty"`
 }
 
 // Tombstone is a host that was removed. The cluster never admits its key again, also not after the registry was

@@ -54,6 +54,8 @@ var (
 	registryUp  = desc("registry_up", "Whether the registry answers this host.")
 	hostUp      = desc("host_up", "Whether a host is alive, as this host sees it.", "host")
 	hostMember  = desc("host_registry_member", "Whether a host runs a member of the registry.", "host")
+	hostPackets = desc("host_packet_bytes", "Size of the largest packets between containers of this host and of another one.", "host")
+	corrections = desc("corrections", "What this host has corrected by itself, e.g. for a network card that breaks packets.")
 	problems    = desc("problems", "How much does not work on this host.")
 	netSize     = desc("network_containers", "Containers on a network and a host.", "network", "host")
 	netBlocks   = desc("network_blocks", "Blocks of a network's addresses that a host has.", "network", "host")
@@ -67,7 +69,7 @@ type collector struct{ source Source }
 
 // Describe implements prometheus.Collector.
 func (c *collector) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{registryUp, hostUp, hostMember, problems, netSize, netBlocks, connections} {
+	for _, d := range []*prometheus.Desc{registryUp, hostUp, hostMember, hostPackets, corrections, problems, netSize, netBlocks, connections} {
 		out <- d
 	}
 	for _, of := range []counters{container, between} {
@@ -94,6 +96,9 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	for _, h := range p.Hosts {
 		gauge(hostUp, number(h.Alive), h.Name)
 		gauge(hostMember, number(h.Member), h.Name)
+		if h.MTU > 0 {
+			gauge(hostPackets, float64(h.MTU), h.Name)
+		}
 	}
 	for _, n := range p.Networks {
 		for host, count := range n.Endpoints {
@@ -103,6 +108,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 			gauge(netBlocks, float64(len(blocks)), n.Name, host)
 		}
 	}
+	gauge(corrections, float64(len(p.Notes)))
 	own := p.Reports[p.Host]
 	gauge(problems, float64(len(own.Problems)))
 	for labels, count := range connectionsBy(p) {

@@ -28,6 +28,11 @@ type kind uint8
 const (
 	hello kind = iota + 1
 	trial
+	// Nodes ignore kinds that they don't know. These are of later versions of the program:
+	sized  // a datagram of a certain size
+	fits   // the answer: it has arrived
+	check  // a part of a frame in an encapsulated packet
+	intact // the answer: it has arrived as it was sent
 )
 
 var magic = [8]byte{'c', 'l', 'e', 'a', 't', 'p', 'r', 1}
@@ -60,7 +65,7 @@ func (m message) encode() []byte {
 // parse returns a message. ok is false if b is none of a known version.
 func parse(b []byte) (m message, ok bool) {
 	_, err := binary.Decode(b, binary.BigEndian, &m)
-	return m, err == nil && m.Magic == magic && (m.Kind == hello || m.Kind == trial)
+	return m, err == nil && m.Magic == magic && m.Kind >= hello && m.Kind <= intact
 }
 
 // trialTTL is the TTL of trials: nobody is to forward them.

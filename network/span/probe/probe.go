@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"cleat/link"
 	"cleat/netns"
 )
 
@@ -30,7 +31,30 @@ type Config struct {
 type Setup struct {
 	Local  netip.AddrPort // of this host's hellos
 	Uplink string         // the device of the ways
+	MTU    int            // of the uplink, in bytes; 0: no path's MTU is searched
+	Device string         // the device of encapsulated packets; "" without any
+	MAC    link.MAC       // of Device
 	Peers  []Peer
+}
+
+// sockets are the parts of a Setup with which sockets are opened.
+type sockets struct {
+	local          netip.AddrPort
+	trials, device string // devices
+	sizes          bool
+	mac            link.MAC
+}
+
+func (s Setup) sockets() sockets {
+	return sockets{s.Local, s.trialsOn(), s.Device, s.MTU > 0, s.MAC}
+}
+
+// trialsOn returns the device of trials; "" if no peer has a way.
+func (s Setup) trialsOn() string {
+	if slices.ContainsFunc(s.Peers, func(p Peer) bool { return len(p.Ways) > 0 }) {
+		return s.Uplink
+	}
+	return ""
 }
 
 // Peer is another host.
@@ -38,6 +62,8 @@ type Peer struct {
 	Name    string
 	Address netip.AddrPort // of its hellos
 	Ways    []Way          // at most one of each address family
+	MTU     int            // of its uplink, in bytes; 0: unknown
+	MAC     link.MAC       // of its device of encapsulated packets; zero: none are checked
 }
 
 // Has reports whether a peer has a way of the address family of a.
@@ -68,8 +94,13 @@ type Prober struct {
 	mu    sync.Mutex // guards what follows
 	setup Setup
 	peers map[string]*peer
-	reset chan struct{} // is closed when Local or Uplink differ
+	reset chan struct{} // is closed when sockets have to be opened anew
 	err   error         // why nothing is probed
+	// broken is what offloads do wrong, since when and to whom. busy is when encapsulated packets were last sent.
+	broken   Offloads
+	brokenAt time.Time
+	brokenTo string
+	busy     time.Time
 }
 
 // peer is what a Prober knows of a Peer.
@@ -81,6 +112,10 @@ type peer struct {
 	arrived  map[families]time.Time
 	receives families // trials of this host that the other one receives
 	results  map[families]Result
+	search   *search // nil without an MTU
+	used     bool    // containers use the path in encapsulated packets
+	hellos   int     // how many were sent since it was last heard
+	checking checking
 }
 
 // New returns a prober that has nothing to probe.
@@ -101,17 +136,22 @@ func (p *Prober) Set(s Setup) {
 	old := p.peers
 	if s.Local != p.setup.Local || s.Uplink != p.setup.Uplink {
 		old = nil
+	}
+	if s.sockets() != p.setup.sockets() {
 		close(p.reset)
 		p.reset = make(chan struct{})
 	}
 	p.setup, p.peers = s, map[string]*peer{}
 	for _, one := range s.Peers {
-		if was := old[one.Name]; was != nil && was.Address == one.Address && slices.Equal(was.Ways, one.Ways) {
-			p.peers[one.Name] = was
-			continue
+		now := old[one.Name]
+		if now == nil || now.Address != one.Address {
+			now = &peer{arrived: map[families]time.Time{}, results: map[families]Result{}}
+			_, _ = rand.Read(now.own[:]) // never fails
+		} else if !slices.Equal(now.Ways, one.Ways) {
+			now.arrived, now.results = map[families]time.Time{}, map[families]Result{}
 		}
-		now := &peer{Peer: one, arrived: map[families]time.Time{}, results: map[families]Result{}}
-		_, _ = rand.Read(now.own[:]) // never fails
+		now.Peer = one
+		now.setMTU(s.MTU)
 		p.peers[one.Name] = now
 	}
 }

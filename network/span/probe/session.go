@@ -45,6 +45,8 @@ func (p *Prober) session(ctx context.Context, setup Setup) error {
 	defer running.Wait()
 	defer s.close()
 	running.Go(func() { cancel(s.receiveHellos()) })
+	running.Go(func() { s.searchPaths(ctx) })
+	running.Go(func() { s.checkFrames(ctx) })
 	for _, c := range s.trials {
 		running.Go(func() { cancel(s.receiveTrials(c)) })
 	}
@@ -66,7 +68,10 @@ func (s *session) open() error {
 	if s.hellos, err = net.ListenUDP("udp", net.UDPAddrFromAddrPort(s.Local)); err != nil {
 		return fmt.Errorf("open the socket of hellos: %w", err)
 	}
-	if s.Uplink == "" {
+	if err := dontFragment(s.hellos, s.Local.Addr()); err != nil {
+		return err
+	}
+	if s.trialsOn() == "" {
 		return nil
 	}
 	device, err := net.InterfaceByName(s.Uplink)
@@ -118,7 +123,9 @@ func (s *session) round() {
 	s.mu.Lock()
 	for _, one := range s.peers {
 		s.judge(one, now)
-		all = append(all, s.next(one, now))
+		if one.wantsHello() {
+			all = append(all, s.next(one, now))
+		}
 	}
 	s.mu.Unlock()
 	s.send(all...)
@@ -171,7 +178,7 @@ func (s *session) neighbours(like netip.Addr) map[netip.Addr]net.HardwareAddr {
 
 // receiveHellos receives until the socket is closed.
 func (s *session) receiveHellos() error {
-	b := make([]byte, maxPacket)
+	b := make([]byte, maxSize)
 	for {
 		n, from, err := s.hellos.ReadFromUDPAddrPort(b)
 		if errors.Is(err, net.ErrClosed) {
@@ -180,8 +187,17 @@ func (s *session) receiveHellos() error {
 		if err != nil {
 			return fmt.Errorf("receive a hello: %w", err)
 		}
-		if m, ok := parse(b[:n]); ok && m.Kind == hello {
-			s.takeHello(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), m)
+		m, ok := parse(b[:n])
+		if !ok {
+			continue
+		}
+		switch from := netip.AddrPortFrom(from.Addr().Unmap(), from.Port()); m.Kind {
+		case hello:
+			s.takeHello(from, m)
+		case sized, fits:
+			s.takeSize(from, m, b[messageBytes:n], n)
+		case intact:
+			s.takeIntact(from, m, b[messageBytes:n])
 		}
 	}
 }
@@ -206,7 +222,7 @@ func (s *session) takeHello(from netip.AddrPort, m message) {
 	if comes {
 		one.since = now
 	}
-	one.its, one.receives, one.heard = m.Own, m.Received, now
+	one.its, one.receives, one.heard, one.hellos = m.Own, m.Received, now, 0
 	s.judge(one, now)
 	reply = s.next(one, now)
 	s.mu.Unlock()
