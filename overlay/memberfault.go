@@ -62,8 +62,9 @@ func (n *Node) resumeMember(ctx context.Context) error {
 	runs, wait, hosts := n.member != nil, time.Until(n.retry), len(n.mirror.Hosts)
 	self, known := n.mirror.Hosts[n.settings.Host]
 	left := n.listed && known && !self.Member
+	removed := n.removal.sure || n.listed && !known
 	n.mu.Unlock()
-	if runs || !n.dir.startsMember(n.settings, hosts) {
+	if runs || removed || !n.dir.startsMember(n.settings, hosts) {
 		return nil
 	}
 	if left { // while it was down

@@ -133,7 +133,9 @@ func (c *connections) close() {
 	}
 }
 
-func (n *Node) stopMember() {
+func (n *Node) stopMember() { n.endMember((*member.Member).Close) }
+
+func (n *Node) endMember(end func(*member.Member)) {
 	n.mu.Lock()
 	m := n.member
 	n.member = nil
@@ -141,7 +143,7 @@ func (n *Node) stopMember() {
 	if m != nil {
 		m.StopServing()
 		n.toMember.close()
-		m.Close()
+		end(m)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"cleat/overlay/member"
 	"cleat/overlay/registry"
 )
 
@@ -242,7 +243,7 @@ func (n *Node) followRestored() error {
 	if r == nil {
 		return nil
 	}
-	n.stopMember()
+	n.endMember((*member.Member).Abort)
 	if err := n.dir.putAside(); err != nil {
 		return err
 	}

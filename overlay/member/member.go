@@ -180,9 +180,22 @@ func (m *Member) serve(l net.Listener, host string) {
 // StopServing removes the socket for clients. Connections go on until Close.
 func (m *Member) StopServing() { _ = os.Remove(filepath.Join(m.dir, clientSocket)) }
 
+// Abort ends a member of which nobody needs anything any more. It does not wait for requests to end.
+func (m *Member) Abort() {
+	if m.e != nil {
+		m.e.Server.HardStop()
+	}
+	m.Close()
+}
+
 // Close ends the member. It waits some seconds for connections of clients to end.
 func (m *Member) Close() {
 	if m.e != nil {
+		select {
+		case <-m.e.Server.ReadyNotify():
+		default: // it waits for a majority, for which etcd's Close would wait, too
+			m.e.Server.HardStop()
+		}
 		m.e.Close()
 	}
 	m.stop()

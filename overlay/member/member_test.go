@@ -14,6 +14,10 @@ import (
 
 	"cleat/overlay/member"
 	"cleat/overlay/registry"
+
+	clientv3 "go.etcd.io/etcd/client/v3"
+	"go.uber.org/zap"
+	"google.golang.org/grpc"
 )
 
 func must(t *testing.T, err error) {
@@ -141,5 +145,38 @@ func TestCloseLeavesNothing(t *testing.T) {
 	waitFor(t, "the end of all goroutines", func() bool { return runtime.NumGoroutine() <= before })
 	if _, err := member.DialClients(p.dir)(t.Context()); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the socket after the end: %v", err)
+	}
+}
+
+// A member that waits for a majority can be ended.
+func TestCloseWhileWaiting(t *testing.T) {
+	p := newPlace(t)
+	m := p.start()
+	r, err := clientv3.New(clientv3.Config{Endpoints: []string{"http://192.0.2.1:7790"}, Logger: zap.NewNop(), DialOptions: []grpc.DialOption{
+		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return member.DialClients(p.dir)(ctx) })}})
+	must(t, err)
+	_, err = r.MemberAdd(t.Context(), []string{registry.PeerURL("b")}) // which never starts
+	must(t, err)
+	must(t, r.Close())
+	m.Close()
+	p.start().Close()
+}
+
+// Last returns what the member had when it ended.
+func TestLast(t *testing.T) {
+	p := newPlace(t)
+	m := p.start()
+	r := p.registry()
+	must(t, r.Init(t.Context(), registry.Cluster{ID: "1"}, registry.Host{Name: "a", Address: netip.MustParseAddr("192.0.2.1"), Port: 7790}))
+	must(t, r.Close())
+	id, index := m.Progress()
+	m.Close()
+	gotID, got, err := member.Last(p.path("data"))
+	must(t, err)
+	if gotID != id || got < index {
+		t.Errorf("member %x has %d, and had %x, %d", gotID, got, id, index)
+	}
+	if _, _, err := member.Last(p.path("none")); err == nil {
+		t.Error("a member that does not exist has a log")
 	}
 }

@@ -34,7 +34,17 @@ func (r *Registry) KeepAlive(ctx context.Context, host string, a Alive, changed 
 		} else {
 			wait = alivePause
 		}
-		sleep(ctx, wait)
+		r.sleepUntilAdded(ctx, wait)
+	}
+}
+
+// sleepUntilAdded waits, or until ctx ends, or until this client has added a host.
+func (r *Registry) sleepUntilAdded(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	select {
+	case <-ctx.Done():
+	case <-r.added:
 	}
 }
 

@@ -29,6 +29,7 @@ type Registry struct {
 	c *clientv3.Client
 
 	mu     sync.Mutex
+	added  chan struct{} // receives when this client has added a host
 	dialed chan struct{} // is closed, and replaced, before a new connection is used, and when one is closed
 }
 
@@ -37,7 +38,7 @@ const requestWithin = 3 * time.Second
 
 // Open returns a connection to the registry. It does not wait for one: requests do.
 func Open(cfg Config) (*Registry, error) {
-	r := &Registry{dialed: make(chan struct{})}
+	r := &Registry{dialed: make(chan struct{}), added: make(chan struct{}, 1)}
 	dial := func(ctx context.Context, endpoint string) (net.Conn, error) {
 		c, err := cfg.Dial(ctx, endpoint)
 		if err != nil {
@@ -216,6 +217,12 @@ func (r *Registry) AddHost(ctx context.Context, h Host) error {
 			return &TakenError{"host " + h.Name}
 		}
 		ok, err := r.txn(ctx, []clientv3.Cmp{unchanged(key, revision), absent(removedKey + h.Pin)}, clientv3.OpPut(key, encode(h)))
+		if ok {
+			select {
+			case r.added <- struct{}{}:
+			default:
+			}
+		}
 		if err != nil || ok {
 			return err
 		}
