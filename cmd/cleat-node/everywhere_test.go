@@ -57,7 +57,13 @@ func TestEverywhere(t *testing.T) {
 	_, err = c.sw.Plug(lab.End{Node: outside, Name: "eth0"}, 0)
 	must(t, err)
 	must(t, outside.Address("eth0", netip.MustParsePrefix("192.0.2.99/24")))
-	a.cleat("net", "create", "web", "--span")
+	must(t, outside.Address("eth0", netip.MustParsePrefix("2001:db8::99/64")))
+	v6 := map[*host]netip.Addr{}
+	for i, h := range c.hosts {
+		v6[h] = netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", i+1))
+		must(t, h.Address("eth0", netip.PrefixFrom(v6[h], 64)))
+	}
+	a.cleat("net", "create", "web", "--span", "--ipv6")
 	for _, h := range c.hosts {
 		c.eventually("network on "+h.name, func() error { _, err := h.run(t.Context(), "cleat", "net", "inspect", "web"); return err })
 	}
@@ -97,6 +103,23 @@ func TestEverywhere(t *testing.T) {
 			if got, err := askAt(tt.ns, tt.at.addr, 8080); err != nil || got[1] != tt.want.String() {
 				t.Errorf("from %s to %s, the container sees %q, want %s; %v", tt.from, tt.to, got, tt.want, err)
 			}
+		}
+	})
+	t.Run("IPv6", func(t *testing.T) {
+		for _, h := range c.hosts {
+			s, err := h.status()
+			must(t, err)
+			want := s.Networks[0].Blocks[len(s.Networks[0].Blocks)-1] // of IPv6
+			c.eventually("port 8080 of host "+h.name+" by IPv6", func() error {
+				got, err := askAt(outside.NS, v6[h], 8080)
+				if err != nil {
+					return err
+				}
+				if seen, err := netip.ParseAddr(got[1]); err != nil || got[0] != "ka" || h == a && seen.String() != "2001:db8::99" || h != a && !want.Contains(seen) {
+					return fmt.Errorf("%q answers; want a client in %s", got, want)
+				}
+				return nil
+			})
 		}
 	})
 	t.Run("rules", func(t *testing.T) {
