@@ -121,18 +121,24 @@ func (p population) network(a netip.Addr) *Network {
 	return p.networks[i]
 }
 
-// population returns all networks with their endpoints.
+// population returns all networks with their endpoints. Those of other hosts, of which there may be 100,000, are read
+// only if a rule names containers: otherwise only their network matters.
 func (s Store) population() (p population, err error) {
 	if p.networks, err = s.Networks(); err != nil {
 		return p, err
 	}
+	rules, err := rulesOf(p.networks)
+	if err != nil {
+		return p, err
+	}
+	named := slices.ContainsFunc(rules, func(r Rule) bool { return r.From.namesEndpoints() || r.To.namesEndpoints() })
 	for _, n := range p.networks {
 		endpoints, err := s.Endpoints(n.Name)
 		if err != nil {
 			return p, err
 		}
 		p.endpoints = append(p.endpoints, endpoints...)
-		if n.Span == nil {
+		if n.Span == nil || !named {
 			continue
 		}
 		hosts, err := s.remoteHosts(n.Name)
