@@ -26,7 +26,7 @@ func (n *Node) applyLoop(ctx context.Context) {
 		}
 		began := time.Now()
 		err := n.applyOnce(ctx, &whole)
-		rest(ctx, time.Since(began), longestApplyRest)
+		took := time.Since(began)
 		t.Reset(check)
 		if err != nil && ctx.Err() == nil {
 			n.problem("dataplane", err)
@@ -35,6 +35,7 @@ func (n *Node) applyLoop(ctx context.Context) {
 			n.problem("dataplane", nil)
 		}
 		signal(n.keys) // packets may take another key
+		rest(ctx, took, longestApplyRest)
 	}
 }
 
