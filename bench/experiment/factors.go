@@ -51,8 +51,8 @@ var (
 	schedulers    = []string{"adaptive", "weighted", "flow", "duplicate"}
 	settings      = []string{"default", "best"}
 	containeds    = []string{"ends", containedProgram}
-	attachedLinks = []string{"bridge", "macvlan"}       // all attachers can create these
-	dataplanes    = []string{"auto", "vxlan", "routes"} // those of cleat-node up --dataplane
+	attachedLinks = []string{"bridge", "macvlan"}                              // all attachers can create these
+	dataplanes    = []string{"auto", "routes", "vxlan", "geneve", "wireguard"} // those of cleat-node up --dataplane
 	events        = []string{eventJoin, "endpoint", eventName, eventDeath, "healing", eventMove, eventAddress}
 )
 

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"cleat/bench/named"
 	"cleat/internal/program"
@@ -75,6 +76,9 @@ const (
 	inside      = "eth0" // link of a container
 )
 
+// devices are the dataplanes with a device of the same name.
+var devices = []string{"vxlan", "geneve", "wireguard"}
+
 var drivers = map[string]func(Config) (driver, error){
 	"cleat-overlay":   openCleat,
 	"flannel-vxlan":   openFlannel("vxlan"),
@@ -85,6 +89,11 @@ var drivers = map[string]func(Config) (driver, error){
 func Open(cfg Config) (*Cluster, error) {
 	if err := check(cfg); err != nil {
 		return nil, err
+	}
+	if slices.Contains(devices, cfg.Dataplane) {
+		if err := link.Probe(cfg.Dataplane); err != nil {
+			return nil, err
+		}
 	}
 	c := &Cluster{cfg: cfg}
 	var err error
