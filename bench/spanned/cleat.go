@@ -8,6 +8,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"time"
 
 	"cleat/bench/named"
 	"cleat/internal/program"
@@ -18,7 +19,12 @@ type cleat struct {
 	cfg         Config
 	cleat, node string // paths
 	first       *Host
+	invitation  string // a token of less than an hour ago: making one is no part of a join
+	invited     time.Time
 }
+
+// invitedFor is how long a token is used. It is valid for an hour.
+const invitedFor = 50 * time.Minute
 
 func openCleat(cfg Config) (driver, error) {
 	c := &cleat{cfg: cfg, cleat: cfg.Program}
@@ -74,6 +80,9 @@ func (c *cleat) join(ctx context.Context, h *Host) error {
 
 // token returns an invitation to the cluster.
 func (c *cleat) token(ctx context.Context) (string, error) {
+	if c.invitation != "" && time.Since(c.invited) < invitedFor {
+		return c.invitation, nil
+	}
 	out, err := c.run(ctx, c.first, c.node, "token", "--json")
 	if err != nil {
 		return "", err
@@ -84,6 +93,7 @@ func (c *cleat) token(ctx context.Context) (string, error) {
 	if err := json.Unmarshal(out, &t); err != nil || t.Text == "" {
 		return "", fmt.Errorf("read the token %.80q: %w", out, err)
 	}
+	c.invitation, c.invited = t.Text, time.Now()
 	return t.Text, nil
 }
 

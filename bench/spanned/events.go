@@ -126,6 +126,9 @@ func (b *Bed) death(ctx context.Context) (time.Duration, error) {
 	if _, err := b.driver.misses(ctx, b.hosts[0], h); err != nil {
 		return 0, fmt.Errorf("%w: %w", ErrNotApplicable, err)
 	}
+	if err := b.noticed(ctx, h, false); err != nil { // what happened to it before may not be over
+		return 0, err
+	}
 	if err := b.setPort(h, false); err != nil {
 		return 0, err
 	}
