@@ -226,7 +226,7 @@ func (s *simulation) join(i, endpoints int, token trust.Token) (*simulated, erro
 		h.own = append(h.own, endpointOf(i, k))
 	}
 	for again := 0; ; again++ { // on a busy machine an attempt may take longer than it may
-		_, err := overlay.Join(s.t.Context(), h.dir, h.self, token, func(registry.Network) error { return nil })
+		_, err := overlay.Join(s.t.Context(), h.dir, h.self, token, func(overlay.State, registry.Network) error { return nil })
 		if err == nil {
 			break
 		}
