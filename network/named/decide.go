@@ -122,7 +122,7 @@ func (p population) network(a netip.Addr) *Network {
 }
 
 // population returns all networks with their endpoints. Those of other hosts, of which there may be 100,000, are read
-// only if a rule names containers: otherwise only their network matters.
+// only if a rule names containers, or if they publish ports everywhere: otherwise only their network matters.
 func (s Store) population() (p population, err error) {
 	if p.networks, err = s.Networks(); err != nil {
 		return p, err
@@ -138,10 +138,14 @@ func (s Store) population() (p population, err error) {
 			return p, err
 		}
 		p.endpoints = append(p.endpoints, endpoints...)
-		if n.Span == nil || !named {
+		if n.Span == nil {
 			continue
 		}
-		hosts, err := s.remoteHosts(n.Name)
+		mention := "" // what else matters of other hosts is the ports that their containers publish everywhere
+		if !named {
+			mention = publishesEverywhere
+		}
+		hosts, err := s.remoteHostsThat(n.Name, mention)
 		if err != nil {
 			return p, err
 		}

@@ -1,6 +1,7 @@
 package named
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -286,6 +287,14 @@ func (s Store) remotesDir(network string) string { return s.Path("networks", net
 
 // remoteHosts returns the endpoints of other hosts on a network, by host.
 func (s Store) remoteHosts(network string) (all []*remoteHost, err error) {
+	return s.remoteHostsThat(network, "")
+}
+
+// publishesEverywhere is in the file of a host with a container that publishes a port everywhere.
+const publishesEverywhere = `"everywhere"`
+
+// remoteHostsThat is remoteHosts for the hosts whose files have a text. Others are not decoded.
+func (s Store) remoteHostsThat(network, text string) (all []*remoteHost, err error) {
 	files, err := os.ReadDir(s.remotesDir(network))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list other hosts of %s: %w", network, err)
@@ -294,7 +303,14 @@ func (s Store) remoteHosts(network string) (all []*remoteHost, err error) {
 		if !strings.HasSuffix(f.Name(), endpointSuffix) {
 			continue
 		}
-		h, err := statedir.ReadJSON[remoteHost](s.remotesDir(network) + "/" + f.Name())
+		path := s.remotesDir(network) + "/" + f.Name()
+		if text != "" {
+			content, err := os.ReadFile(path)
+			if err == nil && !bytes.Contains(content, []byte(text)) {
+				continue
+			}
+		}
+		h, err := statedir.ReadJSON[remoteHost](path)
 		if err != nil {
 			return nil, err
 		}
