@@ -16,6 +16,7 @@ import (
 	"cleat/bench/container"
 	"cleat/bench/experiment"
 	"cleat/bench/schedule"
+	"cleat/bench/spanned"
 	"cleat/bench/wiring"
 	"cleat/link"
 )
@@ -82,7 +83,7 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		Config: cfg, store: st, cpus: cpus,
 		env:      env,
 		testbeds: newTestbeds(cfg.Scratch, runtimes), runtimes: runtimes,
-		attachHosts: map[attachKey]*attacher.Host{},
+		attachHosts: map[attachKey]*attacher.Host{}, beds: map[bedKey]*spanned.Bed{},
 		absentSpecs: map[wiring.Spec]bool{}, failures: failures{}, possible: Possible(),
 	}
 	err = r.measureAll(ctx, before)
@@ -128,7 +129,8 @@ type run struct {
 	testbeds    *testbeds
 	runtimes    *container.Set
 	attachHosts map[attachKey]*attacher.Host
-	absentSpecs map[wiring.Spec]bool // networks that can't be measured, and are recorded so
+	beds        map[bedKey]*spanned.Bed // of the work "event"
+	absentSpecs map[wiring.Spec]bool    // networks that can't be measured, and are recorded so
 	failures    failures
 	possible    func(experiment.Job) bool
 	// repeats is how many measurements may still be repeated: the experiment must
@@ -201,6 +203,9 @@ func (r *run) finish(complete bool) error {
 	for _, h := range r.attachHosts {
 		errs = append(errs, h.Close())
 	}
+	for _, b := range r.beds {
+		errs = append(errs, b.Close())
+	}
 	return errors.Join(append(errs, r.runtimes.Close())...)
 }
 
@@ -244,6 +249,8 @@ func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
 		return r.memory(ctx, job, at)
 	case experiment.Burst:
 		return r.burst(ctx, job, at)
+	case experiment.Event:
+		return r.event(ctx, job, at)
 	case experiment.Attach:
 		return r.attach(ctx, job, at)
 	}

@@ -76,15 +76,17 @@ func (n *Node) followAddress(ctx context.Context) error {
 	s := n.self()
 	n.mu.Lock()
 	record, known := n.mirror.Hosts[s.Host]
-	others := make([]registry.Host, 0, len(n.mirror.Hosts))
-	for _, h := range n.mirror.Hosts {
-		if h.Name != s.Host {
-			others = append(others, h)
-		}
-	}
 	ready := n.listed && n.answers
 	n.mu.Unlock()
-	if !isLocal(s.Address) {
+	local := isLocal(s.Address)
+	if local && !known {
+		return nil
+	}
+	if local && record.Address == s.Address && !n.unregistered {
+		return n.followMTU(ctx, record, ready)
+	}
+	others := n.otherHosts()
+	if !local {
 		a, ok := SourceFor(gates(others))
 		if !ok || !isLocal(a) {
 			return fmt.Errorf("this host has lost its address %s, and has no route to the others", s.Address)
@@ -100,9 +102,6 @@ func (n *Node) followAddress(ctx context.Context) error {
 	}
 	if !known {
 		return nil
-	}
-	if record.Address == s.Address && !n.unregistered {
-		return n.followMTU(ctx, record, ready)
 	}
 	mtu, err := MTUOf(s.Address)
 	if err != nil {
@@ -132,6 +131,19 @@ func (n *Node) followMTU(ctx context.Context, record registry.Host, ready bool) 
 	}
 	n.cfg.Log("the MTU of this host's device is %d now, and was %d", mtu, record.MTU)
 	return n.registry.ChangeHost(ctx, record.Name, func(h *registry.Host) { h.MTU = mtu })
+}
+
+// otherHosts returns the hosts of the cluster without this one.
+func (n *Node) otherHosts() []registry.Host {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	others := make([]registry.Host, 0, len(n.mirror.Hosts))
+	for _, h := range n.mirror.Hosts {
+		if h.Name != n.settings.Host {
+			others = append(others, h)
+		}
+	}
+	return others
 }
 
 // askAll sends a request to hosts, as far as they can be reached.

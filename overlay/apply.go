@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"time"
+
+	"cleat/overlay/registry"
 )
 
 // applyLoop makes the dataplane as the mirror says, whenever it differs.
@@ -22,29 +24,54 @@ func (n *Node) applyLoop(ctx context.Context) {
 		case <-t.C:
 			whole = true
 		}
+		began := time.Now()
+		err := n.applyOnce(ctx, &whole)
+		took := time.Since(began)
 		t.Reset(check)
-		if err := n.applyOnce(ctx, &whole); err != nil && ctx.Err() == nil {
+		if err != nil && ctx.Err() == nil {
 			n.problem("dataplane", err)
 			t.Reset(again)
 		} else {
 			n.problem("dataplane", nil)
 		}
 		signal(n.keys) // packets may take another key
+		rest(ctx, took, longestApplyRest)
 	}
 }
 
+// longestApplyRest bounds how long the dataplane rests between changes. It rests as long as they take, so that many
+// changes become one, and half of a processor is left for others.
+const longestApplyRest = time.Second
+
+// rest waits for a time, within a bound.
+func rest(ctx context.Context, d, longest time.Duration) {
+	t := time.NewTimer(min(d, longest))
+	defer t.Stop()
+	select {
+	case <-ctx.Done():
+	case <-t.C:
+	}
+}
+
+// applyOnce applies what has changed. A new State is made only for changes of the topology: with 1,000 hosts that takes
+// a millisecond, and endpoints may change a hundred times a second.
 func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
 	n.lends.Lock()
 	defer n.lends.Unlock()
 	n.mu.Lock()
-	state, changes, behind := n.state(), n.changes, n.changes != n.applied
-	ready := state.Self.Name != ""
+	_, ready := n.mirror.Hosts[n.settings.Host]
+	changes := n.changes
+	behind := ready && (*whole || changes != n.applied)
+	var state State
+	if behind {
+		state = n.state()
+	}
 	n.mu.Unlock()
 	if !ready {
 		return nil
 	}
 	var err error
-	if behind || *whole {
+	if behind {
 		if err = n.cfg.Dataplane.Apply(ctx, state); err == nil {
 			*whole = false
 		}
@@ -55,22 +82,36 @@ func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
 	}
 	dirty := n.dirty
 	n.dirty = map[endpointsOf]bool{}
+	n.applying = len(dirty) > 0
 	n.settled.Broadcast()
 	n.mu.Unlock()
-	errs := []error{err}
+	return errors.Join(err, n.applyEndpoints(ctx, dirty))
+}
+
+// endpointsAtOnce bounds how many endpoints the dataplane gets at a time, but for those of one host.
+const endpointsAtOnce = 2000
+
+// applyEndpoints gives the dataplane the endpoints of other hosts that have changed.
+func (n *Node) applyEndpoints(ctx context.Context, dirty map[endpointsOf]bool) error {
+	left := map[string][]string{} // hosts by network
 	for of := range dirty {
-		n.mu.Lock()
-		all, _ := n.mirror.endpoints(of), n.mirror.Networks[of.network]
-		_, exists := n.mirror.Networks[of.network]
-		n.mu.Unlock()
-		if !exists {
-			continue
-		}
-		if err := n.cfg.Dataplane.SetEndpoints(ctx, of.network, of.host, all); err != nil {
-			errs = append(errs, err)
-			n.mu.Lock()
-			n.dirty[of] = true
-			n.mu.Unlock()
+		left[of.network] = append(left[of.network], of.host)
+	}
+	var errs []error
+	for network, hosts := range left {
+		for len(hosts) > 0 {
+			var some map[string][]registry.Endpoint
+			if some, hosts = n.takeEndpoints(network, hosts); some == nil {
+				break
+			}
+			if err := n.cfg.Dataplane.SetEndpoints(ctx, network, some); err != nil {
+				errs = append(errs, err)
+				n.mu.Lock()
+				for host := range some {
+					n.dirty[endpointsOf{network, host}] = true
+				}
+				n.mu.Unlock()
+			}
 		}
 	}
 	if l, ok := n.cfg.Dataplane.(ProblemLister); ok {
@@ -80,7 +121,25 @@ func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
 		}
 		n.problem("ports", errors.Join(partial...))
 	}
+	n.mu.Lock()
+	n.applying = false
+	n.mu.Unlock()
 	return errors.Join(errs...)
+}
+
+// takeEndpoints returns the endpoints of some hosts on a network, and the other hosts; nil if the network is gone.
+func (n *Node) takeEndpoints(network string, hosts []string) (some map[string][]registry.Endpoint, others []string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, exists := n.mirror.Networks[network]; !exists {
+		return nil, nil
+	}
+	some = map[string][]registry.Endpoint{}
+	for count := 0; len(hosts) > 0 && count < endpointsAtOnce; hosts = hosts[1:] {
+		some[hosts[0]] = n.mirror.endpoints(endpointsOf{network, hosts[0]})
+		count += len(some[hosts[0]])
+	}
+	return some, hosts
 }
 
 // state returns what this host's dataplane is to be. It is called with mu held.

@@ -16,6 +16,10 @@ func (n *Node) claimBlocks(ctx context.Context) error {
 		n.mu.Unlock()
 		return nil
 	}
+	if !n.mirror.lacksBlocks(n.settings.Host) {
+		n.mu.Unlock()
+		return nil
+	}
 	m := n.mirror.copy()
 	n.mu.Unlock()
 	errs := []error{n.reclaim(ctx)}
@@ -28,6 +32,18 @@ func (n *Node) claimBlocks(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// lacksBlocks reports whether a host has no block of a subnet, or the registry lacks what a host has.
+func (m *mirror) lacksBlocks(host string) bool {
+	for _, net := range m.Networks {
+		for _, sub := range net.Subnets {
+			if !m.hasBlock(net.Name, sub, host) {
+				return true
+			}
+		}
+	}
+	return len(m.Lost) > 0
 }
 
 // hasBlock reports whether a host has a block of a subnet.

@@ -16,8 +16,8 @@ type Dataplane interface {
 	Run(ctx context.Context) error
 	// Apply makes the networks and the routes to other hosts as a State says. What it does not have is removed.
 	Apply(ctx context.Context, s State) error
-	// SetEndpoints replaces what is known of the endpoints of another host on a network.
-	SetEndpoints(ctx context.Context, network, host string, all []registry.Endpoint) error
+	// SetEndpoints replaces what is known of the endpoints of other hosts on a network, by host.
+	SetEndpoints(ctx context.Context, network string, hosts map[string][]registry.Endpoint) error
 	// Endpoints returns this host's endpoints on networks that span hosts, without their host.
 	Endpoints(ctx context.Context) ([]registry.Endpoint, error)
 	// Changed receives when Endpoints may have changed.

@@ -239,14 +239,18 @@ func (m *mirror) missing(own []registry.Endpoint, host string) (changes []regist
 		if _, ok := m.Networks[e.Network]; !ok {
 			continue
 		}
-		old, ok := m.ends[endpointsOf{e.Network, host}][e.ID]
+		of := endpointsOf{e.Network, host}
+		old, ok := m.ends[of].open().get(of, e.ID)
 		if !ok || !same(old, e) {
 			changes = append(changes, registry.EndpointChange{Endpoint: e})
 		}
 	}
 	for of, all := range m.ends {
-		for id, e := range all {
-			if of.host == host && !has[of.network+"/"+id] {
+		if of.host != host {
+			continue
+		}
+		for _, e := range all.open().all(of) {
+			if !has[of.network+"/"+e.ID] {
 				changes = append(changes, registry.EndpointChange{Endpoint: e, Gone: true})
 			}
 		}

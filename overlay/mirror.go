@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"bytes"
 	"cmp"
 	"maps"
 	"net/netip"
@@ -11,17 +12,18 @@ import (
 
 // mirror is what the registry has. It is not safe for concurrent use.
 type mirror struct {
-	Cluster  registry.Cluster                             `json:"cluster"`
-	Hosts    map[string]registry.Host                     `json:"hosts"`
-	Networks map[string]registry.Network                  `json:"networks"`
-	Blocks   map[string]map[string]registry.Block         `json:"blocks"`            // by network and prefix
-	Removed  map[string]registry.Tombstone                `json:"removed,omitempty"` // by pin
-	Lost     map[string]bool                              `json:"lost,omitempty"`    // keys of hosts, networks, blocks and tombstones that a restored registry lacks
-	alive    map[string]registry.Alive                    // by host
-	ends     map[endpointsOf]map[string]registry.Endpoint // by id
-	self     string                                       // this host
-	surplus  map[string]registry.Block                    // blocks that a restored registry has for this host, which gave them away
-	relapsed bool                                         // the registry's cluster does not encrypt any more, as in an older copy
+	Cluster  registry.Cluster                     `json:"cluster"`
+	Hosts    map[string]registry.Host             `json:"hosts"`
+	Networks map[string]registry.Network          `json:"networks"`
+	Blocks   map[string]map[string]registry.Block `json:"blocks"`            // by network and prefix
+	Removed  map[string]registry.Tombstone        `json:"removed,omitempty"` // by pin
+	Lost     map[string]bool                      `json:"lost,omitempty"`    // keys of hosts, networks, blocks and tombstones that a restored registry lacks
+	alive    map[string]registry.Alive            // by host
+	ends     map[endpointsOf]held
+	listing  map[endpointsOf]held      // the pages of all endpoints so far; nil: none
+	self     string                    // this host
+	surplus  map[string]registry.Block // blocks that a restored registry has for this host, which gave them away
+	relapsed bool                      // the registry's cluster does not encrypt any more, as in an older copy
 }
 
 // endpointsOf names the endpoints of a host on a network.
@@ -30,12 +32,13 @@ type endpointsOf struct{ network, host string }
 func newMirror() *mirror {
 	return &mirror{Hosts: map[string]registry.Host{}, Networks: map[string]registry.Network{}, Blocks: map[string]map[string]registry.Block{},
 		Removed: map[string]registry.Tombstone{}, Lost: map[string]bool{}, alive: map[string]registry.Alive{},
-		ends: map[endpointsOf]map[string]registry.Endpoint{}, surplus: map[string]registry.Block{}}
+		ends: map[endpointsOf]held{}, surplus: map[string]registry.Block{}}
 }
 
 // changed says what an update has changed.
 type changed struct {
 	topology  bool                 // hosts, networks or blocks
+	keys      []string             // hosts that are gone, or have another key
 	endpoints map[endpointsOf]bool // the endpoints of these
 	alive     []string             // hosts that came or went
 }
@@ -59,12 +62,16 @@ func incarnationOf(u registry.Update) string {
 // may lack hosts, networks, and blocks that hosts use: these stay until they are registered again (restored.go).
 func (m *mirror) update(u registry.Update) changed {
 	c := changed{endpoints: map[endpointsOf]bool{}}
+	if u.Endpoints != nil {
+		m.list(u, &c)
+		return c
+	}
 	old := m
 	if u.All {
 		old = &mirror{}
 		*old = *m
 		*m = *newMirror()
-		m.Cluster, m.self, m.relapsed = old.Cluster, old.self, old.relapsed
+		m.Cluster, m.self, m.ends, m.relapsed = old.Cluster, old.self, old.ends, old.relapsed
 		if old.isRestored(u) {
 			m.Hosts, m.Blocks, m.Networks, m.Removed = old.Hosts, old.Blocks, old.Networks, old.Removed
 			m.Lost = old.keys()
@@ -79,8 +86,10 @@ func (m *mirror) update(u registry.Update) changed {
 	}
 	if u.All {
 		c.topology = true
-		for of := range old.ends {
-			c.endpoints[of] = true
+		for name, h := range old.Hosts {
+			if now, ok := m.Hosts[name]; !ok || now.Pin != h.Pin {
+				c.keys = append(c.keys, name)
+			}
 		}
 		for h := range old.alive {
 			if _, lives := m.alive[h]; !lives {
@@ -99,10 +108,16 @@ func (m *mirror) change(one registry.Change, c *changed) {
 	case one.Tombstone != nil:
 		delete(m.Lost, tombstoneKey(one.Tombstone.Pin))
 		set(m.Removed, one.Tombstone.Pin, *one.Tombstone, one.Removed)
+		if h, ok := m.Hosts[one.Tombstone.Host]; ok && h.Pin == one.Tombstone.Pin {
+			c.keys = append(c.keys, h.Name)
+		}
 		m.bury(*one.Tombstone)
 		c.topology = true
 	case one.Host != nil:
 		delete(m.Lost, hostKey(one.Host.Name))
+		if old, ok := m.Hosts[one.Host.Name]; ok && (one.Removed || old.Pin != one.Host.Pin) {
+			c.keys = append(c.keys, one.Host.Name)
+		}
 		set(m.Hosts, one.Host.Name, *one.Host, one.Removed)
 		c.topology = true
 	case one.Alive != nil:
@@ -122,13 +137,7 @@ func (m *mirror) change(one registry.Change, c *changed) {
 		c.topology = true
 	case one.Endpoint != nil:
 		of := endpointsOf{one.Endpoint.Network, one.Endpoint.Host}
-		if m.ends[of] == nil {
-			m.ends[of] = map[string]registry.Endpoint{}
-		}
-		set(m.ends[of], one.Endpoint.ID, *one.Endpoint, one.Removed)
-		if len(m.ends[of]) == 0 {
-			delete(m.ends, of)
-		}
+		store(m.ends, of, *one.Endpoint, one.Removed)
 		c.endpoints[of] = true
 	}
 }
@@ -143,6 +152,57 @@ func (m *mirror) changeCluster(now registry.Cluster, removed bool) {
 		now.Encryption = m.Cluster.Encryption
 	}
 	m.Cluster = now
+}
+
+// list applies a page of all endpoints. After the last one, those that were on none are gone.
+func (m *mirror) list(u registry.Update, c *changed) {
+	if u.Endpoints.First || m.listing == nil {
+		m.listing = map[endpointsOf]held{}
+	}
+	// Pages are in the order of network, host and id. So most endpoints come after last, which has the greatest id of its
+	// host and network.
+	var last *registry.Endpoint
+	for _, one := range u.Changes {
+		e := one.Endpoint
+		if e == nil {
+			continue
+		}
+		of := endpointsOf{e.Network, e.Host}
+		if last == nil || last.Network != e.Network || last.Host != e.Host || last.ID >= e.ID {
+			store(m.listing, of, *e, false)
+			if last = e; !m.listing[of].plain.endsWith(e.ID) {
+				last = nil
+			}
+			continue
+		}
+		push(m.listing, of, *e)
+		last = e
+	}
+	for _, one := range u.Unread { // what it was before
+		of := endpointsOf{one.Endpoint.Network, one.Endpoint.Host}
+		if e, ok := m.ends[of].open().get(of, one.Endpoint.ID); ok {
+			store(m.listing, of, e, false)
+		}
+	}
+	if !u.Endpoints.Last {
+		return
+	}
+	old := m.ends
+	m.ends, m.listing = m.listing, nil
+	for of, h := range m.ends {
+		if bytes.Equal(old[of].open(), h.plain) {
+			m.ends[of] = old[of]
+			continue
+		}
+		h.plain = h.plain.clip()
+		m.ends[of] = h
+		c.endpoints[of] = true
+	}
+	for of := range old {
+		if _, ok := m.ends[of]; !ok {
+			c.endpoints[of] = true
+		}
+	}
 }
 
 // blocksOf returns the blocks of a host.
@@ -172,10 +232,6 @@ func (m *mirror) keep(one registry.Change, old *mirror) {
 	case one.Block != nil:
 		if b, ok := old.Blocks[one.Block.Network][one.Block.Prefix.String()]; ok {
 			m.change(registry.Change{Block: &b}, &c)
-		}
-	case one.Endpoint != nil:
-		if e, ok := old.ends[endpointsOf{one.Endpoint.Network, one.Endpoint.Host}][one.Endpoint.ID]; ok {
-			m.change(registry.Change{Endpoint: &e}, &c)
 		}
 	case one.Alive != nil:
 		m.change(registry.Change{Alive: one.Alive}, &c) // the host lives, whatever the record says
@@ -227,11 +283,7 @@ func comparePrefixes(a, b netip.Prefix) int {
 
 // endpoints returns the endpoints of a host on a network, by id.
 func (m *mirror) endpoints(of endpointsOf) []registry.Endpoint {
-	var all []registry.Endpoint
-	for _, id := range slices.Sorted(maps.Keys(m.ends[of])) {
-		all = append(all, m.ends[of][id])
-	}
-	return all
+	return m.ends[of].open().all(of)
 }
 
 // copy returns a copy that changes of the mirror don't affect, without endpoints and who is alive.
@@ -260,10 +312,11 @@ func (m *mirror) voters() []registry.Host {
 
 func (m *mirror) those(are func(registry.Host) bool) []registry.Host {
 	var all []registry.Host
-	for _, name := range slices.Sorted(maps.Keys(m.Hosts)) {
-		if h := m.Hosts[name]; are(h) {
+	for _, h := range m.Hosts {
+		if are(h) {
 			all = append(all, h)
 		}
 	}
+	slices.SortFunc(all, func(a, b registry.Host) int { return cmp.Compare(a.Name, b.Name) })
 	return all
 }

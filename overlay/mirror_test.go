@@ -35,3 +35,57 @@ func TestRestored(t *testing.T) {
 		t.Errorf("after an update that is not of a restored registry the mirror has %v, %v, %v", m.Networks, m.Blocks, m.Lost)
 	}
 }
+
+// TestPages checks that all endpoints replace those that the mirror had once their last page is there, and that only the
+// hosts whose endpoints differ count as changed.
+func TestPages(t *testing.T) {
+	end := func(host, id string) registry.Change {
+		return registry.Change{Endpoint: &registry.Endpoint{Network: "web", Host: host, ID: id, Container: "docker:" + id}}
+	}
+	page := func(first, last bool, all ...registry.Change) registry.Update {
+		return registry.Update{Endpoints: &registry.Page{First: first, Last: last}, Changes: all}
+	}
+	m := newMirror()
+	m.update(page(true, true, end("a", "1"), end("b", "1"), end("c", "1")))
+	m.update(registry.Update{All: true}) // the next listing begins
+	m.update(page(true, false, end("x", "1")))
+	m.update(page(true, false, end("a", "1"), end("b", "2"))) // it began again
+	if got := len(m.ends); got != 3 {
+		t.Errorf("before the last page the mirror has the endpoints of %d hosts, want 3", got)
+	}
+	c := m.update(page(false, true, end("d", "1")))
+	var changed []string
+	for of := range c.endpoints {
+		changed = append(changed, of.host)
+	}
+	slices.Sort(changed)
+	if !slices.Equal(changed, []string{"b", "c", "d"}) {
+		t.Errorf("endpoints of %q have changed", changed)
+	}
+	if got := m.endpoints(endpointsOf{"web", "b"}); len(got) != 1 || got[0].ID != "2" {
+		t.Errorf("host b has %+v", got)
+	}
+	if len(m.ends) != 3 {
+		t.Errorf("the mirror has the endpoints of %d hosts, want 3", len(m.ends))
+	}
+}
+
+// TestListing checks that pages give the same endpoints in whatever order they are.
+func TestListing(t *testing.T) {
+	of := endpointsOf{"web", "a"}
+	for name, ids := range map[string][]string{"in order": {"1", "2", "3", "4"}, "mixed": {"3", "1", "4", "2"}, "twice": {"1", "2", "2", "1", "3", "4", "4"}} {
+		m := newMirror()
+		for i, id := range ids {
+			m.update(registry.Update{Endpoints: &registry.Page{First: i == 0, Last: i == len(ids)-1}, Changes: []registry.Change{
+				{Endpoint: &registry.Endpoint{Network: "web", Host: "a", ID: id}}, {Endpoint: &registry.Endpoint{Network: "web", Host: "b", ID: "1"}},
+				{Endpoint: &registry.Endpoint{Network: "web", Host: "a", ID: id}}, {Endpoint: &registry.Endpoint{Network: "web", Host: "a", ID: "9"}}}})
+		}
+		var got []string
+		for _, e := range m.endpoints(of) {
+			got = append(got, e.ID)
+		}
+		if !slices.Equal(got, []string{"1", "2", "3", "4", "9"}) || m.ends[of].count != 5 {
+			t.Errorf("%s: %q, counted %d", name, got, m.ends[of].count)
+		}
+	}
+}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"net"
 	"net/netip"
 	"sync"
@@ -42,7 +41,9 @@ type Node struct {
 	settings     *Settings  // its host and cluster never change
 	identity     *trust.Identity
 	mirror       *mirror
-	listed       bool                 // the mirror has had all records since the start
+	listed       bool                 // the mirror has had all records since the start, but for those of endpoints
+	endsListed   bool                 // and those of endpoints
+	former       bool                 // the last listing was that of a former registry
 	since        map[string]time.Time // when hosts came or went
 	listedAt     time.Time            // since when
 	answers      bool                 // the registry does
@@ -64,6 +65,7 @@ type Node struct {
 	started      time.Time                 // since when it runs
 	pending      *restoredBy               // another host has restored the registry, and this one has not gone over to it yet
 	ring         ring
+	applying     bool       // the dataplane gets endpoints
 	applied      uint64     // how many changes of the topology the dataplane has
 	changes      uint64     // how many there were
 	settled      *sync.Cond // is signaled when applied changes
@@ -228,10 +230,25 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "disk", nil, 5*time.Second, n.checkDisk) })
 	running.Go(func() { n.every(ctx, "restored", n.restored, 5*time.Second, n.registerAgain) })
 	running.Go(func() { n.every(ctx, "telling", n.telling, tellEvery, n.tellRestored) })
-	running.Go(func() { n.every(ctx, "files", n.saved, time.Hour, n.save) })
+	running.Go(func() {
+		n.every(ctx, "files", n.saved, time.Hour, func(ctx context.Context) error {
+			began := time.Now()
+			err := n.save(ctx)
+			rest(ctx, saveRest*time.Since(began), longestSaveRest)
+			return err
+		})
+	})
+	running.Go(func() { n.compactLoop(ctx) })
 	running.Go(func() { n.forward(ctx, n.cfg.Dataplane.Changed(), n.publish) })
 	signal(n.apply) // what the host had when it was stopped
 	<-ctx.Done()
+	select {
+	case <-n.saved:
+		if err := n.save(ctx); err != nil {
+			n.cfg.Log("%v", err)
+		}
+	default:
+	}
 	if cause := context.Cause(ctx); !errors.Is(cause, context.Canceled) {
 		return cause
 	}
@@ -334,17 +351,17 @@ func (n *Node) problem(about string, err error) {
 func (n *Node) update(u registry.Update) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if u.All && incarnationOf(u) < n.settings.Incarnation {
-		return // a former registry
-	}
-	before := maps.Clone(n.mirror.Hosts) // an update changes the map
-	had := n.mirror.blocksOf(n.settings.Host)
 	if u.All {
-		if !n.listed {
-			n.listedAt = time.Now()
-		}
-		n.listed = true
+		n.former = incarnationOf(u) < n.settings.Incarnation
 	}
+	if n.former && (u.All || u.Endpoints != nil) {
+		return
+	}
+	had := n.mirror.blocksOf(n.settings.Host)
+	if u.All && !n.listed {
+		n.listed, n.listedAt = true, time.Now()
+	}
+	n.endsListed = n.endsListed || u.Endpoints != nil && u.Endpoints.Last
 	c := n.mirror.update(u)
 	if g := n.mirror.Cluster.Incarnation; g > n.settings.Incarnation {
 		n.settings.Incarnation = g
@@ -382,18 +399,22 @@ func (n *Node) update(u registry.Update) {
 		signal(n.claim)
 		signal(n.uplinks)
 	}
-	if u.All {
+	if u.Endpoints != nil && u.Endpoints.Last {
 		signal(n.publish)
+	}
+	if u.All {
 		signal(n.restored)
 		signal(n.telling)
 	}
-	for name, h := range before {
-		if now, ok := n.mirror.Hosts[name]; !ok || now.Pin != h.Pin {
-			n.gate.Evict(name)
-		}
+	for _, name := range c.keys {
+		n.gate.Evict(name)
 	}
-	signal(n.apply)
-	signal(n.govern)
+	if c.topology || len(c.endpoints) > 0 {
+		signal(n.apply)
+	}
+	if c.topology || len(c.alive) > 0 {
+		signal(n.govern)
+	}
 	if c.topology || len(c.alive) > 0 {
 		signal(n.keys)
 	}
@@ -427,7 +448,7 @@ func (n *Node) setAnswers(does bool) {
 // publishEndpoints makes the registry's endpoints of this host those that it has.
 func (n *Node) publishEndpoints(ctx context.Context) error {
 	n.mu.Lock()
-	ready := n.listed && n.answers
+	ready := n.endsListed && n.answers
 	n.mu.Unlock()
 	if !ready {
 		return nil
@@ -443,6 +464,12 @@ func (n *Node) publishEndpoints(ctx context.Context) error {
 	n.reconnected(own)
 	return errors.Join(n.claimFree(ctx, free), n.registry.ChangeEndpoints(ctx, changes), n.cutOff(ctx, foreign))
 }
+
+// The mirror's file is written again after a multiple of the time that it took: with 1,000 hosts it has half a megabyte.
+const (
+	saveRest        = 20
+	longestSaveRest = 10 * time.Second
+)
 
 // save writes the mirror's file.
 func (n *Node) save(context.Context) error {

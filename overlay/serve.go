@@ -211,10 +211,11 @@ func (n *Node) removeNetwork(ctx context.Context, r *http.Request) (any, error) 
 	used := &InUseError{Network: name}
 	n.mu.Lock()
 	for of, all := range n.mirror.ends {
-		for _, e := range all {
-			if of.network == name {
-				used.Containers = append(used.Containers, e.Container+" on host "+of.host)
-			}
+		if of.network != name {
+			continue
+		}
+		for _, e := range all.open().all(of) {
+			used.Containers = append(used.Containers, e.Container+" on host "+of.host)
 		}
 	}
 	n.mu.Unlock()
@@ -340,6 +341,11 @@ func (n *Node) votes(ctx context.Context) []string {
 	return names
 }
 
+// complete reports whether the dataplane has all that the registry has. It is called with mu held.
+func (n *Node) complete() bool {
+	return n.endsListed && n.applied == n.changes && len(n.dirty) == 0 && !n.applying && !n.mirror.lacksBlocks(n.settings.Host)
+}
+
 func (n *Node) status(members []string) control.Status {
 	var peers []control.Peer
 	if l, ok := n.cfg.Dataplane.(PeerLister); ok {
@@ -348,7 +354,7 @@ func (n *Node) status(members []string) control.Status {
 	paths := n.cfg.Dataplane.Paths()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members, External: n.mirror.Cluster.External}, Peers: peers, Encryption: n.encryption()}
+	s := control.Status{Cluster: n.settings.Cluster, Host: n.settings.Host, PID: os.Getpid(), Registry: control.RegistryStatus{Answers: n.answers, Since: n.answered, Members: members, External: n.mirror.Cluster.External}, Complete: n.complete(), Peers: peers, Encryption: n.encryption()}
 	if after, ever := forgetAfter(n.mirror.Cluster); ever {
 		s.ForgetAfter = after
 	}
@@ -371,7 +377,7 @@ func (n *Node) status(members []string) control.Status {
 		}
 		for of, all := range n.mirror.ends {
 			if of.network == net.Name {
-				one.Endpoints[of.host] = len(all)
+				one.Endpoints[of.host] = all.count
 			}
 		}
 		s.Networks = append(s.Networks, one)

@@ -47,7 +47,7 @@ func (noDataplane) Run(ctx context.Context) error      { <-ctx.Done(); return ni
 func (noDataplane) Stale() <-chan struct{}             { return nil }
 func (noDataplane) Paths() map[string]Path             { return nil }
 func (noDataplane) Apply(context.Context, State) error { return nil }
-func (noDataplane) SetEndpoints(context.Context, string, string, []registry.Endpoint) error {
+func (noDataplane) SetEndpoints(context.Context, string, map[string][]registry.Endpoint) error {
 	return nil
 }
 func (noDataplane) Endpoints(context.Context) ([]registry.Endpoint, error) { return nil, nil }
@@ -387,15 +387,17 @@ func TestMirrorKeepsUnread(t *testing.T) {
 	}
 	block := registry.Block{Network: "web", Prefix: netip.MustParsePrefix("10.64.0.0/26"), Host: "a"}
 	end := registry.Endpoint{Network: "web", Host: "a", ID: "1", Container: "docker:api"}
-	m.update(registry.Update{All: true, Changes: []registry.Change{host("a", 1), host("b", 1), host("c", 1), {Network: &registry.Network{Name: "web", Spec: []byte("1")}}, {Block: &block}, {Endpoint: &end}}})
+	m.update(registry.Update{All: true, Changes: []registry.Change{host("a", 1), host("b", 1), host("c", 1), {Network: &registry.Network{Name: "web", Spec: []byte("1")}}, {Block: &block}}})
+	m.update(registry.Update{Endpoints: &registry.Page{First: true, Last: true}, Changes: []registry.Change{{Endpoint: &end}}})
 	keyOnly := []registry.Change{host("b", 0), host("new", 0), {Network: &registry.Network{Name: "web"}}, {Block: &registry.Block{Network: "web", Prefix: block.Prefix}},
-		{Endpoint: &registry.Endpoint{Network: "web", Host: "a", ID: "1"}}, {Alive: &registry.AliveHost{Host: "b"}}}
+		{Alive: &registry.AliveHost{Host: "b"}}}
 	m.update(registry.Update{All: true, Changes: []registry.Change{host("a", 2)}, Unread: keyOnly})
+	m.update(registry.Update{Endpoints: &registry.Page{First: true, Last: true}, Unread: []registry.Change{{Endpoint: &registry.Endpoint{Network: "web", Host: "a", ID: "1"}}}})
 	if len(m.Hosts) != 2 || m.Hosts["a"].MTU != 2 || m.Hosts["b"].MTU != 1 {
 		t.Errorf("hosts %+v", m.Hosts)
 	}
 	_, lives := m.alive["b"]
-	if string(m.Networks["web"].Spec) != "1" || m.Blocks["web"]["10.64.0.0/26"].Host != "a" || m.ends[endpointsOf{"web", "a"}]["1"].Container != "docker:api" || !lives {
+	if string(m.Networks["web"].Spec) != "1" || m.Blocks["web"]["10.64.0.0/26"].Host != "a" || m.endpoints(endpointsOf{"web", "a"})[0].Container != "docker:api" || !lives {
 		t.Errorf("mirror %+v", m)
 	}
 }

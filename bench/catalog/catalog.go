@@ -82,6 +82,7 @@ type Entry struct {
 	Cold     bool     // it learns the properties of its links from traffic, so it is rebuilt for each measurement
 	RootLab  bool     // its program changes its user id, which needs a lab made by root
 	FormOf   string   // the network of which it is another form, and no rival; "": none
+	Cluster  bool     // programs on several hosts make it (package spanned)
 	Borrows  bool     // its traffic uses the host's own sockets: faster than any network of the container
 	Caveats  []string // what does not work with it
 }
@@ -171,6 +172,13 @@ var entries = []Entry{
 	{Name: "wireguard", Title: "WireGuard (encrypted)", Role: Overlay, Kinds: []string{"wireguard"}, Caveats: []string{"60 to 80 bytes of each packet are headers"}},
 	{Name: "ipip", Title: "IP in IP", Role: Overlay, Kinds: []string{"ipip"}, Caveats: []string{"IPv4 unicast only"}},
 	{Name: "gre", Title: "GRE", Role: Overlay, Kinds: []string{"gre"}, Caveats: []string{"many firewalls and NATs drop IP protocol 47"}},
+
+	{Name: "cleat-overlay", Title: "cleat-node: a network of several hosts", Role: Overlay, Cluster: true, Kinds: []string{"veth", "vxlan"}, RootLab: true,
+		Caveats: []string{"no broadcast or multicast between hosts"}},
+	{Name: "flannel-vxlan", Title: "flannel, backend vxlan, with the CNI plugin bridge", Role: Overlay, Cluster: true, Kinds: []string{"veth", "bridge", "vxlan"}, Programs: []string{"flanneld", "etcd"}, RootLab: true,
+		Caveats: []string{encap50, "each host has a subnet of its own, so a container can't keep its address on another host", "serves no names"}},
+	{Name: "flannel-host-gw", Title: "flannel, backend host-gw, with the CNI plugin bridge", Role: Overlay, Cluster: true, Kinds: []string{"veth", "bridge"}, Programs: []string{"flanneld", "etcd"}, RootLab: true,
+		Caveats: []string{"all hosts must be on one segment", "each host has a subnet of its own, so a container can't keep its address on another host", "serves no names"}},
 
 	{Name: "tun", Title: "two TUN devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
 	{Name: "tap", Title: "two TAP devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},

@@ -65,7 +65,7 @@ type CPU struct {
 // Sample is one measurement: one line of samples.jsonl.
 type Sample struct {
 	Cell
-	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets", "loaded", "setup", "memory", "start", "attach" or "burst"
+	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets", "loaded", "setup", "memory", "start", "attach", "burst" or "event"
 	Block    int                `json:"block"` // 0: the warm-up, which no statistic uses
 	Order    int                `json:"order"` // position within the block
 	Attempt  int                `json:"attempt"`

@@ -55,6 +55,10 @@ var factors = map[string]declaration{
 	"settings":   {text: "% settings", ordinary: "default", setting: true},
 	"vxlan_port": {text: "port %", ordinary: "4789", setting: true},
 
+	"dataplane": {text: "%", ordinary: "auto", setting: true},
+	"event":     {perPart: true},
+	"hosts":     {noun: "host", ordinary: "3"},
+
 	"endpoints": {noun: "endpoint", ordinary: "1"},
 	"parallel":  {text: "% at the same time"},
 	"ports":     {title: "published ports", noun: "published port"},

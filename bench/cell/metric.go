@@ -28,6 +28,7 @@ const (
 	AttachTime  Metric = "attach_time"      // ns, from exec of the attaching program until the container's address is usable
 	DetachTime  Metric = "detach_time"      // ns, from exec to exit of the detaching program
 	AttachCPU   Metric = "attach_cpu"       // ns of user and system time of the attaching command and its children
+	EventTime   Metric = "event_time"       // ns, from an event until all hosts of a network are as they should be
 	AttachRate  Metric = "attach_rate"      // 1/s, containers attached at the same time, until the last address is usable
 
 	// Metrics of networks over several links.
@@ -130,6 +131,7 @@ var metrics = [...]metric{
 	{name: AttachTime, unit: "ns", scale: millis, title: "exec to usable address", over: "attach"},
 	{name: DetachTime, unit: "ns", scale: millis, title: "time to detach", over: "detach"},
 	{name: AttachCPU, unit: "ns", scale: millis, title: "processor time to attach", over: "cpu"},
+	{name: EventTime, unit: "ns", scale: millis, title: "time until all hosts are as they should be", over: "settled", spread: true, rank: RankResult},
 	{name: AttachRate, unit: "1/s", scale: Scale{1, "1/s"}, title: "attached at the same time", over: "attached", under: "/s", higher: true, spread: true, rank: RankResult},
 	{name: ProcessorTime, unit: "cores/(Gbit/s)", scale: Scale{1, "cores per Gbit/s"}, title: "processor time", over: "cores", under: "/Gbit", rank: RankCost,
 		about: "processors kept busy per Gbit/s, both ends together"},

@@ -30,6 +30,8 @@
 //   - The peer of a container on a named network is another one, or reaches it by a
 //     published TCP port. A port of docker-bridge takes two processes, so at most 100 are
 //     published. Engines choose the MTU.
+//   - Programs on several hosts make cleat-overlay and flannel's networks. Only these do the work "event", of which
+//     flannel has no name, death, move and address.
 //   - Rootless networks carry traffic outbound or inbound, the others in one direction,
 //     which their name tells.
 //   - Networks over several links have a topology of their own, "links", and their own
@@ -39,7 +41,7 @@
 //     search for a rate does not have. MPTCP carries no datagrams, and other programs'
 //     tunnels run over IPv4 only.
 //
-// The runtime is that of traffic's ends: setup, start, memory, attach and burst are
+// The runtime is that of traffic's ends: setup, start, memory, attach, burst and event are
 // always native.
 //
 // A factor is not crossed for work or a network for which it has no meaning: TCP has no

@@ -19,6 +19,7 @@ const (
 	portOverhead      = time.Millisecond        // to publish one of many ports
 	coldOverhead      = 400 * time.Millisecond  // to build a network anew for each measurement
 	zooOverhead       = 2500 * time.Millisecond // long round trips: to connect, to let a tunnel settle, to drain queues
+	eventEstimate     = 4 * time.Second         // the longest by far: a host is cut off and comes back
 	searchSteps       = 10                      // measurements of a search; they share the duration
 	searchSettle      = 100 * time.Millisecond  // after each step, until missing datagrams count as lost
 )
@@ -26,6 +27,9 @@ const (
 // Estimate returns about how long one measurement takes, once its network and its
 // runtime exist.
 func (j Job) Estimate() time.Duration {
+	if j.Work.Kind == Event {
+		return eventEstimate
+	}
 	if kindOf(j.Work.Kind).untimed {
 		return untimedEstimate + time.Duration(j.count(parallelFactor))*burstOverhead
 	}

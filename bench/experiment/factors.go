@@ -34,6 +34,11 @@ const (
 	endpointsFactor = "endpoints" // of the bridge, the parent or the network, with the measured one
 	parallelFactor  = "parallel"  // how many containers a burst attaches at the same time
 
+	// Of networks that span hosts.
+	dataplaneFactor = "dataplane" // how hosts of cleat-node reach each other's containers
+	eventFactor     = "event"     // what the work "event" makes happen
+	hostsFactor     = "hosts"     // how many hosts the work "event" has
+
 	// workFactor is set to "loaded" in cells of that work, and can't be given: such a cell
 	// measures what one of work "tcp" does, and more. Its name tells results apart.
 	workFactor = "work"
@@ -46,7 +51,9 @@ var (
 	schedulers    = []string{"adaptive", "weighted", "flow", "duplicate"}
 	settings      = []string{"default", "best"}
 	containeds    = []string{"ends", containedProgram}
-	attachedLinks = []string{"bridge", "macvlan"} // all attachers can create these
+	attachedLinks = []string{"bridge", "macvlan"}                              // all attachers can create these
+	dataplanes    = []string{"auto", "routes", "vxlan", "geneve", "wireguard"} // those of cleat-node up --dataplane
+	events        = []string{eventJoin, "endpoint", eventName, eventDeath, "healing", eventMove, eventAddress}
 )
 
 const (
@@ -66,7 +73,16 @@ const (
 	dockerBridge      = "docker-bridge"
 	cleatDocker       = "cleat-docker"
 	cleatDockerDirect = "cleat-docker-direct"
+	cleatOverlay      = "cleat-overlay"
 	mostOfDocker      = 100 // containers or ports that are tried
+
+	eventJoin    = "join"
+	eventName    = "name"
+	eventDeath   = "death"
+	eventMove    = "move"
+	eventAddress = "address"
+
+	minHosts, maxHosts = 3, 100 // of the work "event"; with fewer the registry of cleat-node has no spare member
 
 	maxPorts    = 20000 // as many as package wiring has room for below ip_local_port_range
 	maxParallel = 500
@@ -84,13 +100,15 @@ var factors = []factor{
 	{offeredFactor, checkOffered, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, string(Unlimited)},
 	{rateFactor, checkTransactions, func(k kind, _ catalog.Entry) bool { return k.transactions }, ""},
 	{gsoFactor, checkOnOff, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, ""},
-	{checksumFactor, checkOnOff, func(k kind, n catalog.Entry) bool { return !k.untimed && len(n.Kinds) > 0 && n.Role != catalog.Named }, ""},
+	{checksumFactor, checkOnOff, func(k kind, n catalog.Entry) bool {
+		return !k.untimed && len(n.Kinds) > 0 && n.Role != catalog.Named && !n.Cluster
+	}, ""},
 	{hairpinFactor, checkOnOff, func(_ kind, n catalog.Entry) bool { return n.Name == "macvlan-vepa" }, ""},
 	{peerFactor, checkWord("peer", peers), func(k kind, n catalog.Entry) bool {
 		return n.Role == catalog.Rootless || n.Role == catalog.Named && !k.untimed
 	}, ""},
 	{portsFactor, checkCount("ports", maxPorts), func(k kind, n catalog.Entry) bool { return n.Role == catalog.Named && (!k.untimed || k.name == Memory) }, ""},
-	{vxlanPortFactor, checkPort, func(_ kind, n catalog.Entry) bool { return slices.Contains(n.Kinds, "vxlan") }, ""},
+	{vxlanPortFactor, checkPort, func(_ kind, n catalog.Entry) bool { return slices.Contains(n.Kinds, "vxlan") && !n.Cluster }, ""},
 	{linkRateFactor, checkLinkRate, isMultipath, ""},
 	{variantFactor, checkWord("variant", multipath.Variants()), isMultipath, multipath.Plain},
 	{lossFactor, checkLoss, isMultipath, ""},
@@ -103,6 +121,9 @@ var factors = []factor{
 	{cryptoFactor, checkOnOff, isTunnel, "off"},
 	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
 	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
+	{dataplaneFactor, checkWord("dataplane", dataplanes), func(_ kind, n catalog.Entry) bool { return n.Name == cleatOverlay }, ""},
+	{eventFactor, checkWord("event", events), isEvent, "endpoint"},
+	{hostsFactor, checkHosts, isEvent, strconv.Itoa(minHosts)},
 	{linkFactor, checkWord("link", attachedLinks), isAttacher, attachedLinks[0]},
 	{endpointsFactor, checkCount("endpoints", maxEndpoints), hasEndpoints, "1"},
 	{parallelFactor, checkCount("parallel", maxParallel), func(k kind, _ catalog.Entry) bool { return k.name == Burst }, "100"},
@@ -127,6 +148,8 @@ func isTunnel(_ kind, n catalog.Entry) bool          { return n.Name == "tunnel"
 func hasEndpoints(k kind, n catalog.Entry) bool {
 	return k.name == Attach || k.name == Burst || k.name == Memory && n.Role == catalog.Named
 }
+
+func isEvent(k kind, _ catalog.Entry) bool { return k.name == Event }
 
 // isRival reports whether a network is the tunnel of another program.
 func isRival(_ kind, n catalog.Entry) bool {
@@ -175,6 +198,13 @@ func checkLinkRate(level string) *Error {
 func checkLoss(level string) *Error {
 	if v, err := multipath.ParseShare(level); err != nil || v == 0 || v == 1 {
 		return invalid("", "loss %q: want a share of the packets, e.g. 1%% or 0.01", level)
+	}
+	return nil
+}
+
+func checkHosts(level string) *Error {
+	if n, err := strconv.Atoi(level); err != nil || n < minHosts || n > maxHosts {
+		return invalid("", "hosts %q: want %d…%d", level, minHosts, maxHosts)
 	}
 	return nil
 }

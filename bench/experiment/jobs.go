@@ -121,7 +121,7 @@ func (g Group) varyUntimed(jobs []Job, k kind, n catalog.Entry) []Job {
 	for i := range jobs {
 		jobs[i].Cell.Transport = "tcp"
 	}
-	if k.name == Setup || k.name == Attach || k.name == Burst {
+	if k.name == Setup || k.name == Attach || k.name == Burst || k.name == Event {
 		return jobs
 	}
 	jobs = each(jobs, or(g.MTU, 0), func(j *Job, v int) { j.Cell.MTU = v })
@@ -250,6 +250,8 @@ func whyImpossible(j Job) string {
 		why = cmp.Or(whyImpossibleOverLinks(j, n, k), whyImpossibleInZoo(j))
 	case catalog.Named:
 		why = whyImpossibleNamed(j, k)
+	case catalog.Overlay:
+		why = whyImpossibleEvent(j, n, k)
 	}
 	isNamed := n.Role == catalog.Named
 	switch {
@@ -267,6 +269,8 @@ func whyImpossible(j Job) string {
 		return "only attach applies: it attaches containers, and carries no traffic"
 	case k.name == Burst && !isNamed:
 		return "burst is measured on named networks only"
+	case k.name == Event && !n.Cluster:
+		return "event does not apply: no programs on several hosts make it"
 	case k.name == Attach && c.Network == dockerConnect && c.Factors[endpointsFactor] != "1":
 		return "only the first endpoint is measured: each takes a container of Docker's"
 	case peer == peerContainer && !isNamed:
@@ -348,6 +352,26 @@ func whyImpossibleNamed(j Job, k kind) string {
 		return "its engine chooses the MTU"
 	case k.datagrams && c.Direction == "inbound":
 		return "ports are published for TCP only"
+	}
+	return ""
+}
+
+// whyImpossibleEvent is whyImpossible for a network that spans hosts.
+func whyImpossibleEvent(j Job, n catalog.Entry, k kind) string {
+	event := j.Cell.Factors[eventFactor]
+	switch {
+	case n.Cluster && k.name == Setup:
+		return "setup does not apply: the event join measures how long a host takes"
+	case n.Name == cleatOverlay || k.name != Event:
+		return ""
+	case event == eventName:
+		return "flannel serves no names"
+	case event == eventDeath:
+		return "flannel does not notice that a host is gone: its lease lasts a day"
+	case event == eventMove:
+		return "a container of flannel can't have an address of another host"
+	case event == eventAddress:
+		return "flanneld keeps the address with which it was started"
 	}
 	return ""
 }

@@ -124,11 +124,30 @@ func TestOverlaysHasEveryOverlayAndBothPorts(t *testing.T) {
 	}
 }
 
+// TestFaultsHasEveryEvent checks that the preset measures every event of cleat-overlay with every data plane, and of
+// its rivals those that they have.
+func TestFaultsHasEveryEvent(t *testing.T) {
+	have := map[string][]string{}
+	for _, j := range load(t, "faults").Jobs() {
+		n := j.Cell.Network + " " + j.Cell.Factors[dataplaneFactor]
+		have[n] = append(have[n], j.Cell.Factors[eventFactor])
+	}
+	rivals := []string{eventJoin, "endpoint", "healing"}
+	for n, want := range map[string][]string{
+		"cleat-overlay auto": events, "cleat-overlay vxlan": events, "cleat-overlay routes": events,
+		"flannel-vxlan ": rivals, "flannel-host-gw ": rivals,
+	} {
+		if !slices.Equal(have[n], want) {
+			t.Errorf("%s: %q, want %q", n, have[n], want)
+		}
+	}
+}
+
 func TestEveryNetworkIsMeasured(t *testing.T) {
 	have := load(t, "wire").Networks()
 	roles := []catalog.Role{catalog.Container, catalog.Overlay, catalog.Rootless, catalog.Userspace, catalog.Attacher}
 	for _, n := range catalog.All() {
-		if slices.Contains(roles, n.Role) && !slices.Contains(have, n.Name) {
+		if slices.Contains(roles, n.Role) && !n.Cluster && !slices.Contains(have, n.Name) { // a cluster has events instead
 			t.Errorf("network %s is missing", n.Name)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 var presetFiles embed.FS
 
 // presets are the names of the embedded files, the main one first.
-var presets = []string{"quick", "claassen2015", "bridge-netfilter", "virtual-interfaces", "udp", "overlays", "rootless", "multipath", "zoo", "wire", "networks"}
+var presets = []string{"quick", "claassen2015", "bridge-netfilter", "virtual-interfaces", "udp", "overlays", "rootless", "multipath", "zoo", "wire", "networks", "faults"}
 
 // PresetNames returns the names of the presets, the main one first.
 func PresetNames() []string { return slices.Clone(presets) }

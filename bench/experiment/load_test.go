@@ -81,7 +81,7 @@ func TestParseErrors(t *testing.T) {
 		{"unknown key in work", "name: x\ngroups:\n  - work: [{knd: tcp}]\n", `f.yaml:3:13: unknown key "knd"`, `did you mean "kind"?`},
 		{"unknown key after an anchor", "name: x\ngroups:\n  - work: &w [{knd: tcp}]\n", `f.yaml:3:16: unknown key "knd"`, `did you mean "kind"?`},
 		{"unknown network", "name: x\ngroups:\n  - networks: [vteh]\n    work: [{kind: tcp, duration: 1s}]\n", `f.yaml:3:16: unknown network "vteh"`, `did you mean "veth"?`},
-		{"unknown work", "name: x\ngroups:\n  - networks: [veth]\n    work: [{kind: ftp, duration: 1s}]\n", `f.yaml:4:19: unknown kind of work "ftp"`, "known: attach, burst, crr, loaded, memory, packets, rr, setup, start, tcp, udp, udprr"},
+		{"unknown work", "name: x\ngroups:\n  - networks: [veth]\n    work: [{kind: ftp, duration: 1s}]\n", `f.yaml:4:19: unknown kind of work "ftp"`, "known: attach, burst, crr, event, loaded, memory, packets, rr, setup, start, tcp, udp, udprr"},
 		{"unknown topology", group("topologies: [local, swiched]"), `f.yaml:5:25: unknown topology "swiched"`, `did you mean "switched"?`},
 		{"unknown engine", group("engine: [ipref3]"), `f.yaml:5:14: unknown engine "ipref3"`, `did you mean "iperf3"?`},
 		{"unknown placement", group("placement: [elsewhere]"), `f.yaml:5:17: unknown placement "elsewhere"`, "known: different-cores, free, same-core"},

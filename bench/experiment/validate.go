@@ -25,6 +25,7 @@ const (
 	Memory  = "memory"  // of the network's programs, idle and with flows
 	Attach  = "attach"  // give a running container a link until its address can be used, and remove it
 	Burst   = "burst"   // attach many containers at the same time
+	Event   = "event"   // of a network that spans hosts: something changes or breaks, until all hosts are as they should be
 	Loaded  = "loaded"  // a stream as fast as possible, and round trips of datagrams beside it
 )
 
@@ -50,6 +51,7 @@ var kinds = []kind{
 	{name: Memory, untimed: true},
 	{name: Attach, untimed: true},
 	{name: Burst, untimed: true},
+	{name: Event, untimed: true},
 	{name: Loaded, message: 128 << 10, maxMessage: 16 << 20},
 }
 

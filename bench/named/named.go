@@ -181,7 +181,7 @@ func (n *Network) Close() error {
 	if n.driver != nil {
 		errs = append(errs, n.driver.close())
 	}
-	errs = append(errs, endProcesses(n.cfg.Host.NS))
+	errs = append(errs, EndProcesses(n.cfg.Host.NS))
 	for c := range n.containers {
 		errs = append(errs, c.Close())
 	}

@@ -42,9 +42,9 @@ const (
 	endTimeout = 10 * time.Second // of a killed process, on a busy machine
 )
 
-// endProcesses kills all processes in a network namespace, which must not be that of the
+// EndProcesses kills all processes in a network namespace, which must not be that of the
 // lab itself, until there is none: one that is killed may just have started another.
-func endProcesses(ns *netns.NS) error {
+func EndProcesses(ns *netns.NS) error {
 	for deadline := time.Now().Add(endTimeout); ; time.Sleep(endPoll) {
 		all, err := processesIn(ns)
 		if err != nil || len(all) == 0 {

@@ -39,6 +39,8 @@ func metricsOf(work string) []cell.Metric {
 		return []cell.Metric{cell.AttachTime, cell.DetachTime, cell.AttachCPU}
 	case "burst":
 		return []cell.Metric{cell.AttachRate}
+	case "event":
+		return []cell.Metric{cell.EventTime}
 	case "memory":
 		return []cell.Metric{cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/named"
+	"cleat/bench/spanned"
 	"cleat/internal/program"
 	"cleat/lab"
 	"cleat/link"
@@ -63,6 +64,9 @@ var builders = map[string]func(*Network) error{
 	"geneve":                  geneve,
 	"ipip":                    keyless(ipip),
 	"gre":                     keyless(gre),
+	"cleat-overlay":           spannedNetwork,
+	"flannel-vxlan":           spannedNetwork,
+	"flannel-host-gw":         spannedNetwork,
 	"tun":                     relayed("tun"),
 	"tap":                     relayed("tap"),
 	"cleat":                   cleatRun("auto"),
@@ -103,6 +107,11 @@ func Check(network string) error {
 func checkAvailable(e catalog.Entry) error {
 	if e.Role == catalog.Named {
 		return named.Check(e.Name)
+	}
+	if e.Cluster {
+		if err := spanned.Check(e.Name); err != nil {
+			return err
+		}
 	}
 	for _, name := range e.Programs {
 		if _, err := program.Find(name); err != nil {

@@ -23,6 +23,7 @@ type Spec struct {
 	Hairpin        bool   // the switch sends frames back out of the port they came in by
 	Peer           string // of a container on a rootless or a named network; "": PeerOutside, or on a named network PeerContainer
 	Ports          int    // published on a named network; 0: one for each container that is attached, or reached by its port
+	Dataplane      string // of a network that spans hosts; "": its program's default
 
 	// The rest of the first group is for networks over several links
 	// (catalog.Multipath).
@@ -75,6 +76,7 @@ func SpecOf(c cell.Cell) Spec {
 		Hairpin:         f["hairpin"] == "on",
 		Peer:            f["peer"],
 		Ports:           ports,
+		Dataplane:       f["dataplane"],
 		Links:           c.Links,
 		Variant:         f["variant"],
 		LossShare:       lossShare,

@@ -20,7 +20,7 @@ func (nw *Network) Time(ctx context.Context) (build, remove time.Duration, err e
 	build = nw.buildTime
 	began := time.Now()
 	if !nw.cfg.AllowIsolated || !nw.isolated {
-		if err := nw.connect(ctx); err != nil {
+		if err := connectPair(ctx, nw.Pairs[0]); err != nil {
 			return build, 0, err
 		}
 		build += time.Since(began)
@@ -30,8 +30,8 @@ func (nw *Network) Time(ctx context.Context) (build, remove time.Duration, err e
 	return build, time.Since(began), err
 }
 
-func (nw *Network) connect(ctx context.Context) error {
-	p := nw.Pairs[0]
+// connectPair waits until the client of a pair can connect to its server.
+func connectPair(ctx context.Context, p Pair) error {
 	server, ok := p.Server.(*lab.Node)
 	if p.ClientNode == nil || !ok {
 		return nil

@@ -20,6 +20,7 @@ import (
 	"cleat/cli/complete"
 	"cleat/cli/hint"
 	"cleat/internal/buildinfo"
+	"cleat/internal/sys"
 	"cleat/network/attach"
 	"cleat/overlay"
 	"cleat/overlay/control"
@@ -310,6 +311,9 @@ func (f *upFlags) serve(cmd *cobra.Command, store *attach.Store, dir string, set
 	if err != nil {
 		return hint.With(fmt.Errorf("listen for other hosts: %w", err), fmt.Sprintf("`ss -tlnp sport = %d` shows who has the port", settings.Port))
 	}
+	if pages, err := sys.FindProgramPages(); err == nil {
+		go pages.ReleaseEvery(cmd.Context(), releaseEvery)
+	}
 	path := control.SocketPath(store.Path())
 	if err := os.RemoveAll(path); err != nil {
 		return err
@@ -353,6 +357,10 @@ func lastFailure() (f overlay.Failure) {
 	return f
 }
 
+// releaseEvery is the time between returns of memory that is free. What starts up, a list of all endpoints for example,
+// needs more than what goes on.
+const releaseEvery = 30 * time.Second
+
 var errRuns = errors.New("another cleat-node runs on this host")
 
 // lock makes sure that one process takes part for a directory.
@@ -374,12 +382,13 @@ const upWithin = 30 * time.Second
 // resumeWithin is how long a host that has taken part before waits for the registry, which may need more hosts.
 const resumeWithin = 3 * time.Second
 
-// encryptWithin is how long a host waits until its cluster encrypts, which may need more hosts.
-const encryptWithin = 5 * time.Second
-
 func encrypts(s control.Status) bool {
 	return s.Encryption != nil && s.Encryption.State == registry.EncryptionOn
 }
+
+// completeWithin is how long a host that the registry answers waits until it has all networks, and until its cluster
+// encrypts, which may need more hosts. Devices take some milliseconds; with 1,000 hosts the entries take a second.
+const completeWithin = 5 * time.Second
 
 // background starts a process that takes part, and waits until it does.
 func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string, c *control.Client, resumes bool) error {
@@ -400,16 +409,23 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 		return err
 	}
 	began := time.Now()
+	var answered time.Time // when the registry did first
 	for deadline := began.Add(upWithin); ; {
 		s, err := c.Status(cmd.Context())
-		if err == nil && s.Registry.Answers && (!f.encrypt || encrypts(s)) {
+		if err == nil && s.Registry.Answers && answered.IsZero() {
+			answered = time.Now()
+		}
+		late := !answered.IsZero() && time.Since(answered) > completeWithin
+		if err == nil && s.Registry.Answers && (s.Complete && (!f.encrypt || encrypts(s)) || late) {
+			switch {
+			case f.encrypt && !encrypts(s):
+				fmt.Fprintf(cmd.ErrOrStderr(), "cleat-node: %s\n", cmp.Or(strings.Join(s.Problems, "; "), "nothing is encrypted yet; see cleat-node status"))
+			case !s.Complete:
+				fmt.Fprintf(cmd.ErrOrStderr(), "cleat-node: this host does not have all networks yet; `cleat-node status` shows what does not work\n")
+			}
 			return printUp(cmd.OutOrStdout(), s)
 		}
-		if err == nil && s.Registry.Answers && time.Since(began) > encryptWithin {
-			fmt.Fprintf(cmd.ErrOrStderr(), "cleat-node: %s\n", cmp.Or(strings.Join(s.Problems, "; "), "nothing is encrypted yet; see cleat-node status"))
-			return printUp(cmd.OutOrStdout(), s)
-		}
-		if err == nil && resumes && time.Since(began) > resumeWithin {
+		if err == nil && resumes && answered.IsZero() && time.Since(began) > resumeWithin {
 			fmt.Fprintf(cmd.ErrOrStderr(), "cleat-node: the registry does not answer yet; networks are as this host last knew them\n")
 			return printUp(cmd.OutOrStdout(), s)
 		}

@@ -275,29 +275,38 @@ func (d *dataplane) Endpoints(context.Context) ([]registry.Endpoint, error) {
 }
 
 // SetEndpoints implements overlay.Dataplane.
-func (d *dataplane) SetEndpoints(ctx context.Context, network, host string, all []registry.Endpoint) error {
-	var remote []named.RemoteEndpoint
-	for _, e := range all {
-		one := named.RemoteEndpoint{ID: e.ID, Container: e.Container, Names: e.Names, Addresses: e.Addresses, Labels: e.Labels}
-		for _, p := range e.Ports {
-			if p.HostPort != 0 {
-				one.Published = append(one.Published, named.Port{Protocol: p.Protocol, HostAddr: p.HostAddr, HostPort: p.HostPort, Port: p.Port, Count: max(1, p.Count), BypassFirewall: p.Bypass, Everywhere: p.All})
-			}
-			for i := range max(1, p.Count) {
-				one.Ports = append(one.Ports, names.Port{Protocol: p.Protocol, Port: p.Port + i})
-			}
+func (d *dataplane) SetEndpoints(ctx context.Context, network string, hosts map[string][]registry.Endpoint) error {
+	remotes := map[string][]named.RemoteEndpoint{}
+	for host, all := range hosts {
+		remotes[host] = nil
+		for _, e := range all {
+			remotes[host] = append(remotes[host], remoteOf(e))
 		}
-		remote = append(remote, one)
 	}
-	err := named.SetRemote(ctx, d.cfg, network, host, remote)
+	err := named.SetRemotes(ctx, d.cfg, network, remotes)
 	if errors.As(err, new(*named.NoNetworkError)) {
 		return errNoNetwork(network)
 	}
-	if err == nil {
-		d.noteEverywhere(network, host, all)
-		err = d.publishElsewhere(ctx)
+	if err != nil {
+		return err
 	}
-	return err
+	for host, all := range hosts {
+		d.noteEverywhere(network, host, all)
+	}
+	return d.publishElsewhere(ctx)
+}
+
+func remoteOf(e registry.Endpoint) named.RemoteEndpoint {
+	one := named.RemoteEndpoint{ID: e.ID, Container: e.Container, Names: e.Names, Addresses: e.Addresses, Labels: e.Labels}
+	for _, p := range e.Ports {
+		if p.HostPort != 0 {
+			one.Published = append(one.Published, named.Port{Protocol: p.Protocol, HostAddr: p.HostAddr, HostPort: p.HostPort, Port: p.Port, Count: max(1, p.Count), BypassFirewall: p.Bypass, Everywhere: p.All})
+		}
+		for i := range max(1, p.Count) {
+			one.Ports = append(one.Ports, names.Port{Protocol: p.Protocol, Port: p.Port + i})
+		}
+	}
+	return one
 }
 
 func errNoNetwork(network string) error {

@@ -47,6 +47,7 @@
 //	          container      runs clients and servers in Docker, Podman, …       → cell; lab, link
 //	          attacher       attaches containers, with Cleat and other programs  → catalog, container, named; lab, link, netns
 //	          named          named networks of engines, Cleat's and others       → container; lab, link, netns
+//	          spanned        networks that span hosts, of cleat-node and flannel → named; lab, link, netns
 //	          benchtest      the program and scratch directories, for tests
 //	          host           the machine: fingerprint, checks, processor time    → cell
 //	          summary        medians and warnings of each cell                   → stats, catalog, cell

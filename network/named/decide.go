@@ -121,11 +121,17 @@ func (p population) network(a netip.Addr) *Network {
 	return p.networks[i]
 }
 
-// population returns all networks with their endpoints.
+// population returns all networks with their endpoints. Those of other hosts, of which there may be 100,000, are read
+// only if a rule names containers, or if they publish ports everywhere: otherwise only their network matters.
 func (s Store) population() (p population, err error) {
 	if p.networks, err = s.Networks(); err != nil {
 		return p, err
 	}
+	rules, err := rulesOf(p.networks)
+	if err != nil {
+		return p, err
+	}
+	named := slices.ContainsFunc(rules, func(r Rule) bool { return r.From.namesEndpoints() || r.To.namesEndpoints() })
 	for _, n := range p.networks {
 		endpoints, err := s.Endpoints(n.Name)
 		if err != nil {
@@ -135,7 +141,11 @@ func (s Store) population() (p population, err error) {
 		if n.Span == nil {
 			continue
 		}
-		hosts, err := s.remoteHosts(n.Name)
+		mention := "" // what else matters of other hosts is the ports that their containers publish everywhere
+		if !named {
+			mention = publishesEverywhere
+		}
+		hosts, err := s.remoteHostsThat(n.Name, mention)
 		if err != nil {
 			return p, err
 		}

@@ -26,7 +26,9 @@ func (tb *testbed) span() {
 func (tb *testbed) setRemote(host, name, addr string, ports ...named.Port) {
 	tb.t.Helper()
 	e := named.RemoteEndpoint{ID: "docker." + name, Container: "docker:" + name, Names: []string{name}, Addresses: []netip.Addr{netip.MustParseAddr(addr)}, Published: ports}
-	must(tb.t, tb.onHost(func() error { return named.SetRemote(tb.t.Context(), tb.cfg, "web", host, []named.RemoteEndpoint{e}) }))
+	must(tb.t, tb.onHost(func() error {
+		return named.SetRemotes(tb.t.Context(), tb.cfg, "web", map[string][]named.RemoteEndpoint{host: {e}})
+	}))
 }
 
 func (tb *testbed) elsewhere() (texts []string) {

@@ -188,6 +188,9 @@ func (s Selector) matches(e *Endpoint) bool {
 	return true
 }
 
+// namesEndpoints reports whether the selector depends on more of an endpoint than its network.
+func (s Selector) namesEndpoints() bool { return s.Container != "" || s.Label != "" }
+
 // rank orders selectors that match the same end: a higher one selects a part of what a lower
 // one selects.
 func (s Selector) rank() int {

@@ -310,6 +310,6 @@ func (s *session) flowsOf(e, before *Endpoint) (with, without []firewall.Flow, e
 
 // names reports whether the rule selects an endpoint as such, and not only with its network.
 func (r *Rule) names(e *Endpoint) bool {
-	of := func(s Selector) bool { return (s.Container != "" || s.Label != "") && s.matches(e) }
+	of := func(s Selector) bool { return s.namesEndpoints() && s.matches(e) }
 	return of(r.From) || of(r.To)
 }

@@ -46,12 +46,13 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 		return err
 	}
 	changed := !reflect.DeepEqual(n, old)
+	same := changed && n.sameButWays(old)
 	if ruled || changed { // rules of others may be about it
 		err = s.syncRules(ctx)
 	} else {
 		err = s.applyRules(ctx, firewall.Change{Add: n.rules()})
 	}
-	if err == nil && changed {
+	if err == nil && changed && !same {
 		err = s.endConnections(old, n)
 	}
 	if err != nil {
@@ -82,6 +83,9 @@ func (s *session) networkPresent(ctx context.Context, n, old *Network) error {
 	}
 	if err := s.checkpoint(); err != nil {
 		return err
+	}
+	if same {
+		return nil
 	}
 	return s.withNames(ctx, func(c *names.Client) error { return s.sendNetwork(ctx, c, n) })
 }

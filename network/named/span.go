@@ -1,11 +1,13 @@
 package named
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"net/netip"
 	"os"
 	"reflect"
@@ -294,6 +296,14 @@ func (s Store) remotesDir(network string) string { return s.Path("networks", net
 
 // remoteHosts returns the endpoints of other hosts on a network, by host.
 func (s Store) remoteHosts(network string) (all []*remoteHost, err error) {
+	return s.remoteHostsThat(network, "")
+}
+
+// publishesEverywhere is in the file of a host with a container that publishes a port everywhere.
+const publishesEverywhere = `"everywhere"`
+
+// remoteHostsThat is remoteHosts for the hosts whose files have a text. Others are not decoded.
+func (s Store) remoteHostsThat(network, text string) (all []*remoteHost, err error) {
 	files, err := os.ReadDir(s.remotesDir(network))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("list other hosts of %s: %w", network, err)
@@ -302,7 +312,14 @@ func (s Store) remoteHosts(network string) (all []*remoteHost, err error) {
 		if !strings.HasSuffix(f.Name(), endpointSuffix) {
 			continue
 		}
-		h, err := statedir.ReadJSON[remoteHost](s.remotesDir(network) + "/" + f.Name())
+		path := s.remotesDir(network) + "/" + f.Name()
+		if text != "" {
+			content, err := os.ReadFile(path)
+			if err == nil && !bytes.Contains(content, []byte(text)) {
+				continue
+			}
+		}
+		h, err := statedir.ReadJSON[remoteHost](path)
 		if err != nil {
 			return nil, err
 		}
@@ -327,39 +344,51 @@ func (e *RemoteEndpoint) endpoint(network string) *Endpoint {
 	return &Endpoint{Network: network, Container: attach.Container{Name: e.Container}, Addresses: e.Addresses, Names: e.Names, Wanted: Connection{Labels: e.Labels}}
 }
 
-// SetRemote replaces what this host knows of the containers of another host on a network.
-func SetRemote(ctx context.Context, cfg Config, network, host string, all []RemoteEndpoint) error {
+// sameButWays reports whether a network differs from what it was in nothing but the ways to containers of other hosts:
+// neither its names nor what is allowed changes with these.
+func (n *Network) sameButWays(old *Network) bool {
+	if n.Span == nil || old.Span == nil {
+		return false
+	}
+	was, own := *old, *old.Span
+	own.Remotes = n.Span.Remotes
+	was.Span = &own
+	return asWritten(was) == asWritten(*n)
+}
+
+// SetRemotes replaces what this host knows of the containers of other hosts on a network, by host.
+func SetRemotes(ctx context.Context, cfg Config, network string, hosts map[string][]RemoteEndpoint) error {
 	s, n, err := openNetwork(cfg, network)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	path := s.store.remotesDir(network) + "/" + host + endpointSuffix
-	old, err := statedir.ReadJSON[remoteHost](path)
-	if err != nil {
-		return err
+	var change names.Change
+	var differ []*RemoteEndpoint
+	var publish []remoteChange // of hosts whose containers publish ports everywhere, or did
+	for _, host := range slices.Sorted(maps.Keys(hosts)) {
+		c, err := s.store.setRemote(network, host, hosts[host])
+		if err != nil {
+			return err
+		}
+		change.Set, change.Delete = append(change.Set, c.names.Set...), append(change.Delete, c.names.Delete...)
+		differ = append(differ, c.differ...)
+		if slices.ContainsFunc(c.differ, func(e *RemoteEndpoint) bool { return len(e.everywhere()) > 0 }) {
+			publish = append(publish, c)
+		}
 	}
-	if old == nil {
-		old = &remoteHost{}
-	}
-	if reflect.DeepEqual(old.Endpoints, all) {
+	if len(differ) == 0 {
 		return nil
 	}
-	now := remoteHost{Version: 1, Host: host, Endpoints: all}
-	if len(all) == 0 {
-		err = statedir.Remove(path)
-	} else {
-		err = statedir.WriteJSON(path, now)
-	}
-	if err != nil {
-		return err
-	}
-	change, differ := now.since(old)
 	if err := s.changeNames(ctx, network, change); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(differ, func(e *RemoteEndpoint) bool { return len(e.everywhere()) > 0 }) {
-		return s.republish(ctx, n, old, &now)
+	if len(publish) > 0 {
+		var errs []error
+		for _, c := range publish {
+			errs = append(errs, s.republish(ctx, n, c.old, c.now))
+		}
+		return errors.Join(errs...)
 	}
 	rules, err := s.allRules()
 	if err != nil {
@@ -371,6 +400,32 @@ func SetRemote(ctx context.Context, cfg Config, network, host string, all []Remo
 		return s.syncRules(ctx)
 	}
 	return nil
+}
+
+// remoteChange is how what is known of another host differs from before.
+type remoteChange struct {
+	old, now *remoteHost
+	names    names.Change
+	differ   []*RemoteEndpoint
+}
+
+// setRemote writes the file with another host's endpoints, if they differ.
+func (s Store) setRemote(network, host string, all []RemoteEndpoint) (c remoteChange, err error) {
+	path := s.remotesDir(network) + "/" + host + endpointSuffix
+	if c.old, err = statedir.ReadJSON[remoteHost](path); err != nil {
+		return c, err
+	}
+	if c.old == nil {
+		c.old = &remoteHost{}
+	}
+	c.now = &remoteHost{Version: 1, Host: host, Endpoints: all}
+	if c.names, c.differ = c.now.since(c.old); len(c.differ) == 0 {
+		return c, nil
+	}
+	if len(all) == 0 {
+		return c, statedir.Remove(path)
+	}
+	return c, statedir.WriteJSON(path, c.now)
 }
 
 // since returns how the names differ from an earlier state, and the endpoints that do.

@@ -71,6 +71,7 @@ type Status struct {
 	Host     string          `json:"host"`
 	PID      int             `json:"pid"` // of the node's process
 	Registry RegistryStatus  `json:"registry"`
+	Complete bool            `json:"complete"` // this host has all that the registry has: networks, and what is known of other hosts' containers
 	Hosts    []HostStatus    `json:"hosts"`
 	Networks []NetworkStatus `json:"networks"`
 	Peers    []Peer          `json:"peers,omitempty"` // of BGP

@@ -33,8 +33,11 @@ type AliveHost struct {
 
 // Update is what has changed in the registry.
 type Update struct {
-	// All means that Changes are all records there are: what is not among them does not exist.
+	// All means that Changes are all records there are, but for those of endpoints: what is not among them does not
+	// exist. Pages of endpoints follow.
 	All bool
+	// Endpoints, if set, means that Changes are a page of all endpoints there are.
+	Endpoints *Page
 	// Restored means that the registry was restored from a backup since the last update, or is another one:
 	// records that are missing may exist nevertheless.
 	Restored bool
@@ -43,6 +46,9 @@ type Update struct {
 	// they are damaged. They have their key's fields only. Whoever has an older record of them keeps it.
 	Unread []Change
 }
+
+// Page is the place of a page among those of all endpoints.
+type Page struct{ First, Last bool }
 
 // pause is the time between attempts to reach the registry.
 const pause = 200 * time.Millisecond
@@ -161,26 +167,6 @@ func (r *Registry) restored(ctx context.Context, at *position) (bool, error) {
 		return false, &UnreachableError{err}
 	}
 	return len(then.Kvs) == 0 || then.Kvs[0].ModRevision != at.witness.ModRevision || !bytes.Equal(then.Kvs[0].Value, at.witness.Value), nil
-}
-
-// pageSize is the number of records in an answer of the registry.
-const pageSize = 2000
-
-// list calls handle with all records.
-func (r *Registry) list(ctx context.Context, at *position, restored bool, handle func(Update), log func(string, ...any)) error {
-	u := Update{All: true, Restored: restored}
-	var newest position
-	now, err := r.scan(ctx, root, func(kv *mvccpb.KeyValue) {
-		u.add(kv, false, log)
-		newest.see(kv, false)
-	})
-	if err != nil {
-		return err
-	}
-	now.witness = newest.witness
-	*at = now
-	handle(u)
-	return nil
 }
 
 // add adds what a key and its value mean.

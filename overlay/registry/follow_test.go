@@ -295,15 +295,23 @@ func TestManyRecords(t *testing.T) {
 	must(t, r.ChangeEndpoints(ctx, all))
 	f := s.follow(r)
 	seen := map[string]bool{}
-	waitFor(t, "the list", func() bool { return f.count(lists) == 1 })
+	waitFor(t, "the list", func() bool {
+		return f.count(func(u registry.Update) bool { return u.Endpoints != nil && u.Endpoints.Last }) == 1
+	})
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	for _, c := range f.updates[0].Changes {
-		if c.Endpoint != nil {
+	if !f.updates[0].All {
+		t.Error("endpoints come before the rest")
+	}
+	for i, u := range f.updates[1:] {
+		if p := u.Endpoints; p == nil || p.First != (i == 0) || p.Last != (i == len(f.updates)-2) || u.All {
+			t.Errorf("update %d is page %+v", i+1, p)
+		}
+		for _, c := range u.Changes {
 			seen[c.Endpoint.ID] = true
 		}
 	}
-	if len(seen) != many {
-		t.Errorf("%d endpoints, want %d", len(seen), many)
+	if len(seen) != many || len(f.updates) < 4 {
+		t.Errorf("%d endpoints in %d updates, want %d", len(seen), len(f.updates), many)
 	}
 }

@@ -117,22 +117,10 @@ func (r *Registry) Exhume(ctx context.Context, pin string) error {
 // scan calls each with all keys that have a prefix, as they were at one time, and returns that time.
 func (r *Registry) scan(ctx context.Context, prefix string, each func(*mvccpb.KeyValue)) (position, error) {
 	var at position
-	for key := prefix; ; {
-		page, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestWithin)
-		got, err := r.c.Get(page, key, clientv3.WithRange(clientv3.GetPrefixRangeEnd(prefix)), clientv3.WithLimit(pageSize), clientv3.WithRev(at.revision))
-		cancel()
-		if err != nil {
-			return at, &UnreachableError{err}
-		}
-		if at.revision == 0 {
-			at = position{revision: got.Header.Revision, cluster: got.Header.ClusterId}
-		}
-		for _, kv := range got.Kvs {
+	err := r.pages(ctx, prefix, clientv3.GetPrefixRangeEnd(prefix), &at, func(kvs []*mvccpb.KeyValue, _ bool) {
+		for _, kv := range kvs {
 			each(kv)
 		}
-		if !got.More {
-			return at, nil
-		}
-		key = string(got.Kvs[len(got.Kvs)-1].Key) + "\x00"
-	}
+	})
+	return at, err
 }

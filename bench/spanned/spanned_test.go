@@ -1,0 +1,79 @@
+package spanned_test
+
+import (
+	"errors"
+	"os"
+	"slices"
+	"testing"
+
+	"cleat/bench/benchtest"
+	"cleat/bench/catalog"
+	"cleat/bench/spanned"
+	"cleat/lab"
+	"cleat/link"
+)
+
+func TestMain(m *testing.M) {
+	if _, in := lab.Inside(); !in && os.Geteuid() == 0 && os.Getenv(lab.TestFlavour) == "" {
+		os.Setenv(lab.TestFlavour, string(lab.Root)) // no network here works in a user lab
+	}
+	os.Exit(lab.RunTests(m))
+}
+
+func networks() (names []string) {
+	for _, e := range catalog.All() {
+		if e.Cluster {
+			names = append(names, e.Name)
+		}
+	}
+	return names
+}
+
+// TestEvents measures every event that each network has, twice: the second time shows that the first left the hosts
+// as they were.
+func TestEvents(t *testing.T) {
+	lab.Need(t)
+	program := benchtest.NeedProgram(t, "cleat/cmd/cleat-node")
+	for _, name := range networks() {
+		t.Run(name, func(t *testing.T) {
+			b, err := spanned.OpenBed(t.Context(), spanned.Config{Name: name, Dir: benchtest.Scratch(t), Program: program}, 3)
+			if errors.As(err, new(*link.Lack)) {
+				t.Skip(err)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer func() {
+				if err := b.Close(); err != nil {
+					t.Errorf("close: %v", err)
+				}
+			}()
+			for _, event := range slices.Concat(spanned.Events(), spanned.Events()) {
+				took, err := b.Measure(t.Context(), event)
+				if errors.Is(err, spanned.ErrNotApplicable) && name != "cleat-overlay" {
+					continue
+				}
+				if err != nil || took <= 0 {
+					t.Fatalf("%s: took %s: %v", event, took, err)
+				}
+				t.Logf("%s: %s", event, took)
+			}
+		})
+	}
+}
+
+// TestUnknown checks that what does not exist is an error.
+func TestUnknown(t *testing.T) {
+	if _, err := spanned.Open(spanned.Config{Name: "vxlan"}); err == nil {
+		t.Error("a network that no program on several hosts makes can be opened")
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, name := range networks() {
+		var lack *link.Lack
+		if err := spanned.Check(name); err != nil && !(errors.As(err, &lack) && lack.Remedy != "" && lack.What == name) {
+			t.Errorf("%s: %v, want a remedy", name, err)
+		}
+	}
+}
