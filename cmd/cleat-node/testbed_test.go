@@ -267,13 +267,16 @@ func (h *host) container(name, network string, args ...string) *container {
 	return k
 }
 
-func (h *host) newContainer(name string) *container {
+func (h *host) newContainer(name string) *container { return h.newContainerAt(name, name) }
+
+// newContainerAt makes a container whose namespace has a file name of its own.
+func (h *host) newContainerAt(name, file string) *container {
 	h.c.t.Helper()
 	node, err := lab.NewNode(name)
 	must(h.c.t, err)
 	dir := filepath.Join(h.c.dir, "containers")
 	must(h.c.t, os.MkdirAll(dir, 0o755))
-	k := &container{Node: node, host: h, name: name, path: filepath.Join(dir, name)}
+	k := &container{Node: node, host: h, name: name, path: filepath.Join(dir, file)}
 	must(h.c.t, node.NS.Pin(k.path))
 	h.c.t.Cleanup(func() { netns.Unpin(k.path) })
 	return k
