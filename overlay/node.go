@@ -220,6 +220,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "encryption", n.keys, keysInterval, n.governKeys) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
 	running.Go(func() { n.every(ctx, "uplinks", n.uplinks, time.Second, n.followUplinks) })
+	running.Go(func() { n.every(ctx, "voters", nil, time.Second, n.findMembers) })
 	running.Go(func() {
 		n.problem("certificate", n.renew(ctx))
 		n.every(ctx, "certificate", nil, renewEvery, n.renew)

@@ -294,3 +294,36 @@ func TestRemoved(t *testing.T) {
 		t.Error("a removed host's container is known")
 	}
 }
+
+// TestMembersMove gives the hosts with the registry other addresses while another host is away. It finds them by the one
+// that has kept its address.
+func TestMembersMove(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 5)
+	c.up()
+	all := c.web()
+	c.settled(3)
+	s, err := c.hosts[0].status()
+	must(t, err)
+	isMember := func(h *host) bool { return slices.Contains(s.Registry.Members, h.name) }
+	away := c.hosts[slices.IndexFunc(c.hosts, func(h *host) bool { return !isMember(h) })]
+	away.down()
+	for i, h := range c.hosts {
+		if isMember(h) {
+			h.move(netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)}))
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(c.hosts), func(h *host) bool { return h == away })
+	for _, h := range others {
+		for _, o := range others {
+			c.eventually("the others know the new addresses", func() error { return h.sees(o, true) })
+		}
+	}
+	away.node("up")
+	c.settled(3)
+	for i, k := range all {
+		for _, o := range all[:i] {
+			c.eventually("containers reach each other", func() error { return errors.Join(k.reaches(o), o.reaches(k)) })
+		}
+	}
+}

@@ -26,7 +26,7 @@ type check struct {
 
 // failures runs checks, some at a time, and returns those that fail, with their errors.
 func failures(all []check) (failed []check, err error) {
-	const atOnce = 8
+	const atOnce = 32 // they mostly wait
 	slots := make(chan struct{}, atOnce)
 	errs := make([]error, len(all))
 	var running sync.WaitGroup
@@ -70,7 +70,12 @@ func (s *schedule) await(what string, all []check) {
 func (s *schedule) checkSafety() {
 	s.c.t.Helper()
 	s.checkAddresses()
-	const most = 60 // pairs
+	s.checkPairs(40)
+}
+
+// checkPairs checks up to a number of pairs of containers.
+func (s *schedule) checkPairs(most int) {
+	s.c.t.Helper()
 	all := s.pairs(false)
 	s.r.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
 	s.mustHold(all[:min(most, len(all))])
@@ -152,7 +157,8 @@ func (k *inmate) answers(o *inmate) error {
 
 // isKeptFrom returns an error if a container reaches another one.
 func (k *inmate) isKeptFrom(o *inmate) error {
-	if got, err := ask(k.NS, o.addr); err == nil {
+	const within = 150 * time.Millisecond
+	if got, err := askWithin(k.NS, o.addr, within); err == nil {
 		return fmt.Errorf("%s on %s reaches %s on %s: %q", k.name, k.host.name, o.name, o.host.name, got)
 	}
 	return nil
@@ -222,8 +228,8 @@ func (s *schedule) settle() {
 	if sick || len(why) > 0 && strings.Contains(why[0], "healed") {
 		s.healing = append(s.healing, healing{strings.Join(why, ""), reached, time.Since(began)})
 		s.note("all is whole after %.2f s, seen after %.2f s", reached.Seconds(), time.Since(began).Seconds())
+		s.checkPairs(len(s.containers) * len(s.containers))
 	}
-	s.mustHold(s.pairs(false))
 }
 
 // fresh sets that containers and networks may be unknown to other hosts, or not.

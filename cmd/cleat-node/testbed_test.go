@@ -323,9 +323,13 @@ func (k *container) serve() {
 
 // ask returns what answers at an address.
 func ask(from *netns.NS, to netip.Addr) (string, error) {
+	return askWithin(from, to, 300*time.Millisecond)
+}
+
+func askWithin(from *netns.NS, to netip.Addr, connects time.Duration) (string, error) {
 	var c net.Conn
 	err := from.Do(func() (err error) {
-		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, echoPort).String(), 300*time.Millisecond)
+		c, err = net.DialTimeout("tcp", netip.AddrPortFrom(to, echoPort).String(), connects)
 		return err
 	})
 	if err != nil {
