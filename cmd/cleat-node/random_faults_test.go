@@ -21,7 +21,7 @@ type fault struct {
 	what    string
 	until   time.Time
 	heal    func()
-	rules   string                   // of the switch, for nft
+	rules   string                    // of the switch, for nft
 	between func(from, to *host) bool // whether packets from one host to another may be lost
 }
 
@@ -185,7 +185,7 @@ func (s *schedule) partition() {
 		names = append(names, h.name)
 	}
 	s.inject(&fault{what: "partition: " + strings.Join(names, " ") + " are cut off from the others",
-		rules: fmt.Sprintf("iifname %s oifname %s drop\niifname %[2]s oifname %[1]s drop", ports(one), ports(two)),
+		rules:   fmt.Sprintf("iifname %s oifname %s drop\niifname %[2]s oifname %[1]s drop", ports(one), ports(two)),
 		between: func(from, to *host) bool { return slices.Contains(one, from) != slices.Contains(one, to) }}, nil)
 }
 
@@ -200,7 +200,9 @@ func (s *schedule) oneWay() {
 		what = "packets of " + from.name + " to " + to[0].name + " are lost"
 	}
 	s.inject(&fault{what: what, rules: fmt.Sprintf("iifname %s oifname %s drop", from.port, ports(to)),
-		between: func(a, b *host) bool { return a != b && (a == from && slices.Contains(to, b) || b == from && slices.Contains(to, a)) }}, nil)
+		between: func(a, b *host) bool {
+			return a != b && (a == from && slices.Contains(to, b) || b == from && slices.Contains(to, a))
+		}}, nil)
 }
 
 // lose loses some packets from and to a host.
@@ -218,7 +220,9 @@ func (s *schedule) slow() {
 		return
 	}
 	s.inject(&fault{what: what, between: of(h), heal: func() { s.c.sh(s.c.sw.Node, "tc qdisc del dev "+h.port+" root") }},
-		func() { s.c.sh(s.c.sw.Node, "tc qdisc replace dev "+h.port+" root tbf rate 300kbit burst 4kb latency 600ms") })
+		func() {
+			s.c.sh(s.c.sw.Node, "tc qdisc replace dev "+h.port+" root tbf rate 300kbit burst 4kb latency 600ms")
+		})
 }
 
 // damages are what others do to a host's kernel by mistake.
@@ -245,9 +249,17 @@ func (s *schedule) damage() {
 	_ = h.NS.Do(func() error { return exec.Command("sh", "-c", d.script).Run() }) // it may be gone already
 }
 
+// mostMoved bounds the hosts that get other addresses until all is whole again: a host that finds none of the others
+// where it was is lost, and nothing can help it.
+const mostMoved = 2
+
 // changeAddress gives a host another address.
 func (s *schedule) changeAddress() {
 	h := s.anyHost()
+	if len(s.moved) >= mostMoved && !s.moved[h] {
+		return
+	}
+	s.moved[h] = true
 	s.addresses++
 	to := netip.AddrFrom4([4]byte{192, 0, 2, byte(10 + s.addresses%200)})
 	s.note("%s has the address %s now", h.name, to)
@@ -292,7 +304,7 @@ func (s *schedule) removeHost() {
 // takeAddressOf connects a container with an address that one of a removed host has.
 func (s *schedule) takeAddressOf(removed, by *host) {
 	i := slices.IndexFunc(s.containers, func(k *inmate) bool { return k.host == removed })
-	if i < 0 {
+	if i < 0 || len(s.containers) >= mostContainers {
 		return
 	}
 	k := s.containers[i]
@@ -305,4 +317,3 @@ func (s *schedule) takeAddressOf(removed, by *host) {
 	// The older one loses its address when its host joins again.
 	s.lost(k)
 }
-

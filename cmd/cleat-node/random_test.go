@@ -85,6 +85,7 @@ type schedule struct {
 	rulesThen  [][]string
 	faults     []*fault
 	shaken     map[*host]bool // its ways are not predicted until all is whole again
+	moved      map[*host]bool // it has another address since all was whole
 	down       map[*host]bool // its node was killed
 	addresses  int            // of hosts so far
 }
@@ -114,7 +115,7 @@ type healing struct {
 
 func newSchedule(c *cluster, seed int64, longest time.Duration) *schedule {
 	return &schedule{c: c, r: rand.New(rand.NewPCG(uint64(seed), 0)), began: time.Now(), longest: longest, counts: map[string]int{},
-		unsureNets: map[string]bool{}, shaken: map[*host]bool{}, down: map[*host]bool{}, addresses: 100}
+		unsureNets: map[string]bool{}, shaken: map[*host]bool{}, moved: map[*host]bool{}, down: map[*host]bool{}, addresses: 100}
 }
 
 // note remembers what happens.
@@ -139,7 +140,9 @@ func (s *schedule) report() {
 		return
 	}
 	slices.SortFunc(s.healing, func(a, b healing) int { return int(a.reached - b.reached) })
-	at := func(share float64) healing { return s.healing[min(len(s.healing)-1, int(share*float64(len(s.healing))))] }
+	at := func(share float64) healing {
+		return s.healing[min(len(s.healing)-1, int(share*float64(len(s.healing))))]
+	}
 	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
 	t.Logf("healed %d times; all reach and find each other after: median %s, 99 %% %s, longest %s (%s)", len(s.healing),
 		round(at(0.5).reached), round(at(0.99).reached), round(at(1).reached), at(1).after)
