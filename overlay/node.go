@@ -43,6 +43,7 @@ type Node struct {
 	identity     *trust.Identity
 	mirror       *mirror
 	listed       bool                 // the mirror has had all records since the start
+	recalled     bool                 // the dataplane gets what it remembers from before the start
 	since        map[string]time.Time // when hosts came or went
 	listedAt     time.Time            // since when
 	answers      bool                 // the registry does

@@ -272,6 +272,21 @@ func (d *dataplane) Endpoints(context.Context) ([]registry.Endpoint, error) {
 	return all, nil
 }
 
+// Remembered implements overlay.Rememberer.
+func (d *dataplane) Remembered() (map[string][]string, error) {
+	networks, err := d.store.Networks()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]string{}
+	for _, n := range networks {
+		if all[n.Name], err = d.store.RemoteHosts(n.Name); err != nil {
+			return nil, err
+		}
+	}
+	return all, nil
+}
+
 // SetEndpoints implements overlay.Dataplane.
 func (d *dataplane) SetEndpoints(ctx context.Context, network, host string, all []registry.Endpoint) error {
 	var remote []named.RemoteEndpoint

@@ -327,3 +327,22 @@ func TestMembersMove(t *testing.T) {
 		}
 	}
 }
+
+// TestEndsMeanwhile disconnects the only container of a host on a network while the node of another one does not run:
+// afterwards nobody finds it there.
+func TestEndsMeanwhile(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.up()
+	one, two := c.pairOn("web")
+	c.eventually("one finds two", func() error { return one.knows(two) })
+	c.hosts[0].down()
+	c.hosts[1].cleat("net", "disconnect", "web", two.path)
+	c.hosts[0].node("up")
+	c.eventually("one does not find two", func() error {
+		if got, err := one.resolve("two"); err == nil {
+			return fmt.Errorf("it finds %s", got)
+		}
+		return nil
+	})
+}

@@ -304,6 +304,15 @@ func (s Store) remoteHosts(network string) (all []*remoteHost, err error) {
 	return all, nil
 }
 
+// RemoteHosts returns the hosts of which SetRemote has set containers on a network.
+func (s Store) RemoteHosts(network string) (names []string, err error) {
+	all, err := s.remoteHosts(network)
+	for _, h := range all {
+		names = append(names, h.Host)
+	}
+	return names, err
+}
+
 // name returns the endpoint as the name server knows it.
 func (e *RemoteEndpoint) name(host string) names.Endpoint {
 	h := names.Endpoint{ID: host + "/" + e.ID, Addrs: e.Addresses, Ports: e.Ports}
