@@ -94,6 +94,7 @@ func (d *dataplane) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { d.forward(ctx) })
 	running.Go(func() { d.tunnels.run(ctx) })
+	running.Go(func() { d.watchKernel(ctx) })
 	running.Go(func() {
 		if err := d.routing.run(ctx); err != nil {
 			d.log("BGP is off until cleat-node is started again: %v", err)

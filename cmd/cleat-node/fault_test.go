@@ -346,3 +346,28 @@ func TestEndsMeanwhile(t *testing.T) {
 		return nil
 	})
 }
+
+// TestVandals removes what hosts need to reach each other's containers. They make it again by themselves.
+func TestVandals(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.hosts[0].node("up", "--name", "a", "--address", c.hosts[0].addr.String(), "--dataplane", "vxlan")
+	c.hosts[1].join()
+	one, two := c.pairOn("web")
+	c.reachEachOther(one, two)
+	for _, d := range damages {
+		if _, err := c.hosts[0].shell(d.script); err != nil {
+			t.Fatalf("%s: %v", d.what, err)
+		}
+		took := c.eventually(d.what+" and containers reach each other again", func() error {
+			if err := errors.Join(one.reaches(two), two.reaches(one)); err != nil {
+				return err
+			}
+			if out, err := c.hosts[0].run(t.Context(), "cleat", "net", "check"); err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
+			}
+			return nil
+		})
+		t.Logf("%s: well after %s", d.what, took.Round(10*time.Millisecond))
+	}
+}
