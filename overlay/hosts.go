@@ -21,7 +21,6 @@ type hostRequest struct {
 	Authority bool   `json:"authority,omitempty"` // the authority's key, for a new member of the registry
 	Renew     []byte `json:"renew,omitempty"`     // a new certificate for this request
 	Lend      *loan  `json:"lend,omitempty"`
-<<<<<<< HEAD
 	Moved     *moved `json:"moved,omitempty"` // the asking host has another address
 	Clock     bool   `json:"clock,omitempty"` // what the time is
 	Leave     bool   `json:"leave,omitempty"` // the asking host leaves the cluster
@@ -30,11 +29,8 @@ type hostRequest struct {
 	Report   bool        `json:"report,omitempty"` // what the host measures, and what does not work there
 	// Explain is a question about a container of the asked host.
 	Explain json.RawMessage `json:"explain,omitempty"`
-=======
-	Moved     *moved `json:"moved,omitempty"`  // the asking host has another address
-	Report    bool   `json:"report,omitempty"` // what the host measures, and what does not work there
-	Voters    bool   `json:"voters,omitempty"` // which hosts have the members of the registry
->>>>>>> d5f04a83 (A host that missed new addresses of the registry's members finds them by the other hosts)
+	// Voters asks which hosts have the members of the registry.
+	Voters bool `json:"voters,omitempty"`
 }
 
 type hostAnswer struct {
@@ -43,14 +39,10 @@ type hostAnswer struct {
 	Cert      []byte `json:"certificate,omitempty"`
 	Loan      *loan  `json:"loan,omitempty"`
 
-<<<<<<< HEAD
 	Report    *control.Report `json:"report,omitempty"`
 	Explained json.RawMessage `json:"explained,omitempty"`
 	Clock     time.Time       `json:"clock,omitzero"`
-=======
-	Report *control.Report `json:"report,omitempty"`
-	Voters []registry.Host `json:"voters,omitempty"`
->>>>>>> d5f04a83 (A host that missed new addresses of the registry's members finds them by the other hosts)
+	Voters    []registry.Host `json:"voters,omitempty"`
 }
 
 // serveHost answers another host of the cluster.
@@ -75,7 +67,6 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 		n.hostMoved(host, *r.Moved)
 		return &hostAnswer{}, nil
 	}
-<<<<<<< HEAD
 	if r.Clock {
 		return &hostAnswer{Clock: n.ID().Now()}, nil
 	}
@@ -84,12 +75,11 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 	}
 	if r.Restored != nil {
 		return &hostAnswer{}, n.hostRestored(host, *r.Restored)
-=======
+	}
 	if r.Voters {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		return &hostAnswer{Voters: n.mirror.voters()}, nil
->>>>>>> d5f04a83 (A host that missed new addresses of the registry's members finds them by the other hosts)
 	}
 	if r.Lend != nil {
 		l, err := n.lend(ctx, host, *r.Lend)
