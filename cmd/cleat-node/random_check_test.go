@@ -226,8 +226,9 @@ func (s *schedule) settle() {
 	s.await("all hosts agree", all)
 	s.gone = nil
 	clear(s.moved)
+	defer func() { s.damaged = false }()
 	if sick || len(why) > 0 && strings.Contains(why[0], "healed") {
-		s.healing = append(s.healing, healing{strings.Join(why, ""), reached, time.Since(began)})
+		s.healing = append(s.healing, healing{strings.TrimSpace(strings.Join(why, "")), s.damaged, reached, time.Since(began)})
 		s.note("all is whole after %.2f s, seen after %.2f s", reached.Seconds(), time.Since(began).Seconds())
 		s.checkPairs(len(s.containers) * len(s.containers))
 	}

@@ -245,7 +245,7 @@ func (s *schedule) damage() {
 		return
 	}
 	s.note("damage on %s: %s", h.name, d.what)
-	s.shaken[h] = true
+	s.shaken[h], s.damaged = true, true
 	_ = h.NS.Do(func() error { return exec.Command("sh", "-c", d.script).Run() }) // it may be gone already
 }
 

@@ -1,6 +1,7 @@
 package main_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
@@ -85,6 +86,7 @@ type schedule struct {
 	rulesThen  [][]string
 	faults     []*fault
 	shaken     map[*host]bool // its ways are not predicted until all is whole again
+	damaged    bool           // a kernel's tables were, since all was whole
 	moved      map[*host]bool // it has another address since all was whole
 	down       map[*host]bool // its node was killed
 	addresses  int            // of hosts so far
@@ -110,6 +112,7 @@ type inmate struct {
 // healing is how long it took until all was well after the last fault was over.
 type healing struct {
 	after          string
+	damaged        bool // a kernel's tables were damaged
 	reached, whole time.Duration
 }
 
@@ -136,19 +139,23 @@ func (s *schedule) report() {
 		t.Logf("the last steps:\n%s", strings.Join(s.steps[max(0, len(s.steps)-last):], "\n"))
 	}
 	t.Logf("%d steps in %s: %v", len(s.steps), time.Since(s.began).Round(time.Second), s.counts)
-	if len(s.healing) == 0 {
-		return
+	for _, damaged := range []bool{false, true} {
+		some := slices.DeleteFunc(slices.Clone(s.healing), func(h healing) bool { return h.damaged != damaged })
+		after := map[bool]string{false: "faults", true: "faults and damages of kernels' tables"}[damaged]
+		if len(some) > 0 {
+			t.Logf("after %s, all reach and find each other: %s", after, figures(some, func(h healing) time.Duration { return h.reached }))
+			t.Logf("after %s, kernels and registry agree: %s", after, figures(some, func(h healing) time.Duration { return h.whole }))
+		}
 	}
-	slices.SortFunc(s.healing, func(a, b healing) int { return int(a.reached - b.reached) })
-	at := func(share float64) healing {
-		return s.healing[min(len(s.healing)-1, int(share*float64(len(s.healing))))]
+}
+
+// figures returns a distribution of times as text.
+func figures(all []healing, of func(healing) time.Duration) string {
+	slices.SortFunc(all, func(a, b healing) int { return cmp.Compare(of(a), of(b)) })
+	at := func(share float64) string {
+		return fmt.Sprintf("%.2f s", of(all[min(len(all)-1, int(share*float64(len(all))))]).Seconds())
 	}
-	round := func(d time.Duration) time.Duration { return d.Round(10 * time.Millisecond) }
-	t.Logf("healed %d times; all reach and find each other after: median %s, 99 %% %s, longest %s (%s)", len(s.healing),
-		round(at(0.5).reached), round(at(0.99).reached), round(at(1).reached), at(1).after)
-	slices.SortFunc(s.healing, func(a, b healing) int { return int(a.whole - b.whole) })
-	t.Logf("kernels and registry agree, seen after: median %s, 99 %% %s, longest %s (%s)",
-		round(at(0.5).whole), round(at(0.99).whole), round(at(1).whole), at(1).after)
+	return fmt.Sprintf("median %s, 99 %% %s, longest %s, n = %d; the longest: %s", at(0.5), at(0.99), at(1), len(all), all[len(all)-1].after)
 }
 
 // begin makes the cluster, its networks and some containers.
@@ -209,6 +216,10 @@ func (s *schedule) step() {
 		if now.After(f.until) {
 			s.heal(f)
 		}
+	}
+	const often = 10 // one of so many steps ends all faults
+	if s.r.IntN(often) == 0 {
+		s.healAll()
 	}
 	if len(s.faults) == 0 {
 		s.settle()
