@@ -199,6 +199,9 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 
 // network makes a network as the registry has it. packets is the size of the largest packets between hosts.
 func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways ways, packets int) (created bool, err error) {
+	if err := d.removeOther(ctx, n.Network); err != nil {
+		return false, err
+	}
 	if len(n.Own) == 0 {
 		return false, nil // soon
 	}
@@ -206,7 +209,7 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 	if err != nil {
 		return false, err
 	}
-	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), PacketBytes: packets, Hosts: otherHosts(spec, n), Held: n.Held}
+	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), PacketBytes: packets, Hosts: otherHosts(spec, n), Held: n.Held, Created: n.Created}
 	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
 	if err != nil {
 		return false, err
@@ -230,6 +233,18 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 // Disconnect implements overlay.Disconnecter.
 func (d *dataplane) Disconnect(ctx context.Context, e registry.Endpoint) error {
 	_, err := named.Disconnect(ctx, d.cfg, e.Network, e.Container)
+	return err
+}
+
+// removeOther removes a network with the name of one that was registered at another time: while this host was away, the
+// earlier one was removed, with its containers.
+func (d *dataplane) removeOther(ctx context.Context, n registry.Network) error {
+	old, err := d.store.Network(n.Name)
+	if err != nil || old.Span == nil || old.Span.Created.IsZero() || old.Span.Created.Equal(n.Created) {
+		return nil
+	}
+	d.log("network %s is another one than this host had", n.Name)
+	_, err = named.Remove(ctx, d.cfg, n.Name, true)
 	return err
 }
 

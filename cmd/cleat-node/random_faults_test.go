@@ -270,9 +270,7 @@ func (s *schedule) changeAddress() {
 // removeHost removes a host from a cluster that is whole, and lets it join again.
 func (s *schedule) removeHost() {
 	t := s.c.t
-	if len(s.faults) > 0 {
-		return
-	}
+	s.healAll()
 	s.settle()
 	h, by := s.anyHost(), s.anyHost()
 	if h == by {
@@ -293,6 +291,13 @@ func (s *schedule) removeHost() {
 	if s.r.IntN(2) == 0 {
 		s.takeAddressOf(h, by)
 	}
+	s.c.eventually(h.name+" knows that it was removed", func() error {
+		st, err := h.status()
+		if err == nil && !strings.Contains(strings.Join(st.Problems, " "), "removed from the cluster") {
+			err = fmt.Errorf("its problems are %q", st.Problems)
+		}
+		return err
+	})
 	s.note("%s joins again", h.name)
 	h.down()
 	s.c.eventually(h.name+" joins again", func() error {
