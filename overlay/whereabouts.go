@@ -11,7 +11,8 @@ import (
 
 // A host that was away while others got new addresses, or while other hosts became members of the registry, may know no
 // address of a member. It asks the hosts that it still reaches, and believes them once the member has answered: each
-// host proves its name by its key.
+// host proves its name by its key. A host that was removed learns that from their refusals: its own member of the
+// registry, if it had one, has stopped.
 
 const (
 	lostAfter       = 2 * time.Second // without the registry, before others are asked
@@ -39,7 +40,9 @@ func (n *Node) findMembers(ctx context.Context) error {
 		asking.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, whereaboutsWait)
 			defer cancel()
-			if answer, err := n.askHost(ctx, h, hostRequest{Voters: true}); err == nil {
+			answer, err := n.askHost(ctx, h, hostRequest{Voters: true})
+			n.learn(err)
+			if err == nil {
 				n.tryVoters(ctx, answer.Voters)
 			}
 		})

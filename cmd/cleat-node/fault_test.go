@@ -332,12 +332,20 @@ func TestMembersMove(t *testing.T) {
 // afterwards nobody finds it there.
 func TestEndsMeanwhile(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 2)
+	c := newCluster(t, 3)
 	c.up()
+	c.settled(3)
 	one, two := c.pairOn("web")
 	c.eventually("one finds two", func() error { return one.knows(two) })
 	c.hosts[0].down()
 	c.hosts[1].cleat("net", "disconnect", "web", two.path)
+	c.eventually("the registry has heard of it", func() error {
+		s, err := c.hosts[2].status()
+		if err == nil && (!s.Registry.Answers || s.Networks[0].Endpoints["b"] > 0) {
+			err = fmt.Errorf("it has %v", s.Networks[0].Endpoints)
+		}
+		return err
+	})
 	c.hosts[0].node("up")
 	c.eventually("one does not find two", func() error {
 		if got, err := one.resolve("two"); err == nil {
