@@ -13,6 +13,11 @@ import (
 func (h *host) removed(by *host) {
 	h.c.t.Helper()
 	by.node("remove", h.name)
+	h.knowsRemoved()
+}
+
+func (h *host) knowsRemoved() {
+	h.c.t.Helper()
 	h.c.eventually(h.name+" knows that it was removed", func() error {
 		st, err := h.status()
 		if err == nil && !strings.Contains(strings.Join(st.Problems, " "), "removed from the cluster") {
@@ -124,6 +129,10 @@ func TestNetworkIsAnother(t *testing.T) {
 			return fmt.Errorf("it has %s", got)
 		}
 		return nil
+	})
+	c.eventually("c has the other network", func() error {
+		_, err := away.run(t.Context(), "cleat", "net", "inspect", "web")
+		return err
 	})
 	late := away.container("late", "web")
 	c.eventually("taker is reached", func() error { return late.reaches(taker) })
