@@ -76,6 +76,7 @@ func (n *Node) applyOnce(ctx context.Context, whole *bool) error {
 			*whole = false
 		}
 	}
+	err = errors.Join(err, n.recall())
 	n.mu.Lock()
 	if err == nil {
 		n.applied = max(n.applied, changes)

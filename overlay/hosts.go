@@ -29,6 +29,8 @@ type hostRequest struct {
 	Report   bool        `json:"report,omitempty"` // what the host measures, and what does not work there
 	// Explain is a question about a container of the asked host.
 	Explain json.RawMessage `json:"explain,omitempty"`
+	// Voters asks which hosts have the members of the registry.
+	Voters bool `json:"voters,omitempty"`
 }
 
 type hostAnswer struct {
@@ -40,6 +42,7 @@ type hostAnswer struct {
 	Report    *control.Report `json:"report,omitempty"`
 	Explained json.RawMessage `json:"explained,omitempty"`
 	Clock     time.Time       `json:"clock,omitzero"`
+	Voters    []registry.Host `json:"voters,omitempty"`
 }
 
 // serveHost answers another host of the cluster.
@@ -72,6 +75,11 @@ func (n *Node) answer(ctx context.Context, host string, r hostRequest) (*hostAns
 	}
 	if r.Restored != nil {
 		return &hostAnswer{}, n.hostRestored(host, *r.Restored)
+	}
+	if r.Voters {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return &hostAnswer{Voters: n.mirror.voters()}, nil
 	}
 	if r.Lend != nil {
 		l, err := n.lend(ctx, host, *r.Lend)

@@ -44,6 +44,7 @@ type Node struct {
 	listed       bool                 // the mirror has had all records since the start, but for those of endpoints
 	endsListed   bool                 // and those of endpoints
 	former       bool                 // the last listing was that of a former registry
+	recalled     bool                 // the dataplane gets what it remembers from before the start
 	since        map[string]time.Time // when hosts came or went
 	listedAt     time.Time            // since when
 	answers      bool                 // the registry does
@@ -222,6 +223,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "encryption", n.keys, keysInterval, n.governKeys) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
 	running.Go(func() { n.every(ctx, "uplinks", n.uplinks, time.Second, n.followUplinks) })
+	running.Go(func() { n.every(ctx, "voters", nil, time.Second, n.findMembers) })
 	running.Go(func() {
 		n.problem("certificate", n.renew(ctx))
 		n.every(ctx, "certificate", nil, renewEvery, n.renew)

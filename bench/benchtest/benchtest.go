@@ -2,6 +2,7 @@
 package benchtest
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,15 +15,27 @@ import (
 // "" if there is no Go toolchain, as in a guest. Others are further programs, such as "cleat/cmd/cleat-node".
 func Build(t *testing.T, others ...string) string {
 	t.Helper()
-	compiler, err := program.Find("go")
-	if err != nil {
+	if _, err := program.Find("go"); err != nil {
 		return ""
 	}
 	dir := t.TempDir()
-	if out, err := exec.Command(compiler, append([]string{"build", "-o", dir + "/", "cleat/cmd/cleat", "cleat/cmd/cleat-cni"}, others...)...).CombinedOutput(); err != nil {
-		t.Fatalf("build the program: %v: %s", err, out)
+	if err := BuildIn(dir, others...); err != nil {
+		t.Fatal(err)
 	}
 	return filepath.Join(dir, "cleat")
+}
+
+// BuildIn builds what Build builds in a directory.
+func BuildIn(dir string, others ...string) error {
+	compiler, err := program.Find("go")
+	if err != nil {
+		return err
+	}
+	args := append([]string{"build", "-o", dir + "/", "cleat/cmd/cleat", "cleat/cmd/cleat-cni"}, others...)
+	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("build the program: %w: %s", err, out)
+	}
+	return nil
 }
 
 // NeedProgram is Build, and skips the test if there is no Go toolchain.

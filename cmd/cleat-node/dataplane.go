@@ -94,6 +94,7 @@ func (d *dataplane) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { d.forward(ctx) })
 	running.Go(func() { d.tunnels.run(ctx) })
+	running.Go(func() { d.watchKernel(ctx) })
 	running.Go(func() {
 		if err := d.routing.run(ctx); err != nil {
 			d.log("BGP is off until cleat-node is started again: %v", err)
@@ -198,6 +199,9 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 
 // network makes a network as the registry has it. packets is the size of the largest packets between hosts.
 func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways ways, packets int) (created bool, err error) {
+	if err := d.removeOther(ctx, n.Network); err != nil {
+		return false, err
+	}
 	if len(n.Own) == 0 {
 		return false, nil // soon
 	}
@@ -205,7 +209,7 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 	if err != nil {
 		return false, err
 	}
-	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), Sealed: ways.sealed(n), PacketBytes: packets, Hosts: otherHosts(spec, n), Held: n.Held}
+	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), Sealed: ways.sealed(n), PacketBytes: packets, Hosts: otherHosts(spec, n), Held: n.Held, Created: n.Created}
 	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
 	if err != nil {
 		return false, err
@@ -231,6 +235,18 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 // Disconnect implements overlay.Disconnecter.
 func (d *dataplane) Disconnect(ctx context.Context, e registry.Endpoint) error {
 	_, err := named.Disconnect(ctx, d.cfg, e.Network, e.Container)
+	return err
+}
+
+// removeOther removes a network with the name of one that was registered at another time: while this host was away, the
+// earlier one was removed, with its containers.
+func (d *dataplane) removeOther(ctx context.Context, n registry.Network) error {
+	old, err := d.store.Network(n.Name)
+	if err != nil || old.Span == nil || old.Span.Created.IsZero() || old.Span.Created.Equal(n.Created) {
+		return nil
+	}
+	d.log("network %s is another one than this host had", n.Name)
+	_, err = named.Remove(ctx, d.cfg, n.Name, true)
 	return err
 }
 
@@ -269,6 +285,21 @@ func (d *dataplane) Endpoints(context.Context) ([]registry.Endpoint, error) {
 				one.Ports = append(one.Ports, registry.Port{Protocol: p.Protocol, Port: p.Port, Count: p.Count, HostAddr: p.HostAddr, HostPort: p.HostPort, All: p.Everywhere, Bypass: p.BypassFirewall})
 			}
 			all = append(all, one)
+		}
+	}
+	return all, nil
+}
+
+// Remembered implements overlay.Rememberer.
+func (d *dataplane) Remembered() (map[string][]string, error) {
+	networks, err := d.store.Networks()
+	if err != nil {
+		return nil, err
+	}
+	all := map[string][]string{}
+	for _, n := range networks {
+		if all[n.Name], err = d.store.RemoteHosts(n.Name); err != nil {
+			return nil, err
 		}
 	}
 	return all, nil

@@ -294,3 +294,88 @@ func TestRemoved(t *testing.T) {
 		t.Error("a removed host's container is known")
 	}
 }
+
+// TestMembersMove gives the hosts with the registry other addresses while another host is away. It finds them by the one
+// that has kept its address.
+func TestMembersMove(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 5)
+	c.up()
+	all := c.web()
+	c.settled(3)
+	s, err := c.hosts[0].status()
+	must(t, err)
+	isMember := func(h *host) bool { return slices.Contains(s.Registry.Members, h.name) }
+	away := c.hosts[slices.IndexFunc(c.hosts, func(h *host) bool { return !isMember(h) })]
+	away.down()
+	for i, h := range c.hosts {
+		if isMember(h) {
+			h.move(netip.AddrFrom4([4]byte{192, 0, 2, byte(100 + i)}))
+		}
+	}
+	others := slices.DeleteFunc(slices.Clone(c.hosts), func(h *host) bool { return h == away })
+	for _, h := range others {
+		for _, o := range others {
+			c.eventually("the others know the new addresses", func() error { return h.sees(o, true) })
+		}
+	}
+	away.node("up")
+	c.settled(3)
+	for i, k := range all {
+		for _, o := range all[:i] {
+			c.eventually("containers reach each other", func() error { return errors.Join(k.reaches(o), o.reaches(k)) })
+		}
+	}
+}
+
+// TestEndsMeanwhile disconnects the only container of a host on a network while the node of another one does not run:
+// afterwards nobody finds it there.
+func TestEndsMeanwhile(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.up()
+	c.settled(3)
+	one, two := c.pairOn("web")
+	c.eventually("one finds two", func() error { return one.knows(two) })
+	c.hosts[0].down()
+	c.hosts[1].cleat("net", "disconnect", "web", two.path)
+	c.eventually("the registry has heard of it", func() error {
+		s, err := c.hosts[2].status()
+		if err == nil && (!s.Registry.Answers || s.Networks[0].Endpoints["b"] > 0) {
+			err = fmt.Errorf("it has %v", s.Networks[0].Endpoints)
+		}
+		return err
+	})
+	c.hosts[0].node("up")
+	c.eventually("one does not find two", func() error {
+		if got, err := one.resolve("two"); err == nil {
+			return fmt.Errorf("it finds %s", got)
+		}
+		return nil
+	})
+}
+
+// TestVandals removes what hosts need to reach each other's containers. They make it again by themselves.
+func TestVandals(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 2)
+	c.hosts[0].node("up", "--name", "a", "--address", c.hosts[0].addr.String(), "--dataplane", "vxlan")
+	c.hosts[1].join()
+	one, two := c.pairOn("web")
+	c.reachEachOther(one, two)
+	for _, d := range damages {
+		if _, err := c.hosts[0].shell(d.script); err != nil {
+			t.Fatalf("%s: %v", d.what, err)
+		}
+		took := c.eventually(d.what+" and containers reach each other again", func() error {
+			if err := errors.Join(one.reaches(two), two.reaches(one)); err != nil {
+				return err
+			}
+			if out, err := c.hosts[0].run(t.Context(), "cleat", "net", "check"); err != nil {
+				return fmt.Errorf("%w\n%s", err, out)
+			}
+			return nil
+		})
+		t.Logf("%s: well after %s", d.what, took.Round(10*time.Millisecond))
+	}
+}

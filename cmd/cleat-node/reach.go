@@ -12,6 +12,7 @@ import (
 	"cleat/link"
 	"cleat/network/named"
 	"cleat/network/span"
+	"cleat/network/span/guard"
 	"cleat/network/span/probe"
 	"cleat/overlay"
 	"cleat/overlay/registry"
@@ -207,7 +208,7 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 	if len(changed) > 0 {
 		d.log("routes: %s", strings.Join(changed, ", "))
 	}
-	errs = append(errs, err, d.behind(s, c, paths, err != nil))
+	errs = append(errs, err, d.behind(s, c, paths, err != nil), d.protect(s))
 	d.setPaths(paths)
 	d.logNotes()
 	return errors.Join(errs...)
@@ -216,7 +217,7 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 // Remove implements overlay.Remover.
 func (d *dataplane) Remove(ctx context.Context) error {
 	d.tunnels.endOthers(ctx, nil)
-	return errors.Join(d.routing.kernel.Remove(), removeFile(d.routing.mark), span.Remove(d.host))
+	return errors.Join(d.routing.kernel.Remove(), removeFile(d.routing.mark), span.Remove(d.host), guard.Remove(d.host, guardTable))
 }
 
 // setPaths remembers and logs how other hosts' containers are reached.

@@ -37,7 +37,7 @@ type room struct {
 // rooms is the picture in the package comment as data.
 var rooms = map[string]room{
 	"cmd/cleat-cni":  {door, []string{"compat/netavark/args", "network/keep/client"}},
-	"cmd/cleat-node": {door, []string{"cli/networks", "cli/node", "overlay", "overlay/control", "overlay/registry", "network/attach", "network/bgp", "network/firewall", "network/keep", "network/named", "network/names", "network/span", "network/span/probe", "network/why", "tunnel/control", "tunnel/secure", "tunnel/spec", "link", "netns"}},
+	"cmd/cleat-node": {door, []string{"cli/networks", "cli/node", "overlay", "overlay/control", "overlay/registry", "network/attach", "network/bgp", "network/firewall", "network/keep", "network/named", "network/names", "network/span", "network/span/guard", "network/span/probe", "network/why", "tunnel/control", "tunnel/secure", "tunnel/spec", "link", "netns"}},
 	"cmd/cleat":      {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
 
 	"cli": {faces, []string{
@@ -113,6 +113,7 @@ var rooms = map[string]room{
 	"network/trace":      {brains, []string{"network/survey", "netns"}},
 	"network/span":       {hands, []string{"link", "netns"}},
 	"network/bgp":        {hands, []string{"link", "netns"}},
+	"network/span/guard": {hands, []string{"link", "netns"}},
 	"network/span/probe": {hands, []string{"link", "netns"}},
 	"overlay":            {brains, []string{"overlay/control", "overlay/gate", "overlay/member", "overlay/registry", "overlay/trust"}},
 	"overlay/control":    {hands, nil},

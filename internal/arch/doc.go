@@ -3,7 +3,7 @@
 //
 //	DOOR    cmd/cleat        passes argv to cli or compat                        → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
 //	        cmd/cleat-cni    what engines start, by CNI or as netavark: asks a keeper → compat/netavark/args, network/keep/client
-//	        cmd/cleat-node   passes argv to cli/node, and is the dataplane of overlay → cli/networks, cli/node, overlay, overlay/control, registry; network/attach, bgp, firewall, keep, named, names, span, span/probe, why; tunnel/control, secure, spec; link, netns
+//	        cmd/cleat-node   passes argv to cli/node, and is the dataplane of overlay → cli/networks, cli/node, overlay, overlay/control, registry; network/attach, bgp, firewall, keep, named, names, span, span/guard, span/probe, why; tunnel/control, secure, spec; link, netns
 //	        doc/examples     minimal, firewall, socks5: example programs         → sandbox
 //	          minimal        a program in a network of its own
 //	          firewall       what it may reach
@@ -114,6 +114,7 @@
 //	          firewall       networks and published ports, in two nftables tables → link, netns
 //	          names          serves the names of networks by DNS                → dns, internal/seal
 //	          span           devices and routes to other hosts' containers       → link, netns
+//	            guard        keeps all but hosts from what only hosts may send   → link, netns
 //	            probe        whether a segment passes packets of containers      → link, netns
 //	          bgp            routes from and to routers, by BGP                  → link, netns
 //	          networktest    snapshots of namespaces and state, for tests       → link, netns

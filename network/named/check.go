@@ -102,6 +102,13 @@ func (s *session) checkNetwork(ctx context.Context, n *Network, links bool) ([]D
 	if err != nil {
 		return nil, err
 	}
+	unrouted, err := s.unrouted(n, endpoints)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range unrouted {
+		add(e.Container.ShortName(), "the host has no route to it")
+	}
 	owners := map[string]*Endpoint{}
 	for _, e := range endpoints {
 		if ctx.Err() != nil {
@@ -247,7 +254,7 @@ func (s *session) repairAll(ctx context.Context) error {
 	for _, n := range networks {
 		notes, err := attach.SetUpHost(ctx, s.Attach, n.Name, n.hostSide())
 		s.notes = append(s.notes, notes...)
-		errs = append(errs, err, s.repairEndpoints(ctx, n))
+		errs = append(errs, err, s.repairEndpoints(ctx, n), s.repairRoutes(n))
 	}
 	errs = append(errs, s.syncRules(ctx), s.acceptForeign(ctx))
 	for _, n := range networks {

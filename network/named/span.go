@@ -13,6 +13,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	"cleat/internal/statedir"
 	"cleat/network/attach"
@@ -33,6 +34,8 @@ type Span struct {
 	PacketBytes int `json:"packet_bytes,omitempty"`
 	// Held means that other hosts may have the blocks, because this one was cut off for long: it gives out nothing.
 	Held bool `json:"held,omitempty"`
+	// Created is when the network was registered. One of the same name may be another one.
+	Created time.Time `json:"created,omitzero"`
 }
 
 // HeldError means that this host gives out no addresses of a network.
@@ -330,6 +333,15 @@ func (s Store) remoteHostsThat(network, text string) (all []*remoteHost, err err
 	return all, nil
 }
 
+// RemoteHosts returns the hosts of which SetRemote has set containers on a network.
+func (s Store) RemoteHosts(network string) (names []string, err error) {
+	all, err := s.remoteHosts(network)
+	for _, h := range all {
+		names = append(names, h.Host)
+	}
+	return names, err
+}
+
 // name returns the endpoint as the name server knows it.
 func (e *RemoteEndpoint) name(host string) names.Endpoint {
 	h := names.Endpoint{ID: host + "/" + e.ID, Addrs: e.Addresses, Ports: e.Ports}
@@ -536,6 +548,10 @@ func Lend(ctx context.Context, cfg Config, network string, a netip.Addr, host st
 	return a, err
 }
 
+// lentToOther is the note by which an address of this host's blocks is reserved that another host had before this host
+// got the block.
+const lentToOther = lentTo + "that had it before"
+
 // SetLent frees the addresses that were lent and that no other host has any more. lent has those that others have.
 func SetLent(cfg Config, network string, lent []netip.Addr) error {
 	s, n, err := openNetwork(cfg, network)
@@ -553,6 +569,14 @@ func SetLent(cfg Config, network string, lent []netip.Addr) error {
 			if err := s.pool(n).Release(e.Addr, e.Owner); err != nil {
 				return err
 			}
+		}
+	}
+	for _, a := range lent {
+		if slices.ContainsFunc(entries, func(e ipam.Entry) bool { return e.Addr == a }) {
+			continue
+		}
+		if err := s.pool(n).Claim(a, ipam.Reservation(lentToOther), nil); err != nil {
+			return fmt.Errorf("keep address %s for the host that has it: %w", a, err)
 		}
 	}
 	return nil

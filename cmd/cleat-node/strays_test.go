@@ -1,0 +1,139 @@
+package main_test
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// removed removes a host from the cluster by another one, and waits until it knows.
+func (h *host) removed(by *host) {
+	h.c.t.Helper()
+	by.node("remove", h.name)
+	h.knowsRemoved()
+}
+
+func (h *host) knowsRemoved() {
+	h.c.t.Helper()
+	h.c.eventually(h.name+" knows that it was removed", func() error {
+		st, err := h.status()
+		if err == nil && !strings.Contains(strings.Join(st.Problems, " "), "removed from the cluster") {
+			err = fmt.Errorf("its problems are %q", st.Problems)
+		}
+		return err
+	})
+}
+
+// joinAgain makes a host that was removed join again.
+func (h *host) joinAgain(by *host) {
+	h.c.t.Helper()
+	h.down()
+	h.node("up", "--name", h.name, "--token", by.token())
+}
+
+// TestJoinsAgain removes a host with two containers. Before it joins again, another host gives the address of one of
+// them away: the host loses that container, and no address is there twice.
+func TestJoinsAgain(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.up()
+	all := c.web()
+	c.settled(3)
+	a, b := c.hosts[0], c.hosts[1]
+	keeps, loses := all[1], b.container("loses", "web")
+	c.eventually("a finds both", func() error { return errors.Join(all[0].knows(keeps), all[0].knows(loses)) })
+	b.removed(a)
+	c.eventually("nobody finds them", func() error {
+		if got, err := all[0].resolve(loses.name); err == nil {
+			return fmt.Errorf("a finds %s", got)
+		}
+		return nil
+	})
+	taker := a.container("taker", "web", "--ip", loses.addr.String())
+	taker.serve()
+	b.joinAgain(a)
+	c.eventually("it has no address twice", func() error {
+		if got := loses.addresses(); len(got) > 0 {
+			return fmt.Errorf("%s has %s", loses.name, got)
+		}
+		return nil
+	})
+	for _, k := range []*container{all[0], all[2], keeps} {
+		c.eventually("taker and keeps are reached and found", func() error {
+			return errors.Join(k.reaches(taker), k.knows(taker), k.reaches(keeps), k.knows(keeps))
+		})
+	}
+}
+
+// TestBlockOfRemoved removes a host that has lent an address. Whoever gets its block gives that address to nobody.
+func TestBlockOfRemoved(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.up()
+	c.settled(3)
+	c.hosts[0].cleat("net", "create", "small", "--span", "--subnet", "10.64.0.0/26") // blocks of 4 addresses
+	for _, h := range c.hosts {
+		c.eventually("network on "+h.name, func() error {
+			_, err := h.run(t.Context(), "cleat", "net", "inspect", "small")
+			return err
+		})
+	}
+	a, b, lender := c.hosts[0], c.hosts[1], c.hosts[2]
+	k := lender.container("moves", "small")
+	lender.cleat("net", "disconnect", "small", k.path)
+	k.host = b
+	k.connect("small", "--ip", k.addr.String())
+	lender.removed(a)
+	lender.down()
+	c.hosts = c.hosts[:2]
+	// a gets the whole block, and fills it.
+	next := k.addr.Prev()
+	if k.addr.As4()[3]%4 != 3 {
+		next = k.addr.Next()
+	}
+	c.eventually("the block is free", func() error {
+		_, err := a.run(t.Context(), "cleat", "net", "connect", "small", a.newContainerAt("first", fmt.Sprintf("first%d", time.Now().UnixNano())).path, "--ip", next.String())
+		return err
+	})
+	for i := range 8 {
+		got := a.container(fmt.Sprintf("more%d", i), "small")
+		if got.addr == k.addr {
+			t.Fatalf("%s and %s have the address %s", got.name, k.name, k.addr)
+		}
+	}
+	if got := k.addresses(); !slices.Contains(got, k.addr) {
+		t.Errorf("%s has %s", k.name, got)
+	}
+}
+
+// TestNetworkIsAnother removes a network while a host is away, and creates another one with its name.
+func TestNetworkIsAnother(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.up()
+	all := c.web()
+	c.settled(3)
+	away := c.hosts[2]
+	away.unplug()
+	c.eventually("a notices", func() error { return c.hosts[0].sees(away, false) })
+	c.hosts[0].cleat("net", "rm", "--force", "web")
+	c.hosts[0].cleat("net", "create", "web", "--span")
+	taker := c.hosts[0].container("taker", "web", "--ip", all[2].addr.String())
+	taker.serve()
+	away.plug()
+	c.eventually("the container of the earlier network is disconnected", func() error {
+		if got := all[2].addresses(); len(got) > 0 {
+			return fmt.Errorf("it has %s", got)
+		}
+		return nil
+	})
+	c.eventually("c has the other network", func() error {
+		_, err := away.run(t.Context(), "cleat", "net", "inspect", "web")
+		return err
+	})
+	late := away.container("late", "web")
+	c.eventually("taker is reached", func() error { return late.reaches(taker) })
+}

@@ -1,0 +1,34 @@
+// Package guard protects the hosts of a cluster from packets of others that the kernel would take for a host's.
+//
+// # Theory of operation
+//
+// A VXLAN device accepts each datagram with its network identifier, whoever has sent it. Containers can send such
+// datagrams too, and their host then gives them its own address (masquerading), so that other hosts can't tell them
+// from its own. Two nftables tables, "ip NAME" and "ip6 NAME", drop
+//
+//   - VXLAN datagrams of the cluster's identifier that don't come from the address of a host, or are not for this
+//     host's own address,
+//   - the same where this host forwards them to a host,
+//   - whatever this host's containers send to the ports of nodes (Config.Port, Host.Port), on any host.
+//
+// VXLAN datagrams with other identifiers belong to other programs, and pass. Containers are known by the names of
+// their devices (Devices).
+//
+// The rules are before those of package firewall, and accept nothing: what they don't drop still meets those. They look
+// hosts up in sets, so their number does not depend on how many there are. Sync compares the tables with what is wanted
+// and replaces them, in one transaction, if they differ.
+//
+// # Limits
+//
+// Whoever can send packets with the source address of a host, as on most segments their other machines can, is taken for
+// that host. Only encryption helps against them.
+//
+// Sources: nft(8), RFC 7348.
+//
+// # Example
+//
+//	changed, err := guard.Sync(ns, guard.Config{
+//		Name: "cleat-node", VNI: 7790, Local: netip.MustParseAddr("192.0.2.1"), Port: 7790,
+//		Hosts: []guard.Host{{Address: netip.MustParseAddr("192.0.2.2"), Port: 7790}},
+//	})
+package guard

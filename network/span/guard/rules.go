@@ -1,0 +1,141 @@
+package guard
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"cleat/link"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/binaryutil"
+	"github.com/google/nftables/expr"
+	"github.com/google/nftables/userdata"
+	"golang.org/x/sys/unix"
+)
+
+// priority is that of the chains: before those of package firewall, which have NF_IP_PRI_FILTER.
+const priority = -10
+
+// rule is a rule that drops what it matches.
+type rule struct {
+	chain   string
+	comment string
+	exprs   []expr.Any
+}
+
+// kernelSets returns the table's sets.
+func (w table) kernelSets() []*nftables.Set {
+	address := nftables.TypeIPAddr
+	if w.kernel.Family == nftables.TableFamilyIPv6 {
+		address = nftables.TypeIP6Addr
+	}
+	node := nftables.MustConcatSetType(address, nftables.TypeInetService)
+	return []*nftables.Set{
+		{Table: w.kernel, Name: setHosts, KeyType: address},
+		{Table: w.kernel, Name: setNodes, KeyType: node, Concatenation: true},
+	}
+}
+
+// rules returns the table's rules. Their comments say all that they depend on.
+func (w table) rules() (all []rule) {
+	add := func(chain, comment string, exprs ...[]expr.Any) {
+		exprs = append(exprs, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
+		all = append(all, rule{chain, comment, slices.Concat(exprs...)})
+	}
+	vxlan := fmt.Sprintf("VXLAN %d", w.VNI)
+	add(chainInput, vxlan+" of no host", w.vxlan(), w.in(setHosts, true, w.source(1)))
+	if w.has(w.Local) {
+		add(chainInput, fmt.Sprintf("%s to another address than %s", vxlan, w.Local), w.vxlan(), w.to(), isNot(w.Local.AsSlice()))
+	}
+	add(chainForward, vxlan+" of no host to a host", w.vxlan(), w.in(setHosts, true, w.source(1)), w.in(setHosts, false, w.destination(1)))
+	for _, device := range Devices {
+		for name, protocol := range map[string]byte{"TCP": unix.IPPROTO_TCP, "UDP": unix.IPPROTO_UDP} {
+			from := slices.Concat(meta(expr.MetaKeyIIFNAME, 1), is([]byte(device)), meta(expr.MetaKeyL4PROTO, 1), is([]byte{protocol}))
+			add(chainInput, fmt.Sprintf("%s* to the node, %s port %d", device, name, w.Port), from, port(1), is(binaryutil.BigEndian.PutUint16(w.Port)))
+			add(chainForward, fmt.Sprintf("%s* to nodes, %s", device, name), from, w.in(setNodes, false, w.destination(first), port(w.second())))
+		}
+		add(chainForward, fmt.Sprintf("%s*, %s to a host", device, vxlan), meta(expr.MetaKeyIIFNAME, 1), is([]byte(device)), w.vxlan(), w.in(setHosts, false, w.destination(1)))
+	}
+	slices.SortFunc(all, func(a, b rule) int { return cmp.Compare(a.comment, b.comment) })
+	return all
+}
+
+// first is the first of the registers of 4 bytes, of which a key of several fields takes some (NFT_REG32_00).
+const first = 8
+
+// second returns the register behind an address.
+func (w table) second() uint32 { return first + w.bytes()/4 }
+
+func (w table) bytes() uint32 {
+	if w.kernel.Family == nftables.TableFamilyIPv6 {
+		return 16
+	}
+	return 4
+}
+
+func meta(key expr.MetaKey, register uint32) []expr.Any {
+	return []expr.Any{&expr.Meta{Key: key, Register: register}}
+}
+
+// is compares the beginning of register 1.
+func is(value []byte) []expr.Any {
+	return []expr.Any{&expr.Cmp{Op: expr.CmpOpEq, Register: 1, Data: value}}
+}
+func isNot(value []byte) []expr.Any {
+	return []expr.Any{&expr.Cmp{Op: expr.CmpOpNeq, Register: 1, Data: value}}
+}
+
+// in matches what is in a set or, with not, what is not.
+func (w table) in(set string, not bool, key ...[]expr.Any) []expr.Any {
+	register := uint32(1)
+	if len(key) > 1 {
+		register = first
+	}
+	return append(slices.Concat(key...), &expr.Lookup{SourceRegister: register, SetName: set, Invert: not})
+}
+
+// Offsets of addresses in struct iphdr and ipv6hdr.
+func (w table) source(register uint32) []expr.Any {
+	if w.kernel.Family == nftables.TableFamilyIPv6 {
+		return payload(expr.PayloadBaseNetworkHeader, 8, 16, register)
+	}
+	return payload(expr.PayloadBaseNetworkHeader, 12, 4, register)
+}
+
+func (w table) destination(register uint32) []expr.Any {
+	if w.kernel.Family == nftables.TableFamilyIPv6 {
+		return payload(expr.PayloadBaseNetworkHeader, 24, 16, register)
+	}
+	return payload(expr.PayloadBaseNetworkHeader, 16, 4, register)
+}
+
+func (w table) to() []expr.Any { return w.destination(1) }
+
+func payload(base expr.PayloadBase, offset, length, register uint32) []expr.Any {
+	return []expr.Any{&expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: length}}
+}
+
+// port is the destination port of TCP and UDP.
+func port(register uint32) []expr.Any {
+	return payload(expr.PayloadBaseTransportHeader, 2, 2, register)
+}
+
+// vxlan matches VXLAN datagrams of the cluster: the identifier is behind the UDP header and four bytes of flags.
+func (w table) vxlan() []expr.Any {
+	const identifier, bytes = 8 + 4, 3
+	return slices.Concat(
+		meta(expr.MetaKeyL4PROTO, 1), is([]byte{unix.IPPROTO_UDP}),
+		port(1), is(binaryutil.BigEndian.PutUint16(link.VXLANPort)),
+		payload(expr.PayloadBaseTransportHeader, identifier, bytes, 1), is([]byte{byte(w.VNI >> 16), byte(w.VNI >> 8), byte(w.VNI)}),
+	)
+}
+
+func userData(comment string) []byte {
+	return userdata.AppendString(nil, userdata.TypeComment, comment)
+}
+
+func comment(r *nftables.Rule) string {
+	text, _ := userdata.GetString(r.UserData, userdata.TypeComment)
+	return text
+}
