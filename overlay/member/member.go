@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"cleat/internal/localsock"
@@ -44,6 +45,7 @@ type Config struct {
 type Member struct {
 	cfg     Config
 	e       *embed.Etcd
+	serving atomic.Pointer[embed.Etcd] // e, for what serves its clients
 	dir     string
 	mu      sync.Mutex              // guards links
 	links   map[string]net.Listener // by host
@@ -90,6 +92,7 @@ func Start(cfg Config) (*Member, error) {
 		m.Close()
 		return nil, fmt.Errorf("start the registry: %w", err)
 	}
+	m.serving.Store(m.e)
 	select {
 	case <-m.e.Server.ReadyNotify():
 	case <-time.After(startWithin):
@@ -126,6 +129,7 @@ func (m *Member) config() *embed.Config {
 	c.AutoCompactionMode, c.AutoCompactionRetention = embed.CompactorModePeriodic, "10m"
 	c.QuotaBackendBytes = m.cfg.Quota
 	c.EnableGRPCGateway = false
+	c.GRPCAdditionalServerOptions = m.answers()
 	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newLogger(m.cfg.Log, m.cfg.Broken))
 	return c
 }
