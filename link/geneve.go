@@ -8,6 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// GenevePort is the UDP port of Geneve (RFC 8926 section 3.3).
+const GenevePort = 6081
+
 // GeneveSpec is a point-to-point tunnel of Ethernet frames in UDP (RFC 8926,
 // drivers/net/geneve.c, CONFIG_GENEVE). The outer packets leave from the
 // namespace given to Create, wherever the link itself ends up.

@@ -20,9 +20,6 @@ const GeneveDevice = "cleat-gnv"
 
 const kindGeneve = "geneve"
 
-// genevePort is the UDP port of Geneve (RFC 8926 section 3.3).
-const genevePort = 6081
-
 // geneve makes the Geneve device, unless it exists as wanted. The device takes the other host's address from the route
 // of a packet, and the kernel has one such device in a namespace.
 func (s *syncer) geneve(ns *netns.NS) error {
@@ -31,14 +28,14 @@ func (s *syncer) geneve(ns *netns.NS) error {
 		return err
 	}
 	mtu := s.config.MTU - OverheadFor(ByGeneve, s.config.Local)
-	if g, ok := old.(*netlink.Geneve); ok && (!g.FlowBased || g.Dport != genevePort || !slices.Equal(g.HardwareAddr, s.config.MAC[:])) {
+	if g, ok := old.(*netlink.Geneve); ok && (!g.FlowBased || g.Dport != link.GenevePort || !slices.Equal(g.HardwareAddr, s.config.MAC[:])) {
 		if err := s.h.LinkDel(g); err != nil {
 			return fmt.Errorf("replace device %s: %w", GeneveDevice, err)
 		}
 		old = nil
 	}
 	if old == nil {
-		spec := link.GeneveSpec{External: true, Port: genevePort}
+		spec := link.GeneveSpec{External: true, Port: link.GenevePort}
 		spec.Name, spec.MAC, spec.MTU = GeneveDevice, s.config.MAC, mtu
 		l, err := link.Create(ns, spec, link.Target{NS: ns})
 		if err != nil {

@@ -2,16 +2,16 @@
 //
 // # Theory of operation
 //
-// A VXLAN device accepts each datagram with its network identifier, whoever has sent it. Containers can send such
+// A VXLAN or Geneve device accepts each datagram with its network identifier, whoever has sent it. Containers can send such
 // datagrams too, and their host then gives them its own address (masquerading), so that other hosts can't tell them
 // from its own. Two nftables tables, "ip NAME" and "ip6 NAME", drop
 //
-//   - VXLAN datagrams of the cluster's identifier that don't come from the address of a host, or are not for this
+//   - such datagrams of the cluster's identifier that don't come from the address of a host, or are not for this
 //     host's own address,
 //   - the same where this host forwards them to a host,
 //   - whatever this host's containers send to the ports of nodes (Config.Port, Host.Port), on any host.
 //
-// VXLAN datagrams with other identifiers belong to other programs, and pass. Containers are known by the names of
+// Datagrams with other identifiers belong to other programs, and pass. Containers are known by the names of
 // their devices (Devices).
 //
 // The rules are before those of package firewall, and accept nothing: what they don't drop still meets those. They look
@@ -23,7 +23,7 @@
 // Whoever can send packets with the source address of a host, as on most segments their other machines can, is taken for
 // that host. Only encryption helps against them.
 //
-// Sources: nft(8), RFC 7348.
+// Sources: nft(8), RFC 7348, RFC 8926.
 //
 // # Example
 //

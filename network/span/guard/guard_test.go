@@ -68,7 +68,7 @@ func newBed(t *testing.T) *bed {
 	w.sh(w.c, "ip route add default via 10.64.0.1")
 	w.sh(w.a, "nft 'table ip n { chain p { type nat hook postrouting priority 100; oifname eth0 masquerade; }; }'") // as package firewall
 	for _, n := range []*lab.Node{w.a, w.b} {
-		w.servers = append(w.servers, w.listen(n, 4789), w.listen(n, 7790))
+		w.servers = append(w.servers, w.listen(n, 4789), w.listen(n, 6081), w.listen(n, 7790))
 		end := w.listen(n, endPort)
 		go func() {
 			for b := make([]byte, 1); ; w.ends <- struct{}{} {
@@ -170,6 +170,9 @@ func TestGuard(t *testing.T) {
 		{"VXLAN of a container to another host", w.c, "192.0.2.2:4789", 7790, true, false},
 		{"VXLAN of a container to another host's second address", w.c, "198.51.100.2:4789", 7790, true, false},
 		{"VXLAN of a container, of another program", w.c, "192.0.2.2:4789", 42, true, true},
+		{"Geneve of a host", w.a, "192.0.2.2:6081", 7790, true, true},
+		{"Geneve of a stranger", w.other, "192.0.2.2:6081", 7790, true, false},
+		{"Geneve of a container to another host", w.c, "192.0.2.2:6081", 7790, true, false},
 		{"a container to its host's node", w.c, "10.64.0.1:7790", 0, true, false},
 		{"a container to its host's node at another address", w.c, "192.0.2.1:7790", 0, true, false},
 		{"a container to another host's node", w.c, "192.0.2.2:7790", 0, true, false},

@@ -43,19 +43,23 @@ func (w table) rules() (all []rule) {
 		exprs = append(exprs, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
 		all = append(all, rule{chain, comment, slices.Concat(exprs...)})
 	}
-	vxlan := fmt.Sprintf("VXLAN %d", w.VNI)
-	add(chainInput, vxlan+" of no host", w.vxlan(), w.in(setHosts, true, w.source(1)))
-	if w.has(w.Local) {
-		add(chainInput, fmt.Sprintf("%s to another address than %s", vxlan, w.Local), w.vxlan(), w.to(), isNot(w.Local.AsSlice()))
+	for kind, at := range encapsulations {
+		what, match := fmt.Sprintf("%s %d", kind, w.VNI), w.encapsulated(at)
+		add(chainInput, what+" of no host", match, w.in(setHosts, true, w.source(1)))
+		if w.has(w.Local) {
+			add(chainInput, fmt.Sprintf("%s to another address than %s", what, w.Local), match, w.to(), isNot(w.Local.AsSlice()))
+		}
+		add(chainForward, what+" of no host to a host", match, w.in(setHosts, true, w.source(1)), w.in(setHosts, false, w.destination(1)))
+		for _, device := range Devices {
+			add(chainForward, fmt.Sprintf("%s*, %s to a host", device, what), meta(expr.MetaKeyIIFNAME, 1), is([]byte(device)), match, w.in(setHosts, false, w.destination(1)))
+		}
 	}
-	add(chainForward, vxlan+" of no host to a host", w.vxlan(), w.in(setHosts, true, w.source(1)), w.in(setHosts, false, w.destination(1)))
 	for _, device := range Devices {
 		for name, protocol := range map[string]byte{"TCP": unix.IPPROTO_TCP, "UDP": unix.IPPROTO_UDP} {
 			from := slices.Concat(meta(expr.MetaKeyIIFNAME, 1), is([]byte(device)), meta(expr.MetaKeyL4PROTO, 1), is([]byte{protocol}))
 			add(chainInput, fmt.Sprintf("%s* to the node, %s port %d", device, name, w.Port), from, port(1), is(binaryutil.BigEndian.PutUint16(w.Port)))
 			add(chainForward, fmt.Sprintf("%s* to nodes, %s", device, name), from, w.in(setNodes, false, w.destination(first), port(w.second())))
 		}
-		add(chainForward, fmt.Sprintf("%s*, %s to a host", device, vxlan), meta(expr.MetaKeyIIFNAME, 1), is([]byte(device)), w.vxlan(), w.in(setHosts, false, w.destination(1)))
 	}
 	slices.SortFunc(all, func(a, b rule) int { return cmp.Compare(a.comment, b.comment) })
 	return all
@@ -121,12 +125,16 @@ func port(register uint32) []expr.Any {
 	return payload(expr.PayloadBaseTransportHeader, 2, 2, register)
 }
 
-// vxlan matches VXLAN datagrams of the cluster: the identifier is behind the UDP header and four bytes of flags.
-func (w table) vxlan() []expr.Any {
+// encapsulations are the UDP ports of the protocols by which hosts pass packets on.
+var encapsulations = map[string]uint16{"VXLAN": link.VXLANPort, "Geneve": link.GenevePort}
+
+// encapsulated matches datagrams of the cluster to a port: in VXLAN as in Geneve (RFC 8926), the identifier is behind
+// the UDP header and four other bytes.
+func (w table) encapsulated(at uint16) []expr.Any {
 	const identifier, bytes = 8 + 4, 3
 	return slices.Concat(
 		meta(expr.MetaKeyL4PROTO, 1), is([]byte{unix.IPPROTO_UDP}),
-		port(1), is(binaryutil.BigEndian.PutUint16(link.VXLANPort)),
+		port(1), is(binaryutil.BigEndian.PutUint16(at)),
 		payload(expr.PayloadBaseTransportHeader, identifier, bytes, 1), is([]byte{byte(w.VNI >> 16), byte(w.VNI >> 8), byte(w.VNI)}),
 	)
 }
