@@ -32,7 +32,9 @@ func BuildIn(dir string, others ...string) error {
 		return err
 	}
 	args := append([]string{"build", "-o", dir + "/", "cleat/cmd/cleat", "cleat/cmd/cleat-cni"}, others...)
-	if out, err := exec.Command(compiler, args...).CombinedOutput(); err != nil {
+	cmd := exec.Command(compiler, args...)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0") // static, as in Makefile: containers have nothing else
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("build the program: %w: %s", err, out)
 	}
 	return nil

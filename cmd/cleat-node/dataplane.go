@@ -191,7 +191,7 @@ func (d *dataplane) Apply(ctx context.Context, s overlay.State) error {
 			errs = append(errs, err)
 		}
 	}
-	if made {
+	if made || d.store.InUse() { // somebody may have killed it, and it repairs what this host's containers need
 		errs = append(errs, d.startKeeper())
 	}
 	return errors.Join(errs...)

@@ -282,7 +282,10 @@ func (s *schedule) removeHost() {
 		h.unplug()
 		s.c.eventually("others notice", func() error { return by.sees(h, false) })
 	}
-	by.node("remove", h.name)
+	s.c.eventually("removed", func() error { // the registry may need another leader first
+		_, err := by.run(s.c.t.Context(), "cleat-node", "remove", h.name)
+		return err
+	})
 	s.shaken[h] = true
 	if lost {
 		h.plug()

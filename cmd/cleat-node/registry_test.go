@@ -160,7 +160,7 @@ func TestDiskFull(t *testing.T) {
 			}
 			fill()
 			var extra []*container
-			c.eventually("the member fails", func() error {
+			c.eventually("the host says so", func() error {
 				if hosts > 1 {
 					k := c.hosts[0].container(fmt.Sprintf("extra%d", len(extra)), "web")
 					extra = append(extra, k)
@@ -169,7 +169,10 @@ func TestDiskFull(t *testing.T) {
 					extra = append(extra, nil)
 				}
 				s, err := full.status()
-				if err == nil && !strings.Contains(strings.Join(s.Problems, "\n"), "member of the registry is started when") {
+				problems := strings.Join(s.Problems, "\n")
+				said := strings.Contains(problems, "member of the registry is started when") ||
+					hosts == 1 && strings.Contains(problems, "is nearly full") // an etcd that needs no space goes on
+				if err == nil && !said {
 					err = fmt.Errorf("host %s has the problems %q", full.name, s.Problems)
 				}
 				return err

@@ -26,6 +26,9 @@ const idleFor = 5 * time.Second
 func (s *simulation) idle(members []*host) {
 	settle := time.NewTimer(idleFor)
 	<-settle.C
+	for _, h := range members {
+		s.c.eventually("host "+h.name+" has a member", func() error { _, err := os.Stat(filepath.Join(control.Dir(h.state), "etcd.socket")); return err })
+	}
 	before, cpu := s.received(members), processorTime(s.t, members[0].pid())
 	client := s.c.hosts[5]
 	clientCPU := processorTime(s.t, client.pid())

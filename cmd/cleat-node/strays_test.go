@@ -34,8 +34,8 @@ func (h *host) joinAgain(by *host) {
 	h.node("up", "--name", h.name, "--token", by.token())
 }
 
-// TestJoinsAgain removes a host with two containers. Before it joins again, another host gives the address of one of
-// them away: the host loses that container, and no address is there twice.
+// TestJoinsAgain removes a host with two containers. Before it joins again, another host takes its block, and gives the
+// address of one of them away: the host loses both, no address is there twice, and they get others.
 func TestJoinsAgain(t *testing.T) {
 	t.Parallel()
 	c := newCluster(t, 3)
@@ -43,27 +43,28 @@ func TestJoinsAgain(t *testing.T) {
 	all := c.web()
 	c.settled(3)
 	a, b := c.hosts[0], c.hosts[1]
-	keeps, loses := all[1], b.container("loses", "web")
-	c.eventually("a finds both", func() error { return errors.Join(all[0].knows(keeps), all[0].knows(loses)) })
+	first, second := all[1], b.container("second", "web")
+	c.eventually("a finds both", func() error { return errors.Join(all[0].knows(first), all[0].knows(second)) })
 	b.removed(a)
 	c.eventually("nobody finds them", func() error {
-		if got, err := all[0].resolve(loses.name); err == nil {
+		if got, err := all[0].resolve(second.name); err == nil {
 			return fmt.Errorf("a finds %s", got)
 		}
 		return nil
 	})
-	taker := a.container("taker", "web", "--ip", loses.addr.String())
+	taker := a.container("taker", "web", "--ip", second.addr.String())
 	taker.serve()
 	b.joinAgain(a)
 	c.eventually("it has no address twice", func() error {
-		if got := loses.addresses(); len(got) > 0 {
-			return fmt.Errorf("%s has %s", loses.name, got)
+		if got := slices.Concat(first.addresses(), second.addresses()); len(got) > 0 {
+			return fmt.Errorf("they have %s", got)
 		}
 		return nil
 	})
-	for _, k := range []*container{all[0], all[2], keeps} {
-		c.eventually("taker and keeps are reached and found", func() error {
-			return errors.Join(k.reaches(taker), k.knows(taker), k.reaches(keeps), k.knows(keeps))
+	first.connect("web")
+	for _, k := range []*container{all[0], all[2], first} {
+		c.eventually("both are reached and found", func() error {
+			return errors.Join(k.reaches(taker), k.knows(taker), k.reaches(first), k.knows(first))
 		})
 	}
 }

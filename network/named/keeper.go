@@ -122,7 +122,7 @@ func (k *Keeper) Unused() (unused bool, again time.Duration) {
 		return true, 0
 	case time.Since(k.usedAt) < askedAgain: // a burst of changes asks after each
 		return false, askedAgain - time.Since(k.usedAt)
-	case k.store.inUse():
+	case k.store.InUse():
 		k.usedAt, k.unusedSince = time.Now(), time.Time{}
 		return false, unusedAfter
 	case k.unusedSince.IsZero():
@@ -168,7 +168,7 @@ func (k *Keeper) Run(ctx context.Context) {
 		}
 		k.keep(ctx)
 	}
-	if !k.store.inUse() { // otherwise containers need names while no keeper runs
+	if !k.store.InUse() { // otherwise containers need names while no keeper runs
 		k.stopNameServer(context.WithoutCancel(ctx))
 	}
 }

@@ -92,8 +92,8 @@ func (s Store) IsEmpty() bool {
 	return err == nil && len(all) == 0
 }
 
-// inUse reports whether a container is on any network.
-func (s Store) inUse() bool {
+// InUse reports whether a container is on any network.
+func (s Store) InUse() bool {
 	networks, err := s.networkNames()
 	return err != nil || slices.ContainsFunc(networks, func(n string) bool {
 		any, err := s.hasEndpoints(n)
