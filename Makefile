@@ -51,8 +51,8 @@ TEST_ALL = $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3
 # Packages that are tested one after the other, because they keep all processors busy, depend on time, or
 # look for what is left behind on the whole machine.
 ALONE = ^cleat/(cli|(bench/wiring|lab/vm|traffic|tunnel|usernet)(/.*)?)$$
-# The package whose tests take longest of the others, which begins first.
-LONGEST = ./network/named
+# The packages whose tests take longest of the others, which begin first.
+LONGEST = ./cmd/cleat-node ./network/named
 
 # Packages that mostly wait two at a time, then the others; without the cache, because results
 # depend on the machine. If at most three tests of a part fail, each runs once more, alone.
