@@ -114,11 +114,14 @@ func (n *Node) lead(ctx context.Context) error {
 	}
 	switch {
 	case p.leaving != nil:
+		// The member ends by the record, and may be needed until it is removed: one of two is.
 		n.cfg.Log("the member of host %s, which leaves the cluster, leaves the registry", p.leaving.Host)
-		if err := n.registry.ChangeHost(ctx, p.leaving.Host, func(h *registry.Host) { h.Member, h.Votes = false, false }); err != nil {
+		if err := n.registry.RemoveMember(ctx, p.leaving.ID); err != nil {
 			return err
 		}
-		return n.registry.RemoveMember(ctx, p.leaving.ID)
+		return n.unrecord(ctx, p.leaving.Host)
+	case p.left != "": // the leader has ended in between
+		return n.unrecord(ctx, p.left)
 	case p.orphan != nil:
 		n.cfg.Log("the member of host %s, which was removed, leaves the registry", p.orphan.Host)
 		return n.registry.RemoveMember(ctx, p.orphan.ID)
@@ -127,7 +130,7 @@ func (n *Node) lead(ctx context.Context) error {
 		if err := n.registry.RemoveMember(ctx, p.dead.ID); err != nil {
 			return err
 		}
-		return n.registry.ChangeHost(ctx, p.dead.Host, func(h *registry.Host) { h.Member, h.Votes = false, false })
+		return n.unrecord(ctx, p.dead.Host)
 	case len(p.voters)+len(p.learners) < p.wanted && len(p.learners) < member.MaxLearners && len(p.spare) > 0:
 		host := p.spare[0]
 		if err = n.registry.AddMember(ctx, host.Name); err == nil {
@@ -140,6 +143,11 @@ func (n *Node) lead(ctx context.Context) error {
 	return nil
 }
 
+// unrecord makes the record of a host say that it has no member.
+func (n *Node) unrecord(ctx context.Context, host string) error {
+	return n.registry.ChangeHost(ctx, host, func(h *registry.Host) { h.Member, h.Votes = false, false })
+}
+
 // plan is what the leader sees of the members of the registry.
 type plan struct {
 	wanted           int              // voters
@@ -148,6 +156,7 @@ type plan struct {
 	orphan           *registry.Member // of a host that was removed
 	dead             *registry.Member // of a host that is dead for long
 	leaving          *registry.Member // of a host that leaves, and is not needed any more
+	left             string           // a host that leaves, whose record says that it has a member which it has no more
 	spare            []registry.Host  // that could become members, the first one next
 }
 
@@ -196,6 +205,9 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 		}
 	}()
 	for _, h := range n.mirror.Hosts {
+		if h.Leaving && h.Member && !isMember[h.Name] {
+			p.left = h.Name
+		}
 		if _, lives := n.mirror.alive[h.Name]; lives && !isMember[h.Name] && !h.Leaving {
 			p.spare = append(p.spare, h)
 		}

@@ -155,16 +155,24 @@ func (k *kernel) reserve(size int) error {
 }
 
 // result reads the answers to a batch, which the kernel has put into the receive buffer when
-// sendto returned.
+// sendto returned. If many messages failed, as all do whose table is not there, the buffer has the first answers,
+// and the kernel reports that it has dropped others.
 func (k *kernel) result(steps []string) (failed error) {
 	buf := make([]byte, 64<<10)
-	acknowledged := false
+	var acknowledged bool
+	var dropped error
 	for {
 		n, _, err := unix.Recvfrom(k.fd, buf, unix.MSG_DONTWAIT)
 		switch {
 		case errors.Is(err, unix.EINTR):
 			continue
+		case errors.Is(err, unix.ENOBUFS):
+			dropped = os.NewSyscallError("recvfrom", err)
+			continue
 		case errors.Is(err, unix.EAGAIN):
+			if failed == nil && dropped != nil {
+				return dropped
+			}
 			if failed == nil && !acknowledged {
 				failed = errors.New("the kernel did not answer a change of its rules")
 			}
