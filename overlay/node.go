@@ -433,6 +433,9 @@ func (n *Node) setAnswers(does bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if does {
+		if n.expired() { // the kernel slept, and hold had no time to notice
+			n.changeHeld(true)
+		}
 		n.contact = now(n.cfg.Boot)
 	}
 	if n.answers == does {
