@@ -181,11 +181,7 @@ func (n *Node) forget(ctx context.Context) error {
 	var dead []string
 	for name := range n.mirror.Hosts {
 		_, lives := n.mirror.alive[name]
-		since := n.since[name]
-		if since.Before(n.listedAt) {
-			since = n.listedAt
-		}
-		if ever && n.listed && n.answers && n.leads() && !lives && name != n.settings.Host && time.Since(since) > after && len(n.mirror.blocksOf(name)) > 0 {
+		if ever && n.listed && n.answers && n.leads() && !lives && name != n.settings.Host && n.deadFor(name) > after && len(n.mirror.blocksOf(name)) > 0 {
 			dead = append(dead, name)
 		}
 	}
