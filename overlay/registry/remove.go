@@ -33,7 +33,7 @@ func (r *Registry) RemoveHost(ctx context.Context, name string) error {
 			break
 		}
 		found = true
-		ops := []clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(aliveKey + name)}
+		ops := []clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(aliveKey + name), clientv3.OpDelete(progressKey + name)}
 		if h.Pin != "" {
 			ops = append(ops, buryOp(Tombstone{Host: name, Pin: h.Pin, Removed: time.Now().UTC().Truncate(time.Second)}))
 		}
