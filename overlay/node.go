@@ -283,7 +283,9 @@ func (n *Node) enroll(ctx context.Context) error {
 				}
 			}
 			plane := n.settings.Dataplane
-			err = n.registry.ChangeHost(ctx, n.settings.Host, func(h *registry.Host) { h.Dataplane = plane })
+			err = n.registry.ChangeHost(ctx, n.settings.Host, func(h *registry.Host) {
+				h.Dataplane, h.Leaving = plane, false // it may have ended while it was leaving
+			})
 			if err == nil || errors.As(err, new(*registry.NotFoundError)) { // the host was removed
 				return nil
 			}
