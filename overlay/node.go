@@ -366,6 +366,10 @@ func (n *Node) update(u registry.Update) {
 		n.listed, n.listedAt = true, time.Now()
 	}
 	n.endsListed = n.endsListed || u.Endpoints != nil && u.Endpoints.Last
+	if u.All && n.held { // what the registry lacked when this host was cut off, it may have got and given away since
+		clear(n.mirror.Lost)
+		clear(n.mirror.Surplus)
+	}
 	c := n.mirror.update(u)
 	if g := n.mirror.Cluster.Incarnation; g > n.settings.Incarnation {
 		n.settings.Incarnation = g
