@@ -105,7 +105,10 @@ func (r *Registry) Bury(ctx context.Context, t Tombstone) error {
 	case h.Pin != t.Pin:
 		return nil
 	}
-	return r.RemoveHost(ctx, t.Host)
+	if err = r.RemoveHost(ctx, t.Host); errors.As(err, new(*NotFoundError)) { // another host has just done so
+		return nil
+	}
+	return err
 }
 
 // Exhume removes the record that a host was removed. A backup that has the host may bring it back.
