@@ -97,10 +97,11 @@ func (n *Node) setRemoved(removed bool) {
 	}
 	n.removal.sure = removed
 	if removed {
-		n.problems["removed"] = errRemoved.Error()
+		n.problems["removed"], n.problemSince["removed"] = errRemoved.Error(), time.Now()
 		n.cfg.Log("%v", errRemoved)
 	} else {
 		delete(n.problems, "removed")
+		delete(n.problemSince, "removed")
 		n.cfg.Log("this host takes part in the cluster again")
 	}
 	n.settings.Removed = removed
