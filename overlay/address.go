@@ -95,8 +95,9 @@ func (n *Node) followAddress(ctx context.Context) error {
 		s.Address = a
 		n.mu.Lock()
 		n.settings.Address = a
+		err := n.dir.writeSettings(*n.settings)
 		n.mu.Unlock()
-		if err := n.dir.writeSettings(s); err != nil {
+		if err != nil {
 			return err
 		}
 	}

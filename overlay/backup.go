@@ -158,7 +158,7 @@ func (d dir) prepare(ctx context.Context, s *Settings, data, nonce string, log f
 	return incarnation, err
 }
 
-// nextIncarnation returns a incarnation after another one. Two that are made after the same one differ.
+// nextIncarnation returns an incarnation after another one. Two that are made after the same one differ.
 func nextIncarnation(last, nonce string) string {
 	number, _, _ := strings.Cut(last, "-")
 	i, _ := strconv.Atoi(number)
@@ -166,13 +166,16 @@ func nextIncarnation(last, nonce string) string {
 	return fmt.Sprintf("%0*d-%s", digits, i+1, nonce)
 }
 
-// putAside renames the data of this host's member of the registry.
+// putAside renames the data of this host's member of the registry. Called again after it was interrupted, it keeps what
+// it has put aside.
 func (d dir) putAside() error {
-	err := os.RemoveAll(d.path(oldRegistry))
-	if err == nil && member.Exists(d.path(registryDir)) {
-		err = os.Rename(d.path(registryDir), d.path(oldRegistry))
+	if !member.Exists(d.path(registryDir)) {
+		return os.RemoveAll(d.path(registryDir))
 	}
-	return errors.Join(err, os.RemoveAll(d.path(registryDir)))
+	if err := os.RemoveAll(d.path(oldRegistry)); err != nil {
+		return err
+	}
+	return os.Rename(d.path(registryDir), d.path(oldRegistry))
 }
 
 // SaveBackup writes a backup to a file that only root may read. write gets the open file.

@@ -12,17 +12,15 @@ import (
 // claimBlocks gets this host a block of each subnet of which it has none.
 func (n *Node) claimBlocks(ctx context.Context) error {
 	n.mu.Lock()
-	if !n.listed || !n.answers {
-		n.mu.Unlock()
-		return nil
-	}
-	if !n.mirror.lacksBlocks(n.settings.Host) {
-		n.mu.Unlock()
-		return nil
-	}
-	m := n.mirror.copy()
+	due := n.listed && n.answers && n.mirror.lacksBlocks(n.settings.Host)
 	n.mu.Unlock()
+	if !due {
+		return nil
+	}
 	errs := []error{n.reclaim(ctx)}
+	n.mu.Lock()
+	m := n.mirror.copy() // with what reclaim got
+	n.mu.Unlock()
 	for _, net := range m.Networks {
 		for _, sub := range net.Subnets {
 			if !m.hasBlock(net.Name, sub, n.settings.Host) {

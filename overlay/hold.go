@@ -138,6 +138,11 @@ func (n *Node) hold(ctx context.Context) error {
 func (n *Node) setHeld(held bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	n.changeHeld(held)
+}
+
+// changeHeld is setHeld. It is called with mu held.
+func (n *Node) changeHeld(held bool) {
 	if n.held == held {
 		return
 	}
@@ -150,10 +155,14 @@ func (n *Node) setHeld(held bool) {
 // saveContact writes the file from time to time. What it has is earlier than the last contact.
 func (n *Node) saveContact(last contact, after time.Duration) error {
 	const seldom = time.Minute
+	every := seldom
+	if after > 0 { // not never
+		every = min(seldom, after/20)
+	}
 	n.mu.Lock()
 	saves := n.saves
 	n.mu.Unlock()
-	if saves.Boot != "" && last.Uptime-saves.Uptime < min(seldom, after/20) || last == saves {
+	if saves.Boot == last.Boot && last.Uptime-saves.Uptime < every {
 		return nil
 	}
 	if err := statedir.WriteJSON(n.dir.path(contactFile), last); err != nil {
@@ -172,11 +181,7 @@ func (n *Node) forget(ctx context.Context) error {
 	var dead []string
 	for name := range n.mirror.Hosts {
 		_, lives := n.mirror.alive[name]
-		since := n.since[name]
-		if since.Before(n.listedAt) {
-			since = n.listedAt
-		}
-		if ever && n.listed && n.answers && n.leads() && !lives && name != n.settings.Host && time.Since(since) > after && len(n.mirror.blocksOf(name)) > 0 {
+		if ever && n.listed && n.answers && n.leads() && !lives && name != n.settings.Host && n.deadFor(name) > after && len(n.mirror.blocksOf(name)) > 0 {
 			dead = append(dead, name)
 		}
 	}

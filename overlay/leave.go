@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"net/http"
 	"os"
 	"slices"
@@ -173,7 +172,7 @@ func Discard(ctx context.Context, path string, dataplane Dataplane) error {
 	}
 	// Last the settings: without them the host belongs to no cluster.
 	for _, name := range []string{registryDir, oldRegistry, newRegistry, authorityFile, identityFile, ringFile, mirrorFile, contactFile, settingsFile} {
-		if err := os.RemoveAll(d.path(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		if err := os.RemoveAll(d.path(name)); err != nil {
 			return err
 		}
 	}

@@ -120,7 +120,7 @@ func (n *Node) lead(ctx context.Context) error {
 			return err
 		}
 		return n.unrecord(ctx, p.leaving.Host)
-	case p.left != "": // the leader has ended in between
+	case p.left != "": // whoever removed the member has ended in between
 		return n.unrecord(ctx, p.left)
 	case p.orphan != nil:
 		n.cfg.Log("the member of host %s, which was removed, leaves the registry", p.orphan.Host)
@@ -156,7 +156,7 @@ type plan struct {
 	orphan           *registry.Member // of a host that was removed
 	dead             *registry.Member // of a host that is dead for long
 	leaving          *registry.Member // of a host that leaves, and is not needed any more
-	left             string           // a host that leaves, whose record says that it has a member which it has no more
+	left             string           // a host whose record says that it has a member, which it has no more
 	spare            []registry.Host  // that could become members, the first one next
 }
 
@@ -191,7 +191,7 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 			lives++
 		}
 		switch {
-		case !alive && h.Name != n.settings.Host && time.Since(n.since[h.Name]) > replaceAfter:
+		case !alive && h.Name != n.settings.Host && n.deadFor(h.Name) > replaceAfter:
 			p.dead = &members[i]
 		case m.Learner:
 			p.learners = append(p.learners, h.Name)
@@ -205,7 +205,7 @@ func (n *Node) plan(members []registry.Member) (p plan) {
 		}
 	}()
 	for _, h := range n.mirror.Hosts {
-		if h.Leaving && h.Member && !isMember[h.Name] {
+		if h.Member && !isMember[h.Name] {
 			p.left = h.Name
 		}
 		if _, lives := n.mirror.alive[h.Name]; lives && !isMember[h.Name] && !h.Leaving {
@@ -240,6 +240,11 @@ func (n *Node) promote(ctx context.Context, members []registry.Member) error {
 		n.cfg.Log("the member of host %s votes", m.Host)
 	}
 	return nil
+}
+
+// deadFor returns for how long this host knows that another one is dead. It is called with mu held.
+func (n *Node) deadFor(host string) time.Duration {
+	return min(time.Since(n.since[host]), time.Since(n.listedAt))
 }
 
 // missing returns the changes that make the registry's endpoints of a host those that it has.

@@ -18,12 +18,12 @@ type mirror struct {
 	Blocks   map[string]map[string]registry.Block `json:"blocks"`            // by network and prefix
 	Removed  map[string]registry.Tombstone        `json:"removed,omitempty"` // by pin
 	Lost     map[string]bool                      `json:"lost,omitempty"`    // keys of hosts, networks, blocks and tombstones that a restored registry lacks
+	Surplus  map[string]registry.Block            `json:"surplus,omitempty"` // blocks that a restored registry has for this host, which gave them away
 	alive    map[string]registry.Alive            // by host
 	ends     map[endpointsOf]held
-	listing  map[endpointsOf]held      // the pages of all endpoints so far; nil: none
-	self     string                    // this host
-	surplus  map[string]registry.Block // blocks that a restored registry has for this host, which gave them away
-	relapsed bool                      // the registry's cluster does not encrypt any more, as in an older copy
+	listing  map[endpointsOf]held // the pages of all endpoints so far; nil: none
+	self     string               // this host
+	relapsed bool                 // the registry's cluster does not encrypt any more, as in an older copy
 }
 
 // endpointsOf names the endpoints of a host on a network.
@@ -32,7 +32,7 @@ type endpointsOf struct{ network, host string }
 func newMirror() *mirror {
 	return &mirror{Hosts: map[string]registry.Host{}, Networks: map[string]registry.Network{}, Blocks: map[string]map[string]registry.Block{},
 		Removed: map[string]registry.Tombstone{}, Lost: map[string]bool{}, alive: map[string]registry.Alive{},
-		ends: map[endpointsOf]held{}, surplus: map[string]registry.Block{}}
+		ends: map[endpointsOf]held{}, Surplus: map[string]registry.Block{}}
 }
 
 // changed says what an update has changed.
@@ -76,6 +76,9 @@ func (m *mirror) update(u registry.Update) changed {
 			m.Hosts, m.Blocks, m.Networks, m.Removed = old.Hosts, old.Blocks, old.Networks, old.Removed
 			m.Lost = old.keys()
 			u.Changes = m.withoutForeign(u.Changes)
+		} else {
+			m.keepLost(old)
+			u.Changes = m.withoutLost(u.Changes, old.Surplus)
 		}
 	}
 	for _, one := range u.Changes {
@@ -86,6 +89,7 @@ func (m *mirror) update(u registry.Update) changed {
 	}
 	if u.All {
 		c.topology = true
+		m.dropLost()
 		for name, h := range old.Hosts {
 			if now, ok := m.Hosts[name]; !ok || now.Pin != h.Pin {
 				c.keys = append(c.keys, name)
@@ -132,7 +136,7 @@ func (m *mirror) change(one registry.Change, c *changed) {
 			m.Blocks[one.Block.Network] = map[string]registry.Block{}
 		}
 		delete(m.Lost, blockKey(*one.Block))
-		delete(m.surplus, blockKey(*one.Block))
+		delete(m.Surplus, blockKey(*one.Block))
 		set(m.Blocks[one.Block.Network], one.Block.Prefix.String(), *one.Block, one.Removed)
 		c.topology = true
 	case one.Endpoint != nil:
@@ -297,7 +301,7 @@ func (m *mirror) copy() *mirror {
 	}
 	maps.Copy(c.Lost, m.Lost)
 	maps.Copy(c.Removed, m.Removed)
-	maps.Copy(c.surplus, m.surplus)
+	maps.Copy(c.Surplus, m.Surplus)
 	c.self = m.self
 	return c
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"cleat/internal/statedir"
 	"cleat/overlay/registry"
 )
 
@@ -17,9 +18,10 @@ func TestRestored(t *testing.T) {
 	}
 	old, recent := block("10.64.0.0/26", "a"), block("10.64.0.64/26", "b")
 	web, shop := &registry.Network{Name: "web"}, &registry.Network{Name: "shop"}
+	a, b := &registry.Host{Name: "a", Pin: "1"}, &registry.Host{Name: "b", Pin: "2"}
 	m := newMirror()
-	m.update(registry.Update{All: true, Changes: []registry.Change{{Network: web}, {Network: shop}, {Block: old}, {Block: recent}}})
-	m.update(registry.Update{All: true, Restored: true, Changes: []registry.Change{{Network: web}, {Block: old}}})
+	m.update(registry.Update{All: true, Changes: []registry.Change{{Host: a}, {Host: b}, {Network: web}, {Network: shop}, {Block: old}, {Block: recent}}})
+	m.update(registry.Update{All: true, Restored: true, Changes: []registry.Change{{Host: a}, {Host: b}, {Network: web}, {Block: old}}})
 	if len(m.Networks) != 2 || len(m.Blocks["web"]) != 2 {
 		t.Errorf("the mirror has %v and %v", m.Networks, m.Blocks)
 	}
@@ -33,6 +35,50 @@ func TestRestored(t *testing.T) {
 	m.update(registry.Update{All: true, Changes: []registry.Change{{Network: web}, {Block: old}}})
 	if len(m.Networks) != 1 || len(m.Blocks["web"]) != 1 || len(m.Lost) != 0 {
 		t.Errorf("after an update that is not of a restored registry the mirror has %v, %v, %v", m.Networks, m.Blocks, m.Lost)
+	}
+}
+
+// TestRestoredAgain checks that a host which starts again, or gets all records again, before a restored registry has what
+// it lacks does not forget that.
+func TestRestoredAgain(t *testing.T) {
+	block := func(prefix, host string) *registry.Block {
+		return &registry.Block{Network: "web", Prefix: netip.MustParsePrefix(prefix), Host: host}
+	}
+	self, other := &registry.Host{Name: "a", Pin: "1"}, &registry.Host{Name: "b", Pin: "2"}
+	gone := &registry.Host{Name: "c", Pin: "3"}
+	web, tombstone := &registry.Network{Name: "web"}, &registry.Tombstone{Host: "c", Pin: "3"}
+	has := []registry.Change{{Host: self}, {Host: other}, {Network: web}, {Tombstone: tombstone},
+		{Block: block("10.64.0.0/26", "a")}, {Block: block("10.64.0.64/26", "b")}, {Block: block("10.64.0.128/26", "b")}}
+	// In the backup a has b's second block, and b that of a; b's first one is not in it, and c was not removed.
+	restored := []registry.Change{{Host: self}, {Host: other}, {Host: gone}, {Network: web},
+		{Block: block("10.64.0.0/26", "b")}, {Block: block("10.64.0.128/26", "a")}}
+	m := newMirror()
+	m.self = "a"
+	m.update(registry.Update{All: true, Changes: has})
+	m.update(registry.Update{All: true, Restored: true, Changes: restored})
+	for _, when := range []string{"at first", "after another listing", "after a restart"} {
+		if own := m.blocksOf("a"); len(own) != 1 || own[0].Prefix.String() != "10.64.0.0/26" {
+			t.Errorf("%s: a has %v", when, own)
+		}
+		if got := slices.Sorted(maps.Keys(m.Lost)); !slices.Equal(got, []string{"removed/3/", "web/10.64.0.0/26", "web/10.64.0.128/26", "web/10.64.0.64/26"}) {
+			t.Errorf("%s: missing in the registry are %q", when, got)
+		}
+		if _, back := m.Hosts["c"]; back || len(m.Surplus) != 1 {
+			t.Errorf("%s: c is back: %v; to be released are %v", when, back, m.Surplus)
+		}
+		if when == "after another listing" {
+			d := dir(t.TempDir())
+			must(t, statedir.WriteJSON(d.path(mirrorFile), m.copy()))
+			var err error
+			m, err = d.readMirror()
+			must(t, err)
+			m.self = "a"
+		}
+		m.update(registry.Update{All: true, Changes: restored})
+	}
+	has = append(has, registry.Change{Network: web})
+	if m.update(registry.Update{Changes: has}); len(m.Lost) != 0 || len(m.Surplus) != 0 {
+		t.Errorf("missing in the registry are %v still, and to be released %v", m.Lost, m.Surplus)
 	}
 }
 

@@ -283,7 +283,9 @@ func (n *Node) enroll(ctx context.Context) error {
 				}
 			}
 			plane := n.settings.Dataplane
-			err = n.registry.ChangeHost(ctx, n.settings.Host, func(h *registry.Host) { h.Dataplane = plane })
+			err = n.registry.ChangeHost(ctx, n.settings.Host, func(h *registry.Host) {
+				h.Dataplane, h.Leaving = plane, false // it may have ended while it was leaving
+			})
 			if err == nil || errors.As(err, new(*registry.NotFoundError)) { // the host was removed
 				return nil
 			}
@@ -364,6 +366,10 @@ func (n *Node) update(u registry.Update) {
 		n.listed, n.listedAt = true, time.Now()
 	}
 	n.endsListed = n.endsListed || u.Endpoints != nil && u.Endpoints.Last
+	if u.All && n.held { // what the registry lacked when this host was cut off, it may have got and given away since
+		clear(n.mirror.Lost)
+		clear(n.mirror.Surplus)
+	}
 	c := n.mirror.update(u)
 	if g := n.mirror.Cluster.Incarnation; g > n.settings.Incarnation {
 		n.settings.Incarnation = g
@@ -433,6 +439,9 @@ func (n *Node) setAnswers(does bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if does {
+		if n.expired() { // the kernel slept, and hold had no time to notice
+			n.changeHeld(true)
+		}
 		n.contact = now(n.cfg.Boot)
 	}
 	if n.answers == does {

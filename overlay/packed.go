@@ -190,14 +190,6 @@ func (p packed) all(of endpointsOf) (all []registry.Endpoint) {
 	return all
 }
 
-// count returns the number of endpoints.
-func (p packed) count() (n int) {
-	for r := unpacker(p); len(r) > 0; n++ {
-		r.bytes()
-	}
-	return n
-}
-
 // clip returns p without the room that it has for more, if that is much.
 func (p packed) clip() packed {
 	if cap(p)-len(p) > len(p)/8 {

@@ -132,3 +132,11 @@ func TestHeld(t *testing.T) {
 		t.Errorf("%v is left", ends)
 	}
 }
+
+// count returns the number of endpoints.
+func (p packed) count() (n int) {
+	for r := unpacker(p); len(r) > 0; n++ {
+		r.bytes()
+	}
+	return n
+}

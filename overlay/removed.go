@@ -92,20 +92,20 @@ func (n *Node) readmitted() {
 // setRemoved remembers whether this host was removed, also in its settings: then it can join again. It is called
 // with mu held.
 func (n *Node) setRemoved(removed bool) {
-	if n.removal.sure == removed {
+	if n.removal.sure == removed && n.settings.Removed == removed {
 		return
 	}
 	n.removal.sure = removed
 	if removed {
-		n.problems["removed"] = errRemoved.Error()
+		n.problems["removed"], n.problemSince["removed"] = errRemoved.Error(), time.Now()
 		n.cfg.Log("%v", errRemoved)
 	} else {
 		delete(n.problems, "removed")
+		delete(n.problemSince, "removed")
 		n.cfg.Log("this host takes part in the cluster again")
 	}
-	s := *n.settings
-	s.Removed = removed
-	if err := n.dir.writeSettings(s); err != nil {
+	n.settings.Removed = removed
+	if err := n.dir.writeSettings(*n.settings); err != nil {
 		n.cfg.Log("%v", err)
 	}
 }

@@ -62,12 +62,75 @@ func (m *mirror) withoutForeign(all []registry.Change) []registry.Change {
 			was, known := m.Blocks[c.Block.Network][c.Block.Prefix.String()]
 			had := known && was.Host == m.self
 			if c.Block.Host == m.self && !had {
-				m.surplus[blockKey(*c.Block)] = *c.Block
+				m.Surplus[blockKey(*c.Block)] = *c.Block
 			}
 			return had != (c.Block.Host == m.self)
 		}
 		return false
 	})
+}
+
+// keepLost takes over what a restored registry has not got again since an earlier update: there was an error, or this
+// host has started again.
+func (m *mirror) keepLost(old *mirror) {
+	m.Lost = old.Lost
+	for name, h := range old.Hosts {
+		if m.hostIsLost(name) {
+			m.Hosts[name] = h
+		}
+	}
+	for name, net := range old.Networks {
+		if m.Lost[name] {
+			m.Networks[name] = net
+		}
+	}
+	for network, blocks := range old.Blocks {
+		for prefix, b := range blocks {
+			if m.Lost[blockKey(b)] {
+				if m.Blocks[network] == nil {
+					m.Blocks[network] = map[string]registry.Block{}
+				}
+				m.Blocks[network][prefix] = b
+			}
+		}
+	}
+	for pin, t := range old.Removed {
+		if m.Lost[tombstoneKey(pin)] {
+			m.Removed[pin] = t
+		}
+	}
+}
+
+// withoutLost is withoutForeign for a later update: surplus are the blocks that this host has not released yet.
+func (m *mirror) withoutLost(all []registry.Change, surplus map[string]registry.Block) []registry.Change {
+	return slices.DeleteFunc(slices.Clone(all), func(c registry.Change) bool {
+		switch {
+		case c.Host != nil:
+			_, buried := m.Removed[c.Host.Pin]
+			return buried
+		case c.Block != nil:
+			key := blockKey(*c.Block)
+			if _, is := surplus[key]; is && c.Block.Host == m.self {
+				m.Surplus[key] = *c.Block
+				return true
+			}
+			return m.Lost[key] && m.Blocks[c.Block.Network][c.Block.Prefix.String()].Host == m.self && c.Block.Host != m.self
+		}
+		return false
+	})
+}
+
+// dropLost drops blocks that a restored registry lacks and never gets: their host or network does not exist.
+func (m *mirror) dropLost() {
+	for network, blocks := range m.Blocks {
+		_, exists := m.Networks[network]
+		for prefix, b := range blocks {
+			if _, known := m.Hosts[b.Host]; m.Lost[blockKey(b)] && !(exists && known) {
+				delete(blocks, prefix)
+				delete(m.Lost, blockKey(b))
+			}
+		}
+	}
 }
 
 // bury removes what a restored registry lacks of a host that was removed.
@@ -93,7 +156,7 @@ func (n *Node) registerAgain(ctx context.Context) error {
 	n.mu.Lock()
 	m, leads := n.mirror.copy(), n.leads()
 	n.mu.Unlock()
-	if len(m.Lost) == 0 && len(m.surplus) == 0 || !n.listedNow() {
+	if len(m.Lost) == 0 && len(m.Surplus) == 0 || !n.listedNow() {
 		return nil
 	}
 	var errs []error
@@ -117,7 +180,7 @@ func (n *Node) registerAgain(ctx context.Context) error {
 			errs = append(errs, err)
 		}
 	}
-	for _, b := range m.surplus {
+	for _, b := range m.Surplus {
 		n.cfg.Log("the registry was restored with block %s of network %s, which this host does not have any more", b.Prefix, b.Network)
 		errs = append(errs, n.registry.ReleaseBlock(ctx, b))
 	}

@@ -212,5 +212,6 @@ func (d dir) readMirror() (*mirror, error) {
 	}
 	maps.Copy(m.Removed, saved.Removed)
 	maps.Copy(m.Lost, saved.Lost)
+	maps.Copy(m.Surplus, saved.Surplus)
 	return m, nil
 }

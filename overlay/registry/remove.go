@@ -33,7 +33,7 @@ func (r *Registry) RemoveHost(ctx context.Context, name string) error {
 			break
 		}
 		found = true
-		ops := []clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(aliveKey + name)}
+		ops := []clientv3.Op{clientv3.OpDelete(key), clientv3.OpDelete(aliveKey + name), clientv3.OpDelete(progressKey + name)}
 		if h.Pin != "" {
 			ops = append(ops, buryOp(Tombstone{Host: name, Pin: h.Pin, Removed: time.Now().UTC().Truncate(time.Second)}))
 		}
@@ -105,7 +105,10 @@ func (r *Registry) Bury(ctx context.Context, t Tombstone) error {
 	case h.Pin != t.Pin:
 		return nil
 	}
-	return r.RemoveHost(ctx, t.Host)
+	if err = r.RemoveHost(ctx, t.Host); errors.As(err, new(*NotFoundError)) { // another host has just done so
+		return nil
+	}
+	return err
 }
 
 // Exhume removes the record that a host was removed. A backup that has the host may bring it back.
