@@ -133,15 +133,11 @@ func (w ways) tunnels(n overlay.NetworkState) []named.Remote {
 }
 
 // sealed returns the addresses of other hosts from and to which nothing passes unencrypted.
-func (w ways) sealed(n overlay.NetworkState) (all []netip.Prefix) {
+func (w ways) sealed(n overlay.NetworkState) []netip.Prefix {
 	if !w.strict {
 		return nil
 	}
-	for _, blocks := range n.Remote {
-		all = append(all, blocks...)
-	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	return all
+	return blocksOfOthers(n)
 }
 
 // behind looks after the hosts that are reached with an older key than the latest, or not at all.
