@@ -217,8 +217,7 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 
 // Remove implements overlay.Remover.
 func (d *dataplane) Remove(ctx context.Context) error {
-	d.tunnels.endOthers(ctx, nil)
-	return errors.Join(d.routing.kernel.Remove(), removeFile(d.routing.mark), span.Remove(d.host), guard.Remove(d.host, guardTable))
+	return errors.Join(d.tunnels.remove(ctx), d.routing.kernel.Remove(), removeFile(d.routing.mark), span.Remove(d.host), guard.Remove(d.host, guardTable))
 }
 
 // setPaths remembers and logs how other hosts' containers are reached.
