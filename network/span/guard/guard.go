@@ -28,8 +28,8 @@ type Host struct {
 	Port    uint16 // TCP and UDP port of its node
 }
 
-// Devices are the beginnings of the names of devices that lead to containers (package named).
-var Devices = []string{"clr", "cl-"}
+// devices are the beginnings of the names of devices that lead to containers (package named).
+var devices = []string{"clr", "cl-"}
 
 var families = []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 

@@ -50,11 +50,11 @@ func (w table) rules() (all []rule) {
 			add(chainInput, fmt.Sprintf("%s to another address than %s", what, w.Local), match, w.to(), isNot(w.Local.AsSlice()))
 		}
 		add(chainForward, what+" of no host to a host", match, w.in(setHosts, true, w.source(1)), w.in(setHosts, false, w.destination(1)))
-		for _, device := range Devices {
+		for _, device := range devices {
 			add(chainForward, fmt.Sprintf("%s*, %s to a host", device, what), meta(expr.MetaKeyIIFNAME, 1), is([]byte(device)), match, w.in(setHosts, false, w.destination(1)))
 		}
 	}
-	for _, device := range Devices {
+	for _, device := range devices {
 		for name, protocol := range map[string]byte{"TCP": unix.IPPROTO_TCP, "UDP": unix.IPPROTO_UDP} {
 			from := slices.Concat(meta(expr.MetaKeyIIFNAME, 1), is([]byte(device)), meta(expr.MetaKeyL4PROTO, 1), is([]byte{protocol}))
 			add(chainInput, fmt.Sprintf("%s* to the node, %s port %d", device, name, w.Port), from, port(1), is(binaryutil.BigEndian.PutUint16(w.Port)))
