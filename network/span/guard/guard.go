@@ -20,6 +20,8 @@ type Config struct {
 	Local netip.Addr // of this host, in packets between hosts
 	Port  uint16     // TCP and UDP port of this host's node
 	Hosts []Host     // the other hosts
+	// Devices are those that lead to containers, besides those that are known by how their names begin.
+	Devices []string
 }
 
 // Host is another host.
