@@ -124,7 +124,7 @@ func (b *Bed) noticed(ctx context.Context, gone *Host, is bool) error {
 func (b *Bed) death(ctx context.Context) (time.Duration, error) {
 	h := b.victim()
 	if _, err := b.driver.misses(ctx, b.hosts[0], h); err != nil {
-		return 0, fmt.Errorf("%w: %w", ErrNotApplicable, err)
+		return 0, err
 	}
 	if err := b.noticed(ctx, h, false); err != nil { // what happened to it before may not be over
 		return 0, err

@@ -238,7 +238,7 @@ func (f *flannel) leave(ctx context.Context, h *Host) error {
 }
 
 func (f *flannel) misses(context.Context, *Host, *Host) (bool, error) {
-	return false, errors.New("flannel does not notice that a host is gone")
+	return false, fmt.Errorf("%w: flannel does not notice that a host is gone", ErrNotApplicable)
 }
 
 func (f *flannel) resolver(*Host) netip.AddrPort { return netip.AddrPort{} }

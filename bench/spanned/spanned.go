@@ -41,7 +41,7 @@ type driver interface {
 	disconnect(ctx context.Context, c *Container) error
 	// leave removes a host, which does not answer any more.
 	leave(ctx context.Context, h *Host) error
-	// misses reports whether a host says that another one is gone.
+	// misses reports whether a host says that another one is gone. The error is ErrNotApplicable if none ever does.
 	misses(ctx context.Context, h, other *Host) (bool, error)
 	// resolver returns where a container asks for names of the network.
 	resolver(h *Host) netip.AddrPort

@@ -26,9 +26,10 @@ const (
 
 // crypt is what a dataplane remembers of encryption. Only Apply uses it, but for sending.
 type crypt struct {
-	known, on bool      // the last State, if known, was that of a cluster that encrypts
-	since     time.Time // when it began to; zero: before this process
-	sending   int       // see overlay.Encrypter; guarded by dataplane.mu
+	known, on bool        // the last State, if known, was that of a cluster that encrypts
+	since     time.Time   // when it began to; zero: before this process
+	again     *time.Timer // of the next look at hosts that are behind; nil: there was none yet
+	sending   int         // see overlay.Encrypter; guarded by dataplane.mu
 }
 
 // Can implements overlay.Encrypter.
@@ -133,15 +134,11 @@ func (w ways) tunnels(n overlay.NetworkState) []named.Remote {
 }
 
 // sealed returns the addresses of other hosts from and to which nothing passes unencrypted.
-func (w ways) sealed(n overlay.NetworkState) (all []netip.Prefix) {
+func (w ways) sealed(n overlay.NetworkState) []netip.Prefix {
 	if !w.strict {
 		return nil
 	}
-	for _, blocks := range n.Remote {
-		all = append(all, blocks...)
-	}
-	slices.SortFunc(all, netip.Prefix.Compare)
-	return all
+	return blocksOfOthers(n)
 }
 
 // behind looks after the hosts that are reached with an older key than the latest, or not at all.
@@ -162,7 +159,10 @@ func (d *dataplane) behind(s overlay.State, c span.Config, paths map[string]over
 	if len(got.Behind) == 0 && !(s.Pending && len(got.Silent) > 0) {
 		sending = s.WireGuard.Generation
 	} else {
-		time.AfterFunc(lookAgain, func() { signal(d.stale) })
+		if d.crypt.again == nil {
+			d.crypt.again = time.AfterFunc(lookAgain, func() { signal(d.stale) })
+		}
+		d.crypt.again.Reset(lookAgain) // one timer, so that changes meanwhile don't add looks
 	}
 	for _, h := range s.Hosts {
 		if p := paths[h.Name]; slices.Contains(got.Silent, h.Address) && (s.Pending || p.By == overlay.WireGuardWay) {

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -210,7 +209,7 @@ func (d *dataplane) network(ctx context.Context, n overlay.NetworkState, ways wa
 		return false, err
 	}
 	own := named.Span{Blocks: n.Own, Remotes: ways.remotes(n), Sealed: ways.sealed(n), PacketBytes: packets, Hosts: otherHosts(spec, n), Held: n.Held, Created: n.Created}
-	byBGP, err := d.routing.remotes(slices.Concat(slices.Collect(maps.Values(n.Remote))...))
+	byBGP, err := d.routing.remotes(blocksOfOthers(n))
 	if err != nil {
 		return false, err
 	}

@@ -17,7 +17,7 @@ import (
 // watchPause is how long removals are collected before the kernel's tables are compared.
 const watchPause = 200 * time.Millisecond
 
-// watchKernel signals stale when routes, neighbours or the device of package span have been removed, until ctx ends. The
+// watchKernel signals stale when routes, neighbours or devices of package span have been removed, until ctx ends. The
 // next look at them would find that only after some seconds. Removals of the node's own signal as well, which costs a
 // look that finds nothing.
 func (d *dataplane) watchKernel(ctx context.Context) {
@@ -29,9 +29,11 @@ func (d *dataplane) watchKernel(ctx context.Context) {
 	stop := context.AfterFunc(ctx, s.Close)
 	defer stop()
 	var collect *time.Timer
-	device := int32(0) // the index of the device of package span, once it is known
-	if l, err := link.Find(d.host, span.Device); err == nil {
-		device = int32(l.Index())
+	devices := map[int32]bool{} // indexes of the devices of package span
+	for _, name := range span.Devices() {
+		if l, err := link.Find(d.host, name); err == nil {
+			devices[int32(l.Index())] = true
+		}
 	}
 	for {
 		messages, _, err := s.Receive()
@@ -43,7 +45,7 @@ func (d *dataplane) watchKernel(ctx context.Context) {
 			return
 		}
 		for i := range messages {
-			removed = isRemoval(messages[i].Header.Type, messages[i].Data, &device) || removed
+			removed = isRemoval(messages[i].Header.Type, messages[i].Data, devices) || removed
 		}
 		if removed {
 			if collect != nil {
@@ -56,7 +58,7 @@ func (d *dataplane) watchKernel(ctx context.Context) {
 
 // isRemoval reports whether a message of the kernel means that something of package span is gone (struct rtmsg, ndmsg and
 // ifinfomsg, include/uapi/linux/rtnetlink.h and neighbour.h).
-func isRemoval(kind uint16, message []byte, device *int32) bool {
+func isRemoval(kind uint16, message []byte, devices map[int32]bool) bool {
 	const header = 12 // bytes that all of these structs have
 	if len(message) < header {
 		return false
@@ -66,13 +68,16 @@ func isRemoval(kind uint16, message []byte, device *int32) bool {
 	case unix.RTM_DELROUTE:
 		return message[5] == span.Protocol
 	case unix.RTM_DELNEIGH:
-		return *device != 0 && index == *device
+		return devices[index]
 	case unix.RTM_NEWLINK, unix.RTM_DELLINK:
-		if l, err := netlink.LinkDeserialize(nil, message); err != nil || l.Attrs().Name != span.Device {
+		if l, err := netlink.LinkDeserialize(nil, message); err != nil || !span.IsDevice(l.Attrs().Name) {
 			return false
 		}
-		*device = index
-		return kind == unix.RTM_DELLINK || nl.NativeEndian().Uint32(message[8:])&unix.IFF_UP == 0
+		if devices[index] = true; kind == unix.RTM_DELLINK {
+			delete(devices, index)
+			return true
+		}
+		return nl.NativeEndian().Uint32(message[8:])&unix.IFF_UP == 0
 	}
 	return false
 }

@@ -14,6 +14,15 @@ func (d *dataplane) protect(s overlay.State) error {
 	for _, h := range s.Hosts {
 		c.Hosts = append(c.Hosts, guard.Host{Address: h.Address, Port: h.Port})
 	}
-	_, err := guard.Sync(d.host, c)
+	networks, err := d.store.Networks()
+	if err != nil {
+		return err
+	}
+	for _, n := range networks {
+		if n.Bridge != "" { // an engine's, which has a name of its own
+			c.Devices = append(c.Devices, n.Bridge)
+		}
+	}
+	_, err = guard.Sync(d.host, c)
 	return err
 }

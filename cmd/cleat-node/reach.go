@@ -110,7 +110,7 @@ func onLink(h *netlink.Handle, device netlink.Link, a netip.Addr) bool {
 }
 
 // remotes returns the devices by which packets of other hosts' containers on a network may come. A host accepts them
-// in all ways that the other one may choose.
+// in all ways that the other one may choose. All are in order: a network's file is compared as text.
 func (w ways) remotes(n overlay.NetworkState) (all []named.Remote) {
 	encapsulated := named.Remote{Device: span.Device, Only: true}
 	plain := named.Remote{Device: w.uplink}
@@ -129,13 +129,14 @@ func (w ways) remotes(n overlay.NetworkState) (all []named.Remote) {
 			}
 		}
 	}
-	for _, r := range slices.Concat(w.tunnels(n), []named.Remote{encapsulated, plain}, slices.Collect(maps.Values(byTunnel))) {
-		slices.SortFunc(r.Prefixes, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-		if len(r.Prefixes) > 0 {
-			all = append(all, r)
-		}
+	for _, device := range slices.Sorted(maps.Keys(byTunnel)) {
+		all = append(all, byTunnel[device])
 	}
-	return all
+	all = slices.Concat(w.tunnels(n), []named.Remote{encapsulated, plain}, all)
+	for _, r := range all {
+		slices.SortFunc(r.Prefixes, netip.Prefix.Compare)
+	}
+	return slices.DeleteFunc(all, func(r named.Remote) bool { return len(r.Prefixes) == 0 })
 }
 
 // reach makes the routes to other hosts' containers.
@@ -216,8 +217,7 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 
 // Remove implements overlay.Remover.
 func (d *dataplane) Remove(ctx context.Context) error {
-	d.tunnels.endOthers(ctx, nil)
-	return errors.Join(d.routing.kernel.Remove(), removeFile(d.routing.mark), span.Remove(d.host), guard.Remove(d.host, guardTable))
+	return errors.Join(d.tunnels.remove(ctx), d.routing.kernel.Remove(), removeFile(d.routing.mark), span.Remove(d.host), guard.Remove(d.host, guardTable))
 }
 
 // setPaths remembers and logs how other hosts' containers are reached.
@@ -371,6 +371,15 @@ func blocksOf(s overlay.State, host string) (all []netip.Prefix) {
 	for _, n := range s.Networks {
 		all = append(all, n.Remote[host]...)
 	}
+	return all
+}
+
+// blocksOfOthers returns the blocks of all other hosts in a network, in order.
+func blocksOfOthers(n overlay.NetworkState) (all []netip.Prefix) {
+	for _, blocks := range n.Remote {
+		all = append(all, blocks...)
+	}
+	slices.SortFunc(all, netip.Prefix.Compare)
 	return all
 }
 

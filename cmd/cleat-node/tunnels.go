@@ -53,6 +53,7 @@ type tunnels struct {
 	wanted map[string]tunnelEnd   // by host
 	states map[string]tunnelState // by host
 	begun  map[string]bool        // devices whose tunnel this process has started, and which has not ended
+	ends   map[string]string      // why tunnels that this process has started ended the last time, by device, until they run
 }
 
 // tunnelEnd is this host's end of a tunnel to another one.
@@ -76,7 +77,7 @@ func (s tunnelState) String() string {
 }
 
 func newTunnels(dir string, devices []string, log func(string, ...any), stale func()) *tunnels {
-	return &tunnels{dir: dir, devices: devices, log: log, stale: stale, kick: make(chan struct{}, 1), loaded: map[string]string{}, begun: map[string]bool{}, wanted: map[string]tunnelEnd{}, states: map[string]tunnelState{}}
+	return &tunnels{dir: dir, devices: devices, log: log, stale: stale, kick: make(chan struct{}, 1), loaded: map[string]string{}, begun: map[string]bool{}, ends: map[string]string{}, wanted: map[string]tunnelEnd{}, states: map[string]tunnelState{}}
 }
 
 func (t *tunnels) path(name string) string { return filepath.Join(t.dir, name) }
@@ -178,12 +179,17 @@ func (t *tunnels) set(ctx context.Context, s overlay.State) {
 		}
 	}
 	t.mu.Lock()
-	t.wanted = wanted
+	known := maps.Clone(t.states)
+	t.mu.Unlock()
 	for host, end := range wanted {
-		if _, known := t.states[host]; !known { // the tunnel may run already, and nothing changes then
-			t.states[host] = ask(ctx, end.device)
+		if _, ok := known[host]; !ok { // the tunnel may run already, and nothing changes then
+			known[host] = ask(ctx, end.device)
 		}
 	}
+	t.mu.Lock()
+	t.wanted = wanted
+	maps.Copy(known, t.states) // which run may have changed
+	t.states = known
 	t.mu.Unlock()
 	signal(t.kick)
 }
@@ -202,6 +208,7 @@ func (t *tunnels) to(host string) (string, tunnelState) {
 // run starts, changes and ends tunnels, until ctx ends. The tunnels stay.
 func (t *tunnels) run(ctx context.Context) {
 	const look = time.Second
+	var failed error // why tunnels were not ended the last time
 	for {
 		select {
 		case <-ctx.Done():
@@ -216,7 +223,11 @@ func (t *tunnels) run(ctx context.Context) {
 		for host, end := range wanted {
 			states[host] = t.look(ctx, end)
 		}
-		t.endOthers(ctx, wanted)
+		err := t.endOthers(ctx, wanted)
+		if err != nil && ctx.Err() == nil && (failed == nil || err.Error() != failed.Error()) {
+			t.log("%v", err)
+		}
+		failed = err
 		t.mu.Lock()
 		before := t.states
 		t.states = states
@@ -250,12 +261,13 @@ func (t *tunnels) look(ctx context.Context, end tunnelEnd) (s tunnelState) {
 		if err := t.start(end, path); err != nil {
 			return fail(err)
 		}
-		return s
+		return tunnelState{problem: t.whyEnded(end.device)}
 	}
 	if err != nil {
 		return fail(err)
 	}
 	defer c.Close()
+	t.runs(end.device)
 	if t.loaded[end.device] != string(end.text) {
 		if _, err := c.Reload(ctx); err != nil {
 			t.log("tunnel %s starts again: %v", end.device, err)
@@ -316,18 +328,33 @@ func (t *tunnels) start(end tunnelEnd, path string) error {
 	}
 	t.begun[end.device], t.loaded[end.device] = true, string(end.text)
 	go func() {
-		if err := cmd.Wait(); err != nil {
-			t.log("tunnel %s has ended: %v; its log: %s", end.device, err, log.Name())
-		}
+		err := cmd.Wait()
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		delete(t.begun, end.device)
+		if err != nil {
+			t.ends[end.device] = fmt.Sprintf("`cleat tunnel up` has ended: %v; its log: %s", err, log.Name())
+		}
 	}()
 	return nil
 }
 
-// endOthers ends the tunnels that are not wanted any more.
-func (t *tunnels) endOthers(ctx context.Context, wanted map[string]tunnelEnd) {
+func (t *tunnels) whyEnded(device string) string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.ends[device]
+}
+
+// runs notes that a tunnel runs.
+func (t *tunnels) runs(device string) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.ends, device)
+}
+
+// endOthers ends the tunnels that are not wanted any more. One that is about to begin is left for the next time.
+func (t *tunnels) endOthers(ctx context.Context, wanted map[string]tunnelEnd) error {
+	var errs []error
 	files, _ := filepath.Glob(t.path(tunnelDevices + "*.yaml"))
 	for _, path := range files {
 		device := strings.TrimSuffix(filepath.Base(path), ".yaml")
@@ -336,14 +363,31 @@ func (t *tunnels) endOthers(ctx context.Context, wanted map[string]tunnelEnd) {
 		}
 		c, err := control.Dial(ctx, device)
 		if err == nil {
-			err = c.Stop(ctx)
+			err = errors.Join(c.Stop(ctx), c.WaitGone(ctx))
 			c.Close()
+		} else if errors.Is(err, control.ErrNotRunning) && !t.isBegun(device) {
+			err = nil
 		}
-		if err == nil || errors.Is(err, control.ErrNotRunning) {
-			err = os.Remove(path)
+		if err == nil {
+			err = errors.Join(os.Remove(path), removeFile(t.path(device+".log")))
 		}
-		if err != nil {
-			t.log("end tunnel %s: %v", device, err)
+		if err != nil && !errors.Is(err, control.ErrNotRunning) {
+			errs = append(errs, fmt.Errorf("end tunnel %s: %w", device, err))
 		}
 	}
+	return errors.Join(errs...)
+}
+
+func (t *tunnels) isBegun(device string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.begun[device]
+}
+
+// remove ends all tunnels, and removes their files.
+func (t *tunnels) remove(ctx context.Context) error {
+	if err := t.endOthers(ctx, nil); err != nil {
+		return err
+	}
+	return os.RemoveAll(t.dir)
 }

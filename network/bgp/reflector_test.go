@@ -41,6 +41,10 @@ func TestReflector(t *testing.T) {
 	wantRoutes(t, nodes[1], bgp.Protocol, "10.64.0.0/26 via 2001:db8::1", "2001:db8:64::/64 via 2001:db8::1")
 	all[1].announce("10.64.1.0/26")
 	wantRoutes(t, nodes[0], bgp.Protocol, "10.64.1.0/26 via 2001:db8::2")
+	all[1].announce("10.64.1.0/26", "2001:db8:64:1::/64")
+	wantRoutes(t, nodes[0], bgp.Protocol, "10.64.1.0/26 via 2001:db8::2", "2001:db8:64:1::/64 via 2001:db8::2")
+	all[1].do(order{Moved: addr("2001:db8::12"), Announce: prefixes("2001:db8:64:1::/64")}) // one that it has lost goes
+	wantRoutes(t, nodes[0], bgp.Protocol, "2001:db8:64:1::/64 via 2001:db8::12")
 }
 
 // bfd is a router that answers BFD every 0.3 s.

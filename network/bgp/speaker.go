@@ -223,7 +223,6 @@ func (s *Speaker) announce(b *server.BgpServer, has map[netip.Prefix]bool) error
 	s.mu.Unlock()
 	var errs []error
 	if moved {
-		clear(has) // the same prefixes have another next hop
 		for _, p := range s.cfg.Peers {
 			if err := b.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: p.Address.String()}); err != nil {
 				errs = append(errs, fmt.Errorf("begin the BGP session with %s again: %w", p.Address, err))
@@ -239,6 +238,9 @@ func (s *Speaker) announce(b *server.BgpServer, has map[netip.Prefix]bool) error
 			continue
 		}
 		delete(has, p)
+	}
+	if moved {
+		maps.DeleteFunc(has, func(p netip.Prefix, _ bool) bool { return wanted[p] }) // they have another next hop
 	}
 	for p := range wanted {
 		if has[p] {

@@ -64,6 +64,7 @@ type order struct {
 	Config   *settings // first
 	Announce []netip.Prefix
 	Filter   *bgp.Filter
+	Moved    netip.Addr // its address of IPv6 then
 }
 
 // settings are what a bgp.Config has, for JSON.
@@ -112,6 +113,9 @@ func runSpeaker() error {
 		}
 		if o.Filter != nil {
 			s.SetFilter(*o.Filter)
+		}
+		if o.Moved.IsValid() {
+			s.Moved(o.Moved)
 		}
 		if o.Announce != nil {
 			s.Announce(o.Announce)

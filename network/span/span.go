@@ -3,6 +3,7 @@ package span
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -176,6 +177,9 @@ func Remove(ns *netns.NS) error {
 
 // devices are the names and kinds of this package's devices.
 var devices = map[string]string{Device: "vxlan", GeneveDevice: kindGeneve, WireGuardDevices[0]: kindWireGuard, WireGuardDevices[1]: kindWireGuard}
+
+// Devices returns the names that devices of this package can have, in order.
+func Devices() []string { return slices.Sorted(maps.Keys(devices)) }
 
 // IsDevice reports whether a device of this package can have a name.
 func IsDevice(name string) bool { return devices[name] != "" }

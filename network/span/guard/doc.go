@@ -12,7 +12,7 @@
 //   - whatever this host's containers send to the ports of nodes (Config.Port, Host.Port), on any host.
 //
 // Datagrams with other identifiers belong to other programs, and pass. Containers are known by the names of
-// their devices (Devices).
+// their devices: how those of package named begin, and Config.Devices.
 //
 // The rules are before those of package firewall, and accept nothing: what they don't drop still meets those. They look
 // hosts up in sets, so their number does not depend on how many there are. Sync compares the tables with what is wanted

@@ -20,6 +20,8 @@ type Config struct {
 	Local netip.Addr // of this host, in packets between hosts
 	Port  uint16     // TCP and UDP port of this host's node
 	Hosts []Host     // the other hosts
+	// Devices are those that lead to containers, besides those that are known by how their names begin.
+	Devices []string
 }
 
 // Host is another host.
@@ -28,8 +30,8 @@ type Host struct {
 	Port    uint16 // TCP and UDP port of its node
 }
 
-// Devices are the beginnings of the names of devices that lead to containers (package named).
-var Devices = []string{"clr", "cl-"}
+// devices are the beginnings of the names of devices that lead to containers (package named).
+var devices = []string{"clr", "cl-"}
 
 var families = []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFamilyIPv6}
 

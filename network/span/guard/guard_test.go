@@ -27,7 +27,7 @@ func must(t testing.TB, errs ...error) {
 	}
 }
 
-// bed is two hosts with a container behind the first one, and somebody else on their segment:
+// bed is two hosts with a container behind the first one, another one d, of an engine, at br-1, and somebody else on their segment:
 //
 //	c 10.64.0.2 ─ clr1 a 192.0.2.1 ┐
 //	                   b 192.0.2.2 ├ switch
@@ -35,10 +35,10 @@ func must(t testing.TB, errs ...error) {
 //
 // A server for UDP at all addresses of the hosts says what it gets.
 type bed struct {
-	t              *testing.T
-	a, b, c, other *lab.Node
-	servers        []*net.UDPConn // at ports of VXLAN and nodes
-	ends           chan struct{}  // receives what arrives at endPort
+	t                 *testing.T
+	a, b, c, d, other *lab.Node
+	servers           []*net.UDPConn // at ports of VXLAN and nodes
+	ends              chan struct{}  // receives what arrives at endPort
 }
 
 const endPort = 9
@@ -54,7 +54,7 @@ func newNode(t *testing.T, name string) *lab.Node {
 func newBed(t *testing.T) *bed {
 	t.Helper()
 	lab.Need(t)
-	w := &bed{t: t, a: newNode(t, "a"), b: newNode(t, "b"), c: newNode(t, "c"), other: newNode(t, "stranger"), ends: make(chan struct{}, 1)}
+	w := &bed{t: t, a: newNode(t, "a"), b: newNode(t, "b"), c: newNode(t, "c"), d: newNode(t, "d"), other: newNode(t, "stranger"), ends: make(chan struct{}, 1)}
 	sw, err := lab.NewSwitch("switch", 1500)
 	must(t, err)
 	t.Cleanup(func() { sw.Close() })
@@ -66,6 +66,9 @@ func newBed(t *testing.T) *bed {
 		w.a.Address("clr1", netip.MustParsePrefix("10.64.0.1/24")), w.c.Address("eth0", netip.MustParsePrefix("10.64.0.2/24")),
 		w.a.Sysctl("net/ipv4/ip_forward", "1"))
 	w.sh(w.c, "ip route add default via 10.64.0.1")
+	must(t, lab.Connect(lab.End{Node: w.a, Name: "br-1"}, lab.End{Node: w.d, Name: "eth0"}, lab.Cable{}),
+		w.a.Address("br-1", netip.MustParsePrefix("10.64.1.1/24")), w.d.Address("eth0", netip.MustParsePrefix("10.64.1.2/24")))
+	w.sh(w.d, "ip route add default via 10.64.1.1")
 	w.sh(w.a, "nft 'table ip n { chain p { type nat hook postrouting priority 100; oifname eth0 masquerade; }; }'") // as package firewall
 	for _, n := range []*lab.Node{w.a, w.b} {
 		w.servers = append(w.servers, w.listen(n, 4789), w.listen(n, 6081), w.listen(n, 7790))
@@ -143,7 +146,7 @@ func (w *bed) arrives(from *lab.Node, to string, vni int) (arrived bool) {
 
 // config is that of host a, b and so on, of the cluster of a and b.
 func config(self string) guard.Config {
-	c := guard.Config{Name: "cleat-node", VNI: 7790, Local: netip.MustParseAddr(self), Port: 7790}
+	c := guard.Config{Name: "cleat-node", VNI: 7790, Local: netip.MustParseAddr(self), Port: 7790, Devices: []string{"br-1"}}
 	for _, h := range []string{"192.0.2.1", "192.0.2.2"} {
 		if h != self {
 			c.Hosts = append(c.Hosts, guard.Host{Address: netip.MustParseAddr(h), Port: 7790})
@@ -176,6 +179,9 @@ func TestGuard(t *testing.T) {
 		{"a container to its host's node", w.c, "10.64.0.1:7790", 0, true, false},
 		{"a container to its host's node at another address", w.c, "192.0.2.1:7790", 0, true, false},
 		{"a container to another host's node", w.c, "192.0.2.2:7790", 0, true, false},
+		{"an engine's container to its host's node", w.d, "10.64.1.1:7790", 0, true, false},
+		{"an engine's container to another host's node", w.d, "192.0.2.2:7790", 0, true, false},
+		{"VXLAN of an engine's container to another host", w.d, "192.0.2.2:4789", 7790, true, false},
 		{"a host to another one's node", w.b, "192.0.2.1:7790", 0, true, true},
 	}
 	check := func(when string, want func(i int) bool) {
@@ -217,6 +223,7 @@ func TestSync(t *testing.T) {
 		{"another address", func() { c.Local = netip.MustParseAddr("192.0.2.7") }, true},
 		{"another port", func() { c.Port++ }, true},
 		{"another identifier", func() { c.VNI++ }, true},
+		{"another device", func() { c.Devices = append(c.Devices, "br-2") }, true},
 		{"a table is gone", func() { w.sh(n, "nft delete table ip6 cleat-node") }, true},
 		{"rules are gone", func() { w.sh(n, "nft flush chain ip cleat-node input") }, true},
 		{"a host is gone", func() { w.sh(n, "nft delete element ip cleat-node hosts '{ 192.0.2.3 }'") }, true},

@@ -43,6 +43,13 @@ func (w table) rules() (all []rule) {
 		exprs = append(exprs, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
 		all = append(all, rule{chain, comment, slices.Concat(exprs...)})
 	}
+	froms := map[string][]expr.Any{} // packets of containers
+	for _, prefix := range devices {
+		froms[prefix+"*"] = slices.Concat(meta(expr.MetaKeyIIFNAME, 1), is([]byte(prefix)))
+	}
+	for _, name := range w.Devices {
+		froms[name] = slices.Concat(meta(expr.MetaKeyIIFNAME, 1), is([]byte(name+"\x00")))
+	}
 	for kind, at := range encapsulations {
 		what, match := fmt.Sprintf("%s %d", kind, w.VNI), w.encapsulated(at)
 		add(chainInput, what+" of no host", match, w.in(setHosts, true, w.source(1)))
@@ -50,15 +57,15 @@ func (w table) rules() (all []rule) {
 			add(chainInput, fmt.Sprintf("%s to another address than %s", what, w.Local), match, w.to(), isNot(w.Local.AsSlice()))
 		}
 		add(chainForward, what+" of no host to a host", match, w.in(setHosts, true, w.source(1)), w.in(setHosts, false, w.destination(1)))
-		for _, device := range Devices {
-			add(chainForward, fmt.Sprintf("%s*, %s to a host", device, what), meta(expr.MetaKeyIIFNAME, 1), is([]byte(device)), match, w.in(setHosts, false, w.destination(1)))
+		for device, from := range froms {
+			add(chainForward, fmt.Sprintf("%s, %s to a host", device, what), from, match, w.in(setHosts, false, w.destination(1)))
 		}
 	}
-	for _, device := range Devices {
+	for device, from := range froms {
 		for name, protocol := range map[string]byte{"TCP": unix.IPPROTO_TCP, "UDP": unix.IPPROTO_UDP} {
-			from := slices.Concat(meta(expr.MetaKeyIIFNAME, 1), is([]byte(device)), meta(expr.MetaKeyL4PROTO, 1), is([]byte{protocol}))
-			add(chainInput, fmt.Sprintf("%s* to the node, %s port %d", device, name, w.Port), from, port(1), is(binaryutil.BigEndian.PutUint16(w.Port)))
-			add(chainForward, fmt.Sprintf("%s* to nodes, %s", device, name), from, w.in(setNodes, false, w.destination(first), port(w.second())))
+			from := slices.Concat(from, meta(expr.MetaKeyL4PROTO, 1), is([]byte{protocol}))
+			add(chainInput, fmt.Sprintf("%s to the node, %s port %d", device, name, w.Port), from, port(1), is(binaryutil.BigEndian.PutUint16(w.Port)))
+			add(chainForward, fmt.Sprintf("%s to nodes, %s", device, name), from, w.in(setNodes, false, w.destination(first), port(w.second())))
 		}
 	}
 	slices.SortFunc(all, func(a, b rule) int { return cmp.Compare(a.comment, b.comment) })

@@ -38,14 +38,6 @@ func (p *Prober) Blocked(name string) bool {
 	return one != nil && one.checking.blocked
 }
 
-// Checked reports whether encapsulated packets to a peer were checked.
-func (p *Prober) Checked(name string) bool {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	one := p.peers[name]
-	return one != nil && one.checking.finished
-}
-
 // frameSocket is a packet socket on the device of encapsulated packets.
 type frameSocket struct {
 	*packet.Conn
