@@ -114,23 +114,16 @@ func (n *Node) lead(ctx context.Context) error {
 	}
 	switch {
 	case p.leaving != nil:
-		// The member ends by the record, and may be needed until it is removed: one of two is.
 		n.cfg.Log("the member of host %s, which leaves the cluster, leaves the registry", p.leaving.Host)
-		if err := n.registry.RemoveMember(ctx, p.leaving.ID); err != nil {
-			return err
-		}
-		return n.unrecord(ctx, p.leaving.Host)
+		return dropMember(ctx, n.registry, p.leaving)
 	case p.left != "": // whoever removed the member has ended in between
-		return n.unrecord(ctx, p.left)
+		return unrecord(ctx, n.registry, p.left)
 	case p.orphan != nil:
 		n.cfg.Log("the member of host %s, which was removed, leaves the registry", p.orphan.Host)
 		return n.registry.RemoveMember(ctx, p.orphan.ID)
 	case p.dead != nil && len(p.spare) > 0:
 		n.cfg.Log("the member of host %s, which is dead, leaves the registry", p.dead.Host)
-		if err := n.registry.RemoveMember(ctx, p.dead.ID); err != nil {
-			return err
-		}
-		return n.unrecord(ctx, p.dead.Host)
+		return dropMember(ctx, n.registry, p.dead)
 	case len(p.voters)+len(p.learners) < p.wanted && len(p.learners) < member.MaxLearners && len(p.spare) > 0:
 		host := p.spare[0]
 		if err = n.registry.AddMember(ctx, host.Name); err == nil {
@@ -143,9 +136,24 @@ func (n *Node) lead(ctx context.Context) error {
 	return nil
 }
 
+// membership is what changes the members of a registry.
+type membership interface {
+	RemoveMember(ctx context.Context, id uint64) error
+	ChangeHost(ctx context.Context, host string, change func(*registry.Host)) error
+}
+
+// dropMember removes a member from the registry, and then from the record of its host, by which the member ends. It may
+// be needed until it is removed: one of two is.
+func dropMember(ctx context.Context, r membership, m *registry.Member) error {
+	if err := r.RemoveMember(ctx, m.ID); err != nil {
+		return err
+	}
+	return unrecord(ctx, r, m.Host)
+}
+
 // unrecord makes the record of a host say that it has no member.
-func (n *Node) unrecord(ctx context.Context, host string) error {
-	return n.registry.ChangeHost(ctx, host, func(h *registry.Host) { h.Member, h.Votes = false, false })
+func unrecord(ctx context.Context, r membership, host string) error {
+	return r.ChangeHost(ctx, host, func(h *registry.Host) { h.Member, h.Votes = false, false })
 }
 
 // plan is what the leader sees of the members of the registry.

@@ -59,13 +59,7 @@ func TestBGP(t *testing.T) {
 	a, b := c.hosts[0], c.hosts[1]
 	a.node(append([]string{"up", "--name", a.name, "--address", a.addr.String()}, flags...)...)
 	b.node(append([]string{"up", "--name", b.name, "--token", a.token()}, flags...)...)
-	a.cleat("net", "create", "web", "--span")
-	for _, h := range c.hosts {
-		c.eventually("network on "+h.name, func() error {
-			_, err := h.run(t.Context(), "cleat", "net", "inspect", "web")
-			return err
-		})
-	}
+	a.createSpan("web")
 	kA, kB := a.container("a0", "web"), b.container("b0", "web")
 	kA.serve()
 	kB.serve()

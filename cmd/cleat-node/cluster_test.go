@@ -15,13 +15,7 @@ func TestCluster(t *testing.T) {
 	c := newCluster(t, 3)
 	c.up()
 	a, b, last := c.hosts[0], c.hosts[1], c.hosts[2]
-	a.cleat("net", "create", "web", "--span")
-	for _, h := range c.hosts {
-		c.eventually("network on "+h.name, func() error {
-			_, err := h.run(t.Context(), "cleat", "net", "inspect", "web")
-			return err
-		})
-	}
+	a.createSpan("web")
 	var all []*container
 	for _, h := range c.hosts {
 		for i := range 2 {

@@ -166,10 +166,9 @@ func TestEncrypt(t *testing.T) {
 	a, b := c.hosts[0], c.hosts[1]
 	a.upSlowly("--name", "a", "--address", a.addr.String())
 	b.upSlowly("--name", "b", "--token", a.token())
-	a.cleat("net", "create", "web", "--span")
+	a.createSpan("web")
 	var all []*container
 	for i, h := range c.hosts {
-		c.eventually("network on "+h.name, func() error { _, err := h.run(t.Context(), "cleat", "net", "inspect", "web"); return err })
 		k := h.container(fmt.Sprintf("container-number-%d", i), "web")
 		k.serve()
 		all = append(all, k)

@@ -21,10 +21,7 @@ func TestEngines(t *testing.T) {
 	a.becomeEngineHost()
 	b.becomeEngineHost()
 	c.up()
-	last.cleat("net", "create", "web", "--span", "--subnet", "10.64.0.0/18")
-	for _, h := range c.hosts {
-		c.eventually("network on "+h.name, func() error { _, err := h.run(t.Context(), "cleat", "net", "inspect", "web"); return err })
-	}
+	last.createSpan("web", "--subnet", "10.64.0.0/18")
 	a.startDocker()
 	a.must("docker", "network", "create", "-d", "cleat", "--ipam-driver", "cleat", "--ipam-opt", "cleat.network=web", "-o", "cleat.network=web", "--subnet", "10.64.0.0/18", "web")
 	b.setUpPodman("web")

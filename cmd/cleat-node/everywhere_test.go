@@ -63,10 +63,7 @@ func TestEverywhere(t *testing.T) {
 		v6[h] = netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", i+1))
 		must(t, h.Address("eth0", netip.PrefixFrom(v6[h], 64)))
 	}
-	a.cleat("net", "create", "web", "--span", "--ipv6")
-	for _, h := range c.hosts {
-		c.eventually("network on "+h.name, func() error { _, err := h.run(t.Context(), "cleat", "net", "inspect", "web"); return err })
-	}
+	a.createSpan("web", "--ipv6")
 	ka := a.container("ka", "web", "--publish", "everywhere:8080:80")
 	kb, kc := b.container("kb", "web"), last.container("kc", "web")
 	for _, k := range []*container{ka, kb, kc} {

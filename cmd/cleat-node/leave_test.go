@@ -15,10 +15,7 @@ import (
 // TestLeave has hosts leave a cluster, the one with the leader of the registry first, until one is left.
 func TestLeave(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 4)
-	c.up()
-	all := c.web()
-	c.settled(3)
+	c, all := webCluster(t, 4)
 	if _, err := c.hosts[0].run(t.Context(), "cleat-node", "leave"); err == nil || !strings.Contains(err.Error(), "a0 on network web") || !strings.Contains(err.Error(), "--force") {
 		t.Errorf("left with a container: %v", err)
 	}
@@ -27,9 +24,7 @@ func TestLeave(t *testing.T) {
 	for i, h := range c.hosts[:3] {
 		left := c.hosts[i+1:]
 		if i == 2 {
-			if sent, lost, _ := s.end(); lost > 0 {
-				t.Errorf("%d of %d datagrams are lost", lost, sent)
-			}
+			s.losesNone()
 		}
 		if i == 0 {
 			h.cleat("net", "disconnect", "web", all[0].path)

@@ -21,13 +21,7 @@ func TestPicture(t *testing.T) {
 	for _, h := range c.hosts[:2] {
 		must(t, h.Sysctl("net/netfilter/nf_conntrack_acct", "1"))
 	}
-	a.cleat("net", "create", "web", "--span")
-	for _, h := range c.hosts {
-		c.eventually("network on "+h.name, func() error {
-			_, err := h.run(t.Context(), "cleat", "net", "inspect", "web")
-			return err
-		})
-	}
+	a.createSpan("web")
 	var all []*container
 	for _, h := range c.hosts {
 		k := h.container("k"+h.name, "web")

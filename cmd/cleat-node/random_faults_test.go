@@ -233,6 +233,7 @@ var damages = []struct{ what, script string }{
 	{"the device is down", "ip link set " + span.Device + " down"},
 	{"neighbours are flushed", "ip neigh flush dev " + span.Device + " nud permanent"},
 	{"forwarding entries are deleted", "bridge fdb show dev " + span.Device + " | while read mac dst ip rest; do bridge fdb del $mac dev " + span.Device + " dst $ip; done"},
+	// Kernels that know owners of tables refuse this one: the keeper owns the tables.
 	{"its rules are flushed", "nft list tables | grep cleat-net | while read t f n; do nft delete table $f $n || true; done"},
 	{"a network's device is deleted", "ip link del cl-web"},
 }

@@ -68,13 +68,7 @@ func (h *host) down() {
 // pairOn makes a container that answers on each of the first two hosts, on a network of the cluster.
 func (c *cluster) pairOn(network string) (one, two *container) {
 	c.t.Helper()
-	c.hosts[0].cleat("net", "create", network, "--span")
-	for _, h := range c.hosts {
-		c.eventually("network on "+h.name, func() error {
-			_, err := h.run(c.t.Context(), "cleat", "net", "inspect", network)
-			return err
-		})
-	}
+	c.hosts[0].createSpan(network)
 	one, two = c.hosts[0].container("one", network), c.hosts[1].container("two", network)
 	one.serve()
 	two.serve()

@@ -59,10 +59,7 @@ func (h *host) knowsThatItWasRemoved() error {
 // whatever keys they have. What they have stays.
 func TestRemovedHostIsLockedOut(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 4)
-	c.up()
-	c.web()
-	c.settled(3)
+	c, _ := webCluster(t, 4)
 	member, client := c.hosts[1], c.hosts[3]
 	s, err := c.hosts[0].status()
 	must(t, err)

@@ -38,10 +38,7 @@ func (h *host) joinAgain(by *host) {
 // address of one of them away: the host loses both, no address is there twice, and they get others.
 func TestJoinsAgain(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.up()
-	all := c.web()
-	c.settled(3)
+	c, all := webCluster(t, 3)
 	a, b := c.hosts[0], c.hosts[1]
 	first, second := all[1], b.container("second", "web")
 	c.eventually("a finds both", func() error { return errors.Join(all[0].knows(first), all[0].knows(second)) })
@@ -75,13 +72,7 @@ func TestBlockOfRemoved(t *testing.T) {
 	c := newCluster(t, 3)
 	c.up()
 	c.settled(3)
-	c.hosts[0].cleat("net", "create", "small", "--span", "--subnet", "10.64.0.0/26") // blocks of 4 addresses
-	for _, h := range c.hosts {
-		c.eventually("network on "+h.name, func() error {
-			_, err := h.run(t.Context(), "cleat", "net", "inspect", "small")
-			return err
-		})
-	}
+	c.hosts[0].createSpan("small", "--subnet", "10.64.0.0/26") // blocks of 4 addresses
 	a, b, lender := c.hosts[0], c.hosts[1], c.hosts[2]
 	k := lender.container("moves", "small")
 	lender.cleat("net", "disconnect", "small", k.path)
@@ -113,10 +104,7 @@ func TestBlockOfRemoved(t *testing.T) {
 // TestNetworkIsAnother removes a network while a host is away, and creates another one with its name.
 func TestNetworkIsAnother(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.up()
-	all := c.web()
-	c.settled(3)
+	c, all := webCluster(t, 3)
 	away := c.hosts[2]
 	away.unplug()
 	c.eventually("a notices", func() error { return c.hosts[0].sees(away, false) })
@@ -131,10 +119,7 @@ func TestNetworkIsAnother(t *testing.T) {
 		}
 		return nil
 	})
-	c.eventually("c has the other network", func() error {
-		_, err := away.run(t.Context(), "cleat", "net", "inspect", "web")
-		return err
-	})
+	c.eventually("c has the other network", func() error { return away.has("web") })
 	late := away.container("late", "web")
 	c.eventually("taker is reached", func() error { return late.reaches(taker) })
 }

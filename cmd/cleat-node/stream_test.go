@@ -11,6 +11,7 @@ import (
 // stream is numbered datagrams from one container to another, until it is stopped.
 type stream struct {
 	t        *testing.T
+	ends     string // whose stream it is, e.g. "a0 to b0"
 	stop     chan struct{}
 	sent     chan uint32
 	received chan []uint32
@@ -25,7 +26,7 @@ const (
 func (k *container) stream(to *container) *stream {
 	t := k.host.c.t
 	t.Helper()
-	s := &stream{t: t, stop: make(chan struct{}), sent: make(chan uint32, 1), received: make(chan []uint32, 1)}
+	s := &stream{t: t, ends: k.name + " to " + to.name, stop: make(chan struct{}), sent: make(chan uint32, 1), received: make(chan []uint32, 1)}
 	var in *net.UDPConn
 	must(t, to.NS.Do(func() (err error) {
 		in, err = net.ListenUDP("udp", &net.UDPAddr{Port: streamPort})
@@ -75,6 +76,14 @@ func (k *container) stream(to *container) *stream {
 		t.Fatalf("no datagram of %s reaches %s", k.name, to.name)
 	}
 	return s
+}
+
+// losesNone stops the stream, and fails the test if a datagram got lost.
+func (s *stream) losesNone() {
+	s.t.Helper()
+	if sent, lost, longest := s.end(); lost > 0 {
+		s.t.Errorf("%s: %d of %d datagrams are lost, %d in a row", s.ends, lost, sent, longest)
+	}
 }
 
 // end stops the stream. It returns how many datagrams were sent, how many got lost, and the longest run of lost ones.

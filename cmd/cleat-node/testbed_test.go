@@ -276,6 +276,21 @@ func (c *cluster) settled(members int) {
 	})
 }
 
+// createSpan creates a network that spans hosts, and waits until all hosts have it.
+func (h *host) createSpan(network string, args ...string) {
+	h.c.t.Helper()
+	h.cleat(append([]string{"net", "create", network, "--span"}, args...)...)
+	for _, o := range h.c.hosts {
+		h.c.eventually("network "+network+" on "+o.name, func() error { return o.has(network) })
+	}
+}
+
+// has returns an error unless the host has a network.
+func (h *host) has(network string) error {
+	_, err := h.run(h.c.t.Context(), "cleat", "net", "inspect", network)
+	return err
+}
+
 // container is a container of a host.
 type container struct {
 	*lab.Node

@@ -10,10 +10,7 @@ import (
 // TestUpgrade replaces the programs of one host after the other, while streams run between all of them.
 func TestUpgrade(t *testing.T) {
 	t.Parallel()
-	c := newCluster(t, 3)
-	c.up()
-	all := c.web()
-	c.settled(3)
+	c, all := webCluster(t, 3)
 	var streams []*stream
 	for i, k := range all {
 		streams = append(streams, k.stream(all[(i+1)%3]))
@@ -38,17 +35,9 @@ func TestUpgrade(t *testing.T) {
 			}
 		}
 		name := fmt.Sprintf("net%d", i)
-		h.cleat("net", "create", name, "--span")
-		for _, o := range c.hosts {
-			c.eventually("network on "+o.name, func() error {
-				_, err := o.run(t.Context(), "cleat", "net", "inspect", name)
-				return err
-			})
-		}
+		h.createSpan(name)
 	}
-	for i, s := range streams {
-		if sent, lost, _ := s.end(); lost > 0 {
-			t.Errorf("stream %d: %d of %d datagrams are lost", i, lost, sent)
-		}
+	for _, s := range streams {
+		s.losesNone()
 	}
 }

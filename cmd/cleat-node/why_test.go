@@ -28,10 +28,7 @@ func TestWhy(t *testing.T) {
 	c := newCluster(t, 3)
 	c.up()
 	a, b, last := c.hosts[0], c.hosts[1], c.hosts[2]
-	a.cleat("net", "create", "web", "--span")
-	for _, h := range c.hosts {
-		c.eventually("network on "+h.name, func() error { _, err := h.run(t.Context(), "cleat", "net", "inspect", "web"); return err })
-	}
+	a.createSpan("web")
 	ka, kb, kc := a.container("ka", "web"), b.container("kb", "web", "--publish", "8080:80"), last.container("kc", "web")
 	b.container("twinb", "web", "--alias", "twin")
 	last.container("twinc", "web", "--alias", "twin")
@@ -154,7 +151,7 @@ func TestWhy(t *testing.T) {
 		writeFile(t, file, "networks:\n  shop: {span: true, rules: [deny shop to 198.51.100.0/24]}\n")
 		b.cleat("net", "apply", file)
 		for _, h := range c.hosts {
-			c.eventually("network shop on "+h.name, func() error { _, err := h.run(t.Context(), "cleat", "net", "inspect", "shop"); return err })
+			c.eventually("network shop on "+h.name, func() error { return h.has("shop") })
 			if out := h.cleat("net", "apply", file); out != "nothing to change" {
 				t.Errorf("host %s changes:\n%s", h.name, out)
 			}

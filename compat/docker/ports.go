@@ -44,9 +44,7 @@ func (c *call) publish(ctx context.Context, r *connectivity) (any, error) {
 		if err != nil {
 			return nil, err
 		}
-		if p.Everywhere = e.Options.Publish == named.Everywhere; p.Everywhere && p.HostAddr.IsUnspecified() {
-			p.HostAddr = netip.Addr{}
-		}
+		p.Everywhere = e.Options.Publish == named.Everywhere
 		// Docker lets a range of host ports be one that is free. They are tried one after the other.
 		for last := max(b.HostPort, b.HostPortEnd); ; p.HostPort++ {
 			got, err := named.SetPorts(ctx, c.networks, n.Network, e.container(), append(ports, p))

@@ -48,7 +48,7 @@ func (s Store) elsewhere(networks []*Network) (all []*ElsewherePort, err error) 
 		if n.Span == nil {
 			continue
 		}
-		hosts, err := s.remoteHosts(n.Name)
+		hosts, err := s.remoteHostsThat(n.Name, publishesEverywhere)
 		if err != nil {
 			return nil, err
 		}

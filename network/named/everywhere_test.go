@@ -118,3 +118,16 @@ func TestApplyElsewhere(t *testing.T) {
 		t.Errorf("planned: %s", got)
 	}
 }
+
+// Engines write all addresses of a host as 0.0.0.0 or [::]. A certain one is of one host.
+func TestEverywhereAt(t *testing.T) {
+	for text, want := range map[string]string{"8080:80": "", "0.0.0.0:8080:80": "", "[::]:8080:80": "", "192.0.2.1:8080:80": "other hosts don't have the address 192.0.2.1"} {
+		p, err := named.ParsePort(named.Everywhere + ":" + text)
+		switch {
+		case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("%s: %v, want %q", text, err, want)
+		case want == "" && (err != nil || p.String() != "everywhere:8080:80"):
+			t.Errorf("%s: %s, %v", text, p, err)
+		}
+	}
+}

@@ -88,6 +88,9 @@ func (p *Port) normalize() error {
 	if p.Count == 0 {
 		p.Count = 1
 	}
+	if p.Everywhere && p.HostAddr.IsUnspecified() { // as engines write all addresses
+		p.HostAddr = netip.Addr{}
+	}
 	bad := func(reason string) error { return badSpec("publish", p.String(), reason) }
 	switch {
 	case p.Protocol != "tcp" && p.Protocol != "udp" && p.Protocol != "sctp":

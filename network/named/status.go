@@ -46,10 +46,11 @@ func (s Store) status(n *Network) (NetworkStatus, error) {
 	ids, err := s.endpointIDs(n.Name)
 	st.Containers = len(ids)
 	if n.Span != nil {
-		var all []HostEndpoint
-		var elsewhereErr error
-		all, elsewhereErr = s.Elsewhere(n.Name)
-		st.ElsewhereCount, err = len(all), errors.Join(err, elsewhereErr)
+		hosts, hostsErr := s.remoteHosts(n.Name)
+		for _, h := range hosts {
+			st.ElsewhereCount += len(h.Endpoints)
+		}
+		err = errors.Join(err, hostsErr)
 	}
 	if err == nil && n.OnHost() {
 		st.Missing, err = attach.CheckHost(s.Store, n.Name, n.hostSide())
