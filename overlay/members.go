@@ -114,6 +114,9 @@ func (n *Node) lead(ctx context.Context) error {
 	}
 	switch {
 	case p.leaving != nil:
+		if !n.majorityAnswers(ctx, p.voters) {
+			return nil // another one has just died, which its record does not say yet
+		}
 		n.cfg.Log("the member of host %s, which leaves the cluster, leaves the registry", p.leaving.Host)
 		return dropMember(ctx, n.registry, p.leaving)
 	case p.left != "": // whoever removed the member has ended in between
@@ -134,6 +137,20 @@ func (n *Node) lead(ctx context.Context) error {
 		return n.promote(ctx, members)
 	}
 	return nil
+}
+
+// majorityAnswers reports whether most of some hosts' members answer at this moment.
+func (n *Node) majorityAnswers(ctx context.Context, voters []string) bool {
+	answer := 0
+	for _, host := range voters {
+		n.mu.Lock()
+		at, own := n.mirror.Hosts[host].Gate(), n.settings.gate()
+		n.mu.Unlock()
+		if host == n.settings.Host || n.registry.HasCaughtUp(ctx, at, own) {
+			answer++
+		}
+	}
+	return 2*answer > len(voters)
 }
 
 // membership is what changes the members of a registry.

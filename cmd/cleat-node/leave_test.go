@@ -10,6 +10,8 @@ import (
 
 	"cleat/link"
 	"cleat/network/span"
+
+	"golang.org/x/sys/unix"
 )
 
 // TestLeave has hosts leave a cluster, the one with the leader of the registry first, until one is left.
@@ -62,4 +64,34 @@ func TestLeave(t *testing.T) {
 	c.eventually("it is a host again", func() error { return c.agree(first, last) })
 	c.hosts[1].node("up", "--name", "b", "--address", c.hosts[1].addr.String())
 	c.eventually("a cluster of its own", func() error { return c.agree(c.hosts[1]) })
+}
+
+// TestLeaveAfterDeath has a host leave right after another one has died. Its member is needed until that one is back.
+func TestLeaveAfterDeath(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t, 3)
+	c.up()
+	c.settled(3)
+	a, b, dead := c.hosts[0], c.hosts[1], c.hosts[2]
+	must(t, unix.Kill(dead.pid(), unix.SIGKILL))
+	left := make(chan error, 1)
+	go func() {
+		_, err := b.run(t.Context(), "cleat-node", "leave")
+		left <- err
+	}()
+	c.eventually("a sees the dead host, by the registry", func() error {
+		s, err := a.status()
+		if err == nil && !s.Registry.Answers {
+			err = errors.New("the registry does not answer")
+		}
+		return errors.Join(err, a.sees(dead, false))
+	})
+	select {
+	case err := <-left:
+		t.Fatalf("b has left: %v", err)
+	default:
+	}
+	dead.node("up")
+	must(t, <-left)
+	c.eventually("the others agree", func() error { return c.agree(a, dead) })
 }
