@@ -422,7 +422,7 @@ func (n *Node) rotateKeys(ctx context.Context, _ *http.Request) (any, error) {
 	m := n.mirror.copy()
 	n.mu.Unlock()
 	if !m.needsKeys() {
-		return nil, errors.New("no host uses WireGuard")
+		return nil, errors.New("no host uses WireGuard, so there are no keys; `cleat-node up` makes them with --encrypt or --dataplane wireguard")
 	}
 	return struct{}{}, n.rotate(ctx, m)
 }

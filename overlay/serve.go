@@ -72,6 +72,7 @@ func errorFor(err error) *control.Error {
 	var none *NoBlockError
 	var dead *DeadOwnerError
 	var packets *PacketsError
+	var unknown *registry.NotFoundError
 	switch {
 	case errors.As(err, &packets):
 		e.Hint = packets.Hint()
@@ -79,6 +80,8 @@ func errorFor(err error) *control.Error {
 		e.Hint = "its addresses are free once it is removed from the cluster: cleat-node remove " + dead.Host
 	case errors.As(err, new(*registry.UnreachableError)):
 		e.Hint = "containers go on; see which hosts are missing: cleat-node status"
+	case errors.As(err, &unknown) && strings.HasPrefix(unknown.What, "host "):
+		e.Hint = "`cleat-node status` lists the hosts"
 	case errors.As(err, new(*NotReadyError)):
 		e.Hint = "try again in a few seconds; hosts that don't answer hold it up: cleat-node status"
 	case errors.As(err, new(*MajorityError)):
@@ -276,7 +279,7 @@ func (n *Node) memberOf(ctx context.Context, host string) (its *registry.Member,
 func (n *Node) removeHost(ctx context.Context, r *http.Request) (any, error) {
 	name := r.PathValue("name")
 	if name == n.settings.Host {
-		return nil, errors.New("this host can't remove itself; remove it on another host")
+		return nil, errors.New("this host can't remove itself; `cleat-node leave` takes it out of its cluster")
 	}
 	its, err := n.memberOf(ctx, name)
 	if err != nil {

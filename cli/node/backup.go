@@ -64,7 +64,7 @@ exists is lost. The former registry of this host stays in the directory etcd.old
 			}
 			dir := control.Dir(store.Path())
 			if s, err := overlay.Load(dir); err != nil || s == nil {
-				return errors.Join(err, errors.New("this host belongs to no cluster"))
+				return hint.With(errors.Join(err, errors.New("this host belongs to no cluster")), "restore on a host that has or had a member of the registry; `cleat-node status` on any host lists those")
 			}
 			unlock, err := lock(dir)
 			if errors.Is(err, errRuns) {

@@ -30,7 +30,7 @@ const noPeers = "none"
 const peerExample = "e.g. --bgp-as 65001 --bgp-peer 192.0.2.254,as=65000"
 
 func (f *bgpFlags) add(flags *pflag.FlagSet) {
-	flags.StringArrayVar(&f.peers, "bgp-peer", nil, "exchange routes with the router or route reflector at `ADDRESS[,as=N][,password=FILE][,bfd][,hold=TIME][,multihop=N][,max=N][,accept=default]` by BGP; may be repeated; kept for later starts, until \"none\"")
+	flags.StringArrayVar(&f.peers, "bgp-peer", nil, "exchange routes by BGP with a router or route reflector: `PEER` is ADDRESS[,as=N][,password=FILE][,bfd][,hold=TIME][,multihop=N][,max=N][,accept=default]; may be repeated; kept for later starts, until \"none\"")
 	flags.Uint32Var(&f.as, "bgp-as", 0, "autonomous system `NUMBER` of this host")
 	flags.Uint16Var(&f.port, "bgp-port", 0, "TCP `PORT` at which peers can begin a session (default: only this host begins)")
 }

@@ -113,8 +113,10 @@ func newRemove() *cobra.Command {
 		Short: "remove a host from the cluster, with its keys and addresses",
 		Long: `Removes another host: it can't take part any more, and the addresses that it had
 are free. Containers there are cut off. A host that was lost or stolen need not
-run for this. To come back, it needs a new token.`,
-		Args: cobra.ExactArgs(1),
+run for this. To come back, type there "cleat-node down" and "cleat-node up" with
+a new token. "cleat-node leave" is for the host on which it is typed.`,
+		Example: `  cleat-node remove b`,
+		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			c, err := client()
 			if err != nil {
@@ -131,7 +133,8 @@ func newRotate() *cobra.Command {
 		Short: "replace the keys of WireGuard of all hosts now, instead of once a day",
 		Long: `Makes all hosts send with their next keys of WireGuard. No packet is lost. The keys
 before are gone when all hosts have changed.`,
-		Args: cobra.NoArgs,
+		Example: `  cleat-node rotate`,
+		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := client()
 			if err != nil {
@@ -147,7 +150,14 @@ func newStatus() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "show the hosts and networks of the cluster, and what does not work",
-		Args:  cobra.NoArgs,
+		Long: `Shows which hosts are alive, by which way packets reach their containers and why,
+and the networks, with the number of containers on each host. Notes say what
+this host has corrected by itself, problems what does not work.
+
+While the registry does not answer, all of it is as this host last knew it.`,
+		Example: `  cleat-node status
+  cleat-node status --json`,
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			c, err := client()
 			if err != nil {

@@ -57,7 +57,7 @@ func leave(cmd *cobra.Command, dataplane NewDataplane, force bool) error {
 	c := control.New(store.Path())
 	switch err := c.Leave(ctx, force); {
 	case errors.Is(err, control.ErrNotRunning) && !force && !settings.Removed:
-		return hint.With(err, "`cleat-node up` starts it; or clean up this host only: cleat-node leave --force")
+		return hint.With(err, "or clean up this host only: cleat-node leave --force")
 	case err != nil && !force:
 		return err
 	case err != nil:

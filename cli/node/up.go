@@ -69,7 +69,7 @@ that exists begins to encrypt when all hosts have keys, and never stops.
 at once. Name them in the same order on all hosts.
 
 --etcd puts the registry into an etcd that you run, instead of hosts of the
-cluster. Give it to the first host and to two others at least: they relay the
+cluster. Give it to the first host and to one or two others: they relay the
 rest, which joins by --token alone. Its files are read again for each connection.`,
 		Example: `  # a new cluster
   cleat-node up
@@ -95,7 +95,7 @@ rest, which joins by --token alone. Its files are read again for each connection
 		RunE: func(cmd *cobra.Command, _ []string) error { return f.run(cmd, dataplane) },
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.token, "token", "", "join the cluster in which `cleat-node token` printed TOKEN")
+	flags.StringVar(&f.token, "token", "", "join the cluster in which \"cleat-node token\" printed `TOKEN`")
 	flags.StringVar(&f.name, "name", "", "`NAME` of this host in the cluster (default: its host name)")
 	flags.StringVar(&f.address, "address", "", "`ADDRESS` of this host at which the others reach it")
 	flags.Uint16Var(&f.port, "port", overlay.DefaultPort, "TCP `PORT` at which the others reach it")
@@ -449,6 +449,10 @@ func startSession(store *attach.Store, self, path string) (ended <-chan error, e
 		return nil, fmt.Errorf("start cleat-node: %w", err)
 	}
 	defer log.Close()
+	before, err := log.Seek(0, io.SeekEnd)
+	if err != nil {
+		return nil, fmt.Errorf("start cleat-node: %w", err)
+	}
 	child := exec.CommandContext(context.Background(), self, "up", "--foreground")
 	child.Dir, child.SysProcAttr, child.Stderr = "/", &syscall.SysProcAttr{Setsid: true}, log
 	child.Env = append(os.Environ(), "CLEAT_STATE_DIR="+store.Path())
@@ -456,8 +460,28 @@ func startSession(store *attach.Store, self, path string) (ended <-chan error, e
 		return nil, fmt.Errorf("start cleat-node: %w", err)
 	}
 	end := make(chan error, 1)
-	go func() { end <- child.Wait() }()
+	go func() {
+		err := child.Wait()
+		end <- cmp.Or(errorIn(path, before), err)
+	}()
 	return end, nil
+}
+
+// errorIn returns the error with which the program has ended, with its hints, from its log without the first bytes;
+// nil if there is none.
+func errorIn(path string, before int64) (err error) {
+	text, readErr := os.ReadFile(path)
+	if readErr != nil || int64(len(text)) < before {
+		return nil
+	}
+	for line := range strings.Lines(string(text[before:])) {
+		if what, ok := strings.CutPrefix(strings.TrimSpace(line), "cleat: error: "); ok {
+			err = errors.New(what)
+		} else if what, ok := strings.CutPrefix(strings.TrimSpace(line), "cleat: hint: "); ok {
+			err = hint.With(err, what)
+		}
+	}
+	return err
 }
 
 func printUp(out io.Writer, s control.Status) error {
