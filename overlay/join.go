@@ -55,7 +55,7 @@ func (s Self) can(c registry.Cluster) error {
 		way = WireGuardWay
 	}
 	if way == WireGuardWay {
-		if err := checkPorts(s.Port); err != nil {
+		if err := CheckPort(s.Port); err != nil {
 			return err
 		}
 	}
@@ -66,6 +66,25 @@ func (s Self) can(c registry.Cluster) error {
 }
 
 var hostName = sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?$`) })
+
+// CheckPort returns an error if a host's gate can't have a port: hosts use it for UDP too, and the next two for WireGuard.
+func CheckPort(port uint16) error {
+	for p := int(port); p <= int(port)+2; p++ {
+		switch {
+		case p == 0, p > 65535:
+			return fmt.Errorf("port %d: want 1 to 65533, because hosts use the next two, too", port)
+		case p == vxlanPort, p == genevePort, p >= FirstTunnelPort && p <= LastTunnelPort:
+			return fmt.Errorf("port %d: hosts use it and the next two, and UDP port %d for other packets", port, p)
+		}
+	}
+	return nil
+}
+
+// UDP ports of packets between hosts (RFC 7348, RFC 8926).
+const (
+	vxlanPort  = 4789
+	genevePort = 6081
+)
 
 // CheckHostName returns an error if no host can have a name.
 func CheckHostName(name string) error {

@@ -67,15 +67,6 @@ func Can(d Dataplane, way string) error {
 	return fmt.Errorf("this host has no %s", way)
 }
 
-// checkPorts returns an error unless WireGuard has the two ports after that of a host's gate.
-func checkPorts(gate uint16) error {
-	const last = 65535
-	if gate > last-2 {
-		return fmt.Errorf("WireGuard needs the two UDP ports after port %d of this host; choose a smaller one: --port", gate)
-	}
-	return nil
-}
-
 // ring is this host's private keys.
 type ring struct {
 	Version int    `json:"version"`

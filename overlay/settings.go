@@ -139,7 +139,7 @@ func SetUplinks(path string, devices []string) error {
 func SetEncrypt(path string) error {
 	return change(path, func(s *Settings) error {
 		s.Encrypt = true
-		return errors.Join(CheckEncrypted(s.Dataplane), checkPorts(s.Port))
+		return errors.Join(CheckEncrypted(s.Dataplane), CheckPort(s.Port))
 	})
 }
 

@@ -73,7 +73,7 @@ func (n *Node) followUplinks(ctx context.Context) error {
 	delete(hosts, self.Name)
 	var err error
 	if want.TunnelPorts, err = tunnelPorts(want, self.TunnelPorts, hosts); err != nil {
-		return err
+		lost = append(lost, err) // some have none
 	}
 	if len(want.TunnelPorts) == 0 {
 		want.TunnelKey = ""
@@ -88,7 +88,8 @@ func (n *Node) followUplinks(ctx context.Context) error {
 	}))...)
 }
 
-// tunnelPorts returns the ports of a host's tunnels to others. A tunnel keeps its port.
+// tunnelPorts returns the ports of a host's tunnels to others. A tunnel keeps its port. With an error, there are more
+// tunnels than ports, and the ports are those of the first ones.
 func tunnelPorts(self registry.Host, old map[string]uint16, others map[string]registry.Host) (map[string]uint16, error) {
 	ports, taken := map[string]uint16{}, map[uint16]bool{}
 	var missing []string
@@ -107,7 +108,7 @@ func tunnelPorts(self registry.Host, old map[string]uint16, others map[string]re
 			next++
 		}
 		if next > LastTunnelPort {
-			return nil, fmt.Errorf("host %s can't have more than %d tunnels; with none to host %s, they use VXLAN", self.Name, LastTunnelPort-FirstTunnelPort+1, name)
+			return ports, fmt.Errorf("host %s can't have more than %d tunnels; it has none to host %s and those after it, and reaches them without", self.Name, LastTunnelPort-FirstTunnelPort+1, name)
 		}
 		ports[name], taken[next] = next, true
 	}

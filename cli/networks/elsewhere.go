@@ -31,7 +31,7 @@ func Cluster(s *control.Status, ask func(ctx context.Context, host string, quest
 	c := &why.Cluster{Host: s.Host}
 	for _, h := range s.Hosts {
 		if h.Name != s.Host {
-			c.Hosts = append(c.Hosts, why.OtherHost{Name: h.Name, Alive: h.Alive, Since: h.Since, By: h.By, Why: h.Why})
+			c.Hosts = append(c.Hosts, why.OtherHost{Name: h.Name, Alive: h.Alive, Since: h.Since, Old: !s.Registry.Answers, By: h.By, Why: h.Why})
 		}
 	}
 	c.Ask = func(ctx context.Context, host string, q why.EndQuestion) (*why.EndAnswer, error) {
@@ -130,6 +130,8 @@ func hostState(cluster *control.Status, host string) string {
 			return "host not alive"
 		case h.By == why.Unreachable:
 			return "host unreachable"
+		case !cluster.Registry.Answers:
+			return "host was alive"
 		default:
 			return "host alive"
 		}

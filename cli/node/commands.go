@@ -204,6 +204,9 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 	mixed := differ(s.Hosts)
 	for _, h := range s.Hosts {
 		state := "alive"
+		if !s.Registry.Answers && h.Name != s.Host {
+			state = "unknown, was alive" // it is the registry that says who is
+		}
 		if mixed && h.Program != "" {
 			state += ", version " + h.Program
 		}

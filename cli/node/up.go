@@ -122,6 +122,9 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 			return hint.With(hint.Usagef("--encrypt: %w", err), "leave out --dataplane")
 		}
 	}
+	if err := overlay.CheckPort(f.port); err != nil {
+		return hint.With(hint.Usagef("--port: %w", err), fmt.Sprintf("e.g. --port %d", overlay.DefaultPort))
+	}
 	if os.Geteuid() != 0 {
 		return hint.With(errors.New("networks of hosts need root"), "sudo cleat-node up")
 	}

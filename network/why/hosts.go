@@ -27,6 +27,7 @@ type OtherHost struct {
 	Name  string
 	Alive bool
 	Since time.Time // it is alive, or not; zero: unknown
+	Old   bool      // that is as this host last heard of it
 	By    string    // how its containers are reached; "unreachable": not at all
 	Why   string
 }
@@ -114,6 +115,8 @@ func (v *investigation) checkOtherHost(m *machine) {
 			because: fmt.Sprintf("host %s, on which %s is, is not alive", h.Name, name), fact: fmt.Sprintf("%s is on host %s, which is not alive%s", name, h.Name, since)})
 	case h.By == Unreachable:
 		v.bad(checkHosts, finding{cause: NoWay, of: m, explains: lost, try: statusCommand, because: fmt.Sprintf("no way leads to containers of host %s: %s", h.Name, h.Why)})
+	case h.Old:
+		v.unknown(checkHosts, "%s is on host %s, which was alive when the registry of hosts last answered; packets go there by %s: %s", name, h.Name, h.By, h.Why)
 	default:
 		v.ok(checkHosts, "%s is on host %s, which is alive; packets go there by %s: %s", name, h.Name, h.By, h.Why)
 	}

@@ -46,6 +46,7 @@ type Member struct {
 	cfg     Config
 	e       *embed.Etcd
 	serving atomic.Pointer[embed.Etcd] // e, for what serves its clients
+	closing atomic.Bool                // Close or Abort was called
 	dir     string
 	mu      sync.Mutex              // guards links
 	links   map[string]net.Listener // by host
@@ -130,7 +131,7 @@ func (m *Member) config() *embed.Config {
 	c.QuotaBackendBytes = m.cfg.Quota
 	c.EnableGRPCGateway = false
 	c.GRPCAdditionalServerOptions = m.answers()
-	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newLogger(m.cfg.Log, m.cfg.Broken))
+	c.ZapLoggerBuilder = embed.NewZapLoggerBuilder(newLogger(m.log, m.cfg.Broken))
 	return c
 }
 
@@ -186,14 +187,27 @@ func (m *Member) StopServing() { _ = os.Remove(filepath.Join(m.dir, clientSocket
 
 // Abort ends a member of which nobody needs anything any more. It does not wait for requests to end.
 func (m *Member) Abort() {
+	m.closing.Store(true)
 	if m.e != nil {
 		m.e.Server.HardStop()
 	}
 	m.Close()
 }
 
+// closesServers is how etcd begins the errors that each of its servers has when it is closed.
+const closesServers = "setting up serving from embedded etcd failed"
+
+// log logs an error of etcd.
+func (m *Member) log(format string, args ...any) {
+	if m.closing.Load() && strings.Contains(fmt.Sprintf(format, args...), closesServers) {
+		return
+	}
+	m.cfg.Log(format, args...)
+}
+
 // Close ends the member. It waits some seconds for connections of clients to end.
 func (m *Member) Close() {
+	m.closing.Store(true)
 	if m.e != nil {
 		select {
 		case <-m.e.Server.ReadyNotify():
