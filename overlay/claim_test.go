@@ -18,9 +18,11 @@ func TestReclaim(t *testing.T) {
 	must(t, h.node.registry.AddHost(t.Context(), b))
 	must(t, h.node.registry.CreateNetwork(t.Context(), net))
 
-	block := registry.Block{Network: "web", Prefix: netip.MustParsePrefix("10.64.0.16/28"), Host: "b"}
-	if own, _ := freeBlock("web", net.Subnets[0], nil, "b"); own == block.Prefix {
-		t.Fatal("the block is the one that b would claim")
+	block := registry.Block{Network: "web", Prefix: netip.MustParsePrefix("10.64.0.32/28"), Host: "b"}
+	for _, host := range []string{"a", "b"} {
+		if first, _ := freeBlock("web", net.Subnets[0], nil, host); first == block.Prefix {
+			t.Fatalf("the block is the one that %s would claim", host)
+		}
 	}
 	m := newMirror()
 	m.Networks["web"] = net

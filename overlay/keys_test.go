@@ -240,7 +240,7 @@ func TestRefused(t *testing.T) {
 	}{
 		{"encrypted", func(*Self) {}, ""},
 		{"a kernel without WireGuard", func(s *Self) { s.Can = func(string) error { return lacks } }, "no WireGuard here"},
-		{"no ports", func(s *Self) { s.Port = 65534 }, "the two UDP ports after port 65534"},
+		{"no ports", func(s *Self) { s.Port = 65534 }, "port 65534: want 1 to 65533"},
 		{"the last ports", func(s *Self) { s.Port = 65533 }, ""},
 		{"a way that does not encrypt", func(s *Self) { s.Dataplane = VXLAN }, "dataplane vxlan does not encrypt"},
 	} {

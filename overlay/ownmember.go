@@ -14,7 +14,7 @@ import (
 	"cleat/overlay/registry"
 )
 
-// endpoints returns the registry's endpoints: this host's own member alone, if it votes, or else the gates of all
+// endpoints returns the registry's endpoints: this host's own member alone, if it votes, or else the gates of all others
 // that vote. The client would send requests to each of them in turn, dead or not. It is called with mu held.
 func (n *Node) endpoints() (all []string) {
 	if n.settings.Etcd != nil {
@@ -24,7 +24,9 @@ func (n *Node) endpoints() (all []string) {
 		return []string{registry.Address(n.settings.gate())}
 	}
 	for _, h := range n.mirror.voters() {
-		all = append(all, registry.Address(h.Gate()))
+		if h.Name != n.settings.Host || n.member == nil { // not a member that was removed
+			all = append(all, registry.Address(h.Gate()))
+		}
 	}
 	return all
 }

@@ -366,15 +366,20 @@ const releaseEvery = 30 * time.Second
 
 var errRuns = errors.New("another cleat-node runs on this host")
 
+// lockWithin is how long lock waits for a process that was killed and has yet to end.
+const lockWithin = 2 * time.Second
+
 // lock makes sure that one process takes part for a directory.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("lock the node's directory: %w", err)
 	}
-	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		f.Close()
-		return nil, errRuns
+	for began := time.Now(); unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil; time.Sleep(20 * time.Millisecond) {
+		if time.Since(began) > lockWithin {
+			f.Close()
+			return nil, errRuns
+		}
 	}
 	return func() { f.Close() }, nil
 }

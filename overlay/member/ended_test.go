@@ -43,7 +43,13 @@ func TestRequestOfEnded(t *testing.T) {
 	if err := ask(); err != nil {
 		t.Fatal(err)
 	}
+	if !m.Votes() || !m.Leads() {
+		t.Error("the only member does not vote, or not lead")
+	}
 	m.e.Server.HardStop()
+	if m.Votes() || m.Leads() {
+		t.Error("the member that has ended votes, or leads")
+	}
 	if err := ask(); status.Code(err) != codes.Unavailable {
 		t.Errorf("the member that has ended answers with %v", err)
 	}

@@ -221,15 +221,21 @@ func (m *Member) Close() {
 	m.running.Wait()
 }
 
-// Votes reports whether the member votes, and serves clients. One that was removed from the registry does not:
-// of it etcd's own IsLearner panics.
+// Votes reports whether the member votes, and serves clients. One that was removed from the registry does not: of it
+// etcd's own IsLearner panics. Nor does one that has ended, which may have heard of its removal from another member,
+// before its own records say so.
 func (m *Member) Votes() bool {
+	if m.ending() {
+		return false
+	}
 	own := m.e.Server.Cluster().Member(m.e.Server.MemberID())
 	return own != nil && !own.IsLearner
 }
 
 // Leads reports whether the member is the leader.
-func (m *Member) Leads() bool { return uint64(m.e.Server.Leader()) == uint64(m.e.Server.MemberID()) }
+func (m *Member) Leads() bool {
+	return !m.ending() && uint64(m.e.Server.Leader()) == uint64(m.e.Server.MemberID())
+}
 
 // DialClients returns a function that connects to the socket for clients of the member in a directory.
 func DialClients(dir string) func(context.Context) (net.Conn, error) { return dial(dir, clientSocket) }
