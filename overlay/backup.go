@@ -89,18 +89,15 @@ func Restore(ctx context.Context, path, backup string, log func(format string, a
 	if err != nil {
 		return fmt.Errorf("restore the registry from %s: %w", backup, err)
 	}
-	var nonce [4]byte
-	if _, err := rand.Read(nonce[:]); err != nil {
-		return err
-	}
+	nonce := newNonce()
 	fresh := d.path(newRegistry)
 	if err := os.RemoveAll(fresh); err != nil {
 		return err
 	}
-	if err := member.Restore(backup, fresh, s.Host, s.Cluster+hex.EncodeToString(nonce[:])); err != nil {
+	if err := member.Restore(backup, fresh, s.Host, s.Cluster+nonce); err != nil {
 		return err
 	}
-	incarnation, err := d.prepare(ctx, s, fresh, hex.EncodeToString(nonce[:]), log)
+	incarnation, err := d.prepare(ctx, s, fresh, nonce, log)
 	if err == nil {
 		err = d.putAside()
 	}
@@ -156,6 +153,13 @@ func (d dir) prepare(ctx context.Context, s *Settings, data, nonce string, log f
 		err = &RestoreError{"the backup says that this host was removed from the cluster", "do it on another host"}
 	}
 	return incarnation, err
+}
+
+// newNonce returns random text by which registries differ that were made from the same one.
+func newNonce() string {
+	var b [4]byte
+	_, _ = rand.Read(b[:]) // it never fails (package crypto/rand)
+	return hex.EncodeToString(b[:])
 }
 
 // nextIncarnation returns an incarnation after another one. Two that are made after the same one differ.

@@ -17,7 +17,8 @@ import (
 )
 
 // A host whose clock is wrong takes part: leases, timeouts and what expires in the registry go by clocks that nobody
-// sets. Only certificates and tokens go by the time of day. So hosts compare their clocks and say how they differ.
+// sets. Certificates, tokens, and when keys of WireGuard are replaced go by the time of day, and so does a host that was
+// restarted while it was cut off (hold.go). So hosts compare their clocks and say how they differ.
 
 const (
 	clockEvery = 30 * time.Second

@@ -45,17 +45,18 @@ type changed struct {
 
 // isRestored reports whether an update is the first one of a registry that was restored from a backup.
 func (m *mirror) isRestored(u registry.Update) bool {
-	return u.All && (u.Restored || m.Cluster.ID != "" && incarnationOf(u) > m.Cluster.Incarnation)
+	now, known := incarnationOf(u)
+	return u.All && (u.Restored || m.Cluster.ID != "" && known && now > m.Cluster.Incarnation)
 }
 
-// incarnationOf returns the registry's incarnation; "" if an update does not have it.
-func incarnationOf(u registry.Update) string {
+// incarnationOf returns the registry's incarnation. ok is false if an update does not have it, or it can't be read.
+func incarnationOf(u registry.Update) (incarnation string, ok bool) {
 	for _, c := range u.Changes {
 		if c.Cluster != nil {
-			return c.Cluster.Incarnation
+			return c.Cluster.Incarnation, true
 		}
 	}
-	return ""
+	return "", false
 }
 
 // update applies an update. After one that has all records, what they lack is gone. A registry that was restored
@@ -107,6 +108,7 @@ func (m *mirror) update(u registry.Update) changed {
 func (m *mirror) change(one registry.Change, c *changed) {
 	switch {
 	case one.Cluster != nil:
+		delete(m.Lost, lostCluster)
 		m.changeCluster(*one.Cluster, one.Removed)
 		c.topology = true
 	case one.Tombstone != nil:

@@ -21,7 +21,7 @@ func TestRestored(t *testing.T) {
 	a, b := &registry.Host{Name: "a", Pin: "1"}, &registry.Host{Name: "b", Pin: "2"}
 	m := newMirror()
 	m.update(registry.Update{All: true, Changes: []registry.Change{{Host: a}, {Host: b}, {Network: web}, {Network: shop}, {Block: old}, {Block: recent}}})
-	m.update(registry.Update{All: true, Restored: true, Changes: []registry.Change{{Host: a}, {Host: b}, {Network: web}, {Block: old}}})
+	m.update(registry.Update{All: true, Restored: true, Changes: []registry.Change{{Cluster: &registry.Cluster{}}, {Host: a}, {Host: b}, {Network: web}, {Block: old}}})
 	if len(m.Networks) != 2 || len(m.Blocks["web"]) != 2 {
 		t.Errorf("the mirror has %v and %v", m.Networks, m.Blocks)
 	}
@@ -50,7 +50,7 @@ func TestRestoredAgain(t *testing.T) {
 	has := []registry.Change{{Host: self}, {Host: other}, {Network: web}, {Tombstone: tombstone},
 		{Block: block("10.64.0.0/26", "a")}, {Block: block("10.64.0.64/26", "b")}, {Block: block("10.64.0.128/26", "b")}}
 	// In the backup a has b's second block, and b that of a; b's first one is not in it, and c was not removed.
-	restored := []registry.Change{{Host: self}, {Host: other}, {Host: gone}, {Network: web},
+	restored := []registry.Change{{Cluster: &registry.Cluster{}}, {Host: self}, {Host: other}, {Host: gone}, {Network: web},
 		{Block: block("10.64.0.0/26", "b")}, {Block: block("10.64.0.128/26", "a")}}
 	m := newMirror()
 	m.self = "a"

@@ -261,13 +261,18 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 // It waits until the registry answers.
 func (n *Node) enroll(ctx context.Context) error {
 	n.mu.Lock()
-	cluster, self := n.mirror.Cluster, n.mirror.Hosts[n.settings.Host]
+	m := n.mirror.copy()
 	n.mu.Unlock()
 	for ctx.Err() == nil {
 		got, err := n.registry.Cluster(ctx)
 		switch {
 		case errors.As(err, new(*registry.NotFoundError)):
-			if err = n.registry.Init(ctx, cluster, self); err == nil {
+			if known := len(m.Hosts) > 1 || len(m.Networks) > 0; known && m.Cluster.External {
+				err = n.initAgain(ctx, m)
+			} else {
+				err = n.registry.Init(ctx, m.Cluster, m.Hosts[m.self])
+			}
+			if err == nil {
 				return nil
 			}
 		case errors.As(err, new(*registry.LaterVersionError)):
@@ -356,9 +361,10 @@ func (n *Node) update(u registry.Update) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if u.All {
-		n.former = incarnationOf(u) < n.settings.Incarnation
+		now, known := incarnationOf(u)
+		n.former = known && now < n.settings.Incarnation
 	}
-	if n.former && (u.All || u.Endpoints != nil) {
+	if n.former {
 		return
 	}
 	had := n.mirror.blocksOf(n.settings.Host)

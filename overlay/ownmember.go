@@ -23,8 +23,9 @@ func (n *Node) endpoints() (all []string) {
 	if n.member != nil && n.member.Votes() {
 		return []string{registry.Address(n.settings.gate())}
 	}
-	for _, h := range n.mirror.voters() {
-		if h.Name != n.settings.Host || n.member == nil { // not a member that was removed
+	voters := n.mirror.voters()
+	for _, h := range voters {
+		if h.Name != n.settings.Host || len(voters) == 1 { // this host's may have been removed
 			all = append(all, registry.Address(h.Gate()))
 		}
 	}

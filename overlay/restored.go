@@ -23,7 +23,9 @@ import (
 //
 // The first host that sees the new registry is the one that has restored it, and it knew the registry before.
 
-// The following functions return the keys of records in mirror.Lost. Names of networks and hosts have no slash.
+// The following are the keys of records in mirror.Lost. Names of networks and hosts have no slash.
+
+const lostCluster = "cluster/" // an etcd that no host runs may have lost everything
 
 func blockKey(b registry.Block) string     { return b.Network + "/" + b.Prefix.String() }
 func hostKey(name string) string           { return "host/" + name + "/" }
@@ -32,7 +34,7 @@ func (m *mirror) hostIsLost(h string) bool { return m.Lost[hostKey(h)] }
 
 // keys returns the keys of all records that a restored registry may lack.
 func (m *mirror) keys() map[string]bool {
-	all := map[string]bool{}
+	all := map[string]bool{lostCluster: true}
 	for name := range m.Hosts {
 		all[hostKey(name)] = true
 	}
@@ -171,6 +173,11 @@ func (n *Node) registerAgain(ctx context.Context) error {
 			errs = append(errs, n.registerHost(ctx, h))
 		}
 	}
+	if m.Lost[lostCluster] && leads && m.Cluster.External {
+		if err := n.initAgain(ctx, m); err != nil && !errors.As(err, new(*registry.TakenError)) {
+			errs = append(errs, err)
+		}
+	}
 	for name, net := range m.Networks {
 		if !m.Lost[name] {
 			continue
@@ -192,6 +199,15 @@ func (n *Node) registerAgain(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// initAgain makes an empty etcd, which no host runs, the registry of the cluster. All hosts then treat it as one that
+// was restored.
+func (n *Node) initAgain(ctx context.Context, m *mirror) error {
+	c := m.Cluster
+	c.Incarnation = nextIncarnation(c.Incarnation, newNonce())
+	n.cfg.Log("the registry is empty, and gets everything again")
+	return n.registry.Init(ctx, c, m.Hosts[m.self])
 }
 
 // registerHost registers a host again.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"cleat/cli/hint"
 	"cleat/cli/term"
 	"cleat/network/attach"
 	"cleat/overlay"
@@ -87,6 +88,9 @@ join until it expires: treat it like a password.`,
   cleat-node token --valid 10m`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if valid < time.Second {
+				return hint.With(hint.Usagef("--valid %s: want a time of 1s or more", valid), "e.g. --valid 1h")
+			}
 			c, err := client()
 			if err != nil {
 				return err
@@ -219,14 +223,13 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 		by := h.By
 		if h.Name == s.Host {
 			by = "this host"
-		} else if h.Why != "" {
-			by += ": " + h.Why
 		}
 		t.Row(h.Name, h.Address.String(), state, by)
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
+	printReasons(out, s)
 	if len(s.Networks) > 0 {
 		fmt.Fprintln(out)
 		t := term.NewTable(out)
@@ -246,12 +249,39 @@ func printStatus(cmd *cobra.Command, s control.Status) error {
 		return err
 	}
 	for _, note := range s.Notes {
-		fmt.Fprintf(out, "\nnote: %s\n", note)
+		fmt.Fprint(out, "\n"+term.Wrap("note: "+note, ""))
 	}
 	for _, p := range s.Problems {
-		fmt.Fprintf(out, "\nproblem: %s\n", p)
+		fmt.Fprint(out, "\n"+term.Wrap("problem: "+p, ""))
 	}
 	return nil
+}
+
+// printReasons prints why packets reach other hosts as they do: each reason once, with its hosts.
+func printReasons(out io.Writer, s control.Status) {
+	of := map[string][]string{}
+	var reasons []string
+	for _, h := range s.Hosts {
+		if h.Name == s.Host || h.Why == "" {
+			continue
+		}
+		reason := h.By + ": " + h.Why
+		if of[reason] == nil {
+			reasons = append(reasons, reason)
+		}
+		of[reason] = append(of[reason], h.Name)
+	}
+	for i, reason := range reasons {
+		const most = 8
+		hosts := of[reason]
+		if more := len(hosts) - most; more > 0 {
+			hosts = append(hosts[:most:most], fmt.Sprintf("and %d more", more))
+		}
+		if i == 0 {
+			fmt.Fprintln(out)
+		}
+		fmt.Fprint(out, term.Wrap(strings.Join(hosts, ", ")+" by "+reason, ""))
+	}
 }
 
 // registryName returns what answers, or does not.

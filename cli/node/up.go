@@ -162,8 +162,8 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 		if settings, err = f.begin(cmd.Context(), store, dir, dataplane); err != nil {
 			return err
 		}
-	} else if f.token != "" || f.name != "" || f.address != "" {
-		return hint.With(fmt.Errorf("this host belongs to cluster %s already, as %s", settings.Cluster, settings.Host), "leave out --token, --name and --address")
+	} else if f.token != "" || f.name != "" || f.address != "" || cmd.Flags().Changed("port") && f.port != settings.Port {
+		return hint.With(fmt.Errorf("this host belongs to cluster %s already, as %s with port %d", settings.Cluster, settings.Host, settings.Port), "leave out --token, --name, --address and --port")
 	}
 	if etcd := f.etcd.external(); etcd != nil && resumes {
 		if err := overlay.SetExternal(cmd.Context(), dir, etcd); err != nil {
@@ -201,7 +201,7 @@ func (f *upFlags) run(cmd *cobra.Command, dataplane NewDataplane) error {
 	if f.foreground {
 		return f.serve(cmd, store, dir, settings, dataplane)
 	}
-	return f.background(cmd, store, dir, c, resumes)
+	return f.background(cmd, store, dir, c, settings, resumes)
 }
 
 // canUse returns an error if this host's kernel lacks what the flags need.
@@ -399,7 +399,7 @@ func encrypts(s control.Status) bool {
 const completeWithin = 5 * time.Second
 
 // background starts a process that takes part, and waits until it does.
-func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string, c *control.Client, resumes bool) error {
+func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string, c *control.Client, settings *overlay.Settings, resumes bool) error {
 	self, err := os.Executable()
 	if err != nil {
 		return fmt.Errorf("find this program: %w", err)
@@ -434,6 +434,10 @@ func (f *upFlags) background(cmd *cobra.Command, store *attach.Store, dir string
 			return printUp(cmd.OutOrStdout(), s)
 		}
 		if err == nil && resumes && answered.IsZero() && time.Since(began) > resumeWithin {
+			if settings.Removed {
+				return hint.With(fmt.Errorf("this host was removed from cluster %s; cleat-node runs, and keeps its networks and containers as they are", s.Cluster),
+					"to join again: cleat-node down; cleat-node up --token TOKEN")
+			}
 			fmt.Fprintf(cmd.ErrOrStderr(), "cleat-node: the registry does not answer yet; networks are as this host last knew them\n")
 			return printUp(cmd.OutOrStdout(), s)
 		}

@@ -26,6 +26,9 @@ func (f *upFlags) checkUplinks(s *overlay.Settings) error {
 	if a, err := netip.ParseAddr(f.address); s == nil && err == nil {
 		is6 = a.Is6()
 	}
+	if f.uplinks != nil && len(f.uplinks) == 0 {
+		return hint.With(hint.Usagef("--uplinks: no device"), "e.g. --uplinks eth0,eth1, or --uplinks "+noUplinks)
+	}
 	seen := map[string]bool{}
 	for _, name := range f.uplinkNames() {
 		if seen[name] {

@@ -37,6 +37,9 @@ func TestForgotten(t *testing.T) {
 	a.createSpan("shop")
 	keeps := lost.container("keeps", "shop")
 	a.node("set", "--forget-after", "6s")
+	if out := a.node("set"); out != "--forget-after 6s" {
+		t.Errorf("set prints %q", out)
+	}
 	c.eventually("all know", func() error {
 		for _, h := range c.hosts {
 			if s, err := h.status(); err != nil || s.ForgetAfter != 6*time.Second {

@@ -215,8 +215,6 @@ func TestPathMTU(t *testing.T) {
 	})
 	t.Run("the path becomes smaller", func(t *testing.T) {
 		c.sh(router, noHole+"; "+hole(1300))
-		stop := keepBusy(one, two)
-		defer stop()
 		both(1250, "the path passes no more than 1300")
 		pass()
 	})
@@ -225,25 +223,6 @@ func TestPathMTU(t *testing.T) {
 		c.packets(b, a, 1240, "")
 		c.packets(a, b, 1240, "the device of b passes no more than 1290")
 	})
-}
-
-// keepBusy makes a container send to another one, so that their hosts look at the path often.
-func keepBusy(from, to *container) (stop func()) {
-	done, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		t := time.NewTicker(100 * time.Millisecond)
-		defer t.Stop()
-		for {
-			select {
-			case <-done:
-				return
-			case <-t.C:
-				_ = from.echo(to, 10, 50*time.Millisecond)
-			}
-		}
-	}()
-	return func() { close(done); <-ended }
 }
 
 // TestImpossibleMTU checks that networks whose packets hosts can't carry are refused, and so are hosts that can't carry

@@ -340,7 +340,7 @@ func (p *path) path() overlay.Path {
 	case p.state.up:
 		return overlay.Path{By: "tunnel", Why: p.state.String()}
 	case !p.plain && !p.other:
-		got = overlay.Path{By: p.choice, Why: "no network has blocks of both hosts"}
+		got = overlay.Path{By: p.choice, Why: "no network is on both hosts yet"}
 	case p.plain && p.other:
 		got.By = overlay.Routes + " and " + overlay.VXLAN
 	case p.plain:

@@ -93,7 +93,7 @@ func (d *dataplane) links(t *control.Traffic, owners map[netip.Addr]control.Link
 		}
 		c := control.Counters{Received: s.TxBytes, Sent: s.RxBytes, ReceivedPackets: s.TxPackets, SentPackets: s.RxPackets}
 		counters[l.Attrs().Index] = c
-		if span.IsDevice(l.Attrs().Name) { // as the host sees them
+		if name := l.Attrs().Name; span.IsDevice(name) || isTunnel(name) { // as the host sees them
 			t.Between = cmp.Or(t.Between, &control.Counters{})
 			t.Between.Received, t.Between.Sent = t.Between.Received+s.RxBytes, t.Between.Sent+s.TxBytes
 			t.Between.ReceivedPackets, t.Between.SentPackets = t.Between.ReceivedPackets+s.RxPackets, t.Between.SentPackets+s.TxPackets

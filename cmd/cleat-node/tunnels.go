@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -28,6 +29,13 @@ import (
 
 // tunnelDevices is how devices of tunnels to other hosts begin. The tunnels have the same names.
 const tunnelDevices = "cleat-t"
+
+// isTunnel reports whether the device of a tunnel to another host can have a name.
+func isTunnel(name string) bool {
+	number, is := strings.CutPrefix(name, tunnelDevices)
+	_, err := strconv.ParseUint(number, 10, 8)
+	return is && err == nil
+}
 
 // Inner addresses of tunnels' devices: nobody sends to them. They are the sources of ICMP errors (RFC 7600).
 const (

@@ -13,17 +13,17 @@ import (
 // example returns the block of a language in the manual.
 func example(t *testing.T, language string) string {
 	t.Helper()
-	text, err := os.ReadFile("../../doc/overlay.md")
+	text, err := os.ReadFile("../../doc/bgp.md")
 	must(t, err)
 	_, after, ok := strings.Cut(string(text), "```"+language+"\n")
 	block, _, end := strings.Cut(after, "```")
 	if !ok || !end {
-		t.Fatalf("doc/overlay.md has no block of %s", language)
+		t.Fatalf("doc/bgp.md has no block of %s", language)
 	}
 	return block
 }
 
-// TestManual runs the configurations of doc/overlay.md.
+// TestManual runs the configurations of doc/bgp.md.
 func TestManual(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

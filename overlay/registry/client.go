@@ -343,19 +343,45 @@ func (r *Registry) BlocksOf(ctx context.Context, host string) (all []Block, err 
 
 // PassBlock gives a block that one host has to another one.
 func (r *Registry) PassBlock(ctx context.Context, from, to Block) error {
-	from.Version, to.Version = version, version
-	ok, err := r.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.Value(from.key()), "=", encode(from)), exists(hostsKey + to.Host)}, clientv3.OpPut(to.key(), encode(to)))
-	if err == nil && !ok {
-		err = &NotFoundError{"block " + from.Prefix.String() + " of host " + from.Host}
+	to.Version = version
+	for {
+		still, has, err := r.owns(ctx, from)
+		if err != nil {
+			return err
+		}
+		if !has {
+			return &NotFoundError{"block " + from.Prefix.String() + " of host " + from.Host}
+		}
+		ok, err := r.txn(ctx, []clientv3.Cmp{still, exists(hostsKey + to.Host)}, clientv3.OpPut(to.key(), encode(to)))
+		if err != nil || ok {
+			return err
+		}
+		if _, err := r.Host(ctx, to.Host); err != nil {
+			return err
+		}
 	}
-	return err
 }
 
 // ReleaseBlock takes a block from the host that has it.
 func (r *Registry) ReleaseBlock(ctx context.Context, b Block) error {
-	b.Version = version
-	_, err := r.txn(ctx, []clientv3.Cmp{clientv3.Compare(clientv3.Value(b.key()), "=", encode(b))}, clientv3.OpDelete(b.key()))
-	return err
+	for {
+		still, has, err := r.owns(ctx, b)
+		if err != nil || !has {
+			return err
+		}
+		ok, err := r.txn(ctx, []clientv3.Cmp{still}, clientv3.OpDelete(b.key()))
+		if err != nil || ok {
+			return err
+		}
+	}
+}
+
+// owns reports whether a host has a block, and returns the condition that this has not changed. The record may have
+// fields of a later version.
+func (r *Registry) owns(ctx context.Context, b Block) (still clientv3.Cmp, has bool, err error) {
+	var now Block
+	revision, found, err := r.get(ctx, b.key(), &now)
+	return unchanged(b.key(), revision), found && now.Host == b.Host, err
 }
 
 // AddToken adds an invitation, which vanishes when it expires.

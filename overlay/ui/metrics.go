@@ -61,7 +61,7 @@ var (
 	netBlocks   = desc("network_blocks", "Blocks of a network's addresses that a host has.", "network", "host")
 	connections = desc("connections", "Tracked connections between this host's containers and those of a host.", "network", "host", "peer")
 	container   = newCounters("container", "a container of this host", "network", "id", "container")
-	between     = newCounters("between_hosts", "this host's containers, from and to those of other hosts,")
+	between     = newCounters("between_hosts", "this host's containers, from and to those of other hosts but for plain routes,")
 )
 
 // collector makes metrics of a picture. The figures are read when Prometheus asks.

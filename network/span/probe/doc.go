@@ -28,8 +28,8 @@
 //	confirm  from time to time: does the size still pass, and does the largest one by now?
 //
 // A size is too large if it was sent three times without an answer. A peer that does not answer even the smallest size
-// is not there, and keeps its result. What is confirmed is used in encapsulated packets when the device's
-// forwarding entry of the peer was used lately.
+// is not there, and keeps its result. A size is confirmed every five seconds with few peers, and for those whose
+// forwarding entry of the device was used lately, and every minute for others.
 //
 // With 1,000 idle peers a Prober sends 30 datagrams and 24 kB a second, gets as many answers of 56 bytes, and spends 0.25
 // ms a second on the searches (BenchmarkIdle, 2 CPUs).

@@ -12,10 +12,10 @@ const (
 	answerWithin = 500 * time.Millisecond
 	// tries is how often a size is sent before it counts as too large (MAX_PROBES).
 	tries = 3
-	// confirmUsed and confirmIdle are how often a size that passed is sent again, for a path that containers use and
-	// for one that they don't.
-	confirmUsed = 5 * time.Second
-	confirmIdle = 60 * time.Second
+	// confirmOften and confirmIdle are how often a size that passed is sent again: for a path that containers use, and
+	// with few peers, and for others.
+	confirmOften = 5 * time.Second
+	confirmIdle  = 60 * time.Second
 	// limitEvery and raiseEvery are how often the largest size is tried although a smaller one was the result, and how
 	// often all larger ones are (PMTU_RAISE_TIMER).
 	limitEvery = 60 * time.Second
@@ -121,10 +121,10 @@ func (s *search) passed(size int, now time.Time) {
 	}
 }
 
-// next returns the sizes to send now. used reports whether containers use the path.
-func (s *search) next(now time.Time, used bool) []int {
-	if s.step == confirm && s.sent == 0 && used {
-		s.at = earlier(s.at, s.started.Add(confirmUsed))
+// next returns the sizes to send now. often is how often a size is confirmed.
+func (s *search) next(now time.Time, often bool) []int {
+	if s.step == confirm && s.sent == 0 && often {
+		s.at = earlier(s.at, s.started.Add(confirmOften))
 	}
 	if now.Before(s.at) {
 		return nil

@@ -115,7 +115,7 @@ func TestBlackHole(t *testing.T) {
 	t.Logf("a path that containers use: after %v", took)
 	p.finds(1400, 20*time.Second)
 	p.passes = upTo(1500)
-	took = p.finds(1500, limitEvery+confirmUsed+time.Second)
+	took = p.finds(1500, limitEvery+confirmOften+time.Second)
 	t.Logf("the limit passes again: after %v", took)
 	p.passes = upTo(1400)
 	p.finds(1400, 30*time.Second)
