@@ -40,8 +40,6 @@ type Bed struct {
 	ports  map[*Host]string // of the switch
 	made   int              // hosts so far
 	asking map[*Host]*Container
-	cancel context.CancelFunc // ends the answers of containers
-	ctx    context.Context
 }
 
 // OpenBed makes a cluster of hosts, of which there are at least three.
@@ -51,7 +49,6 @@ func OpenBed(ctx context.Context, cfg Config, hosts int) (*Bed, error) {
 		return nil, err
 	}
 	b := &Bed{Cluster: c, ports: map[*Host]string{}, asking: map[*Host]*Container{}}
-	b.ctx, b.cancel = context.WithCancel(context.WithoutCancel(ctx))
 	if b.sw, err = lab.NewSwitch("switch", 0); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
@@ -110,7 +107,7 @@ func (b *Bed) addHost(ctx context.Context) (*Host, error) {
 
 // populate gives a host its container that asks.
 func (b *Bed) populate(ctx context.Context, h *Host) error {
-	c, err := b.answering(h, "ask-"+h.Name)
+	c, err := h.answering(ctx, "ask-"+h.Name)
 	if err == nil {
 		err = b.driver.connect(ctx, c, netip.Addr{})
 	}
@@ -123,17 +120,17 @@ func (b *Bed) populate(ctx context.Context, h *Host) error {
 // answerPort is where containers answer with their names.
 const answerPort = 7
 
-// answering makes a container that answers, and is not on the network yet.
-func (b *Bed) answering(h *Host, name string) (*Container, error) {
+// answering makes a container that answers until it is closed, and is not on the network yet.
+func (h *Host) answering(ctx context.Context, name string) (*Container, error) {
 	c, err := h.Create(name)
 	if err != nil {
 		return nil, err
 	}
-	l, err := listenIn(b.ctx, c.Node.NS)
+	l, err := listenIn(ctx, c.Node.NS)
 	if err != nil {
 		return nil, err
 	}
-	context.AfterFunc(b.ctx, func() { l.Close() })
+	c.listener = l
 	go func() { // until the listener is closed
 		for {
 			conn, err := l.Accept()
@@ -264,7 +261,6 @@ func (b *Bed) allReach(ctx context.Context) error {
 
 // Close ends all processes and releases the nodes.
 func (b *Bed) Close() error {
-	b.cancel()
 	errs := []error{b.Cluster.Close()}
 	for _, h := range b.hosts {
 		errs = append(errs, h.Node.Close())

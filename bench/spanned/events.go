@@ -23,7 +23,8 @@ var measures = map[string]func(*Bed, context.Context) (time.Duration, error){
 	Move: (*Bed).move, Address: (*Bed).address,
 }
 
-// Measure makes an event happen, and returns how long it took. The bed is as before afterwards.
+// Measure makes an event happen, and returns how long it took. The bed is as before afterwards, but after Address the
+// host keeps its new address.
 func (b *Bed) Measure(ctx context.Context, event string) (time.Duration, error) {
 	f := measures[event]
 	if f == nil {
@@ -63,7 +64,7 @@ func (b *Bed) remove(ctx context.Context, h *Host) error {
 // fresh calls measure for a new container, which is not connected yet.
 func (b *Bed) fresh(ctx context.Context, h *Host, measure func(*Container) error) (took time.Duration, err error) {
 	b.serial++
-	c, err := b.answering(h, fmt.Sprintf("c%d", b.serial))
+	c, err := h.answering(ctx, fmt.Sprintf("c%d", b.serial))
 	if err != nil {
 		return 0, err
 	}
@@ -175,7 +176,7 @@ func (b *Bed) move(ctx context.Context) (took time.Duration, err error) {
 		return 0, err
 	}
 	b.serial++
-	c, err := b.answering(to, fmt.Sprintf("c%d", b.serial))
+	c, err := to.answering(ctx, fmt.Sprintf("c%d", b.serial))
 	if err != nil {
 		return 0, err
 	}

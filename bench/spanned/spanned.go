@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -64,8 +65,9 @@ type Container struct {
 	Name string
 	Addr netip.Addr // on the network
 
-	host *Host
-	path string // of its network namespace
+	host     *Host
+	path     string       // of its network namespace
+	listener net.Listener // by which it answers; nil if it does not
 }
 
 // Subnet is that of all networks here.
@@ -147,9 +149,13 @@ func (c *Container) close() error {
 	if c.path == "" {
 		return nil
 	}
-	err := errors.Join(netns.Unpin(c.path), c.Node.Close())
+	var errs []error
+	if c.listener != nil {
+		errs = append(errs, c.listener.Close())
+	}
+	errs = append(errs, netns.Unpin(c.path), c.Node.Close())
 	c.path = ""
-	return err
+	return errors.Join(errs...)
 }
 
 // close ends the programs of a host, and releases its containers.

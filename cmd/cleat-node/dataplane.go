@@ -40,12 +40,13 @@ type dataplane struct {
 	stale   chan struct{}
 	others  portsOfOthers
 
-	mu    sync.Mutex
-	mtu   int    // of the device with this host's address
-	notes string // as they were logged
-	paths map[string]overlay.Path
-	meter meter
-	crypt crypt
+	mu     sync.Mutex
+	uplink string // the device with this host's address, or the last one that had it
+	mtu    int    // of the uplink
+	notes  string // as they were logged
+	paths  map[string]overlay.Path
+	meter  meter
+	crypt  crypt
 }
 
 func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, error) {

@@ -20,7 +20,7 @@ func TestIsRemoval(t *testing.T) {
 	neighbour := func(index int32) []byte { // struct ndmsg
 		return append(binary.NativeEndian.AppendUint32(make([]byte, 4), uint32(index)), make([]byte, 4)...)
 	}
-	devices := map[int32]bool{}
+	k := kernelDevices{own: map[int32]bool{}, up: map[int32]bool{}, uplink: func() string { return "eth1" }}
 	for i, m := range []struct {
 		name    string
 		kind    uint16
@@ -37,9 +37,16 @@ func TestIsRemoval(t *testing.T) {
 		{"Geneve is gone", unix.RTM_DELLINK, link(span.GeneveDevice, 5, 0), true},
 		{"its neighbour, late", unix.RTM_DELNEIGH, neighbour(5), false},
 		{"another device is gone", unix.RTM_DELLINK, link("eth0", 2, 0), false},
+		{"the uplink is heard of", unix.RTM_NEWLINK, link("eth1", 3, unix.IFF_UP), true},
+		{"it has a carrier", unix.RTM_NEWLINK, link("eth1", 3, unix.IFF_UP|unix.IFF_RUNNING), false},
+		{"it is down", unix.RTM_NEWLINK, link("eth1", 3, 0), true},
+		{"still down", unix.RTM_NEWLINK, link("eth1", 3, unix.IFF_PROMISC), false},
+		{"another device is up", unix.RTM_NEWLINK, link("eth0", 2, unix.IFF_UP), false},
+		{"the uplink is up", unix.RTM_NEWLINK, link("eth1", 3, unix.IFF_UP), true},
+		{"the uplink is gone", unix.RTM_DELLINK, link("eth1", 3, unix.IFF_UP), true},
 		{"a short message", unix.RTM_DELLINK, nil, false},
 	} {
-		if got := isRemoval(m.kind, m.message, devices); got != m.want {
+		if got := k.isRemoval(m.kind, m.message); got != m.want {
 			t.Errorf("message %d, %s: %v, want %v", i, m.name, got, m.want)
 		}
 	}

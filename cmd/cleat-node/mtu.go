@@ -19,10 +19,11 @@ func (d *dataplane) UplinkMTU() int {
 	return d.mtu
 }
 
-func (d *dataplane) setMTU(bytes int) {
+// setUplink notes the device with this host's address, and its MTU.
+func (d *dataplane) setUplink(name string, bytes int) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.mtu = bytes
+	d.uplink, d.mtu = name, bytes
 }
 
 // pathMTU is the size of the largest packets to another host, and why it is not that of this host's device.

@@ -59,7 +59,7 @@ func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
 	}
 	if uplink != nil {
 		w.uplink, w.mtu = uplink.Attrs().Name, uplink.Attrs().MTU
-		d.setMTU(w.mtu)
+		d.setUplink(w.uplink, w.mtu)
 	}
 	for _, other := range s.Hosts {
 		one := way{addr: other.Address}

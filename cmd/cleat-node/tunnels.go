@@ -58,7 +58,7 @@ type tunnels struct {
 	loaded  map[string]string // tunnel files that tunnels have, by device; only run uses it
 
 	mu     sync.Mutex
-	wanted map[string]tunnelEnd   // by host
+	wanted map[string]tunnelEnd   // by host; nil until it is known
 	states map[string]tunnelState // by host
 	begun  map[string]bool        // devices whose tunnel this process has started, and which has not ended
 	ends   map[string]string      // why tunnels that this process has started ended the last time, by device, until they run
@@ -85,7 +85,7 @@ func (s tunnelState) String() string {
 }
 
 func newTunnels(dir string, devices []string, log func(string, ...any), stale func()) *tunnels {
-	return &tunnels{dir: dir, devices: devices, log: log, stale: stale, kick: make(chan struct{}, 1), loaded: map[string]string{}, begun: map[string]bool{}, ends: map[string]string{}, wanted: map[string]tunnelEnd{}, states: map[string]tunnelState{}}
+	return &tunnels{dir: dir, devices: devices, log: log, stale: stale, kick: make(chan struct{}, 1), loaded: map[string]string{}, begun: map[string]bool{}, ends: map[string]string{}, states: map[string]tunnelState{}}
 }
 
 func (t *tunnels) path(name string) string { return filepath.Join(t.dir, name) }
@@ -189,11 +189,9 @@ func (t *tunnels) set(ctx context.Context, s overlay.State) {
 	t.mu.Lock()
 	known := maps.Clone(t.states)
 	t.mu.Unlock()
-	for host, end := range wanted {
-		if _, ok := known[host]; !ok { // the tunnel may run already, and nothing changes then
-			known[host] = ask(ctx, end.device)
-		}
-	}
+	asked := maps.Clone(wanted)
+	maps.DeleteFunc(asked, func(host string, _ tunnelEnd) bool { _, ok := known[host]; return ok })
+	maps.Copy(known, askAll(ctx, asked))
 	t.mu.Lock()
 	t.wanted = wanted
 	maps.Copy(known, t.states) // which run may have changed
@@ -213,7 +211,8 @@ func (t *tunnels) to(host string) (string, tunnelState) {
 	return end.device, t.states[host]
 }
 
-// run starts, changes and ends tunnels, until ctx ends. The tunnels stay.
+// run starts, changes and ends tunnels, until ctx ends. The tunnels stay. It begins with the first call of set: until
+// then nobody knows which tunnels of an earlier node are wanted.
 func (t *tunnels) run(ctx context.Context) {
 	const look = time.Second
 	var failed error // why tunnels were not ended the last time
@@ -227,6 +226,9 @@ func (t *tunnels) run(ctx context.Context) {
 		t.mu.Lock()
 		wanted := maps.Clone(t.wanted)
 		t.mu.Unlock()
+		if wanted == nil {
+			continue
+		}
 		states := map[string]tunnelState{}
 		for host, end := range wanted {
 			states[host] = t.look(ctx, end)
@@ -287,6 +289,28 @@ func (t *tunnels) look(ctx context.Context, end tunnelEnd) (s tunnelState) {
 		t.loaded[end.device] = string(end.text)
 	}
 	return stateOf(ctx, c)
+}
+
+// askFor is how long set waits for tunnels, which answer within milliseconds. Other ways to hosts wait for it.
+const askFor = 2 * time.Second
+
+// askAll returns how tunnels are that may run already, by host: nothing changes then. One that hangs delays no other.
+func askAll(ctx context.Context, all map[string]tunnelEnd) map[string]tunnelState {
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	states := map[string]tunnelState{}
+	for host, end := range all {
+		asking.Go(func() {
+			s := ask(ctx, end.device)
+			mu.Lock()
+			defer mu.Unlock()
+			states[host] = s
+		})
+	}
+	asking.Wait()
+	return states
 }
 
 // ask returns how a tunnel is, if it runs.

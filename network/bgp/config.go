@@ -53,8 +53,9 @@ type Peer struct {
 
 // A Sink gets the best routes.
 type Sink interface {
-	// Sync replaces the routes with others. If keep is set, missing ones stay. It returns what it changed, in words.
-	Sync(routes []Route, keep bool) (changed []string, err error)
+	// Sync replaces the routes with others. Missing ones stay if keep, which may be nil, says so. It returns what it
+	// changed, in words.
+	Sync(routes []Route, keep func(Route) bool) (changed []string, err error)
 }
 
 // Route is a route to a prefix.

@@ -20,7 +20,9 @@
 //
 // Restarts are graceful (RFC 4724), on both sides. Run ends without closing its sessions, as if it were killed: the
 // routes stay in the kernel, and peers keep the ones to this host for 120 s. A Speaker with Config.Restarting set
-// reports that it still forwards, and removes no route from the kernel before all peers have sent End-of-RIB.
+// reports that it still forwards, and leaves routes in the kernel until all peers have sent End-of-RIB, for 120 s at
+// most. A route does not stay if the Filter forbids it now, or if a peer has announced it to this Speaker and then
+// withdrawn it.
 // The routes of a peer that restarts stay for as long as that peer has requested, but a route that another peer
 // announces takes their place.
 //

@@ -45,7 +45,7 @@ func (e entry) equal(o entry) bool {
 }
 
 // Sync implements Sink. One route that can't be written keeps no other from being so.
-func (k *Kernel) Sync(routes []Route, keep bool) (changed []string, err error) {
+func (k *Kernel) Sync(routes []Route, keep func(Route) bool) (changed []string, err error) {
 	h, err := link.Handle(k.NS)
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (k *Kernel) Sync(routes []Route, keep bool) (changed []string, err error) {
 
 // Remove removes all routes.
 func (k *Kernel) Remove() error {
-	_, err := k.Sync(nil, false)
+	_, err := k.Sync(nil, nil)
 	return err
 }
 
@@ -103,7 +103,7 @@ func list(h *netlink.Handle, family int) ([]netlink.Route, error) {
 // syncer compares and changes.
 type syncer struct {
 	h       *netlink.Handle
-	keep    bool
+	keep    func(Route) bool
 	found   map[netip.Addr][]hop // next hops that were looked up
 	changed []string
 }
@@ -141,7 +141,8 @@ func (s *syncer) family(family int, routes []Route) error {
 		switch {
 		case ok && r.Priority == Metric && want.equal(old):
 			delete(wanted, old.to)
-		case ok && r.Priority == Metric, s.keep: // replaced below
+		case ok && r.Priority == Metric: // replaced below
+		case s.keep != nil && s.keep(old.route()):
 		default:
 			s.changed = append(s.changed, fmt.Sprintf("route to %s removed", old.to))
 			if err := s.h.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
@@ -249,6 +250,15 @@ func parse(r netlink.Route, family int) entry {
 		e.to = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 	}
 	return e
+}
+
+// route returns the route with next hops on links.
+func (e entry) route() Route {
+	r := Route{Prefix: e.to, Source: e.source}
+	for _, h := range e.hops {
+		r.Hops = append(r.Hops, h.addr)
+	}
+	return r
 }
 
 func (e entry) netlink(family int) *netlink.Route {

@@ -67,13 +67,14 @@ func TestKernel(t *testing.T) {
 		{"a far default", []bgp.Route{route("0.0.0.0/0", "203.0.113.7")}, false, nil, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if _, err := k.Sync(c.routes, c.keep); (err != nil) != c.fails {
+			keep := func(bgp.Route) bool { return c.keep }
+			if _, err := k.Sync(c.routes, keep); (err != nil) != c.fails {
 				t.Errorf("error is %v", err)
 			}
 			if err := sameRoutes(routes(t, n, bgp.Protocol), c.want); err != nil {
 				t.Error(err)
 			}
-			if changed, _ := k.Sync(c.routes, c.keep); len(changed) > 0 {
+			if changed, _ := k.Sync(c.routes, keep); len(changed) > 0 {
 				t.Errorf("once more changes %s", changed)
 			}
 		})

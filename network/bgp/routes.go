@@ -14,10 +14,10 @@ import (
 // maxHops limits the next hops of a route. The kernel spreads packets over more, but no fabric of hosts has them.
 const maxHops = 16
 
-// routes returns the best routes that the filter accepts, sorted by prefix.
-func (s *Speaker) routes(b *server.BgpServer) (all []Route, err error) {
+// routes returns the best routes that the filter accepts, sorted by prefix. old hears of all prefixes.
+func (s *Speaker) routes(b *server.BgpServer, filter *Filter, old *inherited) (all []Route, err error) {
 	s.mu.Lock()
-	filter, closed := s.filter, map[netip.Addr]bool{}
+	closed := map[netip.Addr]bool{}
 	for at, e := range s.sessions {
 		closed[at] = e.closed
 	}
@@ -29,6 +29,7 @@ func (s *Speaker) routes(b *server.BgpServer) (all []Route, err error) {
 				return
 			}
 			p := ip.Prefix.Masked()
+			old.hear(p)
 			source, ok := filter.accepts(p, s.cfg.Peers)
 			if !ok {
 				return

@@ -3,7 +3,6 @@ package bgp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"net/netip"
@@ -34,7 +33,7 @@ type Speaker struct {
 	mu        sync.Mutex // guards what follows
 	announced map[netip.Prefix]bool
 	nextHop6  netip.Addr
-	moved     bool // since the last announce
+	moved     bool // since the sessions began
 	begun     bool // Announce has been called
 	filter    Filter
 	sessions  map[netip.Addr]*session
@@ -104,11 +103,12 @@ func (s *Speaker) SetFilter(f Filter) {
 
 // Run has sessions with the peers until ctx ends. The routes stay with the Sink, and with the peers for RestartTime.
 func (s *Speaker) Run(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
-		return nil
-	case <-s.wanted:
-		signal(s.wanted)
+	for !s.hasBegun() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.wanted:
+		}
 	}
 	b := server.NewBgpServer(server.LoggerOption(slog.New(&logHandler{speaker: s}), &slog.LevelVar{}))
 	go b.Serve()
@@ -119,7 +119,7 @@ func (s *Speaker) Run(ctx context.Context) error {
 		return err
 	}
 	s.mu.Lock()
-	s.server = b
+	s.server, s.moved = b, false // no session has another address yet
 	s.mu.Unlock()
 	defer func() {
 		s.mu.Lock()
@@ -138,10 +138,17 @@ func (s *Speaker) Run(ctx context.Context) error {
 	return s.follow(ctx, b, has)
 }
 
+// hasBegun reports whether Announce has been called.
+func (s *Speaker) hasBegun() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.begun
+}
+
 // follow makes the server and the sink as wanted until ctx ends.
 func (s *Speaker) follow(ctx context.Context, b *server.BgpServer, has map[netip.Prefix]bool) error {
 	began := time.Now()
-	kept := true
+	old := newInherited(&s.cfg)
 	bfd := map[netip.Addr]bool{} // where it is on
 	t := time.NewTimer(s.check)
 	defer t.Stop()
@@ -150,6 +157,7 @@ func (s *Speaker) follow(ctx context.Context, b *server.BgpServer, has map[netip
 		case <-ctx.Done():
 			return nil
 		case <-s.wanted:
+			s.beginAgain(b, has)
 			if err := s.announce(b, has); err != nil {
 				return err
 			}
@@ -162,15 +170,15 @@ func (s *Speaker) follow(ctx context.Context, b *server.BgpServer, has map[netip
 			}
 		case <-t.C:
 		}
-		if kept && (s.settled() || time.Since(began) > RestartTime) {
-			kept = false
+		if old != nil && (s.settled() || time.Since(began) > RestartTime) {
+			old = nil
 		}
 		if err := s.setBFD(ctx, b, bfd); err != nil && ctx.Err() == nil {
 			s.cfg.Log("%v", err)
 		}
-		s.sync(b, kept)
+		s.sync(b, old)
 		wait := s.check
-		if kept {
+		if old != nil {
 			wait = min(wait, time.Second)
 		}
 		t.Reset(wait)
@@ -178,11 +186,14 @@ func (s *Speaker) follow(ctx context.Context, b *server.BgpServer, has map[netip
 }
 
 // sync passes the best routes to the sink.
-func (s *Speaker) sync(b *server.BgpServer, keep bool) {
-	routes, err := s.routes(b)
+func (s *Speaker) sync(b *server.BgpServer, old *inherited) {
+	s.mu.Lock()
+	filter := s.filter
+	s.mu.Unlock()
+	routes, err := s.routes(b, &filter, old)
 	var changed []string
 	if err == nil {
-		changed, err = s.cfg.Sink.Sync(routes, keep)
+		changed, err = s.cfg.Sink.Sync(routes, old.stays(&filter))
 	}
 	if len(changed) > 0 {
 		s.cfg.Log("BGP: %s", strings.Join(changed, ", "))
@@ -215,20 +226,32 @@ func (s *Speaker) settled() bool {
 	return true
 }
 
-// announce makes the server announce what is wanted. has is what it announces.
-func (s *Speaker) announce(b *server.BgpServer, has map[netip.Prefix]bool) error {
+// beginAgain begins the sessions again if this host has moved. What the server announces is announced again: it has
+// another next hop.
+func (s *Speaker) beginAgain(b *server.BgpServer, has map[netip.Prefix]bool) {
 	s.mu.Lock()
-	wanted, moved := maps.Clone(s.announced), s.moved
+	moved := s.moved
 	s.moved = false
 	s.mu.Unlock()
-	var errs []error
-	if moved {
-		for _, p := range s.cfg.Peers {
-			if err := b.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: p.Address.String()}); err != nil {
-				errs = append(errs, fmt.Errorf("begin the BGP session with %s again: %w", p.Address, err))
-			}
+	if !moved {
+		return
+	}
+	for _, p := range s.cfg.Peers {
+		if err := b.ResetPeer(context.Background(), &api.ResetPeerRequest{Address: p.Address.String()}); err != nil {
+			s.cfg.Log("begin the BGP session with %s again: %v", p.Address, err)
 		}
 	}
+	for p := range has {
+		has[p] = false
+	}
+}
+
+// announce makes the server announce what is wanted. has is what it announces, true if with this host's next hop.
+func (s *Speaker) announce(b *server.BgpServer, has map[netip.Prefix]bool) error {
+	s.mu.Lock()
+	wanted := maps.Clone(s.announced)
+	s.mu.Unlock()
+	var errs []error
 	for p := range has {
 		if wanted[p] {
 			continue
@@ -238,9 +261,6 @@ func (s *Speaker) announce(b *server.BgpServer, has map[netip.Prefix]bool) error
 			continue
 		}
 		delete(has, p)
-	}
-	if moved {
-		maps.DeleteFunc(has, func(p netip.Prefix, _ bool) bool { return wanted[p] }) // they have another next hop
 	}
 	for p := range wanted {
 		if has[p] {
