@@ -113,7 +113,8 @@ func TestAskAll(t *testing.T) {
 	}
 	defer listen("cleat-thangs").Close()
 	s := http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, `{"up":true}`) })}
-	go func() { _ = s.Serve(listen("cleat-tanswers")) }()
+	answers := listen("cleat-tanswers")
+	go func() { _ = s.Serve(answers) }()
 	defer s.Close()
 	asked := make(chan map[string]tunnelState, 1)
 	go func() {
@@ -122,7 +123,7 @@ func TestAskAll(t *testing.T) {
 	select {
 	case got := <-asked:
 		if got["a"].problem == "" || !got["b"].up || got["c"] != (tunnelState{}) || len(got) != 3 {
-			t.Errorf("states are %+v", got)
+			t.Errorf("states are %#v", got)
 		}
 	case <-time.After(20 * time.Second):
 		t.Error("it waits for the tunnel that hangs")
