@@ -83,6 +83,12 @@ func (n *Node) claimBlock(ctx context.Context, m *mirror, network string, s regi
 		if _, err := n.registry.Host(ctx, n.settings.Host); err != nil {
 			return p, err
 		}
+		n.mu.Lock()
+		_, exists := n.mirror.Networks[network]
+		n.mu.Unlock()
+		if !exists {
+			return p, &registry.NotFoundError{What: "network " + network}
+		}
 		if m.Blocks[network] == nil {
 			m.Blocks[network] = map[string]registry.Block{}
 		}

@@ -207,7 +207,8 @@ func (n *Node) noteTaken(had []registry.Block) {
 	}
 	for key, b := range n.taken {
 		now, has := n.mirror.Blocks[b.Network][b.Prefix.String()]
-		if _, exists := n.mirror.Networks[b.Network]; has || !exists {
+		// Another network may have the name by now.
+		if net, exists := n.mirror.Networks[b.Network]; has || !exists || subnetOf(net, b.Prefix.Addr()) < 0 {
 			delete(n.taken, key)
 			if has && now.Host != b.Host {
 				n.cfg.Log("block %s of network %s belongs to host %s now", b.Prefix, b.Network, now.Host)

@@ -33,6 +33,10 @@ type hostRequest struct {
 	Voters bool `json:"voters,omitempty"`
 }
 
+// maxHostAnswer bounds what this host reads of an answer, in bytes. A report of 1,000 containers and as many connections
+// has 300 kB.
+const maxHostAnswer = 4 << 20
+
 type hostAnswer struct {
 	Error     string `json:"error,omitempty"`
 	Authority []byte `json:"authority,omitempty"` // PEM
@@ -165,7 +169,7 @@ func (n *Node) askHost(ctx context.Context, h registry.Host, r hostRequest) (*ho
 		return nil, fmt.Errorf("ask host %s: %w", h.Name, err)
 	}
 	var answer hostAnswer
-	if err := json.NewDecoder(io.LimitReader(c, maxRequest)).Decode(&answer); err != nil {
+	if err := json.NewDecoder(io.LimitReader(c, maxHostAnswer)).Decode(&answer); err != nil {
 		return nil, fmt.Errorf("ask host %s: %w", h.Name, err)
 	}
 	if answer.Error != "" {

@@ -19,6 +19,8 @@ type mirror struct {
 	Removed  map[string]registry.Tombstone        `json:"removed,omitempty"` // by pin
 	Lost     map[string]bool                      `json:"lost,omitempty"`    // keys of hosts, networks, blocks and tombstones that a restored registry lacks
 	Surplus  map[string]registry.Block            `json:"surplus,omitempty"` // blocks that a restored registry has for this host, which gave them away
+	Renew    bool                                 `json:"renew,omitempty"`   // the registry was restored, and its incarnation does not say so
+	At       registry.Position                    `json:"at,omitzero"`       // of what the registry had
 	alive    map[string]registry.Alive            // by host
 	ends     map[endpointsOf]held
 	listing  map[endpointsOf]held // the pages of all endpoints so far; nil: none
@@ -43,26 +45,38 @@ type changed struct {
 	alive     []string             // hosts that came or went
 }
 
-// isRestored reports whether an update is the first one of a registry that was restored from a backup.
+// isRestored reports whether an update lists a registry that may lack what this host knows: it was restored from a
+// backup, and has not got it again yet.
 func (m *mirror) isRestored(u registry.Update) bool {
-	now, known := incarnationOf(u)
-	return u.All && (u.Restored || m.Cluster.ID != "" && known && now > m.Cluster.Incarnation)
+	c := clusterOf(u)
+	switch {
+	case !u.All:
+		return false
+	case c == nil || m.Cluster.ID == "" || c.Incarnation == m.Cluster.Incarnation:
+		return u.Restored
+	case c.Incarnation > m.Cluster.Incarnation:
+		return c.Recovered != c.Incarnation
+	}
+	return true
 }
 
-// incarnationOf returns the registry's incarnation. ok is false if an update does not have it, or it can't be read.
-func incarnationOf(u registry.Update) (incarnation string, ok bool) {
+// clusterOf returns the cluster of an update; nil if it does not have it, or it can't be read.
+func clusterOf(u registry.Update) *registry.Cluster {
 	for _, c := range u.Changes {
 		if c.Cluster != nil {
-			return c.Cluster.Incarnation, true
+			return c.Cluster
 		}
 	}
-	return "", false
+	return nil
 }
 
 // update applies an update. After one that has all records, what they lack is gone. A registry that was restored
 // may lack hosts, networks, and blocks that hosts use: these stay until they are registered again (restored.go).
 func (m *mirror) update(u registry.Update) changed {
 	c := changed{endpoints: map[endpointsOf]bool{}}
+	if u.At.Revision != 0 {
+		m.At = u.At
+	}
 	if u.Endpoints != nil {
 		m.list(u, &c)
 		return c
@@ -72,8 +86,10 @@ func (m *mirror) update(u registry.Update) changed {
 		old = &mirror{}
 		*old = *m
 		*m = *newMirror()
-		m.Cluster, m.self, m.ends, m.relapsed = old.Cluster, old.self, old.ends, old.relapsed
+		m.Cluster, m.self, m.ends, m.relapsed, m.At, m.Renew = old.Cluster, old.self, old.ends, old.relapsed, old.At, old.Renew
 		if old.isRestored(u) {
+			now := clusterOf(u)
+			m.Renew = old.Cluster.External && (now == nil || now.Incarnation <= old.Cluster.Incarnation)
 			m.Hosts, m.Blocks, m.Networks, m.Removed = old.Hosts, old.Blocks, old.Networks, old.Removed
 			m.Lost = old.keys()
 			u.Changes = m.withoutForeign(u.Changes)
@@ -157,6 +173,7 @@ func (m *mirror) changeCluster(now registry.Cluster, removed bool) {
 	if m.relapsed {
 		now.Encryption = m.Cluster.Encryption
 	}
+	m.Renew = m.Renew && now.Incarnation <= m.Cluster.Incarnation
 	m.Cluster = now
 }
 
@@ -295,7 +312,7 @@ func (m *mirror) endpoints(of endpointsOf) []registry.Endpoint {
 // copy returns a copy that changes of the mirror don't affect, without endpoints and who is alive.
 func (m *mirror) copy() *mirror {
 	c := newMirror()
-	c.Cluster, c.relapsed = m.Cluster, m.relapsed
+	c.Cluster, c.relapsed, c.At, c.Renew = m.Cluster, m.relapsed, m.At, m.Renew
 	maps.Copy(c.Hosts, m.Hosts)
 	maps.Copy(c.Networks, m.Networks)
 	for n, blocks := range m.Blocks {

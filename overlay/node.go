@@ -43,7 +43,6 @@ type Node struct {
 	mirror       *mirror
 	listed       bool                 // the mirror has had all records since the start, but for those of endpoints
 	endsListed   bool                 // and those of endpoints
-	former       bool                 // the last listing was that of a former registry
 	recalled     bool                 // the dataplane gets what it remembers from before the start
 	since        map[string]time.Time // when hosts came or went
 	listedAt     time.Time            // since when
@@ -74,6 +73,7 @@ type Node struct {
 
 	alone        alone // only governKeys uses it
 	unregistered bool  // the registry may lack this host's address; only followAddress uses it
+	former       bool  // the last listing was that of a former registry; only follow uses it
 	toMember     connections
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
 	registry     *registry.Registry
@@ -207,7 +207,10 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 			return
 		}
 		n.problem("registry", nil)
-		n.registry.Follow(ctx, n.update, n.cfg.Log)
+		n.mu.Lock()
+		at := n.mirror.At
+		n.mu.Unlock()
+		n.registry.Follow(ctx, at, n.follow, n.cfg.Log)
 	})
 	running.Go(func() {
 		n.registry.KeepAlive(ctx, n.settings.Host, registry.Alive{Since: time.Now().UTC(), Boot: n.cfg.Boot, Program: n.cfg.Program}, n.setAnswers)
@@ -277,7 +280,7 @@ func (n *Node) enroll(ctx context.Context) error {
 			}
 		case errors.As(err, new(*registry.LaterVersionError)):
 			return err
-		case err == nil && got.ID == n.settings.Cluster && got.Incarnation < n.self().Incarnation:
+		case err == nil && got.ID == n.settings.Cluster && n.isFormer(got):
 			err = errors.New("the registry was restored from a backup, and this host has not found the new one yet")
 		case err == nil && got.ID != n.settings.Cluster:
 			return fmt.Errorf("the registry is of cluster %s, and this host of %s", got.ID, n.settings.Cluster)
@@ -356,19 +359,29 @@ func (n *Node) problem(about string, err error) {
 	}
 }
 
-// update takes an update of the registry into the mirror.
+// isFormer reports whether a registry is one that another one has replaced, which was restored from a backup. Of an etcd
+// that no host runs there is only one.
+func (n *Node) isFormer(c registry.Cluster) bool {
+	return !c.External && c.Incarnation < n.self().Incarnation
+}
+
+// follow takes an update of the registry into the mirror, unless the registry is a former one.
+func (n *Node) follow(u registry.Update) {
+	if u.All {
+		c := clusterOf(u)
+		n.former = c != nil && n.isFormer(*c)
+	}
+	if !n.former {
+		n.update(u)
+	}
+}
+
+// update takes an update into the mirror.
 func (n *Node) update(u registry.Update) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if u.All {
-		now, known := incarnationOf(u)
-		n.former = known && now < n.settings.Incarnation
-	}
-	if n.former {
-		return
-	}
 	had := n.mirror.blocksOf(n.settings.Host)
-	if u.All && !n.listed {
+	if u.All { // who was dead before may have been alive meanwhile
 		n.listed, n.listedAt = true, time.Now()
 	}
 	n.endsListed = n.endsListed || u.Endpoints != nil && u.Endpoints.Last
@@ -404,7 +417,7 @@ func (n *Node) update(u registry.Update) {
 	n.progressed = n.progressed || c.topology || len(c.endpoints) > 0
 	if c.topology {
 		for l := range n.lending {
-			if _, known := n.mirror.Blocks[l.Network][single(l.Address).String()]; known {
+			if b, known := n.mirror.Blocks[l.Network][single(l.Address).String()]; known && b.Host != n.settings.Host {
 				delete(n.lending, l) // the mirror has it from now on
 			}
 		}

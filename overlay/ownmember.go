@@ -8,19 +8,20 @@ import (
 	"os"
 	"slices"
 	"sync"
+	"time"
 
 	"cleat/overlay/gate"
 	"cleat/overlay/member"
 	"cleat/overlay/registry"
 )
 
-// endpoints returns the registry's endpoints: this host's own member alone, if it votes, or else the gates of all others
-// that vote. The client would send requests to each of them in turn, dead or not. It is called with mu held.
+// endpoints returns the registry's endpoints: this host's own member alone, if it votes and answers, or else the gates of
+// all others that vote. The client would send requests to each of them in turn, dead or not. It is called with mu held.
 func (n *Node) endpoints() (all []string) {
 	if n.settings.Etcd != nil {
 		return n.settings.Etcd.Endpoints()
 	}
-	if n.member != nil && n.member.Votes() {
+	if n.member != nil && n.member.Votes() && !n.lost() {
 		return []string{registry.Address(n.settings.gate())}
 	}
 	voters := n.mirror.voters()
@@ -47,6 +48,10 @@ func (n *Node) followMembers() []string {
 	}
 	return now
 }
+
+// lost reports whether the registry has not answered for some time. The member of this host may be cut off: it refuses
+// one of which this host has not heard yet, and that may be the leader. It is called with mu held.
+func (n *Node) lost() bool { return !n.answers && time.Since(n.answered) >= lostAfter }
 
 func (n *Node) startMember(cluster []string) error {
 	n.mu.Lock()
@@ -83,6 +88,8 @@ func (n *Node) dialPeer(ctx context.Context, host string) (net.Conn, error) {
 	if !known {
 		return nil, &registry.NotFoundError{What: "host " + host}
 	}
+	ctx, cancel := context.WithTimeout(ctx, exchangeWithin) // a process that hangs accepts and says nothing
+	defer cancel()
 	c, err := n.dialHost(ctx, h, gate.Peer)
 	n.learn(err) // a member that was cut off before it heard of its removal is asked by nobody else
 	return c, err

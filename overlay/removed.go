@@ -73,6 +73,9 @@ func (n *Node) learn(err error) {
 func (n *Node) refused() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+	if n.answers { // the registry knows better than a host that was away
+		return
+	}
 	if n.removal.refused.IsZero() {
 		n.removal.refused = time.Now()
 	}

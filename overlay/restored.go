@@ -21,7 +21,11 @@ import (
 //   - A host that was removed since the backup was made is in it. All hosts know the tombstones of such hosts, and
 //     register these again, which removes the host.
 //
-// The first host that sees the new registry is the one that has restored it, and it knew the registry before.
+// The first host that sees the new registry is the one that has restored it, and it knew the registry before. Once the
+// registry has everything again (Cluster.Recovered), hosts that come back go by what it has.
+//
+// An etcd that no host runs is restored by others, who tell nobody. Hosts notice that its history is another one
+// (registry.Follow), and the leader gives it a new incarnation.
 
 // The following are the keys of records in mirror.Lost. Names of networks and hosts have no slash.
 
@@ -158,8 +162,11 @@ func (n *Node) registerAgain(ctx context.Context) error {
 	n.mu.Lock()
 	m, leads := n.mirror.copy(), n.leads()
 	n.mu.Unlock()
-	if len(m.Lost) == 0 && len(m.Surplus) == 0 || !n.listedNow() {
+	if !n.listedNow() {
 		return nil
+	}
+	if len(m.Lost) == 0 && len(m.Surplus) == 0 && !m.Renew {
+		return n.recovered(ctx, m, leads)
 	}
 	var errs []error
 	for pin, t := range m.Removed {
@@ -177,6 +184,12 @@ func (n *Node) registerAgain(ctx context.Context) error {
 		if err := n.initAgain(ctx, m); err != nil && !errors.As(err, new(*registry.TakenError)) {
 			errs = append(errs, err)
 		}
+	}
+	if m.Renew && leads && !m.Lost[lostCluster] {
+		own := n.self().Incarnation
+		errs = append(errs, n.registry.ChangeCluster(ctx, func(c *registry.Cluster) {
+			c.Incarnation = nextIncarnation(max(c.Incarnation, own), newNonce())
+		}))
 	}
 	for name, net := range m.Networks {
 		if !m.Lost[name] {
@@ -205,9 +218,29 @@ func (n *Node) registerAgain(ctx context.Context) error {
 // was restored.
 func (n *Node) initAgain(ctx context.Context, m *mirror) error {
 	c := m.Cluster
-	c.Incarnation = nextIncarnation(c.Incarnation, newNonce())
+	c.Incarnation = nextIncarnation(max(c.Incarnation, n.self().Incarnation), newNonce())
 	n.cfg.Log("the registry is empty, and gets everything again")
 	return n.registry.Init(ctx, c, m.Hosts[m.self])
+}
+
+// recoverAfter is how long hosts have to register what a restored registry lacks. For those that come later it is a
+// registry like any other: what it lacks was removed, or others have it now.
+const recoverAfter = time.Minute
+
+// recovered notes that a registry that was restored has everything again.
+func (n *Node) recovered(ctx context.Context, m *mirror, leads bool) error {
+	n.mu.Lock()
+	since := n.listedAt
+	n.mu.Unlock()
+	now := m.Cluster.Incarnation
+	if !leads || m.Cluster.Recovered == now || time.Since(since) < recoverAfter {
+		return nil
+	}
+	return n.registry.ChangeCluster(ctx, func(c *registry.Cluster) {
+		if c.Incarnation == now {
+			c.Recovered = now
+		}
+	})
 }
 
 // registerHost registers a host again.

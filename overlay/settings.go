@@ -200,7 +200,7 @@ func (d dir) readMirror() (*mirror, error) {
 	if err != nil || saved == nil {
 		return m, err
 	}
-	m.Cluster = saved.Cluster
+	m.Cluster, m.At, m.Renew = saved.Cluster, saved.At, saved.Renew
 	for k, v := range saved.Hosts {
 		m.Hosts[k] = v
 	}

@@ -28,7 +28,13 @@ func (n *Node) registerProgress(ctx context.Context) error {
 		return nil
 	}
 	id, index := m.Progress()
-	return n.registry.SetProgress(ctx, n.settings.Host, registry.Progress{Member: id, Index: index})
+	err := n.registry.SetProgress(ctx, n.settings.Host, registry.Progress{Member: id, Index: index})
+	if err != nil {
+		n.mu.Lock()
+		n.progressed = true
+		n.mu.Unlock()
+	}
+	return err
 }
 
 // OldDataError means that the data of this host's member is older than what the member has acknowledged.

@@ -23,7 +23,7 @@ const (
 // findMembers finds the members of the registry if it does not answer.
 func (n *Node) findMembers(ctx context.Context) error {
 	n.mu.Lock()
-	lost := !n.answers && time.Since(n.answered) >= lostAfter && !n.removal.sure
+	lost := n.lost() && !n.removal.sure
 	var others []registry.Host
 	for _, h := range n.mirror.Hosts {
 		if h.Name != n.settings.Host {

@@ -129,8 +129,14 @@ func (s *server) admit(ctx context.Context, drop func(), f func(release func()))
 // would cost as much as the connection.
 func (s *server) accept(ctx context.Context) {
 	buf := make([]byte, atOnceBytes)
+	w, err := newWaiter(ctx)
+	if err != nil {
+		s.stop(fmt.Errorf("%w: %w", errAccept, err))
+		return
+	}
+	defer w.close()
 	next := func() (int, error) {
-		if err := waitFD(ctx, s.l.tcp, unix.POLLIN); err != nil {
+		if err := w.wait(s.l.tcp, unix.POLLIN); err != nil {
 			return -1, err
 		}
 		fd, _, err := unix.Accept4(s.l.tcp, unix.SOCK_CLOEXEC)
@@ -413,7 +419,13 @@ func (s *server) lookup(t token) *session {
 // socket on the same port, which the kernel prefers from then on.
 func (s *server) greet(ctx context.Context) {
 	buf, oob := make([]byte, 2048), make([]byte, 256)
-	for waitFD(ctx, s.l.udp, unix.POLLIN) == nil {
+	w, err := newWaiter(ctx)
+	if err != nil {
+		s.stop(fmt.Errorf("%w: %w", errAccept, err))
+		return
+	}
+	defer w.close()
+	for w.wait(s.l.udp, unix.POLLIN) == nil {
 		n, from, to, err := receiveGreeting(s.l.udp, buf, oob)
 		if err != nil {
 			continue

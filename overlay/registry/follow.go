@@ -3,6 +3,7 @@ package registry
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"net/netip"
 	"strings"
@@ -36,9 +37,11 @@ type Update struct {
 	// All means that Changes are all records there are, but for those of endpoints: what is not among them does not
 	// exist. Pages of endpoints follow.
 	All bool
+	// At is where in the registry's history the update ends; zero if more belongs to it.
+	At Position
 	// Endpoints, if set, means that Changes are a page of all endpoints there are.
 	Endpoints *Page
-	// Restored means that the registry was restored from a backup since the last update, or is another one:
+	// Restored means that the registry was restored from a backup since the follower's position, or is another one:
 	// records that are missing may exist nevertheless.
 	Restored bool
 	Changes  []Change
@@ -53,30 +56,63 @@ type Page struct{ First, Last bool }
 // pause is the time between attempts to reach the registry.
 const pause = 200 * time.Millisecond
 
-// position is where in the registry's history a follower is.
-type position struct {
-	revision int64
-	cluster  uint64
-	witness  *mvccpb.KeyValue // the newest record at the revision; nil if it was removed
+// Position is where in the registry's history a follower is: what etcd's responses have in their headers, and a record
+// by which the same history is told from another one.
+type Position struct {
+	Cluster  uint64  `json:"cluster"`
+	Revision int64   `json:"revision"`
+	Witness  Witness `json:"witness,omitzero"`
 }
 
-// see takes a record into account.
-func (p *position) see(kv *mvccpb.KeyValue, removed bool) {
-	switch {
-	case removed && p.witness != nil && bytes.Equal(p.witness.Key, kv.Key):
-		p.witness = nil
-	case !removed && (p.witness == nil || kv.ModRevision > p.witness.ModRevision):
-		p.witness = kv
+// Witness is the newest record at a revision; zero if it was removed.
+type Witness struct {
+	Key      string `json:"key"`
+	Revision int64  `json:"revision"` // of its last change
+	Sum      []byte `json:"sum"`      // SHA-256 of its value
+}
+
+// is reports whether a record is the witness.
+func (w Witness) is(kv *mvccpb.KeyValue) bool {
+	sum := sha256.Sum256(kv.Value)
+	return kv.ModRevision == w.Revision && bytes.Equal(sum[:], w.Sum)
+}
+
+// newest is the newest of the records that see gets.
+type newest struct{ *mvccpb.KeyValue }
+
+func (n *newest) see(kv *mvccpb.KeyValue) {
+	if n.KeyValue == nil || kv.ModRevision > n.ModRevision {
+		n.KeyValue = kv
 	}
 }
 
-// Follow calls handle with all records, and then with each change, until ctx ends. Errors that it can't help
-// go to log: records that can't be read, and why the registry can't be reached.
-func (r *Registry) Follow(ctx context.Context, handle func(Update), log func(format string, args ...any)) {
-	var at position
-	reported := ""
+// witness returns the newest record, without what else its page holds.
+func (n newest) witness() Witness {
+	if n.KeyValue == nil {
+		return Witness{}
+	}
+	sum := sha256.Sum256(n.Value)
+	return Witness{string(n.Key), n.ModRevision, sum[:]}
+}
+
+// see takes a change into account.
+func (p *Position) see(kv *mvccpb.KeyValue, removed bool) {
+	p.Revision = max(p.Revision, kv.ModRevision)
+	switch {
+	case removed && p.Witness.Key == string(kv.Key):
+		p.Witness = Witness{}
+	case !removed:
+		p.Witness = newest{kv}.witness()
+	}
+}
+
+// Follow calls handle with all records, and then with each change, until ctx ends. at is the position of an earlier
+// follower whose records the caller still has, or zero. Errors that it can't help go to log: records that can't be read,
+// and why the registry can't be reached.
+func (r *Registry) Follow(ctx context.Context, at Position, handle func(Update), log func(format string, args ...any)) {
+	reported, listed := "", false
 	for ctx.Err() == nil {
-		err := r.follow(ctx, &at, handle, log)
+		err := r.follow(ctx, &at, &listed, handle, log)
 		if ctx.Err() != nil {
 			return
 		}
@@ -88,23 +124,24 @@ func (r *Registry) Follow(ctx context.Context, handle func(Update), log func(for
 	}
 }
 
-// follow lists all records, unless the follower has a position, and watches from there. It returns when the
+// follow lists all records, unless it has and the follower has a position, and watches from there. It returns when the
 // registry can't be reached, or has forgotten what came after the position, and after a new connection, over which
 // another history may come: etcd's client goes on watching by itself, and does not check that.
-func (r *Registry) follow(ctx context.Context, at *position, handle func(Update), log func(string, ...any)) error {
+func (r *Registry) follow(ctx context.Context, at *Position, listed *bool, handle func(Update), log func(string, ...any)) error {
 	again := r.newConnection()
 	restored, err := r.restored(ctx, at)
 	if err != nil {
 		return err
 	}
-	if at.revision == 0 || restored {
+	if at.Revision == 0 || restored || !*listed {
 		if err := r.list(ctx, at, restored, handle, log); err != nil {
 			return err
 		}
+		*listed = true
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	watch := r.c.Watch(clientv3.WithRequireLeader(ctx), root, clientv3.WithPrefix(), clientv3.WithRev(at.revision+1), clientv3.WithProgressNotify())
+	watch := r.c.Watch(clientv3.WithRequireLeader(ctx), root, clientv3.WithPrefix(), clientv3.WithRev(at.Revision+1), clientv3.WithProgressNotify())
 	for {
 		var got clientv3.WatchResponse
 		ok := true
@@ -122,7 +159,7 @@ func (r *Registry) follow(ctx context.Context, at *position, handle func(Update)
 		}
 		if err := got.Err(); err != nil {
 			if errors.Is(err, rpctypes.ErrCompacted) {
-				at.revision = 0
+				at.Revision = 0
 			}
 			return &UnreachableError{err}
 		}
@@ -130,11 +167,11 @@ func (r *Registry) follow(ctx context.Context, at *position, handle func(Update)
 		for _, e := range got.Events {
 			u.add(e.Kv, e.Type == mvccpb.DELETE, log)
 			at.see(e.Kv, e.Type == mvccpb.DELETE)
-			at.revision = max(at.revision, e.Kv.ModRevision)
 		}
 		if got.IsProgressNotify() {
-			at.revision = max(at.revision, got.Header.Revision)
+			at.Revision = max(at.Revision, got.Header.Revision)
 		}
+		u.At = *at
 		if len(u.Changes) > 0 {
 			handle(u)
 		}
@@ -143,30 +180,35 @@ func (r *Registry) follow(ctx context.Context, at *position, handle func(Update)
 
 // restored reports whether the registry's history is not the one in which the follower has its position. If the
 // registry has forgotten that part of its history, the position becomes none.
-func (r *Registry) restored(ctx context.Context, at *position) (bool, error) {
+func (r *Registry) restored(ctx context.Context, at *Position) (bool, error) {
 	ctx, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestWithin)
 	defer cancel()
 	now, err := r.c.Get(ctx, clusterKey)
 	switch {
 	case err != nil:
 		return false, &UnreachableError{err}
-	case at.cluster == 0:
+	case at.Cluster == 0:
 		return false, nil
-	case now.Header.ClusterId != at.cluster, now.Header.Revision < at.revision:
+	case now.Header.ClusterId != at.Cluster, now.Header.Revision < at.Revision:
 		return true, nil
-	case at.revision == 0 || at.witness == nil:
+	case at.Revision == 0 || at.Witness.Key == "":
 		return false, nil
 	}
 	// A registry that was restored some time ago may have a higher revision again. Its history has other records.
-	then, err := r.c.Get(ctx, string(at.witness.Key), clientv3.WithRev(at.revision))
+	then, err := r.c.Get(ctx, at.Witness.Key, clientv3.WithRev(at.Revision))
 	if errors.Is(err, rpctypes.ErrCompacted) {
-		at.revision = 0
-		return false, nil
+		at.Revision = 0
+		// So may one that was restored with the revision raised (etcdutl --bump-revision), which has no history. But
+		// the revision of a record never goes down.
+		then, err = r.c.Get(ctx, at.Witness.Key)
+		if err == nil && (len(then.Kvs) == 0 || then.Kvs[0].ModRevision > at.Witness.Revision) {
+			return false, nil
+		}
 	}
 	if err != nil {
 		return false, &UnreachableError{err}
 	}
-	return len(then.Kvs) == 0 || then.Kvs[0].ModRevision != at.witness.ModRevision || !bytes.Equal(then.Kvs[0].Value, at.witness.Value), nil
+	return len(then.Kvs) == 0 || !at.Witness.is(then.Kvs[0]), nil
 }
 
 // add adds what a key and its value mean.

@@ -20,13 +20,15 @@ type follower struct {
 	stop    func() // returns when Follow has
 }
 
-func (s *server) follow(r *registry.Registry) *follower {
+func (s *server) follow(r *registry.Registry) *follower { return s.followFrom(r, registry.Position{}) }
+
+func (s *server) followFrom(r *registry.Registry, at registry.Position) *follower {
 	f := &follower{}
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		r.Follow(ctx, func(u registry.Update) {
+		r.Follow(ctx, at, func(u registry.Update) {
 			f.mu.Lock()
 			defer f.mu.Unlock()
 			f.updates = append(f.updates, u)
@@ -39,6 +41,18 @@ func (s *server) follow(r *registry.Registry) *follower {
 	f.stop = func() { cancel(); <-ended }
 	s.t.Cleanup(f.stop)
 	return f
+}
+
+// at returns the follower's position.
+func (f *follower) at() (at registry.Position) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, u := range f.updates {
+		if u.At.Revision > 0 {
+			at = u.At
+		}
+	}
+	return at
 }
 
 // hosts returns the hosts that there are by what was said, and their MTU.
@@ -122,7 +136,8 @@ func TestFollowAfterPause(t *testing.T) {
 			r, ctx := s.begin(), t.Context()
 			must(t, r.AddHost(ctx, host("gone", 9)))
 			f := s.follow(r)
-			waitFor(t, "the hosts", func() bool { return len(f.hosts()) == 2 })
+			waitFor(t, "the hosts", func() bool { return len(f.hosts()) == 2 && f.at().Revision > 0 })
+			before := f.at()
 			s.stop()
 			// Another member's clients make changes meanwhile. Here they do by a socket that the follower does not use.
 			down := s.dir
@@ -148,7 +163,9 @@ func TestFollowAfterPause(t *testing.T) {
 			if n, want := f.count(lists), map[bool]int{false: 1, true: 2}[compact]; n != want {
 				t.Errorf("%d lists, want %d", n, want)
 			}
-			if f.count(restored) != 0 {
+			again := s.followFrom(r, before) // as another process does
+			waitFor(t, "all of it", func() bool { return fmt.Sprint(again.hosts()) == "map[a:2019]" })
+			if f.count(restored) != 0 || again.count(restored) != 0 {
 				t.Error("the registry counts as restored")
 			}
 		})
@@ -158,7 +175,15 @@ func TestFollowAfterPause(t *testing.T) {
 // A registry that was restored from an older copy has another history, even if that is longer by now.
 func TestRestored(t *testing.T) {
 	t.Parallel()
-	for name, more := range map[string]int{"shorter": 0, "longer": 50} {
+	for name, c := range map[string]struct {
+		more  int
+		again bool // another process follows
+	}{
+		"shorter":                  {0, false},
+		"longer":                   {50, false},
+		"shorter, after a restart": {0, true},
+		"longer, after a restart":  {50, true},
+	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := newServer(t)
@@ -171,7 +196,11 @@ func TestRestored(t *testing.T) {
 			}
 			must(t, r.AddHost(ctx, host("late", 9)))
 			f := s.follow(r)
-			waitFor(t, "the hosts", func() bool { return fmt.Sprint(f.hosts()) == "map[a:3009 late:1500]" })
+			waitFor(t, "the hosts", func() bool { return fmt.Sprint(f.hosts()) == "map[a:3009 late:1500]" && f.at().Revision > 0 })
+			before := f.at()
+			if c.again {
+				f.stop()
+			}
 			s.stop()
 			must(t, os.RemoveAll(s.path("data")))
 			must(t, os.CopyFS(s.path("data"), os.DirFS(s.path("backup"))))
@@ -180,17 +209,20 @@ func TestRestored(t *testing.T) {
 			must(t, os.Rename(down, s.dir))
 			s.start()
 			other := s.open()
-			for i := range more {
+			for i := range c.more {
 				must(t, other.ChangeHost(ctx, "a", func(h *registry.Host) { h.MTU = 4000 + i }))
 			}
 			s.stop()
 			must(t, os.Rename(s.dir, down))
 			s.dir = down
 			s.start()
+			if c.again {
+				f = s.followFrom(r, before)
+			}
 			waitFor(t, "the restored registry is listed", func() bool { return f.count(restored) == 1 })
 			want := "map[a:1500]"
-			if more > 0 {
-				want = fmt.Sprintf("map[a:%d]", 4000+more-1)
+			if c.more > 0 {
+				want = fmt.Sprintf("map[a:%d]", 4000+c.more-1)
 			}
 			if got := fmt.Sprint(f.hosts()); got != want {
 				t.Errorf("hosts %s, want %s", got, want)

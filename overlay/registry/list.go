@@ -12,13 +12,14 @@ const pageSize = 2000
 
 // list calls handle with all records, as they were at one time: with those of endpoints in pages, after the others. A
 // cluster may have 100,000 of them, which nobody has to hold at once.
-func (r *Registry) list(ctx context.Context, at *position, restored bool, handle func(Update), log func(string, ...any)) error {
-	var now position
+func (r *Registry) list(ctx context.Context, at *Position, restored bool, handle func(Update), log func(string, ...any)) error {
+	var now Position
+	var last newest
 	u := Update{All: true, Restored: restored}
 	add := func(kvs []*mvccpb.KeyValue) {
 		for _, kv := range kvs {
 			u.add(kv, false, log)
-			now.see(kv, false)
+			last.see(kv)
 		}
 	}
 	beforeEndpoints, afterEndpoints := endpointsKey, clientv3.GetPrefixRangeEnd(endpointsKey)
@@ -29,34 +30,30 @@ func (r *Registry) list(ctx context.Context, at *position, restored bool, handle
 	}
 	handle(u)
 	first := true
-	err := r.pages(ctx, beforeEndpoints, afterEndpoints, &now, func(kvs []*mvccpb.KeyValue, last bool) {
-		u = Update{Endpoints: &Page{First: first, Last: last}}
+	return r.pages(ctx, beforeEndpoints, afterEndpoints, &now, func(kvs []*mvccpb.KeyValue, end bool) {
+		u = Update{Endpoints: &Page{First: first, Last: end}}
 		first = false
 		add(kvs)
+		if end {
+			now.Witness = last.witness()
+			*at, u.At = now, now
+		}
 		handle(u)
 	})
-	if err != nil {
-		return err
-	}
-	if w := now.witness; w != nil { // the rest of its page can go
-		now.witness = &mvccpb.KeyValue{Key: append([]byte(nil), w.Key...), Value: append([]byte(nil), w.Value...), ModRevision: w.ModRevision}
-	}
-	*at = now
-	return nil
 }
 
 // pages calls each with all records from a key on and before another one, as they were at the time at, or now if at is
 // zero, and sets at.
-func (r *Registry) pages(ctx context.Context, from, to string, at *position, each func(kvs []*mvccpb.KeyValue, last bool)) error {
+func (r *Registry) pages(ctx context.Context, from, to string, at *Position, each func(kvs []*mvccpb.KeyValue, last bool)) error {
 	for {
 		page, cancel := context.WithTimeout(clientv3.WithRequireLeader(ctx), requestWithin)
-		got, err := r.c.Get(page, from, clientv3.WithRange(to), clientv3.WithLimit(pageSize), clientv3.WithRev(at.revision))
+		got, err := r.c.Get(page, from, clientv3.WithRange(to), clientv3.WithLimit(pageSize), clientv3.WithRev(at.Revision))
 		cancel()
 		if err != nil {
 			return &UnreachableError{err}
 		}
-		if at.revision == 0 {
-			at.revision, at.cluster = got.Header.Revision, got.Header.ClusterId
+		if at.Revision == 0 {
+			at.Revision, at.Cluster = got.Header.Revision, got.Header.ClusterId
 		}
 		each(got.Kvs, !got.More)
 		if !got.More {

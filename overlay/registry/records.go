@@ -25,6 +25,8 @@ type Cluster struct {
 	Dataplane string `json:"dataplane,omitempty"`
 	// Incarnation changes whenever a registry is restored from a backup (Restore). Later ones are greater as strings.
 	Incarnation string `json:"incarnation,omitempty"`
+	// Recovered is the last incarnation that has again what hosts know and the backup lacked.
+	Recovered string `json:"recovered,omitempty"`
 	// External means that the registry is an etcd which no host of the cluster runs. Host.Member and Host.Votes then
 	// mean that a host has access to it, for other hosts too.
 	External bool `json:"external,omitempty"`

@@ -118,8 +118,8 @@ func (r *Registry) Exhume(ctx context.Context, pin string) error {
 }
 
 // scan calls each with all keys that have a prefix, as they were at one time, and returns that time.
-func (r *Registry) scan(ctx context.Context, prefix string, each func(*mvccpb.KeyValue)) (position, error) {
-	var at position
+func (r *Registry) scan(ctx context.Context, prefix string, each func(*mvccpb.KeyValue)) (Position, error) {
+	var at Position
 	err := r.pages(ctx, prefix, clientv3.GetPrefixRangeEnd(prefix), &at, func(kvs []*mvccpb.KeyValue, _ bool) {
 		for _, kv := range kvs {
 			each(kv)
