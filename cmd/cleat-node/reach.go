@@ -205,11 +205,12 @@ func (d *dataplane) reach(s overlay.State, ways ways) error {
 		}
 	}
 	c.Software = d.software()
+	errs = append(errs, d.protect(s))
 	changed, err := span.Sync(d.host, c)
 	if len(changed) > 0 {
 		d.log("routes: %s", strings.Join(changed, ", "))
 	}
-	errs = append(errs, err, d.behind(s, c, paths, err != nil), d.protect(s))
+	errs = append(errs, err, d.behind(s, c, paths, err != nil))
 	d.setPaths(paths)
 	d.logNotes()
 	return errors.Join(errs...)

@@ -2,17 +2,18 @@
 //
 // # Theory of operation
 //
-// A VXLAN or Geneve device accepts each datagram with its network identifier, whoever has sent it. Containers can send such
-// datagrams too, and their host then gives them its own address (masquerading), so that other hosts can't tell them
-// from its own. Two nftables tables, "ip NAME" and "ip6 NAME", drop
+// A VXLAN device accepts each datagram with its network identifier, whoever has sent it, and the Geneve device of package
+// span each one with any identifier (geneve_lookup in drivers/net/geneve.c: it takes the metadata from routes).
+// Containers can send such datagrams too, and their host then gives them its own address (masquerading), so that other
+// hosts can't tell them from its own. Two nftables tables, "ip NAME" and "ip6 NAME", drop
 //
-//   - such datagrams of the cluster's identifier that don't come from the address of a host, or are not for this
-//     host's own address,
+//   - VXLAN and Geneve datagrams with the cluster's identifier that don't come from the address of a host, or are not
+//     for this host's own address; where hosts use Geneve (Config.Geneve), Geneve datagrams with any identifier,
 //   - the same where this host forwards them to a host,
 //   - whatever this host's containers send to the ports of nodes (Config.Port, Host.Port), on any host.
 //
-// Datagrams with other identifiers belong to other programs, and pass. Containers are known by the names of
-// their devices: how those of package named begin, and Config.Devices.
+// Other VXLAN datagrams belong to other programs, and pass. So do other Geneve datagrams in a cluster without
+// Geneve. Containers are known by the names of their devices: how those of package named begin, and Config.Devices.
 //
 // The rules are before those of package firewall, and accept nothing: what they don't drop still meets those. They look
 // hosts up in sets, so their number does not depend on how many there are. Sync compares the tables with what is wanted

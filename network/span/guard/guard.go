@@ -20,6 +20,9 @@ type Config struct {
 	Local netip.Addr // of this host, in packets between hosts
 	Port  uint16     // TCP and UDP port of this host's node
 	Hosts []Host     // the other hosts
+	// Geneve means that this host or another one may have a device of package span for Geneve. Such a device takes
+	// datagrams with any identifier, so the rules do too.
+	Geneve bool
 	// Devices are those that lead to containers, besides those that are known by how their names begin.
 	Devices []string
 }

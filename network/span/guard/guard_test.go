@@ -176,6 +176,8 @@ func TestGuard(t *testing.T) {
 		{"Geneve of a host", w.a, "192.0.2.2:6081", 7790, true, true},
 		{"Geneve of a stranger", w.other, "192.0.2.2:6081", 7790, true, false},
 		{"Geneve of a container to another host", w.c, "192.0.2.2:6081", 7790, true, false},
+		{"Geneve of a stranger, of another program", w.other, "192.0.2.2:6081", 42, true, true},
+		{"Geneve of a container, of another program", w.c, "192.0.2.2:6081", 42, true, true},
 		{"a container to its host's node", w.c, "10.64.0.1:7790", 0, true, false},
 		{"a container to its host's node at another address", w.c, "192.0.2.1:7790", 0, true, false},
 		{"a container to another host's node", w.c, "192.0.2.2:7790", 0, true, false},
@@ -205,6 +207,39 @@ func TestGuard(t *testing.T) {
 	check("after Remove", func(i int) bool { return rows[i].before })
 }
 
+// TestGeneve sends Geneve datagrams where hosts have a device that takes those with any identifier.
+func TestGeneve(t *testing.T) {
+	w := newBed(t)
+	for self, n := range map[string]*lab.Node{"192.0.2.1": w.a, "192.0.2.2": w.b} {
+		c := config(self)
+		c.Geneve = true
+		_, err := guard.Sync(n.NS, c)
+		must(t, err)
+	}
+	for _, r := range []struct {
+		name    string
+		from    *lab.Node
+		to      string
+		arrives bool
+	}{
+		{"of a host", w.a, "192.0.2.2:6081", true},
+		{"of a host to another address", w.a, "198.51.100.2:6081", false},
+		{"of a stranger", w.other, "192.0.2.2:6081", false},
+		{"of a container to its host", w.c, "10.64.0.1:6081", false},
+		{"of a container to another host", w.c, "192.0.2.2:6081", false},
+		{"of an engine's container to another host", w.d, "192.0.2.2:6081", false},
+	} {
+		for _, vni := range []int{7790, 42} {
+			if got := w.arrives(r.from, r.to, vni); got != r.arrives {
+				t.Errorf("%s, identifier %d: arrives is %v", r.name, vni, got)
+			}
+		}
+	}
+	if !w.arrives(w.other, "192.0.2.2:4789", 42) {
+		t.Error("VXLAN of another program does not arrive")
+	}
+}
+
 // TestSync changes what is wanted, and what the kernel has.
 func TestSync(t *testing.T) {
 	lab.Need(t)
@@ -223,6 +258,7 @@ func TestSync(t *testing.T) {
 		{"another address", func() { c.Local = netip.MustParseAddr("192.0.2.7") }, true},
 		{"another port", func() { c.Port++ }, true},
 		{"another identifier", func() { c.VNI++ }, true},
+		{"Geneve is in use", func() { c.Geneve = true }, true},
 		{"another device", func() { c.Devices = append(c.Devices, "br-2") }, true},
 		{"a table is gone", func() { w.sh(n, "nft delete table ip6 cleat-node") }, true},
 		{"rules are gone", func() { w.sh(n, "nft flush chain ip cleat-node input") }, true},

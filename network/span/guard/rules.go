@@ -51,7 +51,10 @@ func (w table) rules() (all []rule) {
 		froms[name] = slices.Concat(meta(expr.MetaKeyIIFNAME, 1), is([]byte(name+"\x00")))
 	}
 	for kind, at := range encapsulations {
-		what, match := fmt.Sprintf("%s %d", kind, w.VNI), w.encapsulated(at)
+		what, match := fmt.Sprintf("%s %d", kind, w.VNI), slices.Concat(datagram(at), w.identified())
+		if w.Geneve && at == link.GenevePort {
+			what, match = kind+", any identifier", datagram(at)
+		}
 		add(chainInput, what+" of no host", match, w.in(setHosts, true, w.source(1)))
 		if w.has(w.Local) {
 			add(chainInput, fmt.Sprintf("%s to another address than %s", what, w.Local), match, w.to(), isNot(w.Local.AsSlice()))
@@ -135,13 +138,19 @@ func port(register uint32) []expr.Any {
 // encapsulations are the UDP ports of the protocols by which hosts pass packets on.
 var encapsulations = map[string]uint16{"VXLAN": link.VXLANPort, "Geneve": link.GenevePort}
 
-// encapsulated matches datagrams of the cluster to a port: in VXLAN as in Geneve (RFC 8926), the identifier is behind
-// the UDP header and four other bytes.
-func (w table) encapsulated(at uint16) []expr.Any {
-	const identifier, bytes = 8 + 4, 3
+// datagram matches datagrams to a port.
+func datagram(at uint16) []expr.Any {
 	return slices.Concat(
 		meta(expr.MetaKeyL4PROTO, 1), is([]byte{unix.IPPROTO_UDP}),
 		port(1), is(binaryutil.BigEndian.PutUint16(at)),
+	)
+}
+
+// identified matches datagrams of the cluster: in VXLAN as in Geneve (RFC 8926), the identifier is behind the UDP header
+// and four other bytes.
+func (w table) identified() []expr.Any {
+	const identifier, bytes = 8 + 4, 3
+	return slices.Concat(
 		payload(expr.PayloadBaseTransportHeader, identifier, bytes, 1), is([]byte{byte(w.VNI >> 16), byte(w.VNI >> 8), byte(w.VNI)}),
 	)
 }
