@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"slices"
+	"strings"
 
 	"cleat/link"
 	"cleat/netns"
@@ -85,18 +86,23 @@ func (s *syncer) loosen(name string, index int) error {
 	if err != nil {
 		return fmt.Errorf("list addresses of %s: %w", name, err)
 	}
-	if slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(dummy.AsSlice()) }) {
-		return nil
+	if !slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(dummy.AsSlice()) }) {
+		// The scope keeps the kernel from choosing it as the source of the host's own packets.
+		a := &netlink.Addr{IPNet: &net.IPNet{IP: dummy.AsSlice(), Mask: net.CIDRMask(32, 32)}, Scope: unix.RT_SCOPE_LINK}
+		if err := s.h.AddrAdd(l, a); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", dummy, name, err)
+		}
+		s.note("address of %s", name)
 	}
-	// The scope keeps the kernel from choosing it as the source of the host's own packets.
-	a := &netlink.Addr{IPNet: &net.IPNet{IP: dummy.AsSlice(), Mask: net.CIDRMask(32, 32)}, Scope: unix.RT_SCOPE_LINK}
-	if err := s.h.AddrAdd(l, a); err != nil {
-		return fmt.Errorf("add address %s to %s: %w", dummy, name, err)
-	}
-	s.note("address of %s", name)
+	// The address may be there without it: from before a kill, or because somebody has changed the setting since.
 	const loose = "2"
+	path := "/proc/sys/net/ipv4/conf/" + name + "/rp_filter"
 	err = s.ns.Do(func() error {
-		return os.WriteFile("/proc/sys/net/ipv4/conf/"+name+"/rp_filter", []byte(loose), 0o644)
+		if now, err := os.ReadFile(path); err != nil || strings.TrimSpace(string(now)) == loose {
+			return err
+		}
+		s.note("rp_filter of %s: %s", name, loose)
+		return os.WriteFile(path, []byte(loose), 0o644)
 	})
 	if err != nil {
 		return fmt.Errorf("accept packets whatever the route back: %w", err)

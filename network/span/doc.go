@@ -41,7 +41,10 @@
 // because one exists. Routes are known by their protocol (Protocol), neighbours and forwarding entries by their
 // device, which nobody else uses. Routes have a metric of their own, because the kernel would replace a route of
 // somebody else with the same prefix and metric. A route of somebody else to the same prefix, with a smaller metric,
-// wins. A device of another kind with the name of the VXLAN device is a *ForeignDeviceError.
+// wins. A device of another kind with the name of one of this package's is a *ForeignDeviceError.
+//
+// A way that can't be made does not keep the others from being made. If its device is there and can't be read, it and
+// its routes stay as they are.
 //
 // Where the path to another host passes smaller packets than this host's uplink, the routes to its blocks have an MTU.
 // The kernel then answers packets that are too large itself, or divides them, and limits the segments of TCP

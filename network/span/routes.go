@@ -1,6 +1,7 @@
 package span
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -117,25 +118,28 @@ func (s *syncer) routes(family int) error {
 			old = append(old, r)
 		}
 	}
+	var failed error // the first of perhaps as many as there are routes
 	replaced := map[place]bool{}
 	for w := range missing {
-		s.note("route to %s", w.to)
-		if err := s.h.RouteReplace(w.netlink(family)); err != nil {
-			return fmt.Errorf("set route to %s: %w", w.to, err)
-		}
 		replaced[w.place()] = true
+		if err := s.h.RouteReplace(w.netlink(family)); err != nil {
+			failed = cmp.Or(failed, fmt.Errorf("set route to %s: %w", w.to, err))
+			continue
+		}
+		s.note("route to %s", w.to)
 	}
 	for _, r := range old {
 		have := parse(r)
-		if replaced[have.place()] {
+		if replaced[have.place()] || s.stays(have) {
+			continue
+		}
+		if err := s.h.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
+			failed = cmp.Or(failed, fmt.Errorf("remove route to %s: %w", have.to, err))
 			continue
 		}
 		s.note("route to %s removed", have.to)
-		if err := s.h.RouteDel(&r); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("remove route to %s: %w", have.to, err)
-		}
 	}
-	return nil
+	return failed
 }
 
 // BlockRoute is the route to a block.

@@ -123,30 +123,25 @@ func (e *ForeignDeviceError) Error() string {
 }
 
 // Sync makes the devices, their entries and peers, and the routes of a network namespace as wanted. It returns what it
-// changed, in words. A host whose device can't be made is not reached; the others are.
+// changed, in words. A host whose device can't be made is not reached; the others are. Where a device can't be read, the
+// routes stay that lead to hosts by it.
 func Sync(ns *netns.NS, c Config) (changed []string, err error) {
 	h, err := link.Handle(ns)
 	if err != nil {
 		return nil, err
 	}
 	defer h.Close()
-	s := &syncer{h: h, ns: ns, config: c}
+	s := &syncer{h: h, ns: ns, config: c, staying: map[int]By{}}
 	if err := errors.Join(s.findUplink(), s.findTunnels()); err != nil {
 		return s.changed, err
 	}
 	// An entry without a route does no harm, and a route without an entry loses packets.
 	var lacking []error
 	if !c.Encrypted {
-		if err := errors.Join(s.device(ns), s.offloads(ns), s.entriesAndNeighbours()); err != nil {
-			return s.changed, err
-		}
+		lacking = append(lacking, s.byVXLAN(ns))
 	}
-	if slices.ContainsFunc(c.Hosts, func(h Host) bool { return h.By == ByGeneve }) {
-		err := s.geneve(ns)
-		if err == nil {
-			err = s.neighboursOn(GeneveDevice, s.gnv)
-		}
-		lacking = append(lacking, err)
+	if c.uses(ByGeneve) {
+		lacking = append(lacking, s.byGeneve(ns))
 	}
 	lacking = append(lacking, s.wireGuards(ns))
 	err = errors.Join(s.routes(unix.AF_INET), s.routes(unix.AF_INET6))
@@ -156,9 +151,44 @@ func Sync(ns *netns.NS, c Config) (changed []string, err error) {
 	return s.changed, errors.Join(append(lacking, err)...)
 }
 
-// entriesAndNeighbours makes those of the VXLAN device.
-func (s *syncer) entriesAndNeighbours() error {
-	return errors.Join(s.entries(), s.neighboursOn(Device, s.index))
+func (c Config) uses(by By) bool {
+	return slices.ContainsFunc(c.Hosts, func(h Host) bool { return h.By == by })
+}
+
+// byVXLAN makes the VXLAN device, its entries and neighbours.
+func (s *syncer) byVXLAN(ns *netns.NS) error {
+	err := s.device(ns)
+	if s.index == 0 {
+		s.stay(Device, ByVXLAN)
+		return err
+	}
+	return errors.Join(err, s.offloads(ns), s.entries(), s.neighboursOn(Device, s.index))
+}
+
+// byGeneve makes the Geneve device and its neighbours.
+func (s *syncer) byGeneve(ns *netns.NS) error {
+	err := s.geneve(ns)
+	if s.gnv == 0 {
+		s.stay(GeneveDevice, ByGeneve)
+		return err
+	}
+	return errors.Join(err, s.neighboursOn(GeneveDevice, s.gnv))
+}
+
+// stay makes the routes by a device stay, which could not be read: it may work all the same.
+func (s *syncer) stay(name string, by By) {
+	if l, err := s.find(name, devices[name]); err == nil && l != nil {
+		s.staying[l.Attrs().Index] = by
+	}
+}
+
+// stays reports whether a route, in whose place no other one is wanted, leads to a host by a device that could not be
+// read.
+func (s *syncer) stays(r route) bool {
+	by, ok := s.staying[r.device]
+	return ok && slices.ContainsFunc(s.config.Hosts, func(h Host) bool {
+		return h.By == by && slices.ContainsFunc(h.Blocks, func(b Block) bool { return b.Prefix.Masked() == r.to })
+	})
 }
 
 // Remove removes all that Sync has made.
@@ -184,11 +214,22 @@ func Devices() []string { return slices.Sorted(maps.Keys(devices)) }
 // IsDevice reports whether a device of this package can have a name.
 func IsDevice(name string) bool { return devices[name] != "" }
 
+// needs reports whether a device is needed, whether it could be made or not: one that could not be read may be in use.
+func (c Config) needs(device string) bool {
+	switch device {
+	case Device:
+		return !c.Encrypted
+	case GeneveDevice:
+		return c.uses(ByGeneve)
+	}
+	slot := slices.Index(WireGuardDevices[:], device)
+	return slot >= 0 && c.WireGuard.Keys[slot] != (link.WireGuardKey{})
+}
+
 // removeDevices removes devices: all, or those that are not needed.
 func (s *syncer) removeDevices(all bool) error {
 	for name, kind := range devices {
-		needed := map[string]bool{Device: !s.config.Encrypted, GeneveDevice: s.gnv != 0, WireGuardDevices[0]: s.slots[0] != 0, WireGuardDevices[1]: s.slots[1] != 0}[name]
-		if needed && !all {
+		if s.config.needs(name) && !all {
 			continue
 		}
 		l, err := s.find(name, kind)
@@ -219,6 +260,7 @@ type syncer struct {
 	config  Config
 	changed []string
 
+	staying  map[int]By                    // ways by devices that could not be read, by index: their routes stay
 	sessions [Slots]map[netip.Addr]session // of WireGuard, by the address of a host
 }
 

@@ -208,6 +208,7 @@ func TestHeal(t *testing.T) {
 		{"a forwarding entry is deleted", "bridge fdb del 02:00:00:00:00:02 dev cleat-vx dst 192.0.2.2"},
 		{"a forwarding entry is changed", "bridge fdb replace 02:00:00:00:00:02 dev cleat-vx dst 192.0.2.77 self"},
 		{"a stray forwarding entry", "bridge fdb add 02:00:00:00:00:77 dev cleat-vx dst 192.0.2.77 self"},
+		{"the way back is checked", "echo 1 > /proc/sys/net/ipv4/conf/cleat-vx/rp_filter"},
 		{"an entry that floods", "bridge fdb append 00:00:00:00:00:00 dev cleat-vx dst 192.0.2.2 self"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -262,16 +263,22 @@ func TestForeign(t *testing.T) {
 	must(t, span.Remove(h.NS)) // once more
 }
 
-// TestForeignDevice checks that a device of another kind is an error, and stays.
+// TestForeignDevice checks that a device of another kind is an error, and stays, and that what needs no VXLAN is made
+// nevertheless.
 func TestForeignDevice(t *testing.T) {
 	tb := newTestbed(t, over4, 2)
-	h := tb.hosts[0]
+	tb.serve()
+	h, o := tb.hosts[0], tb.hosts[1]
+	o.settle(t, plain(o.config(tb.hosts...)))
 	run(t, h.NS, "ip", "link", "add", span.Device, "type", "bridge")
 	before := h.snapshot(t)
-	_, err := span.Sync(h.NS, h.config(tb.hosts...))
+	_, err := span.Sync(h.NS, plain(h.config(tb.hosts...)))
 	var foreign *span.ForeignDeviceError
 	if !errors.As(err, &foreign) || foreign.Kind != "bridge" {
 		t.Errorf("Sync returns %v", err)
+	}
+	if err := reach(h.container.NS, o, 0); err != nil {
+		t.Errorf("by a plain route: %v", err)
 	}
 	must(t, span.Remove(h.NS))
 	if after := h.snapshot(t); !slices.Equal(before, after) {

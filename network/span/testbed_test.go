@@ -222,6 +222,9 @@ func (h *host) snapshot(t testing.TB) (all []string) {
 	must(t, err)
 	for _, l := range links {
 		a := l.Attrs()
+		if span.IsDevice(a.Name) {
+			all = append(all, fmt.Sprintf("rp_filter of %s: %s", a.Name, h.rpFilter(t, a.Name)))
+		}
 		all = append(all, fmt.Sprintf("link %d %s %s %s mtu %d up %v", a.Index, a.Name, l.Type(), a.HardwareAddr, a.MTU, a.Flags&net.FlagUp != 0))
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6, unix.AF_BRIDGE} {
 			neighs, err := k.NeighList(a.Index, family)
@@ -245,6 +248,17 @@ func (h *host) snapshot(t testing.TB) (all []string) {
 	}
 	slices.Sort(all)
 	return all
+}
+
+// rpFilter returns the rp_filter of a device.
+func (h *host) rpFilter(t testing.TB, device string) string {
+	t.Helper()
+	var text []byte
+	must(t, h.NS.Do(func() (err error) {
+		text, err = os.ReadFile("/proc/sys/net/ipv4/conf/" + device + "/rp_filter")
+		return err
+	}))
+	return strings.TrimSpace(string(text))
 }
 
 const echoPort = 7

@@ -205,6 +205,9 @@ func (s *syncer) wireGuards(ns *netns.NS) error {
 		return err
 	})
 	if err != nil {
+		for _, name := range WireGuardDevices {
+			s.stay(name, ByWireGuard)
+		}
 		return fmt.Errorf("open wireguard control: %w", err)
 	}
 	defer s.wg.Close()
@@ -216,6 +219,9 @@ func (s *syncer) wireGuards(ns *netns.NS) error {
 		err := s.wireGuardDevice(ns, slot)
 		if err == nil {
 			err = s.peers(slot)
+		}
+		if err != nil {
+			s.stay(WireGuardDevices[slot], ByWireGuard)
 		}
 		errs = append(errs, err)
 	}
