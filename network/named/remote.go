@@ -12,6 +12,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"cleat/internal/statedir"
 	"cleat/network/attach"
@@ -109,18 +110,60 @@ func (n *Network) sameButWays(old *Network) bool {
 	return asWritten(was) == asWritten(*n)
 }
 
-// SetRemotes replaces what this host knows of the containers of other hosts on a network, by host.
+// Told remembers of which networks the name server and the rules have what SetRemotes wrote, for a process that calls it
+// again and again. It is safe for concurrent use. The zero value is empty, and nil remembers nothing.
+type Told struct {
+	mu       sync.Mutex
+	networks map[string]bool
+}
+
+// begin reports whether all was told of a network. Until end it counts as not told.
+func (t *Told) begin(network string) (all bool) {
+	if t == nil {
+		return false
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all = t.networks[network]
+	delete(t.networks, network)
+	return all
+}
+
+func (t *Told) end(network string) {
+	if t == nil {
+		return
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.networks == nil {
+		t.networks = map[string]bool{}
+	}
+	t.networks[network] = true
+}
+
+// SetRemotes replaces what this host knows of the containers of other hosts on a network, by host. It tells the name
+// server and the rules what differs. All of it, if they may lack more: another process, or an earlier call, may have
+// ended after it had written the files (Config.Told).
 func SetRemotes(ctx context.Context, cfg Config, network string, hosts map[string][]RemoteEndpoint) error {
 	s, n, err := openNetwork(cfg, network)
 	if err != nil {
 		return err
 	}
 	defer s.close()
+	if err := s.setRemotes(ctx, n, hosts, cfg.Told.begin(network)); err != nil {
+		return err
+	}
+	cfg.Told.end(network)
+	return nil
+}
+
+// setRemotes is SetRemotes. told means that the name server and the rules have what is in the files.
+func (s *session) setRemotes(ctx context.Context, n *Network, hosts map[string][]RemoteEndpoint, told bool) error {
 	var change names.Change
 	var differ []*RemoteEndpoint
 	var publish []remoteChange // of hosts whose containers publish ports everywhere, or did
 	for _, host := range slices.Sorted(maps.Keys(hosts)) {
-		c, err := s.store.setRemote(network, host, hosts[host])
+		c, err := s.store.setRemote(n.Name, host, hosts[host])
 		if err != nil {
 			return err
 		}
@@ -130,10 +173,14 @@ func SetRemotes(ctx context.Context, cfg Config, network string, hosts map[strin
 			publish = append(publish, c)
 		}
 	}
-	if len(differ) == 0 {
+	if told && len(differ) == 0 {
 		return nil
 	}
-	if err := s.changeNames(ctx, network, change); err != nil {
+	tell := func() error { return s.changeNames(ctx, n.Name, change) }
+	if !told {
+		tell = func() error { return s.renewRemoteNames(ctx, n) }
+	}
+	if err := tell(); err != nil {
 		return err
 	}
 	if len(publish) > 0 {
@@ -142,6 +189,9 @@ func SetRemotes(ctx context.Context, cfg Config, network string, hosts map[strin
 			errs = append(errs, s.republish(ctx, n, c.old, c.now))
 		}
 		return errors.Join(errs...)
+	}
+	if !told {
+		return s.syncRules(ctx)
 	}
 	rules, err := s.allRules()
 	if err != nil {
@@ -154,6 +204,42 @@ func SetRemotes(ctx context.Context, cfg Config, network string, hosts map[strin
 	}
 	return nil
 }
+
+// renewRemoteNames makes the names of other hosts' containers as the files say. It leaves alone those of this host's,
+// which others may change at the same time.
+func (s *session) renewRemoteNames(ctx context.Context, n *Network) error {
+	return s.withNames(ctx, func(c *names.Client) error {
+		served, err := c.Network(ctx, n.Name)
+		if errors.Is(err, names.ErrNotFound) {
+			return s.sendNetwork(ctx, c, n)
+		}
+		if err != nil {
+			return err
+		}
+		hosts, err := s.store.remoteHosts(n.Name)
+		if err != nil {
+			return err
+		}
+		var change names.Change
+		known := map[string]bool{}
+		for _, h := range hosts {
+			for i := range h.Endpoints {
+				e := h.Endpoints[i].name(h.Host)
+				change.Set, known[e.ID] = append(change.Set, e), true
+			}
+		}
+		for _, e := range served.Endpoints {
+			if isRemoteName(e) && !known[e.ID] {
+				change.Delete = append(change.Delete, e.ID)
+			}
+		}
+		return c.Set(ctx, n.Name, change)
+	})
+}
+
+// isRemoteName reports whether the name server knows an endpoint by RemoteEndpoint.name: the IDs of this host's
+// containers are names of files.
+func isRemoteName(e names.Endpoint) bool { return strings.Contains(e.ID, "/") }
 
 // remoteChange is how what is known of another host differs from before.
 type remoteChange struct {

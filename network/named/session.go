@@ -24,6 +24,7 @@ type Config struct {
 	ResolvConf string
 	Registrar  Registrar // nil: networks that span hosts can't be made or changed
 	Files      *Files    // for a process that runs many commands; nil: files are read each time
+	Told       *Told     // for one that calls SetRemotes many times; nil: each call tells everything
 }
 
 func (c Config) store() Store { return Store{Store: c.Attach.Store, files: c.Files} }
