@@ -22,9 +22,9 @@ type Dataplane interface {
 	Endpoints(ctx context.Context) ([]registry.Endpoint, error)
 	// Changed receives when Endpoints may have changed.
 	Changed() <-chan struct{}
-	// Lend gives an address of this host's blocks to another host: a, or any if a is not valid. It returns an error
-	// if a container has it. The address stays lent until Apply gets a State in which no other host has it.
-	Lend(ctx context.Context, network string, a netip.Addr, host string) (netip.Addr, error)
+	// Lend gives an address of this host's blocks to another host: a, or any of a prefix if a is not valid, or any if
+	// neither is. It returns an error if a container has it. The address stays lent until Apply gets a State in which no other host has it.
+	Lend(ctx context.Context, network string, a netip.Addr, of netip.Prefix, host string) (netip.Addr, error)
 	// Stale receives when Apply has to be called again, even with the same State.
 	Stale() <-chan struct{}
 	// Paths returns how containers of other hosts are reached, by host.

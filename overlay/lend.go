@@ -20,6 +20,8 @@ import (
 type loan struct {
 	Network string     `json:"network"`
 	Address netip.Addr `json:"address,omitzero"` // not valid in a request: any
+	// Subnet is what any address is to be of. Hosts of an earlier version neither send nor read it.
+	Subnet netip.Prefix `json:"subnet,omitzero"`
 }
 
 // DeadOwnerError means that the host that has an address does not answer.
@@ -88,7 +90,7 @@ func (n *Node) lend(ctx context.Context, host string, l loan) (*loan, error) {
 	}
 	if !errors.As(err, new(*registry.UnreachableError)) { // otherwise nobody knows, for now
 		n.mu.Lock()
-		delete(n.lending, loan{l.Network, a})
+		delete(n.lending, loan{Network: l.Network, Address: a})
 		if err == nil { // before the registry tells: until then no container here may get the address
 			n.mirror.change(registry.Change{Block: &to, Removed: m.encloses(l.Network, a, host)}, &changed{endpoints: map[endpointsOf]bool{}})
 		}
@@ -100,7 +102,7 @@ func (n *Node) lend(ctx context.Context, host string, l loan) (*loan, error) {
 		return nil, err
 	}
 	n.cfg.Log("address %s of network %s goes to host %s", a, l.Network, host)
-	return &loan{l.Network, a}, nil
+	return &loan{Network: l.Network, Address: a}, nil
 }
 
 // lendFor is how long an address is kept for another host until the registry says that it has it. It is much longer
@@ -111,13 +113,13 @@ const lendFor = time.Minute
 func (n *Node) reserve(ctx context.Context, l loan, host string) (netip.Addr, error) {
 	n.lends.Lock() // so that the address is among those lent before Apply looks at them
 	defer n.lends.Unlock()
-	a, err := n.cfg.Dataplane.Lend(ctx, l.Network, l.Address, host)
+	a, err := n.cfg.Dataplane.Lend(ctx, l.Network, l.Address, l.Subnet, host)
 	if err != nil {
 		return a, err
 	}
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.lending[loan{l.Network, a}] = time.Now().Add(lendFor)
+	n.lending[loan{Network: l.Network, Address: a}] = time.Now().Add(lendFor)
 	for old, until := range n.lending {
 		if time.Now().After(until) {
 			delete(n.lending, old)
@@ -175,8 +177,8 @@ func (n *Node) borrow(ctx context.Context, m *mirror, net registry.Network, s re
 			continue
 		}
 		asked[b.Host] = true
-		answer, err := n.askHost(ctx, m.Hosts[b.Host], hostRequest{Lend: &loan{Network: net.Name}})
-		if err == nil && answer.Loan != nil {
+		answer, err := n.askHost(ctx, m.Hosts[b.Host], hostRequest{Lend: &loan{Network: net.Name, Subnet: s.Prefix}})
+		if err == nil && answer.Loan != nil && s.Prefix.Contains(answer.Loan.Address) {
 			return single(answer.Loan.Address), nil
 		}
 	}
@@ -212,7 +214,7 @@ func (n *Node) bring(ctx context.Context, m *mirror, net registry.Network, a net
 	case !n.isAlive(owner.Host):
 		return &DeadOwnerError{a, owner.Host, errors.New("it is not alive")}
 	default:
-		if _, err := n.askHost(ctx, m.Hosts[owner.Host], hostRequest{Lend: &loan{net.Name, a}}); err != nil {
+		if _, err := n.askHost(ctx, m.Hosts[owner.Host], hostRequest{Lend: &loan{Network: net.Name, Address: a}}); err != nil {
 			return err
 		}
 	}

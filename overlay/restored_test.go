@@ -90,7 +90,7 @@ func TestRecovered(t *testing.T) {
 func TestLoanIsKept(t *testing.T) {
 	web := &registry.Network{Name: "web"}
 	own := registry.Block{Network: "web", Prefix: netip.MustParsePrefix("10.64.0.5/32"), Host: "a"}
-	l := loan{"web", own.Prefix.Addr()}
+	l := loan{Network: "web", Address: own.Prefix.Addr()}
 	n := &Node{cfg: Config{Log: t.Logf}, dir: dir(t.TempDir()), settings: &Settings{Host: "a"}, mirror: newMirror(), since: map[string]time.Time{},
 		lending: map[loan]time.Time{l: {}}, taken: map[string]registry.Block{}}
 	n.update(registry.Update{Changes: []registry.Change{{Network: web}, {Block: &own}}})

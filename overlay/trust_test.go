@@ -51,7 +51,7 @@ func (noDataplane) SetEndpoints(context.Context, string, map[string][]registry.E
 	return nil
 }
 func (noDataplane) Endpoints(context.Context) ([]registry.Endpoint, error) { return nil, nil }
-func (noDataplane) Lend(context.Context, string, netip.Addr, string) (netip.Addr, error) {
+func (noDataplane) Lend(context.Context, string, netip.Addr, netip.Prefix, string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("nothing to lend")
 }
 func (noDataplane) Traffic(context.Context) (control.Traffic, error) { return control.Traffic{}, nil }

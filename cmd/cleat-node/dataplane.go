@@ -63,7 +63,7 @@ func newDataplane(store *attach.Store, log func(string, ...any)) (*dataplane, er
 		return nil, fmt.Errorf("watch containers: %w", err)
 	}
 	d := &dataplane{host: host, watch: w, changed: make(chan struct{}, 1), stale: make(chan struct{}, 1), log: log, store: named.Store{Store: store}}
-	d.cfg = named.Config{Attach: attach.Config{Store: store}, SyncElsewhere: func(ctx context.Context) error { return keep.SyncRules(ctx, store) }}
+	d.cfg = named.Config{Attach: attach.Config{Store: store}, Told: &named.Told{}, SyncElsewhere: func(ctx context.Context) error { return keep.SyncRules(ctx, store) }}
 	dir := control.Dir(store.Path())
 	settings, err := overlay.Load(dir)
 	var uplinks []string
@@ -251,8 +251,8 @@ func (d *dataplane) removeOther(ctx context.Context, n registry.Network) error {
 }
 
 // Lend implements overlay.Dataplane.
-func (d *dataplane) Lend(ctx context.Context, network string, a netip.Addr, host string) (netip.Addr, error) {
-	return named.Lend(ctx, d.cfg, network, a, host)
+func (d *dataplane) Lend(ctx context.Context, network string, a netip.Addr, of netip.Prefix, host string) (netip.Addr, error) {
+	return named.Lend(ctx, d.cfg, network, a, of, host)
 }
 
 // startKeeper starts a keeper, which serves names.

@@ -83,7 +83,7 @@ func (*simulated) Check(context.Context, registry.Network) error { return nil }
 func (*simulated) Traffic(context.Context) (control.Traffic, error) {
 	return control.Traffic{}, nil
 }
-func (*simulated) Lend(context.Context, string, netip.Addr, string) (netip.Addr, error) {
+func (*simulated) Lend(context.Context, string, netip.Addr, netip.Prefix, string) (netip.Addr, error) {
 	return netip.Addr{}, errors.New("nothing to lend")
 }
 

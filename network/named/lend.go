@@ -58,9 +58,9 @@ func (s *session) mayGetMore(n *Network, err error) bool {
 // lentTo begins the note by which an address is reserved that another host has borrowed.
 const lentTo = "lent to host "
 
-// Lend reserves an address of this host's blocks for another host: a, or any if a is not valid. The error is an
-// *AddressTakenError if a container has it, and an *ipam.FullError if there is none.
-func Lend(ctx context.Context, cfg Config, network string, a netip.Addr, host string) (netip.Addr, error) {
+// Lend reserves an address of this host's blocks for another host: a, or any of a prefix if a is not valid, or any if
+// neither is. The error is an *AddressTakenError if a container has it, and an *ipam.FullError if there is none.
+func Lend(ctx context.Context, cfg Config, network string, a netip.Addr, of netip.Prefix, host string) (netip.Addr, error) {
 	s, n, err := openNetwork(cfg, network)
 	if err != nil {
 		return a, err
@@ -73,9 +73,13 @@ func Lend(ctx context.Context, cfg Config, network string, a netip.Addr, host st
 		}
 		return a, s.explain(network, pool.Claim(a, owner, nil))
 	}
+	err = &ipam.FullError{Subnet: of}
 	for _, part := range pool.Subnets {
-		if part.Prefix.IsSingleIP() {
-			continue // borrowed itself
+		if part.Prefix.IsSingleIP() { // borrowed itself
+			continue
+		}
+		if of.IsValid() && !of.Contains(part.Prefix.Addr()) {
+			continue
 		}
 		if a, err = pool.Allocate(part.Prefix, owner, netip.Addr{}, nil); err == nil || !errors.As(err, new(*ipam.FullError)) {
 			return a, err

@@ -81,7 +81,8 @@ func (s *Span) packetsOf(is6 bool) int {
 }
 
 // addresses returns the host's own addresses in the network: the first ones of its blocks that can be one, one of
-// each address family. Packets of the host to containers of other hosts have them as their source.
+// each address family. Packets of the host to containers of other hosts have them as their source. An address that the
+// host borrowed before it got the block around it is a container's.
 func (s *Span) addresses(spec *NetworkSpec) (all []netip.Addr) {
 	for _, sub := range spec.Subnets {
 		i := slices.IndexFunc(s.Blocks, func(b netip.Prefix) bool { return sub.Prefix.Contains(b.Addr()) && b.Bits() < b.Addr().BitLen()-1 })
@@ -89,10 +90,12 @@ func (s *Span) addresses(spec *NetworkSpec) (all []netip.Addr) {
 			continue
 		}
 		a := s.Blocks[i].Addr()
-		for a == sub.Prefix.Addr() || a == sub.Gateway {
+		for a == sub.Prefix.Addr() || a == sub.Gateway || slices.Contains(s.Blocks, netip.PrefixFrom(a, a.BitLen())) {
 			a = a.Next()
 		}
-		all = append(all, a)
+		if s.Blocks[i].Contains(a) {
+			all = append(all, a)
+		}
 	}
 	return all
 }
@@ -105,7 +108,8 @@ func (n *Network) OwnAddresses() []netip.Addr {
 	return n.Span.addresses(&n.NetworkSpec)
 }
 
-// blocks returns the subnets that a network's pool consists of: of a network that spans hosts, this host's blocks.
+// blocks returns the subnets that a network's pool consists of: of a network that spans hosts, this host's blocks. An
+// address that the host borrowed before it got the block around it is one of that block.
 func (n *Network) blocks() (all []ipam.Subnet) {
 	own := n.OwnAddresses()
 	for _, sub := range n.Subnets {
@@ -117,7 +121,7 @@ func (n *Network) blocks() (all []ipam.Subnet) {
 			all = append(all, of)
 			continue
 		}
-		for _, b := range n.Span.Blocks {
+		for _, b := range outermost(n.Span.Blocks) {
 			if !sub.Prefix.Contains(b.Addr()) {
 				continue
 			}
@@ -170,8 +174,8 @@ func (s *Span) sealed() []netip.Prefix {
 	return outermost(s.Sealed)
 }
 
-// outermost returns the prefixes that no other one contains: blocks without the single addresses in them that
-// another host has borrowed.
+// outermost returns the prefixes that no other one contains, in order: blocks without the single addresses in them that
+// somebody has borrowed.
 func outermost(all []netip.Prefix) (outer []netip.Prefix) {
 	sorted := slices.SortedFunc(slices.Values(all), func(a, b netip.Prefix) int {
 		return cmp.Or(a.Addr().Compare(b.Addr()), cmp.Compare(a.Bits(), b.Bits()))
