@@ -319,4 +319,5 @@ func (s *schedule) takeAddressOf(removed, by *host) {
 	})
 	// The older one loses its address when its host joins again.
 	s.lost(k)
+	s.cut = append(s.cut, k)
 }

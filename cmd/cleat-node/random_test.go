@@ -81,6 +81,7 @@ type schedule struct {
 	unsureNets map[string]bool // a command failed, and may have been carried out yet
 	containers []*inmate
 	gone       []*inmate // disconnected since all was whole
+	cut        []*inmate // disconnected by their host, because others have their addresses
 	named      int       // containers so far
 	rules      []string  // of network shop
 	rulesThen  [][]string
