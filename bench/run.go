@@ -149,24 +149,53 @@ func (r *run) measureAll(ctx context.Context, before func(*run) error) error {
 		return err
 	}
 	jobs := r.Experiment.Jobs()
-	blocks := r.blocks(jobs)
-	r.Progress.Start(len(jobs) * len(blocks))
-	r.repeats = max(maxAttempts, len(jobs)*len(blocks)/repeatShare)
+	rounds := r.Experiment.Repeat + r.Experiment.Warmup
+	r.Progress.Start(len(jobs) * rounds)
+	r.repeats = max(maxAttempts, len(jobs)*rounds/repeatShare)
 	done := 0
-	for i, block := range blocks {
-		for order, job := range block.Jobs {
-			done++
-			if r.givenUp(job) {
-				continue
+	all := parts(jobs)
+	for n, part := range all {
+		blocks := r.blocks(part)
+		for i, block := range blocks {
+			for order, job := range block.Jobs {
+				done++
+				if r.givenUp(job) {
+					continue
+				}
+				remaining := r.estimate(block.Jobs[order:]) + time.Duration(rounds-1-i)*r.estimate(block.Jobs) +
+					time.Duration(rounds)*r.estimate(slices.Concat(all[n+1:]...))
+				r.Progress.Next(done, block.Number, job, remaining)
+				if err := r.job(ctx, job, position{block.Number, order}); err != nil {
+					return err
+				}
 			}
-			remaining := r.estimate(block.Jobs[order:]) + time.Duration(len(blocks)-1-i)*r.estimate(block.Jobs)
-			r.Progress.Next(done, block.Number, job, remaining)
-			if err := r.job(ctx, job, position{block.Number, order}); err != nil {
-				return err
-			}
+		}
+		if err := r.closeNetworks(); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// parts divides jobs into those that measure traffic, which come first, and those that need many containers. Hundreds of
+// these, with what looks after them, keep a part of a processor busy as long as they are there.
+func parts(jobs []experiment.Job) (all [][]experiment.Job) {
+	var traffic, containers []experiment.Job
+	for _, j := range jobs {
+		switch {
+		case j.Work.Kind == experiment.Attach, j.Work.Kind == experiment.Burst, j.Work.Kind == experiment.Event,
+			j.Work.Kind == experiment.Memory && catalog.RoleOf(j.Cell.Network) == catalog.Named:
+			containers = append(containers, j)
+		default:
+			traffic = append(traffic, j)
+		}
+	}
+	for _, part := range [][]experiment.Job{traffic, containers} {
+		if len(part) > 0 {
+			all = append(all, part)
+		}
+	}
+	return all
 }
 
 // givenUp reports whether a job is not measured any more.
@@ -199,14 +228,21 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 func (r *run) finish(complete bool) error {
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
-	errs := []error{r.store.environment(r.env), r.store.close(), r.testbeds.close()}
+	return errors.Join(r.store.environment(r.env), r.store.close(), r.closeNetworks(), r.runtimes.Close())
+}
+
+// closeNetworks closes all networks that are kept.
+func (r *run) closeNetworks() error {
+	errs := []error{r.testbeds.close()}
 	for _, h := range r.attachHosts {
 		errs = append(errs, h.Close())
 	}
 	for _, b := range r.beds {
 		errs = append(errs, b.Close())
 	}
-	return errors.Join(append(errs, r.runtimes.Close())...)
+	clear(r.attachHosts)
+	clear(r.beds)
+	return errors.Join(errs...)
 }
 
 // position is the place of a measurement in the schedule.

@@ -32,6 +32,7 @@ func later(do func(tb *testbed) error) func(tb *testbed) error {
 // Each operation, killed at each of its steps, leaves what the next command makes whole or
 // undoes.
 func TestKilledAtEachStep(t *testing.T) {
+	t.Parallel()
 	web := named.NetworkSpec{Name: "web", Subnets: []named.Subnet{{Prefix: netip.MustParsePrefix("10.20.0.0/24")}, {Prefix: netip.MustParsePrefix("fd00:20::/64")}}}
 	routed := web
 	routed.Driver = named.Routed
@@ -95,6 +96,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		"unpublish":          {[]func(*testbed) error{create(web), connect(named.Connection{}), publish}, unpublish},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			start := func() *testbed {
 				tb := newTestbed(t, "a")
 				for _, f := range tt.before {

@@ -73,6 +73,7 @@ func modelSubnet(network string) netip.Prefix {
 // After each of many random operations the files, the kernel and the name server agree with a
 // model.
 func TestRandomOperations(t *testing.T) {
+	t.Parallel()
 	const seeds, operations = 6, 50
 	done := map[string]int{}
 	for seed := range uint64(seeds) {

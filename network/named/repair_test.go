@@ -97,6 +97,7 @@ func (tb *testbed) undo(what string) {
 // A program that takes a port while it is being published keeps it: the command fails and leaves
 // nothing.
 func TestPortTakenMeanwhile(t *testing.T) {
+	t.Parallel()
 	tb := newTestbed(t, "a", "b")
 	must(t, tb.create(named.NetworkSpec{Name: "web", Subnets: subnets(1)}))
 	_, err := tb.connect("web", "b", named.Connection{Ports: tcp(8081, 81)})
@@ -144,6 +145,7 @@ func TestPortTakenMeanwhile(t *testing.T) {
 // A network that is removed at any moment of a connect takes the container with it: the connect
 // fails, or is undone, and nothing is left.
 func TestRemoveMeetsConnect(t *testing.T) {
+	t.Parallel()
 	tb := newTestbed(t, "a")
 	create := func() error { return tb.create(named.NetworkSpec{Name: "web", Subnets: subnets(1)}) }
 	must(t, tb.create(named.NetworkSpec{Name: "other", Subnets: subnets(2)}))
