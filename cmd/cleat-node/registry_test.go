@@ -38,6 +38,7 @@ func TestRegistryDown(t *testing.T) {
 	t.Parallel()
 	c, all := webCluster(t, 3)
 	s := all[0].stream(all[1])
+	c.eventually("all find each other", func() error { return reachAll(all) })
 	for _, h := range c.hosts {
 		h.kill()
 	}
