@@ -54,11 +54,11 @@ ALONE = ^cleat/(cli|(bench/wiring|lab/vm|traffic|tunnel|usernet)(/.*)?)$$
 # The packages whose tests take longest of the others, which begin first.
 LONGEST = ./cmd/cleat-node ./network/named ./bench/attacher ./network/attach
 
-# Packages that mostly wait three at a time, then the others; without the cache, because results
+# Packages that mostly wait two at a time, then the others; without the cache, because results
 # depend on the machine. If at most three tests of a part fail, each runs once more, alone.
 .PHONY: test
 test: build setup ## run all tests, the vm tier too where QEMU is installed
-	@status=0; $(TEST_ALL) --packages="$(LONGEST) $$($(GO) list ./... | grep -Ev '$(ALONE)')" -- -count=1 -timeout 20m -p 3 || status=$$?; \
+	@status=0; $(TEST_ALL) --packages="$(LONGEST) $$($(GO) list ./... | grep -Ev '$(ALONE)')" -- -count=1 -timeout 20m -p 2 || status=$$?; \
 	$(TEST_ALL) --packages="$$($(GO) list ./... | grep -E '$(ALONE)')" -- -count=1 -timeout 20m -p 1 || status=$$?; exit $$status
 
 .PHONY: test-unit
