@@ -16,8 +16,7 @@
 // Geneve. Containers are known by the names of their devices: how those of package named begin, and Config.Devices.
 //
 // The rules are before those of package firewall, and accept nothing: what they don't drop still meets those. They look
-// hosts up in sets, so their number does not depend on how many there are, and the first one lets all packets pass that go
-// to none of the ports in question. Sync compares the tables with what is wanted
+// hosts up in sets, so their number does not depend on how many there are. Sync compares the tables with what is wanted
 // and replaces them, in one transaction, if they differ.
 //
 // # Limits

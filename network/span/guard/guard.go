@@ -10,7 +10,6 @@ import (
 	"cleat/netns"
 
 	"github.com/google/nftables"
-	"github.com/google/nftables/binaryutil"
 	"golang.org/x/sys/unix"
 )
 
@@ -43,7 +42,6 @@ var families = []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFa
 const (
 	setHosts     = "hosts" // addresses of the other hosts
 	setNodes     = "nodes" // addresses of all hosts with the ports of their nodes
-	setPorts     = "ports" // all ports that the rules are about
 	chainInput   = "input"
 	chainForward = "forward"
 )
@@ -125,7 +123,7 @@ func (c contents) equal(o contents) bool {
 }
 
 func (w table) contents() contents {
-	c := contents{map[string][]string{}, map[string][]string{setHosts: w.hosts(), setNodes: w.nodes(), setPorts: w.ports()}}
+	c := contents{map[string][]string{}, map[string][]string{setHosts: w.hosts(), setNodes: w.nodes()}}
 	for _, r := range w.rules() {
 		c.rules[r.chain] = append(c.rules[r.chain], r.comment)
 	}
@@ -148,19 +146,6 @@ func (w table) nodes() (all []string) {
 		if w.has(h.Address) {
 			all = append(all, string(h.Address.AsSlice())+string([]byte{byte(h.Port >> 8), byte(h.Port), 0, 0}))
 		}
-	}
-	slices.Sort(all)
-	return slices.Compact(all)
-}
-
-func (w table) ports() (all []string) {
-	add := func(port uint16) { all = append(all, string(binaryutil.BigEndian.PutUint16(port))) }
-	for _, at := range encapsulations {
-		add(at)
-	}
-	add(w.Port)
-	for _, h := range w.Hosts {
-		add(h.Port)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)

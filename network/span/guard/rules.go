@@ -17,7 +17,7 @@ import (
 // priority is that of the chains: before those of package firewall, which have NF_IP_PRI_FILTER.
 const priority = -10
 
-// rule is a rule that drops what it matches, or the first one of a chain.
+// rule is a rule that drops what it matches.
 type rule struct {
 	chain   string
 	comment string
@@ -34,7 +34,6 @@ func (w table) kernelSets() []*nftables.Set {
 	return []*nftables.Set{
 		{Table: w.kernel, Name: setHosts, KeyType: address},
 		{Table: w.kernel, Name: setNodes, KeyType: node, Concatenation: true},
-		{Table: w.kernel, Name: setPorts, KeyType: nftables.TypeInetService},
 	}
 }
 
@@ -73,13 +72,8 @@ func (w table) rules() (all []rule) {
 		}
 	}
 	slices.SortFunc(all, func(a, b rule) int { return cmp.Compare(a.comment, b.comment) })
-	// Packets without ports have other bytes there; each further rule looks at the protocol first.
-	others := append(w.in(setPorts, true, port(1)), &expr.Verdict{Kind: expr.VerdictAccept})
-	return append([]rule{{chainInput, toOthers, others}, {chainForward, toOthers, others}}, all...)
+	return all
 }
-
-// toOthers are nearly all packets. One rule lets them pass, instead of a dozen that don't match.
-const toOthers = "to other ports"
 
 // first is the first of the registers of 4 bytes, of which a key of several fields takes some (NFT_REG32_00).
 const first = 8
