@@ -23,7 +23,8 @@ type Dataplane interface {
 	// Changed receives when Endpoints may have changed.
 	Changed() <-chan struct{}
 	// Lend gives an address of this host's blocks to another host: a, or any of a prefix if a is not valid, or any if
-	// neither is. It returns an error if a container has it. The address stays lent until Apply gets a State in which no other host has it.
+	// neither is. It returns an error if a container has it. The address stays lent until Apply gets a State in which no
+	// other host has it.
 	Lend(ctx context.Context, network string, a netip.Addr, of netip.Prefix, host string) (netip.Addr, error)
 	// Stale receives when Apply has to be called again, even with the same State.
 	Stale() <-chan struct{}

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -56,8 +57,54 @@ func TestOtherEtcd(t *testing.T) {
 	if got, err := r.Cluster(ctx); err != nil || got.Incarnation <= first.Incarnation {
 		t.Errorf("after a copy was restored, the registry is incarnation %q, %v; it was %q", got.Incarnation, err, first.Incarnation)
 	}
+	// A minute after the registry has everything again, it says so.
+	last, err := r.Cluster(ctx)
+	must(t, err)
+	n.follow(registry.Update{Changes: []registry.Change{{Cluster: &last}, {Host: &self}, {Network: &web}, {Block: &block}}})
+	for _, ago := range []time.Duration{recoverAfter / 2, 2 * recoverAfter} {
+		n.mu.Lock()
+		n.listedAt = time.Now().Add(-ago)
+		n.mu.Unlock()
+		must(t, n.registerAgain(ctx))
+		if got, err := r.Cluster(ctx); err != nil || (got.Recovered == last.Incarnation) != (ago > recoverAfter) {
+			t.Errorf("%s later the cluster is %+v, %v", ago, got, err)
+		}
+	}
 	if got, err := r.BlocksOf(ctx, "a"); err != nil || len(got) != 1 || got[0].Prefix != block.Prefix {
 		t.Errorf("the registry has blocks %v of a, %v", got, err)
+	}
+}
+
+// TestEndpoints checks whom a host asks that has a member of the registry: this one, unless it does not answer for some
+// time.
+func TestEndpoints(t *testing.T) {
+	sockets, err := os.MkdirTemp("", "reg") // short paths
+	must(t, err)
+	defer os.RemoveAll(sockets)
+	own, err := member.Start(member.Config{Host: "a", ID: "1", Dir: filepath.Join(sockets, "etcd"), Sockets: sockets, Log: t.Logf})
+	must(t, err)
+	defer own.Close()
+	n := &Node{settings: &Settings{Host: "a", Address: netip.MustParseAddr("192.0.2.1"), Port: 1}, mirror: newMirror(), member: own}
+	for i, name := range []string{"a", "b", "c"} {
+		n.mirror.Hosts[name] = registry.Host{Name: name, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i + 1)}), Port: 1, Votes: true}
+	}
+	for name, c := range map[string]struct {
+		answers bool
+		since   time.Duration
+		want    []string
+	}{
+		"it answers":                    {true, time.Hour, []string{"192.0.2.1:1"}},
+		"it has just stopped to answer": {false, 0, []string{"192.0.2.1:1"}},
+		"it does not answer":            {false, 2 * lostAfter, []string{"192.0.2.2:1", "192.0.2.3:1"}},
+	} {
+		n.answers, n.answered = c.answers, time.Now().Add(-c.since)
+		var want []string
+		for _, at := range c.want {
+			want = append(want, registry.Address(netip.MustParseAddrPort(at)))
+		}
+		if got := n.endpoints(); !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
 	}
 }
 

@@ -163,11 +163,7 @@ While the registry does not answer, all of it is as this host last knew it.`,
   cleat-node status --json`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := client()
-			if err != nil {
-				return err
-			}
-			s, err := c.Status(cmd.Context())
+			s, err := status(cmd.Context())
 			if err != nil {
 				return err
 			}

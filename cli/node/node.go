@@ -107,6 +107,15 @@ func withHint(err error) error {
 	return err
 }
 
+// status returns what the node of this host says.
+func status(ctx context.Context) (s control.Status, err error) {
+	c, err := client()
+	if err != nil {
+		return s, err
+	}
+	return c.Status(ctx)
+}
+
 // client returns a client for the node of this host.
 func client() (*control.Client, error) {
 	store, err := attach.OpenStore("")

@@ -51,11 +51,7 @@ a container whose address another host has by then is disconnected.`,
 
 // printSettings prints the settings as flags have them.
 func printSettings(cmd *cobra.Command) error {
-	c, err := client()
-	if err != nil {
-		return err
-	}
-	s, err := c.Status(cmd.Context())
+	s, err := status(cmd.Context())
 	if err != nil {
 		return err
 	}

@@ -29,6 +29,9 @@
 //
 // # Limits
 //
+// An etcd that was restored with a higher revision than it had (etcdutl snapshot restore --bump-revision
+// --mark-compacted), and with the same cluster token, is not noticed by a follower whose newest record it lacks.
+//
 // A registry that was restored has the hosts that were removed since the copy was made, and lacks those that joined
 // since then. Package overlay corrects both, from what hosts know.
 //
