@@ -15,6 +15,7 @@ const (
 	chainSegments      = "segments"
 	chainFromEndpoints = "from-endpoints"
 	chainFromHosts     = "from-hosts"
+	chainOfHosts       = "from-hosts-to-host"
 	chainFromVRF       = "from-endpoints-vrf"
 	chainToEndpoints   = "to-endpoints"
 	chainOthers        = "other-sources"
@@ -75,13 +76,15 @@ func (f family) allChains(d doorway) []chain {
 			when("from other hosts' endpoints", in(setRemote, iifname(), f.source()), fitSegments()),
 		}},
 		{name: chainForward, base: &hook{"filter", unix.NF_INET_FORWARD, priorityFilter}, rules: []rule{
-			when("from other hosts' endpoints, by another way", in(setSealed, l4proto(), f.source()), notIn(setRemote, iifname(), f.source()), drop()).ifSeveral(),
-			when("to other hosts' endpoints, by another way", in(setSealed, l4proto(), f.destination()), notIn(setRemote, oifname(), f.destination()), drop()).ifSeveral(),
+			when("from other hosts' endpoints, by another way", in(setSealed, l4proto(), f.source()), notIn(setRemote, iifname(), f.source()), drop()).ifSealed(),
+			when("to other hosts' endpoints, by another way", in(setSealed, l4proto(), f.destination()), notIn(setRemote, oifname(), f.destination()), drop()).ifSealed(),
 			when("TCP connections that begin", begins(), callTo(chainSegments)).ifSeveral(),
+			when("from our endpoints", in(setSources, iifname(), f.source()), jumpTo(chainFromEndpoints)),
+			when("from our endpoints in a VRF", fromVRF(), in(setSources, sdifname(), f.source()), jumpTo(chainFromVRF)).ifVRFs(),
 			when("from other hosts' endpoints", in(setRemote, iifname(), f.source()), jumpTo(chainFromHosts)).ifSeveral(),
 			when("others from other hosts", in(setOverlays, iifname()), drop()).ifSeveral(),
-			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainFromEndpoints)),
-			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainFromVRF)).ifVRFs(),
+			when("of other sources", in(setDevices, iifname()), jumpTo(chainOthers)),
+			when("of other sources in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainOthers)).ifVRFs(),
 			when("to our endpoints", in(setDevices, oifname()), jumpTo(chainToEndpoints)),
 			when("to other hosts' endpoints", in(setRemote, oifname(), f.destination()), jumpTo(chainToEndpoints)).ifSeveral(),
 		}},
@@ -92,13 +95,16 @@ func (f family) allChains(d doorway) []chain {
 		}},
 		{name: chainHost, rules: f.host(iifname(), f.judgedAnywhere(), f.judgedAtOne())},
 		{name: chainHostVRF, needs: inVRFs, rules: f.host(sdifname(), f.judgedAnywhereInVRF(), f.judgedAtOneInVRF())},
+		{name: chainOfHosts, needs: ofSeveral, rules: []rule{
+			when("known connections of other hosts' endpoints", in(setRemote, iifname(), f.source()), state(stateEstablished|stateRelated), accept()),
+			when("of other hosts' endpoints", in(setRemote, iifname(), f.source()), drop()),
+			when("others from other hosts", in(setOverlays, iifname()), drop()),
+		}},
 		{name: chainInput, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityFilter}, rules: []rule{
-			when("of other hosts' endpoints, by another way", in(setSealed, l4proto(), f.source()), notIn(setRemote, iifname(), f.source()), drop()).ifSeveral(),
-			when("known connections of other hosts' endpoints", in(setRemote, iifname(), f.source()), state(stateEstablished|stateRelated), accept()).ifSeveral(),
-			when("of other hosts' endpoints", in(setRemote, iifname(), f.source()), drop()).ifSeveral(),
-			when("others from other hosts", in(setOverlays, iifname()), drop()).ifSeveral(),
+			when("of other hosts' endpoints, by another way", in(setSealed, l4proto(), f.source()), notIn(setRemote, iifname(), f.source()), drop()).ifSealed(),
 			when("from our endpoints", in(setDevices, iifname()), jumpTo(chainHost)),
 			when("from our endpoints in a VRF", fromVRF(), in(setDevices, sdifname()), jumpTo(chainHostVRF)).ifVRFs(),
+			when("from where other hosts' endpoints are", in(setWays, iifname()), jumpTo(chainOfHosts)).ifSeveral(),
 			when("no longer published", isDevice(iifname(), d.out), drop()),
 		}},
 		{name: chainJudged, base: &hook{"filter", unix.NF_INET_LOCAL_IN, priorityLast}, rules: f.judged(d)},
@@ -124,10 +130,9 @@ func (f family) allChains(d doorway) []chain {
 	}
 }
 
-// fromEndpoints returns the rules for forwarded packets of endpoints, which came in by a device.
+// fromEndpoints returns the rules for forwarded packets of endpoints, which came in by their device.
 func (f family) fromEndpoints(device load) []rule {
 	known := []rule{
-		when("of other sources", notIn(setSources, device, f.source()), jumpTo(chainOthers)),
 		when("ended connections", ended(), drop()),
 		when("known connections", state(stateEstablished|stateRelated), accept()),
 	}

@@ -98,7 +98,7 @@ func (t *tableSnapshot) compareChains(f family, l layout, differs func(object, f
 // features returns the features for which one of the tables has sets.
 func (s *snapshot) features() (all feature) {
 	for _, t := range s.tables {
-		for name, f := range map[string]feature{setJudgedVRF: inVRFs, setRemote: ofSeveral} {
+		for name, f := range map[string]feature{setJudgedVRF: inVRFs, setRemote: ofSeveral, setSealed: withSealed} {
 			if _, ok := t.sets[name]; ok {
 				all |= f
 			}

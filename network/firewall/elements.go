@@ -54,9 +54,11 @@ func (s State) contents() (contents, error) {
 	}
 	for _, r := range s.Remotes {
 		device := deviceKey(r.Device)
-		if r.Only {
-			c.add(ipv4, setOverlays, element{key: device}, "")
-			c.add(ipv6, setOverlays, element{key: device}, "")
+		for _, f := range families {
+			c.add(f, setWays, element{key: device}, "") // once for all Remotes of the device
+			if r.Only {
+				c.add(f, setOverlays, element{key: device}, "")
+			}
 		}
 		for _, a := range r.Hosts {
 			c.add(familyOf(a), setHosts, element{key: addrKey(a)}, "") // once for all devices

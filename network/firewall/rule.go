@@ -51,8 +51,9 @@ func when(comment string, parts ...[]expr.Any) rule {
 type feature uint8
 
 const (
-	inVRFs    feature = 1 << iota // there are networks in a VRF
-	ofSeveral                     // there are networks of several hosts
+	inVRFs     feature = 1 << iota // there are networks in a VRF
+	ofSeveral                      // there are networks of several hosts
+	withSealed                     // some of their addresses are sealed
 )
 
 // ifVRFs leaves the rule out of tables without networks in a VRF.
@@ -60,6 +61,9 @@ func (r rule) ifVRFs() rule { return r.ifHas(inVRFs) }
 
 // ifSeveral leaves the rule out of tables without networks of several hosts.
 func (r rule) ifSeveral() rule { return r.ifHas(ofSeveral) }
+
+// ifSealed leaves the rule out of tables without sealed addresses.
+func (r rule) ifSealed() rule { return r.ifHas(withSealed) }
 
 func (r rule) ifHas(f feature) rule {
 	r.needs |= f

@@ -114,7 +114,8 @@ func (f family) allSets() []set {
 		set{name: setOverlays, needs: ofSeveral, key: []field{device}},
 		set{name: setHosts, needs: ofSeveral, key: []field{f.addr}},
 		set{name: setRelays, needs: ofSeveral, key: []field{f.addr}, value: []field{f.addr}},
-		set{name: setSealed, needs: ofSeveral, key: []field{protocol, f.addr}, interval: true}, // of one field alone, ranges have another form
+		set{name: setWays, needs: ofSeveral, key: []field{device}},
+		set{name: setSealed, needs: withSealed, key: []field{protocol, f.addr}, interval: true}, // of one field alone, ranges have another form
 	)
 	if f.id == unix.NFPROTO_IPV6 {
 		all = append(all, set{name: setNeighbours, key: []field{icmp6}, fixed: neighbourMessages})
@@ -151,7 +152,8 @@ const (
 	setJudgedAnywhereVRF = "judged-anywhere-vrf" // those of setPortsAnywhereVRF, by VRF
 	// Of networks of several hosts:
 	setRemote   = "remote"          // the addresses of other hosts' endpoints, by the device that leads to them
-	setOverlays = "overlay-devices" // devices that lead to nothing else
+	setWays     = "remote-devices"  // those devices
+	setOverlays = "overlay-devices" // those that lead to nothing else
 	setHosts    = "other-hosts"     // the addresses of other hosts themselves
 	setRelays   = "relays"          // this host's address for other hosts' endpoints to which published ports lead
 	setSealed   = "sealed"          // the addresses of other hosts' endpoints that only these devices lead to

@@ -214,6 +214,9 @@ func (s State) features() (all feature) {
 	if s.several() {
 		all |= ofSeveral
 	}
+	if len(s.Sealed) > 0 {
+		all |= withSealed
+	}
 	return all
 }
 

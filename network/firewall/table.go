@@ -100,7 +100,7 @@ func (k *kernel) apply(name string, c Change) error {
 	if !slices.Equal(c.Add.vrfPrefixes(), c.Remove.vrfPrefixes()) {
 		return fmt.Errorf("%w: it has rules for other networks in a VRF", ErrDrift)
 	}
-	if c.Add.several() != c.Remove.several() {
+	if (c.Add.features()^c.Remove.features())&(ofSeveral|withSealed) != 0 {
 		return fmt.Errorf("%w: it may lack the rules for networks of several hosts", ErrDrift)
 	}
 	err = k.retry(name, func() error {

@@ -15,6 +15,9 @@
 // Other VXLAN datagrams belong to other programs, and pass. So do other Geneve datagrams in a cluster without
 // Geneve. Containers are known by the names of their devices: how those of package named begin, and Config.Devices.
 //
+// Those datagrams between hosts are not tracked as connections: the containers' packets in them are. Otherwise each
+// connection of a container would be three on both hosts (VXLAN takes its source port from the connection).
+//
 // The rules are before those of package firewall, and accept nothing: what they don't drop still meets those. They look
 // hosts up in sets, so their number does not depend on how many there are. Sync compares the tables with what is wanted
 // and replaces them, in one transaction, if they differ.

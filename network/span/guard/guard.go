@@ -40,10 +40,15 @@ var families = []nftables.TableFamily{nftables.TableFamilyIPv4, nftables.TableFa
 
 // Names of sets and chains.
 const (
-	setHosts     = "hosts" // addresses of the other hosts
-	setNodes     = "nodes" // addresses of all hosts with the ports of their nodes
-	chainInput   = "input"
-	chainForward = "forward"
+	setHosts       = "hosts" // addresses of the other hosts
+	setNodes       = "nodes" // addresses of all hosts with the ports of their nodes
+	chainInput     = "input"
+	chainForward   = "forward"
+	chainDatagrams = "datagrams" // of hosts for each other's containers, to this one
+	chainToNode    = "to-node"   // of this host
+	chainToHosts   = "to-hosts"
+	chainRawInput  = "raw-input"
+	chainRawOutput = "raw-output"
 )
 
 // Sync makes the tables of a namespace as wanted. It reports whether it has changed something.
@@ -211,11 +216,12 @@ func (w table) replace(n *nftables.Conn) error {
 			return fmt.Errorf("make set %s: %w", s.Name, err)
 		}
 	}
-	hooks := map[string]*nftables.ChainHook{chainInput: nftables.ChainHookInput, chainForward: nftables.ChainHookForward}
 	chains := map[string]*nftables.Chain{}
-	for _, name := range []string{chainInput, chainForward} {
-		chains[name] = n.AddChain(&nftables.Chain{Table: w.kernel, Name: name, Type: nftables.ChainTypeFilter, Hooknum: hooks[name],
-			Priority: nftables.ChainPriorityRef(priority)})
+	for _, name := range []string{chainDatagrams, chainToNode, chainToHosts} {
+		chains[name] = n.AddChain(&nftables.Chain{Table: w.kernel, Name: name})
+	}
+	for name, h := range hooks {
+		chains[name] = n.AddChain(&nftables.Chain{Table: w.kernel, Name: name, Type: nftables.ChainTypeFilter, Hooknum: h.at, Priority: &h.priority})
 	}
 	for _, r := range w.rules() {
 		n.AddRule(&nftables.Rule{Table: w.kernel, Chain: chains[r.chain], Exprs: r.exprs, UserData: userData(r.comment)})

@@ -240,6 +240,26 @@ func TestGeneve(t *testing.T) {
 	}
 }
 
+// Datagrams between hosts are no connections for the kernel, whichever source port VXLAN takes; those of other programs are.
+func TestUntracked(t *testing.T) {
+	w := newBed(t)
+	for self, n := range map[string]*lab.Node{"192.0.2.1": w.a, "192.0.2.2": w.b} {
+		_, err := guard.Sync(n.NS, config(self))
+		must(t, err)
+		w.sh(n, "nft 'table ip t { chain f { type filter hook input priority 0; ct state established accept; }; }'")
+	}
+	for _, vni := range []int{7790, 7790, 42} {
+		if !w.arrives(w.a, "192.0.2.2:4789", vni) {
+			t.Fatalf("VXLAN %d does not arrive", vni)
+		}
+	}
+	for _, n := range []*lab.Node{w.a, w.b} {
+		if out := w.sh(n, "cat /proc/net/nf_conntrack"); strings.Count(out, " dport=4789 ") != 1 {
+			t.Errorf("%s tracks\n%s", n, out)
+		}
+	}
+}
+
 // TestSync changes what is wanted, and what the kernel has.
 func TestSync(t *testing.T) {
 	lab.Need(t)

@@ -14,10 +14,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// priority is that of the chains: before those of package firewall, which have NF_IP_PRI_FILTER.
-const priority = -10
+// hook is where a chain is called.
+type hook struct {
+	at       *nftables.ChainHook
+	priority nftables.ChainPriority
+}
 
-// rule is a rule that drops what it matches.
+var hooks = map[string]hook{
+	chainInput:     {nftables.ChainHookInput, beforeFirewall},
+	chainForward:   {nftables.ChainHookForward, beforeFirewall},
+	chainRawInput:  {nftables.ChainHookPrerouting, *nftables.ChainPriorityRaw}, // before connections are tracked
+	chainRawOutput: {nftables.ChainHookOutput, *nftables.ChainPriorityRaw},
+}
+
+// beforeFirewall is before the chains of package firewall, which have NF_IP_PRI_FILTER.
+const beforeFirewall = -10
+
+// rule is a rule: what it matches, and what it does.
 type rule struct {
 	chain   string
 	comment string
@@ -37,11 +50,17 @@ func (w table) kernelSets() []*nftables.Set {
 	}
 }
 
-// rules returns the table's rules. Their comments say all that they depend on.
+// rules returns the table's rules. Their comments say all that they depend on. Few packets meet more than those of the
+// two chains at hooks.
 func (w table) rules() (all []rule) {
-	add := func(chain, comment string, exprs ...[]expr.Any) {
-		exprs = append(exprs, []expr.Any{&expr.Verdict{Kind: expr.VerdictDrop}})
-		all = append(all, rule{chain, comment, slices.Concat(exprs...)})
+	add := func(chain, comment string, do expr.Any, exprs ...[]expr.Any) {
+		all = append(all, rule{chain, comment, append(slices.Concat(exprs...), do)})
+	}
+	drop := func(chain, comment string, exprs ...[]expr.Any) {
+		add(chain, comment, &expr.Verdict{Kind: expr.VerdictDrop}, exprs...)
+	}
+	on := func(chain, in, comment string, exprs ...[]expr.Any) { // the others go on in a chain
+		add(chain, comment, &expr.Verdict{Kind: expr.VerdictGoto, Chain: in}, exprs...)
 	}
 	froms := map[string][]expr.Any{} // packets of containers
 	for _, prefix := range devices {
@@ -50,26 +69,36 @@ func (w table) rules() (all []rule) {
 	for _, name := range w.Devices {
 		froms[name] = slices.Concat(meta(expr.MetaKeyIIFNAME, 1), is([]byte(name+"\x00")))
 	}
+	on(chainForward, chainToHosts, "to other hosts", w.in(setHosts, false, w.destination(1)))
+	if w.has(w.Local) {
+		on(chainForward, chainToHosts, "to "+w.Local.String(), w.destination(1), is(w.Local.AsSlice()))
+	}
 	for kind, at := range encapsulations {
-		what, match := fmt.Sprintf("%s %d", kind, w.VNI), slices.Concat(datagram(at), w.identified())
+		on(chainInput, chainDatagrams, kind, toPort(unix.IPPROTO_UDP, at))
+		what, match := fmt.Sprintf("%s %d", kind, w.VNI), slices.Concat(toPort(unix.IPPROTO_UDP, at), w.identified())
 		if w.Geneve && at == link.GenevePort {
-			what, match = kind+", any identifier", datagram(at)
+			what, match = kind+", any identifier", toPort(unix.IPPROTO_UDP, at)
 		}
-		add(chainInput, what+" of no host", match, w.in(setHosts, true, w.source(1)))
+		add(chainRawOutput, what+" to a host", &expr.Notrack{}, match, w.in(setHosts, false, w.destination(1)))
+		add(chainRawInput, what+" of a host", &expr.Notrack{}, match, w.in(setHosts, false, w.source(1)))
+		drop(chainDatagrams, what+" of no host", match, w.in(setHosts, true, w.source(1)))
 		if w.has(w.Local) {
-			add(chainInput, fmt.Sprintf("%s to another address than %s", what, w.Local), match, w.to(), isNot(w.Local.AsSlice()))
+			drop(chainDatagrams, fmt.Sprintf("%s to another address than %s", what, w.Local), match, w.destination(1), isNot(w.Local.AsSlice()))
 		}
-		add(chainForward, what+" of no host to a host", match, w.in(setHosts, true, w.source(1)), w.in(setHosts, false, w.destination(1)))
+		drop(chainToHosts, what+" of no host", match, w.in(setHosts, true, w.source(1)))
 		for device, from := range froms {
-			add(chainForward, fmt.Sprintf("%s, %s to a host", device, what), from, match, w.in(setHosts, false, w.destination(1)))
+			drop(chainToHosts, fmt.Sprintf("%s, %s", device, what), from, match)
+		}
+	}
+	for name, protocol := range map[string]byte{"TCP": unix.IPPROTO_TCP, "UDP": unix.IPPROTO_UDP} {
+		on(chainInput, chainToNode, fmt.Sprintf("%s port %d", name, w.Port), toPort(protocol, w.Port))
+		for device, from := range froms {
+			drop(chainToHosts, fmt.Sprintf("%s to nodes, %s", device, name), from, meta(expr.MetaKeyL4PROTO, 1), is([]byte{protocol}),
+				w.in(setNodes, false, w.destination(first), port(w.second())))
 		}
 	}
 	for device, from := range froms {
-		for name, protocol := range map[string]byte{"TCP": unix.IPPROTO_TCP, "UDP": unix.IPPROTO_UDP} {
-			from := slices.Concat(from, meta(expr.MetaKeyL4PROTO, 1), is([]byte{protocol}))
-			add(chainInput, fmt.Sprintf("%s to the node, %s port %d", device, name, w.Port), from, port(1), is(binaryutil.BigEndian.PutUint16(w.Port)))
-			add(chainForward, fmt.Sprintf("%s to nodes, %s", device, name), from, w.in(setNodes, false, w.destination(first), port(w.second())))
-		}
+		drop(chainToNode, device, from)
 	}
 	slices.SortFunc(all, func(a, b rule) int { return cmp.Compare(a.comment, b.comment) })
 	return all
@@ -124,8 +153,6 @@ func (w table) destination(register uint32) []expr.Any {
 	return payload(expr.PayloadBaseNetworkHeader, 16, 4, register)
 }
 
-func (w table) to() []expr.Any { return w.destination(1) }
-
 func payload(base expr.PayloadBase, offset, length, register uint32) []expr.Any {
 	return []expr.Any{&expr.Payload{DestRegister: register, Base: base, Offset: offset, Len: length}}
 }
@@ -138,10 +165,10 @@ func port(register uint32) []expr.Any {
 // encapsulations are the UDP ports of the protocols by which hosts pass packets on.
 var encapsulations = map[string]uint16{"VXLAN": link.VXLANPort, "Geneve": link.GenevePort}
 
-// datagram matches datagrams to a port.
-func datagram(at uint16) []expr.Any {
+// toPort matches what is sent to a port of TCP or UDP.
+func toPort(protocol byte, at uint16) []expr.Any {
 	return slices.Concat(
-		meta(expr.MetaKeyL4PROTO, 1), is([]byte{unix.IPPROTO_UDP}),
+		meta(expr.MetaKeyL4PROTO, 1), is([]byte{protocol}),
 		port(1), is(binaryutil.BigEndian.PutUint16(at)),
 	)
 }
