@@ -148,7 +148,7 @@ func (n *Node) askMembers(ctx context.Context, r hostRequest) (*hostAnswer, erro
 
 // dialHost connects to another host, and to no other one that answers at its address.
 func (n *Node) dialHost(ctx context.Context, h registry.Host, protocol string) (net.Conn, error) {
-	return gate.Dial(ctx, n.ID(), h.Gate().String(), protocol, func(host, pin string) error {
+	return n.gate.Dial(ctx, h.Gate().String(), protocol, func(host, pin string) error {
 		if host != h.Name {
 			return fmt.Errorf("it is host %s, not %s", host, h.Name)
 		}

@@ -41,6 +41,7 @@ func newMirror() *mirror {
 type changed struct {
 	topology  bool                 // hosts, networks or blocks
 	keys      []string             // hosts that are gone, or have another key
+	left      []netip.Addr         // addresses that hosts had, and have no more
 	endpoints map[endpointsOf]bool // the endpoints of these
 	alive     []string             // hosts that came or went
 }
@@ -108,8 +109,12 @@ func (m *mirror) update(u registry.Update) changed {
 		c.topology = true
 		m.dropLost()
 		for name, h := range old.Hosts {
-			if now, ok := m.Hosts[name]; !ok || now.Pin != h.Pin {
+			now, ok := m.Hosts[name]
+			if !ok || now.Pin != h.Pin {
 				c.keys = append(c.keys, name)
+			}
+			if ok && now.Address != h.Address {
+				c.left = append(c.left, h.Address)
 			}
 		}
 		for h := range old.alive {
@@ -137,8 +142,13 @@ func (m *mirror) change(one registry.Change, c *changed) {
 		c.topology = true
 	case one.Host != nil:
 		delete(m.Lost, hostKey(one.Host.Name))
-		if old, ok := m.Hosts[one.Host.Name]; ok && (one.Removed || old.Pin != one.Host.Pin) {
-			c.keys = append(c.keys, one.Host.Name)
+		if old, ok := m.Hosts[one.Host.Name]; ok {
+			if one.Removed || old.Pin != one.Host.Pin {
+				c.keys = append(c.keys, one.Host.Name)
+			}
+			if !one.Removed && old.Address != one.Host.Address {
+				c.left = append(c.left, old.Address)
+			}
 		}
 		set(m.Hosts, one.Host.Name, *one.Host, one.Removed)
 		c.topology = true

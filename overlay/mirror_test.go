@@ -1,6 +1,7 @@
 package overlay
 
 import (
+	"fmt"
 	"maps"
 	"net/netip"
 	"slices"
@@ -35,6 +36,26 @@ func TestRestored(t *testing.T) {
 	m.update(registry.Update{All: true, Changes: []registry.Change{{Network: web}, {Block: old}}})
 	if len(m.Networks) != 1 || len(m.Blocks["web"]) != 1 || len(m.Lost) != 0 {
 		t.Errorf("after an update that is not of a restored registry the mirror has %v, %v, %v", m.Networks, m.Blocks, m.Lost)
+	}
+}
+
+// TestLeft checks that the mirror says which addresses hosts have no more, by a change as by a listing.
+func TestLeft(t *testing.T) {
+	at := func(address string) registry.Update {
+		h := &registry.Host{Name: "a", Pin: "1", Address: netip.MustParseAddr(address)}
+		return registry.Update{Changes: []registry.Change{{Host: h}}}
+	}
+	m := newMirror()
+	for i, step := range []struct {
+		address string
+		all     bool
+		left    string
+	}{{"192.0.2.1", false, "[]"}, {"192.0.2.1", false, "[]"}, {"192.0.2.2", false, "[192.0.2.1]"}, {"192.0.2.2", true, "[]"}, {"192.0.2.3", true, "[192.0.2.2]"}} {
+		u := at(step.address)
+		u.All = step.all
+		if got := fmt.Sprint(m.update(u).left); got != step.left {
+			t.Errorf("step %d: left are %s, want %s", i, got, step.left)
+		}
 	}
 }
 

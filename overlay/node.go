@@ -436,6 +436,9 @@ func (n *Node) update(u registry.Update) {
 	for _, name := range c.keys {
 		n.gate.Evict(name)
 	}
+	for _, a := range c.left {
+		n.gate.Leave(a)
+	}
 	if c.topology || len(c.endpoints) > 0 {
 		signal(n.apply)
 	}

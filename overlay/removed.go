@@ -54,7 +54,7 @@ func (n *Node) dialRegistry(ctx context.Context, endpoint string) (net.Conn, err
 	if wait {
 		return nil, errRemoved
 	}
-	c, err := gate.Dial(ctx, n.ID(), endpoint, gate.Registry, n.admit)
+	c, err := n.gate.Dial(ctx, endpoint, gate.Registry, n.admit)
 	n.learn(err)
 	return c, err
 }

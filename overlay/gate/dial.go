@@ -92,6 +92,52 @@ func Dial(ctx context.Context, id *trust.Identity, to, protocol string, admit fu
 	return t, nil
 }
 
+// Dial is the function Dial with this host's identity. Leave ends the attempt, and closes the connection.
+func (g *Gate) Dial(ctx context.Context, to, protocol string, admit func(host, pin string) error) (net.Conn, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	at := &attempt{to, cancel}
+	g.mu.Lock()
+	g.attempts[at] = struct{}{}
+	g.mu.Unlock()
+	c, err := Dial(ctx, g.cfg.Identity(), to, protocol, admit)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.attempts, at)
+	if err == nil && ctx.Err() != nil {
+		c.Close()
+		err = context.Cause(ctx)
+	}
+	if err != nil {
+		return nil, err
+	}
+	o := &outgoing{c.(*tls.Conn), g}
+	g.to[o.NetConn()] = struct{}{}
+	return o, nil
+}
+
+// attempt is one to connect to a host.
+type attempt struct {
+	to     string // address and port
+	cancel context.CancelCauseFunc
+}
+
+var errLeft = errors.New("the host has another address now")
+
+// outgoing is a connection to a host, of which the gate knows.
+type outgoing struct {
+	*tls.Conn
+	of *Gate
+}
+
+// Close implements net.Conn.
+func (c *outgoing) Close() error {
+	c.of.mu.Lock()
+	delete(c.of.to, c.NetConn())
+	c.of.mu.Unlock()
+	return c.Conn.Close()
+}
+
 // awaitAnswer waits until the gate has admitted this host.
 func awaitAnswer(ctx context.Context, t *tls.Conn) error {
 	state := t.ConnectionState()

@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -57,12 +59,16 @@ type Gate struct {
 	places  places
 	refused refusals
 
-	mu    sync.Mutex
-	conns map[net.Conn]string // those of hosts, below TLS, by host
+	mu       sync.Mutex
+	conns    map[net.Conn]string   // those of hosts, below TLS, by host
+	to       map[net.Conn]struct{} // those to hosts, below TLS
+	attempts map[*attempt]struct{}
 }
 
 // New returns a gate, and starts nothing.
-func New(cfg Config) *Gate { return &Gate{cfg: cfg, conns: map[net.Conn]string{}} }
+func New(cfg Config) *Gate {
+	return &Gate{cfg: cfg, conns: map[net.Conn]string{}, to: map[net.Conn]struct{}{}, attempts: map[*attempt]struct{}{}}
+}
 
 // Run accepts connections until ctx ends. It closes the listener, and returns when all connections are closed.
 func (g *Gate) Run(ctx context.Context, l net.Listener) error {
@@ -227,6 +233,28 @@ func (g *Gate) Evict(host string) {
 	defer g.mu.Unlock()
 	for c, of := range g.conns {
 		if of == host {
+			c.Close()
+		}
+	}
+}
+
+// Leave closes the connections from and to an address that a host had, of this host or of another one, and ends attempts
+// to connect to it. Nobody answers there any more, which would be noticed after seconds only.
+func (g *Gate) Leave(a netip.Addr) {
+	is := func(end string) bool {
+		at, err := netip.ParseAddrPort(end)
+		return err == nil && at.Addr().Unmap() == a
+	}
+	g.mu.Lock()
+	all := slices.AppendSeq(slices.Collect(maps.Keys(g.conns)), maps.Keys(g.to))
+	for at := range g.attempts {
+		if is(at.to) {
+			at.cancel(errLeft)
+		}
+	}
+	g.mu.Unlock()
+	for _, c := range all {
+		if is(c.LocalAddr().String()) || is(c.RemoteAddr().String()) {
 			c.Close()
 		}
 	}

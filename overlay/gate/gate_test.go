@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
+	"os"
 	"strings"
 	"sync"
 	"testing"
@@ -132,9 +134,11 @@ type running struct {
 }
 
 // run starts a gate. It is closed at the end of the test at the latest.
-func (c *cluster) run(cfg gate.Config) *running {
+func (c *cluster) run(cfg gate.Config) *running { return c.runAt("127.0.0.1", cfg) }
+
+func (c *cluster) runAt(address string, cfg gate.Config) *running {
 	c.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	l, err := net.Listen("tcp", address+":0")
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -332,6 +336,63 @@ func TestEvict(t *testing.T) {
 	fmt.Fprintln(stays, "still here")
 	if got := line(stays); got != "still here" {
 		t.Errorf("the other host got %q", got)
+	}
+}
+
+// Leave closes what was accepted at an address and what was dialled to it, and nothing else.
+func TestLeave(t *testing.T) {
+	c := newCluster(t)
+	a, b, other := c.runAt("127.0.0.2", c.config(c.host("a"))), c.runAt("127.0.0.3", c.config(c.host("b"))), c.runAt("127.0.0.4", c.config(c.host("c")))
+	dial := func(to *running) net.Conn {
+		t.Helper()
+		conn, err := b.Dial(t.Context(), to.addr, gate.Host, c.admit)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { conn.Close() })
+		line(conn)
+		return conn
+	}
+	for name, leave := range map[string]func(netip.Addr){"accepted": a.Leave, "dialled": b.Leave} {
+		goes, stays := dial(a), dial(other)
+		leave(netip.MustParseAddr("127.0.0.2"))
+		goes.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := goes.Read(make([]byte, 1)); errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%s: the connection is open", name)
+		}
+		fmt.Fprintln(stays, "still here")
+		if got := line(stays); got != "still here" {
+			t.Errorf("%s: the connection to another host got %q", name, got)
+		}
+	}
+}
+
+// Leave ends an attempt to connect to an address where nobody answers.
+func TestLeaveWhileDialling(t *testing.T) {
+	c := newCluster(t)
+	b := c.run(c.config(c.host("b")))
+	silent, err := net.Listen("tcp", "127.0.0.2:0") // accepts, and says nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	failed := make(chan error, 1)
+	go func() {
+		_, err := b.Dial(t.Context(), silent.Addr().String(), gate.Peer, c.admit)
+		failed <- err
+	}()
+	for deadline := time.After(10 * time.Second); ; {
+		b.Leave(netip.MustParseAddr("127.0.0.2"))
+		select {
+		case err := <-failed:
+			if err == nil {
+				t.Error("the attempt succeeds")
+			}
+			return
+		case <-deadline:
+			t.Fatal("the attempt goes on")
+		case <-time.After(time.Millisecond):
+		}
 	}
 }
 
