@@ -71,9 +71,10 @@ type Node struct {
 	settled      *sync.Cond // is signaled when applied changes
 	seen         reports    // of hosts
 
-	alone        alone // only governKeys uses it
-	unregistered bool  // the registry may lack this host's address; only followAddress uses it
-	former       bool  // the last listing was that of a former registry; only follow uses it
+	alone        alone         // only governKeys uses it
+	unregistered bool          // the registry may lack this host's address; only followAddress uses it
+	unasked      time.Duration // rest before others are asked where members are; only findMembers uses it
+	former       bool          // the last listing was that of a former registry; only follow uses it
 	toMember     connections
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
 	registry     *registry.Registry
@@ -226,7 +227,7 @@ func (n *Node) Run(ctx context.Context, l, local net.Listener) error {
 	running.Go(func() { n.every(ctx, "encryption", n.keys, keysInterval, n.governKeys) })
 	running.Go(func() { n.every(ctx, "address", n.moved, time.Second, n.followAddress) })
 	running.Go(func() { n.every(ctx, "uplinks", n.uplinks, time.Second, n.followUplinks) })
-	running.Go(func() { n.every(ctx, "voters", nil, time.Second, n.findMembers) })
+	running.Go(func() { n.every(ctx, "voters", nil, whereaboutsEvery, n.findMembers) })
 	running.Go(func() {
 		n.problem("certificate", n.renew(ctx))
 		n.every(ctx, "certificate", nil, renewEvery, n.renew)

@@ -15,9 +15,11 @@ import (
 // registry, if it had one, has stopped.
 
 const (
-	lostAfter       = 2 * time.Second // without the registry, before others are asked
-	whereaboutsAsks = 8               // hosts that are asked at a time, chosen at random
-	whereaboutsWait = 2 * time.Second // for the answer of a host
+	whereaboutsEvery = time.Second
+	lostAfter        = 2 * time.Second // without the registry, before others are asked
+	whereaboutsAsks  = 4               // hosts that are asked at a time, chosen at random
+	whereaboutsWait  = 2 * time.Second // for the answer of a host
+	longestUnasked   = 4 * time.Second // the pauses grow: many hosts that are lost at once load each other
 )
 
 // findMembers finds the members of the registry if it does not answer.
@@ -32,8 +34,11 @@ func (n *Node) findMembers(ctx context.Context) error {
 	}
 	n.mu.Unlock()
 	if !lost {
+		n.unasked = 0
 		return nil
 	}
+	n.unasked = min(2*n.unasked+whereaboutsEvery, longestUnasked)
+	rest(ctx, rand.N(n.unasked), longestUnasked)
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	var asking sync.WaitGroup
 	for _, h := range others[:min(len(others), whereaboutsAsks)] {

@@ -16,8 +16,20 @@ import (
 // Interval is how often a Prober sends, by default.
 const Interval = 2 * time.Second
 
-// lostAfter is how many intervals without a message count as none: three that were lost, and one that is late.
+// lostAfter is how many intervals without a message count as none: three that were lost, and one that is late. With
+// many peers they are longer, see rounds.
 const lostAfter = 4
+
+// A round sends to perRound peers about which something is known. Others wait for a later one, mostRounds at most: what
+// a host sends and receives, and the processor time that takes, does not grow much with the number of hosts. Each pair
+// of hosts has the same interval, but for a round while they differ in how many hosts they know.
+const (
+	perRound   = 16
+	mostRounds = 15
+)
+
+// rounds is in how many rounds all peers are sent something. It is called with mu held.
+func (p *Prober) rounds() int { return min(1+max(len(p.peers)-1, 0)/perRound, mostRounds) }
 
 // Config configures a Prober.
 type Config struct {
@@ -115,6 +127,7 @@ type peer struct {
 	search   *search // nil without an MTU
 	used     bool    // containers use the path in encapsulated packets
 	hellos   int     // how many were sent since it was last heard
+	turns    int     // rounds since it is known
 	checking checking
 }
 
@@ -218,7 +231,23 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-func (p *Prober) lost() time.Duration { return lostAfter * p.cfg.Interval }
+// lost is how long without a message counts as none. It is called with mu held.
+func (p *Prober) lost() time.Duration {
+	return lostAfter * p.cfg.Interval * time.Duration(p.rounds())
+}
+
+// isDue reports whether it is a peer's turn. It always is while something is to be found out. It is called with mu
+// held.
+func (p *Prober) isDue(one *peer, now time.Time) bool {
+	one.turns++
+	if one.turns <= lostAfter {
+		return true
+	}
+	if !one.heard.IsZero() && now.Sub(one.heard) < p.lost() && slices.ContainsFunc(one.Ways, func(w Way) bool { return one.results[familyOf(w.From)] == Unknown }) {
+		return true
+	}
+	return (one.turns+int(one.own[0]))%p.rounds() == 0
+}
 
 // received returns the families of trials that have arrived lately. It is called with mu held.
 func (p *Prober) received(one *peer, now time.Time) (f families) {

@@ -12,9 +12,10 @@ const (
 	answerWithin = 500 * time.Millisecond
 	// tries is how often a size is sent before it counts as too large (MAX_PROBES).
 	tries = 3
-	// confirmOften and confirmIdle are how often a size that passed is sent again: for a path that containers use, and
-	// with few peers, and for others.
+	// confirmOften is how often a size that passed is sent again with few peers. With many it is less often, and at most
+	// confirmUsed later for a path that containers use, and confirmIdle later for others.
 	confirmOften = 5 * time.Second
+	confirmUsed  = 15 * time.Second
 	confirmIdle  = 60 * time.Second
 	// limitEvery and raiseEvery are how often the largest size is tried although a smaller one was the result, and how
 	// often all larger ones are (PMTU_RAISE_TIMER).
@@ -121,10 +122,10 @@ func (s *search) passed(size int, now time.Time) {
 	}
 }
 
-// next returns the sizes to send now. often is how often a size is confirmed.
-func (s *search) next(now time.Time, often bool) []int {
-	if s.step == confirm && s.sent == 0 && often {
-		s.at = earlier(s.at, s.started.Add(confirmOften))
+// next returns the sizes to send now. every is how often a size is confirmed.
+func (s *search) next(now time.Time, every time.Duration) []int {
+	if s.step == confirm && s.sent == 0 {
+		s.at = earlier(s.at, s.started.Add(every))
 	}
 	if now.Before(s.at) {
 		return nil

@@ -13,7 +13,7 @@ type simulated struct {
 	s      *search
 	now    time.Time
 	passes func(size int) bool // whether a datagram and its answer arrive
-	used   bool
+	every  time.Duration
 	delay  time.Duration // of an answer
 	coming []answer
 	sent   int // datagrams
@@ -28,7 +28,7 @@ type answer struct {
 const tick = 100 * time.Millisecond
 
 func newSimulated(t *testing.T, limit int, passes func(int) bool) *simulated {
-	return &simulated{t: t, s: newSearch(limit), now: time.Unix(1000, 0), passes: passes, delay: 20 * time.Millisecond, used: true}
+	return &simulated{t: t, s: newSearch(limit), now: time.Unix(1000, 0), passes: passes, delay: 20 * time.Millisecond, every: confirmOften}
 }
 
 // run lets time pass, until done returns true. It returns how long that took; the test fails if it takes long.
@@ -45,7 +45,7 @@ func (p *simulated) run(within time.Duration, done func() bool) time.Duration {
 }
 
 func (p *simulated) tick() {
-	for _, size := range p.s.next(p.now, p.used) {
+	for _, size := range p.s.next(p.now, p.every) {
 		p.sent++
 		p.bytes += size
 		if size > p.s.limit {
@@ -175,7 +175,7 @@ func TestIdleCost(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			p := newSimulated(t, 1500, upTo(c.mtu))
-			p.used = false
+			p.every = confirmIdle
 			p.finds(c.mtu, 20*time.Second)
 			p.sent, p.bytes = 0, 0
 			until := p.now.Add(9 * time.Minute)
@@ -200,7 +200,7 @@ func TestRandomPaths(t *testing.T) {
 			p.delay = time.Duration(r.IntN(450)) * time.Millisecond
 			for range 5 {
 				mtu = 200 + r.IntN(limit+500-200)
-				p.used = r.IntN(2) == 0
+				p.every = []time.Duration{confirmOften, confirmUsed, confirmIdle}[r.IntN(3)]
 				within := raiseEvery + 5*time.Minute
 				if loss > 0 { // a size that was lost three times comes with the next raise
 					within = 10 * (raiseEvery + 5*time.Minute)
@@ -221,13 +221,13 @@ func BenchmarkIdle(b *testing.B) {
 	var all []*search
 	for range 1000 {
 		s := newSearch(1500)
-		s.next(now, false)
+		s.next(now, confirmIdle)
 		s.passed(1500, now)
 		all = append(all, s)
 	}
 	for b.Loop() {
 		for _, s := range all {
-			if s.next(now, false) != nil {
+			if s.next(now, confirmIdle) != nil {
 				b.Fatal("a search is due")
 			}
 		}

@@ -123,7 +123,7 @@ func (s *session) round() {
 	s.mu.Lock()
 	for _, one := range s.peers {
 		s.judge(one, now)
-		if one.wantsHello() {
+		if s.isDue(one, now) && one.wantsHello() {
 			all = append(all, s.next(one, now))
 		}
 	}

@@ -25,10 +25,6 @@ const searchTick = answerWithin / 2
 // seconds, at 3 Mbit/s.
 const atOnce = 64
 
-// fewPeers is how many peers are confirmed as often as those whose paths are used, which is seen of encapsulated
-// packets only. It costs as much as 1,000 peers that are not.
-const fewPeers = 80
-
 // usedWithin is how lately an encapsulated packet was sent to a host whose path is used.
 const usedWithin = 5 * time.Second
 
@@ -192,7 +188,7 @@ func (s *session) sendSizes(now time.Time, b []byte) {
 			continue
 		}
 		before := one.search.result
-		for _, size := range one.search.next(now, one.used || len(s.peers) <= fewPeers) {
+		for _, size := range one.search.next(now, s.confirmEvery(one)) {
 			all = append(all, sizeSending{one.Address, message{Kind: sized, Own: one.own, Echo: one.its}, size})
 		}
 		s.noteSize(one, before)
@@ -203,6 +199,16 @@ func (s *session) sendSizes(now time.Time, b []byte) {
 		binary.BigEndian.PutUint16(b[n:], uint16(one.size))
 		_, _ = s.hellos.WriteToUDPAddrPort(b[:one.size-headBytes(one.to.Addr())], one.to) // one that can't be sent does not pass
 	}
+}
+
+// confirmEvery returns how often the size of a peer's path is confirmed: seldom with many peers, but for those whose
+// paths are used, which is seen of encapsulated packets only. It is called with mu held.
+func (s *session) confirmEvery(one *peer) time.Duration {
+	every := min(confirmOften*time.Duration(s.rounds()), confirmIdle)
+	if one.used {
+		every = min(every, confirmUsed)
+	}
+	return every
 }
 
 // headBytes returns the size of the headers of datagrams to an address.
