@@ -51,7 +51,7 @@ func (w table) kernelSets() []*nftables.Set {
 }
 
 // rules returns the table's rules. Their comments say all that they depend on. Few packets meet more than those of the
-// two chains at hooks.
+// chains at hooks.
 func (w table) rules() (all []rule) {
 	add := func(chain, comment string, do expr.Any, exprs ...[]expr.Any) {
 		all = append(all, rule{chain, comment, append(slices.Concat(exprs...), do)})

@@ -20,9 +20,9 @@ const Interval = 2 * time.Second
 // many peers they are longer, see rounds.
 const lostAfter = 4
 
-// A round sends to perRound peers about which something is known. Others wait for a later one, mostRounds at most: what
-// a host sends and receives, and the processor time that takes, does not grow much with the number of hosts. Each pair
-// of hosts has the same interval, but for a round while they differ in how many hosts they know.
+// A round sends to about perRound of the peers with ways. Others wait for a later one, for mostRounds at most: up to 240
+// peers, what a host sends and receives, and the processor time that takes, don't grow with their number. Each pair of
+// hosts has the same interval, but for a round while they differ in how many hosts they know.
 const (
 	perRound   = 16
 	mostRounds = 15
@@ -236,8 +236,8 @@ func (p *Prober) lost() time.Duration {
 	return lostAfter * p.cfg.Interval * time.Duration(p.rounds())
 }
 
-// isDue reports whether it is a peer's turn. It always is while something is to be found out. It is called with mu
-// held.
+// isDue reports whether it is the turn of a peer with ways. It always is while something is to be found out. It is called
+// with mu held.
 func (p *Prober) isDue(one *peer, now time.Time) bool {
 	one.turns++
 	if one.turns <= lostAfter {

@@ -12,8 +12,8 @@ const (
 	answerWithin = 500 * time.Millisecond
 	// tries is how often a size is sent before it counts as too large (MAX_PROBES).
 	tries = 3
-	// confirmOften is how often a size that passed is sent again with few peers. With many it is less often, and at most
-	// confirmUsed later for a path that containers use, and confirmIdle later for others.
+	// confirmOften is how often a size that passed is sent again with few peers. With many it is less often, but at least
+	// every confirmUsed for a path that containers use, and every confirmIdle for others.
 	confirmOften = 5 * time.Second
 	confirmUsed  = 15 * time.Second
 	confirmIdle  = 60 * time.Second

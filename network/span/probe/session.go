@@ -123,7 +123,7 @@ func (s *session) round() {
 	s.mu.Lock()
 	for _, one := range s.peers {
 		s.judge(one, now)
-		if s.isDue(one, now) && one.wantsHello() {
+		if s.wantsHello(one, now) {
 			all = append(all, s.next(one, now))
 		}
 	}

@@ -60,9 +60,9 @@ func (p *Prober) PathMTU(name string) (bytes int, ok bool) {
 }
 
 // wantsHello reports whether a peer is sent a hello this time. It is called with mu held.
-func (one *peer) wantsHello() bool {
+func (p *Prober) wantsHello(one *peer, now time.Time) bool {
 	if len(one.Ways) > 0 {
-		return true
+		return p.isDue(one, now)
 	}
 	if one.its != (number{}) {
 		return false
