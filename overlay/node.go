@@ -71,10 +71,9 @@ type Node struct {
 	settled      *sync.Cond // is signaled when applied changes
 	seen         reports    // of hosts
 
-	alone        alone         // only governKeys uses it
-	unregistered bool          // the registry may lack this host's address; only followAddress uses it
-	unasked      time.Duration // rest before others are asked where members are; only findMembers uses it
-	former       bool          // the last listing was that of a former registry; only follow uses it
+	alone        alone // only governKeys uses it
+	unregistered bool  // the registry may lack this host's address; only followAddress uses it
+	former       bool  // the last listing was that of a former registry; only follow uses it
 	toMember     connections
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
 	registry     *registry.Registry

@@ -19,7 +19,7 @@ const (
 	lostAfter        = 2 * time.Second // without the registry, before others are asked
 	whereaboutsAsks  = 4               // hosts that are asked at a time, chosen at random
 	whereaboutsWait  = 2 * time.Second // for the answer of a host
-	longestUnasked   = 4 * time.Second // the pauses grow: many hosts that are lost at once load each other
+	whereaboutsRest  = 2 * time.Second // at most, at random: many hosts that are lost at once load each other
 )
 
 // findMembers finds the members of the registry if it does not answer.
@@ -34,11 +34,8 @@ func (n *Node) findMembers(ctx context.Context) error {
 	}
 	n.mu.Unlock()
 	if !lost {
-		n.unasked = 0
 		return nil
 	}
-	n.unasked = min(2*n.unasked+whereaboutsEvery, longestUnasked)
-	rest(ctx, rand.N(n.unasked), longestUnasked)
 	rand.Shuffle(len(others), func(i, j int) { others[i], others[j] = others[j], others[i] })
 	var asking sync.WaitGroup
 	for _, h := range others[:min(len(others), whereaboutsAsks)] {
@@ -53,6 +50,7 @@ func (n *Node) findMembers(ctx context.Context) error {
 		})
 	}
 	asking.Wait()
+	rest(ctx, rand.N(whereaboutsRest), whereaboutsRest)
 	return nil
 }
 

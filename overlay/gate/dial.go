@@ -104,16 +104,19 @@ func (g *Gate) Dial(ctx context.Context, to, protocol string, admit func(host, p
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.attempts, at)
-	if err == nil && ctx.Err() != nil {
-		c.Close()
-		err = context.Cause(ctx)
+	left := errors.Is(context.Cause(ctx), errLeft)
+	if err == nil && !left {
+		o := &outgoing{c.(*tls.Conn), g}
+		g.to[o.NetConn()] = struct{}{}
+		return o, nil
 	}
-	if err != nil {
-		return nil, err
+	if err == nil {
+		_ = c.(*tls.Conn).NetConn().Close() // with nothing sent, for which it would wait
 	}
-	o := &outgoing{c.(*tls.Conn), g}
-	g.to[o.NetConn()] = struct{}{}
-	return o, nil
+	if left {
+		err = fmt.Errorf("connect to host at %s: %w", to, errLeft)
+	}
+	return nil, err
 }
 
 // attempt is one to connect to a host.
