@@ -17,6 +17,7 @@ import (
 	"cleat/network/keep"
 	"cleat/network/named"
 	"cleat/network/names"
+	"cleat/network/span/guard"
 	"cleat/network/span/probe"
 	"cleat/overlay"
 	"cleat/overlay/control"
@@ -39,6 +40,7 @@ type dataplane struct {
 	tunnels *tunnels
 	stale   chan struct{}
 	others  portsOfOthers
+	guard   guard.Tables // Apply calls take turns
 
 	mu     sync.Mutex
 	uplink string // the device with this host's address, or the last one that had it

@@ -39,6 +39,6 @@ func (d *dataplane) protect(s overlay.State) error {
 			c.Devices = append(c.Devices, n.Bridge)
 		}
 	}
-	_, err = guard.Sync(d.host, c)
+	_, err = d.guard.Sync(d.host, c)
 	return err
 }

@@ -59,21 +59,6 @@ func (k *kernel) close() {
 	}
 }
 
-// generation returns the number of the namespace's set of rules, which every change by
-// anybody increases.
-func (k *kernel) generation() (n uint32, err error) {
-	_, body, err := k.reads.Ask(nlsock.Request{Kind: unix.NFNL_SUBSYS_NFTABLES<<8 | unix.NFT_MSG_GETGEN, Body: header(unix.NFPROTO_UNSPEC)})
-	if err != nil {
-		return 0, fmt.Errorf("read the generation of the rules: %w", err)
-	}
-	for kind, data := range attributes(body) {
-		if kind == unix.NFTA_GEN_ID {
-			n = number(data)
-		}
-	}
-	return n, nil
-}
-
 // dump calls each with the attributes of every object of a kind, e.g. NFT_MSG_GETRULE. A
 // filter is a list of attributes.
 func (k *kernel) dump(kind uint16, f family, filter []byte, each func(attrs []byte)) error {

@@ -51,7 +51,7 @@ func (k *kernel) snapshot(name string) (*snapshot, error) {
 		if err != nil {
 			return nil, fmt.Errorf("read table %s: %w", name, err)
 		}
-		now, err := k.generation()
+		now, err := k.reads.RulesGeneration()
 		if err != nil {
 			return nil, err
 		}
@@ -65,7 +65,7 @@ func (k *kernel) snapshot(name string) (*snapshot, error) {
 var errBusy = errors.New("other programs change rules all the time")
 
 func (k *kernel) trySnapshot(name string) (*snapshot, error) {
-	generation, err := k.generation()
+	generation, err := k.reads.RulesGeneration()
 	if err != nil {
 		return nil, err
 	}

@@ -20,7 +20,8 @@
 //
 // The rules are before those of package firewall, and accept nothing: what they don't drop still meets those. They look
 // hosts up in sets, so their number does not depend on how many there are. Sync compares the tables with what is wanted
-// and replaces them, in one transaction, if they differ.
+// and replaces them, in one transaction, if they differ. The kernel numbers the states of a namespace's rules: as long as the
+// number is the same, Sync knows what the tables are.
 //
 // # Limits
 //
@@ -31,7 +32,8 @@
 //
 // # Example
 //
-//	changed, err := guard.Sync(ns, guard.Config{
+//	var tables guard.Tables
+//	changed, err := tables.Sync(ns, guard.Config{
 //		Name: "cleat-node", VNI: 7790, Local: netip.MustParseAddr("192.0.2.1"), Port: 7790,
 //		Hosts: []guard.Host{{Address: netip.MustParseAddr("192.0.2.2"), Port: 7790}},
 //	})

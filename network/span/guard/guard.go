@@ -5,8 +5,10 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os"
 	"slices"
 
+	"cleat/internal/nlsock"
 	"cleat/netns"
 
 	"github.com/google/nftables"
@@ -51,22 +53,46 @@ const (
 	chainRawOutput = "raw-output"
 )
 
-// Sync makes the tables of a namespace as wanted. It reports whether it has changed something.
-func Sync(ns *netns.NS, c Config) (changed bool, err error) {
+// Tables are the tables of a namespace, and remember how Sync left them. The zero value remembers nothing. It is not safe
+// for concurrent use.
+type Tables struct {
+	have       map[nftables.TableFamily]contents
+	generation uint32 // of the namespace's rules that had them; 0 if it is not known
+}
+
+// Sync makes the tables as wanted. It reports whether it has changed something. It lists the kernel's only if the
+// namespace's rules have changed since the last Sync.
+func (t *Tables) Sync(ns *netns.NS, c Config) (changed bool, err error) {
 	err = within(ns, func(n *nftables.Conn) error {
+		before, err := generation()
+		if err != nil {
+			return err
+		}
+		if t.generation == 0 || t.generation != before {
+			t.have = map[nftables.TableFamily]contents{}
+		}
+		t.generation = 0
+		commits := uint32(0)
 		for _, f := range families {
 			w := c.table(f)
-			have, err := read(n, w)
-			if err != nil {
-				return err
+			if _, known := t.have[f]; !known {
+				if t.have[f], err = read(n, w); err != nil {
+					return err
+				}
 			}
-			if have.equal(w.contents()) {
+			wanted := w.contents()
+			if t.have[f].equal(wanted) {
 				continue
 			}
 			changed = true
 			if err := w.replace(n); err != nil {
 				return err
 			}
+			t.have[f] = wanted
+			commits++
+		}
+		if after, err := generation(); err == nil && after == before+commits { // nobody else has changed something
+			t.generation = after
 		}
 		return nil
 	})
@@ -93,6 +119,20 @@ func within(ns *netns.NS, do func(*nftables.Conn) error) error {
 		}
 		return do(n)
 	})
+}
+
+// generation returns that of the rules of the namespace in which it is called.
+func generation() (uint32, error) {
+	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
+	if err != nil {
+		return 0, os.NewSyscallError("socket", err)
+	}
+	defer unix.Close(fd)
+	s, err := nlsock.New(fd)
+	if err != nil {
+		return 0, err
+	}
+	return s.RulesGeneration()
 }
 
 func flush(n *nftables.Conn) error {

@@ -196,7 +196,7 @@ func TestGuard(t *testing.T) {
 	}
 	check("without rules", func(i int) bool { return rows[i].before })
 	for self, n := range map[string]*lab.Node{"192.0.2.1": w.a, "192.0.2.2": w.b} {
-		changed, err := guard.Sync(n.NS, config(self))
+		changed, err := new(guard.Tables).Sync(n.NS, config(self))
 		must(t, err)
 		if !changed {
 			t.Error("the first Sync changes nothing")
@@ -213,7 +213,7 @@ func TestGeneve(t *testing.T) {
 	for self, n := range map[string]*lab.Node{"192.0.2.1": w.a, "192.0.2.2": w.b} {
 		c := config(self)
 		c.Geneve = true
-		_, err := guard.Sync(n.NS, c)
+		_, err := new(guard.Tables).Sync(n.NS, c)
 		must(t, err)
 	}
 	for _, r := range []struct {
@@ -244,7 +244,7 @@ func TestGeneve(t *testing.T) {
 func TestUntracked(t *testing.T) {
 	w := newBed(t)
 	for self, n := range map[string]*lab.Node{"192.0.2.1": w.a, "192.0.2.2": w.b} {
-		_, err := guard.Sync(n.NS, config(self))
+		_, err := new(guard.Tables).Sync(n.NS, config(self))
 		must(t, err)
 		w.sh(n, "nft 'table ip t { chain f { type filter hook input priority 0; ct state established accept; }; }'")
 	}
@@ -267,6 +267,7 @@ func TestSync(t *testing.T) {
 	w := &bed{t: t}
 	c := config("192.0.2.1")
 	c.Hosts = append(c.Hosts, guard.Host{Address: netip.MustParseAddr("2001:db8::3"), Port: 7791}, c.Hosts[0])
+	var tables guard.Tables
 	for _, step := range []struct {
 		name string
 		do   func()
@@ -283,11 +284,12 @@ func TestSync(t *testing.T) {
 		{"a table is gone", func() { w.sh(n, "nft delete table ip6 cleat-node") }, true},
 		{"rules are gone", func() { w.sh(n, "nft flush chain ip cleat-node input") }, true},
 		{"a host is gone", func() { w.sh(n, "nft delete element ip cleat-node hosts '{ 192.0.2.3 }'") }, true},
+		{"somebody else's table", func() { w.sh(n, "nft add table ip other") }, false},
 		{"a host too many", func() { w.sh(n, "nft add element ip cleat-node hosts '{ 192.0.2.77 }'") }, true},
 		{"nothing differs any more", func() {}, false},
 	} {
 		step.do()
-		changed, err := guard.Sync(n.NS, c)
+		changed, err := tables.Sync(n.NS, c)
 		must(t, err)
 		if changed != step.want {
 			t.Errorf("%s: changed is %v", step.name, changed)
