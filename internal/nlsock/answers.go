@@ -120,3 +120,13 @@ func Attributes(b []byte) iter.Seq2[uint16, []byte] {
 		}
 	}
 }
+
+// Attribute returns the first attribute of a type in a list of them.
+func Attribute(list []byte, kind uint16) (data []byte, ok bool) {
+	for k, d := range Attributes(list) {
+		if k == kind {
+			return d, true
+		}
+	}
+	return nil, false
+}

@@ -15,10 +15,8 @@ func (s *Socket) RulesGeneration() (n uint32, err error) {
 	if err != nil {
 		return 0, fmt.Errorf("read the generation of the rules: %w", err)
 	}
-	for kind, data := range Attributes(body[min(header, len(body)):]) {
-		if kind == unix.NFTA_GEN_ID && len(data) == 4 {
-			return binary.BigEndian.Uint32(data), nil
-		}
+	if data, ok := Attribute(body[min(header, len(body)):], unix.NFTA_GEN_ID); ok && len(data) == 4 {
+		return binary.BigEndian.Uint32(data), nil
 	}
 	return 0, fmt.Errorf("read the generation of the rules: %w", errMalformed)
 }

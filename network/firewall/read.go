@@ -90,8 +90,8 @@ func (k *kernel) readTable(name string, f family) (*tableSnapshot, error) {
 	var t *tableSnapshot
 	err := k.dump(unix.NFT_MSG_GETTABLE, f, nil, func(b []byte) {
 		a := attrs(b)
-		if text(a[unix.NFTA_TABLE_NAME]) == name {
-			t = &tableSnapshot{flags: number(a[unix.NFTA_TABLE_FLAGS]), owner: number(a[tableOwner]), sets: map[string]setSnapshot{}, chains: map[string]chainSnapshot{}}
+		if text(a.get(unix.NFTA_TABLE_NAME)) == name {
+			t = &tableSnapshot{flags: number(a.get(unix.NFTA_TABLE_FLAGS)), owner: number(a.get(tableOwner)), sets: map[string]setSnapshot{}, chains: map[string]chainSnapshot{}}
 		}
 	})
 	if t == nil || err != nil {
@@ -106,8 +106,8 @@ func (k *kernel) readTable(name string, f family) (*tableSnapshot, error) {
 func (k *kernel) readChains(name string, f family, t *tableSnapshot) error {
 	err := k.dump(unix.NFT_MSG_GETCHAIN, f, nil, func(b []byte) {
 		a := attrs(b)
-		if text(a[unix.NFTA_CHAIN_TABLE]) == name {
-			t.chains[text(a[unix.NFTA_CHAIN_NAME])] = readChain(a)
+		if text(a.get(unix.NFTA_CHAIN_TABLE)) == name {
+			t.chains[text(a.get(unix.NFTA_CHAIN_NAME))] = readChain(a)
 		}
 	})
 	if err != nil {
@@ -116,27 +116,27 @@ func (k *kernel) readChains(name string, f family, t *tableSnapshot) error {
 	filter := stringAttr(unix.NFTA_RULE_TABLE, name)
 	return k.dump(unix.NFT_MSG_GETRULE, f, filter, func(b []byte) {
 		a := attrs(b)
-		if text(a[unix.NFTA_RULE_TABLE]) == name { // kernels before 4.7 ignore the filter
-			c := t.chains[text(a[unix.NFTA_RULE_CHAIN])]
-			c.rules = append(c.rules, bytes.Clone(a[unix.NFTA_RULE_EXPRESSIONS]))
-			t.chains[text(a[unix.NFTA_RULE_CHAIN])] = c
+		if text(a.get(unix.NFTA_RULE_TABLE)) == name { // kernels before 4.7 ignore the filter
+			c := t.chains[text(a.get(unix.NFTA_RULE_CHAIN))]
+			c.rules = append(c.rules, bytes.Clone(a.get(unix.NFTA_RULE_EXPRESSIONS)))
+			t.chains[text(a.get(unix.NFTA_RULE_CHAIN))] = c
 		}
 	})
 }
 
-func readChain(a map[uint16][]byte) chainSnapshot {
-	at, ok := a[unix.NFTA_CHAIN_HOOK]
-	if !ok {
+func readChain(a attrs) chainSnapshot {
+	at := a.get(unix.NFTA_CHAIN_HOOK)
+	if at == nil {
 		return chainSnapshot{}
 	}
 	h := attrs(at)
 	return chainSnapshot{
 		hook: &hook{
-			kind:     text(a[unix.NFTA_CHAIN_TYPE]),
-			number:   number(h[unix.NFTA_HOOK_HOOKNUM]),
-			priority: int32(number(h[unix.NFTA_HOOK_PRIORITY])),
+			kind:     text(a.get(unix.NFTA_CHAIN_TYPE)),
+			number:   number(h.get(unix.NFTA_HOOK_HOOKNUM)),
+			priority: int32(number(h.get(unix.NFTA_HOOK_PRIORITY))),
 		},
-		drops: number(a[unix.NFTA_CHAIN_POLICY]) == nfDrop,
+		drops: number(a.get(unix.NFTA_CHAIN_POLICY)) == nfDrop,
 	}
 }
 
@@ -144,8 +144,8 @@ func (k *kernel) readSets(name string, f family, t *tableSnapshot) error {
 	filter := stringAttr(unix.NFTA_SET_TABLE, name)
 	err := k.dump(unix.NFT_MSG_GETSET, f, filter, func(b []byte) {
 		a := attrs(b)
-		t.sets[text(a[unix.NFTA_SET_NAME])] = setSnapshot{
-			flags: number(a[unix.NFTA_SET_FLAGS]), keyBytes: number(a[unix.NFTA_SET_KEY_LEN]), valueBytes: number(a[unix.NFTA_SET_DATA_LEN]),
+		t.sets[text(a.get(unix.NFTA_SET_NAME))] = setSnapshot{
+			flags: number(a.get(unix.NFTA_SET_FLAGS)), keyBytes: number(a.get(unix.NFTA_SET_KEY_LEN)), valueBytes: number(a.get(unix.NFTA_SET_DATA_LEN)),
 			elements: elements{},
 		}
 	})
@@ -155,7 +155,7 @@ func (k *kernel) readSets(name string, f family, t *tableSnapshot) error {
 	for set, s := range t.sets {
 		filter := append(stringAttr(unix.NFTA_SET_ELEM_LIST_TABLE, name), stringAttr(unix.NFTA_SET_ELEM_LIST_SET, set)...)
 		err := k.dump(unix.NFT_MSG_GETSETELEM, f, filter, func(b []byte) {
-			for _, item := range nlsock.Attributes(attrs(b)[unix.NFTA_SET_ELEM_LIST_ELEMENTS]) {
+			for _, item := range nlsock.Attributes(attrs(b).get(unix.NFTA_SET_ELEM_LIST_ELEMENTS)) {
 				e, value := readElement(item)
 				s.elements[e] = value
 			}
@@ -172,9 +172,9 @@ func readElement(item []byte) (e element, value string) {
 	for kind, data := range nlsock.Attributes(item) {
 		switch kind {
 		case unix.NFTA_SET_ELEM_KEY:
-			e.key = string(attrs(data)[unix.NFTA_DATA_VALUE])
+			e.key = string(attrs(data).get(unix.NFTA_DATA_VALUE))
 		case nftables.NFTA_SET_ELEM_KEY_END:
-			e.end = string(attrs(data)[unix.NFTA_DATA_VALUE])
+			e.end = string(attrs(data).get(unix.NFTA_DATA_VALUE))
 		case unix.NFTA_SET_ELEM_DATA:
 			value = readValue(attrs(data))
 		}
@@ -182,31 +182,31 @@ func readElement(item []byte) (e element, value string) {
 	return e, value
 }
 
-func readValue(a map[uint16][]byte) string {
-	verdict, ok := a[unix.NFTA_DATA_VERDICT]
-	if !ok {
-		return string(a[unix.NFTA_DATA_VALUE])
+func readValue(a attrs) string {
+	verdict := a.get(unix.NFTA_DATA_VERDICT)
+	if verdict == nil {
+		return string(a.get(unix.NFTA_DATA_VALUE))
 	}
 	v := attrs(verdict)
-	switch code := int32(number(v[unix.NFTA_VERDICT_CODE])); code {
+	switch code := int32(number(v.get(unix.NFTA_VERDICT_CODE))); code {
 	case nfAccept:
 		return verdictAccept
 	case nfDrop:
 		return verdictDrop
 	case unix.NFT_GOTO:
-		return "goto " + text(v[unix.NFTA_VERDICT_CHAIN])
+		return "goto " + text(v.get(unix.NFTA_VERDICT_CHAIN))
 	default:
-		return fmt.Sprintf("verdict %d %s", code, text(v[unix.NFTA_VERDICT_CHAIN]))
+		return fmt.Sprintf("verdict %d %s", code, text(v.get(unix.NFTA_VERDICT_CHAIN)))
 	}
 }
 
-// attrs returns attributes by their types.
-func attrs(b []byte) map[uint16][]byte {
-	m := map[uint16][]byte{}
-	for kind, data := range nlsock.Attributes(b) {
-		m[kind] = data
-	}
-	return m
+// attrs are encoded attributes.
+type attrs []byte
+
+// get returns the attribute of a type; nil if there is none.
+func (a attrs) get(kind uint16) []byte {
+	data, _ := nlsock.Attribute(a, kind)
+	return data
 }
 
 // stringAttr encodes an attribute for a filter.
@@ -224,7 +224,7 @@ func includes(got, want []byte) bool {
 		data := want[unix.SizeofNlAttr:size]
 		want = want[min(padded(size), len(want)):]
 		number := kind &^ (unix.NLA_F_NESTED | unix.NLA_F_NET_BYTEORDER)
-		other, ok := attrs(got)[number]
+		other, ok := nlsock.Attribute(got, number)
 		switch nested := kind&unix.NLA_F_NESTED != 0; {
 		case !ok:
 			return false
@@ -264,11 +264,11 @@ func sameRule(f family, got []byte, r rule) (bool, error) {
 // adds that to a rule with ranges of protocols when it loads its own listing.
 func convertsNothing(e []byte) bool {
 	a := attrs(e)
-	if text(a[unix.NFTA_EXPR_NAME]) != "byteorder" {
+	if text(a.get(unix.NFTA_EXPR_NAME)) != "byteorder" {
 		return false
 	}
-	data := attrs(a[unix.NFTA_EXPR_DATA])
-	length, size := data[unix.NFTA_BYTEORDER_LEN], data[unix.NFTA_BYTEORDER_SIZE]
+	data := attrs(a.get(unix.NFTA_EXPR_DATA))
+	length, size := data.get(unix.NFTA_BYTEORDER_LEN), data.get(unix.NFTA_BYTEORDER_SIZE)
 	return len(length) == 4 && len(size) == 4 && binary.BigEndian.Uint32(length) < binary.BigEndian.Uint32(size)
 }
 
@@ -276,16 +276,15 @@ func convertsNothing(e []byte) bool {
 // return the number of a lookup's set, which means something within a batch only.
 func sameExpression(got, want []byte) bool {
 	a, b := attrs(got), attrs(want)
-	if !bytes.Equal(a[unix.NFTA_EXPR_NAME], b[unix.NFTA_EXPR_NAME]) {
+	if !bytes.Equal(a.get(unix.NFTA_EXPR_NAME), b.get(unix.NFTA_EXPR_NAME)) {
 		return false
 	}
-	if text(b[unix.NFTA_EXPR_NAME]) != "lookup" {
+	if text(b.get(unix.NFTA_EXPR_NAME)) != "lookup" {
 		return includes(got, want)
 	}
-	x, y := attrs(a[unix.NFTA_EXPR_DATA]), attrs(b[unix.NFTA_EXPR_DATA])
-	delete(y, unix.NFTA_LOOKUP_SET_ID)
-	for kind, value := range y {
-		if !bytes.Equal(x[kind], value) {
+	has := attrs(a.get(unix.NFTA_EXPR_DATA))
+	for kind, value := range nlsock.Attributes(b.get(unix.NFTA_EXPR_DATA)) {
+		if kind != unix.NFTA_LOOKUP_SET_ID && !bytes.Equal(has.get(kind), value) {
 			return false
 		}
 	}

@@ -75,14 +75,14 @@ func checksSources(body []byte) bool {
 		}
 		for _, e := range nlsock.Attributes(list) {
 			a := attrs(e)
-			data := attrs(a[unix.NFTA_EXPR_DATA])
-			switch text(a[unix.NFTA_EXPR_NAME]) {
+			data := attrs(a.get(unix.NFTA_EXPR_DATA))
+			switch text(a.get(unix.NFTA_EXPR_NAME)) {
 			case "fib":
-				if number(data[unix.NFTA_FIB_FLAGS])&unix.NFTA_FIB_F_SADDR != 0 {
+				if number(data.get(unix.NFTA_FIB_FLAGS))&unix.NFTA_FIB_F_SADDR != 0 {
 					return true
 				}
 			case "match":
-				if text(data[unix.NFTA_MATCH_NAME]) == "rpfilter" {
+				if text(data.get(unix.NFTA_MATCH_NAME)) == "rpfilter" {
 					return true
 				}
 			}
