@@ -1,6 +1,7 @@
 package member
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"net"
@@ -164,8 +165,9 @@ func (m *Member) Link(hosts []string) error {
 	return nil
 }
 
-// serve passes connections on to the member on another host.
+// serve passes connections on to the member on another host, but for those that only ask whether it is there.
 func (m *Member) serve(l net.Listener, host string) {
+	var open atomic.Int32 // connections to the other member
 	for {
 		c, err := localsock.Accept(m.ctx, l.Accept)
 		if err != nil {
@@ -173,11 +175,19 @@ func (m *Member) serve(l net.Listener, host string) {
 		}
 		m.running.Go(func() {
 			defer c.Close()
+			defer context.AfterFunc(m.ctx, func() { c.Close() })()
+			from := &begun{Conn: c, from: bufio.NewReader(c)}
+			if from.isProbe() && open.Load() > 0 {
+				_ = from.answerProbe() // etcd asks again
+				return
+			}
 			to, err := m.cfg.Dial(m.ctx, host)
 			if err != nil {
 				return // etcd tries again
 			}
-			gate.Relay(m.ctx, c, to)
+			open.Add(1)
+			defer open.Add(-1)
+			gate.Relay(m.ctx, from, to)
 		})
 	}
 }

@@ -88,8 +88,14 @@ func (s *session) checkFrames(ctx context.Context) {
 		within, cancel := context.WithCancel(ctx)
 		var running sync.WaitGroup
 		running.Go(func() { defer cancel(); s.receiveFrames(c) })
-		for s.exists(c) && within.Err() == nil {
-			s.sendFrames(c, time.Now())
+		for looked := (time.Time{}); within.Err() == nil; {
+			now := time.Now()
+			if now.Sub(looked) >= s.cfg.Interval {
+				if looked = now; !s.exists(c) {
+					break
+				}
+			}
+			s.sendFrames(c, now)
 			select {
 			case <-within.Done():
 			case <-t.C:

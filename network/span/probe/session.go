@@ -24,6 +24,10 @@ type session struct {
 	trials map[families]*packet.Conn // empty without an uplink
 	kernel *netlink.Handle
 	uplink int // index of the device
+
+	listing    sync.Mutex // guards what follows
+	neighbours map[netip.Addr]net.HardwareAddr
+	listed     time.Time // when the kernel was asked for them
 }
 
 // session probes until ctx ends or a socket fails.
@@ -133,16 +137,12 @@ func (s *session) round() {
 
 // send sends hellos and trials. A message that gets lost, or can't be sent, is one of many.
 func (s *session) send(all ...sending) {
-	var neighbours map[netip.Addr]net.HardwareAddr
 	for _, one := range all {
 		_, _ = s.hellos.WriteToUDPAddrPort(one.hello.encode(), one.to)
 		if !one.echoable || len(one.trials) == 0 || len(s.trials) == 0 {
 			continue
 		}
-		if neighbours == nil {
-			neighbours = s.neighbours(one.to.Addr())
-		}
-		at := neighbours[one.to.Addr()]
+		at := s.neighbour(one.to.Addr())
 		if at == nil {
 			continue
 		}
@@ -156,15 +156,25 @@ func (s *session) send(all ...sending) {
 	}
 }
 
-// neighbours returns the Ethernet addresses of the uplink's neighbours with addresses like one. Hellos keep them up
-// to date.
-func (s *session) neighbours(like netip.Addr) map[netip.Addr]net.HardwareAddr {
-	family := unix.AF_INET6
-	if like.Is4() {
-		family = unix.AF_INET
+// fresh is how old a list of neighbours that lacks one may be.
+const fresh = 5 * time.Millisecond
+
+// neighbour returns the Ethernet address of a neighbour on the uplink; nil if it is not known. Hellos keep the kernel's
+// list up to date. It is read again after an interval, or if it lacks the neighbour: all hosts send at once when they
+// begin to use a network.
+func (s *session) neighbour(a netip.Addr) net.HardwareAddr {
+	s.listing.Lock()
+	defer s.listing.Unlock()
+	if age := time.Since(s.listed); age > s.cfg.Interval || s.neighbours[a] == nil && age > fresh {
+		s.neighbours, s.listed = s.listNeighbours(), time.Now()
 	}
+	return s.neighbours[a]
+}
+
+// listNeighbours returns the Ethernet addresses of the uplink's neighbours.
+func (s *session) listNeighbours() map[netip.Addr]net.HardwareAddr {
 	found := map[netip.Addr]net.HardwareAddr{}
-	all, err := link.Dump(func() ([]netlink.Neigh, error) { return s.kernel.NeighList(s.uplink, family) })
+	all, err := link.Dump(func() ([]netlink.Neigh, error) { return s.kernel.NeighList(s.uplink, unix.AF_UNSPEC) })
 	if err != nil {
 		return found
 	}
