@@ -14,6 +14,8 @@ CNIDIR ?= $(PREFIX)/lib/cni
 # Where the programs to install are; those of another directory may be for another machine.
 BIN ?= .
 export CGO_ENABLED = 0
+# Programs and tests have the same object files of packages.
+export GOFLAGS += -trimpath
 # The architecture of `make cross`.
 CROSS ?= arm64
 
@@ -23,7 +25,7 @@ LDFLAGS ?= -s -w
 
 # The version comes from git; a clone that git mistrusts (another owner) or a
 # plain copy of the files is built without one.
-BUILD = $(GO) build -trimpath -buildvcs=$(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false) -ldflags='$(LDFLAGS)'
+BUILD = $(GO) build -buildvcs=$(shell git rev-parse HEAD >/dev/null 2>&1 && echo true || echo false) -ldflags='$(LDFLAGS)'
 
 .PHONY: help
 help: ## list the targets
@@ -47,19 +49,10 @@ setup: ## install the Debian packages that tests use (as root), or list them
 
 # Lists packages, then failed and skipped tests with their output, then the totals.
 GOTESTSUM = $(GO) tool gotestsum --format=pkgname
-TEST_ALL = $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3
-# Packages that are tested one after the other, because they keep all processors busy, depend on time, or
-# look for what is left behind on the whole machine.
-ALONE = ^cleat/(cli|(bench/wiring|lab/vm|traffic|tunnel|usernet)(/.*)?)$$
-# The packages whose tests take longest of the others, which begin first.
-LONGEST = ./cmd/cleat-node ./network/named ./bench/attacher ./network/attach
 
-# Packages that mostly wait two at a time, then the others; without the cache, because results
-# depend on the machine. If at most three tests of a part fail, each runs once more, alone.
 .PHONY: test
 test: build setup ## run all tests, the vm tier too where QEMU is installed
-	@status=0; $(TEST_ALL) --packages="$(LONGEST) $$($(GO) list ./... | grep -Ev '$(ALONE)')" -- -count=1 -timeout 20m -p 2 || status=$$?; \
-	$(TEST_ALL) --packages="$$($(GO) list ./... | grep -E '$(ALONE)')" -- -count=1 -timeout 20m -p 1 || status=$$?; exit $$status
+	@scripts/test $(GO)
 
 .PHONY: test-unit
 test-unit: tools ## run the quick tests: no root, no packages, no guests

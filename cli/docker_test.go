@@ -1,9 +1,11 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
 	"cleat/internal/program"
@@ -18,7 +20,10 @@ var dockerStories = []string{
 
 // A real Docker daemon has networks of Cleat: each story says what was not as expected, and that it ended.
 func TestDockerDriver(t *testing.T) {
-	buildBox(t)
+	t.Parallel()
+	if err := buildBox(); err != nil {
+		t.Fatal(err)
+	}
 	checkStories(t, engineStory(t, "dockerdriver.sh", "dockerd", "docker", "curl", "iptables", "nft"), dockerStories)
 }
 
@@ -42,23 +47,24 @@ func testClient(t *testing.T, name string, stories []string) {
 	if _, err := program.Find(name); err != nil {
 		t.Skipf("no program %s: Debian 12 has no package of it; doc/plugins.md lists the versions that were tried", name)
 	}
-	buildBox(t)
+	t.Parallel()
+	if err := buildBox(); err != nil {
+		t.Fatal(err)
+	}
 	told := engineStory(t, name+".sh", "containerd", "ctr", "runc", "nft")
 	tells(t, told, "plugins.md", "typed cleat net cni-conf …")
 	checkStories(t, told, stories)
 }
 
-// buildBox builds the program that containers of stories have. The variable BOX has its path.
-func buildBox(t *testing.T) {
-	t.Helper()
-	box := filepath.Join(t.TempDir(), "box")
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", box, "./testdata/box")
+// buildBox builds the program that containers of stories have, where they look for it.
+var buildBox = sync.OnceValue(func() error {
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(binDir, "box"), "./testdata/box")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
+		return fmt.Errorf("build the program of containers: %w: %s", err, out)
 	}
-	t.Setenv("BOX", box)
-}
+	return nil
+})
 
 // checkStories checks that each story said nothing but that it ended.
 func checkStories(t *testing.T, told map[string][]string, names []string) {

@@ -20,8 +20,8 @@ import (
 // one group for each script.
 const engineGroup = "cleat-engines-"
 
-// engineStory runs a script of testdata/engines on a host of its own. It returns the
-// printed lines by topic.
+// engineStory runs a script of testdata/engines on a host of its own, so tests of it run beside each other. It returns
+// the printed lines by topic.
 func engineStory(t *testing.T, script string, programs ...string) map[string][]string {
 	t.Helper()
 	if testing.Short() {
@@ -32,7 +32,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 	}
 	needPrograms(t, append(programs, "unshare", "nsenter", "ip", "tc")...)
 	t.Cleanup(func() { removeEngineGroups(t, engineGroup+strings.TrimSuffix(script, ".sh")) })
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "testdata/engines/host.sh", "testdata/engines/"+script)
 	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+program.SearchPath())
@@ -60,7 +60,7 @@ func removeEngineGroups(t *testing.T, group string) {
 			case err != nil || !d.IsDir():
 			case d.Name() == "lxc.pivot":
 				unix.Rmdir(path) // the machine's own LXC may use it
-			case strings.Contains(path, "/"+group):
+			case strings.Contains(path+"/", "/"+group+"/"):
 				left = append(left, path)
 			}
 			return nil
@@ -109,6 +109,7 @@ func matches(line, want string) bool {
 // listed, and leave nothing. An attach whose container ends halfway is rolled back; a
 // container that ends later is cleaned up; a kept attachment returns with its container.
 func TestEngines(t *testing.T) {
+	t.Parallel()
 	for _, e := range []struct {
 		name     string
 		programs []string
@@ -163,6 +164,7 @@ func TestEngines(t *testing.T) {
 
 // TestTwins has containers of two engines with the same name.
 func TestTwins(t *testing.T) {
+	t.Parallel()
 	told := engineStory(t, "twins.sh", "podman", "conmon", "lxc-start", "lxc-stop")
 	tells(t, told, "both", `cleat: error: "shop" is ambiguous: podman container "shop", lxc container "shop"`, "cleat: hint: give one of: podman:shop, lxc:shop", "exit 2")
 	tells(t, told, "podman", "shop has eth0: bridge on br0, 192.0.2.10/24", "exit 0")
@@ -182,6 +184,7 @@ func TestTwins(t *testing.T) {
 // TestCNI has containerd connect containers by cleat-cni, as doc/plugins.md says. It is killed, and
 // forgets to disconnect them.
 func TestCNI(t *testing.T) {
+	t.Parallel()
 	told := engineStory(t, "cni.sh", "containerd", "ctr", "runc")
 	const group = engineGroup + "cni"
 	tells(t, told, "page", "network web driver bridge 10.20.0.0/24")
@@ -211,6 +214,7 @@ func TestPluginIsSmall(t *testing.T) {
 
 // TestNetavark has Podman start cleat in the place of netavark.
 func TestNetavark(t *testing.T) {
+	t.Parallel()
 	told := engineStory(t, "netavark.sh", "podman", "conmon", "nft")
 	tells(t, told, "run", "api", "front", "alone")
 	tells(t, told, "ls", "api podman eth0 10.89.7.2 api,…,db - attached")
@@ -228,6 +232,7 @@ func TestNetavark(t *testing.T) {
 
 // TestRootlessPodman has an ordinary user's Podman start cleat in the places of netavark and slirp4netns.
 func TestRootlessPodman(t *testing.T) {
+	t.Parallel()
 	told := engineStory(t, "rootless.sh", "podman", "conmon", "newuidmap", "crun", "setpriv")
 	tells(t, told, "run", "api", "front", "alone")
 	tells(t, told, "ls", "NETWORK …", "podman bridge 10.88.0.0/16 1 up", "shop bridge 10.89.7.0/24 2 up")
@@ -246,6 +251,7 @@ func TestRootlessPodman(t *testing.T) {
 
 // TestEnginePages types what the pages about engines have in their blocks.
 func TestEnginePages(t *testing.T) {
+	t.Parallel()
 	told := engineStory(t, "enginepages.sh", "dockerd", "docker", "podman", "conmon", "containerd", "ctr", "runc")
 	for about, want := range map[string][]string{
 		"docker.md":           {"typed cleat keep --install", "CONTAINER …", "api docker eth0 … 8080:80 attached", "front podman …"},
@@ -270,6 +276,7 @@ func TestEnginePages(t *testing.T) {
 // TestTogether has containers of Docker, Podman and containerd and a plain namespace on one network. Each
 // reaches each by its name, rules hold for all of them, and each engine removes its own.
 func TestTogether(t *testing.T) {
+	t.Parallel()
 	told := engineStory(t, "together.sh", "dockerd", "docker", "podman", "conmon", "containerd", "ctr", "runc")
 	const c1 = "containerd:" + engineGroup + "together/c1"
 	tells(t, told, "all", c1+" containerd eth0 10.20.0.… c1 - attached", "d1 docker eth0 10.20.0.… d1,… - attached",

@@ -37,7 +37,7 @@ func TestNamedNetworks(t *testing.T) {
 		}
 	}
 	last := len(vm.Suites) - 1
-	tr.eachKernel(t, cache, vm.Suites[:last], check(wanted))
+	tr.eachKernel(t, cache, inTurn(t, vm.Suites[:last]), check(wanted))
 	tr.then = &trial{program: buildTest(t, "cleat/compat/netavark"), args: []string{"-test.run", "^(" + strings.Join(contract, "|") + ")$"}}
-	tr.eachKernel(t, cache, vm.Suites[last:], check(slices.Concat(wanted, contract)))
+	tr.eachKernel(t, cache, inTurn(t, vm.Suites[last:]), check(slices.Concat(wanted, contract)))
 }

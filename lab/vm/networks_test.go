@@ -31,9 +31,9 @@ func TestNetworks(t *testing.T) {
 	}
 	last := len(vm.Suites) - 1
 	tr := trial{program: buildTest(t, "cleat/bench/wiring"), args: []string{"-test.run", "TestEveryNetwork"}}
-	tr.eachKernel(t, cache, vm.Suites[last:], passedWanted)
+	tr.eachKernel(t, cache, inTurn(t, vm.Suites[last:]), passedWanted)
 	tr.args = []string{"-test.run", "TestEveryNetwork/^(" + strings.Join(slices.Compact(names), "|") + ")$"}
-	tr.eachKernel(t, cache, vm.Suites[:last], passedWanted)
+	tr.eachKernel(t, cache, inTurn(t, vm.Suites[:last]), passedWanted)
 }
 
 func passedWanted(t *testing.T, k vm.Kernel, all []vm.Outcome) {

@@ -20,7 +20,7 @@ func TestRootless(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
 	tr := trial{program: buildTest(t, "cleat/usernet/usernettest"), args: []string{"-test.run", "TestStack", "-all", "-cases", rootlessCases}}
-	tr.eachKernel(t, cache, vm.Suites, func(t *testing.T, _ vm.Kernel, all []vm.Outcome) { atLeast(t, all, minCases) })
+	tr.eachKernel(t, cache, inTurn(t, vm.Suites), func(t *testing.T, _ vm.Kernel, all []vm.Outcome) { atLeast(t, all, minCases) })
 }
 
 // Tests of package sandbox about tiers. Those of the seccomp tier are skipped on kernels
@@ -35,5 +35,5 @@ func TestTiers(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
 	tr := trial{program: buildTest(t, "cleat/sandbox"), args: []string{"-test.run", tierTests}}
-	tr.eachKernel(t, cache, vm.Suites, func(t *testing.T, k vm.Kernel, all []vm.Outcome) { atLeast(t, all, minTierTests[k.AtLeast(6, 7)]) })
+	tr.eachKernel(t, cache, inTurn(t, vm.Suites), func(t *testing.T, k vm.Kernel, all []vm.Outcome) { atLeast(t, all, minTierTests[k.AtLeast(6, 7)]) })
 }

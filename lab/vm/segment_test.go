@@ -22,7 +22,7 @@ func TestSegment(t *testing.T) {
 		t.Run(pkg, func(t *testing.T) {
 			t.Parallel()
 			tr := trial{program: buildTest(t, pkg)}
-			tr.eachKernel(t, cache, vm.Suites, func(t *testing.T, _ vm.Kernel, all []vm.Outcome) {
+			tr.eachKernel(t, cache, inTurn(t, vm.Suites), func(t *testing.T, _ vm.Kernel, all []vm.Outcome) {
 				for _, name := range wanted {
 					if !slices.ContainsFunc(all, func(o vm.Outcome) bool { return o.Test == name && o.Verdict == vm.Pass }) {
 						t.Errorf("%s: not passed", name)

@@ -37,11 +37,11 @@ func TestSpan(t *testing.T) {
 	}
 	tr := trial{program: buildTest(t, "cleat/network/span"), args: []string{"-test.run", "^(" + strings.Join(tunnels, "|") + ")$"}}
 	last := len(vm.Suites) - 1
-	tr.eachKernel(t, cache, vm.Suites[:last], check(tunnels))
+	tr.eachKernel(t, cache, inTurn(t, vm.Suites[:last]), check(tunnels))
 	tr.then = &trial{program: buildTest(t, "cleat/cmd/cleat-node"), args: []string{"-test.run", "^" + cluster + "$"}}
 	tr.env = []string{"CLEAT_TEST_PROGRAMS=/root/bin"}
 	for _, name := range []string{"cleat", "cleat-node"} {
 		tr.files = append(tr.files, vm.File{Path: "/root/bin/" + name, Mode: 0o755, Source: buildProgram(t, name)})
 	}
-	tr.eachKernel(t, cache, vm.Suites[last:], check(append(tunnels, cluster)))
+	tr.eachKernel(t, cache, inTurn(t, vm.Suites[last:]), check(append(tunnels, cluster)))
 }

@@ -16,7 +16,7 @@ func TestTunnel(t *testing.T) {
 		program: buildTest(t, "cleat/tunnel/endpoint"), args: []string{"-test.run", "TestLinuxGRE"},
 		modules: []string{"fou6", "gre", "ip6_udp_tunnel", "udp_tunnel"}, load: []string{"fou6"},
 	}
-	tr.eachKernel(t, cache, vm.Suites, func(t *testing.T, _ vm.Kernel, all []vm.Outcome) {
+	tr.eachKernel(t, cache, inTurn(t, vm.Suites), func(t *testing.T, _ vm.Kernel, all []vm.Outcome) {
 		for _, o := range all {
 			if o.Verdict == vm.Skip {
 				t.Errorf("%s: %s", o.Test, o.Verdict)

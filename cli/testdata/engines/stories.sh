@@ -8,7 +8,7 @@ only=${ONLY:-}
 has_box() {
 	mkdir -p /dev/shm/bin
 	cp "$(command -v cleat)" /dev/shm/bin/
-	cp "${BOX:-$(command -v box)}" /dev/shm/bin/box
+	cp "$(command -v box)" /dev/shm/bin/box
 	PATH=/dev/shm/bin:$PATH
 	cp /dev/shm/bin/box $rootfs/box
 }
