@@ -22,11 +22,11 @@ type begun struct {
 func (c *begun) Read(b []byte) (int, error) { return c.from.Read(b) }
 
 // isProbe reports whether the connection begins with the request by which etcd's members ask each other every few seconds
-// whether they are there. It waits for the first bytes, which a client sends at once.
-func (c *begun) isProbe() bool {
+// whether they are there. It waits for the first bytes, which clients send at once.
+func (c *begun) isProbe() (bool, error) {
 	want := []byte(http.MethodGet + " " + rafthttp.ProbingPrefix + " ")
-	got, err := c.from.Peek(len(want))
-	return err == nil && bytes.Equal(got, want)
+	got, err := c.from.Peek(len(want)) // all requests are longer
+	return bytes.Equal(got, want), err
 }
 
 // answerProbe answers in the other member's place (probing.Health in github.com/xiang90/probing). etcd only logs what

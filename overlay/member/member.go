@@ -177,7 +177,11 @@ func (m *Member) serve(l net.Listener, host string) {
 			defer c.Close()
 			defer context.AfterFunc(m.ctx, func() { c.Close() })()
 			from := &begun{Conn: c, from: bufio.NewReader(c)}
-			if from.isProbe() && open.Load() > 0 {
+			probe, err := from.isProbe()
+			if err != nil {
+				return // etcd did not need it
+			}
+			if probe && open.Load() > 0 {
 				_ = from.answerProbe() // etcd asks again
 				return
 			}

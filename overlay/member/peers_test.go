@@ -76,6 +76,7 @@ func TestProbes(t *testing.T) {
 			return false
 		}
 	}
+	send("").Close() // which needs nobody
 	if !asks() {
 		t.Error("a member to which there is no connection was not asked")
 	}
