@@ -33,10 +33,9 @@ const (
 	// fetchTimeout allows for 100 MB from a slow mirror.
 	fetchTimeout = 2 * time.Minute
 
-	// guestTimeout allows for a guest that gets little of a processor, as beside other tests
-	// (scripts/test). With one of its own it takes less than a minute or two. The deadline of the
-	// test binary shortens it.
-	guestTimeout = 20 * time.Minute
+	// guestTimeout allows for a guest that shares its processor. With a processor of its
+	// own it takes at most three minutes. The deadline of the test binary shortens it.
+	guestTimeout = 8 * time.Minute
 
 	// reportTime is left for the test to report a guest's timeout.
 	reportTime = 20 * time.Second
