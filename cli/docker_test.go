@@ -20,7 +20,6 @@ var dockerStories = []string{
 
 // A real Docker daemon has networks of Cleat: each story says what was not as expected, and that it ended.
 func TestDockerDriver(t *testing.T) {
-	t.Parallel()
 	if err := buildBox(); err != nil {
 		t.Fatal(err)
 	}
