@@ -12,7 +12,7 @@ import (
 	"go.etcd.io/etcd/server/v3/etcdserver/api/rafthttp"
 )
 
-// begun is a connection of this member to another one of which the beginning may have been looked at.
+// begun is a connection of this member to another one, whose beginning can be looked at before it is read.
 type begun struct {
 	net.Conn
 	from *bufio.Reader
@@ -29,9 +29,9 @@ func (c *begun) isProbe() (bool, error) {
 	return bytes.Equal(got, want), err
 }
 
-// answerProbe answers in the other member's place (probing.Health in github.com/xiang90/probing). etcd only logs what
-// it learns from these requests, and makes a connection for each on Unix sockets. Between hosts that would be two TLS
-// handshakes every four seconds for each pair of members.
+// answerProbe answers in the other member's place (probing.Health in github.com/xiang90/probing). etcd only logs and
+// counts what it learns from these requests. It makes a connection for each, because it closes those over Unix sockets
+// after a microsecond without a request: two TLS handshakes every four seconds with each other member.
 func (c *begun) answerProbe() error {
 	if _, err := http.ReadRequest(c.from); err != nil {
 		return err

@@ -167,7 +167,7 @@ func (m *Member) Link(hosts []string) error {
 
 // serve passes connections on to the member on another host, but for those that only ask whether it is there.
 func (m *Member) serve(l net.Listener, host string) {
-	var open atomic.Int32 // connections to the other member
+	var open atomic.Int32 // connections to the other member, but for questions
 	for {
 		c, err := localsock.Accept(m.ctx, l.Accept)
 		if err != nil {
@@ -189,8 +189,10 @@ func (m *Member) serve(l net.Listener, host string) {
 			if err != nil {
 				return // etcd tries again
 			}
-			open.Add(1)
-			defer open.Add(-1)
+			if !probe {
+				open.Add(1)
+				defer open.Add(-1)
+			}
 			gate.Relay(m.ctx, from, to)
 		})
 	}

@@ -80,6 +80,13 @@ func TestProbes(t *testing.T) {
 	if !asks() {
 		t.Error("a member to which there is no connection was not asked")
 	}
+	other := send(probe)
+	answers := <-arrived
+	if !asks() {
+		t.Error("a member to which only a question is on its way was not asked")
+	}
+	other.Close()
+	answers.Close()
 	stream := send("GET /raft/stream/message/1 HTTP/1.1\r\n\r\n")
 	to := <-arrived
 	if asks() {
