@@ -11,6 +11,7 @@ import (
 	"cleat/internal/nlsock"
 	"cleat/lab"
 
+	"github.com/google/nftables"
 	"golang.org/x/sys/unix"
 )
 
@@ -141,6 +142,35 @@ func TestDump(t *testing.T) {
 	}
 	if _, _, err := s.Ask(nlsock.Request{Kind: unix.RTM_GETLINK, Body: nlsock.AppendAttribute(make([]byte, unix.SizeofIfInfomsg), unix.IFLA_IFNAME, []byte("none\x00"))}); !errors.Is(err, unix.ENODEV) {
 		t.Errorf("ask for a link that is not there: %v, want %v", err, unix.ENODEV)
+	}
+}
+
+// TestRulesGeneration changes a table between looks.
+func TestRulesGeneration(t *testing.T) {
+	s, err := nlsock.New(open(t, unix.NETLINK_NETFILTER))
+	if err != nil {
+		t.Fatal(err)
+	}
+	generation := func() uint32 {
+		n, err := s.RulesGeneration()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	before := generation()
+	if now := generation(); now != before {
+		t.Errorf("generation %d became %d by itself", before, now)
+	}
+	c := &nftables.Conn{}
+	for i, change := range []func(*nftables.Table){func(table *nftables.Table) { c.AddTable(table) }, c.DelTable} {
+		change(&nftables.Table{Name: "nlsock-test", Family: nftables.TableFamilyIPv4})
+		if err := c.Flush(); err != nil {
+			t.Fatal(err)
+		}
+		if now := generation(); now != before+uint32(i)+1 {
+			t.Errorf("after change %d the generation is %d, and was %d before all", i+1, now, before)
+		}
 	}
 }
 

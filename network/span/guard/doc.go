@@ -20,8 +20,8 @@
 //
 // The rules are before those of package firewall, and accept nothing: what they don't drop still meets those. They look
 // hosts up in sets, so their number does not depend on how many there are. Sync compares the tables with what is wanted
-// and replaces them, in one transaction, if they differ. The kernel numbers the states of a namespace's rules: as long as the
-// number is the same, Sync knows what the tables are.
+// and replaces them, in one transaction, if they differ. The kernel numbers the states of a namespace's rules: as long
+// as the number is the same, Sync knows what the tables are.
 //
 // # Limits
 //

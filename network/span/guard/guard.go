@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"os"
 	"slices"
 
 	"cleat/internal/nlsock"
@@ -125,12 +124,12 @@ func within(ns *netns.NS, do func(*nftables.Conn) error) error {
 func generation() (uint32, error) {
 	fd, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_NETFILTER)
 	if err != nil {
-		return 0, os.NewSyscallError("socket", err)
+		return 0, fmt.Errorf("open nftables: %w", err)
 	}
 	defer unix.Close(fd)
 	s, err := nlsock.New(fd)
 	if err != nil {
-		return 0, err
+		return 0, fmt.Errorf("open nftables: %w", err)
 	}
 	return s.RulesGeneration()
 }

@@ -294,6 +294,9 @@ func TestSync(t *testing.T) {
 		if changed != step.want {
 			t.Errorf("%s: changed is %v", step.name, changed)
 		}
+		if !tables.Known() {
+			t.Errorf("%s: Sync does not know afterwards what the tables are", step.name)
+		}
 	}
 	if out := w.sh(n, "nft list ruleset"); strings.Count(out, "192.0.2.3") != 2 || !strings.Contains(out, "2001:db8::3 . 7791") {
 		t.Errorf("the rules are\n%s", out)

@@ -88,12 +88,14 @@ func (s *session) checkFrames(ctx context.Context) {
 		within, cancel := context.WithCancel(ctx)
 		var running sync.WaitGroup
 		running.Go(func() { defer cancel(); s.receiveFrames(c) })
-		for looked := (time.Time{}); within.Err() == nil; {
+		var looked time.Time
+		for within.Err() == nil {
 			now := time.Now()
 			if now.Sub(looked) >= s.cfg.Interval {
-				if looked = now; !s.exists(c) {
+				if !s.exists(c) {
 					break
 				}
+				looked = now
 			}
 			s.sendFrames(c, now)
 			select {

@@ -160,8 +160,8 @@ func (s *session) send(all ...sending) {
 const fresh = 5 * time.Millisecond
 
 // neighbour returns the Ethernet address of a neighbour on the uplink; nil if it is not known. Hellos keep the kernel's
-// list up to date. It is read again after an interval, or if it lacks the neighbour: all hosts send at once when they
-// begin to use a network.
+// list up to date. It is not read for each of the answers to many hosts that send at once, but after an interval, or if
+// it lacks the neighbour.
 func (s *session) neighbour(a netip.Addr) net.HardwareAddr {
 	s.listing.Lock()
 	defer s.listing.Unlock()
