@@ -18,11 +18,10 @@ var dockerStories = []string{
 	"compose", "loopback_resolver", "several_networks", "engines", "dead_keeper", "swarm", "upgrade", "nothing_left",
 }
 
-// A real Docker daemon has networks of Cleat: each story says what was not as expected, and that it ended.
+// A real Docker daemon has networks of Cleat: each story says what was not as expected, and that it ended. It does not
+// run beside other tests: some stories ask a published port at once.
 func TestDockerDriver(t *testing.T) {
-	if err := buildBox(); err != nil {
-		t.Fatal(err)
-	}
+	buildBox(t)
 	checkStories(t, engineStory(t, "dockerdriver.sh", "dockerd", "docker", "curl", "iptables", "nft"), dockerStories)
 }
 
@@ -47,16 +46,21 @@ func testClient(t *testing.T, name string, stories []string) {
 		t.Skipf("no program %s: Debian 12 has no package of it; doc/plugins.md lists the versions that were tried", name)
 	}
 	t.Parallel()
-	if err := buildBox(); err != nil {
-		t.Fatal(err)
-	}
+	buildBox(t)
 	told := engineStory(t, name+".sh", "containerd", "ctr", "runc", "nft")
 	tells(t, told, "plugins.md", "typed cleat net cni-conf …")
 	checkStories(t, told, stories)
 }
 
 // buildBox builds the program that containers of stories have, where they look for it.
-var buildBox = sync.OnceValue(func() error {
+func buildBox(t *testing.T) {
+	t.Helper()
+	if err := boxBuilt(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+var boxBuilt = sync.OnceValue(func() error {
 	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-o", filepath.Join(binDir, "box"), "./testdata/box")
 	build.Env = append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {

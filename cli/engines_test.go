@@ -20,7 +20,7 @@ import (
 // one group for each script.
 const engineGroup = "cleat-engines-"
 
-// engineStory runs a script of testdata/engines on a host of its own, so tests of it run beside each other. It returns
+// engineStory runs a script of testdata/engines on a host of its own, so its tests can run beside each other. It returns
 // the printed lines by topic.
 func engineStory(t *testing.T, script string, programs ...string) map[string][]string {
 	t.Helper()
@@ -32,7 +32,7 @@ func engineStory(t *testing.T, script string, programs ...string) map[string][]s
 	}
 	needPrograms(t, append(programs, "unshare", "nsenter", "ip", "tc")...)
 	t.Cleanup(func() { removeEngineGroups(t, engineGroup+strings.TrimSuffix(script, ".sh")) })
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, "testdata/engines/host.sh", "testdata/engines/"+script)
 	cmd.Env = append(os.Environ(), "PATH="+binDir+string(os.PathListSeparator)+program.SearchPath())

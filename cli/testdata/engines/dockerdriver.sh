@@ -177,14 +177,14 @@ story_gateway_moves() {
 	network -o cleat.network=b two
 	run api one -p 8080:80
 	ok engine network connect two api
-	soon 198.51.100.9 outside_asks 198.51.100.1:8080
+	is 198.51.100.9 outside_asks 198.51.100.1:8080
 	is "default via 10." net api ip route
 	ok engine network disconnect one api
 	soon 198.51.100.9 outside_asks 198.51.100.1:8080
 	is 8080:80 cleat net ls b
 	isnt api cleat net ls a
 	ok engine network connect one api
-	soon 198.51.100.9 outside_asks 198.51.100.1:8080
+	is 198.51.100.9 outside_asks 198.51.100.1:8080
 	soon "api" cleat net ls a
 	ok engine network disconnect one api
 	ok engine network disconnect two api
