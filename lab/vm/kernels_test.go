@@ -86,7 +86,7 @@ func inTurn(t *testing.T, suites []string) []string {
 	if text == "" {
 		return suites
 	}
-	turn, err := strconv.ParseUint(text, 10, 32)
+	turn, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
 		t.Fatalf("%s: %v", turnEnv, err)
 	}
