@@ -95,6 +95,14 @@ lint: tools ## check format, vet and staticcheck
 	$(GO) vet ./...
 	$(GO) tool staticcheck ./...
 
+.PHONY: bpf
+bpf: tools ## make the BPF objects again; needs clang, llvm and libbpf-dev
+	@GO='$(GO)' scripts/bpf
+
+.PHONY: bpf-check
+bpf-check: tools ## see that the BPF objects are those of their sources, with the clang of Debian 12
+	@GO='$(GO)' scripts/bpf check
+
 .PHONY: vuln
 vuln: tools ## look for known vulnerabilities in what the program calls
 	@scripts/vuln $(GO)

@@ -56,6 +56,7 @@ var factors = map[string]declaration{
 	"vxlan_port": {text: "port %", ordinary: "4789", setting: true},
 
 	"dataplane": {text: "%", ordinary: "auto", setting: true},
+	"datapath":  {text: "%", ordinary: "auto", setting: true},
 	"event":     {perPart: true},
 	"hosts":     {noun: "host", ordinary: "3"},
 

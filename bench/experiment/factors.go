@@ -36,6 +36,7 @@ const (
 
 	// Of networks that span hosts.
 	dataplaneFactor = "dataplane" // how hosts of cleat-node reach each other's containers
+	datapathFactor  = "datapath"  // what forwards the packets of Cleat's networks
 	eventFactor     = "event"     // what the work "event" makes happen
 	hostsFactor     = "hosts"     // how many hosts the work "event" has
 
@@ -52,6 +53,7 @@ var (
 	settings      = []string{"default", "best"}
 	containeds    = []string{"ends", containedProgram}
 	attachedLinks = []string{"bridge", "macvlan"}                              // all attachers can create these
+	datapaths     = []string{"auto", "nft", "bpf"}                             // those of cleat net create --datapath
 	dataplanes    = []string{"auto", "routes", "vxlan", "geneve", "wireguard"} // those of cleat-node up --dataplane
 	events        = []string{eventJoin, "endpoint", eventName, eventDeath, "healing", eventMove, eventAddress}
 )
@@ -121,6 +123,7 @@ var factors = []factor{
 	{cryptoFactor, checkOnOff, isTunnel, "off"},
 	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
 	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
+	{datapathFactor, checkWord("datapath", datapaths), func(_ kind, n catalog.Entry) bool { return n.Name == cleatOverlay }, ""},
 	{dataplaneFactor, checkWord("dataplane", dataplanes), func(_ kind, n catalog.Entry) bool { return n.Name == cleatOverlay }, ""},
 	{eventFactor, checkWord("event", events), isEvent, "endpoint"},
 	{hostsFactor, checkHosts, isEvent, strconv.Itoa(minHosts)},

@@ -67,7 +67,11 @@ func (c *cleat) join(ctx context.Context, h *Host) error {
 		if _, err := c.run(ctx, h, c.node, args...); err != nil {
 			return err
 		}
-		_, err := c.run(ctx, h, c.cleat, "net", "create", networkName, "--span", "--subnet", Subnet.String())
+		args := []string{"net", "create", networkName, "--span", "--subnet", Subnet.String()}
+		if c.cfg.Datapath != "" {
+			args = append(args, "--datapath", c.cfg.Datapath)
+		}
+		_, err := c.run(ctx, h, c.cleat, args...)
 		return err
 	}
 	token, err := c.token(ctx)

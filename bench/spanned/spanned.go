@@ -21,6 +21,7 @@ import (
 type Config struct {
 	Name      string // in package catalog
 	Dataplane string // how hosts reach each other's containers; "": the program's default
+	Datapath  string // what forwards packets; "": the program's default
 	Dir       string // of the lab, for the program's files
 	Program   string // path of cleat; "": this program
 }

@@ -15,7 +15,7 @@ func spannedNetwork(nw *Network) error {
 	if err != nil {
 		return err
 	}
-	c, err := spanned.Open(spanned.Config{Name: nw.cfg.Network, Dataplane: nw.cfg.Dataplane, Dir: nw.dir, Program: nw.cfg.Program})
+	c, err := spanned.Open(spanned.Config{Name: nw.cfg.Network, Dataplane: nw.cfg.Dataplane, Datapath: nw.cfg.Datapath, Dir: nw.dir, Program: nw.cfg.Program})
 	if err != nil {
 		return err
 	}

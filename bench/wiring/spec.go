@@ -24,6 +24,7 @@ type Spec struct {
 	Peer           string // of a container on a rootless or a named network; "": PeerOutside, or on a named network PeerContainer
 	Ports          int    // published on a named network; 0: one for each container that is attached, or reached by its port
 	Dataplane      string // of a network that spans hosts; "": its program's default
+	Datapath       string // of a network of Cleat's; "": its default
 
 	// The rest of the first group is for networks over several links
 	// (catalog.Multipath).
@@ -77,6 +78,7 @@ func SpecOf(c cell.Cell) Spec {
 		Peer:            f["peer"],
 		Ports:           ports,
 		Dataplane:       f["dataplane"],
+		Datapath:        f["datapath"],
 		Links:           c.Links,
 		Variant:         f["variant"],
 		LossShare:       lossShare,

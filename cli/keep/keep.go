@@ -175,14 +175,16 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	keeper := named.NewKeeper(kept)
 	c.Networks = keeper
 	c.Answer = func(ctx context.Context, r client.Request, stdout, stderr io.Writer, background *sync.WaitGroup) (int, bool) {
-		return f.answer(networks.WithShared(ctx, networks.Shared{Rules: keeper.Rules(), Files: kept.Files}), r, stdout, stderr, background)
+		return f.answer(networks.WithShared(ctx, networks.Shared{Rules: keeper.Rules(), Files: kept.Files, Counters: func() (any, error) { return keeper.FastCounters() }}), r, stdout, stderr, background)
 	}
 	c.Contract, c.Unlimited = compat.IsContract, compat.IsQuery
 	c.Exclusive = func(args []string) bool {
 		return args[0] == networks.Name && networks.Changes(args[1:]) || compat.IsContract(args)
 	}
 	c.Pathless = func(args []string) bool { return args[0] == networks.Name && networks.IsRule(args[1:]) }
-	c.Universal = func(args []string) bool { return args[0] == networks.Name && networks.IsSync(args[1:]) }
+	c.Universal = func(args []string) bool {
+		return args[0] == networks.Name && (networks.IsSync(args[1:]) || networks.IsCounters(args[1:]))
+	}
 	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread
 	// to thread takes longer than waiting.
 	runtime.GOMAXPROCS(1)

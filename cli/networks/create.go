@@ -77,11 +77,12 @@ addresses are chosen that neither the host nor another engine uses.
 	flags.StringVar(&f.spec.HostAccess, "host-access", named.HostGateway, "what containers reach of the host: `WHAT` is gateway, all or none")
 	flags.IntVar(&f.spec.MTU, "mtu", 0, "MTU in `BYTES` (default: that of the host's uplink or of the parent)")
 	flags.BoolVar(&f.spec.LargeSegments, "large-segments", false, "faster between containers, slower to other hosts: see doc/networks.md")
+	flags.StringVar(&f.spec.Datapath, "datapath", named.DatapathAuto, "what forwards packets: `WHAT` is "+strings.Join(named.Datapaths(), ", ")+"; see doc/fastpath.md")
 	flags.StringSliceVar(&f.dns, "dns", nil, "ask the name server `ADDRESS` for other names (default: the host's)")
 	flags.StringArrayVar(&f.labels, "label", nil, "`NAME=VALUE`; may be repeated")
 	flags.BoolVar(&f.json, "json", false, "print a JSON object")
 	help.Group(cmd, "Addresses", "subnet", "gateway", "ip-range", "exclude", "reserve", "ipv6", "dhcp")
-	help.Group(cmd, "Driver", "driver", "parent", "mode", "vlan", "mtu", "large-segments")
+	help.Group(cmd, "Driver", "driver", "parent", "mode", "vlan", "mtu", "large-segments", "datapath")
 	return cmd
 }
 

@@ -190,6 +190,9 @@ func printNetwork(cmd *cobra.Command, cfg named.Config, s *named.NetworkStatus) 
 	if s.LargeSegments {
 		line("segments", "large")
 	}
+	if s.Forwards != nil {
+		line("datapath", s.Forwards.By+": "+s.Forwards.Why)
+	}
 	if s.DefaultDeny {
 		line("default", "deny")
 	}

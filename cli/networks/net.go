@@ -2,11 +2,13 @@ package networks
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"cleat/cli/container"
 	"cleat/cli/help"
 	"cleat/cli/hint"
+	"cleat/cli/term"
 	"cleat/network/keep"
 	"cleat/network/named"
 
@@ -52,7 +54,7 @@ network starts one.`,
 	}
 	add(groupNetworks, newCreate(), newRm(), newLs(), newInspect(), newApply(), newExport(), newCheck(), newPrune(), newCNIConf(), newPodmanConf())
 	add(groupContainers, newConnect(), newDisconnect(), newPublish(), newUnpublish(), newAllow(), newDeny(), newPolicy(), newWhy())
-	cmd.AddCommand(newNameServer(), newSyncRules())
+	cmd.AddCommand(newNameServer(), newSyncRules(), newFastCounters())
 	help.File(cmd, "/var/lib/cleat/networks", "networks and their containers, in JSON; CLEAT_STATE_DIR replaces /var/lib/cleat")
 	return cmd
 }
@@ -77,10 +79,15 @@ func IsRule(args []string) bool { return len(args) > 0 && (args[0] == "allow" ||
 // IsSync reports whether a command of net makes the rules in the kernel as the files say.
 func IsSync(args []string) bool { return slices.Equal(args, []string{keep.SyncRulesCommand()[1]}) }
 
+// IsCounters reports whether a command of net prints the packets that went the fast way.
+func IsCounters(args []string) bool { return slices.Equal(args, []string{keep.CountersCommand()[1]}) }
+
 // Shared is what commands share that a keeper runs.
 type Shared struct {
 	Rules named.Rules // instead of the table in the kernel, which only its owner can change
 	Files *named.Files
+	// Counters returns the packets that went the fast way, to be printed as JSON.
+	Counters func() (any, error)
 }
 
 // sharedKey is the key of a Shared in a context.
@@ -118,6 +125,27 @@ func newSyncRules() *cobra.Command {
 				return err
 			}
 			return named.SyncRules(cmd.Context(), cfg)
+		},
+	}
+}
+
+// newFastCounters returns the command that a keeper runs for a node.
+func newFastCounters() *cobra.Command {
+	return &cobra.Command{
+		Use:    keep.CountersCommand()[1],
+		Hidden: true,
+		Short:  "print the packets that went the fast way",
+		Args:   cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			shared, _ := cmd.Context().Value(sharedKey{}).(Shared)
+			if shared.Counters == nil {
+				return hint.With(errors.New("only a keeper has the counters of the fast path"), "`cleat keep` keeps networks")
+			}
+			counters, err := shared.Counters()
+			if err != nil {
+				return err
+			}
+			return term.WriteJSONLine(cmd.OutOrStdout(), counters)
 		},
 	}
 }

@@ -14,8 +14,10 @@ import (
 	"sync"
 	"time"
 
+	"cleat/fastpath"
 	"cleat/link"
 	"cleat/network/firewall"
+	"cleat/network/keep"
 	"cleat/network/span"
 	"cleat/overlay/control"
 	"cleat/packet"
@@ -36,7 +38,7 @@ const accounting = "/proc/sys/net/netfilter/nf_conntrack_acct"
 // Traffic implements overlay.Dataplane. The kernel counts the bytes of a container's link and of the device to
 // other hosts in any case, so these cost nothing. Flows are read from the table of tracked connections, in which
 // bytes are counted only if the host's administrator wants it.
-func (d *dataplane) Traffic(context.Context) (control.Traffic, error) {
+func (d *dataplane) Traffic(ctx context.Context) (control.Traffic, error) {
 	t := control.Traffic{At: time.Now(), Links: []control.Link{}}
 	networks, err := d.store.Networks()
 	if err != nil {
@@ -61,7 +63,11 @@ func (d *dataplane) Traffic(context.Context) (control.Traffic, error) {
 			}
 		}
 	}
-	if err := d.links(&t, owners); err != nil {
+	var fast fastpath.Counters
+	if err := keep.FastCounters(ctx, d.cfg.Attach.Store, &fast); err != nil {
+		fast = fastpath.Counters{} // no keeper, or one of an earlier version: all packets go the kernel's way
+	}
+	if err := d.links(&t, owners, fast); err != nil {
 		return t, err
 	}
 	on, err := os.ReadFile(accounting)
@@ -74,8 +80,9 @@ func (d *dataplane) Traffic(context.Context) (control.Traffic, error) {
 }
 
 // links adds the counters of the links to the owners of addresses. The host has a route for each, which leads to
-// the link's end on the host: what that end sends, the container receives.
-func (d *dataplane) links(t *control.Traffic, owners map[netip.Addr]control.Link) error {
+// the link's end on the host: what that end sends, the container receives. The kernel does not count what goes the fast
+// way.
+func (d *dataplane) links(t *control.Traffic, owners map[netip.Addr]control.Link, fast fastpath.Counters) error {
 	h, err := link.Handle(d.host)
 	if err != nil {
 		return err
@@ -91,8 +98,14 @@ func (d *dataplane) links(t *control.Traffic, owners map[netip.Addr]control.Link
 		if s == nil {
 			continue
 		}
+		index := l.Attrs().Index
+		s.TxBytes, s.TxPackets = s.TxBytes+fast.ToContainers[index].Bytes, s.TxPackets+fast.ToContainers[index].Packets
+		if l.Attrs().Name == span.Device {
+			s.TxBytes, s.TxPackets = s.TxBytes+fast.Sealed.Bytes, s.TxPackets+fast.Sealed.Packets
+			s.RxBytes, s.RxPackets = s.RxBytes+fast.Unsealed.Bytes, s.RxPackets+fast.Unsealed.Packets
+		}
 		c := control.Counters{Received: s.TxBytes, Sent: s.RxBytes, ReceivedPackets: s.TxPackets, SentPackets: s.RxPackets}
-		counters[l.Attrs().Index] = c
+		counters[index] = c
 		if name := l.Attrs().Name; span.IsDevice(name) || isTunnel(name) { // as the host sees them
 			t.Between = cmp.Or(t.Between, &control.Counters{})
 			t.Between.Received, t.Between.Sent = t.Between.Received+s.RxBytes, t.Between.Sent+s.TxBytes

@@ -33,6 +33,7 @@ var networkOptions = map[string]func(s *wantedNetwork, value string) error{
 	"host_access":    text(func(s *wantedNetwork) *string { return &s.HostAccess }),
 	"vlan":           number(func(s *wantedNetwork) *int { return &s.VLAN }),
 	"mtu":            number(func(s *wantedNetwork) *int { return &s.MTU }),
+	"datapath":       text(func(s *wantedNetwork) *string { return &s.Datapath }),
 	"large_segments": truth(func(s *wantedNetwork) *bool { return &s.LargeSegments }),
 	"default_deny":   truth(func(s *wantedNetwork) *bool { return &s.DefaultDeny }),
 	"nat": func(s *wantedNetwork, value string) error {

@@ -37,7 +37,7 @@ type room struct {
 // rooms is the picture in the package comment as data.
 var rooms = map[string]room{
 	"cmd/cleat-cni":  {door, []string{"compat/netavark/args", "network/keep/client"}},
-	"cmd/cleat-node": {door, []string{"cli/networks", "cli/node", "overlay", "overlay/control", "overlay/registry", "network/attach", "network/bgp", "network/firewall", "network/keep", "network/named", "network/names", "network/span", "network/span/guard", "network/span/probe", "network/why", "tunnel/control", "tunnel/secure", "tunnel/spec", "link", "netns"}},
+	"cmd/cleat-node": {door, []string{"cli/networks", "cli/node", "fastpath", "overlay", "overlay/control", "overlay/registry", "network/attach", "network/bgp", "network/firewall", "network/keep", "network/named", "network/names", "network/span", "network/span/guard", "network/span/probe", "network/why", "tunnel/control", "tunnel/secure", "tunnel/spec", "link", "netns"}},
 	"cmd/cleat":      {door, []string{"cli", "compat", "lab", "mptcp", "mptcp/upgrade", "sandbox"}},
 
 	"cli": {faces, []string{
@@ -105,7 +105,7 @@ var rooms = map[string]room{
 	"mptcp/upgrade":      {hands, []string{"netns"}},
 	"network/attach":     {brains, []string{"network/journal", "network/announce", "network/dhcp", "network/segment", "network/qdisc", "network/resolvconf", "network/rules", "link", "netns"}},
 	"network/keep":       {brains, []string{"network/attach", "network/keep/client", "netns", "netns/find"}},
-	"network/named":      {brains, []string{"network/attach", "network/firewall", "network/ipam", "network/journal", "network/names", "network/resolvconf", "policy", "link", "netns", "netns/find"}},
+	"network/named":      {brains, []string{"network/attach", "network/firewall", "network/ipam", "network/journal", "network/names", "network/resolvconf", "fastpath", "policy", "link", "netns", "netns/find"}},
 	"network/ipam":       {brains, nil},
 	"network/journal":    {hands, nil},
 	"network/survey":     {brains, []string{"netns"}},
@@ -129,6 +129,7 @@ var rooms = map[string]room{
 
 	"policy":              {hands, []string{"usernet"}},
 	"dns":                 {hands, nil},
+	"fastpath":            {hands, nil},
 	"lab":                 {hands, []string{"link", "netns"}},
 	"lab/labtest":         {hands, []string{"lab", "link", "netns"}},
 	"lab/vm":              {hands, nil},

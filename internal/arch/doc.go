@@ -3,7 +3,7 @@
 //
 //	DOOR    cmd/cleat        passes argv to cli or compat                        → cli, compat; lab, mptcp, mptcp/upgrade, sandbox
 //	        cmd/cleat-cni    what engines start, by CNI or as netavark: asks a keeper → compat/netavark/args, network/keep/client
-//	        cmd/cleat-node   passes argv to cli/node, and is the dataplane of overlay → cli/networks, cli/node, overlay, overlay/control, registry; network/attach, bgp, firewall, keep, named, names, span, span/guard, span/probe, why; tunnel/control, secure, spec; link, netns
+//	        cmd/cleat-node   passes argv to cli/node, and is the dataplane of overlay → cli/networks, cli/node, fastpath, overlay, overlay/control, registry; network/attach, bgp, firewall, keep, named, names, span, span/guard, span/probe, why; tunnel/control, secure, spec; link, netns
 //	        doc/examples     minimal, firewall, socks5: example programs         → sandbox
 //	          minimal        a program in a network of its own
 //	          firewall       what it may reach
@@ -63,7 +63,7 @@
 //	          attach         adds a link to a running container, removes it     → journal, announce, dhcp, segment, qdisc, resolvconf, rules; link, netns
 //	          keep           restores attachments after restarts, renews leases → attach, client; netns, netns/find
 //	            client       sends command lines to a keeper; the test counts it as hands
-//	          named          networks by name: addresses, names, ports, rules    → attach, firewall, ipam, journal, names, resolvconf; policy, link, netns, netns/find
+//	          named          networks by name: addresses, names, ports, rules    → attach, firewall, ipam, journal, names, resolvconf; fastpath, policy, link, netns, netns/find
 //	          ipam           gives addresses of a network to its endpoints
 //	          journal        records how to undo each step; the test counts it as hands
 //	          survey         finds namespaces, links and their peers            → netns
@@ -81,6 +81,7 @@
 //	          upgrade        gives programs MPTCP sockets; the test counts it as hands → netns
 //	HANDS   policy           rules: what a process may reach                     → usernet
 //	        dns              DNS messages, forwarding to the host's resolvers
+//	        fastpath         BPF programs that forward the packets of known flows
 //	        lab              hosts, cables and switches made of namespaces       → link, netns
 //	          labtest        hosts outside a lab, for tests                       → lab, netns
 //	          vm             the same tests under other kernels, in QEMU

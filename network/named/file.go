@@ -37,6 +37,7 @@ type FileNetwork struct {
 	NAT           *bool                    `yaml:"nat,omitempty"` // default: true
 	HostAccess    string                   `yaml:"host_access,omitempty"`
 	LargeSegments bool                     `yaml:"large_segments,omitempty"`
+	Datapath      string                   `yaml:"datapath,omitempty"`
 	MTU           int                      `yaml:"mtu,omitempty"`
 	DNS           []string                 `yaml:"dns,omitempty"`
 	Labels        map[string]string        `yaml:"labels,omitempty"`
@@ -187,7 +188,7 @@ func (f File) rule(network, text string) (Rule, error) {
 func (f FileNetwork) desired(name string) (*desired, error) {
 	d := &desired{containers: map[string]Connection{}, spec: NetworkSpec{Name: name, Driver: f.Driver, Parent: f.Parent, Mode: f.Mode, VLAN: f.VLAN,
 		IPv6: f.IPv6, DHCP: f.DHCP, Internal: f.Internal, NoNAT: f.NAT != nil && !*f.NAT, HostAccess: f.HostAccess,
-		LargeSegments: f.LargeSegments, MTU: f.MTU, Labels: f.Labels, DefaultDeny: f.DefaultDeny, Spans: f.Span}}
+		LargeSegments: f.LargeSegments, Datapath: f.Datapath, MTU: f.MTU, Labels: f.Labels, DefaultDeny: f.DefaultDeny, Spans: f.Span}}
 	if f.Span && f.Driver == "" {
 		d.spec.Driver = Routed
 	}
@@ -303,7 +304,7 @@ func Export(cfg Config) (*File, error) {
 
 func (n *Network) export(endpoints []*Endpoint) FileNetwork {
 	f := FileNetwork{Driver: n.Driver, Span: n.Spans, Parent: n.Parent, Mode: n.Mode, VLAN: n.VLAN, DHCP: n.DHCP, Internal: n.Internal,
-		HostAccess: n.HostAccess, LargeSegments: n.LargeSegments, MTU: n.MTU,
+		HostAccess: n.HostAccess, LargeSegments: n.LargeSegments, Datapath: n.Datapath, MTU: n.MTU,
 		DNS: texts(n.DNS), Labels: n.Labels, Rules: n.Rules, DefaultDeny: n.DefaultDeny}
 	if n.NoNAT {
 		f.NAT = new(bool)
@@ -373,6 +374,7 @@ func (n *Network) differs(want NetworkSpec) []string {
 	add("vlan", n.VLAN != want.VLAN)
 	add("mtu", n.MTU != want.MTU)
 	add("large_segments", n.LargeSegments != want.LargeSegments)
+	add("datapath", cmp.Or(n.Datapath, DatapathAuto) != cmp.Or(want.Datapath, DatapathAuto))
 	add("dhcp", n.DHCP != want.DHCP)
 	for _, s := range want.Subnets {
 		add("subnet "+s.Prefix.String(), !slices.ContainsFunc(n.Subnets, func(o Subnet) bool { return o.Prefix == s.Prefix && (o.Gateway == s.Gateway || n.hasOwnGateway(s)) }))

@@ -39,6 +39,8 @@ type Keeper struct {
 	reported  []Difference // that can't be repaired, by the last look
 	signs     signs        // by the last look for forgotten containers
 	serverPID atomic.Int64 // of the name server; 0: none was found
+
+	fast fastKeeper
 }
 
 // KeeperConfig configures a Keeper.
@@ -50,7 +52,9 @@ type KeeperConfig struct {
 
 // NewKeeper returns a Keeper, and starts nothing.
 func NewKeeper(c KeeperConfig) *Keeper {
-	return &Keeper{cfg: c.Config, store: c.store(), start: c.StartNameServer, log: c.Log, changed: make(chan struct{}, 1)}
+	k := &Keeper{cfg: c.Config, store: c.store(), start: c.StartNameServer, log: c.Log, changed: make(chan struct{}, 1)}
+	k.fast.k = k
+	return k
 }
 
 // ContainersChanged makes Run look soon whether containers have ended in which the name server
@@ -160,6 +164,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	defer watching.Wait()
 	defer cancel()
 	watching.Go(func() { k.watchRules(ctx, table, owner) })
+	watching.Go(func() { k.keepFast(ctx) })
 	for ctx.Err() == nil {
 		if k.Idle() {
 			k.stopNameServer(ctx)

@@ -50,6 +50,7 @@ type NetworkSpec struct {
 	// the host, whose devices then cut them. Internal networks have them in any case.
 	LargeSegments bool              `json:"large_segments,omitempty"`
 	Spans         bool              `json:"spans,omitempty"`        // several hosts have the network: see Span
+	Datapath      string            `json:"datapath,omitempty"`     // what forwards packets: one of Datapaths; default: auto
 	MTU           int               `json:"mtu,omitempty"`          // bytes; default: that of the host's uplink or the parent
 	Rules         []string          `json:"rules,omitempty"`        // who may reach whom, as in Rule.String
 	DefaultDeny   bool              `json:"default_deny,omitempty"` // deny what no rule matches, inside the network and from it
@@ -92,6 +93,16 @@ const (
 
 // HostAccesses returns the values of NetworkSpec.HostAccess. The first is the default.
 func HostAccesses() []string { return []string{HostGateway, HostAll, HostNone} }
+
+// What forwards the packets of a network's containers.
+const (
+	DatapathAuto = "auto" // what is known to be faster
+	DatapathNft  = "nft"  // the kernel, by its routes and nftables rules
+	DatapathBPF  = "bpf"  // BPF programs, once the kernel has forwarded the first packets of a flow
+)
+
+// Datapaths returns the values of NetworkSpec.Datapath. The first is the default.
+func Datapaths() []string { return []string{DatapathAuto, DatapathNft, DatapathBPF} }
 
 // OnHost reports whether the host is the network's gateway.
 func (s *NetworkSpec) OnHost() bool { return s.Driver == Bridge || s.Driver == Routed }
@@ -193,6 +204,9 @@ func (s *NetworkSpec) normalize() error {
 	if s.HostAccess == "" {
 		s.HostAccess = HostGateway
 	}
+	if s.Datapath == DatapathAuto {
+		s.Datapath = ""
+	}
 	for _, check := range []func() error{s.checkDriver, s.checkOptions} {
 		if err := check(); err != nil {
 			return err
@@ -242,6 +256,10 @@ func (s *NetworkSpec) modes() []string {
 
 func (s *NetworkSpec) checkOptions() error {
 	switch {
+	case s.Datapath != "" && !slices.Contains(Datapaths(), s.Datapath):
+		return badSpec("datapath", s.Datapath, "unknown value", spell.Order(s.Datapath, Datapaths())...)
+	case s.Datapath == DatapathBPF && !s.OnHost():
+		return badSpec("datapath", s.Datapath, "the host does not forward the packets of a network of driver "+s.Driver, Bridge, Routed)
 	case !slices.Contains(HostAccesses(), s.HostAccess):
 		return badSpec("host-access", s.HostAccess, "unknown value", HostAccesses()...)
 	case s.DHCP && s.OnHost():

@@ -94,11 +94,17 @@ func (n *Network) endpointRules(e *Endpoint) firewall.State {
 	return all
 }
 
+// peerPrefix is how the names of the host's ends of containers' links on routed networks begin.
+const peerPrefix = "clr"
+
 // peer returns the name of the host's end of a container's link on a routed network.
-func (n *Network) peer(c attach.Container) string {
+func (n *Network) peer(c attach.Container) string { return n.peerOf(endpointID(c)) }
+
+// peerOf does the same for the id of an endpoint.
+func (n *Network) peerOf(id string) string {
 	h := fnv.New64a()
-	fmt.Fprintf(h, "%s\n%s", n.Name, endpointID(c))
-	return fmt.Sprintf("clr%012x", h.Sum64()&(1<<48-1))
+	fmt.Fprintf(h, "%s\n%s", n.Name, id)
+	return fmt.Sprintf(peerPrefix+"%012x", h.Sum64()&(1<<48-1))
 }
 
 // resolversOf returns the queries of an endpoint to servers of the host that the network's gateways answer.

@@ -12,12 +12,19 @@ type NetworkStatus struct {
 	*Network
 	Device     string           `json:"device,omitempty"` // of the host
 	Containers int              `json:"containers"`
-	Missing    []string         `json:"missing,omitempty"`   // in words
-	Taken      map[string]int   `json:"taken,omitempty"`     // addresses in each subnet
-	Endpoints  []EndpointStatus `json:"endpoints,omitempty"` // only of Inspect
+	Missing    []string         `json:"missing,omitempty"`       // in words
+	Forwards   *Forwarding      `json:"datapath_used,omitempty"` // only of Inspect
+	Taken      map[string]int   `json:"taken,omitempty"`         // addresses in each subnet
+	Endpoints  []EndpointStatus `json:"endpoints,omitempty"`     // only of Inspect
 	// Of a network that spans hosts: how many containers of other hosts it has, and which; these only of Inspect.
 	ElsewhereCount int            `json:"containers_elsewhere,omitempty"`
 	Elsewhere      []HostEndpoint `json:"elsewhere,omitempty"`
+}
+
+// Forwarding is what forwards the packets of a network: DatapathNft or DatapathBPF, and why.
+type Forwarding struct {
+	By  string `json:"by"`
+	Why string `json:"why"`
 }
 
 // EndpointStatus is an endpoint and the state of its link.
@@ -68,6 +75,9 @@ func Inspect(ctx context.Context, cfg Config, name string) (*NetworkStatus, erro
 	}
 	st, err := store.status(n)
 	errs := []error{err}
+	if by, why := n.ChooseDatapath(); by != "" {
+		st.Forwards = &Forwarding{by, why}
+	}
 	if n.Span != nil {
 		st.Elsewhere, err = store.Elsewhere(name)
 		errs = append(errs, err)

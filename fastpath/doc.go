@@ -1,0 +1,81 @@
+// Package fastpath forwards packets of containers by BPF programs, once the kernel has shown how it forwards them.
+//
+// # Theory of operation
+//
+// A packet from a container passes much of the kernel until it leaves the host: bridge or routes, connection tracking,
+// the rules of nftables, translation of addresses, VXLAN. For the packets of one flow all that has the same result. So
+// the programs look at the first packets of a flow as they come in and as they leave, remember what was done with
+// them, and do the same with the next ones:
+//
+//	container ─ veth ─ from_container ─→ the kernel ─→ to_wire ─ eth0     a packet that the kernel forwards
+//	container ─ veth ─ from_container ─────────────────────────→ eth0     one that goes the fast way
+//	eth0 ─ from_wire ─→ the kernel ─→ to_container ─ veth ─ container
+//	eth0 ─ from_wire ───────────────────────────────────→ container       bpf_redirect_peer
+//
+// Nothing is decided here. What the kernel has done with a packet is a judgement of its flow, which holds for 50 ms.
+// Then packets of the flow take the kernel's way, until one of them leaves. So a new rule, another route, a removed
+// port or an ended connection holds for all packets within 50 ms and a tick of the kernel's clock, whoever has made
+// the change, and whether the process that loaded the programs still runs or not.
+//
+// A judgement is about a flow in one direction: addresses, ports and protocol, the device by which packets come in, their
+// type of service, and their size, which is at most that of the largest packet that the kernel has forwarded. It is
+// made when
+//
+//   - the packet that leaves is the one that came in (package comment of judge.h in C: is_forwarded, is_bridged),
+//   - connection tracking knows the flow in both directions, and translates it in just this way; a flow of TCP must be
+//     established. For packets that a bridge forwards it need not know the flow;
+//   - no helper of connection tracking reads the flow's packets (FTP, SIP).
+//
+// All other packets take the kernel's way: those that begin or end a connection of TCP, fragments, packets with
+// options, other protocols than TCP and UDP, those whose time to live ends, and those with a mark. A flow is remembered after
+// a dozen packets.
+//
+// # VXLAN
+//
+// to_wire sees packets of containers with the headers that the kernel has put in front, and to_wire's flows put the same
+// headers in front of the next packets (bpf_skb_adjust_room). So peers need no BPF, and
+// large segments of TCP stay whole until the network card. The outer UDP checksum is 0, which RFC 7348 section 5 recommends.
+//
+// Packets that come in VXLAN wait in a queue of the kernel (gro_cells), where later ones of the same flow could overtake
+// them. So their payload is counted as they come in and as they leave, and the fast way is taken only while there is
+// nothing in between.
+//
+// # Files
+//
+//	flow.c     the programs          packet.h   reading packets
+//	judge.h    seeing what the kernel does       send.h     the fast way
+//	flow.h     the maps              kernel.h   what they use of the kernel
+//
+// The objects that bpf2go makes of them are committed. Scripts/bpf makes them again; it needs clang.
+//
+// # Limits
+//
+// Connection tracking does not see most packets of a flow. So nf_conntrack_tcp_be_liberal and
+// nf_conntrack_tcp_ignore_invalid_rst must be on in the namespace: package network/named sets them. Flows of TCP stay on the kernel's way
+// without the first. Counters of rules, of connection tracking and of devices lack the packets that go the fast way
+// (Counters). Programs that capture packets see them come in by a device, and not leave by it.
+//
+// A packet with a wrong checksum of TCP or UDP is dropped by the container instead of by the host.
+//
+// Packets that go the fast way don't meet programs, filters and queueing disciplines that others have on a
+// container's device. A device with such programs is left out (Sync), those with filters and queueing
+// disciplines are up to the caller.
+//
+// VXLAN over IPv6 and translated IPv6 packets take the kernel's way. The kernel needs tcx (Linux 6.6) and kfuncs of
+// connection tracking; New says what is missing.
+//
+// Sources: include/uapi/linux/bpf.h; net/core/filter.c (bpf_skb_adjust_room, bpf_redirect_peer);
+// net/netfilter/nf_conntrack_bpf.c and nf_conntrack_proto_tcp.c; RFC 7348, RFC 6040. Remembering what the kernel did with
+// the first packets is also the idea of ONCache (Lin et al., NSDI 2025).
+//
+// # Example
+//
+//	p, err := fastpath.New()
+//	if err != nil {
+//		return err // *fastpath.UnsupportedError
+//	}
+//	defer p.Close()
+//	err = p.Sync(fastpath.Settings{VNI: 7790, Port: 4789}, []fastpath.Device{
+//		{Index: veth, Role: fastpath.Container}, {Index: eth0, Role: fastpath.Wire},
+//	})
+package fastpath

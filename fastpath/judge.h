@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: MIT OR GPL-2.0-only
+//
+// Seeing what the kernel does with packets.
+
+#pragma once
+
+// await notes a packet that the kernel gets now.
+static __always_inline void await(struct __sk_buff *skb, const struct packet *p)
+{
+	__u32 zero = 0;
+	struct pending *w = bpf_map_lookup_elem(&pending_map, &zero);
+	if (!w || p->mac[0] & 1) // for several
+		return;
+	w->packet = *p;
+	w->in = skb->ifindex;
+	w->at = bpf_ktime_get_ns();
+}
+
+// awaited returns the packet that came last on this processor, unless it has left.
+static __always_inline struct pending *awaited(void)
+{
+	__u32 zero = 0;
+	struct pending *w = bpf_map_lookup_elem(&pending_map, &zero);
+	if (!w || !w->at)
+		return 0;
+	if (bpf_ktime_get_ns() - w->at > PENDING_NS) {
+		w->at = 0;
+		return 0;
+	}
+	return w;
+}
+
+// is_like reports whether a packet that leaves may be the one that came, in all that no translation changes.
+static __always_inline bool is_like(const struct pending *w, const struct packet *p)
+{
+	return w->packet.mark == p->mark && w->packet.length == p->length && w->packet.payload == p->payload && w->packet.tos == p->tos &&
+	       w->packet.key.protocol == p->key.protocol && w->packet.key.v6 == p->key.v6;
+}
+
+static __always_inline bool is_forwarded(const struct pending *w, const struct packet *p)
+{
+	return w->packet.ttl == p->ttl + 1 && is_like(w, p);
+}
+
+static __always_inline bool is_same_flow(const struct key *a, const struct key *b)
+{
+	__u32 different = (a->source_port ^ b->source_port) | (a->destination_port ^ b->destination_port);
+	for (int i = 0; i < 4; i++)
+		different |= (a->source[i] ^ b->source[i]) | (a->destination[i] ^ b->destination[i]);
+	return !different;
+}
+
+static __always_inline bool is_bridged(const struct pending *w, const struct packet *p)
+{
+	return w->packet.ttl == p->ttl && is_mac(w->packet.mac, p->mac) && is_same_flow(&w->packet.key, &p->key) && is_like(w, p);
+}
+
+// The answers of connection tracking.
+enum answer { UNKNOWN, ALLOWED, DENIED };
+
+// ask asks connection tracking about a flow that comes in as one key and leaves as another. It allows a flow that it knows
+// in both directions, that it translates in just this way, and whose packets nothing has to see.
+static __always_inline enum answer ask(struct __sk_buff *skb, const struct key *came, const struct key *leaves)
+{
+	struct bpf_sock_tuple tuple = {};
+	struct bpf_ct_opts o = {.netns_id = -1, .l4proto = came->protocol};
+	struct nf_conn *ct;
+	if (came->v6) {
+		__builtin_memcpy(tuple.ipv6.saddr, came->source, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, came->destination, 16);
+		tuple.ipv6.sport = came->source_port;
+		tuple.ipv6.dport = came->destination_port;
+		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv6), &o, sizeof(o));
+	} else {
+		tuple.ipv4.saddr = came->source[0];
+		tuple.ipv4.daddr = came->destination[0];
+		tuple.ipv4.sport = came->source_port;
+		tuple.ipv4.dport = came->destination_port;
+		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), &o, sizeof(o));
+	}
+	if (!ct)
+		return UNKNOWN;
+	__u64 want = IPS_SEEN_REPLY | IPS_CONFIRMED;
+	bool ok = true;
+	if (came->protocol == IPPROTO_TCP) {
+		want |= IPS_ASSURED;
+		ok = ct->proto.tcp.state == TCP_CONNTRACK_ESTABLISHED && ct->ct_net.net->ct.nf_ct_proto.tcp.tcp_be_liberal;
+	}
+	ok = ok && (ct->status & (want | IPS_SEQ_ADJUST | IPS_DYING)) == want;
+	struct nf_ct_ext *ext = ct->ext;
+	ok = ok && !(ext && ext->offset[0]); // no helper reads its packets
+	// What leaves is the inverse of what the other direction comes in as.
+	__u32 different;
+	if (o.dir) {
+		struct nf_conntrack_tuple *other = &ct->tuplehash[0].tuple;
+		different = (other->src.u.all ^ leaves->destination_port) | (other->dst.u.all ^ leaves->source_port);
+		for (int i = 0; i < 4; i++)
+			different |= (other->src.u3.all[i] ^ leaves->destination[i]) | (other->dst.u3.all[i] ^ leaves->source[i]);
+	} else {
+		struct nf_conntrack_tuple *other = &ct->tuplehash[1].tuple;
+		different = (other->src.u.all ^ leaves->destination_port) | (other->dst.u.all ^ leaves->source_port);
+		for (int i = 0; i < 4; i++)
+			different |= (other->src.u3.all[i] ^ leaves->destination[i]) | (other->dst.u3.all[i] ^ leaves->source[i]);
+	}
+	bpf_ct_release(ct);
+	return ok && !different ? ALLOWED : DENIED;
+}
+
+// is_like_before reports whether packets of a flow still leave as before.
+static __always_inline bool is_like_before(const struct flow *a, const struct flow *b)
+{
+	const __u64 *x = (const void *)a->header, *y = (const void *)b->header;
+	__u64 different = 0;
+	for (int i = 0; i < sizeof(a->header) / 8; i++)
+		different |= (x[i] ^ y[i]);
+	return !different && a->in == b->in && a->out == b->out && a->act == b->act && !((a->tos ^ b->tos) & ~ECN) && is_mac(a->mac, b->mac) &&
+	       a->source == b->source && a->destination == b->destination && a->source_port == b->source_port &&
+	       a->destination_port == b->destination_port && a->outer_source == b->outer_source && a->outer_destination == b->outer_destination;
+}
+
+// remember remembers what the kernel has done with a packet that leaves now. old is what was remembered before, or 0.
+static __always_inline void remember(struct __sk_buff *skb, const struct key *came, struct flow *old, struct flow *new, const struct packet *p)
+{
+	__u64 now = bpf_ktime_get_coarse_ns();
+	new->out = skb->ifindex;
+	new->tos = p->tos;
+	if (old && is_like_before(old, new)) {
+		if (old->largest < p->length)
+			old->largest = p->length;
+		old->judged = now;
+		return;
+	}
+	new->judged = now;
+	new->largest = p->length;
+	if (old) {
+		new->packets = old->packets;
+		new->bytes = old->bytes;
+		new->entered = old->entered;
+		new->left = old->left;
+		new->slow_since = old->slow_since;
+	}
+	bpf_map_update_elem(&flows, came, new, BPF_ANY);
+}
+
+static __always_inline void judge_as(struct __sk_buff *skb, struct pending *w, struct flow *new, const struct packet *p, bool bridged)
+{
+	w->at = 0;
+	struct flow *old = bpf_map_lookup_elem(&flows, &w->packet.key);
+	if (!old && !is_hot(&w->packet.key))
+		return;
+	enum answer a = ask(skb, &w->packet.key, &p->key);
+	if (a != ALLOWED && !(bridged && a == UNKNOWN))
+		return;
+	if (!is_same_flow(&w->packet.key, &p->key)) {
+		if (p->key.v6)
+			return;
+		new->act |= TRANSLATE;
+		new->source = p->key.source[0];
+		new->destination = p->key.destination[0];
+		new->source_port = p->key.source_port;
+		new->destination_port = p->key.destination_port;
+	}
+	new->in = w->in;
+	__builtin_memcpy(new->mac, w->packet.mac, ETH_ALEN);
+	remember(skb, &w->packet.key, old, new, p);
+}
+
+// judge remembers a flow whose packet leaves that came last.
+static __always_inline void judge(struct __sk_buff *skb, struct pending *w, struct flow *new, const struct packet *p)
+{
+	judge_as(skb, w, new, p, false);
+}
+
+// judge_bridged does the same for a packet that was bridged. Connection tracking need not know its flow: then no rule that
+// it passes depends on connections.
+static __always_inline void judge_bridged(struct __sk_buff *skb, struct pending *w, struct flow *new, const struct packet *p)
+{
+	new->act |= BRIDGE;
+	judge_as(skb, w, new, p, true);
+}
+
+// A packet in VXLAN does not leave in the softirq in which it came: the kernel queues it in between. So a flow is fast only
+// while none of its packets are in the kernel, which could be overtaken. Their payload is counted as they come and leave.
+
+// expect begins to count the packets of a flow.
+static __always_inline void expect(struct __sk_buff *skb, const struct envelope *e, const struct packet *p)
+{
+	if (!is_hot(&p->key))
+		return;
+	struct flow new = {.in = skb->ifindex, .outer_source = e->source, .outer_destination = e->destination, .entered = p->payload};
+	new.slow_since = bpf_ktime_get_coarse_ns();
+	bpf_map_update_elem(&flows, &p->key, &new, BPF_NOEXIST);
+}
+
+// expect_again counts another packet, which may come from another host than those before.
+static __always_inline void expect_again(struct __sk_buff *skb, struct flow *f, const struct envelope *e, const struct packet *p, __u64 now)
+{
+	if (!is_from(f, skb, e)) {
+		f->judged = 0;
+		f->in = skb->ifindex;
+		f->outer_source = e->source;
+		f->outer_destination = e->destination;
+	}
+	if (f->fast) {
+		f->fast = 0;
+		f->entered = f->left = 0;
+		f->slow_since = now;
+	}
+	__sync_fetch_and_add(&f->entered, p->payload);
+}
+
+// is_empty reports whether no packet of a flow is in the kernel.
+static __always_inline bool is_empty(const struct flow *f, __u64 now)
+{
+	return f->entered == f->left || now - f->slow_since > DROPPED_NS;
+}
+
+// judge_expected remembers a flow that came in VXLAN, if the packet that leaves is one of it.
+static __always_inline void judge_expected(struct __sk_buff *skb, struct flow *new, struct packet *p)
+{
+	p->key.sealed = 1;
+	struct flow *f = bpf_map_lookup_elem(&flows, &p->key);
+	if (!f)
+		return;
+	__sync_fetch_and_add(&f->left, p->payload);
+	if (ask(skb, &p->key, &p->key) != ALLOWED)
+		return;
+	new->in = f->in;
+	new->outer_source = f->outer_source;
+	new->outer_destination = f->outer_destination;
+	remember(skb, &p->key, f, new, p);
+}

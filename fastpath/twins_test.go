@@ -1,0 +1,411 @@
+package fastpath_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/hex"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"cleat/lab"
+
+	"github.com/mdlayher/packet"
+	"golang.org/x/sys/unix"
+)
+
+var (
+	twinSeed    = flag.Uint64("twins.seed", 0, "seed of TestTwins; 0: another one each time")
+	twinPackets = flag.Int("twins.packets", 20_000, "packets of TestTwins in each lab")
+)
+
+// TestTwins sends the same random packets through hosts with and without the fast path. Some are of connections, and go
+// the fast way; others are like them, with something changed. The same ones arrive, byte for byte.
+func TestTwins(t *testing.T) {
+	seed := *twinSeed
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed %d: -twins.seed", seed)
+	for _, c := range []struct {
+		name          string
+		vxlan, bridge bool
+		server        func(tb *testbed) (n *lab.Node, last byte, host int)
+	}{
+		{"vxlan", true, false, func(tb *testbed) (*lab.Node, byte, int) { return tb.hosts[2].containers[3], 3, 2 }},
+		{"routes", false, false, func(tb *testbed) (*lab.Node, byte, int) { return tb.hosts[2].containers[3], 3, 2 }},
+		{"host", false, false, func(tb *testbed) (*lab.Node, byte, int) { return tb.hosts[1].containers[3], 3, 1 }},
+		{"bridge", false, true, func(tb *testbed) (*lab.Node, byte, int) { return tb.hosts[1].containers[3], 3, 1 }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			var got [2][2]map[uint16][][]byte
+			var sent []frame
+			for twin := range 2 {
+				tb := newTestbed(t, c.vxlan, c.bridge)
+				server, last, i := c.server(tb)
+				ends := [2]*end{newEnd(t, tb.hosts[1].containers[2], 0), newEnd(t, server, 1)}
+				ends[0].addr, ends[1].addr = address(1, 2).As4(), address(i, int(last)).As4()
+				ends[0].gateway, ends[1].gateway = tb.hosts[1].mac("c2"), tb.hosts[i].mac("c3")
+				if c.bridge {
+					ends[0].gateway, ends[1].gateway = ends[1].mac, ends[0].mac
+				}
+				if twin == 1 {
+					tb.hosts[1].fast()
+					tb.hosts[2].fast()
+				}
+				sent = generate(rand.New(rand.NewPCG(seed, 1)), *twinPackets, ends)
+				warm(t, ends)
+				for _, f := range sent {
+					ends[f.from].send(f.bytes)
+				}
+				time.Sleep(300 * time.Millisecond)
+				for e := range ends {
+					got[twin][e] = ends[e].received()
+				}
+				if twin == 1 {
+					var fast uint64
+					flows, err := tb.hosts[1].path.Flows()
+					must(t, err)
+					for _, f := range flows {
+						fast += f.Packets
+					}
+					t.Logf("%d packets, of which %d and %d arrived, %d went the fast way", len(sent), len(got[1][0]), len(got[1][1]), fast)
+					if fast < uint64(len(sent))/10 {
+						t.Error("too few packets went the fast way")
+					}
+				}
+			}
+			different := 0
+			for n, f := range sent {
+				to := 1 - f.from
+				plain, fast := got[0][to][uint16(n)], got[1][to][uint16(n)]
+				if slices.EqualFunc(plain, fast, bytes.Equal) || len(plain) == 0 && len(fast) == 1 && hasWrongChecksum(fast[0]) {
+					continue // the container drops it instead of the host
+				}
+				if different++; different <= 5 {
+					t.Errorf("packet %d, %s:\n sent  %s\n plain %s\n fast  %s", n, f.what, hex.EncodeToString(f.bytes[14:]), texts(plain), texts(fast))
+				}
+			}
+			if different > 0 {
+				t.Errorf("%d of %d packets differ", different, len(sent))
+			}
+		})
+	}
+}
+
+// hasWrongChecksum reports whether an IP packet of TCP or UDP has a wrong checksum there.
+func hasWrongChecksum(ip []byte) bool {
+	b := append(make([]byte, 14), ip...)
+	checksums(b)
+	return !bytes.Equal(b[14+20:], ip[20:])
+}
+
+func texts(all [][]byte) string {
+	var s []string
+	for _, b := range all {
+		s = append(s, hex.EncodeToString(b))
+	}
+	return strings.Join(s, " and ")
+}
+
+// frame is a frame that one end sends. The identification of its IP packet is its number.
+type frame struct {
+	from  int
+	bytes []byte
+	what  string
+}
+
+// end is a container whose own network stack answers nothing.
+type end struct {
+	t            testing.TB
+	conn         *packet.Conn
+	side         int
+	mac, gateway net.HardwareAddr
+	addr         [4]byte
+
+	mu  sync.Mutex
+	all map[uint16][][]byte // IP packets that arrived, by identification
+}
+
+func newEnd(t testing.TB, n *lab.Node, side int) *end {
+	t.Helper()
+	run(t, n, "table inet silent { chain in { type filter hook input priority filter; policy drop; }; chain out { type filter hook output priority filter; policy drop; }; }", "nft -f -")
+	e := &end{t: t, side: side, all: map[uint16][][]byte{}}
+	must(t, n.NS.Do(func() error {
+		ifi, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		e.mac = ifi.HardwareAddr
+		e.conn, err = packet.Listen(ifi, packet.Raw, unix.ETH_P_ALL, nil)
+		return err
+	}))
+	raw, err := e.conn.SyscallConn()
+	must(t, err)
+	must(t, raw.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 64<<20) }))
+	must(t, err)
+	t.Cleanup(func() { e.conn.Close() })
+	go func() {
+		b := make([]byte, 65536)
+		for {
+			n, _, err := e.conn.ReadFrom(b)
+			if err != nil {
+				return
+			}
+			if n < 34 || b[12] != 8 || b[13] != 0 || bytes.Equal(b[6:12], e.mac) { // what it sends comes, too
+				continue
+			}
+			if protocol := b[14+9]; protocol == unix.IPPROTO_IGMP || protocol == unix.IPPROTO_ICMP && b[14+20] != 8 {
+				continue // a bridge's own, or an error of a host
+			}
+			id := binary.BigEndian.Uint16(b[18:])
+			e.mu.Lock()
+			e.all[id] = append(e.all[id], bytes.Clone(b[14:n]))
+			e.mu.Unlock()
+		}
+	}()
+	return e
+}
+
+func (e *end) send(b []byte) {
+	_, err := e.conn.WriteTo(b, &packet.Addr{HardwareAddr: b[:6]})
+	if err != nil && !os.IsTimeout(err) {
+		e.t.Fatalf("send %x: %v", b, err)
+	}
+}
+
+func (e *end) received() map[uint16][][]byte {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.all
+}
+
+func (h *host) mac(name string) net.HardwareAddr {
+	var i *net.Interface
+	must(h.t, h.NS.Do(func() (err error) { i, err = net.InterfaceByName(name); return err }))
+	return i.HardwareAddr
+}
+
+// warm sends packets until the hosts know the Ethernet addresses of both ends.
+func warm(t testing.TB, ends [2]*end) {
+	t.Helper()
+	const id = 0xffff
+	for from, e := range ends {
+		other := ends[1-from]
+		for deadline := time.Now().Add(5 * time.Second); len(other.received()[id]) == 0; time.Sleep(20 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("packets of end %d don't arrive", from)
+			}
+			c := connection{protocol: unix.IPPROTO_UDP, ports: [2]uint16{9999, 9999}}
+			e.send(c.packet(ends, from, id, 0, nil).bytes)
+		}
+	}
+	for _, e := range ends {
+		e.mu.Lock()
+		clear(e.all)
+		e.mu.Unlock()
+	}
+}
+
+// connection is one of UDP or TCP, whose client is the first end.
+type connection struct {
+	protocol byte
+	ports    [2]uint16
+	next     [2]uint32 // sequence numbers
+	step     int       // of the handshake of TCP
+}
+
+const (
+	fin = 1 << iota
+	syn
+	rst
+	psh
+	ack
+)
+
+// packet returns a packet of a connection.
+func (c *connection) packet(ends [2]*end, from int, id uint16, flags byte, payload []byte) frame {
+	to := 1 - from
+	b := slices.Concat(ends[from].gateway, ends[from].mac, []byte{8, 0})
+	l4 := 8
+	if c.protocol == unix.IPPROTO_TCP {
+		l4 = 20
+	}
+	b = append(b, 0x45, 0)
+	b = binary.BigEndian.AppendUint16(b, uint16(20+l4+len(payload)))
+	b = binary.BigEndian.AppendUint16(b, id)
+	b = append(b, 0x40, 0, 64, c.protocol, 0, 0)
+	b = append(b, ends[from].addr[:]...)
+	b = append(b, ends[to].addr[:]...)
+	b = binary.BigEndian.AppendUint16(b, c.ports[from])
+	b = binary.BigEndian.AppendUint16(b, c.ports[to])
+	if c.protocol == unix.IPPROTO_UDP {
+		b = binary.BigEndian.AppendUint16(b, uint16(8+len(payload)))
+		b = append(b, 0, 0)
+	} else {
+		b = binary.BigEndian.AppendUint32(b, c.next[from])
+		b = binary.BigEndian.AppendUint32(b, c.next[to])
+		b = append(b, 0x50, flags, 0x40, 0, 0, 0, 0, 0)
+		c.next[from] += uint32(len(payload))
+		if flags&(syn|fin) != 0 {
+			c.next[from]++
+		}
+	}
+	b = append(b, payload...)
+	checksums(b)
+	return frame{from: from, bytes: b, what: fmt.Sprintf("protocol %d, flags %#x", c.protocol, flags)}
+}
+
+func sum(b []byte, s uint32) uint16 {
+	for i := 0; i+1 < len(b); i += 2 {
+		s += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	if len(b)%2 == 1 {
+		s += uint32(b[len(b)-1]) << 8
+	}
+	for s > 0xffff {
+		s = s&0xffff + s>>16
+	}
+	return ^uint16(s)
+}
+
+// checksums sets the checksums of a frame.
+func checksums(b []byte) {
+	ip := b[14:]
+	binary.BigEndian.PutUint16(ip[10:], 0)
+	binary.BigEndian.PutUint16(ip[10:], sum(ip[:20], 0))
+	at := 20 + 6
+	if ip[9] == unix.IPPROTO_TCP {
+		at = 20 + 16
+	}
+	binary.BigEndian.PutUint16(ip[at:], 0)
+	var pseudo uint32
+	for i := 12; i < 20; i += 2 {
+		pseudo += uint32(binary.BigEndian.Uint16(ip[i:]))
+	}
+	binary.BigEndian.PutUint16(ip[at:], sum(ip[20:], pseudo+uint32(ip[9])+uint32(len(ip)-20)))
+}
+
+// generate returns random packets.
+func generate(r *rand.Rand, n int, ends [2]*end) (all []frame) {
+	var connections []*connection
+	for i := range 8 {
+		c := &connection{protocol: unix.IPPROTO_UDP, ports: [2]uint16{uint16(1000 + i), uint16(2000 + i)}}
+		if i%2 == 1 {
+			c.protocol = unix.IPPROTO_TCP
+		}
+		connections = append(connections, c)
+	}
+	for len(all) < n {
+		c := connections[r.IntN(len(connections))]
+		id := uint16(len(all))
+		from, flags := r.IntN(2), byte(ack)
+		payload := make([]byte, []int{0, 1, 8, 100, 1000}[r.IntN(5)])
+		if c.protocol == unix.IPPROTO_TCP && c.step < 3 {
+			from, flags, payload = []int{0, 1, 0}[c.step], []byte{syn, syn | ack, ack}[c.step], nil
+			if c.step == 0 {
+				c.next = [2]uint32{r.Uint32(), r.Uint32()}
+			}
+			c.step++
+			f := c.packet(ends, from, id, flags, payload)
+			if c.step == 1 { // no acknowledgement yet
+				clear(f.bytes[14+20+8 : 14+20+12])
+				checksums(f.bytes)
+			}
+			all = append(all, f)
+			continue
+		}
+		if c.protocol == unix.IPPROTO_TCP && r.IntN(100) == 0 { // it ends, and begins again
+			all = append(all, c.packet(ends, from, id, []byte{rst | ack, fin | ack}[r.IntN(2)], nil))
+			if all[id].bytes[14+33]&fin != 0 {
+				all = append(all, c.packet(ends, 1-from, id+1, fin|ack, nil), c.packet(ends, from, id+2, ack, nil))
+			}
+			c.step = 0
+			continue
+		}
+		for i := range payload {
+			payload[i] = byte(r.Uint32())
+		}
+		f := c.packet(ends, from, id, flags, payload)
+		if r.IntN(5) == 0 {
+			mutate(r, &f, c)
+		}
+		all = append(all, f)
+	}
+	return all
+}
+
+// mutate changes something of a frame.
+func mutate(r *rand.Rand, f *frame, c *connection) {
+	ip := f.bytes[14:]
+	check := func() { binary.BigEndian.PutUint16(ip[10:], 0); binary.BigEndian.PutUint16(ip[10:], sum(ip[:20], 0)) }
+	names := []string{"time to live", "type of service", "options", "fragment", "checksum of IP", "checksum", "flags", "length", "length of UDP", "source", "destination", "protocol", "bits", "Ethernet address", "version", "may be divided", "trailer", "source port"}
+	what := names[r.IntN(len(names))]
+	f.what += ", " + what
+	switch what {
+	case "time to live":
+		ip[8] = []byte{0, 1, 2, 3, 255}[r.IntN(5)]
+		check()
+	case "type of service":
+		ip[1] = byte(r.Uint32())
+		check()
+	case "options":
+		ip[0] = 0x46
+		check()
+	case "fragment":
+		binary.BigEndian.PutUint16(ip[6:], []uint16{0x2000, 0x2001, 0x0005, 0x8000, 0x4001}[r.IntN(5)])
+		check()
+	case "checksum of IP":
+		ip[10] ^= 1 << r.IntN(8)
+	case "checksum":
+		at := 26
+		if ip[9] == unix.IPPROTO_TCP {
+			at = 36
+		}
+		ip[at] ^= 1 << r.IntN(8)
+	case "flags":
+		if c.protocol == unix.IPPROTO_TCP {
+			ip[33] = byte(r.Uint32()) &^ rst &^ fin &^ syn
+			checksums(f.bytes)
+		}
+	case "length":
+		binary.BigEndian.PutUint16(ip[2:], uint16(max(0, len(ip)+r.IntN(41)-20)))
+		check()
+	case "length of UDP":
+		if c.protocol == unix.IPPROTO_UDP {
+			binary.BigEndian.PutUint16(ip[24:], uint16(max(0, len(ip)-20+r.IntN(21)-10)))
+		}
+	case "source":
+		ip[15] ^= byte(1 + r.IntN(255))
+		checksums(f.bytes)
+	case "destination":
+		ip[19] ^= byte(1 + r.IntN(255))
+		checksums(f.bytes)
+	case "protocol":
+		ip[9] = []byte{1, 6, 17, 47, 132}[r.IntN(5)]
+		check()
+	case "bits":
+		at := 20 + r.IntN(len(ip)-20)
+		ip[at] ^= 1 << r.IntN(8)
+	case "Ethernet address":
+		f.bytes[5] ^= byte(1 + r.IntN(255))
+	case "version":
+		ip[0] = byte(r.Uint32())
+		check()
+	case "may be divided":
+		ip[6] = 0
+		check()
+	case "trailer":
+		f.bytes = append(f.bytes, make([]byte, 1+r.IntN(20))...)
+	case "source port":
+		ip[20] ^= 1 << r.IntN(8)
+		checksums(f.bytes)
+	}
+}
