@@ -16,8 +16,12 @@ static __always_inline int enter(struct __sk_buff *skb)
 	struct packet p = {};
 	if (!read(skb, ETH_HLEN, &p))
 		return NEXT;
+	if (ends(&p))
+		return NEXT;
 	struct flow *f = bpf_map_lookup_elem(&flows, &p.key);
-	if (f && f->in == skb->ifindex && is_judged(f, bpf_ktime_get_coarse_ns()) && fits(f, &p) && is_mac(f->mac, p.mac))
+	if (f && begins(&p))
+		f->judged = 0; // another connection
+	else if (f && f->in == skb->ifindex && fits(f, &p, bpf_ktime_get_coarse_ns()) && is_mac(f->mac, p.mac) && is_confirmed(skb, f, &p))
 		return send(skb, f, &p);
 	await(skb, &p);
 	return NEXT;
@@ -45,7 +49,10 @@ SEC("tc") int from_wire(struct __sk_buff *skb)
 		return NEXT;
 	}
 	__u64 now = bpf_ktime_get_coarse_ns();
-	if (is_from(f, skb, &e) && is_judged(f, now) && is_empty(f, now) && fits(f, &p) && (e.tos & ECN) != ECN && is_for_host(skb)) {
+	if (begins(&p))
+		f->judged = 0;
+	else if (!ends(&p) && is_from(f, skb, &e) && is_empty(f, now) && fits(f, &p, now) && (e.tos & ECN) != ECN && is_for_host(skb) &&
+		 is_confirmed(skb, f, &p)) {
 		if (!unseal(skb))
 			return NEXT;
 		return send(skb, f, &p);

@@ -44,7 +44,7 @@ static __always_inline struct settings *current_settings(void)
 
 // flow is what to do with the packets of a key.
 struct flow {
-	__u64 judged;			 // when a packet last left that the kernel has forwarded; 0: never
+	__u64 judged;			 // when the largest packet last left that the kernel has forwarded; 0: never
 	__u64 entered, left; // payload in VXLAN that the kernel has to forward, and has forwarded, since slow_since, in bytes
 	__u64 slow_since;
 	__u64 packets, bytes;		 // that went the fast way
@@ -52,11 +52,12 @@ struct flow {
 	__be32 outer_source, outer_destination; // of the packets in VXLAN that come in
 	__be32 source, destination;	 // new ones; IPv4 alone is translated
 	__be16 source_port, destination_port;
-	__u16 largest; // packet that the kernel has forwarded, in bytes
+	__u16 largest; // IP packet that the kernel has forwarded, in bytes
 	__u16 sum;     // of the outer IP header without length, identification and ECN
 	__u8 mac[ETH_ALEN]; // destination of frames that come in as they are
 	__u8 tos, act;
-	__u64 fast; // the last packet went the fast way
+	__u32 fast;	 // the last packet went the fast way
+	__u32 confirmed; // connection tracking knows the flow in both directions
 	__u8 header[ETH_HLEN + ROOM] __attribute__((aligned(8))); // in front of packets that leave, without lengths
 };
 
@@ -144,12 +145,50 @@ static __always_inline bool is_hot(const struct key *k)
 	return true;
 }
 
-static __always_inline bool is_judged(const struct flow *f, __u64 now) { return f->judged + JUDGED_NS > now; }
+static __always_inline bool is_judged(__u64 judged, __u64 now) { return judged + JUDGED_NS > now; }
 
-// fits reports whether the kernel has forwarded packets like one.
-static __always_inline bool fits(const struct flow *f, const struct packet *p)
+// path is a way to a destination, whose packets have the same MTU.
+struct path {
+	__be32 destination[4];
+	__u32 out;
+	__u8 mac[ETH_ALEN]; // of the next hop
+	__u16 zero;
+};
+
+// size is that of the largest packet that the kernel has forwarded on a path, in bytes, and when.
+struct size {
+	__u64 judged;
+	__u32 largest;
+	__u32 zero;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct path);
+	__type(value, struct size);
+} sizes SEC(".maps");
+
+static __always_inline void path_of(const struct flow *f, const __be32 *destination, struct path *w)
 {
-	return !((f->tos ^ p->tos) & ~ECN) && p->length <= f->largest;
+	__builtin_memcpy(w->destination, destination, sizeof(w->destination));
+	__builtin_memcpy(w->mac, f->header, ETH_ALEN);
+	w->out = f->out;
+}
+
+// fits reports whether the kernel has just forwarded packets like one.
+static __always_inline bool fits(const struct flow *f, const struct packet *p, __u64 now)
+{
+	if ((f->tos ^ p->tos) & ~ECN)
+		return false;
+	if (p->length <= f->largest && is_judged(f->judged, now))
+		return true;
+	if (!f->judged || p->length <= f->largest)
+		return false;
+	struct path w = {};
+	path_of(f, p->key.destination, &w);
+	struct size *s = bpf_map_lookup_elem(&sizes, &w);
+	return s && p->length <= s->largest && is_judged(s->judged, now) && is_judged(f->judged, now);
 }
 
 // envelope is the outside of a packet in VXLAN.

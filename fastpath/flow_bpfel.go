@@ -40,7 +40,8 @@ type flowFlow struct {
 	Mac              [6]uint8
 	Tos              uint8
 	Act              uint8
-	Fast             uint64
+	Fast             uint32
+	Confirmed        uint32
 	Header           [64]uint8
 }
 
@@ -56,6 +57,14 @@ type flowKey struct {
 	Zero            uint8
 }
 
+type flowPath struct {
+	_           structs.HostLayout
+	Destination [4]uint32
+	Out         uint32
+	Mac         [6]uint8
+	Zero        uint16
+}
+
 type flowPending struct {
 	_      structs.HostLayout
 	Packet struct {
@@ -67,7 +76,8 @@ type flowPending struct {
 		Tos     uint8
 		Ttl     uint8
 		Mac     [6]uint8
-		_       [2]byte
+		Flags   uint8
+		Zero    uint8
 	}
 	_    [4]byte
 	At   uint64
@@ -82,6 +92,13 @@ type flowSettings struct {
 	Zero uint16
 }
 
+type flowSize struct {
+	_       structs.HostLayout
+	Judged  uint64
+	Largest uint32
+	Zero    uint32
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -91,6 +108,7 @@ const (
 	flowMapHotMap         = "hot_map"
 	flowMapPendingMap     = "pending_map"
 	flowMapSettingsMap    = "settings_map"
+	flowMapSizes          = "sizes"
 	flowProgFromContainer = "from_container"
 	flowProgFromWire      = "from_wire"
 	flowProgToContainer   = "to_container"
@@ -154,6 +172,7 @@ type flowMapSpecs struct {
 	HotMap      *ebpf.MapSpec `ebpf:"hot_map"`
 	PendingMap  *ebpf.MapSpec `ebpf:"pending_map"`
 	SettingsMap *ebpf.MapSpec `ebpf:"settings_map"`
+	Sizes       *ebpf.MapSpec `ebpf:"sizes"`
 }
 
 // flowVariableSpecs contains global variables before they are loaded into the kernel.
@@ -187,6 +206,7 @@ type flowMaps struct {
 	HotMap      *ebpf.Map `ebpf:"hot_map"`
 	PendingMap  *ebpf.Map `ebpf:"pending_map"`
 	SettingsMap *ebpf.Map `ebpf:"settings_map"`
+	Sizes       *ebpf.Map `ebpf:"sizes"`
 }
 
 func (m *flowMaps) Close() error {
@@ -196,6 +216,7 @@ func (m *flowMaps) Close() error {
 		m.HotMap,
 		m.PendingMap,
 		m.SettingsMap,
+		m.Sizes,
 	)
 }
 

@@ -58,9 +58,12 @@ static __always_inline bool is_bridged(const struct pending *w, const struct pac
 // The answers of connection tracking.
 enum answer { UNKNOWN, ALLOWED, DENIED };
 
-// ask asks connection tracking about a flow that comes in as one key and leaves as another. It allows a flow that it knows
-// in both directions, that it translates in just this way, and whose packets nothing has to see.
-static __always_inline enum answer ask(struct __sk_buff *skb, const struct key *came, const struct key *leaves)
+// stage is what connection tracking has to have seen of a flow.
+enum stage { BEGUN, ANSWERED, ESTABLISHED };
+
+// ask asks connection tracking about a flow that comes in as one key and leaves as another. It allows a flow that has come
+// to a stage, that it translates in just this way, and whose packets nothing has to see.
+static __always_inline enum answer ask(struct __sk_buff *skb, const struct key *came, const struct key *leaves, enum stage stage)
 {
 	struct bpf_sock_tuple tuple = {};
 	struct bpf_ct_opts o = {.netns_id = -1, .l4proto = came->protocol};
@@ -80,11 +83,16 @@ static __always_inline enum answer ask(struct __sk_buff *skb, const struct key *
 	}
 	if (!ct)
 		return UNKNOWN;
-	__u64 want = IPS_SEEN_REPLY | IPS_CONFIRMED;
+	__u64 want = IPS_CONFIRMED;
 	bool ok = true;
+	if (stage != BEGUN)
+		want |= IPS_SEEN_REPLY;
 	if (came->protocol == IPPROTO_TCP) {
-		want |= IPS_ASSURED;
-		ok = ct->proto.tcp.state == TCP_CONNTRACK_ESTABLISHED && ct->ct_net.net->ct.nf_ct_proto.tcp.tcp_be_liberal;
+		__u8 state = ct->proto.tcp.state;
+		if (stage == ESTABLISHED)
+			want |= IPS_ASSURED;
+		ok = (state == TCP_CONNTRACK_ESTABLISHED || (stage != ESTABLISHED && state <= TCP_CONNTRACK_SYN_RECV)) &&
+		     ct->ct_net.net->ct.nf_ct_proto.tcp.tcp_be_liberal;
 	}
 	ok = ok && (ct->status & (want | IPS_SEQ_ADJUST | IPS_DYING)) == want;
 	struct nf_ct_ext *ext = ct->ext;
@@ -118,16 +126,39 @@ static __always_inline bool is_like_before(const struct flow *a, const struct fl
 	       a->destination_port == b->destination_port && a->outer_source == b->outer_source && a->outer_destination == b->outer_destination;
 }
 
+// prove notes that a packet of a size has left. A larger one that left longer ago than a judgement holds is forgotten: the
+// MTU of the path may be another one since.
+#define prove(of, length, now)                                                                                                           \
+	do {                                                                                                                             \
+		if ((of)->largest <= (length) || !is_judged((of)->judged, now)) {                                                        \
+			(of)->largest = (length);                                                                                        \
+			(of)->judged = (now);                                                                                            \
+		}                                                                                                                        \
+	} while (0)
+
+static __always_inline void prove_path(const struct flow *f, const __be32 *destination, __u16 length, __u64 now)
+{
+	struct path w = {};
+	path_of(f, destination, &w);
+	struct size *s = bpf_map_lookup_elem(&sizes, &w);
+	if (s) {
+		prove(s, length, now);
+		return;
+	}
+	struct size new = {.judged = now, .largest = length};
+	bpf_map_update_elem(&sizes, &w, &new, BPF_ANY);
+}
+
 // remember remembers what the kernel has done with a packet that leaves now. old is what was remembered before, or 0.
 static __always_inline void remember(struct __sk_buff *skb, const struct key *came, struct flow *old, struct flow *new, const struct packet *p)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
 	new->out = skb->ifindex;
 	new->tos = p->tos;
+	prove_path(new, came->destination, p->length, now);
 	if (old && is_like_before(old, new)) {
-		if (old->largest < p->length)
-			old->largest = p->length;
-		old->judged = now;
+		old->confirmed |= new->confirmed;
+		prove(old, p->length, now);
 		return;
 	}
 	new->judged = now;
@@ -142,13 +173,24 @@ static __always_inline void remember(struct __sk_buff *skb, const struct key *ca
 	bpf_map_update_elem(&flows, came, new, BPF_ANY);
 }
 
+// stage_of returns what connection tracking has to have seen when a packet leaves.
+static __always_inline enum stage stage_of(const struct packet *p)
+{
+	if (!begins(p))
+		return ESTABLISHED;
+	return p->flags & TCP_ACK ? ANSWERED : BEGUN;
+}
+
 static __always_inline void judge_as(struct __sk_buff *skb, struct pending *w, struct flow *new, const struct packet *p, bool bridged)
 {
 	w->at = 0;
-	struct flow *old = bpf_map_lookup_elem(&flows, &w->packet.key);
-	if (!old && !is_hot(&w->packet.key))
+	if (ends(p))
 		return;
-	enum answer a = ask(skb, &w->packet.key, &p->key);
+	struct flow *old = bpf_map_lookup_elem(&flows, &w->packet.key);
+	if (!old && !begins(p) && !is_hot(&w->packet.key))
+		return;
+	enum stage stage = stage_of(p);
+	enum answer a = ask(skb, &w->packet.key, &p->key, stage);
 	if (a != ALLOWED && !(bridged && a == UNKNOWN))
 		return;
 	if (!is_same_flow(&w->packet.key, &p->key)) {
@@ -161,6 +203,7 @@ static __always_inline void judge_as(struct __sk_buff *skb, struct pending *w, s
 		new->destination_port = p->key.destination_port;
 	}
 	new->in = w->in;
+	new->confirmed = stage != BEGUN || a == UNKNOWN;
 	__builtin_memcpy(new->mac, w->packet.mac, ETH_ALEN);
 	remember(skb, &w->packet.key, old, new, p);
 }
@@ -185,7 +228,7 @@ static __always_inline void judge_bridged(struct __sk_buff *skb, struct pending 
 // expect begins to count the packets of a flow.
 static __always_inline void expect(struct __sk_buff *skb, const struct envelope *e, const struct packet *p)
 {
-	if (!is_hot(&p->key))
+	if (!begins(p) && !is_hot(&p->key))
 		return;
 	struct flow new = {.in = skb->ifindex, .outer_source = e->source, .outer_destination = e->destination, .entered = p->payload};
 	new.slow_since = bpf_ktime_get_coarse_ns();
@@ -223,10 +266,31 @@ static __always_inline void judge_expected(struct __sk_buff *skb, struct flow *n
 	if (!f)
 		return;
 	__sync_fetch_and_add(&f->left, p->payload);
-	if (ask(skb, &p->key, &p->key) != ALLOWED)
+	enum stage stage = stage_of(p);
+	if (ends(p) || ask(skb, &p->key, &p->key, stage) != ALLOWED)
 		return;
+	new->confirmed = stage != BEGUN;
 	new->in = f->in;
 	new->outer_source = f->outer_source;
 	new->outer_destination = f->outer_destination;
 	remember(skb, &p->key, f, new, p);
+}
+
+// is_confirmed reports whether connection tracking knows a flow in both directions, which it does not when the flow
+// begins.
+static __always_inline bool is_confirmed(struct __sk_buff *skb, struct flow *f, const struct packet *p)
+{
+	if (f->confirmed)
+		return true;
+	struct key leaves = p->key;
+	if (f->act & TRANSLATE) {
+		leaves.source[0] = f->source;
+		leaves.destination[0] = f->destination;
+		leaves.source_port = f->source_port;
+		leaves.destination_port = f->destination_port;
+	}
+	if (ask(skb, &p->key, &leaves, ANSWERED) != ALLOWED)
+		return false;
+	f->confirmed = 1;
+	return true;
 }

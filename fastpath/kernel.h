@@ -88,6 +88,7 @@ struct nf_conn {
 #define IPS_CONFIRMED (1 << 3)
 #define IPS_SEQ_ADJUST (1 << 6)
 #define IPS_DYING (1 << 9)
+#define TCP_CONNTRACK_SYN_RECV 2
 #define TCP_CONNTRACK_ESTABLISHED 3
 
 struct bpf_ct_opts {

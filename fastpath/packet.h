@@ -7,8 +7,11 @@
 #define ECN 3 // bits of the type of service (RFC 3168); both set: congestion was experienced
 
 // Flags of TCP, in the byte 13 of its header.
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
 #define TCP_ACK 0x10
-#define TCP_FIN_SYN_RST_ACK_URG 0x37
+#define TCP_URG 0x20
 
 #define NOT_DF bpf_htons(0xbfff) // of the field with the flags and offset of fragments
 
@@ -30,6 +33,8 @@ struct packet {
 	__u16 length;  // of the packet, or of those that it will be divided into
 	__u8 tos, ttl;
 	__u8 mac[ETH_ALEN]; // destination
+	__u8 flags;	    // of TCP
+	__u8 zero;
 };
 
 static __always_inline __u16 fold(__u32 sum)
@@ -57,8 +62,8 @@ static __always_inline bool read_ports(struct __sk_buff *skb, void *header, void
 		struct tcphdr *tcp = header;
 		if ((void *)(tcp + 1) > end)
 			return false;
-		// Connection tracking sees the packets that begin and end a connection.
-		if ((((__u8 *)tcp)[13] & TCP_FIN_SYN_RST_ACK_URG) != TCP_ACK)
+		p->flags = ((__u8 *)tcp)[13];
+		if (p->flags & TCP_URG || !(p->flags & (TCP_ACK | TCP_SYN)))
 			return false;
 		p->key.source_port = tcp->source;
 		p->key.destination_port = tcp->dest;
@@ -84,7 +89,7 @@ static __always_inline bool read_ports(struct __sk_buff *skb, void *header, void
 }
 
 // read reads the IP packet at an offset of a frame. It reports false if the kernel has to see the packet: it is none of a
-// flow, has options, is a fragment, or begins or ends a connection.
+// flow, has options, or is a fragment.
 static __always_inline bool read(struct __sk_buff *skb, __u32 at, struct packet *p)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -118,6 +123,10 @@ static __always_inline bool read(struct __sk_buff *skb, __u32 at, struct packet 
 	p->ttl = ip6->hop_limit;
 	return read_ports(skb, ip6 + 1, end, size, sizeof(*ip6), p);
 }
+
+// Connection tracking sees the packets that begin and end a connection of TCP.
+static __always_inline bool begins(const struct packet *p) { return p->flags & TCP_SYN; }
+static __always_inline bool ends(const struct packet *p) { return p->flags & (TCP_FIN | TCP_RST); }
 
 static __always_inline bool is_mac(const __u8 *a, const __u8 *b)
 {

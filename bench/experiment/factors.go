@@ -123,7 +123,9 @@ var factors = []factor{
 	{cryptoFactor, checkOnOff, isTunnel, "off"},
 	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
 	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
-	{datapathFactor, checkWord("datapath", datapaths), func(_ kind, n catalog.Entry) bool { return n.Name == cleatOverlay }, ""},
+	{datapathFactor, checkWord("datapath", datapaths), func(k kind, n catalog.Entry) bool {
+		return !k.untimed && slices.Contains([]string{cleatOverlay, "cleat-bridge", "cleat-routed"}, n.Name)
+	}, ""},
 	{dataplaneFactor, checkWord("dataplane", dataplanes), func(_ kind, n catalog.Entry) bool { return n.Name == cleatOverlay }, ""},
 	{eventFactor, checkWord("event", events), isEvent, "endpoint"},
 	{hostsFactor, checkHosts, isEvent, strconv.Itoa(minHosts)},

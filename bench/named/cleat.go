@@ -19,7 +19,11 @@ type cleat struct {
 func openCleat(kind string) func(context.Context, Config) (driver, error) {
 	return func(ctx context.Context, cfg Config) (driver, error) {
 		c := newCleat(cfg)
-		_, err := c.net(ctx, "create", networkName, "--driver", kind, "--subnet", Subnet.String())
+		args := []string{"create", networkName, "--driver", kind, "--subnet", Subnet.String()}
+		if cfg.Datapath != "" {
+			args = append(args, "--datapath", cfg.Datapath)
+		}
+		_, err := c.net(ctx, args...)
 		return &c, err
 	}
 }

@@ -22,6 +22,8 @@ type Config struct {
 	Host    *lab.Node // nothing else runs in its network namespace
 	Dir     string    // of the lab, for the program's files
 	Program string    // path of cleat; "": this program
+	// Datapath is what forwards packets of a network that `cleat net create` makes; "": its default.
+	Datapath string
 }
 
 // Network is a named network. Connect and Disconnect are safe for concurrent use, the rest

@@ -29,7 +29,7 @@ func namedNetwork(nw *Network) error {
 	if err := link.SetBridgeNetfilter(host.NS, false); err != nil && !errors.As(err, new(*link.Lack)) {
 		return err
 	}
-	n, err := named.Open(nw.ctx, named.Config{Name: nw.cfg.Network, Host: host, Dir: nw.dir, Program: nw.cfg.Program})
+	n, err := named.Open(nw.ctx, named.Config{Name: nw.cfg.Network, Host: host, Dir: nw.dir, Program: nw.cfg.Program, Datapath: nw.cfg.Datapath})
 	if err != nil {
 		return err
 	}
