@@ -5,8 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
+	"os"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -147,12 +152,31 @@ func (p *Path) Sync(s Settings, devices []Device) error {
 
 func (p *Path) set(s Settings) error {
 	v := flowSettings{Vni: binary.NativeEndian.Uint32([]byte{byte(s.VNI >> 16), byte(s.VNI >> 8), byte(s.VNI), 0})}
+	established, err := establishedFor()
+	if err != nil {
+		return err
+	}
+	v.Established = uint32(min(established.Milliseconds(), math.MaxUint32))
 	v.Port = binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, s.Port))
 	if err := p.objects.SettingsMap.Put(uint32(0), &v); err != nil {
 		return fmt.Errorf("set the network of VXLAN: %w", err)
 	}
 	p.settings = s
 	return nil
+}
+
+// establishedFor returns how long connection tracking remembers established connections of TCP.
+func establishedFor() (time.Duration, error) {
+	const file = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established"
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return 0, fmt.Errorf("read a setting of connection tracking: %w", err)
+	}
+	seconds, err := strconv.Atoi(strings.TrimSpace(string(b)))
+	if err != nil {
+		return 0, fmt.Errorf("%s: %w", file, err)
+	}
+	return time.Duration(seconds) * time.Second, nil
 }
 
 func (p *Path) attach(d Device) error {

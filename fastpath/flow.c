@@ -16,11 +16,9 @@ static __always_inline int enter(struct __sk_buff *skb)
 	struct packet p = {};
 	if (!read(skb, ETH_HLEN, &p))
 		return NEXT;
-	if (ends(&p))
-		return NEXT;
 	struct flow *f = bpf_map_lookup_elem(&flows, &p.key);
 	if (f && begins(&p))
-		f->judged = 0; // another connection
+		begin(skb, f, &p);
 	else if (f && f->in == skb->ifindex && fits(f, &p, bpf_ktime_get_coarse_ns()) && is_mac(f->mac, p.mac) && is_confirmed(skb, f, &p))
 		return send(skb, f, &p);
 	await(skb, &p);
@@ -50,8 +48,8 @@ SEC("tc") int from_wire(struct __sk_buff *skb)
 	}
 	__u64 now = bpf_ktime_get_coarse_ns();
 	if (begins(&p))
-		f->judged = 0;
-	else if (!ends(&p) && is_from(f, skb, &e) && is_empty(f, now) && fits(f, &p, now) && (e.tos & ECN) != ECN && is_for_host(skb) &&
+		begin(skb, f, &p);
+	else if (is_from(f, skb, &e) && is_empty(f, now) && fits(f, &p, now) && (e.tos & ECN) != ECN && is_for_host(skb) &&
 		 is_confirmed(skb, f, &p)) {
 		if (!unseal(skb))
 			return NEXT;

@@ -21,6 +21,7 @@ struct settings {
 	__be32 vni;  // as in the header of VXLAN
 	__be16 port; // of VXLAN; 0: none
 	__u16 zero;
+	__u32 established; // how long connection tracking remembers an established connection of TCP, in milliseconds
 };
 
 struct {
@@ -56,8 +57,9 @@ struct flow {
 	__u16 sum;     // of the outer IP header without length, identification and ECN
 	__u8 mac[ETH_ALEN]; // destination of frames that come in as they are
 	__u8 tos, act;
-	__u32 fast;	 // the last packet went the fast way
-	__u32 confirmed; // connection tracking knows the flow in both directions
+	__u16 fast;	 // the last packet went the fast way
+	__u16 confirmed; // connection tracking knows the flow in both directions
+	__u32 ended;	 // an end of the connection went the fast way
 	__u8 header[ETH_HLEN + ROOM] __attribute__((aligned(8))); // in front of packets that leave, without lengths
 };
 

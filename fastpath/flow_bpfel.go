@@ -40,8 +40,9 @@ type flowFlow struct {
 	Mac              [6]uint8
 	Tos              uint8
 	Act              uint8
-	Fast             uint32
-	Confirmed        uint32
+	Fast             uint16
+	Confirmed        uint16
+	Ended            uint32
 	Header           [64]uint8
 }
 
@@ -86,10 +87,11 @@ type flowPending struct {
 }
 
 type flowSettings struct {
-	_    structs.HostLayout
-	Vni  uint32
-	Port uint16
-	Zero uint16
+	_           structs.HostLayout
+	Vni         uint32
+	Port        uint16
+	Zero        uint16
+	Established uint32
 }
 
 type flowSize struct {

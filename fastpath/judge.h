@@ -61,26 +61,46 @@ enum answer { UNKNOWN, ALLOWED, DENIED };
 // stage is what connection tracking has to have seen of a flow.
 enum stage { BEGUN, ANSWERED, ESTABLISHED };
 
+// connection returns what connection tracking knows of a flow, to be released.
+static __always_inline struct nf_conn *connection(struct __sk_buff *skb, const struct key *k, struct bpf_ct_opts *o)
+{
+	struct bpf_sock_tuple tuple = {};
+	if (k->v6) {
+		__builtin_memcpy(tuple.ipv6.saddr, k->source, 16);
+		__builtin_memcpy(tuple.ipv6.daddr, k->destination, 16);
+		tuple.ipv6.sport = k->source_port;
+		tuple.ipv6.dport = k->destination_port;
+		return bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv6), o, sizeof(*o));
+	}
+	tuple.ipv4.saddr = k->source[0];
+	tuple.ipv4.daddr = k->destination[0];
+	tuple.ipv4.sport = k->source_port;
+	tuple.ipv4.dport = k->destination_port;
+	return bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), o, sizeof(*o));
+}
+
+// Connection tracking does not see the ends of connections that go the fast way. It is told to forget them as soon as it
+// would have (nf_conntrack_tcp_timeout_close, _fin_wait).
+#define FORGET_RST_MS 10000
+#define FORGET_FIN_MS 120000
+
+// forget has connection tracking forget a connection after a time.
+static __always_inline void forget(struct __sk_buff *skb, const struct key *k, __u32 ms)
+{
+	struct bpf_ct_opts o = {.netns_id = -1, .l4proto = k->protocol};
+	struct nf_conn *ct = connection(skb, k, &o);
+	if (!ct)
+		return;
+	bpf_ct_change_timeout(ct, ms);
+	bpf_ct_release(ct);
+}
+
 // ask asks connection tracking about a flow that comes in as one key and leaves as another. It allows a flow that has come
 // to a stage, that it translates in just this way, and whose packets nothing has to see.
 static __always_inline enum answer ask(struct __sk_buff *skb, const struct key *came, const struct key *leaves, enum stage stage)
 {
-	struct bpf_sock_tuple tuple = {};
 	struct bpf_ct_opts o = {.netns_id = -1, .l4proto = came->protocol};
-	struct nf_conn *ct;
-	if (came->v6) {
-		__builtin_memcpy(tuple.ipv6.saddr, came->source, 16);
-		__builtin_memcpy(tuple.ipv6.daddr, came->destination, 16);
-		tuple.ipv6.sport = came->source_port;
-		tuple.ipv6.dport = came->destination_port;
-		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv6), &o, sizeof(o));
-	} else {
-		tuple.ipv4.saddr = came->source[0];
-		tuple.ipv4.daddr = came->destination[0];
-		tuple.ipv4.sport = came->source_port;
-		tuple.ipv4.dport = came->destination_port;
-		ct = bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), &o, sizeof(o));
-	}
+	struct nf_conn *ct = connection(skb, came, &o);
 	if (!ct)
 		return UNKNOWN;
 	__u64 want = IPS_CONFIRMED;
@@ -110,8 +130,13 @@ static __always_inline enum answer ask(struct __sk_buff *skb, const struct key *
 		for (int i = 0; i < 4; i++)
 			different |= (other->src.u3.all[i] ^ leaves->destination[i]) | (other->dst.u3.all[i] ^ leaves->source[i]);
 	}
+	ok = ok && !different;
+	// Its acknowledgement may go the fast way: connection tracking would wait for it, and forget the connection soon.
+	struct settings *s = current_settings();
+	if (ok && came->protocol == IPPROTO_TCP && stage == ESTABLISHED && s)
+		bpf_ct_change_timeout(ct, s->established);
 	bpf_ct_release(ct);
-	return ok && !different ? ALLOWED : DENIED;
+	return ok ? ALLOWED : DENIED;
 }
 
 // is_like_before reports whether packets of a flow still leave as before.
@@ -191,6 +216,8 @@ static __always_inline void judge_as(struct __sk_buff *skb, struct pending *w, s
 		return;
 	enum stage stage = stage_of(p);
 	enum answer a = ask(skb, &w->packet.key, &p->key, stage);
+	if (old && old->ended)
+		forget(skb, &w->packet.key, FORGET_FIN_MS); // it has just seen a packet
 	if (a != ALLOWED && !(bridged && a == UNKNOWN))
 		return;
 	if (!is_same_flow(&w->packet.key, &p->key)) {
@@ -267,7 +294,10 @@ static __always_inline void judge_expected(struct __sk_buff *skb, struct flow *n
 		return;
 	__sync_fetch_and_add(&f->left, p->payload);
 	enum stage stage = stage_of(p);
-	if (ends(p) || ask(skb, &p->key, &p->key, stage) != ALLOWED)
+	enum answer a = ends(p) ? DENIED : ask(skb, &p->key, &p->key, stage);
+	if (f->ended)
+		forget(skb, &p->key, FORGET_FIN_MS);
+	if (a != ALLOWED)
 		return;
 	new->confirmed = stage != BEGUN;
 	new->in = f->in;
@@ -276,21 +306,65 @@ static __always_inline void judge_expected(struct __sk_buff *skb, struct flow *n
 	remember(skb, &p->key, f, new, p);
 }
 
-// is_confirmed reports whether connection tracking knows a flow in both directions, which it does not when the flow
-// begins.
+// leaves_as returns what a packet leaves as.
+static __always_inline struct key leaves_as(const struct flow *f, const struct packet *p)
+{
+	struct key k = p->key;
+	if (f->act & TRANSLATE) {
+		k.source[0] = f->source;
+		k.destination[0] = f->destination;
+		k.source_port = f->source_port;
+		k.destination_port = f->destination_port;
+	}
+	return k;
+}
+
+// is_confirmed reports whether connection tracking knows a flow in both directions. The packet of TCP with which it does goes
+// the fast way: so the connection is established here, as connection tracking would have it.
 static __always_inline bool is_confirmed(struct __sk_buff *skb, struct flow *f, const struct packet *p)
 {
 	if (f->confirmed)
 		return true;
-	struct key leaves = p->key;
-	if (f->act & TRANSLATE) {
-		leaves.source[0] = f->source;
-		leaves.destination[0] = f->destination;
-		leaves.source_port = f->source_port;
-		leaves.destination_port = f->destination_port;
-	}
-	if (ask(skb, &p->key, &leaves, ANSWERED) != ALLOWED)
+	struct key leaves = leaves_as(f, p);
+	struct settings *s = current_settings();
+	if (!s || ask(skb, &p->key, &leaves, ANSWERED) != ALLOWED)
+		return false;
+	struct bpf_ct_opts o = {.netns_id = -1, .l4proto = p->key.protocol};
+	struct nf_conn *ct = connection(skb, &p->key, &o);
+	if (!ct)
+		return false;
+	bool ok = !bpf_ct_change_status(ct, ct->status | IPS_ASSURED) && !bpf_ct_change_timeout(ct, s->established);
+	bpf_ct_release(ct);
+	if (!ok)
 		return false;
 	f->confirmed = 1;
 	return true;
+}
+
+// end notes that a connection ends.
+static __always_inline void end(struct __sk_buff *skb, struct flow *f, const struct packet *p)
+{
+	struct key leaves = leaves_as(f, p), other = {};
+	__builtin_memcpy(other.source, leaves.destination, sizeof(other.source));
+	__builtin_memcpy(other.destination, leaves.source, sizeof(other.destination));
+	other.source_port = leaves.destination_port;
+	other.destination_port = leaves.source_port;
+	other.protocol = leaves.protocol;
+	other.v6 = leaves.v6;
+	other.sealed = !!(f->act & SEAL);
+	struct flow *back = bpf_map_lookup_elem(&flows, &other);
+	if (back)
+		back->ended = 1;
+	f->ended = 1;
+	forget(skb, &p->key, p->flags & TCP_RST ? FORGET_RST_MS : FORGET_FIN_MS);
+}
+
+// begin notes that a connection begins. One that has ended before is forgotten now, so that this one is judged as new.
+static __always_inline void begin(struct __sk_buff *skb, struct flow *f, const struct packet *p)
+{
+	if (f->ended && !(p->flags & TCP_ACK))
+		forget(skb, &p->key, 0);
+	f->ended = 0;
+	f->judged = 0;
+	f->confirmed = 0;
 }

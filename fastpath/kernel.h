@@ -101,4 +101,6 @@ struct bpf_ct_opts {
 
 extern struct nf_conn *bpf_skb_ct_lookup(struct __sk_buff *, struct bpf_sock_tuple *, __u32, struct bpf_ct_opts *,
 					 __u32) __ksym;
+extern int bpf_ct_change_status(struct nf_conn *, __u32) __ksym;
+extern int bpf_ct_change_timeout(struct nf_conn *, __u32) __ksym;
 extern void bpf_ct_release(struct nf_conn *) __ksym;

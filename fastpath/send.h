@@ -98,6 +98,8 @@ static __always_inline bool translate(struct __sk_buff *skb, const struct flow *
 // send sends a packet the fast way. It has been read with the Ethernet header in front.
 static __always_inline int send(struct __sk_buff *skb, struct flow *f, const struct packet *p)
 {
+	if (ends(p))
+		end(skb, f, p);
 	f->fast = 1;
 	f->packets++;
 	f->bytes += skb->len;

@@ -327,6 +327,9 @@ func generate(r *rand.Rand, n int, ends [2]*end) (all []frame) {
 			if all[id].bytes[14+33]&fin != 0 {
 				all = append(all, c.packet(ends, 1-from, id+1, fin|ack, nil), c.packet(ends, from, id+2, ack, nil))
 			}
+			for range r.IntN(4) { // what was under way
+				all = append(all, c.packet(ends, r.IntN(2), uint16(len(all)), ack, nil))
+			}
 			c.step = 0
 			continue
 		}
