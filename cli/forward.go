@@ -21,9 +21,9 @@ import (
 )
 
 // isWiring reports whether a command line changes wiring, which a running keeper does in
-// its place.
+// its place, or asks for what only a keeper knows.
 func isWiring(args []string) bool {
-	return len(args) > 0 && (args[0] == attachcmd.Name || args[0] == attachcmd.DetachName || args[0] == networks.Name && networks.Changes(args[1:]))
+	return len(args) > 0 && (args[0] == attachcmd.Name || args[0] == attachcmd.DetachName || args[0] == networks.Name && (networks.Changes(args[1:]) || networks.IsCounters(args[1:])))
 }
 
 // forward has a running keeper run a command line. If handled is false, nothing was

@@ -26,9 +26,9 @@
 //     established. For packets that a bridge forwards it need not know the flow;
 //   - no helper of connection tracking reads the flow's packets (FTP, SIP).
 //
-// All other packets take the kernel's way: those that begin or end a connection of TCP, fragments, packets with
-// options, other protocols than TCP and UDP, those whose time to live ends, and those with a mark. A flow is remembered after
-// a dozen packets.
+// All other packets take the kernel's way: those that begin a connection of TCP, fragments, packets with options, other
+// protocols than TCP and UDP, those whose time to live ends, and those with a mark. A flow of TCP is remembered from its
+// handshake on, others after a dozen packets.
 //
 // # VXLAN
 //
@@ -46,7 +46,7 @@
 //	judge.h    seeing what the kernel does       send.h     the fast way
 //	flow.h     the maps              kernel.h   what they use of the kernel
 //
-// The objects that bpf2go makes of them are committed. Scripts/bpf makes them again; it needs clang.
+// The objects that bpf2go makes of them are committed. scripts/bpf makes them again; it needs clang.
 //
 // # Limits
 //

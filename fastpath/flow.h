@@ -125,13 +125,27 @@ static __always_inline __u32 mix(__u32 h, __u32 v)
 	return h ^ h >> 15;
 }
 
-// is_hot counts a packet of a flow that is not remembered, and reports whether it should be.
-static __always_inline bool is_hot(const struct key *k)
+static __always_inline __u32 hash(const struct key *k)
 {
 	__u32 h = (__u32)k->source_port << 16 | k->destination_port;
 	for (int i = 0; i < 4; i++)
 		h = mix(h, k->source[i] ^ k->destination[i] * 31);
-	h = mix(h, k->protocol << 8 | k->sealed);
+	return mix(h, k->protocol << 8 | k->sealed);
+}
+
+// heat has a flow remembered with its next packet.
+static __always_inline void heat(const struct key *k)
+{
+	__u32 h = hash(k), slot = h % HOT_SLOTS;
+	__u32 *n = bpf_map_lookup_elem(&hot_map, &slot);
+	if (n)
+		*n = (h & 0xffffff00) | (HOT - 1);
+}
+
+// is_hot counts a packet of a flow that is not remembered, and reports whether it should be.
+static __always_inline bool is_hot(const struct key *k)
+{
+	__u32 h = hash(k);
 	__u32 slot = h % HOT_SLOTS;
 	__u32 *n = bpf_map_lookup_elem(&hot_map, &slot);
 	if (!n)

@@ -15,6 +15,9 @@ type Counter struct {
 	Bytes   uint64 `json:"bytes"` // of frames
 }
 
+// Plus returns the sum of two counters.
+func (c Counter) Plus(o Counter) Counter { return Counter{c.Packets + o.Packets, c.Bytes + o.Bytes} }
+
 // Counters are what went the fast way, as the counters of the devices would have counted it, which don't.
 type Counters struct {
 	ToContainers map[int]Counter `json:"to_containers"` // sent by the host's ends of containers' links, by index

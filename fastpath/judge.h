@@ -50,6 +50,15 @@ static __always_inline bool is_same_flow(const struct key *a, const struct key *
 	return !different;
 }
 
+// inverse returns what the answers to packets that leave come in as.
+static __always_inline struct key inverse(const struct key *k)
+{
+	struct key i = {.source_port = k->destination_port, .destination_port = k->source_port, .protocol = k->protocol, .v6 = k->v6};
+	__builtin_memcpy(i.source, k->destination, sizeof(i.source));
+	__builtin_memcpy(i.destination, k->source, sizeof(i.destination));
+	return i;
+}
+
 static __always_inline bool is_bridged(const struct pending *w, const struct packet *p)
 {
 	return w->packet.ttl == p->ttl && is_mac(w->packet.mac, p->mac) && is_same_flow(&w->packet.key, &p->key) && is_like(w, p);
@@ -229,6 +238,10 @@ static __always_inline void judge_as(struct __sk_buff *skb, struct pending *w, s
 		new->source_port = p->key.source_port;
 		new->destination_port = p->key.destination_port;
 	}
+	if (stage == ANSWERED) { // the first packet may have come another way
+		struct key back = inverse(&p->key);
+		heat(&back);
+	}
 	new->in = w->in;
 	new->confirmed = stage != BEGUN || a == UNKNOWN;
 	__builtin_memcpy(new->mac, w->packet.mac, ETH_ALEN);
@@ -344,13 +357,7 @@ static __always_inline bool is_confirmed(struct __sk_buff *skb, struct flow *f, 
 // end notes that a connection ends.
 static __always_inline void end(struct __sk_buff *skb, struct flow *f, const struct packet *p)
 {
-	struct key leaves = leaves_as(f, p), other = {};
-	__builtin_memcpy(other.source, leaves.destination, sizeof(other.source));
-	__builtin_memcpy(other.destination, leaves.source, sizeof(other.destination));
-	other.source_port = leaves.destination_port;
-	other.destination_port = leaves.source_port;
-	other.protocol = leaves.protocol;
-	other.v6 = leaves.v6;
+	struct key leaves = leaves_as(f, p), other = inverse(&leaves);
 	other.sealed = !!(f->act & SEAL);
 	struct flow *back = bpf_map_lookup_elem(&flows, &other);
 	if (back)

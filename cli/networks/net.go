@@ -2,7 +2,7 @@ package networks
 
 import (
 	"context"
-	"errors"
+	"encoding/json"
 	"slices"
 
 	"cleat/cli/container"
@@ -129,7 +129,7 @@ func newSyncRules() *cobra.Command {
 	}
 }
 
-// newFastCounters returns the command that a keeper runs for a node.
+// newFastCounters returns the command that a keeper runs for a node. Another process asks the keeper.
 func newFastCounters() *cobra.Command {
 	return &cobra.Command{
 		Use:    keep.CountersCommand()[1],
@@ -138,10 +138,18 @@ func newFastCounters() *cobra.Command {
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			shared, _ := cmd.Context().Value(sharedKey{}).(Shared)
-			if shared.Counters == nil {
-				return hint.With(errors.New("only a keeper has the counters of the fast path"), "`cleat keep` keeps networks")
+			if shared.Counters != nil {
+				counters, err := shared.Counters()
+				if err != nil {
+					return err
+				}
+				return term.WriteJSONLine(cmd.OutOrStdout(), counters)
 			}
-			counters, err := shared.Counters()
+			cfg, err := container.Config()
+			var counters json.RawMessage
+			if err == nil {
+				err = keep.FastCounters(cmd.Context(), cfg.Store, &counters)
+			}
 			if err != nil {
 				return err
 			}

@@ -48,6 +48,7 @@ type dataplane struct {
 	notes  string // as they were logged
 	paths  map[string]overlay.Path
 	meter  meter
+	fast   fastSums
 	crypt  crypt
 }
 

@@ -39,11 +39,18 @@ func needEngines(t *testing.T, programs ...string) bool {
 			t.Skipf("there is no %s on this machine", p)
 		}
 	}
+	return needRoot(t)
+}
+
+// needRoot reports whether the test runs in a lab that root has made. If not, it has run the test in such a lab.
+func needRoot(t *testing.T) bool {
+	t.Helper()
+	lab.Need(t)
 	switch f, _ := lab.Inside(); f {
 	case lab.Root:
 		return true
 	case lab.None:
-		t.Skip("engines need the files of a machine")
+		t.Skip("this needs the files of a machine")
 	}
 	self, err := os.Executable()
 	must(t, err)

@@ -63,11 +63,11 @@ func (d *dataplane) Traffic(ctx context.Context) (control.Traffic, error) {
 			}
 		}
 	}
-	var fast fastpath.Counters
-	if err := keep.FastCounters(ctx, d.cfg.Attach.Store, &fast); err != nil {
-		fast = fastpath.Counters{} // no keeper, or one of an earlier version: all packets go the kernel's way
+	var fast fastpath.Counters // without a keeper all packets go the kernel's way
+	if err := keep.FastCounters(ctx, d.cfg.Attach.Store, &fast); err == nil {
+		d.fast.count(fast)
 	}
-	if err := d.links(&t, owners, fast); err != nil {
+	if err := d.links(&t, owners); err != nil {
 		return t, err
 	}
 	on, err := os.ReadFile(accounting)
@@ -82,7 +82,7 @@ func (d *dataplane) Traffic(ctx context.Context) (control.Traffic, error) {
 // links adds the counters of the links to the owners of addresses. The host has a route for each, which leads to
 // the link's end on the host: what that end sends, the container receives. The kernel does not count what goes the fast
 // way.
-func (d *dataplane) links(t *control.Traffic, owners map[netip.Addr]control.Link, fast fastpath.Counters) error {
+func (d *dataplane) links(t *control.Traffic, owners map[netip.Addr]control.Link) error {
 	h, err := link.Handle(d.host)
 	if err != nil {
 		return err
@@ -99,11 +99,12 @@ func (d *dataplane) links(t *control.Traffic, owners map[netip.Addr]control.Link
 			continue
 		}
 		index := l.Attrs().Index
-		s.TxBytes, s.TxPackets = s.TxBytes+fast.ToContainers[index].Bytes, s.TxPackets+fast.ToContainers[index].Packets
+		sent, received := d.fast.of(index), fastpath.Counter{}
 		if l.Attrs().Name == span.Device {
-			s.TxBytes, s.TxPackets = s.TxBytes+fast.Sealed.Bytes, s.TxPackets+fast.Sealed.Packets
-			s.RxBytes, s.RxPackets = s.RxBytes+fast.Unsealed.Bytes, s.RxPackets+fast.Unsealed.Packets
+			sent, received = d.fast.of(sealedKey), d.fast.of(unsealedKey)
 		}
+		s.TxBytes, s.TxPackets = s.TxBytes+sent.Bytes, s.TxPackets+sent.Packets
+		s.RxBytes, s.RxPackets = s.RxBytes+received.Bytes, s.RxPackets+received.Packets
 		c := control.Counters{Received: s.TxBytes, Sent: s.RxBytes, ReceivedPackets: s.TxPackets, SentPackets: s.RxPackets}
 		counters[index] = c
 		if name := l.Attrs().Name; span.IsDevice(name) || isTunnel(name) { // as the host sees them
@@ -246,4 +247,44 @@ func protocolName(p packet.Protocol) string {
 		return "sctp"
 	}
 	return fmt.Sprint(uint8(p))
+}
+
+// fastSums adds up what went the fast way with one keeper after the other. It is safe for concurrent use.
+type fastSums struct {
+	mu          sync.Mutex
+	ended, last map[int]fastpath.Counter // of keepers that have ended; of the one that runs. by index of a device to a container
+}
+
+// Keys of the VXLAN device's counters, beside the indexes of devices to containers.
+const (
+	sealedKey   = -1
+	unsealedKey = -2
+)
+
+// count takes the counters of the keeper that runs. Those of a new one, and of devices that it had left out meanwhile,
+// begin again.
+func (f *fastSums) count(c fastpath.Counters) {
+	now := maps.Clone(c.ToContainers)
+	if now == nil {
+		now = map[int]fastpath.Counter{}
+	}
+	now[sealedKey], now[unsealedKey] = c.Sealed, c.Unsealed
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for key, last := range f.last {
+		if now[key].Packets < last.Packets {
+			if f.ended == nil {
+				f.ended = map[int]fastpath.Counter{}
+			}
+			f.ended[key] = f.ended[key].Plus(last)
+		}
+	}
+	f.last = now
+}
+
+// of returns what went the fast way, by a key.
+func (f *fastSums) of(key int) fastpath.Counter {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.ended[key].Plus(f.last[key])
 }
