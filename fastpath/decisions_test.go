@@ -1,13 +1,11 @@
 package fastpath_test
 
 import (
-	"net"
 	"net/netip"
 	"sync/atomic"
 	"testing"
 	"time"
 
-	"cleat/fastpath"
 	"cleat/lab"
 
 	"github.com/cilium/ebpf"
@@ -66,15 +64,15 @@ func TestDecisions(t *testing.T) {
 			h.fast()
 			s := newStream(t, client, server, from, to)
 			s.await(func() bool { return fastPackets(t, h) > 100 })
-			changed := time.Now()
 			c.change(t, h)
-			const soon = 100 * time.Millisecond
+			changed := time.Now()
+			const soon = 100 * time.Millisecond // of the kernel's clock, however busy the machine is
 			time.Sleep(5 * soon)
 			last := s.last()
-			if last.IsZero() || last.Sub(changed) > 2*soon { // this machine may be busy
+			if last.Unix() == 0 || last.Sub(changed) > soon {
 				t.Errorf("packets arrived that were sent %s after the change", last.Sub(changed))
 			}
-			t.Logf("the last packet that arrived was sent %s after the change began", last.Sub(changed).Round(time.Millisecond))
+			t.Logf("the last packet that arrived was sent %s after the change", last.Sub(changed).Round(time.Millisecond))
 		})
 	}
 }
@@ -140,45 +138,7 @@ func (s *stream) await(is func() bool) {
 	}
 }
 
-// TestForged sends packets of a flow that goes the fast way from another container of the host. None arrives.
-func TestForged(t *testing.T) {
-	tb := newTestbed(t, true, false)
-	h := tb.hosts[1]
-	h.fast()
-	to := netip.AddrPortFrom(address(2, 3), 80)
-	s := newStream(t, h.containers[2], tb.hosts[2].containers[3], address(1, 2), to)
-	s.await(func() bool { return fastPackets(t, h) > 100 })
-	flows, err := h.path.Flows()
-	must(t, err)
-	var port uint16
-	for _, f := range flows {
-		if f.Destination == to {
-			port = f.Source.Port()
-		}
-	}
-	// The other container has the address as well, and the same port.
-	other := h.containers[3]
-	must(t, other.Address("eth0", netip.PrefixFrom(address(1, 2), 32)))
-	var c *net.UDPConn
-	must(t, other.NS.Do(func() (err error) {
-		c, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(address(1, 2), port)), net.UDPAddrFromAddrPort(to))
-		return err
-	}))
-	defer c.Close()
-	const forged = "2000-01-01T00:00:00Z"
-	for range 500 {
-		c.Write([]byte(forged))
-		time.Sleep(time.Millisecond)
-		if s.last().Year() == 2000 {
-			t.Fatal("a forged packet arrived")
-		}
-	}
-	if fastPackets(t, h) < 500 {
-		t.Fatal("the flow did not go on")
-	}
-}
-
-// TestOthers has programs and queueing disciplines of others on a device. Packets meet them.
+// TestOthers has programs of others on a device. Packets meet them.
 func TestOthers(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -198,13 +158,13 @@ func TestOthers(t *testing.T) {
 				t.Fatalf("%d answers", n)
 			}
 			end := c.begin(t, h)
-			must(t, h.NS.Do(func() error { return h.path.Sync(fastpath.Settings{VNI: vni, Port: port}, h.devices) }))
+			h.sync()
 			if n := exchange(t, d, 1); n != 0 {
 				t.Error("a packet did not meet the program of somebody else")
 			}
 			end()
 			before := fastPackets(t, h)
-			must(t, h.NS.Do(func() error { return h.path.Sync(fastpath.Settings{VNI: vni, Port: port}, h.devices) }))
+			h.sync()
 			if n := exchange(t, d, 200); n != 200 {
 				t.Fatalf("%d answers after the other program has gone", n)
 			}

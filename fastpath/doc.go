@@ -18,27 +18,37 @@
 // the change, and whether the process that loaded the programs still runs or not.
 //
 // A judgement is about a flow in one direction: addresses, ports and protocol, the device by which packets come in, their
-// type of service, and their size, which is at most that of the largest packet that the kernel has forwarded. It is
-// made when
+// type of service, and their size, which is at most that of the largest packet of the flow, or to the same destination by
+// the same next hop, that the kernel has forwarded in these 50 ms. It is made when
 //
-//   - the packet that leaves is the one that came in (package comment of judge.h in C: is_forwarded, is_bridged),
-//   - connection tracking knows the flow in both directions, and translates it in just this way; a flow of TCP must be
-//     established. For packets that a bridge forwards it need not know the flow;
+//   - the packet that leaves is the one that came in: it has the token that it got then (in tc_index), and has changed in
+//     nothing but time to live, addresses and ports. A packet that leaves twice makes none;
+//   - connection tracking knows the flow in both directions, and translates it in just this way. It need not know a flow
+//     whose packets a bridge forwards;
 //   - no helper of connection tracking reads the flow's packets (FTP, SIP).
 //
 // All other packets take the kernel's way: those that begin a connection of TCP, fragments, packets with options, other
 // protocols than TCP and UDP, those whose time to live ends, and those with a mark. A flow of TCP is remembered from its
 // handshake on, others after a dozen packets.
 //
+// # Connection tracking
+//
+// It sees the first two packets of a connection of TCP, and then some each 50 ms. So it does not know windows, nor ends.
+// It has to take packets whatever their place in a connection is (nf_conntrack_tcp_be_liberal and
+// nf_conntrack_tcp_ignore_invalid_rst, which package network/named sets): without the first, flows of TCP stay on the
+// kernel's way. The programs set the time after which it forgets a connection: when a connection is established, and
+// when it ends. A connection between the ports of one that has ended is judged anew.
+//
 // # VXLAN
 //
-// to_wire sees packets of containers with the headers that the kernel has put in front, and to_wire's flows put the same
-// headers in front of the next packets (bpf_skb_adjust_room). So peers need no BPF, and
-// large segments of TCP stay whole until the network card. The outer UDP checksum is 0, which RFC 7348 section 5 recommends.
+// to_wire sees packets of containers with the headers that the kernel has put in front, and the next packets get the same
+// ones (bpf_skb_adjust_room). So peers need no BPF, and large segments of TCP stay whole until the network card. The outer
+// UDP checksum is 0, as RFC 7348 section 5 recommends.
 //
 // Packets that come in VXLAN wait in a queue of the kernel (gro_cells), where later ones of the same flow could overtake
 // them. So their payload is counted as they come in and as they leave, and the fast way is taken only while there is
-// nothing in between.
+// nothing in between. Because of that queue they have no token either. Only packets from the addresses of hosts
+// (Settings.Peers) are looked at, and only what leaves after it came by the VXLAN device makes a judgement.
 //
 // # Files
 //
@@ -50,10 +60,8 @@
 //
 // # Limits
 //
-// Connection tracking does not see most packets of a flow. So nf_conntrack_tcp_be_liberal and
-// nf_conntrack_tcp_ignore_invalid_rst must be on in the namespace: package network/named sets them. Flows of TCP stay on the kernel's way
-// without the first. Counters of rules, of connection tracking and of devices lack the packets that go the fast way
-// (Counters). Programs that capture packets see them come in by a device, and not leave by it.
+// Counters of rules, of connection tracking and of devices lack the packets that go the fast way (Counters). Rules that
+// limit or sample packets see few. Programs that capture packets see them come in by a device, and not leave by it.
 //
 // A packet with a wrong checksum of TCP or UDP is dropped by the container instead of by the host.
 //

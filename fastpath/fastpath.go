@@ -1,17 +1,11 @@
 package fastpath
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"maps"
-	"math"
-	"os"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
-	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
@@ -23,7 +17,7 @@ import (
 // namespace.
 type Path struct {
 	objects  flowObjects
-	settings Settings
+	settings Settings // whose peers are in the map
 	attached map[Device]pair
 	own      map[ebpf.ProgramID]bool
 }
@@ -44,12 +38,6 @@ const (
 type Device struct {
 	Index int
 	Role  Role
-}
-
-// Settings is how packets of containers travel between hosts, beside as they are.
-type Settings struct {
-	VNI  int    // of VXLAN
-	Port uint16 // of VXLAN; 0: it is not used
 }
 
 // UnsupportedError means that the fast path can't be had here.
@@ -130,7 +118,7 @@ func (p *Path) Close() error {
 // packets that go the fast way would not meet them. One that no longer exists is left out.
 func (p *Path) Sync(s Settings, devices []Device) error {
 	var errs []error
-	if s != p.settings {
+	if !s.equal(p.settings) {
 		errs = append(errs, p.set(s))
 	}
 	left := map[uint32]bool{}
@@ -148,35 +136,6 @@ func (p *Path) Sync(s Settings, devices []Device) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (p *Path) set(s Settings) error {
-	v := flowSettings{Vni: binary.NativeEndian.Uint32([]byte{byte(s.VNI >> 16), byte(s.VNI >> 8), byte(s.VNI), 0})}
-	established, err := establishedFor()
-	if err != nil {
-		return err
-	}
-	v.Established = uint32(min(established.Milliseconds(), math.MaxUint32))
-	v.Port = binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, s.Port))
-	if err := p.objects.SettingsMap.Put(uint32(0), &v); err != nil {
-		return fmt.Errorf("set the network of VXLAN: %w", err)
-	}
-	p.settings = s
-	return nil
-}
-
-// establishedFor returns how long connection tracking remembers established connections of TCP.
-func establishedFor() (time.Duration, error) {
-	const file = "/proc/sys/net/netfilter/nf_conntrack_tcp_timeout_established"
-	b, err := os.ReadFile(file)
-	if err != nil {
-		return 0, fmt.Errorf("read a setting of connection tracking: %w", err)
-	}
-	seconds, err := strconv.Atoi(strings.TrimSpace(string(b)))
-	if err != nil {
-		return 0, fmt.Errorf("%s: %w", file, err)
-	}
-	return time.Duration(seconds) * time.Second, nil
 }
 
 func (p *Path) attach(d Device) error {

@@ -17,10 +17,12 @@ static __always_inline int enter(struct __sk_buff *skb)
 	if (!read(skb, ETH_HLEN, &p))
 		return NEXT;
 	struct flow *f = bpf_map_lookup_elem(&flows, &p.key);
-	if (f && begins(&p))
-		begin(skb, f, &p);
-	else if (f && f->in == skb->ifindex && fits(f, &p, bpf_ktime_get_coarse_ns()) && is_mac(f->mac, p.mac) && is_confirmed(skb, f, &p))
-		return send(skb, f, &p);
+	if (f && f->in == skb->ifindex && is_mac(f->mac, p.mac)) {
+		if (begins(&p))
+			begin(skb, f, &p);
+		else if (fits(skb, f, &p, bpf_ktime_get_coarse_ns()) && is_confirmed(skb, f, &p))
+			return send(skb, f, &p);
+	}
 	await(skb, &p);
 	return NEXT;
 }
@@ -38,7 +40,7 @@ SEC("tc") int from_wire(struct __sk_buff *skb)
 	if (!is_sealed(skb, s, &e))
 		return enter(skb);
 	struct packet p = {};
-	if (!read(skb, ETH_HLEN + ROOM, &p))
+	if (!bpf_map_lookup_elem(&peers, &e.source) || !is_for_host(skb) || !read(skb, ETH_HLEN + ROOM, &p))
 		return NEXT;
 	p.key.sealed = 1;
 	struct flow *f = bpf_map_lookup_elem(&flows, &p.key);
@@ -47,13 +49,11 @@ SEC("tc") int from_wire(struct __sk_buff *skb)
 		return NEXT;
 	}
 	__u64 now = bpf_ktime_get_coarse_ns();
-	if (begins(&p))
-		begin(skb, f, &p);
-	else if (is_from(f, skb, &e) && is_empty(f, now) && fits(f, &p, now) && (e.tos & ECN) != ECN && is_for_host(skb) &&
-		 is_confirmed(skb, f, &p)) {
-		if (!unseal(skb))
-			return NEXT;
-		return send(skb, f, &p);
+	if (is_from(f, skb, &e)) {
+		if (begins(&p))
+			begin(skb, f, &p);
+		else if (is_empty(f, now) && fits(skb, f, &p, now) && (e.tos & ECN) != ECN && is_confirmed(skb, f, &p) && unseal(skb))
+			return send(skb, f, &p);
 	}
 	expect_again(skb, f, &e, &p, now);
 	return NEXT;
@@ -62,7 +62,7 @@ SEC("tc") int from_wire(struct __sk_buff *skb)
 // to_wire sees what leaves by a device to other hosts.
 SEC("tc") int to_wire(struct __sk_buff *skb)
 {
-	struct pending *w = awaited();
+	struct pending *w = awaited(skb);
 	struct settings *s = current_settings();
 	if (!w || !s)
 		return NEXT;
@@ -88,7 +88,7 @@ SEC("tc") int to_container(struct __sk_buff *skb)
 	struct flow new = {.act = TO_CONTAINER};
 	if (!read(skb, ETH_HLEN, &p) || !copy_ethernet(skb, &new))
 		return NEXT;
-	struct pending *w = awaited();
+	struct pending *w = awaited(skb);
 	if (w && is_forwarded(w, &p))
 		judge(skb, w, &new, &p);
 	else if (w && is_bridged(w, &p))

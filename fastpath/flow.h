@@ -18,10 +18,13 @@
 #define ROOM (20 + 8 + 8 + ETH_HLEN)	  // what VXLAN adds over IPv4, in bytes
 
 struct settings {
-	__be32 vni;  // as in the header of VXLAN
-	__be16 port; // of VXLAN; 0: none
+	__be32 vni;   // as in the header of VXLAN
+	__u32 device; // index of the VXLAN device; 0: none
+	__be16 port;
 	__u16 zero;
-	__u32 established; // how long connection tracking remembers an established connection of TCP, in milliseconds
+	// How long connection tracking remembers connections of TCP, in milliseconds: established ones, those with an end, and
+	// those that were aborted.
+	__u32 established, ended, aborted;
 };
 
 struct {
@@ -30,6 +33,15 @@ struct {
 	__type(key, __u32);
 	__type(value, struct settings);
 } settings_map SEC(".maps");
+
+// peers are the addresses of hosts, which may send packets in VXLAN.
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 16384);
+	__type(key, __be32);
+	__type(value, __u8);
+} peers SEC(".maps");
 
 static __always_inline struct settings *current_settings(void)
 {
@@ -43,9 +55,28 @@ static __always_inline struct settings *current_settings(void)
 #define TRANSLATE 4	// replace addresses and ports
 #define BRIDGE 8	// the bridge forwards them: their time to live stays
 
+// proof is that the kernel forwards packets up to a size.
+struct proof {
+	__u64 at; // when one of this size left that the kernel has forwarded; 0: never
+	__u32 largest; // IP packet, in bytes
+	__u32 zero;
+};
+
+static __always_inline bool is_fresh(const struct proof *p, __u64 now) { return p->at + JUDGED_NS > now; }
+
+// prove notes that a packet has left. A larger one that left longer ago than a judgement holds is forgotten: the MTU may be
+// another one since.
+static __always_inline void prove(struct proof *p, __u32 length, __u64 now)
+{
+	if (p->largest <= length || !is_fresh(p, now)) {
+		p->largest = length;
+		p->at = now;
+	}
+}
+
 // flow is what to do with the packets of a key.
 struct flow {
-	__u64 judged;			 // when the largest packet last left that the kernel has forwarded; 0: never
+	struct proof proof;
 	__u64 entered, left; // payload in VXLAN that the kernel has to forward, and has forwarded, since slow_since, in bytes
 	__u64 slow_since;
 	__u64 packets, bytes;		 // that went the fast way
@@ -53,7 +84,7 @@ struct flow {
 	__be32 outer_source, outer_destination; // of the packets in VXLAN that come in
 	__be32 source, destination;	 // new ones; IPv4 alone is translated
 	__be16 source_port, destination_port;
-	__u16 largest; // IP packet that the kernel has forwarded, in bytes
+	__u16 zero;
 	__u16 sum;     // of the outer IP header without length, identification and ECN
 	__u8 mac[ETH_ALEN]; // destination of frames that come in as they are
 	__u8 tos, act;
@@ -101,7 +132,8 @@ struct pending {
 	struct packet packet;
 	__u64 at; // when it came; 0: there is none
 	__u32 in;
-	__u32 zero;
+	__u16 token; // in its tc_index
+	__u16 left;  // it has left
 };
 
 struct {
@@ -161,8 +193,6 @@ static __always_inline bool is_hot(const struct key *k)
 	return true;
 }
 
-static __always_inline bool is_judged(__u64 judged, __u64 now) { return judged + JUDGED_NS > now; }
-
 // path is a way to a destination, whose packets have the same MTU.
 struct path {
 	__be32 destination[4];
@@ -171,18 +201,11 @@ struct path {
 	__u16 zero;
 };
 
-// size is that of the largest packet that the kernel has forwarded on a path, in bytes, and when.
-struct size {
-	__u64 judged;
-	__u32 largest;
-	__u32 zero;
-};
-
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 4096);
 	__type(key, struct path);
-	__type(value, struct size);
+	__type(value, struct proof);
 } sizes SEC(".maps");
 
 static __always_inline void path_of(const struct flow *f, const __be32 *destination, struct path *w)
@@ -192,19 +215,19 @@ static __always_inline void path_of(const struct flow *f, const __be32 *destinat
 	w->out = f->out;
 }
 
-// fits reports whether the kernel has just forwarded packets like one.
-static __always_inline bool fits(const struct flow *f, const struct packet *p, __u64 now)
+// fits reports whether the kernel has just forwarded packets like one: of its flow, and of its size.
+static __always_inline bool fits(struct __sk_buff *skb, const struct flow *f, const struct packet *p, __u64 now)
 {
-	if ((f->tos ^ p->tos) & ~ECN)
+	if (!is_fresh(&f->proof, now) || (f->tos ^ p->tos) & ~ECN)
 		return false;
-	if (p->length <= f->largest && is_judged(f->judged, now))
+	if (f->act & SEAL && skb->len > 0xffff - ROOM) // the length of the outer packet has 16 bits
+		return false;
+	if (p->length <= f->proof.largest)
 		return true;
-	if (!f->judged || p->length <= f->largest)
-		return false;
 	struct path w = {};
 	path_of(f, p->key.destination, &w);
-	struct size *s = bpf_map_lookup_elem(&sizes, &w);
-	return s && p->length <= s->largest && is_judged(s->judged, now) && is_judged(f->judged, now);
+	struct proof *other = bpf_map_lookup_elem(&sizes, &w);
+	return other && p->length <= other->largest && is_fresh(other, now);
 }
 
 // envelope is the outside of a packet in VXLAN.
@@ -223,7 +246,8 @@ static __always_inline bool is_sealed(struct __sk_buff *skb, const struct settin
 	__be32 *vxlan = (void *)(udp + 1);
 	if ((void *)(vxlan + 2) + ETH_HLEN > end)
 		return false;
-	if (eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45 || ip->protocol != IPPROTO_UDP || udp->dest != s->port || ip->frag_off & NOT_DF || !is_valid(ip))
+	if (!s->device || eth->h_proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != 0x45 || ip->protocol != IPPROTO_UDP || udp->dest != s->port ||
+	    ip->frag_off & NOT_DF || !is_valid(ip))
 		return false;
 	e->source = ip->saddr;
 	e->destination = ip->daddr;

@@ -21,7 +21,7 @@ type flowCounter struct {
 
 type flowFlow struct {
 	_                structs.HostLayout
-	Judged           uint64
+	Proof            flowProof
 	Entered          uint64
 	Left             uint64
 	SlowSince        uint64
@@ -35,7 +35,7 @@ type flowFlow struct {
 	Destination      uint32
 	SourcePort       uint16
 	DestinationPort  uint16
-	Largest          uint16
+	Zero             uint16
 	Sum              uint16
 	Mac              [6]uint8
 	Tos              uint8
@@ -80,25 +80,29 @@ type flowPending struct {
 		Flags   uint8
 		Zero    uint8
 	}
-	_    [4]byte
-	At   uint64
-	In   uint32
-	Zero uint32
+	_     [4]byte
+	At    uint64
+	In    uint32
+	Token uint16
+	Left  uint16
+}
+
+type flowProof struct {
+	_       structs.HostLayout
+	At      uint64
+	Largest uint32
+	Zero    uint32
 }
 
 type flowSettings struct {
 	_           structs.HostLayout
 	Vni         uint32
+	Device      uint32
 	Port        uint16
 	Zero        uint16
 	Established uint32
-}
-
-type flowSize struct {
-	_       structs.HostLayout
-	Judged  uint64
-	Largest uint32
-	Zero    uint32
+	Ended       uint32
+	Aborted     uint32
 }
 
 // Names of all BPF objects in the ELF.
@@ -108,6 +112,7 @@ const (
 	flowMapCountedMap     = "counted_map"
 	flowMapFlows          = "flows"
 	flowMapHotMap         = "hot_map"
+	flowMapPeers          = "peers"
 	flowMapPendingMap     = "pending_map"
 	flowMapSettingsMap    = "settings_map"
 	flowMapSizes          = "sizes"
@@ -172,6 +177,7 @@ type flowMapSpecs struct {
 	CountedMap  *ebpf.MapSpec `ebpf:"counted_map"`
 	Flows       *ebpf.MapSpec `ebpf:"flows"`
 	HotMap      *ebpf.MapSpec `ebpf:"hot_map"`
+	Peers       *ebpf.MapSpec `ebpf:"peers"`
 	PendingMap  *ebpf.MapSpec `ebpf:"pending_map"`
 	SettingsMap *ebpf.MapSpec `ebpf:"settings_map"`
 	Sizes       *ebpf.MapSpec `ebpf:"sizes"`
@@ -206,6 +212,7 @@ type flowMaps struct {
 	CountedMap  *ebpf.Map `ebpf:"counted_map"`
 	Flows       *ebpf.Map `ebpf:"flows"`
 	HotMap      *ebpf.Map `ebpf:"hot_map"`
+	Peers       *ebpf.Map `ebpf:"peers"`
 	PendingMap  *ebpf.Map `ebpf:"pending_map"`
 	SettingsMap *ebpf.Map `ebpf:"settings_map"`
 	Sizes       *ebpf.Map `ebpf:"sizes"`
@@ -216,6 +223,7 @@ func (m *flowMaps) Close() error {
 		m.CountedMap,
 		m.Flows,
 		m.HotMap,
+		m.Peers,
 		m.PendingMap,
 		m.SettingsMap,
 		m.Sizes,

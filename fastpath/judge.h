@@ -4,7 +4,8 @@
 
 #pragma once
 
-// await notes a packet that the kernel gets now.
+// await notes a packet that the kernel gets now. It gets a token, by which it is known when it leaves: a packet like it that
+// came another way has none.
 static __always_inline void await(struct __sk_buff *skb, const struct packet *p)
 {
 	__u32 zero = 0;
@@ -13,15 +14,18 @@ static __always_inline void await(struct __sk_buff *skb, const struct packet *p)
 		return;
 	w->packet = *p;
 	w->in = skb->ifindex;
+	w->left = 0;
+	w->token = bpf_get_prandom_u32() | 1;
+	skb->tc_index = w->token;
 	w->at = bpf_ktime_get_ns();
 }
 
-// awaited returns the packet that came last on this processor, unless it has left.
-static __always_inline struct pending *awaited(void)
+// awaited returns the packet that came last on this processor, if it is the one that leaves.
+static __always_inline struct pending *awaited(struct __sk_buff *skb)
 {
 	__u32 zero = 0;
 	struct pending *w = bpf_map_lookup_elem(&pending_map, &zero);
-	if (!w || !w->at)
+	if (!w || !w->at || skb->tc_index != w->token)
 		return 0;
 	if (bpf_ktime_get_ns() - w->at > PENDING_NS) {
 		w->at = 0;
@@ -30,7 +34,7 @@ static __always_inline struct pending *awaited(void)
 	return w;
 }
 
-// is_like reports whether a packet that leaves may be the one that came, in all that no translation changes.
+// is_like reports whether a packet leaves as it came, but for what translation changes.
 static __always_inline bool is_like(const struct pending *w, const struct packet *p)
 {
 	return w->packet.mark == p->mark && w->packet.length == p->length && w->packet.payload == p->payload && w->packet.tos == p->tos &&
@@ -67,8 +71,9 @@ static __always_inline bool is_bridged(const struct pending *w, const struct pac
 // The answers of connection tracking.
 enum answer { UNKNOWN, ALLOWED, DENIED };
 
-// stage is what connection tracking has to have seen of a flow.
-enum stage { BEGUN, ANSWERED, ESTABLISHED };
+// stage is what connection tracking has to have seen of a flow. At TAKEN an answered connection of TCP is established by a
+// packet that goes the fast way: so it is established here, as connection tracking would have it.
+enum stage { BEGUN, ANSWERED, TAKEN, ESTABLISHED };
 
 // connection returns what connection tracking knows of a flow, to be released.
 static __always_inline struct nf_conn *connection(struct __sk_buff *skb, const struct key *k, struct bpf_ct_opts *o)
@@ -88,26 +93,29 @@ static __always_inline struct nf_conn *connection(struct __sk_buff *skb, const s
 	return bpf_skb_ct_lookup(skb, &tuple, sizeof(tuple.ipv4), o, sizeof(*o));
 }
 
-// Connection tracking does not see the ends of connections that go the fast way. It is told to forget them as soon as it
-// would have (nf_conntrack_tcp_timeout_close, _fin_wait).
-#define FORGET_RST_MS 10000
-#define FORGET_FIN_MS 120000
+// The functions that call connection tracking are global, so that the verifier looks at them once and not at each call.
 
-// forget has connection tracking forget a connection after a time.
-static __always_inline void forget(struct __sk_buff *skb, const struct key *k, __u32 ms)
+// forget has connection tracking forget a connection after a time: it does not see the ends that go the fast way.
+__noinline int forget(struct __sk_buff *skb, const struct key *k, __u32 ms)
 {
+	if (!k)
+		return 0;
 	struct bpf_ct_opts o = {.netns_id = -1, .l4proto = k->protocol};
 	struct nf_conn *ct = connection(skb, k, &o);
 	if (!ct)
-		return;
+		return 0;
 	bpf_ct_change_timeout(ct, ms);
 	bpf_ct_release(ct);
+	return 0;
 }
 
 // ask asks connection tracking about a flow that comes in as one key and leaves as another. It allows a flow that has come
 // to a stage, that it translates in just this way, and whose packets nothing has to see.
-static __always_inline enum answer ask(struct __sk_buff *skb, const struct key *came, const struct key *leaves, enum stage stage)
+__noinline int ask(struct __sk_buff *skb, const struct key *came, const struct key *leaves, int stage)
 {
+	struct settings *s = current_settings();
+	if (!s || !came || !leaves)
+		return DENIED;
 	struct bpf_ct_opts o = {.netns_id = -1, .l4proto = came->protocol};
 	struct nf_conn *ct = connection(skb, came, &o);
 	if (!ct)
@@ -140,10 +148,11 @@ static __always_inline enum answer ask(struct __sk_buff *skb, const struct key *
 			different |= (other->src.u3.all[i] ^ leaves->destination[i]) | (other->dst.u3.all[i] ^ leaves->source[i]);
 	}
 	ok = ok && !different;
-	// Its acknowledgement may go the fast way: connection tracking would wait for it, and forget the connection soon.
-	struct settings *s = current_settings();
-	if (ok && came->protocol == IPPROTO_TCP && stage == ESTABLISHED && s)
+	if (ok && came->protocol == IPPROTO_TCP && stage >= TAKEN) {
+		ok = !bpf_ct_change_status(ct, ct->status | IPS_ASSURED);
+		// An acknowledgement may go the fast way: connection tracking would wait for it, and forget the connection soon.
 		bpf_ct_change_timeout(ct, s->established);
+	}
 	bpf_ct_release(ct);
 	return ok ? ALLOWED : DENIED;
 }
@@ -160,26 +169,16 @@ static __always_inline bool is_like_before(const struct flow *a, const struct fl
 	       a->destination_port == b->destination_port && a->outer_source == b->outer_source && a->outer_destination == b->outer_destination;
 }
 
-// prove notes that a packet of a size has left. A larger one that left longer ago than a judgement holds is forgotten: the
-// MTU of the path may be another one since.
-#define prove(of, length, now)                                                                                                           \
-	do {                                                                                                                             \
-		if ((of)->largest <= (length) || !is_judged((of)->judged, now)) {                                                        \
-			(of)->largest = (length);                                                                                        \
-			(of)->judged = (now);                                                                                            \
-		}                                                                                                                        \
-	} while (0)
-
-static __always_inline void prove_path(const struct flow *f, const __be32 *destination, __u16 length, __u64 now)
+static __always_inline void prove_path(const struct flow *f, const __be32 *destination, __u32 length, __u64 now)
 {
 	struct path w = {};
 	path_of(f, destination, &w);
-	struct size *s = bpf_map_lookup_elem(&sizes, &w);
-	if (s) {
-		prove(s, length, now);
+	struct proof *p = bpf_map_lookup_elem(&sizes, &w);
+	if (p) {
+		prove(p, length, now);
 		return;
 	}
-	struct size new = {.judged = now, .largest = length};
+	struct proof new = {.at = now, .largest = length};
 	bpf_map_update_elem(&sizes, &w, &new, BPF_ANY);
 }
 
@@ -192,11 +191,10 @@ static __always_inline void remember(struct __sk_buff *skb, const struct key *ca
 	prove_path(new, came->destination, p->length, now);
 	if (old && is_like_before(old, new)) {
 		old->confirmed |= new->confirmed;
-		prove(old, p->length, now);
+		prove(&old->proof, p->length, now);
 		return;
 	}
-	new->judged = now;
-	new->largest = p->length;
+	prove(&new->proof, p->length, now);
 	if (old) {
 		new->packets = old->packets;
 		new->bytes = old->bytes;
@@ -215,18 +213,31 @@ static __always_inline enum stage stage_of(const struct packet *p)
 	return p->flags & TCP_ACK ? ANSWERED : BEGUN;
 }
 
+// still_ended is called when connection tracking has seen a packet of a connection whose end it has not seen.
+static __always_inline void still_ended(struct __sk_buff *skb, const struct key *k)
+{
+	struct settings *s = current_settings();
+	if (s)
+		forget(skb, k, s->ended);
+}
+
 static __always_inline void judge_as(struct __sk_buff *skb, struct pending *w, struct flow *new, const struct packet *p, bool bridged)
 {
-	w->at = 0;
+	if (w->left) { // twice: what the kernel does with it is more than is known here
+		w->at = 0;
+		bpf_map_delete_elem(&flows, &w->packet.key);
+		return;
+	}
+	w->left = 1;
 	if (ends(p))
 		return;
 	struct flow *old = bpf_map_lookup_elem(&flows, &w->packet.key);
 	if (!old && !begins(p) && !is_hot(&w->packet.key))
 		return;
 	enum stage stage = stage_of(p);
-	enum answer a = ask(skb, &w->packet.key, &p->key, stage);
+	int a = ask(skb, &w->packet.key, &p->key, stage);
 	if (old && old->ended)
-		forget(skb, &w->packet.key, FORGET_FIN_MS); // it has just seen a packet
+		still_ended(skb, &w->packet.key);
 	if (a != ALLOWED && !(bridged && a == UNKNOWN))
 		return;
 	if (!is_same_flow(&w->packet.key, &p->key)) {
@@ -279,7 +290,7 @@ static __always_inline void expect(struct __sk_buff *skb, const struct envelope 
 static __always_inline void expect_again(struct __sk_buff *skb, struct flow *f, const struct envelope *e, const struct packet *p, __u64 now)
 {
 	if (!is_from(f, skb, e)) {
-		f->judged = 0;
+		f->proof.at = 0;
 		f->in = skb->ifindex;
 		f->outer_source = e->source;
 		f->outer_destination = e->destination;
@@ -301,15 +312,18 @@ static __always_inline bool is_empty(const struct flow *f, __u64 now)
 // judge_expected remembers a flow that came in VXLAN, if the packet that leaves is one of it.
 static __always_inline void judge_expected(struct __sk_buff *skb, struct flow *new, struct packet *p)
 {
+	struct settings *s = current_settings();
+	if (!s || !s->device || skb->ingress_ifindex != s->device)
+		return;
 	p->key.sealed = 1;
 	struct flow *f = bpf_map_lookup_elem(&flows, &p->key);
 	if (!f)
 		return;
 	__sync_fetch_and_add(&f->left, p->payload);
 	enum stage stage = stage_of(p);
-	enum answer a = ends(p) ? DENIED : ask(skb, &p->key, &p->key, stage);
+	int a = ends(p) ? DENIED : ask(skb, &p->key, &p->key, stage);
 	if (f->ended)
-		forget(skb, &p->key, FORGET_FIN_MS);
+		still_ended(skb, &p->key);
 	if (a != ALLOWED)
 		return;
 	new->confirmed = stage != BEGUN;
@@ -332,23 +346,13 @@ static __always_inline struct key leaves_as(const struct flow *f, const struct p
 	return k;
 }
 
-// is_confirmed reports whether connection tracking knows a flow in both directions. The packet of TCP with which it does goes
-// the fast way: so the connection is established here, as connection tracking would have it.
+// is_confirmed reports whether connection tracking knows a flow in both directions.
 static __always_inline bool is_confirmed(struct __sk_buff *skb, struct flow *f, const struct packet *p)
 {
 	if (f->confirmed)
 		return true;
 	struct key leaves = leaves_as(f, p);
-	struct settings *s = current_settings();
-	if (!s || ask(skb, &p->key, &leaves, ANSWERED) != ALLOWED)
-		return false;
-	struct bpf_ct_opts o = {.netns_id = -1, .l4proto = p->key.protocol};
-	struct nf_conn *ct = connection(skb, &p->key, &o);
-	if (!ct)
-		return false;
-	bool ok = !bpf_ct_change_status(ct, ct->status | IPS_ASSURED) && !bpf_ct_change_timeout(ct, s->established);
-	bpf_ct_release(ct);
-	if (!ok)
+	if (ask(skb, &p->key, &leaves, TAKEN) != ALLOWED)
 		return false;
 	f->confirmed = 1;
 	return true;
@@ -357,13 +361,16 @@ static __always_inline bool is_confirmed(struct __sk_buff *skb, struct flow *f, 
 // end notes that a connection ends.
 static __always_inline void end(struct __sk_buff *skb, struct flow *f, const struct packet *p)
 {
+	struct settings *s = current_settings();
+	if (!s)
+		return;
 	struct key leaves = leaves_as(f, p), other = inverse(&leaves);
 	other.sealed = !!(f->act & SEAL);
 	struct flow *back = bpf_map_lookup_elem(&flows, &other);
 	if (back)
 		back->ended = 1;
 	f->ended = 1;
-	forget(skb, &p->key, p->flags & TCP_RST ? FORGET_RST_MS : FORGET_FIN_MS);
+	forget(skb, &p->key, p->flags & TCP_RST ? s->aborted : s->ended);
 }
 
 // begin notes that a connection begins. One that has ended before is forgotten now, so that this one is judged as new.
@@ -372,6 +379,6 @@ static __always_inline void begin(struct __sk_buff *skb, struct flow *f, const s
 	if (f->ended && !(p->flags & TCP_ACK))
 		forget(skb, &p->key, 0);
 	f->ended = 0;
-	f->judged = 0;
+	f->proof.at = 0;
 	f->confirmed = 0;
 }

@@ -124,7 +124,6 @@ static __always_inline bool read(struct __sk_buff *skb, __u32 at, struct packet 
 	return read_ports(skb, ip6 + 1, end, size, sizeof(*ip6), p);
 }
 
-// Connection tracking sees the packets that begin and end a connection of TCP.
 static __always_inline bool begins(const struct packet *p) { return p->flags & TCP_SYN; }
 static __always_inline bool ends(const struct packet *p) { return p->flags & (TCP_FIN | TCP_RST); }
 

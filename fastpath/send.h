@@ -8,8 +8,6 @@
 static __always_inline bool seal(struct __sk_buff *skb, struct flow *f, const struct packet *p)
 {
 	__u32 length = skb->len - ETH_HLEN + ROOM;
-	if (length > 0xffff)
-		return false;
 	count(skb, SEALED);
 	__u64 flags = BPF_F_ADJ_ROOM_FIXED_GSO | BPF_F_ADJ_ROOM_ENCAP_L3_IPV4 | BPF_F_ADJ_ROOM_ENCAP_L4_UDP |
 		      BPF_F_ADJ_ROOM_ENCAP_L2(ETH_HLEN) | ADJ_ROOM_ENCAP_L2_ETH;

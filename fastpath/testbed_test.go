@@ -2,17 +2,21 @@ package fastpath_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"cleat/fastpath"
 	"cleat/lab"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -187,14 +191,21 @@ func newTestbed(t testing.TB, vxlan, bridge bool) *testbed {
 func (h *host) fast() {
 	h.t.Helper()
 	h.devices = []fastpath.Device{{Index: h.index("eth0"), Role: fastpath.Wire}, {Index: h.index("c2")}, {Index: h.index("c3")}}
-	must(h.t, h.NS.Do(func() (err error) {
-		h.path, err = fastpath.New()
-		if err != nil {
-			return err
-		}
-		return h.path.Sync(fastpath.Settings{VNI: vni, Port: port}, h.devices)
-	}))
+	must(h.t, h.NS.Do(func() (err error) { h.path, err = fastpath.New(); return err }))
 	h.t.Cleanup(func() { h.NS.Do(h.path.Close) })
+	h.sync()
+}
+
+// sync attaches the programs to the host's devices.
+func (h *host) sync() {
+	h.t.Helper()
+	must(h.t, h.NS.Do(func() error {
+		var s fastpath.Settings
+		if vx, err := net.InterfaceByName("vx"); err == nil {
+			s = fastpath.Settings{VNI: vni, Port: port, Device: vx.Index, Peers: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(3 - h.i)})}}
+		}
+		return h.path.Sync(s, h.devices)
+	}))
 }
 
 func (h *host) index(name string) int {
@@ -242,5 +253,14 @@ func echo(c *net.UDPConn) {
 			return
 		}
 		c.WriteToUDPAddrPort(b[:n], from)
+	}
+}
+
+// onSocket returns what sets an option of a socket before it is used.
+func onSocket(level, option, value int) func(string, string, syscall.RawConn) error {
+	return func(_, _ string, c syscall.RawConn) error {
+		var err error
+		outer := c.Control(func(fd uintptr) { err = unix.SetsockoptInt(int(fd), level, option, value) })
+		return errors.Join(outer, err)
 	}
 }

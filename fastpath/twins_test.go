@@ -37,22 +37,23 @@ func TestTwins(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		vxlan, bridge bool
-		server        func(tb *testbed) (n *lab.Node, last byte, host int)
-	}{
-		{"vxlan", true, false, func(tb *testbed) (*lab.Node, byte, int) { return tb.hosts[2].containers[3], 3, 2 }},
-		{"routes", false, false, func(tb *testbed) (*lab.Node, byte, int) { return tb.hosts[2].containers[3], 3, 2 }},
-		{"host", false, false, func(tb *testbed) (*lab.Node, byte, int) { return tb.hosts[1].containers[3], 3, 1 }},
-		{"bridge", false, true, func(tb *testbed) (*lab.Node, byte, int) { return tb.hosts[1].containers[3], 3, 1 }},
-	} {
+		server        int // host of the server, container 3; 0: it is outside, and sees the address of host 1
+	}{{"vxlan", true, false, 2}, {"routes", false, false, 2}, {"host", false, false, 1}, {"bridge", false, true, 1}, {"translated", false, false, 0}} {
 		t.Run(c.name, func(t *testing.T) {
 			var got [2][2]map[uint16][][]byte
 			var sent []frame
 			for twin := range 2 {
 				tb := newTestbed(t, c.vxlan, c.bridge)
-				server, last, i := c.server(tb)
-				ends := [2]*end{newEnd(t, tb.hosts[1].containers[2], 0), newEnd(t, server, 1)}
-				ends[0].addr, ends[1].addr = address(1, 2).As4(), address(i, int(last)).As4()
-				ends[0].gateway, ends[1].gateway = tb.hosts[1].mac("c2"), tb.hosts[i].mac("c3")
+				ends := [2]*end{newEnd(t, tb.hosts[1].containers[2], 0), nil}
+				ends[0].addr, ends[0].gateway = address(1, 2).As4(), tb.hosts[1].mac("c2")
+				if c.server == 0 {
+					ends[1] = newEnd(t, tb.outside, 1)
+					ends[1].addr, ends[1].gateway = [4]byte{192, 0, 2, 9}, tb.hosts[1].mac("eth0")
+					ends[0].seenAs = [4]byte{192, 0, 2, 1}
+				} else {
+					ends[1] = newEnd(t, tb.hosts[c.server].containers[3], 1)
+					ends[1].addr, ends[1].gateway = address(c.server, 3).As4(), tb.hosts[c.server].mac("c3")
+				}
 				if c.bridge {
 					ends[0].gateway, ends[1].gateway = ends[1].mac, ends[0].mac
 				}
@@ -129,6 +130,7 @@ type end struct {
 	side         int
 	mac, gateway net.HardwareAddr
 	addr         [4]byte
+	seenAs       [4]byte // by the other end; zero: addr
 
 	mu  sync.Mutex
 	all map[uint16][][]byte // IP packets that arrived, by identification
@@ -187,6 +189,18 @@ func (e *end) received() map[uint16][][]byte {
 	return e.all
 }
 
+// quiet waits until no packet with an identification has arrived for a moment.
+func (e *end) quiet(id uint16) {
+	count := func() int {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.all[id])
+	}
+	for n := -1; n != count(); time.Sleep(100 * time.Millisecond) {
+		n = count()
+	}
+}
+
 func (h *host) mac(name string) net.HardwareAddr {
 	var i *net.Interface
 	must(h.t, h.NS.Do(func() (err error) { i, err = net.InterfaceByName(name); return err }))
@@ -243,7 +257,11 @@ func (c *connection) packet(ends [2]*end, from int, id uint16, flags byte, paylo
 	b = binary.BigEndian.AppendUint16(b, id)
 	b = append(b, 0x40, 0, 64, c.protocol, 0, 0)
 	b = append(b, ends[from].addr[:]...)
-	b = append(b, ends[to].addr[:]...)
+	if seen := ends[to].seenAs; seen != [4]byte{} {
+		b = append(b, seen[:]...)
+	} else {
+		b = append(b, ends[to].addr[:]...)
+	}
 	b = binary.BigEndian.AppendUint16(b, c.ports[from])
 	b = binary.BigEndian.AppendUint16(b, c.ports[to])
 	if c.protocol == unix.IPPROTO_UDP {
@@ -297,7 +315,7 @@ func checksums(b []byte) {
 func generate(r *rand.Rand, n int, ends [2]*end) (all []frame) {
 	var connections []*connection
 	for i := range 8 {
-		c := &connection{protocol: unix.IPPROTO_UDP, ports: [2]uint16{uint16(1000 + i), uint16(2000 + i)}}
+		c := &connection{protocol: unix.IPPROTO_UDP, ports: [2]uint16{uint16(10_000 + i), uint16(20_000 + i)}} // masquerading keeps such ports
 		if i%2 == 1 {
 			c.protocol = unix.IPPROTO_TCP
 		}
@@ -336,8 +354,12 @@ func generate(r *rand.Rand, n int, ends [2]*end) (all []frame) {
 		for i := range payload {
 			payload[i] = byte(r.Uint32())
 		}
+		begun := c.step > 0
+		if !begun { // masquerading keeps its port
+			from, c.step = 0, 1
+		}
 		f := c.packet(ends, from, id, flags, payload)
-		if r.IntN(5) == 0 {
+		if begun && r.IntN(5) == 0 {
 			mutate(r, &f, c)
 		}
 		all = append(all, f)
