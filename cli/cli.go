@@ -31,7 +31,7 @@ import (
 // Run executes a command line, without the program's name, and returns the exit code. A
 // running keeper executes command lines that change wiring.
 func Run(args []string) int {
-	if !isWiring(args) {
+	if !isForKeeper(args) {
 		return runHere(args)
 	}
 	if code, handled := forward(args); handled {

@@ -20,9 +20,9 @@ import (
 	"cleat/network/keep/client"
 )
 
-// isWiring reports whether a command line changes wiring, which a running keeper does in
-// its place, or asks for what only a keeper knows.
-func isWiring(args []string) bool {
+// isForKeeper reports whether a command line changes wiring, which a running keeper does in its place, or asks for what
+// only a keeper knows.
+func isForKeeper(args []string) bool {
 	return len(args) > 0 && (args[0] == attachcmd.Name || args[0] == attachcmd.DetachName || args[0] == networks.Name && (networks.Changes(args[1:]) || networks.IsCounters(args[1:])))
 }
 
@@ -49,7 +49,7 @@ func forward(args []string) (code int, handled bool) {
 // environment instead of its own. It declines (handled is false) if Open vSwitch is
 // elsewhere for that process. background counts work that goes on afterwards.
 func answer(ctx context.Context, r client.Request, out, errs io.Writer, background *sync.WaitGroup) (code int, handled bool) {
-	if !isWiring(r.Args) && !compat.IsContract(r.Args) {
+	if !isForKeeper(r.Args) && !compat.IsContract(r.Args) {
 		return 0, false
 	}
 	for _, name := range client.OVSEnv {

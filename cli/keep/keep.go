@@ -185,6 +185,7 @@ func (f *flags) keep(cmd *cobra.Command, cfg attach.Config) error {
 	c.Universal = func(args []string) bool {
 		return args[0] == networks.Name && (networks.IsSync(args[1:]) || networks.IsCounters(args[1:]))
 	}
+	c.Quiet = func(args []string) bool { return args[0] == networks.Name && networks.IsCounters(args[1:]) }
 	// Nearly all of the work is the kernel's, one step after the other. To hand it from thread
 	// to thread takes longer than waiting.
 	runtime.GOMAXPROCS(1)

@@ -7,13 +7,18 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"cleat/fastpath"
+	"cleat/link"
 	"cleat/overlay/control"
 
+	"github.com/cilium/ebpf"
+	bpflink "github.com/cilium/ebpf/link"
+	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
@@ -170,4 +175,96 @@ func TestFastPath(t *testing.T) {
 	if after := e.back.Load(); after != before {
 		t.Errorf("%d datagrams passed after they were denied", after-before)
 	}
+}
+
+// TestFastDevices has networks and containers of different kinds. Those that may go the fast way have programs, and the
+// settings of connection tracking that these need are there as long as there are such networks.
+func TestFastDevices(t *testing.T) {
+	if !needRoot(t) {
+		return
+	}
+	if err := fastpath.Supported(); err != nil {
+		t.Skipf("%+v", err)
+	}
+	c := newCluster(t, 1)
+	h := c.hosts[0]
+	h.cleat("net", "create", "bridged")
+	h.cleat("net", "create", "routed", "--driver", "routed")
+	h.cleat("net", "create", "plain", "--datapath", "nft")
+	fast, rated, routed, plain := h.container("fast", "bridged"), h.container("rated", "bridged", "--rate", "1G"), h.container("routed", "routed"), h.container("plain", "plain")
+	has := func(k *container, want bool) func() error {
+		return func() error {
+			in, out := k.programs()
+			if in != out || in != map[bool]int{true: 1}[want] {
+				return fmt.Errorf("%d and %d programs on the device of %s", in, out, k.name)
+			}
+			return nil
+		}
+	}
+	c.eventually("programs of a container on a bridge", has(fast, true))
+	c.eventually("programs of a container without one", has(routed, true))
+	must(t, errors.Join(has(rated, false)(), has(plain, false)()))
+	settings := func() string {
+		return c.sh(h.Node, "cat /proc/sys/net/netfilter/nf_conntrack_tcp_be_liberal /proc/sys/net/netfilter/nf_conntrack_tcp_ignore_invalid_rst")
+	}
+	if got := settings(); got != "1\n1" {
+		t.Errorf("settings of connection tracking: %q", got)
+	}
+
+	device := fast.hostEnd().Attrs().Name
+	for _, qdisc := range []string{"clsact", "root tbf rate 1gbit burst 64kb latency 25ms"} {
+		c.sh(h.Node, "tc qdisc add dev "+device+" "+qdisc)
+		c.eventually("a device with "+qdisc+" has no programs", has(fast, false))
+		c.sh(h.Node, "tc qdisc del dev "+device+" "+strings.Fields(qdisc)[0])
+		c.eventually("they are back", has(fast, true))
+	}
+
+	must(t, unix.Kill(h.keeper(), unix.SIGKILL))
+	c.eventually("the programs end with the keeper", has(fast, false))
+	h.cleat("net", "connect", "bridged", h.newContainer("another").path) // starts another one
+	c.eventually("the next one has them", has(fast, true))
+	for _, n := range []string{"bridged", "routed"} {
+		h.cleat("net", "rm", "--force", n)
+	}
+	c.eventually("the settings are as before", func() error {
+		if got := settings(); got != "0\n0" {
+			return fmt.Errorf("%q", got)
+		}
+		return nil
+	})
+}
+
+// hostEnd returns the host's end of a container's link.
+func (k *container) hostEnd() (l netlink.Link) {
+	t := k.host.c.t
+	t.Helper()
+	inside, err := link.Handle(k.NS)
+	must(t, err)
+	defer inside.Close()
+	host, err := link.Handle(k.host.NS)
+	must(t, err)
+	defer host.Close()
+	l, err = inside.LinkByName("eth0")
+	if err == nil {
+		l, err = host.LinkByIndex(l.Attrs().ParentIndex)
+	}
+	must(t, err)
+	return l
+}
+
+// programs returns how many programs see packets from a container, and to it.
+func (k *container) programs() (in, out int) {
+	t := k.host.c.t
+	t.Helper()
+	count := func(at ebpf.AttachType) (n int) {
+		must(t, k.host.NS.Do(func() error {
+			all, err := bpflink.QueryPrograms(bpflink.QueryOptions{Target: k.hostEnd().Attrs().Index, Attach: at})
+			if err == nil {
+				n = len(all.Programs)
+			}
+			return err
+		}))
+		return n
+	}
+	return count(ebpf.AttachTCXIngress), count(ebpf.AttachTCXEgress)
 }

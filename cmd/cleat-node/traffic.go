@@ -252,7 +252,7 @@ func protocolName(p packet.Protocol) string {
 // fastSums adds up what went the fast way with one keeper after the other. It is safe for concurrent use.
 type fastSums struct {
 	mu          sync.Mutex
-	ended, last map[int]fastpath.Counter // of keepers that have ended; of the one that runs. by index of a device to a container
+	ended, last map[int]fastpath.Counter // of keepers that have ended, and of the one that runs; by index of a device to a container
 }
 
 // Keys of the VXLAN device's counters, beside the indexes of devices to containers.

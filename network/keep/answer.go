@@ -106,11 +106,13 @@ func (k *keeper) serve(ctx context.Context, conn *net.UnixConn, own processConte
 		send(conn, client.Reply{State: client.Declined})
 		return
 	}
-	what := r.Args[0]
-	if k.Contract != nil && k.Contract(r.Args) {
-		what = strings.Join(r.Args, " ")
+	if k.Quiet == nil || !k.Quiet(r.Args) {
+		what := r.Args[0]
+		if k.Contract != nil && k.Contract(r.Args) {
+			what = strings.Join(r.Args, " ")
+		}
+		defer k.events.logLater("%s for a client: exit code %d", what, code)
 	}
-	defer k.events.logLater("%s for a client: exit code %d", what, code)
 	send(conn, client.Reply{State: client.Done, Exit: code, Stdout: stdout.Bytes(), Stderr: stderr.Bytes()})
 }
 

@@ -47,6 +47,8 @@ type Config struct {
 	Contract func(args []string) bool
 	// Unlimited, if set, reports whether a command line is run at once, however many others are.
 	Unlimited func(args []string) bool
+	// Quiet, if set, reports whether a command line is not logged: it changes nothing, and comes often.
+	Quiet func(args []string) bool
 	// Networks, if set, keeps named networks beside the attachments.
 	Networks Networks
 	// UntilIdle makes Run return when nothing is left to keep.
