@@ -83,7 +83,8 @@
 //		return err // *fastpath.UnsupportedError
 //	}
 //	defer p.Close()
-//	err = p.Sync(fastpath.Settings{VNI: 7790, Port: 4789}, []fastpath.Device{
+//	settings := fastpath.Settings{VNI: 7790, Port: 4789, Device: vxlan, Peers: []netip.Addr{netip.MustParseAddr("192.0.2.2")}}
+//	err = p.Sync(settings, []fastpath.Device{
 //		{Index: veth, Role: fastpath.Container}, {Index: eth0, Role: fastpath.Wire},
 //	})
 package fastpath

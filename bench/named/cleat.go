@@ -3,9 +3,12 @@ package named
 import (
 	"cmp"
 	"context"
+	"encoding/json"
+	"fmt"
 	"path/filepath"
 
 	"cleat/lab"
+	"cleat/link"
 )
 
 // cleat runs `cleat net`.
@@ -23,9 +26,36 @@ func openCleat(kind string) func(context.Context, Config) (driver, error) {
 		if cfg.Datapath != "" {
 			args = append(args, "--datapath", cfg.Datapath)
 		}
-		_, err := c.net(ctx, args...)
-		return &c, err
+		if _, err := c.net(ctx, args...); err != nil {
+			return &c, err
+		}
+		return &c, NeedDatapath(cfg.Datapath, func() ([]byte, error) {
+			u, err := c.net(ctx, "inspect", networkName, "--json")
+			return u.Output, err
+		})
 	}
+}
+
+// NeedDatapath returns a *link.Lack if a network does not have the datapath that it was created with, where the kernel
+// refuses it. inspect runs `cleat net inspect --json`.
+func NeedDatapath(want string, inspect func() ([]byte, error)) error {
+	if want == "" || want == "auto" {
+		return nil
+	}
+	out, err := inspect()
+	if err != nil {
+		return err
+	}
+	var n struct {
+		Used struct{ By, Why string } `json:"datapath_used"`
+	}
+	if err := json.Unmarshal(out, &n); err != nil {
+		return fmt.Errorf("read what forwards packets in %.200q: %w", out, err)
+	}
+	if n.Used.By != want {
+		return &link.Lack{What: "datapath " + want, Reason: n.Used.Why}
+	}
+	return nil
 }
 
 func newCleat(cfg Config) cleat {

@@ -71,8 +71,10 @@ func (c *cleat) join(ctx context.Context, h *Host) error {
 		if c.cfg.Datapath != "" {
 			args = append(args, "--datapath", c.cfg.Datapath)
 		}
-		_, err := c.run(ctx, h, c.cleat, args...)
-		return err
+		if _, err := c.run(ctx, h, c.cleat, args...); err != nil {
+			return err
+		}
+		return named.NeedDatapath(c.cfg.Datapath, func() ([]byte, error) { return c.run(ctx, h, c.cleat, "net", "inspect", networkName, "--json") })
 	}
 	token, err := c.token(ctx)
 	if err != nil {
