@@ -49,6 +49,10 @@
 // other processes' operations, and starts the name server again when it ends. What containers have
 // works without it, except that nobody restores anything.
 //
+// While it runs, packets take the fast way of package fastpath. fast.go loads the programs, fastdevices.go finds the
+// devices that may have them, and tracking.go changes the settings of connection tracking that they need, and restores
+// them.
+//
 // # Limits
 //
 // A host has up to MaxNetworks networks, each with one subnet of each address family. A bridge has
