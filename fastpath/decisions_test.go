@@ -1,6 +1,7 @@
 package fastpath_test
 
 import (
+	"errors"
 	"net/netip"
 	"sync/atomic"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 	bpflink "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // TestDecisions changes what a host decides about a flow that goes the fast way. Soon nothing of it arrives.
@@ -146,6 +148,9 @@ func TestOthers(t *testing.T) {
 	}{
 		{"tcx", func(t *testing.T, h *host) func() { return dropAll(t, h, "c2", ebpf.AttachTCXIngress) }},
 		{"tcx to the container", func(t *testing.T, h *host) func() { return dropAll(t, h, "c2", ebpf.AttachTCXEgress) }},
+		{"a classifier", func(t *testing.T, h *host) func() { return classifyAll(t, h, "c2", netlink.HANDLE_MIN_INGRESS) }},
+		{"a classifier to the container", func(t *testing.T, h *host) func() { return classifyAll(t, h, "c2", netlink.HANDLE_MIN_EGRESS) }},
+		{"a classifier on the wire", func(t *testing.T, h *host) func() { return classifyAll(t, h, "eth0", netlink.HANDLE_MIN_INGRESS) }},
 		{"tcx on the wire", func(t *testing.T, h *host) func() { return dropAll(t, h, "eth0", ebpf.AttachTCXIngress) }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -175,19 +180,38 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// dropAll attaches a program that drops all packets.
-func dropAll(t *testing.T, h *host, device string, at ebpf.AttachType) (end func()) {
+// dropProgram drops all packets.
+func dropProgram(t *testing.T) *ebpf.Program {
 	t.Helper()
 	const drop = 2
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, drop), asm.Return()}})
 	must(t, err)
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// dropAll attaches a program that drops all packets.
+func dropAll(t *testing.T, h *host, device string, at ebpf.AttachType) (end func()) {
+	t.Helper()
+	p := dropProgram(t)
 	var l bpflink.Link
 	must(t, h.NS.Do(func() (err error) {
 		l, err = bpflink.AttachTCX(bpflink.TCXOptions{Interface: h.index(device), Program: p, Attach: at})
 		return err
 	}))
-	return func() {
-		l.Close()
-		p.Close()
-	}
+	return func() { l.Close() }
+}
+
+// classifyAll adds a classifier that drops all packets.
+func classifyAll(t *testing.T, h *host, device string, hook uint32) (end func()) {
+	t.Helper()
+	f := &netlink.BpfFilter{FilterAttrs: netlink.FilterAttrs{LinkIndex: h.index(device), Parent: hook, Protocol: unix.ETH_P_ALL, Priority: 1}, Fd: dropProgram(t).FD(), Name: "drop", DirectAction: true}
+	q := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: f.LinkIndex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"}
+	must(t, h.NS.Do(func() error {
+		if err := netlink.QdiscAdd(q); err != nil && !errors.Is(err, unix.EEXIST) {
+			return err
+		}
+		return netlink.FilterAdd(f)
+	}))
+	return func() { must(t, h.NS.Do(func() error { return netlink.FilterDel(f) })) }
 }

@@ -3,13 +3,10 @@ package fastpath
 import (
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -21,9 +18,6 @@ type Path struct {
 	attached map[Device]pair
 	own      map[ebpf.ProgramID]bool
 }
-
-// pair is the two programs of a device.
-type pair struct{ in, out link.Link }
 
 // Role is what a device leads to.
 type Role int
@@ -111,111 +105,5 @@ var Supported = sync.OnceValue(func() error {
 
 // Close detaches and removes the programs. All packets go the kernel's way again.
 func (p *Path) Close() error {
-	return errors.Join(p.Sync(p.settings, nil), p.objects.Close())
-}
-
-// Sync attaches the programs to devices, and detaches them from others. A device with programs of others has none:
-// packets that go the fast way would not meet them. One that no longer exists is left out.
-func (p *Path) Sync(s Settings, devices []Device) error {
-	var errs []error
-	if !s.equal(p.settings) {
-		errs = append(errs, p.set(s))
-	}
-	left := map[uint32]bool{}
-	for d, l := range maps.Clone(p.attached) {
-		exists := l.isAttached()
-		if !slices.Contains(devices, d) || !exists || p.isShared(d) {
-			errs = append(errs, p.detach(d))
-			left[uint32(d.Index)] = exists
-		}
-	}
-	errs = append(errs, p.forget(left))
-	for _, d := range devices {
-		if _, ok := p.attached[d]; !ok && !p.isShared(d) {
-			errs = append(errs, p.attach(d))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (p *Path) attach(d Device) error {
-	in, out := p.objects.FromContainer, p.objects.ToContainer
-	if d.Role == Wire {
-		in, out = p.objects.FromWire, p.objects.ToWire
-	}
-	var l pair
-	var err error
-	if l.out, err = link.AttachTCX(link.TCXOptions{Interface: d.Index, Program: out, Attach: ebpf.AttachTCXEgress}); err != nil {
-		return fmt.Errorf("attach a program to device %d: %w", d.Index, err)
-	}
-	if l.in, err = link.AttachTCX(link.TCXOptions{Interface: d.Index, Program: in, Attach: ebpf.AttachTCXIngress}); err != nil {
-		return errors.Join(fmt.Errorf("attach a program to device %d: %w", d.Index, err), l.out.Close())
-	}
-	p.attached[d] = l
-	if d.Role == Container {
-		return p.count(uint32(d.Index))
-	}
-	return nil
-}
-
-func (p *Path) detach(d Device) error {
-	l := p.attached[d]
-	delete(p.attached, d)
-	err := errors.Join(l.in.Close(), l.out.Close())
-	if d.Role == Container {
-		err = errors.Join(err, p.objects.CountedMap.Delete(uint32(d.Index)))
-	}
-	return err
-}
-
-// forget removes flows that come in or leave by devices, which other devices would still send there for a moment.
-func (p *Path) forget(devices map[uint32]bool) error {
-	if !slices.Contains(slices.Collect(maps.Values(devices)), true) {
-		return nil
-	}
-	var k flowKey
-	var v flowFlow
-	var found []flowKey
-	all := p.objects.Flows.Iterate()
-	for all.Next(&k, &v) {
-		if devices[v.In] || devices[v.Out] {
-			found = append(found, k)
-		}
-	}
-	var errs []error
-	for _, k := range found {
-		if err := p.objects.Flows.Delete(&k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, fmt.Errorf("forget a flow: %w", err))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// isAttached reports whether programs still have their device: they end with it.
-func (l pair) isAttached() bool {
-	info, err := l.in.Info()
-	return err == nil && info.TCX() != nil && info.TCX().Ifindex != 0
-}
-
-// programs returns the ids of a device's programs.
-func programs(device int, attach ebpf.AttachType) (ids []ebpf.ProgramID, err error) {
-	all, err := link.QueryPrograms(link.QueryOptions{Target: device, Attach: attach})
-	if err != nil {
-		return nil, err
-	}
-	for _, one := range all.Programs {
-		ids = append(ids, one.ID)
-	}
-	return ids, nil
-}
-
-// isShared reports whether a device has programs of others, or can't be asked.
-func (p *Path) isShared(d Device) bool {
-	for _, attach := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
-		ids, err := programs(d.Index, attach)
-		if err != nil || slices.ContainsFunc(ids, func(id ebpf.ProgramID) bool { return !p.own[id] }) {
-			return true
-		}
-	}
-	return false
+	return errors.Join(p.Sync(p.settings, nil, nil), p.objects.Close())
 }

@@ -122,13 +122,18 @@ func TestTwice(t *testing.T) {
 	if got := exchange(t, c, n); got != n {
 		t.Fatalf("%d of %d came back", got, n)
 	}
-	got := 0
-	copies.mu.Lock()
-	defer copies.mu.Unlock()
-	for _, all := range copies.all {
-		got += len(all)
+	count := func() (got int) {
+		copies.mu.Lock()
+		defer copies.mu.Unlock()
+		for _, all := range copies.all {
+			got += len(all)
+		}
+		return got
 	}
-	if got != n {
+	for deadline := time.Now().Add(5 * time.Second); count() < n && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond)
+	}
+	if got := count(); got != n {
 		t.Errorf("%d copies of %d packets", got, n)
 	}
 }

@@ -204,7 +204,7 @@ func (h *host) sync() {
 		if vx, err := net.InterfaceByName("vx"); err == nil {
 			s = fastpath.Settings{VNI: vni, Port: port, Device: vx.Index, Peers: []netip.Addr{netip.AddrFrom4([4]byte{192, 0, 2, byte(3 - h.i)})}}
 		}
-		return h.path.Sync(s, h.devices)
+		return h.path.Sync(s, h.devices, nil)
 	}))
 }
 

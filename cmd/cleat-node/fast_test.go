@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -16,8 +15,6 @@ import (
 	"cleat/link"
 	"cleat/overlay/control"
 
-	"github.com/cilium/ebpf"
-	bpflink "github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
@@ -195,8 +192,8 @@ func TestFastDevices(t *testing.T) {
 	has := func(k *container, want bool) func() error {
 		return func() error {
 			in, out := k.programs()
-			if in != out || in != map[bool]int{true: 1}[want] {
-				return fmt.Errorf("%d and %d programs on the device of %s", in, out, k.name)
+			if n := map[bool]int{true: 1}[want]; len(in) != n || len(out) != n {
+				return fmt.Errorf("programs on the device of %s: %d and %d", k.name, in, out)
 			}
 			return nil
 		}
@@ -212,17 +209,24 @@ func TestFastDevices(t *testing.T) {
 	}
 
 	device := fast.hostEnd().Attrs().Name
-	for _, qdisc := range []string{"clsact", "root tbf rate 1gbit burst 64kb latency 25ms"} {
-		c.sh(h.Node, "tc qdisc add dev "+device+" "+qdisc)
-		c.eventually("a device with "+qdisc+" has no programs", has(fast, false))
-		c.sh(h.Node, "tc qdisc del dev "+device+" "+strings.Fields(qdisc)[0])
+	for _, others := range []string{"qdisc %s dev %s root tbf rate 1gbit burst 64kb latency 25ms", "filter %s dev %s egress protocol ip pref 1 u32 match u32 0 0 action mirred egress redirect dev lo"} {
+		c.sh(h.Node, "tc "+fmt.Sprintf(others, "add", device))
+		c.eventually("a device with "+others+" has no programs", has(fast, false))
+		c.sh(h.Node, "tc "+fmt.Sprintf(others, "del", device))
 		c.eventually("they are back", has(fast, true))
 	}
+	c.sh(h.Node, "tc qdisc del dev "+device+" clsact")
+	c.eventually("programs that somebody has removed are back", has(fast, true))
 
+	before, _ := fast.programs()
 	must(t, unix.Kill(h.keeper(), unix.SIGKILL))
-	c.eventually("the programs end with the keeper", has(fast, false))
-	h.cleat("net", "connect", "bridged", h.newContainer("another").path) // starts another one
-	c.eventually("the next one has them", has(fast, true))
+	h.cleat("net", "connect", "bridged", h.newContainer("another").path) // starts another keeper
+	c.eventually("the next keeper has its own programs there", func() error {
+		if now, _ := fast.programs(); len(now) != 1 || now[0] == before[0] {
+			return fmt.Errorf("%d, before %d", now, before)
+		}
+		return nil
+	})
 	for _, n := range []string{"bridged", "routed"} {
 		h.cleat("net", "rm", "--force", n)
 	}
@@ -252,19 +256,22 @@ func (k *container) hostEnd() (l netlink.Link) {
 	return l
 }
 
-// programs returns how many programs see packets from a container, and to it.
-func (k *container) programs() (in, out int) {
+// programs returns the ids of the programs that see packets from a container, and to it.
+func (k *container) programs() (in, out []int) {
 	t := k.host.c.t
 	t.Helper()
-	count := func(at ebpf.AttachType) (n int) {
-		must(t, k.host.NS.Do(func() error {
-			all, err := bpflink.QueryPrograms(bpflink.QueryOptions{Target: k.hostEnd().Attrs().Index, Attach: at})
-			if err == nil {
-				n = len(all.Programs)
+	h, err := link.Handle(k.host.NS)
+	must(t, err)
+	defer h.Close()
+	ids := func(hook uint32) (ids []int) {
+		all, err := h.FilterList(k.hostEnd(), hook)
+		must(t, err)
+		for _, f := range all {
+			if b, ok := f.(*netlink.BpfFilter); ok {
+				ids = append(ids, b.Id)
 			}
-			return err
-		}))
-		return n
+		}
+		return ids
 	}
-	return count(ebpf.AttachTCXIngress), count(ebpf.AttachTCXEgress)
+	return ids(netlink.HANDLE_MIN_INGRESS), ids(netlink.HANDLE_MIN_EGRESS)
 }

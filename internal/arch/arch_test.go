@@ -129,7 +129,7 @@ var rooms = map[string]room{
 
 	"policy":              {hands, []string{"usernet"}},
 	"dns":                 {hands, nil},
-	"fastpath":            {hands, nil},
+	"fastpath":            {hands, []string{"link"}},
 	"lab":                 {hands, []string{"link", "netns"}},
 	"lab/labtest":         {hands, []string{"lab", "link", "netns"}},
 	"lab/vm":              {hands, nil},

@@ -81,7 +81,7 @@
 //	          upgrade        gives programs MPTCP sockets; the test counts it as hands → netns
 //	HANDS   policy           rules: what a process may reach                     → usernet
 //	        dns              DNS messages, forwarding to the host's resolvers
-//	        fastpath         BPF programs that forward the packets of known flows
+//	        fastpath         BPF programs that forward the packets of known flows       → link
 //	        lab              hosts, cables and switches made of namespaces       → link, netns
 //	          labtest        hosts outside a lab, for tests                       → lab, netns
 //	          vm             the same tests under other kernels, in QEMU

@@ -95,7 +95,14 @@ func (s Shape) do(r *run) error {
 // redirect redirects packets received by one device to another.
 func redirect(n *namespace, from, to int) error {
 	in := &netlink.Ingress{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}}
-	if err := n.QdiscAdd(in); err != nil {
+	err := n.QdiscAdd(in)
+	if errors.Is(err, unix.EEXIST) { // a keeper was quicker, and has taken the link for one without a rate
+		clsact := &netlink.GenericQdisc{QdiscAttrs: netlink.QdiscAttrs{LinkIndex: from, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}, QdiscType: "clsact"}
+		if err = n.QdiscDel(clsact); err == nil {
+			err = n.QdiscAdd(in)
+		}
+	}
+	if err != nil {
 		return shapeError(err, "CONFIG_NET_SCH_INGRESS")
 	}
 	all := &netlink.U32{

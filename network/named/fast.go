@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"syscall"
 	"time"
 
 	"cleat/fastpath"
@@ -28,6 +29,8 @@ type fastKeeper struct {
 	mu      sync.Mutex     // guards what follows, and is held while path is in use
 	path    *fastpath.Path // nil: not needed yet
 	refused error          // that it can't be had
+	changed map[int]bool   // devices whose queueing disciplines or filters have changed; nil: all may have
+	cleared bool           // programs of an earlier keeper have been looked for
 }
 
 // FastCounters returns the packets that went the fast way. It is safe for concurrent use.
@@ -52,6 +55,9 @@ func (k *Keeper) keepFast(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-time.After(next):
+			if next == fastCheck {
+				f.touch(nil)
+			}
 			next = fastCheck
 		case <-changed:
 			sleep(ctx, fastPause)
@@ -87,12 +93,39 @@ func (f *fastKeeper) watch(ctx context.Context, changed chan<- struct{}) {
 	}
 	defer context.AfterFunc(ctx, s.Close)()
 	for {
-		if _, _, err := s.Receive(); err != nil && !errors.Is(err, unix.ENOBUFS) {
+		messages, _, err := s.Receive()
+		if errors.Is(err, unix.ENOBUFS) { // some are lost
+			messages, err = nil, nil
+		}
+		if err != nil {
 			return
 		}
+		f.touch(messages)
 		select {
 		case changed <- struct{}{}:
 		default:
+		}
+	}
+}
+
+// touch notes the devices whose queueing disciplines or filters have changed (struct tcmsg,
+// include/uapi/linux/rtnetlink.h); without messages, that all may have.
+func (f *fastKeeper) touch(messages []syscall.NetlinkMessage) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(messages) == 0 {
+		f.changed = nil
+	}
+	if f.changed == nil {
+		return
+	}
+	const header = 8 // bytes with the device's index
+	for _, m := range messages {
+		switch m.Header.Type {
+		case unix.RTM_NEWQDISC, unix.RTM_DELQDISC, unix.RTM_NEWTFILTER, unix.RTM_DELTFILTER:
+			if len(m.Data) >= header {
+				f.changed[int(int32(nl.NativeEndian().Uint32(m.Data[4:])))] = true
+			}
 		}
 	}
 }
@@ -111,9 +144,17 @@ func (f *fastKeeper) sync() error {
 	if f.refused != nil {
 		return nil
 	}
-	settings, devices, err := f.devices(networks)
+	settings, devices, leftover, err := f.devices(networks)
 	if err != nil {
 		return err
+	}
+	if !f.cleared {
+		for _, index := range leftover {
+			if err := fastpath.Clear(index); err != nil {
+				return err
+			}
+		}
+		f.cleared = true
 	}
 	if f.path == nil {
 		if !slices.ContainsFunc(devices, func(d fastpath.Device) bool { return d.Role == fastpath.Container }) {
@@ -123,7 +164,9 @@ func (f *fastKeeper) sync() error {
 			return err
 		}
 	}
-	return f.path.Sync(settings, devices)
+	changed := f.changed
+	f.changed = map[int]bool{}
+	return f.path.Sync(settings, devices, changed)
 }
 
 // load loads the programs. That they can't be had is an error if somebody has asked for them.

@@ -14,28 +14,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// devices returns the devices by which packets of networks come in and leave.
-func (f *fastKeeper) devices(networks []*Network) (s fastpath.Settings, devices []fastpath.Device, err error) {
+// devices returns the devices by which packets of networks come in and leave. leftover are others that may have programs
+// of an earlier keeper.
+func (f *fastKeeper) devices(networks []*Network) (s fastpath.Settings, devices []fastpath.Device, leftover []int, err error) {
 	h, err := link.Handle(f.k.host)
 	if err != nil {
-		return s, nil, err
+		return s, nil, nil, err
 	}
 	defer h.Close()
 	all, err := link.Dump(h.LinkList)
 	if err != nil {
-		return s, nil, fmt.Errorf("list devices: %w", err)
+		return s, nil, nil, fmt.Errorf("list devices: %w", err)
 	}
-	shaped, classified, err := qdiscs(h)
+	q, err := qdiscsOf(h)
 	if err != nil {
-		return s, nil, err
+		return s, nil, nil, err
 	}
 	addressed, err := link.Dump(func() ([]netlink.Addr, error) { return h.AddrList(nil, unix.AF_UNSPEC) })
 	if err != nil {
-		return s, nil, fmt.Errorf("list addresses: %w", err)
+		return s, nil, nil, fmt.Errorf("list addresses: %w", err)
 	}
 	ends, bridges, err := f.ends(networks)
 	if err != nil {
-		return s, nil, err
+		return s, nil, nil, err
 	}
 	byIndex := map[int]netlink.Link{}
 	for _, l := range all {
@@ -48,20 +49,24 @@ func (f *fastKeeper) devices(networks []*Network) (s fastpath.Settings, devices 
 		}
 		master := byIndex[a.MasterIndex]
 		switch {
-		case classified[a.Index] || a.EncapType != "ether":
+		case q.ingress[a.Index] || a.EncapType != "ether":
 		case ends[a.Name] || master != nil && bridges[master.Attrs().Name]:
-			// What has a queueing discipline must wait in it.
-			if l.Type() == "veth" && !shaped[a.Index] {
+			if l.Type() == "veth" && !q.root[a.Index] { // packets wait in a queueing discipline
 				devices = append(devices, fastpath.Device{Index: a.Index, Role: fastpath.Container})
+				continue
 			}
 		case isWire(l, master) && slices.ContainsFunc(addressed, func(one netlink.Addr) bool { return one.LinkIndex == a.Index && isGlobal(one) }):
 			devices = append(devices, fastpath.Device{Index: a.Index, Role: fastpath.Wire})
+			continue
+		}
+		if q.clsact[a.Index] {
+			leftover = append(leftover, a.Index)
 		}
 	}
 	if s.Device != 0 {
 		s.Peers, err = peersOn(h, s.Device)
 	}
-	return s, devices, err
+	return s, devices, leftover, err
 }
 
 // peersOn returns the addresses of the hosts to which a VXLAN device sends, in order.
@@ -117,22 +122,26 @@ func isWire(l, master netlink.Link) bool {
 
 func isGlobal(a netlink.Addr) bool { return a.Scope == unix.RT_SCOPE_UNIVERSE }
 
-// qdiscs returns the devices whose packets wait in a queueing discipline, and those with programs or filters of others,
-// which packets that go the fast way would not meet.
-func qdiscs(h *netlink.Handle) (shaped, classified map[int]bool, err error) {
+// qdiscs are the devices with a queueing discipline: one in which packets wait, ingress, and clsact.
+type qdiscs struct{ root, ingress, clsact map[int]bool }
+
+func qdiscsOf(h *netlink.Handle) (q qdiscs, err error) {
 	all, err := link.Dump(func() ([]netlink.Qdisc, error) { return h.QdiscList(nil) })
 	if err != nil {
-		return nil, nil, fmt.Errorf("list queueing disciplines: %w", err)
+		return q, fmt.Errorf("list queueing disciplines: %w", err)
 	}
-	shaped, classified = map[int]bool{}, map[int]bool{}
-	for _, q := range all {
-		switch q.Type() {
+	q = qdiscs{map[int]bool{}, map[int]bool{}, map[int]bool{}}
+	for _, one := range all {
+		index := one.Attrs().LinkIndex
+		switch one.Type() {
 		case "noqueue":
-		case "clsact", "ingress":
-			classified[q.Attrs().LinkIndex] = true
+		case "clsact":
+			q.clsact[index] = true
+		case "ingress":
+			q.ingress[index] = true
 		default:
-			shaped[q.Attrs().LinkIndex] = true
+			q.root[index] = true
 		}
 	}
-	return shaped, classified, nil
+	return q, nil
 }
