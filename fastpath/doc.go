@@ -50,6 +50,12 @@
 // nothing in between. Because of that queue they have no token either. Only packets from the addresses of hosts
 // (Settings.Peers) are looked at, and only what leaves after it came by the VXLAN device makes a judgement.
 //
+// # A process that is killed
+//
+// The programs of wires end with it (tcx links), so flows with other hosts take the kernel's way after 50 ms. Those of
+// containers' devices stay (classifiers), and go on with flows between containers of the host, as the kernel judges
+// them. The next Path replaces them, or Clear removes them.
+//
 // # Files
 //
 //	flow.c     the programs          packet.h   reading packets
@@ -66,8 +72,8 @@
 // A packet with a wrong checksum of TCP or UDP is dropped by the container instead of by the host.
 //
 // Packets that go the fast way don't meet programs, filters and queueing disciplines that others have on a
-// container's device. A device with such programs is left out (Sync), those with filters and queueing
-// disciplines are up to the caller.
+// container's device. A device with programs or filters of others is left out (Sync), those with queueing disciplines
+// are up to the caller.
 //
 // VXLAN over IPv6 and translated IPv6 packets take the kernel's way. The kernel needs tcx (Linux 6.6) and kfuncs of
 // connection tracking; New says what is missing.
