@@ -11,19 +11,20 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // classifierName is the name of the programs on containers' devices.
 const classifierName = "cleat-fastpath"
 
-// pair is the two programs of a wire.
+// pair is the two programs of a device that has them by tcx.
 type pair struct{ in, out link.Link }
 
 // Sync attaches the programs to devices, and detaches them from others. A device with programs or classifiers of others
 // has none: packets that go the fast way would not meet them. One that no longer exists is left out. Only devices in
 // changed may have other classifiers than at the last time, or all if it is nil.
 func (p *Path) Sync(s Settings, wanted []Device, changed map[int]bool) error {
-	h, err := netlink.NewHandle()
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}
@@ -65,8 +66,8 @@ func (p *Path) keeps(h *netlink.Handle, d Device) bool {
 // programsOn reports whether a device has the programs, and whether it has programs or classifiers of others.
 func (p *Path) programsOn(h *netlink.Handle, d Device) (own, others bool, err error) {
 	own, others, err = devices.FindClassifiers(h, d.Index, classifierName)
-	if err != nil {
-		return false, false, err
+	if err != nil || !p.tcx {
+		return own, others, err
 	}
 	if d.Role == Wire {
 		own, others = true, others || own
@@ -99,42 +100,56 @@ func programs(device int, attach ebpf.AttachType) (ids []ebpf.ProgramID, err err
 // attach attaches the programs to a device. To remove a program by tcx, or a device that has some, the kernel waits for a
 // grace period of RCU each time: that is for the few wires. Containers' devices come and go, and have classifiers.
 func (p *Path) attach(h *netlink.Handle, d Device) (err error) {
-	if d.Role == Container {
-		c := devices.Classifiers{Name: classifierName, In: p.objects.FromContainer.FD(), Out: p.objects.ToContainer.FD()}
-		if err := devices.SetClassifiers(h, d.Index, c); err != nil {
-			return err
-		}
-		p.attached[d] = pair{}
-		return p.count(uint32(d.Index))
+	in, out := p.objects.FromContainer, p.objects.ToContainer
+	if d.Role == Wire {
+		in, out = p.objects.FromWire, p.objects.ToWire
 	}
 	var l pair
-	if l.out, err = link.AttachTCX(link.TCXOptions{Interface: d.Index, Program: p.objects.ToWire, Attach: ebpf.AttachTCXEgress}); err != nil {
-		return fmt.Errorf("attach a program to device %d: %w", d.Index, err)
+	if d.Role == Wire && p.tcx {
+		l, err = attachTCX(d.Index, in, out)
+	} else {
+		err = devices.SetClassifiers(h, d.Index, devices.Classifiers{Name: classifierName, In: in.FD(), Out: out.FD()})
 	}
-	if l.in, err = link.AttachTCX(link.TCXOptions{Interface: d.Index, Program: p.objects.FromWire, Attach: ebpf.AttachTCXIngress}); err != nil {
-		return errors.Join(fmt.Errorf("attach a program to device %d: %w", d.Index, err), l.out.Close())
+	if err != nil {
+		return err
 	}
 	p.attached[d] = l
+	if d.Role == Container {
+		return p.count(uint32(d.Index))
+	}
 	return nil
 }
 
-func (p *Path) detach(h *netlink.Handle, d Device, exists bool) error {
+// attachTCX attaches programs to a device by tcx.
+func attachTCX(device int, in, out *ebpf.Program) (l pair, err error) {
+	if l.out, err = link.AttachTCX(link.TCXOptions{Interface: device, Program: out, Attach: ebpf.AttachTCXEgress}); err != nil {
+		return pair{}, fmt.Errorf("attach a program to device %d: %w", device, err)
+	}
+	if l.in, err = link.AttachTCX(link.TCXOptions{Interface: device, Program: in, Attach: ebpf.AttachTCXIngress}); err != nil {
+		return pair{}, errors.Join(fmt.Errorf("attach a program to device %d: %w", device, err), l.out.Close())
+	}
+	return l, nil
+}
+
+func (p *Path) detach(h *netlink.Handle, d Device, exists bool) (err error) {
 	l := p.attached[d]
 	delete(p.attached, d)
-	if d.Role == Wire {
-		return errors.Join(l.in.Close(), l.out.Close())
+	if d.Role == Container {
+		err = p.objects.CountedMap.Delete(uint32(d.Index))
 	}
-	err := p.objects.CountedMap.Delete(uint32(d.Index))
+	if l.in != nil {
+		return errors.Join(err, l.in.Close(), l.out.Close())
+	}
 	if exists {
 		err = errors.Join(err, devices.RemoveClassifiers(h, d.Index, classifierName))
 	}
 	return err
 }
 
-// Clear removes the programs of a Path whose process was killed from a container's device, in the current network
-// namespace.
+// Clear removes the programs of a Path whose process was killed from a device, in the current network namespace. Those
+// that it had by tcx are gone.
 func Clear(index int) error {
-	h, err := netlink.NewHandle()
+	h, err := netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
 		return fmt.Errorf("open a netlink socket: %w", err)
 	}

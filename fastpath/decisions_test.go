@@ -3,6 +3,7 @@ package fastpath_test
 import (
 	"errors"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -177,6 +178,39 @@ func TestOthers(t *testing.T) {
 				t.Error("packets don't go the fast way again")
 			}
 		})
+	}
+}
+
+// TestWithoutTCX has wires have their programs as before Linux 6.6. Nothing is left of them in the end.
+func TestWithoutTCX(t *testing.T) {
+	tb := newTestbed(t, true, false)
+	for _, h := range tb.hosts[1:] {
+		h.fast()
+		wired := h.devices
+		h.devices = nil
+		h.sync()
+		h.path.WithoutTCX()
+		h.devices = wired
+		h.sync()
+	}
+	go echo(listenUDP(t, tb.hosts[2].containers[3], netip.MustParseAddrPort("0.0.0.0:80")))
+	d := dial(t, tb.hosts[1].containers[2], "udp", address(1, 2), netip.AddrPortFrom(address(2, 3), 80))
+	const n = 500
+	if got := exchange(t, d, n); got != n {
+		t.Fatalf("%d answers", got)
+	}
+	for _, h := range tb.hosts[1:] {
+		flows, err := h.path.Flows()
+		must(t, err)
+		if len(flows) != 2 || flows[0].Packets < n/2 || flows[1].Packets < n/2 {
+			t.Errorf("%s: flows %+v", h, flows)
+		}
+		h.devices = nil
+		h.sync()
+		all := run(t, h.Node, "", "tc qdisc show")
+		if strings.Contains(all, "clsact") {
+			t.Errorf("%s: left: %s", h, all)
+		}
 	}
 }
 

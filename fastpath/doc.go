@@ -54,7 +54,8 @@
 //
 // The programs of wires end with it (tcx links), so flows with other hosts take the kernel's way after 50 ms. Those of
 // containers' devices stay (classifiers), and go on with flows between containers of the host, as the kernel judges
-// them. The next Path replaces them, or Clear removes them.
+// them. The next Path replaces them, or Clear removes them. Before Linux 6.6, which has tcx, wires have classifiers as
+// well.
 //
 // # Files
 //
@@ -75,8 +76,8 @@
 // container's device. A device with programs or filters of others is left out (Sync), those with queueing disciplines
 // are up to the caller.
 //
-// VXLAN over IPv6 and translated IPv6 packets take the kernel's way. The kernel needs tcx (Linux 6.6) and kfuncs of
-// connection tracking; New says what is missing.
+// VXLAN over IPv6 and translated IPv6 packets take the kernel's way, and before Linux 6.3 IPv6 packets that come in VXLAN.
+// The kernel needs kfuncs of connection tracking (Linux 6.1 has what is used here); New says what is missing.
 //
 // Sources: include/uapi/linux/bpf.h; net/core/filter.c (bpf_skb_adjust_room, bpf_redirect_peer);
 // net/netfilter/nf_conntrack_bpf.c and nf_conntrack_proto_tcp.c; RFC 7348, RFC 6040. Remembering what the kernel did with

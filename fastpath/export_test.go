@@ -9,6 +9,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+// WithoutTCX has wires have classifiers, as before Linux 6.6.
+func (p *Path) WithoutTCX() { p.tcx = false }
+
 // Flow is one direction of a connection whose packets go the fast way.
 type Flow struct {
 	Protocol            int // of IP

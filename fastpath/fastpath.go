@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -16,6 +17,7 @@ type Path struct {
 	objects  flowObjects
 	settings Settings // whose peers are in the map
 	attached map[Device]pair
+	tcx      bool // wires have their programs by tcx
 	own      map[ebpf.ProgramID]bool
 }
 
@@ -54,10 +56,11 @@ func New() (*Path, error) {
 	if err := mayLoad(); err != nil {
 		return nil, err
 	}
-	if _, err := programs(loopback, ebpf.AttachTCXIngress); err != nil {
-		return nil, &UnsupportedError{Reason: "the kernel lacks tcx, of Linux 6.6"}
+	if err := loadTracking(); err != nil {
+		return nil, err
 	}
-	p := &Path{attached: map[Device]pair{}, own: map[ebpf.ProgramID]bool{}}
+	_, lacksTCX := programs(loopback, ebpf.AttachTCXIngress) // of Linux 6.6
+	p := &Path{attached: map[Device]pair{}, tcx: lacksTCX == nil, own: map[ebpf.ProgramID]bool{}}
 	if err := loadFlowObjects(&p.objects, nil); err != nil {
 		return nil, &UnsupportedError{"the kernel refuses the programs", err}
 	}
@@ -89,6 +92,17 @@ func mayLoad() error {
 		return &UnsupportedError{"the kernel loads no BPF programs", err}
 	}
 	return p.Close()
+}
+
+// loadTracking has the kernel load connection tracking, which it does when it is asked about it: the programs use it.
+func loadTracking() error {
+	const getStats = unix.NFNL_SUBSYS_CTNETLINK<<8 | 5 // IPCTNL_MSG_CT_GET_STATS
+	r := nl.NewNetlinkRequest(getStats, unix.NLM_F_ACK)
+	r.AddData(&nl.Nfgenmsg{NfgenFamily: unix.AF_UNSPEC, Version: nl.NFNETLINK_V0})
+	if _, err := r.Execute(unix.NETLINK_NETFILTER, 0); err != nil {
+		return &UnsupportedError{"the kernel lacks connection tracking", err}
+	}
+	return nil
 }
 
 // loopback is the index of a namespace's loopback device.

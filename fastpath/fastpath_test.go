@@ -59,6 +59,7 @@ func ways(t *testing.T, test func(t *testing.T, tb *testbed, w way)) {
 				w := way{client: tb.hosts[1].containers[2], server: tb.hosts[2].containers[3], from: address(1, 2), to: address(2, 3), port: 80, passes: []*host{tb.hosts[1], tb.hosts[2]}}
 				if v6 {
 					w.from, w.to = address6(1, 2), address6(2, 3)
+					w.slowIn = vxlan && !isLinux(t, 6, 3)
 				}
 				test(t, tb, w)
 			})
@@ -85,6 +86,26 @@ type way struct {
 	from, to       netip.Addr
 	port           uint16 // that the client asks; the server listens at 80
 	passes         []*host
+	slowIn         bool // what comes in VXLAN goes the kernel's way
+}
+
+// least returns how many of n packets or bytes in each direction go the fast way on a host.
+func (w way) least(n int) int {
+	if w.slowIn {
+		return n / 3
+	}
+	return n
+}
+
+// isLinux reports whether the kernel has a version or a newer one.
+func isLinux(t *testing.T, major, minor int) bool {
+	t.Helper()
+	var u unix.Utsname
+	must(t, unix.Uname(&u))
+	var a, b int
+	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b)
+	must(t, err)
+	return a > major || a == major && b >= minor
 }
 
 // listensAt returns the server's own address.
@@ -116,7 +137,7 @@ func TestUDP(t *testing.T) {
 			for _, f := range flows {
 				packets += int(f.Packets)
 			}
-			if packets < n {
+			if packets < w.least(n) {
 				t.Errorf("%s: %d of %d packets went the fast way: %+v", h, packets, 2*n, flows)
 			}
 		}
@@ -162,7 +183,7 @@ func TestTCP(t *testing.T) {
 			for _, f := range counters {
 				size += f.Bytes
 			}
-			if size < uint64(len(data)) {
+			if size < uint64(w.least(len(data))) {
 				t.Errorf("%s: %d of %d bytes went the fast way", h, size, 2*len(data))
 			}
 		}

@@ -157,18 +157,24 @@ static __always_inline __u32 mix(__u32 h, __u32 v)
 	return h ^ h >> 15;
 }
 
-static __always_inline __u32 hash(const struct key *k)
+static __always_inline __u32 hash_of(const __be32 *source, const __be32 *destination, __u32 ports, __u32 rest)
 {
-	__u32 h = (__u32)k->source_port << 16 | k->destination_port;
+	__u32 h = ports;
 	for (int i = 0; i < 4; i++)
-		h = mix(h, k->source[i] ^ k->destination[i] * 31);
-	return mix(h, k->protocol << 8 | k->sealed);
+		h = mix(h, source[i] ^ destination[i] * 31);
+	return mix(h, rest);
 }
 
-// heat has a flow remembered with its next packet.
-static __always_inline void heat(const struct key *k)
+static __always_inline __u32 hash(const struct key *k)
 {
-	__u32 h = hash(k), slot = h % HOT_SLOTS;
+	return hash_of(k->source, k->destination, (__u32)k->source_port << 16 | k->destination_port, k->protocol << 8 | k->sealed);
+}
+
+// heat_answers has the answers to packets that leave remembered with the next one that comes in as it is.
+static __always_inline void heat_answers(const struct key *k)
+{
+	__u32 h = hash_of(k->destination, k->source, (__u32)k->destination_port << 16 | k->source_port, k->protocol << 8);
+	__u32 slot = h % HOT_SLOTS;
 	__u32 *n = bpf_map_lookup_elem(&hot_map, &slot);
 	if (n)
 		*n = (h & 0xffffff00) | (HOT - 1);

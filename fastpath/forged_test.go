@@ -60,9 +60,8 @@ func TestForgedEnvelope(t *testing.T) {
 	run(t, h.Node, "", "nft insert rule inet raw in ip saddr != 192.0.2.1 udp dport 4789 drop")
 	h.fast()
 	// Both ends send the same packets but for their contents, so that the forged ones can't be told from others.
-	victim, server := newEnd(t, tb.hosts[1].containers[2], 0), newEnd(t, h.containers[3], 1)
+	victim, server := newEnd(t, tb.hosts[1].containers[2], address(1, 2)), newEnd(t, h.containers[3], address(2, 3))
 	ends := [2]*end{victim, server}
-	victim.addr, server.addr = address(1, 2).As4(), address(2, 3).As4()
 	victim.gateway, server.gateway = tb.hosts[1].mac("c2"), h.mac("c3")
 	warm(t, ends)
 	var out *net.UDPConn
@@ -116,9 +115,8 @@ func TestForgedOfAnother(t *testing.T) {
 	h.devices = h.devices[:0:0]
 	h.devices = append(h.devices, fastpath.Device{Index: h.index("eth0"), Role: fastpath.Wire}, fastpath.Device{Index: h.index("c3")})
 	h.sync()
-	victim, thief, server := newEnd(t, h.containers[2], 0), newEnd(t, h.containers[3], 0), newEnd(t, tb.hosts[2].containers[3], 1)
+	victim, thief, server := newEnd(t, h.containers[2], address(1, 2)), newEnd(t, h.containers[3], address(1, 3)), newEnd(t, tb.hosts[2].containers[3], address(2, 3))
 	ends := [2]*end{victim, server}
-	victim.addr, server.addr = address(1, 2).As4(), address(2, 3).As4()
 	victim.gateway, server.gateway = h.mac("c2"), tb.hosts[2].mac("c3")
 	warm(t, ends)
 	c := connection{protocol: unix.IPPROTO_UDP, ports: [2]uint16{1000, 2000}}

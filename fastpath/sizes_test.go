@@ -115,7 +115,7 @@ func TestTwice(t *testing.T) {
 	run(t, h.Node, "chain", "nft add chain ip copies forwarded { type filter hook forward priority 10; }")
 	run(t, h.Node, "", "nft add rule ip copies forwarded ip saddr 10.64.1.2 udp dport 80 dup to 192.0.2.9 device eth0")
 	h.fast()
-	copies := newEnd(t, tb.outside, 1)
+	copies := newEnd(t, tb.outside, netip.MustParseAddr("192.0.2.9"))
 	go echo(listenUDP(t, tb.hosts[2].containers[3], netip.MustParseAddrPort("0.0.0.0:80")))
 	c := dial(t, h.containers[2], "udp", address(1, 2), netip.AddrPortFrom(address(2, 3), 80))
 	const n = 200

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"net/netip"
 	"os"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"time"
 
 	"cleat/lab"
+	"cleat/link"
 
 	"github.com/mdlayher/packet"
 	"golang.org/x/sys/unix"
@@ -23,6 +25,7 @@ import (
 
 var (
 	twinSeed    = flag.Uint64("twins.seed", 0, "seed of TestTwins; 0: another one each time")
+	twinMerge   = flag.Bool("twins.gro", true, "whether VXLAN devices of TestTwins merge packets (GRO): on a slow machine they do, and the fast path does not")
 	twinPackets = flag.Int("twins.packets", 20_000, "packets of TestTwins in each lab")
 )
 
@@ -35,24 +38,38 @@ func TestTwins(t *testing.T) {
 	}
 	t.Logf("seed %d: -twins.seed", seed)
 	for _, c := range []struct {
-		name          string
-		vxlan, bridge bool
-		server        int // host of the server, container 3; 0: it is outside, and sees the address of host 1
-	}{{"vxlan", true, false, 2}, {"routes", false, false, 2}, {"host", false, false, 1}, {"bridge", false, true, 1}, {"translated", false, false, 0}} {
+		name              string
+		vxlan, bridge, v6 bool
+		server            int // host of the server, container 3; 0: it is outside, and sees the address of host 1
+	}{
+		{name: "vxlan", vxlan: true, server: 2}, {name: "routes", server: 2}, {name: "host", server: 1}, {name: "bridge", bridge: true, server: 1}, {name: "translated"},
+		{name: "vxlan, IPv6", vxlan: true, v6: true, server: 2}, {name: "routes, IPv6", v6: true, server: 2}, {name: "host, IPv6", v6: true, server: 1},
+	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got [2][2]map[uint16][][]byte
 			var sent []frame
 			for twin := range 2 {
 				tb := newTestbed(t, c.vxlan, c.bridge)
-				ends := [2]*end{newEnd(t, tb.hosts[1].containers[2], 0), nil}
-				ends[0].addr, ends[0].gateway = address(1, 2).As4(), tb.hosts[1].mac("c2")
+				if c.vxlan && !*twinMerge {
+					for _, h := range tb.hosts[1:] {
+						l, err := link.Find(h.NS, "vx")
+						must(t, err)
+						must(t, l.SetOffload("gro", false))
+					}
+				}
+				of := address
+				if c.v6 {
+					of = address6
+				}
+				ends := [2]*end{newEnd(t, tb.hosts[1].containers[2], of(1, 2)), nil}
+				ends[0].gateway = tb.hosts[1].mac("c2")
 				if c.server == 0 {
-					ends[1] = newEnd(t, tb.outside, 1)
-					ends[1].addr, ends[1].gateway = [4]byte{192, 0, 2, 9}, tb.hosts[1].mac("eth0")
-					ends[0].seenAs = [4]byte{192, 0, 2, 1}
+					ends[1] = newEnd(t, tb.outside, netip.MustParseAddr("192.0.2.9"))
+					ends[1].gateway = tb.hosts[1].mac("eth0")
+					ends[0].seenAs = netip.MustParseAddr("192.0.2.1")
 				} else {
-					ends[1] = newEnd(t, tb.hosts[c.server].containers[3], 1)
-					ends[1].addr, ends[1].gateway = address(c.server, 3).As4(), tb.hosts[c.server].mac("c3")
+					ends[1] = newEnd(t, tb.hosts[c.server].containers[3], of(c.server, 3))
+					ends[1].gateway = tb.hosts[c.server].mac("c3")
 				}
 				if c.bridge {
 					ends[0].gateway, ends[1].gateway = ends[1].mac, ends[0].mac
@@ -105,7 +122,7 @@ func TestTwins(t *testing.T) {
 func hasWrongChecksum(ip []byte) bool {
 	b := append(make([]byte, 14), ip...)
 	checksums(b)
-	return !bytes.Equal(b[14+20:], ip[20:])
+	return !bytes.Equal(b[14+header(ip):], ip[header(ip):])
 }
 
 func texts(all [][]byte) string {
@@ -116,7 +133,7 @@ func texts(all [][]byte) string {
 	return strings.Join(s, " and ")
 }
 
-// frame is a frame that one end sends. The identification of its IP packet is its number.
+// frame is a frame that one end sends. Its IP packet has its number, as the identification, or in the flow label.
 type frame struct {
 	from  int
 	bytes []byte
@@ -127,19 +144,24 @@ type frame struct {
 type end struct {
 	t            testing.TB
 	conn         *packet.Conn
-	side         int
 	mac, gateway net.HardwareAddr
-	addr         [4]byte
-	seenAs       [4]byte // by the other end; zero: addr
+	addr         netip.Addr
+	seenAs       netip.Addr // by the other end
 
 	mu  sync.Mutex
-	all map[uint16][][]byte // IP packets that arrived, by identification
+	all map[uint16][][]byte // IP packets that arrived, by number
 }
 
-func newEnd(t testing.TB, n *lab.Node, side int) *end {
+// silent has a host answer nothing but questions for its Ethernet address.
+const silent = `table inet silent {
+	chain in { type filter hook input priority filter; policy drop; icmpv6 type nd-neighbor-solicit accept; }
+	chain out { type filter hook output priority filter; policy drop; icmpv6 type nd-neighbor-advert accept; }
+}`
+
+func newEnd(t testing.TB, n *lab.Node, addr netip.Addr) *end {
 	t.Helper()
-	run(t, n, "table inet silent { chain in { type filter hook input priority filter; policy drop; }; chain out { type filter hook output priority filter; policy drop; }; }", "nft -f -")
-	e := &end{t: t, side: side, all: map[uint16][][]byte{}}
+	run(t, n, silent, "nft -f -")
+	e := &end{t: t, addr: addr, seenAs: addr, all: map[uint16][][]byte{}}
 	must(t, n.NS.Do(func() error {
 		ifi, err := net.InterfaceByName("eth0")
 		if err != nil {
@@ -161,13 +183,20 @@ func newEnd(t testing.TB, n *lab.Node, side int) *end {
 			if err != nil {
 				return
 			}
-			if n < 34 || b[12] != 8 || b[13] != 0 || bytes.Equal(b[6:12], e.mac) { // what it sends comes, too
+			at := 18 // of the number
+			switch {
+			case n < 34 || bytes.Equal(b[6:12], e.mac): // what it sends comes, too
 				continue
-			}
-			if protocol := b[14+9]; protocol == unix.IPPROTO_IGMP || protocol == unix.IPPROTO_ICMP && b[14+20] != 8 {
+			case addr.Is6():
+				// Hop-by-hop options are of queries for groups.
+				if !bytes.Equal(b[12:14], []byte{0x86, 0xdd}) || b[14+6] == unix.IPPROTO_ICMPV6 || b[14+6] == unix.IPPROTO_HOPOPTS {
+					continue
+				}
+				at = 16
+			case !bytes.Equal(b[12:14], []byte{8, 0}) || b[14+9] == unix.IPPROTO_IGMP || b[14+9] == unix.IPPROTO_ICMP && b[14+20] != 8:
 				continue // a bridge's own, or an error of a host
 			}
-			id := binary.BigEndian.Uint16(b[18:])
+			id := binary.BigEndian.Uint16(b[at:])
 			e.mu.Lock()
 			e.all[id] = append(e.all[id], bytes.Clone(b[14:n]))
 			e.mu.Unlock()
@@ -247,21 +276,24 @@ const (
 // packet returns a packet of a connection.
 func (c *connection) packet(ends [2]*end, from int, id uint16, flags byte, payload []byte) frame {
 	to := 1 - from
-	b := slices.Concat(ends[from].gateway, ends[from].mac, []byte{8, 0})
+	b := slices.Concat(ends[from].gateway, ends[from].mac)
 	l4 := 8
 	if c.protocol == unix.IPPROTO_TCP {
 		l4 = 20
 	}
-	b = append(b, 0x45, 0)
-	b = binary.BigEndian.AppendUint16(b, uint16(20+l4+len(payload)))
-	b = binary.BigEndian.AppendUint16(b, id)
-	b = append(b, 0x40, 0, 64, c.protocol, 0, 0)
-	b = append(b, ends[from].addr[:]...)
-	if seen := ends[to].seenAs; seen != [4]byte{} {
-		b = append(b, seen[:]...)
+	if ends[from].addr.Is6() {
+		b = append(b, 0x86, 0xdd, 0x60, 0)
+		b = binary.BigEndian.AppendUint16(b, id)
+		b = binary.BigEndian.AppendUint16(b, uint16(l4+len(payload)))
+		b = append(b, c.protocol, 64)
 	} else {
-		b = append(b, ends[to].addr[:]...)
+		b = append(b, 8, 0, 0x45, 0)
+		b = binary.BigEndian.AppendUint16(b, uint16(20+l4+len(payload)))
+		b = binary.BigEndian.AppendUint16(b, id)
+		b = append(b, 0x40, 0, 64, c.protocol, 0, 0)
 	}
+	b = append(b, ends[from].addr.AsSlice()...)
+	b = append(b, ends[to].seenAs.AsSlice()...)
 	b = binary.BigEndian.AppendUint16(b, c.ports[from])
 	b = binary.BigEndian.AppendUint16(b, c.ports[to])
 	if c.protocol == unix.IPPROTO_UDP {
@@ -294,21 +326,38 @@ func sum(b []byte, s uint32) uint16 {
 	return ^uint16(s)
 }
 
+// header returns the length of an IP header without options.
+func header(ip []byte) int {
+	if ip[0]>>4 == 6 {
+		return 40
+	}
+	return 20
+}
+
 // checksums sets the checksums of a frame.
 func checksums(b []byte) {
-	ip := b[14:]
-	binary.BigEndian.PutUint16(ip[10:], 0)
-	binary.BigEndian.PutUint16(ip[10:], sum(ip[:20], 0))
-	at := 20 + 6
-	if ip[9] == unix.IPPROTO_TCP {
-		at = 20 + 16
+	ip, addresses, protocol := b[14:], 8, b[14+6]
+	l4 := ip[header(ip):]
+	if header(ip) == 20 {
+		addresses, protocol = 12, ip[9]
+		checksum(ip)
 	}
-	binary.BigEndian.PutUint16(ip[at:], 0)
-	var pseudo uint32
-	for i := 12; i < 20; i += 2 {
+	at := 6
+	if protocol == unix.IPPROTO_TCP {
+		at = 16
+	}
+	binary.BigEndian.PutUint16(l4[at:], 0)
+	pseudo := uint32(protocol) + uint32(len(l4))
+	for i := addresses; i < header(ip); i += 2 {
 		pseudo += uint32(binary.BigEndian.Uint16(ip[i:]))
 	}
-	binary.BigEndian.PutUint16(ip[at:], sum(ip[20:], pseudo+uint32(ip[9])+uint32(len(ip)-20)))
+	binary.BigEndian.PutUint16(l4[at:], sum(l4, pseudo))
+}
+
+// checksum sets the checksum of an IPv4 header.
+func checksum(ip []byte) {
+	binary.BigEndian.PutUint16(ip[10:], 0)
+	binary.BigEndian.PutUint16(ip[10:], sum(ip[:20], 0))
 }
 
 // generate returns random packets.
@@ -320,6 +369,10 @@ func generate(r *rand.Rand, n int, ends [2]*end) (all []frame) {
 			c.protocol = unix.IPPROTO_TCP
 		}
 		connections = append(connections, c)
+	}
+	l4 := 14 + 20
+	if ends[0].addr.Is6() {
+		l4 = 14 + 40
 	}
 	for len(all) < n {
 		c := connections[r.IntN(len(connections))]
@@ -334,7 +387,7 @@ func generate(r *rand.Rand, n int, ends [2]*end) (all []frame) {
 			c.step++
 			f := c.packet(ends, from, id, flags, payload)
 			if c.step == 1 { // no acknowledgement yet
-				clear(f.bytes[14+20+8 : 14+20+12])
+				clear(f.bytes[l4+8 : l4+12])
 				checksums(f.bytes)
 			}
 			all = append(all, f)
@@ -342,7 +395,7 @@ func generate(r *rand.Rand, n int, ends [2]*end) (all []frame) {
 		}
 		if c.protocol == unix.IPPROTO_TCP && r.IntN(100) == 0 { // it ends, and begins again
 			all = append(all, c.packet(ends, from, id, []byte{rst | ack, fin | ack}[r.IntN(2)], nil))
-			if all[id].bytes[14+33]&fin != 0 {
+			if all[id].bytes[l4+13]&fin != 0 {
 				all = append(all, c.packet(ends, 1-from, id+1, fin|ack, nil), c.packet(ends, from, id+2, ack, nil))
 			}
 			for range r.IntN(4) { // what was under way
@@ -370,43 +423,65 @@ func generate(r *rand.Rand, n int, ends [2]*end) (all []frame) {
 // mutate changes something of a frame.
 func mutate(r *rand.Rand, f *frame, c *connection) {
 	ip := f.bytes[14:]
-	check := func() { binary.BigEndian.PutUint16(ip[10:], 0); binary.BigEndian.PutUint16(ip[10:], sum(ip[:20], 0)) }
-	names := []string{"time to live", "type of service", "options", "fragment", "checksum of IP", "checksum", "flags", "length", "length of UDP", "source", "destination", "protocol", "bits", "Ethernet address", "version", "may be divided", "trailer", "source port"}
+	names := []string{"time to live", "type of service", "checksum", "flags", "length", "length of UDP", "source", "destination", "protocol", "bits", "Ethernet address", "version", "trailer", "source port"}
+	v6 := header(ip) == 40
+	if !v6 {
+		names = append(names, "options", "fragment", "checksum of IP", "may be divided")
+	}
 	what := names[r.IntN(len(names))]
 	f.what += ", " + what
+	l4 := ip[header(ip):]
+	switch what {
+	case "checksum":
+		at := 6
+		if c.protocol == unix.IPPROTO_TCP {
+			at = 16
+		}
+		l4[at] ^= 1 << r.IntN(8)
+	case "flags":
+		if c.protocol == unix.IPPROTO_TCP {
+			l4[13] = byte(r.Uint32()) &^ rst &^ fin &^ syn
+			checksums(f.bytes)
+		}
+	case "length of UDP":
+		if c.protocol == unix.IPPROTO_UDP {
+			binary.BigEndian.PutUint16(l4[4:], uint16(max(0, len(l4)+r.IntN(21)-10)))
+		}
+	case "bits":
+		l4[r.IntN(len(l4))] ^= 1 << r.IntN(8)
+	case "Ethernet address":
+		f.bytes[5] ^= byte(1 + r.IntN(255))
+	case "trailer":
+		f.bytes = append(f.bytes, make([]byte, 1+r.IntN(20))...)
+	case "source port":
+		l4[0] ^= 1 << r.IntN(8)
+		checksums(f.bytes)
+	default:
+		if v6 {
+			mutate6(r, f, what)
+		} else {
+			mutate4(r, f, what)
+		}
+	}
+}
+
+// mutate4 changes something of an IPv4 header.
+func mutate4(r *rand.Rand, f *frame, what string) {
+	ip := f.bytes[14:]
 	switch what {
 	case "time to live":
 		ip[8] = []byte{0, 1, 2, 3, 255}[r.IntN(5)]
-		check()
 	case "type of service":
 		ip[1] = byte(r.Uint32())
-		check()
 	case "options":
 		ip[0] = 0x46
-		check()
 	case "fragment":
 		binary.BigEndian.PutUint16(ip[6:], []uint16{0x2000, 0x2001, 0x0005, 0x8000, 0x4001}[r.IntN(5)])
-		check()
 	case "checksum of IP":
 		ip[10] ^= 1 << r.IntN(8)
-	case "checksum":
-		at := 26
-		if ip[9] == unix.IPPROTO_TCP {
-			at = 36
-		}
-		ip[at] ^= 1 << r.IntN(8)
-	case "flags":
-		if c.protocol == unix.IPPROTO_TCP {
-			ip[33] = byte(r.Uint32()) &^ rst &^ fin &^ syn
-			checksums(f.bytes)
-		}
+		return
 	case "length":
 		binary.BigEndian.PutUint16(ip[2:], uint16(max(0, len(ip)+r.IntN(41)-20)))
-		check()
-	case "length of UDP":
-		if c.protocol == unix.IPPROTO_UDP {
-			binary.BigEndian.PutUint16(ip[24:], uint16(max(0, len(ip)-20+r.IntN(21)-10)))
-		}
 	case "source":
 		ip[15] ^= byte(1 + r.IntN(255))
 		checksums(f.bytes)
@@ -415,22 +490,34 @@ func mutate(r *rand.Rand, f *frame, c *connection) {
 		checksums(f.bytes)
 	case "protocol":
 		ip[9] = []byte{1, 6, 17, 47, 132}[r.IntN(5)]
-		check()
-	case "bits":
-		at := 20 + r.IntN(len(ip)-20)
-		ip[at] ^= 1 << r.IntN(8)
-	case "Ethernet address":
-		f.bytes[5] ^= byte(1 + r.IntN(255))
 	case "version":
 		ip[0] = byte(r.Uint32())
-		check()
 	case "may be divided":
 		ip[6] = 0
-		check()
-	case "trailer":
-		f.bytes = append(f.bytes, make([]byte, 1+r.IntN(20))...)
-	case "source port":
-		ip[20] ^= 1 << r.IntN(8)
+	}
+	checksum(ip)
+}
+
+// mutate6 changes something of an IPv6 header.
+func mutate6(r *rand.Rand, f *frame, what string) {
+	ip := f.bytes[14:]
+	switch what {
+	case "time to live":
+		ip[7] = []byte{0, 1, 2, 3, 255}[r.IntN(5)]
+	case "type of service":
+		class := byte(r.Uint32())
+		ip[0], ip[1] = 0x60|class>>4, class<<4
+	case "length":
+		binary.BigEndian.PutUint16(ip[4:], uint16(max(0, len(ip)-40+r.IntN(41)-20)))
+	case "source":
+		ip[23] ^= byte(1 + r.IntN(255))
 		checksums(f.bytes)
+	case "destination":
+		ip[39] ^= byte(1 + r.IntN(255))
+		checksums(f.bytes)
+	case "protocol":
+		ip[6] = []byte{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_GRE, unix.IPPROTO_SCTP, unix.IPPROTO_FRAGMENT, unix.IPPROTO_DSTOPTS, unix.IPPROTO_NONE}[r.IntN(7)]
+	case "version":
+		ip[0] = byte(r.Uint32())
 	}
 }

@@ -2,6 +2,7 @@ package main_test
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"path/filepath"
@@ -42,17 +43,15 @@ func TestUplinks(t *testing.T) {
 	c.reachBy(a, b, "tunnel", "all 2 uplinks work")
 	c.reachBy(a, c.hosts[2], "tunnel", "all 2 uplinks work")
 	c.reachBy(b, c.hosts[2], "tunnel", "all 2 uplinks work")
-	reach := func() {
-		t.Helper()
+	allReach := func() (err error) {
 		for _, k := range all {
 			for _, o := range all {
-				if err := k.reaches(o); err != nil {
-					t.Error(err)
-				}
+				err = errors.Join(err, k.reaches(o))
 			}
 		}
+		return err
 	}
-	reach()
+	must(t, allReach())
 
 	// Either uplink may be lost.
 	for _, lost := range []struct {
@@ -105,6 +104,5 @@ func TestUplinks(t *testing.T) {
 			return nil
 		})
 	}
-	c.eventually("reached", func() error { return all[0].reaches(all[1]) })
-	reach()
+	c.eventually("reached", allReach)
 }

@@ -8,8 +8,8 @@
 // in the machine's apt configuration. So signatures are checked, proxies are used, and
 // nothing is installed. Of a kernel package the cache keeps the uncompressed vmlinux,
 // which boots faster under emulation than the bzImage, and the modules for networking,
-// decompressed and indexed by depmod. Of the userland it keeps busybox and Open vSwitch
-// with their libraries.
+// decompressed and indexed by depmod. Of the userland it keeps busybox, Open vSwitch, ip,
+// bridge and nft with their libraries.
 //
 // An entry is built in a temporary directory and renamed when it is complete, under a
 // lock shared by concurrent runs. So an existing entry is complete. It is used as long as

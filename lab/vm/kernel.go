@@ -11,8 +11,8 @@ import (
 	"slices"
 )
 
-// cacheVersion is part of the names of cache entries. Increment it when the content of an
-// entry changes, so that old entries are not used.
+// cacheVersion is part of the names of cache entries of kernels. Increment it when the content
+// of an entry changes, so that old entries are not used.
 const cacheVersion = "1"
 
 // Suites are the Debian suites whose kernels the vm tier tests: bookworm has 6.1, trixie

@@ -17,9 +17,12 @@ import (
 // stable, so one suite serves all kernels.
 const userlandSuite = "bookworm"
 
-// userlandPackages are downloaded with all dependencies (some 25 MB). Of these
+// userlandPackages are downloaded with all dependencies (some 30 MB). Of these
 // userlandPrograms and their libraries are kept.
-var userlandPackages = []string{"busybox-static", "openvswitch-switch"}
+var userlandPackages = []string{"busybox-static", "openvswitch-switch", "iproute2", "nftables"}
+
+// userlandVersion is for the userland what cacheVersion is for kernels.
+const userlandVersion = "2"
 
 // userlandPrograms are the programs in the guest, with their paths in the packages and in
 // the guest. There are several paths in the packages if the first may be a link that only
@@ -37,6 +40,10 @@ var userlandPrograms = []struct {
 	{"usr/bin/ovs-appctl", []string{"usr/bin/ovs-appctl"}},
 	{"usr/bin/ovsdb-tool", []string{"usr/bin/ovsdb-tool"}},
 	{"usr/bin/ovsdb-client", []string{"usr/bin/ovsdb-client"}},
+	// Outside of PATH, for tests that build on them: others take what is there for a reference.
+	{"opt/ip", []string{"bin/ip", "usr/bin/ip"}},
+	{"opt/bridge", []string{"sbin/bridge", "usr/sbin/bridge"}},
+	{"opt/nft", []string{"usr/sbin/nft"}},
 }
 
 // userlandData are files that the programs read.
@@ -46,10 +53,10 @@ var userlandData = []string{"usr/share/openvswitch/vswitch.ovsschema"}
 // own path is fixed by the ABI.
 const guestLibs = "lib/x86_64-linux-gnu"
 
-// FetchUserland returns a directory with the guest's root file system: busybox, and Open
-// vSwitch with its libraries. The cache, concurrency and errors are as for FetchKernel.
+// FetchUserland returns a directory with the guest's root file system: busybox, Open
+// vSwitch, ip, bridge and nft, with their libraries. The cache, concurrency and errors are as for FetchKernel.
 func FetchUserland(ctx context.Context, cache string) (string, error) {
-	dir, err := cacheEntry(ctx, cache, "userland-"+userlandSuite+"-"+cacheVersion, func(dir, scraps string) error {
+	dir, err := cacheEntry(ctx, cache, "userland-"+userlandSuite+"-"+userlandVersion, func(dir, scraps string) error {
 		a, err := openSuite(ctx, scraps, userlandSuite)
 		if err != nil {
 			return err

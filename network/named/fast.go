@@ -138,23 +138,18 @@ func (f *fastKeeper) sync() error {
 	if err != nil {
 		return err
 	}
+	if err := f.clear(networks); err != nil {
+		return err
+	}
 	if len(networks) == 0 {
 		return errors.Join(f.detach(), restoreTracking(f.k.store))
 	}
 	if f.refused != nil {
 		return nil
 	}
-	settings, devices, leftover, err := f.devices(networks)
+	settings, devices, _, err := f.devices(networks)
 	if err != nil {
 		return err
-	}
-	if !f.cleared {
-		for _, index := range leftover {
-			if err := fastpath.Clear(index); err != nil {
-				return err
-			}
-		}
-		f.cleared = true
 	}
 	if f.path == nil {
 		if !slices.ContainsFunc(devices, func(d fastpath.Device) bool { return d.Role == fastpath.Container }) {
@@ -167,6 +162,24 @@ func (f *fastKeeper) sync() error {
 	changed := f.changed
 	f.changed = map[int]bool{}
 	return f.path.Sync(settings, devices, changed)
+}
+
+// clear removes programs of an earlier keeper from devices that need none, once.
+func (f *fastKeeper) clear(networks []*Network) error {
+	if f.cleared {
+		return nil
+	}
+	_, _, leftover, err := f.devices(networks)
+	if err != nil {
+		return err
+	}
+	for _, index := range leftover {
+		if err := fastpath.Clear(index); err != nil {
+			return err
+		}
+	}
+	f.cleared = true
+	return nil
 }
 
 // load loads the programs. That they can't be had is an error if somebody has asked for them.
