@@ -103,13 +103,13 @@ func TestNamedNetworkRules(t *testing.T) {
 
 // TestTrafficOfNamedNetworks checks the direction of traffic, and which cells have ports.
 func TestTrafficOfNamedNetworks(t *testing.T) {
-	e := attachGroup("docker-bridge", "crr", map[string][]string{"peer": {"container", "outside", "host-loopback"}, "ports": {"1", "100", "1000"}})
+	e := attachGroup("docker-bridge", "crr", map[string][]string{"peer": {"container", "outside", "host-loopback", "hairpin", "masquerade"}, "ports": {"1", "100", "1000"}})
 	e.Groups[0].Work[0].Duration = time.Second
 	var got []string
 	for _, j := range e.Jobs() {
 		got = append(got, fmt.Sprintf("%s %s %s", j.Cell.Factors[peerFactor], j.Cell.Direction, j.Cell.Factors[portsFactor]))
 	}
-	want := []string{"container between ", "outside inbound 1", "outside inbound 100", "host-loopback inbound 1", "host-loopback inbound 100"}
+	want := []string{"container between ", "outside inbound 1", "outside inbound 100", "host-loopback inbound 1", "host-loopback inbound 100", "hairpin between 1", "hairpin between 100", "masquerade outbound "}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
@@ -120,8 +120,8 @@ func TestTrafficOfNamedNetworks(t *testing.T) {
 	}{
 		{"the MTU", Group{Networks: []string{"cleat-bridge"}, MTU: []int{9000}, Work: []Work{{Kind: "tcp", Duration: time.Second}}}, "its engine chooses the MTU"},
 		{"a second node", Group{Networks: []string{"cleat-bridge"}, Topologies: []string{"switched"}, Work: []Work{{Kind: "tcp", Duration: time.Second}}}, "it exists within one node"},
-		{"datagrams", Group{Networks: []string{"cleat-bridge"}, Work: []Work{{Kind: "udp", Duration: time.Second}}, Factors: map[string][]string{"peer": {"outside"}}}, "ports are published for TCP only"},
 		{"a rootless container's neighbour", Group{Networks: []string{"pasta"}, Work: []Work{{Kind: "rr", Duration: time.Second}}, Factors: map[string][]string{"peer": {"container"}}}, "peer container does not apply"},
+		{"a rootless container's published port", Group{Networks: []string{"pasta"}, Work: []Work{{Kind: "rr", Duration: time.Second}}, Factors: map[string][]string{"peer": {"hairpin"}}}, "peer hairpin does not apply"},
 	} {
 		err := Experiment{Name: "x", Repeat: 1, Groups: []Group{tt.g}}.Validate()
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
@@ -146,7 +146,7 @@ func TestNetworksMeasuresItsGoals(t *testing.T) {
 		if n.Role != catalog.Named {
 			continue
 		}
-		want := []string{"attach 1 ", "burst 1 20", "tcp  ", "rr  ", "crr outside 1", "crr host-address 1", "crr host-loopback 1", "crr outside 100"}
+		want := []string{"attach 1 ", "burst 1 20", "tcp  ", "rr  ", "crr  ", "packets  ", "packets masquerade ", "packets hairpin 1", "packets outside 1", "crr outside 1", "crr host-address 1", "crr host-loopback 1", "crr outside 100"}
 		if strings.HasPrefix(n.Name, "cleat-") {
 			want = append(want, "attach 1000 ", "burst 1 100", "crr outside 10000", "memory 1000 500")
 		}

@@ -47,7 +47,7 @@ const (
 
 // Levels of factors, the default first.
 var (
-	peers         = []string{peerOutside, "host-loopback", peerHostAddress, peerContainer}
+	peers         = []string{peerOutside, "host-loopback", peerHostAddress, peerContainer, peerHairpin, peerMasquerade}
 	outers        = []string{"ipv4", "ipv6"}
 	schedulers    = []string{"adaptive", "weighted", "flow", "duplicate"}
 	settings      = []string{"default", "best"}
@@ -62,6 +62,8 @@ const (
 	peerOutside      = "outside"      // a node beyond the host
 	peerHostAddress  = "host-address" // the host, inbound by its own address
 	peerContainer    = "container"    // another container on the same named network
+	peerHairpin      = "hairpin"      // the same, by the port that the host publishes
+	peerMasquerade   = "masquerade"   // a node beyond the host, which a container on a named network asks
 	containedProgram = "program"      // our tunnel; the ends are native
 	defaultLoss      = "1%"           // multipath.DefaultLoss
 

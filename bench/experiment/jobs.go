@@ -220,10 +220,15 @@ func (j *Job) dropMeaningless() {
 		delete(j.Cell.Factors, containedFactor)
 	}
 	if n, _ := catalog.Lookup(j.Cell.Network); n.Role == catalog.Named && !kindOf(j.Work.Kind).untimed {
-		if peer := j.Cell.Factors[peerFactor]; peer != "" && peer != peerContainer {
-			j.Cell.Direction = "inbound"
-		} else {
+		switch j.Cell.Factors[peerFactor] {
+		case peerHairpin:
+		case peerMasquerade:
+			j.Cell.Direction = "outbound"
 			delete(j.Cell.Factors, portsFactor)
+		case "", peerContainer:
+			delete(j.Cell.Factors, portsFactor)
+		default:
+			j.Cell.Direction = "inbound"
 		}
 	}
 	switch f := j.Cell.Factors; {
@@ -273,8 +278,8 @@ func whyImpossible(j Job) string {
 		return "event does not apply: no programs on several hosts make it"
 	case k.name == Attach && c.Network == dockerConnect && c.Factors[endpointsFactor] != "1":
 		return "only the first endpoint is measured: each takes a container of Docker's"
-	case peer == peerContainer && !isNamed:
-		return "peer container does not apply: its containers have no network of their own"
+	case !isNamed && (peer == peerContainer || peer == peerHairpin || peer == peerMasquerade):
+		return "peer " + peer + " does not apply: its containers have no network of their own"
 	case c.Topology == "switched" && peer != "" && peer != peerOutside:
 		return "topology switched does not apply: the peer is the host itself"
 	case peer == peerHostAddress && c.Direction == "outbound":
@@ -350,8 +355,6 @@ func whyImpossibleNamed(j Job, k kind) string {
 		return fmt.Sprintf("a bridge has at most %d endpoints", maxEndpoints)
 	case c.MTU != 0:
 		return "its engine chooses the MTU"
-	case k.datagrams && c.Direction == "inbound":
-		return "ports are published for TCP only"
 	}
 	return ""
 }

@@ -177,7 +177,7 @@ type mapping struct {
 }
 
 func mappings(one *Container) (all []mapping) {
-	each(one.Ports, func(host, container uint16) { all = append(all, mapping{host, container, "tcp"}) })
+	each(one.Ports, func(p Port) { all = append(all, mapping{p.Host, p.Container, p.protocol()}) })
 	return all
 }
 

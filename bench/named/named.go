@@ -82,17 +82,25 @@ func Open(ctx context.Context, cfg Config) (*Network, error) {
 	return n, nil
 }
 
-// Port is a published TCP port, or Count of them in a row.
+// Port is a published port, or Count of them in a row.
 type Port struct {
 	Host, Container uint16
-	Count           int // 0: 1
+	Count           int  // 0: 1
+	UDP             bool // otherwise of TCP
+}
+
+func (p Port) protocol() string {
+	if p.UDP {
+		return "udp"
+	}
+	return "tcp"
 }
 
 // each calls f with every single port.
-func each(ports []Port, f func(host, container uint16)) {
+func each(ports []Port, f func(one Port)) {
 	for _, p := range ports {
 		for i := range max(p.Count, 1) {
-			f(p.Host+uint16(i), p.Container+uint16(i))
+			f(Port{Host: p.Host + uint16(i), Container: p.Container + uint16(i), UDP: p.UDP})
 		}
 	}
 }
@@ -105,11 +113,11 @@ func rangeText(first uint16, count int) string {
 	return fmt.Sprintf("%d-%d", first, int(first)+count-1)
 }
 
-// publish returns the ports as cleat and Docker take them: HOST:CONTAINER.
+// publish returns the ports as cleat and Docker take them: HOST:CONTAINER/PROTOCOL.
 func publish(ports []Port) []string {
 	var texts []string
 	for _, p := range ports {
-		texts = append(texts, rangeText(p.Host, p.Count)+":"+rangeText(p.Container, p.Count))
+		texts = append(texts, rangeText(p.Host, p.Count)+":"+rangeText(p.Container, p.Count)+"/"+p.protocol())
 	}
 	return texts
 }

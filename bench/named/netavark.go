@@ -161,8 +161,8 @@ func (n *netavark) options(one *Container) map[string]any {
 		Protocol      string `json:"protocol"`
 	}
 	mappings := []mapping{}
-	each(one.Ports, func(host, container uint16) {
-		mappings = append(mappings, mapping{"", container, host, 1, "tcp"})
+	each(one.Ports, func(p Port) {
+		mappings = append(mappings, mapping{"", p.Container, p.Host, 1, p.protocol()})
 	})
 	return map[string]any{
 		"container_id": one.Name, "container_name": one.Name, "port_mappings": mappings,

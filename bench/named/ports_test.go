@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-var somePorts = []Port{{Host: 8080, Container: 80}, {Host: 10000, Container: 20000, Count: 3}}
+var somePorts = []Port{{Host: 8080, Container: 80}, {Host: 10000, Container: 20000, Count: 3}, {Host: 53, Container: 53, UDP: true}}
 
 func TestPublish(t *testing.T) {
-	if got, want := publish(somePorts), []string{"8080:80", "10000-10002:20000-20002"}; !slices.Equal(got, want) {
+	if got, want := publish(somePorts), []string{"8080:80/tcp", "10000-10002:20000-20002/tcp", "53:53/udp"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
 	var single []Port
-	each(somePorts, func(host, container uint16) { single = append(single, Port{Host: host, Container: container}) })
-	if want := []Port{{8080, 80, 0}, {10000, 20000, 0}, {10001, 20001, 0}, {10002, 20002, 0}}; !slices.Equal(single, want) {
+	each(somePorts, func(p Port) { single = append(single, p) })
+	if want := []Port{{8080, 80, 0, false}, {10000, 20000, 0, false}, {10001, 20001, 0, false}, {10002, 20002, 0, false}, {53, 53, 0, true}}; !slices.Equal(single, want) {
 		t.Errorf("%v, want %v", single, want)
 	}
 }
@@ -44,8 +44,8 @@ func TestPortsOfRivals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if !strings.Contains(string(text), tt.want) || strings.Count(string(text), `"tcp"`) != 4 {
-			t.Errorf("%s: %s, want four mappings, with %s", name, text, tt.want)
+		if !strings.Contains(string(text), tt.want) || strings.Count(string(text), `"tcp"`) != 4 || strings.Count(string(text), `"udp"`) != 1 {
+			t.Errorf("%s: %s, want five mappings, with %s", name, text, tt.want)
 		}
 	}
 }

@@ -15,8 +15,8 @@ import (
 const otherPorts = 10000
 
 // namedNetwork makes a host with a named network. The client of each pair is another
-// container on it, which dials the server's own address, or it is the host or an outside
-// node, which dials the port that the host publishes.
+// container on it, which dials the server's own address, or that one, the host or an outside
+// node dials the port that the host publishes; or a container dials a server outside.
 func namedNetwork(nw *Network) error {
 	host, outside, err := nw.hosts()
 	if err != nil {
@@ -49,13 +49,8 @@ func namedNetwork(nw *Network) error {
 
 func (nw *Network) addNamedPair(n *named.Network, host, outside *lab.Node, pair int) error {
 	peer := cmp.Or(nw.cfg.Peer, PeerContainer)
-	var ports []named.Port
-	if peer != PeerContainer {
-		ports = []named.Port{{Host: port(pair), Container: port(pair)}}
-	}
-	server, err := n.Run(nw.ctx, fmt.Sprintf("server%d", pair), ports)
-	if err != nil {
-		return err
+	one := func(name string, ports ...named.Port) (*named.Container, error) {
+		return n.Run(nw.ctx, fmt.Sprintf("%s%d", name, pair), ports)
 	}
 	client, device, to := outside, uplink, hostAddr(1) // PeerOutside
 	switch peer {
@@ -63,12 +58,29 @@ func (nw *Network) addNamedPair(n *named.Network, host, outside *lab.Node, pair 
 		client, device = host, "lo"
 	case PeerHostLoopback:
 		client, device, to = host, "lo", localhost
-	case PeerContainer:
-		c, err := n.Run(nw.ctx, fmt.Sprintf("client%d", pair), nil)
+	case PeerContainer, PeerHairpin, PeerMasquerade:
+		c, err := one("client")
 		if err != nil {
 			return err
 		}
 		client, device = c.Node, inside
+	}
+	if peer == PeerMasquerade {
+		to = hostAddr(2)
+		nw.addPair(client, device, outside, endpoint(to, pair), endpoint(to, pair))
+		return nil
+	}
+	var ports []named.Port
+	if peer != PeerContainer {
+		for _, udp := range []bool{false, true} {
+			ports = append(ports, named.Port{Host: port(pair), Container: port(pair), UDP: udp})
+		}
+	}
+	server, err := one("server", ports...)
+	if err != nil {
+		return err
+	}
+	if peer == PeerContainer {
 		if to, err = server.Address(); err != nil {
 			return err
 		}

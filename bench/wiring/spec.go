@@ -51,6 +51,8 @@ const (
 	PeerHostLoopback = "host-loopback" // the host: outbound by the address that stands for its loopback, inbound from 127.0.0.1
 	PeerHostAddress  = "host-address"  // the host: inbound by its own address
 	PeerContainer    = "container"     // another container on the same named network
+	PeerHairpin      = "hairpin"       // the same, which asks the port that the host publishes
+	PeerMasquerade   = "masquerade"    // a node beyond the host, which the container of a named network asks
 )
 
 // SpecOf returns the Spec of the network that a cell needs. The cell's levels are
