@@ -72,10 +72,12 @@ func TestCleat(t *testing.T) {
 			t.Parallel()
 			p, replaced := usernettest.SeccompTier(s.program, s.restrict)
 			usernettest.Run(t, p, settings(), which)
-			if replaced() == 0 && !t.Skipped() {
-				t.Error("no socket was replaced: another tier was used")
-			}
-			t.Logf("%d sockets were replaced", replaced())
+			t.Run("replaced", func(t *testing.T) { // not if a single case runs
+				if replaced() == 0 {
+					t.Error("no socket was replaced: another tier was used")
+				}
+				t.Logf("%d sockets were replaced", replaced())
+			})
 		})
 	}
 }
