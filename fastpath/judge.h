@@ -233,7 +233,7 @@ static __always_inline void judge_as(struct __sk_buff *skb, struct pending *w, s
 	if (ends(p))
 		return;
 	struct flow *old = bpf_map_lookup_elem(&flows, &w->packet.key);
-	if (!old && !begins(p) && !is_hot(&w->packet.key))
+	if (!old && (bridged || !begins(p)) && !is_hot(&w->packet.key)) // a bridge is fast itself
 		return;
 	enum stage stage = stage_of(p);
 	int a = ask(skb, &w->packet.key, &p->key, stage);
