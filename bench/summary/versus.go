@@ -3,6 +3,7 @@ package summary
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -80,7 +81,8 @@ func Against(r Results, subject string) *Versus {
 	return v
 }
 
-// parts returns the sets of a role, those together that differ in the network only.
+// parts returns the sets of a role, those together that differ in the network only. One of a network that has a factor in
+// no cell, since it means nothing to it, is in each part that differs in this factor.
 func parts(same []set, role catalog.Role) [][]set {
 	var out [][]set
 	var cells []cell.Cell
@@ -90,16 +92,15 @@ func parts(same []set, role catalog.Role) [][]set {
 			continue
 		}
 		cells = append(cells, s.Cell)
-		key := s.Cell
-		key.Network = ""
-		i, seen := index[key.Key()]
+		i, seen := index[keyWithout(s.Cell)]
 		if !seen {
 			i = len(out)
-			index[key.Key()] = i
+			index[keyWithout(s.Cell)] = i
 			out = append(out, nil)
 		}
 		out[i] = append(out[i], s)
 	}
+	out = shared(out, cells)
 	fs := cell.Varying(cell.Factors(cells), cells)
 	// The order in which readers ask: TCP first, few streams first, large MTUs first,
 	// outbound before inbound.
@@ -109,6 +110,55 @@ func parts(same []set, role catalog.Role) [][]set {
 			-cmp.Compare(a.Direction, b.Direction), cell.Compare(fs, a, b), cmp.Compare(a.Key(), b.Key()))
 	})
 	return out
+}
+
+// shared puts sets of networks to which a factor means nothing into the parts that differ in it.
+func shared(parts [][]set, cells []cell.Cell) (out [][]set) {
+	var factors []string
+	has := map[string]bool{} // by network and factor
+	for _, c := range cells {
+		for f := range c.Factors {
+			has[c.Network+" "+f] = true
+			if !slices.Contains(factors, f) {
+				factors = append(factors, f)
+			}
+		}
+	}
+	lacking := func(network string) []string {
+		return slices.DeleteFunc(slices.Clone(factors), func(f string) bool { return has[network+" "+f] })
+	}
+	joins := func(s set, part []set) bool {
+		f := lacking(s.Network)
+		return slices.ContainsFunc(f, func(f string) bool { return part[0].Factors[f] != "" }) && keyWithout(part[0].Cell, f...) == keyWithout(s.Cell)
+	}
+	for _, part := range parts {
+		isElsewhere := func(s set) bool {
+			return slices.ContainsFunc(parts, func(other []set) bool { return joins(s, other) })
+		}
+		if !slices.ContainsFunc(part, func(s set) bool { return !isElsewhere(s) }) {
+			continue
+		}
+		joined := slices.Clone(part)
+		for _, other := range parts {
+			for _, s := range other {
+				if joins(s, part) {
+					joined = append(joined, s)
+				}
+			}
+		}
+		out = append(out, joined)
+	}
+	return out
+}
+
+// keyWithout is the key of a cell without its network and some factors.
+func keyWithout(c cell.Cell, factors ...string) string {
+	c.Network = ""
+	c.Factors = maps.Clone(c.Factors)
+	for _, f := range factors {
+		delete(c.Factors, f)
+	}
+	return c.Key()
 }
 
 // match compares the sets of one part with the baseline and the best rival.
@@ -123,7 +173,7 @@ func match(subject string, part, same []set) Match {
 	slices.SortStableFunc(part, func(a, b set) int { return catalog.Compare(a.Network, b.Network) })
 	lines := part
 	baseline := slices.IndexFunc(same, func(s set) bool {
-		return s.Available && catalog.RoleOf(s.Network) == catalog.Baseline && isReference(part[0].Cell, s.Cell)
+		return s.Available && catalog.RoleOf(s.Network) == catalog.Baseline && isReference(m.Cell, s.Cell)
 	})
 	if baseline >= 0 {
 		m.Baseline = same[baseline].Network

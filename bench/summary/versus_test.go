@@ -108,6 +108,44 @@ func TestAgainstOtherForms(t *testing.T) {
 	}
 }
 
+// TestAgainstWithoutAFactor checks that a rival to which a factor means nothing is compared with each level of it, but
+// not with other levels of a factor that it has.
+func TestAgainstWithoutAFactor(t *testing.T) {
+	with := func(network string, factors map[string]string) cell.Cell {
+		c := cellOf(network, "between")
+		c.Factors = factors
+		return c
+	}
+	f := newFake(t, 7)
+	f.run(
+		truth{with("cleat-bridge", map[string]string{"datapath": "bpf"}), 30, 1.5, 0},
+		truth{with("cleat-bridge", map[string]string{"datapath": "nft"}), 20, 1.5, 0},
+		truth{with("cleat-bridge", map[string]string{"datapath": "bpf", "peer": "outside"}), 24, 1.5, 0},
+		truth{with("docker-bridge", nil), 10, 1.5, 0},
+		truth{with("docker-bridge", map[string]string{"peer": "outside"}), 8, 1.5, 0},
+	)
+	v := Against(f.results(), "cleat-bridge")
+	want := map[string]float64{"bpf": 3, "nft": 2, "bpf outside": 3}
+	for _, m := range v.Matches {
+		if m.Metric != cell.Throughput {
+			continue
+		}
+		name := strings.TrimSpace(m.Cell.Factors["datapath"] + " " + m.Cell.Factors["peer"])
+		for _, l := range m.Lines {
+			if l.Network == "cleat-bridge" && math.Abs(l.ToRival.Value-want[name]) > 0.05*want[name] {
+				t.Errorf("%q: %.3g × %s, want %g", name, l.ToRival.Value, m.BestRival, want[name])
+			}
+		}
+		if len(m.Lines) != 2 {
+			t.Errorf("%q: lines %+v", name, m.Lines)
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("no match for %v", want)
+	}
+}
+
 func TestAgainstWithoutTheSubject(t *testing.T) {
 	if v := Against(quick(t, 1).results(), "cleat"); v != nil {
 		t.Errorf("cleat was not measured: %+v", v)
