@@ -184,7 +184,10 @@ func TestEverywhere(t *testing.T) {
 				return nil
 			})
 		}
-		b.cleat("net", "publish", "kb", "everywhere:8080:80")
+		c.eventually("b knows that the port is free", func() error {
+			_, err := b.run(t.Context(), "cleat", "net", "publish", "kb", "everywhere:8080:80")
+			return err
+		})
 		reached(t, 8080, "kb", outside.NS, kc.NS)
 	})
 	t.Run("a killed node changes nothing", func(t *testing.T) {
