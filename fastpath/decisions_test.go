@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/fastpath"
 	"cleat/lab"
 
 	"github.com/cilium/ebpf"
@@ -210,6 +211,23 @@ func TestWithoutTCX(t *testing.T) {
 		all := run(t, h.Node, "", "tc qdisc show")
 		if strings.Contains(all, "clsact") {
 			t.Errorf("%s: left: %s", h, all)
+		}
+	}
+}
+
+// TestClear removes what a Path leaves on containers' devices when its process is killed, and nothing of others.
+func TestClear(t *testing.T) {
+	tb := newTestbed(t, false, false)
+	h := tb.hosts[1]
+	h.fast()
+	classifyAll(t, h, "c3", netlink.HANDLE_MIN_INGRESS)
+	must(t, h.NS.Do(func() error { return errors.Join(fastpath.Clear(h.index("c2")), fastpath.Clear(h.index("c3"))) }))
+	for device, want := range map[string]bool{"c2": false, "c3": true} {
+		if all := run(t, h.Node, "", "tc filter show dev "+device+" ingress"); strings.Contains(all, "cleat") || strings.Contains(all, "drop") != want {
+			t.Errorf("%s has %s", device, all)
+		}
+		if all := run(t, h.Node, "", "tc qdisc show dev "+device); strings.Contains(all, "clsact") != want {
+			t.Errorf("%s has %s", device, all)
 		}
 	}
 }

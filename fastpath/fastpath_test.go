@@ -16,6 +16,7 @@ import (
 
 	"cleat/fastpath"
 	"cleat/lab"
+	"cleat/lab/labtest"
 
 	"golang.org/x/sys/unix"
 )
@@ -59,7 +60,7 @@ func ways(t *testing.T, test func(t *testing.T, tb *testbed, w way)) {
 				w := way{client: tb.hosts[1].containers[2], server: tb.hosts[2].containers[3], from: address(1, 2), to: address(2, 3), port: 80, passes: []*host{tb.hosts[1], tb.hosts[2]}}
 				if v6 {
 					w.from, w.to = address6(1, 2), address6(2, 3)
-					w.slowIn = vxlan && !isLinux(t, 6, 3)
+					w.slowIn = vxlan && !labtest.KernelAtLeast(t, 6, 3)
 				}
 				test(t, tb, w)
 			})
@@ -95,17 +96,6 @@ func (w way) least(n int) int {
 		return n / 3
 	}
 	return n
-}
-
-// isLinux reports whether the kernel has a version or a newer one.
-func isLinux(t *testing.T, major, minor int) bool {
-	t.Helper()
-	var u unix.Utsname
-	must(t, unix.Uname(&u))
-	var a, b int
-	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b)
-	must(t, err)
-	return a > major || a == major && b >= minor
 }
 
 // listensAt returns the server's own address.

@@ -3,6 +3,7 @@ package link_test
 import (
 	"testing"
 
+	"cleat/lab/labtest"
 	"cleat/link"
 	"cleat/netns"
 )
@@ -91,7 +92,7 @@ func netkitSuite() suite {
 				Scrub: link.NetkitScrubDefault, PeerScrub: link.NetkitScrubNone},
 		},
 		adapt: func(t *testing.T, here *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
-			if s := spec.(link.NetkitSpec); !kernelAtLeast(t, 6, 12) {
+			if s := spec.(link.NetkitSpec); !labtest.KernelAtLeast(t, 6, 12) {
 				s.Scrub, s.PeerScrub = "", ""
 				return s, to
 			}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"testing"
 
+	"cleat/lab/labtest"
 	"cleat/link"
 	"cleat/netns"
 )
@@ -20,7 +21,7 @@ func macvlanSuite() suite {
 		kind: "macvlan",
 		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 			s := spec.(link.MacvlanSpec)
-			if s.BroadcastCutoff.Value <= math.MaxInt32 && !kernelAtLeast(t, 6, 4) {
+			if s.BroadcastCutoff.Value <= math.MaxInt32 && !labtest.KernelAtLeast(t, 6, 4) {
 				s.BroadcastCutoff = link.Optional{}
 			}
 			return s, to

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/lab/labtest"
 	"cleat/link"
 	"cleat/netns"
 )
@@ -35,7 +36,7 @@ func vxlanSuite() suite {
 		},
 		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 			s := spec.(link.VXLANSpec)
-			if !kernelAtLeast(t, 6, 5) {
+			if !labtest.KernelAtLeast(t, 6, 5) {
 				s.LocalBypass = link.Default
 			}
 			return s, to
@@ -207,7 +208,7 @@ func geneveSuite() suite {
 		},
 		adapt: func(t *testing.T, _ *netns.NS, spec link.Spec, to link.Target) (link.Spec, link.Target) {
 			s := spec.(link.GeneveSpec)
-			if !kernelAtLeast(t, 6, 15) {
+			if !labtest.KernelAtLeast(t, 6, 15) {
 				s.SourcePortLow, s.SourcePortHigh = 0, 0
 			}
 			return s, to

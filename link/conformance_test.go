@@ -2,15 +2,12 @@ package link_test
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"strings"
 	"testing"
 
 	"cleat/link"
 	"cleat/netns"
-
-	"golang.org/x/sys/unix"
 )
 
 // suite is the conformance suite of one kind of link.
@@ -107,18 +104,6 @@ func (s suite) adaptSpec(t *testing.T, here *netns.NS, spec link.Spec, to link.T
 		return spec, to
 	}
 	return s.adapt(t, here, spec, to)
-}
-
-// kernelAtLeast reports whether the running kernel is at least version major.minor.
-func kernelAtLeast(t *testing.T, major, minor int) bool {
-	t.Helper()
-	var u unix.Utsname
-	must(t, unix.Uname(&u))
-	var a, b int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b); err != nil {
-		t.Fatal(err)
-	}
-	return a > major || a == major && b >= minor
 }
 
 // newTargets returns two namespaces and a target. The first namespace has a parent. The

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/lab/labtest"
 	"cleat/link"
 	"cleat/netns"
 )
@@ -55,7 +56,7 @@ func TestMPTCPConnections(t *testing.T) {
 	}
 	conn := waitForSubflows(t, a, 2)
 	if conn.Fallback || conn.State != "ESTABLISHED" || conn.ExtraSubflows != 1 || conn.ExtraSubflowsLimit != 2 ||
-		conn.BytesReceived != 5 && kernelAtLeast(t, 6, 5) || // the first with mptcpi_bytes_received
+		conn.BytesReceived != 5 && labtest.KernelAtLeast(t, 6, 5) || // the first with mptcpi_bytes_received
 		conn.Local.Addr() != mustAddr("192.0.2.1") || conn.Remote.String() != "192.0.2.2:777" || conn.Token == 0 {
 		t.Errorf("the connection is %+v", conn)
 	}

@@ -280,12 +280,12 @@ func whyImpossible(j Job) string {
 		return "only the first endpoint is measured: each takes a container of Docker's"
 	case !isNamed && (peer == peerContainer || peer == peerHairpin || peer == peerMasquerade):
 		return "peer " + peer + " does not apply: its containers have no network of their own"
+	case c.Topology == "switched" && n.OneHost:
+		return "topology switched does not apply: it exists within one node"
 	case c.Topology == "switched" && peer != "" && peer != peerOutside:
 		return "topology switched does not apply: the peer is the host itself"
 	case peer == peerHostAddress && c.Direction == "outbound":
 		return "peer host-address does not apply outbound: the host is reached by the address for its loopback"
-	case c.Topology == "switched" && n.OneHost:
-		return "topology switched does not apply: it exists within one node"
 	case c.Engine != "cleat" && k.name != TCP && k.name != UDP:
 		return fmt.Sprintf("%s does not measure %s", c.Engine, k.name)
 	case c.Engine != "cleat" && c.Transport == "mptcp":

@@ -141,16 +141,6 @@ func linkData(t *testing.T, ns *netns.NS, name string) map[uint16][]byte {
 	return all
 }
 
-func kernelAtLeast(t *testing.T, major, minor int) bool {
-	t.Helper()
-	var u unix.Utsname
-	must(t, unix.Uname(&u))
-	var a, b int
-	_, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b)
-	must(t, err)
-	return a > major || a == major && b >= minor
-}
-
 // repair makes all as the files say.
 func (b *bed) repair() {
 	b.t.Helper()
@@ -194,7 +184,7 @@ func TestBroadcastLimit(t *testing.T) {
 	a := networktest.NewNS(t, "a")
 	const network = `{"subnet": "198.51.100.0/24", "gateway": "198.51.100.2"}`
 	in := strings.Replace(input("a", on("web", "eth0", "198.51.100.5"), info("web", "nic", network, `, "options": {"bclim": "-1"}`), ""), `"bridge"`, `"macvlan"`, 1)
-	if !kernelAtLeast(t, 6, 4) {
+	if !labtest.KernelAtLeast(t, 6, 4) {
 		if code, out := b.call(in, "setup", a.Path()); code != 1 || !strings.Contains(out, `parameter \"bc_cutoff\"`) {
 			t.Errorf("setup: %d %s", code, out)
 		}

@@ -14,6 +14,7 @@
 package labtest
 
 import (
+	"fmt"
 	"io"
 	"net"
 	"net/netip"
@@ -26,6 +27,20 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
+
+// KernelAtLeast reports whether the running kernel has a version or a newer one.
+func KernelAtLeast(t testing.TB, major, minor int) bool {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var a, b int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &a, &b); err != nil {
+		t.Fatal(err)
+	}
+	return a > major || a == major && b >= minor
+}
 
 // Outside adds addresses of other machines to the lab's loopback, and brings it up. It
 // skips the test if there is no lab. Every test of a package may call it; the addresses
