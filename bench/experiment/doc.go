@@ -28,7 +28,7 @@
 //     "burst", but not "setup". docker-connect only attaches the first endpoint, and
 //     docker-bridge at most 100, since each takes a container of Docker's.
 //   - The peer of a container on a named network is another one, or reaches it by a
-//     published TCP port. A port of docker-bridge takes two processes, so at most 100 are
+//     published port, or the container asks one outside. A port of docker-bridge takes two processes, so at most 100 are
 //     published. Engines choose the MTU.
 //   - Programs on several hosts make cleat-overlay and flannel's networks. Only these do the work "event", of which
 //     flannel has no name, death, move and address.

@@ -40,8 +40,7 @@
 //
 // # Limits
 //
-// It needs a root lab. Addresses are IPv4, of 198.18.0.0/16 (RFC 2544). A port is published
-// for TCP.
+// It needs a root lab. Addresses are IPv4, of 198.18.0.0/16 (RFC 2544).
 //
 // Sources: the CNI specification 1.0.0 (chained plugins, runtimeConfig), portmap's page on
 // cni.dev; netavark's NetworkOptions (src/network/types.rs) and Podman's

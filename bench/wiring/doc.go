@@ -35,10 +35,13 @@
 //
 // A named network (package named) has a host and an outside node. The peer of a container
 // is another one on the network, the outside node or the host; these two reach it by a
-// published port.
+// published port, and in "hairpin" another container does. In "masquerade" the container
+// asks the outside node.
 //
 //	container:    container ─ network on node1 ─ container
+//	hairpin:      the same, by 198.19.0.1
 //	outside:      container ─ network on node1 ─ node2
+//	masquerade:   the same, the other way
 //	host-address: container ─ network on node1, 198.19.0.1
 //
 // Addresses are from 198.18.0.0/15, the range for benchmarks (RFC 2544): clients have
