@@ -53,7 +53,7 @@ func (e *UnsupportedError) Unwrap() error { return e.Err }
 
 // New loads the programs. They are attached to nothing yet. If that can't be, the error is an *UnsupportedError.
 func New() (*Path, error) {
-	if err := mayLoad(); err != nil {
+	if err := MayLoad(); err != nil {
 		return nil, err
 	}
 	if err := loadTracking(); err != nil {
@@ -82,8 +82,8 @@ func New() (*Path, error) {
 	return p, nil
 }
 
-// mayLoad returns an error unless this process may load a program that does nothing.
-func mayLoad() error {
+// MayLoad returns an *UnsupportedError unless this process may load a program that does nothing.
+func MayLoad() error {
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "MIT", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 0), asm.Return()}})
 	if errors.Is(err, unix.EPERM) {
 		return &UnsupportedError{Reason: "the kernel loads BPF programs only for the machine's own root"}

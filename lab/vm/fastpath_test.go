@@ -2,6 +2,7 @@ package vm_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"cleat/lab/vm"
@@ -18,17 +19,27 @@ var fastPath = []string{
 // fastPathPattern matches these, level by level.
 const fastPathPattern = "^(TestSupported|TestUDP|TestTwins|TestDecisions)$/^(hosts|vxlan|translated|a_rule_of_the_receiver's_host)$/^vxlan=true"
 
+// direct are tests of package fastpath/multipath, which needs Linux 6.6.
+var direct = []string{"TestKernel", "TestTransfer/paths=2,ipv6=false", "TestTransfer/paths=2,ipv6=true", "TestCounts"}
+
+const directPattern = "^(TestKernel|TestTransfer|TestCounts)$/^paths=2"
+
 // TestFastPath sends packets the fast way in a guest with each kernel.
 func TestFastPath(t *testing.T) {
 	t.Parallel()
 	cache := need(t)
 	tr := trial{
 		program: buildTest(t, "cleat/fastpath"), args: []string{"-test.run", fastPathPattern, "-twins.packets", "1000", "-twins.gro=false"},
-		env: []string{"PATH=/opt:/usr/sbin:/usr/bin:/sbin:/bin"},
+		env:  []string{"PATH=/opt:/usr/sbin:/usr/bin:/sbin:/bin"},
+		then: &trial{program: buildTest(t, "cleat/fastpath/multipath"), args: []string{"-test.run", directPattern}},
 	}
 	tr.eachKernel(t, cache, inTurn(t, vm.Suites), func(t *testing.T, k vm.Kernel, got []vm.Outcome) {
 		t.Helper()
-		for _, name := range fastPath {
+		want := slices.Concat(fastPath, direct)
+		if strings.HasPrefix(k.Release, "6.1.") {
+			want = slices.Concat(fastPath, direct[:1])
+		}
+		for _, name := range want {
 			if !slices.ContainsFunc(got, func(o vm.Outcome) bool { return o.Test == name && o.Verdict == vm.Pass }) {
 				t.Errorf("%s on %s: not passed", name, k.Release)
 			}
