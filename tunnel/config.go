@@ -46,6 +46,9 @@ type Config struct {
 	// addresses are always allowed. nil allows all.
 	Sources []netip.Prefix
 
+	// Direct, if not nil, moves packets without this process while that is faster. It needs a tunnel without a key.
+	Direct Direct
+
 	// OnEvent is called for each Event, if not nil. It is called with the Tunnel's lock
 	// held or from its data path, so no packet moves while it runs. It must return at
 	// once and must not call the Tunnel.
@@ -129,6 +132,8 @@ const (
 	PathLearned EventKind = "learned"    // the path's remote is known, or has changed
 	PathWaiting EventKind = "waiting"    // the path's remote is unknown again, because nothing has come from it for long
 	Resized     EventKind = "resized"    // the path's MTU has changed
+	DirectOn    EventKind = "direct"     // packets go directly (Config.Direct)
+	DirectOff   EventKind = "not direct" // they pass this process again
 	Restricted  EventKind = "restricted" // something could not be done
 )
 

@@ -41,6 +41,7 @@ type outbound struct {
 	rate           float64       // sum over the paths in use, bytes/s
 	spread         time.Duration // sched.Sender.Spread
 
+	limited    time.Duration // how long packets have waited for a path to have room
 	wakeBy     time.Duration // latest time at which the thread should run again
 	graceUntil time.Duration // CoDel drops nothing until then, because the thread could not run
 }
@@ -456,9 +457,13 @@ func (o *outbound) wait() time.Duration {
 		o.polls = append(o.polls, unix.PollFd{Fd: int32(o.t.cfg.Device), Events: unix.POLLIN})
 	}
 	ts := unix.NsecToTimespec(int64(limit))
+	began := o.t.now()
 	if _, err := unix.Ppoll(o.polls, &ts, nil); err == nil && o.polls[0].Revents != 0 {
 		var buf [8]byte
 		_, _ = sys.ReadNow(o.t.wakeOut, buf[:])
+	}
+	if pending {
+		o.limited += o.t.now() - began
 	}
 	return limit
 }
@@ -474,6 +479,8 @@ func (o *outbound) sleepTime() (limit time.Duration, pending bool) {
 		return max(min(o.roomAt(now)-now, maxNap), 50*time.Microsecond), true
 	case o.measuring(now):
 		return maxNap, false
+	case o.isIdle(now) && t.direct.active(now):
+		return probeDirect, false
 	case o.isIdle(now):
 		return 100 * time.Millisecond, false
 	}

@@ -418,6 +418,13 @@ func (in *inbound) handleControlMessage(c *controlPacket, kind wire.Type, value 
 		if wire.ParseReceiver(value, &r) == nil && c.shim.Kind == wire.Probe {
 			t.setPeer(r)
 		}
+	case wire.TypeDirect:
+		t.direct.peerTakes = t.direct.peerTakes || c.shim.Kind == wire.Probe
+	case wire.TypeArrived:
+		var a wire.Arrived
+		if wire.ParseArrived(value, &a) == nil {
+			t.handleArrived(a)
+		}
 	case wire.TypeName:
 		if c.shim.Kind == wire.Probe && c.path.learns {
 			in.handleName(c.now, c.path, int(c.shim.Path), value)

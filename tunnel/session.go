@@ -188,6 +188,7 @@ func (t *Tunnel) resetSession() {
 		t.resends.drop()
 	}
 	t.session.peer = wire.Receiver{} // another program may answer now
+	t.resetDirect()
 	t.sender.SetReportInterval(0)
 	clear(t.controlSeqs[:])
 	for id, p := range t.paths {

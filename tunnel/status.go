@@ -19,7 +19,17 @@ type Status struct {
 	KeyID       string  // identifies the keys in use, and changes with each rekeying; "": not encrypted
 	Rate        float64 // sum of the live paths' rates, bit/s
 	Paths       []PathStatus
+	Direct      DirectStatus
 	Stats
+}
+
+// DirectStatus is whether packets are sent without this process (Config.Direct).
+type DirectStatus struct {
+	On            bool          `json:"on"`
+	For           time.Duration `json:"-"`             // how long
+	Why           string        `json:"why,omitempty"` // it is off; "": there is no reason but that it is not needed
+	SentBytes     uint64        `json:"sent_bytes"`    // that have arrived
+	ReceivedBytes uint64        `json:"received_bytes"`
 }
 
 // PathStatus is the state of a path.
@@ -75,6 +85,15 @@ func (t *Tunnel) Status() Status {
 	if k := t.session.keys; k != nil {
 		s.Cipher, s.KeyID = k.Cipher().String(), k.ID().String()
 	}
+	if d := &t.direct; t.cfg.Direct != nil {
+		s.Direct = DirectStatus{On: d.on, Why: d.why, SentBytes: d.sum().Bytes, ReceivedBytes: d.received}
+		if d.on {
+			s.Direct.For = now - d.since
+		}
+		if d.refused != nil {
+			s.Direct.Why = d.refused.Error()
+		}
+	}
 	sum := 0.0
 	for _, sp := range t.sender.Paths() {
 		p := t.paths[sp.ID]
@@ -93,6 +112,8 @@ func (t *Tunnel) Status() Status {
 		if st.Live = st.InUse && !p.answers.silent; st.Live {
 			s.Rate += st.RateBitsPerSec
 		}
+		st.DeliveredBitsPerSec += 8 * t.direct.rates[sp.ID]
+		st.DeliveredBytes += t.direct.before[sp.ID] + t.direct.arrived[sp.ID].Bytes
 		sum += st.DeliveredBitsPerSec
 		s.Paths = append(s.Paths, st)
 	}

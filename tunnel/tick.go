@@ -15,6 +15,7 @@ import (
 const (
 	probeWhenOverdue = 5 * time.Millisecond   // any path, while acknowledgements of one are overdue
 	probeNew         = 5 * time.Millisecond   // its loss is unknown
+	probeDirect      = 20 * time.Millisecond  // data passes it without this process
 	probeSidelined   = 25 * time.Millisecond  // it is sidelined, and others carry data
 	probeDead        = 100 * time.Millisecond // it is dead or silent
 	probeIdle        = 500 * time.Millisecond // it has no traffic
@@ -51,6 +52,7 @@ func (o *outbound) tick(now time.Duration) {
 	}
 	t.checkPaths(now)
 	o.probe(now)
+	o.tickDirect(now)
 }
 
 // checkPaths finds paths that died or returned. It is called with mu held.
@@ -96,6 +98,9 @@ func (o *outbound) probe(now time.Duration) {
 		sp := t.sender.Path(p.id)
 		o.probeSize(now, p, sp)
 		interval := probeInterval(sp, overdue, now-o.sentAt < probeIdle)
+		if t.direct.on && sp.Live() { // data says nothing about the paths
+			interval = min(interval, probeDirect)
+		}
 		switch {
 		case p.Metered:
 			sp.Spare = p.metering.isSpare(now, p.lastDataAt)
@@ -152,6 +157,9 @@ func (o *outbound) sendProbe(now time.Duration, p *path, sp *sched.Path, idle bo
 	b = wire.AppendMark(b, wire.Mark{NextSeq: o.nextSeq, Idle: idle, LivePaths: o.announcedLive})
 	b = wire.Append(b, wire.TypeEcho, echo{p.id, now}.append(nil))
 	b = wire.AppendReceiver(b, o.t.receiver())
+	if d := &o.t.direct; d.tag != noTag && d.refused == nil {
+		b = wire.Append(b, wire.TypeDirect, nil)
+	}
 	if o.t.cfg.Key != nil && !p.learns && (p.namedAt == 0 || now-p.namedAt >= nameEvery) {
 		p.namedAt = now
 		b = wire.Append(b, wire.TypeName, []byte(p.Name))

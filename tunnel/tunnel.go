@@ -35,6 +35,7 @@ type Tunnel struct {
 	pathLostAt     time.Duration // when a path with unacknowledged packets was last lost; 0: never
 	session        session
 	watch          watch
+	direct         direct
 	queue          atomic.Int64 // Config.Queue, ns
 	hold           atomic.Int64 // Config.Hold, ns
 	tcpUnordered   atomic.Bool  // Config.TCPUnordered
@@ -128,6 +129,7 @@ func New(cfg Config) (*Tunnel, error) {
 	t.SetOrder(cfg.Hold, cfg.TCPUnordered, cfg.UDPUnordered)
 	t.SetSources(cfg.Sources)
 	t.newSession()
+	t.direct.tag = noTag
 	for _, p := range cfg.Paths {
 		if _, err := t.addPath(p); err != nil {
 			t.Close()

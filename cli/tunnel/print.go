@@ -27,6 +27,7 @@ func statusText(s control.Status, before *control.Status) string {
 	for _, p := range s.Paths {
 		b.WriteString(pathLine(p, s.At))
 	}
+	b.WriteString(directLine(s))
 	if s.FormInUse == spec.Compat {
 		b.WriteString("In the form compat the other end reports nothing: paths can't be measured, and\nwithout MPT's keepalives a path counts as live whether the other end is there\nor not.\n")
 	}
@@ -78,6 +79,17 @@ func pathLine(p control.Path, at time.Time) string {
 		return ""
 	}
 	return term.Wrap(columns.Plain(p.Name)+": "+strings.Join(items, "; "), "")
+}
+
+// directLine returns what the kernel moves, or why it does not, or "" if there is nothing to say.
+func directLine(s control.Status) string {
+	switch d := s.Direct; {
+	case d.On:
+		return term.Wrap(fmt.Sprintf("direct for %s: packets pass no program", sinceText(d.Since, s.At)), "")
+	case d.Why != "":
+		return term.Wrap("not direct: "+columns.Plain(d.Why), "")
+	}
+	return ""
 }
 
 func timeText(t time.Time) string { return t.Local().Format("2006-01-02 15:04") }

@@ -238,6 +238,8 @@ var eventTexts = map[tunnel.EventKind]string{
 	tunnel.PathWaiting: "waits for the other end: nothing has come from its address for long",
 	tunnel.PathGone:    "is unavailable",
 	tunnel.Resized:     "has a new MTU",
+	tunnel.DirectOn:    "packets go directly, in the kernel",
+	tunnel.DirectOff:   "packets do not go directly any more",
 	tunnel.Restricted:  "warning",
 }
 

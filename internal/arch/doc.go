@@ -82,6 +82,7 @@
 //	HANDS   policy           rules: what a process may reach                     → usernet
 //	        dns              DNS messages, forwarding to the host's resolvers
 //	        fastpath         BPF programs that forward the packets of known flows       → link
+//	          multipath      BPF programs that send a tunnel's packets by several paths   → fastpath
 //	        lab              hosts, cables and switches made of namespaces       → link, netns
 //	          labtest        hosts outside a lab, for tests                       → lab, netns
 //	          vm             the same tests under other kernels, in QEMU
@@ -96,7 +97,7 @@
 //	          wire           shim and control messages                           → sched
 //	          secure         handshake, packet protection, replay window; no I/O
 //	          spec           reads and checks tunnel files                       → secure
-//	          endpoint       one end on this machine: device, sockets, monitoring → tunnel, sched, spec; link, netns, internal/seal
+//	          endpoint       one end on this machine: device, sockets, monitoring → tunnel, sched, spec, wire; fastpath/multipath, link, netns, internal/seal
 //	          control        queries and controls a running tunnel               → tunnel, spec
 //	          tunneltest     fake device and paths, for tests                    → tunnel
 //	        usernet          rootless data path: TUN or TAP on one side, sockets on the other → lan

@@ -23,9 +23,20 @@ type Status struct {
 	// Cipher is "" if nothing is encrypted.
 	Cipher string `json:"cipher"`
 	// MaySendBitsPerSec is the sum over all live paths.
-	MaySendBitsPerSec float64      `json:"may_send_bits_per_second"`
-	Paths             []Path       `json:"paths"` // in the order in which they were added
-	Counters          tunnel.Stats `json:"counters"`
+	MaySendBitsPerSec float64 `json:"may_send_bits_per_second"`
+	Paths             []Path  `json:"paths"` // in the order in which they were added
+	// Direct is whether the kernel moves the packets, without the program.
+	Direct   Direct       `json:"direct"`
+	Counters tunnel.Stats `json:"counters"`
+}
+
+// Direct is what the kernel moves.
+type Direct struct {
+	On            bool      `json:"on"` // it sends packets now
+	Since         time.Time `json:"since,omitzero"`
+	Why           string    `json:"why_not,omitempty"`
+	SentBytes     uint64    `json:"sent_bytes"` // that have arrived, without outer headers; since the session began
+	ReceivedBytes uint64    `json:"received_bytes"`
 }
 
 // TunnelState is the state of a tunnel.
@@ -95,6 +106,10 @@ func statusOf(t Target, now time.Time) Status {
 	doc := Status{
 		Info: t.Info(), UID: os.Getuid(), At: now, State: tunnelState(s), FormInUse: spec.Form(s.Form), Cipher: s.Cipher,
 		MaySendBitsPerSec: s.Rate, Paths: []Path{}, Counters: s.Stats,
+	}
+	doc.Direct = Direct{On: s.Direct.On, Why: s.Direct.Why, SentBytes: s.Direct.SentBytes, ReceivedBytes: s.Direct.ReceivedBytes}
+	if s.Direct.On {
+		doc.Direct.Since = since(now, s.Direct.For)
 	}
 	doc.Up = doc.State == TunnelUp
 	if doc.State == TunnelDown {

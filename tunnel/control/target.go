@@ -91,6 +91,9 @@ func Describe(c spec.Changes) Reloaded {
 	if q := after.Queue; q != before.Queue {
 		say("queue is %s", valueOr(q == 0, "chosen by the tunnel", q))
 	}
+	if d := after.Datapath; d != before.Datapath {
+		say("datapath is %s", d)
+	}
 	if after.Port != before.Port {
 		say("port is %d", after.Port)
 	}

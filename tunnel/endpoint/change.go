@@ -189,8 +189,9 @@ func (e *Endpoint) applySettings(to *spec.Tunnel) error {
 	e.tunnel.SetMode(sched.Mode(to.Scheduler), to.Copies)
 	e.tunnel.SetOrder(to.Reorder.Hold, !to.Reorder.TCP, !to.Reorder.UDP)
 	e.tunnel.SetQueue(to.Queue)
+	e.tunnel.SetDirect(to.Datapath != spec.UserDatapath)
 	e.tunnel.SetSources(to.AllSources())
-	return nil
+	return e.direct.setSources(to.AllSources())
 }
 
 // raiseMTU is setMTU if the device's MTU grows: an IPv6 address that is added later may

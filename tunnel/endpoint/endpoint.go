@@ -24,6 +24,7 @@ type Endpoint struct {
 	ns         *netns.NS
 	device     *link.Link
 	fd         int
+	direct     *directly // nil: packets always pass the engine
 	tunnel     *tunnel.Tunnel
 	onEvent    func(tunnel.Event)
 	mtuChanged chan struct{} // signals that an MTU may have changed
@@ -101,10 +102,12 @@ func (e *Endpoint) start() error {
 		}
 	}
 	e.lookLocalMTU()
+	e.direct = newDirectly(e)
 	var err error
 	if e.tunnel, err = tunnel.New(e.engineConfig()); err != nil {
 		return err
 	}
+	e.tunnel.SetDirect(e.spec.Datapath != spec.UserDatapath)
 	return e.setMTU()
 }
 
@@ -115,6 +118,9 @@ func (e *Endpoint) engineConfig() tunnel.Config {
 		Mode: sched.Mode(s.Scheduler), Copies: s.Copies, Hold: s.Reorder.Hold, Queue: s.Queue,
 		UDPUnordered: !s.Reorder.UDP, TCPUnordered: !s.Reorder.TCP, NoSequence: !s.Compat.Sequence, OnEvent: e.report,
 		Sources: s.AllSources(),
+	}
+	if e.direct != nil {
+		cfg.Direct = e.direct
 	}
 	if s.Compat.HasKey {
 		cfg.CompatKey = &s.Compat.Key
@@ -194,7 +200,7 @@ func (e *Endpoint) Close() error {
 	if e.tunnel != nil {
 		e.tunnel.Close()
 	}
-	err := e.ns.Close()
+	err := errors.Join(e.direct.close(), e.ns.Close())
 	if e.fd >= 0 {
 		err = errors.Join(err, unix.Close(e.fd))
 		e.fd = -1

@@ -102,6 +102,8 @@ func sealedCalls(remove bool) []seal.Call {
 		}},
 		{Number: unix.SYS_CONNECT}, {Number: unix.SYS_BIND},
 		{Number: unix.SYS_GETSOCKOPT}, {Number: unix.SYS_SETSOCKOPT}, {Number: unix.SYS_GETSOCKNAME}, {Number: unix.SYS_GETPEERNAME},
+		// maps and links of BPF programs that are already loaded
+		{Number: unix.SYS_BPF, When: []seal.Condition{seal.ArgIs(0, unix.BPF_MAP_LOOKUP_ELEM, unix.BPF_MAP_UPDATE_ELEM, unix.BPF_MAP_DELETE_ELEM, unix.BPF_LINK_CREATE)}},
 		// clients of listeners that are already open
 		{Number: unix.SYS_ACCEPT4}, {Number: unix.SYS_SHUTDOWN},
 	})

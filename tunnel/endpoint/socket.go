@@ -123,7 +123,7 @@ func checkExclusive(p *spec.Path) error {
 func (o opener) Connect(p tunnel.PathConfig, local netip.Addr, remote netip.AddrPort) (tunnel.Socket, error) {
 	p.Remote = remote
 	o.e.mu.Lock()
-	at := location{binding: binding{local: local}, mtu: cmp.Or(o.e.located[p.Name].mtu, o.e.localMTU[local])}
+	at := location{binding: binding{local: local}, route: route{mtu: cmp.Or(o.e.located[p.Name].mtu, o.e.localMTU[local])}}
 	o.e.mu.Unlock()
 	s, err := openSockets(p, at, false)
 	if err == nil {

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -27,42 +28,48 @@ type binding struct {
 // can't, and the size of its packets.
 type location struct {
 	binding
-	mtu int // bytes; 0: unknown
+	route
 	err error
 }
 
 func locatePath(p *spec.Path) location {
 	at := location{}
 	if at.binding, at.err = findBinding(p); at.err == nil && (at.device != 0 || p.Remote.IsValid()) {
-		at.mtu = routeMTU(p, at.binding)
+		at.route = findRoute(p, at.binding)
 	}
 	return at
 }
 
-// routeMTU returns the configured MTU of the route to a path's remote and of its device,
-// or 0 if unknown. It ignores what the kernel has learned from ICMP errors, which may be
+// route is the way to a path's remote, as far as it is known.
+type route struct {
+	mtu      int  // as configured, of the route or its device; bytes
+	leaves   int  // index of the device
+	ethernet bool // the device has Ethernet frames
+}
+
+// findRoute ignores what the kernel has learned about the MTU from ICMP errors, which may be
 // forged: the tunnel probes what size arrives.
-func routeMTU(p *spec.Path, at binding) int {
+func findRoute(p *spec.Path, at binding) route {
 	o := &netlink.RouteGetOptions{FIBMatch: true, OifIndex: at.device}
 	if at.device == 0 {
 		o.SrcAddr = at.local.AsSlice()
 	}
-	device := at.device
-	mtu := 0
+	r := route{leaves: at.device}
 	if p.Remote.IsValid() {
 		routes, err := netlink.RouteGetWithOptions(p.Remote.Addr().AsSlice(), o)
 		if err == nil && len(routes) > 0 {
-			device, mtu = cmp.Or(device, routes[0].LinkIndex), routes[0].MTU
+			r.leaves, r.mtu = cmp.Or(at.device, routes[0].LinkIndex), routes[0].MTU
 		}
 	}
-	l, err := netlink.LinkByIndex(device)
+	l, err := netlink.LinkByIndex(r.leaves)
 	if err != nil {
-		return mtu
+		return r
 	}
-	if linkMTU := l.Attrs().MTU; mtu == 0 || linkMTU < mtu {
-		mtu = linkMTU
+	if linkMTU := l.Attrs().MTU; r.mtu == 0 || linkMTU < r.mtu {
+		r.mtu = linkMTU
 	}
-	return min(mtu, spec.MaxMTU)
+	r.mtu, r.ethernet = min(r.mtu, spec.MaxMTU), l.Attrs().EncapType == "ether"
+	return r
 }
 
 // findBinding returns where a path's socket can be bound now, or why it can't.
@@ -213,7 +220,7 @@ func (e *Endpoint) followPaths() bool {
 	for _, p := range e.Spec().Paths {
 		all = (p.Down || e.followPath(&p)) && all
 	}
-	if err := e.setMTU(); err != nil {
+	if err := errors.Join(e.setMTU(), e.direct.follow()); err != nil {
 		e.report(tunnel.Event{Kind: tunnel.Restricted, Err: err})
 	}
 	return all

@@ -55,6 +55,7 @@ func (c *checker) checkGeneral() {
 	c.checkNames()
 	c.t.Form = Form(c.oneOf("$.form", "form", c.raw.Form, forms, string(Auto)))
 	c.t.Scheduler = Scheduler(c.oneOf("$.scheduler", "scheduler", c.raw.Scheduler, schedulers, string(Adaptive)))
+	c.t.Datapath = Datapath(c.oneOf("$.datapath", "datapath", c.raw.Datapath, datapaths, string(AutoDatapath)))
 	c.t.Port = uint16(c.checkInt("$.port", "port", c.raw.Port, 1, 65535, "", DefaultPort))
 	c.checkCopies()
 	c.t.Reorder = Reorder{TCP: c.raw.Reorder.TCP, UDP: c.raw.Reorder.UDP}

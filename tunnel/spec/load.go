@@ -56,6 +56,7 @@ type rawFile struct {
 	Reorder   rawReorder    `yaml:"reorder"`
 	MTU       int           `yaml:"mtu"`
 	Queue     time.Duration `yaml:"queue"`
+	Datapath  string        `yaml:"datapath"`
 	Key       *rawKey       `yaml:"key"`
 	Compat    rawCompat     `yaml:"compat"`
 	Metrics   string        `yaml:"metrics"`

@@ -75,6 +75,7 @@ scheduler: weighted
 reorder: {tcp: true, udp: false, hold: 50ms}
 mtu: 1400
 queue: 3ms
+datapath: user
 key:
   private: office.key
   peer: ` + bobPublic + `
@@ -115,7 +116,7 @@ func TestLoadEverything(t *testing.T) {
 		Settings: Settings{
 			Port: 4755, Scheduler: Weighted,
 			Reorder:  Reorder{TCP: true, Hold: 50 * time.Millisecond},
-			MTUBytes: 1400, Queue: 3 * time.Millisecond,
+			MTUBytes: 1400, Queue: 3 * time.Millisecond, Datapath: UserDatapath,
 		},
 		Compat:  CompatForm{Sequence: true},
 		Metrics: Metrics{"unix", "/run/cleat/office.metrics"},

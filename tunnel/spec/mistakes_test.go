@@ -78,7 +78,7 @@ func key(private, peer string) string {
 func TestMistakes(t *testing.T) {
 	const chmod = "; chmod go= "
 	for _, tt := range []struct{ name, text, want string }{
-		{"nothing", "", `1:1: error: want one YAML document with the keys name, device, address, routes, sources, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths`},
+		{"nothing", "", `1:1: error: want one YAML document with the keys name, device, address, routes, sources, form, port, scheduler, duplicate, reorder, mtu, queue, datapath, key, compat, metrics, paths`},
 		{"not YAML", "name: [", `1:7: error: sequence end token ']' not found`},
 		{"not a mapping", "- x", `1:1: error: want keys with values`},
 		{"too large", "#" + strings.Repeat(" ", maxFileBytes), `1:1: error: the file is too large: want at most 64 KiB`},
@@ -247,7 +247,7 @@ func TestTooManyPaths(t *testing.T) {
 func TestFindingsSayWhatIsAllowed(t *testing.T) {
 	for _, tt := range []struct{ text, allowed, hint string }{
 		{small + "form: natve\n", "auto, native, compat", `did you mean "native"?`},
-		{small + "colour: red\n", "name, device, address, routes, sources, form, port, scheduler, duplicate, reorder, mtu, queue, key, compat, metrics, paths", "known: "},
+		{small + "colour: red\n", "name, device, address, routes, sources, form, port, scheduler, duplicate, reorder, mtu, queue, datapath, key, compat, metrics, paths", "known: "},
 		{small + "port: 0\n", "1…65535", ""},
 		{small + "mtu: x\n", "a whole number", ""},
 	} {

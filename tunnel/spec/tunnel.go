@@ -26,8 +26,18 @@ const (
 	Duplicate Scheduler = "duplicate" // each packet on several paths
 )
 
+// Datapath is what moves packets between the device and the paths.
+type Datapath string
+
+// The data paths.
+const (
+	AutoDatapath Datapath = "auto" // the kernel, while the paths are clean and alike and that is faster; otherwise the program
+	UserDatapath Datapath = "user" // the program
+)
+
 // The words that a file may contain.
 var (
+	datapaths  = []string{string(AutoDatapath), string(UserDatapath)}
 	forms      = []string{string(Auto), string(Native), string(Compat)}
 	schedulers = []string{string(Adaptive), string(Weighted), string(Flow), string(Duplicate)}
 	states     = []string{stateUp, stateDown}
@@ -87,6 +97,7 @@ type Settings struct {
 	Reorder   Reorder
 	MTUBytes  int           // of the device; 0: as the smallest path allows
 	Queue     time.Duration // tolerated queueing delay at the sender; 0: chosen by the tunnel
+	Datapath  Datapath
 }
 
 // Reorder is what is put in order before it leaves the tunnel.

@@ -23,6 +23,8 @@ const (
 	TypeLeave    // no value: the sender takes the path that carries the message out of use, both ways
 	TypeName     // the name of the path that carries the message, in a Probe
 	TypeReceiver // a Receiver, in a Probe
+	TypeDirect   // no value: the sender takes direct packets, in a Probe
+	TypeArrived  // an Arrived
 )
 
 // Mark is the state of the sender.
@@ -52,6 +54,13 @@ type Receiver struct {
 	ReportEvery time.Duration // how often it reports at least while packets arrive
 }
 
+// Arrived is what has arrived of the direct packets of one of the peer's paths, in bytes since the session began.
+type Arrived struct {
+	Path       uint8
+	Bytes      uint64
+	Lost, Late uint64 // missing when later ones came, and that came after later ones
+}
+
 // Sizes of the values in bytes.
 const (
 	messageBytes  = 3 // type and length
@@ -60,6 +69,7 @@ const (
 	markedBytes   = 4
 	missingBytes  = 7
 	receiverBytes = 8
+	arrivedBytes  = 25
 	EchoBytes     = 8
 )
 
@@ -102,6 +112,15 @@ func AppendMissing(b []byte, m Missing) []byte {
 func AppendReceiver(b []byte, r Receiver) []byte {
 	b = binary.BigEndian.AppendUint32(appendHeader(b, TypeReceiver, receiverBytes), uint32(r.Hold/time.Microsecond))
 	return binary.BigEndian.AppendUint32(b, uint32(r.ReportEvery/time.Microsecond))
+}
+
+// AppendArrived appends an Arrived.
+func AppendArrived(b []byte, a Arrived) []byte {
+	b = append(appendHeader(b, TypeArrived, arrivedBytes), a.Path)
+	for _, v := range [...]uint64{a.Bytes, a.Lost, a.Late} {
+		b = binary.BigEndian.AppendUint64(b, v)
+	}
+	return b
 }
 
 // Append appends a message.
@@ -165,6 +184,15 @@ func ParseReceiver(v []byte, r *Receiver) error {
 	}
 	micros := func(b []byte) time.Duration { return time.Duration(binary.BigEndian.Uint32(b)) * time.Microsecond }
 	*r = Receiver{Hold: micros(v), ReportEvery: micros(v[4:])}
+	return nil
+}
+
+// ParseArrived parses the value of an Arrived.
+func ParseArrived(v []byte, a *Arrived) error {
+	if len(v) < arrivedBytes {
+		return packet.ErrShort
+	}
+	*a = Arrived{Path: v[0], Bytes: binary.BigEndian.Uint64(v[1:]), Lost: binary.BigEndian.Uint64(v[9:]), Late: binary.BigEndian.Uint64(v[17:])}
 	return nil
 }
 
