@@ -80,7 +80,7 @@ type Entry struct {
 	Why      string   // the reason for Isolates
 	Restless bool     // its program keeps a processor busy when idle, so it is closed after each measurement
 	Cold     bool     // it learns the properties of its links from traffic, so it is rebuilt for each measurement
-	RootLab  bool     // its program changes its user id, which needs a lab made by root
+	RootLab  bool     // its program changes its user id or loads BPF programs, for which root has to make the lab
 	FormOf   string   // the network of which it is another form, and no rival; "": none
 	Cluster  bool     // programs on several hosts make it (package spanned)
 	Borrows  bool     // its traffic uses the host's own sockets: faster than any network of the container
@@ -198,7 +198,7 @@ var entries = []Entry{
 		Caveats: []string{"the other links carry nothing"}},
 	{Name: "mptcp", Title: "the kernel's MPTCP, an endpoint on every link", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "mptcp"},
 		Caveats: []string{"TCP only, for programs that ask for it", "the kernel uses at most nine links for a connection"}},
-	{Name: "tunnel", Title: "cleat tunnel over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}},
+	{Name: "tunnel", Title: "cleat tunnel over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, RootLab: true},
 	{Name: "mpt", Title: "MPT, GRE in UDP over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"mptsrv"},
 		Caveats: []string{"its weights are set by hand", "takes seconds to leave a dead link"}},
 	{Name: "mlvpn", Title: "MLVPN over all links", Role: Multipath, Cold: true, Kinds: []string{"veth", "tbf", "tun"}, Programs: []string{"mlvpn", "unshare"}, RootLab: true,

@@ -36,7 +36,7 @@ const (
 
 	// Of networks that span hosts.
 	dataplaneFactor = "dataplane" // how hosts of cleat-node reach each other's containers
-	datapathFactor  = "datapath"  // what forwards the packets of Cleat's networks
+	datapathFactor  = "datapath"  // what forwards the packets of Cleat's networks and tunnels
 	eventFactor     = "event"     // what the work "event" makes happen
 	hostsFactor     = "hosts"     // how many hosts the work "event" has
 
@@ -53,7 +53,7 @@ var (
 	settings      = []string{"default", "best"}
 	containeds    = []string{"ends", containedProgram}
 	attachedLinks = []string{"bridge", "macvlan"}                              // all attachers can create these
-	datapaths     = []string{"auto", "nft", "bpf"}                             // those of cleat net create --datapath
+	datapaths     = []string{"auto", "nft", "bpf", ownDatapath}                // those of cleat net create --datapath, and of tunnels
 	dataplanes    = []string{"auto", "routes", "vxlan", "geneve", "wireguard"} // those of cleat-node up --dataplane
 	events        = []string{eventJoin, "endpoint", eventName, eventDeath, "healing", eventMove, eventAddress}
 )
@@ -66,6 +66,7 @@ const (
 	peerMasquerade   = "masquerade"   // a node beyond the host, which a container on a named network asks
 	containedProgram = "program"      // our tunnel; the ends are native
 	defaultLoss      = "1%"           // multipath.DefaultLoss
+	ownDatapath      = "user"         // of a tunnel: its program
 
 	// maxEndpoints is how many ports a Linux bridge can have (BR_PORT_BITS in
 	// net/bridge/br_private.h is 10, and port 0 is not used).
@@ -126,7 +127,7 @@ var factors = []factor{
 	{settingsFactor, checkWord("settings", settings), isRival, settings[0]},
 	{containedFactor, checkWord("contained", containeds), isTunnel, containeds[0]},
 	{datapathFactor, checkWord("datapath", datapaths), func(k kind, n catalog.Entry) bool {
-		return !k.untimed && slices.Contains([]string{cleatOverlay, "cleat-bridge", "cleat-routed"}, n.Name)
+		return isTunnel(k, n) || !k.untimed && slices.Contains([]string{cleatOverlay, "cleat-bridge", "cleat-routed"}, n.Name)
 	}, ""},
 	{dataplaneFactor, checkWord("dataplane", dataplanes), func(_ kind, n catalog.Entry) bool { return n.Name == cleatOverlay }, ""},
 	{eventFactor, checkWord("event", events), isEvent, "endpoint"},

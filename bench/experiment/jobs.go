@@ -212,9 +212,9 @@ func (j *Job) set(factor, level string) {
 	j.Cell.Factors[factor] = level
 }
 
-// dropMeaningless drops the levels of three factors where they have no meaning: the loss of
-// links that lose nothing, the contents of containers where there are none, and the ports
-// of traffic that reaches none.
+// dropMeaningless drops the levels of factors where they have no meaning: the loss of links
+// that lose nothing, the contents of containers where there are none, the ports of traffic
+// that reaches none, and the datapath of a tunnel that encrypts.
 func (j *Job) dropMeaningless() {
 	if j.Cell.Runtime == cell.Native {
 		delete(j.Cell.Factors, containedFactor)
@@ -230,6 +230,9 @@ func (j *Job) dropMeaningless() {
 		default:
 			j.Cell.Direction = "inbound"
 		}
+	}
+	if j.Cell.Factors[cryptoFactor] == "on" {
+		delete(j.Cell.Factors, datapathFactor)
 	}
 	switch f := j.Cell.Factors; {
 	case f[variantFactor] != multipath.Loss:
@@ -259,9 +262,14 @@ func whyImpossible(j Job) string {
 		why = whyImpossibleEvent(j, n, k)
 	}
 	isNamed := n.Role == catalog.Named
+	datapath := c.Factors[datapathFactor]
 	switch {
 	case why != "":
 		return why
+	case isTunnel(k, n) && (datapath == "nft" || datapath == "bpf"):
+		return "datapath " + datapath + " does not apply: a tunnel has auto and " + ownDatapath
+	case !isTunnel(k, n) && datapath == ownDatapath:
+		return "datapath " + ownDatapath + " does not apply: only tunnels have it"
 	case k.name == Memory && n.Role != catalog.Rootless && !isNamed:
 		return "memory does not apply: no program of its own carries its traffic"
 	case k.name == Start && n.Role != catalog.Rootless && n.Name != "loopback":

@@ -48,16 +48,16 @@ func TestTunnelFile(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got struct {
-				Name, Device, Scheduler string
-				Address                 []string
-				Key                     struct{ Private, Peer string }
-				Paths                   []struct{ Name, Device, Local, Remote string }
+				Name, Device, Scheduler, Datapath string
+				Address                           []string
+				Key                               struct{ Private, Peer string }
+				Paths                             []struct{ Name, Device, Local, Remote string }
 			}
-			text := tunnelFile(fourLinks(tt.ipv6), tt.side, "bench", "flow", tt.keys)
+			text := tunnelFile(fourLinks(tt.ipv6), tt.side, "bench", "flow", "user", tt.keys)
 			if err := yaml.UnmarshalWithOptions([]byte(text), &got, yaml.DisallowUnknownField()); err != nil {
 				t.Fatalf("%v in\n%s", err, text)
 			}
-			if got.Name != "bench" || got.Device != "mp0" || got.Scheduler != "flow" || len(got.Address) != 1 || got.Address[0] != tt.inner || len(got.Paths) != 4 {
+			if got.Name != "bench" || got.Device != "mp0" || got.Scheduler != "flow" || got.Datapath != "user" || len(got.Address) != 1 || got.Address[0] != tt.inner || len(got.Paths) != 4 {
 				t.Fatalf("%+v", got)
 			}
 			last := got.Paths[3]
@@ -69,8 +69,8 @@ func TestTunnelFile(t *testing.T) {
 			}
 		})
 	}
-	if text := tunnelFile(fourLinks(false), 1, "bench", "", nil); !strings.Contains(text, "scheduler: adaptive\n") {
-		t.Errorf("the default scheduler is not adaptive:\n%s", text)
+	if text := tunnelFile(fourLinks(false), 1, "bench", "", "", nil); !strings.Contains(text, "scheduler: adaptive\ndatapath: auto\n") {
+		t.Errorf("the default scheduler is not adaptive, or the datapath not auto:\n%s", text)
 	}
 }
 

@@ -24,7 +24,7 @@ type Spec struct {
 	Peer           string // of a container on a rootless or a named network; "": PeerOutside, or on a named network PeerContainer
 	Ports          int    // published on a named network; 0: one for each container that is attached, or reached by its port
 	Dataplane      string // of a network that spans hosts; "": its program's default
-	Datapath       string // of a network of Cleat's; "": its default
+	Datapath       string // of a network or tunnel of Cleat's; "": its default
 
 	// The rest of the first group is for networks over several links
 	// (catalog.Multipath).

@@ -31,7 +31,7 @@ func cleatTunnel(nw *Network) error {
 		// The directory's name is unique, and so is the tunnel's: what an earlier tunnel
 		// left behind under its own name does no harm.
 		name := fmt.Sprintf("%s-%d", filepath.Base(nw.dir), side)
-		if err := writeFile(file, tunnelFile(h, side, name, nw.cfg.Scheduler, keys), 0o600); err != nil {
+		if err := writeFile(file, tunnelFile(h, side, name, nw.cfg.Scheduler, nw.cfg.Datapath, keys), 0o600); err != nil {
 			return err
 		}
 		if err := nw.start(nw.tunnelRunner(n), lab.Command{Args: []string{lab.Self, "tunnel", "up", file}}); err != nil {
@@ -72,9 +72,9 @@ func (nw *Network) newTunnelKeys() (map[int]tunnelKey, error) {
 
 // tunnelFile returns the tunnel file of one side. Without keys the tunnel is not
 // encrypted.
-func tunnelFile(h linkedHosts, side int, name, scheduler string, keys map[int]tunnelKey) string {
+func tunnelFile(h linkedHosts, side int, name, scheduler, datapath string, keys map[int]tunnelKey) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "name: %s\ndevice: %s\naddress: [%q]\nscheduler: %s\n", name, tunnelDevice, tunnelAddrs[side], cmp.Or(scheduler, "adaptive"))
+	fmt.Fprintf(&b, "name: %s\ndevice: %s\naddress: [%q]\nscheduler: %s\ndatapath: %s\n", name, tunnelDevice, tunnelAddrs[side], cmp.Or(scheduler, "adaptive"), cmp.Or(datapath, "auto"))
 	if keys != nil {
 		fmt.Fprintf(&b, "key: {private: %q, peer: %q}\n", keys[side].file, keys[3-side].public)
 	}
