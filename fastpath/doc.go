@@ -76,7 +76,7 @@
 // container's device. A device with programs or filters of others is left out (Sync), those with queueing disciplines
 // are up to the caller.
 //
-// VXLAN over IPv6 and translated IPv6 packets take the kernel's way, and before Linux 6.3 IPv6 packets that come in VXLAN.
+// VXLAN over IPv6 takes the kernel's way, and before Linux 6.3 IPv6 packets that come in VXLAN.
 // The kernel needs kfuncs of connection tracking (Linux 6.1 has what is used here); New says what is missing.
 //
 // Sources: include/uapi/linux/bpf.h; net/core/filter.c (bpf_skb_adjust_room, bpf_redirect_peer);

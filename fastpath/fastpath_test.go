@@ -66,6 +66,7 @@ func ways(t *testing.T, test func(t *testing.T, tb *testbed, w way)) {
 			})
 		}
 	}
+	inAndOut(t, test)
 	for _, bridge := range []bool{false, true} {
 		t.Run(fmt.Sprintf("host/bridge=%v", bridge), func(t *testing.T) {
 			tb := newTestbed(t, false, bridge)
@@ -80,6 +81,19 @@ func ways(t *testing.T, test func(t *testing.T, tb *testbed, w way)) {
 			test(t, tb, way{client: tb.outside, server: tb.hosts[1].containers[2], from: netip.MustParseAddr("192.0.2.9"), to: netip.MustParseAddr("192.0.2.1"), port: 8080, passes: tb.hosts[1:2]})
 		})
 	}
+}
+
+// inAndOut are ways between a container and what is beyond its host, over IPv6.
+func inAndOut(t *testing.T, test func(t *testing.T, tb *testbed, w way)) {
+	outside, host := netip.MustParseAddr("2001:db8::9"), netip.MustParseAddr("2001:db8::1")
+	t.Run("out/ipv6", func(t *testing.T) {
+		tb := newTestbed(t, false, false)
+		test(t, tb, way{client: tb.hosts[1].containers[2], server: tb.outside, from: address6(1, 2), to: outside, port: 80, passes: tb.hosts[1:2]})
+	})
+	t.Run("in/ipv6", func(t *testing.T) {
+		tb := newTestbed(t, false, false)
+		test(t, tb, way{client: tb.outside, server: tb.hosts[1].containers[2], from: outside, to: host, port: 8080, passes: tb.hosts[1:2]})
+	})
 }
 
 type way struct {

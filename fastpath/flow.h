@@ -82,7 +82,7 @@ struct flow {
 	__u64 packets, bytes;		 // that went the fast way
 	__u32 in, out;			 // indexes of devices
 	__be32 outer_source, outer_destination; // of the packets in VXLAN that come in
-	__be32 source, destination;	 // new ones; IPv4 alone is translated
+	__be32 source[4], destination[4]; // new ones, as in keys
 	__be16 source_port, destination_port;
 	__u16 zero;
 	__u16 sum;     // of the outer IP header without length, identification and ECN

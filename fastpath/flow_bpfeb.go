@@ -31,8 +31,8 @@ type flowFlow struct {
 	Out              uint32
 	OuterSource      uint32
 	OuterDestination uint32
-	Source           uint32
-	Destination      uint32
+	Source           [4]uint32
+	Destination      [4]uint32
 	SourcePort       uint16
 	DestinationPort  uint16
 	Zero             uint16

@@ -157,6 +157,11 @@ __noinline int ask(struct __sk_buff *skb, const struct key *came, const struct k
 	return ok ? ALLOWED : DENIED;
 }
 
+static __always_inline bool is_same_address(const __be32 *a, const __be32 *b)
+{
+	return !((a[0] ^ b[0]) | (a[1] ^ b[1]) | (a[2] ^ b[2]) | (a[3] ^ b[3]));
+}
+
 // is_like_before reports whether packets of a flow still leave as before.
 static __always_inline bool is_like_before(const struct flow *a, const struct flow *b)
 {
@@ -165,7 +170,7 @@ static __always_inline bool is_like_before(const struct flow *a, const struct fl
 	for (int i = 0; i < sizeof(a->header) / 8; i++)
 		different |= (x[i] ^ y[i]);
 	return !different && a->in == b->in && a->out == b->out && a->act == b->act && !((a->tos ^ b->tos) & ~ECN) && is_mac(a->mac, b->mac) &&
-	       a->source == b->source && a->destination == b->destination && a->source_port == b->source_port &&
+	       is_same_address(a->source, b->source) && is_same_address(a->destination, b->destination) && a->source_port == b->source_port &&
 	       a->destination_port == b->destination_port && a->outer_source == b->outer_source && a->outer_destination == b->outer_destination;
 }
 
@@ -242,11 +247,9 @@ static __always_inline void judge_as(struct __sk_buff *skb, struct pending *w, s
 	if (a != ALLOWED && !(bridged && a == UNKNOWN))
 		return;
 	if (!is_same_flow(&w->packet.key, &p->key)) {
-		if (p->key.v6)
-			return;
 		new->act |= TRANSLATE;
-		new->source = p->key.source[0];
-		new->destination = p->key.destination[0];
+		__builtin_memcpy(new->source, p->key.source, sizeof(new->source));
+		__builtin_memcpy(new->destination, p->key.destination, sizeof(new->destination));
 		new->source_port = p->key.source_port;
 		new->destination_port = p->key.destination_port;
 	}
@@ -337,8 +340,8 @@ static __always_inline struct key leaves_as(const struct flow *f, const struct p
 {
 	struct key k = p->key;
 	if (f->act & TRANSLATE) {
-		k.source[0] = f->source;
-		k.destination[0] = f->destination;
+		__builtin_memcpy(k.source, f->source, sizeof(k.source));
+		__builtin_memcpy(k.destination, f->destination, sizeof(k.destination));
 		k.source_port = f->source_port;
 		k.destination_port = f->destination_port;
 	}

@@ -65,29 +65,40 @@ static __always_inline bool age(struct __sk_buff *skb, bool v6)
 	return true;
 }
 
-// translate replaces addresses and ports of an IPv4 packet.
+// translate replaces addresses and ports.
 static __always_inline bool translate(struct __sk_buff *skb, const struct flow *f, const struct packet *p)
 {
-	__be32 before[2] = {p->key.source[0], p->key.destination[0]}, after[2] = {f->source, f->destination};
+	// Beside IPv4 addresses there are zeros, which change no checksum. Both pairs of addresses lie side by side.
 	__be32 ports[2] = {(__u32)p->key.source_port << 16 | p->key.destination_port, (__u32)f->source_port << 16 | f->destination_port};
-	__s64 addresses = bpf_csum_diff(before, 8, after, 8, 0);
+	__s64 addresses = bpf_csum_diff((__be32 *)p->key.source, 32, (__be32 *)f->source, 32, 0);
 	__s64 rest = bpf_csum_diff(&ports[0], 4, &ports[1], 4, 0);
-	__u32 l4 = ETH_HLEN + sizeof(struct iphdr), check = l4 + 16;
+	bool v6 = p->key.v6;
+	__u32 l4 = ETH_HLEN + (v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr)), check = l4 + 16;
 	__u64 zero = 0;
 	if (p->key.protocol == IPPROTO_UDP) {
 		check = l4 + 6;
 		zero = BPF_F_MARK_MANGLED_0;
 	}
-	if (bpf_l3_csum_replace(skb, ETH_HLEN + 10, 0, addresses, 0) ||
+	if ((!v6 && bpf_l3_csum_replace(skb, ETH_HLEN + 10, 0, addresses, 0)) ||
 	    bpf_l4_csum_replace(skb, check, 0, addresses, BPF_F_PSEUDO_HDR | zero) || bpf_l4_csum_replace(skb, check, 0, rest, zero))
 		return false;
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct iphdr *ip = data + ETH_HLEN;
-	struct udphdr *udp = (void *)(ip + 1); // the ports of TCP are in the same place
-	if ((void *)(udp + 1) > end)
-		return false;
-	ip->saddr = f->source;
-	ip->daddr = f->destination;
+	struct udphdr *udp; // the ports of TCP are in the same place
+	if (v6) {
+		struct ipv6hdr *ip = data + ETH_HLEN;
+		udp = (void *)(ip + 1);
+		if ((void *)(udp + 1) > end)
+			return false;
+		__builtin_memcpy(&ip->saddr, f->source, 16);
+		__builtin_memcpy(&ip->daddr, f->destination, 16);
+	} else {
+		struct iphdr *ip = data + ETH_HLEN;
+		udp = (void *)(ip + 1);
+		if ((void *)(udp + 1) > end)
+			return false;
+		ip->saddr = f->source[0];
+		ip->daddr = f->destination[0];
+	}
 	udp->source = f->source_port;
 	udp->dest = f->destination_port;
 	return true;

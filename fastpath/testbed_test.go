@@ -92,6 +92,8 @@ table inet filter {
 		type filter hook prerouting priority filter;
 		iifname "c2" ip saddr != 10.64.%.2 drop
 		iifname "c3" ip saddr != 10.64.%.3 drop
+		iifname "c2" ip6 saddr != { fd00:64:%::2, fe80::/10 } drop
+		iifname "c3" ip6 saddr != { fd00:64:%::3, fe80::/10 } drop
 	}
 	chain forwarded {
 		type filter hook forward priority filter; policy drop;
@@ -100,6 +102,10 @@ table inet filter {
 		ct state new ip6 saddr fd00:64:1::/48 accept
 		ct status dnat accept
 	}
+}
+table ip6 translate {
+	chain after { type nat hook postrouting priority srcnat; ip6 saddr fd00:64::/32 ip6 daddr != fd00:64::/32 masquerade; }
+	chain before { type nat hook prerouting priority dstnat; iifname "eth0" tcp dport 8080 dnat to [fd00:64:%::2]:80; iifname "eth0" udp dport 8080 dnat to [fd00:64:%::2]:80; }
 }
 table ip translate {
 	chain after { type nat hook postrouting priority srcnat; ip saddr 10.64.0.0/16 ip daddr != 10.64.0.0/16 masquerade; }
@@ -132,7 +138,7 @@ func newTestbed(t testing.TB, vxlan, bridge bool) *testbed {
 	tb.outside = node("outside")
 	_, err = sw.Plug(lab.End{Node: tb.outside, Name: "eth0"}, 0)
 	must(t, err)
-	must(t, tb.outside.Address("eth0", netip.MustParsePrefix("192.0.2.9/24")))
+	must(t, tb.outside.Address("eth0", netip.MustParsePrefix("192.0.2.9/24"), netip.MustParsePrefix("2001:db8::9/64")))
 	for i := 1; i <= 2; i++ {
 		h := &host{Node: node(fmt.Sprintf("host%d", i)), t: t, i: i, containers: map[int]*lab.Node{}}
 		tb.hosts[i] = h

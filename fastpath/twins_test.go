@@ -43,7 +43,7 @@ func TestTwins(t *testing.T) {
 		server            int // host of the server, container 3; 0: it is outside, and sees the address of host 1
 	}{
 		{name: "vxlan", vxlan: true, server: 2}, {name: "routes", server: 2}, {name: "host", server: 1}, {name: "bridge", bridge: true, server: 1}, {name: "translated"},
-		{name: "vxlan, IPv6", vxlan: true, v6: true, server: 2}, {name: "routes, IPv6", v6: true, server: 2}, {name: "host, IPv6", v6: true, server: 1},
+		{name: "vxlan, IPv6", vxlan: true, v6: true, server: 2}, {name: "routes, IPv6", v6: true, server: 2}, {name: "host, IPv6", v6: true, server: 1}, {name: "translated, IPv6", v6: true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got [2][2]map[uint16][][]byte
@@ -64,9 +64,13 @@ func TestTwins(t *testing.T) {
 				ends := [2]*end{newEnd(t, tb.hosts[1].containers[2], of(1, 2)), nil}
 				ends[0].gateway = tb.hosts[1].mac("c2")
 				if c.server == 0 {
-					ends[1] = newEnd(t, tb.outside, netip.MustParseAddr("192.0.2.9"))
+					outside, host := netip.MustParseAddr("192.0.2.9"), netip.MustParseAddr("192.0.2.1")
+					if c.v6 {
+						outside, host = netip.MustParseAddr("2001:db8::9"), netip.MustParseAddr("2001:db8::1")
+					}
+					ends[1] = newEnd(t, tb.outside, outside)
 					ends[1].gateway = tb.hosts[1].mac("eth0")
-					ends[0].seenAs = netip.MustParseAddr("192.0.2.1")
+					ends[0].seenAs = host
 				} else {
 					ends[1] = newEnd(t, tb.hosts[c.server].containers[3], of(c.server, 3))
 					ends[1].gateway = tb.hosts[c.server].mac("c3")

@@ -13,11 +13,11 @@ import (
 // some ways of each are tried.
 var fastPath = []string{
 	"TestSupported", "TestUDP/hosts/vxlan=true,ipv6=false", "TestUDP/hosts/vxlan=true,ipv6=true",
-	"TestTwins/vxlan", "TestTwins/translated", "TestDecisions/a_rule_of_the_receiver's_host",
+	"TestTwins/vxlan", "TestTwins/translated", "TestTwins/translated,_IPv6", "TestDecisions/a_rule_of_the_receiver's_host",
 }
 
 // fastPathPattern matches these, level by level.
-const fastPathPattern = "^(TestSupported|TestUDP|TestTwins|TestDecisions)$/^(hosts|vxlan|translated|a_rule_of_the_receiver's_host)$/^vxlan=true"
+const fastPathPattern = "^(TestSupported|TestUDP|TestTwins|TestDecisions)$/^(hosts|vxlan|translated|translated,_IPv6|a_rule_of_the_receiver's_host)$/^vxlan=true"
 
 // direct are tests of package fastpath/multipath, which needs Linux 6.6.
 var direct = []string{"TestKernel", "TestTransfer/paths=2,ipv6=false", "TestTransfer/paths=2,ipv6=true", "TestCounts"}
