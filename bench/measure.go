@@ -227,7 +227,7 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 			lost, sent = lost+res.Lost, sent+res.PacketsSent
 		case experiment.Loaded:
 			v[cell.Throughput] += res.BitsPerSecond
-			lost, sent = lost+res.Lost, sent+res.Transactions+res.Lost+res.PacketsSent
+			lost, sent = lost+res.Lost, sent+res.Transactions+res.Late+res.Lost+res.PacketsSent
 		case experiment.Packets:
 			v[cell.Packets] += res.PacketsPerSecond
 			lost, sent = lost+res.Lost, sent+res.PacketsSent

@@ -39,7 +39,10 @@
 //
 // Transactions: latency counts from the intended time. In a closed loop that is the end
 // of the previous transaction. On a schedule it is the scheduled time, so that a slow
-// response shows in every transaction that had to wait (no coordinated omission).
+// response shows in every transaction that had to wait (no coordinated omission). A
+// transaction that is under way or due when the run ends also counts in the latency: the
+// client waits for it, for up to a second, and then counts it as if it ended there. The rate
+// counts only what ended in time.
 //
 // With Early, the receiver also reports what arrived within that time of the first byte,
 // and the longest pause: each receiving thread records arrivals.

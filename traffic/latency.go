@@ -21,8 +21,11 @@ func newLatency() *hdrhistogram.Histogram {
 
 // record adds d to h. A value beyond the histogram's range counts as its maximum, so that
 // the worst case is never dropped.
-func record(h *hdrhistogram.Histogram, d int64) {
-	h.RecordValue(min(max(d, latencyMin), latencyMax)) // within range, so it can't fail
+func record(h *hdrhistogram.Histogram, d int64) { recordMany(h, d, 1) }
+
+// recordMany records d n times.
+func recordMany(h *hdrhistogram.Histogram, d, n int64) {
+	h.RecordValues(min(max(d, latencyMin), latencyMax), n) // within range, so it can't fail
 }
 
 // EncodeLatency encodes a histogram as in Result.Latency: V2 compressed, base64.

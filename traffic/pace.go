@@ -68,3 +68,12 @@ func (s schedule) due(now int64) uint64 {
 	}
 	return uint64(float64(now-s.start)/s.interval) + 1
 }
+
+// before returns how many have a time before t.
+func (s schedule) before(t int64) uint64 {
+	n := s.due(t - 1)
+	for s.at(n) < t { // at rounds down
+		n++
+	}
+	return n
+}

@@ -51,8 +51,10 @@ type Result struct {
 	Trials               []Trial       `json:"trials,omitempty"`               // of a search, in order
 
 	// Request/response and connection rate.
-	Transactions          uint64        `json:"transactions,omitempty"`
-	Failures              uint64        `json:"failures,omitempty"` // failed connections
+	Transactions          uint64        `json:"transactions,omitempty"` // ended in time
+	Late                  uint64        `json:"late,omitempty"`         // begun or due in time, ended later: part of the latency, not of the rate
+	Unfinished            uint64        `json:"unfinished,omitempty"`   // not even ended 1 s later: the latency counts that they took at least so long
+	Failures              uint64        `json:"failures,omitempty"`     // failed connections
 	TransactionsPerSecond float64       `json:"transactions_per_second,omitempty"`
 	Latency               string        `json:"latency,omitempty"` // HDR histogram of ns, V2 compressed, base64
 	P50                   time.Duration `json:"latency_p50_ns,omitempty"`
@@ -69,7 +71,7 @@ type Result struct {
 	BlackHole  bool   `json:"black_hole,omitempty"`     // small packets arrive, full-size ones do not
 	ProbeError string `json:"probe_error,omitempty"`
 
-	// The whole machine during the count.
+	// The whole machine during the count, and until the last late transaction has ended.
 	CPU           *CPUTimes     `json:"cpu,omitempty"`
 	CPUAccounting string        `json:"cpu_accounting,omitempty"` // see AccountingMode
 	CoresPerGbit  *CoresPerGbit `json:"cores_per_gbit,omitempty"`

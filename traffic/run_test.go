@@ -14,8 +14,6 @@ import (
 	"time"
 
 	"cleat/traffic"
-
-	"github.com/HdrHistogram/hdrhistogram-go"
 )
 
 // serving runs a server until the test ends. Port 0 becomes a free one.
@@ -164,13 +162,7 @@ func transacted(t *testing.T, r traffic.Result) {
 	if r.Transactions == 0 || r.TransactionsPerSecond == 0 || r.Lost+r.Failures != 0 {
 		t.Fatalf("transactions failed: %+v", r)
 	}
-	h, err := hdrhistogram.Decode([]byte(r.Latency))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if h.TotalCount() != int64(r.Transactions) {
-		t.Errorf("%d latencies for %d transactions", h.TotalCount(), r.Transactions)
-	}
+	latencies(t, r)
 	if r.P50 <= 0 || r.P99 < r.P50 || r.P999 < r.P99 {
 		t.Errorf("percentiles %s %s %s", r.P50, r.P99, r.P999)
 	}

@@ -16,20 +16,38 @@ import (
 // transactor makes transactions one after the other. In a closed loop each follows the
 // last response. On a schedule each has an intended time, from which its latency counts,
 // so that a slow response shows in all transactions that had to wait for it.
+//
+// A transaction whose intended time is before until counts in the latency, however late it
+// ends: a stall at the end of a run would otherwise leave no trace. So the transactor waits
+// for the one under way at until, and makes those that had to wait. What has not ended at
+// giveUp counts as if it ended then.
 type transactor struct {
-	do    func(seq uint64) error // one request with its response
-	plan  schedule               // interval 0 means a closed loop
-	omit  int64                  // on the clock of nanos; what was intended before does not count
-	until int64                  // on the clock of nanos
-	stop  *atomic.Bool
+	do     func(seq uint64) error // one request with its response
+	plan   schedule               // interval 0 means a closed loop
+	omit   int64                  // on the clock of nanos; what was intended before does not count
+	until  int64                  // on the clock of nanos
+	giveUp int64                  // on the clock of nanos; do is interrupted then, or returns soon
+	stop   *atomic.Bool
 
-	done    uint64
-	lost    uint64 // timed out, or the connection failed
-	latency *hdrhistogram.Histogram
-	lag     *hdrhistogram.Histogram
-	err     error // what ended it early
-	why     error // the first failure
+	done       uint64 // ended until the time until
+	late       uint64 // ended after it
+	unfinished uint64 // had not ended at giveUp
+	lost       uint64 // timed out, or the connection failed
+	latency    *hdrhistogram.Histogram
+	lag        *hdrhistogram.Histogram
+	err        error // what ended it early
+	why        error // the first failure
 }
+
+const (
+	// drainTime is how long a run waits after its end for transactions under way. A stall
+	// that is longer is at least as long in the results.
+	drainTime = time.Second
+	// quietTime is how long a client that has ended does nothing, while other clients'
+	// last transactions are under way: encoding a result takes a processor for about a
+	// millisecond, which on a machine with many clients would show in their tails.
+	quietTime = 10 * time.Millisecond
+)
 
 // errLost is returned by do, perhaps with a cause, when a response did not arrive. The
 // loop continues.
@@ -37,6 +55,9 @@ var errLost = errors.New("no response")
 
 // lost returns the error of a transaction that failed at a step.
 func lost(step string, cause error) error { return fmt.Errorf("%s: %w: %w", step, errLost, cause) }
+
+// errNoResponse ends a transactor that got no response at all.
+var errNoResponse = errors.New("no response to the first request")
 
 func (t *transactor) run() {
 	t.latency, t.lag = newLatency(), newLatency()
@@ -54,7 +75,11 @@ func (t *transactor) run() {
 			return
 		}
 		sent := waitUntil(intended, spinBefore, t.stop)
-		if t.stop.Load() || sent >= t.until {
+		if t.stop.Load() {
+			return
+		}
+		if sent >= t.giveUp {
+			t.abandon(seq, intended, sent)
 			return
 		}
 		lag := sent - max(intended, free)
@@ -68,21 +93,54 @@ func (t *transactor) run() {
 				t.lost++
 				t.why = cmp.Or(t.why, err)
 			}
+		case err != nil && now >= t.giveUp && seq > 0: // interrupted
+			t.abandon(seq, intended, now)
+			return
+		case err != nil && now >= t.giveUp:
+			t.err = errNoResponse
+			return
 		case err != nil:
 			t.err = err
 			return
-		case counts && now <= t.until:
-			t.done++
+		case counts:
 			record(t.latency, now-intended)
 			if t.plan.interval > 0 {
 				record(t.lag, lag)
+			}
+			if now <= t.until {
+				t.done++
+			} else {
+				t.late++
 			}
 		}
 	}
 }
 
-// runTransactors runs one transactor a thread and fills in the result.
-func (c *client) runTransactors(ctx context.Context, dos []func(seq uint64) error) error {
+// mostSteps limits the time that abandon takes: a schedule of hours may be far behind.
+const mostSteps = 10_000
+
+// abandon records the transactions from number seq on, the first with its intended time, as
+// if they ended now.
+func (t *transactor) abandon(seq uint64, intended, now int64) {
+	if t.plan.interval == 0 {
+		if intended >= t.omit {
+			record(t.latency, now-intended)
+			t.unfinished++
+		}
+		return
+	}
+	first, end := max(seq, t.plan.before(t.omit)), t.plan.before(t.until)
+	step := max(1, (max(end, first)-first)/mostSteps)
+	for n := first; n < end; n += step {
+		count := min(step, end-n)
+		recordMany(t.latency, now-t.plan.at(n+count/2), int64(count))
+		t.unfinished += count
+	}
+}
+
+// runTransactors runs one transactor a thread and fills in the result. interrupt makes calls
+// of dos return an error; it may be nil if they return soon in any case.
+func (c *client) runTransactors(ctx context.Context, dos []func(seq uint64) error, interrupt func()) error {
 	var stop atomic.Bool
 	there, cancel := c.whileThere(ctx, c.cfg.Omit+c.cfg.Duration+reportGrace)
 	defer cancel()
@@ -90,10 +148,14 @@ func (c *client) runTransactors(ctx context.Context, dos []func(seq uint64) erro
 	start := nanos() + int64(time.Millisecond) // threads are running by then
 	counting := start + int64(c.cfg.Omit)
 	until := counting + int64(c.cfg.Duration)
+	giveUp := until + int64(drainTime)
+	if interrupt != nil {
+		defer time.AfterFunc(time.Duration(giveUp-nanos()), interrupt).Stop()
+	}
 	all := make([]*transactor, len(dos))
 	var wg sync.WaitGroup
 	for i, do := range dos {
-		t := &transactor{do: do, omit: counting, until: until, stop: &stop, plan: schedule{start: start}}
+		t := &transactor{do: do, omit: counting, until: until, giveUp: giveUp, stop: &stop, plan: schedule{start: start}}
 		if rate := c.cfg.TransactionsPerSecond / float64(len(dos)); rate > 0 {
 			t.plan.interval = 1e9 / rate
 			t.plan.start += int64(t.plan.interval * float64(i) / float64(len(dos))) // evenly staggered
@@ -112,6 +174,10 @@ func (c *client) runTransactors(ctx context.Context, dos []func(seq uint64) erro
 	ended := nanos()
 	join()
 	c.stopCPU()
+	select {
+	case <-time.After(time.Duration(until + int64(quietTime) - nanos())):
+	case <-there.Done():
+	}
 	return c.transacted(ctx, all, time.Duration(min(ended, until)-counting))
 }
 
@@ -123,6 +189,8 @@ func (c *client) transacted(ctx context.Context, all []*transactor, took time.Du
 		latency.Merge(t.latency)
 		lag.Merge(t.lag)
 		r.Transactions += t.done
+		r.Late += t.late
+		r.Unfinished += t.unfinished
 		if c.cfg.Work == UDPRR {
 			r.Lost += t.lost
 		} else {
@@ -144,7 +212,7 @@ func (c *client) transacted(ctx context.Context, all []*transactor, took time.Du
 	if took > 0 {
 		r.TransactionsPerSecond = float64(r.Transactions) / took.Seconds()
 	}
-	if tried := r.Transactions + r.Lost + r.Failures; tried > 0 {
+	if tried := r.Transactions + r.Late + r.Lost + r.Failures; tried > 0 {
 		r.LossFraction = float64(r.Lost+r.Failures) / float64(tried)
 	}
 	// Both directions carry the payload.
@@ -155,6 +223,9 @@ func (c *client) transacted(ctx context.Context, all []*transactor, took time.Du
 	}
 	if r.Failures > 0 {
 		c.warn("%d connections failed, the first: %v", r.Failures, why)
+	}
+	if r.Unfinished > 0 {
+		c.warn("%d transactions had not ended %s after the run: their latency counts as at least so much", r.Unfinished, drainTime)
 	}
 	c.finish(ctx.Err() != nil)
 	return nil
@@ -174,11 +245,12 @@ func (c *client) runRR(ctx context.Context) error {
 		}
 	}()
 	// A read returns when the socket is shut down; the timeout is for a dead path.
-	defer context.AfterFunc(ctx, func() {
+	interrupt := func() {
 		for _, s := range socks {
 			s.wake()
 		}
-	})()
+	}
+	defer context.AfterFunc(ctx, interrupt)()
 	if err := c.begin(ctx, 0); err != nil {
 		return err
 	}
@@ -204,7 +276,7 @@ func (c *client) runRR(ctx context.Context) error {
 	if info, err := unix.GetsockoptString(socks[0].fd, unix.IPPROTO_TCP, unix.TCP_CONGESTION); err == nil {
 		c.result.Congestion = info
 	}
-	return c.runTransactors(ctx, dos)
+	return c.runTransactors(ctx, dos, interrupt)
 }
 
 // responseTimeout is the time after which a UDP response counts as lost.
@@ -227,7 +299,7 @@ func (c *client) runUDPRR(ctx context.Context) error {
 		}
 		dos[i] = requester(f, c.cfg.MessageBytes, timeout)
 	}
-	return c.runTransactors(ctx, dos)
+	return c.runTransactors(ctx, dos, nil) // a response takes at most timeout
 }
 
 // requester sends a request and waits for the response with its number.
@@ -273,7 +345,7 @@ func (c *client) runCRR(ctx context.Context) error {
 		r := newConnector(c, o, uint16(i))
 		dos[i] = func(uint64) error { return r.once() }
 	}
-	return c.runTransactors(ctx, dos)
+	return c.runTransactors(ctx, dos, nil) // each call takes at most connectTimeout
 }
 
 // connector makes the connections of one thread.
