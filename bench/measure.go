@@ -240,7 +240,8 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 		}
 		s.Lag = max(s.Lag, res.LagP99)
 		for _, text := range res.Warnings {
-			if !warned[text] {
+			ofOneSample := strings.HasPrefix(text, traffic.FewTransactions) // percentiles are those of all samples
+			if !warned[text] && !ofOneSample {
 				warned[text] = true
 				s.Warnings = append(s.Warnings, warningOf(text))
 			}

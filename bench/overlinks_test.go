@@ -147,9 +147,13 @@ func TestArgumentsOverLinks(t *testing.T) {
 // TestCollectLoaded checks that the rate is the stream's, and the loss that of all datagrams, late ones too.
 func TestCollectLoaded(t *testing.T) {
 	s := cell.Sample{Work: experiment.Loaded}
-	err := collect(&s, []traffic.Result{{Work: "tcp", BitsPerSecond: 10}, {Work: "udprr", Transactions: 85, Late: 5, Lost: 10}})
+	few := []string{traffic.FewTransactions + ": of this sample, not of all"}
+	err := collect(&s, []traffic.Result{{Work: "tcp", BitsPerSecond: 10}, {Work: "udprr", Transactions: 85, Late: 5, Lost: 10, Warnings: few}})
 	if err != nil || s.Values[cell.Throughput] != 10 || s.Values[cell.Loss] != 0.1 {
 		t.Errorf("%v, %v", s.Values, err)
+	}
+	if len(s.Warnings) > 0 { // percentiles are those of all samples of a cell
+		t.Errorf("warnings %v", s.Warnings)
 	}
 }
 

@@ -51,6 +51,8 @@ func TestResultText(t *testing.T) {
 		{"udp", Result{Work: "udp", BitsPerSecond: 999.6e6, DurationSeconds: 10, PacketsSent: 1 << 40, Lost: 1 << 39, LossFraction: 0.5, PacketsPerSecond: 123456, MessageBytes: 65507, Jitter: time.Millisecond},
 			[]string{"1.00 Gbit/s", "(50 %)", "123 k/s"}},
 		{"rr", Result{Work: "rr", Transactions: 5, TransactionsPerSecond: 5, P50: 14 * time.Microsecond, P99: 2 * time.Millisecond, P999: 1234 * time.Millisecond, LagP99: 3}, []string{"14µs", "2ms", "1.234s"}},
+		{"rr, all late", Result{Work: "rr", Late: 1, DurationSeconds: 1, P50: 2 * time.Second, P99: 2 * time.Second, P999: 2 * time.Second}, []string{"p99.9 2s", "0 /s"}},
+		{"rr, nothing", Result{Work: "rr", DurationSeconds: 1, Failures: 3}, []string{"3 failed or lost"}},
 		{"black hole", Result{Work: "probe", LinkMTU: 1500, PathMTU: 1400, BlackHole: true, ProbeError: "tcp: " + errStalled.Error()}, []string{"1400 bytes", "black hole"}},
 	}
 	for _, tt := range tests {
@@ -67,6 +69,33 @@ func TestResultText(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestFewTransactions checks the warning of a result, and that a run with too few transactions
+// has it in its text and its JSON.
+func TestFewTransactions(t *testing.T) {
+	for n, want := range map[int64]string{
+		0: "", 19: "lie above p50, p99, p99.9", 20: "lie above p99, p99.9", 999: "lie above p99, p99.9",
+		1000: "lie above p99.9", 9999: "fewer than 10 of 9999 lie above p99.9", 10_000: "", 1e12: "",
+	} {
+		if got := fewTransactions(n); !strings.HasSuffix(got, want) || (got == "") != (want == "") || want != "" && !strings.HasPrefix(got, FewTransactions) {
+			t.Errorf("%d transactions: %q, want %q", n, got, want)
+		}
+	}
+	c := &client{cfg: Config{Work: RR}, far: &peer{gone: make(chan struct{})}, result: Result{Work: "rr"}}
+	one := &transactor{done: 500, latency: newLatency(), lag: newLatency()}
+	recordMany(one.latency, int64(time.Millisecond), 500)
+	if err := c.transacted(t.Context(), []*transactor{one}, time.Second); err != nil {
+		t.Fatal(err)
+	}
+	text, err := json.Marshal(c.result)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "fewer than 10 of 500 lie above p99, p99.9"
+	if !strings.Contains(c.result.Text(), want) || !strings.Contains(string(text), want) {
+		t.Errorf("%q is missing in\n%s\n%s", want, c.result.Text(), text)
 	}
 }
 

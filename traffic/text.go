@@ -76,9 +76,12 @@ func (r Result) Text() string {
 }
 
 func (r Result) trafficText(line func(name, format string, args ...any)) {
-	if r.Transactions > 0 || r.TransactionsPerSecond > 0 {
+	switch Work(r.Work) {
+	case RR, UDPRR, CRR:
 		line("rate", "%s over %.3f s, %d failed or lost", formatSI(r.TransactionsPerSecond, "/s"), r.DurationSeconds, r.Failures+r.Lost)
-		line("latency", "p50 %s  p99 %s  p99.9 %s", formatTime(r.P50), formatTime(r.P99), formatTime(r.P999))
+		if r.P50 > 0 {
+			line("latency", "p50 %s  p99 %s  p99.9 %s", formatTime(r.P50), formatTime(r.P99), formatTime(r.P999))
+		}
 		if r.LagP99 > 0 {
 			line("generator", "late by %s at p99", formatTime(r.LagP99))
 		}

@@ -221,6 +221,9 @@ func (c *client) transacted(ctx context.Context, all []*transactor, took time.Du
 	if err := r.setLatency(latency); err != nil {
 		return err
 	}
+	if few := fewTransactions(latency.TotalCount()); few != "" {
+		c.warn("%s", few)
+	}
 	if r.Failures > 0 {
 		c.warn("%d connections failed, the first: %v", r.Failures, why)
 	}

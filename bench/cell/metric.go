@@ -13,7 +13,7 @@ type Metric string
 const (
 	Throughput  Metric = "throughput"       // bit/s, as received
 	Loss        Metric = "loss"             // fraction of the datagrams sent, 0…1
-	LatencyP50  Metric = "latency_p50"      // ns, from the intended send time
+	LatencyP50  Metric = "latency_p50"      // ns, from the intended send time of a schedule, else from the last response
 	LatencyP99  Metric = "latency_p99"      // ns
 	LatencyP999 Metric = "latency_p999"     // ns
 	Connections Metric = "connections"      // 1/s, connect, request, response and close

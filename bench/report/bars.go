@@ -290,10 +290,10 @@ func (b bars) latency(sums []cell.Summary) barFigure {
 	axis := decades(lo/scale.Per, hi/scale.Per)
 	whiskers := ""
 	if level := levelText(sums); level != "" {
-		whiskers = "whiskers are " + level + " intervals of the median over the blocks; "
+		whiskers = "whiskers are " + level + " intervals of the median over the blocks, where at least 10 transactions lie above the percentile; "
 	}
 	f := barFigure{ID: "latency", Title: "Latency",
-		Caption: "Less is better. Of a request and its response, from the intended send time; " + whiskers + counts(sums) + ".",
+		Caption: "Less is better. Of a request and its response; " + sentWhen(sums) + "; " + whiskers + counts(sums) + ".",
 		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, b.keys(sums)...)}
 	f.Panels = b.panels(sums, axis, scale.Per, "p50, p99 / p99.9 in "+scale.Unit, func(r *barRow, s cell.Summary) {
 		var values, words []string
@@ -318,6 +318,20 @@ func (b bars) latency(sums []cell.Summary) barFigure {
 		r.Label = r.Name + ": " + strings.Join(words, "; ")
 	})
 	return f
+}
+
+// sentWhen returns when requests are sent, and from when on their latency counts.
+func sentWhen(sums []cell.Summary) string {
+	const closed, open = "each request follows the last response", "latency counts from its intended send time"
+	onSchedule := func(s cell.Summary) bool { return s.Factors["rate"] != "" || s.Factors["work"] == "loaded" }
+	n := len(filter(sums, onSchedule))
+	switch n {
+	case 0:
+		return closed
+	case len(sums):
+		return "each request has a schedule, and " + open
+	}
+	return closed + " where no rate is set; else it has a schedule, and " + open
 }
 
 func percent(x float64) string { return strconv.FormatFloat(x*100, 'f', 2, 64) + "%" }

@@ -284,9 +284,10 @@ func better(m cell.Metric) string {
 	return "more is better"
 }
 
-// intervalOf returns the interval of a summary, or "" for a single sample.
+// intervalOf returns the interval of a summary, or "" for a single sample and for a percentile
+// above which too few transactions lie.
 func intervalOf(s cell.Summary) string {
-	if s.N < 2 || s.Metric == cell.Ideal || s.Metric == cell.ProcessorTime {
+	if s.N < 2 || s.CILevel == 0 || s.Metric == cell.Ideal || s.Metric == cell.ProcessorTime {
 		return ""
 	}
 	return s.Metric.Scale().Interval(s.CILow, s.CIHigh)
@@ -299,7 +300,7 @@ func intervalOf(s cell.Summary) string {
 func levelText(sums []cell.Summary) string {
 	lo, hi := 1.0, 0.0
 	for _, s := range sums {
-		if s.N > 1 {
+		if s.N > 1 && s.CILevel > 0 {
 			level := min(s.CILevel, stats.Confidence)
 			lo, hi = min(lo, level), max(hi, level)
 		}

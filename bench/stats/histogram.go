@@ -80,3 +80,14 @@ func Percentile(merged float64, perBlock []float64) (interval Interval, inside b
 	wide := i.include(merged)
 	return wide, wide == i
 }
+
+// MinAbove is how many values must lie above a percentile for it to be more than chance: of
+// n above, the number differs between runs by about √n.
+const MinAbove = 10
+
+// FewAbove reports whether fewer than MinAbove of n values lie above a percentile, in percent.
+// Package traffic has the same rule for a single run.
+func FewAbove(n int64, percentile float64) bool {
+	const rounding = 1e-6 // 99.9 is not exact: of 10,000 ten lie above
+	return float64(n)*(100-percentile)/100 < MinAbove-rounding
+}

@@ -113,3 +113,12 @@ func TestMergeHistogramsIsBounded(t *testing.T) {
 		}
 	}
 }
+
+// TestFewAbove has the same numbers as TestFewTransactions of package traffic.
+func TestFewAbove(t *testing.T) {
+	for percentile, enough := range map[float64]int64{50: 20, 99: 1000, 99.9: 10_000} {
+		if !FewAbove(enough-1, percentile) || FewAbove(enough, percentile) || FewAbove(1e12, percentile) {
+			t.Errorf("p%g: %d are not the fewest values that are enough", percentile, enough)
+		}
+	}
+}

@@ -49,6 +49,7 @@ type Side struct {
 	CIHigh  float64 `json:"ci_high"`
 	CILevel float64 `json:"ci_level"`
 	Reason  string  `json:"reason,omitempty"` // why there is no number
+	Few     string  `json:"few,omitempty"`    // why a percentile has no interval
 }
 
 // Row compares one metric of one cell.
@@ -190,7 +191,8 @@ func (s set) side() Side {
 	if s.Metric == "" {
 		return Side{Reason: "not in this run"}
 	}
-	return Side{N: s.N, Median: s.Median, CILow: s.CILow, CIHigh: s.CIHigh, CILevel: s.CILevel, Reason: s.Reason}
+	return Side{N: s.N, Median: s.Median, CILow: s.CILow, CIHigh: s.CIHigh, CILevel: s.CILevel, Reason: s.Reason,
+		Few: cell.Merge(fewWarnings(s.Warnings)...)}
 }
 
 // judge returns the verdict on a tested row.

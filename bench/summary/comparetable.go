@@ -118,17 +118,21 @@ func (r Row) side(s Side) string {
 // legend explains the marks and closes with the result.
 func (c Comparison) legend() string {
 	count := map[Verdict]int{}
-	few := false
+	few, fewAbove := false, false
 	for _, r := range c.Rows {
 		count[r.Verdict]++
 		for _, n := range []int{r.Base.N, r.New.N} {
 			few = few || n > 0 && n < stats.MinForInterval
 		}
+		fewAbove = fewAbove || r.Base.Few != "" || r.New.Few != ""
 	}
 	text := "\n" + wrap("", "", "p after Holm's correction over all rows; ~ where no difference can be told; + better, - worse, ! regressed: worse by more than "+
 		strconv.FormatFloat(100*c.Threshold, 'g', 4, 64)+" %.")
 	if few {
 		text += wrap("", "", fmt.Sprintf("No interval is shown where there are too few samples: a median needs %d.", stats.MinForInterval))
+	}
+	if fewAbove {
+		text += wrap("", "", fmt.Sprintf("No interval is shown where fewer than %d transactions lie above a percentile.", stats.MinAbove))
 	}
 	return text + wrap("", "", fmt.Sprintf("%s regressed, %d worse, %d better, %d ~, %d in one run only.",
 		columns.Plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew]))

@@ -15,6 +15,7 @@ import (
 type fake struct {
 	blocks       int
 	block, noise float64 // relative deviations
+	transactions int     // of a sample of latency
 	rand         *rand.Rand
 	t            testing.TB
 	samples      []cell.Sample
@@ -22,7 +23,7 @@ type fake struct {
 }
 
 func newFake(t testing.TB, seed uint64) *fake {
-	return &fake{blocks: 8, block: 0.05, noise: 0.02, rand: rand.New(rand.NewPCG(seed, 1)), t: t}
+	return &fake{blocks: 8, block: 0.05, noise: 0.02, transactions: 2000, rand: rand.New(rand.NewPCG(seed, 1)), t: t}
 }
 
 // cellOf is a cell with the factors of the preset "quick".
@@ -74,7 +75,7 @@ func (f *fake) rr(c truth, block, order int, effect float64) {
 	s := f.sample(c.Cell, "rr", block, order)
 	h := hdrhistogram.New(1, 1e10, 3)
 	middle := float64(c.rtt) * math.Exp(-effect+f.noise*f.rand.NormFloat64())
-	for range 2000 {
+	for range f.transactions {
 		if err := h.RecordValue(int64(middle * math.Exp(0.2*math.Abs(f.rand.NormFloat64())-0.1))); err != nil {
 			f.t.Fatal(err)
 		}

@@ -67,6 +67,9 @@ func pathSentence(all []set, path set) string {
 		default:
 			text = m.Title() + " " + text
 		}
+		for _, w := range fewWarnings(s.Warnings) {
+			text += " (" + w.Text + ")"
+		}
 		parts = append(parts, text)
 	}
 	return fmt.Sprintf("%s: %s.", path.Direction, strings.Join(parts, ", "))

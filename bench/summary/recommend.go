@@ -301,8 +301,10 @@ func newStanding(s set, all []set) Standing {
 			st.CoresPerGbit = other.Median
 		case cell.LatencyP99:
 			st.P99 = other.Median
+			st.Warnings = append(slices.Clone(st.Warnings), fewWarnings(other.Warnings)...)
 		case cell.LatencyP999:
 			st.P999 = other.Median
+			st.Warnings = append(slices.Clone(st.Warnings), fewWarnings(other.Warnings)...)
 		}
 	}
 	return st
@@ -448,5 +450,26 @@ func (a *Advice) addTrust(r Results, chosen []set) {
 		for _, text := range slices.Sorted(maps.Keys(with)) {
 			a.Trust = append(a.Trust, strings.Join(with[text], ", ")+": "+text)
 		}
+	}
+	a.trustPercentiles()
+}
+
+// trustPercentiles adds which percentiles beside the median of a latency too few transactions
+// lie above, with the networks.
+func (a *Advice) trustPercentiles() {
+	if a.Goal != ForLatency {
+		return
+	}
+	var few []cell.Warning
+	with := map[string][]string{} // networks by code
+	for _, s := range slices.Concat([]Standing{*a.Best}, a.Ties, a.Worse) {
+		for _, w := range fewWarnings(s.Warnings) {
+			few = append(few, w)
+			with[w.Code] = append(with[w.Code], s.Network)
+		}
+	}
+	for _, code := range cell.Codes(few) {
+		slices.SortFunc(with[code], catalog.Compare)
+		a.Trust = append(a.Trust, strings.Join(with[code], ", ")+": "+cell.Merge(cell.Coded(few, code)...))
 	}
 }

@@ -263,6 +263,9 @@ func (g group) summarize(m cell.Metric, blocks int) cell.Summary {
 	if g.disturbed {
 		warn(&s, codeDisturbed, 0, "no sample was undisturbed: the numbers come from disturbed ones")
 	}
+	if len(fewWarnings(s.Warnings)) > 0 { // a few transactions decide where it lies
+		s.CILow, s.CIHigh, s.CILevel = s.Median, s.Median, 0
+	}
 	s.Warnings = append(s.Warnings, g.badWarnings()...)
 	g.sampleWarnings(&s)
 	s.Warnings = limitWarnings(s.Warnings)
@@ -301,8 +304,9 @@ func (g group) latency(s *cell.Summary, ci *stats.Interval, perBlock []float64) 
 	if *ci, inside = stats.Percentile(s.Median, perBlock); !inside {
 		warn(s, "slow-blocks", 0, "few blocks hold most of the slow transactions")
 	}
-	if n := merged.TotalCount(); float64(n)*(1-p/100) < 10 {
-		warn(s, "few-transactions", float64(-n), fmt.Sprintf("%d transactions in all: fewer than 10 lie above this percentile", n))
+	if n := merged.TotalCount(); stats.FewAbove(n, p) {
+		name, _ := s.Metric.Head()
+		warn(s, codeFew+name, float64(-n), fmt.Sprintf("fewer than %d of %d transactions lie above %s", stats.MinAbove, n, name))
 	}
 }
 

@@ -43,9 +43,10 @@ type VersusLine struct {
 	CILow      float64
 	CIHigh     float64
 	CILevel    float64
-	ToBaseline Ratio // this median over the baseline's
-	ToRival    Ratio // this median over the best rival's
-	OfSubject  Ratio // the subject's median over this one
+	Few        cell.Warning // why a percentile has no interval; the zero Warning if it has one
+	ToBaseline Ratio        // this median over the baseline's
+	ToRival    Ratio        // this median over the best rival's
+	OfSubject  Ratio        // the subject's median over this one
 }
 
 // Ratio is one median over another. The zero Ratio stands for no ratio.
@@ -186,6 +187,9 @@ func match(subject string, part, same []set) Match {
 	own := slices.IndexFunc(part, func(s set) bool { return s.Network == subject && s.Available })
 	for _, s := range lines {
 		l := VersusLine{Network: s.Network, Reason: s.Reason, N: s.N, Median: s.Median, CILow: s.CILow, CIHigh: s.CIHigh, CILevel: s.CILevel}
+		if few := fewWarnings(s.Warnings); len(few) > 0 {
+			l.Few = few[0] // a summary has one percentile
+		}
 		if s.Available {
 			l.Reason = ""
 			if baseline >= 0 {
@@ -291,6 +295,21 @@ func (m Match) Samples() string {
 	return fmt.Sprintf(", n=%d", most)
 }
 
+// Note returns which networks' percentiles have no interval, and why; "" if all have one.
+func (m Match) Note() string {
+	var names []string
+	var few []cell.Warning
+	for _, l := range m.Lines {
+		if l.Few.Text != "" {
+			names, few = append(names, l.Network), append(few, l.Few)
+		}
+	}
+	if len(few) == 0 {
+		return ""
+	}
+	return strings.Join(names, ", ") + ": " + cell.Merge(few...)
+}
+
 // Beside returns a network's number in c as a multiple of the subject's, as text.
 // It returns "" for the subject itself, for baselines, and where the subject has
 // no number. v may be nil.
@@ -319,7 +338,7 @@ func (m Match) Cells(l VersusLine) []string {
 	}
 	scale := m.Metric.Scale()
 	out := []string{l.Network, scale.Of(l.Median), "", l.ToBaseline.text(), l.ToRival.text()}
-	if l.N > 1 {
+	if l.N > 1 && l.Few.Text == "" {
 		out[2] = "[" + scale.Interval(l.CILow, l.CIHigh) + "]"
 	}
 	switch l.Network {

@@ -29,6 +29,9 @@ func (v *Versus) Table(w io.Writer) error {
 				b.WriteString(wrap("    ", "    ", m.Lines[i-1].Reason))
 			}
 		}
+		if note := m.Note(); note != "" {
+			b.WriteString(wrap("  ", "    ", note))
+		}
 		b.WriteByte('\n')
 	}
 	b.WriteString(wrap("", "  ", "×: the median over the baseline's, and over that of the best rival of "+v.Subject+
@@ -47,10 +50,15 @@ func (v *Versus) Markdown(w io.Writer) error {
 	for _, r := range rivals {
 		rows[0] = append(rows[0], "× "+r)
 	}
+	escape := strings.NewReplacer("|", `\|`, "<", "&lt;", "&", "&amp;")
+	var b, notes strings.Builder
 	for _, m := range v.Matches {
 		subject, ok := m.line(v.Subject)
 		if !ok || subject.Reason != "" {
 			continue
+		}
+		if note := m.Note(); note != "" {
+			notes.WriteString("\n" + escape.Replace(columns.Plain(m.Heading()+": "+note)) + "\n")
 		}
 		cells := m.Cells(subject)
 		row := []string{m.Heading(), strings.TrimSpace(cells[1] + " " + cells[2]), m.named(m.Baseline), m.named(m.BestRival), cmp.Or(cells[3], cell.None)}
@@ -60,8 +68,6 @@ func (v *Versus) Markdown(w io.Writer) error {
 		}
 		rows = append(rows, row)
 	}
-	escape := strings.NewReplacer("|", `\|`, "<", "&lt;", "&", "&amp;")
-	var b strings.Builder
 	for i, row := range rows {
 		for k := range row {
 			row[k] = escape.Replace(columns.Plain(row[k]))
@@ -71,7 +77,7 @@ func (v *Versus) Markdown(w io.Writer) error {
 			b.WriteString(strings.Repeat("|---", len(row)) + "|\n")
 		}
 	}
-	if _, err := io.WriteString(w, b.String()); err != nil {
+	if _, err := io.WriteString(w, b.String()+notes.String()); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
 	return nil

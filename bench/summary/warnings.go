@@ -15,7 +15,16 @@ const (
 	CodeFewSamples = "few-samples" // too few for an interval of 95 %
 	codeBimodal    = "bimodal"
 	codeDisturbed  = "all-disturbed"
+
+	// codeFew begins the codes of summaries of a percentile above which too few transactions
+	// lie. The percentile's name follows, because rows of tables hold several.
+	codeFew = "few-transactions-"
 )
+
+// fewWarnings returns the warnings of ws that too few transactions lie above a percentile.
+func fewWarnings(ws []cell.Warning) []cell.Warning {
+	return slices.DeleteFunc(slices.Clone(ws), func(w cell.Warning) bool { return !strings.HasPrefix(w.Code, codeFew) })
+}
 
 // maxWarnings is the most warnings that a summary has: nobody reads more, and
 // samples.jsonl holds them all.
