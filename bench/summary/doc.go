@@ -19,7 +19,8 @@
 // are those of all histograms merged. Their mean is that same number, since a mean of
 // percentiles means nothing, and their interval and standard error show how far the
 // percentiles of single blocks lie apart (see stats.Percentile). Where a histogram is
-// missing, the median of the percentiles is used, with a warning.
+// missing, the median of the percentiles is used, with a warning. A percentile above which
+// fewer than ten transactions lie has a warning in place of the interval.
 //
 // Warnings have a code, the number of samples that they concern, and a severity, so
 // that those of several samples, metrics or networks can be merged (cell.Warning).

@@ -180,7 +180,9 @@ reordering and duplicates. Datagrams longer than the MTU are fragmented. With
 --loss-bound.`},
 	traffic.RR: {"send requests and responses over TCP", `Sends a request, waits for the response, and repeats. With --rate, requests have
 a schedule, and latency counts from the scheduled time, even if the request
-before was late.`},
+before was late. What is under way or due when --duration is over still counts
+in the latency: the client waits for it for up to a second. The rate counts what
+ended in time.`},
 	traffic.UDPRR: {"send requests and responses over UDP", `Like rr, over UDP. A response that does not arrive in time counts as lost; it
 does not affect the latency.`},
 	traffic.CRR: {"connect, send a request and a response, close", `Opens a connection for each request. The server closes first, so that the client
