@@ -15,6 +15,7 @@ import (
 	"cleat/bench/experiment"
 	"cleat/bench/host"
 	"cleat/bench/stats"
+	"cleat/lab"
 	"cleat/traffic"
 
 	"golang.org/x/sync/errgroup"
@@ -149,7 +150,7 @@ func (g *gate) wait(ctx context.Context) (time.Time, error) {
 
 func (g *gate) open(ctx context.Context) {
 	defer close(g.opened)
-	m, err := host.NewCPUMeter()
+	m, err := host.NewCPUMeter(lab.HostProc())
 	if err != nil {
 		g.err = err
 		return

@@ -58,8 +58,10 @@ type CPU struct {
 	SoftIRQ float64 `json:"softirq_s"` // softirq and irq
 	Idle    float64 `json:"idle_s"`    // idle and iowait
 	Steal   float64 `json:"steal_s"`   // taken by the hypervisor
-	Foreign float64 `json:"foreign_s"` // used by processes outside the experiment
+	Foreign float64 `json:"foreign_s"` // used by processes outside the experiment, user and system time
 	Wall    float64 `json:"wall_s"`
+
+	ForeignUser float64 `json:"foreign_user_s,omitempty"` // the user time of Foreign
 }
 
 // Sample is one measurement: one line of samples.jsonl.
