@@ -76,7 +76,7 @@ type Sample struct {
 	Latency  string             `json:"latency,omitempty"` // HDR histogram of ns, V2 compressed, base64
 	CPU      CPU                `json:"cpu"`
 	Lag      time.Duration      `json:"lag_ns,omitempty"`   // the generator's own lateness, p99
-	Bad      Warning            `json:"bad,omitzero"`       // why the sample does not count; it was repeated
+	Bad      Warning            `json:"bad,omitzero"`       // why the sample does not count: it was disturbed
 	Error    string             `json:"error,omitempty"`    // why the measurement failed
 	Warnings []Warning          `json:"warnings,omitempty"` // what a reader of the numbers must know
 }
