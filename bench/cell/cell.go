@@ -64,6 +64,17 @@ type CPU struct {
 	ForeignUser float64 `json:"foreign_user_s,omitempty"` // the user time of Foreign
 }
 
+// WithoutForeign returns c without the time of processes outside the experiment. Results of older versions
+// don't have ForeignUser: of these it takes system time first.
+func (c CPU) WithoutForeign() CPU {
+	user := min(c.ForeignUser, c.Foreign)
+	system := min(c.Foreign-user, c.System)
+	c.User = max(0, c.User-(c.Foreign-system))
+	c.System -= system
+	c.Foreign, c.ForeignUser = 0, 0
+	return c
+}
+
 // Sample is one measurement: one line of samples.jsonl.
 type Sample struct {
 	Cell
