@@ -89,6 +89,17 @@ func TestDisturbance(t *testing.T) {
 	}
 }
 
+func TestDisturbedSearch(t *testing.T) {
+	for foreign, want := range map[float64]string{0.2: "", 0.4: "other programs used 0.20 processors during the search"} {
+		if got := disturbedSearch(cell.CPU{Wall: 2, Foreign: foreign}).Text; got != want {
+			t.Errorf("%v s of 2: %q, want %q", foreign, got, want)
+		}
+	}
+	if got := disturbedSearch(cell.CPU{}).Text; got != "" {
+		t.Errorf("no search: %q", got)
+	}
+}
+
 // TestForeignLoadOnTheHost checks that foreign load does not disturb a host
 // baseline: its own programs run outside of the lab and count as foreign.
 func TestForeignLoadOnTheHost(t *testing.T) {

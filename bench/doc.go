@@ -21,7 +21,8 @@
 // begin at the same instant. Clients and servers are copies of this program,
 // started by command line and pinned to processors as the job's placement says. The
 // bench itself sleeps while they work. For the duration of the work it meters the
-// machine's processor time.
+// machine's processor time. Clients that search for a rate do so before that, and the
+// bench checks that time for foreign load, too.
 //
 // A sample that was disturbed, by foreign load, by the hypervisor, or because the
 // generator was late, is kept and marked bad, and the measurement is repeated at
