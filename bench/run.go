@@ -83,11 +83,12 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	runtimes := newRuntimes(cfg)
 	r := &run{
 		Config: cfg, store: st, cpus: cpus,
-		env:      env,
-		testbeds: newTestbeds(cfg.Scratch, runtimes), runtimes: runtimes,
+		env:         env,
+		runtimes:    runtimes,
 		attachHosts: map[attachKey]*attacher.Host{}, beds: map[bedKey]*spanned.Bed{},
 		absentSpecs: map[wiring.Spec]bool{}, failures: failures{}, possible: Possible(),
 	}
+	r.testbeds = newTestbeds(cfg.Scratch, runtimes, func(job experiment.Job, err error) { r.notClosed(job.Cell, err) })
 	err = r.measureAll(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
 }
@@ -136,6 +137,7 @@ type run struct {
 	failures    failures
 	possible    func(experiment.Job) bool
 	repeats     *repeats
+	leftovers   []error // of networks that were not closed
 }
 
 func (r *run) measureAll(ctx context.Context, before func(*run) error) error {
@@ -180,9 +182,7 @@ func (r *run) measureAll(ctx context.Context, before func(*run) error) error {
 				return err
 			}
 		}
-		if err := r.closeNetworks(); err != nil {
-			return err
-		}
+		r.closeNetworks()
 	}
 	return nil
 }
@@ -236,23 +236,35 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 }
 
 func (r *run) finish(complete bool) error {
+	r.closeNetworks()
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
-	return errors.Join(r.store.environment(r.env), r.store.close(), r.closeNetworks(), r.runtimes.Close())
+	err := errors.Join(r.leftovers...)
+	return errors.Join(r.store.environment(r.env), r.store.close(), err, r.runtimes.Close())
 }
 
 // closeNetworks closes all networks that are kept.
-func (r *run) closeNetworks() error {
-	errs := []error{r.testbeds.close()}
-	for _, h := range r.attachHosts {
-		errs = append(errs, h.Close())
+func (r *run) closeNetworks() {
+	r.testbeds.close()
+	for key, h := range r.attachHosts {
+		r.notClosed(cell.Cell{Network: key.spec.Network, Topology: "local"}, h.Close())
 	}
-	for _, b := range r.beds {
-		errs = append(errs, b.Close())
+	for key, b := range r.beds {
+		r.notClosed(key.cell(), b.Close())
 	}
 	clear(r.attachHosts)
 	clear(r.beds)
-	return errors.Join(errs...)
+}
+
+// notClosed notes that the network of a cell was not closed; nothing if err is nil. It is no fault of the job that is
+// measured next, which goes on, but Run returns an error in the end.
+func (r *run) notClosed(c cell.Cell, err error) {
+	if err == nil {
+		return
+	}
+	err = fmt.Errorf("close %s: %w", c.Network, err)
+	r.leftovers = append(r.leftovers, err)
+	r.env.notClosed(c, err.Error())
 }
 
 // position is the place of a measurement in the schedule.
@@ -299,7 +311,7 @@ func (r *run) job(ctx context.Context, m measurement, attempt int) (done bool, e
 	}
 	done, err = r.attempt(ctx, job, at, attempt)
 	if e, _ := catalog.Lookup(job.Cell.Network); e.Restless { // its program keeps a processor busy
-		err = errors.Join(err, r.testbeds.dropFor(job))
+		r.testbeds.dropFor(job)
 	}
 	return done, err
 }
@@ -317,7 +329,7 @@ func (r *run) again(ctx context.Context, m measurement, attempt int) (done bool,
 // measurement must not be repeated.
 func (r *run) attempt(ctx context.Context, job experiment.Job, at position, attempt int) (done bool, err error) {
 	if e, _ := catalog.Lookup(job.Cell.Network); e.Cold {
-		defer func() { err = errors.Join(err, r.testbeds.dropFor(job)) }()
+		defer r.testbeds.dropFor(job)
 	}
 	tb, err := r.testbeds.getRetrying(ctx, job)
 	if _, worked := r.testbeds.probed[specOf(job)]; err != nil && !worked {
@@ -340,7 +352,9 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 		if err := measure(ctx, tb, job, &s); err != nil {
 			s.Error = err.Error()
 		}
+		s.LossSeed = tb.LossSeed
 		s.Warnings = append(s.Warnings, tb.warnings()...)
+		s.Warnings = append(s.Warnings, placementWarnings(job.Cell.Placement, len(r.cpus))...)
 	}
 	if err := r.record(ctx, s); err != nil {
 		return true, err

@@ -86,10 +86,11 @@ type Sample struct {
 	Values   map[Metric]float64 `json:"values,omitempty"`
 	Latency  string             `json:"latency,omitempty"` // HDR histogram of ns, V2 compressed, base64
 	CPU      CPU                `json:"cpu"`
-	Lag      time.Duration      `json:"lag_ns,omitempty"`   // the generator's own lateness, p99
-	Bad      Warning            `json:"bad,omitzero"`       // why the sample does not count: it was disturbed
-	Error    string             `json:"error,omitempty"`    // why the measurement failed
-	Warnings []Warning          `json:"warnings,omitempty"` // what a reader of the numbers must know
+	Lag      time.Duration      `json:"lag_ns,omitempty"`    // the generator's own lateness, p99
+	LossSeed uint64             `json:"loss_seed,omitempty"` // `cleat traffic relay --seed` of links that lose packets
+	Bad      Warning            `json:"bad,omitzero"`        // why the sample does not count: it was disturbed
+	Error    string             `json:"error,omitempty"`     // why the measurement failed
+	Warnings []Warning          `json:"warnings,omitempty"`  // what a reader of the numbers must know
 }
 
 // Warmup reports whether the sample belongs to the block that no statistic uses.
