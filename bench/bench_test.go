@@ -41,6 +41,45 @@ func TestPlace(t *testing.T) {
 	}
 }
 
+// TestPlacementIsBalanced checks that over as many pairs as there are processors each carries as many clients as
+// servers, and that the two ends of a pair share none, if there are two.
+func TestPlacementIsBalanced(t *testing.T) {
+	for _, n := range []int{1, 2, 3, 4, 5, 6, 7, 8} {
+		clients, servers := make([]int, n), make([]int, n)
+		cpus := make([]int, n)
+		for i := range cpus {
+			cpus[i] = i
+		}
+		for pair := range 2 * n {
+			client, server := cpusOf("different-cores", pair, cpus)
+			if n > 1 && client[0] == server[0] {
+				t.Errorf("%d processors: both ends of pair %d are on %d", n, pair, client[0])
+			}
+			clients[client[0]]++
+			servers[server[0]]++
+			if pair == n-1 || pair == 2*n-1 {
+				if slices.Min(clients) != slices.Max(clients) || slices.Min(servers) != slices.Max(servers) {
+					t.Errorf("%d processors, %d pairs: %v clients and %v servers on them", n, pair+1, clients, servers)
+				}
+			}
+		}
+	}
+}
+
+// TestOneProcessorIsSaid checks that a sample says that its ends share the only processor, although its placement
+// is different-cores.
+func TestOneProcessorIsSaid(t *testing.T) {
+	for _, tt := range []struct {
+		placement string
+		cpus      int
+		want      int
+	}{{"different-cores", 1, 1}, {"different-cores", 2, 0}, {"same-core", 1, 0}, {"free", 1, 0}} {
+		if got := placementWarnings(tt.placement, tt.cpus); len(got) != tt.want {
+			t.Errorf("%s on %d: %v", tt.placement, tt.cpus, got)
+		}
+	}
+}
+
 func TestWarningOf(t *testing.T) {
 	for _, tt := range []struct {
 		text, code string
@@ -86,6 +125,17 @@ func TestDisturbance(t *testing.T) {
 				t.Errorf("got %q, want %q", got, tt.want)
 			}
 		})
+	}
+}
+
+func TestDisturbedSearch(t *testing.T) {
+	for foreign, want := range map[float64]string{0.2: "", 0.4: "other programs used 0.20 processors during the search"} {
+		if got := disturbedSearch(cell.CPU{Wall: 2, Foreign: foreign}).Text; got != want {
+			t.Errorf("%v s of 2: %q, want %q", foreign, got, want)
+		}
+	}
+	if got := disturbedSearch(cell.CPU{}).Text; got != "" {
+		t.Errorf("no search: %q", got)
 	}
 }
 

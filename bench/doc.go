@@ -21,13 +21,20 @@
 // begin at the same instant. Clients and servers are copies of this program,
 // started by command line and pinned to processors as the job's placement says. The
 // bench itself sleeps while they work. For the duration of the work it meters the
-// machine's processor time.
+// machine's processor time. Clients that search for a rate do so before that, and the
+// bench checks that time for foreign load, too.
 //
 // A sample that was disturbed, by foreign load, by the hypervisor, or because the
 // generator was late, is kept and marked bad, and the measurement is repeated at
-// most twice. Warm-up measurements are not repeated, and at most one measurement in
-// eight is, so that the experiment also ends on a machine that is never quiet. A
-// cell that has only bad samples is shown with a warning.
+// the end of its block, at most twice. At most one measurement in eight is, so that
+// the experiment also ends on a machine that is never quiet; repeats says which. In
+// the warm-up only failed measurements are repeated. A cell that has only bad samples
+// is shown with a warning.
+//
+// Only traffic is checked for disturbance. The works "setup", "memory", "start",
+// "attach", "burst" and "event" are not: most take less time than the kernel's clocks of
+// processor time need to tell, steps of 10 ms a processor. Their medians ignore some
+// disturbed samples, and failed samples of "start" alone are repeated.
 //
 // Of rootless networks, one is kept at a time: their programs share the limits of one
 // user. A network that learns from its traffic what its links are like is rebuilt for each

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -38,6 +39,8 @@ type Environment struct {
 	Networks    map[string]NetworkFacts `json:"networks"`
 	Host        json.RawMessage         `json:"host"`     // host.Host
 	Findings    json.RawMessage         `json:"findings"` // of cleat doctor
+
+	closing map[string][]string // notes of networks that were not closed, by their names in Networks
 }
 
 func newEnvironment(cfg Config) (Environment, error) {
@@ -54,9 +57,30 @@ func newEnvironment(cfg Config) (Environment, error) {
 	}, err
 }
 
-// note records the facts of a cell's network, under the network's name with the details
-// that identify this variant.
+// note records the facts of a cell's network.
 func (e *Environment) note(c cell.Cell, facts NetworkFacts) {
+	name := networkName(c)
+	facts.Notes = slices.Concat(facts.Notes, e.closing[name])
+	e.Networks[name] = facts
+}
+
+// notClosed notes that a cell's network was not closed.
+func (e *Environment) notClosed(c cell.Cell, text string) {
+	name := networkName(c)
+	if slices.Contains(e.closing[name], text) {
+		return
+	}
+	if e.closing == nil {
+		e.closing = map[string][]string{}
+	}
+	e.closing[name] = append(e.closing[name], text)
+	facts := e.Networks[name]
+	facts.Notes = slices.Concat(facts.Notes, []string{text})
+	e.Networks[name] = facts
+}
+
+// networkName returns the name of a cell's network, with the details that identify this variant.
+func networkName(c cell.Cell) string {
 	name := c.Network
 	var details []string
 	if c.Runtime != "" && c.Runtime != cell.Native {
@@ -86,7 +110,7 @@ func (e *Environment) note(c cell.Cell, facts NetworkFacts) {
 	if len(details) > 0 {
 		name += " (" + strings.Join(details, ", ") + ")"
 	}
-	e.Networks[name] = facts
+	return name
 }
 
 // linkDetails returns the details that identify a cell's links and tunnel among those

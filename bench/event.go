@@ -20,6 +20,9 @@ type bedKey struct {
 	hosts              int
 }
 
+// cell returns a cell of the cluster's network.
+func (k bedKey) cell() cell.Cell { return cell.Cell{Network: k.network, Topology: "local"} }
+
 // event takes one sample of how long an event takes on a network that spans hosts.
 func (r *run) event(ctx context.Context, job experiment.Job, at position) error {
 	s := newSample(job, at)
@@ -35,9 +38,9 @@ func (r *run) event(ctx context.Context, job experiment.Job, at position) error 
 	}
 	if err != nil {
 		s.Values, s.Error = nil, err.Error()
-		err = r.dropBed(job) // the fault may have left something behind
+		r.dropBed(job) // the fault may have left something behind
 	}
-	if err := errors.Join(err, r.record(ctx, s)); err != nil {
+	if err := r.record(ctx, s); err != nil {
 		return err
 	}
 	r.failures.note(job, s.Error != "")
@@ -67,12 +70,10 @@ func (r *run) bed(ctx context.Context, job experiment.Job) (*spanned.Bed, error)
 }
 
 // dropBed closes a job's cluster: the next sample has a new one.
-func (r *run) dropBed(job experiment.Job) error {
+func (r *run) dropBed(job experiment.Job) {
 	key := bedOf(job)
-	b := r.beds[key]
-	if b == nil {
-		return nil
+	if b := r.beds[key]; b != nil {
+		delete(r.beds, key)
+		r.notClosed(key.cell(), b.Close())
 	}
-	delete(r.beds, key)
-	return b.Close()
 }

@@ -15,6 +15,7 @@ import (
 	"cleat/bench/experiment"
 	"cleat/bench/host"
 	"cleat/bench/stats"
+	"cleat/lab"
 	"cleat/traffic"
 
 	"golang.org/x/sync/errgroup"
@@ -52,6 +53,11 @@ func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job, s *ce
 	own := len(clients)
 	clients = append(clients, cross...)
 	g := newGate(len(clients), job.Work.Duration)
+	if job.SearchTime() > 0 {
+		if g.search, err = beginMeter(); err != nil {
+			return err
+		}
+	}
 	for i := range clients {
 		clients[i].ready = g.wait
 	}
@@ -78,6 +84,9 @@ func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job, s *ce
 		return nil
 	}
 	s.Bad = disturbance(*s, results, len(r.cpus), job)
+	if s.Bad.Text == "" {
+		s.Bad = disturbedSearch(cpu.search)
+	}
 	return nil
 }
 
@@ -100,7 +109,7 @@ func (r *run) prepare(ctx context.Context, b *testbed, job experiment.Job) ([]cl
 			pair:    b.Pairs[i],
 			args:    arguments(job, b.Pairs[i], s),
 			cpus:    clientCPUs,
-			timeout: 2*job.Work.Duration + grace,
+			timeout: 2*(job.Work.Duration+job.SearchTime()) + grace,
 		}
 		if job.Work.Kind == experiment.Loaded {
 			pingers = append(pingers, clients[i].pinger(job.Work.Duration, s, isZoo))
@@ -114,6 +123,7 @@ func (r *run) prepare(ctx context.Context, b *testbed, job experiment.Job) ([]cl
 type gate struct {
 	lead, duration time.Duration
 	metered        chan metered
+	search         *host.CPUMeter // since before the clients search for a rate; nil: they don't
 
 	mu      sync.Mutex
 	missing int // clients that do not wait yet
@@ -149,13 +159,27 @@ func (g *gate) wait(ctx context.Context) (time.Time, error) {
 
 func (g *gate) open(ctx context.Context) {
 	defer close(g.opened)
-	m, err := host.NewCPUMeter()
+	var search cell.CPU
+	if g.search != nil {
+		g.err = g.search.End()
+		if g.err == nil {
+			search, g.err = g.search.Result()
+		}
+		if g.err != nil {
+			return
+		}
+	}
+	m, err := host.NewCPUMeter(lab.HostProc())
 	if err != nil {
 		g.err = err
 		return
 	}
 	g.at = time.Now().Add(g.lead)
-	go func() { g.metered <- meter(ctx, m, g.at, g.at.Add(g.duration)) }()
+	go func() {
+		result := meter(ctx, m, g.at, g.at.Add(g.duration))
+		result.search = search
+		g.metered <- result
+	}()
 }
 
 // runAll runs the clients at once. The first error stops the others.
@@ -173,7 +197,17 @@ func runAll(ctx context.Context, clients []client) ([]traffic.Result, error) {
 
 type metered struct {
 	cell.CPU
-	err error
+	search cell.CPU // of the search for a rate before; zero: none
+	err    error
+}
+
+// beginMeter returns a meter that has begun.
+func beginMeter() (*host.CPUMeter, error) {
+	m, err := host.NewCPUMeter(lab.HostProc())
+	if err != nil {
+		return nil, err
+	}
+	return m, m.Begin()
 }
 
 // meter reads the machine's processor time between two instants.
@@ -185,7 +219,7 @@ func meter(ctx context.Context, m *host.CPUMeter, from, to time.Time) metered {
 		return metered{err: err}
 	}
 	cpu, err := m.Result()
-	return metered{cpu, err}
+	return metered{CPU: cpu, err: err}
 }
 
 func sleepUntil(ctx context.Context, at time.Time) {
@@ -291,6 +325,15 @@ const (
 	maxLateShare    = 0.05 // of the duration, by which a client may begin late
 	maxWindowError  = 0.50 // of the duration, by which the window of the processor time may be off: it is used as a rate
 )
+
+// disturbedSearch returns why a sample does not count whose search for a rate used that processor time.
+func disturbedSearch(cpu cell.CPU) cell.Warning {
+	if cpu.Wall > 0 && cpu.Foreign/cpu.Wall > maxForeignCores {
+		foreign := cpu.Foreign / cpu.Wall
+		return cell.Warning{Code: "foreign-load", Severity: foreign, Text: fmt.Sprintf("other programs used %.2f processors during the search", foreign)}
+	}
+	return cell.Warning{}
+}
 
 // disturbance returns why a sample does not count; the zero Warning if it does.
 func disturbance(s cell.Sample, results []traffic.Result, cpus int, job experiment.Job) cell.Warning {

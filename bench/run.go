@@ -40,6 +40,8 @@ type Progress interface {
 	// remaining is the estimated time of this measurement and all that follow,
 	// without those that are known to be impossible.
 	Next(i, block int, job experiment.Job, remaining time.Duration)
+	// Again is called before a measurement is repeated.
+	Again(job experiment.Job)
 	// Sample is called after each measurement.
 	Sample(s cell.Sample)
 	// Absent is called once for each network that can't be measured.
@@ -81,11 +83,12 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	runtimes := newRuntimes(cfg)
 	r := &run{
 		Config: cfg, store: st, cpus: cpus,
-		env:      env,
-		testbeds: newTestbeds(cfg.Scratch, runtimes), runtimes: runtimes,
+		env:         env,
+		runtimes:    runtimes,
 		attachHosts: map[attachKey]*attacher.Host{}, beds: map[bedKey]*spanned.Bed{},
 		absentSpecs: map[wiring.Spec]bool{}, failures: failures{}, possible: Possible(),
 	}
+	r.testbeds = newTestbeds(cfg.Scratch, runtimes, func(job experiment.Job, err error) { r.notClosed(job.Cell, err) })
 	err = r.measureAll(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
 }
@@ -133,9 +136,8 @@ type run struct {
 	absentSpecs map[wiring.Spec]bool    // networks that can't be measured, and are recorded so
 	failures    failures
 	possible    func(experiment.Job) bool
-	// repeats is how many measurements may still be repeated: the experiment must
-	// also end on a machine that is never quiet.
-	repeats int
+	repeats     *repeats
+	leftovers   []error // of networks that were not closed
 }
 
 func (r *run) measureAll(ctx context.Context, before func(*run) error) error {
@@ -151,12 +153,14 @@ func (r *run) measureAll(ctx context.Context, before func(*run) error) error {
 	jobs := r.Experiment.Jobs()
 	rounds := r.Experiment.Repeat + r.Experiment.Warmup
 	r.Progress.Start(len(jobs) * rounds)
-	r.repeats = max(maxAttempts, len(jobs)*rounds/repeatShare)
+	r.repeats = newRepeats(len(jobs) * rounds)
 	done := 0
 	all := parts(jobs)
 	for n, part := range all {
 		blocks := r.blocks(part)
 		for i, block := range blocks {
+			r.repeats.earn(len(block.Jobs))
+			var bad []measurement
 			for order, job := range block.Jobs {
 				done++
 				if r.givenUp(job) {
@@ -165,14 +169,20 @@ func (r *run) measureAll(ctx context.Context, before func(*run) error) error {
 				remaining := r.estimate(block.Jobs[order:]) + time.Duration(rounds-1-i)*r.estimate(block.Jobs) +
 					time.Duration(rounds)*r.estimate(slices.Concat(all[n+1:]...))
 				r.Progress.Next(done, block.Number, job, remaining)
-				if err := r.job(ctx, job, position{block.Number, order}); err != nil {
+				m := measurement{job, position{block.Number, order}}
+				counts, err := r.job(ctx, m, 1)
+				if err != nil {
 					return err
 				}
+				if !counts {
+					bad = append(bad, m)
+				}
+			}
+			if err := r.repeats.spend(bad, func(m measurement, attempt int) (bool, error) { return r.again(ctx, m, attempt) }); err != nil {
+				return err
 			}
 		}
-		if err := r.closeNetworks(); err != nil {
-			return err
-		}
+		r.closeNetworks()
 	}
 	return nil
 }
@@ -226,23 +236,35 @@ func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 }
 
 func (r *run) finish(complete bool) error {
+	r.closeNetworks()
 	r.env.Partial = !complete
 	r.env.Ended = time.Now()
-	return errors.Join(r.store.environment(r.env), r.store.close(), r.closeNetworks(), r.runtimes.Close())
+	err := errors.Join(r.leftovers...)
+	return errors.Join(r.store.environment(r.env), r.store.close(), err, r.runtimes.Close())
 }
 
 // closeNetworks closes all networks that are kept.
-func (r *run) closeNetworks() error {
-	errs := []error{r.testbeds.close()}
-	for _, h := range r.attachHosts {
-		errs = append(errs, h.Close())
+func (r *run) closeNetworks() {
+	r.testbeds.close()
+	for key, h := range r.attachHosts {
+		r.notClosed(cell.Cell{Network: key.spec.Network, Topology: "local"}, h.Close())
 	}
-	for _, b := range r.beds {
-		errs = append(errs, b.Close())
+	for key, b := range r.beds {
+		r.notClosed(key.cell(), b.Close())
 	}
 	clear(r.attachHosts)
 	clear(r.beds)
-	return errors.Join(errs...)
+}
+
+// notClosed notes that the network of a cell was not closed; nothing if err is nil. It is no fault of the job that is
+// measured next, which goes on, but Run returns an error in the end.
+func (r *run) notClosed(c cell.Cell, err error) {
+	if err == nil {
+		return
+	}
+	err = fmt.Errorf("close %s: %w", c.Network, err)
+	r.leftovers = append(r.leftovers, err)
+	r.env.notClosed(c, err.Error())
 }
 
 // position is the place of a measurement in the schedule.
@@ -268,43 +290,46 @@ func (f failures) note(job experiment.Job, failed bool) {
 
 func (f failures) hopeless(job experiment.Job) bool { return f[job.ID()] >= maxFailures }
 
-const (
-	maxAttempts = 3 // of one measurement
-	repeatShare = 8 // one in so many measurements may be repeated
-)
-
-// job measures one job of a block. It returns only errors that end the experiment.
-func (r *run) job(ctx context.Context, job experiment.Job, at position) error {
+// job measures one job of a block. done is true if the measurement must not be repeated. It returns only
+// errors that end the experiment.
+func (r *run) job(ctx context.Context, m measurement, attempt int) (done bool, err error) {
+	job, at := m.job, m.at
 	switch job.Work.Kind {
 	case experiment.Setup:
-		return r.setup(ctx, job, at)
+		return true, r.setup(ctx, job, at)
 	case experiment.Memory:
 		if catalog.RoleOf(job.Cell.Network) == catalog.Named {
-			return r.networkMemory(ctx, job, at)
+			return true, r.networkMemory(ctx, job, at)
 		}
-		return r.memory(ctx, job, at)
+		return true, r.memory(ctx, job, at)
 	case experiment.Burst:
-		return r.burst(ctx, job, at)
+		return true, r.burst(ctx, job, at)
 	case experiment.Event:
-		return r.event(ctx, job, at)
+		return true, r.event(ctx, job, at)
 	case experiment.Attach:
-		return r.attach(ctx, job, at)
+		return true, r.attach(ctx, job, at)
 	}
-	var err error
-	for attempt, done := 1, false; attempt <= maxAttempts && !done && err == nil; attempt++ {
-		done, err = r.attempt(ctx, job, at, attempt)
-	}
+	done, err = r.attempt(ctx, job, at, attempt)
 	if e, _ := catalog.Lookup(job.Cell.Network); e.Restless { // its program keeps a processor busy
-		err = errors.Join(err, r.testbeds.dropFor(job))
+		r.testbeds.dropFor(job)
 	}
-	return err
+	return done, err
+}
+
+// again repeats a measurement, unless its job was given up meanwhile.
+func (r *run) again(ctx context.Context, m measurement, attempt int) (done bool, err error) {
+	if r.givenUp(m.job) {
+		return true, nil
+	}
+	r.Progress.Again(m.job)
+	return r.job(ctx, m, attempt)
 }
 
 // attempt takes one sample of a job. done is true if the sample counts, or if the
-// measurement is not repeated.
+// measurement must not be repeated.
 func (r *run) attempt(ctx context.Context, job experiment.Job, at position, attempt int) (done bool, err error) {
 	if e, _ := catalog.Lookup(job.Cell.Network); e.Cold {
-		defer func() { err = errors.Join(err, r.testbeds.dropFor(job)) }()
+		defer r.testbeds.dropFor(job)
 	}
 	tb, err := r.testbeds.getRetrying(ctx, job)
 	if _, worked := r.testbeds.probed[specOf(job)]; err != nil && !worked {
@@ -327,16 +352,17 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 		if err := measure(ctx, tb, job, &s); err != nil {
 			s.Error = err.Error()
 		}
+		s.LossSeed = tb.LossSeed
 		s.Warnings = append(s.Warnings, tb.warnings()...)
+		s.Warnings = append(s.Warnings, placementWarnings(job.Cell.Placement, len(r.cpus))...)
 	}
 	if err := r.record(ctx, s); err != nil {
 		return true, err
 	}
 	r.failures.note(job, s.Error != "")
-	if s.Error == "" && (s.Bad.Text == "" || s.Warmup()) || r.repeats == 0 {
+	if s.Error == "" && (s.Bad.Text == "" || s.Warmup()) {
 		return true, nil
 	}
-	r.repeats--
 	if s.Error != "" && tb != nil {
 		tb.stopServers() // a server may be what failed
 	}

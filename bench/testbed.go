@@ -42,10 +42,15 @@ type testbeds struct {
 	probed  map[wiring.Spec]probe // of networks that worked
 
 	runtimes *container.Set
+
+	closeOne func(*testbed) error
+	// notClosed is called with the job of a testbed that can't be closed. The jobs that come after can be measured
+	// all the same.
+	notClosed func(experiment.Job, error)
 }
 
-func newTestbeds(scratch string, runtimes *container.Set) *testbeds {
-	return &testbeds{scratch: scratch, pairs: map[wiring.Spec]int{}, probed: map[wiring.Spec]probe{}, runtimes: runtimes}
+func newTestbeds(scratch string, runtimes *container.Set, notClosed func(experiment.Job, error)) *testbeds {
+	return &testbeds{closeOne: (*testbed).close, notClosed: notClosed, scratch: scratch, pairs: map[wiring.Spec]int{}, probed: map[wiring.Spec]probe{}, runtimes: runtimes}
 }
 
 // plan records how many pairs each network needs, so that it is built only once. It
@@ -80,14 +85,10 @@ func (b *testbeds) get(ctx context.Context, job experiment.Job) (*testbed, error
 		b.cached = append(slices.Delete(b.cached, i, i+1), tb)
 		return tb, nil
 	}
-	if err := b.dropRootless(job); err != nil {
-		return nil, err
-	}
+	b.dropRootless(job)
 	spec := specOf(job)
 	cfg := wiring.Config{Spec: spec, Pairs: max(b.pairs[spec], 1), Scratch: b.scratch}
-	if err := b.makeRoom(nodesFor(cfg.Pairs)); err != nil {
-		return nil, err
-	}
+	b.makeRoom(nodesFor(cfg.Pairs))
 	var err error
 	if cfg.ContainerRuntime, err = b.runtimes.Take(ctx, job.Cell.Runtime); err != nil {
 		return nil, err
@@ -108,9 +109,7 @@ func (b *testbeds) getRetrying(ctx context.Context, job experiment.Job) (*testbe
 	if ctx.Err() != nil || catalog.RoleOf(job.Cell.Network) == catalog.Existing || !isTemporary(tb, err) {
 		return tb, err
 	}
-	if dropErr := b.dropFor(job); dropErr != nil {
-		return nil, errors.Join(err, dropErr)
-	}
+	b.dropFor(job)
 	if err == nil {
 		delete(b.probed, specOf(job))
 	}
@@ -156,7 +155,7 @@ func (b *testbeds) add(ctx context.Context, job experiment.Job, n *wiring.Networ
 func specOf(job experiment.Job) wiring.Spec { return wiring.SpecOf(job.Cell) }
 
 // makeRoom closes the least recently used testbeds until so many more nodes fit.
-func (b *testbeds) makeRoom(nodes int) error {
+func (b *testbeds) makeRoom(nodes int) {
 	for _, o := range b.cached {
 		nodes += o.NodeCount()
 	}
@@ -164,49 +163,49 @@ func (b *testbeds) makeRoom(nodes int) error {
 		oldest := b.cached[0]
 		nodes -= oldest.NodeCount()
 		b.cached = b.cached[1:]
-		if err := oldest.close(); err != nil {
-			return err
-		}
+		b.drop(oldest)
 	}
-	return nil
+}
+
+// drop closes a testbed that is no longer cached.
+func (b *testbeds) drop(tb *testbed) {
+	if err := b.closeOne(tb); err != nil {
+		b.notClosed(tb.job, err)
+	}
 }
 
 // dropRootless closes the testbeds of all rootless networks if the job needs another
 // one. Their programs run as one user, who may have a limited number of pages in pipes
 // (fs.pipe-user-pages-soft). pasta takes as many as it gets when it starts, and beside
 // an idle pasta every other program that splices would be measured without pipes.
-func (b *testbeds) dropRootless(job experiment.Job) error {
+func (b *testbeds) dropRootless(job experiment.Job) {
 	if catalog.RoleOf(job.Cell.Network) != catalog.Rootless {
-		return nil
+		return
 	}
-	var errs []error
 	b.cached = slices.DeleteFunc(b.cached, func(o *testbed) bool {
 		drop := catalog.RoleOf(o.job.Cell.Network) == catalog.Rootless
 		if drop {
-			errs = append(errs, o.close())
+			b.drop(o)
 		}
 		return drop
 	})
-	return errors.Join(errs...)
 }
 
-func (b *testbeds) dropFor(job experiment.Job) error {
+func (b *testbeds) dropFor(job experiment.Job) {
 	i := b.index(job)
 	if i < 0 {
-		return nil
+		return
 	}
 	tb := b.cached[i]
 	b.cached = slices.Delete(b.cached, i, i+1)
-	return tb.close()
+	b.drop(tb)
 }
 
-func (b *testbeds) close() error {
-	var errs []error
+func (b *testbeds) close() {
 	for _, o := range b.cached {
-		errs = append(errs, o.close())
+		b.drop(o)
 	}
 	b.cached = nil
-	return errors.Join(errs...)
 }
 
 func (b *testbed) close() error {

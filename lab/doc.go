@@ -8,7 +8,8 @@
 // in a new network, mount and PID namespace. In the user flavour it also has a new user
 // namespace, so it needs no root and can change nothing on the host. The copy sees that it
 // is Inside and builds nodes. Its parent stays outside, forwards signals, and runs
-// commands in the host's own namespaces for it (Host), as baselines.
+// commands in the host's own namespaces for it (Host), as baselines. The copy keeps the parent's
+// /proc open, which shows the kernel's threads (HostProc).
 //
 // The copy is PID 1 of its PID namespace. When it ends, by any signal, the kernel kills
 // every process in the namespace. The network namespaces, with their links and rules, and

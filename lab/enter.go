@@ -31,8 +31,13 @@ const (
 // flavourEnv tells the copy that it is inside a lab, and which flavour the lab has.
 const flavourEnv = "CLEAT_LAB"
 
-// controlFD is the copy's socket to its parent.
-const controlFD = 3
+// Descriptors of the copy.
+const (
+	controlFD  = 3 // its socket to its parent
+	hostProcFD = 4 // the parent's /proc, which shows kernel threads
+	// FirstExtraFD is the first of Config.Extra.
+	FirstExtraFD = 5
+)
 
 // Inside reports whether this process runs inside a lab, and the lab's flavour.
 func Inside() (Flavour, bool) {
@@ -44,7 +49,7 @@ func Inside() (Flavour, bool) {
 type Config struct {
 	Flavour Flavour
 	Env     []string // added to this process's environment
-	// Extra are files for the copy, as descriptor 4 and up.
+	// Extra are files for the copy, as descriptor FirstExtraFD and up.
 	Extra []*os.File
 }
 
@@ -64,12 +69,18 @@ func Enter(ctx context.Context, cfg Config) (int, error) {
 		return 0, err
 	}
 	defer ours.Close()
+	proc, err := os.Open("/proc")
+	if err != nil {
+		theirs.Close()
+		return 0, fmt.Errorf("open the host's /proc: %w", err)
+	}
+	defer proc.Close()
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Args[0] = os.Args[0]
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Env = append(os.Environ(), flavourEnv+"="+string(flavour), "PATH="+program.SearchPath())
 	cmd.Env = append(cmd.Env, cfg.Env...)
-	cmd.ExtraFiles = append([]*os.File{theirs}, cfg.Extra...)
+	cmd.ExtraFiles = append([]*os.File{theirs, proc}, cfg.Extra...)
 	cmd.SysProcAttr = namespaces(flavour)
 
 	runtime.LockOSThread()
@@ -151,8 +162,18 @@ func Settle() (scratch string, err error) {
 		return "", refused(f, fmt.Errorf("mount a scratch directory: %w", err))
 	}
 	unix.CloseOnExec(controlFD)
+	unix.CloseOnExec(hostProcFD)
 	go endWithParent()
 	return scratch, nil
+}
+
+// HostProc returns the path of a /proc that shows the processes of the host, for this process only.
+// In a lab, /proc shows the lab's.
+func HostProc() string {
+	if f, inside := Inside(); !inside || f == None {
+		return "/proc"
+	}
+	return fmt.Sprintf("/proc/self/fd/%d", hostProcFD)
 }
 
 // mountProc mounts the /proc of the new PID namespace. It makes mounts private before,

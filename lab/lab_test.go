@@ -186,3 +186,27 @@ func TestPinned(t *testing.T) {
 		t.Errorf("allowed processors: %q, %v", got, err)
 	}
 }
+
+// TestHostProc checks that a lab sees the kernel threads of the host, if the host does.
+func TestHostProc(t *testing.T) {
+	lab.Need(t)
+	if _, err := os.Stat("/proc/2"); err == nil {
+		if name, _ := os.ReadFile("/proc/2/comm"); string(name) == "kthreadd\n" {
+			t.Fatal("the lab's own /proc shows kernel threads")
+		}
+	}
+	entries, err := os.ReadDir(lab.HostProc())
+	if err != nil {
+		t.Fatal(err)
+	}
+	here, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(entries) == 0 || len(entries) < len(here) {
+		t.Errorf("%d entries of the host's /proc, %d of the lab's", len(entries), len(here))
+	}
+	if _, err := os.ReadFile(lab.HostProc() + "/1/stat"); err != nil {
+		t.Error(err)
+	}
+}

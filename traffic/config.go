@@ -82,7 +82,7 @@ type Config struct {
 	BitsPerSecond float64
 	GSO           bool    // UDP_SEGMENT at the sender, UDP_GRO at the receiver
 	NoChecksum    bool    // SO_NO_CHECK: UDP over IPv4 without checksum
-	Search        bool    // UDP: search for the highest rate within LossBound
+	Search        bool    // UDP: search for the highest rate within LossBound before the run, which is at that rate
 	LossBound     float64 // fraction; 0 means DefaultLossBound
 
 	// TransactionsPerSecond makes RR, UDPRR and CRR an open loop on a schedule. With 0

@@ -48,7 +48,7 @@ type Result struct {
 	GSO                  bool          `json:"gso,omitempty"`
 	ReceiveBufferBytes   int           `json:"receive_buffer_bytes,omitempty"` // as granted by the kernel, including its bookkeeping
 	LossBound            float64       `json:"loss_bound,omitempty"`           // of a search
-	Trials               []Trial       `json:"trials,omitempty"`               // of a search, in order
+	Trials               []Trial       `json:"trials,omitempty"`               // of a search, in order; the result is of a run after them
 
 	// Request/response and connection rate.
 	Transactions          uint64        `json:"transactions,omitempty"` // ended in time

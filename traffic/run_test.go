@@ -155,6 +155,25 @@ func searched(t *testing.T, r traffic.Result) {
 	if len(r.Trials) == 0 || r.BitsPerSecond == 0 || r.LossFraction > r.LossBound {
 		t.Errorf("the search found nothing: %+v", r)
 	}
+	if r.DurationSeconds < 0.29 || r.CPU == nil || r.CPU.Wall < 0.29 || r.CPU.Wall > 3 { // 0.3 s, a trial has 0.1
+		t.Errorf("the rate was counted over %v s, processor time over %+v: not over a run of its own", r.DurationSeconds, r.CPU)
+	}
+}
+
+// TestSearchComesBeforeTheStart checks that clients start the run that gives the result together, after they have
+// searched.
+func TestSearchComesBeforeTheStart(t *testing.T) {
+	address := serving(t, traffic.ServeConfig{Listen: "127.0.0.1:0"})
+	began := time.Now()
+	var opened time.Time
+	r, err := traffic.Run(t.Context(), traffic.Config{Work: traffic.UDP, Search: true, Address: address, LossBound: 0.9, Duration: 300 * time.Millisecond,
+		Gate: func(context.Context) (time.Time, error) { opened = time.Now(); return opened, nil }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if before, after := opened.Sub(began), time.Since(opened); before < 100*time.Millisecond || after < 290*time.Millisecond || len(r.Trials) == 0 {
+		t.Errorf("the gate opened after %v and %v before the end, %d trials", before, after, len(r.Trials))
+	}
 }
 
 func transacted(t *testing.T, r traffic.Result) {

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	searchTrials  = 12                     // a factor of 2^11 between first and last step
+	searchTrials  = 12                     // a factor of 2^11 between first and last step; bench/experiment estimates by it
 	shortestTrial = 100 * time.Millisecond // a few scheduler ticks and bursts
 	searchEnough  = 1.01                   // the bounds are within one percent
 )
@@ -57,45 +57,77 @@ func (s *searcher) answer(sent, received, loss float64) bool {
 	return pass
 }
 
-// searchUDP makes trials within the configured duration. The result is that of the best
-// trial.
+// searchUDP searches for the rate by trials of a 12th of the duration. Then it counts in a run of its own, for the
+// whole duration, at the highest rate that passed. That run gives the result, whatever it loses: the best of
+// several trials would be too good. The clients of a Gate start this run together.
 func (c *client) searchUDP(ctx context.Context, flows []*flow, rtt time.Duration) error {
+	gate := c.cfg.Gate
+	c.cfg.Gate = nil
 	s := searcher{bound: c.cfg.LossBound}
-	each := max(c.cfg.Duration/searchTrials, shortestTrial)
-	began := time.Now()
-	c.result.LossBound = c.cfg.LossBound
-	best := c.result
-	for round := uint16(warmUp + 1); ; round++ {
+	r := &c.result
+	r.LossBound = c.cfg.LossBound
+	best := Trial{}
+	plan := blastPlan{
+		round: warmUp, size: c.cfg.MessageBytes, gso: c.cfg.GSO, omit: c.cfg.Omit,
+		duration: max(c.cfg.Duration/searchTrials, shortestTrial), opened: c.startCPU,
+	}
+	for ctx.Err() == nil {
 		rate, ok := s.next()
-		if !ok || ctx.Err() != nil || (round > warmUp+2 && time.Since(began)+each > c.cfg.Duration) {
+		if !ok {
 			break
 		}
-		plan := blastPlan{
-			round: round, size: c.cfg.MessageBytes, bitsPerSecond: rate, gso: c.cfg.GSO,
-			duration: each, opened: c.startCPU,
-		}
-		if s.asked == 0 {
-			plan.omit = c.cfg.Omit
-		}
-		near, far, err := c.round(ctx, flows, plan, rtt)
-		if err != nil {
+		plan.round++
+		plan.bitsPerSecond = rate
+		if err := c.trial(ctx, flows, plan, rtt); err != nil {
 			return err
 		}
-		c.datagrams(near, far)
-		r := c.result
-		best.Trials = append(best.Trials, Trial{OfferedBitsPerSecond: rate, BitsPerSecond: r.BitsPerSecond, LossFraction: r.LossFraction})
-		if s.answer(r.SentBitsPerSecond, r.BitsPerSecond, r.LossFraction) && r.BitsPerSecond > best.BitsPerSecond {
-			trials := best.Trials
-			best = r
-			best.Trials, best.OfferedBitsPerSecond = trials, rate
+		plan.omit = 0
+		trial := Trial{OfferedBitsPerSecond: rate, BitsPerSecond: r.BitsPerSecond, LossFraction: r.LossFraction}
+		r.Trials = append(r.Trials, trial)
+		if s.answer(r.SentBitsPerSecond, r.BitsPerSecond, r.LossFraction) && trial.BitsPerSecond > best.BitsPerSecond {
+			best = trial
 		}
 	}
-	warnings := c.result.Warnings
-	c.result = best
-	c.result.Warnings = warnings
-	if best.BitsPerSecond == 0 {
+	c.cfg.Gate = gate
+	switch {
+	case ctx.Err() != nil: // the best trial is all there is
+		*r = r.withoutCount()
+		r.BitsPerSecond, r.LossFraction, r.OfferedBitsPerSecond = best.BitsPerSecond, best.LossFraction, best.OfferedBitsPerSecond
+	case best.BitsPerSecond == 0:
+		*r = r.withoutCount()
 		c.warn("no trial stayed within a loss of %g", c.cfg.LossBound)
+		if err := c.awaitStart(ctx, c.far.gone); err != nil { // other clients wait for this one
+			return err
+		}
+	default:
+		plan.round++
+		plan.bitsPerSecond, plan.duration = best.OfferedBitsPerSecond, c.cfg.Duration
+		if err := c.trial(ctx, flows, plan, rtt); err != nil {
+			return err
+		}
+		if r.LossFraction > c.cfg.LossBound {
+			c.warn("the rate that was found is not confirmed: %.3g %% lost", 100*r.LossFraction)
+		}
 	}
 	c.finish(ctx.Err() != nil)
 	return nil
+}
+
+// trial makes one round, and leaves its counts in the result.
+func (c *client) trial(ctx context.Context, flows []*flow, plan blastPlan, rtt time.Duration) error {
+	near, far, err := c.round(ctx, flows, plan, rtt)
+	if err != nil {
+		return err
+	}
+	c.datagrams(near, far)
+	c.result.OfferedBitsPerSecond = plan.bitsPerSecond
+	return nil
+}
+
+// withoutCount returns r without what a trial that does not count has left in it.
+func (r Result) withoutCount() Result {
+	return Result{
+		Work: r.Work, Engine: r.Engine, Address: r.Address, Streams: r.Streams, MessageBytes: r.MessageBytes, GSO: r.GSO,
+		LossBound: r.LossBound, Trials: r.Trials, Warnings: r.Warnings,
+	}
 }

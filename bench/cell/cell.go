@@ -58,8 +58,21 @@ type CPU struct {
 	SoftIRQ float64 `json:"softirq_s"` // softirq and irq
 	Idle    float64 `json:"idle_s"`    // idle and iowait
 	Steal   float64 `json:"steal_s"`   // taken by the hypervisor
-	Foreign float64 `json:"foreign_s"` // used by processes outside the experiment
+	Foreign float64 `json:"foreign_s"` // used by processes outside the experiment, user and system time
 	Wall    float64 `json:"wall_s"`
+
+	ForeignUser float64 `json:"foreign_user_s,omitempty"` // the user time of Foreign
+}
+
+// WithoutForeign returns c without the time of processes outside the experiment. Results of older versions
+// don't have ForeignUser: of these it takes system time first.
+func (c CPU) WithoutForeign() CPU {
+	user := min(c.ForeignUser, c.Foreign)
+	system := min(c.Foreign-user, c.System)
+	c.User = max(0, c.User-(c.Foreign-system))
+	c.System -= system
+	c.Foreign, c.ForeignUser = 0, 0
+	return c
 }
 
 // Sample is one measurement: one line of samples.jsonl.
@@ -73,10 +86,11 @@ type Sample struct {
 	Values   map[Metric]float64 `json:"values,omitempty"`
 	Latency  string             `json:"latency,omitempty"` // HDR histogram of ns, V2 compressed, base64
 	CPU      CPU                `json:"cpu"`
-	Lag      time.Duration      `json:"lag_ns,omitempty"`   // the generator's own lateness, p99
-	Bad      Warning            `json:"bad,omitzero"`       // why the sample does not count; it was repeated
-	Error    string             `json:"error,omitempty"`    // why the measurement failed
-	Warnings []Warning          `json:"warnings,omitempty"` // what a reader of the numbers must know
+	Lag      time.Duration      `json:"lag_ns,omitempty"`    // the generator's own lateness, p99
+	LossSeed uint64             `json:"loss_seed,omitempty"` // `cleat traffic relay --seed` of links that lose packets
+	Bad      Warning            `json:"bad,omitzero"`        // why the sample does not count: it was disturbed
+	Error    string             `json:"error,omitempty"`     // why the measurement failed
+	Warnings []Warning          `json:"warnings,omitempty"`  // what a reader of the numbers must know
 }
 
 // Warmup reports whether the sample belongs to the block that no statistic uses.

@@ -20,8 +20,9 @@ const (
 	coldOverhead      = 400 * time.Millisecond  // to build a network anew for each measurement
 	zooOverhead       = 2500 * time.Millisecond // long round trips: to connect, to let a tunnel settle, to drain queues
 	eventEstimate     = 4 * time.Second         // the longest by far: a host is cut off and comes back
-	searchSteps       = 10                      // measurements of a search; they share the duration
-	searchSettle      = 100 * time.Millisecond  // after each step, until missing datagrams count as lost
+	searchTrials      = 12                      // of a search, at most (package traffic): each takes a 12th of the duration
+	shortestTrial     = 100 * time.Millisecond  // of package traffic
+	searchSettle      = 100 * time.Millisecond  // after each trial, until missing datagrams count as lost
 )
 
 // Estimate returns about how long one measurement takes, once its network and its
@@ -34,9 +35,7 @@ func (j Job) Estimate() time.Duration {
 		return untimedEstimate + time.Duration(j.count(parallelFactor))*burstOverhead
 	}
 	d := j.Work.Duration + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead + time.Duration(j.containers())*containerOverhead
-	if _, search := j.Offered(); search {
-		d += searchSteps * searchSettle
-	}
+	d += j.SearchTime()
 	if j.cold() {
 		d += coldOverhead
 	}
@@ -44,6 +43,15 @@ func (j Job) Estimate() time.Duration {
 		d += zooOverhead
 	}
 	return d
+}
+
+// SearchTime returns about how long the longest search for a rate takes, before the duration begins; 0 if the
+// job has none.
+func (j Job) SearchTime() time.Duration {
+	if _, search := j.Offered(); !search {
+		return 0
+	}
+	return searchTrials * (max(j.Work.Duration/searchTrials, shortestTrial) + searchSettle)
 }
 
 // setup returns about how long it takes to make what is beside the measured containers, once.

@@ -14,8 +14,8 @@
 // a function in one of check_*.go and a row of that file's table, such as linkChecks.
 //
 // A CPUMeter splits the machine's processor time over a run. The totals in /proc/stat are those of
-// the whole machine, in every namespace. The time of our own processes is subtracted from them,
-// and the rest is foreign. The comment of CPUMeter says what that can and can't tell.
+// the whole machine, in every namespace. The time of our own processes, and of kernel threads that
+// may do a network's work (networkThreads), is subtracted from them. The rest is foreign. The comment of CPUMeter says what that can and can't tell.
 //
 // To print what distorts measurements on this machine:
 //

@@ -15,23 +15,25 @@ import (
 // CPUMeter splits the processor time of the whole machine over a run.
 //
 // /proc/stat has the totals of the whole machine in every namespace. Foreign is the time that
-// neither this process nor one of its descendants used:
+// neither this process, nor one of its descendants, nor a kernel thread that may do a network's
+// work (networkThreads) used:
 //
 //	foreign user   = user + nice − own user time
-//	foreign system = system − own system time
+//	foreign system = system − own system time − time of these kernel threads
 //
 // Each is at least 0, and their sum is at most the machine's user, system and softirq time minus
-// all of our own: the kernel knows a process's total exactly, but divides it into user and system
+// all of our own and of these threads: the kernel knows a process's total exactly, but divides it into user and system
 // by samples of its whole life, so that the parts of one second may be wrong. Our own time is
 // utime + stime of each live process, and cutime + cstime, which hold the time of processes that
 // were waited for (proc(5)). Other processes need not be visible, so this works inside a PID
-// namespace.
+// namespace, with the /proc of the host for kernel threads. On a machine that hides them, such as
+// a container, they count as foreign.
 //
 // The kernel charges softirq work to the process it interrupts (except with AccountIRQTime), but
 // /proc/stat counts it apart. How much of our system time was softirq can't be known, so foreign
 // system time is a lower bound: a neighbour that works only in the kernel can hide behind as much
-// time as our own softirqs took. Its user time can't hide. Kernel threads count as foreign,
-// except for their softirq work.
+// time as our own softirqs took. Its user time can't hide. The same holds for softirqs that
+// interrupt a kernel thread. The time of ksoftirqd is softirq time only.
 //
 // With AccountTick the split is sampled: over a run of t seconds on n CPUs the standard error of
 // each part is up to sqrt(n·t/HZ)/2 seconds, 0.03 s for half a second on two CPUs at 250 Hz.
@@ -40,16 +42,20 @@ import (
 // A meter is not safe for concurrent use.
 type CPUMeter struct {
 	own        cpuTime
+	proc       string // a /proc that shows kernel threads
+	kernel     map[int]kernelThread
 	started    time.Time
 	wall       time.Duration
 	begin, end procstat.CPU
 }
 
-// NewCPUMeter reads what this process and its descendants have used so far. That takes about
-// 20 µs for each process in /proc, so call it while they wait. It fails if /proc can't be read.
-func NewCPUMeter() (*CPUMeter, error) {
+// NewCPUMeter reads what this process and its descendants have used so far, and kernel threads from
+// hostProc, which is the host's /proc. That takes about 20 µs for each process in both, so call it
+// while they wait. It fails if /proc can't be read.
+func NewCPUMeter(hostProc string) (*CPUMeter, error) {
+	kernel := readKernelThreads(hostProc)
 	own, err := treeTime()
-	return &CPUMeter{own: own}, err
+	return &CPUMeter{own: own, proc: hostProc, kernel: kernel}, err
 }
 
 // Begin begins the measurement. It reads one file only, so that it is quick even on a busy
@@ -76,15 +82,27 @@ func (m *CPUMeter) Result() (cell.CPU, error) {
 	}
 	t := m.end.Since(m.begin)
 	c := cell.CPU{User: t.User, System: t.System, SoftIRQ: t.SoftIRQ, Idle: t.Idle, Steal: t.Steal, Wall: m.wall.Seconds()}
-	c.Foreign = foreign(c, own.user-m.own.user, own.system-m.own.system)
+	whole, system := kernelTime(m.kernel, readKernelThreads(m.proc))
+	used := ours{user: own.user - m.own.user, system: own.system - m.own.system + system, softIRQ: whole - system}
+	c.ForeignUser, c.Foreign = foreign(c, used)
 	return c, nil
 }
 
-// foreign applies the rule in the comment of CPUMeter. All times are in seconds.
-func foreign(c cell.CPU, ownUser, ownSystem float64) float64 {
-	parts := max(0, c.User-ownUser) + max(0, c.System-ownSystem)
-	whole := c.User + c.System + c.SoftIRQ - ownUser - ownSystem
-	return max(0, min(parts, whole))
+// ours is the time that is not foreign, in seconds.
+type ours struct {
+	user, system float64 // of our processes, with the softirqs that interrupted them, and of kernel threads
+	softIRQ      float64 // of kernel threads that are softirq time only
+}
+
+// foreign applies the rule in the comment of CPUMeter, and returns the user time and all. All times
+// are in seconds.
+func foreign(c cell.CPU, o ours) (user, all float64) {
+	user, system := max(0, c.User-o.user), max(0, c.System-o.system)
+	whole := max(0, c.User+c.System+c.SoftIRQ-o.user-o.system-o.softIRQ)
+	if parts := user + system; parts > whole {
+		return user * whole / parts, whole
+	}
+	return user, user + system
 }
 
 // Load is what the machine did while nothing was measured, in cores.
@@ -104,7 +122,7 @@ const loadWindow = 400 * time.Millisecond
 // watchLoad watches the machine for d, or until ctx ends, and returns how much of it other processes
 // than this one and its descendants use. The limits of CPUMeter apply.
 func watchLoad(ctx context.Context, d time.Duration) (Load, error) {
-	m, err := NewCPUMeter()
+	m, err := NewCPUMeter("/proc")
 	if err == nil {
 		err = m.Begin()
 	}

@@ -16,22 +16,23 @@ func near(a, b float64) bool { return math.Abs(a-b) < 1e-9 }
 
 func TestForeign(t *testing.T) {
 	for _, tt := range []struct {
-		name            string
-		machine         cell.CPU
-		ownUser, ownSys float64
-		wantCores       float64
+		name      string
+		machine   cell.CPU
+		own       ours
+		user, all float64
 	}{
-		{name: "all ours", machine: cell.CPU{User: 0.2, System: 1}, ownUser: 0.2, ownSys: 1},
-		{name: "our softirqs are in our system time only", machine: cell.CPU{User: 0.2, System: 1, SoftIRQ: 0.4}, ownUser: 0.2, ownSys: 1.4},
-		{name: "our user time of this second counted as system time", machine: cell.CPU{User: 0.2, System: 1.05, SoftIRQ: 0.5}, ownUser: 0.05, ownSys: 1.7},
-		{name: "a neighbour computes", machine: cell.CPU{User: 1.2, System: 1, SoftIRQ: 0.4}, ownUser: 0.2, ownSys: 1.4, wantCores: 1},
-		{name: "a neighbour works in the kernel", machine: cell.CPU{User: 0.2, System: 1.5}, ownUser: 0.2, ownSys: 1, wantCores: 0.5},
-		{name: "never negative", machine: cell.CPU{User: 1}, ownUser: 0.5, ownSys: 9},
+		{name: "all ours", machine: cell.CPU{User: 0.2, System: 1}, own: ours{user: 0.2, system: 1}},
+		{name: "our softirqs are in our system time only", machine: cell.CPU{User: 0.2, System: 1, SoftIRQ: 0.4}, own: ours{user: 0.2, system: 1.4}},
+		{name: "our user time of this second counted as system time", machine: cell.CPU{User: 0.2, System: 1.05, SoftIRQ: 0.5}, own: ours{user: 0.05, system: 1.7}},
+		{name: "a neighbour computes", machine: cell.CPU{User: 1.2, System: 1, SoftIRQ: 0.4}, own: ours{user: 0.2, system: 1.4}, user: 1, all: 1},
+		{name: "a neighbour works in the kernel", machine: cell.CPU{User: 0.2, System: 1.5}, own: ours{user: 0.2, system: 1}, all: 0.5},
+		{name: "both, but no more than is left", machine: cell.CPU{User: 1, System: 1}, own: ours{user: 0.5, system: 0.5, softIRQ: 0.5}, user: 0.25, all: 0.5},
+		{name: "never negative", machine: cell.CPU{User: 1}, own: ours{user: 0.5, system: 9}},
 		{name: "stolen time is not foreign", machine: cell.CPU{Steal: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			if got := foreign(tt.machine, tt.ownUser, tt.ownSys); !near(got, tt.wantCores) {
-				t.Errorf("foreign = %v, want %v", got, tt.wantCores)
+			if user, all := foreign(tt.machine, tt.own); !near(user, tt.user) || !near(all, tt.all) {
+				t.Errorf("foreign = %v of user time and %v in all, want %v and %v", user, all, tt.user, tt.all)
 			}
 		})
 	}

@@ -309,14 +309,59 @@ func method(in Input, all []cell.Summary) []string {
 			shared = "All was measured with " + text + "."
 		}
 	}
-	return []string{
+	sentences := []string{
 		shared,
 		n + " measured every cell once, in a fresh random order (" + seed + "), so that drift of the machine affects all networks alike.",
-		"Warm-up samples are not counted. Samples disturbed by a late generator or by foreign load were repeated; the table counts them as bad.",
+		"Warm-up samples are not counted. " + disturbances(in.Samples),
 		"The two ends run in " + ends + " of this machine; the choice of their processors is a factor, " + place + ".",
 		"Intervals are those of the median between two order statistics, without assuming any distribution; where there are too few samples for 95 %, the level reached is stated.",
 		"~ marks what can’t be told apart from the best of its group after Holm’s correction for the number of comparisons: such networks are not ranked.",
 	}
+	if works := unchecked(in.Samples); len(works) > 0 {
+		sentences = slices.Insert(sentences, 3, "Samples of these works were not checked for disturbance: "+strings.Join(works, ", ")+".")
+	}
+	return sentences
+}
+
+// disturbances returns how many samples were disturbed by a late generator, by foreign load or by the
+// hypervisor, and how many of their measurements were repeated.
+func disturbances(samples []cell.Sample) string {
+	type measurement struct {
+		block     int
+		key, work string
+	}
+	again := map[measurement]int{} // the last attempt
+	for _, s := range samples {
+		m := measurement{s.Block, s.Key(), s.Work}
+		again[m] = max(again[m], s.Attempt)
+	}
+	disturbed, repeated := 0, 0
+	for _, s := range samples {
+		if s.Warmup() || s.Bad.Text == "" || s.Error != "" {
+			continue
+		}
+		disturbed++
+		if s.Attempt < again[measurement{s.Block, s.Key(), s.Work}] {
+			repeated++
+		}
+	}
+	const by = "disturbed by a late generator, by foreign load or by the hypervisor"
+	if disturbed == 0 {
+		return "No sample was " + by + "."
+	}
+	return fmt.Sprintf("Samples %s: %d, of which %d were repeated; the table counts them as bad.", by, disturbed, repeated)
+}
+
+// unchecked returns the kinds of work without a check for disturbance: those whose samples have no processor
+// time.
+func unchecked(samples []cell.Sample) []string {
+	works := map[string]bool{}
+	for _, s := range samples {
+		if s.Error == "" && s.CPU.Wall == 0 {
+			works[s.Work] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(works))
 }
 
 var files = []fact{

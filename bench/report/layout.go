@@ -195,7 +195,7 @@ func (r row) samples() string {
 	return strconv.Itoa(lo) + "–" + strconv.Itoa(hi)
 }
 
-// bad returns the number of samples that were thrown away and repeated. The metrics
+// bad returns the number of samples that were disturbed or failed. The metrics
 // of one measurement share their samples, so the largest count is the row's.
 func (r row) bad() int {
 	n := 0

@@ -212,15 +212,23 @@ func (g group) points(m cell.Metric) []stats.Point {
 	return ps
 }
 
-// effort returns a sample's processor time, and the data received while that was counted:
-// the rate times CPU.Wall. For small packets the rate is that of the payload.
+// effort returns a sample's processor time without what is known to be foreign, and the data
+// received while that was counted: the rate times CPU.Wall. For small packets the rate is that
+// of the payload. Where programs outside of the lab carry the traffic, as for host-loopback and
+// existing networks, theirs can't be told from foreign time, and nothing is subtracted.
 func effort(s cell.Sample) stats.Effort {
 	rate, ok := s.Values[cell.Throughput]
 	if !ok {
 		rate = s.Values[cell.Packets] * float64(8*s.MessageBytes)
 	}
-	return stats.Effort{CPU: s.CPU, Gigabits: rate * s.CPU.Wall / 1e9}
+	cpu := s.CPU
+	if s.Network != hostLoopback && catalog.RoleOf(s.Network) != catalog.Existing {
+		cpu = cpu.WithoutForeign()
+	}
+	return stats.Effort{CPU: cpu, Gigabits: rate * s.CPU.Wall / 1e9}
 }
+
+const hostLoopback = "host-loopback" // in package catalog
 
 // empty returns the summary of a cell without numbers.
 func empty(c cell.Cell, m cell.Metric, reason string) cell.Summary {

@@ -158,6 +158,8 @@ func (nw *Network) cableLinks(h linkedHosts, links []multipath.Link) error {
 	return nil
 }
 
+const mostLossSeed = 1 << 53 // every JSON reader holds what is below exactly (RFC 8259 section 6)
+
 // relayLinks makes each link two TAP devices, and starts one relay for all of them on a
 // node in the middle.
 func (nw *Network) relayLinks(h linkedHosts, links []multipath.Link) error {
@@ -184,8 +186,9 @@ func (nw *Network) relayLinks(h linkedHosts, links []multipath.Link) error {
 		delays = append(delays, l.Delay.String())
 		losses = append(losses, strconv.FormatFloat(l.LossShare, 'g', -1, 64))
 	}
+	nw.LossSeed = max(1, rand.Uint64N(mostLossSeed))
 	return nw.startRelay(middle, tuns, "--pairs", strconv.Itoa(len(links)), "--delay", strings.Join(delays, ","),
-		"--loss", strings.Join(losses, ","), "--seed", strconv.FormatUint(rand.Uint64(), 10))
+		"--loss", strings.Join(losses, ","), "--seed", strconv.FormatUint(nw.LossSeed, 10))
 }
 
 // play applies the events of the variant.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -421,4 +422,18 @@ func innerMTU(t *testing.T, n *lab.Node) int {
 		t.Fatal(err)
 	}
 	return mtu
+}
+
+// TestLossSeedIsKnown checks that a network knows the seed of the relay that loses packets.
+func TestLossSeedIsKnown(t *testing.T) {
+	lab.Need(t)
+	w := linked(t, wiring.Spec{Network: "single", Links: 1, Variant: multipath.Loss})
+	relays, _ := filepath.Glob("/proc/[0-9]*/cmdline")
+	for _, name := range relays {
+		line, _ := os.ReadFile(name)
+		if strings.Contains(string(line), "\x00relay\x00") && strings.Contains(string(line), fmt.Sprintf("\x00--seed\x00%d\x00", w.LossSeed)) {
+			return
+		}
+	}
+	t.Errorf("no relay has the seed %d", w.LossSeed)
 }

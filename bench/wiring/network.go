@@ -56,6 +56,10 @@ type Network struct {
 	Cross []Pair
 	Notes []string // what a reader of the results must know
 
+	// LossSeed decides which packets the links lose and what else is random about them; 0: no relay carries them, or
+	// its seed is that of a case of the zoo.
+	LossSeed uint64
+
 	cfg        Config
 	ctx        context.Context // bounds building
 	dir        string

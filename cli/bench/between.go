@@ -60,7 +60,7 @@ measurement.`,
 }
 
 // firstNamespaceFD is the descriptor of A in the copy in the lab; B's follows.
-const firstNamespaceFD = 4
+const firstNamespaceFD = lab.FirstExtraFD
 
 // enterBetween opens the namespaces before it enters a lab, where their names have no
 // meaning, and passes them to a copy in its own PID namespace, so that no server outlives

@@ -92,6 +92,12 @@ func (p *progress) Next(i, block int, job experiment.Job, toDo time.Duration) {
 	p.show("")
 }
 
+// Again implements bench.Progress.
+func (p *progress) Again(job experiment.Job) {
+	p.now = describe(job) + ", again"
+	p.show("")
+}
+
 // Sample implements bench.Progress.
 func (p *progress) Sample(s cell.Sample) {
 	switch {
