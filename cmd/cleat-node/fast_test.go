@@ -166,12 +166,14 @@ func TestFastPath(t *testing.T) {
 	}
 
 	b.cleat("net", "deny", "web", "to", "web/two")
-	time.Sleep(time.Second)
-	before := e.back.Load()
-	time.Sleep(200 * time.Millisecond)
-	if after := e.back.Load(); after != before {
-		t.Errorf("%d datagrams passed after they were denied", after-before)
-	}
+	c.eventually("what is denied stops", func() error { // the registry tells the hosts
+		before := e.back.Load()
+		time.Sleep(200 * time.Millisecond)
+		if after := e.back.Load(); after != before {
+			return fmt.Errorf("%d datagrams passed after they were denied", after-before)
+		}
+		return nil
+	})
 }
 
 // TestFastDevices has networks and containers of different kinds. Those that may go the fast way have programs, and the
