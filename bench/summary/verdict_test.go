@@ -1,0 +1,165 @@
+package summary
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"cleat/bench/cell"
+)
+
+// TestCompareLost checks that a cell which the new run tried and could not measure has
+// regressed, and that one which the new run was not asked for or did not get to has not.
+func TestCompareLost(t *testing.T) {
+	veth, bridge := cellOf("veth", "between"), cellOf("bridge", "between")
+	base := New(slices.Concat(tcp(veth, 35e9, 36e9), tcp(bridge, 30e9, 31e9)), nil)
+	without := func(a ...cell.Absent) Results { return New(tcp(veth, 35e9, 36e9), a) }
+	failing := tcp(bridge, 0, 0)
+	for i := range failing {
+		failing[i].Values, failing[i].Error = nil, "connect: no route to host"
+	}
+	warmup := tcp(bridge, 30e9)
+	warmup[0].Block = 0
+	summaries := without(cell.Absent{Cell: bridge, Work: "tcp", Reason: "the kernel has no bridge"})
+	summaries.Samples, summaries.Absent = nil, nil
+	for _, tt := range []struct {
+		name string
+		new  Results
+		want Verdict
+		text string // of the table
+	}{
+		{"absent with a reason", without(cell.Absent{Cell: bridge, Work: "tcp", Reason: "the kernel has no bridge"}), Regressed, "bridge: the kernel has no bridge"},
+		{"absent, from summaries", summaries, Regressed, "bridge: the kernel has no bridge"},
+		{"absent by design now", without(cell.Absent{Cell: bridge, Work: "tcp", Reason: "isolates", NotApplicable: true}), Regressed, "bridge: isolates"},
+		{"fails", New(slices.Concat(tcp(veth, 35e9, 36e9), failing), nil), Regressed, "bridge: the measurement failed: connect: no route to host"},
+		{"not asked for", without(), OnlyBase, "not measured"},
+		{"interrupted", New(slices.Concat(tcp(veth, 35e9, 36e9), warmup), nil), OnlyBase, "not measured"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := Compare(base, tt.new, CompareOptions{Threshold: DefaultThreshold})
+			for _, r := range c.Rows {
+				if r.Network == "bridge" && r.Verdict != tt.want {
+					t.Errorf("%s: %s, want %s", r.Metric, r.Verdict, tt.want)
+				}
+			}
+			if c.Regressed() != (tt.want == Regressed) {
+				t.Errorf("regressed: %t", c.Regressed())
+			}
+			var b strings.Builder
+			if err := c.Table(&b); err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(b.String(), tt.text) {
+				t.Errorf("no %q in\n%s", tt.text, b.String())
+			}
+		})
+	}
+}
+
+// TestCompareLostProcessorTime checks that the processor time of a network that no longer
+// works is lost with it, also if nothing else is compared.
+func TestCompareLostProcessorTime(t *testing.T) {
+	f := newFake(t, 1)
+	f.run(truth{cellOf("veth", "between"), 30, 1.5, 0})
+	gone := New(nil, []cell.Absent{{Cell: cellOf("veth", "between"), Work: "tcp", Reason: "no veth"}})
+	for _, metrics := range [][]cell.Metric{nil, {cell.ProcessorTime}} {
+		c := Compare(f.results(), gone, CompareOptions{Metrics: metrics})
+		if len(c.Rows) == 0 || slices.ContainsFunc(c.Rows, func(r Row) bool { return r.Verdict != Regressed || r.New.Reason != "no veth" }) {
+			t.Errorf("%+v", c.Rows)
+		}
+	}
+}
+
+// TestCompareAtTheThreshold checks that a network which really is worse by the threshold, and
+// no more, is seldom called regressed, however certain it is that it is worse at all.
+func TestCompareAtTheThreshold(t *testing.T) {
+	const runs = 200
+	run := func(seed uint64, gbit float64) Results {
+		f := newFake(t, seed)
+		f.block = 0
+		f.run(truth{Cell: cellOf("veth", "between"), gbit: gbit})
+		return f.results()
+	}
+	options := CompareOptions{Threshold: 0.10, Metrics: []cell.Metric{cell.Throughput}}
+	regressed, worse := 0, 0
+	for i := range uint64(runs) {
+		switch Compare(run(2*i, 30), run(2*i+1, 27), options).Rows[0].Verdict {
+		case Regressed:
+			regressed++
+		case Worse:
+			worse++
+		}
+	}
+	if regressed > runs*5/100 || worse < runs*90/100 {
+		t.Errorf("regressed in %d and worse in %d of %d runs", regressed, worse, runs)
+	}
+}
+
+// TestCompareChangedMachine checks that a baseline that got slower is no regression of the
+// networks that got slower with it, but that more than this is one.
+func TestCompareChangedMachine(t *testing.T) {
+	run := func(seed uint64, loopback, own, veth, bridge float64, rtt time.Duration) Results {
+		f := newFake(t, seed)
+		f.block = 0.01
+		f.run(truth{cellOf("loopback", "local"), loopback, 0, rtt}, truth{cellOf("own-address", "local"), own, 0, 0},
+			truth{cellOf("veth", "between"), veth, 0, rtt}, truth{cellOf("bridge", "between"), bridge, 0, rtt})
+		return f.results()
+	}
+	const us = time.Microsecond
+	base := run(1, 50, 50, 40, 30, 20*us)
+	for _, tt := range []struct {
+		name string
+		new  Results
+		want string // networks that regressed
+	}{
+		{"nothing changed", run(2, 50, 50, 40, 30, 20*us), ""},
+		{"only the baselines", run(2, 40, 40, 40, 30, 20*us), ""},
+		{"everything", run(2, 40, 40, 32, 24, 25*us), ""},
+		{"everything, one more", run(2, 40, 40, 24, 24, 25*us), "veth"},
+		{"one of two baselines", run(2, 40, 50, 32, 30, 20*us), "veth"},
+		{"a faster machine hides nothing", run(2, 60, 60, 32, 36, 20*us), "veth"},
+	} {
+		c := Compare(base, tt.new, CompareOptions{Threshold: DefaultThreshold})
+		var got []string
+		for _, r := range c.Rows {
+			if r.Verdict == Regressed && !slices.Contains(got, r.Network) {
+				got = append(got, r.Network)
+			}
+		}
+		if strings.Join(got, " ") != tt.want {
+			t.Errorf("%s: %q regressed, want %q", tt.name, got, tt.want)
+		}
+		if lines := len(c.Warnings); lines > 1 {
+			t.Errorf("%s: %d warnings: %q", tt.name, lines, c.Warnings)
+		}
+	}
+}
+
+// TestCompareOtherWorks checks that a cell is found again in a run that measured one of its
+// metrics by another kind of work as well.
+func TestCompareOtherWorks(t *testing.T) {
+	veth := cellOf("veth", "between")
+	alone := tcp(veth, 35e9, 36e9)
+	loaded := tcp(veth, 20e9, 21e9)
+	for i := range loaded {
+		loaded[i].Work = "loaded"
+	}
+	for _, c := range []Comparison{
+		Compare(New(alone, nil), New(slices.Concat(alone, loaded), nil), CompareOptions{}),
+		Compare(New(slices.Concat(alone, loaded), nil), New(alone, nil), CompareOptions{}),
+	} {
+		compared := 0
+		for _, r := range c.Rows {
+			if r.Base.N > 0 && r.New.N > 0 {
+				compared++
+				if r.Base.Median != r.New.Median {
+					t.Errorf("compared with another work: %+v", r)
+				}
+			}
+		}
+		if err := c.Comparable(); err != nil || compared != 2 { // throughput and processor time
+			t.Errorf("%v, %d rows compared", err, compared)
+		}
+	}
+}
