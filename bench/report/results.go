@@ -39,7 +39,9 @@ func FromResults(r summary.Results) Input {
 			continue // the only one is not the best of anything
 		}
 		m := a.Goal.Metric()
-		in.Standings[Mark{a.Best.Cell.Key(), m}] = Best
+		if a.Insufficient == "" || len(a.Ties) > 0 {
+			in.Standings[Mark{a.Best.Cell.Key(), m}] = Best
+		}
 		for _, t := range a.Ties {
 			in.Standings[Mark{t.Cell.Key(), m}] = Tied
 		}
@@ -66,7 +68,10 @@ func headline(answers []summary.Advice) Advice {
 	first := answers[0]
 	leaders := first.Leaders()
 	out := Advice{Question: first.Question, Summary: first.Sentence, Network: strings.Join(leaders, " or ")}
-	if len(leaders) > mostNames {
+	switch {
+	case first.Insufficient != "":
+		out.Network = "none yet"
+	case len(leaders) > mostNames:
 		out.Network = "no single one"
 	}
 	texts, concerned := first.Caveats()

@@ -62,7 +62,7 @@ func TestCardsNeedAChoice(t *testing.T) {
 func TestTiesAreNotRecommended(t *testing.T) {
 	g := newSynthetic("ties")
 	for _, network := range []string{"veth", "bridge"} {
-		g.add(cell.Cell{Network: network, Transport: "tcp", Direction: "between"}, "tcp", 2, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Throughput: 1e10})
+		g.add(cell.Cell{Network: network, Transport: "tcp", Direction: "between"}, "tcp", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Throughput: 1e10})
 	}
 	first := FromResults(results(g.in)).Recommendation[0]
 	if first.Network != "veth or bridge" || strings.HasPrefix(first.Summary, "Use ") || !strings.Contains(first.Summary, "choose by their limits") {
@@ -109,5 +109,27 @@ func dump(t *testing.T, in Input) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNoRecommendationYet checks that a card names no network if the samples are too few, and
+// that a disturbed best is not marked.
+func TestNoRecommendationYet(t *testing.T) {
+	sample := func(network string, block int, gbit float64) cell.Sample {
+		return cell.Sample{Cell: cell.Cell{Network: network, Transport: "tcp", Direction: "between"}, Work: "tcp", Block: block,
+			Values: map[cell.Metric]float64{cell.Throughput: gbit * 1e9}}
+	}
+	in := FromResults(summary.New([]cell.Sample{sample("veth", 1, 30), sample("bridge", 1, 20)}, nil))
+	if a := in.Recommendation; len(a) != 1 || a[0].Network != "none yet" || !strings.Contains(a[0].Summary, "`--repeat 6`") {
+		t.Errorf("%+v", a)
+	}
+	var samples []cell.Sample
+	for i := range 8 {
+		s := sample("veth", i+1, 30+0.1*float64(i))
+		s.Bad = cell.Note("other programs used 0.31 processors")
+		samples = append(samples, s, sample("bridge", i+1, 20+0.1*float64(i)))
+	}
+	if in := FromResults(summary.New(samples, nil)); len(in.Standings) > 0 || in.Recommendation[0].Network != "none yet" {
+		t.Errorf("%+v, %+v", in.Standings, in.Recommendation)
 	}
 }

@@ -98,6 +98,15 @@ func uDistribution(n1, n2 int) func(u int) float64 {
 	return func(u int) float64 { return normal.CDF(float64(u) + 0.5) }
 }
 
+// LeastP returns the smallest p value that Compare can return for so many values without
+// ties: that of two sets which don't overlap. It is 1 if a set is empty.
+func LeastP(n1, n2 int) float64 {
+	if n1 == 0 || n2 == 0 {
+		return 1
+	}
+	return min(1, 2*uDistribution(n1, n2)(0))
+}
+
 // Estimate is a mean with its standard error, for values that were not kept.
 type Estimate struct {
 	Mean, StdErr float64

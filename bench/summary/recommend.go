@@ -92,6 +92,11 @@ type Advice struct {
 	Question  string       `json:"question"` // the role and the goal, for people
 	Sentence  string       `json:"sentence"` // the answer, for people
 
+	// Insufficient is why the numbers support no recommendation: they are too few to see any
+	// difference, or disturbed. It is "" if they do, or if there are none.
+	Insufficient string `json:"insufficient,omitempty"`
+	UnderLoad    bool   `json:"under_load,omitempty"` // the latency is that beside a stream
+
 	Best      *Standing  `json:"best"`      // the best number; nil: nothing was measured
 	Ties      []Standing `json:"ties"`      // can't be told apart from the best; in catalogue order
 	Worse     []Standing `json:"worse"`     // significantly worse; in catalogue order
@@ -197,6 +202,9 @@ func (q question) answer(r Results, all []set, g Goal) Advice {
 			candidates = append(candidates, s)
 		}
 	}
+	if g == ForLatency {
+		candidates, a.UnderLoad = preferLoaded(candidates)
+	}
 	a.exclude(q, r, all, candidates)
 	if len(candidates) == 0 {
 		a.explainMissing(q, r, all)
@@ -208,8 +216,73 @@ func (q question) answer(r Results, all []set, g Goal) Advice {
 	a.rank(chosen, same, all)
 	a.addReferences(chosen, same, all)
 	a.addTrust(r, chosen)
+	a.Insufficient = a.whyInsufficient()
 	a.Sentence = a.sentence()
 	return a
+}
+
+// preferLoaded returns the sets of work "loaded" if these are of as many networks as the
+// others, and else the others: users of a network seldom find it idle.
+func preferLoaded(sets []set) (preferred []set, underLoad bool) {
+	var loaded, plain []set
+	count := map[bool]map[string]bool{true: {}, false: {}}
+	for _, s := range sets {
+		isLoaded := s.work == "loaded"
+		count[isLoaded][s.Network] = true
+		if isLoaded {
+			loaded = append(loaded, s)
+		} else {
+			plain = append(plain, s)
+		}
+	}
+	if len(loaded) > 0 && len(count[true]) >= len(count[false]) {
+		return loaded, true
+	}
+	return plain, false
+}
+
+// whyInsufficient returns why the numbers support no recommendation; "" if they do. They are
+// too few if no test of the best against another could be significant, whatever the values.
+func (a Advice) whyInsufficient() string {
+	if names := disturbed(append([]Standing{*a.Best}, a.Ties...)); len(names) > 0 {
+		return "no sample of " + enumerate(names, "or") + " was undisturbed"
+	}
+	rivals := slices.Concat(a.Ties, a.Worse)
+	pairs := float64(len(rivals)*(len(rivals)+1)) / 2
+	if len(rivals) == 0 && a.Best.N > 1 || slices.ContainsFunc(rivals, func(s Standing) bool {
+		return s.P < 1-stats.Confidence || pairs*stats.LeastP(a.Best.N, s.N) < 1-stats.Confidence
+	}) {
+		return ""
+	}
+	return a.counts() + ", too few to see any difference"
+}
+
+// disturbed returns the networks of which no sample was undisturbed, in catalogue order.
+func disturbed(standings []Standing) []string {
+	return networks(slices.SortedFunc(slices.Values(slices.DeleteFunc(slices.Clone(standings), func(s Standing) bool {
+		return len(cell.Coded(s.Warnings, codeDisturbed)) == 0
+	})), func(x, y Standing) int { return catalog.Compare(x.Network, y.Network) }))
+}
+
+// counts returns how many samples the compared networks have.
+func (a Advice) counts() string {
+	least, most := a.Best.N, a.Best.N
+	for _, s := range slices.Concat(a.Ties, a.Worse) {
+		least, most = min(least, s.N), max(most, s.N)
+	}
+	line := columns.Plural(most, "sample") + " each"
+	if least < most {
+		line = fmt.Sprintf("%d to %s", least, line)
+	}
+	return line
+}
+
+// repeats returns how many samples of each network it takes to see a difference.
+func (a Advice) repeats() int {
+	n := stats.MinForInterval
+	for pairs := float64(a.Rivals()*(a.Rivals()+1)) / 2; pairs*stats.LeastP(n, n) >= 1-stats.Confidence; n++ {
+	}
+	return n
 }
 
 // rank finds the best, and tests all pairs to see which can't be told apart from
@@ -417,14 +490,11 @@ func benchCommand(networks []string, asked ...Goal) string {
 }
 
 func (a *Advice) addTrust(r Results, chosen []set) {
-	least, most, bad := chosen[0].N, chosen[0].N, 0
+	least, bad := chosen[0].N, 0
 	for _, s := range chosen {
-		least, most, bad = min(least, s.N), max(most, s.N), bad+s.BadSamples
+		least, bad = min(least, s.N), bad+s.BadSamples
 	}
-	line := columns.Plural(most, "sample") + " each"
-	if least < most {
-		line = fmt.Sprintf("%d to %s", least, line)
-	}
+	line := a.counts()
 	if bad > 0 {
 		line += fmt.Sprintf("; %s bad", columns.Plural(bad, "sample"))
 	}

@@ -48,6 +48,13 @@ func (r Results) sets() []set {
 			groups[summaryID(withWork(s, g.work))] = g // separateWorks may have added the work
 		}
 	}
+	for _, s := range r.Summaries { // without samples: only loaded work has this metric
+		if s.Metric == cell.LatencyAdded {
+			for _, m := range metricsOf("loaded") {
+				works[summaryID(cell.Summary{Cell: s.Cell, Metric: m})] = "loaded"
+			}
+		}
+	}
 	var out []set
 	for _, s := range r.Summaries {
 		one := set{Summary: s, work: cmp.Or(s.Factors["work"], works[summaryID(s)])}

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"cleat/bench/catalog"
 	"cleat/bench/cell"
 )
 
@@ -160,6 +161,92 @@ func TestCompareOtherWorks(t *testing.T) {
 		}
 		if err := c.Comparable(); err != nil || compared != 2 { // throughput and processor time
 			t.Errorf("%v, %d rows compared", err, compared)
+		}
+	}
+}
+
+// TestRecommendNeedsSamples checks that samples too few for any difference, or disturbed ones,
+// give no recommendation but what it takes.
+func TestRecommendNeedsSamples(t *testing.T) {
+	veth, bridge, vlan := cellOf("veth", "between"), cellOf("bridge", "between"), cellOf("vlan", "between")
+	eight := func(gbit float64) (xs []float64) {
+		for i := range 8 {
+			xs = append(xs, (gbit+0.1*float64(i))*1e9)
+		}
+		return xs
+	}
+	disturbed := func(samples []cell.Sample) []cell.Sample {
+		for i := range samples {
+			samples[i].Bad = cell.Note("other programs used 0.31 processors")
+		}
+		return samples
+	}
+	for _, tt := range []struct {
+		name    string
+		samples []cell.Sample
+		want    string
+	}{
+		{"one of one", tcp(veth, 30e9),
+			"No recommendation: 1 sample each, too few to see any difference. Measure again with `--repeat 6` or more. The best number so far: veth, 30.0 Gbit/s."},
+		{"one of each", slices.Concat(tcp(veth, 30e9), tcp(bridge, 20e9)),
+			"No recommendation: 1 sample each, too few to see any difference. Measure again with `--repeat 6` or more. The best number so far: veth, 30.0 Gbit/s."},
+		{"the best has one", slices.Concat(tcp(veth, 30e9), tcp(bridge, eight(20)...)),
+			"No recommendation: 1 to 8 samples each, too few to see any difference. Measure again with `--repeat 6` or more. The best number so far: veth, 30.0 Gbit/s."},
+		{"four of three", slices.Concat(tcp(veth, eight(30)[:4]...), tcp(bridge, eight(20)[:4]...), tcp(vlan, eight(20)[:4]...)),
+			"No recommendation: 4 samples each, too few to see any difference. Measure again with `--repeat 6` or more. The best number so far: veth, 30.1 Gbit/s."},
+		{"four of two", slices.Concat(tcp(veth, eight(30)[:4]...), tcp(bridge, eight(20)[:4]...)),
+			"Use veth: 30.1 Gbit/s, better than the other one measured here."},
+		{"the best is disturbed", slices.Concat(disturbed(tcp(veth, eight(30)...)), tcp(bridge, eight(20)...)),
+			"No recommendation: no sample of veth was undisturbed. Measure again with `--repeat 6` or more, and nothing else running. The best number so far: veth, 30.4 Gbit/s."},
+		{"one that ties is disturbed", slices.Concat(disturbed(tcp(veth, eight(30)...)), tcp(bridge, eight(30.05)...)),
+			"No recommendation: no sample of veth was undisturbed. Measure again with `--repeat 6` or more, and nothing else running. The best number so far: bridge, 30.4 Gbit/s."},
+		{"a worse one is disturbed", slices.Concat(tcp(veth, eight(30)...), disturbed(tcp(bridge, eight(20)...))),
+			"Use veth: 30.4 Gbit/s, better than the other one measured here. No sample of bridge was undisturbed: it may be better than it seems."},
+	} {
+		a := ask(t, New(tt.samples, nil), catalog.Container, ForThroughput)
+		if a.Sentence != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, a.Sentence, tt.want)
+		}
+		if (a.Insufficient != "") != strings.HasPrefix(tt.want, "No recommendation") {
+			t.Errorf("%s: insufficient: %q", tt.name, a.Insufficient)
+		}
+	}
+}
+
+// TestRecommendForLatencyUnderLoad checks that latency under load decides where it was measured
+// of as many networks, whatever else of the cells is alike.
+func TestRecommendForLatencyUnderLoad(t *testing.T) {
+	rtt := func(network, work string, bytes int, us float64) (out []cell.Sample) {
+		c := cellOf(network, "between")
+		c.MessageBytes = bytes
+		for i := range 8 {
+			out = append(out, cell.Sample{Cell: c, Work: work, Block: i + 1, Values: map[cell.Metric]float64{cell.LatencyP50: 1000 * (us + float64(i))}})
+			if work == "loaded" {
+				out[i].Values[cell.LatencyAdded] = 500
+			}
+		}
+		return out
+	}
+	for _, bytes := range []int{64, 131072} {
+		plain := slices.Concat(rtt("veth", "rr", 64, 30), rtt("bridge", "rr", 64, 40))
+		both := slices.Concat(plain, rtt("veth", "loaded", bytes, 900), rtt("bridge", "loaded", bytes, 200))
+		for _, tt := range []struct {
+			name    string
+			samples []cell.Sample
+			want    string
+		}{
+			{"both", both, "Use bridge: 204 µs median round trip under load, better than the other one measured here."},
+			{"plain only", plain, "Use veth: 33.5 µs median round trip, better than the other one measured here."},
+			{"one under load", slices.Concat(plain, rtt("bridge", "loaded", bytes, 20)), "Use veth: 33.5 µs median round trip, better than the other one measured here."},
+		} {
+			r := New(tt.samples, nil)
+			if a := ask(t, r, catalog.Container, ForLatency); a.Sentence != tt.want {
+				t.Errorf("%s, %d bytes: %q, want %q", tt.name, bytes, a.Sentence, tt.want)
+			}
+			r.Samples = nil
+			if a := ask(t, r, catalog.Container, ForLatency); a.Best.Network != strings.TrimSuffix(strings.Fields(tt.want)[1], ":") {
+				t.Errorf("%s, %d bytes, from summaries: %q", tt.name, bytes, a.Sentence)
+			}
 		}
 	}
 }
