@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cleat/bench/cell"
+	"cleat/bench/stats"
 	"cleat/bench/summary"
 	"cleat/internal/columns"
 )
@@ -115,7 +116,7 @@ func headline(answers []summary.Advice) Advice {
 // compared returns a network's number and its ratio to the best.
 func compared(a summary.Advice, s summary.Standing) string {
 	text := fmt.Sprintf("%s: %s, %s × that of %s", s.Network, a.Goal.Metric().Format(s.Median), cell.Digits(s.Ratio), a.Best.Network)
-	if s.RatioLow < s.RatioHigh {
+	if s.RatioLow < s.RatioHigh && s.RatioLevel >= stats.Confidence {
 		text += " (" + cell.Digits(s.RatioLow) + "–" + cell.Digits(s.RatioHigh) + ")"
 	}
 	return text

@@ -133,3 +133,25 @@ func TestNoRecommendationYet(t *testing.T) {
 		t.Errorf("%+v, %+v", in.Standings, in.Recommendation)
 	}
 }
+
+// TestFewSamplesClaimNoLevel checks that intervals of too few samples are nowhere called 95 %.
+func TestFewSamplesClaimNoLevel(t *testing.T) {
+	run := func(veth, bridge int) Input {
+		var samples []cell.Sample
+		for network, n := range map[string]int{"veth": veth, "bridge": bridge} {
+			for i := range n {
+				samples = append(samples, cell.Sample{Cell: cell.Cell{Network: network, Transport: "tcp", Direction: "between"}, Work: "tcp", Block: i + 1,
+					Values: map[cell.Metric]float64{cell.Throughput: 1e9 * (20 + float64(i))}})
+			}
+		}
+		return FromResults(summary.New(samples, nil))
+	}
+	if out := table(t, run(8, 2), 80); !strings.Contains(out, "lo–hi: 50–95 % interval of the median") {
+		t.Error(out)
+	}
+	for _, text := range run(4, 2).Recommendation[0].RunnerUp {
+		if strings.Contains(text, "(") {
+			t.Errorf("an interval of 2 and 4 samples: %q", text)
+		}
+	}
+}

@@ -250,3 +250,98 @@ func TestRecommendForLatencyUnderLoad(t *testing.T) {
 		}
 	}
 }
+
+// twice is a run with n samples of three networks without root, and of loopback.
+func twice(n int) Results {
+	var samples []cell.Sample
+	for i, network := range []string{"loopback", "cleat", "pasta", "slirp4netns"} {
+		c := cellOf(network, "outbound")
+		if network == "loopback" {
+			c.Direction = "local"
+		}
+		var xs []float64
+		for k := range n {
+			xs = append(xs, 1e9*(60-15*float64(i)+float64(k)))
+		}
+		samples = append(samples, tcp(c, xs...)...)
+	}
+	return New(samples, nil)
+}
+
+// TestVersusLevels checks that no table claims 95 % for the range of two samples.
+func TestVersusLevels(t *testing.T) {
+	for _, tt := range []struct {
+		n    int
+		head string // of the intervals
+		ci   bool   // ratios and Markdown have intervals
+	}{{1, "", false}, {2, "[50 %]", false}, {5, "[93 %]", false}, {8, "[95 %]", true}} {
+		v := Against(twice(tt.n), "cleat")
+		m, l := find(t, v, cell.Throughput, "outbound", "cleat")
+		if got := m.Heads()[2]; got != tt.head {
+			t.Errorf("%d samples: head %q, want %q", tt.n, got, tt.head)
+		}
+		ratios := 0
+		for _, text := range m.Cells(l)[3:] {
+			if strings.Contains(text, "[") {
+				ratios++
+			}
+		}
+		if want := tt.n >= 5; (ratios == 2) != want { // 5 × 5 pairs have an interval of 96.8 %
+			t.Errorf("%d samples: %q", tt.n, m.Cells(l))
+		}
+		var b strings.Builder
+		if err := v.Markdown(&b); err != nil {
+			t.Fatal(err)
+		}
+		row := strings.Split(strings.Split(b.String(), "\n")[2], "|")
+		if got := strings.Contains(row[2], "["); got != tt.ci {
+			t.Errorf("%d samples: %q", tt.n, row[2])
+		}
+		b.Reset()
+		if err := v.Table(&b); err != nil || !strings.Contains(strings.Join(strings.Fields(b.String()), " "), "Intervals are not corrected") {
+			t.Errorf("the legend does not explain intervals beside ~: %s", b.String())
+		}
+	}
+}
+
+// TestVersusCorrectsEachPairOnce checks that a pair of networks counts once for Holm's
+// correction, also if its ratio stands in two lines: that of the subject to the best rival, and
+// the subject's to each rival.
+func TestVersusCorrectsEachPairOnce(t *testing.T) {
+	r := twice(8)
+	v := Against(r, "cleat")
+	pairs := map[string]float64{} // p by pair, before the correction
+	var sets []set
+	for _, s := range r.sets() {
+		if s.Metric == cell.Throughput || s.Metric == cell.ProcessorTime {
+			sets = append(sets, s)
+		}
+	}
+	least := 1.0
+	for _, m := range v.Matches {
+		for _, l := range m.Lines {
+			if l.ToRival.Value > 0 && l.Network == "cleat" {
+				rival, _ := m.line(m.BestRival)
+				if l.ToRival.P != rival.OfSubject.P {
+					t.Errorf("%s: p %g to the best rival, %g of it", m.Metric, l.ToRival.P, rival.OfSubject.P)
+				}
+				least = min(least, l.ToRival.P)
+			}
+		}
+	}
+	for i, a := range sets {
+		for _, b := range sets[i+1:] {
+			if a.Metric == b.Metric && (a.Network == "loopback" || a.Network == "cleat" || a.Network == "pasta") {
+				pairs[a.id()+b.id()] = withinRun(a, b, nil).P
+			}
+		}
+	}
+	smallest := 1.0
+	for _, p := range pairs {
+		smallest = min(smallest, p)
+	}
+	// Each metric has 3 pairs with loopback, and 3 of the networks.
+	if want := 12 * smallest; len(pairs) != 12 || least > want*1.0001 {
+		t.Errorf("least p %g, want %g of %d pairs", least, want, len(pairs))
+	}
+}
