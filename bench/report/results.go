@@ -40,11 +40,17 @@ func FromResults(r summary.Results) Input {
 			continue // the only one is not the best of anything
 		}
 		m := a.Goal.Metric()
-		if a.Insufficient == "" || len(a.Ties) > 0 {
+		switch {
+		case len(a.Ties) > 0: // of this group of the table, or of another one
+			in.Standings[Mark{a.Best.Cell.Key(), m}] = Tied
+		case a.Insufficient == "":
 			in.Standings[Mark{a.Best.Cell.Key(), m}] = Best
 		}
 		for _, t := range a.Ties {
 			in.Standings[Mark{t.Cell.Key(), m}] = Tied
+		}
+		for _, t := range a.Worse {
+			in.Standings[Mark{t.Cell.Key(), m}] = Behind
 		}
 	}
 	for _, role := range summary.Roles(advice) {

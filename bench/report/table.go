@@ -188,7 +188,7 @@ func (w *writer) columns(metrics []cell.Metric, rows []row) []column {
 				return cell.None
 			},
 			style: func(r row) string {
-				if sign(r) != "" {
+				if leads(sign(r)) {
 					return green
 				}
 				return ""

@@ -102,6 +102,10 @@ type Advice struct {
 	Worse     []Standing `json:"worse"`     // significantly worse; in catalogue order
 	Reference []Standing `json:"reference"` // baselines: for reference, not for choice
 
+	// OtherSettings has better numbers than Best, under the same conditions but with other
+	// settings of the networks, such as the runtime: not compared.
+	OtherSettings []Standing `json:"other_settings"`
+
 	Conditions    string      `json:"conditions"`     // the factors under which all were compared
 	NotCompared   []Exclusion `json:"not_compared"`   // measured under other factors only, or not measured: interrupted
 	Unavailable   []Exclusion `json:"unavailable"`    // can't be measured on this machine, or failed
@@ -117,7 +121,7 @@ func (a Advice) Rivals() int { return len(a.Ties) + len(a.Worse) }
 
 // newAdvice returns an answer whose JSON has no null but Best.
 func newAdvice(role catalog.Role, direction string) Advice {
-	return Advice{Role: role, Direction: direction, Ties: []Standing{}, Worse: []Standing{}, Reference: []Standing{},
+	return Advice{Role: role, Direction: direction, Ties: []Standing{}, Worse: []Standing{}, Reference: []Standing{}, OtherSettings: []Standing{},
 		NotCompared: []Exclusion{}, Unavailable: []Exclusion{}, NotApplicable: []Exclusion{}, Trust: []string{}}
 }
 
@@ -215,6 +219,7 @@ func (q question) answer(r Results, all []set, g Goal) Advice {
 	a.NotCompared = append(a.NotCompared, others...)
 	a.rank(chosen, same, all)
 	a.addReferences(chosen, same, all)
+	a.addOtherSettings(candidates, all)
 	a.addTrust(r, chosen)
 	a.Insufficient = a.whyInsufficient()
 	a.Sentence = a.sentence()
@@ -356,6 +361,27 @@ func (a *Advice) addReferences(chosen, same, all []set) {
 		st.Caveats = nil
 		a.Reference = append(a.Reference, st)
 	}
+}
+
+// addOtherSettings adds the better numbers with other settings, the best first.
+func (a *Advice) addOtherSettings(candidates, all []set) {
+	var cells []cell.Cell
+	for _, s := range candidates {
+		cells = append(cells, s.Cell)
+	}
+	conditions := cell.Conditions(cells)
+	better := func(x, y float64) bool { return x != y && x < y == a.Goal.Metric().LowerIsBetter() }
+	for _, s := range candidates {
+		if better(s.Median, a.Best.Median) && cell.Levels(conditions, s.Cell) == cell.Levels(conditions, a.Best.Cell) {
+			a.OtherSettings = append(a.OtherSettings, newStanding(s, all))
+		}
+	}
+	slices.SortStableFunc(a.OtherSettings, func(x, y Standing) int {
+		if a.Goal.Metric().LowerIsBetter() {
+			return cmp.Compare(x.Median, y.Median)
+		}
+		return cmp.Compare(y.Median, x.Median)
+	})
 }
 
 // newStanding collects a network's numbers, those of other metrics of its cell too.
