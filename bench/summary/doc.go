@@ -71,7 +71,7 @@
 //	sets.go                           summaries with the values behind them, for what follows
 //	compare.go, environment.go        two runs
 //	versus.go                         one network against its rivals
-//	recommend.go, alike.go, path.go   recommendations
+//	recommend.go, alike.go, sufficient.go, path.go   recommendations
 //	comparetable.go, versustext.go, advicetext.go, format.go   the same as text
 //	fake_test.go                      runs with a known truth, for tests
 //
