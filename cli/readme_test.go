@@ -202,3 +202,32 @@ func TestConsoleBlocks(t *testing.T) {
 		t.Error("`cleat man` is run, `cleat bench quick` is not")
 	}
 }
+
+// TestComparedRunsAreAlike checks that the runs which pages compare were made by the same
+// command but for --out: only then do they share all cells.
+func TestComparedRunsAreAlike(t *testing.T) {
+	for _, page := range []string{"../README.md", "../doc/bench.md"} {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		made, compared := map[string]string{}, 0
+		for _, block := range consoleBlocks(string(text)) {
+			for _, c := range block {
+				words := strings.Fields(c.line)
+				if i := slices.Index(words, "--out"); i >= 0 && i+1 < len(words) {
+					made[words[i+1]] = strings.Join(slices.Delete(slices.Clone(words), i, i+2), " ")
+				}
+				if i := slices.Index(words, "compare"); i >= 0 && i+2 < len(words) {
+					compared++
+					if base, other := made[words[i+1]], made[words[i+2]]; base == "" || base != other {
+						t.Errorf("%s: %s: the runs are of %q and %q", page, c.line, base, other)
+					}
+				}
+			}
+		}
+		if compared == 0 {
+			t.Errorf("%s compares no runs", page)
+		}
+	}
+}

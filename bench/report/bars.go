@@ -142,7 +142,7 @@ func (b bars) panels(sums []cell.Summary, axis scale, per float64, unit string, 
 				switch {
 				case r.role == catalog.Baseline:
 					row.Class = "base"
-				case row.Sign != "":
+				case leads(row.Sign):
 					row.Class = "best"
 				}
 				draw(&row, s)
@@ -235,7 +235,8 @@ func (b bars) keys(sums []cell.Summary) []key {
 // signText explains the signs that occur among sums; "" if there are none.
 func signText(sums []cell.Summary, signs map[Mark]string, apostrophe string) string {
 	var parts []string
-	for _, sign := range []struct{ sign, text string }{{"*", "best of its group"}, {"~", "can" + apostrophe + "t be told apart from the best of its group"}} {
+	for _, sign := range []struct{ sign, text string }{{"*", "best of its group"}, {"~", "can" + apostrophe + "t be told apart from the best of its group"},
+		{notCompared, "not compared with * and ~: other settings"}} {
 		if slices.ContainsFunc(sums, func(s cell.Summary) bool { return signs[markOf(s)] == sign.sign }) {
 			parts = append(parts, sign.sign+" "+sign.text)
 		}

@@ -2,7 +2,6 @@ package report
 
 import (
 	"cmp"
-	"fmt"
 	"maps"
 	"slices"
 	"strconv"
@@ -298,21 +297,13 @@ func intervalOf(s cell.Summary) string {
 // reach at least: a median's covers 95 % or a little more where the number of
 // samples allows.
 func levelText(sums []cell.Summary) string {
-	lo, hi := 1.0, 0.0
+	var levels []float64
 	for _, s := range sums {
 		if s.N > 1 && s.CILevel > 0 {
-			level := min(s.CILevel, stats.Confidence)
-			lo, hi = min(lo, level), max(hi, level)
+			levels = append(levels, s.CILevel)
 		}
 	}
-	if hi == 0 {
-		return ""
-	}
-	percent := func(level float64) int { return int(level*100 + 1e-9) } // never more than it covers
-	if percent(lo) == percent(hi) {
-		return fmt.Sprintf("%d %%", percent(lo))
-	}
-	return fmt.Sprintf("%d–%d %%", percent(lo), percent(hi))
+	return stats.LevelText(levels...)
 }
 
 // counts returns how many samples each of sums has.

@@ -53,11 +53,12 @@ type Mark struct {
 // Standing is the rank of a number among the others of its role.
 type Standing int
 
-// The standings. A number without one is worse than the best, or was not compared.
+// The standings.
 const (
-	Unranked Standing = iota
-	Best              // the best of its role
-	Tied              // can't be told apart from the best of its role: shown as ~
+	Unranked Standing = iota // not compared: shown as ° beside numbers that were
+	Best                     // the best of its role
+	Tied                     // can't be told apart from the best of its role: shown as ~
+	Behind                   // worse than the best of its role
 )
 
 // title returns the title of the page: preset, host and date.
@@ -102,20 +103,24 @@ func filter(sums []cell.Summary, keep func(cell.Summary) bool) []cell.Summary {
 	return slices.DeleteFunc(slices.Clone(sums), func(s cell.Summary) bool { return !keep(s) })
 }
 
+// notCompared is the sign of a number beside numbers that were compared without it.
+const notCompared = "°"
+
 // symbols returns the sign beside each number: * for the best of its role, or ~
 // for all that can't be told apart at the top, the best included, so that no order
-// among them is suggested.
+// among them is suggested. In a group with one of these, numbers that were not compared
+// have a sign of their own, so that none without a sign is better.
 func (in Input) symbols() map[Mark]string {
 	sums := in.available()
 	fs := varying(sums)
 	competition := func(s cell.Summary) string {
 		return string(catalog.RoleOf(s.Network)) + "\x00" + string(s.Metric) + "\x00" + cell.Levels(fs, s.Cell)
 	}
-	tied := map[string]bool{}
+	tied, ranked := map[string]bool{}, map[string]bool{}
 	for _, s := range sums {
-		if in.Standings[markOf(s)] == Tied {
-			tied[competition(s)] = true
-		}
+		st := in.Standings[markOf(s)]
+		tied[competition(s)] = tied[competition(s)] || st == Tied
+		ranked[competition(s)] = ranked[competition(s)] || st == Tied || st == Best
 	}
 	out := map[Mark]string{}
 	for _, s := range sums {
@@ -124,9 +129,14 @@ func (in Input) symbols() map[Mark]string {
 			out[markOf(s)] = "~"
 		case st == Best:
 			out[markOf(s)] = "*"
+		case st == Unranked && ranked[competition(s)]:
+			out[markOf(s)] = notCompared
 		}
 	}
 	return out
 }
+
+// leads reports whether a sign is of a number at the top.
+func leads(sign string) bool { return sign != "" && sign != notCompared }
 
 func markOf(s cell.Summary) Mark { return Mark{s.Key(), s.Metric} }

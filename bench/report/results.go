@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"cleat/bench/cell"
+	"cleat/bench/stats"
 	"cleat/bench/summary"
 	"cleat/internal/columns"
 )
@@ -39,9 +40,17 @@ func FromResults(r summary.Results) Input {
 			continue // the only one is not the best of anything
 		}
 		m := a.Goal.Metric()
-		in.Standings[Mark{a.Best.Cell.Key(), m}] = Best
+		switch {
+		case len(a.Ties) > 0: // of this group of the table, or of another one
+			in.Standings[Mark{a.Best.Cell.Key(), m}] = Tied
+		case a.Insufficient == "":
+			in.Standings[Mark{a.Best.Cell.Key(), m}] = Best
+		}
 		for _, t := range a.Ties {
 			in.Standings[Mark{t.Cell.Key(), m}] = Tied
+		}
+		for _, t := range a.Worse {
+			in.Standings[Mark{t.Cell.Key(), m}] = Behind
 		}
 	}
 	for _, role := range summary.Roles(advice) {
@@ -66,7 +75,10 @@ func headline(answers []summary.Advice) Advice {
 	first := answers[0]
 	leaders := first.Leaders()
 	out := Advice{Question: first.Question, Summary: first.Sentence, Network: strings.Join(leaders, " or ")}
-	if len(leaders) > mostNames {
+	switch {
+	case first.Insufficient != "":
+		out.Network = "none yet"
+	case len(leaders) > mostNames:
 		out.Network = "no single one"
 	}
 	texts, concerned := first.Caveats()
@@ -110,7 +122,7 @@ func headline(answers []summary.Advice) Advice {
 // compared returns a network's number and its ratio to the best.
 func compared(a summary.Advice, s summary.Standing) string {
 	text := fmt.Sprintf("%s: %s, %s × that of %s", s.Network, a.Goal.Metric().Format(s.Median), cell.Digits(s.Ratio), a.Best.Network)
-	if s.RatioLow < s.RatioHigh {
+	if s.RatioLow < s.RatioHigh && s.RatioLevel >= stats.Confidence {
 		text += " (" + cell.Digits(s.RatioLow) + "–" + cell.Digits(s.RatioHigh) + ")"
 	}
 	return text

@@ -34,8 +34,8 @@ func TestFromResults(t *testing.T) {
 			tied++
 		}
 	}
-	if best < 3 {
-		t.Errorf("%d roles have a best network for throughput, want at least 3 with competitors", best)
+	if best+tied < 3 || best == 0 {
+		t.Errorf("%d roles have a best network for throughput, and %d networks can't be told apart from others, want at least 3 with competitors", best, tied)
 	}
 	if *preview != "" {
 		writePreview(t, "results-quick", in)
@@ -62,7 +62,7 @@ func TestCardsNeedAChoice(t *testing.T) {
 func TestTiesAreNotRecommended(t *testing.T) {
 	g := newSynthetic("ties")
 	for _, network := range []string{"veth", "bridge"} {
-		g.add(cell.Cell{Network: network, Transport: "tcp", Direction: "between"}, "tcp", 2, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Throughput: 1e10})
+		g.add(cell.Cell{Network: network, Transport: "tcp", Direction: "between"}, "tcp", 8, 0.1, cell.CoresPerGbit{}, map[cell.Metric]float64{cell.Throughput: 1e10})
 	}
 	first := FromResults(results(g.in)).Recommendation[0]
 	if first.Network != "veth or bridge" || strings.HasPrefix(first.Summary, "Use ") || !strings.Contains(first.Summary, "choose by their limits") {
@@ -109,5 +109,122 @@ func dump(t *testing.T, in Input) {
 	}
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestNoRecommendationYet checks that a card names no network if the samples are too few, and
+// that a disturbed best is not marked.
+func TestNoRecommendationYet(t *testing.T) {
+	sample := func(network string, block int, gbit float64) cell.Sample {
+		return cell.Sample{Cell: cell.Cell{Network: network, Transport: "tcp", Direction: "between"}, Work: "tcp", Block: block,
+			Values: map[cell.Metric]float64{cell.Throughput: gbit * 1e9}}
+	}
+	in := FromResults(summary.New([]cell.Sample{sample("veth", 1, 30), sample("bridge", 1, 20)}, nil))
+	if a := in.Recommendation; len(a) != 1 || a[0].Network != "none yet" || !strings.Contains(a[0].Summary, "`--repeat 6`") {
+		t.Errorf("%+v", a)
+	}
+	var samples []cell.Sample
+	for i := range 8 {
+		s := sample("veth", i+1, 30+0.1*float64(i))
+		s.Bad = cell.Note("other programs used 0.31 processors")
+		samples = append(samples, s, sample("bridge", i+1, 20+0.1*float64(i)))
+	}
+	if in := FromResults(summary.New(samples, nil)); len(in.symbols()) > 0 || in.Recommendation[0].Network != "none yet" {
+		t.Errorf("%+v, %+v", in.symbols(), in.Recommendation)
+	}
+}
+
+// TestFewSamplesClaimNoLevel checks that intervals of too few samples are nowhere called 95 %.
+func TestFewSamplesClaimNoLevel(t *testing.T) {
+	run := func(veth, bridge int) Input {
+		var samples []cell.Sample
+		for network, n := range map[string]int{"veth": veth, "bridge": bridge} {
+			for i := range n {
+				samples = append(samples, cell.Sample{Cell: cell.Cell{Network: network, Transport: "tcp", Direction: "between"}, Work: "tcp", Block: i + 1,
+					Values: map[cell.Metric]float64{cell.Throughput: 1e9 * (20 + float64(i))}})
+			}
+		}
+		return FromResults(summary.New(samples, nil))
+	}
+	if out := table(t, run(8, 2), 80); !strings.Contains(out, "lo–hi: 50–95 % interval of the median") {
+		t.Error(out)
+	}
+	for _, text := range run(4, 2).Recommendation[0].RunnerUp {
+		if strings.Contains(text, "(") {
+			t.Errorf("an interval of 2 and 4 samples: %q", text)
+		}
+	}
+}
+
+// TestSettingsAreNotCompared checks that a number with other settings than the advice compared
+// is marked so beside marked numbers, is named by the advice if it is higher, and that nothing
+// else of its group is.
+func TestSettingsAreNotCompared(t *testing.T) {
+	var samples []cell.Sample
+	add := func(network, runtime string, factors map[string]string, gbit float64) {
+		for i := range 8 {
+			samples = append(samples, cell.Sample{Cell: cell.Cell{Network: network, Runtime: runtime, Transport: "tcp", Direction: "between", Factors: factors}, Work: "tcp", Block: i + 1,
+				Values: map[cell.Metric]float64{cell.Throughput: 1e9 * (gbit + 0.1*float64(i*(i+3)%8))}})
+		}
+	}
+	port := func(p string) map[string]string { return map[string]string{"vxlan_port": p} }
+	add("veth", "native", nil, 30)
+	add("bridge", "native", nil, 30)
+	add("macvlan-bridge", "native", nil, 20)
+	add("veth", "docker", nil, 25)
+	add("bridge", "docker", nil, 40)
+	add("macvlan-bridge", "docker", nil, 20)
+	add("vxlan", "native", port("4789"), 8)
+	add("vxlan", "native", port("8472"), 12)
+	add("gre", "native", nil, 10)
+	add("loopback", "native", nil, 60)
+	in := FromResults(summary.New(samples, nil))
+	out := table(t, in, 80)
+	for label, want := range map[string]string{
+		"veth": "~30.3", "bridge": "~30.3", "macvlan-bridge": "20.3",
+		"veth, in docker": "°25.3", "bridge, in docker": "°40.3", "macvlan-bridge, in docker": "°20.3",
+		"gre": "*10.3", "vxlan": "8.30", "vxlan, port 8472": "°12.3", "loopback": "60.3",
+	} {
+		if !strings.Contains(strings.Join(strings.Fields(out), " "), " "+label+" "+want+" ") {
+			t.Errorf("no %q with %q in\n%s", label, want, out)
+		}
+	}
+	if want := "° not compared with * and ~: other settings"; !strings.Contains(strings.Join(strings.Fields(out), " "), want) {
+		t.Errorf("the legend has no %q:\n%s", want, out)
+	}
+	for i, want := range []string{
+		"can't be told apart here (veth: 30.3 Gbit/s): choose by their limits. veth is better than macvlan-bridge. Not compared, since with other settings: bridge, in docker: 40.3 Gbit/s.",
+		"Use gre: 10.3 Gbit/s, better than the other one measured here. Not compared, since with other settings: vxlan, port 8472: 12.3 Gbit/s.",
+	} {
+		if got := in.Recommendation[i].Summary; !strings.HasSuffix(got, want) {
+			t.Errorf("%q, want …%q", got, want)
+		}
+	}
+	for _, f := range newPage(in).Bars {
+		for _, g := range f.Panels[0].Groups {
+			for _, r := range g.Rows {
+				if r.Sign == "°" && r.Class == "best" {
+					t.Errorf("%s is drawn as best", r.Name)
+				}
+			}
+		}
+	}
+}
+
+// TestTiesAcrossGroups checks that the best is no * if networks of another group of the table
+// can't be told apart from it.
+func TestTiesAcrossGroups(t *testing.T) {
+	var samples []cell.Sample
+	for i := range 8 {
+		for network, factors := range map[string]map[string]string{"veth": {"peer": "near"}, "bridge": nil} {
+			samples = append(samples, cell.Sample{Cell: cell.Cell{Network: network, Transport: "tcp", Direction: "between", Factors: factors}, Work: "tcp", Block: i + 1,
+				Values: map[cell.Metric]float64{cell.Throughput: 1e9 * (30 + float64(i))}})
+		}
+	}
+	in := FromResults(summary.New(samples, nil))
+	for mark, sign := range in.symbols() {
+		if sign == "*" {
+			t.Errorf("%s has a *", mark.Cell)
+		}
 	}
 }

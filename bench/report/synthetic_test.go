@@ -87,6 +87,8 @@ func (g *synthetic) stand(network string, m cell.Metric, st Standing) {
 	for _, s := range g.in.Summaries {
 		if s.Network == network && s.Metric == m {
 			g.in.Standings[Mark{s.Key(), m}] = st
+		} else if mark := (Mark{s.Key(), m}); g.in.Standings[mark] == Unranked {
+			g.in.Standings[mark] = Behind
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/stats"
 	"cleat/bench/summary"
 	"cleat/internal/columns"
 )
@@ -187,7 +188,7 @@ func (w *writer) columns(metrics []cell.Metric, rows []row) []column {
 				return cell.None
 			},
 			style: func(r row) string {
-				if sign(r) != "" {
+				if leads(sign(r)) {
 					return green
 				}
 				return ""
@@ -342,7 +343,11 @@ func spreadText(p panel, xLabel string) string {
 		text = fmt.Sprintf("medians of %d to %d samples", least, most)
 	}
 	if width > 0 {
-		text += fmt.Sprintf("; the widest interval: %s–%s, %s at %s %s", cell.Digits(widest.Low), cell.Digits(widest.High), name, widest.Label, xLabel)
+		kind := "interval"
+		if widest.N < stats.MinForInterval {
+			kind = "range"
+		}
+		text += fmt.Sprintf("; the widest %s: %s–%s, %s at %s %s", kind, cell.Digits(widest.Low), cell.Digits(widest.High), name, widest.Label, xLabel)
 	}
 	return text
 }
@@ -376,7 +381,7 @@ func (w *writer) legend(shown []cell.Summary) {
 		w.paragraph("", text, "")
 	}
 	if w.lohi && !w.hasFewSamples() {
-		w.paragraph("", "lo–hi: 95 % interval of the median", "")
+		w.paragraph("", "lo–hi: "+levelText(filter(shown, func(s cell.Summary) bool { return s.Metric.ShowsInterval() }))+" interval of the median", "")
 	}
 	if text := joinWords(common(w.in.available()), w.samplesText(shown)); text != "" {
 		w.paragraph("all: ", text, "")

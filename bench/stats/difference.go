@@ -45,24 +45,38 @@ func positive(values []float64) bool {
 	return len(values) > 0 && !slices.ContainsFunc(values, func(x float64) bool { return !(x > 0) || math.IsInf(x, 1) })
 }
 
-// ratioInterval inverts the Mann–Whitney test. The interval is the range of the
-// quotients of all pairs, without the k−1 smallest and largest, where k is the
-// largest number that keeps the level.
+// ratioInterval inverts the Mann–Whitney test for the ratio second over first.
 func ratioInterval(first, second []float64) Interval {
-	quotients := make([]float64, 0, len(first)*len(second))
-	for _, x := range first {
-		for _, y := range second {
-			quotients = append(quotients, y/x)
-		}
-	}
-	slices.Sort(quotients)
-	k, level := trimmedQuotients(len(first), len(second))
-	return Interval{Low: quotients[k-1], High: quotients[len(quotients)-k], Level: level}
+	return invert(first, second, func(x, y float64) float64 { return y / x })
 }
 
-// trimmedQuotients returns which of the sorted quotients bound the interval, counted
+// DifferenceInterval inverts the Mann–Whitney test for the difference second minus first, for
+// values that may be zero. Without values it is NaN, with level 0.
+func DifferenceInterval(first, second []float64) Interval {
+	if len(first) == 0 || len(second) == 0 {
+		return Interval{Low: math.NaN(), High: math.NaN()}
+	}
+	return invert(first, second, func(x, y float64) float64 { return y - x })
+}
+
+// invert inverts the Mann–Whitney test. The interval is the range of what change returns for
+// all pairs, without the k−1 smallest and largest, where k is the largest number that keeps
+// the level.
+func invert(first, second []float64, change func(x, y float64) float64) Interval {
+	changes := make([]float64, 0, len(first)*len(second))
+	for _, x := range first {
+		for _, y := range second {
+			changes = append(changes, change(x, y))
+		}
+	}
+	slices.Sort(changes)
+	k, level := trimmedPairs(len(first), len(second))
+	return Interval{Low: changes[k-1], High: changes[len(changes)-k], Level: level}
+}
+
+// trimmedPairs returns which of the sorted pairs bound the interval, counted
 // from 1 from both ends, and the level of that interval.
-func trimmedQuotients(n1, n2 int) (k int, level float64) {
+func trimmedPairs(n1, n2 int) (k int, level float64) {
 	below := uDistribution(n1, n2)
 	k, level = 1, 1-2*below(0)
 	for 2*(k+1) <= n1*n2 && 1-2*below(k) >= Confidence {
@@ -82,6 +96,15 @@ func uDistribution(n1, n2 int) func(u int) float64 {
 	pairs := float64(n1) * float64(n2)
 	normal := moremath.NormalDist{Mu: pairs / 2, Sigma: math.Sqrt(pairs * float64(n1+n2+1) / 12)}
 	return func(u int) float64 { return normal.CDF(float64(u) + 0.5) }
+}
+
+// LeastP returns the smallest p value that Compare can return for so many values without
+// ties: that of two sets which don't overlap. It is 1 if a set is empty.
+func LeastP(n1, n2 int) float64 {
+	if n1 == 0 || n2 == 0 {
+		return 1
+	}
+	return min(1, 2*uDistribution(n1, n2)(0))
 }
 
 // Estimate is a mean with its standard error, for values that were not kept.

@@ -46,7 +46,8 @@
 // A run is one draw from all the runs a machine could have had. An interval describes
 // the blocks of this run, and the comparison of two runs can't tell a change of the
 // software from a change of the day. Trends within a run are not modelled. The
-// intervals of ratios are not corrected for many comparisons, only the p values are.
+// intervals of ratios are not corrected for many comparisons, only the p values are, so
+// that 1 may lie outside an interval although the corrected test finds no difference.
 //
 // # Sources
 //

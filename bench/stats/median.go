@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"fmt"
 	"math"
 	"slices"
 
@@ -25,6 +26,25 @@ type Interval struct {
 func (i Interval) include(x float64) Interval {
 	i.Low, i.High = min(i.Low, x), max(i.High, x)
 	return i
+}
+
+// LevelText returns the level that intervals of some levels reach at least, as a percentage or
+// a range: "95 %", "50–95 %". Levels of 0 are of no interval. It is "" without an interval.
+func LevelText(levels ...float64) string {
+	lo, hi := 1.0, 0.0
+	for _, l := range levels {
+		if l = min(l, Confidence); l > 0 {
+			lo, hi = min(lo, l), max(hi, l)
+		}
+	}
+	percent := func(level float64) int { return int(level*100 + 1e-9) } // never more than it covers
+	switch {
+	case hi == 0:
+		return ""
+	case percent(lo) == percent(hi):
+		return fmt.Sprintf("%d %%", percent(lo))
+	}
+	return fmt.Sprintf("%d–%d %%", percent(lo), percent(hi))
 }
 
 // Median returns the median of the values and its interval by order statistics.

@@ -140,15 +140,15 @@ func TestCompareKnown(t *testing.T) {
 
 func TestRatioIntervalLevel(t *testing.T) {
 	// 1 − 2·P(U ≤ k−1), from the table of U for 8 and 8: P(U ≤ 13) = 0.0249 (k = 14).
-	k, level := trimmedQuotients(8, 8)
+	k, level := trimmedPairs(8, 8)
 	if k != 14 {
 		t.Errorf("k = %d, want 14", k)
 	}
 	near(t, "level", level, 0.9501, 0.001)
-	if k, level := trimmedQuotients(3, 3); k != 1 || math.Abs(level-0.9) > 1e-9 {
+	if k, level := trimmedPairs(3, 3); k != 1 || math.Abs(level-0.9) > 1e-9 {
 		t.Errorf("3 and 3: k = %d, level %v; want 1 and 0.9", k, level)
 	}
-	if _, level := trimmedQuotients(60, 60); level < 0.95 || level > 0.952 {
+	if _, level := trimmedPairs(60, 60); level < 0.95 || level > 0.952 {
 		t.Errorf("60 and 60: level %v", level)
 	}
 }

@@ -29,19 +29,42 @@ func (a Advice) sentence() string {
 	if a.Goal == ForLatency {
 		value += " median round trip"
 	}
+	if a.UnderLoad {
+		value += " under load"
+	}
+	if a.Insufficient != "" {
+		return a.noRecommendation(value)
+	}
+	more := "" // further sentences
+	if names := disturbed(a.Worse); len(names) > 0 {
+		more = fmt.Sprintf(" No sample of %s was undisturbed: it may be better than it seems.", enumerate(names, "or"))
+	}
+	if len(a.OtherSettings) > 0 {
+		s := a.OtherSettings[0]
+		more += fmt.Sprintf(" Not compared, since with other settings: %s: %s.", s.Cell.Label(), a.Goal.number(s.Median))
+	}
 	switch {
 	case a.Rivals() == 0:
-		return fmt.Sprintf("%s%s: %s; no other was measured here.", use, best, value)
+		return fmt.Sprintf("%s%s: %s; no other was measured here.", use, best, value) + more
 	case len(a.Ties) == 0 && len(a.Worse) == 1:
-		return fmt.Sprintf("%s%s: %s, better than the other one measured here.", use, best, value)
+		return fmt.Sprintf("%s%s: %s, better than the other one measured here.", use, best, value) + more
 	case len(a.Ties) == 0:
-		return fmt.Sprintf("%s%s: %s, better than the %d others measured here.", use, best, value, len(a.Worse))
+		return fmt.Sprintf("%s%s: %s, better than the %d others measured here.", use, best, value, len(a.Worse)) + more
 	}
 	text := fmt.Sprintf("%s can't be told apart here (%s: %s): choose by their limits.", enumerate(a.Leaders(), "and"), best, value)
 	if len(a.Worse) > 0 { // only the best was compared with them
 		text += fmt.Sprintf(" %s is better than %s.", best, enumerate(networks(a.Worse), "and"))
 	}
-	return text
+	return text + more
+}
+
+// noRecommendation returns why there is none, and what it takes. value is the best number.
+func (a Advice) noRecommendation(value string) string {
+	remedy := fmt.Sprintf("Measure again with `--repeat %d` or more", a.repeats())
+	if len(disturbed(append([]Standing{*a.Best}, a.Ties...))) > 0 {
+		remedy += ", and nothing else running"
+	}
+	return fmt.Sprintf("No recommendation: %s. %s. The best number so far: %s, %s.", a.Insufficient, remedy, a.Best.Network, value)
 }
 
 // Leaders returns the best network and those that can't be told apart from it, in

@@ -153,7 +153,9 @@ func TestCompareVerdicts(t *testing.T) {
 		{"loss to none", loss(0.02, 0.021, 0.019, 0.02, 0.022, 0.02, 0.018, 0.02), loss(noLoss...), 0.05, Better},
 		{"loss from tiny to small", loss(1e-6, 2e-6, 1e-6, 2e-6, 1e-6, 2e-6, 1e-6, 2e-6), loss(3e-4, 4e-4, 3e-4, 4e-4, 3e-4, 4e-4, 3e-4, 4e-4), 0.05, Worse},
 		{"too few samples", New(tcp(veth, 1, 1.1, 1.2), nil), New(tcp(veth, 5, 5.1, 5.2), nil), 0.05, Unclear},
-		{"gone", throughput(1), New(nil, []cell.Absent{{Cell: veth, Work: "tcp", Reason: "no veth"}}), 0.05, OnlyBase},
+		{"gone", throughput(1), New(nil, []cell.Absent{{Cell: veth, Work: "tcp", Reason: "no veth"}}), 0.05, Regressed},
+		{"slower, perhaps within the threshold", throughput(1), throughput(0.945), 0.05, Worse},
+		{"loss from none, perhaps within the floor", loss(noLoss...), loss(8e-4, 9e-4, 2e-3, 1e-3, 1.5e-3, 1.2e-3, 1.1e-3, 8.5e-4), 0.05, Worse},
 		{"new", New(nil, nil), throughput(1), 0.05, OnlyNew},
 	}
 	for _, tt := range tests {

@@ -70,11 +70,15 @@ func (r Row) cells() []string {
 	out := []string{r.Network, r.side(r.Base), r.side(r.New)}
 	switch {
 	case r.Verdict == OnlyBase:
-		return append(out, beside(6, "", "only in base"), "")
+		return append(out, beside(6, "", "not measured"), "")
 	case r.Verdict == OnlyNew:
 		return append(out, beside(6, "", "only in new"), "")
-	case r.Verdict == Regressed && r.Ratio == 0 && r.New.N == 0:
-		return append(out, beside(6, "", "fails now"), beside(6, "", "!"))
+	case r.isLost():
+		text := "gone now"
+		if strings.HasPrefix(r.New.Reason, failedPrefix) {
+			text = "fails now"
+		}
+		return append(out, beside(6, "", text), beside(6, "", "!"))
 	}
 	ratio, interval := "~", ""
 	if r.Verdict != Unclear {
@@ -90,6 +94,9 @@ func (r Row) cells() []string {
 	mark := map[Verdict]string{Regressed: "!", Better: "+", Worse: "-"}[r.Verdict]
 	return append(out, beside(6, ratio, interval), beside(6, p, mark))
 }
+
+// isLost reports whether the new run tried to measure the row and could not.
+func (r Row) isLost() bool { return r.Verdict == Regressed && r.New.N == 0 }
 
 // change returns the ratio, or the difference of the two numbers without one.
 func (r Row) change() string {
@@ -126,14 +133,29 @@ func (c Comparison) legend() string {
 		}
 		fewAbove = fewAbove || r.Base.Few != "" || r.New.Few != ""
 	}
-	text := "\n" + wrap("", "", "p after Holm's correction over all rows; ~ where no difference can be told; + better, - worse, ! regressed: worse by more than "+
-		strconv.FormatFloat(100*c.Threshold, 'g', 4, 64)+" %.")
+	text := "\n" + c.losses() + wrap("", "", "p after Holm's correction over all rows; ~ where no difference can be told; + better, - worse, ! regressed: the whole interval is worse by more than "+
+		strconv.FormatFloat(100*c.Threshold, 'g', 4, 64)+" %, or it no longer works.")
+	text += wrap("", "", "95 %: the interval of the ratio alone, not corrected, so that 1 may lie outside it beside a ~.")
 	if few {
 		text += wrap("", "", fmt.Sprintf("No interval is shown where there are too few samples: a median needs %d.", stats.MinForInterval))
 	}
 	if fewAbove {
 		text += wrap("", "", fmt.Sprintf("No interval is shown where fewer than %d transactions lie above a percentile.", stats.MinAbove))
 	}
-	return text + wrap("", "", fmt.Sprintf("%s regressed, %d worse, %d better, %d ~, %d in one run only.",
+	return text + wrap("", "", fmt.Sprintf("%s regressed, %d worse, %d better, %d ~, %d measured in one run only.",
 		columns.Plural(count[Regressed], "row"), count[Worse], count[Better], count[Unclear], count[OnlyBase]+count[OnlyNew]))
+}
+
+// losses lists the networks that no longer work, with the reasons.
+func (c Comparison) losses() string {
+	var lines []string
+	for _, r := range c.Rows {
+		if line := wrap("  ", "    ", r.Network+": "+r.New.Reason); r.isLost() && !slices.Contains(lines, line) {
+			lines = append(lines, line)
+		}
+	}
+	if len(lines) == 0 {
+		return ""
+	}
+	return "No longer works:\n" + strings.Join(lines, "") + "\n"
 }

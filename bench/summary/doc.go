@@ -27,8 +27,10 @@
 //
 // Comparing: two runs are matched cell by cell and metric by metric. Values are
 // compared as they are, since the blocks of one run have nothing to do with those of
-// the other. All p values of a comparison are corrected together. Two runs without a
-// common row can't be compared.
+// the other. All p values of a comparison are corrected together. A regression is a
+// change whose whole interval lies beyond the threshold, or a number that the new run
+// could not measure; baselines never regress (Compare). Two runs without a common row
+// can't be compared.
 //
 // Recommending: a role is a question ("container to container, one host"), and only
 // networks of one role and direction compete. Of the conditions that the run varied,
@@ -37,7 +39,8 @@
 // removed, and corrected together: testing all pairs, not just the best against the
 // others, keeps the choice of the best from spoiling the significance level. Networks
 // that can't be told apart from the best are named beside it in catalogue order, not by
-// value.
+// value. Samples that are too few or disturbed support no recommendation
+// (Advice.Insufficient).
 //
 // One network against its rivals: a [Versus] has the ratios of each network of the
 // subject's role to the baseline and to the best rival, for each metric and combination
@@ -69,7 +72,7 @@
 //	sets.go                           summaries with the values behind them, for what follows
 //	compare.go, environment.go        two runs
 //	versus.go                         one network against its rivals
-//	recommend.go, alike.go, path.go   recommendations
+//	recommend.go, alike.go, sufficient.go, path.go   recommendations
 //	comparetable.go, versustext.go, advicetext.go, format.go   the same as text
 //	fake_test.go                      runs with a known truth, for tests
 //

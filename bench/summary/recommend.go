@@ -92,10 +92,19 @@ type Advice struct {
 	Question  string       `json:"question"` // the role and the goal, for people
 	Sentence  string       `json:"sentence"` // the answer, for people
 
+	// Insufficient is why the numbers support no recommendation: they are too few to see any
+	// difference, or disturbed. It is "" if they do, or if there are none.
+	Insufficient string `json:"insufficient,omitempty"`
+	UnderLoad    bool   `json:"under_load,omitempty"` // the latency is that beside a stream
+
 	Best      *Standing  `json:"best"`      // the best number; nil: nothing was measured
 	Ties      []Standing `json:"ties"`      // can't be told apart from the best; in catalogue order
 	Worse     []Standing `json:"worse"`     // significantly worse; in catalogue order
 	Reference []Standing `json:"reference"` // baselines: for reference, not for choice
+
+	// OtherSettings has better numbers than Best, under the same conditions but with other
+	// settings of the networks, such as the runtime: not compared.
+	OtherSettings []Standing `json:"other_settings"`
 
 	Conditions    string      `json:"conditions"`     // the factors under which all were compared
 	NotCompared   []Exclusion `json:"not_compared"`   // measured under other factors only, or not measured: interrupted
@@ -112,7 +121,7 @@ func (a Advice) Rivals() int { return len(a.Ties) + len(a.Worse) }
 
 // newAdvice returns an answer whose JSON has no null but Best.
 func newAdvice(role catalog.Role, direction string) Advice {
-	return Advice{Role: role, Direction: direction, Ties: []Standing{}, Worse: []Standing{}, Reference: []Standing{},
+	return Advice{Role: role, Direction: direction, Ties: []Standing{}, Worse: []Standing{}, Reference: []Standing{}, OtherSettings: []Standing{},
 		NotCompared: []Exclusion{}, Unavailable: []Exclusion{}, NotApplicable: []Exclusion{}, Trust: []string{}}
 }
 
@@ -197,6 +206,9 @@ func (q question) answer(r Results, all []set, g Goal) Advice {
 			candidates = append(candidates, s)
 		}
 	}
+	if g == ForLatency {
+		candidates, a.UnderLoad = preferLoaded(candidates)
+	}
 	a.exclude(q, r, all, candidates)
 	if len(candidates) == 0 {
 		a.explainMissing(q, r, all)
@@ -207,9 +219,31 @@ func (q question) answer(r Results, all []set, g Goal) Advice {
 	a.NotCompared = append(a.NotCompared, others...)
 	a.rank(chosen, same, all)
 	a.addReferences(chosen, same, all)
+	a.addOtherSettings(candidates, all)
 	a.addTrust(r, chosen)
+	a.Insufficient = a.whyInsufficient()
 	a.Sentence = a.sentence()
 	return a
+}
+
+// preferLoaded returns the sets of work "loaded" if these are of as many networks as the
+// others, and else the others: users of a network seldom find it idle.
+func preferLoaded(sets []set) (preferred []set, underLoad bool) {
+	var loaded, plain []set
+	count := map[bool]map[string]bool{true: {}, false: {}}
+	for _, s := range sets {
+		isLoaded := s.work == "loaded"
+		count[isLoaded][s.Network] = true
+		if isLoaded {
+			loaded = append(loaded, s)
+		} else {
+			plain = append(plain, s)
+		}
+	}
+	if len(loaded) > 0 && len(count[true]) >= len(count[false]) {
+		return loaded, true
+	}
+	return plain, false
 }
 
 // rank finds the best, and tests all pairs to see which can't be told apart from
@@ -283,6 +317,27 @@ func (a *Advice) addReferences(chosen, same, all []set) {
 		st.Caveats = nil
 		a.Reference = append(a.Reference, st)
 	}
+}
+
+// addOtherSettings adds the better numbers with other settings, the best first.
+func (a *Advice) addOtherSettings(candidates, all []set) {
+	var cells []cell.Cell
+	for _, s := range candidates {
+		cells = append(cells, s.Cell)
+	}
+	conditions := cell.Conditions(cells)
+	better := func(x, y float64) bool { return x != y && x < y == a.Goal.Metric().LowerIsBetter() }
+	for _, s := range candidates {
+		if better(s.Median, a.Best.Median) && cell.Levels(conditions, s.Cell) == cell.Levels(conditions, a.Best.Cell) {
+			a.OtherSettings = append(a.OtherSettings, newStanding(s, all))
+		}
+	}
+	slices.SortStableFunc(a.OtherSettings, func(x, y Standing) int {
+		if a.Goal.Metric().LowerIsBetter() {
+			return cmp.Compare(x.Median, y.Median)
+		}
+		return cmp.Compare(y.Median, x.Median)
+	})
 }
 
 // newStanding collects a network's numbers, those of other metrics of its cell too.
@@ -419,14 +474,11 @@ func benchCommand(networks []string, asked ...Goal) string {
 }
 
 func (a *Advice) addTrust(r Results, chosen []set) {
-	least, most, bad := chosen[0].N, chosen[0].N, 0
+	least, bad := chosen[0].N, 0
 	for _, s := range chosen {
-		least, most, bad = min(least, s.N), max(most, s.N), bad+s.BadSamples
+		least, bad = min(least, s.N), bad+s.BadSamples
 	}
-	line := columns.Plural(most, "sample") + " each"
-	if least < most {
-		line = fmt.Sprintf("%d to %s", least, line)
-	}
+	line := a.counts()
 	if bad > 0 {
 		line += fmt.Sprintf("; %s bad", columns.Plural(bad, "sample"))
 	}

@@ -238,7 +238,7 @@ func TestRecommendSentences(t *testing.T) {
 		{"two apart", 8, []truth{one("veth", "between", 36), one("bridge", "between", 20)}, nil, ForThroughput,
 			[]string{"Use veth: 37.1 Gbit/s, better than the other one measured here."}},
 		{"too few blocks to tell", 2, []truth{one("bridge", "between", 20), one("veth", "between", 36)}, nil, ForThroughput,
-			[]string{"veth and bridge can't be told apart here (veth: 35.8 Gbit/s): choose by their limits."}},
+			[]string{"No recommendation: 2 samples each, too few to see any difference. Measure again with `--repeat 6` or more. The best number so far: veth, 35.8 Gbit/s."}},
 		{"both directions", 8, []truth{one("pasta", "inbound", 5), one("pasta", "outbound", 12)}, nil, ForThroughput,
 			[]string{"Use pasta: 12.1 Gbit/s; no other was measured here.", "Use pasta: 5.15 Gbit/s; no other was measured here."}},
 		{"ways, not choices", 8, []truth{one("published-host", "inbound", 20), one("published-outside", "inbound", 10)}, nil, ForThroughput,

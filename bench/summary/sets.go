@@ -1,6 +1,7 @@
 package summary
 
 import (
+	"cmp"
 	"maps"
 	"math"
 	"slices"
@@ -14,6 +15,7 @@ import (
 type set struct {
 	cell.Summary
 	points []stats.Point
+	work   string // the kind of work; "" if the files don't say
 }
 
 // id identifies a set within one run.
@@ -21,10 +23,24 @@ func (s set) id() string { return summaryID(s.Summary) }
 
 func summaryID(s cell.Summary) string { return s.Key() + "\x00" + string(s.Metric) }
 
+// workID identifies a set in any run: unlike that of id, its cell has no factor "work", which
+// depends on what else the run measured.
+func (s set) workID() string {
+	s.Factors = maps.Clone(s.Factors)
+	delete(s.Factors, "work")
+	return s.id() + "\x00" + s.work
+}
+
 // sets returns all cells and metrics of a run in the order of summaries, each
 // throughput followed by its processor time per gigabit.
 func (r Results) sets() []set {
 	groups := map[string]group{}
+	works := map[string]string{}
+	for _, a := range r.Absent {
+		for _, m := range metricsOf(a.Work) {
+			works[summaryID(cell.Summary{Cell: a.Cell, Metric: m})] = a.Work
+		}
+	}
 	for _, g := range groupSamples(r.Samples) {
 		for _, m := range g.metrics() {
 			s := cell.Summary{Cell: g.Cell, Metric: m}
@@ -32,12 +48,19 @@ func (r Results) sets() []set {
 			groups[summaryID(withWork(s, g.work))] = g // separateWorks may have added the work
 		}
 	}
+	for _, s := range r.Summaries { // without samples: only loaded work has this metric
+		if s.Metric == cell.LatencyAdded {
+			for _, m := range metricsOf("loaded") {
+				works[summaryID(cell.Summary{Cell: s.Cell, Metric: m})] = "loaded"
+			}
+		}
+	}
 	var out []set
 	for _, s := range r.Summaries {
-		one := set{Summary: s}
+		one := set{Summary: s, work: cmp.Or(s.Factors["work"], works[summaryID(s)])}
 		g, kept := groups[one.id()]
 		if kept {
-			one.points = g.points(s.Metric)
+			one.points, one.work = g.points(s.Metric), g.work
 		}
 		out = append(out, one)
 		if s.Metric == cell.Throughput && s.Available && s.CoresPerGbit.Total() > 0 {
@@ -60,7 +83,7 @@ func withWork(s cell.Summary, work string) cell.Summary {
 // The median is replaced by the ratio over all blocks together; the interval is
 // that of single blocks.
 func processorTime(s cell.Summary, g group) set {
-	one := set{Summary: s, points: g.points(cell.ProcessorTime)}
+	one := set{Summary: s, points: g.points(cell.ProcessorTime), work: cmp.Or(g.work, s.Factors["work"])}
 	one.Metric, one.Unit = cell.ProcessorTime, cell.ProcessorTime.Unit()
 	one.Median = s.CoresPerGbit.Total()
 	one.Mean, one.StdErr = one.Median, 0

@@ -53,7 +53,10 @@ type VersusLine struct {
 type Ratio struct {
 	Value     float64
 	Low, High float64
-	P         float64 // that it is 1, corrected after Holm over all ratios of the table
+	Level     float64 // what the interval covers
+	P         float64 // that it is 1, corrected after Holm over all pairs of the table
+
+	pair [2]string // the ids of the two sets, sorted: both ratios of a pair are one test
 }
 
 // Significant reports whether the ratio can be told apart from 1.
@@ -239,32 +242,51 @@ func ratio(first, second set, same []set) Ratio {
 		return Ratio{}
 	}
 	d := withinRun(first, second, same)
-	return Ratio{Value: d.Ratio, Low: d.Interval.Low, High: d.Interval.High, P: d.P}
+	return Ratio{Value: d.Ratio, Low: d.Interval.Low, High: d.Interval.High, Level: d.Interval.Level, P: d.P,
+		pair: [2]string{min(first.id(), second.id()), max(first.id(), second.id())}}
 }
 
-// correct corrects the p values of all ratios together.
+// correct corrects the p values of all ratios together. A pair that has several ratios, such
+// as both ways or in several matches, is tested once.
 func (v *Versus) correct() {
 	var ratios []*Ratio
 	var ps []float64
+	index := map[[2]string]int{} // of a pair in ps
 	for i := range v.Matches {
 		for j := range v.Matches[i].Lines {
 			l := &v.Matches[i].Lines[j]
 			for _, r := range []*Ratio{&l.ToBaseline, &l.ToRival, &l.OfSubject} {
-				if r.Value != 0 {
-					ratios = append(ratios, r)
+				if r.Value == 0 {
+					continue
+				}
+				ratios = append(ratios, r)
+				if _, seen := index[r.pair]; !seen {
+					index[r.pair] = len(ps)
 					ps = append(ps, r.P)
 				}
 			}
 		}
 	}
-	for i, p := range stats.Holm(ps) {
-		ratios[i].P = p
+	corrected := stats.Holm(ps)
+	for _, r := range ratios {
+		r.P = corrected[index[r.pair]]
 	}
 }
 
-// Heads returns the heads of a match's columns, which name the baseline.
+// Heads returns the heads of a match's columns, which name the level of the intervals and the
+// baseline.
 func (m Match) Heads() []string {
-	return []string{"network", "median", "[95 %]", "× " + cmp.Or(m.Baseline, "baseline"), "× best rival"}
+	var levels []float64
+	for _, l := range m.Lines {
+		if l.N > 1 {
+			levels = append(levels, l.CILevel)
+		}
+	}
+	level := stats.LevelText(levels...)
+	if level != "" {
+		level = "[" + level + "]"
+	}
+	return []string{"network", "median", level, "× " + cmp.Or(m.Baseline, "baseline"), "× best rival"}
 }
 
 // Heading returns the metric and conditions of the match, with the unit of its numbers.
@@ -350,14 +372,14 @@ func (m Match) Cells(l VersusLine) []string {
 	return out
 }
 
-// text returns a ratio with its interval; ~ marks one that can't be told apart
-// from 1.
+// text returns a ratio with its interval, unless that covers too little; ~ marks a ratio
+// that can't be told apart from 1.
 func (r Ratio) text() string {
 	if r.Value == 0 {
 		return ""
 	}
 	text := short(r.Value)
-	if r.Low < r.High {
+	if r.Low < r.High && r.Level >= stats.Confidence {
 		text += " [" + short(r.Low) + "–" + short(r.High) + "]"
 	}
 	if !r.Significant() {

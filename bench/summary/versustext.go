@@ -9,6 +9,7 @@ import (
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
+	"cleat/bench/stats"
 	"cleat/internal/columns"
 )
 
@@ -35,7 +36,8 @@ func (v *Versus) Table(w io.Writer) error {
 		b.WriteByte('\n')
 	}
 	b.WriteString(wrap("", "  ", "×: the median over the baseline's, and over that of the best rival of "+v.Subject+
-		", each with the interval of the ratio. ~: can't be told apart from 1, after Holm's correction over all ratios here."))
+		", each with the 95 % interval of the ratio. ~: can't be told apart from 1, after Holm's correction over all pairs here. "+
+		"Intervals are not corrected, so that 1 may lie outside one beside a ~."))
 	if _, err := io.WriteString(w, b.String()); err != nil {
 		return fmt.Errorf("write table: %w", err)
 	}
@@ -61,6 +63,9 @@ func (v *Versus) Markdown(w io.Writer) error {
 			notes.WriteString("\n" + escape.Replace(columns.Plain(m.Heading()+": "+note)) + "\n")
 		}
 		cells := m.Cells(subject)
+		if subject.CILevel < stats.Confidence {
+			cells[2] = ""
+		}
 		row := []string{m.Heading(), strings.TrimSpace(cells[1] + " " + cells[2]), m.named(m.Baseline), m.named(m.BestRival), cmp.Or(cells[3], cell.None)}
 		for _, r := range rivals {
 			l, _ := m.line(r)

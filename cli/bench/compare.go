@@ -34,13 +34,17 @@ func newCompare() *cobra.Command {
 		Long: `Compares two runs: each network under the same settings, in one row. BASE and
 NEW are result directories, or their samples.jsonl, summary.json or summary.csv.
 A difference is shown only if it is significant (p < 0.05, Mann-Whitney,
-corrected by Holm's method over all rows); otherwise the row has a ~. If a value
-became worse by more than the threshold, it has regressed, and the exit code is
-3. Higher is better for rates, lower for latency, loss and time. Runs without a
+corrected by Holm's method over all rows); otherwise the row has a ~. If it is
+worse by more than the threshold, with the whole 95 % interval of the ratio, it
+has regressed, and the exit code is 3. So has a network that the new run tried
+and could not measure. What the new run was not asked for is "not measured".
+Higher is better for rates, lower for latency, loss and time. Runs without a
 common row can't be compared: the exit code is 1.
 
 Two runs also differ by the day: compare runs of one machine in one state. If
-environments or baselines differ, a warning says so.`,
+environments or baselines differ, a warning says so. If all baselines became
+worse by more than the threshold, the machine changed: then networks regress
+only if they are that much worse than the baselines.`,
 		Example: `  cleat bench compare before after
   cleat bench compare before after --metric throughput --threshold 10%
   cleat bench compare before/summary.json after --json`,
@@ -53,7 +57,7 @@ environments or baselines differ, a warning says so.`,
 	cmd.Flags().StringSliceVar(&f.metrics, "metric", nil, "compare only the metrics of `LIST`, separated by commas (default: all)")
 	cmd.Flags().BoolVar(&f.json, "json", false, "print JSON")
 	complete.List(cmd, "metric", words(cell.Metrics()))
-	help.Status(cmd, "3", "something became slower by more than --threshold")
+	help.Status(cmd, "3", "something became slower by more than --threshold, or no longer works")
 	return cmd
 }
 

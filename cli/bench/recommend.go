@@ -33,7 +33,9 @@ what would supply it, and how far the numbers can be trusted.
 
 DIR is a result directory, or its samples.jsonl, summary.json or summary.csv.
 Networks that can't be told apart (p at least 0.05, corrected by Holm's method
-over all pairs) are never ranked.`,
+over all pairs) are never ranked. Nothing is recommended from too few or
+disturbed samples. Latency under load decides before that of idle networks,
+where it was measured.`,
 		Example: `  cleat recommend cleat-bench-quick-20260102-030405
   cleat recommend --for latency before
   cleat recommend --for cpu --json before`,
