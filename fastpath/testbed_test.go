@@ -15,15 +15,13 @@ import (
 
 	"cleat/fastpath"
 	"cleat/lab"
+	"cleat/lab/labtest"
 
 	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
-	if os.Getenv(lab.TestFlavour) == "" && os.Getuid() == 0 {
-		os.Setenv(lab.TestFlavour, string(lab.Root)) // the kernel loads BPF programs for its own root alone
-	}
-	os.Exit(lab.RunTests(m))
+	os.Exit(labtest.RunTests(m))
 }
 
 func must(t testing.TB, err error) {

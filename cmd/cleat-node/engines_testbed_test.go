@@ -3,7 +3,6 @@ package main_test
 import (
 	"context"
 	"fmt"
-	"io"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -39,37 +38,7 @@ func needEngines(t *testing.T, programs ...string) bool {
 			t.Skipf("there is no %s on this machine", p)
 		}
 	}
-	return needRoot(t)
-}
-
-// needRoot reports whether the test runs in a lab that root has made. If not, it has run the test in such a lab.
-func needRoot(t *testing.T) bool {
-	t.Helper()
-	lab.Need(t)
-	switch f, _ := lab.Inside(); f {
-	case lab.Root:
-		return true
-	case lab.None:
-		t.Skip("this needs the files of a machine")
-	}
-	self, err := os.Executable()
-	must(t, err)
-	r, w, err := os.Pipe()
-	must(t, err)
-	defer r.Close()
-	p, err := (lab.Host{}).Start(lab.Command{Args: []string{"env", lab.TestFlavour + "=" + string(lab.Root), self, "-test.v", "-test.run", "^" + t.Name() + "$"}, Stdout: w, Stderr: w})
-	w.Close()
-	must(t, err)
-	out, err := io.ReadAll(r)
-	must(t, err)
-	if err := p.Wait(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if strings.Contains(string(out), "--- SKIP: "+t.Name()+" ") {
-		t.Skip(string(out))
-	}
-	t.Logf("%s", out)
-	return false
+	return labtest.InRoot(t)
 }
 
 // becomeEngineHost gives a host directories, a mount and a PID namespace of its own, in which all of its programs

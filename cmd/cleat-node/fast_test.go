@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"cleat/fastpath"
+	"cleat/lab/labtest"
 	"cleat/link"
 	"cleat/overlay/control"
 
@@ -110,7 +111,7 @@ func (h *host) goesFast() error {
 // TestFastPath has containers of two hosts whose packets go the fast way. Its keepers are killed, and a rule denies what they
 // do.
 func TestFastPath(t *testing.T) {
-	if !needRoot(t) {
+	if !labtest.InRoot(t) {
 		return
 	}
 	if err := fastpath.Supported(); err != nil {
@@ -179,7 +180,7 @@ func TestFastPath(t *testing.T) {
 // TestFastDevices has networks and containers of different kinds. Those that may go the fast way have programs, and the
 // settings of connection tracking that these need are there as long as there are such networks.
 func TestFastDevices(t *testing.T) {
-	if !needRoot(t) {
+	if !labtest.InRoot(t) {
 		return
 	}
 	if err := fastpath.Supported(); err != nil {

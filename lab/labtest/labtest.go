@@ -18,6 +18,8 @@ import (
 	"io"
 	"net"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -27,6 +29,53 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
+
+// RunTests is lab.RunTests, but if root runs the tests, root makes the lab: the kernel loads BPF programs for its own root
+// alone.
+func RunTests(m *testing.M) int {
+	if os.Getenv(lab.TestFlavour) == "" && os.Getuid() == 0 {
+		os.Setenv(lab.TestFlavour, string(lab.Root))
+	}
+	return lab.RunTests(m)
+}
+
+// InRoot reports whether the test runs in a lab that root has made. If not, it has run the test in such a lab.
+func InRoot(t *testing.T) bool {
+	t.Helper()
+	lab.Need(t)
+	switch f, _ := lab.Inside(); f {
+	case lab.Root:
+		return true
+	case lab.None:
+		t.Skip("this needs the files of a machine")
+	}
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	p, err := (lab.Host{}).Start(lab.Command{Args: []string{"env", lab.TestFlavour + "=" + string(lab.Root), self, "-test.v", "-test.run", "^" + t.Name() + "$"}, Stdout: w, Stderr: w})
+	w.Close()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := io.ReadAll(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Wait(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	if strings.Contains(string(out), "--- SKIP: "+t.Name()+" ") {
+		t.Skip(string(out))
+	}
+	t.Logf("%s", out)
+	return false
+}
 
 // KernelAtLeast reports whether the running kernel has a version or a newer one.
 func KernelAtLeast(t testing.TB, major, minor int) bool {

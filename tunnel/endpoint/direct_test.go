@@ -2,44 +2,16 @@ package endpoint_test
 
 import (
 	"context"
-	"io"
-	"os"
 	"testing"
 	"time"
 
-	"cleat/lab"
 	"cleat/lab/labtest"
 )
-
-// needRoot reports whether the test runs in a lab that root has made: the kernel loads BPF programs for its own root
-// alone. If not, it has run the test in such a lab, or skips it.
-func needRoot(t *testing.T) bool {
-	t.Helper()
-	lab.Need(t)
-	if f, _ := lab.Inside(); f == lab.Root {
-		return true
-	}
-	self, err := os.Executable()
-	must(t, err)
-	r, w, err := os.Pipe()
-	must(t, err)
-	defer r.Close()
-	p, err := (lab.Host{}).Start(lab.Command{Args: []string{"env", lab.TestFlavour + "=" + string(lab.Root), self, "-test.v", "-test.run", "^" + t.Name() + "$"}, Stdout: w, Stderr: w})
-	w.Close()
-	must(t, err)
-	out, err := io.ReadAll(r)
-	must(t, err)
-	if err := p.Wait(); err != nil {
-		t.Errorf("in a lab of root: %v\n%s", err, out)
-	}
-	t.Logf("%s", out)
-	return false
-}
 
 // TestDirect sends a stream over clean paths. Soon its packets pass no process. A path is lost, and returns; nothing of the
 // stream is missing.
 func TestDirect(t *testing.T) {
-	if !needRoot(t) {
+	if !labtest.InRoot(t) {
 		return
 	}
 	if !labtest.KernelAtLeast(t, 6, 6) {
