@@ -237,6 +237,8 @@ SEC("tc") int to_paths(struct __sk_buff *skb)
 // note counts a packet, and what is missing before it.
 static __always_inline void note(struct received *r, __u32 id, __u32 position, __u32 length)
 {
+	asm volatile("" : "+r"(id)); // the compiler knows that it is small, older verifiers do not
+	id &= MAX_PATHS - 1;
 	bool first = !r->paths[id].packets;
 	r->paths[id].packets++;
 	r->paths[id].bytes += length;
