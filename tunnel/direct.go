@@ -17,7 +17,7 @@ import (
 // fastpath/multipath). It knows no rates, queues or order, and sends nothing again. Its methods are called by one thread,
 // with the Tunnel's lock held, and must not wait.
 type Direct interface {
-	// Receive has packets with a tag come out of the device.
+	// Receive has packets with a tag come out of the device. It is called again and again: paths change.
 	Receive(tag uint32) error
 	// Send has the device's packets sent by paths, with a tag. Without paths they can be read from the device again.
 	Send(tag uint32, paths []DirectPath) error
@@ -59,12 +59,14 @@ const (
 	directShare    = 256 << 10 // of the fastest path
 	minDirectShare = 64 << 10
 	tellArrived    = 20 * time.Millisecond
+	askDirect      = 5 * time.Second // whether the kernel can receive
 )
 
 // direct is the state of sending directly. It is guarded by Tunnel.mu.
 type direct struct {
-	refused error // why it can't be had here; nil: it can
-	off     bool  // SetDirect
+	refused error         // why it can't be had; nil: it can
+	askedAt time.Duration // when Receive was last called
+	off     bool          // SetDirect
 
 	// As the receiver.
 	tag       uint64 // of the packets that come out of the device; noTag: none
@@ -116,16 +118,20 @@ func (t *Tunnel) SetDirect(on bool) {
 // tickDirect is called with mu held.
 func (o *outbound) tickDirect(now time.Duration) {
 	t, d := o.t, &o.t.direct
-	if t.cfg.Direct == nil || t.cfg.Key != nil || d.refused != nil || t.session.compat {
+	if t.cfg.Direct == nil || t.cfg.Key != nil || t.session.compat {
 		return
 	}
-	if tag := t.peerTag.Load(); tag != d.tag && tag != noTag {
-		if err := t.cfg.Direct.Receive(uint32(tag)); err != nil {
-			d.refused = err
-			return
+	tag := t.peerTag.Load()
+	if tag != noTag && (tag != d.tag && d.refused == nil || now-d.askedAt >= askDirect) {
+		d.askedAt, d.refused = now, t.cfg.Direct.Receive(uint32(tag))
+		if d.refused == nil && tag != d.tag {
+			d.tag, d.told = tag, [MaxPaths]wire.Arrived{}
+			d.received, d.takenAt = 0, 0
 		}
-		d.tag, d.told = tag, [MaxPaths]wire.Arrived{}
-		d.received, d.takenAt = 0, 0
+	}
+	if d.refused != nil {
+		t.stopDirect(now, d.refused.Error())
+		return
 	}
 	t.tellArrived(now)
 	if now-d.windowAt < directWindow {

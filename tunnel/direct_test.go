@@ -148,6 +148,20 @@ func TestDirectNeverArrives(t *testing.T) {
 	}
 }
 
+// TestDirectIsRefused asks again after it was refused: a path may be another one since.
+func TestDirectIsRefused(t *testing.T) {
+	kernel := &fakeDirect{err: errors.New("no Ethernet")}
+	d := newDirectly(t, kernel)
+	d.e.a.peerTag.Store(1)
+	if d.pass(2*minDirectPause, true) || d.e.a.direct.refused == nil {
+		t.Fatal("it is not refused")
+	}
+	kernel.err = nil
+	if !d.pass(2*minDirectPause, true) {
+		t.Errorf("not direct: %v, %s", d.e.a.direct.refused, d.e.a.direct.why)
+	}
+}
+
 // TestDirectWithPauses sends a little now and then: each time the peer says so, and then nothing.
 func TestDirectWithPauses(t *testing.T) {
 	d := newDirectly(t, &fakeDirect{})

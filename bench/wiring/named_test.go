@@ -3,16 +3,15 @@ package wiring_test
 import (
 	"context"
 	"errors"
-	"io"
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"cleat/bench/catalog"
 	"cleat/bench/wiring"
 	"cleat/lab"
+	"cleat/lab/labtest"
 )
 
 // TestNamedNetworks passes connections over each named network: between containers, and to
@@ -82,40 +81,8 @@ func TestNamedNetworkIsOnOneHost(t *testing.T) {
 func asRoot(t *testing.T) bool {
 	t.Helper()
 	lab.Need(t)
-	switch f, _ := lab.Inside(); f {
-	case lab.Root:
-		return true
-	case lab.None:
-		t.Skip("engines need the files of a machine")
-	}
-	if !needRun(t) {
+	if f, _ := lab.Inside(); f == lab.User && !needRun(t) {
 		t.Skip("no Go toolchain to build the program")
 	}
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	p, err := (lab.Host{}).Start(lab.Command{
-		Args:   []string{"env", lab.TestFlavour + "=" + string(lab.Root), programEnv + "=" + os.Getenv(programEnv), self, "-test.v", "-test.run", "^" + t.Name() + "$"},
-		Stdout: w, Stderr: w})
-	w.Close()
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := io.ReadAll(r)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := p.Wait(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	if strings.Contains(string(out), "--- SKIP: "+t.Name()+" ") {
-		t.Skip(string(out))
-	}
-	return false
+	return labtest.InRoot(t, programEnv+"="+os.Getenv(programEnv))
 }

@@ -19,6 +19,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -39,8 +40,9 @@ func RunTests(m *testing.M) int {
 	return lab.RunTests(m)
 }
 
-// InRoot reports whether the test runs in a lab that root has made. If not, it has run the test in such a lab.
-func InRoot(t *testing.T) bool {
+// InRoot reports whether the test runs in a lab that root has made. If not, it has run the test in such a lab, with
+// further environment variables, NAME=VALUE.
+func InRoot(t *testing.T, env ...string) bool {
 	t.Helper()
 	lab.Need(t)
 	switch f, _ := lab.Inside(); f {
@@ -58,7 +60,8 @@ func InRoot(t *testing.T) bool {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	p, err := (lab.Host{}).Start(lab.Command{Args: []string{"env", lab.TestFlavour + "=" + string(lab.Root), self, "-test.v", "-test.run", "^" + t.Name() + "$"}, Stdout: w, Stderr: w})
+	args := slices.Concat([]string{"env", lab.TestFlavour + "=" + string(lab.Root)}, env, []string{self, "-test.v", "-test.run", "^" + t.Name() + "$"})
+	p, err := (lab.Host{}).Start(lab.Command{Args: args, Stdout: w, Stderr: w})
 	w.Close()
 	if err != nil {
 		t.Fatal(err)

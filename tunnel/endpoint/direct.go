@@ -24,7 +24,7 @@ type directly struct {
 
 	mu  sync.Mutex        // locked before Endpoint.mu
 	t   *multipath.Tunnel // nil: not here
-	err error             // why not
+	err error             // why it can't be had as long as the program runs
 	tag uint32            // of packets that are received
 	on  bool              // there are some
 }
@@ -62,11 +62,14 @@ func isOurs(ns *netns.NS) error {
 }
 
 func (d *directly) setSources(all []netip.Prefix) error {
-	if d == nil || d.t == nil {
+	if d == nil {
 		return nil
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	if d.t == nil {
+		return nil
+	}
 	return d.t.SetSources(append(slices.Clone(all), linkLocal))
 }
 
@@ -77,27 +80,31 @@ func (d *directly) Receive(tag uint32) error {
 	if d.err != nil {
 		return d.err
 	}
-	d.tag, d.on = tag, true
-	return d.receive()
+	d.tag = tag
+	err := d.receive()
+	d.on = err == nil
+	return err
 }
 
-// receive is called with mu held.
+// receive fails while a path has a device of another kind, by which packets can't be received directly. It is called with
+// mu held.
 func (d *directly) receive() error {
+	var err error
 	devices, remotes := map[int]bool{}, map[multipath.Remote]bool{}
 	d.e.mu.Lock()
 	for _, p := range d.e.spec.Paths {
 		switch at := d.e.located[p.Name]; {
 		case at.leaves == 0 || at.err != nil:
 		case !at.ethernet:
-			d.err = fmt.Errorf("path %s has a device without Ethernet frames", p.Name)
+			err = fmt.Errorf("path %s has a device without Ethernet frames", p.Name)
 		case p.Remote.Addr().Is4():
 			devices[at.leaves] = true
 			remotes[multipath.Remote{From: p.Remote, Port: p.LocalPort}] = true
 		}
 	}
 	d.e.mu.Unlock()
-	if d.err != nil {
-		return errors.Join(d.err, d.t.Send(0, nil))
+	if err != nil {
+		return errors.Join(err, d.t.Send(0, nil))
 	}
 	return d.t.Receive(d.tag, slices.Sorted(maps.Keys(devices)), slices.Collect(maps.Keys(remotes)))
 }
@@ -117,7 +124,9 @@ func (d *directly) follow() error {
 		d.err = errors.New("the tunnel's device is in another network namespace")
 		return d.t.Send(0, nil)
 	}
-	return d.receive()
+	err := d.receive()
+	d.on = err == nil // if not, Receive tries again
+	return err
 }
 
 // Send implements tunnel.Direct.
@@ -132,8 +141,8 @@ func (d *directly) Send(tag uint32, paths []tunnel.DirectPath) error {
 		d.e.mu.Lock()
 		at := d.e.located[p.Name]
 		d.e.mu.Unlock()
-		if at.leaves == 0 || at.err != nil {
-			return fmt.Errorf("the device of path %q is unknown", p.Name)
+		if at.leaves == 0 || at.err != nil || !at.ethernet {
+			return fmt.Errorf("path %s has no device with Ethernet frames", p.Name)
 		}
 		all = append(all, multipath.Path{ID: p.ID, Device: at.leaves, Local: p.Local, Remote: p.Remote, Share: p.Share})
 	}
