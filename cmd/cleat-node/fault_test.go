@@ -58,11 +58,7 @@ func (c *cluster) web() (all []*container) {
 		k.serve()
 		all = append(all, k)
 	}
-	for _, k := range all {
-		for _, o := range all {
-			c.eventually("containers reach each other", func() error { return k.reaches(o) })
-		}
-	}
+	c.eventually("containers reach and know each other", func() error { return reachAll(all) })
 	return all
 }
 
