@@ -20,8 +20,8 @@ import (
 // nobody sets, and gives out no addresses any more before others may have them. The leader counts from later on than
 // the host: from when the host's lease has ended.
 //
-// Once the host is back it gets those of its blocks again that are free. A container whose address another host has is
-// disconnected.
+// Once the host is back it gets those of its blocks again that are free, and asks others for the addresses that they
+// had lent. A container whose address another host has is disconnected.
 
 // DefaultForgetAfter is how long a host must be dead until others may have its addresses.
 const DefaultForgetAfter = 24 * time.Hour
@@ -288,29 +288,88 @@ func (n *Node) claimFree(ctx context.Context, free []registry.Block) error {
 	return errors.Join(errs...)
 }
 
-// cutOff disconnects containers with addresses that other hosts have.
-func (n *Node) cutOff(ctx context.Context, all []foreignEndpoint) error {
+// keepForeign gets this host the addresses of its containers that lie in blocks of other hosts: those had lent them, and
+// the registry has forgotten it while this host was away or removed. A container whose address another one has is
+// disconnected, and so is one whose address the other host does not lend again for askFor.
+func (n *Node) keepForeign(ctx context.Context, all []foreignEndpoint) error {
 	var errs []error
+	asking := map[string]time.Time{}
+	failed := map[string]error{} // what hosts said that were asked just now
 	for _, e := range all {
-		if now, err := n.registry.Block(ctx, e.block); err != nil || now.Host != e.block.Host {
+		now, err := n.registry.Block(ctx, e.block)
+		if err != nil || now.Host != e.block.Host {
 			if !errors.As(err, new(*registry.NotFoundError)) {
 				errs = append(errs, err)
 			}
 			continue // this host does not know the present state yet
 		}
-		d, can := n.cfg.Dataplane.(Disconnecter)
-		if !can {
-			errs = append(errs, fmt.Errorf("container %s has the address %s of network %s, which belongs to host %s", e.Container, e.address, e.Network, e.block.Host))
-			continue
+		if !n.isGiven(e) {
+			if failed[now.Host] == nil {
+				failed[now.Host] = n.regain(ctx, e)
+			}
+			err := failed[now.Host]
+			if err == nil {
+				continue
+			}
+			key := e.Network + "/" + e.ID
+			if asking[key] = n.asking[key]; asking[key].IsZero() {
+				asking[key] = time.Now()
+			}
+			if time.Since(asking[key]) < askFor {
+				errs = append(errs, fmt.Errorf("address %s of container %s is one of host %s, which has not lent it again yet: %w", e.address, e.Container, now.Host, err))
+				continue
+			}
 		}
-		if err := d.Disconnect(ctx, e.Endpoint); err != nil {
-			errs = append(errs, err)
-			continue
-		}
-		n.problem(cutProblem+e.Network+"/"+e.ID, fmt.Errorf("container %s was disconnected from network %s: host %s has its address %s, because this host was away for long. "+
-			"It gets another one by: cleat net connect %[2]s %[1]s", e.Container, e.Network, e.block.Host, e.address))
+		errs = append(errs, n.cutOff(ctx, e))
 	}
+	n.asking = asking
 	return errors.Join(errs...)
+}
+
+// askFor is how long another host is asked for the address of a container: much longer than a host that has just joined
+// needs to reach it.
+const askFor = 5 * time.Second
+
+// isGiven reports whether another host has an address alone, or for a container.
+func (n *Node) isGiven(e foreignEndpoint) bool {
+	if e.block.Prefix.IsSingleIP() {
+		return true
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return slices.ContainsFunc(n.mirror.endpoints(endpointsOf{e.Network, e.block.Host}), func(o registry.Endpoint) bool {
+		return slices.Contains(o.Addresses, e.address)
+	})
+}
+
+// regain asks the host that has the block of a container's address to lend it.
+func (n *Node) regain(ctx context.Context, e foreignEndpoint) error {
+	n.mu.Lock()
+	owner := n.mirror.Hosts[e.block.Host]
+	n.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, askFor)
+	defer cancel()
+	if _, err := n.askHost(ctx, owner, hostRequest{Lend: &loan{Network: e.Network, Address: e.address}}); err != nil {
+		return err
+	}
+	n.took(registry.Block{Network: e.Network, Prefix: single(e.address), Host: n.settings.Host})
+	signal(n.publish)
+	n.cfg.Log("host %s lends the address %s of container %s again", owner.Name, e.address, e.Container)
+	return nil
+}
+
+// cutOff disconnects a container with an address that another host has.
+func (n *Node) cutOff(ctx context.Context, e foreignEndpoint) error {
+	d, can := n.cfg.Dataplane.(Disconnecter)
+	if !can {
+		return fmt.Errorf("container %s has the address %s of network %s, which belongs to host %s", e.Container, e.address, e.Network, e.block.Host)
+	}
+	if err := d.Disconnect(ctx, e.Endpoint); err != nil {
+		return err
+	}
+	n.problem(cutProblem+e.Network+"/"+e.ID, fmt.Errorf("container %s was disconnected from network %s: host %s has its address %s, because this host was away for long. "+
+		"It gets another one by: cleat net connect %[2]s %[1]s", e.Container, e.Network, e.block.Host, e.address))
+	return nil
 }
 
 // cutProblem begins what a problem is about that is over when the container is connected again.

@@ -71,9 +71,10 @@ type Node struct {
 	settled      *sync.Cond // is signaled when applied changes
 	seen         reports    // of hosts
 
-	alone        alone // only governKeys uses it
-	unregistered bool  // the registry may lack this host's address; only followAddress uses it
-	former       bool  // the last listing was that of a former registry; only follow uses it
+	alone        alone                // only governKeys uses it
+	asking       map[string]time.Time // since when others are asked for addresses of containers; only keepForeign uses it
+	unregistered bool                 // the registry may lack this host's address; only followAddress uses it
+	former       bool                 // the last listing was that of a former registry; only follow uses it
 	toMember     connections
 	lends        sync.Mutex // is held while an address is reserved, and while Apply runs
 	registry     *registry.Registry
@@ -495,7 +496,7 @@ func (n *Node) publishEndpoints(ctx context.Context) error {
 	changes := n.mirror.missing(own, n.settings.Host)
 	n.mu.Unlock()
 	n.reconnected(own)
-	return errors.Join(n.claimFree(ctx, free), n.registry.ChangeEndpoints(ctx, changes), n.cutOff(ctx, foreign))
+	return errors.Join(n.claimFree(ctx, free), n.registry.ChangeEndpoints(ctx, changes), n.keepForeign(ctx, foreign))
 }
 
 // The mirror's file is written again after a multiple of the time that it took: with 1,000 hosts it has half a megabyte.

@@ -120,3 +120,43 @@ func contains(n control.NetworkStatus, a netip.Addr) bool {
 	}
 	return false
 }
+
+// TestLentAgain removes a host that has two addresses of another one's block, and lets it join again. Meanwhile one of
+// them went to a container of the other host; the other one is lent again.
+func TestLentAgain(t *testing.T) {
+	t.Parallel()
+	c, all := webCluster(t, 3)
+	a, b := c.hosts[0], c.hosts[1]
+	free := all[0].addr.Next()
+	keeps := b.container("keeps", "web", "--ip", free.String())
+	loses := b.container("loses", "web", "--ip", free.Next().String())
+	keeps.serve()
+	c.eventually("they are reached", func() error { return all[0].reaches(keeps) })
+	b.unplug()
+	c.eventually("b is not alive", func() error { return a.sees(b, false) })
+	a.node("remove", b.name)
+	taker := a.newContainer("taker")
+	c.eventually("the address is free", func() error {
+		_, err := a.run(t.Context(), "cleat", "net", "connect", "web", taker.path, "--ip", loses.addr.String())
+		return err
+	})
+	taker.addr = loses.addr
+	taker.serve()
+	b.plug()
+	c.eventually("b knows", b.knowsThatItWasRemoved)
+	b.node("down")
+	b.node("up", "--name", b.name, "--token", a.token())
+	c.eventually("one address is lent again", func() error {
+		return errors.Join(all[0].reaches(keeps), all[0].knows(keeps), all[1].reaches(taker))
+	})
+	if got := keeps.addresses(); len(got) != 1 || got[0] != keeps.addr {
+		t.Errorf("the container has %s, not %s", got, keeps.addr)
+	}
+	if got := loses.addresses(); len(got) > 0 {
+		t.Errorf("a container of b has %s still, which one of a has", got)
+	}
+	third := a.newContainer("third")
+	if _, err := a.run(t.Context(), "cleat", "net", "connect", "web", third.path, "--ip", keeps.addr.String()); err == nil {
+		t.Error("the address that was lent again went to another container")
+	}
+}
