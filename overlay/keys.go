@@ -52,8 +52,9 @@ type WireGuard struct {
 type Encrypter interface {
 	// Can returns an error if this host's kernel lacks what a way needs.
 	Can(way string) error
-	// Sending returns the generation by whose slot all packets have gone since the last Apply; 0 if there is none.
-	Sending() int
+	// Sending returns the generation by whose slot packets have gone since the last Apply, or may go; 0 if there is none.
+	// only reports that none go in another way.
+	Sending() (generation int, only bool)
 }
 
 // Can returns an error if a dataplane lacks what a way needs.
@@ -341,14 +342,16 @@ func (n *Node) setRing(now, old ring) error {
 
 // registerKeys makes the registry's keys of this host those that it has.
 func (n *Node) registerKeys(ctx context.Context, r ring, registered registry.WireGuard, lacks error) error {
-	sending := 0
+	sending, only := 0, false
 	if e, ok := n.cfg.Dataplane.(Encrypter); ok {
-		sending = max(e.Sending(), registered.Sending)
+		sending, only = e.Sending()
+		sending = max(sending, registered.Sending)
 	}
 	want, err := r.record(sending)
 	if err != nil {
 		return err
 	}
+	want.Only = r.First != 0 && (only || registered.Only)
 	if lacks != nil {
 		want.Problem = lacks.Error()
 	}

@@ -21,6 +21,8 @@ type cryptDataplane struct {
 	stuck   bool
 	state   State
 	sending int
+	only    bool // nothing goes unencrypted
+	mixed   bool // it does not happen when the cluster encrypts
 }
 
 func (d *cryptDataplane) Can(string) error {
@@ -29,10 +31,10 @@ func (d *cryptDataplane) Can(string) error {
 	return d.lacks
 }
 
-func (d *cryptDataplane) Sending() int {
+func (d *cryptDataplane) Sending() (generation int, only bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.sending
+	return d.sending, d.only
 }
 
 func (d *cryptDataplane) Apply(_ context.Context, s State) error {
@@ -40,7 +42,7 @@ func (d *cryptDataplane) Apply(_ context.Context, s State) error {
 	defer d.mu.Unlock()
 	d.state = s
 	if !d.stuck {
-		d.sending = s.WireGuard.Generation
+		d.sending, d.only = s.WireGuard.Generation, s.Encrypted && !d.mixed
 	}
 	return nil
 }
@@ -170,11 +172,19 @@ func TestEncryptLater(t *testing.T) {
 	if s := planes[0].last(); s.Encrypted || s.WireGuard.Generation == 0 {
 		t.Errorf("encrypts already, or has no keys: generation %d", s.WireGuard.Generation)
 	}
-	planes[1].set(func() { planes[1].lacks = nil })
+	planes[1].set(func() { planes[1].lacks, planes[1].mixed = nil, true })
 	in(t, 1, planes...)
 	for _, d := range planes {
 		waitFor(t, "it encrypts", func() bool { return d.last().Encrypted })
 	}
+	only := func(d *cryptDataplane) func() bool { return func() bool { return d.last().Hosts[0].WireGuard.Only } }
+	waitFor(t, "b knows that a sends nothing unencrypted", only(planes[1]))
+	if only(planes[0])() {
+		t.Error("b says that it sends nothing unencrypted, and it does")
+	}
+	planes[1].set(func() { planes[1].mixed, planes[1].only = false, true })
+	signal(hosts[1].node.keys)
+	waitFor(t, "a knows that b sends nothing unencrypted", only(planes[0]))
 	waitFor(t, "nothing is said any more", func() bool { return !said("host")() })
 	// A registry that says otherwise, such as an older copy, is put right.
 	must(t, hosts[1].node.registry.ChangeCluster(t.Context(), func(c *registry.Cluster) { c.Encryption = "" }))

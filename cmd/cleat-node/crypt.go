@@ -17,9 +17,11 @@ import (
 
 // Times of WireGuard.
 const (
-	// leaveOff is how long a host accepts packets that are not encrypted after the cluster has begun to encrypt: until
-	// all hosts have heard of it.
-	leaveOff = 10 * time.Second
+	// leaveOff is how long a host accepts packets that are not encrypted after the cluster has begun to encrypt, if a host
+	// does not say that it sends no more of them.
+	leaveOff = time.Minute
+	// linger is how long packets may be on their way.
+	linger = time.Second
 	// lookAgain is the time after which hosts are looked at again that have no session with the latest key.
 	lookAgain = 300 * time.Millisecond
 )
@@ -28,8 +30,11 @@ const (
 type crypt struct {
 	known, on bool        // the last State, if known, was that of a cluster that encrypts
 	since     time.Time   // when it began to; zero: before this process
+	all       time.Time   // since when all other hosts encrypt everything; zero: some don't
+	strict    bool        // packets are refused that are not encrypted
 	again     *time.Timer // of the next look at hosts that are behind; nil: there was none yet
 	sending   int         // see overlay.Encrypter; guarded by dataplane.mu
+	only      bool        // see overlay.Encrypter; guarded by dataplane.mu
 }
 
 // Can implements overlay.Encrypter.
@@ -44,20 +49,32 @@ func (d *dataplane) Can(way string) error {
 }
 
 // Sending implements overlay.Encrypter.
-func (d *dataplane) Sending() int {
+func (d *dataplane) Sending() (generation int, only bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.crypt.sending
+	return d.crypt.sending, d.crypt.only
 }
 
-// strict returns whether packets are refused that are not encrypted.
-func (d *dataplane) strict(s overlay.State) bool {
-	if s.Encrypted && d.crypt.known && !d.crypt.on {
-		d.crypt.since = time.Now()
-		time.AfterFunc(leaveOff, func() { signal(d.stale) })
+// refusesPlain returns whether packets are refused that are not encrypted: from soon after the last host has ceased to
+// send them.
+func (d *dataplane) refusesPlain(s overlay.State) bool {
+	c := &d.crypt
+	lookIn := func(t time.Duration) { time.AfterFunc(t, func() { signal(d.stale) }) }
+	if s.Encrypted && c.known && !c.on {
+		c.since = time.Now()
+		lookIn(leaveOff)
 	}
-	d.crypt.known, d.crypt.on = true, s.Encrypted
-	return s.Encrypted && time.Since(d.crypt.since) >= leaveOff
+	c.known, c.on = true, s.Encrypted
+	switch all := !slices.ContainsFunc(s.Hosts, func(h registry.Host) bool { return !h.WireGuard.Only }); {
+	case !all:
+		c.all = time.Time{}
+	case c.all.IsZero():
+		c.all = time.Now()
+		lookIn(linger)
+	}
+	// A host that joins later encrypts from the beginning.
+	c.strict = s.Encrypted && (c.strict || !c.all.IsZero() && time.Since(c.all) >= linger || time.Since(c.since) >= leaveOff)
+	return c.strict
 }
 
 // wireGuardPort returns the first UDP port of a host's WireGuard: the port of its gate plus 1.
@@ -147,7 +164,7 @@ func (d *dataplane) behind(s overlay.State, c span.Config, paths map[string]over
 	defer func() {
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		d.crypt.sending = sending
+		d.crypt.sending, d.crypt.only = sending, s.Encrypted && !failed
 	}()
 	if c.WireGuard.Port == 0 || failed {
 		return nil

@@ -166,8 +166,7 @@ func TestEncrypt(t *testing.T) {
 	a, b := c.hosts[0], c.hosts[1]
 	a.upSlowly("--name", "a", "--address", a.addr.String())
 	b.upSlowly("--name", "b", "--token", a.token())
-	// With the fast path 1 and 4 datagrams were lost, on Linux 6.12; doc/fastpath.md says so.
-	a.createSpan("web", "--datapath", "nft")
+	a.createSpan("web")
 	var all []*container
 	for i, h := range c.hosts {
 		k := h.container(fmt.Sprintf("container-number-%d", i), "web")

@@ -47,7 +47,7 @@ type way struct {
 
 // waysTo returns how this host may reach the containers of others.
 func (d *dataplane) waysTo(s overlay.State) (w ways, err error) {
-	w.hosts, w.accepts, w.strict, w.mtu = map[string]way{}, map[string]way{}, d.strict(s), s.Self.MTU
+	w.hosts, w.accepts, w.strict, w.mtu = map[string]way{}, map[string]way{}, d.refusesPlain(s), s.Self.MTU
 	h, err := link.Handle(d.host)
 	if err != nil {
 		return w, err

@@ -52,6 +52,7 @@ type WireGuard struct {
 	First   int       `json:"first,omitempty"`   // generation of the first key; 0: no keys
 	Keys    [2]string `json:"keys,omitzero"`     // public, in base64: of First, and of the next generation
 	Sending int       `json:"sending,omitempty"` // the generation with which the host sends; it accepts both
+	Only    bool      `json:"only,omitempty"`    // the host sends no packets of containers in another way
 	Problem string    `json:"problem,omitempty"` // why the host has no keys
 }
 
