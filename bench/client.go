@@ -165,8 +165,8 @@ func arguments(job experiment.Job, p wiring.Pair, s *server) []string {
 	if c.Factors["gso"] == "on" {
 		args = append(args, "--gso")
 	}
-	if rate := c.Factors["rate"]; rate != "" {
-		add("--rate", rate)
+	if job.Rate > 0 {
+		add("--rate", strconv.FormatFloat(job.Rate, 'f', -1, 64))
 	}
 	if _, search := job.Offered(); overLinks(c) && !search && (kind == experiment.TCP || kind == experiment.UDP) {
 		add("--early", steadyFrom(job).String())

@@ -39,6 +39,7 @@ type Environment struct {
 	Networks    map[string]NetworkFacts `json:"networks"`
 	Host        json.RawMessage         `json:"host"`     // host.Host
 	Findings    json.RawMessage         `json:"findings"` // of cleat doctor
+	Rates       []SharedRate            `json:"rates,omitempty"`
 
 	closing map[string][]string // notes of networks that were not closed, by their names in Networks
 }

@@ -298,8 +298,9 @@ func collect(s *cell.Sample, results []traffic.Result) error {
 	if err != nil {
 		return fmt.Errorf("merge latencies: %w", err)
 	}
-	for metric, percentile := range map[cell.Metric]float64{cell.LatencyP50: 50, cell.LatencyP99: 99, cell.LatencyP999: 99.9} {
-		v[metric] = float64(merged.ValueAtQuantile(percentile))
+	for _, m := range cell.Percentiles(s.Loop()) {
+		percent, _ := m.Percentile()
+		v[m] = float64(merged.ValueAtQuantile(percent))
 	}
 	s.Latency, err = traffic.EncodeLatency(merged)
 	return err

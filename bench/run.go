@@ -152,9 +152,18 @@ func (r *run) measureAll(ctx context.Context, before func(*run) error) error {
 	}
 	jobs := r.Experiment.Jobs()
 	rounds := r.Experiment.Repeat + r.Experiment.Warmup
-	r.Progress.Start(len(jobs) * rounds)
+	calibrations := r.Experiment.Calibrations()
+	r.Progress.Start(len(calibrations) + len(jobs)*rounds)
 	r.repeats = newRepeats(len(jobs) * rounds)
 	done := 0
+	err := r.calibrate(ctx, jobs, func(job experiment.Job) {
+		done++
+		r.Progress.Next(done, 0, job, r.estimate(calibrations[done-1:])+time.Duration(rounds)*r.estimate(jobs))
+	})
+	if err != nil {
+		return err
+	}
+	done = len(calibrations) // some may have been skipped
 	all := parts(jobs)
 	for n, part := range all {
 		blocks := r.blocks(part)
@@ -332,7 +341,7 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 		defer r.testbeds.dropFor(job)
 	}
 	tb, err := r.testbeds.getRetrying(ctx, job)
-	if _, worked := r.testbeds.probed[specOf(job)]; err != nil && !worked {
+	if err != nil && !r.testbeds.isProbed(job) {
 		return true, r.absent(ctx, job, err)
 	}
 	s := newSample(job, at)
@@ -371,7 +380,7 @@ func (r *run) attempt(ctx context.Context, job experiment.Job, at position, atte
 
 // newSample returns an empty sample of a job, begun now.
 func newSample(job experiment.Job, at position) cell.Sample {
-	return cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Block: at.block, Order: at.order, Attempt: 1, Started: time.Now()}
+	return cell.Sample{Cell: job.Cell, Work: job.Work.Kind, Rate: job.Rate, Block: at.block, Order: at.order, Attempt: 1, Started: time.Now()}
 }
 
 // record stores a sample. It returns the context's cause instead if ctx has ended,

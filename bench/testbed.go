@@ -116,6 +116,12 @@ func (b *testbeds) getRetrying(ctx context.Context, job experiment.Job) (*testbe
 	return b.get(ctx, job)
 }
 
+// isProbed reports whether a job's network could be built once.
+func (b *testbeds) isProbed(job experiment.Job) bool {
+	_, ok := b.probed[specOf(job)]
+	return ok
+}
+
 // isTemporary reports whether another call of get may return something better: not
 // if all is well, or if the error says what this machine or a design lacks.
 func isTemporary(tb *testbed, err error) bool {

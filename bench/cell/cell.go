@@ -78,9 +78,10 @@ func (c CPU) WithoutForeign() CPU {
 // Sample is one measurement: one line of samples.jsonl.
 type Sample struct {
 	Cell
-	Work     string             `json:"work"`  // "tcp", "udp", "rr", "udprr", "crr", "packets", "loaded", "setup", "memory", "start", "attach", "burst" or "event"
-	Block    int                `json:"block"` // 0: the warm-up, which no statistic uses
-	Order    int                `json:"order"` // position within the block
+	Work     string             `json:"work"`           // "tcp", "udp", "rr", "udprr", "crr", "packets", "loaded", "setup", "memory", "start", "attach", "burst" or "event"
+	Rate     float64            `json:"rate,omitempty"` // transactions per second of each pair on a schedule; 0: none
+	Block    int                `json:"block"`          // 0: the warm-up, which no statistic uses
+	Order    int                `json:"order"`          // position within the block
 	Attempt  int                `json:"attempt"`
 	Started  time.Time          `json:"started"`
 	Values   map[Metric]float64 `json:"values,omitempty"`
@@ -134,6 +135,7 @@ type Summary struct {
 	Cell
 	Metric       Metric       `json:"metric"`
 	Unit         string       `json:"unit"`
+	Rate         float64      `json:"rate,omitempty"` // of latencies: transactions per second of each pair on a schedule; 0: none, or several
 	N            int          `json:"n"`
 	BadSamples   int          `json:"bad_samples"`
 	Median       float64      `json:"median"`

@@ -19,17 +19,18 @@ type Factor struct {
 // declaration is how tables and figures show a factor. The zero value is that of an
 // undeclared factor: a condition written "NAME LEVEL".
 type declaration struct {
-	title      string // "" for the name with blanks
-	unit       string // of an axis
-	text       string // a level in a list, % standing for it; "": "TITLE LEVEL"
-	noun       string // a level in a list is a count of these
-	ordinary   string // the level that goes without saying
-	rate       bool   // levels are rates in bit/s
-	setting    bool   // belongs to the network, as a part of its name; the others are conditions
-	perPart    bool   // its levels part results into tables and figures of their own
-	perNetwork bool   // inherent to networks: cells of different networks are not compared in it
-	linear     bool   // an axis of it is never logarithmic
-	upper      bool   // levels are abbreviations
+	title      string                    // "" for the name with blanks
+	unit       string                    // of an axis
+	text       string                    // a level in a list, % standing for it; "": "TITLE LEVEL"
+	say        func(level string) string // a level in a list; nil: by text
+	noun       string                    // a level in a list is a count of these
+	ordinary   string                    // the level that goes without saying
+	rate       bool                      // levels are rates in bit/s
+	setting    bool                      // belongs to the network, as a part of its name; the others are conditions
+	perPart    bool                      // its levels part results into tables and figures of their own
+	perNetwork bool                      // inherent to networks: cells of different networks are not compared in it
+	linear     bool                      // an axis of it is never logarithmic
+	upper      bool                      // levels are abbreviations
 }
 
 // factors are the declared factors.
@@ -67,7 +68,7 @@ var factors = map[string]declaration{
 	"link_rate": {text: "% a link", rate: true, perPart: true},
 	"loss":      {text: "% lost"},
 	"offered":   {title: "offered rate", text: "offered %", rate: true},
-	"rate":      {text: "% requests a second"},
+	RateFactor:  {say: rateLevel},
 	"variant":   {ordinary: "plain"},
 
 	"zoo":      {title: "case of the zoo", text: "case %", linear: true},
@@ -269,6 +270,8 @@ func (f Factor) Text(level string) string {
 	d := factors[f.Name]
 	text := f.Level(level)
 	switch n, err := strconv.Atoi(level); {
+	case d.say != nil && level != "":
+		return d.say(level)
 	case d.noun != "" && err == nil:
 		return columns.Plural(n, d.noun)
 	case level == "":
@@ -277,6 +280,17 @@ func (f Factor) Text(level string) string {
 		return strings.Replace(d.text, "%", text, 1)
 	}
 	return f.Title() + " " + text
+}
+
+// rateLevel returns the rate of requests for people.
+func rateLevel(level string) string {
+	switch {
+	case level == ClosedRate:
+		return "closed loop"
+	case strings.HasSuffix(level, "%"):
+		return level + " of the slowest's rate"
+	}
+	return level + " requests a second"
 }
 
 // Describe lists a cell's levels of some factors, without those that are not set.

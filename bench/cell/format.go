@@ -31,3 +31,12 @@ func Digits(x float64) string {
 	}
 	return strconv.FormatFloat(x, 'f', 2-exp, 64)
 }
+
+// Significant returns x rounded to a number of digits.
+func Significant(x float64, digits int) float64 {
+	rounded, err := strconv.ParseFloat(strconv.FormatFloat(x, 'e', digits-1, 64), 64)
+	if err != nil {
+		return x
+	}
+	return rounded
+}

@@ -3,6 +3,7 @@ package cell
 import (
 	"cmp"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -13,9 +14,11 @@ type Metric string
 const (
 	Throughput  Metric = "throughput"       // bit/s, as received
 	Loss        Metric = "loss"             // fraction of the datagrams sent, 0…1
-	LatencyP50  Metric = "latency_p50"      // ns, from the intended send time of a schedule, else from the last response
+	LatencyP50  Metric = "latency_p50"      // ns, from the time at which the schedule wants the request to be sent
 	LatencyP99  Metric = "latency_p99"      // ns
 	LatencyP999 Metric = "latency_p999"     // ns
+	ClosedP50   Metric = "closed_p50"       // ns, of a closed loop: each request follows the last response
+	ClosedP99   Metric = "closed_p99"       // ns
 	Connections Metric = "connections"      // 1/s, connect, request, response and close
 	Packets     Metric = "packets"          // 1/s, small packets as received
 	SetupTime   Metric = "setup_time"       // ns, until traffic can pass
@@ -53,9 +56,12 @@ const (
 	ProcessorTime Metric = "cores_per_gbit"
 )
 
-// metric declares how files, tables and figures show a Metric.
+// metric declares what measures a Metric, and how files, tables and figures show it. Nothing else has to know a
+// metric but the code that measures it.
 type metric struct {
 	name   Metric
+	works  string // kinds of work that always have it, separated by blanks; those that only may have it are not named
+	loop   Loop   // of these, those whose requests are sent like this
 	unit   string // in files
 	scale  Scale  // for people
 	title  string // "" for the name with blanks
@@ -66,7 +72,46 @@ type metric struct {
 	mean   bool   // mean ± standard error is shown beside the median
 	rank   Rank
 	about  string // what the metric is, if the title does not explain it
+
+	percentile float64 // of merged histograms, in percent; 0: no percentile
+	drawing    Drawing
 }
+
+// Loop is how a measurement sends its requests.
+type Loop int
+
+// The loops. The zero Loop is any of them.
+const (
+	AnyLoop    Loop = iota
+	OpenLoop        // at the times of a schedule
+	ClosedLoop      // each follows the last response
+)
+
+// The factor that says how requests are sent, and its level for a closed loop.
+const (
+	RateFactor = "rate"
+	ClosedRate = "closed"
+)
+
+// Loop returns how a cell's requests are sent. Cells of earlier versions don't say it: they have the metrics of an open
+// loop.
+func (c Cell) Loop() Loop {
+	if c.Factors[RateFactor] == ClosedRate {
+		return ClosedLoop
+	}
+	return OpenLoop
+}
+
+// Drawing is how a report draws a metric.
+type Drawing int
+
+// The drawings.
+const (
+	DrawBars       Drawing = iota // a figure of its own
+	DrawNothing                   // in tables only
+	DrawPercentile                // a mark in the figure that its 50th percentile has
+	DrawCost                      // a bar in parts: user, system, softirq
+)
 
 // Rank is the order in which a table that is too wide drops columns, the largest first.
 type Rank int
@@ -95,22 +140,27 @@ var (
 
 // metrics declares all metrics in the order of files and tables.
 var metrics = [...]metric{
-	{name: Throughput, unit: "bit/s", scale: gigabit, higher: true, mean: true, spread: true},
-	{name: Loss, unit: "1", scale: percent, spread: true},
-	{name: LatencyP50, unit: "ns", scale: micros, over: "p50"},
-	{name: LatencyP99, unit: "ns", scale: micros, over: "p99", rank: RankP99},
-	{name: LatencyP999, unit: "ns", scale: micros, title: "latency p99.9", over: "p99.9", rank: RankP999},
-	{name: Connections, unit: "1/s", scale: Scale{1, "1/s"}, over: "conn", under: "/s", higher: true, mean: true, spread: true, rank: RankResult},
-	{name: Packets, unit: "1/s", scale: Scale{1e3, "1000/s"}, title: "small packets", over: "packets", higher: true, mean: true, spread: true, rank: RankResult},
-	{name: SetupTime, unit: "ns", scale: millis, title: "set-up time", over: "set-up", rank: RankResult},
-	{name: Ideal, unit: "bit/s", scale: gigabit, higher: true, rank: RankBound},
+	{name: Throughput, works: "tcp udp loaded", unit: "bit/s", scale: gigabit, higher: true, mean: true, spread: true},
+	{name: Loss, works: "udp", unit: "1", scale: percent, spread: true},
+	{name: LatencyP50, works: "rr udprr loaded", loop: OpenLoop, unit: "ns", scale: micros, over: "p50", percentile: 50, drawing: DrawPercentile},
+	{name: LatencyP99, works: "rr udprr loaded", loop: OpenLoop, unit: "ns", scale: micros, over: "p99", rank: RankP99, percentile: 99, drawing: DrawPercentile},
+	{name: LatencyP999, works: "rr udprr loaded", loop: OpenLoop, unit: "ns", scale: micros, title: "latency p99.9", over: "p99.9", rank: RankP999,
+		percentile: 99.9, drawing: DrawPercentile},
+	{name: ClosedP50, works: "rr udprr", loop: ClosedLoop, unit: "ns", scale: micros, title: "closed-loop latency p50", over: "closed", rank: RankDetail,
+		about: "each request follows the last response, so what a slow one delays is not counted", percentile: 50, drawing: DrawPercentile},
+	{name: ClosedP99, works: "rr udprr", loop: ClosedLoop, unit: "ns", scale: micros, title: "closed-loop latency p99", over: "cl. p99", rank: RankP99,
+		percentile: 99, drawing: DrawPercentile},
+	{name: Connections, works: "crr", unit: "1/s", scale: Scale{1, "1/s"}, over: "conn", under: "/s", higher: true, mean: true, spread: true, rank: RankResult},
+	{name: Packets, works: "packets", unit: "1/s", scale: Scale{1e3, "1000/s"}, title: "small packets", over: "packets", higher: true, mean: true, spread: true, rank: RankResult},
+	{name: SetupTime, works: "setup", unit: "ns", scale: millis, title: "set-up time", over: "set-up", rank: RankResult},
+	{name: Ideal, unit: "bit/s", scale: gigabit, higher: true, rank: RankBound, drawing: DrawNothing},
 	{name: OfIdeal, unit: "1", scale: percent, title: "throughput, of the ideal", over: "of ideal", higher: true,
 		about: "the share of the payload rate that the links have room for"},
 	{name: EarlyOfIdeal, unit: "1", scale: percent, title: "first 2 s, of the ideal", over: "first 2 s", higher: true, rank: RankDetail},
 	{name: SteadyOfIdeal, unit: "1", scale: percent, title: "steady, of the ideal", over: "steady", higher: true, rank: RankDetail,
 		about: "the share of the ideal after the first 2 s, or after the time that the experiment declares as steady"},
 	{name: Outage, unit: "ns", scale: millis, rank: RankDetail, about: "the longest time in which nothing arrived"},
-	{name: LatencyAdded, unit: "ns", scale: millis, title: "latency added under load", over: "added", rank: RankDetail,
+	{name: LatencyAdded, works: "loaded", unit: "ns", scale: millis, title: "latency added under load", over: "added", rank: RankDetail,
 		about: "how much longer the median round trip is beside the stream"},
 	{name: LostPackets, unit: "1", scale: Scale{1, "datagrams"}, title: "datagrams lost", over: "lost", under: "n", rank: RankDetail,
 		about: "datagrams that never arrived"},
@@ -123,18 +173,18 @@ var metrics = [...]metric{
 		about: "the share of its link that a competing stream had"},
 	{name: RelayLate, unit: "ns", scale: micros, title: "lateness of the relay", over: "late", rank: RankBound},
 	{name: Fairness, unit: "1", scale: Scale{1, "of 1"}, higher: true, about: "Jain's index of the streams' shares"},
-	{name: FirstByte, unit: "ns", scale: millis, title: "exec to first byte"},
-	{name: MemoryIdle, unit: "B", scale: mebi, title: "memory, idle"},
-	{name: MemoryAnon, unit: "B", scale: mebi, title: "anonymous memory, idle"},
-	{name: MemoryFlows, unit: "B", scale: mebi, title: "memory per 1,000 flows"},
+	{name: FirstByte, works: "start", unit: "ns", scale: millis, title: "exec to first byte"},
+	{name: MemoryIdle, works: "memory", unit: "B", scale: mebi, title: "memory, idle"},
+	{name: MemoryAnon, works: "memory", unit: "B", scale: mebi, title: "anonymous memory, idle"},
+	{name: MemoryFlows, works: "memory", unit: "B", scale: mebi, title: "memory per 1,000 flows"},
 	{name: MemoryShare, unit: "B", scale: mebi, title: "proportional memory, idle", about: "Pss: a page that several processes share counts in part for each"},
-	{name: AttachTime, unit: "ns", scale: millis, title: "exec to usable address", over: "attach"},
-	{name: DetachTime, unit: "ns", scale: millis, title: "time to detach", over: "detach"},
-	{name: AttachCPU, unit: "ns", scale: millis, title: "processor time to attach", over: "cpu"},
-	{name: EventTime, unit: "ns", scale: millis, title: "time until all hosts are as they should be", over: "settled", spread: true, rank: RankResult},
-	{name: AttachRate, unit: "1/s", scale: Scale{1, "1/s"}, title: "attached at the same time", over: "attached", under: "/s", higher: true, spread: true, rank: RankResult},
+	{name: AttachTime, works: "attach", unit: "ns", scale: millis, title: "exec to usable address", over: "attach"},
+	{name: DetachTime, works: "attach", unit: "ns", scale: millis, title: "time to detach", over: "detach"},
+	{name: AttachCPU, works: "attach", unit: "ns", scale: millis, title: "processor time to attach", over: "cpu"},
+	{name: EventTime, works: "event", unit: "ns", scale: millis, title: "time until all hosts are as they should be", over: "settled", spread: true, rank: RankResult},
+	{name: AttachRate, works: "burst", unit: "1/s", scale: Scale{1, "1/s"}, title: "attached at the same time", over: "attached", under: "/s", higher: true, spread: true, rank: RankResult},
 	{name: ProcessorTime, unit: "cores/(Gbit/s)", scale: Scale{1, "cores per Gbit/s"}, title: "processor time", over: "cores", under: "/Gbit", rank: RankCost,
-		about: "processors kept busy per Gbit/s, both ends together"},
+		about: "processors kept busy per Gbit/s, both ends together", drawing: DrawCost},
 }
 
 // Metrics returns all metrics in the order of files and tables, ProcessorTime last.
@@ -145,6 +195,44 @@ func Metrics() []Metric {
 	}
 	return names
 }
+
+// MetricsOf returns what a kind of work always measures, in the order of Metrics; what it is run for comes first. loop is
+// how it sends requests. Of a kind that is not known it returns Throughput.
+func MetricsOf(work string, loop Loop) []Metric {
+	var all []Metric
+	for _, m := range metrics {
+		if slices.Contains(strings.Fields(m.works), work) && (loop == AnyLoop || m.loop == AnyLoop || m.loop == loop) {
+			all = append(all, m.name)
+		}
+	}
+	if len(all) == 0 {
+		return []Metric{Throughput}
+	}
+	return all
+}
+
+// Percentile returns which percentile of merged histograms m is, in percent.
+func (m Metric) Percentile() (percent float64, ok bool) {
+	p := m.declared().percentile
+	return p, p > 0
+}
+
+// Percentiles returns the metrics that are percentiles of the latencies of a loop.
+func Percentiles(loop Loop) []Metric {
+	var all []Metric
+	for _, m := range metrics {
+		if m.percentile > 0 && m.loop == loop {
+			all = append(all, m.name)
+		}
+	}
+	return all
+}
+
+// Drawing returns how a report draws m.
+func (m Metric) Drawing() Drawing { return m.declared().drawing }
+
+// Loop returns how the requests are sent that m is about.
+func (m Metric) Loop() Loop { return m.declared().loop }
 
 // position returns the index of m in metrics, or their number for an unknown metric.
 func (m Metric) position() int {
@@ -201,7 +289,7 @@ func (m Metric) ShowsInterval() bool { return m.declared().spread }
 func (m Metric) ShowsMean() bool { return m.declared().mean }
 
 // IsLatency reports whether m is a percentile of the round-trip times.
-func (m Metric) IsLatency() bool { return m == LatencyP50 || m == LatencyP99 || m == LatencyP999 }
+func (m Metric) IsLatency() bool { return m.declared().percentile > 0 }
 
 // Scale is how a metric is shown to people: the value divided by Per, then Unit.
 type Scale struct {

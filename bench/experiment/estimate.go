@@ -89,7 +89,7 @@ func (j Job) containers() int {
 	return j.Cell.Pairs
 }
 
-// Estimate returns about how long the experiment takes: what is made once, and all blocks. Jobs
+// Estimate returns about how long the experiment takes: what is made or measured once, and all blocks. Jobs
 // for which possible returns false don't count; nil: all count.
 func (e Experiment) Estimate(possible func(Job) bool) time.Duration {
 	var setup, block time.Duration
@@ -97,6 +97,11 @@ func (e Experiment) Estimate(possible func(Job) bool) time.Duration {
 		if possible == nil || possible(j) {
 			setup += j.setup()
 			block += j.Estimate()
+		}
+	}
+	for _, j := range e.Calibrations() {
+		if possible == nil || possible(j) {
+			setup += j.Estimate()
 		}
 	}
 	return setup + block*time.Duration(e.Repeat+e.Warmup)

@@ -3,21 +3,23 @@ package experiment
 import (
 	"slices"
 	"strconv"
+	"strings"
 
 	"cleat/bench/catalog"
+	"cleat/bench/cell"
 	"cleat/bench/multipath"
 )
 
 // Names of further factors, in Group.Factors and in cells.
 const (
-	offeredFactor   = "offered"    // Rate, Unlimited or Search
-	rateFactor      = "rate"       // transactions per second on a schedule; "": each follows the last
-	gsoFactor       = "gso"        // "on": UDP_SEGMENT and UDP_GRO
-	checksumFactor  = "checksum"   // "off": the devices do not offload checksums
-	vxlanPortFactor = "vxlan_port" // UDP destination port
-	hairpinFactor   = "hairpin"    // "on": the switch reflects frames, as in 802.1Qbg
-	peerFactor      = "peer"       // of a container on a rootless or a named network: where the other end of its traffic is
-	portsFactor     = "ports"      // how many ports a named network publishes
+	offeredFactor   = "offered"       // Rate, Unlimited or Search
+	rateFactor      = cell.RateFactor // transactions per second on a schedule, a share of what the slowest network carries, or cell.ClosedRate
+	gsoFactor       = "gso"           // "on": UDP_SEGMENT and UDP_GRO
+	checksumFactor  = "checksum"      // "off": the devices do not offload checksums
+	vxlanPortFactor = "vxlan_port"    // UDP destination port
+	hairpinFactor   = "hairpin"       // "on": the switch reflects frames, as in 802.1Qbg
+	peerFactor      = "peer"          // of a container on a rootless or a named network: where the other end of its traffic is
+	portsFactor     = "ports"         // how many ports a named network publishes
 
 	// Of networks over several links.
 	linkRateFactor  = "link_rate" // Rate of each link; Experiment.LinkRate takes precedence over a group's
@@ -66,6 +68,7 @@ const (
 	peerMasquerade   = "masquerade"   // a node beyond the host, which a container on a named network asks
 	containedProgram = "program"      // our tunnel; the ends are native
 	defaultLoss      = "1%"           // multipath.DefaultLoss
+	defaultRate      = "50%"          // the slowest network has idle time, and no request waits for others often
 	ownDatapath      = "user"         // of a tunnel: its program
 
 	// maxEndpoints is how many ports a Linux bridge can have (BR_PORT_BITS in
@@ -103,7 +106,7 @@ type factor struct {
 
 var factors = []factor{
 	{offeredFactor, checkOffered, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, string(Unlimited)},
-	{rateFactor, checkTransactions, func(k kind, _ catalog.Entry) bool { return k.transactions }, ""},
+	{rateFactor, checkTransactions, func(k kind, _ catalog.Entry) bool { return k.transactions }, defaultRate},
 	{gsoFactor, checkOnOff, func(k kind, _ catalog.Entry) bool { return k.name == UDP }, ""},
 	{checksumFactor, checkOnOff, func(k kind, n catalog.Entry) bool {
 		return !k.untimed && len(n.Kinds) > 0 && n.Role != catalog.Named && !n.Cluster
@@ -183,10 +186,23 @@ func checkOffered(level string) *Error {
 }
 
 func checkTransactions(level string) *Error {
+	if _, ok := rateShare(level); ok || level == cell.ClosedRate {
+		return nil
+	}
 	if n, err := strconv.ParseFloat(level, 64); err != nil || !(n > 0) || n > 1e7 {
-		return invalid("", "rate %q: want transactions per second, e.g. 1000", level)
+		return invalid("", "rate %q: want transactions per second, e.g. 1000, a share of what the slowest network carries, e.g. %s, or %s", level, defaultRate, cell.ClosedRate)
 	}
 	return nil
+}
+
+// rateShare returns the share that a level like "50%" is.
+func rateShare(level string) (share float64, ok bool) {
+	text, ok := strings.CutSuffix(level, "%")
+	percent, err := strconv.ParseFloat(text, 64)
+	if !ok || err != nil || !(percent > 0) || percent > 100 {
+		return 0, false
+	}
+	return percent / 100, true
 }
 
 func checkPort(level string) *Error {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"strconv"
+	"time"
 
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
@@ -15,6 +16,10 @@ import (
 type Job struct {
 	Cell cell.Cell
 	Work Work // with exactly one message size, if the work has one
+
+	// Rate is the number of transactions per second of each pair on a schedule. It is 0 for a closed loop, for work
+	// without transactions, and as long as a share of what networks carry is not known.
+	Rate float64
 }
 
 // ID identifies the job within an experiment.
@@ -27,6 +32,34 @@ func (j Job) Offered() (bitsPerSecond float64, search bool) {
 	r := Rate(j.Cell.Factors[offeredFactor])
 	bitsPerSecond, _ = r.BitsPerSecond() // Validate has parsed it
 	return bitsPerSecond, r == Search
+}
+
+// longestCalibration is the time in which a closed loop shows what a network carries: its median takes some hundred
+// round trips.
+const longestCalibration = 200 * time.Millisecond
+
+// RateShare returns the share of what the slowest network carries that is a job's rate. ok is false if its rate is a
+// number, or it has none.
+func (j Job) RateShare() (share float64, ok bool) { return rateShare(j.Cell.Factors[rateFactor]) }
+
+// Calibration returns the job with a closed loop, to see what its network carries.
+func (j Job) Calibration() Job {
+	j.Cell.Factors = maps.Clone(j.Cell.Factors)
+	j.set(rateFactor, cell.ClosedRate)
+	j.Rate = 0
+	j.Work.Duration = min(j.Work.Duration, longestCalibration)
+	return j
+}
+
+// Calibrations returns what is measured before the first block, to see what the networks carry.
+func (e Experiment) Calibrations() []Job {
+	var all []Job
+	for _, j := range e.Jobs() {
+		if _, ok := j.RateShare(); ok {
+			all = append(all, j.Calibration())
+		}
+	}
+	return all
 }
 
 // Jobs returns all combinations of every group's levels that are possible and match
@@ -214,7 +247,7 @@ func (j *Job) set(factor, level string) {
 
 // dropMeaningless drops the levels of factors where they have no meaning: the loss of links
 // that lose nothing, the contents of containers where there are none, the ports of traffic
-// that reaches none, and the datapath of a tunnel that encrypts.
+// that reaches none, the datapath of a tunnel that encrypts, and the share of the rate of new connections.
 func (j *Job) dropMeaningless() {
 	if j.Cell.Runtime == cell.Native {
 		delete(j.Cell.Factors, containedFactor)
@@ -233,6 +266,11 @@ func (j *Job) dropMeaningless() {
 	}
 	if j.Cell.Factors[cryptoFactor] == "on" {
 		delete(j.Cell.Factors, datapathFactor)
+	}
+	if rate, err := strconv.ParseFloat(j.Cell.Factors[rateFactor], 64); err == nil {
+		j.Rate = rate
+	} else if j.Work.Kind == CRR { // it measures how many connections are possible
+		delete(j.Cell.Factors, rateFactor)
 	}
 	switch f := j.Cell.Factors; {
 	case f[variantFactor] != multipath.Loss:

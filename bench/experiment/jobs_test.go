@@ -217,20 +217,20 @@ func TestJobsRules(t *testing.T) {
 			[]string{"udp veth|native|local|udp|between|9000|1|1|0|8192||different-cores|cleat|gso=on|offered=unlimited"}},
 		{"rootless networks have two directions", Group{Networks: []string{"pasta", "nat-out"}, Directions: []string{"inbound"}, Work: []Work{rr}},
 			[]string{
-				"rr pasta|native|local|tcp|inbound|0|1|1|0|64|cubic|different-cores|cleat",
-				"rr nat-out|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat",
+				"rr pasta|native|local|tcp|inbound|0|1|1|0|64|cubic|different-cores|cleat|rate=50%",
+				"rr nat-out|native|local|tcp|outbound|0|1|1|0|64|cubic|different-cores|cleat|rate=50%",
 			}},
 		{"setup has no traffic", Group{Networks: []string{"veth"}, Pairs: []int{1, 2}, MTU: []int{1500, 9000}, Work: []Work{setup}},
 			[]string{"setup veth|native|local|tcp|between|0|1|1|0|0|||cleat"}},
 		{"a loopback has no checksum offload to switch off", Group{Networks: []string{"loopback", "veth"}, Work: []Work{rr}, Factors: map[string][]string{"checksum": {"off"}}},
 			[]string{
-				"rr loopback|native|local|tcp|local|0|1|1|0|64|cubic|different-cores|cleat",
-				"rr veth|native|local|tcp|between|0|1|1|0|64|cubic|different-cores|cleat|checksum=off",
+				"rr loopback|native|local|tcp|local|0|1|1|0|64|cubic|different-cores|cleat|rate=50%",
+				"rr veth|native|local|tcp|between|0|1|1|0|64|cubic|different-cores|cleat|checksum=off|rate=50%",
 			}},
 		{"only vepa has a hairpin switch", Group{Networks: []string{"macvlan-vepa", "macvlan-bridge"}, Work: []Work{rr}, Factors: map[string][]string{"hairpin": {"on"}}},
 			[]string{
-				"rr macvlan-vepa|native|local|tcp|between|0|1|1|0|64|cubic|different-cores|cleat|hairpin=on",
-				"rr macvlan-bridge|native|local|tcp|between|0|1|1|0|64|cubic|different-cores|cleat",
+				"rr macvlan-vepa|native|local|tcp|between|0|1|1|0|64|cubic|different-cores|cleat|hairpin=on|rate=50%",
+				"rr macvlan-bridge|native|local|tcp|between|0|1|1|0|64|cubic|different-cores|cleat|rate=50%",
 			}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -278,8 +278,8 @@ func TestOverride(t *testing.T) {
 			t.Errorf("job %s for %v", j.Cell.Key(), j.Work.Duration)
 		}
 	}
-	if e := counts(got.Jobs(), func(j Job) string { return j.Cell.Engine }); e["iperf3"] != 4 || e["cleat"] != 10 {
-		t.Errorf("jobs by engine: %v", e) // iperf3 measures two of the five kinds of work
+	if e := counts(got.Jobs(), func(j Job) string { return j.Cell.Engine }); e["iperf3"] != 4 || e["cleat"] != 12 {
+		t.Errorf("jobs by engine: %v", e) // iperf3 measures two of the five kinds of work, of which one has two rates
 	}
 	if again := load(t, "bridge-netfilter"); fmt.Sprint(again) != fmt.Sprint(base) {
 		t.Error("Override changed the experiment it was called on")
@@ -347,6 +347,42 @@ func TestRate(t *testing.T) {
 		got, err := tt.rate.BitsPerSecond()
 		if got != tt.want || (err == nil) != tt.ok {
 			t.Errorf("rate %q = %g, %v", tt.rate, got, err)
+		}
+	}
+}
+
+// TestRates checks what becomes of the levels of the factor "rate", and what is measured before the first block.
+func TestRates(t *testing.T) {
+	e := Experiment{Name: "rates", Repeat: 1, Groups: []Group{{Networks: []string{"veth"},
+		Work:    []Work{{Kind: TCP, Duration: time.Second}, {Kind: RR, Duration: time.Second}, {Kind: UDPRR, Duration: 50 * time.Millisecond}, {Kind: CRR, Duration: time.Second}},
+		Factors: map[string][]string{"rate": {"25%", "closed", "1000"}}}}}
+	if err := e.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, j := range e.Jobs() {
+		share, _ := j.RateShare()
+		got = append(got, fmt.Sprintf("%s %q %v %v %v", j.Work.Kind, j.Cell.Factors["rate"], share, j.Rate, j.Cell.Loop()))
+	}
+	if want := []string{
+		`tcp "" 0 0 1`,
+		`rr "25%" 0.25 0 1`, `rr "closed" 0 0 2`, `rr "1000" 0 1000 1`,
+		`udprr "25%" 0.25 0 1`, `udprr "closed" 0 0 2`, `udprr "1000" 0 1000 1`,
+		`crr "" 0 0 1`, `crr "1000" 0 1000 1`,
+	}; !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	got = nil
+	for _, j := range e.Calibrations() {
+		got = append(got, fmt.Sprintf("%s %s %v", j.Work.Kind, j.Cell.Factors["rate"], j.Work.Duration))
+	}
+	if want := []string{"rr closed 200ms", "udprr closed 50ms"}; !slices.Equal(got, want) {
+		t.Errorf("before the first block %q, want %q", got, want)
+	}
+	for _, bad := range []string{"0%", "101%", "-5%", "NaN%", "half", "0", "closed loop"} {
+		e.Groups[0].Factors["rate"] = []string{bad}
+		if err := e.Validate(); err == nil || !strings.Contains(err.Error(), "50%") {
+			t.Errorf("rate %q: %v", bad, err)
 		}
 	}
 }

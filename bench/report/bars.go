@@ -99,7 +99,7 @@ func newBars(in Input, sums []cell.Summary, signs map[Mark]string) bars {
 	return b
 }
 
-// figures draws every metric. The latencies share a figure. A throughput is left
+// figures draws every metric. The percentiles of a loop share a figure. A throughput is left
 // out where it is shown as a share of what could be reached.
 func (b bars) figures() []barFigure {
 	var out []barFigure
@@ -108,14 +108,18 @@ func (b bars) figures() []barFigure {
 			_, relative := b.by[Mark{s.Key(), cell.OfIdeal}]
 			return m != cell.Throughput || !relative
 		})
-		switch {
-		case len(sums) == 0 || m == cell.Ideal || m == cell.LatencyP99 || m == cell.LatencyP999:
-		case m == cell.LatencyP50:
-			out = append(out, b.latency(sums))
-		case m == cell.ProcessorTime:
-			out = append(out, b.cost(sums))
-		default:
+		if len(sums) == 0 {
+			continue
+		}
+		switch m.Drawing() {
+		case cell.DrawBars:
 			out = append(out, b.metric(m, sums))
+		case cell.DrawPercentile:
+			if cell.Percentiles(m.Loop())[0] == m { // it has the others
+				out = append(out, b.latency(m.Loop(), sums))
+			}
+		case cell.DrawCost:
+			out = append(out, b.cost(sums))
 		}
 	}
 	return out
@@ -270,17 +274,20 @@ func (b bars) cost(sums []cell.Summary) barFigure {
 	return f
 }
 
-// latency shows the three percentiles of each network on a logarithmic axis.
-func (b bars) latency(sums []cell.Summary) barFigure {
-	percentiles := []struct {
-		m           cell.Metric
-		class, name string
-		shape       string
-	}{{cell.LatencyP50, "p50", "p50", disc}, {cell.LatencyP99, "p99", "p99", square}, {cell.LatencyP999, "p999", "p99.9", diamond}}
-	scale := cell.LatencyP50.Scale()
+// The marks of percentiles in a figure of latencies, the least first.
+var percentileMarks = []struct{ class, shape string }{{"p50", disc}, {"p99", square}, {"p999", diamond}}
+
+// latency shows the percentiles of a loop's latencies by network on a logarithmic axis.
+func (b bars) latency(loop cell.Loop, sums []cell.Summary) barFigure {
+	percentiles := cell.Percentiles(loop)
+	name := func(m cell.Metric) string {
+		percent, _ := m.Percentile()
+		return "p" + strconv.FormatFloat(percent, 'f', -1, 64)
+	}
+	scale := percentiles[0].Scale()
 	lo, hi := 0.0, 0.0
 	for _, s := range b.sums {
-		if !s.Metric.IsLatency() {
+		if !slices.Contains(percentiles, s.Metric) {
 			continue
 		}
 		if low := min(s.CILow, s.Median); low > 0 && (lo == 0 || low < lo) {
@@ -293,24 +300,32 @@ func (b bars) latency(sums []cell.Summary) barFigure {
 	if level := levelText(sums); level != "" {
 		whiskers = "whiskers are " + level + " intervals of the median over the blocks, where at least 10 transactions lie above the percentile; "
 	}
-	f := barFigure{ID: "latency", Title: "Latency",
-		Caption: "Less is better. Of a request and its response; " + sentWhen(sums) + "; " + whiskers + counts(sums) + ".",
-		Keys:    append([]key{{"k-p50", "p50"}, {"k-p99", "p99"}, {"k-p999", "p99.9"}}, b.keys(sums)...)}
-	f.Panels = b.panels(sums, axis, scale.Per, "p50, p99 / p99.9 in "+scale.Unit, func(r *barRow, s cell.Summary) {
+	f := barFigure{ID: "latency", Title: "Latency", Caption: "Less is better. Of a request and its response; " + sentWhen(sums) + "; " + whiskers + counts(sums) + "."}
+	if loop == cell.ClosedLoop {
+		f.ID, f.Title = "closed-latency", "Latency in a closed loop"
+	}
+	var names []string
+	for i, m := range percentiles {
+		f.Keys = append(f.Keys, key{"k-" + percentileMarks[i].class, name(m)})
+		names = append(names, name(m))
+	}
+	f.Keys = append(f.Keys, b.keys(sums)...)
+	unit := names[0] + ", " + strings.Join(names[1:], " / ") + " in " + scale.Unit
+	f.Panels = b.panels(sums, axis, scale.Per, unit, func(r *barRow, s cell.Summary) {
 		var values, words []string
 		left, right := 2.0, -1.0
-		for _, p := range percentiles {
-			one, ok := b.by[Mark{s.Key(), p.m}]
+		for i, m := range percentiles {
+			one, ok := b.by[Mark{s.Key(), m}]
 			if !ok {
 				continue
 			}
 			at := func(x float64) float64 { return axis.at(x / scale.Per) }
 			left, right = min(left, at(one.Median)), max(right, at(one.Median))
-			tip := p.name + " " + scale.Of(one.Median) + " " + scale.Unit
+			tip := name(m) + " " + scale.Of(one.Median) + " " + scale.Unit
 			if interval := intervalOf(one); interval != "" {
 				tip += ", interval " + interval
 			}
-			r.Spans = append(r.Spans, span{percent(at(one.Median)), percent(at(one.CILow)), percent(at(one.CIHigh)), p.class, p.shape, tip})
+			r.Spans = append(r.Spans, span{percent(at(one.Median)), percent(at(one.CILow)), percent(at(one.CIHigh)), percentileMarks[i].class, percentileMarks[i].shape, tip})
 			values = append(values, scale.Of(one.Median))
 			words = append(words, tip)
 		}
@@ -324,15 +339,44 @@ func (b bars) latency(sums []cell.Summary) barFigure {
 // sentWhen returns when requests are sent, and from when on their latency counts.
 func sentWhen(sums []cell.Summary) string {
 	const closed, open = "each request follows the last response", "latency counts from its intended send time"
-	onSchedule := func(s cell.Summary) bool { return s.Factors["rate"] != "" || s.Factors["work"] == "loaded" }
+	onSchedule := func(s cell.Summary) bool {
+		return s.Loop() == cell.OpenLoop && (s.Factors[cell.RateFactor] != "" || s.Factors["work"] == "loaded")
+	}
 	n := len(filter(sums, onSchedule))
 	switch n {
 	case 0:
 		return closed
 	case len(sums):
-		return "each request has a schedule, and " + open
+		return "each request has a schedule" + ratesOf(sums) + ", and " + open
 	}
-	return closed + " where no rate is set; else it has a schedule, and " + open
+	return closed + " where no rate is set; else it has a schedule" + ratesOf(sums) + ", and " + open
+}
+
+// ratesOf returns the rates of requests: " of 2,300 a second"; "" if they are not known.
+func ratesOf(sums []cell.Summary) string {
+	lo, hi := 0.0, 0.0
+	for _, s := range sums {
+		if s.Rate > 0 && (lo == 0 || s.Rate < lo) {
+			lo = s.Rate
+		}
+		hi = max(hi, s.Rate)
+	}
+	switch {
+	case hi == 0:
+		return ""
+	case lo == hi:
+		return " of " + cell.Digits(lo) + " a second" + shareOf(sums)
+	}
+	return " of " + cell.Digits(lo) + " to " + cell.Digits(hi) + " a second" + shareOf(sums)
+}
+
+// shareOf returns what the rate of requests is a share of; "" if it is not the same share everywhere.
+func shareOf(sums []cell.Summary) string {
+	share := sums[0].Factors[cell.RateFactor]
+	if !strings.HasSuffix(share, "%") || slices.ContainsFunc(sums, func(s cell.Summary) bool { return s.Factors[cell.RateFactor] != share }) {
+		return ""
+	}
+	return ", " + share + " of what the slowest network carries"
 }
 
 func percent(x float64) string { return strconv.FormatFloat(x*100, 'f', 2, 64) + "%" }

@@ -24,14 +24,19 @@ func latencyResults(t *testing.T, n int64, c ...cell.Cell) summary.Results {
 		if err != nil {
 			t.Fatal(err)
 		}
-		values := map[cell.Metric]float64{}
-		for m, p := range map[cell.Metric]float64{cell.LatencyP50: 50, cell.LatencyP99: 99, cell.LatencyP999: 99.9} {
-			values[m] = float64(h.ValueAtQuantile(p))
-		}
 		for _, c := range c {
+			values := map[cell.Metric]float64{}
+			for _, m := range cell.Percentiles(c.Loop()) {
+				p, _ := m.Percentile()
+				values[m] = float64(h.ValueAtQuantile(p))
+			}
+			rate := 0.0
+			if c.Factors[cell.RateFactor] == "50%" {
+				rate = 2300
+			}
 			for _, c.Network = range []string{"loopback", "cleat", "pasta"} {
 				c.Transport, c.Direction, c.Pairs, c.Streams = "tcp", "outbound", 1, 1
-				samples = append(samples, cell.Sample{Cell: c, Work: "rr", Block: block, Values: values, Latency: string(encoded)})
+				samples = append(samples, cell.Sample{Cell: c, Work: "rr", Block: block, Rate: rate, Values: values, Latency: string(encoded)})
 			}
 		}
 	}
@@ -67,25 +72,38 @@ func TestFewTransactionsAreShown(t *testing.T) {
 	}
 }
 
-// TestLatencyCaption checks that the figure says from when on a latency counts.
+// TestLatencyCaption checks that the figures say how requests are sent, and from when on a latency counts, and that a
+// closed loop has a figure of its own.
 func TestLatencyCaption(t *testing.T) {
 	const closed, open = "follows the last response", "counts from its intended send time"
-	plain, rated := cell.Cell{}, cell.Cell{Factors: map[string]string{"rate": "1000"}}
+	const share = "a schedule of 2300 a second, 50% of what the slowest network carries"
+	earlier, rated := cell.Cell{}, cell.Cell{Factors: map[string]string{"rate": "1000"}}
 	loaded := cell.Cell{Factors: map[string]string{"work": "loaded"}}
+	shared, inClosedLoop := cell.Cell{Factors: map[string]string{"rate": "50%"}}, cell.Cell{Factors: map[string]string{"rate": "closed"}}
 	for _, tt := range []struct {
-		name         string
-		cells        []cell.Cell
-		closed, open bool
+		name  string
+		cells []cell.Cell
+		ids   []string
+		want  []string // of each figure
+		not   []string
 	}{
-		{"no rate", []cell.Cell{plain}, true, false},
-		{"rate", []cell.Cell{rated}, false, true},
-		{"beside a stream", []cell.Cell{loaded}, false, true},
-		{"both", []cell.Cell{plain, rated}, true, true},
+		{"of an earlier version", []cell.Cell{earlier}, []string{"latency"}, []string{closed}, []string{open}},
+		{"rate", []cell.Cell{rated}, []string{"latency"}, []string{open}, []string{closed}},
+		{"share", []cell.Cell{shared}, []string{"latency"}, []string{share + ", and latency " + open}, []string{closed}},
+		{"beside a stream", []cell.Cell{loaded}, []string{"latency"}, []string{open}, []string{closed}},
+		{"closed loop", []cell.Cell{inClosedLoop}, []string{"closed-latency"}, []string{closed}, []string{open}},
+		{"both", []cell.Cell{shared, inClosedLoop}, []string{"latency", "closed-latency"}, []string{share, closed}, []string{closed, open}},
 	} {
 		in := FromResults(latencyResults(t, 2000, tt.cells...))
-		caption := newBars(in, in.available(), in.symbols()).figures()[0].Caption
-		if strings.Contains(caption, closed) != tt.closed || strings.Contains(caption, open) != tt.open {
-			t.Errorf("%s: %q", tt.name, caption)
+		figures := newBars(in, in.available(), in.symbols()).figures()
+		if len(figures) != len(tt.ids) {
+			t.Errorf("%s: %d figures", tt.name, len(figures))
+			continue
+		}
+		for i, f := range figures {
+			if f.ID != tt.ids[i] || !strings.Contains(f.Caption, tt.want[i]) || strings.Contains(f.Caption, tt.not[i]) {
+				t.Errorf("%s: %s: %q", tt.name, f.ID, f.Caption)
+			}
 		}
 	}
 }

@@ -257,7 +257,7 @@ func (n note) text() string {
 	}
 	latencies := slices.DeleteFunc(slices.Clone(n.metrics), func(m cell.Metric) bool { return !m.IsLatency() })
 	var names []string
-	for _, m := range n.metrics {
+	for _, m := range slices.SortedFunc(slices.Values(n.metrics), cell.CompareMetrics) {
 		name := m.Title()
 		if len(latencies) > 2 {
 			name = kind(m)

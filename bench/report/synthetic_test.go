@@ -121,9 +121,14 @@ func quickInput() Input {
 			MTU: 1500, Pairs: 1, Streams: 1, Links: 1, MessageBytes: 131072, Congestion: "cubic", Placement: "different-cores", Engine: "cleat"}
 		g.add(c, "tcp", 8, q.spread, cell.CoresPerGbit{User: q.user, System: q.system, SoftIRQ: q.soft},
 			map[cell.Metric]float64{cell.Throughput: q.gbit * 1e9})
-		c.MessageBytes = 64
+		c.MessageBytes, c.Factors = 64, map[string]string{cell.RateFactor: "50%"}
 		g.add(c, "rr", 8, q.spread, cell.CoresPerGbit{}, map[cell.Metric]float64{
 			cell.LatencyP50: q.p50 * 1e3, cell.LatencyP99: q.p99 * 1e3, cell.LatencyP999: q.p999 * 1e3})
+	}
+	for i := range g.in.Summaries {
+		if s := &g.in.Summaries[i]; s.Metric.IsLatency() {
+			s.Rate = 3200
+		}
 	}
 	g.stand("macvlan-bridge", cell.Throughput, Best)
 	g.stand("veth", cell.Throughput, Tied)

@@ -395,6 +395,9 @@ func (w *writer) legend(shown []cell.Summary) {
 	for _, n := range w.some {
 		w.paragraph("some results: ", n.text(), "")
 	}
+	if sums := ofMetric(shown, cell.LatencyP50); len(sums) > 0 {
+		w.paragraph("p50, p99: ", sentWhen(sums), "")
+	}
 	for _, t := range terms(w.in.available()) {
 		w.paragraph("", t.Name+": "+t.Value, "")
 	}

@@ -86,7 +86,8 @@ func (f *fake) rr(c truth, block, order int, effect float64) {
 	}
 	s.Latency = string(encoded)
 	s.Values = map[cell.Metric]float64{}
-	for m, p := range percentiles {
+	for _, m := range cell.Percentiles(cell.OpenLoop) {
+		p, _ := m.Percentile()
 		s.Values[m] = float64(h.ValueAtPercentile(p))
 	}
 	s.CPU = cell.CPU{User: 0.1, System: 0.2, Idle: 0.7, Wall: 0.3}

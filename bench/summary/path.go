@@ -58,6 +58,9 @@ func pathSentence(all []set, path set) string {
 			}
 		case cell.LatencyP50:
 			text += " median round trip"
+			if s.Rate > 0 {
+				text += " at " + cell.Digits(s.Rate) + " requests a second"
+			}
 		case cell.LatencyP99:
 			text = "p99 " + text
 		case cell.LatencyP999:

@@ -17,7 +17,7 @@ func TestMissingIsMeasured(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, goal := range Goals() {
-		if !slices.Contains(metricsOf(goals[goal].work), goal.workMetric()) {
+		if !slices.Contains(cell.MetricsOf(goals[goal].work, cell.OpenLoop), goal.workMetric()) {
 			t.Errorf("for %s: the work %s does not measure %s", goal, goals[goal].work, goal.workMetric())
 		}
 		for _, n := range catalog.All() {

@@ -43,7 +43,7 @@ var goals = map[Goal]struct {
 func (g Goal) Metric() cell.Metric { return goals[g].metric }
 
 // workMetric returns the metric for which the goal's work is run.
-func (g Goal) workMetric() cell.Metric { return metricsOf(goals[g].work)[0] }
+func (g Goal) workMetric() cell.Metric { return cell.MetricsOf(goals[g].work, cell.OpenLoop)[0] }
 
 // preset is the experiment that measures every goal; a test holds it to that.
 const preset = "quick"
@@ -391,7 +391,7 @@ func (a *Advice) exclude(q question, r Results, all, candidates []set) {
 		return cmp.Or(compareCells(a.Cell, b.Cell), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Remedy, b.Remedy))
 	})
 	for _, m := range absent {
-		if catalog.RoleOf(m.Network) == q.role && slices.Contains(metricsOf(m.Work), a.Goal.workMetric()) {
+		if catalog.RoleOf(m.Network) == q.role && slices.Contains(cell.MetricsOf(m.Work, m.Loop()), a.Goal.workMetric()) {
 			add(Exclusion{m.Network, m.Reason, m.Remedy}, m.NotApplicable)
 		}
 	}

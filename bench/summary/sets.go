@@ -37,7 +37,7 @@ func (r Results) sets() []set {
 	groups := map[string]group{}
 	works := map[string]string{}
 	for _, a := range r.Absent {
-		for _, m := range metricsOf(a.Work) {
+		for _, m := range cell.MetricsOf(a.Work, a.Loop()) {
 			works[summaryID(cell.Summary{Cell: a.Cell, Metric: m})] = a.Work
 		}
 	}
@@ -50,7 +50,7 @@ func (r Results) sets() []set {
 	}
 	for _, s := range r.Summaries { // without samples: only loaded work has this metric
 		if s.Metric == cell.LatencyAdded {
-			for _, m := range metricsOf("loaded") {
+			for _, m := range cell.MetricsOf("loaded", cell.OpenLoop) {
 				works[summaryID(cell.Summary{Cell: s.Cell, Metric: m})] = "loaded"
 			}
 		}

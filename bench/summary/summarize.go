@@ -14,39 +14,6 @@ import (
 	"cleat/bench/stats"
 )
 
-// percentiles are the metrics that are read from merged histograms, in percent.
-var percentiles = map[cell.Metric]float64{cell.LatencyP50: 50, cell.LatencyP99: 99, cell.LatencyP999: 99.9}
-
-// metricsOf returns what a kind of work measures. A cell without any sample has a summary for
-// each of them. The first is the metric that the work is run for.
-func metricsOf(work string) []cell.Metric {
-	switch work {
-	case "udp":
-		return []cell.Metric{cell.Throughput, cell.Loss}
-	case "loaded":
-		return []cell.Metric{cell.Throughput, cell.LatencyP50, cell.LatencyP99, cell.LatencyP999, cell.LatencyAdded}
-	case "rr", "udprr":
-		return []cell.Metric{cell.LatencyP50, cell.LatencyP99, cell.LatencyP999}
-	case "crr":
-		return []cell.Metric{cell.Connections}
-	case "packets":
-		return []cell.Metric{cell.Packets}
-	case "setup":
-		return []cell.Metric{cell.SetupTime}
-	case "start":
-		return []cell.Metric{cell.FirstByte}
-	case "attach":
-		return []cell.Metric{cell.AttachTime, cell.DetachTime, cell.AttachCPU}
-	case "burst":
-		return []cell.Metric{cell.AttachRate}
-	case "event":
-		return []cell.Metric{cell.EventTime}
-	case "memory":
-		return []cell.Metric{cell.MemoryIdle, cell.MemoryAnon, cell.MemoryFlows}
-	}
-	return []cell.Metric{cell.Throughput}
-}
-
 const (
 	// failedPrefix begins the reason of a cell of which every measurement failed.
 	failedPrefix = "the measurement failed: "
@@ -78,7 +45,7 @@ func Summarize(samples []cell.Sample, absent []cell.Absent) []cell.Summary {
 		if measured[a.Key()+"\x00"+a.Work] {
 			continue // it was measured after all
 		}
-		for _, m := range metricsOf(a.Work) {
+		for _, m := range cell.MetricsOf(a.Work, a.Loop()) {
 			all = append(all, workSummary{empty(a.Cell, m, a.Reason), a.Work})
 		}
 	}
@@ -189,9 +156,9 @@ func (g group) metrics() []cell.Metric {
 		}
 	}
 	if len(seen) == 0 {
-		return metricsOf(g.work)
+		return cell.MetricsOf(g.work, g.Loop())
 	}
-	seen[metricsOf(g.work)[0]] = true // even if no sample has it, as after a failed search
+	seen[cell.MetricsOf(g.work, g.Loop())[0]] = true // even if no sample has it, as after a failed search
 	return slices.SortedFunc(maps.Keys(seen), cell.CompareMetrics)
 }
 
@@ -253,6 +220,7 @@ func (g group) summarize(m cell.Metric, blocks int) cell.Summary {
 	s.Median, ci = stats.Median(xs)
 	s.Mean, s.StdErr = stats.MeanStdErr(xs)
 	g.latency(&s, &ci, xs)
+	s.Rate = g.rate()
 	s.CILow, s.CIHigh, s.CILevel = ci.Low, ci.High, ci.Level
 	s.CoresPerGbit = g.cores(m)
 	switch {
@@ -287,7 +255,7 @@ func warn(s *cell.Summary, code string, severity float64, text string) {
 // latency replaces the numbers of a percentile by those of the merged
 // histograms. Other metrics stay as they are.
 func (g group) latency(s *cell.Summary, ci *stats.Interval, perBlock []float64) {
-	p, ok := percentiles[s.Metric]
+	p, ok := s.Metric.Percentile()
 	if !ok {
 		return
 	}
@@ -316,6 +284,16 @@ func (g group) latency(s *cell.Summary, ci *stats.Interval, perBlock []float64) 
 		name, _ := s.Metric.Head()
 		warn(s, codeFew+name, float64(-n), fmt.Sprintf("fewer than %d of %d transactions lie above %s", stats.MinAbove, n, name))
 	}
+}
+
+// rate returns the rate at which the requests of all samples that count were sent; 0 if they have none, or several.
+func (g group) rate() float64 {
+	for _, s := range g.good {
+		if s.Rate != g.good[0].Rate {
+			return 0
+		}
+	}
+	return g.good[0].Rate
 }
 
 // cores returns the processor time per gigabit, for metrics of moving data.

@@ -152,10 +152,9 @@ func describe(job experiment.Job) string {
 
 // headline returns the most important number of a sample.
 func headline(s cell.Sample) string {
-	for _, m := range []cell.Metric{cell.Throughput, cell.Packets, cell.Connections, cell.LatencyP50, cell.SetupTime, cell.FirstByte, cell.MemoryIdle} {
-		if v, ok := s.Values[m]; ok {
-			return m.Format(v)
-		}
+	m := cell.MetricsOf(s.Work, s.Loop())[0]
+	if v, ok := s.Values[m]; ok {
+		return m.Format(v)
 	}
 	return ""
 }
