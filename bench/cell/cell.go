@@ -135,7 +135,6 @@ type Summary struct {
 	Cell
 	Metric       Metric       `json:"metric"`
 	Unit         string       `json:"unit"`
-	Rate         float64      `json:"rate,omitempty"` // of latencies: transactions per second of each pair on a schedule; 0: none, or several
 	N            int          `json:"n"`
 	BadSamples   int          `json:"bad_samples"`
 	Median       float64      `json:"median"`
@@ -148,4 +147,5 @@ type Summary struct {
 	Warnings     []Warning    `json:"warnings"`
 	Available    bool         `json:"available"`
 	Reason       string       `json:"reason"`
+	Rate         float64      `json:"rate"` // of latencies: transactions per second of each pair on a schedule; 0: none, or several
 }

@@ -76,6 +76,12 @@ var factors = map[string]declaration{
 	"zoo_link": {title: "link", text: "link % alone", setting: true},
 }
 
+// IsDeclared reports whether the factor has a declaration here.
+func (f Factor) IsDeclared() bool {
+	_, ok := factors[f.Name]
+	return ok
+}
+
 // fields are the factors that every cell has. What comes first explains what
 // comes later: see Varying. The experiment's own factors have their place after
 // "runtime".

@@ -258,6 +258,18 @@ func CompareMetrics(a, b Metric) int {
 	return cmp.Or(cmp.Compare(a.position(), b.position()), cmp.Compare(a, b))
 }
 
+// MetricsIn returns the metrics of summaries in their order, those of later versions of the program last.
+func MetricsIn(sums []Summary) []Metric {
+	var all []Metric
+	for _, s := range sums {
+		if !slices.Contains(all, s.Metric) {
+			all = append(all, s.Metric)
+		}
+	}
+	slices.SortFunc(all, CompareMetrics)
+	return all
+}
+
 // Unit returns the unit of m in files: bit/s, ns, 1/s, B, cores/(Gbit/s), or 1 for a fraction
 // or a count.
 func (m Metric) Unit() string { return m.declared().unit }

@@ -1,6 +1,9 @@
 package cell
 
-import "testing"
+import (
+	"slices"
+	"testing"
+)
 
 func TestScale(t *testing.T) {
 	for _, c := range []struct {
@@ -47,6 +50,39 @@ func TestFormat(t *testing.T) {
 	} {
 		if got := c.m.Format(c.x); got != c.want {
 			t.Errorf("%s %g: %q, want %q", c.m, c.x, got, c.want)
+		}
+	}
+}
+
+// TestDeclarations checks that each metric is declared in full.
+func TestDeclarations(t *testing.T) {
+	for _, m := range metrics {
+		if m.unit == "" || m.scale.Per <= 0 || m.scale.Unit == "" {
+			t.Errorf("%s: unit %q, scale %v", m.name, m.unit, m.scale)
+		}
+		if (m.percentile > 0) != (m.drawing == DrawPercentile) || m.percentile > 0 && m.loop == AnyLoop {
+			t.Errorf("%s: percentile %v of loop %d, drawing %d", m.name, m.percentile, m.loop, m.drawing)
+		}
+	}
+}
+
+func TestMetricsOf(t *testing.T) {
+	for _, tt := range []struct {
+		work string
+		loop Loop
+		want []Metric
+	}{
+		{"tcp", OpenLoop, []Metric{Throughput}},
+		{"udp", OpenLoop, []Metric{Throughput, Loss}},
+		{"rr", OpenLoop, []Metric{LatencyP50, LatencyP99, LatencyP999}},
+		{"rr", ClosedLoop, []Metric{ClosedP50, ClosedP99}},
+		{"rr", AnyLoop, []Metric{LatencyP50, LatencyP99, LatencyP999, ClosedP50, ClosedP99}},
+		{"loaded", OpenLoop, []Metric{Throughput, LatencyP50, LatencyP99, LatencyP999, LatencyAdded}},
+		{"memory", OpenLoop, []Metric{MemoryIdle, MemoryAnon, MemoryFlows}},
+		{"of a later version", OpenLoop, []Metric{Throughput}},
+	} {
+		if got := MetricsOf(tt.work, tt.loop); !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %q, want %q", tt.work, got, tt.want)
 		}
 	}
 }

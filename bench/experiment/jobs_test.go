@@ -32,7 +32,7 @@ func counts(jobs []Job, key func(Job) string) map[string]int {
 
 func TestQuick(t *testing.T) {
 	e := load(t, "quick")
-	want := strings.Fields("loopback own-address veth bridge bridge-nf published-host nat-out macvlan-bridge ipvlan-l2 ipvlan-l3 vxlan tun cleat pasta slirp4netns")
+	want := strings.Fields("loopback veth bridge bridge-nf published-host nat-out macvlan-bridge ipvlan-l2 ipvlan-l3 vxlan tun cleat pasta slirp4netns cleat-bridge docker-bridge")
 	if !slices.Equal(e.Networks(), want) {
 		t.Errorf("networks %v", e.Networks())
 	}
@@ -48,7 +48,7 @@ func TestQuick(t *testing.T) {
 		if c.Pairs != 1 || c.Placement != "different-cores" || c.Congestion != "cubic" || c.Topology != "local" {
 			t.Errorf("job %s %s", j.Work.Kind, c.Key())
 		}
-		if d := map[string]time.Duration{TCP: 400 * time.Millisecond, RR: 200 * time.Millisecond, CRR: 200 * time.Millisecond}[j.Work.Kind]; j.Work.Duration != d {
+		if d := map[string]time.Duration{TCP: 300 * time.Millisecond, RR: 200 * time.Millisecond, CRR: 200 * time.Millisecond}[j.Work.Kind]; j.Work.Duration != d {
 			t.Errorf("%s takes %v, want %v", j.Work.Kind, j.Work.Duration, d)
 		}
 	}

@@ -103,7 +103,7 @@ func newBars(in Input, sums []cell.Summary, signs map[Mark]string) bars {
 // out where it is shown as a share of what could be reached.
 func (b bars) figures() []barFigure {
 	var out []barFigure
-	for _, m := range cell.Metrics() {
+	for _, m := range cell.MetricsIn(b.sums) {
 		sums := filter(ofMetric(b.sums, m), func(s cell.Summary) bool {
 			_, relative := b.by[Mark{s.Key(), cell.OfIdeal}]
 			return m != cell.Throughput || !relative

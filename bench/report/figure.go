@@ -92,7 +92,7 @@ func numeric(f cell.Factor, sums []cell.Summary) []cell.Summary {
 func (in Input) figures() (out []figure, drawn map[Mark]bool) {
 	all := in.available()
 	drawn = map[Mark]bool{}
-	for _, m := range cell.Metrics() {
+	for _, m := range cell.MetricsIn(all) {
 		c, ok := findCurves(ofMetric(all, m))
 		if !ok || m == cell.Ideal {
 			continue

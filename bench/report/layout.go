@@ -104,12 +104,7 @@ func arrange(sums []cell.Summary) []section {
 	outer := without(fs, func(f cell.Factor) bool { return !f.PartsResults() })
 	var out []section
 	for _, part := range partition(outer, sums) {
-		s := section{title: capital(cell.Describe(outer, part[0].Cell))}
-		for _, m := range cell.Metrics() {
-			if len(ofMetric(part, m)) > 0 {
-				s.metrics = append(s.metrics, m)
-			}
-		}
+		s := section{title: capital(cell.Describe(outer, part[0].Cell)), metrics: cell.MetricsIn(part)}
 		for _, role := range catalog.Roles() {
 			own := filter(part, func(s cell.Summary) bool { return catalog.RoleOf(s.Network) == role })
 			s.groups = append(s.groups, groupRole(role, inner, own, len(own) < len(part))...)
@@ -220,9 +215,9 @@ func notes(rows ...row) []note {
 	for _, r := range rows {
 		own := map[string]int{} // metrics of the row that a note concerns
 		measured := 0
-		for _, m := range cell.Metrics() {
-			s, ok := r.by[m]
-			if !ok || m == cell.ProcessorTime {
+		for _, m := range slices.SortedFunc(maps.Keys(r.by), cell.CompareMetrics) {
+			s := r.by[m]
+			if m == cell.ProcessorTime {
 				continue
 			}
 			measured++

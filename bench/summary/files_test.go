@@ -79,7 +79,7 @@ func TestJSONForm(t *testing.T) {
 	}
 	want := strings.Fields(`network runtime topology transport direction mtu pairs streams links message_bytes congestion
 		placement engine factors metric unit n bad_samples median ci_low ci_high ci_level mean stderr cores_per_gbit
-		warnings available reason`)
+		warnings available reason rate`)
 	if d := cmp.Diff(want, keys); d != "" {
 		t.Error(d)
 	}

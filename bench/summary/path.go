@@ -3,6 +3,7 @@ package summary
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -44,11 +45,8 @@ func pathSentence(all []set, path set) string {
 		}
 	}
 	var parts []string
-	for _, m := range cell.Metrics() {
-		s, ok := best[m]
-		if !ok {
-			continue
-		}
+	for _, m := range slices.SortedFunc(maps.Keys(best), cell.CompareMetrics) {
+		s := best[m]
 		text := m.Format(s.Median)
 		switch m {
 		case cell.Throughput:

@@ -68,7 +68,7 @@ func Against(r Results, subject string) *Versus {
 	all := r.sets()
 	v := &Versus{Subject: subject}
 	measured := false
-	for _, m := range cell.Metrics() {
+	for _, m := range cell.MetricsIn(summaries(all)) {
 		if m == cell.Loss || m == cell.LatencyP999 {
 			continue // the search for the rate bounds the loss, and a p99.9 needs more samples
 		}
@@ -83,6 +83,15 @@ func Against(r Results, subject string) *Versus {
 	}
 	v.correct()
 	return v
+}
+
+// summaries returns what sets are of.
+func summaries(all []set) []cell.Summary {
+	sums := make([]cell.Summary, len(all))
+	for i, s := range all {
+		sums[i] = s.Summary
+	}
+	return sums
 }
 
 // parts returns the sets of a role, those together that differ in the network only. One of a network that has a factor in

@@ -80,11 +80,14 @@ func ReadJSON(r io.Reader) ([]cell.Summary, error) {
 }
 
 // csvColumns are the columns of summary.csv: the fields of summary.json in their
-// order. Texts stand for themselves, other values are JSON; the object
+// order, later ones at the end. Texts stand for themselves, other values are JSON; the object
 // cores_per_gbit has three columns.
 var csvColumns = strings.Fields(`network runtime topology transport direction mtu pairs streams links message_bytes
 	congestion placement engine factors metric unit n bad_samples median ci_low ci_high ci_level mean stderr
-	cores_per_gbit_user cores_per_gbit_system cores_per_gbit_softirq warnings available reason`)
+	cores_per_gbit_user cores_per_gbit_system cores_per_gbit_softirq warnings available reason rate`)
+
+// addedColumns are those that files of earlier versions don't have.
+var addedColumns = []string{"rate"}
 
 // coresPrefix begins the columns of the object cores_per_gbit.
 const coresPrefix = "cores_per_gbit_"
@@ -130,7 +133,7 @@ func ReadCSV(r io.Reader) ([]cell.Summary, error) {
 		return nil, fmt.Errorf("read heading: %w", err)
 	}
 	for _, name := range csvColumns {
-		if !slices.Contains(heading, name) {
+		if !slices.Contains(heading, name) && !slices.Contains(addedColumns, name) {
 			return nil, fmt.Errorf("no column %q", name)
 		}
 	}
