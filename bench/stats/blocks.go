@@ -106,7 +106,7 @@ func signal(effects map[int]float64, departures map[int][]float64) float64 {
 		perBlock += float64(len(departures[block])) / float64(len(effects))
 	}
 	mad, _ := Median(rest)
-	s := 1.4826 * mad // for a normal distribution
+	s := normalMAD * mad
 	noise := math.Pi / 2 * s * s / perBlock
 	_, stderr := MeanStdErr(slices.Collect(maps.Values(effects)))
 	variance := stderr * stderr * float64(len(effects))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"sync"
 
 	"github.com/aclements/go-moremath/mathx"
 	moremath "github.com/aclements/go-moremath/stats"
@@ -74,9 +75,28 @@ func invert(first, second []float64, change func(x, y float64) float64) Interval
 	return Interval{Low: changes[k-1], High: changes[len(changes)-k], Level: level}
 }
 
+// trimmed has the results of trimmedPairs by its arguments: they take 40 ms for 24 values a side.
+var trimmed sync.Map
+
+type trimmedResult struct {
+	k     int
+	level float64
+}
+
 // trimmedPairs returns which of the sorted pairs bound the interval, counted
-// from 1 from both ends, and the level of that interval.
+// from 1 from both ends, and the level of that interval. It is safe for concurrent use.
 func trimmedPairs(n1, n2 int) (k int, level float64) {
+	key := [2]int{n1, n2}
+	if known, ok := trimmed.Load(key); ok {
+		r := known.(trimmedResult)
+		return r.k, r.level
+	}
+	k, level = searchTrimmed(n1, n2)
+	trimmed.Store(key, trimmedResult{k, level})
+	return k, level
+}
+
+func searchTrimmed(n1, n2 int) (k int, level float64) {
 	below := uDistribution(n1, n2)
 	k, level = 1, 1-2*below(0)
 	for 2*(k+1) <= n1*n2 && 1-2*below(k) >= Confidence {

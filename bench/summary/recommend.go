@@ -220,7 +220,7 @@ func (q question) answer(r Results, all []set, g Goal) Advice {
 	a.rank(chosen, same, all)
 	a.addReferences(chosen, same, all)
 	a.addOtherSettings(candidates, all)
-	a.addTrust(r, chosen)
+	a.addTrust(r, chosen, same)
 	a.Insufficient = a.whyInsufficient()
 	a.Sentence = a.sentence()
 	return a
@@ -293,13 +293,17 @@ func withinRun(first, second set, same []set) stats.Difference {
 	if len(first.points) == 0 || len(second.points) == 0 {
 		return difference(first, second)
 	}
-	var others [][]stats.Point
+	return asShown(stats.CompareBlocks(first.points, second.points, besides(same, first, second)), first, second)
+}
+
+// besides returns the points of all sets but two.
+func besides(same []set, first, second set) (others [][]stats.Point) {
 	for _, s := range same {
 		if s.id() != first.id() && s.id() != second.id() && len(s.points) > 0 {
 			others = append(others, s.points)
 		}
 	}
-	return asShown(stats.CompareBlocks(first.points, second.points, others), first, second)
+	return others
 }
 
 // addReferences adds the baselines that were measured under the same conditions,
@@ -473,7 +477,7 @@ func benchCommand(networks []string, asked ...Goal) string {
 	return command
 }
 
-func (a *Advice) addTrust(r Results, chosen []set) {
+func (a *Advice) addTrust(r Results, chosen, same []set) {
 	least, bad := chosen[0].N, 0
 	for _, s := range chosen {
 		least, bad = min(least, s.N), bad+s.BadSamples
@@ -483,7 +487,11 @@ func (a *Advice) addTrust(r Results, chosen []set) {
 		line += fmt.Sprintf("; %s bad", columns.Plural(bad, "sample"))
 	}
 	a.Trust = append(a.Trust, line)
-	if least < stats.MinForInterval {
+	best := chosen[slices.IndexFunc(chosen, func(s set) bool { return s.Network == a.Best.Network })]
+	switch text := power(best, chosen, same, least); {
+	case text != "":
+		a.Trust = append(a.Trust, text)
+	case least < stats.MinForInterval:
 		a.Trust = append(a.Trust, fmt.Sprintf("fewer than %d samples: only large differences can be seen, if any", stats.MinForInterval))
 	}
 	if r.Partial {

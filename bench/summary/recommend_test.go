@@ -279,7 +279,7 @@ func TestRecommendTrust(t *testing.T) {
 	r := New(append(samples, bad...), nil)
 	r.Partial = true
 	got := ask(t, r, catalog.Container, ForThroughput).Trust
-	want := []string{"4 to 8 samples each; 1 sample bad", "fewer than 6 samples: ", "the run is partial", "veth: bimodal: 4 samples near 11.3 Gbit/s and 4 near 35.6 Gbit/s"}
+	want := []string{"4 to 8 samples each; 1 sample bad", "only differences of more than a factor of 7.91 are found", "the run is partial", "veth: bimodal: 4 samples near 11.3 Gbit/s and 4 near 35.6 Gbit/s"}
 	if len(got) != len(want) {
 		t.Fatalf("%q", got)
 	}
