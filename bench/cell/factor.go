@@ -290,11 +290,11 @@ func (f Factor) Text(level string) string {
 
 // rateLevel returns the rate of requests for people.
 func rateLevel(level string) string {
-	switch {
-	case level == ClosedRate:
+	if level == ClosedRate {
 		return "closed loop"
-	case strings.HasSuffix(level, "%"):
-		return level + " of the slowest's rate"
+	}
+	if percent, ok := strings.CutSuffix(level, "%"); ok {
+		return percent + " % of the slowest's rate"
 	}
 	return level + " requests a second"
 }

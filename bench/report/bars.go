@@ -376,7 +376,7 @@ func shareOf(sums []cell.Summary) string {
 	if !strings.HasSuffix(share, "%") || slices.ContainsFunc(sums, func(s cell.Summary) bool { return s.Factors[cell.RateFactor] != share }) {
 		return ""
 	}
-	return ", " + share + " of what the slowest network carries"
+	return ", " + strings.TrimSuffix(share, "%") + " % of what the slowest network carries"
 }
 
 func percent(x float64) string { return strconv.FormatFloat(x*100, 'f', 2, 64) + "%" }

@@ -76,7 +76,7 @@ func TestFewTransactionsAreShown(t *testing.T) {
 // closed loop has a figure of its own.
 func TestLatencyCaption(t *testing.T) {
 	const closed, open = "follows the last response", "counts from its intended send time"
-	const share = "a schedule of 2300 a second, 50% of what the slowest network carries"
+	const share = "a schedule of 2300 a second, 50 % of what the slowest network carries"
 	earlier, rated := cell.Cell{}, cell.Cell{Factors: map[string]string{"rate": "1000"}}
 	loaded := cell.Cell{Factors: map[string]string{"work": "loaded"}}
 	shared, inClosedLoop := cell.Cell{Factors: map[string]string{"rate": "50%"}}, cell.Cell{Factors: map[string]string{"rate": "closed"}}
