@@ -31,6 +31,7 @@ type child struct {
 	MessageBytes     int
 	Congestion       string
 	BitsPerSecond    float64
+	PerSecond        float64 // transactions
 	GSO              bool
 }
 
@@ -64,7 +65,7 @@ func (c child) run() error {
 	}
 	r, err := traffic.Run(ctx, traffic.Config{
 		Work: c.Work, Engine: c.Engine, Address: c.Address, Control: c.Control, Duration: c.Duration,
-		MessageBytes: c.MessageBytes, Congestion: c.Congestion, BitsPerSecond: c.BitsPerSecond, GSO: c.GSO,
+		MessageBytes: c.MessageBytes, Congestion: c.Congestion, BitsPerSecond: c.BitsPerSecond, TransactionsPerSecond: c.PerSecond, GSO: c.GSO,
 	})
 	if err != nil {
 		return err
