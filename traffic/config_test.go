@@ -175,6 +175,35 @@ func TestSearchWithCollapse(t *testing.T) {
 	}
 }
 
+// TestConfirm checks that the rate that a search has found is lowered until a longer trial passes.
+func TestConfirm(t *testing.T) {
+	for name, tt := range map[string]struct {
+		carries float64 // in bit/s
+		want    float64
+		trials  int
+	}{
+		"the rate is right":    {100e6, 100e6, 1},
+		"it is a bit too high": {95e6, 100e6 * stepDown * stepDown, 3},
+		"nothing passes":       {0, 100e6 * math.Pow(stepDown, confirmTrials), confirmTrials},
+	} {
+		c, n := confirmer{rate: 100e6}, 0
+		for {
+			rate, ok := c.next()
+			if !ok {
+				break
+			}
+			n++
+			c.answer(rate <= tt.carries)
+		}
+		if n != tt.trials || math.Abs(c.rate-tt.want) > 1 {
+			t.Errorf("%s: %.0f after %d trials, want %.0f after %d", name, c.rate, n, tt.want, tt.trials)
+		}
+	}
+	if _, ok := (&confirmer{}).next(); ok {
+		t.Error("nothing that was found is confirmed")
+	}
+}
+
 func TestSearchFindsNothing(t *testing.T) {
 	s := searcher{bound: 0.005}
 	for range 100 {

@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"cmp"
 	"context"
 	"time"
 )
@@ -57,9 +58,36 @@ func (s *searcher) answer(sent, received, loss float64) bool {
 	return pass
 }
 
-// searchUDP searches for the rate by trials of a 12th of the duration. Then it counts in a run of its own, for the
-// whole duration, at the highest rate that passed. That run gives the result, whatever it loses: the best of
-// several trials would be too good. The clients of a Gate start this run together.
+// confirmer steps down from a rate that a search has found, until a longer trial passes: the best of many short trials is
+// often one that was lucky.
+type confirmer struct {
+	rate  float64 // to try next, in bit/s
+	asked int
+	over  bool
+}
+
+const (
+	confirmTrials = 4    // bench/experiment estimates by it
+	confirmShare  = 3    // each takes this part of the duration
+	stepDown      = 0.97 // from one to the next
+)
+
+// next returns the rate of the next trial; ok is false when one has passed, or there were enough.
+func (c *confirmer) next() (rate float64, ok bool) {
+	return c.rate, !c.over && c.asked < confirmTrials && c.rate > 0
+}
+
+// answer processes a trial. After one that failed the rate is lower.
+func (c *confirmer) answer(pass bool) {
+	c.asked++
+	if c.over = pass; !pass {
+		c.rate *= stepDown
+	}
+}
+
+// searchUDP searches for the rate by trials of a 12th of the duration, and confirms it by some of a third. Then it counts
+// in a run of its own, for the whole duration. That run gives the result, whatever it loses: the best of several trials
+// would be too good. The clients of a Gate start this run together.
 func (c *client) searchUDP(ctx context.Context, flows []*flow, rtt time.Duration) error {
 	gate := c.cfg.Gate
 	c.cfg.Gate = nil
@@ -88,6 +116,21 @@ func (c *client) searchUDP(ctx context.Context, flows []*flow, rtt time.Duration
 			best = trial
 		}
 	}
+	confirmed := confirmer{rate: cmp.Or(best.OfferedBitsPerSecond, best.BitsPerSecond)} // 0 offered: as fast as possible
+	plan.duration = max(c.cfg.Duration/confirmShare, shortestTrial)
+	for ctx.Err() == nil {
+		rate, ok := confirmed.next()
+		if !ok {
+			break
+		}
+		plan.round++
+		plan.bitsPerSecond = rate
+		if err := c.trial(ctx, flows, plan, rtt); err != nil {
+			return err
+		}
+		r.Trials = append(r.Trials, Trial{OfferedBitsPerSecond: rate, BitsPerSecond: r.BitsPerSecond, LossFraction: r.LossFraction})
+		confirmed.answer(r.LossFraction <= c.cfg.LossBound && r.BitsPerSecond > 0)
+	}
 	c.cfg.Gate = gate
 	switch {
 	case ctx.Err() != nil: // the best trial is all there is
@@ -101,7 +144,7 @@ func (c *client) searchUDP(ctx context.Context, flows []*flow, rtt time.Duration
 		}
 	default:
 		plan.round++
-		plan.bitsPerSecond, plan.duration = best.OfferedBitsPerSecond, c.cfg.Duration
+		plan.bitsPerSecond, plan.duration = confirmed.rate, c.cfg.Duration
 		if err := c.trial(ctx, flows, plan, rtt); err != nil {
 			return err
 		}

@@ -23,6 +23,9 @@ const (
 	searchTrials      = 12                      // of a search, at most (package traffic): each takes a 12th of the duration
 	shortestTrial     = 100 * time.Millisecond  // of package traffic
 	searchSettle      = 100 * time.Millisecond  // after each trial, until missing datagrams count as lost
+	confirmTrials     = 4                       // after a search, at most (package traffic)
+	likelyTrials      = 1                       // of these
+	confirmShare      = 3                       // the part of the duration that each takes
 )
 
 // Estimate returns about how long one measurement takes, once its network and its
@@ -35,7 +38,9 @@ func (j Job) Estimate() time.Duration {
 		return untimedEstimate + time.Duration(j.count(parallelFactor))*burstOverhead
 	}
 	d := j.Work.Duration + sampleOverhead + time.Duration(j.Cell.Pairs)*pairOverhead + time.Duration(j.containers())*containerOverhead
-	d += j.SearchTime()
+	if _, search := j.Offered(); search {
+		d += j.searchTime(likelyTrials)
+	}
 	if j.cold() {
 		d += coldOverhead
 	}
@@ -51,7 +56,13 @@ func (j Job) SearchTime() time.Duration {
 	if _, search := j.Offered(); !search {
 		return 0
 	}
-	return searchTrials * (max(j.Work.Duration/searchTrials, shortestTrial) + searchSettle)
+	return j.searchTime(confirmTrials)
+}
+
+// searchTime returns about how long a search takes if so many trials confirm its rate.
+func (j Job) searchTime(confirm int) time.Duration {
+	return searchTrials*(max(j.Work.Duration/searchTrials, shortestTrial)+searchSettle) +
+		time.Duration(confirm)*(max(j.Work.Duration/confirmShare, shortestTrial)+searchSettle)
 }
 
 // setup returns about how long it takes to make what is beside the measured containers, once.

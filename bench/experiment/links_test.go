@@ -198,7 +198,7 @@ func TestMultipathPreset(t *testing.T) {
 			t.Errorf("%s takes %+v", j.Cell.Key(), w)
 		}
 	}
-	if took := e.Estimate(nil); took > 6*time.Hour+30*time.Minute {
+	if took := e.Estimate(nil); took > 6*time.Hour+40*time.Minute {
 		t.Errorf("estimated at %s", took)
 	}
 }

@@ -177,8 +177,9 @@ Congestion control, MSS and retransmissions are those that the kernel reports.`}
 	traffic.UDP: {"send datagrams at a rate, or within a loss bound", `Sends datagrams at --rate and prints what arrived, with loss, jitter (RFC 3550),
 reordering and duplicates. Datagrams longer than the MTU are fragmented. With
 --search, up to 12 trials, of a 12th of --duration each, find the highest rate
-whose loss stays within --loss-bound. Then a run of --duration at that rate
-gives the result, whatever it loses.`},
+whose loss stays within --loss-bound, and up to 4 of a third of it confirm it,
+each a little slower. Then a run of --duration at that rate gives the result,
+whatever it loses.`},
 	traffic.RR: {"send requests and responses over TCP", `Sends a request, waits for the response, and repeats. With --rate, requests have
 a schedule, and latency counts from the scheduled time, even if the request
 before was late. What is under way or due when --duration is over still counts
