@@ -99,37 +99,32 @@ func (c *client) searchUDP(ctx context.Context, flows []*flow, rtt time.Duration
 		round: warmUp, size: c.cfg.MessageBytes, gso: c.cfg.GSO, omit: c.cfg.Omit,
 		duration: max(c.cfg.Duration/searchTrials, shortestTrial), opened: c.startCPU,
 	}
-	for ctx.Err() == nil {
-		rate, ok := s.next()
-		if !ok {
-			break
-		}
+	try := func(rate float64) (Trial, error) {
 		plan.round++
 		plan.bitsPerSecond = rate
-		if err := c.trial(ctx, flows, plan, rtt); err != nil {
+		err := c.trial(ctx, flows, plan, rtt)
+		t := Trial{OfferedBitsPerSecond: rate, BitsPerSecond: r.BitsPerSecond, LossFraction: r.LossFraction}
+		r.Trials = append(r.Trials, t)
+		return t, err
+	}
+	for rate, ok := s.next(); ok && ctx.Err() == nil; rate, ok = s.next() {
+		trial, err := try(rate)
+		if err != nil {
 			return err
 		}
 		plan.omit = 0
-		trial := Trial{OfferedBitsPerSecond: rate, BitsPerSecond: r.BitsPerSecond, LossFraction: r.LossFraction}
-		r.Trials = append(r.Trials, trial)
 		if s.answer(r.SentBitsPerSecond, r.BitsPerSecond, r.LossFraction) && trial.BitsPerSecond > best.BitsPerSecond {
 			best = trial
 		}
 	}
 	confirmed := confirmer{rate: cmp.Or(best.OfferedBitsPerSecond, best.BitsPerSecond)} // 0 offered: as fast as possible
 	plan.duration = max(c.cfg.Duration/confirmShare, shortestTrial)
-	for ctx.Err() == nil {
-		rate, ok := confirmed.next()
-		if !ok {
-			break
-		}
-		plan.round++
-		plan.bitsPerSecond = rate
-		if err := c.trial(ctx, flows, plan, rtt); err != nil {
+	for rate, ok := confirmed.next(); ok && ctx.Err() == nil; rate, ok = confirmed.next() {
+		trial, err := try(rate)
+		if err != nil {
 			return err
 		}
-		r.Trials = append(r.Trials, Trial{OfferedBitsPerSecond: rate, BitsPerSecond: r.BitsPerSecond, LossFraction: r.LossFraction})
-		confirmed.answer(r.LossFraction <= c.cfg.LossBound && r.BitsPerSecond > 0)
+		confirmed.answer(trial.LossFraction <= c.cfg.LossBound && trial.BitsPerSecond > 0)
 	}
 	c.cfg.Gate = gate
 	switch {
