@@ -2,14 +2,35 @@ package main_test
 
 import (
 	"errors"
+	"os"
+	"strconv"
+	"strings"
 	"testing"
 
 	"cleat/link"
 	"cleat/network/span"
 )
 
-// TestGeneve joins two hosts by Geneve. Their containers reach each other, the switch sees no packet of theirs that is
-// not in Geneve, and the device goes when the hosts choose another way.
+// sent returns how many packets have left by a device of the host.
+func (h *host) sent(device string) (packets int) {
+	h.c.t.Helper()
+	must(h.c.t, h.NS.Do(func() error {
+		text, err := os.ReadFile("/proc/thread-self/net/dev")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(text)) {
+			if name, counts, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(name) == device {
+				packets, err = strconv.Atoi(strings.Fields(counts)[9])
+			}
+		}
+		return err
+	}))
+	return packets
+}
+
+// TestGeneve joins two hosts by Geneve. Packets of their containers leave by its device, which goes when the hosts choose
+// another way.
 func TestGeneve(t *testing.T) { // not beside others: a guest's emulated processor is slow
 	if err := link.Probe("geneve"); err != nil {
 		t.Skip(err)
@@ -20,9 +41,12 @@ func TestGeneve(t *testing.T) { // not beside others: a guest's emulated process
 	b.upSlowly("--name", "b", "--token", a.token())
 	one, two := c.pairOn("web")
 	c.reachBy(a, b, "geneve", "")
-	c.sh(c.sw.Node, dropContainers) // what is not encapsulated
 	c.eventually("they reach each other", func() error { return errors.Join(one.reaches(two), two.reaches(one)) })
+	before := a.sent(span.GeneveDevice)
 	c.reachEachOther(one, two)
+	if n := a.sent(span.GeneveDevice) - before; n < 4 {
+		t.Errorf("%d packets left by Geneve", n)
+	}
 	stream := one.stream(two)
 	a.kill()
 	a.upSlowly()
