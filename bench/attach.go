@@ -87,7 +87,7 @@ func (r *run) attachHost(ctx context.Context, job experiment.Job) (*attacher.Hos
 		return h, nil
 	}
 	spec := key.spec
-	cfg := attacher.Config{Attacher: spec.Network, Link: spec.AttachLink, Endpoints: spec.Endpoints, Ports: spec.Ports, Scratch: r.Scratch}
+	cfg := attacher.Config{Attacher: spec.Network, Link: spec.AttachLink, Dataplane: spec.Dataplane, Endpoints: spec.Endpoints, Ports: spec.Ports, Scratch: r.Scratch}
 	if key.memory {
 		var err error
 		if cfg.Program, err = copyOfThisProgram(r.Scratch); err != nil {

@@ -12,14 +12,16 @@ import (
 	"cleat/bench/catalog"
 	"cleat/bench/container"
 	"cleat/bench/named"
+	"cleat/bench/spanned"
 	"cleat/lab"
 	"cleat/link"
 )
 
 // Config says which program attaches containers, and how.
 type Config struct {
-	Attacher  string // name in package catalog: an attacher or a named network
-	Link      string // "bridge" or "macvlan"; a named network has its own
+	Attacher  string // name in package catalog: an attacher, a named network, or one that spans hosts
+	Link      string // "bridge" or "macvlan"; networks have their own
+	Dataplane string // of cleat-overlay; "": its default
 	Endpoints int    // on the bridge, the parent or the network, with the measured one; 0: 1
 	Ports     int    // how many of those on a named network publish a port, beside the measured one; 0: all
 	Scratch   string // a directory of the lab
@@ -80,6 +82,12 @@ var drivers = map[string]func(ctx context.Context, h *Host) (driver, error){
 	"cleat-docker":        openNamed,
 	"cleat-docker-direct": openNamed,
 	"cleat-netavark":      openNamed,
+
+	"cleat-overlay":   openSpanned,
+	"flannel-vxlan":   openSpanned,
+	"flannel-host-gw": openSpanned,
+	"docker-overlay":  openSpanned,
+	"bird-routes":     openSpanned,
 }
 
 // Open makes a host and attaches all endpoints but the one to be measured. The error
@@ -203,8 +211,11 @@ func Check(name string) error {
 	if drivers[name] == nil {
 		return fmt.Errorf("unknown attacher %q", name)
 	}
-	if e, _ := catalog.Lookup(name); e.Role == catalog.Named {
+	switch e, _ := catalog.Lookup(name); {
+	case e.Role == catalog.Named:
 		return named.Check(name)
+	case e.Cluster:
+		return spanned.Check(name)
 	}
 	if f, inside := lab.Inside(); inside && f == lab.User {
 		return &link.Lack{What: name, Reason: "attaching containers needs a lab made by root", Remedy: "run the command with sudo, and not with --lab user"}

@@ -90,6 +90,20 @@ func TestNamedNetworks(t *testing.T) {
 	}
 }
 
+// TestSpannedNetworks connects and disconnects twice on each network that spans hosts, with other endpoints.
+func TestSpannedNetworks(t *testing.T) {
+	lab.Need(t)
+	self := benchtest.NeedProgram(t, "cleat/cmd/cleat-node")
+	for _, e := range catalog.All() {
+		if !e.Cluster {
+			continue
+		}
+		t.Run(e.Name, func(t *testing.T) {
+			measureTwice(t, attacher.Config{Attacher: e.Name, Endpoints: 3, Scratch: benchtest.Scratch(t), Program: self})
+		})
+	}
+}
+
 // TestBurst attaches several containers at the same time, twice, and then one alone.
 func TestBurst(t *testing.T) {
 	lab.Need(t)

@@ -14,8 +14,29 @@ import (
 type endpoint struct {
 	serial    int
 	ns        *netns.NS
-	container *named.Container // on a named network; nil: there is only the namespace
+	container connectable // of a network that makes containers; nil: there is only the namespace
 }
+
+// connectable is a container that a network connects by itself.
+type connectable interface {
+	Connect(context.Context) (named.Usage, error)
+	Disconnect(context.Context) (named.Usage, error)
+	Close() error
+}
+
+// bySelf is the part of a driver whose endpoints are containers of a network. What its program leaves behind when the
+// last is disconnected belongs to the network.
+type bySelf struct{}
+
+func (bySelf) attach(ctx context.Context, e endpoint) (named.Usage, error) {
+	return e.container.Connect(ctx)
+}
+
+func (bySelf) detach(ctx context.Context, e endpoint) (named.Usage, error) {
+	return e.container.Disconnect(ctx)
+}
+
+func (bySelf) removed() error { return nil }
 
 func (e endpoint) close() error {
 	if e.container != nil {

@@ -9,6 +9,7 @@ import (
 
 // onNamed connects containers to a named network, each with a name and a published port.
 type onNamed struct {
+	bySelf
 	network *named.Network
 	ports   int // see Config.Ports
 	others  int // endpoints before the measured ones
@@ -44,17 +45,6 @@ func (d *onNamed) newEndpoint(ctx context.Context, serial int) (endpoint, error)
 	}
 	return endpoint{serial: serial, ns: c.Node.NS, container: c}, nil
 }
-
-func (d *onNamed) attach(ctx context.Context, e endpoint) (named.Usage, error) {
-	return e.container.Connect(ctx)
-}
-
-func (d *onNamed) detach(ctx context.Context, e endpoint) (named.Usage, error) {
-	return e.container.Disconnect(ctx)
-}
-
-// removed does nothing: what a program leaves behind belongs to its network.
-func (d *onNamed) removed() error { return nil }
 
 func (d *onNamed) close() error { return d.network.Close() }
 

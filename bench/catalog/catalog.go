@@ -96,6 +96,7 @@ const (
 	noBroadcast = "no broadcast or multicast: ARP, DHCP and mDNS do not work inside"
 	proxyHides  = "Docker's default; the container sees the proxy's address, not the client's"
 	keeperWorks = "the keeper does most of the work, and its processor time is not counted"
+	daemonWorks = "the daemon does most of the work, and its processor time is not counted"
 	encap50     = "50 bytes of each packet are headers: lower the MTU inside, or raise it outside"
 )
 
@@ -179,6 +180,10 @@ var entries = []Entry{
 		Caveats: []string{encap50, "each host has a subnet of its own, so a container can't keep its address on another host", "serves no names"}},
 	{Name: "flannel-host-gw", Title: "flannel, backend host-gw, with the CNI plugin bridge", Role: Overlay, Cluster: true, Kinds: []string{"veth", "bridge"}, Programs: []string{"flanneld", "etcd"}, RootLab: true,
 		Caveats: []string{"all hosts must be on one segment", "each host has a subnet of its own, so a container can't keep its address on another host", "serves no names"}},
+	{Name: "docker-overlay", Title: "docker network create -d overlay, on a Swarm of the hosts", Role: Overlay, Cluster: true, Kinds: []string{"veth", "bridge", "vxlan"}, RootLab: true,
+		Caveats: []string{encap50, "for Docker's own containers", daemonWorks}},
+	{Name: "bird-routes", Title: "BIRD: routes to each host's block of addresses by BGP, as Calico's without encapsulation", Role: Overlay, Cluster: true, Kinds: []string{"veth"}, RootLab: true,
+		Caveats: []string{"all hosts must be on one segment, or routers must know the routes", "each host has blocks of its own, so a container can't keep its address on another host", "serves no names", "the benchmark stands for Calico's own programs: it attaches containers by ip(8)"}},
 
 	{Name: "tun", Title: "two TUN devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
 	{Name: "tap", Title: "two TAP devices joined by a small relay", Role: Userspace, OneHost: true, Kinds: []string{"tun"}},
@@ -211,7 +216,7 @@ var entries = []Entry{
 	{Name: "cleat-routed", Title: "cleat net create --driver routed: no bridge", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth"}, RootLab: true,
 		Caveats: []string{keeperWorks, "no broadcast or multicast between containers"}},
 	{Name: "docker-bridge", Title: "docker network create", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
-		Caveats: []string{"for Docker's own containers", "the host's loopback reaches a published port through a proxy program", "the daemon does most of the work, and its processor time is not counted"}},
+		Caveats: []string{"for Docker's own containers", "the host's loopback reaches a published port through a proxy program", daemonWorks}},
 	{Name: "netavark-bridge", Title: "netavark and aardvark-dns, as Podman runs them", Role: Named, OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,
 		Caveats: []string{"Podman chooses the addresses"}},
 	{Name: "cleat-cni", Title: "cleat-cni: a network of cleat, by CNI", Role: Named, FormOf: "cleat-bridge", OneHost: true, Kinds: []string{"veth", "bridge"}, RootLab: true,

@@ -93,6 +93,11 @@ func TestNamedNetworkRules(t *testing.T) {
 		{"docker-bridge", Burst, counts("2", "", "100"), "at most 100 endpoints are measured"},
 		{"cleat-attach", Burst, nil, "only attach applies"},
 		{"veth", Burst, nil, "burst is measured on named networks only"},
+		{"cleat-overlay", Attach, counts("1000", "", ""), ""},
+		{"docker-overlay", Attach, counts("100", "", ""), ""},
+		{"docker-overlay", Attach, counts("101", "", ""), "at most 100 endpoints are measured"},
+		{"bird-routes", Burst, nil, "burst is measured on named networks only"},
+		{"vxlan", Attach, nil, "attach does not apply"},
 	} {
 		err := attachGroup(tt.network, tt.work, tt.factors).Validate()
 		if (err == nil) != (tt.want == "") || err != nil && !strings.Contains(err.Error(), tt.want) {

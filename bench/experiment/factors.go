@@ -82,6 +82,7 @@ const (
 	cleatDocker       = "cleat-docker"
 	cleatDockerDirect = "cleat-docker-direct"
 	cleatOverlay      = "cleat-overlay"
+	dockerOverlay     = "docker-overlay"
 	mostOfDocker      = 100 // containers or ports that are tried
 
 	eventJoin    = "join"

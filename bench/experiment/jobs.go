@@ -297,7 +297,7 @@ func whyImpossible(j Job) string {
 	case catalog.Named:
 		why = whyImpossibleNamed(j, k)
 	case catalog.Overlay:
-		why = whyImpossibleEvent(j, n, k)
+		why = whyImpossibleSpanned(j, n, k)
 	}
 	isNamed := n.Role == catalog.Named
 	datapath := c.Factors[datapathFactor]
@@ -314,7 +314,7 @@ func whyImpossible(j Job) string {
 		return "start does not apply: it is not built together with a command"
 	case (k.name == Memory || k.name == Start) && c.Direction == "inbound":
 		return k.name + " is measured outbound only"
-	case k.name == Attach && n.Role != catalog.Attacher && !isNamed:
+	case k.name == Attach && n.Role != catalog.Attacher && !isNamed && !n.Cluster:
 		return "attach does not apply: it is a network, and no program that attaches containers to one"
 	case k.name != Attach && n.Role == catalog.Attacher:
 		return "only attach applies: it attaches containers, and carries no traffic"
@@ -401,26 +401,6 @@ func whyImpossibleNamed(j Job, k kind) string {
 		return fmt.Sprintf("a bridge has at most %d endpoints", maxEndpoints)
 	case c.MTU != 0:
 		return "its engine chooses the MTU"
-	}
-	return ""
-}
-
-// whyImpossibleEvent is whyImpossible for a network that spans hosts.
-func whyImpossibleEvent(j Job, n catalog.Entry, k kind) string {
-	event := j.Cell.Factors[eventFactor]
-	switch {
-	case n.Cluster && k.name == Setup:
-		return "setup does not apply: the event join measures how long a host takes"
-	case n.Name == cleatOverlay || k.name != Event:
-		return ""
-	case event == eventName:
-		return "flannel serves no names"
-	case event == eventDeath:
-		return "flannel does not notice that a host is gone: its lease lasts a day"
-	case event == eventMove:
-		return "a container of flannel can't have an address of another host"
-	case event == eventAddress:
-		return "flanneld keeps the address with which it was started"
 	}
 	return ""
 }

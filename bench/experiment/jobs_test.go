@@ -104,8 +104,13 @@ func TestVirtualInterfacesHasTheSevenCells(t *testing.T) {
 func TestOverlaysHasEveryOverlayAndBothPorts(t *testing.T) {
 	e := load(t, "overlays")
 	ports := map[string][]string{}
+	attached := map[string]bool{}
 	for _, j := range e.Jobs() {
 		n := j.Cell.Network
+		if j.Work.Kind == Attach {
+			attached[n] = true
+			continue
+		}
 		if p := j.Cell.Factors[vxlanPortFactor]; !slices.Contains(ports[n], p) {
 			ports[n] = append(ports[n], p)
 		}
@@ -121,6 +126,9 @@ func TestOverlaysHasEveryOverlayAndBothPorts(t *testing.T) {
 		if !slices.Equal(ports[n.Name], want) {
 			t.Errorf("%s at ports %q, want %q", n.Name, ports[n.Name], want)
 		}
+		if attached[n.Name] != n.Cluster {
+			t.Errorf("%s: attach is measured: %t", n.Name, attached[n.Name])
+		}
 	}
 }
 
@@ -133,9 +141,10 @@ func TestFaultsHasEveryEvent(t *testing.T) {
 		have[n] = append(have[n], j.Cell.Factors[eventFactor])
 	}
 	rivals := []string{eventJoin, "endpoint", "healing"}
+	ofDocker := slices.DeleteFunc(slices.Clone(events), func(e string) bool { return e == eventAddress })
 	for n, want := range map[string][]string{
 		"cleat-overlay auto": events, "cleat-overlay vxlan": events, "cleat-overlay routes": events,
-		"flannel-vxlan ": rivals, "flannel-host-gw ": rivals,
+		"flannel-vxlan ": rivals, "flannel-host-gw ": rivals, "bird-routes ": rivals, "docker-overlay ": ofDocker,
 	} {
 		if !slices.Equal(have[n], want) {
 			t.Errorf("%s: %q, want %q", n, have[n], want)

@@ -55,7 +55,7 @@ func OpenBed(ctx context.Context, cfg Config, hosts int) (*Bed, error) {
 	for range hosts {
 		h, err := b.addHost(ctx)
 		if err == nil {
-			err = b.populate(ctx, h)
+			err = b.admit(ctx, h)
 		}
 		if err != nil {
 			return nil, errors.Join(err, b.Close())
@@ -93,26 +93,27 @@ func (b *Bed) newNode() (n *lab.Node, name, port string, addr netip.Addr, err er
 	return n, name, port, addr, err
 }
 
+// addHost makes a host that has not joined yet, with its container that asks, which is not on the network yet. On an
+// error it may be one of the cluster's.
 func (b *Bed) addHost(ctx context.Context) (*Host, error) {
 	n, name, port, addr, err := b.newNode()
 	if err != nil {
 		return nil, err
 	}
-	h, err := b.Add(ctx, n, name, addr)
-	if h != nil {
-		b.ports[h] = port
+	h, err := b.newHost(ctx, n, name, addr)
+	if err != nil {
+		return nil, err
 	}
+	b.ports[h] = port
+	b.asking[h], err = h.answering(ctx, "ask-"+h.Name)
 	return h, err
 }
 
-// populate gives a host its container that asks.
-func (b *Bed) populate(ctx context.Context, h *Host) error {
-	c, err := h.answering(ctx, "ask-"+h.Name)
+// admit makes a host join, and connects its container.
+func (b *Bed) admit(ctx context.Context, h *Host) error {
+	err := h.join(ctx)
 	if err == nil {
-		err = b.driver.connect(ctx, c, netip.Addr{})
-	}
-	if err == nil {
-		b.asking[h] = c
+		_, err = b.asking[h].Connect(ctx)
 	}
 	return err
 }
@@ -122,7 +123,7 @@ const answerPort = 7
 
 // answering makes a container that answers until it is closed, and is not on the network yet.
 func (h *Host) answering(ctx context.Context, name string) (*Container, error) {
-	c, err := h.Create(name)
+	c, err := h.Create(ctx, name)
 	if err != nil {
 		return nil, err
 	}

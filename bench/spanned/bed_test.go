@@ -10,17 +10,17 @@ import (
 	"cleat/lab"
 )
 
-// TestDrop leaves nothing of a container that has answered.
-func TestDrop(t *testing.T) {
+// TestClose leaves nothing of a container that has answered.
+func TestClose(t *testing.T) {
 	lab.Need(t)
-	b := &Bed{Cluster: &Cluster{cfg: Config{Dir: t.TempDir()}}}
+	b := &Bed{Cluster: &Cluster{cfg: Config{Dir: t.TempDir()}, driver: new(cleat)}}
 	h := &Host{Name: "h", cluster: b.Cluster}
 	before := runtime.NumGoroutine()
 	c, err := h.answering(t.Context(), "c")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.drop(c); err != nil {
+	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 	if err := c.listener.Close(); !errors.Is(err, net.ErrClosed) {

@@ -16,6 +16,7 @@ import (
 
 // cleat runs cleat-node and `cleat net`.
 type cleat struct {
+	namespaces
 	cfg         Config
 	cleat, node string // paths
 	first       *Host
@@ -52,9 +53,14 @@ func (c *cleat) bin() string { return filepath.Join(c.cfg.Dir, "bin") }
 
 // run runs one of the two programs on a host.
 func (c *cleat) run(ctx context.Context, h *Host, path string, args ...string) ([]byte, error) {
-	env := []string{"CLEAT_STATE_DIR=" + filepath.Join(h.dir, "state"), "PATH=" + filepath.Dir(c.cleat) + ":" + program.SearchPath(), "HOME=" + h.dir}
-	u, err := named.Exec(ctx, h.Node, named.Command{Args: append([]string{path}, args...), Env: env})
+	u, err := c.measure(ctx, h, path, args...)
 	return u.Output, err
+}
+
+// measure is run with what the program took.
+func (c *cleat) measure(ctx context.Context, h *Host, path string, args ...string) (named.Usage, error) {
+	env := []string{"CLEAT_STATE_DIR=" + filepath.Join(h.dir, "state"), "PATH=" + filepath.Dir(c.cleat) + ":" + program.SearchPath(), "HOME=" + h.dir}
+	return named.Exec(ctx, h.Node, named.Command{Args: append([]string{path}, args...), Env: env})
 }
 
 func (c *cleat) join(ctx context.Context, h *Host) error {
@@ -103,30 +109,29 @@ func (c *cleat) token(ctx context.Context) (string, error) {
 	return t.Text, nil
 }
 
-func (c *cleat) connect(ctx context.Context, k *Container, a netip.Addr) error {
+func (c *cleat) connect(ctx context.Context, k *Container, a netip.Addr) (named.Usage, error) {
 	args := []string{"net", "connect", networkName, k.path, "--json"}
 	if a.IsValid() {
 		args = append(args, "--ip", a.String())
 	}
-	out, err := c.run(ctx, k.host, c.cleat, args...)
+	u, err := c.measure(ctx, k.host, c.cleat, args...)
 	if err != nil {
-		return err
+		return u, err
 	}
 	var got struct {
 		Endpoint struct {
 			Addresses []netip.Addr `json:"addresses"`
 		} `json:"endpoint"`
 	}
-	if err := json.Unmarshal(out, &got); err != nil || len(got.Endpoint.Addresses) == 0 {
-		return fmt.Errorf("read the address of container %s in %.200q: %w", k.Name, out, err)
+	if err := json.Unmarshal(u.Output, &got); err != nil || len(got.Endpoint.Addresses) == 0 {
+		return u, fmt.Errorf("read the address of container %s in %.200q: %w", k.Name, u.Output, err)
 	}
 	k.Addr = got.Endpoint.Addresses[0]
-	return nil
+	return u, nil
 }
 
-func (c *cleat) disconnect(ctx context.Context, k *Container) error {
-	_, err := c.run(ctx, k.host, c.cleat, "net", "disconnect", networkName, k.path)
-	return err
+func (c *cleat) disconnect(ctx context.Context, k *Container) (named.Usage, error) {
+	return c.measure(ctx, k.host, c.cleat, "net", "disconnect", networkName, k.path)
 }
 
 func (c *cleat) leave(ctx context.Context, h *Host) error {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"slices"
 	"time"
 
 	"cleat/link"
@@ -34,22 +33,20 @@ func (b *Bed) Measure(ctx context.Context, event string) (time.Duration, error) 
 }
 
 // join measures the event Join, and removes the host again.
-func (b *Bed) join(ctx context.Context) (time.Duration, error) {
-	n, name, port, addr, err := b.newNode()
-	if err != nil {
-		return 0, err
-	}
-	began := time.Now()
-	h, err := b.Add(ctx, n, name, addr)
+func (b *Bed) join(ctx context.Context) (took time.Duration, err error) {
+	before := len(b.hosts)
+	h, err := b.addHost(ctx)
 	if err == nil {
-		b.ports[h] = port
-		err = b.populate(ctx, h)
+		began := time.Now()
+		if err = b.admit(ctx, h); err == nil {
+			err = b.joined(ctx, h)
+		}
+		took = time.Since(began)
 	}
-	if err == nil {
-		err = b.joined(ctx, h)
+	if len(b.hosts) > before {
+		err = errors.Join(err, b.remove(ctx, b.hosts[before]))
 	}
-	took := time.Since(began)
-	return took, errors.Join(err, b.remove(ctx, b.hosts[len(b.hosts)-1]))
+	return took, err
 }
 
 // remove takes a host out of the cluster.
@@ -69,18 +66,13 @@ func (b *Bed) fresh(ctx context.Context, h *Host, measure func(*Container) error
 		return 0, err
 	}
 	began := time.Now()
-	if err = b.driver.connect(ctx, c, netip.Addr{}); err == nil {
+	if _, err = c.Connect(ctx); err == nil {
 		err = measure(c)
 		took = time.Since(began)
-		err = errors.Join(err, b.driver.disconnect(ctx, c))
+		_, disconnectErr := c.Disconnect(ctx)
+		err = errors.Join(err, disconnectErr)
 	}
-	return took, errors.Join(err, b.drop(c))
-}
-
-// drop releases a container.
-func (b *Bed) drop(c *Container) error {
-	c.host.containers = slices.DeleteFunc(c.host.containers, func(o *Container) bool { return o == c })
-	return c.close()
+	return took, errors.Join(err, c.Close())
 }
 
 func (b *Bed) endpoint(ctx context.Context) (time.Duration, error) {
@@ -136,7 +128,15 @@ func (b *Bed) death(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	err := b.noticed(ctx, h, true)
 	took := time.Since(began)
-	return took, errors.Join(err, b.setPort(h, true), b.noticed(ctx, h, false), b.joined(ctx, h))
+	return took, errors.Join(err, b.setPort(h, true), b.noticed(ctx, h, false), b.joined(ctx, h), b.connects(ctx, h))
+}
+
+// connects waits until containers of a host can be connected. A host that was cut off may reach others before that.
+func (b *Bed) connects(ctx context.Context, h *Host) error {
+	return await(ctx, func() error {
+		_, err := b.fresh(ctx, h, func(*Container) error { return nil })
+		return err
+	})
 }
 
 // cutFor is how long a host is cut off before it heals. All programs that notice it have by then.
@@ -163,7 +163,7 @@ func (b *Bed) healing(ctx context.Context) (took time.Duration, err error) {
 		took = time.Since(began)
 		return err
 	})
-	return took, errors.Join(err, b.setPort(h, true), b.joined(ctx, h))
+	return took, errors.Join(err, b.setPort(h, true), b.joined(ctx, h), b.connects(ctx, h))
 }
 
 func (b *Bed) move(ctx context.Context) (took time.Duration, err error) {
@@ -181,18 +181,19 @@ func (b *Bed) move(ctx context.Context) (took time.Duration, err error) {
 		return 0, err
 	}
 	began := time.Now()
-	if err = b.driver.connect(ctx, c, address); err == nil {
+	if _, err = b.driver.connect(ctx, c, address); err == nil {
 		err = b.reachable(ctx, c)
 		took = time.Since(began)
-		err = errors.Join(err, b.driver.disconnect(ctx, c))
+		_, disconnectErr := c.Disconnect(ctx)
+		err = errors.Join(err, disconnectErr)
 	}
-	return took, errors.Join(err, b.drop(c))
+	return took, errors.Join(err, c.Close())
 }
 
 func (b *Bed) address(ctx context.Context) (time.Duration, error) {
 	h := b.victim()
 	if b.cfg.Name != "cleat-overlay" {
-		return 0, fmt.Errorf("%w: flanneld keeps the address with which it was started", ErrNotApplicable)
+		return 0, fmt.Errorf("%w: its program keeps the address with which it was started", ErrNotApplicable)
 	}
 	b.made++
 	now := hostAddr(b.made)

@@ -19,12 +19,11 @@ import (
 
 	"cleat/bench/named"
 	"cleat/internal/program"
-	"cleat/lab"
-	"cleat/link"
 )
 
 // flannel runs flanneld, with an etcd on the first host.
 type flannel struct {
+	namespaces
 	cfg     Config
 	backend string
 	plugins string // directory of the CNI plug-ins
@@ -33,18 +32,15 @@ type flannel struct {
 	results map[*Container][]byte
 }
 
-// flannelPrograms are what the machine must have, with what supplies them.
-var flannelPrograms = []struct{ name, remedy string }{
+var flannelPrograms = []neededProgram{
 	{"flanneld", "build github.com/flannel-io/flannel and put it on the PATH as flanneld"},
 	{"etcd", "apt-get install etcd-server, or put an etcd of version 3.4 or later on the PATH"},
 	{"iptables", "apt-get install iptables"},
 }
 
 func checkFlannel(name string) error {
-	for _, p := range flannelPrograms {
-		if _, err := program.Find(p.name); err != nil {
-			return &link.Lack{What: name, Reason: "the program " + p.name + " is not installed", Remedy: p.remedy}
-		}
+	if err := checkPrograms(name, flannelPrograms); err != nil {
+		return err
 	}
 	_, err := named.PluginDir("bridge", "host-local")
 	return err
@@ -76,7 +72,7 @@ func (f *flannel) join(ctx context.Context, h *Host) error {
 	if err := h.Node.Sysctl("net/ipv4/ip_forward", "1"); err != nil {
 		return err
 	}
-	err = f.start(h, path, "-etcd-endpoints", f.etcd(), "-public-ip", h.Addr.String(), "-iface", h.Addr.String(), "-subnet-file", f.subnetFile(h))
+	err = h.start(path, "-etcd-endpoints", f.etcd(), "-public-ip", h.Addr.String(), "-iface", h.Addr.String(), "-subnet-file", f.subnetFile(h))
 	if err != nil {
 		return err
 	}
@@ -90,29 +86,13 @@ func (f *flannel) etcd() string { return fmt.Sprintf("http://%s:%d", f.first.Add
 
 func (f *flannel) subnetFile(h *Host) string { return filepath.Join(h.dir, "subnet.env") }
 
-// start starts a program that runs until its host is closed. Its output goes to a file.
-func (f *flannel) start(h *Host, path string, args ...string) error {
-	out, err := os.OpenFile(filepath.Join(h.dir, filepath.Base(path)+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return err
-	}
-	defer out.Close()
-	args = append([]string{"env", "XTABLES_LOCKFILE=" + filepath.Join(h.dir, "xtables.lock"), path}, args...)
-	p, err := h.Node.Start(lab.Command{Args: args, Stdout: out, Stderr: out})
-	if err != nil {
-		return err
-	}
-	go func() { _ = p.Wait() }() // until Host.close kills it
-	return nil
-}
-
 // startEtcd starts the registry, and writes flannel's configuration.
 func (f *flannel) startEtcd(ctx context.Context, h *Host) error {
 	path, err := program.Find("etcd")
 	if err != nil {
 		return err
 	}
-	if err := f.start(h, path, "--data-dir", filepath.Join(h.dir, "etcd"), "--listen-client-urls", f.etcd(), "--advertise-client-urls", f.etcd()); err != nil {
+	if err := h.start(path, "--data-dir", filepath.Join(h.dir, "etcd"), "--listen-client-urls", f.etcd(), "--advertise-client-urls", f.etcd()); err != nil {
 		return err
 	}
 	f.http = &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, to string) (c net.Conn, err error) {
@@ -176,10 +156,10 @@ func (f *flannel) subnet(h *Host) (p netip.Prefix, mtu int, err error) {
 }
 
 // bridge runs the CNI plug-in bridge, with host-local.
-func (f *flannel) bridge(ctx context.Context, verb string, c *Container) ([]byte, error) {
+func (f *flannel) bridge(ctx context.Context, verb string, c *Container) (named.Usage, error) {
 	p, mtu, err := f.subnet(c.host)
 	if err != nil {
-		return nil, err
+		return named.Usage{}, err
 	}
 	conf := map[string]any{
 		"cniVersion": "1.0.0", "name": "flannel", "type": "bridge", "bridge": "cni0", "isGateway": true, "mtu": mtu,
@@ -193,38 +173,37 @@ func (f *flannel) bridge(ctx context.Context, verb string, c *Container) ([]byte
 	}
 	in, err := json.Marshal(conf)
 	if err != nil {
-		return nil, err
+		return named.Usage{}, err
 	}
-	u, err := named.Exec(ctx, c.host.Node, named.Command{Args: []string{filepath.Join(f.plugins, "bridge")}, In: in, Env: []string{
+	return named.Exec(ctx, c.host.Node, named.Command{Args: []string{filepath.Join(f.plugins, "bridge")}, In: in, Env: []string{
 		"PATH=" + program.SearchPath(), "CNI_COMMAND=" + verb, "CNI_CONTAINERID=" + c.Name, "CNI_NETNS=" + c.path, "CNI_IFNAME=" + inside, "CNI_PATH=" + f.plugins,
 	}})
-	return u.Output, err
 }
 
-func (f *flannel) connect(ctx context.Context, c *Container, a netip.Addr) error {
+func (f *flannel) connect(ctx context.Context, c *Container, a netip.Addr) (named.Usage, error) {
 	if a.IsValid() {
-		return errors.New("a container of flannel can't have an address of another host")
+		return named.Usage{}, errors.New("a container of flannel can't have an address of another host")
 	}
-	out, err := f.bridge(ctx, "ADD", c)
+	u, err := f.bridge(ctx, "ADD", c)
 	if err != nil {
-		return err
+		return u, err
 	}
 	var got struct {
 		IPs []struct {
 			Address netip.Prefix `json:"address"`
 		} `json:"ips"`
 	}
-	if err := json.Unmarshal(out, &got); err != nil || len(got.IPs) == 0 {
-		return fmt.Errorf("read the address of container %s in %.200q: %w", c.Name, out, err)
+	if err := json.Unmarshal(u.Output, &got); err != nil || len(got.IPs) == 0 {
+		return u, fmt.Errorf("read the address of container %s in %.200q: %w", c.Name, u.Output, err)
 	}
-	c.Addr, f.results[c] = got.IPs[0].Address.Addr(), out
-	return nil
+	c.Addr, f.results[c] = got.IPs[0].Address.Addr(), u.Output
+	return u, nil
 }
 
-func (f *flannel) disconnect(ctx context.Context, c *Container) error {
-	_, err := f.bridge(ctx, "DEL", c)
+func (f *flannel) disconnect(ctx context.Context, c *Container) (named.Usage, error) {
+	u, err := f.bridge(ctx, "DEL", c)
 	delete(f.results, c)
-	return err
+	return u, err
 }
 
 // leave removes the host's lease, as a person does who does not want to wait for its end, after a day.

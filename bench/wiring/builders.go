@@ -67,6 +67,8 @@ var builders = map[string]func(*Network) error{
 	"cleat-overlay":           spannedNetwork,
 	"flannel-vxlan":           spannedNetwork,
 	"flannel-host-gw":         spannedNetwork,
+	"docker-overlay":          spannedNetwork,
+	"bird-routes":             spannedNetwork,
 	"tun":                     relayed("tun"),
 	"tap":                     relayed("tap"),
 	"cleat":                   cleatRun("auto"),
