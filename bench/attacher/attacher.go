@@ -88,6 +88,7 @@ var drivers = map[string]func(ctx context.Context, h *Host) (driver, error){
 	"flannel-host-gw": openSpanned,
 	"docker-overlay":  openSpanned,
 	"bird-routes":     openSpanned,
+	"weave":           openSpanned,
 }
 
 // Open makes a host and attaches all endpoints but the one to be measured. The error

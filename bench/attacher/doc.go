@@ -1,7 +1,7 @@
 // Package attacher measures how long programs take to give a running container a link and
 // to remove it: our own `cleat attach`, the reference CNI plugins, `docker network
-// connect`, and the programs of named networks (package named). It runs them by command
-// line.
+// connect`, and the programs of named networks and of those that span hosts (packages named and spanned). It runs
+// them by command line.
 //
 // # Theory of operation
 //
@@ -22,6 +22,8 @@
 //
 // An endpoint of a named network also gets a name and publishes a port. Burst attaches many
 // of them at the same time.
+//
+// A network that spans hosts has two: the node outside begins it, and the measured host joins it.
 //
 // The first endpoint of a bridge creates the bridge, in every measurement: cleat removes
 // the bridge with the last endpoint, and the CNI plugin's bridge is removed here.

@@ -182,6 +182,8 @@ var entries = []Entry{
 		Caveats: []string{"all hosts must be on one segment", "each host has a subnet of its own, so a container can't keep its address on another host", "serves no names"}},
 	{Name: "docker-overlay", Title: "docker network create -d overlay, on a Swarm of the hosts", Role: Overlay, Cluster: true, Kinds: []string{"veth", "bridge", "vxlan"}, RootLab: true,
 		Caveats: []string{encap50, "for Docker's own containers", daemonWorks}},
+	{Name: "weave", Title: "Weave Net, with its CNI plugin", Role: Overlay, Cluster: true, Kinds: []string{"veth", "bridge", "dummy"}, RootLab: true,
+		Caveats: []string{"no release since 2021", "without Open vSwitch in the kernel, packets between hosts pass through its program", "it serves names of Docker's containers only"}},
 	{Name: "bird-routes", Title: "BIRD: routes to each host's block of addresses by BGP, as Calico's without encapsulation", Role: Overlay, Cluster: true, Kinds: []string{"veth"}, RootLab: true,
 		Caveats: []string{"all hosts must be on one segment, or routers must know the routes", "each host has blocks of its own, so a container can't keep its address on another host", "serves no names", "the benchmark stands for Calico's own programs: it attaches containers by ip(8)"}},
 

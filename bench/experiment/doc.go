@@ -30,9 +30,9 @@
 //   - The peer of a container on a named network is another one, or reaches it by a
 //     published port, or the container asks one outside. A port of docker-bridge takes two processes, so at most 100 are
 //     published. Engines choose the MTU.
-//   - Programs on several hosts make cleat-overlay, docker-overlay, bird-routes and flannel's networks. Only these do
-//     the work "event", of which docker-overlay has no address, and bird-routes and flannel have no name, death, move
-//     and address. They do the work "attach" on two hosts of their own, docker-overlay with at most 100 endpoints.
+//   - Programs on several hosts make cleat-overlay, docker-overlay, weave, bird-routes and flannel's networks. Only
+//     these do the work "event", of which docker-overlay has no address, and weave, bird-routes and flannel have no
+//     name, death, move and address. They do the work "attach" on two hosts of their own, docker-overlay with at most 100 endpoints.
 //   - Rootless networks carry traffic outbound or inbound, the others in one direction,
 //     which their name tells.
 //   - Networks over several links have a topology of their own, "links", and their own

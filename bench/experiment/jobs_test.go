@@ -144,7 +144,7 @@ func TestFaultsHasEveryEvent(t *testing.T) {
 	ofDocker := slices.DeleteFunc(slices.Clone(events), func(e string) bool { return e == eventAddress })
 	for n, want := range map[string][]string{
 		"cleat-overlay auto": events, "cleat-overlay vxlan": events, "cleat-overlay routes": events,
-		"flannel-vxlan ": rivals, "flannel-host-gw ": rivals, "bird-routes ": rivals, "docker-overlay ": ofDocker,
+		"flannel-vxlan ": rivals, "flannel-host-gw ": rivals, "bird-routes ": rivals, "weave ": rivals, "docker-overlay ": ofDocker,
 	} {
 		if !slices.Equal(have[n], want) {
 			t.Errorf("%s: %q, want %q", n, have[n], want)

@@ -18,6 +18,12 @@ var lackedEvents = map[string]map[string]string{
 	"flannel-vxlan":   flannelLacks,
 	"flannel-host-gw": flannelLacks,
 	dockerOverlay:     {eventAddress: keepsAddress},
+	"weave": {
+		eventName:    "it serves names of Docker's containers only",
+		eventDeath:   "weaver misses a peer after a minute of lost heartbeats",
+		eventMove:    "its CNI plug-in chooses the address",
+		eventAddress: keepsAddress,
+	},
 	"bird-routes": {
 		eventName:    "it serves no names",
 		eventDeath:   "BIRD's hold time is four minutes",

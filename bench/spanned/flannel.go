@@ -8,14 +8,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"cleat/bench/named"
 	"cleat/internal/program"
@@ -95,10 +93,7 @@ func (f *flannel) startEtcd(ctx context.Context, h *Host) error {
 	if err := h.start(path, "--data-dir", filepath.Join(h.dir, "etcd"), "--listen-client-urls", f.etcd(), "--advertise-client-urls", f.etcd()); err != nil {
 		return err
 	}
-	f.http = &http.Client{Timeout: time.Second, Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, network, to string) (c net.Conn, err error) {
-		err = h.Node.NS.Do(func() error { c, err = (&net.Dialer{}).DialContext(ctx, network, to); return err })
-		return c, err
-	}}}
+	f.http = clientIn(h.Node.NS)
 	config, err := json.Marshal(map[string]any{"Network": Subnet.String(), "Backend": map[string]any{"Type": f.backend}})
 	if err != nil {
 		return err

@@ -36,6 +36,7 @@ var lacking = map[string][]string{
 	"flannel-vxlan":   {spanned.Name, spanned.Death, spanned.Move, spanned.Address},
 	"flannel-host-gw": {spanned.Name, spanned.Death, spanned.Move, spanned.Address},
 	"docker-overlay":  {spanned.Address},
+	"weave":           {spanned.Name, spanned.Death, spanned.Move, spanned.Address},
 	"bird-routes":     {spanned.Name, spanned.Death, spanned.Move, spanned.Address},
 }
 

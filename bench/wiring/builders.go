@@ -69,6 +69,7 @@ var builders = map[string]func(*Network) error{
 	"flannel-host-gw":         spannedNetwork,
 	"docker-overlay":          spannedNetwork,
 	"bird-routes":             spannedNetwork,
+	"weave":                   spannedNetwork,
 	"tun":                     relayed("tun"),
 	"tap":                     relayed("tap"),
 	"cleat":                   cleatRun("auto"),

@@ -50,7 +50,7 @@ const programEnv = "CLEAT_TEST_PROGRAM"
 // toolchain, as in a guest.
 func needRun(t *testing.T) bool {
 	t.Helper()
-	path := benchtest.Build(t)
+	path := benchtest.Build(t, "cleat/cmd/cleat-node")
 	if path != "" {
 		t.Setenv(programEnv, path)
 	}
@@ -99,8 +99,8 @@ func ours(e catalog.Entry) bool { return strings.HasPrefix(e.Name, "cleat") }
 func TestEveryNetwork(t *testing.T) {
 	lab.Need(t)
 	for _, e := range catalog.All() {
-		if e.Name == "tunnel" || e.Role == catalog.Attacher || e.Role == catalog.Named {
-			continue // see TestTunnel and TestNamedNetworks; package attacher tests attachers
+		if e.Name == "tunnel" || e.Role == catalog.Attacher || e.Role == catalog.Named || e.Cluster {
+			continue // see TestTunnel, TestNamedNetworks and TestSpannedNetworks; package attacher tests attachers
 		}
 		if ours(e) && !needRun(t) {
 			t.Run(e.Name, func(t *testing.T) { t.Skip("no Go toolchain to build the program") })

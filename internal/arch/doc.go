@@ -45,9 +45,9 @@
 //	          schedule       the order of jobs: randomised blocks
 //	          wiring         builds each network in a lab                        → catalog, cell, container, multipath, named; lab, link, netns
 //	          container      runs clients and servers in Docker, Podman, …       → cell; lab, link
-//	          attacher       attaches containers, with Cleat and other programs  → catalog, container, named; lab, link, netns
+//	          attacher       attaches containers, with Cleat and other programs  → catalog, container, named, spanned; lab, link, netns
 //	          named          named networks of engines, Cleat's and others       → container; lab, link, netns
-//	          spanned        networks that span hosts, of cleat-node and flannel → named; lab, link, netns
+//	          spanned        networks that span hosts, of cleat-node and others  → container, named; lab, link, netns
 //	          benchtest      the program and scratch directories, for tests
 //	          host           the machine: fingerprint, checks, processor time    → cell
 //	          summary        medians and warnings of each cell                   → stats, catalog, cell
