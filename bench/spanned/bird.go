@@ -20,7 +20,6 @@ import (
 // configurations of BIRD, and attaches containers by ip(8).
 type bird struct {
 	namespaces
-	cfg      Config
 	hosts    []*birdHost
 	attached map[*Container]attachment
 	serial   int // of devices
@@ -50,8 +49,8 @@ var birdPrograms = []neededProgram{
 	{"nsenter", "apt-get install util-linux"},
 }
 
-func openBird(cfg Config) (driver, error) {
-	return &bird{cfg: cfg, attached: map[*Container]attachment{}}, nil
+func openBird(Config) (driver, error) {
+	return &bird{attached: map[*Container]attachment{}}, nil
 }
 
 func (b *bird) of(h *Host) *birdHost {

@@ -19,7 +19,6 @@ import (
 // weave runs weaver of Weave Net on each host. Its CNI plug-in connects containers.
 type weave struct {
 	namespaces
-	cfg    Config
 	plugin string // path of weaveutil under the name of the plug-in
 	hosts  []*Host
 }
@@ -46,7 +45,7 @@ func openWeave(cfg Config) (driver, error) {
 	if path, err = filepath.Abs(path); err != nil {
 		return nil, err
 	}
-	w := &weave{cfg: cfg, plugin: filepath.Join(cfg.Dir, "cni", weavePlugin)}
+	w := &weave{plugin: filepath.Join(cfg.Dir, "cni", weavePlugin)}
 	if err := os.MkdirAll(filepath.Dir(w.plugin), 0o755); err != nil {
 		return nil, err
 	}
