@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -15,11 +16,15 @@ type stream struct {
 	stop     chan struct{}
 	sent     chan uint32
 	received chan []uint32
+
+	firstLost uint32 // after end, if some are lost
 }
 
 const (
 	streamPort  = 9
 	streamPause = time.Millisecond
+	// arriveWithin is how long the last datagram is waited for: an emulated processor pauses for a quarter of a second.
+	arriveWithin = 5 * time.Second
 )
 
 // stream starts a stream. It returns when the first datagram has arrived.
@@ -38,6 +43,7 @@ func (k *container) stream(to *container) *stream {
 		return err
 	}))
 	first := make(chan struct{})
+	var latest atomic.Uint32 // that has arrived
 	go func() {
 		var all []uint32
 		b := make([]byte, 64)
@@ -48,7 +54,9 @@ func (k *container) stream(to *container) *stream {
 				return
 			}
 			if n == 4 {
-				if all = append(all, binary.BigEndian.Uint32(b)); len(all) == 1 {
+				all = append(all, binary.BigEndian.Uint32(b))
+				latest.Store(all[len(all)-1])
+				if len(all) == 1 {
 					close(first)
 				}
 			}
@@ -62,7 +70,9 @@ func (k *container) stream(to *container) *stream {
 			out.Write(binary.BigEndian.AppendUint32(nil, i))
 			select {
 			case <-s.stop:
-				time.Sleep(100 * time.Millisecond) // what is on the way
+				for until := time.Now().Add(arriveWithin); latest.Load() != i && time.Now().Before(until); { // it is on its way
+					time.Sleep(streamPause)
+				}
 				in.Close()
 				s.sent <- i + 1
 				return
@@ -82,7 +92,7 @@ func (k *container) stream(to *container) *stream {
 func (s *stream) losesNone() {
 	s.t.Helper()
 	if sent, lost, longest := s.end(); lost > 0 {
-		s.t.Errorf("%s: %d of %d datagrams are lost, %d in a row", s.ends, lost, sent, longest)
+		s.t.Errorf("%s: %d of %d datagrams are lost, %d in a row; the first is number %d", s.ends, lost, sent, longest, s.firstLost)
 	}
 }
 
@@ -100,7 +110,9 @@ func (s *stream) end() (sent, lost, longest int) {
 			run = 0
 			continue
 		}
-		lost++
+		if lost++; lost == 1 {
+			s.firstLost = i
+		}
 		run++
 		longest = max(longest, run)
 	}
