@@ -15,6 +15,7 @@ import (
 	"cleat/bench/cell"
 	"cleat/bench/container"
 	"cleat/bench/experiment"
+	"cleat/bench/host"
 	"cleat/bench/schedule"
 	"cleat/bench/spanned"
 	"cleat/bench/wiring"
@@ -61,7 +62,7 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	if cfg.Experiment.Seed == 0 {
 		cfg.Experiment.Seed = schedule.NewSeed()
 	}
-	cpus, err := processors()
+	cpus, err := host.Processors()
 	if err != nil {
 		return err
 	}
