@@ -5,24 +5,34 @@ import (
 	"fmt"
 	"os"
 	"sync"
+
+	"cleat/lab"
 )
 
-// Forward makes a Unix socket of one machine reachable on another: who connects to the
-// path on from, talks to the one that listens at path on to. It goes over both ssh
-// connections, so that it shares nothing with a path that is measured. It ends with stop,
-// which waits for it.
-func Forward(from *Node, path string, to *Node, target string) (stop func()) {
+// JoinSockets makes a Unix socket where server runs reachable where client runs: whoever
+// connects to near there talks to the program that listens at far. It goes over both ssh
+// connections, so that it shares nothing with a path that is measured. Both runners must be
+// those of a Node. stop ends it and waits for that.
+func JoinSockets(ctx context.Context, client, server lab.Runner) (near, far string, stop func(), err error) {
+	from, to := client.(runner).node, server.(runner).node
+	near, far = from.newSocket(), to.newSocket()
+	if _, err := from.request(ctx, from.number(), OpSocket, Socket{near}); err != nil {
+		return "", "", nil, err
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		for ctx.Err() == nil {
-			if err := forwardOne(ctx, &running, from, path, to, target); err != nil {
+			if err := forwardOne(ctx, &running, from, near, to, far); err != nil {
 				return // the machines are gone, or stop was called
 			}
 		}
 	})
-	return func() { cancel(); running.Wait() }
+	return near, far, func() { cancel(); running.Wait() }, nil
 }
+
+// newSocket returns a path for a socket of the machine.
+func (n *Node) newSocket() string { return fmt.Sprintf("%s/%d.sock", n.Scratch, n.number()) }
 
 // forwardOne waits for one connection and joins it with one to the target.
 func forwardOne(ctx context.Context, running *sync.WaitGroup, from *Node, path string, to *Node, target string) error {

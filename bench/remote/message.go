@@ -34,9 +34,11 @@ const (
 	OpStart   Op = "start"   // Start → nothing
 	OpInput   Op = "input"   // of a program
 	OpKill    Op = "kill"    // a program
+	OpSocket  Op = "socket"  // Socket → nothing; it listens
 	OpConnect Op = "connect" // Socket → nothing; then its stream, as of a program
-	OpAccept  Op = "accept"  // the same, once somebody has connected
-	OpListen  Op = "listen"  // an address → the address with a port; it listens until the next OpListen
+	OpAccept  Op = "accept"  // the same, once somebody has connected to the one that listens
+	OpListen  Op = "listen"  // an address → the address with a port; it listens until OpClose
+	OpClose   Op = "close"   // → nothing
 	OpDial    Op = "dial"    // an address with a port → Route
 	OpBuild   Op = "build"   // Build → nothing
 	OpRemove  Op = "remove"  // number of an OpBuild → nothing
@@ -54,12 +56,12 @@ const (
 
 // Hello describes a machine.
 type Hello struct {
-	Hostname   string       `json:"hostname"`
-	Addresses  []netip.Addr `json:"addresses"`  // at which others may reach it
-	Processors []int        `json:"processors"` // one of each physical core first
-	Congestion []string     `json:"congestion"` // TCP congestion controls that every process may use
-	Root       bool         `json:"root"`
-	Scratch    string       `json:"scratch"` // directory for sockets
+	Hostname   string   `json:"hostname"`
+	Addresses  []Route  `json:"addresses"`  // at which others may reach it, IPv4 first
+	Processors []int    `json:"processors"` // one of each physical core first
+	Congestion []string `json:"congestion"` // TCP congestion controls that every process may use
+	Root       bool     `json:"root"`
+	Scratch    string   `json:"scratch"` // directory for sockets
 }
 
 // Start is a program to start.
@@ -80,10 +82,11 @@ type Socket struct {
 	Path string `json:"path"`
 }
 
-// Route is how a machine reaches an address.
+// Route is a device and an address of a machine, by which others reach it, or it reaches
+// others.
 type Route struct {
 	Device string     `json:"device"`
-	Local  netip.Addr `json:"local"` // the address from which it sends
+	Local  netip.Addr `json:"local"`
 }
 
 // Build is one machine's side of a network.

@@ -45,7 +45,9 @@ type Lost struct {
 	Cause   error
 }
 
-func (l *Lost) Error() string { return fmt.Sprintf("lost the connection to %s: %v", l.Address, l.Cause) }
+func (l *Lost) Error() string {
+	return fmt.Sprintf("lost the connection to %s: %v", l.Address, l.Cause)
+}
 func (l *Lost) Unwrap() error { return l.Cause }
 
 // Dial connects to a machine and runs an agent there. It may ask the user on the terminal.
@@ -280,9 +282,15 @@ func (n *Node) Check(ctx context.Context, networks []string) ([]error, error) {
 	return out, nil
 }
 
-// Listen makes the machine listen at a free TCP port of an address until the next call.
+// Listen makes the machine listen at a free TCP port of an address until CloseListener.
 func (n *Node) Listen(ctx context.Context, addr netip.Addr) (netip.AddrPort, error) {
 	return ask[netip.AddrPort](ctx, n, OpListen, addr)
+}
+
+// CloseListener frees the port of Listen.
+func (n *Node) CloseListener(ctx context.Context) error {
+	_, err := n.request(ctx, n.number(), OpClose, nil)
+	return err
 }
 
 // Reach makes one TCP connection from the machine, and returns its way there.

@@ -22,10 +22,6 @@ type runner struct {
 	where Where
 }
 
-// Relative: a time to begin is given to programs there as one from now on, since their
-// machine has another clock.
-func (runner) Relative() {}
-
 // IsRemote reports whether a Runner is another machine's.
 func IsRemote(r lab.Runner) bool {
 	_, ok := r.(runner)
@@ -203,4 +199,3 @@ func (s *sink) write() {
 		}
 	}
 }
-

@@ -61,7 +61,7 @@ type Network struct {
 	LossSeed uint64
 
 	cfg        Config
-	side       *Side // nil: both sides are here
+	side       *Side           // nil: both sides are here
 	ctx        context.Context // bounds building
 	dir        string
 	nodes      []*lab.Node

@@ -161,8 +161,13 @@ func Across(pairs int, client, server func(pair int) lab.Runner, remove func() e
 	return nw
 }
 
-// Over returns the network that is a path between two machines, on which the server
-// listens at an address that the client reaches. Close changes nothing.
-func Over(client, server lab.Runner, at netip.AddrPort) *Network {
-	return &Network{Pairs: []Pair{{Client: client, Server: server, Listen: at, Dial: at}}}
+// Over returns the network that is a path between two machines, on which the servers
+// listen from an address on that the client reaches. Close changes nothing.
+func Over(pairs int, client, server lab.Runner, first netip.AddrPort) *Network {
+	nw := &Network{}
+	for i := range pairs {
+		at := netip.AddrPortFrom(first.Addr(), first.Port()+uint16(i))
+		nw.Pairs = append(nw.Pairs, Pair{Client: client, Server: server, Listen: at, Dial: at})
+	}
+	return nw
 }

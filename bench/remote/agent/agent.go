@@ -2,6 +2,7 @@ package agent
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -10,6 +11,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -134,8 +136,12 @@ func (a *agent) answer(m remote.Message) {
 		body, err = a.describe()
 	case remote.OpCheck:
 		body, err = with(m, check)
+	case remote.OpSocket:
+		_, err = with(m, func(s remote.Socket) (any, error) { return nil, a.newListener(s.Path) })
 	case remote.OpListen:
 		body, err = with(m, a.listen)
+	case remote.OpClose:
+		err = a.closeProbe()
 	case remote.OpDial:
 		body, err = with(m, a.dial)
 	case remote.OpBuild:
@@ -202,18 +208,27 @@ func (a *agent) hello() (remote.Hello, error) {
 	if h.Processors, err = host.Processors(); err != nil {
 		return h, err
 	}
-	return h, a.onHost(func() error {
-		list, err := net.InterfaceAddrs()
-		if err != nil {
-			return fmt.Errorf("list addresses: %w", err)
+	return h, a.onHost(func() (err error) { h.Addresses, err = addresses(); return err })
+}
+
+// addresses returns the addresses of the network namespace of the calling thread that
+// others may reach.
+func addresses() ([]remote.Route, error) {
+	list, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var out []remote.Route
+	for _, entry := range list {
+		addr, ok := netip.AddrFromSlice(entry.IP)
+		addr = addr.Unmap()
+		l, err := netlink.LinkByIndex(entry.LinkIndex)
+		if ok && addr.IsGlobalUnicast() && err == nil {
+			out = append(out, remote.Route{Device: l.Attrs().Name, Local: addr})
 		}
-		for _, l := range list {
-			if p, err := netip.ParsePrefix(l.String()); err == nil && p.Addr().IsGlobalUnicast() {
-				h.Addresses = append(h.Addresses, p.Addr())
-			}
-		}
-		return nil
-	})
+	}
+	slices.SortStableFunc(out, func(a, b remote.Route) int { return cmp.Compare(a.Local.BitLen(), b.Local.BitLen()) })
+	return out, nil
 }
 
 // describe returns what `cleat doctor` says of the machine.
@@ -249,6 +264,9 @@ func check(networks []string) ([]*remote.Failure, error) {
 
 // listen listens at a free port of an address, in place of the last one.
 func (a *agent) listen(addr netip.Addr) (at netip.AddrPort, err error) {
+	if err := a.closeProbe(); err != nil {
+		return at, err
+	}
 	var l net.Listener
 	err = a.onHost(func() (err error) {
 		l, err = (&net.ListenConfig{}).Listen(a.ctx, "tcp", netip.AddrPortFrom(addr, 0).String())
@@ -259,11 +277,20 @@ func (a *agent) listen(addr netip.Addr) (at netip.AddrPort, err error) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if a.probe != nil {
-		a.probe.Close()
-	}
 	a.probe = l
 	return l.Addr().(*net.TCPAddr).AddrPort(), nil
+}
+
+// closeProbe ends what listen began, if anything.
+func (a *agent) closeProbe() error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.probe == nil {
+		return nil
+	}
+	err := a.probe.Close()
+	a.probe = nil
+	return err
 }
 
 // dialTimeout bounds one connection of dial: TCP sends the second SYN after a second.

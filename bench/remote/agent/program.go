@@ -194,9 +194,11 @@ func (p *program) open(path string, accept bool) (*net.UnixConn, error) {
 		}
 		return c.(*net.UnixConn), nil
 	}
-	l, err := p.agent.listener(path)
-	if err != nil {
-		return nil, err
+	p.agent.mu.Lock()
+	l := p.agent.listeners[path]
+	p.agent.mu.Unlock()
+	if l == nil {
+		return nil, fmt.Errorf("nothing listens at %s", path)
 	}
 	// Nobody waits any more: the next client must not be taken for this program's.
 	stop := context.AfterFunc(p.ctx, func() { p.agent.closeListener(path) })
@@ -208,18 +210,17 @@ func (p *program) open(path string, accept bool) (*net.UnixConn, error) {
 	return c.(*net.UnixConn), nil
 }
 
-// listener returns the listener of a path, and makes it if there is none.
-func (a *agent) listener(path string) (net.Listener, error) {
+// newListener listens at a path until the agent ends, or a program that accepts there is
+// killed.
+func (a *agent) newListener(path string) error {
+	l, err := (&net.ListenConfig{}).Listen(a.ctx, "unix", path)
+	if err != nil {
+		return err
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	if l := a.listeners[path]; l != nil {
-		return l, nil
-	}
-	l, err := (&net.ListenConfig{}).Listen(a.ctx, "unix", path)
-	if err == nil {
-		a.listeners[path] = l
-	}
-	return l, err
+	a.listeners[path] = l
+	return nil
 }
 
 func (a *agent) closeListener(path string) {
