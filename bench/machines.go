@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"cleat/bench/catalog"
@@ -45,6 +46,7 @@ type Machines struct {
 	names []string
 	lacks map[string]error // by network: what keeps a machine from building it; nil: nothing
 	paths map[[2]string]path
+	built int // networks so far
 }
 
 // path is how the first machine reaches the second.
@@ -95,21 +97,20 @@ func (m *Machines) lack(network, machine string, err error) {
 	if err == nil {
 		return
 	}
+	reason, remedy := err.Error(), ""
 	var why *link.Lack
-	if !errors.As(err, &why) {
-		why = &link.Lack{Reason: err.Error()}
+	if errors.As(err, &why) {
+		reason, remedy = strings.TrimPrefix(why.What+": "+why.Reason, ": "), why.Remedy
 	}
-	reason := strings.TrimPrefix(why.What+": "+why.Reason, ": ")
-	if before := (*link.Lack)(nil); errors.As(m.lacks[network], &before) {
-		if rest, same := strings.CutSuffix(before.Reason, ": "+reason); same {
-			m.lacks[network] = &link.Lack{What: network, Reason: rest + " and " + machine + ": " + reason, Remedy: before.Remedy}
-			return
-		}
-		reason = before.Reason + "; " + machine + ": " + reason
-		m.lacks[network] = &link.Lack{What: network, Reason: reason, Remedy: cmp.Or(before.Remedy, why.Remedy)}
-		return
+	switch before := (*link.Lack)(nil); {
+	case !errors.As(m.lacks[network], &before):
+		m.lacks[network] = &link.Lack{What: machine, Reason: reason, Remedy: remedy}
+	case before.Reason == reason:
+		before.What += betweenSeparator + machine
+	default:
+		before.Reason += "; " + machine + ": " + reason
+		before.Remedy = cmp.Or(before.Remedy, remedy)
 	}
-	m.lacks[network] = &link.Lack{What: network, Reason: machine + ": " + reason, Remedy: why.Remedy}
 }
 
 // betweenSeparator joins the names of a pair of machines.
@@ -249,30 +250,30 @@ func (m *Machines) build(ctx context.Context, cfg wiring.Config) (*wiring.Networ
 	if p.err != nil {
 		return nil, p.err
 	}
-	return buildSides(ctx, cfg, p, first, second)
+	m.built++
+	return buildSides(ctx, cfg, m.built, p, first, second)
 }
 
 // buildSides builds each machine's side of a network.
-func buildSides(ctx context.Context, cfg wiring.Config, p path, first, second Machine) (*wiring.Network, error) {
+func buildSides(ctx context.Context, cfg wiring.Config, slot int, p path, first, second Machine) (*wiring.Network, error) {
 	chosen := first.Device != "" && second.Device != ""
 	sides := []wiring.Side{
-		{Number: 1, Device: p.client.Device, Chosen: chosen, Local: p.client.Local, Remote: p.server.Addr()},
-		{Number: 2, Device: p.device, Chosen: chosen, Local: p.server.Addr(), Remote: p.client.Local},
+		{Number: 1, Slot: slot, Device: p.client.Device, Chosen: chosen, Local: p.client.Local, Remote: p.server.Addr()},
+		{Number: 2, Slot: slot, Device: p.device, Chosen: chosen, Local: p.server.Addr(), Remote: p.client.Local},
 	}
 	var err error
 	if sides[0].Keys, sides[1].Keys, err = wiring.NewSideKeys(cfg.Network, cfg.Pairs); err != nil {
 		return nil, err
 	}
 	machines := []Machine{first, second}
-	built := make([]uint64, len(sides))
-	var building errgroup.Group
+	built, errs := make([]uint64, len(sides)), make([]error, len(sides))
+	var building sync.WaitGroup
 	for i, one := range machines {
-		building.Go(func() (err error) {
+		building.Go(func() {
 			id, err := one.Build(ctx, remote.Build{Spec: cfg.Spec, Pairs: cfg.Pairs, Side: sides[i]})
-			if err == nil {
+			if errs[i] = err; err == nil {
 				built[i] = id
 			}
-			return err
 		})
 	}
 	remove := func() error {
@@ -286,7 +287,8 @@ func buildSides(ctx context.Context, cfg wiring.Config, p path, first, second Ma
 		}
 		return errors.Join(errs...)
 	}
-	if err := building.Wait(); err != nil {
+	building.Wait()
+	if err := errors.Join(errs...); err != nil {
 		return nil, errors.Join(err, remove())
 	}
 	in := func(i int) func(int) lab.Runner {

@@ -32,6 +32,9 @@ import (
 const programEnv = "CLEAT_REMOTE_TEST_PROGRAM"
 
 func TestMain(m *testing.M) {
+	if dir := os.Getenv(wrapperEnv); dir != "" {
+		os.Exit(runWrapper(dir, os.Args[1:]))
+	}
 	os.Exit(func() int {
 		if _, inside := lab.Inside(); !inside && os.Geteuid() == 0 {
 			dir, err := os.MkdirTemp("", "cleat-bin-")

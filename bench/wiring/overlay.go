@@ -92,6 +92,9 @@ func addEntries(vxlan, container *link.Link, addr, remote netip.Addr) error {
 }
 
 func (nw *Network) vxlanSpec(mode vxlanMode, name string, vni int, end tunnelEnd, mac link.MAC) link.VXLANSpec {
+	if nw.side != nil { // other networks have devices in the same namespace
+		vni += nw.side.Slot * maxPairs
+	}
 	spec := link.VXLANSpec{
 		Attrs: link.Attrs{Name: name, MAC: mac}, VNI: vni, Parent: end.device, Local: end.local,
 		Port: cmp.Or(nw.cfg.VXLANPort, link.VXLANPort),

@@ -17,6 +17,7 @@ import (
 // left when the network's namespaces are gone, whatever ended them.
 type Side struct {
 	Number int    `json:"number"` // 1 has the clients, 2 the servers
+	Slot   int    `json:"slot"`   // tells networks apart that the machines have at the same time
 	Device string `json:"device"` // by which the machine reaches the other one
 
 	// Chosen: the user has named Device, so that links may be stacked on it.
