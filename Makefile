@@ -86,6 +86,7 @@ test-long: tools ## try the rootless data path and the tunnel at length: over tw
 	CLEAT_FUZZ_CALLS=1000000 $(GO) test -count=1 -v -timeout 60m ./sandbox -run TestRandomCalls
 	$(GO) test -count=1 -timeout 30m ./usernet/usernettest -run TestCleat -long
 	$(GO) test -count=1 -timeout 30m ./tunnel -run TestSimulatedZoo -zoo.cases 300
+	CLEAT_REMOTE_EVERY_MOMENT=1 $(GO) test -count=1 -v -timeout 30m ./bench/remote -run TestCutAtEveryMoment
 	CLEAT_FUZZ_PACKETS=10000000 $(GO) test -count=1 -v -timeout 20m ./tunnel ./tunnel/endpoint -run 'TestHostileNetwork|TestIntruders'
 
 .PHONY: lint

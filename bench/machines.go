@@ -57,14 +57,14 @@ type path struct {
 	err    error          // why there is none
 }
 
-// NewMachines asks each machine which of the experiment's networks it can build. Close the
-// machines afterwards.
-func NewMachines(ctx context.Context, all []Machine, e experiment.Experiment) (*Machines, error) {
+// NewMachines asks each machine which of the networks it can build. Close the machines
+// afterwards.
+func NewMachines(ctx context.Context, all []Machine, networks []string) (*Machines, error) {
 	m := &Machines{all: all, lacks: map[string]error{}, paths: map[[2]string]path{}}
 	for _, one := range all {
 		m.names = append(m.names, nameOf(one, all))
 	}
-	networks := slices.DeleteFunc(e.Networks(), func(n string) bool { return catalog.RoleOf(n) == catalog.Existing })
+	networks = slices.DeleteFunc(slices.Clone(networks), func(n string) bool { return catalog.RoleOf(n) == catalog.Existing })
 	for i, one := range all {
 		if !one.Root {
 			for _, n := range networks {
@@ -152,6 +152,11 @@ func (m *Machines) of(job experiment.Job) *machinePair {
 	return &machinePair{first, second}
 }
 
+// isStacked reports whether a job's network puts links on devices of other machines.
+func isStacked(job experiment.Job) bool {
+	return job.Cell.Factors[experiment.BetweenFactor] != "" && wiring.IsStacked(job.Cell.Network)
+}
+
 // RunBetween is Run between other machines. cfg.Experiment.Between must be m.Pairs(). It
 // ends with a *remote.Lost as soon as the connection to one of them ends.
 func RunBetween(ctx context.Context, cfg Config, m *Machines) error {
@@ -216,6 +221,17 @@ func (m *Machines) rulesOut(job experiment.Job) error {
 // Possible is the function Possible for these machines.
 func (m *Machines) Possible(job experiment.Job) bool {
 	return m.rulesOut(job) == nil && m.check(wiring.Config{Spec: specOf(job), Pairs: job.Cell.Pairs}) == nil
+}
+
+// Check returns why a network can't be built between the machines, as Check does for this
+// one. Its name must be among those of NewMachines.
+func (m *Machines) Check(network string) error {
+	for _, between := range m.Pairs() {
+		if err := m.check(wiring.Config{Spec: wiring.Spec{Network: network, Topology: "switched", Between: between}, Pairs: 1}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // check returns why a network can't be built between two machines.

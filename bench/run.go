@@ -248,11 +248,11 @@ func (r *run) estimate(jobs []experiment.Job) time.Duration {
 	return all
 }
 
-// blocks schedules the jobs. If not all networks can be kept at once, jobs of one
+// blocks schedules the jobs. If not all networks can be kept at once, or be there at once, jobs of one
 // network are grouped, so that each network is built once a block.
 func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 	plan := schedule.Plan{Repeat: r.Experiment.Repeat, Warmup: r.Experiment.Warmup, Seed: r.Experiment.Seed}
-	if r.testbeds.plan(jobs) > maxNodes {
+	if r.testbeds.plan(jobs) > maxNodes || slices.ContainsFunc(jobs, isStacked) {
 		return schedule.Grouped(jobs, plan, specOf)
 	}
 	return schedule.Blocks(jobs, plan)

@@ -88,6 +88,7 @@ func (b *testbeds) get(ctx context.Context, job experiment.Job) (*testbed, error
 		return tb, nil
 	}
 	b.dropRootless(job)
+	b.dropStacked(job)
 	spec := specOf(job)
 	cfg := wiring.Config{Spec: spec, Pairs: max(b.pairs[spec], 1), Scratch: b.scratch}
 	b.makeRoom(nodesFor(cfg.Pairs))
@@ -190,8 +191,21 @@ func (b *testbeds) dropRootless(job experiment.Job) {
 	if catalog.RoleOf(job.Cell.Network) != catalog.Rootless {
 		return
 	}
+	b.dropWhere(func(o *testbed) bool { return catalog.RoleOf(o.job.Cell.Network) == catalog.Rootless })
+}
+
+// dropStacked closes the testbeds of links on machines' devices if the job needs another
+// one: on the segment that the machines share, all have the same addresses.
+func (b *testbeds) dropStacked(job experiment.Job) {
+	if !isStacked(job) {
+		return
+	}
+	b.dropWhere(func(o *testbed) bool { return isStacked(o.job) })
+}
+
+func (b *testbeds) dropWhere(match func(*testbed) bool) {
 	b.cached = slices.DeleteFunc(b.cached, func(o *testbed) bool {
-		drop := catalog.RoleOf(o.job.Cell.Network) == catalog.Rootless
+		drop := match(o)
 		if drop {
 			b.drop(o)
 		}

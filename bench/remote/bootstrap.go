@@ -21,7 +21,7 @@ const script = `m=%s; n=%d; k=%d; sum=%s; root=%d; limit=%d; ` +
 	`say() { printf "%%s %%s\n" "$m" "$*"; }; ` +
 	`t=; why=; pre=; wait=; ` +
 	`clean() { if [ -n "$t" ]; then rm -rf "$t"; fi; }; ` +
-	`trap clean EXIT; trap "exit 1" HUP INT TERM; umask 077; ` +
+	`trap clean EXIT; trap "exit 1" HUP INT TERM PIPE; umask 077; ` +
 	`for p in uname id mktemp df tail head sha256sum; do ` +
 	`if ! command -v $p >/dev/null; then say fail program $p; exit 1; fi; done; ` +
 	`say arch "$(uname -s)" "$(uname -m)"; ` +

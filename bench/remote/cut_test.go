@@ -106,8 +106,11 @@ func (s *site) agents(name string) []int {
 	return out
 }
 
+// everyMoment, if set, also cuts at the second and the last message of each kind.
+const everyMoment = "CLEAT_REMOTE_EVERY_MOMENT"
+
 // moments returns the moments of a run of the smallest experiment over the connection to
-// a host: of each kind of message the first two and the last.
+// a host: the first of each kind.
 func (s *site) moments(host string) []string {
 	s.t.Helper()
 	i := s.startStopping(host, "", s.smallest())
@@ -125,12 +128,12 @@ func (s *site) moments(host string) []string {
 			continue // they come at any time
 		}
 		last[kind] = line
-		if number == "1" || number == "2" {
+		if number == "1" || number == "2" && os.Getenv(everyMoment) != "" {
 			out = append(out, line)
 		}
 	}
 	for _, line := range last {
-		if !slices.Contains(out, line) {
+		if os.Getenv(everyMoment) != "" && !slices.Contains(out, line) {
 			out = append(out, line)
 		}
 	}
@@ -241,4 +244,3 @@ func (s *site) nothingRuns(name string) {
 	s.t.Helper()
 	s.waitFor("the end of the agent", func() bool { return len(s.agents(name)) == 0 })
 }
-

@@ -70,7 +70,7 @@ type site struct {
 	program    string
 	here       *lab.Node
 	sw         *lab.Switch
-	db1, db2   *machine
+	machines   []*machine
 	hostKeys   map[string]string
 	knownHosts string
 }
@@ -102,8 +102,8 @@ func newSite(t *testing.T, options ...option) *site {
 	_, err = s.sw.Plug(lab.End{Node: s.here, Name: "eth0"}, 0)
 	check(t, err)
 	check(t, s.here.Address("eth0", netip.MustParsePrefix("192.0.2.10/24")))
-	s.db1 = s.add("db1", "192.0.2.1", options)
-	s.db2 = s.add("db2", "192.0.2.2", options)
+	s.add("db1", "192.0.2.1", options)
+	s.add("db2", "192.0.2.2", options)
 	s.writeConfig()
 	return s
 }
@@ -141,6 +141,7 @@ func privateRun(t *testing.T) {
 		check(t, os.WriteFile("/run/"+name, append(text, line...), 0o644))
 		check(t, unix.Mount("/run/"+name, "/etc/"+name, "", unix.MS_BIND, ""))
 	}
+	check(t, os.Chmod("/dev/shm", 0o711)) // the lab's own, with what tester's ssh session needs
 	check(t, os.WriteFile("/run/of-the-lab", nil, 0o644))
 }
 
@@ -157,7 +158,7 @@ func (s *site) keygen(name string) string {
 }
 
 // add makes a machine and starts its sshd.
-func (s *site) add(name, addr string, options []option) *machine {
+func (s *site) add(name, addr string, options []option) {
 	s.t.Helper()
 	m := &machine{Node: node(s.t, name), name: name, addr: netip.MustParseAddr(addr)}
 	_, err := s.sw.Plug(lab.End{Node: m.Node, Name: "eth0"}, 0)
@@ -191,7 +192,7 @@ func (s *site) add(name, addr string, options []option) *machine {
 	s.waitFor("sshd of "+name, func() bool {
 		return s.here.NS.Do(func() error { return exec.Command("bash", "-c", "exec 3<>/dev/tcp/"+addr+"/22").Run() }) == nil
 	})
-	return m
+	s.machines = append(s.machines, m)
 }
 
 func (s *site) runtimeDir(name string) string { return filepath.Join(s.dir, "runtime-"+name) }
@@ -273,7 +274,7 @@ func (s *site) traces() []string {
 			found = append(found, "shell "+p)
 		}
 	}
-	for _, m := range []*machine{s.db1, s.db2} {
+	for _, m := range s.machines {
 		h, err := link.Handle(m.NS)
 		check(s.t, err)
 		links, err := h.LinkList()
@@ -297,7 +298,11 @@ func (s *site) traces() []string {
 			return err
 		}))
 	}
-	for _, dir := range []string{s.runtimeDir("db1"), s.runtimeDir("db2"), "/run", "/tmp", "/var/tmp"} {
+	dirs := []string{"/run", "/tmp", "/var/tmp"}
+	for _, m := range s.machines {
+		dirs = append(dirs, s.runtimeDir(m.name))
+	}
+	for _, dir := range dirs {
 		left, err := filepath.Glob(filepath.Join(dir, "cleat-node-*"))
 		check(s.t, err)
 		found = append(found, left...)
@@ -310,7 +315,7 @@ func (s *site) traces() []string {
 
 func (s *site) nftTables() []string {
 	var all []string
-	for _, m := range []*machine{s.db1, s.db2} {
+	for _, m := range s.machines {
 		m.NS.Do(func() error {
 			out, err := exec.Command("nft", "list", "tables").Output()
 			for line := range strings.Lines(string(out)) {

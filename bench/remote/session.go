@@ -114,6 +114,9 @@ func (o Options) open(ctx context.Context, a Address) (_ *session, err error) {
 	}()
 	defer context.AfterFunc(ctx, s.kill)()
 	err = s.greet(ctx, a, mark, term, self)
+	if errors.Is(err, errInterrupted) {
+		interrupt(ctx)
+	}
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
@@ -155,16 +158,19 @@ func (s *session) start(term *terminal) error {
 func (s *session) kill() { s.cmd.Process.Kill() }
 
 // close ends the process in order: the other end sees the end of its input. It returns an
-// error if the process had to be killed.
+// error if the other end did not confirm its own end.
 func (s *session) close() error {
 	s.in.Close()
 	select {
 	case <-s.ended:
+		if s.status != nil {
+			return fmt.Errorf("the connection ended before the agent did: %w", s.status)
+		}
 		return nil
 	case <-time.After(closeLimit):
 		s.kill()
 		<-s.ended
-		return fmt.Errorf("the connection did not end within %s and was cut", closeLimit)
+		return fmt.Errorf("the agent did not end within %s", closeLimit)
 	}
 }
 
@@ -249,10 +255,22 @@ func (s *session) failure(a Address, otherwise string) error {
 	}
 	var exit *exec.ExitError
 	if errors.As(s.status, &exit) && exit.Sys().(syscall.WaitStatus).Signal() == syscall.SIGINT {
-		// Ctrl-C on the terminal went to ssh, which asked there.
-		syscall.Kill(os.Getpid(), syscall.SIGINT)
+		return errInterrupted
 	}
 	return &SSHError{Address: a, Text: s.stderr.String(), Otherwise: otherwise}
+}
+
+// errInterrupted: Ctrl-C on the terminal went to ssh, which asked there.
+var errInterrupted = errors.New("interrupted")
+
+// interrupt does what Ctrl-C does if this process has the terminal, and waits until ctx has
+// noticed, for a second at most: whoever made ctx may not care for signals.
+func interrupt(ctx context.Context) {
+	syscall.Kill(os.Getpid(), syscall.SIGINT)
+	select {
+	case <-ctx.Done():
+	case <-time.After(time.Second):
+	}
 }
 
 // SSHError: ssh did not connect, or the connection ended.

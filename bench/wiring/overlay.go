@@ -196,18 +196,25 @@ func keyless(spec func(local, remote netip.Addr) link.Spec) func(*Network) error
 // wireguardPort is the UDP port of the first pair; pair i uses wireguardPort+i.
 const wireguardPort = 51820
 
+// maxSlots is how many networks with maxPairs ports have room above wireguardPort.
+const maxSlots = (1<<16 - wireguardPort) / maxPairs
+
 // wireguard gives each pair a tunnel with keys of its own.
 func wireguard(nw *Network) error {
 	own, peers, err := nw.wireguardKeys()
 	if err != nil {
 		return err
 	}
+	first := wireguardPort
+	if nw.side != nil { // other networks have ports in the same namespace
+		first += nw.side.Slot % maxSlots * maxPairs
+	}
 	return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
 		return createInside(end.host, c, link.WireGuardSpec{
-			Attrs: link.Attrs{Name: inside}, PrivateKey: own[[2]int{pair, end.number}], ListenPort: wireguardPort + pair,
+			Attrs: link.Attrs{Name: inside}, PrivateKey: own[[2]int{pair, end.number}], ListenPort: first + pair,
 			Peers: link.ListOf(link.WireGuardPeer{
 				PublicKey:  peers[[2]int{pair, end.number}],
-				Endpoint:   netip.AddrPortFrom(end.remote, uint16(wireguardPort+pair)),
+				Endpoint:   netip.AddrPortFrom(end.remote, uint16(first+pair)),
 				AllowedIPs: link.ListOf(netip.PrefixFrom(peerAddr(addr), 32)),
 			}),
 		}, addr)

@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,6 +10,8 @@ import (
 	"cleat/bench/catalog"
 	"cleat/lab"
 	"cleat/link"
+
+	"golang.org/x/sys/unix"
 )
 
 // Side is one machine's part of a network between two. Its host's namespace is the
@@ -61,6 +64,9 @@ var (
 		"ipvlan-l2", "ipvlan-l2-private", "ipvlan-l2-vepa", "vlan"}
 )
 
+// IsStacked reports whether the sides of a network put links on their machines' devices.
+func IsStacked(network string) bool { return slices.Contains(sideStacked, network) }
+
 // keylessTunnels are told apart by their outer addresses, so two machines have one.
 var keylessTunnels = []string{"ipip", "gre"}
 
@@ -69,7 +75,7 @@ var keylessTunnels = []string{"ipip", "gre"}
 func CheckSides(cfg Config, chosen bool) error {
 	e, _ := catalog.Lookup(cfg.Network)
 	why := ""
-	stacked := slices.Contains(sideStacked, cfg.Network)
+	stacked := IsStacked(cfg.Network)
 	switch {
 	case e.OneHost:
 		why = "it joins containers of one host only"
@@ -137,11 +143,22 @@ func (nw *Network) addSide(attach attachFunc) error {
 		if err != nil {
 			return err
 		}
+		nw.cleanups = append(nw.cleanups, func() error { return removeInside(c) })
 		if err := attach(i, nw.side.Host, c, addr(i)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// removeInside removes a container's link now. The kernel would do so some time after the
+// container's end, and until then no other link could have its place on the machine.
+func removeInside(c *lab.Node) error {
+	err := onLink(c, inside, (*link.Link).Close)
+	if errors.Is(err, unix.ENODEV) {
+		return nil // it was never created
+	}
+	return err
 }
 
 // uplink returns the name of a host's device toward the other host.

@@ -100,9 +100,11 @@ func (r *remoteFlags) dial(ctx context.Context, root bool, say io.Writer) (all [
 	closeAll = func() error {
 		var errs []error
 		for _, m := range all {
-			if m.Err() == nil {
-				errs = append(errs, m.Close())
+			if err := m.Err(); err != nil {
+				errs = append(errs, err)
+				continue
 			}
+			errs = append(errs, m.Close())
 		}
 		return errors.Join(errs...)
 	}
@@ -154,8 +156,13 @@ func (f *flags) betweenMachines(ctx context.Context, e experiment.Experiment) (e
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, closeAll()) }()
-	m, err := bench.NewMachines(ctx, all, e)
+	defer func() {
+		closeErr := closeAll()
+		if !errors.As(err, new(*remote.Lost)) { // else it says so already
+			err = errors.Join(err, closeErr)
+		}
+	}()
+	m, err := bench.NewMachines(ctx, all, e.Networks())
 	if err != nil {
 		return err
 	}
@@ -166,6 +173,20 @@ func (f *flags) betweenMachines(ctx context.Context, e experiment.Experiment) (e
 	defer os.RemoveAll(scratch)
 	e.Between = m.Pairs()
 	return f.carryOut(ctx, e, scratch, m.Possible, func(cfg bench.Config) error { return bench.RunBetween(ctx, cfg, m) })
+}
+
+// listBetweenMachines returns which networks can be measured between machines.
+func (r *remoteFlags) listBetweenMachines(ctx context.Context) (_ []listed, err error) {
+	all, closeAll, err := r.dial(ctx, true, io.Discard)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, closeAll()) }()
+	m, err := bench.NewMachines(ctx, all, experiment.NetworkNames())
+	if err != nil {
+		return nil, err
+	}
+	return listNetworks(m.Check), nil
 }
 
 // existingBetweenMachines measures the path that joins two machines.
