@@ -108,6 +108,7 @@ func (n *Node) read(heard chan<- struct{}) {
 	for {
 		m, err := ReadMessage(n.session.out)
 		if err != nil {
+			n.session.settle()
 			n.fail(err)
 			return
 		}
@@ -177,6 +178,9 @@ func (n *Node) fail(err error) {
 		err = errClosed
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
 		err = errors.New("ssh ended")
+		if said := lastWords(n.session.stderr.String()); said != "" {
+			err = fmt.Errorf("ssh ended: %s", said)
+		}
 	}
 	n.err = err
 	n.session.in.Close() // the agent ends, if it still hears

@@ -157,6 +157,14 @@ func (s *session) start(term *terminal) error {
 // kill ends the process at once.
 func (s *session) kill() { s.cmd.Process.Kill() }
 
+// settle waits a moment for what ssh says after the end of its output.
+func (s *session) settle() {
+	select {
+	case <-s.ended:
+	case <-time.After(time.Second):
+	}
+}
+
 // close ends the process in order: the other end sees the end of its input. It returns an
 // error if the other end did not confirm its own end.
 func (s *session) close() error {
@@ -290,8 +298,29 @@ func (e *SSHError) Error() string {
 	case strings.TrimSpace(e.Text) == "":
 		return node + ": " + e.Otherwise
 	}
-	lines := strings.FieldsFunc(e.Text, func(r rune) bool { return r == '\n' || r == '\r' })
-	return node + ": " + strings.TrimPrefix(strings.TrimSpace(lines[len(lines)-1]), "cleat: error: ")
+	return node + ": " + lastWords(e.Text)
+}
+
+// Prefixes of what this program prints on the other machine.
+const (
+	errorPrefix = "cleat: error: "
+	hintPrefix  = "cleat: hint: "
+)
+
+// lastWords returns the error that this program has printed on the other machine, or else
+// the last line.
+func lastWords(text string) string {
+	last := ""
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		if rest, ok := strings.CutPrefix(line, errorPrefix); ok {
+			return rest
+		}
+		if line != "" {
+			last = line
+		}
+	}
+	return last
 }
 
 func (e *SSHError) changed() bool {
@@ -321,6 +350,10 @@ func (e *SSHError) Hint() string {
 		return "this must work without a question first: " + e.command() + " true"
 	case strings.Contains(e.Text, "executable file not found"):
 		return "apt-get install openssh-client"
+	}
+	if _, rest, ok := strings.Cut(e.Text, hintPrefix); ok {
+		line, _, _ := strings.Cut(rest, "\n")
+		return strings.TrimSpace(line)
 	}
 	return ""
 }

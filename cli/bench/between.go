@@ -53,6 +53,9 @@ A and B may also be two machines, ssh://USER@HOST. That needs no root.`,
 			if remote.IsAddress(args[0]) || remote.IsAddress(args[1]) {
 				return f.existingBetweenMachines(cmd, args)
 			}
+			if err := f.remote.check(cmd); err != nil {
+				return err
+			}
 			if _, inside := lab.Inside(); !inside {
 				return f.enterBetween(cmd, args)
 			}

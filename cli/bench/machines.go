@@ -50,7 +50,7 @@ func (r *remoteFlags) check(cmd *cobra.Command) error {
 	case len(r.nodes) == 0:
 		for _, name := range []string{"device", "ssh"} {
 			if set(name) {
-				return hint.Usagef("--%s is for machines: give them with --node", name)
+				return hint.Usagef("--%s is for other machines, and none is given", name)
 			}
 		}
 		return nil
