@@ -54,7 +54,7 @@ TEST_ALL = $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3
 # look for what is left behind on the whole machine. Guests beside the others made tests fail that depend on time.
 ALONE = ^cleat/(cli|(bench/wiring|lab/vm|traffic|tunnel|usernet)(/.*)?)$$
 # The packages whose tests take longest of the others, which begin first.
-LONGEST = ./cmd/cleat-node ./network/named ./bench/attacher ./network/attach
+LONGEST = ./cmd/cleat-node ./bench/remote ./network/named ./bench/attacher ./network/attach
 
 # Packages that mostly wait two at a time, then the others; without the cache, because results
 # depend on the machine. If at most three tests of a part fail, each runs once more, alone.

@@ -361,17 +361,24 @@ func findPath(ctx context.Context, first, second Machine) path {
 // describe puts the machines' facts into the environment. The first is its host.
 func (m *Machines) describe(ctx context.Context, e *Environment) error {
 	e.Lab, e.Hostname, e.Processors, e.Machines = "machines", m.String(), nil, nil
+	texts := make([]json.RawMessage, len(m.all))
+	var describing errgroup.Group
+	for i, one := range m.all {
+		describing.Go(func() (err error) {
+			texts[i], err = one.Describe(ctx)
+			return err
+		})
+	}
+	if err := describing.Wait(); err != nil {
+		return err
+	}
 	var findings []map[string]any
 	for i, one := range m.all {
-		text, err := one.Describe(ctx)
-		if err != nil {
-			return err
-		}
 		var doctor struct {
 			Host     json.RawMessage  `json:"host"`
 			Findings []map[string]any `json:"findings"`
 		}
-		if err := json.Unmarshal(text, &doctor); err != nil {
+		if err := json.Unmarshal(texts[i], &doctor); err != nil {
 			return fmt.Errorf("describe %s: %w", one, err)
 		}
 		e.Machines = append(e.Machines, MachineFacts{m.names[i], one.Address.String(), one.Hostname, one.Processors, doctor.Host})
