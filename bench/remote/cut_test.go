@@ -210,6 +210,8 @@ func TestDeaths(t *testing.T) {
 	}{
 		{"the agent is killed", "< output 3", signalAgent(0, syscall.SIGKILL), nil, 1},
 		{"the agent in the lab is killed", "< output 3", signalAgent(1, syscall.SIGKILL), nil, 1},
+		{"the shell and the agent are killed", "< output 3", func(i *interrupted) { killShell(i); signalAgent(0, syscall.SIGKILL)(i) }, nil, 1},
+		{"the shell is killed", "< output 3", killShell, nil, 1},
 		{"the agent gets SIGTERM", "< output 3", signalAgent(0, syscall.SIGTERM), nil, 1},
 		{"the agent gets SIGHUP", "< output 3", signalAgent(0, syscall.SIGHUP), nil, 1},
 		{"Ctrl-C", "< output 3", func(i *interrupted) { check(i.site.t, i.Process.Signal(syscall.SIGINT)) }, nil, 130},
@@ -236,6 +238,21 @@ func TestDeaths(t *testing.T) {
 			s.nothingLeft(before)
 		})
 	}
+}
+
+// killShell kills the shell that waits for the agent.
+func killShell(i *interrupted) {
+	i.site.t.Helper()
+	all := i.site.agents("db2")
+	if len(all) != 2 {
+		i.site.t.Fatalf("%d processes of the agent", len(all))
+	}
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", all[0]))
+	check(i.site.t, err)
+	_, rest, _ := strings.Cut(string(text), ") ")
+	parent, err := strconv.Atoi(strings.Fields(rest)[1])
+	check(i.site.t, err)
+	check(i.site.t, syscall.Kill(parent, syscall.SIGKILL))
 }
 
 // setPort sets a port of the switch up or down.

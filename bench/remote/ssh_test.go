@@ -141,6 +141,19 @@ func TestOverlays(t *testing.T) {
 	}
 }
 
+// Several pairs at once, and links on devices that exclude each other.
+func TestSeveralPairs(t *testing.T) {
+	s := newSite(t)
+	before := s.traces()
+	args := s.overlays("--out", "run", "--device", "eth0,eth0", "--pairs", "1,4", "--work", "tcp", "--repeat", "1",
+		"--networks", "macvlan-bridge,macvlan-private,vxlan-fdb-bridge", "--factor", "vxlan_port=4789")
+	r := s.expect(0, args, "macvlan-private", "4 pairs", "existing-path, 4 pairs, inbound")
+	if out := r.out.String(); strings.Contains(out, "Unavailable") || strings.Contains(out, "failed") {
+		t.Errorf("not all were measured:\n%s", out)
+	}
+	s.nothingLeft(before)
+}
+
 func TestStackedLinksNeedADevice(t *testing.T) {
 	s := newSite(t)
 	s.expect(0, s.overlays("--networks", "macvlan-bridge", "--work", "rr", "--out", "run"),
