@@ -240,6 +240,47 @@ func TestDeaths(t *testing.T) {
 	}
 }
 
+// Without root there are no namespaces that end with the agent, and yet nothing is left.
+func TestDeathsWithoutRoot(t *testing.T) {
+	s := newSite(t)
+	before := s.traces()
+	const host, moment = "192.0.2.2", "< output 3"
+	agent := func(signal syscall.Signal) func(*interrupted) {
+		return func(i *interrupted) {
+			i.site.t.Helper()
+			all := i.site.agents("db2")
+			if len(all) != 1 {
+				i.site.t.Fatalf("%d processes of the agent", len(all))
+			}
+			check(i.site.t, syscall.Kill(all[0], signal))
+		}
+	}
+	for _, tt := range []struct {
+		name string
+		act  func(*interrupted)
+		code int
+	}{
+		{"the connection is cut", func(i *interrupted) { check(i.site.t, syscall.Kill(i.sshPID(), syscall.SIGKILL)) }, 1},
+		{"the agent is killed", agent(syscall.SIGKILL), 1},
+		{"the agent gets SIGTERM", agent(syscall.SIGTERM), 1},
+		{"Ctrl-C", func(i *interrupted) { check(i.site.t, i.Process.Signal(syscall.SIGINT)) }, 130},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			s := s.in(t)
+			i := s.startStopping(host, moment, s.between("tester", "--out", "run"))
+			if !i.reached() {
+				t.Fatalf("ended with %d\n%s", i.code(), i.err.String())
+			}
+			tt.act(i)
+			i.goOn()
+			if code := i.code(); code != tt.code {
+				t.Errorf("exit code %d, want %d\n%s", code, tt.code, i.err.String())
+			}
+			s.nothingLeft(before)
+		})
+	}
+}
+
 // killShell kills the shell that waits for the agent.
 func killShell(i *interrupted) {
 	i.site.t.Helper()
