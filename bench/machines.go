@@ -44,7 +44,7 @@ type MachineFacts struct {
 type Machines struct {
 	all   []Machine
 	names []string
-	lacks map[string]error // by network: what keeps a machine from building it; nil: nothing
+	lacks map[string]map[string]error // by address and network: what keeps a machine from building it; nil: nothing
 	paths map[[2]string]path
 	built int // networks so far
 }
@@ -60,15 +60,17 @@ type path struct {
 // NewMachines asks each machine which of the networks it can build. Close the machines
 // afterwards.
 func NewMachines(ctx context.Context, all []Machine, networks []string) (*Machines, error) {
-	m := &Machines{all: all, lacks: map[string]error{}, paths: map[[2]string]path{}}
+	m := &Machines{all: all, lacks: map[string]map[string]error{}, paths: map[[2]string]path{}}
 	for _, one := range all {
 		m.names = append(m.names, nameOf(one, all))
 	}
 	networks = slices.DeleteFunc(slices.Clone(networks), func(n string) bool { return catalog.RoleOf(n) == catalog.Existing })
-	for i, one := range all {
+	for _, one := range all {
+		mine := map[string]error{}
+		m.lacks[one.String()] = mine
 		if !one.Root {
 			for _, n := range networks {
-				m.lack(n, m.names[i], &link.Lack{Reason: "networks need root"})
+				mine[n] = &link.Lack{Reason: "networks need root"}
 			}
 			continue
 		}
@@ -76,8 +78,8 @@ func NewMachines(ctx context.Context, all []Machine, networks []string) (*Machin
 		if err != nil {
 			return nil, err
 		}
-		for j, n := range networks {
-			m.lack(n, m.names[i], lacks[j])
+		for i, n := range networks {
+			mine[n] = lacks[i]
 		}
 	}
 	return m, nil
@@ -92,25 +94,34 @@ func nameOf(one Machine, all []Machine) string {
 	return one.Address.Host
 }
 
-// lack adds to what keeps machines from building a network; nil adds nothing.
-func (m *Machines) lack(network, machine string, err error) {
-	if err == nil {
-		return
+// lack returns what keeps one or both of two machines from building a network, as a
+// *link.Lack; nil for nothing.
+func (m *Machines) lack(network string, first, second Machine) error {
+	var found *link.Lack
+	for _, one := range []Machine{first, second} {
+		err := m.lacks[one.String()][network]
+		if err == nil {
+			continue
+		}
+		name, reason, remedy := nameOf(one, m.all), err.Error(), ""
+		var why *link.Lack
+		if errors.As(err, &why) {
+			reason, remedy = strings.TrimPrefix(why.What+": "+why.Reason, ": "), why.Remedy
+		}
+		switch {
+		case found == nil:
+			found = &link.Lack{What: name, Reason: reason, Remedy: remedy}
+		case found.Reason == reason:
+			found.What += betweenSeparator + name
+		default:
+			found.Reason += "; " + name + ": " + reason
+			found.Remedy = cmp.Or(found.Remedy, remedy)
+		}
 	}
-	reason, remedy := err.Error(), ""
-	var why *link.Lack
-	if errors.As(err, &why) {
-		reason, remedy = strings.TrimPrefix(why.What+": "+why.Reason, ": "), why.Remedy
+	if found == nil {
+		return nil
 	}
-	switch before := (*link.Lack)(nil); {
-	case !errors.As(m.lacks[network], &before):
-		m.lacks[network] = &link.Lack{What: machine, Reason: reason, Remedy: remedy}
-	case before.Reason == reason:
-		before.What += betweenSeparator + machine
-	default:
-		before.Reason += "; " + machine + ": " + reason
-		before.Remedy = cmp.Or(before.Remedy, remedy)
-	}
+	return found
 }
 
 // betweenSeparator joins the names of a pair of machines.
@@ -243,7 +254,7 @@ func (m *Machines) check(cfg wiring.Config) error {
 	if err := wiring.CheckSides(cfg, first.Device != "" && second.Device != ""); err != nil {
 		return err
 	}
-	return m.lacks[cfg.Network]
+	return m.lack(cfg.Network, first, second)
 }
 
 // build builds both sides of a network, or finds the path that exists.

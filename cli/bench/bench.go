@@ -49,7 +49,8 @@ func New() *cobra.Command {
 		Long: `Runs one experiment: builds every network it names inside namespaces of its
 own, measures them in randomised blocks, and writes samples, a summary and a
 report. It ends with a table and a recommendation. Networks that this machine
-can't build are listed with what is missing.
+can't build are listed with what is missing. With --node it measures between
+other machines, over ssh, as far as the networks span hosts.
 
 `,
 		Example: `  cleat bench quick
