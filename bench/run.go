@@ -90,12 +90,9 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		attachHosts: map[attachKey]*attacher.Host{}, beds: map[bedKey]*spanned.Bed{},
 		absentSpecs: map[wiring.Spec]bool{}, failures: failures{}, possible: Possible(),
 	}
-	if cfg.machines != nil {
-		r.possible = cfg.machines.Possible
-	}
 	r.testbeds = newTestbeds(cfg.Scratch, runtimes, func(job experiment.Job, err error) { r.notClosed(job.Cell, err) })
 	if cfg.machines != nil {
-		r.testbeds.build = cfg.machines.build
+		r.possible, r.testbeds.build = cfg.machines.Possible, cfg.machines.build
 	}
 	err = r.measureAll(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
