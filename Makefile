@@ -54,7 +54,7 @@ TEST_ALL = $(GOTESTSUM) --rerun-fails=1 --rerun-fails-max-failures=3
 # look for what is left behind on the whole machine. Guests beside the others made tests fail that depend on time.
 ALONE = ^cleat/(cli|(bench/wiring|lab/vm|traffic|tunnel|usernet)(/.*)?)$$
 # The packages whose tests take longest of the others, which begin first.
-LONGEST = ./cmd/cleat-node ./network/named ./bench/attacher ./network/attach
+LONGEST = ./cmd/cleat-node ./bench/remote ./network/named ./bench/attacher ./network/attach
 
 # Packages that mostly wait two at a time, then the others; without the cache, because results
 # depend on the machine. If at most three tests of a part fail, each runs once more, alone.
@@ -86,6 +86,7 @@ test-long: tools ## try the rootless data path and the tunnel at length: over tw
 	CLEAT_FUZZ_CALLS=1000000 $(GO) test -count=1 -v -timeout 60m ./sandbox -run TestRandomCalls
 	$(GO) test -count=1 -timeout 30m ./usernet/usernettest -run TestCleat -long
 	$(GO) test -count=1 -timeout 30m ./tunnel -run TestSimulatedZoo -zoo.cases 300
+	CLEAT_REMOTE_EVERY_MOMENT=1 $(GO) test -count=1 -v -timeout 30m ./bench/remote -run TestCutAtEveryMoment
 	CLEAT_FUZZ_PACKETS=10000000 $(GO) test -count=1 -v -timeout 20m ./tunnel ./tunnel/endpoint -run 'TestHostileNetwork|TestIntruders'
 
 .PHONY: lint

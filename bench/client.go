@@ -81,7 +81,7 @@ func (c client) talk(ctx context.Context, p *pipes) (traffic.Result, error) {
 		if err != nil {
 			return res, err
 		}
-		if _, err := fmt.Fprintln(p.in.w, at.UnixNano()); err != nil {
+		if _, err := fmt.Fprintln(p.in.w, startLine(c.pair.Client, at)); err != nil {
 			return res, fmt.Errorf("send a client the time to begin: %w", err)
 		}
 	}

@@ -55,11 +55,17 @@
 // many endpoints. "start" starts a command together with its network; the command
 // reports when the first byte arrived.
 //
+// Between other machines (Machines, RunBetween) the same happens, but each machine builds
+// its side of a network (wiring.Side), and clients and servers run there (package
+// remote). Processor time is the sum of both machines' meters. Every machine begins and
+// measures by its own clock.
+//
 // Every sample is a line of samples.jsonl as soon as it is taken, so that neither
 // Ctrl-C nor a kill loses more than the measurement under way. The report is made
 // from that file.
 //
 // # Limits
 //
-// It must run inside a lab (lab.Settle). One experiment at a time.
+// Run must run inside a lab (lab.Settle). One experiment at a time. Between machines only
+// traffic is measured.
 package bench

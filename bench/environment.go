@@ -34,11 +34,12 @@ type Environment struct {
 	Partial     bool                    `json:"partial"` // the run was interrupted
 	Started     time.Time               `json:"started"`
 	Ended       time.Time               `json:"ended,omitzero"` // zero: the run was killed
-	Lab         string                  `json:"lab"`            // "user", "root" or "none"
+	Lab         string                  `json:"lab"`            // "user", "root", "none" or "machines"
 	Processors  []int                   `json:"processors"`
 	Networks    map[string]NetworkFacts `json:"networks"`
-	Host        json.RawMessage         `json:"host"`     // host.Host
-	Findings    json.RawMessage         `json:"findings"` // of cleat doctor
+	Host        json.RawMessage         `json:"host"`               // host.Host
+	Findings    json.RawMessage         `json:"findings"`           // of cleat doctor
+	Machines    []MachineFacts          `json:"machines,omitempty"` // between which was measured; none: Host had both ends
 	Rates       []SharedRate            `json:"rates,omitempty"`
 
 	closing map[string][]string // notes of networks that were not closed, by their names in Networks

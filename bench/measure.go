@@ -53,7 +53,8 @@ func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job, s *ce
 	own := len(clients)
 	clients = append(clients, cross...)
 	g := newGate(len(clients), job.Work.Duration)
-	if job.SearchTime() > 0 {
+	g.machines = r.machines.of(job)
+	if job.SearchTime() > 0 && g.machines == nil {
 		if g.search, err = beginMeter(); err != nil {
 			return err
 		}
@@ -100,7 +101,7 @@ func (r *run) prepare(ctx context.Context, b *testbed, job experiment.Job) ([]cl
 	}
 	_, isZoo := job.Case()
 	for i := range clients {
-		clientCPUs, serverCPUs := cpusOf(job.Cell.Placement, i, r.cpus)
+		clientCPUs, serverCPUs := r.cpusOf(job, i)
 		s, err := b.serve(ctx, i, job.Cell.Engine, serverCPUs)
 		if err != nil {
 			return nil, err
@@ -124,6 +125,7 @@ type gate struct {
 	lead, duration time.Duration
 	metered        chan metered
 	search         *host.CPUMeter // since before the clients search for a rate; nil: they don't
+	machines       *machinePair   // whose processor time it reads; nil: this machine's
 
 	mu      sync.Mutex
 	missing int // clients that do not wait yet
@@ -168,6 +170,11 @@ func (g *gate) open(ctx context.Context) {
 		if g.err != nil {
 			return
 		}
+	}
+	if g.machines != nil {
+		g.at = time.Now().Add(g.lead)
+		go func() { g.metered <- g.machines.meter(ctx, g.lead, g.duration) }()
+		return
 	}
 	m, err := host.NewCPUMeter(lab.HostProc())
 	if err != nil {

@@ -29,6 +29,8 @@ type Config struct {
 	Version    string                // of this program, for the record
 	Command    []string              // the command line, for the record
 	Progress   Progress              // must not be nil
+
+	machines *Machines // where everything runs; nil: in this machine's lab
 }
 
 // Progress receives the events of an experiment, from one goroutine. Its methods must
@@ -61,7 +63,7 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 	if cfg.Experiment.Seed == 0 {
 		cfg.Experiment.Seed = schedule.NewSeed()
 	}
-	cpus, err := processors()
+	cpus, err := cfg.processors()
 	if err != nil {
 		return err
 	}
@@ -89,6 +91,9 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 		absentSpecs: map[wiring.Spec]bool{}, failures: failures{}, possible: Possible(),
 	}
 	r.testbeds = newTestbeds(cfg.Scratch, runtimes, func(job experiment.Job, err error) { r.notClosed(job.Cell, err) })
+	if cfg.machines != nil {
+		r.possible, r.testbeds.build = cfg.machines.Possible, cfg.machines.build
+	}
 	err = r.measureAll(ctx, before)
 	return errors.Join(err, r.finish(err == nil))
 }
@@ -96,7 +101,9 @@ func start(ctx context.Context, cfg Config, before func(*run) error) error {
 // newRuntimes returns the container runtimes for the experiment. It removes what
 // earlier labs left behind.
 func newRuntimes(cfg Config) *container.Set {
-	container.Sweep()
+	if cfg.machines == nil {
+		container.Sweep()
+	}
 	var programs []string
 	for _, j := range cfg.Experiment.Jobs() {
 		if e := j.Cell.Engine; e != engineCleat && !slices.Contains(programs, e) {
@@ -141,7 +148,11 @@ type run struct {
 }
 
 func (r *run) measureAll(ctx context.Context, before func(*run) error) error {
-	if err := r.env.describeHost(ctx); err != nil {
+	describe := r.env.describeHost
+	if r.machines != nil {
+		describe = func(ctx context.Context) error { return r.machines.describe(ctx, &r.env) }
+	}
+	if err := describe(ctx); err != nil {
 		return err
 	}
 	if err := r.store.environment(r.env); err != nil {
@@ -234,11 +245,11 @@ func (r *run) estimate(jobs []experiment.Job) time.Duration {
 	return all
 }
 
-// blocks schedules the jobs. If not all networks can be kept at once, jobs of one
+// blocks schedules the jobs. If not all networks can be kept at once, or be there at once, jobs of one
 // network are grouped, so that each network is built once a block.
 func (r *run) blocks(jobs []experiment.Job) []schedule.Block[experiment.Job] {
 	plan := schedule.Plan{Repeat: r.Experiment.Repeat, Warmup: r.Experiment.Warmup, Seed: r.Experiment.Seed}
-	if r.testbeds.plan(jobs) > maxNodes {
+	if r.testbeds.plan(jobs) > maxNodes || slices.ContainsFunc(jobs, isStacked) {
 		return schedule.Grouped(jobs, plan, specOf)
 	}
 	return schedule.Blocks(jobs, plan)
@@ -303,6 +314,9 @@ func (f failures) hopeless(job experiment.Job) bool { return f[job.ID()] >= maxF
 // errors that end the experiment.
 func (r *run) job(ctx context.Context, m measurement, attempt int) (done bool, err error) {
 	job, at := m.job, m.at
+	if err := r.machines.rulesOut(job); err != nil {
+		return true, r.absentJob(job, err)
+	}
 	switch job.Work.Kind {
 	case experiment.Setup:
 		return true, r.setup(ctx, job, at)
@@ -394,6 +408,15 @@ func (r *run) record(ctx context.Context, s cell.Sample) error {
 	}
 	r.Progress.Sample(s)
 	return nil
+}
+
+// absentJob records that a job can't be measured, although its network may be.
+func (r *run) absentJob(job experiment.Job, err error) error {
+	a := Absence(err)
+	a.Cell, a.Work = job.Cell, job.Work.Kind
+	r.failures[job.ID()] = maxFailures
+	r.Progress.Absent(a)
+	return r.store.add(a)
 }
 
 // absent records that a job can't be measured, nor any other that needs the same

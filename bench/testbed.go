@@ -15,6 +15,7 @@ import (
 	"cleat/bench/catalog"
 	"cleat/bench/container"
 	"cleat/bench/experiment"
+	"cleat/bench/remote"
 	"cleat/bench/wiring"
 	"cleat/lab"
 	"cleat/link"
@@ -43,6 +44,7 @@ type testbeds struct {
 
 	runtimes *container.Set
 
+	build    func(context.Context, wiring.Config) (*wiring.Network, error)
 	closeOne func(*testbed) error
 	// notClosed is called with the job of a testbed that can't be closed. The jobs that come after can be measured
 	// all the same.
@@ -50,7 +52,7 @@ type testbeds struct {
 }
 
 func newTestbeds(scratch string, runtimes *container.Set, notClosed func(experiment.Job, error)) *testbeds {
-	return &testbeds{closeOne: (*testbed).close, notClosed: notClosed, scratch: scratch, pairs: map[wiring.Spec]int{}, probed: map[wiring.Spec]probe{}, runtimes: runtimes}
+	return &testbeds{build: wiring.Build, closeOne: (*testbed).close, notClosed: notClosed, scratch: scratch, pairs: map[wiring.Spec]int{}, probed: map[wiring.Spec]probe{}, runtimes: runtimes}
 }
 
 // plan records how many pairs each network needs, so that it is built only once. It
@@ -86,6 +88,7 @@ func (b *testbeds) get(ctx context.Context, job experiment.Job) (*testbed, error
 		return tb, nil
 	}
 	b.dropRootless(job)
+	b.dropStacked(job)
 	spec := specOf(job)
 	cfg := wiring.Config{Spec: spec, Pairs: max(b.pairs[spec], 1), Scratch: b.scratch}
 	b.makeRoom(nodesFor(cfg.Pairs))
@@ -93,7 +96,7 @@ func (b *testbeds) get(ctx context.Context, job experiment.Job) (*testbed, error
 	if cfg.ContainerRuntime, err = b.runtimes.Take(ctx, job.Cell.Runtime); err != nil {
 		return nil, err
 	}
-	n, err := wiring.Build(ctx, cfg)
+	n, err := b.build(ctx, cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -188,8 +191,21 @@ func (b *testbeds) dropRootless(job experiment.Job) {
 	if catalog.RoleOf(job.Cell.Network) != catalog.Rootless {
 		return
 	}
+	b.dropWhere(func(o *testbed) bool { return catalog.RoleOf(o.job.Cell.Network) == catalog.Rootless })
+}
+
+// dropStacked closes the testbeds of links on machines' devices if the job needs another
+// one: on the segment that the machines share, all have the same addresses.
+func (b *testbeds) dropStacked(job experiment.Job) {
+	if !isStacked(job) {
+		return
+	}
+	b.dropWhere(func(o *testbed) bool { return isStacked(o.job) })
+}
+
+func (b *testbeds) dropWhere(match func(*testbed) bool) {
 	b.cached = slices.DeleteFunc(b.cached, func(o *testbed) bool {
-		drop := catalog.RoleOf(o.job.Cell.Network) == catalog.Rootless
+		drop := match(o)
 		if drop {
 			b.drop(o)
 		}
@@ -224,7 +240,8 @@ type server struct {
 	proc    lab.Proc
 	engine  string
 	cpus    []int
-	control string // path of its control socket; "" if it can't have one
+	control string // path of its control socket where the client runs; "" if it can't have one
+	stop    func() // ends what joins that path and the server, if it is on another machine; nil: nothing
 }
 
 // controlFlag returns the flag by which clients reach the control socket.
@@ -233,6 +250,13 @@ func (s *server) controlFlag() []string {
 		return nil
 	}
 	return []string{"--control", "unix:" + s.control}
+}
+
+// leave ends what joins the client's control socket and the server.
+func (s *server) leave() {
+	if s.stop != nil {
+		s.stop()
+	}
 }
 
 // pair returns the network's own pairs and then those beside it.
@@ -257,9 +281,17 @@ func (b *testbed) serve(ctx context.Context, i int, engine string, cpus []int) (
 	args := []string{lab.Self, "traffic", "serve", "--json", "--listen", p.Listen.String(), "--engine", engine}
 	if _, onHost := p.Server.(lab.Host); !onHost && engine == engineCleat {
 		s.control = fmt.Sprintf("%s/%p-%d.sock", controlDir(b.scratch), b, i)
-		args = append(args, s.controlFlag()...)
+		listen := s.control
+		if remote.IsRemote(p.Server) {
+			var err error
+			if s.control, listen, s.stop, err = remote.JoinSockets(ctx, p.Client, p.Server); err != nil {
+				return nil, err
+			}
+		}
+		args = append(args, "--control", "unix:"+listen)
 	}
 	if err := startServer(ctx, p, s, args); err != nil {
+		s.leave()
 		return nil, err
 	}
 	b.servers[i] = s
@@ -325,6 +357,7 @@ func (b *testbed) stopServer(i int) {
 	if s := b.servers[i]; s != nil {
 		s.proc.Kill()
 		s.proc.Wait() // the status is that of the kill
+		s.leave()
 		b.servers[i] = nil
 	}
 }

@@ -99,6 +99,27 @@ func runHostCommand(c Command, life *os.File) error {
 	return err
 }
 
+// startBound starts c on a thread of its own, to which the command's life is bound, and so
+// to this process.
+func startBound(c Command) (Proc, error) {
+	cmd := c.cmd()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: unix.SIGKILL}
+	started, ended := make(chan error, 1), make(chan error, 1)
+	go func() {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+		err := startPinned(cmd, c.CPU)
+		started <- err
+		if err == nil {
+			ended <- cmd.Wait()
+		}
+	}()
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", c.Args[0], err)
+	}
+	return &localProc{cmd, sync.OnceValue(func() error { return <-ended })}, nil
+}
+
 // Host is the host's own namespaces, used from inside a lab.
 type Host struct{}
 
@@ -106,13 +127,7 @@ type Host struct{}
 func (Host) Start(c Command) (Proc, error) {
 	f, _ := Inside()
 	if f == None {
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-		cmd := c.cmd()
-		if err := startPinned(cmd, c.CPU); err != nil {
-			return nil, fmt.Errorf("start %s: %w", c.Args[0], err)
-		}
-		return newLocalProc(cmd), nil
+		return startBound(c)
 	}
 	ours, theirs, err := socketPair()
 	if err != nil {

@@ -38,6 +38,7 @@ var factors = map[string]declaration{
 	"topology":      {text: "%", ordinary: "local", perPart: true, perNetwork: true},
 	"transport":     {text: "%", ordinary: "tcp", perPart: true, upper: true},
 	"work":          {perPart: true},
+	"between":       {title: "machines", text: "between %", perPart: true},
 	"mtu":           {title: "MTU", unit: "bytes"},
 	"pairs":         {title: "client–server pairs", noun: "pair", ordinary: "1"},
 	"streams":       {noun: "stream", ordinary: "1"},

@@ -28,6 +28,10 @@ type Experiment struct {
 	Subject     string  `yaml:"subject"`     // network that the report compares with baselines and rivals; "": none
 	Groups      []Group `yaml:"groups"`
 	Only        Only    `yaml:"only"` // restricts the cells; nil: all are measured
+
+	// Between are pairs of machines, each of which all jobs are measured between; nil: this
+	// machine has both ends.
+	Between []string `yaml:"-"`
 }
 
 // Group is a set of factors that are crossed in full. An empty list stands for the

@@ -42,6 +42,9 @@ const (
 	eventFactor     = "event"     // what the work "event" makes happen
 	hostsFactor     = "hosts"     // how many hosts the work "event" has
 
+	// BetweenFactor is set to a pair of machines (Experiment.Between), and can't be given.
+	BetweenFactor = "between"
+
 	// workFactor is set to "loaded" in cells of that work, and can't be given: such a cell
 	// measures what one of work "tcp" does, and more. Its name tells results apart.
 	workFactor = "work"

@@ -76,7 +76,7 @@ func (e Experiment) cross() (jobs []Job, reasons map[string]string) {
 	reasons = map[string]string{}
 	seen := map[string]bool{}
 	for _, g := range e.Groups {
-		for _, j := range g.combinations(e.LinkRate) {
+		for _, j := range e.between(g.combinations(e.LinkRate)) {
 			if why := whyImpossible(j); why != "" {
 				reasons[j.Cell.Network] = why
 				continue
@@ -88,6 +88,14 @@ func (e Experiment) cross() (jobs []Job, reasons map[string]string) {
 		}
 	}
 	return jobs, reasons
+}
+
+// between returns jobs × pairs of machines.
+func (e Experiment) between(jobs []Job) []Job {
+	if len(e.Between) == 0 {
+		return jobs
+	}
+	return each(jobs, e.Between, func(j *Job, v string) { j.set(BetweenFactor, v) })
 }
 
 // combinations returns every combination of g's levels. Some may be impossible, some

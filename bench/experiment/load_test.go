@@ -129,6 +129,7 @@ func TestParseErrors(t *testing.T) {
 		{"key twice", "name: x\nname: y\n", `f.yaml:2:1: duplicate key "name": it is already on line 1`, ""},
 		{"broken YAML", "name: [", `f.yaml:1:7: sequence end token ']' not found`, ""},
 		{"not a mapping", "3", `f.yaml:1:1: want keys with values`, ""},
+		{"what no file has", "name: x\n\"-\": [a and b]\n", `f.yaml:2:1: unknown key "-"`, "known: description, groups, link_rate, name, only, repeat, seed, subject, title, warmup"},
 		{"empty", "", `f.yaml:1:1: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups, only`, ""},
 		{"two documents", "name: x\n---\nname: y\n", `f.yaml:2:1: want one YAML document with the keys name, title, description, repeat, warmup, seed, link_rate, subject, groups, only`, ""},
 	} {

@@ -43,8 +43,14 @@ func environment(env map[string]any) []envSection {
 	top := envSection{Title: "Run"}
 	var rest []envSection
 	for _, k := range envKeys(env) {
-		if k == "findings" || k == "networks" {
+		if k == "findings" || k == "networks" || k == "host" && len(machines(env)) > 0 {
 			continue // shown elsewhere
+		}
+		if k == "machines" {
+			for _, m := range machines(env) {
+				rest = append(rest, envSection{"Machine " + lookup(m, "name"), facts("", m)})
+			}
+			continue
 		}
 		m, ok := env[k].(map[string]any)
 		if line, isList := env[k].([]any); isList && k == "command" {
@@ -79,6 +85,18 @@ func environment(env map[string]any) []envSection {
 		rest = append([]envSection{top}, rest...)
 	}
 	return rest
+}
+
+// machines returns the machines between which was measured; nil if one had both ends.
+func machines(env map[string]any) []map[string]any {
+	list, _ := env["machines"].([]any)
+	var out []map[string]any
+	for _, e := range list {
+		if m, ok := e.(map[string]any); ok {
+			out = append(out, m)
+		}
+	}
+	return out
 }
 
 // needsSection reports whether a value inside a section is large enough for a

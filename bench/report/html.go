@@ -255,9 +255,18 @@ func subtitle(in Input, all []cell.Summary) []string {
 		}
 	}
 	add("%s", in.Subject)
-	add("%s", lookup(in.Environment, "host.cpu.model"))
-	add("%s logical CPUs", lookup(in.Environment, "host.cpu.online"))
-	add("Linux %s", lookup(in.Environment, "host.kernel.release"))
+	describe := func(name string, env map[string]any) {
+		add(name+"%s", lookup(env, "host.cpu.model"))
+		add("%s logical CPUs", lookup(env, "host.cpu.online"))
+		add("Linux %s", lookup(env, "host.kernel.release"))
+	}
+	several := machines(in.Environment)
+	for _, m := range several {
+		describe(strings.ReplaceAll(lookup(m, "name"), "%", "%%")+": ", m)
+	}
+	if len(several) == 0 {
+		describe("", in.Environment)
+	}
 	networks := map[string]bool{}
 	for _, s := range all {
 		networks[s.Network] = true
@@ -309,11 +318,20 @@ func method(in Input, all []cell.Summary) []string {
 			shared = "All was measured with " + text + "."
 		}
 	}
+	where := "The two ends run in " + ends + " of this machine; the choice of their processors is a factor, " + place + "."
+	if several := machines(in.Environment); len(several) > 0 {
+		var names []string
+		for _, m := range several {
+			names = append(names, lookup(m, "name"))
+		}
+		where = "The two ends run on two of the machines " + strings.Join(names, ", ") + ", each on one processor of its own machine unless the placement is free. " +
+			"Processor time is that of both machines. Their clocks are not compared."
+	}
 	sentences := []string{
 		shared,
 		n + " measured every cell once, in a fresh random order (" + seed + "), so that drift of the machine affects all networks alike.",
 		"Warm-up samples are not counted. " + disturbances(in.Samples),
-		"The two ends run in " + ends + " of this machine; the choice of their processors is a factor, " + place + ".",
+		where,
 		"Intervals are those of the median between two order statistics, without assuming any distribution; where there are too few samples for 95 %, the level reached is stated.",
 		"~ marks what can’t be told apart from the best of its group after Holm’s correction for the number of comparisons: such networks are not ranked.",
 	}

@@ -60,6 +60,28 @@ func environmentWarnings(base, other map[string]any) []string {
 			out = append(out, "the environments differ: "+d)
 		}
 	}
+	return append(out, machineWarnings(base, other)...)
+}
+
+// machineWarnings returns how the machines of two runs differ beside the first, which is
+// the host of its run.
+func machineWarnings(base, other map[string]any) []string {
+	a, _ := base["machines"].([]any)
+	b, _ := other["machines"].([]any)
+	if len(a) != len(b) {
+		return []string{fmt.Sprintf("the environments differ: measured between machines: %d → %d", len(a), len(b))}
+	}
+	var out []string
+	for i := 1; i < len(a); i++ {
+		before, _ := a[i].(map[string]any)
+		after, _ := b[i].(map[string]any)
+		for _, f := range fingerprint {
+			name := fmt.Sprintf("%s of machine %d", f.name, i+1)
+			for _, d := range differences(name, Lookup(before, f.path), Lookup(after, f.path)) {
+				out = append(out, "the environments differ: "+d)
+			}
+		}
+	}
 	return out
 }
 

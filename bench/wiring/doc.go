@@ -44,6 +44,11 @@
 //	masquerade:   the same, the other way
 //	host-address: container ─ network on node1, 198.19.0.1
 //
+// Between two machines, each builds a Side: its own containers, on the device and address
+// by which the machines reach each other.
+//
+//	side 1: container ─ machine ═ path that exists ═ machine ─ container: side 2
+//
 // Addresses are from 198.18.0.0/15, the range for benchmarks (RFC 2544): clients have
 // 198.18.1.x, servers 198.18.2.x, hosts 198.19.0.x, the ends of links 198.18.100.x and up
 // or 2001:2:0:1:: and up (RFC 5180), a tunnel over links 198.18.250.x.

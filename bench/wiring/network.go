@@ -61,6 +61,7 @@ type Network struct {
 	LossSeed uint64
 
 	cfg        Config
+	side       *Side           // nil: both sides are here
 	ctx        context.Context // bounds building
 	dir        string
 	nodes      []*lab.Node
@@ -105,6 +106,11 @@ func Build(ctx context.Context, cfg Config) (*Network, error) {
 	if build == nil {
 		return nil, fmt.Errorf("%w %q", ErrUnknown, cfg.Network)
 	}
+	return buildWith(ctx, cfg, entry, build, nil)
+}
+
+// buildWith is Build, or BuildSide if side is not nil.
+func buildWith(ctx context.Context, cfg Config, entry catalog.Entry, build func(*Network) error, side *Side) (*Network, error) {
 	notApplicable := checkApplicable(entry, cfg)
 	if notApplicable != nil && !(cfg.AllowIsolated && entry.Isolates) {
 		return nil, notApplicable
@@ -119,7 +125,7 @@ func Build(ctx context.Context, cfg Config) (*Network, error) {
 	if cfg.AllowIsolated && cfg.Network == "macvlan-passthru" {
 		cfg.Topology = "switched" // a parent carries only one passthru device
 	}
-	nw := &Network{ctx: ctx, dir: dir, cfg: cfg, isolated: notApplicable != nil}
+	nw := &Network{ctx: ctx, dir: dir, cfg: cfg, side: side, isolated: notApplicable != nil}
 	began := time.Now()
 	err = build(nw)
 	if err == nil && cfg.NoChecksum {

@@ -72,8 +72,12 @@ func (nw *Network) container(role string, pair int) (*lab.Node, error) {
 
 // hosts makes two hosts with addresses on their uplinks, joined by a cable or, in the
 // switched topology and for a hairpin switch, by a switch. In the local topology the
-// first has the containers, and the second is an outside node.
+// first has the containers, and the second is an outside node. A Side has one host, which
+// is both.
 func (nw *Network) hosts() (first, second *lab.Node, err error) {
+	if nw.side != nil {
+		return nw.side.Host, nw.side.Host, nil
+	}
 	began, before := time.Now(), nw.nodeTime
 	defer func() { nw.nodeTime = before + time.Since(began) }()
 	if first, err = nw.node("node1"); err != nil {
@@ -133,6 +137,9 @@ type attachFunc func(pair int, host, container *lab.Node, addr netip.Addr) error
 // addContainerPairs makes the two containers of each pair, and attaches them to their
 // hosts.
 func (nw *Network) addContainerPairs(clients, servers *lab.Node, attach attachFunc) error {
+	if nw.side != nil {
+		return nw.addSide(attach)
+	}
 	return nw.addPairs(func(pair int, client, server *lab.Node) error {
 		if err := attach(pair, clients, client, clientAddr(pair)); err != nil {
 			return err

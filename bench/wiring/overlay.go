@@ -3,6 +3,7 @@ package wiring
 import (
 	"cmp"
 	"net/netip"
+	"slices"
 
 	"cleat/lab"
 	"cleat/link"
@@ -31,14 +32,19 @@ var vxlanGroup = netip.AddrFrom4([4]byte{239, 1, 1, 1})
 // tunnelEnd is one of the two hosts with the underlay addresses of a tunnel.
 type tunnelEnd struct {
 	host          *lab.Node
-	number        int // 1 or 2
+	device        string // of the host, toward the other one
+	number        int    // 1 or 2
 	local, remote netip.Addr
 }
 
-// underlay makes the two hosts, joined by one cable or by the switch.
-func (nw *Network) underlay() (ends [2]tunnelEnd, err error) {
+// underlay returns the ends of tunnels on the hosts that this machine has: one of a
+// Side, else two, which it makes, joined by one cable or by the switch.
+func (nw *Network) underlay() ([]tunnelEnd, error) {
+	if s := nw.side; s != nil {
+		return []tunnelEnd{{s.Host, s.Device, s.Number, s.Local, s.Remote}}, nil
+	}
 	first, second, err := nw.hosts()
-	return [2]tunnelEnd{{first, 1, hostAddr(1), hostAddr(2)}, {second, 2, hostAddr(2), hostAddr(1)}}, err
+	return []tunnelEnd{{first, uplink, 1, hostAddr(1), hostAddr(2)}, {second, uplink, 2, hostAddr(2), hostAddr(1)}}, err
 }
 
 // addTunnelPairs makes the containers of each pair. For each container create creates
@@ -48,11 +54,8 @@ func (nw *Network) addTunnelPairs(create func(pair int, end tunnelEnd, container
 	if err != nil {
 		return err
 	}
-	return nw.addContainerPairs(ends[0].host, ends[1].host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-		end := ends[0]
-		if host == ends[1].host {
-			end = ends[1]
-		}
+	return nw.addContainerPairs(ends[0].host, ends[len(ends)-1].host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+		end := ends[slices.IndexFunc(ends, func(e tunnelEnd) bool { return e.host == host })]
 		return create(pair, end, c, addr)
 	})
 }
@@ -89,8 +92,11 @@ func addEntries(vxlan, container *link.Link, addr, remote netip.Addr) error {
 }
 
 func (nw *Network) vxlanSpec(mode vxlanMode, name string, vni int, end tunnelEnd, mac link.MAC) link.VXLANSpec {
+	if nw.side != nil { // other networks have devices in the same namespace
+		vni += nw.side.Slot * maxPairs
+	}
 	spec := link.VXLANSpec{
-		Attrs: link.Attrs{Name: name, MAC: mac}, VNI: vni, Parent: uplink, Local: end.local,
+		Attrs: link.Attrs{Name: name, MAC: mac}, VNI: vni, Parent: end.device, Local: end.local,
 		Port: cmp.Or(nw.cfg.VXLANPort, link.VXLANPort),
 	}
 	switch mode {
@@ -105,23 +111,30 @@ func (nw *Network) vxlanSpec(mode vxlanMode, name string, vni int, end tunnelEnd
 }
 
 // vxlanUnderBridge gives each host a bridge whose ports are the VXLAN device and the
-// containers' veth pairs, as container platforms do.
+// containers' veth pairs, as container platforms do. The bridge of a Side is in a
+// namespace of its own.
 func (nw *Network) vxlanUnderBridge(mode vxlanMode) error {
 	ends, err := nw.underlay()
 	if err != nil {
 		return err
 	}
-	devices, remotes := map[*lab.Node]*link.Link{}, map[*lab.Node]netip.Addr{}
+	devices, remotes, bridges := map[*lab.Node]*link.Link{}, map[*lab.Node]netip.Addr{}, map[*lab.Node]*lab.Node{}
 	mtu := 0
 	for _, end := range ends {
-		l, err := link.Create(end.host.NS, nw.vxlanSpec(mode, "vxlan0", underBridgeVNI, end, link.MAC{}), link.Target{})
+		on := end.host
+		if nw.side != nil {
+			if on, err = nw.node("bridge"); err != nil {
+				return err
+			}
+		}
+		l, err := link.Create(end.host.NS, nw.vxlanSpec(mode, "vxlan0", underBridgeVNI, end, link.MAC{}), link.Target{NS: on.NS})
 		if err != nil {
 			return err
 		}
 		if mtu, err = l.MTU(); err != nil {
 			return err
 		}
-		if err := addBridge(end.host, link.BridgeSpec{Attrs: link.Attrs{MTU: mtu}}); err != nil {
+		if err := addBridge(on, link.BridgeSpec{Attrs: link.Attrs{MTU: mtu}}); err != nil {
 			return err
 		}
 		if err := l.SetMaster(containerBridge); err != nil {
@@ -130,10 +143,10 @@ func (nw *Network) vxlanUnderBridge(mode vxlanMode) error {
 		if err := l.Up(); err != nil {
 			return err
 		}
-		devices[end.host], remotes[end.host] = l, end.remote
+		devices[end.host], remotes[end.host], bridges[end.host] = l, end.remote, on
 	}
-	return nw.addContainerPairs(ends[0].host, ends[1].host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-		if err := attachToBridge(host, c, bridgePort(pair, addr), mtu, addr); err != nil {
+	return nw.addContainerPairs(ends[0].host, ends[len(ends)-1].host, func(pair int, host, c *lab.Node, addr netip.Addr) error {
+		if err := attachToBridge(bridges[host], c, bridgePort(pair, addr), mtu, addr); err != nil {
 			return err
 		}
 		if mode != staticEntries {
@@ -167,6 +180,9 @@ func gre(local, remote netip.Addr) link.Spec {
 func keyless(spec func(local, remote netip.Addr) link.Spec) func(*Network) error {
 	return func(nw *Network) error {
 		return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
+			if nw.side != nil { // which has one pair
+				return createInside(end.host, c, spec(end.local, end.remote), addr)
+			}
 			outer := func(host int) netip.Addr { return netip.AddrFrom4([4]byte{198, 19, byte(host), byte(pair + 1)}) }
 			local, remote := outer(end.number), outer(3-end.number)
 			if err := end.host.Address(uplink, withPrefix(local)); err != nil {
@@ -180,26 +196,48 @@ func keyless(spec func(local, remote netip.Addr) link.Spec) func(*Network) error
 // wireguardPort is the UDP port of the first pair; pair i uses wireguardPort+i.
 const wireguardPort = 51820
 
+// maxSlots is how many networks with maxPairs ports have room above wireguardPort.
+const maxSlots = (1<<16 - wireguardPort) / maxPairs
+
 // wireguard gives each pair a tunnel with keys of its own.
 func wireguard(nw *Network) error {
-	keys := map[[2]int]link.WireGuardKey{} // by pair and host number
-	for pair := range nw.cfg.Pairs {
-		for host := 1; host <= 2; host++ {
-			key, err := link.NewWireGuardKey()
-			if err != nil {
-				return err
-			}
-			keys[[2]int{pair, host}] = key
-		}
+	own, peers, err := nw.wireguardKeys()
+	if err != nil {
+		return err
+	}
+	first := wireguardPort
+	if nw.side != nil { // other networks have ports in the same namespace
+		first += nw.side.Slot % maxSlots * maxPairs
 	}
 	return nw.addTunnelPairs(func(pair int, end tunnelEnd, c *lab.Node, addr netip.Addr) error {
 		return createInside(end.host, c, link.WireGuardSpec{
-			Attrs: link.Attrs{Name: inside}, PrivateKey: keys[[2]int{pair, end.number}], ListenPort: wireguardPort + pair,
+			Attrs: link.Attrs{Name: inside}, PrivateKey: own[[2]int{pair, end.number}], ListenPort: first + pair,
 			Peers: link.ListOf(link.WireGuardPeer{
-				PublicKey:  keys[[2]int{pair, 3 - end.number}].Public(),
-				Endpoint:   netip.AddrPortFrom(end.remote, uint16(wireguardPort+pair)),
+				PublicKey:  peers[[2]int{pair, end.number}],
+				Endpoint:   netip.AddrPortFrom(end.remote, uint16(first+pair)),
 				AllowedIPs: link.ListOf(netip.PrefixFrom(peerAddr(addr), 32)),
 			}),
 		}, addr)
 	})
+}
+
+// wireguardKeys returns the private key of each end, and its peer's public key, by pair
+// and host number.
+func (nw *Network) wireguardKeys() (own map[[2]int]link.WireGuardKey, peers map[[2]int]link.WireGuardPublic, err error) {
+	own, peers = map[[2]int]link.WireGuardKey{}, map[[2]int]link.WireGuardPublic{}
+	for pair := range nw.cfg.Pairs {
+		if s := nw.side; s != nil {
+			at := [2]int{pair, s.Number}
+			own[at], peers[at] = s.Keys[pair].Private, s.Keys[pair].Peer
+			continue
+		}
+		for host := 1; host <= 2; host++ {
+			key, err := link.NewWireGuardKey()
+			if err != nil {
+				return nil, nil, err
+			}
+			own[[2]int{pair, host}], peers[[2]int{pair, 3 - host}] = key, key.Public()
+		}
+	}
+	return own, peers, nil
 }

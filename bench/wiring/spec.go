@@ -25,6 +25,7 @@ type Spec struct {
 	Ports          int    // published on a named network; 0: one for each container that is attached, or reached by its port
 	Dataplane      string // of a network that spans hosts; "": its program's default
 	Datapath       string // of a network or tunnel of Cleat's; "": its default
+	Between        string // two machines; "": this machine has both ends
 
 	// The rest of the first group is for networks over several links
 	// (catalog.Multipath).
@@ -81,6 +82,7 @@ func SpecOf(c cell.Cell) Spec {
 		Ports:           ports,
 		Dataplane:       f["dataplane"],
 		Datapath:        f["datapath"],
+		Between:         f["between"],
 		Links:           c.Links,
 		Variant:         f["variant"],
 		LossShare:       lossShare,

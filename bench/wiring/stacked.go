@@ -16,7 +16,7 @@ func macvlan(mode link.MacvlanMode) func(*Network) error {
 			return err
 		}
 		return nw.addContainerPairs(clients, servers, func(_ int, host, c *lab.Node, addr netip.Addr) error {
-			spec := link.MacvlanSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU, MAC: macOf(addr)}, Parent: uplink, Mode: mode}
+			spec := link.MacvlanSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU, MAC: macOf(addr)}, Parent: nw.uplink(), Mode: mode}
 			switch mode {
 			case link.MacvlanPassthru:
 				spec.MAC = link.MAC{} // it takes over the parent's address
@@ -50,7 +50,7 @@ func ipvlan(mode link.IPvlanMode, flag link.IPvlanFlag) func(*Network) error {
 			}
 		}
 		return nw.addContainerPairs(clients, servers, func(_ int, host, c *lab.Node, addr netip.Addr) error {
-			spec := link.IPvlanSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU}, Parent: uplink, Mode: mode, Flag: flag}
+			spec := link.IPvlanSpec{Attrs: link.Attrs{Name: inside, MTU: nw.cfg.MTU}, Parent: nw.uplink(), Mode: mode, Flag: flag}
 			return createInside(host, c, spec, addr)
 		})
 	}
@@ -67,6 +67,6 @@ func vlan(nw *Network) error {
 		return err
 	}
 	return nw.addContainerPairs(clients, servers, func(pair int, host, c *lab.Node, addr netip.Addr) error {
-		return createInside(host, c, link.VLANSpec{Attrs: link.Attrs{Name: inside}, Parent: uplink, ID: firstVLAN + pair}, addr)
+		return createInside(host, c, link.VLANSpec{Attrs: link.Attrs{Name: inside}, Parent: nw.uplink(), ID: firstVLAN + pair}, addr)
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"cleat/bench/catalog"
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
+	"cleat/bench/remote"
 	"cleat/bench/summary"
 	"cleat/cli/complete"
 	"cleat/cli/exit"
@@ -35,6 +36,7 @@ type flags struct {
 	only     []string
 	quiet    bool
 	json     bool
+	remote   remoteFlags
 	version  string
 }
 
@@ -47,7 +49,8 @@ func New() *cobra.Command {
 		Long: `Runs one experiment: builds every network it names inside namespaces of its
 own, measures them in randomised blocks, and writes samples, a summary and a
 report. It ends with a table and a recommendation. Networks that this machine
-can't build are listed with what is missing.
+can't build are listed with what is missing. With --node it measures between
+other machines, over ssh, as far as the networks span hosts.
 
 `,
 		Example: `  cleat bench quick
@@ -58,7 +61,8 @@ can't build are listed with what is missing.
   cleat bench multipath --links 1..4 --repeat 3 --duration 2s
   cleat bench multipath --networks tunnel,mptcp --factor variant=blackhole
   sudo cleat bench virtual-interfaces --runtime native,docker,podman
-  cleat bench my-experiment.yaml --json`,
+  cleat bench my-experiment.yaml --json
+  cleat bench overlays --node ssh://root@db1 --node ssh://root@db2`,
 		Args:              oneExperiment,
 		ValidArgsFunction: completePresets,
 		RunE:              func(cmd *cobra.Command, args []string) error { return f.run(cmd, args[0]) },
@@ -75,10 +79,12 @@ can't build are listed with what is missing.
 	flags.StringSliceVar(&f.Runtimes, "runtime", nil, "run clients and servers in the runtimes of `LIST`: native, docker, podman, apptainer")
 	f.defineShared(cmd)
 	flavourFlag(cmd, &f.lab)
+	f.remote.define(cmd)
 	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must not hold any yet (default: cleat-bench-PRESET-TIME)")
 	help.Add(cmd, presetList)
 	help.Group(cmd, "What to measure", "networks", "work", "only", "pairs", "mtu", "links", "link-rate", "factor", "engine", "runtime")
 	help.Group(cmd, "How to measure", "repeat", "duration", "seed", "lab")
+	help.Group(cmd, "Between machines", "node", "device", "ssh")
 	help.Group(cmd, "Results", "out", "json", "quiet")
 	help.File(cmd, "DIR/samples.jsonl", "one line for each sample, written as it is taken")
 	help.File(cmd, "DIR/environment.json", "the machine, the versions, the experiment and the seed")
@@ -89,7 +95,7 @@ can't build are listed with what is missing.
 	complete.List(cmd, "runtime", cell.Runtimes())
 	complete.List(cmd, "work", experiment.WorkKinds())
 	completeOnly(cmd)
-	cmd.AddCommand(newList(), newBetween(), newCompare(), newReport())
+	cmd.AddCommand(newList(), newBetween(), newCompare(), newReport(), newNode())
 	return cmd
 }
 
@@ -186,12 +192,18 @@ func (f *flags) run(cmd *cobra.Command, preset string) error {
 	if err := checkFlavour(f.lab); err != nil {
 		return err
 	}
+	if err := f.remote.check(cmd); err != nil {
+		return err
+	}
 	e, err := f.load(cmd, preset)
 	if err != nil {
 		return err
 	}
 	if err := f.chooseDir(e.Name); err != nil {
 		return err
+	}
+	if len(f.remote.nodes) > 0 {
+		return f.betweenMachines(ctx, bench.WithExistingPath(e))
 	}
 	if _, inside := lab.Inside(); !inside {
 		return enterLab(ctx, lab.Config{Flavour: f.flavour(e), Env: f.env()})
@@ -200,7 +212,7 @@ func (f *flags) run(cmd *cobra.Command, preset string) error {
 	if err != nil {
 		return err
 	}
-	return f.carryOut(ctx, e, scratch, func(cfg bench.Config) error { return bench.Run(ctx, cfg) })
+	return f.carryOut(ctx, e, scratch, bench.Possible(), func(cfg bench.Config) error { return bench.Run(ctx, cfg) })
 }
 
 // flavour returns the lab that the experiment needs: root's, if available, for containers
@@ -239,13 +251,13 @@ func (f *flags) chooseDir(what string) error {
 	return nil
 }
 
-// carryOut runs an experiment inside the lab, and writes its conclusions even if it was
-// interrupted.
-func (f *flags) carryOut(ctx context.Context, e experiment.Experiment, scratch string, run func(bench.Config) error) error {
-	p := newProgress(os.Stderr, e, f.out, f.quiet)
+// carryOut runs an experiment inside the lab or between machines, and writes its
+// conclusions even if it was interrupted, or a machine was lost.
+func (f *flags) carryOut(ctx context.Context, e experiment.Experiment, scratch string, possible func(experiment.Job) bool, run func(bench.Config) error) error {
+	p := newProgress(os.Stderr, e, f.out, f.quiet, possible)
 	err := run(bench.Config{Experiment: e, Dir: f.out, Scratch: scratch, Progress: p, Version: f.version, Command: os.Args})
 	p.end()
-	if err != nil && ctx.Err() == nil {
+	if err != nil && ctx.Err() == nil && !errors.As(err, new(*remote.Lost)) {
 		return err
 	}
 	return errors.Join(f.conclude(), err)

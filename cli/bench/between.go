@@ -7,6 +7,7 @@ import (
 
 	"cleat/bench"
 	"cleat/bench/experiment"
+	"cleat/bench/remote"
 	"cleat/cli/container"
 	"cleat/cli/hint"
 	"cleat/lab"
@@ -25,11 +26,14 @@ func newBetween() *cobra.Command {
 over whatever joins them, without changing it. A and B are containers (web, or
 podman:web if several engines have one), process ids, names under /run/netns, or
 paths. Entering them needs root. A server listens in each during the
-measurement.`,
+measurement.
+
+A and B may also be two machines, ssh://USER@HOST. That needs no root.`,
 		Example: `  sudo cleat bench between 4242 4711
   sudo cleat bench between blue /proc/4711/ns/net --repeat 20
   sudo cleat bench between web 1
-  sudo cleat bench between docker:web podman:db`,
+  sudo cleat bench between docker:web podman:db
+  cleat bench between ssh://me@db1 ssh://me@db2:2222`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 2 {
 				return hint.With(hint.Usagef("want two containers or namespaces, not %d", len(args)), "e.g. `cleat bench between web db`")
@@ -46,6 +50,12 @@ measurement.`,
 				}
 			}
 			f.version = cmd.Root().Version
+			if remote.IsAddress(args[0]) || remote.IsAddress(args[1]) {
+				return f.existingBetweenMachines(cmd, args)
+			}
+			if err := f.remote.check(cmd); err != nil {
+				return err
+			}
 			if _, inside := lab.Inside(); !inside {
 				return f.enterBetween(cmd, args)
 			}
@@ -54,6 +64,7 @@ measurement.`,
 	}
 	flags := cmd.Flags()
 	f.defineShared(cmd)
+	f.remote.defineReach(cmd)
 	flags.StringVar(&address, "address", "", "reach B at `ADDRESS` from A (default: the first that answers)")
 	flags.StringVar(&f.out, "out", "", "write the results to `DIR`, which must not hold any yet (default: cleat-bench-between-TIME)")
 	return cmd
@@ -123,7 +134,7 @@ func (f *flags) between(cmd *cobra.Command, args []string, to netip.Addr) error 
 	if err != nil {
 		return err
 	}
-	return f.carryOut(cmd.Context(), e, scratch, func(cfg bench.Config) error {
+	return f.carryOut(cmd.Context(), e, scratch, bench.Possible(), func(cfg bench.Config) error {
 		return bench.Between(cmd.Context(), cfg, ends[0], ends[1], to)
 	})
 }

@@ -19,17 +19,30 @@ import (
 func newList() *cobra.Command {
 	var asJSON bool
 	var flavour string
+	var machines remoteFlags
 	cmd := &cobra.Command{
 		Use:   "list",
 		Short: "list networks and runtimes, and what others lack here",
 		Long: `Lists the networks and container runtimes that this machine can measure. For the
-others it says what is missing, and what would supply it.`,
+others it says what is missing, and what would supply it. With --node it lists
+what can be measured between these machines.`,
 		Example: `  cleat bench list
+  cleat bench list --node ssh://root@db1 --node ssh://root@db2
   cleat bench list --json | jq -r '.[] | select(.available) | .network'`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if err := checkFlavour(flavour); err != nil {
 				return err
+			}
+			if err := machines.check(cmd); err != nil {
+				return err
+			}
+			if len(machines.nodes) > 0 {
+				listed, err := machines.listBetweenMachines(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return writeNetworks(cmd.OutOrStdout(), listed, asJSON)
 			}
 			if _, inside := lab.Inside(); !inside {
 				err := enterLab(cmd.Context(), lab.Config{Flavour: preferRoot(flavour)})
@@ -42,16 +55,20 @@ others it says what is missing, and what would supply it.`,
 			if _, err := lab.Settle(); err != nil {
 				return err
 			}
-			listed := listNetworks()
-			if asJSON {
-				return term.WriteJSON(cmd.OutOrStdout(), listed)
-			}
-			return printNetworks(cmd.OutOrStdout(), listed)
+			return writeNetworks(cmd.OutOrStdout(), listNetworks(bench.Check), asJSON)
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
 	flavourFlag(cmd, &flavour)
+	machines.define(cmd)
 	return cmd
+}
+
+func writeNetworks(w io.Writer, all []listed, asJSON bool) error {
+	if asJSON {
+		return term.WriteJSON(w, all)
+	}
+	return printNetworks(w, all)
 }
 
 // listed is one line of `cleat bench list`.
@@ -65,10 +82,10 @@ type listed struct {
 	Isolates  string       `json:"isolates,omitempty"`
 }
 
-func listNetworks() []listed {
+func listNetworks(check func(network string) error) []listed {
 	var out []listed
 	for _, entry := range catalog.All() {
-		err := bench.Check(entry.Name)
+		err := check(entry.Name)
 		l := listed{Network: entry.Name, Title: entry.Title, Role: entry.Role, Available: err == nil}
 		if err != nil {
 			why := bench.Absence(err)

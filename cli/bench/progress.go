@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"cleat/bench"
 	"cleat/bench/cell"
 	"cleat/bench/experiment"
 	"cleat/cli/term"
@@ -44,13 +43,16 @@ type progress struct {
 // progressEvery is the interval between lines if the output is not a terminal.
 const progressEvery = 5 * time.Second
 
-func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool) *progress {
+func newProgress(f *os.File, e experiment.Experiment, dir string, quiet bool, possible func(experiment.Job) bool) *progress {
 	p := &progress{w: f, quiet: quiet, terminal: term.IsTerminal(f), repeat: e.Repeat, said: map[string]bool{}}
-	estimate := e.Estimate(bench.Possible())
+	estimate := e.Estimate(possible)
 	announce(f, estimate)
 	if !quiet {
 		fmt.Fprintf(f, "%s: %s\n%s, %s and %d to warm up, about %s; results in %s\n",
 			e.Name, e.Title, term.Count(len(e.Networks()), "network"), term.Count(e.Repeat, "block"), e.Warmup, about(estimate), dir)
+		for _, pair := range e.Between {
+			fmt.Fprintf(f, "between the machines %s\n", pair)
+		}
 		if len(e.Only) > 0 {
 			fmt.Fprintf(f, "only %s: %s a block\n", e.Only, term.Count(len(e.Jobs()), "measurement"))
 		}

@@ -224,7 +224,7 @@ func (f *flags) common(flags *pflag.FlagSet) {
 	}
 	flags.DurationVar(&f.cfg.Duration, "duration", traffic.DefaultDuration, "count for `DURATION`")
 	flags.DurationVar(&f.cfg.Omit, "omit", 0, "count only after `DURATION`")
-	flags.BoolVar(&f.gate, "start-on-stdin", false, "connect first, print a line, then read from standard input the Unix time in nanoseconds when to begin")
+	flags.BoolVar(&f.gate, "start-on-stdin", false, "connect first, print a line, then read from standard input when to begin: the Unix time in nanoseconds, or +NANOSECONDS from then on")
 	if err := flags.MarkHidden("start-on-stdin"); err != nil { // it is for cleat bench
 		panic(err) // there is no such flag
 	}
@@ -305,6 +305,9 @@ func gate(ctx context.Context) (time.Time, error) {
 		nanos, err := strconv.ParseInt(text, 10, 64)
 		if err != nil {
 			return time.Time{}, fmt.Errorf("read the start time: %q is not a Unix time in nanoseconds", text)
+		}
+		if strings.HasPrefix(text, "+") { // from a machine with another clock
+			return time.Now().Add(time.Duration(nanos)), nil
 		}
 		return time.Unix(0, nanos), nil
 	}

@@ -48,6 +48,8 @@
 //	          attacher       attaches containers, with Cleat and other programs  → catalog, container, named, spanned; lab, link, netns
 //	          named          named networks of engines, Cleat's and others       → container; lab, link, netns
 //	          spanned        networks that span hosts, of cleat-node and others  → container, named; lab, link, netns
+//	          remote         other machines over ssh, on which an agent runs     → cell, wiring; lab, link
+//	            agent        that agent: programs and sides of networks there    → remote, cell, host, wiring; lab, netns
 //	          benchtest      the program and scratch directories, for tests
 //	          host           the machine: fingerprint, checks, processor time    → cell
 //	          summary        medians and warnings of each cell                   → stats, catalog, cell

@@ -267,7 +267,7 @@ func begin(n ast.Node) *token.Token {
 // fieldOf returns the field of a struct that a key names.
 func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 	for i := range v.NumField() {
-		if tag(v.Type().Field(i)) == key {
+		if name := tag(v.Type().Field(i)); name == key && name != noKey {
 			return v.Field(i), true
 		}
 	}
@@ -278,10 +278,15 @@ func fieldOf(v reflect.Value, key string) (reflect.Value, bool) {
 func keysOf(t reflect.Type) []string {
 	var keys []string
 	for i := range t.NumField() {
-		keys = append(keys, tag(t.Field(i)))
+		if name := tag(t.Field(i)); name != noKey {
+			keys = append(keys, name)
+		}
 	}
 	return keys
 }
+
+// noKey is the tag of a field that files don't have.
+const noKey = "-"
 
 func tag(f reflect.StructField) string {
 	name, _, _ := strings.Cut(f.Tag.Get("yaml"), ",")
