@@ -351,7 +351,7 @@ func (n *Node) registerKeys(ctx context.Context, r ring, registered registry.Wir
 	if err != nil {
 		return err
 	}
-	want.Only = r.First != 0 && (only || registered.Only)
+	want.Only = only || registered.Only // also of a host without keys: it sends nothing
 	if lacks != nil {
 		want.Problem = lacks.Error()
 	}
