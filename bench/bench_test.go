@@ -271,3 +271,12 @@ func TestHopelessJobsAreGivenUp(t *testing.T) {
 		t.Error("a job that worked once, or was never tried, is given up")
 	}
 }
+
+// TestNoRateIsAnError checks that a job whose rate is a share of nothing known is not measured: it would be a closed loop
+// under the name of a schedule.
+func TestNoRateIsAnError(t *testing.T) {
+	job := experiment.Job{Cell: cell.Cell{Network: "veth", Factors: map[string]string{cell.RateFactor: "50%"}}, Work: experiment.Work{Kind: experiment.RR}}
+	if err := (&run{}).measure(t.Context(), nil, job, &cell.Sample{}); !errors.Is(err, errNoRate) {
+		t.Error(err)
+	}
+}

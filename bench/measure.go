@@ -37,7 +37,13 @@ const (
 	gracePerStream    = 15 * time.Millisecond  // to open, agree and close
 )
 
+// errNoRate: a share of what networks carry is the rate, and none has carried anything.
+var errNoRate = errors.New("no network carried a request before the first block, so the rate is not known: give one, e.g. --factor rate=1000")
+
 func (r *run) measure(ctx context.Context, b *testbed, job experiment.Job, s *cell.Sample) error {
+	if _, isShare := job.RateShare(); isShare && job.Rate == 0 { // without a rate it would be a closed loop
+		return errNoRate
+	}
 	clients, err := r.prepare(ctx, b, job)
 	if err != nil {
 		return err

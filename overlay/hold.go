@@ -294,7 +294,7 @@ func (n *Node) claimFree(ctx context.Context, free []registry.Block) error {
 func (n *Node) keepForeign(ctx context.Context, all []foreignEndpoint) error {
 	var errs []error
 	asking := map[string]time.Time{}
-	failed := map[string]error{} // what hosts said that were asked just now
+	silent := map[string]error{} // hosts that did not answer just now
 	for _, e := range all {
 		now, err := n.registry.Block(ctx, e.block)
 		if err != nil || now.Host != e.block.Host {
@@ -304,18 +304,22 @@ func (n *Node) keepForeign(ctx context.Context, all []foreignEndpoint) error {
 			continue // this host does not know the present state yet
 		}
 		if !n.isGiven(e) {
-			if failed[now.Host] == nil {
-				failed[now.Host] = n.regain(ctx, e)
+			key := e.Network + "/" + e.ID
+			since, again := n.asking[key]
+			if !again {
+				since = time.Now()
 			}
-			err := failed[now.Host]
+			err := silent[now.Host]
+			if err == nil {
+				err = n.regain(ctx, e)
+			}
 			if err == nil {
 				continue
 			}
-			key := e.Network + "/" + e.ID
-			if asking[key] = n.asking[key]; asking[key].IsZero() {
-				asking[key] = time.Now()
+			if !errors.As(err, new(*answerError)) { // no other container waits for it in vain
+				silent[now.Host] = err
 			}
-			if time.Since(asking[key]) < askFor {
+			if asking[key] = since; time.Since(since) < askFor {
 				errs = append(errs, fmt.Errorf("address %s of container %s is one of host %s, which has not lent it again yet: %w", e.address, e.Container, now.Host, err))
 				continue
 			}

@@ -173,10 +173,15 @@ func (n *Node) askHost(ctx context.Context, h registry.Host, r hostRequest) (*ho
 		return nil, fmt.Errorf("ask host %s: %w", h.Name, err)
 	}
 	if answer.Error != "" {
-		return nil, fmt.Errorf("ask host %s: %s", h.Name, answer.Error)
+		return nil, &answerError{h.Name, answer.Error}
 	}
 	return &answer, nil
 }
+
+// answerError is another host's answer that it does not do what it was asked for.
+type answerError struct{ host, reason string }
+
+func (e *answerError) Error() string { return fmt.Sprintf("ask host %s: %s", e.host, e.reason) }
 
 // fetchAuthority gets the cluster's authority, which members of the registry have.
 func (n *Node) fetchAuthority(ctx context.Context) error {

@@ -175,24 +175,27 @@ func TestSearchWithCollapse(t *testing.T) {
 	}
 }
 
-// TestConfirm checks that the rate that a search has found is lowered until a longer trial passes.
+// TestConfirm checks that what a search has found is lowered until a longer trial passes.
 func TestConfirm(t *testing.T) {
+	const found, sender = 100e6, 150e6 // bit/s
 	for name, tt := range map[string]struct {
-		carries float64 // in bit/s
+		rate    float64 // of the best trial; 0: as fast as possible
+		carries float64
 		want    float64
 		trials  int
 	}{
-		"the rate is right":    {100e6, 100e6, 1},
-		"it is a bit too high": {95e6, 100e6 * stepDown * stepDown, 3},
-		"nothing passes":       {0, 100e6 * math.Pow(stepDown, confirmTrials), confirmTrials},
+		"the rate is right":             {found, found, found, 1},
+		"it is a bit too high":          {found, 95e6, found * stepDown * stepDown, 3},
+		"nothing passes":                {found, 0, found * math.Pow(stepDown, confirmTrials), confirmTrials},
+		"the sender is the limit":       {0, sender, 0, 1},
+		"the sender is a bit too quick": {0, 98e6, found * stepDown, 2},
 	} {
-		c, n := confirmer{rate: 100e6}, 0
-		for {
-			rate, ok := c.next()
-			if !ok {
-				break
-			}
+		c, n := confirmer{rate: tt.rate, below: found}, 0
+		for rate, ok := c.next(); ok; rate, ok = c.next() {
 			n++
+			if rate == 0 {
+				rate = sender
+			}
 			c.answer(rate <= tt.carries)
 		}
 		if n != tt.trials || math.Abs(c.rate-tt.want) > 1 {

@@ -58,10 +58,11 @@ func (s *searcher) answer(sent, received, loss float64) bool {
 	return pass
 }
 
-// confirmer steps down from a rate that a search has found, until a longer trial passes: the best of many short trials is
+// confirmer steps down from what a search has found, until a longer trial passes: the best of many short trials is
 // often one that was lucky.
 type confirmer struct {
-	rate  float64 // to try next, in bit/s
+	rate  float64 // to try next, in bit/s; 0: as fast as possible
+	below float64 // what arrived in the best trial: below it the rate goes down
 	asked int
 	over  bool
 }
@@ -74,14 +75,14 @@ const (
 
 // next returns the rate of the next trial; ok is false when one has passed, or there were enough.
 func (c *confirmer) next() (rate float64, ok bool) {
-	return c.rate, !c.over && c.asked < confirmTrials && c.rate > 0
+	return c.rate, !c.over && c.asked < confirmTrials && c.below > 0
 }
 
 // answer processes a trial. After one that failed the rate is lower.
 func (c *confirmer) answer(pass bool) {
 	c.asked++
 	if c.over = pass; !pass {
-		c.rate *= stepDown
+		c.rate = stepDown * cmp.Or(c.rate, c.below)
 	}
 }
 
@@ -117,7 +118,7 @@ func (c *client) searchUDP(ctx context.Context, flows []*flow, rtt time.Duration
 			best = trial
 		}
 	}
-	confirmed := confirmer{rate: cmp.Or(best.OfferedBitsPerSecond, best.BitsPerSecond)} // 0 offered: as fast as possible
+	confirmed := confirmer{rate: best.OfferedBitsPerSecond, below: best.BitsPerSecond}
 	plan.duration = max(c.cfg.Duration/confirmShare, shortestTrial)
 	for rate, ok := confirmed.next(); ok && ctx.Err() == nil; rate, ok = confirmed.next() {
 		trial, err := try(rate)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -215,6 +216,15 @@ func MetricsOf(work string, loop Loop) []Metric {
 func (m Metric) Percentile() (percent float64, ok bool) {
 	p := m.declared().percentile
 	return p, p > 0
+}
+
+// PercentileName returns the name of a percentile: "p99.9"; "" for another metric.
+func (m Metric) PercentileName() string {
+	percent, ok := m.Percentile()
+	if !ok {
+		return ""
+	}
+	return "p" + strconv.FormatFloat(percent, 'f', -1, 64)
 }
 
 // Percentiles returns the metrics that are percentiles of the latencies of a loop.

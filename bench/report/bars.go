@@ -280,10 +280,6 @@ var percentileMarks = []struct{ class, shape string }{{"p50", disc}, {"p99", squ
 // latency shows the percentiles of a loop's latencies by network on a logarithmic axis.
 func (b bars) latency(loop cell.Loop, sums []cell.Summary) barFigure {
 	percentiles := cell.Percentiles(loop)
-	name := func(m cell.Metric) string {
-		percent, _ := m.Percentile()
-		return "p" + strconv.FormatFloat(percent, 'f', -1, 64)
-	}
 	scale := percentiles[0].Scale()
 	lo, hi := 0.0, 0.0
 	for _, s := range b.sums {
@@ -306,8 +302,8 @@ func (b bars) latency(loop cell.Loop, sums []cell.Summary) barFigure {
 	}
 	var names []string
 	for i, m := range percentiles {
-		f.Keys = append(f.Keys, key{"k-" + percentileMarks[i].class, name(m)})
-		names = append(names, name(m))
+		f.Keys = append(f.Keys, key{"k-" + percentileMarks[i].class, m.PercentileName()})
+		names = append(names, m.PercentileName())
 	}
 	f.Keys = append(f.Keys, b.keys(sums)...)
 	unit := names[0] + ", " + strings.Join(names[1:], " / ") + " in " + scale.Unit
@@ -321,7 +317,7 @@ func (b bars) latency(loop cell.Loop, sums []cell.Summary) barFigure {
 			}
 			at := func(x float64) float64 { return axis.at(x / scale.Per) }
 			left, right = min(left, at(one.Median)), max(right, at(one.Median))
-			tip := name(m) + " " + scale.Of(one.Median) + " " + scale.Unit
+			tip := m.PercentileName() + " " + scale.Of(one.Median) + " " + scale.Unit
 			if interval := intervalOf(one); interval != "" {
 				tip += ", interval " + interval
 			}

@@ -281,8 +281,8 @@ func (g group) latency(s *cell.Summary, ci *stats.Interval, perBlock []float64) 
 		warn(s, "slow-blocks", 0, "few blocks hold most of the slow transactions")
 	}
 	if n := merged.TotalCount(); stats.FewAbove(n, p) {
-		name, _ := s.Metric.Head()
-		warn(s, codeFew+name, float64(-n), fmt.Sprintf("fewer than %d of %d transactions lie above %s", stats.MinAbove, n, name))
+		head, _ := s.Metric.Head() // not the same for both loops
+		warn(s, codeFew+head, float64(-n), fmt.Sprintf("fewer than %d of %d transactions lie above %s", stats.MinAbove, n, s.Metric.PercentileName()))
 	}
 }
 
